@@ -153,8 +153,8 @@ int fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t s
 
 /* With conf.outer: a task of that which was finished has no result after all; nothing
  * more comes of the contribution, if it is still there.  FAL_ENOMEM. */
-int fal_agent_take_back(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-			uint32_t task);
+int fal_agent_lost(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
+		   uint32_t task);
 
 /* The driver has room for a bulk message: sends the next one of what is to be pushed, and
  * at last LEAVE.  To be called after each of the calls here, and when there is room

@@ -360,16 +360,18 @@ fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
 }
 
 int
-fal_agent_take_back(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-		    uint32_t task)
+fal_agent_lost(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
+	       uint32_t task)
 {
 	const size_t i = place_of(a, round, seq);
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
 	agent_charge(a, now);
 	if (i == a->contribs.n)
 		return FAL_OK;
+	assert(a->contribs.v[i].on != NULL);
 	m.claim.round = round;
 	m.claim.task = task;
+	m.claim.seq = seq;
 	m.claim.version = a->contribs.v[i].on->version;
 	m.claim.nonfinite = true;
 	int err = agent_send(a, &m, false);

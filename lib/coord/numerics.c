@@ -1,5 +1,6 @@
-/* numerics = require: which fingerprint counts.  It is that of most keys; of two that
- * have as many, that of the key which stands first in the keyring. */
+/* numerics = require: which fingerprint counts.  It is that of most keys; of those that
+ * have as many, one that is not an impure worker's, and that of the key which stands
+ * first in the keyring. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -10,7 +11,15 @@
 /* Who is behind a fingerprint. */
 struct side {
 	uint32_t keys, place, sessions;
+	bool pure;
 };
+
+bool
+coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT])
+{
+	static const uint8_t impure[8]; /* READY, falcon-protocol(7) */
+	return memcmp(fingerprint, impure, sizeof(impure)) != 0;
+}
 
 static bool
 same(const struct fal_peer *a, const struct fal_peer *b)
@@ -22,7 +31,7 @@ same(const struct fal_peer *a, const struct fal_peer *b)
 static struct side
 side_of(const struct fal_coord *c, const struct fal_peer *p, bool *seen)
 {
-	struct side is = { 0, UINT32_MAX, 0 };
+	struct side is = { 0, UINT32_MAX, 0, coord_is_pure(p->fingerprint) };
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *o = &c->peer[i];
 		if (!o->ready || !same(p, o))
@@ -42,6 +51,8 @@ outweighs(struct side a, struct side b)
 {
 	if (a.keys != b.keys)
 		return a.keys > b.keys;
+	if (a.pure != b.pure)
+		return a.pure;
 	if (a.place != b.place)
 		return a.place < b.place;
 	return a.sessions > b.sessions;

@@ -99,6 +99,7 @@ remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 	    FAL_GROW(p->worker, p->worker_cap, (size_t)c->peers) < 0 ||
 	    FAL_GROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds) < 0)
 		return FAL_ENOMEM;
+	p->workers = c->workers;
 	p->keys = c->keys;
 	for (uint32_t i = 0; i < c->keys; i++) {
 		struct fal_past_key *k = &p->key[i];
@@ -146,7 +147,6 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->round = at.round;
 	memcpy(p->by, c->control.holds_by, sizeof(p->by));
 	p->agains = c->control.agains;
-	p->workers = c->workers;
 	p->evaluating = c->evaluating;
 	p->judged = c->judged;
 	p->kept_version = c->kept_version;
@@ -168,22 +168,26 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->lost = s->lost;
 	p->dropped = s->dropped;
 	p->skipped = s->skipped;
-	return remember_people(c, p);
+	return FAL_OK;
 }
 
-void
+int
 coord_marked(struct fal_coord *c, double now)
 {
 	if (!c->marking)
-		return;
+		return FAL_OK;
 	c->marking = false;
 	c->past.t = fal_coord_seconds(c, now);
 	c->past.policy = fal_coord_policy_now(c);
-	if (c->ops.marked == NULL)
-		return;
+	/* As the trace has them up to here: some may have come or gone since the order.
+	 */
+	int err = remember_people(c, &c->past);
+	if (err < 0 || c->ops.marked == NULL)
+		return err;
 	coord_call(c);
 	c->ops.marked(c->ops.arg, &c->past);
 	coord_called(c);
+	return FAL_OK;
 }
 
 int
@@ -199,9 +203,7 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
 	if (err == FAL_OK && c->marking)
 		err = coord_order(c, &o);
-	if (err == FAL_OK)
-		coord_marked(c, now);
-	return err;
+	return err == FAL_OK ? coord_marked(c, now) : err;
 }
 
 /* ---- going on ---------------------------------------------------------------------- */

@@ -430,6 +430,8 @@ void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is)
 int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m);
 
 /* numerics.c */
+/* Not that of a worker whose bits are never the same twice. */
+bool coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT]);
 /* Somebody came or went: whoever's fingerprint does not count stands by. */
 int coord_numerics(struct fal_coord *c, double now);
 /* Whether the peer does not stand by for its numerics, among those who are ready now. */
@@ -567,7 +569,7 @@ int coord_send_blocks(struct fal_coord *c, uint32_t peer);
 bool coord_markable(const struct fal_coord *c);
 /* The version was made, which is to be marked: what it was is kept; it is told. */
 int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
-void coord_marked(struct fal_coord *c, double now);
+int coord_marked(struct fal_coord *c, double now);
 /* Goes on from what was. */
 int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
 /* What is known of a worker that comes from before a restart; the next of its name and

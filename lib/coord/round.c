@@ -572,8 +572,8 @@ coord_tell(struct fal_coord *c, double now)
 			err = coord_tell_shards(c, now, false);
 		if (err == FAL_OK)
 			err = coord_measure(c, now);
-		if (news->marked)
-			coord_marked(c, now);
+		if (err == FAL_OK && news->marked)
+			err = coord_marked(c, now);
 		free(news->sum);
 		free(news->leaves); /* where not all had some */
 		free(news->push);

@@ -21,14 +21,6 @@ enum { ASKS = 2 }; /* workers, at most, for each word */
 
 static const char charge_why[] = "its task came out otherwise on two others' machines";
 
-/* Those of workers whose bits are never the same twice begin so. */
-static bool
-is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT])
-{
-	static const uint8_t impure[8];
-	return memcmp(fingerprint, impure, sizeof(impure)) != 0;
-}
-
 uint32_t
 coord_numerics_of(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
 {
@@ -36,7 +28,7 @@ coord_numerics_of(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERP
 	while (i < c->workers &&
 	       memcmp(c->known[i].fingerprint, fp, FAL_FINGERPRINT) != 0)
 		i++;
-	return is_pure(fp) ? i + 1 : 0;
+	return coord_is_pure(fp) ? i + 1 : 0;
 }
 
 static uint32_t
@@ -55,7 +47,7 @@ bool
 coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round)
 {
 	struct fal_round_info r;
-	if (c->conf.verify <= 0 || !is_pure(p->fingerprint) ||
+	if (c->conf.verify <= 0 || !coord_is_pure(p->fingerprint) ||
 	    !fal_sched_round(c->sched, round, &r) || r.delta)
 		return false;
 	return (double)fal_rng_unit(&c->rng) < c->conf.verify;
@@ -275,7 +267,7 @@ coord_verify_clone(struct fal_coord *c, double now, const struct fal_peer *p,
 	const uint64_t round = m->claim.round;
 	const uint32_t task = m->claim.task;
 	struct fal_round_info r;
-	if (c->conf.verify <= 0 || !is_pure(p->fingerprint) ||
+	if (c->conf.verify <= 0 || !coord_is_pure(p->fingerprint) ||
 	    !fal_sched_round(c->sched, round, &r) || r.delta ||
 	    !fal_ledger_has(r.ledger, task) || fal_ledger_hash(r.ledger, task) == NULL)
 		return FAL_OK;

@@ -21,7 +21,7 @@ struct brought {
 	struct task {
 		uint32_t lane; /* of the agent */
 		bool made;     /* a member's claim won, */
-		bool told;     /* and the agent knows, or does not want it any more; */
+		bool told;     /* and the agent knows; */
 		bool lost;     /* … then its maker was, and nobody else had a result */
 		struct fal_ran ran;
 	} * task;
@@ -230,7 +230,7 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 	if (r == NULL || is->task - r->first >= r->count)
 		return;
 	struct task *t = &r->task[is->task - r->first];
-	t->lost = t->told && is->nonfinite && (t->lost || !t->ran.nonfinite);
+	t->lost |= t->told && is->nonfinite && !t->ran.nonfinite;
 	t->made = true;
 	t->ran = (struct fal_ran){ .nonfinite = is->nonfinite,
 				   .loss = is->loss,
@@ -423,32 +423,41 @@ report(struct fal_group *g, const struct fal_group_ends *e, size_t i, bool *any)
 	return err;
 }
 
-/* The sum of round i goes up, if all tasks of its contribution are in it: else that is
- * called off above, which may have to be told. */
+/* The sum of round i goes up, if all tasks of its contribution are in it and told of:
+ * else nothing comes of that, which the level above has to hear. */
 static int
 give(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
 	const struct brought r = g->round[i];
-	struct fal_ran ran = r.task[0].ran;
-	const uint32_t lane = r.task[0].lane;
-	const bool told = r.task[0].told;
+	struct task *lost = NULL;
 	bool all = true;
-	uint32_t lost = r.count;
-	for (uint32_t t = 0; t < r.count; t++) {
-		all &= !r.task[t].ran.nonfinite;
-		lost = r.task[t].lost ? t : lost;
-	}
+	int err = FAL_OK;
 	g->round[i].sum = NULL;
+	g->round[i].task = NULL;
 	drop_round(g, i);
-	if (r.seq != 0 && all)
-		return fal_agent_give(e->agent, e->ns, r.up, r.seq, r.sum, r.count);
-	ran.sum = r.sum;
-	if (r.seq == 0 && !told)
-		return finish(e, lane, &ran);
-	fal_sum_free(r.sum);
-	return r.seq != 0 && lost < r.count
-		       ? fal_agent_take_back(e->agent, e->ns, r.up, r.seq, r.first + lost)
-		       : FAL_OK;
+	for (struct task *t = r.task; t < r.task + r.count; t++) {
+		/* Who had made it may have pushed it, and gone without a word of it. */
+		if (!t->made)
+			t->ran = (struct fal_ran){ .nonfinite = true };
+		all &= !t->ran.nonfinite;
+		lost = t->lost ? t : lost;
+	}
+	if (r.seq == 0) {
+		r.task->ran.sum = r.sum;
+		err = finish(e, r.task->lane, &r.task->ran);
+	} else if (all) {
+		err = fal_agent_give(e->agent, e->ns, r.up, r.seq, r.sum, r.count);
+	} else {
+		fal_sum_free(r.sum);
+		for (struct task *t = r.task; t < r.task + r.count && err == FAL_OK; t++)
+			if (!t->told)
+				err = finish(e, t->lane, &t->ran);
+		if (err == FAL_OK && lost != NULL)
+			err = fal_agent_lost(e->agent, e->ns, r.up, r.seq,
+					     r.first + (uint32_t)(lost - r.task));
+	}
+	free(r.task);
+	return err;
 }
 
 /* One pass over all that there is; *any: something was done, so another one is due. */

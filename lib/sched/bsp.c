@@ -38,7 +38,8 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 		if (w->gone)
 			continue;
 		/* Had work, and was not heard of: it is still pulling. */
-		if (w->fresh && fal_worker_active(w) && w->work.share > 0) {
+		if (w->fresh && r->id >= w->given_of && fal_worker_active(w) &&
+		    w->work.share > 0) {
 			fal_ewma(&w->pull_s, now - w->given_at);
 			w->fresh = false;
 		}

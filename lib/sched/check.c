@@ -197,18 +197,31 @@ patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t more)
 	return fal_deadline_s(s, w) + ceil((double)tasks / w->lanes) * fal_turn_s(s, w);
 }
 
+/* What it says of a task does not tell on which version it was run: where these differ
+ * nobody is asked twice. */
+static bool
+was_asked(const struct fal_round *r, const struct fal_worker *w,
+	  const struct fal_check *c)
+{
+	for (uint32_t k = 0; r->mixed && k < c->left; k++)
+		if (fal_holds_has(&r->asked, c->task[k] - r->ledger.first, w->id))
+			return true;
+	return false;
+}
+
 /* The witness that is done first, but a suspect only where all are; NULL: there is none.
  */
 static struct fal_worker *
-witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
+witness(struct fal_sched *s, const struct fal_round *r, const struct fal_check_of *of,
+	const struct fal_check *c)
 {
 	struct fal_worker *best = NULL;
 	double least = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!is_other(s, w, of))
+		if (!is_other(s, w, of) || was_asked(r, w, c))
 			continue;
-		const double tasks_left = w->queued + fal_checks_held(s, w) + tasks;
+		const double tasks_left = w->queued + fal_checks_held(s, w) + c->left;
 		const double cost =
 			w->suspected ? INFINITY : tasks_left / fal_rate(s, w, w->lanes);
 		if (best == NULL || cost < least) {
@@ -219,61 +232,75 @@ witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
 	return best;
 }
 
+/* The check, of nobody yet: c->task is to be freed.  FAL_ENOMEM. */
+static int
+make_check(const struct fal_round *r, uint32_t ci, const struct fal_check_of *of,
+	   struct fal_check *c)
+{
+	const struct fal_ledger *l = &r->ledger;
+	const uint32_t tasks = of->is_one ? 1 : l->contrib[ci].tasks;
+	*c = (struct fal_check){ .round = r->id,
+				 .id = of->id,
+				 .one = of->is_one ? of->one : FAL_NONE,
+				 .task = fal_calloc(tasks, sizeof(*c->task)) };
+	if (c->task == NULL)
+		return FAL_ENOMEM;
+	if (of->is_one)
+		c->task[c->left++] = of->one;
+	for (uint32_t i = l->contrib[ci].head; i != FAL_NONE && !of->is_one;
+	     i = l->claim[i].next)
+		c->task[c->left++] = l->claim[i].task;
+	return FAL_OK;
+}
+
+/* `w` is told. */
+static int
+tell_check(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
+	   const struct fal_check_of *of, const struct fal_check *c)
+{
+	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
+	struct fal_act act = { .kind = FAL_ACT_CHECK,
+			       .worker = w->id,
+			       .round = r->id,
+			       .version = of->version };
+	if (!has(s, w, of->version)) {
+		w->version = s->version;
+		if (fal_emit(s, model) == NULL)
+			return FAL_ENOMEM;
+	}
+	for (uint32_t k = 0; k < c->left; k++)
+		if (fal_holds_give(&r->asked, c->task[k] - r->ledger.first, w->id) < 0 ||
+		    fal_emit_task(s, act, c->task[k]) < 0)
+			return FAL_ENOMEM;
+	act.kind = FAL_ACT_PING; /* how far it is now */
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
 int
 fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 		const struct fal_check_of *of)
 {
-	const struct fal_round *r = fal_round_find(s, round);
+	struct fal_round *r = fal_round_find(s, round);
 	uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, of->id) : FAL_NONE;
+	struct fal_check c;
 	if (ci == FAL_NONE)
 		return 0;
-	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	const uint32_t tasks = of->is_one ? 1 : c->tasks;
-	struct fal_worker *w = witness(s, of, tasks);
-	if (w == NULL)
+	if (FAL_GROW(s->check, s->check_cap, s->checks + 1) < 0 ||
+	    make_check(r, ci, of, &c) < 0)
+		return FAL_ENOMEM;
+	struct fal_worker *w = witness(s, r, of, &c);
+	if (w == NULL) {
+		free(c.task);
 		return 0;
-	if (FAL_GROW(s->check, s->check_cap, s->checks + 1) < 0)
-		return FAL_ENOMEM;
-	struct fal_check made = { .round = round,
-				  .id = of->id,
-				  .one = of->is_one ? of->one : FAL_NONE,
-				  .worker = w->id,
-				  .left = tasks,
-				  .claims = w->claims,
-				  .since = now,
-				  .asked = now,
-				  .steps = UINT64_MAX,
-				  .expires = now + patience(s, w, tasks),
-				  .last = now + FAL_MOST_TIMES * patience(s, w, tasks),
-				  .task = fal_calloc(tasks, sizeof(*made.task)) };
-	if (made.task == NULL)
-		return FAL_ENOMEM;
-	struct fal_act act = { .kind = FAL_ACT_CHECK,
-			       .worker = w->id,
-			       .round = round,
-			       .version = of->version };
-	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-	uint32_t n = 0;
-	if (!has(s, w, of->version)) {
-		w->version = s->version;
-		if (fal_emit(s, model) == NULL) {
-			free(made.task);
-			return FAL_ENOMEM;
-		}
 	}
-	if (of->is_one)
-		made.task[n++] = of->one;
-	for (uint32_t i = c->head; i != FAL_NONE && !of->is_one;
-	     i = r->ledger.claim[i].next)
-		made.task[n++] = r->ledger.claim[i].task;
-	for (uint32_t i = 0; i < n; i++)
-		if (fal_emit_task(s, act, made.task[i]) < 0) {
-			free(made.task);
-			return FAL_ENOMEM;
-		}
-	s->check[s->checks++] = made;
-	act.kind = FAL_ACT_PING; /* how far it is now */
-	return fal_emit(s, act) != NULL ? 1 : FAL_ENOMEM;
+	c.worker = w->id;
+	c.claims = w->claims;
+	c.since = c.asked = now;
+	c.steps = UINT64_MAX;
+	c.expires = now + patience(s, w, c.left);
+	c.last = now + FAL_MOST_TIMES * patience(s, w, c.left);
+	s->check[s->checks++] = c;
+	return tell_check(s, r, w, of, &c) < 0 ? FAL_ENOMEM : 1;
 }
 
 /* `worker` has answered task k of the check.  2: that was the last one; else 1. */

@@ -173,42 +173,45 @@ is_fenced(const struct fal_round *r, const struct fal_claim_in *c)
 	return ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
 }
 
-/* What `w` has claimed ahead, and not pushed, with the task in it; FAL_NONE: nothing. */
-static uint32_t
-ahead_of(const struct fal_round *r, const struct fal_worker *w, uint32_t task)
-{
-	const uint32_t ci = fal_ledger_task(&r->ledger, task)->contrib;
-	const struct fal_contrib *c = ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
-	return c != NULL && c->id.worker == w->id && c->id.seq >= FAL_PRECLAIMED &&
-			       c->state == FAL_CONTRIB_OPEN
-		       ? ci
-		       : FAL_NONE;
-}
-
-/* Is it about a task that was reported already, and has no result after all?  Nothing is
- * granted for that word; the contribution ends with it, so there is no second one. */
-static bool
-takes_back(const struct fal_round *r, const struct fal_worker *w,
-	   const struct fal_claim_in *c)
-{
-	return c->nonfinite && r != NULL && fal_ledger_has(&r->ledger, c->task) &&
-	       !fal_ledger_task(&r->ledger, c->task)->due &&
-	       ahead_of(r, w, c->task) != FAL_NONE;
-}
-
 /* A task without a result: where it was claimed ahead, nothing comes of the others that
  * were granted with it. */
 static int
 no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	  uint32_t task)
 {
-	const uint32_t ci = ahead_of(r, w, task);
-	if (ci != FAL_NONE) {
-		if (fal_fence(s, r, ci) < 0)
+	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
+	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
+		if (fal_fence(s, r, t->contrib) < 0)
 			return FAL_ENOMEM;
 		w->owed--;
 	}
 	return fal_doubt_claim(s, now, r, w, task);
+}
+
+/* A task that was reported has no result after all: nothing comes of the contribution, if
+ * anything still could.  Nothing is granted for that word, of which there is one for each
+ * contribution. */
+static int
+lost(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+     const struct fal_claim_in *c)
+{
+	const struct fal_cid id = { c->worker, c->seq };
+	if (w->lost++ == w->preclaimed)
+		return FAL_ESTATE;
+	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, id) : FAL_NONE;
+	if (ci == FAL_NONE || r->ledger.contrib[ci].state != FAL_CONTRIB_OPEN)
+		return 0;
+	if (!fal_ledger_has(&r->ledger, c->task) ||
+	    fal_ledger_task(&r->ledger, c->task)->contrib != ci)
+		return FAL_ESTATE;
+	if (fal_fence(s, r, ci) < 0)
+		return FAL_ENOMEM;
+	w->owed--;
+	int err = fal_doubt_claim(s, now, r, w, c->task);
+	if (err < 0)
+		return err;
+	fal_refresh(s, w, now);
+	return fal_settle(s, now);
 }
 
 int
@@ -218,10 +221,11 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	struct fal_round *r = fal_round_find(s, c->round);
 	if (w == NULL)
 		return 0;
-	const bool back = takes_back(r, w, c);
-	if (!back && w->claims == w->given)
+	if (c->nonfinite && c->seq >= FAL_PRECLAIMED)
+		return lost(s, now, r, w, c);
+	if (w->claims == w->given)
 		return FAL_ESTATE;
-	w->claims += !back;
+	w->claims++;
 	if (r == NULL)
 		return c->round < s->next_round ? 0 : FAL_ESTATE;
 	if (!fal_ledger_has(&r->ledger, c->task))

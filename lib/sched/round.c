@@ -78,6 +78,7 @@ fal_round_free(struct fal_round *r)
 	fal_ledger_free(&r->ledger);
 	free(r->held);
 	fal_holds_free(&r->given);
+	fal_holds_free(&r->asked);
 	free(r->granted);
 	free(r->free_task);
 	free(r);
@@ -101,6 +102,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
 	    FAL_GROW(r->held, r->held_cap, run->count) < 0 ||
 	    fal_holds_open(&r->given, run->count) < 0 ||
+	    fal_holds_open(&r->asked, run->count) < 0 ||
 	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;
@@ -309,24 +311,21 @@ fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
 	return r->clock + 1 == s->pool.clocks ? fal_account_all(s, r) : FAL_OK;
 }
 
-/* Nothing comes of the round: who has reported all that was claimed ahead may still be
- * about to make it, as a group server whose members have yet to push. */
+/* Nothing comes of the round: whoever has reported all that was claimed ahead may still
+ * be about to make it, as a group server whose members have yet to push. */
 static int
-call_off(struct fal_sched *s, const struct fal_round *r)
+revoke_reported(struct fal_sched *s, const struct fal_round *r)
 {
 	const struct fal_ledger *l = &r->ledger;
-	for (uint32_t i = 0; i < l->tasks; i++) {
-		const uint32_t task = l->first + i;
-		const uint32_t ci = fal_ledger_task(l, task)->contrib;
-		const struct fal_contrib *c = ci != FAL_NONE ? &l->contrib[ci] : NULL;
-		if (c == NULL || c->id.seq < FAL_PRECLAIMED ||
-		    c->state != FAL_CONTRIB_OPEN)
-			continue;
-		const struct fal_worker *w = fal_find(s, c->id.worker);
+	for (uint32_t i = 0; i < l->contribs; i++) {
+		const struct fal_contrib *c = &l->contrib[i];
 		const struct fal_act act = { .kind = FAL_ACT_REVOKE,
 					     .worker = c->id.worker,
 					     .round = r->id };
-		if (w != NULL && !w->gone && fal_emit_task(s, act, task) < 0)
+		if (c->id.seq < FAL_PRECLAIMED || c->state != FAL_CONTRIB_OPEN ||
+		    c->due > 0 || fal_find(s, c->id.worker) == NULL)
+			continue;
+		if (fal_emit_task(s, act, l->claim[c->head].task) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;
@@ -340,7 +339,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	struct fal_team *t = r->team;
 	if (close_round(s, r, now) < 0)
 		return FAL_ENOMEM;
-	if (over && !r->delta && call_off(s, r) < 0)
+	if (over && revoke_reported(s, r) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	if (s->brought) { /* the clocks are another's */

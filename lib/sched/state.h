@@ -105,7 +105,8 @@ struct fal_worker {
 	uint32_t owed;          /* its open contributions */
 	uint64_t included;      /* its last round of local steps that was collected */
 	uint64_t given, claims; /* grants to it, claims by it */
-	uint32_t preclaimed;    /* the last contribution that was claimed ahead for it */
+	uint32_t preclaimed;    /* contributions that were claimed ahead for it, */
+	uint32_t lost;          /* … of which it has said that they are lost, at most */
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
@@ -174,7 +175,8 @@ struct fal_round {
 	size_t held_cap;
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
-	struct fal_holds given;      /* by task: to whom, ever */
+	struct fal_holds given;      /* by task: to whom, ever; */
+	struct fal_holds asked;      /* … and who was asked to be its witness */
 	uint32_t last, last_samples; /* its clock's last task */
 	uint32_t *free_task;         /* tasks that nobody holds */
 	uint32_t free_n;

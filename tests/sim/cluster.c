@@ -129,7 +129,9 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	c->worker[index].ready |= err == FAL_OK && m.type == FAL_MSG_READY;
 	/* Of a key that was charged nobody comes in. */
 	const bool charged = err == FAL_EPERM && plan_flips(c->p, index);
-	if (err < 0 && (charged || machine_lies(c->worker[index].m))) {
+	const bool forged = c->worker[index].m->lie != HONEST ||
+			    (machine_lies(c->worker[index].m) && err != FAL_ESTATE);
+	if (err < 0 && (charged || forged)) {
 		c->root->refused++;
 		c->worker[index].over = true;
 		cluster_kill(&c->worker[index]);

@@ -24,7 +24,9 @@ enum lie {
 	LIE_BOAST,               /* an evaluation that nobody computed */
 	LIE_CLAIM,               /* a task that it was never given */
 	LIE_PRINT,               /* another fingerprint than it has */
-	LIES
+	LIES,
+	/* Not drawn where it was not when the first seeds were kept: */
+	LIE_MUTE = LIES /* pushes what it does not report, where that was claimed ahead */
 };
 
 /* How a machine stops to be of use, answering all the while. */

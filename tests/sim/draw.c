@@ -672,6 +672,13 @@ make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
 	m->group = draw_members(r, p, m, span, depth);
 }
 
+/* A plan that draw_members has made, and may be changed. */
+static struct plan *
+drawn(const struct plan *group)
+{
+	return (struct plan *)(uintptr_t)group;
+}
+
 /* Members hang, but for those who live as long as their group. */
 static void
 hang_members(struct fal_rng *r, const struct plan *p, double length)
@@ -680,7 +687,7 @@ hang_members(struct fal_rng *r, const struct plan *p, double length)
 		const struct plan *g = p->machine[i].group;
 		if (g == NULL)
 			continue;
-		struct plan *own = (struct plan *)(uintptr_t)g; /* of draw_members */
+		struct plan *own = drawn(g);
 		for (uint32_t k = 0; k + 1 < own->machines; k++)
 			if (own->machine[k].group == NULL && chance(r, 0.2))
 				hang(r, &own->machine[k], length);
@@ -692,7 +699,9 @@ hang_members(struct fal_rng *r, const struct plan *p, double length)
 static double
 there_at(const struct machine *m)
 {
-	enum { TIMES = 20 }; /* there and back */
+	enum {
+		TIMES = 20
+	}; /* on its link, and more: it greets, and is told of the job */
 	double at = m->join_at;
 	for (const struct plan *g = m->group; g != NULL; g = m->group) {
 		m = &g->machine[g->machines - 1];
@@ -708,7 +717,7 @@ keep_company(const struct machine *m)
 {
 	if (m->group == NULL)
 		return;
-	struct plan *own = (struct plan *)(uintptr_t)m->group; /* of draw_members */
+	struct plan *own = drawn(m->group);
 	const struct machine *last = &own->machine[own->machines - 1];
 	for (struct machine *one = own->machine; one < last; one++) {
 		one->crash_at = fmax(one->crash_at, there_at(last));
@@ -727,28 +736,41 @@ comes_back(const struct plan *p, uint32_t machine)
 	return back;
 }
 
-/* Some of them lie, where nobody above does, beside one that lives as long as the group;
- * not of their numerics, which those above would have to agree on. */
+/* A member of it lies, where it is a group server, beside one that lives as long as it
+ * does; not of their numerics, which those above would have to agree on.  `lives`: it is
+ * to live to the end, so that one does nothing that it would be charged with. */
 static void
-lie_below(struct fal_rng *r, const struct plan *p, double task_s)
+lie_in(struct fal_rng *r, const struct machine *of, const struct focus *only,
+       double task_s, bool lives)
 {
-	for (uint32_t i = 0; i < p->machines; i++) {
-		const struct plan *g = p->machine[i].group;
-		if (g == NULL || comes_back(p, i)) /* a charged key stays outside */
-			continue;
-		struct plan *own = (struct plan *)(uintptr_t)g; /* of draw_members */
+	struct plan *own = drawn(of->group);
+	bool any = false; /* a second one could bear the first one out */
+	for (uint32_t i = 0; own != NULL && i < own->machines; i++) {
+		struct machine *m = &own->machine[i];
 		const struct machine *last = &own->machine[own->machines - 1];
-		for (uint32_t k = 0; k + 1 < own->machines; k++) {
-			struct machine *m = &own->machine[k];
-			const enum lie lie = chance(r, 0.3) ? draw_lie(r) : HONEST;
-			if (m->group != NULL || m->hang != HANG_NOT || lie == HONEST ||
-			    lie == LIE_PRINT)
-				continue;
-			m->lie = lie;
-			m->join_at = fmax(m->join_at, last->join_at + 4 * task_s);
-		}
-		lie_below(r, own, task_s);
+		enum lie lie = only->mute                           ? LIE_MUTE
+			       : chance(r, only->liars ? 0.2 : 0.7) ? HONEST
+			       : chance(r, 0.2)                     ? LIE_MUTE
+								    : draw_lie(r);
+		lie_in(r, m, only, task_s, lives);
+		any = any || machine_lies(m);
+		if (m == last || any || m->group != NULL || m->hang != HANG_NOT ||
+		    lie == HONEST || lie == LIE_PRINT)
+			continue;
+		any = true;
+		m->lie = lives ? LIE_LARGE : lie;
+		m->join_at = fmax(m->join_at, last->join_at + 4 * task_s);
 	}
+}
+
+/* … where nobody above does. */
+static void
+lie_below(struct fal_rng *r, const struct plan *p, const struct focus *only,
+	  double task_s)
+{
+	for (uint32_t i = 0; i < p->machines; i++)
+		if (!comes_back(p, i)) /* a charged key stays outside */
+			lie_in(r, &p->machine[i], only, task_s, i + 1 == p->machines);
 }
 
 /* Some machines are group servers, by a stream of their own. */
@@ -775,8 +797,8 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 	if (!p->calm)
 		hang_members(r, p, length);
 	own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 36);
-	if (!p->calm && !anybody_lies(p) && chance(r, 0.3))
-		lie_below(r, p, task_s);
+	if (!p->calm && !anybody_lies(p) && (chance(r, 0.3) || only->mute || only->liars))
+		lie_below(r, p, only, task_s);
 }
 
 static void
@@ -786,7 +808,7 @@ free_groups(const struct plan *p)
 		if (p->machine[i].group == NULL)
 			continue;
 		free_groups(p->machine[i].group);
-		free((void *)(uintptr_t)p->machine[i].group);
+		free(drawn(p->machine[i].group));
 	}
 }
 
@@ -847,7 +869,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	}
 	if (!equal && chance(r, 0.15))
 		p.machine[0].flaky = true;
-	else if (!equal && (chance(r, 0.15) || only->liars))
+	else if (!equal && (chance(r, 0.15) || (only->liars && !only->groups)))
 		become_liar(r, &p, task_s);
 	if (!equal)
 		open_again(r, &p);

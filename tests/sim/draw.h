@@ -14,7 +14,8 @@ struct focus {
 	bool flips;         /* a machine gets bits wrong, and all tasks run twice */
 	bool moves;         /* blocks move wherever they may */
 	bool exact;         /* no machine does, as before there were any */
-	bool groups;        /* group servers wherever there may be some */
+	bool groups;        /* group servers wherever there may be some, */
+	bool mute;          /* … with members that push and do not report */
 	bool flat;          /* none, as before there were any */
 };
 

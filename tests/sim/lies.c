@@ -1,6 +1,7 @@
 /* What liars say, and what comes of it. */
 #include "lies.h"
 
+#include "reference.h"
 #include "trace/reader.h"
 
 #include <assert.h>
@@ -211,8 +212,7 @@ liar_believed(const struct plan *p, const char *trace, size_t n)
 	struct fal_trace_reader *r = fal_trace_reader_new(look, &s);
 	assert(r != NULL);
 	/* What is wrong with the trace the audit says. */
-	if (fal_trace_feed(r, trace, n, &diag) == 0)
-		fal_trace_end(r, &diag);
+	reference_read(r, trace, n, &diag);
 	fal_trace_reader_free(r);
 	return s.made_up ? BELIEF_MADE_UP : s.believed ? BELIEF_YES : BELIEF_NO;
 }

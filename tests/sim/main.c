@@ -33,9 +33,10 @@
  * a liar wherever there may be one; SIM_NEAR, shards that answer at once; SIM_RESTARTS, a
  * coordinator that dies wherever it may; SIM_FLIPS, a machine that gets bits wrong
  * wherever there may be one, and each task run by two keys; SIM_GROUPS, group servers
- * wherever there may be some.  SIM_TRACE: what failed has
- * its trace on stderr.  A seed that ends the program, by an assertion, a
- * crash, or as its processor time is spent (ulimit -t), is named, too.
+ * wherever there may be some; with that SIM_LIARS, liars among their members, and
+ * SIM_MUTE, members that push and do not report. SIM_TRACE: what failed has its trace on
+ * stderr.  A seed that ends the program, by an assertion, a crash, or as its processor
+ * time is spent (ulimit -t), is named, too.
  */
 #include "agree.h"
 #include "base/parse.h"
@@ -305,7 +306,7 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s%s%s\n",
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s%s%s%s\n",
 		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
 		       only->scheme ? only->scheme : "",
 		       only->equal ? " SIM_EQUAL=1" : "",
@@ -313,7 +314,8 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		       only->restarts ? " SIM_RESTARTS=1" : "",
 		       only->flips ? " SIM_FLIPS=1" : "",
 		       only->moves ? " SIM_MOVES=1" : "",
-		       only->groups ? " SIM_GROUPS=1" : "");
+		       only->groups ? " SIM_GROUPS=1" : "",
+		       only->mute ? " SIM_MUTE=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
@@ -419,6 +421,8 @@ play_known(struct totals *t)
 	play(2479, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a group server's member was at what the group server was to witness */
 	play(20025, &(struct focus){ .flat = false }, t);
+	/* what a witness said of one version was taken for its word on another one */
+	play(50886, &(struct focus){ .flat = true }, t);
 	static const struct focus groups = { .groups = true };
 	/* what was fenced above was given all the same, and had no ticket by the map that
 	 * held then */
@@ -427,11 +431,14 @@ play_known(struct totals *t)
 	play(3852, &groups, t);
 	/* a witness with an evaluation behind it was looked at each millisecond */
 	play(6848, &groups, t);
-	/* what was at hand for long was taken for the pull of what had been granted last
-	 */
+	/* what was at hand for long was taken for the pull of what came last */
 	play(8553, &groups, t);
 	/* a member's result was claimed above, lost with the member, and then nobody's */
-	play(295, &groups, t);
+	play(2810, &(struct focus){ .groups = true, .liars = true }, t);
+	/* who had left before a version was made was here when it was ordered */
+	play(22632, &groups, t);
+	/* a member had pushed what nobody had reported when it was fenced */
+	play(522, &(struct focus){ .groups = true, .mute = true }, t);
 	/* two levels, as they were first drawn */
 	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
@@ -448,7 +455,8 @@ main(int argc, char **argv)
 				    .restarts = getenv("SIM_RESTARTS") != NULL,
 				    .flips = getenv("SIM_FLIPS") != NULL,
 				    .moves = getenv("SIM_MOVES") != NULL,
-				    .groups = getenv("SIM_GROUPS") != NULL };
+				    .groups = getenv("SIM_GROUPS") != NULL,
+				    .mute = getenv("SIM_MUTE") != NULL };
 	const bool any = only.scheme == NULL && !only.equal && !only.liars &&
 			 !only.near && !only.restarts && !only.flips && !only.moves &&
 			 !only.groups;

@@ -32,17 +32,28 @@ worker_hangs(const struct worker *w)
 	return w->c->now >= w->m->hang_at;
 }
 
+static bool
+is_unsaid(struct worker *w, const struct fal_msg *m)
+{
+	const bool is = w->m->lie == LIE_MUTE && m->type == FAL_MSG_CLAIM &&
+			m->claim.seq >= FAL_PRECLAIMED;
+	w->c->root->lies += is;
+	return is;
+}
+
 /* What is sent by a machine that does not send all, or half of it; false: nothing. */
 static bool
-withhold(const struct worker *w, struct fal_buf *msg)
+withhold(struct worker *w, struct fal_buf *msg)
 {
 	bool half = w->m->hang == HANG_HALF;
 	struct fal_msg m;
 	struct fal_bfp_rec rec;
-	if (w->m->hang == HANG_NOT || !worker_hangs(w))
+	if (w->m->lie != LIE_MUTE && (w->m->hang == HANG_NOT || !worker_hangs(w)))
 		return true;
 	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(err == FAL_OK);
+	if (is_unsaid(w, &m))
+		return false;
 	if (m.type == FAL_MSG_CHECKED)
 		return w->m->hang != HANG_MUTE;
 	if (m.type != FAL_MSG_PUSH || (!half && w->m->hang != HANG_CLAIM))

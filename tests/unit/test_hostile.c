@@ -757,6 +757,29 @@ two_fingerprints(void **state)
 	}
 }
 
+/* Of two keys, one of an impure worker, the other counts, whichever stands first and
+ * whoever comes first; of several keys, most of which have the same. */
+static void
+impure_fingerprint(void **state)
+{
+	(void)state;
+	for (uint32_t n = 0; n < 4; n++) {
+		const uint32_t key = 1 + n / 2;
+		const bool late = n % 2 != 0;
+		begin("bsp", n, 0, FAL_NUMERICS_REQUIRE);
+		const uint32_t a = join_as(late ? 3 - key : key, true, late ? 1 : 0);
+		const uint32_t b = join_as(late ? key : 3 - key, true, late ? 0 : 1);
+		const uint32_t impure = late ? b : a, pure = late ? a : b;
+		check(w.s[pure].is.helds > 0, 1, "the pure one works");
+		check(w.s[impure].is.helds, 0, "the impure one stands by");
+		join_as(3, true, 0);
+		check(w.s[impure].is.helds > 0, 1, "until there are two of these");
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
 /* A session whose trainer has these data; it is honest if it may stay. */
 static uint32_t
 join_data(uint32_t key, uint8_t data)
@@ -873,6 +896,7 @@ main(void)
 		cmocka_unit_test_teardown(boasters, end),
 		cmocka_unit_test_teardown(invented_fingerprints, end),
 		cmocka_unit_test_teardown(two_fingerprints, end),
+		cmocka_unit_test_teardown(impure_fingerprint, end),
 		cmocka_unit_test_teardown(other_data, end),
 		cmocka_unit_test_teardown(data_of_the_job, end),
 		cmocka_unit_test_teardown(absurd_losses, end),
