@@ -108,7 +108,7 @@ disturbed() {
 	undisturbed
 	begin
 	slow a 1 500
-	soon "snapshots" test -d "$state"/snapshot.000000000005
+	soon "snapshots" lines 6 '"ev":"update"'
 	killed
 	printf '{"t":9,"ev":"upd' >>"$state/trace.jsonl"
 	last=$(basename "$(printf '%s\n' "$state"/snapshot.0* | tail -n 1)")
