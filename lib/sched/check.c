@@ -269,7 +269,8 @@ tell_check(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 			return FAL_ENOMEM;
 	}
 	for (uint32_t k = 0; k < c->left; k++)
-		if (fal_holds_give(&r->asked, c->task[k] - r->ledger.first, w->id) < 0 ||
+		if ((r->mixed && fal_holds_give(&r->asked, c->task[k] - r->ledger.first,
+						w->id) < 0) ||
 		    fal_emit_task(s, act, c->task[k]) < 0)
 			return FAL_ENOMEM;
 	act.kind = FAL_ACT_PING; /* how far it is now */

@@ -199,7 +199,7 @@ lost(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	if (w->lost++ == w->preclaimed)
 		return FAL_ESTATE;
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, id) : FAL_NONE;
-	if (ci == FAL_NONE || r->ended || r->ledger.contrib[ci].state != FAL_CONTRIB_OPEN)
+	if (ci == FAL_NONE || r->ledger.contrib[ci].state != FAL_CONTRIB_OPEN)
 		return 0;
 	if (!fal_ledger_has(&r->ledger, c->task) ||
 	    fal_ledger_task(&r->ledger, c->task)->contrib != ci)

@@ -102,7 +102,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
 	    FAL_GROW(r->held, r->held_cap, run->count) < 0 ||
 	    fal_holds_open(&r->given, run->count) < 0 ||
-	    fal_holds_open(&r->asked, run->count) < 0 ||
+	    fal_holds_open(&r->asked, s->is.mixed ? run->count : 0) < 0 ||
 	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;

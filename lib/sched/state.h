@@ -176,7 +176,7 @@ struct fal_round {
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
 	struct fal_holds given;      /* by task: to whom, ever; */
-	struct fal_holds asked;      /* … and who was asked to be its witness */
+	struct fal_holds asked;      /* … of a mixed one: who was to be its witness */
 	uint32_t last, last_samples; /* its clock's last task */
 	uint32_t *free_task;         /* tasks that nobody holds */
 	uint32_t free_n;

@@ -699,9 +699,8 @@ hang_members(struct fal_rng *r, const struct plan *p, double length)
 static double
 there_at(const struct machine *m)
 {
-	enum {
-		TIMES = 20
-	}; /* on its link, and more: it greets, and is told of the job */
+	/* On its link, and more: it greets, and is told of the job. */
+	enum { TIMES = 20 };
 	double at = m->join_at;
 	for (const struct plan *g = m->group; g != NULL; g = m->group) {
 		m = &g->machine[g->machines - 1];

@@ -34,7 +34,7 @@
  * coordinator that dies wherever it may; SIM_FLIPS, a machine that gets bits wrong
  * wherever there may be one, and each task run by two keys; SIM_GROUPS, group servers
  * wherever there may be some; with that SIM_LIARS, liars among their members, and
- * SIM_MUTE, members that push and do not report. SIM_TRACE: what failed has its trace on
+ * SIM_MUTE, members that push and do not report.  SIM_TRACE: what failed has its trace on
  * stderr.  A seed that ends the program, by an assertion, a crash, or as its processor
  * time is spent (ulimit -t), is named, too.
  */
