@@ -84,6 +84,12 @@ sanitized() {
 	esac
 }
 
+# watched: whether TSan looks at each float that these programs touch: a hundred times the
+# work.
+watched() {
+	[[ $bin == */tsan ]]
+}
+
 # same WHAT GOT WANT: prints both where they differ.
 same() {
 	[ "$2" = "$3" ] || {

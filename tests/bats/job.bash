@@ -16,6 +16,13 @@ for_test() {
 	keys=$BATS_FILE_TMPDIR/keys state=$BATS_TEST_TMPDIR/state workers=()
 }
 
+# thin: where TSan watches, the job's images get a model of few floats.
+thin() {
+	watched || return 0
+	printf 'input 784\ndense 32\nrelu\ndense 10 init=glorot\n' >thin.model
+	job=(--set "model.file=$PWD/thin.model" "${job[@]}")
+}
+
 # serve_at ADDRESS [OPTION...]: a coordinator; its address is in $ready, its process id in
 # $ps.
 serve_at() {

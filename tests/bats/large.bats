@@ -13,10 +13,13 @@ setup() {
 	for_test
 }
 
-# large WIDE CLOCKS: a job for a model of 65536 · WIDE parameters and some more.
+# large WIDE CLOCKS: a job for a model of 65536 · WIDE parameters and some more; of an
+# eighth where TSan watches.
 large() {
+	local wide=$1
+	! watched || wide=$((wide / 8))
 	tiny "$BATS_TEST_TMPDIR/large"
-	printf 'input 16\ndense 65536\nrelu\ndense %s\nrelu\ndense 4\n' "$1" >large/tiny.model
+	printf 'input 16\ndense 65536\nrelu\ndense %s\nrelu\ndense 4\n' "$wide" >large/tiny.model
 	job=(--set job.epochs=1 --set job.eval=never --set data.samples=$((8 * $2))
 		--set batch.size=8 --set batch.task=4 --set optimizer.lr=1e-5
 		--set job.audit=sums large/tiny.job)
@@ -84,7 +87,9 @@ sent() {
 	soon "the worker" lines 1 '"ev":"join"'
 	# Of who has read a key, only root is told.
 	sent "$pid" 0 2>/dev/null || skip "the system does not tell what the worker has written"
-	soon "the push" sent "$pid" 20000000
+	local push=20000000
+	! watched || push=$((push / 8))
+	soon "the push" sent "$pid" "$push"
 	kill -KILL "$pid"
 	same "clocks so far" "$(grep -c '"ev":"update"' "$state/trace.jsonl" || :)" 0
 	workers=()

@@ -12,7 +12,7 @@ setup() {
 	for_test
 	job=(--set job.hashes=1 --set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
 		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
+	thin
 }
 
 teardown() {
@@ -248,7 +248,7 @@ tampered() {
 	caught falcon-ps-never
 }
 
-# caught PROGRAM: the job ends, and the audit says which clock is wrong.
+# caught PROGRAM: the job ends, and the audit says which clock is wrong, and no other.
 caught() {
 	start_ready ps "$bin/tests/$1" -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
 		--set job.eval=never "${job[@]}"
@@ -257,7 +257,9 @@ caught() {
 	wait "$ps"
 	run falcon-stat --audit "$state/trace.jsonl"
 	same status "$status" 1
-	has "$output" "clock 1"
+	has "$output" "audit: clock "
+	has "$output" " was added"
+	has "$output" "audit: failed: 1 finding"
 }
 
 # Two hosts, as network namespaces with a cable between them.

@@ -14,6 +14,7 @@ setup() {
 	job=(--set data.samples=4000 --set data.test-samples=500 --set job.epochs=1
 		--set schedule.warmup=5 --set job.audit=sums --set sync.scheme=bsp
 		"$root/share/jobs/fashion.job")
+	thin
 }
 
 # among LIE: a job with a liar among two honest workers, who stay to the end.
