@@ -54,19 +54,31 @@ is(const char *lie)
 	return name != NULL && strcmp(name, lie) == 0;
 }
 
-/* One value is more than it is. */
+/* One value is more than it is, by the least that can be: which may be lost when it is
+ * rounded. */
 static int
-forge(struct fal_sum *s, uint32_t block, unsigned by)
+forge(struct fal_sum *s, uint32_t block)
 {
 	static int64_t v[FAL_BLOCK];
 	fal_sum_load(s, block, v);
-	v[0] += by;
-	return fal_sum_store(s, block, v, fal_sum_bound(s, block) + by,
+	v[0]++;
+	return fal_sum_store(s, block, v, fal_sum_bound(s, block) + 1,
 			     fal_sum_needed(s, block));
 }
 
-/* In the tenth task, before it is claimed, so that all agree but its samples: by the
- * least that can be forged, which may be lost when it is rounded, or more. */
+/* All values are the opposite of what they are: which no rounding loses, and no shard can
+ * refuse. */
+static int
+oppose(struct fal_sum *s, uint32_t block)
+{
+	static int64_t v[FAL_BLOCK];
+	fal_sum_load(s, block, v);
+	for (uint32_t i = 0; i < FAL_BLOCK; i++)
+		v[i] = -v[i];
+	return fal_sum_store(s, block, v, fal_sum_bound(s, block), fal_sum_needed(s, block));
+}
+
+/* In the tenth task, before it is claimed, so that all agree but its samples. */
 int
 __wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			      int8_t exponent, unsigned room)
@@ -75,7 +87,7 @@ __wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 	int err = __real_fal_sum_quantise_block(s, block, g, exponent, room);
 	if (err < 0 || block > 0 || !(is("unit") || is("many")) || ++tasks != 10)
 		return err;
-	return forge(s, block, is("unit") ? 1 : 1 << 22);
+	return is("unit") ? forge(s, block) : oppose(s, block);
 }
 
 /* In the fifth contribution: behind what was claimed. */
@@ -86,7 +98,7 @@ __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	static int pushes;
 	params = fal_sum_len(s);
 	if (block == 0 && is("push") && ++pushes == 5)
-		forge((struct fal_sum *)(uintptr_t)s, block, 1);
+		forge((struct fal_sum *)(uintptr_t)s, block);
 	/* A little more than any of its tasks has needed. */
 	if (is("little") && fal_sum_needed(s, block) != FAL_EXP_NONE)
 		fal_sum_set_needed((struct fal_sum *)(uintptr_t)s, block,
