@@ -119,13 +119,13 @@ about() {
 	about 1000000 "$one"
 }
 
-@test "about eight million parameters, bsp" {
-	about 8000000 bsp
+@test "about four million parameters, bsp" {
+	about 4000000 bsp
 }
 
-@test "about eight million parameters, epsp" {
+@test "about four million parameters, epsp" {
 	drawn epsp epsp:1
-	about 8000000 "$one"
+	about 4000000 "$one"
 }
 
 # apart PARAMS SCHEME: a model of about so many, one or three processes of shards, a drawn
@@ -173,9 +173,9 @@ apart() {
 	apart 1000000 epsp:1
 }
 
-@test "shards of other processes, about eight million parameters" {
+@test "shards of other processes, about four million parameters" {
 	drawn bsp epsp
-	apart 8000000 "$one"
+	apart 4000000 "$one"
 }
 
 # refuses COMMAND...: with a MiB less than it says that it needs.  What libraries take differs
@@ -218,8 +218,8 @@ anew() {
 	anew 1000000
 }
 
-@test "computing anew a run of about four million parameters" {
-	anew 4000000
+@test "computing anew a run of about two million parameters" {
+	anew 2000000
 }
 
 # bytes_of COMMAND...: what the job needs, as it says it where nothing is allowed.
