@@ -16,6 +16,7 @@
 #define AHEAD_NS 2000000u            /* what may wait to be taken */
 #define OUT_MAX ((size_t)16 << 20)   /* bytes on the line and in the socket's hands */
 #define BATCH_MIN ((size_t)32 << 10) /* a smaller one is no measure of the link */
+#define PIECE_MIN ((size_t)4 << 10)  /* some packets */
 
 /* The end of what one read brought. */
 struct mark {
@@ -23,7 +24,7 @@ struct mark {
 	uint64_t due;
 };
 
-/* A batch. */
+/* A batch, or a piece of one. */
 struct parcel {
 	STAILQ_ENTRY(parcel) link;
 	struct fal_slow *s;
@@ -49,7 +50,8 @@ struct fal_slow {
 	/* out */
 	STAILQ_HEAD(parcels, parcel) out;
 	uint64_t out_busy, out_due;
-	size_t out_n; /* bytes of parcels */
+	size_t out_n;        /* bytes of parcels */
+	struct parcel *next; /* the first that the line has not taken; NULL: it has all */
 	bool taking;
 };
 
@@ -89,7 +91,9 @@ arm(struct fal_slow *s)
 		       s->in_busy - AHEAD_NS > uv_hrtime() ? s->in_busy - AHEAD_NS : at);
 	if (p != NULL)
 		sooner(&at, p->due);
-	if (s->taking && s->out_n <= OUT_MAX)
+	if (s->next != NULL)
+		sooner(&at, s->out_busy - AHEAD_NS);
+	else if (s->taking && s->out_n <= OUT_MAX)
 		sooner(&at, s->out_busy);
 	struct itimerspec t = { 0 };
 	if (at != UINT64_MAX) {
@@ -178,29 +182,65 @@ on_written(uv_write_t *req, int status)
 		arm(s);
 }
 
-int
-fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
+/* What the line takes of a channel before it is another one's turn: of those that share
+ * it, some packets. */
+static size_t
+piece(const struct fal_slow *s)
 {
-	const size_t n = fal_outbox_bytes(b);
-	const uint64_t now = uv_hrtime();
+	const double n = s->link.bandwidth * FAL_OUTBOX_S;
+	if (s->link.shared == NULL || s->link.bandwidth == 0)
+		return SIZE_MAX;
+	return n > (double)PIECE_MIN ? (size_t)n : PIECE_MIN;
+}
+
+/* The line takes the next parcel. */
+static void
+take_next(struct fal_slow *s, uint64_t now)
+{
+	struct parcel *p = s->next;
+	if (s->link.shared != NULL)
+		s->out_busy = *s->link.shared;
+	take(s, now, p->n, &s->out_busy);
+	if (s->link.shared != NULL)
+		*s->link.shared = s->out_busy;
+	p->due = s->out_busy + delay(s, now);
+	if (p->due < s->out_due)
+		p->due = s->out_due;
+	s->out_due = p->due;
+	s->next = STAILQ_NEXT(p, link);
+}
+
+/* Puts n bytes behind the parcels. */
+static int
+add(struct fal_slow *s, const char *bytes, size_t n)
+{
 	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
 		return FAL_ENOMEM;
-	if (s->link.shared != NULL)
-		s->out_busy = *s->link.shared;
-	take(s, now, n, &s->out_busy);
-	if (s->link.shared != NULL)
-		*s->link.shared = s->out_busy;
-	uint64_t due = s->out_busy + delay(s, now);
-	if (due < s->out_due)
-		due = s->out_due;
-	*p = (struct parcel){ .s = s, .due = due, .n = n };
+	*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = n };
 	p->write.data = p;
-	fal_outbox_copy(b, p->bytes);
+	memcpy(p->bytes, bytes, n);
 	STAILQ_INSERT_TAIL(&s->out, p, link);
-	s->out_n += p->n;
-	s->out_due = due;
+	s->next = s->next == NULL ? p : s->next;
+	s->out_n += n;
+	return FAL_OK;
+}
+
+int
+fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
+{
+	const size_t n = fal_outbox_bytes(b), most = piece(s);
+	char *bytes = FAL_TRY(MALLOC, NULL, malloc(n));
+	int err = bytes != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK)
+		fal_outbox_copy(b, bytes);
+	for (size_t at = 0; at < n && err == FAL_OK; at += most < n - at ? most : n - at)
+		err = add(s, bytes + at, most < n - at ? most : n - at);
+	free(bytes);
+	if (err < 0)
+		return err;
 	s->taking = true;
+	take_next(s, uv_hrtime());
 	arm(s);
 	return FAL_OK;
 }
@@ -208,7 +248,7 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 bool
 fal_slow_took(struct fal_slow *s)
 {
-	if (s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
+	if (s->next != NULL || s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
 		return false;
 	s->taking = false;
 	return true;
@@ -262,7 +302,9 @@ on_timer(uv_poll_t *poll, int status, int events)
 		s->ops.failed(s->ops.arg);
 		return;
 	}
-	if (s->taking && s->out_busy <= now && s->out_n <= OUT_MAX) {
+	if (s->next != NULL && s->out_busy <= now + AHEAD_NS)
+		take_next(s, now);
+	if (s->taking && s->next == NULL && s->out_busy <= now && s->out_n <= OUT_MAX) {
 		s->taking = false;
 		s->ops.taken(s->ops.arg);
 	}

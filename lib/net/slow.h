@@ -2,7 +2,8 @@
  *
  * Each way the line takes bytes at its bandwidth, in their order, and delivers them after
  * its delay.  What the line has not taken yet waits in the channel's queues, so control
- * still goes before bulk.
+ * still goes before bulk.  Channels that share a line take turns, with a few packets
+ * each, as on a real one: what several are sent at once comes to all of them in the end.
  */
 #ifndef FAL_NET_SLOW_H
 #define FAL_NET_SLOW_H

@@ -75,7 +75,8 @@ oppose(struct fal_sum *s, uint32_t block)
 	fal_sum_load(s, block, v);
 	for (uint32_t i = 0; i < FAL_BLOCK; i++)
 		v[i] = -v[i];
-	return fal_sum_store(s, block, v, fal_sum_bound(s, block), fal_sum_needed(s, block));
+	return fal_sum_store(s, block, v, fal_sum_bound(s, block),
+			     fal_sum_needed(s, block));
 }
 
 /* In the tenth task, before it is claimed, so that all agree but its samples. */

@@ -137,6 +137,28 @@ shares_a_line(void **state)
 	end(&w);
 }
 
+/* And none of them has all of it: what both are sent at once comes to both at the end. */
+static void
+takes_turns(void **state)
+{
+	uint64_t busy = 0;
+	const struct fal_link link = { .bandwidth = 1e6, .shared = &busy };
+	struct world w;
+	(void)state;
+	meet_over(&w, &link);
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	dial_as(&w, 1, &at, client_key("lab", 2, 1),
+		(struct fal_chan_opt){ .link = &link });
+	SEND(&w.client[1], 'h');
+	UNTIL(&w, w.server[1].msgs == 1);
+	const uint64_t begun = uv_hrtime();
+	for (int k = 0; k < 2; k++)
+		assert_int_equal(send_bytes(&w.client[k], 'u', 60000, FAL_SEND_BULK), 0);
+	UNTIL(&w, w.server[0].msgs == 2 || w.server[1].msgs == 2);
+	no_sooner("the first of two of 60 kB", begun, 100 * MS);
+	end(&w);
+}
+
 /* What is offered is before all that others are sent later, on a line that is shared,
  * too: a word, and another one while the line has the first. */
 static void
@@ -262,7 +284,7 @@ main(void)
 		cmocka_unit_test(has_a_bandwidth),   cmocka_unit_test(offers_in_order),
 		cmocka_unit_test(lets_control_pass), cmocka_unit_test(carries_much),
 		cmocka_unit_test(last_words_arrive), cmocka_unit_test(may_be_killed),
-		cmocka_unit_test(shares_a_line),
+		cmocka_unit_test(shares_a_line),     cmocka_unit_test(takes_turns),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
