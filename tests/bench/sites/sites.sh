@@ -11,6 +11,11 @@
 # seconds until it was BENCH_TARGET (78) first, at the end of an epoch, or `never`.  Then the
 # ratios of one level to two.  A small net on Fashion-MNIST, by plain SGD.
 #
+# Then two levels where the second site is BENCH_LAG (0.4) times as fast: `slow`, by
+# groups:2, and `quorum`, where a version waits for one group and BENCH_GRACE (0.05) seconds
+# more; `predicted` is the time of an epoch that falcon-proj predicts for quorum by the trace
+# of slow, by what it took then.
+#
 # The speeds of workers, of 1/4 to 1, are drawn from SEED.  Median of BENCH_TURNS (3) turns,
 # in each of which all have theirs; BENCH_EPOCHS (6) of 12000 samples; BENCH_RATE (1000)
 # samples a second of a worker of speed 1.  QUICK=1: one turn of three epochs.
@@ -26,6 +31,7 @@ bin=$(realpath "$bin")
 turns=${BENCH_TURNS:-${QUICK:+1}} epochs=${BENCH_EPOCHS:-${QUICK:+3}}
 turns=${turns:-3} epochs=${epochs:-6}
 rate=${BENCH_RATE:-1000} target=${BENCH_TARGET:-78} seed=${SEED:-$((RANDOM * 10))}
+lag=${BENCH_LAG:-0.4} quorum=groups:2,quorum=1,grace=${BENCH_GRACE:-0.05}
 near=falcon-near.$$ far=falcon-far.$$ bench=sites
 . share/crew
 clean_up() {
@@ -57,14 +63,15 @@ for ((i = 0; i < 8; i++)); do
 done
 echo "SEED=$seed, speeds ${speed[*]}" >&2
 
-# crowd SITE KEY ADDRESS: its four workers.
+# crowd SITE KEY ADDRESS: its four workers, the far ones $times as fast.
+times=1
 crowd() {
-	local i first=0
-	[ "$1" = near ] || first=4
+	local i first=4 times=$times
+	[ "$1" = far ] || first=0 times=1
 	for ((i = first; i < first + 4; i++)); do
 		member "w$i" ip netns exec "falcon-$1.$$" "$bin/falcon-work" -k "$2" -n "w$i" \
 			--lanes 1 --cache "$dir/cache" \
-			--emulate "rate=$rate,cores=1,speed=${speed[i]}" "$3"
+			--emulate "rate=$rate,cores=1,speed=$(calc "${speed[i]} * $times")" "$3"
 	done
 }
 
@@ -80,9 +87,10 @@ until_says() {
 	exit 1
 }
 
-# train FORM SCHEME: a job; its figures are lines of $dir/FORM.SCHEME.
+# train FORM CASE SCHEME: a job; its figures are lines of $dir/FORM.CASE.*, and its trace is
+# $dir/CASE.jsonl.
 train() {
-	local form=$1 scheme=$2 site above before i state=$dir/state
+	local form=$1 case=$2 scheme=$3 site above before i state=$dir/state
 	local own=${scheme%%:*} sites=() late
 	[ "$own" != groups ] || own=epsp
 	rm -rf "$dir"/state*
@@ -104,7 +112,7 @@ train() {
 			crowd "$site" "$dir/$site/work.key" "$address"
 		fi
 	done
-	if [ "$form.$scheme" = one.groups:2 ]; then
+	if [ "$form.$case" = one.groups ]; then
 		for ((i = 0; i < 8; i++)); do
 			sites+=("site.w$i=$([ "$i" -lt 4 ] && echo near || echo far)")
 		done
@@ -115,7 +123,7 @@ train() {
 	until_says 1 "$state/trace.jsonl" '"ev":"update"'
 	before=$(passed "$near" cable)
 	done_by ps
-	echo $(($(passed "$near" cable) - before)) >>"$dir/$form.$scheme.bytes"
+	echo $(($(passed "$near" cable) - before)) >>"$dir/$form.$case.bytes"
 	for site in near far; do
 		[ "$form" = one ] || done_by "$site"
 	done
@@ -134,48 +142,63 @@ train() {
 		1000 * ([range(1; $t | length) as $v | $t[$v] - $t[$v - 1]] | median),
 		100 * $evals[-1].accuracy,
 		([$evals[] | select(100 * .accuracy >= $target).t - $t[0]] | .[0] // "never")] | @tsv' \
-		"$state/trace.jsonl" >>"$dir/$form.$scheme.figures"
+		"$state/trace.jsonl" >>"$dir/$form.$case.figures"
 	# The worst of them says how far the machine was too busy for them all.
 	late=$(cat "$dir"/w?.err | sed -n 's/.*emulate: \(.*\) % late/\1/p' | sort -g | tail -n 1)
 	rm "$dir"/w?.err
 	keep late "${late:-0}"
-	echo "$form $scheme: $(tail -n 1 "$dir/$form.$scheme.figures"), $late % late" >&2
-	jq -r .sha256 "$state/result.json" >>"$dir/${scheme%%:*}.sums"
+	echo "$form $case: $(tail -n 1 "$dir/$form.$case.figures"), $late % late" >&2
+	jq -r .sha256 "$state/result.json" >>"$dir/$case.sums"
+	cp "$state/trace.jsonl" "$dir/$case.jsonl"
 }
 
 # median_of FILE COLUMN.
 median_of() { cut -f "$2" "$1" | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
+# figures FORM NAME: those of all turns.
+figures() {
+	local f=$dir/$1.$2 reached
+	say "$2.$1.seconds" "$(median_of "$f.figures" 1)" s
+	say "$2.$1.clock" "$(median_of "$f.figures" 2)" ms
+	say "$2.$1.between" "$(calc "$(median_of "$f.bytes" 1) / 1e6")" MB
+	say "$2.$1.accuracy" "$(median_of "$f.figures" 3)" %
+	reached=$(median_of "$f.figures" 4)
+	if [ "$reached" = never ]; then
+		echo "$bench.$2.$1.reached never"
+	else
+		say "$2.$1.reached" "$reached" s
+	fi
+	median_of "$f.figures" 1 >"$f.seconds"
+	median_of "$f.bytes" 1 >"$f.total"
+}
+
 for ((turn = 0; turn < turns; turn++)); do
 	for scheme in bsp epsp groups:2; do
 		for form in one two; do
-			train "$form" "$scheme"
+			train "$form" "${scheme%%:*}" "$scheme"
 		done
 	done
+	times=$lag
+	train two slow groups:2
+	train two quorum "$quorum"
+	times=1
+	predicted=$("$bin/falcon-proj" --json --what-if "$quorum" "$dir/slow.jsonl" |
+		jq '.schemes[-1].epoch_s')
+	took=$("$bin/falcon-proj" --json --what-if groups:2 "$dir/quorum.jsonl" | jq .measured_s)
+	keep predicted "$(calc "$predicted / $took")"
 done
-for scheme in bsp epsp groups:2; do
-	name=${scheme%%:*}
+for name in bsp epsp groups; do
 	[ "$name" = groups ] || [ "$(sort -u "$dir/$name.sums" | wc -l)" = 1 ] || {
-		echo "${0##*/}: $scheme: not one SHA-256 at one and two levels:" >&2
+		echo "${0##*/}: $name: not one SHA-256 at one and two levels:" >&2
 		cat "$dir/$name.sums" >&2
 		exit 1
 	}
-	for form in one two; do
-		f=$dir/$form.$scheme
-		say "$name.$form.seconds" "$(median_of "$f.figures" 1)" s
-		say "$name.$form.clock" "$(median_of "$f.figures" 2)" ms
-		say "$name.$form.between" "$(calc "$(median_of "$f.bytes" 1) / 1e6")" MB
-		say "$name.$form.accuracy" "$(median_of "$f.figures" 3)" %
-		reached=$(median_of "$f.figures" 4)
-		if [ "$reached" = never ]; then
-			echo "$bench.$name.$form.reached never"
-		else
-			say "$name.$form.reached" "$reached" s
-		fi
-		median_of "$f.figures" 1 >"$f.seconds"
-		median_of "$f.bytes" 1 >"$f.total"
-	done
-	say "$name.faster" "$(calc "$(<"$dir/one.$scheme.seconds") / $(<"$dir/two.$scheme.seconds")")" ratio
-	say "$name.less" "$(calc "$(<"$dir/one.$scheme.total") / $(<"$dir/two.$scheme.total")")" ratio
+	figures one "$name"
+	figures two "$name"
+	say "$name.faster" "$(calc "$(<"$dir/one.$name.seconds") / $(<"$dir/two.$name.seconds")")" ratio
+	say "$name.less" "$(calc "$(<"$dir/one.$name.total") / $(<"$dir/two.$name.total")")" ratio
 done
+figures two slow
+figures two quorum
+say quorum.predicted "$(middle predicted)" ratio
 say late "$(middle late)" %
