@@ -7,7 +7,7 @@ setup() {
 	cd "$root"
 	tmp=$BATS_TEST_TMPDIR
 	# This may run inside make check.
-	unset MAKEFLAGS MFLAGS MAKELEVEL
+	unset MAKEFLAGS MFLAGS MAKELEVEL MODE B
 }
 
 # A copy of the sources, to be spoilt.
