@@ -193,52 +193,66 @@ piece(const struct fal_slow *s)
 	return n > (double)PIECE_MIN ? (size_t)n : PIECE_MIN;
 }
 
-/* The line takes the next parcel. */
+/* The line takes the next parcel, at `when` if it has nothing else to do. */
 static void
-take_next(struct fal_slow *s, uint64_t now)
+take_next(struct fal_slow *s, uint64_t when)
 {
 	struct parcel *p = s->next;
 	if (s->link.shared != NULL)
 		s->out_busy = *s->link.shared;
-	take(s, now, p->n, &s->out_busy);
+	take(s, when, p->n, &s->out_busy);
 	if (s->link.shared != NULL)
 		*s->link.shared = s->out_busy;
-	p->due = s->out_busy + delay(s, now);
+	p->due = s->out_busy + delay(s, when);
 	if (p->due < s->out_due)
 		p->due = s->out_due;
 	s->out_due = p->due;
 	s->next = STAILQ_NEXT(p, link);
 }
 
-/* Puts n bytes behind the parcels. */
-static int
-add(struct fal_slow *s, const char *bytes, size_t n)
+/* Room for n bytes behind the parcels; NULL: out of memory. */
+static char *
+add(struct fal_slow *s, size_t n)
 {
 	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
-		return FAL_ENOMEM;
+		return NULL;
 	*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = n };
 	p->write.data = p;
-	memcpy(p->bytes, bytes, n);
 	STAILQ_INSERT_TAIL(&s->out, p, link);
 	s->next = s->next == NULL ? p : s->next;
 	s->out_n += n;
-	return FAL_OK;
+	return p->bytes;
+}
+
+static int
+add_pieces(struct fal_slow *s, const struct fal_outbox *b, size_t each)
+{
+	const size_t n = fal_outbox_bytes(b);
+	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
+	if (all != NULL)
+		fal_outbox_copy(b, all);
+	for (size_t at = 0; at < n && to != NULL; at += each) {
+		const size_t some = each < n - at ? each : n - at;
+		to = add(s, some);
+		if (to != NULL)
+			memcpy(to, all + at, some);
+	}
+	free(all);
+	return to != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 int
 fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 {
 	const size_t n = fal_outbox_bytes(b), most = piece(s);
-	char *bytes = FAL_TRY(MALLOC, NULL, malloc(n));
-	int err = bytes != NULL ? FAL_OK : FAL_ENOMEM;
-	if (err == FAL_OK)
-		fal_outbox_copy(b, bytes);
-	for (size_t at = 0; at < n && err == FAL_OK; at += most < n - at ? most : n - at)
-		err = add(s, bytes + at, most < n - at ? most : n - at);
-	free(bytes);
-	if (err < 0)
-		return err;
+	char *to = NULL;
+	if (n > most && add_pieces(s, b, most) < 0)
+		return FAL_ENOMEM;
+	if (n <= most && (to = add(s, n)) == NULL)
+		return FAL_ENOMEM;
+	if (to != NULL)
+		fal_outbox_copy(b, to);
 	s->taking = true;
 	take_next(s, uv_hrtime());
 	arm(s);
@@ -302,8 +316,9 @@ on_timer(uv_poll_t *poll, int status, int events)
 		s->ops.failed(s->ops.arg);
 		return;
 	}
+	/* It has waited for it since then, however late this is. */
 	if (s->next != NULL && s->out_busy <= now + AHEAD_NS)
-		take_next(s, now);
+		take_next(s, s->out_busy < now ? s->out_busy : now);
 	if (s->taking && s->next == NULL && s->out_busy <= now && s->out_n <= OUT_MAX) {
 		s->taking = false;
 		s->ops.taken(s->ops.arg);

@@ -109,11 +109,10 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 {
 	struct fal_cid id = { c->worker, c->seq };
 	uint32_t ci;
-	/* What was to be filled had come after all: the round is over without it. */
-	int won = r->ended || !may_fill(&r->ledger, c->fills)
-			  ? 0
-			  : fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
-					     &ci);
+	int won = may_fill(&r->ledger, c->fills)
+			  ? fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
+					     &ci)
+			  : 0;
 	if (won < 0)
 		return won;
 	note_run(s, r, w, c);

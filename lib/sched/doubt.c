@@ -299,19 +299,48 @@ fal_doubt_forget(struct fal_sched *s, const struct fal_round *r)
 		forget_task(s, r->clock, r->ledger.first + i);
 }
 
-/* `key` has a result where the worker had none, which counts against it.  Where tasks are
- * skipped there may be many that have none, and one key, lying, could have its way with
- * all who say so: two must contradict it. */
+/* Is somebody of a third key here? */
+static bool
+has_third(const struct fal_sched *s, uint32_t a, uint32_t b)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < s->workers && !any; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		any = fal_worker_able(w) && w->key != a && w->key != b;
+	}
+	return any;
+}
+
+/* Remembers that `by` has contradicted `key`; *other: somebody else had. */
 static int
-contradict(struct fal_sched *s, double now, uint32_t id, uint32_t key)
+deny(struct fal_sched *s, uint32_t key, uint32_t by, bool *other)
+{
+	size_t i = 0;
+	while (i < s->denials && s->denied[i].key != key)
+		i++;
+	if (FAL_GROW(s->denied, s->denied_cap, i + 1) < 0)
+		return FAL_ENOMEM;
+	*other = i < s->denials && s->denied[i].by != by;
+	if (!*other)
+		s->denied[i] = (struct fal_denied){ key, by };
+	s->denials += i == s->denials;
+	return FAL_OK;
+}
+
+/* `by` has a result where a worker of another key had none, which counts against that.
+ * There may be many that have none, where tasks are skipped or a job diverges, and one
+ * key, lying, could have its way with all who say so: where there are three, two must
+ * contradict it. */
+static int
+contradict(struct fal_sched *s, double now, const struct fal_doubt *d, uint32_t by)
 {
 	static const char why[] = "non-finite result that another did not get";
-	struct fal_worker *w = fal_find(s, id);
-	if (!s->skips || (w != NULL && w->denied != 0 && w->denied != key))
-		return fal_sched_charge(s, now, id, why);
-	if (w != NULL)
-		w->denied = key;
-	return FAL_OK;
+	bool other;
+	if (deny(s, d->key, by, &other) < 0)
+		return FAL_ENOMEM;
+	if (!other && (s->skips || has_third(s, d->key, by)))
+		return FAL_OK;
+	return fal_sched_charge(s, now, d->worker, why);
 }
 
 int
@@ -324,7 +353,7 @@ fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
 		const struct fal_doubt d = s->doubt[i];
 		if (is_about(&d, r->clock, task) && d.worker != id && d.key != key &&
 		    err == FAL_OK)
-			err = contradict(s, now, d.worker, key);
+			err = contradict(s, now, &d, key);
 	}
 	forget_task(s, r->clock, task);
 	return err;

@@ -7,7 +7,7 @@
 /* A claim of `w` without a result. */
 int fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		    struct fal_worker *w, uint32_t task);
-/* `w` has a result: whoever of another key had none is charged. */
+/* `w` has a result: whoever of another key had none is charged, if that is enough. */
 int fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
 		    const struct fal_worker *w, uint32_t task);
 /* What was said of the round's tasks is forgotten. */

@@ -94,6 +94,7 @@ fal_sched_free(struct fal_sched *s)
 	free(s->scratch);
 	fal_heap_free(&s->planner);
 	free(s->doubt);
+	free(s->denied);
 	free(s->skip);
 	free(s->eval_holder);
 	free(s->eval_free);

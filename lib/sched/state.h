@@ -136,7 +136,6 @@ struct fal_worker {
 	uint32_t failed;   /* trials, one after the other */
 	uint64_t again;    /* not tried before so many clocks are over */
 	uint32_t charges;
-	uint32_t denied;  /* the last key that contradicted it: doubt.c; 0: none */
 	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
 };
@@ -272,6 +271,9 @@ struct fal_sched {
 		bool old;       /* who has been silent since has no word any more */
 		bool abandoned; /* its round was, so that others could say */
 	} * doubt;
+	struct fal_denied {
+		uint32_t key, by; /* a key that has contradicted it */
+	} * denied;
 	bool skips; /* these that nobody has one of, of the clocks that are not over: */
 	struct fal_skip {
 		uint64_t clock;
@@ -282,6 +284,7 @@ struct fal_sched {
 	double alone_s; /* else: before one key's word is enough */
 	uint32_t doubts;
 	size_t doubt_cap;
+	size_t denials, denied_cap;
 	uint32_t barred; /* workers */
 	struct fal_rng rng;
 
