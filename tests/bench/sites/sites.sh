@@ -183,9 +183,10 @@ for ((turn = 0; turn < turns; turn++)); do
 	train two quorum "$quorum"
 	times=1
 	predicted=$("$bin/falcon-proj" --json --what-if "$quorum" "$dir/slow.jsonl" |
-		jq '.schemes[-1].epoch_s')
-	took=$("$bin/falcon-proj" --json --what-if groups:2 "$dir/quorum.jsonl" | jq .measured_s)
-	keep predicted "$(calc "$predicted / $took")"
+		jq -e '.schemes[-1].epoch_s')
+	took=$("$bin/falcon-proj" --json --what-if groups:2 "$dir/quorum.jsonl" | jq -e .measured_s)
+	ratio=$(calc "$predicted / $took")
+	keep predicted "$ratio"
 done
 for name in bsp epsp groups; do
 	[ "$name" = groups ] || [ "$(sort -u "$dir/$name.sums" | wc -l)" = 1 ] || {
