@@ -15,6 +15,29 @@ setup_file() {
 	done
 	falcon-key add -K "$BATS_FILE_TMPDIR/one/keyring" three
 	tiny "$BATS_FILE_TMPDIR/tiny"
+	look_for_long
+}
+
+teardown_file() {
+	stop_all
+}
+
+# hostile: whether there can be group servers of another kind.
+hostile() {
+	export PYTHONDONTWRITEBYTECODE=1
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null
+}
+
+# A look that does not come to its end within a minute goes on beside the tests.
+look_for_long() {
+	local job=(--set job.epochs=100000 "$BATS_FILE_TMPDIR/tiny/tiny.job")
+	hostile || return 0
+	serve -w 2
+	start slowly /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/three.key" "$ready" \
+		slowly "$state/trace.jsonl"
+	soon "it is there" shows '[.workers[].members] == [1]'
+	start look sh -c 'falcon-stat -k "$1" -g three "$2"; echo $? >look.code' - \
+		"$keys/observe.key" "$ready"
 }
 
 setup() {
@@ -213,9 +236,7 @@ here, or may come"
 }
 
 @test "a group server that lies and floods" {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
-	export PYTHONDONTWRITEBYTECODE=1
+	hostile || skip "python3-cryptography is not installed"
 	serve -w 3
 	local name=one
 	# odd MODE STATUS WHAT: the group server's trace is of this kind.
@@ -435,4 +456,13 @@ odd() {
 	in_group three c 1/8
 	soon "it is found" grep -q "refused: a loop: this group server is below that one" ps.one.err \
 		ps.two.err ps.three.err
+}
+
+# Begun before the first test.
+@test "a look that takes more than a minute ends" {
+	hostile || skip "python3-cryptography is not installed"
+	cd "$BATS_FILE_TMPDIR"
+	soon "its end" test -s look.code
+	same status "$(<look.code)" 75
+	grep -q ": group three: its trace has not come within a minute$" look.err
 }

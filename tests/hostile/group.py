@@ -8,6 +8,7 @@ trace is what it should not be, when somebody looks at it:
     garbage  no trace, but what would move a cursor
     line     such a line behind a good one
     endless  one without end, as fast as it is asked for; it begins as TRACE
+    slowly   one without end, a line a second
     flood    more of it than was asked for
     unasked  some before anybody asks
     why      that it cannot be, for reasons of its own
@@ -16,6 +17,7 @@ trace is what it should not be, when somebody looks at it:
 import os
 import struct
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../client"))
 import client  # noqa: E402 pylint: disable=wrong-import-position
@@ -54,6 +56,11 @@ class Group(client.Worker):
         self.say(LOOKED, "IBB", self.look or 1, over, status, rest=rest)
 
     def pieces(self, n):
+        for _ in range(n if self.mode == "slowly" else 0):
+            time.sleep(1)
+            self.looked(b'{"t":0.000000,"ev":"hm","why":"x"}\n')
+        if self.mode not in ("endless", "flood"):
+            return
         for _ in range(n * (3 if self.mode == "flood" else 1)):
             self.looked(b'{"t":0.000000,"ev":"hm","why":"x"}\n' * (PIECE // 35))
 
@@ -70,11 +77,10 @@ class Group(client.Worker):
             self.looked(b'{"t":0.000000,"ev":"hm"}\n{"t":0.000000,"ev":"\x1b[2J"}\n')
         if self.mode == "why":
             self.looked(b"\x1b[2J" + b"so there " * 500, over=1, status=200)
-        if self.mode in ("endless", "flood"):
-            self.pieces(pieces)
+        self.pieces(pieces)
 
     def on_look_on(self, look, pieces, rest):
-        if self.mode in ("endless", "flood") and look == self.look:
+        if look == self.look:
             self.pieces(pieces)
 
     HEARD = dict(client.Worker.HEARD)
