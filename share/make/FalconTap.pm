@@ -49,7 +49,7 @@ sub summary {
 	my @names;
 	for my $name ($all->descriptions) {
 		my ($parser) = $all->parsers($name);
-		my $broke = $parser->parse_errors || $parser->exit;
+		my $broke = $parser->parse_errors || $parser->wait;
 		$failed++ if !$parser->failed && $broke;
 		push @names, $name if $parser->failed || $broke;
 	}

@@ -262,6 +262,15 @@ tap() {
 		'echo 1..2; echo ok 1' 'exit 0'
 	same "exit status" "$status" 1
 	same "last line" "${lines[-1]}" "3 passed, 4 failed"
+	# By a signal, as a sanitizer ends the simulator.
+	mkdir "$tmp/sim"
+	printf '#!/bin/sh\necho 1..1; echo ok 1; kill -ABRT $$\n' >"$tmp/sim/simulate"
+	chmod +x "$tmp/sim/simulate"
+	run env PERL5LIB=share/make SEEDS=1 FROM=0 FALCON_FAILED="$tmp/failed" \
+		prove --harness FalconTap --exec share/make/tap "$tmp/sim/simulate"
+	same "exit status" "$status" 1
+	same "last line" "${lines[-1]}" "1 passed, 1 failed"
+	same "the failed" "$(cat "$tmp/failed")" "$tmp/sim/simulate"
 }
 
 @test "check: what is skipped has not failed" {

@@ -262,8 +262,8 @@ here, or may come"
 	odd why 1 "group one: ?[2Jso there so there"
 	# 64 MiB of it: with a sanitizer, longer than an observer may take.
 	sanitized || odd endless 1 "group one: its trace is longer than can be" "$state/trace.jsonl"
-	# Where TSan watches, what nobody has asked for is asked for before it comes.
-	watched || {
+	# With a sanitizer what nobody has asked for is asked for before it comes.
+	sanitized || {
 		odd flood 75 "group one: it is gone" "$state/trace.jsonl"
 		grep -q "one: refused: sends more of its trace than was asked for" ps.err
 	}

@@ -334,8 +334,10 @@ void
 levels_finish(struct cluster *root, struct outcome *out)
 {
 	static const struct fal_coord_result none = { .journal = "" };
+	if (root->group_of.n == 0)
+		return;
 	out->group = fal_calloc(root->group_of.n, sizeof(*out->group));
-	assert(out->group != NULL || root->group_of.n == 0);
+	assert(out->group != NULL);
 	for (size_t i = 0; i < root->group_of.n; i++) {
 		struct cluster *c = root->group_of.v[i];
 		if (!c->gone && levels_stale(c))
