@@ -252,7 +252,7 @@ deps-cable:
 	@$(DEPS) cable
 $(B)/tests/bench/delay.o: | deps-cable
 
-# Servers of servers at two sites against one level, 10 minutes; QUICK=1: 3.
+# Servers of servers at two sites against one level, 15 minutes; QUICK=1: 4.
 .PHONY: bench-sites
 bench-sites: all $(B)/bench/delay
 	@$(DEPS) bench
