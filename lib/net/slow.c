@@ -198,11 +198,9 @@ static void
 take_next(struct fal_slow *s, uint64_t when)
 {
 	struct parcel *p = s->next;
-	if (s->link.shared != NULL)
-		s->out_busy = *s->link.shared;
-	take(s, when, p->n, &s->out_busy);
-	if (s->link.shared != NULL)
-		*s->link.shared = s->out_busy;
+	uint64_t *busy = s->link.shared != NULL ? s->link.shared : &s->out_busy;
+	take(s, when, p->n, busy);
+	s->out_busy = *busy;
 	p->due = s->out_busy + delay(s, when);
 	if (p->due < s->out_due)
 		p->due = s->out_due;

@@ -90,6 +90,17 @@ watched() {
 	[[ $bin == */tsan ]]
 }
 
+# has_cryptography: whether there can be clients in Python, which leave nothing behind.
+has_cryptography() {
+	export PYTHONDONTWRITEBYTECODE=1
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null
+}
+
+# needs_cryptography: a test that has some is skipped where there cannot be.
+needs_cryptography() {
+	has_cryptography || skip "python3-cryptography is not installed"
+}
+
 # same WHAT GOT WANT: prints both where they differ.
 same() {
 	[ "$2" = "$3" ] || {

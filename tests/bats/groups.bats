@@ -22,16 +22,10 @@ teardown_file() {
 	stop_all
 }
 
-# hostile: whether there can be group servers of another kind.
-hostile() {
-	export PYTHONDONTWRITEBYTECODE=1
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null
-}
-
 # A look that does not come to its end within a minute goes on beside the tests.
 look_for_long() {
 	local job=(--set job.epochs=100000 "$BATS_FILE_TMPDIR/tiny/tiny.job")
-	hostile || return 0
+	has_cryptography || return 0
 	serve -w 2
 	start slowly /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/three.key" "$ready" \
 		slowly "$state/trace.jsonl"
@@ -236,7 +230,7 @@ here, or may come"
 }
 
 @test "a group server that lies and floods" {
-	hostile || skip "python3-cryptography is not installed"
+	needs_cryptography
 	serve -w 3
 	local name=one
 	# odd MODE STATUS WHAT: the group server's trace is of this kind.
@@ -274,9 +268,7 @@ here, or may come"
 }
 
 @test "as many look through a group server as may, and none through one of before" {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
-	export PYTHONDONTWRITEBYTECODE=1
+	needs_cryptography
 	serve -w 3
 	liar() {
 		start "$2" /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/$1.key" \
@@ -460,7 +452,7 @@ odd() {
 
 # Begun before the first test.
 @test "a look that takes more than a minute ends" {
-	hostile || skip "python3-cryptography is not installed"
+	needs_cryptography
 	cd "$BATS_FILE_TMPDIR"
 	soon "its end" test -s look.code
 	same status "$(<look.code)" 75

@@ -257,6 +257,8 @@ caught() {
 	wait "$ps"
 	run falcon-stat --audit "$state/trace.jsonl"
 	same status "$status" 1
+	# The 20th block that comes is of the first clock, but of thin models.
+	watched || has "$output" "clock 1"
 	has "$output" "audit: clock "
 	has "$output" " was added"
 	has "$output" "audit: failed: 1 finding"

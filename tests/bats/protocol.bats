@@ -10,8 +10,7 @@ setup_file() {
 
 setup() {
 	for_test
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
+	needs_cryptography
 	tiny "$BATS_TEST_TMPDIR/tiny"
 	job=(--set job.epochs=12 --set job.audit=sums --set data.samples=64
 		--set data.test-samples=12 --set batch.size=32 "$BATS_TEST_TMPDIR/tiny/tiny.job")

@@ -137,8 +137,7 @@ says() {
 }
 
 @test "a message that the other version does not know: both are named" {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
+	needs_cryptography
 	export PYTHONPATH=$root/tests/client PYTHONDONTWRITEBYTECODE=1
 	serve
 	says 8 4 77 >said

@@ -26,13 +26,6 @@ own() {
 	falcon-key add -K "$keys/keyring" "$1" "$(falcon-key public "$keys/$1.key")"
 }
 
-# python: skips without what client.py needs.
-python() {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
-	export PYTHONDONTWRITEBYTECODE=1
-}
-
 @test "shared keys make the model" {
 	serve
 	work a --lanes 1
@@ -91,7 +84,7 @@ python() {
 }
 
 @test "who steals the keyring is whoever has a shared key, and nobody who has one of his own" {
-	python
+	needs_cryptography
 	own vm1
 	serve --set job.epochs=1000
 	cp "$keys/keyring" stolen
@@ -105,7 +98,7 @@ python() {
 }
 
 @test "a client written from the page has a key of its own" {
-	python
+	needs_cryptography
 	own vm1
 	# Its layer is one that client.py computes as falcon-work does with this trainer.
 	job=(--set job.epochs=2 --set data.samples=64 --set data.test-samples=12

@@ -17,17 +17,13 @@ setup() {
 }
 
 @test "a client written from the page agrees with them" {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
-	export PYTHONDONTWRITEBYTECODE=1
+	needs_cryptography
 	/usr/bin/python3 "$root/tests/client/vectors.py" "$root/share/vectors" >said
 	same said "$(cat said)" "68 vectors"
 }
 
 @test "it does not where one was changed" {
-	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
-		skip "python3-cryptography is not installed"
-	export PYTHONDONTWRITEBYTECODE=1
+	needs_cryptography
 	cp -r "$root/share/vectors" changed
 	for file in handshake records aes blocks; do
 		sed 's/^expect: ok/expect: refused/' "$root/share/vectors/$file.txt" \

@@ -1,4 +1,5 @@
 /* Channels over a slow line: what comes is the same, in the same order, but later. */
+#include "base/rng.h"
 #include "net/link.h"
 #include "test_net.h"
 
@@ -112,6 +113,18 @@ has_a_bandwidth(void **state)
 	end(&w);
 }
 
+/* And client 1. */
+static void
+meet_two(struct world *w, const struct fal_link *link)
+{
+	meet_over(w, link);
+	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	dial_as(w, 1, &at, client_key("lab", 2, 1),
+		(struct fal_chan_opt){ .link = link });
+	SEND(&w->client[1], 'h');
+	UNTIL(w, w->server[1].msgs == 1);
+}
+
 /* Two that share one: together they are as fast as it is. */
 static void
 shares_a_line(void **state)
@@ -120,12 +133,7 @@ shares_a_line(void **state)
 	const struct fal_link link = { .bandwidth = 10e6, .shared = &busy };
 	struct world w;
 	(void)state;
-	meet_over(&w, &link);
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
-	dial_as(&w, 1, &at, client_key("lab", 2, 1),
-		(struct fal_chan_opt){ .link = &link });
-	SEND(&w.client[1], 'h');
-	UNTIL(&w, w.server[1].msgs == 1);
+	meet_two(&w, &link);
 	const uint64_t begun = uv_hrtime();
 	for (unsigned i = 0; i < 25; i++)
 		for (int k = 0; k < 2; k++)
@@ -137,26 +145,31 @@ shares_a_line(void **state)
 	end(&w);
 }
 
-/* And none of them has all of it: what both are sent at once comes to both at the end. */
+/* And none of them has all of it: what both are sent at once comes to both at the end,
+ * but for a piece of either. */
 static void
 takes_turns(void **state)
 {
-	uint64_t busy = 0;
-	const struct fal_link link = { .bandwidth = 1e6, .shared = &busy };
-	struct world w;
 	(void)state;
-	meet_over(&w, &link);
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
-	dial_as(&w, 1, &at, client_key("lab", 2, 1),
-		(struct fal_chan_opt){ .link = &link });
-	SEND(&w.client[1], 'h');
-	UNTIL(&w, w.server[1].msgs == 1);
-	const uint64_t begun = uv_hrtime();
-	for (int k = 0; k < 2; k++)
-		assert_int_equal(send_bytes(&w.client[k], 'u', 60000, FAL_SEND_BULK), 0);
-	UNTIL(&w, w.server[0].msgs == 2 || w.server[1].msgs == 2);
-	no_sooner("the first of two of 60 kB", begun, 100 * MS);
-	end(&w);
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		const uint32_t n = 20000 + fal_rng_below(&rng, 40001);
+		const double rate = 4e5 + fal_rng_below(&rng, 1000000);
+		uint64_t busy = 0;
+		const struct fal_link link = { .bandwidth = rate, .shared = &busy };
+		struct world w;
+		char what[64];
+		meet_two(&w, &link);
+		const uint64_t begun = uv_hrtime();
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(send_bytes(&w.client[k], 'u', n, FAL_SEND_BULK),
+					 0);
+		UNTIL(&w, w.server[0].msgs == 2 || w.server[1].msgs == 2);
+		snprintf(what, sizeof(what), "seed %d: the first of two of %u bytes",
+			 (int)seed, n);
+		no_sooner(what, begun, (uint64_t)((2 * n - 10000) / rate * 1e9));
+		end(&w);
+	}
 }
 
 /* What is offered is before all that others are sent later, on a line that is shared,
@@ -168,12 +181,7 @@ offers_in_order(void **state)
 	const struct fal_link link = { .bandwidth = 1e6, .shared = &busy };
 	struct world w;
 	(void)state;
-	meet_over(&w, &link);
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
-	dial_as(&w, 1, &at, client_key("lab", 2, 1),
-		(struct fal_chan_opt){ .link = &link });
-	SEND(&w.client[1], 'h');
-	UNTIL(&w, w.server[1].msgs == 1);
+	meet_two(&w, &link);
 	for (int k = 0; k < 2; k++) {
 		SEND(&w.client[0], 'w');
 		fal_chan_offer(w.client[0].c);
