@@ -182,17 +182,23 @@ pump(struct fal_chan *c)
 		return;
 	}
 	fal_outbox_offered(c->out);
+	c->writing = true;
 	if (err == FAL_OK)
-		err = c->slow != NULL ? fal_slow_write(c->slow, c->out)
-				      : write_batch(c, 0);
+		err = c->slow != NULL ? fal_slow_write(c->slow, c->out) : try_batch(c);
 	if (err < 0) {
+		c->writing = false;
 		lost_batch(c);
 		return;
 	}
-	c->writing = true;
 	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
+	if (c->writing || c->unsealed < 0 || c->state == FAL_CHAN_DEAD)
+		return;
+	if (fal_writer_empty(c->writer))
+		drained(c);
+	else
+		fal_chan_flush(c); /* others have their turn before that */
 }
 
 static void
