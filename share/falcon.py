@@ -40,6 +40,7 @@ _in, _out = os.dup(0), os.dup(1)
 os.dup2(2, 1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 _heard = collections.deque([b""])  # lines, of which the last one is not whole
+_read = json.JSONDecoder().raw_decode
 
 
 def _say(**word):
@@ -53,11 +54,11 @@ def _word(wait):
             return None
         some = os.read(_in, 1 << 16) or sys.exit(0)
         _heard.extend((_heard.pop() + some).split(b"\n"))
-    line, found, many = _heard.popleft().partition(b',"indices":[')
-    many, end, rest = many.partition(b"]")
+    line, found, many = _heard.popleft().decode().partition(',"indices":[')
+    many, end, rest = many.partition("]")
     if numpy is None or not found:
-        return json.loads(line + found + many + end + rest)
-    return {**json.loads(line + rest), "indices": numpy.fromstring(many, int, sep=",")}
+        return _read(line + found + many + end + rest)[0]
+    return {**_read(line + rest)[0], "indices": numpy.fromstring(many, int, sep=",")}
 
 
 class _Area:
@@ -80,10 +81,6 @@ class _Area:
         return self.views[data]
 
 
-def _array(flat, shape):
-    return flat if numpy is None else numpy.asarray(flat).reshape(shape)
-
-
 class Task:
     """id, kind ("train" or "eval"), clock, task, version, seed, indices (an array), count;
     params and grads, {name: array}, without NumPy flat ones; x and y, if they are wanted."""
@@ -103,14 +100,16 @@ class Task:
 def _answer(task, gradient):
     try:
         loss, right = map(float, gradient(task))
-        _say(op="done", id=task.id, loss=loss if math.isfinite(loss) else None, right=int(right))
+        loss = b"%a" % loss if math.isfinite(loss) else b"null"  # json.dumps costs more
+        os.write(_out, b'{"op":"done","id":%d,"loss":%b,"right":%d}\n' % (task.id, loss, right))
     except Exception as e:  # of this task; the next one may be well
         traceback.print_exc()
         _say(op="fail", id=task.id, why="%s: %s" % (type(e).__name__, e))
 
 
-def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python",
-          has={}, _wrap=_array, _begin=lambda header, buffers: None):
+def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python", has={},
+          _wrap=lambda flat, shape: numpy.asarray(flat).reshape(shape) if numpy else flat,
+          _begin=lambda header, buffers: None):
     """Computes tasks until falcon-work ends.
 
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
@@ -123,7 +122,7 @@ def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Pyth
     """
     areas, queue = {}, collections.deque()
     while True:
-        word = _word(wait=not queue)
+        word = _word(wait=not queue) if len(queue) < depth else None
         if word is None:
             _answer(queue.popleft(), gradient)
         elif word["op"] == "hello":
@@ -147,7 +146,7 @@ def torch(model, loss, **options):
 
     def wrap(flat, shape):
         return t.frombuffer(flat, dtype={"f": t.float32, "q": t.int64}[flat.format]).reshape(shape)
-    named, stats, held = dict(model.named_parameters()), set(), {}
+    named, stats, held, modules = dict(model.named_parameters()), set(), [], [*model.modules()]
     for prefix, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             module.momentum = 1.0  # what it keeps is the task's own; Falcon lets it run
@@ -162,13 +161,14 @@ def torch(model, loss, **options):
                  "here, there, or of another shape: %s %s" % (job ^ mine, stats ^ set(buffers)))
 
     def gradient(task):
-        with t.no_grad():
-            for name, p in named.items():
-                if name in stats or held.get(name) != (task.edition, p._version):
-                    p.copy_(task.params[name])  # a loss that wrote there is undone, too
-                    held[name] = task.edition, p._version
-                p.grad = None
-        model.train(task.train)
+        kept = [p for name, p in named.items() if name not in stats]
+        for name in stats if held == [task.edition, *(p._version for p in kept)] else named:
+            named[name].detach().copy_(task.params[name])  # a loss that wrote there is undone, too
+        held[:] = task.edition, *(p._version for p in kept)
+        for p in kept:
+            p.grad = None
+        if any(m.training != task.train for m in modules):
+            model.train(task.train)
         seed(task.seed)
         with t.set_grad_enabled(task.train):
             sum_of_losses, right = loss(task)

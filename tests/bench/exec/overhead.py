@@ -2,8 +2,8 @@
 """overhead.py: what falcon-work --exec adds to a loop in PyTorch.  One trainer trains both
 on one core, in turns: tasks for falcon-work, and in plain PyTorch, where gradients are
 added up, and the mean makes a step; the coordinator is on another core.  A clock has 32
-tasks, each of which takes plain PyTorch 20 ms in these turns; a task of one sample takes
-what it takes.
+tasks, or 16 where there are no samples for more, each of which takes plain PyTorch 20 ms
+in these turns; a task of one sample takes what it takes.
 
 exec.SIZE.cpu   how much more of the core falcon-work and its trainer use for a clock
 exec.SIZE.ms-per-M
@@ -26,7 +26,7 @@ trainer = ["/usr/bin/python3", "-B", here + "/mlp.py"]
 widths = os.environ.get("BENCH_SIZES", "70 512 1400 2790").split()
 turns = int(os.environ.get("BENCH_TURNS", "3"))
 os.environ["PYTHONPATH"] = share
-TASKS, CLOCKS, WARM, MS = 32, 11, 2, 20
+CLOCKS, WARM, MS, SAMPLES = 11, 2, 20, 60000
 cores = sorted(os.sched_getaffinity(0))
 mine, other = cores[0], cores[-1]
 
@@ -41,14 +41,19 @@ def say(*args):
     return done.stdout.split()
 
 
+def tasks_of(task):
+    """How many there are in a clock."""
+    return 32 if 32 * task <= SAMPLES else 16
+
+
 def job(folder, width, task, count):
     say(width, "init", folder + "/init")
     text = open(share + "/jobs/fashion.job").read()
     text = text.replace("file = ../models/lenet5", "init = init")
     with open(folder + "/job", "w") as f:
         f.write(text)
-    batch = task * TASKS
-    of_epoch = min(60000 // batch, count)
+    batch = task * tasks_of(task)
+    of_epoch = min(SAMPLES // batch, count)
     settings = {"job.epochs": -(-count // of_epoch), "data.samples": of_epoch * batch,
                 "job.eval": "never",
                 "schedule.warmup": 0, "optimizer.lr": 1e-3,
@@ -75,18 +80,18 @@ def falcon(width, task, count=CLOCKS):
             [binary + "/falcon-work", "-k", folder + "/keys/work.key", "--cache", "none",
              "--exec", "exec %s %s" % (" ".join(trainer), width), address],
             preexec_fn=on(mine), stderr=open(folder + "/work.err", "w"),
-            env={**os.environ, "SPENT": folder + "/spent", "TASKS": str(TASKS)})
+            env={**os.environ, "SPENT": folder + "/spent", "TASKS": str(tasks_of(task))})
         if work.returncode != 0 or ps.wait() != 0:
             sys.exit(open(folder + "/ps.err").read() + open(folder + "/work.err").read())
         with open(folder + "/spent") as f:
             lines = [list(map(float, line.split())) for line in f]
-        return [[(b - a) / TASKS for a, b in zip(*two)]
+        return [[(b - a) / tasks_of(task) for a, b in zip(*two)]
                 for two in zip(lines[WARM:], lines[WARM + 1:])]
 
 
 def fit(width, params):
     """How many samples take plain PyTorch so long, as it runs in turns."""
-    most = 60000 // TASKS
+    most = SAMPLES // 16
     task = min(most, max(1, round(100 / params)))  # of a core that does 30 GFLOP/s
     for _ in range(3):
         ms = statistics.median(c[2] for c in falcon(width, task, WARM + 4)) * 1000
