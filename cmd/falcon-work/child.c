@@ -10,6 +10,15 @@
 #include <unistd.h>
 #include <uv.h>
 
+static void
+close_events(const struct child *c)
+{
+	if (c->wake >= 0)
+		close(c->wake);
+	if (c->nudge >= 0)
+		close(c->nudge);
+}
+
 int
 child_new(const struct child_conf *conf, struct child **out)
 {
@@ -21,7 +30,9 @@ child_new(const struct child_conf *conf, struct child **out)
 	c->proc = (struct spawned){ 0, -1, -1, -1, -1, -1 };
 	c->pidfd = -1;
 	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->wake < 0) {
+	c->nudge = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->wake < 0 || c->nudge < 0) {
+		close_events(c);
 		free(c);
 		return FAL_EIO;
 	}
@@ -33,7 +44,7 @@ child_new(const struct child_conf *conf, struct child **out)
 	if (pthread_create(&c->thread, NULL, child_main, c) != 0) {
 		pthread_cond_destroy(&c->change);
 		pthread_mutex_destroy(&c->mutex);
-		close(c->wake);
+		close_events(c);
 		free(c);
 		return FAL_EIO;
 	}
@@ -50,7 +61,7 @@ child_free(struct child *c)
 	pthread_join(c->thread, NULL);
 	pthread_cond_destroy(&c->change);
 	pthread_mutex_destroy(&c->mutex);
-	close(c->wake);
+	close_events(c);
 	fal_buf_free(&c->lines.b);
 	fal_buf_free(&c->params.b);
 	fal_buf_free(&c->in);
@@ -111,6 +122,7 @@ child_quit(struct child *c)
 {
 	pthread_mutex_lock(&c->mutex);
 	c->quit = true;
+	child_nudge(c);
 	pthread_cond_broadcast(&c->change);
 	pthread_mutex_unlock(&c->mutex);
 	child_poke(c);
@@ -121,6 +133,7 @@ child_cancel(struct child *c, uint32_t slot, uint64_t id)
 {
 	pthread_mutex_lock(&c->mutex);
 	c->slot[slot].cancel = id;
+	child_nudge(c);
 	pthread_cond_broadcast(&c->change);
 	pthread_mutex_unlock(&c->mutex);
 }
@@ -139,10 +152,12 @@ uint64_t
 child_steps(struct child *c)
 {
 	pthread_mutex_lock(&c->mutex);
-	const uint64_t n = c->answers;
-	const pid_t pid = c->proc.pid;
+	if (c->answers == c->seen) /* answers tell as well that it works */
+		c->ticks = spawn_ticks(c->proc.pid);
+	c->seen = c->answers;
+	const uint64_t n = c->answers + c->ticks;
 	pthread_mutex_unlock(&c->mutex);
-	return n + spawn_ticks(pid);
+	return n;
 }
 
 /* --- tasks: the mutex is held ------------------------------------------------------- */
@@ -210,13 +225,20 @@ take_place(struct child *c, struct start *s, const struct child_task *t)
 	return free;
 }
 
+/* What the trainer knows as the task's slot. */
+static uint32_t
+turn_of(const struct child_task *t)
+{
+	return t->line.slot * CHILD_TURNS + t->turn;
+}
+
 static void
 send_task(struct child *c, const struct child_task *t, uint32_t place)
 {
-	struct slot *s = &c->slot[t->line.slot];
 	const struct bulk_area *area = c->start->area;
 	struct fal_grad_task line = t->line;
 	line.place = place;
+	line.slot = turn_of(t);
 	line.edition = c->start->place[place].edition;
 	line.params = bulk_at(&area[SPAWN_PARAMS], place);
 	line.grads = bulk_at(&area[SPAWN_GRADS], line.slot);
@@ -225,14 +247,16 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 	if (c->hello.pipes && c->hello.samples) {
 		const struct bulk_area *a = &c->start->area[SPAWN_SAMPLES];
 		fal_put_u64(&c->params.b, a->shape.bytes);
-		fal_put_bytes(&c->params.b, bulk_file(a, t->line.slot), a->shape.bytes);
+		fal_put_bytes(&c->params.b, bulk_file(a, line.slot), a->shape.bytes);
 	}
+	struct slot *s = &c->slot[t->line.slot];
 	*s = (struct slot){ .state = SLOT_SENT,
 			    .id = t->line.id,
 			    .cancel = s->cancel,
 			    .order = ++c->order,
 			    .train = !t->line.eval,
-			    .kind = t->kind };
+			    .kind = t->kind,
+			    .turn = line.slot };
 	child_let_begin(c);
 	if (!child_push(c)) /* its deadline is not before the thread looks again */
 		child_poke(c);
@@ -248,7 +272,10 @@ await(struct child *c, struct slot *s)
 			s->told = true;
 			child_poke(c);
 		}
-		pthread_cond_wait(&c->change, &c->mutex);
+		if (c->hearing || c->hung_up || c->hello.pipes)
+			pthread_cond_wait(&c->change, &c->mutex);
+		else
+			child_hear(c);
 	}
 }
 
@@ -273,7 +300,7 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 	int err = FAL_OK;
 	if (c->hello.samples) {
 		pthread_mutex_unlock(&c->mutex);
-		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], slot));
+		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], turn_of(t)));
 		pthread_mutex_lock(&c->mutex);
 	}
 	out->end = unwanted(c, slot, t->line.id) ? CHILD_CANCELLED : CHILD_LOST;
@@ -289,8 +316,13 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 		pthread_mutex_unlock(&c->mutex);
 		err = t->take(t->arg, out,
 			      t->line.eval ? NULL
-					   : bulk_data(&at->area[SPAWN_GRADS], slot));
+					   : bulk_data(&at->area[SPAWN_GRADS], s->turn));
 		pthread_mutex_lock(&c->mutex);
+	}
+	if (err == CHILD_KEEPS) {
+		out->kept = at;
+		at->refs++;
+		err = FAL_OK;
 	}
 	at->place[place].users--;
 	s->state = SLOT_IDLE;

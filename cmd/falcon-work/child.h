@@ -46,16 +46,22 @@ void child_begin(struct child *c, const struct child_job *job);
 /* Its job is over: it is ended, and starts again without one. */
 void child_forget(struct child *c);
 
+/* The memory of one start, for whoever still reads it. */
+struct start;
+
 enum child_end { CHILD_MADE, CHILD_CANCELLED, CHILD_FAILED, CHILD_LOST };
 struct child_made {
 	enum child_end end;
 	double loss; /* of CHILD_MADE, as the two below */
 	uint32_t right;
-	uint64_t ns; /* since it could begin */
+	uint64_t ns;        /* since it could begin */
+	struct start *kept; /* `take` keeps the gradient: for child_drop; else NULL */
 };
 
 struct child_task {
-	struct fal_grad_task line; /* all but place and where data begin */
+	struct fal_grad_task line; /* all but place and where data begin; its slot is
+				      that of the child */
+	unsigned turn; /* below CHILD_TURNS: which of the trainer's slots for this one */
 	const float *params;
 	uint64_t serial; /* another one for other parameters; not 0 */
 	unsigned kind;   /* below CHILD_KINDS: those of a kind take about as long */
@@ -63,12 +69,13 @@ struct child_task {
 	int (*fill)(void *arg, void *data);
 	void *arg; /* of both */
 	/* Takes what was made, and the gradient's tensors, which may be written to
-	 * meanwhile; NULL for a task that has none. */
+	 * meanwhile; NULL for a task that has none.  CHILD_KEEPS: it still reads them
+	 * when it has returned, so that this turn is for no other task until then. */
 	int (*take)(void *arg, const struct child_made *made, const float *grads);
 	/* The start that it is for, as of child_start; it is lost in another one. */
 	uint64_t start;
 };
-enum { CHILD_KINDS = 4 };
+enum { CHILD_KINDS = 4, CHILD_TURNS = 2, CHILD_KEEPS = 1 };
 
 /* Waits until it has started and knows the job; how often it has started until then, or
  * 0: cancelled, or given up.  `slot` and `id` are those of the task that comes. */
@@ -77,6 +84,9 @@ uint64_t child_start(struct child *c, uint32_t slot, uint64_t id);
 /* Has a task done, in the calling thread's time.  Errors are those of `fill` and `take`.
  */
 int child_do(struct child *c, const struct child_task *task, struct child_made *out);
+
+/* What was kept is not read any more.  For any thread; NULL: nothing. */
+void child_drop(struct start *kept);
 
 /* Whether it was given up: nothing more comes of it, which was said if it has ever said
  * hello. */

@@ -237,8 +237,8 @@ on_frame(struct child *c)
 		return;
 	}
 	if (want == 0) {
-		to = (uint8_t *)bulk_data(&c->start->area[SPAWN_GRADS], 0) + c->frame -
-		     head;
+		to = (uint8_t *)bulk_data(&c->start->area[SPAWN_GRADS], s->turn) +
+		     c->frame - head;
 		want = head + bytes - c->frame;
 	}
 	const ssize_t n = read(c->proc.grads, to, want);
@@ -273,16 +273,44 @@ timeout_ms(uint64_t until)
 }
 
 /* Whether its standard output has come to its end.  What is left there is heard the next
- * time, if there is one. */
+ * time, if there is one: unless it has `ended`. */
 static bool
-hear(struct child *c, const struct pollfd *p)
+hear(struct child *c, bool ended)
 {
-	ssize_t n = p[OUT].revents != 0 ? 1 : -1;
-	for (bool more = true; more && n > 0 && c->proc.pid != 0;
-	     more = p[END].revents != 0)
+	ssize_t n = 1;
+	for (bool more = true; more && n > 0 && c->proc.pid != 0; more = ended)
 		if ((n = take(c->proc.out, &c->in)) > 0)
 			on_lines(c);
 	return n == 0;
+}
+
+void
+child_nudge(struct child *c)
+{
+	const uint64_t one = 1;
+	if (c->hearing)
+		(void)!write(c->nudge, &one, sizeof(one));
+}
+
+void
+child_hear(struct child *c)
+{
+	const uint64_t start = c->starts;
+	struct pollfd p[] = { { c->proc.out, POLLIN, 0 }, { c->nudge, POLLIN, 0 } };
+	uint64_t nudges;
+	c->hearing = c->heard_by_lanes = true;
+	pthread_mutex_unlock(&c->mutex);
+	(void)poll(p, 2, -1);
+	pthread_mutex_lock(&c->mutex);
+	c->hearing = false;
+	if (p[1].revents != 0)
+		(void)!read(c->nudge, &nudges, sizeof(nudges));
+	if (c->starts == start && c->proc.pid != 0 && p[0].revents != 0)
+		c->hung_up = hear(c, false);
+	if (c->proc.pid == 0 || c->hung_up)
+		child_poke(c);
+	c->answered = false;
+	pthread_cond_broadcast(&c->change); /* one of them hears now */
 }
 
 /* A moment for its status. */
@@ -301,7 +329,7 @@ child_turn(struct child *c, uint64_t until)
 	struct pollfd p[ALL] = {
 		[WAKE] = { c->wake, POLLIN, 0 },
 		[END] = { c->pidfd, POLLIN, 0 },
-		[OUT] = { c->proc.out, POLLIN, 0 },
+		[OUT] = { c->heard_by_lanes ? -1 : c->proc.out, POLLIN, 0 },
 		[ERR] = { c->proc.err, POLLIN, 0 },
 		[GRADS] = { expecting(c) != NULL ? c->proc.grads : -1, POLLIN, 0 },
 		[IN] = { waits(&c->lines) ? c->proc.in : -1, POLLOUT, 0 },
@@ -310,6 +338,8 @@ child_turn(struct child *c, uint64_t until)
 	const bool answered = c->answered;
 	uint64_t pokes;
 	bool eof = false;
+	if (answered)
+		child_nudge(c); /* who hears may have no more to wait for */
 	c->answered = false;
 	pthread_mutex_unlock(&c->mutex);
 	if (answered)
@@ -324,7 +354,10 @@ child_turn(struct child *c, uint64_t until)
 		say_lines(c, false);
 	if (p[GRADS].revents != 0)
 		on_frame(c);
-	eof = hear(c, p);
+	/* Whether it is late is not to be said before what it said was heard. */
+	if ((p[OUT].revents | p[END].revents) != 0 || uv_hrtime() >= until)
+		eof = hear(c, p[END].revents != 0);
+	eof = eof || c->hung_up;
 	(void)child_push(c);
 	if (eof && c->proc.pid != 0)
 		await_end(c->pidfd);

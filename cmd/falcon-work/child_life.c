@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
 void
 child_drop(struct start *s)
 {
-	if (s == NULL || --s->refs > 0)
+	if (s == NULL || atomic_fetch_sub(&s->refs, 1) > 1)
 		return;
 	for (int i = 0; i < SPAWN_SHARED; i++)
 		bulk_close(&s->area[i]);
@@ -70,10 +71,10 @@ map_all(struct child *c)
 					  .read_only = true };
 	const struct bulk_conf grads = { .header = j->params,
 					 .data = j->params_bytes,
-					 .count = c->slots };
+					 .count = c->slots * CHILD_TURNS };
 	const struct bulk_conf samples = { .header = j->samples,
 					   .data = j->samples_bytes,
-					   .count = c->slots,
+					   .count = c->slots * CHILD_TURNS,
 					   .read_only = true };
 	s->places = c->slots + 1;
 	s->place = fal_calloc(s->places, sizeof(*s->place));
@@ -116,6 +117,7 @@ forget_bytes(struct child *c)
 	fal_buf_clear(&c->err);
 	c->lines.sent = c->params.sent = 0;
 	c->frame = 0;
+	c->heard_by_lanes = c->hung_up = false;
 }
 
 /* Its group is no more, its memory is nobody's but of those who read. */
@@ -132,6 +134,7 @@ end(struct child *c)
 	c->start = NULL;
 	c->told = 0;
 	c->up = false;
+	child_nudge(c);
 	for (uint32_t i = 0; i < c->slots; i++)
 		if (c->slot[i].state == SLOT_SENT)
 			c->slot[i].state = SLOT_LOST;

@@ -19,12 +19,12 @@ struct place {
 	bool ready;
 };
 
-/* The memory of one start, for whoever still reads it. */
 struct start {
 	struct bulk_area area[SPAWN_SHARED];
 	struct place *place;
 	uint64_t editions; /* how often a place was filled */
-	uint32_t places, refs;
+	uint32_t places;
+	_Atomic uint32_t refs;
 };
 
 enum slot_state { SLOT_IDLE, SLOT_SENT, SLOT_ANSWERED, SLOT_LOST };
@@ -37,7 +37,8 @@ struct slot {
 	uint64_t took;
 	bool told, train; /* told: of the cancel */
 	unsigned kind;
-	bool said; /* by pipes: done was said, its gradient is coming */
+	uint32_t turn; /* what the trainer knows as its slot */
+	bool said;     /* by pipes: done was said, its gradient is coming */
 	struct fal_grad_word word;
 };
 
@@ -52,7 +53,8 @@ struct child {
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t change; /* of anything; its clock is the monotonic one */
-	int wake;              /* eventfd */
+	int wake;              /* eventfd, of the thread */
+	int nudge;             /* another one, of the lane that hears */
 
 	/* All below under the mutex. */
 	bool quit, greeted, failed;
@@ -72,7 +74,12 @@ struct child {
 	struct slot *slot; /* lanes · depth, since the first hello */
 	uint32_t slots;
 	uint64_t order, answers;
+	uint64_t seen,
+		ticks; /* child_steps: answers, and CPU time, when it looked last */
 	bool answered; /* whoever waits is told when the mutex is given up */
+	bool hearing;  /* a lane hears what it says */
+	bool heard_by_lanes, hung_up; /* some lane did, so the thread does not; to the end
+					 of it */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
 
 	struct outgoing lines, params;
@@ -95,7 +102,6 @@ void child_tell_job(struct child *c);
 /* As many tasks as it does at once have begun. */
 void child_let_begin(struct child *c);
 void child_answered(struct child *c, struct slot *s);
-void child_drop(struct start *s); /* one reference less */
 void child_poke(struct child *c);
 
 /* --- child_io.c --------------------------------------------------------------------- */
@@ -103,6 +109,12 @@ void child_poke(struct child *c);
 /* Waits for bytes, its end, or the moment `until` (uv_hrtime), and deals with the bytes;
  * the mutex is given up meanwhile.  True: it has ended. */
 bool child_turn(struct child *c, uint64_t until);
+/* In a lane's time: waits for what it says, until child_nudge, and deals with it; the
+ * mutex is given up meanwhile.  Nobody else is hearing, and no gradients come by pipes.
+ */
+void child_hear(struct child *c);
+/* Whoever hears looks up. */
+void child_nudge(struct child *c);
 /* Writes what goes in; false: there is more, for the thread. */
 bool child_push(struct child *c);
 /* The rest of what it said on stderr. */

@@ -115,7 +115,10 @@ lane_main(void *arg)
 	while (!l->quit) {
 		if (l->state == GIVEN) {
 			work(l);
+			/* Whom this wakes is not to wait for the mutex. */
+			pthread_mutex_unlock(&l->all->mutex);
 			tell(l->all);
+			pthread_mutex_lock(&l->all->mutex);
 		} else {
 			pthread_cond_wait(&l->wake, &l->all->mutex);
 		}
@@ -315,6 +318,7 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 {
 	struct lane *l = &all->lane[lane];
 	assert(!l->busy);
+	maker_ready(all->conf.maker, lane);
 	pthread_mutex_lock(&all->mutex);
 	l->busy = true;
 	l->cancelled = false;

@@ -44,6 +44,7 @@ struct maker_ops {
 	struct maker_need (*need)(struct maker *m, uint64_t room);
 	int (*start)(struct maker *m);
 	int (*probe)(struct maker *m, struct maker_probed *out);
+	void (*ready)(struct maker *m, uint32_t lane);
 	int (*run)(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 		   struct fal_ran *ran);
 	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
@@ -85,6 +86,15 @@ static inline int
 maker_probe(struct maker *m, struct maker_probed *out)
 {
 	return m->ops->probe(m, out);
+}
+
+/* The lane, which is idle, is about to be given a task: once before each that has a
+ * gradient.  In the thread that owns the sums of those before, which may still have their
+ * values where the maker made them: those that are in the way are copied here. */
+static inline void
+maker_ready(struct maker *m, uint32_t lane)
+{
+	m->ops->ready(m, lane);
 }
 
 /* Computes, in the calling thread: the quantised gradient to run.sum (nothing for eval),

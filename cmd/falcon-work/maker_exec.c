@@ -13,15 +13,25 @@
 #include "sec/secret.h"
 #include "work.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
+/* A gradient that a sum has its values from. */
+struct lent {
+	struct fal_loan loan;
+	struct fal_sum *sum; /* while it is out */
+	struct start *kept;  /* where it is; NULL: it was not lent */
+};
+
 /* What one lane's task needs besides what its trainer has. */
 struct bench {
 	uint32_t *index, *label; /* [task] */
+	struct lent lent[CHILD_TURNS];
+	unsigned turn; /* of the task */
 };
 
 /* What is known of a trainer: whether this start of it computes as the first one did. */
@@ -62,10 +72,11 @@ need(struct maker *maker, uint64_t room)
 {
 	const struct maker_exec *m = of(maker);
 	const uint64_t params = m->setup->model->params * sizeof(float);
-	const uint64_t each = 2 * params + (m->maker.samples ? m->job.samples_bytes : 0);
+	const uint64_t samples = m->maker.samples ? m->job.samples_bytes : 0;
+	/* A place, and two slots in turn. */
+	const uint64_t each = params + CHILD_TURNS * (params + samples);
 	(void)room;
-	/* Of each slot a place and its gradient; of each child a place; the parameters of
-	 * the fixed task. */
+	/* Of each child one more place; the parameters of the fixed task. */
 	return (struct maker_need){ .lanes =
 					    m->slots * each + (m->exec->n + 1) * params };
 }
@@ -108,10 +119,41 @@ start(struct maker *maker)
 	return err;
 }
 
+/* Nobody reads there any more. */
+static void
+let_go(struct lent *l)
+{
+	child_drop(l->kept);
+	l->kept = NULL;
+}
+
+/* What was lent is to be free for another task. */
+static void
+get_back(struct lent *l)
+{
+	if (l->loan.out)
+		fal_sum_own(l->sum);
+	let_go(l);
+}
+
+static void
+ready(struct maker *maker, uint32_t lane)
+{
+	struct bench *b = &of(maker)->bench[lane];
+	struct lent *other = &b->lent[b->turn];
+	b->turn = (b->turn + 1) % CHILD_TURNS;
+	get_back(&b->lent[b->turn]);
+	if (!other->loan.out)
+		let_go(other);
+}
+
 static void
 exec_free(struct maker *maker)
 {
 	struct maker_exec *m = of(maker);
+	for (uint32_t i = 0; m->bench != NULL && i < m->slots; i++)
+		for (unsigned k = 0; k < CHILD_TURNS; k++)
+			get_back(&m->bench[i].lent[k]);
 	/* Nobody is to come back to what goes. */
 	for (uint32_t i = 0; i < m->exec->n; i++)
 		child_forget(m->exec->child[i]);
@@ -156,7 +198,7 @@ take_fixed(void *arg, const struct child_made *made, const float *grads)
 
 /* In this start of the trainer; its bits. */
 static int
-run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start,
+run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned turn,
 	  struct child_made *made, uint8_t bits[static FAL_HASH_BYTES])
 {
 	struct fixed fixed = { m->setup, bits };
@@ -166,6 +208,7 @@ run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start,
 			  .slot = at->slot,
 			  .count = m->count,
 			  .index = m->index },
+		.turn = turn,
 		.params = m->params,
 		.serial = UINT64_MAX,
 		.kind = 0,
@@ -179,7 +222,7 @@ run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start,
 
 /* Until it is made, a few times. */
 static int
-probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
+probe_once(struct maker_exec *m, uint32_t lane, unsigned turn, struct child_made *made,
 	   uint8_t bits[static FAL_HASH_BYTES])
 {
 	const struct exec_at at = exec_at(m->exec, lane);
@@ -187,7 +230,7 @@ probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
 		const uint64_t start = child_start(at.child, at.slot, fixed_id);
 		if (start == 0)
 			return child_failed(at.child) ? FAL_EPERM : FAL_EIO;
-		int err = run_fixed(m, &at, start, made, bits);
+		int err = run_fixed(m, &at, start, turn, made, bits);
 		if (err < 0)
 			return err;
 		if (made->end == CHILD_MADE) {
@@ -198,17 +241,18 @@ probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
 	return FAL_EIO;
 }
 
-/* Twice by the first trainer, once by each other; the second time tells the speed. */
+/* Twice by the first trainer, in each of its slots, once by each other; the second time
+ * tells the speed. */
 static int
 probe(struct maker *maker, struct maker_probed *out)
 {
 	struct maker_exec *m = of(maker);
 	uint8_t bits[FAL_HASH_BYTES];
 	struct child_made made;
-	int err = probe_once(m, 0, &made, m->bits);
+	int err = probe_once(m, 0, 0, &made, m->bits);
 	m->pure = !m->exec->hello.impure;
 	for (uint32_t i = 0; i < m->exec->n && err == FAL_OK; i++) {
-		err = probe_once(m, i, &made, bits);
+		err = probe_once(m, i, 1, &made, bits);
 		if (i == 0)
 			out->task_ns = made.ns;
 		m->pure = m->pure && memcmp(bits, m->bits, sizeof(bits)) == 0;
@@ -254,7 +298,8 @@ compare(const struct maker_exec *m, struct proof *p, const struct exec_at *at,
 /* Whether this start of the trainer computes as the first one did: its program may be
  * another one by now.  `*proven` stays false where it was lost, too. */
 static int
-prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, bool *proven)
+prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned turn,
+      bool *proven)
 {
 	struct proof *p = &m->proof[at->number];
 	uint8_t bits[FAL_HASH_BYTES];
@@ -265,7 +310,7 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, bool *prov
 		return FAL_OK;
 	pthread_mutex_lock(&p->mutex);
 	if (p->start != start) {
-		err = run_fixed(m, at, start, &made, bits);
+		err = run_fixed(m, at, start, turn, &made, bits);
 		if (err == FAL_OK && made.end == CHILD_MADE)
 			err = compare(m, p, at, start, bits);
 	}
@@ -280,16 +325,22 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, bool *prov
 struct work {
 	struct exec_samples samples;
 	struct fal_ran *ran;
+	struct lent *lent;
 };
 
 static int
 take(void *arg, const struct child_made *made, const float *grads)
 {
 	const struct work *w = arg;
-	const struct fal_run_made of = { grads, w->samples.setup->model, made->loss,
-					 made->right };
+	const struct fal_run_made of = { .grad = grads,
+					 .packed = w->samples.setup->model,
+					 .loan = &w->lent->loan,
+					 .loss = made->loss,
+					 .right = made->right };
+	w->lent->sum = w->samples.job->run.sum;
 	w->ran->task_ns = made->ns;
-	return fal_run_finish(w->samples.job, &of, w->ran);
+	int err = fal_run_finish(w->samples.job, &of, w->ran);
+	return err == FAL_OK && w->lent->loan.out ? CHILD_KEEPS : err;
 }
 
 static struct child_task
@@ -309,6 +360,7 @@ task_of(const struct maker_exec *m, const struct bench *b, struct work *w)
 			  .count = job->count,
 			  .index = b->index,
 			  .eval = r->eval },
+		.turn = b->turn,
 		.params = r->params,
 		.serial = r->serial,
 		.kind = (unsigned)r->eval * 2 + (job->count < full),
@@ -348,13 +400,15 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 {
 	struct maker_exec *m = of(maker);
 	const struct exec_at at = exec_at(m->exec, lane);
-	const struct bench *b = &m->bench[lane];
-	struct work work = { { job, b->label, m->setup }, ran };
+	struct bench *b = &m->bench[lane];
+	struct lent *lent = &b->lent[b->turn];
+	struct work work = { { job, b->label, m->setup }, ran, lent };
 	struct child_task task = task_of(m, b, &work);
 	struct child_made made = { .end = CHILD_LOST };
 	bool nonfinite = false, proven;
 	unsigned failures = 0;
 	int err = FAL_OK;
+	assert(job->run.eval || (lent->kept == NULL && !lent->loan.out));
 	task.line.slot = at.slot;
 	while (err == FAL_OK) {
 		task.start = child_start(at.child, at.slot, job->id);
@@ -362,10 +416,11 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
 			break;
 		}
-		err = prove(m, &at, task.start, &proven);
+		err = prove(m, &at, task.start, b->turn, &proven);
 		if (err < 0 || !proven)
 			continue;
 		err = child_do(at.child, &task, &made);
+		lent->kept = made.kept;
 		if (err < 0 || made.end == CHILD_CANCELLED)
 			break;
 		if (made.end == CHILD_FAILED &&
@@ -374,6 +429,7 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 		if (made.end == CHILD_MADE) {
 			if (is_good(&at, task.start, ran, nonfinite))
 				return FAL_OK;
+			get_back(lent);
 			nonfinite = nonfinite || ran->nonfinite;
 		}
 	}
@@ -410,7 +466,7 @@ int
 maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 	       struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { need,   start, probe, run,
+	static const struct maker_ops ops = { need,   start, probe, ready,    run,
 					      cancel, steps, quit,  exec_free };
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)

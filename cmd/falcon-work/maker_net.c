@@ -105,6 +105,13 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	return fal_desk_run(((struct maker_net *)maker)->desk[lane], job, ran);
 }
 
+static void
+ready(struct maker *maker, uint32_t lane)
+{
+	(void)maker;
+	(void)lane;
+}
+
 /* A task of the net is too short to be worth it. */
 static void
 cancel(struct maker *maker, uint32_t lane, uint64_t id)
@@ -146,7 +153,7 @@ int
 maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 	      struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { need,   start, probe, run,
+	static const struct maker_ops ops = { need,   start, probe, ready,   run,
 					      cancel, steps, quit,  net_free };
 	struct maker_net *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)

@@ -241,6 +241,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 			  .count = count,
 			  .index = t->index,
 			  .eval = eval },
+		.turn = t->ids % CHILD_TURNS,
 		.params = t->params,
 		.serial = 1,
 		.fill = exec_job_fill,

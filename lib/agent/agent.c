@@ -17,8 +17,8 @@ all_of(const struct fal_agent_conf *conf)
 	return conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
 }
 
-/* Results that may wait for their verdicts while lanes go on: one of each, or what is
- * small. */
+/* Results beside whose waiting for verdicts lanes go on: one of each, or what is small.
+ */
 static size_t
 waiting_of(const struct fal_agent_conf *conf)
 {
@@ -199,8 +199,9 @@ agent_cancel(struct fal_agent *a, uint32_t lane)
 	a->ops.cancel(a->ops.arg, lane);
 }
 
-/* May another task begin?  Results that wait are bounded, and a task that was cancelled
- * counts as one: what it runs on is kept for it alone.  One may always. */
+/* May another task begin, beside so many results that wait, which are bounded?  A task
+ * that was cancelled counts as one: what it runs on is kept for it alone.  One may
+ * always. */
 static bool
 may_begin(const struct fal_agent *a)
 {
@@ -210,7 +211,7 @@ may_begin(const struct fal_agent *a)
 		held += a->lane[i].busy && a->lane[i].cancelled;
 		trains |= agent_trains(&a->lane[i]);
 	}
-	return held < a->waiting || !trains;
+	return held <= a->waiting || !trains;
 }
 
 /* What an idle lane is to do; false: there is nothing. */

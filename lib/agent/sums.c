@@ -89,9 +89,7 @@ agent_take_grown(struct fal_agent *a)
 	const size_t i = pooled(a, true);
 	if (i == a->pool.n)
 		return NULL;
-	struct fal_sum *sum = from_pool(a, i);
-	fal_sum_clear(sum);
-	return sum;
+	return from_pool(a, i);
 }
 
 int
@@ -109,6 +107,7 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 		free_sum(a, sum);
 		return FAL_ENOMEM;
 	}
+	fal_sum_clear(sum); /* whoever lent it its values waits for them */
 	a->pool.v[a->pool.n++] = sum;
 	return FAL_OK;
 }

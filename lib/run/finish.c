@@ -54,6 +54,22 @@ block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
 	return own;
 }
 
+/* Block `b`, as it is, of a gradient that is lent, or a copy of it, where it is to be
+ * changed, or what of it is read twice is to be the same. */
+static int
+quantise_block(const struct fal_run_job *job, const struct fal_run_made *made, uint32_t b)
+{
+	const struct fal_run *r = &job->run;
+	const uint64_t n = fal_sum_len(r->sum);
+	float own[FAL_BLOCK];
+	const float *g = block_of(made, n, b, r->bits != 0, own);
+	if (r->bits != 0)
+		fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
+	if (made->loan == NULL || g == own || job->hashed || job->flip)
+		return fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
+	return fal_sum_borrow_block(r->sum, b, g, r->exps[b], r->room, made->loan);
+}
+
 /* Block by block, and hashes what comes of it. */
 static int
 quantise(const struct fal_run_job *job, const struct fal_run_made *made,
@@ -63,19 +79,17 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	bool wrong = job->flip;
 	const uint64_t n = fal_sum_len(r->sum);
 	struct fal_hash_state h;
-	float own[FAL_BLOCK];
 	int err = FAL_OK;
 	fal_hash_init(&h);
 	for (uint32_t b = 0; b < fal_blocks(n) && err == FAL_OK; b++) {
-		const float *g = block_of(made, n, b, r->bits != 0, own);
-		if (r->bits != 0)
-			fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
-		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
+		err = quantise_block(job, made, b);
 		if (err == FAL_OK && wrong)
 			wrong = !flip(r->sum, b);
 		if (err == FAL_OK && job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
+	if (err < 0)
+		fal_sum_clear(r->sum); /* of what was lent before */
 	memset(hash, 0, FAL_TASK_HASH);
 	if (err == FAL_OK && job->hashed)
 		fal_task_hash_end(&h, hash);

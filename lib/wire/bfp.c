@@ -3,8 +3,9 @@
  * A block's representation follows from its bound: 0 means that all its values are zero
  * whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
  * above int64; but those of one task's gradient stay floats, which say the same, until
- * something is added to them: so they are brought in by one pass over memory, and
- * quantised by the one that adds them to others.
+ * something is added to them: so they are brought in by one pass over memory, or not at
+ * all where whoever made them lends them, and quantised by the one that adds them to
+ * others.
  *
  * Places of 4 bytes a value stand one after the other, so that sums of int32 are read and
  * written without gaps, which costs a third less; behind them all stands of each block a
@@ -25,8 +26,9 @@
 #include <string.h>
 
 struct block {
-	uint64_t bound; /* |value| <= bound */
-	float scale;    /* not 0: value = rint(float · scale) */
+	uint64_t bound;     /* |value| <= bound */
+	const float *there; /* not NULL: floats that are lent */
+	float scale;        /* not 0: value = rint(float · scale), within bound */
 	int8_t needed;
 };
 
@@ -35,6 +37,7 @@ struct fal_sum {
 	bool grown;   /* a block has escaped, ever */
 	void *values; /* n places */
 	struct block *block;
+	struct fal_loan *loan; /* NULL: nothing is lent */
 };
 
 /* ---- sums ---------------------------------------------------------------------- */
@@ -51,10 +54,19 @@ narrow_at(const struct fal_sum *s, uint32_t b)
 	return (int32_t *)s->values + (size_t)b * FAL_BLOCK;
 }
 
-static float *
+static const float *
 floats_at(const struct fal_sum *s, uint32_t b)
 {
-	return (float *)narrow_at(s, b);
+	const struct block *k = &s->block[b];
+	return k->there != NULL ? k->there : (const float *)narrow_at(s, b);
+}
+
+/* What is lent may be anything by now, but not beyond what it was when it was looked at.
+ */
+static struct fal_bfp_scale
+scale_of(const struct block *k)
+{
+	return (struct fal_bfp_scale){ k->scale, (float)k->bound };
 }
 
 /* A wide block is in two parts. */
@@ -87,7 +99,7 @@ narrow_of(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
 	const uint32_t len = fal_block_len(s->n, b);
 	if (s->block[b].scale == 0)
 		return narrow_at(s, b);
-	fal_bfp_quantise_narrow(room, floats_at(s, b), s->block[b].scale, len);
+	fal_bfp_quantise_narrow(room, floats_at(s, b), scale_of(&s->block[b]), len);
 	return room;
 }
 
@@ -97,7 +109,7 @@ wide_of(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
 {
 	const uint32_t len = fal_block_len(s->n, b);
 	if (s->block[b].scale != 0)
-		fal_bfp_quantise_wide(room, floats_at(s, b), s->block[b].scale, len);
+		fal_bfp_quantise_wide(room, floats_at(s, b), scale_of(&s->block[b]), len);
 	for (unsigned p = 0; p < 2 && s->block[b].scale == 0; p++)
 		memcpy(room + p * PART, part_at(s, b, p),
 		       part_len(len, p) * sizeof(*room));
@@ -124,11 +136,20 @@ fal_sum_new(size_t n)
 	return s;
 }
 
+static void
+give_back(struct fal_sum *s)
+{
+	if (s->loan != NULL)
+		s->loan->out = false;
+	s->loan = NULL;
+}
+
 void
 fal_sum_free(struct fal_sum *s)
 {
 	if (s == NULL)
 		return;
+	give_back(s);
 	free(s->block);
 	free(s->values);
 	free(s);
@@ -143,9 +164,7 @@ fal_sum_len(const struct fal_sum *s)
 void
 fal_sum_clear_block(struct fal_sum *s, uint32_t block)
 {
-	s->block[block].bound = 0;
-	s->block[block].scale = 0;
-	s->block[block].needed = FAL_EXP_NONE;
+	s->block[block] = (struct block){ .needed = FAL_EXP_NONE };
 }
 
 void
@@ -153,6 +172,7 @@ fal_sum_clear(struct fal_sum *s)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
 		fal_sum_clear_block(s, b);
+	give_back(s);
 }
 
 const void *
@@ -171,15 +191,15 @@ int64_t
 fal_sum_get(const struct fal_sum *s, size_t i)
 {
 	const uint32_t b = (uint32_t)(i / FAL_BLOCK), at = i % FAL_BLOCK;
-	const float scale = s->block[b].scale;
+	const struct block *k = &s->block[b];
 	int64_t one;
-	if (s->block[b].bound == 0)
+	if (k->bound == 0)
 		return 0;
-	if (scale != 0) {
-		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, scale, 1);
+	if (k->scale != 0) {
+		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, scale_of(k), 1);
 		return one;
 	}
-	return is_wide(&s->block[b]) ? *wide_at(s, b, at) : narrow_at(s, b)[at];
+	return is_wide(k) ? *wide_at(s, b, at) : narrow_at(s, b)[at];
 }
 
 int8_t
@@ -210,16 +230,18 @@ escape(struct fal_sum *s, uint32_t b)
 		int32_t narrow[FAL_BLOCK];
 		float floats[FAL_BLOCK];
 	} was;
-	memcpy(&was, narrow_at(s, b), len * sizeof(int32_t));
+	memcpy(&was, k->scale != 0 ? (const void *)floats_at(s, b) : narrow_at(s, b),
+	       len * sizeof(int32_t));
 	for (unsigned p = 0; p < 2; p++) {
 		int64_t *to = part_at(s, b, p);
 		const uint32_t n = part_len(len, p);
 		if (k->scale != 0)
-			fal_bfp_quantise_wide(to, was.floats + p * PART, k->scale, n);
+			fal_bfp_quantise_wide(to, was.floats + p * PART, scale_of(k), n);
 		else
 			fal_bfp_widen(to, was.narrow + p * PART, n);
 	}
 	k->scale = 0;
+	k->there = NULL;
 }
 
 /* The block's values, which are floats, become narrow. */
@@ -227,10 +249,12 @@ static void
 settle(struct fal_sum *s, uint32_t b)
 {
 	const uint32_t len = fal_block_len(s->n, b);
+	struct block *k = &s->block[b];
 	float was[FAL_BLOCK];
 	memcpy(was, floats_at(s, b), len * sizeof(*was));
-	fal_bfp_quantise_narrow(narrow_at(s, b), was, s->block[b].scale, len);
-	s->block[b].scale = 0;
+	fal_bfp_quantise_narrow(narrow_at(s, b), was, scale_of(k), len);
+	k->scale = 0;
+	k->there = NULL;
 }
 
 bool
@@ -273,13 +297,13 @@ static void
 add_narrow(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
 {
 	const uint32_t len = fal_block_len(src->n, b);
-	const float scale = src->block[b].scale;
-	if (first && scale != 0)
-		fal_bfp_quantise_narrow(to, floats_at(src, b), scale, len);
+	const struct fal_bfp_scale by = scale_of(&src->block[b]);
+	if (first && by.scale != 0)
+		fal_bfp_quantise_narrow(to, floats_at(src, b), by, len);
 	else if (first)
 		memcpy(to, narrow_at(src, b), len * sizeof(*to));
-	else if (scale != 0)
-		fal_bfp_add_floats(to, floats_at(src, b), scale, len);
+	else if (by.scale != 0)
+		fal_bfp_add_floats(to, floats_at(src, b), by, len);
 	else
 		fal_bfp_add_narrow(to, narrow_at(src, b), len);
 }
@@ -323,6 +347,7 @@ fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
 		if (r < 0)
 			return r;
 	}
+	give_back(dst); /* all of its values are its own now */
 	return FAL_OK;
 }
 
@@ -346,9 +371,7 @@ fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t boun
 	struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	assert(bound <= (uint64_t)FAL_BFP_LIMIT);
-	k->bound = bound;
-	k->scale = 0;
-	k->needed = needed;
+	*k = (struct block){ .bound = bound, .needed = needed };
 	s->grown |= is_wide(k);
 	for (unsigned p = 0; p < 2 && is_wide(k); p++)
 		memcpy(part_at(s, block, p), v + p * PART, part_len(len, p) * sizeof(*v));
@@ -439,14 +462,11 @@ fal_max_abs(const float *v, uint32_t len)
 	return isnan(max) ? INFINITY : max;
 }
 
-int
-fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
-		       unsigned room)
+/* Of floats whose largest has these bits; they are there, or the block's own. */
+static int
+floats_are(struct block *k, const float *there, uint32_t bits, int8_t e, unsigned room)
 {
 	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
-	struct block *k = &s->block[b];
-	uint32_t len = fal_block_len(s->n, b);
-	uint32_t bits = fal_bfp_copy(floats_at(s, b), g, len);
 	int limit = e + (int)room - (FAL_BFP_P - 1);
 	limit = limit < 128 ? limit : 128;
 	if (bits >= (uint32_t)(limit + 127) << 23)
@@ -457,7 +477,41 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	memcpy(&max, &bits, sizeof(max));
 	k->bound = (uint64_t)rintf(max * scale);
 	k->scale = k->bound != 0 ? scale : 0;
+	k->there = k->bound != 0 ? there : NULL;
 	return FAL_OK;
+}
+
+int
+fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
+		       unsigned room)
+{
+	const uint32_t len = fal_block_len(s->n, b);
+	const uint32_t bits = fal_bfp_copy((float *)narrow_at(s, b), g, len);
+	return floats_are(&s->block[b], NULL, bits, e, room);
+}
+
+int
+fal_sum_borrow_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
+		     unsigned room, struct fal_loan *loan)
+{
+	const uint32_t bits = fal_bfp_max_magnitude(g, fal_block_len(s->n, b));
+	assert(s->loan == NULL || s->loan == loan);
+	s->loan = loan;
+	loan->out = true;
+	return floats_are(&s->block[b], g, bits, e, room);
+}
+
+void
+fal_sum_own(struct fal_sum *s)
+{
+	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
+		struct block *k = &s->block[b];
+		if (k->there != NULL)
+			memcpy(narrow_at(s, b), k->there,
+			       fal_block_len(s->n, b) * sizeof(float));
+		k->there = NULL;
+	}
+	give_back(s);
 }
 
 int
@@ -493,6 +547,7 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsig
 		k->needed++;
 	k->bound = (uint64_t)nearbyint(ldexp(max, FAL_BFP_P - 1 - e));
 	k->scale = 0;
+	k->there = NULL;
 	for (uint32_t i = 0; i < len; i++) {
 		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
 		if (is_wide(k))

@@ -97,6 +97,18 @@ int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsi
 int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			   int8_t exponent, unsigned room);
 
+/* The same, but the values stay where they are, and are read when they are needed: what
+ * somebody else has written there until then counts, but no value beyond the largest that
+ * was there now.  They are out on `loan`, kept, until nobody needs them any more: the sum
+ * is cleared or freed, or all of its values are its own, as by fal_sum_own, which copies
+ * them, or once something was added.  One loan for all blocks. */
+struct fal_loan {
+	bool out;
+};
+int fal_sum_borrow_block(struct fal_sum *s, uint32_t block, const float *g,
+			 int8_t exponent, unsigned room, struct fal_loan *loan);
+void fal_sum_own(struct fal_sum *s);
+
 /* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
 			   unsigned room, uint32_t *bad_block);

@@ -9,14 +9,31 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* |g| as bits. */
+static inline uint32_t
+magnitude(const float *g)
+{
+	uint32_t bits;
+	memcpy(&bits, g, sizeof(bits));
+	return bits & INT32_MAX;
+}
+
 FAL_VECTOR uint32_t
 fal_bfp_max_magnitude(const float *g, uint32_t len)
 {
-	uint32_t max = 0;
-	for (uint32_t i = 0; i < len; i++) {
-		uint32_t bits;
-		memcpy(&bits, g + i, sizeof(bits));
-		bits &= INT32_MAX;
+	enum { AHEAD = 2048 }; /* values; the CPU's own prefetch ends with each page */
+	uint32_t max = 0, lane[FAL_LANES] = { 0 }, i = 0;
+	for (; i + FAL_LANES <= len; i += FAL_LANES) {
+		__builtin_prefetch(g + i + AHEAD);
+		for (uint32_t k = 0; k < FAL_LANES; k++) {
+			const uint32_t bits = magnitude(g + i + k);
+			lane[k] = bits > lane[k] ? bits : lane[k];
+		}
+	}
+	for (uint32_t k = 0; k < FAL_LANES; k++)
+		max = lane[k] > max ? lane[k] : max;
+	for (; i < len; i++) {
+		const uint32_t bits = magnitude(g + i);
 		max = bits > max ? bits : max;
 	}
 	return max;
@@ -38,20 +55,27 @@ fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len)
 }
 
 /* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
-FAL_VECTOR void
-fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
-			uint32_t len)
+static inline float
+scaled(float g, struct fal_bfp_scale by)
 {
-	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int32_t)rintf(g[i] * scale);
+	const float v = g * by.scale, least = v < by.most ? v : by.most;
+	return rintf(least > -by.most ? least : -by.most);
 }
 
 FAL_VECTOR void
-fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
-		      uint32_t len)
+fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g,
+			struct fal_bfp_scale by, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int64_t)rintf(g[i] * scale);
+		q[i] = (int32_t)scaled(g[i], by);
+}
+
+FAL_VECTOR void
+fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g,
+		      struct fal_bfp_scale by, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		q[i] = (int64_t)scaled(g[i], by);
 }
 
 FAL_VECTOR void
@@ -69,11 +93,11 @@ fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t 
 }
 
 FAL_VECTOR void
-fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
+fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, struct fal_bfp_scale by,
 		   uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		to[i] += (int32_t)rintf(g[i] * scale);
+		to[i] += (int32_t)scaled(g[i], by);
 }
 
 FAL_VECTOR void

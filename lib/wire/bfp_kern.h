@@ -13,25 +13,30 @@ enum { FAL_BFP_COLS = 128 }; /* columns of a packed block */
 /* A u32 anywhere in a byte string, little-endian there. */
 typedef uint32_t fal_u32_any __attribute__((aligned(1), may_alias));
 
-/* The largest of the values' bits without the sign: orders as |g|, NaN on top. */
+/* The largest of the values' bits without the sign: orders as |g|, NaN on top.  What
+ * follows the values in memory is on its way to the cache then, up to two blocks. */
 uint32_t fal_bfp_max_magnitude(const float *g, uint32_t len);
 
 /* The same, and to = g, each value of which is read once: whoever else may write there,
  * both are of one and the same. */
 uint32_t fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len);
 
-/* q = rint(g·scale), half to even; `scale` is a power of two. */
-void fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
-			     uint32_t len);
-void fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
-			   uint32_t len);
+/* q = rint(g·scale), half to even, but no farther from 0 than `most`, a whole number, and
+ * that for NaN; `scale` is a power of two. */
+struct fal_bfp_scale {
+	float scale, most;
+};
+void fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g,
+			     struct fal_bfp_scale by, uint32_t len);
+void fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g,
+			   struct fal_bfp_scale by, uint32_t len);
 
 void fal_bfp_widen(int64_t *restrict to, const int32_t *restrict from, uint32_t len);
 
 /* to += from */
 void fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len);
-void fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
-			uint32_t len); /* rint(g·scale) */
+void fal_bfp_add_floats(int32_t *restrict to, const float *restrict g,
+			struct fal_bfp_scale by, uint32_t len); /* as quantised */
 void fal_bfp_add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len);
 void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 			     uint32_t len);

@@ -109,6 +109,15 @@ like_net() {
 	same "restarts for a print" "$(grep -c again print.err || :)" 0
 }
 
+# What it writes counts or does not, within what was there; the first of it, it may be,
+# as a gradient that is not finite.
+@test "a trainer that writes to a gradient that it has given away: finite, and in the audit" {
+	serve --set job.epochs=5 --set job.nonfinite=skip
+	badly late
+	judge late
+	[ -s log.late ]
+}
+
 # A drawn sample has no finite gradient: a task of each epoch.
 @test "what has no finite gradient is skipped, by whom ever: the law; or it ends the job" {
 	serve --set job.epochs=3 --set job.nonfinite=skip
@@ -304,6 +313,18 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	serve
 	badly depth --lanes 2
 	judge python
+}
+
+# As the link is slow: what is lent is then to be another task'''s before it was added.
+@test "gradients that wait for their verdicts in the trainer's memory: the law" {
+	serve
+	trains near "$softmax"
+	judge c
+	again
+	serve --min-workers 2 --rate-limit 60K
+	trains far "$softmax" --lanes 2
+	trains farther "$softmax"
+	judge c
 }
 
 @test "a trainer that does two tasks at once: half as many of them, the same model" {

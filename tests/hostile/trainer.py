@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 
 import falcon
@@ -43,6 +44,14 @@ def noted(task):
 
 def raw(text):
     os.write(falcon._out, text)
+
+
+def scribble(grads):
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        for grad in grads:
+            grad[draw.randrange(len(grad))] = draw.choice([0.5, -1e30, math.inf, math.nan])
+        time.sleep(0.001)
 
 
 def misbehave(task):
@@ -79,6 +88,9 @@ def misbehave(task):
                         grad[i] = 1e3
             os._exit(0)
         os._exit(0)
+    elif way == "late":
+        threading.Thread(target=scribble, args=[list(task.grads.values())]).start()
+        return
     elif way == "print":
         print("epoch 1: loss 2.3")
         os.system("echo from a child")

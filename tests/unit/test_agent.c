@@ -151,10 +151,11 @@ begin_as(struct fal_agent_conf conf)
 				     .cancel = on_cancel,
 				     .steps = on_steps,
 				     .grow = on_grow };
-	conf.n = N;
-	conf.lanes_max = LANES;
+	conf.n = conf.n != 0 ? conf.n : N;
+	conf.lanes_max = conf.lanes_max != 0 ? conf.lanes_max : LANES;
 	conf.incarnation = 6;
-	conf.most.versions = conf.sums != 0 ? 2 : 0;
+	if (conf.most.versions == 0)
+		conf.most.versions = conf.sums != 0 ? 2 : 0;
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = desks = 0;
@@ -717,6 +718,62 @@ a_fill_waits_for_a_sum(void **state)
 	verdict(0, 6, 2, true);
 	expect_push(2, 2, 13);
 	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
+}
+
+/* A lane goes on beside one result that waits, however large results are, as verdicts
+ * take as long as the link: in the sums that the worker said that it needs.  What a lane
+ * lends them is its own again once it is added, or, of the first, added to. */
+static void
+a_large_result_waits(void **state)
+{
+	(void)state;
+	enum { LARGE = 65 * FAL_BLOCK }; /* more than that is small may not wait at all */
+	const struct fal_rule rule = { .scheme = FAL_EPSP };
+	const struct fal_agent_most most = fal_agent_most(&rule, false);
+	struct fal_agent_conf conf = {
+		.n = LARGE, .lanes_max = 1, .tasks = 4, .most = most
+	};
+	float *zeros = calloc(LARGE, sizeof(*zeros));
+	int8_t exps[LARGE / FAL_BLOCK] = { 0 };
+	struct fal_loan loan[4] = { { false } };
+	struct fal_buf out = { 0 };
+	conf.sums = fal_agent_sums(&conf, &most);
+	assert_non_null(zeros);
+	check(begin_as(conf), 0, "begin");
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	check(tell(&m), 0, "VERSION");
+	published(0, 1, 0, LARGE / FAL_BLOCK);
+	for (uint32_t b = 0; b < LARGE / FAL_BLOCK; b++) {
+		const struct fal_model_part part = { 0, b, 1, zeros, FAL_BLOCK, exps };
+		fal_buf_clear(&out);
+		check(fal_msg_put_model(&out, 6, &part), 0, "put");
+		check(fal_msg_get(out.p, out.n, &m), 0, "get");
+		check(tell(&m), 0, "MODEL");
+	}
+	grant(0, 0, 4, none);
+	for (uint32_t task = 0; task < 4; task++) {
+		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
+		check(busy[0], 1, "the lane has the next task");
+		busy[0] = false;
+		for (uint32_t b = 0; b < LARGE / FAL_BLOCK; b++)
+			check(fal_sum_borrow_block(run[0].sum, b, zeros, 0, run[0].room,
+						   &loan[task]),
+			      0, "borrow");
+		check(fal_agent_finished(agent, now, 0, &ran), 0, "finished");
+		check(next(FAL_MSG_CLAIM)->claim.task, task, "task");
+		if (task == 0)
+			continue;
+		check(busy[0], 0, "lanes at work beside two results");
+		verdict(0, task - 1, 1, true);
+		check(loan[task - 1].out, task == 1, "loans that are out");
+		check((int64_t)fal_agent_holds(agent) <= (int64_t)conf.sums + 1, 1,
+		      "halves and versions");
+	}
+	check(loan[0].out, false, "the first one's loan is out");
+	verdict(0, 3, 1, false);
+	check(loan[3].out, false, "that of a result that lost is out");
+	fal_buf_free(&out);
+	free(zeros);
 }
 
 /* A task that may begin beside another contribution only if it is alone in its own stays
@@ -1753,6 +1810,7 @@ main(void)
 		TEST(fence_drops_a_contribution),
 		TEST(fills_are_contributions_of_their_own),
 		FEW(a_fill_waits_for_a_sum),
+		cmocka_unit_test_teardown(a_large_result_waits, end),
 		FEW(alone_where_sums_are_few),
 		FEW(more_versions_are_asked_for),
 		FEW(more_versions_are_denied),

@@ -139,9 +139,61 @@ same_use(struct fal_sum *fast, struct fal_sum *naive, const struct fal_sum *more
 	fal_sum_free(to[1]);
 }
 
+/* A sum of values that stay in `g`. */
+static struct fal_sum *
+borrows(const float *g, size_t n, const int8_t *exps, struct fal_loan *loan)
+{
+	struct fal_sum *s = new_sum(n);
+	for (uint32_t b = 0; b < fal_blocks(n); b++)
+		same(fal_sum_borrow_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
+					  FAL_BFP_ROOM, loan),
+		     0, "borrow", b);
+	assert_true(loan->out);
+	return s;
+}
+
+/* Nor of one whose floats are elsewhere, as long as it does not have all of its own. */
+static void
+check_borrowed(const float *g, size_t n, const int8_t *exps)
+{
+	struct fal_loan loan = { false };
+	for (int own = 0; own < 2; own++) {
+		float *there = malloc(n * sizeof(*there));
+		struct fal_sum *naive = new_sum(n), *more = new_sum(n);
+		assert_non_null(there);
+		memcpy(there, g, n * sizeof(*there));
+		same(fal_sum_quantise_naive(naive, g, exps, FAL_BFP_ROOM, NULL), 0,
+		     "quantise", n);
+		same(fal_sum_quantise_naive(more, g, exps, FAL_BFP_ROOM, NULL), 0,
+		     "quantise", n);
+		struct fal_sum *s = borrows(there, n, exps, &loan);
+		if (own) {
+			fal_sum_own(s);
+			assert_false(loan.out);
+			memset(there, 0xff, n * sizeof(*there)); /* NaN */
+		}
+		same_use(s, naive, more, exps);
+		assert_false(loan.out); /* something was added */
+		memset(there, 0xff, n * sizeof(*there));
+		same_sums(s, naive);
+		fal_sum_free(s);
+		fal_sum_free(naive);
+		fal_sum_free(more);
+		free(there);
+	}
+	struct fal_sum *s = borrows(g, n, exps, &loan);
+	fal_sum_clear(s);
+	assert_false(loan.out);
+	fal_sum_free(s);
+	s = borrows(g, n, exps, &loan);
+	fal_sum_free(s);
+	assert_false(loan.out);
+}
+
 static void
 check_use(const float *g, size_t n, const int8_t *exps)
 {
+	check_borrowed(g, n, exps);
 	struct fal_sum *fast = new_sum(n), *naive = new_sum(n), *more = new_sum(n);
 	same(fal_sum_quantise(fast, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise", n);
 	same(fal_sum_quantise_naive(naive, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise",
@@ -171,6 +223,46 @@ check_quantise(const float *g, size_t n, const int8_t *exps)
 	}
 	fal_sum_free(fast);
 	fal_sum_free(naive);
+}
+
+/* Whoever lends writes there meanwhile: what counts is within what was there. */
+static void
+what_is_lent_is_bounded(void **state)
+{
+	static float g[3 * FAL_BLOCK + 77];
+	const size_t n = sizeof(g) / sizeof(*g);
+	struct fal_rng r = fal_rng_init(drawn_seed(34), 7, 0);
+	(void)state;
+	for (int times = 0; times < 20; times++) {
+		int8_t exps[4] = { 0 };
+		struct fal_loan loan = { false };
+		struct fal_sum *to = new_sum(n);
+		for (int b = 0; b < 4; b++) /* those of some blocks are wide */
+			random_floats(&r, g + b * FAL_BLOCK,
+				      b < 3 ? FAL_BLOCK : n % FAL_BLOCK,
+				      (int)fal_rng_below(&r, 30) - 10, 20, 0);
+		struct fal_sum *s = borrows(g, n, exps, &loan);
+		if (fal_rng_below(&r, 2) == 0)
+			same(fal_sum_quantise_naive(to, g, exps, FAL_BFP_ROOM, NULL), 0,
+			     "quantise", n);
+		uint64_t before[4];
+		for (uint32_t b = 0; b < 4; b++)
+			before[b] = fal_sum_bound(to, b);
+		for (size_t i = 0; i < n; i++)
+			g[i] = float_of(fal_rng_u32(&r));
+		same(fal_sum_add(to, s), 0, "add", n);
+		for (size_t i = 0; i < n; i++) {
+			const uint32_t b = (uint32_t)(i / FAL_BLOCK);
+			const uint64_t own = fal_sum_bound(s, b);
+			assert_true((uint64_t)llabs(fal_sum_get(s, i)) <= own);
+			assert_true((uint64_t)llabs(fal_sum_get(to, i)) <=
+				    before[b] + own);
+		}
+		for (uint32_t b = 0; b < 4; b++) /* read once, whatever it is */
+			same_out(s, s, b, exps[b]);
+		fal_sum_free(s);
+		fal_sum_free(to);
+	}
 }
 
 static void
@@ -1029,6 +1121,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quantise_equals_naive),
+		cmocka_unit_test(what_is_lent_is_bounded),
 		cmocka_unit_test(quantise_edges),
 		cmocka_unit_test(quantise_known),
 		cmocka_unit_test(nonfinite),

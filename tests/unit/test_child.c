@@ -97,19 +97,26 @@ depart(void)
 	hear_all();
 }
 
-/* Its parameters' memory. */
+/* Its memory: of these, which it inherits one after the other. */
+enum { PARAMS = 3, GRADS };
 static int
-memory(void)
+memory_of(int number)
 {
 	FILE *f = fopen(pid, "r");
 	char path[64];
 	int of = 0;
 	assert_true(f != NULL && fscanf(f, "%d", &of) == 1);
 	fclose(f);
-	snprintf(path, sizeof(path), "/proc/%d/fd/3", of);
-	const int fd = open(path, O_RDONLY);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", of, number);
+	const int fd = open(path, number == PARAMS ? O_RDONLY : O_RDWR);
 	assert_true(fd >= 0);
 	return fd;
+}
+
+static int
+memory(void)
+{
+	return memory_of(PARAMS);
 }
 
 /* ---- lanes ------------------------------------------------------------------------- */
@@ -117,12 +124,24 @@ memory(void)
 struct lane {
 	pthread_t thread;
 	uint32_t slot;
+	unsigned turn;
 	uint64_t id, serial;
+	const float *kept; /* its gradient, if it is to be kept: `keeps` */
+	bool keeps;
 	float params[FLOATS]; /* of this serial */
-	off_t at;             /* where they are to be found */
+	off_t at, grads;      /* where these and its gradient are to be found */
 	atomic_bool over;
 	struct child_made made;
 };
+
+static int
+keep(void *arg, const struct child_made *made, const float *grads)
+{
+	struct lane *l = arg;
+	(void)made;
+	l->kept = grads;
+	return CHILD_KEEPS;
+}
 
 static void *
 run(void *arg)
@@ -133,6 +152,9 @@ run(void *arg)
 		.line = { .id = l->id, .slot = l->slot, .count = 1, .index = index },
 		.params = l->params,
 		.serial = l->serial,
+		.turn = l->turn,
+		.take = l->keeps ? keep : NULL,
+		.arg = l,
 		.start = child_start(child, l->slot, l->id),
 	};
 	if (task.start == 0)
@@ -159,19 +181,25 @@ static void
 give_on(struct lane *l, uint32_t slot, uint64_t serial)
 {
 	char text[64];
-	*l = (struct lane){ .slot = slot, .id = ++ids, .serial = serial };
+	l->slot = slot;
+	l->serial = serial;
+	l->id = ++ids;
+	l->over = false;
+	l->kept = NULL;
 	for (int i = 0; i < FLOATS; i++)
 		l->params[i] = (float)(serial * FLOATS) + (float)i;
 	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
 	snprintf(text, sizeof(text), "\"op\":\"task\",\"id\":%u,", (unsigned)l->id);
 	hear(text);
 	l->at = begins("\"params\":");
-	begins("\"grads\":");
+	l->grads = begins("\"grads\":");
 }
 
 static void
 give(struct lane *l, uint32_t slot)
 {
+	l->turn = 0;
+	l->keeps = false;
 	give_on(l, slot, 1);
 }
 
@@ -335,6 +363,42 @@ late_answers(void **state)
 	}
 }
 
+/* A gradient that a lane keeps stays as it is: the slot's next task has another place, of
+ * its other turn, and the next start other memory. */
+static void
+kept(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 6; round++) {
+		const uint32_t slot = fal_rng_below(&rng, DEPTH);
+		const float mine = (float)round + 1, other = -mine;
+		struct lane first = { .turn = 1, .keeps = true };
+		struct lane next = { .turn = 0 };
+		int fd = memory_of(GRADS);
+		give_on(&first, slot, 1);
+		assert_int_equal(pwrite(fd, &mine, sizeof(mine), first.grads),
+				 sizeof(mine));
+		done(&first);
+		ends(&first, CHILD_MADE);
+		give_on(&next, slot, 1);
+		assert_int_equal(pwrite(fd, &other, sizeof(other), next.grads),
+				 sizeof(other));
+		if (round % 2) {
+			done(&next);
+			ends(&next, CHILD_MADE);
+			assert_null(next.made.kept);
+		} else {
+			depart();
+			arrive(true);
+			ends(&next, CHILD_LOST);
+		}
+		close(fd);
+		assert_true(first.made.kept != NULL && *first.kept == mine);
+		child_drop(first.made.kept);
+	}
+	one_task();
+}
+
 /* The lane waits for its answer, and what its task is computed on is as it was. */
 static void
 untouched(const struct lane *l, int fd)
@@ -353,7 +417,7 @@ untouched(const struct lane *l, int fd)
 static void
 places(void **state)
 {
-	struct lane l[DEPTH];
+	struct lane l[DEPTH] = { 0 };
 	bool given[DEPTH] = { false }, cancelled[DEPTH] = { false };
 	uint64_t serial = 1;
 	(void)state;
@@ -504,6 +568,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(any_order, begin, end),
 		cmocka_unit_test_setup_teardown(wrong_words, begin, end),
 		cmocka_unit_test_setup_teardown(late_answers, begin, end),
+		cmocka_unit_test_setup_teardown(kept, begin, end),
 		cmocka_unit_test_setup_teardown(places, begin, end),
 		cmocka_unit_test_setup_teardown(silent, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),

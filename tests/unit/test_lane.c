@@ -22,7 +22,8 @@ __wrap_uv_hrtime(void)
 
 struct fake {
 	struct maker maker;
-	uint64_t ns; /* that a task takes */
+	uint64_t ns;           /* that a task takes */
+	unsigned asked, begun; /* by maker_ready, compute */
 	pthread_t by;
 	struct lanes *lanes;
 	unsigned ended;
@@ -31,12 +32,22 @@ struct fake {
 	unsigned at_flush; /* ended by then */
 };
 
+/* In the loop's thread, once before each task. */
+static void
+ready(struct maker *m, uint32_t lane)
+{
+	struct fake *f = (struct fake *)m;
+	assert_int_equal(lane, 0);
+	assert_int_equal(f->asked++, f->begun);
+}
+
 static int
 compute(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 	struct fal_ran *ran)
 {
 	struct fake *f = (struct fake *)m;
 	(void)lane;
+	assert_int_equal(f->asked, ++f->begun);
 	clock_ns += f->ns;
 	f->by = pthread_self();
 	ran->samples = job->count;
@@ -75,7 +86,7 @@ computed_here(struct fake *f, uv_loop_t *loop, uint64_t ns, uint32_t count, bool
 static void
 run_all(bool quick, uint32_t lanes, bool (*const check)(struct fake *, uv_loop_t *))
 {
-	static const struct maker_ops ops = { .run = compute };
+	static const struct maker_ops ops = { .ready = ready, .run = compute };
 	struct fake f = { .maker = { &ops, .quick = quick } };
 	struct lanes_conf conf = {
 		.maker = &f.maker, .lanes = lanes, .arg = &f, .on_end = on_end
