@@ -89,14 +89,13 @@ def falcon(width, task, count=CLOCKS):
                 for two in zip(lines[WARM:], lines[WARM + 1:])]
 
 
-def fit(width, params):
-    """How many samples take plain PyTorch so long, as it runs in turns."""
-    most = SAMPLES // 16
-    task = min(most, max(1, round(100 / params)))  # of a core that does 30 GFLOP/s
-    for _ in range(3):
-        ms = statistics.median(c[2] for c in falcon(width, task, WARM + 4)) * 1000
-        task = min(most, max(1, round(task * MS / ms)))
-    return task
+def fit(task, clocks):
+    """How many samples take plain PyTorch so long, by what that many took in turns."""
+    return within(task * MS / statistics.median(c[2] * 1000 for c in clocks))
+
+
+def within(samples):
+    return min(SAMPLES // 16, max(1, round(samples)))
 
 
 def figure(name, value, unit):
@@ -107,8 +106,12 @@ os.sched_setaffinity(0, {other})
 met = True
 for width in widths:
     params = int(say(width, "count")[0]) / 1e6
-    task = fit(width, params)
-    clocks = [clock for _ in range(turns) for clock in falcon(width, task)]
+    task, clocks = within(100 / params), []  # of a core that does 30 GFLOP/s
+    for _ in range(3):
+        task = fit(task, falcon(width, task, WARM + 4))
+    for _ in range(turns):
+        one = falcon(width, task)
+        task, clocks = fit(task, one), clocks + one  # as quick as the core is by now
     name = "exec.%.2gM" % params
     figure(name + ".task", statistics.median(c[2] for c in clocks) * 1000, "ms")
     more = statistics.median(c[0] / c[2] - 1 for c in clocks)
