@@ -153,6 +153,16 @@ try_line(struct fal_chan *c)
 	return err;
 }
 
+/* What was sealed leaves as far as there is room; c->writing: the rest follows. */
+static int
+try_out(struct fal_chan *c)
+{
+	fal_outbox_offered(c->out);
+	int err = c->slow != NULL ? try_line(c) : try_batch(c);
+	c->writing = c->writing && err == 0;
+	return err;
+}
+
 void
 fal_chan_offer(struct fal_chan *c)
 {
@@ -161,11 +171,8 @@ fal_chan_offer(struct fal_chan *c)
 	c->unsealed = fill_batch(c);
 	if (c->unsealed < 0 || fal_outbox_bytes(c->out) == 0)
 		return;
-	fal_outbox_offered(c->out);
-	if ((c->slow != NULL ? try_line(c) : try_batch(c)) < 0) {
-		c->writing = false;
+	if (try_out(c) < 0)
 		c->unsealed = FAL_EIO;
-	}
 	fal_chan_flush(c); /* of what is left */
 }
 
@@ -181,12 +188,9 @@ pump(struct fal_chan *c)
 			drained(c);
 		return;
 	}
-	fal_outbox_offered(c->out);
-	c->writing = true;
 	if (err == FAL_OK)
-		err = c->slow != NULL ? fal_slow_write(c->slow, c->out) : try_batch(c);
+		err = try_out(c);
 	if (err < 0) {
-		c->writing = false;
 		lost_batch(c);
 		return;
 	}
