@@ -122,8 +122,7 @@ child_quit(struct child *c)
 {
 	pthread_mutex_lock(&c->mutex);
 	c->quit = true;
-	child_nudge(c);
-	pthread_cond_broadcast(&c->change);
+	child_rouse(c);
 	pthread_mutex_unlock(&c->mutex);
 	child_poke(c);
 }
@@ -133,8 +132,7 @@ child_cancel(struct child *c, uint32_t slot, uint64_t id)
 {
 	pthread_mutex_lock(&c->mutex);
 	c->slot[slot].cancel = id;
-	child_nudge(c);
-	pthread_cond_broadcast(&c->change);
+	child_rouse(c);
 	pthread_mutex_unlock(&c->mutex);
 }
 
@@ -225,9 +223,9 @@ take_place(struct child *c, struct start *s, const struct child_task *t)
 	return free;
 }
 
-/* What the trainer knows as the task's slot. */
+/* The slot as the trainer knows it. */
 static uint32_t
-turn_of(const struct child_task *t)
+alias_of(const struct child_task *t)
 {
 	return t->line.slot * CHILD_TURNS + t->turn;
 }
@@ -238,7 +236,7 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 	const struct bulk_area *area = c->start->area;
 	struct fal_grad_task line = t->line;
 	line.place = place;
-	line.slot = turn_of(t);
+	line.slot = alias_of(t);
 	line.edition = c->start->place[place].edition;
 	line.params = bulk_at(&area[SPAWN_PARAMS], place);
 	line.grads = bulk_at(&area[SPAWN_GRADS], line.slot);
@@ -256,7 +254,7 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 			    .order = ++c->order,
 			    .train = !t->line.eval,
 			    .kind = t->kind,
-			    .turn = line.slot };
+			    .alias = line.slot };
 	child_let_begin(c);
 	if (!child_push(c)) /* its deadline is not before the thread looks again */
 		child_poke(c);
@@ -300,7 +298,7 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 	int err = FAL_OK;
 	if (c->hello.samples) {
 		pthread_mutex_unlock(&c->mutex);
-		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], turn_of(t)));
+		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], alias_of(t)));
 		pthread_mutex_lock(&c->mutex);
 	}
 	out->end = unwanted(c, slot, t->line.id) ? CHILD_CANCELLED : CHILD_LOST;
@@ -316,7 +314,7 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 		pthread_mutex_unlock(&c->mutex);
 		err = t->take(t->arg, out,
 			      t->line.eval ? NULL
-					   : bulk_data(&at->area[SPAWN_GRADS], s->turn));
+					   : bulk_data(&at->area[SPAWN_GRADS], s->alias));
 		pthread_mutex_lock(&c->mutex);
 	}
 	if (err == CHILD_KEEPS) {

@@ -237,7 +237,7 @@ on_frame(struct child *c)
 		return;
 	}
 	if (want == 0) {
-		to = (uint8_t *)bulk_data(&c->start->area[SPAWN_GRADS], s->turn) +
+		to = (uint8_t *)bulk_data(&c->start->area[SPAWN_GRADS], s->alias) +
 		     c->frame - head;
 		want = head + bytes - c->frame;
 	}
@@ -285,11 +285,12 @@ hear(struct child *c, bool ended)
 }
 
 void
-child_nudge(struct child *c)
+child_rouse(struct child *c)
 {
 	const uint64_t one = 1;
 	if (c->hearing)
 		(void)!write(c->nudge, &one, sizeof(one));
+	pthread_cond_broadcast(&c->change);
 }
 
 void
@@ -309,8 +310,7 @@ child_hear(struct child *c)
 		c->hung_up = hear(c, false);
 	if (c->proc.pid == 0 || c->hung_up)
 		child_poke(c);
-	c->answered = false;
-	pthread_cond_broadcast(&c->change); /* one of them hears now */
+	child_rouse(c); /* one of them hears now */
 }
 
 /* A moment for its status. */
@@ -335,15 +335,9 @@ child_turn(struct child *c, uint64_t until)
 		[IN] = { waits(&c->lines) ? c->proc.in : -1, POLLOUT, 0 },
 		[PARAMS] = { waits(&c->params) ? c->proc.params : -1, POLLOUT, 0 },
 	};
-	const bool answered = c->answered;
 	uint64_t pokes;
 	bool eof = false;
-	if (answered)
-		child_nudge(c); /* who hears may have no more to wait for */
-	c->answered = false;
 	pthread_mutex_unlock(&c->mutex);
-	if (answered)
-		pthread_cond_broadcast(&c->change);
 	(void)poll(p, ALL, timeout_ms(until));
 	if (p[WAKE].revents != 0)
 		(void)!read(c->wake, &pokes, sizeof(pokes));

@@ -134,11 +134,10 @@ end(struct child *c)
 	c->start = NULL;
 	c->told = 0;
 	c->up = false;
-	child_nudge(c);
 	for (uint32_t i = 0; i < c->slots; i++)
 		if (c->slot[i].state == SLOT_SENT)
 			c->slot[i].state = SLOT_LOST;
-	pthread_cond_broadcast(&c->change);
+	child_rouse(c);
 }
 
 void
@@ -265,7 +264,7 @@ child_answered(struct child *c, struct slot *s)
 		c->useful = true;
 	}
 	child_let_begin(c);
-	c->answered = true;
+	child_rouse(c);
 }
 
 /* How long a task of this kind may take: much longer than the longest of late. */

@@ -37,8 +37,8 @@ struct slot {
 	uint64_t took;
 	bool told, train; /* told: of the cancel */
 	unsigned kind;
-	uint32_t turn; /* what the trainer knows as its slot */
-	bool said;     /* by pipes: done was said, its gradient is coming */
+	uint32_t alias; /* as the trainer knows it */
+	bool said;      /* by pipes: done was said, its gradient is coming */
 	struct fal_grad_word word;
 };
 
@@ -74,12 +74,10 @@ struct child {
 	struct slot *slot; /* lanes · depth, since the first hello */
 	uint32_t slots;
 	uint64_t order, answers;
-	uint64_t seen,
-		ticks; /* child_steps: answers, and CPU time, when it looked last */
-	bool answered; /* whoever waits is told when the mutex is given up */
-	bool hearing;  /* a lane hears what it says */
-	bool heard_by_lanes, hung_up; /* some lane did, so the thread does not; to the end
-					 of it */
+	uint64_t seen, ticks; /* answers, and CPU time, when child_steps looked last */
+	bool hearing;         /* a lane hears what it says */
+	bool heard_by_lanes;  /* one has, so the thread does not */
+	bool hung_up;         /* it says nothing more */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
 
 	struct outgoing lines, params;
@@ -109,12 +107,12 @@ void child_poke(struct child *c);
 /* Waits for bytes, its end, or the moment `until` (uv_hrtime), and deals with the bytes;
  * the mutex is given up meanwhile.  True: it has ended. */
 bool child_turn(struct child *c, uint64_t until);
-/* In a lane's time: waits for what it says, until child_nudge, and deals with it; the
+/* In a lane's time: waits for what it says, until child_rouse, and deals with it; the
  * mutex is given up meanwhile.  Nobody else is hearing, and no gradients come by pipes.
  */
 void child_hear(struct child *c);
-/* Whoever hears looks up. */
-void child_nudge(struct child *c);
+/* Whoever waits, or hears, looks up. */
+void child_rouse(struct child *c);
 /* Writes what goes in; false: there is more, for the thread. */
 bool child_push(struct child *c);
 /* The rest of what it said on stderr. */

@@ -17,8 +17,7 @@ all_of(const struct fal_agent_conf *conf)
 	return conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
 }
 
-/* Results beside whose waiting for verdicts lanes go on: one of each, or what is small.
- */
+/* Lanes go on beside so many results without a verdict: one of each, or what is small. */
 static size_t
 waiting_of(const struct fal_agent_conf *conf)
 {
@@ -199,9 +198,8 @@ agent_cancel(struct fal_agent *a, uint32_t lane)
 	a->ops.cancel(a->ops.arg, lane);
 }
 
-/* May another task begin, beside so many results that wait, which are bounded?  A task
- * that was cancelled counts as one: what it runs on is kept for it alone.  One may
- * always. */
+/* May another task begin?  Results without a verdict are bounded, and a task that was
+ * cancelled counts as one: what it runs on is kept for it alone.  One may always. */
 static bool
 may_begin(const struct fal_agent *a)
 {

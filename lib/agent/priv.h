@@ -132,7 +132,7 @@ struct fal_agent {
 
 	uint32_t lanes; /* in use */
 	uint32_t all;   /* lanes · depth that there are */
-	size_t waiting; /* results beside which that wait lanes go on */
+	size_t waiting; /* lanes go on beside so many results without a verdict */
 	uint64_t serial;
 	struct lane *lane;
 	VEC(struct item) queue; /* by round */

@@ -14,7 +14,7 @@ enum { FAL_BFP_COLS = 128 }; /* columns of a packed block */
 typedef uint32_t fal_u32_any __attribute__((aligned(1), may_alias));
 
 /* The largest of the values' bits without the sign: orders as |g|, NaN on top.  What
- * follows the values in memory is on its way to the cache then, up to two blocks. */
+ * follows them in memory, half a block, is on its way to the cache then. */
 uint32_t fal_bfp_max_magnitude(const float *g, uint32_t len);
 
 /* The same, and to = g, each value of which is read once: whoever else may write there,

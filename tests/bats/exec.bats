@@ -321,7 +321,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	trains near "$softmax"
 	judge c
 	again
-	serve --min-workers 2 --rate-limit 60K
+	serve --min-workers 2 --rate-limit "$((40 + RANDOM % 60))K"
 	trains far "$softmax" --lanes 2
 	trains farther "$softmax"
 	judge c

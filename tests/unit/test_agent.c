@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "../drawn.h"
+
 enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 64 };
 
 /* What the agent did. */
@@ -727,37 +729,45 @@ static void
 a_large_result_waits(void **state)
 {
 	(void)state;
-	enum { LARGE = 65 * FAL_BLOCK }; /* more than that is small may not wait at all */
+	struct fal_rng r = fal_rng_init(drawn_seed(38), 7, 0);
+	const uint32_t blocks = 66 + fal_rng_below(&r, 20); /* what is small may wait */
+	const uint32_t tasks = 3 + fal_rng_below(&r, 5);
+	const size_t n = (size_t)blocks * FAL_BLOCK - fal_rng_below(&r, FAL_BLOCK);
 	const struct fal_rule rule = { .scheme = FAL_EPSP };
 	const struct fal_agent_most most = fal_agent_most(&rule, false);
 	struct fal_agent_conf conf = {
-		.n = LARGE, .lanes_max = 1, .tasks = 4, .most = most
+		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
 	};
-	float *zeros = calloc(LARGE, sizeof(*zeros));
-	int8_t exps[LARGE / FAL_BLOCK] = { 0 };
-	struct fal_loan loan[4] = { { false } };
+	float *values = calloc(n, sizeof(*values));
+	int8_t exps[86] = { 0 };
+	struct fal_loan loan[8] = { { false } };
 	struct fal_buf out = { 0 };
 	conf.sums = fal_agent_sums(&conf, &most);
-	assert_non_null(zeros);
+	assert_non_null(values);
+	for (size_t i = 0; i < n; i++)
+		values[i] = (float)fal_rng_below(&r, 1000) / 1000;
 	check(begin_as(conf), 0, "begin");
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	check(tell(&m), 0, "VERSION");
-	published(0, 1, 0, LARGE / FAL_BLOCK);
-	for (uint32_t b = 0; b < LARGE / FAL_BLOCK; b++) {
-		const struct fal_model_part part = { 0, b, 1, zeros, FAL_BLOCK, exps };
+	published(0, 1, 0, blocks);
+	for (uint32_t b = 0; b < blocks; b++) {
+		const struct fal_model_part part = {
+			0, b, 1, values, fal_block_len(n, b), exps
+		};
 		fal_buf_clear(&out);
 		check(fal_msg_put_model(&out, 6, &part), 0, "put");
 		check(fal_msg_get(out.p, out.n, &m), 0, "get");
 		check(tell(&m), 0, "MODEL");
 	}
-	grant(0, 0, 4, none);
-	for (uint32_t task = 0; task < 4; task++) {
+	grant(0, 0, tasks, none);
+	for (uint32_t task = 0; task < tasks; task++) {
 		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
 		check(busy[0], 1, "the lane has the next task");
 		busy[0] = false;
-		for (uint32_t b = 0; b < LARGE / FAL_BLOCK; b++)
-			check(fal_sum_borrow_block(run[0].sum, b, zeros, 0, run[0].room,
-						   &loan[task]),
+		for (uint32_t b = 0; b < blocks; b++)
+			check(fal_sum_borrow_block(run[0].sum, b,
+						   values + (size_t)b * FAL_BLOCK, 0,
+						   run[0].room, &loan[task]),
 			      0, "borrow");
 		check(fal_agent_finished(agent, now, 0, &ran), 0, "finished");
 		check(next(FAL_MSG_CLAIM)->claim.task, task, "task");
@@ -770,10 +780,10 @@ a_large_result_waits(void **state)
 		      "halves and versions");
 	}
 	check(loan[0].out, false, "the first one's loan is out");
-	verdict(0, 3, 1, false);
-	check(loan[3].out, false, "that of a result that lost is out");
+	verdict(0, tasks - 1, 1, false);
+	check(loan[tasks - 1].out, false, "that of a result that lost is out");
 	fal_buf_free(&out);
-	free(zeros);
+	free(values);
 }
 
 /* A task that may begin beside another contribution only if it is alone in its own stays
