@@ -146,7 +146,8 @@ def torch(model, loss, **options):
 
     def wrap(flat, shape):
         return t.frombuffer(flat, dtype={"f": t.float32, "q": t.int64}[flat.format]).reshape(shape)
-    named, stats, held, modules = dict(model.named_parameters()), set(), [], [*model.modules()]
+    named, stats, kept, held = dict(model.named_parameters()), set(), [], []
+    modules = [*model.modules()]
     for prefix, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             module.momentum = 1.0  # what it keeps is the task's own; Falcon lets it run
@@ -154,6 +155,7 @@ def torch(model, loss, **options):
 
     def begin(header, buffers):
         named.update((k, b) for k, b in model.named_buffers() if k in header or k in stats)
+        kept[:] = [p for name, p in named.items() if name not in stats]
         job = {(k, tuple(v["shape"])) for k, v in header.items()}
         mine = {(k, tuple(p.shape)) for k, p in named.items()}
         if job != mine or stats != set(buffers):
@@ -161,7 +163,6 @@ def torch(model, loss, **options):
                  "here, there, or of another shape: %s %s" % (job ^ mine, stats ^ set(buffers)))
 
     def gradient(task):
-        kept = [p for name, p in named.items() if name not in stats]
         for name in stats if held == [task.edition, *(p._version for p in kept)] else named:
             named[name].detach().copy_(task.params[name])  # a loss that wrote there is undone, too
         held[:] = task.edition, *(p._version for p in kept)

@@ -130,8 +130,14 @@ child_quit(struct child *c)
 void
 child_cancel(struct child *c, uint32_t slot, uint64_t id)
 {
+	struct slot *s = &c->slot[slot];
 	pthread_mutex_lock(&c->mutex);
-	c->slot[slot].cancel = id;
+	s->cancel = id;
+	if (s->state == SLOT_SENT && s->id == id && !s->told) {
+		fal_grad_put_cancel(&c->lines.b, id);
+		s->told = true;
+		child_poke(c);
+	}
 	child_rouse(c);
 	pthread_mutex_unlock(&c->mutex);
 }
@@ -231,9 +237,10 @@ alias_of(const struct child_task *t)
 }
 
 static void
-send_task(struct child *c, const struct child_task *t, uint32_t place)
+send_task(struct child *c, const struct child_task *t)
 {
 	const struct bulk_area *area = c->start->area;
+	const uint32_t place = c->slot[t->line.slot].place;
 	struct fal_grad_task line = t->line;
 	line.place = place;
 	line.slot = alias_of(t);
@@ -251,6 +258,8 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 	*s = (struct slot){ .state = SLOT_SENT,
 			    .id = t->line.id,
 			    .cancel = s->cancel,
+			    .at = s->at,
+			    .place = s->place,
 			    .order = ++c->order,
 			    .train = !t->line.eval,
 			    .kind = t->kind,
@@ -265,12 +274,7 @@ static void
 await(struct child *c, struct slot *s)
 {
 	while (s->state == SLOT_SENT && !c->quit) {
-		if (s->cancel == s->id && !s->told) {
-			fal_grad_put_cancel(&c->lines.b, s->id);
-			s->told = true;
-			child_poke(c);
-		}
-		if (c->hearing || c->hung_up || c->hello.pipes)
+		if (c->hearing || c->unattended > 0 || c->hung_up || c->hello.pipes)
 			pthread_cond_wait(&c->change, &c->mutex);
 		else
 			child_hear(c);
@@ -287,30 +291,50 @@ end_of(const struct child *c, const struct slot *s)
 	return s->word.op == FAL_GRAD_DONE ? CHILD_MADE : CHILD_FAILED;
 }
 
-/* With a start that is there, and a reference to it. */
+/* Sends it, in the start that is there; it is lost at once where that comes to nothing.
+ */
 static int
-do_in(struct child *c, struct start *at, const struct child_task *t,
-      struct child_made *out)
+begin_in(struct child *c, const struct child_task *t)
 {
-	const uint32_t slot = t->line.slot;
-	struct slot *s = &c->slot[slot];
-	const uint32_t place = take_place(c, at, t);
+	struct slot *s = &c->slot[t->line.slot];
+	struct start *at = c->start;
 	int err = FAL_OK;
+	at->refs++;
+	s->at = at;
+	s->id = t->line.id;
+	s->state = SLOT_LOST;
+	s->place = take_place(c, at, t);
 	if (c->hello.samples) {
 		pthread_mutex_unlock(&c->mutex);
 		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], alias_of(t)));
 		pthread_mutex_lock(&c->mutex);
 	}
-	out->end = unwanted(c, slot, t->line.id) ? CHILD_CANCELLED : CHILD_LOST;
-	if (err == FAL_OK && out->end == CHILD_LOST && c->start == at) {
-		send_task(c, t, place);
-		await(c, s);
-		out->end = end_of(c, s);
-		out->loss = s->word.loss;
-		out->right = s->word.right;
-		out->ns = s->took;
-	}
-	if (err == FAL_OK && out->end == CHILD_MADE && t->take != NULL) {
+	if (err == FAL_OK && !unwanted(c, t->line.slot, s->id) && c->start == at && c->up)
+		send_task(c, t);
+	return err;
+}
+
+static void
+leave(struct slot *s)
+{
+	s->at->place[s->place].users--;
+	child_drop(s->at);
+	s->at = NULL;
+	s->state = SLOT_IDLE;
+}
+
+/* Takes what became of it. */
+static int
+end_in(struct child *c, const struct child_task *t, struct child_made *out)
+{
+	struct slot *s = &c->slot[t->line.slot];
+	struct start *at = s->at;
+	int err = FAL_OK;
+	*out = (struct child_made){ .end = end_of(c, s),
+				    .loss = s->word.loss,
+				    .right = s->word.right,
+				    .ns = s->took };
+	if (out->end == CHILD_MADE && t->take != NULL) {
 		pthread_mutex_unlock(&c->mutex);
 		err = t->take(t->arg, out,
 			      t->line.eval ? NULL
@@ -322,8 +346,7 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 		at->refs++;
 		err = FAL_OK;
 	}
-	at->place[place].users--;
-	s->state = SLOT_IDLE;
+	leave(s);
 	return err;
 }
 
@@ -334,11 +357,50 @@ child_do(struct child *c, const struct child_task *t, struct child_made *out)
 	*out = (struct child_made){ .end = CHILD_LOST };
 	pthread_mutex_lock(&c->mutex);
 	if (c->up && c->starts == t->start) {
-		struct start *at = c->start;
-		at->refs++;
-		err = do_in(c, at, t, out);
-		child_drop(at);
+		err = begin_in(c, t);
+		await(c, &c->slot[t->line.slot]);
+		const int ended = end_in(c, t, out);
+		err = err < 0 ? err : ended;
 	}
+	pthread_mutex_unlock(&c->mutex);
+	return err;
+}
+
+bool
+child_send(struct child *c, const struct child_task *t)
+{
+	struct slot *s = &c->slot[t->line.slot];
+	bool sent = false;
+	pthread_mutex_lock(&c->mutex);
+	if (c->conf.ear != NULL && c->up && c->starts == t->start && !c->hello.pipes &&
+	    !c->hello.samples && !c->hung_up) {
+		(void)begin_in(c, t); /* which can fail with samples only */
+		sent = s->state == SLOT_SENT;
+		if (!sent)
+			leave(s);
+	}
+	c->unattended += sent;
+	c->heard_by_lanes |= sent;
+	pthread_mutex_unlock(&c->mutex);
+	return sent;
+}
+
+bool
+child_over(struct child *c, uint32_t slot)
+{
+	pthread_mutex_lock(&c->mutex);
+	const bool over = c->slot[slot].state != SLOT_SENT || c->quit;
+	pthread_mutex_unlock(&c->mutex);
+	return over;
+}
+
+int
+child_took(struct child *c, const struct child_task *t, struct child_made *out)
+{
+	pthread_mutex_lock(&c->mutex);
+	const int err = end_in(c, t, out);
+	if (--c->unattended == 0)
+		child_rouse(c); /* lanes hear again */
 	pthread_mutex_unlock(&c->mutex);
 	return err;
 }

@@ -55,7 +55,7 @@ on_hello(struct child *c, const struct fal_grad_hello *h)
 		child_blame(c, "it says hello again");
 	else if (c->greeted && !fal_grad_alike(was, h))
 		child_give_up(c, "its hello is not that of its first start");
-	if (c->proc.pid == 0)
+	if (c->blamed)
 		return;
 	if (!c->greeted) {
 		c->hello = *h;
@@ -142,7 +142,7 @@ static void
 on_lines(struct child *c)
 {
 	size_t at = 0;
-	while (c->proc.pid != 0) {
+	while (!c->blamed) {
 		const char *p = (const char *)c->in.p + at;
 		const char *nl = memchr(p, '\n', c->in.n - at);
 		if (nl == NULL)
@@ -150,11 +150,9 @@ on_lines(struct child *c)
 		at += (size_t)(nl - p) + 1;
 		on_line(c, p, (size_t)(nl - p));
 	}
-	if (c->proc.pid == 0)
-		return; /* forgotten with it */
 	memmove(c->in.p, c->in.p + at, c->in.n - at);
 	c->in.n -= at;
-	if (c->in.n > FAL_GRAD_LINE_MAX)
+	if (!c->blamed && c->in.n > FAL_GRAD_LINE_MAX)
 		child_blame(c, "on its standard output: a line of more than %d bytes",
 			    FAL_GRAD_LINE_MAX);
 }
@@ -278,7 +276,7 @@ static bool
 hear(struct child *c, bool ended)
 {
 	ssize_t n = 1;
-	for (bool more = true; more && n > 0 && c->proc.pid != 0; more = ended)
+	for (bool more = true; more && n > 0 && !c->blamed; more = ended)
 		if ((n = take(c->proc.out, &c->in)) > 0)
 			on_lines(c);
 	return n == 0;
@@ -290,7 +288,32 @@ child_rouse(struct child *c)
 	const uint64_t one = 1;
 	if (c->hearing)
 		(void)!write(c->nudge, &one, sizeof(one));
+	if (c->unattended > 0 && !c->listening)
+		(void)!write(c->conf.ear->told, &one, sizeof(one));
 	pthread_cond_broadcast(&c->change);
+}
+
+/* What is there, in a lane's or the loop's time. */
+static void
+overhear(struct child *c)
+{
+	c->hung_up = hear(c, false);
+	if (c->hung_up) {
+		child_deafen(c);
+		child_poke(c);
+	}
+}
+
+void
+child_listen(struct child *c)
+{
+	pthread_mutex_lock(&c->mutex);
+	if (c->proc.pid != 0 && c->heard_by_lanes && !c->hung_up) {
+		c->listening = true;
+		overhear(c);
+		c->listening = false;
+	}
+	pthread_mutex_unlock(&c->mutex);
 }
 
 void
@@ -307,9 +330,7 @@ child_hear(struct child *c)
 	if (p[1].revents != 0)
 		(void)!read(c->nudge, &nudges, sizeof(nudges));
 	if (c->starts == start && c->proc.pid != 0 && p[0].revents != 0)
-		c->hung_up = hear(c, false);
-	if (c->proc.pid == 0 || c->hung_up)
-		child_poke(c);
+		overhear(c);
 	child_rouse(c); /* one of them hears now */
 }
 
@@ -353,7 +374,10 @@ child_turn(struct child *c, uint64_t until)
 		eof = hear(c, p[END].revents != 0);
 	eof = eof || c->hung_up;
 	(void)child_push(c);
-	if (eof && c->proc.pid != 0)
+	if (eof && !c->blamed) {
+		pthread_mutex_unlock(&c->mutex);
 		await_end(c->pidfd);
-	return c->proc.pid != 0 && (eof || p[END].revents != 0);
+		pthread_mutex_lock(&c->mutex);
+	}
+	return eof || p[END].revents != 0;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,19 +121,9 @@ forget_bytes(struct child *c)
 	c->heard_by_lanes = c->hung_up = false;
 }
 
-/* Its group is no more, its memory is nobody's but of those who read. */
 static void
-end(struct child *c)
+lose_all(struct child *c)
 {
-	child_drain(c);
-	spawn_kill(&c->proc);
-	if (c->pidfd >= 0)
-		close(c->pidfd);
-	c->pidfd = -1;
-	forget_bytes(c);
-	child_drop(c->start);
-	c->start = NULL;
-	c->told = 0;
 	c->up = false;
 	for (uint32_t i = 0; i < c->slots; i++)
 		if (c->slot[i].state == SLOT_SENT)
@@ -140,42 +131,107 @@ end(struct child *c)
 	child_rouse(c);
 }
 
+/* Its group is no more, its memory is nobody's but of those who read.  Gives up the mutex
+ * while it dies, which takes a large one long. */
+static void
+end(struct child *c)
+{
+	child_drain(c);
+	child_deafen(c);
+	struct spawned was = c->proc;
+	c->proc = (struct spawned){ 0, -1, -1, -1, -1, -1 };
+	forget_bytes(c);
+	lose_all(c);
+	pthread_mutex_unlock(&c->mutex);
+	spawn_kill(&was);
+	pthread_mutex_lock(&c->mutex);
+	if (c->pidfd >= 0)
+		close(c->pidfd);
+	c->pidfd = -1;
+	child_drop(c->start);
+	c->start = NULL;
+	c->told = 0;
+	c->blamed = c->hopeless = false;
+}
+
+static void
+blame(struct child *c, bool hopeless, const char *fmt, va_list ap)
+{
+	if (c->blamed)
+		return;
+	c->blamed = true;
+	c->hopeless = hopeless;
+	vsnprintf(c->blame.text, sizeof(c->blame.text), fmt, ap);
+	child_deafen(c);
+	lose_all(c);
+	child_poke(c);
+}
+
 void
 child_blame(struct child *c, const char *fmt, ...)
 {
-	struct fal_diag why;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(why.text, sizeof(why.text), fmt, ap);
+	blame(c, false, fmt, ap);
 	va_end(ap);
-	c->mute = c->heard ? 0 : c->mute + 1;
-	if (c->mute >= c->conf.mute) {
-		child_give_up(c, "%s; %u start%s in a row without a hello", why.text,
-			      c->mute, fal_text_s(c->mute));
-		return;
-	}
-	end(c);
-	c->pause = c->useful                   ? least_pause
-		   : 2 * c->pause < most_pause ? 2 * c->pause
-					       : most_pause;
-	c->restart = uv_hrtime() + c->pause;
-	fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number, why.text);
 }
 
 void
 child_give_up(struct child *c, const char *fmt, ...)
 {
-	struct fal_diag why;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(why.text, sizeof(why.text), fmt, ap);
+	blame(c, true, fmt, ap);
 	va_end(ap);
-	end(c);
+}
+
+void
+child_deafen(struct child *c)
+{
+	if (c->conf.ear != NULL && c->proc.out >= 0)
+		(void)epoll_ctl(c->conf.ear->words, EPOLL_CTL_DEL, c->proc.out, NULL);
+}
+
+static void
+give_up(struct child *c, const char *why)
+{
 	c->failed = true;
-	fal_diag_set(&c->why, FAL_EPERM, "%s: %s", c->conf.command, why.text);
+	fal_diag_set(&c->why, FAL_EPERM, "%s: %s", c->conf.command, why);
+	end(c);
 	if (c->greeted)
-		fal_cli_err(PROG, "trainer %u: %s; it is given up", c->conf.number,
+		fal_cli_err(PROG, "trainer %u: %s; it is given up", c->conf.number, why);
+}
+
+/* Ends what was blamed. */
+static void
+settle(struct child *c)
+{
+	const struct fal_diag why = c->blame;
+	struct fal_diag all;
+	c->mute = c->heard ? 0 : c->mute + 1;
+	if (c->hopeless) {
+		give_up(c, why.text);
+	} else if (c->mute >= c->conf.mute) {
+		fal_diag_set(&all, FAL_EPERM, "%s; %u start%s in a row without a hello",
+			     why.text, c->mute, fal_text_s(c->mute));
+		give_up(c, all.text);
+	} else {
+		end(c);
+		c->pause = c->useful                   ? least_pause
+			   : 2 * c->pause < most_pause ? 2 * c->pause
+						       : most_pause;
+		c->restart = uv_hrtime() + c->pause;
+		fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number,
 			    why.text);
+	}
+}
+
+static void
+listen_to(const struct child *c)
+{
+	struct epoll_event e = { .events = EPOLLIN };
+	if (c->conf.ear != NULL)
+		(void)epoll_ctl(c->conf.ear->words, EPOLL_CTL_ADD, c->proc.out, &e);
 }
 
 static void
@@ -199,6 +255,7 @@ begin(struct child *c)
 		return;
 	}
 	c->pidfd = (int)syscall(SYS_pidfd_open, c->proc.pid, 0);
+	listen_to(c);
 	fal_grad_put_hello(&c->lines.b, &hello);
 }
 
@@ -327,6 +384,8 @@ child_main(void *arg)
 			ended(c);
 		else if (uv_hrtime() >= due(c))
 			overdue(c);
+		if (c->blamed)
+			settle(c);
 		/* Whoever has heard of another job starts anew. */
 		if (c->told != 0 && c->told != c->jobs)
 			end(c);
@@ -338,7 +397,8 @@ child_main(void *arg)
 		close(c->proc.in);
 	c->proc.in = -1;
 	forget_bytes(c);
-	while (c->proc.pid != 0 && uv_hrtime() < until && !child_turn(c, until))
+	while (c->proc.pid != 0 && !c->blamed && uv_hrtime() < until &&
+	       !child_turn(c, until))
 		;
 	end(c);
 	pthread_mutex_unlock(&c->mutex);

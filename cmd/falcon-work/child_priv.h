@@ -32,6 +32,8 @@ enum slot_state { SLOT_IDLE, SLOT_SENT, SLOT_ANSWERED, SLOT_LOST };
 struct slot {
 	enum slot_state state;
 	uint64_t id, cancel; /* cancel: the id of a task that is not wanted */
+	struct start *at;    /* with a reference, unless it is idle, */
+	uint32_t place;      /* and its place there */
 	uint64_t order;      /* in which tasks were sent */
 	uint64_t begun;      /* uv_hrtime() when it could begin; 0: not yet */
 	uint64_t took;
@@ -70,6 +72,8 @@ struct child {
 	uint64_t restart, pause;  /* when to start again; ns */
 	bool heard, late;         /* its hello; that it has not been said was said */
 	bool up, useful;          /* has the job; has done a task */
+	bool blamed, hopeless;    /* it is to be ended, by the thread; for good */
+	struct fal_diag blame;
 	struct start *start;
 	struct slot *slot; /* lanes · depth, since the first hello */
 	uint32_t slots;
@@ -77,6 +81,8 @@ struct child {
 	uint64_t seen, ticks; /* answers, and CPU time, when child_steps looked last */
 	bool hearing;         /* a lane hears what it says */
 	bool heard_by_lanes;  /* one has, so the thread does not */
+	uint32_t unattended;  /* slots of child_send */
+	bool listening;       /* in child_listen */
 	bool hung_up;         /* it says nothing more */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
 
@@ -89,14 +95,16 @@ struct child {
 /* --- child_life.c ------------------------------------------------------------------- */
 
 void *child_main(void *arg); /* the thread */
-/* It did something wrong: ends it, and all that it has is lost. */
+/* It did something wrong: the thread is to end it, and all that it has is lost. */
 void child_blame(struct child *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* It cannot be used: ends it for good. */
+/* It cannot be used: likewise, for good. */
 void child_give_up(struct child *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Tells it of the job that is there, its hello having come. */
 void child_tell_job(struct child *c);
+/* Nothing that it says is for the ear any more. */
+void child_deafen(struct child *c);
 /* As many tasks as it does at once have begun. */
 void child_let_begin(struct child *c);
 void child_answered(struct child *c, struct slot *s);

@@ -15,7 +15,7 @@
  * less than so many ns of the loop, of all lanes together, has none of that. */
 #define QUICK_NS 200000u
 
-enum state { IDLE, HELD, GIVEN, OVER };
+enum state { IDLE, HELD, GIVEN, SENT, OVER };
 
 struct lane {
 	struct lanes *all;
@@ -48,6 +48,8 @@ struct lanes {
 	 * core. */
 	int told;
 	uv_poll_t poll;
+	uv_poll_t ear; /* of the maker, while tasks are SENT */
+	uint32_t sent;
 	/* What was computed here is reported behind whoever started it and before this
 	 * turn's messages are written, which it adds to: by the first of these. */
 	uv_check_t check;
@@ -68,19 +70,10 @@ sleep_until(struct lane *l, uint64_t until)
 		pthread_cond_timedwait(&l->wake, &l->all->mutex, &t);
 }
 
-/* The task that was given; the mutex is held, but not while computing. */
+/* The task has come to this; the mutex is held. */
 static void
-work(struct lane *l)
+end_as(struct lane *l, struct lane_end end)
 {
-	struct lane_end end = { .ran.cancelled = l->cancelled };
-	if (!l->cancelled) {
-		pthread_mutex_unlock(&l->all->mutex);
-		const uint64_t from = uv_hrtime();
-		end.err = maker_run(l->all->conf.maker, l->number, &l->job, &end.ran);
-		l->took_ns = l->job.run.eval ? 0 : uv_hrtime() - from;
-		l->took_count = l->job.count;
-		pthread_mutex_lock(&l->all->mutex);
-	}
 	uint64_t now = uv_hrtime(), due = l->begun + l->due_ns;
 	l->over = (struct fal_emulated){ .in_time = now < due, .end = due };
 	if (l->due_ns > 0) {
@@ -96,6 +89,22 @@ work(struct lane *l)
 	end.late_ns = (int64_t)(l->over.late - l->regained);
 	l->end = end;
 	l->state = OVER;
+}
+
+/* The task that was given; the mutex is held, but not while computing. */
+static void
+work(struct lane *l)
+{
+	struct lane_end end = { .ran.cancelled = l->cancelled };
+	if (!l->cancelled) {
+		pthread_mutex_unlock(&l->all->mutex);
+		const uint64_t from = uv_hrtime();
+		end.err = maker_run(l->all->conf.maker, l->number, &l->job, &end.ran);
+		l->took_ns = l->job.run.eval ? 0 : uv_hrtime() - from;
+		l->took_count = l->job.count;
+		pthread_mutex_lock(&l->all->mutex);
+	}
+	end_as(l, end);
 }
 
 static void
@@ -176,6 +185,43 @@ on_told(uv_poll_t *h, int status, int events)
 	report(all);
 }
 
+/* What became of a task that was sent. */
+static void
+ask(struct lane *l)
+{
+	struct lanes *all = l->all;
+	struct lane_end end = { 0 };
+	if (l->state != SENT)
+		return;
+	const enum maker_over how =
+		maker_over(all->conf.maker, l->number, &end.ran, &end.err);
+	if (how == MAKER_AT_WORK)
+		return;
+	all->sent--;
+	pthread_mutex_lock(&all->mutex);
+	if (how == MAKER_OVER)
+		end_as(l, end);
+	else
+		l->state = GIVEN;
+	pthread_mutex_unlock(&all->mutex);
+	if (how == MAKER_AGAIN)
+		pthread_cond_signal(&l->wake);
+}
+
+static void
+on_ear(uv_poll_t *h, int status, int events)
+{
+	struct lanes *all = h->data;
+	(void)status;
+	(void)events;
+	maker_listen(all->conf.maker);
+	for (uint32_t i = 0; i < all->conf.lanes; i++)
+		ask(&all->lane[i]);
+	report(all);
+	if (all->sent == 0)
+		uv_poll_stop(&all->ear);
+}
+
 static void
 report_here(struct lanes *all)
 {
@@ -231,10 +277,14 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	uv_poll_start(&all->poll, UV_READABLE, on_told);
 	uv_check_init(loop, &all->check);
 	uv_idle_init(loop, &all->idle);
-	all->poll.data = all->check.data = all->idle.data = all;
+	all->poll.data = all->check.data = all->idle.data = all->ear.data = all;
 	all->handles = 3;
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
+	if (conf->maker->ops->send != NULL)
+		err = uv_poll_init(loop, &all->ear, conf->maker->ear) < 0 ? FAL_EIO
+									  : FAL_OK;
+	all->handles += conf->maker->ops->send != NULL && err == FAL_OK;
 	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
 		err = start_thread(all, all->started);
 	if (err < 0) {
@@ -272,6 +322,8 @@ lanes_free(struct lanes *all)
 	}
 	pthread_mutex_destroy(&all->mutex);
 	uv_close((uv_handle_t *)&all->poll, on_closed);
+	if (uv_handle_get_type((uv_handle_t *)&all->ear) == UV_POLL)
+		uv_close((uv_handle_t *)&all->ear, on_closed);
 	uv_close((uv_handle_t *)&all->check, on_closed);
 	uv_close((uv_handle_t *)&all->idle, on_closed);
 }
@@ -285,8 +337,20 @@ is_quick(const struct lanes *all, const struct lane *l)
 	       l->job.count <= l->took_count;
 }
 
+/* The maker has the lane's task done by somebody else, if it can. */
+static bool
+sends(struct lanes *all, struct lane *l)
+{
+	if (all->conf.emulate != NULL || !maker_send(all->conf.maker, l->number, &l->job))
+		return false;
+	l->state = SENT;
+	if (all->sent++ == 0)
+		uv_poll_start(&all->ear, UV_READABLE, on_ear);
+	return true;
+}
+
 /* The mutex is held.  True: the lane is to be woken when it is not any more, or it wakes
- * up only to wait for that.  False: the task is over. */
+ * up only to wait for that.  False: that is not needed. */
 static bool
 begin(struct lanes *all, struct lane *l)
 {
@@ -303,6 +367,8 @@ begin(struct lanes *all, struct lane *l)
 		l->task = fal_emul_begin(e, &job, l->begun);
 		l->due_ns = l->task.end - l->begun;
 	}
+	if (sends(all, l))
+		return false;
 	if (!is_quick(all, l)) {
 		l->state = GIVEN;
 		return true;
@@ -351,7 +417,7 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
 	l->cancelled = true;
-	if (l->state == GIVEN)
+	if (l->state == GIVEN || l->state == SENT)
 		maker_cancel(all->conf.maker, lane, l->job.id);
 	if (l->state == HELD) {
 		l->end = (struct lane_end){ .ran.cancelled = true };

@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
+#include <unistd.h>
 
 /* A gradient that a sum has its values from. */
 struct lent {
@@ -27,11 +27,23 @@ struct lent {
 	struct start *kept;  /* where it is; NULL: it was not lent */
 };
 
+/* Its samples come first, as exec_job_fill has them. */
+struct work {
+	struct exec_samples samples;
+	struct fal_ran *ran;
+	struct lent *lent;
+};
+
 /* What one lane's task needs besides what its trainer has. */
 struct bench {
 	uint32_t *index, *label; /* [task] */
 	struct lent lent[CHILD_TURNS];
 	unsigned turn; /* of the task */
+	struct work work;
+	struct child_task task;
+	/* Of its tries. */
+	bool failed, nonfinite; /* the last one, as it said; one */
+	unsigned failures;
 };
 
 /* What is known of a trainer: whether this start of it computes as the first one did. */
@@ -58,6 +70,8 @@ struct maker_exec {
 };
 
 enum { PROBE_TRIES = 5, MOST_OTHERS = 3 };
+
+enum { LIGHT = 1 << 20 }; /* parameters: 0.2 ms of the loop for each task */
 
 static const uint64_t fixed_id = UINT64_C(1) << 48; /* those of lanes are below */
 
@@ -145,6 +159,8 @@ ready(struct maker *maker, uint32_t lane)
 	get_back(&b->lent[b->turn]);
 	if (!other->loan.out)
 		let_go(other);
+	b->failed = b->nonfinite = false;
+	b->failures = 0;
 }
 
 static void
@@ -321,13 +337,6 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned t
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* Its samples come first, as exec_job_fill has them. */
-struct work {
-	struct exec_samples samples;
-	struct fal_ran *ran;
-	struct lent *lent;
-};
-
 static int
 take(void *arg, const struct child_made *made, const float *grads)
 {
@@ -343,30 +352,33 @@ take(void *arg, const struct child_made *made, const float *grads)
 	return err == FAL_OK && w->lent->loan.out ? CHILD_KEEPS : err;
 }
 
-static struct child_task
-task_of(const struct maker_exec *m, const struct bench *b, struct work *w)
+/* Has the bench ready for the task's first try. */
+static void
+prepare(const struct maker_exec *m, uint32_t lane, const struct fal_run_job *job)
 {
-	const struct fal_run_job *job = w->samples.job;
+	struct bench *b = &m->bench[lane];
 	const struct fal_run *r = &job->run;
-	const uint32_t full = m->setup->job.task;
 	for (uint32_t i = 0; i < job->count; i++)
 		b->index[i] = fal_order_at(job->batch.order, job->first + i);
-	return (struct child_task){
+	b->work = (struct work){ .samples = { job, b->label, m->setup },
+				 .lent = &b->lent[b->turn] };
+	b->task = (struct child_task){
 		.line = { .id = job->id,
 			  .clock = r->clock,
 			  .version = r->version,
 			  .seed = r->seed,
 			  .task = r->task,
+			  .slot = exec_at(m->exec, lane).slot,
 			  .count = job->count,
 			  .index = b->index,
 			  .eval = r->eval },
 		.turn = b->turn,
 		.params = r->params,
 		.serial = r->serial,
-		.kind = (unsigned)r->eval * 2 + (job->count < full),
+		.kind = (unsigned)r->eval * 2 + (job->count < m->setup->job.task),
 		.fill = exec_job_fill,
 		.take = take,
-		.arg = w,
+		.arg = &b->work,
 	};
 }
 
@@ -394,6 +406,25 @@ is_good(const struct exec_at *at, uint64_t start, const struct fal_ran *ran, boo
 	return false;
 }
 
+/* Whether a try that came to this was the last one. */
+static bool
+was_last(struct bench *b, const struct exec_at *at, const struct child_made *made)
+{
+	struct lent *lent = b->work.lent;
+	struct fal_ran *ran = b->work.ran;
+	lent->kept = made->kept;
+	b->failed = made->end == CHILD_FAILED;
+	if (made->end == CHILD_CANCELLED)
+		*ran = (struct fal_ran){ .cancelled = true };
+	if (made->end != CHILD_MADE)
+		return made->end == CHILD_CANCELLED;
+	if (is_good(at, b->task.start, ran, b->nonfinite))
+		return true;
+	get_back(lent);
+	b->nonfinite |= ran->nonfinite;
+	return false;
+}
+
 static int
 run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
     struct fal_ran *ran)
@@ -401,40 +432,85 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	struct maker_exec *m = of(maker);
 	const struct exec_at at = exec_at(m->exec, lane);
 	struct bench *b = &m->bench[lane];
-	struct lent *lent = &b->lent[b->turn];
-	struct work work = { { job, b->label, m->setup }, ran, lent };
-	struct child_task task = task_of(m, b, &work);
-	struct child_made made = { .end = CHILD_LOST };
-	bool nonfinite = false, proven;
-	unsigned failures = 0;
+	struct child_made made;
+	bool proven;
 	int err = FAL_OK;
-	assert(job->run.eval || (lent->kept == NULL && !lent->loan.out));
-	task.line.slot = at.slot;
+	prepare(m, lane, job);
+	b->work.ran = ran;
+	assert(job->run.eval || (b->work.lent->kept == NULL && !b->work.lent->loan.out));
 	while (err == FAL_OK) {
-		task.start = child_start(at.child, at.slot, job->id);
-		if (task.start == 0) {
+		if (b->failed &&
+		    !child_pause(at.child, at.slot, job->id, pause_ns(b->failures++)))
+			break;
+		b->task.start = child_start(at.child, at.slot, job->id);
+		if (b->task.start == 0) {
 			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
 			break;
 		}
-		err = prove(m, &at, task.start, b->turn, &proven);
+		err = prove(m, &at, b->task.start, b->turn, &proven);
 		if (err < 0 || !proven)
 			continue;
-		err = child_do(at.child, &task, &made);
-		lent->kept = made.kept;
-		if (err < 0 || made.end == CHILD_CANCELLED)
-			break;
-		if (made.end == CHILD_FAILED &&
-		    !child_pause(at.child, at.slot, job->id, pause_ns(failures++)))
-			break;
-		if (made.end == CHILD_MADE) {
-			if (is_good(&at, task.start, ran, nonfinite))
-				return FAL_OK;
-			get_back(lent);
-			nonfinite = nonfinite || ran->nonfinite;
-		}
+		err = child_do(at.child, &b->task, &made);
+		if (err == FAL_OK && was_last(b, &at, &made))
+			return FAL_OK;
 	}
 	*ran = (struct fal_ran){ .cancelled = true };
 	return err;
+}
+
+/* The loop may look at what comes of it. */
+static bool
+is_light(const struct maker_exec *m, const struct fal_run_job *job)
+{
+	return m->setup->model->params <= LIGHT && job->run.bits == 0 && !job->hashed &&
+	       !job->flip;
+}
+
+/* The start that is known to compute as the first one did; 0: that is being found out. */
+static uint64_t
+proven_start(struct proof *p)
+{
+	if (pthread_mutex_trylock(&p->mutex) != 0)
+		return 0;
+	const uint64_t start = p->start;
+	pthread_mutex_unlock(&p->mutex);
+	return start;
+}
+
+static bool
+send(struct maker *maker, uint32_t lane, const struct fal_run_job *job)
+{
+	struct maker_exec *m = of(maker);
+	const struct exec_at at = exec_at(m->exec, lane);
+	if (!is_light(m, job))
+		return false;
+	prepare(m, lane, job);
+	m->bench[lane].task.start = proven_start(&m->proof[at.number]);
+	return child_send(at.child, &m->bench[lane].task);
+}
+
+static void
+listen(struct maker *maker)
+{
+	const struct exec *e = of(maker)->exec;
+	uint64_t times;
+	(void)!read(e->ear.told, &times, sizeof(times));
+	for (uint32_t i = 0; i < e->n; i++)
+		child_listen(e->child[i]);
+}
+
+static enum maker_over
+over(struct maker *maker, uint32_t lane, struct fal_ran *ran, int *err)
+{
+	struct maker_exec *m = of(maker);
+	const struct exec_at at = exec_at(m->exec, lane);
+	struct bench *b = &m->bench[lane];
+	struct child_made made;
+	if (!child_over(at.child, at.slot))
+		return MAKER_AT_WORK;
+	b->work.ran = ran;
+	*err = child_took(at.child, &b->task, &made);
+	return *err < 0 || was_last(b, &at, &made) ? MAKER_OVER : MAKER_AGAIN;
 }
 
 static void
@@ -466,8 +542,20 @@ int
 maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 	       struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { need,   start, probe, ready,    run,
-					      cancel, steps, quit,  exec_free };
+	static const struct maker_ops ops = {
+		.need = need,
+		.start = start,
+		.probe = probe,
+		.ready = ready,
+		.run = run,
+		.cancel = cancel,
+		.steps = steps,
+		.quit = quit,
+		.free = exec_free,
+		.send = send,
+		.listen = listen,
+		.over = over,
+	};
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
@@ -476,7 +564,8 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		free(m);
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
 	}
-	m->maker = (struct maker){ &ops, .samples = e->hello.samples };
+	m->maker =
+		(struct maker){ &ops, .samples = e->hello.samples, .ear = e->ear.words };
 	m->setup = s;
 	m->exec = e;
 	m->slots = exec_slots(e);

@@ -153,8 +153,17 @@ int
 maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 	      struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { need,   start, probe, ready,   run,
-					      cancel, steps, quit,  net_free };
+	static const struct maker_ops ops = {
+		.need = need,
+		.start = start,
+		.probe = probe,
+		.ready = ready,
+		.run = run,
+		.cancel = cancel,
+		.steps = steps,
+		.quit = quit,
+		.free = net_free,
+	};
 	struct maker_net *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));

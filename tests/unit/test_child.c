@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +31,7 @@ static char dir[] = "/tmp/test_child.XXXXXX", command[300], in[64], out[64], pid
 static FILE *said;  /* to the trainer */
 static FILE *words; /* from it */
 static struct child *child;
+static struct child_ear ear;
 static struct child_job job;
 static uint64_t ids;
 
@@ -122,6 +126,8 @@ memory(void)
 /* ---- lanes ------------------------------------------------------------------------- */
 
 struct lane {
+	bool sent; /* there is no thread: the test's own sends the task, and listens */
+	struct child_task task;
 	pthread_t thread;
 	uint32_t slot;
 	unsigned turn;
@@ -148,7 +154,7 @@ run(void *arg)
 {
 	struct lane *l = arg;
 	static const uint32_t index[] = { 7 };
-	const struct child_task task = {
+	l->task = (struct child_task){
 		.line = { .id = l->id, .slot = l->slot, .count = 1, .index = index },
 		.params = l->params,
 		.serial = l->serial,
@@ -157,12 +163,40 @@ run(void *arg)
 		.arg = l,
 		.start = child_start(child, l->slot, l->id),
 	};
-	if (task.start == 0)
+	if (l->sent) {
+		assert_true(child_send(child, &l->task));
+		return NULL;
+	}
+	if (l->task.start == 0)
 		l->made.end = CHILD_CANCELLED;
 	else
-		child_do(child, &task, &l->made);
+		child_do(child, &l->task, &l->made);
 	l->over = true;
 	return NULL;
+}
+
+static bool
+is_over(const struct lane *l)
+{
+	return l->sent ? child_over(child, l->slot) : l->over;
+}
+
+/* Listens until it is over, as those do who have a thread need it. */
+static void
+finish(struct lane *l)
+{
+	struct pollfd p = { .fd = ear.words, .events = POLLIN };
+	uint64_t times;
+	while (!is_over(l)) {
+		const int n = poll(&p, 1, l->sent ? 60000 : 5);
+		assert_true(n == 1 || !l->sent);
+		(void)!read(ear.told, &times, sizeof(times));
+		child_listen(child);
+	}
+	if (l->sent)
+		child_took(child, &l->task, &l->made);
+	else
+		pthread_join(l->thread, NULL);
 }
 
 /* Where data begin, as the line says it. */
@@ -188,7 +222,11 @@ give_on(struct lane *l, uint32_t slot, uint64_t serial)
 	l->kept = NULL;
 	for (int i = 0; i < FLOATS; i++)
 		l->params[i] = (float)(serial * FLOATS) + (float)i;
-	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
+	l->sent = fal_rng_below(&rng, 2);
+	if (l->sent)
+		run(l);
+	else
+		assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
 	snprintf(text, sizeof(text), "\"op\":\"task\",\"id\":%u,", (unsigned)l->id);
 	hear(text);
 	l->at = begins("\"params\":");
@@ -206,7 +244,7 @@ give(struct lane *l, uint32_t slot)
 static void
 ends(struct lane *l, enum child_end want)
 {
-	pthread_join(l->thread, NULL);
+	finish(l);
 	if (l->made.end != want)
 		fail_msg("task %u: ends as %d, not %d", (unsigned)l->id, l->made.end,
 			 want);
@@ -238,7 +276,7 @@ static int
 begin(void **state)
 {
 	const struct child_conf conf = {
-		.command = command, .worker = "w", .lanes = 1, .mute = 3
+		.command = command, .worker = "w", .lanes = 1, .mute = 3, .ear = &ear
 	};
 	struct fal_grad_hello hello;
 	struct fal_diag diag;
@@ -404,7 +442,7 @@ static void
 untouched(const struct lane *l, int fd)
 {
 	float found[FLOATS];
-	assert_false(l->over);
+	assert_false(is_over(l));
 	assert_int_equal(pread(fd, found, sizeof(found), l->at), sizeof(found));
 	for (int i = 0; i < FLOATS; i++)
 		if (found[i] != l->params[i])
@@ -590,6 +628,11 @@ main(void)
 	snprintf(pid, sizeof(pid), "%s/pid", dir);
 	if (mkfifo(in, 0600) < 0 || mkfifo(out, 0600) < 0)
 		return 1;
+	struct epoll_event told = { .events = EPOLLIN };
+	ear.words = epoll_create1(EPOLL_CLOEXEC);
+	ear.told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (epoll_ctl(ear.words, EPOLL_CTL_ADD, ear.told, &told) < 0)
+		return 1;
 	snprintf(command, sizeof(command),
 		 "echo $$ >%s; exec 9<&0; cat <&9 >%s & exec cat %s", pid, in, out);
 	fal_put_fmt(&job.params,
@@ -605,6 +648,8 @@ main(void)
 	job.job = (struct fal_grad_job){ .name = "n", .task = 1, .batch = 1, .train = 1 };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	close(ear.words);
+	close(ear.told);
 	unlink(in);
 	unlink(out);
 	unlink(pid);
