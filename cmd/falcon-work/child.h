@@ -69,7 +69,9 @@ struct child_made {
 struct child_task {
 	struct fal_grad_task line; /* all but place and where data begin; its slot is
 				      that of the child */
-	unsigned turn; /* below CHILD_TURNS: which of the trainer's slots for this one */
+	/* Below CHILD_TURNS: which of the trainer's slots for this one.  One that is
+	 * never used takes a page or so. */
+	unsigned turn;
 	const float *params;
 	uint64_t serial; /* another one for other parameters; not 0 */
 	unsigned kind;   /* below CHILD_KINDS: those of a kind take about as long */
@@ -83,7 +85,7 @@ struct child_task {
 	/* The start that it is for, as of child_start; it is lost in another one. */
 	uint64_t start;
 };
-enum { CHILD_KINDS = 4, CHILD_TURNS = 2, CHILD_KEEPS = 1 };
+enum { CHILD_KINDS = 4, CHILD_TURNS = 3, CHILD_KEEPS = 1 };
 
 /* Waits until it has started and knows the job; how often it has started until then, or
  * 0: cancelled, or given up.  `slot` and `id` are those of the task that comes. */

@@ -23,8 +23,7 @@
 /* A gradient that a sum has its values from. */
 struct lent {
 	struct fal_loan loan;
-	struct fal_sum *sum; /* while it is out */
-	struct start *kept;  /* where it is; NULL: it was not lent */
+	struct start *kept; /* where it is; NULL: it was not lent */
 };
 
 /* Its samples come first, as exec_job_fill has them. */
@@ -59,6 +58,7 @@ struct maker_exec {
 	struct exec *exec;
 	struct child_job job;
 	uint32_t slots;
+	unsigned turns; /* of each */
 	struct bench *bench;
 	struct proof *proof;
 	/* The fixed task: the first of the job, on parameters that all workers make. */
@@ -81,14 +81,32 @@ of(struct maker *maker)
 	return (struct maker_exec *)maker;
 }
 
+/* What one turn of a slot takes. */
+static uint64_t
+turn_bytes(const struct maker_exec *m)
+{
+	return m->setup->model->params * sizeof(float) +
+	       (m->maker.samples ? m->job.samples_bytes : 0);
+}
+
+/* Three, as a gradient waits in its slot to be added with the next one (fal_sum_take),
+ * while that waits for its verdict, and the one after that is made.  Of a large model
+ * that is more memory than it is worth: its gradients are added at once, and two are
+ * enough. */
+static unsigned
+turns_of(const struct maker_exec *m)
+{
+	const uint64_t large = UINT64_C(4) << 20;
+	return turn_bytes(m) > large ? 2 : CHILD_TURNS;
+}
+
 static struct maker_need
 need(struct maker *maker, uint64_t room)
 {
 	const struct maker_exec *m = of(maker);
 	const uint64_t params = m->setup->model->params * sizeof(float);
-	const uint64_t samples = m->maker.samples ? m->job.samples_bytes : 0;
-	/* A place, and two slots in turn. */
-	const uint64_t each = params + CHILD_TURNS * (params + samples);
+	/* A place, and slots in turn. */
+	const uint64_t each = params + m->turns * turn_bytes(m);
 	(void)room;
 	/* Of each child one more place; the parameters of the fixed task. */
 	return (struct maker_need){ .lanes =
@@ -125,6 +143,8 @@ start(struct maker *maker)
 		struct bench *b = &m->bench[i];
 		b->index = fal_calloc(task, sizeof(*b->index));
 		b->label = fal_calloc(task, sizeof(*b->label));
+		for (unsigned k = 0; k < m->turns; k++)
+			b->lent[k].loan.soon = m->turns < CHILD_TURNS;
 		if (b->index == NULL || b->label == NULL)
 			err = FAL_ENOMEM;
 	}
@@ -145,20 +165,20 @@ let_go(struct lent *l)
 static void
 get_back(struct lent *l)
 {
-	if (l->loan.out)
-		fal_sum_own(l->sum);
+	if (l->loan.sum != NULL)
+		fal_sum_own(l->loan.sum);
 	let_go(l);
 }
 
 static void
 ready(struct maker *maker, uint32_t lane)
 {
-	struct bench *b = &of(maker)->bench[lane];
-	struct lent *other = &b->lent[b->turn];
-	b->turn = (b->turn + 1) % CHILD_TURNS;
-	get_back(&b->lent[b->turn]);
-	if (!other->loan.out)
-		let_go(other);
+	const struct maker_exec *m = of(maker);
+	struct bench *b = &m->bench[lane];
+	b->turn = (b->turn + 1) % m->turns;
+	for (unsigned k = 0; k < m->turns; k++)
+		if (k == b->turn || b->lent[k].loan.sum == NULL)
+			get_back(&b->lent[k]);
 	b->failed = b->nonfinite = false;
 	b->failures = 0;
 }
@@ -257,7 +277,7 @@ probe_once(struct maker_exec *m, uint32_t lane, unsigned turn, struct child_made
 	return FAL_EIO;
 }
 
-/* Twice by the first trainer, in each of its slots, once by each other; the second time
+/* Twice by the first trainer, in two of its slots, once by each other; the second time
  * tells the speed. */
 static int
 probe(struct maker *maker, struct maker_probed *out)
@@ -346,10 +366,9 @@ take(void *arg, const struct child_made *made, const float *grads)
 					 .loan = &w->lent->loan,
 					 .loss = made->loss,
 					 .right = made->right };
-	w->lent->sum = w->samples.job->run.sum;
 	w->ran->task_ns = made->ns;
 	int err = fal_run_finish(w->samples.job, &of, w->ran);
-	return err == FAL_OK && w->lent->loan.out ? CHILD_KEEPS : err;
+	return err == FAL_OK && w->lent->loan.sum != NULL ? CHILD_KEEPS : err;
 }
 
 /* Has the bench ready for the task's first try. */
@@ -437,7 +456,8 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	int err = FAL_OK;
 	prepare(m, lane, job);
 	b->work.ran = ran;
-	assert(job->run.eval || (b->work.lent->kept == NULL && !b->work.lent->loan.out));
+	assert(job->run.eval ||
+	       (b->work.lent->kept == NULL && b->work.lent->loan.sum == NULL));
 	while (err == FAL_OK) {
 		if (b->failed &&
 		    !child_pause(at.child, at.slot, job->id, pause_ns(b->failures++)))
@@ -577,6 +597,7 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		exec_free(&m->maker);
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	}
+	m->turns = turns_of(m);
 	*out = &m->maker;
 	return FAL_OK;
 }

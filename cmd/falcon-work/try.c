@@ -110,8 +110,9 @@ judge_need(const struct try *t, const struct work_opt *opt, struct fal_diag *dia
 	alone.lanes_max = 1;
 	fal_need_add(&need, "program", opt->program);
 	fal_need_add(&need, "data", 2 * fal_setup_bytes(s));
-	/* Those of the job's file; in a place, with their gradient. */
-	fal_need_add(&need, "parameters and gradients", (2 + VECTORS + 2) * vector);
+	/* Those of the job's file; in a place; a gradient in each slot. */
+	fal_need_add(&need, "parameters and gradients",
+		     (2 + VECTORS + 1 + CHILD_TURNS) * vector);
 	return need_judge(&alone, s->job.name, "needs", &need, 0, diag);
 }
 
@@ -241,7 +242,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 			  .count = count,
 			  .index = t->index,
 			  .eval = eval },
-		.turn = t->ids % CHILD_TURNS,
+		.turn = (unsigned)(t->ids % CHILD_TURNS),
 		.params = t->params,
 		.serial = 1,
 		.fill = exec_job_fill,

@@ -113,12 +113,12 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 }
 
 int
-agent_add(struct fal_agent *a, struct fal_sum *to, const struct fal_sum *sum)
+agent_add(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum)
 {
 	const bool grown = fal_sum_grown(to);
 	if (!grown)
 		make_room(a);
-	int err = fal_sum_add(to, sum);
+	int err = fal_sum_take(to, sum);
 	a->halves += !grown && fal_sum_grown(to);
 	return err;
 }

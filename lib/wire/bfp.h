@@ -100,10 +100,12 @@ int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 /* The same, but the values stay where they are, and are read when they are needed: what
  * somebody else has written there until then counts, but no value beyond the largest that
  * was there now.  They are out on `loan`, kept, until nobody needs them any more: the sum
- * is cleared or freed, or all of its values are its own, as by fal_sum_own, which copies
- * them, or once something was added.  One loan for all blocks. */
+ * that they are lent to is cleared or freed, or all of its values are its own, as by
+ * fal_sum_own, which copies or adds them, or once something was added.  One loan for all
+ * blocks. */
 struct fal_loan {
-	bool out;
+	struct fal_sum *sum; /* that they are lent to: see fal_sum_take; NULL: none */
+	bool soon; /* by the lender: not to be kept for longer than it takes to add it */
 };
 int fal_sum_borrow_block(struct fal_sum *s, uint32_t block, const float *g,
 			 int8_t exponent, unsigned room, struct fal_loan *loan);
@@ -119,7 +121,12 @@ int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps
  * and those after it are unchanged. */
 int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 
-/* The same for one block. */
+/* The same, but src is all zero afterwards, on error, too: what is lent to it may be lent
+ * to dst from then on, and be added together with the next that dst takes, which costs a
+ * third less.  It is counted in, wherever dst is looked at. */
+int fal_sum_take(struct fal_sum *dst, struct fal_sum *src);
+
+/* The same as fal_sum_add for one block. */
 int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
 /* The block's values, of *width bytes each: 0 (NULL: they are all zero), 4, or, where the

@@ -100,6 +100,29 @@ fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, struct fal_bfp
 		to[i] += (int32_t)scaled(g[i], by);
 }
 
+/* Inlined: each of the two loses the test. */
+static inline __attribute__((always_inline)) void
+pair_up(int32_t *restrict to, const struct fal_bfp_pair *pair, uint32_t len, bool add)
+{
+	const float *restrict a = pair->g[0], *restrict b = pair->g[1];
+	const struct fal_bfp_scale by_a = pair->by[0], by_b = pair->by[1];
+	for (uint32_t i = 0; i < len; i++)
+		to[i] = (add ? to[i] : 0) + (int32_t)scaled(a[i], by_a) +
+			(int32_t)scaled(b[i], by_b);
+}
+
+FAL_VECTOR void
+fal_bfp_quantise_pair(int32_t *restrict q, const struct fal_bfp_pair *pair, uint32_t len)
+{
+	pair_up(q, pair, len, false);
+}
+
+FAL_VECTOR void
+fal_bfp_add_pair(int32_t *restrict to, const struct fal_bfp_pair *pair, uint32_t len)
+{
+	pair_up(to, pair, len, true);
+}
+
 FAL_VECTOR void
 fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
 {
@@ -182,8 +205,7 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-/* to = base + values, added to what is there or not.  Inlined: each of the two loses the
- * test. */
+/* to = base + values, added to what is there or not.  Inlined as above. */
 static inline __attribute__((always_inline)) void
 unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base, uint32_t len,
        unsigned width, bool add)

@@ -41,6 +41,16 @@ void fal_bfp_add_wide(int64_t *restrict to, const int64_t *restrict from, uint32
 void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 			     uint32_t len);
 
+/* q = a sum of two vectors, as quantised, or to += it. */
+struct fal_bfp_pair {
+	const float *g[2];
+	struct fal_bfp_scale by[2];
+};
+void fal_bfp_quantise_pair(int32_t *restrict q, const struct fal_bfp_pair *pair,
+			   uint32_t len);
+void fal_bfp_add_pair(int32_t *restrict to, const struct fal_bfp_pair *pair,
+		      uint32_t len);
+
 /* The least and the greatest value. */
 void fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max);
 void fal_bfp_range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max);

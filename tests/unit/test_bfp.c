@@ -148,7 +148,7 @@ borrows(const float *g, size_t n, const int8_t *exps, struct fal_loan *loan)
 		same(fal_sum_borrow_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
 					  FAL_BFP_ROOM, loan),
 		     0, "borrow", b);
-	assert_true(loan->out);
+	assert_ptr_equal(loan->sum, s);
 	return s;
 }
 
@@ -156,7 +156,7 @@ borrows(const float *g, size_t n, const int8_t *exps, struct fal_loan *loan)
 static void
 check_borrowed(const float *g, size_t n, const int8_t *exps)
 {
-	struct fal_loan loan = { false };
+	struct fal_loan loan = { 0 };
 	for (int own = 0; own < 2; own++) {
 		float *there = malloc(n * sizeof(*there));
 		struct fal_sum *naive = new_sum(n), *more = new_sum(n);
@@ -169,11 +169,11 @@ check_borrowed(const float *g, size_t n, const int8_t *exps)
 		struct fal_sum *s = borrows(there, n, exps, &loan);
 		if (own) {
 			fal_sum_own(s);
-			assert_false(loan.out);
+			assert_null(loan.sum);
 			memset(there, 0xff, n * sizeof(*there)); /* NaN */
 		}
 		same_use(s, naive, more, exps);
-		assert_false(loan.out); /* something was added */
+		assert_null(loan.sum); /* something was added */
 		memset(there, 0xff, n * sizeof(*there));
 		same_sums(s, naive);
 		fal_sum_free(s);
@@ -183,11 +183,11 @@ check_borrowed(const float *g, size_t n, const int8_t *exps)
 	}
 	struct fal_sum *s = borrows(g, n, exps, &loan);
 	fal_sum_clear(s);
-	assert_false(loan.out);
+	assert_null(loan.sum);
 	fal_sum_free(s);
 	s = borrows(g, n, exps, &loan);
 	fal_sum_free(s);
-	assert_false(loan.out);
+	assert_null(loan.sum);
 }
 
 static void
@@ -235,7 +235,7 @@ what_is_lent_is_bounded(void **state)
 	(void)state;
 	for (int times = 0; times < 20; times++) {
 		int8_t exps[4] = { 0 };
-		struct fal_loan loan = { false };
+		struct fal_loan loan = { 0 };
 		struct fal_sum *to = new_sum(n);
 		for (int b = 0; b < 4; b++) /* those of some blocks are wide */
 			random_floats(&r, g + b * FAL_BLOCK,
@@ -263,6 +263,321 @@ what_is_lent_is_bounded(void **state)
 		fal_sum_free(s);
 		fal_sum_free(to);
 	}
+}
+
+/* ---- what waits to be added -------------------------------------------------------- */
+
+enum { LENDERS = 4, LENT_BLOCKS = 3 };
+
+/* Two sums to which is added what lenders lend, and twins, whose values are their own. */
+struct lending {
+	size_t n;
+	struct fal_sum *sum[2], *twin[2];
+	float there[LENDERS][LENT_BLOCKS * FAL_BLOCK];
+	struct fal_loan loan[LENDERS];
+	uint32_t waited;
+};
+
+static const int8_t lent_exps[LENT_BLOCKS];
+
+/* Most blocks are narrow, as long as few are added. */
+static void
+random_gradient(struct fal_rng *r, float *g, size_t n)
+{
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		const int e = one_in(r, 8) ? 12 : (int)fal_rng_below(r, 17) - 10;
+		float *at = g + (size_t)b * FAL_BLOCK;
+		random_floats(r, at, fal_block_len(n, b), e, 20, 0);
+		if (one_in(r, 5))
+			memset(at, 0, fal_block_len(n, b) * sizeof(*at));
+	}
+}
+
+static struct fal_sum *
+naive_of(const float *g, size_t n)
+{
+	struct fal_sum *s = new_sum(n);
+	same(fal_sum_quantise_naive(s, g, lent_exps, FAL_BFP_ROOM, NULL), 0, "quantise",
+	     n);
+	return s;
+}
+
+/* All zero, and nobody's debtor. */
+static void
+check_emptied(const struct fal_sum *s)
+{
+	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(s)); b++) {
+		same((int64_t)fal_sum_bound(s, b), 0, "bound of what was taken", b);
+		same(fal_sum_needed(s, b), FAL_EXP_NONE, "its needed", b);
+	}
+}
+
+static void
+lend(struct lending *l, struct fal_rng *r, uint32_t to)
+{
+	const uint32_t k = fal_rng_below(r, LENDERS);
+	struct fal_loan *loan = &l->loan[k];
+	if (loan->sum != NULL)
+		fal_sum_own(loan->sum);
+	assert_null(loan->sum);
+	random_gradient(r, l->there[k], l->n);
+	loan->soon = one_in(r, 6);
+	struct fal_sum *twin = naive_of(l->there[k], l->n);
+	struct fal_sum *s = borrows(l->there[k], l->n, lent_exps, loan);
+	if (one_in(r, 6))
+		fal_sum_own(s);
+	if (one_in(r, 6)) {
+		same(fal_sum_add(l->sum[to], s), 0, "add", to);
+	} else {
+		same(fal_sum_take(l->sum[to], s), 0, "take", to);
+		check_emptied(s);
+		assert_true(loan->sum == NULL || loan->sum == l->sum[to]);
+		assert_true(loan->sum == NULL || !loan->soon);
+		l->waited += loan->sum != NULL;
+	}
+	same(fal_sum_add(l->twin[to], twin), 0, "add", to);
+	fal_sum_free(s);
+	fal_sum_free(twin);
+}
+
+/* At one block, in one way. */
+static void
+look(const struct lending *l, struct fal_rng *r, uint32_t which)
+{
+	const struct fal_sum *s = l->sum[which], *twin = l->twin[which];
+	const uint32_t b = fal_rng_below(r, fal_blocks(l->n));
+	const uint32_t len = fal_block_len(l->n, b);
+	const size_t i = (size_t)b * FAL_BLOCK + fal_rng_below(r, len);
+	int64_t v[FAL_BLOCK];
+	float mean[2][FAL_BLOCK];
+	union fal_sum_room room;
+	uint32_t width;
+	switch (fal_rng_below(r, 6)) {
+	case 0:
+		same_out(s, twin, b, 0);
+		break;
+	case 1:
+		same(fal_sum_get(s, i), fal_sum_get(twin, i), "value", i);
+		break;
+	case 2:
+		same((int64_t)fal_sum_checksum(s, b, b, 1),
+		     (int64_t)fal_sum_checksum(twin, b, b, 1), "checksum", b);
+		break;
+	case 3:
+		fal_sum_load(s, b, v);
+		for (uint32_t k = 0; k < len; k++)
+			same(v[k], fal_sum_get(twin, i - i % FAL_BLOCK + k), "value", k);
+		break;
+	case 4:
+		fal_sum_mean(s, b, 0, 3, mean[0]);
+		fal_sum_mean(twin, b, 0, 3, mean[1]);
+		assert_memory_equal(mean[0], mean[1], len * sizeof(mean[0][0]));
+		break;
+	default:
+		fal_sum_values(s, b, &width, &room);
+		same_out(s, twin, b, 0);
+	}
+}
+
+static void
+add_record(struct lending *l, struct fal_rng *r, uint32_t to)
+{
+	const uint32_t b = fal_rng_below(r, fal_blocks(l->n));
+	static float g[LENT_BLOCKS * FAL_BLOCK];
+	struct fal_buf record = { 0 };
+	struct fal_bfp_rec rec;
+	random_gradient(r, g, l->n);
+	struct fal_sum *more = naive_of(g, l->n);
+	same(fal_sum_pack(more, b, 0, &record), 0, "pack", b);
+	struct fal_rd rd = fal_rd_init(record.p, record.n);
+	same(fal_bfp_parse(&rd, l->n, &rec), 0, "parse", b);
+	same(fal_sum_add_rec(l->sum[to], &rec), 0, "add", b);
+	same(fal_sum_add_rec(l->twin[to], &rec), 0, "add", b);
+	fal_buf_free(&record);
+	fal_sum_free(more);
+}
+
+/* Something else than that more is lent. */
+static void
+change(struct lending *l, struct fal_rng *r, uint32_t to)
+{
+	const uint32_t b = fal_rng_below(r, fal_blocks(l->n));
+	struct fal_sum *s = l->sum[to], *twin = l->twin[to];
+	const struct fal_sum *other = l->sum[!to], *its_twin = l->twin[!to];
+	static const int64_t v[FAL_BLOCK] = { 5, -7 };
+	int8_t exps[LENT_BLOCKS] = { 0 };
+	switch (fal_rng_below(r, 8)) {
+	case 0:
+		fal_sum_clear_block(s, b);
+		fal_sum_clear_block(twin, b);
+		break;
+	case 1:
+		fal_sum_clear(s);
+		fal_sum_clear(twin);
+		break;
+	case 2:
+		same(fal_sum_store(s, b, v, 7, 1), 0, "store", b);
+		same(fal_sum_store(twin, b, v, 7, 1), 0, "store", b);
+		break;
+	case 3:
+		same(fal_sum_add(s, other), 0, "add", b);
+		same(fal_sum_add(twin, its_twin), 0, "add", b);
+		break;
+	case 4:
+		same(fal_sum_take(s, l->sum[!to]), 0, "take", b);
+		same(fal_sum_add(twin, its_twin), 0, "add", b);
+		check_emptied(other);
+		fal_sum_clear(l->twin[!to]);
+		break;
+	case 5:
+		same(fal_sum_add_aligned(s, exps, other, lent_exps), 0, "add", b);
+		same(fal_sum_add(twin, its_twin), 0, "add", b);
+		break;
+	case 6:
+		fal_sum_own(s);
+		break;
+	default:
+		add_record(l, r, to);
+	}
+}
+
+/* What does not depend on values is so at once; and what is not lent any more is nobody's
+ * concern. */
+static void
+check_lending(struct lending *l)
+{
+	for (uint32_t k = 0; k < 2; k++) {
+		same(fal_sum_grown(l->sum[k]), fal_sum_grown(l->twin[k]), "grown", k);
+		for (uint32_t b = 0; b < fal_blocks(l->n); b++) {
+			same((int64_t)fal_sum_bound(l->sum[k], b),
+			     (int64_t)fal_sum_bound(l->twin[k], b), "bound", b);
+			same(fal_sum_needed(l->sum[k], b), fal_sum_needed(l->twin[k], b),
+			     "needed", b);
+		}
+	}
+	for (uint32_t k = 0; k < LENDERS; k++)
+		if (l->loan[k].sum == NULL)
+			memset(l->there[k], 0xff, sizeof(l->there[k])); /* NaN */
+}
+
+/* Whatever is lent, added, looked at and taken back, in whatever order: of a sum that
+ * lets gradients wait it cannot be told. */
+static void
+what_waits_is_counted_in(void **state)
+{
+	static struct lending l;
+	struct fal_rng r = fal_rng_init(drawn_seed(35), 7, 0);
+	(void)state;
+	for (int times = 0; times < 60; times++) {
+		l.n = LENT_BLOCKS * FAL_BLOCK -
+		      fal_rng_below(&r, LENT_BLOCKS * FAL_BLOCK);
+		for (uint32_t k = 0; k < 2; k++) {
+			l.sum[k] = new_sum(l.n);
+			l.twin[k] = new_sum(l.n);
+		}
+		for (int steps = 0; steps < 40; steps++) {
+			const uint32_t which = one_in(&r, 4);
+			if (!one_in(&r, 3))
+				lend(&l, &r, which);
+			else if (one_in(&r, 2))
+				look(&l, &r, which);
+			else
+				change(&l, &r, which);
+			check_lending(&l);
+		}
+		for (uint32_t k = 0; k < 2; k++) {
+			for (uint32_t b = 0; b < fal_blocks(l.n); b++)
+				same_out(l.sum[k], l.twin[k], b, 0);
+			fal_sum_free(l.sum[k]);
+			fal_sum_free(l.twin[k]);
+		}
+		for (uint32_t k = 0; k < LENDERS; k++)
+			assert_null(l.loan[k].sum);
+	}
+	print_message("# %u gradients waited\n", (unsigned)l.waited);
+	assert_in_range(l.waited, 100, 60 * 40);
+}
+
+/* What waits may be written to, as long as nobody has looked at it: no value is beyond
+ * its bound, and none is another one the next time. */
+static void
+what_waits_is_bounded(void **state)
+{
+	static float g[3][LENT_BLOCKS * FAL_BLOCK];
+	struct fal_rng r = fal_rng_init(drawn_seed(36), 7, 0);
+	struct fal_buf packed[2] = { 0 };
+	(void)state;
+	for (int times = 0; times < 30; times++) {
+		const size_t n =
+			sizeof(g[0]) / sizeof(**g) - fal_rng_below(&r, FAL_BLOCK);
+		struct fal_loan loan[3] = { 0 };
+		for (size_t i = 0; i < n; i++)
+			g[0][i] = (float)(fal_rng_below(&r, 2000) + 1) / 1000;
+		struct fal_sum *to = naive_of(g[0], n);
+		for (int k = 0; k < 3; k++) {
+			for (size_t i = 0; i < n; i++)
+				g[k][i] = (float)fal_rng_below(&r, 2000) / 100 - 10;
+			struct fal_sum *s = borrows(g[k], n, lent_exps, &loan[k]);
+			same(fal_sum_take(to, s), 0, "take", n);
+			fal_sum_free(s);
+			for (size_t i = 0; i < n; i++)
+				g[k][i] = float_of(fal_rng_u32(&r));
+			assert_ptr_equal(loan[k].sum, k == 1 ? NULL : to);
+		}
+		for (int looks = 0; looks < 2; looks++) {
+			fal_buf_clear(&packed[looks]);
+			for (uint32_t b = 0; b < fal_blocks(n); b++)
+				same(fal_sum_pack(to, b, 0, &packed[looks]), 0, "pack",
+				     b);
+			memset(g[2], 0xff, sizeof(g[2]));
+		}
+		same((int64_t)packed[0].n, (int64_t)packed[1].n, "bytes", n);
+		assert_memory_equal(packed[0].p, packed[1].p, packed[1].n);
+		for (size_t i = 0; i < n; i++)
+			assert_true((uint64_t)llabs(fal_sum_get(to, i)) <=
+				    fal_sum_bound(to, (uint32_t)(i / FAL_BLOCK)));
+		fal_sum_free(to);
+		assert_null(loan[2].sum);
+	}
+	fal_buf_free(&packed[0]);
+	fal_buf_free(&packed[1]);
+}
+
+/* A sum that has no room for a gradient has what waited, and no loan is out. */
+static void
+refuse(bool looked_at)
+{
+	static float g[2][2 * FAL_BLOCK];
+	static const int64_t none[FAL_BLOCK];
+	const size_t n = 2 * FAL_BLOCK;
+	struct fal_loan loan[2] = { 0 };
+	for (size_t i = 0; i < n; i++)
+		g[0][i] = g[1][i] = 1;
+	struct fal_sum *to = naive_of(g[0], n), *s;
+	for (int k = 0; k < 2; k++) {
+		s = borrows(g[k], n, lent_exps, &loan[k]);
+		if (k == 1)
+			fal_sum_store(to, 1, none, (uint64_t)FAL_BFP_LIMIT, 0);
+		if (k == 1 && looked_at)
+			same(fal_sum_get(to, 0), (int64_t)1 << FAL_BFP_P, "value", 0);
+		same(fal_sum_take(to, s), k == 0 ? 0 : FAL_ELIMIT, "take", 0);
+		check_emptied(s);
+		fal_sum_free(s);
+		assert_ptr_equal(loan[k].sum, k == 0 ? to : NULL);
+	}
+	assert_null(loan[0].sum);
+	memset(g, 0xff, sizeof(g));
+	same(fal_sum_get(to, 0), (int64_t)3 << (FAL_BFP_P - 1), "value", 0);
+	same(fal_sum_get(to, FAL_BLOCK), 0, "value", FAL_BLOCK);
+	fal_sum_free(to);
+}
+
+static void
+what_is_refused_waits_no_more(void **state)
+{
+	(void)state;
+	refuse(false);
+	refuse(true);
 }
 
 static void
@@ -1122,6 +1437,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quantise_equals_naive),
 		cmocka_unit_test(what_is_lent_is_bounded),
+		cmocka_unit_test(what_waits_is_counted_in),
+		cmocka_unit_test(what_waits_is_bounded),
+		cmocka_unit_test(what_is_refused_waits_no_more),
 		cmocka_unit_test(quantise_edges),
 		cmocka_unit_test(quantise_known),
 		cmocka_unit_test(nonfinite),

@@ -402,7 +402,7 @@ late_answers(void **state)
 }
 
 /* A gradient that a lane keeps stays as it is: the slot's next task has another place, of
- * its other turn, and the next start other memory. */
+ * another turn, and the next start other memory. */
 static void
 kept(void **state)
 {
@@ -410,8 +410,10 @@ kept(void **state)
 	for (int round = 0; round < 6; round++) {
 		const uint32_t slot = fal_rng_below(&rng, DEPTH);
 		const float mine = (float)round + 1, other = -mine;
-		struct lane first = { .turn = 1, .keeps = true };
-		struct lane next = { .turn = 0 };
+		const unsigned turn = fal_rng_below(&rng, CHILD_TURNS);
+		const unsigned on = 1 + fal_rng_below(&rng, CHILD_TURNS - 1);
+		struct lane first = { .turn = turn, .keeps = true };
+		struct lane next = { .turn = (turn + on) % CHILD_TURNS };
 		int fd = memory_of(GRADS);
 		give_on(&first, slot, 1);
 		assert_int_equal(pwrite(fd, &mine, sizeof(mine), first.grads),
