@@ -3,8 +3,9 @@
  * A worker's figures come when a round of its has ended, and all that are due when it
  * leaves or the job is done.  So what they add up to lies, then, between the rounds that
  * have ended and these with those that were open or abandoned; and the clock lines of
- * shared rounds count up by one.  Private to lib/trace; the rules are those of
- * falcon-trace(5), section AUDIT.
+ * shared rounds count up by one, up to the last one for whoever is here when the job is
+ * done: who has none of that is gone, and its `leave` is missing.  Private to lib/trace;
+ * the rules are those of falcon-trace(5), section AUDIT.
  */
 #ifndef FAL_TRACE_ACCOUNTS_H
 #define FAL_TRACE_ACCOUNTS_H
@@ -27,6 +28,7 @@ struct fal_accounts {
 		struct fal_spans seqs; /* of its contributions */
 	} * v;                         /* by the worker's place in fal_people */
 	size_t n, cap;
+	uint64_t ran_on; /* the version that the last round ran on */
 	bool loose; /* workers of some rounds may join them when others have accounted */
 	bool lost;  /* the coordinator was restarted: what it was told is */
 	bool ahead; /* workers may have accounted before their round ended */

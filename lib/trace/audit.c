@@ -97,7 +97,7 @@ fal_audit_free(struct fal_audit *a)
 static int
 take_join(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_people_join(&a->people, l, &a->f);
+	return fal_people_join(&a->people, l, a->version, &a->f);
 }
 
 static int

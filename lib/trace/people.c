@@ -61,10 +61,21 @@ is_other_here(const struct fal_people *p, size_t key)
 	return false;
 }
 
-int
-fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+static bool
+is_called_here(const struct fal_people *p, const char *name)
 {
-	struct fal_person is = { .here = true, .joined = l->t };
+	for (size_t i = 0; i < p->workers; i++)
+		if (p->worker[i].here && strcmp(p->worker[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+int
+fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
+		struct fal_findings *f)
+{
+	struct fal_person is = { .here = true, .joined = l->t, .oldest = newest };
+	const char *called = fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	if (fal_trace_has(l->o, FAL_F_KEY)) {
 		const char *name = fal_trace_get_str(l, l->o, FAL_F_KEY);
@@ -80,6 +91,10 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 			    (unsigned long long)l->number, id);
 		return 0;
 	}
+	if (is_called_here(p, called))
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: worker %u joined as %.64s, who is here",
+			    (unsigned long long)l->number, id, called);
 	const struct fal_person_key *key = is.key != 0 ? &p->key[is.key - 1] : NULL;
 	if (key != NULL && (key->refuted >= TWICE || key->charges >= TWICE) &&
 	    is_other_here(p, is.key))
@@ -89,7 +104,7 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 			    key->refuted >= TWICE ? "refuted" : "charged");
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
-	is.name = fal_strdup(fal_trace_get_str(l, l->o, FAL_F_WORKER));
+	is.name = fal_strdup(called);
 	if (is.name == NULL)
 		return FAL_ENOMEM;
 	p->worker[p->workers] = is;

@@ -19,7 +19,8 @@ struct fal_people {
 		bool group;           /* a group server */
 		double joined, since; /* since: when it became a suspect */
 		char *name;
-		uint64_t newest; /* version, when it left */
+		/* The newest version when it joined, and when it left. */
+		uint64_t oldest, newest;
 	} * worker;
 	size_t workers, worker_cap;
 	struct fal_person_key {
@@ -35,7 +36,7 @@ void fal_people_free(struct fal_people *p);
 
 /* join, leave and charge lines; `newest` is the newest version.  0, FAL_EFORMAT,
  * FAL_ELIMIT, FAL_ENOMEM. */
-int fal_people_join(struct fal_people *p, struct fal_trace_line *l,
+int fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 		    struct fal_findings *f);
 int fal_people_leave(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 		     struct fal_findings *f);

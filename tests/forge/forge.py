@@ -46,6 +46,23 @@ def stays(i):
     return all(o["id"] != i for o in run if o["ev"] == "leave")
 
 
+def in_time(t):
+    """Where the version is told of that the last clock runs on: who is here by then, and at
+    the end, has a line of that clock."""
+    last = events(t, "ledger")[-1]
+    return next(i for i, o in enumerate(t)
+                if o["ev"] == "update" and o["version"] == last["version"])
+
+
+def missed(gone):
+    """Had it not left it would be here at the end, where it has no line of the last clock.
+    Who has one, or came too late for one, need not leave."""
+    last = events(run, "ledger")[-1]["clock"]
+    came = next(o for o in run if o["ev"] == "join" and o["id"] == gone["id"])
+    return run.index(came) < in_time(run) and not events(
+        run, "clock", lambda o: o["id"] == gone["id"] and o["clock"] == last)
+
+
 def told(name, change):
     """Another value of a clock line of one who stays."""
     return set_("clock", name, change, lambda o: stays(o["id"]))
@@ -125,6 +142,27 @@ def here_at(t, at):
         elif o["ev"] == "leave":
             ids.remove(o["id"])
     return ids
+
+
+def comes(named=None, leaves=False):
+    """Somebody joins who does nothing."""
+
+    def forge(t):
+        at = draw.randrange(t.index(events(t, "ledger")[0]) + 1, in_time(t) + 1)
+        o = dict(any_of(t, "join"), t=t[at - 1]["t"], worker="nobody")
+        o["id"] += 77
+        if named is not None:
+            o["worker"] = named(t, at)
+        gone = {"t": o["t"], "ev": "leave", "worker": o["worker"], "id": o["id"],
+                "reason": "so", "h": o["h"]}
+        t[at:at] = [o, gone] if leaves else [o]
+
+    return forge
+
+
+def name_here_at(t, at):
+    i = pick(here_at(t, at))
+    return next(o["worker"] for o in t if o["ev"] == "join" and o["id"] == i)
 
 
 def credit(who):
@@ -390,7 +428,10 @@ TABLE = [
     ("a join twice", twice("join"), TRACE),
     ("another id joins", set_("join", "id", more(77)), TRACE),
     ("another name joins", set_("join", "worker", lambda v: v + "x"), TRACE),
-    ("a leave left out", drop("leave"), TRACE),
+    ("somebody who joins", comes(), TRACE),
+    ("somebody who joins and leaves", comes(leaves=True), NEVER),
+    ("somebody of another's name who does", comes(name_here_at, leaves=True), TRACE),
+    ("a leave left out", drop("leave", missed), TRACE),
     ("a leave twice", twice("leave"), TRACE),
     ("a leave too early", leave_early, TRACE),
     ("another one leaves", set_("leave", "worker", lambda v: v + "x"), TRACE),

@@ -19,16 +19,16 @@
 	",\"clocks\":2,\"scheme\":\"epsp\",\"audit\":\"claims\"" more "}\n"
 #define JOB JOB_OF("")
 #define SKIPPING JOB_OF(",\"nonfinite\":\"skip\"")
-#define JOIN(id, key)                                                              \
-	"{\"t\":1.5,\"ev\":\"join\",\"worker\":\"w\",\"id\":" id ",\"key\":\"" key \
+#define JOIN(id, key)                                                                    \
+	"{\"t\":1.5,\"ev\":\"join\",\"worker\":\"w" id "\",\"id\":" id ",\"key\":\"" key \
 	"\",\"key_fingerprint\":\"f" key "\"}\n"
-#define SAYS(ev, id, name)                                                    \
-	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w\",\"id\":" id ",\"" name \
+#define SAYS(ev, id, name)                                                          \
+	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w" id "\",\"id\":" id ",\"" name \
 	"\":\"so\"}\n"
 #define LEAVE(id) SAYS("leave", id, "reason")
 #define CHARGE(id) SAYS("charge", id, "why")
-#define LATE(ev, id, seconds, more)                                     \
-	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w\",\"id\":" id more \
+#define LATE(ev, id, seconds, more)                                           \
+	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w" id "\",\"id\":" id more \
 	",\"why\":\"so\",\"seconds\":" seconds "}\n"
 #define SUSPECT(id, seconds) LATE("suspect", id, seconds, ",\"owes\":\"task\"")
 #define BACK(id, seconds) LATE("back", id, seconds, "")
@@ -69,10 +69,10 @@
 #define BELIEVED "\"believed\""
 #define DENIAL(ev, id, clock, task)                                                   \
 	"{\"t\":1.5,\"ev\":\"" ev "\",\"round\":1,\"clock\":" clock ",\"task\":" task \
-	",\"worker\":\"w\",\"id\":" id ",\"first_sample\":9,\"seconds\":300}\n"
-#define DIVERGED(id, clock, seconds)                                                     \
-	"{\"t\":1.5,\"ev\":\"diverged\",\"clock\":" clock ",\"worker\":\"w\",\"id\":" id \
-	",\"why\":\"so\",\"seconds\":" seconds "}\n"
+	",\"worker\":\"w" id "\",\"id\":" id ",\"first_sample\":9,\"seconds\":300}\n"
+#define DIVERGED(id, clock, seconds)                                           \
+	"{\"t\":1.5,\"ev\":\"diverged\",\"clock\":" clock ",\"worker\":\"w" id \
+	"\",\"id\":" id ",\"why\":\"so\",\"seconds\":" seconds "}\n"
 #define BOUND(rows) ",\"bound\":[" rows "]"
 #define BOUNDED "\"bounded\""
 
@@ -112,7 +112,7 @@ static const struct {
 	  "line 7: diverged: worker 3 was not waited for" },
 	{ DIVERGED("3", "1", "300") DIVERGED("1", "1", "0"), NULL,
 	  "line 8: diverged: worker 1 was not waited for" },
-	{ "{\"t\":1.5,\"ev\":\"diverged\",\"clock\":1,\"worker\":\"w\",\"id\":1,"
+	{ "{\"t\":1.5,\"ev\":\"diverged\",\"clock\":1,\"worker\":\"w1\",\"id\":1,"
 	  "\"why\":\"so\"}\n",
 	  NULL, "" },
 	/* Charged twice: it leaves, and does so next. */

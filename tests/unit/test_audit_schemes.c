@@ -681,6 +681,66 @@ test_said(void **state)
 	demands = 0;
 }
 
+/* Who is here at the end has told of the last clock, unless it came too late for that;
+ * and who is here has a name of its own. */
+#define JOIN(name, id) \
+	"{\"t\":1,\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" #id "}\n"
+#define LEAVE(name, id)                                                 \
+	"{\"t\":1,\"ev\":\"leave\",\"worker\":\"" name "\",\"id\":" #id \
+	",\"reason\":\"lost\"}\n"
+#define TOLD(c, name, id, n)                                                             \
+	"{\"t\":1,\"ev\":\"clock\",\"clock\":" #c ",\"worker\":\"" name "\",\"id\":" #id \
+	",\"share\":" #n ",\"done\":" #n                                                 \
+	",\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,\"compute\":0,\"push\":0,"          \
+	"\"pull\":0,\"wait\":0}\n"
+#define SHARED_CLOCK(c, v)                     \
+	ROUND(c, c, 0, 4, 32, c, 1, SHARED(0)) \
+	UPDATE(v, c, #c, 32) TOLD(c, "a", 1, 4) TOLD(c, "b", 2, 0)
+
+static void
+test_who_is_here(void **state)
+{
+	static const char went[] = JOB("bsp", "3", "96") SHARED_CLOCK(0, 1) JOIN("c", 3)
+		LEAVE("c", 3) JOIN("c", 4) LEAVE("c", 4) SHARED_CLOCK(1, 2)
+			SHARED_CLOCK(2, 3) DONE("3");
+	static const struct forgery stays[] = {
+		{ LEAVE("c", 4), "", "line 19: done: worker 4 has no line of clock 2" },
+		{ LEAVE("c", 3), "", "line 9: worker 4 joined as c, who is here" },
+		{ LEAVE("c", 3), "", "line 19: done: worker 3 has no line of clock 2" },
+		{ "\"worker\":\"c\",\"id\":3", "\"worker\":\"b\",\"id\":3",
+		  "line 8: worker 3 joined as b, who is here" },
+	};
+	/* When the last clock's round was over, all of it need not be told yet. */
+	static const char late[] = JOB("bsp", "2", "64") SHARED_CLOCK(0, 1) JOIN("c", 3)
+		SHARED_CLOCK(1, 2) JOIN("d", 4) DONE("2");
+	static const char unended[] =
+		JOB("bsp", "2", "64") JOIN("c", 3) SHARED_CLOCK(0, 1) SHARED_CLOCK(1, 2);
+	static const char failed[] = JOB("bsp", "2", "64") JOIN("c", 3)
+		SHARED_CLOCK(0, 1) "{\"t\":1,\"ev\":\"failed\",\"version\":1,"
+				   "\"reason\":\"so\"}\n";
+	/* With a slack of 1 the last clock is run on version 1. */
+	static const char slack[] = JOB("epsp:1", "3", "96") ROUND(0, 0, 0, 4, 32, 0, 1,
+								   SHARED(0))
+		UPDATE(1, 0, "0", 32) TOLD(0, "a", 1, 4) TOLD(0, "b", 2, 0) JOIN("c", 3)
+			ROUND(1, 1, 0, 4, 32, 0, 1, SHARED(1)) UPDATE(2, 1, "1", 32)
+				TOLD(1, "a", 1, 4) TOLD(1, "b", 2, 0)
+					ROUND(2, 2, 0, 4, 32, 1, 1, SHARED(1))
+						UPDATE(3, 2, "2", 32) TOLD(2, "a", 1, 4)
+							TOLD(2, "b", 2, 0) DONE("3");
+	static const struct forgery sooner[] = {
+		{ UPDATE(1, 0, "0", 32), JOIN("d", 4) UPDATE(1, 0, "0", 32),
+		  "line 18: done: worker 4 has no line of clock 2" },
+	};
+	(void)state;
+	demands = FAL_AUDIT_CLOCKS;
+	CHECK(went, stays);
+	check(late, NULL, 0);
+	check(unended, NULL, 0);
+	check(failed, NULL, 0);
+	CHECK(slack, sooner);
+	demands = 0;
+}
+
 int
 main(void)
 {
@@ -691,7 +751,7 @@ main(void)
 		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
 		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
-		cmocka_unit_test(test_said),
+		cmocka_unit_test(test_said),    cmocka_unit_test(test_who_is_here),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);
