@@ -188,7 +188,7 @@ finish(struct lane *l)
 	struct pollfd p = { .fd = ear.words, .events = POLLIN };
 	uint64_t times;
 	while (!is_over(l)) {
-		const int n = poll(&p, 1, l->sent ? 60000 : 5);
+		const int n = poll(&p, 1, l->sent ? 20000 : 5);
 		assert_true(n == 1 || !l->sent);
 		(void)!read(ear.told, &times, sizeof(times));
 		child_listen(child);
@@ -517,6 +517,27 @@ silent(void **state)
 	close(other);
 }
 
+/* A task is sent in the start that it is for, or not at all. */
+static void
+sent_in_its_start(void **state)
+{
+	struct lane l;
+	(void)state;
+	do
+		give(&l, fal_rng_below(&rng, DEPTH));
+	while (!l.sent && (done(&l), ends(&l, CHILD_MADE), true));
+	done(&l);
+	ends(&l, CHILD_MADE);
+	depart();
+	arrive(true);
+	assert_false(child_send(child, &l.task));
+	l.task.start = child_start(child, l.slot, l.id);
+	assert_true(child_send(child, &l.task));
+	hear("\"op\":\"task\"");
+	done(&l);
+	ends(&l, CHILD_MADE);
+}
+
 static void
 failures(void **state)
 {
@@ -611,6 +632,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(kept, begin, end),
 		cmocka_unit_test_setup_teardown(places, begin, end),
 		cmocka_unit_test_setup_teardown(silent, begin, end),
+		cmocka_unit_test_setup_teardown(sent_in_its_start, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),
 		cmocka_unit_test_setup_teardown(quits, begin, end),
 		cmocka_unit_test_setup_teardown(backs_off, begin, end),
