@@ -33,7 +33,8 @@ static int
 encode_part(const struct ps_publisher *p, uint64_t version,
 	    const struct fal_shard_part *part, struct fal_shared *s, uint32_t most)
 {
-	struct fal_buf msg = { 0 };
+	struct fal_buf head = { 0 };
+	struct fal_tail values;
 	int err = FAL_OK;
 	for (; most > 0 && !fal_shared_whole(s) && err == FAL_OK; most--) {
 		const uint32_t b = fal_shared_made(s) * FAL_MODEL_BLOCKS;
@@ -46,12 +47,13 @@ encode_part(const struct ps_publisher *p, uint64_t version,
 			.values = part->values - (size_t)b * FAL_BLOCK,
 			.exps = part->exps + b
 		};
-		fal_buf_clear(&msg);
-		err = fal_msg_put_model(&msg, p->incarnation, &of);
-		if (err == FAL_OK)
-			err = fal_shared_add(s, msg.p, msg.n);
+		fal_buf_clear(&head);
+		err = fal_msg_put_model_head(&head, p->incarnation, &of, &values);
+		const struct fal_aead_text text = { head.p, head.n, values.p, values.n };
+		if (err == FAL_OK) /* values go through memory once */
+			err = fal_shared_add_text(s, &text);
 	}
-	fal_buf_free(&msg);
+	fal_buf_free(&head);
 	return err;
 }
 

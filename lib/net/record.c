@@ -98,8 +98,9 @@ fal_record_suite(const struct fal_record *r)
 
 int
 fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
-		       const void *msg, size_t n, uint8_t *p)
+		       const struct fal_aead_text *msg, uint8_t *p)
 {
+	const size_t n = msg->n + msg->rest_n;
 	assert(n <= FAL_RECORD_MAX);
 	uint8_t ad[AD_MAX], *body = p + FAL_RECORD_SHARED_HEAD;
 	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n + FAL_SEAL_TAG;
@@ -109,7 +110,7 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
 	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
 	const struct fal_aead_record r = { pub->key, index, ad, shared_ad(pub, p, ad) };
-	return fal_aead_seal(pub->aead, &r, msg, n, body);
+	return fal_aead_seal_text(pub->aead, &r, msg, body);
 }
 
 int

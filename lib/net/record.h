@@ -63,14 +63,14 @@ int fal_record_seal(struct fal_seal *tx, uint8_t flags, uint8_t *p, size_t n);
  * plain.  Errors as fal_seal_open. */
 int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p);
 
-/* The same for shared records; to be sealed, the message's n bytes are at `msg`, which
- * may be p + FAL_RECORD_SHARED_HEAD, where an opened one stands. Besides the head, count
+/* The same for shared records, but to be sealed, the message is elsewhere, in two places.
+ * Besides the head, count
  * and ad of `pub` are authenticated, so the last record is known for what it is.  Sealing
  * adds the flag of the suite; opening is told the suite by it, and demands that of
  * pub->aead (FAL_EFORMAT).  Errors as fal_aead_seal and fal_aead_open. */
 uint8_t fal_record_suite(const struct fal_record *r);
 int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
-			   uint8_t flags, const void *msg, size_t n, uint8_t *p);
+			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
 			   uint8_t *p);
 

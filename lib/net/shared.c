@@ -19,7 +19,7 @@ struct fal_shared_pool {
 	struct fal_stock *keys;
 	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
 	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
-	struct fal_buf packed;
+	struct fal_buf joined, packed;
 	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
 	size_t spare_n, spare_cap, each;
 };
@@ -69,6 +69,7 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	for (unsigned i = 0; i <= FAL_SUITES; i++)
 		fal_aead_free(p->aead[i]);
 	fal_zip_free(p->zip);
+	fal_buf_free(&p->joined);
 	fal_buf_free(&p->packed);
 	free(p);
 }
@@ -120,15 +121,22 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	return FAL_OK;
 }
 
-/* Compresses into the pool's memory; true when that is the smaller one. */
+/* Compresses into the pool's memory, from one place; true when that is the smaller one.
+ */
 static bool
-pack(struct fal_shared *s, const void *msg, size_t n)
+pack(struct fal_shared *s, const struct fal_aead_text *msg)
 {
 	const uint64_t begun = uv_hrtime();
-	struct fal_buf *packed = &s->pool->packed;
+	struct fal_buf *joined = &s->pool->joined, *packed = &s->pool->packed;
+	const size_t n = msg->n + msg->rest_n;
+	fal_buf_clear(joined);
 	fal_buf_clear(packed);
-	const int err = fal_zip_compress(s->pool->zip, msg, n, packed);
-	const bool smaller = err == FAL_OK && packed->n < n;
+	fal_put_bytes(joined, msg->p, msg->n);
+	fal_put_bytes(joined, msg->rest, msg->rest_n);
+	const bool smaller =
+		joined->err == FAL_OK &&
+		fal_zip_compress(s->pool->zip, joined->p, n, packed) == FAL_OK &&
+		packed->n < n;
 	s->stat.bytes_in += n;
 	s->stat.bytes_out += smaller ? packed->n : n;
 	s->stat.ns += uv_hrtime() - begun;
@@ -164,8 +172,10 @@ give_wire(struct fal_shared_pool *p, const struct wire *w)
 }
 
 int
-fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
+fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg)
 {
+	struct fal_aead_text text = *msg;
+	size_t n = msg->n + msg->rest_n;
 	uint8_t flags = 0;
 	if (n > FAL_RECORD_MAX)
 		return FAL_ELIMIT;
@@ -173,16 +183,16 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 		return FAL_ESTATE;
 	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
 		return FAL_ENOMEM;
-	if (s->zstd && pack(s, msg, n)) {
+	if (s->zstd && pack(s, msg)) {
 		flags = FAL_RECORD_ZSTD;
-		msg = s->pool->packed.p;
 		n = s->pool->packed.n;
+		text = (struct fal_aead_text){ .p = s->pool->packed.p, .n = n };
 	}
 	const struct wire w =
 		take_wire(s->pool, FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG);
 	if (w.p == NULL)
 		return FAL_ENOMEM;
-	int err = fal_record_shared_seal(&s->pub, s->n, flags, msg, n, w.p);
+	int err = fal_record_shared_seal(&s->pub, s->n, flags, &text, w.p);
 	if (err < 0) {
 		give_wire(s->pool, &w);
 		return err;
@@ -190,6 +200,13 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 	s->records[s->n++] = w;
 	s->bytes += w.n;
 	return FAL_OK;
+}
+
+int
+fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
+{
+	const struct fal_aead_text text = { .p = msg, .n = n };
+	return fal_shared_add_text(s, &text);
 }
 
 void

@@ -42,8 +42,10 @@ struct fal_shared_opt {
  * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Seals the next message (n bytes, borrowed).  FAL_ELIMIT beyond FAL_RECORD_MAX,
- * FAL_ESTATE when `count` are in already, FAL_ENOMEM. */
+/* Seals the next message (borrowed), which lies in two places.  FAL_ELIMIT beyond
+ * FAL_RECORD_MAX, FAL_ESTATE when `count` are in already, FAL_ENOMEM. */
+int fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg);
+/* The same of one that lies in one. */
 int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 
 /* No more messages will be added, though not all are in: channels that have sent what

@@ -142,36 +142,49 @@ evp_for(const struct fal_aead *a, size_t n)
 }
 
 int
-fal_aead_seal(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
-	      size_t n, uint8_t *out)
+fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
+		   const struct fal_aead_text *in, uint8_t *out)
 {
 	uint8_t nonce[AEAD_NONCE];
+	const size_t n = in->n + in->rest_n;
 	void *evp = evp_for(a, n);
+	const void *text = in->p;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
-	if (evp != NULL)
-		return fal_evp_seal(evp, r, nonce, in, n, out);
+	if (evp != NULL) {
+		const struct aead_piece of[2] = { { in->p, in->n, out },
+						  { in->rest, in->rest_n, out + in->n } };
+		return fal_evp_seal(evp, r, nonce, of, out + n);
+	}
+	if (in->rest_n != 0) { /* libsodium takes a text in one place only */
+		memmove(out, in->p, in->n);
+		memcpy(out + in->n, in->rest, in->rest_n);
+		text = out;
+	}
 	if (fal_aead_suite(a) == FAL_SUITE_AES256_GCM)
-		(void)crypto_aead_aes256gcm_encrypt(out, NULL, in, n, r->ad, r->ad_n,
+		(void)crypto_aead_aes256gcm_encrypt(out, NULL, text, n, r->ad, r->ad_n,
 						    NULL, nonce, r->key);
 	else
-		(void)crypto_aead_chacha20poly1305_ietf_encrypt(out, NULL, in, n, r->ad,
+		(void)crypto_aead_chacha20poly1305_ietf_encrypt(out, NULL, text, n, r->ad,
 								r->ad_n, NULL, nonce,
 								r->key);
 	return FAL_OK;
 }
 
 int
-fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
+fal_aead_seal(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 	      size_t n, uint8_t *out)
 {
-	uint8_t nonce[AEAD_NONCE];
-	void *evp = evp_for(a, n);
+	const struct fal_aead_text text = { .p = in, .n = n };
+	return fal_aead_seal_text(a, r, &text, out);
+}
+
+/* By libsodium, which writes nothing before it has judged the tag. */
+static int
+open_sodium(const struct fal_aead *a, const struct fal_aead_record *r,
+	    const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
+	    uint8_t *out)
+{
 	int bad;
-	if (n < FAL_SEAL_TAG)
-		return FAL_ETRUNC;
-	nonce_of(fal_aead_suite(a), r->number, nonce);
-	if (evp != NULL)
-		return fal_evp_open(evp, r, nonce, in, n, out);
 	if (fal_aead_suite(a) == FAL_SUITE_AES256_GCM)
 		bad = crypto_aead_aes256gcm_decrypt(out, NULL, NULL, in, n, r->ad,
 						    r->ad_n, nonce, r->key);
@@ -180,4 +193,40 @@ fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *i
 								r->ad, r->ad_n, nonce,
 								r->key);
 	return bad != 0 ? FAL_EAUTH : FAL_OK;
+}
+
+int
+fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
+	      size_t n, uint8_t *out)
+{
+	uint8_t nonce[AEAD_NONCE];
+	void *evp = evp_for(a, n);
+	if (n < FAL_SEAL_TAG)
+		return FAL_ETRUNC;
+	nonce_of(fal_aead_suite(a), r->number, nonce);
+	if (evp == NULL)
+		return open_sodium(a, r, nonce, in, n, out);
+	const struct aead_piece of[2] = { { in, n - FAL_SEAL_TAG, out } };
+	return fal_evp_open(evp, r, nonce, of, (const uint8_t *)in + of[0].n);
+}
+
+int
+fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t *p,
+		    size_t n, size_t head, uint8_t *rest)
+{
+	uint8_t nonce[AEAD_NONCE];
+	void *evp = evp_for(a, n);
+	if (n < FAL_SEAL_TAG || n - FAL_SEAL_TAG < head)
+		return FAL_ETRUNC;
+	const size_t rest_n = n - FAL_SEAL_TAG - head;
+	nonce_of(fal_aead_suite(a), r->number, nonce);
+	if (evp != NULL) {
+		const struct aead_piece of[2] = { { p, head, p },
+						  { p + head, rest_n, rest } };
+		return fal_evp_open(evp, r, nonce, of, p + head + rest_n);
+	}
+	const int err = open_sodium(a, r, nonce, p, n, p);
+	if (err == FAL_OK && rest_n != 0)
+		memcpy(rest, p + head, rest_n);
+	return err;
 }

@@ -58,9 +58,27 @@ struct fal_aead_record {
 int fal_aead_seal(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 		  size_t n, uint8_t *out);
 
+/* The same of a text that lies in two places: n bytes at `p`, and behind them those at
+ * `rest`. */
+struct fal_aead_text {
+	const void *p;
+	size_t n;
+	const void *rest; /* NULL where rest_n is 0 */
+	size_t rest_n;
+};
+int fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
+		       const struct fal_aead_text *in, uint8_t *out);
+
 /* Opens n bytes at `in`, tag included, to n - FAL_SEAL_TAG at `out` (as above).
  * FAL_ETRUNC: shorter than a tag; FAL_EAUTH: `out` is worthless; FAL_ENOMEM. */
 int fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 		  size_t n, uint8_t *out);
+
+/* Opens n bytes at `p`, tag included, but what is behind the first `head` of them goes to
+ * `rest`, elsewhere, and then its place at `p` is worthless.  Errors as above: both are
+ * worthless, and something may have been written to `rest` before the tag was judged.
+ * FAL_ETRUNC: shorter than head and tag, too. */
+int fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t *p,
+			size_t n, size_t head, uint8_t *rest);
 
 #endif

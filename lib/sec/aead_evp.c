@@ -42,43 +42,46 @@ wipe(EVP_CIPHER_CTX *ctx)
 
 /* All of the record but its tag; false: no memory, or a wrong tag, set before. */
 static bool
-run(EVP_CIPHER_CTX *ctx, const struct fal_aead_record *r, const void *in, size_t n,
-    uint8_t *out)
+run(EVP_CIPHER_CTX *ctx, const struct fal_aead_record *r,
+    const struct aead_piece text[static 2])
 {
 	uint8_t none[1];
 	int len;
-	return (r->ad_n == 0 ||
-		EVP_CipherUpdate(ctx, NULL, &len, r->ad, (int)r->ad_n) == 1) &&
-	       (n == 0 || EVP_CipherUpdate(ctx, out, &len, in, (int)n) == 1) &&
-	       EVP_CipherFinal_ex(ctx, none, &len) == 1;
+	bool good = r->ad_n == 0 ||
+		    EVP_CipherUpdate(ctx, NULL, &len, r->ad, (int)r->ad_n) == 1;
+	for (int i = 0; i < 2 && good; i++)
+		good = text[i].n == 0 ||
+		       EVP_CipherUpdate(ctx, text[i].out, &len, text[i].in,
+					(int)text[i].n) == 1;
+	return good && EVP_CipherFinal_ex(ctx, none, &len) == 1;
 }
 
 int
 fal_evp_seal(void *ctx, const struct fal_aead_record *r,
-	     const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-	     uint8_t *out)
+	     const uint8_t nonce[static AEAD_NONCE],
+	     const struct aead_piece text[static 2], uint8_t *tag)
 {
-	const bool sealed = EVP_CipherInit_ex2(ctx, NULL, r->key, nonce, 1, NULL) == 1 &&
-			    run(ctx, r, in, n, out) &&
-			    EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, FAL_SEAL_TAG,
-						out + n) == 1;
+	const bool sealed =
+		EVP_CipherInit_ex2(ctx, NULL, r->key, nonce, 1, NULL) == 1 &&
+		run(ctx, r, text) &&
+		EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, FAL_SEAL_TAG, tag) == 1;
 	return wipe(ctx) == 1 && sealed ? FAL_OK : FAL_ENOMEM;
 }
 
 int
 fal_evp_open(void *ctx, const struct fal_aead_record *r,
-	     const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-	     uint8_t *out)
+	     const uint8_t nonce[static AEAD_NONCE],
+	     const struct aead_piece text[static 2], const uint8_t *tag)
 {
-	uint8_t tag[FAL_SEAL_TAG];
-	n -= sizeof(tag);
-	memcpy(tag, (const uint8_t *)in + n, sizeof(tag));
+	uint8_t want[FAL_SEAL_TAG]; /* libcrypto's pointer is not const */
+	memcpy(want, tag, sizeof(want));
 	const bool set =
 		EVP_CipherInit_ex2(ctx, NULL, r->key, nonce, 0, NULL) == 1 &&
-		EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, FAL_SEAL_TAG, tag) == 1;
-	const bool opened = set && run(ctx, r, in, n, out);
-	if (!opened)
-		memset(out, 0, n);
+		EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, FAL_SEAL_TAG, want) == 1;
+	const bool opened = set && run(ctx, r, text);
+	for (int i = 0; i < 2 && !opened; i++)
+		if (text[i].n != 0)
+			memset(text[i].out, 0, text[i].n);
 	if (wipe(ctx) != 1 || !set)
 		return FAL_ENOMEM;
 	return opened ? FAL_OK : FAL_EAUTH;
@@ -101,19 +104,19 @@ fal_evp_free(void *ctx)
 
 int
 fal_evp_seal(void *ctx, const struct fal_aead_record *r,
-	     const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-	     uint8_t *out)
+	     const uint8_t nonce[static AEAD_NONCE],
+	     const struct aead_piece text[static 2], uint8_t *tag)
 {
-	(void)ctx, (void)r, (void)nonce, (void)in, (void)n, (void)out;
+	(void)ctx, (void)r, (void)nonce, (void)text, (void)tag;
 	return FAL_EVERSION;
 }
 
 int
 fal_evp_open(void *ctx, const struct fal_aead_record *r,
-	     const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-	     uint8_t *out)
+	     const uint8_t nonce[static AEAD_NONCE],
+	     const struct aead_piece text[static 2], const uint8_t *tag)
 {
-	(void)ctx, (void)r, (void)nonce, (void)in, (void)n, (void)out;
+	(void)ctx, (void)r, (void)nonce, (void)text, (void)tag;
 	return FAL_EVERSION;
 }
 

@@ -355,8 +355,8 @@ fal_msg_models(uint32_t blocks)
 }
 
 int
-fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
-		  const struct fal_model_part *part)
+fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
+		       const struct fal_model_part *part, struct fal_tail *values)
 {
 	struct fal_msg m = { .type = FAL_MSG_MODEL, .incarnation = incarnation };
 	const size_t most = (size_t)part->blocks * FAL_BLOCK;
@@ -365,9 +365,18 @@ fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 	m.model.blocks = part->blocks;
 	fal_msg_put(out, &m);
 	fal_put_bytes(out, part->exps, part->blocks);
-	fal_put_bytes(out, part->params,
-		      (part->values < most ? part->values : most) *
-			      sizeof(*part->params));
+	values->p = (const uint8_t *)part->params;
+	values->n = (part->values < most ? part->values : most) * sizeof(*part->params);
+	return out->err;
+}
+
+int
+fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
+		  const struct fal_model_part *part)
+{
+	struct fal_tail values;
+	fal_msg_put_model_head(out, incarnation, part, &values);
+	fal_put_bytes(out, values.p, values.n);
 	return out->err;
 }
 

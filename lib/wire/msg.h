@@ -516,7 +516,10 @@ struct fal_model_part {
 };
 /* MODEL messages that so many blocks take. */
 uint32_t fal_msg_models(uint32_t blocks);
-/* Appends their MODEL message. */
+/* Appends their MODEL message, and that but for its values: where these are, which belong
+ * behind it. */
+int fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
+			   const struct fal_model_part *part, struct fal_tail *values);
 int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 		      const struct fal_model_part *part);
 

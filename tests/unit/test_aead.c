@@ -164,6 +164,51 @@ libraries_agree(void **state)
 	}
 }
 
+/* A text in two places is sealed as one in one place, and opened into two. */
+static void
+texts_in_two_places(void **state)
+{
+	const uint64_t seed = (uint64_t)time(NULL);
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 1);
+	(void)state;
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	for (int round = 0; round < 100; round++) {
+		struct drawn d = draw(&rng);
+		const struct fal_aead_record r = { d.key, d.number, d.ad, d.ad_n };
+		const size_t head = fal_rng_below(&rng, (uint32_t)d.n + 1);
+		const struct fal_aead_text text = { d.text, head, d.text + head,
+						    d.n - head };
+		const size_t bit = fal_rng_below(&rng, (uint32_t)(d.n + 16) * 8);
+		uint8_t *rec = malloc(d.n + 16), *two = malloc(d.n + 16),
+			*rest = malloc(d.n + 1);
+		for (size_t i = 0; i < n_all; i++) {
+			struct fal_aead *a = all[i].aead;
+			assert_int_equal(fal_aead_seal(a, &r, d.text, d.n, rec), 0);
+			assert_int_equal(fal_aead_seal_text(a, &r, &text, two), 0);
+			assert_memory_equal(rec, two, d.n + 16);
+			memset(rest, 0x55, d.n + 1);
+			assert_int_equal(fal_aead_open_apart(a, &r, two, d.n + 16, head,
+							     rest),
+					 0);
+			assert_memory_equal(two, d.text, head);
+			assert_memory_equal(rest, d.text + head, d.n - head);
+			assert_int_equal(rest[d.n - head], 0x55); /* and no byte more */
+			rec[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			assert_int_equal(fal_aead_open_apart(a, &r, rec, d.n + 16, head,
+							     rest),
+					 FAL_EAUTH);
+			assert_int_equal(rest[d.n - head], 0x55);
+			assert_int_equal(fal_aead_open_apart(a, &r, rec, d.n + 16,
+							     d.n + 1, rest),
+					 FAL_ETRUNC);
+		}
+		free(rec);
+		free(two);
+		free(rest);
+		free(d.text);
+	}
+}
+
 /* Everything of a record counts, and the suite, too. */
 static void
 nothing_else_opens(void **state)
@@ -259,20 +304,20 @@ keys_do_not_stay(void **state)
 
 /* As if libcrypto could not, though it has the suite. */
 int __real_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
-			const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-			uint8_t *out);
+			const uint8_t nonce[static AEAD_NONCE],
+			const struct aead_piece text[static 2], uint8_t *tag);
 int __wrap_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
-			const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-			uint8_t *out);
+			const uint8_t nonce[static AEAD_NONCE],
+			const struct aead_piece text[static 2], uint8_t *tag);
 
 static bool cannot;
 
 int
 __wrap_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
-		    const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
-		    uint8_t *out)
+		    const uint8_t nonce[static AEAD_NONCE],
+		    const struct aead_piece text[static 2], uint8_t *tag)
 {
-	return cannot ? FAL_ENOMEM : __real_fal_evp_seal(ctx, r, nonce, in, n, out);
+	return cannot ? FAL_ENOMEM : __real_fal_evp_seal(ctx, r, nonce, text, tag);
 }
 
 static void
@@ -309,6 +354,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_answers),
 		cmocka_unit_test(libraries_agree),
+		cmocka_unit_test(texts_in_two_places),
 		cmocka_unit_test(nothing_else_opens),
 		cmocka_unit_test(keys_do_not_stay),
 		cmocka_unit_test(what_is_fastest_is_offered),

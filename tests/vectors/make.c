@@ -511,13 +511,13 @@ shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint
 {
 	static const char message[] = "a part of a version";
 	uint8_t rec[FAL_RECORD_SHARED_HEAD + sizeof(message) + FAL_SEAL_TAG];
+	const struct fal_aead_text said = { .p = message, .n = sizeof(message) - 1 };
 	struct fal_publication pub = { .id = 7, .count = 3, .key = key_of(SERVER) };
 	pub.ad_n = 44;
 	for (uint8_t i = 0; i < pub.ad_n; i++)
 		pub.ad[i] = i;
 	must(fal_aead_new(suite, FAL_LIBRARY_ANY, &pub.aead) == 0 &&
-		     fal_record_shared_seal(&pub, index, 0, message, sizeof(message) - 1,
-					    rec) == 0,
+		     fal_record_shared_seal(&pub, index, 0, &said, rec) == 0,
 	     "seal");
 	fal_aead_free(pub.aead);
 	rec[5] ^= flip;
