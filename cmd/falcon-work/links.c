@@ -133,6 +133,21 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	session_on_shard(l->s, c, p, n);
 }
 
+static uint8_t *
+on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
+	 size_t *head)
+{
+	const struct link *l = arg;
+	return session_on_place(l->s, pub, index, n, head);
+}
+
+static void
+on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	const struct link *l = arg;
+	session_on_placed(l->s, c, p, n);
+}
+
 static void
 on_room(void *arg, struct fal_chan *c)
 {
@@ -173,6 +188,8 @@ links_dial(struct session *s)
 		const struct fal_chan_ops ops = { .arg = l,
 						  .on_open = on_open,
 						  .on_msg = on_msg,
+						  .on_place = on_place,
+						  .on_placed = on_placed,
 						  .on_room = on_room,
 						  .on_drain = on_drain,
 						  .on_close = on_close };

@@ -282,6 +282,8 @@ dial(struct session *s)
 	const struct fal_chan_ops ops = { .arg = s,
 					  .on_open = on_open,
 					  .on_msg = session_on_msg,
+					  .on_place = session_on_place,
+					  .on_placed = session_on_placed,
 					  .on_room = session_on_room,
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };

@@ -79,6 +79,9 @@ void session_adrift(struct session *s);
 
 /* Of fal_chan_ops; `arg` is the session. */
 void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+uint8_t *session_on_place(void *arg, const struct fal_publication *pub, uint32_t index,
+			  size_t n, size_t *head);
+void session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 void session_on_room(void *arg, struct fal_chan *c);
 void session_on_drain(void *arg, struct fal_chan *c);
 

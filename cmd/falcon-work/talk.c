@@ -278,9 +278,28 @@ on_published(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 		.count = fal_msg_models(m->published.blocks),
 		.key = m->published.key,
 		.ad_n = FAL_MODEL_AD,
+		.version = m->published.version,
+		.first = m->published.first,
+		.blocks = m->published.blocks,
 	};
 	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->published.version, pub.ad);
 	return fal_chan_expect_shared(c, &pub);
+}
+
+uint8_t *
+session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
+		 size_t *head)
+{
+	const struct session *s = arg;
+	const uint32_t at = index * FAL_MODEL_BLOCKS, left = pub->blocks - at;
+	const struct fal_agent_part part = { .version = pub->version,
+					     .first = pub->first + at,
+					     .blocks = left < FAL_MODEL_BLOCKS
+							       ? left
+							       : FAL_MODEL_BLOCKS };
+	if (s->ending || s->agent == NULL)
+		return NULL;
+	return fal_agent_place(s->agent, &part, n, head);
 }
 
 static void
@@ -379,6 +398,25 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s: %s: %s%s", s->addr,
 			     fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
+}
+
+void
+session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct session *s = arg;
+	struct fal_msg m;
+	int err = fal_msg_get(p, n, &m);
+	if (s->ending)
+		return;
+	if (err == FAL_OK && m.type == FAL_MSG_MODEL) {
+		m.model.placed = true;
+		err = on_agent_msg(s, c, &m);
+	} else {
+		err = FAL_EFORMAT;
+	}
+	if (err < 0)
+		session_fail(s, FAL_EXIT_NO, "%s: a part of a version: %s%s", s->addr,
+			     fal_strerror(err), fal_chan_skew(c));
 }
 
 void

@@ -142,6 +142,19 @@ void fal_agent_free(struct fal_agent *a);
  * led out of the numbers, and the coordinator was told so by a LEAVE. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
+/* Blocks of a version. */
+struct fal_agent_part {
+	uint64_t version;
+	uint32_t first, blocks;
+};
+
+/* A MODEL of `part`, n bytes long, is about to be opened: where its values may be put at
+ * once, and *head, the bytes before them; NULL: nowhere but in the message.  Nobody reads
+ * there, whatever comes to stand there, before the message is given to fal_agent_msg, as
+ * the next one, with model.placed and no values; it need not come. */
+uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
+			 size_t *head);
+
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);

@@ -244,18 +244,59 @@ model_complete(struct fal_agent *a, struct snapshot *s)
 	return agent_dispatch(a);
 }
 
+/* Bytes of the values of these blocks; 0: there are no such. */
+static size_t
+bytes_of(const struct fal_agent *a, uint32_t first, uint32_t blocks)
+{
+	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
+		return 0;
+	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
+	return ((to < a->conf.n ? to : a->conf.n) - from) * sizeof(float);
+}
+
+/* The first message of a version is no such: it takes the memory.  Nor is one of which a
+ * block is here, as what comes is not to be believed yet. */
+uint8_t *
+fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
+		size_t *head)
+{
+	const struct snapshot *s = find(a, part->version);
+	const size_t bytes = bytes_of(a, part->first, part->blocks);
+	const size_t before = FAL_MODEL_HEAD + (size_t)part->blocks;
+	a->placing.blocks = 0;
+	if (s == NULL || s->params == NULL || s->left == 0 || bytes == 0 ||
+	    n != before + bytes)
+		return NULL;
+	for (uint32_t b = part->first; b < part->first + part->blocks; b++)
+		if (s->seen[b])
+			return NULL;
+	a->placing = *part;
+	*head = before;
+	return (uint8_t *)(s->params + (size_t)part->first * FAL_BLOCK);
+}
+
+/* Is the message of what a place was given for, which is over now? */
+static bool
+is_placed(struct fal_agent *a, const struct fal_msg *m)
+{
+	const struct fal_agent_part p = a->placing;
+	a->placing.blocks = 0;
+	return m->model.placed && p.blocks > 0 && m->model.version == p.version &&
+	       m->model.first == p.first && m->model.blocks == p.blocks;
+}
+
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct snapshot *s = find(a, m->model.version);
+	const bool placed = is_placed(a, m);
+	if (placed != m->model.placed)
+		return FAL_EFORMAT; /* its values are where others belong */
 	if (s == NULL || s->left == 0)
 		return FAL_OK; /* of a version that is not wanted, or that is here */
 	uint32_t first = m->model.first, blocks = m->model.blocks;
-	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
-		return FAL_EFORMAT;
-	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
-	size_t values = (to < a->conf.n ? to : a->conf.n) - from;
-	if (m->model.data.n != blocks + values * sizeof(float))
+	const size_t bytes = bytes_of(a, first, blocks);
+	if (bytes == 0 || m->model.data.n != blocks + (placed ? 0 : bytes))
 		return FAL_EFORMAT;
 	if (s->params == NULL && !agent_version_more(a))
 		return FAL_OK; /* nothing will be computed on it */
@@ -269,7 +310,8 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX)
 			return FAL_EFORMAT;
 		if (!s->seen[b]) { /* else it came in another publication */
-			memcpy(s->params + (size_t)b * FAL_BLOCK, at, n);
+			if (!placed)
+				memcpy(s->params + (size_t)b * FAL_BLOCK, at, n);
 			s->exps[b] = e;
 			s->seen[b] = 1;
 			s->left--;

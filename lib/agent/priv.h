@@ -126,9 +126,10 @@ struct fal_agent {
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
 	uint64_t oldest;                 /* nothing older will be computed on */
 	uint32_t told;                   /* VERSION messages so far */
-	struct snapshot *spare;          /* memory for the next one, or NULL */
-	uint32_t live;                   /* that have memory, this one, too */
-	struct snapshot *kept;           /* version under evaluation */
+	struct fal_agent_part placing; /* for which a place was given; no blocks: none */
+	struct snapshot *spare;        /* memory for the next one, or NULL */
+	uint32_t live;                 /* that have memory, this one, too */
+	struct snapshot *kept;         /* version under evaluation */
 
 	uint32_t lanes; /* in use */
 	uint32_t all;   /* lanes · depth that there are */

@@ -253,6 +253,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		free_parts(c);
 		return err;
 	}
+	fal_reader_place(c->reader, ops->on_place, ops->arg);
 	/* These three cannot fail. */
 	uv_timer_init(loop, &c->deadline);
 	uv_idle_init(loop, &c->again);
@@ -339,6 +340,7 @@ void
 fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops)
 {
 	c->ops = *ops;
+	fal_reader_place(c->reader, ops->on_place, ops->arg);
 }
 
 /* --- sending and asking --- */

@@ -12,7 +12,8 @@
 #define FAL_NET_CHAN_H
 
 #include "base/buf.h"
-#include "net/link.h" /* IWYU pragma: export */
+#include "net/link.h"   /* IWYU pragma: export */
+#include "net/reader.h" /* IWYU pragma: export */
 #include "net/shared.h"
 #include "net/writer.h" /* IWYU pragma: export */
 #include "sec/keyring.h"
@@ -41,6 +42,11 @@ struct fal_chan_ops {
 	void (*on_open)(void *arg, struct fal_chan *c);
 	/* A message, borrowed for the call; the receiver may overwrite nothing. */
 	void (*on_msg)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+	/* Where the owner wants what is behind the head of a publication's message, as
+	 * fal_place_fn, and that it is there: `p` and `n`, as of on_msg, are that head.
+	 * What is compressed comes by on_msg all the same.  May be NULL, both. */
+	fal_place_fn *on_place;
+	void (*on_placed)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 	/* There is room again, after fal_chan_room said no.  May be NULL. */
 	void (*on_room)(void *arg, struct fal_chan *c);
 	/* All that was sent has been taken by the socket.  May be NULL. */

@@ -198,7 +198,9 @@ read_record(struct fal_chan *c)
 	 */
 	if (c->state == FAL_CHAN_UNPROVEN)
 		open_now(c);
-	if (got == 1 && n > 0 && c->state == FAL_CHAN_OPEN) /* else a sign of life */
+	if (got == 2 && c->state == FAL_CHAN_OPEN)
+		c->ops.on_placed(c->ops.arg, c, msg, n);
+	else if (got == 1 && n > 0 && c->state == FAL_CHAN_OPEN) /* else a sign of life */
 		c->ops.on_msg(c->ops.arg, c, msg, n);
 	return true;
 }

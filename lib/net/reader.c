@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -20,6 +22,8 @@ struct fal_reader {
 	uint8_t *keys;             /* which is locked memory; both grow as needed */
 	size_t cap, last;          /* last: of whose record came last */
 	uint64_t newest;           /* publication that was ever expected */
+	fal_place_fn *place;
+	void *place_arg;
 	struct fal_zip *zip;
 	struct fal_buf plain;
 	struct fal_zip_stat unzipped;
@@ -50,6 +54,13 @@ void
 fal_reader_key(struct fal_reader *r, const struct fal_seal *rx)
 {
 	r->rx = *rx;
+}
+
+void
+fal_reader_place(struct fal_reader *r, fal_place_fn *fn, void *arg)
+{
+	r->place = fn;
+	r->place_arg = arg;
 }
 
 struct fal_zip_stat
@@ -128,9 +139,27 @@ take_aead(struct fal_reader *r, uint8_t suite, struct fal_aead **out)
 	return err;
 }
 
-/* 1, 0 or an error, as fal_reader_next. */
+/* Opens it to where it is wanted, *n bytes of it in place: 1, 2 or an error, as
+ * fal_reader_next. */
 static int
-open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
+open_placed(struct fal_reader *r, const struct fal_publication *pub,
+	    const struct fal_record *rec, uint8_t *p, size_t *n)
+{
+	const bool whole = r->place == NULL || (rec->flags & FAL_RECORD_ZSTD) != 0;
+	size_t head = *n;
+	uint8_t *rest = whole ? NULL : r->place(r->place_arg, pub, rec->index, *n, &head);
+	assert(head <= *n);
+	int err = rest == NULL ? fal_record_shared_open(pub, rec, p)
+			       : fal_record_shared_open_apart(pub, rec, p, head, rest);
+	if (err < 0 || rest == NULL)
+		return err < 0 ? err : 1;
+	*n = head;
+	return 2;
+}
+
+/* The same, or 0. */
+static int
+open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p, size_t *n)
 {
 	struct fal_expect *e = NULL;
 	if (rec->publication == 0 || rec->publication > r->newest)
@@ -145,13 +174,12 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
 	if (rec->index != e->next)
 		return FAL_ESTATE;
 	int err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
-	if (err == FAL_OK)
-		err = fal_record_shared_open(&e->pub, rec, p);
-	if (err < 0)
-		return err;
+	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, n);
+	if (got < 0)
+		return got;
 	if (++e->next == e->pub.count)
 		e->pub.id = 0;
-	return 1;
+	return got;
 }
 
 static int
@@ -182,15 +210,15 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	int err = fal_record_peek(p, n, &rec);
 	if (err < 0)
 		return err;
+	size_t plain_n = rec.body - FAL_SEAL_TAG;
 	int got = 1;
 	if (rec.type == FAL_RECORD_SHARED)
-		got = open_shared(r, &rec, p);
+		got = open_shared(r, &rec, p, &plain_n);
 	else if ((err = fal_record_open(&r->rx, &rec, p)) < 0)
 		got = err;
 	if (got < 0)
 		return got;
 	const uint8_t *plain = p + rec.head;
-	size_t plain_n = rec.body - FAL_SEAL_TAG;
 	if (got == 1 && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
 	    (err = unzip(r, &plain, &plain_n)) < 0)
 		return err;

@@ -33,9 +33,19 @@ struct fal_zip_stat fal_reader_unzipped(const struct fal_reader *r);
  * than every one before; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n), FAL_ENOMEM. */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
+/* Where what is behind the first *head of the n bytes of the message in record `index` of
+ * `pub` is wanted, elsewhere than in the reader; NULL: nowhere.  It may be written to
+ * before the record has been authenticated, so nobody may believe what is there before
+ * fal_reader_next has returned 2, which it does next or fails. */
+typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
+			      uint32_t index, size_t n, size_t *head);
+/* Asks from now on, for each record but compressed ones; NULL: nobody. */
+void fal_reader_place(struct fal_reader *r, fal_place_fn *place, void *arg);
+
 /* Takes the record that begins the n bytes at `p`, which it decrypts in place.  1: it
  * held a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the next call;
- * 0: a shared record of a publication that nobody waits for any more.  Either way `*used`
+ * 2: the same, but that is its head, and the rest is where fal_place_fn wanted it; 0: a
+ * shared record of a publication that nobody waits for any more.  Either way `*used`
  * bytes are done with.  FAL_ETRUNC: all of it is not there yet.  All else ends the
  * session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE for a publication
  * that was never announced or a record of it out of order. */

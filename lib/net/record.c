@@ -114,13 +114,21 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 }
 
 int
-fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
-		       uint8_t *p)
+fal_record_shared_open_apart(const struct fal_publication *pub,
+			     const struct fal_record *r, uint8_t *p, size_t head,
+			     uint8_t *rest)
 {
 	uint8_t ad[AD_MAX], *body = p + r->head;
 	const struct fal_aead_record of = { pub->key, r->index, ad,
 					    shared_ad(pub, p, ad) };
 	if (fal_record_suite(r) != fal_aead_suite(pub->aead))
 		return FAL_EFORMAT;
-	return fal_aead_open(pub->aead, &of, body, r->body, body);
+	return fal_aead_open_apart(pub->aead, &of, body, r->body, head, rest);
+}
+
+int
+fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
+		       uint8_t *p)
+{
+	return fal_record_shared_open_apart(pub, r, p, r->body - FAL_SEAL_TAG, NULL);
 }

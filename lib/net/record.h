@@ -48,6 +48,9 @@ struct fal_publication {
 	uint8_t ad[FAL_SHARED_AD_MAX]; /* what its owner binds to it */
 	size_t ad_n;
 	struct fal_aead *aead; /* by its suite; borrowed */
+	/* What it is of, for who expects it; nothing of this is authenticated. */
+	uint64_t version;
+	uint32_t first, blocks;
 };
 
 /* Judges the record that begins the n bytes at `p`.  FAL_ETRUNC until all of it is there;
@@ -73,5 +76,11 @@ int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
 			   uint8_t *p);
+
+/* Opens the message's first `head` bytes in place and what is behind them to `rest`, as
+ * fal_aead_open_apart. */
+int fal_record_shared_open_apart(const struct fal_publication *pub,
+				 const struct fal_record *r, uint8_t *p, size_t head,
+				 uint8_t *rest);
 
 #endif

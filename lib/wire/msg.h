@@ -28,6 +28,7 @@ enum {
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
 	FAL_SHARDS_MAX = 64,  /* of a job */
+	FAL_MODEL_HEAD = 24,  /* bytes of a MODEL message before its exponents */
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16, /* bytes */
 	FAL_INSTANCE = 16,    /* bytes */
@@ -326,7 +327,9 @@ struct fal_msg {
 		struct {
 			uint64_t version;
 			uint32_t first, blocks;
-			struct fal_tail data; /* i8 exponents, then the values */
+			struct fal_tail data; /* i8 exponents, then the values; */
+			bool placed; /* no, which are where they belong already: never
+				      * on the wire */
 		} model;
 		struct {
 			uint64_t round;

@@ -159,6 +159,7 @@ build_model(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 	for (uint32_t i = 0; i < (how & 4 ? 3 : 0); i++)
 		fal_put_u8(tail, 1);
 	m->model.data = (struct fal_tail){ tail->p, tail->n };
+	m->model.placed = how & 0x40;
 }
 
 static void
@@ -249,6 +250,23 @@ build(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 	}
 }
 
+/* A MODEL whose values are put where they belong before it is told, where that may be. */
+static int
+deliver_placed(struct world *w, struct fal_msg m)
+{
+	const struct fal_agent_part part = { m.model.version, m.model.first,
+					     m.model.blocks };
+	const struct fal_tail all = m.model.data;
+	size_t head;
+	uint8_t *to = fal_agent_place(w->agent, &part, FAL_MODEL_HEAD + all.n, &head);
+	m.model.placed = to != NULL;
+	if (to != NULL) {
+		m.model.data.n = head - FAL_MODEL_HEAD;
+		memcpy(to, all.p + m.model.data.n, all.n - m.model.data.n);
+	}
+	return fal_agent_msg(w->agent, w->now, &m);
+}
+
 static int
 deliver(struct world *w, const struct fal_msg *m)
 {
@@ -260,7 +278,11 @@ deliver(struct world *w, const struct fal_msg *m)
 		else
 			w->over = true;
 	}
-	return w->over ? FAL_OK : fal_agent_msg(w->agent, w->now, m);
+	if (w->over)
+		return FAL_OK;
+	return m->type == FAL_MSG_MODEL && m->model.placed
+		       ? deliver_placed(w, *m)
+		       : fal_agent_msg(w->agent, w->now, m);
 }
 
 static int

@@ -1505,6 +1505,92 @@ part(uint64_t v, uint32_t block)
 	fal_buf_free(&out);
 }
 
+/* Where the values of a block of version v may go; NULL: nowhere. */
+static float *
+place_for(uint64_t v, uint32_t block)
+{
+	const struct fal_agent_part at = { v, block, 1 };
+	const size_t bytes = fal_block_len(N, block) * sizeof(float);
+	size_t head = 0;
+	float *to =
+		(float *)fal_agent_place(agent, &at, FAL_MODEL_HEAD + 1 + bytes, &head);
+	check((int64_t)head, to != NULL ? FAL_MODEL_HEAD + 1 : 0, "bytes before them");
+	return to;
+}
+
+/* The block's message, whose values are there already, but for `more` bytes of them. */
+static int
+placed(uint64_t v, uint32_t block, size_t more)
+{
+	static const uint8_t data[1 + 4 * N] = { (uint8_t)FAL_EXP_FIRST };
+	struct fal_msg m = { .type = FAL_MSG_MODEL };
+	m.model.version = v;
+	m.model.first = block;
+	m.model.blocks = 1;
+	m.model.data = (struct fal_tail){ data, 1 + more };
+	m.model.placed = true;
+	return tell(&m);
+}
+
+/* Values may be put where they belong before they are believed: a place is given for what
+ * is not here yet, once its version has begun to come, and what stands there counts when
+ * its own message has come. */
+static void
+values_are_placed(void **state)
+{
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	const struct fal_agent_part odd[] = {
+		{ 0, 1, 0 }, { 0, 1, 2 }, { 0, 2, 1 }, { 0, UINT32_MAX, 2 }, { 0, 0, 2 }
+	};
+	const size_t last = fal_block_len(N, 1) * sizeof(float);
+	size_t head;
+	float *to;
+	(void)state;
+	check(tell(&m), 0, "VERSION");
+	published(0, 1, 0, BLOCKS);
+	assert_null(place_for(0, 0)); /* there is no memory yet */
+	part(0, 0);
+	assert_null(place_for(0, 0)); /* it is here */
+	assert_null(place_for(1, 1)); /* of nothing that comes */
+	check(placed(0, 1, 0), FAL_EFORMAT, "nobody was given the place");
+	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
+		for (uint32_t k = 0; k < 3; k++)
+			assert_null(fal_agent_place(agent, &odd[i],
+						    FAL_MODEL_HEAD + k + last, &head));
+	const struct fal_agent_part at = { 0, 1, 1 };
+	for (size_t n = FAL_MODEL_HEAD; n < FAL_MODEL_HEAD + last + 9; n++)
+		check(fal_agent_place(agent, &at, n, &head) != NULL,
+		      n == FAL_MODEL_HEAD + 1 + last, "of so many bytes");
+	/* Each is answered by its own message, the next one; else it is over. */
+	assert_non_null(place_for(0, 1));
+	check(placed(0, 0, 0), FAL_EFORMAT, "for another block");
+	check(placed(0, 1, 0), FAL_EFORMAT, "it was over");
+	assert_non_null(place_for(0, 1));
+	check(placed(1, 1, 0), FAL_EFORMAT, "for another version");
+	assert_non_null(place_for(0, 1));
+	check(placed(0, 1, last), FAL_EFORMAT, "values besides");
+	assert_non_null(place_for(0, 1));
+	assert_null(place_for(0, 0));
+	check(placed(0, 1, 0), FAL_EFORMAT, "none for the last one");
+	/* What was never said to be good stands there, and does not count. */
+	to = place_for(0, 1);
+	assert_non_null(to);
+	to[0] = 666;
+	grant(0, 0, 1, none);
+	check(busy[0], 0, "runs on what was not authenticated");
+	to = place_for(0, 1);
+	assert_non_null(to);
+	for (uint32_t i = 0; i < fal_block_len(N, 1); i++)
+		to[i] = 7 + (float)i;
+	check(placed(0, 1, 0), 0, "MODEL");
+	check(busy[0], 1, "runs");
+	for (uint32_t i = 0; i < fal_block_len(N, 1); i++)
+		if (run[0].params[FAL_BLOCK + i] != 7 + (float)i)
+			fail_msg("value %u is not what was placed", i);
+	check(run[0].exps[1], FAL_EXP_FIRST, "exponent");
+	assert_null(place_for(0, 1)); /* a lane reads it */
+}
+
 /* A version is there when all shards' ranges are, in whatever order coordinator and
  * shards speak; what is here when a part is published again stays. */
 static void
@@ -1843,6 +1929,7 @@ main(void)
 		TEST(evaluation_before_a_push),
 		TEST(nonfinite),
 		TEST(malformed_models),
+		TEST(values_are_placed),
 		TEST(parts_of_a_version),
 		TEST(published_before_version),
 		TEST(claimed_ahead),

@@ -101,7 +101,12 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 static inline struct fal_chan_ops
 ops_of(struct end *e)
 {
-	return (struct fal_chan_ops){ e, on_open, on_msg, on_room, on_drain, on_close };
+	return (struct fal_chan_ops){ .arg = e,
+				      .on_open = on_open,
+				      .on_msg = on_msg,
+				      .on_room = on_room,
+				      .on_drain = on_drain,
+				      .on_close = on_close };
 }
 
 static inline void

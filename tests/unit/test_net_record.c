@@ -1,4 +1,5 @@
 /* Channels without sockets: addresses, records, queues. */
+#include "../drawn.h"
 #include "base/err.h"
 #include "net/addr.h"
 #include "net/reader.h"
@@ -423,6 +424,78 @@ shared_records(void **state)
 	}
 }
 
+/* Where what is behind so many bytes of each message goes. */
+struct asked {
+	uint8_t *to;
+	size_t head;
+	uint64_t version;
+	uint32_t index, times;
+};
+
+static uint8_t *
+on_place(void *arg, const struct fal_publication *of, uint32_t index, size_t n,
+	 size_t *head)
+{
+	struct asked *a = arg;
+	assert_int_equal(n, 1000);
+	a->times++;
+	a->index = index;
+	a->version = of->version;
+	if (a->to != NULL)
+		*head = a->head;
+	return a->to;
+}
+
+/* What is wanted elsewhere is there when the reader says so, and only then; neither its
+ * neighbours are touched nor compressed messages placed. */
+static void
+placed_records(void **state)
+{
+	static uint8_t room[1002];
+	struct fal_rng rng = fal_rng_init(drawn_seed(39), FAL_RNG_TEST, 0);
+	(void)state;
+	for (int round = 0; round < 200; round++) {
+		const bool zstd = one_in(&rng, 4), spoilt = one_in(&rng, 3);
+		const size_t head = fal_rng_below(&rng, 1001);
+		struct asked a = { .to = one_in(&rng, 4) ? NULL : room + 1,
+				   .head = head };
+		const bool placed = !zstd && a.to != NULL;
+		struct pair p = pair();
+		struct fal_shared *s = publish(5, zstd);
+		struct fal_publication pub = announced(s);
+		const uint8_t *msg, *wire;
+		size_t n, used, msg_n;
+		pub.version = 77;
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+		fal_reader_place(p.r, on_place, &a);
+		memset(room, 0x55, sizeof(room));
+		wire = fal_shared_record(s, 0, &n);
+		uint8_t *copy = malloc(n);
+		memcpy(copy, wire, n);
+		copy[FAL_RECORD_SHARED_HEAD + 1 +
+		     fal_rng_below(&rng, (uint32_t)n - FAL_RECORD_SHARED_HEAD - 1)] ^=
+			spoilt;
+		assert_int_equal(fal_reader_next(p.r, copy, n, &used, &msg, &msg_n),
+				 spoilt   ? FAL_EAUTH
+				 : placed ? 2
+					  : 1);
+		assert_int_equal(a.times, !zstd);
+		assert_int_equal(a.version, zstd ? 0 : 77);
+		assert_int_equal(room[0], 0x55);
+		assert_int_equal(room[1 + 1000 - head], 0x55);
+		if (!spoilt) {
+			static const uint8_t zeros[1000];
+			assert_int_equal(msg_n, placed ? head : 1000);
+			assert_memory_equal(msg, zeros, msg_n);
+			if (placed)
+				assert_memory_equal(room + 1, zeros, 1000 - head);
+		}
+		free(copy);
+		fal_shared_drop(s);
+		wipe(&p);
+	}
+}
+
 /* A session with AES-256-GCM opens publications by either suite, as their flag says; one
  * without takes none by AES. */
 static void
@@ -559,6 +632,7 @@ main(void)
 		cmocka_unit_test(auto_compresses_where_it_pays),
 		cmocka_unit_test(every_measurement_ends),
 		cmocka_unit_test(shared_records),
+		cmocka_unit_test(placed_records),
 		cmocka_unit_test(shared_suites),
 		cmocka_unit_test(sessions_have_no_suite_flag),
 		cmocka_unit_test(every_version_of_every_shard),
