@@ -375,6 +375,7 @@ child_turn(struct child *c, uint64_t until)
 	eof = eof || c->hung_up;
 	(void)child_push(c);
 	if (eof && !c->blamed) {
+		child_deafen(c);
 		pthread_mutex_unlock(&c->mutex);
 		await_end(c->pidfd);
 		pthread_mutex_lock(&c->mutex);

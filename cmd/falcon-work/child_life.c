@@ -139,17 +139,18 @@ end(struct child *c)
 	child_drain(c);
 	child_deafen(c);
 	struct spawned was = c->proc;
+	struct start *memory = c->start;
 	c->proc = (struct spawned){ 0, -1, -1, -1, -1, -1 };
+	c->start = NULL;
 	forget_bytes(c);
 	lose_all(c);
 	pthread_mutex_unlock(&c->mutex);
 	spawn_kill(&was);
+	child_drop(memory);
 	pthread_mutex_lock(&c->mutex);
 	if (c->pidfd >= 0)
 		close(c->pidfd);
 	c->pidfd = -1;
-	child_drop(c->start);
-	c->start = NULL;
 	c->told = 0;
 	c->blamed = c->hopeless = false;
 }

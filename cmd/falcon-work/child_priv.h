@@ -80,7 +80,7 @@ struct child {
 	uint64_t order, answers;
 	uint64_t seen, ticks; /* answers, and CPU time, when child_steps looked last */
 	bool hearing;         /* a lane hears what it says */
-	bool heard_by_lanes;  /* one has, so the thread does not */
+	bool heard_by_lanes;  /* or by who sends: so the thread does not hear it */
 	uint32_t unattended;  /* slots of child_send */
 	bool listening;       /* in child_listen */
 	bool hung_up;         /* it says nothing more */
@@ -116,7 +116,8 @@ void child_poke(struct child *c);
  * the mutex is given up meanwhile.  True: it has ended. */
 bool child_turn(struct child *c, uint64_t until);
 /* In a lane's time: waits for what it says, until child_rouse, and deals with it; the
- * mutex is given up meanwhile.  Nobody else is hearing, and no gradients come by pipes.
+ * mutex is given up meanwhile.  No other lane is hearing, and no gradients come by
+ * pipes.
  */
 void child_hear(struct child *c);
 /* Whoever waits, or hears, looks up. */

@@ -1,4 +1,5 @@
-/* Threads that compute; what is quickly done is done where it came. */
+/* Threads that compute; what is quickly done is done where it came, and what others do
+ * needs none. */
 #include "lane.h"
 
 #include "base/mem.h"
@@ -31,7 +32,8 @@ struct lane {
 	 * whoever computes, read while nobody does. */
 	uint64_t took_ns;
 	uint32_t took_count;
-	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
+	/* Under the mutex; while GIVEN or SENT, `job`, `begun` and `due_ns` are only
+	 * read. */
 	enum state state;
 	bool cancelled, quit;
 	struct fal_run_job job;
@@ -191,7 +193,10 @@ ask(struct lane *l)
 {
 	struct lanes *all = l->all;
 	struct lane_end end = { 0 };
-	if (l->state != SENT)
+	pthread_mutex_lock(&all->mutex);
+	const bool sent = l->state == SENT;
+	pthread_mutex_unlock(&all->mutex);
+	if (!sent)
 		return;
 	const enum maker_over how =
 		maker_over(all->conf.maker, l->number, &end.ran, &end.err);

@@ -341,10 +341,12 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned t
 	uint8_t bits[FAL_HASH_BYTES];
 	struct child_made made;
 	int err = FAL_OK;
-	*proven = !m->probed || !m->pure;
+	*proven = !m->probed;
 	if (*proven)
 		return FAL_OK;
 	pthread_mutex_lock(&p->mutex);
+	if (!m->pure)
+		p->start = start; /* is as good as any */
 	if (p->start != start) {
 		err = run_fixed(m, at, start, turn, &made, bits);
 		if (err == FAL_OK && made.end == CHILD_MADE)
@@ -462,6 +464,7 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 		if (b->failed &&
 		    !child_pause(at.child, at.slot, job->id, pause_ns(b->failures++)))
 			break;
+		b->failed = false;
 		b->task.start = child_start(at.child, at.slot, job->id);
 		if (b->task.start == 0) {
 			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
@@ -482,8 +485,8 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 static bool
 is_light(const struct maker_exec *m, const struct fal_run_job *job)
 {
-	return m->setup->model->params <= LIGHT && job->run.bits == 0 && !job->hashed &&
-	       !job->flip;
+	return m->setup->model->params <= LIGHT && !m->maker.samples &&
+	       !m->exec->hello.pipes && job->run.bits == 0 && !job->hashed && !job->flip;
 }
 
 /* The start that is known to compute as the first one did; 0: that is being found out. */
@@ -530,6 +533,8 @@ over(struct maker *maker, uint32_t lane, struct fal_ran *ran, int *err)
 		return MAKER_AT_WORK;
 	b->work.ran = ran;
 	*err = child_took(at.child, &b->task, &made);
+	if (*err < 0)
+		*ran = (struct fal_ran){ .cancelled = true };
 	return *err < 0 || was_last(b, &at, &made) ? MAKER_OVER : MAKER_AGAIN;
 }
 
