@@ -37,12 +37,11 @@ encode_part(const struct ps_publisher *p, uint64_t version,
 	struct fal_tail values;
 	int err = FAL_OK;
 	for (; most > 0 && !fal_shared_whole(s) && err == FAL_OK; most--) {
-		const uint32_t b = fal_shared_made(s) * FAL_MODEL_BLOCKS;
-		const uint32_t left = part->count - b;
+		const uint32_t made = fal_shared_made(s), b = made * FAL_MODEL_BLOCKS;
 		const struct fal_model_part of = {
 			.version = version,
 			.first = part->first + b,
-			.blocks = left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS,
+			.blocks = fal_msg_model_blocks(part->count, made),
 			.params = part->params + (size_t)b * FAL_BLOCK,
 			.values = part->values - (size_t)b * FAL_BLOCK,
 			.exps = part->exps + b

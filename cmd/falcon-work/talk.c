@@ -291,12 +291,11 @@ session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, s
 		 size_t *head)
 {
 	const struct session *s = arg;
-	const uint32_t at = index * FAL_MODEL_BLOCKS, left = pub->blocks - at;
-	const struct fal_agent_part part = { .version = pub->version,
-					     .first = pub->first + at,
-					     .blocks = left < FAL_MODEL_BLOCKS
-							       ? left
-							       : FAL_MODEL_BLOCKS };
+	const struct fal_agent_part part = {
+		.version = pub->version,
+		.first = pub->first + index * FAL_MODEL_BLOCKS,
+		.blocks = fal_msg_model_blocks(pub->blocks, index),
+	};
 	if (s->ending || s->agent == NULL)
 		return NULL;
 	return fal_agent_place(s->agent, &part, n, head);

@@ -354,6 +354,13 @@ fal_msg_models(uint32_t blocks)
 	return blocks / FAL_MODEL_BLOCKS + (blocks % FAL_MODEL_BLOCKS != 0);
 }
 
+uint32_t
+fal_msg_model_blocks(uint32_t blocks, uint32_t index)
+{
+	const uint32_t left = blocks - index * FAL_MODEL_BLOCKS;
+	return left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS;
+}
+
 int
 fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 		       const struct fal_model_part *part, struct fal_tail *values)

@@ -519,6 +519,8 @@ struct fal_model_part {
 };
 /* MODEL messages that so many blocks take. */
 uint32_t fal_msg_models(uint32_t blocks);
+/* How many of them are in message `index` of these, from index · FAL_MODEL_BLOCKS on. */
+uint32_t fal_msg_model_blocks(uint32_t blocks, uint32_t index);
 /* Appends their MODEL message, and that but for its values: where these are, which belong
  * behind it. */
 int fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,

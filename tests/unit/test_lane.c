@@ -37,7 +37,7 @@ struct fake {
 	unsigned at_flush; /* ended by then */
 	/* Of what is sent. */
 	struct fal_rng rng;
-	bool refuses, at_work;
+	bool at_work;
 	unsigned sent, listened, again;
 	uint64_t cancelled; /* id */
 	const struct fal_run_job *job;
@@ -219,8 +219,7 @@ send_it(struct maker *m, uint32_t lane, const struct fal_run_job *job)
 	assert_int_equal(lane, 0);
 	assert_int_equal(f->asked, f->begun + 1);
 	f->job = job;
-	f->refuses = fal_rng_below(&f->rng, 4) == 0;
-	f->at_work = !f->refuses;
+	f->at_work = fal_rng_below(&f->rng, 4) != 0;
 	f->begun += f->at_work;
 	f->sent += f->at_work;
 	return f->at_work;

@@ -417,6 +417,26 @@ model(void **state)
 	fal_buf_free(&out);
 }
 
+/* Messages of so many blocks have all of them, none of them too many. */
+static void
+models(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(4, FAL_RNG_TEST, 0);
+	for (int round = 0; round < 200; round++) {
+		const uint32_t blocks = 1 + fal_rng_below(&r, 3 * FAL_MODEL_BLOCKS + 2);
+		const uint32_t n = fal_msg_models(blocks);
+		uint32_t all = 0;
+		for (uint32_t i = 0; i < n; i++) {
+			const uint32_t some = fal_msg_model_blocks(blocks, i);
+			check(all, i * FAL_MODEL_BLOCKS, "MODEL", "first");
+			assert_true(some > 0 && some <= FAL_MODEL_BLOCKS);
+			all += some;
+		}
+		check(all, blocks, "MODEL", "blocks");
+	}
+}
+
 static void
 model_ad(void **state)
 {
@@ -446,6 +466,7 @@ main(void)
 		cmocka_unit_test(limits),
 		cmocka_unit_test(who_may_send_what),
 		cmocka_unit_test(model),
+		cmocka_unit_test(models),
 		cmocka_unit_test(model_ad),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
