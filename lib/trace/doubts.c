@@ -190,8 +190,6 @@ fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
 		judge_bound(l, env, &t, f);
 	d->verdicts[v]++;
 	t.refuted = v == FAL_REFUTED;
-	if (t.refuted)
-		fal_people_refuted(people, t.id);
 	return l->err != 0 ? l->err : keep(d, l, &t, f);
 }
 

@@ -96,12 +96,10 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 			    "line %llu: worker %u joined as %.64s, who is here",
 			    (unsigned long long)l->number, id, called);
 	const struct fal_person_key *key = is.key != 0 ? &p->key[is.key - 1] : NULL;
-	if (key != NULL && (key->refuted >= TWICE || key->charges >= TWICE) &&
-	    is_other_here(p, is.key))
+	if (key != NULL && key->charges >= TWICE && is_other_here(p, is.key))
 		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u joined by a key that was %s twice",
-			    (unsigned long long)l->number, id,
-			    key->refuted >= TWICE ? "refuted" : "charged");
+			    "line %llu: worker %u joined by a key that was charged twice",
+			    (unsigned long long)l->number, id);
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
 	is.name = fal_strdup(called);
@@ -248,12 +246,4 @@ fal_people_key(const struct fal_people *p, uint32_t id)
 {
 	const struct fal_person *is = person(p, id);
 	return is != NULL ? is->key : 0;
-}
-
-void
-fal_people_refuted(struct fal_people *p, uint32_t id)
-{
-	const size_t key = fal_people_key(p, id);
-	if (key != 0)
-		p->key[key - 1].refuted++;
 }

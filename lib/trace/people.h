@@ -25,7 +25,6 @@ struct fal_people {
 	size_t workers, worker_cap;
 	struct fal_person_key {
 		char *name, *fingerprint;
-		uint32_t refuted; /* contributions */
 		uint32_t charges; /* of its workers */
 	} * key;
 	size_t keys, key_cap;
@@ -64,7 +63,5 @@ bool fal_people_here(const struct fal_people *p, uint32_t id);
 bool fal_people_is_group(const struct fal_people *p, uint32_t id);
 /* Its key, from 1; 0: unknown. */
 size_t fal_people_key(const struct fal_people *p, uint32_t id);
-/* A contribution of the worker was refuted. */
-void fal_people_refuted(struct fal_people *p, uint32_t id);
 
 #endif
