@@ -276,6 +276,10 @@ check_need(struct ps_run *r, const char *path)
 				       .rule = &j->job.rule,
 				       .workers = o->min_workers,
 				       .shards = (uint32_t)o->shards };
+	if (r->listen.kind == FAL_ADDR_UNIX)
+		r->need.rings = o->min_workers > 1 ? o->min_workers : 1;
+	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
+		r->need.rings = 0;
 	ps_need(&r->need, &parts);
 	if (say_need(r, &parts) < 0)
 		return ps_run_say(&diag, FAL_ENOMEM);

@@ -70,6 +70,7 @@ free_guest(struct ps_guest *g)
 {
 	if (g->reader.chan != NULL)
 		fal_chan_kill(g->reader.chan);
+	ps_reader_free(&g->reader);
 	fal_secret_free(g->psk);
 	free(g);
 }
@@ -185,6 +186,24 @@ on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 	return FAL_OK;
 }
 
+/* The worker may share our memory. */
+static void
+lend(struct ps_guest *g)
+{
+	struct ps_join *j = g->join;
+	if (ps_publisher_lend(&j->wants.publisher, g->reader.chan) < 0)
+		join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+}
+
+static void
+missed(struct ps_guest *g, const struct fal_msg *m)
+{
+	struct ps_join *j = g->join;
+	int err = ps_wants_missed(&j->wants, g->id, &g->reader, m);
+	if (err < 0 || place_speak(j) < 0)
+		join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+}
+
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -197,11 +216,15 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
 		refuse(g, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
+		if (!g->attached)
+			lend(g);
 		g->attached = true;
 		if (place_speak(j) < 0)
 			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+	} else if (m.type == FAL_MSG_MISSED && g->attached) {
+		missed(g, &m);
 	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
-		refuse(g, "a shard takes PUSH behind ATTACH alone");
+		refuse(g, "a shard takes PUSH and MISSED behind ATTACH alone");
 	} else if (on_push(g, &m, &why) < 0) {
 		refuse(g, why.text);
 	}
@@ -243,7 +266,8 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 		return;
 	}
 	g->attached = false;
-	g->reader = (struct ps_reader){ .chan = c };
+	ps_reader_free(&g->reader);
+	g->reader.chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, j->run->compress);
 }

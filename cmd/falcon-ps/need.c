@@ -44,11 +44,26 @@ takes_snapshots(const struct ps_need_of *of)
 	       fal_rule_traits(of->rule).shared;
 }
 
-/* Versions as they were sealed, those on their way with them. */
+/* Versions of so many bytes as they were sealed, those on their way with them; or as they
+ * lie on a shelf, with one that was sealed for who does not read there, and the rings of
+ * workers. */
 static uint64_t
-published(const struct ps_need_of *of)
+published(const struct fal_rule *rule, uint64_t bytes, uint64_t rings)
 {
-	return ps_published_most(of->rule) * vector(of->job);
+	const uint64_t most = ps_published_most(rule);
+	if (rings == 0)
+		return most * bytes;
+	const uint64_t both = most > FAL_SHELF_SLOTS ? most : FAL_SHELF_SLOTS + 1;
+	return both * bytes + rings;
+}
+
+/* Bytes of the rings of workers with whom memory is shared; 0: it is not. */
+static uint64_t
+rings(const struct ps_need_of *of)
+{
+	return ps_shelves(of->rule, vector(of->job))
+		       ? of->rings * fal_ring_bytes(vector(of->job))
+		       : 0;
 }
 
 /* What waits on a stream on which so many bytes come or go, as it was measured. */
@@ -93,7 +108,8 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 	*out = (struct fal_need){ 0 };
 	add_own(of, out);
 	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
-	fal_need_add(out, "published versions", published(of));
+	fal_need_add(out, "published versions",
+		     published(of->rule, vector(of->job), rings(of)));
 	add_kept(of, out);
 }
 
@@ -132,7 +148,8 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 	part.each.n = own;
 	at_most.versions++; /* until all shards have made the next */
 	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
-	fal_need_add(&need, "published", published(of) * own / j->model->params);
+	fal_need_add(&need, "published",
+		     published(of->rule, own * sizeof(float), rings(of)));
 	/* In one piece, and on their way there. */
 	fal_need_add(&need, "gathered", (averages ? 4u : 2u) * vector(j));
 	fal_need_add(&need, "streams", far * stream(vector(j)));
@@ -146,7 +163,7 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 
 uint64_t
 ps_need_part(uint64_t program, const struct fal_rack_conf *part,
-	     const struct fal_rule *rule, uint32_t versions)
+	     const struct fal_rule *rule, uint32_t versions, uint64_t rings)
 {
 	struct fal_store_most at_most = most(rule, 1);
 	at_most.versions++; /* until all shards have made the next */
@@ -154,7 +171,7 @@ ps_need_part(uint64_t program, const struct fal_rack_conf *part,
 		at_most.versions = versions;
 	const uint64_t bytes = part->each.n * sizeof(float);
 	return program + fal_rack_bytes(part, &at_most) +
-	       fal_rack_image_bytes(part, &at_most) + ps_published_most(rule) * bytes +
+	       fal_rack_image_bytes(part, &at_most) + published(rule, bytes, rings) +
 	       2 * stream(bytes); /* in and out */
 }
 

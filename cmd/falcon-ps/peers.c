@@ -31,7 +31,7 @@ void
 ps_publish_wanted(struct ps_server *s)
 {
 	const uint64_t began = uv_hrtime();
-	s->wants.publisher.most = ps_published_most(&s->control.last.rule);
+	ps_publisher_rule(&s->wants.publisher, &s->control.last.rule);
 	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
 	s->wants.served.service += uv_hrtime() - began;
 }
@@ -181,6 +181,32 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 	return true;
 }
 
+/* The worker may share our memory, if there is enough of it. */
+static void
+lend(struct ps_server *s, const struct ps_session *session)
+{
+	const struct ps_serve_opt *o = s->opt;
+	struct ps_publisher *p = &s->wants.publisher;
+	uint64_t lent = 0;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		lent += fal_chan_lent(s->sessions.v[i]->chan);
+	ps_publisher_rule(p, &fal_coord_policy_now(s->coord)->rule);
+	if (lent < o->need.rings || (o->need.rings > 0 && o->max_memory == 0))
+		ps_fail(s, ps_publisher_lend(p, session->chan), "shared memory");
+}
+
+static void
+missed(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	int err = ps_wants_missed(&s->wants, session->id, &session->reader, m);
+	if (err == FAL_ENOMEM)
+		ps_fail(s, err, "publishing");
+	else if (err < 0)
+		refuse(s, session, "MISSED of another incarnation");
+	else
+		ps_after_event(s);
+}
+
 static void
 greeted(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -188,6 +214,8 @@ greeted(struct ps_server *s, struct ps_session *session, const struct fal_msg *m
 		session->group = fal_chan_minor(session->chan) >= FAL_MINOR_LOOK
 					 ? PS_GROUP
 					 : PS_DARK;
+	else
+		lend(s, session);
 	ps_fleet_admit(s, session);
 }
 
@@ -201,6 +229,10 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		const char *odd = ps_chunk_get(s, session, m);
 		if (odd != NULL)
 			refuse(s, session, odd);
+		return;
+	}
+	if (m->type == FAL_MSG_MISSED) {
+		missed(s, session, m);
 		return;
 	}
 	if (m->type == FAL_MSG_LOOKED) {

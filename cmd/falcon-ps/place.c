@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RINGS 2 /* of workers, that are counted: nobody has said how many will come */
+
 enum {
 	TEXT_MAX = 1 << 20, /* bytes of a job's or a model's text */
 	YET = 3 << 19,      /* of code and streams, until there are shards: measured */
@@ -87,7 +89,11 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	part.each.n = n;
 	if (j->program == 0)
 		j->program = fal_need_begun(YET);
-	const uint64_t need = ps_need_part(j->program, &part, &j->job.rule, j->versions);
+	const size_t model = j->model->params * sizeof(float);
+	const bool shares =
+		j->run->listen.kind == FAL_ADDR_UNIX && ps_shelves(&j->job.rule, model);
+	const uint64_t need = ps_need_part(j->program, &part, &j->job.rule, j->versions,
+					   shares ? RINGS * fal_ring_bytes(model) : 0);
 	const bool more = need > j->need;
 	j->need = need;
 	if (n > 0 && more)
@@ -154,7 +160,7 @@ make(struct ps_join *j)
 		return FAL_ENOMEM;
 	j->wants.publisher.rack = j->rack;
 	j->wants.publisher.incarnation = j->incarnation;
-	j->wants.publisher.most = ps_published_most(&j->job.rule);
+	ps_publisher_rule(&j->wants.publisher, &j->job.rule);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
 	if (with == 0)
 		has_all(j);

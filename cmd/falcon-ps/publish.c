@@ -11,6 +11,8 @@
 
 /* Messages that are made at a time while others are on their way: half a mebibyte. */
 #define PIECE 10
+/* Bytes of a version below which sharing memory gains nothing. */
+#define SHELF_MIN ((size_t)64 << 10)
 
 static void
 forget_all(struct fal_shared **of)
@@ -23,9 +25,16 @@ forget_all(struct fal_shared **of)
 static void
 forget(struct ps_version *v)
 {
-	forget_all(v->plain);
-	forget_all(v->packed);
+	for (int i = 0; i < PS_ENCODINGS; i++)
+		forget_all(v->as[i]);
 	*v = (struct ps_version){ 0 };
+}
+
+/* Where a block's values lie in a version. */
+static size_t
+at_of(uint32_t block)
+{
+	return (size_t)block * FAL_BLOCK * sizeof(float);
 }
 
 /* The next messages of one shard's blocks, no more than `most`. */
@@ -50,7 +59,7 @@ encode_part(const struct ps_publisher *p, uint64_t version,
 		err = fal_msg_put_model_head(&head, p->incarnation, &of, &values);
 		const struct fal_aead_text text = { head.p, head.n, values.p, values.n };
 		if (err == FAL_OK) /* values go through memory once */
-			err = fal_shared_add_text(s, &text);
+			err = fal_shared_add_text(s, &text, at_of(of.first));
 	}
 	fal_buf_free(&head);
 	return err;
@@ -111,7 +120,7 @@ ps_publish_more(struct ps_publisher *p)
 }
 
 static struct fal_shared *
-encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool packed)
+encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 {
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
@@ -129,11 +138,12 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool
 				      .version = from->version,
 				      .parts = fal_rack_shards(p->rack),
 				      .suite = suite,
-				      .zstd = packed,
-				      .lasting = from->keep };
+				      .zstd = from->as == PS_PACKED,
+				      .lasting = from->keep,
+				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
-		err = !packed && opt.count > 2 * PIECE
+		err = !opt.zstd && opt.count > 2 * PIECE
 			      ? begin(p, from, s)
 			      : encode_part(p, from->version, &part, s, UINT32_MAX);
 	if (err < 0) {
@@ -143,10 +153,11 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool
 	return s;
 }
 
+/* Those that take memory: a shelf's is its own. */
 static uint32_t
 encodings(const struct ps_version *v)
 {
-	return (uint32_t)(v->plain != NULL) + (uint32_t)(v->packed != NULL);
+	return (uint32_t)(v->as[PS_PLAIN] != NULL) + (uint32_t)(v->as[PS_PACKED] != NULL);
 }
 
 /* Makes room for one encoding more of `v`, if others can go. */
@@ -165,7 +176,7 @@ make_room(struct ps_publisher *p, const struct ps_version *v)
 
 struct fal_shared *
 ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params *from,
-	   bool packed, uint64_t above)
+	   uint64_t above)
 {
 	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
 	if (v->there && v->version != from->version) {
@@ -175,8 +186,8 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	v->there = true;
 	v->odd |= from->suite == every;
 	v->version = from->version;
-	struct fal_shared ***all = packed ? &v->packed : &v->plain;
-	if (*all == NULL)
+	struct fal_shared ***all = &v->as[from->as];
+	if (*all == NULL && from->as != PS_SHELF)
 		make_room(p, v);
 	if (*all == NULL)
 		*all = fal_calloc(FAL_SHARDS_MAX, sizeof(**all));
@@ -190,7 +201,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 		*s = NULL;
 	}
 	if (*s == NULL)
-		*s = encode(p, from, v->odd || p->odd ? every : from->suite, packed);
+		*s = encode(p, from, v->odd || p->odd ? every : from->suite);
 	return *s;
 }
 
@@ -205,10 +216,76 @@ ps_publisher_forget(struct ps_publisher *p)
 }
 
 void
-ps_publisher_free(struct ps_publisher *p)
+ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule)
+{
+	p->shelves = fal_rule_traits(rule).shared;
+	p->most = ps_published_most(rule);
+	/* As many, with those that are on the shelf, and one. */
+	if (p->shelf != NULL)
+		p->most = p->most > FAL_SHELF_SLOTS ? p->most - FAL_SHELF_SLOTS : 1;
+}
+
+/* Bytes of a version of all shards; 0: none of them is here. */
+static size_t
+version_bytes(const struct ps_publisher *p)
+{
+	uint32_t first, count, blocks = 0;
+	bool any = false;
+	for (uint32_t i = 0; i < fal_rack_shards(p->rack); i++) {
+		fal_rack_range(p->rack, i, &first, &count);
+		blocks += count;
+		any |= fal_rack_at(p->rack, i) != NULL;
+	}
+	return any ? at_of(blocks) : 0;
+}
+
+bool
+ps_shelves(const struct fal_rule *rule, size_t bytes)
+{
+	return bytes >= SHELF_MIN && fal_rule_traits(rule).shared;
+}
+
+bool
+ps_publisher_places(const struct ps_publisher *p, uint64_t version)
+{
+	uint64_t made[FAL_SHELF_SLOTS];
+	uint32_t n = 0;
+	for (size_t i = 0; i < p->making_n; i++) {
+		const uint64_t is = p->making[i].version;
+		bool known = is == version;
+		for (uint32_t k = 0; k < n && !known; k++)
+			known = made[k] == is;
+		if (!known && n + 1 == FAL_SHELF_SLOTS)
+			return false;
+		if (!known)
+			made[n++] = is;
+	}
+	return true;
+}
+
+int
+ps_publisher_lend(struct ps_publisher *p, struct fal_chan *chan)
+{
+	if (!p->shelves || version_bytes(p) < SHELF_MIN || !fal_chan_may_share(chan))
+		return FAL_OK;
+	if (p->shelf == NULL && fal_shelf_new(version_bytes(p), &p->shelf) < 0)
+		return FAL_OK; /* it is only a quicker way */
+	return fal_chan_lend(chan, p->shelf);
+}
+
+void
+ps_publisher_end(struct ps_publisher *p)
 {
 	give_up(p);
-	free(p->making);
 	ps_publisher_forget(p);
+	fal_shelf_free(p->shelf);
+	p->shelf = NULL;
+}
+
+void
+ps_publisher_free(struct ps_publisher *p)
+{
+	ps_publisher_end(p);
+	free(p->making);
 	fal_shared_pool_free(p->pool);
 }

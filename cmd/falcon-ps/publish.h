@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_PUBLISH_H
 #define FALCON_PS_PUBLISH_H
 
+#include "net/chan.h"
 #include "net/shared.h"
 #include "sched/traits.h"
 #include "sec/hash.h"
@@ -11,11 +12,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum ps_encoding {
+	PS_PLAIN,
+	PS_PACKED, /* compressed */
+	PS_SHELF,  /* for who shares our memory; the newest version alone */
+	PS_ENCODINGS
+};
+
 /* One version, in the encodings that somebody has asked for, by shard. */
 struct ps_version {
 	bool there, odd; /* odd: somebody who was sent it opens ChaCha20-Poly1305 alone */
 	uint64_t version;
-	struct fal_shared **plain, **packed; /* NULL: nobody asked */
+	struct fal_shared **as[PS_ENCODINGS]; /* NULL: nobody asked */
 };
 
 struct ps_publisher {
@@ -26,6 +34,8 @@ struct ps_publisher {
 	uint64_t publications;        /* so far */
 	bool odd;                     /* as the version before was */
 	uint32_t most;                /* ps_published_most */
+	bool shelves; /* all workers read the same versions: they may be on the shelf */
+	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
 	struct ps_making {
 		struct fal_shared *shared;
 		uint64_t version;
@@ -41,6 +51,7 @@ struct ps_params {
 	uint32_t shard;
 	bool keep;     /* to be kept for evaluation */
 	uint8_t suite; /* of the receiver's session */
+	enum ps_encoding as;
 };
 
 /* The publication of `from`, with a number above `above`: a receiver demands that they
@@ -48,7 +59,7 @@ struct ps_params {
  * one before open that, else by ChaCha20-Poly1305, which everybody opens.  Made if it is
  * not there yet; borrowed.  NULL: out of memory, or no such version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
-			      const struct ps_params *from, bool packed, uint64_t above);
+			      const struct ps_params *from, uint64_t above);
 /* Makes more of what was begun, a piece of each; a long plain publication is only begun
  * by ps_publish, so that it can be on its way while it is made.  This is to be called
  * until nothing is left, before anything else happens to the shards.  How many are not
@@ -56,7 +67,23 @@ struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 int ps_publish_more(struct ps_publisher *p);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
+/* The same, and what is made, and the shelf: what comes next is of another job. */
+void ps_publisher_end(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
+
+/* Offers the channel to share memory, where it may, and that is worth it.  FAL_ENOMEM. */
+int ps_publisher_lend(struct ps_publisher *p, struct fal_chan *chan);
+/* Is there a place on the shelf for this version: its own, or one of a version that is
+ * not being made? */
+bool ps_publisher_places(const struct ps_publisher *p, uint64_t version);
+
+/* What depends on the rule: to be said before anything is published, and when it changes.
+ */
+void ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule);
+
+/* Are versions of so many bytes to lie on a shelf under this rule: is that worth it, and
+ * do all workers read the same ones? */
+bool ps_shelves(const struct fal_rule *rule, size_t bytes);
 
 /* So many vectors of parameters are sealed at a time under this rule: the newest, one
  * that is on its way or sealed otherwise, and those of a slack; ps_publish forgets others

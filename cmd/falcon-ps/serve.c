@@ -53,6 +53,10 @@ ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t work
 	struct ps_need_of of = s->opt->need;
 	of.rule = rule;
 	of.workers = workers > of.workers ? workers : of.workers;
+	/* What the shelf took stays, also where versions are not laid there any more. */
+	const struct fal_shelf *shelf = s->wants.publisher.shelf;
+	if (shelf != NULL && !fal_rule_traits(rule).shared)
+		more += FAL_SHELF_SLOTS * fal_shelf_bytes(shelf);
 	return ps_afford(&of, more, s->opt->max_memory, why);
 }
 

@@ -103,5 +103,6 @@ ps_session_remove(struct ps_sessions *s, struct ps_session *session)
 	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
 	fal_buf_free(&session->export);
 	fal_buf_free(&session->hello);
+	ps_reader_free(&session->reader);
 	free(session);
 }

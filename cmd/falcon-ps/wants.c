@@ -8,22 +8,52 @@
 #include <string.h>
 #include <uv.h>
 
+/* How a version is to be encoded for a session.  Of those that are made at once, as many
+ * as there are places may be on the shelf. */
+static enum ps_encoding
+encoding(const struct ps_wants *w, const struct ps_reader *reader,
+	 const struct ps_want *want)
+{
+	const struct fal_coord_model *m = &want->model;
+	const uint64_t made =
+		fal_shard_version(fal_rack_at(w->publisher.rack, want->shard));
+	if (!want->missed && w->publisher.shelves && fal_chan_shares(reader->chan) &&
+	    m->version >= m->newest && made - m->version < FAL_SHELF_SLOTS &&
+	    ps_publisher_places(&w->publisher, m->version))
+		return PS_SHELF;
+	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
+}
+
+/* Notes that the reader is to find this on the shelf.  FAL_ENOMEM. */
+static int
+note_shelved(struct ps_reader *reader, const struct ps_shelved *is)
+{
+	if (reader->shelved == NULL)
+		reader->shelved = fal_calloc(PS_SHELVED, sizeof(*is));
+	if (reader->shelved == NULL)
+		return FAL_ENOMEM;
+	reader->shelved[reader->shelves++ % PS_SHELVED] = *is;
+	return FAL_OK;
+}
+
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
 publication(struct ps_wants *w, const struct ps_reader *reader,
-	    const struct fal_coord_model *m, uint32_t shard)
+	    const struct ps_want *want, enum ps_encoding *as)
 {
+	const struct fal_coord_model *m = &want->model;
 	struct ps_version *slot = &w->publisher.older;
 	if (m->version >= m->newest)
 		slot = &w->publisher.newest;
 	else if (m->keep)
 		slot = &w->publisher.kept;
 	const struct ps_params from = { .version = m->version,
-					.shard = shard,
+					.shard = want->shard,
 					.keep = m->keep,
-					.suite = fal_chan_suite(reader->chan) };
-	return ps_publish(&w->publisher, slot, &from, fal_chan_compressing(reader->chan),
-			  reader->publication);
+					.suite = fal_chan_suite(reader->chan),
+					.as = encoding(w, reader, want) };
+	*as = from.as;
+	return ps_publish(&w->publisher, slot, &from, reader->publication);
 }
 
 /* Will the worker, told of this version, not compute on that one any more?  One that it
@@ -47,10 +77,12 @@ is_old(const void *arg, const struct fal_shared *s)
 /* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
  * FAL_ENOMEM: there is nothing to publish. */
 static int
-send_part(struct ps_wants *w, struct ps_reader *reader,
-	  const struct fal_coord_model *model, uint32_t shard)
+send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *want)
 {
-	struct fal_shared *shared = publication(w, reader, model, shard);
+	const struct fal_coord_model *model = &want->model;
+	const uint32_t shard = want->shard;
+	enum ps_encoding as;
+	struct fal_shared *shared = publication(w, reader, want, &as);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = w->publisher.incarnation };
 	struct fal_buf out = { 0 };
@@ -61,6 +93,10 @@ send_part(struct ps_wants *w, struct ps_reader *reader,
 	m.published.order = model->order;
 	m.published.shard = shard + 1;
 	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
+	const struct ps_shelved is = { model->version, m.published.first,
+				       m.published.blocks, model->keep };
+	if (as == PS_SHELF && note_shelved(reader, &is) < 0)
+		return FAL_ENOMEM;
 	m.published.publication = reader->publication;
 	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
 	int err = fal_msg_put(&out, &m);
@@ -116,7 +152,7 @@ ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg)
 		if (!there || reader->chan == NULL)
 			w->v[kept++] = one;
 		else
-			err = send_part(w, reader, &one.model, one.shard);
+			err = send_part(w, reader, &one);
 	}
 	w->n = kept;
 	return make_all(w, err);
@@ -135,10 +171,61 @@ ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
 			continue;
 		if (FAL_GROW(w->v, w->cap, w->n + 1) < 0)
 			return FAL_ENOMEM;
-		w->v[w->n] = (struct ps_want){ peer, i, *model };
+		w->v[w->n] = (struct ps_want){ peer, i, false, *model };
 		w->v[w->n++].model.named = NULL;
 	}
 	return FAL_OK;
+}
+
+/* Forgets that the reader was to find that; false: it was not, or has missed it before.
+ */
+static bool
+take_shelved(struct ps_reader *reader, const struct fal_msg *m, bool *keep)
+{
+	for (uint32_t i = 0; reader->shelved != NULL && i < PS_SHELVED; i++) {
+		struct ps_shelved *is = &reader->shelved[i];
+		if (is->blocks == 0 || is->version != m->missed.version ||
+		    is->first != m->missed.first || is->blocks != m->missed.blocks)
+			continue;
+		*keep = is->keep;
+		is->blocks = 0;
+		return true;
+	}
+	return false;
+}
+
+/* Shards may have other blocks by now: all that have some of those. */
+int
+ps_wants_missed(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
+		const struct fal_msg *m)
+{
+	const struct fal_rack *rack = w->publisher.rack;
+	struct fal_coord_model model = { .version = m->missed.version,
+					 .order = m->missed.order };
+	if (m->incarnation != w->publisher.incarnation)
+		return FAL_ESTATE;
+	if (!take_shelved(reader, m, &model.keep))
+		return FAL_OK;
+	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
+		uint32_t first, blocks;
+		fal_rack_range(rack, i, &first, &blocks);
+		if (fal_rack_at(rack, i) == NULL ||
+		    first >= m->missed.first + m->missed.blocks ||
+		    m->missed.first >= first + blocks)
+			continue;
+		if (FAL_GROW(w->v, w->cap, w->n + 1) < 0)
+			return FAL_ENOMEM;
+		model.newest = fal_shard_version(fal_rack_at(rack, i));
+		w->v[w->n++] = (struct ps_want){ peer, i, true, model };
+	}
+	return FAL_OK;
+}
+
+void
+ps_reader_free(struct ps_reader *reader)
+{
+	free(reader->shelved);
+	*reader = (struct ps_reader){ 0 };
 }
 
 void
@@ -159,7 +246,7 @@ ps_wants_moved(struct ps_wants *w)
 void
 ps_wants_forget(struct ps_wants *w)
 {
-	ps_publisher_forget(&w->publisher);
+	ps_publisher_end(&w->publisher);
 	w->n = 0;
 	w->served = (struct ps_served){ 0 };
 }

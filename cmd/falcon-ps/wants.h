@@ -13,12 +13,24 @@ struct ps_reader {
 	struct fal_chan *chan; /* NULL: it is still to come */
 	uint64_t publication;  /* newest that it was told of */
 	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
+	struct ps_shelved {
+		uint64_t version;
+		uint32_t first, blocks; /* blocks: 0: it has said that it missed this */
+		bool keep;
+	} * shelved; /* the last PS_SHELVED publications that it was to read there, from
+		      */
+	uint32_t shelves; /* places of them that were used, ever; NULL: none was */
 };
+
+/* Publications of which each reader may say that it missed them: more than all that are
+ * still to be had. */
+#define PS_SHELVED 1024
 
 struct ps_wants {
 	struct ps_publisher publisher;
 	struct ps_want {
 		uint32_t peer, shard;
+		bool missed; /* it was on the shelf: now it goes by the stream */
 		struct fal_coord_model model;
 	} * v;
 	size_t n, cap;
@@ -38,9 +50,15 @@ typedef struct ps_reader *ps_reader_of(void *arg, uint32_t peer);
  * of it leaves with the next ps_wants_leave.  FAL_ENOMEM. */
 int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
 		 const struct fal_coord_model *model);
+/* The reader did not get from the shelf what MISSED tells of: what there is of it here is
+ * wanted, once.  FAL_ESTATE: it is of another incarnation; FAL_ENOMEM. */
+int ps_wants_missed(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
+		    const struct fal_msg *m);
 /* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
  * channel that does not take it is closed.  FAL_ENOMEM. */
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
+/* It is gone. */
+void ps_reader_free(struct ps_reader *reader);
 /* The reader's link has taken all, or is gone. */
 void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);
 /* The shards have other blocks: what was published, and what was wanted and could not

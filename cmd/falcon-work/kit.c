@@ -39,21 +39,30 @@ streams_bytes(const struct kit *k, size_t streams)
 	return streams * (model < MOST ? model : MOST);
 }
 
+/* Of what a coordinator shares with us, and has made. */
+static uint64_t
+shared_bytes(const struct kit *k, size_t streams)
+{
+	const uint64_t model = k->setup.model->params * sizeof(float);
+	return FAL_SHELF_SLOTS * model + (1 + streams) * fal_ring_bytes(model);
+}
+
 static const char of_streams[] = "streams to shards", of_agent[] = "parameters and sums";
 
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
 static struct fal_need
-need_of(struct kit *k, const struct work_opt *opt, size_t streams, uint64_t agent,
-	uint64_t room)
+need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t room)
 {
 	const struct maker_need is = maker_need(k->maker, room);
 	struct fal_need need = { 0 };
-	fal_need_add(&need, "program", opt->program);
+	fal_need_add(&need, "program", conf->opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
 	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
 	fal_need_add(&need, "lanes", is.lanes);
-	fal_need_add(&need, of_streams, streams_bytes(k, streams));
+	fal_need_add(&need, of_streams, streams_bytes(k, conf->streams));
+	fal_need_add(&need, "shared memory",
+		     conf->shares ? shared_bytes(k, conf->streams) : 0);
 	fal_need_add(&need, of_agent, agent > is.probe ? agent : is.probe);
 	return need;
 }
@@ -61,16 +70,16 @@ need_of(struct kit *k, const struct work_opt *opt, size_t streams, uint64_t agen
 /* Says what the job needs, and whether that is within --max-memory.  The probe of a
  * larger batch may take what versions and sums will, or 16 MiB. */
 static int
-afford(struct kit *k, const struct work_opt *opt, size_t streams, struct fal_diag *diag)
+afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20;
+	const struct work_opt *opt = with->opt;
 	const struct fal_job *job = &k->setup.job;
 	const struct fal_agent_conf conf = kit_agent_conf(k, opt);
 	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
-	struct fal_need need =
-		need_of(k, opt, streams, agent, agent > least ? agent : least);
+	struct fal_need need = need_of(k, with, agent, agent > least ? agent : least);
 	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
-		need = need_of(k, opt, streams, agent, 0);
+		need = need_of(k, with, agent, 0);
 	k->need = need;
 	return need_judge(opt, job->name, "needs", &need, 0, diag);
 }
@@ -179,7 +188,7 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
 			      : maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker,
 					      diag);
 	if (err == FAL_OK)
-		err = afford(k, conf->opt, conf->streams, diag);
+		err = afford(k, conf, diag);
 	if (err == FAL_OK)
 		err = equip(k, conf, diag);
 	if (err == FAL_OK)

@@ -45,6 +45,7 @@ struct kit_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
 	size_t streams; /* to shards of other processes */
+	bool shares;    /* memory, with a coordinator on this machine */
 	void *arg;
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */

@@ -149,6 +149,13 @@ on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static void
+on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
+{
+	const struct link *l = arg;
+	session_on_missed(l->s, c, pub);
+}
+
+static void
 on_room(void *arg, struct fal_chan *c)
 {
 	const struct link *l = arg;
@@ -190,6 +197,9 @@ links_dial(struct session *s)
 						  .on_msg = on_msg,
 						  .on_place = on_place,
 						  .on_placed = on_placed,
+						  .on_missed = session_may_share(s)
+								       ? on_missed
+								       : NULL,
 						  .on_room = on_room,
 						  .on_drain = on_drain,
 						  .on_close = on_close };
@@ -217,6 +227,15 @@ links_adrift(const struct session *s)
 		!is_needed(s->links.v[i])))
 		i++;
 	return i < s->links.n;
+}
+
+bool
+links_local(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n && s->links.v[i]->addr.kind != FAL_ADDR_UNIX)
+		i++;
+	return i < s->links.n && session_may_share(s);
 }
 
 bool

@@ -284,6 +284,9 @@ dial(struct session *s)
 					  .on_msg = session_on_msg,
 					  .on_place = session_on_place,
 					  .on_placed = session_on_placed,
+					  .on_missed = session_may_share(s)
+							       ? session_on_missed
+							       : NULL,
 					  .on_room = session_on_room,
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };

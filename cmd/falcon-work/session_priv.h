@@ -82,6 +82,13 @@ void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 uint8_t *session_on_place(void *arg, const struct fal_publication *pub, uint32_t index,
 			  size_t n, size_t *head);
 void session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+/* Memory may be shared: a limit is for what is our own. */
+static inline bool
+session_may_share(const struct session *s)
+{
+	return s->opt->max_memory == 0;
+}
+void session_on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub);
 void session_on_room(void *arg, struct fal_chan *c);
 void session_on_drain(void *arg, struct fal_chan *c);
 

@@ -188,6 +188,9 @@ size_t fal_agent_holds(const struct fal_agent *a);
 /* Is all of the version here, to compute on or to evaluate? */
 bool fal_agent_has(const struct fal_agent *a, uint64_t version);
 
+/* Was it told of the version, and wants what is not here of it? */
+bool fal_agent_awaits(const struct fal_agent *a, uint64_t version);
+
 /* The block map that it pushes by, borrowed; NULL: none was said yet. */
 const struct fal_map *fal_agent_map(const struct fal_agent *a);
 

@@ -27,6 +27,7 @@ free_parts(struct fal_chan *c)
 	fal_slow_free(c->slow);
 	fal_inbox_free(c->in);
 	fal_stream_free(c->io);
+	fal_chan_drop_fds(c);
 	free(c);
 }
 
@@ -287,7 +288,7 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	if (err < 0)
 		return FAL_ENOMEM;
 	c->server = true;
-	err = at->type == UV_TCP ? fal_stream_tcp(c->io) : fal_stream_pipe(c->io);
+	err = at->type == UV_TCP ? fal_stream_tcp(c->io) : fal_stream_pipe(c->io, false);
 	const int taken = err < 0 ? err : uv_accept(at, fal_stream_uv(c->io));
 	if (taken < 0) {
 		fal_chan_kill(c);
@@ -453,8 +454,8 @@ fal_chan_stat(const struct fal_chan *c)
 	const struct fal_zip_stat u = fal_reader_unzipped(c->reader);
 	const size_t queued = fal_writer_queued(c->writer);
 	return (struct fal_chan_stat){
-		.rx = c->rx,
-		.tx = fal_outbox_tx(c->out),
+		.rx = c->rx + fal_reader_beside(c->reader),
+		.tx = fal_outbox_tx(c->out) + fal_writer_beside(c->writer),
 		.saved = z.bytes_in - z.bytes_out + u.bytes_out - u.bytes_in,
 		.zip_ns = z.ns + u.ns,
 		.queued = queued,

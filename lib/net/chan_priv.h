@@ -4,7 +4,8 @@
  * chan_write.c say when parts with fields of their own have their turn: what was read
  * (inbox.h), messages out of it (reader.h), messages into records (writer.h), what goes
  * at once (outbox.h), a line that is slow on purpose (slow.h), the stream itself
- * (stream.h) and how it comes up (connect.h). */
+ * (stream.h) and how it comes up (connect.h).  chan_memory.c has what the ends of a unix
+ * socket share beside that (shelf.h, ring.h). */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
@@ -23,6 +24,7 @@
 #include <uv.h>
 
 #define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
+#define FAL_CHAN_FDS 2           /* a shelf's, and a ring's */
 
 struct fal_chan {
 	uv_loop_t *loop;
@@ -71,6 +73,10 @@ struct fal_chan {
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 
+	bool lent, shares;    /* memory was offered, and is there at both ends */
+	int fd[FAL_CHAN_FDS]; /* on their way: to be sent, or to be mapped */
+	unsigned fds;
+
 	int err;             /* why it ends */
 	struct fal_diag why; /* empty text: not decided */
 };
@@ -94,6 +100,14 @@ void fal_chan_flush(struct fal_chan *c);
 /* What TCP sent and the peer acknowledged so far, and how long that took; false: nobody
  * knows. */
 bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
+
+/* Of chan_memory.c: writes what the socket takes at once, as uv_try_write. */
+int fal_chan_try_write(struct fal_chan *c, const uv_buf_t *bufs, unsigned n);
+/* Descriptors that came with what was read. */
+void fal_chan_take_fds(struct fal_chan *c);
+/* A word on shared memory.  FAL_EFORMAT, FAL_ESTATE, FAL_ENOMEM: the session ends. */
+int fal_chan_on_memory(struct fal_chan *c, const uint8_t *p, size_t n);
+void fal_chan_drop_fds(struct fal_chan *c);
 
 /* The command has ended. */
 void fal_chan_command_ended(struct fal_chan *c);

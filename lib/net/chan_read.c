@@ -178,6 +178,23 @@ greet(struct fal_chan *c)
 
 /* --- records --- */
 
+/* What a record held. */
+static void
+hear(struct fal_chan *c, enum fal_read what, const uint8_t *msg, size_t n)
+{
+	int err = FAL_OK;
+	if (what == FAL_READ_PLACED)
+		c->ops.on_placed(c->ops.arg, c, msg, n);
+	else if (what == FAL_READ_MISSED)
+		c->ops.on_missed(c->ops.arg, c, fal_reader_missed(c->reader));
+	else if (what == FAL_READ_OFFER || what == FAL_READ_TAKEN)
+		err = fal_chan_on_memory(c, msg, n);
+	else if (what == FAL_READ_MESSAGE && n > 0) /* else a sign of life */
+		c->ops.on_msg(c->ops.arg, c, msg, n);
+	if (err < 0)
+		fal_chan_fail(c, err, "shared memory: %s", fal_strerror(err));
+}
+
 /* One record; false: more bytes are needed. */
 static bool
 read_record(struct fal_chan *c)
@@ -198,10 +215,8 @@ read_record(struct fal_chan *c)
 	 */
 	if (c->state == FAL_CHAN_UNPROVEN)
 		open_now(c);
-	if (got == 2 && c->state == FAL_CHAN_OPEN)
-		c->ops.on_placed(c->ops.arg, c, msg, n);
-	else if (got == 1 && n > 0 && c->state == FAL_CHAN_OPEN) /* else a sign of life */
-		c->ops.on_msg(c->ops.arg, c, msg, n);
+	if (c->state == FAL_CHAN_OPEN)
+		hear(c, (enum fal_read)got, msg, n);
 	return true;
 }
 
@@ -295,6 +310,7 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 	}
 	c->rx += (uint64_t)n;
 	c->heard = true;
+	fal_chan_take_fds(c);
 	fal_inbox_put(c->in, (size_t)n);
 	if (c->slow != NULL) {
 		fal_slow_read(c->slow, (size_t)n);

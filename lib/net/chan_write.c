@@ -134,7 +134,7 @@ try_batch(struct fal_chan *c)
 {
 	uv_buf_t bufs[FAL_OUTBOX_PIECES];
 	const unsigned n = fal_outbox_bufs(c->out, bufs);
-	const int taken = uv_try_write(fal_stream_uv(c->io), bufs, n);
+	const int taken = fal_chan_try_write(c, bufs, n);
 	c->writing = taken < 0 || (size_t)taken < fal_outbox_bytes(c->out);
 	if (c->writing)
 		return write_batch(c, taken > 0 ? (size_t)taken : 0);

@@ -117,7 +117,7 @@ begin_tcp(struct fal_connect *k)
 static int
 begin_unix(struct fal_connect *k)
 {
-	const int err = fal_stream_pipe(k->io);
+	const int err = fal_stream_pipe(k->io, true);
 	if (err < 0)
 		return err;
 	k->connect.data = k;
@@ -189,7 +189,7 @@ begin_exec(struct fal_connect *k)
 		return err;
 	err = spawn(k, fds[1]);
 	close(fds[1]);
-	if (err >= 0 && (err = fal_stream_pipe(k->io)) >= 0)
+	if (err >= 0 && (err = fal_stream_pipe(k->io, false)) >= 0)
 		err = uv_pipe_open((uv_pipe_t *)fal_stream_uv(k->io), fds[0]);
 	if (err < 0)
 		close(fds[0]);

@@ -24,6 +24,10 @@ struct fal_reader {
 	uint64_t newest;           /* publication that was ever expected */
 	fal_place_fn *place;
 	void *place_arg;
+	struct fal_ring *ring; /* NULL: none */
+	struct fal_shelf_view *shelf;
+	struct fal_publication missed;
+	uint64_t beside;
 	struct fal_zip *zip;
 	struct fal_buf plain;
 	struct fal_zip_stat unzipped;
@@ -45,6 +49,8 @@ fal_reader_free(struct fal_reader *r)
 		fal_aead_free(r->shared[i]);
 	fal_secret_free(r->keys);
 	free(r->expect);
+	fal_ring_free(r->ring);
+	fal_shelf_view_free(r->shelf);
 	fal_zip_free(r->zip);
 	fal_buf_free(&r->plain);
 	free(r);
@@ -61,6 +67,32 @@ fal_reader_place(struct fal_reader *r, fal_place_fn *fn, void *arg)
 {
 	r->place = fn;
 	r->place_arg = arg;
+}
+
+void
+fal_reader_ring(struct fal_reader *r, struct fal_ring *ring)
+{
+	fal_ring_free(r->ring);
+	r->ring = ring;
+}
+
+void
+fal_reader_shelf(struct fal_reader *r, struct fal_shelf_view *shelf)
+{
+	fal_shelf_view_free(r->shelf);
+	r->shelf = shelf;
+}
+
+uint64_t
+fal_reader_beside(const struct fal_reader *r)
+{
+	return r->beside;
+}
+
+const struct fal_publication *
+fal_reader_missed(const struct fal_reader *r)
+{
+	return &r->missed;
 }
 
 struct fal_zip_stat
@@ -139,27 +171,77 @@ take_aead(struct fal_reader *r, uint8_t suite, struct fal_aead **out)
 	return err;
 }
 
-/* Opens it to where it is wanted, *n bytes of it in place: 1, 2 or an error, as
- * fal_reader_next. */
+/* What a record of a publication says, once it is open. */
+struct open {
+	const uint8_t *msg;
+	size_t n;
+};
+
+/* Opens it to where it is wanted. */
 static int
 open_placed(struct fal_reader *r, const struct fal_publication *pub,
-	    const struct fal_record *rec, uint8_t *p, size_t *n)
+	    const struct fal_record *rec, uint8_t *p, struct open *out)
 {
 	const bool whole = r->place == NULL || (rec->flags & FAL_RECORD_ZSTD) != 0;
-	size_t head = *n;
-	uint8_t *rest = whole ? NULL : r->place(r->place_arg, pub, rec->index, *n, &head);
-	assert(head <= *n);
+	size_t head = out->n;
+	uint8_t *rest =
+		whole ? NULL : r->place(r->place_arg, pub, rec->index, out->n, &head);
+	assert(head <= out->n);
 	int err = rest == NULL ? fal_record_shared_open(pub, rec, p)
 			       : fal_record_shared_open_apart(pub, rec, p, head, rest);
 	if (err < 0 || rest == NULL)
-		return err < 0 ? err : 1;
-	*n = head;
-	return 2;
+		return err < 0 ? err : FAL_READ_MESSAGE;
+	out->n = head;
+	return FAL_READ_PLACED;
 }
 
-/* The same, or 0. */
+/* The message of which `head` bytes are at `p`, and the rest on the shelf, is put
+ * together. */
 static int
-open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p, size_t *n)
+join_shelf(struct fal_reader *r, const uint8_t *p, size_t head, const struct fal_where *w,
+	   struct open *out)
+{
+	fal_buf_clear(&r->plain);
+	fal_put_bytes(&r->plain, p, head);
+	uint8_t *rest = fal_buf_room(&r->plain, w->n);
+	if (rest == NULL)
+		return FAL_ENOMEM;
+	*out = (struct open){ r->plain.p, head + w->n };
+	return fal_shelf_read(r->shelf, w, rest);
+}
+
+/* Opens the beginning, and copies the rest from the shelf to where it is wanted. */
+static int
+open_shelf(struct fal_reader *r, const struct fal_publication *pub,
+	   const struct fal_record *rec, uint8_t *p, struct open *out)
+{
+	if (r->shelf == NULL || out->n < FAL_WHERE_BYTES)
+		return FAL_EFORMAT;
+	int err = fal_record_shared_open(pub, rec, p);
+	if (err < 0)
+		return err;
+	const size_t head = out->n - FAL_WHERE_BYTES;
+	const struct fal_where w = fal_where_get(out->msg + head);
+	if (w.n > FAL_RECORD_MAX - head)
+		return FAL_EFORMAT;
+	size_t of = 0;
+	uint8_t *rest = r->place == NULL ? NULL
+					 : r->place(r->place_arg, pub, rec->index,
+						    head + w.n, &of);
+	const bool placed = rest != NULL && of == head;
+	const int got = placed ? fal_shelf_read(r->shelf, &w, rest)
+			       : join_shelf(r, out->msg, head, &w, out);
+	if (got <= 0)
+		return got < 0 ? got : FAL_READ_MISSED;
+	r->beside += w.n;
+	if (placed)
+		out->n = head;
+	return placed ? FAL_READ_PLACED : FAL_READ_MESSAGE;
+}
+
+static int
+open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
+	    struct open *out)
 {
 	struct fal_expect *e = NULL;
 	if (rec->publication == 0 || rec->publication > r->newest)
@@ -170,16 +252,45 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p, size
 			e = &r->expect[r->last = at];
 	}
 	if (e == NULL)
-		return 0;
+		return FAL_READ_NOTHING;
 	if (rec->index != e->next)
 		return FAL_ESTATE;
 	int err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
-	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, n);
+	const int got = err < 0 ? err
+			: (rec->flags & FAL_RECORD_SHELF) != 0
+				? open_shelf(r, &e->pub, rec, p, out)
+				: open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
-	if (++e->next == e->pub.count)
+	if (got == FAL_READ_MISSED) {
+		r->missed = e->pub;
+		r->missed.key = NULL;
+	}
+	if (++e->next == e->pub.count || got == FAL_READ_MISSED)
 		e->pub.id = 0;
 	return got;
+}
+
+/* The word of a memory record; of SENT, the message. */
+static int
+take_word(struct fal_reader *r, struct open *out)
+{
+	struct fal_memory m;
+	int err = fal_memory_get(out->msg, out->n, &m);
+	if (err < 0 || m.word != FAL_MEMORY_SENT)
+		return err < 0                      ? err
+		       : m.word == FAL_MEMORY_OFFER ? FAL_READ_OFFER
+						    : FAL_READ_TAKEN;
+	if (r->ring == NULL || m.where.n > FAL_RECORD_MAX)
+		return FAL_EFORMAT;
+	fal_buf_clear(&r->plain);
+	uint8_t *to = fal_buf_room(&r->plain, m.where.n);
+	if (to == NULL)
+		return FAL_ENOMEM;
+	err = fal_ring_take(r->ring, &m.where, to);
+	*out = (struct open){ to, m.where.n };
+	r->beside += m.where.n;
+	return err < 0 ? err : FAL_READ_MESSAGE;
 }
 
 static int
@@ -210,20 +321,22 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	int err = fal_record_peek(p, n, &rec);
 	if (err < 0)
 		return err;
-	size_t plain_n = rec.body - FAL_SEAL_TAG;
-	int got = 1;
+	struct open is = { p + rec.head, rec.body - FAL_SEAL_TAG };
+	int got;
 	if (rec.type == FAL_RECORD_SHARED)
-		got = open_shared(r, &rec, p, &plain_n);
+		got = open_shared(r, &rec, p, &is);
 	else if ((err = fal_record_open(&r->rx, &rec, p)) < 0)
 		got = err;
+	else
+		got = rec.type == FAL_RECORD_MEMORY ? take_word(r, &is)
+						    : FAL_READ_MESSAGE;
 	if (got < 0)
 		return got;
-	const uint8_t *plain = p + rec.head;
-	if (got == 1 && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
-	    (err = unzip(r, &plain, &plain_n)) < 0)
+	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
+	    (err = unzip(r, &is.msg, &is.n)) < 0)
 		return err;
 	*used = rec.head + rec.body;
-	*msg = plain;
-	*msg_n = plain_n;
+	*msg = is.msg;
+	*msg_n = is.n;
 	return got;
 }

@@ -6,6 +6,7 @@
 #include "wire/msg.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <string.h>
 
 _Static_assert((int)FAL_RECORD_MAX == (int)FAL_MSG_MAX, "a record holds any message");
@@ -26,6 +27,20 @@ put_head(uint8_t *p, uint32_t length, uint8_t type, uint8_t flags)
 	put_le(p + 6, 0, 2);
 }
 
+/* Is it of a type, and are its flags those that may be? */
+static bool
+flags_fit(const struct fal_record *r)
+{
+	static const uint8_t known[] = {
+		[FAL_RECORD_SESSION] = FAL_RECORD_ZSTD,
+		[FAL_RECORD_SHARED] = FAL_RECORD_ZSTD | FAL_RECORD_AES | FAL_RECORD_SHELF,
+		[FAL_RECORD_MEMORY] = 0,
+	};
+	const uint8_t both = FAL_RECORD_ZSTD | FAL_RECORD_SHELF;
+	return r->type >= FAL_RECORD_SESSION && r->type <= FAL_RECORD_MEMORY &&
+	       (r->flags & ~known[r->type]) == 0 && (r->flags & both) != both;
+}
+
 int
 fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
 {
@@ -36,12 +51,7 @@ fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
 	struct fal_record rec = { .head = FAL_RECORD_HEAD };
 	rec.type = fal_get_u8(&r);
 	rec.flags = fal_get_u8(&r);
-	if (rec.type != FAL_RECORD_SESSION && rec.type != FAL_RECORD_SHARED)
-		return FAL_EFORMAT;
-	const uint8_t known = rec.type == FAL_RECORD_SHARED
-				      ? FAL_RECORD_ZSTD | FAL_RECORD_AES
-				      : FAL_RECORD_ZSTD;
-	if ((rec.flags & ~known) != 0 || fal_get_u16(&r) != 0)
+	if (!flags_fit(&rec) || fal_get_u16(&r) != 0)
 		return FAL_EFORMAT;
 	if (rec.type == FAL_RECORD_SHARED)
 		rec.head = FAL_RECORD_SHARED_HEAD;
@@ -62,10 +72,10 @@ fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
 }
 
 int
-fal_record_seal(struct fal_seal *tx, uint8_t flags, uint8_t *p, size_t n)
+fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p, size_t n)
 {
 	assert(n <= FAL_RECORD_MAX);
-	put_head(p, (uint32_t)(n + FAL_SEAL_TAG), FAL_RECORD_SESSION, flags);
+	put_head(p, (uint32_t)(n + FAL_SEAL_TAG), type, flags);
 	return fal_seal_seal(tx, p, FAL_RECORD_HEAD, p + FAL_RECORD_HEAD, n);
 }
 
@@ -131,4 +141,56 @@ fal_record_shared_open(const struct fal_publication *pub, const struct fal_recor
 		       uint8_t *p)
 {
 	return fal_record_shared_open_apart(pub, r, p, r->body - FAL_SEAL_TAG, NULL);
+}
+
+void
+fal_where_put(const struct fal_where *w, uint8_t out[static FAL_WHERE_BYTES])
+{
+	put_le(out, w->at, 8);
+	put_le(out + 8, w->generation, 8);
+	put_le(out + 16, w->n, 4);
+	put_le(out + 20, w->slot, 4);
+}
+
+struct fal_where
+fal_where_get(const uint8_t in[static FAL_WHERE_BYTES])
+{
+	struct fal_rd r = fal_rd_init(in, FAL_WHERE_BYTES);
+	struct fal_where w = { .at = fal_get_u64(&r) };
+	w.generation = fal_get_u64(&r);
+	w.n = fal_get_u32(&r);
+	w.slot = fal_get_u32(&r);
+	return w;
+}
+
+size_t
+fal_memory_put(const struct fal_memory *m, uint8_t out[static FAL_MEMORY_BYTES])
+{
+	out[0] = (uint8_t)m->word;
+	if (m->word == FAL_MEMORY_SENT) {
+		fal_where_put(&m->where, out + 1);
+		return 1 + FAL_WHERE_BYTES;
+	}
+	if (m->word == FAL_MEMORY_TAKEN)
+		return 1;
+	put_le(out + 1, m->shelf, 8);
+	put_le(out + 9, m->ring, 8);
+	return 17;
+}
+
+int
+fal_memory_get(const uint8_t *in, size_t n, struct fal_memory *out)
+{
+	struct fal_rd r = fal_rd_init(in, n);
+	*out = (struct fal_memory){ .word = fal_get_u8(&r) };
+	if (out->word == FAL_MEMORY_OFFER) {
+		out->shelf = fal_get_u64(&r);
+		out->ring = fal_get_u64(&r);
+	} else if (out->word == FAL_MEMORY_SENT && n == 1 + FAL_WHERE_BYTES) {
+		out->where = fal_where_get(in + 1);
+		return FAL_OK;
+	} else if (out->word != FAL_MEMORY_TAKEN) {
+		return FAL_EFORMAT;
+	}
+	return fal_rd_end(&r) == FAL_OK ? FAL_OK : FAL_EFORMAT;
 }

@@ -13,6 +13,7 @@
 struct wire {
 	uint8_t *p;
 	size_t n, cap;
+	size_t beside; /* on the shelf */
 };
 
 struct fal_shared_pool {
@@ -37,6 +38,8 @@ struct fal_shared {
 	uint64_t version;
 	uint32_t parts;
 	bool zstd, lasting, broken;
+	struct fal_shelf *shelf;
+	uint32_t slot; /* of that */
 };
 
 struct fal_shared_pool *
@@ -103,6 +106,9 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->parts = opt->parts > 0 ? opt->parts : 1;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
+	s->shelf = opt->shelf;
+	if (s->shelf != NULL)
+		s->slot = fal_shelf_take(s->shelf, s->version);
 	if (s->zstd && s->pool->zip == NULL)
 		s->pool->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	s->key = s->pub.key = fal_stock_take(s->pool->keys);
@@ -171,42 +177,72 @@ give_wire(struct fal_shared_pool *p, const struct wire *w)
 		free(w->p);
 }
 
-int
-fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg)
+/* What lies in the second place goes on the shelf; where that is comes instead. */
+static int
+put_on_shelf(struct fal_shared *s, struct fal_aead_text *text, size_t at,
+	     uint8_t where[static FAL_WHERE_BYTES])
 {
-	struct fal_aead_text text = *msg;
-	size_t n = msg->n + msg->rest_n;
-	uint8_t flags = 0;
-	if (n > FAL_RECORD_MAX)
-		return FAL_ELIMIT;
-	if (s->n == s->pub.count)
+	struct fal_where w;
+	if (!fal_shelf_has(s->shelf, s->slot, s->version))
 		return FAL_ESTATE;
-	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
-		return FAL_ENOMEM;
-	if (s->zstd && pack(s, msg)) {
-		flags = FAL_RECORD_ZSTD;
-		n = s->pool->packed.n;
-		text = (struct fal_aead_text){ .p = s->pool->packed.p, .n = n };
-	}
-	const struct wire w =
-		take_wire(s->pool, FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG);
+	int err = fal_shelf_put(s->shelf, s->slot, at, text->rest, text->rest_n, &w);
+	if (err < 0)
+		return err;
+	fal_where_put(&w, where);
+	text->rest = where;
+	text->rest_n = FAL_WHERE_BYTES;
+	return FAL_OK;
+}
+
+/* Seals the text as the next record. */
+static int
+add(struct fal_shared *s, const struct fal_aead_text *text, uint8_t flags, size_t beside)
+{
+	const size_t n = text->n + text->rest_n;
+	struct wire w = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG);
 	if (w.p == NULL)
 		return FAL_ENOMEM;
-	int err = fal_record_shared_seal(&s->pub, s->n, flags, &text, w.p);
+	w.beside = beside;
+	int err = fal_record_shared_seal(&s->pub, s->n, flags, text, w.p);
 	if (err < 0) {
 		give_wire(s->pool, &w);
 		return err;
 	}
 	s->records[s->n++] = w;
-	s->bytes += w.n;
+	s->bytes += w.n + beside;
 	return FAL_OK;
+}
+
+int
+fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
+{
+	struct fal_aead_text text = *msg;
+	uint8_t where[FAL_WHERE_BYTES], flags = 0;
+	if (msg->n + msg->rest_n > FAL_RECORD_MAX)
+		return FAL_ELIMIT;
+	if (s->n == s->pub.count)
+		return FAL_ESTATE;
+	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
+		return FAL_ENOMEM;
+	const bool shelf = s->shelf != NULL && msg->rest_n > 0;
+	if (shelf) {
+		flags = FAL_RECORD_SHELF;
+		int err = put_on_shelf(s, &text, at, where);
+		if (err < 0)
+			return err;
+	} else if (s->zstd && pack(s, msg)) {
+		flags = FAL_RECORD_ZSTD;
+		text = (struct fal_aead_text){ .p = s->pool->packed.p,
+					       .n = s->pool->packed.n };
+	}
+	return add(s, &text, flags, shelf ? msg->rest_n : 0);
 }
 
 int
 fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 {
 	const struct fal_aead_text text = { .p = msg, .n = n };
-	return fal_shared_add_text(s, &text);
+	return fal_shared_add_text(s, &text, 0);
 }
 
 void
@@ -298,6 +334,12 @@ size_t
 fal_shared_bytes(const struct fal_shared *s)
 {
 	return s->bytes;
+}
+
+size_t
+fal_shared_beside(const struct fal_shared *s, uint32_t i)
+{
+	return s->records[i].beside;
 }
 
 const uint8_t *

@@ -7,6 +7,7 @@
 #define FAL_NET_SHARED_H
 
 #include "net/record.h"
+#include "net/shelf.h"
 #include "wire/zip.h"
 
 #include <stdbool.h>
@@ -35,6 +36,9 @@ struct fal_shared_opt {
 	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
+	struct fal_shelf *shelf; /* for readers that have it: values are laid there, and
+				  * records hold where; NULL: no such.  Borrowed until all
+				  * messages are in, and not for `zstd` */
 };
 
 /* A publication without records, under a fresh random key; the caller holds the one
@@ -42,10 +46,12 @@ struct fal_shared_opt {
  * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Seals the next message (borrowed), which lies in two places.  FAL_ELIMIT beyond
- * FAL_RECORD_MAX, FAL_ESTATE when `count` are in already, FAL_ENOMEM. */
-int fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg);
-/* The same of one that lies in one. */
+/* Seals the next message (borrowed), which lies in two places; of a publication on a
+ * shelf the second goes there, to `at`.  FAL_ELIMIT beyond FAL_RECORD_MAX, or the shelf's
+ * end, FAL_ESTATE when `count` are in already, or its version has no place there any
+ * more, FAL_ENOMEM. */
+int fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at);
+/* The same of one that lies in one place, and goes by the stream. */
 int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 
 /* No more messages will be added, though not all are in: channels that have sent what
@@ -70,7 +76,9 @@ bool fal_shared_lasting(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 bool fal_shared_broken(const struct fal_shared *s);
 uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */
-size_t fal_shared_bytes(const struct fal_shared *s);
+size_t fal_shared_bytes(const struct fal_shared *s);  /* with those on the shelf */
+/* Of record `i`, bytes on the shelf. */
+size_t fal_shared_beside(const struct fal_shared *s, uint32_t i);
 
 /* Record `i`, which is in, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);

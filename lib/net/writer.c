@@ -22,6 +22,7 @@ struct fal_node {
 	uint32_t index;            /* of its next record */
 	size_t n;                  /* bytes of the message */
 	bool raw, packed, bulk, zipped;
+	bool memory; /* a word on shared memory */
 	uint8_t bytes[];
 };
 
@@ -43,6 +44,8 @@ struct fal_writer {
 	struct fal_buf packed;
 	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
 	unsigned spares;
+	struct fal_ring_end *ring; /* NULL: none */
+	uint64_t beside;
 };
 
 static void
@@ -105,6 +108,7 @@ fal_writer_free(struct fal_writer *w)
 	free_fifo(&w->bulk);
 	while (w->spare.head != NULL)
 		free(pop(&w->spare));
+	fal_ring_end_free(w->ring);
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
 	free(w);
@@ -158,11 +162,52 @@ node_for(struct fal_writer *w, size_t n, enum fal_send how)
 	return node;
 }
 
+void
+fal_writer_ring(struct fal_writer *w, struct fal_ring_end *ring)
+{
+	fal_ring_end_free(w->ring);
+	w->ring = ring;
+}
+
+uint64_t
+fal_writer_beside(const struct fal_writer *w)
+{
+	return w->beside;
+}
+
+int
+fal_writer_put_memory(struct fal_writer *w, const struct fal_memory *m, bool bulk)
+{
+	struct fal_node *node = new_node(FAL_MEMORY_BYTES);
+	if (node == NULL)
+		return FAL_ENOMEM;
+	node->n = fal_memory_put(m, node->bytes + FAL_RECORD_HEAD);
+	node->memory = true;
+	node->bulk = bulk;
+	append(bulk ? &w->bulk : &w->control, node);
+	w->queued += node->n;
+	return FAL_OK;
+}
+
+/* Lays it into the ring, where that is worth it and has room. */
+static bool
+to_ring(struct fal_writer *w, const void *msg, size_t n, struct fal_memory *m)
+{
+	m->word = FAL_MEMORY_SENT;
+	return w->ring != NULL && n >= FAL_WRITER_RING_MIN &&
+	       !fal_writer_compressing(w) && fal_ring_put(w->ring, msg, n, &m->where);
+}
+
 int
 fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how)
 {
+	struct fal_memory m = { 0 };
 	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
 		return FAL_ELIMIT;
+	if (how == FAL_SEND_BULK && to_ring(w, msg, n, &m)) {
+		w->beside += n;
+		return fal_writer_put_memory(w, &m, true);
+	}
 	struct fal_node *node = node_for(w, n, how);
 	if (node == NULL)
 		return FAL_ENOMEM;
@@ -303,6 +348,7 @@ next_shared(struct fal_writer *w, struct fal_piece *out)
 	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
+	w->beside += fal_shared_beside(node->shared, node->index);
 	if (++node->index == fal_shared_count(node->shared)) {
 		free_node(pop(&w->bulk));
 		w->shared--;
@@ -342,7 +388,10 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 		if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
 		    (node->packed || fal_writer_compressing(w)) && pack(w, node))
 			flags = FAL_RECORD_ZSTD;
-		const int err = fal_record_seal(&w->tx, flags, node->bytes, node->n);
+		const uint8_t type =
+			node->memory ? FAL_RECORD_MEMORY : FAL_RECORD_SESSION;
+		const int err =
+			fal_record_seal(&w->tx, type, flags, node->bytes, node->n);
 		if (err < 0) {
 			free_node(node);
 			return err;

@@ -15,10 +15,12 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 1
+#define FAL_PROTO_MINOR 2
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
+/* The first one with MISSED, and with memory records. */
+#define FAL_MINOR_MEMORY 2
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
@@ -59,6 +61,7 @@ enum fal_msg_type {
 	FAL_MSG_ATTACH = 12, /* to a shard */
 	FAL_MSG_CAPACITY = 13,
 	FAL_MSG_LOOKED = 14,
+	FAL_MSG_MISSED = 15, /* to a shard, too */
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	FAL_MSG_LOOK = 17,
@@ -239,6 +242,10 @@ struct fal_msg {
 			uint32_t members, lanes;
 			uint64_t task_ns; /* of a lane; 0: not known */
 		} capacity;
+		struct { /* of what PUBLISHED told: it is not on the shelf any more */
+			uint64_t version;
+			uint32_t order, first, blocks;
+		} missed;
 		struct { /* of a group server, to LOOK_AT */
 			uint32_t look;
 			uint8_t over;   /* 1: nothing more comes */

@@ -7,6 +7,8 @@
 #   clock      push + update + pull of 61 k, 670 k and 25 M floats by 1, 2 and 4 workers, all
 #              on this machine: a median clock less the median of what its workers computed.
 #              Tasks are of one sample.
+#   local      the same by 1 and 4 workers over a unix socket, so in shared memory, and the
+#              twin over TCP; and the jobs below
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
 #   rss        the peaks of large models, in sizes of the model; faults: pages that are
 #              touched for the first time in a clock of the others
@@ -16,11 +18,12 @@
 #              LeNet-5
 #
 # Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
-# which 16 GiB are enough.  BENCH_PARTS: some of "clock empty workers mlp lenet5".
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock local empty workers mlp
+# lenet5".
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock empty workers mlp lenet5}
+turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock local empty workers mlp lenet5}
 twin=$bin/bench/twin
 . share/crew
 . tests/bench/figures.bash
@@ -47,7 +50,7 @@ job() {
 	fi
 	rm -rf "$dir/state" "$dir"/*.spent
 	serve ps "$twin" spent "$dir/ps.spent" "$bin/falcon-ps" -x -K "$dir/keys/keyring" \
-		-l 127.0.0.1:0 -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
+		-l "${listen:-127.0.0.1:0}" -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
 		--set job.eval=never --set sync.scheme=bsp --set data.samples=$samples \
 		--set batch.size="$tasks" --set batch.task=1 --set optimizer.kind=momentum \
 		--set optimizer.momentum=0.9 --set optimizer.lr=1e-6 --set state.clocks=0 \
@@ -129,6 +132,37 @@ clock_size() {
 	fi
 }
 
+# local_size SIZE WIDTH CLOCKS: of such a model, over a unix socket.
+local_size() {
+	local at floats=$(($2 * $2 + 22 * $2 + 4)) workers time compute turn
+	model "$2" >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		for workers in 1 4; do
+			at=local.$1.$workers
+			keep "$at.twin" "$("$twin" clock $floats $workers "$3" | value clock)"
+			job $workers $workers "$3"
+			read -r time compute _ < <(took "$dir/state/trace.jsonl")
+			keep "$at.beside" "$(calc "$time - $compute")"
+			keep "$at.of-twin" \
+				"$(calc "($time - $compute) / $(tail -n 1 "$dir/$at.twin.turns")")"
+		done
+	done
+	for workers in 1 4; do
+		at=local.$1.$workers
+		say "$at.beside" "$(calc "1e3 * $(middle "$at.beside")")" ms
+		say "$at.of-twin" "$(middle "$at.of-twin")" ratio
+	done
+}
+
+local_parts() {
+	local listen=unix:$dir/socket
+	local_size 62k 238 256
+	local_size 671k 808 256
+	local_size 25M 4989 12
+	of_engine mlp
+	of_engine lenet5
+}
+
 # An empty clock, and what each further task adds to it.
 empty() {
 	local turn time tasks=64
@@ -167,17 +201,17 @@ workers() {
 mlp() { of_engine mlp +0.8; }
 lenet5() { of_engine lenet5; }
 of_engine() {
-	local turn engine
+	local turn engine at=${listen:+local.}$1
 	for ((turn = 0; turn < turns; turn++)); do
 		engine=$("$bin/bench/bench_nn" 0.5 | value "nn.$1.task64.rate")
 		images "$1" 1
-		keep "$1.engine" "$engine"
-		keep "$1.job" "$rate"
-		keep "$1.of-engine" "$(calc "$rate / $engine")"
+		keep "$at.engine" "$engine"
+		keep "$at.job" "$rate"
+		keep "$at.of-engine" "$(calc "$rate / $engine")"
 	done
-	say "$1.engine" "$(middle "$1.engine")" samples/s
-	say "$1.job" "$(middle "$1.job")" samples/s
-	say "$1.of-engine" "$(middle "$1.of-engine")" ratio "${2-}"
+	say "$at.engine" "$(middle "$at.engine")" samples/s
+	say "$at.job" "$(middle "$at.job")" samples/s
+	say "$at.of-engine" "$(middle "$at.of-engine")" ratio "${2-}"
 }
 
 for part in $parts; do
@@ -186,6 +220,8 @@ for part in $parts; do
 		clock_size 671k 808 256 1.5
 		clock_size 25M 4989 12 1.6
 		[ -z "${BENCH_LARGE-}" ] || clock_size 100M 9989 8 1.6
+	elif [ "$part" = local ]; then
+		local_parts
 	else
 		"$part"
 	fi

@@ -1,6 +1,8 @@
 /* A stranger's bytes: as a client's and a server's handshake, as heads of records, as an
- * address, and as records whose seals are right but whose inside may be anything. */
+ * address, and as records whose seals are right but whose inside may be anything, with
+ * and without shared memory beside them. */
 #include "net/addr.h"
+#include "net/area.h"
 #include "net/handshake.h"
 #include "net/reader.h"
 #include "net/writer.h"
@@ -10,11 +12,14 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 /* The public half of 32 bytes 6. */
 #define OWN "9bLW5g+Ud+MQwpgtqqbJE2wQihd3xZR+RI+jfWgXRVc="
+#define RING ((size_t)1 << 20)
 #define KEYRING                                                   \
 	"c self AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n"   \
 	"lab work AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n" \
@@ -125,7 +130,7 @@ sealed(const uint8_t *p, size_t n)
 	fal_reader_key(r, &rx);
 	memcpy(rec + FAL_RECORD_HEAD, p + 1, n - 1);
 	const uint8_t flags = p[0] & FAL_RECORD_ZSTD;
-	must(fal_record_seal(&tx, flags, rec, n - 1) == 0);
+	must(fal_record_seal(&tx, FAL_RECORD_SESSION, flags, rec, n - 1) == 0);
 	const int got = fal_reader_next(r, rec, FAL_RECORD_HEAD + n - 1 + FAL_SEAL_TAG,
 					&used, &msg, &msg_n);
 	must(got == 1 || flags != 0);
@@ -134,6 +139,218 @@ sealed(const uint8_t *p, size_t n)
 	fal_seal_wipe(&tx);
 	fal_reader_free(r);
 	free(rec);
+}
+
+/* --- a session beside which there may be memory --- */
+
+#define SHELF_BYTES 5000
+#define COUNT 4 /* messages of a publication */
+
+struct beside {
+	struct fal_reader *r;
+	struct fal_seal tx;
+	struct fal_ring_end *ring; /* NULL: the reader has none */
+	uint8_t *at; /* the ring's memory, as anybody has it who shares it */
+	bool shelf;
+	struct fal_publication pub[2];
+	uint32_t next[2];
+	bool missed[2];
+};
+
+static uint8_t *
+on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
+	 size_t *head)
+{
+	static uint8_t room[FAL_RECORD_MAX];
+	const struct beside *b = arg;
+	must(pub->id == 1 || pub->id == 2);
+	must(index == b->next[pub->id - 1] && n <= sizeof(room));
+	*head = n < 9 ? n : 9;
+	return n % 5 == 4 ? NULL : room;
+}
+
+/* One for all inputs: nothing is written to it but this. */
+static const struct fal_shelf *
+shelf_of_all(void)
+{
+	static struct fal_shelf *s;
+	static uint8_t bytes[SHELF_BYTES];
+	struct fal_where w;
+	if (s != NULL)
+		return s;
+	must(fal_shelf_new(SHELF_BYTES, &s) == 0);
+	memset(bytes, 'v', sizeof(bytes));
+	for (uint64_t version = 1; version <= FAL_SHELF_SLOTS; version++)
+		must(fal_shelf_put(s, fal_shelf_take(s, version), 0, bytes, SHELF_BYTES,
+				   &w) == 0);
+	return s;
+}
+
+static void
+beside_begin(struct beside *b, uint8_t what)
+{
+	static const uint8_t key[FAL_KEY_BYTES] = { 5 };
+	struct fal_seal rx;
+	*b = (struct beside){ .r = fal_reader_new(), .shelf = (what & 1) != 0 };
+	must(b->r != NULL);
+	must(fal_seal_init(&b->tx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	must(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	fal_reader_key(b->r, &rx);
+	for (uint64_t i = 0; i < 2; i++) {
+		b->pub[i] = (struct fal_publication){ .id = i + 1,
+						      .count = COUNT,
+						      .key = key };
+		must(fal_reader_expect(b->r, &b->pub[i]) == 0);
+		must(fal_aead_new(FAL_SUITE_CHACHA20_POLY1305, FAL_LIBRARY_ANY,
+				  &b->pub[i].aead) == 0);
+	}
+	if (b->shelf) {
+		struct fal_shelf_view *v;
+		must(fal_shelf_see(fal_shelf_fd(shelf_of_all()), SHELF_BYTES, &v) == 0);
+		fal_reader_shelf(b->r, v);
+	}
+	if ((what & 2) != 0) {
+		struct fal_ring *ring;
+		must(fal_ring_new(RING, &ring) == 0);
+		fal_reader_ring(b->r, ring);
+		const int fd = fal_ring_hand(ring);
+		must(fal_ring_join(fd, RING, &b->ring) == 0);
+		b->at = mmap(NULL, FAL_AREA_HEAD + RING, PROT_READ | PROT_WRITE,
+			     MAP_SHARED, fd, 0);
+		must(b->at != MAP_FAILED);
+		close(fd);
+	}
+	if ((what & 4) != 0)
+		fal_reader_place(b->r, on_place, b);
+}
+
+static void
+beside_end(struct beside *b)
+{
+	for (int i = 0; i < 2; i++)
+		fal_aead_free(b->pub[i].aead);
+	if (b->at != NULL)
+		munmap(b->at, FAL_AREA_HEAD + RING);
+	fal_ring_end_free(b->ring);
+	fal_seal_wipe(&b->tx);
+	fal_reader_free(b->r);
+}
+
+/* What the reader says to a record; it is all of it, or nothing. */
+static int
+hears(struct beside *b, uint8_t *rec, size_t n, const uint8_t **msg, size_t *msg_n)
+{
+	size_t used;
+	const int got = fal_reader_next(b->r, rec, n, &used, msg, msg_n);
+	must(got != FAL_ETRUNC);
+	must(got < 0 || (used == n && *msg_n <= FAL_RECORD_MAX));
+	return got;
+}
+
+/* A message, or a word, in the session's row. */
+static int
+in_session(struct beside *b, uint8_t type, uint8_t flags, const uint8_t *p, size_t n)
+{
+	const uint8_t *msg;
+	size_t msg_n;
+	uint8_t *rec = malloc(FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
+	struct fal_memory m = { 0 };
+	must(rec != NULL);
+	memcpy(rec + FAL_RECORD_HEAD, p, n);
+	must(fal_record_seal(&b->tx, type, flags, rec, n) == 0);
+	const int got = hears(b, rec, FAL_RECORD_HEAD + n + FAL_SEAL_TAG, &msg, &msg_n);
+	const bool word = type == FAL_RECORD_MEMORY && fal_memory_get(p, n, &m) == 0;
+	if (type == FAL_RECORD_MEMORY) {
+		must(word || got == FAL_EFORMAT);
+		must(!word || m.word != FAL_MEMORY_OFFER || got == FAL_READ_OFFER);
+		must(!word || m.word != FAL_MEMORY_TAKEN || got == FAL_READ_TAKEN);
+	}
+	if (word && m.word == FAL_MEMORY_SENT) {
+		must(got == FAL_READ_MESSAGE || got == FAL_EFORMAT);
+		must(got < 0 || (b->at != NULL && msg_n == m.where.n));
+		must(got < 0 ||
+		     memcmp(msg, b->at + FAL_AREA_HEAD + m.where.at % RING, msg_n) == 0);
+	}
+	free(rec);
+	return got;
+}
+
+/* The next message of a publication. */
+static int
+published(struct beside *b, unsigned which, uint8_t flags, const uint8_t *p, size_t n)
+{
+	const struct fal_aead_text text = { .p = p, .n = n };
+	const size_t all = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG;
+	const uint8_t *msg;
+	size_t msg_n;
+	uint8_t *rec = malloc(all);
+	const bool over = b->next[which] == COUNT || b->missed[which];
+	const bool shelf = (flags & FAL_RECORD_SHELF) != 0;
+	must(rec != NULL);
+	must(fal_record_shared_seal(&b->pub[which], b->next[which], flags, &text, rec) ==
+	     0);
+	const int got = hears(b, rec, all, &msg, &msg_n);
+	must(got < 0 || (got == FAL_READ_NOTHING) == over);
+	must(got < 0 || over || !shelf || b->shelf);
+	must(got != FAL_READ_MISSED || (shelf && b->shelf && !over));
+	must(got < 0 || !shelf || (flags & FAL_RECORD_ZSTD) == 0);
+	if (got == FAL_READ_MESSAGE && shelf && msg_n > n - FAL_WHERE_BYTES)
+		must(msg[msg_n - 1] == 'v' || msg[msg_n - 1] == 0);
+	b->missed[which] |= got == FAL_READ_MISSED;
+	if (got == FAL_READ_MISSED)
+		must(fal_reader_missed(b->r)->id == which + 1);
+	b->next[which] += got > 0 && !over;
+	free(rec);
+	return got;
+}
+
+/* Says something by the ring, after who shares it has written any number there. */
+static int
+by_ring(struct beside *b, const uint8_t *p, size_t n)
+{
+	struct fal_memory m = { .word = FAL_MEMORY_SENT };
+	uint8_t word[FAL_MEMORY_BYTES];
+	if (b->ring == NULL)
+		return 0;
+	if (n >= 8 && p[0] != 0)
+		memcpy(b->at, p, 8);
+	if (!fal_ring_put(b->ring, p, n, &m.where))
+		return 0;
+	must(m.where.n == n && m.where.at % RING + n <= RING);
+	must(memcmp(b->at + FAL_AREA_HEAD + m.where.at % RING, p, n) == 0);
+	return in_session(b, FAL_RECORD_MEMORY, 0, word, fal_memory_put(&m, word));
+}
+
+/* Records one after the other, each of a byte that says which, two for its length, and
+ * what is in it. */
+static void
+session(const uint8_t *p, size_t n)
+{
+	struct beside b;
+	int got = 0;
+	if (n == 0)
+		return;
+	beside_begin(&b, p[0]);
+	for (size_t at = 1; got >= 0 && n - at >= 3;) {
+		const uint8_t what = p[at], flags = what >> 2 & 7;
+		size_t len = (size_t)p[at + 1] | (size_t)p[at + 2] << 8;
+		const uint8_t *inside = p + (at += 3);
+		if (len > n - at)
+			len = n - at;
+		at += len;
+		if ((what & 3) == 0)
+			got = in_session(&b, FAL_RECORD_SESSION, flags & FAL_RECORD_ZSTD,
+					 inside, len);
+		else if ((what & 3) == 1)
+			got = in_session(&b, FAL_RECORD_MEMORY, 0, inside, len);
+		else if ((what & 3) == 2)
+			got = published(&b, what >> 5 & 1,
+					flags & (FAL_RECORD_ZSTD | FAL_RECORD_SHELF),
+					inside, len);
+		else
+			got = by_ring(&b, inside, len);
+	}
+	beside_end(&b);
 }
 
 int
@@ -146,5 +363,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	handshakes(p, n);
 	address(p, n);
 	sealed(p, n);
+	session(p, n);
 	return 0;
 }

@@ -237,7 +237,14 @@ heads_are_judged_early(void **state)
 		{ { 29, 0, 1, 0, 2, 0, 0, 0 }, FAL_ELIMIT },
 		{ { 27, 0, 0, 0, 2, 0, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 0, 0, 0, 0 }, FAL_EFORMAT },
-		{ { 16, 0, 0, 0, 3, 0, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 4, 0, 0, 0 }, FAL_EFORMAT },
+		{ { 17, 0, 0, 0, 3, 0, 0, 0 }, FAL_ETRUNC },
+		{ { 17, 0, 0, 0, 3, 1, 0, 0 }, FAL_EFORMAT },
+		{ { 17, 0, 0, 0, 3, 4, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 1, 4, 0, 0 }, FAL_EFORMAT },
+		{ { 60, 0, 0, 0, 2, 4, 0, 0 }, FAL_ETRUNC },
+		{ { 60, 0, 0, 0, 2, 5, 0, 0 }, FAL_EFORMAT }, /* shelf, zstd */
+		{ { 60, 0, 0, 0, 2, 8, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 1, 2, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 1, 0, 1, 0 }, FAL_EFORMAT },
 	};

@@ -396,7 +396,7 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.1"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.2"
 
 static void
 refuses_other_major(void **state)
@@ -427,7 +427,7 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\10\0\1\0\1\0", 10);
+	assert_memory_equal(in, "FALC\10\0\2\0\1\0", 10);
 	assert_string_equal(w.refused, "it is Falcon 9 with protocol 9.2, " WE);
 	end(&w);
 }
@@ -490,7 +490,7 @@ strangers_take_no_clients_place(void **state)
 	struct fal_session s;
 	uint8_t rec[8 + 4 + 16] = "        good";
 	assert_int_equal(fal_handshake_finish(h, in, FAL_HANDSHAKE_ANSWER, &s, NULL), 0);
-	assert_int_equal(fal_record_seal(&s.tx, 0, rec, 4), 0);
+	assert_int_equal(fal_record_seal(&s.tx, FAL_RECORD_SESSION, 0, rec, 4), 0);
 	tell(client, rec, sizeof(rec));
 	UNTIL(&w, w.server[0].msgs == 1);
 	fal_seal_wipe(&s.tx);
@@ -520,12 +520,15 @@ evil_records(void **state)
 		const int fd = stranger(&w);
 		struct fal_session s = infiltrate(&w, fd);
 		uint8_t rec[8 + 4 + 16] = "        good";
-		assert_int_equal(fal_record_seal(&s.tx, 0, rec, 4), 0);
+		assert_int_equal(fal_record_seal(&s.tx, FAL_RECORD_SESSION, 0, rec, 4),
+				 0);
 		if (i != FIRST_FLIPPED) {
 			tell(fd, rec, sizeof(rec));
 			UNTIL(&w, w.server[0].msgs == 1);
 			memcpy(rec + 8, "evil", 4);
-			assert_int_equal(fal_record_seal(&s.tx, 0, rec, 4), 0);
+			assert_int_equal(fal_record_seal(&s.tx, FAL_RECORD_SESSION, 0,
+							 rec, 4),
+					 0);
 		}
 		rec[13] ^= i == FLIPPED || i == FIRST_FLIPPED ? 64 : 0;
 		rec[3] = i == OVERSIZED ? 1 : 0; /* 16 MiB */

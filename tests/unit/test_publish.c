@@ -49,7 +49,7 @@ static uint8_t
 gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 {
 	const struct ps_params from = { .version = version, .suite = suite };
-	const struct fal_shared *s = ps_publish(p, &p->newest, &from, false, 0);
+	const struct fal_shared *s = ps_publish(p, &p->newest, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_version(s), version);
 	return fal_shared_suite(s);
@@ -110,14 +110,14 @@ long_ones_are_begun(void **state)
 	int left;
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, false, 0);
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_made(s), 0);
 	while ((left = ps_publish_more(&p)) > 0) {
 		assert_int_equal(left, 1);
 		assert_true(fal_shared_made(s) > made);
 		assert_false(fal_shared_whole(s));
-		assert_ptr_equal(ps_publish(&p, &p.newest, &from, false, 0), s);
+		assert_ptr_equal(ps_publish(&p, &p.newest, &from, 0), s);
 		made = fal_shared_made(s);
 	}
 	assert_int_equal(left, 0);
@@ -127,7 +127,10 @@ long_ones_are_begun(void **state)
 	assert_true(fal_shared_bytes(s) > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
 	assert_int_equal(p.publications, 1);
 	/* Compressed ones are whole at once: whether that pays is known of whole ones. */
-	s = ps_publish(&p, &p.newest, &from, true, 0);
+	const struct ps_params packed = { .version = 1,
+					  .suite = CHACHA,
+					  .as = PS_PACKED };
+	s = ps_publish(&p, &p.newest, &packed, 0);
 	assert_non_null(s);
 	assert_true(fal_shared_whole(s));
 	blocks = 1;
@@ -142,7 +145,7 @@ broken_ones_are_told(void **state)
 	struct ps_publisher p = { .most = 2 };
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, false, 0);
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	assert_false(fal_shared_broken(s));

@@ -481,7 +481,7 @@ session_record(const struct rec *r)
 	memcpy(rec + FAL_RECORD_HEAD, r->message, r->n);
 	must(fal_seal_init(&tx, suite, key_of(CLIENT)) == 0, "seal");
 	tx.next = r->counter;
-	must(fal_record_seal(&tx, r->flags, rec, r->n) == 0, "seal");
+	must(fal_record_seal(&tx, FAL_RECORD_SESSION, r->flags, rec, r->n) == 0, "seal");
 	if (r->flip > 0)
 		rec[r->flip - 1] ^= r->by;
 	called(r->name);
@@ -493,7 +493,7 @@ session_record(const struct rec *r)
 	bytes("record", rec, FAL_RECORD_HEAD + r->n + FAL_SEAL_TAG);
 	if (r->counter == FAL_SEAL_REKEY - 1) { /* the next one has another key */
 		memcpy(rec + FAL_RECORD_HEAD, ", and more", 10);
-		must(fal_record_seal(&tx, 0, rec, 10) == 0, "seal");
+		must(fal_record_seal(&tx, FAL_RECORD_SESSION, 0, rec, 10) == 0, "seal");
 		bytes("then", rec, FAL_RECORD_HEAD + 10 + FAL_SEAL_TAG);
 	}
 	fal_seal_wipe(&tx);

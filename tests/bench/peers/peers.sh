@@ -5,8 +5,10 @@
 # and the samples of a step are the same; what PyTorch trains on is in memory, as floats.
 #
 #   peers.MODEL.falcon, .torch      one worker, and the loop: samples a second
-#   peers.MODEL.falcon-2, .ddp      two workers, and two ranks
-#   peers.MODEL.of-torch, .of-ddp   the one by the other, in turns
+#   peers.MODEL.falcon-2, .ddp      two workers, and two ranks, which Gloo connects by TCP
+#   peers.MODEL.local-2             two workers over a unix socket
+#   peers.MODEL.of-torch, .of-ddp, .local-of-ddp
+#                                   the one by the other, in turns
 #
 # Targets stand behind the figures.  BENCH_TURNS (3).  FALCON_BIN names the folder of the
 # programs.
@@ -35,7 +37,7 @@ torch() {
 
 # peers MODEL TARGET: the least that two workers should make of what DDP does.
 peers() {
-	local turn one two
+	local turn one two near listen
 	for ((turn = 0; turn < turns; turn++)); do
 		images "$1" 1
 		keep "$1.falcon" "$rate"
@@ -46,15 +48,22 @@ peers() {
 		images "$1" 2
 		keep "$1.falcon-2" "$rate"
 		two=$rate
+		listen=unix:$dir/socket
+		images "$1" 2
+		listen=
+		keep "$1.local-2" "$rate"
+		near=$rate
 		torch "$1" 2
 		keep "$1.ddp" "$rate"
 		keep "$1.of-ddp" "$(calc "$two / $rate")"
+		keep "$1.local-of-ddp" "$(calc "$near / $rate")"
 	done
-	for what in falcon torch falcon-2 ddp; do
+	for what in falcon torch falcon-2 local-2 ddp; do
 		say "$1.$what" "$(middle "$1.$what")" samples/s
 	done
 	say "$1.of-torch" "$(middle "$1.of-torch")" ratio
 	say "$1.of-ddp" "$(middle "$1.of-ddp")" ratio "$2"
+	say "$1.local-of-ddp" "$(middle "$1.local-of-ddp")" ratio "$2"
 }
 
 peers mlp +1.3
