@@ -17,9 +17,8 @@ struct ps_reader {
 		uint64_t version;
 		uint32_t first, blocks; /* blocks: 0: it has said that it missed this */
 		bool keep;
-	} * shelved; /* the last PS_SHELVED publications that it was to read there, from
-		      */
-	uint32_t shelves; /* places of them that were used, ever; NULL: none was */
+	} * shelved;      /* the last PS_SHELVED that it was to read there; NULL: none */
+	uint32_t shelves; /* how many there were, ever */
 };
 
 /* Publications of which each reader may say that it missed them: more than all that are

@@ -128,16 +128,6 @@ fal_shelf_put(struct fal_shelf *s, uint32_t slot, size_t at, const void *p, size
 	return FAL_OK;
 }
 
-void
-fal_shelf_forget(struct fal_shelf *s)
-{
-	for (uint32_t i = 0; i < FAL_SHELF_SLOTS; i++) {
-		if (s->slot[i].there)
-			renew(s, i);
-		s->slot[i].there = false;
-	}
-}
-
 int
 fal_shelf_see(int fd, size_t bytes, struct fal_shelf_view **out)
 {

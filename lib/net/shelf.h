@@ -34,8 +34,6 @@ bool fal_shelf_has(const struct fal_shelf *s, uint32_t slot, uint64_t version);
 /* Lays n bytes at `at` of it (all within; else FAL_ELIMIT), and says where they are. */
 int fal_shelf_put(struct fal_shelf *s, uint32_t slot, size_t at, const void *p, size_t n,
 		  struct fal_where *out);
-/* Nothing that lies there is good any more. */
-void fal_shelf_forget(struct fal_shelf *s);
 
 /* Maps a shelf whose places have `bytes` each; the descriptor stays the caller's.  Errors
  * as fal_area_map. */

@@ -131,3 +131,9 @@ draw() {
 	echo "SEED=$SEED"
 	RANDOM=$SEED
 }
+
+# drawn WORD...: one of them, in $one.
+drawn() {
+	shift $((RANDOM % $#))
+	one=$1
+}

@@ -17,12 +17,6 @@ setup() {
 	tiny tiny
 }
 
-# drawn WORD...: one of them, in $one.
-drawn() {
-	shift $((RANDOM % $#))
-	one=$1
-}
-
 # sized PARAMS: the model has about so many.
 sized() {
 	local wide

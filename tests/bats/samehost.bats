@@ -11,20 +11,14 @@ setup_file() {
 	for_file
 }
 
-# A model of some hundred thousand parameters, so that memory is shared: 2 kinds of rounds
-# need it whole.
+# A model of some hundred thousand parameters, so that sharing memory is worth it.
 setup() {
 	for_test
+	draw
 	tiny tiny
 	printf 'input 16\ndense %d\nrelu\ndense %d\nrelu\ndense 4\n' \
 		300 $((280 + RANDOM % 80)) >tiny/tiny.model
 	job=(--set optimizer.lr=1e-4 --set job.epochs=6 "$PWD/tiny/tiny.job")
-}
-
-# drawn WORD...: one of them is $one.
-drawn() {
-	shift $((RANDOM % $#))
-	one=$1
 }
 
 # shares NAME [YES]: what the worker says of it.

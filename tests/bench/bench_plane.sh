@@ -7,8 +7,8 @@
 #   clock      push + update + pull of 61 k, 670 k and 25 M floats by 1, 2 and 4 workers, all
 #              on this machine: a median clock less the median of what its workers computed.
 #              Tasks are of one sample.
-#   local      the same by 1 and 4 workers over a unix socket, so in shared memory, and the
-#              twin over TCP; and the jobs below
+#   local      the same over a unix socket, so in shared memory, and the twin over TCP; and
+#              the jobs below
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
 #   rss        the peaks of large models, in sizes of the model; faults: pages that are
 #              touched for the first time in a clock of the others
@@ -18,8 +18,8 @@
 #              LeNet-5
 #
 # Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
-# which 16 GiB are enough.  BENCH_PARTS: some of "clock local empty workers mlp
-# lenet5".
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock local empty workers
+# mlp lenet5".
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
@@ -70,7 +70,7 @@ clock_turn() {
 	local of=$1 floats=$2 clocks=$3 workers limits plain time compute n
 	limits=$("$twin" limits $((floats * 4)))
 	for what in memcpy stream ping; do
-		keep "$of.$what" "$(value $what <<<"$limits")"
+		keep "$of.$what" "$(value "$what" <<<"$limits")"
 	done
 	for workers in 1 2 4; do
 		plain=$("$twin" clock "$floats" $workers "$clocks")
@@ -134,23 +134,14 @@ clock_size() {
 
 # local_size SIZE WIDTH CLOCKS: of such a model, over a unix socket.
 local_size() {
-	local at floats=$(($2 * $2 + 22 * $2 + 4)) workers time compute turn
+	local of=local.$1 floats=$(($2 * $2 + 22 * $2 + 4)) workers turn
 	model "$2" >"$dir/tiny.model"
 	for ((turn = 0; turn < turns; turn++)); do
-		for workers in 1 4; do
-			at=local.$1.$workers
-			keep "$at.twin" "$("$twin" clock $floats $workers "$3" | value clock)"
-			job $workers $workers "$3"
-			read -r time compute _ < <(took "$dir/state/trace.jsonl")
-			keep "$at.beside" "$(calc "$time - $compute")"
-			keep "$at.of-twin" \
-				"$(calc "($time - $compute) / $(tail -n 1 "$dir/$at.twin.turns")")"
-		done
+		clock_turn "$of" $floats "$3"
 	done
-	for workers in 1 4; do
-		at=local.$1.$workers
-		say "$at.beside" "$(calc "1e3 * $(middle "$at.beside")")" ms
-		say "$at.of-twin" "$(middle "$at.of-twin")" ratio
+	for workers in 1 2 4; do
+		say "$of.$workers.beside" "$(calc "1e3 * $(middle "$of.$workers.beside")")" ms
+		say "$of.$workers.of-twin" "$(middle "$of.$workers.of-twin")" ratio
 	done
 }
 

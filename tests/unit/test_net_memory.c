@@ -115,17 +115,6 @@ takes(struct twin *t, uint64_t version)
 	return got;
 }
 
-static void
-forgets(struct twin *t)
-{
-	fal_shelf_forget(t->s);
-	for (uint32_t i = 0; i < FAL_SHELF_SLOTS; i++) {
-		goes(t, i);
-		t->slot[i].there = false;
-		t->slot[i].age = 0;
-	}
-}
-
 /* Lays some bytes behind the others of the place, perhaps too many. */
 static void
 puts_more(struct twin *t, struct fal_rng *rng, uint32_t slot)
@@ -181,8 +170,6 @@ what_is_put_is_read_or_missed(void **state)
 			looks(&t); /* taken is gone, though the bytes are still there */
 			for (uint32_t k = fal_rng_below(&rng, 4); k > 0; k--)
 				puts_more(&t, &rng, slot);
-			if (one_in(&rng, 20))
-				forgets(&t);
 			looks(&t);
 		}
 		for (unsigned i = 0; i < t.puts; i++)
@@ -968,15 +955,12 @@ reads(struct fal_reader *r, struct told *t, uint32_t i, bool missed, bool places
 	return got;
 }
 
-/* The places go to others, or are forgotten, with all that is behind record i. */
+/* The places go to others, with all that is behind record i. */
 static void
-overwrite(struct told *t, struct fal_rng *rng, uint32_t i, struct fal_shelf *shelf)
+overwrite(struct told *t, uint32_t i, struct fal_shelf *shelf)
 {
-	if (one_in(rng, 3))
-		fal_shelf_forget(shelf);
-	else
-		for (uint64_t k = 1; k <= FAL_SHELF_SLOTS; k++)
-			fal_shelf_take(shelf, fal_shared_version(t->s) + k);
+	for (uint64_t k = 1; k <= FAL_SHELF_SLOTS; k++)
+		fal_shelf_take(shelf, fal_shared_version(t->s) + k);
 	for (; i < t->count; i++)
 		t->msg[i].gone = true;
 }
@@ -1009,7 +993,7 @@ publications_on_a_shelf(void **state)
 			const uint32_t from = fal_rng_below(&rng, 2 * t.count);
 			for (uint32_t i = 0; i < t.count; i++) {
 				if (i == from)
-					overwrite(&t, &rng, i, shelf);
+					overwrite(&t, i, shelf);
 				t.wants = fal_rng_below(&rng, 3);
 				const int got = reads(p.r, &t, i, missed, places);
 				missed |= got == FAL_READ_MISSED;

@@ -493,9 +493,10 @@ missed_ones_are_told(void **state)
 		assert_int_equal(beside(&t.w.client[0]), BYTES);
 		send_publication(publish(1, NULL));
 		UNTIL(&t.w, t.models == 2 * COUNT);
-		/* And when the shelf's content was forgotten. */
+		/* And when others were only about to be made there. */
 		send_publication(publish(10, t.shelf));
-		fal_shelf_forget(t.shelf);
+		for (uint64_t version = 11; version <= 10 + FAL_SHELF_SLOTS; version++)
+			fal_shelf_take(t.shelf, version);
 		asked_and_answered();
 		UNTIL(&t.w, t.missed == 2);
 		assert_int_equal(t.missed_last, id + 2);
