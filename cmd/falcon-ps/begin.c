@@ -156,6 +156,7 @@ ps_begin(struct ps_server *s)
 {
 	const struct fal_found *found = s->opt->found;
 	s->wants.publisher.rack = s->rack;
+	s->wants.publisher.parallel = s->opt->parallel;
 	memcpy(s->wants.publisher.job_hash, s->opt->job->hash, FAL_HASH_BYTES);
 	int err = new_coord(s);
 	s->keep.at = ps_now();

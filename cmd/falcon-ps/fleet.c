@@ -290,6 +290,7 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	map->epoch = s->tickets.epoch;
 	rack.map = map;
 	rack.tickets = s->tickets;
+	rack.each.parallel = s->opt->parallel;
 	s->rack = fal_files_rack(j, &rack);
 	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
 	if (s->rack == NULL)

@@ -2,6 +2,7 @@
  * what they and the files say, start.c begins, or goes on. */
 #include "run.h"
 
+#include "cli/cores.h"
 #include "sec/secret.h"
 
 #include <errno.h>
@@ -11,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
+
+/* Threads: as many as are of use to most, and may be. */
+enum { THREADS = 8, THREADS_MAX = 1024 };
 
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
@@ -54,11 +58,11 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 	static const struct {
 		const char *name;
 		uint64_t least, most;
-	} range[] = { { "min-workers", 1, 1000000 },
-		      { "min-shards", 0, FAL_SHARDS_MAX },
-		      { "max-memory", 1, UINT64_MAX },
-		      { "rate-limit", 1, UINT64_C(1) << 40 },
-		      { "ready-fd", 0, 1023 } };
+	} range[] = {
+		{ "min-workers", 1, 1000000 },   { "min-shards", 0, FAL_SHARDS_MAX },
+		{ "max-memory", 1, UINT64_MAX }, { "rate-limit", 1, UINT64_C(1) << 40 },
+		{ "threads", 1, THREADS_MAX },   { "ready-fd", 0, 1023 }
+	};
 	const bool job = cli->n_args > 0, needs = o->join == NULL && o->upstream == NULL;
 	for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
 		int code =
@@ -86,16 +90,20 @@ static int
 run(struct ps_run *r, const char *path)
 {
 	const bool joins = r->opt.join != NULL;
+	if (r->opt.threads == 0)
+		r->opt.threads = fal_cli_cores() < THREADS ? fal_cli_cores() : THREADS;
+	r->program += fal_threads_bytes((uint32_t)r->opt.threads);
 	int code = joins ? ps_check_join(r) : ps_check(r, path);
 	if (code != FAL_EXIT_DONE)
 		return code;
-	if (!r->opt.check) {
-		fal_suites_measure(uv_hrtime);
-		r->program += fal_need_read(r->program);
-	}
-	if (joins)
-		return ps_run_join(r);
-	return r->opt.check ? FAL_EXIT_DONE : ps_run_start(r);
+	if (r->opt.check && !joins)
+		return FAL_EXIT_DONE;
+	fal_suites_measure(uv_hrtime);
+	if (fal_threads_new((uint32_t)r->opt.threads, &r->threads) < 0)
+		return ps_run_say(&(struct fal_diag){ "" }, FAL_ENOMEM);
+	code = joins ? ps_run_join(r) : ps_run_start(r);
+	fal_threads_free(r->threads);
+	return code;
 }
 
 int
@@ -147,6 +155,8 @@ main(int argc, char **argv)
 		  "send no more bytes a second", "SIZE" },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never", "MODE" },
+		{ "threads", 0, FAL_OPT_U64, &o->threads,
+		  "that steps, seals and compresses (one a core, at most 8)", "N" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
 		  "refuse a job that needs more", "SIZE" },
 		{ "ready-fd", 0, FAL_OPT_U64, &ready_fd,

@@ -88,7 +88,8 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	};
 	part.each.n = n;
 	if (j->program == 0)
-		j->program = fal_need_begun(YET);
+		j->program = fal_need_begun(
+			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
 	const size_t model = j->model->params * sizeof(float);
 	const bool shares =
 		j->run->listen.kind == FAL_ADDR_UNIX && ps_shelves(&j->job.rule, model);
@@ -144,13 +145,13 @@ make(struct ps_join *j)
 		with += map.of[i].count > 0;
 	if (with != 0 && with != j->count)
 		return FAL_EFORMAT;
-	const struct fal_rack_conf conf = {
-		.map = &map,
-		.first = j->first,
-		.here = j->count,
-		.tickets = j->tickets,
-		.each = fal_files_shard_conf(&j->job, j->model, j->tasks)
-	};
+	struct fal_rack_conf conf = { .map = &map,
+				      .first = j->first,
+				      .here = j->count,
+				      .tickets = j->tickets,
+				      .each = fal_files_shard_conf(&j->job, j->model,
+								   j->tasks) };
+	conf.each.parallel = fal_threads_parallel(j->run->threads);
 	j->map = map;
 	err = afford(j, values_of(j, &map), &diag);
 	if (err < 0)
@@ -159,6 +160,7 @@ make(struct ps_join *j)
 	if (j->rack == NULL)
 		return FAL_ENOMEM;
 	j->wants.publisher.rack = j->rack;
+	j->wants.publisher.parallel = conf.each.parallel;
 	j->wants.publisher.incarnation = j->incarnation;
 	ps_publisher_rule(&j->wants.publisher, &j->job.rule);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);

@@ -37,31 +37,54 @@ at_of(uint32_t block)
 	return (size_t)block * FAL_BLOCK * sizeof(float);
 }
 
-/* The next messages of one shard's blocks, no more than `most`. */
+/* Message `at` of one shard's blocks: its head is made, its values stay where they are.
+ */
 static int
-encode_part(const struct ps_publisher *p, uint64_t version,
-	    const struct fal_shard_part *part, struct fal_shared *s, uint32_t most)
+message(const struct ps_publisher *p, uint64_t version, const struct fal_shard_part *part,
+	uint32_t at, struct fal_buf *head, struct fal_shared_text *out)
 {
-	struct fal_buf head = { 0 };
+	const uint32_t b = at * FAL_MODEL_BLOCKS;
+	const struct fal_model_part of = { .version = version,
+					   .first = part->first + b,
+					   .blocks =
+						   fal_msg_model_blocks(part->count, at),
+					   .params = part->params + (size_t)b * FAL_BLOCK,
+					   .values = part->values - (size_t)b * FAL_BLOCK,
+					   .exps = part->exps + b };
 	struct fal_tail values;
+	int err = fal_msg_put_model_head(head, p->incarnation, &of, &values);
+	out->msg = (struct fal_aead_text){ head->p, head->n, values.p, values.n };
+	out->at = at_of(of.first);
+	return err;
+}
+
+/* The next messages of one shard's blocks: a piece. */
+static int
+encode_piece(const struct ps_publisher *p, uint64_t version,
+	     const struct fal_shard_part *part, struct fal_shared *s)
+{
+	struct fal_buf head[PIECE] = { 0 };
+	struct fal_shared_text text[PIECE];
+	const uint32_t made = fal_shared_made(s), left = fal_shared_count(s) - made;
+	const uint32_t n = left < PIECE ? left : PIECE;
 	int err = FAL_OK;
-	for (; most > 0 && !fal_shared_whole(s) && err == FAL_OK; most--) {
-		const uint32_t made = fal_shared_made(s), b = made * FAL_MODEL_BLOCKS;
-		const struct fal_model_part of = {
-			.version = version,
-			.first = part->first + b,
-			.blocks = fal_msg_model_blocks(part->count, made),
-			.params = part->params + (size_t)b * FAL_BLOCK,
-			.values = part->values - (size_t)b * FAL_BLOCK,
-			.exps = part->exps + b
-		};
-		fal_buf_clear(&head);
-		err = fal_msg_put_model_head(&head, p->incarnation, &of, &values);
-		const struct fal_aead_text text = { head.p, head.n, values.p, values.n };
-		if (err == FAL_OK) /* values go through memory once */
-			err = fal_shared_add_text(s, &text, at_of(of.first));
-	}
-	fal_buf_free(&head);
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		err = message(p, version, part, made + i, &head[i], &text[i]);
+	if (err == FAL_OK)
+		err = fal_shared_add_texts(s, text, n);
+	for (uint32_t i = 0; i < n; i++)
+		fal_buf_free(&head[i]);
+	return err;
+}
+
+/* All that are left. */
+static int
+encode_rest(const struct ps_publisher *p, uint64_t version,
+	    const struct fal_shard_part *part, struct fal_shared *s)
+{
+	int err = FAL_OK;
+	while (err == FAL_OK && !fal_shared_whole(s))
+		err = encode_piece(p, version, part, s);
 	return err;
 }
 
@@ -83,7 +106,7 @@ go_on(const struct ps_publisher *p, const struct ps_making *m)
 	struct fal_shard_part part;
 	if (!fal_rack_part(p->rack, m->shard, m->version, &part))
 		return FAL_ESTATE;
-	return encode_part(p, m->version, &part, m->shared, PIECE);
+	return encode_piece(p, m->version, &part, m->shared);
 }
 
 /* None of them will be whole. */
@@ -125,7 +148,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
 	struct fal_shared *s = NULL;
-	if (p->pool == NULL && (p->pool = fal_shared_pool_new()) == NULL)
+	if (p->pool == NULL && (p->pool = fal_shared_pool_new(p->parallel)) == NULL)
 		return NULL;
 	if (!fal_rack_part(p->rack, from->shard, from->version, &part))
 		return NULL;
@@ -145,7 +168,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 	if (err == FAL_OK)
 		err = !opt.zstd && opt.count > 2 * PIECE
 			      ? begin(p, from, s)
-			      : encode_part(p, from->version, &part, s, UINT32_MAX);
+			      : encode_rest(p, from->version, &part, s);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;

@@ -30,10 +30,11 @@ struct ps_publisher {
 	uint8_t job_hash[FAL_HASH_BYTES];
 	uint32_t incarnation;
 	const struct fal_rack *rack;
-	struct fal_shared_pool *pool; /* made with the first one */
-	uint64_t publications;        /* so far */
-	bool odd;                     /* as the version before was */
-	uint32_t most;                /* ps_published_most */
+	const struct fal_parallel *parallel; /* that seals; NULL: this thread */
+	struct fal_shared_pool *pool;        /* made with the first one */
+	uint64_t publications;               /* so far */
+	bool odd;                            /* as the version before was */
+	uint32_t most;                       /* ps_published_most */
 	bool shelves; /* all workers read the same versions: they may be on the shelf */
 	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
 	struct ps_making {

@@ -4,20 +4,23 @@
 
 #include "cli/cli.h"
 #include "need.h"
+#include "run/threads.h"
 #include "serve.h"
 #include "state.h"
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
 		*upstream, *scheme, *cache;
-	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit;
+	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
+		threads;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart, standby;
 };
 
 struct ps_run {
 	struct ps_options opt;
-	uint64_t program; /* bytes of it */
+	uint64_t program;            /* bytes of it */
+	struct fal_threads *threads; /* NULL: only the one of the loop */
 	struct fal_files job;
 	struct ps_need_of need;
 	struct ps_state state;

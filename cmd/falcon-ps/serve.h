@@ -63,7 +63,8 @@ struct ps_serve_opt {
 	bool exit_when_done;
 	const struct ps_above_opt *above; /* whose job it is; NULL: its own */
 	enum fal_compress compress;
-	uint64_t rate_limit; /* bytes a second that it sends; 0: any */
+	uint64_t rate_limit;                 /* bytes a second that it sends; 0: any */
+	const struct fal_parallel *parallel; /* NULL: this thread does all */
 	/* Called once, when the job is done, or has failed and a version is
 	 * there to be kept: keeps the parameters (n floats, borrowed) and
 	 * sets the outcome's sha256.  0 or an error with its

@@ -193,6 +193,7 @@ train(struct ps_run *r)
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .rate_limit = r->opt.rate_limit,
+				    .parallel = fal_threads_parallel(r->threads),
 				    .keep = ps_result_keep,
 				    .tell = ps_result_tell,
 				    .arg = r };

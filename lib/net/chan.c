@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define OFFER ((size_t)256 << 10) /* bytes of bulk that are offered at a time */
+
 static void start_deadline(struct fal_chan *c);
 
 /* --- ends --- */
@@ -365,7 +367,12 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 		return FAL_ESTATE;
 	if (msg->err < 0)
 		return msg->err;
-	return queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
+	int err = queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
+	if (err < 0 || how != FAL_SEND_BULK || (c->unoffered += msg->n) < OFFER)
+		return err;
+	c->unoffered = 0;
+	fal_chan_offer(c);
+	return FAL_OK;
 }
 
 int

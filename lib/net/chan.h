@@ -68,7 +68,8 @@ struct fal_chan_opt {
 };
 
 /* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in
- * its own order.  A message that is queued before the handshake is through waits for it.
+ * its own order.  A message that is queued before the handshake is through waits for it;
+ * else bulk is on its way while more of it is made (fal_chan_offer).
  * FAL_ELIMIT when it is longer than FAL_RECORD_MAX or the queue's cap is reached (the
  * owner then closes), FAL_ESTATE when the channel is closing, FAL_ENOMEM. */
 int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how);

@@ -16,11 +16,28 @@ struct wire {
 	size_t beside; /* on the shelf */
 };
 
-struct fal_shared_pool {
-	struct fal_stock *keys;
+/* What one thread seals and compresses with. */
+struct hand {
 	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
 	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
-	struct fal_buf joined, packed;
+	struct fal_buf joined;
+};
+
+/* A message on its way to be a record. */
+struct item {
+	struct fal_aead_text text; /* what is sealed */
+	struct fal_buf packed;     /* its memory is kept */
+	uint8_t where[FAL_WHERE_BYTES];
+	struct wire wire;
+	int err;
+};
+
+struct fal_shared_pool {
+	const struct fal_parallel *parallel;
+	struct fal_stock *keys;
+	struct hand *hand; /* by thread */
+	struct item *item; /* those that are added at a time */
+	size_t items, item_cap;
 	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
 	size_t spare_n, spare_cap, each;
 };
@@ -37,17 +54,23 @@ struct fal_shared {
 	struct fal_zip_stat stat;
 	uint64_t version;
 	uint32_t parts;
+	uint8_t suite;
 	bool zstd, lasting, broken;
 	struct fal_shelf *shelf;
 	uint32_t slot; /* of that */
 };
 
 struct fal_shared_pool *
-fal_shared_pool_new(void)
+fal_shared_pool_new(const struct fal_parallel *parallel)
 {
 	struct fal_shared_pool *p = fal_calloc(1, sizeof(*p));
-	if (p == NULL || (p->keys = fal_stock_new()) == NULL) {
-		free(p);
+	if (p == NULL)
+		return NULL;
+	p->parallel = parallel;
+	p->hand = fal_calloc(fal_parallel_threads(parallel), sizeof(*p->hand));
+	p->keys = fal_stock_new();
+	if (p->hand == NULL || p->keys == NULL) {
+		fal_shared_pool_free(p);
 		return NULL;
 	}
 	return p;
@@ -61,6 +84,15 @@ fal_shared_pool_trim(struct fal_shared_pool *p)
 	p->each = 0;
 }
 
+static void
+free_hand(struct hand *h)
+{
+	for (unsigned i = 0; i <= FAL_SUITES; i++)
+		fal_aead_free(h->aead[i]);
+	fal_zip_free(h->zip);
+	fal_buf_free(&h->joined);
+}
+
 void
 fal_shared_pool_free(struct fal_shared_pool *p)
 {
@@ -69,20 +101,32 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	fal_shared_pool_trim(p);
 	free(p->spare);
 	fal_stock_free(p->keys);
-	for (unsigned i = 0; i <= FAL_SUITES; i++)
-		fal_aead_free(p->aead[i]);
-	fal_zip_free(p->zip);
-	fal_buf_free(&p->joined);
-	fal_buf_free(&p->packed);
+	for (uint32_t i = 0; p->hand != NULL && i < fal_parallel_threads(p->parallel);
+	     i++)
+		free_hand(&p->hand[i]);
+	free(p->hand);
+	for (size_t i = 0; i < p->items; i++)
+		fal_buf_free(&p->item[i].packed);
+	free(p->item);
 	free(p);
 }
 
+/* The thread has what this takes. */
 static int
-take_aead(struct fal_shared_pool *p, uint8_t suite, struct fal_aead **out)
+equip(struct hand *h, uint8_t suite, bool zstd)
 {
-	struct fal_aead **a = &p->aead[suite <= FAL_SUITES ? suite : 0];
-	int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
-	*out = *a;
+	struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
+	if (zstd && h->zip == NULL && (h->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
+		return FAL_ENOMEM;
+	return *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+}
+
+static int
+equip_all(struct fal_shared_pool *p, uint8_t suite, bool zstd)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel) && err == FAL_OK; i++)
+		err = equip(&p->hand[i], suite, zstd);
 	return err;
 }
 
@@ -109,16 +153,9 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->shelf = opt->shelf;
 	if (s->shelf != NULL)
 		s->slot = fal_shelf_take(s->shelf, s->version);
-	if (s->zstd && s->pool->zip == NULL)
-		s->pool->zip = fal_zip_new(FAL_ZIP_LEVEL);
+	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
 	s->key = s->pub.key = fal_stock_take(s->pool->keys);
-	int err =
-		s->key == NULL || (s->zstd && s->pool->zip == NULL) ? FAL_ENOMEM : FAL_OK;
-	if (err == FAL_OK)
-		err = take_aead(s->pool,
-				opt->suite != 0 ? opt->suite
-						: FAL_SUITE_CHACHA20_POLY1305,
-				&s->pub.aead);
+	int err = s->key != NULL ? equip_all(s->pool, s->suite, s->zstd) : FAL_ENOMEM;
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;
@@ -127,26 +164,45 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	return FAL_OK;
 }
 
-/* Compresses into the pool's memory, from one place; true when that is the smaller one.
- */
-static bool
-pack(struct fal_shared *s, const struct fal_aead_text *msg)
+/* Messages that are added together. */
+struct adding {
+	struct fal_shared *s;
+	const struct fal_shared_text *of;
+};
+
+/* Compresses one, from one place, if it gets smaller by that. */
+static void
+pack(void *of, uint32_t i, uint32_t thread)
 {
-	const uint64_t begun = uv_hrtime();
-	struct fal_buf *joined = &s->pool->joined, *packed = &s->pool->packed;
+	const struct adding *a = of;
+	struct fal_shared_pool *pool = a->s->pool;
+	struct item *it = &pool->item[i];
+	struct fal_buf *joined = &pool->hand[thread].joined;
+	const struct fal_aead_text *msg = &a->of[i].msg;
 	const size_t n = msg->n + msg->rest_n;
 	fal_buf_clear(joined);
-	fal_buf_clear(packed);
+	fal_buf_clear(&it->packed);
 	fal_put_bytes(joined, msg->p, msg->n);
 	fal_put_bytes(joined, msg->rest, msg->rest_n);
-	const bool smaller =
-		joined->err == FAL_OK &&
-		fal_zip_compress(s->pool->zip, joined->p, n, packed) == FAL_OK &&
-		packed->n < n;
-	s->stat.bytes_in += n;
-	s->stat.bytes_out += smaller ? packed->n : n;
+	if (joined->err == FAL_OK &&
+	    fal_zip_compress(pool->hand[thread].zip, joined->p, n, &it->packed) ==
+		    FAL_OK &&
+	    it->packed.n < n)
+		it->text = (struct fal_aead_text){ it->packed.p, it->packed.n, NULL, 0 };
+}
+
+static void
+pack_all(struct adding *a, uint32_t n)
+{
+	struct fal_shared *s = a->s;
+	const uint64_t begun = uv_hrtime();
+	fal_parallel_each(s->pool->parallel, n, pack, a);
 	s->stat.ns += uv_hrtime() - begun;
-	return smaller;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct fal_aead_text *text = &s->pool->item[i].text;
+		s->stat.bytes_in += a->of[i].msg.n + a->of[i].msg.rest_n;
+		s->stat.bytes_out += text->n + text->rest_n;
+	}
 }
 
 /* Memory for a record of n bytes, kept or new; p is NULL: there is none.  What is much
@@ -177,72 +233,125 @@ give_wire(struct fal_shared_pool *p, const struct wire *w)
 		free(w->p);
 }
 
-/* What lies in the second place goes on the shelf; where that is comes instead. */
-static int
-put_on_shelf(struct fal_shared *s, struct fal_aead_text *text, size_t at,
-	     uint8_t where[static FAL_WHERE_BYTES])
+/* Is what lies in the second place to go on the shelf? */
+static bool
+shelved(const struct fal_shared *s, const struct fal_aead_text *msg)
 {
-	struct fal_where w;
-	if (!fal_shelf_has(s->shelf, s->slot, s->version))
-		return FAL_ESTATE;
-	int err = fal_shelf_put(s->shelf, s->slot, at, text->rest, text->rest_n, &w);
-	if (err < 0)
-		return err;
-	fal_where_put(&w, where);
-	text->rest = where;
-	text->rest_n = FAL_WHERE_BYTES;
-	return FAL_OK;
+	return s->shelf != NULL && msg->rest_n > 0;
 }
 
-/* Seals the text as the next record. */
+/* There it goes; where that is comes instead. */
 static int
-add(struct fal_shared *s, const struct fal_aead_text *text, uint8_t flags, size_t beside)
+put_on_shelf(const struct fal_shared *s, const struct fal_shared_text *of,
+	     struct item *it)
 {
-	const size_t n = text->n + text->rest_n;
-	struct wire w = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG);
-	if (w.p == NULL)
-		return FAL_ENOMEM;
-	w.beside = beside;
-	int err = fal_record_shared_seal(&s->pub, s->n, flags, text, w.p);
-	if (err < 0) {
-		give_wire(s->pool, &w);
-		return err;
+	struct fal_where w;
+	int err = fal_shelf_put(s->shelf, s->slot, of->at, of->msg.rest, of->msg.rest_n,
+				&w);
+	if (err == FAL_OK)
+		fal_where_put(&w, it->where);
+	return err;
+}
+
+/* Seals message `i` as its record. */
+static void
+seal(void *of, uint32_t i, uint32_t thread)
+{
+	const struct adding *a = of;
+	const struct fal_shared *s = a->s;
+	struct item *it = &s->pool->item[i];
+	struct fal_publication pub = s->pub;
+	uint8_t flags = 0;
+	pub.aead = s->pool->hand[thread].aead[s->suite];
+	it->err = FAL_OK;
+	if (shelved(s, &a->of[i].msg)) {
+		flags = FAL_RECORD_SHELF;
+		it->err = put_on_shelf(s, &a->of[i], it);
+	} else if (it->text.p != a->of[i].msg.p) {
+		flags = FAL_RECORD_ZSTD;
 	}
-	s->records[s->n++] = w;
-	s->bytes += w.n + beside;
+	if (it->err == FAL_OK)
+		it->err = fal_record_shared_seal(&pub, s->n + i, flags, &it->text,
+						 it->wire.p);
+}
+
+/* Memory for record `i`: its size is known before it is sealed. */
+static int
+prepare(struct fal_shared *s, const struct fal_aead_text *msg, struct item *it)
+{
+	it->wire = (struct wire){ 0 };
+	if (shelved(s, msg)) {
+		it->text.rest = it->where;
+		it->text.rest_n = FAL_WHERE_BYTES;
+	}
+	it->wire = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n +
+					      it->text.rest_n + FAL_SEAL_TAG);
+	it->wire.beside = shelved(s, msg) ? msg->rest_n : 0;
+	return it->wire.p != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* Those that are sealed are in; or none is. */
+static int
+take_in(struct fal_shared *s, uint32_t n, int err)
+{
+	struct item *it = s->pool->item;
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		err = it[i].err;
+	for (uint32_t i = 0; i < n; i++) {
+		if (err == FAL_OK) {
+			s->records[s->n++] = it[i].wire;
+			s->bytes += it[i].wire.n + it[i].wire.beside;
+		} else if (it[i].wire.p != NULL) {
+			give_wire(s->pool, &it[i].wire);
+		}
+	}
+	return err;
+}
+
+/* Room for n more. */
+static int
+make_room(struct fal_shared *s, uint32_t n)
+{
+	struct fal_shared_pool *p = s->pool;
+	if (FAL_GROW(s->records, s->cap, (size_t)s->n + n) < 0 ||
+	    FAL_GROW(p->item, p->item_cap, n) < 0)
+		return FAL_ENOMEM;
+	for (; p->items < n; p->items++)
+		p->item[p->items] = (struct item){ 0 };
 	return FAL_OK;
 }
 
 int
-fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
+fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
 {
-	struct fal_aead_text text = *msg;
-	uint8_t where[FAL_WHERE_BYTES], flags = 0;
-	if (msg->n + msg->rest_n > FAL_RECORD_MAX)
-		return FAL_ELIMIT;
-	if (s->n == s->pub.count)
+	struct adding a = { s, of };
+	if (n > s->pub.count - s->n ||
+	    (s->shelf != NULL && !fal_shelf_has(s->shelf, s->slot, s->version)))
 		return FAL_ESTATE;
-	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
-		return FAL_ENOMEM;
-	const bool shelf = s->shelf != NULL && msg->rest_n > 0;
-	if (shelf) {
-		flags = FAL_RECORD_SHELF;
-		int err = put_on_shelf(s, &text, at, where);
-		if (err < 0)
-			return err;
-	} else if (s->zstd && pack(s, msg)) {
-		flags = FAL_RECORD_ZSTD;
-		text = (struct fal_aead_text){ .p = s->pool->packed.p,
-					       .n = s->pool->packed.n };
+	for (uint32_t i = 0; i < n; i++)
+		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
+			return FAL_ELIMIT;
+	int err = make_room(s, n);
+	if (err < 0)
+		return err;
+	for (uint32_t i = 0; i < n; i++)
+		s->pool->item[i].text = of[i].msg;
+	if (s->zstd)
+		pack_all(&a, n);
+	for (uint32_t i = 0; i < n; i++) {
+		const int got = prepare(s, &of[i].msg, &s->pool->item[i]);
+		err = err < 0 ? err : got;
 	}
-	return add(s, &text, flags, shelf ? msg->rest_n : 0);
+	if (err == FAL_OK)
+		fal_parallel_each(s->pool->parallel, n, seal, &a);
+	return take_in(s, n, err);
 }
 
 int
 fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 {
-	const struct fal_aead_text text = { .p = msg, .n = n };
-	return fal_shared_add_text(s, &text, 0);
+	const struct fal_shared_text text = { .msg = { .p = msg, .n = n } };
+	return fal_shared_add_texts(s, &text, 1);
 }
 
 void
@@ -285,7 +394,7 @@ fal_shared_key(const struct fal_shared *s)
 uint8_t
 fal_shared_suite(const struct fal_shared *s)
 {
-	return fal_aead_suite(s->pub.aead);
+	return s->suite;
 }
 
 uint32_t

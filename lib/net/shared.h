@@ -6,6 +6,7 @@
 #ifndef FAL_NET_SHARED_H
 #define FAL_NET_SHARED_H
 
+#include "base/parallel.h"
 #include "net/record.h"
 #include "net/shelf.h"
 #include "wire/zip.h"
@@ -18,8 +19,9 @@ struct fal_shared; /* opaque, reference-counted */
 
 /* What publications need while they are made, kept for the next one: keys, contexts to
  * seal with, memory to compress with, and that of their records, as new pages cost as
- * much as the sealing.  It outlives them.  NULL when out of memory. */
-struct fal_shared_pool *fal_shared_pool_new(void);
+ * much as the sealing.  It outlives them.  `parallel` (borrowed; NULL: none) seals and
+ * compresses.  NULL when out of memory. */
+struct fal_shared_pool *fal_shared_pool_new(const struct fal_parallel *parallel);
 /* Memory of records is not kept, until more are made. */
 void fal_shared_pool_trim(struct fal_shared_pool *p);
 void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
@@ -46,11 +48,16 @@ struct fal_shared_opt {
  * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Seals the next message (borrowed), which lies in two places; of a publication on a
- * shelf the second goes there, to `at`.  FAL_ELIMIT beyond FAL_RECORD_MAX, or the shelf's
- * end, FAL_ESTATE when `count` are in already, or its version has no place there any
- * more, FAL_ENOMEM. */
-int fal_shared_add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at);
+/* Seals the next n messages (borrowed), each of which lies in two places; of a
+ * publication on a shelf the second goes there, to `at`.  FAL_ELIMIT beyond
+ * FAL_RECORD_MAX, or the shelf's end, FAL_ESTATE when `count` are in already, or its
+ * version has no place there any more, FAL_ENOMEM: then none is in. */
+struct fal_shared_text {
+	struct fal_aead_text msg;
+	size_t at;
+};
+int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
+			 uint32_t n);
 /* The same of one that lies in one place, and goes by the stream. */
 int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 

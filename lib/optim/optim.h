@@ -60,7 +60,8 @@ struct fal_optim {
 /* "sgd" …, as falcon-job(5) writes them. */
 const char *fal_optim_name(enum fal_optim_kind kind);
 
-/* How many floats of state a weight has, all zero before the first step. */
+/* How many floats of state a weight has, all zero before the first step; no more than: */
+enum { FAL_OPTIM_SLOTS = 2 };
 uint32_t fal_optim_slots(const struct fal_optim *o);
 
 /* What is the same for all elements of an update; made by fal_optim_step alone. */

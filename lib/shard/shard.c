@@ -22,7 +22,8 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 					      .tasks = conf->tasks,
 					      .bits = conf->bits,
 					      .optim = conf->optim,
-					      .checksums = conf->checksums };
+					      .checksums = conf->checksums,
+					      .parallel = conf->parallel };
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
 	s->marks = fal_calloc(conf->count, 1);

@@ -33,6 +33,7 @@ struct fal_shard_conf {
 	struct fal_optim optim;
 	bool checksums;               /* audit = sums: keep those of what was added, */
 	struct fal_ticket_in tickets; /* … under the seeds of these */
+	const struct fal_parallel *parallel; /* for steps; borrowed; NULL: none */
 };
 
 /* A shard at version 0 with the parameters `init` (those of its blocks, copied; NULL:

@@ -86,6 +86,26 @@ end_round(struct fal_shard *s, struct shard_round *open, const struct fal_shard_
 	return err;
 }
 
+enum { TOGETHER = 16 }; /* blocks, as they are hashed side by side */
+
+struct hashing {
+	const struct fal_store *of;
+	uint8_t *leaves;
+};
+
+/* The leaves of some blocks. */
+static void
+hash_some(void *of, uint32_t part, uint32_t thread)
+{
+	(void)thread;
+	const struct hashing *h = of;
+	const size_t from = (size_t)part * TOGETHER * FAL_BLOCK;
+	const size_t left = fal_store_len(h->of) - from;
+	const size_t n = left < TOGETHER * FAL_BLOCK ? left : TOGETHER * FAL_BLOCK;
+	fal_leaves(fal_store_params(h->of) + from, n,
+		   h->leaves + (size_t)part * TOGETHER * FAL_HASH_BYTES);
+}
+
 /* The version that was just made, as its leaves and exponents. */
 static int
 hash(struct fal_shard *s, struct fal_shard_say *stepped)
@@ -97,7 +117,9 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 	memcpy(stepped->counts, fal_store_exps(s->store), s->conf.count);
 	stepped->first = s->conf.first;
 	stepped->blocks = s->conf.count;
-	fal_leaves(fal_store_params(s->store), fal_store_len(s->store), stepped->leaves);
+	struct hashing of = { s->store, stepped->leaves };
+	fal_parallel_each(s->conf.parallel, (s->conf.count + TOGETHER - 1) / TOGETHER,
+			  hash_some, &of);
 	return FAL_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,27 +85,25 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->blocks = fal_blocks(conf->n);
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
-	s->block = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
-	s->trial = fal_calloc_aligned(FAL_BLOCK *
-					      (1 + (size_t)fal_optim_slots(&conf->optim)),
-				      sizeof(float));
 	s->reach = fal_calloc(s->blocks, sizeof(*s->reach));
 	s->judged = fal_calloc(s->blocks, sizeof(*s->judged));
 	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
 	s->sum_exps = fal_calloc(s->blocks, 1);
-	if (s->params == NULL || s->state == NULL || s->block == NULL ||
-	    s->trial == NULL || s->reach == NULL || s->judged == NULL ||
-	    s->shown == NULL || s->exps == NULL || s->sum_exps == NULL) {
+	if (s->params == NULL || s->state == NULL || s->reach == NULL ||
+	    s->judged == NULL || s->shown == NULL || s->exps == NULL ||
+	    s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
-	if (conf->optim.ema > 0) {
+	if (conf->optim.ema > 0)
 		s->average = fal_calloc_aligned(conf->n, sizeof(float));
-		if (s->average == NULL) {
-			fal_store_free(s);
-			return NULL;
-		}
+	if (conf->optim.clip > 0)
+		s->norms = fal_calloc(s->blocks, sizeof(*s->norms));
+	if ((conf->optim.ema > 0 && s->average == NULL) ||
+	    (conf->optim.clip > 0 && s->norms == NULL)) {
+		fal_store_free(s);
+		return NULL;
 	}
 	memset(s->exps, FAL_EXP_FIRST, s->blocks);
 	if (init != NULL)
@@ -147,9 +146,8 @@ fal_store_free(struct fal_store *s)
 	free(s->params);
 	free(s->state);
 	free(s->average);
-	free(s->block);
-	free(s->trial);
 	free(s->reach);
+	free(s->norms);
 	free(s->judged);
 	free(s->shown);
 	free(s->exps);
@@ -257,6 +255,22 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	return old != NULL || version == s->version;
 }
 
+struct copying {
+	const struct fal_store *s;
+	float *to;
+	const float *from;
+};
+
+static void
+copy_block(void *of, uint32_t b, uint32_t thread)
+{
+	(void)thread;
+	const struct copying *c = of;
+	const size_t first = (size_t)b * FAL_BLOCK;
+	memcpy(c->to + first, c->from + first,
+	       fal_block_len(c->s->conf.n, b) * sizeof(float));
+}
+
 void
 store_put_by(struct fal_store *s, uint64_t version, const float *params,
 	     const int8_t *exps)
@@ -273,7 +287,8 @@ store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		s->old[at] = s->old[at - 1];
 	s->old[at] = o;
 	s->old[at].version = version;
-	memcpy(o.params, params, s->conf.n * sizeof(float));
+	struct copying of = { s, o.params, params };
+	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
 	memcpy(o.exps, exps, s->blocks);
 }
 
@@ -377,11 +392,12 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 	return FAL_OK;
 }
 
-/* Block b of a round's change of the weights, in s->block; how many values. */
+/* Block b of a round's change of the weights; how many values. */
 static uint32_t
-change(struct fal_store *s, const struct round *r, uint32_t b)
+change(const struct fal_store *s, const struct round *r, uint32_t b,
+       float out[static FAL_BLOCK])
 {
-	fal_sum_mean(r->sum, b, r->exps[b], 1, s->block);
+	fal_sum_mean(r->sum, b, r->exps[b], 1, out);
 	return fal_block_len(s->conf.n, b);
 }
 
@@ -405,11 +421,12 @@ fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
 	if (store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	store_remember(s, r);
+	float by[FAL_BLOCK];
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b);
+		uint32_t len = change(s, r, b, by);
 		for (uint32_t i = 0; i < len; i++)
-			to[i] += (float)weight * s->block[i];
+			to[i] += (float)weight * by[i];
 	}
 	fal_store_drop(s, round);
 	return FAL_OK;
@@ -444,12 +461,13 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
 	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	store_remember(s, r);
+	float changed[FAL_BLOCK];
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b);
+		uint32_t len = change(s, r, b, changed);
 		for (uint32_t i = 0; i < len; i++) {
-			float by = (s->block[i] - u->mean[first + i]) / (float)d;
+			float by = (changed[i] - u->mean[first + i]) / (float)d;
 			u->mean[first + i] += by;
 			s->delta[first + i] += by;
 		}
@@ -502,10 +520,12 @@ store_reach(const struct fal_store *s, const float *params, const float *state,
 						       slots * len) };
 }
 
-/* Steps a block by s->block; false, and nothing has changed, where it, or its state,
- * would not be finite.  Mostly how far it can have gone proves that it is. */
+/* Steps a block by its mean gradient, which is of no use then; false, and nothing has
+ * changed, where it, or its state, would not be finite.  Mostly how far it can have gone
+ * proves that it is. */
 static bool
-step_block(struct fal_store *s, const struct store_step *step, float scale, uint32_t b)
+step_block(const struct fal_store *s, const struct store_step *step, float scale,
+	   uint32_t b, float *mean)
 {
 	static const double far = 0x1p100;
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
@@ -513,42 +533,51 @@ step_block(struct fal_store *s, const struct store_step *step, float scale, uint
 	const uint32_t len = fal_block_len(s->conf.n, b), held = slots * len;
 	/* State is kept block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
+	float was[FAL_BLOCK], held_was[FAL_BLOCK * FAL_OPTIM_SLOTS];
 	struct fal_reach reach = step_reach(step, b);
 	const bool proven = reach.params < far && reach.state < far;
 	if (!proven) {
-		memcpy(s->trial, params, len * sizeof(float));
-		memcpy(s->trial + len, state, held * sizeof(float));
+		memcpy(was, params, len * sizeof(float));
+		memcpy(held_was, state, held * sizeof(float));
 	}
-	const struct fal_optim_piece piece = { place_of(s, b), len, params, state,
-					       s->block };
+	const struct fal_optim_piece piece = { place_of(s, b), len, params, state, mean };
 	fal_optim_apply_piece(&s->conf.optim, &step->by, scale, &piece);
 	if (!proven)
 		reach = store_reach(s, step->params, step->state, b);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
-		memcpy(params, s->trial, len * sizeof(float));
-		memcpy(state, s->trial + len, held * sizeof(float));
+		memcpy(params, was, len * sizeof(float));
+		memcpy(state, held_was, held * sizeof(float));
 		return false;
 	}
 	step->reach[b] = reach;
 	return true;
 }
 
-/* The mean gradient of block b, in s->block. */
+/* The mean gradient of block b. */
 static void
-mean_of(struct fal_store *s, const struct store_step *step, uint32_t b)
+mean_of(const struct store_step *step, uint32_t b, float mean[static FAL_BLOCK])
 {
-	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
+	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, mean);
 }
 
-/* The sum of the squares of what is clipped of it. */
-static double
-squares_of(struct fal_store *s, const struct store_step *step, uint32_t b)
+struct squares {
+	const struct fal_store *s;
+	const struct store_step *step;
+	double *out;
+};
+
+/* The sum of the squares of what is clipped of the mean gradient of block b. */
+static void
+square_block(void *of, uint32_t b, uint32_t thread)
 {
-	const struct fal_optim_piece piece = { .first = place_of(s, b),
-					       .n = fal_block_len(s->conf.n, b),
-					       .mean_grad = s->block };
-	mean_of(s, step, b);
-	return fal_optim_squares(&s->conf.optim, &piece);
+	(void)thread;
+	const struct squares *q = of;
+	_Alignas(64) float mean[FAL_BLOCK];
+	const struct fal_optim_piece piece = { .first = place_of(q->s, b),
+					       .n = fal_block_len(q->s->conf.n, b),
+					       .mean_grad = mean };
+	mean_of(q->step, b, mean);
+	q->out[b] = fal_optim_squares(&q->s->conf.optim, &piece);
 }
 
 /* What the mean gradient is scaled by: by its own norm, or by that of the whole model. */
@@ -558,8 +587,12 @@ scale_of(struct fal_store *s, const struct store_step *step)
 	double squares = s->known ? s->squares : 0;
 	if (s->conf.optim.clip <= 0)
 		return 1;
-	for (uint32_t b = 0; b < s->blocks && !s->known; b++)
-		squares += squares_of(s, step, b);
+	if (!s->known) {
+		struct squares of = { s, step, s->norms };
+		fal_parallel_each(s->conf.parallel, s->blocks, square_block, &of);
+		for (uint32_t b = 0; b < s->blocks; b++)
+			squares += s->norms[b];
+	}
 	s->known = false;
 	return fal_optim_scale(&s->conf.optim, squares);
 }
@@ -568,11 +601,14 @@ void
 fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out)
 {
 	const struct round *r = round_find(s, round);
-	const struct store_step of = { .sum = r != NULL ? r->sum : s->sum,
-				       .sum_exps = r != NULL ? r->exps : s->sum_exps,
-				       .divisor = divisor };
-	for (uint32_t b = 0; b < s->blocks; b++)
-		out[b] = of.sum != NULL ? squares_of(s, &of, b) : 0;
+	const struct store_step step = { .sum = r != NULL ? r->sum : s->sum,
+					 .sum_exps = r != NULL ? r->exps : s->sum_exps,
+					 .divisor = divisor };
+	struct squares of = { s, &step, out };
+	if (step.sum != NULL)
+		fal_parallel_each(s->conf.parallel, s->blocks, square_block, &of);
+	else
+		memset(out, 0, s->blocks * sizeof(*out));
 }
 
 void
@@ -589,19 +625,32 @@ next_exponent(const struct fal_store *s, const struct store_step *step, uint32_t
 	return fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
 }
 
+struct stepping {
+	const struct fal_store *s;
+	const struct store_step *step;
+	float scale;
+	atomic_uint refused;
+};
+
+static void
+step_one(void *of, uint32_t b, uint32_t thread)
+{
+	(void)thread;
+	struct stepping *g = of;
+	_Alignas(64) float mean[FAL_BLOCK];
+	mean_of(g->step, b, mean);
+	if (step_block(g->s, g->step, g->scale, b, mean))
+		g->step->exps[b] = next_exponent(g->s, g->step, b);
+	else
+		g->refused++;
+}
+
 uint32_t
 store_step(struct fal_store *s, const struct store_step *step)
 {
-	const float scale = scale_of(s, step);
-	uint32_t refused = 0;
-	for (uint32_t b = 0; b < s->blocks; b++) {
-		mean_of(s, step, b);
-		if (step_block(s, step, scale, b))
-			step->exps[b] = next_exponent(s, step, b);
-		else
-			refused++;
-	}
-	return refused;
+	struct stepping of = { .s = s, .step = step, .scale = scale_of(s, step) };
+	fal_parallel_each(s->conf.parallel, s->blocks, step_one, &of);
+	return of.refused;
 }
 
 const float *
@@ -641,20 +690,32 @@ static uint32_t
 step_deltas(struct fal_store *s)
 {
 	uint32_t refused = 0;
+	float trial[FAL_BLOCK];
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		const size_t first = (size_t)b * FAL_BLOCK;
 		const uint32_t len = fal_block_len(s->conf.n, b);
 		for (uint32_t i = 0; i < len; i++)
-			s->trial[i] = s->params[first + i] + s->delta[first + i];
-		const double reach = (double)fal_max_abs(s->trial, len);
+			trial[i] = s->params[first + i] + s->delta[first + i];
+		const double reach = (double)fal_max_abs(trial, len);
 		if (!isfinite(reach)) {
 			refused++;
 			continue;
 		}
-		memcpy(s->params + first, s->trial, len * sizeof(float));
+		memcpy(s->params + first, trial, len * sizeof(float));
 		s->reach[b].params = reach;
 	}
 	return refused;
+}
+
+/* Block b of the average goes on with that of the newest version. */
+static void
+average_block(void *of, uint32_t b, uint32_t thread)
+{
+	(void)thread;
+	const struct fal_store *s = of;
+	const size_t first = (size_t)b * FAL_BLOCK;
+	fal_optim_average(&s->conf.optim, s->average + first, s->params + first,
+			  fal_block_len(s->conf.n, b));
 }
 
 bool
@@ -678,6 +739,6 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 	s->moved = false;
 	s->version++;
 	if (s->average != NULL && stepped)
-		fal_optim_average(&s->conf.optim, s->average, s->params, s->conf.n);
+		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);
 	return refused;
 }

@@ -11,6 +11,7 @@
 #define FAL_STORE_STORE_H
 
 #include "base/cid.h"
+#include "base/parallel.h"
 #include "optim/optim.h"
 #include "store/image.h"
 #include "store/most.h"
@@ -29,6 +30,7 @@ struct fal_store_conf {
 	unsigned bits;          /* that its values are to have; 0: all */
 	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
 	bool checksums;         /* audit = sums: keep those of what was added */
+	const struct fal_parallel *parallel; /* for steps, block by block; borrowed */
 };
 
 /* A store at version 0 with the parameters `init` (n floats, copied; NULL: zeros) and all

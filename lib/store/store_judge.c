@@ -20,14 +20,15 @@ bit(const uint8_t *bits, uint32_t i)
 
 /* Is the block's mean too large?  Mostly its bound proves that it is not. */
 static bool
-is_beyond(struct fal_store *s, const struct round *r, uint32_t b, double divisor)
+is_beyond(const struct fal_store *s, const struct round *r, uint32_t b, double divisor)
 {
+	float mean[FAL_BLOCK];
 	const double bound = (double)fal_sum_bound(r->sum, b);
 	const int most = fal_optim_most(&s->conf.optim);
 	if (ldexp(bound, r->exps[b] - FAL_BFP_P + 1) < ldexp(divisor, most))
 		return false;
-	fal_sum_mean(r->sum, b, r->exps[b], divisor, s->block);
-	return fal_max_abs(s->block, fal_block_len(s->conf.n, b)) >= ldexpf(1, most);
+	fal_sum_mean(r->sum, b, r->exps[b], divisor, mean);
+	return fal_max_abs(mean, fal_block_len(s->conf.n, b)) >= ldexpf(1, most);
 }
 
 uint32_t

@@ -100,11 +100,10 @@ struct fal_store {
 	uint64_t version;
 	float *params, *state;
 	float *average;          /* of the versions; NULL: none is asked for */
-	float *block;            /* one block, scratch */
-	float *trial;            /* one block's weights and state, scratch */
 	struct fal_reach *reach; /* by block */
-	uint64_t steps;          /* that `state` has had */
-	bool known; /* the next step is clipped by `squares`, not by its own */
+	double *norms;  /* by block, scratch of a step that is clipped; NULL: none is */
+	uint64_t steps; /* that `state` has had */
+	bool known;     /* the next step is clipped by `squares`, not by its own */
 	double squares;
 	int8_t *exps;
 

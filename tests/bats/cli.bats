@@ -75,6 +75,8 @@ edited() {
 	ps_refused 2 "--min-workers: 'x' is not a number" -w x tiny.job
 	ps_refused 2 "--min-workers: '0' is out of range" -w 0 tiny.job
 	ps_refused 2 "--min-workers: '-1' is not a number" -w -1 tiny.job
+	ps_refused 2 "--threads: '0' is out of range" --threads 0 tiny.job
+	ps_refused 2 "--threads: '1025' is out of range" --threads 1025 tiny.job
 	ps_refused 2 "--compress: 'some' is not auto, always or never" --compress some tiny.job
 	ps_refused 2 "'x' is not section.key=value" --set x tiny.job
 	ps_refused 2 "a.b: no such key" --set a.b=c tiny.job
@@ -84,7 +86,7 @@ edited() {
 	ps_refused 2 "--trace: 'a.zst': traces are written plain; leave out .zst" \
 		--check --trace a.zst tiny.job
 	ps_refused 2 "-n: unknown option" -n tiny.job
-	counted 20
+	counted 22
 }
 
 @test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {

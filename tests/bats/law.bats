@@ -10,9 +10,17 @@ setup_file() {
 
 setup() {
 	for_test
+	draw
 	job=(--set job.hashes=1 --set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
 		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
 	thin
+}
+
+# serve [OPTION...]: at an address of a kind, and with as many threads, as are drawn.
+serve() {
+	local one
+	drawn 127.0.0.1:0 unix:sock
+	serve_at "$one" --threads $((1 + RANDOM % 4)) "$@"
 }
 
 teardown() {

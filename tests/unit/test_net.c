@@ -800,7 +800,7 @@ main(void)
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	pool = fal_shared_pool_new();
+	pool = fal_shared_pool_new(NULL);
 	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	fal_shared_pool_free(pool);
 	return failed;

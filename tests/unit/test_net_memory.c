@@ -858,6 +858,14 @@ on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
 	return t->room + 1;
 }
 
+/* One message. */
+static int
+add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
+{
+	const struct fal_shared_text text = { *msg, at };
+	return fal_shared_add_texts(s, &text, 1);
+}
+
 /* Publishes a version, of drawn messages. */
 static void
 tell(struct told *t, struct fal_rng *rng, uint64_t id, uint64_t version,
@@ -875,7 +883,7 @@ tell(struct told *t, struct fal_rng *rng, uint64_t id, uint64_t version,
 		t->msg[i].bytes = fal_rng_u64(rng);
 		draw_bytes(t->msg[i].bytes, bytes, head + rest);
 		const struct fal_aead_text text = { bytes, head, bytes + head, rest };
-		assert_int_equal(fal_shared_add_text(t->s, &text, t->full), 0);
+		assert_int_equal(add_text(t->s, &text, t->full), 0);
 		assert_int_equal(fal_shared_beside(t->s, i), rest);
 		t->full += rest;
 		size_t n;
@@ -1024,10 +1032,10 @@ shards_share_a_place(void **state)
 	const struct fal_aead_text text = { "", 0, bytes, sizeof(bytes) };
 	assert_int_equal(fal_shelf_take(shelf, 7), 0);
 	assert_int_equal(fal_shelf_put(shelf, 0, 0, bytes, 1, &a), 0);
-	assert_int_equal(fal_shared_add_text(s, &text, 1), FAL_ELIMIT);
+	assert_int_equal(add_text(s, &text, 1), FAL_ELIMIT);
 	assert_int_equal(fal_shared_made(s), 0);
-	assert_int_equal(fal_shared_add_text(s, &text, 0), 0);
-	assert_int_equal(fal_shared_add_text(t, &text, 0), 0);
+	assert_int_equal(add_text(s, &text, 0), 0);
+	assert_int_equal(add_text(t, &text, 0), 0);
 	assert_int_equal(fal_shelf_put(shelf, 0, 0, bytes, 1, &b), 0);
 	assert_true(a.generation == b.generation);
 	fal_shared_drop(s);
@@ -1133,7 +1141,7 @@ flipped(int kind, size_t bit, size_t *bits)
 	struct fal_shared *s = publication(1, 1, 1, shelf);
 	const struct fal_aead_text text = { "head", 4, bytes, sizeof(bytes) };
 	const struct fal_publication pub = announced(s);
-	assert_int_equal(fal_shared_add_text(s, &text, 0), 0);
+	assert_int_equal(add_text(s, &text, 0), 0);
 	assert_int_equal(fal_reader_expect(p.r, &pub), 0);
 	if (kind == BIT_SHELF)
 		assert_int_equal(fal_writer_put_shared(p.w, s), 0);
@@ -1197,7 +1205,7 @@ main(void)
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	pool = fal_shared_pool_new();
+	pool = fal_shared_pool_new(NULL);
 	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	fal_shared_pool_free(pool);
 	return failed;

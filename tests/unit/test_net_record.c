@@ -646,7 +646,7 @@ main(void)
 		cmocka_unit_test(skips_what_is_old),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	pool = fal_shared_pool_new();
+	pool = fal_shared_pool_new(NULL);
 	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	fal_shared_pool_free(pool);
 	return failed;

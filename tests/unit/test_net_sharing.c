@@ -324,6 +324,14 @@ lent(void)
 	return fal_chan_shares(s);
 }
 
+/* One message. */
+static int
+add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
+{
+	const struct fal_shared_text text = { *msg, at };
+	return fal_shared_add_texts(s, &text, 1);
+}
+
 /* Publishes what is there as a version, where it is told. */
 static struct fal_shared *
 publish(uint64_t version, struct fal_shelf *shelf)
@@ -344,7 +352,7 @@ publish(uint64_t version, struct fal_shelf *shelf)
 		memcpy(head + 5, &i, 4);
 		draw_bytes(t.publications, i, rest, REST);
 		const struct fal_aead_text text = { head, MODEL_HEAD, rest, REST };
-		assert_int_equal(fal_shared_add_text(s, &text, (size_t)i * REST), 0);
+		assert_int_equal(add_text(s, &text, (size_t)i * REST), 0);
 	}
 	return s;
 }
@@ -711,7 +719,7 @@ main(void)
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	pool = fal_shared_pool_new();
+	pool = fal_shared_pool_new(NULL);
 	const int failed = cmocka_run_group_tests(tests, warm_up, NULL);
 	fal_shared_pool_free(pool);
 	return failed;

@@ -1,0 +1,412 @@
+/* Threads: each part is done once, and what they are given comes out as from one thread:
+ * steps of a store, leaves, publications.  Parts are done by real threads, and in drawn
+ * orders by one. */
+#include "base/err.h"
+#include "base/rng.h"
+#include "net/reader.h"
+#include "net/shared.h"
+#include "run/threads.h"
+#include "shard/shard.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST_THREADS = 12, MOST_PARTS = 3000 };
+
+static uint64_t seed;
+static struct fal_rng rng;
+
+static uint32_t
+below(uint32_t n)
+{
+	return fal_rng_below(&rng, n);
+}
+
+static int
+draw(void **state)
+{
+	(void)state;
+	const char *given = getenv("FAL_TEST_SEED");
+	seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+	print_message("FAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	return 0;
+}
+
+/* ---- one thread, a drawn order ----------------------------------------------------- */
+
+static void
+in_any_order(void *arg, uint32_t parts, fal_part_fn *part, void *of)
+{
+	const struct fal_parallel *p = arg;
+	uint32_t *order = malloc(parts * sizeof(*order));
+	for (uint32_t i = 0; i < parts; i++)
+		order[i] = i;
+	fal_rng_shuffle(&rng, order, parts);
+	for (uint32_t i = 0; i < parts; i++)
+		part(of, order[i], below(p->threads));
+	free(order);
+}
+
+/* Threads, or one that acts as so many. */
+struct some {
+	struct fal_threads *real;
+	struct fal_parallel one;
+};
+
+static const struct fal_parallel *
+some_threads(struct some *s)
+{
+	const uint32_t n = 2 + below(MOST_THREADS - 1);
+	*s = (struct some){ .one = { n, in_any_order, &s->one } };
+	if (below(2) == 0)
+		return &s->one;
+	assert_int_equal(fal_threads_new(n, &s->real), 0);
+	return fal_threads_parallel(s->real);
+}
+
+/* ---- each part once ---------------------------------------------------------------- */
+
+struct work {
+	atomic_uint done[MOST_PARTS];
+	atomic_bool busy[MOST_THREADS + 1];
+	uint32_t threads, pause;
+	atomic_uint wrong;
+	pthread_t caller;
+};
+
+static void
+work_part(void *of, uint32_t part, uint32_t thread)
+{
+	struct work *w = of;
+	sigset_t blocked;
+	w->wrong += thread >= w->threads || atomic_exchange(&w->busy[thread], true);
+	w->wrong += (thread == 0) != (pthread_equal(pthread_self(), w->caller) != 0);
+	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+	w->wrong += (thread != 0) != (sigismember(&blocked, SIGTERM) != 0);
+	if (w->pause > 0 && part % w->pause == 0)
+		usleep(part % 200);
+	w->done[part]++;
+	w->busy[thread] = false;
+}
+
+static void
+each_part_once(void **state)
+{
+	static struct work w;
+	(void)state;
+	for (int turn = 0; turn < 20; turn++) {
+		struct fal_threads *t;
+		const uint32_t n = 1 + below(MOST_THREADS);
+		assert_int_equal(fal_threads_new(n, &t), 0);
+		const struct fal_parallel *p = fal_threads_parallel(t);
+		assert_int_equal(fal_parallel_threads(p), n);
+		for (uint32_t job = below(30); job > 0; job--) {
+			const uint32_t parts =
+				below(5) == 0 ? below(MOST_PARTS + 1) : below(20);
+			memset(&w, 0, sizeof(w));
+			w.threads = n;
+			w.caller = pthread_self();
+			w.pause = below(4);
+			fal_parallel_each(p, parts, work_part, &w);
+			assert_int_equal(w.wrong, 0);
+			for (uint32_t i = 0; i < MOST_PARTS; i++)
+				assert_int_equal(w.done[i], i < parts);
+			if (below(3) == 0) /* they may have gone to sleep */
+				usleep(below(400));
+		}
+		fal_threads_free(t);
+	}
+}
+
+static void
+no_threads(void **state)
+{
+	static struct work w;
+	(void)state;
+	memset(&w, 0, sizeof(w));
+	w.threads = 1;
+	w.caller = pthread_self();
+	assert_null(fal_threads_parallel(NULL));
+	assert_int_equal(fal_parallel_threads(NULL), 1);
+	fal_parallel_each(NULL, 7, work_part, &w);
+	for (uint32_t i = 0; i < 8; i++)
+		assert_int_equal(w.done[i], i < 7);
+	assert_int_equal(w.wrong, 0);
+	fal_threads_free(NULL);
+}
+
+/* ---- a store ----------------------------------------------------------------------- */
+
+static struct fal_optim
+some_optimiser(void)
+{
+	return (struct fal_optim){ .kind = (enum fal_optim_kind)below(FAL_OPTIMS),
+				   .momentum = 0.9f,
+				   .weight_decay = below(2) == 0 ? 0.01f : 0,
+				   .beta1 = 0.9,
+				   .beta2 = 0.999,
+				   .eps = 1e-8f,
+				   .ema = below(2) == 0 ? 0.9 : 0,
+				   .clip = below(2) == 0 ? 0.5 : 0 };
+}
+
+/* So large in some blocks that a step leads out of the numbers there. */
+static float *
+some_params(size_t n, bool edges)
+{
+	float *p = malloc(n * sizeof(*p));
+	for (size_t i = 0; i < n; i++) {
+		const bool edge = edges && i / FAL_BLOCK % 3 == 1;
+		p[i] = edge ? 3.3e38f : fal_rng_unit(&rng) - 0.5f;
+	}
+	return p;
+}
+
+static void
+some_gradient(float *g, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		g[i] = fal_rng_unit(&rng) - 0.75f;
+}
+
+/* One round of one task, and a step. */
+static uint32_t
+step(struct fal_store *s, const float *g, uint64_t round, float lr)
+{
+	const size_t n = fal_store_len(s);
+	const struct fal_store_round r = { .round = round,
+					   .tasks = 1,
+					   .kind = FAL_KIND_GRAD,
+					   .version = fal_store_version(s) };
+	const struct fal_store_from from = {
+		.round = round, .id = { 1, (uint32_t)round }, .tasks = 1, .key = 1
+	};
+	struct fal_sum *sum = fal_sum_new(n);
+	struct fal_buf record = { 0 };
+	assert_int_equal(fal_store_open(s, &r), 0);
+	assert_int_equal(fal_sum_quantise(sum, g, fal_store_exps(s), FAL_BFP_ROOM, NULL),
+			 0);
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		struct fal_bfp_rec rec;
+		fal_buf_clear(&record);
+		assert_int_equal(fal_sum_pack(sum, b, fal_store_exps(s)[b], &record), 0);
+		struct fal_rd in = fal_rd_init(record.p, record.n);
+		assert_int_equal(fal_bfp_parse(&in, n, &rec), 0);
+		assert_int_equal(fal_store_add(s, &from, &rec), 1);
+	}
+	fal_buf_free(&record);
+	fal_sum_free(sum);
+	assert_int_equal(fal_store_merge(s, round), 0);
+	return fal_store_step(s, lr, 1);
+}
+
+static void
+same_image(struct fal_store *s, struct fal_store *t)
+{
+	struct fal_image a = { 0 }, b = { 0 };
+	assert_int_equal(fal_store_image(s, &a), 0);
+	assert_int_equal(fal_store_image(t, &b), 0);
+	assert_int_equal(a.arrays, b.arrays);
+	for (uint32_t i = 0; i < a.arrays; i++) {
+		assert_int_equal(a.array[i].bytes, b.array[i].bytes);
+		assert_memory_equal(a.array[i].p, b.array[i].p, a.array[i].bytes);
+	}
+	fal_image_free(&a);
+	fal_image_free(&b);
+}
+
+static void
+a_store_steps_as_by_one(void **state)
+{
+	(void)state;
+	uint32_t refused = 0;
+	for (int turn = 0; turn < 30; turn++) {
+		struct some threads;
+		const size_t n = 1 + below(12 * FAL_BLOCK);
+		const bool edges = below(3) == 0;
+		const float lr = edges ? 1e38f : 0.1f;
+		float *init = some_params(n, edges), *g = malloc(n * sizeof(*g));
+		struct fal_store_conf conf = { .n = n,
+					       .tasks = 1,
+					       .optim = some_optimiser() };
+		if (edges)
+			conf.optim.clip = 0;
+		struct fal_store *alone = fal_store_new(&conf, init);
+		conf.parallel = some_threads(&threads);
+		struct fal_store *shared = fal_store_new(&conf, init);
+		const uint32_t kept = 1 + below(3);
+		assert_int_equal(fal_store_keep(alone, kept), 0);
+		assert_int_equal(fal_store_keep(shared, kept), 0);
+		for (uint64_t round = 1; round <= 4; round++) {
+			some_gradient(g, n);
+			const uint32_t was = step(alone, g, round, lr);
+			assert_int_equal(step(shared, g, round, lr), was);
+			refused += was;
+			same_image(alone, shared);
+		}
+		fal_store_free(alone);
+		fal_store_free(shared);
+		fal_threads_free(threads.real);
+		free(init);
+		free(g);
+	}
+	assert_int_not_equal(refused, 0);
+}
+
+/* ---- a shard ----------------------------------------------------------------------- */
+
+/* The hash of the version that an order to step makes, of a shard that was given nothing.
+ */
+static void
+hash_of(const struct fal_shard_conf *conf, const float *init, uint8_t *leaves)
+{
+	const struct fal_shard_order order = {
+		.kind = FAL_ORDER_STEP, .lr = 0.1f, .versions = 1, .hash = true
+	};
+	struct fal_shard *s = fal_shard_new(conf, init);
+	struct fal_shard_say say;
+	assert_int_equal(fal_shard_order(s, &order), 0);
+	assert_true(fal_shard_next(s, &say));
+	assert_int_equal(say.kind, FAL_SAY_STEPPED);
+	assert_int_equal(say.blocks, conf->count);
+	memcpy(leaves, say.leaves, (size_t)say.blocks * FAL_HASH_BYTES);
+	assert_false(fal_shard_next(s, &say));
+	fal_shard_free(s);
+}
+
+static void
+a_shard_hashes_as_by_one(void **state)
+{
+	enum { MOST = 70 };
+	static uint8_t alone[MOST * FAL_HASH_BYTES], shared[MOST * FAL_HASH_BYTES];
+	(void)state;
+	for (int turn = 0; turn < 10; turn++) {
+		struct some threads;
+		const size_t n = 1 + below(MOST * FAL_BLOCK);
+		struct fal_shard_conf conf = { .n = n,
+					       .count = fal_blocks(n),
+					       .tasks = 1 };
+		float *init = some_params(n, false);
+		hash_of(&conf, init, alone);
+		conf.parallel = some_threads(&threads);
+		memset(shared, 0, sizeof(shared));
+		hash_of(&conf, init, shared);
+		assert_memory_equal(alone, shared, conf.count * (size_t)FAL_HASH_BYTES);
+		fal_threads_free(threads.real);
+		free(init);
+	}
+}
+
+/* ---- publications ------------------------------------------------------------------ */
+
+static struct fal_shared_pool *pool;
+
+/* A message in two places, of which half can be compressed. */
+static struct fal_shared_text
+some_message(uint8_t *p, size_t most)
+{
+	const size_t n = 1 + below((uint32_t)most), head = below((uint32_t)n + 1);
+	for (size_t i = 0; i < n; i++)
+		p[i] = (uint8_t)(i % 2 == 0 ? 0 : fal_rng_u32(&rng));
+	return (struct fal_shared_text){ .msg = { p, head, head < n ? p + head : NULL,
+						  n - head } };
+}
+
+static void
+is_read(struct fal_reader *r, const struct fal_shared *s, uint32_t i, const uint8_t *p,
+	size_t n)
+{
+	size_t wire_n, used, got_n;
+	const uint8_t *wire = fal_shared_record(s, i, &wire_n), *got;
+	uint8_t *copy = malloc(wire_n);
+	memcpy(copy, wire, wire_n);
+	assert_int_equal(fal_reader_next(r, copy, wire_n, &used, &got, &got_n),
+			 FAL_READ_MESSAGE);
+	assert_int_equal(got_n, n);
+	assert_memory_equal(got, p, n);
+	free(copy);
+}
+
+/* Some messages at a time, as many as there are. */
+static void
+publish(uint64_t id)
+{
+	enum { MOST = 40, BYTES = 20000 };
+	static uint8_t bytes[MOST][BYTES];
+	struct fal_shared_text text[MOST];
+	const uint32_t count = 1 + below(MOST);
+	const struct fal_shared_opt opt = {
+		.pool = pool, .publication = id, .count = count, .zstd = below(2) == 0
+	};
+	struct fal_shared *s;
+	assert_int_equal(fal_shared_new(&opt, &s), 0);
+	for (uint32_t i = 0; i < count; i++)
+		text[i] = some_message(bytes[i], BYTES);
+	for (uint32_t n; fal_shared_made(s) < count;) {
+		const uint32_t made = fal_shared_made(s);
+		n = 1 + below(count - made);
+		if (below(3) == 0) /* one too many */
+			assert_int_equal(fal_shared_add_texts(s, text, count - made + 1),
+					 FAL_ESTATE);
+		assert_int_equal(fal_shared_made(s), made);
+		assert_int_equal(fal_shared_add_texts(s, text + made, n), 0);
+		assert_int_equal(fal_shared_made(s), made + n);
+	}
+	assert_true(fal_shared_whole(s));
+	struct fal_reader *r = fal_reader_new();
+	const struct fal_publication pub = { .id = id,
+					     .count = count,
+					     .key = fal_shared_key(s) };
+	assert_int_equal(fal_reader_expect(r, &pub), 0);
+	for (uint32_t i = 0; i < count; i++)
+		is_read(r, s, i, bytes[i], text[i].msg.n + text[i].msg.rest_n);
+	const struct fal_zip_stat zip = fal_shared_stat(s);
+	assert_int_equal(zip.bytes_in > 0, opt.zstd);
+	assert_true(zip.bytes_out <= zip.bytes_in);
+	fal_reader_free(r);
+	fal_shared_drop(s);
+}
+
+static void
+publications_are_read_as_by_one(void **state)
+{
+	(void)state;
+	uint64_t id = 0;
+	for (int turn = 0; turn < 12; turn++) {
+		struct some threads;
+		pool = fal_shared_pool_new(some_threads(&threads));
+		assert_non_null(pool);
+		for (int i = 0; i < 5; i++)
+			publish(++id);
+		fal_shared_pool_free(pool);
+		fal_threads_free(threads.real);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_part_once),
+		cmocka_unit_test(no_threads),
+		cmocka_unit_test(a_store_steps_as_by_one),
+		cmocka_unit_test(a_shard_hashes_as_by_one),
+		cmocka_unit_test(publications_are_read_as_by_one),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, draw, NULL);
+}
