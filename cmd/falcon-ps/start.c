@@ -47,7 +47,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 static int
 begin(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
-	int err = ps_state_keep_trace(&r->state, diag);
+	int err = ps_state_keep_trace(&r->state, r->opt.upstream != NULL, diag);
 	if (err == FAL_OK)
 		err = fal_snapshot_clear(r->state.folder, 0, diag);
 	if (err == FAL_OK && r->best != NULL && unlink(r->best) < 0 && errno != ENOENT)

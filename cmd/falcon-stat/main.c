@@ -131,6 +131,7 @@ read_below(const struct stat_source *src, struct fal_below *below)
 	const struct stat_take take = { .on_line = fal_below_line, .arg = below };
 	struct stat_source is = *src;
 	int code = FAL_EXIT_DONE;
+	fal_below_server(below);
 	for (unsigned i = 0; code == FAL_EXIT_DONE; i++) {
 		char *path = NULL;
 		if (i > 0 && src->folder == NULL)
@@ -152,6 +153,7 @@ read_below(const struct stat_source *src, struct fal_below *below)
 		if (!there)
 			break;
 	}
+	fal_below_server_end(below);
 	return code;
 }
 

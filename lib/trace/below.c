@@ -13,7 +13,8 @@
 struct group {
 	char fingerprint[40]; /* of its key */
 	struct fal_spans given;
-	bool cut; /* one of its traces has no end */
+	bool cut;      /* one of its traces has no end */
+	size_t server; /* of its last trace */
 };
 
 struct fal_below {
@@ -21,9 +22,11 @@ struct fal_below {
 	struct fal_trace_job job;
 	struct group *group;
 	size_t groups, cap;
+	size_t server; /* those that were read, this one among them */
+	bool blank;    /* one of its traces says nothing */
 	/* Of the trace that is read. */
 	size_t at; /* whose it is, from 1; 0: no group's */
-	bool ended;
+	bool said, ended;
 };
 
 struct fal_below *
@@ -44,15 +47,30 @@ fal_below_free(struct fal_below *b)
 }
 
 void
+fal_below_server(struct fal_below *b)
+{
+	b->server++;
+	b->blank = false;
+}
+
+void
+fal_below_server_end(struct fal_below *b)
+{
+	for (size_t i = 0; i < b->groups && b->blank; i++)
+		b->group[i].cut |= b->group[i].server == b->server;
+}
+
+void
 fal_below_begin(struct fal_below *b)
 {
 	b->at = 0;
-	b->ended = false;
+	b->said = b->ended = false;
 }
 
 void
 fal_below_end(struct fal_below *b)
 {
+	b->blank |= !b->said;
 	if (b->at != 0 && !b->ended)
 		b->group[b->at - 1].cut = true;
 }
@@ -92,6 +110,8 @@ take_job(struct fal_below *b, struct fal_trace_line *l)
 		memcpy(g->fingerprint, print, n + 1);
 	}
 	b->at = g != NULL ? (size_t)(g - b->group) + 1 : 0;
+	if (g != NULL)
+		g->server = b->server;
 	return l->err;
 }
 
@@ -113,6 +133,7 @@ int
 fal_below_line(void *below, struct fal_trace_line *l)
 {
 	struct fal_below *b = below;
+	b->said = true;
 	if (strcmp(l->ev, "job") == 0)
 		return take_job(b, l);
 	if (strcmp(l->ev, "restart") == 0)

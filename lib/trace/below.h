@@ -16,7 +16,11 @@ struct fal_below; /* opaque */
 struct fal_below *fal_below_new(void);
 void fal_below_free(struct fal_below *b); /* may be NULL */
 
-/* A trace begins, ends: after its last line `end` counts what has no end as such. */
+/* A server begins, ends: all traces between the two are of its starts. */
+void fal_below_server(struct fal_below *b);
+void fal_below_server_end(struct fal_below *b);
+/* A trace begins, ends: after its last line `end` counts what has no end as such; one
+ * without a line as that of a group which the server's other traces tell of. */
 void fal_below_begin(struct fal_below *b);
 void fal_below_end(struct fal_below *b);
 /* Takes the next line of it; `below` is the struct fal_below, so this is an on_line of

@@ -116,6 +116,27 @@ with_another() {
 	run ! grep failed <<<"$output"
 }
 
+@test "a group server is killed before its trace is written: the audit cannot tell what it gave" {
+	at_unix
+	group one
+	local one=$pid
+	in_group one a
+	slow beside 1/8
+	at_clock $((RANDOM % 3 + 2))
+	soon "it has given some" grep -q '"end":"given"' state.one/trace.jsonl
+	kill -KILL "$one" 2>kill.err
+	wait "$one" || :
+	# As a kill within half a second after its start leaves it, whatever was given by then.
+	: >state.one/trace.jsonl
+	group one
+	in_group one b
+	judge
+	same "its traces" "$(cd state.one && echo trace*)" "trace.1.jsonl trace.jsonl"
+	same "bytes" "$(wc -c <state.one/trace.1.jsonl)" 0
+	run -1 falcon-stat --audit state.one "$state"
+	[[ $output =~ state/trace.jsonl:\ audit:\ cannot\ tell ]]
+}
+
 @test "a group server is drained: it ends, and its workers go elsewhere" {
 	local one
 	with_another
