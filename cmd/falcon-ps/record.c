@@ -43,13 +43,19 @@ ps_record_copy(struct ps_record *r, const char *from, const char *path,
 	return err;
 }
 
+/* Lines are our own: {"t":SECONDS,"ev":"NAME",… */
+static struct ps_line
+line_of(char *text, size_t n)
+{
+	const char *ev = memmem(text, n, "\"ev\":\"", 6);
+	return (struct ps_line){ text, n, ev != NULL ? ev + 6 : "" };
+}
+
 static bool
 is_event(const struct ps_line *l, const char *ev)
 {
-	/* Lines are our own: {"t":SECONDS,"ev":"NAME",… */
-	const char *at = memmem(l->text, l->n, "\"ev\":\"", 6);
-	size_t n = strlen(ev);
-	return at != NULL && strncmp(at + 6, ev, n) == 0 && at[6 + n] == '"';
+	const size_t n = strlen(ev);
+	return strncmp(l->ev, ev, n) == 0 && l->ev[n] == '"';
 }
 
 static bool
@@ -130,7 +136,7 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 		return NULL;
 	}
 	struct ps_line *l = &r->recent[r->head + r->n++];
-	*l = (struct ps_line){ (char *)b.p, b.n };
+	*l = line_of((char *)b.p, b.n);
 	r->lines += !there;
 	for (int i = 0; i < r->files && !there; i++)
 		ps_tape_add(&r->file[i], l->text, l->n);

@@ -14,6 +14,7 @@ enum { RECORD_FILES = 2 };
 struct ps_line {
 	char *text; /* with its newline */
 	size_t n;
+	const char *ev; /* in it: what stands behind "ev":" */
 };
 
 /* {0} is empty and valid. */

@@ -94,14 +94,17 @@ fal_put_str(struct fal_buf *b, const char *s)
 void
 fal_put_fmt(struct fal_buf *b, const char *fmt, ...)
 {
+	/* Mostly what there is of room is enough. */
+	const size_t had = b->err == 0 ? b->cap - b->n : 0;
 	va_list ap, again;
 	va_start(ap, fmt);
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	int n = vsnprintf(had > 0 ? (char *)b->p + b->n : NULL, had, fmt, ap);
 	va_end(ap);
 	uint8_t *room = n < 0 ? NULL : fal_buf_room(b, (size_t)n + 1);
 	if (room != NULL) {
-		vsnprintf((char *)room, (size_t)n + 1, fmt, again);
+		if ((size_t)n >= had)
+			vsnprintf((char *)room, (size_t)n + 1, fmt, again);
 		b->n--;
 	}
 	va_end(again);

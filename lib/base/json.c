@@ -30,6 +30,16 @@ fal_json_close(struct fal_buf *b, char kind)
 	fal_put_u8(b, (uint8_t)kind);
 }
 
+/* How many bytes from here on stand for themselves. */
+static size_t
+plain(const char *s)
+{
+	size_t n = 0;
+	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
+		n++;
+	return n;
+}
+
 static void
 put_quoted(struct fal_buf *b, const char *s)
 {
@@ -38,6 +48,11 @@ put_quoted(struct fal_buf *b, const char *s)
 
 	fal_put_u8(b, '"');
 	while (s < end) {
+		const size_t as_is = plain(s);
+		fal_put_bytes(b, s, as_is);
+		s += as_is;
+		if (s == end)
+			break;
 		const size_t n = fal_text_char(s, (size_t)(end - s), &c);
 		if (n == 0)
 			fal_put_bytes(b, "\xef\xbf\xbd", 3);
@@ -132,10 +147,36 @@ fal_json_num(struct fal_buf *b, double v)
 	fal_put_fmt(b, "%s", text);
 }
 
+/* Puts what "%.6f" prints of it, several times as fast; false: v is none of those that a
+ * trace is full of, from 0 to some years in seconds.  v·10^6 is the sum of two doubles,
+ * so that it is rounded as printf does, to the even one of two that are as near. */
+static bool
+put_micros(struct fal_buf *b, double v)
+{
+	if (!(v >= 0 && v < 1e9) || signbit(v))
+		return false;
+	const double scaled = v * 1e6, rest = fma(v, 1e6, -scaled);
+	uint64_t n = (uint64_t)scaled;
+	const double over = (scaled - (double)n) - 0.5; /* exact, as `rest` is */
+	n += over > -rest || (over >= -rest && n % 2 == 1);
+	char text[24];
+	size_t at = sizeof(text);
+	for (int i = 0; i < 6; i++, n /= 10)
+		text[--at] = (char)('0' + n % 10);
+	text[--at] = '.';
+	do
+		text[--at] = (char)('0' + n % 10);
+	while ((n /= 10) != 0);
+	fal_put_bytes(b, text + at, sizeof(text) - at);
+	return true;
+}
+
 void
 fal_json_fixed(struct fal_buf *b, double v, int decimals)
 {
 	comma(b);
+	if (decimals == 6 && put_micros(b, v))
+		return;
 	if (isfinite(v))
 		fal_put_fmt(b, "%.*f", decimals, v);
 	else

@@ -1,6 +1,7 @@
 /* lib/base: bytes, strict numbers, checked memory. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/quantile.h"
@@ -11,12 +12,76 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Wherever the room that there is ends. */
+static void
+test_put_fmt(void **state)
+{
+	struct fal_buf b = { 0 };
+	char want[400];
+	(void)state;
+	for (size_t before = 0; before < 130; before++)
+		for (int n = 0; n < 130; n++) {
+			fal_buf_clear(&b);
+			for (size_t i = 0; i < before; i++)
+				fal_put_u8(&b, 'b');
+			snprintf(want, sizeof(want), "%*d|%s", n, n, "end");
+			fal_put_fmt(&b, "%*d|%s", n, n, "end");
+			assert_int_equal(b.err, FAL_OK);
+			assert_int_equal(b.n, before + strlen(want));
+			assert_memory_equal(b.p + before, want, strlen(want));
+			if (n % 7 == 0)
+				fal_buf_free(&b);
+		}
+	fal_buf_free(&b);
+}
+
+static double
+some_number(struct fal_rng *r)
+{
+	const double unit = (double)fal_rng_u64(r) * 0x1p-64;
+	switch (fal_rng_below(r, 6)) {
+	case 0:
+		return unit;
+	case 1: /* as near to one as to another: of a 128th 10^6 is a half */
+		return (double)(fal_rng_u64(r) >> fal_rng_below(r, 60)) / 128;
+	case 2:
+		return (double)(fal_rng_u32(r) % 2000000) * 1e-6;
+	case 3:
+		return ((double)(fal_rng_u32(r) % 2000000) + 0.5) * 1e-6;
+	case 4:
+		return unit * 2e9;
+	default:
+		return -unit;
+	}
+}
+
+static void
+test_fixed_is_printf(void **state)
+{
+	static const double odd[] = { 0, -0.0, 1e9, 999999999.9999995, 5e-7, 1e300 };
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	struct fal_buf b = { 0 };
+	char want[400];
+	(void)state;
+	for (size_t i = 0; i < 200000; i++) {
+		const double v = i < COUNT(odd) ? odd[i] : some_number(&r);
+		const int decimals = i % 10 == 9 ? (int)fal_rng_below(&r, 9) : 6;
+		fal_buf_clear(&b);
+		fal_json_fixed(&b, v, decimals);
+		fal_put_u8(&b, '\0');
+		snprintf(want, sizeof(want), "%.*f", decimals, v);
+		assert_string_equal((const char *)b.p, want);
+	}
+	fal_buf_free(&b);
+}
 
 static void
 test_put_layout(void **state)
@@ -458,6 +523,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_quote),
 		cmocka_unit_test(test_put_layout),
+		cmocka_unit_test(test_put_fmt),
+		cmocka_unit_test(test_fixed_is_printf),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_put_errors_stick),
 		cmocka_unit_test(test_room_of_nothing),
