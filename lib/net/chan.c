@@ -370,6 +370,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 	int err = queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
 	if (err < 0 || how != FAL_SEND_BULK || (c->unoffered += msg->n) < OFFER)
 		return err;
+	c->offered += c->unoffered;
 	c->unoffered = 0;
 	fal_chan_offer(c);
 	return FAL_OK;

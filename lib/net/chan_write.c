@@ -36,7 +36,8 @@ link_rate(const struct fal_chan *c)
 bool
 fal_chan_room(struct fal_chan *c)
 {
-	c->crowded = fal_writer_queued(c->writer) >= batch_limit(c);
+	c->crowded = fal_writer_queued(c->writer) >= batch_limit(c) ||
+		     c->offered >= FAL_OUTBOX_MAX;
 	return !c->crowded;
 }
 
@@ -182,13 +183,10 @@ pump(struct fal_chan *c)
 	if (c->writing || c->state == FAL_CHAN_CONNECTING ||
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
+	c->unoffered = c->offered = 0;
 	int err = c->unsealed < 0 ? c->unsealed : fill_batch(c);
-	if (err == FAL_OK && fal_outbox_bytes(c->out) == 0) {
-		if (fal_writer_empty(c->writer))
-			drained(c);
-		return;
-	}
-	if (err == FAL_OK)
+	const bool any = fal_outbox_bytes(c->out) > 0;
+	if (err == FAL_OK && any)
 		err = try_out(c);
 	if (err < 0) {
 		lost_batch(c);
@@ -201,7 +199,7 @@ pump(struct fal_chan *c)
 		return;
 	if (fal_writer_empty(c->writer))
 		drained(c);
-	else
+	else if (any)              /* else more of a publication is to be made */
 		fal_chan_flush(c); /* others have their turn before that */
 }
 

@@ -26,7 +26,7 @@ struct hand {
 /* A message on its way to be a record. */
 struct item {
 	struct fal_aead_text text; /* what is sealed */
-	struct fal_buf packed;     /* its memory is kept */
+	struct fal_buf packed;
 	uint8_t where[FAL_WHERE_BYTES];
 	struct wire wire;
 	int err;
@@ -37,7 +37,7 @@ struct fal_shared_pool {
 	struct fal_stock *keys;
 	struct hand *hand; /* by thread */
 	struct item *item; /* those that are added at a time */
-	size_t items, item_cap;
+	size_t item_cap;
 	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
 	size_t spare_n, spare_cap, each;
 };
@@ -105,8 +105,6 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	     i++)
 		free_hand(&p->hand[i]);
 	free(p->hand);
-	for (size_t i = 0; i < p->items; i++)
-		fal_buf_free(&p->item[i].packed);
 	free(p->item);
 	free(p);
 }
@@ -263,7 +261,6 @@ seal(void *of, uint32_t i, uint32_t thread)
 	struct fal_publication pub = s->pub;
 	uint8_t flags = 0;
 	pub.aead = s->pool->hand[thread].aead[s->suite];
-	it->err = FAL_OK;
 	if (shelved(s, &a->of[i].msg)) {
 		flags = FAL_RECORD_SHELF;
 		it->err = put_on_shelf(s, &a->of[i], it);
@@ -279,7 +276,6 @@ seal(void *of, uint32_t i, uint32_t thread)
 static int
 prepare(struct fal_shared *s, const struct fal_aead_text *msg, struct item *it)
 {
-	it->wire = (struct wire){ 0 };
 	if (shelved(s, msg)) {
 		it->text.rest = it->where;
 		it->text.rest_n = FAL_WHERE_BYTES;
@@ -304,6 +300,7 @@ take_in(struct fal_shared *s, uint32_t n, int err)
 		} else if (it[i].wire.p != NULL) {
 			give_wire(s->pool, &it[i].wire);
 		}
+		fal_buf_free(&it[i].packed);
 	}
 	return err;
 }
@@ -316,8 +313,6 @@ make_room(struct fal_shared *s, uint32_t n)
 	if (FAL_GROW(s->records, s->cap, (size_t)s->n + n) < 0 ||
 	    FAL_GROW(p->item, p->item_cap, n) < 0)
 		return FAL_ENOMEM;
-	for (; p->items < n; p->items++)
-		p->item[p->items] = (struct item){ 0 };
 	return FAL_OK;
 }
 
@@ -335,7 +330,7 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 	if (err < 0)
 		return err;
 	for (uint32_t i = 0; i < n; i++)
-		s->pool->item[i].text = of[i].msg;
+		s->pool->item[i] = (struct item){ .text = of[i].msg };
 	if (s->zstd)
 		pack_all(&a, n);
 	for (uint32_t i = 0; i < n; i++) {

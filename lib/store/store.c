@@ -81,6 +81,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	struct fal_store *s = fal_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return NULL;
+	assert(fal_optim_slots(&conf->optim) <= FAL_OPTIM_SLOTS);
 	s->conf = *conf;
 	s->blocks = fal_blocks(conf->n);
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));

@@ -116,6 +116,13 @@ with_another() {
 	run ! grep failed <<<"$output"
 }
 
+# counts WORKER: whether something that it contributed counts, by the trace above.
+counts() {
+	jq -se --arg name "$1" '(map(select(.ev == "join" and .worker == $name))[0].id) as $id |
+		any(.[] | select(.ev == "ledger").contrib[]; .c[0] == $id and (.fenced | not))' \
+		"$state/trace.jsonl" >/dev/null
+}
+
 @test "a group server is killed before its trace is written: the audit cannot tell what it gave" {
 	at_unix
 	group one
@@ -123,7 +130,7 @@ with_another() {
 	in_group one a
 	slow beside 1/8
 	at_clock $((RANDOM % 3 + 2))
-	soon "it has given some" grep -q '"end":"given"' state.one/trace.jsonl
+	soon "some of it counts" counts one
 	kill -KILL "$one" 2>kill.err
 	wait "$one" || :
 	# As a kill within half a second after its start leaves it, whatever was given by then.
@@ -135,6 +142,22 @@ with_another() {
 	same "bytes" "$(wc -c <state.one/trace.1.jsonl)" 0
 	run -1 falcon-stat --audit state.one "$state"
 	[[ $output =~ state/trace.jsonl:\ audit:\ cannot\ tell ]]
+}
+
+@test "a group server that could not begin has given nothing: its trace goes, and accuses nobody" {
+	at_unix
+	mkdir one # where its socket would be
+	for _ in 1 2; do
+		run -1 falcon-ps -K "$BATS_FILE_TMPDIR/one/keyring" -l unix:one -s state.one \
+			--upstream "$ready" -k "$keys/one.key" "${job[@]}"
+		has "$(tail -n 1 state.one/trace.jsonl)" '"ev":"failed"'
+	done
+	rmdir one
+	group one
+	in_group one a
+	slow beside 1/8
+	judge one
+	same "its traces" "$(cd state.one && echo trace*)" "trace.jsonl"
 }
 
 @test "a group server is drained: it ends, and its workers go elsewhere" {

@@ -317,6 +317,42 @@ room_is_for_a_batch(void **state)
 	end(&w);
 }
 
+/* Bulk is on its way while more of it is made, and calls nobody back; but others have
+ * their turn. */
+static void
+bulk_leaves_while_it_is_made(void **state)
+{
+	enum { OFFER = 256 << 10 };
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	struct end *c = &w.client[0], *s = &w.server[0];
+	unsigned sent = 0;
+	for (; sent < 10; sent++) /* before the handshake nothing does */
+		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+	assert_true(fal_chan_stat(c->c).tx == 0);
+	UNTIL(&w, s->msgs == sent && c->drained > 0);
+	const unsigned rooms = c->rooms, drained = c->drained;
+	uint64_t was = fal_chan_stat(c->c).tx;
+	for (size_t n = 60000; n < 2 * OFFER; n += 60000, sent++) {
+		assert_true(fal_chan_room(c->c));
+		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+		assert_int_equal(fal_chan_stat(c->c).tx > was + OFFER, n >= OFFER);
+	}
+	while (fal_chan_room(c->c)) {
+		assert_in_range(sent, 0, 40); /* 30 is 1 MiB and something */
+		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+		sent++;
+	}
+	assert_true(c->rooms == rooms && c->drained == drained);
+	UNTIL(&w, c->rooms == rooms + 1 && s->msgs == sent);
+	assert_true(fal_chan_room(c->c));
+	UNTIL(&w, c->drained > drained);
+	end(&w);
+}
+
 static void
 nobody_there(void **state)
 {
@@ -783,6 +819,7 @@ main(void)
 		cmocka_unit_test(names_that_are_not_resolved),
 		cmocka_unit_test(control_overtakes_bulk),
 		cmocka_unit_test(room_is_for_a_batch),
+		cmocka_unit_test(bulk_leaves_while_it_is_made),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
