@@ -108,8 +108,7 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 static void
 ready(struct maker *maker, uint32_t lane)
 {
-	(void)maker;
-	(void)lane;
+	fal_desk_ready(((struct maker_net *)maker)->desk[lane]);
 }
 
 /* A task of the net is too short to be worth it. */

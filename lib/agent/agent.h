@@ -39,6 +39,7 @@ struct fal_run {
 	const float *params;
 	const int8_t *exps;
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
+	bool last;           /* no other task waits for this lane, so far */
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
 	uint64_t seed;       /* of the task: fal_rng_task */

@@ -13,9 +13,10 @@
 struct fal_desk {
 	const struct fal_net *net;
 	struct fal_arena *arena;
-	float *x;        /* [batch][inputs] */
-	uint32_t *label; /* [batch] */
-	float *grad;     /* [params] */
+	float *x;             /* [batch][inputs] */
+	uint32_t *label;      /* [batch] */
+	float *grad;          /* [params] */
+	struct fal_loan loan; /* of that */
 };
 
 /* Whether the job is one for a net, and its data one for this net. */
@@ -88,9 +89,10 @@ fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 	if (d == NULL)
 		return FAL_ENOMEM;
 	d->net = net;
+	d->loan.soon = true;
 	d->x = fal_calloc_aligned((size_t)batch * m->inputs, sizeof(float));
 	d->label = fal_calloc(batch, sizeof(*d->label));
-	d->grad = fal_calloc_aligned(m->params, sizeof(float));
+	d->grad = fal_alloc_pages(m->params, sizeof(float));
 	if (d->x == NULL || d->label == NULL || d->grad == NULL ||
 	    fal_arena_new(net, &d->arena) < 0) {
 		fal_desk_free(d);
@@ -105,11 +107,19 @@ fal_desk_free(struct fal_desk *d)
 {
 	if (d == NULL)
 		return;
+	fal_desk_ready(d);
 	fal_arena_free(d->arena);
 	free(d->x);
 	free(d->label);
 	free(d->grad);
 	free(d);
+}
+
+void
+fal_desk_ready(struct fal_desk *d)
+{
+	if (d->loan.sum != NULL)
+		fal_sum_own(d->loan.sum);
 }
 
 int
@@ -125,6 +135,7 @@ fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *
 	else
 		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
 	const struct fal_run_made made = { .grad = job->run.eval ? NULL : d->grad,
+					   .loan = job->run.last ? &d->loan : NULL,
 					   .loss = res.loss,
 					   .right = res.right };
 	return fal_run_finish(job, &made, ran);
