@@ -92,9 +92,11 @@ probe(struct maker *maker, struct maker_probed *out)
 	if (m->large == NULL || task.cpu == 0 || task.wall > most ||
 	    try(m->large, seed, NULL, &large) < 0)
 		return FAL_OK;
+	const double ns = (double)task.wall * (double)large.cpu / (double)task.cpu;
+	if (ns < 1) /* the thread's clock has stood still: it tells nothing */
+		return FAL_OK;
 	out->large = fal_net_batch(m->large);
-	out->large_ns =
-		(uint64_t)((double)task.wall * (double)large.cpu / (double)task.cpu);
+	out->large_ns = (uint64_t)ns;
 	return FAL_OK;
 }
 
