@@ -90,8 +90,9 @@ static int
 run(struct ps_run *r, const char *path)
 {
 	const bool joins = r->opt.join != NULL;
-	if (r->opt.threads == 0)
-		r->opt.threads = fal_cli_cores() < THREADS ? fal_cli_cores() : THREADS;
+	const unsigned cores = r->opt.threads == 0 ? fal_cli_cores() : 0;
+	if (cores > 0)
+		r->opt.threads = cores < THREADS ? cores : THREADS;
 	r->program += fal_threads_bytes((uint32_t)r->opt.threads);
 	int code = joins ? ps_check_join(r) : ps_check(r, path);
 	if (code != FAL_EXIT_DONE)

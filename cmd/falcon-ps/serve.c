@@ -477,10 +477,11 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		err = tell_ready(&s);
 	if (err == FAL_OK)
 		ps_after_event(&s);
-	if (err < 0 && s.above != NULL && s.coord != NULL) /* it gave nothing */
-		fal_coord_parted(s.coord, ps_now(), "it could not begin");
-	if (err < 0)
+	if (err < 0) {
+		if (s.above != NULL && s.coord != NULL) /* it gave nothing */
+			fal_coord_parted(s.coord, ps_now(), "it could not begin");
 		stop(&s);
+	}
 	uv_run(&s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);

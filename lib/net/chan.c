@@ -368,11 +368,12 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 	if (msg->err < 0)
 		return msg->err;
 	int err = queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
-	if (err < 0 || how != FAL_SEND_BULK || (c->unoffered += msg->n) < OFFER)
+	if (err < 0 || how != FAL_SEND_BULK)
 		return err;
-	c->offered += c->unoffered;
-	c->unoffered = 0;
-	fal_chan_offer(c);
+	const size_t before = c->bulk;
+	c->bulk += msg->n;
+	if (before / OFFER != c->bulk / OFFER)
+		fal_chan_offer(c);
 	return FAL_OK;
 }
 

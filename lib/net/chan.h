@@ -75,7 +75,7 @@ struct fal_chan_opt {
 int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how);
 
 /* Whether less waits than is handed to the socket at once, and not that much bulk was
- * offered in this turn.  Whoever has much to send asks before each message of it, and
+ * sent in this turn.  Whoever has much to send asks before each message of it, and
  * after a no waits for on_room: so the queue stays small, whatever the link, the socket
  * is kept busy, and others have their turn. */
 bool fal_chan_room(struct fal_chan *c);

@@ -70,8 +70,7 @@ struct fal_chan {
 	struct fal_outbox *out; /* in the hands of libuv */
 	struct fal_acked acked; /* when compression was measured last */
 	int unsealed;           /* why fal_chan_offer could not fill a batch */
-	/* Bytes of bulk: since it was offered last, and that were in this turn. */
-	size_t unoffered, offered;
+	size_t bulk;            /* bytes of it that were sent in this turn */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 

@@ -37,7 +37,7 @@ bool
 fal_chan_room(struct fal_chan *c)
 {
 	c->crowded = fal_writer_queued(c->writer) >= batch_limit(c) ||
-		     c->offered >= FAL_OUTBOX_MAX;
+		     c->bulk >= FAL_OUTBOX_MAX;
 	return !c->crowded;
 }
 
@@ -183,7 +183,7 @@ pump(struct fal_chan *c)
 	if (c->writing || c->state == FAL_CHAN_CONNECTING ||
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
-	c->unoffered = c->offered = 0;
+	c->bulk = 0;
 	int err = c->unsealed < 0 ? c->unsealed : fill_batch(c);
 	const bool any = fal_outbox_bytes(c->out) > 0;
 	if (err == FAL_OK && any)

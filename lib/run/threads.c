@@ -109,7 +109,8 @@ each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 	t->parts = parts;
 	t->next = 0;
 	t->open = true;
-	pthread_cond_broadcast(&t->begun);
+	for (uint32_t i = 1; i < t->parallel.threads && i < parts; i++)
+		pthread_cond_signal(&t->begun); /* nobody for whom there is no part */
 	pthread_mutex_unlock(&t->mutex);
 	take_parts(t, 0);
 	stay_awake(t, is_over);

@@ -86,8 +86,6 @@ end_round(struct fal_shard *s, struct shard_round *open, const struct fal_shard_
 	return err;
 }
 
-enum { TOGETHER = 16 }; /* blocks, as they are hashed side by side */
-
 struct hashing {
 	const struct fal_store *of;
 	uint8_t *leaves;
@@ -99,11 +97,13 @@ hash_some(void *of, uint32_t part, uint32_t thread)
 {
 	(void)thread;
 	const struct hashing *h = of;
-	const size_t from = (size_t)part * TOGETHER * FAL_BLOCK;
+	const size_t from = (size_t)part * FAL_LEAVES_TOGETHER * FAL_BLOCK;
 	const size_t left = fal_store_len(h->of) - from;
-	const size_t n = left < TOGETHER * FAL_BLOCK ? left : TOGETHER * FAL_BLOCK;
+	const size_t n = left < FAL_LEAVES_TOGETHER * FAL_BLOCK
+				 ? left
+				 : FAL_LEAVES_TOGETHER * FAL_BLOCK;
 	fal_leaves(fal_store_params(h->of) + from, n,
-		   h->leaves + (size_t)part * TOGETHER * FAL_HASH_BYTES);
+		   h->leaves + (size_t)part * FAL_LEAVES_TOGETHER * FAL_HASH_BYTES);
 }
 
 /* The version that was just made, as its leaves and exponents. */
@@ -118,7 +118,8 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 	stepped->first = s->conf.first;
 	stepped->blocks = s->conf.count;
 	struct hashing of = { s->store, stepped->leaves };
-	fal_parallel_each(s->conf.parallel, (s->conf.count + TOGETHER - 1) / TOGETHER,
+	fal_parallel_each(s->conf.parallel,
+			  (s->conf.count + FAL_LEAVES_TOGETHER - 1) / FAL_LEAVES_TOGETHER,
 			  hash_some, &of);
 	return FAL_OK;
 }

@@ -39,12 +39,11 @@ fal_leaf_root(const uint8_t *leaves, uint32_t blocks, uint8_t out[static FAL_HAS
 void
 fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES])
 {
-	enum { TOGETHER = 16 };
-	uint8_t leaves[TOGETHER * FAL_HASH_BYTES];
+	uint8_t leaves[FAL_LEAVES_TOGETHER * FAL_HASH_BYTES];
 	struct fal_hash_state s;
 	begin(&s);
-	for (size_t from = 0; from < n; from += TOGETHER * FAL_BLOCK) {
-		const size_t most = TOGETHER * FAL_BLOCK;
+	for (size_t from = 0; from < n; from += FAL_LEAVES_TOGETHER * FAL_BLOCK) {
+		const size_t most = FAL_LEAVES_TOGETHER * FAL_BLOCK;
 		const size_t part = n - from < most ? n - from : most;
 		fal_leaves(params + from, part, leaves);
 		fal_hash_update(&s, leaves, fal_blocks(part) * (size_t)FAL_HASH_BYTES);

@@ -11,6 +11,9 @@
  * parameters: so hashing is a small part of all clocks, whatever n is (bench_leaf). */
 uint32_t fal_leaf_every(size_t n);
 
+/* Blocks that are hashed side by side: more at a time gain nothing. */
+enum { FAL_LEAVES_TOGETHER = 16 };
+
 /* The leaves of n parameters that begin with a block: FAL_HASH_BYTES for each block, one
  * after the other. */
 void fal_leaves(const float *params, size_t n, uint8_t *out);

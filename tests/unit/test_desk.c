@@ -1,9 +1,9 @@
 /* The desk: what it lends to sums comes out as what it copies to them, whenever they are
  * read, added, dropped, or are there longer than the desk. */
+#include "../drawn.h"
 #include "run/desk.h"
 
 #include "base/err.h"
-#include "base/rng.h"
 #include "data/set.h"
 #include "wire/bfp.h"
 
@@ -37,10 +37,7 @@ static int
 begin(void **state)
 {
 	(void)state;
-	const char *given = getenv("FAL_TEST_SEED");
-	const uint64_t seed =
-		given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-	print_message("FAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+	const uint64_t seed = drawn_seed((uint64_t)time(NULL));
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	set = (struct fal_set){ .n = SAMPLES,
 				.shape = { 1, 1, INPUTS },

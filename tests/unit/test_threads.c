@@ -1,8 +1,8 @@
 /* Threads: each part is done once, and what they are given comes out as from one thread:
  * steps of a store, leaves, publications.  Parts are done by real threads, and in drawn
  * orders by one. */
+#include "../drawn.h"
 #include "base/err.h"
-#include "base/rng.h"
 #include "net/reader.h"
 #include "net/shared.h"
 #include "run/threads.h"
@@ -26,7 +26,6 @@
 
 enum { MOST_THREADS = 12, MOST_PARTS = 3000 };
 
-static uint64_t seed;
 static struct fal_rng rng;
 
 static uint32_t
@@ -39,10 +38,7 @@ static int
 draw(void **state)
 {
 	(void)state;
-	const char *given = getenv("FAL_TEST_SEED");
-	seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-	print_message("FAL_TEST_SEED=%llu\n", (unsigned long long)seed);
-	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	rng = fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
 	return 0;
 }
 
