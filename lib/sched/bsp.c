@@ -40,7 +40,7 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 		/* Had work, and was not heard of: it is still pulling. */
 		if (w->fresh && r->id >= w->given_of && fal_worker_active(w) &&
 		    w->work.share > 0) {
-			fal_ewma(&w->pull_s, now - w->given_at);
+			w->pull.s = fmax(w->pull.s, now - w->given_at);
 			w->fresh = false;
 		}
 		w->version = s->version;

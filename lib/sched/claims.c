@@ -94,7 +94,7 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	w->work.done++;
 	w->work.samples += fal_task_samples(s, r, c->task);
 	if (w->fresh && r->id >= w->given_of) /* not what it may have had long ago */
-		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
+		fal_lately_add(&w->pull, fmax(now - w->given_at - c->task_s, 1e-6));
 	w->fresh = false;
 	r->ledger.contrib[ci].claimed = now;
 	memcpy(fal_ledger_hash(&r->ledger, c->task), c->hash, sizeof(c->hash));
@@ -139,7 +139,7 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	/* It pushes when it holds nothing more: since its last claim, or since a task was
 	 * taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
-		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
+		fal_lately_add(&w->push, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
 	return FAL_OK;
 }

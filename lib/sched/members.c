@@ -244,7 +244,7 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 					 .task_s = at > 0 ? w->pace[at].task_s : 0,
 					 .fixed = -1,
 					 .eval_s = w->eval_s,
-					 .push_s = w->push_s };
+					 .push_s = w->push.s };
 	free(w->pace);
 	w->pace = pace;
 	w->own_min = w->own_max = w->cores = lanes;
@@ -315,6 +315,6 @@ fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *ou
 				     .task_s = w->pace[lanes].task_s,
 				     .fixed = isnan(w->fixed) ? -1 : w->fixed,
 				     .eval_s = w->eval_s,
-				     .push_s = w->push_s };
+				     .push_s = w->push.s };
 	return true;
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint32_t standby_clocks = 16; /* then a worker with share 0 is tried again */
+static const uint32_t most_retries = 4; /* that double what a worker stands by */
 
 bool
 fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
@@ -132,17 +132,21 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 			w = &s->worker[slot];
 		}
 		w->plan++;
+		w->retries = 0;
 		*last = w;
 		set_price(s, slot, now);
 		if (most == NULL || w->plan > most->plan)
 			most = w;
 	}
-	/* Whoever stands by is tried with one task now and then. */
+	/* Whoever stands by is tried with one task, after 1, 2, 4 … 16 clocks: what is
+	 * known of it is of that time, or was chance. */
 	for (uint32_t i = 0; i < s->workers && most != NULL && most->plan > 1; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (fal_works_for(s, w, r) && !w->trial && w->plan == 0 &&
-		    w->weight < 0 && w->standby >= standby_clocks) {
+		    w->weight < 0 && w->standby >= 1U << w->retries) {
 			w->plan = 1;
+			w->retries += w->retries < most_retries;
+			w->pull.n = w->push.n = 0;
 			most->plan--;
 			break;
 		}

@@ -6,6 +6,15 @@
 #include <stdbool.h>
 
 void
+fal_lately_add(struct fal_lately *l, double s)
+{
+	l->v[l->n++ % 3] = s;
+	l->s = l->n > 2   ? fal_middle(l->v[0], l->v[1], l->v[2])
+	       : l->n > 1 ? fal_min(l->v[0], l->v[1])
+			  : s;
+}
+
+void
 fal_recent_add(struct fal_recent *r, double x)
 {
 	const uint32_t at = r->n++ % FAL_RECENT;

@@ -15,6 +15,18 @@ struct fal_recent {
 	double mid, most;        /* what fal_recent_judge found; 0: nothing yet */
 };
 
+/* What was measured last of something that now and then takes long once, which says
+ * nothing of the next time.  {0} has nothing and is valid. */
+struct fal_lately {
+	double v[3]; /* the k-th ever, from 0, at k modulo 3 */
+	uint32_t n;  /* ever; 0 at any time: forget them when there is another */
+	double s;    /* what is believed; 0: nothing is known */
+};
+
+/* Takes in `s`, finite: the middle one of the last three is believed, of fewer the
+ * least. */
+void fal_lately_add(struct fal_lately *l, double s);
+
 /* Takes in `x`, finite, for the oldest one.  O(FAL_RECENT). */
 void fal_recent_add(struct fal_recent *r, double x);
 

@@ -104,7 +104,8 @@ fal_remember(struct fal_worker *w, const struct fal_history *was)
 	if (was->fixed >= 0)
 		w->fixed = was->fixed;
 	w->eval_s = was->eval_s;
-	w->push_s = was->push_s;
+	if (was->push_s > 0)
+		fal_lately_add(&w->push, was->push_s);
 }
 
 /* The median of the last three, or of as many as there are. */
@@ -115,8 +116,7 @@ middle(const struct fal_recent *r)
 	const double b = r->n > 1 ? fal_recent_ago(r, 1) : a;
 	if (r->n < 3)
 		return (a + b) / 2;
-	const double c = fal_recent_ago(r, 2);
-	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
+	return fal_middle(a, b, fal_recent_ago(r, 2));
 }
 
 /* A full task takes `task_s` seconds. */
@@ -230,5 +230,5 @@ fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_lo
 			end = fal_max(end - less, r[i]);
 		last = fal_max(last, used ? end : 0);
 	}
-	return now + last + w->push_s;
+	return now + last + w->push.s;
 }

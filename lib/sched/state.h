@@ -91,10 +91,10 @@ struct fal_worker {
 	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
 	 * and then as it is of others. */
 	double fixed;
-	struct fal_recent recent; /* seconds of full tasks */
-	double eval_s;            /* EWMA of a full eval task's seconds; 0: unknown */
-	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
-	double wait_s;         /* its last task was done → its claim was heard */
+	struct fal_recent recent;     /* seconds of full tasks */
+	double eval_s;                /* EWMA of a full eval task's seconds; 0: unknown */
+	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
+	double wait_s;                /* its last task was done → its claim was heard */
 	double rtt;
 	/* seconds; of tasks, of lanes that are no crowd */
 	struct fal_recent turn[FAL_TURNS];
@@ -110,6 +110,7 @@ struct fal_worker {
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
+	uint32_t retries;       /* how often it was given a task all the same, since */
 	bool fresh;        /* a round began when it held nothing, which gave it its first
 			      task then, if any; it has claimed nothing since */
 	double given_at;   /* when it became fresh, */

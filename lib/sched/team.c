@@ -366,7 +366,7 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 			w->fresh = true;
 			w->given_at = now;
 			w->given_of = round;
-			w->ready = now + w->pull_s;
+			w->ready = now + w->pull.s;
 		}
 		fal_refresh(s, w, now);
 	}

@@ -38,7 +38,9 @@ struct pending {
 };
 
 struct worker {
-	double task_s, push_s; /* what it really takes: on a lane; from idle to counted */
+	/* What it really takes: on a lane; from idle to counted; till it begins with what
+	 * comes when it has nothing. */
+	double task_s, push_s, pull_s, ready;
 	uint32_t cores, lanes;
 	struct item q[4 * TASKS];
 	uint32_t n;
@@ -137,13 +139,15 @@ run_lanes(struct worker *w)
 {
 	for (uint32_t i = 0; i < w->n && i < w->lanes; i++)
 		if (w->q[i].began < 0)
-			w->q[i].began = now;
+			w->q[i].began = fmax(now, w->ready);
 }
 
 /* Older rounds stand first. */
 static inline void
 enqueue(struct worker *w, const struct fal_act *a)
 {
+	if (w->n == 0)
+		w->ready = now + w->pull_s;
 	for (uint32_t i = 0; i < a->count; i++) {
 		uint32_t at = w->n++;
 		for (; at > 0 && w->q[at - 1].round > a->round; at--)

@@ -3,6 +3,8 @@
 
 #include "sched/members.h"
 
+#include "../drawn.h"
+
 /* The earliest latest finish of `tasks` on the workers from `id` on. */
 static double
 brute_force(uint32_t id, uint32_t workers, uint32_t tasks)
@@ -46,7 +48,8 @@ shares_minimise_the_latest_finish(void **state)
 	}
 }
 
-/* Its push costs more than the whole clock: it stands by, and is tried after 16. */
+/* Its push costs more than the whole clock: it stands by, and is tried after 1 clock, 2,
+ * 4, 8, and then each 16. */
 static void
 standby_and_trial(void **state)
 {
@@ -58,16 +61,98 @@ standby_and_trial(void **state)
 	play_clock(0);
 	check(told[2].share, 2, "share before anything is known");
 	uint64_t clock = 1;
-	for (; clock < 40; clock++) {
-		near(play_clock(clock), 0.4, 1e-3, "length of a clock without it");
-		check(told[2].share, 0, "share");
-		check(told[2].in, 0, "tasks moved to it");
-		if (clock == 16)
-			break;
+	for (uint32_t k = 0; k < 6; k++) {
+		for (uint32_t i = 0; i < (k < 4 ? 1U << k : 16); i++) {
+			near(play_clock(clock++), 0.4, 1e-3,
+			     "length of a clock without it");
+			check(told[2].share, 0, "share");
+			check(told[2].in, 0, "tasks moved to it");
+		}
+		worker[2].push_s = k == 5 ? 0 : 1;
+		play_clock(clock++);
+		check(told[2].share, 1, "trial share");
 	}
-	worker[2].push_s = 0;
-	play_clock(17);
-	check(told[2].share, 1, "trial share");
+	play_clock(clock);
+	check(told[2].share, 2, "share of one that is as fast as the other");
+}
+
+/* Workers that are as fast as each other, a task for each. */
+static uint32_t
+begin_equals(struct fal_rng *r, double task_s)
+{
+	const uint32_t n = 2 + fal_rng_below(r, WORKERS - 1);
+	begin("epsp", n, 0);
+	for (uint32_t id = 1; id <= n; id++) {
+		join(id, 1, 1, task_s);
+		worker[id].pull_s = task_s * 0.01 * fal_rng_below(r, 20);
+		worker[id].push_s = task_s * 0.01 * fal_rng_below(r, 20);
+	}
+	return n;
+}
+
+static void
+all_have_work(uint64_t clock, uint32_t n)
+{
+	play_clock(clock);
+	for (uint32_t id = 1; id <= n; id++)
+		if (told[id].share == 0)
+			fail_msg("clock %llu: worker %u of %u has no task",
+				 (unsigned long long)clock, id, n);
+}
+
+/* Whoever took long to begin, when it had all to read, is not held to that. */
+static void
+a_start_says_nothing(void **state)
+{
+	struct fal_rng r = fal_rng_init(drawn_seed(20261126), FAL_RNG_TEST, 0);
+	for (uint32_t round = 0; round < 40; round++) {
+		const double task_s = 0.001 * (1 + fal_rng_below(&r, 100));
+		const uint32_t n = begin_equals(&r, task_s);
+		double pull_s[WORKERS + 1];
+		for (uint32_t id = 1; id <= n; id++) {
+			pull_s[id] = worker[id].pull_s;
+			worker[id].pull_s = task_s * fal_rng_below(&r, 60);
+		}
+		play_clock(0);
+		for (uint32_t id = 1; id <= n; id++)
+			worker[id].pull_s = pull_s[id];
+		uint64_t clock = 1;
+		while (clock < 3 + n) /* one that stands by is tried in a clock */
+			play_clock(clock++);
+		while (clock < 30)
+			all_have_work(clock++, n);
+		end(state);
+	}
+}
+
+/* One task or pull that takes long costs its worker the next clock or two, a push none.
+ */
+static void
+a_hiccup_says_little(void **state)
+{
+	struct fal_rng r = fal_rng_init(drawn_seed(20261126), FAL_RNG_TEST, 1);
+	for (uint32_t round = 0; round < 40; round++) {
+		const double task_s = 0.001 * (1 + fal_rng_below(&r, 100));
+		const uint32_t n = begin_equals(&r, task_s);
+		uint64_t clock = 0;
+		while (clock < 4 + fal_rng_below(&r, 20))
+			play_clock(clock++);
+		struct worker *w = &worker[1 + fal_rng_below(&r, n)];
+		double *of[] = { &w->task_s, &w->pull_s, &w->push_s };
+		double *what = of[fal_rng_below(&r, 3)], was = *what;
+		*what = task_s * (2 + fal_rng_below(&r, 20));
+		if (what == &w->push_s) /* not late */
+			*what = fmin(*what, 0.15);
+		play_clock(clock++);
+		for (uint32_t i = 0; i < 3 && what != &w->push_s; i++) {
+			*what = was;
+			play_clock(clock++);
+		}
+		*what = was;
+		for (uint32_t i = 0; i < 10; i++)
+			all_have_work(clock++, n);
+		end(state);
+	}
 }
 
 /* Whoever had work and was not heard of is still pulling: it gets less. */
@@ -209,7 +294,7 @@ lost_race_is_no_push(void **state)
 	check(holds(2, task), 0, "the loser runs it");
 	now += 0.001;
 	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
-	near(fal_find(sched, 2)->push_s, 0.001, 1e-9, "seconds of the push");
+	near(fal_find(sched, 2)->push.s, 0.001, 1e-9, "seconds of the push");
 }
 
 /* One task that takes much longer says how the rest of the clock will be; one that is a
@@ -398,6 +483,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(shares_minimise_the_latest_finish),
 		TEST(standby_and_trial),
+		TEST(a_start_says_nothing),
+		TEST(a_hiccup_says_little),
 		TEST(silent_puller_gets_less),
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),
