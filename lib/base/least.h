@@ -15,11 +15,4 @@ fal_max(double a, double b)
 	return a > b ? a : b;
 }
 
-/* The one between the two others. */
-static inline double
-fal_middle(double a, double b, double c)
-{
-	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
-}
-
 #endif

@@ -37,10 +37,14 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 		struct fal_worker *w = &s->worker[i];
 		if (w->gone)
 			continue;
-		/* Had work, and was not heard of: it is still pulling. */
+		/* Had work, and was not heard of: if that is longer than it should have
+		 * taken, it has begun so much later. */
 		if (w->fresh && r->id >= w->given_of && fal_worker_active(w) &&
 		    w->work.share > 0) {
-			w->pull.s = fmax(w->pull.s, now - w->given_at);
+			const double pull_s =
+				now - w->given_at - fal_task_s(s, w, w->lanes);
+			if (pull_s > w->pull.s)
+				fal_lately_add(&w->pull, pull_s);
 			w->fresh = false;
 		}
 		w->version = s->version;

@@ -146,7 +146,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 		    w->weight < 0 && w->standby >= 1U << w->retries) {
 			w->plan = 1;
 			w->retries += w->retries < most_retries;
-			w->pull.n = w->push.n = 0;
+			w->pull = w->push = (struct fal_lately){ 0 };
 			most->plan--;
 			break;
 		}

@@ -9,9 +9,9 @@ void
 fal_lately_add(struct fal_lately *l, double s)
 {
 	l->v[l->n++ % 3] = s;
-	l->s = l->n > 2   ? fal_middle(l->v[0], l->v[1], l->v[2])
-	       : l->n > 1 ? fal_min(l->v[0], l->v[1])
-			  : s;
+	l->s = s;
+	for (uint32_t i = 0; i < 3 && i < l->n; i++)
+		l->s = fal_min(l->s, l->v[i]);
 }
 
 void

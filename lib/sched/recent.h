@@ -19,12 +19,11 @@ struct fal_recent {
  * nothing of the next time.  {0} has nothing and is valid. */
 struct fal_lately {
 	double v[3]; /* the k-th ever, from 0, at k modulo 3 */
-	uint32_t n;  /* ever; 0 at any time: forget them when there is another */
+	uint32_t n;  /* ever */
 	double s;    /* what is believed; 0: nothing is known */
 };
 
-/* Takes in `s`, finite: the middle one of the last three is believed, of fewer the
- * least. */
+/* Takes in `s`, finite: the least of the last three is believed. */
 void fal_lately_add(struct fal_lately *l, double s);
 
 /* Takes in `x`, finite, for the oldest one.  O(FAL_RECENT). */

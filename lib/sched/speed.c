@@ -13,6 +13,8 @@ static const double guess_s = 1e-3;    /* a task, when nothing at all is known *
 /* A late task takes so many times longer than it took so far: what is late is mostly very
  * late.  Found by play of random slowness (falcon-emulate(5), p2 and p3). */
 static const double late_more = 1.5;
+/* It is not late yet when its machine may have let another program have a turn. */
+static const double turn_s = 4e-3;
 
 void
 fal_ewma(double *mean, double x)
@@ -116,7 +118,8 @@ middle(const struct fal_recent *r)
 	const double b = r->n > 1 ? fal_recent_ago(r, 1) : a;
 	if (r->n < 3)
 		return (a + b) / 2;
-	return fal_middle(a, b, fal_recent_ago(r, 2));
+	const double c = fal_recent_ago(r, 2);
+	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
 }
 
 /* A full task takes `task_s` seconds. */
@@ -196,7 +199,8 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
 		double began = node->began >= 0 ? node->began : fal_max(now, w->ready);
 		struct fal_load load = fal_load_of(s, node->round, node->task);
 		double ran = now - began, size = fal_size(s, w, load);
-		r[i] = ran > late * size ? late_more * ran : fal_max(t * size - ran, 0);
+		const bool is_late = ran > fal_max(late * size, t * size + turn_s);
+		r[i] = is_late ? late_more * ran : fal_max(t * size - ran, 0);
 		rest.tasks--;
 		rest.samples -= load.samples;
 	}
