@@ -35,6 +35,14 @@ agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 		session_trouble(s, err);
 }
 
+/* With no other process there is nobody else to push to. */
+static bool
+agent_early(void *arg)
+{
+	const struct session *s = arg;
+	return s->links.n == 0 && fal_chan_minor(s->chan) >= FAL_MINOR_EARLY;
+}
+
 void
 session_send(struct session *s, struct fal_msg *m)
 {
@@ -226,6 +234,7 @@ begin_job(struct session *s)
 					   .cancel = agent_cancel,
 					   .steps = agent_steps,
 					   .push = agent_push,
+					   .early = agent_early,
 					   .grow = agent_grow };
 	const bool same = s->kit.made && fal_texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))

@@ -90,6 +90,9 @@ struct fal_agent_ops {
 	/* As send, bulk: a PUSH, whose blocks all are that shard's (of PUBLISHED; 0: not
 	 * known).  NULL: all shards are where the coordinator is. */
 	void (*push)(void *arg, uint32_t shard, const struct fal_buf *msg);
+	/* Are all shards where the coordinator is, and does it take a PUSH without a
+	 * ticket behind the CLAIM of its only task?  NULL: no. */
+	bool (*early)(void *arg);
 	/* The job has come to need more than conf.most: may it be this?  Else what it
 	 * would take is done without; if it is only `moves` that differs, at leisure, and
 	 * otherwise the caller leaves.  NULL: it may. */

@@ -58,7 +58,7 @@ struct lane {
 struct pending {
 	uint64_t round;
 	uint32_t task, seq, samples;
-	struct fal_sum *sum;
+	struct fal_sum *sum; /* NULL: it is on its way */
 };
 
 /* Tasks of a round that were computed on the same version and fill the same. */
@@ -67,6 +67,7 @@ struct contrib {
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
+	bool early;  /* it is on its way, and nothing is here */
 	bool alone;  /* of one task, ever */
 	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
 	 * what it is pushed with; closed, and without the two below, from the start. */
@@ -80,8 +81,9 @@ struct contrib {
 
 /* A contribution to which nothing is added any more, on its way. */
 struct push {
-	struct fal_msg_ticket ticket; /* of a local round it may yet come: */
+	struct fal_msg_ticket ticket; /* it may yet come: */
 	bool ticketed;
+	bool early; /* and is not waited for */
 	struct fal_sum *sum;
 	int8_t *exps;
 	uint32_t packed; /* blocks so far */

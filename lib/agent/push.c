@@ -52,7 +52,7 @@ agent_push_over(struct fal_agent *a)
 {
 	int err = FAL_OK;
 	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
-		if (a->pushes.v[i].ticketed)
+		if (a->pushes.v[i].ticketed || a->pushes.v[i].early)
 			err = end_push(a, i);
 	return err;
 }
@@ -126,12 +126,13 @@ push_some(struct fal_agent *a)
 	return p->packed == a->blocks && packed(a) == 0 ? end_push(a, 0) : FAL_OK;
 }
 
-/* The first push that has its ticket stands first; false: none has. */
+/* The first push that has its ticket, or does not wait for it, stands first; false: none
+ * does. */
 static bool
 bring_forward(struct fal_agent *a)
 {
 	size_t i = 0;
-	while (i < a->pushes.n && !a->pushes.v[i].ticketed)
+	while (i < a->pushes.n && !a->pushes.v[i].ticketed && !a->pushes.v[i].early)
 		i++;
 	if (i == a->pushes.n)
 		return false;
@@ -206,6 +207,16 @@ place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
 	return i;
 }
 
+/* `p` goes out, with the exponents of the contribution's version. */
+static int
+push_on(struct fal_agent *a, const struct contrib *c, struct push *p)
+{
+	p->exps = fal_calloc(a->blocks, 1);
+	if (p->exps != NULL)
+		memcpy(p->exps, c->on->exps, a->blocks);
+	return agent_push(a, p);
+}
+
 /* Contribution i goes out. */
 static int
 push_contrib(struct fal_agent *a, size_t i)
@@ -214,13 +225,53 @@ push_contrib(struct fal_agent *a, size_t i)
 	struct push p = { .ticket = c->ticket, .ticketed = true, .sum = c->sum };
 	if (c->sum == NULL)
 		return FAL_ESTATE; /* a ticket for nothing */
-	p.exps = fal_calloc(a->blocks, 1);
-	if (p.exps != NULL)
-		memcpy(p.exps, c->on->exps, a->blocks);
 	c->sum = NULL;
-	int err = agent_push(a, &p);
+	int err = push_on(a, c, &p);
 	int gave = forget(a, i);
 	return err == FAL_OK ? gave : err;
+}
+
+/* The place of a push, or pushes.n. */
+static size_t
+push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->pushes.n &&
+	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
+		i++;
+	return i;
+}
+
+/* The push of a contribution is over, if there is one. */
+static int
+stop_push(struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	const size_t i = push_of(a, round, seq);
+	return i < a->pushes.n ? end_push(a, i) : FAL_OK;
+}
+
+/* What is claimed for a contribution that is closed with that, and has nothing else, goes
+ * out behind the claim: it counts if that is won, and a fence ends it if not. */
+static int
+push_early(struct fal_agent *a, struct pending *p)
+{
+	struct contrib *c = &a->contribs.v[place_of(a, p->round, p->seq)];
+	struct push push = { .ticket = { .round = p->round,
+					 .seq = p->seq,
+					 .tasks = 1,
+					 .fills_worker = c->fills.worker,
+					 .fills_seq = c->fills.seq },
+			     .early = true,
+			     .sum = p->sum };
+	bool only = c->tasks == 0;
+	for (size_t i = 0; i < a->pending.n; i++)
+		only &= &a->pending.v[i] == p || a->pending.v[i].round != p->round ||
+			a->pending.v[i].seq != p->seq;
+	if (!only || a->ops.early == NULL || !a->ops.early(a->ops.arg))
+		return FAL_OK;
+	p->sum = NULL;
+	c->early = true;
+	return push_on(a, c, &push);
 }
 
 /* Nothing goes into contribution i any more. */
@@ -459,10 +510,12 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 		fal_sum_free(was->sum);
 		return FAL_ENOMEM;
 	}
-	a->pending.v[a->pending.n++] =
-		(struct pending){ item->round, item->task, m.claim.seq, ran->samples,
-				  was->sum };
-	return agent_send(a, &m, false);
+	struct pending *p = &a->pending.v[a->pending.n++];
+	*p = (struct pending){ item->round, item->task, m.claim.seq, ran->samples,
+			       was->sum };
+	err = agent_send(a, &m, false);
+	return err == FAL_OK && m.claim.last != 0 && !item->delta ? push_early(a, p)
+								  : err;
 }
 
 int
@@ -506,7 +559,7 @@ won(struct fal_agent *a, const struct pending *p)
 	if (i == a->contribs.n)
 		return agent_give_sum(a, p->sum);
 	a->contribs.v[i].tasks++;
-	return add_task(a, &a->contribs.v[i], p->sum);
+	return p->sum != NULL ? add_task(a, &a->contribs.v[i], p->sum) : FAL_OK;
 }
 
 int
@@ -527,17 +580,6 @@ agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
 	return err == FAL_OK ? agent_close(a) : err;
 }
 
-/* The place of a push, or pushes.n. */
-static size_t
-push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	size_t i = 0;
-	while (i < a->pushes.n &&
-	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
-		i++;
-	return i;
-}
-
 int
 agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -549,7 +591,11 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 			return FAL_ESTATE;
 		c->ticketed = true;
 		c->ticket = *t;
-		return is_made(c) ? push_contrib(a, i) : FAL_OK;
+		if (!c->early)
+			return is_made(c) ? push_contrib(a, i) : FAL_OK;
+		int err = forget(a, i);
+		if (err < 0)
+			return err;
 	}
 	if (k == a->pushes.n || a->pushes.v[k].ticketed)
 		return FAL_OK;
@@ -575,8 +621,10 @@ agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
 		int err = call_off(a, i);
 		return err == FAL_OK ? agent_dispatch(a) : err;
 	}
-	if (i < a->contribs.n)
-		return forget(a, i);
-	i = push_of(a, round, seq);
-	return i < a->pushes.n ? end_push(a, i) : FAL_OK;
+	if (i < a->contribs.n) {
+		int err = forget(a, i);
+		if (err < 0)
+			return err;
+	}
+	return stop_push(a, round, seq);
 }

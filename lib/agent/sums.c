@@ -179,12 +179,14 @@ charged(const struct fal_agent *a, uint32_t i)
 static size_t
 in_use(const struct fal_agent *a)
 {
-	size_t n = a->pending.n;
+	size_t n = 0;
+	for (size_t i = 0; i < a->pending.n; i++)
+		n += a->pending.v[i].sum != NULL;
 	for (uint32_t i = 0; i < a->all; i++)
 		n += charged(a, i);
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		const struct contrib *c = &a->contribs.v[i];
-		n += c->alone ? halves(c->sum) : c->on != NULL ? 2 : 0;
+		n += c->alone || c->early ? halves(c->sum) : c->on != NULL ? 2 : 0;
 	}
 	for (size_t i = 0; i < a->pushes.n; i++)
 		n += halves(a->pushes.v[i].sum);

@@ -300,13 +300,43 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
+/* What is pushed behind the claim that closes its contribution, before its worker can
+ * have the ticket, gets that here.  0: nothing of it counts; 1; or FAL_ESTATE. */
+static int
+ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg *m,
+	     struct fal_diag *diag)
+{
+	const struct fal_msg_ticket *is = &m->push.ticket;
+	const struct fal_cid id = { p->worker, is->seq };
+	const struct fal_contrib *to = fal_sched_contrib(c->sched, is->round, id);
+	struct fal_ticket t;
+	if (to == NULL || to->state == FAL_CONTRIB_FENCED)
+		return 0;
+	if (!to->sealed)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "pushes contribution %u of round %" PRIu64
+				    " before it is closed",
+				    is->seq, is->round);
+	if (to->tasks != is->tasks || !coord_ticket(c, is->round, id, &t))
+		return 0;
+	fal_ticket_put(&c->conf.tickets, p->id, &t, &m->push.ticket);
+	return 1;
+}
+
 /* A push is the shards' business; what becomes of it they say. */
 static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
+	struct fal_msg early = *m;
+	int err = FAL_OK;
+	if (fal_ticket_blank(&m->push.ticket)) {
+		err = ticket_early(c, p, &early, diag);
+		if (err <= 0)
+			return err;
+	}
 	coord_call(c);
-	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+	err = c->ops.shards.push(c->ops.shards.arg, p->id, &early, diag);
 	coord_called(c);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);

@@ -15,12 +15,14 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 2
+#define FAL_PROTO_MINOR 3
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
 /* The first one with MISSED, and with memory records. */
 #define FAL_MINOR_MEMORY 2
+/* The first one with PUSH behind its CLAIM. */
+#define FAL_MINOR_EARLY 3
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */

@@ -561,6 +561,7 @@ cluster_free(struct cluster *c)
 	}
 	racked_free(&c->shards);
 	free(c->fences.v);
+	free(c->tickets.v);
 	free(c->shut.v);
 	free(c->called_off.v);
 	free(c->asks.v);

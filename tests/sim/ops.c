@@ -31,6 +31,13 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	assert(err == FAL_OK);
 	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
 		flips_asked(c, peer, &m);
+	if (m.type == FAL_MSG_TICKET) {
+		c->worker[peer - 1].id = m.ticket.worker;
+		err = FAL_GROW(c->tickets.v, c->tickets.cap, c->tickets.n + 1);
+		assert(err == FAL_OK);
+		c->tickets.v[c->tickets.n++] =
+			(struct fenced){ m.ticket.round, peer, m.ticket.seq };
+	}
 	if (m.type != FAL_MSG_FENCE)
 		return;
 	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
@@ -82,6 +89,32 @@ shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
 	racked_served(c->shards.rack, shard, out);
 }
 
+/* Is the contribution among these? */
+static bool
+is_among(const struct fenced *v, size_t n, uint32_t peer, const struct fal_msg_ticket *t)
+{
+	while (n > 0 && (v[n - 1].peer != peer || v[n - 1].round != t->round ||
+			 v[n - 1].seq != t->seq))
+		n--;
+	return n > 0;
+}
+
+bool
+ops_has_ticket(const struct cluster *c, uint32_t peer, const struct fal_msg_ticket *t)
+{
+	return is_among(c->tickets.v, c->tickets.n, peer, t);
+}
+
+void
+ops_new_session(struct cluster *c, uint32_t peer)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < c->tickets.n; i++)
+		if (c->tickets.v[i].peer != peer)
+			c->tickets.v[kept++] = c->tickets.v[i];
+	c->tickets.n = kept;
+}
+
 void
 ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
@@ -89,10 +122,11 @@ ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 		m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
 	if (m->type != FAL_MSG_PUSH)
 		return;
-	for (size_t i = 0; i < c->fences.n; i++)
-		c->seen[SEEN_LATE_PUSH] += c->fences.v[i].peer == peer &&
-					   c->fences.v[i].round == m->push.ticket.round &&
-					   c->fences.v[i].seq == m->push.ticket.seq;
+	const bool blank = fal_ticket_blank(&m->push.ticket);
+	const bool late = is_among(c->fences.v, c->fences.n, peer, &m->push.ticket);
+	c->seen[SEEN_UNTICKETED] += blank;
+	c->seen[SEEN_UNTICKETED_LATE] += blank && late;
+	c->seen[SEEN_LATE_PUSH] += late;
 }
 
 static void

@@ -18,6 +18,8 @@ enum seen {
 	SEEN_DRAIN_IN_CLONE,   /* a worker leaves while it runs what another one runs, too
 				*/
 	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
+	SEEN_UNTICKETED,       /* a push came behind its claim, without a ticket, */
+	SEEN_UNTICKETED_LATE,  /* … which was lost, or fenced, meanwhile */
 	SEEN_REJOIN,           /* a process opened a second session */
 	SEEN_SUMS,             /* a worker had as much memory as it may have, */
 	SEEN_GROWN,            /* … or asked for more */

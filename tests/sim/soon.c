@@ -42,6 +42,7 @@ draw(struct fal_rng *r, uint64_t seed)
 	p.toy.flips[0] = parts[fal_rng_below(r, 3)];
 	p.min_workers = p.machines;
 	p.preclaims = fal_rng_below(r, 2) == 0;
+	p.early = seed % 2 == 0;
 	p.probes = fal_rng_below(r, 2) == 0;
 	for (uint32_t i = 0; i < p.machines; i++)
 		p.machine[i] =

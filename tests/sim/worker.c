@@ -236,6 +236,13 @@ agent_grow(void *arg, const struct fal_agent_most *to)
 	return true;
 }
 
+static bool
+agent_early(void *arg)
+{
+	const struct worker *w = arg;
+	return w->c->p->early && !w->c->p->apart;
+}
+
 void
 worker_join(struct cluster *c, struct worker *w)
 {
@@ -256,6 +263,7 @@ worker_join(struct cluster *c, struct worker *w)
 				     .cancel = agent_cancel,
 				     .steps = agent_steps,
 				     .push = worker_push,
+				     .early = agent_early,
 				     .grow = agent_grow };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
@@ -264,6 +272,7 @@ worker_join(struct cluster *c, struct worker *w)
 	const uint32_t owner = plan_owner(c->p, w->index);
 	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
 	c->seen[SEEN_REJOIN] += process != w->index;
+	ops_new_session(c, w->index + 1);
 	cluster_key(c, owner, key);
 	cluster_ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
 	if (w->m->group != NULL)

@@ -182,7 +182,8 @@ ticket(uint32_t peer, uint32_t seq, uint32_t tasks, struct fal_msg_ticket *out)
 						.worker = peer,
 						.seq = seq,
 						.tasks = tasks,
-						.kind = FAL_KIND_GRAD };
+						.kind = FAL_KIND_GRAD,
+						.mac = { 1 } };
 }
 
 /* Records of the blocks 0 … blocks-1 of a gradient of zeros, or of a lie, then `junk`
