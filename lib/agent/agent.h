@@ -4,7 +4,8 @@
  * No I/O, no clock, no threads: falcon-work drives it with a socket and lanes, the
  * simulator with a fake network.  A finished task is claimed; its result is added to
  * the open contribution only when the claim has won; a contribution is pushed when
- * nothing of its round is queued, running or unanswered (design.md, I6).  It
+ * nothing of its round is queued, running or unanswered, or behind its only claim, where
+ * the coordinator sees to that (design.md, I6).  It
  * goes out message by message, as the driver's channel takes them, and stays
  * in its sum till then; several go one after the other.  A round runs on the version that
  * its GRANT names; several may be under way.

@@ -269,7 +269,7 @@ int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
 int agent_leave_preclaimed(struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
-/* All that has a ticket is over: it was of rounds that are. */
+/* All that has a ticket, or goes without, is over: it was of rounds that are. */
 int agent_push_over(struct fal_agent *a);
 /* Forgets what is on its way, as it is to be freed. */
 void agent_push_free(struct fal_agent *a);

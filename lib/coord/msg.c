@@ -300,8 +300,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-/* What is pushed behind the claim that closes its contribution, before its worker can
- * have the ticket, gets that here.  0: nothing of it counts; 1; or FAL_ESTATE. */
+/* What is pushed behind the only claim of its contribution, before its worker can have
+ * the ticket, gets that here.  0: nothing of it counts; 1; or FAL_ESTATE. */
 static int
 ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg *m,
 	     struct fal_diag *diag)
@@ -310,6 +310,9 @@ ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg
 	const struct fal_cid id = { p->worker, is->seq };
 	const struct fal_contrib *to = fal_sched_contrib(c->sched, is->round, id);
 	struct fal_ticket t;
+	if (!fal_sched_begun(c->sched, is->round))
+		return fal_diag_set(diag, FAL_ESTATE, "pushes to round %" PRIu64,
+				    is->round);
 	if (to == NULL || to->state == FAL_CONTRIB_FENCED)
 		return 0;
 	if (!to->sealed)
@@ -317,7 +320,7 @@ ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg
 				    "pushes contribution %u of round %" PRIu64
 				    " before it is closed",
 				    is->seq, is->round);
-	if (to->tasks != is->tasks || !coord_ticket(c, is->round, id, &t))
+	if (to->tasks != 1 || is->tasks != 1 || !coord_ticket(c, is->round, id, &t))
 		return 0;
 	fal_ticket_put(&c->conf.tickets, p->id, &t, &m->push.ticket);
 	return 1;

@@ -37,14 +37,15 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 		struct fal_worker *w = &s->worker[i];
 		if (w->gone)
 			continue;
-		/* Had work, and was not heard of: if that is longer than it should have
-		 * taken, it has begun so much later. */
+		/* Had work, and was not heard of: it takes no less. */
 		if (w->fresh && r->id >= w->given_of && fal_worker_active(w) &&
 		    w->work.share > 0) {
 			const double pull_s =
 				now - w->given_at - fal_task_s(s, w, w->lanes);
-			if (pull_s > w->pull.s)
+			if (pull_s > w->pull.s) {
+				w->pull.n = 0;
 				fal_lately_add(&w->pull, pull_s);
+			}
 			w->fresh = false;
 		}
 		w->version = s->version;

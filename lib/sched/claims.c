@@ -22,6 +22,12 @@ fal_sched_steps(const struct fal_sched *s, uint32_t id)
 }
 
 bool
+fal_sched_begun(const struct fal_sched *s, uint64_t round)
+{
+	return round < s->next_round;
+}
+
+bool
 fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
 {
 	const struct fal_round *r = fal_round_known(s, round);
@@ -79,11 +85,14 @@ lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 
 /* It was run, whether that counts or not. */
 static void
-note_run(struct fal_sched *s, const struct fal_round *r, struct fal_worker *w,
+note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
 	 const struct fal_claim_in *c)
 {
 	const struct fal_load load = fal_load_of(s, r, c->task);
 	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
+	if (w->fresh && r->id >= w->given_of) /* not what it may have had long ago */
+		fal_lately_add(&w->pull, fmax(now - w->given_at - c->task_s, 1e-6));
+	w->fresh = false;
 }
 
 /* Its result counts, for contribution `ci`. */
@@ -93,9 +102,8 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 {
 	w->work.done++;
 	w->work.samples += fal_task_samples(s, r, c->task);
-	if (w->fresh && r->id >= w->given_of) /* not what it may have had long ago */
-		fal_lately_add(&w->pull, fmax(now - w->given_at - c->task_s, 1e-6));
-	w->fresh = false;
+	if (!w->retried)
+		w->retries = 0;
 	r->ledger.contrib[ci].claimed = now;
 	memcpy(fal_ledger_hash(&r->ledger, c->task), c->hash, sizeof(c->hash));
 	r->unsure += c->verify;
@@ -115,7 +123,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 			  : 0;
 	if (won < 0)
 		return won;
-	note_run(s, r, w, c);
+	note_run(s, now, r, w, c);
 	if (won == 0)
 		return lose(s, r, w, c, id);
 	w->owed += r->ledger.contrib[ci].tasks == 1;
@@ -153,7 +161,7 @@ report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *
 		fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
 	if (ci == FAL_NONE || !fal_ledger_report(&r->ledger, ci, c->task, c->loss))
 		return FAL_ESTATE;
-	note_run(s, r, w, c);
+	note_run(s, now, r, w, c);
 	fal_drop_own(s, r, c->task, w);
 	if (has_result(s, now, r, w, c, ci) < 0)
 		return FAL_ENOMEM;

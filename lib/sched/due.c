@@ -100,7 +100,7 @@ guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind 
 	if (s->typical[kind] > 0)
 		return unknown_times * s->typical[kind];
 	if (kind == FAL_TURN_PUSH) /* what it pulled is about as large */
-		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull.s);
+		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull.most);
 	return probe_times * s->probe_s * fal_crowding(w->lanes, w->cores);
 }
 
@@ -212,7 +212,8 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
 		double d = fal_deadline_s(s, w);
-		o = (struct debt){ w->base, w->base, d + fal_min(w->pull.s, d), "eval" };
+		o = (struct debt){ w->base, w->base, d + fal_min(w->pull.most, d),
+				   "eval" };
 	}
 	return o;
 }

@@ -99,6 +99,36 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, doub
 	return left;
 }
 
+/* Whoever stands by is tried with a task of `most`, after 1, 2, 4 … 16 clocks: what is
+ * known of it is of that time, or was chance. */
+static void
+retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, double now)
+{
+	struct fal_worker *of = NULL;
+	uint32_t longest = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		const uint32_t rest = 1U << w->retries;
+		if (!fal_works_for(s, w, r) || w->trial || w->plan > 0 ||
+		    w->weight >= 0 || w->standby < rest)
+			continue;
+		if (of != NULL && w->standby - rest <= longest)
+			continue;
+		of = w;
+		longest = w->standby - rest;
+	}
+	if (of == NULL)
+		return;
+	of->plan = 1;
+	most->plan--;
+	of->standby = 0;
+	of->retries += of->retries < most_retries;
+	of->retried = true;
+	of->pull.n = of->push.n = 0;
+	if (of->fresh)
+		of->ready = now;
+}
+
 /* Sets every worker's `plan` to its part of the round's free tasks, and `last` to whom
  * the last of them is for.  Returns how many nobody is there for. */
 static uint32_t
@@ -132,25 +162,14 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 			w = &s->worker[slot];
 		}
 		w->plan++;
-		w->retries = 0;
+		w->retried = false;
 		*last = w;
 		set_price(s, slot, now);
 		if (most == NULL || w->plan > most->plan)
 			most = w;
 	}
-	/* Whoever stands by is tried with one task, after 1, 2, 4 … 16 clocks: what is
-	 * known of it is of that time, or was chance. */
-	for (uint32_t i = 0; i < s->workers && most != NULL && most->plan > 1; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (fal_works_for(s, w, r) && !w->trial && w->plan == 0 &&
-		    w->weight < 0 && w->standby >= 1U << w->retries) {
-			w->plan = 1;
-			w->retries += w->retries < most_retries;
-			w->pull = w->push = (struct fal_lately){ 0 };
-			most->plan--;
-			break;
-		}
-	}
+	if (most != NULL && most->plan > 1)
+		retry(s, r, most, now);
 	if (one != NULL && one->plan == 0 && most != NULL) {
 		one->plan = 1;
 		most->plan--;

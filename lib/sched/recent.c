@@ -9,9 +9,11 @@ void
 fal_lately_add(struct fal_lately *l, double s)
 {
 	l->v[l->n++ % 3] = s;
-	l->s = s;
-	for (uint32_t i = 0; i < 3 && i < l->n; i++)
+	l->s = l->most = s;
+	for (uint32_t i = 0; i < 3 && i < l->n; i++) {
 		l->s = fal_min(l->s, l->v[i]);
+		l->most = fal_max(l->most, l->v[i]);
+	}
 }
 
 void

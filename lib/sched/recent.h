@@ -19,11 +19,13 @@ struct fal_recent {
  * nothing of the next time.  {0} has nothing and is valid. */
 struct fal_lately {
 	double v[3]; /* the k-th ever, from 0, at k modulo 3 */
-	uint32_t n;  /* ever */
+	uint32_t n;  /* ever; 0 at any time: forget them when there is another */
 	double s;    /* what is believed; 0: nothing is known */
+	double most; /* what it may take */
 };
 
-/* Takes in `s`, finite: the least of the last three is believed. */
+/* Takes in `s`, finite: the least of the last three is believed, and it may take what the
+ * longest took. */
 void fal_lately_add(struct fal_lately *l, double s);
 
 /* Takes in `x`, finite, for the oldest one.  O(FAL_RECENT). */

@@ -110,7 +110,10 @@ struct fal_worker {
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
-	uint32_t retries;       /* how often it was given a task all the same, since */
+	/* How often it was given a task all the same, since it had a result without that;
+	 * and did it come by its last ones so? */
+	uint32_t retries;
+	bool retried;
 	bool fresh;        /* a round began when it held nothing, which gave it its first
 			      task then, if any; it has claimed nothing since */
 	double given_at;   /* when it became fresh, */

@@ -23,11 +23,13 @@ struct world {
 	bool busy[LANES * DEPTH], cancelled[LANES * DEPTH], left;
 	struct contribution { /* by its number */
 		uint64_t round;
-		bool claimed, closed;
+		bool closed;
+		uint32_t claims;
 		uint8_t pushed, tickets;               /* pushed: blocks, as bits */
 		struct fal_msg_ticket ticket[TICKETS]; /* that came for it */
 	} of[SEQS];
 	bool over; /* there is no room for more */
+	bool early;
 };
 
 static void
@@ -42,10 +44,12 @@ on_push(struct world *w, const struct fal_msg *m)
 {
 	struct contribution *c = &w->of[m->push.ticket.seq % SEQS];
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
-	bool has = false;
+	bool has = false, blank = true;
 	for (uint8_t i = 0; i < c->tickets; i++)
 		has |= memcmp(&m->push.ticket, &c->ticket[i], sizeof(*c->ticket)) == 0;
-	must(c->closed && has);
+	for (size_t i = 0; i < FAL_MAC; i++)
+		blank &= m->push.ticket.mac[i] == 0;
+	must(c->closed && (has || (w->early && blank && c->claims == 1)));
 	while (r.n > 0) {
 		struct fal_bfp_rec rec;
 		must(fal_bfp_parse(&r, N, &rec) == FAL_OK);
@@ -69,13 +73,13 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 		struct contribution *c = &w->of[m.claim.seq % SEQS];
 		w->over |= m.claim.seq + 8 >= SEQS;
 		must(m.claim.seq > 0 && !c->closed);
-		must(!c->claimed || c->round == m.claim.round);
-		c->claimed = true;
+		must(c->claims == 0 || c->round == m.claim.round);
+		c->claims++;
 		c->round = m.claim.round;
 		c->closed = m.claim.last != 0;
 	} else if (m.type == FAL_MSG_SEAL) {
 		struct contribution *c = &w->of[m.seal.seq % SEQS];
-		must(c->claimed && !c->closed && c->round == m.seal.round);
+		must(c->claims > 0 && !c->closed && c->round == m.seal.round);
 		c->closed = true;
 	} else if (m.type == FAL_MSG_PUSH && m.push.ticket.seq < FAL_PRECLAIMED) {
 		on_push(w, &m);
@@ -92,6 +96,12 @@ on_run(void *arg, uint32_t lane, const struct fal_run *run)
 	w->busy[lane] = true;
 	w->cancelled[lane] = false;
 	w->run[lane] = *run;
+}
+
+static bool
+on_early(void *arg)
+{
+	return ((const struct world *)arg)->early;
 }
 
 static void
@@ -327,6 +337,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct world w = { .now = 1 };
 	struct fal_rd r = fal_rd_init(p, n);
 	const uint8_t how = fal_get_u8(&r);
+	w.early = how >> 2 & 1;
 	const struct fal_agent_conf conf = { .n = N,
 					     .lanes_max = LANES,
 					     .depth = 1 + (how & 1),
@@ -338,7 +349,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					   .send = on_send,
 					   .run = on_run,
 					   .cancel = on_cancel,
-					   .steps = on_steps };
+					   .steps = on_steps,
+					   .early = on_early };
 	w.agent = fal_agent_new(&conf, &ops);
 	must(w.agent != NULL);
 	int err = FAL_OK;

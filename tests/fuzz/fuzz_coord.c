@@ -445,7 +445,7 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	/* One of those that may be open. */
 	uint64_t round = w->newest - fal_get_u8(r) % 4 % (w->newest + 1);
 	uint32_t seq;
-	uint8_t how, above;
+	uint8_t how, above, odd;
 	static const uint16_t types[] = {
 		FAL_MSG_HELLO,     FAL_MSG_READY, FAL_MSG_CLAIM, FAL_MSG_CLAIM,
 		FAL_MSG_CLAIM,     FAL_MSG_PUSH,  FAL_MSG_PUSH,  FAL_MSG_WORKED,
@@ -487,8 +487,13 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	case FAL_MSG_PUSH:
 		seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
 		racked_ticket(&w->tickets, peer, round, seq, &m->push.ticket);
-		if (fal_get_u8(r) > 0xf0)
+		odd = fal_get_u8(r);
+		if (odd > 0xf0)
 			m->push.ticket.tasks = (uint32_t)seldom_absurd(r, 1);
+		else if (odd > 0xc0) /* before it is here */
+			m->push.ticket = (struct fal_msg_ticket){ .round = round,
+								  .seq = seq,
+								  .tasks = 1 };
 		m->push.epoch = w->epoch;
 		how = fal_get_u8(r) & fal_get_u8(r);
 		above = fal_get_u8(r);

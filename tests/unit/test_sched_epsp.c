@@ -155,6 +155,32 @@ a_hiccup_says_little(void **state)
 	}
 }
 
+/* One that takes ten clocks to begin costs little more than if it was not here, when one
+ * of the others has two tasks: be it that its own is run by others, too, or that it is
+ * tried.
+ */
+static void
+a_slow_puller_costs_nothing(void **state)
+{
+	struct fal_rng r = fal_rng_init(drawn_seed(20261126), FAL_RNG_TEST, 3);
+	for (uint32_t round = 0; round < 40; round++) {
+		const double task_s = 0.001 * (8 + fal_rng_below(&r, 90));
+		const uint32_t n = begin_equals(&r, task_s);
+		worker[1 + fal_rng_below(&r, n)].pull_s =
+			task_s * (10 + fal_rng_below(&r, 50));
+		double all = 0, longest = 0;
+		play_clock(0);
+		for (uint64_t clock = 1; clock < 60; clock++) {
+			const double took = play_clock(clock) / task_s;
+			all += took;
+			longest = fmax(longest, took);
+		}
+		if (longest > 5 || all > 59 * 2.6)
+			fail_msg("%g tasks a clock, %g the longest", all / 59, longest);
+		end(state);
+	}
+}
+
 /* Whoever had work and was not heard of is still pulling: it gets less. */
 static void
 silent_puller_gets_less(void **state)
@@ -211,7 +237,6 @@ equals_keep_their_tasks(void **state)
 	}
 }
 
-/* However many that hang hold it: the next idle one runs it, too. */
 /* A machine gives a turn to another program: that is no reason to run a task twice. */
 static void
 a_turn_is_not_late(void **state)
@@ -238,6 +263,7 @@ a_turn_is_not_late(void **state)
 	}
 }
 
+/* However many that hang hold it: the next idle one runs it, too. */
 static void
 cloned_as_often_as_needed(void **state)
 {
@@ -511,6 +537,7 @@ main(void)
 		TEST(standby_and_trial),
 		TEST(a_start_says_nothing),
 		TEST(a_hiccup_says_little),
+		TEST(a_slow_puller_costs_nothing),
 		TEST(silent_puller_gets_less),
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),

@@ -333,9 +333,10 @@ push_early(uint32_t peer, uint64_t round, uint32_t seq, uint32_t tasks)
 static void
 behind_its_claim(void **state)
 {
+	struct fal_msg_ticket t;
 	(void)state;
 	check(push_early(1, 0, 1, 1), 0, "PUSH of what nobody has claimed");
-	check(push_early(1, 7, 1, 1), 0, "PUSH of a round that is none");
+	check(push_early(1, 7, 1, 1), FAL_ESTATE, "PUSH of a round that is none");
 	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
 	check(push_early(1, 0, 1, 1), FAL_ESTATE, "PUSH of what is not closed");
 	check(claim(2, 0, 2, 1, true), 0, "CLAIM, last");
@@ -350,6 +351,9 @@ behind_its_claim(void **state)
 	check(claim(2, 0, 1, 4, false), 0, "CLAIM");
 	check(claim(2, 0, 3, 4, true), 0, "CLAIM");
 	check(push_early(2, 0, 4, 2), 0, "PUSH of two");
+	check((int64_t)clocks(), 0, "clocks");
+	t = ticket(2, 0, 4);
+	check(push(2, &t), 0, "PUSH of two, with its ticket");
 	check((int64_t)clocks(), 1, "clocks");
 	racked_finish(&job, now, NULL);
 	audited();
