@@ -67,12 +67,12 @@ mapped() {
 	shares near
 	all
 	again
-	at_unix -w 1
+	at_unix -w 2
 	start relay socat UNIX-LISTEN:relayed,fork UNIX-CONNECT:sock
 	soon "the relay" [ -S relayed ]
 	ready=unix:relayed work through --lanes 1 -v
-	shares through no
 	ready="exec:exec socat - UNIX-CONNECT:sock" work piped --lanes 1 -v
+	shares through no
 	all
 	shares piped no
 }
