@@ -331,15 +331,16 @@ static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
-	struct fal_msg early = *m;
-	int err = FAL_OK;
+	struct fal_msg early;
 	if (fal_ticket_blank(&m->push.ticket)) {
-		err = ticket_early(c, p, &early, diag);
-		if (err <= 0)
-			return err;
+		early = *m;
+		m = &early;
+		const int counts = ticket_early(c, p, &early, diag);
+		if (counts <= 0)
+			return counts;
 	}
 	coord_call(c);
-	err = c->ops.shards.push(c->ops.shards.arg, p->id, &early, diag);
+	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
 	coord_called(c);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);

@@ -7,6 +7,7 @@
  * The input is a program of steps: a byte that says what happens, then what it needs. */
 #include "agent/agent.h"
 #include "base/err.h"
+#include "shard/ticket.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,11 +45,10 @@ on_push(struct world *w, const struct fal_msg *m)
 {
 	struct contribution *c = &w->of[m->push.ticket.seq % SEQS];
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
-	bool has = false, blank = true;
+	bool has = false;
 	for (uint8_t i = 0; i < c->tickets; i++)
 		has |= memcmp(&m->push.ticket, &c->ticket[i], sizeof(*c->ticket)) == 0;
-	for (size_t i = 0; i < FAL_MAC; i++)
-		blank &= m->push.ticket.mac[i] == 0;
+	const bool blank = fal_ticket_blank(&m->push.ticket);
 	must(c->closed && (has || (w->early && blank && c->claims == 1)));
 	while (r.n > 0) {
 		struct fal_bfp_rec rec;
