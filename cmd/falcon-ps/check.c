@@ -162,9 +162,15 @@ check_words(struct ps_run *r)
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const char *own = o->join != NULL ? "127.0.0.1:0" : "127.0.0.1:7000";
-	int err = fal_addr_parse(o->listen != NULL ? o->listen : own, &r->listen, &diag);
+	int err = fal_addrs_parse(o->listen != NULL ? o->listen : own, r->listen.v,
+				  PS_DOORS, &r->listen.n, &diag);
 	if (err < 0)
 		return ps_run_say(&diag, err);
+	if (o->join != NULL && r->listen.n > 1) {
+		fal_cli_err(PROG, "--listen: '%s': with --join there is one address",
+			    o->listen);
+		return FAL_EXIT_USAGE;
+	}
 	if (fal_compress_parse(o->compress, &r->compress) < 0) {
 		fal_cli_err(PROG, "--compress: '%s' is not auto, always or never",
 			    o->compress);
@@ -276,7 +282,7 @@ check_need(struct ps_run *r, const char *path)
 				       .rule = &j->job.rule,
 				       .workers = o->min_workers,
 				       .shards = (uint32_t)o->shards };
-	if (r->listen.kind == FAL_ADDR_UNIX)
+	if (ps_addrs_unix(&r->listen))
 		r->need.rings = o->min_workers > 1 ? o->min_workers : 1;
 	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
 		r->need.rings = 0;

@@ -228,7 +228,7 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 	int err = guest_keys(j);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	const struct fal_listen_opt listen = { .addr = &j->run->listen,
+	const struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
 					       .keyring = j->keys,
 					       .chan = join_chan_opt(j) };
 	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);

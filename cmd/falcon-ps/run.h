@@ -25,7 +25,7 @@ struct ps_run {
 	struct ps_need_of need;
 	struct ps_state state;
 	struct ps_record record;
-	struct fal_addr listen;
+	struct ps_addrs listen;
 	struct fal_keyring *keys;
 	struct fal_addr coordinator; /* with --join or --upstream, */
 	struct fal_client_key *key;  /* and the key to it */

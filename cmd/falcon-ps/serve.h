@@ -6,9 +6,9 @@
 #include "account.h"
 #include "best.h"
 #include "coord/coord.h"
+#include "doors.h"
 #include "keep.h"
 #include "need.h"
-#include "net/addr.h"
 #include "net/writer.h"
 #include "record.h"
 #include "run/files.h"
@@ -31,8 +31,8 @@ struct ps_outcome {
 			 */
 	bool above;     /* the coordinator above has ended it, with this exit code */
 	int code;
-	char bound[FAL_ADDR_MAX + 16]; /* where it listened */
-	bool kept;                     /* a snapshot of where it was is there */
+	struct ps_addrs bound; /* where it listened */
+	bool kept;             /* a snapshot of where it was is there */
 	struct fal_diag
 		why; /* an error of our own: status.failed is then set; "": none */
 };
@@ -48,7 +48,7 @@ struct ps_serve_opt {
 	const char *best;          /* file of the best model; NULL: none is kept */
 	struct ps_best_is best_is; /* what it holds */
 	const char *journal;       /* file of the policies that held (journal.h) */
-	const struct fal_addr *listen;
+	const struct ps_addrs *listen;
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
 	int ready_fd;              /* gets the bound address and a newline; -1: none */

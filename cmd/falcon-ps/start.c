@@ -211,7 +211,7 @@ train(struct ps_run *r)
 	r->had = err == FAL_OK ? outcome.again : 0;
 	r->state.begun = r->state.begun || r->had > 0;
 	if (r->had > 0) { /* to where it was, and without telling it again */
-		(void)fal_addr_parse(outcome.bound, &r->listen, NULL);
+		r->listen = outcome.bound;
 		r->opt.ready_fd = 0;
 	}
 	if (outcome.status.failed)

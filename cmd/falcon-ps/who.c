@@ -262,7 +262,7 @@ names(const struct ps_server *s, bool excluded, struct fal_diag *out)
 static const char *
 dial(const struct ps_server *s, struct fal_diag *out)
 {
-	const char *at = fal_listen_text(s->listen);
+	const char *at = fal_listen_text(s->doors.v[0]);
 	const bool any = strncmp(at, "0.0.0.0:", 8) == 0 || strncmp(at, "[::]:", 5) == 0;
 	char host[64] = "";
 	if (!any || gethostname(host, sizeof(host) - 1) < 0 || host[0] == '\0')
@@ -375,7 +375,7 @@ ps_tell_waiting(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
 	struct fal_diag why;
-	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
+	if (s->saved || s->stopping || s->coord == NULL || s->doors.n == 0)
 		return;
 	tell_counts(s);
 	tell_lone(s);

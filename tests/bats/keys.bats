@@ -20,6 +20,7 @@ setup() {
 	for_test
 	cp -r "$BATS_FILE_TMPDIR/keys" keys
 	keys=$BATS_TEST_TMPDIR/keys
+	draw
 	job=(--set job.epochs=8 "$BATS_FILE_TMPDIR/tiny.job")
 }
 
@@ -35,16 +36,20 @@ ids() {
 }
 
 @test "a key that is revoked ends its sessions at once; others do its tasks" {
-	serve --min-workers 2
-	KEY=w1 slow a 1 1000
-	KEY=w2 slow b 1 1000
-	start stat falcon-stat --follow -k "$keys/observe.key" "$ready"
+	# At each address that there is.
+	serve_at 127.0.0.1:0,unix:sock --min-workers 2
+	IFS=, read -r far near <<<"$ready"
+	drawn "$far $near" "$near $far"
+	read -r one other <<<"$one"
+	ready=$one KEY=w1 slow a 1 1000
+	ready=$far KEY=w2 slow b 1 1000
+	start stat falcon-stat --follow -k "$keys/observe.key" "$other"
 	at_clock 3
 	falcon-key revoke -K "$keys/keyring" w1
 	falcon-key revoke -K "$keys/keyring" observe
 	kill -HUP "$ps"
 	ended "${workers[0]}" a 77
-	has "$(<a.err)" "$ready: refused: key 'w1' was revoked"
+	has "$(<a.err)" "$one: refused: key 'w1' was revoked"
 	soon "the coordinator's word" grep -qF "w1: refused: key 'w1' was revoked" ps.err
 	has "$(<ps.err)" "keyring: read again: 5 keys"
 	wait "$pid" || status=$?

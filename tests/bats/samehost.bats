@@ -61,6 +61,38 @@ mapped() {
 		([.[].tx] | add) > 1000000 and ([.[].rx] | add) > 1000000' "$state/trace.jsonl"
 }
 
+@test "who listens at several addresses shares memory with those who are near" {
+	serve_at unix:sock,127.0.0.1:0 --set sync.scheme=epsp -w 2
+	IFS=, read -r near far <<<"$ready"
+	[ "$near" = unix:sock ] && [[ $far == 127.0.0.1:[1-9]* ]]
+	ready=$near work a --lanes 1 -v
+	ready=$far work b --lanes 2 -v
+	shares a
+	shares b no
+	all
+	again
+	serve -w 1
+	work alone --lanes 1
+	all
+	# The list is one that a worker takes, in its order.
+	again
+	serve_at 127.0.0.1:0,unix:sock -w 1
+	[[ $ready == 127.0.0.1:*,unix:sock ]]
+	ready=unix:nobody,$ready work c --lanes 1 -v
+	shares c no
+	all
+	# All of them, or none: what was opened before is closed.
+	start relay socat UNIX-LISTEN:taken,fork -
+	soon "who listens there" [ -S taken ]
+	run -1 falcon-ps -K "$keys/keyring" -s other -l unix:first,unix:taken "${job[@]}"
+	[[ $output == *"unix:taken: "* ]]
+	[ ! -e first ] && [ -S taken ]
+	run -2 falcon-ps -K "$keys/keyring" -l unix:first,nowhere "${job[@]}"
+	[[ $output == *"nowhere"* ]]
+	run -2 falcon-ps -k "$keys/shard.key" --join "$ready" -l unix:first,unix:second
+	[[ $output == *"--listen: 'unix:first,unix:second': with --join there is one"* ]]
+}
+
 @test "through a relay nothing is shared, and the model is the same" {
 	at_unix -w 1
 	work near --lanes 1 -v
