@@ -163,7 +163,7 @@ check_words(struct ps_run *r)
 	const struct ps_options *o = &r->opt;
 	const char *own = o->join != NULL ? "127.0.0.1:0" : "127.0.0.1:7000";
 	int err = fal_addrs_parse(o->listen != NULL ? o->listen : own, r->listen.v,
-				  PS_DOORS, &r->listen.n, &diag);
+				  FAL_ADDRS_MAX, &r->listen.n, &diag);
 	if (err < 0)
 		return ps_run_say(&diag, err);
 	if (o->join != NULL && r->listen.n > 1) {
@@ -268,6 +268,16 @@ check_group(struct ps_run *r)
 	return FAL_EXIT_DONE;
 }
 
+/* Can any worker come over a unix socket? */
+static bool
+may_share(const struct ps_addrs *listen)
+{
+	size_t i = 0;
+	while (i < listen->n && listen->v[i].kind != FAL_ADDR_UNIX)
+		i++;
+	return i < listen->n;
+}
+
 /* Says what the job needs, and judges that.  `path`: its name for it.  0 or an exit code.
  */
 static int
@@ -282,10 +292,10 @@ check_need(struct ps_run *r, const char *path)
 				       .rule = &j->job.rule,
 				       .workers = o->min_workers,
 				       .shards = (uint32_t)o->shards };
-	if (ps_addrs_unix(&r->listen))
-		r->need.rings = o->min_workers > 1 ? o->min_workers : 1;
-	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
-		r->need.rings = 0;
+	if (may_share(&r->listen))
+		r->need.rings = o->min_workers;
+	while (r->need.rings > 0 && ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
+		r->need.rings /= 2;
 	ps_need(&r->need, &parts);
 	if (say_need(r, &parts) < 0)
 		return ps_run_say(&diag, FAL_ENOMEM);

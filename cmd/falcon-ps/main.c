@@ -121,7 +121,8 @@ main(int argc, char **argv)
 	struct ps_options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;
 	const struct fal_opt opts[] = {
-		{ "listen", 'l', FAL_OPT_TEXT, &o->listen, "where to listen", "ADDR" },
+		{ "listen", 'l', FAL_OPT_TEXT, &o->listen, "where to listen",
+		  "ADDR,..." },
 		{ "keyring", 'K', FAL_OPT_TEXT, &o->keyring, "keys of the clients",
 		  "FILE" },
 		{ "state", 's', FAL_OPT_TEXT, &o->state,
@@ -161,7 +162,7 @@ main(int argc, char **argv)
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
 		  "refuse a job that needs more", "SIZE" },
 		{ "ready-fd", 0, FAL_OPT_U64, &ready_fd,
-		  "write the bound address to this descriptor", "N" },
+		  "write the bound addresses to this descriptor", "N" },
 		{ "exit-when-done", 'x', FAL_OPT_FLAG, &o->exit_when_done,
 		  "exit when the job is done", NULL },
 		{ "check", 0, FAL_OPT_FLAG, &o->check, "judge the files and exit", NULL },

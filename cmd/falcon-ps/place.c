@@ -91,8 +91,8 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 		j->program = fal_need_begun(
 			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
 	const size_t model = j->model->params * sizeof(float);
-	const bool shares =
-		ps_addrs_unix(&j->run->listen) && ps_shelves(&j->job.rule, model);
+	const bool shares = j->run->listen.v[0].kind == FAL_ADDR_UNIX &&
+			    ps_shelves(&j->job.rule, model);
 	const uint64_t need = ps_need_part(j->program, &part, &j->job.rule, j->versions,
 					   shares ? RINGS * fal_ring_bytes(model) : 0);
 	const bool more = need > j->need;

@@ -102,7 +102,8 @@ stop(struct ps_server *s)
 		return;
 	s->stopping = true;
 	ps_fleet_drain_over(s);
-	ps_doors_close(&s->doors);
+	fal_listen_close(s->listen);
+	s->listen = NULL;
 	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		ps_bid_farewell(s->sessions.v[i]);
@@ -362,7 +363,8 @@ on_hup(uv_signal_t *h, int signum)
 	(void)fal_keyring_keys(fresh, &n);
 	fal_cli_err(PROG, "%s: read again: %zu key%s", s->opt->keyring, n, fal_text_s(n));
 	*s->opt->keys = fresh;
-	ps_doors_keyring(&s->doors, fresh);
+	if (s->listen != NULL)
+		fal_listen_keyring(s->listen, fresh);
 	fal_keyring_free(old);
 	ps_count_keys(s);
 }
@@ -376,7 +378,8 @@ on_refused(void *arg, const char *source, const char *reason)
 }
 
 /* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
- * needs to its end are open by now, and a few are spared for keyring and journal. */
+ * needs to its end are open by now, but for those that listen, and a few are spared for
+ * keyring and journal. */
 static uint32_t
 share_descriptors(struct ps_server *s)
 {
@@ -389,7 +392,7 @@ share_descriptors(struct ps_server *s)
 	const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
 	if (lowest >= 0)
 		close(lowest);
-	const rlim_t used = (rlim_t)lowest + SPARE;
+	const rlim_t used = (rlim_t)lowest + SPARE + s->opt->listen->n;
 	const rlim_t all = lowest < 0 || most.rlim_cur <= used ? 0
 			   : most.rlim_cur - used < UINT32_MAX ? most.rlim_cur - used
 							       : UINT32_MAX;
@@ -402,21 +405,18 @@ share_descriptors(struct ps_server *s)
 static int
 tell_ready(struct ps_server *s)
 {
-	struct fal_buf at = { 0 };
-	if (ps_doors_text(&s->doors, &at) < 0)
-		return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
-	ps_doors_at(&s->doors, &s->out->bound);
+	const char *text = fal_listen_text(s->listen);
+	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
 	int fd = s->opt->ready_fd;
-	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name,
-		    (const char *)at.p);
+	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
 	ps_count_keys(s);
 	if (s->one_key)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart");
 	fal_cli_notify("READY=1\nSTATUS=training");
-	const bool told = fd < 0 || dprintf(fd, "%s\n", (const char *)at.p) > 0;
-	if (fd >= 0)
-		close(fd);
-	fal_buf_free(&at);
+	if (fd < 0)
+		return FAL_OK;
+	bool told = dprintf(fd, "%s\n", text) > 0;
+	close(fd);
 	return told ? FAL_OK : fal_diag_set(s->diag, FAL_EIO, "--ready-fd %d", fd);
 }
 
@@ -466,13 +466,15 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		err = ps_fleet_place(&s);
 	s.link = (struct fal_link){ .bandwidth = (double)opt->rate_limit,
 				    .shared = &s.busy };
-	struct fal_listen_opt listen = { .keyring = *opt->keys,
+	struct fal_listen_opt listen = { .addr = opt->listen->v,
+					 .addrs = opt->listen->n,
+					 .keyring = *opt->keys,
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
 					 .half_open = share_descriptors(&s) };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)
-		err = ps_doors_open(&s.doors, &s.loop, opt->listen, &listen, &ops, diag);
+		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK)
 		err = tell_ready(&s);
 	if (err == FAL_OK)

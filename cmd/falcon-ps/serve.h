@@ -6,15 +6,21 @@
 #include "account.h"
 #include "best.h"
 #include "coord/coord.h"
-#include "doors.h"
 #include "keep.h"
 #include "need.h"
+#include "net/addr.h"
 #include "net/writer.h"
 #include "record.h"
 #include "run/files.h"
 #include "sec/keyring.h"
 
 #define PROG "falcon-ps"
+
+/* Addresses to listen at, or that were bound. */
+struct ps_addrs {
+	struct fal_addr v[FAL_ADDRS_MAX];
+	size_t n;
+};
 
 struct ps_outcome {
 	struct fal_coord_status status;
@@ -51,7 +57,7 @@ struct ps_serve_opt {
 	const struct ps_addrs *listen;
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
-	int ready_fd;              /* gets the bound address and a newline; -1: none */
+	int ready_fd;              /* gets the bound addresses and a newline; -1: none */
 	struct ps_need_of need; /* of memory, as the job has it; and the most, 0: any */
 	uint64_t max_memory;
 	uint32_t min_workers;

@@ -39,7 +39,7 @@ struct ps_server {
 	uv_loop_t loop;
 	uv_timer_t wake, flush, leave;
 	uv_signal_t on_int, on_term, on_hup;
-	struct ps_doors doors;
+	struct fal_listen *listen;
 	struct fal_link link; /* of all that it sends, with --rate-limit */
 	uint64_t busy;        /* of that */
 	struct ps_sessions sessions;

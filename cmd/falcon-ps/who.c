@@ -258,16 +258,23 @@ names(const struct ps_server *s, bool excluded, struct fal_diag *out)
 	return out->text;
 }
 
-/* The address to dial: that of a machine, where the server listens on all it has. */
+/* The address to dial: one that is not of this host alone, if there is one; that of a
+ * machine, where the server listens on all it has. */
 static const char *
 dial(const struct ps_server *s, struct fal_diag *out)
 {
-	const char *at = fal_listen_text(s->doors.v[0]);
+	const struct ps_addrs *all = &s->out->bound;
+	char at[FAL_ADDR_MAX + 16];
+	size_t i = 0;
+	while (i + 1 < all->n && all->v[i].kind != FAL_ADDR_TCP)
+		i++;
+	fal_addr_format(&all->v[i], at);
 	const bool any = strncmp(at, "0.0.0.0:", 8) == 0 || strncmp(at, "[::]:", 5) == 0;
 	char host[64] = "";
 	if (!any || gethostname(host, sizeof(host) - 1) < 0 || host[0] == '\0')
-		return at;
-	fal_diag_set(out, 0, "%s%s", host, strrchr(at, ':'));
+		fal_diag_set(out, 0, "%s", at);
+	else
+		fal_diag_set(out, 0, "%s%s", host, strrchr(at, ':'));
 	return out->text;
 }
 
@@ -375,7 +382,7 @@ ps_tell_waiting(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
 	struct fal_diag why;
-	if (s->saved || s->stopping || s->coord == NULL || s->doors.n == 0)
+	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
 		return;
 	tell_counts(s);
 	tell_lone(s);

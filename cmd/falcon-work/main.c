@@ -91,7 +91,7 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
 	if (t->exec != NULL) /* a trainer has threads of its own */
 		opt->lanes_max = 1;
-	if (fal_addrs_parse(addr, opt->addr, WORK_ADDRS, &opt->addrs, &diag) < 0) {
+	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;
 	}

@@ -14,10 +14,8 @@
 
 #define PROG "falcon-work"
 
-enum { WORK_ADDRS = 8 };
-
 struct work_opt {
-	struct fal_addr addr[WORK_ADDRS]; /* tried one after the other */
+	struct fal_addr addr[FAL_ADDRS_MAX]; /* tried one after the other */
 	size_t addrs;
 	const struct fal_client_key *key;
 	const char *name;  /* of this worker */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define FAL_ADDR_MAX 1024                 /* bytes of an address with its NUL */
+#define FAL_ADDRS_MAX 8                   /* addresses of a list */
 #define FAL_ADDR_UNIX_MAX 108             /* bytes of a Unix socket's path with its NUL */
 #define FAL_ADDR_HOST_MAX 256             /* bytes of a host with its NUL */
 #define FAL_ADDR_DEFAULT_HOST "127.0.0.1" /* where a coordinator listens by itself */

@@ -19,8 +19,9 @@
 
 TAILQ_HEAD(guests, guest);
 
-struct fal_listen {
-	uv_loop_t *loop;
+/* An address that is listened at. */
+struct door {
+	struct fal_listen *listen;
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -29,17 +30,25 @@ struct fal_listen {
 	} io;
 	struct fal_addr bound;
 	char text[FAL_ADDR_MAX + 16];
+	bool waiting; /* one more is there, for the next turn */
+};
+
+/* All of them have the limits together. */
+struct fal_listen {
+	uv_loop_t *loop;
+	struct fal_buf text; /* of all doors, with a NUL */
 	const struct fal_keyring *keyring;
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
 	struct guests half, open; /* oldest first */
 	unsigned half_n, half_max;
 	unsigned accepted; /* in this turn */
-	bool waiting;      /* one more is there, for the next */
 	uv_check_t turn;   /* a turn is over */
 	uv_timer_t review; /* of whose key has expired */
 	unsigned handles;  /* that are not closed */
 	struct fal_gate gate;
+	size_t doors;
+	struct door door[];
 };
 
 /* --- guests --- */
@@ -223,8 +232,9 @@ source_of(const struct fal_chan *c)
 
 /* False: there was no memory, so it goes on waiting. */
 static bool
-accept_one(struct fal_listen *l)
+accept_one(struct door *d)
 {
+	struct fal_listen *l = d->listen;
 	struct guest *g = fal_calloc(1, sizeof(*g));
 	const struct fal_chan_ops ops = { .arg = g,
 					  .on_open = on_half_open,
@@ -238,7 +248,7 @@ accept_one(struct fal_listen *l)
 		return false;
 	g->listen = l;
 	const int err =
-		fal_chan_accept(&l->io.stream, &l->chan_opt, &ops, &host, &g->chan);
+		fal_chan_accept(&d->io.stream, &l->chan_opt, &ops, &host, &g->chan);
 	if (err < 0) {
 		free(g);
 		return err != FAL_ENOMEM;
@@ -254,10 +264,10 @@ accept_one(struct fal_listen *l)
 static void
 on_connection(uv_stream_t *s, int status)
 {
-	struct fal_listen *l = s->data;
+	struct door *d = s->data;
 	if (status < 0)
 		return;
-	l->waiting = l->accepted++ >= FAL_LISTEN_TURN || !accept_one(l);
+	d->waiting = d->listen->accepted++ >= FAL_LISTEN_TURN || !accept_one(d);
 }
 
 /* What had come was read in this turn, so whoever goes now has had his chance. */
@@ -266,9 +276,11 @@ on_turn(uv_check_t *h)
 {
 	struct fal_listen *l = h->data;
 	make_room(l);
-	l->accepted = l->waiting ? 1 : 0;
-	if (l->waiting)
-		l->waiting = !accept_one(l);
+	l->accepted = 0;
+	for (struct door *d = l->door; d < l->door + l->doors; d++) {
+		l->accepted += d->waiting;
+		d->waiting = d->waiting && !accept_one(d);
+	}
 }
 
 /* Is it still to be looked at?  Whoever was told of one before may have closed its
@@ -294,33 +306,33 @@ on_review(uv_timer_t *h)
 /* --- binding --- */
 
 static int
-bind_tcp(struct fal_listen *l, struct fal_diag *diag)
+bind_tcp(struct door *d, struct fal_diag *diag)
 {
 	struct addrinfo *ai, hints = { .ai_family = AF_UNSPEC,
 				       .ai_socktype = SOCK_STREAM,
 				       .ai_flags = AI_PASSIVE };
 	char port[8], ip[INET6_ADDRSTRLEN];
-	snprintf(port, sizeof(port), "%u", l->bound.port);
-	int err = getaddrinfo(l->bound.what, port, &hints, &ai);
+	snprintf(port, sizeof(port), "%u", d->bound.port);
+	int err = getaddrinfo(d->bound.what, port, &hints, &ai);
 	if (err != 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, gai_strerror(err));
-	err = uv_tcp_bind(&l->io.tcp, ai->ai_addr, 0);
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, gai_strerror(err));
+	err = uv_tcp_bind(&d->io.tcp, ai->ai_addr, 0);
 	freeaddrinfo(ai);
 	if (err == 0)
-		err = uv_listen(&l->io.stream, BACKLOG, on_connection);
+		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
 	if (err < 0)
 		return fal_diag_set(diag, err == UV_EADDRINUSE ? FAL_EEXIST : FAL_EIO,
-				    "%s: %s", l->text, uv_strerror(err));
+				    "%s: %s", d->text, uv_strerror(err));
 	struct sockaddr_storage ss;
 	int n = sizeof(ss);
-	err = uv_tcp_getsockname(&l->io.tcp, (struct sockaddr *)&ss, &n);
+	err = uv_tcp_getsockname(&d->io.tcp, (struct sockaddr *)&ss, &n);
 	if (err == 0)
 		err = uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
 	if (err < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, uv_strerror(err));
-	memcpy(l->bound.what, ip, sizeof(ip));
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, uv_strerror(err));
+	memcpy(d->bound.what, ip, sizeof(ip));
 	/* The port stands at the same place for both families. */
-	l->bound.port = ntohs(((struct sockaddr_in *)&ss)->sin_port);
+	d->bound.port = ntohs(((struct sockaddr_in *)&ss)->sin_port);
 	return FAL_OK;
 }
 
@@ -341,47 +353,95 @@ remove_stale(const struct sockaddr_un *to)
 }
 
 static int
-bind_unix(struct fal_listen *l, struct fal_diag *diag)
+bind_unix(struct door *d, struct fal_diag *diag)
 {
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
-	memcpy(to.sun_path, l->bound.what, strlen(l->bound.what));
+	memcpy(to.sun_path, d->bound.what, strlen(d->bound.what));
 	remove_stale(&to);
 	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, strerror(errno));
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, strerror(errno));
 	/* Linux creates the file with the mode of the socket: no moment without it. */
 	if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
 		const int e = errno;
 		close(fd);
 		return fal_diag_set(diag, e == EADDRINUSE ? FAL_EEXIST : FAL_EIO,
-				    "%s: %s", l->text, strerror(e));
+				    "%s: %s", d->text, strerror(e));
 	}
-	int err = uv_pipe_open(&l->io.pipe, fd);
+	int err = uv_pipe_open(&d->io.pipe, fd);
 	if (err < 0)
 		close(fd);
 	else
-		err = uv_listen(&l->io.stream, BACKLOG, on_connection);
+		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
 	if (err < 0) {
 		(void)unlink(to.sun_path);
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, uv_strerror(err));
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, uv_strerror(err));
 	}
 	return FAL_OK;
 }
 
 static void
-on_listen_closed(uv_handle_t *h)
+release(struct fal_listen *l)
 {
-	struct fal_listen *l = h->data;
-	if (--l->handles == 0)
-		free(l);
+	if (--l->handles > 0)
+		return;
+	fal_buf_free(&l->text);
+	free(l);
 }
 
 static void
-close_handles(struct fal_listen *l)
+on_door_closed(uv_handle_t *h)
 {
-	uv_close(&l->io.handle, on_listen_closed);
+	release(((struct door *)h->data)->listen);
+}
+
+static void
+on_listen_closed(uv_handle_t *h)
+{
+	release(h->data);
+}
+
+/* Nobody comes in any more. */
+static void
+shut(struct fal_listen *l)
+{
+	for (struct door *d = l->door; d < l->door + l->doors; d++) {
+		if (d->bound.kind == FAL_ADDR_UNIX)
+			(void)unlink(d->bound.what);
+		uv_close(&d->io.handle, on_door_closed);
+	}
+	l->doors = 0;
 	uv_close((uv_handle_t *)&l->turn, on_listen_closed);
 	uv_close((uv_handle_t *)&l->review, on_listen_closed);
+}
+
+/* One door more. */
+static int
+open_door(struct fal_listen *l, const struct fal_addr *at, struct fal_diag *diag)
+{
+	const bool tcp = at->kind == FAL_ADDR_TCP;
+	struct door *d = &l->door[l->doors];
+	*d = (struct door){ .listen = l, .bound = *at };
+	fal_addr_format(&d->bound, d->text);
+	if (at->kind == FAL_ADDR_EXEC)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "exec:%.200s: a command cannot be listened on",
+				    at->what);
+	int err = tcp ? uv_tcp_init(l->loop, &d->io.tcp)
+		      : uv_pipe_init(l->loop, &d->io.pipe, 0);
+	if (err < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
+	d->io.handle.data = d;
+	l->handles++;
+	err = tcp ? bind_tcp(d, diag) : bind_unix(d, diag);
+	if (err < 0) { /* what has its name is another's */
+		uv_close(&d->io.handle, on_door_closed);
+		return err;
+	}
+	fal_addr_format(&d->bound, d->text);
+	fal_put_fmt(&l->text, "%s%s", l->doors > 0 ? "," : "", d->text);
+	l->doors++;
+	return FAL_OK;
 }
 
 int
@@ -389,16 +449,12 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		 const struct fal_listen_ops *ops, struct fal_listen **out,
 		 struct fal_diag *diag)
 {
-	const bool tcp = opt->addr->kind == FAL_ADDR_TCP;
-	if (opt->addr->kind == FAL_ADDR_EXEC)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "exec:%.200s: a command cannot be listened on",
-				    opt->addr->what);
-	struct fal_listen *l = fal_calloc(1, sizeof(*l));
+	const size_t doors = opt->addrs > 0 ? opt->addrs : 1;
+	struct fal_listen *l = fal_calloc(1, sizeof(*l) + doors * sizeof(l->door[0]));
+	int err = FAL_OK;
 	if (l == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	l->loop = loop;
-	l->bound = *opt->addr;
 	l->keyring = opt->keyring;
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
@@ -406,25 +462,22 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	fal_gate_init(&l->gate);
 	TAILQ_INIT(&l->half);
 	TAILQ_INIT(&l->open);
-	fal_addr_format(&l->bound, l->text);
-	int err =
-		tcp ? uv_tcp_init(loop, &l->io.tcp) : uv_pipe_init(loop, &l->io.pipe, 0);
-	if (err < 0) {
-		free(l);
-		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
-	}
 	uv_check_init(loop, &l->turn); /* cannot fail */
 	uv_check_start(&l->turn, on_turn);
 	uv_timer_init(loop, &l->review);
 	uv_timer_start(&l->review, on_review, FAL_LISTEN_REVIEW_MS, FAL_LISTEN_REVIEW_MS);
-	l->handles = 3;
-	l->io.handle.data = l->turn.data = l->review.data = l;
-	err = tcp ? bind_tcp(l, diag) : bind_unix(l, diag);
+	l->handles = 2;
+	l->turn.data = l->review.data = l;
+	for (size_t i = 0; i < doors && err == FAL_OK; i++)
+		err = open_door(l, &opt->addr[i], diag);
+	if (err == FAL_OK) {
+		fal_put_u8(&l->text, '\0');
+		err = l->text.err;
+	}
 	if (err < 0) {
-		close_handles(l);
+		shut(l);
 		return err;
 	}
-	fal_addr_format(&l->bound, l->text);
 	*out = l;
 	return FAL_OK;
 }
@@ -432,7 +485,15 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 const char *
 fal_listen_text(const struct fal_listen *l)
 {
-	return l->text;
+	return (const char *)l->text.p;
+}
+
+size_t
+fal_listen_addrs(const struct fal_listen *l, struct fal_addr out[static FAL_ADDRS_MAX])
+{
+	for (size_t i = 0; i < l->doors; i++)
+		out[i] = l->door[i].bound;
+	return l->doors;
 }
 
 void
@@ -461,7 +522,5 @@ fal_listen_close(struct fal_listen *l)
 	}
 	TAILQ_FOREACH(g, &l->open, link)
 	g->listen = NULL;
-	if (l->bound.kind == FAL_ADDR_UNIX)
-		(void)unlink(l->bound.what);
-	close_handles(l);
+	shut(l);
 }

@@ -1,4 +1,6 @@
-/* Listening: channels from clients whose keys are in a keyring. */
+/* Listening, at one address or several: channels from clients whose keys are in a
+ * keyring.
+ */
 #ifndef FAL_NET_LISTEN_H
 #define FAL_NET_LISTEN_H
 
@@ -37,22 +39,27 @@ struct fal_listen_ops {
 };
 
 struct fal_listen_opt {
-	const struct fal_addr *addr;       /* borrowed for the call; TCP or Unix */
+	const struct fal_addr *addr;       /* borrowed for the call; TCP or Unix, */
+	size_t addrs;                      /* so many, FAL_ADDRS_MAX at most; 0: one */
 	const struct fal_keyring *keyring; /* kept until replaced, or closed */
 	struct fal_chan_opt chan;          /* of the channels */
 	unsigned half_open;                /* 0: FAL_LISTEN_HALF_OPEN */
 };
 
-/* Listens.  A name is resolved at once (it blocks); its first address is taken.  A Unix
- * socket gets mode 0600; one that nobody listens on any more is replaced.  `ops` is
- * copied.  FAL_EINVAL (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT, FAL_ENOMEM;
- * `diag` (may be NULL) begins with the address. */
+/* Listens, at all addresses or none; whatever is limited is so for all together.  A name
+ * is resolved at once (it blocks); its first address is taken.  A Unix socket gets mode
+ * 0600; one that nobody listens on any more is replaced.  `ops` is copied.  FAL_EINVAL
+ * (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT, FAL_ENOMEM; `diag` (may be NULL)
+ * begins with the address. */
 int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		     const struct fal_listen_ops *ops, struct fal_listen **out,
 		     struct fal_diag *diag);
 
-/* The address that was bound, as text; borrowed. */
+/* The addresses that were bound, as a list for fal_addrs_parse; borrowed. */
 const char *fal_listen_text(const struct fal_listen *l);
+/* The same; how many. */
+size_t fal_listen_addrs(const struct fal_listen *l,
+			struct fal_addr out[static FAL_ADDRS_MAX]);
 
 /* Replaces the keyring.  Whoever's key is not in it, or has another role there, is
  * unwelcome; so is, within FAL_LISTEN_REVIEW_MS, whoever's key expires. */

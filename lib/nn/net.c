@@ -21,8 +21,11 @@
 
 #define HEAD 64 /* bytes before the floats: struct fal_arena */
 /* Aim of one column matrix: a quarter of an L2 cache of 1 MB, as gemm packs a copy of it
- * there and its product follows.  Four times that takes half as long again (AVX-512). */
+ * there and its product follows; at four times that LeNet-5 takes half as long again
+ * (AVX-512).  More, up to the most, where it would have too few columns for gemm. */
 #define COL_FLOATS ((uint64_t)1 << 16)
+#define COL_FLOATS_MAX ((uint64_t)1 << 18)
+#define COLUMNS 256
 #define FLOATS_MAX ((uint64_t)1 << 40)
 
 /* Where a layer's things lie in the arena. */
@@ -97,7 +100,11 @@ static void
 plan_columns(struct fal_net *net, const struct fal_layer *l, struct place *p,
 	     uint64_t *shared)
 {
-	uint64_t col = column_floats(l), fit = COL_FLOATS / col;
+	const uint64_t col = column_floats(l), plane = (uint64_t)l->out.h * l->out.w;
+	const uint64_t least = (COLUMNS + plane - 1) / plane, most = COL_FLOATS_MAX / col;
+	uint64_t fit = COL_FLOATS / col;
+	if (fit < least)
+		fit = least < most ? least : most;
 	p->chunk = fit > net->batch ? net->batch : fit > 0 ? (uint32_t)fit : 1;
 	p->keeps_col = p->chunk == net->batch;
 	if (p->keeps_col)

@@ -62,9 +62,9 @@ mapped() {
 }
 
 @test "who listens at several addresses shares memory with those who are near" {
-	serve_at unix:sock,127.0.0.1:0 --set sync.scheme=epsp -w 2
-	IFS=, read -r near far <<<"$ready"
-	[ "$near" = unix:sock ] && [[ $far == 127.0.0.1:[1-9]* ]]
+	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
+	IFS=, read -r near far other <<<"$ready"
+	[ "$near" = unix:sock ] && [[ $far$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
 	ready=$near work a --lanes 1 -v
 	ready=$far work b --lanes 2 -v
 	shares a
@@ -89,6 +89,8 @@ mapped() {
 	[ ! -e first ] && [ -S taken ]
 	run -2 falcon-ps -K "$keys/keyring" -l unix:first,nowhere "${job[@]}"
 	[[ $output == *"nowhere"* ]]
+	run -2 falcon-ps -K "$keys/keyring" -l "$(printf 'unix:%d,' {1..9})" "${job[@]}"
+	[[ $output == *"more than 8 addresses"* ]]
 	run -2 falcon-ps -k "$keys/shard.key" --join "$ready" -l unix:first,unix:second
 	[[ $output == *"--listen: 'unix:first,unix:second': with --join there is one"* ]]
 }

@@ -47,16 +47,22 @@ wrong_keys(void **state)
 }
 
 static int
-stranger_from(struct world *w, const char *ip)
+stranger_to(const struct fal_addr *at, const char *ip)
 {
-	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
 	struct sockaddr_in sin, from;
-	assert_int_equal(uv_ip4_addr(at.what, at.port, &sin), 0);
+	assert_int_equal(uv_ip4_addr(at->what, at->port, &sin), 0);
 	assert_int_equal(uv_ip4_addr(ip, 0, &from), 0);
 	const int fd = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
 	return fd;
+}
+
+static int
+stranger_from(struct world *w, const char *ip)
+{
+	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	return stranger_to(&at, ip);
 }
 
 static int
@@ -163,6 +169,49 @@ half_open_flood(void **state)
 	assert_string_equal(w.refused, "too many handshakes are under way");
 	meet(&w, 0); /* a friend still gets in */
 	assert_int_equal(w.refusals, 4);
+	for (int i = 0; i < 5; i++)
+		close(fd[i]);
+	end(&w);
+}
+
+/* All doors have them together; where one is taken, none is open. */
+static void
+half_open_at_two_doors(void **state)
+{
+	struct world w;
+	struct fal_addr at[FAL_ADDRS_MAX] = { addr("127.0.0.1:0"), addr("127.0.0.1:0") };
+	struct fal_listen *second;
+	struct fal_diag d;
+	struct stat st;
+	int fd[5];
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	fal_listen_close(w.l);
+	struct fal_listen_opt opt = {
+		.addr = at, .addrs = 2, .keyring = w.kr, .half_open = 2
+	};
+	const struct fal_listen_ops ops = { &w, on_accept, on_refused, NULL };
+	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &w.l, NULL), 0);
+	assert_int_equal(fal_listen_addrs(w.l, at), 2);
+	assert_true(at[0].port != 0 && at[1].port != 0 && at[0].port != at[1].port);
+	for (int i = 0; i < 5; i++)
+		fd[i] = stranger_to(&at[i % 2], "127.0.0.1");
+	UNTIL(&w, w.refusals >= 3);
+	assert_int_equal(w.refusals, 3);
+	for (int i = 0; i < 2; i++) {
+		dial_as(&w, i, &at[i], client_key("lab", 2, 1),
+			(struct fal_chan_opt){ 0 });
+		SEND(&w.client[i], 'a');
+		UNTIL(&w, w.accepted == (unsigned)i + 1);
+	}
+	const struct fal_addr taken = at[1];
+	opt.addrs = 2;
+	at[0] = addr("unix:%s/first", w.dir);
+	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &second, &d), FAL_EEXIST);
+	char text[FAL_ADDR_MAX + 16];
+	fal_addr_format(&taken, text);
+	assert_int_equal(strncmp(d.text, text, strlen(text)), 0);
+	assert_int_equal(stat(at[0].what, &st), -1);
 	for (int i = 0; i < 5; i++)
 		close(fd[i]);
 	end(&w);
@@ -558,6 +607,7 @@ main(void)
 		cmocka_unit_test(garbage),
 		cmocka_unit_test(deadline),
 		cmocka_unit_test(half_open_flood),
+		cmocka_unit_test(half_open_at_two_doors),
 		cmocka_unit_test(flood_of_one_source),
 		cmocka_unit_test(guesses_too_often),
 		cmocka_unit_test(comes_back_often),
