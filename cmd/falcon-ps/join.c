@@ -235,9 +235,11 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 	const int fd = (int)j->run->opt.ready_fd - 1;
 	if (err < 0 || fd < 0)
 		return err;
-	const bool told = dprintf(fd, "%s\n", fal_listen_text(j->listen)) > 0;
+	err = dprintf(fd, "%s\n", fal_listen_text(j->listen)) < 0 ? errno : 0;
 	close(fd);
-	return told ? FAL_OK : fal_diag_set(diag, FAL_EIO, "--ready-fd %d", fd);
+	return err == 0 ? FAL_OK
+			: fal_diag_set(diag, FAL_EIO, "--ready-fd: '%d': %s", fd,
+				       strerror(err));
 }
 
 int

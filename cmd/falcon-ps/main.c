@@ -39,6 +39,8 @@ check_upstream(const struct ps_options *o, bool job)
 		odd = "--restart";
 	else if (!job && o->set.n > 0)
 		odd = "--set, unless a JOB is named";
+	else if (!job && o->check)
+		odd = "--check, unless a JOB is named";
 	else if (job && o->cache != NULL)
 		odd = "--cache, where a JOB is named";
 	else if (o->key == NULL)
@@ -47,6 +49,28 @@ check_upstream(const struct ps_options *o, bool job)
 		return -1;
 	if (odd != NULL)
 		fal_cli_err(PROG, "--upstream: not with %s", odd);
+	return FAL_EXIT_USAGE;
+}
+
+/* Options of a coordinator with --join.  Negative, or an exit code. */
+static int
+check_join(const struct ps_options *o)
+{
+	const char *odd = o->check             ? "--check"
+			  : o->keyring != NULL ? "--keyring"
+			  : o->state != NULL   ? "--state"
+			  : o->trace != NULL   ? "--trace"
+			  : o->from != NULL    ? "--from"
+			  : o->restart         ? "--restart"
+			  : o->set.n > 0       ? "--set"
+			  : o->min_workers > 1 ? "--min-workers"
+			  : o->min_shards > 0  ? "--min-shards"
+			  : o->exit_when_done  ? "--exit-when-done"
+			  : o->json            ? "--json"
+					       : NULL;
+	if (o->join == NULL || odd == NULL)
+		return -1;
+	fal_cli_err(PROG, "--join: not with %s", odd);
 	return FAL_EXIT_USAGE;
 }
 
@@ -80,8 +104,10 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 		fal_cli_err(PROG, "usage: " PROG " [OPTION...] JOB");
 	else if (o->join == NULL && o->standby)
 		fal_cli_err(PROG, "--standby: only with --join");
-	else
+	else if (o->upstream != NULL || o->join == NULL)
 		return check_upstream(o, job);
+	else
+		return check_join(o);
 	return FAL_EXIT_USAGE;
 }
 
@@ -90,6 +116,8 @@ static int
 run(struct ps_run *r, const char *path)
 {
 	const bool joins = r->opt.join != NULL;
+	if (r->opt.keyring == NULL)
+		r->opt.keyring = "/etc/falcon/keyring";
 	const unsigned cores = r->opt.threads == 0 ? fal_cli_cores() : 0;
 	if (cores > 0)
 		r->opt.threads = cores < THREADS ? cores : THREADS;
@@ -113,10 +141,7 @@ main(int argc, char **argv)
 	struct ps_run r = { .model.fd = -1,
 			    .average.fd = -1,
 			    .result.fd = -1,
-			    .opt = { .keyring = "/etc/falcon/keyring",
-				     .compress = "auto",
-				     .min_workers = 1,
-				     .shards = 1 },
+			    .opt = { .compress = "auto", .min_workers = 1, .shards = 1 },
 			    .program = fal_need_program() };
 	struct ps_options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;

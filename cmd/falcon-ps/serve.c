@@ -10,6 +10,7 @@
 #include "sec/secret.h"
 #include "trace/leaf.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -415,9 +416,11 @@ tell_ready(struct ps_server *s)
 	fal_cli_notify("READY=1\nSTATUS=training");
 	if (fd < 0)
 		return FAL_OK;
-	bool told = dprintf(fd, "%s\n", text) > 0;
+	const int err = dprintf(fd, "%s\n", text) < 0 ? errno : 0;
 	close(fd);
-	return told ? FAL_OK : fal_diag_set(s->diag, FAL_EIO, "--ready-fd %d", fd);
+	return err == 0 ? FAL_OK
+			: fal_diag_set(s->diag, FAL_EIO, "--ready-fd: '%d': %s", fd,
+				       strerror(err));
 }
 
 static void

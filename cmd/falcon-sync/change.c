@@ -231,7 +231,7 @@ print(const struct change *c, const struct fal_tail *t)
 		  : o == NULL && why.text[0] == '\0' ? FAL_ENOMEM
 						     : FAL_EFORMAT;
 	size_t i;
-	if (ok && warning != NULL)
+	if (ok && warning != NULL && !c->o->json)
 		fal_cli_err(PROG, "warning: %s", warning);
 	if (ok && c->o->json) {
 		printf("%.*s\n", (int)t->n, (const char *)t->p);

@@ -2,7 +2,9 @@
 #include "feed.h"
 
 #include "base/mem.h"
+#include "cli/cli.h"
 #include "data/cache.h"
+#include "work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +30,13 @@ struct place {
 	uint8_t hash[FAL_HASH_BYTES];
 	struct fal_buf bytes; /* so far */
 	uv_work_t work;
-	int err; /* of LOOKING */
+	int err; /* of LOOKING, of KEEPING */
 };
 
 struct feed {
 	struct feed_ops ops;
 	const char *cache;
+	bool said;                      /* that nothing can be kept there */
 	const struct fal_part *part[2]; /* train, test */
 	struct fal_samples *samples[2];
 	uint8_t *marked[2];  /* by chunk: is in `list`, see feed_start */
@@ -191,8 +194,8 @@ on_work(uv_work_t *work)
 	const char *cache = p->feed->cache;
 	if (p->stage == LOOKING)
 		p->err = fal_cache_get(cache, p->hash, &p->bytes);
-	else /* a cache that cannot be written costs another transfer, no more */
-		(void)fal_cache_put(cache, p->hash, p->bytes.p, p->bytes.n);
+	else
+		p->err = fal_cache_put(cache, p->hash, p->bytes.p, p->bytes.n);
 }
 
 /* The cache was looked into: the chunk is here, or is asked for. */
@@ -221,6 +224,11 @@ on_after(uv_work_t *work, int status)
 	struct place *p = work->data;
 	struct feed *f = p->feed;
 	(void)status; /* nobody cancels it */
+	if (p->stage == KEEPING && p->err < 0 && !f->said) {
+		f->said = true; /* it costs another transfer, no more */
+		fal_cli_err(PROG, "--cache: %s: data are not kept there: %s", f->cache,
+			    fal_strerror(p->err));
+	}
 	if (p->stage == LOOKING && !f->freed)
 		looked(p);
 	else

@@ -56,6 +56,15 @@ parse_lanes(const char *s, struct work_opt *opt)
 	return FAL_OK;
 }
 
+/* By a signal, before there is anything to hand back; trainers end as their parent does.
+ */
+static void
+end_at_once(int signal)
+{
+	(void)signal;
+	_exit(FAL_EXIT_DONE);
+}
+
 /* Starts trainers; 0 or an exit code. */
 static int
 open_exec(const struct given *t, struct work_opt *opt)
@@ -158,9 +167,10 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	opt->key = key;
 	char *cache = fal_cache_where(t->cache);
 	opt->cache = cache;
-	signal(SIGPIPE, SIG_IGN);
 	fal_suites_measure(uv_hrtime);
 	opt->program = fal_need_begun(7 << 19); /* code, streams: measured */
+	signal(SIGTERM, end_at_once);
+	signal(SIGINT, end_at_once);
 	code = open_exec(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);
@@ -222,12 +232,16 @@ main(int argc, char **argv)
 		.min_args = 1,
 		.max_args = 2,
 	};
+	signal(SIGPIPE, SIG_IGN); /* of trainers, too */
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
 	if (code < 0)
 		code = fal_cli_range(&cli, "give-up", 0, UINT32_MAX);
-	if (code < 0 && t.eval == NULL && t.json) {
+	if (code < 0 && (t.eval != NULL) + (t.predict != NULL) + t.try > 1) {
+		fal_cli_err(PROG, "--eval, --predict and --try: only one of them");
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.eval == NULL && t.json) {
 		fal_cli_err(PROG, "--json: only with --eval");
 		code = FAL_EXIT_USAGE;
 	} else if (code < 0 && t.try && t.exec == NULL) {

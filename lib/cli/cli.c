@@ -11,10 +11,13 @@
 #include "cli/progress.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <popt.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -33,6 +36,25 @@ struct fal_cli_state {
 	char *usage; /* "[OPTION...] ARGS" */
 };
 
+/* Does stderr take a line more?  Whoever reads it, a pager or a log that is stuck, may
+ * not; then it is not waited for longer than a second once, and what is not said is
+ * counted. */
+static bool
+is_read(const char *prog)
+{
+	static atomic_uint lost;
+	struct pollfd err = { .fd = STDERR_FILENO, .events = POLLOUT };
+	if (poll(&err, 1, lost > 0 ? 0 : 1000) == 0) {
+		lost++;
+		return false;
+	}
+	const unsigned n = atomic_exchange(&lost, 0);
+	if (n > 0)
+		fprintf(stderr, "%s: %u line%s not said, as nobody read them\n", prog, n,
+			n == 1 ? " was" : "s were");
+	return true;
+}
+
 void
 fal_cli_err(const char *prog, const char *fmt, ...)
 {
@@ -47,7 +69,9 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_fold((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	/* One call, so that lines of several processes do not mix. */
-	if (folded.err == 0)
+	if (!is_read(prog))
+		;
+	else if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);
 	else
 		fprintf(stderr, "%s: %s\n", prog, text);
@@ -196,9 +220,21 @@ operands(struct fal_cli *cli)
 	return FAL_EXIT_USAGE;
 }
 
+/* Standard descriptors that are closed are opened, so that no file of ours gets their
+ * numbers, but not for what they are used for: that fails as on a closed one. */
+static void
+hold_standard(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null",
+				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
+	hold_standard();
 	cli->arg = NULL;
 	cli->n_args = 0;
 	if (setup(cli, argc, argv) < 0) {

@@ -61,7 +61,7 @@ struct fal_cli {
 	struct fal_cli_state *state; /* private */
 };
 
-/* Reads the command line.  Returns -1 to go on, or an exit code: FAL_EXIT_DONE after
+/* Reads the command line, before anything is opened.  Returns -1 to go on, or an exit code: FAL_EXIT_DONE after
  * --help or --version (to stdout), FAL_EXIT_USAGE after one line on stderr.  --help and
  * --version are added to the options.  Call fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
@@ -76,7 +76,7 @@ int fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min,
 void fal_cli_free(struct fal_cli *cli);
 
 /* "prog: what\n" on stderr, without the text of any key; on a terminal broken between
- * words where it is wider. */
+ * words where it is wider.  Not where nobody reads it: it does not wait for that. */
 void fal_cli_err(const char *prog, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -125,12 +125,22 @@ take_shard(struct fal_fit *f, struct fal_trace_line *l)
 	return fal_shard_rows_line(&f->served, l, &f->job);
 }
 
-/* The job may have more epochs by now. */
+/* No session lives on, nor does what stopped them; and the job may have more epochs by
+ * now. */
 static int
 take_restart(struct fal_fit *f, struct fal_trace_line *l)
 {
 	if (fal_trace_job_restart(l, &f->job) < 0)
 		return l->err;
+	for (size_t i = 0; i < f->workers; i++) {
+		struct fit_worker *w = &f->worker[i];
+		if (!w->left)
+			w->left_after = f->updates;
+		w->left = true;
+		w->suspect = false;
+	}
+	f->held = f->stopped = false;
+	f->breaks++;
 	if (f->job.clocks > UINT32_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "restart: epochs: too many");
 	f->grid.epochs = (uint32_t)f->job.epochs;

@@ -466,6 +466,8 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 	 * before it in the file. */
 	if (l->number <= fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX))
 		s->gap = s->part = true;
+	if (s->part && s->next_clock < s->resumed.clock)
+		s->next_clock = s->resumed.clock;
 	return l->err != 0 ? l->err : fal_trace_job_restart(l, &s->job);
 }
 

@@ -31,6 +31,7 @@ quiet(struct fal_summary *s)
 			longest = fmax(longest, t - last);
 		last = t;
 	}
+	last = fmax(last, s->resumed.t); /* nothing moved while nobody served it */
 	if (is_quiet(s->seconds - last, longest))
 		s->stalled = s->seconds - last;
 	for (size_t i = 0; i < s->n_worker; i++) {

@@ -1,6 +1,8 @@
 # Attacks on a job that runs, and what a bad input file comes to: one clear line each, the
 # right exit status, and the job is what it would have been.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 
@@ -242,4 +244,64 @@ half_open() {
 		-s file "${job[@]}"
 	says 1 "none/s: No such file" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 \
 		-s none/s "${job[@]}"
+}
+
+@test "a standard descriptor that is closed is nobody else's" {
+	local got=0
+	serve --set job.epochs=1
+	falcon-stat -k "$keys/observe.key" "$ready" 2>stat.err >&- || got=$?
+	same "falcon-stat without stdout" "$got $(<stat.err)" \
+		"1 falcon-stat: standard output: Bad file descriptor"
+	timeout 60 falcon-work -k "$keys/work.key" -n bare --lanes 1 --cache none "$ready" \
+		<&- >&- 2>&-
+	wait "$ps"
+	# The job is done: its result is to be printed again, and nothing else is changed.
+	find state -type f -exec sha256sum {} + | sort >before
+	got=0
+	falcon-ps -jx -K "$keys/keyring" -s state "${job[@]}" --set job.epochs=1 2>ps.err >&- || got=$?
+	same "falcon-ps without stdout" "$got" 1
+	has "$(<ps.err)" "standard output: Bad file descriptor"
+	falcon-ps -jx -K "$keys/keyring" -s state "${job[@]}" --set job.epochs=1 >again <&- 2>&-
+	same "the result" "$(jq -r .model <again)" "$(member model)"
+	same "the state" "$(find state -type f -exec sha256sum {} + | sort)" "$(<before)"
+}
+
+# Who reads stderr is stopped, as a pager is: the job goes on, and TERM ends it.
+@test "a stderr that nobody reads holds nothing up" {
+	local n=0
+	mkfifo stuck
+	exec 5<>stuck
+	while timeout 0.2 dd if=/dev/zero bs=4096 count=1 status=none >&5; do n=$((n + 1)); done
+	[ "$n" -gt 0 ]
+	mkfifo here
+	falcon-ps -jx -K "$keys/keyring" -l unix:sock -s state "${job[@]}" \
+		--set job.epochs=1000 --ready-fd 4 \
+		4>here 2>&5 >ps.out 3>&- &
+	started+=("$!")
+	ps=$!
+	read -r -t 60 ready <here
+	slow one 1
+	at_clock 2
+	kill -TERM "$ps"
+	wait "$ps"
+	exec 5<&-
+	falcon-stat --audit --partial state
+}
+
+@test "TERM ends falcon-work in order before its trainer has said anything" {
+	local one
+	for one in TERM INT; do
+		start early falcon-work -k "$keys/work.key" --exec 'exec sleep 1000' 127.0.0.1:1
+		soon "its trainer" pgrep -P "$pid" -x sleep
+		kill -"$one" "$pid"
+		ended "$pid" early 0
+	done
+	# What is for other kinds of it.
+	says 2 "--eval, --predict and --try: only one of them" falcon-work --eval a --predict b \
+		job samples
+	says 2 "--join: not with --check" falcon-ps --join 127.0.0.1:1 -k "$keys/shard.key" --check
+	says 2 "--join: not with --keyring" falcon-ps --join 127.0.0.1:1 -k "$keys/shard.key" \
+		-K "$keys/keyring"
+	run -1 falcon-ps -K "$keys/keyring" -l unix:s -s new --ready-fd 0 "${job[@]}" </dev/null
+	has "$output" "falcon-ps: --ready-fd: '0': Bad file descriptor"
 }

@@ -244,6 +244,8 @@ order() {
 	# Whoever looks on is told, too.
 	falcon-stat -k "$keys/observe.key" unix:sock >table
 	[[ $(cat table) =~ "incarnation: 1, since "[0-9.]+" s, resumed at clock $clock, "[0-9]+" clock"s?" done again" ]]
+	[[ $(cat table) =~ "clocks: "([0-9]+)" of 48" ]]
+	[ "${BASH_REMATCH[1]}" -ge "$clock" ]
 	ended "$ps" ps
 	whole 1
 	run -1 grep '^incarnation' <(falcon-stat calm/trace.jsonl)

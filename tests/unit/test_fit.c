@@ -350,6 +350,41 @@ test_names(void **state)
 	drop(&o);
 }
 
+/* A job that was stopped goes on: whoever does not come back is no machine of it, and its
+ * clocks are measured again. */
+static void
+test_stopped_and_resumed(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 20, 2);
+	put_text(&b, HOLD(30, "stopped") LEAVE(30.5, "a", 1) LEAVE(30.5, "b", 2));
+	uint64_t lines = 0;
+	for (size_t i = 0; i < b.n; i++)
+		lines += b.p[i] == '\n';
+	fal_put_fmt(&b,
+		    "{\"t\":31,\"ev\":\"restart\",\"incarnation\":1,\"clock\":20,"
+		    "\"until\":20,\"lines\":%llu,\"count\":%llu}\n",
+		    (unsigned long long)lines, (unsigned long long)lines);
+	put_text(&b, JOIN(32, "b", 3));
+	for (unsigned c = 20; c < 40; c++) {
+		const struct says s = { .clock = c,
+					.id = 3,
+					.lanes = 1,
+					.tasks = 8,
+					.task_s = 0.03,
+					.compute = 0.24 };
+		put_update(&b, 20 + c, c, 64);
+		put_clock(&b, 20 + c, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	assert_string_equal(o.cost.machine[0].name, "b");
+	NEAR(o.cost.machine[0].pace[o.cost.machine[0].paces - 1].task_s, 0.03);
+	drop(&o);
+}
+
 /* A clock in which a worker ran nothing has the speed of the one before, or after. */
 static void
 test_idle_clocks(void **state)
@@ -810,16 +845,27 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_uniform),     cmocka_unit_test(test_straggler),
-		cmocka_unit_test(test_own_rounds),  cmocka_unit_test(test_lanes),
-		cmocka_unit_test(test_start),       cmocka_unit_test(test_names),
-		cmocka_unit_test(test_idle_clocks), cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_stream),      cmocka_unit_test(test_policy_changes),
-		cmocka_unit_test(test_long),        cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_hung),        cmocka_unit_test(test_cut_end),
-		cmocka_unit_test(test_many),        cmocka_unit_test(test_paces),
-		cmocka_unit_test(test_probe),       cmocka_unit_test(test_all_left),
-		cmocka_unit_test(test_turn),        cmocka_unit_test(test_cut_tasks),
+		cmocka_unit_test(test_uniform),
+		cmocka_unit_test(test_straggler),
+		cmocka_unit_test(test_own_rounds),
+		cmocka_unit_test(test_lanes),
+		cmocka_unit_test(test_start),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_stopped_and_resumed),
+		cmocka_unit_test(test_idle_clocks),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_policy_changes),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_hung),
+		cmocka_unit_test(test_cut_end),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_paces),
+		cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_all_left),
+		cmocka_unit_test(test_turn),
+		cmocka_unit_test(test_cut_tasks),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
