@@ -43,8 +43,8 @@ _heard = collections.deque([b""])  # lines, of which the last one is not whole
 _read = json.JSONDecoder().raw_decode
 
 
-def _say(**word):
-    os.write(_out, json.dumps(word).encode() + b"\n")
+def _say(**word):  # a file's name in it may be no UTF-8
+    os.write(_out, json.dumps(word, ensure_ascii=False).encode(errors="replace") + b"\n")
 
 
 def _word(wait):

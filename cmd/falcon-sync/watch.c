@@ -3,8 +3,6 @@
 #include "sync.h"
 #include "trace/reader.h"
 
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct watch {
@@ -20,11 +18,7 @@ on_line(void *arg, struct fal_trace_line *line)
 		  strcmp(line->ev, "failed") == 0;
 	if (strcmp(line->ev, "policy") != 0 && strcmp(line->ev, "hold") != 0)
 		return FAL_OK;
-	char *text = json_dumps(line->o, JSON_COMPACT | JSON_REAL_PRECISION(15));
-	if (text == NULL)
-		return FAL_ENOMEM;
-	puts(text);
-	free(text);
+	printf("%.*s\n", (int)line->n, line->text);
 	return FAL_OK;
 }
 

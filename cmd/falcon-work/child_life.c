@@ -198,9 +198,9 @@ give_up(struct child *c, const char *why)
 {
 	c->failed = true;
 	fal_diag_set(&c->why, FAL_EPERM, "%s: %s", c->conf.command, why);
-	end(c);
-	if (c->greeted)
+	if (c->greeted) /* before whoever waits for it goes on */
 		fal_cli_err(PROG, "trainer %u: %s; it is given up", c->conf.number, why);
+	end(c);
 }
 
 /* Ends what was blamed. */
@@ -217,13 +217,13 @@ settle(struct child *c)
 			     why.text, c->mute, fal_text_s(c->mute));
 		give_up(c, all.text);
 	} else {
+		fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number,
+			    why.text);
 		end(c);
 		c->pause = c->useful                   ? least_pause
 			   : 2 * c->pause < most_pause ? 2 * c->pause
 						       : most_pause;
 		c->restart = uv_hrtime() + c->pause;
-		fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number,
-			    why.text);
 	}
 }
 
@@ -393,6 +393,8 @@ child_main(void *arg)
 		else if (c->heard && c->told == 0 && c->job != NULL && c->proc.pid != 0)
 			child_tell_job(c);
 	}
+	if (c->blamed) /* what nobody has heard of yet */
+		fal_cli_err(PROG, "trainer %u: %s", c->conf.number, c->blame.text);
 	const uint64_t until = uv_hrtime() + bye_ns;
 	if (c->proc.in >= 0)
 		close(c->proc.in);

@@ -274,7 +274,9 @@ probe_once(struct maker_exec *m, uint32_t lane, unsigned turn, struct child_made
 			return FAL_OK;
 		}
 	}
-	return FAL_EIO;
+	fal_cli_err(PROG, "trainer %u: its first task came to nothing %d times in a row",
+		    at.number, PROBE_TRIES);
+	return FAL_EPERM;
 }
 
 /* Twice by the first trainer, in two of its slots, once by each other; the second time

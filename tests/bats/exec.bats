@@ -1,5 +1,7 @@
 # falcon-work --exec: trainers that do their work, and trainers that do not.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
@@ -595,4 +597,28 @@ assert word["of"] == {"later": [7]}, word
 		        assert not isinstance(node, ast.ImportFrom), node.lineno
 		assert names - sys.stdlib_module_names == {"numpy", "torch"}, names
 	END
+}
+
+@test "what a trainer says last is heard before falcon-work ends" {
+	local i ends=('refuse","why":"no such model here"' 'done","id":"1"')
+	cat >never.py <<-'END'
+		import falcon
+
+		def gradient(task):
+		    raise ValueError("bad \udc80")
+
+		falcon.serve(gradient)
+	END
+	serve --min-workers 2
+	run -1 falcon-work -k "$keys/work.key" --cache none \
+		--exec 'exec /usr/bin/python3 never.py' "$ready"
+	has "$output" "a task failed: ValueError: bad ?"
+	has "$output" "trainer 0: its first task came to nothing 5 times in a row"
+	for i in {1..6}; do
+		run -1 falcon-work --try "${job[-1]}" --exec \
+			"echo '{\"op\":\"hello\",\"protocol\":1}'; read a; read b; read c; echo '{\"op\":\"${ends[i % 2]}}'"
+		has "$output" "trainer 0: "
+		# Who has gone is not written to.
+		run -1 falcon-work --try "${job[-1]}" --exec "echo '{\"op\":\"hello\",\"protocol\":1}'"
+	done
 }

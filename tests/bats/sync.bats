@@ -393,8 +393,12 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	answers 0 "scheme: epsp -> bsp (neutral), from clock CLOCK on" "" sync set scheme=bsp
 	run sync --json set scheme=epsp:2
 	same "status ($output)" "$status" 0
-	has "$output" "falcon-sync: warning: slack 2 with momentum 0.9: stable"
+	has "$output" '"warning":"slack 2 with momentum 0.9: stable'
 	has "$output" "learning rates are up to 17 times lower"
+	[[ $output != *"falcon-sync: warning"* ]]
+	run sync --dry-run set scheme=epsp:3
+	same "status ($output)" "$status" 0
+	has "$output" "falcon-sync: warning: slack 3 with momentum 0.9: stable"
 	done_well
 }
 
