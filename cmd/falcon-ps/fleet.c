@@ -387,9 +387,7 @@ static void
 find_host(char out[static FAL_MSG_WHY], const char *says, const char *source)
 {
 	const char *port = strrchr(says, ':');
-	const bool any =
-		strncmp(says, "0.0.0.0:", 8) == 0 || strncmp(says, "[::]:", 5) == 0;
-	if (any && strcmp(source, "unix") != 0)
+	if (fal_addr_is_any(says) && strcmp(source, "unix") != 0)
 		snprintf(out, FAL_MSG_WHY,
 			 strchr(source, ':') != NULL ? "[%s]%s" : "%s%s", source, port);
 	else

@@ -233,13 +233,8 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 					       .chan = join_chan_opt(j) };
 	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
 	const int fd = (int)j->run->opt.ready_fd - 1;
-	if (err < 0 || fd < 0)
-		return err;
-	err = dprintf(fd, "%s\n", fal_listen_text(j->listen)) < 0 ? errno : 0;
-	close(fd);
-	return err == 0 ? FAL_OK
-			: fal_diag_set(diag, FAL_EIO, "--ready-fd: '%d': %s", fd,
-				       strerror(err));
+	return err < 0 || fd < 0 ? err
+				 : fal_cli_ready(fd, fal_listen_text(j->listen), diag);
 }
 
 int

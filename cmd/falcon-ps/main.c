@@ -52,6 +52,17 @@ check_upstream(const struct ps_options *o, bool job)
 	return FAL_EXIT_USAGE;
 }
 
+/* Can anything be written there?  A standard descriptor that was closed is held, but not
+ * for that (fal_cli_parse). */
+static bool
+takes_text(int fd)
+{
+	const int flags = fcntl(fd, F_GETFL);
+	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
+		errno = EBADF;
+	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
 /* Options of a coordinator with --join.  Negative, or an exit code. */
 static int
 check_join(const struct ps_options *o)
@@ -95,7 +106,7 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 			return code;
 	}
 	/* Before anything is opened that might get its number. */
-	if (ready_fd <= 1023 && fcntl((int)ready_fd, F_GETFD) < 0)
+	if (ready_fd <= 1023 && !takes_text((int)ready_fd))
 		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,
 			    strerror(errno));
 	else if (job && o->join != NULL)

@@ -10,7 +10,6 @@
 #include "sec/secret.h"
 #include "trace/leaf.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -414,13 +413,7 @@ tell_ready(struct ps_server *s)
 	if (s->one_key)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart");
 	fal_cli_notify("READY=1\nSTATUS=training");
-	if (fd < 0)
-		return FAL_OK;
-	const int err = dprintf(fd, "%s\n", text) < 0 ? errno : 0;
-	close(fd);
-	return err == 0 ? FAL_OK
-			: fal_diag_set(s->diag, FAL_EIO, "--ready-fd: '%d': %s", fd,
-				       strerror(err));
+	return fd < 0 ? FAL_OK : fal_cli_ready(fd, text, s->diag);
 }
 
 static void

@@ -269,9 +269,9 @@ dial(const struct ps_server *s, struct fal_diag *out)
 	while (i + 1 < all->n && all->v[i].kind != FAL_ADDR_TCP)
 		i++;
 	fal_addr_format(&all->v[i], at);
-	const bool any = strncmp(at, "0.0.0.0:", 8) == 0 || strncmp(at, "[::]:", 5) == 0;
 	char host[64] = "";
-	if (!any || gethostname(host, sizeof(host) - 1) < 0 || host[0] == '\0')
+	if (!fal_addr_is_any(at) || gethostname(host, sizeof(host) - 1) < 0 ||
+	    host[0] == '\0')
 		fal_diag_set(out, 0, "%s", at);
 	else
 		fal_diag_set(out, 0, "%s%s", host, strrchr(at, ':'));

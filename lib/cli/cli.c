@@ -37,21 +37,18 @@ struct fal_cli_state {
 };
 
 /* Does stderr take a line more?  Whoever reads it, a pager or a log that is stuck, may
- * not; then it is not waited for longer than a second once, and what is not said is
- * counted. */
+ * not; then it is not waited for longer than a second once, or till a signal, and what is
+ * not said is counted: *lost, when it is to be told. */
 static bool
-is_read(const char *prog)
+is_read(unsigned *lost)
 {
-	static atomic_uint lost;
+	static atomic_uint unsaid;
 	struct pollfd err = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (poll(&err, 1, lost > 0 ? 0 : 1000) == 0) {
-		lost++;
+	if (poll(&err, 1, unsaid > 0 ? 0 : 1000) <= 0) {
+		unsaid++;
 		return false;
 	}
-	const unsigned n = atomic_exchange(&lost, 0);
-	if (n > 0)
-		fprintf(stderr, "%s: %u line%s not said, as nobody read them\n", prog, n,
-			n == 1 ? " was" : "s were");
+	*lost = atomic_exchange(&unsaid, 0);
 	return true;
 }
 
@@ -59,19 +56,23 @@ void
 fal_cli_err(const char *prog, const char *fmt, ...)
 {
 	char text[1024];
+	unsigned lost;
 	va_list ap;
+	if (!is_read(&lost))
+		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	fal_text_plain(text, sizeof(text), text);
 	fal_text_hide_keys(text); /* given where a name belongs */
 	struct fal_buf line = { 0 }, folded = { 0 };
+	if (lost > 0)
+		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
+			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_fold((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	/* One call, so that lines of several processes do not mix. */
-	if (!is_read(prog))
-		;
-	else if (folded.err == 0)
+	if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);
 	else
 		fprintf(stderr, "%s: %s\n", prog, text);

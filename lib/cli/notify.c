@@ -1,9 +1,8 @@
 /* sd_notify. */
 #include "cli/notify.h"
 
-#include "base/err.h"
-
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,4 +34,14 @@ fal_cli_notify(const char *state)
 	close(fd);
 	errno = e;
 	return sent < 0 ? FAL_EIO : 1;
+}
+
+int
+fal_cli_ready(int fd, const char *text, struct fal_diag *diag)
+{
+	const int err = dprintf(fd, "%s\n", text) < 0 ? errno : 0;
+	close(fd);
+	return err == 0 ? FAL_OK
+			: fal_diag_set(diag, FAL_EIO, "--ready-fd: '%d': %s", fd,
+				       strerror(err));
 }

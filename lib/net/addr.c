@@ -111,6 +111,12 @@ fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16])
 		snprintf(out, cap, "%s:%u", a->what, a->port);
 }
 
+bool
+fal_addr_is_any(const char *text)
+{
+	return strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0;
+}
+
 void
 fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
 		 struct fal_addr *out)

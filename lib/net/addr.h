@@ -45,6 +45,9 @@ int fal_addrs_parse(const char *s, struct fal_addr *out, size_t cap, size_t *n,
 /* The address as text, such that fal_addr_parse reads it again. */
 void fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16]);
 
+/* Is this text the address of all that a machine has? */
+bool fal_addr_is_any(const char *text);
+
 /* Reaches the TCP address `to` by the same command. */
 void fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
 		      struct fal_addr *out);

@@ -5,6 +5,7 @@
 #include "net/chan_host.h"
 #include "net/gate.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -452,6 +453,7 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	const size_t doors = opt->addrs > 0 ? opt->addrs : 1;
 	struct fal_listen *l = fal_calloc(1, sizeof(*l) + doors * sizeof(l->door[0]));
 	int err = FAL_OK;
+	assert(doors <= FAL_ADDRS_MAX);
 	if (l == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	l->loop = loop;

@@ -302,6 +302,12 @@ half_open() {
 	says 2 "--join: not with --check" falcon-ps --join 127.0.0.1:1 -k "$keys/shard.key" --check
 	says 2 "--join: not with --keyring" falcon-ps --join 127.0.0.1:1 -k "$keys/shard.key" \
 		-K "$keys/keyring"
-	run -1 falcon-ps -K "$keys/keyring" -l unix:s -s new --ready-fd 0 "${job[@]}" </dev/null
+	# One that takes nothing is found before anything is opened, one that is full later.
+	says 2 "--ready-fd: '0': Bad file descriptor" falcon-ps -K "$keys/keyring" -l unix:s \
+		-s new --ready-fd 0 "${job[@]}"
+	run -2 falcon-ps -K "$keys/keyring" -l unix:s -s new --ready-fd 0 "${job[@]}" <&-
 	has "$output" "falcon-ps: --ready-fd: '0': Bad file descriptor"
+	[ ! -e new ]
+	run -1 falcon-ps -K "$keys/keyring" -l unix:s -s new --ready-fd 4 "${job[@]}" 4>/dev/full
+	has "$output" "falcon-ps: --ready-fd: '4': No space left on device"
 }

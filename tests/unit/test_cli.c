@@ -15,13 +15,16 @@
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -702,6 +705,61 @@ test_fold(void **state)
 	}
 }
 
+static void
+on_alarm(int signal)
+{
+	(void)signal;
+}
+
+/* As a process whose stderr is a pipe that is full: 0 if nothing is waited for, whatever
+ * signal comes meanwhile, and all is told when there is room again. */
+static int
+say_unread(void)
+{
+	const struct sigaction woken = { .sa_handler = on_alarm };
+	const struct itimerval soon = { .it_value.tv_usec = 50000 };
+	char text[8192] = { 0 };
+	int fd[2];
+	if (pipe2(fd, O_NONBLOCK) < 0)
+		return 1;
+	while (write(fd[1], text, 4096) > 0)
+		;
+	fcntl(fd[1], F_SETFL, 0);
+	dup2(fd[1], STDERR_FILENO);
+	sigaction(SIGALRM, &woken, NULL);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	fal_cli_err("t", "one");
+	fal_cli_err("t", "two");
+	while (read(fd[0], text, 4096) > 0)
+		;
+	fal_cli_err("t", "three");
+	memset(text, 0, sizeof(text));
+	if (read(fd[0], text, sizeof(text) - 1) < 0)
+		return 1;
+	return strcmp(text, "t: 2 lines were not said, as nobody read them\n"
+			    "t: three\n") != 0;
+}
+
+static void
+test_err_unread(void **state)
+{
+	(void)state;
+	int status = -1;
+	const pid_t pid = fork();
+	if (pid == 0)
+		_exit(say_unread());
+	pid_t got = 0;
+	for (int i = 0; i < 3000 && got == 0; i++) {
+		usleep(10000);
+		got = waitpid(pid, &status, WNOHANG);
+	}
+	if (got == 0) { /* it waits */
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+	}
+	assert_int_equal(status, 0);
+}
+
 int
 main(void)
 {
@@ -721,6 +779,7 @@ main(void)
 		cmocka_unit_test(test_cores),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_fold),
+		cmocka_unit_test(test_err_unread),
 	};
 	return cmocka_run_group_tests_name("cli", tests, enter, leave);
 }

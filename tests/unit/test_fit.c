@@ -312,6 +312,22 @@ test_start(void **state)
 	drop(&o);
 }
 
+/* Clocks of one worker, all tasks of which take 30 ms, at `t` and their number. */
+static void
+put_alone(struct fal_buf *b, unsigned id, unsigned t, unsigned from, unsigned to)
+{
+	for (unsigned c = from; c < to; c++) {
+		const struct says s = { .clock = c,
+					.id = id,
+					.lanes = 1,
+					.tasks = 8,
+					.task_s = 0.03,
+					.compute = 0.24 };
+		put_update(b, t + c, c, 64);
+		put_clock(b, t + c, &s);
+	}
+}
+
 /* b comes back under its name, c leaves for good, d has not done anything yet. */
 static void
 test_names(void **state)
@@ -322,16 +338,7 @@ test_names(void **state)
 	put_clocks(&b, 1, 0, 20, 2);
 	put_text(&b,
 		 LEAVE(3, "b", 2) LEAVE(3, "c", 3) JOIN(3.2, "b", 7) JOIN(3.2, "d", 8));
-	for (unsigned c = 20; c < 30; c++) {
-		const struct says s = { .clock = c,
-					.id = 7,
-					.lanes = 1,
-					.tasks = 8,
-					.task_s = 0.03,
-					.compute = 0.24 };
-		put_update(&b, 4 + c, c, 64);
-		put_clock(&b, 4 + c, &s);
-	}
+	put_alone(&b, 7, 4, 20, 30);
 	put_text(&b, HOLD(50, "stopped") LEAVE(51, "a", 1) LEAVE(51, "d", 8));
 	put_clock(&b, 52,
 		  &(struct says){ .clock = 30, .id = 7, .tasks = 8, .task_s = 1 });
@@ -368,16 +375,7 @@ test_stopped_and_resumed(void **state)
 		    "\"until\":20,\"lines\":%llu,\"count\":%llu}\n",
 		    (unsigned long long)lines, (unsigned long long)lines);
 	put_text(&b, JOIN(32, "b", 3));
-	for (unsigned c = 20; c < 40; c++) {
-		const struct says s = { .clock = c,
-					.id = 3,
-					.lanes = 1,
-					.tasks = 8,
-					.task_s = 0.03,
-					.compute = 0.24 };
-		put_update(&b, 20 + c, c, 64);
-		put_clock(&b, 20 + c, &s);
-	}
+	put_alone(&b, 3, 20, 20, 40);
 	struct outcome o = fit(&b);
 	check_good(&o, 1);
 	assert_string_equal(o.cost.machine[0].name, "b");
