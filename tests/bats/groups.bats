@@ -60,7 +60,7 @@ in_group() {
 
 # stat [OPTION...]: of the coordinator above, by the key of an observer there.
 stat() {
-	local most=30
+	local most=90 # more than the minute that a look may take
 	! sanitized || most=150
 	timeout "$most" falcon-stat -k "$keys/observe.key" "$@" "$ready"
 }
@@ -265,8 +265,9 @@ here, or may come"
 		soon "it is there" shows '[.workers[] | select(.left | not) | .members] == [1]'
 		start look falcon-stat -k "$keys/observe.key" -f -g "$name" "$ready"
 		local look=$pid
-		soon "some of it" [ -s look.out ]
+		soon "its first line" [ -s look.out ]
 		kill -STOP "$look"
+		: >go
 		soon "it is refused" grep -q "one: refused: sends more of its trace than was asked for" ps.err
 		kill -CONT "$look"
 		wait "$look" || code=$?

@@ -9,7 +9,7 @@ trace is what it should not be, when somebody looks at it:
     line     such a line behind a good one
     endless  one without end, as fast as it is asked for; it begins as TRACE
     slowly   one without end, a line a second
-    flood    more of it than was asked for
+    flood    more of it than was asked for, behind TRACE's line, once there is a file `go`
     unasked  some before anybody asks
     why      that it cannot be, for reasons of its own
 """
@@ -61,14 +61,18 @@ class Group(client.Worker):
             self.looked(b'{"t":0.000000,"ev":"hm","why":"x"}\n')
         if self.mode not in ("endless", "flood"):
             return
+        # Long lines, of which whoever looks has read 64 MiB soon.
+        line = b'{"t":0.000000,"ev":"hm","why":"%s"}\n' % (b"x" * 1000)
         for _ in range(n * (3 if self.mode == "flood" else 1)):
-            self.looked(b'{"t":0.000000,"ev":"hm","why":"x"}\n' * (PIECE // 35))
+            self.looked(line * (PIECE // len(line)))
 
     def on_look_at(self, look, live, pieces, rest):
         self.look = look
         if self.first:
             self.looked(self.first)
             pieces -= 1
+        while self.mode == "flood" and not os.path.exists("go"):
+            time.sleep(0.05)
         if self.mode == "trickle":
             self.looked(b"\x1b[2J{")
         if self.mode == "garbage":
