@@ -64,7 +64,8 @@ mapped() {
 @test "who listens at several addresses shares memory with those who are near" {
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
 	IFS=, read -r near far other <<<"$ready"
-	[ "$near" = unix:sock ] && [[ $far$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
+	[ "$near" = unix:sock ]
+	[[ $far$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
 	ready=$near work a --lanes 1 -v
 	ready=$far work b --lanes 2 -v
 	shares a
@@ -83,10 +84,12 @@ mapped() {
 	all
 	# All of them, or none: what was opened before is closed.
 	start relay socat UNIX-LISTEN:taken,fork -
-	soon "who listens there" [ -S taken ]
+	# Its file is there before it listens.
+	soon "who listens there" socat -u OPEN:/dev/null UNIX-CONNECT:taken
 	run -1 falcon-ps -K "$keys/keyring" -s other -l unix:first,unix:taken "${job[@]}"
 	[[ $output == *"unix:taken: "* ]]
-	[ ! -e first ] && [ -S taken ]
+	[ ! -e first ]
+	[ -S taken ]
 	run -2 falcon-ps -K "$keys/keyring" -l unix:first,nowhere "${job[@]}"
 	[[ $output == *"nowhere"* ]]
 	run -2 falcon-ps -K "$keys/keyring" -l "$(printf 'unix:%d,' {1..9})" "${job[@]}"
