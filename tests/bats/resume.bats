@@ -321,13 +321,17 @@ epochs() {
 	epochs $((first + some))
 	begin
 	has "$(cat ps.err)" "tiny: $((first + some)) epochs instead of $first"
-	has "$(cat ps.err)" "tiny: resumed at clock $((4 * first)) of $((4 * (first + some))); 0."
-	slow b 1 500
+	has "$(cat ps.err)" "tiny: resumed at clock $((4 * first)) of $((4 * (first + some))); "
+	# So slow that it is killed before its end.
+	slow b 1 50
 	soon "a clock" more $((4 * first + 1))
 	killed
+	same "clocks that are done again" \
+		"$(jq 'select(.ev == "restart") | .until - .clock' "$state/trace.jsonl")" 0
 	epochs 12
 	begin
 	has "$(cat ps.err)" "tiny: 12 epochs instead of $((first + some))"
+	work quick --lanes 1
 	ended "$ps" ps
 	same "the model" "$(sums "$state")" "$calm"
 	falcon-stat --audit "$state"
