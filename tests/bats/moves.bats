@@ -185,20 +185,22 @@ at() {
 # some of that and not yet the rest: till there is a file `go`.
 mid_move() {
 	at_unix
-	slow a 1 1500
-	slow b 0.7 1500
-	at_clock 1
+	slow a 1 300
+	slow b 0.7 300
+	halt 1
 	join one
 	one=$pid
 	soon "blocks at one" grep -q "blocks from here on" one.err
 	sync drain shard:1
-	at_clock $((RANDOM % 4 + 4))
+	sync resume
+	halt $((RANDOM % 4 + 4))
 	# Of 200 kB or more; what comes before is some kB.
 	local way='socat - UNIX-CONNECT:sock | { stdbuf -o0 head -c 50000; : >held'
 	way+='; while [ ! -e go ] && kill -0 $PPID 2>&-; do sleep 0.05; done; cat; }'
 	start two falcon-ps --join "exec:$way" -k "$keys/shard.key"
 	two=$pid
 	soon "half a move" test -e held
+	sync resume
 	has "$(<two.err)" "shards 3 to 3 of 3 need"
 }
 
