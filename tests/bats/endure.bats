@@ -199,7 +199,7 @@ stops, and may be back; trying again
 falcon-work: unix:sock: connected again
 falcon-work: done: the job is done"
 	# A third time: another number.
-	[ -e "$state/result.json" ] && rm "$state/result.json"
+	rm "$state/result.json"
 	at_unix --set job.epochs=20 --restart
 	work again --lanes 1
 	ended "$ps" ps

@@ -196,7 +196,8 @@ shards() {
 		kill -KILL "$pid"
 		wait "$pid" || :
 	done
-	[ "$n" -ge 16 ] && [ "$n" -lt 40 ] # it pays off one in 160 s
+	[ "$n" -ge 16 ]
+	[ "$n" -lt 40 ] # it pays off one in 160 s
 	has "$(<ps.err)" "too often"
 	start other falcon-ps --join "$ready" -k keys/other.key
 	work a --lanes 1
