@@ -72,8 +72,9 @@ disturbed() {
 	local i at
 	undisturbed "$@"
 	begin "$@"
-	slow a 1 1000
-	slow b 0.5 1000
+	# So slow that it is not over before the last kill.
+	slow a 1 200
+	slow b 0.5 200
 	for i in 1 2 3; do
 		at=$(($(updates) + RANDOM % 9 + 1))
 		soon "clocks" more "$at"
@@ -87,6 +88,7 @@ disturbed() {
 		has "$(cat ps.err)" "tiny: resumed at clock "
 		has "$(cat ps.err)" " s of work are done again"
 	done
+	work quick --lanes 1
 	ended "$ps" ps
 	ended "${workers[1]}" a
 	ended "${workers[2]}" b
@@ -265,14 +267,15 @@ order() {
 	job=(--set job.epochs=12 --set state.clocks=1000 --set state.seconds=1000 tiny.job)
 	undisturbed
 	begin
-	slow a 1 1000
-	slow b 0.5 1000
+	slow a 1 200
+	slow b 0.5 200
 	for i in 1 2 3 4 5; do
 		soon "some clocks" more $((i * 6 + RANDOM % 3))
 		kill -TERM "$ps"
 		ended "$ps" ps
 		begin
 	done
+	work quick --lanes 1
 	ended "$ps" ps
 	whole 5
 }
@@ -405,12 +408,13 @@ judged() {
 	same "what it is" "$(falcon-work --eval calm.best tiny.job | cut -d' ' -f1)" \
 		"$(judged calm/trace.jsonl | jq '.[0] * 256')"
 	begin
-	slow a 1 1000
+	slow a 1 200
 	for at in 1 2; do
 		soon "clocks" more $(($(updates) + RANDOM % 12 + 1))
 		killed
 		begin
 	done
+	work quick --lanes 1
 	ended "$ps" ps
 	whole 2
 	cmp "$state/best.safetensors" calm.best
