@@ -14,6 +14,7 @@ struct wire {
 	uint8_t *p;
 	size_t n, cap;
 	size_t beside; /* on the shelf */
+	unsigned lent;
 };
 
 /* What one thread seals and compresses with. */
@@ -43,7 +44,7 @@ struct fal_shared_pool {
 };
 
 struct fal_shared {
-	unsigned refs;
+	unsigned refs, lent; /* lent: records, each as often as it is */
 	struct fal_shared_pool *pool;
 	const uint8_t *key;
 	struct fal_publication pub;
@@ -362,16 +363,24 @@ fal_shared_ref(struct fal_shared *s)
 	return s;
 }
 
+static void
+free_shared(struct fal_shared *s)
+{
+	free(s->records);
+	free(s);
+}
+
 void
 fal_shared_drop(struct fal_shared *s)
 {
 	if (s == NULL || --s->refs != 0)
 		return;
 	for (uint32_t i = 0; i < s->n; i++)
-		give_wire(s->pool, &s->records[i]);
-	free(s->records);
+		if (s->records[i].lent == 0)
+			give_wire(s->pool, &s->records[i]);
 	fal_stock_give(s->pool->keys, s->key);
-	free(s);
+	if (s->lent == 0)
+		free_shared(s);
 }
 
 uint64_t
@@ -451,6 +460,23 @@ fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n)
 {
 	*n = s->records[i].n;
 	return s->records[i].p;
+}
+
+void
+fal_shared_lend(struct fal_shared *s, uint32_t i)
+{
+	s->lent++;
+	s->records[i].lent++;
+}
+
+void
+fal_shared_return(struct fal_shared *s, uint32_t i)
+{
+	s->lent--;
+	if (--s->records[i].lent == 0 && s->refs == 0)
+		give_wire(s->pool, &s->records[i]);
+	if (s->lent == 0 && s->refs == 0)
+		free_shared(s);
 }
 
 struct fal_zip_stat

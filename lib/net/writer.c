@@ -345,7 +345,8 @@ next_shared(struct fal_writer *w, struct fal_piece *out)
 	struct fal_node *node = w->bulk.head;
 	if (node->index == fal_shared_made(node->shared))
 		return 0;
-	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
+	struct fal_piece piece = { .shared = node->shared, .at = node->index };
+	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	w->beside += fal_shared_beside(node->shared, node->index);
@@ -406,6 +407,7 @@ void
 fal_piece_free(struct fal_piece *piece)
 {
 	free_node(piece->node);
-	fal_shared_drop(piece->shared);
+	if (piece->shared != NULL)
+		fal_shared_return(piece->shared, piece->at);
 	*piece = (struct fal_piece){ 0 };
 }

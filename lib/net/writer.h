@@ -38,7 +38,8 @@ struct fal_piece {
 	const uint8_t *p;
 	size_t n;
 	struct fal_node *node;     /* owns p, or NULL */
-	struct fal_shared *shared; /* holds p, or NULL */
+	struct fal_shared *shared; /* lends p, its record `at`; or NULL */
+	uint32_t at;
 };
 
 /* For at most `cap` bytes that wait; NULL: out of memory.  Freed, with what waits, it is

@@ -603,6 +603,38 @@ skips_what_is_old(void **state)
 	wipe(&p);
 }
 
+/* What is on its way to who is slow keeps nothing else of a version that was dropped. */
+static void
+a_lent_record_stays_alone(void **state)
+{
+	(void)state;
+	struct fal_shared *s = publish(1, false);
+	const uint8_t *lent, *others[2];
+	uint8_t *was;
+	size_t n, of;
+	bool again = false;
+	lent = fal_shared_record(s, 0, &n);
+	for (uint32_t i = 0; i < 2; i++)
+		others[i] = fal_shared_record(s, i + 1, &of);
+	was = malloc(n);
+	memcpy(was, lent, n);
+	fal_shared_lend(s, 0);
+	fal_shared_lend(s, 0);
+	fal_shared_drop(s);
+	struct fal_shared *t = publish(2, false);
+	for (uint32_t i = 0; i < 3; i++) {
+		const uint8_t *p = fal_shared_record(t, i, &of);
+		assert_ptr_not_equal(p, lent);
+		again |= p == others[0] || p == others[1];
+	}
+	assert_true(again);
+	fal_shared_return(s, 0);
+	assert_memory_equal(lent, was, n);
+	fal_shared_return(s, 0);
+	fal_shared_drop(t);
+	free(was);
+}
+
 /* Of the most shards, with the largest slack, all that a worker may compute on is told
  * before any of it comes. */
 static void
@@ -644,6 +676,7 @@ main(void)
 		cmocka_unit_test(sessions_have_no_suite_flag),
 		cmocka_unit_test(every_version_of_every_shard),
 		cmocka_unit_test(skips_what_is_old),
+		cmocka_unit_test(a_lent_record_stays_alone),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	pool = fal_shared_pool_new(NULL);
