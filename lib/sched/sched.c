@@ -277,18 +277,6 @@ fal_sched_versions(const struct fal_sched *s)
 	return s->is.delay + 1;
 }
 
-uint32_t
-fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
-{
-	const struct fal_worker *w = fal_find(s, id);
-	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
-	uint32_t n = 0;
-	for (; r != NULL; r = r->next, n++)
-		if (n < cap)
-			out[n] = r->version;
-	return n;
-}
-
 uint64_t
 fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {
@@ -301,6 +289,20 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 		if (!r->armed)
 			oldest = r->version < oldest ? r->version : oldest;
 	return oldest;
+}
+
+uint32_t
+fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
+	const bool on_line = r != NULL && w->team->line != 0;
+	const uint64_t oldest = on_line ? 0 : fal_sched_oldest(s, id);
+	uint32_t n = 0;
+	for (; r != NULL; r = r->next)
+		if (r->version >= oldest && ++n <= cap)
+			out[n - 1] = r->version;
+	return n;
 }
 
 uint64_t
