@@ -148,7 +148,7 @@ at() {
 	local host lab=(ip netns exec "$here") far=(ip netns exec "$there")
 	for host in "$here" "$there"; do
 		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \
-			-n "$host" --lanes 1 --cache none --emulate rate=1500,cores=1 "$ready"
+			-n "$host" --lanes 1 --cache none --emulate rate=300,cores=1 "$ready"
 	done
 	at_clock 2
 	start vm "${far[@]}" falcon-ps --join "$ready" -k "$keys/shard.key" -l 0.0.0.0:0
@@ -162,7 +162,7 @@ at() {
 
 @test "drain: names that are no shard's, and a process on standby" {
 	serve
-	slow a 1 1500
+	slow a 1 100
 	at_clock 1
 	join spare --standby
 	local spare=$pid got
@@ -178,6 +178,7 @@ at() {
 	same "the only one ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
 	sync drain "$(at spare)"
 	ended "$spare" spare
+	work quick --lanes 1
 	judge
 }
 
@@ -223,13 +224,14 @@ held_on() {
 	need=$(sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p' small.err)
 	# It has 12 blocks of 16 kB; with the others there would be 36 for a while.
 	join one --max-memory $((need + 600000))
-	slow a 1 1500
-	slow b 0.7 1500
+	slow a 1 150
+	slow b 0.7 150
 	at_clock 2
 	got=0
 	sync drain shard:1 2>err || got=$?
 	same "status" "$got $(tail -n 1 err)" "1 falcon-sync: a shard that should have more cannot"
 	has "$(<ps.err)" "refuses a move: needs"
+	work quick --lanes 1
 	judge
 	same "moves" "$(moves)" 0
 	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
