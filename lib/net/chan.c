@@ -144,11 +144,17 @@ on_deadline(uv_timer_t *t)
 			      c->deadline_ms / 1e3);
 }
 
+void
+fal_chan_hurry(struct fal_chan *c, unsigned ms)
+{
+	uv_update_time(c->loop);
+	uv_timer_start(&c->deadline, on_deadline, ms, 0);
+}
+
 static void
 start_deadline(struct fal_chan *c)
 {
-	uv_update_time(c->loop);
-	uv_timer_start(&c->deadline, on_deadline, c->deadline_ms, 0);
+	fal_chan_hurry(c, c->deadline_ms);
 }
 
 /* --- signs of life --- */
@@ -312,6 +318,12 @@ int
 fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out)
 {
 	return fal_stream_is_tcp(c->io) ? fal_stream_peer(c->io, out) : UV_ENOTSUP;
+}
+
+bool
+fal_chan_is_kin(const struct fal_chan *c)
+{
+	return fal_stream_is_kin(c->io);
 }
 
 void

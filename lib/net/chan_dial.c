@@ -1,6 +1,9 @@
 /* Channels: a client's begins. */
 #include "net/chan_priv.h"
 #include "net/dial.h"
+#include "net/near.h"
+
+#include <unistd.h>
 
 static void
 on_up(void *arg)
@@ -47,14 +50,13 @@ prepare(struct fal_chan *c, const struct fal_addr *addr, const struct fal_client
 	return err;
 }
 
-int
-fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_key *key,
-	 const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
-	 struct fal_chan **out)
+/* A channel that says its part as soon as its stream is up. */
+static int
+new_client(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_key *key,
+	   const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
+	   struct fal_chan **out)
 {
 	struct fal_chan *c;
-	if (addr->kind == FAL_ADDR_TCP && addr->port == 0)
-		return FAL_EINVAL;
 	int err = fal_chan_new(loop, opt, ops, &c);
 	if (err < 0)
 		return err;
@@ -63,9 +65,49 @@ fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_k
 		fal_chan_kill(c);
 		return err;
 	}
-	err = fal_connect_begin(c->connect);
-	if (err < 0)
-		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));
 	*out = c;
 	return FAL_OK;
+}
+
+int
+fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_key *key,
+	 const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
+	 struct fal_chan **out)
+{
+	if (addr->kind == FAL_ADDR_TCP && addr->port == 0)
+		return FAL_EINVAL;
+	int err = new_client(loop, addr, key, opt, ops, out);
+	if (err < 0)
+		return err;
+	err = fal_connect_begin((*out)->connect);
+	if (err < 0)
+		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
+	return FAL_OK;
+}
+
+int
+fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+	      const struct fal_client_key *key, const struct fal_chan_opt *opt,
+	      const struct fal_chan_ops *ops, struct fal_chan **out)
+{
+	const int fd = fal_near_reach(addr);
+	if (fd < 0)
+		return FAL_ENOENT;
+	int err = new_client(loop, addr, key, opt, ops, out);
+	if (err < 0) {
+		close(fd);
+		return err;
+	}
+	(*out)->near = true;
+	fal_chan_hurry(*out, FAL_NEAR_MS);
+	err = fal_connect_take((*out)->connect, fd);
+	if (err < 0)
+		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
+	return FAL_OK;
+}
+
+bool
+fal_chan_is_near(const struct fal_chan *c)
+{
+	return c->near;
 }

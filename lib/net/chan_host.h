@@ -45,6 +45,8 @@ void fal_chan_connected(struct fal_chan *c);
 enum fal_chan_state fal_chan_state(const struct fal_chan *c);
 /* The peer's address; libuv's errors, of what is no network. */
 int fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out);
+/* Is it a process of the same user, over a unix socket? */
+bool fal_chan_is_kin(const struct fal_chan *c);
 
 /* Ends the channel; on_close follows from the loop.  The first reason stays. */
 void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)

@@ -33,6 +33,7 @@ struct fal_chan {
 	unsigned pending; /* handles and requests whose last callback is to come */
 	bool killed;
 	bool local; /* the peer is on this machine, and nothing slow between us */
+	bool near;  /* of fal_dial_near */
 	bool paused, deaf, writing, undrained;
 	bool crowded; /* its owner waits for room */
 	struct fal_stream *io;
@@ -86,6 +87,9 @@ struct fal_chan {
  * callback.  FAL_ENOMEM, FAL_EIO (of opt->link). */
 int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		 const struct fal_chan_ops *ops, struct fal_chan **out);
+
+/* Of chan.c: its peer has so many milliseconds from now on to answer. */
+void fal_chan_hurry(struct fal_chan *c, unsigned ms);
 
 /* The session is open: signs of life are given and looked for. */
 void fal_chan_live(struct fal_chan *c);

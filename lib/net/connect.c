@@ -180,6 +180,20 @@ spawn(struct fal_connect *k, int fd)
 	return 0;
 }
 
+/* It is up: a Unix socket, which is taken, by which descriptors may come, or are lost. */
+static int
+take(struct fal_connect *k, int fd, bool takes)
+{
+	int err = fal_stream_pipe(k->io, takes);
+	if (err >= 0)
+		err = uv_pipe_open((uv_pipe_t *)fal_stream_uv(k->io), fd);
+	if (err < 0)
+		close(fd);
+	else
+		k->ops.up(k->ops.arg);
+	return err;
+}
+
 static int
 begin_exec(struct fal_connect *k)
 {
@@ -189,12 +203,9 @@ begin_exec(struct fal_connect *k)
 		return err;
 	err = spawn(k, fds[1]);
 	close(fds[1]);
-	if (err >= 0 && (err = fal_stream_pipe(k->io, false)) >= 0)
-		err = uv_pipe_open((uv_pipe_t *)fal_stream_uv(k->io), fds[0]);
-	if (err < 0)
-		close(fds[0]);
-	else
-		k->ops.up(k->ops.arg);
+	if (err >= 0)
+		return take(k, fds[0], false);
+	close(fds[0]);
 	return err;
 }
 
@@ -219,6 +230,12 @@ fal_connect_begin(struct fal_connect *k)
 	return k->addr.kind == FAL_ADDR_TCP    ? begin_tcp(k)
 	       : k->addr.kind == FAL_ADDR_UNIX ? begin_unix(k)
 					       : begin_exec(k);
+}
+
+int
+fal_connect_take(struct fal_connect *k, int fd)
+{
+	return take(k, fd, true);
 }
 
 bool

@@ -6,6 +6,7 @@
 #include "net/chan.h"
 #include "sec/keyring.h"
 
+#include <stdbool.h>
 #include <uv.h>
 
 /* Begins to connect; on_open follows, or on_close with a reason that begins with the
@@ -28,5 +29,15 @@
 int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);
+
+/* The same by the door beside a TCP address of this machine (net/near.h), where memory
+ * may be shared.  FAL_ENOENT: there is none.  It has FAL_NEAR_MS for its answer, and
+ * opt->link is NULL.  An end before on_open says nothing of the key: whoever was behind
+ * that door, the server is at the port. */
+int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
+		  const struct fal_chan_ops *ops, struct fal_chan **out);
+/* Was it dialled so? */
+bool fal_chan_is_near(const struct fal_chan *c);
 
 #endif

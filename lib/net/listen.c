@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "net/chan_host.h"
 #include "net/gate.h"
+#include "net/near.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,9 +21,12 @@
 
 TAILQ_HEAD(guests, guest);
 
-/* An address that is listened at. */
+/* An address that is listened at, or what is beside it.  One that was shut is not opened
+ * again: its handle closes in its own time. */
 struct door {
 	struct fal_listen *listen;
+	bool up;
+	bool near; /* beside a port: for our own user */
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -37,7 +41,7 @@ struct door {
 /* All of them have the limits together. */
 struct fal_listen {
 	uv_loop_t *loop;
-	struct fal_buf text; /* of all doors, with a NUL */
+	struct fal_buf text; /* of all addresses, with a NUL */
 	const struct fal_keyring *keyring;
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
@@ -48,8 +52,8 @@ struct fal_listen {
 	uv_timer_t review; /* of whose key has expired */
 	unsigned handles;  /* that are not closed */
 	struct fal_gate gate;
-	size_t doors;
-	struct door door[];
+	size_t addrs;
+	struct door door[]; /* of each address, then what is beside each */
 };
 
 /* --- guests --- */
@@ -254,6 +258,11 @@ accept_one(struct door *d)
 		free(g);
 		return err != FAL_ENOMEM;
 	}
+	if (d->near && !fal_chan_is_kin(g->chan)) {
+		g->listen = NULL;
+		fal_chan_kill(g->chan);
+		return true;
+	}
 	g->from = g->group = source_of(g->chan);
 	TAILQ_INSERT_TAIL(&l->half, g, link);
 	l->half_n++;
@@ -278,7 +287,7 @@ on_turn(uv_check_t *h)
 	struct fal_listen *l = h->data;
 	make_room(l);
 	l->accepted = 0;
-	for (struct door *d = l->door; d < l->door + l->doors; d++) {
+	for (struct door *d = l->door; d < l->door + 2 * l->addrs; d++) {
 		l->accepted += d->waiting;
 		d->waiting = d->waiting && !accept_one(d);
 	}
@@ -306,8 +315,44 @@ on_review(uv_timer_t *h)
 
 /* --- binding --- */
 
+static void
+release(struct fal_listen *l)
+{
+	if (--l->handles > 0)
+		return;
+	fal_buf_free(&l->text);
+	free(l);
+}
+
+static void
+on_door_closed(uv_handle_t *h)
+{
+	release(((struct door *)h->data)->listen);
+}
+
+/* What is beside a port is no condition of it. */
+static void
+open_near(struct door *d, struct fal_listen *l, const struct sockaddr *at)
+{
+	const int fd = fal_near_bind(at);
+	if (fd < 0)
+		return;
+	*d = (struct door){ .listen = l, .near = true };
+	uv_pipe_init(l->loop, &d->io.pipe, 0); /* cannot fail */
+	d->io.handle.data = d;
+	l->handles++;
+	int err = uv_pipe_open(&d->io.pipe, fd);
+	if (err < 0)
+		close(fd);
+	else
+		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
+	d->up = err == 0;
+	if (err < 0)
+		uv_close(&d->io.handle, on_door_closed);
+}
+
 static int
-bind_tcp(struct door *d, struct fal_diag *diag)
+bind_tcp(struct door *d, bool near, struct fal_diag *diag)
 {
 	struct addrinfo *ai, hints = { .ai_family = AF_UNSPEC,
 				       .ai_socktype = SOCK_STREAM,
@@ -317,20 +362,21 @@ bind_tcp(struct door *d, struct fal_diag *diag)
 	int err = getaddrinfo(d->bound.what, port, &hints, &ai);
 	if (err != 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, gai_strerror(err));
+	struct sockaddr_storage ss;
+	int n = sizeof(ss);
 	err = uv_tcp_bind(&d->io.tcp, ai->ai_addr, 0);
 	freeaddrinfo(ai);
+	if (err == 0)
+		err = uv_tcp_getsockname(&d->io.tcp, (struct sockaddr *)&ss, &n);
+	if (err == 0)
+		err = uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+	if (err == 0 && near) /* it is there before anybody can look for it */
+		open_near(d + d->listen->addrs, d->listen, (struct sockaddr *)&ss);
 	if (err == 0)
 		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
 	if (err < 0)
 		return fal_diag_set(diag, err == UV_EADDRINUSE ? FAL_EEXIST : FAL_EIO,
 				    "%s: %s", d->text, uv_strerror(err));
-	struct sockaddr_storage ss;
-	int n = sizeof(ss);
-	err = uv_tcp_getsockname(&d->io.tcp, (struct sockaddr *)&ss, &n);
-	if (err == 0)
-		err = uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
-	if (err < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, uv_strerror(err));
 	memcpy(d->bound.what, ip, sizeof(ip));
 	/* The port stands at the same place for both families. */
 	d->bound.port = ntohs(((struct sockaddr_in *)&ss)->sin_port);
@@ -382,21 +428,6 @@ bind_unix(struct door *d, struct fal_diag *diag)
 }
 
 static void
-release(struct fal_listen *l)
-{
-	if (--l->handles > 0)
-		return;
-	fal_buf_free(&l->text);
-	free(l);
-}
-
-static void
-on_door_closed(uv_handle_t *h)
-{
-	release(((struct door *)h->data)->listen);
-}
-
-static void
 on_listen_closed(uv_handle_t *h)
 {
 	release(h->data);
@@ -406,22 +437,26 @@ on_listen_closed(uv_handle_t *h)
 static void
 shut(struct fal_listen *l)
 {
-	for (struct door *d = l->door; d < l->door + l->doors; d++) {
-		if (d->bound.kind == FAL_ADDR_UNIX)
+	for (struct door *d = l->door; d < l->door + 2 * l->addrs; d++) {
+		if (!d->up)
+			continue;
+		d->up = d->waiting = false;
+		if (!d->near && d->bound.kind == FAL_ADDR_UNIX)
 			(void)unlink(d->bound.what);
 		uv_close(&d->io.handle, on_door_closed);
 	}
-	l->doors = 0;
 	uv_close((uv_handle_t *)&l->turn, on_listen_closed);
 	uv_close((uv_handle_t *)&l->review, on_listen_closed);
 }
 
-/* One door more. */
+/* The door of an address, with what is beside it. */
 static int
-open_door(struct fal_listen *l, const struct fal_addr *at, struct fal_diag *diag)
+open_door(struct fal_listen *l, size_t i, const struct fal_listen_opt *opt,
+	  struct fal_diag *diag)
 {
+	const struct fal_addr *at = &opt->addr[i];
 	const bool tcp = at->kind == FAL_ADDR_TCP;
-	struct door *d = &l->door[l->doors];
+	struct door *d = &l->door[i];
 	*d = (struct door){ .listen = l, .bound = *at };
 	fal_addr_format(&d->bound, d->text);
 	if (at->kind == FAL_ADDR_EXEC)
@@ -434,14 +469,14 @@ open_door(struct fal_listen *l, const struct fal_addr *at, struct fal_diag *diag
 		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
 	d->io.handle.data = d;
 	l->handles++;
-	err = tcp ? bind_tcp(d, diag) : bind_unix(d, diag);
+	err = tcp ? bind_tcp(d, opt->near, diag) : bind_unix(d, diag);
 	if (err < 0) { /* what has its name is another's */
 		uv_close(&d->io.handle, on_door_closed);
 		return err;
 	}
+	d->up = true;
 	fal_addr_format(&d->bound, d->text);
-	fal_put_fmt(&l->text, "%s%s", l->doors > 0 ? "," : "", d->text);
-	l->doors++;
+	fal_put_fmt(&l->text, "%s%s", i > 0 ? "," : "", d->text);
 	return FAL_OK;
 }
 
@@ -450,13 +485,14 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		 const struct fal_listen_ops *ops, struct fal_listen **out,
 		 struct fal_diag *diag)
 {
-	const size_t doors = opt->addrs > 0 ? opt->addrs : 1;
-	struct fal_listen *l = fal_calloc(1, sizeof(*l) + doors * sizeof(l->door[0]));
+	const size_t addrs = opt->addrs > 0 ? opt->addrs : 1;
+	struct fal_listen *l = fal_calloc(1, sizeof(*l) + 2 * addrs * sizeof(l->door[0]));
 	int err = FAL_OK;
-	assert(doors <= FAL_ADDRS_MAX);
+	assert(addrs <= FAL_ADDRS_MAX);
 	if (l == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	l->loop = loop;
+	l->addrs = addrs;
 	l->keyring = opt->keyring;
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
@@ -470,8 +506,8 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	uv_timer_start(&l->review, on_review, FAL_LISTEN_REVIEW_MS, FAL_LISTEN_REVIEW_MS);
 	l->handles = 2;
 	l->turn.data = l->review.data = l;
-	for (size_t i = 0; i < doors && err == FAL_OK; i++)
-		err = open_door(l, &opt->addr[i], diag);
+	for (size_t i = 0; i < addrs && err == FAL_OK; i++)
+		err = open_door(l, i, opt, diag);
 	if (err == FAL_OK) {
 		fal_put_u8(&l->text, '\0');
 		err = l->text.err;
@@ -493,9 +529,9 @@ fal_listen_text(const struct fal_listen *l)
 size_t
 fal_listen_addrs(const struct fal_listen *l, struct fal_addr out[static FAL_ADDRS_MAX])
 {
-	for (size_t i = 0; i < l->doors; i++)
+	for (size_t i = 0; i < l->addrs; i++)
 		out[i] = l->door[i].bound;
-	return l->doors;
+	return l->addrs;
 }
 
 void

@@ -9,6 +9,7 @@
 #include "net/chan.h"
 #include "sec/keyring.h"
 
+#include <stdbool.h>
 #include <uv.h>
 
 /* Handshakes that may be under way of those who have proved nothing, and as many of those
@@ -44,6 +45,9 @@ struct fal_listen_opt {
 	const struct fal_keyring *keyring; /* kept until replaced, or closed */
 	struct fal_chan_opt chan;          /* of the channels */
 	unsigned half_open;                /* 0: FAL_LISTEN_HALF_OPEN */
+	/* Beside each TCP address a door for our own user (net/near.h), if it can be had:
+	 * whoever else comes there is gone without a word, and counts for nothing. */
+	bool near;
 };
 
 /* Listens, at all addresses or none; whatever is limited is so for all together.  A name

@@ -2,6 +2,7 @@
 #include "net/stream.h"
 
 #include "base/mem.h"
+#include "net/near.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,9 +16,6 @@
 
 /* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
 #define NOTSENT_LOWAT (256 << 10)
-
-/* Whom the kernel names where a user has no number here. */
-#define NOBODY 65534
 
 struct fal_stream {
 	uv_loop_t *loop;
@@ -154,12 +152,8 @@ fal_stream_tune(const struct fal_stream *s)
 bool
 fal_stream_is_kin(const struct fal_stream *s)
 {
-	struct ucred of;
-	socklen_t n = sizeof(of);
 	const int fd = fal_stream_fd(s);
-	return fd >= 0 && !fal_stream_is_tcp(s) &&
-	       getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &n) == 0 &&
-	       of.uid == geteuid() && of.uid != NOBODY;
+	return fd >= 0 && !fal_stream_is_tcp(s) && fal_near_is_kin(fd);
 }
 
 int

@@ -1,5 +1,5 @@
-/* Channels over a unix socket, whose ends share memory, and others, whose ends do not:
- * what is said comes all the same. */
+/* Channels over a unix socket, be it a door beside a port, whose ends share memory, and
+ * others, whose ends do not: what is said comes all the same. */
 #include "../drawn.h"
 #include "net/chan_priv.h"
 #include "test_net.h"
@@ -220,6 +220,7 @@ relay_end(void)
 
 enum way {
 	BY_UNIX,
+	BY_DOOR,  /* beside a port */
 	BY_RELAY, /* descriptors are lost */
 	BY_TCP,
 	BY_DEAF,   /* the client does not know what to do about what it missed */
@@ -263,7 +264,11 @@ two_meet(enum way way, uint64_t seed)
 	t.server.seed = seed;
 	t.client.seed = ~seed;
 	begin(&t.w, (struct fal_listen_opt){ .chan = here });
-	if (way != BY_TCP) {
+	if (way == BY_DOOR) {
+		fal_listen_close(t.w.l);
+		listen_at(&t.w, addr("127.0.0.1:0"),
+			  (struct fal_listen_opt){ .near = true });
+	} else if (way != BY_TCP) {
 		fal_listen_close(t.w.l);
 		listen_at(&t.w, addr("unix:%s/s", t.w.dir),
 			  (struct fal_listen_opt){ .chan = here });
@@ -276,7 +281,11 @@ two_meet(enum way way, uint64_t seed)
 	ops.on_place = on_place;
 	ops.on_placed = on_placed;
 	ops.on_missed = way == BY_DEAF ? NULL : on_missed;
-	assert_int_equal(fal_dial(&t.w.loop, &at, &key, &by, &ops, &c->c), 0);
+	if (way == BY_DOOR)
+		assert_int_equal(fal_dial_near(&t.w.loop, &at, &key, &by, &ops, &c->c),
+				 0);
+	else
+		assert_int_equal(fal_dial(&t.w.loop, &at, &key, &by, &ops, &c->c), 0);
 	SEND(c, 'h');
 	UNTIL(&t.w, s->msgs == 1);
 	ops = ops_of(s);
@@ -419,8 +428,9 @@ memory_is_shared(void **state)
 {
 	struct fal_rng rng = fal_rng_init(drawn_seed(81), FAL_RNG_TEST, 0);
 	(void)state;
+	const bool first = one_in(&rng, 2);
 	for (int places = 0; places < 2; places++) {
-		two_meet(BY_UNIX, fal_rng_u64(&rng));
+		two_meet((places == 0) == first ? BY_UNIX : BY_DOOR, fal_rng_u64(&rng));
 		const struct end *c = &t.w.client[0], *s = &t.w.server[0];
 		t.places = places;
 		assert_true(fal_chan_may_share(s->c));

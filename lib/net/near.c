@@ -1,0 +1,157 @@
+/* What doors are called, and who may stand there. */
+#include "net/near.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <uv.h>
+
+/* Whom the kernel names where a user has no number here. */
+#define NOBODY 65534
+
+union at {
+	struct sockaddr sa;
+	struct sockaddr_in four;
+	struct sockaddr_in6 six;
+};
+
+/* The door of this IP and port; its length is part of the name. */
+static socklen_t
+name_of(const char *ip, unsigned port, struct sockaddr_un *out)
+{
+	*out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	const int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
+			       "falcon/%s/%u", ip, port);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int
+new_socket(void)
+{
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int
+fal_near_bind(const struct sockaddr *at)
+{
+	char ip[INET6_ADDRSTRLEN];
+	struct sockaddr_un to;
+	const int fd = new_socket();
+	if (fd < 0 || uv_ip_name(at, ip, sizeof(ip)) < 0)
+		goto close_fd;
+	/* The port stands at the same place for both families. */
+	const unsigned port = ntohs(((const struct sockaddr_in *)at)->sin_port);
+	const socklen_t n = name_of(ip, port, &to);
+	if (bind(fd, (struct sockaddr *)&to, n) == 0)
+		return fd;
+close_fd:
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+bool
+fal_near_is_kin(int fd)
+{
+	struct ucred of;
+	socklen_t n = sizeof(of);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &n) == 0 &&
+	       of.uid == geteuid() && of.uid != NOBODY;
+}
+
+/* Of this machine, whatever interfaces it has? */
+static bool
+is_loopback(const union at *a)
+{
+	return a->sa.sa_family == AF_INET6
+		       ? IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr)
+		       : ntohl(a->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+static bool
+same_ip(const union at *a, const struct sockaddr *other)
+{
+	const union at *b = (const union at *)(const void *)other;
+	if (other == NULL || other->sa_family != a->sa.sa_family)
+		return false;
+	return a->sa.sa_family == AF_INET6
+		       ? IN6_ARE_ADDR_EQUAL(&a->six.sin6_addr, &b->six.sin6_addr)
+		       : a->four.sin_addr.s_addr == b->four.sin_addr.s_addr;
+}
+
+/* Of one of its interfaces? */
+static bool
+is_own(const union at *a)
+{
+	struct ifaddrs *all;
+	bool own = false;
+	if (getifaddrs(&all) < 0)
+		return false;
+	for (const struct ifaddrs *i = all; i != NULL && !own; i = i->ifa_next)
+		own = same_ip(a, i->ifa_addr);
+	freeifaddrs(all);
+	return own;
+}
+
+/* The address as a number, if it is one of this machine. */
+static bool
+find(const struct fal_addr *at, union at *out)
+{
+	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
+					  .ai_socktype = SOCK_STREAM,
+					  .ai_flags = AI_NUMERICHOST };
+	const bool local = strcmp(at->what, "localhost") == 0;
+	struct addrinfo *ai;
+	if (at->kind != FAL_ADDR_TCP ||
+	    getaddrinfo(local ? "127.0.0.1" : at->what, NULL, &numeric, &ai) != 0)
+		return false;
+	memcpy(out, ai->ai_addr, ai->ai_addrlen);
+	freeaddrinfo(ai);
+	return is_loopback(out) || is_own(out);
+}
+
+bool
+fal_near_is_here(const struct fal_addr *at)
+{
+	union at is;
+	return find(at, &is);
+}
+
+/* A connection to one door. */
+static int
+reach(const char *ip, unsigned port)
+{
+	struct sockaddr_un to;
+	const socklen_t n = name_of(ip, port, &to);
+	const int fd = new_socket();
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (struct sockaddr *)&to, n) == 0 && fal_near_is_kin(fd))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+int
+fal_near_reach(const struct fal_addr *at)
+{
+	union at is;
+	char own[INET6_ADDRSTRLEN];
+	if (!find(at, &is) || uv_ip_name(&is.sa, own, sizeof(own)) < 0)
+		return -1;
+	/* Who listens at all of IPv6 has those of IPv4, too. */
+	const char *const ip[] = { own, "::", "0.0.0.0" };
+	const size_t all = is.sa.sa_family == AF_INET6 ? 2 : 3;
+	int fd = -1;
+	for (size_t i = 0; i < all && fd < 0; i++)
+		fd = reach(ip[i], at->port);
+	return fd;
+}
