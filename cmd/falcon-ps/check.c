@@ -268,12 +268,17 @@ check_group(struct ps_run *r)
 	return FAL_EXIT_DONE;
 }
 
-/* Can any worker come over a unix socket? */
-static bool
-may_share(const struct ps_addrs *listen)
+bool
+ps_may_share(const struct ps_options *o)
+{
+	return !o->apart && o->rate_limit == 0;
+}
+
+bool
+ps_has_port(const struct ps_addrs *listen)
 {
 	size_t i = 0;
-	while (i < listen->n && listen->v[i].kind != FAL_ADDR_UNIX)
+	while (i < listen->n && listen->v[i].kind != FAL_ADDR_TCP)
 		i++;
 	return i < listen->n;
 }
@@ -291,8 +296,9 @@ check_need(struct ps_run *r, const char *path)
 				       .job = j,
 				       .rule = &j->job.rule,
 				       .workers = o->min_workers,
-				       .shards = (uint32_t)o->shards };
-	if (may_share(&r->listen))
+				       .shards = (uint32_t)o->shards,
+				       .mixed = ps_has_port(&r->listen) };
+	if (ps_may_share(o))
 		r->need.rings = o->min_workers;
 	while (r->need.rings > 0 && ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
 		r->need.rings /= 2;

@@ -292,7 +292,7 @@ is_local(const struct ps_server *s, const struct fal_policy *p, struct fal_diag 
 
 /* Is there too little memory for its scheme? */
 static bool
-is_beyond(const struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
+is_beyond(struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
 {
 	struct fal_diag need;
 	if (ps_affords(s, &p->rule, fal_coord_status(s->coord).workers, 0, &need) ==

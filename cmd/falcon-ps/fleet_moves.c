@@ -117,8 +117,8 @@ ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
 			blocks += to->of[i].count;
 	if (blocks * FAL_BLOCK < part.each.n)
 		part.each.n = blocks * FAL_BLOCK;
-	const uint64_t more =
-		blocks > 0 ? ps_need_part(0, &part, &policy->rule, 0, 0) : 0;
+	const struct ps_need_part_of of = { .rack = &part, .rule = &policy->rule };
+	const uint64_t more = blocks > 0 ? ps_need_part(&of) : 0;
 	if (ps_affords(s, &policy->rule, fal_coord_status(s->coord).workers, more,
 		       &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",

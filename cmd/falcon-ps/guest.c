@@ -186,11 +186,17 @@ on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 	return FAL_OK;
 }
 
-/* The worker may share our memory. */
+/* The worker may share our memory, if there is enough of it. */
 static void
 lend(struct ps_guest *g)
 {
 	struct ps_join *j = g->join;
+	uint64_t lent = 0;
+	for (size_t i = 0; i < j->guests; i++)
+		lent += j->guest[i] != NULL && j->guest[i]->reader.chan != NULL &&
+			fal_chan_lent(j->guest[i]->reader.chan);
+	if (lent >= j->rings && (j->rings == 0 || j->run->opt.max_memory > 0))
+		return;
 	if (ps_publisher_lend(&j->wants.publisher, g->reader.chan) < 0)
 		join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 }

@@ -230,7 +230,8 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	const struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
 					       .keyring = j->keys,
-					       .chan = join_chan_opt(j) };
+					       .chan = join_chan_opt(j),
+					       .near = ps_may_share(&j->run->opt) };
 	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
 	const int fd = (int)j->run->opt.ready_fd - 1;
 	return err < 0 || fd < 0 ? err

@@ -195,6 +195,8 @@ main(int argc, char **argv)
 		  "zstd: auto, always or never", "MODE" },
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
 		  "that steps, seals and compresses (one a core, at most 8)", "N" },
+		{ "no-shared-memory", 0, FAL_OPT_FLAG, &o->apart,
+		  "share none with workers of this machine", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
 		  "refuse a job that needs more", "SIZE" },
 		{ "ready-fd", 0, FAL_OPT_U64, &ready_fd,

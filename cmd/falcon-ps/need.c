@@ -44,17 +44,13 @@ takes_snapshots(const struct ps_need_of *of)
 	       fal_rule_traits(of->rule).shared;
 }
 
-/* Versions of so many bytes as they were sealed, those on their way with them; or as they
- * lie on a shelf, with one that was sealed for who does not read there, and the rings of
- * workers. */
+/* Versions of so many bytes as they were sealed, those on their way with them; with rings
+ * those on the shelf, too, and the rings. */
 static uint64_t
-published(const struct fal_rule *rule, uint64_t bytes, uint64_t rings)
+published(const struct fal_rule *rule, uint64_t bytes, uint64_t rings, bool mixed)
 {
-	const uint64_t most = ps_published_most(rule);
-	if (rings == 0)
-		return most * bytes;
-	const uint64_t both = most > FAL_SHELF_SLOTS ? most : FAL_SHELF_SLOTS + 1;
-	return both * bytes + rings;
+	const uint64_t shelf = rings > 0 ? FAL_SHELF_SLOTS : 0;
+	return (shelf + ps_sealed_most(rule, rings > 0, mixed)) * bytes + rings;
 }
 
 /* Bytes of the rings of workers with whom memory is shared; 0: it is not. */
@@ -109,7 +105,7 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 	add_own(of, out);
 	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
 	fal_need_add(out, "published versions",
-		     published(of->rule, vector(of->job), rings(of)));
+		     published(of->rule, vector(of->job), rings(of), of->mixed));
 	add_kept(of, out);
 }
 
@@ -149,7 +145,7 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 	at_most.versions++; /* until all shards have made the next */
 	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
 	fal_need_add(&need, "published",
-		     published(of->rule, own * sizeof(float), rings(of)));
+		     published(of->rule, own * sizeof(float), rings(of), of->mixed));
 	/* In one piece, and on their way there. */
 	fal_need_add(&need, "gathered", (averages ? 4u : 2u) * vector(j));
 	fal_need_add(&need, "streams", far * stream(vector(j)));
@@ -162,16 +158,16 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 }
 
 uint64_t
-ps_need_part(uint64_t program, const struct fal_rack_conf *part,
-	     const struct fal_rule *rule, uint32_t versions, uint64_t rings)
+ps_need_part(const struct ps_need_part_of *of)
 {
-	struct fal_store_most at_most = most(rule, 1);
+	struct fal_store_most at_most = most(of->rule, 1);
 	at_most.versions++; /* until all shards have made the next */
-	if (at_most.versions < versions)
-		at_most.versions = versions;
-	const uint64_t bytes = part->each.n * sizeof(float);
-	return program + fal_rack_bytes(part, &at_most) +
-	       fal_rack_image_bytes(part, &at_most) + published(rule, bytes, rings) +
+	if (at_most.versions < of->versions)
+		at_most.versions = of->versions;
+	const uint64_t bytes = of->rack->each.n * sizeof(float);
+	return of->program + fal_rack_bytes(of->rack, &at_most) +
+	       fal_rack_image_bytes(of->rack, &at_most) +
+	       published(of->rule, bytes, of->rings, of->mixed) +
 	       2 * stream(bytes); /* in and out */
 }
 

@@ -15,6 +15,7 @@ struct ps_need_of {
 	uint64_t workers;
 	uint32_t shards;
 	uint64_t rings; /* workers of this machine with whom memory is shared; 0: none */
+	bool mixed;     /* beside others, who are sent what is sealed */
 };
 
 /* All of it, as it is while all shards are in this process. */
@@ -25,10 +26,17 @@ void ps_need(const struct ps_need_of *of, struct fal_need *out);
  * ps_need. */
 int ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out);
 
-/* Of a process of shards that has joined, with this part of the model as its rack, where
- * so many versions are kept, or as many as the rule has. */
-uint64_t ps_need_part(uint64_t program, const struct fal_rack_conf *part,
-		      const struct fal_rule *rule, uint32_t versions, uint64_t rings);
+/* Of a process of shards that has joined. */
+struct ps_need_part_of {
+	uint64_t program;
+	const struct fal_rack_conf *rack; /* of its part of the model */
+	const struct fal_rule *rule;
+	uint32_t versions; /* that are kept, or as many as the rule has */
+	uint64_t rings;    /* bytes of those that are shared; 0: nothing is */
+	bool mixed;        /* as above */
+};
+
+uint64_t ps_need_part(const struct ps_need_part_of *of);
 
 /* Are it and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
 int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,

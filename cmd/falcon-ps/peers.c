@@ -185,13 +185,12 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 static void
 lend(struct ps_server *s, const struct ps_session *session)
 {
-	const struct ps_serve_opt *o = s->opt;
 	struct ps_publisher *p = &s->wants.publisher;
 	uint64_t lent = 0;
 	for (size_t i = 0; i < s->sessions.n; i++)
 		lent += fal_chan_lent(s->sessions.v[i]->chan);
 	ps_publisher_rule(p, &fal_coord_policy_now(s->coord)->rule);
-	if (lent < o->need.rings || (o->need.rings > 0 && o->max_memory == 0))
+	if (lent < s->rings || (s->rings > 0 && s->opt->max_memory == 0))
 		ps_fail(s, ps_publisher_lend(p, session->chan), "shared memory");
 }
 

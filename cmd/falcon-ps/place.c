@@ -78,6 +78,14 @@ values_of(const struct ps_join *j, const struct fal_map *map)
 	return n < j->model->params ? n : j->model->params;
 }
 
+/* Of the rings of workers with whom memory is shared. */
+static uint64_t
+rings_bytes(const struct ps_join *j)
+{
+	const size_t model = j->model->params * sizeof(float);
+	return ps_shelves(&j->job.rule, model) ? j->rings * fal_ring_bytes(model) : 0;
+}
+
 /* What so many values need is said, if it is more than it was, and must be allowed; else
  * FAL_ELIMIT, with `why`. */
 static int
@@ -90,11 +98,19 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	if (j->program == 0)
 		j->program = fal_need_begun(
 			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
-	const size_t model = j->model->params * sizeof(float);
-	const bool shares = j->run->listen.v[0].kind == FAL_ADDR_UNIX &&
-			    ps_shelves(&j->job.rule, model);
-	const uint64_t need = ps_need_part(j->program, &part, &j->job.rule, j->versions,
-					   shares ? RINGS * fal_ring_bytes(model) : 0);
+	struct ps_need_part_of of = { .program = j->program,
+				      .rack = &part,
+				      .rule = &j->job.rule,
+				      .versions = j->versions,
+				      .rings = rings_bytes(j),
+				      .mixed = ps_has_port(&j->run->listen) };
+	uint64_t need = ps_need_part(&of);
+	/* What nobody has come for makes room. */
+	if (j->wants.publisher.shelf == NULL &&
+	    fal_need_allowed(need, j->run->opt.max_memory, why) < 0) {
+		j->rings = of.rings = 0;
+		need = ps_need_part(&of);
+	}
 	const bool more = need > j->need;
 	j->need = need;
 	if (n > 0 && more)
@@ -153,6 +169,7 @@ make(struct ps_join *j)
 								   j->tasks) };
 	conf.each.parallel = fal_threads_parallel(j->run->threads);
 	j->map = map;
+	j->rings = ps_may_share(&j->run->opt) ? RINGS : 0;
 	err = afford(j, values_of(j, &map), &diag);
 	if (err < 0)
 		return err;
@@ -161,6 +178,7 @@ make(struct ps_join *j)
 		return FAL_ENOMEM;
 	j->wants.publisher.rack = j->rack;
 	j->wants.publisher.parallel = conf.each.parallel;
+	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	j->wants.publisher.incarnation = j->incarnation;
 	ps_publisher_rule(&j->wants.publisher, &j->job.rule);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);

@@ -188,8 +188,9 @@ static void
 make_room(struct ps_publisher *p, const struct ps_version *v)
 {
 	struct ps_version *const others[] = { &p->kept, &p->older, &p->newest };
+	const uint32_t most = ps_sealed_most(&p->rule, p->shelf != NULL, p->mixed);
 	uint32_t n = encodings(&p->newest) + encodings(&p->kept) + encodings(&p->older);
-	for (int i = 0; i < 3 && n >= p->most; i++) {
+	for (int i = 0; i < 3 && n >= most; i++) {
 		if (others[i] == v)
 			continue;
 		n -= encodings(others[i]);
@@ -242,10 +243,17 @@ void
 ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule)
 {
 	p->shelves = fal_rule_traits(rule).shared;
-	p->most = ps_published_most(rule);
-	/* As many, with those that are on the shelf, and one. */
-	if (p->shelf != NULL)
-		p->most = p->most > FAL_SHELF_SLOTS ? p->most - FAL_SHELF_SLOTS : 1;
+	p->rule = *rule;
+}
+
+uint32_t
+ps_sealed_most(const struct fal_rule *rule, bool shelf, bool mixed)
+{
+	const struct fal_traits is = fal_rule_traits(rule);
+	const uint32_t all = 2 + (is.shared ? is.delay : 1);
+	if (!shelf || mixed)
+		return all;
+	return all > FAL_SHELF_SLOTS ? all - FAL_SHELF_SLOTS : 1;
 }
 
 /* Bytes of a version of all shards; 0: none of them is here. */

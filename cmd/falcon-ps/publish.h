@@ -34,9 +34,10 @@ struct ps_publisher {
 	struct fal_shared_pool *pool;        /* made with the first one */
 	uint64_t publications;               /* so far */
 	bool odd;                            /* as the version before was */
-	uint32_t most;                       /* ps_published_most */
+	struct fal_rule rule;                /* that versions are made by */
 	bool shelves; /* all workers read the same versions: they may be on the shelf */
 	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
+	bool mixed;              /* others may come, too: of ps_sealed_most */
 	struct ps_making {
 		struct fal_shared *shared;
 		uint64_t version;
@@ -88,12 +89,8 @@ bool ps_shelves(const struct fal_rule *rule, size_t bytes);
 
 /* So many vectors of parameters are sealed at a time under this rule: the newest, one
  * that is on its way or sealed otherwise, and those of a slack; ps_publish forgets others
- * before it makes more. */
-static inline uint32_t
-ps_published_most(const struct fal_rule *rule)
-{
-	const struct fal_traits is = fal_rule_traits(rule);
-	return 2 + (is.shared ? is.delay : 1);
-}
+ * before it makes more.  Where there is a shelf, and all may read there, those on it are
+ * among them, and one is sealed at least. */
+uint32_t ps_sealed_most(const struct fal_rule *rule, bool shelf, bool mixed);
 
 #endif

@@ -14,7 +14,7 @@ struct ps_options {
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
 		threads;
 	struct fal_opt_list set;
-	bool check, exit_when_done, json, restart, standby;
+	bool check, exit_when_done, json, restart, standby, apart;
 };
 
 struct ps_run {
@@ -50,6 +50,11 @@ int ps_run_say(const struct fal_diag *diag, int err);
  * of shards for the job of another.  0 or an exit code. */
 int ps_check(struct ps_run *r, const char *path);
 int ps_check_join(struct ps_run *r);
+
+/* May memory be shared with who is near, as far as options go?  May others come, by TCP?
+ */
+bool ps_may_share(const struct ps_options *o);
+bool ps_has_port(const struct ps_addrs *listen);
 
 /* start.c: opens the state and trains, unless the job was done before.  An exit code. */
 int ps_run_start(struct ps_run *r);

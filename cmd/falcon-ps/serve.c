@@ -47,17 +47,25 @@ ps_fail(struct ps_server *s, int err, const char *what)
 }
 
 int
-ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	   uint64_t more, struct fal_diag *why)
 {
 	struct ps_need_of of = s->opt->need;
 	of.rule = rule;
 	of.workers = workers > of.workers ? workers : of.workers;
+	of.rings = s->rings;
 	/* What the shelf took stays, also where versions are not laid there any more. */
 	const struct fal_shelf *shelf = s->wants.publisher.shelf;
 	if (shelf != NULL && !fal_rule_traits(rule).shared)
 		more += FAL_SHELF_SLOTS * fal_shelf_bytes(shelf);
-	return ps_afford(&of, more, s->opt->max_memory, why);
+	int err = ps_afford(&of, more, s->opt->max_memory, why);
+	if (err == FAL_OK || s->rings == 0 || shelf != NULL)
+		return err;
+	of.rings = 0;
+	err = ps_afford(&of, more, s->opt->max_memory, why);
+	if (err == FAL_OK)
+		s->rings = 0;
+	return err;
 }
 
 /* --- the end, and time --- */
@@ -378,8 +386,8 @@ on_refused(void *arg, const char *source, const char *reason)
 }
 
 /* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
- * needs to its end are open by now, but for those that listen, and a few are spared for
- * keyring and journal. */
+ * needs to its end are open by now, but for those that listen, with what is beside each,
+ * and a few are spared for keyring and journal. */
 static uint32_t
 share_descriptors(struct ps_server *s)
 {
@@ -392,7 +400,7 @@ share_descriptors(struct ps_server *s)
 	const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
 	if (lowest >= 0)
 		close(lowest);
-	const rlim_t used = (rlim_t)lowest + SPARE + s->opt->listen->n;
+	const rlim_t used = (rlim_t)lowest + SPARE + 2 * s->opt->listen->n;
 	const rlim_t all = lowest < 0 || most.rlim_cur <= used ? 0
 			   : most.rlim_cur - used < UINT32_MAX ? most.rlim_cur - used
 							       : UINT32_MAX;
@@ -445,6 +453,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	s.control.journal.fd = -1;
 	s.best.is = opt->best_is;
 	*out = (struct ps_outcome){ 0 };
+	s.rings = opt->need.rings;
 	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
 	if (uv_loop_init(&s.loop) < 0)
@@ -454,6 +463,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	if (opt->above != NULL)
 		s.above = above_new(&s);
 	s.wants.publisher.incarnation = opt->incarnation;
+	s.wants.publisher.mixed = opt->need.mixed;
 	int err = opt->above != NULL && s.above == NULL
 			  ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
 			  : ps_begin_policy(&s);
@@ -467,7 +477,8 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 					 .keyring = *opt->keys,
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
-					 .half_open = share_descriptors(&s) };
+					 .half_open = share_descriptors(&s),
+					 .near = opt->need.rings > 0 };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);

@@ -85,6 +85,7 @@ struct ps_server {
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
 	bool refused;      /* the coordinator did so: some session's `refused` is set */
+	uint64_t rings;    /* workers with whom memory may be shared, at most */
 	bool saved;        /* the job is over and its model saved */
 	bool leaving;      /* by a signal, when the last snapshot is taken, */
 	uint64_t reached;  /* of so many clocks at least */
@@ -118,8 +119,8 @@ void ps_above_left(struct ps_server *s);
 void ps_after_event(struct ps_server *s);
 
 /* Is there memory for this rule with so many workers, and `more` bytes?  Or what is too
- * much. */
-int ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+ * much.  What nobody has come to share makes room, and is shared with nobody then. */
+int ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	       uint64_t more, struct fal_diag *why);
 
 /* begin.c; 0, or an error with its diagnosis. */

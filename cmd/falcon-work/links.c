@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "net/dial.h"
+#include "net/near.h"
 #include "sec/secret.h"
 #include "session_priv.h"
 #include "shard/map.h"
@@ -169,42 +170,47 @@ on_drain(void *arg, struct fal_chan *c)
 	session_on_drain(l->s, c);
 }
 
+static int dial(struct link *l);
+
 /* All streams of a session end together. */
 static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	struct link *l = arg;
-	(void)c;
-	(void)err;
 	(void)reason;
+	const bool again = session_goes_far(l->s, c, l->open);
 	l->chan = NULL;
 	l->open = false;
-	session_adrift(l->s);
+	if (!again)
+		session_adrift(l->s);
+	else if ((err = dial(l)) < 0)
+		session_trouble(l->s, err);
+}
+
+static int
+dial(struct link *l)
+{
+	const struct fal_chan_ops ops = { .arg = l,
+					  .on_open = on_open,
+					  .on_msg = on_msg,
+					  .on_place = on_place,
+					  .on_placed = on_placed,
+					  .on_missed = session_may_share(l->s) ? on_missed
+									       : NULL,
+					  .on_room = on_room,
+					  .on_drain = on_drain,
+					  .on_close = on_close };
+	l->dialled = true;
+	return session_dial(l->s, &l->addr, l->key, &ops, &l->chan);
 }
 
 int
 links_dial(struct session *s)
 {
-	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
 	int err = FAL_OK;
-	for (size_t i = 0; i < s->links.n && err == FAL_OK; i++) {
-		struct link *l = s->links.v[i];
-		if (l->dialled)
-			continue;
-		l->dialled = true;
-		const struct fal_chan_ops ops = { .arg = l,
-						  .on_open = on_open,
-						  .on_msg = on_msg,
-						  .on_place = on_place,
-						  .on_placed = on_placed,
-						  .on_missed = session_may_share(s)
-								       ? on_missed
-								       : NULL,
-						  .on_room = on_room,
-						  .on_drain = on_drain,
-						  .on_close = on_close };
-		err = fal_dial(&s->loop, &l->addr, l->key, &opt, &ops, &l->chan);
-	}
+	for (size_t i = 0; i < s->links.n && err == FAL_OK; i++)
+		if (!s->links.v[i]->dialled)
+			err = dial(s->links.v[i]);
 	return err;
 }
 
@@ -233,7 +239,8 @@ bool
 links_local(const struct session *s)
 {
 	size_t i = 0;
-	while (i < s->links.n && s->links.v[i]->addr.kind != FAL_ADDR_UNIX)
+	while (i < s->links.n && s->links.v[i]->addr.kind != FAL_ADDR_UNIX &&
+	       !(session_goes_near(s) && fal_near_is_here(&s->links.v[i]->addr)))
 		i++;
 	return i < s->links.n && session_may_share(s);
 }

@@ -50,6 +50,7 @@ on_retry(uv_timer_t *t)
 {
 	struct session *s = t->data;
 	s->at = (s->at + 1) % s->opt->addrs;
+	s->dials++;
 	dial(s);
 }
 
@@ -216,8 +217,13 @@ part(struct session *s, int err, const char *reason)
 static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	(void)c;
-	part(arg, err, reason);
+	struct session *s = arg;
+	if (session_goes_far(s, c, s->open)) {
+		s->chan = NULL;
+		dial(s);
+	} else {
+		part(s, err, reason);
+	}
 }
 
 static void
@@ -276,6 +282,26 @@ on_open(void *arg, struct fal_chan *c)
 	uv_timer_start(&s->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
 }
 
+int
+session_dial(struct session *s, const struct fal_addr *at,
+	     const struct fal_client_key *key, const struct fal_chan_ops *ops,
+	     struct fal_chan **out)
+{
+	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
+	int err = FAL_ENOENT;
+	if (session_goes_near(s))
+		err = fal_dial_near(&s->loop, at, key, &opt, ops, out);
+	return err == FAL_ENOENT ? fal_dial(&s->loop, at, key, &opt, ops, out) : err;
+}
+
+bool
+session_goes_far(struct session *s, const struct fal_chan *c, bool opened)
+{
+	const bool misled = fal_chan_is_near(c) && !opened && !s->ending;
+	s->far = s->far || misled;
+	return misled;
+}
+
 static void
 dial(struct session *s)
 {
@@ -290,10 +316,8 @@ dial(struct session *s)
 					  .on_room = session_on_room,
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };
-	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
-	s->dials++;
 	fal_addr_format(session_at(s), s->addr);
-	int err = fal_dial(&s->loop, session_at(s), s->opt->key, &opt, &ops, &s->chan);
+	int err = session_dial(s, session_at(s), s->opt->key, &ops, &s->chan);
 	if (err < 0)
 		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
 			     "%s: %s", s->addr, fal_strerror(err));
@@ -346,6 +370,7 @@ session_run(const struct work_opt *opt)
 	s->retry.began = uv_hrtime();
 	s->retry.give_up = opt->give_up * 1000000000;
 	fal_random_bytes(s->instance, sizeof(s->instance));
+	s->dials = 1;
 	dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);

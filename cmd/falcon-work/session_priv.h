@@ -18,7 +18,8 @@ struct session {
 	uv_signal_t on_term, on_int;
 	size_t at; /* of opt->addr, where the coordinator is, or is looked for: */
 	char addr[FAL_ADDR_MAX + 16];
-	size_t dials;                   /* so far */
+	size_t dials; /* so far */
+	bool far;     /* a door led nowhere: all go to the ports from then on */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 
 	/* of the connection */
@@ -61,6 +62,15 @@ void session_fail(struct session *s, int code, const char *fmt, ...)
 /* Ends the session with this exit code when what was sent has left. */
 void session_end(struct session *s, int code);
 
+/* Dials the coordinator or a shard: by the door beside the port where there is one, and
+ * memory may be shared.  As fal_dial. */
+int session_dial(struct session *s, const struct fal_addr *at,
+		 const struct fal_client_key *key, const struct fal_chan_ops *ops,
+		 struct fal_chan **out);
+/* Did it end at such a door, of which nothing is to be believed?  Then the port is to be
+ * dialled: so it will be now. */
+bool session_goes_far(struct session *s, const struct fal_chan *c, bool opened);
+
 /* After each call of the agent, which returned `err`. */
 void session_after(struct session *s, int err);
 
@@ -87,6 +97,12 @@ static inline bool
 session_may_share(const struct session *s)
 {
 	return s->opt->max_memory == 0;
+}
+/* So it may be with who is dialled at a port. */
+static inline bool
+session_goes_near(const struct session *s)
+{
+	return !s->far && session_may_share(s) && fal_emul_link(s->opt->emulate) == NULL;
 }
 void session_on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub);
 void session_on_room(void *arg, struct fal_chan *c);

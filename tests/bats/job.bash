@@ -13,7 +13,7 @@ for_file() {
 # for_test: a test is in its own folder, with the keys of its file and a state of its own.
 for_test() {
 	cd "$BATS_TEST_TMPDIR" || return 1
-	keys=$BATS_FILE_TMPDIR/keys state=$BATS_TEST_TMPDIR/state workers=()
+	keys=$BATS_FILE_TMPDIR/keys state=$BATS_TEST_TMPDIR/state workers=() apart=()
 }
 
 # thin: where TSan watches, the job's images get a model of few floats.
@@ -31,9 +31,19 @@ serve_at() {
 	ps=$pid
 }
 
-# serve [OPTION...]: the same, at a port that is free.
+# far: whether who is on this machine is to come by TCP all the same, as FAR says, 1 or 0: by
+# SEED, where there is one, else drawn; ${apart[@]} is then what falcon-ps is told.
+far() {
+	: "${FAR:=$((${SEED:-RANDOM} % 2))}"
+	echo "FAR=$FAR"
+	apart=()
+	[ "$FAR" = 0 ] || apart=(--no-shared-memory)
+}
+
+# serve [OPTION...]: the same, at a port that is free, with a door beside it or without.
 serve() {
-	serve_at 127.0.0.1:0 "$@"
+	far
+	serve_at 127.0.0.1:0 "${apart[@]}" "$@"
 }
 
 # at_unix [OPTION...]: the same, at an address that stays when it comes back.

@@ -31,7 +31,7 @@ teardown() {
 
 # join NAME [OPTION...]: a process of shards; its process id is in $pid.
 join() {
-	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"
+	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${apart[@]}" "${@:2}"
 }
 
 # sync VERB...: what a controller asks for.

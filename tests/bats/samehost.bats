@@ -1,5 +1,5 @@
-# Workers at a unix socket: versions and gradients go through shared memory, and the model
-# is the same.
+# Workers at a unix socket, or at the door beside a port: versions and gradients go through
+# shared memory, and the model is the same.
 
 load common
 load job
@@ -43,9 +43,14 @@ mapped() {
 	grep -c 'memfd:falcon' "/proc/$1/maps" || :
 }
 
+# maps AT_LEAST PID: it has.
+maps() {
+	[ "$(mapped "$2")" -ge "$1" ]
+}
+
 @test "two workers share memory with the coordinator, and a TCP one makes the same model" {
 	drawn bsp epsp epsp:1
-	serve --set "sync.scheme=$one" -w 1
+	FAR=1 serve --set "sync.scheme=$one" -w 1
 	work far --lanes 1 -v
 	shares far no
 	all
@@ -63,24 +68,32 @@ mapped() {
 
 @test "who listens at several addresses shares memory with those who are near" {
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
-	IFS=, read -r near far other <<<"$ready"
-	[ "$near" = unix:sock ]
-	[[ $far$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
+	IFS=, read -r near port other <<<"$ready"
+	[ "$near" = unix:sock ] && [[ $port$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
+	drawn "$port" "$other"
 	ready=$near work a --lanes 1 -v
-	ready=$far work b --lanes 2 -v
+	ready="exec:exec socat - TCP:$one" work b --lanes 1 -v
 	shares a
 	shares b no
 	all
 	again
-	serve -w 1
+	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
+	IFS=, read -r near port other <<<"$ready"
+	ready=$port work c --lanes 1 -v
+	ready=$other work d --lanes 1 -v
+	shares c
+	shares d
+	all
+	again
+	FAR=1 serve -w 1
 	work alone --lanes 1
 	all
 	# The list is one that a worker takes, in its order.
 	again
 	serve_at 127.0.0.1:0,unix:sock -w 1
 	[[ $ready == 127.0.0.1:*,unix:sock ]]
-	ready=unix:nobody,$ready work c --lanes 1 -v
-	shares c no
+	ready=unix:nobody,$ready work e --lanes 1 -v
+	shares e
 	all
 	# All of them, or none: what was opened before is closed.
 	start relay socat UNIX-LISTEN:taken,fork -
@@ -96,6 +109,78 @@ mapped() {
 	[[ $output == *"more than 8 addresses"* ]]
 	run -2 falcon-ps -k "$keys/shard.key" --join "$ready" -l unix:first,unix:second
 	[[ $output == *"--listen: 'unix:first,unix:second': with --join there is one"* ]]
+}
+
+@test "who types a port of this machine shares memory, too" {
+	local port
+	drawn bsp epsp
+	job+=(--set "sync.scheme=$one")
+	FAR=1 serve -w 1
+	work far --lanes 1 -v
+	shares far no
+	all
+	again
+	drawn 127.0.0.1:0 0.0.0.0:0
+	serve_at "$one" -w 2
+	port=${ready##*:}
+	drawn localhost 127.0.0.1 127.1.2.3
+	[[ $ready != 127.* ]] || [ "$one" != 127.1.2.3 ] || one=127.0.0.1
+	ready=$one:$port work a --lanes 1 -v
+	ready=127.0.0.1:$port work b --lanes 2 -v
+	shares a
+	shares b
+	all
+}
+
+# has_door ADDRESS: is there one beside it?
+has_door() {
+	grep -qF "@falcon/${1%:*}/${1##*:}" /proc/net/unix
+}
+
+@test "who is told to shares nothing" {
+	serve_at unix:sock,127.0.0.1:0 -w 2 --no-shared-memory
+	run ! has_door "${ready#*,}"
+	ready=${ready%,*} work a --lanes 1 -v
+	ready=${ready#*,} work b --lanes 1 -v
+	shares a no
+	shares b no
+	all
+	again
+	serve_at unix:sock,127.0.0.1:0 -w 2
+	has_door "${ready#*,}"
+	ready=${ready%,*} work c --lanes 1 -v
+	ready=${ready#*,} work d --lanes 1 -v
+	shares c
+	shares d
+	all
+}
+
+# elsewhere ADDRESS: to the other server leads what is beside the coordinator's port.
+elsewhere() {
+	FAR=1 serve -w 1
+	start door socat "ABSTRACT-LISTEN:falcon/127.0.0.1/${ready##*:},fork" "$1"
+	soon "the door" has_door "$ready"
+}
+
+# passes NAME: a worker does so, at that door, and says no word of it.
+passes() {
+	work "$1" --lanes 1 -v
+	shares "$1" no
+	all
+	same "what is said of its key" "$(grep -c "key\|trying" "$1.err" || :)" 0
+}
+
+@test "a door that leads elsewhere, or nowhere, is passed by" {
+	falcon-key init others
+	start_ready other falcon-ps -K others/keyring -l unix:away -s other.state -w 9 "${job[@]}"
+	local other=$pid
+	drawn UNIX-CONNECT:away UNIX-CONNECT:nobody PIPE
+	elsewhere "$one"
+	passes led
+	again
+	kill -STOP "$other"
+	elsewhere UNIX-CONNECT:away
+	passes waits
 }
 
 @test "through a relay nothing is shared, and the model is the same" {
@@ -157,30 +242,68 @@ stopped() {
 }
 
 @test "shards of other processes share their memory, too" {
-	at_unix -w 2 --shards 2 --min-shards 1
-	start far falcon-ps --join "$ready" -l unix:far -k "$keys/shard.key"
-	work a --lanes 1 -v
-	work b --lanes 1 -v
-	shares a
-	soon "both shelves" [ "$(mapped "$pid")" -ge 4 ]
-	all
+	local how=(at_unix) at=unix:far
+	[ $((RANDOM % 2)) = 0 ] || how=(serve_at 127.0.0.1:0) at=127.0.0.1:0
+	echo "${how[*]}"
+	"${how[@]}" -w 2 --shards 2 --min-shards 1
+	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key"
+	work a
+}
+
+# What is shared is some versions of 2 MB, and rings of that: three of these MiB less are too
+# few, whatever libraries take from run to run.
+wide() {
+	printf 'input 16\ndense %d\nrelu\ndense 700\nrelu\ndense 4\n' $((680 + RANDOM % 40)) \
+		>tiny/tiny.model
+	drawn unix:sock 127.0.0.1:0
+	echo "$one"
+}
+
+# most NAME: MiB that are three less than it said that it needs.
+most() {
+	echo $(($(sed -n 's/.*needs\{0,1\} \([0-9]*\) MiB.*/\1/p' "$1.err" | head -n 1) - 3))M
 }
 
 @test "a limit of memory is kept: nothing is shared beyond it" {
-	at_unix -w 1
-	local need
-	need=$(sed -n 's/.*needs \([0-9]*\) MiB.*/\1/p' ps.err | head -n 1)
+	wide
+	serve_at "$one" -w 1
 	work near --lanes 1 -v
 	shares near
 	all
 	again
-	at_unix -w 1 --max-memory $((need - 1))M
+	serve_at "$one" -w 1 --max-memory "$(most ps)"
 	work near --lanes 1 -v
 	shares near no
 	all
 	again
-	at_unix -w 1
+	serve_at "$one" -w 1
 	work near --lanes 1 -v --max-memory 1G
 	shares near no
 	all
+}
+
+@test "so is that of a process of shards" {
+	local at far
+	wide
+	at=unix:far
+	[ "$one" = unix:sock ] || at=127.0.0.1:0
+	serve_at "$one" -w 2 --min-shards 1
+	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key"
+	far=$pid
+	work near --lanes 1 -v
+	soon "both shelves" maps 4 "$pid"
+	work second --lanes 1
+	all
+	wait "$far"
+	again
+	serve_at "$one" -w 1 --min-shards 1
+	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key" \
+		--max-memory "$(most far)"
+	far=$pid
+	work near --lanes 1 -v --emulate rate=800,cores=1
+	shares near
+	at_clock 3
+	same "maps of what the shards share" "$(mapped "$far")" 0
+	all
+	wait "$far"
 }

@@ -20,7 +20,7 @@ setup() {
 
 # join NAME [OPTION...]: a process of shards; its process id is in $pid.
 join() {
-	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"
+	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${apart[@]}" "${@:2}"
 }
 
 # restarts: how often the trace tells that the job went on.

@@ -58,7 +58,7 @@ gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 static void
 everybody_can_open_it(void **state)
 {
-	struct ps_publisher p = { .most = 2 };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	struct fal_aead *a;
 	(void)state;
 	if (fal_aead_new(AES, FAL_LIBRARY_ANY, &a) < 0)
@@ -91,7 +91,7 @@ everybody_can_open_it(void **state)
 static void
 by_chacha_alone(void **state)
 {
-	struct ps_publisher p = { .most = 2 };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	for (uint64_t version = 1; version < 4; version++)
 		for (int reader = 0; reader < 3; reader++)
@@ -105,7 +105,7 @@ static void
 long_ones_are_begun(void **state)
 {
 	const struct ps_params from = { .version = 1, .suite = CHACHA };
-	struct ps_publisher p = { .most = 2 };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	uint32_t made = 0;
 	int left;
 	(void)state;
@@ -142,7 +142,7 @@ static void
 broken_ones_are_told(void **state)
 {
 	const struct ps_params from = { .version = 1, .suite = CHACHA };
-	struct ps_publisher p = { .most = 2 };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
 	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
