@@ -43,14 +43,15 @@ model() {
 
 # job WORKERS TASKS CLOCKS OPTION...: runs tiny.job with so many tasks in a clock.
 job() {
-	local workers=$1 tasks=$2 clocks=$3 epochs=1 samples=$(($2 * $3)) i
+	local workers=$1 tasks=$2 clocks=$3 epochs=1 samples=$(($2 * $3)) i at
 	shift 3
+	at_listen
 	if [ $samples -gt 256 ]; then
 		samples=256 epochs=$((tasks * clocks / 256))
 	fi
 	rm -rf "$dir/state" "$dir"/*.spent
 	serve ps "$twin" spent "$dir/ps.spent" "$bin/falcon-ps" -x -K "$dir/keys/keyring" \
-		-l "${listen:-127.0.0.1:0}" -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
+		"${at[@]}" -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
 		--set job.eval=never --set sync.scheme=bsp --set data.samples=$samples \
 		--set batch.size="$tasks" --set batch.task=1 --set optimizer.kind=momentum \
 		--set optimizer.momentum=0.9 --set optimizer.lr=1e-6 --set state.clocks=0 \

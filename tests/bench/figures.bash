@@ -28,13 +28,20 @@ took() {
 		($t | length)] | @tsv' "$1"
 }
 
+# at_listen: ${at[@]} is what falcon-ps is told: to be at $listen, or, by TCP, at a free port.
+at_listen() {
+	at=(-l "${listen:-127.0.0.1:0}")
+	[ -n "${listen-}" ] || at+=(--no-shared-memory)
+}
+
 # images MODEL WORKERS: a job on Fashion-MNIST by so many workers of one lane, a task of 64
-# for each in a clock, at $listen or a free port; $rate: samples a second.  Not in a
+# for each in a clock, at $listen, or by TCP; $rate: samples a second.  Not in a
 # subshell, which would not end what it began.
 images() {
-	local i time model=$1 workers=$2 batch=$((64 * $2))
+	local i time at model=$1 workers=$2 batch=$((64 * $2))
+	at_listen
 	rm -rf "$dir/images"
-	serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l "${listen:-127.0.0.1:0}" -s "$dir/images" \
+	serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" "${at[@]}" -s "$dir/images" \
 		-w "$workers" --set model.file="../models/$model" --set job.epochs=1 \
 		--set job.eval=never --set schedule.warmup=0 --set batch.size="$batch" \
 		--set batch.task=64 --set data.samples=$((500 * batch < 60000 ? 500 * batch : 60000)) \
