@@ -63,6 +63,7 @@ struct guest {
 	struct fal_listen *listen; /* NULL: it is closed */
 	struct fal_chan *chan;
 	bool open;
+	bool near;       /* who fails there comes again, at the port */
 	int64_t expires; /* its key, once it is open */
 	uint64_t from;   /* of fal_limit_source; 0: over no network */
 	uint64_t group;  /* whom it is counted with: `from`, then fal_gate_group */
@@ -151,7 +152,7 @@ on_half_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	const struct guest *g = arg;
 	const struct fal_listen *l = g->listen;
 	(void)err;
-	if (l->ops.on_refused != NULL)
+	if (l->ops.on_refused != NULL && !g->near)
 		l->ops.on_refused(l->ops.arg, fal_chan_source(c), reason);
 }
 
@@ -252,6 +253,7 @@ accept_one(struct door *d)
 	if (g == NULL)
 		return false;
 	g->listen = l;
+	g->near = d->near;
 	const int err =
 		fal_chan_accept(&d->io.stream, &l->chan_opt, &ops, &host, &g->chan);
 	if (err < 0) {

@@ -46,7 +46,8 @@ struct fal_listen_opt {
 	struct fal_chan_opt chan;          /* of the channels */
 	unsigned half_open;                /* 0: FAL_LISTEN_HALF_OPEN */
 	/* Beside each TCP address a door for our own user (net/near.h), if it can be had:
-	 * whoever else comes there is gone without a word, and counts for nothing. */
+	 * whoever else comes there is gone without a word, and counts for nothing; of who
+	 * comes no further than the handshake on_refused hears at the port. */
 	bool near;
 };
 

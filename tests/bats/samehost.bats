@@ -134,7 +134,7 @@ maps() {
 
 # has_door ADDRESS: is there one beside it?
 has_door() {
-	grep -qF "@falcon/${1%:*}/${1##*:}" /proc/net/unix
+	socat -u /dev/null "ABSTRACT-CONNECT:falcon/${1%:*}/${1##*:}" 2>/dev/null
 }
 
 @test "who is told to shares nothing" {
@@ -247,7 +247,10 @@ stopped() {
 	echo "${how[*]}"
 	"${how[@]}" -w 2 --shards 2 --min-shards 1
 	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key"
-	work a
+	work a --lanes 1 -v
+	soon "both shelves" maps 4 "$pid"
+	work b --lanes 1 -v
+	all
 }
 
 # What is shared is some versions of 2 MB, and rings of that: three of these MiB less are too

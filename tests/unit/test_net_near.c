@@ -74,6 +74,23 @@ leads_there(struct world *w, struct fal_addr at)
 	UNTIL(w, w->client[0].closed == 1 && w->server[0].closed == 1);
 }
 
+/* A wrong key: nothing is said of it there. */
+static void
+refusals_are_of_the_port(void **state)
+{
+	struct world w;
+	(void)state;
+	begin_with_doors(&w, "127.0.0.1:0");
+	assert_true(dials(&w, 0, addr("127.0.0.1:%u", port(&w, 0)), 3));
+	UNTIL(&w, w.client[0].closed == 1);
+	assert_int_equal(w.client[0].opened + w.refusals + w.accepted, 0);
+	const struct fal_addr at = addr("127.0.0.1:%u", port(&w, 0));
+	dial_as(&w, 1, &at, client_key("lab", 3, 1), (struct fal_chan_opt){ 0 });
+	UNTIL(&w, w.client[1].closed == 1 && w.refusals == 1);
+	assert_string_equal(w.source, "127.0.0.1");
+	end(&w);
+}
+
 /* An address that has no machine. */
 static const char nowhere[] = "240.0.0.1";
 
@@ -375,6 +392,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(doors_are_found),
+		cmocka_unit_test(refusals_are_of_the_port),
 		cmocka_unit_test(all_addresses_lead_there),
 		cmocka_unit_test(doors_close),
 		cmocka_unit_test(a_door_proves_nothing),
