@@ -262,9 +262,9 @@ wide() {
 	echo "$one"
 }
 
-# most NAME: MiB that are three less than it said that it needs.
+# most NAME MORE: so many MiB more than it said that it needs.
 most() {
-	echo $(($(sed -n 's/.*needs\{0,1\} \([0-9]*\) MiB.*/\1/p' "$1.err" | head -n 1) - 3))M
+	echo $(($(sed -n 's/.*needs\{0,1\} \([0-9]*\) MiB.*/\1/p' "$1.err" | head -n 1) + $2))M
 }
 
 @test "a limit of memory is kept: nothing is shared beyond it" {
@@ -274,7 +274,7 @@ most() {
 	shares near
 	all
 	again
-	serve_at "$one" -w 1 --max-memory "$(most ps)"
+	serve_at "$one" -w 1 --max-memory "$(most ps -3)"
 	work near --lanes 1 -v
 	shares near no
 	all
@@ -282,6 +282,28 @@ most() {
 	serve_at "$one" -w 1
 	work near --lanes 1 -v --max-memory 1G
 	shares near no
+	all
+}
+
+@test "what nobody has come to share is had by what needs it, for good" {
+	local limit
+	wide
+	serve_at "$one" -w 1
+	limit=$(most ps 1)
+	work first --lanes 1 -v
+	shares first
+	all
+	again
+	serve_at "$one" -w 1 --max-memory "$limit"
+	work near --lanes 1 -v
+	shares near
+	all
+	again
+	serve_at "$one" -w 1 --max-memory "$limit"
+	falcon-sync -k "$keys/control.key" "$ready" export copy.safetensors
+	[ -s copy.safetensors ]
+	work late --lanes 1 -v
+	shares late no
 	all
 }
 
@@ -301,7 +323,7 @@ most() {
 	again
 	serve_at "$one" -w 1 --min-shards 1
 	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key" \
-		--max-memory "$(most far)"
+		--max-memory "$(most far -3)"
 	far=$pid
 	work near --lanes 1 -v --emulate rate=800,cores=1
 	shares near
