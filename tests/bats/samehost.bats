@@ -200,7 +200,9 @@ passes() {
 }
 
 @test "on an emulated line nothing is shared" {
-	at_unix -w 2
+	drawn unix:sock 127.0.0.1:0
+	echo "$one"
+	serve_at "$one" -w 2
 	work slow --lanes 1 -v --emulate "rate=8000,speed=1,cores=1,bandwidth=100M"
 	work near --lanes 1 -v
 	shares slow no
