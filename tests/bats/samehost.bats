@@ -255,10 +255,10 @@ stopped() {
 	all
 }
 
-# What is shared is some versions of 2 MB, and rings of that: three of these MiB less are too
-# few, whatever libraries take from run to run.
+# What is shared is some versions of 4 MB, and rings of that: three MiB less are too few, two
+# more leave no room for another copy, whatever libraries take from run to run.
 wide() {
-	printf 'input 16\ndense %d\nrelu\ndense 700\nrelu\ndense 4\n' $((680 + RANDOM % 40)) \
+	printf 'input 16\ndense %d\nrelu\ndense 1000\nrelu\ndense 4\n' $((980 + RANDOM % 40)) \
 		>tiny/tiny.model
 	drawn unix:sock 127.0.0.1:0
 	echo "$one"
@@ -328,7 +328,7 @@ most() {
 		--max-memory "$(most far -3)"
 	far=$pid
 	work near --lanes 1 -v --emulate rate=800,cores=1
-	shares near
+	soon "the coordinator's shelf" maps 2 "$pid"
 	at_clock 3
 	same "maps of what the shards share" "$(mapped "$far")" 0
 	all
