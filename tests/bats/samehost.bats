@@ -327,7 +327,7 @@ most() {
 	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key" \
 		--max-memory "$(most far -3)"
 	far=$pid
-	work near --lanes 1 -v --emulate rate=800,cores=1
+	work near --lanes 1 -v --emulate rate=300,cores=1
 	soon "the coordinator's shelf" maps 2 "$pid"
 	at_clock 3
 	same "maps of what the shards share" "$(mapped "$far")" 0
