@@ -136,6 +136,7 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					  .emulate = opt->emulate,
 					  .hashed = fal_job_hashes_tasks(&k->setup.job),
 					  .arg = conf->arg,
+					  .on_made = conf->on_made,
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
 	k->n_lanes = n;
@@ -266,6 +267,32 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
 	fault_begin(k->fault);
 	return FAL_OK;
+}
+
+/* A net whose time is real. */
+static bool
+is_plain(const struct kit *k)
+{
+	return k->maker->quick && k->fault == NULL;
+}
+
+bool
+kit_streams(const struct kit *k)
+{
+	return is_plain(k) && !fal_job_hashes_tasks(&k->setup.job) &&
+	       k->setup.job.nonfinite != FAL_JOB_NONFINITE_SKIP;
+}
+
+bool
+kit_begins(const struct kit *k)
+{
+	return is_plain(k) && k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
+}
+
+void
+kit_came(struct kit *k, uint32_t lane, uint32_t blocks)
+{
+	lane_came(k->lanes, lane, blocks);
 }
 
 void

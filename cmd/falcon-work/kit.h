@@ -47,6 +47,7 @@ struct kit_conf {
 	size_t streams; /* to shards of other processes */
 	bool shares;    /* memory, with a coordinator on this machine */
 	void *arg;
+	void (*on_made)(void *arg, uint32_t lane, uint32_t block); /* of lanes_conf */
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */
 	void (*on_chunk)(void *arg);                       /* one more is here */
@@ -86,6 +87,17 @@ bool kit_ready(const struct kit *k);
 /* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
  * such task; FAL_ENOMEM. */
 int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
+
+/* May a task's gradient go out while it is made?  Not where all of it is looked at before
+ * any of it may count. */
+bool kit_streams(const struct kit *k);
+
+/* May a task begin before all of its version is here?  Not where blocks go by what
+ * workers wait for. */
+bool kit_begins(const struct kit *k);
+
+/* So many of the first blocks are here of what the lane's task runs on. */
+void kit_came(struct kit *k, uint32_t lane, uint32_t blocks);
 
 /* Starts the tasks whose samples have come. */
 void kit_resume(struct kit *k);

@@ -36,6 +36,10 @@ struct lane {
 	 * read. */
 	enum state state;
 	bool cancelled, quit;
+	struct fal_run_told told;
+	uint32_t came;   /* of what is coming, blocks that are here */
+	uint32_t made;   /* from this block on its sum is made; 0: nothing new */
+	uint64_t waited; /* ns that the task has, for its parameters */
 	struct fal_run_job job;
 	uint64_t begun, due_ns, regained;
 	struct fal_emulated over; /* the task that is over, for the next one */
@@ -84,7 +88,8 @@ end_as(struct lane *l, struct lane_end end)
 	}
 	end.ran.cancelled |= l->cancelled;
 	if (end.ran.task_ns == 0 || l->due_ns > 0)
-		end.ran.task_ns = now - l->begun;
+		end.ran.task_ns = now - l->begun - l->waited;
+	end.ran.waited_ns = l->waited;
 	end.emulated = l->due_ns > 0 && !l->cancelled;
 	end.due_ns = l->due_ns;
 	l->over.late = now > due ? now - due : 0;
@@ -102,7 +107,10 @@ work(struct lane *l)
 		pthread_mutex_unlock(&l->all->mutex);
 		const uint64_t from = uv_hrtime();
 		end.err = maker_run(l->all->conf.maker, l->number, &l->job, &end.ran);
-		l->took_ns = l->job.run.eval ? 0 : uv_hrtime() - from;
+		/* One that was not done to its end tells nothing of others. */
+		l->took_ns = l->job.run.eval || end.ran.cancelled
+				     ? 0
+				     : uv_hrtime() - from - l->waited;
 		l->took_count = l->job.count;
 		pthread_mutex_lock(&l->all->mutex);
 	}
@@ -114,6 +122,33 @@ tell(const struct lanes *all)
 {
 	const uint64_t one = 1;
 	(void)!write(all->told, &one, sizeof(one));
+}
+
+/* The lane's thread waits for what its task needs next: that is no part of what the task
+ * takes. */
+static bool
+on_need(void *arg, uint32_t blocks)
+{
+	struct lane *l = arg;
+	pthread_mutex_lock(&l->all->mutex);
+	const uint64_t from = l->came < blocks ? uv_hrtime() : 0;
+	while (l->came < blocks && !l->cancelled)
+		pthread_cond_wait(&l->wake, &l->all->mutex);
+	if (from != 0)
+		l->waited += uv_hrtime() - from;
+	const bool here = l->came >= blocks;
+	pthread_mutex_unlock(&l->all->mutex);
+	return here;
+}
+
+static void
+on_made(void *arg, uint32_t block)
+{
+	struct lane *l = arg;
+	pthread_mutex_lock(&l->all->mutex);
+	l->made = block;
+	pthread_mutex_unlock(&l->all->mutex);
+	tell(l->all);
 }
 
 static void *
@@ -147,8 +182,8 @@ emulated_steps(const struct lane *l, uint64_t ns)
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }
 
-/* Reports what is over.  A lane whose next task is started meanwhile goes on where the
- * one before ended. */
+/* Reports what is made, and what is over.  A lane whose next task is started meanwhile
+ * goes on where the one before ended. */
 static void
 report(struct lanes *all)
 {
@@ -157,11 +192,15 @@ report(struct lanes *all)
 		pthread_mutex_lock(&all->mutex);
 		const bool over = l->state == OVER;
 		const struct lane_end end = l->end;
+		const uint32_t made = l->made;
+		l->made = 0;
 		if (over)
 			l->state = IDLE;
 		l->before = l->over;
 		l->before.next = over && !end.ran.cancelled;
 		pthread_mutex_unlock(&all->mutex);
+		if (!over && made > 0)
+			all->conf.on_made(all->conf.arg, i, made);
 		if (!over)
 			continue;
 		l->busy = false;
@@ -254,6 +293,7 @@ start_thread(struct lanes *all, uint32_t number)
 	pthread_condattr_t monotonic;
 	l->all = all;
 	l->number = number;
+	l->told = (struct fal_run_told){ l, on_need, on_made };
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);
@@ -338,8 +378,8 @@ static bool
 is_quick(const struct lanes *all, const struct lane *l)
 {
 	return all->conf.maker->quick && all->conf.emulate == NULL && !l->job.run.eval &&
-	       l->took_ns > 0 && l->took_ns < QUICK_NS / all->conf.lanes &&
-	       l->job.count <= l->took_count;
+	       !l->job.run.coming && l->took_ns > 0 &&
+	       l->took_ns < QUICK_NS / all->conf.lanes && l->job.count <= l->took_count;
 }
 
 /* The maker has the lane's task done by somebody else, if it can. */
@@ -376,6 +416,7 @@ begin(struct lanes *all, struct lane *l)
 		return false;
 	if (!is_quick(all, l)) {
 		l->state = GIVEN;
+		l->job.told = l->job.run.coming || l->job.run.streams ? &l->told : NULL;
 		return true;
 	}
 	work(l);
@@ -393,7 +434,9 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 	pthread_mutex_lock(&all->mutex);
 	l->busy = true;
 	l->cancelled = false;
-	l->begun = 0;
+	l->begun = l->waited = 0;
+	l->made = 0;
+	l->came = job->run.coming ? job->run.came : UINT32_MAX;
 	l->job = *job;
 	l->job.id = ++all->ids;
 	l->job.hashed = all->conf.hashed;
@@ -414,6 +457,16 @@ lane_begin(struct lanes *all, uint32_t lane)
 	pthread_mutex_unlock(&all->mutex);
 	if (wake)
 		pthread_cond_signal(&all->lane[lane].wake);
+}
+
+void
+lane_came(struct lanes *all, uint32_t lane, uint32_t blocks)
+{
+	struct lane *l = &all->lane[lane];
+	pthread_mutex_lock(&all->mutex);
+	l->came = blocks;
+	pthread_mutex_unlock(&all->mutex);
+	pthread_cond_signal(&l->wake);
 }
 
 void

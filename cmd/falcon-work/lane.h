@@ -33,6 +33,9 @@ struct lanes_conf {
 	struct fal_emul *emulate; /* NULL: none; kept */
 	bool hashed;              /* fal_job_hashes_tasks */
 	void *arg;
+	/* Of a task that streams: from `block` on its sum is what it will be.  Called
+	 * from the loop. */
+	void (*on_made)(void *arg, uint32_t lane, uint32_t block);
 	/* A task is over; called from the loop, once for each lane_start.  The next one
 	 * may be started from within. */
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
@@ -49,6 +52,9 @@ void lanes_free(struct lanes *l);
  */
 void lane_start(struct lanes *l, uint32_t lane, const struct fal_run_job *job, bool here);
 void lane_begin(struct lanes *l, uint32_t lane);
+
+/* So many blocks are here of what the lane's task runs on, which was coming. */
+void lane_came(struct lanes *l, uint32_t lane, uint32_t blocks);
 
 /* The lane's task is not wanted: it ends soon, as cancelled.  Nothing if it is idle. */
 void lane_cancel(struct lanes *l, uint32_t lane);

@@ -54,12 +54,24 @@ on_retry(uv_timer_t *t)
 	dial(s);
 }
 
+static void
+note_overlap(struct session *s)
+{
+	const struct fal_agent_overlap o = fal_agent_overlap(s->agent);
+	s->overlap.tasks += o.tasks;
+	s->overlap.begun += o.begun;
+	s->overlap.blocks += o.blocks;
+	s->overlap.early += o.early;
+}
+
 void
 session_settle(struct session *s)
 {
 	if (s->over || s->chan != NULL || !links_gone(s) || !kit_idle(&s->kit))
 		return;
 	links_kill(s);
+	if (s->agent != NULL)
+		note_overlap(s);
 	fal_agent_free(s->agent);
 	s->agent = NULL;
 	if (s->ending)
@@ -376,6 +388,8 @@ session_run(const struct work_opt *opt)
 	uv_loop_close(&s->loop);
 	if (s->due_ns > 0)
 		session_say_late(s);
+	if (opt->verbose && s->overlap.tasks > 0)
+		session_say_overlap(s);
 	const int code = s->code;
 	kit_forget(&s->kit);
 	fal_texts_free(&s->coming);

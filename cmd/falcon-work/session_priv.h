@@ -41,9 +41,10 @@ struct session {
 	struct fal_diag denied; /* the memory that it came to need; "": none */
 	bool leaving, ending, over;
 	int code;
-	uint64_t due_ns;  /* of all emulated tasks */
-	int64_t late_ns;  /* of all emulated tasks, lane.h */
-	uint64_t said_ns; /* due_ns when that was last said */
+	uint64_t due_ns;                  /* of all emulated tasks */
+	int64_t late_ns;                  /* of all emulated tasks, lane.h */
+	uint64_t said_ns;                 /* due_ns when that was last said */
+	struct fal_agent_overlap overlap; /* of the agents that are gone */
 };
 
 /* --- session.c --- */
@@ -117,6 +118,9 @@ int session_push(struct session *s);
 
 /* Sends `m` as control; what goes wrong is s->trouble. */
 void session_send(struct session *s, struct fal_msg *m);
+
+/* Says what went on side by side. */
+void session_say_overlap(struct session *s);
 
 /* Says by how much emulation falls behind. */
 void session_say_late(struct session *s);

@@ -43,6 +43,35 @@ agent_early(void *arg)
 	return s->links.n == 0 && fal_chan_minor(s->chan) >= FAL_MINOR_EARLY;
 }
 
+/* What is done beside computing wants a core of its own, which is there where the
+ * coordinator is elsewhere. */
+static bool
+is_far(const struct session *s)
+{
+	return !fal_chan_is_local(s->chan);
+}
+
+static bool
+agent_streams(void *arg)
+{
+	const struct session *s = arg;
+	return is_far(s) && kit_streams(&s->kit);
+}
+
+static bool
+agent_begins(void *arg)
+{
+	const struct session *s = arg;
+	return is_far(s) && kit_begins(&s->kit);
+}
+
+static void
+agent_came(void *arg, uint32_t lane, uint32_t blocks)
+{
+	struct session *s = arg;
+	kit_came(&s->kit, lane, blocks);
+}
+
 void
 session_send(struct session *s, struct fal_msg *m)
 {
@@ -122,6 +151,17 @@ agent_grow(void *arg, const struct fal_agent_most *to)
 }
 
 void
+session_say_overlap(struct session *s)
+{
+	const struct fal_agent_overlap *o = &s->overlap;
+	fal_cli_err(PROG,
+		    "overlap: %" PRIu64 " of %" PRIu64
+		    " tasks began before all of their version was here, %" PRIu64
+		    " of %" PRIu64 " blocks left before the rest was made",
+		    o->begun, o->tasks, o->early, o->blocks);
+}
+
+void
 session_say_late(struct session *s)
 {
 	s->said_ns = s->due_ns;
@@ -137,6 +177,14 @@ fail(struct session *s, const char *what, int err)
 		session_end(s, FAL_EXIT_NO);
 	else
 		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
+}
+
+static void
+on_lane_made(void *arg, uint32_t lane, uint32_t block)
+{
+	struct session *s = arg;
+	if (s->chan != NULL)
+		session_after(s, fal_agent_made(s->agent, uv_hrtime(), lane, block));
 }
 
 static void
@@ -212,6 +260,7 @@ renew_kit(struct session *s)
 				       .shares =
 					       fal_chan_shares(s->chan) || links_local(s),
 				       .arg = s,
+				       .on_made = on_lane_made,
 				       .on_end = on_lane_end,
 				       .get = get_chunk,
 				       .on_chunk = on_chunk,
@@ -235,6 +284,9 @@ begin_job(struct session *s)
 					   .steps = agent_steps,
 					   .push = agent_push,
 					   .early = agent_early,
+					   .streams = agent_streams,
+					   .begins = agent_begins,
+					   .came = agent_came,
 					   .grow = agent_grow };
 	const bool same = s->kit.made && fal_texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
@@ -243,6 +295,7 @@ begin_job(struct session *s)
 	conf.serial = (uint64_t)++s->agents << 40;
 	conf.incarnation = s->incarnation;
 	conf.map_epoch = s->map_epoch;
+	conf.spans = fal_chan_minor(s->chan) >= FAL_MINOR_SPANS;
 	s->agent = fal_agent_new(&conf, &ops);
 	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
 	if (err == FAL_OK)

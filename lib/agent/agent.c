@@ -160,6 +160,19 @@ activity(const struct fal_agent *a)
 	return agent_pulling(a) ? PULL : WAIT;
 }
 
+/* Are all lanes that are busy so with versions that still come? */
+static bool
+is_behind(const struct fal_agent *a)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < a->all; i++) {
+		if (a->lane[i].busy && a->lane[i].on->left == 0)
+			return false;
+		any |= a->lane[i].busy;
+	}
+	return any;
+}
+
 void
 agent_charge(struct fal_agent *a, uint64_t now)
 {
@@ -168,9 +181,30 @@ agent_charge(struct fal_agent *a, uint64_t now)
 	a->spent[is] += dt;
 	if (is != COMPUTE && dt > 0)
 		agent_wait_for(a, dt);
-	a->push_all += a->pushing ? dt : 0;
+	a->push_all += a->pushing && agent_push_made(a) ? dt : 0;
 	a->pull_all += agent_pulling(a) ? dt : 0;
+	a->behind += is_behind(a) ? dt : 0;
 	a->since = now;
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Of the time in which lanes had begun with what was coming, the first of them that is
+ * over says how much it waited, for all of them: that is pull, and no compute; the rest
+ * is no pull that anything waited for. */
+static void
+settle_behind(struct fal_agent *a, uint64_t waited)
+{
+	const uint64_t pull = least(waited, a->behind);
+	const uint64_t moved = least(pull, a->spent[COMPUTE]);
+	a->spent[COMPUTE] -= moved;
+	a->spent[PULL] += moved;
+	a->pull_all -= least(a->behind - pull, a->pull_all);
+	a->behind = 0;
 }
 
 int
@@ -261,13 +295,19 @@ start(struct fal_agent *a, uint32_t lane)
 		.serial = l->on->serial,
 		.params = l->on->params,
 		.exps = l->on->exps,
+		.coming = l->on->left > 0,
+		.came = l->on->came,
 		.sum = l->sum,
+		.streams = !l->eval && agent_streams(a, &l->item),
 		.last = is_last(a),
 		.room = fal_bfp_room(a->conf.tasks),
 		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
 		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task),
 		.seq = l->item.seq
 	};
+	agent_times_begin(a, l);
+	a->overlap.tasks += !l->eval;
+	a->overlap.begun += l->begun = run.coming;
 	a->ops.run(a->ops.arg, lane, &run);
 	return FAL_OK;
 }
@@ -310,6 +350,9 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	int err = FAL_OK;
 	assert(l->busy);
 	agent_charge(a, now);
+	if (l->begun)
+		settle_behind(a, ran->waited_ns);
+	agent_times_over(a, l);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (ran->sum != NULL) {
@@ -318,7 +361,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		a->halves += 1 + fal_sum_grown(was.sum);
 	}
 	if (was.cancelled || ran->cancelled)
-		err = agent_give_sum(a, was.sum);
+		err = agent_let_go(a, was.sum);
 	else if (was.eval)
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
 	else if (was.item.check)
@@ -378,6 +421,8 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	a->late -= (int64_t)w.worked.late;
 	int err = agent_put_waits(a, &waits);
 	w.worked.waits = (struct fal_tail){ waits.p, waits.n };
+	if (err == FAL_OK)
+		err = agent_times_say(a, m->account.mark);
 	if (err == FAL_OK)
 		err = agent_send(a, &w, false);
 	fal_buf_free(&waits);
@@ -443,6 +488,8 @@ void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
 	agent_charge(a, now);
+	if (a->pushing)
+		agent_times_left(a);
 	a->pushing = a->pushes.n > 0;
 }
 
@@ -469,6 +516,12 @@ bool
 fal_agent_left(const struct fal_agent *a)
 {
 	return a->left;
+}
+
+struct fal_agent_overlap
+fal_agent_overlap(const struct fal_agent *a)
+{
+	return a->overlap;
 }
 
 void

@@ -39,7 +39,10 @@ struct fal_run {
 	uint64_t serial;  /* of the parameters: others have another one */
 	const float *params;
 	const int8_t *exps;
+	bool coming;         /* not all of both is here yet: */
+	uint32_t came;       /* so many blocks are, the first ones; then see ops.came */
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
+	bool streams;        /* … and may go out while it is made: fal_agent_made */
 	bool last;           /* no other task waits for this lane, so far */
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
@@ -53,7 +56,8 @@ struct fal_ran {
 	bool nonfinite; /* the gradient could not be quantised */
 	int64_t loss;   /* Σ over the samples, · 2^FAL_LOSS_BITS */
 	uint32_t right, samples;
-	uint64_t task_ns;            /* how long it took */
+	uint64_t task_ns;            /* how long it took, */
+	uint64_t waited_ns;          /* … beside waiting for what was coming */
 	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
 	struct fal_sum *sum; /* with conf.outer, of a task without `seq`: taken; NULL: no
 				result */
@@ -76,6 +80,14 @@ struct fal_whole {
 	const int8_t *exps;
 };
 
+/* What went on side by side, so far. */
+struct fal_agent_overlap {
+	uint64_t tasks;  /* that had a gradient; of these, */
+	uint64_t begun;  /* … before all of their version was here */
+	uint64_t blocks; /* that were pushed; of these, */
+	uint64_t early;  /* … while their task still made others */
+};
+
 struct fal_agent_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
@@ -94,6 +106,14 @@ struct fal_agent_ops {
 	/* Are all shards where the coordinator is, and does it take a PUSH without a
 	 * ticket behind the CLAIM of its only task?  NULL: no. */
 	bool (*early)(void *arg);
+	/* May what a task makes be pushed while it is made, where it is claimed and a
+	 * contribution of its own?  Asked for each.  NULL: no. */
+	bool (*streams)(void *arg);
+	/* May tasks begin before all of their version is here?  Then `came` says of the
+	 * task of a lane that so many blocks are, the first ones; never less than before.
+	 * NULL, both: no. */
+	bool (*begins)(void *arg);
+	void (*came)(void *arg, uint32_t lane, uint32_t blocks);
 	/* The job has come to need more than conf.most: may it be this?  Else what it
 	 * would take is done without; if it is only `moves` that differs, at leisure, and
 	 * otherwise the caller leaves.  NULL: it may. */
@@ -122,6 +142,7 @@ struct fal_agent_conf {
 	 * run.sum is NULL.  Those that are claimed when they are granted are one sum
 	 * (fal_agent_give), others one each, as each may lose its claim. */
 	bool outer;
+	bool spans;  /* the coordinator hears SPANS */
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */
 };
@@ -160,6 +181,10 @@ struct fal_agent_part {
 uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 			 size_t *head);
 
+/* The task of `lane`, which streams, has made its sum from `block` on, which is not 0: it
+ * touches none of that any more.  FAL_ENOMEM. */
+int fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t block);
+
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);
@@ -192,6 +217,8 @@ size_t fal_agent_holds(const struct fal_agent *a);
 
 /* Is all of the version here, to compute on or to evaluate? */
 bool fal_agent_has(const struct fal_agent *a, uint64_t version);
+
+struct fal_agent_overlap fal_agent_overlap(const struct fal_agent *a);
 
 /* Was it told of the version, and wants what is not here of it? */
 bool fal_agent_awaits(const struct fal_agent *a, uint64_t version);

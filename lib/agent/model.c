@@ -90,6 +90,21 @@ agent_version(const struct fal_agent *a, uint64_t version)
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
+/* Shards that have not begun may wait for tasks of this very worker, by the map of the
+ * version as by that of the job. */
+struct snapshot *
+agent_to_begin(const struct fal_agent *a, uint64_t version)
+{
+	struct snapshot *s = find(a, version);
+	if (s == NULL || s->left == 0)
+		return s;
+	const uint64_t from = s->shards | fal_map_busy(&a->map);
+	const bool sure = s->shards != 0 && (s->begun & from) == from;
+	if (s->came == 0 || !sure || a->ops.begins == NULL || !a->ops.begins(a->ops.arg))
+		return NULL;
+	return s;
+}
+
 bool
 fal_agent_has(const struct fal_agent *a, uint64_t version)
 {
@@ -113,6 +128,16 @@ is_old(const struct fal_agent *a, const struct snapshot *s)
 	return (other || s->version < a->oldest) && s->due <= a->told;
 }
 
+/* Does a lane wait for what is not here of it? */
+static bool
+is_begun(const struct fal_agent *a, const struct snapshot *s)
+{
+	for (uint32_t i = 0; i < a->all && s->left > 0; i++)
+		if (a->lane[i].on == s && !a->lane[i].cancelled)
+			return true;
+	return false;
+}
+
 /* Forgets versions that nobody will ask for, and, as those of a line that are told come
  * in order by one map, those still coming although `whole`, told after them, is here. */
 static void
@@ -129,7 +154,8 @@ prune(struct fal_agent *a, const struct snapshot *whole)
 				     s->map == map && map > 0 &&
 				     fal_line_of(s->version) == fal_line_of(version);
 		const bool old = skipped || is_old(a, s);
-		if (!old || (coming && s->keep) || agent_named(a, s->version))
+		if (!old || (coming && s->keep) || agent_named(a, s->version) ||
+		    is_begun(a, s))
 			a->versions.v[left++] = s;
 		else
 			agent_drop(a, s);
@@ -235,7 +261,21 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	if (s->due < m->published.order)
 		s->due = m->published.order;
 	agent_part_begins(a, s, m->published.shard, first, blocks);
-	return FAL_OK;
+	return s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
+}
+
+/* More of `s` may be here: the lanes that wait for it hear of it, and others begin with
+ * its first block. */
+static int
+go_on(struct fal_agent *a, struct snapshot *s)
+{
+	const uint32_t was = s->came;
+	while (s->came < a->blocks && s->seen[s->came])
+		s->came++;
+	for (uint32_t i = 0; i < a->all && s->came > was; i++)
+		if (a->lane[i].on == s)
+			a->ops.came(a->ops.arg, i, s->came);
+	return was == 0 && s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
 }
 
 /* All of `s` is here. */
@@ -243,6 +283,8 @@ static int
 model_complete(struct fal_agent *a, struct snapshot *s)
 {
 	s->serial = ++a->serial;
+	s->whole = a->since;
+	agent_times_whole(a, s);
 	tell_whole(a, s, s->keep);
 	if (s->keep)
 		keep(a, s);
@@ -326,5 +368,6 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		at += n;
 	}
 	agent_part_comes(a, s, first, lacked - s->left);
-	return s->left == 0 ? model_complete(a, s) : FAL_OK;
+	int err = go_on(a, s);
+	return err == FAL_OK && s->left == 0 ? model_complete(a, s) : err;
 }

@@ -8,6 +8,7 @@
  *	sums.c      the sums that all of these hold
  *	local.c     local steps: rounds of kind delta
  *	waits.c     what it waits for of each shard
+ *	times.c     when what was done for a round
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_AGENT_PRIV_H
@@ -29,10 +30,16 @@ struct snapshot {
 	bool keep;     /* to be kept for evaluation once it is whole */
 	uint32_t due;  /* the last VERSION, counted, for which it is published, */
 	uint32_t map;  /* by the map of this epoch, counted from 1; 0: not said yet */
-	/* Of one that comes: when a shard began with it, 0: none has; shards that are not
-	 * through, as bits; by shard, blocks that are published and not here. */
-	uint64_t began, owing;
+	/* When a shard began with it, 0: none has, and when all of it was here; of one
+	 * that comes, shards that are not through, as bits; by shard, blocks that are
+	 * published and not here. */
+	uint64_t began, whole; /* when it was; 0: it is not */
+	uint64_t owing;
 	uint32_t lack[FAL_SHARDS_MAX];
+	/* Shards that have blocks of it, and those that have begun with it, as bits;
+	 * blocks that are here, the first ones. */
+	uint64_t shards, begun;
+	uint32_t came;
 	uint32_t refs;
 };
 
@@ -49,6 +56,7 @@ struct item {
 
 struct lane {
 	bool busy, cancelled, eval;
+	bool begun; /* before all of its version was here */
 	struct item item;
 	struct snapshot *on;
 	struct fal_sum *sum;
@@ -86,7 +94,10 @@ struct push {
 	bool early; /* and is not waited for */
 	struct fal_sum *sum;
 	int8_t *exps;
-	uint32_t packed; /* blocks so far */
+	uint32_t packed; /* blocks so far, of */
+	uint32_t made;   /* … these, all but: */
+	bool making;     /* a task is at it, and its lane has the sum */
+	bool streamed;   /* the last block goes first */
 };
 
 /* A delta round: its tasks, cut into pieces, one local step each. */
@@ -101,6 +112,12 @@ struct local {
 	uint32_t piece, won;
 	uint64_t samples;
 	struct fal_sum *sum; /* NULL before it has begun */
+};
+
+/* When what was done for a round, in ns; 0: not so far. */
+struct times {
+	uint64_t round, version;
+	struct fal_msg_span pull, compute, push;
 };
 
 /* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
@@ -167,7 +184,12 @@ struct fal_agent {
 	uint64_t pulled; /* MODEL messages, ever */
 	bool pushing;    /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
-	int64_t late; /* fal_agent_late */
+	uint64_t
+		behind; /* in which lanes were busy only with versions that come, in ns */
+	int64_t late;   /* fal_agent_late */
+	struct fal_agent_overlap overlap;
+	struct times times[4]; /* of a round at its number modulo that; */
+	uint64_t sent;         /* that of which something was sent last */
 	struct fal_waited waited[FAL_SHARDS_MAX];
 
 	bool leaving, left;
@@ -207,8 +229,6 @@ bool agent_named(const struct fal_agent *a, uint64_t version);
 int agent_on_blocks(struct fal_agent *a, const struct fal_msg *m);
 /* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
-/* Behind the last block from `block` on that goes where that one does. */
-uint32_t agent_route_end(const struct fal_agent *a, uint32_t block);
 
 /* model.c */
 /* May be NULL. */
@@ -221,9 +241,22 @@ void agent_drop(struct fal_agent *a, struct snapshot *s);
 bool agent_pulling(const struct fal_agent *a);
 /* A version that is here as a whole, or NULL. */
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
+/* The same, or one that comes as surely as tasks may begin on it, if that may be. */
+struct snapshot *agent_to_begin(const struct fal_agent *a, uint64_t version);
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
+
+/* times.c: a task of the lane begins, or is over; all of a version is here; some of a
+ * contribution to the round was sent. */
+void agent_times_begin(struct fal_agent *a, const struct lane *l);
+void agent_times_over(struct fal_agent *a, const struct lane *l);
+void agent_times_whole(struct fal_agent *a, const struct snapshot *s);
+void agent_times_push(struct fal_agent *a, uint64_t round);
+/* All that was sent has left. */
+void agent_times_left(struct fal_agent *a);
+/* Says when what was done for the round, if all of it was. */
+int agent_times_say(struct fal_agent *a, uint64_t round);
 
 /* waits.c */
 /* A shard begins with these blocks of a version. */
@@ -267,6 +300,13 @@ int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
 			  uint32_t count);
 /* … of which not all is done. */
 int agent_leave_preclaimed(struct fal_agent *a);
+/* The sum of a task that comes to nothing, and so does what went out of it; may be NULL.
+ */
+int agent_let_go(struct fal_agent *a, struct fal_sum *sum);
+/* May what the task makes go out while it is made? */
+bool agent_streams(const struct fal_agent *a, const struct item *item);
+/* Is anything on its way that no task makes any more? */
+bool agent_push_made(const struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
 /* All that has a ticket, or goes without, is over: it was of rounds that are. */

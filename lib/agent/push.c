@@ -15,11 +15,15 @@ agent_push(struct fal_agent *a, const struct push *p)
 {
 	if (p->sum == NULL || p->exps == NULL ||
 	    FAL_GROW(a->pushes.v, a->pushes.cap, a->pushes.n + 1) < 0) {
-		fal_sum_free(p->sum);
+		if (!p->making)
+			fal_sum_free(p->sum);
 		free(p->exps);
 		return FAL_ENOMEM;
 	}
-	a->pushes.v[a->pushes.n++] = *p;
+	a->pushes.v[a->pushes.n] = *p;
+	if (!p->making)
+		a->pushes.v[a->pushes.n].made = a->blocks;
+	a->pushes.n++;
 	a->pushing = true;
 	return FAL_OK;
 }
@@ -28,7 +32,8 @@ void
 agent_push_free(struct fal_agent *a)
 {
 	for (size_t i = 0; i < a->pushes.n; i++) {
-		fal_sum_free(a->pushes.v[i].sum);
+		if (!a->pushes.v[i].making)
+			fal_sum_free(a->pushes.v[i].sum);
 		free(a->pushes.v[i].exps);
 	}
 	free(a->pushes.v);
@@ -44,7 +49,18 @@ end_push(struct fal_agent *a, size_t i)
 		fal_buf_clear(&a->records);
 	memmove(a->pushes.v + i, a->pushes.v + i + 1, (--a->pushes.n - i) * sizeof(p));
 	free(p.exps);
-	return agent_give_sum(a, p.sum);
+	return p.making ? FAL_OK : agent_give_sum(a, p.sum);
+}
+
+int
+agent_let_go(struct fal_agent *a, struct fal_sum *sum)
+{
+	int err = FAL_OK;
+	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
+		if (a->pushes.v[i].making && a->pushes.v[i].sum == sum)
+			err = end_push(a, i);
+	const int gave = agent_give_sum(a, sum);
+	return err == FAL_OK ? gave : err;
 }
 
 int
@@ -64,10 +80,19 @@ packed(const struct fal_agent *a)
 	return a->records.n > 0 ? a->records.n - FAL_MSG_HEAD : 0;
 }
 
+/* The block that is the i-th of a push. */
+static uint32_t
+block_of(const struct fal_agent *a, const struct push *p, uint32_t i)
+{
+	return p->streamed ? a->blocks - 1 - i : i;
+}
+
 static int
 pack(struct fal_agent *a, struct push *p)
 {
-	const uint32_t b = p->packed++;
+	const uint32_t b = block_of(a, p, p->packed++);
+	a->overlap.blocks++;
+	a->overlap.early += p->making;
 	if (a->records.n == 0)
 		(void)fal_buf_room(&a->records, FAL_MSG_HEAD);
 	return fal_sum_pack(p->sum, b, p->exps[b], &a->records);
@@ -82,6 +107,7 @@ send_records(struct fal_agent *a, uint32_t shard, const struct push *p, size_t n
 	m.push.ticket = p->ticket;
 	m.push.epoch = a->conf.map_epoch;
 	int err = fal_msg_put(&head, &m);
+	agent_times_push(a, p->ticket.round);
 	if (err == FAL_OK) {
 		assert(head.n <= FAL_MSG_HEAD);
 		uint8_t *at = a->records.p + FAL_MSG_HEAD - head.n;
@@ -106,9 +132,10 @@ push_some(struct fal_agent *a)
 	size_t fit = packed(a);
 	uint32_t blocks = fit > 0; /* packed: in the message, or one too many */
 	/* Only what goes to the same shard. */
-	const uint32_t first = p->packed - blocks, end = agent_route_end(a, first);
+	const uint32_t to = agent_route(a, block_of(a, p, p->packed - blocks));
 	int err = FAL_OK;
-	while (p->packed < end && err == FAL_OK &&
+	while (p->packed < p->made && err == FAL_OK &&
+	       agent_route(a, block_of(a, p, p->packed)) == to &&
 	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
 		err = pack(a, p);
 		if (packed(a) > most)
@@ -117,7 +144,7 @@ push_some(struct fal_agent *a)
 		blocks++;
 	}
 	if (err == FAL_OK)
-		err = send_records(a, agent_route(a, first), p, fit);
+		err = send_records(a, to, p, fit);
 	if (err < 0)
 		return err;
 	a->records.n -= fit;
@@ -126,14 +153,35 @@ push_some(struct fal_agent *a)
 	return p->packed == a->blocks && packed(a) == 0 ? end_push(a, 0) : FAL_OK;
 }
 
-/* The first push that has its ticket, or does not wait for it, stands first; false: none
- * does. */
+/* The first push of which something can go, as it has its ticket, or does not wait for
+ * it; pushes.n: there is none. */
+static size_t
+sendable(const struct fal_agent *a)
+{
+	size_t i = 0;
+	for (; i < a->pushes.n; i++) {
+		const struct push *p = &a->pushes.v[i];
+		const bool more = p->packed < p->made || (i == 0 && packed(a) > 0);
+		if (more && (p->ticketed || p->early))
+			break;
+	}
+	return i;
+}
+
+bool
+agent_push_made(const struct fal_agent *a)
+{
+	for (size_t i = 0; i < a->pushes.n; i++)
+		if (!a->pushes.v[i].making)
+			return true;
+	return a->pushes.n == 0; /* the last of it has not left */
+}
+
+/* That one stands first; false: there is none. */
 static bool
 bring_forward(struct fal_agent *a)
 {
-	size_t i = 0;
-	while (i < a->pushes.n && !a->pushes.v[i].ticketed && !a->pushes.v[i].early)
-		i++;
+	const size_t i = sendable(a);
 	if (i == a->pushes.n)
 		return false;
 	const struct push p = a->pushes.v[i];
@@ -183,17 +231,31 @@ agent_diverged(struct fal_agent *a)
 
 /* ---- contributions ----------------------------------------------------------------- */
 
-/* Contribution i is over. */
+/* The place of a push, or pushes.n. */
+static size_t
+push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->pushes.n &&
+	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
+		i++;
+	return i;
+}
+
+/* Contribution i is over, and nothing more is made of it. */
 static int
 forget(struct fal_agent *a, size_t i)
 {
 	const struct contrib c = a->contribs.v[i];
+	const size_t k = push_of(a, c.round, c.seq);
 	memmove(a->contribs.v + i, a->contribs.v + i + 1,
 		(--a->contribs.n - i) * sizeof(c));
 	if (c.lacks > 0 && a->ops.unwanted != NULL)
 		a->ops.unwanted(a->ops.arg, c.round, c.seq);
 	agent_drop(a, c.on);
-	return agent_give_sum(a, c.sum);
+	int err = k < a->pushes.n && a->pushes.v[k].making ? end_push(a, k) : FAL_OK;
+	const int gave = agent_give_sum(a, c.sum);
+	return err == FAL_OK ? gave : err;
 }
 
 /* The place of an open contribution, or contribs.n. */
@@ -207,13 +269,13 @@ place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
 	return i;
 }
 
-/* `p` goes out, with the exponents of the contribution's version. */
+/* `p` goes out, with the exponents of this version. */
 static int
-push_on(struct fal_agent *a, const struct contrib *c, struct push *p)
+push_on(struct fal_agent *a, const struct snapshot *on, struct push *p)
 {
 	p->exps = fal_calloc(a->blocks, 1);
 	if (p->exps != NULL)
-		memcpy(p->exps, c->on->exps, a->blocks);
+		memcpy(p->exps, on->exps, a->blocks);
 	return agent_push(a, p);
 }
 
@@ -226,20 +288,9 @@ push_contrib(struct fal_agent *a, size_t i)
 	if (c->sum == NULL)
 		return FAL_ESTATE; /* a ticket for nothing */
 	c->sum = NULL;
-	int err = push_on(a, c, &p);
+	int err = push_on(a, c->on, &p);
 	int gave = forget(a, i);
 	return err == FAL_OK ? gave : err;
-}
-
-/* The place of a push, or pushes.n. */
-static size_t
-push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	size_t i = 0;
-	while (i < a->pushes.n &&
-	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
-		i++;
-	return i;
 }
 
 /* The push of a contribution is over, if there is one. */
@@ -271,7 +322,7 @@ push_early(struct fal_agent *a, struct pending *p)
 		return FAL_OK;
 	p->sum = NULL;
 	c->early = true;
-	return push_on(a, c, &push);
+	return push_on(a, c->on, &push);
 }
 
 /* Nothing goes into contribution i any more. */
@@ -371,26 +422,76 @@ is_made(const struct contrib *c)
 	return c->due == 0 && c->lacks == 0 && c->ticketed;
 }
 
+bool
+agent_streams(const struct fal_agent *a, const struct item *item)
+{
+	const size_t i = place_of(a, item->round, item->seq);
+	return item->seq != 0 && i < a->contribs.n && a->contribs.v[i].alone &&
+	       a->ops.streams != NULL && a->ops.streams(a->ops.arg);
+}
+
+int
+fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t block)
+{
+	const struct lane *l = &a->lane[lane];
+	const size_t i = place_of(a, l->item.round, l->item.seq);
+	const size_t k = push_of(a, l->item.round, l->item.seq);
+	int err = FAL_OK;
+	agent_charge(a, now);
+	if (!agent_trains(l) || i == a->contribs.n || !a->contribs.v[i].ticketed)
+		return FAL_OK; /* nobody wants it, or it goes out later */
+	struct push p = { .ticket = a->contribs.v[i].ticket,
+			  .ticketed = true,
+			  .making = true,
+			  .streamed = true,
+			  .sum = l->sum };
+	assert(a->contribs.v[i].alone && block > 0);
+	if (k == a->pushes.n)
+		err = push_on(a, l->on, &p);
+	if (err < 0)
+		return err;
+	a->pushes.v[k].made = a->blocks - block;
+	a->pushing = true;
+	return FAL_OK;
+}
+
+/* What was made of the contribution is on its way, and the rest follows; false: nothing
+ * is. */
+static bool
+goes_on(struct fal_agent *a, const struct contrib *c)
+{
+	const size_t k = push_of(a, c->round, c->seq);
+	if (k == a->pushes.n)
+		return false;
+	a->pushes.v[k].making = false;
+	a->pushes.v[k].made = a->blocks;
+	a->pushing = true;
+	return true;
+}
+
 /* The result of a task that was claimed ahead; its sum is taken. */
 static int
 report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 {
 	const size_t i = place_of(a, was->item.round, was->item.seq);
 	struct contrib *c = i < a->contribs.n ? &a->contribs.v[i] : NULL;
+	const bool gone = c != NULL && goes_on(a, c);
 	if (c != NULL && c->on == NULL) {
 		c->on = was->on;
 		c->on->refs++;
 	}
 	int err = FAL_OK;
 	if (c == NULL)
-		err = agent_give_sum(a, was->sum);
-	else if (was->sum != NULL)
+		err = agent_let_go(a, was->sum);
+	else if (was->sum != NULL && !gone)
 		err = add_task(a, c, was->sum);
 	if (err < 0 || c == NULL)
 		return err;
 	claim->claim.seq = c->seq;
 	err = agent_send(a, claim, false);
 	c->due--;
+	if (err == FAL_OK && gone)
+		return forget(a, i);
 	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
 }
 
@@ -500,7 +601,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 	m.claim.nonfinite = ran->nonfinite;
 	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
 	if (ran->nonfinite) {
-		err = agent_give_sum(a, was->sum);
+		err = agent_let_go(a, was->sum);
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
 	}
 	if (item->seq != 0)

@@ -22,15 +22,6 @@ fal_agent_map(const struct fal_agent *a)
 }
 
 uint32_t
-agent_route_end(const struct fal_agent *a, uint32_t block)
-{
-	const uint32_t shard = agent_route(a, block);
-	if (shard == 0)
-		return a->blocks;
-	return a->map.of[shard - 1].first + a->map.of[shard - 1].count;
-}
-
-uint32_t
 agent_route(const struct fal_agent *a, uint32_t block)
 {
 	for (uint32_t i = 0; i < a->map.shards; i++)

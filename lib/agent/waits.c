@@ -19,8 +19,9 @@ agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint3
 		lack -= s->seen[b];
 	if (s->began == 0) {
 		s->began = a->since;
-		s->owing = fal_map_busy(&a->map);
+		s->owing = s->shards = fal_map_busy(&a->map);
 	}
+	s->begun |= bit_of(shard);
 	s->lack[shard - 1] += lack;
 	if (lack > 0)
 		s->owing |= bit_of(shard);

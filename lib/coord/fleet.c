@@ -382,6 +382,10 @@ on_stepped(struct fal_coord *c, double now, uint32_t shard,
 	hear_why(c, say);
 	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
+	if (c->conf.shards > 1) {
+		n->made[1] = fal_coord_seconds(c, now);
+		n->made[0] = n->said == 0 ? n->made[1] : n->made[0];
+	}
 	n->said |= bit_of(shard);
 	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
 	return err < 0 || !coord_have_all(c, n->said) ? err : coord_stepped(c, now, n);

@@ -359,6 +359,7 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 					     .own = o->own,
 					     .lanes = o->info.lanes,
 					     .work = &o->work,
+					     .spans = o->spans,
 					     .spent = { .compute = m->worked.compute,
 							.push = m->worked.push,
 							.pull = m->worked.pull,
@@ -393,6 +394,32 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 		pay(c, now, p, &none);
 	pay(c, now, p, m);
 	return coord_advance(c, now);
+}
+
+/* A span that it says, in the trace's µs; false: it ends before it begins. */
+static bool
+span(double at, const struct fal_msg_span *is, uint64_t out[static 2])
+{
+	out[0] = (uint64_t)llround(1e6 * fmax(0, at - (double)is->from * 1e-9));
+	out[1] = (uint64_t)llround(1e6 * fmax(0, at - (double)is->to * 1e-9));
+	return is->from >= is->to;
+}
+
+/* When it did what for a round whose `clock` line it owes. */
+static int
+on_spans(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	const double at = fal_coord_seconds(c, now);
+	struct fal_line_spans is = { .known = true };
+	if (!span(at, &m->spans.pull, is.pull) ||
+	    !span(at, &m->spans.compute, is.compute) ||
+	    !span(at, &m->spans.push, is.push))
+		return fal_diag_set(diag, FAL_EINVAL, "SPANS: one ends before it begins");
+	for (uint32_t i = 0; i < p->oweds; i++)
+		if (p->owed[i].round == m->spans.mark)
+			p->owed[i].spans = is;
+	return FAL_OK;
 }
 
 void
@@ -462,6 +489,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_push(c, now, p, m, diag);
 	case FAL_MSG_SEAL:
 		return on_seal(c, now, p, m, diag);
+	case FAL_MSG_SPANS:
+		return on_spans(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
 		return on_worked(c, now, p, m, diag);
 	case FAL_MSG_EVALUATED:

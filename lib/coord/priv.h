@@ -53,6 +53,7 @@ struct fal_owed {
 	uint64_t rx, tx;
 	struct fal_worker_info info;
 	struct fal_work work;
+	struct fal_line_spans spans; /* as it said; {0}: it did not */
 };
 
 /* A key that has opened a session. */
@@ -213,11 +214,12 @@ struct fal_coord {
 		float lr;
 		struct fal_line_push *push; /* STEP: of lines */
 		uint32_t pushes;
-		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
-		uint64_t over; /* STEP: clocks that are over with it */
-		bool graded;   /* STEP: gradients were collected */
-		bool marked;   /* STEP: the version is */
-		uint64_t said; /* shards that have done it, as bits */
+		double norm;    /* STEP: of the mean gradient; 0: it may not be clipped */
+		uint64_t over;  /* STEP: clocks that are over with it */
+		bool graded;    /* STEP: gradients were collected */
+		bool marked;    /* STEP: the version is */
+		uint64_t said;  /* shards that have done it, as bits; */
+		double made[2]; /* STEP: when the first one had, and the last one */
 		/* STEP: of all blocks, as far as shards have said; NULL: the version is
 		 * not hashed, or it was: */
 		uint8_t *leaves; /* and behind them, exponents */

@@ -432,6 +432,12 @@ fal_chan_name(const struct fal_chan *c)
 	return c->name;
 }
 
+bool
+fal_chan_is_local(const struct fal_chan *c)
+{
+	return c->local;
+}
+
 uint8_t
 fal_chan_suite(const struct fal_chan *c)
 {

@@ -144,6 +144,9 @@ uint16_t fal_chan_minor(const struct fal_chan *c);
 const char *fal_chan_fingerprint(const struct fal_chan *c);
 const char *fal_chan_source(const struct fal_chan *c);
 
+/* Whether the peer is on this very machine, as of fal_chan_compress. */
+bool fal_chan_is_local(const struct fal_chan *c);
+
 /* That the peer is another build than this one (fal_session_skew), or ""; borrowed from
  * the channel. */
 const char *fal_chan_skew(const struct fal_chan *c);

@@ -68,8 +68,8 @@ void fal_shared_break(struct fal_shared *s);
 /* One reference more; returns `s`. */
 struct fal_shared *fal_shared_ref(struct fal_shared *s);
 
-/* One reference less; the last one wipes the key and frees, but for records that are lent.
- * May be NULL. */
+/* One reference less; the last one wipes the key and frees, but for records that are
+ * lent. May be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
 /* What each receiver must be told inside its session. */
@@ -90,8 +90,8 @@ size_t fal_shared_beside(const struct fal_shared *s, uint32_t i);
 
 /* Record `i`, which is in, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
-/* It alone stays where it is until it was returned as often, whoever drops `s`: who is slow
- * keeps no more of a version than is on its way. */
+/* It alone stays where it is until it was returned as often, whoever drops `s`: who is
+ * slow keeps no more of a version than is on its way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
 

@@ -35,6 +35,7 @@ struct place {
 	uint32_t chunk; /* conv: samples at a time */
 	bool keeps_col; /* it has a column matrix of its own, kept for the way back */
 	size_t col;     /* floats: that */
+	uint64_t end;   /* parameters: those of it, and of all layers before, end here */
 };
 
 struct fal_net {
@@ -146,6 +147,23 @@ widest(const struct fal_net *net)
 	return most * net->batch <= INT_MAX ? most * net->batch : 0;
 }
 
+/* Where the parameters of the first layers end, this one's with them, wherever each
+ * tensor lies. */
+static void
+plan_ends(struct fal_net *net)
+{
+	const struct fal_model *m = net->m;
+	uint64_t end = 0;
+	for (uint32_t i = 0; i < m->layers; i++) {
+		const uint32_t of[2] = { m->layer[i].weight, m->layer[i].bias };
+		for (int k = 0; k < 2 && has_params(&m->layer[i]); k++) {
+			const struct fal_tensor *t = &m->tensor[of[k]];
+			end = t->offset + t->count > end ? t->offset + t->count : end;
+		}
+		net->place[i].end = end;
+	}
+}
+
 /* Fills net->place and the sizes. */
 static int
 plan(struct fal_net *net)
@@ -162,6 +180,7 @@ plan(struct fal_net *net)
 	net->in = reserve(net, (uint64_t)m->inputs * net->batch);
 	for (uint32_t i = 0; i < m->layers; i++)
 		plan_layer(net, i, &shared);
+	plan_ends(net);
 	net->grad[0] = reserve(net, most);
 	net->grad[1] = reserve(net, most);
 	net->col = reserve(net, shared);
@@ -445,8 +464,9 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 	d[0] = dx;
 }
 
+/* NULL: `told`, which may be so, too, did not want any more. */
 static const float *
-forward(const struct walk *k, const float *x)
+forward(const struct walk *k, const float *x, const struct fal_net_told *told)
 {
 	const struct fal_net *net = k->net;
 	const struct fal_model *m = net->m;
@@ -455,8 +475,12 @@ forward(const struct walk *k, const float *x)
 		swap_axes(x, k->a->f + net->in, 1, 1, (size_t)m->inputs * k->n);
 	else
 		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane(m->input));
-	for (uint32_t i = 0; i < m->layers; i++, step(k->a))
+	for (uint32_t i = 0; i < m->layers; i++, step(k->a)) {
+		if (told != NULL && has_params(&m->layer[i]) &&
+		    !told->need(told->arg, net->place[i].end))
+			return NULL;
 		forward_layer(k, i);
+	}
 	return k->a->f + net->place[m->layers - 1].out;
 }
 
@@ -465,7 +489,7 @@ fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *par
 		const struct fal_task *t)
 {
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&(struct walk){ net, a, params, t->n }, t->x);
+	const float *z = forward(&(struct walk){ net, a, params, t->n }, t->x, NULL);
 	fal_kern_unflush(before);
 	return z;
 }
@@ -482,12 +506,25 @@ void
 fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params,
 	     const struct fal_task *t, float *grad, struct fal_loss *res)
 {
+	(void)fal_net_grad_told(net, a, params, t, grad, res, NULL);
+}
+
+bool
+fal_net_grad_told(const struct fal_net *net, struct fal_arena *a, const float *params,
+		  const struct fal_task *t, float *grad, struct fal_loss *res,
+		  const struct fal_net_told *told)
+{
 	struct walk k = { net, a, params, t->n };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&k, t->x);
-	fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
-	for (uint32_t i = net->m->layers; i-- > net->first; step(a))
+	const float *z = forward(&k, t->x, told);
+	if (z != NULL)
+		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
+	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a)) {
 		back_layer(&k, i, d, grad);
+		if (told != NULL && has_params(&net->m->layer[i]))
+			told->final(told->arg, i > 0 ? net->place[i - 1].end : 0);
+	}
 	fal_kern_unflush(before);
+	return z != NULL;
 }

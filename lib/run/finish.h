@@ -10,6 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For a task that begins before all of its parameters are here, or whose gradient goes
+ * out while it is made.  Called by the thread that computes. */
+struct fal_run_told {
+	void *arg;
+	/* Returns when the first `blocks` of the parameters are here.  False: nothing
+	 * more is wanted of the task. */
+	bool (*need)(void *arg, uint32_t blocks);
+	/* With run.streams: from `block` on run.sum is what it will be, and is not
+	 * touched by the task any more; less each time, never 0. */
+	void (*made)(void *arg, uint32_t block);
+};
+
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
  * chunks are all here. */
 struct fal_run_job {
@@ -19,6 +31,7 @@ struct fal_run_job {
 	uint32_t first, count;
 	bool hashed; /* the hash of what it gives is wanted */
 	bool flip;   /* it comes out with one bit wrong, for falcon-emulate(5) */
+	const struct fal_run_told *told; /* NULL: all is here, and goes out as one */
 };
 
 /* What a task gave. */
@@ -32,10 +45,15 @@ struct fal_run_made {
 	struct fal_loan *loan;
 	double loss;
 	uint32_t right;
+	uint32_t done; /* so many of the last blocks are in run.sum: fal_run_quantise */
 };
 
-/* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash
- * (0: not wanted), loss, right, samples and nonfinite to `ran`.  Those of
+/* Blocks first … end-1 of the gradient to run.sum.  Those of fal_sum_quantise_block. */
+int fal_run_quantise(const struct fal_run_job *job, const struct fal_run_made *made,
+		     uint32_t first, uint32_t end);
+
+/* The end of a task: what is not done of the quantised gradient to run.sum (nothing for
+ * eval), its hash (0: not wanted), loss, right, samples and nonfinite to `ran`.  Those of
  * fal_sum_quantise_block but FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);

@@ -139,9 +139,12 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
      struct fal_worker *w)
 {
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
+	/* What goes out while it is made is under way before it is claimed: what is left
+	 * then says nothing of what a push takes. */
+	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
 	fal_ledger_done(&r->ledger, ci);
 	w->owed--;
-	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
+	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, w->relieved));
 	if (fal_trial_kept(s, w, now) < 0)
 		return FAL_ENOMEM;
 	/* It pushes when it holds nothing more: since its last claim, or since a task was
@@ -307,6 +310,8 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 		return FAL_OK;
 	if (blocks > 0)
 		r->ledger.contrib[ci].came = w->came = now;
+	if (blocks > 0 && c->first == 0)
+		r->ledger.contrib[ci].first = now;
 	r->ledger.contrib[ci].whole |= complete;
 	return complete && c->due == 0 ? done(s, now, r, ci, w) : FAL_OK;
 }

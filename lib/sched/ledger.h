@@ -37,7 +37,8 @@ struct fal_contrib {
 	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
 	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
 	double claimed;  /* the caller's: when it last won a claim, */
-	double came;     /* and when a block of it last came; 0: none */
+	double first;    /* when a block of it first came; 0: none did so far, */
+	double came;     /* … and when one last did */
 	enum fal_contrib_state state;
 	bool sealed; /* no claim goes into it any more: its ticket was given */
 	bool whole;  /* the caller's: all its blocks are counted, but reports are due */

@@ -242,9 +242,9 @@ const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 uint32_t fal_sched_versions(const struct fal_sched *s);
 /* The oldest version that the worker may still be told to compute on. */
 uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
-/* On which versions, of these and newer ones, the open rounds of the worker, or of all, are
- * computed, the oldest round's first: the first `cap` of them in `out`.  Returns how many
- * there are.  Of lines: on all of theirs. */
+/* On which versions, of these and newer ones, the open rounds of the worker, or of all,
+ * are computed, the oldest round's first: the first `cap` of them in `out`.  Returns how
+ * many there are.  Of lines: on all of theirs. */
 uint32_t fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out,
 			 uint32_t cap);
 /* All clocks before this one are over: every task of theirs has ended. */

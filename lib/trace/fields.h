@@ -91,6 +91,7 @@ enum fal_field_kind {
 	F(PUSH_ALL, "push_all", SECONDS)               \
 	F(PULL_ALL, "pull_all", SECONDS)               \
 	F(LATE, "late", SECONDS)                       \
+	F(SPANS, "spans", LIST)                        \
 	F(PACES, "paces", LIST)                        \
 	F(CUT, "cut", WHOLE)                           \
 	F(CUT_S, "cut_s", SECONDS)                     \
@@ -125,6 +126,7 @@ enum fal_field_kind {
 	F(SKIPPED, "skipped", LIST)                    \
 	F(VERIFIED, "verified", LIST)                  \
 	F(CONTRIB, "contrib", LIST)                    \
+	F(CAME, "came", SECONDS)                       \
 	F(C, "c", TUPLE)                               \
 	F(TASK_LIST, "tasks", LIST)                    \
 	F(HASHES, "hashes", LIST)                      \
@@ -142,6 +144,8 @@ enum fal_field_kind {
 	F(NORM, "norm", REAL)                          \
 	F(EXPONENTS, "exponents", TEXT)                \
 	F(EPOCH, "epoch", WHOLE)                       \
+	F(MADE, "made", SECONDS)                       \
+	F(MADE_ALL, "made_all", SECONDS)               \
 	F(RIGHT, "right", WHOLE)                       \
 	F(TOTAL, "total", WHOLE)                       \
 	F(JOURNAL, "journal", TEXT)                    \

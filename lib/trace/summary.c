@@ -276,7 +276,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		return l->err;
 	take_marks(s, w, l);
 	take_spent(w, l);
-	if (l->err != 0)
+	if (fal_overlap_clock(&s->overlap, l) < 0)
 		return l->err;
 	if (done + lost > 0) {
 		w->longest = fmax(w->longest, l->t - w->worked);
@@ -365,7 +365,7 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	/* It changes the version behind the newest, or one still later. */
 	if (r.end == FAL_TRACE_APPLIED)
 		fal_stale_add(&s->stale, &r, r.version + 1 + r.updates);
-	return l->err;
+	return fal_overlap_ledger(&s->overlap, l);
 }
 
 /* The row of the epoch, which is there or a new one: updates of two epochs may mix. */
@@ -420,7 +420,7 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 	s->loss = samples > 0 ? loss : s->loss;
 	s->next_clock = clock + 1 > s->next_clock ? clock + 1 : s->next_clock;
 	tick(s, l->t, clock, samples);
-	return 0;
+	return fal_overlap_update(&s->overlap, l);
 }
 
 /* A version has come from above. */

@@ -9,6 +9,7 @@
 #include "trace/clocks.h"
 #include "trace/ids.h"
 #include "trace/moves.h"
+#include "trace/overlap.h"
 #include "trace/shards.h"
 #include "trace/stale.h"
 
@@ -115,6 +116,7 @@ struct fal_summary {
 		double until;         /* … another is waited for so long; 0: nobody */
 	} diverged;
 
+	struct fal_overlap overlap;
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_trace_moves moves; /* of their blocks */
 	struct fal_summary_unlike {   /* of words on one task, the last that differ */

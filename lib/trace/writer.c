@@ -226,6 +226,16 @@ paces(struct fal_buf *b, const struct fal_work *w)
 	fal_json_close(b, ']');
 }
 
+static void
+spans(struct fal_buf *b, const struct fal_line_spans *is)
+{
+	fal_member_list(b, FAL_F_SPANS);
+	fal_member_row(b, 2, is->pull);
+	fal_member_row(b, 2, is->compute);
+	fal_member_row(b, 2, is->push);
+	fal_json_close(b, ']');
+}
+
 void
 fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
 {
@@ -249,6 +259,8 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
 	fal_member_ns(b, FAL_F_PUSH_ALL, d->spent.push_all);
 	fal_member_ns(b, FAL_F_PULL_ALL, d->spent.pull_all);
 	fal_member_ns(b, FAL_F_LATE, d->spent.late);
+	if (d->spans.known)
+		spans(b, &d->spans);
 	paces(b, w);
 	if (w->cut.tasks > 0) {
 		fal_member_num(b, FAL_F_CUT, w->cut.tasks);
@@ -308,6 +320,10 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	if (d->norm > 0)
 		fal_member_real(b, FAL_F_NORM, d->norm);
 	fal_member_num(b, FAL_F_EPOCH, d->epoch);
+	if (d->made[1] > 0) {
+		fal_member_seconds(b, FAL_F_MADE, d->made[0]);
+		fal_member_seconds(b, FAL_F_MADE_ALL, d->made[1]);
+	}
 	if (d->hash != NULL) {
 		fal_hex(d->hash, FAL_HASH_BYTES, hex);
 		fal_member_str(b, FAL_F_HASH, hex);

@@ -76,6 +76,12 @@ struct fal_line_join {
 	uint32_t large;
 };
 
+/* When a worker did what for a round, in µs of the trace's time. */
+struct fal_line_spans {
+	bool known;
+	uint64_t pull[2], compute[2], push[2]; /* from, to */
+};
+
 /* What a worker did in a round. */
 struct fal_line_clock {
 	struct fal_line_who who;
@@ -83,6 +89,7 @@ struct fal_line_clock {
 	bool own; /* the round is its own */
 	uint32_t lanes;
 	const struct fal_work *work;
+	struct fal_line_spans spans;
 	struct { /* where its time went, in ns */
 		uint64_t compute, push, pull, wait, push_all, pull_all, late;
 	} spent;
@@ -187,6 +194,7 @@ struct fal_line_ledger {
 	uint64_t version; /* that it ran on; the base of its local steps */
 	uint32_t first, samples, blocks;
 	enum fal_round_end end;
+	double came;         /* when the last block of it came; 0: none did */
 	const char *why;     /* dropped, abandoned: a few words, static */
 	bool hashed;         /* it is known what each task gave */
 	bool delta;          /* changes of weights, not gradients */
@@ -252,6 +260,8 @@ struct fal_line_update {
 	double norm; /* of the mean gradient; 0: none that may be clipped */
 	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
 	const uint8_t *hash, *exponents;
+	double made[2]; /* when the first shard had made its part, and the last one; {0}:
+			   there is one */
 };
 
 /* A task that makes no finite result, says the worker. */

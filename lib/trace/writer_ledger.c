@@ -22,6 +22,8 @@ put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 		fal_member_str(b, FAL_F_WHY, d->why);
 		return;
 	}
+	if (d->came > 0)
+		fal_member_seconds(b, FAL_F_CAME, d->came);
 	if (d->delta)
 		fal_member_real(b, FAL_F_WEIGHT, d->weight);
 	if (d->among > 0)

@@ -15,7 +15,7 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 3
+#define FAL_PROTO_MINOR 4
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
@@ -23,6 +23,8 @@
 #define FAL_MINOR_MEMORY 2
 /* The first one with PUSH behind its CLAIM. */
 #define FAL_MINOR_EARLY 3
+/* The first one with SPANS. */
+#define FAL_MINOR_SPANS 4
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
@@ -64,6 +66,7 @@ enum fal_msg_type {
 	FAL_MSG_CAPACITY = 13,
 	FAL_MSG_LOOKED = 14,
 	FAL_MSG_MISSED = 15, /* to a shard, too */
+	FAL_MSG_SPANS = 18,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	FAL_MSG_LOOK = 17,
@@ -260,6 +263,12 @@ struct fal_msg {
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
 			struct fal_tail waits; /* wire/waited.h */
 		} worked;
+		struct { /* before the WORKED of this mark: ns ago, when what began */
+			uint64_t mark;
+			struct fal_msg_span {
+				uint64_t from, to; /* … and ended */
+			} pull, compute, push;
+		} spans;
 		struct {
 			uint8_t test; /* 0: training set, 1: test set */
 			uint32_t chunk;

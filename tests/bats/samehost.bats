@@ -69,7 +69,8 @@ maps() {
 @test "who listens at several addresses shares memory with those who are near" {
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
 	IFS=, read -r near port other <<<"$ready"
-	[ "$near" = unix:sock ] && [[ $port$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
+	[ "$near" = unix:sock ]
+	[[ $port$other == 127.0.0.1:[1-9]*127.0.0.1:[1-9]* ]]
 	drawn "$port" "$other"
 	ready=$near work a --lanes 1 -v
 	ready="exec:exec socat - TCP:$one" work b --lanes 1 -v

@@ -15,6 +15,14 @@ setup() {
 	job=(tiny/tiny.job)
 }
 
+teardown() {
+	stop_all
+	local host
+	for host in ${here:-} ${there:-}; do
+		ip netns del "$host" 2>/dev/null || :
+	done
+}
+
 # command_file NAME: an executable file NAME, which notes each of its runs in NAME.runs and
 # then does what standard input says.
 command_file() {
@@ -168,4 +176,68 @@ gate() {
 	ended "$pid" again
 	wait "$ps"
 	same "the file" "$(stat -c %i "$file")" "$inode"
+}
+
+# overlap NAME: of what the worker of this name said of what went on side by side, tasks
+# that began early, tasks, blocks that left early, blocks.
+overlap() {
+	sed -n 's/.*overlap: \([0-9]*\) of \([0-9]*\) tasks began before all of their version was here, \([0-9]*\) of \([0-9]*\) blocks left.*/\1 \2 \3 \4/p' "$1.err"
+}
+
+# Two hosts, as network namespaces with a line between them that takes some 60 ms for the
+# model's 750 kB.
+@test "over a line tasks begin before their version is whole, and send before they are done" {
+	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+	here=falcon-e-$$ there=falcon-f-$$
+	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
+	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
+	ip netns add "$there"
+	ip -n "$here" link add cable type veth peer name cable netns "$there"
+	ip -n "$here" addr add 192.0.2.1/24 dev cable
+	ip -n "$there" addr add 192.0.2.2/24 dev cable
+	ip -n "$here" link set lo up
+	local host
+	for host in "$here" "$there"; do
+		ip -n "$host" link set cable up
+		tc -n "$host" qdisc add dev cable root tbf rate 100mbit burst 32kb \
+			latency 400ms || skip "no slow lines here"
+	done
+	draw
+	local wide=256 one tasks lanes size early begun blocks all sha
+	! watched || wide=64
+	printf 'input 16\ndense 200\nrelu\n' >deep.model
+	for _ in 1 2 3; do printf 'dense %d\nrelu\n' $wide; done >>deep.model
+	echo 'dense 4' >>deep.model
+	drawn 1 2 && tasks=$one
+	drawn 1 2 && lanes=$one
+	drawn 128 256 && size=$one
+	job=(--set model.file="$PWD/deep.model" --set batch.size="$size"
+		--set batch.task=$((size / tasks)) --set job.epochs=$((20 * size / 256))
+		--set sync.scheme=bsp --set job.eval=never tiny/tiny.job)
+	drawn 1 2 3 4
+	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
+		-l 192.0.2.1:0 -s "$state" --shards "$one" "${job[@]}"
+	ps=$pid
+	start far ip netns exec "$there" falcon-work -v -k "$keys/work.key" -n far \
+		--cache none --lanes "$lanes" "$ready"
+	ended "$pid" far
+	ended "$ps" ps
+	falcon-stat --audit "$state/trace.jsonl"
+	sha=$(member sha256)
+	read -r begun all early blocks < <(overlap far)
+	echo "$begun of $all tasks, $early of $blocks blocks"
+	same "tasks" "$all" $((20 * tasks))
+	if [ "$tasks" -eq 1 ]; then
+		[ "$begun" -gt 0 ]
+		watched || [ "$early" -gt 0 ]
+	fi
+	# Where the coordinator is, neither is worth it.
+	again
+	drawn 1 2 3 4
+	serve --shards "$one"
+	work near -v --lanes "$lanes"
+	ended "$pid" near
+	wait "$ps"
+	same "near" "$(overlap near)" "0 $all 0 $blocks"
+	same "the model" "$(member sha256)" "$sha"
 }

@@ -7,6 +7,7 @@
  * The input is a program of steps: a byte that says what happens, then what it needs. */
 #include "agent/agent.h"
 #include "base/err.h"
+#include "shard/map.h"
 #include "shard/ticket.h"
 
 #include <math.h>
@@ -22,7 +23,9 @@ struct world {
 	uint64_t now;
 	struct fal_run run[LANES * DEPTH];
 	bool busy[LANES * DEPTH], cancelled[LANES * DEPTH], left;
-	struct contribution { /* by its number */
+	uint32_t came[LANES * DEPTH];   /* blocks of what it runs on */
+	uint32_t unmade[LANES * DEPTH]; /* blocks of its sum, the first ones */
+	struct contribution {           /* by its number */
 		uint64_t round;
 		bool closed;
 		uint32_t claims;
@@ -30,7 +33,7 @@ struct world {
 		struct fal_msg_ticket ticket[TICKETS]; /* that came for it */
 	} of[SEQS];
 	bool over; /* there is no room for more */
-	bool early;
+	bool early, streams, begins;
 };
 
 static void
@@ -93,9 +96,33 @@ on_run(void *arg, uint32_t lane, const struct fal_run *run)
 	struct world *w = arg;
 	must(lane < LANES * DEPTH && !w->busy[lane]);
 	must(run->params != NULL && run->exps != NULL && run->eval == (run->sum == NULL));
+	must(!run->coming || (w->begins && !run->eval && run->came > 0));
+	must(!run->streams || w->streams);
 	w->busy[lane] = true;
 	w->cancelled[lane] = false;
 	w->run[lane] = *run;
+	w->came[lane] = run->coming ? run->came : BLOCKS;
+	w->unmade[lane] = BLOCKS;
+}
+
+static bool
+on_streams(void *arg)
+{
+	return ((const struct world *)arg)->streams;
+}
+
+static bool
+on_begins(void *arg)
+{
+	return ((const struct world *)arg)->begins;
+}
+
+static void
+on_came(void *arg, uint32_t lane, uint32_t blocks)
+{
+	struct world *w = arg;
+	must(w->busy[lane] && blocks > w->came[lane] && blocks <= BLOCKS);
+	w->came[lane] = blocks;
 }
 
 static bool
@@ -119,11 +146,26 @@ on_steps(void *arg)
 	return 1;
 }
 
-/* The next busy lane ends. */
+/* Blocks of the lane's sum from this one on that are not made are; negative: they cannot
+ * be. */
+static int
+make(struct world *w, uint32_t lane, uint32_t from, uint8_t how)
+{
+	const struct fal_run *run = &w->run[lane];
+	float g[FAL_BLOCK];
+	int err = FAL_OK;
+	for (size_t i = 0; i < FAL_BLOCK; i++)
+		g[i] = ldexpf((float)(how >> 3), -12);
+	for (uint32_t b = from; b < w->unmade[lane] && err == FAL_OK; b++)
+		err = fal_sum_quantise_block(run->sum, b, g, run->exps[b], run->room);
+	w->unmade[lane] = from;
+	return err;
+}
+
+/* The next busy lane ends, or has made some more. */
 static int
 finish(struct world *w, uint8_t how)
 {
-	static float grad[N];
 	struct fal_ran ran = { .samples = 1 + how % 3, .loss = how, .task_ns = 1 };
 	uint32_t lane = how % (LANES * DEPTH), tries = 0;
 	while (!w->busy[lane] && tries++ < LANES * DEPTH)
@@ -131,13 +173,13 @@ finish(struct world *w, uint8_t how)
 	if (!w->busy[lane])
 		return FAL_OK;
 	ran.cancelled = w->cancelled[lane];
-	for (size_t i = 0; i < N; i++)
-		grad[i] = ldexpf((float)(how >> 3), -12);
+	if (w->came[lane] < BLOCKS && !ran.cancelled)
+		return FAL_OK; /* it waits for the rest */
+	if (w->run[lane].streams && w->unmade[lane] > 1 && (how & 4) != 0 &&
+	    make(w, lane, w->unmade[lane] - 1, how) == FAL_OK)
+		return fal_agent_made(w->agent, w->now, lane, w->unmade[lane]);
 	if (!w->run[lane].eval && !ran.cancelled)
-		ran.nonfinite =
-			how > 0xf0 ||
-			fal_sum_quantise(w->run[lane].sum, grad, w->run[lane].exps,
-					 w->run[lane].room, NULL) < 0;
+		ran.nonfinite = make(w, lane, 0, how) < 0 || how > 0xf0;
 	w->busy[lane] = false;
 	return fal_agent_finished(w->agent, w->now, lane, &ran);
 }
@@ -331,6 +373,20 @@ step(struct world *w, struct fal_rd *r)
 	return err;
 }
 
+/* By a map of one shard or two, so that a version may be begun. */
+static void
+tell_map(struct world *w, bool two)
+{
+	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = 1 };
+	struct fal_map is = { .shards = two ? 2 : 1, .of = { { 0, two ? 1 : BLOCKS } } };
+	struct fal_buf of = { 0 };
+	is.of[1] = (struct fal_extent){ 1, two ? BLOCKS - 1 : 0 };
+	fal_map_put(&of, &is);
+	m.blocks.of = (struct fal_tail){ of.p, of.n };
+	must(fal_agent_msg(w->agent, w->now, &m) == FAL_OK);
+	fal_buf_free(&of);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
@@ -338,6 +394,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_rd r = fal_rd_init(p, n);
 	const uint8_t how = fal_get_u8(&r);
 	w.early = how >> 2 & 1;
+	w.streams = how >> 3 & 1;
+	w.begins = how >> 4 & 1;
 	const struct fal_agent_conf conf = { .n = N,
 					     .lanes_max = LANES,
 					     .depth = 1 + (how & 1),
@@ -350,9 +408,14 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					   .run = on_run,
 					   .cancel = on_cancel,
 					   .steps = on_steps,
-					   .early = on_early };
+					   .early = on_early,
+					   .streams = on_streams,
+					   .begins = on_begins,
+					   .came = on_came };
 	w.agent = fal_agent_new(&conf, &ops);
 	must(w.agent != NULL);
+	if (w.begins)
+		tell_map(&w, how >> 5 & 1);
 	int err = FAL_OK;
 	/* An error ends the session. */
 	while (r.n > 0 && r.err == 0 && err >= 0 && !w.left && !w.over)

@@ -622,6 +622,16 @@ static void make_group(struct fal_rng *r, const struct plan *p, struct machine *
 
 /* Who is in a group, of which the last one lives as long as it, and what may be otherwise
  * than above.  `span`: what a task takes, and the job. */
+/* Nothing is looked at that all of a sum is needed for, before any of it may count. */
+static bool
+may_stream(const struct plan *p)
+{
+	bool may = p->verify == 0 && p->toy.odd == 0;
+	for (uint32_t i = 0; i < TOY_MACHINES; i++)
+		may &= p->toy.flips[i] == 0;
+	return may;
+}
+
 static struct plan *
 draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 	     const double span[static 2], uint32_t depth)
@@ -637,6 +647,8 @@ draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 			    .verify = p->verify,
 			    .preclaims = chance(r, 0.7),
 			    .early = p->early,
+			    .streams = p->streams,
+			    .begins = p->begins,
 			    .shards = 1 + fal_rng_below(r, 3),
 			    .test_samples = p->test_samples,
 			    .eval_every = p->eval_every,
@@ -844,6 +856,8 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.probes = seed % 4 != 0;
 	p.preclaims = seed % 3 != 0;
 	p.early = seed % 5 != 0;
+	p.streams = seed % 4 != 1;
+	p.begins = seed % 7 > 1;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));
 	double length =
@@ -904,6 +918,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_disk(&p, task_s, length);
 	if (!equal && !only->exact)
 		draw_sums(&p);
+	p.streams &= may_stream(&p);
 	if (!equal && !only->exact && !only->flat)
 		draw_levels(&p, only, task_s, length);
 	return p;

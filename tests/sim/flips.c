@@ -111,7 +111,8 @@ gets_wrong(const struct plan *p, uint32_t machine, uint64_t clock, uint32_t task
 static bool
 is_here(const struct cluster *c, const struct worker *w)
 {
-	return w->ready && !w->over && !w->leaving && w->session == c->incarnation;
+	const bool left = w->leaving || (w->m->lie == LIE_LEAVE && w->lied);
+	return w->ready && !w->over && !left && w->session == c->incarnation;
 }
 
 /* Whoever has the machine's key must have no session any more, if another key is here. */

@@ -1,6 +1,7 @@
 /* A trace is replayed. */
 #include "reference.h"
 
+#include "base/cid.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "plain.h"
@@ -91,8 +92,9 @@ struct reference {
 	VEC(struct stepped) stepped;
 	VEC(struct bounded) bounds; /* of the rounds that are not over */
 	char scheme[128];
-	bool several; /* shards, so that what came is no first part of the blocks */
-	const char *unknown;  /* what the trace does not say */
+	bool several;        /* shards, at last, so that what came is no first part of the
+				blocks */
+	const char *unknown; /* what the trace does not say */
 	struct plain_sum one; /* scratch */
 	float *grad, *change;
 };
@@ -334,19 +336,23 @@ is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
 	return any;
 }
 
-/* Does a contribution that counts as less than it needed, or what it fills, bring a part
- * of the blocks, of which nobody says which? */
+/* Does a contribution that counts as less than it needed, or is of another version, or
+ * what it fills, bring a part of the blocks, of which nobody says which? */
 static bool
 is_bound_in_part(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
 	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
-	if (!r->several || bounded(r, h->round, NULL) == NULL)
+	const bool mixed = fal_trace_has(l->o, FAL_F_ON);
+	if (!mixed && bounded(r, h->round, NULL) == NULL)
 		return false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
 		const uint64_t blocks =
 			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
-		if (blocks > 0 && blocks < r->blocks)
+		uint64_t id[2];
+		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
+		const bool streamed = id[1] >= FAL_PRECLAIMED; /* or may be */
+		if (blocks > 0 && blocks < r->blocks && (r->several || streamed))
 			return true;
 	}
 	return false;
@@ -372,7 +378,8 @@ add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	if (apart && was_again(r, h->round))
 		r->unknown = "who brought which blocks of what was taken back";
 	if (is_bound_in_part(r, l, h))
-		r->unknown = "which blocks of what counts as less have come";
+		r->unknown = "which blocks have come of what counts as less, or is of "
+			     "another version";
 	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
 		if (leave_out(r, l, h, h->first + i))
 			continue;
@@ -775,6 +782,8 @@ take(void *arg, struct fal_trace_line *l)
 	struct reference *r = arg;
 	if (strcmp(l->ev, "job") == 0)
 		r->several = get(l, l->o, FAL_F_SHARDS) > 1;
+	else if (strcmp(l->ev, "place") == 0)
+		r->several |= fal_trace_get_len(l, l->o, FAL_F_RUNS) > 1;
 	else if (strcmp(l->ev, "ledger") == 0)
 		take_ledger(r, l);
 	else if (strcmp(l->ev, "update") == 0)

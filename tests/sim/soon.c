@@ -43,6 +43,7 @@ draw(struct fal_rng *r, uint64_t seed)
 	p.min_workers = p.machines;
 	p.preclaims = fal_rng_below(r, 2) == 0;
 	p.early = seed % 2 == 0;
+	p.begins = seed % 3 == 0;
 	p.probes = fal_rng_below(r, 2) == 0;
 	for (uint32_t i = 0; i < p.machines; i++)
 		p.machine[i] =

@@ -172,6 +172,37 @@ size_of(const struct worker *w, const struct fal_run *run)
 	       (run->eval ? 0.33 : 1);
 }
 
+static inline uint32_t
+mixed(uint32_t x)
+{
+	x = (x + 1) * 2654435769u;
+	return x ^ x >> 15;
+}
+
+/* What is drawn of a task without the cluster's stream. */
+static uint32_t
+drawn_of(const struct fal_run *run, uint32_t salt)
+{
+	return mixed(mixed(mixed((uint32_t)run->round) ^ run->task) ^ salt);
+}
+
+/* Some of its sum will be made before all of it is, twice. */
+static void
+make_early(struct worker *w, uint32_t lane)
+{
+	enum { TIMES = 2 };
+	const struct lane *l = &w->lane[lane];
+	for (uint32_t i = 0; i < TIMES && l->what.streams; i++) {
+		const double part = drawn_of(&l->what, i) % 1000 / 1000.0;
+		struct event e = { .kind = MADE,
+				   .worker = w->index,
+				   .lane = lane,
+				   .run = l->run,
+				   .t = l->began + part * (l->ends - l->began) };
+		cluster_push(w->c, e);
+	}
+}
+
 static void
 agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
@@ -183,15 +214,62 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 	assert(!l->busy);
 	double crowd = busy > w->m->cores ? (double)busy / w->m->cores : 1;
 	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
-	*l = (struct lane){
-		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
-	};
+	*l = (struct lane){ .busy = true,
+			    .run = l->run + 1,
+			    .began = w->c->now,
+			    .what = *run,
+			    .came = run->coming ? run->came : UINT32_MAX,
+			    .left = fal_blocks(w->c->p->toy.n) };
+	w->c->seen[SEEN_BEGUN] += run->coming;
 	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
 	struct event e = { .kind = LANE,
 			   .worker = w->index,
 			   .lane = lane,
 			   .run = l->run,
 			   .t = l->ends };
+	cluster_push(w->c, e);
+	make_early(w, lane);
+}
+
+static bool
+agent_streams(void *arg)
+{
+	const struct worker *w = arg;
+	return w->c->p->streams;
+}
+
+static bool
+agent_begins(void *arg)
+{
+	const struct worker *w = arg;
+	return w->c->p->begins && !w->c->p->psld;
+}
+
+static bool
+is_here(const struct worker *w, const struct lane *l)
+{
+	return l->came >= fal_blocks(w->c->p->toy.n);
+}
+
+/* What waited for this is over, and has lost that time. */
+static void
+agent_came(void *arg, uint32_t lane, uint32_t blocks)
+{
+	struct worker *w = arg;
+	struct lane *l = &w->lane[lane];
+	if (blocks <= l->came && w->c->failure == NULL)
+		w->c->failure = "less of a version is here than was";
+	l->came = blocks;
+	if (!l->waits || !is_here(w, l))
+		return;
+	struct event e = { .kind = LANE,
+			   .worker = w->index,
+			   .lane = lane,
+			   .run = l->run,
+			   .t = w->c->now };
+	l->waits = false;
+	l->waited = w->c->now - l->ends;
+	l->ends = w->c->now;
 	cluster_push(w->c, e);
 }
 
@@ -205,6 +283,7 @@ agent_cancel(void *arg, uint32_t lane)
 			   .lane = lane,
 			   .run = ++l->run,
 			   .t = w->c->now + w->m->task_s / 100 };
+	w->c->seen[SEEN_STREAMED_LOST] += l->left < fal_blocks(w->c->p->toy.n);
 	l->cancelled = true;
 	cluster_push(w->c, e);
 }
@@ -253,6 +332,7 @@ worker_join(struct cluster *c, struct worker *w)
 				       .push_bits = c->p->toy.bits,
 				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,
+				       .spans = true,
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks,
 				       .most.versions = w->m->versions,
@@ -264,6 +344,9 @@ worker_join(struct cluster *c, struct worker *w)
 				     .steps = agent_steps,
 				     .push = worker_push,
 				     .early = agent_early,
+				     .streams = agent_streams,
+				     .begins = agent_begins,
+				     .came = agent_came,
 				     .grow = agent_grow };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
@@ -338,13 +421,6 @@ dither(float *g, size_t n, const struct fal_run *run)
 			       run->exps[b], run->seed, b);
 }
 
-static inline uint32_t
-mixed(uint32_t x)
-{
-	x = (x + 1) * 2654435769u;
-	return x ^ x >> 15;
-}
-
 /* Words side by side; another value, whatever follows it, makes another one. */
 FAL_VECTOR static void
 mix(uint32_t side[static FAL_LANES], const uint32_t *v, size_t n)
@@ -382,30 +458,78 @@ say_what_came(const struct worker *w, const struct fal_run *run,
 	memcpy(out, all, FAL_TASK_HASH);
 }
 
+/* The gradient of the lane's task is in c->grad, but for what goes wrong. */
+static void
+compute(struct cluster *c, const struct fal_run *run)
+{
+	toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
+	if (run->bits != 0)
+		dither(c->grad, c->p->toy.n, run);
+}
+
+/* Blocks from `from` on that are not made are. */
+static int
+make(struct cluster *c, struct lane *l, uint32_t from)
+{
+	const struct fal_run *run = &l->what;
+	int err = FAL_OK;
+	for (uint32_t b = from; b < l->left && err == FAL_OK; b++)
+		err = fal_sum_quantise_block(run->sum, b, c->grad + (size_t)b * FAL_BLOCK,
+					     run->exps[b], run->room);
+	l->left = from;
+	return err;
+}
+
+static bool
+is_stuck(struct cluster *c, const struct worker *w)
+{
+	const bool stuck = (w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND) &&
+			   worker_hangs(w);
+	c->seen[SEEN_HANG] += stuck;
+	c->seen[SEEN_GROUP_HUNG] += c->up != NULL && stuck;
+	return stuck;
+}
+
+void
+worker_lane_made(struct cluster *c, struct worker *w, const struct event *e)
+{
+	struct lane *l = &w->lane[e->lane];
+	if (!l->busy || l->run != e->run || l->left < 2 || !is_here(w, l) ||
+	    is_stuck(c, w))
+		return;
+	const uint32_t from = 1 + drawn_of(&l->what, l->left) % (l->left - 1);
+	compute(c, &l->what);
+	int err = make(c, l, from);
+	assert(err == FAL_OK);
+	c->seen[SEEN_STREAMED]++;
+	cluster_ok(c, fal_agent_made(w->agent, cluster_ns(c), e->lane, from),
+		   "agent: made");
+}
+
 void
 worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {
 	struct lane *l = &w->lane[e->lane];
-	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
-	c->seen[SEEN_HANG] += stuck && worker_hangs(w);
-	c->seen[SEEN_GROUP_HUNG] += c->up != NULL && stuck && worker_hangs(w);
-	if (!l->busy || l->run != e->run || (stuck && worker_hangs(w)))
+	if (is_stuck(c, w) || !l->busy || l->run != e->run)
+		return;
+	l->waits = !l->cancelled && !is_here(w, l);
+	c->seen[SEEN_BEGUN_WAITS] += l->waits;
+	if (l->waits)
 		return;
 	struct fal_ran ran = { .cancelled = l->cancelled };
 	const struct fal_run *run = &l->what;
-	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
+	ran.task_ns = (uint64_t)((c->now - l->began - l->waited) * 1e9);
+	ran.waited_ns = (uint64_t)(l->waited * 1e9);
 	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
 	ran.samples = run->eval ? eval_samples(c->p, run->task)
 				: toy_task_samples(&c->p->toy, run->clock, run->task);
 	ran.nonfinite = goes_wrong(w, run);
 	c->seen[SEEN_NONFINITE] += ran.nonfinite;
 	if (!run->eval && !l->cancelled) {
-		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
+		compute(c, run);
 		if (ran.nonfinite)
 			c->grad[0] = NAN;
-		if (run->bits != 0)
-			dither(c->grad, c->p->toy.n, run);
-		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
+		int err = make(c, l, 0);
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
 		if (err == FAL_OK) {
 			flips_strike(w, run);

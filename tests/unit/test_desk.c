@@ -1,5 +1,6 @@
 /* The desk: what it lends to sums comes out as what it copies to them, whenever they are
- * read, added, dropped, or are there longer than the desk. */
+ * read, added, dropped, or are there longer than the desk; and so does what is read while
+ * the rest of it is made. */
 #include "../drawn.h"
 #include "run/desk.h"
 
@@ -7,6 +8,8 @@
 #include "data/set.h"
 #include "wire/bfp.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -180,10 +183,303 @@ lends_what_it_would_copy(void **state)
 	}
 }
 
+/* --- while it is made --------------------------------------------------------------- */
+
+enum { MOST_BLOCKS = 40 };
+
+/* A net of drawn widths, and a task of it, with what a plain run makes. */
+struct drawn {
+	struct fal_model *model;
+	struct fal_net *net;
+	struct fal_desk *desk;
+	float *params;
+	int8_t exps[MOST_BLOCKS];
+	uint32_t blocks, layers;
+	struct fal_run_job job;
+	struct fal_ran ran;             /* of the plain run, */
+	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
+	/* What was told of. */
+	float *come; /* the parameters that are here */
+	uint32_t here, needs, stop, from, mades;
+	struct fal_sum *sum;
+	bool reads; /* somebody reads beside it: */
+	pthread_mutex_t mutex;
+	pthread_cond_t more;
+	bool over, wrong;
+};
+
+static void
+draw_net(struct drawn *d)
+{
+	char drawn[256];
+	size_t at = (size_t)snprintf(drawn, sizeof(drawn), "input %d\n", INPUTS);
+	d->layers = 1 + fal_rng_below(&rng, 4);
+	for (uint32_t i = 1; i < d->layers; i++)
+		at += (size_t)snprintf(drawn + at, sizeof(drawn) - at, "dense %u\ntanh\n",
+				       1 + fal_rng_below(&rng, 200));
+	snprintf(drawn + at, sizeof(drawn) - at, "dense %d\n", CLASSES);
+	assert_int_equal(fal_model_parse("m", drawn, strlen(drawn), &d->model, NULL), 0);
+	assert_int_equal(fal_net_new(d->model, BATCH, &d->net), 0);
+	assert_int_equal(fal_desk_new(d->net, &d->desk), 0);
+	d->blocks = fal_blocks(d->model->params);
+	assert_true(d->blocks <= MOST_BLOCKS);
+	d->params = malloc(d->model->params * sizeof(float));
+	d->come = malloc(d->model->params * sizeof(float));
+	d->sum = fal_sum_new(d->model->params);
+	assert_true(d->params && d->come && d->sum);
+	fal_model_init(d->model, fal_rng_u32(&rng), d->params);
+	memset(d->exps, FAL_EXP_FIRST, sizeof(d->exps));
+}
+
+static void
+draw_task(struct drawn *d)
+{
+	d->job = (struct fal_run_job){
+		.run = { .params = d->params,
+			 .exps = d->exps,
+			 .room = FAL_BFP_ROOM,
+			 .bits = one_in(&rng, 2) ? 8 + fal_rng_below(&rng, 16) : 0,
+			 .seed = fal_rng_u32(&rng) },
+		.batch = { samples, &order, &norm },
+		.first = fal_rng_below(&rng, SAMPLES - BATCH),
+		.count = 1 + fal_rng_below(&rng, BATCH)
+	};
+}
+
+/* By a desk that nothing is told to. */
+static void
+run_plainly(struct drawn *d)
+{
+	struct fal_desk *plain;
+	struct fal_sum *sum = fal_sum_new(d->model->params);
+	assert_non_null(sum);
+	assert_int_equal(fal_desk_new(d->net, &plain), 0);
+	d->job.run.sum = sum;
+	d->ran = (struct fal_ran){ 0 };
+	assert_int_equal(fal_desk_run(plain, &d->job, &d->ran), 0);
+	for (uint32_t b = 0; b < d->blocks && !d->ran.nonfinite; b++)
+		assert_int_equal(fal_sum_pack(sum, b, d->exps[b], &d->is[b]), 0);
+	fal_desk_free(plain);
+	fal_sum_free(sum);
+}
+
+static void
+free_drawn(struct drawn *d)
+{
+	fal_sum_free(d->sum);
+	fal_desk_free(d->desk);
+	fal_net_free(d->net);
+	fal_model_free(d->model);
+	free(d->params);
+	free(d->come);
+	for (uint32_t b = 0; b < d->blocks; b++)
+		fal_buf_free(&d->is[b]);
+}
+
+static void
+expect_block(const struct drawn *d, uint32_t b)
+{
+	struct fal_buf got = { 0 };
+	assert_int_equal(fal_sum_pack(d->sum, b, d->exps[b], &got), 0);
+	if (got.n != d->is[b].n || memcmp(got.p, d->is[b].p, got.n) != 0)
+		fail_msg("block %u of %u is another one", b, d->blocks);
+	fal_buf_free(&got);
+}
+
+/* Whole blocks come, and more than is asked for at times. */
+static bool
+give(void *arg, uint32_t blocks)
+{
+	struct drawn *d = arg;
+	assert_true(blocks > 0 && blocks <= d->blocks);
+	assert_int_equal(d->mades, 0);
+	if (++d->needs == d->stop)
+		return false;
+	if (one_in(&rng, 3))
+		blocks += fal_rng_below(&rng, d->blocks - blocks + 1);
+	for (; d->here < blocks; d->here++) {
+		const size_t first = (size_t)d->here * FAL_BLOCK;
+		memcpy(d->come + first, d->params + first,
+		       fal_block_len(d->model->params, d->here) * sizeof(float));
+	}
+	return true;
+}
+
+static void
+look(void *arg, uint32_t block)
+{
+	struct drawn *d = arg;
+	assert_true(d->job.run.streams);
+	assert_true(block > 0 && block < d->from);
+	d->mades++;
+	pthread_mutex_lock(&d->mutex);
+	const uint32_t from = d->from;
+	d->from = block;
+	pthread_cond_signal(&d->more);
+	pthread_mutex_unlock(&d->mutex);
+	for (uint32_t b = block; b < from && !d->reads && !d->ran.nonfinite; b++)
+		expect_block(d, b);
+}
+
+static void
+run_told(struct drawn *d, struct fal_ran *ran)
+{
+	const struct fal_run_told told = { d, give, look };
+	for (uint64_t i = 0; i < d->model->params; i++)
+		d->come[i] = NAN;
+	d->here = d->needs = d->mades = 0;
+	d->job.run.params = d->come;
+	d->job.run.sum = d->sum;
+	d->job.run.last = one_in(&rng, 2);
+	d->job.told = &told;
+	*ran = (struct fal_ran){ 0 };
+	fal_desk_ready(d->desk);
+	assert_int_equal(fal_desk_run(d->desk, &d->job, ran), 0);
+	d->job.told = NULL;
+	d->job.run.params = d->params;
+}
+
+/* What is told to be made is what the end has, and stays so. */
+static void
+made_is_final(void **state)
+{
+	uint32_t mades = 0;
+	(void)state;
+	for (int turn = 0; turn < 60; turn++) {
+		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+		struct fal_ran ran;
+		draw_net(&d);
+		for (int task = 0; task < 3; task++) {
+			draw_task(&d);
+			run_plainly(&d);
+			d.job.run.streams = !one_in(&rng, 4);
+			d.stop = one_in(&rng, 4) ? 1 + fal_rng_below(&rng, d.layers) : 0;
+			d.from = d.blocks;
+			run_told(&d, &ran);
+			assert_int_equal(ran.cancelled, d.stop > 0);
+			assert_int_equal(d.needs, d.stop > 0 ? d.stop : d.layers);
+			mades += d.mades;
+			for (uint32_t b = 0; b < d.blocks; b++) {
+				if (!ran.cancelled)
+					expect_block(&d, b);
+				fal_buf_clear(&d.is[b]);
+			}
+			if (ran.cancelled) {
+				assert_int_equal(d.mades, 0);
+			} else {
+				assert_int_equal(ran.loss, d.ran.loss);
+				assert_int_equal(ran.right, d.ran.right);
+				assert_int_equal(ran.samples, d.ran.samples);
+				assert_false(ran.nonfinite);
+			}
+			fal_sum_clear(d.sum);
+		}
+		free_drawn(&d);
+	}
+	assert_true(mades > 20);
+}
+
+/* A block has no room for its values: those behind it, which went out, stay as they are,
+ * and nothing of it or before it does. */
+static void
+made_before_the_bad_one(void **state)
+{
+	uint32_t some = 0;
+	(void)state;
+	for (int turn = 0; turn < 60; turn++) {
+		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+		struct fal_ran ran;
+		draw_net(&d);
+		draw_task(&d);
+		run_plainly(&d);
+		assert_false(d.ran.nonfinite);
+		const uint32_t bad = fal_rng_below(&rng, d.blocks);
+		const bool all = one_in(&rng, 5);
+		if (all)
+			d.params[fal_rng_below(&rng, INPUTS)] =
+				NAN; /* of the first layer */
+		else
+			d.exps[bad] = FAL_EXP_MIN;
+		d.job.run.streams = true;
+		d.from = d.blocks;
+		run_told(&d, &ran);
+		assert_true(ran.nonfinite);
+		assert_false(ran.cancelled);
+		assert_true(d.from > (all ? d.blocks - 1 : bad));
+		some += d.from < d.blocks;
+		for (uint32_t b = d.from; b < d.blocks; b++)
+			expect_block(&d, b);
+		fal_sum_clear(d.sum);
+		free_drawn(&d);
+	}
+	assert_true(some > 5);
+}
+
+/* Reads blocks as soon as they are made, the last one first. */
+static void *
+read_beside(void *arg)
+{
+	struct drawn *d = arg;
+	uint32_t b = d->blocks;
+	pthread_mutex_lock(&d->mutex);
+	while (b > 0) {
+		const uint32_t from = d->over ? 0 : d->from;
+		if (b == from) {
+			pthread_cond_wait(&d->more, &d->mutex);
+			continue;
+		}
+		pthread_mutex_unlock(&d->mutex);
+		while (b > from) {
+			struct fal_buf got = { 0 };
+			b--;
+			if (fal_sum_pack(d->sum, b, d->exps[b], &got) < 0 ||
+			    got.n != d->is[b].n || memcmp(got.p, d->is[b].p, got.n) != 0)
+				d->wrong = true;
+			fal_buf_free(&got);
+		}
+		pthread_mutex_lock(&d->mutex);
+	}
+	pthread_mutex_unlock(&d->mutex);
+	return NULL;
+}
+
+/* Another thread may read what is made. */
+static void
+others_read_it(void **state)
+{
+	(void)state;
+	for (int turn = 0; turn < 30; turn++) {
+		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER,
+				   .more = PTHREAD_COND_INITIALIZER,
+				   .reads = true };
+		struct fal_ran ran;
+		pthread_t reader;
+		draw_net(&d);
+		draw_task(&d);
+		run_plainly(&d);
+		d.job.run.streams = true;
+		d.from = d.blocks;
+		assert_int_equal(pthread_create(&reader, NULL, read_beside, &d), 0);
+		run_told(&d, &ran);
+		pthread_mutex_lock(&d.mutex);
+		d.over = true;
+		pthread_cond_signal(&d.more);
+		pthread_mutex_unlock(&d.mutex);
+		assert_int_equal(pthread_join(reader, NULL), 0);
+		assert_false(d.wrong);
+		free_drawn(&d);
+	}
+}
+
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(lends_what_it_would_copy) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lends_what_it_would_copy),
+		cmocka_unit_test(made_is_final),
+		cmocka_unit_test(made_before_the_bad_one),
+		cmocka_unit_test(others_read_it),
+	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,28 +1,38 @@
 /* Which thread computes a task: the lane's, or, of quick ones, the loop's, or none, where
- * the maker has somebody else do it. */
+ * the maker has somebody else do it; and what a lane waits for and tells while it is at
+ * a task. */
 #include "../../cmd/falcon-work/lane.h"
 
-#include "base/rng.h"
+#include "../drawn.h"
 
+#include <assert.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 enum { SAMPLES = 4 };
 
-static uint64_t clock_ns; /* time passes while something is computed */
+static _Atomic uint64_t clock_ns; /* time passes while something is computed */
+static _Thread_local sem_t *asks; /* whom the next look at the clock wakes; or NULL */
 uint64_t __wrap_uv_hrtime(void);
 
 uint64_t
 __wrap_uv_hrtime(void)
 {
-	return ++clock_ns;
+	const uint64_t now = ++clock_ns;
+	if (asks != NULL)
+		sem_post(asks);
+	asks = NULL;
+	return now;
 }
 
 struct fake {
@@ -336,6 +346,278 @@ others_do_it(void **state)
 	close(f.maker.ear);
 }
 
+/* --- while it is at work ------------------------------------------------------------ */
+
+enum { MOST = 6, COMPUTED = 1000, AGES = 1000000000 };
+
+/* A task that needs so many blocks, step by step, and makes others. */
+struct worker {
+	struct fake fake;
+	struct fal_rng rng;
+	uint32_t needs, need[MOST], mades, made[MOST];
+	bool acked[MOST]; /* it does not go on before the loop has heard of this one */
+	uint64_t ns;
+	sem_t waits, heard;
+	_Atomic uint32_t came;
+	bool cancelled; /* what its end is to be */
+	/* Of the one that runs. */
+	_Atomic bool told, here; /* by the loop's thread */
+	uint32_t reported, reports;
+	pthread_t loop;
+};
+
+/* The lane's thread: no word to cmocka from here. */
+static int
+work_told(struct maker *m, uint32_t lane, const struct fal_run_job *job,
+	  struct fal_ran *ran)
+{
+	struct worker *w = (struct worker *)m;
+	(void)lane;
+	w->fake.begun++;
+	w->here = pthread_equal(pthread_self(), w->loop) != 0;
+	w->told = job->told != NULL;
+	ran->samples = job->count;
+	clock_ns += w->ns;
+	for (uint32_t i = 0; i < w->needs && w->told; i++) {
+		asks = &w->waits;
+		const bool here = job->told->need(job->told->arg, w->need[i]);
+		asks = NULL;
+		assert(!here || w->came >= w->need[i]);
+		assert(here || w->cancelled);
+		ran->cancelled = !here;
+		if (!here)
+			return FAL_OK;
+	}
+	for (uint32_t i = 0; i < w->mades && w->told && job->run.streams; i++) {
+		job->told->made(job->told->arg, w->made[i]);
+		if (w->acked[i])
+			sem_wait(&w->heard);
+	}
+	return FAL_OK;
+}
+
+static void
+on_told_made(void *arg, uint32_t lane, uint32_t block)
+{
+	struct worker *w = arg;
+	assert_int_equal(lane, 0);
+	assert_true(pthread_equal(pthread_self(), w->loop));
+	assert_false(lanes_idle(w->fake.lanes));
+	assert_true(w->reports == 0 || block < w->reported);
+	uint32_t i = 0;
+	while (i < w->mades && w->made[i] != block)
+		i++;
+	if (i == w->mades)
+		fail_msg("block %u was not made", block);
+	/* What it waits for to be heard of. */
+	if (w->acked[i])
+		sem_post(&w->heard);
+	w->reported = block;
+	w->reports++;
+}
+
+static void
+on_told_end(void *arg, uint32_t lane, const struct lane_end *end)
+{
+	struct worker *w = arg;
+	assert_int_equal(lane, 0);
+	assert_int_equal(end->err, FAL_OK);
+	assert_int_equal(end->ran.cancelled, w->cancelled);
+	if (!w->cancelled &&
+	    (end->ran.task_ns < w->ns || end->ran.task_ns > w->ns + COMPUTED))
+		fail_msg("it took %llu ns, not %llu",
+			 (unsigned long long)end->ran.task_ns, (unsigned long long)w->ns);
+	w->fake.ended++;
+}
+
+static void
+draw_told(struct worker *w, bool streams)
+{
+	uint32_t at = 0;
+	w->needs = 1 + fal_rng_below(&w->rng, MOST);
+	for (uint32_t i = 0; i < w->needs; i++)
+		w->need[i] = at += fal_rng_below(&w->rng, 3) + (i == 0);
+	w->mades = streams ? fal_rng_below(&w->rng, MOST + 1) : 0;
+	at = 100;
+	for (uint32_t i = 0; i < w->mades; i++) {
+		w->made[i] = at -= 1 + fal_rng_below(&w->rng, 3);
+		w->acked[i] = one_in(&w->rng, 2);
+	}
+	w->reports = 0;
+	w->cancelled = false;
+}
+
+static void
+comes(struct worker *w, uint32_t blocks)
+{
+	w->came = blocks;
+	lane_came(w->fake.lanes, 0, blocks);
+}
+
+/* What it needs comes when it waits for it, after ages, at times in vain; or it is
+ * cancelled at this one. */
+static void
+feed(struct worker *w, uint32_t came, uint32_t cancel)
+{
+	for (uint32_t i = 0; i < w->needs; i++) {
+		if (came >= w->need[i])
+			continue;
+		sem_wait(&w->waits);
+		clock_ns += AGES;
+		if (i == cancel) {
+			w->cancelled = true;
+			lane_cancel(w->fake.lanes, 0);
+			return;
+		}
+		while (came < w->need[i])
+			comes(w, came += 1 + fal_rng_below(&w->rng, 3));
+	}
+}
+
+static void
+run_worker(struct worker *w, uv_loop_t *loop, const struct fal_run_job *job,
+	   uint32_t cancel)
+{
+	const unsigned ended = w->fake.ended;
+	w->fake.asked = w->fake.begun;
+	w->came = job->run.coming ? job->run.came : UINT32_MAX;
+	w->here = false;
+	lane_start(w->fake.lanes, 0, job, true);
+	if (!w->here)
+		feed(w, w->came, cancel);
+	while (w->fake.ended == ended)
+		uv_run(loop, UV_RUN_ONCE);
+	assert_true(lanes_idle(w->fake.lanes));
+}
+
+/* A plain one that takes so long; whether it is the loop's. */
+static bool
+plain_here(struct worker *w, uv_loop_t *loop, uint64_t ns)
+{
+	const struct fal_run_job job = { .count = SAMPLES };
+	w->needs = w->mades = 0;
+	w->cancelled = false;
+	w->ns = ns;
+	run_worker(w, loop, &job, UINT32_MAX);
+	assert_false(w->told);
+	return w->here;
+}
+
+static void
+one_that_comes(struct worker *w, uv_loop_t *loop, bool cancelled)
+{
+	struct fal_run_job job = { .count = SAMPLES, .run.coming = true };
+	job.run.streams = one_in(&w->rng, 2);
+	draw_told(w, job.run.streams);
+	job.run.came = fal_rng_below(&w->rng, 2 * MOST);
+	uint32_t cancel = UINT32_MAX;
+	for (uint32_t i = w->needs; i-- > 0 && cancelled;)
+		if (w->need[i] > job.run.came &&
+		    (cancel == UINT32_MAX || one_in(&w->rng, 2)))
+			cancel = i;
+	/* One wait may bring what the later ones want. */
+	run_worker(w, loop, &job, cancel);
+	assert_true(w->told);
+	assert_false(w->here);
+	if (w->cancelled)
+		return;
+	for (uint32_t i = 0; i < w->mades; i++)
+		if (w->acked[i])
+			assert_true(w->reports > 0 && w->reported <= w->made[i]);
+}
+
+static void
+cancel_nothing(struct maker *m, uint32_t lane, uint64_t id)
+{
+	(void)m;
+	(void)lane;
+	(void)id;
+}
+
+static void
+with_worker(void (*run)(struct worker *, uv_loop_t *))
+{
+	static const struct maker_ops ops = { .ready = ready,
+					      .run = work_told,
+					      .cancel = cancel_nothing };
+	struct worker w = { .fake.maker = { &ops, .quick = true },
+			    .loop = pthread_self() };
+	struct lanes_conf conf = { .maker = &w.fake.maker,
+				   .lanes = 1,
+				   .arg = &w,
+				   .on_made = on_told_made,
+				   .on_end = on_told_end };
+	uv_loop_t loop;
+	w.rng = fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
+	sem_init(&w.waits, 0, 0);
+	sem_init(&w.heard, 0, 0);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(lanes_new(&loop, &conf, &w.fake.lanes), FAL_OK);
+	run(&w, &loop);
+	lanes_free(w.fake.lanes);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	sem_destroy(&w.waits);
+	sem_destroy(&w.heard);
+}
+
+/* A task whose version still comes waits for it, in its lane, and that takes no time of
+ * its own; the next one's thread goes by what the last took. */
+static void
+waits_and_tells(struct worker *w, uv_loop_t *loop)
+{
+	for (int i = 0; i < 100; i++) {
+		w->ns = 1 + fal_rng_below(&w->rng, COMPUTED);
+		one_that_comes(w, loop, one_in(&w->rng, 4));
+		if (!w->cancelled)
+			assert_true(plain_here(w, loop, COMPUTED));
+		else
+			(void)plain_here(w, loop, COMPUTED);
+		if (one_in(&w->rng, 4))
+			assert_true(plain_here(w, loop, AGES));
+		else
+			continue;
+		/* Nor does one that did not come to its end tell how long others take. */
+		w->ns = 1;
+		one_that_comes(w, loop, true);
+		if (w->cancelled)
+			assert_false(plain_here(w, loop, COMPUTED));
+	}
+}
+
+static void
+coming_ones_wait(void **state)
+{
+	(void)state;
+	with_worker(waits_and_tells);
+}
+
+/* All is here: it tells, if it is not the loop's. */
+static void
+only_tells(struct worker *w, uv_loop_t *loop)
+{
+	const struct fal_run_job job = { .count = SAMPLES, .run.streams = true };
+	uint32_t heard = 0;
+	for (int i = 0; i < 100; i++) {
+		draw_told(w, true);
+		w->ns = one_in(&w->rng, 2) ? AGES : COMPUTED;
+		run_worker(w, loop, &job, UINT32_MAX);
+		assert_int_equal(w->told, !w->here);
+		for (uint32_t k = 0; k < w->mades && w->told; k++)
+			if (w->acked[k])
+				assert_true(w->reports > 0 && w->reported <= w->made[k]);
+		heard += w->reports;
+	}
+	assert_true(heard > 30);
+}
+
+static void
+made_before_the_end(void **state)
+{
+	(void)state;
+	with_worker(only_tells);
+}
+
 int
 main(void)
 {
@@ -345,6 +627,8 @@ main(void)
 		cmocka_unit_test(lanes_share_the_loop),
 		cmocka_unit_test(one_write_for_both),
 		cmocka_unit_test(others_do_it),
+		cmocka_unit_test(coming_ones_wait),
+		cmocka_unit_test(made_before_the_end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* The law of lib/nn: the same task gives the same bits whatever the addresses, the
- * arena's past and the other lanes; a convolution gives those of its naive twin; NaN goes
- * through; the fingerprint tells.  test_nn_law-avx2 and the like are this with the
- * kernels held to one instruction set. */
+ * arena's past and the other lanes, and whoever listens while it is made; a convolution
+ * gives those of its naive twin; NaN goes through; the fingerprint tells.
+ * test_nn_law-avx2 and the like are this with the kernels held to one instruction set. */
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#include "../drawn.h"
 #include "../held.h"
 
 static const char lenet[] =
@@ -389,6 +390,186 @@ test_limits(void **state)
 	fal_arena_free(NULL);
 }
 
+/* ---- parameters that still come, and a gradient that goes out while it is made ------
+ */
+
+/* Appends layers that keep an image's shape or make it smaller, and flattens it. */
+static void
+draw_image(struct fal_rng *r, char *text, size_t room)
+{
+	uint32_t side = 5 + fal_rng_below(r, 12);
+	size_t at = strlen(text);
+	at += (size_t)snprintf(text + at, room - at, "input %u %u %u\n",
+			       1 + fal_rng_below(r, 3), side, side);
+	for (uint32_t i = fal_rng_below(r, 6); i > 0; i--) {
+		const uint32_t kernel = 1 + fal_rng_below(r, 3),
+			       kind = fal_rng_below(r, 5);
+		const uint32_t pad = fal_rng_below(r, kernel);
+		if (kind < 2 && side + 2 * pad >= kernel) {
+			at += (size_t)snprintf(text + at, room - at,
+					       "conv %u kernel=%u pad=%u\n",
+					       1 + fal_rng_below(r, 5), kernel, pad);
+			side = side + 2 * pad - kernel + 1;
+		} else if (kind == 2 && side >= 2) {
+			at += (size_t)snprintf(text + at, room - at, "%spool 2\n",
+					       one_in(r, 2) ? "max" : "avg");
+			side /= 2;
+		} else {
+			at += (size_t)snprintf(text + at, room - at, "%s\n",
+					       one_in(r, 2) ? "relu" : "tanh");
+		}
+	}
+	snprintf(text + at, room - at, "flatten\n");
+}
+
+static struct fal_model *
+draw_model(struct fal_rng *r)
+{
+	char text[1024] = "";
+	struct fal_model *drawn;
+	struct fal_diag diag;
+	if (one_in(r, 3))
+		snprintf(text, sizeof(text), "input %u\n", 1 + fal_rng_below(r, 100));
+	else
+		draw_image(r, text, sizeof(text));
+	size_t at = strlen(text);
+	for (uint32_t i = fal_rng_below(r, 4); i > 0; i--)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
+				       one_in(r, 2) ? "tanh\n" : "",
+				       one_in(r, 2) ? "dense 37\nrelu\n" : "dense 5\n");
+	snprintf(text + at, sizeof(text) - at, "dense %u", 2 + fal_rng_below(r, 9));
+	if (fal_model_parse("drawn", text, strlen(text), &drawn, &diag) < 0)
+		fail_msg("%s:\n%s", diag.text, text);
+	return drawn;
+}
+
+/* Who listens: parameters are here from the first one on. */
+struct ears {
+	const float *real, *want; /* what all come to */
+	float *params, *grad;
+	uint64_t n, here, first;
+	uint32_t needs, finals, layers;
+	uint32_t stop; /* at this call of need; 0: never */
+};
+
+static bool
+on_need(void *arg, uint64_t floats)
+{
+	struct ears *e = arg;
+	if (floats <= e->here || floats > e->n)
+		fail_msg("needs %llu of %llu floats, %llu were here",
+			 (unsigned long long)floats, (unsigned long long)e->n,
+			 (unsigned long long)e->here);
+	assert_int_equal(e->finals, 0);
+	if (++e->needs == e->stop)
+		return false;
+	memcpy(e->params + e->here, e->real + e->here,
+	       (size_t)(floats - e->here) * sizeof(float));
+	e->here = floats;
+	return true;
+}
+
+static void
+on_final(void *arg, uint64_t first)
+{
+	struct ears *e = arg;
+	if (first >= e->first)
+		fail_msg("final from %llu on, before from %llu on",
+			 (unsigned long long)first, (unsigned long long)e->first);
+	if (memcmp(e->grad + first, e->want + first,
+		   (size_t)(e->n - first) * sizeof(float)) != 0)
+		fail_msg("from %llu on it is not final", (unsigned long long)first);
+	e->first = first;
+	e->finals++;
+}
+
+/* What is not here yet is no number; nor is what was not written. */
+static void
+forget_all(struct ears *e)
+{
+	for (uint64_t i = 0; i < e->n; i++)
+		e->params[i] = NAN;
+	memset(e->grad, 0xff, (size_t)e->n * sizeof(float));
+	e->here = 0;
+	e->first = UINT64_MAX;
+	e->needs = e->finals = 0;
+}
+
+static void
+listen_to(struct fal_rng *r, const struct fal_net *of, const struct fal_task *t,
+	  struct ears *e)
+{
+	const struct fal_net_told told = { e, on_need, on_final };
+	struct fal_loss plain, res;
+	struct fal_arena *a;
+	float *want = fal_calloc(e->n, sizeof(float));
+	assert_int_equal(fal_arena_new(of, &a), 0);
+	assert_non_null(want);
+	fal_net_grad(of, a, e->real, t, want, &plain);
+	e->want = want;
+	/* No more is wanted in the middle; the arena is as good as before. */
+	e->stop = 1 + fal_rng_below(r, e->layers);
+	forget_all(e);
+	assert_false(fal_net_grad_told(of, a, e->params, t, e->grad, &res, &told));
+	assert_int_equal(e->needs, e->stop);
+	assert_int_equal(e->finals, 0);
+	e->stop = 0;
+	forget_all(e);
+	assert_true(fal_net_grad_told(of, a, e->params, t, e->grad, &res, &told));
+	assert_int_equal(e->needs, e->layers);
+	assert_int_equal(e->finals, e->layers);
+	assert_int_equal(e->here, e->n);
+	assert_int_equal(e->first, 0);
+	assert_memory_equal(e->grad, want, (size_t)e->n * sizeof(float));
+	if (memcmp(&res.loss, &plain.loss, sizeof(res.loss)) != 0 ||
+	    res.right != plain.right)
+		fail_msg("loss %a, was %a", res.loss, plain.loss);
+	forget_all(e);
+	assert_true(fal_net_grad_told(of, a, e->real, t, e->grad, &res, NULL));
+	assert_memory_equal(e->grad, want, (size_t)e->n * sizeof(float));
+	free(want);
+	fal_arena_free(a);
+}
+
+static void
+test_listeners_change_nothing(void **state)
+{
+	(void)state;
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 4);
+	for (int round = 0; round < 40; round++) {
+		struct fal_model *drawn = draw_model(&r);
+		const uint32_t batch = 1 + fal_rng_below(&r, 8);
+		const uint32_t n = 1 + fal_rng_below(&r, batch);
+		struct fal_net *of;
+		float *real = fal_calloc(drawn->params, sizeof(float));
+		float *x = fal_calloc((size_t)n * drawn->inputs, sizeof(float));
+		struct ears e = { .real = real,
+				  .n = drawn->params,
+				  .params = fal_calloc(drawn->params, sizeof(float)),
+				  .grad = fal_calloc(drawn->params, sizeof(float)) };
+		uint32_t label[8];
+		assert_true(real && x && e.params && e.grad);
+		assert_int_equal(fal_net_new(drawn, batch, &of), 0);
+		for (uint32_t i = 0; i < drawn->layers; i++)
+			e.layers += drawn->layer[i].kind == FAL_LAYER_CONV ||
+				    drawn->layer[i].kind == FAL_LAYER_DENSE;
+		for (uint64_t i = 0; i < drawn->params; i++)
+			real[i] = fal_rng_unit(&r) - 0.5f;
+		for (size_t i = 0; i < (size_t)n * drawn->inputs; i++)
+			x[i] = 2 * fal_rng_unit(&r) - 1;
+		for (uint32_t i = 0; i < n; i++)
+			label[i] = fal_rng_below(&r, drawn->classes);
+		listen_to(&r, of, &(struct fal_task){ x, label, n }, &e);
+		free(real);
+		free(x);
+		free(e.params);
+		free(e.grad);
+		fal_net_free(of);
+		fal_model_free(drawn);
+	}
+}
+
 static int
 open_net(void **state)
 {
@@ -414,6 +595,7 @@ main(void)
 		cmocka_unit_test(test_arena_has_no_memory),
 		cmocka_unit_test(test_lanes),
 		cmocka_unit_test(test_conv_has_the_twins_bits),
+		cmocka_unit_test(test_listeners_change_nothing),
 		cmocka_unit_test(test_nan_goes_through),
 		cmocka_unit_test(test_maxpool_keeps_nan),
 		cmocka_unit_test(test_fingerprint),

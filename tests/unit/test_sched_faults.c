@@ -286,6 +286,41 @@ claims_of_time_count_for_nothing(void **state)
 	near(fal_deadline_s(sched, fal_find(sched, 1)), 2, 1e-9, "of the other");
 }
 
+/* What goes out while it is made takes from its first block on, or deadlines would be
+ * learnt from what is left when it is claimed. */
+static void
+a_push_takes_from_its_first_block(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
+	(void)state;
+	preclaims = true;
+	begin("bsp", 1, 0);
+	join(1, 1, 1, 0.1);
+	for (uint32_t clock = 0; clock < 40; clock++) {
+		open_clock(clock);
+		const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+		const bool before = fal_rng_below(&r, 2) == 0;
+		const double gap = 1e-3 * (1 + fal_rng_below(&r, 1000)),
+			     rest = 1e-3 * (1 + fal_rng_below(&r, 1000));
+		const uint32_t task = worker[1].q[0].task;
+		now += 0.1;
+		if (before)
+			fal_sched_arrived(sched, now, current(), id, 1, false);
+		now += gap;
+		check(claim_as(1, task, id.seq, none, 0.1), 1, "claim");
+		worker[1].n = 0;
+		now += rest / 2;
+		fal_sched_arrived(sched, now, current(), id, 1, false);
+		now += rest / 2;
+		fal_sched_arrived(sched, now, current(), id, 1, true);
+		const struct fal_recent *turn = &fal_find(sched, 1)->turn[FAL_TURN_PUSH];
+		near(fal_recent_ago(turn, 0), before ? gap + rest : rest, 1e-9,
+		     "what the push took");
+		complete(current());
+	}
+}
+
 /* Ends the open clock: worker `id` claims and pushes all that it holds. */
 static void
 do_all(uint32_t id, uint32_t seq)
@@ -755,6 +790,7 @@ main(void)
 		TEST(talk_is_no_work),
 		TEST(lanes_that_go_on_have_longer),
 		TEST(claims_of_time_count_for_nothing),
+		TEST(a_push_takes_from_its_first_block),
 		TEST(trial_of_one_task),
 		TEST(nothing_is_known),
 		TEST(trial_holds_nobody_up),

@@ -1,0 +1,61 @@
+/* What went on side by side. */
+#include "trace/overlap.h"
+
+#include <math.h>
+
+struct span {
+	uint64_t from, to; /* µs */
+};
+
+/* For how long both were going on. */
+static uint64_t
+both(struct span a, struct span b)
+{
+	const uint64_t from = a.from > b.from ? a.from : b.from;
+	const uint64_t to = a.to < b.to ? a.to : b.to;
+	return to > from ? to - from : 0;
+}
+
+int
+fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
+{
+	enum { PULL, COMPUTE, PUSH, SPANS };
+	struct span s[SPANS];
+	if (!fal_trace_has(l->o, FAL_F_SPANS))
+		return l->err;
+	if (fal_trace_get_len(l, l->o, FAL_F_SPANS) != SPANS)
+		return fal_trace_fail(l, FAL_EFORMAT, "spans: not %d", SPANS);
+	for (size_t i = 0; i < SPANS && l->err == 0; i++) {
+		uint64_t row[2] = { 0 };
+		fal_trace_get_row(l, l->o, FAL_F_SPANS, i, 2, row);
+		s[i] = (struct span){ row[0], row[1] };
+		if (l->err == 0 && row[1] < row[0])
+			fal_trace_fail(l, FAL_EINVAL, "spans: one ends before it begins");
+	}
+	if (l->err != 0)
+		return l->err;
+	o->pull += s[PULL].to - s[PULL].from;
+	o->push += s[PUSH].to - s[PUSH].from;
+	o->pulled += both(s[PULL], s[COMPUTE]);
+	o->pushed += both(s[PUSH], s[COMPUTE]);
+	return 0;
+}
+
+int
+fal_overlap_ledger(struct fal_overlap *o, struct fal_trace_line *l)
+{
+	if (fal_trace_has(l->o, FAL_F_CAME))
+		o->came = fmax(o->came, fal_trace_get_seconds(l, l->o, FAL_F_CAME));
+	return l->err;
+}
+
+int
+fal_overlap_update(struct fal_overlap *o, struct fal_trace_line *l)
+{
+	if (fal_trace_has(l->o, FAL_F_MADE)) {
+		o->versions++;
+		o->ahead += fal_trace_get_seconds(l, l->o, FAL_F_MADE) < o->came;
+	}
+	o->came = 0;
+	return l->err;
+}
