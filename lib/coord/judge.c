@@ -181,32 +181,28 @@ unsure(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 	return believe(c, now, d, why);
 }
 
-uint64_t
+bool
 coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
-		 uint32_t worker, uint32_t task)
+		 uint32_t worker, uint32_t task, uint64_t version)
 {
-	uint64_t on = r->version;
-	for (size_t i = 0; i < c->ons; i++) {
+	for (size_t i = 0; i < c->ons && r->mixed; i++) {
 		const struct fal_granted_on *o = &c->on[i];
 		if (o->round == r->round && o->worker == worker &&
-		    task - o->first < o->count)
-			on = o->version;
+		    task - o->first < o->count && o->version == version)
+			return true;
 	}
-	return on;
+	return !r->mixed && version == r->version;
 }
 
-/* The version that the contribution was computed on; false: its tasks were granted on
- * several. */
+/* The version that the contribution was computed on; false: its tasks were on several. */
 static bool
-computed_on(const struct fal_coord *c, const struct fal_round_info *r, struct fal_cid id,
-	    uint64_t *version)
+computed_on(const struct fal_round_info *r, struct fal_cid id, uint64_t *version)
 {
 	const uint32_t ci = fal_ledger_find(r->ledger, id);
 	uint32_t at = ci != FAL_NONE ? r->ledger->contrib[ci].head : FAL_NONE;
 	*version = UINT64_MAX;
 	for (; at != FAL_NONE; at = r->ledger->claim[at].next) {
-		const uint32_t task = r->ledger->claim[at].task;
-		const uint64_t on = coord_granted_on(c, r, id.worker, task);
+		const uint64_t on = r->ledger->claim[at].version;
 		if (*version != UINT64_MAX && on != *version)
 			return false;
 		*version = on;
@@ -222,7 +218,7 @@ ask(struct fal_coord *c, double now, struct fal_doubted *d, uint32_t but)
 	struct fal_check_of of = { .id = d->is.id, .key = d->is.key, .but = but };
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, d->round, &r) ||
-	    !computed_on(c, &r, d->is.id, &of.version))
+	    !computed_on(&r, d->is.id, &of.version))
 		return 0;
 	int asked = fal_sched_check(c->sched, now, d->round, &of);
 	if (asked != 1)

@@ -246,6 +246,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
 				   .task_s = (double)m->claim.task_ns * 1e-9,
 				   .loss = m->claim.loss,
+				   .version = m->claim.version,
 				   .nonfinite = m->claim.nonfinite != 0 };
 	if (c->conf.task_hashes)
 		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
@@ -254,8 +255,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,
 				    in.loss);
 	struct fal_round_info r;
-	if (fal_sched_round(c->sched, in.round, &r) && !r.mixed &&
-	    m->claim.version != r.version)
+	if (fal_sched_round(c->sched, in.round, &r) &&
+	    !coord_granted_on(c, &r, p->worker, in.task, in.version))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "computes round %" PRIu64 " on version %" PRIu64,
 				    in.round, m->claim.version);

@@ -230,7 +230,7 @@ static struct fal_verify *
 begin(struct fal_coord *c, const struct fal_round_info *r, struct fal_cid id,
       uint32_t task)
 {
-	const uint8_t *hash = fal_ledger_hash(r->ledger, task);
+	const struct fal_claim *is = fal_ledger_claimed(r->ledger, task);
 	if (FAL_GROW(c->verify, c->verify_cap, c->verifies + 1) < 0)
 		return NULL;
 	struct fal_verify *v = &c->verify[c->verifies++];
@@ -238,10 +238,10 @@ begin(struct fal_coord *c, const struct fal_round_info *r, struct fal_cid id,
 				  .clock = r->clock,
 				  .task = task,
 				  .id = id,
-				  .version = coord_granted_on(c, r, id.worker, task),
+				  .version = is->version,
 				  .words = 1 };
 	v->word[0].worker = id.worker;
-	memcpy(v->word[0].hash, hash, FAL_TASK_HASH);
+	memcpy(v->word[0].hash, is->hash, FAL_TASK_HASH);
 	return v;
 }
 
@@ -250,7 +250,7 @@ coord_verify(struct fal_coord *c, double now, uint64_t round, uint32_t task)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, round, &r) ||
-	    fal_ledger_hash(r.ledger, task) == NULL)
+	    fal_ledger_claimed(r.ledger, task) == NULL)
 		return fal_sched_sure(c->sched, now, round, FAL_NONE);
 	const uint32_t ci = fal_ledger_task(r.ledger, task)->contrib;
 	struct fal_verify *v = begin(c, &r, r.ledger->contrib[ci].id, task);
@@ -269,15 +269,14 @@ coord_verify_clone(struct fal_coord *c, double now, const struct fal_peer *p,
 	struct fal_round_info r;
 	if (c->conf.verify <= 0 || !coord_is_pure(p->fingerprint) ||
 	    !fal_sched_round(c->sched, round, &r) || r.delta ||
-	    !fal_ledger_has(r.ledger, task) || fal_ledger_hash(r.ledger, task) == NULL)
+	    !fal_ledger_has(r.ledger, task) || fal_ledger_claimed(r.ledger, task) == NULL)
 		return FAL_OK;
 	const struct fal_ltask *t = fal_ledger_task(r.ledger, task);
 	const struct fal_cid id = r.ledger->contrib[t->contrib].id;
 	if (t->due || find(c, round, task, id) != NULL ||
 	    numerics_of(c, id.worker) != numerics_of(c, p->worker) ||
 	    key_of(c, id.worker) == p->key ||
-	    coord_granted_on(c, &r, id.worker, task) !=
-		    coord_granted_on(c, &r, p->worker, task))
+	    fal_ledger_claimed(r.ledger, task)->version != m->claim.version)
 		return FAL_OK;
 	struct fal_verify *v = begin(c, &r, id, task);
 	if (v == NULL)

@@ -105,7 +105,9 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	if (!w->retried)
 		w->retries = 0;
 	r->ledger.contrib[ci].claimed = now;
-	memcpy(fal_ledger_hash(&r->ledger, c->task), c->hash, sizeof(c->hash));
+	struct fal_claim *is = fal_ledger_claimed(&r->ledger, c->task);
+	memcpy(is->hash, c->hash, sizeof(c->hash));
+	is->version = c->version;
 	r->unsure += c->verify;
 	fal_touch_owner(s, r);
 	return fal_doubt_clear(s, now, r, w, c->task);

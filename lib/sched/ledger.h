@@ -51,6 +51,7 @@ struct fal_claim {
 	uint32_t task;
 	uint32_t next; /* an older claim of the same contribution, or FAL_NONE */
 	uint8_t hash[FAL_CLAIM_HASH]; /* the caller's; 0: no result so far */
+	uint64_t version;             /* the caller's: that it was computed on */
 };
 
 struct fal_ltask {
@@ -152,12 +153,12 @@ int fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task,
  * was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
 
-/* The hash of what `task` gave, in the claim of it that counts; NULL: there is none. */
-static inline uint8_t *
-fal_ledger_hash(const struct fal_ledger *l, uint32_t task)
+/* The claim of `task` that counts; NULL: there is none. */
+static inline struct fal_claim *
+fal_ledger_claimed(const struct fal_ledger *l, uint32_t task)
 {
 	const struct fal_ltask *t = fal_ledger_task(l, task);
-	return t->contrib != FAL_NONE ? l->claim[t->claim].hash : NULL;
+	return t->contrib != FAL_NONE ? &l->claim[t->claim] : NULL;
 }
 
 /* Another key has said the same of the task; nothing, where its claim was fenced since.

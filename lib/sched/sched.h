@@ -317,7 +317,8 @@ struct fal_claim_in {
 	double task_s;                /* seconds it computed */
 	int64_t loss;                 /* fixed point */
 	bool nonfinite;               /* no result: its gradient was not finite */
-	uint8_t hash[FAL_CLAIM_HASH]; /* of what it gave: the ledger keeps it */
+	uint8_t hash[FAL_CLAIM_HASH]; /* of what it gave: the ledger keeps it, */
+	uint64_t version;             /* … and on which version it was computed */
 	bool verify; /* if it is won, the round is not over before fal_sched_sure */
 };
 /* With the `seq` of what was claimed ahead: that it is there.

@@ -398,6 +398,10 @@ play_known(struct totals *t)
 	}
 	/* As seeds are drawn now: a clone says nothing of one of other numerics. */
 	play(3737, &(struct focus){ .flat = true }, t);
+	/* What was verified had been granted once more, on another version, before it was
+	 * claimed. */
+	play(678, &(struct focus){ .scheme = "flexrr:1" }, t);
+	play(1987, &(struct focus){ .scheme = "flexrr:1" }, t);
 	/* Who died without a block, by a map that it had not heard of, still had some. */
 	play(9176, &(struct focus){ .flat = true }, t);
 	/* a worker's second step was complete while its first one was doubted */

@@ -261,11 +261,11 @@ json_ranges(void **state)
 	claim(a, none, 0);
 	claim(a, none, 3);
 	fal_ledger_arrived(&ledger, index_of(a), 2);
-	fal_ledger_hash(&ledger, FIRST)[0] = 0xab;
+	fal_ledger_claimed(&ledger, FIRST)->hash[0] = 0xab;
 	fal_ledger_fence(&ledger, index_of(a));
-	assert_null(fal_ledger_hash(&ledger, FIRST + 3));
+	assert_null(fal_ledger_claimed(&ledger, FIRST + 3));
 	claim(b, a, 3);
-	fal_ledger_hash(&ledger, FIRST + 3)[FAL_CLAIM_HASH - 1] = 1;
+	fal_ledger_claimed(&ledger, FIRST + 3)->hash[FAL_CLAIM_HASH - 1] = 1;
 	fal_ledger_arrived(&ledger, index_of(b), 9);
 	json_is("\"grant\":[[1,7,3],[1,12,2],[2,14,1]],\"move\":[[1,2,11,3],[1,2,8,1],"
 		"[1,3,7,1]],\"clone\":[],\"regrant\":[],\"lost\":[[2,10,1]],"
