@@ -280,6 +280,8 @@ on_open(void *arg, struct fal_chan *c)
 	const struct work_opt *opt = s->opt;
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	s->open = true;
+	if (!fal_chan_is_near(c))
+		s->far = false; /* the next session has another try */
 	fal_chan_compress(c, opt->compress);
 	m.hello.major = FAL_PROTO_MAJOR;
 	m.hello.minor = FAL_PROTO_MINOR;

@@ -19,7 +19,7 @@ struct session {
 	size_t at; /* of opt->addr, where the coordinator is, or is looked for: */
 	char addr[FAL_ADDR_MAX + 16];
 	size_t dials; /* so far */
-	bool far;     /* a door led nowhere: all go to the ports from then on */
+	bool far;     /* a door led nowhere: all go to the ports, until one is reached */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 
 	/* of the connection */

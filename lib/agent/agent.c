@@ -181,7 +181,8 @@ agent_charge(struct fal_agent *a, uint64_t now)
 	a->spent[is] += dt;
 	if (is != COMPUTE && dt > 0)
 		agent_wait_for(a, dt);
-	a->push_all += a->pushing && agent_push_made(a) ? dt : 0;
+	if (a->pushing)
+		*(agent_push_made(a) ? &a->push_all : &a->streamed) += dt;
 	a->pull_all += agent_pulling(a) ? dt : 0;
 	a->behind += is_behind(a) ? dt : 0;
 	a->since = now;
@@ -350,9 +351,9 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	int err = FAL_OK;
 	assert(l->busy);
 	agent_charge(a, now);
-	if (l->begun)
+	if (l->begun && !l->cancelled && !ran->cancelled)
 		settle_behind(a, ran->waited_ns);
-	agent_times_over(a, l);
+	agent_times_over(a, l, ran);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (ran->sum != NULL) {
@@ -490,7 +491,7 @@ fal_agent_flushed(struct fal_agent *a, uint64_t now)
 	agent_charge(a, now);
 	if (a->pushing)
 		agent_times_left(a);
-	a->pushing = a->pushes.n > 0;
+	a->pushing = agent_push_waits(a);
 }
 
 int

@@ -118,6 +118,7 @@ struct local {
 struct times {
 	uint64_t round, version;
 	struct fal_msg_span pull, compute, push;
+	uint64_t waited; /* the most of a task, for what was coming */
 };
 
 /* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
@@ -184,9 +185,11 @@ struct fal_agent {
 	uint64_t pulled; /* MODEL messages, ever */
 	bool pushing;    /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
-	uint64_t
-		behind; /* in which lanes were busy only with versions that come, in ns */
-	int64_t late;   /* fal_agent_late */
+	uint64_t streamed; /* pushing what tasks make, and nothing else, in ns, as not
+			    * told;
+			    */
+	uint64_t behind;   /* lanes were busy only with versions that come, in ns */
+	int64_t late;      /* fal_agent_late */
 	struct fal_agent_overlap overlap;
 	struct times times[4]; /* of a round at its number modulo that; */
 	uint64_t sent;         /* that of which something was sent last */
@@ -250,7 +253,8 @@ int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 /* times.c: a task of the lane begins, or is over; all of a version is here; some of a
  * contribution to the round was sent. */
 void agent_times_begin(struct fal_agent *a, const struct lane *l);
-void agent_times_over(struct fal_agent *a, const struct lane *l);
+void agent_times_over(struct fal_agent *a, const struct lane *l,
+		      const struct fal_ran *ran);
 void agent_times_whole(struct fal_agent *a, const struct snapshot *s);
 void agent_times_push(struct fal_agent *a, uint64_t round);
 /* All that was sent has left. */
@@ -305,7 +309,9 @@ int agent_leave_preclaimed(struct fal_agent *a);
 int agent_let_go(struct fal_agent *a, struct fal_sum *sum);
 /* May what the task makes go out while it is made? */
 bool agent_streams(const struct fal_agent *a, const struct item *item);
-/* Is anything on its way that no task makes any more? */
+/* Is there anything that could be sent now?  Is anything on its way that no task makes
+ * any more? */
+bool agent_push_waits(const struct fal_agent *a);
 bool agent_push_made(const struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);

@@ -169,6 +169,12 @@ sendable(const struct fal_agent *a)
 }
 
 bool
+agent_push_waits(const struct fal_agent *a)
+{
+	return sendable(a) < a->pushes.n;
+}
+
+bool
 agent_push_made(const struct fal_agent *a)
 {
 	for (size_t i = 0; i < a->pushes.n; i++)

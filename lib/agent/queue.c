@@ -159,8 +159,9 @@ agent_next(struct fal_agent *a, struct item *item, struct snapshot **on)
 {
 	for (size_t i = 0; i < a->queue.n; i++) {
 		const struct item *q = &a->queue.v[i];
-		struct snapshot *s =
-			q->delta ? agent_local_on(a, q) : agent_to_begin(a, q->version);
+		struct snapshot *s = q->delta   ? agent_local_on(a, q)
+				     : q->check ? agent_version(a, q->version)
+						: agent_to_begin(a, q->version);
 		bool alone;
 		if (s == NULL || !agent_affords(a, q, &alone))
 			continue;

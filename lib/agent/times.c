@@ -23,7 +23,8 @@ void
 agent_times_begin(struct fal_agent *a, const struct lane *l)
 {
 	struct times *t = &a->times[l->item.round % ROUNDS];
-	if (!is_part(l) || find(a, l->item.round) != NULL)
+	/* What comes late to a round before is not all of that. */
+	if (!is_part(l) || find(a, l->item.round) != NULL || t->round > l->item.round)
 		return;
 	*t = (struct times){ .round = l->item.round,
 			     .version = l->on->version,
@@ -32,11 +33,13 @@ agent_times_begin(struct fal_agent *a, const struct lane *l)
 }
 
 void
-agent_times_over(struct fal_agent *a, const struct lane *l)
+agent_times_over(struct fal_agent *a, const struct lane *l, const struct fal_ran *ran)
 {
 	struct times *t = is_part(l) ? find(a, l->item.round) : NULL;
-	if (t != NULL)
-		t->compute.to = a->since;
+	if (t == NULL || l->cancelled || ran->cancelled)
+		return;
+	t->compute.to = a->since;
+	t->waited = ran->waited_ns > t->waited ? ran->waited_ns : t->waited;
 }
 
 void
@@ -84,5 +87,8 @@ agent_times_say(struct fal_agent *a, uint64_t round)
 	m.spans.pull = ago(a, t->pull);
 	m.spans.compute = ago(a, t->compute);
 	m.spans.push = ago(a, t->push);
+	m.spans.waited = t->waited;
+	m.spans.streamed = a->streamed;
+	a->streamed = 0;
 	return agent_send(a, &m, false);
 }

@@ -412,7 +412,9 @@ on_spans(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	 struct fal_diag *diag)
 {
 	const double at = fal_coord_seconds(c, now);
-	struct fal_line_spans is = { .known = true };
+	struct fal_line_spans is = { .known = true,
+				     .waited = m->spans.waited,
+				     .streamed = m->spans.streamed };
 	if (!span(at, &m->spans.pull, is.pull) ||
 	    !span(at, &m->spans.compute, is.compute) ||
 	    !span(at, &m->spans.push, is.push))

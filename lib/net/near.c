@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -102,15 +101,6 @@ is_own(const union at *a)
 	return own;
 }
 
-/* What every machine calls itself, or this one. */
-static bool
-is_own_name(const char *host)
-{
-	struct utsname is;
-	return strcmp(host, "localhost") == 0 ||
-	       (uname(&is) == 0 && strcmp(host, is.nodename) == 0);
-}
-
 /* The address as a number, if it is one of this machine. */
 static bool
 find(const struct fal_addr *at, union at *out)
@@ -118,9 +108,10 @@ find(const struct fal_addr *at, union at *out)
 	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
 					  .ai_socktype = SOCK_STREAM,
 					  .ai_flags = AI_NUMERICHOST };
-	const char *host = is_own_name(at->what) ? "127.0.0.1" : at->what;
+	const bool local = strcmp(at->what, "localhost") == 0;
 	struct addrinfo *ai;
-	if (at->kind != FAL_ADDR_TCP || getaddrinfo(host, NULL, &numeric, &ai) != 0)
+	if (at->kind != FAL_ADDR_TCP ||
+	    getaddrinfo(local ? "127.0.0.1" : at->what, NULL, &numeric, &ai) != 0)
 		return false;
 	memcpy(out, ai->ai_addr, ai->ai_addrlen);
 	freeaddrinfo(ai);

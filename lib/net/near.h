@@ -22,9 +22,9 @@ struct sockaddr;
  */
 int fal_near_bind(const struct sockaddr *at);
 
-/* Is this the TCP address of a loopback, or another one of this machine, as a number; or
- * "localhost", or the machine's name for itself, which stand for 127.0.0.1 here?  Where
- * the system does not tell what others there are, they are none. */
+/* Is this the TCP address of a loopback, or another one of this machine, as a number, or
+ * "localhost", which is 127.0.0.1 here?  Where the system does not tell what others there
+ * are, they are none. */
 bool fal_near_is_here(const struct fal_addr *at);
 
 /* A connection to the door beside such an address, or beside the port of all addresses,

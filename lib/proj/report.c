@@ -45,6 +45,8 @@ read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
 	if (fal_trace_has(o, FAL_F_TX) && fal_trace_has(o, FAL_F_PUSH_ALL)) {
 		t.tx = fal_trace_get_u64(l, o, FAL_F_TX, most);
 		t.push_all = fal_trace_get_f64(l, o, FAL_F_PUSH_ALL);
+		if (fal_trace_has(o, FAL_F_STREAMED))
+			t.push_all += fal_trace_get_f64(l, o, FAL_F_STREAMED);
 	}
 	fal_trace_clock_ran(l, job, most, &t.ran);
 	return t;

@@ -299,9 +299,13 @@ fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t 
 	const bool on_line = r != NULL && w->team->line != 0;
 	const uint64_t oldest = on_line ? 0 : fal_sched_oldest(s, id);
 	uint32_t n = 0;
-	for (; r != NULL; r = r->next)
-		if (r->version >= oldest && ++n <= cap)
+	for (; r != NULL; r = r->next) {
+		/* Ordered to end, and somebody has to fill it: maybe who was granted a
+		 * task of it when this version was no old one. */
+		const bool filled = r->armed && r->ledger.claimed < r->ledger.tasks;
+		if ((r->version >= oldest || filled) && ++n <= cap)
 			out[n - 1] = r->version;
+	}
 	return n;
 }
 

@@ -92,6 +92,8 @@ enum fal_field_kind {
 	F(PULL_ALL, "pull_all", SECONDS)               \
 	F(LATE, "late", SECONDS)                       \
 	F(SPANS, "spans", LIST)                        \
+	F(WAITED, "waited", SECONDS)                   \
+	F(STREAMED, "streamed", SECONDS)               \
 	F(PACES, "paces", LIST)                        \
 	F(CUT, "cut", WHOLE)                           \
 	F(CUT_S, "cut_s", SECONDS)                     \

@@ -2,6 +2,7 @@
 #include "trace/overlap.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 struct span {
 	uint64_t from, to; /* µs */
@@ -16,15 +17,16 @@ both(struct span a, struct span b)
 	return to > from ? to - from : 0;
 }
 
-int
-fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
+enum { PULL, COMPUTE, PUSH, SPANS };
+
+/* Those of a `clock` line; false: it has none, or they are wrong. */
+static bool
+spans(struct fal_trace_line *l, struct span s[static SPANS])
 {
-	enum { PULL, COMPUTE, PUSH, SPANS };
-	struct span s[SPANS];
 	if (!fal_trace_has(l->o, FAL_F_SPANS))
-		return l->err;
+		return false;
 	if (fal_trace_get_len(l, l->o, FAL_F_SPANS) != SPANS)
-		return fal_trace_fail(l, FAL_EFORMAT, "spans: not %d", SPANS);
+		fal_trace_fail(l, FAL_EFORMAT, "spans: not %d", SPANS);
 	for (size_t i = 0; i < SPANS && l->err == 0; i++) {
 		uint64_t row[2] = { 0 };
 		fal_trace_get_row(l, l->o, FAL_F_SPANS, i, 2, row);
@@ -32,11 +34,23 @@ fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
 		if (l->err == 0 && row[1] < row[0])
 			fal_trace_fail(l, FAL_EINVAL, "spans: one ends before it begins");
 	}
+	return l->err == 0;
+}
+
+int
+fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
+{
+	struct span s[SPANS];
+	if (!spans(l, s))
+		return l->err;
+	const double waited = round(1e6 * fal_trace_get_seconds(l, l->o, FAL_F_WAITED));
 	if (l->err != 0)
 		return l->err;
+	/* While it waits for what comes it does not compute. */
+	const uint64_t beside = both(s[PULL], s[COMPUTE]);
 	o->pull += s[PULL].to - s[PULL].from;
 	o->push += s[PUSH].to - s[PUSH].from;
-	o->pulled += both(s[PULL], s[COMPUTE]);
+	o->pulled += waited < (double)beside ? beside - (uint64_t)waited : 0;
 	o->pushed += both(s[PUSH], s[COMPUTE]);
 	return 0;
 }

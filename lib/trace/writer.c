@@ -234,6 +234,8 @@ spans(struct fal_buf *b, const struct fal_line_spans *is)
 	fal_member_row(b, 2, is->compute);
 	fal_member_row(b, 2, is->push);
 	fal_json_close(b, ']');
+	fal_member_ns(b, FAL_F_WAITED, is->waited);
+	fal_member_ns(b, FAL_F_STREAMED, is->streamed);
 }
 
 void

@@ -80,6 +80,8 @@ struct fal_line_join {
 struct fal_line_spans {
 	bool known;
 	uint64_t pull[2], compute[2], push[2]; /* from, to */
+	/* ns, of a task that had begun, and of pushing what was being made */
+	uint64_t waited, streamed;
 };
 
 /* What a worker did in a round. */

@@ -268,6 +268,8 @@ struct fal_msg {
 			struct fal_msg_span {
 				uint64_t from, to; /* … and ended */
 			} pull, compute, push;
+			uint64_t waited;   /* ns, of a task that had begun */
+			uint64_t streamed; /* ns of pushing what was being made */
 		} spans;
 		struct {
 			uint8_t test; /* 0: training set, 1: test set */

@@ -88,6 +88,9 @@ disturbed() {
 		has "$(cat ps.err)" "tiny: resumed at clock "
 		has "$(cat ps.err)" " s of work are done again"
 	done
+	# Who has not come back when it is over is not told so.
+	soon "a is back" grep -qF "tiny: a joined" ps.err
+	soon "b is back" grep -qF "tiny: b joined" ps.err
 	work quick --lanes 1
 	ended "$ps" ps
 	ended "${workers[1]}" a

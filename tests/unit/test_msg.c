@@ -36,7 +36,7 @@ static const struct {
 	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
 	{ FAL_MSG_LOOKED, FAL_FROM_WORKER, 4 + 1 + 1, 0, true, "LOOKED" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
-	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 56, 0, false, "SPANS" },
+	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 72, 0, false, "SPANS" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
@@ -101,7 +101,8 @@ static const struct {
 	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 },  { FAL_MSG_SERVED, 0 },
 	      { FAL_MSG_SERVED, 8 },     { FAL_MSG_CAPACITY, 8 }, { FAL_MSG_SPANS, 8 },
 	      { FAL_MSG_SPANS, 16 },     { FAL_MSG_SPANS, 24 },   { FAL_MSG_SPANS, 32 },
-	      { FAL_MSG_SPANS, 40 },     { FAL_MSG_SPANS, 48 } };
+	      { FAL_MSG_SPANS, 40 },     { FAL_MSG_SPANS, 48 },   { FAL_MSG_SPANS, 56 },
+	      { FAL_MSG_SPANS, 64 } };
 enum { TIMES = sizeof(times) / sizeof(times[0]) };
 
 static void

@@ -67,6 +67,7 @@ spans_are_added_up(void **state)
 			s[k][1] = s[k][0] + fal_rng_below(&r, (uint32_t)(MOST - s[k][0]));
 		}
 		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"clock\"");
+		const uint64_t waited = fal_rng_below(&r, MOST);
 		if (fal_rng_below(&r, 4) > 0) {
 			fal_put_fmt(
 				&b, ",\"spans\":[[%llu,%llu],[%llu,%llu],[%llu,%llu]]",
@@ -75,7 +76,9 @@ spans_are_added_up(void **state)
 				(unsigned long long)s[2][0], (unsigned long long)s[2][1]);
 			want.pull += s[0][1] - s[0][0];
 			want.push += s[2][1] - s[2][0];
-			want.pulled += both(s[0], s[1]);
+			fal_put_fmt(&b, ",\"waited\":%.6f", (double)waited * 1e-6);
+			want.pulled +=
+				both(s[0], s[1]) > waited ? both(s[0], s[1]) - waited : 0;
 			want.pushed += both(s[2], s[1]);
 		}
 		assert_int_equal(read_line(&o, &b), FAL_OK);
@@ -137,7 +140,8 @@ nonsense_is_refused(void **state)
 	struct fal_buf b = { 0 };
 	(void)state;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"clock\",\"spans\":%s", all[i].spans);
+		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"clock\",\"waited\":0,\"spans\":%s",
+			    all[i].spans);
 		assert_int_equal(read_line(&o, &b), all[i].err);
 	}
 	assert_int_equal(o.pull + o.push, 0);

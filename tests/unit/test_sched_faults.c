@@ -286,6 +286,56 @@ claims_of_time_count_for_nothing(void **state)
 	near(fal_deadline_s(sched, fal_find(sched, 1)), 2, 1e-9, "of the other");
 }
 
+/* Does anybody compute, or have to, on this version? */
+static bool
+is_named(uint64_t version)
+{
+	uint64_t on[8];
+	const uint32_t n = fal_sched_named(sched, 2, on, 8);
+	bool is = false;
+	for (uint32_t i = 0; i < n; i++)
+		is |= on[i] == version;
+	return is;
+}
+
+/* A round that was ordered to end is computed on no more, but where somebody has to fill
+ * it: he may have been granted that when its version was no old one. */
+static void
+what_is_filled_is_named(void **state)
+{
+	(void)state;
+	begin("epsp:1", 2, 0);
+	sched->ahead = true;
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(1);
+	now = 0.1;
+	for (uint32_t id = 1; id <= 2; id++)
+		check(claim_of(0, id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
+	worker[1].n = worker[2].n = 0;
+	follow_all();
+	check(round_info(0).armed, 1, "ordered to end");
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	check(round_info(0).ledger->claimed, 1, "claimed of two");
+	check(is_named(0), 1, "to be filled");
+	/* All of the next clock is claimed, too: nothing else is on that version. */
+	for (uint32_t task = 0; task < 2; task++) {
+		const struct fal_ltask *t = fal_ledger_task(round_info(1).ledger, task);
+		check(t->contrib == FAL_NONE, 1, "not claimed");
+		check(claim_of(1, 2, task, 2, none, 0.1), 1, "claim");
+	}
+	follow_all();
+	check(fal_sched_oldest(sched, 2) > 0, 1, "an old one");
+	check(is_named(0), 1, "to be filled");
+	const struct fal_cid dead = { 1, 1 };
+	for (uint32_t task = 0; task < 2; task++)
+		if (fal_ledger_task(round_info(0).ledger, task)->contrib == FAL_NONE)
+			check(claim_of(0, 2, task, 3, dead, 0.1), 1, "fills");
+	follow_all();
+	check(is_named(0), 0, "filled");
+}
+
 /* What goes out while it is made takes from its first block on, or deadlines would be
  * learnt from what is left when it is claimed. */
 static void
@@ -791,6 +841,7 @@ main(void)
 		TEST(lanes_that_go_on_have_longer),
 		TEST(claims_of_time_count_for_nothing),
 		TEST(a_push_takes_from_its_first_block),
+		TEST(what_is_filled_is_named),
 		TEST(trial_of_one_task),
 		TEST(nothing_is_known),
 		TEST(trial_holds_nobody_up),
