@@ -182,16 +182,20 @@ unsure(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 }
 
 bool
-coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
-		 uint32_t worker, uint32_t task, uint64_t version)
+coord_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
+		   uint32_t worker, uint32_t task, uint64_t version)
 {
+	bool other = !r->mixed && version != r->version;
 	for (size_t i = 0; i < c->ons && r->mixed; i++) {
 		const struct fal_granted_on *o = &c->on[i];
-		if (o->round == r->round && o->worker == worker &&
-		    task - o->first < o->count && o->version == version)
-			return true;
+		if (o->round != r->round || o->worker != worker ||
+		    task - o->first >= o->count)
+			continue;
+		if (o->version == version)
+			return false;
+		other = true;
 	}
-	return !r->mixed && version == r->version;
+	return other;
 }
 
 /* The version that the contribution was computed on; false: its tasks were on several. */

@@ -256,7 +256,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				    in.loss);
 	struct fal_round_info r;
 	if (fal_sched_round(c->sched, in.round, &r) &&
-	    !coord_granted_on(c, &r, p->worker, in.task, in.version))
+	    coord_granted_else(c, &r, p->worker, in.task, in.version))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "computes round %" PRIu64 " on version %" PRIu64,
 				    in.round, m->claim.version);

@@ -660,9 +660,9 @@ void coord_judge_free(struct fal_coord *c);
 int coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g);
 /* The same, where one has ended, of rounds that waited for it. */
 int coord_judge_behind(struct fal_coord *c, double now);
-/* Was the worker granted the task on this version? */
-bool coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
-		      uint32_t worker, uint32_t task, uint64_t version);
+/* Was the worker granted the task, if it was, on other versions than this? */
+bool coord_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
+			uint32_t worker, uint32_t task, uint64_t version);
 
 /* verify.c */
 /* Workers of one number compute the same bits; 0: those of no other. */

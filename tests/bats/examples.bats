@@ -114,6 +114,11 @@ setup() {
 	same "status" "$status" 1
 	same "what cron would mail" "$output" ""
 	kill -0 "$pid"
+	# The shell, the lock and the worker, whoever is whose child.
+	local p
+	while IFS=/ read -r _ _ p _; do
+		kill -KILL "$p" 2>/dev/null || :
+	done < <(grep -lF "unix:$PWD/socket" /proc/[0-9]*/cmdline 2>/dev/null)
 }
 
 # long DIR NAME...: a job of 4 clocks an epoch and 1000 epochs, and its workers.  There are
