@@ -244,7 +244,8 @@ uint32_t fal_sched_versions(const struct fal_sched *s);
 uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
 /* On which versions, of these and newer ones, the open rounds of the worker, or of all,
  * are computed, the oldest round's first: the first `cap` of them in `out`.  Returns how
- * many there are.  Of lines: on all of theirs. */
+ * many there are.  Of rounds that were ordered to end those that somebody fills; of
+ * lines all. */
 uint32_t fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out,
 			 uint32_t cap);
 /* All clocks before this one are over: every task of theirs has ended. */

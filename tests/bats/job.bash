@@ -131,3 +131,28 @@ judge() {
 again() {
 	rm -rf "$state" ps.ready
 }
+
+# two_hosts: network namespaces $here and $there, 192.0.2.1 and 192.0.2.2, with a cable
+# between them; a test is skipped where there are none.  Its file's teardown has `no_hosts`.
+two_hosts() {
+	local host
+	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+	here=falcon-here-$$ there=falcon-there-$$
+	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
+	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
+	ip netns add "$there"
+	ip -n "$here" link add cable type veth peer name cable netns "$there"
+	ip -n "$here" addr add 192.0.2.1/24 dev cable
+	ip -n "$there" addr add 192.0.2.2/24 dev cable
+	for host in "$here" "$there"; do
+		ip -n "$host" link set lo up
+		ip -n "$host" link set cable up
+	done
+}
+
+no_hosts() {
+	local host
+	for host in ${here:-} ${there:-}; do
+		ip netns del "$host" 2>/dev/null || :
+	done
+}

@@ -25,10 +25,7 @@ serve() {
 
 teardown() {
 	stop_all
-	local host
-	for host in ${here:-} ${there:-}; do
-		ip netns del "$host" 2>/dev/null || :
-	done
+	no_hosts
 }
 
 @test "one worker, one lane" {
@@ -274,17 +271,7 @@ caught() {
 
 # Two hosts, as network namespaces with a cable between them.
 @test "the cable is pulled for a while: its host's tasks are granted again" {
-	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-	here=falcon-a-$$ there=falcon-b-$$
-	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
-	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
-	ip netns add "$there"
-	ip -n "$here" link add cable type veth peer name cable netns "$there"
-	ip -n "$here" addr add 192.0.2.1/24 dev cable
-	ip -n "$there" addr add 192.0.2.2/24 dev cable
-	ip -n "$here" link set lo up
-	ip -n "$here" link set cable up
-	ip -n "$there" link set cable up
+	two_hosts
 	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
 		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp "${job[@]}"
 	ps=$pid

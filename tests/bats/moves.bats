@@ -23,10 +23,7 @@ setup() {
 
 teardown() {
 	stop_all
-	local host
-	for host in ${here:-} ${there:-}; do
-		ip netns del "$host" 2>/dev/null || :
-	done
+	no_hosts
 }
 
 # join NAME [OPTION...]: a process of shards; its process id is in $pid.
@@ -131,17 +128,7 @@ at() {
 
 # Two hosts, as network namespaces with a cable between them.
 @test "a second host joins, and the first has nothing but the coordinator from then on" {
-	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-	here=falcon-c-$$ there=falcon-d-$$
-	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
-	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
-	ip netns add "$there"
-	ip -n "$here" link add cable type veth peer name cable netns "$there"
-	ip -n "$here" addr add 192.0.2.1/24 dev cable
-	ip -n "$there" addr add 192.0.2.2/24 dev cable
-	ip -n "$here" link set lo up
-	ip -n "$here" link set cable up
-	ip -n "$there" link set cable up
+	two_hosts
 	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
 		-l 192.0.2.1:0 -s "$state" -w 2 "${job[@]}"
 	ps=$pid

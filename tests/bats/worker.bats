@@ -17,10 +17,7 @@ setup() {
 
 teardown() {
 	stop_all
-	local host
-	for host in ${here:-} ${there:-}; do
-		ip netns del "$host" 2>/dev/null || :
-	done
+	no_hosts
 }
 
 # command_file NAME: an executable file NAME, which notes each of its runs in NAME.runs and
@@ -187,18 +184,9 @@ overlap() {
 # Two hosts, as network namespaces with a line between them that takes some 60 ms for the
 # model's 750 kB.
 @test "over a line tasks begin before their version is whole, and send before they are done" {
-	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-	here=falcon-e-$$ there=falcon-f-$$
-	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
-	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
-	ip netns add "$there"
-	ip -n "$here" link add cable type veth peer name cable netns "$there"
-	ip -n "$here" addr add 192.0.2.1/24 dev cable
-	ip -n "$there" addr add 192.0.2.2/24 dev cable
-	ip -n "$here" link set lo up
+	two_hosts
 	local host
 	for host in "$here" "$there"; do
-		ip -n "$host" link set cable up
 		tc -n "$host" qdisc add dev cable root tbf rate 100mbit burst 32kb \
 			latency 400ms || skip "no slow lines here"
 	done
