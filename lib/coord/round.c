@@ -180,13 +180,14 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
- * have to be held; and what a shard has stepped another one may still lack tasks of. */
+ * have to be held; and what a shard has stepped in part, or all of it, may still lack
+ * tasks elsewhere. */
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
 	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
 	uint64_t n = version - c->published;
-	if (c->conf.shards > 1 && n < read)
+	if (n < read)
 		n = read;
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }

@@ -482,6 +482,24 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	       fal_shard_at(h->shard, version, &out->params, &out->exps);
 }
 
+bool
+fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+		struct fal_shard_part *out, const uint8_t **made)
+{
+	const struct has *h = &r->at[i].now;
+	struct fal_shard_making is;
+	if (h->shard == NULL || !fal_shard_making(h->shard, &is) || is.version != version)
+		return false;
+	*out = (struct fal_shard_part){ .shard = i,
+					.first = h->first,
+					.count = h->count,
+					.values = h->values,
+					.params = is.params,
+					.exps = is.exps };
+	*made = is.made;
+	return true;
+}
+
 /* Is the place's shard elsewhere? */
 static bool
 is_apart(const struct place *p)

@@ -87,8 +87,8 @@ int fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece 
 void fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first,
 		    uint32_t *blocks);
 
-/* What shard `i` has of a version, borrowed until the next order; false: the version is
- * neither kept nor held. */
+/* What shard `i` has of a version, borrowed until the next order or push; false: the
+ * version is neither kept nor held. */
 struct fal_shard_part {
 	uint32_t shard, first, count; /* whose; blocks */
 	size_t values;
@@ -97,6 +97,10 @@ struct fal_shard_part {
 };
 bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out);
+/* What shard `i` has of a version that is being made (fal_shard_making): `made` by block
+ * of the part. */
+bool fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+		     struct fal_shard_part *out, const uint8_t **made);
 /* All parameters of a version, borrowed until the next order or call; NULL: it is neither
  * kept nor held; or, where shards are elsewhere, not what was brought together last. */
 const float *fal_rack_params(struct fal_rack *r, uint64_t version);

@@ -171,14 +171,15 @@ again(struct fal_shard *s, struct shard_round *o, struct fal_cid id)
 	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
 				       .round = o->round,
 				       .ok = true };
+	uint32_t of = 0;
 	if (id.worker != 0)
-		taken.blocks = fal_store_brought(s->store, o->round, id, s->marks);
+		of = fal_store_brought(s->store, o->round, id, s->marks);
 	else if (o->samples > 0 && fal_store_complete(s->store, o->round))
-		taken.blocks = fal_store_beyond(s->store, o->round, o->samples, s->marks,
-						&taken.id, &taken.most);
+		of = fal_store_beyond(s->store, o->round, o->samples, s->marks, &taken.id,
+				      &taken.most);
 	taken.id = id;
-	if (taken.blocks > 0)
-		fal_store_take_back(s->store, o->round, s->marks);
+	if (of > 0)
+		taken.blocks = fal_store_take_back(s->store, o->round, s->marks);
 	const struct fal_cid none = { 0, 0 };
 	int err = shard_brought(s, o->round, &taken);
 	for (uint32_t i = 0; i < taken.broughts && err == FAL_OK; i++)
@@ -393,6 +394,8 @@ put(struct fal_shard *s, const struct fal_shard_order *o)
 	}
 	if (o->versions == 0)
 		return FAL_EINVAL;
+	if (fal_store_made(s->store) != NULL)
+		return FAL_ESTATE; /* it makes versions itself */
 	int err = fal_store_keep(s->store,
 				 o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX);
 	if (err == FAL_OK)
@@ -533,6 +536,19 @@ fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 		return false;
 	*params = s->held_params;
 	*exps = s->held_exps;
+	return true;
+}
+
+bool
+fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out)
+{
+	const uint8_t *made = fal_store_made(s->store);
+	if (made == NULL)
+		return false;
+	*out = (struct fal_shard_making){ .version = fal_store_version(s->store) + 1,
+					  .params = fal_store_params(s->store),
+					  .exps = fal_store_exps(s->store),
+					  .made = made };
 	return true;
 }
 

@@ -210,16 +210,27 @@ struct fal_shard_say {
 /* The next thing that it has to say; false: nothing. */
 bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);
 
-/* The newest version. */
+/* The newest version that is whole. */
 uint64_t fal_shard_version(const struct fal_shard *s);
 /* A version that is kept or held, or the newest of a line: the parameters and exponents
- * of its blocks, borrowed until the next order. */
+ * of its blocks, borrowed until the next order or push. */
 bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 		  const int8_t **exps);
+/* A version that is being made block by block, of a round that is not complete here yet:
+ * its number, parameters and exponents as they come to be, and by block whether it is
+ * made; borrowed until the next order or push.  False: there is none. */
+struct fal_shard_making {
+	uint64_t version;
+	const float *params;
+	const int8_t *exps;
+	const uint8_t *made;
+};
+bool fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out);
 /* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */
 const float *fal_shard_average(const struct fal_shard *s);
 
-/* All that it is, as it is: borrowed until the next order.  FAL_ENOMEM. */
+/* All that it is, as it is: borrowed until the next order.  FAL_ESTATE: a version is
+ * being made; FAL_ENOMEM. */
 int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* ---- what is left when it is gone ---- */

@@ -124,13 +124,17 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 	return FAL_OK;
 }
 
+/* So many are kept, where an order says so. */
+static uint32_t
+kept(uint32_t versions)
+{
+	return versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX;
+}
+
 static int
 keep(struct fal_shard *s, uint32_t versions)
 {
-	if (versions == 0)
-		return FAL_EINVAL;
-	return fal_store_keep(s->store,
-			      versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX);
+	return versions > 0 ? fal_store_keep(s->store, kept(versions)) : FAL_EINVAL;
 }
 
 static int
@@ -187,6 +191,27 @@ squares(struct fal_shard *s, const struct fal_shard_order *o)
 	return err;
 }
 
+/* What waits first is the end of a round, and behind it the step of that alone: blocks
+ * that have all of it are stepped meanwhile. */
+static int
+step_early(struct fal_shard *s, const struct shard_round *open)
+{
+	const struct fal_shard_order *end = &s->wait[0].order, *step = end;
+	if (s->waits > 1)
+		step = &s->wait[1].order;
+	if (open->late || end->kind != FAL_ORDER_END || end->end != FAL_END_MERGE ||
+	    step->kind != FAL_ORDER_STEP || step->ahead || step->clipped ||
+	    step->weight > 0)
+		return FAL_OK;
+	const struct fal_store_make how = { .round = open->round,
+					    .samples = open->samples,
+					    .lr = step->lr,
+					    .divisor = step->divisor,
+					    .versions = kept(step->versions) };
+	int got = fal_store_make(s->store, &how);
+	return got < 0 ? got : FAL_OK;
+}
+
 /* Its turn has come. */
 static int
 carry_out(struct fal_shard *s, const struct fal_shard_order *o)
@@ -231,7 +256,7 @@ shard_go_on(struct fal_shard *s)
 		const struct fal_shard_order o = first->order;
 		const struct shard_round *open = o.ahead ? shard_find(s, o.round) : NULL;
 		if (open != NULL && !open->clean)
-			return FAL_OK;
+			return step_early(s, open);
 		if (o.clipped && first->asked)
 			return FAL_OK;
 		first->asked = o.clipped;

@@ -90,9 +90,10 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->judged = fal_calloc(s->blocks, sizeof(*s->judged));
 	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
+	s->made = fal_calloc(s->blocks, 1);
 	s->sum_exps = fal_calloc(s->blocks, 1);
 	if (s->params == NULL || s->state == NULL || s->reach == NULL ||
-	    s->judged == NULL || s->shown == NULL || s->exps == NULL ||
+	    s->judged == NULL || s->shown == NULL || s->exps == NULL || s->made == NULL ||
 	    s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
@@ -152,6 +153,7 @@ fal_store_free(struct fal_store *s)
 	free(s->judged);
 	free(s->shown);
 	free(s->exps);
+	free(s->made);
 	free(s);
 }
 
@@ -633,17 +635,25 @@ struct stepping {
 	atomic_uint refused;
 };
 
+bool
+store_step_one(const struct fal_store *s, const struct store_step *step, float scale,
+	       uint32_t b)
+{
+	_Alignas(64) float mean[FAL_BLOCK];
+	mean_of(step, b, mean);
+	if (!step_block(s, step, scale, b, mean))
+		return false;
+	step->exps[b] = next_exponent(s, step, b);
+	return true;
+}
+
 static void
 step_one(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
 	struct stepping *g = of;
-	_Alignas(64) float mean[FAL_BLOCK];
-	mean_of(g->step, b, mean);
-	if (step_block(g->s, g->step, g->scale, b, mean))
-		g->step->exps[b] = next_exponent(g->s, g->step, b);
-	else
-		g->refused++;
+	if (g->step->made == NULL || !g->step->made[b])
+		g->refused += !store_step_one(g->s, g->step, g->scale, b);
 }
 
 uint32_t
@@ -669,19 +679,28 @@ drop_gradients(struct fal_store *s)
 	s->known = false;
 }
 
+struct store_step
+store_next_step(const struct fal_store *s, const struct fal_sum *sum,
+		const int8_t *sum_exps, float lr, double divisor)
+{
+	return (struct store_step){ .sum = sum,
+				    .sum_exps = sum_exps,
+				    .by = fal_optim_step(&s->conf.optim, lr, s->steps),
+				    .divisor = divisor,
+				    .params = s->params,
+				    .state = s->state,
+				    .exps = s->exps,
+				    .reach = s->reach,
+				    .made = s->makes ? s->made : NULL };
+}
+
 static uint32_t
 step_gradients(struct fal_store *s, float lr, double divisor)
 {
-	const struct store_step step = { .sum = s->sum,
-					 .sum_exps = s->sum_exps,
-					 .by = fal_optim_step(&s->conf.optim, lr,
-							      s->steps++),
-					 .divisor = divisor,
-					 .params = s->params,
-					 .state = s->state,
-					 .exps = s->exps,
-					 .reach = s->reach };
+	const struct store_step step =
+		store_next_step(s, s->sum, s->sum_exps, lr, divisor);
 	const uint32_t refused = store_step(s, &step);
+	s->steps++;
 	drop_gradients(s);
 	return refused;
 }
@@ -728,8 +747,11 @@ fal_store_has_gradients(const struct fal_store *s)
 uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
-	uint32_t refused = 0;
-	store_put_by(s, s->version, s->params, s->exps);
+	uint32_t refused = s->makes ? s->refused : 0;
+	assert(!s->makes || (s->sum != NULL && !s->moved && lr == s->making.lr &&
+			     divisor == s->making.divisor));
+	if (!s->makes)
+		store_put_by(s, s->version, s->params, s->exps);
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
@@ -737,7 +759,7 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 		refused += step_gradients(s, lr, divisor);
 	if (s->moved)
 		refused += step_deltas(s);
-	s->moved = false;
+	s->moved = s->makes = false;
 	s->version++;
 	if (s->average != NULL && stepped)
 		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);

@@ -128,13 +128,14 @@ uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
  *   many.  `*by` is the contribution with the largest value in one of them, about
  *   2^*most.
  * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
- * take_back: as if nothing had ever come for these blocks but what was skipped.  Whatever
- *   has contributed to the round must be fenced and filled. */
+ * take_back: as if nothing had ever come for these blocks but what was skipped, unless
+ *   they are made already (fal_store_make); how many.  Whatever has contributed to the
+ *   round must be fenced and filled. */
 uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
 			  uint8_t *blocks, struct fal_cid *by, int8_t *most);
 uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
 			   uint8_t *blocks);
-void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
+uint32_t fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
 
 /* The next contribution from number *at (0: the first) on, of several tasks, that says to
  * have needed more than any other key has shown in the round or in the last updates, by
@@ -240,10 +241,30 @@ void fal_store_clip(struct fal_store *s, double squares);
 /* Is any of what was collected gradients? */
 bool fal_store_has_gradients(const struct fal_store *s);
 
+/* The next version is made while its round is open: each block as soon as it has all its
+ * tasks, if its mean gradient over `samples` is within the numbers and nobody is doubted
+ * there; what is not made so is when the round has been merged, and the step that must
+ * follow it is carried out: of this round alone, with the same `lr` and `divisor`.  Till
+ * then the newest version is an old one, of `versions` that are kept with the one that is
+ * made; whose parameters and exponents those of the store are, as they come to be.
+ * 1; 0, and nothing has changed: it cannot be, as no version would be kept, the step is
+ * clipped, averaged or of more, or one is made already; FAL_ENOMEM. */
+struct fal_store_make {
+	uint64_t round; /* of gradients */
+	double samples;
+	float lr;
+	double divisor;
+	uint32_t versions;
+};
+int fal_store_make(struct fal_store *s, const struct fal_store_make *how);
+/* By block: is it made?  Borrowed until the step; NULL: no version is. */
+const uint8_t *fal_store_made(const struct fal_store *s);
+
 /* ---- a store as an image, and back ---- */
 
 /* Appends all that the versions to come depend on, as it is: borrowed until the next
- * call.  No round is a part of it, nor what was collected for a step.  FAL_ENOMEM. */
+ * call.  No round is a part of it, nor what was collected for a step.  FAL_ESTATE: a
+ * version is being made; FAL_ENOMEM. */
 int fal_store_image(struct fal_store *s, struct fal_image *m);
 /* A new store becomes one with these numbers: its image has the arrays to be filled;
  * then fal_store_became.  FAL_EINVAL: it kept more versions than there were;

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 
+#include <assert.h>
 #include <string.h>
 
 int
@@ -36,6 +37,7 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 {
 	const float *own;
 	const int8_t *its;
+	assert(!s->makes);
 	if (version < s->version) {
 		if (!fal_store_at(s, version, &own, &its))
 			store_put_by(s, version, params, exps);

@@ -99,6 +99,8 @@ fal_store_image(struct fal_store *s, struct fal_image *m)
 {
 	const size_t values = s->conf.n * sizeof(float);
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
+	if (s->makes)
+		return FAL_ESTATE;
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->steps,
 					 .showns = s->showns,

@@ -40,7 +40,7 @@ fal_store_beyond(struct fal_store *s, uint64_t round, double divisor, uint8_t *b
 	*most = FAL_EXP_NONE;
 	memset(blocks, 0, s->blocks);
 	for (uint32_t b = 0; b < s->blocks; b++) {
-		if (!is_beyond(s, r, b, divisor))
+		if (store_is_made(s, r, b) || !is_beyond(s, r, b, divisor))
 			continue;
 		blocks[b] = 1;
 		n++;
@@ -83,13 +83,15 @@ forget_block(struct entry *e, uint32_t b)
 		e->sums[b] = 0;
 }
 
-void
+uint32_t
 fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 {
 	struct round *r = round_find(s, round);
+	uint32_t n = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++) {
-		if (!blocks[b])
+		if (!blocks[b] || store_is_made(s, r, b))
 			continue;
+		n++;
 		fal_sum_clear_block(r->sum, b);
 		r->left += r->counted[b] == r->is.tasks;
 		r->counted[b] = r->skipped;
@@ -97,6 +99,7 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 		for (uint32_t i = 0; i < r->entries; i++)
 			forget_block(&r->entry[i], b);
 	}
+	return n;
 }
 
 /* ---- what was needed ------------------------------------------------------------- */
@@ -128,20 +131,19 @@ show(struct shown *s, uint32_t key, int8_t needed)
 	}
 }
 
-static void
-show_round(const struct fal_store *s, const struct round *r, struct shown *to)
+/* What the round shows of block b. */
+static struct shown
+shown_in(const struct round *r, uint32_t b)
 {
-	for (uint32_t b = 0; b < s->blocks; b++)
-		to[b] = (struct shown){ { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
+	struct shown all = { { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
 	for (uint32_t i = 0; i < r->entries; i++) {
 		const struct entry *e = &r->entry[i];
-		const int8_t *shows = said(r, e);
-		for (uint32_t b = 0; b < s->blocks; b++) {
-			show(&to[b], e->key, shows[b]);
-			if (e->witness != 0)
-				show(&to[b], e->witness, shows[b]);
-		}
+		const int8_t shows = said(r, e)[b];
+		show(&all, e->key, shows);
+		if (e->witness != 0)
+			show(&all, e->witness, shows);
 	}
+	return all;
 }
 
 static struct shown *
@@ -168,11 +170,10 @@ is_of_one(const struct fal_store *s, uint32_t b)
 void
 store_remember(struct fal_store *s, const struct round *r)
 {
-	show_round(s, r, s->judged);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		struct shown *to = shown_at(s, b, s->showns);
 		const struct shown was = *to;
-		*to = s->judged[b];
+		*to = shown_in(r, b);
 		if (r->is.kind == FAL_KIND_DELTA && s->showns >= SHOWN_UPDATES &&
 		    is_of_one(s, b)) {
 			show(to, was.key[0], was.most[0]);
@@ -199,19 +200,26 @@ show_whole(struct fal_store *s)
 	s->scale = (int8_t)fmin(ilogb(most), FAL_EXP_MAX);
 }
 
-/* What the round and the last updates show, in s->judged. */
+/* What the round and the last updates show of block b. */
+static struct shown
+shown_by_all(const struct fal_store *s, const struct round *r, uint32_t b)
+{
+	const uint64_t n = s->showns < SHOWN_UPDATES ? s->showns : SHOWN_UPDATES;
+	struct shown all = shown_in(r, b);
+	for (uint64_t i = 0; i < n; i++) {
+		const struct shown *was = shown_at(s, b, i);
+		show(&all, was->key[0], was->most[0]);
+		show(&all, was->key[1], was->most[1]);
+	}
+	return all;
+}
+
+/* The same of each block, in s->judged. */
 static void
 show_all(struct fal_store *s, const struct round *r)
 {
-	const uint64_t n = s->showns < SHOWN_UPDATES ? s->showns : SHOWN_UPDATES;
-	show_round(s, r, s->judged);
 	for (uint32_t b = 0; b < s->blocks; b++)
-		for (uint64_t i = 0; i < n; i++) {
-			const struct shown *was =
-				&s->shown[(size_t)b * SHOWN_UPDATES + i];
-			show(&s->judged[b], was->key[0], was->most[0]);
-			show(&s->judged[b], was->key[1], was->most[1]);
-		}
+		s->judged[b] = shown_by_all(s, r, b);
 	if (r->is.kind == FAL_KIND_DELTA)
 		show_whole(s);
 }
@@ -227,17 +235,39 @@ doubt_of(const struct round *r, const struct entry *e, uint32_t b, int shown)
 	};
 }
 
-/* What another key than the contribution's has shown; with none, what the version has, or
- * the largest weight, and no less than 1. */
+/* What of `all` another key than the contribution's has shown; with none, what the
+ * version has, or the largest weight, and no less than 1. */
 static int
-shown_to(const struct fal_store *s, const struct round *r, const struct entry *e,
-	 uint32_t b)
+shown_to(const struct fal_store *s, const struct shown *all, const struct round *r,
+	 const struct entry *e, uint32_t b)
 {
-	const struct shown *all = &s->judged[b];
 	const int8_t most = all->most[all->key[0] == e->key];
 	if (most != FAL_EXP_NONE)
 		return most;
 	return r->is.kind == FAL_KIND_DELTA ? s->scale : r->exps[b];
+}
+
+/* Is it never doubted, or not any more? */
+static bool
+is_trusted(const struct round *r, const struct entry *e)
+{
+	return (e->tasks < 2 && r->is.kind == FAL_KIND_GRAD) || e->believed;
+}
+
+bool
+store_is_good(const struct fal_store *s, const struct round *r, uint32_t b,
+	      double divisor)
+{
+	const struct shown all = shown_by_all(s, r, b);
+	if (is_beyond(s, r, b, divisor))
+		return false;
+	for (uint32_t i = 0; i < r->entries; i++) {
+		const struct entry *e = &r->entry[i];
+		if (!is_trusted(r, e) &&
+		    said(r, e)[b] > shown_to(s, &all, r, e, b) + RISE)
+			return false;
+	}
+	return true;
 }
 
 bool
@@ -251,10 +281,10 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		show_all(s, r);
 	for (; *at < r->entries; ++*at) {
 		const struct entry *e = &r->entry[*at];
-		if ((e->tasks < 2 && r->is.kind == FAL_KIND_GRAD) || e->believed)
+		if (is_trusted(r, e))
 			continue;
 		for (uint32_t b = 0; b < s->blocks; b++) {
-			const int shown = shown_to(s, r, e, b);
+			const int shown = shown_to(s, &s->judged[b], r, e, b);
 			if (said(r, e)[b] <= shown + RISE)
 				continue;
 			++*at;
@@ -275,7 +305,8 @@ fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
 		return true;
 	show_all(s, r);
 	for (uint32_t b = 0; b < s->blocks && seen != NULL; b++)
-		if (e->needed[b] > seen[b] && e->needed[b] > shown_to(s, r, e, b) + RISE)
+		if (e->needed[b] > seen[b] &&
+		    e->needed[b] > shown_to(s, &s->judged[b], r, e, b) + RISE)
 			return false;
 	e->witness = by;
 	return e->believed = true;
@@ -313,7 +344,7 @@ fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
 		return 0;
 	show_all(s, r);
 	for (uint32_t b = 0; b < s->blocks; b++) {
-		int shown = shown_to(s, r, e, b);
+		int shown = shown_to(s, &s->judged[b], r, e, b);
 		shown = seen != NULL && seen[b] > shown ? seen[b] : shown;
 		if (said(r, e)[b] <= shown + RISE)
 			continue;

@@ -4,6 +4,7 @@
  *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
  *	store_judge.c  what a complete round may be made into
+ *	store_make.c   a version that is made while its round is not complete
  *	store_image.c  all of it as arrays, and back
  *	store_given.c  sums that leave, and versions that come
  *
@@ -107,6 +108,13 @@ struct fal_store {
 	double squares;
 	int8_t *exps;
 
+	/* The next version is made, block by block, where the newest one was: that is an
+	 * old one already. */
+	bool makes;
+	struct fal_store_make making;
+	uint8_t *made;    /* by block, is it? */
+	uint32_t refused; /* of these */
+
 	uint32_t olds; /* that are filled, of old_cap */
 	uint32_t old_cap;
 	struct old *old; /* oldest first */
@@ -153,16 +161,37 @@ struct store_step {
 	float *params, *state; /* which model */
 	int8_t *exps;
 	struct fal_reach *reach;
+	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
 };
+/* That of the newest version. */
+struct store_step store_next_step(const struct fal_store *s, const struct fal_sum *sum,
+				  const int8_t *sum_exps, float lr, double divisor);
 /* Blocks that would not be finite are left as they are; how many. */
 uint32_t store_step(struct fal_store *s, const struct store_step *step);
+/* Block b alone, its mean gradient scaled; false: it is left as it is. */
+bool store_step_one(const struct fal_store *s, const struct store_step *step, float scale,
+		    uint32_t b);
 
 /* How far block b of a model with this state reaches. */
 struct fal_reach store_reach(const struct fal_store *s, const float *params,
 			     const float *state, uint32_t b);
 
-/* store_judge.c: what the keys have shown in this round is remembered. */
+/* store_judge.c */
+
+/* What the keys have shown in this round is remembered. */
 void store_remember(struct fal_store *s, const struct round *r);
+/* Block b of an open round of gradients, which has all its tasks: is its mean over
+ * `divisor` samples within the numbers, and does nobody say to have needed there what is
+ * doubted? */
+bool store_is_good(const struct fal_store *s, const struct round *r, uint32_t b,
+		   double divisor);
+
+/* store_make.c */
+
+/* Block b of the round has all its tasks: it is made, where that is to be. */
+void store_make_block(struct fal_store *s, const struct round *r, uint32_t b);
+/* Was it made of this round? */
+bool store_is_made(const struct fal_store *s, const struct round *r, uint32_t b);
 
 /* store_line.c: the line, or NULL; a line of this version, or NULL: out of memory. */
 struct line *line_find(const struct fal_store *s, uint32_t line);

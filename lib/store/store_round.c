@@ -324,6 +324,8 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if (!inherited) {
 		e->needed[b] = rec->needed;
 		e->largest[b] = magnitude(rec);
+		if (r->counted[b] == r->is.tasks)
+			store_make_block(s, r, b);
 	}
 	return !inherited;
 }
