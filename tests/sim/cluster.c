@@ -339,6 +339,7 @@ handle(struct cluster *c, struct event *e)
 			break;
 		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
 		c->seen[SEEN_CRASH_APART] += fleet_apart(c);
+		c->seen[SEEN_HALF_CRASH] += made_half(c);
 		cluster_kill(w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		/* Under `require` there may be nobody else to do its work: the job waits
@@ -466,6 +467,7 @@ loop(struct cluster *c)
 			else
 				handle(e.of, &e);
 		}
+		made_watch(c);
 		levels_work(c);
 		flips_followed(c);
 		if (c->now > too_long || c->events > too_many)
@@ -564,6 +566,7 @@ cluster_free(struct cluster *c)
 		free(c->worker[i].told.v);
 	}
 	racked_free(&c->shards);
+	made_end(c);
 	free(c->fences.v);
 	free(c->tickets.v);
 	free(c->shut.v);

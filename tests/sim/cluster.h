@@ -139,9 +139,10 @@ struct plan {
 	uint32_t slow;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
-	bool require; /* numerics = require */
-	bool probes;  /* workers say what a task takes */
-	bool hung;    /* all machines but the last one hang, and nothing else happens */
+	bool require;     /* numerics = require */
+	uint32_t lies_of; /* of so many blocks liars push lies about one; 0: about all */
+	bool probes;      /* workers say what a task takes */
+	bool hung; /* all machines but the last one hang, and nothing else happens */
 	struct machine machine[MAX_WORKERS];
 	uint32_t orders;
 	struct order order[MAX_ORDERS];

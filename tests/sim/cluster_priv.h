@@ -8,6 +8,7 @@
  *	bound.c    how long a clock may take
  *	intime.c   what was pushed in time counts
  *	told.c     what people are told
+ *	made.c     versions that are made block by block
  *	fleet.c    the links to shards that are elsewhere
  *	moves.c    blocks that go from one to another
  *	restart.c  marks, and the death of the coordinator or a shard
@@ -166,6 +167,16 @@ struct pushing {
 	uint32_t blocks, counted;
 };
 
+/* What a shard was when it was looked at last: its newest version; and of the next one,
+ * which is made, so many blocks, and which. */
+struct made {
+	uint32_t incarnation, first, count; /* blocks that it has */
+	uint64_t version;
+	float *params, *next;
+	uint8_t *made;
+	uint32_t n;
+};
+
 /* A version that was marked, on its way to the disk. */
 struct marked {
 	struct fal_snap_manifest is;
@@ -257,10 +268,11 @@ struct cluster {
 	VEC(struct packet) heard, said; /* says: not fetched yet; the last one that was */
 	VEC(struct ordered) ordered;
 	VEC(struct shut) shut; /* what is fenced, of this incarnation */
-	uint64_t reads[64];    /* by round, modulo: the version that it is computed on */
-	uint32_t moves;        /* so far */
-	struct fal_map map;    /* that holds: it was begun with, or moved to */
-	uint32_t placed;       /* its epoch, where it was moved to */
+	struct made made[MAX_SHARDS];
+	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
+	uint32_t moves;     /* so far */
+	struct fal_map map; /* that holds: it was begun with, or moved to */
+	uint32_t placed;    /* its epoch, where it was moved to */
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;
@@ -331,6 +343,17 @@ void intime_pushed(struct cluster *c);
 /* told.c */
 
 void told_watch(struct cluster *c, const struct fal_coord_status *s);
+
+/* made.c */
+
+/* After each event: ends the run where a version is not what it was. */
+void made_watch(struct cluster *c);
+/* Has a shard made some blocks of its next version, and some not? */
+bool made_half(const struct cluster *c);
+/* What is ordered then; what a shard has of an older version leaves then. */
+void made_order(struct cluster *c, const struct fal_shard_order *o);
+void made_part(struct cluster *c, const struct fal_shard_part *part, uint64_t version);
+void made_end(struct cluster *c);
 
 /* restart.c */
 

@@ -255,6 +255,15 @@ draw_optim(struct toy *t)
 	o->range = t->range;
 }
 
+/* Who lies may do so in some blocks alone, which is nothing to the others. */
+static void
+draw_lies(struct plan *p)
+{
+	struct fal_rng r = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 28);
+	if (chance(&r, 0.5))
+		p->lies_of = 2 + fal_rng_below(&r, 3);
+}
+
 /* Another process has the liar's key, and lies, too. */
 static void
 share_key(struct fal_rng *r, struct plan *p)
@@ -921,5 +930,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.streams &= may_stream(&p);
 	if (!equal && !only->exact && !only->flat)
 		draw_levels(&p, only, task_s, length);
+	if (!only->exact && !only->flat)
+		draw_lies(&p);
 	return p;
 }

@@ -45,6 +45,28 @@ lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 	fal_sum_free(s);
 }
 
+/* What a liar makes of records: some are as they were; false: all are. */
+static bool
+lie_in_records(const struct plan *p, enum lie lie, const struct fal_tail *records,
+	       struct fal_buf *out)
+{
+	struct fal_rd r = fal_rd_init(records->p, records->n);
+	bool any = false;
+	while (r.n > 0) {
+		const uint8_t *from = r.p;
+		struct fal_bfp_rec rec;
+		int err = fal_bfp_parse(&r, p->toy.n, &rec);
+		assert(err == 0);
+		const bool lies = p->lies_of == 0 || rec.block % p->lies_of == 0;
+		if (lies)
+			lie_about(p, lie, &rec, out);
+		else
+			fal_put_bytes(out, from, (size_t)(r.p - from));
+		any = any || lies;
+	}
+	return any;
+}
+
 /* What a liar makes of a message that is no PUSH; false: nothing. */
 static bool
 lie_in_words(enum lie lie, bool *lied, struct fal_msg *m)
@@ -75,20 +97,15 @@ lie_of(const struct plan *p, enum lie lie, bool *lied, const struct fal_buf *msg
 	assert(err == 0);
 	if (lie >= LIE_PUSHES ? !lie_in_words(lie, lied, &m) : m.type != FAL_MSG_PUSH)
 		return false;
-	if (lie < LIE_PUSHES) {
-		struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
-		while (r.n > 0) {
-			struct fal_bfp_rec rec;
-			err = fal_bfp_parse(&r, p->toy.n, &rec);
-			assert(err == 0);
-			lie_about(p, lie, &rec, &records);
-		}
+	const bool lies =
+		lie >= LIE_PUSHES || lie_in_records(p, lie, &m.push.records, &records);
+	if (lie < LIE_PUSHES)
 		m.push.records = (struct fal_tail){ records.p, records.n };
-	}
-	err = fal_msg_put(out, &m);
+	if (lies)
+		err = fal_msg_put(out, &m);
 	assert(err == 0);
 	fal_buf_free(&records);
-	return true;
+	return lies;
 }
 
 struct search {

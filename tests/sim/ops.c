@@ -53,6 +53,7 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	size_t kept = 0;
 	struct fal_shard_order own = *o;
 	intime_order(c, o);
+	made_order(c, o);
 	for (size_t i = 0; i < c->fences.n; i++)
 		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
 			c->fences.v[kept++] = c->fences.v[i];
@@ -175,6 +176,7 @@ ops_part(struct cluster *c, const struct fal_shard_part *part, const struct want
 {
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
+	made_part(c, part, to->version);
 	m.published.version = to->version;
 	m.published.order = to->order;
 	m.published.shard = part->shard + 1;

@@ -214,6 +214,7 @@ restart(struct cluster *c)
 		c->trace.n = c->lines = 0; /* another one is begun */
 	c->begun = found.there ? c->begun : found.changes;
 	c->seen[SEEN_RESTART_TORN] += before.torn > 0;
+	c->seen[SEEN_HALF_RESTART] += made_half(c);
 	fleet_restart(c);
 	c->fences.n = c->shut.n = 0;
 	racked_free(&c->shards);

@@ -59,6 +59,13 @@ enum seen {
 	SEEN_CRASH_APART,      /* … and then a worker died */
 	SEEN_AHEAD,            /* the end of a round was ordered before it was complete */
 	SEEN_MADE_AHEAD,       /* … and then a version was made without another word */
+	SEEN_HALF_MADE,        /* a shard has made some blocks of a version, */
+	SEEN_HALF_CRASH,       /* … and then a worker died, */
+	SEEN_HALF_FENCE,       /* … or a contribution was fenced, */
+	SEEN_HALF_AGAIN,       /* … or blocks were taken back, */
+	SEEN_HALF_WITNESS, /* … or somebody bore out what was doubted, or did not, */
+	SEEN_HALF_READ,    /* … or a worker was sent a version before it */
+	SEEN_HALF_RESTART, /* … or all began again */
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,
