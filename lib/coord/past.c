@@ -194,7 +194,8 @@ int
 fal_coord_mark_now(struct fal_coord *c, double now)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
-					   .version = c->version };
+					   .version = c->version,
+					   .below = c->oldest };
 	coord_enter(c);
 	/* The shards have made it, it is told, and nothing is on its way to the next. */
 	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||

@@ -180,15 +180,16 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
- * have to be held; and what a shard has stepped in part, or all of it, may still lack
- * tasks elsewhere. */
+ * have to be held; and of what a block is stepped with, others may still lack tasks: of
+ * the same shard, which has stepped all that is older by then, or of another one. */
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
 	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
+	const uint64_t own = c->conf.shards > 1 || read <= c->keeps ? read : c->keeps + 1;
 	uint64_t n = version - c->published;
-	if (n < read)
-		n = read;
+	if (n < own)
+		n = own;
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 
@@ -234,6 +235,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	n.version = ++c->version;
 	o.versions = kept_with(c, n.version);
 	o.version = n.version;
+	o.below = c->oldest;
 	n.first = c->told;
 	if (c->pushes == 0)
 		bring_forward(c, 0);

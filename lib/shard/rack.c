@@ -680,7 +680,7 @@ fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *mo
 	/* Of several: one version more, until all have made the next (design.md, D28),
 	 * and all of them in one piece. */
 	if (shards_of(conf) > 1) {
-		own.versions++;
+		own.beyond = true;
 		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;
 	}
 	return fal_store_bytes(&store, &own) + held;

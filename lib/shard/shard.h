@@ -89,7 +89,9 @@ enum fal_order_kind {
 	/* `version`, which is kept, is held, until the next such; or one that was made
 	 * elsewhere, by `params` and `exps`, as in PUT */
 	FAL_ORDER_HOLD,
-	FAL_ORDER_MARK,   /* an image of the newest version, `version`, is made */
+	/* an image is made of the newest version, `version`, and of those before it that
+	 * are not below `below` */
+	FAL_ORDER_MARK,
 	FAL_ORDER_FORGET, /* slots and lines are over */
 	/* the answer to all shards' SQUARES: their sum, `squares` */
 	FAL_ORDER_SCALE,
@@ -120,9 +122,9 @@ struct fal_shard_order {
 	bool clipped;
 	bool ahead; /* END */
 	float lr;
-	uint64_t slot, below; /* END: nothing more comes to the slots below */
+	uint64_t slot, below; /* END: nothing more comes to the slots below; MARK */
 	uint32_t line, versions;
-	bool mark;                 /* STEP: as MARK of the version that it makes */
+	bool mark;                 /* STEP: as MARK of what it makes, with `below` */
 	bool hash;                 /* STEP: STEPPED has its leaves */
 	const struct fal_map *map; /* borrowed */
 	struct fal_sum *into;      /* END that gives: of the whole model; borrowed */

@@ -24,10 +24,11 @@ shard_hold(struct fal_shard *s, uint64_t version)
 	return FAL_OK;
 }
 
-int
-fal_shard_image(struct fal_shard *s, struct fal_image *live)
+/* As it is, but for the versions below `from`. */
+static int
+image_from(struct fal_shard *s, uint64_t from, struct fal_image *live)
 {
-	int err = fal_store_image(s->store, live);
+	int err = fal_store_image(s->store, from, live);
 	live->is.holds = s->holds;
 	live->is.held = s->held;
 	if (err < 0 || !s->holds || fal_image_keeps(&live->is))
@@ -39,11 +40,17 @@ fal_shard_image(struct fal_shard *s, struct fal_image *live)
 				       s->conf.count);
 }
 
+int
+fal_shard_image(struct fal_shard *s, struct fal_image *live)
+{
+	return image_from(s, 0, live);
+}
+
 void
-shard_mark(struct fal_shard *s)
+shard_mark(struct fal_shard *s, uint64_t from)
 {
 	struct fal_image live = { 0 };
-	s->there = fal_shard_image(s, &live) == FAL_OK &&
+	s->there = image_from(s, from, &live) == FAL_OK &&
 		   fal_image_copy(&s->marked, &live) == FAL_OK;
 	fal_image_free(&live);
 }

@@ -161,7 +161,7 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 		stepped.odd = not_finite;
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
-		shard_mark(s);
+		shard_mark(s, o->below);
 	err = o->hash ? hash(s, &stepped) : FAL_OK;
 	if (err == FAL_OK)
 		err = shard_say(s, &stepped);
@@ -237,7 +237,7 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_HOLD:
 		return shard_hold(s, o->version);
 	case FAL_ORDER_MARK:
-		shard_mark(s);
+		shard_mark(s, o->below);
 		return FAL_OK;
 	default: /* FORGET */
 		fal_store_forget_slots(s->store, UINT64_MAX);

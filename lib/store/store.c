@@ -44,7 +44,9 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 	/* What changes weights, or lines have pushed. */
 	const size_t moved = (most->deltas || most->lines > 0 ? conf->n : 0) +
 			     (most->outer ? conf->n : 0);
-	return newest_bytes(conf) + old_bytes(conf, most) +
+	struct fal_store_most all = *most;
+	all.versions += all.beyond;
+	return newest_bytes(conf) + old_bytes(conf, &all) + blocks +
 	       blocks * sizeof(struct shown) + most->rounds * round + most->lines * line +
 	       moved * sizeof(float);
 }

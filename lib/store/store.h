@@ -262,10 +262,10 @@ const uint8_t *fal_store_made(const struct fal_store *s);
 
 /* ---- a store as an image, and back ---- */
 
-/* Appends all that the versions to come depend on, as it is: borrowed until the next
- * call.  No round is a part of it, nor what was collected for a step.  FAL_ESTATE: a
- * version is being made; FAL_ENOMEM. */
-int fal_store_image(struct fal_store *s, struct fal_image *m);
+/* Appends all that the versions to come depend on, as it is, with the versions from
+ * `from` on: borrowed until the next call.  No round is a part of it, nor what was
+ * collected for a step.  FAL_ESTATE: a version is being made; FAL_ENOMEM. */
+int fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m);
 /* A new store becomes one with these numbers: its image has the arrays to be filled;
  * then fal_store_became.  FAL_EINVAL: it kept more versions than there were;
  * FAL_ENOMEM. */

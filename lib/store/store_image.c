@@ -7,12 +7,14 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Of the versions before the newest, those that follow each other up to it. */
+/* Of the versions before the newest, from `from` on, those that follow each other up to
+ * it. */
 static uint32_t
-olds_of(const struct fal_store *s)
+olds_of(const struct fal_store *s, uint64_t from)
 {
 	uint32_t n = 0;
-	while (n < s->olds && s->old[s->olds - 1 - n].version + n + 1 == s->version)
+	while (n < s->olds && s->version - n > from &&
+	       s->old[s->olds - 1 - n].version + n + 1 == s->version)
 		n++;
 	return n;
 }
@@ -95,7 +97,7 @@ add_others(const struct fal_store *s, struct fal_image *m)
 }
 
 int
-fal_store_image(struct fal_store *s, struct fal_image *m)
+fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 {
 	const size_t values = s->conf.n * sizeof(float);
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
@@ -104,7 +106,7 @@ fal_store_image(struct fal_store *s, struct fal_image *m)
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->steps,
 					 .showns = s->showns,
-					 .olds = olds_of(s),
+					 .olds = olds_of(s, from),
 					 .lines = (uint32_t)s->lines.n,
 					 .slots = (uint32_t)s->slots.n };
 	int err = fal_image_add(m, "params", true, s->params, values);

@@ -135,7 +135,7 @@ show(struct shown *s, uint32_t key, int8_t needed)
 static struct shown
 shown_in(const struct round *r, uint32_t b)
 {
-	struct shown all = { { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
+	struct shown all = { .most = { FAL_EXP_NONE, FAL_EXP_NONE } };
 	for (uint32_t i = 0; i < r->entries; i++) {
 		const struct entry *e = &r->entry[i];
 		const int8_t shows = said(r, e)[b];

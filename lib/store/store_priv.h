@@ -84,6 +84,7 @@ struct line {
 struct shown {
 	uint32_t key[2];
 	int8_t most[2];
+	uint8_t zero[2]; /* an image has it as it is */
 };
 
 enum { SHOWN_UPDATES = 16 }; /* so many are remembered */

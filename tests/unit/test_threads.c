@@ -214,8 +214,8 @@ static void
 same_image(struct fal_store *s, struct fal_store *t)
 {
 	struct fal_image a = { 0 }, b = { 0 };
-	assert_int_equal(fal_store_image(s, &a), 0);
-	assert_int_equal(fal_store_image(t, &b), 0);
+	assert_int_equal(fal_store_image(s, 0, &a), 0);
+	assert_int_equal(fal_store_image(t, 0, &b), 0);
 	assert_int_equal(a.arrays, b.arrays);
 	for (uint32_t i = 0; i < a.arrays; i++) {
 		assert_int_equal(a.array[i].bytes, b.array[i].bytes);
