@@ -1,0 +1,697 @@
+/* A version that is made block by block, while its round is not complete, is that which
+ * is made at once: one shard is told to step ahead, its twin when all is there, and both
+ * get the same pushes, of contributions that are cut anywhere, fenced, filled, doubted,
+ * or beyond the numbers.  All is drawn from SEED, which is printed; FAL_TEST_SEED gives
+ * another one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "shard/shard.h"
+#include "trace/leaf.h"
+#include "wire/bfp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 9, TASKS = 6, PARTS = 64, CLOCKS = 5, KEYS = 3, EARLY = 0, TWIN = 1 };
+
+static struct fal_rng rng;
+static size_t n;
+static uint32_t blocks, first, slack;
+static bool averages;
+static struct fal_shard *shard[2];
+static struct fal_diag diag;
+static struct { /* how often it happened */
+	uint32_t halves, fences, taken, spared, refused;
+} met;
+
+/* What a shard has said since it was asked last. */
+static struct said {
+	uint32_t complete, beyond, doubts, taken, ended, stepped;
+	struct fal_cid doubt; /* the last one */
+	uint64_t sent, added;
+	bool odd;
+	uint8_t leaves[BLOCKS * FAL_HASH_BYTES];
+} said[2];
+
+/* A contribution. */
+struct part {
+	struct fal_cid id, fills;
+	uint32_t tasks, key;
+	const struct fal_sum *sum;
+	const int8_t *exps;      /* of that */
+	bool had[BLOCKS];        /* it, or what it fills, has brought them */
+	uint32_t order[BLOCKS];  /* in which it pushes them, */
+	uint32_t pushed, pushes; /* … so many, and then it is fenced */
+	bool over;
+};
+
+static struct round {
+	uint64_t round;
+	struct fal_facts facts;
+	struct part part[PARTS];
+	uint32_t parts, alive;
+	struct fal_sum *sum[TASKS], *odd;
+	int8_t exps[BLOCKS], odd_exps[BLOCKS];
+	bool is_odd[BLOCKS]; /* somebody has brought something odd to it */
+	uint32_t counted[BLOCKS];
+	bool opened, ordered, again;
+} rounds[2];
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
+			 (long long)want, diag.text);
+}
+
+static uint32_t
+below(uint32_t most)
+{
+	return fal_rng_below(&rng, most);
+}
+
+static void
+hear(uint32_t i)
+{
+	struct fal_shard_say s;
+	struct said *to = &said[i];
+	while (fal_shard_next(shard[i], &s)) {
+		to->complete += s.kind == FAL_SAY_COMPLETE;
+		to->beyond += s.kind == FAL_SAY_COMPLETE ? s.beyond : 0;
+		to->taken += s.kind == FAL_SAY_TAKEN ? s.blocks : 0;
+		to->doubts += s.kind == FAL_SAY_DOUBT;
+		to->doubt = s.kind == FAL_SAY_DOUBT ? s.id : to->doubt;
+		to->ended += s.kind == FAL_SAY_ENDED;
+		to->stepped += s.kind == FAL_SAY_STEPPED;
+		to->odd |= s.odd != NULL;
+		to->added += s.added;
+		for (uint32_t k = 0; k < s.broughts && s.kind == FAL_SAY_ENDED; k++)
+			to->sent += s.brought[k].sum;
+		if (s.leaves != NULL)
+			memcpy(to->leaves, s.leaves, (size_t)blocks * FAL_HASH_BYTES);
+	}
+}
+
+static void
+order_one(uint32_t i, struct fal_shard_order o)
+{
+	check(fal_shard_order(shard[i], &o), 0, "an order");
+	hear(i);
+}
+
+static void
+order(struct fal_shard_order o)
+{
+	order_one(EARLY, o);
+	order_one(TWIN, o);
+}
+
+/* ---- what they are ----------------------------------------------------------------- */
+
+/* What is whole is the same in both, whatever is being made of the next one. */
+static void
+same_version(uint64_t version)
+{
+	const float *p, *q;
+	const int8_t *e, *f;
+	if (!fal_shard_at(shard[TWIN], version, &q, &f))
+		return;
+	assert_true(fal_shard_at(shard[EARLY], version, &p, &e));
+	assert_memory_equal(p, q, n * sizeof(*p));
+	assert_memory_equal(e, f, blocks);
+}
+
+/* Each block that has all its tasks is made at once, but where something is odd; others
+ * are not. */
+static void
+look(const struct round *r)
+{
+	struct fal_shard_making m;
+	const uint64_t version = fal_shard_version(shard[EARLY]);
+	const bool makes = fal_shard_making(shard[EARLY], &m);
+	for (uint64_t v = version > slack ? version - slack : 0; v <= version; v++)
+		same_version(v);
+	if (!r->ordered || version == r->round || averages) {
+		/* The next one's end may be ordered, too. */
+		assert_true(!makes || !averages);
+		return;
+	}
+	assert_true(makes);
+	met.halves++;
+	check((int64_t)m.version, (int64_t)r->round, "version that is made");
+	for (uint32_t b = 0; b < blocks; b++)
+		if (r->counted[b] < TASKS || (!r->is_odd[b] && !r->again))
+			check(m.made[b], r->counted[b] == TASKS, "made");
+}
+
+static const struct fal_image_array *
+find(const struct fal_image *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->arrays; i++)
+		if (strcmp(m->array[i].name, name) == 0)
+			return &m->array[i];
+	return NULL;
+}
+
+/* They are the same; but for who has shown what, where blocks were run again of which
+ * some stood already. */
+static void
+same_image(bool again)
+{
+	struct fal_image a = { 0 }, b = { 0 };
+	check(fal_shard_image(shard[EARLY], &a), 0, "image");
+	check(fal_shard_image(shard[TWIN], &b), 0, "image");
+	check((int64_t)a.is.version, (int64_t)b.is.version, "version");
+	check((int64_t)a.is.steps, (int64_t)b.is.steps, "steps");
+	check((int64_t)a.is.showns, (int64_t)b.is.showns, "updates shown");
+	for (uint32_t i = 0; i < b.arrays; i++) {
+		const struct fal_image_array *is = find(&a, b.array[i].name);
+		if (again && strcmp(b.array[i].name, "shown") == 0)
+			continue;
+		assert_non_null(is);
+		check((int64_t)is->bytes, (int64_t)b.array[i].bytes, is->name);
+		assert_memory_equal(is->p, b.array[i].p, is->bytes);
+	}
+	fal_image_free(&a);
+	fal_image_free(&b);
+}
+
+/* ---- rounds ------------------------------------------------------------------------ */
+
+static void
+shuffle(struct part *p)
+{
+	for (uint32_t b = 0; b < blocks; b++) {
+		const uint32_t k = below(b + 1);
+		p->order[b] = p->order[k];
+		p->order[k] = b;
+	}
+	p->pushes = below(4) == 0 ? below(blocks) : blocks;
+}
+
+static struct part *
+add_part(struct round *r, struct part is)
+{
+	assert_true(r->parts < PARTS);
+	struct part *p = &r->part[r->parts++];
+	*p = is;
+	shuffle(p);
+	r->alive++;
+	return p;
+}
+
+/* Sums of all its tasks, as they are, or as a liar has them. */
+static struct fal_sum *
+some_sum(const struct round *r, float scale)
+{
+	static float grad[BLOCKS * FAL_BLOCK];
+	struct fal_sum *s = fal_sum_new(n);
+	for (size_t i = 0; i < n; i++)
+		grad[i] = ldexpf(scale * (fal_rng_unit(&rng) - 0.5f), FAL_EXP_FIRST);
+	check(fal_sum_quantise(s, grad, r->exps, fal_bfp_room(TASKS), NULL), 0,
+	      "quantise");
+	return s;
+}
+
+/* In some blocks another one's: much larger, or, where blocks may have any exponent, out
+ * of the numbers. */
+static void
+make_odd(struct round *r, struct fal_sum *from)
+{
+	const bool beyond = r->facts.mixed && below(2) == 0;
+	struct fal_sum *loud = some_sum(r, 4096);
+	int64_t v[FAL_BLOCK];
+	r->odd = fal_sum_new(n);
+	memcpy(r->odd_exps, r->exps, blocks);
+	for (uint32_t b = 0; b < blocks; b++) {
+		const struct fal_sum *of = from;
+		r->is_odd[b] = below(3) == 0;
+		if (r->is_odd[b])
+			of = loud;
+		fal_sum_load(of, b, v);
+		for (uint32_t i = 0; i < FAL_BLOCK && r->is_odd[b] && beyond; i++)
+			v[i] = i < fal_block_len(n, b) ? (int64_t)1 << 51 : 0;
+		if (r->is_odd[b] && beyond) {
+			r->odd_exps[b] = 100;
+			check(fal_sum_store(r->odd, b, v, (uint64_t)1 << 51, FAL_EXP_MAX),
+			      0, "store");
+		} else {
+			check(fal_sum_store(r->odd, b, v, fal_sum_bound(of, b),
+					    fal_sum_needed(of, b)),
+			      0, "store");
+		}
+	}
+	fal_sum_free(loud);
+}
+
+static void
+begin_round(struct round *r, uint64_t round)
+{
+	const uint64_t before = round - 1;
+	const float *params;
+	const int8_t *exps;
+	*r = (struct round){ .round = round };
+	r->facts = (struct fal_facts){ .version = before > slack ? before - slack : 0,
+				       .tasks = TASKS,
+				       .samples = TASKS,
+				       .kind = FAL_KIND_GRAD,
+				       .mixed = below(4) == 0 };
+	assert_true(fal_shard_at(shard[TWIN], r->facts.version, &params, &exps));
+	memcpy(r->exps, exps, blocks);
+	for (uint32_t left = TASKS, i = 0; left > 0; i++) {
+		const uint32_t most = left < 3 ? left : 3, tasks = 1 + below(most);
+		r->sum[i] = some_sum(r, 1);
+		add_part(r, (struct part){ .id = { i + 1, 1 },
+					   .tasks = tasks,
+					   .key = 1 + i % KEYS,
+					   .sum = r->sum[i],
+					   .exps = r->exps });
+		left -= tasks;
+	}
+	if (below(2) == 0) {
+		struct part *p = &r->part[below(r->parts)];
+		make_odd(r, r->sum[p - r->part]);
+		p->sum = r->odd;
+		p->exps = r->odd_exps;
+	}
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_OPEN, .round = round, .facts = r->facts });
+	r->opened = true;
+}
+
+static void
+end_of_round(struct round *r)
+{
+	for (uint32_t i = 0; i < TASKS; i++)
+		fal_sum_free(r->sum[i]);
+	fal_sum_free(r->odd);
+	*r = (struct round){ 0 };
+}
+
+static void
+push(struct round *r, struct part *p, uint32_t b)
+{
+	const struct fal_ticket t = { r->round, p->id,    p->fills, p->tasks,
+				      p->key,   r->facts, 0 };
+	/* Records name blocks as the model has them. */
+	struct fal_sum *as = fal_sum_new(n + (size_t)first * FAL_BLOCK);
+	struct fal_buf out = { 0 };
+	int64_t v[FAL_BLOCK];
+	fal_sum_load(p->sum, b, v);
+	check(fal_sum_store(as, first + b, v, fal_sum_bound(p->sum, b),
+			    fal_sum_needed(p->sum, b)),
+	      0, "store");
+	check(fal_sum_pack(as, first + b, p->exps[b], &out), 0, "pack");
+	const struct fal_tail tail = { out.p, out.n };
+	for (uint32_t i = 0; i < 2; i++) {
+		check(fal_shard_push(shard[i], &t, &tail, &diag), 0, "push");
+		hear(i);
+	}
+	/* Now and then it comes twice. */
+	if (below(8) == 0 && fal_shard_version(shard[EARLY]) < r->round)
+		for (uint32_t i = 0; i < 2; i++)
+			check(fal_shard_push(shard[i], &t, &tail, &diag), FAL_EEXIST,
+			      "a block twice");
+	fal_buf_free(&out);
+	fal_sum_free(as);
+}
+
+/* It pushes its next block, or is fenced, and what fills it begins. */
+static void
+go_on(struct round *r, struct part *p)
+{
+	if (p->pushed < p->pushes) {
+		const uint32_t b = p->order[p->pushed++];
+		push(r, p, b);
+		r->counted[b] += p->had[b] ? 0 : p->tasks;
+		p->had[b] = true;
+		p->over = p->pushed == blocks;
+	} else {
+		struct part fill = *p;
+		met.fences += r->ordered;
+		order((struct fal_shard_order){ .kind = FAL_ORDER_FENCE,
+						.round = r->round,
+						.id = p->id,
+						.fills = p->fills });
+		fill.fills = p->id;
+		fill.id = (struct fal_cid){ 40 + r->parts, 1 };
+		fill.key = KEYS + 1;
+		fill.pushed = 0;
+		/* Whoever fills it is honest. */
+		if (fill.sum == r->odd)
+			for (uint32_t i = 0; i < r->parts; i++)
+				if (r->part[i].sum == r->odd &&
+				    r->part[i].id.worker <= TASKS)
+					fill.sum = r->sum[r->part[i].id.worker - 1];
+		fill.exps = r->exps;
+		p->over = true;
+		add_part(r, fill);
+	}
+	r->alive -= p->over;
+}
+
+/* Some contribution of the round goes on. */
+static void
+go_on_any(struct round *r)
+{
+	struct part *p;
+	do
+		p = &r->part[below(r->parts)];
+	while (p->over);
+	go_on(r, p);
+}
+
+static void
+order_ahead(struct round *r)
+{
+	order_one(EARLY, (struct fal_shard_order){ .kind = FAL_ORDER_END,
+						   .round = r->round,
+						   .end = FAL_END_MERGE,
+						   .ahead = true });
+	order_one(EARLY, (struct fal_shard_order){ .kind = FAL_ORDER_STEP,
+						   .version = r->round,
+						   .lr = 0.1f,
+						   .divisor = TASKS,
+						   .versions = slack + 2,
+						   .hash = true });
+	r->ordered = true;
+}
+
+static void
+order_twin(const struct round *r)
+{
+	order_one(TWIN, (struct fal_shard_order){ .kind = FAL_ORDER_END,
+						  .round = r->round,
+						  .end = FAL_END_MERGE });
+	order_one(TWIN, (struct fal_shard_order){ .kind = FAL_ORDER_STEP,
+						  .version = r->round,
+						  .lr = 0.1f,
+						  .divisor = TASKS,
+						  .versions = slack + 2,
+						  .hash = true });
+}
+
+/* Blocks that lack tasks. */
+static uint32_t
+lacking(const struct round *r)
+{
+	uint32_t lacks = 0;
+	for (uint32_t b = 0; b < blocks; b++)
+		lacks += r->counted[b] < TASKS;
+	return lacks;
+}
+
+/* All of it, in any order; meanwhile the end is ordered, and the next round goes on. */
+static void
+play(struct round *r, struct round *next)
+{
+	const uint32_t soon = below(3 * blocks);
+	for (uint32_t i = 0; r->alive > 0; i++) {
+		if (!r->ordered && i == soon)
+			order_ahead(r);
+		if (r->ordered && next->opened && !next->ordered && below(10) == 0)
+			order_ahead(next);
+		look(r);
+		if (next->opened && lacking(next) > 1 && below(3) == 0)
+			go_on_any(next);
+		else
+			go_on_any(r);
+	}
+}
+
+/* All of it is run again, by whoever is honest. */
+static void
+fill_all(struct round *r)
+{
+	const uint32_t parts = r->parts;
+	r->again = true;
+	for (uint32_t i = 0; i < parts; i++) {
+		struct part *p = &r->part[i];
+		bool filled = false;
+		for (uint32_t k = 0; k < parts; k++)
+			filled = filled || fal_cid_eq(r->part[k].fills, p->id);
+		if (filled)
+			continue;
+		p->pushes = p->pushed;
+		p->over = false;
+		r->alive++;
+		go_on(r, p); /* it is fenced already, and once more */
+	}
+	while (r->alive > 0)
+		go_on_any(r);
+}
+
+/* Is anything made of what is odd, as another key has shown the same before?  That stays,
+ * and the twin would take it back with the rest. */
+static bool
+odd_is_made(const struct round *r)
+{
+	struct fal_shard_making m;
+	bool any = false;
+	if (!fal_shard_making(shard[EARLY], &m))
+		return false;
+	for (uint32_t b = 0; b < blocks; b++)
+		any = any || (r->is_odd[b] && m.made[b]);
+	return any;
+}
+
+/* What is said against the round is answered in some way: the same in both. */
+static void
+answer(struct round *r, uint32_t turn)
+{
+	static int8_t seen[2 * BLOCKS];
+	const bool beyond = said[TWIN].beyond > 0;
+	struct fal_shard_order o = {
+		.round = r->round, .turn = turn, .id = said[TWIN].doubt, .key = KEYS + 2
+	};
+	const uint32_t how = beyond ? 3 : below(odd_is_made(r) ? 3 : 4);
+	memset(seen, FAL_EXP_MAX, sizeof(seen));
+	o.kind = how < 2    ? FAL_ORDER_WITNESS
+		 : how == 2 ? FAL_ORDER_BOUND
+			    : FAL_ORDER_AGAIN;
+	o.seen = how == 1 ? seen : NULL;
+	if (beyond)
+		o.id = (struct fal_cid){ 0, 0 };
+	memset(said, 0, sizeof(said));
+	order(o);
+	if (how == 3) {
+		assert_true(said[TWIN].taken >= said[EARLY].taken);
+		met.taken += said[EARLY].taken;
+		met.spared += said[TWIN].taken - said[EARLY].taken;
+		memset(said, 0, sizeof(said));
+		fill_all(r);
+	}
+}
+
+static void
+settle(struct round *r)
+{
+	if (!r->ordered)
+		order_ahead(r);
+	for (uint32_t turn = 1; said[EARLY].stepped == 0; turn++) {
+		assert_true(turn < 20);
+		check(said[EARLY].doubts, said[TWIN].doubts, "doubts");
+		check(said[EARLY].beyond, said[TWIN].beyond, "beyond");
+		assert_true(said[TWIN].doubts > 0 || said[TWIN].beyond > 0);
+		answer(r, turn);
+	}
+	order_twin(r);
+	for (uint32_t i = 0; i < 2; i++) {
+		check(said[i].ended, 1, "ended");
+		check(said[i].stepped, 1, "stepped");
+		check((int64_t)said[i].sent, (int64_t)said[i].added, "sent and added");
+	}
+	check(said[EARLY].odd, said[TWIN].odd, "steps that are refused");
+	met.refused += said[EARLY].odd;
+	if (!r->again)
+		check((int64_t)said[EARLY].added, (int64_t)said[TWIN].added, "added");
+	assert_memory_equal(said[EARLY].leaves, said[TWIN].leaves,
+			    (size_t)blocks * FAL_HASH_BYTES);
+}
+
+static void
+begin_shards(void)
+{
+	static float init[2 * BLOCKS * FAL_BLOCK];
+	const bool edges = below(4) == 0;
+	blocks = 1 + below(BLOCKS);
+	first = below(BLOCKS);
+	n = (size_t)(blocks - 1) * FAL_BLOCK + 1 + below(FAL_BLOCK);
+	slack = below(3);
+	averages = below(8) == 0;
+	for (size_t i = 0; i < n; i++)
+		init[i] = edges && i / FAL_BLOCK % 3 == 1 ? 3.4e38f
+							  : fal_rng_unit(&rng) - 0.5f;
+	const struct fal_shard_conf conf = {
+		.n = n + (size_t)first * FAL_BLOCK,
+		.first = first,
+		.count = blocks,
+		.tasks = TASKS,
+		.bits = below(3) == 0 ? 8 : 0,
+		.optim = { .kind = (enum fal_optim_kind)below(FAL_OPTIMS),
+			   .momentum = 0.9f,
+			   .beta1 = 0.9,
+			   .beta2 = 0.999,
+			   .eps = 1e-8f,
+			   /* such that what is at the edge is led beyond it */
+			   .weight_decay = edges ? -20 : 0.01f,
+			   .ema = averages ? 0.9 : 0 },
+		.checksums = below(2) == 0,
+	};
+	for (uint32_t i = 0; i < 2; i++)
+		assert_non_null(shard[i] = fal_shard_new(&conf, init));
+	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = slack + 1 });
+}
+
+static void
+end_shards(void)
+{
+	fal_shard_free(shard[EARLY]);
+	fal_shard_free(shard[TWIN]);
+}
+
+static void
+made_as_at_once(void **state)
+{
+	(void)state;
+	for (uint32_t turn = 0; turn < 60; turn++) {
+		bool again = false;
+		begin_shards();
+		begin_round(&rounds[1], 1);
+		for (uint64_t k = 1; k <= CLOCKS; k++) {
+			struct round *r = &rounds[k % 2], *next = &rounds[(k + 1) % 2];
+			if (!r->opened)
+				begin_round(r, k);
+			if (slack > 0 && k < CLOCKS)
+				begin_round(next, k + 1);
+			memset(said, 0, sizeof(said));
+			play(r, next);
+			settle(r);
+			again = again || r->again;
+			end_of_round(r);
+			same_version(k);
+			if (fal_shard_making(shard[EARLY],
+					     &(struct fal_shard_making){ 0 }))
+				assert_true(next->ordered);
+			else
+				same_image(again);
+		}
+		end_shards();
+	}
+	print_message("# looked at %u in part made, %u fences, %u blocks taken back, %u "
+		      "not, %u refused\n",
+		      met.halves, met.fences, met.taken, met.spared, met.refused);
+	assert_true(met.halves > 100 && met.fences > 0 && met.taken > 0 &&
+		    met.spared > 0 && met.refused > 0);
+}
+
+/* Of several blocks, and without an average. */
+static void
+begin_plain(void)
+{
+	begin_shards();
+	while (averages || blocks < 2) {
+		end_shards();
+		begin_shards();
+	}
+}
+
+/* A round that waits for its last block, and a step of it that follows. */
+static void
+nearly(struct fal_shard_order step)
+{
+	struct round *r = &rounds[0];
+	begin_round(r, 1);
+	while (lacking(r) > 1)
+		go_on_any(r);
+	order_one(EARLY, (struct fal_shard_order){ .kind = FAL_ORDER_END,
+						   .round = 1,
+						   .end = FAL_END_MERGE,
+						   .ahead = true });
+	step.kind = FAL_ORDER_STEP;
+	step.version = 1;
+	step.lr = 0.1f;
+	order_one(EARLY, step);
+}
+
+/* A step that other blocks have a say in, or after which the version before it is gone,
+ * is made at once. */
+static void
+not_made(void **state)
+{
+	(void)state;
+	static const struct fal_shard_order step[] = {
+		{ .versions = 2, .divisor = TASKS },
+		{ .versions = 1, .divisor = TASKS },
+		{ .versions = 2, .divisor = TASKS, .clipped = true },
+		{ .versions = 2, .divisor = TASKS, .weight = 1 },
+		{ .versions = 2 },
+	};
+	for (uint32_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+		struct fal_shard_making m;
+		begin_plain();
+		nearly(step[i]);
+		check(fal_shard_making(shard[EARLY], &m), i == 0, "is made");
+		end_of_round(&rounds[0]);
+		end_shards();
+	}
+}
+
+/* What no coordinator orders then is refused. */
+static void
+not_meanwhile(void **state)
+{
+	(void)state;
+	static float params[2 * BLOCKS * FAL_BLOCK];
+	static int8_t exps[2 * BLOCKS];
+	const struct fal_shard_order put = { .kind = FAL_ORDER_PUT,
+					     .version = 5,
+					     .versions = 1,
+					     .params = params,
+					     .exps = exps },
+				     skip = { .kind = FAL_ORDER_SKIP,
+					      .round = 1,
+					      .facts = { .tasks = 1, .samples = 1 } };
+	struct fal_shard_making m;
+	struct fal_image live = { 0 };
+	begin_plain();
+	nearly((struct fal_shard_order){ .versions = 2, .divisor = TASKS });
+	check(fal_shard_image(shard[EARLY], &live), FAL_ESTATE, "an image");
+	check(fal_shard_order(shard[EARLY], &put), FAL_ESTATE, "another version");
+	check(fal_shard_order(shard[EARLY], &skip), FAL_EINVAL, "a task less");
+	assert_true(fal_shard_making(shard[EARLY], &m));
+	same_version(0);
+	fal_image_free(&live);
+	end_of_round(&rounds[0]);
+	end_shards();
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	const char *given = getenv("FAL_TEST_SEED");
+	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 1;
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	return 0;
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(made_as_at_once, begin),
+		cmocka_unit_test_setup(not_made, begin),
+		cmocka_unit_test_setup(not_meanwhile, begin),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
