@@ -180,8 +180,10 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
- * have to be held; and of what a block is stepped with, others may still lack tasks: of
- * the same shard, which has stepped all that is older by then, or of another one. */
+ * have to be held.  And some blocks are stepped while others lack tasks, which may have
+ * to be run again: of other shards (design.md, D28), or of the same one (D51), which by
+ * then has stepped all rounds before, so that it keeps one version more than the scheme.
+ */
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
