@@ -90,8 +90,8 @@ agent_version(const struct fal_agent *a, uint64_t version)
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
-/* Shards that have not begun may wait for tasks of this very worker, by the map of the
- * version as by that of the job. */
+/* A shard whose first block is not here may wait for tasks of this very worker, by the
+ * map of the version as by that of the job. */
 struct snapshot *
 agent_to_begin(const struct fal_agent *a, uint64_t version)
 {
@@ -264,10 +264,10 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	return s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
 }
 
-/* More of `s` may be here: the lanes that wait for it hear of it, and others begin with
- * its first block. */
+/* More of `s` may be here: the lanes that wait for it hear of it, and others begin when
+ * its first block is, and `more` shards have begun. */
 static int
-go_on(struct fal_agent *a, struct snapshot *s)
+go_on(struct fal_agent *a, struct snapshot *s, bool more)
 {
 	const uint32_t was = s->came;
 	while (s->came < a->blocks && s->seen[s->came])
@@ -275,7 +275,8 @@ go_on(struct fal_agent *a, struct snapshot *s)
 	for (uint32_t i = 0; i < a->all && s->came > was; i++)
 		if (a->lane[i].on == s)
 			a->ops.came(a->ops.arg, i, s->came);
-	return was == 0 && s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
+	more |= was == 0;
+	return more && s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
 }
 
 /* All of `s` is here. */
@@ -368,6 +369,6 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		at += n;
 	}
 	agent_part_comes(a, s, first, lacked - s->left);
-	int err = go_on(a, s);
+	int err = go_on(a, s, agent_part_begun(s, first, blocks));
 	return err == FAL_OK && s->left == 0 ? model_complete(a, s) : err;
 }

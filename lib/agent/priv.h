@@ -36,9 +36,11 @@ struct snapshot {
 	uint64_t began, whole; /* when it was; 0: it is not */
 	uint64_t owing;
 	uint32_t lack[FAL_SHARDS_MAX];
-	/* Shards that have blocks of it, and those that have begun with it, as bits;
-	 * blocks that are here, the first ones. */
-	uint64_t shards, begun;
+	/* As bits, shards that have blocks of it; those that publish it from block
+	 * `head` on, which is not here yet; and those of which it is.  Blocks that are
+	 * here, the first ones. */
+	uint64_t shards, opened, begun;
+	uint32_t head[FAL_SHARDS_MAX];
 	uint32_t came;
 	uint32_t refs;
 };
@@ -263,9 +265,12 @@ void agent_times_left(struct fal_agent *a);
 int agent_times_say(struct fal_agent *a, uint64_t round);
 
 /* waits.c */
-/* A shard begins with these blocks of a version. */
+/* A shard publishes these blocks of a version. */
 void agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard,
 		       uint32_t first, uint32_t blocks);
+/* These blocks are here: have more shards begun by that?  Who begins has all that its
+ * part is made of. */
+bool agent_part_begun(struct snapshot *s, uint32_t first, uint32_t blocks);
 /* So many blocks that were not here have come, of the shard that has this one. */
 void agent_part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block,
 		      uint32_t blocks);

@@ -21,10 +21,26 @@ agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint3
 		s->began = a->since;
 		s->owing = s->shards = fal_map_busy(&a->map);
 	}
-	s->begun |= bit_of(shard);
+	s->head[shard - 1] = first;
+	s->opened |= bit_of(shard);
+	if (s->seen != NULL && s->seen[first])
+		agent_part_begun(s, first, 1);
 	s->lack[shard - 1] += lack;
 	if (lack > 0)
 		s->owing |= bit_of(shard);
+}
+
+bool
+agent_part_begun(struct snapshot *s, uint32_t first, uint32_t blocks)
+{
+	const uint64_t was = s->begun;
+	for (uint64_t left = s->opened; left != 0; left &= left - 1) {
+		const uint32_t i = (uint32_t)__builtin_ctzll(left);
+		if (s->head[i] - first < blocks)
+			s->begun |= bit_of(i + 1);
+	}
+	s->opened &= ~s->begun;
+	return s->begun != was;
 }
 
 /* All of it is here. */

@@ -76,7 +76,7 @@ void
 fal_chan_stream_ended(struct fal_chan *c, int status)
 {
 	const bool all_sent =
-		fal_writer_empty(c->writer) && !c->writing && fal_slow_sent(c->slow);
+		fal_writer_idle(c->writer) && !c->writing && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (!c->server && c->state == FAL_CHAN_GREETING)

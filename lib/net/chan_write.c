@@ -88,7 +88,7 @@ on_shutdown(uv_shutdown_t *req, int status)
 		fal_chan_stream_ended(c, UV_EOF);
 }
 
-/* Both queues are empty and the socket has all. */
+/* The socket has all that could leave. */
 static void
 drained(struct fal_chan *c)
 {
@@ -174,6 +174,7 @@ fal_chan_offer(struct fal_chan *c)
 		return;
 	if (try_out(c) < 0)
 		c->unsealed = FAL_EIO;
+	c->undrained = true;
 	fal_chan_flush(c); /* of what is left */
 }
 
@@ -197,9 +198,9 @@ pump(struct fal_chan *c)
 		c->ops.on_room(c->ops.arg, c);
 	if (c->writing || c->unsealed < 0 || c->state == FAL_CHAN_DEAD)
 		return;
-	if (fal_writer_empty(c->writer))
+	if (fal_writer_idle(c->writer))
 		drained(c);
-	else if (any)              /* else more of a publication is to be made */
+	else if (any)
 		fal_chan_flush(c); /* others have their turn before that */
 }
 

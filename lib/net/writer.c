@@ -66,6 +66,18 @@ pop(struct fal_fifo *q)
 	return node;
 }
 
+/* The node behind `before` (NULL: the head) leaves the queue. */
+static void
+take(struct fal_fifo *q, struct fal_node *before, const struct fal_node *node)
+{
+	if (before == NULL)
+		q->head = node->next;
+	else
+		before->next = node->next;
+	if (q->tail == node)
+		q->tail = before;
+}
+
 static void
 free_node(struct fal_node *node)
 {
@@ -272,10 +284,20 @@ fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg
 	w->bulk = kept;
 }
 
-bool
-fal_writer_empty(const struct fal_writer *w)
+/* Is the next record of a publication still to be made? */
+static bool
+is_dry(const struct fal_node *node)
 {
-	return w->control.head == NULL && w->bulk.head == NULL;
+	return node->shared != NULL && node->index == fal_shared_made(node->shared);
+}
+
+bool
+fal_writer_idle(const struct fal_writer *w)
+{
+	const struct fal_node *node = w->bulk.head;
+	while (node != NULL && is_dry(node))
+		node = node->next;
+	return w->control.head == NULL && node == NULL;
 }
 
 void
@@ -338,61 +360,81 @@ judge(struct fal_writer *w, double rate)
 	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 }
 
-/* 1; 0: its next record is still to be made. */
-static int
-next_shared(struct fal_writer *w, struct fal_piece *out)
+/* All that leaves of a publication has left. */
+static void
+drop_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node)
+{
+	take(&w->bulk, before, node);
+	free_node(node);
+	w->shared--;
+}
+
+/* The first of the bulk that can leave, behind `*before` (NULL: it is at the head); NULL:
+ * there is none.  A publication that waits for more of it to be made holds nobody up, as
+ * that may wait for what is behind it; what will never be whole is left out. */
+static struct fal_node *
+first_ready(struct fal_writer *w, struct fal_node **before)
 {
 	struct fal_node *node = w->bulk.head;
-	if (node->index == fal_shared_made(node->shared))
-		return 0;
+	*before = NULL;
+	while (node != NULL && is_dry(node)) {
+		struct fal_node *next = node->next;
+		if (fal_shared_broken(node->shared))
+			drop_shared(w, *before, node);
+		else
+			*before = node;
+		node = next;
+	}
+	return node;
+}
+
+/* The next record of the publication. */
+static void
+next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node,
+	    struct fal_piece *out)
+{
 	struct fal_piece piece = { .shared = node->shared, .at = node->index };
 	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	w->beside += fal_shared_beside(node->shared, node->index);
-	if (++node->index == fal_shared_count(node->shared)) {
-		free_node(pop(&w->bulk));
-		w->shared--;
-	}
+	if (++node->index == fal_shared_count(node->shared))
+		drop_shared(w, before, node);
 	*out = piece;
-	return 1;
 }
 
-/* Leaves out the rest of what will never be whole. */
-static void
-drop_broken(struct fal_writer *w)
+/* Seals a message that was taken out of its queue. */
+static int
+seal(struct fal_writer *w, struct fal_node *node)
 {
-	while (w->bulk.head != NULL && w->bulk.head->shared != NULL &&
-	       fal_shared_broken(w->bulk.head->shared) &&
-	       w->bulk.head->index == fal_shared_made(w->bulk.head->shared)) {
-		free_node(pop(&w->bulk));
-		w->shared--;
-	}
+	uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
+	w->tries += node->bulk && !node->packed && !node->zipped;
+	if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
+	    (node->packed || fal_writer_compressing(w)) && pack(w, node))
+		flags = FAL_RECORD_ZSTD;
+	const uint8_t type = node->memory ? FAL_RECORD_MEMORY : FAL_RECORD_SESSION;
+	return fal_record_seal(&w->tx, type, flags, node->bytes, node->n);
 }
 
 int
 fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 {
-	drop_broken(w);
-	struct fal_fifo *q = w->control.head != NULL ? &w->control : &w->bulk;
-	if (q->head == NULL || (w->tx.key == NULL && !q->head->raw))
+	struct fal_node *before = NULL, *node = w->control.head;
+	struct fal_fifo *q = node != NULL ? &w->control : &w->bulk;
+	if (node == NULL)
+		node = first_ready(w, &before);
+	if (node == NULL || (w->tx.key == NULL && !node->raw))
 		return 0;
 	judge(w, rate);
-	if (q->head->shared != NULL)
-		return next_shared(w, out);
-	struct fal_node *node = pop(q);
+	if (node->shared != NULL) {
+		next_shared(w, before, node, out);
+		return 1;
+	}
+	take(q, before, node);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
 	if (!node->raw) {
-		uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
-		w->tries += node->bulk && !node->packed && !node->zipped;
-		if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
-		    (node->packed || fal_writer_compressing(w)) && pack(w, node))
-			flags = FAL_RECORD_ZSTD;
-		const uint8_t type =
-			node->memory ? FAL_RECORD_MEMORY : FAL_RECORD_SESSION;
-		const int err =
-			fal_record_seal(&w->tx, type, flags, node->bytes, node->n);
+		const int err = seal(w, node);
 		if (err < 0) {
 			free_node(node);
 			return err;

@@ -69,7 +69,8 @@ int fal_writer_put_memory(struct fal_writer *w, const struct fal_memory *m, bool
 /* Queues bytes that leave as they are, before anything else that waits: handshakes. */
 int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 
-/* Queues a whole publication by reference.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
+/* Queues a publication by reference; while more of it is to be made, what is behind it
+ * leaves before that.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
  * FAL_ENOMEM. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
@@ -77,7 +78,8 @@ int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
 void fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
 
-bool fal_writer_empty(const struct fal_writer *w);
+/* Does nothing wait that could leave?  Publications may, of which more is to be made. */
+bool fal_writer_idle(const struct fal_writer *w);
 
 /* See fal_chan_compress.  While a measurement goes on, fal_writer_next needs `rate`, the
  * link's bytes a second (0: not known yet); a link that shows none to the end of it is
@@ -87,7 +89,7 @@ bool fal_writer_compressing(const struct fal_writer *w);
 bool fal_writer_measuring(const struct fal_writer *w);
 
 /* The next bytes for the wire: 1 and `out`, to be ended with fal_piece_free; 0: nothing
- * is to be sent; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */
+ * is to be sent yet; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */
 int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 
 /* Before its writer. */

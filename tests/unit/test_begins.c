@@ -5,7 +5,8 @@ enum { VERSIONS = 4 };
 
 /* What the shards have sent of it. */
 static struct version {
-	uint64_t begun;
+	uint64_t published, begun; /* begun: and the first block of that was sent */
+	uint32_t head[FAL_SHARDS_MAX];
 	bool seen[BLOCKS];
 	uint32_t tasks; /* that wait for it */
 } version[VERSIONS];
@@ -89,12 +90,23 @@ nobody_waits_in_vain(void)
 			check(may_run(&version[v]), 0, "a task waits that could run");
 }
 
+/* Whose first block was sent has begun. */
+static void
+see_begun(struct version *v)
+{
+	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
+		if ((v->published >> i & 1) != 0 && v->seen[v->head[i]])
+			v->begun |= (uint64_t)1 << i;
+}
+
 static void
 publishes(uint32_t v, uint32_t shard)
 {
 	if (map.of[shard - 1].count == 0)
 		return;
-	version[v].begun |= (uint64_t)1 << (shard - 1);
+	version[v].published |= (uint64_t)1 << (shard - 1);
+	version[v].head[shard - 1] = map.of[shard - 1].first;
+	see_begun(&version[v]);
 	published(v, shard);
 }
 
@@ -103,13 +115,14 @@ static void
 sends(uint32_t v, uint32_t shard)
 {
 	const struct fal_extent *of = &map.of[shard - 1];
-	if ((version[v].begun >> (shard - 1) & 1) == 0 || of->count == 0)
+	if ((version[v].published >> (shard - 1) & 1) == 0 || of->count == 0)
 		return;
 	const uint32_t first = of->first + fal_rng_below(&rng, of->count);
 	const uint32_t most = of->first + of->count - first;
 	const uint32_t count = 1 + fal_rng_below(&rng, most < 3 ? most : 3);
 	for (uint32_t b = first; b < first + count; b++)
 		version[v].seen[b] = true;
+	see_begun(&version[v]);
 	model(v, first, count);
 }
 
@@ -176,6 +189,7 @@ begins_before_it_is_whole(void **state)
 				publishes(v, s);
 				for (uint32_t k = 0; k < map.of[s - 1].count; k++) {
 					version[v].seen[map.of[s - 1].first + k] = true;
+					see_begun(&version[v]);
 					model(v, map.of[s - 1].first + k, 1);
 					nobody_waits_in_vain();
 				}
@@ -213,7 +227,26 @@ moves_to_a_third(uint32_t shard)
 	tell_map();
 }
 
-/* A shard that has begun twice is not two. */
+/* The first block of each of these shards. */
+static void
+heads(uint64_t v)
+{
+	for (uint32_t s = 1; s <= map.shards; s++)
+		if (map.of[s - 1].count > 0)
+			model(v, map.of[s - 1].first, 1);
+}
+
+/* All of them publish it, and have begun. */
+static void
+all_begin(uint64_t v)
+{
+	for (uint32_t s = 1; s <= map.shards; s++)
+		if (map.of[s - 1].count > 0)
+			published(v, s);
+	heads(v);
+}
+
+/* A shard that has begun twice is not two, and one that has published has not begun. */
 static void
 all_shards_have_begun(void **state)
 {
@@ -229,8 +262,11 @@ all_shards_have_begun(void **state)
 	published(1, first);
 	check(busy[0], 0, "of two shards one has begun");
 	published(1, 3 - first);
+	models(1, map.of[2 - first].first + 1);
+	check(busy[0], 0, "the other one has not sent its first block");
+	model(1, map.of[2 - first].first, 1);
 	check(busy[0], 1, "all have begun");
-	check(run[0].coming, 1, "coming");
+	check(run[0].coming, map.of[first - 1].count > 1, "coming");
 	fal_agent_free(agent);
 }
 
@@ -254,6 +290,7 @@ shards_of_both_maps_have_begun(void **state)
 		if (old == 0)
 			published(1, 3);
 		model(1, 0, 1);
+		model(1, was.first, 1);
 		check(busy[0], 0, "of three shards two have begun");
 		map.of[other - 1] = was;
 		published(1, old > 0 ? 3 : other);
@@ -272,12 +309,10 @@ who_waits_is_not_forgotten(void **state)
 	(void)state;
 	for (int taken_back = 0; taken_back < 2; taken_back++) {
 		const bool oldest = one_in(&rng, 2);
-		begin(2);
+		begin(3);
 		two_shards(2, &first);
 		announce(1, 1);
-		published(1, 1);
-		published(1, 2);
-		model(1, 0, 1);
+		all_begin(1);
 		grant(1, 0, 1, FAL_PRECLAIMED + 1);
 		check(busy[0], 1, "runs");
 		if (taken_back > 0)
@@ -314,15 +349,14 @@ waiting_is_pulling(void **state)
 		const uint64_t before = 1 + fal_rng_below(&rng, 1000),
 			       after = 1 + fal_rng_below(&rng, 1000),
 			       waited = fal_rng_below(&rng, 1 + (uint32_t)before);
-		begin(2);
+		uint32_t first;
+		begin(3);
+		two_shards(2, &first);
 		whole_version(1);
 		announce(2, 1);
 		if (other > 0)
 			grant(1, 1, 1, FAL_PRECLAIMED + 2);
-		for (uint32_t s = 1; s <= map.shards; s++)
-			if (map.of[s - 1].count > 0)
-				published(2, s);
-		model(2, 0, 1);
+		all_begin(2);
 		account();
 		grant(2, 0, 1, FAL_PRECLAIMED + 1);
 		check(run[other].coming, 1, "coming");
@@ -376,16 +410,15 @@ spans_say_when(void **state)
 	const uint32_t seq = FAL_PRECLAIMED + 1;
 	struct fal_msg m = { .type = FAL_MSG_TICKET };
 	uint64_t at[7];
+	uint32_t first;
 	(void)state;
-	begin(2);
+	begin(3);
+	two_shards(2, &first);
 	at[0] = now;
 	for (int i = 1; i < 7; i++)
 		at[i] = at[i - 1] + 1 + fal_rng_below(&rng, 1000);
 	announce(2, 2);
-	for (uint32_t s = 1; s <= map.shards; s++)
-		if (map.of[s - 1].count > 0)
-			published(2, s);
-	model(2, 0, 1);
+	all_begin(2);
 	now = at[1];
 	grant(2, 0, 1, seq);
 	m.ticket.round = 2;

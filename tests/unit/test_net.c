@@ -1,5 +1,7 @@
 /* Channels between friends, over real sockets: conversations, sharing, ends. */
 #include "test_net.h"
+#include "../drawn.h"
+#include "base/rng.h"
 #include "net/chan_priv.h"
 #include "net/handshake.h"
 #include "net/lookup.h"
@@ -508,7 +510,8 @@ shared_to_three(void **state)
 	}
 }
 
-/* What there is of a publication leaves, and the rest when it is made; control passes. */
+/* What there is of a publication leaves, and the rest when it is made; meanwhile the link
+ * is free for anything else. */
 static void
 leaves_as_it_is_made(void **state)
 {
@@ -520,17 +523,79 @@ leaves_as_it_is_made(void **state)
 	struct fal_shared *s = publish_some(7, 's', false, 10);
 	expect(&w.client[0], s);
 	assert_int_equal(fal_chan_send_shared(c, s), 0);
-	UNTIL(&w, w.client[0].msgs == 10);
-	assert_int_equal(w.server[0].drained, 0);
+	UNTIL(&w, w.client[0].msgs == 10 && w.server[0].drained == 1);
 	assert_int_equal(send_bytes(&w.server[0], 'c', 1, FAL_SEND_CONTROL), 0);
-	UNTIL(&w, w.client[0].msgs == 11);
+	assert_int_equal(send_bytes(&w.server[0], 'b', 1, FAL_SEND_BULK), 0);
+	UNTIL(&w, w.client[0].msgs == 12 && w.server[0].drained > 1);
 	for (int i = 0; i < 3; i++) {
+		const unsigned before = w.server[0].drained;
 		add(s, 's', 10);
 		fal_chan_offer(c);
+		UNTIL(&w, w.client[0].msgs == 22 + 10 * (unsigned)i &&
+				  w.server[0].drained > before);
 	}
 	fal_shared_drop(s);
-	UNTIL(&w, w.client[0].msgs == 41 && w.server[0].drained == 1);
-	assert_int_equal(w.client[0].bytes, 40 * 50000 + 1);
+	assert_int_equal(w.client[0].bytes, 40 * 50000 + 2);
+	end(&w);
+}
+
+/* Others that are sent behind it are not held up, whole ones or not, in any order; each
+ * comes in its own. */
+static void
+others_pass_what_is_made(void **state)
+{
+	enum { ALL = 3 };
+	struct fal_rng rng = fal_rng_init(drawn_seed(86), FAL_RNG_TEST, 0);
+	struct world w;
+	struct fal_shared *s[ALL];
+	int made[ALL], all = 0;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	for (int i = 0; i < ALL; i++) {
+		all += made[i] = (int)fal_rng_below(&rng, 20);
+		s[i] = publish_some((uint64_t)i + 1, (char)('1' + i), false, made[i]);
+		expect(&w.client[0], s[i]);
+		assert_int_equal(fal_chan_send_shared(w.server[0].c, s[i]), 0);
+	}
+	while (all < ALL * 40) {
+		const int i = (int)fal_rng_below(&rng, ALL);
+		const int more = 1 + (int)fal_rng_below(&rng, 8);
+		if (made[i] + more > 40)
+			continue;
+		add(s[i], (char)('1' + i), more);
+		made[i] += more;
+		all += more;
+		fal_chan_offer(w.server[0].c);
+		if (fal_rng_below(&rng, 3) == 0)
+			UNTIL(&w, w.client[0].msgs == (unsigned)all);
+	}
+	for (int i = 0; i < ALL; i++)
+		fal_shared_drop(s[i]);
+	UNTIL(&w, w.client[0].msgs == (unsigned)all && w.server[0].drained > 0);
+	for (int i = 0; i < ALL; i++) {
+		int came = 0;
+		for (unsigned k = 0; k < w.client[0].msgs; k++)
+			came += w.client[0].log[k] == '1' + i;
+		assert_int_equal(came, 40);
+	}
+	end(&w);
+}
+
+/* Who closes waits for nothing that is still to be made. */
+static void
+closes_before_all_is_made(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct fal_shared *s = publish_some(7, 's', false, 10);
+	expect(&w.client[0], s);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, s), 0);
+	fal_chan_close(w.server[0].c);
+	UNTIL(&w, w.client[0].msgs == 10 && w.server[0].closed);
+	fal_shared_drop(s);
 	end(&w);
 }
 
@@ -552,7 +617,7 @@ broken_ones_are_left_out(void **state)
 	fal_shared_break(s);
 	fal_shared_drop(s);
 	fal_shared_drop(next);
-	UNTIL(&w, w.client[0].msgs == 50 && w.server[0].drained == 1);
+	UNTIL(&w, w.client[0].msgs == 50 && w.server[0].drained > 0);
 	end(&w);
 }
 
@@ -824,6 +889,8 @@ main(void)
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
 		cmocka_unit_test(leaves_as_it_is_made),
+		cmocka_unit_test(others_pass_what_is_made),
+		cmocka_unit_test(closes_before_all_is_made),
 		cmocka_unit_test(broken_ones_are_left_out),
 		cmocka_unit_test(skips_to_the_newest),
 		cmocka_unit_test(compression),

@@ -764,7 +764,7 @@ a_full_ring_is_no_end(void **state)
 		fal_buf_free(&b);
 	}
 	assert_true(by_stream > 5 && by_stream < put);
-	assert_true(fal_writer_empty(p.w));
+	assert_true(fal_writer_idle(p.w));
 	wipe(&p);
 }
 

@@ -172,7 +172,7 @@ control_goes_first(void **state)
 	passes(&p, "c1", 2);
 	passes(&p, "c2", 2);
 	passes(&p, "b2", 2);
-	assert_true(fal_writer_empty(p.w));
+	assert_true(fal_writer_idle(p.w));
 	wipe(&p);
 }
 
@@ -595,7 +595,7 @@ skips_what_is_old(void **state)
 		assert_int_equal(msg[0], i);
 		fal_buf_free(&b);
 	}
-	assert_true(fal_writer_empty(p.w));
+	assert_true(fal_writer_idle(p.w));
 	for (int i = 0; i < FAL_VERSIONS_MAX; i++)
 		assert_int_equal(fal_writer_put_shared(p.w, t), 0);
 	assert_int_equal(fal_writer_put_shared(p.w, t), FAL_ELIMIT);
