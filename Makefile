@@ -129,7 +129,8 @@ test_aead_WITH    := -Wl,--wrap=fal_evp_seal
 # Time passes as the test has it.
 test_lane_WITH := -Wl,--wrap=uv_hrtime
 # A rack is made up.
-test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part
+test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part \
+	-Wl,--wrap=fal_rack_making
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\

@@ -157,6 +157,7 @@ ps_begin(struct ps_server *s)
 	const struct fal_found *found = s->opt->found;
 	s->wants.publisher.rack = s->rack;
 	s->wants.publisher.parallel = s->opt->parallel;
+	s->wants.publisher.placed = s->opt->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
 	memcpy(s->wants.publisher.job_hash, s->opt->job->hash, FAL_HASH_BYTES);
 	int err = new_coord(s);
 	s->keep.at = ps_now();

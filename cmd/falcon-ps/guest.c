@@ -242,6 +242,8 @@ on_drain(void *arg, struct fal_chan *c)
 	struct ps_guest *g = arg;
 	(void)c;
 	ps_wants_taken(&g->join->wants, &g->reader);
+	if (place_speak(g->join) < 0)
+		join_end(g->join, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 }
 
 static void

@@ -178,6 +178,7 @@ make(struct ps_join *j)
 		return FAL_ENOMEM;
 	j->wants.publisher.rack = j->rack;
 	j->wants.publisher.parallel = conf.each.parallel;
+	j->wants.publisher.placed = j->job.placement == FAL_JOB_PLACEMENT_PSLD;
 	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	j->wants.publisher.incarnation = j->incarnation;
 	ps_publisher_rule(&j->wants.publisher, &j->job.rule);

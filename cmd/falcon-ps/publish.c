@@ -55,21 +55,21 @@ message(const struct ps_publisher *p, uint64_t version, const struct fal_shard_p
 	int err = fal_msg_put_model_head(head, p->incarnation, &of, &values);
 	out->msg = (struct fal_aead_text){ head->p, head->n, values.p, values.n };
 	out->at = at_of(of.first);
+	out->index = at;
 	return err;
 }
 
-/* The next messages of one shard's blocks: a piece. */
+/* These messages of one shard's blocks, a piece at most. */
 static int
 encode_piece(const struct ps_publisher *p, uint64_t version,
-	     const struct fal_shard_part *part, struct fal_shared *s)
+	     const struct fal_shard_part *part, const uint32_t *at, uint32_t n,
+	     struct fal_shared *s)
 {
 	struct fal_buf head[PIECE] = { 0 };
-	struct fal_shared_text text[PIECE];
-	const uint32_t made = fal_shared_made(s), left = fal_shared_count(s) - made;
-	const uint32_t n = left < PIECE ? left : PIECE;
+	struct fal_shared_text text[PIECE] = { 0 };
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = message(p, version, part, made + i, &head[i], &text[i]);
+		err = message(p, version, part, at[i], &head[i], &text[i]);
 	if (err == FAL_OK)
 		err = fal_shared_add_texts(s, text, n);
 	for (uint32_t i = 0; i < n; i++)
@@ -77,15 +77,31 @@ encode_piece(const struct ps_publisher *p, uint64_t version,
 	return err;
 }
 
-/* All that are left. */
+/* All of them, in their order. */
 static int
-encode_rest(const struct ps_publisher *p, uint64_t version,
-	    const struct fal_shard_part *part, struct fal_shared *s)
+encode_all(const struct ps_publisher *p, uint64_t version,
+	   const struct fal_shard_part *part, struct fal_shared *s)
 {
+	uint32_t at[PIECE];
 	int err = FAL_OK;
-	while (err == FAL_OK && !fal_shared_whole(s))
-		err = encode_piece(p, version, part, s);
+	while (err == FAL_OK && !fal_shared_whole(s)) {
+		const uint32_t made = fal_shared_made(s);
+		const uint32_t left = fal_shared_count(s) - made;
+		const uint32_t n = left < PIECE ? left : PIECE;
+		for (uint32_t i = 0; i < n; i++)
+			at[i] = made + i;
+		err = encode_piece(p, version, part, at, n, s);
+	}
 	return err;
+}
+
+/* ---- long ones --------------------------------------------------------------------- */
+
+/* Is it long enough to be on its way while it is made? */
+static bool
+is_long(uint32_t blocks)
+{
+	return fal_msg_models(blocks) > 2 * PIECE;
 }
 
 /* The publication is begun, and held until it is whole. */
@@ -94,19 +110,103 @@ begin(struct ps_publisher *p, const struct ps_params *from, struct fal_shared *s
 {
 	if (FAL_GROW(p->making, p->making_cap, p->making_n + 1) < 0)
 		return FAL_ENOMEM;
-	p->making[p->making_n++] =
-		(struct ps_making){ fal_shared_ref(s), from->version, from->shard };
+	struct ps_making m = { .version = from->version,
+			       .shard = from->shard,
+			       .in = fal_calloc(fal_shared_count(s), 1) };
+	if (m.in == NULL)
+		return FAL_ENOMEM;
+	m.shared = fal_shared_ref(s);
+	p->making[p->making_n++] = m;
 	return FAL_OK;
 }
 
-/* A piece of it. */
+static void
+end(struct ps_making *m)
+{
+	fal_shared_drop(m->shared);
+	free(m->in);
+}
+
+/* Can message `at` be made?  Not the first one before all blocks are, by which who reads
+ * it knows that nothing more has to happen for the others to come. */
+static bool
+can_make(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
+{
+	const uint32_t b = at * FAL_MODEL_BLOCKS,
+		       n = fal_msg_model_blocks(part->count, at);
+	if (made == NULL)
+		return true;
+	for (uint32_t i = 0; i < n; i++)
+		if (!made[b + i])
+			return false;
+	return at > 0;
+}
+
+/* The next messages, a piece at most, those for the first layers first: how many.  Of a
+ * version that is being made, `made` by block, there are none but whole pieces, as many
+ * small ones cost more than they gain. */
+static uint32_t
+next_piece(const struct fal_shard_part *part, const uint8_t *made, const uint8_t *in,
+	   uint32_t at[static PIECE])
+{
+	const uint32_t all = fal_msg_models(part->count);
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < all && n < PIECE; i++)
+		if ((in == NULL || !in[i]) && can_make(part, made, i))
+			at[n++] = i;
+	return made == NULL || n == PIECE ? n : 0;
+}
+
+bool
+ps_publisher_early(const struct ps_publisher *p, uint32_t shard, uint64_t version)
+{
+	uint32_t at[PIECE];
+	struct fal_shard_part part;
+	const uint8_t *made;
+	return !p->placed && !p->ordered &&
+	       fal_rack_making(p->rack, shard, version, &part, &made) &&
+	       is_long(part.count) && next_piece(&part, made, NULL, at) > 0;
+}
+
+/* What the shard has of a version, be it made or not: then *made says of which blocks. */
+static bool
+part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
+	struct fal_shard_part *part, const uint8_t **made)
+{
+	*made = NULL;
+	return fal_rack_part(p->rack, shard, version, part) ||
+	       fal_rack_making(p->rack, shard, version, part, made);
+}
+
+/* Is more of a version that is being made to wait until what is there of it is on its
+ * way?  Else what comes then, which the first layers are in, would be behind all of
+ * that. */
+static bool
+is_ahead(const struct fal_shared *s)
+{
+	return fal_shared_made(s) > fal_shared_taken(s) + PIECE;
+}
+
+/* A piece of it, if there is one: how many messages.  What was forgotten meanwhile nobody
+ * will get. */
 static int
 go_on(const struct ps_publisher *p, const struct ps_making *m)
 {
 	struct fal_shard_part part;
-	if (!fal_rack_part(p->rack, m->shard, m->version, &part))
-		return FAL_ESTATE;
-	return encode_piece(p, m->version, &part, m->shared);
+	const uint8_t *made;
+	uint32_t at[PIECE];
+	if (!part_of(p, m->shard, m->version, &part, &made)) {
+		fal_shared_break(m->shared);
+		return 0;
+	}
+	if (made != NULL && is_ahead(m->shared))
+		return 0;
+	const uint32_t n = next_piece(&part, made, m->in, at);
+	const int err =
+		n > 0 ? encode_piece(p, m->version, &part, at, n, m->shared) : FAL_OK;
+	for (uint32_t i = 0; i < n; i++)
+		m->in[at[i]] = 1;
+	return err < 0 ? err : (int)n;
 }
 
 /* None of them will be whole. */
@@ -115,7 +215,7 @@ give_up(struct ps_publisher *p)
 {
 	for (size_t i = 0; i < p->making_n; i++) {
 		fal_shared_break(p->making[i].shared);
-		fal_shared_drop(p->making[i].shared);
+		end(&p->making[i]);
 	}
 	p->making_n = 0;
 }
@@ -123,23 +223,26 @@ give_up(struct ps_publisher *p)
 int
 ps_publish_more(struct ps_publisher *p)
 {
-	size_t left = 0;
+	size_t kept = 0;
+	int more = 0;
 	for (size_t i = 0; i < p->making_n; i++) {
-		const struct ps_making m = p->making[i];
-		if (go_on(p, &m) < 0) {
-			memmove(p->making + left, p->making + i,
+		struct ps_making m = p->making[i];
+		const int got = go_on(p, &m);
+		if (got < 0) {
+			memmove(p->making + kept, p->making + i,
 				(p->making_n - i) * sizeof(m));
-			p->making_n -= i - left;
+			p->making_n -= i - kept;
 			give_up(p);
 			return FAL_ENOMEM;
 		}
-		if (fal_shared_whole(m.shared))
-			fal_shared_drop(m.shared);
+		more += got > 0;
+		if (fal_shared_whole(m.shared) || fal_shared_broken(m.shared))
+			end(&m);
 		else
-			p->making[left++] = m;
+			p->making[kept++] = m;
 	}
-	p->making_n = left;
-	return (int)left;
+	p->making_n = kept;
+	return more;
 }
 
 static struct fal_shared *
@@ -147,10 +250,11 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 {
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
+	const uint8_t *made;
 	struct fal_shared *s = NULL;
 	if (p->pool == NULL && (p->pool = fal_shared_pool_new(p->parallel)) == NULL)
 		return NULL;
-	if (!fal_rack_part(p->rack, from->shard, from->version, &part))
+	if (!part_of(p, from->shard, from->version, &part, &made))
 		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
@@ -163,12 +267,12 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .suite = suite,
 				      .zstd = from->as == PS_PACKED,
 				      .lasting = from->keep,
+				      .mixed = made != NULL,
 				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
-		err = !opt.zstd && opt.count > 2 * PIECE
-			      ? begin(p, from, s)
-			      : encode_rest(p, from->version, &part, s);
+		err = is_long(part.count) ? begin(p, from, s)
+					  : encode_all(p, from->version, &part, s);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;
@@ -209,6 +313,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	}
 	v->there = true;
 	v->odd |= from->suite == every;
+	p->ordered |= from->ordered;
 	v->version = from->version;
 	struct fal_shared ***all = &v->as[from->as];
 	if (*all == NULL && from->as != PS_SHELF)
@@ -219,7 +324,8 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
 	const bool opens =
-		*s == NULL || from->suite != every || fal_shared_suite(*s) == every;
+		*s == NULL || ((from->suite != every || fal_shared_suite(*s) == every) &&
+			       !(from->ordered && fal_shared_mixed(*s)));
 	if (*s != NULL && (fal_shared_publication(*s) <= above || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;

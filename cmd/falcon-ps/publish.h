@@ -34,15 +34,19 @@ struct ps_publisher {
 	struct fal_shared_pool *pool;        /* made with the first one */
 	uint64_t publications;               /* so far */
 	bool odd;                            /* as the version before was */
-	struct fal_rule rule;                /* that versions are made by */
+	bool ordered;         /* somebody reads publications in order alone */
+	struct fal_rule rule; /* that versions are made by */
 	bool shelves; /* all workers read the same versions: they may be on the shelf */
 	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
 	bool mixed;              /* others may come, too: of ps_sealed_most */
+	bool placed; /* blocks are placed by what is waited for: versions leave as a whole
+		      */
 	struct ps_making {
 		struct fal_shared *shared;
 		uint64_t version;
 		uint32_t shard;
-	} * making; /* what is begun */
+		uint8_t *in; /* by message of the part: it is in */
+	} * making;          /* what is begun */
 	size_t making_n, making_cap;
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
@@ -52,6 +56,7 @@ struct ps_params {
 	uint64_t version;
 	uint32_t shard;
 	bool keep;     /* to be kept for evaluation */
+	bool ordered;  /* its receiver reads publications in order alone */
 	uint8_t suite; /* of the receiver's session */
 	enum ps_encoding as;
 };
@@ -64,9 +69,13 @@ struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, uint64_t above);
 /* Makes more of what was begun, a piece of each; a long plain publication is only begun
  * by ps_publish, so that it can be on its way while it is made.  This is to be called
- * until nothing is left, before anything else happens to the shards.  How many are not
- * whole yet, or FAL_ENOMEM: then they never will be. */
+ * until it returns 0, after whatever happens to the shards, and when a link has taken
+ * all: then nothing is left but what waits for that, or for a shard to make more of its
+ * version.  Of how many something was made, or FAL_ENOMEM: then none will be whole. */
 int ps_publish_more(struct ps_publisher *p);
+/* May the shard's part of this version be published, as far as it is made, and is that
+ * worth it? */
+bool ps_publisher_early(const struct ps_publisher *p, uint32_t shard, uint64_t version);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
 /* The same, and what is made, and the shelf: what comes next is of another job. */

@@ -17,8 +17,9 @@ encoding(const struct ps_wants *w, const struct ps_reader *reader,
 	const struct fal_coord_model *m = &want->model;
 	const uint64_t made =
 		fal_shard_version(fal_rack_at(w->publisher.rack, want->shard));
+	const bool late = m->version + FAL_SHELF_SLOTS <= made;
 	if (!want->missed && w->publisher.shelves && fal_chan_shares(reader->chan) &&
-	    m->version >= m->newest && made - m->version < FAL_SHELF_SLOTS &&
+	    m->version >= m->newest && !late &&
 	    ps_publisher_places(&w->publisher, m->version))
 		return PS_SHELF;
 	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
@@ -36,6 +37,13 @@ note_shelved(struct ps_reader *reader, const struct ps_shelved *is)
 	return FAL_OK;
 }
 
+/* Does it read publications in order alone? */
+static bool
+is_older(const struct ps_reader *reader)
+{
+	return fal_chan_minor(reader->chan) < FAL_MINOR_BLOCKS;
+}
+
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
 publication(struct ps_wants *w, const struct ps_reader *reader,
@@ -50,6 +58,7 @@ publication(struct ps_wants *w, const struct ps_reader *reader,
 	const struct ps_params from = { .version = m->version,
 					.shard = want->shard,
 					.keep = m->keep,
+					.ordered = is_older(reader),
 					.suite = fal_chan_suite(reader->chan),
 					.as = encoding(w, reader, want) };
 	*as = from.as;
@@ -74,10 +83,18 @@ is_old(const void *arg, const struct fal_shared *s)
 	return (older && told->oldest == told->version) || !named;
 }
 
+/* Its link has all that it is to take from now on. */
+static void
+waits(struct ps_reader *reader)
+{
+	reader->since = reader->since > 0 ? reader->since : uv_hrtime();
+}
+
 /* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
  * FAL_ENOMEM: there is nothing to publish. */
 static int
-send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *want)
+send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *want,
+	  bool early)
 {
 	const struct fal_coord_model *model = &want->model;
 	const uint32_t shard = want->shard;
@@ -106,9 +123,10 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 		err = fal_chan_send_shared(reader->chan, shared);
 	if (err == FAL_OK) {
 		w->leaving[w->leaving_n++] =
-			(struct ps_leaving){ reader->chan, fal_shared_ref(shared),
-					     shard };
-		reader->since = reader->since > 0 ? reader->since : uv_hrtime();
+			(struct ps_leaving){ want->peer, shard, early,
+					     fal_shared_ref(shared) };
+		if (!early)
+			waits(reader);
 	}
 	fal_buf_free(&out);
 	if (err < 0)
@@ -116,21 +134,58 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 	return FAL_OK;
 }
 
-/* Makes what was begun, while what is there of it leaves for all who are to have it. */
-static int
-make_all(struct ps_wants *w, int err)
+/* Links take what there is. */
+static void
+offer(const struct ps_wants *w, ps_reader_of *of, void *arg)
 {
-	int left;
-	while ((left = ps_publish_more(&w->publisher)) > 0)
-		for (size_t i = 0; i < w->leaving_n; i++)
-			fal_chan_offer(w->leaving[i].chan);
 	for (size_t i = 0; i < w->leaving_n; i++) {
-		const struct ps_leaving *l = &w->leaving[i];
-		w->served.tx[l->shard] += fal_shared_bytes(l->shared);
-		fal_shared_drop(l->shared);
+		const struct ps_reader *reader = of(arg, w->leaving[i].peer);
+		if (reader != NULL && reader->chan != NULL)
+			fal_chan_offer(reader->chan);
 	}
-	w->leaving_n = 0;
-	return err < 0 ? err : left;
+}
+
+/* One that is whole, or never will be, and that its reader's link has been offered. */
+static void
+has_left(struct ps_wants *w, const struct ps_leaving *l, struct ps_reader *reader)
+{
+	w->served.tx[l->shard] += fal_shared_bytes(l->shared);
+	if (l->early && reader != NULL)
+		waits(reader);
+	fal_shared_drop(l->shared);
+}
+
+/* Makes what was begun, as far as shards have it, while what is there of it leaves for
+ * all who are to have it. */
+static int
+make_all(struct ps_wants *w, ps_reader_of *of, void *arg, int err)
+{
+	size_t kept = 0;
+	int more;
+	while ((more = ps_publish_more(&w->publisher)) > 0)
+		offer(w, of, arg);
+	for (size_t i = 0; i < w->leaving_n; i++) {
+		const struct ps_leaving l = w->leaving[i];
+		struct ps_reader *reader = of(arg, l.peer);
+		const bool gone = reader == NULL || reader->chan == NULL;
+		if (gone || fal_shared_whole(l.shared) || fal_shared_broken(l.shared))
+			has_left(w, &l, reader);
+		else
+			w->leaving[kept++] = l;
+	}
+	w->leaving_n = kept;
+	return err < 0 ? err : more;
+}
+
+/* Is what there is of a version that is not made yet to be on its way?  Who does not know
+ * that the first block comes last could begin with it and wait for what it has to do
+ * first. */
+static bool
+is_early(const struct ps_wants *w, const struct ps_reader *reader,
+	 const struct ps_want *want)
+{
+	return !is_older(reader) &&
+	       ps_publisher_early(&w->publisher, want->shard, want->model.version);
 }
 
 int
@@ -149,13 +204,13 @@ ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg)
 				  fal_shard_version(fal_rack_at(rack, one.shard));
 		if (reader == NULL || (made && !there) || err < 0)
 			continue;
-		if (!there || reader->chan == NULL)
+		if (reader->chan == NULL || (!there && !is_early(w, reader, &one)))
 			w->v[kept++] = one;
 		else
-			err = send_part(w, reader, &one);
+			err = send_part(w, reader, &one, !there);
 	}
 	w->n = kept;
-	return make_all(w, err);
+	return make_all(w, of, arg, err);
 }
 
 int
@@ -243,9 +298,18 @@ ps_wants_moved(struct ps_wants *w)
 	w->n = 0;
 }
 
+static void
+forget_leaving(struct ps_wants *w)
+{
+	for (size_t i = 0; i < w->leaving_n; i++)
+		fal_shared_drop(w->leaving[i].shared);
+	w->leaving_n = 0;
+}
+
 void
 ps_wants_forget(struct ps_wants *w)
 {
+	forget_leaving(w);
 	ps_publisher_end(&w->publisher);
 	w->n = 0;
 	w->served = (struct ps_served){ 0 };
@@ -254,6 +318,7 @@ ps_wants_forget(struct ps_wants *w)
 void
 ps_wants_free(struct ps_wants *w)
 {
+	forget_leaving(w);
 	ps_publisher_free(&w->publisher);
 	free(w->leaving);
 	free(w->v);

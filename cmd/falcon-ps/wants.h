@@ -34,10 +34,10 @@ struct ps_wants {
 	} * v;
 	size_t n, cap;
 	struct ps_leaving {
-		struct fal_chan *chan;
+		uint32_t peer, shard;
+		bool early; /* its version was not made yet */
 		struct fal_shared *shared;
-		uint32_t shard;
-	} * leaving; /* of one ps_wants_leave */
+	} * leaving; /* until they are whole */
 	size_t leaving_n, leaving_cap;
 	struct ps_served served;
 };

@@ -12,7 +12,8 @@
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
-	uint32_t next;              /* index of its next record */
+	uint32_t came;              /* records */
+	uint8_t *seen;              /* by index, bits: it came; NULL: none did */
 };
 
 struct fal_reader {
@@ -48,6 +49,8 @@ fal_reader_free(struct fal_reader *r)
 	for (unsigned i = 0; i <= FAL_SUITES; i++)
 		fal_aead_free(r->shared[i]);
 	fal_secret_free(r->keys);
+	for (size_t i = 0; i < r->cap; i++)
+		free(r->expect[i].seen);
 	free(r->expect);
 	fal_ring_free(r->ring);
 	fal_shelf_view_free(r->shelf);
@@ -153,6 +156,7 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 		return FAL_ENOMEM;
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
+	free(r->expect[at].seen);
 	r->expect[at] = (struct fal_expect){ .pub = *pub };
 	r->expect[at].pub.key = key;
 	r->newest = pub->id;
@@ -239,6 +243,28 @@ open_shelf(struct fal_reader *r, const struct fal_publication *pub,
 	return placed ? FAL_READ_PLACED : FAL_READ_MESSAGE;
 }
 
+/* FAL_ESTATE: there is no such record, or it has come. */
+static int
+is_due(struct fal_expect *e, uint32_t index)
+{
+	if (index >= e->pub.count)
+		return FAL_ESTATE;
+	if (e->seen == NULL)
+		e->seen = fal_calloc(((size_t)e->pub.count + 7) / 8, 1);
+	if (e->seen == NULL)
+		return FAL_ENOMEM;
+	return (e->seen[index / 8] >> index % 8 & 1) == 0 ? FAL_OK : FAL_ESTATE;
+}
+
+/* Nothing more of it is expected. */
+static void
+give_up(struct fal_expect *e)
+{
+	free(e->seen);
+	e->seen = NULL;
+	e->pub.id = 0;
+}
+
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	    struct open *out)
@@ -253,9 +279,9 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	}
 	if (e == NULL)
 		return FAL_READ_NOTHING;
-	if (rec->index != e->next)
-		return FAL_ESTATE;
-	int err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
+	int err = is_due(e, rec->index);
+	if (err == FAL_OK)
+		err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
 	const int got = err < 0 ? err
 			: (rec->flags & FAL_RECORD_SHELF) != 0
 				? open_shelf(r, &e->pub, rec, p, out)
@@ -266,8 +292,9 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 		r->missed = e->pub;
 		r->missed.key = NULL;
 	}
-	if (++e->next == e->pub.count || got == FAL_READ_MISSED)
-		e->pub.id = 0;
+	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
+	if (++e->came == e->pub.count || got == FAL_READ_MISSED)
+		give_up(e);
 	return got;
 }
 

@@ -68,7 +68,7 @@ void fal_reader_place(struct fal_reader *r, fal_place_fn *place, void *arg);
  * fal_read, and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the
  * next call.  Then `*used` bytes are done with.  FAL_ETRUNC: all of it is not there yet.
  * All else ends the session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE
- * for a publication that was never announced or a record of it out of order. */
+ * for a publication that was never announced or a record of it that came before. */
 int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		    const uint8_t **msg, size_t *msg_n);
 /* The publication that was missed last; its key is not there any more. */

@@ -4,8 +4,10 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "net/unzip.h"
 #include "sec/stock.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -50,13 +52,13 @@ struct fal_shared {
 	struct fal_publication pub;
 	struct wire *records;
 	size_t cap; /* of records: grows with them, not by `count` */
-	uint32_t n;
+	uint32_t n, taken;
 	size_t bytes;
 	struct fal_zip_stat stat;
 	uint64_t version;
 	uint32_t parts;
 	uint8_t suite;
-	bool zstd, lasting, broken;
+	bool zstd, lasting, mixed, broken;
 	struct fal_shelf *shelf;
 	uint32_t slot; /* of that */
 };
@@ -149,6 +151,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->parts = opt->parts > 0 ? opt->parts : 1;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
+	s->mixed = opt->mixed;
 	s->shelf = opt->shelf;
 	if (s->shelf != NULL)
 		s->slot = fal_shelf_take(s->shelf, s->version);
@@ -197,6 +200,10 @@ pack_all(struct adding *a, uint32_t n)
 	const uint64_t begun = uv_hrtime();
 	fal_parallel_each(s->pool->parallel, n, pack, a);
 	s->stat.ns += uv_hrtime() - begun;
+	const struct fal_buf *first = &s->pool->item[0].packed;
+	if (s->pool->item[0].text.p == first->p)
+		s->stat.ns += n * fal_unzip_ns(s->pool->hand[0].zip, first->p, first->n,
+					       &s->pool->hand[0].joined);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct fal_aead_text *text = &s->pool->item[i].text;
 		s->stat.bytes_in += a->of[i].msg.n + a->of[i].msg.rest_n;
@@ -269,7 +276,7 @@ seal(void *of, uint32_t i, uint32_t thread)
 		flags = FAL_RECORD_ZSTD;
 	}
 	if (it->err == FAL_OK)
-		it->err = fal_record_shared_seal(&pub, s->n + i, flags, &it->text,
+		it->err = fal_record_shared_seal(&pub, a->of[i].index, flags, &it->text,
 						 it->wire.p);
 }
 
@@ -324,9 +331,11 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 	if (n > s->pub.count - s->n ||
 	    (s->shelf != NULL && !fal_shelf_has(s->shelf, s->slot, s->version)))
 		return FAL_ESTATE;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		assert(s->mixed ? of[i].index < s->pub.count : of[i].index == s->n + i);
 		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
+	}
 	int err = make_room(s, n);
 	if (err < 0)
 		return err;
@@ -346,7 +355,8 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 int
 fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 {
-	const struct fal_shared_text text = { .msg = { .p = msg, .n = n } };
+	const struct fal_shared_text text = { .msg = { .p = msg, .n = n },
+					      .index = s->n };
 	return fal_shared_add_texts(s, &text, 1);
 }
 
@@ -426,6 +436,12 @@ fal_shared_lasting(const struct fal_shared *s)
 }
 
 bool
+fal_shared_mixed(const struct fal_shared *s)
+{
+	return s->mixed;
+}
+
+bool
 fal_shared_whole(const struct fal_shared *s)
 {
 	return s->n == s->pub.count;
@@ -441,6 +457,12 @@ uint32_t
 fal_shared_made(const struct fal_shared *s)
 {
 	return s->n;
+}
+
+uint32_t
+fal_shared_taken(const struct fal_shared *s)
+{
+	return s->taken;
 }
 
 size_t
@@ -467,6 +489,7 @@ fal_shared_lend(struct fal_shared *s, uint32_t i)
 {
 	s->lent++;
 	s->records[i].lent++;
+	s->taken = i < s->taken ? s->taken : i + 1;
 }
 
 void

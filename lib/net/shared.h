@@ -38,6 +38,7 @@ struct fal_shared_opt {
 	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
+	bool mixed; /* messages may leave in any order: for who knows FAL_MINOR_BLOCKS */
 	struct fal_shelf *shelf; /* for readers that have it: values are laid there, and
 				  * records hold where; NULL: no such.  Borrowed until all
 				  * messages are in, and not for `zstd` */
@@ -48,17 +49,19 @@ struct fal_shared_opt {
  * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Seals the next n messages (borrowed), each of which lies in two places; of a
- * publication on a shelf the second goes there, to `at`.  FAL_ELIMIT beyond
- * FAL_RECORD_MAX, or the shelf's end, FAL_ESTATE when `count` are in already, or its
- * version has no place there any more, FAL_ENOMEM: then none is in. */
+/* Seals n messages (borrowed), the next ones to leave, each of which lies in two places;
+ * of a publication on a shelf the second goes there, to `at`.  `index` is its number in
+ * the publication, below `count` and of no other one.  FAL_ELIMIT beyond FAL_RECORD_MAX,
+ * or the shelf's end, FAL_ESTATE when `count` are in already, or its version has no place
+ * there any more, FAL_ENOMEM: then none is in. */
 struct fal_shared_text {
 	struct fal_aead_text msg;
 	size_t at;
+	uint32_t index;
 };
 int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
 			 uint32_t n);
-/* The same of one that lies in one place, and goes by the stream. */
+/* The same of the next number, which lies in one place, and goes by the stream. */
 int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 
 /* No more messages will be added, though not all are in: channels that have sent what
@@ -81,21 +84,25 @@ uint32_t fal_shared_count(const struct fal_shared *s);
 uint64_t fal_shared_version(const struct fal_shared *s);
 uint32_t fal_shared_parts(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
+bool fal_shared_mixed(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 bool fal_shared_broken(const struct fal_shared *s);
 uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */
-size_t fal_shared_bytes(const struct fal_shared *s);  /* with those on the shelf */
+/* … and so many are on their way to whoever is quickest. */
+uint32_t fal_shared_taken(const struct fal_shared *s);
+size_t fal_shared_bytes(const struct fal_shared *s); /* with those on the shelf */
 /* Of record `i`, bytes on the shelf. */
 size_t fal_shared_beside(const struct fal_shared *s, uint32_t i);
 
-/* Record `i`, which is in, as it goes over the wire; borrowed. */
+/* The record that came in as number `i`, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
 /* It alone stays where it is until it was returned as often, whoever drops `s`: who is
  * slow keeps no more of a version than is on its way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
 
-/* What compressing gave and cost; zeros for a plain one. */
+/* What compressing gave, and what it costs on both sides, as that is here; zeros for a
+ * plain one. */
 struct fal_zip_stat fal_shared_stat(const struct fal_shared *s);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "net/unzip.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -260,10 +261,6 @@ fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 	node->shared = fal_shared_ref(s);
 	append(&w->bulk, node);
 	w->shared++;
-	const struct fal_zip_stat stat = fal_shared_stat(s);
-	w->measured.bytes_in += stat.bytes_in;
-	w->measured.bytes_out += stat.bytes_out;
-	w->measured.ns += stat.ns;
 	return FAL_OK;
 }
 
@@ -322,6 +319,14 @@ fal_writer_measuring(const struct fal_writer *w)
 	return w->trial;
 }
 
+static void
+add(struct fal_zip_stat *to, const struct fal_zip_stat *stat)
+{
+	to->bytes_in += stat->bytes_in;
+	to->bytes_out += stat->bytes_out;
+	to->ns += stat->ns;
+}
+
 /* Compresses the message where that makes it smaller; true when it did. */
 static bool
 pack(struct fal_writer *w, struct fal_node *node)
@@ -340,12 +345,12 @@ pack(struct fal_writer *w, struct fal_node *node)
 		node->n = stat.bytes_out = w->packed.n;
 	}
 	stat.ns = uv_hrtime() - begun;
-	struct fal_zip_stat *const to[] = { &w->zipped, &w->measured };
-	for (size_t i = 0; i < (node->packed ? 1 : 2); i++) {
-		to[i]->bytes_in += stat.bytes_in;
-		to[i]->bytes_out += stat.bytes_out;
-		to[i]->ns += stat.ns;
-	}
+	add(&w->zipped, &stat);
+	if (node->packed)
+		return smaller;
+	if (smaller && w->trial)
+		stat.ns += fal_unzip_ns(w->zip, msg, node->n, &w->packed);
+	add(&w->measured, &stat);
 	return smaller;
 }
 
@@ -398,8 +403,11 @@ next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	w->beside += fal_shared_beside(node->shared, node->index);
-	if (++node->index == fal_shared_count(node->shared))
+	if (++node->index == fal_shared_count(node->shared)) {
+		const struct fal_zip_stat stat = fal_shared_stat(node->shared);
+		add(&w->measured, &stat);
 		drop_shared(w, before, node);
+	}
 	*out = piece;
 }
 

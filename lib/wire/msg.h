@@ -15,7 +15,7 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 4
+#define FAL_PROTO_MINOR 5
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
@@ -25,6 +25,9 @@
 #define FAL_MINOR_EARLY 3
 /* The first one with SPANS. */
 #define FAL_MINOR_SPANS 4
+/* The first one in which a shard has begun with a version when its first block is here.
+ */
+#define FAL_MINOR_BLOCKS 5
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */

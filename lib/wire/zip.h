@@ -63,7 +63,7 @@ struct fal_zip_stat {
 };
 
 /* Whether sending the saved bytes over the link (bytes a second, > 0) would have taken
- * longer than compressing did. */
+ * longer than that. */
 bool fal_zip_pays(const struct fal_zip_stat *s, double link_bytes_per_s);
 
 #endif

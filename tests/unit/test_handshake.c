@@ -26,7 +26,7 @@
 #define KEYRING                                                                   \
 	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
 	" 2001-02-03\n"
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.4"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.5"
 /* The static secret key of the client 'own' is 32 bytes of this. */
 enum { NOW = 1000000000, MAC = 32, HEAD = 10, OWN = 6, OTHER = 7 };
 
@@ -685,12 +685,12 @@ skews(void **state)
 		{ FAL_PROTO_MINOR, FAL_VERSION, "" },
 		{ FAL_PROTO_MINOR, "", "" },
 		{ FAL_PROTO_MINOR, "9.9",
-		  " (from Falcon 9.9, protocol 8.4 to Falcon " FAL_VERSION
-		  ", protocol 8.4)" },
-		{ 5, FAL_VERSION,
-		  " (from Falcon " FAL_VERSION ", protocol 8.5 to Falcon " FAL_VERSION
-		  ", protocol 8.4)" },
-		{ 5, "", " (from protocol 8.5 to Falcon " FAL_VERSION ", protocol 8.4)" },
+		  " (from Falcon 9.9, protocol 8.5 to Falcon " FAL_VERSION
+		  ", protocol 8.5)" },
+		{ 6, FAL_VERSION,
+		  " (from Falcon " FAL_VERSION ", protocol 8.6 to Falcon " FAL_VERSION
+		  ", protocol 8.5)" },
+		{ 6, "", " (from protocol 8.6 to Falcon " FAL_VERSION ", protocol 8.5)" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

@@ -862,7 +862,7 @@ on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
 static int
 add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
 {
-	const struct fal_shared_text text = { *msg, at };
+	const struct fal_shared_text text = { *msg, at, fal_shared_made(s) };
 	return fal_shared_add_texts(s, &text, 1);
 }
 

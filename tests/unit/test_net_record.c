@@ -415,14 +415,15 @@ shared_records(void **state)
 		assert_int_equal(fal_reader_expect(p.r, &pub), FAL_EEXIST);
 		assert_int_equal(reads(p.r, s, 0), 1);
 		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE); /* again */
-		assert_int_equal(reads(p.r, s, 2), FAL_ESTATE); /* one misses */
+		assert_int_equal(reads(p.r, s, 2), 1); /* in any order, */
+		assert_int_equal(reads(p.r, s, 2), FAL_ESTATE); /* each once */
 		assert_int_equal(reads(p.r, t, 0), FAL_ESTATE);
 		pub = announced(t);
 		pub.ad[0] = 'J';
 		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
 		assert_int_equal(reads(p.r, t, 0), FAL_EAUTH); /* of another job */
+		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE);
 		assert_int_equal(reads(p.r, s, 1), 1);
-		assert_int_equal(reads(p.r, s, 2), 1);
 		assert_int_equal(reads(p.r, s, 0), 0); /* it is through */
 		assert_int_equal(fal_shared_bytes(s) < 1000, zstd);
 		fal_shared_drop(s);

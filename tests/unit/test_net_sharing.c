@@ -337,7 +337,7 @@ lent(void)
 static int
 add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
 {
-	const struct fal_shared_text text = { *msg, at };
+	const struct fal_shared_text text = { *msg, at, fal_shared_made(s) };
 	return fal_shared_add_texts(s, &text, 1);
 }
 

@@ -445,7 +445,7 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.4"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.5"
 
 static void
 refuses_other_major(void **state)

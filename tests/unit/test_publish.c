@@ -1,13 +1,16 @@
 /* Which suite versions are sealed by, for a crew of which some open ChaCha20-Poly1305
- * alone. */
+ * alone; and what of them leaves when. */
 #include "../../cmd/falcon-ps/publish.h"
+#include "../drawn.h"
 #include "base/err.h"
+#include "base/rng.h"
 #include "sec/aead.h"
 #include "wire/bfp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -15,12 +18,15 @@ enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
 
 enum { MOST = 100 };
 
-/* One shard of so many blocks, which has every version below that. */
+/* One shard of so many blocks, which has every version below that, and makes that one. */
 static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
+static uint8_t made[MOST];
 uint32_t __wrap_fal_rack_shards(const struct fal_rack *r);
 bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out);
+bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+			    struct fal_shard_part *out, const uint8_t **of);
 
 uint32_t
 __wrap_fal_rack_shards(const struct fal_rack *r)
@@ -42,6 +48,15 @@ __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 					.params = params,
 					.exps = exps };
 	return version < versions;
+}
+
+bool
+__wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+		       struct fal_shard_part *out, const uint8_t **of)
+{
+	(void)__wrap_fal_rack_part(r, i, version, out);
+	*of = made;
+	return version == versions;
 }
 
 /* A reader whose session is by `suite` gets a version; by which suite it comes. */
@@ -106,7 +121,7 @@ long_ones_are_begun(void **state)
 {
 	const struct ps_params from = { .version = 1, .suite = CHACHA };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
-	uint32_t made = 0;
+	uint32_t so_far = 0;
 	int left;
 	(void)state;
 	blocks = MOST;
@@ -115,29 +130,21 @@ long_ones_are_begun(void **state)
 	assert_int_equal(fal_shared_made(s), 0);
 	while ((left = ps_publish_more(&p)) > 0) {
 		assert_int_equal(left, 1);
-		assert_true(fal_shared_made(s) > made);
-		assert_false(fal_shared_whole(s));
+		assert_true(fal_shared_made(s) > so_far);
 		assert_ptr_equal(ps_publish(&p, &p.newest, &from, 0), s);
-		made = fal_shared_made(s);
+		so_far = fal_shared_made(s);
 	}
 	assert_int_equal(left, 0);
-	assert_true(made > 0);
+	assert_true(so_far > 0);
 	assert_true(fal_shared_whole(s));
 	/* Values that are there, exponents, and what each record adds. */
 	assert_true(fal_shared_bytes(s) > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
 	assert_int_equal(p.publications, 1);
-	/* Compressed ones are whole at once: whether that pays is known of whole ones. */
-	const struct ps_params packed = { .version = 1,
-					  .suite = CHACHA,
-					  .as = PS_PACKED };
-	s = ps_publish(&p, &p.newest, &packed, 0);
-	assert_non_null(s);
-	assert_true(fal_shared_whole(s));
 	blocks = 1;
 	ps_publisher_free(&p);
 }
 
-/* What cannot be made whole says so to whoever sends it. */
+/* What was forgotten meanwhile says so to whoever sends it. */
 static void
 broken_ones_are_told(void **state)
 {
@@ -149,13 +156,173 @@ broken_ones_are_told(void **state)
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	assert_false(fal_shared_broken(s));
+	fal_shared_ref(s);
 	versions = 0;
-	assert_int_equal(ps_publish_more(&p), FAL_ENOMEM);
-	assert_true(fal_shared_broken(s));
 	assert_int_equal(ps_publish_more(&p), 0);
+	assert_true(fal_shared_broken(s));
+	assert_int_equal(p.making_n, 0);
+	fal_shared_drop(s);
 	versions = UINT64_MAX;
 	blocks = 1;
 	ps_publisher_free(&p);
+}
+
+/* Makes all that can be, as links take it; the numbers of the messages go behind those in
+ * `order`. */
+static void
+make_more(struct ps_publisher *p, struct fal_shared *s, uint32_t *order, uint32_t *n)
+{
+	size_t bytes;
+	while (ps_publish_more(p) > 0 || *n < fal_shared_made(s))
+		for (; *n < fal_shared_made(s); ++*n) {
+			const uint8_t *wire = fal_shared_record(s, *n, &bytes);
+			order[*n] = (uint32_t)(wire[16] | wire[17] << 8);
+			fal_shared_lend(s, *n);
+			fal_shared_return(s, *n);
+		}
+}
+
+/* What is made of a version that is not whole leaves, each message once, no message
+ * before its blocks are made, and the first one after all of them; then the first layers
+ * come first. */
+static void
+made_ones_leave_early(void **state)
+{
+	struct fal_rng rng = fal_rng_init(drawn_seed(87), FAL_RNG_TEST, 0);
+	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	uint32_t early_ones = 0;
+	(void)state;
+	for (int round = 0; round < 40; round++) {
+		struct ps_publisher p = { .rule.scheme = FAL_BSP };
+		struct fal_shared *s = NULL;
+		uint32_t order[MOST], n = 0, left;
+		bool out[MOST] = { false };
+		blocks = 61 + fal_rng_below(&rng, MOST - 60);
+		versions = 1;
+		memset(made, 0, sizeof(made));
+		for (left = blocks; left > 0;) {
+			/* Mostly the last ones first, as gradients come. */
+			uint32_t b = fal_rng_below(&rng, 4) == 0
+					     ? fal_rng_below(&rng, blocks)
+					     : left - 1;
+			while (made[b])
+				b = (b + 1) % blocks;
+			made[b] = 1;
+			left--;
+			if (s == NULL && ps_publisher_early(&p, 0, 1)) {
+				s = ps_publish(&p, &p.newest, &from, 0);
+				assert_non_null(s);
+				assert_true(fal_shared_mixed(s));
+			}
+			if (s == NULL)
+				continue;
+			const uint32_t was = n;
+			make_more(&p, s, order, &n);
+			for (uint32_t i = was; i < n; i++)
+				for (uint32_t k = order[i] * FAL_MODEL_BLOCKS;
+				     k < blocks && k < (order[i] + 1) * FAL_MODEL_BLOCKS;
+				     k++)
+					assert_true(made[k]);
+			early_ones += n - was;
+		}
+		for (uint32_t i = 0; i < n; i++)
+			assert_true(order[i] > 0);
+		const uint32_t before = n;
+		versions = 2; /* it is made */
+		if (s == NULL)
+			s = ps_publish(&p, &p.newest, &from, 0);
+		make_more(&p, s, order, &n);
+		assert_true(fal_shared_whole(s));
+		assert_int_equal(order[before], 0);
+		for (uint32_t i = before + 1; i < n; i++)
+			assert_true(order[i] > order[i - 1]);
+		for (uint32_t i = 0; i < n; i++) {
+			assert_false(out[order[i]]);
+			out[order[i]] = true;
+		}
+		assert_int_equal(n, fal_msg_models(blocks));
+		ps_publisher_free(&p);
+	}
+	assert_true(early_ones > 200);
+	versions = UINT64_MAX;
+	blocks = 1;
+}
+
+/* More than a piece or two is not made before links take it: what comes then is for the
+ * first layers. */
+static void
+no_more_than_links_take(void **state)
+{
+	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	(void)state;
+	blocks = MOST;
+	versions = 1;
+	memset(made, 1, sizeof(made));
+	assert_true(ps_publisher_early(&p, 0, 1));
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	while (ps_publish_more(&p) > 0)
+		;
+	assert_int_equal(fal_shared_made(s), 20);
+	fal_shared_lend(s, 9);
+	while (ps_publish_more(&p) > 0)
+		;
+	assert_int_equal(fal_shared_made(s), 30);
+	fal_shared_return(s, 9);
+	versions = UINT64_MAX;
+	while (ps_publish_more(&p) > 0)
+		;
+	assert_true(fal_shared_whole(s));
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
+/* Who reads in order alone gets one of his own, and from then on nobody gets another. */
+static void
+older_ones_read_in_order(void **state)
+{
+	struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	(void)state;
+	blocks = MOST;
+	versions = 1;
+	memset(made, 1, sizeof(made));
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	assert_true(fal_shared_mixed(s));
+	versions = UINT64_MAX;
+	from.ordered = true;
+	s = ps_publish(&p, &p.newest, &from, 0);
+	assert_non_null(s);
+	assert_false(fal_shared_mixed(s));
+	assert_int_equal(p.publications, 2);
+	versions = 1;
+	assert_false(ps_publisher_early(&p, 0, 1));
+	versions = UINT64_MAX;
+	while (ps_publish_more(&p) > 0)
+		;
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
+/* Short ones, and those of blocks that are placed by who waits, leave as a whole. */
+static void
+others_leave_whole(void **state)
+{
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	(void)state;
+	versions = 1;
+	memset(made, 1, sizeof(made));
+	blocks = 60;
+	assert_false(ps_publisher_early(&p, 0, 1));
+	blocks = MOST;
+	assert_true(ps_publisher_early(&p, 0, 1));
+	memset(made, 0, MOST - 26);
+	assert_false(ps_publisher_early(&p, 0, 1)); /* no piece of it */
+	memset(made, 1, sizeof(made));
+	p.placed = true;
+	assert_false(ps_publisher_early(&p, 0, 1));
+	versions = UINT64_MAX;
+	blocks = 1;
 }
 
 int
@@ -166,6 +333,10 @@ main(void)
 		cmocka_unit_test(by_chacha_alone),
 		cmocka_unit_test(long_ones_are_begun),
 		cmocka_unit_test(broken_ones_are_told),
+		cmocka_unit_test(made_ones_leave_early),
+		cmocka_unit_test(no_more_than_links_take),
+		cmocka_unit_test(older_ones_read_in_order),
+		cmocka_unit_test(others_leave_whole),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -345,13 +345,22 @@ publish(uint64_t id)
 	static uint8_t bytes[MOST][BYTES];
 	struct fal_shared_text text[MOST];
 	const uint32_t count = 1 + below(MOST);
-	const struct fal_shared_opt opt = {
-		.pool = pool, .publication = id, .count = count, .zstd = below(2) == 0
-	};
+	const struct fal_shared_opt opt = { .pool = pool,
+					    .publication = id,
+					    .count = count,
+					    .zstd = below(2) == 0,
+					    .mixed = below(2) == 0 };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
 	for (uint32_t i = 0; i < count; i++)
 		text[i] = some_message(bytes[i], BYTES);
+	for (uint32_t i = 0; i < count; i++)
+		text[i].index = i;
+	for (uint32_t i = count; opt.mixed && i-- > 1;) {
+		const uint32_t k = below(i + 1), was = text[i].index;
+		text[i].index = text[k].index;
+		text[k].index = was;
+	}
 	for (uint32_t n; fal_shared_made(s) < count;) {
 		const uint32_t made = fal_shared_made(s);
 		n = 1 + below(count - made);
