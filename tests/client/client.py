@@ -112,7 +112,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD, SUITES = (8, 4), b"client.py", b"\2\1"
+    VERSION, BUILD, SUITES = (8, 5), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()
@@ -252,7 +252,7 @@ class Link:
     def expect(self, publication, key, blocks, ad):
         assert publication > self.newest
         self.newest = publication
-        self.publications[publication] = [key, 0, struct.pack("<I", -(-blocks // 3)) + ad]
+        self.publications[publication] = [key, set(), struct.pack("<I", -(-blocks // 3)) + ad]
         while len(self.publications) > 72 * 64:
             del self.publications[min(self.publications)]
 
@@ -284,8 +284,8 @@ class Link:
                 if publication not in self.publications:
                     continue
                 pub = self.publications[publication]
-                assert index == pub[1]
-                pub[1] += 1
+                assert index not in pub[1] and index < struct.unpack("<I", pub[2][:4])[0]
+                pub[1].add(index)
                 by, nonce = cipher(1 + (flags >> 1), pub[0], index)
                 out = by.decrypt(nonce, body[12:], head + body[:12] + pub[2])
             return unzip(out) if flags & 1 else out

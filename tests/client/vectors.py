@@ -84,6 +84,8 @@ def record(v):
         link.rx, link.got = of(v, "key"), int(v["counter"])
     else:
         link.expect(int(v["publication"]), of(v, "key"), 3 * int(v["records"]), of(v, "ad"))
+        if "came" in v:
+            link.publications[int(v["publication"])][1].add(int(v["came"]))
     try:
         message = link.record()
         if "then" in v:

@@ -280,7 +280,7 @@ same_as_by_hand(const struct words *w, size_t noise_n)
 	/* ... and hears what it says. */
 	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
 	assert_int_equal(out.n, HEAD + 58);
-	assert_memory_equal(out.p, "FALC\10\0\4\0\0\1", HEAD);
+	assert_memory_equal(out.p, "FALC\10\0\5\0\0\1", HEAD);
 	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
 	assert_memory_equal(payload, out.p, HEAD);
 	fal_noise_free(ns);
@@ -560,7 +560,7 @@ refusals(void **state)
 			const size_t build_n = w.major < 6 ? 0 : 1 + strlen(fal_build());
 			const size_t n = HEAD + build_n;
 			assert_int_equal(out.n, n + MAC);
-			assert_memory_equal(out.p, "FALC\10\0\4\0", 8);
+			assert_memory_equal(out.p, "FALC\10\0\5\0", 8);
 			if (build_n > 0) {
 				assert_int_equal(out.p[HEAD], build_n - 1);
 				assert_memory_equal(out.p + HEAD + 1, fal_build(),

@@ -476,7 +476,7 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\10\0\4\0\1\0", 10);
+	assert_memory_equal(in, "FALC\10\0\5\0\1\0", 10);
 	assert_string_equal(w.refused, "it is Falcon 9 with protocol 9.2, " WE);
 	end(&w);
 }

@@ -504,10 +504,10 @@ session_record(const struct rec *r)
 }
 
 /* Record `index` of a publication of three, told as one of `count` with the last byte of
- * its additional data changed by `ad`, its flags by `flip`. */
+ * its additional data changed by `ad`, its flags by `flip`; `again`: it came before. */
 static void
 shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint8_t flip,
-	      const char *expect)
+	      bool again, const char *expect)
 {
 	static const char message[] = "a part of a version";
 	uint8_t rec[FAL_RECORD_SHARED_HEAD + sizeof(message) + FAL_SEAL_TAG];
@@ -529,7 +529,8 @@ shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint
 	bytes("key", pub.key, FAL_KEY_BYTES);
 	number("publication", 7);
 	number("records", count);
-	number("next", 0);
+	if (again)
+		number("came", index);
 	bytes("ad", pub.ad, pub.ad_n);
 	bytes("record", rec, sizeof(rec) - 1);
 	if (strcmp(expect, "ok") == 0)
@@ -542,10 +543,12 @@ records(void)
 {
 	for (size_t i = 0; i < sizeof(recs) / sizeof(recs[0]); i++)
 		session_record(&recs[i]);
-	shared_record("the first of a publication", 0, 3, 0, 0, "ok");
-	shared_record("the second where the first is due", 1, 3, 0, 0, "refused");
-	shared_record("of a publication of another length", 0, 4, 0, 0, "refused");
-	shared_record("of another version", 0, 3, 1, 0, "refused");
+	shared_record("the first of a publication", 0, 3, 0, 0, false, "ok");
+	shared_record("the last one before all others", 2, 3, 0, 0, false, "ok");
+	shared_record("one that has come", 1, 3, 0, 0, true, "refused");
+	shared_record("one more than there are", 3, 3, 0, 0, false, "refused");
+	shared_record("of a publication of another length", 0, 4, 0, 0, false, "refused");
+	shared_record("of another version", 0, 3, 1, 0, false, "refused");
 }
 
 /* The same by AES-256-GCM; without it there is no such file. */
@@ -559,7 +562,7 @@ records_by_aes(const char *folder)
 	begin(folder, "aes.txt");
 	suite = FAL_SUITE_AES256_GCM;
 	records();
-	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, "refused");
+	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, false, "refused");
 	end();
 }
 
