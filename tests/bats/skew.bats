@@ -140,7 +140,7 @@ says() {
 	needs_cryptography
 	export PYTHONPATH=$root/tests/client PYTHONDONTWRITEBYTECODE=1
 	serve
-	says 8 5 77 >said
+	says 8 6 77 >said
 	same said "$(cat said)" "a message that cannot be read (from Falcon 8.8.8, protocol \
 8.6 to $ours, protocol 8.5)"
 	soon "the same here" grep -qF "$(cat said)" ps.err
