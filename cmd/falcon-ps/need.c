@@ -29,7 +29,7 @@ most(const struct fal_rule *rule, uint64_t workers)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
 	return (struct fal_store_most){ .versions = is.delay + 1,
-					.beyond = is.ahead,
+					.beyond = is.ahead ? 1 : 0,
 					.rounds = is.shared ? is.delay + 1
 							    : (uint32_t)workers + 1,
 					.deltas = is.delta,
@@ -143,7 +143,7 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 	/* All are made here, and leave: beside each what it is made of, and its image. */
 	fal_need_add(&begin, "shards", 3 * vector(j) + ps_need_state(j, of->rule));
 	part.each.n = own;
-	at_most.beyond = true; /* until all shards have made the next */
+	at_most.beyond++; /* until all shards have made the next */
 	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
 	fal_need_add(&need, "published",
 		     published(of->rule, own * sizeof(float), rings(of), of->mixed));
@@ -162,7 +162,7 @@ uint64_t
 ps_need_part(const struct ps_need_part_of *of)
 {
 	struct fal_store_most at_most = most(of->rule, 1);
-	at_most.beyond = true; /* until all shards have made the next */
+	at_most.beyond++; /* until all shards have made the next */
 	if (at_most.versions + 1 < of->versions)
 		at_most.versions = of->versions - 1;
 	const uint64_t bytes = of->rack->each.n * sizeof(float);

@@ -180,18 +180,14 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
- * have to be held.  And some blocks are stepped while others lack tasks, which may have
- * to be run again: of other shards (design.md, D28), or of the same one (D51), which by
- * then has stepped all rounds before, so that it keeps one version more than the scheme.
- */
+ * have to be held; and what a shard has stepped another one may still lack tasks of. */
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
 	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
-	const uint64_t own = c->conf.shards > 1 || read <= c->keeps ? read : c->keeps + 1;
 	uint64_t n = version - c->published;
-	if (n < own)
-		n = own;
+	if (c->conf.shards > 1 && n < read)
+		n = read;
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 

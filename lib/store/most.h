@@ -7,8 +7,8 @@
 
 struct fal_store_most {
 	uint32_t versions; /* that are kept, the newest with them, */
-	bool beyond;       /* … and one more, until the next one is whole everywhere */
-	uint32_t rounds;   /* sums: of open ones, and what is collected of others */
+	uint32_t beyond; /* … and so many more, until the next one is whole everywhere */
+	uint32_t rounds; /* sums: of open ones, and what is collected of others */
 	uint32_t lines;
 	bool deltas; /* they bring changes of weights */
 	bool outer;  /* lines are pushed by an outer step */

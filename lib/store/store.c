@@ -92,11 +92,11 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->judged = fal_calloc(s->blocks, sizeof(*s->judged));
 	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
-	s->made = fal_calloc(s->blocks, 1);
+	s->making = store_making_new(conf);
 	s->sum_exps = fal_calloc(s->blocks, 1);
 	if (s->params == NULL || s->state == NULL || s->reach == NULL ||
-	    s->judged == NULL || s->shown == NULL || s->exps == NULL || s->made == NULL ||
-	    s->sum_exps == NULL) {
+	    s->judged == NULL || s->shown == NULL || s->exps == NULL ||
+	    s->making == NULL || s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
@@ -155,7 +155,7 @@ fal_store_free(struct fal_store *s)
 	free(s->judged);
 	free(s->shown);
 	free(s->exps);
-	free(s->made);
+	store_making_free(s->making);
 	free(s);
 }
 
@@ -235,29 +235,40 @@ fal_store_oldest(const struct fal_store *s)
 	return s->olds > 0 ? s->old[0].version : s->version;
 }
 
+/* One that is kept, not the newest. */
+static const struct old *
+find_old(const struct fal_store *s, uint64_t version)
+{
+	for (uint32_t i = 0; i < s->olds; i++)
+		if (s->old[i].version == version)
+			return &s->old[i];
+	return NULL;
+}
+
 bool
 fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	     const int8_t **exps)
 {
+	const struct line *l = NULL;
+	const struct old *old = NULL;
 	if (fal_line_of(version) != 0) {
-		const struct line *l = line_find(s, fal_line_of(version));
+		l = line_find(s, fal_line_of(version));
 		if (l == NULL || l->version != version)
 			return false;
-		*params = l->params;
-		*exps = l->exps;
-		return true;
+	} else if (version != s->version) {
+		old = find_old(s, version);
+		if (old == NULL)
+			return false;
 	}
-	if (version > s->version || version < fal_store_oldest(s))
-		return false;
-	uint32_t at = 0; /* of those that were given some may be missing */
-	while (at < s->olds && s->old[at].version < version)
-		at++;
-	const struct old *old = at < s->olds ? &s->old[at] : NULL;
-	if (old != NULL && old->version != version)
-		return false;
-	*params = old != NULL ? old->params : s->params;
-	*exps = old != NULL ? old->exps : s->exps;
-	return old != NULL || version == s->version;
+	if (params != NULL)
+		*params = l != NULL     ? l->params
+			  : old != NULL ? old->params
+					: store_newest(s);
+	if (exps != NULL)
+		*exps = l != NULL     ? l->exps
+			: old != NULL ? old->exps
+				      : store_newest_exps(s);
+	return true;
 }
 
 struct copying {
@@ -272,7 +283,8 @@ copy_block(void *of, uint32_t b, uint32_t thread)
 	(void)thread;
 	const struct copying *c = of;
 	const size_t first = (size_t)b * FAL_BLOCK;
-	memcpy(c->to + first, c->from + first,
+	memcpy(c->to + first,
+	       c->from != NULL ? c->from + first : store_newest_block(c->s, b),
 	       fal_block_len(c->s->conf.n, b) * sizeof(float));
 }
 
@@ -322,7 +334,6 @@ take_sum(struct fal_store *s)
 int
 fal_store_open(struct fal_store *s, const struct fal_store_round *is)
 {
-	const float *params;
 	const int8_t *exps;
 	size_t at = round_place(s, is->round);
 	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
@@ -341,7 +352,7 @@ fal_store_open(struct fal_store *s, const struct fal_store_round *is)
 	r->is = *is;
 	r->sum = sum;
 	if (is->kind == FAL_KIND_GRAD) {
-		bool kept = fal_store_at(s, is->version, &params, &exps);
+		bool kept = fal_store_at(s, is->version, NULL, &exps);
 		assert(kept);
 		memcpy(r->exps, exps, s->blocks);
 	}
@@ -642,7 +653,11 @@ store_step_one(const struct fal_store *s, const struct store_step *step, float s
 	       uint32_t b)
 {
 	_Alignas(64) float mean[FAL_BLOCK];
+	const size_t first = (size_t)b * FAL_BLOCK;
 	mean_of(step, b, mean);
+	if (step->keeps != NULL)
+		memcpy(fal_sum_memory(step->keeps, b), step->params + first,
+		       fal_block_len(s->conf.n, b) * sizeof(float));
 	if (!step_block(s, step, scale, b, mean))
 		return false;
 	step->exps[b] = next_exponent(s, step, b);
@@ -693,7 +708,7 @@ store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 				    .state = s->state,
 				    .exps = s->exps,
 				    .reach = s->reach,
-				    .made = s->makes ? s->made : NULL };
+				    .made = fal_store_made(s) };
 }
 
 static uint32_t
@@ -749,11 +764,11 @@ fal_store_has_gradients(const struct fal_store *s)
 uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
-	uint32_t refused = s->makes ? s->refused : 0;
-	assert(!s->makes || (s->sum != NULL && !s->moved && lr == s->making.lr &&
-			     divisor == s->making.divisor));
-	if (!s->makes)
-		store_put_by(s, s->version, s->params, s->exps);
+	struct making *m = s->making;
+	uint32_t refused = m->on ? m->refused : 0;
+	assert(!m->on || (s->sum == m->sum && !s->moved && lr == m->how.lr &&
+			  divisor == m->how.divisor));
+	store_put_by(s, s->version, NULL, store_newest_exps(s));
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
@@ -761,7 +776,7 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 		refused += step_gradients(s, lr, divisor);
 	if (s->moved)
 		refused += step_deltas(s);
-	s->moved = s->makes = false;
+	s->moved = m->on = false;
 	s->version++;
 	if (s->average != NULL && stepped)
 		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);

@@ -58,7 +58,7 @@ int fal_store_keep(struct fal_store *s, uint32_t versions);
 /* The oldest version that is kept. */
 uint64_t fal_store_oldest(const struct fal_store *s);
 /* A version that is kept, or the newest one of a line: parameters and exponents, borrowed
- * until the next step. */
+ * until the next step; NULL: not wanted. */
 bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 		  const int8_t **exps);
 
@@ -245,16 +245,16 @@ bool fal_store_has_gradients(const struct fal_store *s);
  * tasks, if its mean gradient over `samples` is within the numbers and nobody is doubted
  * there; what is not made so is when the round has been merged, and the step that must
  * follow it is carried out: of this round alone, with the same `lr` and `divisor`.  Till
- * then the newest version is an old one, of `versions` that are kept with the one that is
- * made; whose parameters and exponents those of the store are, as they come to be.
- * 1; 0, and nothing has changed: it cannot be, as no version would be kept, the step is
- * clipped, averaged or of more, or one is made already; FAL_ENOMEM. */
+ * then the store's parameters and exponents are those of the version that is made, as
+ * they come to be, and the newest one is had by fal_store_at: what it had where blocks
+ * are made is in the memory of their sums, which nobody needs any more. 1; 0, and nothing
+ * has changed: it cannot be, as the step is clipped, averaged or of more, or one is made
+ * already. */
 struct fal_store_make {
 	uint64_t round; /* of gradients */
 	double samples;
 	float lr;
 	double divisor;
-	uint32_t versions;
 };
 int fal_store_make(struct fal_store *s, const struct fal_store_make *how);
 /* By block: is it made?  Borrowed until the step; NULL: no version is. */

@@ -37,7 +37,7 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 {
 	const float *own;
 	const int8_t *its;
-	assert(!s->makes);
+	assert(!s->making->on);
 	if (version < s->version) {
 		if (!fal_store_at(s, version, &own, &its))
 			store_put_by(s, version, params, exps);

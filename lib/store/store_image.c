@@ -101,7 +101,7 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 {
 	const size_t values = s->conf.n * sizeof(float);
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
-	if (s->makes)
+	if (s->making->on)
 		return FAL_ESTATE;
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->steps,

@@ -1,42 +1,87 @@
 /* A version that is made while the round that it is made of is not complete: each block
  * as soon as it has all its tasks.  Whatever is not so by then is left to the step, which
- * makes of all of them what it would have made of them at once. */
+ * makes of all of them what it would have made of them at once.
+ *
+ * Till then the version before is had whole, as a fill may need it, and without memory of
+ * its own: what a block had is where its sum was, which nobody needs any more. */
 #include "store/store_priv.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
+struct making *
+store_making_new(const struct fal_store_conf *conf)
+{
+	const uint32_t blocks = fal_blocks(conf->n);
+	struct making *m = fal_calloc(1, sizeof(*m));
+	if (m == NULL)
+		return NULL;
+	m->made = fal_calloc(blocks, 1);
+	m->exps = fal_calloc(blocks, 1);
+	/* Touched where it is needed alone: falcon-ps counts it (most.h, `beyond`). */
+	m->params = fal_alloc_pages(conf->n, sizeof(float));
+	if (conf->checksums)
+		m->checksums = fal_calloc(blocks, sizeof(*m->checksums));
+	if (m->made != NULL && m->exps != NULL && m->params != NULL &&
+	    (!conf->checksums || m->checksums != NULL))
+		return m;
+	store_making_free(m);
+	return NULL;
+}
+
+void
+store_making_free(struct making *m)
+{
+	if (m == NULL)
+		return;
+	free(m->made);
+	free(m->exps);
+	free(m->params);
+	free(m->checksums);
+	free(m);
+}
+
+/* ---- the next version -------------------------------------------------------------- */
+
 /* Some blocks that may be made. */
-struct making {
+struct some {
 	const struct fal_store *s;
 	const struct round *r;
 	struct store_step step;
 	atomic_uint refused;
 };
 
-static struct making
-making_of(const struct fal_store *s, const struct round *r)
+static struct some
+some_of(const struct fal_store *s, const struct round *r)
 {
-	const struct fal_store_make *how = &s->making;
-	return (struct making){ .s = s,
-				.r = r,
-				.step = store_next_step(s, r->sum, r->exps, how->lr,
-							how->divisor) };
+	const struct fal_store_make *how = &s->making->how;
+	struct some of = { .s = s,
+			   .r = r,
+			   .step = store_next_step(s, r->sum, r->exps, how->lr,
+						   how->divisor) };
+	of.step.keeps = s->making->sum;
+	return of;
 }
 
 static void
 make_one(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
-	struct making *m = of;
-	const struct fal_store *s = m->s;
-	if (m->r->counted[b] != m->r->is.tasks || s->made[b] ||
-	    !store_is_good(s, m->r, b, s->making.samples))
+	struct some *some = of;
+	const struct fal_store *s = some->s;
+	const struct round *r = some->r;
+	struct making *m = s->making;
+	if (r->counted[b] != r->is.tasks || m->made[b] ||
+	    !store_is_good(s, r, b, m->how.samples))
 		return;
-	m->refused += !store_step_one(s, &m->step, 1, b);
-	s->made[b] = 1;
+	if (m->checksums != NULL)
+		m->checksums[b] = round_checksum(s, r, b);
+	some->refused += !store_step_one(s, &some->step, 1, b);
+	m->made[b] = 1;
 }
 
 /* Is the step of nothing but gradients that no other block has a say in? */
@@ -51,40 +96,83 @@ int
 fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 {
 	const struct round *r = round_find(s, how->round);
-	if (s->makes || how->versions < 2 || r == NULL || r->is.kind != FAL_KIND_GRAD ||
-	    !is_plain(s, how))
+	struct making *m = s->making;
+	if (m->on || r == NULL || r->is.kind != FAL_KIND_GRAD || !is_plain(s, how))
 		return 0;
-	int err = fal_store_keep(s, how->versions);
-	if (err < 0)
-		return err;
-	store_put_by(s, s->version, s->params, s->exps);
-	memset(s->made, 0, s->blocks);
-	s->makes = true;
-	s->making = *how;
-	struct making of = making_of(s, r);
+	memcpy(m->exps, s->exps, s->blocks);
+	memset(m->made, 0, s->blocks);
+	m->on = true;
+	m->whole = false;
+	m->how = *how;
+	m->sum = r->sum;
+	struct some of = some_of(s, r);
 	fal_parallel_each(s->conf.parallel, s->blocks, make_one, &of);
-	s->refused = of.refused;
+	m->refused = of.refused;
 	return 1;
 }
 
 void
 store_make_block(struct fal_store *s, const struct round *r, uint32_t b)
 {
-	if (!s->makes || r->is.round != s->making.round)
+	if (!s->making->on || r->is.round != s->making->how.round)
 		return;
-	struct making of = making_of(s, r);
+	struct some of = some_of(s, r);
 	make_one(&of, b, 0);
-	s->refused += of.refused;
+	s->making->refused += of.refused;
 }
 
 bool
 store_is_made(const struct fal_store *s, const struct round *r, uint32_t b)
 {
-	return s->makes && r->is.round == s->making.round && s->made[b];
+	const struct making *m = s->making;
+	return m->on && r->is.round == m->how.round && m->made[b];
+}
+
+uint64_t
+store_made_checksum(const struct fal_store *s, uint32_t b)
+{
+	return s->making->checksums[b];
 }
 
 const uint8_t *
 fal_store_made(const struct fal_store *s)
 {
-	return s->makes ? s->made : NULL;
+	return s->making->on ? s->making->made : NULL;
+}
+
+/* ---- the version before ------------------------------------------------------------ */
+
+const float *
+store_newest_block(const struct fal_store *s, uint32_t b)
+{
+	const struct making *m = s->making;
+	return m->on && m->made[b] ? fal_sum_memory(m->sum, b)
+				   : s->params + (size_t)b * FAL_BLOCK;
+}
+
+static void
+copy_block(void *of, uint32_t b, uint32_t thread)
+{
+	(void)thread;
+	const struct fal_store *s = of;
+	memcpy(s->making->params + (size_t)b * FAL_BLOCK, store_newest_block(s, b),
+	       fal_block_len(s->conf.n, b) * sizeof(float));
+}
+
+const float *
+store_newest(const struct fal_store *s)
+{
+	struct making *m = s->making;
+	if (!m->on)
+		return s->params;
+	if (!m->whole)
+		fal_parallel_each(s->conf.parallel, s->blocks, copy_block, (void *)s);
+	m->whole = true;
+	return m->params;
+}
+
+const int8_t *
+store_newest_exps(const struct fal_store *s)
+{
+	return s->making->on ? s->making->exps : s->exps;
 }

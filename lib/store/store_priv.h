@@ -55,6 +55,23 @@ struct old {
 	int8_t *exps;
 };
 
+/* The next version, which is made, block by block, where the newest one was. */
+struct making {
+	bool on;
+	struct fal_store_make how;
+	uint8_t *made;    /* by block, is it? */
+	uint32_t refused; /* of these */
+	/* That of the round: in its memory is what made blocks had; with checksums, by
+	 * block, what its own was. */
+	struct fal_sum *sum;
+	uint64_t *checksums;
+	/* The newest version meanwhile: its exponents, and, once somebody has asked, all
+	 * of its parameters. */
+	int8_t *exps;
+	float *params;
+	bool whole;
+};
+
 /* The numbers of a slot or a line as an array of an image, which is made of blocks: the
  * same for each. */
 struct store_numbers {
@@ -108,13 +125,7 @@ struct fal_store {
 	bool known;     /* the next step is clipped by `squares`, not by its own */
 	double squares;
 	int8_t *exps;
-
-	/* The next version is made, block by block, where the newest one was: that is an
-	 * old one already. */
-	bool makes;
-	struct fal_store_make making;
-	uint8_t *made;    /* by block, is it? */
-	uint32_t refused; /* of these */
+	struct making *making;
 
 	uint32_t olds; /* that are filled, of old_cap */
 	uint32_t old_cap;
@@ -144,7 +155,8 @@ struct fal_store {
 /* The complete round of this number and kind. */
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
-/* This version becomes an old one, in the order of their numbers; its values are copied.
+/* This version becomes an old one, in the order of their numbers; its values are copied;
+ * NULL: the newest version, be the next one made or not.
  * Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
@@ -163,6 +175,8 @@ struct store_step {
 	int8_t *exps;
 	struct fal_reach *reach;
 	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
+	/* That whose memory gets what a block was; NULL: nobody asks for that. */
+	struct fal_sum *keeps;
 };
 /* That of the newest version. */
 struct store_step store_next_step(const struct fal_store *s, const struct fal_sum *sum,
@@ -189,6 +203,15 @@ bool store_is_good(const struct fal_store *s, const struct round *r, uint32_t b,
 
 /* store_make.c */
 
+/* NULL: out of memory. */
+struct making *store_making_new(const struct fal_store_conf *conf);
+void store_making_free(struct making *m); /* NULL is fine */
+/* What the newest version has: of a block; of all; its exponents. */
+const float *store_newest_block(const struct fal_store *s, uint32_t b);
+const float *store_newest(const struct fal_store *s);
+const int8_t *store_newest_exps(const struct fal_store *s);
+/* The checksum of the sum of a block that is made. */
+uint64_t store_made_checksum(const struct fal_store *s, uint32_t b);
 /* Block b of the round has all its tasks: it is made, where that is to be. */
 void store_make_block(struct fal_store *s, const struct round *r, uint32_t b);
 /* Was it made of this round? */
@@ -209,6 +232,8 @@ void round_clear(struct round *r, uint32_t blocks);
 struct entry *round_entry(const struct round *r, struct fal_cid id);
 /* The open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
+/* The checksum of the block of its sum, by its number in the model. */
+uint64_t round_checksum(const struct fal_store *s, const struct round *r, uint32_t b);
 /* Where it stands, or belongs, in s->open. */
 size_t round_place(const struct fal_store *s, uint64_t number);
 

@@ -195,9 +195,8 @@ enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_
 
 /* ---- records ------------------------------------------------------------------- */
 
-/* The checksum of a block of the sum, by its number in the model. */
-static uint64_t
-checksum_of(const struct fal_store *s, const struct round *r, uint32_t b)
+uint64_t
+round_checksum(const struct fal_store *s, const struct round *r, uint32_t b)
 {
 	return fal_sum_checksum(r->sum, b, s->conf.first + b, r->is.seed);
 }
@@ -231,7 +230,7 @@ note_sum(const struct fal_store *s, struct round *r, struct entry *e,
 	for (uint32_t i = 0; i < r->entries && k > 0; i++)
 		r->entry[i].sums[b] = k < 64 ? r->entry[i].sums[b] << k : 0;
 	if (by->rounding)
-		e->sums[b] = checksum_of(s, r, b) - checksums(r, b);
+		e->sums[b] = round_checksum(s, r, b) - checksums(r, b);
 	else
 		e->sums[b] = up < 64 ? by->checksum << (up > 0 ? up : 0) : 0;
 }
@@ -407,6 +406,7 @@ fal_store_added(const struct fal_store *s, uint64_t round)
 	const struct round *r = round_find(s, round);
 	uint64_t sum = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
-		sum += checksum_of(s, r, b);
+		sum += store_is_made(s, r, b) ? store_made_checksum(s, b)
+					      : round_checksum(s, r, b);
 	return sum;
 }

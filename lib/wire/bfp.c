@@ -184,6 +184,13 @@ fal_sum_clear_block(struct fal_sum *s, uint32_t block)
 	s->block[block] = (struct block){ .needed = FAL_EXP_NONE };
 }
 
+float *
+fal_sum_memory(struct fal_sum *s, uint32_t block)
+{
+	assert(s->block[block].there == NULL);
+	return (float *)narrow_at(s, block);
+}
+
 void
 fal_sum_clear(struct fal_sum *s)
 {

@@ -126,6 +126,10 @@ int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
  * third less.  It is counted in, wherever dst is looked at. */
 int fal_sum_take(struct fal_sum *dst, struct fal_sum *src);
 
+/* The memory of a block whose values nobody needs any more, for as many floats: until it
+ * is cleared nothing is asked of it but what was needed, and how large it was. */
+float *fal_sum_memory(struct fal_sum *s, uint32_t block);
+
 /* The same as fal_sum_add for one block. */
 int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
