@@ -166,14 +166,12 @@ claim_more(struct worker *w, const struct fal_msg *grant)
 /* A message of a version has arrived, from the coordinator or a shard, in any order: when
  * all have, and no newer one was told, the version is there. */
 static void
-note_version(struct cluster *c, struct worker *w, uint32_t shard, const struct fal_msg *m)
+note_version(struct cluster *c, struct worker *w, uint64_t order, const struct fal_msg *m)
 {
-	if (m->type == FAL_MSG_PUBLISHED)
-		w->coming[shard] = m->published.order;
 	c->seen[SEEN_EARLY_PUBLISHED] +=
 		m->type == FAL_MSG_PUBLISHED && m->published.order > w->heard;
 	if (m->type == FAL_MSG_MODEL)
-		w->told.v[w->coming[shard] - 1].left -= m->model.blocks;
+		w->told.v[order - 1].left -= m->model.blocks;
 	w->heard += m->type == FAL_MSG_VERSION;
 	const struct told *last = w->heard > 0 ? &w->told.v[w->heard - 1] : NULL;
 	if (last != NULL && last->left == 0 && !fal_agent_has(w->agent, last->version) &&
@@ -199,7 +197,7 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct event *e)
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
 		err = fal_agent_msg(w->agent, cluster_ns(c), &m);
 	if (err == FAL_OK && c->p->apart)
-		note_version(c, w, e->lane, &m);
+		note_version(c, w, e->seq, &m);
 	if (err < 0 && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u refuses %s: %s\n", w->index,
 			fal_msg_name(m.type), fal_strerror(err));
@@ -340,6 +338,7 @@ handle(struct cluster *c, struct event *e)
 		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
 		c->seen[SEEN_CRASH_APART] += fleet_apart(c);
 		c->seen[SEEN_HALF_CRASH] += made_half(c);
+		c->seen[SEEN_EARLY_CRASH] += early_any(c);
 		cluster_kill(w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		/* Under `require` there may be nobody else to do its work: the job waits
@@ -545,6 +544,7 @@ cluster_begin(struct cluster *c)
 	const struct plan *p = c->p;
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
 	assert(c->grad != NULL);
+	early_begin(c);
 	ops_begin(c, &(struct disk_found){ 0 }, NULL);
 	if (c->up == NULL)
 		restart_begin(c);
@@ -567,6 +567,7 @@ cluster_free(struct cluster *c)
 	}
 	racked_free(&c->shards);
 	made_end(c);
+	early_end(c);
 	free(c->fences.v);
 	free(c->tickets.v);
 	free(c->shut.v);

@@ -141,8 +141,11 @@ struct plan {
 	uint32_t machines, min_workers;
 	bool require;     /* numerics = require */
 	uint32_t lies_of; /* of so many blocks liars push lies about one; 0: about all */
-	bool probes;      /* workers say what a task takes */
-	bool hung; /* all machines but the last one hang, and nothing else happens */
+	/* Versions leave while they are made, by so many blocks; 0: when they are.
+	 * When so many parts did, a machine dies; 0: none does. */
+	uint32_t blocks, dies;
+	bool probes; /* workers say what a task takes */
+	bool hung;   /* all machines but the last one hang, and nothing else happens */
 	struct machine machine[MAX_WORKERS];
 	uint32_t orders;
 	struct order order[MAX_ORDERS];

@@ -9,6 +9,7 @@
  *	intime.c   what was pushed in time counts
  *	told.c     what people are told
  *	made.c     versions that are made block by block
+ *	early.c    what leaves of them meanwhile
  *	fleet.c    the links to shards that are elsewhere
  *	moves.c    blocks that go from one to another
  *	restart.c  marks, and the death of the coordinator or a shard
@@ -177,6 +178,13 @@ struct made {
 	uint32_t n;
 };
 
+/* A shard's part of a version that leaves while it is made: by message, has it left? */
+struct early {
+	struct wanted to;
+	uint32_t shard;
+	uint8_t *left;
+};
+
 /* A version that was marked, on its way to the disk. */
 struct marked {
 	struct fal_snap_manifest is;
@@ -213,10 +221,10 @@ struct worker {
 	bool *shown;     /* flaky: by task of the job, already non-finite once */
 	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
 	VEC(struct told) told;                     /* in order, */
-	uint32_t heard;              /* so many VERSIONs of it have arrived, */
-	uint32_t coming[MAX_SHARDS]; /* and what each shard is at, from 1 */
-	uint32_t to;                 /* the shard that its push is for, from 1 */
-	struct cluster *below;       /* a group server's, as long as it has one */
+	uint32_t heard; /* so many VERSIONs of it have arrived */
+	uint64_t early; /* the version of which it was sent some before all was made */
+	uint32_t to;    /* the shard that its push is for, from 1 */
+	struct cluster *below; /* a group server's, as long as it has one */
 };
 
 struct cluster {
@@ -269,10 +277,12 @@ struct cluster {
 	VEC(struct ordered) ordered;
 	VEC(struct shut) shut; /* what is fenced, of this incarnation */
 	struct made made[MAX_SHARDS];
-	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
-	uint32_t moves;     /* so far */
-	struct fal_map map; /* that holds: it was begun with, or moved to */
-	uint32_t placed;    /* its epoch, where it was moved to */
+	VEC(struct early) early;
+	struct fal_rng pieces; /* of what leaves early */
+	uint64_t reads[64];    /* by round, modulo: the version that it is computed on */
+	uint32_t moves;        /* so far */
+	struct fal_map map;    /* that holds: it was begun with, or moved to */
+	uint32_t placed;       /* its epoch, where it was moved to */
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;
@@ -324,9 +334,12 @@ bool ops_has_ticket(const struct cluster *c, uint32_t peer,
 void ops_new_session(struct cluster *c, uint32_t peer);
 /* Of shards that are here, what is asked for and there leaves. */
 void ops_publish(struct cluster *c);
-/* A shard's part of a version leaves for a worker. */
-void ops_part(struct cluster *c, const struct fal_shard_part *part,
-	      const struct wanted *to);
+/* A shard's part of a version begins to leave for a worker; some blocks of it leave,
+ * from its own number b on. */
+void ops_published(struct cluster *c, const struct fal_shard_part *part,
+		   const struct wanted *to);
+void ops_model(struct cluster *c, const struct fal_shard_part *part,
+	       const struct wanted *to, uint32_t b, uint32_t blocks);
 /* Ends the run: an honest worker's push was refused. */
 void ops_refused(struct cluster *c, uint32_t worker, const char *why);
 
@@ -354,6 +367,21 @@ bool made_half(const struct cluster *c);
 void made_order(struct cluster *c, const struct fal_shard_order *o);
 void made_part(struct cluster *c, const struct fal_shard_part *part, uint64_t version);
 void made_end(struct cluster *c);
+
+/* early.c */
+
+void early_begin(struct cluster *c);
+/* What the shard has made of a version that is wanted leaves, or some of it, or not yet.
+ */
+void early_some(struct cluster *c, uint32_t shard, const struct wanted *to);
+/* A shard's part of a version is there: all of it leaves that has not. */
+void early_rest(struct cluster *c, const struct fal_shard_part *part,
+		const struct wanted *to);
+/* Has somebody some of a version that is not made? */
+bool early_any(const struct cluster *c);
+/* Nothing more of it leaves. */
+void early_forget(struct cluster *c);
+void early_end(struct cluster *c);
 
 /* restart.c */
 

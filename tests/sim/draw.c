@@ -264,6 +264,18 @@ draw_lies(struct plan *p)
 		p->lies_of = 2 + fal_rng_below(&r, 3);
 }
 
+/* Most versions leave while they are made. */
+static void
+draw_blocks(struct plan *p)
+{
+	struct fal_rng r = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 38);
+	if (chance(&r, 0.75))
+		p->blocks = 1 + fal_rng_below(&r, FAL_MODEL_BLOCKS);
+	const uint32_t dies = chance(&r, 0.2) ? 1 + fal_rng_below(&r, 6) : 0;
+	if (!p->calm && !p->hung && p->enough == 0)
+		p->dies = dies;
+}
+
 /* Another process has the liar's key, and lies, too. */
 static void
 share_key(struct fal_rng *r, struct plan *p)
@@ -932,5 +944,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_levels(&p, only, task_s, length);
 	if (!only->exact && !only->flat)
 		draw_lies(&p);
+	if (!equal && !only->exact && !only->flat)
+		draw_blocks(&p);
 	return p;
 }

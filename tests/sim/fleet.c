@@ -182,11 +182,13 @@ publish(struct cluster *c, uint32_t i)
 	for (size_t k = 0; k < l->waits.n; k++) {
 		const struct wanted w = l->waits.v[k];
 		if (fal_rack_part(c->shards.rack, i, w.version, &part))
-			ops_part(c, &part, &w);
+			early_rest(c, &part, &w);
 		else
 			l->waits.v[kept++] = w;
 	}
 	l->waits.n = kept;
+	for (size_t k = 0; k < l->waits.n; k++)
+		early_some(c, i, &l->waits.v[k]);
 }
 
 /* Notes what the order meets. */

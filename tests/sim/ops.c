@@ -31,6 +31,8 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	assert(err == FAL_OK);
 	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
 		flips_asked(c, peer, &m);
+	c->seen[SEEN_EARLY_FILL] +=
+		m.type == FAL_MSG_GRANT && m.grant.fills_worker != 0 && early_any(c);
 	if (m.type == FAL_MSG_TICKET) {
 		c->worker[peer - 1].id = m.ticket.worker;
 		err = FAL_GROW(c->tickets.v, c->tickets.cap, c->tickets.n + 1);
@@ -43,6 +45,7 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
 	assert(err == FAL_OK);
 	c->fences.v[c->fences.n++] = (struct fenced){ m.fence.round, peer, m.fence.seq };
+	c->seen[SEEN_EARLY_FENCE] += early_any(c);
 	c->seen[m.fence.seq >= FAL_PRECLAIMED ? SEEN_PRECLAIMED_FENCE : SEEN_FENCE]++;
 }
 
@@ -159,7 +162,8 @@ from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
 	struct event e = { .kind = TO_WORKER,
 			   .worker = to->peer - 1,
 			   .session = c->incarnation,
-			   .lane = i };
+			   .lane = i,
+			   .seq = to->order };
 	struct machine link = *w->m;
 	if (w->dead)
 		return;
@@ -171,8 +175,20 @@ from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
 	cluster_push(c, e);
 }
 
+/* As a shard sends it: what the coordinator says is before it where both are here. */
+static void
+leave(struct cluster *c, uint32_t shard, const struct wanted *to,
+      const struct fal_buf *msg, bool bulk)
+{
+	if (c->p->apart)
+		from_shard(c, shard, to, msg);
+	else
+		to_worker(c, to->peer, msg, bulk);
+}
+
 void
-ops_part(struct cluster *c, const struct fal_shard_part *part, const struct wanted *to)
+ops_published(struct cluster *c, const struct fal_shard_part *part,
+	      const struct wanted *to)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
@@ -184,28 +200,22 @@ ops_part(struct cluster *c, const struct fal_shard_part *part, const struct want
 	m.published.blocks = part->count;
 	m.published.publication = ++c->publication;
 	cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
-	if (c->p->apart)
-		from_shard(c, part->shard, to, &out);
-	else
-		to_worker(c, to->peer, &out, false);
-	for (uint32_t b = 0; b < part->count; b += FAL_MODEL_BLOCKS) {
-		const size_t from = (size_t)b * FAL_BLOCK;
-		const uint32_t left = part->count - b;
-		const struct fal_model_part of = { to->version,
-						   part->first + b,
-						   left < FAL_MODEL_BLOCKS
-							   ? left
-							   : FAL_MODEL_BLOCKS,
-						   part->params + from,
-						   part->values - from,
-						   part->exps + b };
-		fal_buf_clear(&out);
-		cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
-		if (c->p->apart)
-			from_shard(c, part->shard, to, &out);
-		else
-			to_worker(c, to->peer, &out, true);
-	}
+	leave(c, part->shard, to, &out, false);
+	fal_buf_free(&out);
+}
+
+void
+ops_model(struct cluster *c, const struct fal_shard_part *part, const struct wanted *to,
+	  uint32_t b, uint32_t blocks)
+{
+	const size_t from = (size_t)b * FAL_BLOCK;
+	const struct fal_model_part of = {
+		to->version,         part->first + b,     blocks,
+		part->params + from, part->values - from, part->exps + b
+	};
+	struct fal_buf out = { 0 };
+	cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
+	leave(c, part->shard, to, &out, true);
 	fal_buf_free(&out);
 }
 
@@ -247,6 +257,8 @@ ops_publish(struct cluster *c)
 	for (size_t k = 0; k < c->waits.n; k++) {
 		const struct wanted w = c->waits.v[k];
 		if (fal_rack_params(c->shards.rack, w.version) == NULL) {
+			for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+				early_some(c, i, &w);
 			c->waits.v[kept++] = w;
 			continue;
 		}
@@ -255,7 +267,7 @@ ops_publish(struct cluster *c)
 				fal_rack_part(c->shards.rack, i, w.version, &part);
 			assert(is || part.count == 0);
 			if (is)
-				ops_part(c, &part, &w);
+				early_rest(c, &part, &w);
 		}
 	}
 	c->waits.n = kept;

@@ -215,8 +215,10 @@ restart(struct cluster *c)
 	c->begun = found.there ? c->begun : found.changes;
 	c->seen[SEEN_RESTART_TORN] += before.torn > 0;
 	c->seen[SEEN_HALF_RESTART] += made_half(c);
+	c->seen[SEEN_EARLY_RESTART] += early_any(c);
+	early_forget(c);
 	fleet_restart(c);
-	c->fences.n = c->shut.n = 0;
+	c->fences.n = c->shut.n = c->waits.n = 0;
 	racked_free(&c->shards);
 	c->incarnation++;
 	c->marked_at = 0;

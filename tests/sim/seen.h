@@ -63,9 +63,15 @@ enum seen {
 	SEEN_HALF_CRASH,       /* … and then a worker died, */
 	SEEN_HALF_FENCE,       /* … or a contribution was fenced, */
 	SEEN_HALF_AGAIN,       /* … or blocks were taken back, */
-	SEEN_HALF_WITNESS, /* … or somebody bore out what was doubted, or did not, */
-	SEEN_HALF_READ,    /* … or a worker was sent a version before it */
-	SEEN_HALF_RESTART, /* … or all began again */
+	SEEN_HALF_WITNESS,  /* … or somebody bore out what was doubted, or did not, */
+	SEEN_HALF_READ,     /* … or a worker was sent a version before it */
+	SEEN_HALF_RESTART,  /* … or all began again */
+	SEEN_EARLY,         /* some of a version left while the rest was made, */
+	SEEN_EARLY_CRASH,   /* … and then a worker died, */
+	SEEN_EARLY_FENCE,   /* … or a contribution was fenced, */
+	SEEN_EARLY_FILL,    /* … or somebody was to fill one, */
+	SEEN_EARLY_RESTART, /* … or all began again; */
+	SEEN_EARLY_BEGUN,   /* a task began with what came of it */
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,

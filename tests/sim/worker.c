@@ -221,6 +221,7 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 			    .came = run->coming ? run->came : UINT32_MAX,
 			    .left = fal_blocks(w->c->p->toy.n) };
 	w->c->seen[SEEN_BEGUN] += run->coming;
+	w->c->seen[SEEN_EARLY_BEGUN] += run->coming && run->version == w->early;
 	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
 	struct event e = { .kind = LANE,
 			   .worker = w->index,
@@ -303,7 +304,7 @@ worker_forget(struct worker *w)
 	w->told.n = 0;
 	memset(w->model, 0, sizeof(w->model));
 	memset(w->way, 0, sizeof(w->way));
-	memset(w->coming, 0, sizeof(w->coming));
+	w->early = 0;
 }
 
 static bool
