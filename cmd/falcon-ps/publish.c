@@ -346,6 +346,13 @@ ps_publisher_forget(struct ps_publisher *p)
 }
 
 void
+ps_publisher_moved(struct ps_publisher *p)
+{
+	give_up(p);
+	ps_publisher_forget(p);
+}
+
+void
 ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule)
 {
 	p->shelves = fal_rule_traits(rule).shared;
@@ -413,8 +420,7 @@ ps_publisher_lend(struct ps_publisher *p, struct fal_chan *chan)
 void
 ps_publisher_end(struct ps_publisher *p)
 {
-	give_up(p);
-	ps_publisher_forget(p);
+	ps_publisher_moved(p);
 	fal_shelf_free(p->shelf);
 	p->shelf = NULL;
 }

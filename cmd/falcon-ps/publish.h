@@ -78,7 +78,9 @@ int ps_publish_more(struct ps_publisher *p);
 bool ps_publisher_early(const struct ps_publisher *p, uint32_t shard, uint64_t version);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
-/* The same, and what is made, and the shelf: what comes next is of another job. */
+/* The same, and what is not whole never will be: its shard has other blocks by now. */
+void ps_publisher_moved(struct ps_publisher *p);
+/* The same, and the shelf: what comes next is of another job. */
 void ps_publisher_end(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
 

@@ -294,7 +294,7 @@ ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
 void
 ps_wants_moved(struct ps_wants *w)
 {
-	ps_publisher_forget(&w->publisher);
+	ps_publisher_moved(&w->publisher);
 	w->n = 0;
 }
 

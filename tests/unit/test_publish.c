@@ -167,6 +167,34 @@ broken_ones_are_told(void **state)
 	ps_publisher_free(&p);
 }
 
+/* A shard has other blocks before all of its part was made: no coordinator that means
+ * well orders that. */
+static void
+moved_ones_are_broken(void **state)
+{
+	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	(void)state;
+	blocks = 61;
+	versions = 1;
+	memset(made, 1, sizeof(made));
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	assert_non_null(s);
+	assert_int_equal(ps_publish_more(&p), 1);
+	fal_shared_ref(s);
+	ps_publisher_moved(&p);
+	blocks = MOST;
+	versions = UINT64_MAX;
+	assert_true(fal_shared_broken(s));
+	assert_int_equal(ps_publish_more(&p), 0);
+	assert_ptr_not_equal(ps_publish(&p, &p.newest, &from, 0), s);
+	while (ps_publish_more(&p) > 0)
+		;
+	fal_shared_drop(s);
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
 /* Makes all that can be, as links take it; the numbers of the messages go behind those in
  * `order`. */
 static void
@@ -333,6 +361,7 @@ main(void)
 		cmocka_unit_test(by_chacha_alone),
 		cmocka_unit_test(long_ones_are_begun),
 		cmocka_unit_test(broken_ones_are_told),
+		cmocka_unit_test(moved_ones_are_broken),
 		cmocka_unit_test(made_ones_leave_early),
 		cmocka_unit_test(no_more_than_links_take),
 		cmocka_unit_test(older_ones_read_in_order),
