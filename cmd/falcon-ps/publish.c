@@ -112,6 +112,7 @@ begin(struct ps_publisher *p, const struct ps_params *from, struct fal_shared *s
 		return FAL_ENOMEM;
 	struct ps_making m = { .version = from->version,
 			       .shard = from->shard,
+			       .shelved = from->as == PS_SHELF,
 			       .in = fal_calloc(fal_shared_count(s), 1) };
 	if (m.in == NULL)
 		return FAL_ENOMEM;
@@ -245,6 +246,16 @@ ps_publish_more(struct ps_publisher *p)
 	return more;
 }
 
+/* What comes to the shelf takes none of the places of what is made there, though that may
+ * have come long before. */
+static void
+keep_places(const struct ps_publisher *p)
+{
+	for (size_t i = 0; i < p->making_n; i++)
+		if (p->making[i].shelved)
+			(void)fal_shelf_take(p->shelf, p->making[i].version);
+}
+
 static struct fal_shared *
 encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 {
@@ -269,6 +280,8 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .lasting = from->keep,
 				      .mixed = made != NULL,
 				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
+	if (opt.shelf != NULL)
+		keep_places(p);
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
 		err = is_long(part.count) ? begin(p, from, s)

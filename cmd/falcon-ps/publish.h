@@ -45,6 +45,7 @@ struct ps_publisher {
 		struct fal_shared *shared;
 		uint64_t version;
 		uint32_t shard;
+		bool shelved;
 		uint8_t *in; /* by message of the part: it is in */
 	} * making;          /* what is begun */
 	size_t making_n, making_cap;
