@@ -121,6 +121,7 @@ test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 test_served_OF  := cmd/falcon-ps/served.c
 test_wants_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
+test_leave_OF   := $(test_wants_OF)
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc

@@ -1,0 +1,395 @@
+/* A version that a shard makes leaves for whoever wants it, over real channels, while the
+ * shard's blocks come in any order; readers come, and go away, meanwhile. */
+#include "../../cmd/falcon-ps/wants.h"
+#include "../drawn.h"
+#include "net/chan_priv.h"
+#include "shard/rack.h"
+#include "test_net.h"
+#include "wire/bfp.h"
+
+#include <math.h>
+#include <signal.h>
+
+enum { MOST = 120, READERS = 3, GOES = 0, COMES = 1, OLDER = 2, INCARNATION = 7 };
+
+static uint64_t seed;
+static const uint8_t hash[FAL_HASH_BYTES] = { 1 };
+
+/* What a reader has got. */
+struct got {
+	bool block[MOST], older, misses; /* misses: some come twice */
+	uint32_t blocks, published, last;
+	uint64_t publication;
+};
+
+static struct {
+	struct world w;
+	struct fal_rng rng;
+	struct fal_rack *rack;
+	struct ps_wants wants;
+	struct ps_reader reader[READERS];
+	struct got got[READERS];
+	uint32_t blocks, pushed; /* that the shard has; that were pushed to it */
+	uint32_t early;          /* blocks that came before all were */
+	size_t n;
+	struct fal_sum *sum;
+} t;
+
+/* ---- readers ----------------------------------------------------------------------- */
+
+static struct ps_reader *
+reader_of(void *arg, uint32_t peer)
+{
+	struct ps_reader *r = &t.reader[peer];
+	(void)arg;
+	r->chan = t.w.server[peer].c;
+	return r->chan != NULL ? r : NULL;
+}
+
+static void
+is_published(struct got *g, struct fal_chan *c, const struct fal_msg *m)
+{
+	struct fal_publication pub = {
+		.id = m->published.publication,
+		.count = fal_msg_models(m->published.blocks),
+		.key = m->published.key,
+		.ad_n = FAL_MODEL_AD,
+		.version = m->published.version,
+		.first = m->published.first,
+		.blocks = m->published.blocks,
+		.order = m->published.order,
+	};
+	fal_msg_model_ad(hash, INCARNATION, m->published.version, pub.ad);
+	assert_int_equal(m->published.blocks, t.blocks);
+	assert_int_equal(fal_chan_expect_shared(c, &pub), 0);
+	g->published++;
+}
+
+/* It is what the version has, and its first block comes when all were made. */
+static void
+is_model(struct got *g, const struct fal_msg *m)
+{
+	const uint32_t first = m->model.first, blocks = m->model.blocks;
+	const struct fal_shard *shard = fal_rack_at(t.rack, 0);
+	const float *params;
+	const int8_t *exps;
+	assert_int_equal(m->model.version, 1);
+	assert_int_equal(first % FAL_MODEL_BLOCKS, 0);
+	assert_true(first > 0 || t.pushed == t.blocks);
+	assert_true(!g->older || (t.pushed == t.blocks && first == g->last));
+	g->last = first + blocks;
+	t.early += t.pushed < t.blocks ? blocks : 0;
+	for (uint32_t b = first; b < first + blocks; b++) {
+		assert_true(!g->block[b] || g->misses);
+		g->blocks += !g->block[b];
+		g->block[b] = true;
+	}
+	if (!fal_shard_at(shard, 1, &params, &exps)) {
+		struct fal_shard_making is;
+		assert_true(fal_shard_making(shard, &is));
+		params = is.params;
+		exps = is.exps;
+	}
+	assert_memory_equal(m->model.data.p, exps + first, blocks);
+	assert_memory_equal(m->model.data.p + blocks, params + (size_t)first * FAL_BLOCK,
+			    m->model.data.n - blocks);
+}
+
+static void
+on_heard(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct fal_msg m;
+	struct got *g = &t.got[(struct end *)arg - t.w.client];
+	assert_int_equal(fal_msg_get(p, n, &m), 0);
+	if (m.type == FAL_MSG_PUBLISHED)
+		is_published(g, c, &m);
+	else
+		is_model(g, &m);
+	on_msg(arg, c, p, n);
+}
+
+/* It says so. */
+static void
+on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
+{
+	const struct fal_msg m = { .type = FAL_MSG_MISSED,
+				   .incarnation = INCARNATION,
+				   .missed = { .version = pub->version,
+					       .order = pub->order,
+					       .first = pub->first,
+					       .blocks = pub->blocks } };
+	const uint32_t i = (uint32_t)((struct end *)arg - t.w.client);
+	(void)c;
+	t.got[i].misses = true;
+	assert_int_equal(ps_wants_missed(&t.wants, i, &t.reader[i], &m), 0);
+}
+
+static void
+comes(int i)
+{
+	const struct fal_addr at = addr("%s", fal_listen_text(t.w.l));
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	struct fal_chan_ops ops = ops_of(&t.w.client[i]);
+	struct fal_chan_opt opt = { 0 };
+	ops.on_msg = on_heard;
+	ops.on_missed = on_missed;
+	assert_int_equal(fal_dial(&t.w.loop, &at, &key, &opt, &ops, &t.w.client[i].c), 0);
+	SEND(&t.w.client[i], 'h');
+	UNTIL(&t.w, t.w.server[i].msgs == 1);
+}
+
+static void
+wants(uint32_t i)
+{
+	const struct fal_coord_model model = { .version = 1, .order = 1 };
+	assert_int_equal(ps_wants_add(&t.wants, i, reader_of(NULL, i), &model), 0);
+}
+
+/* What there is leaves, and again when links have taken that. */
+static void
+leave(void)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
+		for (uint32_t k = 0; k < 20; k++)
+			uv_run(&t.w.loop, UV_RUN_NOWAIT);
+	}
+}
+
+static bool
+has_all(uint32_t i)
+{
+	leave();
+	return t.got[i].blocks == t.blocks;
+}
+
+/* ---- the shard --------------------------------------------------------------------- */
+
+static const struct fal_facts facts = { .tasks = 1, .samples = 1, .kind = FAL_KIND_GRAD };
+
+static void
+order(struct fal_shard_order o)
+{
+	o.round = 1;
+	o.facts = facts;
+	assert_int_equal(fal_rack_order(t.rack, &o), 0);
+}
+
+static void
+push(uint32_t b)
+{
+	const struct fal_ticket ticket = {
+		.round = 1, .id = { 1, 1 }, .tasks = 1, .key = 1, .facts = facts
+	};
+	const struct fal_shard *shard = fal_rack_at(t.rack, 0);
+	struct fal_shard_say say;
+	struct fal_buf out = { 0 };
+	struct fal_diag diag = { "" };
+	const float *params;
+	const int8_t *exps;
+	uint32_t i;
+	assert_true(fal_shard_at(shard, 0, &params, &exps));
+	assert_int_equal(fal_sum_pack(t.sum, b, exps[b], &out), 0);
+	const struct fal_tail tail = { out.p, out.n };
+	t.pushed++;
+	if (fal_rack_push(t.rack, &ticket, &tail, &diag) < 0)
+		fail_msg("%s", diag.text);
+	while (fal_rack_next(t.rack, &i, &say))
+		;
+	fal_buf_free(&out);
+}
+
+/* It will step as soon as it has all. */
+static void
+begin_shard(void)
+{
+	static float grad[MOST * FAL_BLOCK];
+	struct fal_rack_conf conf = { .each = { .tasks = 1 } };
+	const float *params;
+	const int8_t *exps;
+	t.blocks = 70 + fal_rng_below(&t.rng, MOST - 70);
+	t.n = (size_t)t.blocks * FAL_BLOCK - fal_rng_below(&t.rng, FAL_BLOCK);
+	conf.each.n = t.n;
+	t.rack = fal_rack_new(&conf, NULL);
+	assert_non_null(t.rack);
+	t.wants.publisher.rack = t.rack;
+	t.wants.publisher.incarnation = INCARNATION;
+	t.wants.publisher.rule.scheme = FAL_BSP;
+	memcpy(t.wants.publisher.job_hash, hash, sizeof(hash));
+	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_OPEN });
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_END, .end = FAL_END_MERGE, .ahead = true });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_STEP,
+					.version = 1,
+					.versions = 2,
+					.lr = 0.1f,
+					.divisor = 1 });
+	t.sum = fal_sum_new(t.n);
+	assert_true(fal_shard_at(fal_rack_at(t.rack, 0), 0, &params, &exps));
+	for (size_t i = 0; i < t.n; i++)
+		grad[i] = ldexpf(fal_rng_unit(&t.rng) - 0.5f, FAL_EXP_FIRST);
+	assert_int_equal(fal_sum_quantise(t.sum, grad, exps, fal_bfp_room(1), NULL), 0);
+}
+
+/* In which its blocks come: mostly the last ones first, and the first one last. */
+static void
+draw_order(uint32_t out[static MOST])
+{
+	for (uint32_t i = 0; i < t.blocks; i++)
+		out[i] = t.blocks - 1 - i;
+	for (uint32_t i = 0; i + 1 < t.blocks; i++) {
+		const uint32_t k = fal_rng_below(&t.rng, t.blocks - 1);
+		if (fal_rng_below(&t.rng, 3) == 0) {
+			const uint32_t was = out[i];
+			out[i] = out[k];
+			out[k] = was;
+		}
+	}
+}
+
+/* ---- together ---------------------------------------------------------------------- */
+
+static void
+begin_all(uint32_t turn)
+{
+	memset(&t, 0, sizeof(t));
+	t.rng = fal_rng_init(seed, FAL_RNG_TEST, turn);
+	begin_shard();
+	begin(&t.w, (struct fal_listen_opt){ 0 });
+}
+
+static void
+end_all(void)
+{
+	end(&t.w);
+	for (uint32_t i = 0; i < READERS; i++)
+		ps_reader_free(&t.reader[i]);
+	ps_wants_free(&t.wants);
+	fal_rack_free(t.rack);
+	fal_sum_free(t.sum);
+}
+
+/* One that is there from the beginning gets it piece by piece, the last one, too; what
+ * was begun is done with then. */
+static void
+leaves_while_it_is_made(void **state)
+{
+	uint32_t at[MOST], early = 0;
+	(void)state;
+	for (uint32_t turn = 0; turn < 4; turn++) {
+		begin_all(turn);
+		comes(0);
+		wants(0);
+		draw_order(at);
+		for (uint32_t i = 0; i < t.blocks; i++) {
+			push(at[i]);
+			leave();
+		}
+		UNTIL(&t.w, t.got[0].blocks == t.blocks);
+		assert_int_equal(t.got[0].published, 1);
+		assert_int_equal(t.wants.leaving_n, 0);
+		assert_int_equal(t.wants.publisher.making_n, 0);
+		early += t.early;
+		end_all();
+	}
+	assert_true(early > 100);
+}
+
+/* It is on the shelf, and overwritten there before a reader comes to the last of it: who
+ * has read all has it by then, and who has not gets all of it again. */
+static void
+missed_ones_come_again(void **state)
+{
+	uint32_t at[MOST];
+	(void)state;
+	for (uint32_t turn = 30; turn < 36; turn++) {
+		struct ps_publisher *p = &t.wants.publisher;
+		begin_all(turn);
+		p->shelves = true;
+		fal_listen_close(t.w.l);
+		listen_at(&t.w, addr("unix:%s/s", t.w.dir), (struct fal_listen_opt){ 0 });
+		comes(0);
+		assert_int_equal(ps_publisher_lend(p, t.w.server[0].c), 0);
+		UNTIL(&t.w, fal_chan_shares(t.w.server[0].c));
+		wants(0);
+		draw_order(at);
+		for (uint32_t i = 0; i < t.blocks; i++) {
+			push(at[i]);
+			if (i + 1 < t.blocks)
+				leave();
+		}
+		const bool reads = fal_rng_below(&t.rng, 3) == 0;
+		assert_true(t.early > 0);
+		assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
+		if (reads)
+			UNTIL(&t.w, t.got[0].blocks == t.blocks);
+		for (uint64_t version = 2; version < 2 + FAL_SHELF_SLOTS; version++)
+			fal_shelf_take(p->shelf, version);
+		UNTIL(&t.w, has_all(0));
+		assert_int_equal(t.got[0].misses, !reads);
+		assert_int_equal(t.got[0].published, reads ? 1 : 2);
+		assert_int_equal(t.wants.leaving_n, 0);
+		end_all();
+	}
+}
+
+/* One goes away in the midst, another one comes, and an older one gets it in order when
+ * all is made. */
+static void
+readers_come_and_go(void **state)
+{
+	uint32_t at[MOST], early = 0;
+	(void)state;
+	for (uint32_t turn = 10; turn < 20; turn++) {
+		begin_all(turn);
+		const uint32_t goes = fal_rng_below(&t.rng, t.blocks),
+			       enters = fal_rng_below(&t.rng, t.blocks);
+		const bool older = fal_rng_below(&t.rng, 2) == 0;
+		for (int i = 0; i < READERS; i++)
+			comes(i);
+		t.got[OLDER].older = older;
+		if (older)
+			t.w.server[OLDER].c->minor = FAL_MINOR_BLOCKS - 1;
+		wants(GOES);
+		wants(OLDER);
+		draw_order(at);
+		for (uint32_t i = 0; i < t.blocks; i++) {
+			if (i == enters)
+				wants(COMES);
+			push(at[i]);
+			if (fal_rng_below(&t.rng, 3) == 0)
+				leave();
+			if (i == goes)
+				fal_chan_kill(t.w.server[GOES].c);
+			if (i == goes)
+				t.w.server[GOES].c = NULL;
+			assert_true(!older || i + 1 == t.blocks ||
+				    t.got[OLDER].published == 0);
+		}
+		leave();
+		UNTIL(&t.w, has_all(COMES) && has_all(OLDER));
+		assert_int_equal(t.got[COMES].published, 1);
+		assert_int_equal(t.got[OLDER].published, 1);
+		assert_int_equal(t.wants.leaving_n, 0);
+		assert_int_equal(t.wants.publisher.making_n, 0);
+		assert_true(t.wants.publisher.publications <= (older ? 2 : 1));
+		early += t.early;
+		end_all();
+	}
+	assert_true(early > 100);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(leaves_while_it_is_made),
+		cmocka_unit_test(readers_come_and_go),
+		cmocka_unit_test(missed_ones_come_again),
+	};
+	seed = drawn_seed(93);
+	signal(SIGPIPE, SIG_IGN);
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
