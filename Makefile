@@ -129,6 +129,8 @@ test_json_load_WITH := -Wl,--wrap=malloc
 test_aead_WITH    := -Wl,--wrap=fal_evp_seal
 # Time passes as the test has it.
 test_lane_WITH := -Wl,--wrap=uv_hrtime
+# Decompressing takes as long as the test has it.
+test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
 # A rack is made up.
 test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part \
 	-Wl,--wrap=fal_rack_making

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "net/addr.h"
 #include "net/reader.h"
+#include "net/unzip.h"
 #include "net/writer.h"
 
 #include <setjmp.h>
@@ -281,6 +282,21 @@ compresses_as_told(void **state)
 	wipe(&p);
 }
 
+/* What decompressing takes, in ns; 0: as long as it does. */
+static uint64_t unzips;
+uint64_t __real_fal_unzip_ns(struct fal_zip *z, const void *p, size_t n,
+			     struct fal_buf *scratch);
+uint64_t __wrap_fal_unzip_ns(struct fal_zip *z, const void *p, size_t n,
+			     struct fal_buf *scratch);
+
+uint64_t
+__wrap_fal_unzip_ns(struct fal_zip *z, const void *p, size_t n, struct fal_buf *scratch)
+{
+	const uint64_t took = __real_fal_unzip_ns(z, p, n, scratch);
+	assert_true(took > 0 && scratch->n > n);
+	return unzips > 0 ? unzips : took;
+}
+
 /* Whether compression goes on after a measurement at `rate`. */
 static bool
 auto_goes_on(double rate, const uint8_t *msg, size_t n)
@@ -309,6 +325,18 @@ auto_compresses_where_it_pays(void **state)
 	assert_false(auto_goes_on(1e15, zeros, sizeof(zeros)));
 	assert_false(auto_goes_on(1e3, noise, sizeof(noise)));
 	assert_true(auto_goes_on(0, noise, sizeof(noise))); /* not known yet */
+}
+
+/* Where the other end would take as long as the line does, it pays nothing. */
+static void
+decompressing_costs_too(void **state)
+{
+	(void)state;
+	static uint8_t zeros[32768];
+	unzips = (uint64_t)(1e9 * sizeof(zeros) / 1e3);
+	assert_false(auto_goes_on(1e3, zeros, sizeof(zeros)));
+	assert_true(auto_goes_on(1e2, zeros, sizeof(zeros)));
+	unzips = 0;
 }
 
 /* However small the messages, and whatever is known of the link. */
@@ -402,6 +430,33 @@ reads(struct fal_reader *r, const struct fal_shared *s, uint32_t i)
 	return got;
 }
 
+/* In what compressing publications costs, too, whose pieces are of several messages. */
+static void
+shared_ones_are_decompressed(void **state)
+{
+	enum { MESSAGES = 5 };
+	static uint8_t zeros[4096];
+	const uint64_t each = 1000000000;
+	(void)state;
+	for (int zstd = 0; zstd < 2; zstd++) {
+		const struct fal_shared_opt opt = {
+			.pool = pool, .publication = 1, .count = MESSAGES, .zstd = zstd
+		};
+		struct fal_shared_text text[MESSAGES];
+		struct fal_shared *s;
+		unzips = each;
+		assert_int_equal(fal_shared_new(&opt, &s), 0);
+		for (uint32_t i = 0; i < MESSAGES; i++)
+			text[i] = (struct fal_shared_text){
+				.msg = { .p = zeros, .n = sizeof(zeros) }, .index = i
+			};
+		assert_int_equal(fal_shared_add_texts(s, text, MESSAGES), 0);
+		assert_int_equal(fal_shared_stat(s).ns / each, zstd ? MESSAGES : 0);
+		fal_shared_drop(s);
+		unzips = 0;
+	}
+}
+
 static void
 shared_records(void **state)
 {
@@ -415,7 +470,7 @@ shared_records(void **state)
 		assert_int_equal(fal_reader_expect(p.r, &pub), FAL_EEXIST);
 		assert_int_equal(reads(p.r, s, 0), 1);
 		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE); /* again */
-		assert_int_equal(reads(p.r, s, 2), 1); /* in any order, */
+		assert_int_equal(reads(p.r, s, 2), 1);          /* in any order, */
 		assert_int_equal(reads(p.r, s, 2), FAL_ESTATE); /* each once */
 		assert_int_equal(reads(p.r, t, 0), FAL_ESTATE);
 		pub = announced(t);
@@ -670,7 +725,9 @@ main(void)
 		cmocka_unit_test(heads_are_judged_early),
 		cmocka_unit_test(compresses_as_told),
 		cmocka_unit_test(auto_compresses_where_it_pays),
+		cmocka_unit_test(decompressing_costs_too),
 		cmocka_unit_test(every_measurement_ends),
+		cmocka_unit_test(shared_ones_are_decompressed),
 		cmocka_unit_test(shared_records),
 		cmocka_unit_test(placed_records),
 		cmocka_unit_test(shared_suites),
