@@ -179,33 +179,48 @@ some_gradient(float *g, size_t n)
 		g[i] = fal_rng_unit(&rng) - 0.75f;
 }
 
-/* One round of one task, and a step. */
-static uint32_t
-step(struct fal_store *s, const float *g, uint64_t round, float lr)
+static void
+open_round(struct fal_store *s, uint64_t round)
 {
-	const size_t n = fal_store_len(s);
 	const struct fal_store_round r = { .round = round,
 					   .tasks = 1,
 					   .kind = FAL_KIND_GRAD,
 					   .version = fal_store_version(s) };
+	assert_int_equal(fal_store_open(s, &r), 0);
+}
+
+/* Blocks of the round's one task, of those that there are; the version's exponents. */
+static void
+add_blocks(struct fal_store *s, const float *g, uint64_t round, uint32_t first,
+	   uint32_t end)
+{
+	const size_t n = fal_store_len(s);
 	const struct fal_store_from from = {
 		.round = round, .id = { 1, (uint32_t)round }, .tasks = 1, .key = 1
 	};
 	struct fal_sum *sum = fal_sum_new(n);
 	struct fal_buf record = { 0 };
-	assert_int_equal(fal_store_open(s, &r), 0);
-	assert_int_equal(fal_sum_quantise(sum, g, fal_store_exps(s), FAL_BFP_ROOM, NULL),
-			 0);
-	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+	const int8_t *exps;
+	assert_true(fal_store_at(s, fal_store_version(s), NULL, &exps));
+	assert_int_equal(fal_sum_quantise(sum, g, exps, FAL_BFP_ROOM, NULL), 0);
+	for (uint32_t b = first; b < end; b++) {
 		struct fal_bfp_rec rec;
 		fal_buf_clear(&record);
-		assert_int_equal(fal_sum_pack(sum, b, fal_store_exps(s)[b], &record), 0);
+		assert_int_equal(fal_sum_pack(sum, b, exps[b], &record), 0);
 		struct fal_rd in = fal_rd_init(record.p, record.n);
 		assert_int_equal(fal_bfp_parse(&in, n, &rec), 0);
 		assert_int_equal(fal_store_add(s, &from, &rec), 1);
 	}
 	fal_buf_free(&record);
 	fal_sum_free(sum);
+}
+
+/* One round of one task, and a step. */
+static uint32_t
+step(struct fal_store *s, const float *g, uint64_t round, float lr)
+{
+	open_round(s, round);
+	add_blocks(s, g, round, 0, fal_blocks(fal_store_len(s)));
 	assert_int_equal(fal_store_merge(s, round), 0);
 	return fal_store_step(s, lr, 1);
 }
@@ -261,6 +276,66 @@ a_store_steps_as_by_one(void **state)
 		free(g);
 	}
 	assert_int_not_equal(refused, 0);
+}
+
+/* Some blocks are there when the version begins to be made, and others come behind that;
+ * somebody reads the version before it meanwhile. */
+static uint32_t
+make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
+{
+	const uint32_t blocks = fal_blocks(fal_store_len(s));
+	const struct fal_store_make how = {
+		.round = round, .samples = 1, .lr = 0.1f, .divisor = 1
+	};
+	const size_t bytes = fal_store_len(s) * sizeof(float);
+	const uint64_t version = fal_store_version(s);
+	float *before = malloc(bytes);
+	const float *params;
+	memcpy(before, fal_store_params(s), bytes);
+	open_round(s, round);
+	add_blocks(s, g, round, 0, there);
+	assert_int_equal(fal_store_make(s, &how), 1);
+	for (uint32_t b = 0; b < blocks; b++)
+		assert_int_equal(fal_store_made(s)[b], b < there);
+	assert_true(fal_store_at(s, version, &params, NULL));
+	assert_memory_equal(params, before, bytes);
+	add_blocks(s, g, round, there, blocks);
+	assert_true(fal_store_at(s, version, &params, NULL));
+	assert_memory_equal(params, before, bytes);
+	free(before);
+	assert_int_equal(fal_store_merge(s, round), 0);
+	return fal_store_step(s, how.lr, how.divisor);
+}
+
+static void
+a_version_is_made_as_by_one(void **state)
+{
+	(void)state;
+	for (int turn = 0; turn < 20; turn++) {
+		struct some threads;
+		const size_t n = 1 + below(12 * FAL_BLOCK);
+		float *init = some_params(n, false), *g = malloc(n * sizeof(*g));
+		struct fal_store_conf conf = { .n = n,
+					       .tasks = 1,
+					       .optim = some_optimiser(),
+					       .checksums = below(2) == 0 };
+		conf.optim.clip = conf.optim.ema = 0;
+		struct fal_store *alone = fal_store_new(&conf, init);
+		conf.parallel = some_threads(&threads);
+		struct fal_store *shared = fal_store_new(&conf, init);
+		for (uint64_t round = 1; round <= 4; round++) {
+			some_gradient(g, n);
+			const uint32_t was = step(alone, g, round, 0.1f);
+			assert_int_equal(make(shared, g, round, below(fal_blocks(n) + 1)),
+					 was);
+			same_image(alone, shared);
+		}
+		fal_store_free(alone);
+		fal_store_free(shared);
+		fal_threads_free(threads.real);
+		free(init);
+		free(g);
+	}
 }
 
 /* ---- a shard ----------------------------------------------------------------------- */
@@ -409,6 +484,7 @@ main(void)
 		cmocka_unit_test(each_part_once),
 		cmocka_unit_test(no_threads),
 		cmocka_unit_test(a_store_steps_as_by_one),
+		cmocka_unit_test(a_version_is_made_as_by_one),
 		cmocka_unit_test(a_shard_hashes_as_by_one),
 		cmocka_unit_test(publications_are_read_as_by_one),
 	};
