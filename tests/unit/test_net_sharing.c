@@ -35,7 +35,7 @@ static struct {
 	uint64_t publications;
 	unsigned models, placed, missed;
 	uint64_t missed_last;
-	bool places;
+	bool places, mixed;
 	uint8_t room[REST];
 } t;
 
@@ -335,9 +335,9 @@ lent(void)
 
 /* One message. */
 static int
-add_text(struct fal_shared *s, const struct fal_aead_text *msg, size_t at)
+add_text(struct fal_shared *s, const struct fal_aead_text *msg, uint32_t index)
 {
-	const struct fal_shared_text text = { *msg, at, fal_shared_made(s) };
+	const struct fal_shared_text text = { *msg, (size_t)index * REST, index };
 	return fal_shared_add_texts(s, &text, 1);
 }
 
@@ -352,16 +352,19 @@ publish(uint64_t version, struct fal_shelf *shelf)
 					    .ad = "job",
 					    .ad_n = 3,
 					    .version = version,
+					    .mixed = t.mixed,
 					    .shelf = shelf };
+	const uint32_t turn = t.mixed ? (uint32_t)t.publications % COUNT : 0;
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
-	for (uint32_t i = 0; i < COUNT; i++) {
+	for (uint32_t k = 0; k < COUNT; k++) {
+		const uint32_t i = (k + turn) % COUNT;
 		uint8_t head[MODEL_HEAD] = { 'm' };
 		memcpy(head + 1, &t.publications, 4);
 		memcpy(head + 5, &i, 4);
 		draw_bytes(t.publications, i, rest, REST);
 		const struct fal_aead_text text = { head, MODEL_HEAD, rest, REST };
-		assert_int_equal(add_text(s, &text, (size_t)i * REST), 0);
+		assert_int_equal(add_text(s, &text, i), 0);
 	}
 	return s;
 }
@@ -433,6 +436,7 @@ memory_is_shared(void **state)
 		two_meet((places == 0) == first ? BY_UNIX : BY_DOOR, fal_rng_u64(&rng));
 		const struct end *c = &t.w.client[0], *s = &t.w.server[0];
 		t.places = places;
+		t.mixed = one_in(&rng, 2);
 		assert_true(fal_chan_may_share(s->c));
 		talk(&rng); /* by the stream, as yet */
 		assert_int_equal(beside(s) + beside(c), 0);
@@ -495,9 +499,10 @@ static void
 missed_ones_are_told(void **state)
 {
 	(void)state;
-	for (int places = 0; places < 2; places++) {
+	for (int how = 0; how < 4; how++) {
 		two_meet(BY_UNIX, 2);
-		t.places = places;
+		t.places = how % 2 != 0;
+		t.mixed = how / 2 != 0;
 		assert_true(lent());
 		send_publication(publish(1, t.shelf));
 		for (uint64_t version = 2; version <= FAL_SHELF_SLOTS; version++)
