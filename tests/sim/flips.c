@@ -191,9 +191,11 @@ struct judge {
 	uint32_t late; /* machines that were suspected */
 };
 
-/* What two keys said different things of. */
+/* What two keys said different things of; `split`: so did the third, as two of them got
+ * it wrong, each in its own way. */
 struct named {
 	uint64_t round, task;
+	bool split;
 };
 
 static uint32_t
@@ -223,13 +225,13 @@ alike(const struct plan *p, uint32_t machine, uint32_t but)
 	return n;
 }
 
-static bool
+static const struct named *
 was_named(const struct judge *j, uint64_t round, uint64_t task)
 {
 	for (size_t i = 0; i < j->named.n; i++)
 		if (j->named.v[i].round == round && j->named.v[i].task == task)
-			return true;
-	return false;
+			return &j->named.v[i];
+	return NULL;
 }
 
 static bool
@@ -273,10 +275,11 @@ escaped(struct judge *j, struct fal_trace_line *l, uint32_t machine, uint64_t ta
 	if (!part && in(l, l->o, FAL_F_VERIFIED, task))
 		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: verified",
 			       machine, (unsigned long long)task);
-	if (sure >= 2)
+	const struct named *named = was_named(j, round, task);
+	if (sure >= 2 && (named == NULL || !named->split))
 		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: it counts",
 			       machine, (unsigned long long)task);
-	if (sure == 1 && !was_named(j, round, task))
+	if (sure == 1 && named == NULL)
 		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: nobody says so",
 			       machine, (unsigned long long)task);
 }
@@ -310,6 +313,29 @@ take_ledger(struct judge *j, struct fal_trace_line *l)
 	}
 }
 
+static void
+take_verify(struct judge *j, struct fal_trace_line *l)
+{
+	const json_t *words = fal_trace_at(l->o, FAL_F_WORDS), *word;
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	struct named is = {
+		.round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX),
+		.task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX),
+	};
+	const char *verdict = fal_trace_get_str(l, l->o, FAL_F_VERDICT);
+	uint32_t wrong = 0;
+	size_t i;
+	json_array_foreach(words, i, word)
+	{
+		const char *name = fal_trace_get_str(l, word, FAL_F_WORKER);
+		wrong += gets_wrong(j->p, machine_of(name), clock, (uint32_t)is.task);
+	}
+	is.split = strcmp(verdict, "undecided") == 0 && wrong > 1;
+	int err = FAL_GROW(j->named.v, j->named.cap, j->named.n + 1);
+	assert(err == FAL_OK);
+	j->named.v[j->named.n++] = is;
+}
+
 static int
 take(void *arg, struct fal_trace_line *l)
 {
@@ -330,12 +356,7 @@ take(void *arg, struct fal_trace_line *l)
 		    !machine_lies(&j->p->machine[machine]))
 			fal_trace_fail(l, FAL_EINVAL, "w%u is honest", machine);
 	} else if (strcmp(l->ev, "verify") == 0) {
-		int err = FAL_GROW(j->named.v, j->named.cap, j->named.n + 1);
-		assert(err == FAL_OK);
-		j->named.v[j->named.n++] = (struct named){
-			fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX),
-			fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX)
-		};
+		take_verify(j, l);
 	} else if (strcmp(l->ev, "ledger") == 0) {
 		take_ledger(j, l);
 	}
