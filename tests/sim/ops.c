@@ -94,7 +94,11 @@ static void
 shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
 {
 	const struct cluster *c = arg;
-	racked_served(c->shards.rack, shard, out);
+	/* One that is elsewhere may not have heard yet of what holds. */
+	if (c->p->apart)
+		out->blocks = c->map.of[shard].count;
+	else
+		racked_served(c->shards.rack, shard, out);
 }
 
 /* Is the contribution among these? */
