@@ -56,7 +56,7 @@ struct group {
 	uint64_t taken;    /* version that its line took over */
 	uint32_t unpushed; /* rounds on its line since then */
 	uint64_t newest;   /* the newest clock of these */
-	double weight;     /* its part of the workers when its round began */
+	double weight;     /* its part of the workers when its line's first round began */
 	uint32_t among;    /* and how many these were */
 	bool pushed;       /* for a quorum: it waits for the next version, which has */
 	uint64_t samples;  /* so many of it */
@@ -481,9 +481,12 @@ static int
 prepare(struct fal_sched *s, struct fal_team *t)
 {
 	struct group *g = t->own;
+	/* What is on a line has one weight, that by which its gradients were divided. */
+	if (s->policy.rule.delta && g->unpushed > 0)
+		return FAL_OK;
 	g->among = s->active;
 	g->weight = (double)t->members / s->active;
-	if (!s->policy.rule.delta || g->unpushed > 0)
+	if (!s->policy.rule.delta)
 		return FAL_OK;
 	t->line = fal_line_version(t->id, ++s->lines);
 	g->taken = s->version;
