@@ -562,7 +562,8 @@ records_by_aes(const char *folder)
 	begin(folder, "aes.txt");
 	suite = FAL_SUITE_AES256_GCM;
 	records();
-	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, false, "refused");
+	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, false,
+		      "refused");
 	end();
 }
 
