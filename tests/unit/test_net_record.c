@@ -437,10 +437,11 @@ shared_ones_are_decompressed(void **state)
 	enum { MESSAGES = 5 };
 	static uint8_t zeros[4096];
 	const uint64_t each = 1000000000;
+	struct fal_shared_pool *own = fal_shared_pool_new(NULL);
 	(void)state;
 	for (int zstd = 0; zstd < 2; zstd++) {
 		const struct fal_shared_opt opt = {
-			.pool = pool, .publication = 1, .count = MESSAGES, .zstd = zstd
+			.pool = own, .publication = 1, .count = MESSAGES, .zstd = zstd
 		};
 		struct fal_shared_text text[MESSAGES];
 		struct fal_shared *s;
@@ -455,6 +456,7 @@ shared_ones_are_decompressed(void **state)
 		fal_shared_drop(s);
 		unzips = 0;
 	}
+	fal_shared_pool_free(own);
 }
 
 static void
