@@ -177,14 +177,15 @@ make_all(struct ps_wants *w, ps_reader_of *of, void *arg, int err)
 	return err < 0 ? err : more;
 }
 
-/* Is what there is of a version that is not made yet to be on its way?  Who does not know
- * that the first block comes last could begin with it and wait for what it has to do
- * first. */
+/* Is what there is of a version that is not made yet to be on its way?  Not to this very
+ * machine, where no link works beside the cores, and whoever takes it needs the one that
+ * makes the rest.  Who does not know that the first block comes last could begin with it
+ * and wait for what it has to do first. */
 static bool
 is_early(const struct ps_wants *w, const struct ps_reader *reader,
 	 const struct ps_want *want)
 {
-	return !is_older(reader) &&
+	return !is_older(reader) && !fal_chan_is_local(reader->chan) &&
 	       ps_publisher_early(&w->publisher, want->shard, want->model.version);
 }
 

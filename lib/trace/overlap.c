@@ -37,6 +37,38 @@ spans(struct fal_trace_line *l, struct span s[static SPANS])
 	return l->err == 0;
 }
 
+/* It is known of the version whether it was ahead. */
+static void
+count(struct fal_overlap *o, uint64_t version, bool ahead)
+{
+	const uint64_t at = version % FAL_OVERLAP_LAST;
+	o->versions += !o->of[at].known;
+	o->ahead += ahead && !o->of[at].ahead;
+	o->of[at].known = true;
+	o->of[at].ahead |= ahead;
+}
+
+/* What is known of the clock, of which lines come in any order. */
+static struct fal_overlap_ran *
+ran_in(struct fal_overlap *o, struct fal_trace_line *l)
+{
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	struct fal_overlap_ran *ran = &o->ran[clock % FAL_OVERLAP_LAST];
+	if (ran->clock != clock + 1)
+		*ran = (struct fal_overlap_ran){ .clock = clock + 1, .from = UINT64_MAX };
+	return ran;
+}
+
+/* Did the first who was sent what the clock's round ran on have some of it too soon? */
+static void
+judge(struct fal_overlap *o, const struct fal_overlap_ran *ran)
+{
+	const uint64_t of = ran->version % FAL_OVERLAP_LAST;
+	if (ran->version > 0 && ran->from < UINT64_MAX &&
+	    o->of[of].version == ran->version && o->of[of].came > 0)
+		count(o, ran->version, ran->from < o->of[of].came);
+}
+
 int
 fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
 {
@@ -52,7 +84,12 @@ fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
 	o->push += s[PUSH].to - s[PUSH].from;
 	o->pulled += waited < (double)beside ? beside - (uint64_t)waited : 0;
 	o->pushed += both(s[PUSH], s[COMPUTE]);
-	return 0;
+	if (fal_trace_has(l->o, FAL_F_CLOCK) && !fal_trace_has(l->o, FAL_F_ROUND)) {
+		struct fal_overlap_ran *ran = ran_in(o, l);
+		ran->from = s[PULL].from < ran->from ? s[PULL].from : ran->from;
+		judge(o, ran);
+	}
+	return l->err;
 }
 
 int
@@ -60,16 +97,26 @@ fal_overlap_ledger(struct fal_overlap *o, struct fal_trace_line *l)
 {
 	if (fal_trace_has(l->o, FAL_F_CAME))
 		o->came = fmax(o->came, fal_trace_get_seconds(l, l->o, FAL_F_CAME));
+	if (fal_trace_has(l->o, FAL_F_CLOCK)) {
+		struct fal_overlap_ran *ran = ran_in(o, l);
+		ran->version =
+			fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+		judge(o, ran);
+	}
 	return l->err;
 }
 
 int
 fal_overlap_update(struct fal_overlap *o, struct fal_trace_line *l)
 {
-	if (fal_trace_has(l->o, FAL_F_MADE)) {
-		o->versions++;
-		o->ahead += fal_trace_get_seconds(l, l->o, FAL_F_MADE) < o->came;
-	}
+	const uint64_t version =
+		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	const uint64_t at = version % FAL_OVERLAP_LAST;
+	o->of[at].version = version;
+	o->of[at].came = (uint64_t)round(1e6 * o->came);
+	o->of[at].known = o->of[at].ahead = false;
+	if (fal_trace_has(l->o, FAL_F_MADE))
+		count(o, version, fal_trace_get_seconds(l, l->o, FAL_F_MADE) < o->came);
 	o->came = 0;
 	return l->err;
 }

@@ -9,12 +9,29 @@
 
 #include "trace/reader.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FAL_OVERLAP_LAST = 64 }; /* clocks and versions that are remembered */
+
 struct fal_overlap {
 	uint64_t pull, push;     /* µs, of all workers; of these, */
 	uint64_t pulled, pushed; /* … beside the same round's computing */
-	uint64_t versions;       /* of several shards; of these, */
-	uint64_t ahead;          /* … the first part was made so */
-	double came;             /* private: since the last update */
+	uint64_t
+		versions; /* of several shards, or of which a worker said when it came; */
+	uint64_t ahead;   /* … of these, the first part was made, or came, so */
+	/* Private: when the last block came since the last update; the last versions, by
+	 * their numbers; which of them rounds of the last clocks ran on. */
+	double came;
+	struct {
+		uint64_t version, came; /* µs */
+		bool known, ahead;
+	} of[FAL_OVERLAP_LAST];
+	struct fal_overlap_ran {
+		uint64_t clock; /* and 1 */
+		uint64_t version;
+		uint64_t from; /* when it began to come to the first worker, µs */
+	} ran[FAL_OVERLAP_LAST];
 };
 
 int fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l);

@@ -111,7 +111,7 @@ versions_ahead(void **state)
 			last = came > last ? came : last;
 			assert_int_equal(read_line(&o, &b), FAL_OK);
 		}
-		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"update\"");
+		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"update\",\"version\":%d", i + 1);
 		if (several)
 			fal_put_fmt(&b, ",\"made\":%u", made);
 		versions += several;
@@ -120,6 +120,60 @@ versions_ahead(void **state)
 	}
 	assert_int_equal(o.versions, versions);
 	assert_int_equal(o.ahead, ahead);
+	fal_buf_free(&b);
+}
+
+static void
+put_pull(struct fal_buf *b, uint64_t clock, uint64_t from)
+{
+	fal_put_fmt(b,
+		    "{\"t\":1,\"ev\":\"clock\",\"clock\":%llu,\"waited\":0,"
+		    "\"spans\":[[%llu,9000],[0,0],[0,0]]",
+		    (unsigned long long)clock, (unsigned long long)from);
+}
+
+/* Of one shard, as workers tell it, before or after the round is over: whether the first
+ * of them was sent some of the version before all of it had come. */
+static void
+versions_that_came_ahead(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
+	struct fal_overlap o = { 0 };
+	struct fal_buf b = { 0 };
+	uint64_t ahead = 0, versions = 0, came = 0; /* of the version of this clock */
+	(void)state;
+	for (uint64_t clock = 0; clock < LINES; clock++) {
+		const uint32_t workers = fal_rng_below(&r, 3);
+		const uint32_t sooner = fal_rng_below(&r, workers + 1);
+		uint64_t first = 2 * MOST;
+		for (uint32_t i = 0; i <= workers; i++) {
+			const uint64_t from = fal_rng_below(&r, MOST);
+			if (i == sooner) {
+				fal_put_fmt(&b,
+					    "{\"t\":1,\"ev\":\"ledger\",\"clock\":%llu,"
+					    "\"version\":%llu,\"came\":%.6f",
+					    (unsigned long long)clock,
+					    (unsigned long long)clock,
+					    (double)(clock + 1) * 5e-6);
+				assert_int_equal(read_line(&o, &b), FAL_OK);
+			}
+			if (i == workers)
+				break;
+			first = from < first ? from : first;
+			put_pull(&b, clock, from);
+			assert_int_equal(read_line(&o, &b), FAL_OK);
+		}
+		versions += clock > 0 && workers > 0;
+		ahead += clock > 0 && workers > 0 && first < came;
+		came = 5 * (clock + 1);
+		fal_put_fmt(&b, "{\"t\":1,\"ev\":\"update\",\"version\":%llu",
+			    (unsigned long long)clock + 1);
+		assert_int_equal(read_line(&o, &b), FAL_OK);
+	}
+	assert_int_equal(o.versions, versions);
+	assert_int_equal(o.ahead, ahead);
+	assert_true(ahead > 0 && ahead < versions);
 	fal_buf_free(&b);
 }
 
@@ -153,6 +207,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(spans_are_added_up),
 					    cmocka_unit_test(versions_ahead),
+					    cmocka_unit_test(versions_that_came_ahead),
 					    cmocka_unit_test(nonsense_is_refused) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
