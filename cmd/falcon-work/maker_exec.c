@@ -305,8 +305,10 @@ probe(struct maker *maker, struct maker_probed *out)
 		memset(out->fingerprint, 0, FAL_FINGERPRINT);
 		fal_random_bytes(out->fingerprint + 8, FAL_FINGERPRINT - 8);
 		fal_cli_err(PROG,
-			    "the trainer is impure: the same task gives other bits; "
-			    "the final model will not be the same each time");
+			    "the trainer is impure%s; "
+			    "the final model will not be the same each time",
+			    m->exec->hello.impure ? ", as it says itself"
+						  : ": the same task gives other bits");
 	}
 	m->probed = true;
 	return FAL_OK;

@@ -32,7 +32,8 @@ try {
 	float *params, *grad[VECTORS];
 	uint32_t *index, *label;
 	uint64_t ids;
-	bool bad; /* something is to be changed */
+	bool redrawn; /* tasks have another seed than they would have */
+	bool bad;     /* something is to be changed */
 };
 
 static int
@@ -236,7 +237,8 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	struct work work = { { &job, t->label, s }, grad };
 	struct child_task task = {
 		.line = { .id = ++t->ids,
-			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task),
+			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task) ^
+				  t->redrawn,
 			  .task = first / s->job.task,
 			  .slot = at.slot,
 			  .count = count,
@@ -269,16 +271,29 @@ is_finite(const struct try *t, const float *v)
 	return true;
 }
 
-/* How far a + b is from c, by the length of c. */
+/* The same, with another seed. */
+static bool
+make_redrawn(struct try *t, uint32_t first, uint32_t count, float *grad,
+	     struct child_made *made)
+{
+	t->redrawn = true;
+	const bool ok = make(t, first, count, grad, made);
+	t->redrawn = false;
+	return ok;
+}
+
+/* How long a times the first gradient, b times the second, c times the third is, all
+ * together, by the length of the third. */
 static double
-distance(const struct try *t, const float *a, const float *b, double factor,
-	 const float *c)
+length(const struct try *t, double a, double b, double c)
 {
 	double off = 0, all = 0;
 	for (uint64_t i = 0; i < t->setup.model->values; i++) {
-		const double d = factor * ((double)a[i] + (double)b[i]) - (double)c[i];
+		const double whole = (double)t->grad[2][i];
+		const double d =
+			a * (double)t->grad[0][i] + b * (double)t->grad[1][i] + c * whole;
 		off += d * d;
-		all += (double)c[i] * (double)c[i];
+		all += whole * whole;
 	}
 	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
 }
@@ -303,60 +318,90 @@ try_twice(struct try *t, double *ms)
 		finite = finite && is_finite(t, t->grad[0]) && isfinite(made[0].loss);
 		*ms = fmin(*ms, (double)made[1].ns * 1e-6);
 	}
-	if (!same)
+	if (!same && !t->exec->hello.impure)
 		no(t, "the same task gives other bits the second time: take all "
 		      "randomness from the task's seed, carry nothing from task to task, "
 		      "and ask the library for deterministic kernels");
 	if (!finite)
 		no(t, "gradients or losses are not finite on the job's first parameters");
-	if (same && finite)
-		printf("ok %u tasks, each twice: same bits; %.3g ms a task; finite\n", n,
-		       *ms);
+	if ((same || t->exec->hello.impure) && finite)
+		printf("ok %u tasks, each twice: %s; %.3g ms a task; finite\n", n,
+		       same ? "same bits" : "other bits, as it says itself", *ms);
 	return finite;
 }
 
-/* Two halves and a whole.  Whoever adds in another order is off by little, and by less
- * than whoever has one sample less. */
+/* Two halves and a whole, the first `half` of `count`: are the gradients sums?  Whoever
+ * adds in another order is off by little, and by less than whoever has one sample less.
+ * What is drawn from the seed is drawn otherwise for the halves, and so it is with
+ * another seed: that makes them differ by as much, but makes neither longer.  False: no
+ * more can be tried. */
+static bool
+try_sum(struct try *t, uint32_t half, uint32_t count)
+{
+	const double most = 1e-3, part = (double)half / count;
+	const double sum = length(t, 1, 1, -1);
+	const bool mean = length(t, 1, 1, 0) > sqrt(2);
+	const double off = mean ? length(t, part, 1 - part, -1) : sum;
+	double drawn = 0;
+	if (off >= most) {
+		struct child_made made;
+		if (!make_redrawn(t, 0, count, t->grad[0], &made))
+			return false;
+		drawn = length(t, 1, 0, -1);
+	}
+	if (off >= most && off > 3 * drawn)
+		no(t,
+		   "the sum of two half tasks is not the whole task, off by %.2g of it: "
+		   "statistics of a batch do so; else samples are left out or weighted",
+		   sum);
+	else if (mean)
+		no(t, "the gradient is a MEAN over the task's samples: it is to be their "
+		      "SUM; with PyTorch: reduction=\"sum\"");
+	else if (off >= most)
+		printf("ok the sum of two half tasks is the whole task, but for what is "
+		       "drawn from the seed (%.2g; with another one %.2g): a SUM, not a "
+		       "mean\n",
+		       off, drawn);
+	else
+		printf("ok the sum of two half tasks is the whole task (to %.0e): a SUM, "
+		       "not a mean\n",
+		       fmax(sum, 1e-9));
+	return true;
+}
+
+static void
+say_cost(uint32_t count, double ms, uint32_t half, double half_ms)
+{
+	const double each = (ms - half_ms) / (count - half);
+	const double fixed = fmin(1, fmax(0, (ms - each * count) / ms));
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
+	       "%s\n",
+	       count, fal_text_s(count), ms, half, half_ms, 100 * fixed,
+	       fixed > 0.5 ? "do not depend on its size: larger ones (batch.task) "
+			     "would cost little more"
+			   : "do not depend on its size");
+}
+
 static bool
 try_halves(struct try *t, double ms)
 {
 	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
-	const double most = 1e-3;
 	struct child_made a, b;
-	if (half == 0 || count % 2 != 0)
+	if (half == 0)
 		return true;
-	if (t->job.buffers != NULL) {
+	if (!make(t, 0, half, t->grad[0], &a) ||
+	    !make_redrawn(t, half, count - half, t->grad[1], &b) ||
+	    !make(t, 0, count, t->grad[2], &b))
+		return false;
+	if (t->job.buffers != NULL)
 		printf("ok two half tasks are not compared with the whole: statistics of "
 		       "a batch (model.buffers) make them differ\n");
-		return true;
-	}
-	if (!make(t, 0, half, t->grad[0], &a) ||
-	    !make(t, half, count - half, t->grad[1], &b) ||
-	    !make(t, 0, count, t->grad[2], &b) || !make(t, 0, half, t->grad[0], &a))
+	else if (!try_sum(t, half, count))
 		return false;
-	const double sum = distance(t, t->grad[0], t->grad[1], 1, t->grad[2]);
-	const double mean = distance(t, t->grad[0], t->grad[1], 0.5, t->grad[2]);
-	if (sum < most)
-		printf("ok the sum of two half tasks is the whole task (to %.0e): a SUM, "
-		       "not a mean\n",
-		       fmax(sum, 1e-9));
-	else if (mean < most)
-		no(t, "the gradient is a MEAN over the task's samples: it is to be their "
-		      "SUM; with PyTorch: reduction=\"sum\"");
-	else
-		no(t,
-		   "the sum of two half tasks is not the whole task, off by %.2g of it: "
-		   "statistics of a batch, or dropout, do so; else samples are left out "
-		   "or weighted",
-		   sum);
-	const double half_ms = (double)a.ns * 1e-6;
-	const double fixed = fmax(0, 2 * half_ms - ms);
-	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
-	       "%s\n",
-	       count, fal_text_s(count), ms, half, half_ms, 100 * fmin(1, fixed / ms),
-	       fixed > ms / 2 ? "do not depend on its size: larger ones (batch.task) "
-				"would cost little more"
-			      : "do not depend on its size");
+	/* The second time, as of the whole. */
+	if (!make(t, 0, half, t->grad[0], &a))
+		return false;
+	say_cost(count, ms, half, (double)a.ns * 1e-6);
 	return true;
 }
 

@@ -288,6 +288,12 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	has "$(cat impure.err)" "the trainer is impure"
 	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: impure (impure)"
 	same "impure" "$(falcon-stat --json "$state/trace.jsonl" | jq -c .impure)" '["impure"]'
+	again
+	serve --set job.epochs=2
+	badly impure-says
+	wait "$ps"
+	has "$(cat impure-says.err)" "the trainer is impure, as it says itself; "
+	same "impure" "$(falcon-stat --json "$state/trace.jsonl" | jq -c .impure)" '["impure-says"]'
 }
 
 @test "whoever computes otherwise than before is no worker any more" {
@@ -473,6 +479,9 @@ outside the server, which the job's model.buffers is not for"
 	sed 's/^buffers = .*/&\nfreeze = n.*/' tiny/tiny.job >tiny/frozen.job
 	falcon-work --exec 'tee heard | python3 trainer.py other' --try tiny/frozen.job
 	same "buffers" "$(jq -r 'select(.op == "job").buffers[]' heard)" n.running
+	run falcon-work --exec 'exec python3 trainer.py other' --try tiny/tiny.job
+	has "$output" "ok two half tasks are not compared with the whole: "
+	has "$output" "ok a task of 8 samples takes "
 }
 
 @test "a trainer goes with its worker, however that goes" {
@@ -522,6 +531,23 @@ outside the server, which the job's model.buffers is not for"
 	has "$output" "a SUM, not a mean"
 	has "$output" "ok a task of 8 samples takes "
 	has "$output" "ok judging: 2 of 8 right, "
+	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+		--exec "exec $trainer drop"
+	same "status" "$status" 0
+	has "$output" "ok the sum of two half tasks is the whole task, but for what is drawn"
+	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+		--exec "exec $trainer impure-says"
+	same "status" "$status" 0
+	has "$output" "ok 3 tasks, each twice: other bits, as it says itself; "
+	# Halves need not be of one size.
+	sed 's/^task = .*/task = 7/' tiny/tiny.job >tiny/seven.job
+	run falcon-work --exec "$softmax" --try tiny/seven.job
+	same "status" "$status" 0
+	has "$output" "a SUM, not a mean"
+	has "$output" "ok a task of 7 samples takes "
+	TRAINER_LOG=log run falcon-work --try tiny/seven.job \
+		--exec "exec $trainer mean"
+	has "$output" "no: the gradient is a MEAN over the task's samples"
 	while IFS='|' read -r way text; do
 		TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
 			--exec "exec $trainer $way"
@@ -529,6 +555,8 @@ outside the server, which the job's model.buffers is not for"
 		has "$output" "no: $text"
 	done <<-'END'
 		mean|the gradient is a MEAN over the task's samples
+		drop-mean|the gradient is a MEAN over the task's samples
+		twice|the sum of two half tasks is not the whole task
 		impure|the same task gives other bits the second time
 		every-nan|gradients or losses are not finite
 		every-exit|a task of 8 samples was not computed

@@ -30,8 +30,8 @@ if way == "no-hello":
 def noted(task):
     if way.startswith("every-"):
         return True
-    if way in ("well", "mean", "impure", "depth", "lanes", "odd", "blank",
-               "seeded"):
+    if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
+               "seeded", "drop", "drop-mean", "twice"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
         return False  # enough
@@ -104,6 +104,7 @@ def gradient(task):
     (bias,) = (t for n, t in task.params.items() if n.endswith(".bias"))
     classes, inputs = len(bias), len(weight) // len(bias)
     dw, db, loss, right = [0.0] * len(weight), [0.0] * classes, 0.0, 0
+    dropped = random.Random(task.seed)
     for s in range(task.count):
         x = task.x[s * inputs:(s + 1) * inputs]
         y = task.y[s]
@@ -114,6 +115,10 @@ def gradient(task):
         right += z.index(max(z)) == y
         for c in range(classes):
             d = e[c] / sum(e) - (c == y)
+            if way.startswith("drop"):
+                d *= dropped.uniform(0.4, 1.6)
+            if way == "twice" and s == 0:
+                d *= 2
             db[c] += d
             for k in range(inputs):
                 dw[c * inputs + k] += d * x[k]
@@ -123,9 +128,9 @@ def gradient(task):
             with open(log, "a") as f:
                 f.write("%s %s %s\n" % (task.clock, task.task, task.seed))
         for name, grad in task.grads.items():
-            by = task.count if way == "mean" else 1
+            by = task.count if way.endswith("mean") else 1
             for i, v in enumerate(dw if name.endswith(".weight") else db):
-                grad[i] = v / by + (random.random() * 1e-4 if way == "impure" else
+                grad[i] = v / by + (random.random() * 1e-4 if way.startswith("impure") else
                                     noise.random() if way == "seeded" else 0)
         if task.id < 1 << 47 and (way == "odd" and odd in task.indices or
                                   way == "blank" and task.clock == blank):
@@ -137,4 +142,4 @@ def gradient(task):
 
 falcon.numpy = None
 falcon.serve(gradient, samples=True, depth=3 if way in ("fork", "depth") else 1,
-             has={"lanes": 2} if way == "lanes" else {})
+             has={"lanes": 2} if way == "lanes" else {"pure": False} if way == "impure-says" else {})

@@ -23,7 +23,9 @@ job=$dir/fashion.job
 sed -e "s|^file = .*/models|file = $share/models|" -e 's/^kind = nesterov/kind = adamw/' \
 	-e 's/^lr = .*/lr = 0.002/' -e 's/^weight-decay = .*/weight-decay = 0.01/' \
 	-e '/^momentum/d' "$share/jobs/fashion.job" >"$job"
-"$bin/falcon-work" --exec "$python $examples/fashion.py" --try "$job"
+for script in fashion dataset; do
+	"$bin/falcon-work" --exec "$python $examples/$script.py" --try "$job"
+done
 
 # coordinator NAME [OPTION...]: of a job, its state in NAME.
 coordinator() {

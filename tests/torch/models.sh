@@ -34,6 +34,7 @@ train() {
 	job=$at/$1.job
 	shift 2
 	/usr/bin/python3 "$script" ${arg:+"$arg"} "$at/init.safetensors"
+	"$bin/falcon-work" --exec "exec /usr/bin/python3 $script $arg" --try "$job"
 	serve ps "$bin/falcon-ps" "$job" --keyring "$dir/keys/keyring" --listen 127.0.0.1:0 \
 		--state "$at/state" --exit-when-done --json "$@" >"$at/falcon.json" \
 		2>"$dir/ps.err"
