@@ -3,9 +3,8 @@
 
 enum { IDX_U8 = 0x08 };
 
-/* Magic and dimensions. */
-static int
-read_header(const struct source *s, struct fal_array *a)
+int
+source_idx(const struct source *s, struct fal_array *a)
 {
 	uint8_t magic[4], d[4];
 	int err = source_exact(s, magic, sizeof(magic));
@@ -37,5 +36,5 @@ int
 fal_idx_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
 	     struct fal_diag *diag)
 {
-	return source_array(path, opts, read_header, out, diag);
+	return source_array(path, opts, source_idx, out, diag);
 }

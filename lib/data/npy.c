@@ -177,8 +177,8 @@ get_header(struct cursor *c, struct fal_array *a)
 	return err;
 }
 
-static int
-read_header(const struct source *s, struct fal_array *a)
+int
+source_npy(const struct source *s, struct fal_array *a)
 {
 	static const uint8_t magic[] = { 0x93, 'N', 'U', 'M', 'P', 'Y' };
 	uint8_t head[8], len[4] = { 0 };
@@ -213,5 +213,5 @@ int
 fal_npy_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
 	     struct fal_diag *diag)
 {
-	return source_array(path, opts, read_header, out, diag);
+	return source_array(path, opts, source_npy, out, diag);
 }

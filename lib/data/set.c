@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "data/array.h"
+#include "data/source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,16 +155,24 @@ fal_set_load_idx(const char *images, const char *labels, const struct fal_set_op
 	return load_pair(&p, opts, out, diag);
 }
 
+/* Of an IDX file or of a .npy one, which their first bytes tell. */
+static int
+either(const struct source *s, struct fal_array *a)
+{
+	const int first = source_peek(s);
+	if (first != 0 && first != 0x93 && first != -1)
+		return fal_diag_set(s->diag, FAL_EFORMAT,
+				    "%s: not an IDX file, nor a .npy one", s->path);
+	return first == 0x93 ? source_npy(s, a) : source_idx(s, a);
+}
+
 int
 fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag)
 {
 	const struct fal_array_opts all = { 0 };
 	const struct fal_set_opts one = { .classes = 1 };
-	const char *dot = strrchr(file, '.');
-	read_fn *read =
-		dot != NULL && strcmp(dot, ".npy") == 0 ? fal_npy_read : fal_idx_read;
 	struct side img = { .name = file }, lab = { .name = file };
-	int err = read(file, &all, &img.a, diag);
+	int err = source_array(file, &all, either, &img.a, diag);
 	if (err < 0)
 		return err;
 	lab.a = (struct fal_array){ .dtype = FAL_U8,

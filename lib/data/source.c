@@ -62,6 +62,13 @@ source_some(const struct source *s, uint8_t *p, unsigned n)
 }
 
 int
+source_peek(const struct source *s)
+{
+	const int c = gzgetc(s->f);
+	return c < 0 ? c : gzungetc(c, s->f);
+}
+
+int
 source_exact(const struct source *s, uint8_t *p, uint64_t n)
 {
 	uint8_t scrap[16384];

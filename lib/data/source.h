@@ -32,6 +32,13 @@ int source_shape(const struct source *s, const struct fal_array_opts *opts,
 int source_rows(const struct source *s, const struct fal_array_opts *opts,
 		struct fal_array *a, uint64_t *left);
 
+/* The next byte, which stays the next one; -1: there is none. */
+int source_peek(const struct source *s);
+
+/* Headers: magic, type and dimensions. */
+int source_idx(const struct source *s, struct fal_array *a);
+int source_npy(const struct source *s, struct fal_array *a);
+
 /* The one array of a file: `header` reads type and dimensions, behind which the rows
  * begin and behind them nothing. */
 int source_array(const char *path, const struct fal_array_opts *opts,

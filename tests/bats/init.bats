@@ -103,6 +103,21 @@ refusal() {
 	same "of a pipe" "$(gzip <images |
 		falcon-work --predict "$state/model.safetensors" tiny.job /dev/stdin | sha256sum)" \
 		"$(sha256sum <said)"
+	# What the bytes are, not what they are called: an array of NumPy.
+	{
+		printf '\223NUMPY\1\0v\0%-117s\n' \
+			"{'descr': '|u1', 'fortran_order': False, 'shape': (256, 4, 4)}"
+		tail -c 4096 images
+	} >x.npy
+	same "of an array" "$(falcon-work --predict "$state/model.safetensors" tiny.job x.npy |
+		sha256sum)" "$(sha256sum <said)"
+	same "of a packed one, by a pipe" "$(gzip <x.npy |
+		falcon-work --predict "$state/model.safetensors" tiny.job /dev/stdin | sha256sum)" \
+		"$(sha256sum <said)"
+	got=0
+	falcon-work --predict "$state/model.safetensors" tiny.job tiny.job 2>err || got=$?
+	same "status of a text" "$got" 2
+	same "what is said" "$(<err)" "falcon-work: tiny.job: not an IDX file, nor a .npy one"
 	got=0
 	falcon-work --predict "$state/model.safetensors" tiny.job labels 2>err || got=$?
 	same "status of other samples" "$got" 2
