@@ -1,6 +1,7 @@
 #!/bin/sh
 # tests/torch/user.sh: what falcon-gradient(7) tells a user of PyTorch to type, from a
 # script of his to workers on two hosts, works as it stands there; both hosts are folders.
+# Prints how much is typed, and how long what is typed takes.
 # FALCON_BIN names the folder of the programs.
 set -eu
 
@@ -44,6 +45,7 @@ at() (
 	eval "exec $2"
 )
 
+begin=$(date +%s)
 for line in 1 2 3; do
 	at first "$(typed 4 $line)"
 done
@@ -56,6 +58,8 @@ cp first/lab/work.key first/train.py first/falcon.py other
 member first at first "$(typed 4 6) --name first"
 member other at other "$(typed 5 1) --name other"
 done_by ps first other
+echo "typed: $(wc -l <block.2) lines of the script, $(wc -l <block.3) of a job," \
+	"$(cat block.4 block.5 | wc -l) commands; they took $(($(date +%s) - begin)) s"
 "$bin/falcon-stat" --audit first/run/trace.jsonl
 jq -es '[.[] | select(.ev == "update") | .loss] | .[-1] < .[0]' first/run/trace.jsonl
 
