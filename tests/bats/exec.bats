@@ -536,6 +536,11 @@ outside the server, which the job's model.buffers is not for"
 	same "status" "$status" 0
 	has "$output" "ok the sum of two half tasks is the whole task, but for what is drawn"
 	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+		--exec "exec $trainer coarse"
+	same "status" "$status" 0
+	has "$output" "ok the sum of two half tasks is the whole task (to "
+	has "$output" ", as with bfloat16; with float32 "
+	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
 		--exec "exec $trainer impure-says"
 	same "status" "$status" 0
 	has "$output" "ok 3 tasks, each twice: other bits, as it says itself; "

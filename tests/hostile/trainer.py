@@ -31,7 +31,7 @@ def noted(task):
     if way.startswith("every-"):
         return True
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
-               "seeded", "drop", "drop-mean", "twice"):
+               "seeded", "drop", "drop-mean", "twice", "coarse"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
         return False  # enough
@@ -130,6 +130,9 @@ def gradient(task):
         for name, grad in task.grads.items():
             by = task.count if way.endswith("mean") else 1
             for i, v in enumerate(dw if name.endswith(".weight") else db):
+                if way == "coarse":  # as bfloat16
+                    m, e = math.frexp(v)
+                    v = math.ldexp(round(m * 256), e - 8)
                 grad[i] = v / by + (random.random() * 1e-4 if way.startswith("impure") else
                                     noise.random() if way == "seeded" else 0)
         if task.id < 1 << 47 and (way == "odd" and odd in task.indices or

@@ -23,8 +23,11 @@ job=$dir/fashion.job
 sed -e "s|^file = .*/models|file = $share/models|" -e 's/^kind = nesterov/kind = adamw/' \
 	-e 's/^lr = .*/lr = 0.002/' -e 's/^weight-decay = .*/weight-decay = 0.01/' \
 	-e '/^momentum/d' "$share/jobs/fashion.job" >"$job"
-for script in fashion dataset; do
-	"$bin/falcon-work" --exec "$python $examples/$script.py" --try "$job"
+sed -e 's/^\( *\)out = model(.*)/\1with torch.autocast("cpu", dtype=torch.bfloat16):\n    &/' \
+	"$examples/fashion.py" >"$dir/bfloat16.py"
+grep -q autocast "$dir/bfloat16.py"
+for script in "$examples/fashion.py" "$examples/dataset.py" "$dir/bfloat16.py"; do
+	"$bin/falcon-work" --exec "$python $script" --try "$job"
 done
 
 # coordinator NAME [OPTION...]: of a job, its state in NAME.
