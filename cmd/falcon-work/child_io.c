@@ -13,6 +13,7 @@
 #include <uv.h>
 
 enum { STDERR_LINE = 900 }; /* bytes; more are another line */
+enum { MOST_FAILS = 4 };    /* as after an error of a GPU, which only a start mends */
 
 /* --- out ---------------------------------------------------------------------------- */
 
@@ -114,7 +115,11 @@ on_answer(struct child *c, const struct fal_grad_word *w)
 			    w->why);
 	s->word = *w;
 	s->said = true;
+	if (!s->told)
+		c->fails = w->op == FAL_GRAD_FAIL ? c->fails + 1 : 0;
 	finish(c, s);
+	if (c->fails == MOST_FAILS)
+		child_blame(c, "it failed at %d tasks in a row", MOST_FAILS);
 }
 
 static void

@@ -244,6 +244,7 @@ begin(struct child *c)
 	c->starts++;
 	c->started = uv_hrtime();
 	c->heard = c->late = c->useful = false;
+	c->fails = 0;
 	c->start = new_start();
 	if (c->start == NULL) {
 		child_blame(c, "memory to share: %s", strerror(errno));

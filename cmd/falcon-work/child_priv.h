@@ -69,6 +69,7 @@ struct child {
 	int pidfd;
 	uint64_t starts, started; /* how often, when last */
 	unsigned mute;            /* how often in a row without a hello */
+	unsigned fails;           /* tasks in a row at which this start failed */
 	uint64_t restart, pause;  /* when to start again; ns */
 	bool heard, late;         /* its hello; that it has not been said was said */
 	bool up, useful;          /* has the job; has done a task */

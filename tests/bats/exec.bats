@@ -184,6 +184,16 @@ like_net() {
 	has "$(cat hang.err)" "trainer 0: no answer in time; it starts again"
 }
 
+@test "a trainer that fails at task after task is started again" {
+	serve --set job.epochs=5
+	badly poison
+	soon "the end" ended_pid "$ps"
+	judge five
+	[ -s log.poison ]
+	has "$(cat poison.err)" "a task failed: RuntimeError: no more"
+	has "$(cat poison.err)" "trainer 0: it failed at 4 tasks in a row; it starts again"
+}
+
 @test "a trainer has its descriptors and no others, its environment, and no key" {
 	serve
 	cp "$keys/work.key" named

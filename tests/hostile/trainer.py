@@ -20,6 +20,7 @@ log = os.environ["TRAINER_LOG"]
 draw = random.Random("%d %d" % (seed, os.getpid()))
 worse = 0.3  # of tasks
 odd = random.Random(seed).randrange(256)  # a sample without a finite gradient
+poisoned = False  # nothing succeeds any more, as after an error of a GPU
 blank = random.Random(seed).randrange(2, 9)  # a clock whose tasks have none
 
 
@@ -55,6 +56,7 @@ def scribble(grads):
 
 
 def misbehave(task):
+    global poisoned
     way = sys.argv[1].replace("every-", "")
     if way == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -75,6 +77,9 @@ def misbehave(task):
         next(iter(task.grads.values()))[0] = math.nan
         return
     elif way == "fail":
+        raise RuntimeError("by intention")
+    elif way == "poison":
+        poisoned = True
         raise RuntimeError("by intention")
     elif way == "fork":
         # Somebody who outlives its group, and writes where the next one's gradients
@@ -99,6 +104,8 @@ def misbehave(task):
 
 
 def gradient(task):
+    if poisoned:
+        raise RuntimeError("no more")
     bad = noted(task)
     (weight,) = (t for n, t in task.params.items() if n.endswith(".weight"))
     (bias,) = (t for n, t in task.params.items() if n.endswith(".bias"))
