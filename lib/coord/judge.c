@@ -351,9 +351,15 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d)
 		d->ok = false;
 		return bound(c, d, "it rounds differently");
 	}
-	if (d->first == 0) {
+	const bool alone = d->first == 0;
+	if (alone) {
 		d->first = d->by;
 		asked = ask(c, now, d, coord_known(c, d->by)->key);
+	}
+	/* Which of two keys is right nobody knows; neither costs the other its work. */
+	if (asked == 0 && alone && d->odd) {
+		d->ok = false;
+		return bound(c, d, "not finite there");
 	}
 	if (asked == 0 && odd_again(c, d))
 		return unsure(c, now, d, "not finite there, again");

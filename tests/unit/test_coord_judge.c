@@ -25,6 +25,7 @@ struct lie {
 	int shift;  /* not 0: nothing but the truth, of gradients so much larger */
 	int answer; /* what it answers to checks; 0: the truth */
 	bool silent;
+	bool odd;     /* … that one is not finite */
 	bool accuses; /* it has no finite result */
 	bool boasts;  /* of the test set it says what nobody else does */
 };
@@ -207,7 +208,8 @@ answer(uint32_t peer, const struct standin_task *h)
 	int8_t needed[2] = { NEEDED, NEEDED };
 	if (s->lie.answer != 0)
 		memset(needed, s->lie.answer, sizeof(needed));
-	const struct fal_msg m = standin_checked(h, needed, sizeof(needed));
+	struct fal_msg m = standin_checked(h, needed, sizeof(needed));
+	m.checked.nonfinite = s->lie.odd;
 	check(tell(peer, &m), 0, "CHECKED");
 }
 
@@ -606,6 +608,41 @@ false_witness(void **state)
 	audit();
 }
 
+/* Who finds no finite gradient does not cost another key its work alone; two of them are
+ * believed, and nobody is charged. */
+static void
+odd_witnesses(void **state)
+{
+	(void)state;
+	for (uint32_t odd = 1; odd <= 2; odd++) {
+		begin(NULL);
+		session[1].lie.shift = 3;
+		session[2].lie.odd = session[3].lie.odd = true;
+		begin_job("epsp", 2);
+		for (uint32_t i = 2; i <= odd; i++)
+			join(1 + i);
+		run();
+		check(fal_coord_status(coord).done, 1, "done");
+		nobody_honest_is_gone(1 + odd);
+		check(lines("\"verdict\":\"refuted\"") > 0, odd == 2, "refuted");
+		check(lines("\"verdict\":\"bounded\",\"why\":\"not finite there\"") > 0,
+		      odd == 1, "bounded");
+		audit();
+		end(NULL);
+	}
+	/* A round of its own would be begun again by it, for ever. */
+	begin(NULL);
+	session[1].lie.shift = 3;
+	session[2].lie.odd = session[3].lie.odd = true;
+	begin_job("syncopt:0", 3);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	nobody_honest_is_gone(3);
+	check(lines("\"verdict\":\"refuted\"") > 0, 1, "refuted");
+	check(lines("not finite there, again") > 0, 1, "bounded");
+	audit();
+}
+
 static void
 other_bits_refute_nothing(void **state)
 {
@@ -933,6 +970,7 @@ main(void)
 		TEST(alone_it_is_believed),
 		TEST(silent_witnesses),
 		TEST(false_witness),
+		TEST(odd_witnesses),
 		TEST(other_bits_refute_nothing),
 		TEST(outside_the_law),
 		TEST(changes_that_ruin),
