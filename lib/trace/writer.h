@@ -262,8 +262,9 @@ struct fal_line_update {
 	double norm; /* of the mean gradient; 0: none that may be clipped */
 	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
 	const uint8_t *hash, *exponents;
-	double made[2]; /* when the first shard had made its part, and the last one; {0}:
-			   there is one */
+	double made[2]; /* when the first shard had made its part, or some of it had left
+			   before, and when the last one had made its own; {0}: there is
+			   one, and nothing has */
 };
 
 /* A task that makes no finite result, says the worker. */
