@@ -402,7 +402,8 @@ on_drain(void *arg, struct fal_chan *c)
 	struct ps_session *session = arg;
 	(void)c;
 	ps_wants_taken(&session->server->wants, &session->reader);
-	if (!session->server->stopping && session->server->coord != NULL)
+	if (!session->server->stopping && !session->server->saved &&
+	    session->server->coord != NULL)
 		ps_publish_wanted(session->server);
 	ps_more(session->server, session);
 	ps_control_more(arg);

@@ -2,6 +2,7 @@
 #include "publish.h"
 
 #include "base/err.h"
+#include "base/line.h"
 #include "base/mem.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
@@ -143,9 +144,7 @@ can_make(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
 	return at > 0;
 }
 
-/* The next messages, a piece at most, those for the first layers first: how many.  Of a
- * version that is being made, `made` by block, there are none but whole pieces, as many
- * small ones cost more than they gain. */
+/* The next messages, a piece at most, those for the first layers first: how many. */
 static uint32_t
 next_piece(const struct fal_shard_part *part, const uint8_t *made, const uint8_t *in,
 	   uint32_t at[static PIECE])
@@ -155,28 +154,49 @@ next_piece(const struct fal_shard_part *part, const uint8_t *made, const uint8_t
 	for (uint32_t i = 0; i < all && n < PIECE; i++)
 		if ((in == NULL || !in[i]) && can_make(part, made, i))
 			at[n++] = i;
-	return made == NULL || n == PIECE ? n : 0;
+	return n;
+}
+
+/* The same of a version that is being made: there are none but whole pieces, as many
+ * small ones cost more than they gain.  Nobody looks again before as many blocks more are
+ * made as are missing to one: then `*due` of them. */
+static uint32_t
+next_early(const struct fal_shard_part *part, const struct fal_shard_making *is,
+	   const uint8_t *in, uint32_t *due, uint32_t at[static PIECE])
+{
+	if (is->n < *due)
+		return 0;
+	const uint32_t n = next_piece(part, is->made, in, at);
+	if (n == PIECE)
+		return n;
+	*due = is->n + (PIECE - n) * FAL_MODEL_BLOCKS;
+	return 0;
 }
 
 bool
-ps_publisher_early(const struct ps_publisher *p, uint32_t shard, uint64_t version)
+ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
 {
 	uint32_t at[PIECE];
 	struct fal_shard_part part;
-	const uint8_t *made;
-	return !p->placed && !p->ordered &&
-	       fal_rack_making(p->rack, shard, version, &part, &made) &&
-	       is_long(part.count) && next_piece(&part, made, NULL, at) > 0;
+	struct fal_shard_making is;
+	struct ps_due *due = &p->due[shard];
+	if (p->placed || p->ordered ||
+	    !fal_rack_making(p->rack, shard, version, &part, &is) || !is_long(part.count))
+		return false;
+	if (due->version != version)
+		*due = (struct ps_due){ .version = version };
+	return next_early(&part, &is, NULL, &due->due, at) > 0;
 }
 
-/* What the shard has of a version, be it made or not: then *made says of which blocks. */
+/* What the shard has of a version, be it made or not: then is->made says of which blocks.
+ */
 static bool
 part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
-	struct fal_shard_part *part, const uint8_t **made)
+	struct fal_shard_part *part, struct fal_shard_making *is)
 {
-	*made = NULL;
+	is->made = NULL;
 	return fal_rack_part(p->rack, shard, version, part) ||
-	       fal_rack_making(p->rack, shard, version, part, made);
+	       fal_rack_making(p->rack, shard, version, part, is);
 }
 
 /* Is more of a version that is being made to wait until what is there of it is on its
@@ -191,18 +211,19 @@ is_ahead(const struct fal_shared *s)
 /* A piece of it, if there is one: how many messages.  What was forgotten meanwhile nobody
  * will get. */
 static int
-go_on(const struct ps_publisher *p, const struct ps_making *m)
+go_on(const struct ps_publisher *p, struct ps_making *m)
 {
 	struct fal_shard_part part;
-	const uint8_t *made;
+	struct fal_shard_making is;
 	uint32_t at[PIECE];
-	if (!part_of(p, m->shard, m->version, &part, &made)) {
+	if (!part_of(p, m->shard, m->version, &part, &is)) {
 		fal_shared_break(m->shared);
 		return 0;
 	}
-	if (made != NULL && is_ahead(m->shared))
+	if (is.made != NULL && is_ahead(m->shared))
 		return 0;
-	const uint32_t n = next_piece(&part, made, m->in, at);
+	const uint32_t n = is.made != NULL ? next_early(&part, &is, m->in, &m->due, at)
+					   : next_piece(&part, NULL, m->in, at);
 	const int err =
 		n > 0 ? encode_piece(p, m->version, &part, at, n, m->shared) : FAL_OK;
 	for (uint32_t i = 0; i < n; i++)
@@ -221,31 +242,6 @@ give_up(struct ps_publisher *p)
 	p->making_n = 0;
 }
 
-int
-ps_publish_more(struct ps_publisher *p)
-{
-	size_t kept = 0;
-	int more = 0;
-	for (size_t i = 0; i < p->making_n; i++) {
-		struct ps_making m = p->making[i];
-		const int got = go_on(p, &m);
-		if (got < 0) {
-			memmove(p->making + kept, p->making + i,
-				(p->making_n - i) * sizeof(m));
-			p->making_n -= i - kept;
-			give_up(p);
-			return FAL_ENOMEM;
-		}
-		more += got > 0;
-		if (fal_shared_whole(m.shared) || fal_shared_broken(m.shared))
-			end(&m);
-		else
-			p->making[kept++] = m;
-	}
-	p->making_n = kept;
-	return more;
-}
-
 /* What comes to the shelf takes none of the places of what is made there, though that may
  * have come long before. */
 static void
@@ -261,11 +257,11 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 {
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
-	const uint8_t *made;
+	struct fal_shard_making is;
 	struct fal_shared *s = NULL;
 	if (p->pool == NULL && (p->pool = fal_shared_pool_new(p->parallel)) == NULL)
 		return NULL;
-	if (!part_of(p, from->shard, from->version, &part, &made))
+	if (!part_of(p, from->shard, from->version, &part, &is))
 		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
@@ -278,7 +274,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .suite = suite,
 				      .zstd = from->as == PS_PACKED,
 				      .lasting = from->keep,
-				      .mixed = made != NULL,
+				      .mixed = is.made != NULL,
 				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
 	if (opt.shelf != NULL)
 		keep_places(p);
@@ -300,14 +296,55 @@ encodings(const struct ps_version *v)
 	return (uint32_t)(v->as[PS_PLAIN] != NULL) + (uint32_t)(v->as[PS_PACKED] != NULL);
 }
 
+/* The newest is not that any more. */
+static void
+forget_newest(struct ps_publisher *p)
+{
+	if (p->newest.there)
+		p->odd = p->newest.odd;
+	forget(&p->newest);
+}
+
+/* What was being made is the newest, if it is this. */
+static void
+is_made(struct ps_publisher *p, uint64_t version)
+{
+	if (!p->next.there || p->next.version != version)
+		return;
+	forget_newest(p);
+	p->newest = p->next;
+	p->next = (struct ps_version){ 0 };
+}
+
+/* Where the version is kept.  What is being made has a place of its own until it is made,
+ * as who joins then wants the one before, too. */
+static struct ps_version *
+place_of(struct ps_publisher *p, const struct ps_params *from)
+{
+	const struct ps_version *newest = &p->newest;
+	if (!from->making)
+		is_made(p, from->version);
+	const bool line = newest->there &&
+			  fal_line_of(newest->version) == fal_line_of(from->version);
+	if (line && newest->version == from->version)
+		return &p->newest;
+	if (from->making)
+		return &p->next;
+	if (from->newest && !(line && from->version < newest->version))
+		return &p->newest;
+	return from->keep ? &p->kept : &p->older;
+}
+
 /* Makes room for one encoding more of `v`, if others can go. */
 static void
 make_room(struct ps_publisher *p, const struct ps_version *v)
 {
-	struct ps_version *const others[] = { &p->kept, &p->older, &p->newest };
+	struct ps_version *const others[] = { &p->kept, &p->older, &p->newest, &p->next };
 	const uint32_t most = ps_sealed_most(&p->rule, p->shelf != NULL, p->mixed);
-	uint32_t n = encodings(&p->newest) + encodings(&p->kept) + encodings(&p->older);
-	for (int i = 0; i < 3 && n >= most; i++) {
+	uint32_t n = 0;
+	for (int i = 0; i < 4; i++)
+		n += encodings(others[i]);
+	for (int i = 0; i < 4 && n >= most; i++) {
 		if (others[i] == v)
 			continue;
 		n -= encodings(others[i]);
@@ -315,12 +352,42 @@ make_room(struct ps_publisher *p, const struct ps_version *v)
 	}
 }
 
+int
+ps_publish_more(struct ps_publisher *p)
+{
+	size_t kept = 0;
+	int more = 0;
+	for (size_t i = 0; i < p->making_n; i++) {
+		struct ps_making m = p->making[i];
+		const int got = go_on(p, &m);
+		if (got < 0) {
+			memmove(p->making + kept, p->making + i,
+				(p->making_n - i) * sizeof(m));
+			p->making_n -= i - kept;
+			give_up(p);
+			return FAL_ENOMEM;
+		}
+		more += got > 0;
+		if (fal_shared_whole(m.shared))
+			is_made(p, m.version);
+		if (fal_shared_whole(m.shared) || fal_shared_broken(m.shared))
+			end(&m);
+		else
+			p->making[kept++] = m;
+	}
+	p->making_n = kept;
+	return more;
+}
+
 struct fal_shared *
-ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params *from,
-	   uint64_t above)
+ps_publish(struct ps_publisher *p, const struct ps_params *from, uint64_t above)
 {
 	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
-	if (v->there && v->version != from->version) {
+	struct ps_version *v = place_of(p, from);
+	const bool other = !v->there || v->version != from->version;
+	if (other && v == &p->next)
+		forget_newest(p); /* most have it */
+	if (other && v->there) {
 		p->odd = v->odd;
 		forget(v);
 	}
@@ -351,6 +418,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 void
 ps_publisher_forget(struct ps_publisher *p)
 {
+	forget(&p->next);
 	forget(&p->newest);
 	forget(&p->kept);
 	forget(&p->older);
@@ -434,6 +502,7 @@ void
 ps_publisher_end(struct ps_publisher *p)
 {
 	ps_publisher_moved(p);
+	p->ordered = false;
 	fal_shelf_free(p->shelf);
 	p->shelf = NULL;
 }

@@ -46,16 +46,25 @@ struct ps_publisher {
 		uint64_t version;
 		uint32_t shard;
 		bool shelved;
-		uint8_t *in; /* by message of the part: it is in */
-	} * making;          /* what is begun */
+		uint8_t *in;  /* by message of the part: it is in */
+		uint32_t due; /* blocks that are made, when there may be more for it */
+	} * making;           /* what is begun */
 	size_t making_n, making_cap;
-	struct ps_version newest, kept, older; /* older: whichever was sent last */
+	/* By shard: when there may be enough of a version to begin. */
+	struct ps_due {
+		uint64_t version;
+		uint32_t due;
+	} due[FAL_SHARDS_MAX];
+	/* next: is being made; older: whichever was sent last */
+	struct ps_version next, newest, kept, older;
 };
 
 /* What to encode: shard `shard`'s part of a version that it has. */
 struct ps_params {
 	uint64_t version;
 	uint32_t shard;
+	bool making;   /* it is not made yet */
+	bool newest;   /* nothing newer was published when it was wanted */
 	bool keep;     /* to be kept for evaluation */
 	bool ordered;  /* its receiver reads publications in order alone */
 	uint8_t suite; /* of the receiver's session */
@@ -66,8 +75,8 @@ struct ps_params {
  * grow.  By the suite of the receiver's session if all who were sent this version and the
  * one before open that, else by ChaCha20-Poly1305, which everybody opens.  Made if it is
  * not there yet; borrowed.  NULL: out of memory, or no such version. */
-struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
-			      const struct ps_params *from, uint64_t above);
+struct fal_shared *ps_publish(struct ps_publisher *p, const struct ps_params *from,
+			      uint64_t above);
 /* Makes more of what was begun, a piece of each; a long plain publication is only begun
  * by ps_publish, so that it can be on its way while it is made.  This is to be called
  * until it returns 0, after whatever happens to the shards, and when a link has taken
@@ -76,7 +85,7 @@ struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 int ps_publish_more(struct ps_publisher *p);
 /* May the shard's part of this version be published, as far as it is made, and is that
  * worth it? */
-bool ps_publisher_early(const struct ps_publisher *p, uint32_t shard, uint64_t version);
+bool ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
 /* The same, and what is not whole never will be: its shard has other blocks by now. */

@@ -47,22 +47,19 @@ is_older(const struct ps_reader *reader)
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
 publication(struct ps_wants *w, const struct ps_reader *reader,
-	    const struct ps_want *want, enum ps_encoding *as)
+	    const struct ps_want *want, bool early, enum ps_encoding *as)
 {
 	const struct fal_coord_model *m = &want->model;
-	struct ps_version *slot = &w->publisher.older;
-	if (m->version >= m->newest)
-		slot = &w->publisher.newest;
-	else if (m->keep)
-		slot = &w->publisher.kept;
 	const struct ps_params from = { .version = m->version,
 					.shard = want->shard,
+					.making = early,
+					.newest = m->version >= m->newest,
 					.keep = m->keep,
 					.ordered = is_older(reader),
 					.suite = fal_chan_suite(reader->chan),
 					.as = encoding(w, reader, want) };
 	*as = from.as;
-	return ps_publish(&w->publisher, slot, &from, reader->publication);
+	return ps_publish(&w->publisher, &from, reader->publication);
 }
 
 /* Will the worker, told of this version, not compute on that one any more?  One that it
@@ -99,7 +96,7 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 	const struct fal_coord_model *model = &want->model;
 	const uint32_t shard = want->shard;
 	enum ps_encoding as;
-	struct fal_shared *shared = publication(w, reader, want, &as);
+	struct fal_shared *shared = publication(w, reader, want, early, &as);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = w->publisher.incarnation };
 	struct fal_buf out = { 0 };
@@ -184,8 +181,7 @@ make_all(struct ps_wants *w, ps_reader_of *of, void *arg, int err)
  * makes the rest.  Who does not know that the first block comes last could begin with it
  * and wait for what it has to do first. */
 static bool
-is_early(const struct ps_wants *w, const struct ps_reader *reader,
-	 const struct ps_want *want)
+is_early(struct ps_wants *w, const struct ps_reader *reader, const struct ps_want *want)
 {
 	return !is_older(reader) && !fal_chan_is_local(reader->chan) &&
 	       ps_publisher_early(&w->publisher, want->shard, want->model.version);

@@ -484,19 +484,17 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 
 bool
 fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
-		struct fal_shard_part *out, const uint8_t **made)
+		struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	const struct has *h = &r->at[i].now;
-	struct fal_shard_making is;
-	if (h->shard == NULL || !fal_shard_making(h->shard, &is) || is.version != version)
+	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
 		return false;
 	*out = (struct fal_shard_part){ .shard = i,
 					.first = h->first,
 					.count = h->count,
 					.values = h->values,
-					.params = is.params,
-					.exps = is.exps };
-	*made = is.made;
+					.params = is->params,
+					.exps = is->exps };
 	return true;
 }
 
@@ -680,7 +678,7 @@ fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *mo
 	/* Of several: one version more, until all have made the next (design.md, D28),
 	 * and all of them in one piece. */
 	if (shards_of(conf) > 1) {
-		own.beyond = true;
+		own.beyond++;
 		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;
 	}
 	return fal_store_bytes(&store, &own) + held;

@@ -97,10 +97,9 @@ struct fal_shard_part {
 };
 bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out);
-/* What shard `i` has of a version that is being made (fal_shard_making): `made` by block
- * of the part. */
+/* What shard `i` has of a version that is being made, and of which blocks of the part. */
 bool fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
-		     struct fal_shard_part *out, const uint8_t **made);
+		     struct fal_shard_part *out, struct fal_shard_making *is);
 /* All parameters of a version, borrowed until the next order or call; NULL: it is neither
  * kept nor held; or, where shards are elsewhere, not what was brought together last. */
 const float *fal_rack_params(struct fal_rack *r, uint64_t version);

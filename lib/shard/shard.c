@@ -392,7 +392,7 @@ put(struct fal_shard *s, const struct fal_shard_order *o)
 	}
 	if (o->versions == 0)
 		return FAL_EINVAL;
-	if (fal_store_made(s->store) != NULL)
+	if (fal_store_made(s->store, NULL) != NULL)
 		return FAL_ESTATE; /* it makes versions itself */
 	int err = fal_store_keep(s->store,
 				 o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX);
@@ -508,6 +508,7 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	const bool whole = fal_store_whole(s->store, t->round, t->id);
 	bool any = false;
 	err = add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
+	fal_store_make_more(s->store);
 	if (!any)
 		return err;
 	/* What came beside a bad record is counted: the ledger must say so. */
@@ -540,13 +541,15 @@ fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 bool
 fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out)
 {
-	const uint8_t *made = fal_store_made(s->store);
+	uint32_t n;
+	const uint8_t *made = fal_store_made(s->store, &n);
 	if (made == NULL)
 		return false;
 	*out = (struct fal_shard_making){ .version = fal_store_version(s->store) + 1,
 					  .params = fal_store_params(s->store),
 					  .exps = fal_store_exps(s->store),
-					  .made = made };
+					  .made = made,
+					  .n = n };
 	return true;
 }
 

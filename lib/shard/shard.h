@@ -226,6 +226,7 @@ struct fal_shard_making {
 	const float *params;
 	const int8_t *exps;
 	const uint8_t *made;
+	uint32_t n; /* so many are */
 };
 bool fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out);
 /* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */

@@ -7,7 +7,9 @@
 
 struct fal_store_most {
 	uint32_t versions; /* that are kept, the newest with them, */
-	uint32_t beyond; /* … and so many more, until the next one is whole everywhere */
+	/* … and so many more, until the next one is whole everywhere: what a shard has of
+	 * the newest while it makes that, and what other shards may lack tasks of. */
+	uint32_t beyond;
 	uint32_t rounds; /* sums: of open ones, and what is collected of others */
 	uint32_t lines;
 	bool deltas; /* they bring changes of weights */

@@ -708,7 +708,7 @@ store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 				    .state = s->state,
 				    .exps = s->exps,
 				    .reach = s->reach,
-				    .made = fal_store_made(s) };
+				    .made = fal_store_made(s, NULL) };
 }
 
 static uint32_t

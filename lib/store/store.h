@@ -257,8 +257,12 @@ struct fal_store_make {
 	double divisor;
 };
 int fal_store_make(struct fal_store *s, const struct fal_store_make *how);
-/* By block: is it made?  Borrowed until the step; NULL: no version is. */
-const uint8_t *fal_store_made(const struct fal_store *s);
+/* Makes what has all its tasks by what was added since the last time, where a version is
+ * made: after all records of a push. */
+void fal_store_make_more(struct fal_store *s);
+/* By block: is it made?  Borrowed until the step; *n (or NULL): how many are.  NULL: no
+ * version is made. */
+const uint8_t *fal_store_made(const struct fal_store *s, uint32_t *n);
 
 /* ---- a store as an image, and back ---- */
 

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,13 @@ store_making_new(const struct fal_store_conf *conf)
 	if (m == NULL)
 		return NULL;
 	m->made = fal_calloc(blocks, 1);
+	m->due = fal_calloc(blocks, sizeof(*m->due));
 	m->exps = fal_calloc(blocks, 1);
 	/* Touched where it is needed alone: falcon-ps counts it (most.h, `beyond`). */
 	m->params = fal_alloc_pages(conf->n, sizeof(float));
 	if (conf->checksums)
 		m->checksums = fal_calloc(blocks, sizeof(*m->checksums));
-	if (m->made != NULL && m->exps != NULL && m->params != NULL &&
+	if (m->made != NULL && m->due != NULL && m->exps != NULL && m->params != NULL &&
 	    (!conf->checksums || m->checksums != NULL))
 		return m;
 	store_making_free(m);
@@ -39,6 +41,7 @@ store_making_free(struct making *m)
 	if (m == NULL)
 		return;
 	free(m->made);
+	free(m->due);
 	free(m->exps);
 	free(m->params);
 	free(m->checksums);
@@ -52,7 +55,7 @@ struct some {
 	const struct fal_store *s;
 	const struct round *r;
 	struct store_step step;
-	atomic_uint refused;
+	atomic_uint made, refused;
 };
 
 static struct some
@@ -82,6 +85,25 @@ make_one(void *of, uint32_t b, uint32_t thread)
 		m->checksums[b] = round_checksum(s, r, b);
 	some->refused += !store_step_one(s, &some->step, 1, b);
 	m->made[b] = 1;
+	some->made++;
+}
+
+static void
+make_due(void *of, uint32_t i, uint32_t thread)
+{
+	const struct some *some = of;
+	make_one(of, some->s->making->due[i], thread);
+}
+
+/* `n` parts of what may be made. */
+static void
+make_some(struct fal_store *s, const struct round *r, uint32_t n,
+	  void (*one)(void *of, uint32_t part, uint32_t thread))
+{
+	struct some of = some_of(s, r);
+	fal_parallel_each(s->conf.parallel, n, one, &of);
+	s->making->n += of.made;
+	s->making->refused += of.refused;
 }
 
 /* Is the step of nothing but gradients that no other block has a say in? */
@@ -89,7 +111,8 @@ static bool
 is_plain(const struct fal_store *s, const struct fal_store_make *how)
 {
 	return s->sum == NULL && !s->moved && s->conf.optim.clip <= 0 &&
-	       s->average == NULL && how->samples > 0 && how->divisor > 0;
+	       s->average == NULL && how->samples > 0 && how->divisor > 0 &&
+	       isfinite(how->lr);
 }
 
 int
@@ -105,20 +128,27 @@ fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 	m->whole = false;
 	m->how = *how;
 	m->sum = r->sum;
-	struct some of = some_of(s, r);
-	fal_parallel_each(s->conf.parallel, s->blocks, make_one, &of);
-	m->refused = of.refused;
+	m->n = m->refused = m->dues = 0;
+	make_some(s, r, s->blocks, make_one);
 	return 1;
 }
 
 void
-store_make_block(struct fal_store *s, const struct round *r, uint32_t b)
+store_make_next(struct fal_store *s, const struct round *r, uint32_t b)
 {
-	if (!s->making->on || r->is.round != s->making->how.round)
-		return;
-	struct some of = some_of(s, r);
-	make_one(&of, b, 0);
-	s->making->refused += of.refused;
+	struct making *m = s->making;
+	if (m->on && r->is.round == m->how.round && m->dues < s->blocks)
+		m->due[m->dues++] = b;
+}
+
+void
+fal_store_make_more(struct fal_store *s)
+{
+	struct making *m = s->making;
+	const struct round *r = m->on && m->dues > 0 ? round_find(s, m->how.round) : NULL;
+	if (r != NULL)
+		make_some(s, r, m->dues, make_due);
+	m->dues = 0;
 }
 
 bool
@@ -135,8 +165,10 @@ store_made_checksum(const struct fal_store *s, uint32_t b)
 }
 
 const uint8_t *
-fal_store_made(const struct fal_store *s)
+fal_store_made(const struct fal_store *s, uint32_t *n)
 {
+	if (n != NULL)
+		*n = s->making->n;
 	return s->making->on ? s->making->made : NULL;
 }
 

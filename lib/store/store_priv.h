@@ -60,7 +60,10 @@ struct making {
 	bool on;
 	struct fal_store_make how;
 	uint8_t *made;    /* by block, is it? */
-	uint32_t refused; /* of these */
+	uint32_t n;       /* so many are; */
+	uint32_t refused; /* … of these */
+	uint32_t *due;    /* blocks that have all their tasks since the last look */
+	uint32_t dues;
 	/* That of the round: in its memory is what made blocks had; with checksums, by
 	 * block, what its own was. */
 	struct fal_sum *sum;
@@ -212,8 +215,8 @@ const float *store_newest(const struct fal_store *s);
 const int8_t *store_newest_exps(const struct fal_store *s);
 /* The checksum of the sum of a block that is made. */
 uint64_t store_made_checksum(const struct fal_store *s, uint32_t b);
-/* Block b of the round has all its tasks: it is made, where that is to be. */
-void store_make_block(struct fal_store *s, const struct round *r, uint32_t b);
+/* Block b of the round has all its tasks: it is made next, where that is to be. */
+void store_make_next(struct fal_store *s, const struct round *r, uint32_t b);
 /* Was it made of this round? */
 bool store_is_made(const struct fal_store *s, const struct round *r, uint32_t b);
 

@@ -324,7 +324,7 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		e->needed[b] = rec->needed;
 		e->largest[b] = magnitude(rec);
 		if (r->counted[b] == r->is.tasks)
-			store_make_block(s, r, b);
+			store_make_next(s, r, b);
 	}
 	return !inherited;
 }

@@ -120,13 +120,13 @@ void
 early_some(struct cluster *c, uint32_t shard, const struct wanted *to)
 {
 	struct fal_shard_part part;
-	const uint8_t *made;
+	struct fal_shard_making is;
 	if (c->p->blocks == 0 || c->p->psld || !is_here(c, to) ||
-	    !fal_rack_making(c->shards.rack, shard, to->version, &part, &made))
+	    !fal_rack_making(c->shards.rack, shard, to->version, &part, &is))
 		return;
 	struct early *e = find(c, shard, to);
 	const uint32_t all = messages(c, &part);
-	uint32_t at = next(c, e, &part, made);
+	uint32_t at = next(c, e, &part, is.made);
 	if (at == all || fal_rng_below(&c->pieces, 2) == 0)
 		return;
 	if (e == NULL)
@@ -134,7 +134,7 @@ early_some(struct cluster *c, uint32_t shard, const struct wanted *to)
 	for (uint32_t n = 1 + fal_rng_below(&c->pieces, 3); at < all && n > 0; n--) {
 		send(c, &part, to, at);
 		e->left[at] = 1;
-		at = next(c, e, &part, made);
+		at = next(c, e, &part, is.made);
 	}
 	c->worker[to->peer - 1].early = to->version;
 }

@@ -89,7 +89,7 @@ watch(struct cluster *c, uint32_t i)
 	struct made *m = &c->made[i];
 	const struct fal_shard *shard = fal_rack_at(c->shards.rack, i);
 	struct fal_shard_part part, next;
-	const uint8_t *made;
+	struct fal_shard_making is;
 	if (shard == NULL) {
 		m->count = m->n = 0;
 		return;
@@ -103,12 +103,12 @@ watch(struct cluster *c, uint32_t i)
 		compare(c, i, &part);
 	if (!same || version != m->version)
 		note_version(c, i, &part, version);
-	const bool makes = fal_rack_making(c->shards.rack, i, version + 1, &next, &made);
+	const bool makes = fal_rack_making(c->shards.rack, i, version + 1, &next, &is);
 	if (!makes && m->n > 0)
 		odd(c, i, "what was made of the next version is lost");
 	if (!makes)
 		return;
-	note_made(c, i, &next, made);
+	note_made(c, i, &next, is.made);
 	if (memcmp(m->params, part.params, part.values * sizeof(float)) != 0)
 		odd(c, i, "a version has changed while the next one is made");
 }

@@ -124,6 +124,8 @@ on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
 	assert_int_equal(ps_wants_missed(&t.wants, i, &t.reader[i], &m), 0);
 }
 
+static bool local; /* who comes is on this machine */
+
 static void
 comes(int i)
 {
@@ -136,6 +138,7 @@ comes(int i)
 	assert_int_equal(fal_dial(&t.w.loop, &at, &key, &opt, &ops, &t.w.client[i].c), 0);
 	SEND(&t.w.client[i], 'h');
 	UNTIL(&t.w, t.w.server[i].msgs == 1);
+	t.w.server[i].c->local = local;
 }
 
 static void
@@ -296,6 +299,27 @@ leaves_while_it_is_made(void **state)
 	assert_true(early > 100);
 }
 
+/* Whoever is on this machine gets it when it is made. */
+static void
+nobody_near_is_first(void **state)
+{
+	uint32_t at[MOST];
+	(void)state;
+	local = true;
+	begin_all(7);
+	comes(0);
+	wants(0);
+	draw_order(at);
+	for (uint32_t i = 0; i < t.blocks; i++) {
+		push(at[i]);
+		leave();
+	}
+	UNTIL(&t.w, t.got[0].blocks == t.blocks);
+	assert_int_equal(t.early, 0);
+	end_all();
+	local = false;
+}
+
 /* It is on the shelf, and overwritten there before a reader comes to the last of it: who
  * has read all has it by then, and who has not gets all of it again. */
 static void
@@ -384,6 +408,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_near_is_first),
 		cmocka_unit_test(leaves_while_it_is_made),
 		cmocka_unit_test(readers_come_and_go),
 		cmocka_unit_test(missed_ones_come_again),

@@ -26,7 +26,7 @@ uint32_t __wrap_fal_rack_shards(const struct fal_rack *r);
 bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out);
 bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
-			    struct fal_shard_part *out, const uint8_t **of);
+			    struct fal_shard_part *out, struct fal_shard_making *is);
 
 uint32_t
 __wrap_fal_rack_shards(const struct fal_rack *r)
@@ -52,10 +52,12 @@ __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 
 bool
 __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out, const uint8_t **of)
+		       struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)__wrap_fal_rack_part(r, i, version, out);
-	*of = made;
+	*is = (struct fal_shard_making){ .version = version, .made = made };
+	for (uint32_t b = 0; b < blocks; b++)
+		is->n += made[b];
 	return version == versions;
 }
 
@@ -63,8 +65,10 @@ __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
 static uint8_t
 gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 {
-	const struct ps_params from = { .version = version, .suite = suite };
-	const struct fal_shared *s = ps_publish(p, &p->newest, &from, 0);
+	const struct ps_params from = { .version = version,
+					.suite = suite,
+					.newest = true };
+	const struct fal_shared *s = ps_publish(p, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_version(s), version);
 	return fal_shared_suite(s);
@@ -119,19 +123,19 @@ by_chacha_alone(void **state)
 static void
 long_ones_are_begun(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	uint32_t so_far = 0;
 	int left;
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_made(s), 0);
 	while ((left = ps_publish_more(&p)) > 0) {
 		assert_int_equal(left, 1);
 		assert_true(fal_shared_made(s) > so_far);
-		assert_ptr_equal(ps_publish(&p, &p.newest, &from, 0), s);
+		assert_ptr_equal(ps_publish(&p, &from, 0), s);
 		so_far = fal_shared_made(s);
 	}
 	assert_int_equal(left, 0);
@@ -148,11 +152,11 @@ long_ones_are_begun(void **state)
 static void
 broken_ones_are_told(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	assert_false(fal_shared_broken(s));
@@ -172,13 +176,13 @@ broken_ones_are_told(void **state)
 static void
 moved_ones_are_broken(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = 61;
 	versions = 1;
 	memset(made, 1, sizeof(made));
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	fal_shared_ref(s);
@@ -187,7 +191,7 @@ moved_ones_are_broken(void **state)
 	versions = UINT64_MAX;
 	assert_true(fal_shared_broken(s));
 	assert_int_equal(ps_publish_more(&p), 0);
-	assert_ptr_not_equal(ps_publish(&p, &p.newest, &from, 0), s);
+	assert_ptr_not_equal(ps_publish(&p, &from, 0), s);
 	while (ps_publish_more(&p) > 0)
 		;
 	fal_shared_drop(s);
@@ -200,7 +204,9 @@ moved_ones_are_broken(void **state)
 static void
 a_place_is_kept(void **state)
 {
-	struct ps_params from = { .version = 10, .suite = CHACHA, .as = PS_SHELF };
+	struct ps_params from = {
+		.version = 10, .suite = CHACHA, .newest = true, .as = PS_SHELF
+	};
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
@@ -211,12 +217,14 @@ a_place_is_kept(void **state)
 				       &p.shelf),
 			 0);
 	assert_true(ps_publisher_early(&p, 0, 10));
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	from.making = true;
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
+	from.making = from.newest = false;
 	for (from.version = 7; from.version < 10; from.version++) {
 		assert_true(ps_publisher_places(&p, from.version));
-		assert_non_null(ps_publish(&p, &p.older, &from, 0));
+		assert_non_null(ps_publish(&p, &from, 0));
 		while (p.making_n > 1)
 			assert_true(ps_publish_more(&p) > 0);
 	}
@@ -250,7 +258,7 @@ static void
 made_ones_leave_early(void **state)
 {
 	struct fal_rng rng = fal_rng_init(drawn_seed(87), FAL_RNG_TEST, 0);
-	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	uint32_t early_ones = 0;
 	(void)state;
 	for (int round = 0; round < 40; round++) {
@@ -261,6 +269,7 @@ made_ones_leave_early(void **state)
 		blocks = 61 + fal_rng_below(&rng, MOST - 60);
 		versions = 1;
 		memset(made, 0, sizeof(made));
+		from.making = true;
 		for (left = blocks; left > 0;) {
 			/* Mostly the last ones first, as gradients come. */
 			uint32_t b = fal_rng_below(&rng, 4) == 0
@@ -271,7 +280,7 @@ made_ones_leave_early(void **state)
 			made[b] = 1;
 			left--;
 			if (s == NULL && ps_publisher_early(&p, 0, 1)) {
-				s = ps_publish(&p, &p.newest, &from, 0);
+				s = ps_publish(&p, &from, 0);
 				assert_non_null(s);
 				assert_true(fal_shared_mixed(s));
 			}
@@ -290,8 +299,9 @@ made_ones_leave_early(void **state)
 			assert_true(order[i] > 0);
 		const uint32_t before = n;
 		versions = 2; /* it is made */
+		from.making = false;
 		if (s == NULL)
-			s = ps_publish(&p, &p.newest, &from, 0);
+			s = ps_publish(&p, &from, 0);
 		make_more(&p, s, order, &n);
 		assert_true(fal_shared_whole(s));
 		assert_int_equal(order[before], 0);
@@ -314,14 +324,15 @@ made_ones_leave_early(void **state)
 static void
 no_more_than_links_take(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
 	versions = 1;
 	memset(made, 1, sizeof(made));
 	assert_true(ps_publisher_early(&p, 0, 1));
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	from.making = true;
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	while (ps_publish_more(&p) > 0)
 		;
 	assert_int_equal(fal_shared_made(s), 20);
@@ -342,17 +353,19 @@ no_more_than_links_take(void **state)
 static void
 older_ones_read_in_order(void **state)
 {
-	struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
 	versions = 1;
 	memset(made, 1, sizeof(made));
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, 0);
+	from.making = true;
+	struct fal_shared *s = ps_publish(&p, &from, 0);
 	assert_true(fal_shared_mixed(s));
 	versions = UINT64_MAX;
+	from.making = false;
 	from.ordered = true;
-	s = ps_publish(&p, &p.newest, &from, 0);
+	s = ps_publish(&p, &from, 0);
 	assert_non_null(s);
 	assert_false(fal_shared_mixed(s));
 	assert_int_equal(p.publications, 2);
@@ -363,6 +376,76 @@ older_ones_read_in_order(void **state)
 		;
 	blocks = 1;
 	ps_publisher_free(&p);
+}
+
+/* Who joins while a version is made wants that and the one before: each is made once,
+ * however many come, and the one that was is of no use when the next one is whole. */
+static void
+who_joins_costs_nothing(void **state)
+{
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	struct ps_params was = { .version = 1, .suite = CHACHA, .newest = true };
+	struct ps_params next = {
+		.version = 2, .suite = CHACHA, .newest = true, .making = true
+	};
+	(void)state;
+	blocks = MOST;
+	versions = UINT64_MAX;
+	assert_non_null(ps_publish(&p, &was, 0));
+	while (ps_publish_more(&p) > 0)
+		;
+	versions = 2;
+	memset(made, 1, sizeof(made));
+	struct fal_shared *s = fal_shared_ref(ps_publish(&p, &next, 0));
+	assert_false(p.newest.there); /* most have it */
+	for (int i = 0; i < 8; i++) {
+		assert_non_null(ps_publish(&p, &was, 0));
+		assert_ptr_equal(ps_publish(&p, &next, 0), s);
+		while (ps_publish_more(&p) > 0)
+			;
+	}
+	assert_int_equal(p.publications, 3);
+	assert_int_equal(p.making_n, 1);
+	versions = 3;
+	while (ps_publish_more(&p) > 0)
+		;
+	assert_true(fal_shared_whole(s));
+	assert_int_equal(p.newest.version, 2);
+	assert_false(p.next.there);
+	next.making = false;
+	assert_ptr_equal(ps_publish(&p, &next, 0), s);
+	/* The one before goes beside it. */
+	was.newest = true;
+	assert_non_null(ps_publish(&p, &was, 0));
+	assert_ptr_equal(ps_publish(&p, &next, 0), s);
+	while (ps_publish_more(&p) > 0)
+		;
+	fal_shared_drop(s);
+	versions = UINT64_MAX;
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
+/* Nobody looks through all messages again before there can be a piece more. */
+static void
+looks_are_few(void **state)
+{
+	struct ps_publisher p = { .rule.scheme = FAL_BSP };
+	(void)state;
+	blocks = MOST;
+	versions = 1;
+	memset(made, 0, sizeof(made));
+	memset(made + 1, 1, 2 * 10);
+	assert_false(ps_publisher_early(&p, 0, 1));
+	const uint32_t due = p.due[0].due;
+	assert_true(due > 20);
+	memset(made + 1, 1, due - 1);
+	assert_false(ps_publisher_early(&p, 0, 1));
+	assert_int_equal(p.due[0].due, due); /* nobody has */
+	memset(made + 1, 1, due + 2);
+	assert_true(ps_publisher_early(&p, 0, 1));
+	versions = UINT64_MAX;
+	blocks = 1;
 }
 
 /* Short ones, and those of blocks that are placed by who waits, leave as a whole. */
@@ -378,7 +461,9 @@ others_leave_whole(void **state)
 	blocks = MOST;
 	assert_true(ps_publisher_early(&p, 0, 1));
 	memset(made, 0, MOST - 26);
+	p.due[0].due = 0;
 	assert_false(ps_publisher_early(&p, 0, 1)); /* no piece of it */
+	p.due[0].due = 0;
 	memset(made, 1, sizeof(made));
 	p.placed = true;
 	assert_false(ps_publisher_early(&p, 0, 1));
@@ -399,6 +484,8 @@ main(void)
 		cmocka_unit_test(made_ones_leave_early),
 		cmocka_unit_test(no_more_than_links_take),
 		cmocka_unit_test(older_ones_read_in_order),
+		cmocka_unit_test(who_joins_costs_nothing),
+		cmocka_unit_test(looks_are_few),
 		cmocka_unit_test(others_leave_whole),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -296,10 +296,14 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	add_blocks(s, g, round, 0, there);
 	assert_int_equal(fal_store_make(s, &how), 1);
 	for (uint32_t b = 0; b < blocks; b++)
-		assert_int_equal(fal_store_made(s)[b], b < there);
+		assert_int_equal(fal_store_made(s, NULL)[b], b < there);
 	assert_true(fal_store_at(s, version, &params, NULL));
 	assert_memory_equal(params, before, bytes);
 	add_blocks(s, g, round, there, blocks);
+	fal_store_make_more(s);
+	uint32_t n;
+	assert_non_null(fal_store_made(s, &n));
+	assert_int_equal(n, blocks);
 	assert_true(fal_store_at(s, version, &params, NULL));
 	assert_memory_equal(params, before, bytes);
 	free(before);
