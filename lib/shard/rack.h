@@ -100,8 +100,9 @@ bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 /* What shard `i` has of a version that is being made, and of which blocks of the part. */
 bool fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out, struct fal_shard_making *is);
-/* All parameters of a version, borrowed until the next order or call; NULL: it is neither
- * kept nor held; or, where shards are elsewhere, not what was brought together last. */
+/* All parameters of a version, borrowed until the next order, push or call; NULL: it is
+ * neither kept nor held; or, where shards are elsewhere, not what was brought together
+ * last. */
 const float *fal_rack_params(struct fal_rack *r, uint64_t version);
 /* A version is to be brought together: what is here of it, is.  False: it is neither kept
  * nor held. */

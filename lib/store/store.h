@@ -58,7 +58,7 @@ int fal_store_keep(struct fal_store *s, uint32_t versions);
 /* The oldest version that is kept. */
 uint64_t fal_store_oldest(const struct fal_store *s);
 /* A version that is kept, or the newest one of a line: parameters and exponents, borrowed
- * until the next step; NULL: not wanted. */
+ * until something is added or stepped; NULL: not wanted. */
 bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 		  const int8_t **exps);
 

@@ -617,7 +617,7 @@ nearly(struct fal_shard_order step)
 						   .ahead = true });
 	step.kind = FAL_ORDER_STEP;
 	step.version = 1;
-	step.lr = 0.1f;
+	step.lr = isfinite(step.lr) ? 0.1f : step.lr;
 	order_one(EARLY, step);
 }
 
@@ -633,6 +633,7 @@ not_made(void **state)
 		{ .versions = 2, .divisor = TASKS, .clipped = true },
 		{ .versions = 2, .divisor = TASKS, .weight = 1 },
 		{ .versions = 2 },
+		{ .versions = 2, .divisor = TASKS, .lr = NAN },
 	};
 	for (uint32_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
 		struct fal_shard_making m;
