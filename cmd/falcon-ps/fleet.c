@@ -291,6 +291,7 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	rack.map = map;
 	rack.tickets = s->tickets;
 	rack.each.parallel = s->opt->parallel;
+	rack.each.at_once = &s->near;
 	s->rack = fal_files_rack(j, &rack);
 	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
 	if (s->rack == NULL)

@@ -192,6 +192,7 @@ lend(struct ps_guest *g)
 {
 	struct ps_join *j = g->join;
 	uint64_t lent = 0;
+	j->near &= fal_chan_is_local(g->reader.chan);
 	for (size_t i = 0; i < j->guests; i++)
 		lent += j->guest[i] != NULL && j->guest[i]->reader.chan != NULL &&
 			fal_chan_lent(j->guest[i]->reader.chan);

@@ -189,6 +189,7 @@ lend(struct ps_server *s, const struct ps_session *session)
 {
 	struct ps_publisher *p = &s->wants.publisher;
 	uint64_t lent = 0;
+	s->near &= fal_chan_is_local(session->chan);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		lent += fal_chan_lent(s->sessions.v[i]->chan);
 	ps_publisher_rule(p, &fal_coord_policy_now(s->coord)->rule);

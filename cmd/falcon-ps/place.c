@@ -168,6 +168,8 @@ make(struct ps_join *j)
 				      .each = fal_files_shard_conf(&j->job, j->model,
 								   j->tasks) };
 	conf.each.parallel = fal_threads_parallel(j->run->threads);
+	conf.each.at_once = &j->near;
+	j->near = true;
 	j->map = map;
 	j->rings = ps_may_share(&j->run->opt) ? RINGS : 0;
 	err = afford(j, values_of(j, &map), &diag);

@@ -462,6 +462,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	ps_fleet_init(&s);
 	if (opt->above != NULL)
 		s.above = above_new(&s);
+	s.near = true;
 	s.wants.publisher.incarnation = opt->incarnation;
 	s.wants.publisher.mixed = opt->need.mixed;
 	int err = opt->above != NULL && s.above == NULL

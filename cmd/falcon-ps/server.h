@@ -89,6 +89,7 @@ struct ps_server {
 	bool saved;        /* the job is over and its model saved */
 	bool leaving;      /* by a signal, when the last snapshot is taken, */
 	uint64_t reached;  /* of so many clocks at least */
+	bool near;         /* all workers so far were on this machine */
 	bool stopping;
 	int broken; /* what out->why is about: the coordinator is not asked any more */
 	int err;    /* first error that ends the server */

@@ -34,6 +34,9 @@ struct fal_shard_conf {
 	bool checksums;               /* audit = sums: keep those of what was added, */
 	struct fal_ticket_in tickets; /* … under the seeds of these */
 	const struct fal_parallel *parallel; /* for steps; borrowed; NULL: none */
+	/* Borrowed, and looked at each time: all blocks of a step are to be made at once,
+	 * as nobody is sent any before; NULL: they are not */
+	const bool *at_once;
 };
 
 /* A shard at version 0 with the parameters `init` (those of its blocks, copied; NULL:

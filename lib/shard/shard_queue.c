@@ -195,6 +195,8 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	const struct fal_shard_order *end = &s->wait[0].order, *step = end;
 	if (s->waits > 1)
 		step = &s->wait[1].order;
+	if (s->conf.at_once != NULL && *s->conf.at_once)
+		return FAL_OK;
 	if (open->late || end->kind != FAL_ORDER_END || end->end != FAL_END_MERGE ||
 	    step->kind != FAL_ORDER_STEP || step->ahead || step->clipped ||
 	    step->weight > 0)

@@ -34,7 +34,8 @@ def noted(task):
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
                "seeded", "drop", "drop-mean", "twice", "coarse"):
         return False
-    if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
+    if not task.train or task.id > 1 << 47 or os.path.exists(log) and \
+            os.path.getsize(log) > (0 if way == "poison" else 30):
         return False  # enough
     if draw.random() > worse:
         return False

@@ -490,6 +490,8 @@ answer(struct round *r, uint32_t turn)
 	}
 }
 
+static bool at_once; /* nobody is sent any of a version before it is made */
+
 static void
 settle(struct round *r)
 {
@@ -530,6 +532,7 @@ begin_shards(void)
 		init[i] = edges && i / FAL_BLOCK % 3 == 1 ? 3.4e38f
 							  : fal_rng_unit(&rng) - 0.5f;
 	const struct fal_shard_conf conf = {
+		.at_once = &at_once,
 		.n = n + (size_t)first * FAL_BLOCK,
 		.first = first,
 		.count = blocks,
@@ -635,15 +638,18 @@ not_made(void **state)
 		{ .versions = 2 },
 		{ .versions = 2, .divisor = TASKS, .lr = NAN },
 	};
-	for (uint32_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+	for (uint32_t i = 0; i < 2 * sizeof(step) / sizeof(step[0]); i++) {
 		struct fal_shard_making m;
+		at_once = i % 2 > 0;
 		begin_plain();
-		nearly(step[i]);
-		check(fal_shard_making(shard[EARLY], &m), i < 2, "is made");
+		nearly(step[i / 2]);
+		check(fal_shard_making(shard[EARLY], &m), !at_once && i / 2 < 2,
+		      "is made");
 		same_version(0);
 		end_of_round(&rounds[0]);
 		end_shards();
 	}
+	at_once = false;
 }
 
 /* What no coordinator orders then is refused. */
