@@ -289,6 +289,13 @@ copy_block(void *of, uint32_t b, uint32_t thread)
 }
 
 void
+store_copy(const struct fal_store *s, float *to, const float *from)
+{
+	struct copying of = { s, to, from };
+	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
+}
+
+void
 store_put_by(struct fal_store *s, uint64_t version, const float *params,
 	     const int8_t *exps)
 {
@@ -304,8 +311,7 @@ store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		s->old[at] = s->old[at - 1];
 	s->old[at] = o;
 	s->old[at].version = version;
-	struct copying of = { s, o.params, params };
-	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
+	store_copy(s, o.params, params);
 	memcpy(o.exps, exps, s->blocks);
 }
 

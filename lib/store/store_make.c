@@ -182,15 +182,6 @@ store_newest_block(const struct fal_store *s, uint32_t b)
 				   : s->params + (size_t)b * FAL_BLOCK;
 }
 
-static void
-copy_block(void *of, uint32_t b, uint32_t thread)
-{
-	(void)thread;
-	const struct fal_store *s = of;
-	memcpy(s->making->params + (size_t)b * FAL_BLOCK, store_newest_block(s, b),
-	       fal_block_len(s->conf.n, b) * sizeof(float));
-}
-
 const float *
 store_newest(const struct fal_store *s)
 {
@@ -198,7 +189,7 @@ store_newest(const struct fal_store *s)
 	if (!m->on)
 		return s->params;
 	if (!m->whole)
-		fal_parallel_each(s->conf.parallel, s->blocks, copy_block, (void *)s);
+		store_copy(s, m->params, NULL);
 	m->whole = true;
 	return m->params;
 }

@@ -158,9 +158,11 @@ struct fal_store {
 /* The complete round of this number and kind. */
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
-/* This version becomes an old one, in the order of their numbers; its values are copied;
- * NULL: the newest version, be the next one made or not.
- * Of more than are kept the oldest goes. */
+/* All parameters of a version are copied; NULL: the newest, be the next one made or not.
+ */
+void store_copy(const struct fal_store *s, float *to, const float *from);
+/* This version becomes an old one, in the order of their numbers; its values are copied,
+ * as by that.  Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
 /* The slot's entry, made if it is new; NULL: out of memory. */
