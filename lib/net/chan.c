@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OFFER ((size_t)256 << 10) /* bytes of bulk that are offered at a time */
+#define OFFER ((size_t)128 << 10) /* bytes of bulk that are offered at a time */
 
 static void start_deadline(struct fal_chan *c);
 
@@ -171,7 +171,7 @@ on_life(uv_timer_t *t)
 			      c->life_ms * FAL_CHAN_LIVES / 1e3);
 		return;
 	}
-	if (said == c->said && !c->writing &&
+	if (said == c->said && fal_outbox_bytes(c->out) == 0 &&
 	    fal_writer_put(c->writer, NULL, 0, FAL_SEND_CONTROL) == FAL_OK)
 		fal_chan_flush(c);
 	c->said = said;

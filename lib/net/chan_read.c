@@ -75,8 +75,8 @@ fal_chan_command_ended(struct fal_chan *c)
 void
 fal_chan_stream_ended(struct fal_chan *c, int status)
 {
-	const bool all_sent =
-		fal_writer_idle(c->writer) && !c->writing && fal_slow_sent(c->slow);
+	const bool all_sent = fal_writer_idle(c->writer) &&
+			      fal_outbox_bytes(c->out) == 0 && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (!c->server && c->state == FAL_CHAN_GREETING)

@@ -106,21 +106,6 @@ drained(struct fal_chan *c)
 	}
 }
 
-/* The batch, but for `taken` bytes, which the socket has. */
-static int
-write_batch(struct fal_chan *c, size_t taken)
-{
-	uv_buf_t bufs[FAL_OUTBOX_PIECES];
-	const unsigned n = fal_outbox_bufs(c->out, bufs);
-	unsigned i = 0;
-	for (; taken >= bufs[i].len; i++)
-		taken -= bufs[i].len;
-	bufs[i].base += taken;
-	bufs[i].len -= taken;
-	c->write.data = c;
-	return uv_write(&c->write, fal_stream_uv(c->io), bufs + i, n - i, on_written);
-}
-
 /* A batch could not be written, or not be made. */
 static void
 lost_batch(struct fal_chan *c)
@@ -129,53 +114,70 @@ lost_batch(struct fal_chan *c)
 	fal_chan_fail(c, FAL_EIO, "cannot write");
 }
 
-/* Writes what the socket takes of the batch at once, the rest from the loop. */
-static int
-try_batch(struct fal_chan *c)
-{
-	uv_buf_t bufs[FAL_OUTBOX_PIECES];
-	const unsigned n = fal_outbox_bufs(c->out, bufs);
-	const int taken = fal_chan_try_write(c, bufs, n);
-	c->writing = taken < 0 || (size_t)taken < fal_outbox_bytes(c->out);
-	if (c->writing)
-		return write_batch(c, taken > 0 ? (size_t)taken : 0);
-	fal_outbox_taken(c->out);
-	return 0;
-}
-
 /* The line has room for what is soon over, as a socket has. */
 static int
 try_line(struct fal_chan *c)
 {
 	int err = fal_slow_write(c->slow, c->out);
-	c->writing = err < 0 || !fal_slow_took(c->slow);
-	if (!c->writing)
+	c->writing = err == FAL_OK && !fal_slow_took(c->slow);
+	if (err == FAL_OK && !c->writing)
 		fal_outbox_taken(c->out);
 	return err;
 }
 
-/* What was sealed leaves as far as there is room; c->writing: the rest follows. */
-static int
-try_out(struct fal_chan *c)
+/* What the socket takes of the batch at once. */
+static void
+try_batch(struct fal_chan *c)
 {
+	uv_buf_t bufs[FAL_OUTBOX_PIECES];
+	const unsigned n = fal_outbox_bufs(c->out, bufs);
+	const int taken = fal_chan_try_write(c, bufs, n);
+	if (taken > 0)
+		fal_outbox_took(c->out, (size_t)taken);
+}
+
+/* Seals a batch, which leaves as far as there is room: 1; 0: there is nothing for it; or
+ * an error. */
+static int
+next_batch(struct fal_chan *c)
+{
+	int err = fill_batch(c);
+	if (err < 0 || fal_outbox_bytes(c->out) == 0)
+		return err;
 	fal_outbox_offered(c->out);
-	int err = c->slow != NULL ? try_line(c) : try_batch(c);
-	c->writing = c->writing && err == 0;
+	if (c->slow != NULL)
+		err = try_line(c);
+	else
+		try_batch(c);
+	return err < 0 ? err : 1;
+}
+
+/* The rest of the batch follows when there is room again. */
+static int
+write_rest(struct fal_chan *c)
+{
+	uv_buf_t bufs[FAL_OUTBOX_PIECES];
+	const unsigned n = fal_outbox_bufs(c->out, bufs);
+	c->write.data = c;
+	const int err = uv_write(&c->write, fal_stream_uv(c->io), bufs, n, on_written);
+	c->writing = err == 0;
 	return err;
 }
 
 void
 fal_chan_offer(struct fal_chan *c)
 {
+	int got = 0;
 	if (c->writing || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
 		return;
-	c->unsealed = fill_batch(c);
-	if (c->unsealed < 0 || fal_outbox_bytes(c->out) == 0)
-		return;
-	if (try_out(c) < 0)
-		c->unsealed = FAL_EIO;
-	c->undrained = true;
-	fal_chan_flush(c); /* of what is left */
+	if (fal_outbox_bytes(c->out) > 0)
+		try_batch(c);
+	if (fal_outbox_bytes(c->out) == 0)
+		got = next_batch(c);
+	c->unsealed = got < 0 ? got : FAL_OK;
+	c->undrained |= got > 0;
+	if (got != 0)
+		fal_chan_flush(c); /* of what is left */
 }
 
 static void
@@ -185,11 +187,12 @@ pump(struct fal_chan *c)
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
 	c->bulk = 0;
-	int err = c->unsealed < 0 ? c->unsealed : fill_batch(c);
-	const bool any = fal_outbox_bytes(c->out) > 0;
-	if (err == FAL_OK && any)
-		err = try_out(c);
-	if (err < 0) {
+	int got = c->unsealed;
+	if (got == FAL_OK)
+		got = fal_outbox_bytes(c->out) > 0 ? 1 : next_batch(c);
+	if (got > 0 && !c->writing && fal_outbox_bytes(c->out) > 0)
+		got = write_rest(c) == 0 ? 1 : FAL_EIO;
+	if (got < 0) {
 		lost_batch(c);
 		return;
 	}
@@ -200,7 +203,7 @@ pump(struct fal_chan *c)
 		return;
 	if (fal_writer_idle(c->writer))
 		drained(c);
-	else if (any)
+	else if (got > 0)
 		fal_chan_flush(c); /* others have their turn before that */
 }
 

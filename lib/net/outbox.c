@@ -14,7 +14,7 @@
 struct fal_outbox {
 	struct fal_piece piece[FAL_OUTBOX_PIECES];
 	unsigned n;
-	size_t bytes, own;
+	size_t bytes, own, taken;
 	uint64_t begun;
 	uint64_t tx;
 	uint64_t rate_bytes, rate_ns; /* of the running measurement */
@@ -33,7 +33,7 @@ fal_outbox_drop(struct fal_outbox *b)
 	for (unsigned i = 0; i < b->n; i++)
 		fal_piece_free(&b->piece[i]);
 	b->n = 0;
-	b->bytes = b->own = 0;
+	b->bytes = b->own = b->taken = 0;
 }
 
 void
@@ -75,12 +75,20 @@ fal_outbox_own(const struct fal_outbox *b)
 unsigned
 fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES])
 {
+	size_t skip = b->taken;
+	unsigned n = 0;
 	for (unsigned i = 0; i < b->n; i++) {
+		const struct fal_piece *piece = &b->piece[i];
+		if (skip >= piece->n) {
+			skip -= piece->n;
+			continue;
+		}
 		/* libuv's buffers are not const, even to be written from. */
-		out[i].base = (char *)(uintptr_t)b->piece[i].p;
-		out[i].len = b->piece[i].n;
+		out[n].base = (char *)(uintptr_t)piece->p + skip;
+		out[n++].len = piece->n - skip;
+		skip = 0;
 	}
-	return b->n;
+	return n;
 }
 
 void
@@ -119,6 +127,14 @@ fal_outbox_taken(struct fal_outbox *b)
 	fal_outbox_drop(b);
 	b->tx += bytes;
 	measure(b, bytes);
+}
+
+void
+fal_outbox_took(struct fal_outbox *b, size_t n)
+{
+	b->taken += n;
+	if (b->taken == b->bytes)
+		fal_outbox_taken(b);
 }
 
 uint64_t

@@ -27,12 +27,15 @@ int fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit,
 size_t fal_outbox_bytes(const struct fal_outbox *b); /* 0: nothing went in */
 /* These that no other one has: all but publications. */
 size_t fal_outbox_own(const struct fal_outbox *b);
-/* As buffers, of which it returns how many; copied, one behind the other. */
+/* What the socket has not taken, as buffers, of which it returns how many; all of it
+ * copied, one behind the other. */
 unsigned fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES]);
 void fal_outbox_copy(const struct fal_outbox *b, char *out);
 
-/* The socket is offered all of it; has taken it, and it is dropped; it is dropped. */
+/* The socket is offered all of it; has taken so many bytes more; has taken all, and it is
+ * dropped; it is dropped. */
 void fal_outbox_offered(struct fal_outbox *b);
+void fal_outbox_took(struct fal_outbox *b, size_t n);
 void fal_outbox_taken(struct fal_outbox *b);
 void fal_outbox_drop(struct fal_outbox *b);
 

@@ -26,6 +26,8 @@ struct fal_threads {
 	struct fal_parallel parallel;
 	pthread_mutex_t mutex;
 	pthread_cond_t begun, over;
+	cpu_set_t cores; /* that there are; none: not known */
+	int core;        /* the caller's, which helpers are to keep off; -1: none yet */
 	bool end;
 	atomic_bool open;   /* there may be parts that nobody has taken */
 	atomic_uint inside; /* helpers that do parts */
@@ -99,10 +101,26 @@ helper_main(void *arg)
 	return NULL;
 }
 
+/* Where cores are few and busy, Linux does not look for an idle one: whoever is woken up
+ * waits behind the caller, who does all.  Not so if it may not be there. */
+static void
+keep_off(struct fal_threads *t)
+{
+	const int core = sched_getcpu();
+	cpu_set_t others = t->cores;
+	if (core < 0 || core == t->core || core >= CPU_SETSIZE)
+		return;
+	t->core = core;
+	CPU_CLR((size_t)core, &others);
+	for (uint32_t i = 1; i < t->parallel.threads && CPU_COUNT(&others) > 0; i++)
+		pthread_setaffinity_np(t->helper[i - 1].thread, sizeof(others), &others);
+}
+
 static void
 each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 {
 	struct fal_threads *t = arg;
+	keep_off(t);
 	pthread_mutex_lock(&t->mutex);
 	t->part = part;
 	t->of = of;
@@ -133,6 +151,9 @@ fal_threads_new(uint32_t threads, struct fal_threads **out)
 	pthread_cond_init(&t->begun, NULL);
 	pthread_cond_init(&t->over, NULL);
 	t->parallel = (struct fal_parallel){ 1, each, t };
+	t->core = -1;
+	if (sched_getaffinity(0, sizeof(t->cores), &t->cores) < 0)
+		CPU_ZERO(&t->cores);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
 	for (uint32_t i = 1; i < threads; i++) {

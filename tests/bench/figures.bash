@@ -40,8 +40,8 @@ at_listen() {
 images() {
 	local i time at model=$1 workers=$2 batch=$((64 * $2))
 	at_listen
-	rm -rf "$dir/images"
-	serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" "${at[@]}" -s "$dir/images" \
+	rm -rf "$dir/fashion"
+	serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" "${at[@]}" -s "$dir/fashion" \
 		-w "$workers" --set model.file="../models/$model" --set job.epochs=1 \
 		--set job.eval=never --set schedule.warmup=0 --set batch.size="$batch" \
 		--set batch.task=64 --set data.samples=$((500 * batch < 60000 ? 500 * batch : 60000)) \
@@ -55,6 +55,6 @@ images() {
 	for ((i = 0; i < workers; i++)); do
 		done_by "$model.$i"
 	done
-	read -r time _ < <(took "$dir/images/trace.jsonl")
+	read -r time _ < <(took "$dir/fashion/trace.jsonl")
 	rate=$(calc "$batch / $time")
 }

@@ -10,6 +10,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -539,6 +540,35 @@ leaves_as_it_is_made(void **state)
 	end(&w);
 }
 
+/* What the socket has no room for goes with later offers, though the loop has no turn. */
+static void
+goes_with_later_offers(void **state)
+{
+	static char in[1 << 16];
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct fal_chan *c = w.server[0].c;
+	struct fal_shared *s = publish(7, 's', false);
+	const int fd = fal_stream_fd(w.client[0].c->io);
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	size_t came = 0;
+	assert_int_equal(fal_chan_send_shared(c, s), 0);
+	fal_chan_offer(c);
+	while (came < fal_shared_bytes(s) && poll(&p, 1, 1000) == 1) {
+		const ssize_t n = recv(fd, in, sizeof(in), 0);
+		assert_true(n > 0);
+		came += (size_t)n;
+		fal_chan_offer(c);
+	}
+	assert_int_equal(came, fal_shared_bytes(s));
+	assert_int_equal(w.server[0].drained, 0);
+	UNTIL(&w, w.server[0].drained == 1);
+	fal_shared_drop(s);
+	end(&w);
+}
+
 /* Others that are sent behind it are not held up, whole ones or not, in any order; each
  * comes in its own. */
 static void
@@ -889,6 +919,7 @@ main(void)
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
 		cmocka_unit_test(leaves_as_it_is_made),
+		cmocka_unit_test(goes_with_later_offers),
 		cmocka_unit_test(others_pass_what_is_made),
 		cmocka_unit_test(closes_before_all_is_made),
 		cmocka_unit_test(broken_ones_are_left_out),

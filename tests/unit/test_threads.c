@@ -10,6 +10,7 @@
 #include "store/store.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -126,6 +127,51 @@ each_part_once(void **state)
 		}
 		fal_threads_free(t);
 	}
+}
+
+struct cores {
+	int caller; /* its core */
+	atomic_uint there, parts;
+};
+
+static void
+core_part(void *of, uint32_t part, uint32_t thread)
+{
+	struct cores *c = of;
+	(void)part;
+	if (thread != 0) {
+		c->parts++;
+		c->there += sched_getcpu() == c->caller;
+	}
+	usleep(100); /* so that others get parts, too */
+}
+
+/* Who helps is never where the caller is, as Linux may leave other cores idle. */
+static void
+keep_off_the_callers_core(void **state)
+{
+	cpu_set_t all;
+	struct fal_threads *t;
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) < 2)
+		skip();
+	assert_int_equal(fal_threads_new(2 + below(3), &t), 0);
+	for (int turn = 0; turn < 8; turn++) {
+		struct cores c = { .caller = (int)below(CPU_SETSIZE) };
+		cpu_set_t one;
+		while (!CPU_ISSET((size_t)c.caller, &all))
+			c.caller = (c.caller + 1) % CPU_SETSIZE;
+		CPU_ZERO(&one);
+		CPU_SET((size_t)c.caller, &one);
+		assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+		for (int job = 0; job < 3; job++)
+			fal_parallel_each(fal_threads_parallel(t), 40, core_part, &c);
+		assert_int_equal(c.there, 0);
+		assert_true(c.parts > 0);
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	fal_threads_free(t);
 }
 
 static void
@@ -486,6 +532,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_part_once),
+		cmocka_unit_test(keep_off_the_callers_core),
 		cmocka_unit_test(no_threads),
 		cmocka_unit_test(a_store_steps_as_by_one),
 		cmocka_unit_test(a_version_is_made_as_by_one),
