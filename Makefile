@@ -49,7 +49,8 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 	-Werror=int-conversion -Werror=incompatible-pointer-types $(if $(WERROR),-Werror)
 # After the user's CFLAGS: what the law of equal numerics and the design need.
 FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=hidden \
-	-ffp-contract=off -fno-fast-math -fno-math-errno -fstack-protector-strong -fPIE -pthread -MD -MP
+	-ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math \
+	-fstack-protector-strong -fPIE -pthread -MD -MP
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
 ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
 LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm @$(B)/libcrypto.libs

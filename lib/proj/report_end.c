@@ -147,7 +147,7 @@ means(const struct report_row *w, struct fal_report_worker *out)
 static void
 links(const struct report_counts *c, uint64_t params, struct fal_report_worker *out)
 {
-	const double round_s = 2e-9; /* of a value and core: bench_bfp's dither */
+	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
 	const double lines = (double)c->lines, all = (double)params;
 	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
 	out->fewer_bits = NAN;

@@ -5,6 +5,7 @@
 #include "base/vector.h"
 
 #include <endian.h>
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -247,16 +248,30 @@ fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32
 	unpack(to, in, base, len, width, true);
 }
 
-FAL_VECTOR void
+/* No product is a subnormal, so it is rounded once in either type. */
+FAL_VECTOR static void
+mean_normal(const int32_t *restrict v, float scale, uint32_t len, float *restrict out)
+{
+	for (uint32_t i = 0; i < len; i++)
+		out[i] = (float)v[i] * scale;
+}
+
+FAL_VECTOR static void
+mean_any(const int32_t *restrict v, double scale, double divisor, uint32_t len,
+	 float *restrict out)
+{
+	for (uint32_t i = 0; i < len; i++)
+		out[i] = (float)((double)v[i] * scale / divisor);
+}
+
+void
 fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor, uint32_t len,
 		    float *restrict out)
 {
-	if (divisor == 1)
-		for (uint32_t i = 0; i < len; i++)
-			out[i] = (float)((double)v[i] * scale);
+	if (divisor == 1 && scale >= (double)FLT_MIN && scale <= 0x1p90)
+		mean_normal(v, (float)scale, len, out);
 	else
-		for (uint32_t i = 0; i < len; i++)
-			out[i] = (float)((double)v[i] * scale / divisor);
+		mean_any(v, scale, divisor, len, out);
 }
 
 FAL_VECTOR void

@@ -1163,6 +1163,36 @@ mean_equals_naive(void **state)
 	fal_sum_free(s);
 }
 
+/* Also where means are so small, or so large, that floats end. */
+static void
+mean_at_the_edges(void **state)
+{
+	(void)state;
+	static float g[FAL_BLOCK], out[FAL_BLOCK];
+	const double by[] = { 1, 2, 8, 16, 64, 0x1p10, 0x1p40, 3 };
+	struct fal_rng r = fal_rng_init(drawn_seed(9), FAL_RNG_TEST, 0);
+	for (int k = 0; k < 60; k++) {
+		const int8_t e =
+			(int8_t)(k % 3 == 0   ? FAL_EXP_MIN
+				 : k % 3 == 1 ? FAL_EXP_MAX
+					      : (int)fal_rng_below(&r, 201) - 100);
+		const double divisor = by[fal_rng_below(&r, 8)];
+		struct fal_sum *s = new_sum(FAL_BLOCK);
+		random_floats(&r, g, FAL_BLOCK, e, 12, 1);
+		same(fal_sum_quantise(s, g, &e, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
+		fal_sum_mean(s, 0, e, divisor, out);
+		for (uint32_t i = 0; i < FAL_BLOCK; i++) {
+			const double v = (double)fal_sum_get(s, i);
+			const float want = (float)(ldexp(v, e - 23) / divisor);
+			if (memcmp(&want, &out[i], sizeof(want)) != 0)
+				fail_msg("mean %u with exponent %d by %a: got %a, want "
+					 "%a",
+					 i, e, divisor, (double)out[i], (double)want);
+		}
+		fal_sum_free(s);
+	}
+}
+
 /* One value, as falcon-protocol(7) has it. */
 static float
 dithered(float g, int e, uint64_t seed, uint32_t block, uint32_t i)
@@ -1456,6 +1486,7 @@ main(void)
 		cmocka_unit_test(honest_records),
 		cmocka_unit_test(dishonest_records),
 		cmocka_unit_test(mean_equals_naive),
+		cmocka_unit_test(mean_at_the_edges),
 		cmocka_unit_test(dither_equals_naive),
 		cmocka_unit_test(dither_has_no_bias),
 		cmocka_unit_test(few_bits),

@@ -85,7 +85,8 @@ test_rates(void **state)
 		double got[PATTERNS];
 		for (int p = 0; p < PATTERNS; p++) {
 			got[p] = 100 * rate_of(rows[i].rule, (enum pattern)p) / full;
-			poor += !(got[p] >= rows[i].least[p]);
+			if (!(got[p] >= rows[i].least[p]))
+				poor++;
 		}
 		print_message("%-28s %8.1f %9.1f %9.1f %7.1f   floors %g %g %g %g\n",
 			      rows[i].rule, got[EQUAL], got[ONE_SLOW], got[HALF_SLOW],
