@@ -140,7 +140,8 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 	r->lines += !there;
 	for (int i = 0; i < r->files && !there; i++)
 		ps_tape_add(&r->file[i], l->text, l->n);
-	if (is_event(l, "done") || is_event(l, "failed"))
+	/* Without the first line nothing can be read; nobody waits for another one. */
+	if (r->lines == 1 || is_event(l, "done") || is_event(l, "failed"))
 		ps_record_flush(r);
 	r->rounds += is_event(l, "ledger");
 	while (r->rounds > RECENT_ROUNDS)

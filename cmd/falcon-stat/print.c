@@ -53,6 +53,10 @@ put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    v->below.unknown == 1 ? "is" : "are");
 		return;
 	}
+	if (v->empty) {
+		fal_put_fmt(out, "audit: cannot tell: the trace is empty\n");
+		return;
+	}
 	if (v->missing_lines == 0) {
 		fal_put_fmt(out,
 			    "audit: cannot tell: the trace has no end: %s of %s clock%s "

@@ -25,7 +25,8 @@
 struct fal_audit_verdict {
 	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
-	bool cut;           /* it has no end, which was demanded */
+	bool cut;           /* it has no end, which was demanded; */
+	bool empty;         /* … nor anything else */
 	uint64_t clocks;    /* ended, all before them too */
 	uint64_t of_clocks; /* clocks of the whole job */
 	struct fal_judge_sums sums;
@@ -94,7 +95,8 @@ const struct fal_audit_told *fal_audit_told(struct fal_audit *a);
 void fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;
+/* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was none of
+ * the job, or, with fal_audit_below and FAL_AUDIT_END, one of something else alone;
  * FAL_ENOMEM.  Call it once. */
 int fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out,
 		  struct fal_diag *diag);

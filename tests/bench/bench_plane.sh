@@ -6,7 +6,9 @@
 #
 #   clock      push + update + pull of 61 k, 670 k and 25 M floats by 1, 2 and 4 workers, all
 #              on this machine: a median clock less the median of what its workers computed.
-#              Tasks are of one sample.
+#              Tasks are of one sample.  The target is that of the suite which was measured
+#              to be faster here.
+#   bits       the same of 25 M floats by one worker with push.bits = 16
 #   local      the same over a unix socket, so in shared memory, and the twin over TCP; and
 #              the jobs below
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
@@ -18,12 +20,12 @@
 #              LeNet-5
 #
 # Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
-# which 16 GiB are enough.  BENCH_PARTS: some of "clock local empty workers
-# mlp lenet5".
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock bits local empty workers mlp
+# lenet5".
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock local empty workers mlp lenet5}
+turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock bits local empty workers mlp lenet5}
 twin=$bin/bench/twin
 . share/crew
 . tests/bench/figures.bash
@@ -58,12 +60,22 @@ job() {
 		--set state.seconds=0 "$@" "$dir/tiny.job" >/dev/null 2>"$dir/ps.err"
 	for ((i = 0; i < workers; i++)); do
 		member "w$workers.$i" "$twin" spent "$dir/w$i.spent" "$bin/falcon-work" \
-			-k "$dir/keys/work.key" -n "w$i" --lanes 1 --cache none "$address"
+			-v -k "$dir/keys/work.key" -n "w$i" --lanes 1 --cache none \
+			"$address" 2>"$dir/w$i.err"
 	done
 	done_by ps
 	for ((i = 0; i < workers; i++)); do
 		done_by "w$workers.$i"
 	done
+}
+
+# least_of AES CHACHA FILE: the target of a figure whose turns went by such suites.
+least_of() {
+	if grep -q AES "$dir/$3.suite"; then
+		echo "$1"
+	else
+		echo "$2"
+	fi
 }
 
 # clock_turn SIZE FLOATS CLOCKS: all of a size, once; the twin and the job side by side.
@@ -78,6 +90,7 @@ clock_turn() {
 		keep "$of.$workers.twin" "$(value clock <<<"$plain")"
 		keep "$of.$workers.twin-cpu" "$(value cpu <<<"$plain")"
 		job $workers $workers "$clocks"
+		grep -o 'AES-256-GCM\|ChaCha20-Poly1305' "$dir/w0.err" >>"$dir/$of.$workers.suite"
 		read -r time compute n < <(took "$dir/state/trace.jsonl")
 		keep "$of.$workers.clock" "$time"
 		keep "$of.$workers.compute" "$compute"
@@ -94,7 +107,7 @@ clock_turn() {
 	done
 }
 
-# clock_size SIZE WIDTH CLOCKS [TARGET]
+# clock_size SIZE WIDTH CLOCKS [TARGET [BY_CHACHA]]
 # (done_by has a `name` of its own.)
 clock_size() {
 	local of=$1 width=$2 clocks=$3 most=${4-} workers turn what
@@ -111,6 +124,7 @@ clock_size() {
 			say "$at.$what" "$(calc "1e3 * $(middle "$at.$what")")" ms
 		done
 		if [ $workers = 1 ]; then
+			[ -z "${5-}" ] || most=$(least_of "$4" "$5" "$at")
 			say "$at.of-twin" "$(middle "$at.of-twin")" ratio "$most"
 			say "$at.of-streams" "$(calc "$(middle "$at.beside") / \
 				(2 * $(middle "$of.stream"))")" ratio
@@ -131,6 +145,21 @@ clock_size() {
 		say "$of.ps-rss" "$(middle "$of.1.ps-rss")" models 5.5
 		say "$of.work-rss" "$(middle "$of.1.work-rss")" models 4.5
 	fi
+}
+
+bits() {
+	local of=25M-bits width=4989 floats turn plain time compute
+	floats=$((width * width + 22 * width + 4))
+	model "$width" >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		plain=$("$twin" clock "$floats" 1 12 | value clock)
+		job 1 1 12 --set push.bits=16
+		read -r time compute _ < <(took "$dir/state/trace.jsonl")
+		keep "$of.beside" "$(calc "$time - $compute")"
+		keep "$of.of-twin" "$(calc "($time - $compute) / $plain")"
+	done
+	say "$of.beside" "$(calc "1e3 * $(middle "$of.beside")")" ms
+	say "$of.of-twin" "$(middle "$of.of-twin")" ratio 1.4
 }
 
 # local_size SIZE WIDTH CLOCKS: of such a model, over a unix socket.
@@ -210,8 +239,8 @@ for part in $parts; do
 	if [ "$part" = clock ]; then
 		clock_size 62k 238 256
 		clock_size 671k 808 256 1.5
-		clock_size 25M 4989 12 1.6
-		[ -z "${BENCH_LARGE-}" ] || clock_size 100M 9989 8 1.6
+		clock_size 25M 4989 12 1.6 1.9
+		[ -z "${BENCH_LARGE-}" ] || clock_size 100M 9989 8 1.6 1.9
 	elif [ "$part" = local ]; then
 		local_parts
 	else
