@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "fault.h"
 #include "need.h"
+#include "net/outbox.h"
 
 #include <stdlib.h>
 
@@ -30,13 +31,14 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 	return conf;
 }
 
-/* Bytes that come and go on so many, as it was measured. */
+/* Bytes that come and go on so many: at the most a batch that waits, one that the socket
+ * has, and what was read (chan_read.c). */
 static uint64_t
 streams_bytes(const struct kit *k, size_t streams)
 {
-	enum { MOST = 3 << 19 };
+	const uint64_t most = 2 * FAL_OUTBOX_MAX + (256 << 10);
 	const uint64_t model = k->setup.model->params * sizeof(float);
-	return streams * (model < MOST ? model : MOST);
+	return streams * (model < most ? model : most);
 }
 
 /* Of what a coordinator shares with us, and has made. */

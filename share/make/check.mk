@@ -273,8 +273,9 @@ bench-exec: all
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
 
-# Whole jobs against PyTorch and DDP over Gloo, 3 minutes.
-bench-peers: all
+# Whole jobs against PyTorch and DDP over Gloo, 3 minutes; with PSLITE=FOLDER, clocks against
+# those of ps-lite that was built there.
+bench-peers: all $(B)/bench/twin
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/peers/peers.sh
 

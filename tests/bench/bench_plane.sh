@@ -29,45 +29,11 @@ turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock bits local empty workers mlp 
 twin=$bin/bench/twin
 . share/crew
 . tests/bench/figures.bash
+. tests/bench/plane.bash
 bench=plane
-. tests/bats/tiny.bash
 "$bin/falcon-key" init "$dir/keys"
-tiny "$dir" # in which a pipe breaks
+plane_begin
 set -o pipefail
-# As a job has it that says nothing.
-sed -i '/^hashes/d' "$dir/tiny.job"
-
-# model WIDTH: two layers of that; 0: none.
-model() {
-	[ "$1" = 0 ] || printf 'input 16\ndense %d\nrelu\ndense %d\nrelu\ndense 4\n' "$1" "$1"
-	[ "$1" != 0 ] || printf 'input 16\ndense 4\n'
-}
-
-# job WORKERS TASKS CLOCKS OPTION...: runs tiny.job with so many tasks in a clock.
-job() {
-	local workers=$1 tasks=$2 clocks=$3 epochs=1 samples=$(($2 * $3)) i at
-	shift 3
-	at_listen
-	if [ $samples -gt 256 ]; then
-		samples=256 epochs=$((tasks * clocks / 256))
-	fi
-	rm -rf "$dir/state" "$dir"/*.spent
-	serve ps "$twin" spent "$dir/ps.spent" "$bin/falcon-ps" -x -K "$dir/keys/keyring" \
-		"${at[@]}" -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
-		--set job.eval=never --set sync.scheme=bsp --set data.samples=$samples \
-		--set batch.size="$tasks" --set batch.task=1 --set optimizer.kind=momentum \
-		--set optimizer.momentum=0.9 --set optimizer.lr=1e-6 --set state.clocks=0 \
-		--set state.seconds=0 "$@" "$dir/tiny.job" >/dev/null 2>"$dir/ps.err"
-	for ((i = 0; i < workers; i++)); do
-		member "w$workers.$i" "$twin" spent "$dir/w$i.spent" "$bin/falcon-work" \
-			-v -k "$dir/keys/work.key" -n "w$i" --lanes 1 --cache none \
-			"$address" 2>"$dir/w$i.err"
-	done
-	done_by ps
-	for ((i = 0; i < workers; i++)); do
-		done_by "w$workers.$i"
-	done
-}
 
 # least_of AES CHACHA FILE: the target of a figure whose turns went by such suites.
 least_of() {

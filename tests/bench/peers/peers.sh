@@ -10,6 +10,13 @@
 #   peers.MODEL.of-torch, .of-ddp, .local-of-ddp
 #                                   the one by the other, in turns
 #
+# With PSLITE=FOLDER, of a built ps-lite (build/libps.a), and a C++ compiler, CXX:
+#
+#   peers.SIZE.falcon, .pslite      push + update + pull of so many floats by one worker over
+#                                   TCP: as bench_plane.sh has it, and the same by ps-lite
+#                                   (pslite.cc), which seals nothing
+#   peers.SIZE.of-pslite            the one by the other, in turns
+#
 # Targets stand behind the figures.  BENCH_TURNS (3).  FALCON_BIN names the folder of the
 # programs.
 set -eu
@@ -17,6 +24,9 @@ cd "$(dirname "$0")/../../.."
 bin=${FALCON_BIN:-build/release} turns=${BENCH_TURNS:-3} bench=peers
 . share/crew
 . tests/bench/figures.bash
+. tests/bench/plane.bash
+twin=$bin/bench/twin
+plane_begin
 set -o pipefail
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 "$bin/falcon-key" init "$dir/keys" >/dev/null
@@ -66,5 +76,48 @@ peers() {
 	say "$1.local-of-ddp" "$(middle "$1.local-of-ddp")" ratio "$2"
 }
 
+# pslite_clock FLOATS CLOCKS: seconds of ps-lite's.  Who meets by a port that is not free
+# tries the next one.
+pslite_clock() {
+	local role try clock
+	for try in 1 2 3 4; do
+		export DMLC_PS_ROOT_PORT=$((20000 + RANDOM % 10000))
+		for role in scheduler server; do
+			DMLC_ROLE=$role timeout 60 "$dir/pslite" "$@" 2>"$dir/pslite.$try" &
+		done
+		clock=$(DMLC_ROLE=worker timeout 60 "$dir/pslite" "$@" 2>/dev/null | value clock) || :
+		wait
+		[ -z "$clock" ] || break
+	done
+	echo "$clock"
+}
+
+# of_pslite SIZE WIDTH CLOCKS [TARGET]
+of_pslite() {
+	local turn floats time compute theirs
+	floats=$(($2 * $2 + 22 * $2 + 4))
+	model "$2" >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		job 1 1 "$3"
+		read -r time compute _ < <(took "$dir/state/trace.jsonl")
+		theirs=$(pslite_clock "$floats" "$3")
+		keep "$1.falcon" "$(calc "$time - $compute")"
+		keep "$1.pslite" "$theirs"
+		keep "$1.of-pslite" "$(calc "($time - $compute) / $theirs")"
+	done
+	say "$1.falcon" "$(calc "1e3 * $(middle "$1.falcon")")" ms
+	say "$1.pslite" "$(calc "1e3 * $(middle "$1.pslite")")" ms
+	say "$1.of-pslite" "$(middle "$1.of-pslite")" ratio "${4-}"
+}
+
+if [ -n "${PSLITE-}" ]; then
+	"${CXX:-g++}" -O3 -march=native -std=c++17 -I"$PSLITE/include" -I"$PSLITE/deps/include" \
+		tests/bench/peers/pslite.cc "$PSLITE/build/libps.a" -L"$PSLITE/deps/lib" \
+		-lzmq -lprotobuf -pthread -o "$dir/pslite"
+	export DMLC_NUM_SERVER=1 DMLC_NUM_WORKER=1 DMLC_PS_ROOT_URI=127.0.0.1 \
+		DMLC_NODE_HOST=127.0.0.1
+	of_pslite 671k 808 256 1
+	of_pslite 25M 4989 12
+fi
 peers mlp +1.3
 peers lenet5 +2
