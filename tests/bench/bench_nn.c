@@ -1,11 +1,14 @@
 /* bench_nn [SECONDS]: samples per second, forward and backward, one core, of the shipped
  * models at several task sizes: as this machine chooses, and then held to each
- * instruction set that it has.  Run in the source's root.
+ * instruction set that it has.  What its products of matrices alone would take at the
+ * rate of one that is as good as any, nn.gemm.peak, is a part of each task: of-peak.  Run
+ * in the source's root.
  *
  * bench_nn-avx2 and the like, beside it, are this program with Falcon's own kernels held;
  * OpenBLAS holds itself to OPENBLAS_CORETYPE, and reads that when it is loaded. */
 #include "base/mem.h"
 #include "base/rng.h"
+#include "nn/kern.h"
 #include "nn/net.h"
 
 #include "bench.h"
@@ -64,6 +67,53 @@ rate(const struct fal_net *net, const float *params, const struct fal_task *t,
 	return best;
 }
 
+#ifndef FAL_VECTOR_HELD
+static double peak; /* operations a second */
+
+/* Operations of the products for one sample: a product forward, one for the weights'
+ * gradient, and one for that of what came in, but into the first layer. */
+static double
+operations(const struct fal_model *m)
+{
+	double all = 0;
+	for (uint32_t i = 0; i < m->layers; i++) {
+		const struct fal_layer *l = &m->layer[i];
+		if (l->kind != FAL_LAYER_CONV && l->kind != FAL_LAYER_DENSE)
+			continue;
+		const double at = (double)l->out.h * l->out.w;
+		all += 2 * (i == 0 ? 2 : 3) * at * (double)m->tensor[l->weight].count;
+	}
+	return all;
+}
+
+/* The best rate of a product of two squares that stay in the cache. */
+static double
+gemm_peak(double seconds)
+{
+	enum { N = 384 };
+	float *a = fal_calloc_aligned(N * N, sizeof(*a));
+	float *b = fal_calloc_aligned(N * N, sizeof(*b));
+	float *c = fal_calloc_aligned(N * N, sizeof(*c));
+	double best = 0;
+	if (a == NULL || b == NULL || c == NULL)
+		exit(1);
+	for (int i = 0; i < N * N; i++)
+		a[i] = b[i] = (float)(i % 7);
+	fal_kern_init();
+	for (const double until = now() + seconds; now() < until;) {
+		const double begun = now();
+		fal_gemm(&(struct fal_gemm){ N, N, N, a, b, c, N, N, N, false, false,
+					     false });
+		const double got = 2.0 * N * N * N / (now() - begun);
+		best = got > best ? got : best;
+	}
+	free(a);
+	free(b);
+	free(c);
+	return best;
+}
+#endif
+
 static void
 bench(const char *name, uint32_t n, double seconds)
 {
@@ -85,6 +135,7 @@ bench(const char *name, uint32_t n, double seconds)
 	double got = rate(net, params, &(struct fal_task){ x, label, n }, grad, seconds);
 	figure(got, "samples/s", "nn.%s.task%u" HELD ".rate", name, n);
 #ifndef FAL_VECTOR_HELD
+	figure(got * operations(m) / peak, "ratio", "nn.%s.task%u.of-peak", name, n);
 	figure((double)fal_arena_size(net) / 1024, "KiB", "nn.%s.task%u.arena", name, n);
 #endif
 	fal_net_free(net);
@@ -120,6 +171,10 @@ main(int argc, char **argv)
 {
 	const char *text = argc > 1 ? argv[1] : "1";
 	const double seconds = strtod(text, NULL);
+#ifndef FAL_VECTOR_HELD
+	peak = gemm_peak(seconds);
+	figure(peak * 1e-9, "Gop/s", "nn.gemm.peak");
+#endif
 	bench("softmax", 32, seconds);
 	for (uint32_t n = 8; n <= 128; n *= n < 32 ? 4 : 2) {
 		bench("mlp", n, seconds);
