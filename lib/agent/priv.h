@@ -4,7 +4,8 @@
  *	queue.c     tasks that wait: granted, revoked
  *	model.c     versions of the parameters
  *	route.c     which shard has which blocks
- *	push.c      claims and contributions
+ *	claim.c     claims, and the contributions that they fill
+ *	push.c      contributions on their way
  *	sums.c      the sums that all of these hold
  *	local.c     local steps: rounds of kind delta
  *	waits.c     what it waits for of each shard
@@ -300,8 +301,25 @@ bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alo
 /* A contribution is to go out, behind those before it; sum and exps are taken, and may be
  * NULL when out of memory. */
 int agent_push(struct fal_agent *a, const struct push *p);
+/* The place of a push, or pushes.n. */
+size_t agent_push_of(const struct fal_agent *a, uint64_t round, uint32_t seq);
+/* Push i is over, or the rest of it is not wanted. */
+int agent_push_end(struct fal_agent *a, size_t i);
+/* The sum of a task that comes to nothing, and so does what went out of it; may be NULL.
+ */
+int agent_let_go(struct fal_agent *a, struct fal_sum *sum);
+/* Is there anything that could be sent now?  Is anything on its way that no task makes
+ * any more? */
+bool agent_push_waits(const struct fal_agent *a);
+bool agent_push_made(const struct fal_agent *a);
+/* All that has a ticket, or goes without, is over: it was of rounds that are. */
+int agent_push_over(struct fal_agent *a);
 /* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
 int agent_diverged(struct fal_agent *a);
+/* Forgets what is on its way, as it is to be freed. */
+void agent_push_free(struct fal_agent *a);
+
+/* claim.c */
 /* Tasks were granted that are claimed already. */
 int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);
 /* Drops what was claimed ahead and has some of these tasks: no result comes of them. */
@@ -309,21 +327,10 @@ int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
 			  uint32_t count);
 /* … of which not all is done. */
 int agent_leave_preclaimed(struct fal_agent *a);
-/* The sum of a task that comes to nothing, and so does what went out of it; may be NULL.
- */
-int agent_let_go(struct fal_agent *a, struct fal_sum *sum);
 /* May what the task makes go out while it is made? */
 bool agent_streams(const struct fal_agent *a, const struct item *item);
-/* Is there anything that could be sent now?  Is anything on its way that no task makes
- * any more? */
-bool agent_push_waits(const struct fal_agent *a);
-bool agent_push_made(const struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
-/* All that has a ticket, or goes without, is over: it was of rounds that are. */
-int agent_push_over(struct fal_agent *a);
-/* Forgets what is on its way, as it is to be freed. */
-void agent_push_free(struct fal_agent *a);
 /* Claims a finished task; its sum is taken. */
 int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
 /* Says what a task of kind check needed; its sum is taken. */

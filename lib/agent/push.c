@@ -1,4 +1,4 @@
-/* Claims, and the contributions that they fill. */
+/* What is on its way: contributions that go out, message by message. */
 #include "agent/priv.h"
 
 #include "base/mem.h"
@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- on the way -------------------------------------------------------------------- */
 
 int
 agent_push(struct fal_agent *a, const struct push *p)
@@ -40,9 +38,8 @@ agent_push_free(struct fal_agent *a)
 	fal_buf_free(&a->records);
 }
 
-/* Push i is over, or the rest of it is not wanted. */
-static int
-end_push(struct fal_agent *a, size_t i)
+int
+agent_push_end(struct fal_agent *a, size_t i)
 {
 	const struct push p = a->pushes.v[i];
 	if (i == 0)
@@ -52,13 +49,23 @@ end_push(struct fal_agent *a, size_t i)
 	return p.making ? FAL_OK : agent_give_sum(a, p.sum);
 }
 
+size_t
+agent_push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->pushes.n &&
+	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
+		i++;
+	return i;
+}
+
 int
 agent_let_go(struct fal_agent *a, struct fal_sum *sum)
 {
 	int err = FAL_OK;
 	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
 		if (a->pushes.v[i].making && a->pushes.v[i].sum == sum)
-			err = end_push(a, i);
+			err = agent_push_end(a, i);
 	const int gave = agent_give_sum(a, sum);
 	return err == FAL_OK ? gave : err;
 }
@@ -69,7 +76,7 @@ agent_push_over(struct fal_agent *a)
 	int err = FAL_OK;
 	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
 		if (a->pushes.v[i].ticketed || a->pushes.v[i].early)
-			err = end_push(a, i);
+			err = agent_push_end(a, i);
 	return err;
 }
 
@@ -150,7 +157,7 @@ push_some(struct fal_agent *a)
 	a->records.n -= fit;
 	uint8_t *at = a->records.p + FAL_MSG_HEAD;
 	memmove(at, at + fit, packed(a));
-	return p->packed == a->blocks && packed(a) == 0 ? end_push(a, 0) : FAL_OK;
+	return p->packed == a->blocks && packed(a) == 0 ? agent_push_end(a, 0) : FAL_OK;
 }
 
 /* The first push of which something can go, as it has its ticket, or does not wait for
@@ -233,505 +240,4 @@ agent_diverged(struct fal_agent *a)
 	a->left = true;
 	int err = agent_send(a, &m, false);
 	return err < 0 ? err : FAL_ENONFINITE;
-}
-
-/* ---- contributions ----------------------------------------------------------------- */
-
-/* The place of a push, or pushes.n. */
-static size_t
-push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	size_t i = 0;
-	while (i < a->pushes.n &&
-	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
-		i++;
-	return i;
-}
-
-/* Contribution i is over, and nothing more is made of it. */
-static int
-forget(struct fal_agent *a, size_t i)
-{
-	const struct contrib c = a->contribs.v[i];
-	const size_t k = push_of(a, c.round, c.seq);
-	memmove(a->contribs.v + i, a->contribs.v + i + 1,
-		(--a->contribs.n - i) * sizeof(c));
-	if (c.lacks > 0 && a->ops.unwanted != NULL)
-		a->ops.unwanted(a->ops.arg, c.round, c.seq);
-	agent_drop(a, c.on);
-	int err = k < a->pushes.n && a->pushes.v[k].making ? end_push(a, k) : FAL_OK;
-	const int gave = agent_give_sum(a, c.sum);
-	return err == FAL_OK ? gave : err;
-}
-
-/* The place of an open contribution, or contribs.n. */
-static size_t
-place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	size_t i = 0;
-	while (i < a->contribs.n &&
-	       (a->contribs.v[i].round != round || a->contribs.v[i].seq != seq))
-		i++;
-	return i;
-}
-
-/* `p` goes out, with the exponents of this version. */
-static int
-push_on(struct fal_agent *a, const struct snapshot *on, struct push *p)
-{
-	p->exps = fal_calloc(a->blocks, 1);
-	if (p->exps != NULL)
-		memcpy(p->exps, on->exps, a->blocks);
-	return agent_push(a, p);
-}
-
-/* Contribution i goes out. */
-static int
-push_contrib(struct fal_agent *a, size_t i)
-{
-	struct contrib *c = &a->contribs.v[i];
-	struct push p = { .ticket = c->ticket, .ticketed = true, .sum = c->sum };
-	if (c->sum == NULL)
-		return FAL_ESTATE; /* a ticket for nothing */
-	c->sum = NULL;
-	int err = push_on(a, c->on, &p);
-	int gave = forget(a, i);
-	return err == FAL_OK ? gave : err;
-}
-
-/* The push of a contribution is over, if there is one. */
-static int
-stop_push(struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	const size_t i = push_of(a, round, seq);
-	return i < a->pushes.n ? end_push(a, i) : FAL_OK;
-}
-
-/* What is claimed for a contribution that is closed with that, and has nothing else, goes
- * out behind the claim: it counts if that is won, and a fence ends it if not. */
-static int
-push_early(struct fal_agent *a, struct pending *p)
-{
-	struct contrib *c = &a->contribs.v[place_of(a, p->round, p->seq)];
-	struct push push = { .ticket = { .round = p->round,
-					 .seq = p->seq,
-					 .tasks = 1,
-					 .fills_worker = c->fills.worker,
-					 .fills_seq = c->fills.seq },
-			     .early = true,
-			     .sum = p->sum };
-	bool only = c->tasks == 0;
-	for (size_t i = 0; i < a->pending.n; i++)
-		only &= &a->pending.v[i] == p || a->pending.v[i].round != p->round ||
-			a->pending.v[i].seq != p->seq;
-	if (!only || a->ops.early == NULL || !a->ops.early(a->ops.arg))
-		return FAL_OK;
-	p->sum = NULL;
-	c->early = true;
-	return push_on(a, c->on, &push);
-}
-
-/* Nothing goes into contribution i any more. */
-static int
-seal(struct fal_agent *a, struct contrib *c)
-{
-	struct fal_msg m = { .type = FAL_MSG_SEAL };
-	c->closed = true;
-	m.seal.round = c->round;
-	m.seal.seq = c->seq;
-	return agent_send(a, &m, false);
-}
-
-int
-agent_close(struct fal_agent *a)
-{
-	int err = FAL_OK;
-	for (size_t i = 0; i < a->contribs.n && err == FAL_OK; i++)
-		if (!a->contribs.v[i].closed && !agent_at_work(a, &a->contribs.v[i]))
-			err = seal(a, &a->contribs.v[i]);
-	return err;
-}
-
-/* ---- claimed ahead ----------------------------------------------------------------- */
-
-/* What is not done of contribution i is called off. */
-static int
-call_off(struct fal_agent *a, size_t i)
-{
-	const struct contrib c = a->contribs.v[i];
-	agent_take_back(a, c.round, c.first, c.count, false);
-	return forget(a, i);
-}
-
-int
-agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
-{
-	const struct contrib c = { .round = m->grant.round,
-				   .seq = m->grant.seq,
-				   .closed = true,
-				   .alone = m->grant.count == 1,
-				   .first = m->grant.first,
-				   .count = m->grant.count,
-				   .due = m->grant.count,
-				   .lacks = a->conf.outer ? m->grant.count : 0 };
-	if (place_of(a, c.round, c.seq) < a->contribs.n)
-		return FAL_ESTATE;
-	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
-		return FAL_ENOMEM;
-	a->contribs.v[a->contribs.n++] = c;
-	return FAL_OK;
-}
-
-int
-agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count)
-{
-	int err = FAL_OK;
-	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;) {
-		const struct contrib *c = &a->contribs.v[i];
-		if (c->round == round && (c->due > 0 || c->lacks > 0) &&
-		    (c->first - first < count || first - c->first < c->count))
-			err = call_off(a, i);
-	}
-	return err;
-}
-
-int
-agent_leave_preclaimed(struct fal_agent *a)
-{
-	int err = FAL_OK;
-	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;)
-		if (a->contribs.v[i].due > 0 || a->contribs.v[i].lacks > 0)
-			err = forget(a, i);
-	return err;
-}
-
-/* Adds a task's sum, which is taken: the first one is what the others are added to, where
- * none is there that has grown already. */
-static int
-add_task(struct fal_agent *a, struct contrib *c, struct fal_sum *sum)
-{
-	if (c->sum == NULL && !c->alone)
-		c->sum = agent_take_grown(a);
-	if (c->sum == NULL) {
-		c->sum = sum;
-		return FAL_OK;
-	}
-	int err = agent_add(a, c->sum, sum);
-	int gave = agent_give_sum(a, sum);
-	return err == FAL_OK ? gave : err;
-}
-
-/* Claimed ahead, it has all that its ticket, which is here, says. */
-static bool
-is_made(const struct contrib *c)
-{
-	return c->due == 0 && c->lacks == 0 && c->ticketed;
-}
-
-bool
-agent_streams(const struct fal_agent *a, const struct item *item)
-{
-	const size_t i = place_of(a, item->round, item->seq);
-	return item->seq != 0 && i < a->contribs.n && a->contribs.v[i].alone &&
-	       a->ops.streams != NULL && a->ops.streams(a->ops.arg);
-}
-
-int
-fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t block)
-{
-	const struct lane *l = &a->lane[lane];
-	const size_t i = place_of(a, l->item.round, l->item.seq);
-	const size_t k = push_of(a, l->item.round, l->item.seq);
-	int err = FAL_OK;
-	agent_charge(a, now);
-	if (!agent_trains(l) || i == a->contribs.n || !a->contribs.v[i].ticketed)
-		return FAL_OK; /* nobody wants it, or it goes out later */
-	struct push p = { .ticket = a->contribs.v[i].ticket,
-			  .ticketed = true,
-			  .making = true,
-			  .streamed = true,
-			  .sum = l->sum };
-	assert(a->contribs.v[i].alone && block > 0);
-	if (k == a->pushes.n)
-		err = push_on(a, l->on, &p);
-	if (err < 0)
-		return err;
-	a->pushes.v[k].made = a->blocks - block;
-	a->pushing = true;
-	return FAL_OK;
-}
-
-/* What was made of the contribution is on its way, and the rest follows; false: nothing
- * is. */
-static bool
-goes_on(struct fal_agent *a, const struct contrib *c)
-{
-	const size_t k = push_of(a, c->round, c->seq);
-	if (k == a->pushes.n)
-		return false;
-	a->pushes.v[k].making = false;
-	a->pushes.v[k].made = a->blocks;
-	a->pushing = true;
-	return true;
-}
-
-/* The result of a task that was claimed ahead; its sum is taken. */
-static int
-report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
-{
-	const size_t i = place_of(a, was->item.round, was->item.seq);
-	struct contrib *c = i < a->contribs.n ? &a->contribs.v[i] : NULL;
-	const bool gone = c != NULL && goes_on(a, c);
-	if (c != NULL && c->on == NULL) {
-		c->on = was->on;
-		c->on->refs++;
-	}
-	int err = FAL_OK;
-	if (c == NULL)
-		err = agent_let_go(a, was->sum);
-	else if (was->sum != NULL && !gone)
-		err = add_task(a, c, was->sum);
-	if (err < 0 || c == NULL)
-		return err;
-	claim->claim.seq = c->seq;
-	err = agent_send(a, claim, false);
-	c->due--;
-	if (err == FAL_OK && gone)
-		return forget(a, i);
-	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
-}
-
-int
-fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-	       struct fal_sum *sum, uint32_t tasks)
-{
-	const size_t i = place_of(a, round, seq);
-	agent_charge(a, now);
-	a->halves += 1 + fal_sum_grown(sum);
-	if (i == a->contribs.n)
-		return agent_give_sum(a, sum);
-	struct contrib *c = &a->contribs.v[i];
-	assert(c->on != NULL && tasks <= c->lacks);
-	c->lacks -= tasks;
-	int err = add_task(a, c, sum);
-	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
-}
-
-int
-fal_agent_lost(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-	       uint32_t task)
-{
-	const size_t i = place_of(a, round, seq);
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	agent_charge(a, now);
-	if (i == a->contribs.n)
-		return FAL_OK;
-	assert(a->contribs.v[i].on != NULL);
-	m.claim.round = round;
-	m.claim.task = task;
-	m.claim.seq = seq;
-	m.claim.version = a->contribs.v[i].on->version;
-	m.claim.nonfinite = true;
-	int err = agent_send(a, &m, false);
-	if (err == FAL_OK)
-		err = call_off(a, i);
-	return err == FAL_OK ? agent_dispatch(a) : err;
-}
-
-/* ---- claims ------------------------------------------------------------------------ */
-
-static struct contrib *
-new_contrib(struct fal_agent *a, const struct lane *was)
-{
-	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
-		return NULL;
-	was->on->refs++;
-	struct contrib *c = &a->contribs.v[a->contribs.n++];
-	*c = (struct contrib){ .round = was->item.round,
-			       .seq = ++a->seq,
-			       .fills = was->item.fills,
-			       .alone = was->item.alone,
-			       .on = was->on };
-	return c;
-}
-
-/* The open contribution that a task goes into, made if there is none; it is closed with
- * the last one. */
-static int
-contrib_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
-{
-	struct contrib *c = NULL;
-	for (size_t i = 0; i < a->contribs.n && c == NULL && !was->item.alone; i++) {
-		struct contrib *o = &a->contribs.v[i];
-		if (o->round == was->item.round && o->on == was->on && !o->closed &&
-		    fal_cid_eq(o->fills, was->item.fills))
-			c = o;
-	}
-	if (c == NULL && (c = new_contrib(a, was)) == NULL)
-		return FAL_ENOMEM;
-	claim->claim.seq = c->seq;
-	claim->claim.last = c->closed = c->alone || !agent_at_work(a, c);
-	return FAL_OK;
-}
-
-/* Says into which contribution the task goes. */
-static int
-seq_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
-{
-	if (!was->item.delta)
-		return contrib_for(a, was, claim);
-	struct local *l = agent_local(a, was->item.round);
-	if (l->seq == 0)
-		l->seq = ++a->seq;
-	claim->claim.seq = l->seq;
-	claim->claim.last = l->closed = agent_local_last(a, l);
-	return FAL_OK;
-}
-
-int
-agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
-{
-	const struct item *item = &was->item;
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	int err = FAL_OK;
-	const struct local *local = agent_local(a, item->round);
-	if (item->delta && (local == NULL || local->closed))
-		return agent_give_sum(a, was->sum); /* ended without this task */
-	m.claim.round = item->round;
-	m.claim.task = item->task;
-	m.claim.fills_worker = item->fills.worker;
-	m.claim.fills_seq = item->fills.seq;
-	m.claim.version = item->version;
-	m.claim.task_ns = ran->task_ns;
-	m.claim.loss = ran->loss;
-	m.claim.nonfinite = ran->nonfinite;
-	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
-	if (ran->nonfinite) {
-		err = agent_let_go(a, was->sum);
-		return err == FAL_OK ? agent_send(a, &m, false) : err;
-	}
-	if (item->seq != 0)
-		return report(a, was, &m);
-	if (FAL_GROW(a->pending.v, a->pending.cap, a->pending.n + 1) < 0 ||
-	    seq_for(a, was, &m) < 0) {
-		fal_sum_free(was->sum);
-		return FAL_ENOMEM;
-	}
-	struct pending *p = &a->pending.v[a->pending.n++];
-	*p = (struct pending){ item->round, item->task, m.claim.seq, ran->samples,
-			       was->sum };
-	err = agent_send(a, &m, false);
-	return err == FAL_OK && m.claim.last != 0 && !item->delta ? push_early(a, p)
-								  : err;
-}
-
-int
-agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
-{
-	const uint32_t most = FAL_MSG_MAX - FAL_MSG_HEAD;
-	struct fal_msg m = { .type = FAL_MSG_CHECKED };
-	struct fal_buf needed = { 0 };
-	int err = FAL_OK;
-	m.checked.round = was->item.round;
-	m.checked.task = was->item.task;
-	m.checked.nonfinite = ran->nonfinite;
-	memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
-	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
-		fal_put_u8(&needed,
-			   (uint8_t)(ran->nonfinite ? FAL_EXP_NONE
-						    : fal_sum_needed(was->sum, b)));
-		if (b + 1 < a->blocks && needed.n < most)
-			continue;
-		m.checked.needed = (struct fal_tail){ needed.p, needed.n };
-		err = needed.err < 0 ? needed.err : agent_send(a, &m, false);
-		m.checked.first = b + 1;
-		fal_buf_clear(&needed);
-	}
-	fal_buf_free(&needed);
-	int gave = agent_give_sum(a, was->sum);
-	return err == FAL_OK ? gave : err;
-}
-
-/* Adds what was won to where it belongs, if that is still there; its sum is taken. */
-static int
-won(struct fal_agent *a, const struct pending *p)
-{
-	struct local *l = agent_local(a, p->round);
-	size_t i = place_of(a, p->round, p->seq);
-	if (l != NULL && l->seq == p->seq) {
-		int err = agent_local_won(a, l, p);
-		int gave = agent_give_sum(a, p->sum);
-		return err == FAL_OK ? gave : err;
-	}
-	if (i == a->contribs.n)
-		return agent_give_sum(a, p->sum);
-	a->contribs.v[i].tasks++;
-	return p->sum != NULL ? add_task(a, &a->contribs.v[i], p->sum) : FAL_OK;
-}
-
-int
-agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
-{
-	size_t i = 0;
-	while (i < a->pending.n && (a->pending.v[i].round != m->verdict.round ||
-				    a->pending.v[i].task != m->verdict.task ||
-				    a->pending.v[i].seq != m->verdict.seq))
-		i++;
-	if (i == a->pending.n)
-		return FAL_OK;
-	const struct pending p = a->pending.v[i];
-	a->pending.v[i] = a->pending.v[--a->pending.n];
-	int err = m->verdict.won != 0 ? won(a, &p) : agent_give_sum(a, p.sum);
-	if (err == FAL_OK)
-		err = agent_dispatch(a);
-	return err == FAL_OK ? agent_close(a) : err;
-}
-
-int
-agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
-{
-	const struct fal_msg_ticket *t = &m->ticket;
-	const size_t i = place_of(a, t->round, t->seq), k = push_of(a, t->round, t->seq);
-	if (i < a->contribs.n) {
-		struct contrib *c = &a->contribs.v[i];
-		if (!c->closed || c->ticketed || c->tasks + c->count != t->tasks)
-			return FAL_ESTATE;
-		c->ticketed = true;
-		c->ticket = *t;
-		if (!c->early)
-			return is_made(c) ? push_contrib(a, i) : FAL_OK;
-		int err = forget(a, i);
-		if (err < 0)
-			return err;
-	}
-	if (k == a->pushes.n || a->pushes.v[k].ticketed)
-		return FAL_OK;
-	if (a->pushes.v[k].ticket.tasks != t->tasks)
-		return FAL_ESTATE;
-	a->pushes.v[k].ticket = *t;
-	a->pushes.v[k].ticketed = true;
-	return FAL_OK;
-}
-
-int
-agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
-{
-	const uint64_t round = m->fence.round;
-	const uint32_t seq = m->fence.seq;
-	const struct local *l = agent_local(a, round);
-	size_t i = place_of(a, round, seq);
-	if (l != NULL && l->seq == seq) {
-		int err = agent_local_kill(a, round);
-		return err == FAL_OK ? agent_dispatch(a) : err;
-	}
-	if (i < a->contribs.n && a->contribs.v[i].due > 0) {
-		int err = call_off(a, i);
-		return err == FAL_OK ? agent_dispatch(a) : err;
-	}
-	if (i < a->contribs.n) {
-		int err = forget(a, i);
-		if (err < 0)
-			return err;
-	}
-	return stop_push(a, round, seq);
 }
