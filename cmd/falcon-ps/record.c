@@ -140,7 +140,7 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 	r->lines += !there;
 	for (int i = 0; i < r->files && !there; i++)
 		ps_tape_add(&r->file[i], l->text, l->n);
-	/* Without the first line nothing can be read; nobody waits for another one. */
+	/* Without the first line nothing of it can be read. */
 	if (r->lines == 1 || is_event(l, "done") || is_event(l, "failed"))
 		ps_record_flush(r);
 	r->rounds += is_event(l, "ledger");

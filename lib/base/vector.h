@@ -3,7 +3,8 @@
  * Compiles the function for three widths of vectors; the program picks one when it is
  * loaded.  Such a function is exact, or does the same operations on each element in the
  * same order at every width; products and sums are never contracted
- * (-ffp-contract=off), so all three give the same bits, and so does plain C.
+ * (-ffp-contract=off), so all three give the same bits, and so does plain C.  Nothing may
+ * go from float to int and back, of which -fno-trapping-math may make a mere rounding.
  */
 #ifndef FAL_BASE_VECTOR_H
 #define FAL_BASE_VECTOR_H

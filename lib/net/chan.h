@@ -85,8 +85,8 @@ bool fal_chan_room(struct fal_chan *c);
  * what is sent next.  Errors as above; the cap is FAL_VERSIONS_MAX versions. */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
-/* Offers the socket, or the line, the next batch of what waits, at once and without
- * calling back: for who makes a publication, so that what is made of it is on its way
+/* Offers the socket, or the line, the rest of the last batch, and then the next one of
+ * what waits, at once and without calling back: for who makes a publication, so that what is made of it is on its way
  * meanwhile; and for what is to leave before all that others are sent from now on, as
  * else the loop lets who was sent something last go first. */
 void fal_chan_offer(struct fal_chan *c);

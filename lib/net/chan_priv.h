@@ -68,7 +68,7 @@ struct fal_chan {
 	struct fal_inbox *in; /* what was read and is to be opened */
 	struct fal_reader *reader;
 	struct fal_writer *writer;
-	struct fal_outbox *out; /* in the hands of libuv */
+	struct fal_outbox *out; /* of which libuv has the rest while `writing` */
 	struct fal_acked acked; /* when compression was measured last */
 	int unsealed;           /* why fal_chan_offer could not fill a batch */
 	size_t bulk;            /* bytes of it that were sent in this turn */

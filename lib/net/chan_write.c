@@ -170,7 +170,8 @@ fal_chan_offer(struct fal_chan *c)
 	int got = 0;
 	if (c->writing || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
 		return;
-	if (fal_outbox_bytes(c->out) > 0)
+	/* What is to be handed over belongs to a later batch than that. */
+	if (fal_outbox_bytes(c->out) > 0 && c->fds == 0)
 		try_batch(c);
 	if (fal_outbox_bytes(c->out) == 0)
 		got = next_batch(c);
@@ -199,7 +200,9 @@ pump(struct fal_chan *c)
 	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
-	if (c->writing || c->unsealed < 0 || c->state == FAL_CHAN_DEAD)
+	/* Who was called may have offered something, of which there is a rest. */
+	if (c->writing || fal_outbox_bytes(c->out) > 0 || c->unsealed < 0 ||
+	    c->state == FAL_CHAN_DEAD)
 		return;
 	if (fal_writer_idle(c->writer))
 		drained(c);

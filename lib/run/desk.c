@@ -98,6 +98,9 @@ fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 		fal_desk_free(d);
 		return FAL_ENOMEM;
 	}
+	/* Nobody writes what is between tensors. */
+	if (m->values < m->params)
+		memset(d->grad, 0, m->params * sizeof(float));
 	*out = d;
 	return FAL_OK;
 }

@@ -26,8 +26,8 @@ struct fal_threads {
 	struct fal_parallel parallel;
 	pthread_mutex_t mutex;
 	pthread_cond_t begun, over;
-	cpu_set_t cores; /* that there are; none: not known */
-	int core;        /* the caller's, which helpers are to keep off; -1: none yet */
+	int core;               /* the caller's, which helpers keep off; -1: none yet */
+	cpu_set_t cores, given; /* that helpers may be on; without that one */
 	bool end;
 	atomic_bool open;   /* there may be parts that nobody has taken */
 	atomic_uint inside; /* helpers that do parts */
@@ -102,18 +102,27 @@ helper_main(void *arg)
 }
 
 /* Where cores are few and busy, Linux does not look for an idle one: whoever is woken up
- * waits behind the caller, who does all.  Not so if it may not be there. */
+ * waits behind the caller, who does all.  Not so if it may not be there.  Where helpers
+ * may be otherwise is not ours to say: it stays as somebody has set it meanwhile. */
 static void
 keep_off(struct fal_threads *t)
 {
 	const int core = sched_getcpu();
-	cpu_set_t others = t->cores;
-	if (core < 0 || core == t->core || core >= CPU_SETSIZE)
+	cpu_set_t is;
+	if (core < 0 || core == t->core || core >= CPU_SETSIZE ||
+	    t->parallel.threads < 2 ||
+	    pthread_getaffinity_np(t->helper[0].thread, sizeof(is), &is) != 0)
 		return;
+	if (t->core < 0 || !CPU_EQUAL(&is, &t->given))
+		t->cores = is;
 	t->core = core;
-	CPU_CLR((size_t)core, &others);
-	for (uint32_t i = 1; i < t->parallel.threads && CPU_COUNT(&others) > 0; i++)
-		pthread_setaffinity_np(t->helper[i - 1].thread, sizeof(others), &others);
+	t->given = t->cores;
+	CPU_CLR((size_t)core, &t->given);
+	if (CPU_COUNT(&t->given) == 0)
+		t->given = is;
+	for (uint32_t i = 1; i < t->parallel.threads; i++)
+		pthread_setaffinity_np(t->helper[i - 1].thread, sizeof(t->given),
+				       &t->given);
 }
 
 static void
@@ -152,8 +161,6 @@ fal_threads_new(uint32_t threads, struct fal_threads **out)
 	pthread_cond_init(&t->over, NULL);
 	t->parallel = (struct fal_parallel){ 1, each, t };
 	t->core = -1;
-	if (sched_getaffinity(0, sizeof(t->cores), &t->cores) < 0)
-		CPU_ZERO(&t->cores);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
 	for (uint32_t i = 1; i < threads; i++) {

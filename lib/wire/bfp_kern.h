@@ -73,8 +73,7 @@ void fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint3
 void fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in,
 			uint32_t base, uint32_t len, unsigned width);
 
-/* out = (float)((double)v·scale / divisor), where scale is a power of two; by 1 nothing
- * is divided. */
+/* out = (float)((double)v·scale / divisor), where scale is a power of two. */
 void fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor,
 			 uint32_t len, float *restrict out);
 void fal_bfp_mean_wide(const int64_t *restrict v, double scale, double divisor,

@@ -35,7 +35,7 @@ bench=plane
 plane_begin
 set -o pipefail
 
-# least_of AES CHACHA FILE: the target of a figure whose turns went by such suites.
+# least_of AES CHACHA FIGURE: its target; that of AES if one turn of it went by that.
 least_of() {
 	if grep -q AES "$dir/$3.suite"; then
 		echo "$1"
@@ -56,7 +56,8 @@ clock_turn() {
 		keep "$of.$workers.twin" "$(value clock <<<"$plain")"
 		keep "$of.$workers.twin-cpu" "$(value cpu <<<"$plain")"
 		job $workers $workers "$clocks"
-		grep -o 'AES-256-GCM\|ChaCha20-Poly1305' "$dir/w0.err" >>"$dir/$of.$workers.suite"
+		grep -o 'AES-256-GCM\|ChaCha20-Poly1305' "$dir/w$workers.0.err" \
+			>>"$dir/$of.$workers.suite"
 		read -r time compute n < <(took "$dir/state/trace.jsonl")
 		keep "$of.$workers.clock" "$time"
 		keep "$of.$workers.compute" "$compute"

@@ -6,7 +6,7 @@
 say() {
 	printf '%-36s %12.4g %s\n' "$bench.$1" "$2" "$3"
 	[ -z "${4-}" ] || awk -v name="$1" -v v="$2" -v t="$4" 'BEGIN {
-		least = t ~ /^[+]/; sub(/^[+]/, "", t)
+		least = t ~ /^[+]/; sub(/^[+]/, "", t); v += 0; t += 0
 		printf "target %s %s: %s: %s\n", least ? ">=" : "<=", t, name,
 			(least ? v >= t : v <= t) ? "met" : "missed" }'
 }

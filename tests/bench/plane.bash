@@ -24,7 +24,7 @@ job() {
 	if [ $samples -gt 256 ]; then
 		samples=256 epochs=$((tasks * clocks / 256))
 	fi
-	rm -rf "$dir/state" "$dir"/*.spent
+	rm -rf "$dir/state" "$dir"/*.spent "$dir/w$workers".*.err
 	serve ps "$twin" spent "$dir/ps.spent" "$bin/falcon-ps" -x -K "$dir/keys/keyring" \
 		"${at[@]}" -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
 		--set job.eval=never --set sync.scheme=bsp --set data.samples=$samples \
@@ -34,7 +34,7 @@ job() {
 	for ((i = 0; i < workers; i++)); do
 		member "w$workers.$i" "$twin" spent "$dir/w$i.spent" "$bin/falcon-work" \
 			-v -k "$dir/keys/work.key" -n "w$i" --lanes 1 --cache none \
-			"$address" 2>"$dir/w$i.err"
+			"$address"
 	done
 	done_by ps
 	for ((i = 0; i < workers; i++)); do

@@ -8,6 +8,7 @@
 #include "data/set.h"
 #include "wire/bfp.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -471,11 +472,64 @@ others_read_it(void **state)
 	}
 }
 
+/* What is between tensors has no gradient, whatever memory the desk was given. */
+static void
+nothing_is_between_tensors(void **state)
+{
+	static const char layers[] = "input 64\ndense 3\ntanh\ndense 10\n";
+	struct fal_model *m;
+	struct fal_net *of;
+	struct fal_desk *d;
+	(void)state;
+	assert_int_equal(fal_model_parse("m", layers, sizeof(layers) - 1, &m, NULL), 0);
+	assert_int_equal(fal_model_align(m, FAL_BLOCK), 0);
+	assert_true(m->values < m->params);
+	float *p = calloc(m->params, sizeof(*p));
+	int8_t *e = malloc(fal_blocks(m->params));
+	assert_true(p != NULL && e != NULL);
+	memset(e, FAL_EXP_FIRST, fal_blocks(m->params));
+	fal_model_init(m, 7, p);
+	assert_int_equal(fal_net_new(m, BATCH, &of), 0);
+	mallopt(M_PERTURB, 0x80); /* each byte of new memory is 0x7f */
+	assert_int_equal(fal_desk_new(of, &d), 0);
+	mallopt(M_PERTURB, 0);
+	for (int turn = 0; turn < 3; turn++) {
+		struct fal_sum *sum = fal_sum_new(m->params);
+		const struct fal_run_job job = { .run = { .params = p,
+							  .exps = e,
+							  .sum = sum,
+							  .last = turn == 1,
+							  .bits = turn == 2 ? 12 : 0,
+							  .room = FAL_BFP_ROOM },
+						 .batch = { samples, &order, &norm },
+						 .count = BATCH };
+		struct fal_ran ran = { 0 };
+		assert_int_equal(fal_desk_run(d, &job, &ran), 0);
+		assert_false(ran.nonfinite);
+		uint64_t at = 0;
+		for (uint32_t t = 0; t < m->tensors; t++) {
+			for (; at < m->tensor[t].offset; at++)
+				assert_int_equal(fal_sum_get(sum, at), 0);
+			at += m->tensor[t].count;
+		}
+		for (; at < m->params; at++)
+			assert_int_equal(fal_sum_get(sum, at), 0);
+		fal_desk_ready(d);
+		fal_sum_free(sum);
+	}
+	fal_desk_free(d);
+	fal_net_free(of);
+	fal_model_free(m);
+	free(p);
+	free(e);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lends_what_it_would_copy),
+		cmocka_unit_test(nothing_is_between_tensors),
 		cmocka_unit_test(made_is_final),
 		cmocka_unit_test(made_before_the_bad_one),
 		cmocka_unit_test(others_read_it),

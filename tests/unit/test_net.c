@@ -325,7 +325,7 @@ room_is_for_a_batch(void **state)
 static void
 bulk_leaves_while_it_is_made(void **state)
 {
-	enum { OFFER = 256 << 10 };
+	enum { OFFER = 128 << 10 };
 	struct world w;
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
@@ -354,6 +354,88 @@ bulk_leaves_while_it_is_made(void **state)
 	assert_true(fal_chan_room(c->c));
 	UNTIL(&w, c->drained > drained);
 	end(&w);
+}
+
+/* Who sends on_room, and may close there. */
+struct roomy {
+	struct end *end;
+	unsigned more; /* messages, once */
+	bool closes;
+};
+
+static void
+send_there(void *arg, struct fal_chan *c)
+{
+	struct roomy *r = arg;
+	if (r->more == 0)
+		return;
+	for (; r->more > 0; r->more--)
+		assert_int_equal(send_bytes(r->end, 'r', 32768, FAL_SEND_BULK), 0);
+	if (r->closes)
+		fal_chan_close(c);
+}
+
+static void
+drained_there(void *arg, struct fal_chan *c)
+{
+	struct roomy *r = arg;
+	assert_int_equal(fal_chan_stat(c).held, 0);
+	r->end->drained++;
+}
+
+static void
+closed_there(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct roomy *r = arg;
+	on_close(r->end, c, err, reason);
+}
+
+/* What is sent when there is room all leaves, and on_drain says so when it has, however
+ * little the socket takes at a time; also if the channel is closed then. */
+static void
+all_leaves_that_is_sent_on_room(void **state)
+{
+	static char in[1 << 16];
+	struct fal_rng rng = fal_rng_init(drawn_seed(87), FAL_RNG_TEST, 0);
+	(void)state;
+	for (int turn = 0; turn < 8; turn++) {
+		struct world w;
+		begin(&w, (struct fal_listen_opt){ 0 });
+		meet(&w, 0);
+		struct roomy r = { &w.client[0], 4 + fal_rng_below(&rng, 9), turn % 2 };
+		const struct fal_chan_ops ops = { .arg = &r,
+						  .on_room = send_there,
+						  .on_drain = drained_there,
+						  .on_close = closed_there };
+		struct fal_chan *c = w.client[0].c, *s = w.server[0].c;
+		const int from = fal_stream_fd(c->io), to = fal_stream_fd(s->io);
+		const int little = 16384;
+		size_t sent = r.more, came = 0;
+		ssize_t n = 1;
+		UNTIL(&w, w.client[0].drained > 0);
+		fal_chan_adopt(c, &ops);
+		uv_read_stop(fal_stream_uv(s->io));
+		for (; fal_chan_room(c); sent++) {
+			assert_int_equal(send_bytes(&w.client[0], 'b', 32768,
+						    FAL_SEND_BULK),
+					 0);
+			while ((n = recv(to, in, sizeof(in), MSG_DONTWAIT)) > 0)
+				came += (size_t)n;
+		}
+		setsockopt(from, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
+		setsockopt(to, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little));
+		sent *= FAL_RECORD_HEAD + 32768 + FAL_SEAL_TAG;
+		w.client[0].drained = 0;
+		while (came < sent && n != 0 && !w.late) {
+			uv_run(&w.loop, UV_RUN_NOWAIT);
+			n = recv(to, in, sizeof(in), MSG_DONTWAIT);
+			came += n > 0 ? (size_t)n : 0;
+		}
+		assert_int_equal(came, sent);
+		if (!r.closes)
+			UNTIL(&w, w.client[0].drained > 0);
+		end(&w);
+	}
 }
 
 static void
@@ -915,6 +997,7 @@ main(void)
 		cmocka_unit_test(control_overtakes_bulk),
 		cmocka_unit_test(room_is_for_a_batch),
 		cmocka_unit_test(bulk_leaves_while_it_is_made),
+		cmocka_unit_test(all_leaves_that_is_sent_on_room),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),

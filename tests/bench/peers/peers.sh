@@ -83,9 +83,9 @@ pslite_clock() {
 	for try in 1 2 3 4; do
 		export DMLC_PS_ROOT_PORT=$((20000 + RANDOM % 10000))
 		for role in scheduler server; do
-			DMLC_ROLE=$role timeout 60 "$dir/pslite" "$@" 2>"$dir/pslite.$try" &
+			DMLC_ROLE=$role timeout 60 "$dir/pslite" "$@" 2>"$dir/pslite.$role.err" &
 		done
-		clock=$(DMLC_ROLE=worker timeout 60 "$dir/pslite" "$@" 2>/dev/null | value clock) || :
+		clock=$(DMLC_ROLE=worker timeout 60 "$dir/pslite" "$@" 2>"$dir/pslite.err" | value clock) || :
 		wait
 		[ -z "$clock" ] || break
 	done
@@ -101,6 +101,10 @@ of_pslite() {
 		job 1 1 "$3"
 		read -r time compute _ < <(took "$dir/state/trace.jsonl")
 		theirs=$(pslite_clock "$floats" "$3")
+		if [ -z "$theirs" ]; then
+			cat "$dir"/pslite.*.err >&2
+			exit 1
+		fi
 		keep "$1.falcon" "$(calc "$time - $compute")"
 		keep "$1.pslite" "$theirs"
 		keep "$1.of-pslite" "$(calc "($time - $compute) / $theirs")"
