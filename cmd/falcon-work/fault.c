@@ -13,6 +13,7 @@
 struct fault {
 	const struct fal_emul *e;
 	uv_timer_t crash, freeze;
+	unsigned open; /* of the two */
 	bool begun;
 };
 
@@ -46,6 +47,7 @@ fault_new(uv_loop_t *loop, const struct fal_emul *e, struct fault **out)
 	uv_timer_init(loop, &f->crash);
 	uv_timer_init(loop, &f->freeze);
 	f->crash.data = f->freeze.data = f;
+	f->open = 2;
 	*out = f;
 	return FAL_OK;
 }
@@ -53,7 +55,9 @@ fault_new(uv_loop_t *loop, const struct fal_emul *e, struct fault **out)
 static void
 on_closed(uv_handle_t *h)
 {
-	free(h->data);
+	struct fault *f = h->data;
+	if (--f->open == 0)
+		free(f);
 }
 
 void
@@ -61,7 +65,7 @@ fault_free(struct fault *f)
 {
 	if (f == NULL)
 		return;
-	uv_close((uv_handle_t *)&f->freeze, NULL);
+	uv_close((uv_handle_t *)&f->freeze, on_closed);
 	uv_close((uv_handle_t *)&f->crash, on_closed);
 }
 
