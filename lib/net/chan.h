@@ -86,9 +86,9 @@ bool fal_chan_room(struct fal_chan *c);
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
 /* Offers the socket, or the line, the rest of the last batch, and then the next one of
- * what waits, at once and without calling back: for who makes a publication, so that what is made of it is on its way
- * meanwhile; and for what is to leave before all that others are sent from now on, as
- * else the loop lets who was sent something last go first. */
+ * what waits, at once and without calling back: for who makes a publication, so that what
+ * is made of it is on its way meanwhile; and for what is to leave before all that others
+ * are sent from now on, as else the loop lets who was sent something last go first. */
 void fal_chan_offer(struct fal_chan *c);
 
 /* Whether memory may be shared with the client of an accepted channel, and is not yet: it

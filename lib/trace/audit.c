@@ -743,7 +743,8 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 {
 	uint64_t clock, task;
 	const bool whole = a->v.missing_lines == 0;
-	/* Of several, one whose server was killed when it had hardly begun may be empty. */
+	/* Of several, one whose server was killed when it had hardly begun may be empty.
+	 */
 	const bool empty = a->below != NULL && !a->any;
 	if (!a->have_job && whole && !(empty && (a->demands & FAL_AUDIT_END) != 0))
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");

@@ -79,8 +79,8 @@ peers() {
 # pslite_clock FLOATS CLOCKS: seconds of ps-lite's.  Who meets by a port that is not free
 # tries the next one.
 pslite_clock() {
-	local role try clock
-	for try in 1 2 3 4; do
+	local role clock
+	for _ in 1 2 3 4; do
 		export DMLC_PS_ROOT_PORT=$((20000 + RANDOM % 10000))
 		for role in scheduler server; do
 			DMLC_ROLE=$role timeout 60 "$dir/pslite" "$@" 2>"$dir/pslite.$role.err" &
