@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "fault.h"
 #include "need.h"
+#include "net/chan.h"
 #include "net/outbox.h"
 
 #include <stdlib.h>
@@ -32,11 +33,11 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 }
 
 /* Bytes that come and go on so many: at the most a batch that waits, one that the socket
- * has, and what was read (chan_read.c). */
+ * has, and what was read. */
 static uint64_t
 streams_bytes(const struct kit *k, size_t streams)
 {
-	const uint64_t most = 2 * FAL_OUTBOX_MAX + (256 << 10);
+	const uint64_t most = 2 * FAL_OUTBOX_MAX + FAL_CHAN_AHEAD;
 	const uint64_t model = k->setup.model->params * sizeof(float);
 	return streams * (model < most ? model : most);
 }

@@ -67,6 +67,9 @@ struct fal_chan_opt {
 	const struct fal_link *link; /* to be emulated; NULL: none */
 };
 
+/* Bytes that an open channel reads ahead, but where a line is emulated. */
+#define FAL_CHAN_AHEAD ((size_t)256 << 10)
+
 /* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in
  * its own order.  A message that is queued before the handshake is through waits for it;
  * else bulk is on its way while more of it is made (fal_chan_offer).

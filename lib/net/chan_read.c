@@ -4,11 +4,10 @@
 #include <string.h>
 #include <time.h>
 
-#define IN_OPEN ((size_t)256 << 10) /* bytes of input kept once the session is open */
-#define IN_SLOW ((size_t)4 << 20)   /* the same, of a slow line */
+#define IN_SLOW ((size_t)4 << 20) /* FAL_CHAN_AHEAD of a slow line */
 
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
-_Static_assert(IN_OPEN >= FAL_RECORD_WIRE_MAX, "a record fits");
+_Static_assert(FAL_CHAN_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
 /* Why a server leaves without a word, or answers so that it does not authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
@@ -108,7 +107,7 @@ establish(struct fal_chan *c, const struct fal_session *s)
 	c->minor = s->minor;
 	fal_session_skew(s, &c->skew);
 	fal_inbox_used(c->in, s->used);
-	return fal_inbox_grow(c->in, c->slow != NULL ? IN_SLOW : IN_OPEN);
+	return fal_inbox_grow(c->in, c->slow != NULL ? IN_SLOW : FAL_CHAN_AHEAD);
 }
 
 static void

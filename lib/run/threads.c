@@ -110,10 +110,9 @@ keep_off(struct fal_threads *t)
 	const int core = sched_getcpu();
 	cpu_set_t is;
 	if (core < 0 || core == t->core || core >= CPU_SETSIZE ||
-	    t->parallel.threads < 2 ||
 	    pthread_getaffinity_np(t->helper[0].thread, sizeof(is), &is) != 0)
 		return;
-	if (t->core < 0 || !CPU_EQUAL(&is, &t->given))
+	if (!CPU_EQUAL(&is, &t->given)) /* it was nothing at first */
 		t->cores = is;
 	t->core = core;
 	t->given = t->cores;

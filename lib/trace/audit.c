@@ -745,8 +745,9 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	const bool whole = a->v.missing_lines == 0;
 	/* Of several, one whose server was killed when it had hardly begun may be empty.
 	 */
-	const bool empty = a->below != NULL && !a->any;
-	if (!a->have_job && whole && !(empty && (a->demands & FAL_AUDIT_END) != 0))
+	const bool empty =
+		!a->any && a->below != NULL && (a->demands & FAL_AUDIT_END) != 0;
+	if (!a->have_job && whole && !empty)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = a->have_job && fal_cover_gap(&a->cover, &clock, &task);
 	if (a->done && whole && gap && !a->group)
@@ -760,7 +761,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	out->nonfinite = a->denials.said;
 	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
-	out->empty = !a->any;
+	out->empty = empty;
 	out->above = a->told.above;
 	out->ok = a->f.n == 0 && whole && !out->cut && out->below.unknown == 0;
 	out->finished = a->done;

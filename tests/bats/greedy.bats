@@ -13,7 +13,6 @@ setup_file() {
 
 setup() {
 	for_test
-	unset MALLOC_PERTURB_
 	tiny .
 	job=(tiny.job)
 }

@@ -12,7 +12,6 @@ setup_file() {
 
 setup() {
 	for_test
-	unset MALLOC_PERTURB_
 }
 
 # large WIDE CLOCKS: a job for a model of 65536 · WIDE parameters and some more; of an

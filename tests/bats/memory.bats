@@ -13,7 +13,6 @@ setup_file() {
 
 setup() {
 	for_test
-	unset MALLOC_PERTURB_
 	! sanitized || skip "a sanitizer needs memory of its own"
 	draw
 	tiny tiny

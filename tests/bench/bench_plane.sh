@@ -80,7 +80,7 @@ clock_size() {
 	local of=$1 width=$2 clocks=$3 most=${4-} workers turn what
 	model "$width" >"$dir/tiny.model"
 	for ((turn = 0; turn < turns; turn++)); do
-		clock_turn "$of" $((width * width + 22 * width + 4)) "$clocks"
+		clock_turn "$of" "$(floats "$width")" "$clocks"
 	done
 	for what in memcpy stream; do
 		say "$of.$what" "$(calc "1e3 * $(middle "$of.$what")")" ms
@@ -115,11 +115,10 @@ clock_size() {
 }
 
 bits() {
-	local of=25M-bits width=4989 floats turn plain time compute
-	floats=$((width * width + 22 * width + 4))
+	local of=25M-bits width=4989 turn plain time compute
 	model "$width" >"$dir/tiny.model"
 	for ((turn = 0; turn < turns; turn++)); do
-		plain=$("$twin" clock "$floats" 1 12 | value clock)
+		plain=$("$twin" clock "$(floats "$width")" 1 12 | value clock)
 		job 1 1 12 --set push.bits=16
 		read -r time compute _ < <(took "$dir/state/trace.jsonl")
 		keep "$of.beside" "$(calc "$time - $compute")"
@@ -131,10 +130,10 @@ bits() {
 
 # local_size SIZE WIDTH CLOCKS: of such a model, over a unix socket.
 local_size() {
-	local of=local.$1 floats=$(($2 * $2 + 22 * $2 + 4)) workers turn
+	local of=local.$1 workers turn
 	model "$2" >"$dir/tiny.model"
 	for ((turn = 0; turn < turns; turn++)); do
-		clock_turn "$of" $floats "$3"
+		clock_turn "$of" "$(floats "$2")" "$3"
 	done
 	for workers in 1 2 4; do
 		say "$of.$workers.beside" "$(calc "1e3 * $(middle "$of.$workers.beside")")" ms

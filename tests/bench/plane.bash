@@ -16,6 +16,9 @@ model() {
 	[ "$1" != 0 ] || printf 'input 16\ndense 4\n'
 }
 
+# floats WIDTH: of a model of two such layers.
+floats() { echo $(($1 * $1 + 22 * $1 + 4)); }
+
 # job WORKERS TASKS CLOCKS OPTION...: runs tiny.job with so many tasks in a clock.
 job() {
 	local workers=$1 tasks=$2 clocks=$3 epochs=1 samples=$(($2 * $3)) i at

@@ -94,13 +94,12 @@ pslite_clock() {
 
 # of_pslite SIZE WIDTH CLOCKS [TARGET]
 of_pslite() {
-	local turn floats time compute theirs
-	floats=$(($2 * $2 + 22 * $2 + 4))
+	local turn time compute theirs
 	model "$2" >"$dir/tiny.model"
 	for ((turn = 0; turn < turns; turn++)); do
 		job 1 1 "$3"
 		read -r time compute _ < <(took "$dir/state/trace.jsonl")
-		theirs=$(pslite_clock "$floats" "$3")
+		theirs=$(pslite_clock "$(floats "$2")" "$3")
 		if [ -z "$theirs" ]; then
 			cat "$dir"/pslite.*.err >&2
 			exit 1
