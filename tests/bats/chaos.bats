@@ -18,3 +18,20 @@ load common
 		}
 	done
 }
+
+# Under load a copy of the harness is still that when a fault strikes it.
+@test "a process that is ended before it is a program ends alone, and at once" {
+	local said
+	said=$(perl -I"$root/tests/chaos" -MCluster -e '
+		END { print "$$ tidies up\n" if $$ != $me }
+		$me = $$;
+		$SIG{TERM} = sub { exit 1 };
+		my $c = Cluster->new(dir => shift, workers => []);
+		for (1 .. 100) {
+			my $pid = $c->spawn("one", undef, "sleep", 60);
+			kill "TERM", $pid;
+			waitpid $pid, 0;
+			print "status $?\n" if $? != 15;
+		}' "$BATS_TEST_TMPDIR")
+	same "what is said" "$said" ""
+}

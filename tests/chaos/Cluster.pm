@@ -9,7 +9,7 @@ use File::Basename qw(dirname);
 use IO::Handle;
 use IO::Select;
 use JSON::PP;
-use POSIX qw(:sys_wait_h);
+use POSIX qw(:signal_h :sys_wait_h);
 use Socket;
 use Time::HiRes qw(sleep time);
 
@@ -50,9 +50,22 @@ sub become {
 	exec @command or POSIX::_exit(127);
 }
 
+# A fork whose child is to become another program.  Until then it is still a copy of ours,
+# but what a signal has us do, ending all the others, is not for it: it is ended by that
+# alone.
+sub fork_apart {
+	my @ends = qw(INT TERM HUP);
+	my $before = POSIX::SigSet->new;
+	sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGINT, SIGTERM, SIGHUP), $before);
+	my $pid = fork;
+	@SIG{@ends} = ('DEFAULT') x @ends if defined $pid && $pid == 0;
+	sigprocmask(SIG_SETMASK, $before);
+	return $pid // die "fork: $!\n";
+}
+
 sub spawn {
 	my ($c, $name, $out, @command) = @_;
-	my $pid = fork // die "fork: $!\n";
+	my $pid = fork_apart();
 	become(@_) if $pid == 0;
 	return $pid;
 }
@@ -181,7 +194,7 @@ sub heard {
 sub start_link {
 	my ($c, $w) = @_;
 	socketpair my $ours, my $theirs, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "socketpair: $!\n";
-	my $pid = fork // die "fork: $!\n";
+	my $pid = fork_apart();
 	if ($pid == 0) {
 		open STDIN, '<&', $theirs;
 		open STDOUT, '>&', $theirs;
