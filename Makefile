@@ -123,6 +123,7 @@ test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 test_served_OF  := cmd/falcon-ps/served.c
 test_wants_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
 test_leave_OF   := $(test_wants_OF)
+test_told_OF    := $(test_wants_OF)
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
@@ -135,6 +136,11 @@ test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
 # A rack is made up.
 test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part \
 	-Wl,--wrap=fal_rack_making
+# And so are channels.
+comma := ,
+test_told_WITH := $(addprefix -Wl$(comma)--wrap=,fal_rack_part fal_rack_making \
+	fal_shard_version $(addprefix fal_chan_,minor suite shares compressing is_local \
+	offer send send_shared skip_shared))
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\
@@ -144,7 +150,6 @@ $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 $(eval $(call program,$(B)/bench/twin,tests/bench/twin.c))
 $(eval $(call program,$(B)/bench/delay,tests/bench/delay.c,-lnetfilter_queue -lnfnetlink))
 # falcon-ps with a fault in it, which the audit, or who is there, must find.
-comma := ,
 FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))
 FAULT_BIN := $(FAULTS:%=$(B)/tests/falcon-ps-%)
 $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\

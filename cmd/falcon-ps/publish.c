@@ -31,6 +31,69 @@ forget(struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
+/* Forgets what nobody is to get any more of one encoding; false: there is nothing else.
+ */
+static bool
+forget_arrived_as(struct fal_shared **of)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++) {
+		if (of[i] == NULL || !fal_shared_alone(of[i])) {
+			any |= of[i] != NULL;
+			continue;
+		}
+		fal_shared_drop(of[i]);
+		of[i] = NULL;
+	}
+	return any;
+}
+
+/* The same of a version.  What somebody is still to get takes its memory, forgotten or
+ * not. */
+static bool
+forget_arrived(struct ps_version *v)
+{
+	bool any = false;
+	for (int i = 0; i < PS_ENCODINGS; i++) {
+		if (v->as[i] == NULL)
+			continue;
+		if (forget_arrived_as(v->as[i])) {
+			any = true;
+			continue;
+		}
+		free(v->as[i]);
+		v->as[i] = NULL;
+	}
+	if (!any)
+		*v = (struct ps_version){ 0 };
+	return any;
+}
+
+/* Only those of `older` stay that are on their way. */
+static void
+tidy(struct ps_publisher *p)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < p->older_n; i++)
+		if (forget_arrived(&p->older[i]))
+			p->older[kept++] = p->older[i];
+	p->older_n = kept;
+}
+
+/* Another one comes in its place: what is on its way can be had as long as it is, as who
+ * is told of it then would cost as much once more. */
+static void
+displace(struct ps_publisher *p, struct ps_version *v)
+{
+	tidy(p);
+	if (!forget_arrived(v) || FAL_GROW(p->older, p->older_cap, p->older_n + 1) < 0) {
+		forget(v);
+		return;
+	}
+	p->older[p->older_n++] = *v;
+	*v = (struct ps_version){ 0 };
+}
+
 /* Where a block's values lie in a version. */
 static size_t
 at_of(uint32_t block)
@@ -302,7 +365,7 @@ forget_newest(struct ps_publisher *p)
 {
 	if (p->newest.there)
 		p->odd = p->newest.odd;
-	forget(&p->newest);
+	displace(p, &p->newest);
 }
 
 /* What was being made is the newest, if it is this. */
@@ -316,8 +379,29 @@ is_made(struct ps_publisher *p, uint64_t version)
 	p->next = (struct ps_version){ 0 };
 }
 
-/* Where the version is kept.  What is being made has a place of its own until it is made,
- * as who joins then wants the one before, too. */
+/* NULL: it is none of the older ones. */
+static struct ps_version *
+find_older(struct ps_publisher *p, uint64_t version)
+{
+	for (size_t i = 0; i < p->older_n; i++)
+		if (p->older[i].there && p->older[i].version == version)
+			return &p->older[i];
+	return NULL;
+}
+
+/* A place for one of them; NULL: out of memory. */
+static struct ps_version *
+new_older(struct ps_publisher *p)
+{
+	tidy(p);
+	if (FAL_GROW(p->older, p->older_cap, p->older_n + 1) < 0)
+		return NULL;
+	p->older[p->older_n] = (struct ps_version){ 0 };
+	return &p->older[p->older_n++];
+}
+
+/* Where the version is kept; NULL: out of memory.  What is being made has a place of its
+ * own until it is made, as who joins then wants the one before, too. */
 static struct ps_version *
 place_of(struct ps_publisher *p, const struct ps_params *from)
 {
@@ -330,25 +414,38 @@ place_of(struct ps_publisher *p, const struct ps_params *from)
 		return &p->newest;
 	if (from->making)
 		return &p->next;
+	struct ps_version *older = find_older(p, from->version);
+	if (older != NULL && !from->keep)
+		return older;
 	if (from->newest && !(line && from->version < newest->version))
 		return &p->newest;
-	return from->keep ? &p->kept : &p->older;
+	return from->keep ? &p->kept : new_older(p);
 }
 
-/* Makes room for one encoding more of `v`, if others can go. */
+/* Of all places, from those on that are most readily done without; NULL: no more. */
+static struct ps_version *
+place(struct ps_publisher *p, size_t i)
+{
+	struct ps_version *const others[] = { &p->kept, &p->newest, &p->next, NULL };
+	return i < p->older_n ? &p->older[i] : others[i - p->older_n];
+}
+
+/* Makes room for one encoding more of `v`, if others can go: to forget what is on its way
+ * makes none. */
 static void
 make_room(struct ps_publisher *p, const struct ps_version *v)
 {
-	struct ps_version *const others[] = { &p->kept, &p->older, &p->newest, &p->next };
 	const uint32_t most = ps_sealed_most(&p->rule, p->shelf != NULL, p->mixed);
+	struct ps_version *other;
 	uint32_t n = 0;
-	for (int i = 0; i < 4; i++)
-		n += encodings(others[i]);
-	for (int i = 0; i < 4 && n >= most; i++) {
-		if (others[i] == v)
+	for (size_t i = 0; (other = place(p, i)) != NULL; i++)
+		n += encodings(other);
+	for (size_t i = 0; (other = place(p, i)) != NULL && n >= most; i++) {
+		if (other == v)
 			continue;
-		n -= encodings(others[i]);
-		forget(others[i]);
+		n -= encodings(other);
+		(void)forget_arrived(other);
+		n += encodings(other);
 	}
 }
 
@@ -380,16 +477,18 @@ ps_publish_more(struct ps_publisher *p)
 }
 
 struct fal_shared *
-ps_publish(struct ps_publisher *p, const struct ps_params *from, uint64_t above)
+ps_publish(struct ps_publisher *p, const struct ps_params *from)
 {
 	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
 	struct ps_version *v = place_of(p, from);
+	if (v == NULL)
+		return NULL;
 	const bool other = !v->there || v->version != from->version;
 	if (other && v == &p->next)
 		forget_newest(p); /* most have it */
 	if (other && v->there) {
 		p->odd = v->odd;
-		forget(v);
+		displace(p, v);
 	}
 	v->there = true;
 	v->odd |= from->suite == every;
@@ -406,7 +505,7 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from, uint64_t above)
 	const bool opens =
 		*s == NULL || ((from->suite != every || fal_shared_suite(*s) == every) &&
 			       !(from->ordered && fal_shared_mixed(*s)));
-	if (*s != NULL && (fal_shared_publication(*s) <= above || !opens)) {
+	if (*s != NULL && (from->anew || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
 	}
@@ -421,7 +520,8 @@ ps_publisher_forget(struct ps_publisher *p)
 	forget(&p->next);
 	forget(&p->newest);
 	forget(&p->kept);
-	forget(&p->older);
+	while (p->older_n > 0)
+		forget(&p->older[--p->older_n]);
 	if (p->pool != NULL)
 		fal_shared_pool_trim(p->pool);
 }
@@ -512,5 +612,6 @@ ps_publisher_free(struct ps_publisher *p)
 {
 	ps_publisher_end(p);
 	free(p->making);
+	free(p->older);
 	fal_shared_pool_free(p->pool);
 }

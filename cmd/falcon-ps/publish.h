@@ -55,8 +55,10 @@ struct ps_publisher {
 		uint64_t version;
 		uint32_t due;
 	} due[FAL_SHARDS_MAX];
-	/* next: is being made; older: whichever was sent last */
-	struct ps_version next, newest, kept, older;
+	struct ps_version next, newest, kept; /* next: is being made */
+	/* Whichever else was sent last, and those that are still on their way. */
+	struct ps_version *older;
+	size_t older_n, older_cap;
 };
 
 /* What to encode: shard `shard`'s part of a version that it has. */
@@ -67,16 +69,16 @@ struct ps_params {
 	bool newest;   /* nothing newer was published when it was wanted */
 	bool keep;     /* to be kept for evaluation */
 	bool ordered;  /* its receiver reads publications in order alone */
+	bool anew;     /* sealed anew, though it may be there */
 	uint8_t suite; /* of the receiver's session */
 	enum ps_encoding as;
 };
 
-/* The publication of `from`, with a number above `above`: a receiver demands that they
- * grow.  By the suite of the receiver's session if all who were sent this version and the
- * one before open that, else by ChaCha20-Poly1305, which everybody opens.  Made if it is
- * not there yet; borrowed.  NULL: out of memory, or no such version. */
-struct fal_shared *ps_publish(struct ps_publisher *p, const struct ps_params *from,
-			      uint64_t above);
+/* The publication of `from`, by the suite of the receiver's session if all who were sent
+ * this version and the one before open that, else by ChaCha20-Poly1305, which everybody
+ * opens.  Made if it is not there yet, with a number above all before; borrowed.  NULL:
+ * out of memory, or no such version. */
+struct fal_shared *ps_publish(struct ps_publisher *p, const struct ps_params *from);
 /* Makes more of what was begun, a piece of each; a long plain publication is only begun
  * by ps_publish, so that it can be on its way while it is made.  This is to be called
  * until it returns 0, after whatever happens to the shards, and when a link has taken
@@ -110,8 +112,10 @@ bool ps_shelves(const struct fal_rule *rule, size_t bytes);
 
 /* So many vectors of parameters are sealed at a time under this rule: the newest, one
  * that is on its way or sealed otherwise, and those of a slack; ps_publish forgets others
- * before it makes more.  Where there is a shelf, and all may read there, those on it are
- * among them, and one is sealed at least. */
+ * before it makes more, but what is on its way.  That is sealed twice where somebody has
+ * to be told of it once more before it has come (ps_params.anew).  Where there is a
+ * shelf, and all may read there, those on it are among them, and one is sealed at least.
+ */
 uint32_t ps_sealed_most(const struct fal_rule *rule, bool shelf, bool mixed);
 
 #endif

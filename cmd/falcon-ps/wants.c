@@ -25,16 +25,48 @@ encoding(const struct ps_wants *w, const struct ps_reader *reader,
 	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
 }
 
-/* Notes that the reader is to find this on the shelf.  FAL_ENOMEM. */
-static int
-note_shelved(struct ps_reader *reader, const struct ps_shelved *is)
+static uint64_t
+larger(uint64_t a, uint64_t b)
 {
-	if (reader->shelved == NULL)
-		reader->shelved = fal_calloc(PS_SHELVED, sizeof(*is));
-	if (reader->shelved == NULL)
+	return a > b ? a : b;
+}
+
+/* So many are known of. */
+static uint32_t
+known(const struct ps_reader *reader)
+{
+	return reader->tolds < PS_TOLD ? (uint32_t)reader->tolds : PS_TOLD;
+}
+
+/* Notes that the reader is told of this.  FAL_ENOMEM. */
+static int
+note_told(struct ps_reader *reader, const struct ps_told *is)
+{
+	const size_t at = reader->tolds % PS_TOLD;
+	if (FAL_GROW(reader->told, reader->told_cap, at + 1) < 0)
 		return FAL_ENOMEM;
-	reader->shelved[reader->shelves++ % PS_SHELVED] = *is;
+	if (reader->tolds >= PS_TOLD)
+		reader->gone = larger(reader->gone, reader->told[at].publication);
+	reader->most = larger(reader->most, is->publication);
+	reader->told[at] = *is;
+	reader->tolds++;
 	return FAL_OK;
+}
+
+/* Can the reader not be told of it: not once more, and, as minor versions before that
+ * demand, of no smaller number?  Most are larger than all; others are looked for. */
+static bool
+is_over(const struct ps_reader *reader, const struct fal_shared *s)
+{
+	const uint64_t number = fal_shared_publication(s);
+	if (number > reader->most)
+		return false;
+	if (number <= reader->gone || fal_chan_minor(reader->chan) < FAL_MINOR_ANY)
+		return true;
+	for (uint32_t i = 0; i < known(reader); i++)
+		if (reader->told[i].publication == number)
+			return true;
+	return false;
 }
 
 /* Does it read publications in order alone? */
@@ -50,16 +82,18 @@ publication(struct ps_wants *w, const struct ps_reader *reader,
 	    const struct ps_want *want, bool early, enum ps_encoding *as)
 {
 	const struct fal_coord_model *m = &want->model;
-	const struct ps_params from = { .version = m->version,
-					.shard = want->shard,
-					.making = early,
-					.newest = m->version >= m->newest,
-					.keep = m->keep,
-					.ordered = is_older(reader),
-					.suite = fal_chan_suite(reader->chan),
-					.as = encoding(w, reader, want) };
+	struct ps_params from = { .version = m->version,
+				  .shard = want->shard,
+				  .making = early,
+				  .newest = m->version >= m->newest,
+				  .keep = m->keep,
+				  .ordered = is_older(reader),
+				  .suite = fal_chan_suite(reader->chan),
+				  .as = encoding(w, reader, want) };
 	*as = from.as;
-	return ps_publish(&w->publisher, &from, reader->publication);
+	struct fal_shared *s = ps_publish(&w->publisher, &from);
+	from.anew = s != NULL && is_over(reader, s);
+	return from.anew ? ps_publish(&w->publisher, &from) : s;
 }
 
 /* Will the worker, told of this version, not compute on that one any more?  One that it
@@ -102,16 +136,19 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 	struct fal_buf out = { 0 };
 	if (shared == NULL || FAL_GROW(w->leaving, w->leaving_cap, w->leaving_n + 1) < 0)
 		return FAL_ENOMEM;
-	reader->publication = fal_shared_publication(shared);
 	m.published.version = model->version;
 	m.published.order = model->order;
 	m.published.shard = shard + 1;
 	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
-	const struct ps_shelved is = { model->version, m.published.first,
-				       m.published.blocks, model->keep };
-	if (as == PS_SHELF && note_shelved(reader, &is) < 0)
+	m.published.publication = fal_shared_publication(shared);
+	const struct ps_told is = { .publication = m.published.publication,
+				    .version = model->version,
+				    .first = m.published.first,
+				    .blocks = m.published.blocks,
+				    .keep = model->keep,
+				    .shelf = as == PS_SHELF };
+	if (note_told(reader, &is) < 0)
 		return FAL_ENOMEM;
-	m.published.publication = reader->publication;
 	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
 	int err = fal_msg_put(&out, &m);
 	if (err == FAL_OK)
@@ -236,13 +273,13 @@ ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
 static bool
 take_shelved(struct ps_reader *reader, const struct fal_msg *m, bool *keep)
 {
-	for (uint32_t i = 0; reader->shelved != NULL && i < PS_SHELVED; i++) {
-		struct ps_shelved *is = &reader->shelved[i];
-		if (is->blocks == 0 || is->version != m->missed.version ||
+	for (uint32_t i = 0; i < known(reader); i++) {
+		struct ps_told *is = &reader->told[i];
+		if (!is->shelf || is->version != m->missed.version ||
 		    is->first != m->missed.first || is->blocks != m->missed.blocks)
 			continue;
 		*keep = is->keep;
-		is->blocks = 0;
+		is->shelf = false;
 		return true;
 	}
 	return false;
@@ -278,7 +315,7 @@ ps_wants_missed(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
 void
 ps_reader_free(struct ps_reader *reader)
 {
-	free(reader->shelved);
+	free(reader->told);
 	*reader = (struct ps_reader){ 0 };
 }
 

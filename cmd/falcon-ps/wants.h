@@ -11,19 +11,21 @@
 /* Who reads: a session. */
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: it is still to come */
-	uint64_t publication;  /* newest that it was told of */
 	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
-	struct ps_shelved {
-		uint64_t version;
-		uint32_t first, blocks; /* blocks: 0: it has said that it missed this */
-		bool keep;
-	} * shelved;      /* the last PS_SHELVED that it was to read there; NULL: none */
-	uint32_t shelves; /* how many there were, ever */
+	struct ps_told {
+		uint64_t publication, version;
+		uint32_t first, blocks;
+		bool keep, shelf; /* shelf: it is there, and nobody said it was missed */
+	} * told;                 /* the last PS_TOLD publications, */
+	uint64_t tolds;           /* … of so many */
+	size_t told_cap;
+	uint64_t most; /* largest number of them all, */
+	uint64_t gone; /* and of those that are not there any more */
 };
 
-/* Publications of which each reader may say that it missed them: more than all that are
- * still to be had. */
-#define PS_SHELVED 1024
+/* Publications that are known of each reader, which may say of those that it missed them:
+ * mostly more than are still to be had.  Of one before these it may have been told. */
+#define PS_TOLD 1024
 
 struct ps_wants {
 	struct ps_publisher publisher;

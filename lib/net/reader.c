@@ -12,6 +12,7 @@
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
+	uint64_t told;              /* it was expected as this one, from 1; 0: none */
 	uint32_t came;              /* records */
 	uint8_t *seen;              /* by index, bits: it came; NULL: none did */
 };
@@ -22,7 +23,8 @@ struct fal_reader {
 	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
 	uint8_t *keys;             /* which is locked memory; both grow as needed */
 	size_t cap, last;          /* last: of whose record came last */
-	uint64_t newest;           /* publication that was ever expected */
+	uint64_t told;             /* so many were ever expected, */
+	uint64_t most;             /* of these numbers at most */
 	fal_place_fn *place;
 	void *place_arg;
 	struct fal_ring *ring; /* NULL: none */
@@ -129,17 +131,29 @@ grow(struct fal_reader *r)
 	return FAL_OK;
 }
 
-/* Where the next one goes: to a free place, in the oldest one's, or, at `cap`, into more
- * room. */
+/* Where the next one goes: to a free place, in that of the one told first, or, at `cap`,
+ * into more room. */
 static size_t
 place(const struct fal_reader *r)
 {
 	size_t at = 0;
 	for (size_t i = 1; i < r->cap; i++)
-		if (r->expect[i].pub.id < r->expect[at].pub.id)
+		if (r->expect[i].told < r->expect[at].told)
 			at = i;
-	const bool full = r->cap == 0 || r->expect[at].pub.id != 0;
+	const bool full = r->cap == 0 || r->expect[at].told != 0;
 	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
+}
+
+/* NULL: it is not expected, or not any more. */
+static struct fal_expect *
+find(struct fal_reader *r, uint64_t id)
+{
+	for (size_t i = 0; i < r->cap; i++) {
+		const size_t at = (r->last + i) % r->cap;
+		if (r->expect[at].pub.id == id)
+			return &r->expect[r->last = at];
+	}
+	return NULL;
 }
 
 int
@@ -149,7 +163,7 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 		return FAL_EINVAL;
 	if (pub->ad_n > FAL_SHARED_AD_MAX)
 		return FAL_ELIMIT;
-	if (pub->id <= r->newest)
+	if (find(r, pub->id) != NULL)
 		return FAL_EEXIST;
 	const size_t at = place(r);
 	if (at == r->cap && grow(r) < 0)
@@ -157,9 +171,10 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
 	free(r->expect[at].seen);
-	r->expect[at] = (struct fal_expect){ .pub = *pub };
+	r->expect[at] = (struct fal_expect){ .pub = *pub, .told = ++r->told };
 	r->expect[at].pub.key = key;
-	r->newest = pub->id;
+	if (pub->id > r->most)
+		r->most = pub->id;
 	return FAL_OK;
 }
 
@@ -262,21 +277,16 @@ give_up(struct fal_expect *e)
 {
 	free(e->seen);
 	e->seen = NULL;
-	e->pub.id = 0;
+	e->pub.id = e->told = 0;
 }
 
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	    struct open *out)
 {
-	struct fal_expect *e = NULL;
-	if (rec->publication == 0 || rec->publication > r->newest)
+	if (rec->publication == 0 || rec->publication > r->most)
 		return FAL_ESTATE;
-	for (size_t i = 0; i < r->cap && e == NULL; i++) {
-		const size_t at = (r->last + i) % r->cap;
-		if (r->expect[at].pub.id == rec->publication)
-			e = &r->expect[r->last = at];
-	}
+	struct fal_expect *e = find(r, rec->publication);
 	if (e == NULL)
 		return FAL_READ_NOTHING;
 	int err = is_due(e, rec->index);

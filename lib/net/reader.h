@@ -30,9 +30,10 @@ void fal_reader_key(struct fal_reader *r, const struct fal_seal *rx);
 /* All that was decompressed here.  bytes_in: as sent; bytes_out: as read. */
 struct fal_zip_stat fal_reader_unzipped(const struct fal_reader *r);
 
-/* Shared records of `pub` may come from now on; copied, key included.  When
- * FAL_EXPECT_MAX are expected the oldest is given up.  FAL_EEXIST unless its id is larger
- * than every one before; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n), FAL_ENOMEM. */
+/* Shared records of `pub` may come from now on; copied, key included.  Ids come in any
+ * order; when FAL_EXPECT_MAX are expected the one told longest ago is given up.
+ * FAL_EEXIST: this one is expected; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n),
+ * FAL_ENOMEM. */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
 /* From now on messages may lie in the ring, and what publications hold on the shelf: as
@@ -68,7 +69,7 @@ void fal_reader_place(struct fal_reader *r, fal_place_fn *place, void *arg);
  * fal_read, and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the
  * next call.  Then `*used` bytes are done with.  FAL_ETRUNC: all of it is not there yet.
  * All else ends the session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE
- * for a publication that was never announced or a record of it that came before. */
+ * for a publication above all that were announced or a record of one that came before. */
 int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		    const uint8_t **msg, size_t *msg_n);
 /* The publication that was missed last; its key is not there any more. */

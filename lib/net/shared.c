@@ -373,6 +373,12 @@ fal_shared_ref(struct fal_shared *s)
 	return s;
 }
 
+bool
+fal_shared_alone(const struct fal_shared *s)
+{
+	return s->refs == 1;
+}
+
 static void
 free_shared(struct fal_shared *s)
 {

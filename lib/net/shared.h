@@ -75,6 +75,9 @@ struct fal_shared *fal_shared_ref(struct fal_shared *s);
  * lent. May be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
+/* Is this the one reference to it? */
+bool fal_shared_alone(const struct fal_shared *s);
+
 /* What each receiver must be told inside its session. */
 uint64_t fal_shared_publication(const struct fal_shared *s);
 const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, borrowed */

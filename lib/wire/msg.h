@@ -15,7 +15,7 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 5
+#define FAL_PROTO_MINOR 6
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
@@ -28,6 +28,8 @@
 /* The first one in which a shard has begun with a version when its first block is here.
  */
 #define FAL_MINOR_BLOCKS 5
+/* The first one that is told of publications in any order of their numbers. */
+#define FAL_MINOR_ANY 6
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */

@@ -112,7 +112,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD, SUITES = (8, 5), b"client.py", b"\2\1"
+    VERSION, BUILD, SUITES = (8, 6), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()
@@ -250,11 +250,11 @@ class Link:
         self.tx = renewed(self.suite, self.tx, self.sent)
 
     def expect(self, publication, key, blocks, ad):
-        assert publication > self.newest
-        self.newest = publication
+        assert publication not in self.publications
+        self.newest = max(self.newest, publication)
         self.publications[publication] = [key, set(), struct.pack("<I", -(-blocks // 3)) + ad]
         while len(self.publications) > 72 * 64:
-            del self.publications[min(self.publications)]
+            del self.publications[next(iter(self.publications))]  # told first
 
     def receive(self):
         """The next message that is no sign of life."""

@@ -489,6 +489,43 @@ shared_records(void **state)
 	}
 }
 
+/* Ids come in any order, each once as long as it is expected; when there are too many the
+ * one told first is given up, whatever its number. */
+static void
+any_order_of_ids(void **state)
+{
+	struct fal_rng rng = fal_rng_init(drawn_seed(53), FAL_RNG_TEST, 0);
+	struct pair p = pair();
+	const uint64_t first = 2 + fal_rng_below(&rng, 1000);
+	const uint64_t ids[] = { first + 1, first - 1, first };
+	struct fal_shared *s[3];
+	struct fal_publication pub;
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		s[i] = publish(ids[i], one_in(&rng, 2));
+		pub = announced(s[i]);
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+		assert_int_equal(fal_reader_expect(p.r, &pub), FAL_EEXIST);
+	}
+	for (int i = 2; i >= 0; i--)
+		assert_int_equal(reads(p.r, s[i], 0), 1);
+	/* One that was never told is skipped, or an error above all that were. */
+	struct fal_shared *never = publish(first + 2, false);
+	assert_int_equal(reads(p.r, never, 0), FAL_ESTATE);
+	for (size_t i = 0; i + 2 < FAL_EXPECT_MAX; i++) {
+		pub.id = first + 3 + i;
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+	}
+	assert_int_equal(reads(p.r, never, 0), 0);
+	assert_int_equal(reads(p.r, s[0], 1), 0); /* given up */
+	for (int i = 2; i > 0; i--)
+		assert_int_equal(reads(p.r, s[i], 1), 1);
+	fal_shared_drop(never);
+	for (int i = 0; i < 3; i++)
+		fal_shared_drop(s[i]);
+	wipe(&p);
+}
+
 /* Where what is behind so many bytes of each message goes. */
 struct asked {
 	uint8_t *to;
@@ -731,6 +768,7 @@ main(void)
 		cmocka_unit_test(every_measurement_ends),
 		cmocka_unit_test(shared_ones_are_decompressed),
 		cmocka_unit_test(shared_records),
+		cmocka_unit_test(any_order_of_ids),
 		cmocka_unit_test(placed_records),
 		cmocka_unit_test(shared_suites),
 		cmocka_unit_test(sessions_have_no_suite_flag),

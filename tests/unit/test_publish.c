@@ -68,7 +68,7 @@ gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 	const struct ps_params from = { .version = version,
 					.suite = suite,
 					.newest = true };
-	const struct fal_shared *s = ps_publish(p, &from, 0);
+	const struct fal_shared *s = ps_publish(p, &from);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_version(s), version);
 	return fal_shared_suite(s);
@@ -129,13 +129,13 @@ long_ones_are_begun(void **state)
 	int left;
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(fal_shared_made(s), 0);
 	while ((left = ps_publish_more(&p)) > 0) {
 		assert_int_equal(left, 1);
 		assert_true(fal_shared_made(s) > so_far);
-		assert_ptr_equal(ps_publish(&p, &from, 0), s);
+		assert_ptr_equal(ps_publish(&p, &from), s);
 		so_far = fal_shared_made(s);
 	}
 	assert_int_equal(left, 0);
@@ -156,7 +156,7 @@ broken_ones_are_told(void **state)
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	assert_false(fal_shared_broken(s));
@@ -182,7 +182,7 @@ moved_ones_are_broken(void **state)
 	blocks = 61;
 	versions = 1;
 	memset(made, 1, sizeof(made));
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	fal_shared_ref(s);
@@ -191,7 +191,7 @@ moved_ones_are_broken(void **state)
 	versions = UINT64_MAX;
 	assert_true(fal_shared_broken(s));
 	assert_int_equal(ps_publish_more(&p), 0);
-	assert_ptr_not_equal(ps_publish(&p, &from, 0), s);
+	assert_ptr_not_equal(ps_publish(&p, &from), s);
 	while (ps_publish_more(&p) > 0)
 		;
 	fal_shared_drop(s);
@@ -218,13 +218,13 @@ a_place_is_kept(void **state)
 			 0);
 	assert_true(ps_publisher_early(&p, 0, 10));
 	from.making = true;
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	from.making = from.newest = false;
 	for (from.version = 7; from.version < 10; from.version++) {
 		assert_true(ps_publisher_places(&p, from.version));
-		assert_non_null(ps_publish(&p, &from, 0));
+		assert_non_null(ps_publish(&p, &from));
 		while (p.making_n > 1)
 			assert_true(ps_publish_more(&p) > 0);
 	}
@@ -280,7 +280,7 @@ made_ones_leave_early(void **state)
 			made[b] = 1;
 			left--;
 			if (s == NULL && ps_publisher_early(&p, 0, 1)) {
-				s = ps_publish(&p, &from, 0);
+				s = ps_publish(&p, &from);
 				assert_non_null(s);
 				assert_true(fal_shared_mixed(s));
 			}
@@ -301,7 +301,7 @@ made_ones_leave_early(void **state)
 		versions = 2; /* it is made */
 		from.making = false;
 		if (s == NULL)
-			s = ps_publish(&p, &from, 0);
+			s = ps_publish(&p, &from);
 		make_more(&p, s, order, &n);
 		assert_true(fal_shared_whole(s));
 		assert_int_equal(order[before], 0);
@@ -332,7 +332,7 @@ no_more_than_links_take(void **state)
 	memset(made, 1, sizeof(made));
 	assert_true(ps_publisher_early(&p, 0, 1));
 	from.making = true;
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	while (ps_publish_more(&p) > 0)
 		;
 	assert_int_equal(fal_shared_made(s), 20);
@@ -360,12 +360,12 @@ older_ones_read_in_order(void **state)
 	versions = 1;
 	memset(made, 1, sizeof(made));
 	from.making = true;
-	struct fal_shared *s = ps_publish(&p, &from, 0);
+	struct fal_shared *s = ps_publish(&p, &from);
 	assert_true(fal_shared_mixed(s));
 	versions = UINT64_MAX;
 	from.making = false;
 	from.ordered = true;
-	s = ps_publish(&p, &from, 0);
+	s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_false(fal_shared_mixed(s));
 	assert_int_equal(p.publications, 2);
@@ -391,16 +391,16 @@ who_joins_costs_nothing(void **state)
 	(void)state;
 	blocks = MOST;
 	versions = UINT64_MAX;
-	assert_non_null(ps_publish(&p, &was, 0));
+	assert_non_null(ps_publish(&p, &was));
 	while (ps_publish_more(&p) > 0)
 		;
 	versions = 2;
 	memset(made, 1, sizeof(made));
-	struct fal_shared *s = fal_shared_ref(ps_publish(&p, &next, 0));
+	struct fal_shared *s = fal_shared_ref(ps_publish(&p, &next));
 	assert_false(p.newest.there); /* most have it */
 	for (int i = 0; i < 8; i++) {
-		assert_non_null(ps_publish(&p, &was, 0));
-		assert_ptr_equal(ps_publish(&p, &next, 0), s);
+		assert_non_null(ps_publish(&p, &was));
+		assert_ptr_equal(ps_publish(&p, &next), s);
 		while (ps_publish_more(&p) > 0)
 			;
 	}
@@ -413,11 +413,11 @@ who_joins_costs_nothing(void **state)
 	assert_int_equal(p.newest.version, 2);
 	assert_false(p.next.there);
 	next.making = false;
-	assert_ptr_equal(ps_publish(&p, &next, 0), s);
+	assert_ptr_equal(ps_publish(&p, &next), s);
 	/* The one before goes beside it. */
 	was.newest = true;
-	assert_non_null(ps_publish(&p, &was, 0));
-	assert_ptr_equal(ps_publish(&p, &next, 0), s);
+	assert_non_null(ps_publish(&p, &was));
+	assert_ptr_equal(ps_publish(&p, &next), s);
 	while (ps_publish_more(&p) > 0)
 		;
 	fal_shared_drop(s);

@@ -31,7 +31,7 @@ rack_of(uint32_t shards, uint32_t first)
 
 /* How many shards that are here have some of the blocks. */
 static size_t
-overlap(const struct fal_rack *r, const struct ps_shelved *is)
+overlap(const struct fal_rack *r, const struct ps_told *is)
 {
 	size_t n = 0;
 	for (uint32_t i = 0; i < fal_rack_shards(r); i++) {
@@ -46,7 +46,7 @@ overlap(const struct fal_rack *r, const struct ps_shelved *is)
 }
 
 static struct fal_msg
-missed(const struct ps_shelved *is)
+missed(const struct ps_told *is)
 {
 	return (struct fal_msg){ .type = FAL_MSG_MISSED,
 				 .incarnation = INCARNATION,
@@ -67,21 +67,23 @@ wanted_once(void **state)
 		struct ps_wants w = { .publisher = { .rack = rack,
 						     .incarnation = INCARNATION } };
 		struct ps_reader reader = { 0 };
-		struct ps_shelved noted[NOTED];
+		struct ps_told noted[NOTED];
 		bool said[NOTED] = { false };
-		reader.shelved = calloc(PS_SHELVED, sizeof(*reader.shelved));
-		assert_non_null(reader.shelved);
+		reader.told = calloc(PS_TOLD, sizeof(*reader.told));
+		reader.tolds = PS_TOLD;
+		assert_non_null(reader.told);
 		for (uint32_t i = 0; i < NOTED; i++) {
-			struct ps_shelved *is = &noted[i];
+			struct ps_told *is = &noted[i];
 			is->version = i;
 			is->first = i % 4 * (BLOCKS / 4);
 			is->blocks = 1 + fal_rng_below(&rng, BLOCKS - is->first);
 			is->keep = fal_rng_below(&rng, 2) == 0;
-			reader.shelved[fal_rng_below(&rng, 20) + 20 * i] = *is;
+			is->shelf = true;
+			reader.told[fal_rng_below(&rng, 20) + 20 * i] = *is;
 		}
 		for (int turn = 0; turn < 100; turn++) {
 			const uint32_t at = fal_rng_below(&rng, NOTED);
-			const struct ps_shelved *is = &noted[at];
+			const struct ps_told *is = &noted[at];
 			struct fal_msg m = missed(is);
 			const size_t was = w.n;
 			const size_t more = said[at] ? 0 : overlap(rack, is);
@@ -110,7 +112,7 @@ wanted_once(void **state)
 static void
 other_words(void **state)
 {
-	const struct ps_shelved is = { .version = 1, .blocks = 2 };
+	const struct ps_told is = { .version = 1, .blocks = 2 };
 	struct ps_wants w = { .publisher = { .rack = rack_of(2, 0),
 					     .incarnation = INCARNATION } };
 	struct ps_reader reader = { 0 };

@@ -1,0 +1,427 @@
+/* Of which publications readers are told: in any order of their numbers, as long as each
+ * is told once in a session, so that what waits for a slow one is there once for all. */
+#include "../../cmd/falcon-ps/wants.h"
+#include "../drawn.h"
+#include "base/err.h"
+#include "wire/bfp.h"
+#include "wire/msg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { READERS = 4, VERSIONS = 6, SHARDS = 6, MOST = 4096 };
+
+/* A session: its channel is made up, and takes what there is when the test has it. */
+struct line {
+	uint16_t minor;
+	bool packed;
+	struct fal_shared *queue[MOST];
+	size_t n;
+	uint64_t told[MOST], most; /* numbers */
+	size_t tolds;
+	struct ps_reader reader;
+};
+
+static struct {
+	struct ps_wants wants;
+	struct fal_rack *rack;
+	uint32_t shards;
+	uint64_t versions; /* that there are */
+	struct line line[READERS];
+	struct { /* what was sealed last, by version and shard */
+		uint64_t number;
+		uint32_t times;
+	} last[VERSIONS][SHARDS];
+} t;
+
+/* ---- racks and channels ------------------------------------------------------------ */
+
+bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+			  struct fal_shard_part *out);
+bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+			    struct fal_shard_part *out, struct fal_shard_making *is);
+uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
+uint16_t __wrap_fal_chan_minor(const struct fal_chan *c);
+uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
+bool __wrap_fal_chan_shares(const struct fal_chan *c);
+bool __wrap_fal_chan_compressing(const struct fal_chan *c);
+bool __wrap_fal_chan_is_local(const struct fal_chan *c);
+void __wrap_fal_chan_offer(struct fal_chan *c);
+int __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
+			 enum fal_send how);
+int __wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
+void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
+
+bool
+__wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+		     struct fal_shard_part *out)
+{
+	static const float params[4 * FAL_BLOCK];
+	static const int8_t exps[4];
+	fal_rack_range(r, i, &out->first, &out->count);
+	out->params = params;
+	out->values = (size_t)out->count * FAL_BLOCK;
+	out->exps = exps;
+	return version < t.versions;
+}
+
+bool
+__wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+		       struct fal_shard_part *out, struct fal_shard_making *is)
+{
+	(void)r, (void)i, (void)version, (void)out, (void)is;
+	return false;
+}
+
+uint64_t
+__wrap_fal_shard_version(const struct fal_shard *s)
+{
+	(void)s;
+	return t.versions - 1;
+}
+
+static struct line *
+line_of(const struct fal_chan *c)
+{
+	return (struct line *)(uintptr_t)c;
+}
+
+uint16_t
+__wrap_fal_chan_minor(const struct fal_chan *c)
+{
+	return line_of(c)->minor;
+}
+
+uint8_t
+__wrap_fal_chan_suite(const struct fal_chan *c)
+{
+	(void)c;
+	return FAL_SUITE_CHACHA20_POLY1305;
+}
+
+bool
+__wrap_fal_chan_shares(const struct fal_chan *c)
+{
+	(void)c;
+	return false;
+}
+
+bool
+__wrap_fal_chan_compressing(const struct fal_chan *c)
+{
+	return line_of(c)->packed;
+}
+
+bool
+__wrap_fal_chan_is_local(const struct fal_chan *c)
+{
+	(void)c;
+	return true;
+}
+
+void
+__wrap_fal_chan_offer(struct fal_chan *c)
+{
+	(void)c;
+}
+
+void
+__wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
+{
+	(void)c, (void)is_old, (void)arg;
+}
+
+static bool
+was_told(const struct line *l, uint64_t number)
+{
+	for (size_t i = 0; i < l->tolds; i++)
+		if (l->told[i] == number)
+			return true;
+	return false;
+}
+
+/* Is it still to arrive anywhere? */
+static bool
+waits(uint64_t number)
+{
+	for (uint32_t i = 0; i < READERS; i++)
+		for (size_t k = 0; k < t.line[i].n; k++)
+			if (fal_shared_publication(t.line[i].queue[k]) == number)
+				return true;
+	return false;
+}
+
+/* What was sealed last is what it is told of, unless it was before, or demands that
+ * numbers grow. */
+static void
+judge(const struct line *l, const struct fal_msg *m)
+{
+	const uint64_t number = m->published.publication;
+	const uint64_t last = t.last[m->published.version][m->published.shard - 1].number;
+	const bool grows = l->minor < FAL_MINOR_ANY;
+	assert_false(was_told(l, number));
+	assert_true(!grows || number > l->most);
+	if (waits(last) && (grows ? last > l->most : !was_told(l, last)))
+		assert_int_equal(number, last);
+}
+
+int
+__wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
+{
+	struct line *l = line_of(c);
+	struct fal_msg m;
+	(void)how;
+	assert_int_equal(fal_msg_get(msg->p, msg->n, &m), 0);
+	assert_int_equal(m.type, FAL_MSG_PUBLISHED);
+	judge(l, &m);
+	const uint64_t number = m.published.publication;
+	const uint32_t shard = m.published.shard - 1;
+	t.last[m.published.version][shard].times +=
+		number != t.last[m.published.version][shard].number;
+	t.last[m.published.version][shard].number = number;
+	l->told[l->tolds++] = number;
+	l->most = number > l->most ? number : l->most;
+	return FAL_OK;
+}
+
+int
+__wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
+{
+	struct line *l = line_of(c);
+	assert_int_equal(fal_shared_publication(s), l->told[l->tolds - 1]);
+	assert_true(l->n < MOST);
+	l->queue[l->n++] = fal_shared_ref(s);
+	return FAL_OK;
+}
+
+/* ---- together ---------------------------------------------------------------------- */
+
+static void
+begin(uint32_t shards, uint32_t blocks)
+{
+	const struct fal_rack_conf conf = { .shards = shards,
+					    .here = shards,
+					    .each = { .n = (size_t)blocks * FAL_BLOCK,
+						      .tasks = 1 } };
+	memset(&t, 0, sizeof(t));
+	t.shards = shards;
+	t.rack = fal_rack_new(&conf, NULL);
+	assert_non_null(t.rack);
+	t.wants.publisher.rack = t.rack;
+	t.wants.publisher.rule =
+		(struct fal_rule){ .scheme = FAL_EPSP, .slack = VERSIONS };
+	for (uint32_t i = 0; i < READERS; i++)
+		t.line[i].minor = FAL_MINOR_ANY;
+}
+
+/* The reader's channel has taken so many, those that came first. */
+static void
+takes(uint32_t i, size_t n)
+{
+	struct line *l = &t.line[i];
+	for (size_t k = 0; k < n; k++)
+		fal_shared_drop(l->queue[k]);
+	memmove(l->queue, l->queue + n, (l->n - n) * sizeof(*l->queue));
+	l->n -= n;
+}
+
+static void
+end(void)
+{
+	for (uint32_t i = 0; i < READERS; i++) {
+		takes(i, t.line[i].n);
+		ps_reader_free(&t.line[i].reader);
+	}
+	ps_wants_free(&t.wants);
+	fal_rack_free(t.rack);
+}
+
+static struct ps_reader *
+reader_of(void *arg, uint32_t peer)
+{
+	struct line *l = &t.line[peer];
+	(void)arg;
+	l->reader.chan = (struct fal_chan *)l;
+	return &l->reader;
+}
+
+/* The reader is told of a version, which there is by then. */
+static void
+tell(uint32_t i, uint64_t version)
+{
+	if (t.versions <= version)
+		t.versions = version + 1;
+	const struct fal_coord_model model = { .version = version,
+					       .order = 1,
+					       .newest = t.versions - 1 };
+	assert_int_equal(ps_wants_add(&t.wants, i, reader_of(NULL, i), &model), 0);
+	assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
+}
+
+/* How often each shard's part was sealed. */
+static void
+sealed(uint64_t version, uint32_t times)
+{
+	for (uint32_t i = 0; i < t.shards; i++)
+		assert_int_equal(t.last[version][i].times, times);
+}
+
+/* One is told of older versions after a newer one, the other one of the same in their
+ * order: there is one of each. */
+static void
+one_of_each(void **state)
+{
+	(void)state;
+	begin(2, 3);
+	tell(0, 0);
+	tell(0, 2);
+	tell(0, 1);
+	for (uint64_t version = 0; version < 3; version++)
+		tell(1, version);
+	for (uint64_t version = 0; version < 3; version++)
+		sealed(version, 1);
+	/* Who was told is not told of that again; nobody else has to have it twice. */
+	tell(0, 0);
+	sealed(0, 2);
+	tell(2, 0);
+	sealed(0, 2);
+	tell(1, 0);
+	sealed(0, 2);
+	end();
+}
+
+/* Who demands that numbers grow costs one more, and no more than that. */
+static void
+older_readers_cost_one(void **state)
+{
+	(void)state;
+	begin(3, 6);
+	t.line[0].minor = FAL_MINOR_ANY - 1;
+	tell(1, 0);
+	tell(1, 1);
+	tell(0, 1);
+	sealed(1, 1);
+	tell(0, 0);
+	sealed(0, 2);
+	tell(2, 0);
+	sealed(0, 2);
+	end();
+}
+
+/* What nobody is to get any more is not kept. */
+static void
+arrived_ones_go(void **state)
+{
+	const struct ps_publisher *p = &t.wants.publisher;
+	(void)state;
+	begin(2, 4);
+	for (uint64_t version = 0; version + 1 < VERSIONS; version++)
+		tell(0, version);
+	assert_int_equal(p->older_n, VERSIONS - 2);
+	takes(0, t.line[0].n);
+	tell(0, VERSIONS - 1);
+	assert_int_equal(p->older_n, 0);
+	tell(1, 0);
+	tell(1, 1);
+	assert_int_equal(p->older_n, 2);
+	takes(1, t.line[1].n);
+	tell(1, 2);
+	assert_int_equal(p->older_n, 1);
+	sealed(2, 2);
+	end();
+}
+
+/* Nor is what has arrived, of a version that somebody is to get otherwise, or of another
+ * shard. */
+static void
+arrived_ones_go_alone(void **state)
+{
+	struct fal_rng rng = fal_rng_init(drawn_seed(44), FAL_RNG_TEST, 0);
+	const struct ps_publisher *p = &t.wants.publisher;
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		const uint32_t shards = 1 + fal_rng_below(&rng, SHARDS);
+		begin(shards, 2 * shards);
+		t.wants.publisher.rule.slack = 1;
+		t.line[1].packed = true;
+		for (uint64_t version = 0; version < VERSIONS; version++) {
+			tell(0, version);
+			takes(0, t.line[0].n);
+			tell(1, version);
+			takes(1, fal_rng_below(&rng, (uint32_t)t.line[1].n + 1));
+		}
+		tell(0, 0);
+		takes(0, t.line[0].n);
+		tell(0, 1);
+		for (size_t i = 0; i < p->older_n; i++)
+			for (int as = 0; as < PS_ENCODINGS; as++)
+				for (uint32_t k = 0;
+				     p->older[i].as[as] != NULL && k < shards; k++)
+					if (p->older[i].as[as][k] != NULL)
+						assert_false(fal_shared_alone(
+							p->older[i].as[as][k]));
+		end();
+	}
+}
+
+/* So many were told since that nobody knows of this one. */
+static void
+told_long_ago(void **state)
+{
+	(void)state;
+	begin(1, 2);
+	tell(0, 0);
+	tell(1, 0);
+	for (uint32_t i = 0; i < PS_TOLD; i++)
+		tell(0, 1);
+	tell(0, 0);
+	sealed(0, 2);
+	end();
+}
+
+/* Readers of either kind, told of versions in any order, as they take them. */
+static void
+any_order(void **state)
+{
+	struct fal_rng rng = fal_rng_init(drawn_seed(43), FAL_RNG_TEST, 0);
+	uint32_t told = 0;
+	(void)state;
+	for (int round = 0; round < 60; round++) {
+		const uint32_t shards = 1 + fal_rng_below(&rng, SHARDS);
+		begin(shards, shards * (1 + fal_rng_below(&rng, 4)));
+		for (uint32_t i = 0; i < READERS; i++)
+			t.line[i].minor =
+				one_in(&rng, 3) ? FAL_MINOR_ANY - 1 : FAL_MINOR_ANY;
+		for (int turn = 0; turn < 60; turn++) {
+			const uint32_t i = fal_rng_below(&rng, READERS);
+			const size_t n = t.line[i].n;
+			if (one_in(&rng, 3))
+				takes(i, fal_rng_below(&rng, (uint32_t)n + 1));
+			else
+				tell(i, fal_rng_below(&rng, VERSIONS));
+		}
+		for (uint32_t i = 0; i < READERS; i++)
+			told += (uint32_t)t.line[i].tolds;
+		end();
+	}
+	assert_true(told > 1000);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_of_each),
+		cmocka_unit_test(older_readers_cost_one),
+		cmocka_unit_test(arrived_ones_go),
+		cmocka_unit_test(arrived_ones_go_alone),
+		cmocka_unit_test(told_long_ago),
+		cmocka_unit_test(any_order),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
