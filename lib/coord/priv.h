@@ -89,7 +89,8 @@ struct fal_peer {
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
 	uint32_t versions;         /* VERSION messages to it */
 	uint64_t next_version;     /* the first one that it was not sent */
-	uint64_t oldest, again;    /* told to forget those before; but for this one */
+	uint64_t oldest;           /* told to forget those before, … */
+	uint64_t again;            /* … but for these: oldest - 1 is bit 0, and so on */
 	bool on_line;  /* was sent a version of a line since: it may have none of these */
 	uint64_t kept; /* version that it was told to keep for evaluation; UINT64_MAX:
 			  none */

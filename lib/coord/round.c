@@ -369,20 +369,40 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 				     .keep = keep,
 				     .from = on_line ? 0 : kept };
 	p->oldest = m.oldest;
-	p->again = UINT64_MAX;
+	p->again = 0;
 	return tell_version(c, p, &m);
 }
 
+/* A version's bit in p->again; 0: it has none. */
+static uint64_t
+again_bit(const struct fal_peer *p, uint64_t version)
+{
+	const uint64_t back = p->oldest - version - 1;
+	return version < p->oldest && back < 64 ? UINT64_C(1) << back : 0;
+}
+
+/* Several may be filled in turn: each is told once, if it has a bit, and none is
+ * forgotten for another one as long as the worker has an open round on it. */
 int
 coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
 {
 	const bool on_line = fal_line_of(p->oldest) != 0 || fal_line_of(version) != 0;
-	if (on_line || version >= p->oldest || version == p->again)
-		return FAL_OK;
+	const uint64_t bit = again_bit(p, version);
 	struct fal_coord_model m = { .version = version,
-				     .oldest = version < p->again ? version : p->again,
+				     .oldest = version,
 				     .from = version };
-	p->again = version;
+	if (on_line || version >= p->oldest || (p->again & bit) != 0)
+		return FAL_OK;
+	uint64_t stay = p->again & (bit - 1); /* newer ones; without a bit: all */
+	int err = name_versions(c, p, &m.names);
+	if (err < 0)
+		return err;
+	for (uint32_t i = 0; i < m.names; i++) {
+		const uint64_t named = p->again & again_bit(p, c->named[i]);
+		stay |= named;
+		m.oldest = named != 0 && c->named[i] < m.oldest ? c->named[i] : m.oldest;
+	}
+	p->again = stay | bit;
 	return tell_version(c, p, &m);
 }
 

@@ -564,6 +564,7 @@ cluster_free(struct cluster *c)
 		fal_agent_free(c->worker[i].agent);
 		free(c->worker[i].shown);
 		free(c->worker[i].told.v);
+		free(c->worker[i].has.v);
 	}
 	racked_free(&c->shards);
 	made_end(c);

@@ -221,9 +221,10 @@ struct worker {
 	bool *shown;     /* flaky: by task of the job, already non-finite once */
 	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
 	VEC(struct told) told;                     /* in order, */
-	uint32_t heard; /* so many VERSIONs of it have arrived */
-	uint64_t early; /* the version of which it was sent some before all was made */
-	uint32_t to;    /* the shard that its push is for, from 1 */
+	uint32_t heard;    /* so many VERSIONs of it have arrived */
+	VEC(uint64_t) has; /* versions that it was told of, and not to forget */
+	uint64_t early;    /* the version of which it was sent some before all was made */
+	uint32_t to;       /* the shard that its push is for, from 1 */
 	struct cluster *below; /* a group server's, as long as it has one */
 };
 

@@ -1,4 +1,5 @@
 /* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
+#include "base/line.h"
 #include "cluster_priv.h"
 #include "flips.h"
 
@@ -242,11 +243,45 @@ note_told(struct cluster *c, struct worker *w, const struct fal_coord_model *mod
 	w->told.v[w->told.n++] = (struct told){ model->version, fal_blocks(c->p->toy.n) };
 }
 
+/* Is it left out of the worker's queue, or forgotten by it, when that is told of another
+ * one? */
+static bool
+is_over(const struct fal_coord_model *told, uint64_t version)
+{
+	bool named = version >= told->from;
+	for (uint32_t i = 0; i < told->names && !named; i++)
+		named = told->named[i] == version;
+	return !named || version < told->oldest;
+}
+
+/* Nobody is told once more of what it has, or is to get, but to keep that.  Who was on a
+ * line since may have none of these: then that one stays the first in its list. */
+static void
+note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told)
+{
+	size_t n = 0;
+	int err = FAL_GROW(w->has.v, w->has.cap, w->has.n + 1);
+	assert(err == FAL_OK);
+	if (told->order == 1 || fal_line_of(told->version) != 0)
+		w->has.n = 0;
+	for (size_t i = 0; i < w->has.n; i++) {
+		if (w->has.v[i] == told->version && !told->keep &&
+		    fal_line_of(w->has.v[0]) == 0 && c->failure == NULL)
+			c->failure = "a worker is told once more of what it has";
+		if (!is_over(told, w->has.v[i]))
+			w->has.v[n++] = w->has.v[i];
+	}
+	if (told->version >= told->oldest) /* else it is to evaluate, and no more */
+		w->has.v[n++] = told->version;
+	w->has.n = n;
+}
+
 static void
 coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	const struct wanted w = { peer, model->order, model->version };
+	note_has(c, &c->worker[peer - 1], model);
 	if (c->p->apart) {
 		note_told(c, &c->worker[peer - 1], model);
 		fleet_want(c, &w);
