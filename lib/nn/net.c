@@ -63,6 +63,7 @@ struct walk {
 	struct fal_arena *a;
 	const float *params;
 	uint32_t n;
+	const struct fal_net_told *told; /* NULL: nobody is told */
 };
 
 /* Takes an array of `n` floats; returns where it begins. */
@@ -391,32 +392,48 @@ forward_layer(const struct walk *k, uint32_t i)
 	}
 }
 
+/* Rows of a dense layer's weights whose gradient is made at a time, the last ones first:
+ * those are told, and are read again, while they are in the cache.  Fewer cost more, as
+ * the library packs x for each.  What comes of it depends on nothing but the shape. */
+#define ROWS 128
+
 /* dw [O][C] = dyᵀ [O][N] · x [N][C];  dx [N][C] = dy [N][O] · w [O][C] */
 static void
-dense_back(const struct walk *k, uint32_t i, const float *dy, float *dw, float *dx)
+dense_back(const struct walk *k, uint32_t i, const float *dy, float *grad, float *dx)
 {
-	const struct fal_layer *l = &k->net->m->layer[i];
-	int n = (int)k->n, in = (int)l->in.c, out = (int)l->out.c;
-	fal_gemm(&(struct fal_gemm){ .m = out,
-				     .n = in,
-				     .k = n,
-				     .a = dy,
-				     .lda = out,
-				     .ta = true,
-				     .b = input_of(k, i),
-				     .ldb = in,
-				     .c = dw,
-				     .ldc = in });
+	const struct fal_model *m = k->net->m;
+	const struct fal_layer *l = &m->layer[i];
+	const uint32_t in = l->in.c, out = l->out.c;
+	const uint64_t w = m->tensor[l->weight].offset;
+	struct fal_gemm dw = {
+		.n = (int)in,
+		.k = (int)k->n,
+		.lda = (int)out,
+		.ta = true,
+		.b = input_of(k, i),
+		.ldb = (int)in,
+		.ldc = (int)in,
+	};
 	if (dx != NULL)
-		fal_gemm(&(struct fal_gemm){ .m = n,
-					     .n = in,
-					     .k = out,
+		fal_gemm(&(struct fal_gemm){ .m = (int)k->n,
+					     .n = (int)in,
+					     .k = (int)out,
 					     .a = dy,
-					     .lda = out,
+					     .lda = (int)out,
 					     .b = tensor(k, l->weight),
-					     .ldb = in,
+					     .ldb = (int)in,
 					     .c = dx,
-					     .ldc = in });
+					     .ldc = (int)in });
+	fal_sum_cols(dy, k->n, out, grad + m->tensor[l->bias].offset);
+	for (uint32_t end = out, from; end > 0; end = from) {
+		from = (end - 1) / ROWS * ROWS;
+		dw.m = (int)(end - from);
+		dw.a = dy + from;
+		dw.c = grad + w + (uint64_t)from * in;
+		fal_gemm(&dw);
+		if (k->told != NULL && from > 0)
+			k->told->final(k->told->arg, w + (uint64_t)from * in);
+	}
 }
 
 /* d[0], the gradient of layer i's output, becomes that of its input; d[1] is scratch. */
@@ -440,8 +457,7 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 		break;
 	}
 	case FAL_LAYER_DENSE:
-		dense_back(k, i, d[0], grad + m->tensor[l->weight].offset, dx);
-		fal_sum_cols(d[0], n, l->out.c, grad + m->tensor[l->bias].offset);
+		dense_back(k, i, d[0], grad, dx);
 		break;
 	case FAL_LAYER_RELU:
 		fal_relu_back(d[0], y, n * out);
@@ -464,9 +480,9 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 	d[0] = dx;
 }
 
-/* NULL: `told`, which may be so, too, did not want any more. */
+/* NULL: k->told did not want any more. */
 static const float *
-forward(const struct walk *k, const float *x, const struct fal_net_told *told)
+forward(const struct walk *k, const float *x)
 {
 	const struct fal_net *net = k->net;
 	const struct fal_model *m = net->m;
@@ -476,8 +492,8 @@ forward(const struct walk *k, const float *x, const struct fal_net_told *told)
 	else
 		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane(m->input));
 	for (uint32_t i = 0; i < m->layers; i++, step(k->a)) {
-		if (told != NULL && has_params(&m->layer[i]) &&
-		    !told->need(told->arg, net->place[i].end))
+		if (k->told != NULL && has_params(&m->layer[i]) &&
+		    !k->told->need(k->told->arg, net->place[i].end))
 			return NULL;
 		forward_layer(k, i);
 	}
@@ -489,7 +505,7 @@ fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *par
 		const struct fal_task *t)
 {
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&(struct walk){ net, a, params, t->n }, t->x, NULL);
+	const float *z = forward(&(struct walk){ net, a, params, t->n, NULL }, t->x);
 	fal_kern_unflush(before);
 	return z;
 }
@@ -514,10 +530,10 @@ fal_net_grad_told(const struct fal_net *net, struct fal_arena *a, const float *p
 		  const struct fal_task *t, float *grad, struct fal_loss *res,
 		  const struct fal_net_told *told)
 {
-	struct walk k = { net, a, params, t->n };
+	struct walk k = { net, a, params, t->n, told };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&k, t->x, told);
+	const float *z = forward(&k, t->x);
 	if (z != NULL)
 		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
 	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a)) {

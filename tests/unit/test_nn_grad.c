@@ -39,6 +39,7 @@ static const char *const models[] = {
 	"input 3 72 72\nconv 2 kernel=5 pad=2\nrelu\nmaxpool 2\nconv 16 kernel=3 pad=1\n"
 	"conv 3 kernel=5 pad=2\nmaxpool 4\nflatten\ndense 4",
 	"input 4 4 4\nconv 3 kernel=4\nflatten",
+	"input 7\ndense 300\nrelu\ndense 129\ndense 3",
 };
 #define MODELS (sizeof(models) / sizeof(models[0]))
 #define BATCH 5u
