@@ -65,20 +65,21 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 }
 
 /* The claim is lost.  Where that is so because its contribution was fenced meanwhile, and
- * not for another one's, its worker still is to run the task, which it does not know: it
- * is told once more.  Its time goes on. */
+ * not for another one's, its worker still is to run the task, which it does not know,
+ * unless it was granted as claimed since: it is told once more.  Its time goes on. */
 static int
 lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
      const struct fal_claim_in *c, struct fal_cid id)
 {
 	const uint32_t ci = fal_ledger_find(&r->ledger, id);
 	const struct fal_contrib *to = ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
+	const struct fal_ltask *task = fal_ledger_task(&r->ledger, c->task);
 	/* What it was told to fill is what the task fills now. */
-	const bool fenced = to != NULL && to->state == FAL_CONTRIB_FENCED &&
-			    fal_ledger_task(&r->ledger, c->task)->fills == to->fills;
+	const bool fenced =
+		to != NULL && to->state == FAL_CONTRIB_FENCED && task->fills == to->fills;
 	w->work.lost++;
-	if (fenced && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
-	    fal_tell_grant(s, w, r, c->task) < 0)
+	if (fenced && !task->due && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
+	    fal_tell_again(s, w, r, c->task) < 0)
 		return FAL_ENOMEM;
 	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 }

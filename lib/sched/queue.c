@@ -64,12 +64,19 @@ fal_held_by(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
 	return n;
 }
 
+/* Was it claimed as it was granted? */
+static bool
+is_claimed(const struct fal_node *n)
+{
+	return fal_ledger_task(&n->round->ledger, n->task)->due;
+}
+
 struct fal_node *
 fal_uncloned(const struct fal_worker *w)
 {
 	struct fal_node *n = w->head;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
-		if (fal_holders(n->round, n->task) == n)
+		if (fal_holders(n->round, n->task) == n && !is_claimed(n))
 			return n;
 	return NULL;
 }
@@ -235,6 +242,15 @@ take_node(struct fal_sched *s)
 	return n;
 }
 
+/* Is there nobody to move tasks to, and does each have a lane, so that whoever comes
+ * would be given none to begin with, but what is at work to run again? */
+static bool
+is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal_round *r)
+{
+	return s->active == 1 && fal_worker_active(w) && s->is.shared &&
+	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
+}
+
 /* Can nobody else get the task while `w` has it?  Neither does it move, nor is it run
  * twice, as what is on trial is, or decided of by others. */
 static bool
@@ -242,8 +258,8 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_round *r, uint32_t task)
 {
 	const struct fal_node *n = fal_holders(r, task);
-	return s->preclaims && !s->is.moves && !r->delta && !w->trial &&
-	       n->other == NULL && !fal_doubted(s, r, task);
+	return s->preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
+	       !w->trial && n->other == NULL && !fal_doubted(s, r, task);
 }
 
 /* The task is claimed as it is granted: each grant is a contribution of its own. */
@@ -264,9 +280,9 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	return fal_ledger_preclaim(&r->ledger, act.cid, task, &ci);
 }
 
-int
-fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	       uint32_t task)
+static int
+tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
+	   bool ahead)
 {
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
@@ -275,8 +291,21 @@ fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		return FAL_ENOMEM;
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	return is_its_own(s, w, r, task) ? preclaim(s, w, r, act, task)
-					 : fal_emit_task(s, act, task);
+	return ahead ? preclaim(s, w, r, act, task) : fal_emit_task(s, act, task);
+}
+
+int
+fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	       uint32_t task)
+{
+	return tell_grant(s, w, r, task, is_its_own(s, w, r, task));
+}
+
+int
+fal_tell_again(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	       uint32_t task)
+{
+	return tell_grant(s, w, r, task, false);
 }
 
 int
@@ -329,7 +358,7 @@ fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 	if (w->head != NULL && w->head->round == fal_pressing(s))
 		while (n->round != w->head->round)
 			n = n->prev;
-	return n != NULL && n->began < 0 ? n : NULL;
+	return n != NULL && n->began < 0 && !is_claimed(n) ? n : NULL;
 }
 
 int

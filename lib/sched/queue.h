@@ -30,6 +30,9 @@ int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 /* Tells `w`, which holds it, that it is to run the task. */
 int fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		   uint32_t task);
+/* The same, to who may have been told, and know it: nothing is claimed ahead then. */
+int fal_tell_again(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+		   uint32_t task);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
 struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);

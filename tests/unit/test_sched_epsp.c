@@ -320,6 +320,85 @@ last_task_is_cloned(void **state)
 	check(work(2).lost, 1, "lost");
 }
 
+/* A clock of no more tasks than the only worker has lanes is claimed as it is granted.
+ * Who comes while it is at that takes nothing of it, and gets it if that worker leaves.
+ */
+static void
+who_is_alone_claims_ahead(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		const uint32_t lanes = 1 + fal_rng_below(&r, 4),
+			       tasks = 1 + fal_rng_below(&r, 8);
+		const bool alone = fal_rng_below(&r, 3) > 0,
+			   own = alone && tasks <= lanes;
+		preclaims = true;
+		begin(fal_rng_below(&r, 2) == 0 ? "epsp" : "epsp:2", tasks, 0);
+		join(1, lanes, lanes, 0.1);
+		if (!alone)
+			join(2, lanes, lanes, 0.1);
+		open_clock(0);
+		const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+		check(id.seq >= FAL_PRECLAIMED, own, "claimed ahead");
+		check(ledger()->claimed, own ? tasks : 0, "claimed");
+		if (!own) {
+			end(state);
+			continue;
+		}
+		join(3, 4, 4, 0.001);
+		for (int k = 0; k < 3; k++) {
+			now += 0.001 * fal_rng_below(&r, 100);
+			hear(1);
+			hear(3);
+			check(fal_sched_tick(sched, now), 0, "tick");
+		}
+		follow_all();
+		check(worker[1].n, tasks, "its own");
+		check(worker[3].n, 0, "who came takes");
+		fal_sched_leave(sched, now, 1);
+		follow_all();
+		check(worker[3].n, tasks, "who is left has");
+		check(last[FAL_ACT_GRANT].fills.seq, id.seq, "to be filled");
+		end(state);
+	}
+}
+
+/* Who is heard again when it is the only one left is granted what it had, claimed ahead:
+ * the claim that it had sent before that is lost, and nothing is claimed twice. */
+static void
+alone_again(void **state)
+{
+	(void)state;
+	preclaims = true;
+	begin("epsp", 4, 0);
+	join(1, 4, 4, 0.1);
+	join(2, 2, 2, 0.1);
+	open_clock(0);
+	const uint32_t one = worker[1].q[0].task, other = worker[1].q[1].task;
+	now = 0.1;
+	hear(1);
+	hear(2);
+	check(claim_as(1, one, 1, none, 0.1), 1, "won");
+	for (int i = 0; i < 200 && !info(1).suspected; i++) {
+		now = fmax(now, fal_sched_wake(sched));
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		answer(2, (uint64_t)i + 1);
+	}
+	check(info(1).suspected, 1, "suspected");
+	now += 0.01;
+	fal_sched_leave(sched, now, 2);
+	follow_all();
+	now += 0.01;
+	hear(1);
+	check(last[FAL_ACT_GRANT].cid.seq >= FAL_PRECLAIMED, 1, "claimed ahead");
+	const uint32_t grants = acts[FAL_ACT_GRANT];
+	check(claim_as(1, other, 1, none, 0.1), 0, "lost");
+	check(acts[FAL_ACT_GRANT], grants, "granted once more");
+}
+
 /* What it spends on a task that another one finishes first is not part of its push. */
 static void
 lost_race_is_no_push(void **state)
@@ -542,6 +621,8 @@ main(void)
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
+		TEST(who_is_alone_claims_ahead),
+		TEST(alone_again),
 		TEST(a_turn_is_not_late),
 		TEST(cloned_as_often_as_needed),
 		TEST(lost_race_is_no_push),
