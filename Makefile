@@ -121,6 +121,7 @@ test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 test_served_OF  := cmd/falcon-ps/served.c
+test_spare_OF   := cmd/falcon-work/spare.c
 test_wants_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
 test_leave_OF   := $(test_wants_OF)
 test_told_OF    := $(test_wants_OF)
@@ -129,8 +130,10 @@ test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
 # Libcrypto may fail.
 test_aead_WITH    := -Wl,--wrap=fal_evp_seal
-# Time passes as the test has it.
-test_lane_WITH := -Wl,--wrap=uv_hrtime
+# Time passes as the test has it, and cores are as idle.
+test_lane_WITH  := -Wl,--wrap=uv_hrtime
+test_cli_WITH   := -Wl,--wrap=sched_getaffinity
+test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns
 # Decompressing takes as long as the test has it.
 test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
 # A rack is made up.

@@ -9,6 +9,7 @@
 #include "net/chan.h"
 #include "net/retry.h"
 #include "session.h"
+#include "spare.h"
 
 struct session {
 	const struct work_opt *opt;
@@ -36,6 +37,7 @@ struct session {
 	int trouble;    /* of something in a callback of the agent */
 
 	struct kit kit;
+	struct spare spare;
 	struct fal_retry retry;
 	struct fal_diag later;  /* why the coordinator goes, as it said; "": it did not */
 	struct fal_diag denied; /* the memory that it came to need; "": none */

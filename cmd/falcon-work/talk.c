@@ -43,26 +43,28 @@ agent_early(void *arg)
 	return s->links.n == 0 && fal_chan_minor(s->chan) >= FAL_MINOR_EARLY;
 }
 
-/* What is done beside computing wants a core of its own, which is there where the
- * coordinator is elsewhere. */
+/* What is done beside computing wants a core of its own: one is there where the
+ * coordinator is elsewhere, or, if no more is to be done than to copy, where others leave
+ * one. */
 static bool
-is_far(const struct session *s)
+has_room(struct session *s)
 {
-	return !fal_chan_is_local(s->chan);
+	return !fal_chan_is_local(s->chan) ||
+	       (fal_chan_shares(s->chan) && spare_core(&s->spare, uv_hrtime()));
 }
 
 static bool
 agent_streams(void *arg)
 {
-	const struct session *s = arg;
-	return is_far(s) && kit_streams(&s->kit);
+	struct session *s = arg;
+	return kit_streams(&s->kit) && has_room(s);
 }
 
 static bool
 agent_begins(void *arg)
 {
-	const struct session *s = arg;
-	return is_far(s) && kit_begins(&s->kit);
+	struct session *s = arg;
+	return kit_begins(&s->kit) && has_room(s);
 }
 
 static void

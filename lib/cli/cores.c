@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define SETS 8 /* of 1024 processors each: more than Linux is built for */
 
 /* Reads the first line of folder/file; false when there is none. */
 static bool
@@ -109,14 +112,54 @@ fal_cli_quota(const char *root)
 	return least == UINT_MAX ? 0 : least;
 }
 
+/* Of the cores that this process may be on; false: nobody knows. */
+static bool
+affinity(cpu_set_t set[static SETS])
+{
+	return sched_getaffinity(0, SETS * sizeof(*set), set) == 0;
+}
+
 unsigned
 fal_cli_cores(void)
 {
-	cpu_set_t set[8]; /* 8192 processors, more than Linux is built for */
+	cpu_set_t set[SETS];
 	unsigned quota = fal_cli_quota("");
-	int n = 1;
-	if (sched_getaffinity(0, sizeof(set), set) == 0)
-		n = CPU_COUNT_S(sizeof(set), set);
+	const int n = affinity(set) ? CPU_COUNT_S(sizeof(set), set) : 1;
 	unsigned cores = n > 0 ? (unsigned)n : 1;
 	return quota > 0 && quota < cores ? quota : cores;
+}
+
+/* Ticks that the line "cpuN USER NICE SYSTEM IDLE ..." has of a core in `set`; else 0. */
+static uint64_t
+idle_ticks(const char *line, const cpu_set_t set[static SETS])
+{
+	unsigned core;
+	uint64_t idle;
+	/* %u would pass over the blank of the line of all cores. */
+	if (line[3] < '0' || line[3] > '9' ||
+	    sscanf(line + 3, "%u %*u %*u %*u %" SCNu64, &core, &idle) != 2)
+		return 0;
+	return CPU_ISSET_S(core, SETS * sizeof(*set), set) ? idle : 0;
+}
+
+uint64_t
+fal_cli_idle_ns(const char *root)
+{
+	char path[PATH_MAX], line[256];
+	cpu_set_t set[SETS];
+	uint64_t ticks = 0;
+	if (!affinity(set))
+		return 0;
+	const unsigned quota = fal_cli_quota(root);
+	if (quota > 0 && quota < (unsigned)CPU_COUNT_S(sizeof(set), set))
+		return 0; /* idle or not, they are not ours to use */
+	snprintf(path, sizeof(path), "%s/proc/stat", root);
+	FILE *f = fopen(path, "re");
+	if (f == NULL)
+		return 0;
+	/* Lines of cores stand first. */
+	while (fgets(line, sizeof(line), f) != NULL && strncmp(line, "cpu", 3) == 0)
+		ticks += idle_ticks(line, set);
+	fclose(f);
+	return ticks * (UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK));
 }

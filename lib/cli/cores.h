@@ -2,6 +2,8 @@
 #ifndef FAL_CLI_CORES_H
 #define FAL_CLI_CORES_H
 
+#include <stdint.h>
+
 /* The least of the CPU affinity and the quota of this process's control group and those
  * above it (cgroup v2 cpu.max, v1 cpu.cfs_quota_us / cpu.cfs_period_us), rounded up; at
  * least 1. */
@@ -10,5 +12,11 @@ unsigned fal_cli_cores(void);
 /* The quota alone, in whole cores rounded up, or 0 for none, as the files below `root`
  * have it ("" is the system): root/proc/self/cgroup and root/sys/fs/cgroup. */
 unsigned fal_cli_quota(const char *root);
+
+/* Nanoseconds for which cores that this process may be on had nothing to do, all of them
+ * together, since the system began, by the hundredth of a second: root/proc/stat has
+ * them, see proc_stat(5).  0: it does not tell, or a quota keeps us from using them all.
+ */
+uint64_t fal_cli_idle_ns(const char *root);
 
 #endif

@@ -1,5 +1,6 @@
 /* The commands' conventions: options, files, tables, progress, notification, cores; and
  * the JSON writer. */
+#include "../drawn.h"
 #include "base/fold.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -13,7 +14,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,6 +28,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -591,6 +595,58 @@ test_cores(void **state)
 	assert_true(fal_cli_cores() >= 1);
 }
 
+static int cores_we_may_use; /* 0: as it is */
+int __real_sched_getaffinity(pid_t pid, size_t n, cpu_set_t *set);
+int __wrap_sched_getaffinity(pid_t pid, size_t n, cpu_set_t *set);
+
+int
+__wrap_sched_getaffinity(pid_t pid, size_t n, cpu_set_t *set)
+{
+	if (cores_we_may_use == 0)
+		return __real_sched_getaffinity(pid, n, set);
+	CPU_ZERO_S(n, set);
+	for (int i = 0; i < cores_we_may_use; i++)
+		CPU_SET_S((size_t)(3 * i), n, set);
+	return 0;
+}
+
+/* Of the cores that we may be on, and no others; of none where a quota is below them. */
+static void
+test_idle(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 5);
+	uint64_t want = 0;
+	(void)state;
+	assert_int_equal(system("rm -rf root; mkdir -p root/proc/self "
+				"root/sys/fs/cgroup/a"),
+			 0);
+	assert_int_equal(fal_cli_idle_ns("root"), 0);
+	cores_we_may_use = 2 + (int)fal_rng_below(&r, 300);
+	FILE *f = fopen("root/proc/stat", "w");
+	assert_non_null(f);
+	fputs("cpu  9 9 9 999999 9 9 9 0 0 0\n", f);
+	for (int i = 0; i < CPU_SETSIZE; i++) {
+		const uint64_t ticks = fal_rng_u32(&r);
+		fprintf(f, "cpu%d 1 2 3 %" PRIu64 " 4 5 6 7 0 0\n", i, ticks);
+		want += i % 3 == 0 && i < 3 * cores_we_may_use ? ticks : 0;
+	}
+	fputs("intr 5 4 3 2\ncpu0 1 1 1 1 1\n", f);
+	fclose(f);
+	assert_int_equal(fal_cli_idle_ns("root"),
+			 want * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK)));
+	char command[256];
+	snprintf(command, sizeof(command),
+		 "cd root && echo 0::/a >proc/self/cgroup && "
+		 "echo %d00000 100000 >sys/fs/cgroup/a/cpu.max",
+		 cores_we_may_use - 1);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(fal_cli_idle_ns("root"), 0);
+	cores_we_may_use = 0;
+	const uint64_t now = fal_cli_idle_ns("");
+	assert_true(fal_cli_idle_ns("") >= now);
+}
+
 static void
 test_json(void **state)
 {
@@ -777,6 +833,7 @@ main(void)
 		cmocka_unit_test(test_progress_left),
 		cmocka_unit_test(test_notify),
 		cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_fold),
 		cmocka_unit_test(test_err_unread),
