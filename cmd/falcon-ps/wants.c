@@ -25,12 +25,6 @@ encoding(const struct ps_wants *w, const struct ps_reader *reader,
 	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
 }
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* So many are known of. */
 static uint32_t
 known(const struct ps_reader *reader)
@@ -45,9 +39,10 @@ note_told(struct ps_reader *reader, const struct ps_told *is)
 	const size_t at = reader->tolds % PS_TOLD;
 	if (FAL_GROW(reader->told, reader->told_cap, at + 1) < 0)
 		return FAL_ENOMEM;
-	if (reader->tolds >= PS_TOLD)
-		reader->gone = larger(reader->gone, reader->told[at].publication);
-	reader->most = larger(reader->most, is->publication);
+	if (reader->tolds >= PS_TOLD && reader->told[at].publication > reader->gone)
+		reader->gone = reader->told[at].publication;
+	if (is->publication > reader->most)
+		reader->most = is->publication;
 	reader->told[at] = *is;
 	reader->tolds++;
 	return FAL_OK;

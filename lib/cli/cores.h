@@ -15,7 +15,7 @@ unsigned fal_cli_quota(const char *root);
 
 /* Nanoseconds for which cores that this process may be on had nothing to do, all of them
  * together, since the system began, by the hundredth of a second: root/proc/stat has
- * them, see proc_stat(5).  0: it does not tell, or a quota keeps us from using them all.
+ * them, see proc(5).  0: it does not tell, or a quota keeps us from using them all.
  */
 uint64_t fal_cli_idle_ns(const char *root);
 

@@ -365,6 +365,38 @@ who_is_alone_claims_ahead(void **state)
 	}
 }
 
+/* Who was alone, and stands still though it answers, keeps nothing from who has come. */
+static void
+alone_and_hung(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 1);
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		const uint32_t lanes = 1 + fal_rng_below(&r, 4),
+			       tasks = 1 + fal_rng_below(&r, lanes);
+		const double task_s = 0.001 * (1 + fal_rng_below(&r, 1000));
+		preclaims = true;
+		begin(fal_rng_below(&r, 2) == 0 ? "epsp" : "epsp:2", tasks, 0);
+		join(1, lanes, lanes, task_s);
+		open_clock(0);
+		const uint64_t round = current();
+		check(last[FAL_ACT_GRANT].cid.seq >= FAL_PRECLAIMED, 1, "claimed ahead");
+		join(3, 4, 4, task_s);
+		for (uint32_t k = 0; k < 1000 && held_of(3, round) < tasks; k++) {
+			now = fmax(now, fal_sched_wake(sched));
+			check(fal_sched_tick(sched, now), 0, "tick");
+			follow_all();
+			answer(1, 1);
+			answer(3, k + 1);
+		}
+		check(held_of(3, round), tasks, "who has come has");
+		if (!(now < 60 * (task_s + 1)))
+			fail_msg("after %g s, tasks of %g s", now, task_s);
+		end(state);
+	}
+}
+
 /* Who is heard again when it is the only one left is granted what it had, claimed ahead:
  * the claim that it had sent before that is lost, and nothing is claimed twice. */
 static void
@@ -622,6 +654,7 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(who_is_alone_claims_ahead),
+		TEST(alone_and_hung),
 		TEST(alone_again),
 		TEST(a_turn_is_not_late),
 		TEST(cloned_as_often_as_needed),
