@@ -144,6 +144,15 @@ served_by(void *arg, uint32_t shard, struct fal_coord_served *out)
 
 const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served_by };
 
+/* What is offered comes twice by one order, and who does not know that is told when it
+ * is no offer any more. */
+static bool
+hears(const struct ps_member *m, const struct fal_coord_model *model)
+{
+	return fleet_works(m) &&
+	       (!model->offered || fal_chan_minor(m->session->chan) >= FAL_MINOR_ROOM);
+}
+
 void
 ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
 {
@@ -163,8 +172,9 @@ ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_mode
 	m.publish.named = (struct fal_tail){ named.p, named.n };
 	if (named.err < 0)
 		ps_fail(s, named.err, "publishing");
-	else
-		fleet_say_all(s, &m);
+	for (size_t i = 0; i < s->fleet.n && named.err == FAL_OK; i++)
+		if (hears(s->fleet.v[i], model))
+			fleet_say(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
 	fal_buf_free(&named);
 }
 

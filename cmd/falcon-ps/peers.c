@@ -42,7 +42,7 @@ void
 ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct ps_server *s = arg;
-	const struct ps_session *session = ps_session_find(&s->sessions, peer);
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
 	ps_fail(s, ps_wants_add(&s->wants, peer, &session->reader, model), "publishing");

@@ -431,7 +431,7 @@ on_publish(struct ps_join *j, const struct fal_msg *m)
 {
 	const uint32_t names = (uint32_t)(m->publish.named.n / 8);
 	struct fal_rd r = fal_rd_init(m->publish.named.p, m->publish.named.n);
-	const struct ps_guest *g = guest_find(j, m->publish.session);
+	struct ps_guest *g = guest_find(j, m->publish.session);
 	uint64_t *named = fal_calloc((size_t)names + 1, sizeof(*named));
 	if (named == NULL)
 		return FAL_ENOMEM;

@@ -19,8 +19,9 @@ struct ps_reader {
 	} * told;                 /* the last PS_TOLD publications, */
 	uint64_t tolds;           /* … of so many */
 	size_t told_cap;
-	uint64_t most; /* largest number of them all, */
-	uint64_t gone; /* and of those that are not there any more */
+	uint64_t most;  /* largest number of them all, */
+	uint64_t gone;  /* and of those that are not there any more */
+	uint32_t order; /* of what it is to get last */
 };
 
 /* Publications that are known of each reader, which may say of those that it missed them:
@@ -50,7 +51,7 @@ typedef struct ps_reader *ps_reader_of(void *arg, uint32_t peer);
 
 /* A version is wanted (fal_coord_ops.model), of all shards that are here; what there is
  * of it leaves with the next ps_wants_leave.  FAL_ENOMEM. */
-int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
+int ps_wants_add(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
 		 const struct fal_coord_model *model);
 /* The reader did not get from the shelf what MISSED tells of: what there is of it here is
  * wanted, once.  FAL_ESTATE: it is of another incarnation; FAL_ENOMEM. */

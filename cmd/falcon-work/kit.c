@@ -6,6 +6,7 @@
 #include "need.h"
 #include "net/chan.h"
 #include "net/outbox.h"
+#include "sched/traits.h"
 
 #include <stdlib.h>
 
@@ -70,21 +71,33 @@ need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t roo
 	return need;
 }
 
-/* Says what the job needs, and whether that is within --max-memory.  The probe of a
- * larger batch may take what versions and sums will, or 16 MiB. */
+/* What it takes by k->most.  The probe of a larger batch may take what versions and sums
+ * will, or 16 MiB.  False: it is beyond --max-memory even without. */
+static bool
+judge_need(struct kit *k, const struct kit_conf *with)
+{
+	const uint64_t least = 16 << 20, most = with->opt->max_memory;
+	const struct fal_agent_conf conf = kit_agent_conf(k, with->opt);
+	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
+	k->need = need_of(k, with, agent, agent > least ? agent : least);
+	if (most != 0 && fal_need_sum(&k->need) > most)
+		k->need = need_of(k, with, agent, 0);
+	return most == 0 || fal_need_sum(&k->need) <= most;
+}
+
+/* Says what the job needs, and whether that is within --max-memory.  The version that
+ * comes while lanes are at work is done without, where there is no room for it. */
 static int
 afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
 {
-	const uint64_t least = 16 << 20;
-	const struct work_opt *opt = with->opt;
 	const struct fal_job *job = &k->setup.job;
-	const struct fal_agent_conf conf = kit_agent_conf(k, opt);
-	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
-	struct fal_need need = need_of(k, with, agent, agent > least ? agent : least);
-	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
-		need = need_of(k, with, agent, 0);
-	k->need = need;
-	return need_judge(opt, job->name, "needs", &need, 0, diag);
+	const bool more = with->offered && fal_rule_traits(&job->rule).ahead;
+	k->most.versions += more;
+	if (!judge_need(k, with) && more) {
+		k->most.versions--;
+		(void)judge_need(k, with);
+	}
+	return need_judge(with->opt, job->name, "needs", &k->need, 0, diag);
 }
 
 int

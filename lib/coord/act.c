@@ -322,12 +322,15 @@ lanes(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 
 /* The worker, or with 0 all of them, is told of what it may compute on. */
 static int
-tell_versions(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+tell_versions(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
 	if (a->version != 0)
 		return coord_send_line(c, to, a->version);
-	const bool gone = a->worker != 0 && to == 0;
-	return gone ? FAL_OK : coord_send_versions(c, to);
+	if (a->worker != 0)
+		return to != 0 ? coord_send_versions(c, to) : FAL_OK;
+	c->untold = false;
+	int err = coord_send_versions(c, 0);
+	return err == FAL_OK ? coord_publish(c, now) : err;
 }
 
 static int
@@ -346,7 +349,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_STEP:
 		return coord_step(c, a);
 	case FAL_ACT_MODEL:
-		return tell_versions(c, to, a);
+		return tell_versions(c, now, to, a);
 	case FAL_ACT_ACCOUNT:
 		return account(c, now, to, a);
 	case FAL_ACT_GRANT:

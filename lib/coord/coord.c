@@ -78,6 +78,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.brought = conf->above != NULL,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
+					.verifies = conf->verify > 0,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3,
 					.preclaims = conf->preclaims };
@@ -192,7 +193,8 @@ send_kept(struct fal_coord *c)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->peers && c->evaluating && err == FAL_OK; i++) {
 		struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->kept == c->kept_version)
+		/* Nothing comes between what is offered and its VERSION. */
+		if (!p->ready || p->kept == c->kept_version || p->offered != 0)
 			continue;
 		p->kept = c->kept_version;
 		if (!p->on_line && p->next_version <= c->kept_version)
@@ -242,7 +244,7 @@ coord_advance(struct fal_coord *c, double now)
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
 	/* The last version; or clocks that were over in another order than theirs. */
 	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
-	if (due && c->conf.test_samples > 0 && !c->evaluating &&
+	if (due && c->conf.test_samples > 0 && !c->evaluating && !c->untold &&
 	    !(c->judged && c->kept_version == c->version)) {
 		err = coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
 		if (err == FAL_OK)

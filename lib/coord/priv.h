@@ -88,6 +88,8 @@ struct fal_peer {
 	uint32_t oweds;
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
 	uint32_t versions;         /* VERSION messages to it */
+	uint32_t room;             /* for so many it has some */
+	uint32_t offered;          /* the newest is, by this order; 0: it is not */
 	uint64_t next_version;     /* the first one that it was not sent */
 	uint64_t oldest;           /* told to forget those before, … */
 	uint64_t again;            /* … but for these: oldest - 1 is bit 0, and so on */
@@ -130,6 +132,10 @@ struct fal_coord {
 	/* The newest; the newest that all shards have made; the oldest of the `keeps`
 	 * newest, which workers may have to compute on. */
 	uint64_t version, published, oldest;
+	/* The newest was ordered while its tasks were at work, and nobody is told of it
+	 * yet; the oldest one before that. */
+	bool untold;
+	uint64_t oldest_told;
 	uint32_t keeps;
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
@@ -480,7 +486,9 @@ int coord_end_round(struct fal_coord *c, const struct fal_act *a);
 int coord_push(struct fal_coord *c, const struct fal_act *a);
 int coord_step(struct fal_coord *c, const struct fal_act *a);
 /* All shards have made the version of this news. */
-int coord_stepped(struct fal_coord *c, double now, struct fal_news *n);
+int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
+/* Versions that all shards have made, and whose tasks are reported, are published. */
+int coord_publish(struct fal_coord *c, double now);
 /* The squares of the gradient are known by which the step to `version` is clipped. */
 void coord_norm(struct fal_coord *c, uint64_t version, double squares);
 /* So many of the newest versions are kept from now on. */

@@ -5,6 +5,7 @@
 #include "base/line.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,117 @@ coord_push(struct fal_coord *c, const struct fal_act *a)
 	return coord_order(c, &o);
 }
 
+/* On which versions its open rounds are computed, in c->named. */
+static int
+name_versions(struct fal_coord *c, const struct fal_peer *p, uint32_t *names)
+{
+	uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
+	if (FAL_GROW(c->named, c->named_cap, n) < 0)
+		return FAL_ENOMEM;
+	*names = fal_sched_named(c->sched, p->worker, c->named, n);
+	return FAL_OK;
+}
+
+/* The shards send it what it has of the version. */
+static int
+send_model(struct fal_coord *c, const struct fal_peer *p, struct fal_coord_model *m)
+{
+	m->newest = c->published;
+	int err = name_versions(c, p, &m->names);
+	if (err < 0)
+		return err;
+	m->named = c->named;
+	coord_call(c);
+	c->ops.model(c->ops.arg, p->id, m);
+	coord_called(c);
+	return FAL_OK;
+}
+
+static int
+tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
+{
+	struct fal_msg told = { .type = FAL_MSG_VERSION };
+	told.version.version = m->version;
+	told.version.oldest = m->oldest;
+	told.version.keep = m->keep;
+	assert(m->order > 0 || p->offered == 0);
+	m->order = m->order > 0 ? m->order : ++p->versions;
+	int err = coord_send(c, p->id, &told);
+	return err < 0 ? err : send_model(c, p, m);
+}
+
+/* Of what workers may be told of. */
+static uint64_t
+oldest_told(const struct fal_coord *c)
+{
+	return c->untold ? c->oldest_told : c->oldest;
+}
+
+/* What is to be said of the version. */
+static struct fal_coord_model
+model_of(const struct fal_coord *c, const struct fal_peer *p, uint64_t version)
+{
+	const uint64_t kept = oldest_told(c);
+	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
+	const bool on_line = fal_line_of(needed) != 0;
+	return (struct fal_coord_model){ .version = version,
+					 .oldest =
+						 on_line || needed < kept ? needed : kept,
+					 .from = on_line ? 0 : kept };
+}
+
+/* By this order, if it was offered. */
+static int
+send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep,
+	     uint32_t order)
+{
+	struct fal_coord_model m = model_of(c, p, version);
+	m.keep = keep;
+	m.order = order;
+	p->oldest = m.oldest;
+	p->again = 0;
+	return tell_version(c, p, &m);
+}
+
+int
+coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
+{
+	return send_version(c, p, version, keep, 0);
+}
+
+/* Can it be sent the next version while it is at work, which may leave as it is made? Not
+ * what it is to keep: that is said with VERSION.  Nor where it is still to be told of
+ * another one that is evaluated: no other VERSION comes before that of what is offered.
+ */
+static bool
+has_room(const struct fal_coord *c, const struct fal_peer *p)
+{
+	const uint32_t evaluated = c->conf.test_samples > 0;
+	const bool owed = c->evaluating && p->kept != c->kept_version;
+	return p->ready && !p->on_line && !owed && p->next_version == c->version &&
+	       p->room > fal_sched_versions(c->sched) + evaluated && c->version != c->due;
+}
+
+static int
+offer(struct fal_coord *c, struct fal_peer *p)
+{
+	struct fal_coord_model m = model_of(c, p, c->version);
+	if (!has_room(c, p))
+		return FAL_OK;
+	m.offered = true;
+	p->offered = m.order = ++p->versions;
+	return send_model(c, p, &m);
+}
+
+static int
+offer_all(struct fal_coord *c)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++)
+		err = offer(c, &c->peer[i]);
+	return err;
+}
+
 /* What the update is made of. */
 static void
 sum_up(const struct fal_coord *c, struct fal_news *n)
@@ -216,7 +328,6 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	struct fal_news n = { .act = *a,
 			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
 			      .graded = c->graded };
-	const uint64_t over = fal_sched_over(c->sched);
 	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
 				     .lr = n.lr,
 				     .divisor = a->divisor,
@@ -228,6 +339,8 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	n.marked = o.mark;
 	c->mark &= !o.mark;
 	c->graded = false;
+	c->untold = a->ahead;
+	c->oldest_told = c->oldest;
 	if (c->version - c->oldest + 1 >= c->keeps)
 		c->oldest = c->version + 2 - c->keeps;
 	n.version = ++c->version;
@@ -245,15 +358,16 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	c->push_cap = 0;
 	sum_up(c, &n);
 	c->told += n.rounds;
-	if (n.samples > 0)
+	if (n.samples > 0 && !a->ahead)
 		c->status.loss = n.loss;
-	/* Of the clocks that are over in one event this one may be the first. */
-	n.over = a->own ? over : a->clock + 1;
+	n.over = a->over;
 	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)
 		c->due = n.version;
 	o.hash = is_hashed(c, &n);
 	int err = add_news(c, &n);
-	return err < 0 ? err : coord_order(c, &o);
+	if (err == FAL_OK)
+		err = coord_order(c, &o);
+	return err == FAL_OK && c->untold ? offer_all(c) : err;
 }
 
 /* The round of a contribution to an update that was ordered ahead is over. */
@@ -285,24 +399,65 @@ sum_up_again(struct fal_coord *c, struct fal_news *n)
 	return err;
 }
 
-int
-coord_stepped(struct fal_coord *c, double now, struct fal_news *n)
+/* All shards have stepped, and what that was made of is reported. */
+static int
+publish(struct fal_coord *c, double now, struct fal_news *n)
 {
-	const uint64_t over = n->over, version = n->version;
+	const uint64_t version = n->version;
 	const uint32_t first = n->first, rounds = n->rounds;
 	int err = sum_up_again(c, n);
 	c->published = version;
-	c->stepped = over;
 	fal_sched_published(c->sched, now, version);
 	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
 		err = made(c, now, c->merged[i].round);
+	/* What is ordered ahead is over now, and with it what another policy has left. */
+	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->over;
+	c->stepped = over;
 	if (err == FAL_OK)
 		err = coord_health(c, version, over, first + rounds);
 	if (err == FAL_OK && c->why == NULL && c->conf.test_samples > 0 &&
-	    !c->evaluating && over >= c->next_eval &&
+	    !c->evaluating && n->over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, version, over);
 	return err == FAL_OK && n->marked ? coord_remember(c, version, over) : err;
+}
+
+/* Is all that it is made of reported?  Else losses are still to come. */
+static bool
+is_reported(const struct fal_coord *c, const struct fal_news *n)
+{
+	struct fal_round_info r;
+	bool all = true;
+	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
+		all &= !fal_sched_round(c->sched, c->merged[i].round, &r) || !r.armed ||
+		       r.passed;
+	return all;
+}
+
+int
+coord_publish(struct fal_coord *c, double now)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < c->newses && err == FAL_OK; i++) {
+		struct fal_news *n = &c->news[i];
+		if (n->act.kind != FAL_ACT_STEP || n->version <= c->published ||
+		    !coord_have_all(c, n->said))
+			continue;
+		if (!is_reported(c, n))
+			return FAL_OK;
+		err = publish(c, now, n);
+	}
+	return err;
+}
+
+int
+coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
+{
+	const uint32_t first = n->first, rounds = n->rounds;
+	int err = FAL_OK;
+	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
+		err = fal_sched_stepped(c->sched, now, c->merged[i].round);
+	return err == FAL_OK ? coord_publish(c, now) : err;
 }
 
 void
@@ -324,53 +479,6 @@ coord_keep_versions(struct fal_coord *c, uint32_t versions)
 	if (c->version - c->oldest + 1 > versions)
 		c->oldest = c->version + 1 - versions;
 	return coord_order(c, &o);
-}
-
-/* On which versions its open rounds are computed, in c->named. */
-static int
-name_versions(struct fal_coord *c, const struct fal_peer *p, uint32_t *names)
-{
-	uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
-	if (FAL_GROW(c->named, c->named_cap, n) < 0)
-		return FAL_ENOMEM;
-	*names = fal_sched_named(c->sched, p->worker, c->named, n);
-	return FAL_OK;
-}
-
-static int
-tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
-{
-	struct fal_msg told = { .type = FAL_MSG_VERSION };
-	told.version.version = m->version;
-	told.version.oldest = m->oldest;
-	told.version.keep = m->keep;
-	m->order = ++p->versions;
-	m->newest = c->published;
-	int err = coord_send(c, p->id, &told);
-	if (err == FAL_OK)
-		err = name_versions(c, p, &m->names);
-	if (err < 0)
-		return err;
-	m->named = c->named;
-	coord_call(c);
-	c->ops.model(c->ops.arg, p->id, m);
-	coord_called(c);
-	return FAL_OK;
-}
-
-int
-coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
-{
-	uint64_t kept = c->oldest;
-	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
-	bool on_line = fal_line_of(needed) != 0;
-	struct fal_coord_model m = { .version = version,
-				     .oldest = on_line || needed < kept ? needed : kept,
-				     .keep = keep,
-				     .from = on_line ? 0 : kept };
-	p->oldest = m.oldest;
-	p->again = 0;
-	return tell_version(c, p, &m);
 }
 
 /* A version's bit in p->again; 0: it has none. */
@@ -409,8 +517,8 @@ coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
 static int
 send_to(struct fal_coord *c, struct fal_peer *p)
 {
-	uint64_t newest = c->version;
-	uint64_t from = c->oldest;
+	const uint64_t newest = c->version - c->untold;
+	uint64_t from = oldest_told(c);
 	int err = FAL_OK;
 	if (!p->ready || (c->brought && !c->newer))
 		return FAL_OK;
@@ -422,8 +530,10 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
 								 : v > 0 && v == c->due);
 		p->kept = keep ? v : p->kept;
-		err = coord_send_version(c, p, v, keep);
+		err = send_version(c, p, v, keep,
+				   v == newest && !c->untold ? p->offered : 0);
 	}
+	p->offered = c->untold ? p->offered : 0;
 	p->next_version = newest + 1;
 	p->on_line = false;
 	return err;

@@ -14,34 +14,71 @@ fal_goes_ahead(const struct fal_sched *s)
 	return s->ahead && s->is.ahead && !s->skips;
 }
 
-/* All of it is claimed, and reported where that was done ahead, or has come although
- * claims were lost again, and nothing of it is being verified; and those who have claimed
- * had its version to compute on. */
+/* Is all of it claimed, or has it come although claims were lost again? */
 static bool
-is_ready(const struct fal_sched *s, const struct fal_round *r)
+has_all(const struct fal_round *r)
 {
-	const bool all = r->ledger.claimed == r->ledger.tasks;
-	return (all || r->complete) && r->ledger.due == 0 && r->unsure == 0 &&
-	       s->published >= r->version;
+	return r->ledger.claimed == r->ledger.tasks || r->complete;
 }
 
-/* In the order of rounds, as their updates are. */
+/* Is what it is made of known, so that it stays so, as nothing of it is being verified,
+ * nor will be; and had those who have claimed it its version to compute on?  What was
+ * claimed as it was granted may still be at work, of one round, that workers need no
+ * more versions than they would. */
+static bool
+can_arm(const struct fal_sched *s, const struct fal_round *r)
+{
+	const bool at_work = r->ledger.due > 0;
+	return has_all(r) && !(at_work && (s->verifies || r != s->oldest)) &&
+	       r->unsure == 0 && s->published >= r->version;
+}
+
+static int
+arm(struct fal_sched *s, struct fal_round *r)
+{
+	const double samples = fal_round_counted(s, r);
+	fal_stale(s, r, 0);
+	if (fal_round_arm(s, r) < 0 || fal_step(s, samples) < 0)
+		return FAL_ENOMEM;
+	s->act[s->acts - 1].ahead = true;
+	return FAL_OK;
+}
+
+/* In the order of rounds, as their updates are: each is armed, and passes when all of it
+ * is reported, as the next one may then, too. */
 int
 fal_ahead(struct fal_sched *s, double now)
 {
 	struct fal_round *r = fal_goes_ahead(s) ? s->oldest : NULL;
 	int err = FAL_OK;
-	for (; r != NULL && err == FAL_OK && (r->armed || is_ready(s, r)); r = r->newer)
+	for (; r != NULL && err == FAL_OK && (r->armed || can_arm(s, r)); r = r->newer) {
 		if (!r->armed)
-			err = fal_complete_clock(s, r, now);
+			err = arm(s, r);
+		if (r->passed || err < 0)
+			continue;
+		if (r->ledger.due > 0 || !has_all(r))
+			break;
+		fal_round_pass(s, r);
+		err = fal_tell_clock(s, r, now);
+	}
 	return err;
+}
+
+int
+fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || !r->armed || r->passed || r->complete)
+		return FAL_OK;
+	r->complete = true;
+	return fal_settle(s, now);
 }
 
 int
 fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || !r->armed)
+	if (r == NULL || !r->passed)
 		return FAL_OK;
 	return fal_round_over(s, r, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
@@ -58,7 +95,7 @@ const struct fal_round *
 fal_pressing(const struct fal_sched *s)
 {
 	const struct fal_round *r = s->oldest;
-	while (r != NULL && r->armed && r->ledger.claimed == r->ledger.tasks)
+	while (r != NULL && r->passed && r->ledger.claimed == r->ledger.tasks)
 		r = r->newer;
 	return r;
 }

@@ -1,6 +1,5 @@
 /* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares:
  * nothing moves, nothing is cloned, lanes stay. */
-#include "sched/ahead.h"
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
@@ -26,13 +25,17 @@ int
 fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	const struct fal_act model = { .kind = FAL_ACT_MODEL };
-	double samples = fal_round_counted(s, r);
+	const double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
-	if ((fal_goes_ahead(s) ? fal_round_arm(s, r) : fal_round_end(s, r, end, now)) <
-		    0 ||
-	    fal_step(s, samples) < 0)
+	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
 		return FAL_ENOMEM;
+	return fal_tell_clock(s, r, now);
+}
+
+int
+fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
+{
+	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (w->gone)

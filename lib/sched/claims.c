@@ -42,6 +42,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.delta = r->delta,
 					.mixed = r->mixed,
 					.armed = r->armed && !r->ended,
+					.passed = r->passed,
 					.owner = r->owner,
 					.group = r->group,
 					.taken = r->local > 0 ? r->taken : r->version,

@@ -109,7 +109,8 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->clock = run->clock;
 	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
-	r->complete = r->ended = r->armed = r->unreported = false;
+	r->complete = r->ended = r->unreported = false;
+	r->armed = r->passed = false;
 	r->suspect = 0;
 	r->unsure = 0;
 	r->base = FAL_START_VERSION;
@@ -246,7 +247,7 @@ unlink_round(struct fal_sched *s, struct fal_round *r)
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	r->team->open -= !r->armed;
+	r->team->open -= !r->passed;
 	*(r->older != NULL ? &r->older->newer : &s->oldest) = r->newer;
 	*(r->newer != NULL ? &r->newer->older : &s->newest) = r->older;
 	s->rounds--;
@@ -287,24 +288,31 @@ collected(struct fal_sched *s, const struct fal_round *r)
 int
 fal_round_arm(struct fal_sched *s, struct fal_round *r)
 {
-	struct fal_team *t = r->team;
 	const struct fal_act end = { .kind = FAL_ACT_END,
 				     .fate = FAL_FATE_MERGE,
 				     .weight = 1,
 				     .round = r->id,
 				     .ahead = true };
 	r->armed = true;
-	t->open--;
 	collected(s, r);
-	fal_team_set(s, t, t->members, t->clock + 1);
 	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+void
+fal_round_pass(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_team *t = r->team;
+	assert(r->armed && !r->passed);
+	r->passed = true;
+	t->open--;
+	fal_team_set(s, t, t->members, t->clock + 1);
 }
 
 int
 fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
-	assert(r->armed);
+	assert(r->passed);
 	if (close_round(s, r, now) < 0)
 		return FAL_ENOMEM;
 	fal_pool_ended(&s->pool, &run);
@@ -371,6 +379,9 @@ fal_step(struct fal_sched *s, double divisor)
 			       .divisor = divisor };
 	assert(s->merged > 0);
 	act.version = ++s->version;
+	act.over = s->pool.over;
+	for (const struct fal_round *r = s->oldest; r != NULL && r->armed; r = r->newer)
+		act.over++;
 	s->merged = 0;
 	s->merged_samples = 0;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;

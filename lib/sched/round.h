@@ -15,9 +15,11 @@ int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run
  * must be set before. */
 int fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now);
-/* Its end is ordered ahead: from now on its team may begin another in its place.  It is
- * over when that has come to pass everywhere. */
+/* Its end is ordered ahead.  When all of it is reported its team passes on, and may begin
+ * another in its place.  It is over when it is so and its end has come to pass
+ * everywhere. */
 int fal_round_arm(struct fal_sched *s, struct fal_round *r);
+void fal_round_pass(struct fal_sched *s, struct fal_round *r);
 int fal_round_over(struct fal_sched *s, struct fal_round *r, double now);
 /* Applies what was collected, over `divisor` samples. */
 int fal_step(struct fal_sched *s, double divisor);

@@ -32,6 +32,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->preclaims = conf->preclaims;
 	s->skips = conf->skips;
 	s->brought = conf->brought;
+	s->verifies = conf->verifies;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -224,6 +225,8 @@ fal_settle(struct fal_sched *s, double now)
 		if (err == FAL_OK)
 			err = share_out(s, now);
 	} while (err == FAL_OK && s->eager.n > 0); /* a round was abandoned */
+	if (err == FAL_OK)
+		err = fal_ahead(s, now); /* of what was granted, too */
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
 }
 
@@ -286,7 +289,7 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 	uint64_t oldest = on_line ? w->team->line : s->version;
 	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
 	for (; r != NULL; r = r->next)
-		if (!r->armed)
+		if (!r->passed)
 			oldest = r->version < oldest ? r->version : oldest;
 	return oldest;
 }
@@ -302,7 +305,7 @@ fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t 
 	for (; r != NULL; r = r->next) {
 		/* Ordered to end, and somebody has to fill it: maybe who was granted a
 		 * task of it when this version was no old one. */
-		const bool filled = r->armed && r->ledger.claimed < r->ledger.tasks;
+		const bool filled = r->passed && r->ledger.claimed < r->ledger.tasks;
 		if ((r->version >= oldest || filled) && ++n <= cap)
 			out[n - 1] = r->version;
 	}

@@ -49,7 +49,8 @@ struct fal_sched_conf {
 	/* A task without a finite result is skipped, instead of ending the job; not for
 	 * rules of fal_rule_local. */
 	bool skips;
-	bool brought; /* no round begins but by fal_sched_bring; for shared ones */
+	bool verifies; /* what is claimed may be verified: fal_claim_in.verify */
+	bool brought;  /* no round begins but by fal_sched_bring; for shared ones */
 	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
 	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
 	 * the beginning. */
@@ -78,7 +79,7 @@ enum fal_act_kind {
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`; or, `ahead`,
 	 * is at each shard as soon as it has all of it, and goes into the STEP that
-	 * follows: fal_sched_made */
+	 * follows, of which nobody is told before a MODEL for all: fal_sched_made */
 	FAL_ACT_END,
 	/* weight · what the line `line` has changed since it took over a version is
 	 * collected for the STEP that follows */
@@ -145,7 +146,7 @@ struct fal_act {
 				 {0, 0} */
 	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
 	enum fal_fate fate;   /* END */
-	bool ahead;           /* END */
+	bool ahead;           /* END, STEP */
 	double weight;        /* END, PUSH, STEP */
 	double momentum;      /* STEP */
 	uint32_t among;       /* with a weight that is a share: of so many workers; STEP
@@ -156,6 +157,9 @@ struct fal_act {
 	uint64_t below;       /* END: nothing more comes to the slots below */
 	uint64_t clock; /* STEP: the newest of what was collected; else: of the round */
 	bool own;       /* ACCOUNT, STEP: rounds are of one worker, or group */
+	/* STEP: clocks that are over with it, but for those that another policy has left
+	 * behind one that is ordered ahead */
+	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
@@ -176,7 +180,8 @@ struct fal_round_info {
 	uint32_t first, tasks;
 	uint32_t samples;  /* of all but those that were skipped */
 	bool delta, mixed; /* its contributions; mixed: on several versions */
-	bool armed;        /* END was ordered ahead, and it is not over */
+	bool armed;        /* END was ordered ahead, and it is not over; … */
+	bool passed;       /* … and all of it is reported */
 	uint32_t owner;    /* the worker's id; 0: a team of several */
 	uint32_t group;    /* from 1; 0: none */
 	/* of a round on a line: the model's version that the line took over, rounds of
@@ -351,8 +356,11 @@ int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fa
 int fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid);
 /* All shards have made the version (FAL_ACT_STEP): before, no task can begin on it. */
 void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
-/* All shards have made what the round, whose end was ordered ahead, went into: it is over
- * (unknown ones, and those that are, are ignored).  FAL_ENOMEM. */
+/* All shards have made what the round, whose end was ordered ahead, went into: so all of
+ * it is there, and reports that will not come are not waited for.  Where it has passed
+ * (fal_round_info), it is over.  Unknown ones, and those that are, are ignored.
+ * FAL_ENOMEM. */
+int fal_sched_stepped(struct fal_sched *s, double now, uint64_t round);
 int fal_sched_made(struct fal_sched *s, double now, uint64_t round);
 /* The oldest version, up to this one, that such a round is computed on, which is not
  * over; this one where there is none. */

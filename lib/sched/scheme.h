@@ -70,6 +70,8 @@ extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 
 /* The round was the clock's: applies it, and publishes the version to all. */
 int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
+/* All of it is reported, and its step ordered: everybody hears of the version. */
+int fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
 /* One round at a time. */
 uint32_t fal_ahead_one(const struct fal_sched *s);
 /* Equal parts of the samples; among equals the fastest is first. */

@@ -57,7 +57,7 @@ struct fal_team {
 	uint32_t id;              /* of its one worker, or of the group from 1; 0: all */
 	uint32_t at;              /* its place in fal_sched.team */
 	uint32_t members;         /* active workers */
-	uint32_t open;            /* its open rounds, but for those that are armed */
+	uint32_t open;            /* its open rounds, but for those that are passed */
 	struct fal_round *rounds; /* these, oldest first, by `next` */
 	uint32_t part;            /* of the data */
 	uint64_t begun;           /* its rounds, ever */
@@ -167,7 +167,8 @@ struct fal_round {
 	bool delta, mixed, complete, ended;
 	bool unreported;  /* it would be complete, but reports are due */
 	uint32_t unsure;  /* tasks of it that are verified: before, it is not over */
-	bool armed;       /* its end was ordered ahead */
+	bool armed;       /* its end was ordered ahead, */
+	bool passed;      /* … and its team may go on */
 	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
 	enum fal_start base;
 	uint64_t since;
@@ -220,7 +221,7 @@ struct fal_sched {
 	bool ahead; /* fal_sched_conf */
 	double eval_cost;
 	bool preclaims;
-	bool brought;     /* fal_sched_conf */
+	bool brought, verifies; /* fal_sched_conf */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 

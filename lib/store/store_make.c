@@ -71,15 +71,15 @@ some_of(const struct fal_store *s, const struct round *r)
 }
 
 static void
-make_one(void *of, uint32_t b, uint32_t thread)
+make_due(void *of, uint32_t i, uint32_t thread)
 {
 	(void)thread;
 	struct some *some = of;
 	const struct fal_store *s = some->s;
 	const struct round *r = some->r;
 	struct making *m = s->making;
-	if (r->counted[b] != r->is.tasks || m->made[b] ||
-	    !store_is_good(s, r, b, m->how.samples))
+	const uint32_t b = m->due[i];
+	if (m->made[b] || !store_is_good(s, r, b, m->how.samples))
 		return;
 	if (m->checksums != NULL)
 		m->checksums[b] = round_checksum(s, r, b);
@@ -88,22 +88,19 @@ make_one(void *of, uint32_t b, uint32_t thread)
 	some->made++;
 }
 
+/* What may be made is.  A few blocks are done before anybody else has woken up, who would
+ * come between what is at work on other cores. */
 static void
-make_due(void *of, uint32_t i, uint32_t thread)
+make_dues(struct fal_store *s, const struct round *r)
 {
-	const struct some *some = of;
-	make_one(of, some->s->making->due[i], thread);
-}
-
-/* `n` parts of what may be made. */
-static void
-make_some(struct fal_store *s, const struct round *r, uint32_t n,
-	  void (*one)(void *of, uint32_t part, uint32_t thread))
-{
+	enum { FEW = 32 };
+	struct making *m = s->making;
 	struct some of = some_of(s, r);
-	fal_parallel_each(s->conf.parallel, n, one, &of);
-	s->making->n += of.made;
-	s->making->refused += of.refused;
+	fal_parallel_each(m->dues < FEW ? NULL : s->conf.parallel, m->dues, make_due,
+			  &of);
+	m->n += of.made;
+	m->refused += of.refused;
+	m->dues = 0;
 }
 
 /* Is the step of nothing but gradients that no other block has a say in? */
@@ -129,7 +126,10 @@ fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 	m->how = *how;
 	m->sum = r->sum;
 	m->n = m->refused = m->dues = 0;
-	make_some(s, r, s->blocks, make_one);
+	for (uint32_t b = 0; b < s->blocks; b++)
+		if (r->counted[b] == r->is.tasks)
+			store_make_next(s, r, b);
+	make_dues(s, r);
 	return 1;
 }
 
@@ -147,8 +147,7 @@ fal_store_make_more(struct fal_store *s)
 	struct making *m = s->making;
 	const struct round *r = m->on && m->dues > 0 ? round_find(s, m->how.round) : NULL;
 	if (r != NULL)
-		make_some(s, r, m->dues, make_due);
-	m->dues = 0;
+		make_dues(s, r);
 }
 
 bool

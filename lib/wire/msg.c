@@ -76,6 +76,7 @@ static const struct desc descs[] = {
 	     F(NS, capacity.task_ns)),
 	DESC(MISSED, WORKER, 4, F(U64, missed.version), F(U32, missed.order),
 	     F(U32, missed.first), F(U32, missed.blocks)),
+	DESC(ROOM, WORKER, 1, F(U32, room.versions)),
 	DESC(LOOKED, WORKER, 4, F(U32, looked.look), F(U8, looked.over),
 	     F(U8, looked.status), F(TAIL, looked.bytes)),
 	DESC(WORKED, WORKER, 9, F(U64, worked.mark), F(NS, worked.compute),

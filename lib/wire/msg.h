@@ -15,7 +15,7 @@
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 6
+#define FAL_PROTO_MINOR 7
 #endif
 /* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
 #define FAL_MINOR_LOOK 1
@@ -30,6 +30,8 @@
 #define FAL_MINOR_BLOCKS 5
 /* The first one that is told of publications in any order of their numbers. */
 #define FAL_MINOR_ANY 6
+/* The first one with ROOM. */
+#define FAL_MINOR_ROOM 7
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
@@ -72,6 +74,7 @@ enum fal_msg_type {
 	FAL_MSG_LOOKED = 14,
 	FAL_MSG_MISSED = 15, /* to a shard, too */
 	FAL_MSG_SPANS = 18,
+	FAL_MSG_ROOM = 19,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	FAL_MSG_LOOK = 17,
@@ -256,6 +259,9 @@ struct fal_msg {
 			uint64_t version;
 			uint32_t order, first, blocks;
 		} missed;
+		struct { /* of versions, at a time, those that are evaluated included */
+			uint32_t versions;
+		} room;
 		struct { /* of a group server, to LOOK_AT */
 			uint32_t look;
 			uint8_t over;   /* 1: nothing more comes */

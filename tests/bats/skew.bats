@@ -51,11 +51,11 @@ both() {
 }
 
 @test "a newer protocol at the workers, observers and controllers" {
-	both ours major "$ours with protocol 8.6" "Falcon 9.9.9 with protocol 9.1"
+	both ours major "$ours with protocol 8.7" "Falcon 9.9.9 with protocol 9.1"
 }
 
 @test "a newer protocol at the coordinator" {
-	both major ours "Falcon 9.9.9 with protocol 9.1" "$ours with protocol 8.6"
+	both major ours "Falcon 9.9.9 with protocol 9.1" "$ours with protocol 8.7"
 }
 
 @test "another version of the same protocol works, and the trace has it" {
@@ -140,12 +140,12 @@ says() {
 	needs_cryptography
 	export PYTHONPATH=$root/tests/client PYTHONDONTWRITEBYTECODE=1
 	serve
-	says 8 7 77 >said
+	says 8 8 77 >said
 	same said "$(cat said)" "a message that cannot be read (from Falcon 8.8.8, protocol \
-8.7 to $ours, protocol 8.6)"
+8.8 to $ours, protocol 8.7)"
 	soon "the same here" grep -qF "$(cat said)" ps.err
 	# One from before versions were told.
 	run -1 says 5 0 77
 	has "$output" "refused: verdict 1"
-	soon "its protocol" grep -qF "it speaks protocol 5.0, we are $ours with protocol 8.6" ps.err
+	soon "its protocol" grep -qF "it speaks protocol 5.0, we are $ours with protocol 8.7" ps.err
 }

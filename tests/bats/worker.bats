@@ -232,3 +232,57 @@ overlap() {
 	same "near" "$(overlap near)" "0 $all 0 $blocks"
 	same "the model" "$(member sha256)" "$sha"
 }
+
+# ahead: how many versions left, in part, before all lanes were done that made them.
+ahead() {
+	jq -s '([.[] | select(.ev == "clock" and .spans) | [.clock, .spans[1][1]]] |
+		group_by(.[0]) | map({key: "\(.[0][0])", value: (map(.[1]) | max)}) |
+		from_entries) as $at |
+		[.[] | select(.ev == "update" and $at["\(.clock)"]) |
+		select((.made // infinite) * 1e6 < $at["\(.clock)"])] | length' "$state/trace.jsonl"
+}
+
+@test "over a line the next version comes while the tasks that make it are at work" {
+	two_hosts
+	local host one wide size scheme workers sha i pids=()
+	for host in "$here" "$there"; do
+		tc -n "$host" qdisc add dev cable root tbf rate 4gbit burst 256kb \
+			latency 400ms || skip "no fast lines here"
+	done
+	draw
+	drawn 512 640 && wide=$one
+	drawn 192 256 && size=$one
+	drawn 1 2 && workers=$one
+	scheme=bsp
+	if [ "$workers" -eq 1 ]; then
+		drawn bsp epsp && scheme=$one
+	fi
+	printf 'input 16\ndense 200\nrelu\n' >deep.model
+	for _ in 1 2 3; do printf 'dense %d\nrelu\n' "$wide"; done >>deep.model
+	echo 'dense 4' >>deep.model
+	job=(--set model.file="$PWD/deep.model" --set batch.size="$size"
+		--set batch.task=$(((size + workers - 1) / workers)) --set job.epochs=16
+		--set sync.scheme="$scheme" --set job.eval=never tiny/tiny.job)
+	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
+		-l 192.0.2.1:0 -s "$state" -w "$workers" "${job[@]}"
+	ps=$pid
+	for ((i = 0; i < workers; i++)); do
+		start "far$i" ip netns exec "$there" falcon-work -k "$keys/work.key" \
+			-n "far$i" --cache none --lanes 1 "$ready"
+		pids+=("$pid")
+	done
+	for ((i = 0; i < workers; i++)); do ended "${pids[i]}" "far$i"; done
+	ended "$ps" ps
+	falcon-stat --audit "$state/trace.jsonl"
+	sha=$(member sha256)
+	echo "$(ahead) versions left ahead ($workers workers, $scheme)"
+	watched || [ "$(ahead)" -gt 0 ]
+	# Where the coordinator is, that is not worth it.
+	again
+	serve
+	work near --lanes 1
+	ended "$pid" near
+	wait "$ps"
+	same "near" "$(ahead)" 0
+	same "the model" "$(member sha256)" "$sha"
+}

@@ -112,7 +112,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD, SUITES = (8, 6), b"client.py", b"\2\1"
+    VERSION, BUILD, SUITES = (8, 7), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()

@@ -222,7 +222,9 @@ struct worker {
 	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
 	VEC(struct told) told;                     /* in order, */
 	uint32_t heard;    /* so many VERSIONs of it have arrived */
-	VEC(uint64_t) has; /* versions that it was told of, and not to forget */
+	VEC(uint64_t) has; /* versions that it was told of, and not to forget; */
+	bool lined;        /* … but for those before it was on a line */
+	uint32_t offered;  /* order of what it may be sent, and was not told of; 0 */
 	uint64_t early;    /* the version of which it was sent some before all was made */
 	uint32_t to;       /* the shard that its push is for, from 1 */
 	struct cluster *below; /* a group server's, as long as it has one */
@@ -378,6 +380,8 @@ void early_some(struct cluster *c, uint32_t shard, const struct wanted *to);
 /* A shard's part of a version is there: all of it leaves that has not. */
 void early_rest(struct cluster *c, const struct fal_shard_part *part,
 		const struct wanted *to);
+/* What has left of it never will be whole. */
+void early_drop(struct cluster *c, const struct wanted *to);
 /* Has somebody some of a version that is not made? */
 bool early_any(const struct cluster *c);
 /* Nothing more of it leaves. */

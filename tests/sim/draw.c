@@ -852,6 +852,14 @@ draw_free(struct plan *p)
 	free(p->toy.range);
 }
 
+/* Are clocks of one task, so that most of a version is made while that is at work? */
+static bool
+is_one(const struct toy *t)
+{
+	struct fal_rng r = fal_rng_init(t->seed, FAL_RNG_TEST, 48);
+	return chance(&r, 0.12);
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -860,6 +868,8 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.toy.task = 1 + fal_rng_below(r, 4);
 	/* Mostly no multiple of the task, or even less than one. */
 	p.toy.batch = 1 + fal_rng_below(r, 24 * p.toy.task);
+	const bool one = is_one(&p.toy);
+	p.toy.task = one ? p.toy.batch : p.toy.task;
 	p.toy.samples = p.toy.batch + fal_rng_below(r, 4 * p.toy.batch);
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
 	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);
@@ -875,9 +885,9 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
 	p.eval_every = fal_rng_below(r, 4);
 	p.probes = seed % 4 != 0;
-	p.preclaims = seed % 3 != 0;
+	p.preclaims = one || seed % 3 != 0;
 	p.early = seed % 5 != 0;
-	p.streams = seed % 4 != 1;
+	p.streams = one || seed % 4 != 1;
 	p.begins = seed % 7 > 1;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));

@@ -80,6 +80,7 @@ begin(struct cluster *c, const struct fal_shard_part *part, const struct wanted 
 			     .left = fal_calloc(messages(c, part), 1) };
 	assert(e->left != NULL);
 	ops_published(c, part, to);
+	c->seen[SEEN_OFFERED] += c->worker[to->peer - 1].offered == to->order;
 	if (++c->seen[SEEN_EARLY] == c->p->dies)
 		strike(c);
 	return e;
@@ -153,6 +154,18 @@ early_rest(struct cluster *c, const struct fal_shard_part *part, const struct wa
 		return;
 	free(e->left);
 	*e = c->early.v[--c->early.n];
+}
+
+void
+early_drop(struct cluster *c, const struct wanted *to)
+{
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+		struct early *e = find(c, i, to);
+		if (e == NULL)
+			continue;
+		free(e->left);
+		*e = c->early.v[--c->early.n];
+	}
 }
 
 bool

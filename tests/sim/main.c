@@ -217,6 +217,19 @@ charged_needlessly(const struct plan *p, const struct outcome *o)
 			  memmem(o->trace, o->trace_n, charge, strlen(charge)) != NULL);
 }
 
+/* Had a flaky machine no result as a witness, where there is no third key?  Nobody knows
+ * then which of two is right, and what was said counts for less. */
+static bool
+is_contradicted(const struct plan *p, const struct outcome *o)
+{
+	static const char bounded[] =
+		"\"verdict\":\"bounded\",\"why\":\"not finite there\"";
+	bool flaky = false;
+	for (uint32_t i = 0; i < p->machines; i++)
+		flaky |= p->machine[i].flaky;
+	return flaky && memmem(o->trace, o->trace_n, bounded, strlen(bounded)) != NULL;
+}
+
 /* Where nobody can compute again what a liar says, it has not ruined the model. */
 static bool
 is_ruined(const struct plan *p, const struct outcome *o)
@@ -240,7 +253,7 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 	const bool made_up = belief == BELIEF_MADE_UP;
 	const char *why = o->flips > 0 ? flips_judge(p, o, diag) : NULL;
 	const bool law = all_lawful(p) && !made_up && o->escaped == 0;
-	const bool excused = law && belief == BELIEF_YES;
+	const bool excused = law && (belief == BELIEF_YES || is_contradicted(p, o));
 	float *want = malloc(size);
 	o->seen[SEEN_EXCUSED] += excused;
 	if (law)

@@ -255,7 +255,7 @@ is_over(const struct fal_coord_model *told, uint64_t version)
 }
 
 /* Nobody is told once more of what it has, or is to get, but to keep that.  Who was on a
- * line since may have none of these: then that one stays the first in its list. */
+ * line may have none of these, until it is told of one not only to keep that. */
 static void
 note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told)
 {
@@ -264,13 +264,17 @@ note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told
 	assert(err == FAL_OK);
 	if (told->order == 1 || fal_line_of(told->version) != 0)
 		w->has.n = 0;
+	if (told->order == 1)
+		w->lined = false;
 	for (size_t i = 0; i < w->has.n; i++) {
-		if (w->has.v[i] == told->version && !told->keep &&
-		    fal_line_of(w->has.v[0]) == 0 && c->failure == NULL)
+		if (w->has.v[i] == told->version && !told->keep && !w->lined &&
+		    c->failure == NULL)
 			c->failure = "a worker is told once more of what it has";
 		if (!is_over(told, w->has.v[i]))
 			w->has.v[n++] = w->has.v[i];
 	}
+	if (!told->keep || fal_line_of(told->version) != 0)
+		w->lined = fal_line_of(told->version) != 0;
 	if (told->version >= told->oldest) /* else it is to evaluate, and no more */
 		w->has.v[n++] = told->version;
 	w->has.n = n;
@@ -281,15 +285,35 @@ coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	const struct wanted w = { peer, model->order, model->version };
-	note_has(c, &c->worker[peer - 1], model);
+	struct worker *to = &c->worker[peer - 1];
+	const bool again = !model->offered && to->offered == model->order;
+	if (!model->offered)
+		note_has(c, to, model);
+	if (model->offered || again)
+		to->offered = again ? 0 : model->order;
+	if (again)
+		return;
 	if (c->p->apart) {
-		note_told(c, &c->worker[peer - 1], model);
+		note_told(c, to, model);
 		fleet_want(c, &w);
 		return;
 	}
 	int err = FAL_GROW(c->waits.v, c->waits.cap, c->waits.n + 1);
 	assert(err == FAL_OK);
 	c->waits.v[c->waits.n++] = w;
+}
+
+/* Have shards newer ones, and forgotten this one?  Then nobody gets it any more. */
+static bool
+is_gone(const struct cluster *c, uint64_t version)
+{
+	bool newer = fal_line_of(version) == 0 &&
+		     fal_rack_params(c->shards.rack, version) == NULL;
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+		const struct fal_shard *s = fal_rack_at(c->shards.rack, i);
+		newer &= s == NULL || fal_shard_version(s) > version;
+	}
+	return newer;
 }
 
 void
@@ -299,6 +323,10 @@ ops_publish(struct cluster *c)
 	size_t kept = 0;
 	for (size_t k = 0; k < c->waits.n; k++) {
 		const struct wanted w = c->waits.v[k];
+		if (is_gone(c, w.version)) {
+			early_drop(c, &w);
+			continue;
+		}
 		if (fal_rack_params(c->shards.rack, w.version) == NULL) {
 			for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
 				early_some(c, i, &w);

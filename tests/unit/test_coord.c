@@ -22,7 +22,11 @@ static struct {
 	uint64_t mark[ROUNDS];          /* of its ACCOUNTs */
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
-	uint16_t last; /* type of message */
+	uint32_t seq[ROUNDS]; /* by round: claimed when it was granted for this one */
+	uint64_t offered;     /* version; */
+	uint32_t order;       /* … by this one */
+	uint32_t versions;    /* VERSION messages */
+	uint16_t last;        /* type of message */
 } sent[SESSIONS + 1];
 static uint32_t given[ROUNDS][TASKS]; /* whom the task was granted first */
 
@@ -34,10 +38,12 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
 	verdicts += m.type == FAL_MSG_VERDICT && m.verdict.won;
 	sent[peer].last = m.type;
+	sent[peer].versions += m.type == FAL_MSG_VERSION;
 	if (m.type == FAL_MSG_TICKET)
 		racked_note(&tickets, peer, &m);
 	if (m.type == FAL_MSG_GRANT) {
 		sent[peer].version[m.grant.round] = m.grant.version;
+		sent[peer].seq[m.grant.round] = m.grant.seq;
 		sent[peer].granted[m.grant.round] += m.grant.count;
 		for (uint32_t i = 0; i < m.grant.count; i++)
 			if (given[m.grant.round][m.grant.first + i] == 0)
@@ -57,6 +63,15 @@ static void
 on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
 	(void)arg;
+	if (m->offered) {
+		check((int64_t)m->oldest, (int64_t)m->version - 1, "still computed on");
+		check(m->order, sent[peer].versions + 1, "order");
+		sent[peer].offered = m->version;
+		sent[peer].order = m->order;
+		return;
+	}
+	if (m->version > 0 && sent[peer].offered == m->version)
+		check(m->order, sent[peer].order, "order of what was offered");
 	if (sent[peer].models++ == 0)
 		sent[peer].first = m->version;
 	else
@@ -73,6 +88,7 @@ on_close(void *arg, uint32_t peer, const char *why)
 	(void)why;
 }
 
+static bool preclaims;
 static uint32_t shards = 1; /* of the job; what is pushed then has one block each */
 
 /* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
@@ -96,6 +112,7 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 				       .params = N,
 				       .shards = shards,
 				       .guess = guess,
+				       .preclaims = preclaims,
 				       .min_workers = 2 };
 	conf.schedule.lr = 0.1;
 	verdicts = 0;
@@ -279,6 +296,69 @@ rubbish_behind_the_last_block(void **state)
 	check(fal_coord_status(coord).done, 1, "done");
 	racked_finish(&job, 0.5, NULL);
 	audited();
+}
+
+/* All of the round was claimed when it was granted, and is pushed before it is reported.
+ */
+static void
+train_ahead(uint64_t round)
+{
+	in_round = round;
+	for (uint32_t w = 1; w <= 2; w++)
+		check(push(w, sent[w].seq[round], 2, 2, 0), 0, "PUSH");
+	/* It is made by now. */
+	check((int64_t)fal_coord_status(coord).version, (int64_t)round, "published");
+	for (uint32_t task = 0; task < TASKS; task++) {
+		const uint32_t w = given[round][task];
+		const struct standin_task t = { round, sent[w].version[round], task, none,
+						FAL_KIND_GRAD };
+		struct fal_msg m = standin_claim(&t, sent[w].seq[round], false);
+		m.claim.loss = (int64_t)ldexp((double)task, FAL_LOSS_BITS);
+		check((int64_t)sent[w].newest, (int64_t)round, "told before reports");
+		check(tell(w, &m), 0, "CLAIM");
+	}
+	check((int64_t)fal_coord_status(coord).version, (int64_t)round + 1, "published");
+	assert_true(fal_coord_status(coord).loss == 6.0 / (TASKS * TASK));
+}
+
+static void
+say_room(uint32_t peer, uint32_t versions)
+{
+	struct fal_msg m = { .type = FAL_MSG_ROOM };
+	m.room.versions = versions;
+	check(tell(peer, &m), 0, "ROOM");
+}
+
+/* The next version is offered, while its tasks are at work, to who has room for it, but
+ * where it is to be evaluated; all are told of it when these are reported. */
+static void
+offered_while_at_work(void **state)
+{
+	for (uint32_t evaluates = 0; evaluates < 2; evaluates++) {
+		const struct fal_rule bsp = { .scheme = FAL_BSP };
+		preclaims = true;
+		check(begin_rule(bsp, 3, evaluates ? TEST_SAMPLES : 0), 0, "begin");
+		preclaims = false;
+		say_room(1, 2 + evaluates);
+		say_room(2, 1 + evaluates);
+		for (uint64_t round = 0; round < 3; round++) {
+			const bool last = evaluates > 0 && round == 2;
+			const uint64_t offered = round > 0 ? round + 1 : 0;
+			check((int64_t)sent[1].offered, (int64_t)(last ? 2 : offered),
+			      "offered");
+			check((int64_t)sent[2].offered, 0, "offered without room");
+			if (round ==
+			    2) { /* who comes is told of what others compute on */
+				join(3);
+				check((int64_t)sent[3].newest, 2, "told to who comes");
+			}
+			train_ahead(round);
+		}
+		racked_finish(&job, 0.5, NULL);
+		if (evaluates == 0)
+			audited();
+		end(state);
+	}
 }
 
 /* A job whose result cannot be kept has failed, and says so to all. */
@@ -993,6 +1073,7 @@ main(void)
 		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
+		ROUND_TEST(offered_while_at_work),
 		TEST(failed_is_not_done),
 		TEST(lines_in_order),
 		LOCAL_TEST(divergence_ends_the_job),

@@ -26,7 +26,7 @@
 #define KEYRING                                                                   \
 	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
 	" 2001-02-03\n"
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.6"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.7"
 /* The static secret key of the client 'own' is 32 bytes of this. */
 enum { NOW = 1000000000, MAC = 32, HEAD = 10, OWN = 6, OTHER = 7 };
 
@@ -280,7 +280,7 @@ same_as_by_hand(const struct words *w, size_t noise_n)
 	/* ... and hears what it says. */
 	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
 	assert_int_equal(out.n, HEAD + 58);
-	assert_memory_equal(out.p, "FALC\10\0\6\0\0\1", HEAD);
+	assert_memory_equal(out.p, "FALC\10\0\7\0\0\1", HEAD);
 	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
 	assert_memory_equal(payload, out.p, HEAD);
 	fal_noise_free(ns);
@@ -560,7 +560,7 @@ refusals(void **state)
 			const size_t build_n = w.major < 6 ? 0 : 1 + strlen(fal_build());
 			const size_t n = HEAD + build_n;
 			assert_int_equal(out.n, n + MAC);
-			assert_memory_equal(out.p, "FALC\10\0\6\0", 8);
+			assert_memory_equal(out.p, "FALC\10\0\7\0", 8);
 			if (build_n > 0) {
 				assert_int_equal(out.p[HEAD], build_n - 1);
 				assert_memory_equal(out.p + HEAD + 1, fal_build(),
@@ -685,12 +685,12 @@ skews(void **state)
 		{ FAL_PROTO_MINOR, FAL_VERSION, "" },
 		{ FAL_PROTO_MINOR, "", "" },
 		{ FAL_PROTO_MINOR, "9.9",
-		  " (from Falcon 9.9, protocol 8.6 to Falcon " FAL_VERSION
-		  ", protocol 8.6)" },
-		{ 7, FAL_VERSION,
-		  " (from Falcon " FAL_VERSION ", protocol 8.7 to Falcon " FAL_VERSION
-		  ", protocol 8.6)" },
-		{ 7, "", " (from protocol 8.7 to Falcon " FAL_VERSION ", protocol 8.6)" },
+		  " (from Falcon 9.9, protocol 8.7 to Falcon " FAL_VERSION
+		  ", protocol 8.7)" },
+		{ 8, FAL_VERSION,
+		  " (from Falcon " FAL_VERSION ", protocol 8.8 to Falcon " FAL_VERSION
+		  ", protocol 8.7)" },
+		{ 8, "", " (from protocol 8.8 to Falcon " FAL_VERSION ", protocol 8.7)" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

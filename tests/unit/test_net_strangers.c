@@ -445,7 +445,7 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.6"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.7"
 
 static void
 refuses_other_major(void **state)
@@ -476,7 +476,7 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\10\0\6\0\1\0", 10);
+	assert_memory_equal(in, "FALC\10\0\7\0\1\0", 10);
 	assert_string_equal(w.refused, "it is Falcon 9 with protocol 9.2, " WE);
 	end(&w);
 }

@@ -3,6 +3,8 @@
  * simulator's (tests/sim). */
 #include "test_sched.h"
 
+#include "../drawn.h"
+
 static void
 claims_do_not_exceed_grants(void **state)
 {
@@ -105,6 +107,92 @@ claimed_ahead(void **state)
 	check(claim_as(1, *task, FAL_PRECLAIMED | 7, none, 0.1), FAL_ESTATE,
 	      "for what was not claimed");
 	check(claim_as(1, *task, 1, none, 0.1), 0, "claimed for another one");
+}
+
+/* The step of what is claimed as it is granted is ordered then, and nothing else happens
+ * before it is reported: no version is told, no time asked for, and nothing else granted.
+ * It is over when it is made, too, whichever comes first.  Where results may be verified
+ * it waits for their reports. */
+static void
+ordered_while_at_work(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		const uint32_t tasks = 1 + fal_rng_below(&r, 6);
+		const bool sooner = fal_rng_below(&r, 2) == 0,
+			   verifies = fal_rng_below(&r, 4) == 0;
+		struct fal_round_info is;
+		preclaims = true;
+		begin(fal_rng_below(&r, 2) == 0 ? "bsp" : "epsp", tasks, 0);
+		sched->ahead = true;
+		sched->verifies = verifies;
+		join(1, tasks, tasks, 0.1);
+		late = true;
+		const uint32_t models = acts[FAL_ACT_MODEL];
+		open_clock(2);
+		const struct fal_cid id = ahead();
+		check(ledger()->due, tasks, "at work");
+		check(acts[FAL_ACT_STEP], verifies ? 0 : 1, "steps ordered");
+		check(round_info(0).armed, !verifies, "ordered to end");
+		check(round_info(0).passed, 0, "passed");
+		check((int64_t)fal_sched_oldest(sched, 1), 0, "computes on");
+		if (sooner && !verifies) {
+			fal_sched_arrived(sched, now, 0, id, 1, true);
+			check(fal_sched_stepped(sched, now, 0), 0, "stepped");
+			check(fal_sched_made(sched, now, 0), 0, "made");
+			follow_all();
+			check(round_info(0).armed, 1, "over without reports");
+		}
+		for (uint32_t k = 0; k < tasks; k++) {
+			check(acts[FAL_ACT_MODEL], models, "told");
+			check(acts[FAL_ACT_ACCOUNT], 0, "asked");
+			check(acts[FAL_ACT_GRANT], 1, "granted");
+			check(claim_as(1, worker[1].q[k].task, id.seq, none, 0.1), 1,
+			      "reported");
+			follow_all();
+		}
+		check(acts[FAL_ACT_STEP], 1, "steps ordered");
+		check(acts[FAL_ACT_MODEL], models + 1, "told");
+		check(acts[FAL_ACT_ACCOUNT], 1, "asked");
+		check(acts[FAL_ACT_GRANT], 2, "granted");
+		check((int64_t)fal_sched_oldest(sched, 1), 1, "computes on");
+		check((int64_t)fal_sched_over(sched), 0, "over");
+		fal_sched_published(sched, now, 1);
+		check(fal_sched_made(sched, now, 0), 0, "made");
+		follow_all();
+		check((int64_t)fal_sched_over(sched), 1, "over");
+		check(fal_sched_round(sched, 0, &is) && is.armed, 0, "armed");
+		/* Now the next one may be. */
+		check(acts[FAL_ACT_STEP], verifies ? 1 : 2, "steps ordered");
+		end(state);
+	}
+}
+
+/* Who has pushed all and reports nothing is fenced, and that is over: nobody has to run
+ * again what is there. */
+static void
+made_and_never_reported(void **state)
+{
+	(void)state;
+	preclaims = true;
+	begin("bsp", 1, 0);
+	sched->ahead = true;
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	late = true;
+	open_clock(0);
+	const struct fal_cid id = ahead();
+	fal_sched_arrived(sched, now, 0, id, 1, true);
+	check(fal_sched_stepped(sched, now, 0), 0, "stepped");
+	check(round_info(0).passed, 0, "passed");
+	tick_until(FAL_ACT_FENCE, 1);
+	follow_all();
+	check(round_info(0).passed, 1, "passed");
+	check(acts[FAL_ACT_GRANT], 1, "granted again");
+	check(fal_sched_made(sched, now, 0), 0, "made");
+	check((int64_t)fal_sched_over(sched), 1, "over");
 }
 
 /* What was claimed ahead and comes to nothing is fenced, and granted again when all
@@ -327,6 +415,8 @@ main(void)
 		TEST(claims_do_not_exceed_grants),
 		TEST(granted_again_is_claimed_again),
 		TEST(claimed_ahead),
+		TEST(ordered_while_at_work),
+		TEST(made_and_never_reported),
 		TEST(claimed_ahead_in_vain),
 		TEST(reported_and_lost),
 		TEST(lanes_follow_the_projection),

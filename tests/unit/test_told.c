@@ -22,6 +22,7 @@ struct line {
 	struct fal_shared *queue[MOST];
 	size_t n;
 	uint64_t told[MOST], most; /* numbers */
+	uint32_t orders;
 	size_t tolds;
 	struct ps_reader reader;
 };
@@ -256,7 +257,7 @@ tell(uint32_t i, uint64_t version)
 	if (t.versions <= version)
 		t.versions = version + 1;
 	const struct fal_coord_model model = { .version = version,
-					       .order = 1,
+					       .order = ++t.line[i].orders,
 					       .newest = t.versions - 1 };
 	assert_int_equal(ps_wants_add(&t.wants, i, reader_of(NULL, i), &model), 0);
 	assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
