@@ -38,11 +38,19 @@ fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 }
 
 void
+fleet_say_from(struct ps_server *s, struct fal_msg *msg, uint16_t minor)
+{
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct ps_member *m = s->fleet.v[i];
+		if (fleet_works(m) && fal_chan_minor(m->session->chan) >= minor)
+			fleet_say(s, m, msg, FAL_SEND_CONTROL);
+	}
+}
+
+void
 fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
-	for (size_t i = 0; i < s->fleet.n; i++)
-		if (fleet_works(s->fleet.v[i]))
-			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+	fleet_say_from(s, msg, 0);
 }
 
 struct ps_member *
@@ -144,15 +152,6 @@ served_by(void *arg, uint32_t shard, struct fal_coord_served *out)
 
 const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served_by };
 
-/* What is offered comes twice by one order, and who does not know that is told when it
- * is no offer any more. */
-static bool
-hears(const struct ps_member *m, const struct fal_coord_model *model)
-{
-	return fleet_works(m) &&
-	       (!model->offered || fal_chan_minor(m->session->chan) >= FAL_MINOR_ROOM);
-}
-
 void
 ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
 {
@@ -170,11 +169,12 @@ ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_mode
 	for (uint32_t i = 0; i < model->names; i++)
 		fal_put_u64(&named, model->named[i]);
 	m.publish.named = (struct fal_tail){ named.p, named.n };
+	/* What is offered comes twice by one order, and who does not know that is told
+	 * when it is no offer any more. */
 	if (named.err < 0)
 		ps_fail(s, named.err, "publishing");
-	for (size_t i = 0; i < s->fleet.n && named.err == FAL_OK; i++)
-		if (hears(s->fleet.v[i], model))
-			fleet_say(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
+	else
+		fleet_say_from(s, &m, model->offered ? FAL_MINOR_ROOM : 0);
 	fal_buf_free(&named);
 }
 

@@ -140,6 +140,14 @@ early_some(struct cluster *c, uint32_t shard, const struct wanted *to)
 	c->worker[to->peer - 1].early = to->version;
 }
 
+/* Nothing of it is waited for any more. */
+static void
+end(struct cluster *c, struct early *e)
+{
+	free(e->left);
+	*e = c->early.v[--c->early.n];
+}
+
 void
 early_rest(struct cluster *c, const struct fal_shard_part *part, const struct wanted *to)
 {
@@ -150,10 +158,8 @@ early_rest(struct cluster *c, const struct fal_shard_part *part, const struct wa
 	for (uint32_t at = 0; at < all; at++)
 		if (e == NULL || !e->left[at])
 			send(c, part, to, at);
-	if (e == NULL)
-		return;
-	free(e->left);
-	*e = c->early.v[--c->early.n];
+	if (e != NULL)
+		end(c, e);
 }
 
 void
@@ -161,10 +167,8 @@ early_drop(struct cluster *c, const struct wanted *to)
 {
 	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
 		struct early *e = find(c, i, to);
-		if (e == NULL)
-			continue;
-		free(e->left);
-		*e = c->early.v[--c->early.n];
+		if (e != NULL)
+			end(c, e);
 	}
 }
 
@@ -177,9 +181,8 @@ early_any(const struct cluster *c)
 void
 early_forget(struct cluster *c)
 {
-	for (size_t i = 0; i < c->early.n; i++)
-		free(c->early.v[i].left);
-	c->early.n = 0;
+	while (c->early.n > 0)
+		end(c, &c->early.v[0]);
 }
 
 void

@@ -433,6 +433,10 @@ play_known(struct totals *t)
 	play(81892, &(struct focus){ .flat = true }, t);
 	/* few have blocks again while a version is made in part */
 	play(2747, &(struct focus){ .flat = false }, t);
+	/* what had left early of a version was waited for when shards had forgotten it */
+	play(2235, &(struct focus){ .flat = false }, t);
+	/* a flaky witness has nothing, and there is no third key */
+	play(5771, &(struct focus){ .flat = false }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a round that its witness found not finite was the same liar's again, for ever

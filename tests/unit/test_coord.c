@@ -330,7 +330,8 @@ say_room(uint32_t peer, uint32_t versions)
 }
 
 /* The next version is offered, while its tasks are at work, to who has room for it, but
- * where it is to be evaluated; all are told of it when these are reported. */
+ * where it is to be evaluated; all are told of it when these are reported, and who comes
+ * meanwhile of what the others compute on. */
 static void
 offered_while_at_work(void **state)
 {
@@ -347,8 +348,7 @@ offered_while_at_work(void **state)
 			check((int64_t)sent[1].offered, (int64_t)(last ? 2 : offered),
 			      "offered");
 			check((int64_t)sent[2].offered, 0, "offered without room");
-			if (round ==
-			    2) { /* who comes is told of what others compute on */
+			if (round == 2) {
 				join(3);
 				check((int64_t)sent[3].newest, 2, "told to who comes");
 			}
