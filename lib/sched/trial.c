@@ -63,9 +63,8 @@ tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* Whoever has not spoken since it was suspected is asked, once. */
-static int
-ask_all(struct fal_sched *s, double now)
+int
+fal_trial_ask(struct fal_sched *s, double now)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
@@ -91,7 +90,7 @@ fal_trial_recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
 	if (s->suspects.n == 0)
-		return ask_all(s, now);
+		return fal_trial_ask(s, now);
 	s->patience *= 2;
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];

@@ -12,6 +12,8 @@ int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
 /* Tells that it is a suspect from now on, as the act says, unless that was told. */
 int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
 		   double now);
+/* Whoever has not spoken since it was suspected is asked, once. */
+int fal_trial_ask(struct fal_sched *s, double now);
 /* Nobody is left who may do what is next: all who speak are back. */
 int fal_trial_recall(struct fal_sched *s, double now);
 /* A suspected worker spoke. */

@@ -554,6 +554,28 @@ who_is_left_is_back(void **state)
 	check(worker[1].n, 1, "its task");
 }
 
+/* Who answers and does nothing is the only one that works: who was suspected, and had no
+ * reason to speak since, is asked, and takes over. */
+static void
+who_hangs_is_not_all_there_is(void **state)
+{
+	(void)state;
+	one_is_behind();
+	tick_until(FAL_ACT_REVOKE, 1);
+	check(worker[2].n, 1, "its task is another one's");
+	do {
+		tick_until(FAL_ACT_PING, acts[FAL_ACT_PING] + 1);
+		if (last[FAL_ACT_PING].worker == 2)
+			answer(2, 7);
+	} while (last[FAL_ACT_PING].worker == 2 && now < 100);
+	check(last[FAL_ACT_PING].worker, 1, "who is asked");
+	answer(1, 7);
+	while (!holds(1, 0) && now < 100)
+		talk();
+	check(holds(1, 0), 1, "its task");
+	check(info(1).suspected, 0, "suspected when nobody else is left");
+}
+
 static void
 nonfinite_twice_stops(void **state)
 {
@@ -847,6 +869,7 @@ main(void)
 		TEST(trial_holds_nobody_up),
 		TEST(somebody_works_at_any_time),
 		TEST(who_is_left_is_back),
+		TEST(who_hangs_is_not_all_there_is),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
 		TEST(contradicted_by_one),
