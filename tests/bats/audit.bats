@@ -282,11 +282,13 @@ doubted() {
 
 @test "the table as JSON has what a benchmark needs" {
 	run -0 falcon-stat --json run.trace
+	# Newer jq keeps numbers as they were written, unless it reckons with them.
 	same sums "$(jq -c '[.seconds, .updates, .samples, .dropped, .duplicated, .moved,
-		.cloned, .spent.compute, .spent.wait, .staleness.updates]' <<<"$output")" \
-		'[3.9,4,176,0,24,1,1,1.8,0.2,{"0":176}]'
+		.cloned, .spent.compute, .spent.wait] | map(. + 0)' <<<"$output")" \
+		'[3.9,4,176,0,24,1,1,1.8,0.2]'
+	same staleness "$(jq -c .staleness.updates <<<"$output")" '{"0":176}'
 	same worker "$(jq -c '.workers[0] | [.clock, .share, .dropped, .stale, .stale_max,
-		.spent.push]' <<<"$output")" '[0,4,0,0,0,0.1]'
+		.spent.push] | map(. + 0)' <<<"$output")" '[0,4,0,0,0,0.1]'
 }
 
 @test "the worker that rounds differently is named" {
