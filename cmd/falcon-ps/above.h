@@ -23,7 +23,7 @@ struct ps_above_opt {
 	struct ps_above_past {
 		bool several;     /* its members have had several numerics */
 		uint32_t members; /* that there were when it had to say others */
-	} * past;
+	} *past;
 	const char *job;   /* the file that was judged here; NULL: it came from above, */
 	const char *cache; /* and its data are in this folder (data/cache.h) */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */

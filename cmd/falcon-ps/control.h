@@ -23,14 +23,14 @@ struct ps_control {
 	struct ps_dwell {       /* when a key was changed last */
 		char key[80];
 		uint64_t clock;
-	} * dwell;
+	} *dwell;
 	size_t n, cap;
 	struct ps_later { /* changes that are to hold again, in order */
 		struct fal_policy policy;
 		uint64_t clock;
 		char by[FAL_MSG_NAME];
 		struct fal_chain before; /* of the journal's lines before it */
-	} * later;
+	} *later;
 	size_t laters, later_cap;
 	uint64_t from; /* lines of the journal before the first of these */
 	uint32_t asks; /* session that waits for its change; 0: none */

@@ -72,7 +72,7 @@ struct ps_fleet {
 	struct ps_heard {
 		uint32_t shard;
 		struct fal_shard_say say;
-	} * heard; /* that the coordinator has not fetched yet */
+	} *heard; /* that the coordinator has not fetched yet */
 	size_t heards, next, heard_cap;
 	struct fal_shard_say said; /* that it has fetched last */
 };

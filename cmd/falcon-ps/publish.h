@@ -48,7 +48,7 @@ struct ps_publisher {
 		bool shelved;
 		uint8_t *in;  /* by message of the part: it is in */
 		uint32_t due; /* blocks that are made, when there may be more for it */
-	} * making;           /* what is begun */
+	} *making;            /* what is begun */
 	size_t making_n, making_cap;
 	/* By shard: when there may be enough of a version to begin. */
 	struct ps_due {

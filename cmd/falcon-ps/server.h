@@ -78,7 +78,7 @@ struct ps_server {
 		double lone;     /* till when for another key's word, as it was said */
 		struct ps_seen { /* those who were ready, the last of them */
 			char name[64], key[64]; /* the worker's, that of its key */
-		} * seen;
+		} *seen;
 		size_t n_seen, cap_seen;
 	} who;
 	uint64_t measured; /* clock of the last measurement of compression */

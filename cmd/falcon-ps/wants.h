@@ -16,7 +16,7 @@ struct ps_reader {
 		uint64_t publication, version;
 		uint32_t first, blocks;
 		bool keep, shelf; /* shelf: it is there, and nobody said it was missed */
-	} * told;                 /* the last PS_TOLD publications, */
+	} *told;                  /* the last PS_TOLD publications, */
 	uint64_t tolds;           /* … of so many */
 	size_t told_cap;
 	uint64_t most;  /* largest number of them all, */
@@ -34,13 +34,13 @@ struct ps_wants {
 		uint32_t peer, shard;
 		bool missed; /* it was on the shelf: now it goes by the stream */
 		struct fal_coord_model model;
-	} * v;
+	} *v;
 	size_t n, cap;
 	struct ps_leaving {
 		uint32_t peer, shard;
 		bool early; /* its version was not made yet */
 		struct fal_shared *shared;
-	} * leaving; /* until they are whole */
+	} *leaving; /* until they are whole */
 	size_t leaving_n, leaving_cap;
 	uint64_t early; /* newest version of which some left before it was made */
 	struct ps_served served;

@@ -52,7 +52,7 @@ struct course {
 	struct course_worker {
 		char *name, *key, *key_fingerprint; /* NULL: not said */
 		size_t print;
-	} * worker;
+	} *worker;
 	size_t workers, worker_cap;
 	struct fal_ids ids; /* places of these */
 	/* Rounds of which a contribution counts as it was bounded. */
@@ -65,7 +65,7 @@ struct course {
 		uint64_t line;
 		const char *link; /* borrowed */
 		bool met;
-	} * mark;
+	} *mark;
 	size_t marks;
 	bool again; /* only lines that are wanted are taken */
 	uint64_t counted;

@@ -17,7 +17,7 @@ struct stat_policies {
 		uint64_t clock; /* from which it holds */
 		char *by,
 			*text; /* who made it; all of it, as falcon-policy(5) writes it */
-	} * v;
+	} *v;
 	size_t n, cap;
 	bool resumed; /* since the last one */
 };

@@ -197,7 +197,8 @@ unload(struct try *t)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-static void __attribute__((format(printf, 2, 3))) no(struct try *t, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3)))
+no(struct try *t, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);

@@ -38,18 +38,18 @@ struct fal_coord_past {
 	struct fal_past_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];
 		uint32_t charges;
-	} * key;
+	} *key;
 	struct fal_past_worker {
 		char name[FAL_MSG_NAME];
 		uint32_t id;
-	} * worker;
+	} *worker;
 	/* The scheduler's history of speeds: of who is here, and of who was here before a
 	 * restart and did not come back yet. */
 	struct fal_past_speed {
 		char name[FAL_MSG_NAME];
 		uint32_t key; /* its number, from 1 */
 		struct fal_history is;
-	} * speed;
+	} *speed;
 	uint32_t keys, here, speeds;
 	size_t key_cap, worker_cap, speed_cap;
 };

@@ -109,7 +109,7 @@ struct fal_control {
 		struct fal_policy policy;
 		uint64_t clock;
 		char by[FAL_MSG_NAME];
-	} * again;
+	} *again;
 	size_t agains, again_cap;
 	bool held; /* by fal_coord_hold */
 	bool stopping, stopped;
@@ -156,7 +156,7 @@ struct fal_coord {
 	/* The workers of the live sessions, in order of their ids. */
 	struct fal_live {
 		uint32_t worker, session;
-	} * live;
+	} *live;
 	uint32_t lives;
 	size_t live_cap;
 	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
@@ -181,9 +181,9 @@ struct fal_coord {
 			struct fal_health_key {    /* claims, by number of the key - 1 */
 				double loss;
 				uint64_t samples;
-			} * key;
+			} *key;
 			size_t keys, key_cap;
-		} * epoch;
+		} *epoch;
 		double *scratch;
 		size_t epochs, epoch_cap, scratch_cap;
 	} health;
@@ -202,7 +202,7 @@ struct fal_coord {
 			} word[3]; /* the first one counts */
 			uint32_t words;
 			bool asked; /* was to be run once more */
-		} * count;          /* by test task */
+		} *count;           /* by test task */
 		size_t cap;
 	} eval;
 	struct fal_rng rng;
@@ -233,7 +233,7 @@ struct fal_coord {
 		uint8_t *leaves; /* and behind them, exponents */
 		bool hashed;
 		uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
-	} * news;
+	} *news;
 	uint32_t newses;
 	size_t news_cap;
 	/* Rounds of updates not told yet, and of the next ones. */
@@ -278,7 +278,7 @@ struct fal_coord {
 		 * fenced, until all have; and by shard, blocks that it has counted. */
 		struct fal_partly {
 			uint64_t whole, fenced;
-		} * partly;
+		} *partly;
 		uint32_t *brought;
 		size_t partly_cap, brought_cap;
 		uint32_t places;
@@ -288,7 +288,7 @@ struct fal_coord {
 			const char *why;
 			const char *charge; /* for which `by` is charged, or NULL */
 		} again;
-	} * gather;
+	} *gather;
 	size_t gathers, gather_cap;
 	struct fal_waits {
 		struct fal_rows rows; /* since the last `shard` lines */
@@ -332,7 +332,7 @@ struct fal_coord {
 		bool odd;       /* one of them was not finite there */
 		uint32_t by;    /* who has answered last; 0: nobody */
 		uint32_t first; /* the witness who contradicted it; 0: nobody yet */
-	} * doubt;
+	} *doubt;
 	size_t doubts, doubt_cap;
 	/* Tasks that another key runs, too (verify.c). */
 	struct fal_verify {
@@ -348,7 +348,7 @@ struct fal_coord {
 		uint32_t asked; /* workers, for the next word */
 		bool held;      /* the round is not over before */
 		bool wrong;     /* two say so; what it brought is to be made again */
-	} * verify;
+	} *verify;
 	size_t verifies, verify_cap;
 	/* Rounds that led out of the numbers once, and whose values did.  When it has
 	 * done so again by the same key, since then another one is waited for. */
@@ -357,7 +357,7 @@ struct fal_coord {
 		uint32_t worker;
 		bool waits;
 		double since; /* infinity: it has not */
-	} * redo;
+	} *redo;
 	size_t redos, redo_cap;
 	/* On which versions the tasks of open rounds that may have several were granted.
 	 */

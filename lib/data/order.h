@@ -26,9 +26,9 @@ struct fal_order_opts {
 	uint32_t per_chunk; /* samples a chunk, ≥ 1 */
 	enum fal_shuffle shuffle;
 	/* For FAL_SHUFFLE_PARTS alone. */
-	uint32_t batch; /* samples of a clock, ≥ 1 */
-	uint32_t task;  /* samples of a task, 1 … batch */
-	uint32_t parts; /* N, ≥ 1: the tasks of each clock are split among them */
+	uint32_t batch;         /* samples of a clock, ≥ 1 */
+	uint32_t task;          /* samples of a task, 1 … batch */
+	uint32_t parts;         /* N, ≥ 1: the tasks of each clock are split among them */
 	const uint32_t *labels; /* n, borrowed: partitions by label; NULL: dealt */
 };
 

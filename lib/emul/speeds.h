@@ -14,7 +14,7 @@ struct fal_speeds {
 	struct fal_speeds_line {
 		uint64_t t; /* ns, increasing, the first 0 */
 		double speed;
-	} * v;
+	} *v;
 	size_t n, cap;
 	uint64_t loop; /* it begins again every so many ns; 0: the last speed stays */
 };

@@ -24,7 +24,7 @@ struct brought {
 		bool told;     /* and the agent knows; */
 		bool lost;     /* … then its maker was, and nobody else had a result */
 		struct fal_ran ran;
-	} * task;
+	} *task;
 	struct fal_sum *sum; /* NULL: it is not made yet */
 	bool given;          /* it is */
 	bool unwanted;

@@ -40,18 +40,18 @@ struct key {
 	bool needed;
 };
 
-#define KEY(s, n, t, f, lo, hi, ...)                                            \
-	{                                                                       \
-		.section = s, .name = n, .type = t, .at = JOB_AT(f), .min = lo, \
-		.max = hi, __VA_ARGS__                                          \
-	}
+#define KEY(s, n, t, f, lo, hi, ...) \
+	{ .section = s,              \
+	  .name = n,                 \
+	  .type = t,                 \
+	  .at = JOB_AT(f),           \
+	  .min = lo,                 \
+	  .max = hi,                 \
+	  __VA_ARGS__ }
 #define CHOICES(...)                       \
 	.choices = (const struct choice[]) \
 	{                                  \
-		__VA_ARGS__,               \
-		{                          \
-			NULL, 0            \
-		}                          \
+		__VA_ARGS__, { NULL, 0 }   \
 	}
 #define NEEDED .needed = true
 

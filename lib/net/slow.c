@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/least.h"
 #include "base/mem.h"
 #include "net/outbox.h"
 
@@ -278,9 +279,7 @@ fal_slow_batch(const struct fal_slow *s)
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.bandwidth == 0)
 		return SIZE_MAX;
-	return n < (double)BATCH_MIN        ? BATCH_MIN
-	       : n > (double)FAL_OUTBOX_MAX ? FAL_OUTBOX_MAX
-					    : (size_t)n;
+	return (size_t)fal_min(fal_max(n, BATCH_MIN), FAL_OUTBOX_MAX);
 }
 
 /* Hands to the socket what is due. */

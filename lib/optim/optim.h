@@ -49,8 +49,8 @@ struct fal_optim {
 	bool decoupled;
 	double beta1, beta2; /* 0 … below 1 */
 	float eps;           /* above 0 */
-	double ema;  /* of the weights' average, 0 … below 1; 0: there is none */
-	double clip; /* the largest norm of a mean gradient; 0: any */
+	double ema;          /* of the weights' average, 0 … below 1; 0: there is none */
+	double clip;         /* the largest norm of a mean gradient; 0: any */
 	double buffer_momentum; /* 0 … 1 */
 	/* Borrowed: ascending, apart from one another. */
 	const struct fal_range *range;

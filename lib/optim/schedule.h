@@ -10,7 +10,7 @@
 
 enum fal_schedule_kind {
 	FAL_CONSTANT = 0,
-	FAL_STEP, /* lr·gamma^⌊t / every⌋ */
+	FAL_STEP,  /* lr·gamma^⌊t / every⌋ */
 	FAL_COSINE /* min_lr + (lr - min_lr)·(1 + cos(π·t / T)) / 2; min_lr from t = T on
 		    */
 };

@@ -386,8 +386,8 @@ near_runs(const struct fal_psld *p, uint32_t most, uint32_t *to)
 			const bool up = want[i] > end[i];
 			const uint32_t d = up ? want[i] - end[i] : end[i] - want[i];
 			/* No end passes another one. */
-			const bool may = up ? end[i] < end[i + 1]
-					    : end[i] > (i > 0 ? end[i - 1] : 0);
+			const uint32_t before = i > 0 ? end[i - 1] : 0;
+			const bool may = up ? end[i] < end[i + 1] : before < end[i];
 			if (d > far && may) {
 				best = i;
 				far = d;

@@ -69,7 +69,7 @@ struct fal_band {
 	struct fal_band_id {
 		uint32_t id;
 		size_t row;
-	} * id; /* sessions, sorted */
+	} *id; /* sessions, sorted */
 	size_t ids, cap_ids;
 };
 

@@ -29,10 +29,7 @@ struct member {
 	size_t at;
 };
 
-#define M(name, kind, field)                                          \
-	{                                                             \
-		name, kind, offsetof(struct fal_snap_manifest, field) \
-	}
+#define M(name, kind, field) { name, kind, offsetof(struct fal_snap_manifest, field) }
 /* clang-format off: a table reads as one. */
 static const struct member members[] = {
 	M("incarnation", SMALL, incarnation),

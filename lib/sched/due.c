@@ -260,9 +260,9 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 	return isinf(o.since) ? INFINITY : fal_min(next_look(s, w, &o), late);
 }
 
-/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner, but for
- * who is suspected and was not asked since.  Where nothing is known, whoever is busy would
- * not. */
+/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner, but
+ * for who is suspected and was not asked since.  Where nothing is known, whoever is busy
+ * would not. */
 static int
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)

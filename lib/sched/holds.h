@@ -14,7 +14,7 @@ struct fal_holds {
 	size_t newest_cap;
 	struct fal_hold {
 		uint32_t worker, older;
-	} * v;
+	} *v;
 	uint32_t n;
 	size_t cap;
 };

@@ -103,7 +103,7 @@ struct fal_ledger {
 	size_t contrib_cap;
 	struct fal_newest { /* open addressing; worker 0: an empty place */
 		uint32_t worker, contrib;
-	} * newest;
+	} *newest;
 	uint32_t contributors; /* workers in it */
 	size_t newest_cap;
 	struct fal_claim *claim; /* every claim that won, in order */

@@ -23,7 +23,7 @@ struct fal_pool {
 	struct fal_part {
 		uint64_t clock;
 		uint32_t task; /* the next one; of the clock, not of the part */
-	} * part;
+	} *part;
 	uint32_t hindmost;       /* part */
 	struct fal_run_of *back; /* came back */
 	size_t backs, back_cap;
@@ -31,7 +31,7 @@ struct fal_pool {
 	struct fal_unended {
 		uint64_t clock;
 		uint32_t left; /* tasks that did not end yet */
-	} * unended;           /* clocks that began and are not over, ascending */
+	} *unended;            /* clocks that began and are not over, ascending */
 	size_t unendeds, unended_cap;
 };
 

@@ -275,15 +275,15 @@ struct fal_sched {
 		bool alone;     /* that nobody else can say was told */
 		bool old;       /* who has been silent since has no word any more */
 		bool abandoned; /* its round was, so that others could say */
-	} * doubt;
+	} *doubt;
 	struct fal_denied {
 		uint32_t key, by; /* a key that has contradicted it */
-	} * denied;
+	} *denied;
 	bool skips; /* these that nobody has one of, of the clocks that are not over: */
 	struct fal_skip {
 		uint64_t clock;
 		uint32_t task;
-	} * skip;
+	} *skip;
 	uint32_t skipped;
 	size_t skip_cap;
 	double alone_s; /* else: before one key's word is enough */
@@ -322,7 +322,7 @@ struct fal_sched {
 	struct fal_holds eval_given; /* by eval task: to whom, ever */
 	struct fal_said {            /* by eval task: who has evaluated it */
 		uint32_t n, worker[2], key[2];
-	} * eval_said;
+	} *eval_said;
 	size_t eval_said_cap;
 	uint32_t *eval_free;
 	uint32_t eval_free_n;

@@ -205,7 +205,7 @@ struct fal_shard_say {
 		struct fal_cid id;
 		uint32_t blocks;
 		uint64_t sum; /* their checksum */
-	} * brought;
+	} *brought;
 	uint32_t broughts;
 	uint32_t rank;
 	uint64_t added;

@@ -33,14 +33,14 @@ struct fal_shard {
 	struct early {
 		uint64_t round;
 		struct fal_cid id, fills;
-	} * early;
+	} *early;
 	size_t earlies, early_cap;
 	/* What is carried out in its order: the first one waits for its round, or for the
 	 * squares of other shards, the others for it. */
 	struct waiting {
 		struct fal_shard_order order;
 		bool asked; /* SQUARES was said */
-	} * wait;
+	} *wait;
 	size_t waits, wait_cap;
 	bool holds;
 	uint64_t held; /* version */

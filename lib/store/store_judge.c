@@ -73,7 +73,7 @@ fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
 static void
 forget_block(struct entry *e, uint32_t b)
 {
-	const uint8_t mask = (uint8_t) ~(1 << b % 8);
+	const uint8_t mask = (uint8_t)~(1 << b % 8);
 	e->have -= bit(e->seen, b) || bit(e->inherited, b);
 	e->seen[b / 8] &= mask;
 	if (e->inherited != NULL)

@@ -26,7 +26,7 @@ struct fal_accounts {
 		double spent; /* seconds, told in those behind the first */
 		uint64_t due; /* the clock of its next line, if it has had one; or 0 */
 		struct fal_spans seqs; /* of its contributions */
-	} * v;                         /* by the worker's place in fal_people */
+	} *v;                          /* by the worker's place in fal_people */
 	size_t n, cap;
 	uint64_t ran_on; /* the version that the last round ran on */
 	bool loose; /* workers of some rounds may join them when others have accounted */

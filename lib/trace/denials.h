@@ -13,7 +13,7 @@ struct fal_denials {
 	struct fal_denial {
 		uint64_t clock, task;
 		uint32_t id; /* who says so */
-	} * v;
+	} *v;
 	size_t n, cap;
 	uint64_t said; /* in all */
 	bool diverged; /* one key alone is waited for: `lone` */

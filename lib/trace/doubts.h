@@ -17,7 +17,7 @@ struct fal_doubts {
 		uint32_t id, seq;
 		bool checked, refuted;
 		bool again; /* its round was done again, in part */
-	} * v;
+	} *v;
 	size_t n, cap;
 	uint64_t verdicts[FAL_VERDICTS];
 };

@@ -21,12 +21,12 @@ struct fal_people {
 		char *name;
 		/* The newest version when it joined, and when it left. */
 		uint64_t oldest, newest;
-	} * worker;
+	} *worker;
 	size_t workers, worker_cap;
 	struct fal_person_key {
 		char *name, *fingerprint;
 		uint32_t charges; /* of its workers */
-	} * key;
+	} *key;
 	size_t keys, key_cap;
 	uint32_t leaves; /* a worker that was charged twice: the next to go; 0: none */
 };

@@ -13,7 +13,7 @@ struct fal_pushes {
 	struct fal_pushed {
 		uint64_t group, samples, rounds;
 		double weight; /* of its line; 0: it has none */
-	} * v;
+	} *v;
 	size_t n, cap;
 	uint64_t groups;        /* that there were; 0: the version is of no quorum */
 	double outer, momentum; /* of the step; 0: its line has none */

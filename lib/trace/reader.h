@@ -83,7 +83,7 @@ struct fal_trace_cuts {
 		uint64_t at;    /* number of the line `restart` */
 		uint64_t lines; /* that count of those before it; a gap is as many as it
 				 * stands for */
-	} * v;
+	} *v;
 	size_t n, cap;
 };
 void fal_trace_cuts_free(struct fal_trace_cuts *c);

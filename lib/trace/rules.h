@@ -22,7 +22,7 @@ struct fal_rules {
 	/* dynsgd by version: the ranks given so far in its open slots. */
 	struct fal_slot {
 		uint64_t slot, rank;
-	} * slot;
+	} *slot;
 	size_t slots, cap;
 	uint64_t newest; /* slot */
 };

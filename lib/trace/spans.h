@@ -14,7 +14,7 @@
 struct fal_spans {
 	struct fal_span {
 		uint64_t begin, end; /* end not included */
-	} * v;
+	} *v;
 	size_t n, cap;
 };
 

@@ -57,7 +57,7 @@ struct fal_summary_worker {
 	/* When it was there to be given work; the last time may not have ended. */
 	struct fal_summary_stay {
 		double from, to;
-	} * stay;
+	} *stay;
 	size_t stays, stay_cap;
 	bool stands_ready; /* it has not */
 	double told;       /* when its last clock line was written */

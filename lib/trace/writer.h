@@ -155,7 +155,7 @@ struct fal_line_eval {
 		uint32_t tasks;   /* that it evaluated */
 		uint32_t twice;   /* of these, those that another key did, too */
 		uint32_t alone; /* those that another one was to do, but none was there */
-	} * key;
+	} *key;
 	size_t keys;
 };
 

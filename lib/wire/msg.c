@@ -37,10 +37,7 @@ struct desc {
 	struct field field[MOST_FIELDS];
 };
 
-#define F(kind, member)                                \
-	{                                              \
-		kind, offsetof(struct fal_msg, member) \
-	}
+#define F(kind, member) { kind, offsetof(struct fal_msg, member) }
 #define TICKET(member)                                                                \
 	F(U64, member.round), F(U32, member.worker), F(U32, member.seq),              \
 		F(U32, member.tasks), F(U32, member.fills_worker),                    \

@@ -17,8 +17,9 @@ lint-deps:
 	@$(DEPS) lint
 $(LINTS): lint-deps
 
+# Versions differ in what they make of the same style.
 lint-format:
-	@clang-format --dry-run -Werror $(C_FILES)
+	@clang-format-19 --dry-run -Werror $(C_FILES)
 
 lint-floors:
 	.ci/floors

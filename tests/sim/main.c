@@ -437,8 +437,8 @@ play_known(struct totals *t)
 	play(2235, &(struct focus){ .flat = false }, t);
 	/* a flaky witness has nothing, and there is no third key */
 	play(5771, &(struct focus){ .flat = false }, t);
-	/* an honest suspect that had nothing to say was never asked, as another one that hung
-	 * worked, and kept what it owed for ever */
+	/* an honest suspect that had nothing to say was never asked, as another one that
+	 * hung worked, and kept what it owed for ever */
 	play(96224731, &(struct focus){ .scheme = "epsp", .flat = false }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);

@@ -63,16 +63,16 @@ enum seen {
 	SEEN_HALF_CRASH,       /* … and then a worker died, */
 	SEEN_HALF_FENCE,       /* … or a contribution was fenced, */
 	SEEN_HALF_AGAIN,       /* … or blocks were taken back, */
-	SEEN_HALF_WITNESS,  /* … or somebody bore out what was doubted, or did not, */
-	SEEN_HALF_READ,     /* … or a worker was sent a version before it */
-	SEEN_HALF_RESTART,  /* … or all began again */
-	SEEN_EARLY,         /* some of a version left while the rest was made, */
-	SEEN_EARLY_CRASH,   /* … and then a worker died, */
-	SEEN_EARLY_FENCE,   /* … or a contribution was fenced, */
-	SEEN_EARLY_FILL,    /* … or somebody was to fill one, */
-	SEEN_EARLY_RESTART, /* … or all began again; */
-	SEEN_EARLY_BEGUN,   /* a task began with what came of it; */
-	SEEN_OFFERED,       /* what it is made of was at work when it left */
+	SEEN_HALF_WITNESS,     /* … or somebody bore out what was doubted, or did not, */
+	SEEN_HALF_READ,        /* … or a worker was sent a version before it */
+	SEEN_HALF_RESTART,     /* … or all began again */
+	SEEN_EARLY,            /* some of a version left while the rest was made, */
+	SEEN_EARLY_CRASH,      /* … and then a worker died, */
+	SEEN_EARLY_FENCE,      /* … or a contribution was fenced, */
+	SEEN_EARLY_FILL,       /* … or somebody was to fill one, */
+	SEEN_EARLY_RESTART,    /* … or all began again; */
+	SEEN_EARLY_BEGUN,      /* a task began with what came of it; */
+	SEEN_OFFERED,          /* what it is made of was at work when it left */
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,
@@ -104,8 +104,8 @@ enum seen {
 	SEEN_PLACED_DRAIN,   /* … or all that one had; */
 	SEEN_PLACED_FAR,     /* where shards are elsewhere; */
 	SEEN_PLACED_LATE,    /* then what was pushed by a map of before came, */
-	SEEN_PLACED_EARLY, /* … or by the next one, before the shard knew that it holds;
-			    */
+	SEEN_PLACED_EARLY,   /* … or by the next one, before the shard knew that it holds;
+			      */
 	SEEN_PLACED_RESTART, /* or all began again in the midst of it; */
 	SEEN_PLACED_STAY,    /* or a shard died that was to have its first; */
 	SEEN_PLACED_REFUSED, /* or one that could not have more; */

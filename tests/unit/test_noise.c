@@ -570,12 +570,9 @@ common(void **state)
 #define BOTH(f)                                                        \
 	{ #f " (NKpsk0)", f, NULL, NULL, (void *)(uintptr_t)&nkpsk0 }, \
 	{                                                              \
-#f " (IK)", f, NULL, NULL, (void *)(uintptr_t)&ik      \
+		#f " (IK)", f, NULL, NULL, (void *)(uintptr_t)&ik      \
 	}
-#define ONLY(p, f)                                           \
-	{                                                    \
-#f, f, NULL, NULL, (void *)(uintptr_t) & (p) \
-	}
+#define ONLY(p, f) { #f, f, NULL, NULL, (void *)(uintptr_t)&(p) }
 
 int
 main(void)
