@@ -454,7 +454,7 @@ moving_s(const struct fal_level *s, uint32_t n, const uint32_t *to)
 static enum fal_psld_act
 exploit(struct fal_psld *p, double part, double seconds)
 {
-	struct fal_level s[FAL_PSLD_SHARDS];
+	struct fal_level s[FAL_PSLD_SHARDS] = { 0 };
 	uint32_t to[FAL_PSLD_SHARDS];
 	const uint32_t n = p->conf.shards;
 	const double most = fmax(1, part * p->conf.blocks);
@@ -495,7 +495,7 @@ active(const struct fal_psld *p)
 static bool
 try_out(struct fal_psld *p, uint32_t *to)
 {
-	struct fal_level s[FAL_PSLD_SHARDS];
+	struct fal_level s[FAL_PSLD_SHARDS] = { 0 };
 	uint32_t idle = 0;
 	while (idle < p->conf.shards && p->count[idle] > 0)
 		idle++;
@@ -521,7 +521,7 @@ try_out(struct fal_psld *p, uint32_t *to)
 static bool
 try_in(struct fal_psld *p, uint32_t *to)
 {
-	struct fal_level s[FAL_PSLD_SHARDS];
+	struct fal_level s[FAL_PSLD_SHARDS] = { 0 };
 	uint32_t worst = p->conf.shards;
 	levels(p, s);
 	for (uint32_t i = 0; i < p->conf.shards; i++)
@@ -628,7 +628,7 @@ roll_back(struct fal_psld *p)
 static bool
 would_pay(const struct fal_psld *p)
 {
-	struct fal_level s[FAL_PSLD_SHARDS];
+	struct fal_level s[FAL_PSLD_SHARDS] = { 0 };
 	uint32_t to[FAL_PSLD_SHARDS];
 	double waited = 0;
 	levels(p, s);
