@@ -129,7 +129,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 	const struct fal_place_model m = model_of(w);
 	struct fal_shards all;
 	struct fal_shards_plan with;
-	double with_s;
+	double with_s = 0;
 	(void)all_shards(o, w, &all); /* was judged */
 	int err = fal_shards_static(&all, &m, FAL_PLACE_BLOCKS, &with);
 	if (err == FAL_OK)

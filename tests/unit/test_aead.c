@@ -20,7 +20,7 @@
 
 enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
 
-static const uint8_t KEY[FAL_KEY_BYTES] = "a key of thirty-two test bytes..";
+static const uint8_t KEY[] = "a key of thirty-two test bytes..";
 
 /* Of each suite, every library that has it here; ChaCha's first one is the reference. */
 static struct {

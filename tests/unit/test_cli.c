@@ -234,7 +234,7 @@ test_files(void **state)
 	assert_int_equal(b.n, 6);
 	assert_non_null(strstr(d.text, "more than 4 bytes"));
 
-	char into[6] = "......";
+	char into[] = "......";
 	size_t n = 77;
 	assert_int_equal(chmod(path, 0600), 0);
 	assert_int_equal(fal_cli_read_into(path, into, 4, &n, &d), FAL_ELIMIT);

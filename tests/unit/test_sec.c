@@ -17,7 +17,7 @@
 #define TEXT_N 11
 #define RECORD_N (TEXT_N + FAL_SEAL_TAG)
 
-static const uint8_t KEY[FAL_KEY_BYTES] = "a key of thirty-two test bytes..";
+static const uint8_t KEY[] = "a key of thirty-two test bytes..";
 static const char TEXT[] = "hello world";
 
 /* Of the tests to come. */
