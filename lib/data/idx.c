@@ -4,7 +4,7 @@
 enum { IDX_U8 = 0x08 };
 
 int
-source_idx(const struct source *s, struct fal_array *a)
+source_idx(struct source *s, struct fal_array *a)
 {
 	uint8_t magic[4], d[4];
 	int err = source_exact(s, magic, sizeof(magic));

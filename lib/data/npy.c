@@ -12,7 +12,7 @@ enum { HEADER_MAX = 1 << 14, DESCR_MAX = 16 };
 
 /* The header being read. */
 struct cursor {
-	const struct source *s;
+	struct source *s;
 	const char *p;            /* NUL behind it */
 	bool descr, order, shape; /* keys that were there */
 };
@@ -178,7 +178,7 @@ get_header(struct cursor *c, struct fal_array *a)
 }
 
 int
-source_npy(const struct source *s, struct fal_array *a)
+source_npy(struct source *s, struct fal_array *a)
 {
 	static const uint8_t magic[] = { 0x93, 'N', 'U', 'M', 'P', 'Y' };
 	uint8_t head[8], len[4] = { 0 };

@@ -157,7 +157,7 @@ fal_set_load_idx(const char *images, const char *labels, const struct fal_set_op
 
 /* Of an IDX file or of a .npy one, which their first bytes tell. */
 static int
-either(const struct source *s, struct fal_array *a)
+either(struct source *s, struct fal_array *a)
 {
 	const int first = source_peek(s);
 	if (first != 0 && first != 0x93 && first != -1)

@@ -33,43 +33,49 @@ source_close(struct source *s)
 	gzclose_r(s->f);
 }
 
+/* Does a gzip stream end before it is over?  It shows when its last bytes are read, and
+ * from zlib 1.3.2 on only then. */
+static void
+see_cut(struct source *s)
+{
+	int z;
+	gzerror(s->f, &z);
+	s->cut |= z == Z_BUF_ERROR;
+}
+
 /* What zlib or the system says of a read that failed. */
 static int
-read_error(const struct source *s)
+read_error(struct source *s)
 {
 	int z;
 	const char *why = gzerror(s->f, &z);
 	if (z == Z_ERRNO)
 		return fal_diag_set(s->diag, FAL_EIO, "%s: %s", s->path, strerror(errno));
-	if (z == Z_BUF_ERROR)
-		return fal_diag_set(s->diag, FAL_ETRUNC,
-				    "%s: compressed data is truncated", s->path);
 	return fal_diag_set(s->diag, z == Z_MEM_ERROR ? FAL_ENOMEM : FAL_EFORMAT,
 			    "%s: %s", s->path, why);
 }
 
 int
-source_some(const struct source *s, uint8_t *p, unsigned n)
+source_some(struct source *s, uint8_t *p, unsigned n)
 {
 	const int got = gzread(s->f, p, n);
-	int z = Z_OK;
-	if (got < 0)
-		return read_error(s);
-	/* A gzip stream cut at the end of its data shows only here. */
-	if (got == 0)
-		gzerror(s->f, &z);
-	return z == Z_OK || z == Z_STREAM_END ? got : read_error(s);
+	see_cut(s);
+	if (got == 0 && s->cut)
+		return fal_diag_set(s->diag, FAL_ETRUNC,
+				    "%s: compressed data is truncated", s->path);
+	return got >= 0 ? got : read_error(s);
 }
 
 int
-source_peek(const struct source *s)
+source_peek(struct source *s)
 {
 	const int c = gzgetc(s->f);
+	see_cut(s);
 	return c < 0 ? c : gzungetc(c, s->f);
 }
 
 int
-source_exact(const struct source *s, uint8_t *p, uint64_t n)
+source_exact(struct source *s, uint8_t *p, uint64_t n)
 {
 	uint8_t scrap[16384];
 	const unsigned most = p != NULL ? READ_STEP : sizeof(scrap);
@@ -89,7 +95,7 @@ source_exact(const struct source *s, uint8_t *p, uint64_t n)
 
 /* The rest of the file, of which n bytes are expected, is read and dropped. */
 static int
-drop_rest(const struct source *s, uint64_t n)
+drop_rest(struct source *s, uint64_t n)
 {
 	uint8_t scrap[16384];
 	int got;
@@ -107,8 +113,7 @@ drop_rest(const struct source *s, uint64_t n)
 }
 
 int
-source_shape(const struct source *s, const struct fal_array_opts *opts,
-	     struct fal_array *a)
+source_shape(struct source *s, const struct fal_array_opts *opts, struct fal_array *a)
 {
 	a->row_values = 1;
 	for (unsigned i = 0; i < FAL_ARRAY_DIMS; i++) {
@@ -137,7 +142,7 @@ source_shape(const struct source *s, const struct fal_array_opts *opts,
 
 /* F64 becomes F32, in its place; what is not finite then is refused. */
 static int
-make_floats(const struct source *s, struct fal_array *a)
+make_floats(struct source *s, struct fal_array *a)
 {
 	const size_t size = fal_dtype_size(a->dtype);
 	float *to = (float *)(void *)a->data;
@@ -159,8 +164,8 @@ make_floats(const struct source *s, struct fal_array *a)
 }
 
 int
-source_rows(const struct source *s, const struct fal_array_opts *opts,
-	    struct fal_array *a, uint64_t *left)
+source_rows(struct source *s, const struct fal_array_opts *opts, struct fal_array *a,
+	    uint64_t *left)
 {
 	const size_t keep = a->rows * a->row_bytes;
 	*left = (uint64_t)(a->dim[0] - a->rows) * a->row_bytes;
@@ -177,8 +182,8 @@ source_rows(const struct source *s, const struct fal_array_opts *opts,
 
 int
 source_array(const char *path, const struct fal_array_opts *opts,
-	     int (*header)(const struct source *s, struct fal_array *a),
-	     struct fal_array *out, struct fal_diag *diag)
+	     int (*header)(struct source *s, struct fal_array *a), struct fal_array *out,
+	     struct fal_diag *diag)
 {
 	struct source s;
 	struct fal_array a = { 0 };

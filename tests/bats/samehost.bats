@@ -215,7 +215,7 @@ passes() {
 # that of one who works alone.
 stopped() {
 	local clock=4
-	job=("${job[@]}" --set "sync.scheme=epsp:$1" --set job.epochs=50)
+	job=("${job[@]}" --set "sync.scheme=epsp:$1" --set job.epochs=70)
 	serve -w 1
 	work alone --lanes 1
 	all

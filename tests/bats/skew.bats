@@ -109,7 +109,7 @@ by() {
 @test "numerics that differ: which version it is" {
 	serve -w 2
 	work a --lanes 1
-	OPENBLAS_CORETYPE=PRESCOTT of minor work odd --lanes 1
+	OPENBLAS_CORETYPE=NEHALEM of minor work odd --lanes 1
 	ended "$ps" ps
 	falcon-stat --json "$state/trace.jsonl" >table
 	same versions "$(jq -c '[.workers[] | .version] | sort' table)" \
