@@ -13,6 +13,8 @@ root=$(known_as "$(cd "$BATS_TEST_DIRNAME/../.." && pwd)" "a tree")
 FALCON_BIN=${FALCON_BIN:-$root/build/release}
 bin="$(known_as "$(dirname "$FALCON_BIN")" "a build")/$(basename "$FALCON_BIN")"
 export FALCON_BIN=$bin PATH="$bin:$PATH"
+# Numbers have a point, whatever the user's language.
+export LC_ALL=C
 started=()
 
 # start NAME COMMAND...: in the background, output to NAME.out and NAME.err in the test's

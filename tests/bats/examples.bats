@@ -226,6 +226,19 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	} | decide 2.5 3)" ""
 }
 
+@test "policy-pipe: where numbers have a comma" {
+	[ -e /usr/share/i18n/locales/de_DE ] || skip "no German: Debian's locales has it"
+	localedef -i de_DE -f UTF-8 "$PWD/de_DE.UTF-8"
+	export LOCPATH=$PWD LC_ALL=de_DE.UTF-8
+	mkdir bin
+	ln -s "$(command -v mawk || command -v awk)" bin/awk
+	same slow "$({
+		clock_lines a 1 10 10
+		clock_lines b 2 11 11
+		clock_lines slow 3 31 32
+	} | decide 2.5 2)" "$out"
+}
+
 @test "policy-pipe: a trial comes, later each time, and only for whom it excluded" {
 	local fast
 	fast=$(clock_lines a 1 10 10 && clock_lines b 2 11 11)
