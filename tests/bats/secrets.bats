@@ -112,7 +112,7 @@ hidden() {
 	windows
 	# Of the transport; a trainer's are in exec.bats.  It says nothing, and is killed.
 	start work falcon-work -k lab/work.key --cache none \
-		'exec:tr "\\0" "\\n" </proc/$$/environ >environ; ls -l /proc/$$/fd >fds; tr "\\0" "\\n" </proc/$PPID/cmdline >cmdline; ulimit -c >core; exec sleep 60'
+		'exec:tr "\\0" "\\n" </proc/$$/environ >environ; readlink /proc/$$/fd/* >fds; tr "\\0" "\\n" </proc/$PPID/cmdline >cmdline; ulimit -c >core; exec sleep 60'
 	soon "the command" test -s core
 	[ -s environ ]
 	same "a key in an environment or an argument" \
