@@ -47,12 +47,12 @@ MODE_OBJ := $(MODE_SRC_$(MODE):%.c=$(B)/%.o)
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
 	-Wformat=2 -Wvla -Werror=implicit-function-declaration -Werror=implicit-int \
 	-Werror=int-conversion -Werror=incompatible-pointer-types $(if $(WERROR),-Werror)
+# cmocka 2 would have other names than cmocka 1 knows.
+WARN += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
 # After the user's CFLAGS: what the law of equal numerics and the design need.
 FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=hidden \
 	-ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math \
 	-fstack-protector-strong -fPIE -pthread -MD -MP
-# cmocka 2 would have other names than cmocka 1 knows.
-FIXED += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
 ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
 LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm @$(B)/libcrypto.libs

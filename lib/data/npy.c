@@ -12,7 +12,7 @@ enum { HEADER_MAX = 1 << 14, DESCR_MAX = 16 };
 
 /* The header being read. */
 struct cursor {
-	struct source *s;
+	const struct source *s;
 	const char *p;            /* NUL behind it */
 	bool descr, order, shape; /* keys that were there */
 };

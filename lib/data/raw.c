@@ -9,7 +9,7 @@
 #include <string.h>
 
 static int
-nomem(struct source *s)
+nomem(const struct source *s)
 {
 	return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
 }
@@ -46,7 +46,8 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 
 /* A set of n samples of so many bytes, with room for them. */
 static int
-set_of(struct source *s, uint32_t n, const uint32_t shape[static 3], struct fal_set *out)
+set_of(const struct source *s, uint32_t n, const uint32_t shape[static 3],
+       struct fal_set *out)
 {
 	const uint32_t bytes = shape[0] * shape[1] * shape[2];
 	*out = (struct fal_set){ .dtype = FAL_U8,
@@ -64,7 +65,7 @@ set_of(struct source *s, uint32_t n, const uint32_t shape[static 3], struct fal_
 
 /* How many of the `have` samples of a file are used. */
 static int
-count(struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t *n)
+count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t *n)
 {
 	if (opts->max_samples > have)
 		return fal_diag_set(s->diag, FAL_EINVAL, "%s: has %llu sample%s, not %u",
@@ -78,7 +79,7 @@ count(struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t
 }
 
 static int
-make_windows(struct source *s, const uint8_t *p, size_t bytes, uint32_t window,
+make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t window,
 	     const struct fal_set_opts *opts, struct fal_set *out)
 {
 	const uint32_t shape[3] = { 1, 1, window + 1 };
@@ -131,7 +132,7 @@ static const struct {
 	       [FAL_CIFAR100_COARSE] = { 2, 0, 20 } };
 
 static int
-make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kind,
+make_images(const struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kind,
 	    const struct fal_set_opts *opts, struct fal_set *out)
 {
 	static const uint32_t shape[3] = { 3, 32, 32 };

@@ -45,7 +45,7 @@ see_cut(struct source *s)
 
 /* What zlib or the system says of a read that failed. */
 static int
-read_error(struct source *s)
+read_error(const struct source *s)
 {
 	int z;
 	const char *why = gzerror(s->f, &z);
@@ -113,7 +113,8 @@ drop_rest(struct source *s, uint64_t n)
 }
 
 int
-source_shape(struct source *s, const struct fal_array_opts *opts, struct fal_array *a)
+source_shape(const struct source *s, const struct fal_array_opts *opts,
+	     struct fal_array *a)
 {
 	a->row_values = 1;
 	for (unsigned i = 0; i < FAL_ARRAY_DIMS; i++) {
@@ -142,7 +143,7 @@ source_shape(struct source *s, const struct fal_array_opts *opts, struct fal_arr
 
 /* F64 becomes F32, in its place; what is not finite then is refused. */
 static int
-make_floats(struct source *s, struct fal_array *a)
+make_floats(const struct source *s, struct fal_array *a)
 {
 	const size_t size = fal_dtype_size(a->dtype);
 	float *to = (float *)(void *)a->data;

@@ -25,7 +25,7 @@ int source_exact(struct source *s, uint8_t *p, uint64_t n);
 int source_some(struct source *s, uint8_t *p, unsigned n);
 
 /* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
-int source_shape(struct source *s, const struct fal_array_opts *opts,
+int source_shape(const struct source *s, const struct fal_array_opts *opts,
 		 struct fal_array *a);
 
 /* Then reads the rows that are kept, which begin here; *left bytes of others follow.

@@ -15,14 +15,15 @@
 enum { HEADER_MAX = 1 << 20 };
 
 static int
-bad(struct source *s, const char *tensor, const char *what)
+bad(const struct source *s, const char *tensor, const char *what)
 {
 	return fal_diag_set(s->diag, FAL_EFORMAT, "%s: tensor '%s': %s", s->path,
 			    FAL_QUOTE(tensor), what);
 }
 
 static int
-get_shape(struct source *s, const char *name, const json_t *shape, struct fal_array *a)
+get_shape(const struct source *s, const char *name, const json_t *shape,
+	  struct fal_array *a)
 {
 	const size_t n = json_array_size(shape);
 	if (!json_is_array(shape) || n < 1 || n > FAL_ARRAY_DIMS)
@@ -40,7 +41,7 @@ get_shape(struct source *s, const char *name, const json_t *shape, struct fal_ar
 
 /* Type, shape and place of the tensor. */
 static int
-describe(struct source *s, const struct fal_array_opts *opts, const json_t *o,
+describe(const struct source *s, const struct fal_array_opts *opts, const json_t *o,
 	 struct fal_array *a, uint64_t *begin)
 {
 	const char *name = opts->tensor;

@@ -69,7 +69,8 @@ fal_trial_ask(struct fal_sched *s, double now)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		const struct fal_act ping = { .kind = FAL_ACT_PING, .worker = w->id };
-		if (w->gone || !w->suspected || w->asked >= w->suspected_at)
+		const bool speaks = fal_heap_has(&s->suspects, i);
+		if (w->gone || !w->suspected || speaks || w->asked >= w->suspected_at)
 			continue;
 		w->asked = now;
 		if (fal_emit(s, ping) == NULL)
@@ -89,8 +90,10 @@ int
 fal_trial_recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
+	if (fal_trial_ask(s, now) < 0)
+		return FAL_ENOMEM;
 	if (s->suspects.n == 0)
-		return fal_trial_ask(s, now);
+		return FAL_OK;
 	s->patience *= 2;
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];

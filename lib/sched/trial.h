@@ -14,7 +14,7 @@ int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act
 		   double now);
 /* Whoever has not spoken since it was suspected is asked, once. */
 int fal_trial_ask(struct fal_sched *s, double now);
-/* Nobody is left who may do what is next: all who speak are back. */
+/* Nobody is left who may do what is next: all who speak are back, the others asked. */
 int fal_trial_recall(struct fal_sched *s, double now);
 /* A suspected worker spoke. */
 int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);

@@ -339,8 +339,8 @@ looked through"
 	shows '[.workers[].worker] == ["a"]' -g one
 }
 
-# NEHALEM is OpenBLAS's name for kernels without AVX: they round differently.  (Those of older
-# cores crash in OpenBLAS 0.3.34.)
+# NEHALEM is OpenBLAS's name for kernels without AVX: they round differently.  (Those of
+# older cores crash in OpenBLAS 0.3.34.)
 odd() {
 	OPENBLAS_CORETYPE=NEHALEM in_group "$@"
 }

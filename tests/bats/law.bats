@@ -287,8 +287,8 @@ caught() {
 	judge
 }
 
-# NEHALEM is OpenBLAS's name for kernels without AVX: they round differently.  (Those of older
-# cores crash in OpenBLAS 0.3.34.)
+# NEHALEM is OpenBLAS's name for kernels without AVX: they round differently.  (Those of
+# older cores crash in OpenBLAS 0.3.34.)
 odd() {
 	OPENBLAS_CORETYPE=NEHALEM work odd --lanes 1
 }

@@ -576,6 +576,40 @@ who_hangs_is_not_all_there_is(void **state)
 	check(info(1).suspected, 0, "suspected when nobody else is left");
 }
 
+/* So it is where several do: they are suspected and back by turns. */
+static void
+who_hang_by_turns_are_not_all_there_is(void **state)
+{
+	(void)state;
+	begin("bsp", 3, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(0);
+	now = 0.1;
+	for (uint32_t id = 2; id <= 3; id++) {
+		check(claim_as(id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
+		worker[id].n = 0;
+		fal_sched_arrived(sched, now, current(), (struct fal_cid){ id, 1 }, 1,
+				  true);
+	}
+	tick_until(FAL_ACT_REVOKE, 1);
+	check(info(1).suspected, 1, "who is silent");
+	uint32_t pings = acts[FAL_ACT_PING];
+	bool asked = false;
+	while (!asked && now < 100) {
+		now = fmax(now, fal_sched_wake(sched));
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		asked = acts[FAL_ACT_PING] > pings && last[FAL_ACT_PING].worker == 1;
+		pings = acts[FAL_ACT_PING];
+		answer(2, 7);
+		answer(3, 7);
+		asked |= acts[FAL_ACT_PING] > pings && last[FAL_ACT_PING].worker == 1;
+		pings = acts[FAL_ACT_PING];
+	}
+	check(asked, 1, "is asked");
+}
+
 static void
 nonfinite_twice_stops(void **state)
 {
@@ -870,6 +904,7 @@ main(void)
 		TEST(somebody_works_at_any_time),
 		TEST(who_is_left_is_back),
 		TEST(who_hangs_is_not_all_there_is),
+		TEST(who_hang_by_turns_are_not_all_there_is),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
 		TEST(contradicted_by_one),
