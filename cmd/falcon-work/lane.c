@@ -38,6 +38,7 @@ struct lane {
 	bool cancelled, quit;
 	struct fal_run_told told;
 	uint32_t came;   /* of what is coming, blocks that are here */
+	uint32_t needs;  /* of those, how many it waits for; 0: it does not */
 	uint32_t made;   /* from this block on its sum is made; 0: nothing new */
 	uint64_t waited; /* ns that the task has, for its parameters */
 	struct fal_run_job job;
@@ -132,8 +133,10 @@ on_need(void *arg, uint32_t blocks)
 	struct lane *l = arg;
 	pthread_mutex_lock(&l->all->mutex);
 	const uint64_t from = l->came < blocks ? uv_hrtime() : 0;
+	l->needs = blocks;
 	while (l->came < blocks && !l->cancelled)
 		pthread_cond_wait(&l->wake, &l->all->mutex);
+	l->needs = 0;
 	if (from != 0)
 		l->waited += uv_hrtime() - from;
 	const bool here = l->came >= blocks;
@@ -465,8 +468,10 @@ lane_came(struct lanes *all, uint32_t lane, uint32_t blocks)
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
 	l->came = blocks;
+	const bool wake = l->needs > 0 && blocks >= l->needs;
 	pthread_mutex_unlock(&all->mutex);
-	pthread_cond_signal(&l->wake);
+	if (wake)
+		pthread_cond_signal(&l->wake);
 }
 
 void

@@ -5,19 +5,21 @@
 
 #define EVERY_NS UINT64_C(500000000)
 
-/* Of a core.  What is to run there takes part of that: less is enough for it to stay. */
-static const double to_begin = 0.7, to_stay = 0.5;
+/* Of a core.  Less is enough for what runs there to stay. */
+static const double to_begin = 0.4, to_stay = 0.3;
 
 bool
-spare_core(struct spare *s, uint64_t now)
+spare_core(struct spare *s, uint64_t now, uint32_t lanes)
 {
 	const uint64_t since = now - s->at;
 	if (s->at > 0 && since < EVERY_NS)
 		return s->core;
-	const uint64_t idle = fal_cli_idle_ns("");
-	const double enough = (s->core ? to_stay : to_begin) * (double)since;
-	s->core = s->at > 0 && idle > s->idle && (double)(idle - s->idle) >= enough;
+	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_own_ns();
+	const double left = (double)(idle - s->idle) + (double)(own - s->own);
+	const double enough = lanes + (s->core ? to_stay : to_begin);
+	s->core = s->at > 0 && idle > s->idle && left >= enough * (double)since;
 	s->at = now;
 	s->idle = idle;
+	s->own = own;
 	return s->core;
 }

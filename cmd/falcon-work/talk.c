@@ -50,7 +50,8 @@ static bool
 has_room(struct session *s)
 {
 	return !fal_chan_is_local(s->chan) ||
-	       (fal_chan_shares(s->chan) && spare_core(&s->spare, uv_hrtime()));
+	       (fal_chan_shares(s->chan) &&
+		spare_core(&s->spare, uv_hrtime(), fal_agent_lanes(s->agent)));
 }
 
 static bool

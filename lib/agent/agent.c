@@ -519,6 +519,12 @@ fal_agent_left(const struct fal_agent *a)
 	return a->left;
 }
 
+uint32_t
+fal_agent_lanes(const struct fal_agent *a)
+{
+	return a->lanes;
+}
+
 struct fal_agent_overlap
 fal_agent_overlap(const struct fal_agent *a)
 {

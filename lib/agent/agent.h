@@ -213,6 +213,9 @@ void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 
+/* Lanes that the coordinator has it use. */
+uint32_t fal_agent_lanes(const struct fal_agent *a);
+
 /* Halves of sums that there are, and versions, which take as much each. */
 size_t fal_agent_holds(const struct fal_agent *a);
 

@@ -19,4 +19,7 @@ unsigned fal_cli_quota(const char *root);
  */
 uint64_t fal_cli_idle_ns(const char *root);
 
+/* Time of cores that this process has had, in ns; 0: nobody knows. */
+uint64_t fal_cli_own_ns(void);
+
 #endif

@@ -64,6 +64,7 @@ struct walk {
 	const float *params;
 	uint32_t n;
 	const struct fal_net_told *told; /* NULL: nobody is told */
+	uint64_t here;                   /* with told: parameters that it needed so far */
 };
 
 /* Takes an array of `n` floats; returns where it begins. */
@@ -342,8 +343,56 @@ conv_task(const struct walk *k, uint32_t i)
 					 (p->keeps_col ? p->col : k->net->col) };
 }
 
-static void
-forward_layer(const struct walk *k, uint32_t i)
+/* Rows of a dense layer's weights that are at work at a time, for its output and for
+ * their gradient, the last ones of that first: a forward begins when the first ones are
+ * there, and a gradient is told, and read again, while it is in the cache.  Fewer cost
+ * more, as the library packs x for each.  What comes of it depends on nothing but the
+ * shape. */
+#define ROWS 128
+
+/* Waits for the first `end` parameters.  False: k->told did not want any more. */
+static bool
+await(struct walk *k, uint64_t end)
+{
+	if (k->told == NULL || end <= k->here)
+		return true;
+	k->here = end;
+	return k->told->need(k->told->arg, end);
+}
+
+/* y [N][O] = x [N][C] · wᵀ [C][O] + b.  False: as await. */
+static bool
+dense_forward(struct walk *k, uint32_t i, float *y, float floor)
+{
+	const struct fal_model *m = k->net->m;
+	const struct fal_layer *l = &m->layer[i];
+	const uint32_t in = l->in.c, out = l->out.c;
+	const uint64_t w = m->tensor[l->weight].offset;
+	struct fal_gemm g = {
+		.m = (int)k->n,
+		.k = (int)in,
+		.a = input_of(k, i),
+		.lda = (int)in,
+		.ldb = (int)in,
+		.tb = true,
+		.ldc = (int)out,
+	};
+	for (uint32_t from = 0, end; from < out; from = end) {
+		end = out - from > ROWS ? from + ROWS : out;
+		if (!await(k, end < out ? w + (uint64_t)end * in : k->net->place[i].end))
+			return false;
+		g.n = (int)(end - from);
+		g.b = k->params + w + (uint64_t)from * in;
+		g.c = y + from;
+		fal_gemm(&g);
+	}
+	fal_bias_cols(y, k->n, out, tensor(k, l->bias), floor);
+	return true;
+}
+
+/* False: as await. */
+static bool
+forward_layer(struct walk *k, uint32_t i)
 {
 	const struct fal_model *m = k->net->m;
 	const struct fal_layer *l = &m->layer[i];
@@ -353,6 +402,8 @@ forward_layer(const struct walk *k, uint32_t i)
 	float floor = is_fused(m, i + 1) ? 0.0f : -INFINITY;
 	switch (l->kind) {
 	case FAL_LAYER_CONV: {
+		if (!await(k, k->net->place[i].end))
+			return false;
 		struct fal_conv t = conv_task(k, i);
 		t.y = y;
 		fal_conv_forward(l, &t);
@@ -360,19 +411,7 @@ forward_layer(const struct walk *k, uint32_t i)
 		break;
 	}
 	case FAL_LAYER_DENSE:
-		/* y [N][O] = x [N][C] · wᵀ [C][O] */
-		fal_gemm(&(struct fal_gemm){ .m = (int)n,
-					     .n = (int)l->out.c,
-					     .k = (int)l->in.c,
-					     .a = x,
-					     .lda = (int)l->in.c,
-					     .b = tensor(k, l->weight),
-					     .ldb = (int)l->in.c,
-					     .tb = true,
-					     .c = y,
-					     .ldc = (int)l->out.c });
-		fal_bias_cols(y, n, l->out.c, tensor(k, l->bias), floor);
-		break;
+		return dense_forward(k, i, y, floor);
 	case FAL_LAYER_RELU:
 		if (!is_fused(m, i))
 			fal_relu(y, n * out);
@@ -390,12 +429,8 @@ forward_layer(const struct walk *k, uint32_t i)
 		swap_axes(x, y, l->in.c, k->n, plane(l->in));
 		break;
 	}
+	return true;
 }
-
-/* Rows of a dense layer's weights whose gradient is made at a time, the last ones first:
- * those are told, and are read again, while they are in the cache.  Fewer cost more, as
- * the library packs x for each.  What comes of it depends on nothing but the shape. */
-#define ROWS 128
 
 /* dw [O][C] = dyᵀ [O][N] · x [N][C];  dx [N][C] = dy [N][O] · w [O][C] */
 static void
@@ -482,7 +517,7 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 
 /* NULL: k->told did not want any more. */
 static const float *
-forward(const struct walk *k, const float *x)
+forward(struct walk *k, const float *x)
 {
 	const struct fal_net *net = k->net;
 	const struct fal_model *m = net->m;
@@ -491,12 +526,9 @@ forward(const struct walk *k, const float *x)
 		swap_axes(x, k->a->f + net->in, 1, 1, (size_t)m->inputs * k->n);
 	else
 		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane(m->input));
-	for (uint32_t i = 0; i < m->layers; i++, step(k->a)) {
-		if (k->told != NULL && has_params(&m->layer[i]) &&
-		    !k->told->need(k->told->arg, net->place[i].end))
+	for (uint32_t i = 0; i < m->layers; i++, step(k->a))
+		if (!forward_layer(k, i))
 			return NULL;
-		forward_layer(k, i);
-	}
 	return k->a->f + net->place[m->layers - 1].out;
 }
 
@@ -505,7 +537,7 @@ fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *par
 		const struct fal_task *t)
 {
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&(struct walk){ net, a, params, t->n, NULL }, t->x);
+	const float *z = forward(&(struct walk){ net, a, params, t->n, NULL, 0 }, t->x);
 	fal_kern_unflush(before);
 	return z;
 }
@@ -530,7 +562,7 @@ fal_net_grad_told(const struct fal_net *net, struct fal_arena *a, const float *p
 		  const struct fal_task *t, float *grad, struct fal_loss *res,
 		  const struct fal_net_told *told)
 {
-	struct walk k = { net, a, params, t->n, told };
+	struct walk k = { net, a, params, t->n, told, 0 };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
 	unsigned before = fal_kern_flush();
 	const float *z = forward(&k, t->x);

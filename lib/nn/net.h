@@ -64,7 +64,8 @@ void fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *p
 struct fal_net_told {
 	void *arg;
 	/* Before any of the first `floats` parameters are read that were not so far, more
-	 * each time: returns when they are there.  False: no more is wanted. */
+	 * each time, for a layer or a part of a wide one: returns when they are there.
+	 * False: no more is wanted. */
 	bool (*need)(void *arg, uint64_t floats);
 	/* The gradient from place `first` on is what it will be; less each time, at last
 	 * 0. */

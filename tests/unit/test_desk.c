@@ -195,7 +195,8 @@ struct drawn {
 	struct fal_desk *desk;
 	float *params;
 	int8_t exps[MOST_BLOCKS];
-	uint32_t blocks, layers;
+	uint32_t blocks;
+	uint32_t parts; /* that layers are told of in */
 	struct fal_run_job job;
 	struct fal_ran ran;             /* of the plain run, */
 	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
@@ -214,10 +215,13 @@ draw_net(struct drawn *d)
 {
 	char drawn[256];
 	size_t at = (size_t)snprintf(drawn, sizeof(drawn), "input %d\n", INPUTS);
-	d->layers = 1 + fal_rng_below(&rng, 4);
-	for (uint32_t i = 1; i < d->layers; i++)
+	d->parts = 1;
+	for (uint32_t i = fal_rng_below(&rng, 4); i > 0; i--) {
+		const uint32_t width = 1 + fal_rng_below(&rng, 200);
 		at += (size_t)snprintf(drawn + at, sizeof(drawn) - at, "dense %u\ntanh\n",
-				       1 + fal_rng_below(&rng, 200));
+				       width);
+		d->parts += (width + 127) / 128;
+	}
 	snprintf(drawn + at, sizeof(drawn) - at, "dense %d\n", CLASSES);
 	assert_int_equal(fal_model_parse("m", drawn, strlen(drawn), &d->model, NULL), 0);
 	assert_int_equal(fal_net_new(d->model, BATCH, &d->net), 0);
@@ -354,11 +358,11 @@ made_is_final(void **state)
 			draw_task(&d);
 			run_plainly(&d);
 			d.job.run.streams = !one_in(&rng, 4);
-			d.stop = one_in(&rng, 4) ? 1 + fal_rng_below(&rng, d.layers) : 0;
+			d.stop = one_in(&rng, 4) ? 1 + fal_rng_below(&rng, d.parts) : 0;
 			d.from = d.blocks;
 			run_told(&d, &ran);
 			assert_int_equal(ran.cancelled, d.stop > 0);
-			assert_int_equal(d.needs, d.stop > 0 ? d.stop : d.layers);
+			assert_int_equal(d.needs, d.stop > 0 ? d.stop : d.parts);
 			mades += d.mades;
 			for (uint32_t b = 0; b < d.blocks; b++) {
 				if (!ran.cancelled)

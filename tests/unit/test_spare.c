@@ -14,10 +14,17 @@
 #include <cmocka.h>
 
 static const uint64_t ms = 1000000; /* in ns */
-static uint64_t idle;               /* what the system says */
+static uint64_t idle, own;          /* what the system says */
 static uint32_t asked;
 
 uint64_t __wrap_fal_cli_idle_ns(const char *root);
+uint64_t __wrap_fal_cli_own_ns(void);
+
+uint64_t
+__wrap_fal_cli_own_ns(void)
+{
+	return own;
+}
 
 uint64_t
 __wrap_fal_cli_idle_ns(const char *root)
@@ -27,8 +34,9 @@ __wrap_fal_cli_idle_ns(const char *root)
 	return idle;
 }
 
+/* Whatever it comes to: what is idle, and what this process has had instead. */
 static void
-most_of_a_core_is_enough(void **state)
+much_of_a_core_is_enough(void **state)
 {
 	struct fal_rng r =
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
@@ -37,35 +45,45 @@ most_of_a_core_is_enough(void **state)
 	bool is = false;
 	(void)state;
 	idle = now * 7;
-	assert_false(spare_core(&s, now)); /* nothing is known yet */
+	own = now / 3;
+	assert_false(spare_core(&s, now, 1)); /* nothing is known yet */
 	for (int i = 0; i < 500; i++) {
 		/* Until half a second is over nobody looks, whatever happens. */
-		const uint32_t before = asked;
+		const uint32_t before = asked, lanes = 1 + fal_rng_below(&r, 64);
 		const uint64_t since = ms * (500 + fal_rng_below(&r, 4000));
 		const uint64_t soon = ms * fal_rng_below(&r, 500);
-		assert_int_equal(spare_core(&s, now + soon), is);
+		assert_int_equal(spare_core(&s, now + soon, 1), is);
 		assert_int_equal(asked, before);
-		/* Of a core, in hundredths; clear of the bounds. */
-		uint32_t part = fal_rng_below(&r, 300);
-		part += part == 50 || part == 70;
+		/* Of a core, in hundredths, beside the lanes, or less than those need;
+		 * clear of the bounds. */
+		int part = (int)fal_rng_below(&r, 200) - 99;
+		part += part == 30 || part == 40;
+		/* Some of it is idle, and the rest is what this process has had. */
+		const uint32_t all = (uint32_t)((int)lanes * 100 + part);
+		const uint32_t rest = 1 + fal_rng_below(&r, all);
 		now += since;
-		idle += since / 100 * part;
-		is = part > 70 || (is && part > 50);
-		if (spare_core(&s, now) != is)
-			fail_msg("%u %% of a core: not %d", part, is);
+		idle += since / 100 * rest;
+		own += since / 100 * (all - rest);
+		is = part > 40 || (is && part > 30);
+		if (spare_core(&s, now, lanes) != is)
+			fail_msg("%d %% of a core beside %u lanes, %u %% idle: not %d",
+				 part, lanes, rest, is);
 		assert_int_equal(asked, before + 1);
 	}
+	/* With nothing idle there is none, whatever this process has had. */
+	own += 1000000 * ms;
+	assert_false(spare_core(&s, now += 1000 * ms, 1));
 	/* Where the system does not tell there is none. */
 	idle = 0;
-	assert_false(spare_core(&s, now + 1000 * ms));
-	assert_false(spare_core(&s, now + 2000 * ms));
+	assert_false(spare_core(&s, now + 1000 * ms, 1));
+	assert_false(spare_core(&s, now + 2000 * ms, 1));
 }
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(most_of_a_core_is_enough),
+		cmocka_unit_test(much_of_a_core_is_enough),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
