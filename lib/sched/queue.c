@@ -111,6 +111,14 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	return oldest;
 }
 
+double
+fal_pulls_from(const struct fal_sched *s, const struct fal_round *r,
+	       const struct fal_worker *w)
+{
+	return r->version == s->published ? fal_max(w->given_at, s->published_at)
+					  : w->given_at;
+}
+
 void
 fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 {

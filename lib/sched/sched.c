@@ -264,8 +264,13 @@ void
 fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 {
 	s->published = version;
-	while (fal_heap_least(&s->awaits) <= (double)version)
-		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
+	s->published_at = now;
+	while (fal_heap_least(&s->awaits) <= (double)version) {
+		struct fal_worker *w = &s->worker[fal_heap_top(&s->awaits)];
+		if (w->fresh) /* what it has to pull is there from now on */
+			w->ready = now + w->pull.s;
+		fal_refresh(s, w, now);
+	}
 }
 
 const struct fal_policy *

@@ -225,12 +225,13 @@ struct fal_sched {
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
-	uint64_t version;   /* newest */
-	uint64_t published; /* the newest that all shards have made */
-	uint64_t lines;     /* versions of lines, ever */
-	uint64_t first;     /* version at which the policy began to hold */
-	uint64_t whole;     /* all tasks of the clocks from here on are its own */
-	uint64_t allowed;   /* rounds of clocks before this one may begin */
+	uint64_t version;    /* newest */
+	uint64_t published;  /* the newest that all shards have made, */
+	double published_at; /* … and when they had */
+	uint64_t lines;      /* versions of lines, ever */
+	uint64_t first;      /* version at which the policy began to hold */
+	uint64_t whole;      /* all tasks of the clocks from here on are its own */
+	uint64_t allowed;    /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
 	/* What was collected for the next step: */

@@ -440,6 +440,9 @@ play_known(struct totals *t)
 	/* an honest suspect that had nothing to say was never asked, as another one that
 	 * hung worked, and kept what it owed for ever */
 	play(96224731, &(struct focus){ .scheme = "epsp", .flat = false }, t);
+	/* who had waited for a version of late shards had as much longer to push */
+	play(501770, &(struct focus){ .flat = false }, t);
+	play(1289, &(struct focus){ .scheme = "bsp", .flat = false }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a round that its witness found not finite was the same liar's again, for ever

@@ -125,6 +125,73 @@ shards_are_waited_for(void **state)
 	check(acts[FAL_ACT_SUSPECT] > 0, 1, "suspects when it can");
 }
 
+static double
+most_pull(uint32_t id)
+{
+	return fal_find(sched, id)->pull.most;
+}
+
+/* What waits for a version that others are late with is not pulling, and nobody has
+ * longer to push for it: neither who computes on it then, nor who hangs. */
+static void
+waiting_is_no_pull(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 1);
+	(void)state;
+	for (int turn = 0; turn < 20; turn++) {
+		const double waits = 1 + fal_rng_below(&r, 1000);
+		const uint64_t clocks = 1 + fal_rng_below(&r, 4);
+		begin("bsp", 2, 0);
+		join(1, 1, 1, 0.1);
+		join(2, 1, 1, 0.1);
+		for (uint64_t c = 0; c < clocks; c++) {
+			open_clock(c);
+			late = c + 1 == clocks;
+			now += 0.11;
+			check(claim_as(1, 0, (uint32_t)c + 1, none, 0.1), 1, "claim");
+			check(claim_as(2, 1, (uint32_t)c + 1, none, 0.1), 1, "claim");
+			complete(current());
+		}
+		open_clock(clocks);
+		late = false;
+		now += waits;
+		fal_sched_published(sched, now, clocks);
+		near(fal_find(sched, 1)->head->began, now + 0.01, 1e-6, "begins");
+		now += 0.12;
+		check(claim_as(1, 0, 9, none, 0.1), 1, "claim of the first");
+		near(most_pull(1), 0.02, 1e-6, "what it pulled for");
+		tick_until(FAL_ACT_SUSPECT, 1);
+		check(info(2).suspected, 1, "the second suspected");
+		check(claim_as(1, 1, 10, none, 0.1), 1, "claim for the second");
+		complete(current());
+		check(most_pull(2) < 1, 1, "what the second pulled for is no wait");
+		end(NULL);
+	}
+}
+
+/* Nor does a claim of what it had before tell of what it pulls now. */
+static void
+an_old_claim_is_no_pull(void **state)
+{
+	(void)state;
+	begin("bsp", 2, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	now += 0.15;
+	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
+	struct fal_worker *w = fal_find(sched, 1);
+	near(w->pull.s, 0.05, 1e-6, "what it pulled for");
+	/* It was given what comes next meanwhile. */
+	w->fresh = true;
+	w->given_at = now;
+	w->given_of = current() + 1;
+	w->given++;
+	check(claim_as(1, 0, 2, none, 0.1), 0, "the same claim again");
+	near(w->pull.s, 0.05, 1e-6, "what it pulls for");
+}
+
 static struct fal_join
 guest_of(uint32_t id)
 {
@@ -891,6 +958,8 @@ main(void)
 		TEST(fills_wait_for_fences),
 		TEST(lost_to_a_fence),
 		TEST(shards_are_waited_for),
+		TEST(waiting_is_no_pull),
+		TEST(an_old_claim_is_no_pull),
 		TEST(slots_are_used_again),
 		TEST(silence_is_suspected),
 		TEST(talk_is_no_work),
