@@ -328,7 +328,11 @@ int
 above_fetch(const struct ps_above_opt *opt, struct fal_files *j)
 {
 	struct fetch f = { .opt = opt, .job = j };
-	uv_loop_init(&f.loop);
+	const int bad = uv_loop_init(&f.loop);
+	if (bad < 0) {
+		fal_cli_err(PROG, "%s: %s", opt->text, uv_strerror(bad));
+		return FAL_EXIT_NO;
+	}
 	uv_timer_init(&f.loop, &f.timer);
 	f.timer.data = &f;
 	opt->retry->began = uv_hrtime();

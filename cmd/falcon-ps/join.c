@@ -243,9 +243,13 @@ ps_run_join(const struct ps_run *run)
 {
 	struct ps_join *j = fal_calloc(1, sizeof(*j));
 	struct fal_diag diag = { "" };
-	if (j == NULL || uv_loop_init(&j->loop) < 0) {
-		free(j);
+	if (j == NULL)
 		return ps_run_say(&diag, FAL_ENOMEM);
+	const int bad = uv_loop_init(&j->loop);
+	if (bad < 0) {
+		free(j);
+		fal_diag_set(&diag, FAL_EIO, "%s", uv_strerror(bad));
+		return ps_run_say(&diag, FAL_EIO);
 	}
 	signal(SIGPIPE, SIG_IGN);
 	j->run = run;

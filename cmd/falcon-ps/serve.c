@@ -456,8 +456,9 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	s.rings = opt->need.rings;
 	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
-	if (uv_loop_init(&s.loop) < 0)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	const int bad = uv_loop_init(&s.loop);
+	if (bad < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(bad));
 	init_handles(&s);
 	ps_fleet_init(&s);
 	if (opt->above != NULL)

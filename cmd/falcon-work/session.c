@@ -356,11 +356,13 @@ on_signal(uv_signal_t *h, int sig)
 					 sig == SIGINT ? "SIGINT" : "SIGTERM"));
 }
 
+/* 0, or what libuv says. */
 static int
 start(struct session *s)
 {
-	if (uv_loop_init(&s->loop) < 0)
-		return FAL_EIO;
+	const int bad = uv_loop_init(&s->loop);
+	if (bad < 0)
+		return bad;
 	uv_timer_init(&s->loop, &s->timer);
 	uv_timer_init(&s->loop, &s->soon);
 	uv_signal_init(&s->loop, &s->on_term);
@@ -368,15 +370,16 @@ start(struct session *s)
 	s->timer.data = s->soon.data = s->on_term.data = s->on_int.data = s;
 	uv_signal_start(&s->on_term, on_signal, SIGTERM);
 	uv_signal_start(&s->on_int, on_signal, SIGINT);
-	return FAL_OK;
+	return 0;
 }
 
 int
 session_run(const struct work_opt *opt)
 {
 	struct session *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL || start(s) < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+	const int bad = s != NULL ? start(s) : UV_ENOMEM;
+	if (bad < 0) {
+		fal_cli_err(PROG, "%s", uv_strerror(bad));
 		free(s);
 		return FAL_EXIT_NO;
 	}

@@ -178,6 +178,19 @@ paused_for_good() {
 	same "the model" "$(member sha256)" "$sha"
 }
 
+# Not all are few enough for each; libuv has no word for some.
+@test "too few descriptors are called that, and not too little memory" {
+	local n said
+	for n in $(seq 8 16); do
+		run timeout 2 bash -c 'ulimit -n "$0" && exec "$@"' "$n" falcon-ps -x \
+			-K "$keys/keyring" -l 127.0.0.1:0 -s "state.$n" tiny.job
+		said+="$n: $status, $output"$'\n'
+	done
+	echo "$said"
+	[[ ${said,,} == *"too many open files"* ]]
+	[[ $said != *"of memory"* ]]
+}
+
 @test "SIGTERM of falcon-ps: workers keep dialling, and go on with the next one" {
 	at_unix --set job.epochs=20
 	slow w 1 100
