@@ -6,7 +6,7 @@
 #define EVERY_NS UINT64_C(500000000)
 
 /* Of a core.  Less is enough for what runs there to stay. */
-static const double to_begin = 0.4, to_stay = 0.3;
+static const double to_begin = 0.35, to_stay = 0.28;
 
 bool
 spare_core(struct spare *s, uint64_t now, uint32_t lanes)

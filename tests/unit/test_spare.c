@@ -57,14 +57,14 @@ much_of_a_core_is_enough(void **state)
 		/* Of a core, in hundredths, beside the lanes, or less than those need;
 		 * clear of the bounds. */
 		int part = (int)fal_rng_below(&r, 200) - 99;
-		part += part == 30 || part == 40;
+		part += part == 28 || part == 35;
 		/* Some of it is idle, and the rest is what this process has had. */
 		const uint32_t all = (uint32_t)((int)lanes * 100 + part);
 		const uint32_t rest = 1 + fal_rng_below(&r, all);
 		now += since;
 		idle += since / 100 * rest;
 		own += since / 100 * (all - rest);
-		is = part > 40 || (is && part > 30);
+		is = part > 35 || (is && part > 28);
 		if (spare_core(&s, now, lanes) != is)
 			fail_msg("%d %% of a core beside %u lanes, %u %% idle: not %d",
 				 part, lanes, rest, is);
