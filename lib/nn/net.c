@@ -64,7 +64,7 @@ struct walk {
 	const float *params;
 	uint32_t n;
 	const struct fal_net_told *told; /* NULL: nobody is told */
-	uint64_t here;                   /* with told: parameters that it needed so far */
+	uint64_t asked;                  /* of told->need, so far */
 };
 
 /* Takes an array of `n` floats; returns where it begins. */
@@ -354,9 +354,9 @@ conv_task(const struct walk *k, uint32_t i)
 static bool
 await(struct walk *k, uint64_t end)
 {
-	if (k->told == NULL || end <= k->here)
+	if (k->told == NULL || end <= k->asked)
 		return true;
-	k->here = end;
+	k->asked = end;
 	return k->told->need(k->told->arg, end);
 }
 

@@ -43,8 +43,8 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 		/* Had work, and was not heard of: it takes no less. */
 		if (w->fresh && r->id >= w->given_of && fal_worker_active(w) &&
 		    w->work.share > 0) {
-			const double pull_s = now - fal_pulls_from(s, r, w) -
-					      fal_task_s(s, w, w->lanes);
+			const double pull_s =
+				now - w->pulls_from - fal_task_s(s, w, w->lanes);
 			if (pull_s > w->pull.s) {
 				w->pull.n = 0;
 				fal_lately_add(&w->pull, pull_s);

@@ -111,14 +111,6 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	return oldest;
 }
 
-double
-fal_pulls_from(const struct fal_sched *s, const struct fal_round *r,
-	       const struct fal_worker *w)
-{
-	return r->version == s->published ? fal_max(w->given_at, s->published_at)
-					  : w->given_at;
-}
-
 void
 fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -503,6 +495,7 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 int
 fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 {
+	w->fresh = false; /* what it does not do any more takes it no pull */
 	while (w->head != NULL) {
 		struct fal_round *r = w->head->round;
 		const uint32_t task = w->head->task;

@@ -38,10 +38,6 @@ struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);
 int fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 	     double now);
-/* Since when a fresh `w` may be pulling what round `r` computes on: it has been told of
- * it, and all of that is made. */
-double fal_pulls_from(const struct fal_sched *s, const struct fal_round *r,
-		      const struct fal_worker *w);
 /* A running task of `w` that nobody else was given since, or NULL. */
 struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */

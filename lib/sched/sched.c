@@ -264,11 +264,9 @@ void
 fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 {
 	s->published = version;
-	s->published_at = now;
 	while (fal_heap_least(&s->awaits) <= (double)version) {
 		struct fal_worker *w = &s->worker[fal_heap_top(&s->awaits)];
-		if (w->fresh) /* what it has to pull is there from now on */
-			w->ready = now + w->pull.s;
+		w->pulls_from = now;
 		fal_refresh(s, w, now);
 	}
 }

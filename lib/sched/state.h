@@ -118,6 +118,7 @@ struct fal_worker {
 			      task then, if any; it has claimed nothing since */
 	double given_at;   /* when it became fresh, */
 	uint64_t given_of; /* … by this round, and those that began with it */
+	double pulls_from; /* when it did, or what it waited for then was published */
 	double ready;      /* when it has pulled what it computes on */
 	double base;       /* when it last made progress */
 	double finish;     /* projected finish; see fal_refresh */
@@ -225,13 +226,12 @@ struct fal_sched {
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
-	uint64_t version;    /* newest */
-	uint64_t published;  /* the newest that all shards have made, */
-	double published_at; /* … and when they had */
-	uint64_t lines;      /* versions of lines, ever */
-	uint64_t first;      /* version at which the policy began to hold */
-	uint64_t whole;      /* all tasks of the clocks from here on are its own */
-	uint64_t allowed;    /* rounds of clocks before this one may begin */
+	uint64_t version;   /* newest */
+	uint64_t published; /* the newest that all shards have made */
+	uint64_t lines;     /* versions of lines, ever */
+	uint64_t first;     /* version at which the policy began to hold */
+	uint64_t whole;     /* all tasks of the clocks from here on are its own */
+	uint64_t allowed;   /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
 	/* What was collected for the next step: */

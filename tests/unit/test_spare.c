@@ -36,7 +36,7 @@ __wrap_fal_cli_idle_ns(const char *root)
 
 /* Whatever it comes to: what is idle, and what this process has had instead. */
 static void
-much_of_a_core_is_enough(void **state)
+a_third_of_a_core_is_enough(void **state)
 {
 	struct fal_rng r =
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
@@ -70,8 +70,12 @@ much_of_a_core_is_enough(void **state)
 				 part, lanes, rest, is);
 		assert_int_equal(asked, before + 1);
 	}
-	/* With nothing idle there is none, whatever this process has had. */
-	own += 1000000 * ms;
+	/* All may be what this process has had. */
+	now += 1000 * ms;
+	own += 2000 * ms;
+	assert_true(spare_core(&s, now, 1));
+	/* What was had is not given back. */
+	own -= 1000 * ms;
 	assert_false(spare_core(&s, now += 1000 * ms, 1));
 	/* Where the system does not tell there is none. */
 	idle = 0;
@@ -83,7 +87,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(much_of_a_core_is_enough),
+		cmocka_unit_test(a_third_of_a_core_is_enough),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
