@@ -92,7 +92,8 @@ note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_
 {
 	const struct fal_load load = fal_load_of(s, r, c->task);
 	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
-	if (w->fresh && r->id >= w->given_of) /* not what it may have had long ago */
+	/* Not what it may have had long ago. */
+	if (w->fresh && r->id >= w->given_of && w->pulls_from <= now)
 		fal_lately_add(&w->pull, fmax(now - w->pulls_from - c->task_s, 1e-6));
 	w->fresh = false;
 }

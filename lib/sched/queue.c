@@ -103,8 +103,10 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 			awaited = fal_min(awaited, (double)on);
 			continue;
 		}
-		if (n->began < 0)
+		if (n->began < 0) {
 			n->began = fal_max(now, w->ready);
+			w->pulls_from = fal_min(w->pulls_from, now);
+		}
 		oldest = fal_min(oldest, n->began);
 	}
 	heap_put(&s->awaits, fal_slot(s, w), awaited < INFINITY, awaited);
@@ -495,7 +497,6 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 int
 fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 {
-	w->fresh = false; /* what it does not do any more takes it no pull */
 	while (w->head != NULL) {
 		struct fal_round *r = w->head->round;
 		const uint32_t task = w->head->task;

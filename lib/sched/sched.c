@@ -264,11 +264,8 @@ void
 fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 {
 	s->published = version;
-	while (fal_heap_least(&s->awaits) <= (double)version) {
-		struct fal_worker *w = &s->worker[fal_heap_top(&s->awaits)];
-		w->pulls_from = now;
-		fal_refresh(s, w, now);
-	}
+	while (fal_heap_least(&s->awaits) <= (double)version)
+		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
 
 const struct fal_policy *

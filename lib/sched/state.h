@@ -118,7 +118,8 @@ struct fal_worker {
 			      task then, if any; it has claimed nothing since */
 	double given_at;   /* when it became fresh, */
 	uint64_t given_of; /* … by this round, and those that began with it */
-	double pulls_from; /* when it did, or what it waited for then was published */
+	double pulls_from; /* when what it then computes on was there to pull; INFINITY:
+			      it is not yet */
 	double ready;      /* when it has pulled what it computes on */
 	double base;       /* when it last made progress */
 	double finish;     /* projected finish; see fal_refresh */

@@ -364,7 +364,8 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
 		if (w->queued == 0) { /* it has to pull first */
 			w->fresh = true;
-			w->given_at = w->pulls_from = now;
+			w->given_at = now;
+			w->pulls_from = INFINITY;
 			w->given_of = round;
 			w->ready = now + w->pull.s;
 		}

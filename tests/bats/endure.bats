@@ -178,7 +178,7 @@ paused_for_good() {
 	same "the model" "$(member sha256)" "$sha"
 }
 
-# With some of these numbers libuv aborts, which has no error for it; with others it is enough.
+# For some of these numbers libuv aborts, and some are enough.
 @test "too few descriptors are called that, and not too little memory" {
 	local n said
 	for n in $(seq 8 16); do

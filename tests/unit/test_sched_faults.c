@@ -197,6 +197,35 @@ nor_is_it_behind_others(void **state)
 	near(most_pull(1), 0.02, 1e-6, "what it pulled for");
 }
 
+/* Who has begun with one version pulls on while another lane waits for the next. */
+static void
+the_first_one_is_pulled_for(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 2);
+	const double waits = 1 + fal_rng_below(&r, 1000);
+	(void)state;
+	begin("bsp", 2, 0);
+	join(1, 2, 2, 0.1);
+	open_clock(0);
+	late = true;
+	now += 0.11;
+	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
+	check(claim_as(1, 1, 1, none, 0.1), 1, "claim");
+	complete(current());
+	open_clock(1);
+	struct fal_worker *w = fal_find(sched, 1);
+	check(w->queued, 2, "tasks that wait");
+	check(w->head->began < 0 && w->pulls_from == INFINITY, 1, "none has begun");
+	w->head->began = w->pulls_from = now; /* its version was there */
+	now += waits;
+	fal_sched_published(sched, now, 1);
+	check(w->tail->began >= now, 1, "the other one has begun");
+	now += 0.12;
+	check(claim_as(1, 0, 2, none, 0.1), 1, "claim");
+	near(w->pull.most, waits + 0.02, 1e-6, "what it pulled for");
+}
+
 /* Nor does a claim of what it had before tell of what it pulls now. */
 static void
 an_old_claim_is_no_pull(void **state)
@@ -987,6 +1016,7 @@ main(void)
 		TEST(shards_are_waited_for),
 		TEST(waiting_is_no_pull),
 		TEST(nor_is_it_behind_others),
+		TEST(the_first_one_is_pulled_for),
 		TEST(an_old_claim_is_no_pull),
 		TEST(slots_are_used_again),
 		TEST(silence_is_suspected),
