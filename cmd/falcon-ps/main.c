@@ -15,6 +15,8 @@
 
 /* Threads: as many as are of use to most, and may be. */
 enum { THREADS = 8, THREADS_MAX = 1024 };
+/* What waking one up must be worth, in ns: it comes after some 50 µs. */
+#define WORTH_NS 100000
 
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
@@ -139,7 +141,7 @@ run(struct ps_run *r, const char *path)
 	if (r->opt.check && !joins)
 		return FAL_EXIT_DONE;
 	fal_suites_measure(uv_hrtime);
-	if (fal_threads_new((uint32_t)r->opt.threads, &r->threads) < 0)
+	if (fal_threads_new((uint32_t)r->opt.threads, WORTH_NS, &r->threads) < 0)
 		return ps_run_say(&(struct fal_diag){ "" }, FAL_ENOMEM);
 	code = joins ? ps_run_join(r) : ps_run_start(r);
 	fal_threads_free(r->threads);

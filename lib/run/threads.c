@@ -26,6 +26,7 @@ struct fal_threads {
 	struct fal_parallel parallel;
 	pthread_mutex_t mutex;
 	pthread_cond_t begun, over;
+	uint64_t worth;         /* ns of work that one is woken for */
 	int core;               /* the caller's, which helpers keep off; -1: none yet */
 	cpu_set_t cores, given; /* that helpers may be on; without that one */
 	bool end;
@@ -124,18 +125,39 @@ keep_off(struct fal_threads *t)
 				       &t->given);
 }
 
+/* What is short the caller does alone, sooner than a helper would have woken up, who
+ * would come between what is at work on its core: parts of it, till the rest is judged by
+ * those to be worth one.  How many it is worth; *done: parts. */
+static uint32_t
+begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void *of,
+	    uint32_t *done)
+{
+	const int64_t began = now_ns();
+	const uint32_t all = t->parallel.threads - 1;
+	uint64_t left = 0;
+	for (*done = 0; *done < parts && left < t->worth;) {
+		part(of, (*done)++, 0);
+		left = (uint64_t)(now_ns() - began) / *done * (parts - *done);
+	}
+	return t->worth == 0 || left / t->worth > all ? all : (uint32_t)(left / t->worth);
+}
+
 static void
 each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 {
 	struct fal_threads *t = arg;
+	uint32_t done;
+	const uint32_t helpers = begin_alone(t, parts, part, of, &done);
+	if (helpers == 0)
+		return;
 	keep_off(t);
 	pthread_mutex_lock(&t->mutex);
 	t->part = part;
 	t->of = of;
 	t->parts = parts;
-	t->next = 0;
+	t->next = done;
 	t->open = true;
-	for (uint32_t i = 1; i < t->parallel.threads && i < parts; i++)
+	for (uint32_t i = 0; i < helpers && i + 1 < parts - done; i++)
 		pthread_cond_signal(&t->begun); /* nobody for whom there is no part */
 	pthread_mutex_unlock(&t->mutex);
 	take_parts(t, 0);
@@ -148,7 +170,7 @@ each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 }
 
 int
-fal_threads_new(uint32_t threads, struct fal_threads **out)
+fal_threads_new(uint32_t threads, uint64_t worth_ns, struct fal_threads **out)
 {
 	struct fal_threads *t =
 		fal_calloc(1, sizeof(*t) + threads * sizeof(struct helper));
@@ -159,6 +181,7 @@ fal_threads_new(uint32_t threads, struct fal_threads **out)
 	pthread_cond_init(&t->begun, NULL);
 	pthread_cond_init(&t->over, NULL);
 	t->parallel = (struct fal_parallel){ 1, each, t };
+	t->worth = worth_ns;
 	t->core = -1;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);

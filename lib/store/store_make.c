@@ -88,16 +88,13 @@ make_due(void *of, uint32_t i, uint32_t thread)
 	some->made++;
 }
 
-/* What may be made is.  A few blocks are done before anybody else has woken up, who would
- * come between what is at work on other cores. */
+/* What may be made is. */
 static void
 make_dues(struct fal_store *s, const struct round *r)
 {
-	enum { FEW = 32 };
 	struct making *m = s->making;
 	struct some of = some_of(s, r);
-	fal_parallel_each(m->dues < FEW ? NULL : s->conf.parallel, m->dues, make_due,
-			  &of);
+	fal_parallel_each(s->conf.parallel, m->dues, make_due, &of);
 	m->n += of.made;
 	m->refused += of.refused;
 	m->dues = 0;

@@ -58,6 +58,14 @@ in_any_order(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 	free(order);
 }
 
+/* What waking a helper up must be worth: mostly nothing, so that they come to parts that
+ * are short. */
+static uint64_t
+some_worth(void)
+{
+	return below(4) == 0 ? below(1000000) : 0;
+}
+
 /* Threads, or one that acts as so many. */
 struct some {
 	struct fal_threads *real;
@@ -71,7 +79,7 @@ some_threads(struct some *s)
 	*s = (struct some){ .one = { n, in_any_order, &s->one } };
 	if (below(2) == 0)
 		return &s->one;
-	assert_int_equal(fal_threads_new(n, &s->real), 0);
+	assert_int_equal(fal_threads_new(n, some_worth(), &s->real), 0);
 	return fal_threads_parallel(s->real);
 }
 
@@ -108,7 +116,7 @@ each_part_once(void **state)
 	for (int turn = 0; turn < 20; turn++) {
 		struct fal_threads *t;
 		const uint32_t n = 1 + below(MOST_THREADS);
-		assert_int_equal(fal_threads_new(n, &t), 0);
+		assert_int_equal(fal_threads_new(n, some_worth(), &t), 0);
 		const struct fal_parallel *p = fal_threads_parallel(t);
 		assert_int_equal(fal_parallel_threads(p), n);
 		for (uint32_t job = below(30); job > 0; job--) {
@@ -127,6 +135,50 @@ each_part_once(void **state)
 		}
 		fal_threads_free(t);
 	}
+}
+
+/* Who does parts. */
+struct doers {
+	atomic_uint parts, of_helpers;
+	uint32_t skipped; /* the first ones take no time, as there is nothing to be done,
+			   */
+	uint32_t slow;    /* and the next ones so many µs */
+};
+
+static void
+doer_part(void *of, uint32_t part, uint32_t thread)
+{
+	struct doers *d = of;
+	if (part >= d->skipped && d->slow > 0)
+		usleep(d->slow);
+	d->parts++;
+	d->of_helpers += thread != 0;
+}
+
+/* What is short is done before anybody has woken up; what is not is shared, whatever it
+ * begins with. */
+static void
+only_long_work_is_shared(void **state)
+{
+	struct fal_threads *t;
+	struct doers brief = { .skipped = 10 }, one = { .slow = 1000 },
+		     lengthy = { .skipped = 10, .slow = 1000 };
+	(void)state;
+	assert_int_equal(fal_threads_new(2 + below(3), UINT64_C(3600000000000), &t), 0);
+	for (uint32_t i = 1; i <= 50; i++) {
+		fal_parallel_each(fal_threads_parallel(t), MOST_PARTS, doer_part, &brief);
+		assert_int_equal(brief.parts, i * MOST_PARTS);
+	}
+	assert_int_equal(brief.of_helpers, 0);
+	fal_threads_free(t);
+	assert_int_equal(fal_threads_new(2 + below(3), 1000000, &t), 0);
+	fal_parallel_each(fal_threads_parallel(t), 1, doer_part, &one);
+	fal_parallel_each(fal_threads_parallel(t), 200, doer_part, &lengthy);
+	assert_int_equal(one.parts, 1);
+	assert_int_equal(one.of_helpers, 0);
+	assert_int_equal(lengthy.parts, 200);
+	assert_true(lengthy.of_helpers > 0);
+	fal_threads_free(t);
 }
 
 struct cores {
@@ -157,7 +209,7 @@ keep_off_the_callers_core(void **state)
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) < 2)
 		skip();
-	assert_int_equal(fal_threads_new(2 + below(3), &t), 0);
+	assert_int_equal(fal_threads_new(2 + below(3), 0, &t), 0);
 	uint32_t parts = 0;
 	for (int turn = 0; turn < 8; turn++) {
 		struct cores c = { .caller = (int)below(CPU_SETSIZE) };
@@ -535,6 +587,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_part_once),
+		cmocka_unit_test(only_long_work_is_shared),
 		cmocka_unit_test(keep_off_the_callers_core),
 		cmocka_unit_test(no_threads),
 		cmocka_unit_test(a_store_steps_as_by_one),
