@@ -590,7 +590,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
 	out.seconds = c.now;
-	if (out.status.failed && c.failure == NULL)
+	if (out.status.failed && c.failure == NULL && c.beyond == 0)
 		c.failure = "the job stopped";
 	if (p->apart)
 		fleet_take(&c);
@@ -608,6 +608,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.failure = c.failure;
 	out.events = c.events;
 	out.lies = c.lies;
+	out.beyond = c.beyond;
 	out.refused = c.refused;
 	out.flips = c.flips;
 	out.did = (uint32_t)c.did.n;

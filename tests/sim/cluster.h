@@ -194,11 +194,13 @@ struct lines {
 };
 
 struct outcome {
-	const char *failure; /* NULL: the job was finished; else static text */
+	/* Static text; NULL: none, and the job was finished, or stopped, as `beyond`. */
+	const char *failure;
 	struct fal_coord_status status;
 	double seconds; /* virtual */
 	uint64_t events;
 	uint64_t lies, refused; /* messages that lie; liars whose session was ended */
+	uint64_t beyond;        /* gradients too large for what they were made on */
 	uint64_t flips;         /* tasks that came out with a bit wrong, */
 	uint64_t escaped;       /* … and are in the model: flips_judge */
 	uint32_t did, found;    /* with `enough`: tasks of machine 0; the number, from 1,

@@ -261,7 +261,7 @@ struct cluster {
 	double second;       /* the one that has begun: */
 	uint32_t woke, came; /* wake-ups, other events */
 	const char *failure;
-	uint64_t lies, refused, flips;
+	uint64_t lies, refused, flips, beyond;
 	VEC(struct asked) asks; /* of all who were asked to witness */
 	VEC(struct asked) did;  /* with `enough`: what machine 0 ran, in order, */
 	uint32_t found;         /* … and by which it was found, from 1 */

@@ -230,7 +230,8 @@ is_contradicted(const struct plan *p, const struct outcome *o)
 	return flaky && memmem(o->trace, o->trace_n, bounded, strlen(bounded)) != NULL;
 }
 
-/* Where nobody can compute again what a liar says, it has not ruined the model. */
+/* But where nobody can compute again what a liar says, no lie has ruined the model, nor
+ * what the honest ones made on the way to it. */
 static bool
 is_ruined(const struct plan *p, const struct outcome *o)
 {
@@ -238,7 +239,7 @@ is_ruined(const struct plan *p, const struct outcome *o)
 	float most = 0;
 	for (size_t i = 0; i < p->toy.n; i++)
 		most = fmaxf(most, fabsf(o->params[i]));
-	return most > 0x1p20f &&
+	return (most > 0x1p20f || o->beyond > 0) &&
 	       memmem(o->trace, o->trace_n, alone, strlen(alone)) == NULL;
 }
 
@@ -252,8 +253,10 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 		o->lies > 0 ? liar_believed(p, o->trace, o->trace_n) : BELIEF_NO;
 	const bool made_up = belief == BELIEF_MADE_UP;
 	const char *why = o->flips > 0 ? flips_judge(p, o, diag) : NULL;
-	const bool law = all_lawful(p) && !made_up && o->escaped == 0;
-	const bool excused = law && (belief == BELIEF_YES || is_contradicted(p, o));
+	const bool stopped = o->status.failed; /* by a gradient that was beyond */
+	const bool law = all_lawful(p) && !made_up && o->escaped == 0 && !stopped;
+	const bool excused =
+		stopped || (law && (belief == BELIEF_YES || is_contradicted(p, o)));
 	float *want = malloc(size);
 	o->seen[SEEN_EXCUSED] += excused;
 	if (law)
@@ -443,6 +446,10 @@ play_known(struct totals *t)
 	/* who had waited for a version of late shards had as much longer to push */
 	play(501770, &(struct focus){ .flat = false }, t);
 	play(1289, &(struct focus){ .scheme = "bsp", .flat = false }, t);
+	/* a liar alone was believed, and honest gradients on what it made of the model
+	 * were beyond its exponents, which stops a job */
+	play(602052, &(struct focus){ .flat = false }, t);
+	play(96223936, &(struct focus){ .restarts = true }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a round that its witness found not finite was the same liar's again, for ever

@@ -486,7 +486,7 @@ compute(struct cluster *c, const struct fal_run *run)
 		dither(c->grad, c->p->toy.n, run);
 }
 
-/* Blocks from `from` on that are not made are. */
+/* Blocks from `from` on that are not made are.  FAL_ENONFINITE: not all of them. */
 static int
 make(struct cluster *c, struct lane *l, uint32_t from)
 {
@@ -495,7 +495,8 @@ make(struct cluster *c, struct lane *l, uint32_t from)
 	for (uint32_t b = from; b < l->left && err == FAL_OK; b++)
 		err = fal_sum_quantise_block(run->sum, b, c->grad + (size_t)b * FAL_BLOCK,
 					     run->exps[b], run->room);
-	l->left = from;
+	if (err == FAL_OK)
+		l->left = from;
 	return err;
 }
 
@@ -518,8 +519,8 @@ worker_lane_made(struct cluster *c, struct worker *w, const struct event *e)
 		return;
 	const uint32_t from = 1 + drawn_of(&l->what, l->left) % (l->left - 1);
 	compute(c, &l->what);
-	int err = make(c, l, from);
-	assert(err == FAL_OK);
+	if (make(c, l, from) < 0)
+		return; /* nothing of it goes out */
 	c->seen[SEEN_STREAMED]++;
 	cluster_ok(c, fal_agent_made(w->agent, cluster_ns(c), e->lane, from),
 		   "agent: made");
@@ -542,14 +543,16 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
 	ran.samples = run->eval ? eval_samples(c->p, run->task)
 				: toy_task_samples(&c->p->toy, run->clock, run->task);
-	ran.nonfinite = goes_wrong(w, run);
-	c->seen[SEEN_NONFINITE] += ran.nonfinite;
+	const bool wrong = goes_wrong(w, run);
+	c->seen[SEEN_NONFINITE] += wrong;
 	if (!run->eval && !l->cancelled) {
 		compute(c, run);
-		if (ran.nonfinite)
+		if (wrong)
 			c->grad[0] = NAN;
-		int err = make(c, l, 0);
-		assert((err == FAL_ENONFINITE) == ran.nonfinite);
+		const int err = make(c, l, 0);
+		ran.nonfinite = err == FAL_ENONFINITE;
+		assert(err == FAL_OK || ran.nonfinite);
+		c->root->beyond += ran.nonfinite && !wrong;
 		if (err == FAL_OK) {
 			flips_strike(w, run);
 			say_what_came(w, run, ran.hash);
