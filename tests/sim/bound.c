@@ -49,7 +49,7 @@ bound_s(const struct plan *p)
 		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
 		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
 		/* A witness whose lanes moved before it hung is waited for once more. */
-		const bool moved = on || m->hang == HANG_SLOW;
+		const bool moved = m->hang != HANG_CLAIM && m->hang != HANG_HALF;
 		/* One that verifies is asked for the tasks of all clocks that are under
 		 * way, and has time for all of them. */
 		const uint32_t asked = p->verify > 0 ? tasks * clocks_under_way(p)

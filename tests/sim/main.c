@@ -459,6 +459,8 @@ play_known(struct totals *t)
 	play(20025, &(struct focus){ .flat = false }, t);
 	/* what a witness said of one version was taken for its word on another one */
 	play(50886, &(struct focus){ .flat = true }, t);
+	/* a witness stood still in the midst of what it was asked for, having moved */
+	play(96240013, &(struct focus){ .liars = true }, t);
 	static const struct focus groups = { .groups = true };
 	/* what was fenced above was given all the same, and had no ticket by the map that
 	 * held then */
