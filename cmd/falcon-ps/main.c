@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -214,7 +213,6 @@ main(int argc, char **argv)
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 0,
 			       .max_args = 1 };
-	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = check_together(&cli, o, ready_fd);

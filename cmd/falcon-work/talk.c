@@ -248,8 +248,11 @@ on_chunk(void *arg)
 void
 session_attached(struct session *s)
 {
-	if (s->agent != NULL)
-		on_chunk(s);
+	if (s->agent == NULL)
+		return;
+	on_chunk(s);
+	if (s->ready && !s->ending)
+		session_after(s, FAL_OK); /* what waits for that stream goes out */
 }
 
 /* The probe, or a local copy of the data, has come to its end. */

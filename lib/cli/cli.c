@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <popt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -236,6 +237,7 @@ int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
 	hold_standard();
+	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
 	cli->arg = NULL;
 	cli->n_args = 0;
 	if (setup(cli, argc, argv) < 0) {

@@ -61,10 +61,11 @@ struct fal_cli {
 	struct fal_cli_state *state; /* private */
 };
 
-/* Reads the command line, before anything is opened.  Returns -1 to go on, or an exit
- * code: FAL_EXIT_DONE after --help or --version (to stdout), FAL_EXIT_USAGE after one
- * line on stderr.  --help and --version are added to the options.  Call fal_cli_free() in
- * each case. */
+/* Reads the command line, before anything is opened; from then on a file that comes to
+ * its limit is as a full disk, and nothing ends the program.  Returns -1 to go on, or an
+ * exit code: FAL_EXIT_DONE after --help or --version (to stdout), FAL_EXIT_USAGE after
+ * one line on stderr.  --help and --version are added to the options.  Call
+ * fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
 /* Judges option `name`, a U64 or SIZE, after fal_cli_parse: -1 to go on if it is not

@@ -26,7 +26,7 @@ struct fal_threads {
 	struct fal_parallel parallel;
 	pthread_mutex_t mutex;
 	pthread_cond_t begun, over;
-	uint64_t worth;         /* ns of work that one is woken for */
+	uint64_t worth;         /* ns of work that they are woken for */
 	int core;               /* the caller's, which helpers keep off; -1: none yet */
 	cpu_set_t cores, given; /* that helpers may be on; without that one */
 	bool end;
@@ -127,28 +127,26 @@ keep_off(struct fal_threads *t)
 
 /* What is short the caller does alone, sooner than a helper would have woken up, who
  * would come between what is at work on its core: parts of it, till the rest is judged by
- * those to be worth one.  How many it is worth; *done: parts. */
+ * those to be worth that.  How many. */
 static uint32_t
-begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void *of,
-	    uint32_t *done)
+begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void *of)
 {
 	const int64_t began = now_ns();
-	const uint32_t all = t->parallel.threads - 1;
 	uint64_t left = 0;
-	for (*done = 0; *done < parts && left < t->worth;) {
-		part(of, (*done)++, 0);
-		left = (uint64_t)(now_ns() - began) / *done * (parts - *done);
+	uint32_t done = 0;
+	while (done < parts && left < t->worth) {
+		part(of, done++, 0);
+		left = (uint64_t)(now_ns() - began) / done * (parts - done);
 	}
-	return t->worth == 0 || left / t->worth > all ? all : (uint32_t)(left / t->worth);
+	return done;
 }
 
 static void
 each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 {
 	struct fal_threads *t = arg;
-	uint32_t done;
-	const uint32_t helpers = begin_alone(t, parts, part, of, &done);
-	if (helpers == 0)
+	const uint32_t done = begin_alone(t, parts, part, of);
+	if (done == parts)
 		return;
 	keep_off(t);
 	pthread_mutex_lock(&t->mutex);
@@ -157,7 +155,7 @@ each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 	t->parts = parts;
 	t->next = done;
 	t->open = true;
-	for (uint32_t i = 0; i < helpers && i + 1 < parts - done; i++)
+	for (uint32_t i = 1; i < t->parallel.threads && i < parts - done; i++)
 		pthread_cond_signal(&t->begun); /* nobody for whom there is no part */
 	pthread_mutex_unlock(&t->mutex);
 	take_parts(t, 0);

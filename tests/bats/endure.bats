@@ -178,6 +178,16 @@ paused_for_good() {
 	same "the model" "$(member sha256)" "$sha"
 }
 
+@test "a worker whose files may not grow keeps no data, and works on" {
+	undisturbed --set job.epochs=20
+	at_unix --set job.epochs=20
+	start w bash -c 'ulimit -f 1 && exec "$@"' - falcon-work -k "$keys/work.key" \
+		-n w --lanes 1 --cache "$PWD/cache" "$ready"
+	ended "$ps" ps
+	ended "$pid" w
+	same "the model" "$(member sha256)" "$sha"
+}
+
 # For some of these numbers libuv aborts, and some are enough.
 @test "too few descriptors are called that, and not too little memory" {
 	local n said

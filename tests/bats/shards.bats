@@ -115,6 +115,35 @@ shards() {
 	same "shards" "$(shards)" "[2]"
 }
 
+# computed: the worker has done all 64 samples of the clock that is open.
+computed() {
+	falcon-stat -j -k "$keys/observe.key" "$ready" |
+		jq -e '.workers[0].samples == .samples + 64' >/dev/null
+}
+
+# went_up AT_LEAST: bytes, to the shard.
+went_up() {
+	[ -e up ] && [ "$(wc -c <up)" -ge "$1" ]
+}
+
+@test "what was computed before a shard's stream opens goes out when it does" {
+	serve
+	# Its second stream waits for "go"; what goes up there is kept.
+	ready="exec:p=%p; [ \$p != 7000 ] || exec socat - TCP:%h:${ready##*:}; \
+until [ -e $PWD/go ]; do sleep 0.01; done; tee $PWD/up | socat - TCP:%h:\$p" \
+		work a --lanes 1
+	at_clock 2
+	join late
+	soon "its blocks" grep -q "blocks from here on" late.err
+	soon "all tasks" computed
+	# Nobody else may remind it.
+	kill -STOP "$ps"
+	touch go
+	soon "a contribution" went_up 10000
+	kill -CONT "$ps"
+	judge
+}
+
 @test "who joins late has blocks; a stop and a start find their place; a copy of the model" {
 	at_unix
 	slow a 1 1500
