@@ -47,8 +47,11 @@ fal_area_make(size_t bytes, bool read_only, struct fal_area *out)
 	out->fd = memfd_create("falcon", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (out->fd < 0)
 		return FAL_EIO;
-	int err = FAL_TRY(WRITE, -1, ftruncate(out->fd, (off_t)(FAL_AREA_HEAD + bytes)));
-	err = err < 0 ? FAL_EIO : map(out, out->fd, false);
+	/* Where the system promises no more than it has, a page that it lacks would be
+	 * SIGBUS to whoever writes there first. */
+	int err = FAL_TRY(WRITE, -1,
+			  fallocate(out->fd, 0, 0, (off_t)(FAL_AREA_HEAD + bytes)));
+	err = err < 0 ? FAL_ENOMEM : map(out, out->fd, false);
 	if (err == FAL_OK)
 		err = seal(out->fd, read_only);
 	if (err < 0)

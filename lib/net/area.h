@@ -15,8 +15,9 @@ struct fal_area {
 	int fd; /* of whoever made it; else -1 */
 };
 
-/* Makes one, of zeros; what is never written takes no memory.  read_only: nobody else may
- * write.  FAL_EIO: not on this system; FAL_ENOMEM. */
+/* Makes one, of zeros, whose memory is there from the start: nobody who writes finds that
+ * there is none.  read_only: nobody else may write.  FAL_EIO: not on this system;
+ * FAL_ENOMEM. */
 int fal_area_make(size_t bytes, bool read_only, struct fal_area *out);
 /* Maps what another one has made; the descriptor stays the caller's.  FAL_EINVAL: it is
  * shorter than told, or could become so, or is not sealed as it should be; FAL_ENOMEM. */
