@@ -321,7 +321,7 @@ too_soon(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	 const uint8_t *p, size_t n)
 {
 	if (m->type != FAL_MSG_HELLO || session->hello.n > 0) {
-		refuse(s, session, "the job waits for its shards");
+		put_off(s, session, "the job waits for its shards");
 		return;
 	}
 	fal_put_bytes(&session->hello, p, n);

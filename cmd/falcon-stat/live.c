@@ -65,6 +65,8 @@ on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 		await(live, c);
 		return live->on_bytes(live->arg, m->trace.lines.p, m->trace.lines.n);
 	case FAL_MSG_TRACE_END:
+		if (live->follow)
+			live->on_end(live->arg);
 		return FAL_EXIT_DONE;
 	case FAL_MSG_REPLY:
 		return live->group != NULL ? on_reply(live, m) : FAL_CLIENT_ALIEN;

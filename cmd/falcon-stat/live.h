@@ -19,6 +19,8 @@ struct stat_live {
 	/* The next bytes of the trace, borrowed for the call: lines, perhaps in pieces.
 	 * Returns -1 to go on, else the exit code to end with. */
 	int (*on_bytes)(void *arg, const void *p, size_t n);
+	/* With `follow`: the trace has ended, and on_bytes has not ended it. */
+	void (*on_end)(void *arg);
 	void *arg;
 };
 

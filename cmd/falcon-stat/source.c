@@ -80,7 +80,8 @@ struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
 	bool print;          /* the bytes, too */
-	bool done;           /* the job's last line came */
+	bool done;           /* the job's last line came, */
+	bool held;           /* … or that of a stop that was asked for */
 	struct fal_buf line; /* to be printed when it is whole: it was not judged yet */
 	int code;            /* of a file's last chunk */
 };
@@ -153,6 +154,15 @@ feed_file(struct feed *f)
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
+static void
+on_end(void *arg)
+{
+	const struct feed *f = arg;
+	if (!f->held)
+		fal_cli_err(PROG, "%s: the trace ends before the job: it may go on",
+			    f->s->name);
+}
+
 static int
 feed_live(struct feed *f)
 {
@@ -162,6 +172,7 @@ feed_live(struct feed *f)
 		.group = f->s->group,
 		.follow = f->print,
 		.on_bytes = feed,
+		.on_end = on_end,
 		.arg = f,
 	};
 	return stat_live(&live);
@@ -192,6 +203,10 @@ watch_done(void *arg, struct fal_trace_line *l)
 {
 	struct feed *f = arg;
 	f->done = f->done || strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+	if (strcmp(l->ev, "hold") == 0)
+		f->held = strcmp(fal_trace_get_str(l, l->o, FAL_F_WHY), "stopped") == 0;
+	else if (strcmp(l->ev, "restart") == 0)
+		f->held = false;
 	return 0;
 }
 

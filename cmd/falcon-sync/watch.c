@@ -3,11 +3,14 @@
 #include "sync.h"
 #include "trace/reader.h"
 
+#include <errno.h>
 #include <string.h>
 
 struct watch {
 	struct fal_trace_reader *reader;
-	bool done; /* the job's last line came */
+	bool done;  /* the job's last line came, */
+	bool held;  /* … or that of a stop that was asked for */
+	int failed; /* an errno of the output; 0: none */
 };
 
 static int
@@ -16,9 +19,15 @@ on_line(void *arg, struct fal_trace_line *line)
 	struct watch *w = arg;
 	w->done = w->done || strcmp(line->ev, "done") == 0 ||
 		  strcmp(line->ev, "failed") == 0;
+	if (strcmp(line->ev, "hold") == 0)
+		w->held = strcmp(fal_trace_get_str(line, line->o, FAL_F_WHY),
+				 "stopped") == 0;
+	else if (strcmp(line->ev, "restart") == 0)
+		w->held = false;
 	if (strcmp(line->ev, "policy") != 0 && strcmp(line->ev, "hold") != 0)
 		return FAL_OK;
-	printf("%.*s\n", (int)line->n, line->text);
+	if (printf("%.*s\n", (int)line->n, line->text) < 0 && w->failed == 0)
+		w->failed = errno;
 	return FAL_OK;
 }
 
@@ -36,8 +45,11 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	struct watch *w = arg;
 	struct fal_diag diag;
 	(void)client;
-	if (m->type == FAL_MSG_TRACE_END)
+	if (m->type == FAL_MSG_TRACE_END) {
+		if (!w->held)
+			fal_cli_err(PROG, "the trace ends before the job: it may go on");
 		return FAL_EXIT_DONE;
+	}
 	if (m->type != FAL_MSG_TRACE)
 		return FAL_CLIENT_ALIEN;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
@@ -45,13 +57,15 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		fal_cli_err(PROG, "trace:%s", diag.text);
 		return fal_cli_exit(err);
 	}
-	if (ferror(stdout))
-		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
+	if (w->failed != 0) {
+		fal_cli_err(PROG, "standard output: %s", strerror(w->failed));
+		return FAL_EXIT_NO;
+	}
 	return w->done ? FAL_EXIT_DONE : FAL_CLIENT_ON;
 }
 
 static int
-on_over(void *arg)
+on_interrupt(void *arg)
 {
 	(void)arg;
 	return FAL_EXIT_DONE;
@@ -65,8 +79,7 @@ sync_watch(const struct sync_conf *conf)
 					    .role = FAL_ROLE_OBSERVE,
 					    .on_open = on_open,
 					    .on_msg = on_msg,
-					    .on_over = on_over,
-					    .on_interrupt = on_over };
+					    .on_interrupt = on_interrupt };
 	w.reader = fal_trace_reader_new(on_line, &w);
 	if (w.reader == NULL) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));

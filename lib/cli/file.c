@@ -192,15 +192,10 @@ sync_folder(const char *path)
 	return rc;
 }
 
-int
-fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
-	      struct fal_diag *diag)
+/* Writes beside `path`, and renames. */
+static int
+replace(const char *path, const void *p, size_t n, mode_t mode, struct fal_diag *diag)
 {
-	if (strcmp(path, "-") == 0)
-		return fal_cli_put(STDOUT_FILENO, p, n) < 0
-			       ? refuse(diag, "standard output")
-			       : 0;
-
 	char *temp;
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
@@ -219,6 +214,28 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 	close(fd);
 free_temp:
 	free(temp);
+	return err;
+}
+
+int
+fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
+	      struct fal_diag *diag)
+{
+	struct stat is;
+	if (strcmp(path, "-") == 0)
+		return fal_cli_put(STDOUT_FILENO, p, n) < 0
+			       ? refuse(diag, "standard output")
+			       : 0;
+	if (stat(path, &is) < 0)
+		return replace(path, p, n, mode, diag);
+	if (!S_ISREG(is.st_mode))
+		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
+	/* Of a link it is what that leads to. */
+	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
+	if (real == NULL)
+		return refuse(diag, path);
+	const int err = replace(real, p, n, mode & is.st_mode, diag);
+	free(real);
 	return err;
 }
 

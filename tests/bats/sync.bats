@@ -196,6 +196,40 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 	same policies "$(policies)" "epsp job"
 }
 
+@test "who follows a job is told when the trace ends, and the job does not" {
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
+		--min-shards 1 tiny.job
+	ps=$pid
+	answers 75 "" "falcon-stat: $ready: later: the job waits for its shards" \
+		falcon-stat -f -k "$keys/observe.key" "$ready"
+	answers 75 "" "falcon-sync: $ready: later: the job waits for its shards" sync show
+	kill -TERM "$ps"
+	wait "$ps" || :
+	local how
+	for how in TERM KILL; do
+		rm -rf ps.ready "$state"
+		begin
+		start "stat$how" falcon-stat -f -k "$keys/observe.key" "$ready"
+		local stat=$pid
+		start "watch$how" falcon-sync -k "$keys/observe.key" "$ready" watch
+		local watch=$pid
+		soon "who follows" grep -q policy "stat$how.out"
+		soon "the watcher" grep -q policy "watch$how.out"
+		kill "-$how" "$ps"
+		wait "$ps" || :
+		if [ "$how" = TERM ]; then
+			ended "$stat" "stat$how"
+			ended "$watch" "watch$how"
+			has "$(<"stat$how.err")" "the trace ends before the job: it may go on"
+			has "$(<"watch$how.err")" "the trace ends before the job: it may go on"
+		else
+			ended "$stat" "stat$how" 1
+			ended "$watch" "watch$how" 1
+		fi
+		stop_all
+	done
+}
+
 @test "all schemes in one job, each from its policy line on" {
 	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
 groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 epsp"

@@ -254,6 +254,23 @@ test_files(void **state)
 	assert_int_equal(mkdir("folder", 0700), 0);
 	assert_int_equal(fal_cli_write("folder", "x", 1, 0600, &d), FAL_EIO);
 	assert_int_equal(fal_cli_write("plain", "x", 1, 0600, &d), 0);
+	/* What is no regular file stays, and so does a link, that leads to the new one.
+	 */
+	assert_int_equal(mkfifo("pipe", 0600), 0);
+	assert_int_equal(symlink("pipe", "to-pipe"), 0);
+	assert_int_equal(fal_cli_write("pipe", "x", 1, 0600, &d), FAL_EIO);
+	assert_string_equal(d.text, "pipe: is not a regular file");
+	assert_int_equal(fal_cli_write("to-pipe", "x", 1, 0600, &d), FAL_EIO);
+	assert_int_equal(stat("pipe", &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	assert_int_equal(symlink("plain", "link"), 0);
+	assert_int_equal(fal_cli_write("link", "new", 3, 0644, &d), 0);
+	assert_int_equal(lstat("link", &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	/* Nor can anybody read it who could not before. */
+	assert_int_equal(stat("plain", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(st.st_size, 3);
 	/* A key is for the reader of keys alone. */
 	static const char key[] = "a work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=\n";
 	assert_int_equal(fal_cli_write("plain", key, strlen(key), 0600, &d), 0);
@@ -266,7 +283,9 @@ test_files(void **state)
 	assert_int_equal(fal_cli_read_into("plain", secret, 99, &n, &d), FAL_EPERM);
 	assert_string_equal(d.text,
 			    "plain: others can read this secret: chmod go= 'plain'");
-	assert_int_equal(system("test \"$(echo *)\" = 'captured file folder plain'"), 0);
+	assert_int_equal(system("test \"$(echo *)\" = 'captured file folder link pipe "
+				"plain to-pipe'"),
+			 0);
 	fal_buf_free(&b);
 }
 
