@@ -382,7 +382,10 @@ test_follow_ends(void **state)
 	w.n[0] = 0;
 	w.then = ENDS;
 	falcon_stat(&w, "-f", w.at, 0);
-	w.n[0] = 0;
+	assert_non_null(strstr(w.text[1], ": the trace ends before the job: it may go "
+					  "on\n"));
+	w.n[0] = w.n[1] = 0;
+	w.text[1][0] = '\0';
 	w.then = WAITS;
 	w.on_line = interrupt;
 	falcon_stat(&w, "-f", w.at, 0);
