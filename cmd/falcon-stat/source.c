@@ -79,9 +79,8 @@ stat_source_free(struct stat_source *s)
 struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
-	bool print;          /* the bytes, too */
-	bool done;           /* the job's last line came, */
-	bool held;           /* … or that of a stop that was asked for */
+	bool print; /* the bytes, too */
+	struct fal_trace_ending ending;
 	struct fal_buf line; /* to be printed when it is whole: it was not judged yet */
 	int code;            /* of a file's last chunk */
 };
@@ -120,7 +119,7 @@ feed(void *arg, const void *p, size_t n)
 	}
 	if (ferror(stdout))
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
-	return f->done ? FAL_EXIT_DONE : -1;
+	return f->ending.over ? FAL_EXIT_DONE : -1;
 }
 
 static int
@@ -158,9 +157,8 @@ static void
 on_end(void *arg)
 {
 	const struct feed *f = arg;
-	if (!f->held)
-		fal_cli_err(PROG, "%s: the trace ends before the job: it may go on",
-			    f->s->name);
+	if (!f->ending.stopped)
+		fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
 }
 
 static int
@@ -199,14 +197,10 @@ stat_source_read(const struct stat_source *s, const struct stat_take *take)
 }
 
 static int
-watch_done(void *arg, struct fal_trace_line *l)
+watch_end(void *arg, struct fal_trace_line *l)
 {
 	struct feed *f = arg;
-	f->done = f->done || strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
-	if (strcmp(l->ev, "hold") == 0)
-		f->held = strcmp(fal_trace_get_str(l, l->o, FAL_F_WHY), "stopped") == 0;
-	else if (strcmp(l->ev, "restart") == 0)
-		f->held = false;
+	fal_trace_ending_note(&f->ending, l);
 	return 0;
 }
 
@@ -214,7 +208,7 @@ int
 stat_source_follow(const struct stat_source *s)
 {
 	struct feed f = { .s = s, .print = true };
-	f.r = fal_trace_reader_new(watch_done, &f);
+	f.r = fal_trace_reader_new(watch_end, &f);
 	if (f.r == NULL) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 		return FAL_EXIT_NO;

@@ -8,8 +8,7 @@
 
 struct watch {
 	struct fal_trace_reader *reader;
-	bool done;  /* the job's last line came, */
-	bool held;  /* … or that of a stop that was asked for */
+	struct fal_trace_ending ending;
 	int failed; /* an errno of the output; 0: none */
 };
 
@@ -17,13 +16,7 @@ static int
 on_line(void *arg, struct fal_trace_line *line)
 {
 	struct watch *w = arg;
-	w->done = w->done || strcmp(line->ev, "done") == 0 ||
-		  strcmp(line->ev, "failed") == 0;
-	if (strcmp(line->ev, "hold") == 0)
-		w->held = strcmp(fal_trace_get_str(line, line->o, FAL_F_WHY),
-				 "stopped") == 0;
-	else if (strcmp(line->ev, "restart") == 0)
-		w->held = false;
+	fal_trace_ending_note(&w->ending, line);
 	if (strcmp(line->ev, "policy") != 0 && strcmp(line->ev, "hold") != 0)
 		return FAL_OK;
 	if (printf("%.*s\n", (int)line->n, line->text) < 0 && w->failed == 0)
@@ -46,8 +39,8 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	struct fal_diag diag;
 	(void)client;
 	if (m->type == FAL_MSG_TRACE_END) {
-		if (!w->held)
-			fal_cli_err(PROG, "the trace ends before the job: it may go on");
+		if (!w->ending.stopped)
+			fal_cli_err(PROG, "%s", fal_trace_early_end);
 		return FAL_EXIT_DONE;
 	}
 	if (m->type != FAL_MSG_TRACE)
@@ -61,7 +54,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		fal_cli_err(PROG, "standard output: %s", strerror(w->failed));
 		return FAL_EXIT_NO;
 	}
-	return w->done ? FAL_EXIT_DONE : FAL_CLIENT_ON;
+	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_ON;
 }
 
 static int

@@ -50,9 +50,11 @@ bulk_map(struct bulk_area *a, const struct bulk_conf *conf)
 	if (s->stride > SIZE_MAX / 2 / conf->count)
 		return FAL_ENOMEM;
 	a->size = s->stride * s->count;
-	/* Shrunk by whom it is shared with, it would kill us. */
-	if (FAL_TRY(WRITE, -1, ftruncate(a->fd, (off_t)a->size)) < 0 ||
-	    fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+	/* A page that the system comes to lack would kill whoever writes there first, */
+	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->size)) < 0)
+		return FAL_ENOMEM;
+	/* … and shrunk by whom it is shared with, it would kill us. */
+	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
 	void *map = FAL_TRY(MALLOC, MAP_FAILED,
 			    mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd,

@@ -62,7 +62,7 @@ struct fal_cli {
 };
 
 /* Reads the command line, before anything is opened; from then on a file that comes to
- * its limit is as a full disk, and nothing ends the program.  Returns -1 to go on, or an
+ * its limit is as a full disk, and ends no program.  Returns -1 to go on, or an
  * exit code: FAL_EXIT_DONE after --help or --version (to stdout), FAL_EXIT_USAGE after
  * one line on stderr.  --help and --version are added to the options.  Call
  * fal_cli_free() in each case. */

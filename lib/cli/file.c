@@ -228,8 +228,10 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 			       : 0;
 	if (stat(path, &is) < 0)
 		return replace(path, p, n, mode, diag);
-	if (!S_ISREG(is.st_mode))
+	if (!S_ISREG(is.st_mode)) {
+		errno = EINVAL;
 		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
+	}
 	/* Of a link it is what that leads to. */
 	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
 	if (real == NULL)

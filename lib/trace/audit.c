@@ -708,7 +708,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (a->ended)
 		fal_finding(&a->f, NULL, 0, 0, "line %llu: %.32s behind the end",
 			    (unsigned long long)l->number, l->ev);
-	a->ended = strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+	a->ended = fal_trace_is_last(l);
 	if (strcmp(l->ev, "join") != 0 && fal_trace_has(l->o, FAL_F_WORKER) &&
 	    fal_trace_has(l->o, FAL_F_ID))
 		err = fal_people_named(&a->people, l, &a->f);

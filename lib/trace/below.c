@@ -138,7 +138,7 @@ fal_below_line(void *below, struct fal_trace_line *l)
 		return take_job(b, l);
 	if (strcmp(l->ev, "restart") == 0)
 		return fal_trace_job_restart(l, &b->job);
-	b->ended = strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+	b->ended = fal_trace_is_last(l);
 	return strcmp(l->ev, "ledger") == 0 ? take_ledger(b, l) : l->err;
 }
 

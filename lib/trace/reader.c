@@ -251,6 +251,25 @@ fal_trace_reader_on_cut(struct fal_trace_reader *r,
 	r->on_cut = on_cut;
 }
 
+const char fal_trace_early_end[] = "the trace ends before the job: it may go on";
+
+bool
+fal_trace_is_last(const struct fal_trace_line *l)
+{
+	return strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+}
+
+void
+fal_trace_ending_note(struct fal_trace_ending *e, struct fal_trace_line *l)
+{
+	e->over |= fal_trace_is_last(l);
+	if (strcmp(l->ev, "hold") == 0)
+		e->stopped =
+			strcmp(fal_trace_get_str(l, l->o, FAL_F_WHY), "stopped") == 0;
+	else if (strcmp(l->ev, "restart") == 0)
+		e->stopped = false;
+}
+
 void
 fal_trace_cuts_free(struct fal_trace_cuts *c)
 {

@@ -74,6 +74,18 @@ void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_fie
 int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Is it a job's last line? */
+bool fal_trace_is_last(const struct fal_trace_line *l);
+
+/* How a trace has ended so far, for who follows it: {0}, then line by line. */
+struct fal_trace_ending {
+	bool over;    /* by the job's last line */
+	bool stopped; /* by a stop that was asked for */
+};
+void fal_trace_ending_note(struct fal_trace_ending *e, struct fal_trace_line *l);
+/* What is to be said where nothing more comes of it. */
+extern const char fal_trace_early_end[];
+
 struct fal_trace_reader;
 
 /* Lines that do not count: the job went on, in a line `restart`, from before them.  {0}

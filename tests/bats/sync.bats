@@ -206,6 +206,8 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 	kill -TERM "$ps"
 	wait "$ps" || :
 	local how
+	local -A code=([TERM]=0 [KILL]=1)
+	local -A word=([TERM]="the trace ends before the job: it may go on" [KILL]="closed by the peer")
 	for how in TERM KILL; do
 		rm -rf ps.ready "$state"
 		begin
@@ -217,15 +219,10 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 		soon "the watcher" grep -q policy "watch$how.out"
 		kill "-$how" "$ps"
 		wait "$ps" || :
-		if [ "$how" = TERM ]; then
-			ended "$stat" "stat$how"
-			ended "$watch" "watch$how"
-			has "$(<"stat$how.err")" "the trace ends before the job: it may go on"
-			has "$(<"watch$how.err")" "the trace ends before the job: it may go on"
-		else
-			ended "$stat" "stat$how" 1
-			ended "$watch" "watch$how" 1
-		fi
+		ended "$stat" "stat$how" "${code[$how]}"
+		ended "$watch" "watch$how" "${code[$how]}"
+		has "$(<"stat$how.err")" "${word[$how]}"
+		has "$(<"watch$how.err")" "${word[$how]}"
 		stop_all
 	done
 }
