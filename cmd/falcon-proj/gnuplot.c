@@ -6,10 +6,10 @@
 #include "gnuplot.h"
 
 #include "base/fault.h"
+#include "base/text.h"
 #include "cli/file.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,18 +85,10 @@ begins(char c)
 	return ((unsigned char)c & 0xc0) != 0x80;
 }
 
-static bool
-is_utf8(const char *text)
-{
-	json_t *s = json_string(text);
-	json_decref(s);
-	return s != NULL;
-}
-
 size_t
 gnuplot_width(const char *text, size_t most)
 {
-	const bool utf8 = is_utf8(text);
+	const bool utf8 = fal_text_is_utf8(text);
 	size_t n = 0;
 	for (; *text != '\0' && n < most; text++)
 		n += !utf8 || begins(*text);
@@ -106,7 +98,7 @@ gnuplot_width(const char *text, size_t most)
 void
 gnuplot_quote(struct gnuplot *g, const char *text, size_t most)
 {
-	const bool utf8 = is_utf8(text);
+	const bool utf8 = fal_text_is_utf8(text);
 	const bool whole = gnuplot_width(text, most + 1) <= most;
 	size_t n = 0;
 	gnuplot_put(g, "'");

@@ -73,6 +73,16 @@ fal_text_char(const char *s, size_t n, uint32_t *out)
 	return none ? 0 : size;
 }
 
+bool
+fal_text_is_utf8(const char *s)
+{
+	uint32_t c;
+	size_t n = strlen(s), k = 1;
+	for (; n > 0 && k > 0; s += k, n -= k)
+		k = fal_text_char(s, n, &c);
+	return k > 0;
+}
+
 /* Controls, marks that turn the direction of what follows, what is not seen. */
 static bool
 does_harm(uint32_t c)

@@ -24,6 +24,9 @@ const char *fal_text_group(uint64_t n, char out[static 32]);
  * none does (RFC 3629). */
 size_t fal_text_char(const char *s, size_t n, uint32_t *out);
 
+/* Whether all of `s` is made of such characters. */
+bool fal_text_is_utf8(const char *s);
+
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
  * `out`, which may be `s`; what is no character, controls, and what turns or hides others
  * become '?'.  Returns `out`. */

@@ -16,6 +16,7 @@
 
 enum type {
 	TEXT,    /* char *, of min..max bytes */
+	NAME,    /* the same in UTF-8, as what is written down in JSON is */
 	U64,     /* uint64_t */
 	U32,     /* uint32_t */
 	DOUBLE,  /* double */
@@ -57,7 +58,7 @@ struct key {
 
 /* clang-format off: a table reads as one. */
 static const struct key keys[] = {
-	KEY("job", "name", TEXT, name, 1, 64, NEEDED),
+	KEY("job", "name", NAME, name, 1, 64, NEEDED),
 	KEY("job", "seed", U64, seed, 0, 0x1p64, NEEDED),
 	KEY("job", "epochs", U32, epochs, 1, 1e6, NEEDED),
 	KEY("job", "numerics", CHOICE, numerics, 0, 0,
@@ -165,6 +166,12 @@ static const struct key keys[] = {
 };
 /* clang-format on */
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
+
+static bool
+is_text(size_t i)
+{
+	return keys[i].type == TEXT || keys[i].type == NAME;
+}
 
 /* The key's index, or KEYS. */
 static size_t
@@ -285,6 +292,8 @@ set_text(struct job_read *p, size_t i, const char *value)
 		return refuse(p, i, FAL_EINVAL, "is empty");
 	if ((double)n > keys[i].max)
 		return refuse_value(p, i, value, "is too long");
+	if (keys[i].type == NAME && !fal_text_is_utf8(value))
+		return refuse_value(p, i, value, "is not UTF-8");
 	char *copy = fal_strdup(value);
 	if (copy == NULL)
 		return refuse(p, i, FAL_ENOMEM, fal_strerror(FAL_ENOMEM));
@@ -366,7 +375,7 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 				    p->name, line, section, key, FAL_QUOTE(value),
 				    p->line[i]);
 	p->line[i] = line;
-	if (keys[i].type == TEXT)
+	if (is_text(i))
 		return set_text(p, i, value);
 	if (keys[i].type == SCHEME)
 		return set_scheme(p, i, value);
@@ -416,7 +425,7 @@ void
 fal_job_free(struct fal_job *job)
 {
 	for (size_t i = 0; job != NULL && i < KEYS; i++)
-		if (keys[i].type == TEXT)
+		if (is_text(i))
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job == NULL)
 		return;

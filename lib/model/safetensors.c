@@ -15,16 +15,6 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4,
 	       "the data is copied as little-endian binary32");
 
-static bool
-is_utf8(const char *s)
-{
-	uint32_t point;
-	size_t n = strlen(s), k = 1;
-	for (; n > 0 && k > 0; s += k, n -= k)
-		k = fal_text_char(s, n, &point);
-	return k > 0;
-}
-
 static int
 put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 {
@@ -34,7 +24,7 @@ put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(meta[k].key, meta[i].key) == 0)
 				return FAL_EINVAL;
-		if (!is_utf8(meta[i].key) || !is_utf8(meta[i].value))
+		if (!fal_text_is_utf8(meta[i].key) || !fal_text_is_utf8(meta[i].value))
 			return FAL_EINVAL;
 		fal_json_member_str(out, meta[i].key, meta[i].value);
 	}

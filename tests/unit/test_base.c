@@ -411,6 +411,8 @@ test_text(void **state)
 			    "?????");
 	assert_string_equal(fal_text_plain(wide, sizeof(wide), "\xf0\x9f\x98\x80"),
 			    "\xf0\x9f\x98\x80");
+	assert_true(fal_text_is_utf8(s) && fal_text_is_utf8(""));
+	assert_false(fal_text_is_utf8("a\xe9") || fal_text_is_utf8("\xe2\x80"));
 
 	struct fal_diag d;
 	char longer[600];
