@@ -175,20 +175,28 @@ free_text:
 	return status;
 }
 
-/* Has the keyring a key of this name, or this key? */
-static bool
-has_key(const struct fal_keyring *kr, const struct options *o,
-	const uint8_t public[static FAL_KEY_BYTES])
+/* Refuses what add is not to add: a second key of a name, unless the client has made it,
+ * and a key that is somebody's already, as each is one who is judged. */
+static int
+refuse_known(const struct fal_keyring *kr, const struct options *o,
+	     const uint8_t public[static FAL_KEY_BYTES])
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(key[i].name, o->name) == 0 &&
-		    (o->public == NULL ||
-		     (key[i].public != NULL &&
-		      memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)))
-			return true;
-	return false;
+	const bool given = o->public != NULL;
+	if (given && memcmp(fal_keyring_public(kr), public, FAL_KEY_BYTES) == 0)
+		return say(FAL_EXIT_USAGE, "%s: this key is the coordinator's",
+			   o->keyring);
+	for (size_t i = 0; i < n; i++) {
+		if (!given && strcmp(key[i].name, o->name) == 0)
+			return say(FAL_EXIT_USAGE, "%s: has a key '%s' already",
+				   o->keyring, o->name);
+		if (given && key[i].public != NULL &&
+		    memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)
+			return say(FAL_EXIT_USAGE, "%s: has this key already, as '%s'",
+				   o->keyring, key[i].name);
+	}
+	return FAL_EXIT_DONE;
 }
 
 /* A client's key: what goes into its file, what goes into the keyring, as text. */
@@ -233,14 +241,11 @@ new_key(const char *path, const struct text *old, const struct options *o)
 		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			   diag.text);
 	struct made *m = NULL;
-	int status;
 	if (o->public != NULL)
 		(void)fal_key_decode(o->public, strlen(o->public), public);
-	if (o->add && has_key(kr, o, public)) {
-		status = say(FAL_EXIT_USAGE, "%s: has %s key '%s' already", o->keyring,
-			     o->public != NULL ? "this" : "a", o->name);
+	int status = o->add ? refuse_known(kr, o, public) : FAL_EXIT_DONE;
+	if (status != FAL_EXIT_DONE)
 		goto free_keyring;
-	}
 	m = fal_secret_alloc(sizeof(*m));
 	if (m == NULL) {
 		status = fail(path, FAL_ENOMEM);
@@ -254,18 +259,32 @@ free_keyring:
 	return status;
 }
 
+/* The public key that the operand or option `what` is. */
+static int
+read_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTES])
+{
+	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES], common[FAL_KEY_BYTES];
+	if (fal_key_decode(text, strlen(text), key) < 0)
+		return say(FAL_EXIT_USAGE, "%s: not base64 of 32 bytes", what);
+	fal_noise_keypair(secret, public); /* anybody's */
+	if (fal_noise_common(FAL_NOISE_INITIATOR, secret, key, common) < 0)
+		return say(FAL_EXIT_USAGE, "%s: no key, but of small order", what);
+	return FAL_EXIT_DONE;
+}
+
 /* falcon-key new --coordinator KEY: a client makes its own. */
 static int
 own_key(const struct options *o)
 {
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
-	if (fal_key_decode(o->coordinator, strlen(o->coordinator), server) < 0)
-		return say(FAL_EXIT_USAGE, "--coordinator: not base64 of 32 bytes");
+	int status = read_public("--coordinator", o->coordinator, server);
+	if (status != FAL_EXIT_DONE)
+		return status;
 	struct made *m = fal_secret_alloc(sizeof(*m));
 	if (m == NULL)
 		return fail("standard output", FAL_ENOMEM);
 	make_key(m, o, public, server);
-	const int status = print_client(m->client);
+	status = print_client(m->client);
 	fal_secret_free(m);
 	return status;
 }
@@ -338,10 +357,9 @@ cmd_add(const struct options *o, const char *const *arg, size_t n)
 	add.add = true;
 	add.name = arg[0];
 	add.public = n > 1 ? arg[1] : NULL;
-	if (n > 1 && fal_key_decode(arg[1], strlen(arg[1]), key) < 0)
-		return say(FAL_EXIT_USAGE,
-			   "add: the PUBLIC key is not base64 of 32 bytes");
-	return make(&add, "add");
+	const int status =
+		n > 1 ? read_public("add: PUBLIC", arg[1], key) : FAL_EXIT_DONE;
+	return status == FAL_EXIT_DONE ? make(&add, "add") : status;
 }
 
 /* falcon-key new --keyring FILE …, new --coordinator KEY … */

@@ -232,18 +232,34 @@ belongs() {
 	[ "$(falcon-key show lab/keyring | grep -c ' shared$')" -eq 5 ]
 	# A second one of the name is for rotation; twice the same is a mistake.
 	run falcon-key add -K lab/keyring boss "$public"
-	same_output 2 "falcon-key: lab/keyring: has this key 'boss' already"
+	same_output 2 "falcon-key: lab/keyring: has this key already, as 'boss'"
 	falcon-key new -c "$coordinator" -n boss >second.key
 	falcon-key add -K lab/keyring boss "$(falcon-key public second.key)"
 	[ "$(grep -c '^boss ' lab/keyring)" -eq 2 ]
 	run falcon-key public lab/work.key
 	same_output 2 "falcon-key: lab/work.key: a shared key has no public half"
+}
+
+@test "add takes a key for one name, and none that is nobody's" {
+	falcon-key init lab
+	coordinator=$(falcon-key public lab/keyring)
+	falcon-key new -c "$coordinator" -n boss >boss.key
+	public=$(falcon-key public boss.key)
+	falcon-key add -K lab/keyring boss "$public"
+	cp lab/keyring before
+	run falcon-key add -K lab/keyring -r observe other "$public"
+	same_output 2 "falcon-key: lab/keyring: has this key already, as 'boss'"
+	run falcon-key add -K lab/keyring boss "$coordinator"
+	same_output 2 "falcon-key: lab/keyring: this key is the coordinator's"
+	run falcon-key add -K lab/keyring other "${public:1}"
+	same_output 2 "falcon-key: add: PUBLIC: not base64 of 32 bytes"
 	# A point of small order is no key.
-	cp lab/keyring before/
-	run falcon-key add -K lab/keyring low AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
-	[ "$status" -eq 1 ]
-	[[ $output = *"lab/keyring:9: a public key that is none, of small order" ]]
-	cmp before/keyring lab/keyring
+	low=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
+	run falcon-key add -K lab/keyring low $low
+	same_output 2 "falcon-key: add: PUBLIC: no key, but of small order"
+	run falcon-key new -c $low
+	same_output 2 "falcon-key: --coordinator: no key, but of small order"
+	cmp before lab/keyring
 }
 
 @test "revoke takes out a name's lines, or that of a fingerprint, and nothing else" {
