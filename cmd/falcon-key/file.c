@@ -171,37 +171,3 @@ file_lock(const char *path)
 	errno = saved;
 	return FAL_EIO;
 }
-
-int
-file_replace(const char *path, const char *text, size_t n)
-{
-	struct stat st;
-	if (stat(path, &st) < 0)
-		return FAL_EIO;
-	char *temp = temp_name(path);
-	if (temp == NULL)
-		return FAL_ENOMEM;
-	int err = FAL_EIO, saved;
-	int fd = mkostemp(temp, O_CLOEXEC);
-	if (fd < 0)
-		goto free_temp;
-	/* The keyring of a daemon stays the daemon's, though root adds to it. */
-	if (fchown(fd, st.st_uid, st.st_gid) < 0 || fchmod(fd, st.st_mode & 0777) < 0) {
-		saved = errno;
-		close(fd);
-		errno = saved;
-		goto remove_temp;
-	}
-	if (write_all(fd, text, n) == FAL_OK &&
-	    FAL_TRY(RENAME, -1, rename(temp, path)) == 0) {
-		err = FAL_OK;
-		goto free_temp;
-	}
-remove_temp:
-	saved = errno;
-	unlink(temp);
-	errno = saved;
-free_temp:
-	free(temp);
-	return err;
-}

@@ -1,4 +1,4 @@
-/* Key files on disk: read into locked memory, and written whole or not at all.  Errors
+/* Key files on disk: read into locked memory, and made whole or not at all.  Errors
  * are FAL_EIO with errno, unless said otherwise. */
 #ifndef FALCON_KEY_FILE_H
 #define FALCON_KEY_FILE_H
@@ -31,8 +31,5 @@ int file_create(const char *path, const char *text, mode_t mode);
 /* Waits until no other falcon-key changes files beside `path`; returns a descriptor that
  * holds the lock until it is closed. */
 int file_lock(const char *path);
-
-/* Replaces the file `path`, at once and keeping its owner and mode, by n bytes. */
-int file_replace(const char *path, const char *text, size_t n);
 
 #endif

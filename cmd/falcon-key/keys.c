@@ -163,9 +163,8 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 		status = o->add ? write_client(o, client, &made) : print_client(client);
 	if (status != FAL_EXIT_DONE)
 		goto free_text;
-	int err = file_replace(path, text, n);
-	if (err < 0) {
-		status = fail(path, err);
+	if (fal_cli_rewrite(path, text, n, &diag) < 0) {
+		status = say(FAL_EXIT_NO, "%s", diag.text);
 		if (made != NULL)
 			unlink(made);
 	}
@@ -424,8 +423,8 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
 			     o->fingerprint != NULL ? " of fingerprint " : "",
 			     o->fingerprint != NULL ? o->fingerprint : "");
-	else if ((err = file_replace(path, text, n)) < 0)
-		status = fail(path, err);
+	else if (fal_cli_rewrite(path, text, n, &diag) < 0)
+		status = say(FAL_EXIT_NO, "%s", diag.text);
 	fal_secret_free(text);
 	fal_keyring_free(kr);
 	return status;

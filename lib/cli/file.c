@@ -192,9 +192,10 @@ sync_folder(const char *path)
 	return rc;
 }
 
-/* Writes beside `path`, and renames. */
+/* Writes beside `path`, and renames; the file is its owner's, who may be NULL: ours. */
 static int
-replace(const char *path, const void *p, size_t n, mode_t mode, struct fal_diag *diag)
+replace(const char *path, const void *p, size_t n, mode_t mode, const struct stat *owner,
+	struct fal_diag *diag)
 {
 	char *temp;
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
@@ -205,7 +206,8 @@ replace(const char *path, const void *p, size_t n, mode_t mode, struct fal_diag 
 		err = refuse(diag, path);
 		goto free_temp;
 	}
-	if (fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 ||
+	if ((owner != NULL && fchown(fd, owner->st_uid, owner->st_gid) < 0) ||
+	    fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0 || sync_folder(path) < 0) {
 		err = refuse(diag, path);
@@ -214,6 +216,24 @@ replace(const char *path, const void *p, size_t n, mode_t mode, struct fal_diag 
 	close(fd);
 free_temp:
 	free(temp);
+	return err;
+}
+
+/* The same where the file `is` is, which stays if it is irregular.  Of a link it is what
+ * that leads to. */
+static int
+replace_old(const char *path, const struct stat *is, const void *p, size_t n, mode_t mode,
+	    const struct stat *owner, struct fal_diag *diag)
+{
+	if (!S_ISREG(is->st_mode)) {
+		errno = EINVAL;
+		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
+	}
+	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
+	if (real == NULL)
+		return refuse(diag, path);
+	const int err = replace(real, p, n, mode & is->st_mode, owner, diag);
+	free(real);
 	return err;
 }
 
@@ -226,19 +246,17 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 		return fal_cli_put(STDOUT_FILENO, p, n) < 0
 			       ? refuse(diag, "standard output")
 			       : 0;
+	return stat(path, &is) < 0 ? replace(path, p, n, mode, NULL, diag)
+				   : replace_old(path, &is, p, n, mode, NULL, diag);
+}
+
+int
+fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag)
+{
+	struct stat is;
 	if (stat(path, &is) < 0)
-		return replace(path, p, n, mode, diag);
-	if (!S_ISREG(is.st_mode)) {
-		errno = EINVAL;
-		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
-	}
-	/* Of a link it is what that leads to. */
-	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
-	if (real == NULL)
 		return refuse(diag, path);
-	const int err = replace(real, p, n, mode & is.st_mode, diag);
-	free(real);
-	return err;
+	return replace_old(path, &is, p, n, 0777, &is, diag);
 }
 
 /* folder + rest if there is such a file, else NULL. */

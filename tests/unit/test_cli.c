@@ -271,6 +271,22 @@ test_files(void **state)
 	assert_int_equal(stat("plain", &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
 	assert_int_equal(st.st_size, 3);
+	/* What is written again keeps its mode, and its owner, where we may give it away.
+	 */
+	const bool root = geteuid() == 0;
+	assert_int_equal(fal_cli_rewrite("nothing", "x", 1, &d), FAL_ENOENT);
+	assert_int_equal(fal_cli_rewrite("to-pipe", "x", 1, &d), FAL_EIO);
+	assert_string_equal(d.text, "to-pipe: is not a regular file");
+	assert_int_equal(chmod("plain", 0460), 0);
+	if (root)
+		assert_int_equal(chown("plain", 12, 34), 0);
+	assert_int_equal(fal_cli_rewrite("link", "again", 5, &d), 0);
+	assert_int_equal(lstat("plain", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0460);
+	assert_int_equal(st.st_size, 5);
+	assert_int_equal(st.st_uid, root ? 12 : geteuid());
+	assert_int_equal(st.st_gid, root ? 34 : getegid());
+	assert_int_equal(unlink("plain"), 0);
 	/* A key is for the reader of keys alone. */
 	static const char key[] = "a work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=\n";
 	assert_int_equal(fal_cli_write("plain", key, strlen(key), 0600, &d), 0);
