@@ -87,6 +87,10 @@ load_files(struct recompute *r)
 		err = fal_cli_read(job, TEXT_MAX, &text, &diag);
 	if (err == FAL_OK)
 		err = fal_files_take(&r->files, path, r->how->from, &text, &diag);
+	/* Else all that is kept would look as if it were of another job. */
+	if (err == FAL_OK && r->how->from != NULL && r->files.job.from_sha256 == NULL)
+		err = fal_diag_set(&diag, FAL_EINVAL, "--from: %s began with no weights",
+				   folder);
 	if (err < 0)
 		recompute_say(err, &diag);
 	if (err == FAL_ENOENT && where == NULL)

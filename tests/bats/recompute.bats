@@ -200,6 +200,32 @@ one() {
 	has "$output" "cannot judge: asp: the model depends on who computed what"
 }
 
+@test "weights that the run did not begin with are wrong usage, and no verdict" {
+	serve --set job.seed=2
+	work a --lanes 1
+	ended "$ps" ps
+	mv "$state" other
+	again
+	serve
+	work b --lanes 1
+	ended "$ps" ps
+	run -2 --separate-stderr falcon-stat --audit --recompute 1% \
+		--from other/model.safetensors "$state"
+	same "said" "$stderr" "falcon-stat: --from: $state began with no weights"
+	same "printed" "$output" ""
+	# Nor those of another one.
+	mv "$state" first
+	again
+	serve --from first/model.safetensors
+	work c --lanes 1
+	ended "$ps" ps
+	anew 0 1% --from first/model.safetensors
+	run -2 --separate-stderr falcon-stat --audit --recompute 1% \
+		--from other/model.safetensors "$state"
+	has "$stderr" "other/model.safetensors: its SHA-256 is "
+	same "printed" "$output" ""
+}
+
 @test "what is not kept cannot be judged, and is counted; a version's hash counts" {
 	job=(--set state.clocks=4 --set state.keep=1 "${job[@]:4}")
 	serve --set job.epochs=10
