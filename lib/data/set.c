@@ -171,7 +171,8 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 {
 	const struct fal_array_opts all = { 0 };
 	const struct fal_set_opts one = { .classes = 1 };
-	struct side img = { .name = file }, lab = { .name = file };
+	const char *name = source_name(file);
+	struct side img = { .name = name }, lab = { .name = name };
 	int err = source_array(file, &all, either, &img.a, diag);
 	if (err < 0)
 		return err;
@@ -184,7 +185,7 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 				    .data = fal_calloc(img.a.rows, 1) };
 	err = lab.a.data != NULL
 		      ? make_set(&img, &lab, &one, out, diag)
-		      : fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
+		      : fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", name);
 	fal_array_free(&img.a);
 	fal_array_free(&lab.a);
 	return err;

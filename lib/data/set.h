@@ -53,7 +53,7 @@ int fal_set_load_idx(const char *images, const char *labels,
 		     const struct fal_set_opts *opts, struct fal_set *out,
 		     struct fal_diag *diag);
 
-/* Samples without labels, which are 0, from an IDX file or a .npy one. */
+/* Samples without labels, which are 0, from an IDX file or a .npy one; "-" is stdin. */
 int fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag);
 
 /* The same of two .npy files, and of two tensors of a safetensors file; labels are of

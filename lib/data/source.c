@@ -5,23 +5,49 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { READ_STEP = 1 << 20 };
 
 static const uint32_t dim_max = UINT32_C(1) << 31;
 
+static bool
+is_stdin(const char *path)
+{
+	return strcmp(path, "-") == 0;
+}
+
+const char *
+source_name(const char *path)
+{
+	return is_stdin(path) ? "standard input" : path;
+}
+
+/* By a descriptor that is closed with it; /dev/stdin cannot be opened if it is a socket.
+ */
+static gzFile
+open_stdin(void)
+{
+	const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+	const gzFile f = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+	if (fd >= 0 && f == NULL)
+		close(fd);
+	return f;
+}
+
 int
 source_open(struct source *s, const char *path, struct fal_diag *diag)
 {
-	*s = (struct source){ .path = path, .diag = diag };
+	*s = (struct source){ .path = source_name(path), .diag = diag };
 	errno = 0;
-	s->f = gzopen(path, "rbe");
+	s->f = is_stdin(path) ? open_stdin() : gzopen(path, "rbe");
 	if (s->f == NULL)
 		return fal_diag_set(diag, errno == ENOENT ? FAL_ENOENT : FAL_EIO,
-				    "%s: %s", path,
+				    "%s: %s", s->path,
 				    strerror(errno != 0 ? errno : ENOMEM));
 	gzbuffer(s->f, 1 << 17);
 	return FAL_OK;

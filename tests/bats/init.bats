@@ -103,6 +103,9 @@ refusal() {
 	same "of a pipe" "$(gzip <images |
 		falcon-work --predict "$state/model.safetensors" tiny.job /dev/stdin | sha256sum)" \
 		"$(sha256sum <said)"
+	same "of standard input" "$(gzip <images |
+		falcon-work --predict "$state/model.safetensors" tiny.job - | sha256sum)" \
+		"$(sha256sum <said)"
 	# What the bytes are, not what they are called: an array of NumPy.
 	{
 		printf '\223NUMPY\1\0v\0%-117s\n' \
@@ -122,6 +125,11 @@ refusal() {
 	falcon-work --predict "$state/model.safetensors" tiny.job labels 2>err || got=$?
 	same "status of other samples" "$got" 2
 	same "what is said" "$(<err)" "falcon-work: labels: one dimension only: labels, not samples?"
+	got=0
+	falcon-work --predict "$state/model.safetensors" tiny.job - <labels 2>err || got=$?
+	same "status of these, by standard input" "$got" 2
+	same "what is said" "$(<err)" \
+		"falcon-work: standard input: one dimension only: labels, not samples?"
 }
 
 @test "training begins with the weights of model.init" {
