@@ -282,6 +282,27 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	return code;
 }
 
+/* Options that would do nothing; -1, or an exit code. */
+static int
+check_idle(const struct fal_cli *cli, const struct proj_opt *o)
+{
+	const struct {
+		const char *name;
+		bool works;
+		const char *with;
+	} option[] = { { "min-gain", o->policy, "policy" },
+		       { "allow-model", o->policy, "policy" },
+		       { "window", o->follow, "follow" },
+		       { "seed", o->workers != NULL, "workers" } };
+	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++) {
+		if (option[i].works || !fal_cli_given(cli, option[i].name))
+			continue;
+		fal_cli_err(PROG, "--%s: only with --%s", option[i].name, option[i].with);
+		return FAL_EXIT_USAGE;
+	}
+	return -1;
+}
+
 /* Numbers within their bounds, options that go together.  -1, or an exit code. */
 static int
 check(const struct fal_cli *cli, const struct proj_opt *o)
@@ -317,7 +338,7 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 		fal_cli_err(PROG, "--min-gain: '%g' is not from 0 to 100", o->min_gain);
 		return FAL_EXIT_USAGE;
 	}
-	return -1;
+	return check_idle(cli, o);
 }
 
 int

@@ -267,13 +267,26 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 	return operands(cli);
 }
 
-int
-fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min, uint64_t max)
+static size_t
+option(const struct fal_cli *cli, const char *name)
 {
 	size_t i = 0;
 	while (i < cli->n_opts && strcmp(cli->opts[i].name, name) != 0)
 		i++;
 	assert(i < cli->n_opts);
+	return i;
+}
+
+bool
+fal_cli_given(const struct fal_cli *cli, const char *name)
+{
+	return cli->state->given[option(cli, name)];
+}
+
+int
+fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min, uint64_t max)
+{
+	const size_t i = option(cli, name);
 	const uint64_t value = *(const uint64_t *)cli->opts[i].to;
 	if (!cli->state->given[i] || (value >= min && value <= max))
 		return -1;

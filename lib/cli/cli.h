@@ -68,6 +68,9 @@ struct fal_cli {
  * fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
+/* Whether option `name` is given, after fal_cli_parse. */
+bool fal_cli_given(const struct fal_cli *cli, const char *name);
+
 /* Judges option `name`, a U64 or SIZE, after fal_cli_parse: -1 to go on if it is not
  * given or min ≤ value ≤ max, else FAL_EXIT_USAGE after one line on stderr.  So 0 is
  * refused where it stands for "not given". */

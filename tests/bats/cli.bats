@@ -248,7 +248,12 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 			falcon-proj "--$option" 4294967296
 	done
 	refused 2 "--min-gain: '101' is not from 0 to 100" falcon-proj -p --min-gain 101
-	counted 9
+	# What would do nothing.
+	refused 2 "--min-gain: only with --policy" falcon-proj --min-gain 5
+	refused 2 "--allow-model: only with --policy" falcon-proj --what-if all --allow-model
+	refused 2 "--window: only with --follow" falcon-proj -p --window 10
+	refused 2 "--seed: only with --workers" falcon-proj --shards 2 --seed 1
+	counted 13
 }
 
 @test "falcon-work: keys" {
