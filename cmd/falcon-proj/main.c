@@ -72,7 +72,7 @@ judge(const struct input *in, int err, const struct fal_diag *diag)
 	if (err == FAL_ETRUNC && in->waits)
 		return -1;
 	if (err < 0)
-		fal_cli_err(PROG, "%s: %s", in->job.name,
+		fal_cli_err(PROG, "%s: %s", fal_cli_file(in->job.name),
 			    err == FAL_ENOMEM ? fal_strerror(err) : diag->text);
 	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
@@ -212,7 +212,7 @@ read_trace(struct input *in)
 		return fal_cli_exit_file(err);
 	}
 	if (err < 0)
-		fal_cli_err(PROG, "%s:%s%s", name, in->diag.text,
+		fal_cli_err(PROG, "%s:%s%s", fal_cli_file(name), in->diag.text,
 			    err == FAL_ETRUNC ? "; the rest counts" : "");
 	return err < 0 && err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }

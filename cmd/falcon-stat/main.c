@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "cli/file.h"
 #include "cli/need.h"
 #include "folder.h"
 #include "source.h"
@@ -40,7 +41,7 @@ finish(struct fal_buf *out, bool json, int code)
 static int
 too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
 {
-	fal_cli_err(PROG, "%s: %s", src->name, diag->text);
+	fal_cli_err(PROG, "%s: %s", fal_cli_file(src->name), diag->text);
 	return (int)fal_cli_exit(err);
 }
 

@@ -89,7 +89,7 @@ struct feed {
 static int
 bad_trace(const struct stat_source *s, int err, const struct fal_diag *diag)
 {
-	fal_cli_err(PROG, "%s:%s", s->name, diag->text);
+	fal_cli_err(PROG, "%s:%s", fal_cli_file(s->name), diag->text);
 	return (int)fal_cli_exit(err);
 }
 

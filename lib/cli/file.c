@@ -13,6 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *
+fal_cli_file(const char *path)
+{
+	return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
 /* errno as a diagnosis about `path`; errno stays. */
 static int
 refuse(struct fal_diag *diag, const char *path)
@@ -31,7 +37,7 @@ int
 fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_diag *diag)
 {
 	bool in = strcmp(path, "-") == 0;
-	const char *name = in ? "standard input" : path;
+	const char *name = fal_cli_file(path);
 	int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return refuse(diag, name);
@@ -76,7 +82,7 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 {
 	enum { CHUNK = 1 << 16 };
 	const bool in = strcmp(path, "-") == 0;
-	const char *name = in ? "standard input" : path;
+	const char *name = fal_cli_file(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return refuse(diag, name);
@@ -126,7 +132,7 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		  struct fal_diag *diag)
 {
 	const bool in = strcmp(path, "-") == 0;
-	const char *name = in ? "standard input" : path;
+	const char *name = fal_cli_file(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return refuse(diag, name);

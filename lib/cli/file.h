@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* What messages call a file that is read. */
+const char *fal_cli_file(const char *path);
+
 /* Appends the whole of `path` to `out`; "-" is stdin.  At most `limit` bytes.
  * Errors, each with a diagnosis that names the path: FAL_ENOENT, FAL_EPERM, FAL_EIO
  * (errno is set), FAL_ELIMIT, FAL_ENOMEM; FAL_EFORMAT for what holds a key, which no

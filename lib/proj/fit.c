@@ -142,7 +142,7 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 	f->held = f->stopped = false;
 	f->breaks++;
 	if (f->job.clocks > UINT32_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "restart: epochs: too many");
+		return fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
 	f->grid.epochs = (uint32_t)f->job.epochs;
 	f->clocks = f->job.clocks;
 	return 0;

@@ -89,12 +89,11 @@ fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job)
 		return 0;
 	const uint64_t epochs = fal_trace_get_u64(l, l->o, FAL_F_EPOCHS, UINT32_MAX);
 	if (l->err == 0 && epochs < job->epochs)
-		fal_trace_fail(l, FAL_EINVAL,
-			       "restart: epochs: %llu, but there were %llu",
+		fal_trace_fail(l, FAL_EINVAL, "epochs: %llu, but there were %llu",
 			       (unsigned long long)epochs,
 			       (unsigned long long)job->epochs);
 	if (l->err == 0 && epochs > FAL_TRACE_NUM_MAX / job->clocks_per_epoch)
-		fal_trace_fail(l, FAL_ELIMIT, "restart: epochs: too many");
+		fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
 	if (l->err != 0)
 		return l->err;
 	job->epochs = epochs;

@@ -35,6 +35,14 @@ struct fal_trace_reader {
 	struct fal_diag diag; /* of err */
 };
 
+/* Does it begin with the name of a field, and not with a word? */
+static bool
+is_of_field(const char *what)
+{
+	const size_t n = strcspn(what, ": ");
+	return what[n] == ':';
+}
+
 int
 fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 {
@@ -48,7 +56,10 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	l->err = err;
 	return fal_diag_set(&l->diag, err, "%llu: %.40s%s%s",
 			    (unsigned long long)l->number, l->ev,
-			    l->ev[0] == '\0' ? "" : ".", what);
+			    l->ev[0] == '\0'    ? ""
+			    : is_of_field(what) ? "."
+						: ": ",
+			    what);
 }
 
 const json_t *

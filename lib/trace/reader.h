@@ -70,7 +70,8 @@ void fal_trace_get_row(struct fal_trace_line *l, const json_t *o, enum fal_field
 void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			 size_t width, uint64_t *row);
 
-/* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err. */
+/* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err.  What
+ * begins with a field and a colon makes that "LINE: EV.FIELD: what". */
 int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -132,9 +132,9 @@ gap() {
 		has "$output" "from clock 0 on"
 		run -1 falcon-stat --audit --json gap.trace
 		run -2 falcon-stat gap.trace
-		has "$output" "gap.trace:1: gap.the first line is not job"
+		has "$output" "gap.trace:1: gap: the first line is not job"
 		run -2 falcon-proj gap.trace
-		has "$output" "gap.trace:1: gap.lines are missing here"
+		has "$output" "gap.trace:1: gap: lines are missing here"
 	done
 	printf '{"t":1,"ev":"now"}\n' >gap.trace
 	run -2 falcon-stat --audit gap.trace
@@ -155,7 +155,7 @@ gap() {
 		run -0 falcon-stat gap.trace
 		run -0 falcon-stat --history gap.trace
 		run -2 falcon-proj gap.trace
-		has "$output" "gap.trace:$from: gap.lines are missing here"
+		has "$output" "gap.trace:$from: gap: lines are missing here"
 	done
 	# What is wrong before it is wrong.
 	gap 12 14 | sed 's/\[\[0,4\],\[7,1\]\]/[[0,4]]/' | chain >gap.trace

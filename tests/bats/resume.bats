@@ -299,7 +299,8 @@ order() {
 		"$state/trace.jsonl")
 	run falcon-stat --audit - <"$state/trace.jsonl"
 	same "status ($output)" "$status" "$want"
-	[ "$want" = 0 ] || has "$output" "give the file itself"
+	[ "$want" = 0 ] || has "$output" ": restart: the job goes on from line "
+	[ "$want" = 0 ] || has "$output" "falcon-stat: standard input:"
 	# Done is done.
 	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 0
