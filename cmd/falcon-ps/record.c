@@ -26,7 +26,8 @@ ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *w
 	r->lines = was->lines;
 	r->chain = was->chain;
 	r->goes_on = true;
-	return err;
+	fal_put_bytes(&r->evals, was->evals.p, was->evals.n);
+	return err == FAL_OK ? r->evals.err : err;
 }
 
 int
@@ -116,6 +117,26 @@ retire(struct ps_record *r)
 	free(l->text);
 }
 
+/* Puts what is there already behind the job line, where a follower gets it. */
+static void
+recall(struct ps_record *r)
+{
+	const char *p = (const char *)r->evals.p, *end = p + r->evals.n;
+	while (p < end) {
+		const char *nl = memchr(p, '\n', (size_t)(end - p));
+		const size_t n = (size_t)(nl + 1 - p);
+		char *copy = fal_calloc(n, 1);
+		if (copy == NULL || FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0) {
+			free(copy);
+			break; /* it is for those who look on alone */
+		}
+		memcpy(copy, p, n);
+		r->recent[r->head + r->n++] = line_of(copy, n);
+		p += n;
+	}
+	fal_buf_free(&r->evals);
+}
+
 const struct ps_line *
 ps_record_add(struct ps_record *r, const char *line, size_t n)
 {
@@ -135,8 +156,11 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 		fal_buf_free(&b);
 		return NULL;
 	}
-	struct ps_line *l = &r->recent[r->head + r->n++];
-	*l = line_of((char *)b.p, b.n);
+	const size_t at = r->head + r->n++;
+	r->recent[at] = line_of((char *)b.p, b.n);
+	if (there)
+		recall(r);
+	struct ps_line *l = &r->recent[at];
 	r->lines += !there;
 	for (int i = 0; i < r->files && !there; i++)
 		ps_tape_add(&r->file[i], l->text, l->n);
@@ -190,5 +214,6 @@ ps_record_close(struct ps_record *r)
 		free(r->recent[r->head + --r->n].text);
 	free(r->recent);
 	fal_buf_free(&r->kept);
+	fal_buf_free(&r->evals);
 	*r = (struct ps_record){ 0 };
 }

@@ -27,14 +27,15 @@ struct ps_record {
 	struct fal_buf kept;
 	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
-	size_t rounds;  /* ledger lines in it */
-	uint64_t lines; /* of the files; what a gap stands for is counted */
-	bool goes_on;   /* their job line is there already */
+	size_t rounds;        /* ledger lines in it */
+	uint64_t lines;       /* of the files; what a gap stands for is counted */
+	bool goes_on;         /* their job line is there already */
+	struct fal_buf evals; /* and so are these, which those who look on get, too */
 };
 
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
-/* The same; lines follow what it has. */
+/* The same; lines follow what it has.  FAL_ENOMEM, too. */
 int ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *was,
 		     struct fal_diag *diag);
 

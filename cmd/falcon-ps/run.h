@@ -37,6 +37,7 @@ struct ps_run {
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */
 	struct fal_found found;                 /* that the job goes on from, if there */
+	double worked;                          /* seconds, before this start */
 	struct ps_account *ends; /* of keys of shards, for all incarnations */
 	uint32_t had; /* processes with shards, of which some were lost just now; 0: none
 		       */

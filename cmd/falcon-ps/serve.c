@@ -142,7 +142,7 @@ conclude(struct ps_server *s)
 	ps_tell_refusals(s, true);
 	ps_fleet_drain_over(s);
 	s->saved = true;
-	s->out->seconds = s->began > 0 ? now - s->began : 0;
+	s->out->seconds = ps_worked(s, now);
 	fal_progress_end(&s->progress);
 	if (any)
 		s->out->clock = left.clock;

@@ -30,7 +30,8 @@ struct ps_outcome {
 	const float *average;    /* for finish(): that of the weights; NULL: none */
 	char average_sha256[65]; /* of what finish() kept of it */
 	struct ps_best_is best;  /* if such a file is kept */
-	double seconds;          /* from the first clock to the last update */
+	double seconds;          /* from the first clock to the last update; before
+				  * this start from the first worker on */
 	bool stopped;            /* before the job was done, */
 	bool signalled;          /* by a signal; */
 	uint32_t again; /* shards were lost, of so many processes: it is to go on; 0: not
@@ -51,6 +52,7 @@ struct ps_serve_opt {
 	/* That the job goes on from, and its trace so far; NULL: it begins. */
 	const struct fal_found *found;
 	const struct fal_coord_trace *before;
+	double worked;             /* seconds, before this start */
 	const char *best;          /* file of the best model; NULL: none is kept */
 	struct ps_best_is best_is; /* what it holds */
 	const char *journal;       /* file of the policies that held (journal.h) */

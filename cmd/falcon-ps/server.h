@@ -153,6 +153,9 @@ void ps_lose(struct ps_session *session, const char *why);
 void ps_accept_again(struct ps_server *s);
 
 /* show.c: says how far the job is. */
+
+/* Seconds that it was worked on, in all its starts. */
+double ps_worked(const struct ps_server *s, double now);
 void ps_show(struct ps_server *s, const struct fal_coord_status *now);
 
 /* who.c: who is here, and whom the job waits for; all of it on stderr. */

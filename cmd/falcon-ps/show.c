@@ -5,6 +5,12 @@
 
 #include <inttypes.h>
 
+double
+ps_worked(const struct ps_server *s, double now)
+{
+	return s->opt->worked + (s->began > 0 ? now - s->began : 0);
+}
+
 static void
 bar(struct ps_server *s, const struct fal_coord_status *now)
 {
@@ -39,7 +45,7 @@ epoch(struct ps_server *s, const struct fal_coord_status *now)
 		snprintf(accuracy, sizeof(accuracy), ", accuracy %.4f", now->accuracy);
 	fal_cli_err(PROG, "%s: epoch %" PRIu64 " of %" PRIu64 ": loss %.4f%s, %.1f s",
 		    j->job.name, last, (uint64_t)j->job.epochs, now->epoch_loss, accuracy,
-		    t - s->began);
+		    ps_worked(s, t));
 }
 
 void

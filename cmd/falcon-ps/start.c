@@ -22,6 +22,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 	struct ps_trace was = { 0 };
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
+	r->worked = was.worked;
 	if (err == FAL_OK)
 		err = ps_record_append(&r->record, path, &was, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
@@ -40,6 +41,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 			    "%s: its line %" PRIu64
 			    " is not the one that the snapshot was taken at",
 			    path, m->lines);
+	ps_trace_free(&was);
 	return err;
 }
 
@@ -47,6 +49,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 static int
 begin(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
+	r->worked = 0;
 	int err = ps_state_keep_trace(&r->state, r->opt.upstream != NULL, diag);
 	if (err == FAL_OK)
 		err = fal_snapshot_clear(r->state.folder, 0, diag);
@@ -205,6 +208,7 @@ train(struct ps_run *r)
 	if (err == FAL_OK)
 		err = prepare(r, trace, &before, &opt.best_is, &diag);
 	opt.incarnation = r->state.incarnation;
+	opt.worked = r->worked;
 	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
 	end_record(&r->record);

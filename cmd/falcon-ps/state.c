@@ -200,26 +200,61 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 struct tracing {
 	struct ps_trace *out;
 	struct ps_trace_at *at;
+	double first; /* when the first worker came; -1: none did */
+	bool full;    /* there was no memory for an evaluation */
 };
+
+/* The number that stands in one of our own lines behind "KEY":, if there is one. */
+static bool
+find_number(const char *line, const char *key, unsigned long long *out)
+{
+	const char *at = strstr(line, key);
+	return at != NULL && sscanf(at + strlen(key), "%llu", out) == 1;
+}
+
+/* Those behind so many lines do not count. */
+static void
+forget_evals(struct ps_trace *t, uint64_t lines)
+{
+	while (t->n_evals > 0 && t->eval[t->n_evals - 1].line > lines)
+		t->n_evals--;
+	t->evals.n = t->n_evals > 0 ? t->eval[t->n_evals - 1].end : 0;
+}
+
+static void
+keep_eval(struct tracing *r, const char *line, size_t n)
+{
+	struct ps_trace *t = r->out;
+	fal_put_bytes(&t->evals, line, n);
+	r->full |= t->evals.err < 0 || FAL_GROW(t->eval, t->cap, t->n_evals + 1) < 0;
+	if (!r->full)
+		t->eval[t->n_evals++] = (struct ps_eval_at){ t->lines + 1, t->evals.n };
+}
 
 /* What the line says; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
-take_line(struct ps_trace *t, const char *line, size_t n)
+take_line(struct tracing *r, const char *line, size_t n)
 {
-	static const char update[] = "\"ev\":\"update\"";
-	const char *at;
-	unsigned long long clock;
+	struct ps_trace *t = r->out;
+	unsigned long long v;
 	sscanf(line, "{\"t\":%lf", &t->t);
-	if (strstr(line, update) != NULL && (at = strstr(line, "\"clock\":")) != NULL &&
-	    sscanf(at, "\"clock\":%llu", &clock) == 1)
-		t->clocks = clock + 1;
+	if (strstr(line, "\"ev\":\"update\"") != NULL) {
+		if (find_number(line, "\"clock\":", &v))
+			t->clocks = v + 1;
+	} else if (strstr(line, "\"ev\":\"eval\"") != NULL)
+		keep_eval(r, line, n);
+	else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
+		if (find_number(line, "\"lines\":", &v))
+			forget_evals(t, v);
+	} else if (r->first < 0 && strstr(line, "\"ev\":\"join\"") != NULL)
+		r->first = t->t;
 	t->bytes += n;
 }
 
 static bool
 on_trace_line(void *arg, const char *line, size_t n)
 {
-	static const char gap[] = "\"ev\":\"gap\"", many[] = "\"lines\":";
+	static const char gap[] = "\"ev\":\"gap\"";
 	struct tracing *r = arg;
 	struct ps_trace *t = r->out;
 	struct fal_chain chain = t->chain;
@@ -228,13 +263,12 @@ on_trace_line(void *arg, const char *line, size_t n)
 	const bool known = t->lines < r->at->lines;
 	if (t->torn == 0 && line[n - 1] == '\n') {
 		const bool holds = fal_chain_take(&chain, line, n - 1);
-		const char *at = strstr(line, gap) != NULL ? strstr(line, many) : NULL;
-		const bool gaps = at != NULL && chain.link[0] != '\0' &&
-				  sscanf(at, "\"lines\":%llu", &lines) == 1;
+		const bool gaps = strstr(line, gap) != NULL && chain.link[0] != '\0' &&
+				  find_number(line, "\"lines\":", &lines);
 		if (holds || gaps || known) {
 			if (!holds && !gaps && t->changed == 0)
 				t->changed = t->lines + 1;
-			take_line(t, line, n);
+			take_line(r, line, n);
 			t->chain = chain;
 			t->lines += lines;
 			if (t->lines == r->at->lines)
@@ -250,9 +284,23 @@ int
 ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
 	       struct fal_diag *diag)
 {
-	struct tracing r = { out, at };
+	struct tracing r = { .out = out, .at = at, .first = -1 };
 	*out = (struct ps_trace){ 0 };
-	return each_line(s, on_trace_line, &r, diag);
+	const int err = each_line(s, on_trace_line, &r, diag);
+	forget_evals(out, at->lines);
+	out->worked = r.first >= 0 ? out->t - r.first : 0;
+	return err == FAL_OK && r.full
+		       ? fal_diag_set(diag, FAL_ENOMEM, "%s/trace.jsonl: out of memory",
+				      s->dir)
+		       : err;
+}
+
+void
+ps_trace_free(struct ps_trace *t)
+{
+	fal_buf_free(&t->evals);
+	free(t->eval);
+	*t = (struct ps_trace){ 0 };
 }
 
 /* What a group server's trace says of what it gave; a round in it may be given. */

@@ -69,15 +69,24 @@ struct ps_trace {
 			   * known to be on disk; 0: none */
 	uint64_t lines;   /* a gap counts as what it stands for */
 	uint64_t clocks;  /* over, as the last update says */
+	double worked;    /* since the first worker came; 0: none came */
+	struct fal_buf evals; /* the lines of evaluations that count, and */
+	struct ps_eval_at {   /* their numbers, and where they end */
+		uint64_t line;
+		size_t end;
+	} *eval;
+	size_t n_evals, cap;
 };
 /* `at`: so many lines are known to be on disk, and of the last of them it has the link,
- * if it is there.  FAL_EIO, FAL_ENOMEM. */
+ * if it is there; those behind do not count.  FAL_EIO, FAL_ENOMEM; ps_trace_free() in any
+ * case. */
 struct ps_trace_at {
 	uint64_t lines;
 	struct fal_chain chain;
 };
 int ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
 		   struct fal_diag *diag);
+void ps_trace_free(struct ps_trace *t);
 
 /* Takes room for `bytes` of DIR/name.  FAL_EIO (no room), FAL_ENOMEM with a diagnosis;
  * drop it in each case. */

@@ -264,6 +264,38 @@ order() {
 	has "$output" "rounds of this scheme are not shared"
 }
 
+@test "accuracy and seconds of a job are those of all its starts" {
+	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
+	begin
+	slow a 1 2000
+	soon "evaluations" lines 3 '"ev":"eval"'
+	order checkpoint
+	kill -KILL "${workers[0]}"
+	wait "${workers[0]}" || :
+	killed
+	begin
+	soon "the restart" lines 1 '"ev":"restart"'
+	jq -sc '.[:map(select(.ev == "restart"))[0].lines] | map(select(.ev == "eval") |
+		[.accuracy, .epoch])[]' "$state/trace.jsonl" >was
+	[ "$(wc -l <was)" -ge 3 ]
+	# Nobody is there who could evaluate it again.
+	falcon-stat --json -k "$keys/observe.key" unix:sock >stat.json
+	same "the last accuracy" "$(jq -c '[.accuracy, .epoch]' stat.json)" "$(tail -n 1 was)"
+	start look falcon-stat --follow -k "$keys/observe.key" unix:sock
+	look=$pid
+	work b --lanes 1
+	ended "$ps" ps
+	ended "$look" look
+	same "what is sent of them" "$(sed /restart/q look.out |
+		jq -c 'select(.ev == "eval") | [.accuracy, .epoch]')" "$(<was)"
+	# From the first worker on; the next one was waited for, too.
+	jq -se --argjson s "$(member seconds)" '
+		map(select(.ev == "join"))[0].t as $first |
+		map(select(.ev == "join"))[1].t as $next | map(select(.ev == "restart"))[0].t as $at |
+		(.[-1].t - $first - ($next - $at) - $s) | . < 0.1 and . > -0.1' "$state/trace.jsonl" ||
+		same seconds "$(member seconds)" "$(jq -c 'select(.ev | . == "join" or . == "done" or . == "restart") | [.t, .ev]' "$state/trace.jsonl")"
+}
+
 # Steps are ordered ahead of what they are made of: there is nearly always one under way.
 @test "SIGTERM keeps all that is there, whatever is under way" {
 	local i

@@ -461,6 +461,7 @@ check_trace(const struct fal_found *found)
 	if (f->is.n < known || memcmp(f->is.p, f->was.p, known) != 0) {
 		CHECK(was.changed > 0 || strcmp(at.chain.link, found->is.chain) != 0);
 		tally.changed++;
+		ps_trace_free(&was);
 		return;
 	}
 	CHECK(was.changed == 0);
@@ -468,6 +469,7 @@ check_trace(const struct fal_found *found)
 	CHECK(was.bytes >= known && was.bytes <= f->was.n && was.lines <= d.lines);
 	CHECK(was.bytes == 0 || memcmp(f->is.p, f->was.p, (size_t)was.bytes) == 0);
 	tally.torn += was.torn > 0;
+	ps_trace_free(&was);
 }
 
 /* ---- seeds --- */
