@@ -167,7 +167,7 @@ ps_begin(struct ps_server *s)
 	else if (err == FAL_OK && found != NULL) {
 		s->keep.clock = s->keep.last = found->clock;
 		s->keep.good = true; /* whatever comes before the next one */
-		s->show.epoch = found->is.past.epoch; /* it was told */
+		ps_show_from(s, &found->is.past);
 	}
 	if (err == FAL_OK)
 		ps_count_keys(s);

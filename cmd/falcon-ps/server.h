@@ -154,6 +154,8 @@ void ps_accept_again(struct ps_server *s);
 
 /* show.c: says how far the job is. */
 
+/* The epochs before that are told already. */
+void ps_show_from(struct ps_server *s, const struct fal_coord_past *past);
 /* Seconds that it was worked on, in all its starts. */
 double ps_worked(const struct ps_server *s, double now);
 void ps_show(struct ps_server *s, const struct fal_coord_status *now);

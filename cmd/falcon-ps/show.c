@@ -4,6 +4,14 @@
 #include "server.h"
 
 #include <inttypes.h>
+#include <math.h>
+
+/* Is each epoch's accuracy known? */
+static bool
+judges_all(const struct fal_files *j)
+{
+	return j->job.eval == FAL_JOB_EVAL_EPOCH && j->test.n > 0;
+}
 
 double
 ps_worked(const struct ps_server *s, double now)
@@ -25,27 +33,39 @@ bar(struct ps_server *s, const struct fal_coord_status *now)
 	fal_progress_show(&s->progress, now->clock, ps_now());
 }
 
-/* With the accuracy, if each epoch is judged: that is known a little later. */
+void
+ps_show_from(struct ps_server *s, const struct fal_coord_past *past)
+{
+	const struct fal_files *j = s->opt->job;
+	const uint64_t every = fal_coord_status(s->coord).clocks / j->job.epochs;
+	s->show.epoch = judges_all(j) ? past->judged_clock / every : past->epoch;
+}
+
+/* With the accuracy, if each epoch is judged: that is known a little later, when others
+ * may be over. */
 static void
 epoch(struct ps_server *s, const struct fal_coord_status *now)
 {
 	const struct fal_files *j = s->opt->job;
-	const bool judges = j->job.eval == FAL_JOB_EVAL_EPOCH && j->test.n > 0;
+	const bool judges = judges_all(j);
 	const uint64_t every = now->clocks / j->job.epochs;
 	const uint64_t last = judges ? now->judged / every : now->epoch;
 	struct ps_show *w = &s->show;
 	const double t = ps_now();
 	/* Of epochs that are shorter than a second not each one. */
-	if (last <= w->epoch || (t < w->next && last < j->job.epochs))
+	if (last <= w->epoch || last > now->epoch ||
+	    (t < w->next && last < j->job.epochs))
 		return;
 	w->epoch = last;
 	w->next = t + 1;
-	char accuracy[32] = "";
+	char loss[32] = "", accuracy[32] = "";
+	const double is = fal_coord_epoch_loss(s->coord, last);
+	if (!isnan(is))
+		snprintf(loss, sizeof(loss), "loss %.4f, ", is);
 	if (judges)
-		snprintf(accuracy, sizeof(accuracy), ", accuracy %.4f", now->accuracy);
-	fal_cli_err(PROG, "%s: epoch %" PRIu64 " of %" PRIu64 ": loss %.4f%s, %.1f s",
-		    j->job.name, last, (uint64_t)j->job.epochs, now->epoch_loss, accuracy,
-		    ps_worked(s, t));
+		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ", now->accuracy);
+	fal_cli_err(PROG, "%s: epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", j->job.name,
+		    last, (uint64_t)j->job.epochs, loss, accuracy, ps_worked(s, t));
 }
 
 void

@@ -401,6 +401,9 @@ struct fal_coord_status {
 	const char *why;
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
+/* The mean loss of the tasks of an epoch that is over, from 1: of one of the last 8,
+ * since this start.  NAN: not known. */
+double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch);
 
 /* fal_bound_sizes by the probes of the workers that are ready. */
 struct fal_coord_sizes {

@@ -151,6 +151,7 @@ judge_epoch(struct fal_coord *c)
 	c->status.epoch++;
 	if (e.samples > 0)
 		c->status.epoch_loss = e.loss / (double)e.samples;
+	h->loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
 	if (none)
 		c->why = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
@@ -190,6 +191,24 @@ coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t late
 	return c->why == NULL && c->status.epoch > was && !c->evaluating
 		       ? coord_keep(c, version, over)
 		       : FAL_OK;
+}
+
+void
+coord_health_become(struct fal_coord *c, double start)
+{
+	c->health.start = start;
+	c->health.first = c->status.epoch;
+	c->health.loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
+}
+
+double
+fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
+{
+	const uint64_t last = c->status.epoch;
+	coord_enter(c);
+	const bool known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
+			   last - epoch < HEALTH_LOSSES;
+	return known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
 }
 
 void

@@ -264,7 +264,7 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->epoch = p->epoch;
 	s->loss = p->loss;
 	s->epoch_loss = p->epoch_loss;
-	c->health.start = p->start_loss;
+	coord_health_become(c, p->start_loss);
 	s->moved = p->moved;
 	s->cloned = p->cloned;
 	s->filled = p->filled;

@@ -37,7 +37,7 @@
 
 #include <assert.h>
 
-enum { FAL_OWED_MAX = 4 };
+enum { FAL_OWED_MAX = 4, HEALTH_LOSSES = 8 };
 
 /* What workers said of the shards. */
 struct fal_rows {
@@ -172,6 +172,9 @@ struct fal_coord {
 	struct fal_health {    /* health.c */
 		double start;  /* mean loss of guessing, or at the first update */
 		uint64_t over; /* the most clocks that an update was told to end */
+		double loss[HEALTH_LOSSES]; /* of the last ones, by epoch, round and round
+					     */
+		uint64_t first;             /* epoch that is known, and those since */
 		/* Those that have begun and are not over, ascending: as many as clocks
 		 * that the scheduler has open reach into. */
 		struct fal_health_epoch {
@@ -552,6 +555,8 @@ int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double
 		       uint32_t samples);
 /* So many tasks of the clock are skipped.  FAL_ENOMEM. */
 int coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
+/* Goes on with the epochs of c->status, and what the loss was at first. */
+void coord_health_become(struct fal_coord *c, double start);
 void coord_health_free(struct fal_coord *c);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);

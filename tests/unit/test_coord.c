@@ -1054,6 +1054,10 @@ test_diverged_under_slack(void **state)
 	loss_of[1] = loss_of[2] = 5 * TASK;
 	train_round(1);
 	const struct fal_coord_status s = fal_coord_status(coord);
+	assert_true(fal_coord_epoch_loss(coord, 1) == 1);
+	assert_true(fal_coord_epoch_loss(coord, 2) == 5);
+	assert_true(isnan(fal_coord_epoch_loss(coord, 0)));
+	assert_true(isnan(fal_coord_epoch_loss(coord, 3)));
 	guess = loss_of[1] = loss_of[2] = 0;
 	epochs = 1;
 	check((int64_t)s.epoch, 2, "epochs");
