@@ -75,20 +75,22 @@ static void
 say_parts(const struct fal_files *j, const struct fal_need *need)
 {
 	const uint64_t bytes = ps_need_state(j, &j->job.rule);
-	struct fal_buf parts = { 0 };
+	struct fal_buf parts = { 0 }, state = { 0 };
 	fal_need_put(need, &parts);
 	fal_put_u8(&parts, '\0');
+	fal_need_put_part(bytes, &state);
+	fal_put_u8(&state, '\0');
 	if (parts.err == FAL_OK)
 		fal_cli_err(PROG, "%s: MiB: %s", j->job.name, (char *)parts.p);
-	fal_buf_free(&parts);
 	const uint32_t floats = fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0);
-	if (bytes > 0)
+	if (bytes > 0 && state.err == FAL_OK)
 		fal_cli_err(PROG,
-			    "%s: of that %" PRIu64 " MiB are %s's state, %u float%s a "
-			    "parameter",
-			    j->job.name, fal_need_mib(bytes),
+			    "%s: of that %s MiB are %s's state, %u float%s a parameter",
+			    j->job.name, (char *)state.p,
 			    fal_optim_name(j->job.optim.kind), floats,
 			    fal_text_s(floats));
+	fal_buf_free(&parts);
+	fal_buf_free(&state);
 }
 
 /* On standard output; frees its cells. */

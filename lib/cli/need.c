@@ -60,11 +60,19 @@ fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why)
 }
 
 void
+fal_need_put_part(uint64_t bytes, struct fal_buf *out)
+{
+	const double mib = (double)bytes / (1 << 20);
+	fal_put_fmt(out, mib < 0.05 ? "<0.1" : "%.1f", mib);
+}
+
+void
 fal_need_put(const struct fal_need *n, struct fal_buf *out)
 {
-	for (unsigned i = 0; i < n->parts; i++)
-		fal_put_fmt(out, "%s%s %.1f", i > 0 ? ", " : "", n->part[i].what,
-			    (double)n->part[i].bytes / (1 << 20));
+	for (unsigned i = 0; i < n->parts; i++) {
+		fal_put_fmt(out, "%s%s ", i > 0 ? ", " : "", n->part[i].what);
+		fal_need_put_part(n->part[i].bytes, out);
+	}
 }
 
 /* Number `field` of proc(5), statm, in bytes: 2 is the resident set, 6 data and stack. */

@@ -41,7 +41,9 @@ fal_need_mib(uint64_t bytes)
  * "needs 9 bytes, --max-memory allows 7". */
 int fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why);
 
-/* "program 7.1, data 45.3, parameters 0.2": its parts, in MiB. */
+/* What a part is, in MiB: "7.1", or "<0.1". */
+void fal_need_put_part(uint64_t bytes, struct fal_buf *out);
+/* "program 7.1, data 45.3, parameters 0.2": its parts. */
 void fal_need_put(const struct fal_need *n, struct fal_buf *out);
 
 /* Begins a program, before it allocates anything: large blocks go back to the system when

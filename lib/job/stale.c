@@ -28,10 +28,11 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 		return false;
 	struct fal_buf name = { 0 };
 	fal_rule_put(rule, &name);
-	char what[48];
+	char what[80];
 	if (is.alone)
-		snprintf(what, sizeof(what), "%.*s of %u workers", (int)name.n,
-			 (const char *)name.p, n);
+		snprintf(what, sizeof(what), "%.*s of %u workers%s", (int)name.n,
+			 (const char *)name.p, n,
+			 workers > 0 ? "" : ", if so many come,");
 	else
 		snprintf(what, sizeof(what), "slack %u", delay);
 	const double factor = fal_stable_factor(optim, delay);

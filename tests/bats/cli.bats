@@ -289,6 +289,8 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	has "$output" "learning rates are up to 17 times lower"
 	run "${check[@]}" --set sync.scheme=asp --min-workers 2
 	has "$output" "asp of 2 workers with momentum 0.9"
+	run "${check[@]}" --set sync.scheme=asp
+	has "$output" "asp of 4 workers, if so many come, with momentum 0.9"
 	same "lines" "$("${check[@]}" --set sync.scheme=epsp 2>&1 >/dev/null | wc -l)" 3
 	run "${check[@]}" --set sync.scheme=epsp:2 --set optimizer.momentum=0 \
 		--set optimizer.kind=adamw --set optimizer.beta1=0.95
@@ -298,9 +300,13 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 @test "falcon-ps --check says what the optimiser keeps" {
 	local check=(falcon-ps --check --set optimizer.momentum=0 "$root/share/jobs/fashion.job")
 	run "${check[@]}" --set optimizer.kind=adamw
-	has "$output" "fashion: of that 1 MiB are adamw's state, 2 floats a parameter"
+	has "$output" "fashion: of that 0.5 MiB are adamw's state, 2 floats a parameter"
 	run "${check[@]}" --set optimizer.kind=adagrad
-	has "$output" "fashion: of that 1 MiB are adagrad's state, 1 float a parameter"
+	has "$output" "fashion: of that 0.2 MiB are adagrad's state, 1 float a parameter"
 	run "${check[@]}" --set optimizer.kind=sgd
 	same "lines of sgd" "$(grep -c state <<<"$output" || :)" 0
+	# What is little is not said to be nothing, nor rounded up to what it is a part of.
+	run falcon-ps --check --set optimizer.kind=adamw tiny.job
+	has "$output" "parameters and sums <0.1, "
+	has "$output" "tiny: of that <0.1 MiB are adamw's state, 2 floats a parameter"
 }

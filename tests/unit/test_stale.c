@@ -66,6 +66,12 @@ test_warnings(void **state)
 	      "groups:4,quorum=3 of 8 workers with momentum 0.9: stable learning rates "
 	      "are up to 5.4 times lower");
 	/* Not known how many: some. */
+	warns("asp", &o, 0,
+	      "asp of 4 workers, if so many come, with momentum 0.9: stable learning "
+	      "rates are up to 29 times lower");
+	warns("epsp:1", &o, 0,
+	      "slack 1 with momentum 0.9: stable learning rates are up to 5.4 times "
+	      "lower");
 	char text[FAL_STALE_TEXT];
 	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };
 	assert_true(fal_stale_warning(&r, &o, 0, text));
