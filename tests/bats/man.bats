@@ -107,6 +107,39 @@ options_of() {
 	[ "$(wc -l <all)" -ge 15 ]
 }
 
+# described PAGE: the members of the JSON on standard input are words of the page's macros;
+# NAME_s may be there as NAME.
+described() {
+	local name missing="" page=$root/man/$1 words
+	words=$(grep -E '^\.(Va|Li|It|Cm|Ql) ' "$page" | tr '[:upper:]' '[:lower:]' | tr -cs 'a-z0-9_' '\n' | sort -u)
+	for name in $(jq -r 'paths | map(select(type == "string")) | last // empty' |
+		grep -v '^[0-9]*$' | sort -u); do
+		grep -qxF -e "$name" -e "${name%_s}" <<<"$words" || missing+=" $name"
+	done
+	same "members that $1 does not have" "$missing" ""
+}
+
+@test "the members of all JSON are in the pages of those who print it" {
+	for_file
+	for_test
+	tiny .
+	job=(--set optimizer.ema=0.9 --set state.best=yes tiny.job)
+	serve --shards 2 --min-workers 2
+	work a --lanes 1
+	work b --lanes 1
+	wait "$ps"
+	described falcon-ps.1 <"$state/result.json"
+	falcon-stat --json "$state/trace.jsonl" | described falcon-stat.1
+	falcon-stat --json --history "$state/trace.jsonl" | described falcon-stat.1
+	falcon-stat --json --audit "$state" | described falcon-stat.1
+	falcon-stat --json --audit "$state" "$state" | described falcon-stat.1
+	falcon-stat --json --audit --recompute 100% "$state" | described falcon-stat.1
+	falcon-proj --json "$state/trace.jsonl" | described falcon-proj.1
+	falcon-proj --json --shards 2 --with name=c --what-if all "$state/trace.jsonl" |
+		described falcon-proj.1
+	falcon-work --json --eval "$state/model.safetensors" tiny.job | described falcon-work.1
+}
+
 @test "falcon-protocol(7) is of the protocol that is spoken" {
 	local part version=
 	for part in MAJOR MINOR; do
