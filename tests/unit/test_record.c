@@ -155,13 +155,68 @@ told(void **state)
 	unlink(path);
 }
 
+/* Who looks on where a job goes on gets the evaluations that count: not what a restart
+ * has taken back, nor what lies behind the line that is gone on from. */
+static void
+goes_on(void **state)
+{
+	static const char *const was[] = { "job",  "join",    "eval", "ledger", "eval",
+					   "eval", "restart", "eval", "ledger", "eval" };
+	char dir[] = "/tmp/record.XXXXXX", path[64];
+	struct ps_state s = { .dir = dir };
+	struct ps_record r = { 0 };
+	struct ps_trace trace;
+	struct ps_trace_at at = { .lines = 9 };
+	struct fal_buf b = { 0 };
+	struct fal_diag diag;
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/trace.jsonl", dir);
+	assert_int_equal(ps_record_file(&r, path, &diag), FAL_OK);
+	for (unsigned i = 0; i < sizeof(was) / sizeof(was[0]); i++) {
+		char line[128];
+		/* Line 5 counts, line 6 does not. */
+		const int n = snprintf(line, sizeof(line),
+				       "{\"t\":%u.5,\"ev\":\"%s\",\"lines\":5,\"i\":%u}",
+				       i, was[i], i);
+		ps_record_add(&r, line, (size_t)n);
+	}
+	ps_record_close(&r);
+	assert_int_equal(ps_state_trace(&s, &trace, &at, &diag), FAL_OK);
+	assert_int_equal(trace.lines, 10);
+	assert_true(trace.worked == 8);
+	assert_int_equal(ps_record_append(&r, path, &trace, &diag), FAL_OK);
+	ps_trace_free(&trace);
+	add(&r, "job", 0);
+	for (unsigned i = 11; i < 300; i++)
+		add(&r, i == 11 ? "restart" : "ledger", i);
+	ps_record_history(&r, &b);
+	fal_put_u8(&b, '\0');
+	const char *at_line = (const char *)b.p;
+	static const char *const first[] = { "\"job\"", "\"eval\",\"lines\":5,\"i\":2",
+					     "\"eval\",\"lines\":5,\"i\":4",
+					     "\"eval\",\"lines\":5,\"i\":7",
+					     "\"restart\"" };
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+		const char *end = strchr(at_line, '\n'), *is = strstr(at_line, first[i]);
+		assert_true(is != NULL && is < end);
+		at_line = end + 1;
+	}
+	assert_int_equal(count(&b, "\"eval\""), 3);
+	fal_buf_free(&b);
+	ps_record_close(&r);
+	unlink(path);
+	rmdir(dir);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(history),
 					    cmocka_unit_test(chained),
 					    cmocka_unit_test(suspects),
-					    cmocka_unit_test(told) };
+					    cmocka_unit_test(told),
+					    cmocka_unit_test(goes_on) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
