@@ -287,7 +287,8 @@ ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_a
 	struct tracing r = { .out = out, .at = at, .first = -1 };
 	*out = (struct ps_trace){ 0 };
 	const int err = each_line(s, on_trace_line, &r, diag);
-	forget_evals(out, at->lines);
+	/* What was changed need not be what readers can read. */
+	forget_evals(out, out->changed == 0 ? at->lines : 0);
 	out->worked = r.first >= 0 ? out->t - r.first : 0;
 	return err == FAL_OK && r.full
 		       ? fal_diag_set(diag, FAL_ENOMEM, "%s/trace.jsonl: out of memory",

@@ -204,8 +204,8 @@ coord_health_become(struct fal_coord *c, double start)
 double
 fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
 {
-	const uint64_t last = c->status.epoch;
 	coord_enter(c);
+	const uint64_t last = c->status.epoch;
 	const bool known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
 			   last - epoch < HEALTH_LOSSES;
 	return known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
