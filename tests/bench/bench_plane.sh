@@ -12,6 +12,8 @@
 #   local      the same over a unix socket, so in shared memory, and the twin over TCP; and
 #              the jobs below
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
+#   readers    what each further worker costs falcon-ps that has no task, and so only reads
+#              versions, of a plain socket's writing as many bytes
 #   rss        the peaks of large models, in sizes of the model; faults: pages that are
 #              touched for the first time in a clock of the others
 #   empty      clocks of a model of 68 floats; what each further task of one takes
@@ -20,12 +22,12 @@
 #              LeNet-5
 #
 # Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
-# which 16 GiB are enough.  BENCH_PARTS: some of "clock bits local empty workers mlp
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock readers bits local empty workers mlp
 # lenet5".
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock bits local empty workers mlp lenet5}
+turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock readers bits local empty workers mlp lenet5}
 twin=$bin/bench/twin
 . share/crew
 . tests/bench/figures.bash
@@ -112,6 +114,33 @@ clock_size() {
 		say "$of.ps-rss" "$(middle "$of.1.ps-rss")" models 5.5
 		say "$of.work-rss" "$(middle "$of.1.work-rss")" models 4.5
 	fi
+}
+
+# further FIGURE: of three more, what one takes.
+further() { calc "($(middle "$1.4") - $(middle "$1.1")) / 3"; }
+
+# readers_size SIZE WIDTH CLOCKS: all workers are sent all versions, one of them has a task.
+readers_size() {
+	local of=readers.$1 width=$2 clocks=$3 turn workers cpu n
+	model "$width" >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		for workers in 1 4; do
+			job $workers 1 "$clocks"
+			read -r _ _ n < <(took "$dir/state/trace.jsonl")
+			read -r _ cpu _ <"$dir/ps.spent"
+			keep "$of.cpu.$workers" "$(calc "$cpu / $n")"
+			keep "$of.write.$workers" "$("$twin" write "$(floats "$width")" \
+				$workers "$clocks" | value cpu)"
+		done
+	done
+	say "$of.cpu" "$(calc "1e3 * $(further "$of.cpu")")" ms/reader
+	say "$of.of-write" "$(calc "$(further "$of.cpu") / $(further "$of.write")")" ratio 1.2
+}
+
+readers() {
+	readers_size 62k 238 1024
+	readers_size 671k 808 512
+	readers_size 25M 4989 24
 }
 
 bits() {

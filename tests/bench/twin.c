@@ -10,6 +10,9 @@
  * server adds them up as they come, steps once by momentum, and sends the parameters to
  * all.
  *
+ * twin write FLOATS READERS CLOCKS: the same of a server that sends parameters to all,
+ * and hears a byte of each when it has them.
+ *
  * twin spent FILE COMMAND...: runs it; FILE has "rss BYTES cpu S faults N" at its end.  A
  * TERM is passed on. */
 #include "bench.h"
@@ -324,6 +327,19 @@ work(const struct sockaddr_in *at, size_t n, int clocks)
 	_exit(0);
 }
 
+static void __attribute__((noreturn))
+read_all(const struct sockaddr_in *at, size_t n, int clocks)
+{
+	const int fd = dial(at);
+	float *params = need(n * sizeof(float));
+	const char done = 0;
+	for (int c = 0; c < clocks; c++) {
+		get_all(fd, params, n * sizeof(float));
+		put_all(fd, &done, 1);
+	}
+	_exit(0);
+}
+
 static double
 cpu(int who)
 {
@@ -333,8 +349,24 @@ cpu(int who)
 	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* A clock of the server's, be it for workers or for readers. */
 static void
-clock_of(size_t n, uint32_t workers, int clocks)
+turn(struct server *s, bool reads)
+{
+	char done;
+	for (uint32_t i = 0; i < s->workers; i++)
+		s->peer[i].got = s->peer[i].sent = 0;
+	if (!reads) {
+		exchange(s, true);
+		step(s);
+	}
+	exchange(s, false);
+	for (uint32_t i = 0; reads && i < s->workers; i++)
+		get_all(s->peer[i].fd, &done, 1);
+}
+
+static void
+clock_of(size_t n, uint32_t workers, int clocks, bool reads)
 {
 	static double took[SAMPLES_MAX];
 	static struct server s;
@@ -349,17 +381,13 @@ clock_of(size_t n, uint32_t workers, int clocks)
 	s.sum = need(n * sizeof(float));
 	for (uint32_t i = 0; i < workers; i++)
 		if (child() == 0)
-			work(&at, n, clocks);
+			(reads ? read_all : work)(&at, n, clocks);
 	for (uint32_t i = 0; i < workers; i++)
 		s.peer[i].fd = answer(listener);
 	const double cpu_begun = cpu(RUSAGE_SELF);
 	for (int c = 0; c < clocks; c++) {
 		const double begun = now();
-		for (uint32_t i = 0; i < workers; i++)
-			s.peer[i].got = s.peer[i].sent = 0;
-		exchange(&s, true);
-		step(&s);
-		exchange(&s, false);
+		turn(&s, reads);
 		took[c] = now() - begun;
 	}
 	const double used = cpu(RUSAGE_SELF) - cpu_begun;
@@ -417,13 +445,16 @@ main(int argc, char **argv)
 		figure(copying(n), "s", "memcpy");
 		figure(streaming(n), "s", "stream");
 		figure(pinging(), "s", "ping");
-	} else if (argc == 5 && strcmp(argv[1], "clock") == 0) {
+	} else if (argc == 5 &&
+		   (strcmp(argv[1], "clock") == 0 || strcmp(argv[1], "write") == 0)) {
 		clock_of(strtoull(argv[2], NULL, 10),
-			 (uint32_t)strtoul(argv[3], NULL, 10), atoi(argv[4]));
+			 (uint32_t)strtoul(argv[3], NULL, 10), atoi(argv[4]),
+			 argv[1][0] == 'w');
 	} else if (argc >= 4 && strcmp(argv[1], "spent") == 0) {
 		return spent(argv[2], argv + 3);
 	} else {
 		errx(2, "usage: twin limits BYTES | clock FLOATS WORKERS CLOCKS | "
+			"write FLOATS READERS CLOCKS | "
 			"spent FILE COMMAND...");
 	}
 	return 0;
