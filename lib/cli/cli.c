@@ -233,6 +233,22 @@ hold_standard(void)
 				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* Are there as many descriptors as any of our loops takes, if need be up to the hard
+ * limit?  libuv ends a program that has fewer. */
+static bool
+has_descriptors(const struct fal_cli *cli)
+{
+	struct rlimit most;
+	if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= FAL_CLI_DESCRIPTORS)
+		return true;
+	most.rlim_cur = FAL_CLI_DESCRIPTORS;
+	if (most.rlim_max >= most.rlim_cur && setrlimit(RLIMIT_NOFILE, &most) == 0)
+		return true;
+	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %d (ulimit -n)",
+		    (uintmax_t)most.rlim_max, FAL_CLI_DESCRIPTORS);
+	return false;
+}
+
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
@@ -264,7 +280,8 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 		if (code >= 0)
 			return code;
 	}
-	return operands(cli);
+	const int code = operands(cli);
+	return code < 0 && !has_descriptors(cli) ? FAL_EXIT_NO : code;
 }
 
 static size_t

@@ -61,10 +61,12 @@ struct fal_cli {
 	struct fal_cli_state *state; /* private */
 };
 
+#define FAL_CLI_DESCRIPTORS 24 /* open files that a program is to have, at least */
+
 /* Reads the command line, before anything is opened; from then on a file that comes to
  * its limit is as a full disk, and ends no program.  Returns -1 to go on, or an
  * exit code: FAL_EXIT_DONE after --help or --version (to stdout), FAL_EXIT_USAGE after
- * one line on stderr.  --help and --version are added to the options.  Call
+ * one line on stderr, FAL_EXIT_NO where too few files may be open.  --help and --version are added to the options.  Call
  * fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
