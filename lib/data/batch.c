@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+enum { AHEAD = 2 }; /* samples */
+
 int
 fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 	      const float *std)
@@ -25,6 +27,14 @@ fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 	return FAL_OK;
 }
 
+static void
+look_up(const float *restrict table, const uint8_t *restrict row, uint32_t n,
+	float *restrict x)
+{
+	for (uint32_t i = 0; i < n; i++)
+		x[i] = table[row[i]];
+}
+
 /* The values of one sample. */
 static void
 normalise(const struct fal_norm *norm, const struct fal_part *part, const uint8_t *row,
@@ -32,13 +42,12 @@ normalise(const struct fal_norm *norm, const struct fal_part *part, const uint8_
 {
 	const uint32_t plane = part->values / norm->channels;
 	const size_t size = fal_dtype_size(part->dtype);
-	for (uint32_t c = 0; c < norm->channels; c++)
+	for (uint32_t c = 0; c < norm->channels; c++, row += plane * size, x += plane)
 		if (part->dtype == FAL_U8)
-			for (uint32_t k = 0; k < plane; k++)
-				*x++ = norm->table[c][*row++];
+			look_up(norm->table[c], row, plane, x);
 		else
-			for (uint32_t k = 0; k < plane; k++, row += size)
-				*x++ = (fal_dtype_float(part->dtype, row) -
+			for (uint32_t k = 0; k < plane; k++)
+				x[k] = (fal_dtype_float(part->dtype, row + k * size) -
 					norm->mean[c]) /
 				       norm->std[c];
 }
@@ -59,6 +68,18 @@ row_at(const struct fal_batch *b, uint32_t place, uint32_t *label)
 	return fal_samples_row(b->samples, fal_order_at(b->order, place), label);
 }
 
+/* Samples lie anywhere: the bytes of this one come while others are at work. */
+static void
+fetch(const struct fal_batch *b, uint32_t place)
+{
+	const struct fal_part *part = fal_samples_part(b->samples);
+	const size_t bytes = part->values * fal_dtype_size(part->dtype);
+	uint32_t label;
+	const uint8_t *row = row_at(b, place, &label);
+	for (size_t at = 0; row != NULL && at < bytes; at += 64)
+		__builtin_prefetch(row + at);
+}
+
 int
 fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
 	       uint32_t *label)
@@ -71,6 +92,8 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 		const uint8_t *row = row_at(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
+		if (count - i > AHEAD)
+			fetch(b, first + i + AHEAD);
 		normalise(b->norm, part, row, x);
 	}
 	return FAL_OK;
