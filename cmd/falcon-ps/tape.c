@@ -121,9 +121,12 @@ miss(struct ps_gap *g, const uint8_t *bytes, size_t n)
 		p = memchr(p, '\n', (size_t)(end - p));
 		g->lines++;
 	}
-	/* Lines are our own: {"t":SECONDS,…,"h":"LINK"} */
+	/* Lines are our own: {"t":SECONDS,…,"h":"LINK"}.  Behind them there need be no
+	 * NUL. */
 	if (last != NULL) {
-		sscanf(last, "{\"t\":%31[0-9.]", g->t);
+		char first[48];
+		snprintf(first, sizeof(first), "%.*s", (int)(end - last), last);
+		sscanf(first, "{\"t\":%31[0-9.]", g->t);
 		fal_chain_link(last, (size_t)(end - last), g->link);
 	}
 }
