@@ -59,7 +59,7 @@ unanswered(struct fal_chan *c, int status)
 	} else if (c->rx != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
 	} else {
-		fal_chan_fail(c, FAL_EAUTH, MISMATCH);
+		fal_chan_fail(c, FAL_EPERM, MISMATCH ", or a tunnel leads nowhere");
 	}
 }
 

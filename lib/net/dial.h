@@ -17,8 +17,9 @@
  * has exited.
  *
  * Before on_open, `err` is
- *     FAL_EAUTH     surely not permitted: the answer does not authenticate; or perhaps:
- *                   the server took what we said and left in order, without a word
+ *     FAL_EAUTH     surely not permitted: the answer does not authenticate
+ *     FAL_EPERM     perhaps not: the server, or who was to lead there, took what we said
+ *                   and left in order, without a word
  *     FAL_EVERSION  a refusal, which is authentic
  *     FAL_EFORMAT   the answer is not of our protocol, or says that it is of an older one
  *     FAL_ETRUNC    the stream ended within the answer

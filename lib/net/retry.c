@@ -46,10 +46,11 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 {
 	if (err == FAL_EVERSION)
 		return FAL_EXIT_NO;
-	if (err == FAL_EAUTH && r->refused != 0)
+	const bool refused = err == FAL_EAUTH || (err == FAL_EPERM && !r->reached);
+	if (refused && r->refused != 0)
 		return is_over(r->refused, now, REFUSED_MS) ? FAL_EXIT_NOPERM : -1;
 	r->refused = 0;
-	if (err == FAL_EAUTH) {
+	if (refused) {
 		r->refused = now;
 		r->tries = 0;
 		r->first = true;

@@ -39,6 +39,8 @@ bool fal_retry_is_first(const struct fal_retry *r);
  * `now`: -1 to try again after fal_retry_pause_ms, else an exit code.  A crowd of
  * strangers makes a coordinator drop honest handshakes, and one that dies looks like a
  * wrong key: only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.
+ * What may be no refusal (FAL_EPERM) is none once a coordinator was reached, which took
+ * the key: it is lost, behind a tunnel.
  * A coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
  * that was lost after `give_up`, one of another version at once with FAL_EXIT_NO. */
 int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);

@@ -151,3 +151,34 @@ unix:there connected again"
 	ended "$ps" ps
 	has "$(cat ps.err)" ", and goes on from there when it is started again"
 }
+
+# What ssh and socat do: who comes while nobody is at the other end is taken, and let go.
+@test "a coordinator that is gone at the end of a tunnel has not refused a key" {
+	cat >passage <<-'END'
+		#!/bin/sh
+		[ -e open ] && socat -t 1 - UNIX-CONNECT:sock 2>/dev/null || dd bs=4096 count=1 of=/dev/null
+	END
+	chmod +x passage
+	touch open
+	at_unix
+	start tunnel socat UNIX-LISTEN:tunnel,fork EXEC:./passage
+	soon "the tunnel" test -S tunnel
+	ready=unix:tunnel slow far 1 4000
+	local far=$pid
+	soon "some clocks" lines 3 '"ev":"update"'
+	rm open
+	killed
+	# Nothing but silence, for longer than refusals of a key are borne.
+	sleep 5
+	kill -0 "$far"
+	touch open
+	at_unix
+	soon "that it is back" grep -q 'connected again' far.err
+	work fast --lanes 1
+	judge
+	ended "$far" far
+	# Whose key was never taken is told, and does not wait for long.
+	rm open
+	run -77 falcon-work -k "$keys/work.key" unix:tunnel
+	has "$output" "or ours is not in its keyring, or a tunnel leads nowhere"
+}

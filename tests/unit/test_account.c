@@ -223,6 +223,34 @@ pauses(void **state)
 			 FAL_EXIT_TEMPFAIL);
 }
 
+/* A key that was taken once is not refused by who says nothing, as a tunnel does whose
+ * other end is not there; but by who answers with another one. */
+static void
+silences(void **state)
+{
+	const uint64_t s = 1000000000;
+	(void)state;
+	for (int reached = 0; reached < 2; reached++)
+		for (int proven = 0; proven < 2; proven++) {
+			struct fal_retry r = { .began = 1, .give_up = 60 * s };
+			const int err = proven ? FAL_EAUTH : FAL_EPERM;
+			const int in_the_end =
+				reached && !proven ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NOPERM;
+			uint64_t now = s, last;
+			int code = -1;
+			if (reached)
+				fal_retry_reached(&r, now);
+			for (last = now; code < 0;
+			     now += fal_retry_pause_ms(&r) * 1000000)
+				code = fal_retry_verdict(&r, err, last = now);
+			assert_int_equal(code, in_the_end);
+			if (code == FAL_EXIT_TEMPFAIL)
+				assert_in_range(last, 61 * s, 91 * s);
+			else
+				assert_in_range(last, 4 * s, 6 * s);
+		}
+}
+
 int
 main(void)
 {
@@ -232,7 +260,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comings), cmocka_unit_test(data_again),
 		cmocka_unit_test(crowds),  cmocka_unit_test(drawn),
-		cmocka_unit_test(pauses),
+		cmocka_unit_test(pauses),  cmocka_unit_test(silences),
 	};
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);

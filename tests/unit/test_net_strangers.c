@@ -34,10 +34,10 @@ wrong_keys(void **state)
 		UNTIL(&w, w.client[0].closed == 1 && w.refusals == 1);
 		snprintf(want, sizeof(want),
 			 "%s: the coordinator's key does not match, or ours is not in "
-			 "its keyring",
+			 "its keyring, or a tunnel leads nowhere",
 			 fal_listen_text(w.l));
 		assert_string_equal(w.client[0].reason, want);
-		assert_int_equal(w.client[0].err, FAL_EAUTH);
+		assert_int_equal(w.client[0].err, FAL_EPERM);
 		assert_string_equal(w.refused, keys[i].log);
 		assert_string_equal(w.source, "127.0.0.1");
 		assert_int_equal(w.accepted, 0);
