@@ -357,13 +357,13 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 static void
 put_capacity(struct fal_buf *out, const struct fal_summary *s)
 {
-	static const double most_late = 0.02; /* falcon-emulate(5) */
+	static const double most_late = 0.02; /* falcon-emulate(5), which catches up */
 	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
 	const double compute = s->spent.compute;
 	const char *beyond = ": more than there is, so do not believe the speeds";
 	if (used > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
-			    s->capacity, 100 * used, used > 1.005 ? beyond : "");
+			    s->capacity, 100 * used, used > 1 + most_late ? beyond : "");
 	if (compute > 0 && s->spent.late > most_late * compute)
 		fal_put_fmt(out,
 			    "emulation: %.1f %% late, so do not believe the speeds: "

@@ -282,6 +282,8 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		w->longest = fmax(w->longest, l->t - w->worked);
 		w->worked = l->t;
 	}
+	/* Where they change, tasks were run with as many as before. */
+	const bool as_before = w->lanes == lanes || w->told <= 0;
 	w->told = l->t;
 	if (fal_trace_has(l->o, FAL_F_TX))
 		w->up += fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX);
@@ -294,7 +296,6 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->out += out;
 	w->cloned += cloned;
 	w->lost += lost;
-	w->ran += ran.all.samples;
 	if (ran.all.tasks > 0)
 		w->samples += ran.all.samples * (double)done / (double)ran.all.tasks;
 	if (lanes == 0 || w->cores == 0)
@@ -303,6 +304,9 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->load.tasks += ran.all.tasks;
 	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
 	w->load.lane_s += lane_s;
+	if (!as_before)
+		return 0;
+	w->ran += ran.all.samples;
 	w->core_s += lane_s * (double)(lanes < w->cores ? lanes : w->cores);
 	return 0;
 }

@@ -278,6 +278,15 @@ doubted() {
 	sed '/"ev":"clock"/s/"task_s":[0-9.]*/"task_s":3/' run.trace >busy.trace
 	run -0 falcon-stat busy.trace
 	has "$output" ' %: more than there is, so do not believe the speeds'
+	# A clock is told with the lanes that there are at its end.
+	local is lanes
+	for lanes in 2 1; do
+		sed -e 's/"cores":[0-9]*/"cores":1/' -e '/"ev":"clock"/{ p
+			s/"clock":0/"clock":1/; s/"lanes":2/"lanes":'$lanes'/; }' \
+			run.trace >$lanes.trace
+	done
+	is=$(falcon-stat 2.trace | grep ^capacity)
+	same capacity "$(falcon-stat 1.trace | grep ^capacity)" "$is"
 }
 
 @test "the table as JSON has what a benchmark needs" {
