@@ -74,6 +74,7 @@ struct ps_server {
 		double worked;       /* when work came last, or the server began */
 		double moved;        /* the same, or when somebody came */
 		double longest;      /* between two pieces of it */
+		double looked;       /* when it was looked whether there is any */
 		double said, pause;  /* that it waits: when; how long till again */
 		double lone;     /* till when for another key's word, as it was said */
 		struct ps_seen { /* those who were ready, the last of them */

@@ -16,6 +16,7 @@ enum {
 	EVERY_S = 2,  /* seconds till one more */
 	QUIET_S = 10, /* no work for so long is told of, */
 	TIMES = 4,    /* … or for so many times the longest pause before */
+	STILL_S = 3,  /* who looks twice a second and did not for so long, stood still */
 	PAUSE_MAX_S = 3600,
 	SEEN = 4096, /* names that are remembered */
 	NAMED = 5    /* workers that a line names */
@@ -213,12 +214,30 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 
 /* ---- whom the job waits for --- */
 
+/* Time in which this process stood still is nobody's who is waited for. */
+static void
+look(struct ps_server *s, double now)
+{
+	struct ps_who *w = &s->who;
+	const double gone = w->looked > 0 ? now - w->looked : 0;
+	char text[16];
+	w->looked = now;
+	if (gone < STILL_S)
+		return;
+	w->worked += w->worked > 0 ? gone : 0;
+	w->moved += w->moved > 0 ? gone : 0;
+	w->said += w->said > 0 ? gone : 0;
+	say(s, "stood still itself for %s: it was stopped, or its machine is slow",
+	    seconds(gone, text));
+}
+
 void
 ps_moved(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
 	char text[16];
+	look(s, now);
 	if (w->said > 0)
 		say(s, "goes on after %s", seconds(now - w->worked, text));
 	else if (w->moved > 0)
@@ -382,8 +401,11 @@ ps_tell_waiting(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
 	struct fal_diag why;
-	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
+	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL) {
+		w->looked = now;
 		return;
+	}
+	look(s, now);
 	tell_counts(s);
 	tell_lone(s);
 	if (w->worked == 0)

@@ -322,6 +322,22 @@ goes_on() {
 	falcon-sync -k "$keys/control.key" "$ready" stop
 }
 
+@test "falcon-ps that stood still itself blames nobody" {
+	serve --set job.epochs=1000
+	slow a 1 200
+	soon "some clocks" lines 2 '"ev":"update"'
+	kill -STOP "$ps"
+	sleep 12
+	kill -CONT "$ps"
+	soon "whose fault it was" \
+		grep -q "tiny: stood still itself for 1[0-9] s: it was stopped, or" ps.err
+	local n
+	n=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+	soon "that it goes on" lines $((n + 4)) '"ev":"update"'
+	! grep "it waits\|goes on" ps.err
+	falcon-sync -k "$keys/control.key" "$ready" stop
+}
+
 @test "churn: comings and goings are told in few lines" {
 	local since=$SECONDS
 	serve --set job.epochs=1000
