@@ -22,7 +22,7 @@ ps_begin_policy(struct ps_server *s)
 	int err = ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
 				  found != NULL ? &found->is : NULL, s->diag);
 	s->policy = found != NULL ? &found->is.policy : &s->control.last;
-	s->policy_by = found != NULL ? found->is.past.by : s->control.by;
+	s->policy_by = found != NULL ? found->is.past.by : s->control.since.by;
 	if (err < 0 || strcmp(s->policy_by, "job") == 0)
 		return err;
 	fal_rule_put(&s->policy->rule, &text);
@@ -140,7 +140,7 @@ new_coord(struct ps_server *s)
 	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
 	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
 		const struct ps_later *l = &s->control.later[i];
-		err = fal_coord_again(s->coord, &l->policy, l->clock, l->by);
+		err = fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
 	}
 	if (err < 0 && s->diag->text[0] != '\0')
 		return err;

@@ -82,8 +82,8 @@ remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const
 		return err;
 	fal_policy_free(&c->last);
 	c->last = copy;
-	c->clock = clock;
-	snprintf(c->by, sizeof(c->by), "%s", by);
+	c->since.clock = clock;
+	snprintf(c->since.by, sizeof(c->since.by), "%s", by);
 	return FAL_OK;
 }
 
@@ -91,17 +91,22 @@ static int
 on_line(void *arg, const struct fal_journal_line *l)
 {
 	struct ps_control *c = arg;
-	if (c->lines++ >= c->from) {
+	const bool later = c->lines++ >= c->from;
+	if (later) {
 		if (FAL_GROW(c->later, c->later_cap, c->laters + 1) < 0)
 			return FAL_ENOMEM;
 		struct ps_later *to = &c->later[c->laters];
-		*to = (struct ps_later){ .clock = l->clock, .before = c->journal.chain };
-		snprintf(to->by, sizeof(to->by), "%s", l->by);
+		*to = (struct ps_later){ .since.clock = l->clock,
+					 .before = c->journal.chain };
+		snprintf(to->since.by, sizeof(to->since.by), "%s", l->by);
 		if (fal_policy_copy(l->policy, &to->policy) < 0)
 			return FAL_ENOMEM;
 		c->laters++;
 	}
-	return remember(c, l->policy, l->clock, l->by);
+	int err = remember(c, l->policy, l->clock, l->by);
+	if (!later)
+		c->before = c->since;
+	return err;
 }
 
 void
@@ -135,7 +140,8 @@ ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 		const struct fal_snap_manifest *was, struct fal_diag *diag)
 {
 	*c = (struct ps_control){ .journal.fd = -1,
-				  .by = "job",
+				  .since.by = "job",
+				  .before.by = "job",
 				  .from = was != NULL ? was->journal : UINT64_MAX };
 	int err = fal_policy_copy(job, &c->last);
 	if (err < 0) {
@@ -408,6 +414,17 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 
 /* ---- the other verbs --- */
 
+/* Of the policy in force: behind it may be what is to hold again. */
+static const struct ps_since *
+since(const struct ps_server *s)
+{
+	const struct ps_control *c = &s->control;
+	const size_t agains = fal_coord_agains(s->coord);
+	if (agains == 0)
+		return &c->since;
+	return agains < c->laters ? &c->later[c->laters - agains - 1].since : &c->before;
+}
+
 static void
 show(struct ps_server *s, struct ps_session *session)
 {
@@ -415,8 +432,8 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_json_open(&b, '{');
 	fal_json_key(&b, "policy");
 	fal_policy_json_put(fal_coord_policy_now(s->coord), &b);
-	fal_json_member_u64(&b, "since", s->control.clock);
-	fal_json_member_str(&b, "by", s->control.by);
+	fal_json_member_u64(&b, "since", since(s)->clock);
+	fal_json_member_str(&b, "by", since(s)->by);
 	fal_json_member_u64(&b, "clock", fal_coord_front(s->coord));
 	fal_json_member_bool(&b, "paused", fal_coord_held(s->coord));
 	fal_json_close(&b, '}');

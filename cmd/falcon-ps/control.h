@@ -18,17 +18,18 @@ struct ps_control {
 	struct ps_journal journal;
 	uint64_t lines;         /* of it */
 	struct fal_policy last; /* of the journal, or that of the job */
-	uint64_t clock;         /* since when it holds */
-	char by[FAL_MSG_NAME];  /* who made it: "job", or a key */
-	struct ps_dwell {       /* when a key was changed last */
+	struct ps_since {
+		uint64_t clock;        /* since when it holds */
+		char by[FAL_MSG_NAME]; /* who made it: "job", or a key */
+	} since, before;               /* that of the last line before c->later */
+	struct ps_dwell {              /* when a key was changed last */
 		char key[80];
 		uint64_t clock;
 	} *dwell;
 	size_t n, cap;
 	struct ps_later { /* changes that are to hold again, in order */
 		struct fal_policy policy;
-		uint64_t clock;
-		char by[FAL_MSG_NAME];
+		struct ps_since since;
 		struct fal_chain before; /* of the journal's lines before it */
 	} *later;
 	size_t laters, later_cap;

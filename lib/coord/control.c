@@ -179,6 +179,13 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 	return err;
 }
 
+size_t
+fal_coord_agains(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return c->control.agains;
+}
+
 uint64_t
 coord_control_until(const struct fal_coord *c)
 {

@@ -367,6 +367,8 @@ bool fal_coord_stopped(const struct fal_coord *c);
  * does again from there; clocks in order, before anybody is here.  FAL_ENOMEM. */
 int fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		    const char *by);
+/* How many of these still wait for their clocks. */
+size_t fal_coord_agains(const struct fal_coord *c);
 
 /* The policy in force, borrowed until the next call; the next clock to be begun. */
 const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);

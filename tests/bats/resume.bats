@@ -193,16 +193,56 @@ kept_from() {
 		"$state/trace.jsonl"
 }
 
+# order VERB...: of a controller.
+order() {
+	falcon-sync -k "$keys/control.key" unix:sock "$@"
+}
+
+# shown: the scheme in force, since when, and who set it.
+shown() {
+	order --json show | jq -c '[.policy.scheme, .since, .by]'
+}
+
+# in_force SCHEME: whether it is in force; since when one is must be what the journal says.
+in_force() {
+	local is
+	is=$(shown)
+	has "$(jq -c '[.policy.scheme, .clock, .by]' "$state/policy.jsonl")" "$is" &&
+		[[ $is == "[\"$1\","* ]]
+}
+
+@test "since when a policy holds is told of the one in force, not of one that is to hold again" {
+	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
+	at_unix
+	slow a 1 500
+	soon "a clock" more 1
+	order set scheme=epsp:1
+	[ $((RANDOM % 2)) = 0 ] || order checkpoint >kept
+	soon "some clocks" more $(($(updates) + 3))
+	order set scheme=epsp:2
+	soon "some more" more $(($(updates) + 3))
+	order set scheme=epsp:3
+	kill -KILL "$pid" "$ps"
+	wait "$pid" "$ps" || :
+	at_unix
+	if [ -e kept ]; then
+		in_force epsp:1
+	else
+		same "the policy" "$(shown)" '["epsp",0,"job"]'
+	fi
+	slow a 1 500
+	soon "the second" in_force epsp:2
+	soon "the third" in_force epsp:3
+	order set clones=no
+	same "the newest" "$(order --json show | jq -c '[.since, .by]')" \
+		"$(jq -c '[.clock, .by]' "$state/policy.jsonl" | tail -n 1)"
+}
+
 # not_that_journal: a start refuses the one that is there.
 not_that_journal() {
 	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 2
 	[[ $output =~ "policy.jsonl: its line "[12]" is not the one that the snapshot was taken at" ]]
-}
-
-# order VERB...: of a controller.
-order() {
-	falcon-sync -k "$keys/control.key" unix:sock "$@"
 }
 
 @test "a journal that is not the one of the snapshot is refused" {
