@@ -191,11 +191,12 @@ ready(const struct ps_fleet *f, bool standby)
 	return n;
 }
 
-bool
+uint32_t
 ps_fleet_waits(const struct ps_server *s)
 {
 	const struct ps_fleet *f = &s->fleet;
-	return !f->cut && ready(f, false) + ready(f, true) < f->wanted;
+	const uint32_t here = ready(f, false) + ready(f, true);
+	return !f->cut && here < f->wanted ? f->wanted - here : 0;
 }
 
 void
@@ -363,7 +364,7 @@ on_grace(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
 	s->fleet.wanted = s->opt->min_shards;
-	if (!s->stopping && !s->fleet.cut && !ps_fleet_waits(s))
+	if (!s->stopping && !s->fleet.cut && ps_fleet_waits(s) == 0)
 		place_now(s);
 }
 
@@ -448,7 +449,7 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 		    is->standby ? ", on standby"
 		    : f->cut    ? ", and has its part from the next boundary on"
 				: "");
-	if (!f->cut && !ps_fleet_waits(s))
+	if (!f->cut && ps_fleet_waits(s) == 0)
 		place_now(s);
 	return FAL_OK;
 }

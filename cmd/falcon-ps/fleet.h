@@ -89,7 +89,8 @@ void ps_fleet_free(struct ps_fleet *f);
 /* Cuts the model, now, or when enough processes are here; ps_begin follows when all know
  * their part.  0, or an error with s->diag. */
 int ps_fleet_place(struct ps_server *s);
-bool ps_fleet_waits(const struct ps_server *s);
+/* For how many more. */
+uint32_t ps_fleet_waits(const struct ps_server *s);
 
 /* A message of a session that may be one of shards.  0, or why it must end, in `why`. */
 int ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,

@@ -241,14 +241,26 @@ ps_above_left(struct ps_server *s)
 	stop(s);
 }
 
+/* How far it is; before its shards are there, from where it is to go on. */
+static struct fal_coord_status
+how_far(const struct ps_server *s)
+{
+	const struct fal_files *job = s->opt->job;
+	const struct fal_found *found = s->opt->found;
+	if (s->coord != NULL)
+		return fal_coord_status(s->coord);
+	const struct fal_grid grid = fal_job_grid(&job->job, job->train.n);
+	return (struct fal_coord_status){ .clock = found != NULL ? found->clock : 0,
+					  .clocks = fal_grid_clocks(&grid) };
+}
+
 /* By a signal. */
 static void
 leave(struct ps_server *s)
 {
 	if (!s->saved) {
 		s->out->stopped = s->out->signalled = true;
-		if (s->coord != NULL)
-			s->out->status = fal_coord_status(s->coord);
+		s->out->status = how_far(s);
 		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 	}
 	stop(s);
@@ -470,7 +482,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 			  ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
 			  : ps_begin_policy(&s);
 	/* Where nobody is waited for it begins before anybody can come. */
-	if (err == FAL_OK && !ps_fleet_waits(&s))
+	if (err == FAL_OK && ps_fleet_waits(&s) == 0)
 		err = ps_fleet_place(&s);
 	s.link = (struct fal_link){ .bandwidth = (double)opt->rate_limit,
 				    .shared = &s.busy };

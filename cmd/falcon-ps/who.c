@@ -302,7 +302,8 @@ dial(const struct ps_server *s, struct fal_diag *out)
 static bool
 is_lone(const struct ps_server *s, struct fal_coord_lone *out)
 {
-	return fal_coord_lone(s->coord, out) && (out->why != NULL || workers(s) > 0);
+	return s->coord != NULL && fal_coord_lone(s->coord, out) &&
+	       (out->why != NULL || workers(s) > 0);
 }
 
 /* Whose word is not enough, what then, and what to type. */
@@ -329,6 +330,21 @@ lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag
 		     is->key, is->name, what.text, till, left, dial(s, &at));
 }
 
+/* What is missing before the job can begin, or go on. */
+static void
+shards(const struct ps_server *s, const char *at, struct fal_diag *out)
+{
+	const uint32_t more = ps_fleet_waits(s), wanted = s->fleet.wanted;
+	if (more > 0)
+		fal_diag_set(out, 0,
+			     "waits for %u more of %u process%s of shards: falcon-ps "
+			     "--join %s",
+			     more, wanted, wanted > 1 ? "es" : "", at);
+	else
+		fal_diag_set(out, 0, "waits for %u process%s of shards to have blocks",
+			     s->fleet.unplaced, s->fleet.unplaced > 1 ? "es" : "");
+}
+
 /* What it waits for, and what to type; since when is said behind it. */
 static void
 reason(const struct ps_server *s, struct fal_diag *out)
@@ -337,7 +353,9 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	struct fal_diag list = { .text = "" }, dialled;
 	const char *at = dial(s, &dialled);
 	struct fal_coord_lone is;
-	if (fal_coord_held(s->coord))
+	if (s->coord == NULL)
+		shards(s, at, out);
+	else if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (ps_fleet_moving(s, &list))
 		fal_diag_set(out, 0, "waits for blocks that move to %s", list.text);
@@ -401,7 +419,7 @@ ps_tell_waiting(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
 	struct fal_diag why;
-	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL) {
+	if (s->saved || s->stopping || s->listen == NULL) {
 		w->looked = now;
 		return;
 	}

@@ -292,6 +292,33 @@ goes_on() {
 	soon "a name" grep -q "it waits for a worker: falcon-work $(uname -n):${ready##*:}" ps.err
 }
 
+# waits_stopped STATUS AT: the coordinator waits for its shards, and says so; then where it
+# is stopped.
+waits_stopped() {
+	soon "what it waits for" grep -q \
+		"it waits for 1 more of 2 processes of shards: falcon-ps --join unix:sock" ps.err
+	kill -TERM "$ps"
+	ended "$ps" ps "$1"
+	has "$(<ps.err)" "tiny: stopped at clock $2"
+}
+
+@test "falcon-ps says that it waits for shards, and where it was when it is stopped then" {
+	job=(--set job.epochs=5 --set state.clocks=1 tiny.job)
+	at_unix --min-shards 2
+	start shard falcon-ps --join unix:sock -k "$keys/shard.key" -l 127.0.0.1:0
+	waits_stopped 75 "0 of 20"
+	at_unix
+	slow a 1 500
+	soon "some clocks" lines 2 '"ev":"update"'
+	kill -TERM "$ps"
+	ended "$ps" ps
+	local at
+	at=$(sed -n 's/.*stopped at clock \([0-9]*\) .*/\1/p' ps.err)
+	[ "$at" -ge 1 ]
+	at_unix --min-shards 2
+	waits_stopped 0 "$at of 20, and goes on from there when it is started again"
+}
+
 @test "falcon-ps says who joins, who leaves and whom it waits for" {
 	serve -w 2 --set job.epochs=1000
 	soon "whom it waits for" grep -q "it waits for 2 more of 2 workers: falcon-work $ready" ps.err
