@@ -203,16 +203,28 @@ known_section(const char *section)
 	return false;
 }
 
+const char *
+fal_job_origin(const struct fal_job_set *set, const char *what, const char *name)
+{
+	for (size_t i = 0; i < set->n; i++) {
+		const size_t n = strcspn(set->v[i], "=");
+		if (strncmp(what, set->v[i], n) == 0 &&
+		    (what[n] == ':' || what[n] == ' '))
+			return "--set";
+	}
+	return name;
+}
+
 /* A diagnosis about key i: "NAME:LINE: section.key: what". */
 static int
 refuse(const struct job_read *p, size_t i, int err, const char *what)
 {
-	const struct key *k = &keys[i];
-	if (p->line[i] == 0)
-		return fal_diag_set(p->diag, err, "%s: %s.%s: %s", p->name, k->section,
-				    k->name, what);
-	return fal_diag_set(p->diag, err, "%s:%u: %s.%s: %s", p->name, p->line[i],
-			    k->section, k->name, what);
+	struct fal_diag d;
+	fal_diag_set(&d, err, "%s.%s: %s", keys[i].section, keys[i].name, what);
+	const char *from = fal_job_origin(p->set, d.text, p->name);
+	if (p->line[i] == 0 || from != p->name)
+		return fal_diag_set(p->diag, err, "%s: %s", from, d.text);
+	return fal_diag_set(p->diag, err, "%s:%u: %s", from, p->line[i], d.text);
 }
 
 /* As refuse(), about the value of key i. */
@@ -402,9 +414,20 @@ int
 fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 	      struct fal_diag *diag)
 {
+	const struct fal_job_set none = { NULL, 0 };
+	return fal_job_parse_set(name, text, n, &none, out, diag);
+}
+
+int
+fal_job_parse_set(const char *name, const char *text, size_t n,
+		  const struct fal_job_set *set, struct fal_job *out,
+		  struct fal_diag *diag)
+{
 	struct fal_job job = { .schedule.gamma = 1 };
 	unsigned line[KEYS] = { 0 };
-	struct job_read p = { .name = name, .job = &job, .line = line, .diag = diag };
+	struct job_read p = {
+		.name = name, .set = set, .job = &job, .line = line, .diag = diag
+	};
 
 	int err = fal_ini_read(name, text, n, on_entry, &p, diag);
 	for (size_t i = 0; i < KEYS && err == FAL_OK; i++)
@@ -495,8 +518,15 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	if (find(section, key) == KEYS)
 		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key",
 				    FAL_QUOTE(section), FAL_QUOTE(key));
-	/* What would begin a comment or another line. */
-	if (strpbrk(value, ";\n\r") != NULL)
+	/* Or a line of the text would be too long. */
+	if (strlen(key) + strlen(" = ") + strlen(value) > FAL_INI_LINE)
+		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: '%s' is too long", section,
+				    key, FAL_QUOTE(value));
+	/* What would begin a comment or another line, or is refused in each. */
+	bool odd = strchr(value, ';') != NULL;
+	for (const char *p = value; *p != '\0'; p++)
+		odd |= ((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7f;
+	if (odd)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s.%s: '%s' has a character that no value has",
 				    section, key, FAL_QUOTE(value));

@@ -145,6 +145,20 @@ struct fal_job {
 int fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 		  struct fal_diag *diag);
 
+/* Assignments "section.key=value" of falcon-ps --set; borrowed. */
+struct fal_job_set {
+	const char *const *v;
+	size_t n;
+};
+/* The same of a text in which these were made (fal_job_override): what is wrong with
+ * their values names --set, not a line. */
+int fal_job_parse_set(const char *name, const char *text, size_t n,
+		      const struct fal_job_set *set, struct fal_job *out,
+		      struct fal_diag *diag);
+/* "--set", where one of these sets the key with which `what` begins; else `name`. */
+const char *fal_job_origin(const struct fal_job_set *set, const char *what,
+			   const char *name);
+
 /* Frees what `job` owns and zeroes it; a zeroed one is valid. */
 void fal_job_free(struct fal_job *job);
 

@@ -16,6 +16,7 @@
 /* A text that is read. */
 struct job_read {
 	const char *name;
+	const struct fal_job_set *set;
 	struct fal_job *job;
 	unsigned *line;         /* by key: where it stands; 0 for nowhere */
 	uint32_t mean_n, std_n; /* entries of the lists */
@@ -24,7 +25,8 @@ struct job_read {
 
 /* Has the text the key that sets the field at this offset? */
 bool job_has(const struct job_read *p, size_t at);
-/* A diagnosis about it: "NAME:LINE: section.key: what".  Returns `err`. */
+/* A diagnosis about it: "NAME:LINE: section.key: what", or
+ * "--set: section.key: what".  Returns `err`. */
 int job_refuse(const struct job_read *p, size_t at, int err, const char *what);
 
 /* Whether all that the text says goes together. */

@@ -31,15 +31,27 @@ override(struct fal_files *j, const char *path, const char *assignment,
 }
 
 static int
-load_text(struct fal_files *j, const char *path, const char *const *set, size_t n_set,
-	  struct fal_diag *diag)
+load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < n_set && err == FAL_OK; i++)
-		err = override(j, path, set[i], diag);
+	for (size_t i = 0; i < j->set.n && err == FAL_OK; i++) {
+		struct fal_diag why;
+		err = override(j, path, j->set.v[i], &why);
+		if (err < 0)
+			fal_diag_set(diag, err, "%s%s",
+				     err == FAL_EINVAL ? "--set: " : "", why.text);
+	}
 	return err < 0 ? err
-		       : fal_job_parse(path, (const char *)j->job_text.p, j->job_text.n,
-				       &j->job, diag);
+		       : fal_job_parse_set(path, (const char *)j->job_text.p,
+					   j->job_text.n, &j->set, &j->job, diag);
+}
+
+/* What is wrong with the key with which `why` begins. */
+static int
+refuse(const struct fal_files *j, const char *path, int err, const char *why,
+       struct fal_diag *diag)
+{
+	return fal_diag_set(diag, err, "%s: %s", fal_job_origin(&j->set, why, path), why);
 }
 
 /* Where the tensors lie in the flat vector. */
@@ -146,7 +158,8 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: model.from-sha256: --from is to name the file "
 				    "with the SHA-256 %s",
-				    path, j->job.from_sha256);
+				    fal_job_origin(&j->set, "model.from-sha256:", path),
+				    j->job.from_sha256);
 	if (file == NULL)
 		return FAL_OK;
 	return load_weights(j, path, file, "from-sha256", j->job.from_sha256, j->from,
@@ -179,7 +192,7 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 	free(init);
 	struct fal_diag why = { "" };
 	if (err == FAL_OK && (err = fal_job_ranges(&j->job, j->model, &why)) < 0)
-		fal_diag_set(diag, err, "%s: %s", path, why.text);
+		refuse(j, path, err, why.text, diag);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);
 	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
 	return err;
@@ -194,10 +207,10 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 	if (m->layers == 0 || set->n == 0)
 		return FAL_OK;
 	if (j->job.format == FAL_JOB_FORMAT_TEXT || j->job.format == FAL_JOB_FORMAT_INDEX)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: data.format is for trainers alone: model.init "
-				    "instead of model.file",
-				    path);
+		return refuse(j, path, FAL_EINVAL,
+			      "data.format is for trainers alone: model.init instead of "
+			      "model.file",
+			      diag);
 	if (set->values == m->inputs)
 		return FAL_OK;
 	const struct fal_job *job = &j->job;
@@ -224,7 +237,9 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: data.mean or data.std lists %u channel%s, a sample has "
 			    "%u",
-			    path, j->job.channels, fal_text_s(j->job.channels), has);
+			    fal_job_origin(&j->set, "data.mean:",
+					   fal_job_origin(&j->set, "data.std:", path)),
+			    j->job.channels, fal_text_s(j->job.channels), has);
 }
 
 static int
@@ -243,7 +258,7 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 		return err;
 	err = fal_job_bind(&j->job, j->train.n, &why);
 	if (err < 0)
-		return fal_diag_set(diag, err, "%s: %s", path, why.text);
+		return refuse(j, path, err, why.text, diag);
 	err = fal_manifest_build(&j->train, j->test.n > 0 ? &j->test : NULL,
 				 &j->manifest);
 	if (err == FAL_EINVAL)
@@ -282,10 +297,9 @@ fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES
 
 /* All of it, once the text is there. */
 static int
-load(struct fal_files *j, const char *path, const char *from, const char *const *set,
-     size_t n_set, struct fal_diag *diag)
+load(struct fal_files *j, const char *path, const char *from, struct fal_diag *diag)
 {
-	int err = load_text(j, path, set, n_set, diag);
+	int err = load_text(j, path, diag);
 	if (err == FAL_OK)
 		err = load_model(j, path, from, diag);
 	if (err == FAL_OK)
@@ -332,9 +346,9 @@ int
 fal_files_load(struct fal_files *j, const char *path, const char *from,
 	       const char *const *set, size_t n_set, struct fal_diag *diag)
 {
-	*j = (struct fal_files){ 0 };
+	*j = (struct fal_files){ .set = { set, n_set } };
 	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
-	return err == FAL_OK ? load(j, path, from, set, n_set, diag) : err;
+	return err == FAL_OK ? load(j, path, from, diag) : err;
 }
 
 int
@@ -343,7 +357,7 @@ fal_files_take(struct fal_files *j, const char *path, const char *from,
 {
 	*j = (struct fal_files){ 0 };
 	fal_put_bytes(&j->job_text, text->p, text->n);
-	return j->job_text.err < 0 ? j->job_text.err : load(j, path, from, NULL, 0, diag);
+	return j->job_text.err < 0 ? j->job_text.err : load(j, path, from, diag);
 }
 
 void

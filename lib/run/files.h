@@ -14,6 +14,7 @@
 #include "trace/writer.h"
 
 struct fal_files {
+	struct fal_job_set set; /* of fal_files_load */
 	struct fal_job job;
 	struct fal_model *model;
 	float *init;                       /* model->params; NULL: they are drawn */

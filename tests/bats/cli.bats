@@ -78,15 +78,45 @@ edited() {
 	ps_refused 2 "--threads: '0' is out of range" --threads 0 tiny.job
 	ps_refused 2 "--threads: '1025' is out of range" --threads 1025 tiny.job
 	ps_refused 2 "--compress: 'some' is not auto, always or never" --compress some tiny.job
-	ps_refused 2 "'x' is not section.key=value" --set x tiny.job
-	ps_refused 2 "a.b: no such key" --set a.b=c tiny.job
-	ps_refused 2 "tiny.job:18: optimizer.lr: 'o.1' is not a number" \
-		--set optimizer.lr=o.1 tiny.job
 	ps_refused 2 "--ready-fd: '9999' is out of range" --ready-fd 9999 tiny.job
 	ps_refused 2 "--trace: 'a.zst': traces are written plain; leave out .zst" \
 		--check --trace a.zst tiny.job
 	ps_refused 2 "-n: unknown option" -n tiny.job
-	counted 22
+	counted 19
+}
+
+# bad_set WHAT ASSIGNMENT [OPTION...]: it is refused, as what is wrong with it alone.
+bad_set() {
+	ps_refused 2 "--set: $1" --check --set "$2" "${@:3}" tiny.job
+}
+
+@test "falcon-ps: what is wrong with an assignment names it, and no line of the job" {
+	bad_set "'x' is not section.key=value" x
+	bad_set "a.b: no such key" a.b=c
+	bad_set "job.name: 'a;b' has a character that no value has" "job.name=a;b"
+	bad_set "job.name: 'a?b' has a character that no value has" $'job.name=a\x01b'
+	bad_set "job.name: is empty" job.name=
+	bad_set "job.name: '$(printf %040d 0)...' is too long" "job.name=$(printf %0100d 0)"
+	bad_set "job.name: '$(printf %040d 0)...' is too long" "job.name=$(printf %0200d 0)"
+	bad_set "job.epochs: '0' is not in 1..1000000" job.epochs=0
+	bad_set "job.seed: '-1' is not a whole number" job.seed=-1
+	bad_set "optimizer.lr: 'o.1' is not a number" optimizer.lr=o.1
+	bad_set "optimizer.momentum: '2' is not in 0..0.9999" optimizer.momentum=2
+	bad_set "job.verify: '5' is not a number with %" job.verify=5
+	bad_set "job.eval: 'often' is not one of epoch end never" job.eval=often
+	bad_set "data.mean: 'x' is not a number" data.mean=x
+	bad_set "data.mean or data.std lists 2 channels, a sample has 1" data.std=1,2
+	bad_set "sync.scheme: epsp: 'x' is not a whole number from 0 to 64" sync.scheme=epsp:x
+	# What others demand of it, and what it demands of others.
+	bad_set "batch.task: is more than batch.size" batch.task=1024
+	bad_set "batch.task: is more than batch.size" batch.size=16 --set batch.task=32
+	bad_set "data.parts: does nothing for data.partition = shared" data.parts=3
+	bad_set "schedule.warmup: '999' is more than the 8 updates of the job" schedule.warmup=999
+	bad_set "model.freeze: 'x*' names no tensor" "model.freeze=x*"
+	ps_refused 2 "tiny.job: data.parts: missing (data.partition = shared needs none)" --check \
+		--set data.partition=worker tiny.job
+	ps_refused 2 "tiny.job:15: batch.task: is more than batch.size" --check --set batch.size=4 tiny.job
+	counted 23
 }
 
 @test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {
