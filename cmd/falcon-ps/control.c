@@ -39,13 +39,13 @@ reply_text(struct ps_session *session, int status, const char *text)
 	reply(session, status, false, text, strlen(text));
 }
 
-/* Says on stderr what the session has brought about. */
+/* Says on stderr what the session, whose key follows, has brought about. */
 static void
 say(struct ps_server *s, const struct ps_session *session, const char *what)
 {
 	fal_progress_end(&s->progress);
-	fal_cli_err(PROG, "%s by '%s' at clock %" PRIu64, what,
-		    fal_chan_name(session->chan), fal_coord_front(s->coord));
+	fal_cli_err(PROG, "%s '%s' at clock %" PRIu64, what, fal_chan_name(session->chan),
+		    fal_coord_front(s->coord));
 }
 
 /* ---- what was changed when --- */
@@ -482,7 +482,7 @@ drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 		return;
 	}
 	struct fal_diag what;
-	fal_diag_set(&what, 0, "'%s' drained", name);
+	fal_diag_set(&what, 0, "'%s' drained by", name);
 	say(s, session, what.text);
 	ps_fail(s, err, "drain");
 	reply_text(session, FAL_EXIT_DONE, "");
@@ -493,7 +493,7 @@ static void
 hold(struct ps_server *s, struct ps_session *session, bool on)
 {
 	if (on != fal_coord_held(s->coord))
-		say(s, session, on ? "paused" : "resumed");
+		say(s, session, on ? "paused by" : "resumed by");
 	ps_fail(s, fal_coord_hold(s->coord, ps_now(), on, fal_chan_name(session->chan)),
 		"hold");
 	reply_text(session, FAL_EXIT_DONE, "");
@@ -502,7 +502,7 @@ hold(struct ps_server *s, struct ps_session *session, bool on)
 static void
 stop(struct ps_server *s, struct ps_session *session)
 {
-	say(s, session, "stopped");
+	say(s, session, "stopped by");
 	ps_fail(s, fal_coord_stop(s->coord, ps_now(), fal_chan_name(session->chan)),
 		"stop");
 	reply_text(session, FAL_EXIT_DONE, "");
@@ -571,7 +571,7 @@ copy(struct ps_server *s, struct ps_session *session, const float *params)
 		return;
 	}
 	struct fal_diag what;
-	fal_diag_set(&what, 0, "version %s exported", version);
+	fal_diag_set(&what, 0, "version %s sent to", version);
 	say(s, session, what.text);
 	ps_control_more(session);
 }
