@@ -202,7 +202,7 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	same slow "$({ echo "$fast"; clock_lines slow 3 31 32 35; } | decide 2.5 3)" "$out"
 	sort -u args >called
 	same "what was called" "$(cat called)" "$(printf '%s\n' \
-		'--follow lab:7000' 'lab:7000 apply -')"
+		'--follow lab:7000' '--min-dwell 1 lab:7000 apply -')"
 	same "too few clocks" "$({ echo "$fast"; clock_lines slow 3 31 32; } | decide 2.5 3)" ""
 	same "not in a row" \
 		"$({ echo "$fast"; clock_lines slow 3 31 32 20 31 32; } | decide 2.5 3)" ""
@@ -290,11 +290,11 @@ in='{"workers":{"slow":{"exclude":false}}}'
 			"rate=4000,cores=1,speed=$([ "$name" = slow ] && echo 1/8 || echo 1)" "$ready"
 	done
 	ended "$ps" ps
-	wait "$pipe" || :
+	ended "$pipe" pipe
 	jq -r '[.by, (.policy.workers.slow.exclude // false)] | @tsv' state/policy.jsonl >have
 	cat have pipe.err
 	same "by whom" "$(cut -f1 have | sort -u)" control
-	same "at first" "$(head -n 2 have | cut -f2 | tr '\n' ' ')" "true false "
+	same "at first" "$(head -n 3 have | cut -f2 | tr '\n' ' ')" "true false true "
 	# Nobody else, and the model is that of bsp alone.
 	same others "$(jq -c '.policy.workers // {} | keys' state/policy.jsonl | sort -u)" \
 		"$(printf '%s\n' '["slow"]' '[]')"
