@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -167,6 +168,23 @@ source_shape(const struct source *s, const struct fal_array_opts *opts,
 	return FAL_OK;
 }
 
+/* Value `at` of the array, at `p` and no number in single precision, as it is there. */
+static int
+refuse_value(const struct source *s, const struct fal_array *a, size_t at,
+	     const uint8_t *p)
+{
+	char text[32] = "nan";
+	double is = (double)fal_dtype_float(a->dtype, p);
+	if (a->dtype == FAL_F64)
+		memcpy(&is, p, sizeof(is));
+	if (!isnan(is))
+		snprintf(text, sizeof(text), "%.15g", is);
+	return fal_diag_set(s->diag, FAL_ENONFINITE,
+			    "%s: value %zu of row %zu is %s, not finite in single "
+			    "precision",
+			    s->path, at % a->row_values, at / a->row_values, text);
+}
+
 /* F64 becomes F32, in its place; what is not finite then is refused. */
 static int
 make_floats(const struct source *s, struct fal_array *a)
@@ -174,15 +192,10 @@ make_floats(const struct source *s, struct fal_array *a)
 	const size_t size = fal_dtype_size(a->dtype);
 	float *to = (float *)(void *)a->data;
 	for (size_t i = 0; i < a->rows * a->row_values; i++) {
-		const float v = fal_dtype_float(a->dtype, a->data + i * size);
+		const uint8_t *p = a->data + i * size;
+		const float v = fal_dtype_float(a->dtype, p);
 		if (!isfinite(v))
-			return fal_diag_set(s->diag, FAL_ENONFINITE,
-					    "%s: value %zu of row %zu is %s, not finite "
-					    "in single precision",
-					    s->path, i % a->row_values, i / a->row_values,
-					    isnan(v) ? "nan"
-					    : v > 0  ? "inf"
-						     : "-inf");
+			return refuse_value(s, a, i, p);
 		to[i] = v;
 	}
 	a->dtype = FAL_F32;

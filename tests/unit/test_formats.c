@@ -325,6 +325,33 @@ npy_refusals(void **state)
 		says(&diag, bad[i].want);
 		fal_buf_free(&b);
 	}
+	/* What is finite in the file is told as it is there. */
+	static const struct {
+		double is;
+		const char *want;
+	} large[] = {
+		{ -1e300,
+		  ": value 1 of row 0 is -1e+300, not finite in single precision" },
+		{ 3.5e38,
+		  ": value 1 of row 0 is 3.5e+38, not finite in single precision" },
+		{ -INFINITY,
+		  ": value 1 of row 0 is -inf, not finite in single precision" },
+		{ -NAN, ": value 1 of row 0 is nan, not finite in single precision" },
+	};
+	const char *header =
+		"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2), }";
+	for (size_t i = 0; i < COUNT(large); i++) {
+		const double pair[] = { 1e30, large[i].is };
+		struct fal_buf b = { 0 };
+		fal_put_bytes(&b, "\x93NUMPY\1\0", 8);
+		fal_put_u16(&b, (uint16_t)strlen(header));
+		fal_put_bytes(&b, header, strlen(header));
+		fal_put_bytes(&b, pair, sizeof(pair));
+		spill(path, &b, false);
+		assert_int_equal(fal_npy_read(path, &all, &a, &diag), FAL_ENONFINITE);
+		says(&diag, large[i].want);
+		fal_buf_free(&b);
+	}
 	spill_text("\x93NUMPY\4\1......");
 	assert_int_equal(fal_npy_read(path, &all, &a, &diag), FAL_EVERSION);
 	says(&diag, ": version 4.1 of .npy, not 1.0 to 3.0");
