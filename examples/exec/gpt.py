@@ -5,7 +5,8 @@ window; the last tenth of them is held out.  Its first parameters, then a worker
     examples/exec/gpt.py TEXT init.safetensors
     falcon-work --exec 'exec examples/exec/gpt.py TEXT' ADDR
 
-with PYTHONPATH=share; gpt.job beside this file is its job.
+with PYTHONPATH=share; gpt.job beside this file is its job, for a text of 341340 characters
+at least.
 """
 import hashlib
 import os
@@ -17,6 +18,7 @@ from torch.nn import (Embedding, Linear, Module, TransformerEncoder,
                       TransformerEncoderLayer, functional)
 
 WIDTH, HEADS, LAYERS, CONTEXT = 64, 4, 2, 64
+NEEDED = 341340  # characters: nine tenths are 4800 windows, and one more character
 
 
 class Windows(torch.utils.data.Dataset):
@@ -27,6 +29,9 @@ class Windows(torch.utils.data.Dataset):
         return (len(self.text) - 1) // CONTEXT
 
     def __getitem__(self, i):
+        if i >= len(self):
+            sys.exit("%s: has %d characters, too few for sample %d: gpt.job needs %d"
+                     % (sys.argv[1], len(text), i, NEEDED))
         return self.text[i * CONTEXT:(i + 1) * CONTEXT + 1]
 
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # What examples/ and share/systemd hold runs as it stands.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load tiny
 
@@ -299,6 +301,31 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	same others "$(jq -c '.policy.workers // {} | keys' state/policy.jsonl | sort -u)" \
 		"$(printf '%s\n' '["slow"]' '[]')"
 	falcon-stat --audit state/trace.jsonl
+}
+
+# windows LENGTH: how many gpt.py makes of a text of so many characters.
+windows() {
+	local tenth=$(($1 / 10))
+	local train=$((9 * tenth))
+	echo $(((train - 1) / 64)) $((($1 - train - 1) / 64 >= 400))
+}
+
+@test "gpt.py: a text that is too short for its job" {
+	/usr/bin/python3 -c 'import torch' 2>/dev/null || skip "no PyTorch"
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	local least gpt="$root/examples/exec/gpt.py"
+	cp "$root/examples/exec/gpt.job" .
+	least=$(sed -n 's/^NEEDED = \([0-9]*\).*/\1/p' "$gpt")
+	same "of the least" "$(windows "$least")" "$(sed -n 's/^samples = //p' gpt.job) 1"
+	same "of one less" "$(windows $((least - 1)))" "4799 1"
+	same "where it is said" "$(grep -c "text of $least" "$gpt" gpt.job)" \
+		"$gpt:1"$'\n'"gpt.job:1"
+	seq 400 >text
+	/usr/bin/python3 "$gpt" text init.safetensors
+	run -1 falcon-work --exec "exec /usr/bin/python3 '$gpt' text" --try gpt.job
+	grep -Eq "trainer 0: text: has 1492 characters, too few for sample [0-9]+: gpt.job needs \
+$least\$" <<<"$output"
+	[[ $output != *Traceback* ]]
 }
 
 @test "falcon-policy(5): its examples hold" {
