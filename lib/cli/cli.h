@@ -66,8 +66,8 @@ struct fal_cli {
 /* Reads the command line, before anything is opened; from then on a file that comes to
  * its limit is as a full disk, and ends no program.  Returns -1 to go on, or an
  * exit code: FAL_EXIT_DONE after --help or --version (to stdout), FAL_EXIT_USAGE after
- * one line on stderr, FAL_EXIT_NO where too few files may be open.  --help and --version are added to the options.  Call
- * fal_cli_free() in each case. */
+ * one line on stderr, FAL_EXIT_NO where too few files may be open.  --help and --version
+ * are added to the options.  Call fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
 /* Whether option `name` is given, after fal_cli_parse. */

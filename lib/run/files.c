@@ -35,7 +35,7 @@ load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < j->set.n && err == FAL_OK; i++) {
-		struct fal_diag why;
+		struct fal_diag why = { "" };
 		err = override(j, path, j->set.v[i], &why);
 		if (err < 0)
 			fal_diag_set(diag, err, "%s%s",

@@ -361,7 +361,7 @@ waits_stopped() {
 	local n
 	n=$(grep -c '"ev":"update"' "$state/trace.jsonl")
 	soon "that it goes on" lines $((n + 4)) '"ev":"update"'
-	! grep "it waits\|goes on" ps.err
+	! grep "it waits\|goes on" ps.err || return 1
 	falcon-sync -k "$keys/control.key" "$ready" stop
 }
 
