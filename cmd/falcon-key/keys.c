@@ -163,11 +163,11 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 		status = o->add ? write_client(o, client, &made) : print_client(client);
 	if (status != FAL_EXIT_DONE)
 		goto free_text;
-	if (fal_cli_rewrite(path, text, n, &diag) < 0) {
+	bool there;
+	if (fal_cli_rewrite(path, text, n, &there, &diag) < 0)
 		status = say(FAL_EXIT_NO, "%s", diag.text);
-		if (made != NULL)
-			unlink(made);
-	}
+	if (!there && made != NULL)
+		unlink(made);
 	free(made);
 free_text:
 	fal_secret_free(text);
@@ -266,7 +266,10 @@ read_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTES
 	if (fal_key_decode(text, strlen(text), key) < 0)
 		return say(FAL_EXIT_USAGE, "%s: not base64 of 32 bytes", what);
 	fal_noise_keypair(secret, public); /* anybody's */
-	if (fal_noise_common(FAL_NOISE_INITIATOR, secret, key, common) < 0)
+	const int err = fal_noise_common(FAL_NOISE_INITIATOR, secret, key, common);
+	fal_secret_wipe(secret, sizeof(secret));
+	fal_secret_wipe(common, sizeof(common));
+	if (err < 0)
 		return say(FAL_EXIT_USAGE, "%s: no key, but of small order", what);
 	return FAL_EXIT_DONE;
 }
@@ -416,6 +419,7 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			   diag.text);
 	int status = FAL_EXIT_DONE;
+	bool there;
 	char *text = without_lines(old, kr, o, &n);
 	if (text == NULL)
 		status = fail(path, FAL_ENOMEM);
@@ -423,7 +427,7 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
 			     o->fingerprint != NULL ? " of fingerprint " : "",
 			     o->fingerprint != NULL ? o->fingerprint : "");
-	else if (fal_cli_rewrite(path, text, n, &diag) < 0)
+	else if (fal_cli_rewrite(path, text, n, &there, &diag) < 0)
 		status = say(FAL_EXIT_NO, "%s", diag.text);
 	fal_secret_free(text);
 	fal_keyring_free(kr);

@@ -241,13 +241,14 @@ take_line(struct tracing *r, const char *line, size_t n)
 	if (strstr(line, "\"ev\":\"update\"") != NULL) {
 		if (find_number(line, "\"clock\":", &v))
 			t->clocks = v + 1;
-	} else if (strstr(line, "\"ev\":\"eval\"") != NULL)
+	} else if (strstr(line, "\"ev\":\"eval\"") != NULL) {
 		keep_eval(r, line, n);
-	else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
+	} else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
 		if (find_number(line, "\"lines\":", &v))
 			forget_evals(t, v);
-	} else if (r->first < 0 && strstr(line, "\"ev\":\"join\"") != NULL)
+	} else if (r->first < 0 && strstr(line, "\"ev\":\"join\"") != NULL) {
 		r->first = t->t;
+	}
 	t->bytes += n;
 }
 

@@ -105,6 +105,34 @@ see(struct ps_server *s, const char *name, const char *key)
 	snprintf(is->key, sizeof(is->key), "%s", key);
 }
 
+/* Seconds as text, with what matters of them. */
+static const char *
+seconds(double v, char out[static 16])
+{
+	snprintf(out, 16, "%.*f s", v < 10, fmin(v, 1e9));
+	return out;
+}
+
+/* Time in which this process stood still is nobody's who is waited for. */
+static void
+look(struct ps_server *s, double now)
+{
+	struct ps_who *w = &s->who;
+	const double gone = w->looked > 0 ? now - w->looked : 0;
+	char text[16];
+	w->looked = now;
+	if (gone < STILL_S)
+		return;
+	w->worked += w->worked > 0 ? gone : 0;
+	w->moved += w->moved > 0 ? gone : 0;
+	w->said += w->said > 0 ? gone : 0;
+	if (may_say(w))
+		say(s,
+		    "stood still itself for %s: it was stopped, or had to do more at a "
+		    "time than its machine can",
+		    seconds(gone, text));
+}
+
 void
 ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 {
@@ -112,7 +140,9 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session != NULL) {
 		snprintf(session->worker, sizeof(session->worker), "%s", name);
-		session->came = s->who.moved = ps_now();
+		session->came = ps_now();
+		look(s, session->came);
+		s->who.moved = session->came;
 		see(s, name, key);
 	}
 	if (may_say(&s->who))
@@ -135,14 +165,6 @@ ps_went(void *arg, uint32_t peer, const char *name, const char *why)
 }
 
 /* ---- who has not kept its deadline --- */
-
-/* Seconds as text, with what matters of them. */
-static const char *
-seconds(double v, char out[static 16])
-{
-	snprintf(out, 16, "%.*f s", v < 10, fmin(v, 1e9));
-	return out;
-}
 
 static void
 say_late(struct ps_server *s, const char *name, const struct fal_coord_late *late,
@@ -213,23 +235,6 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 }
 
 /* ---- whom the job waits for --- */
-
-/* Time in which this process stood still is nobody's who is waited for. */
-static void
-look(struct ps_server *s, double now)
-{
-	struct ps_who *w = &s->who;
-	const double gone = w->looked > 0 ? now - w->looked : 0;
-	char text[16];
-	w->looked = now;
-	if (gone < STILL_S)
-		return;
-	w->worked += w->worked > 0 ? gone : 0;
-	w->moved += w->moved > 0 ? gone : 0;
-	w->said += w->said > 0 ? gone : 0;
-	say(s, "stood still itself for %s: it was stopped, or its machine is slow",
-	    seconds(gone, text));
-}
 
 void
 ps_moved(struct ps_server *s, struct ps_session *session)

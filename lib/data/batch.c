@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { AHEAD = 2 }; /* samples */
+enum { AHEAD = 2, AHEAD_BYTES = 4096 }; /* samples, and of each */
 
 int
 fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
@@ -73,7 +73,8 @@ static void
 fetch(const struct fal_batch *b, uint32_t place)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
-	const size_t bytes = part->values * fal_dtype_size(part->dtype);
+	const size_t all = part->values * fal_dtype_size(part->dtype);
+	const size_t bytes = all < AHEAD_BYTES ? all : AHEAD_BYTES;
 	uint32_t label;
 	const uint8_t *row = row_at(b, place, &label);
 	for (size_t at = 0; row != NULL && at < bytes; at += 64)

@@ -171,9 +171,9 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 {
 	const struct fal_array_opts all = { 0 };
 	const struct fal_set_opts one = { .classes = 1 };
-	const char *name = source_name(file);
+	const char *name = strcmp(file, "-") == 0 ? source_stdin : file;
 	struct side img = { .name = name }, lab = { .name = name };
-	int err = source_array(file, &all, either, &img.a, diag);
+	int err = source_array(name, &all, either, &img.a, diag);
 	if (err < 0)
 		return err;
 	lab.a = (struct fal_array){ .dtype = FAL_U8,

@@ -16,17 +16,7 @@ enum { READ_STEP = 1 << 20 };
 
 static const uint32_t dim_max = UINT32_C(1) << 31;
 
-static bool
-is_stdin(const char *path)
-{
-	return strcmp(path, "-") == 0;
-}
-
-const char *
-source_name(const char *path)
-{
-	return is_stdin(path) ? "standard input" : path;
-}
+const char source_stdin[] = "standard input";
 
 /* By a descriptor that is closed with it; /dev/stdin cannot be opened if it is a socket.
  */
@@ -43,12 +33,12 @@ open_stdin(void)
 int
 source_open(struct source *s, const char *path, struct fal_diag *diag)
 {
-	*s = (struct source){ .path = source_name(path), .diag = diag };
+	*s = (struct source){ .path = path, .diag = diag };
 	errno = 0;
-	s->f = is_stdin(path) ? open_stdin() : gzopen(path, "rbe");
+	s->f = path == source_stdin ? open_stdin() : gzopen(path, "rbe");
 	if (s->f == NULL)
 		return fal_diag_set(diag, errno == ENOENT ? FAL_ENOENT : FAL_EIO,
-				    "%s: %s", s->path,
+				    "%s: %s", path,
 				    strerror(errno != 0 ? errno : ENOMEM));
 	gzbuffer(s->f, 1 << 17);
 	return FAL_OK;

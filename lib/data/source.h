@@ -14,10 +14,10 @@ struct source {
 	bool cut; /* it ends too early, which is told when all of it is read */
 };
 
-/* What messages call the file. */
-const char *source_name(const char *path);
+/* A path that is no file's, and what messages call it. */
+extern const char source_stdin[];
 
-/* "-" is stdin.  FAL_ENOENT, FAL_EIO, with `diag`; as all below.  `path` is kept. */
+/* FAL_ENOENT, FAL_EIO, with `diag`; as all below.  `path` is kept. */
 int source_open(struct source *s, const char *path, struct fal_diag *diag);
 void source_close(struct source *s);
 

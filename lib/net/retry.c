@@ -19,6 +19,7 @@ fal_retry_reached(struct fal_retry *r, uint64_t now)
 	r->lost = 0;
 	r->came = now;
 	r->refused = 0;
+	r->silent = false;
 	return again;
 }
 
@@ -57,6 +58,8 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
 		return FAL_EXIT_TEMPFAIL;
 	}
+	if (err == FAL_EPERM && !r->silent)
+		r->silent = r->first = true; /* which is another reason than before */
 	if (r->reached && r->lost == 0) {
 		r->lost = now;
 		if (now - r->came > r->paused)

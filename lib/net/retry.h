@@ -24,6 +24,7 @@ struct fal_retry {
 	unsigned tries;  /* pauses since it was reached for longer than the last one took,
 			  * or since it began to refuse */
 	uint64_t refused; /* since when each attempt was refused; 0: the last was not */
+	bool silent;      /* one was not answered since it was reached last */
 };
 
 /* A coordinator took us in at `now`; true: again, after it was lost. */
@@ -32,7 +33,7 @@ bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 /* One took us in only to send us away for later: it is there. */
 void fal_retry_later(struct fal_retry *r);
 
-/* Whether no pause was made since then, or since the refusals began. */
+/* Whether no pause was made since then, or since the refusals or the silence began. */
 bool fal_retry_is_first(const struct fal_retry *r);
 
 /* What follows from a connection that ended with `err` (of on_close, fal_chan_ops) at

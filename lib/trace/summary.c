@@ -283,7 +283,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		w->worked = l->t;
 	}
 	/* Where they change, tasks were run with as many as before. */
-	const bool as_before = w->lanes == lanes || w->told <= 0;
+	const bool as_before = w->lanes == lanes || w->lanes == 0 || w->told <= 0;
 	w->told = l->t;
 	if (fal_trace_has(l->o, FAL_F_TX))
 		w->up += fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX);

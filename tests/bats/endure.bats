@@ -357,11 +357,11 @@ waits_stopped() {
 	sleep 12
 	kill -CONT "$ps"
 	soon "whose fault it was" \
-		grep -q "tiny: stood still itself for 1[0-9] s: it was stopped, or" ps.err
+		grep -q "tiny: stood still itself for 1[0-9] s: it was stopped, or had" ps.err
 	local n
 	n=$(grep -c '"ev":"update"' "$state/trace.jsonl")
 	soon "that it goes on" lines $((n + 4)) '"ev":"update"'
-	! grep "it waits\|goes on" ps.err || return 1
+	! grep "it waits\|goes on\|owes" ps.err || return 1
 	falcon-sync -k "$keys/control.key" "$ready" stop
 }
 

@@ -110,10 +110,12 @@ options_of() {
 # described PAGE: the members of the JSON on standard input are words of the page's macros;
 # NAME_s may be there as NAME.
 described() {
-	local name missing="" page=$root/man/$1 words
+	local name names missing="" page=$root/man/$1 words
 	words=$(grep -E '^\.(Va|Li|It|Cm|Ql) ' "$page" | tr '[:upper:]' '[:lower:]' | tr -cs 'a-z0-9_' '\n' | sort -u)
-	for name in $(jq -r 'paths | map(select(type == "string")) | last // empty' |
-		grep -v '^[0-9]*$' | sort -u); do
+	names=$(jq -r 'paths | map(select(type == "string")) | last // empty' |
+		grep -v '^[0-9]*$' | sort -u)
+	[ -n "$names" ]
+	for name in $names; do
 		grep -qxF -e "$name" -e "${name%_s}" <<<"$words" || missing+=" $name"
 	done
 	same "members that $1 does not have" "$missing" ""

@@ -240,9 +240,18 @@ silences(void **state)
 			int code = -1;
 			if (reached)
 				fal_retry_reached(&r, now);
+			if (reached) { /* by a crash */
+				fal_retry_verdict(&r, FAL_EIO, now);
+				assert_true(fal_retry_is_first(&r));
+				fal_retry_pause_ms(&r);
+			}
+			unsigned said = 0;
 			for (last = now; code < 0;
-			     now += fal_retry_pause_ms(&r) * 1000000)
+			     now += fal_retry_pause_ms(&r) * 1000000) {
 				code = fal_retry_verdict(&r, err, last = now);
+				said += reached && fal_retry_is_first(&r);
+			}
+			assert_int_equal(said, reached);
 			assert_int_equal(code, in_the_end);
 			if (code == FAL_EXIT_TEMPFAIL)
 				assert_in_range(last, 61 * s, 91 * s);
