@@ -163,11 +163,11 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 		status = o->add ? write_client(o, client, &made) : print_client(client);
 	if (status != FAL_EXIT_DONE)
 		goto free_text;
-	bool there;
-	if (fal_cli_rewrite(path, text, n, &there, &diag) < 0)
+	if (fal_cli_rewrite(path, text, n, &diag) < 0) {
 		status = say(FAL_EXIT_NO, "%s", diag.text);
-	if (!there && made != NULL)
-		unlink(made);
+		if (made != NULL)
+			unlink(made);
+	}
 	free(made);
 free_text:
 	fal_secret_free(text);
@@ -419,7 +419,6 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			   diag.text);
 	int status = FAL_EXIT_DONE;
-	bool there;
 	char *text = without_lines(old, kr, o, &n);
 	if (text == NULL)
 		status = fail(path, FAL_ENOMEM);
@@ -427,7 +426,7 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
 			     o->fingerprint != NULL ? " of fingerprint " : "",
 			     o->fingerprint != NULL ? o->fingerprint : "");
-	else if (fal_cli_rewrite(path, text, n, &there, &diag) < 0)
+	else if (fal_cli_rewrite(path, text, n, &diag) < 0)
 		status = say(FAL_EXIT_NO, "%s", diag.text);
 	fal_secret_free(text);
 	fal_keyring_free(kr);

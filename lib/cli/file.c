@@ -179,7 +179,7 @@ fal_cli_put(int fd, const void *p, size_t n)
 	return 0;
 }
 
-/* Makes the rename in the folder of `path` last, where a folder can be synced. */
+/* Makes the rename in the folder of `path` last. */
 static int
 sync_folder(const char *path)
 {
@@ -194,19 +194,17 @@ sync_folder(const char *path)
 	if (fd < 0)
 		return -1;
 	int rc = FAL_TRY(FSYNC, -1, fsync(fd));
-	const bool cannot = rc < 0 && errno == EINVAL;
 	close(fd);
-	return cannot ? 0 : rc;
+	return rc;
 }
 
-/* Writes beside `path`, and renames; the file is its owner's, who may be NULL: ours.
- * *there: the new one is in its place, whatever failed. */
+/* Writes beside `path`, and renames; the file is its owner's, who may be NULL: ours, and
+ * then the folder is to be synced, too. */
 static int
 replace(const char *path, const void *p, size_t n, mode_t mode, const struct stat *owner,
-	bool *there, struct fal_diag *diag)
+	struct fal_diag *diag)
 {
 	char *temp;
-	*there = false;
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
 	int err = FAL_OK;
@@ -221,9 +219,8 @@ replace(const char *path, const void *p, size_t n, mode_t mode, const struct sta
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0) {
 		err = refuse(diag, path);
 		unlink(temp);
-	} else {
-		*there = true;
-		err = sync_folder(path) < 0 ? refuse(diag, path) : FAL_OK;
+	} else if (sync_folder(path) < 0 && owner == NULL) {
+		err = refuse(diag, path);
 	}
 	close(fd);
 free_temp:
@@ -235,9 +232,8 @@ free_temp:
  * that leads to. */
 static int
 replace_old(const char *path, const struct stat *is, const void *p, size_t n, mode_t mode,
-	    const struct stat *owner, bool *there, struct fal_diag *diag)
+	    const struct stat *owner, struct fal_diag *diag)
 {
-	*there = false;
 	if (!S_ISREG(is->st_mode)) {
 		errno = EINVAL;
 		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
@@ -245,7 +241,7 @@ replace_old(const char *path, const struct stat *is, const void *p, size_t n, mo
 	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
 	if (real == NULL)
 		return refuse(diag, path);
-	const int err = replace(real, p, n, mode & is->st_mode, owner, there, diag);
+	const int err = replace(real, p, n, mode & is->st_mode, owner, diag);
 	free(real);
 	return err;
 }
@@ -255,25 +251,21 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 	      struct fal_diag *diag)
 {
 	struct stat is;
-	bool there;
 	if (strcmp(path, "-") == 0)
 		return fal_cli_put(STDOUT_FILENO, p, n) < 0
 			       ? refuse(diag, "standard output")
 			       : 0;
-	return stat(path, &is) < 0
-		       ? replace(path, p, n, mode, NULL, &there, diag)
-		       : replace_old(path, &is, p, n, mode, NULL, &there, diag);
+	return stat(path, &is) < 0 ? replace(path, p, n, mode, NULL, diag)
+				   : replace_old(path, &is, p, n, mode, NULL, diag);
 }
 
 int
-fal_cli_rewrite(const char *path, const void *p, size_t n, bool *there,
-		struct fal_diag *diag)
+fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag)
 {
 	struct stat is;
-	*there = false;
 	if (stat(path, &is) < 0)
 		return refuse(diag, path);
-	return replace_old(path, &is, p, n, 0777, &is, there, diag);
+	return replace_old(path, &is, p, n, 0777, &is, diag);
 }
 
 /* folder + rest if there is such a file, else NULL. */

@@ -5,7 +5,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -57,9 +56,9 @@ int fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 		  struct fal_diag *diag);
 
 /* The same for a file that is there, which keeps its mode and its owner, too: root may
- * add to what is a daemon's.  *there: it holds these bytes, be it for good or not. */
-int fal_cli_rewrite(const char *path, const void *p, size_t n, bool *there,
-		    struct fal_diag *diag);
+ * add to what is a daemon's.  What is renamed is done, though its folder cannot be
+ * synced: who hears that it failed would take back what belongs to it. */
+int fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag);
 
 /* Where the key is: `option` (of -k/--key) if not NULL, then $FALCON_KEY, then the first
  * that exists of $XDG_CONFIG_HOME/falcon/key ($HOME/.config without that variable) and

@@ -68,7 +68,7 @@ refusal() {
 	no_layers
 	refusal "init: its SHA-256 is $(sha256sum <init | cut -d' ' -f1), not model.init-sha256" \
 		--set "model.init-sha256=$(printf '0%.0s' $(seq 64))"
-	refusal "tiny.job:6: model.init-sha256: is not 64 digits of 0-9a-f" \
+	refusal "--set: model.init-sha256: is not 64 digits of 0-9a-f" \
 		--set model.init-sha256=00
 	sed -i '/^init = /d' tiny.job
 	refusal "tiny.job: model.file: missing, and so is model.init"
@@ -207,7 +207,7 @@ not_that_state() {
 	refusal "from: tensor 'more' is none of the model's" --from from
 	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272 | sed s/F32/I32/)}" 68 >from
 	refusal "from: tensor '0.bias' is I32, but F32, F16 or BF16 is wanted" --from from
-	refusal "tiny.job: model.from-sha256: --from is to name the file with the SHA-256 $(of_file from)" \
+	refusal "--set: model.from-sha256: --from is to name the file with the SHA-256 $(of_file from)" \
 		--set "model.from-sha256=$(of_file from)"
 	halves
 	refusal "from: its SHA-256 is $(of_file from), not model.from-sha256" --from from \

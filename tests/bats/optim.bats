@@ -85,10 +85,10 @@ weights() {
 	run falcon-ps --check "${job[@]}" --set 'model.freeze=0.* 12.*'
 	same "status" "$status" 2
 	same "of no tensor" "$output" \
-		"falcon-ps: $root/share/jobs/fashion.job: model.freeze: '12.*' names no tensor"
+		"falcon-ps: --set: model.freeze: '12.*' names no tensor"
 	run falcon-ps --check "${job[@]}" --set 'model.freeze=*'
 	same "of all" "$output" \
-		"falcon-ps: $root/share/jobs/fashion.job: model.freeze: '*' leaves nothing to train"
+		"falcon-ps: --set: model.freeze: '*' leaves nothing to train"
 	run falcon-ps --check "${job[@]}" --set optimizer.clip=-1
 	has "$output" "optimizer.clip: '-1' is not in 0..1e+30"
 }

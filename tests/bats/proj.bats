@@ -195,7 +195,7 @@ bad_trace() {
 		refuses 2 "" $command bad
 		same "$command" "$(cat err)" "${command%% *}: bad$1"
 		refuses 2 "" $command - <bad
-		same "$command -" "$(cat err)" "${command%% *}: -$1"
+		same "$command -" "$(cat err)" "${command%% *}: standard input$1"
 	done
 	[ ! -e x.svg ]
 }
