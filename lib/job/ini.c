@@ -59,7 +59,7 @@ next_line(char *str, int num, void *stream)
 		return NULL;
 	}
 	for (size_t i = 0; i < n; i++)
-		if (((unsigned char)p[i] < ' ' && p[i] != '\t') || p[i] == 0x7f) {
+		if (fal_ini_is_control(p[i])) {
 			r->err = refuse(r, "a control character");
 			return NULL;
 		}

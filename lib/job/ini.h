@@ -11,10 +11,18 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The longest line, in bytes: inih reads into 200 on its stack. */
 #define FAL_INI_LINE 197
+
+/* Is it a character that no line has? */
+static inline bool
+fal_ini_is_control(char c)
+{
+	return ((unsigned char)c < ' ' && c != '\t') || c == 0x7f;
+}
 
 /* Called for each section header (key and value NULL) and each entry, in order; the
  * strings are borrowed for the call.  Returns 0, or an error with its own diagnosis

@@ -525,7 +525,7 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	/* What would begin a comment or another line, or is refused in each. */
 	bool odd = strchr(value, ';') != NULL;
 	for (const char *p = value; *p != '\0'; p++)
-		odd |= ((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7f;
+		odd |= fal_ini_is_control(*p);
 	if (odd)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s.%s: '%s' has a character that no value has",

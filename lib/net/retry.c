@@ -58,7 +58,7 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
 		return FAL_EXIT_TEMPFAIL;
 	}
-	if (err == FAL_EPERM && !r->silent)
+	if (err == FAL_EPERM && r->reached && !r->silent)
 		r->silent = r->first = true; /* which is another reason than before */
 	if (r->reached && r->lost == 0) {
 		r->lost = now;

@@ -354,6 +354,7 @@ waits_stopped() {
 	slow a 1 200
 	soon "some clocks" lines 2 '"ev":"update"'
 	kill -STOP "$ps"
+	# For longer than anybody is waited for in silence.
 	sleep 12
 	kill -CONT "$ps"
 	soon "whose fault it was" \

@@ -260,6 +260,27 @@ silences(void **state)
 		}
 }
 
+/* Silence is another reason than before, also if there was some before it was reached:
+ * that was told of as a refusal. */
+static void
+silent_twice(void **state)
+{
+	const uint64_t s = 1000000000;
+	struct fal_retry r = { .began = 1, .give_up = 60 * s };
+	(void)state;
+	assert_int_equal(fal_retry_verdict(&r, FAL_EPERM, s), -1);
+	fal_retry_pause_ms(&r);
+	fal_retry_later(&r);
+	assert_int_equal(fal_retry_verdict(&r, FAL_OK, 2 * s), -1);
+	fal_retry_pause_ms(&r);
+	assert_false(fal_retry_is_first(&r));
+	for (uint64_t i = 0; i < 3; i++) {
+		assert_int_equal(fal_retry_verdict(&r, FAL_EPERM, (3 + i) * s), -1);
+		assert_int_equal(fal_retry_is_first(&r), i == 0);
+		fal_retry_pause_ms(&r);
+	}
+}
+
 int
 main(void)
 {
@@ -267,9 +288,10 @@ main(void)
 	const uint64_t seed =
 		text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(comings), cmocka_unit_test(data_again),
-		cmocka_unit_test(crowds),  cmocka_unit_test(drawn),
-		cmocka_unit_test(pauses),  cmocka_unit_test(silences),
+		cmocka_unit_test(comings),      cmocka_unit_test(data_again),
+		cmocka_unit_test(crowds),       cmocka_unit_test(drawn),
+		cmocka_unit_test(pauses),       cmocka_unit_test(silences),
+		cmocka_unit_test(silent_twice),
 	};
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
