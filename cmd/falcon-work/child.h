@@ -29,6 +29,7 @@ struct child_conf {
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number, lanes;       /* tasks at once that are wanted of it */
 	unsigned mute; /* after so many starts in a row without a hello it is given up */
+	bool once;     /* it is not started again, whatever it was blamed for */
 	const struct child_ear *ear; /* kept; NULL: everybody waits */
 };
 

@@ -210,11 +210,11 @@ settle(struct child *c)
 	const struct fal_diag why = c->blame;
 	struct fal_diag all;
 	c->mute = c->heard ? 0 : c->mute + 1;
-	if (c->hopeless) {
+	if (c->hopeless || c->conf.once) {
 		give_up(c, why.text);
 	} else if (c->mute >= c->conf.mute) {
-		fal_diag_set(&all, FAL_EPERM, "%s; %u start%s in a row without a hello",
-			     why.text, c->mute, fal_text_s(c->mute));
+		fal_diag_set(&all, FAL_EPERM, "%s; %u starts in a row without a hello",
+			     why.text, c->mute);
 		give_up(c, all.text);
 	} else {
 		fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number,

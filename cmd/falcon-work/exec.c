@@ -15,6 +15,7 @@ add(struct exec *e, const struct exec_conf *conf, uint32_t wanted, struct fal_di
 					  .worker = conf->worker,
 					  .key = conf->key,
 					  .mute = conf->mute,
+					  .once = conf->once,
 					  .number = e->n,
 					  .lanes = wanted,
 					  .ear = &e->ear };

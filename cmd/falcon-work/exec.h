@@ -18,7 +18,8 @@ struct exec_conf {
 	const char *command, *worker, *key; /* of child_conf */
 	uint32_t lanes;
 	unsigned mute; /* of child_conf */
-	bool shallow;  /* tasks are timed one by one: none waits in a trainer */
+	bool once;
+	bool shallow; /* tasks are timed one by one: none waits in a trainer */
 };
 
 /* Starts them and waits for their first words.  FAL_EPERM: one was given up; FAL_EIO,

@@ -428,7 +428,7 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 	const struct exec_conf conf = { .command = command,
 					.worker = "try",
 					.lanes = 1,
-					.mute = 1,
+					.once = true,
 					.shallow = true };
 	struct fal_diag diag = { "" };
 	struct try t = { 0 };
