@@ -771,13 +771,13 @@ comes_back(const struct plan *p, uint32_t machine)
 
 /* A member of it lies, where it is a group server, beside one that lives as long as it
  * does; not of their numerics, which those above would have to agree on.  `lives`: it is
- * to live to the end, so that one does nothing that it would be charged with. */
+ * to live to the end, so that one does nothing that it would be charged with.  `any`: one
+ * beside it lies, whom a second one could bear out. */
 static void
 lie_in(struct fal_rng *r, const struct machine *of, const struct focus *only,
-       double task_s, bool lives)
+       double task_s, bool lives, bool any)
 {
 	struct plan *own = drawn(of->group);
-	bool any = false; /* a second one could bear the first one out */
 	for (uint32_t i = 0; own != NULL && i < own->machines; i++) {
 		struct machine *m = &own->machine[i];
 		const struct machine *last = &own->machine[own->machines - 1];
@@ -785,7 +785,7 @@ lie_in(struct fal_rng *r, const struct machine *of, const struct focus *only,
 			       : chance(r, only->liars ? 0.2 : 0.7) ? HONEST
 			       : chance(r, 0.2)                     ? LIE_MUTE
 								    : draw_lie(r);
-		lie_in(r, m, only, task_s, lives);
+		lie_in(r, m, only, task_s, lives, any);
 		any = any || machine_lies(m);
 		if (m == last || any || m->group != NULL || m->hang != HANG_NOT ||
 		    lie == HONEST || lie == LIE_PRINT)
@@ -803,7 +803,8 @@ lie_below(struct fal_rng *r, const struct plan *p, const struct focus *only,
 {
 	for (uint32_t i = 0; i < p->machines; i++)
 		if (!comes_back(p, i)) /* a charged key stays outside */
-			lie_in(r, &p->machine[i], only, task_s, i + 1 == p->machines);
+			lie_in(r, &p->machine[i], only, task_s, i + 1 == p->machines,
+			       false);
 }
 
 /* Some machines are group servers, by a stream of their own. */

@@ -469,6 +469,8 @@ play_known(struct totals *t)
 	play(3852, &groups, t);
 	/* a witness with an evaluation behind it was looked at each millisecond */
 	play(6848, &groups, t);
+	/* the same beside tasks, where nobody is above */
+	play(21358, &(struct focus){ .liars = true }, t);
 	/* what was at hand for long was taken for the pull of what came last */
 	play(8553, &groups, t);
 	/* a member's result was claimed above, lost with the member, and then nobody's */
@@ -477,6 +479,8 @@ play_known(struct totals *t)
 	play(22632, &groups, t);
 	/* a member had pushed what nobody had reported when it was fenced */
 	play(522, &(struct focus){ .groups = true, .mute = true }, t);
+	/* two members were drawn that lie, and bore each other out against the third */
+	play(21904, &(struct focus){ .groups = true, .mute = true }, t);
 	/* two levels, as they were first drawn */
 	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
