@@ -59,7 +59,7 @@ is_over(const struct fal_coord *c)
 }
 
 void
-coord_trace_policy(struct fal_coord *c, double now, const char *by)
+coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by)
 {
 	const struct fal_policy *p = fal_coord_policy_now(c);
 	struct fal_buf rule = { 0 }, policy = { 0 };
@@ -73,7 +73,7 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 		c->line.err = FAL_ENOMEM;
 	} else {
 		struct fal_line_policy line = {
-			.clock = fal_coord_front(c),
+			.clock = clock,
 			.version = c->published,
 			.scheme = (const char *)rule.p,
 			.by = by,
@@ -135,6 +135,8 @@ enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char 
 {
 	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
 	const bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule);
+	/* As the journal has it: what is begun under it is not behind it. */
+	const uint64_t clock = fal_coord_front(c);
 	int err = fal_sched_set_policy(c->sched, now, p);
 	if (err == FAL_OK)
 		err = coord_keep_versions(c, fal_sched_versions(c->sched));
@@ -142,7 +144,7 @@ enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char 
 	if (err == FAL_OK && other)
 		err = coord_order(c, &forget);
 	if (err == FAL_OK)
-		coord_trace_policy(c, now, by);
+		coord_trace_policy(c, now, clock, by);
 	return err;
 }
 

@@ -105,7 +105,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		fal_line_place(&c->line, c->traced, conf->place);
 		coord_trace(c);
 	}
-	coord_trace_policy(c, now, conf->policy_by);
+	coord_trace_policy(c, now, fal_coord_front(c), conf->policy_by);
 	c->conf.past = NULL;
 	c->conf.place = NULL;
 	*out = c;

@@ -569,8 +569,8 @@ void coord_control_free(struct fal_coord *c);
 bool coord_holds(const struct fal_coord *c);
 /* No clock from this one on may begin yet. */
 uint64_t coord_control_until(const struct fal_coord *c);
-/* Writes the `policy` line of what holds now, set by `by`. */
-void coord_trace_policy(struct fal_coord *c, double now, const char *by);
+/* Writes the `policy` line of what holds from this clock on, set by `by`. */
+void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by);
 
 /* move.c */
 /* Begins what waits for a boundary, if there is one now. */

@@ -479,6 +479,9 @@ play_known(struct totals *t)
 	play(22632, &groups, t);
 	/* a member had pushed what nobody had reported when it was fenced */
 	play(522, &(struct focus){ .groups = true, .mute = true }, t);
+	/* what a change of scheme had begun again was before the clock that the trace had
+	 * for it, and the journal had another one */
+	play(300263, &(struct focus){ .near = true }, t);
 	/* two members were drawn that lie, and bore each other out against the third */
 	play(21904, &(struct focus){ .groups = true, .mute = true }, t);
 	/* two levels, as they were first drawn */
