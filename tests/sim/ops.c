@@ -344,13 +344,24 @@ ops_publish(struct cluster *c)
 	c->waits.n = kept;
 }
 
+/* Does nobody of its key do wrong? */
+static bool
+is_honest(const struct plan *p, uint32_t machine)
+{
+	bool honest = !plan_flips(p, machine);
+	for (uint32_t i = 0; i < p->machines; i++)
+		if (plan_owner(p, i) == plan_owner(p, machine))
+			honest = honest && !machine_lies(&p->machine[i]) &&
+				 !p->machine[i].flaky;
+	return honest;
+}
+
 static void
 coord_close(void *arg, uint32_t peer, const char *why)
 {
 	struct cluster *c = arg;
 	struct worker *w = &c->worker[peer - 1];
-	const bool honest =
-		!machine_lies(w->m) && !w->m->flaky && !plan_flips(c->p, w->index);
+	const bool honest = is_honest(c->p, w->index);
 	if (honest && !w->dead && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
 		c->failure = "an honest worker is evicted";
