@@ -126,7 +126,7 @@ struct times {
 
 /* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
  */
-#define WAITING ((size_t)1 << 20)
+#define WAITING ((size_t)8 << 20)
 
 /* In a queue; falcon-job(5) allows no more samples in a clock. */
 enum { MOST_TASKS = 1 << 20 };

@@ -18,7 +18,7 @@
 
 #include "../drawn.h"
 
-enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 64 };
+enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 4096 };
 
 /* What the agent did. */
 struct sent {
@@ -733,31 +733,12 @@ a_fill_waits_for_a_sum(void **state)
 	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 }
 
-/* A lane goes on beside one result that waits, however large results are, as verdicts
- * take as long as the link: in the sums that the worker said that it needs.  What a lane
- * lends them is its own again once it is added: each second one, with the one before. */
+/* Version 0 is here, all of it. */
 static void
-a_large_result_waits(void **state)
+whole_version(size_t n, const float *values, const int8_t *exps)
 {
-	(void)state;
-	struct fal_rng r = fal_rng_init(drawn_seed(38), 7, 0);
-	const uint32_t blocks = 66 + fal_rng_below(&r, 20); /* what is small may wait */
-	const uint32_t tasks = 3 + fal_rng_below(&r, 5);
-	const size_t n = (size_t)blocks * FAL_BLOCK - fal_rng_below(&r, FAL_BLOCK);
-	const struct fal_rule rule = { .scheme = FAL_EPSP };
-	const struct fal_agent_most most = fal_agent_most(&rule, false);
-	struct fal_agent_conf conf = {
-		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
-	};
-	float *values = calloc(n, sizeof(*values));
-	int8_t exps[86] = { 0 };
-	struct fal_loan loan[8] = { 0 };
+	const uint32_t blocks = fal_blocks(n);
 	struct fal_buf out = { 0 };
-	conf.sums = fal_agent_sums(&conf, &most);
-	assert_non_null(values);
-	for (size_t i = 0; i < n; i++)
-		values[i] = (float)fal_rng_below(&r, 1000) / 1000;
-	check(begin_as(conf), 0, "begin");
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	check(tell(&m), 0, "VERSION");
 	published(0, 1, 0, blocks);
@@ -770,6 +751,67 @@ a_large_result_waits(void **state)
 		check(fal_msg_get(out.p, out.n, &m), 0, "get");
 		check(tell(&m), 0, "MODEL");
 	}
+	fal_buf_free(&out);
+}
+
+/* Small results may all wait for their verdicts, those of a clock of the shipped jobs: a
+ * link with latency costs a clock one round trip, and not one for each few tasks. */
+static void
+small_results_wait(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(45), 7, 0);
+	const size_t n = 30000 + fal_rng_below(&r, 32000);
+	const uint32_t tasks = 20 + fal_rng_below(&r, 13);
+	const struct fal_rule rule = { .scheme = FAL_EPSP };
+	const struct fal_agent_most most = fal_agent_most(&rule, false);
+	struct fal_agent_conf conf = {
+		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
+	};
+	float *values = calloc(n, sizeof(*values));
+	const int8_t exps[16] = { 0 };
+	conf.sums = fal_agent_sums(&conf, &most);
+	assert_non_null(values);
+	check(begin_as(conf), 0, "begin");
+	whole_version(n, values, exps);
+	grant(0, 0, tasks, none);
+	for (uint32_t task = 0; task < tasks; task++) {
+		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
+		check(busy[0], 1, "the lane has the next task");
+		busy[0] = false;
+		check(fal_sum_quantise(run[0].sum, values, exps, run[0].room, NULL), 0,
+		      "quantise");
+		check(fal_agent_finished(agent, now, 0, &ran), 0, "finished");
+		check(next(FAL_MSG_CLAIM)->claim.task, task, "task");
+	}
+	free(values);
+}
+
+/* A lane goes on beside one result that waits, however large results are, as verdicts
+ * take as long as the link: in the sums that the worker said that it needs.  What a lane
+ * lends them is its own again once it is added: each second one, with the one before. */
+static void
+a_large_result_waits(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(38), 7, 0);
+	const uint32_t blocks = 514 + fal_rng_below(&r, 20); /* what is small may wait */
+	const uint32_t tasks = 3 + fal_rng_below(&r, 5);
+	const size_t n = (size_t)blocks * FAL_BLOCK - fal_rng_below(&r, FAL_BLOCK);
+	const struct fal_rule rule = { .scheme = FAL_EPSP };
+	const struct fal_agent_most most = fal_agent_most(&rule, false);
+	struct fal_agent_conf conf = {
+		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
+	};
+	float *values = calloc(n, sizeof(*values));
+	int8_t exps[534] = { 0 };
+	struct fal_loan loan[8] = { 0 };
+	conf.sums = fal_agent_sums(&conf, &most);
+	assert_non_null(values);
+	for (size_t i = 0; i < n; i++)
+		values[i] = (float)fal_rng_below(&r, 1000) / 1000;
+	check(begin_as(conf), 0, "begin");
+	whole_version(n, values, exps);
 	grant(0, 0, tasks, none);
 	for (uint32_t task = 0; task < tasks; task++) {
 		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
@@ -794,7 +836,6 @@ a_large_result_waits(void **state)
 	}
 	verdict(0, tasks - 1, 1, false);
 	check(loan[tasks - 1].sum != NULL, false, "that of a result that lost is out");
-	fal_buf_free(&out);
 	free(values);
 }
 
@@ -1981,6 +2022,7 @@ main(void)
 		TEST(fills_are_contributions_of_their_own),
 		FEW(a_fill_waits_for_a_sum),
 		cmocka_unit_test_teardown(a_large_result_waits, end),
+		cmocka_unit_test_teardown(small_results_wait, end),
 		FEW(alone_where_sums_are_few),
 		FEW(more_versions_are_asked_for),
 		FEW(more_versions_are_denied),
