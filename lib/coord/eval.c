@@ -142,12 +142,15 @@ judge(struct fal_coord *c, double now, uint32_t task)
 		return asked == 0 ? first_in_keyring(c, now, of)
 				  : (asked < 0 ? asked : FAL_OK);
 	}
-	for (uint32_t i = 0; i < 2; i++)
-		if (agree(&w[i], &w[2], n)) {
-			const struct fal_word liar = w[1 - i];
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct fal_word liar = w[1 - i];
+		/* Of one key two are one, unless there is no other. */
+		const bool two = w[i].key != w[2].key || w[i].key == liar.key;
+		if (two && agree(&w[i], &w[2], n)) {
 			prefer(of, i);
 			return refute(c, now, &liar);
 		}
+	}
 	return first_in_keyring(c, now, of);
 }
 

@@ -484,6 +484,8 @@ play_known(struct totals *t)
 	play(300263, &(struct focus){ .near = true }, t);
 	/* who has the key of a group server with a liar goes with it */
 	play(301881, &(struct focus){ .groups = true, .mute = true }, t);
+	/* two sessions of a liar's key were two witnesses, as the third key had gone */
+	play(304258, &(struct focus){ .liars = true, .moves = true }, t);
 	/* two members were drawn that lie, and bore each other out against the third */
 	play(21904, &(struct focus){ .groups = true, .mute = true }, t);
 	/* two levels, as they were first drawn */
