@@ -185,6 +185,16 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	return remember(&s->control, p, clock, by);
 }
 
+/* The answer to a change: what `b` has, and the clock. */
+static void
+report(struct ps_session *session, struct fal_buf *b, uint64_t clock)
+{
+	fal_put_fmt(b, ",\"clock\":%" PRIu64 "}", clock);
+	reply(session, FAL_EXIT_DONE, false, b->p, b->n);
+}
+
+static const char not_kept[] = "the journal could not be written";
+
 void
 ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err)
 {
@@ -197,17 +207,17 @@ ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err)
 	if (err < 0) {
 		reply_text(session, FAL_EXIT_NO,
 			   err == FAL_ESTATE ? "the job was over before its boundary"
-					     : "the journal could not be written");
+					     : not_kept);
 		return;
 	}
-	fal_put_fmt(&c->report, ",\"clock\":%" PRIu64 "}", clock);
-	reply(session, FAL_EXIT_DONE, false, c->report.p, c->report.n);
+	report(session, &c->report, clock);
 }
 
-/* What an APPLY asks for beside its policy. */
+/* What an APPLY asks for beside its policy, and its text. */
 struct apply {
 	bool dry_run, allow_model;
 	uint64_t min_dwell;
+	struct fal_policy_text patch;
 };
 
 /* {"changes":[…] without its end. */
@@ -324,48 +334,95 @@ is_too_large(const struct fal_policy *p, const struct fal_buf *report,
 	return large;
 }
 
+/* The policy holds at once, beside another one that waits for its boundary, and what that
+ * does not change holds then, too: or nobody could let workers in again whom it waits
+ * for.
+ */
+static int
+change_beside(struct ps_server *s, struct ps_session *session, const struct apply *a,
+	      const struct fal_policy *p, struct fal_buf *changes)
+{
+	struct fal_policy_text in = a->patch;
+	struct fal_policy next;
+	struct fal_diag why;
+	const char *by;
+	int err = fal_policy_json_get(&in, fal_coord_policy_next(s->coord, &by), &next,
+				      &why);
+	if (err == FAL_ENOMEM)
+		return err;
+	if (err < 0) {
+		reply_text(session, FAL_EXIT_USAGE, why.text);
+		return FAL_OK;
+	}
+	if (is_too_large(&next, changes, &why)) {
+		reply_text(session, FAL_EXIT_NO, why.text);
+	} else {
+		struct fal_coord_beside b = { p, &next, fal_chan_name(session->chan), 0,
+					      FAL_OK };
+		err = fal_coord_policy_beside(s->coord, ps_now(), &b);
+		if (b.kept < 0)
+			reply_text(session, FAL_EXIT_NO, not_kept);
+		else if (err == FAL_OK)
+			report(session, changes, b.clock);
+	}
+	fal_policy_free(&next);
+	return err;
+}
+
+/* Does another one wait for its boundary?  `why` says whose. */
+static bool
+is_behind(const struct ps_server *s, struct fal_diag *why)
+{
+	const char *by;
+	if (fal_coord_policy_next(s->coord, &by) == NULL)
+		return false;
+	fal_diag_set(why, 0, "a change by '%s' waits for its boundary", by);
+	return true;
+}
+
 static void
 change(struct ps_server *s, struct ps_session *session, const struct apply *a,
        const struct fal_policy *p)
 {
 	struct ps_control *c = &s->control;
+	const struct fal_policy *is = fal_coord_policy_now(s->coord);
+	const bool other = !fal_rule_eq(&is->rule, &p->rule);
 	uint64_t now = fal_coord_front(s->coord);
 	struct fal_policy_change *v = NULL;
-	struct fal_buf report = { 0 };
+	struct fal_buf changes = { 0 };
 	struct fal_diag why = { "" };
 	size_t n = 0;
-	int err = fal_policy_changes(fal_coord_policy_now(s->coord), p, &v, &n);
+	int err = fal_policy_changes(is, p, &v, &n);
 	if (err < 0) {
 		ps_fail(s, err, "policy");
 		return;
 	}
-	put_changes(&report, v, n);
+	put_changes(&changes, v, n);
 	char warning[FAL_STALE_TEXT];
-	if (!fal_rule_eq(&fal_coord_policy_now(s->coord)->rule, &p->rule) &&
-	    fal_stale_warning(&p->rule, &s->opt->job->job.optim,
-			      fal_coord_status(s->coord).workers, warning))
-		fal_json_member_str(&report, "warning", warning);
+	if (other && fal_stale_warning(&p->rule, &s->opt->job->job.optim,
+				       fal_coord_status(s->coord).workers, warning))
+		fal_json_member_str(&changes, "warning", warning);
 	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
 	    is_local(s, p, &why) || is_beyond(s, p, &why) ||
-	    is_too_large(p, &report, &why)) {
+	    is_too_large(p, &changes, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
-	} else if (c->asks != 0) {
-		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");
+	} else if (n == 0 || a->dry_run) {
+		report(session, &changes, now);
+	} else if (is_behind(s, &why) && other) {
+		reply_text(session, FAL_EXIT_NO, why.text);
+	} else if (is_behind(s, &why)) {
+		err = change_beside(s, session, a, p, &changes);
 	} else {
 		fal_buf_free(&c->report);
-		c->report = report;
-		report = (struct fal_buf){ 0 };
+		c->report = changes;
+		changes = (struct fal_buf){ 0 };
 		c->asks = session->id;
 		c->ticket++;
-		if (n == 0 || a->dry_run)
-			ps_control_changed(s, c->ticket, now, FAL_OK);
-		else
-			err = fal_coord_policy(s->coord, ps_now(), p,
-					       fal_chan_name(session->chan), c->ticket,
-					       &why);
+		err = fal_coord_policy(s->coord, ps_now(), p,
+				       fal_chan_name(session->chan), c->ticket, &why);
 	}
 	free(v);
-	fal_buf_free(&report);
+	fal_buf_free(&changes);
 	if (err == FAL_ESTATE) {
 		c->asks = 0;
 		reply_text(session, FAL_EXIT_NO, why.text);
@@ -394,14 +451,13 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 		return;
 	}
-	a = (struct apply){ dry != 0, model != 0, (uint64_t)dwell };
 	char *text = json_dumps(patch, JSON_COMPACT | JSON_ENCODE_ANY);
 	struct fal_policy_text in = { "policy", 1, text,
 				      text != NULL ? strlen(text) : 0 };
+	a = (struct apply){ dry != 0, model != 0, (uint64_t)dwell, in };
 	err = text == NULL ? FAL_ENOMEM
 			   : fal_policy_json_get(&in, fal_coord_policy_now(s->coord), &p,
 						 &why);
-	free(text);
 	if (err == FAL_ENOMEM) {
 		ps_fail(s, err, "policy");
 	} else if (err < 0) {
@@ -410,6 +466,7 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 		change(s, session, &a, &p);
 		fal_policy_free(&p);
 	}
+	free(text);
 }
 
 /* ---- the other verbs --- */
@@ -436,6 +493,13 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_json_member_str(&b, "by", since(s)->by);
 	fal_json_member_u64(&b, "clock", fal_coord_front(s->coord));
 	fal_json_member_bool(&b, "paused", fal_coord_held(s->coord));
+	const char *by;
+	const struct fal_policy *next = fal_coord_policy_next(s->coord, &by);
+	if (next != NULL) {
+		fal_json_key(&b, "next");
+		fal_policy_json_put(next, &b);
+		fal_json_member_str(&b, "next_by", by);
+	}
 	fal_json_close(&b, '}');
 	if (b.err < 0)
 		ps_fail(s, b.err, "policy");

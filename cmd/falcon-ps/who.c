@@ -350,6 +350,17 @@ shards(const struct ps_server *s, const char *at, struct fal_diag *out)
 			     s->fleet.unplaced, s->fleet.unplaced > 1 ? "es" : "");
 }
 
+/* Who has asked for another scheme, which waits as well. */
+static void
+add_change(const struct ps_server *s, struct fal_diag *out)
+{
+	const char *by;
+	const struct fal_diag what = *out;
+	if (s->coord != NULL && fal_coord_policy_next(s->coord, &by) != NULL)
+		fal_diag_set(out, 0, "%s; another scheme, by '%s', waits with it",
+			     what.text, by);
+}
+
 /* What it waits for, and what to type; since when is said behind it. */
 static void
 reason(const struct ps_server *s, struct fal_diag *out)
@@ -381,6 +392,7 @@ reason(const struct ps_server *s, struct fal_diag *out)
 			     "waits for work of %s: falcon-stat tells more, falcon-sync "
 			     "drain NAME sends one away, falcon-work %s brings one more",
 			     list.text, at);
+	add_change(s, out);
 }
 
 static void

@@ -122,8 +122,10 @@ show(const json_t *o)
 	struct fal_buf out = { 0 };
 	struct fal_policy p;
 	json_t *policy;
+	const json_t *next = json_object_get(o, "next");
+	const char *scheme = json_string_value(json_object_get(next, "scheme"));
 	json_int_t since, clock;
-	const char *by;
+	const char *by, *next_by;
 	int paused;
 	int err = fal_json_unpack((json_t *)o, NULL, 0, "{s:o, s:I, s:s, s:I, s:b}",
 				  "policy", &policy, "since", &since, "by", &by, "clock",
@@ -149,6 +151,13 @@ show(const json_t *o)
 			fal_table_add(&t, "%" PRId64, (int64_t)(i == 0 ? since : clock));
 		else
 			fal_table_add(&t, "%s", i == 1 ? by : paused ? "yes" : "no");
+	}
+	if (scheme != NULL) { /* waits for its boundary */
+		next_by = json_string_value(json_object_get(o, "next_by"));
+		fal_table_add(&t, "next scheme");
+		fal_table_add(&t, "%s", scheme);
+		fal_table_add(&t, "next by");
+		fal_table_add(&t, "%s", next_by != NULL ? next_by : "");
 	}
 	if (err == FAL_OK)
 		err = fal_table_text(&t, &out);

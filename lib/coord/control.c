@@ -9,6 +9,7 @@
 #include "job/policy.h"
 #include "sched/traits.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,15 +117,15 @@ coord_holds(const struct fal_coord *c)
 	return k->held || k->stopping || other || c->move.waits || c->move.begun;
 }
 
-/* The waiting policy stands in the journal (design.md, I16); or why not. */
+/* The policy stands in the journal (design.md, I16); or why not. */
 static int
-keep_policy(struct fal_coord *c, uint64_t clock)
+keep_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+	    const char *by)
 {
-	const struct fal_control *k = &c->control;
 	if (c->ops.journal == NULL)
 		return FAL_OK;
 	coord_call(c);
-	int err = c->ops.journal(c->ops.arg, &k->next, clock, c->published, k->by);
+	int err = c->ops.journal(c->ops.arg, p, clock, c->published, by);
 	coord_called(c);
 	return err;
 }
@@ -154,7 +155,7 @@ carry_out(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
 	uint64_t clock = fal_coord_front(c);
-	int err = keep_policy(c, clock);
+	int err = keep_policy(c, &k->next, clock, k->by);
 	if (err < 0) {
 		conclude(c, clock, err);
 		return FAL_OK;
@@ -276,6 +277,37 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		trace_hold(c, now, "policy", k->by);
 	}
 	return go_on(c, now);
+}
+
+const struct fal_policy *
+fal_coord_policy_next(const struct fal_coord *c, const char **by)
+{
+	coord_enter(c);
+	*by = c->control.by;
+	return c->control.waits ? &c->control.next : NULL;
+}
+
+int
+fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b)
+{
+	coord_enter(c);
+	struct fal_control *k = &c->control;
+	struct fal_policy next;
+	assert(k->waits && fal_rule_eq(&fal_coord_policy_now(c)->rule, &b->p->rule) &&
+	       fal_rule_eq(&k->next.rule, &b->next->rule));
+	int err = fal_policy_copy(b->next, &next);
+	if (err < 0)
+		return err;
+	b->clock = fal_coord_front(c);
+	b->kept = keep_policy(c, b->p, b->clock, b->by);
+	if (b->kept < 0) {
+		fal_policy_free(&next);
+		return FAL_OK;
+	}
+	fal_policy_free(&k->next);
+	k->next = next;
+	err = enforce(c, now, b->p, b->by);
+	return err < 0 ? err : go_on(c, now);
 }
 
 int

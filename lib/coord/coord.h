@@ -288,6 +288,21 @@ double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		     const char *by, uint64_t ticket, struct fal_diag *diag);
 
+/* The policy that waits for its boundary, borrowed until the next call, and whose it is;
+ * NULL: none does. */
+const struct fal_policy *fal_coord_policy_next(const struct fal_coord *c,
+					       const char **by);
+/* While one waits: `p`, of the rule in force, holds at once, from `clock` on, and what
+ * waits is `next` from now on (both copied).  `kept`: an error of ops.journal, and
+ * nothing has changed.  Any other error ends the job. */
+struct fal_coord_beside {
+	const struct fal_policy *p, *next;
+	const char *by;
+	uint64_t clock; /* out */
+	int kept;       /* out */
+};
+int fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b);
+
 /* The change of this ticket, if it still waits for its boundary, is not wanted any more;
  * ops.changed is not called. */
 int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);

@@ -494,3 +494,25 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 		"falcon-sync: unix:none: no such file or directory"
 	same status "$(cat "$BATS_FILE_TMPDIR/none.status")" 75
 }
+
+# The boundary waits for workers that are kept out: who lets them in again must be heard.
+@test "beside a scheme that waits, other keys are changed" {
+	begin
+	sync set exclude.fast=yes exclude.slow=yes
+	start change falcon-sync --key "$keys/control.key" "$ready" set scheme=bsp
+	local change=$pid
+	waits() { sync show | grep -q "^next scheme *bsp"; }
+	soon "a change that waits" waits
+	sync show --json | jq -e '.next.scheme == "bsp" and .next_by == "control"'
+	answers 1 "" "falcon-sync: a change by 'control' waits for its boundary" \
+		sync set scheme=ssp:1
+	answers 0 "clones: yes -> no (neutral), not done" "" sync set --dry-run clones=no
+	answers 0 "exclude.fast: yes -> no (neutral), from clock CLOCK on" "" \
+		sync set exclude.fast=no
+	ended "$change" change
+	has "$(<change.out)" "scheme: epsp -> bsp"
+	sync show --json | jq -e '.next == null and .policy.scheme == "bsp" and
+		(.policy | tostring | contains("fast") | not)'
+	sync set exclude.slow=no
+	unharmed
+}
