@@ -63,6 +63,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	if (err < 0 || c->finished || c->why != NULL)
 		return err < 0 ? err : coord_send_done(c, peer);
 	p->greeted = true;
+	p->since = fal_coord_seconds(c, now);
 	p->lanes_min = m->hello.lanes_min;
 	p->lanes_max = m->hello.lanes_max;
 	p->cores = m->hello.cores;
@@ -71,7 +72,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 }
 
 static void
-trace_join(struct fal_coord *c, double now, const struct fal_peer *p)
+trace_join(struct fal_coord *c, double now, struct fal_peer *p)
 {
 	const struct fal_known_key *k = &c->key[p->key - 1];
 	const struct fal_line_join line = { .who = coord_line_who(p),
@@ -85,7 +86,8 @@ trace_join(struct fal_coord *c, double now, const struct fal_peer *p)
 					    .task_ns = p->task_ns,
 					    .large = p->large,
 					    .large_ns = p->large_ns };
-	fal_line_join(&c->line, fal_coord_seconds(c, now), &line);
+	p->joined = fal_coord_seconds(c, now);
+	fal_line_join(&c->line, p->joined, &line);
 	coord_trace(c);
 }
 
@@ -349,27 +351,54 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	return err < 0 ? err : next;
 }
 
+/* The part of what it says to have spent that counts: nobody spends more than it is here,
+ * but for what its clock runs faster and what came late; the audit holds the trace to
+ * twice that (falcon-trace(5)).  Its first line tells also of what was before it joined.
+ */
+static double
+credible(struct fal_peer *p, double now, const struct fal_msg *m)
+{
+	const double here = now - (p->accounted ? p->joined : p->since);
+	const double most = here + 0.5 + here / 200 - p->spent;
+	const double says = ((double)m->worked.compute + (double)m->worked.push +
+			     (double)m->worked.pull + (double)m->worked.wait) *
+			    1e-9;
+	const double counts = fmin(says, fmax(most, 0));
+	p->spent += p->accounted ? counts : 0;
+	p->accounted = true;
+	return says > 0 ? counts / says : 1;
+}
+
+static uint64_t
+part_of(uint64_t ns, double part)
+{
+	return part < 1 ? (uint64_t)((double)ns * part) : ns;
+}
+
 /* Writes the oldest `clock` line that the peer owes. */
 static void
 pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
 	const struct fal_owed *o = &p->owed[0];
-	const struct fal_line_clock line = { .who = coord_line_who(p),
-					     .clock = o->clock,
-					     .round = o->round,
-					     .own = o->own,
-					     .lanes = o->info.lanes,
-					     .work = &o->work,
-					     .spans = o->spans,
-					     .spent = { .compute = m->worked.compute,
-							.push = m->worked.push,
-							.pull = m->worked.pull,
-							.wait = m->worked.wait,
-							.push_all = m->worked.push_all,
-							.pull_all = m->worked.pull_all,
-							.late = m->worked.late },
-					     .tx = o->tx - p->told_tx,
-					     .rx = o->rx - p->told_rx };
+	const double part = credible(p, fal_coord_seconds(c, now), m);
+	const struct fal_line_clock line = {
+		.who = coord_line_who(p),
+		.clock = o->clock,
+		.round = o->round,
+		.own = o->own,
+		.lanes = o->info.lanes,
+		.work = &o->work,
+		.spans = o->spans,
+		.spent = { .compute = part_of(m->worked.compute, part),
+			   .push = part_of(m->worked.push, part),
+			   .pull = part_of(m->worked.pull, part),
+			   .wait = part_of(m->worked.wait, part),
+			   .push_all = m->worked.push_all,
+			   .pull_all = m->worked.pull_all,
+			   .late = m->worked.late },
+		.tx = o->tx - p->told_tx,
+		.rx = o->rx - p->told_rx
+	};
 	fal_line_clock(&c->line, fal_coord_seconds(c, now), &line);
 	coord_trace(c);
 	p->told_tx = o->tx;

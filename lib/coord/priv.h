@@ -87,12 +87,15 @@ struct fal_peer {
 	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
 	uint32_t oweds;
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
-	uint32_t versions;         /* VERSION messages to it */
-	uint32_t room;             /* for so many it has some */
-	uint32_t offered;          /* the newest is, by this order; 0: it is not */
-	uint64_t next_version;     /* the first one that it was not sent */
-	uint64_t oldest;           /* told to forget those before, … */
-	uint64_t again;            /* … but for these: oldest - 1 is bit 0, and so on */
+	double since, joined;      /* when it said HELLO, and READY */
+	double spent;          /* seconds of its `clock` lines since the first one, … */
+	bool accounted;        /* … which there was */
+	uint32_t versions;     /* VERSION messages to it */
+	uint32_t room;         /* for so many it has some */
+	uint32_t offered;      /* the newest is, by this order; 0: it is not */
+	uint64_t next_version; /* the first one that it was not sent */
+	uint64_t oldest;       /* told to forget those before, … */
+	uint64_t again;        /* … but for these: oldest - 1 is bit 0, and so on */
 	bool on_line;  /* was sent a version of a line since: it may have none of these */
 	uint64_t kept; /* version that it was told to keep for evaluation; UINT64_MAX:
 			  none */

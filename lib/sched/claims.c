@@ -116,12 +116,24 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	return fal_doubt_clear(s, now, r, w, c->task);
 }
 
+/* A number is for one contribution of the whole session, as its name stands in the trace:
+ * is it that of another round? */
+static bool
+is_of_another(const struct fal_worker *w, const struct fal_round *r, struct fal_cid id)
+{
+	return fal_spans_has(&w->seqs, id.seq) &&
+	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
+}
+
 static int
 claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
 {
 	struct fal_cid id = { c->worker, c->seq };
+	uint64_t twice;
 	uint32_t ci;
+	if (is_of_another(w, r, id))
+		return FAL_ESTATE;
 	int won = may_fill(&r->ledger, c->fills)
 			  ? fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
 					     &ci)
@@ -131,7 +143,10 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	note_run(s, now, r, w, c);
 	if (won == 0)
 		return lose(s, r, w, c, id);
-	w->owed += r->ledger.contrib[ci].tasks == 1;
+	const bool opened = r->ledger.contrib[ci].tasks == 1;
+	w->owed += opened;
+	if (opened && fal_spans_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
+		return FAL_ENOMEM;
 	if (fal_drop_claimed(s, r, c->task, w) < 0 ||
 	    fal_withdraw(s, r, c->task, now) < 0)
 		return FAL_ENOMEM;

@@ -269,6 +269,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 		return FAL_ENOMEM;
 	free(w->pace);
 	w->pace = NULL;
+	fal_spans_free(&w->seqs);
 	return fal_settle(s, now);
 }
 

@@ -66,6 +66,7 @@ fal_sched_free(struct fal_sched *s)
 		while (s->worker[i].head != NULL)
 			fal_detach(s, s->worker[i].head);
 		free(s->worker[i].pace);
+		fal_spans_free(&s->worker[i].seqs);
 	}
 	free(s->worker);
 	for (struct fal_node *n; (n = s->spare_node) != NULL;) {

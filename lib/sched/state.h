@@ -29,6 +29,7 @@
 #define FAL_SCHED_STATE_H
 
 #include "base/rng.h"
+#include "base/spans.h"
 #include "sched/heap.h"
 #include "sched/holds.h"
 #include "sched/pool.h"
@@ -87,6 +88,7 @@ struct fal_worker {
 	uint32_t own_min, own_max; /* lanes, without the policy's bounds */
 	uint32_t lanes_held;       /* clocks since the lanes last changed */
 	struct fal_pace *pace;     /* by lane count */
+	struct fal_spans seqs;     /* numbers that it has given to contributions */
 	double probe_s;            /* its own probe at one lane; 0: unknown */
 	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
 	 * and then as it is of others. */

@@ -12,7 +12,7 @@
 
 #include "trace/findings.h"
 #include "trace/people.h"
-#include "trace/spans.h"
+#include "base/spans.h"
 
 enum { FAL_FIGURES = 6 }; /* share, done, in, out, cloned, lost */
 

@@ -2,7 +2,7 @@
 #include "trace/below.h"
 
 #include "base/mem.h"
-#include "trace/spans.h"
+#include "base/spans.h"
 
 #include <stdlib.h>
 #include <string.h>

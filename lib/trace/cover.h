@@ -7,7 +7,7 @@
 #define FAL_TRACE_COVER_H
 
 #include "trace/clocks.h"
-#include "trace/spans.h"
+#include "base/spans.h"
 
 struct fal_cover {
 	const struct fal_trace_job *job; /* borrowed */

@@ -79,6 +79,8 @@ lie_in_words(enum lie lie, bool *lied, struct fal_msg *m)
 	} else if (lie == LIE_BOAST && m->type == FAL_MSG_EVALUATED) {
 		m->evaluated.right = m->evaluated.samples;
 		m->evaluated.loss = 0;
+	} else if (lie == LIE_BOAST && m->type == FAL_MSG_WORKED) {
+		m->worked.compute += 100000000000000; /* ns: more than a day */
 	} else if (lie == LIE_PRINT && m->type == FAL_MSG_READY) {
 		memset(m->ready.fingerprint, 0xff, FAL_FINGERPRINT);
 	} else {

@@ -30,6 +30,31 @@ claims_do_not_exceed_grants(void **state)
 	}
 }
 
+/* The number of a contribution is nobody's of another round: the trace names them by it.
+ */
+static void
+numbers_are_of_one_round(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(46), FAL_RNG_TEST, 0);
+	const uint32_t one = 1 + fal_rng_below(&r, 1 << 20);
+	begin("bsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	for (uint64_t clock = 0; clock < 2; clock++) {
+		worker[1].n = 0;
+		open_clock(clock);
+		const uint32_t task = worker[1].q[0].task;
+		if (clock > 0)
+			check(claim_as(1, task, one, none, 0.1), FAL_ESTATE, "once more");
+		else
+			for (uint32_t i = 0; i < 2; i++)
+				check(claim_as(1, task + i, one, none, 0.1), 1,
+				      "a task of it");
+		if (clock == 0)
+			complete(current());
+	}
+}
+
 /* What was fenced away and granted again is claimed again. */
 static void
 granted_again_is_claimed_again(void **state)
@@ -413,6 +438,7 @@ main(void)
 #define TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		TEST(claims_do_not_exceed_grants),
+		TEST(numbers_are_of_one_round),
 		TEST(granted_again_is_claimed_again),
 		TEST(claimed_ahead),
 		TEST(ordered_while_at_work),

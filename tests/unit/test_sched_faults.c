@@ -807,8 +807,9 @@ contradicted_by_one(void **state)
 		}
 		open_clock(clock);
 		check(claim_nonfinite(1, 0), 0, "nothing");
-		check(claim_of(current(), by, 0, 1, (struct fal_cid){ 0, 0 }, 1), 1,
-		      "a result");
+		check(claim_of(current(), by, 0, (uint32_t)clock + 1,
+			       (struct fal_cid){ 0, 0 }, 1),
+		      1, "a result");
 		check(acts[FAL_ACT_CHARGE], by == 3, "charges");
 		complete(current());
 	}

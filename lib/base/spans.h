@@ -1,7 +1,6 @@
-/* A set of whole numbers as sorted runs, for numbers that come almost in order.
- * Private to lib/trace. */
-#ifndef FAL_TRACE_SPANS_H
-#define FAL_TRACE_SPANS_H
+/* A set of whole numbers as sorted runs, for numbers that come almost in order. */
+#ifndef FAL_BASE_SPANS_H
+#define FAL_BASE_SPANS_H
 
 #include <stdbool.h>
 #include <stddef.h>

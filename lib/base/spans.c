@@ -1,5 +1,5 @@
 /* Sorted runs of numbers; runs that touch are one. */
-#include "trace/spans.h"
+#include "base/spans.h"
 
 #include "base/err.h"
 #include "base/mem.h"
