@@ -350,13 +350,18 @@ shards(const struct ps_server *s, const char *at, struct fal_diag *out)
 			     s->fleet.unplaced, s->fleet.unplaced > 1 ? "es" : "");
 }
 
-/* Who has asked for another scheme, which waits as well. */
+/* What was asked for, and waits as well. */
 static void
-add_change(const struct ps_server *s, struct fal_diag *out)
+add_order(const struct ps_server *s, struct fal_diag *out)
 {
 	const char *by;
 	const struct fal_diag what = *out;
-	if (s->coord != NULL && fal_coord_policy_next(s->coord, &by) != NULL)
+	if (s->coord == NULL)
+		return;
+	if (fal_coord_stopping(s->coord))
+		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
+			     what.text);
+	else if (fal_coord_policy_next(s->coord, &by) != NULL)
 		fal_diag_set(out, 0, "%s; another scheme, by '%s', waits with it",
 			     what.text, by);
 }
@@ -392,7 +397,7 @@ reason(const struct ps_server *s, struct fal_diag *out)
 			     "waits for work of %s: falcon-stat tells more, falcon-sync "
 			     "drain NAME sends one away, falcon-work %s brings one more",
 			     list.text, at);
-	add_change(s, out);
+	add_order(s, out);
 }
 
 static void

@@ -37,6 +37,13 @@ fal_coord_held(const struct fal_coord *c)
 }
 
 bool
+fal_coord_stopping(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return c->control.stopping;
+}
+
+bool
 fal_coord_stopped(const struct fal_coord *c)
 {
 	coord_enter(c);

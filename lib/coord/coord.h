@@ -373,9 +373,10 @@ bool fal_coord_held(const struct fal_coord *c);
 int fal_coord_drain(struct fal_coord *c, double now, const char *name,
 		    struct fal_diag *diag);
 
-/* Begins no round any more; fal_coord_stopped is true when those under way are over.
- * `by` as above. */
+/* Begins no round any more; fal_coord_stopped is true when those under way are over, and
+ * fal_coord_stopping from now on.  `by` as above. */
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
+bool fal_coord_stopping(const struct fal_coord *c);
 bool fal_coord_stopped(const struct fal_coord *c);
 
 /* Of a job that goes on: policy `p` (copied) held from `clock` on, wanted by `by`, and

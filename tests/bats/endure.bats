@@ -331,7 +331,9 @@ waits_stopped() {
 	kill -TERM "$pid"
 	soon "b" grep -q "tiny: b left: SIGTERM: 1 here" ps.err
 	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=yes
-	soon "the only one" grep -q "it waits: all who are here are excluded (a): " ps.err
+	start change falcon-sync -k "$keys/control.key" "$ready" set scheme=bsp
+	soon "the only one" grep -q "it waits: all who are here are excluded (a): .*; \
+another scheme, by 'control', waits with it" ps.err
 	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=no
 	soon "that it goes on again" goes_on 2
 	kill -STOP "${workers[0]}"
@@ -347,6 +349,17 @@ waits_stopped() {
 	falcon-sync -k "$keys/control.key" "$ready" drain a
 	soon "that nobody is here" grep -q "it waits for a worker: falcon-work $ready" ps.err
 	falcon-sync -k "$keys/control.key" "$ready" stop
+}
+
+@test "a stop that waits for a worker is told of with it" {
+	serve --set job.epochs=1000
+	slow a 1 200
+	soon "some clocks" lines 2 '"ev":"update"'
+	kill -STOP "${workers[0]}"
+	falcon-sync -k "$keys/control.key" "$ready" stop
+	soon "what waits" grep -q "it waits for work of a: .*; its stop waits with it" ps.err
+	kill -CONT "${workers[0]}"
+	wait "$ps" 3>&- || same "status" "$?" 75
 }
 
 @test "falcon-ps that stood still itself blames nobody" {
