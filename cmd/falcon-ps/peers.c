@@ -315,18 +315,37 @@ shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg 
 	ps_after_event(s);
 }
 
+/* Seconds that a HELLO is kept while shards are waited for, before whoever said it is
+ * sent away for later: it takes the coordinator for dead soon after. */
+#define HELD_S (0.75e-3 * FAL_CHAN_DEADLINE_MS)
+
+static const char no_shards[] = "the job waits for its shards";
+
 /* Shards are waited for: workers, too, wait for them. */
 static void
 too_soon(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
 	 const uint8_t *p, size_t n)
 {
 	if (m->type != FAL_MSG_HELLO || session->hello.n > 0) {
-		put_off(s, session, "the job waits for its shards");
+		put_off(s, session, no_shards);
 		return;
 	}
+	session->held = ps_now();
 	fal_put_bytes(&session->hello, p, n);
 	if (session->hello.err < 0)
 		put_off(s, session, "out of memory");
+}
+
+void
+ps_put_off_held(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->sessions.n && s->coord == NULL; i++) {
+		struct ps_session *session = s->sessions.v[i];
+		if (session->hello.n == 0 || ps_now() - session->held < HELD_S)
+			continue;
+		fal_buf_free(&session->hello);
+		put_off(s, session, no_shards);
+	}
 }
 
 static void

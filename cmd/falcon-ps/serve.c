@@ -86,6 +86,7 @@ on_flush(uv_timer_t *t)
 	ps_tell_refusals(s, false);
 	ps_more_all(s); /* data that were to be had again */
 	ps_look_tick(s);
+	ps_put_off_held(s);
 	struct fal_diag said;
 	ps_record_flush(s->opt->record);
 	while (ps_record_said(s->opt->record, &said)) {

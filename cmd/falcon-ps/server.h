@@ -150,6 +150,8 @@ void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role ro
 void ps_unwelcome(void *arg, struct fal_chan *c, const char *why);
 /* The session is over at once, for this reason: whoever it is does not hear of it. */
 void ps_lose(struct ps_session *session, const char *why);
+/* Who has waited for shards as long as a HELLO may wait is to come back later. */
+void ps_put_off_held(struct ps_server *s);
 /* The coordinator is there: it hears of the sessions that are, and what they said. */
 void ps_accept_again(struct ps_server *s);
 

@@ -31,7 +31,8 @@ struct ps_session {
 	/* As bits, by their first shard: that it is to be told of; that do not know it
 	 * yet. */
 	uint64_t seating, unseated;
-	struct fal_buf hello; /* that came too soon */
+	struct fal_buf hello; /* that came too soon, */
+	double held;          /* since then */
 	char refused[256];    /* why the coordinator ended it; "": said, or it did not */
 	struct ps_ask {
 		bool test;

@@ -61,6 +61,19 @@ shards() {
 	done
 }
 
+@test "a worker that comes before the shards waits, says what for, and is there with them" {
+	serve --min-shards 1
+	work early --lanes 1
+	local early=$pid
+	soon "what it waits for" grep -qF \
+		"falcon-work: $ready: the job waits for its shards; trying again" early.err
+	same "what it says" "$(grep -c . early.err)" 1
+	join one
+	judge
+	ended "$early" early
+	same "restarts" "$(restarts)" 0
+}
+
 @test "a shard is killed: one on standby has its blocks, from the last snapshot on" {
 	at_unix --min-shards 2
 	local one
