@@ -217,7 +217,7 @@ keep(const struct gnuplot *g, int fd, struct fal_diag *diag)
 	void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (p == MAP_FAILED)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", strerror(errno));
-	const int err = fal_cli_write(g->file, p, (size_t)st.st_size, 0644, diag);
+	const int err = fal_cli_write(g->file, p, (size_t)st.st_size, 0666, diag);
 	munmap(p, (size_t)st.st_size);
 	return err;
 }

@@ -98,7 +98,7 @@ on_work(uv_work_t *w)
 {
 	struct ps_server *s = w->data;
 	struct ps_best *b = &s->best;
-	b->err = fal_cli_write(s->opt->best, b->now.p, b->now.n, 0644, &b->diag);
+	b->err = fal_cli_write(s->opt->best, b->now.p, b->now.n, 0666, &b->diag);
 }
 
 static void

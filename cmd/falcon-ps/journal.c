@@ -52,7 +52,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	if (path == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);

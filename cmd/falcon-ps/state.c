@@ -96,7 +96,7 @@ write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag 
 {
 	char *path = ps_state_path(s, "job");
 	int err = path == NULL ? FAL_ENOMEM
-			       : fal_cli_write(path, text->p, text->n, 0644, diag);
+			       : fal_cli_write(path, text->p, text->n, 0666, diag);
 	free(path);
 	return err;
 }
@@ -191,7 +191,7 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 	fal_put_fmt(&text, "%u\n", s->incarnation);
 	if (err == FAL_OK)
 		err = text.err < 0 ? text.err
-				   : fal_cli_write(path, text.p, text.n, 0644, diag);
+				   : fal_cli_write(path, text.p, text.n, 0666, diag);
 	fal_buf_free(&text);
 	free(path);
 	return err;
@@ -362,8 +362,12 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		p->temp = NULL;
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	}
-	p->fd = open(p->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (p->fd < 0)
+	/* What a crash left has a mode of its own. */
+	struct stat old;
+	if (unlink(p->temp) == 0 || errno == ENOENT)
+		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (p->fd < 0 || (stat(p->path, &old) == 0 && S_ISREG(old.st_mode) &&
+			  fchmod(p->fd, old.st_mode & 0666) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
 	int err = FAL_TRY(WRITE, ENOSPC, posix_fallocate(p->fd, 0, (off_t)bytes));
 	if (err == 0)
@@ -400,7 +404,7 @@ int
 ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *diag)
 {
 	if (FAL_TRY(WRITE, -1, ftruncate(p->fd, (off_t)p->written)) < 0 ||
-	    fchmod(p->fd, 0644) < 0 || FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
+	    FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
 		return not_written(p, diag);
@@ -437,7 +441,7 @@ ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
 	if (s->dir == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
 	int err = lock_dir(s, diag);
 	if (err < 0)

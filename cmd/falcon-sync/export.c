@@ -80,7 +80,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return FAL_CLIENT_ON;
 	}
 	fal_progress_end(&e->progress);
-	if (fal_cli_write(e->path, e->model.p, e->model.n, 0644, &diag) < 0) {
+	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_NO;
 	}

@@ -198,23 +198,45 @@ sync_folder(const char *path)
 	return rc;
 }
 
-/* Writes beside `path`, and renames; the file is its owner's, who may be NULL: ours, and
- * then the folder is to be synced, too. */
+/* A new file of a name that nobody can guess; with a mode of 0 for us alone, else with
+ * what the umask, or a default list of its folder, leaves of it: mkostemp(3) knows 0600
+ * only, and what the umask is cannot be asked for where there are threads. */
 static int
-replace(const char *path, const void *p, size_t n, mode_t mode, const struct stat *owner,
+create(char *temp, mode_t mode)
+{
+	const int fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0 || mode == 0)
+		return fd;
+	close(fd);
+	return unlink(temp) < 0 ? -1
+				: open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+}
+
+/* What a file that is replaced has. */
+struct kept {
+	mode_t mode;
+	const struct stat *owner; /* NULL: us */
+};
+
+/* Writes beside `path`, and renames; the new file has what was kept of the old one, or,
+ * where that is NULL, this mode but for the umask.  Unless it is somebody else's the
+ * folder is to be synced, too. */
+static int
+replace(const char *path, const void *p, size_t n, mode_t mode, const struct kept *kept,
 	struct fal_diag *diag)
 {
+	const struct stat *owner = kept != NULL ? kept->owner : NULL;
 	char *temp;
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
 	int err = FAL_OK;
-	int fd = mkostemp(temp, O_CLOEXEC);
+	int fd = create(temp, kept != NULL ? 0 : mode);
 	if (fd < 0) {
 		err = refuse(diag, path);
 		goto free_temp;
 	}
 	if ((owner != NULL && fchown(fd, owner->st_uid, owner->st_gid) < 0) ||
-	    fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 ||
+	    (kept != NULL && fchmod(fd, kept->mode) < 0) || fal_cli_put(fd, p, n) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0) {
 		err = refuse(diag, path);
@@ -241,7 +263,8 @@ replace_old(const char *path, const struct stat *is, const void *p, size_t n, mo
 	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
 	if (real == NULL)
 		return refuse(diag, path);
-	const int err = replace(real, p, n, mode & is->st_mode, owner, diag);
+	const struct kept kept = { mode & is->st_mode, owner };
+	const int err = replace(real, p, n, mode, &kept, diag);
 	free(real);
 	return err;
 }

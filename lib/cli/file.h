@@ -46,9 +46,9 @@ int fal_cli_put(int fd, const void *p, size_t n);
 
 /* Makes `path` hold exactly these bytes, or leaves it as it was: a temporary file beside
  * it is written, synced and renamed over it, then the folder is synced.  `mode` is that
- * of the new file, whatever the umask, but for what an old one did not allow.  A link
- * stays, and leads to the new one; what is there and is no regular file stays, too.  "-"
- * writes to stdout, plainly.
+ * of a new file, but for what the umask does not allow; an old one keeps what it has of
+ * it.  A link stays, and leads to the new one; what is there and is no regular file
+ * stays, too.  "-" writes to stdout, plainly.
  *
  * Errors with a diagnosis: FAL_ENOENT, FAL_EPERM, FAL_EIO (errno is set), FAL_ENOMEM;
  * where the folder alone could not be synced the new file is there, whole. */

@@ -129,7 +129,7 @@ write_state(struct fal_snapshot *s, int dir)
 {
 	struct fal_hash_state hash;
 	uint8_t digest[FAL_HASH_BYTES];
-	const int fd = openat(dir, state, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	const int fd = openat(dir, state, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return broken(&s->diag, begun, state);
 	fal_hash_init(&hash);
@@ -150,7 +150,7 @@ write_manifest(struct fal_snapshot *s, int dir)
 	struct fal_buf text = { 0 };
 	fal_snap_manifest_put(&s->is, &text);
 	const int fd =
-		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	int err = text.err;
 	if (err == FAL_OK &&
 	    (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
@@ -253,7 +253,7 @@ void
 fal_snapshot_write(struct fal_snapshot *s)
 {
 	s->err = FAL_EIO;
-	if (remove_folder(s->folder, begun) < 0 || mkdirat(s->folder, begun, 0755) < 0) {
+	if (remove_folder(s->folder, begun) < 0 || mkdirat(s->folder, begun, 0777) < 0) {
 		broken(&s->diag, begun, "");
 		return;
 	}

@@ -501,6 +501,41 @@ judged() {
 	has "$output" "state.best: does nothing for job.eval = never"
 }
 
+# modes: of what is in the state folder, but for the lock.
+modes() {
+	find "$state" -mindepth 1 ! -name lock -printf '%y %m %P\n' | sort -k 3
+}
+
+@test "what is kept obeys the umask, and what is replaced keeps its mode" {
+	local open
+	job+=(--set state.best=yes --set optimizer.ema=0.5)
+	mkdir -m 755 "$state"
+	umask 077
+	touch "$state/model.safetensors.new" # which a crash has left
+	chmod 666 "$state/model.safetensors.new"
+	begin
+	work w --lanes 1
+	ended "$ps" ps
+	modes
+	for name in average.safetensors best.safetensors incarnation job model.safetensors \
+		policy.jsonl result.json trace.jsonl; do
+		has "$(modes)" "f 600 $name"
+	done
+	open=$(modes | grep -v '^[fd] [67]00 ' || :)
+	same "for others" "$open" ""
+	has "$(modes)" "d 700 snapshot."
+	chmod 640 "$state"/{model,average,best}.safetensors "$state/job"
+	rm -f ps.ready
+	begin --set job.epochs=13
+	work again --lanes 1
+	ended "$ps" ps
+	modes
+	for name in average.safetensors job model.safetensors; do
+		has "$(modes)" "f 640 $name"
+	done
+	has "$(modes)" "f 600 result.json"
+}
+
 # evals FILE: version, right and loss of each evaluation, in order.
 evals() {
 	jq -c 'select(.ev == "eval") | [.version, .right, .loss]' "$1" | sort -u

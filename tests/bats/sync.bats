@@ -443,6 +443,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	answers 0 "" "" sync export now.safetensors
 	n=$(od -An -t u8 -N 8 now.safetensors | tr -d ' ')
 	dd if=now.safetensors bs=1 skip=8 count="$n" status=none >header
+	same "its mode" "$(stat -c %a now.safetensors)" 600
 	same job "$(jq -r .__metadata__.job header)" tiny
 	[ "$(jq -r .__metadata__.version header)" -ge 2 ]
 	same bytes "$(stat -c %s now.safetensors)" \

@@ -226,6 +226,17 @@ test_files(void **state)
 	struct stat st;
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0640);
+	/* A new one obeys the umask, an old one keeps its mode. */
+	const mode_t mask = umask(0077);
+	assert_int_equal(fal_cli_write("masked", "1", 1, 0666, &d), 0);
+	assert_int_equal(stat("masked", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(chmod("masked", 0664), 0);
+	assert_int_equal(fal_cli_write("masked", "2", 1, 0666, &d), 0);
+	assert_int_equal(stat("masked", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0664);
+	assert_int_equal(unlink("masked"), 0);
+	umask(mask);
 	fal_put_u8(&b, '>');
 	assert_int_equal(fal_cli_read(path, 5, &b, &d), 0);
 	assert_int_equal(b.n, 6);
