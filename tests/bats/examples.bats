@@ -376,6 +376,50 @@ $least\$" <<<"$output"
 	has "$output" notifies
 }
 
+# reload: what the unit of falcon-ps does as root to read its keyring again, in this folder.
+reload() {
+	sed -n '/^ExecReload=+/,/[^\\]$/p' "$root/share/systemd/falcon-ps@.service" |
+		sed -e "s|^ExecReload=+/bin/sh -ec '||" -e "\$s|'\$||" -e 's|\\$||' -e 's|\$\$|$|g' \
+			-e "s|%t|$PWD/run|g" -e 's|%i|fashion|g' \
+			-e 's|/etc/falcon/keys/keyring|lab/keyring|' >reload.sh
+	has "$(<reload.sh)" lab/keyring
+	sh -e reload.sh
+}
+
+@test "systemd: a reload gives the service its keyring, and is led astray by no link" {
+	[ "$(id -u)" -eq 0 ] || skip "it is root's part: it needs root"
+	local at=run/falcon-ps/fashion/keyring
+	falcon-key init lab
+	mkdir -p run/falcon-ps/fashion
+	chown nobody run/falcon-ps/fashion
+	reload
+	cmp lab/keyring "$at"
+	same "whose it is" "$(stat -c '%U %a %F' "$at")" "nobody 600 regular file"
+	falcon-key add --keyring lab/keyring vm1
+	reload
+	cmp lab/keyring "$at"
+	# What whoever has got hold of the service may do to its folder.
+	echo precious >victim
+	rm "$at"
+	ln -s "$PWD/victim" "$at"
+	chown -h nobody "$at"
+	reload
+	same "the file that the link leads to" "$(stat -c %U victim) $(<victim)" "root precious"
+	cmp lab/keyring "$at"
+	same "whose it is" "$(stat -c '%U %a %F' "$at")" "nobody 600 regular file"
+	# A link to a folder is no folder either.
+	mkdir elsewhere
+	ln -sfn "$PWD/elsewhere" "$at"
+	reload
+	same "what is in it" "$(ls elsewhere)" ""
+	cmp lab/keyring "$at"
+	# What cannot be done leaves nothing behind.
+	rm "$at"
+	mkdir "$at"
+	! reload || return 1
+	same "what is left" "$(ls run)" falcon-ps
+}
+
 @test "systemd: the options in the units are the programs'" {
 	for name in ps work; do
 		help=$("falcon-$name" --help)
