@@ -9,13 +9,21 @@ INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 		share/falcon.py),\
 		$(f):share/falcon/$(f:share/%=%))
 
-# Executables stay executable.
+# Where the programs are, as a unit says it, in a sed(1) replacement: it knows % for itself.
+UNIT_BIN = sed 's/%/%%/g; s/[&|\\]/\\&/g'
+
+# Executables stay executable.  Units name programs by their paths, as systemd(1) looks for
+# others in folders of its own alone.
 .PHONY: install uninstall dist
 install: all
 	@set -e; for f in $(INSTALLED); do \
 		src=$${f%%:*}; dst="$(DESTDIR)$(PREFIX)/$${f#*:}"; mode=644; \
 		if [ -x "$$src" ]; then mode=755; fi; \
 		install -D -m $$mode "$$src" "$$dst"; echo "$$dst"; \
+		case $$dst in *.service) \
+			bin=$$(printf '%s\n' "$(PREFIX)/bin" | $(UNIT_BIN)); \
+			sed -i "s|^ExecStart=\(falcon-[a-z]*\)|ExecStart=\"$$bin/\1\"|" "$$dst" ;; \
+		esac; \
 	done
 
 # Exactly what install put there, and the folders that are ours alone.

@@ -339,6 +339,37 @@ not ok 1
 	[ ! -e "$tmp/dest/usr/share/falcon" ]
 }
 
+@test "install: the units start the programs that came with them, wherever that is" {
+	local place="$tmp/an odd & 100% place"
+	small_tree "$tmp/tree"
+	cp -r man "$tmp/tree"
+	cp -r share/jobs share/models share/systemd "$tmp/tree/share"
+	mkdir "$tmp/tree/cmd/falcon-ps"
+	echo 'int main(void) { return 0; }' >"$tmp/tree/cmd/falcon-ps/main.c"
+	local make=(make -s -C "$tmp/tree" CPPFLAGS="-isystem outside")
+	run "${make[@]}" DESTDIR="$tmp/dest" PREFIX=/opt/falcon install
+	same "exit status ($output)" "$status" 0
+	local name units=share/falcon/systemd
+	for name in ps work; do
+		same "the program of $name" "$(sed -n 's/^ExecStart=\([^ ]*\) .*/\1/p' \
+			"$tmp/dest/opt/falcon/$units/falcon-$name@.service")" \
+			"\"/opt/falcon/bin/falcon-$name\""
+	done
+	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
+	run "${make[@]}" PREFIX="$place" install
+	same "exit status ($output)" "$status" 0
+	cp "$place/$units"/*.service "$tmp"
+	for name in falcon-ps@fashion falcon-work@lab; do
+		run systemd-analyze verify --man=no "$tmp/$name.service"
+		same "$name: status ($output)" "$status" 0
+		same "$name" "$output" ""
+	done
+	# And it does look for them.
+	rm "$place/bin/falcon-work"
+	run systemd-analyze verify --man=no "$tmp/falcon-work@lab.service"
+	has "$output" "falcon-work is not executable"
+}
+
 @test "the shipped jobs name models that are there" {
 	for job in share/jobs/*.job; do
 		model=$(sed -n 's/^file = //p' "$job")
