@@ -16,6 +16,9 @@
 enum { THREADS = 8, THREADS_MAX = 1024 };
 /* What waking one up must be worth, in ns: it comes after some 50 µs. */
 #define WORTH_NS 100000
+/* Descriptors: with an average, a --trace and one address it takes 30 for one worker, as
+ * was measured.  What more it takes is judged when all else is open (serve.c). */
+enum { DESCRIPTORS = 32 };
 
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
@@ -212,7 +215,8 @@ main(int argc, char **argv)
 			       .opts = opts,
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 0,
-			       .max_args = 1 };
+			       .max_args = 1,
+			       .descriptors = DESCRIPTORS };
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = check_together(&cli, o, ready_fd);

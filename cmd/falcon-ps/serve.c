@@ -10,7 +10,9 @@
 #include "sec/secret.h"
 #include "trace/leaf.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -400,9 +402,10 @@ on_refused(void *arg, const char *source, const char *reason)
 
 /* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
  * needs to its end are open by now, but for those that listen, with what is beside each,
- * and a few are spared for keyring and journal. */
-static uint32_t
-share_descriptors(struct ps_server *s)
+ * and a few are spared for keyring and journal.  FAL_EIO with a diagnosis: no worker
+ * could ever come. */
+static int
+share_descriptors(struct ps_server *s, uint32_t *handshakes)
 {
 	enum { SPARE = 8 };
 	struct rlimit most = { 0 };
@@ -411,16 +414,22 @@ share_descriptors(struct ps_server *s)
 	setrlimit(RLIMIT_NOFILE, &most);
 	getrlimit(RLIMIT_NOFILE, &most);
 	const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-	if (lowest >= 0)
-		close(lowest);
+	if (lowest < 0)
+		return fal_diag_set(s->diag, FAL_EIO, "%s", strerror(errno));
+	close(lowest);
 	const rlim_t used = (rlim_t)lowest + SPARE + 2 * s->opt->listen->n;
-	const rlim_t all = lowest < 0 || most.rlim_cur <= used ? 0
-			   : most.rlim_cur - used < UINT32_MAX ? most.rlim_cur - used
-							       : UINT32_MAX;
+	if (most.rlim_cur <= used)
+		return fal_diag_set(s->diag, FAL_EIO,
+				    "%ju descriptors are too few: with what is open it "
+				    "takes %ju (ulimit -n)",
+				    (uintmax_t)most.rlim_cur, (uintmax_t)used + 1);
+	const rlim_t left = most.rlim_cur - used;
+	const rlim_t all = left < UINT32_MAX ? left : UINT32_MAX;
 	const rlim_t half_open =
 		all / 4 < FAL_LISTEN_HALF_OPEN ? all / 4 : FAL_LISTEN_HALF_OPEN;
 	s->room = (uint32_t)(all - half_open);
-	return half_open > 0 ? (uint32_t)half_open : 1;
+	*handshakes = half_open > 0 ? (uint32_t)half_open : 1;
+	return FAL_OK;
 }
 
 static int
@@ -492,9 +501,10 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 					 .keyring = *opt->keys,
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
-					 .half_open = share_descriptors(&s),
 					 .near = opt->need.rings > 0 };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
+	if (err == FAL_OK)
+		err = share_descriptors(&s, &listen.half_open);
 	if (err == FAL_OK)
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK)

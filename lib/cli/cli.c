@@ -238,14 +238,16 @@ hold_standard(void)
 static bool
 has_descriptors(const struct fal_cli *cli)
 {
+	const unsigned least =
+		cli->descriptors > 0 ? cli->descriptors : FAL_CLI_DESCRIPTORS;
 	struct rlimit most;
-	if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= FAL_CLI_DESCRIPTORS)
+	if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= least)
 		return true;
-	most.rlim_cur = FAL_CLI_DESCRIPTORS;
+	most.rlim_cur = least;
 	if (most.rlim_max >= most.rlim_cur && setrlimit(RLIMIT_NOFILE, &most) == 0)
 		return true;
-	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %d (ulimit -n)",
-		    (uintmax_t)most.rlim_max, FAL_CLI_DESCRIPTORS);
+	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %u (ulimit -n)",
+		    (uintmax_t)most.rlim_max, least);
 	return false;
 }
 

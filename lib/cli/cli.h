@@ -47,7 +47,7 @@ struct fal_opt {
 	const char *value; /* word for the value in --help; NULL for a flag */
 };
 
-/* A command's conventions and the result of reading its command line.  The first five
+/* A command's conventions and the result of reading its command line.  The first six
  * fields are the caller's, kept until fal_cli_free(). */
 struct fal_cli {
 	const char *prog; /* "falcon-ps" */
@@ -55,13 +55,14 @@ struct fal_cli {
 	const struct fal_opt *opts;
 	size_t n_opts;
 	size_t min_args, max_args;
+	unsigned descriptors; /* open files that it is to have, at least; 0: as others */
 
 	const char **arg; /* the operands; live until fal_cli_free() */
 	size_t n_args;
 	struct fal_cli_state *state; /* private */
 };
 
-#define FAL_CLI_DESCRIPTORS 24 /* open files that a program is to have, at least */
+#define FAL_CLI_DESCRIPTORS 24 /* of most programs */
 
 /* Reads the command line, before anything is opened; from then on a file that comes to
  * its limit is as a full disk, and ends no program.  Returns -1 to go on, or an

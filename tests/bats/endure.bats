@@ -188,35 +188,64 @@ paused_for_good() {
 	same "the model" "$(member sha256)" "$sha"
 }
 
-@test "too few descriptors are called that, and 24 are enough for a worker" {
-	local n p
+@test "too few descriptors are called that, and 24 are enough for a worker, 32 for its falcon-ps" {
+	local n p least
 	draw
 	n=$((RANDOM % 16 + 8))
 	for p in "falcon-ps tiny.job" "falcon-work unix:nowhere" "falcon-key init other" \
 		"falcon-sync -k $keys/control.key unix:nowhere resume" \
 		"falcon-stat nothing" "falcon-proj nothing"; do
 		echo "$n: $p"
+		least=24
+		[ "${p%% *}" != falcon-ps ] || least=32
 		# shellcheck disable=SC2086 # a command line
 		run -1 bash -c 'ulimit -n "$0" && exec "$@"' "$n" $p
 		same "what it says" "$output" \
-			"${p%% *}: $n descriptors are too few: it takes 24 (ulimit -n)"
+			"${p%% *}: $n descriptors are too few: it takes $least (ulimit -n)"
 	done
 	[ ! -e other ]
 	run -0 bash -c 'ulimit -n 8 && exec falcon-ps --version'
 	# What may be raised is.
 	start_ready ps bash -c 'ulimit -n 32 && ulimit -Sn 8 && exec "$@"' - falcon-ps -jx \
-		-K "$keys/keyring" -l 127.0.0.1:0 -s "$state" tiny.job
+		-K "$keys/keyring" -l 127.0.0.1:0 -s "$state" -t trace --set state.best=yes \
+		--set optimizer.ema=0.5 tiny.job
 	ps=$pid
 	start w bash -c 'ulimit -n 24 && exec "$@"' - falcon-work -k "$keys/work.key" \
 		-n w --lanes 1 --cache none "$ready"
 	ended "$ps" ps
 	ended "$pid" w
+	run -1 bash -c 'ulimit -n 31 && exec "$@"' - falcon-ps -K "$keys/keyring" \
+		-l 127.0.0.1:0 -s other tiny.job
+	same "of one less" "$output" \
+		"falcon-ps: 31 descriptors are too few: it takes 32 (ulimit -n)"
+}
+
+@test "where no worker could ever be served falcon-ps does not start" {
+	local n=32 got all="unix:s1,unix:s2,unix:s3,unix:s4,unix:s5,unix:s6,unix:s7,unix:s8"
+	# What is listened at takes some.
+	run -1 bash -c 'ulimit -n "$0" && exec "$@"' "$n" falcon-ps -x -K "$keys/keyring" \
+		-l "$all" -s "$state" tiny.job
+	n=$(sed -n 's/^falcon-ps: 32 descriptors are too few: with what is open it takes \([0-9]*\) (ulimit -n)$/\1/p' \
+		<<<"$output")
+	[ "$n" -gt 32 ] || {
+		echo "$output"
+		return 1
+	}
+	# That is true.
+	run -1 bash -c 'ulimit -n "$0" && exec "$@"' $((n - 1)) falcon-ps -x \
+		-K "$keys/keyring" -l "$all" -s "$state" tiny.job
+	has "$output" "falcon-ps: $((n - 1)) descriptors are too few: with what is open it takes $n "
+	start_ready ps bash -c 'ulimit -n "$0" && exec "$@"' "$n" falcon-ps -x \
+		-K "$keys/keyring" -l "$all" -s "$state" tiny.job
+	ps=$pid
+	ready=${ready##*,} work w --lanes 1
+	ended "$ps" ps
 }
 
 @test "where descriptors run out that is what is said, and not that memory does" {
 	local n said
-	for n in $(seq 24 28); do
-		run timeout 2 bash -c 'ulimit -n "$0" && for ((i = 10; i < 20; i++)); do
+	for n in $(seq 32 36); do
+		run timeout 2 bash -c 'ulimit -n "$0" && for ((i = 10; i < 28; i++)); do
 			eval "exec $i</dev/null"
 			done && exec "$@"' "$n" falcon-ps -x -K "$keys/keyring" \
 			-l 127.0.0.1:0 -s "state.$n" tiny.job
