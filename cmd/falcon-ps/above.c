@@ -58,6 +58,14 @@ above_close(struct above *a)
 }
 
 void
+above_kill(struct above *a)
+{
+	if (a->chan != NULL)
+		fal_chan_kill(a->chan);
+	a->chan = NULL;
+}
+
+void
 above_free(struct above *a)
 {
 	if (a == NULL)

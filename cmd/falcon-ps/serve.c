@@ -20,7 +20,9 @@
 #include <unistd.h>
 
 enum {
-	LEAVE_MS = 5000,     /* a last snapshot may wait so long for its version */
+	LEAVE_MS = 4000,     /* a last snapshot may wait so long for its version, */
+	END_MS = 5000,       /* and the process for whoever is to hear of the end */
+	WORD_MS = 100,       /* the same, when a second signal came */
 	FLUSH_MS = 500,      /* the trace is readable so late at the most */
 	COMPRESS_EVERY = 100 /* clocks between measurements of compression */
 };
@@ -124,9 +126,22 @@ stop(struct ps_server *s)
 	ps_fleet_close(s);
 	if (s->above != NULL)
 		above_close(s->above);
-	close_handle((uv_handle_t *)&s->on_int);
-	close_handle((uv_handle_t *)&s->on_term);
-	close_handle((uv_handle_t *)&s->on_hup);
+	/* Signals are heard as long as there is somebody who is waited for. */
+	uv_unref((uv_handle_t *)&s->on_int);
+	uv_unref((uv_handle_t *)&s->on_term);
+	uv_unref((uv_handle_t *)&s->on_hup);
+}
+
+/* Who has not taken the last word by now does without. */
+static void
+on_end(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	while (s->sessions.n > 0)
+		ps_lose(s->sessions.v[s->sessions.n - 1],
+			"it did not take the last word in time");
+	if (s->above != NULL)
+		above_kill(s->above);
 }
 
 /* The job is over, well or not. */
@@ -346,15 +361,24 @@ on_leave(uv_timer_t *t)
 	leave(t->data);
 }
 
-/* What is on its way to the next version may take a moment; a second signal takes none.
- */
+/* What is on its way to the next version may take a moment, and whoever is to hear of the
+ * end another one; a second signal takes none. */
 static void
 on_stop_signal(uv_signal_t *h, int signum)
 {
 	struct ps_server *s = h->data;
 	(void)signum;
 	fal_cli_notify("STOPPING=1");
-	const bool again = s->leaving;
+	const bool again = s->signalled;
+	s->signalled = true;
+	uv_timer_start(&s->end, on_end, !again ? END_MS : s->stopping ? 0 : WORD_MS, 0);
+	if (s->stopping) {
+		/* Not to begin again: it ends from where it is. */
+		if (s->out->again > 0)
+			s->out->stopped = s->out->signalled = true;
+		s->out->again = 0;
+		return;
+	}
 	s->leaving = true;
 	if (!again)
 		ps_fleet_stay(s);
@@ -452,15 +476,34 @@ init_handles(struct ps_server *s)
 	uv_timer_init(&s->loop, &s->wake);
 	uv_timer_init(&s->loop, &s->flush);
 	uv_timer_init(&s->loop, &s->leave);
+	uv_timer_init(&s->loop, &s->end);
+	uv_unref((uv_handle_t *)&s->end);
 	uv_signal_init(&s->loop, &s->on_int);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_hup);
-	s->wake.data = s->flush.data = s->leave.data = s;
+	s->wake.data = s->flush.data = s->leave.data = s->end.data = s;
 	s->on_int.data = s->on_term.data = s->on_hup.data = s;
 	uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
 	uv_signal_start(&s->on_int, on_stop_signal, SIGINT);
 	uv_signal_start(&s->on_term, on_stop_signal, SIGTERM);
 	uv_signal_start(&s->on_hup, on_hup, SIGHUP);
+}
+
+/* The loop has run.  What little is left to do is done, whatever comes: a signal after
+ * the first one must not end it by itself. */
+static void
+close_handles(struct ps_server *s)
+{
+	close_handle((uv_handle_t *)&s->end);
+	close_handle((uv_handle_t *)&s->on_int);
+	close_handle((uv_handle_t *)&s->on_term);
+	close_handle((uv_handle_t *)&s->on_hup);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&s->loop);
+	if (!s->signalled || s->out->again > 0)
+		return;
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
 }
 
 int
@@ -518,7 +561,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	}
 	uv_run(&s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
-	uv_loop_close(&s.loop);
+	close_handles(&s);
 	/* Be it one of before the last one, which may have failed. */
 	out->kept = ps_keep_any(&s) &&
 		    s.keep.last >= (s.leaving ? s.reached : out->status.clock);

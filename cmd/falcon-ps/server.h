@@ -37,7 +37,7 @@ struct ps_server {
 	struct ps_outcome *out;
 	struct fal_diag *diag;
 	uv_loop_t loop;
-	uv_timer_t wake, flush, leave;
+	uv_timer_t wake, flush, leave, end;
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
 	struct fal_link link; /* of all that it sends, with --rate-limit */
@@ -90,6 +90,7 @@ struct ps_server {
 	bool saved;        /* the job is over and its model saved */
 	bool leaving;      /* by a signal, when the last snapshot is taken, */
 	uint64_t reached;  /* of so many clocks at least */
+	bool signalled;    /* to stop, ever */
 	bool near;         /* all workers so far were on this machine */
 	bool stopping;
 	int broken; /* what out->why is about: the coordinator is not asked any more */

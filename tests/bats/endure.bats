@@ -286,6 +286,43 @@ falcon-work: done: the job is done"
 	same "traces" "$(cd "$state" && echo trace*)" "trace.1.jsonl trace.2.jsonl trace.jsonl"
 }
 
+# hangs_there: a job, one of whose workers takes no word any more.
+hangs_there() {
+	serve --set job.epochs=400
+	slow fine 1 400
+	work hangs --lanes 1 --emulate "rate=400,cores=1"
+	soon "both" lines 2 '"ev":"join"'
+	soon "some clocks" lines 4 '"ev":"update"'
+	kill -STOP "$pid"
+}
+
+# over_within SECONDS STATUS: falcon-ps has ended in that time, by itself, and tidily.
+over_within() {
+	local began=$EPOCHREALTIME took
+	ended "$ps" ps "$2"
+	took=$(jq -n "$EPOCHREALTIME - $began")
+	echo "# after $took s"
+	jq -ne "$took < $1" >/dev/null
+	same "what is left" "$(find "$state" -name '*.new')" ""
+}
+
+@test "SIGTERM: whoever hangs holds falcon-ps up for 5 seconds, and no longer" {
+	hangs_there
+	kill -TERM "$ps"
+	over_within 6 0
+	has "$(<ps.err)" ", and goes on from there when it is started again"
+	has "$(<fine.err)" "the coordinator stops, and may be back"
+}
+
+@test "a second SIGTERM does not wait, and is not what it ends by" {
+	hangs_there
+	kill -TERM "$ps"
+	soon "that it stops" grep -q "the coordinator stops, and may be back" fine.err
+	kill -TERM "$ps"
+	over_within 2 0
+	has "$(<ps.err)" ", and goes on from there when it is started again"
+}
+
 @test "--give-up: a coordinator that stays away" {
 	at_unix --set job.epochs=20
 	slow w 1 100
