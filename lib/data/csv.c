@@ -36,6 +36,7 @@ struct reader {
 
 	char **name; /* of columns, without that of the label */
 	size_t columns, name_cap, name_bytes;
+	struct fal_columns *as; /* names that they are to have; NULL: any */
 	size_t label; /* the place of the label's column among all; SIZE_MAX: not seen */
 	const char *label_name;
 
@@ -158,6 +159,39 @@ add_name(struct reader *r, size_t column)
 	return FAL_OK;
 }
 
+/* Values go by their place: the same names in another order are other data. */
+static int
+judge_names(const struct reader *r)
+{
+	for (size_t i = 0; i < r->columns && r->columns == r->as->n; i++)
+		if (strcmp(r->name[i], r->as->name[i]) != 0)
+			return fail(r, FAL_EFORMAT, 1,
+				    "column %zu is '%s', not '%s' as in %s",
+				    i + (i >= r->label) + 1, FAL_QUOTE(r->name[i]),
+				    FAL_QUOTE(r->as->name[i]), r->as->file);
+	return FAL_OK;
+}
+
+/* Makes them those that others are to have. */
+static int
+tell_names(struct reader *r)
+{
+	struct fal_columns c = { fal_calloc(r->columns, sizeof(*c.name)), 0,
+				 fal_strdup(r->s.path) };
+	int err = c.name != NULL && c.file != NULL ? FAL_OK : FAL_ENOMEM;
+	for (size_t i = 0; i < r->columns && err == FAL_OK; i++) {
+		c.name[i] = fal_strdup(r->name[i]);
+		err = c.name[i] != NULL ? FAL_OK : FAL_ENOMEM;
+		c.n += err == FAL_OK;
+	}
+	if (err < 0) {
+		fal_columns_free(&c);
+		return fail(r, err, 1, "out of memory");
+	}
+	*r->as = c;
+	return FAL_OK;
+}
+
 static int
 read_header(struct reader *r)
 {
@@ -178,6 +212,8 @@ read_header(struct reader *r)
 			   FAL_QUOTE(r->label_name));
 	if (err == FAL_OK && r->columns == 0)
 		err = fail(r, FAL_EFORMAT, 1, "no column but the label's");
+	if (err == FAL_OK && r->as != NULL)
+		err = r->as->n > 0 ? judge_names(r) : tell_names(r);
 	return err;
 }
 
@@ -304,17 +340,39 @@ read_table(struct reader *r, const struct fal_set_opts *opts)
 	return err;
 }
 
-int
-fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
-		 struct fal_set *out, struct fal_diag *diag)
+static struct reader *
+reader_new(const struct fal_csv *t, struct fal_columns *as, struct fal_diag *diag)
 {
 	struct reader *r = fal_calloc(1, sizeof(*r));
-	if (r == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", t->file);
+	if (r == NULL) {
+		fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", t->file);
+		return NULL;
+	}
 	r->comma = t->comma;
 	r->line = r->began = 1;
 	r->label = SIZE_MAX;
 	r->label_name = t->label;
+	r->as = as;
+	return r;
+}
+
+/* What was read, but not the set. */
+static void
+reader_free(struct reader *r)
+{
+	for (size_t i = 0; i < r->columns; i++)
+		free(r->name[i]);
+	free(r->name);
+	free(r);
+}
+
+int
+fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
+		 struct fal_set *out, struct fal_diag *diag)
+{
+	struct reader *r = reader_new(t, opts->columns, diag);
+	if (r == NULL)
+		return FAL_ENOMEM;
 	int err = source_open(&r->s, t->file, diag);
 	if (err == FAL_OK) {
 		err = read_table(r, opts);
@@ -337,9 +395,31 @@ fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
 		free(r->value);
 		free(r->class);
 	}
-	for (size_t i = 0; i < r->columns; i++)
-		free(r->name[i]);
-	free(r->name);
-	free(r);
+	reader_free(r);
 	return err;
+}
+
+int
+fal_csv_columns(const struct fal_csv *t, struct fal_columns *out, struct fal_diag *diag)
+{
+	struct reader *r = reader_new(t, out, diag);
+	if (r == NULL)
+		return FAL_ENOMEM;
+	int err = source_open(&r->s, t->file, diag);
+	if (err == FAL_OK) {
+		err = read_header(r);
+		source_close(&r->s);
+	}
+	reader_free(r);
+	return err;
+}
+
+void
+fal_columns_free(struct fal_columns *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->name[i]);
+	free(c->name);
+	free(c->file);
+	*c = (struct fal_columns){ 0 };
 }

@@ -49,14 +49,26 @@ path_of(const struct fal_load *l, struct name name)
 	return path;
 }
 
+static struct fal_csv
+table_of(const struct fal_job *job, const char *file)
+{
+	return (struct fal_csv){ file, job->label,
+				 job->format == FAL_JOB_FORMAT_CSV ? ',' : '\t' };
+}
+
+static bool
+is_table(const struct fal_job *job)
+{
+	return job->format == FAL_JOB_FORMAT_CSV || job->format == FAL_JOB_FORMAT_TSV;
+}
+
 /* One file, or one and that of its labels. */
 static int
 load_file(const struct fal_job *job, const char *samples, const char *labels,
 	  const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
 	const bool coarse = job->label != NULL && strcmp(job->label, "coarse") == 0;
-	const struct fal_csv table = { samples, job->label,
-				       job->format == FAL_JOB_FORMAT_CSV ? ',' : '\t' };
+	const struct fal_csv table = table_of(job, samples);
 	switch (job->format) {
 	case FAL_JOB_FORMAT_IDX:
 		return fal_set_load_idx(samples, labels, opts, out, diag);
@@ -111,14 +123,16 @@ load_next(const struct fal_load *l, struct name samples, struct name labels,
 
 static int
 load_files(const struct fal_load *l, const char *samples, const char *labels,
-	   uint32_t most, struct fal_set *set, struct fal_diag *diag)
+	   uint32_t most, struct fal_columns *columns, struct fal_set *set,
+	   struct fal_diag *diag)
 {
 	const bool one =
 		l->job->format == FAL_JOB_FORMAT_IDX || strchr(samples, ',') == NULL;
 	const struct fal_set_opts opts = { .max_samples = one ? most : 0,
 					   .classes = l->classes,
-					   .targets = l->job->target ==
-						      FAL_JOB_TARGET_VALUE };
+					   .targets =
+						   l->job->target == FAL_JOB_TARGET_VALUE,
+					   .columns = columns };
 	int err = FAL_OK;
 	while (err == FAL_OK && samples != NULL && (one || most == 0 || set->n < most)) {
 		struct name a, b = { "", 0 };
@@ -140,8 +154,27 @@ load_files(const struct fal_load *l, const char *samples, const char *labels,
 	return err;
 }
 
-int
-fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag)
+/* A test set that is loaded alone has the columns of the training set, too, whose first
+ * file may be elsewhere: then its own first file says what they are. */
+static int
+find_columns(const struct fal_load *l, struct fal_columns *out, struct fal_diag *diag)
+{
+	struct name name;
+	if (!l->test || !is_table(l->job))
+		return FAL_OK;
+	first_of(l->job->train, false, &name);
+	char *path = path_of(l, name);
+	if (path == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	const struct fal_csv table = table_of(l->job, path);
+	int err = fal_csv_columns(&table, out, diag);
+	free(path);
+	return err == FAL_ENOENT ? FAL_OK : err;
+}
+
+static int
+load_set(const struct fal_load *l, struct fal_columns *columns, struct fal_set *out,
+	 struct fal_diag *diag)
 {
 	const struct fal_job *job = l->job;
 	const uint32_t most = l->test ? job->test_samples : job->samples;
@@ -153,8 +186,8 @@ fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *dia
 	if (job->format == FAL_JOB_FORMAT_INDEX)
 		err = fal_set_none(most, &set);
 	else
-		err = load_files(l, images != NULL ? images : files, labels, most, &set,
-				 diag);
+		err = load_files(l, images != NULL ? images : files, labels, most,
+				 columns, &set, diag);
 	if (err < 0) {
 		fal_set_free(&set);
 		return err;
@@ -164,17 +197,30 @@ fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *dia
 }
 
 int
+fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag)
+{
+	struct fal_columns columns = { 0 };
+	int err = find_columns(l, &columns, diag);
+	if (err == FAL_OK)
+		err = load_set(l, &columns, out, diag);
+	fal_columns_free(&columns);
+	return err;
+}
+
+int
 fal_load_sets(const struct fal_load *l, struct fal_set *train, struct fal_set *test,
 	      struct fal_diag *diag)
 {
 	struct fal_load one = *l;
 	struct fal_set sets[2] = { { 0 }, { 0 } };
+	struct fal_columns columns = { 0 };
 	int err = FAL_OK;
 	for (unsigned i = 0; i < 2 && err == FAL_OK; i++) {
 		one.test = i == 1;
 		if (i == 0 || fal_job_has_test(l->job))
-			err = fal_load_set(&one, &sets[i], diag);
+			err = load_set(&one, &columns, &sets[i], diag);
 	}
+	fal_columns_free(&columns);
 	if (err < 0) {
 		fal_set_free(&sets[0]);
 		return err;

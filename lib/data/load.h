@@ -17,7 +17,9 @@ struct fal_load {
 };
 
 /* Loads it, of several files one after the other.  Errors are those of set.h, of which
- * `diag` says file, line and value. */
+ * `diag` says file, line and value.  The columns of tables are those of the training
+ * set's first file, by name and order, of which a test set reads the first line; without
+ * that file, those of its own first one. */
 int fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag);
 
 /* Both sets, or, without a test set, test->n = 0; with `classes` = 0 they get one count

@@ -35,12 +35,26 @@ struct fal_set {
 	uint32_t *labels;      /* n, each < classes, or finite */
 };
 
+/* The names of a table's columns of values, in their order, and the file that has them.
+ * {0}: none yet. */
+struct fal_columns {
+	char **name;
+	size_t n;
+	char *file;
+};
+
+void fal_columns_free(struct fal_columns *c); /* `c` is {0} again */
+
 /* How to load.  {0} takes every sample and counts the classes itself. */
 struct fal_set_opts {
 	uint32_t max_samples; /* use only the first so many; 0: all */
 	uint32_t classes;     /* refuse labels from here on; 0: highest label + 1 */
 	uint64_t max_bytes;   /* refuse a set of more sample bytes; 0: no limit */
 	bool targets;         /* of npy, tensors and tables: labels are values */
+	/* Of tables: if these are none, they become the file's; else a file whose columns
+	 * have other names is refused.  Other numbers of columns are for who knows the
+	 * shape that is wanted.  NULL: any names. */
+	struct fal_columns *columns;
 };
 
 /* Loads the IDX file `images` (n × up to three dimensions) with the IDX file `labels`
@@ -74,6 +88,10 @@ struct fal_csv {
 };
 int fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
 		     struct fal_set *out, struct fal_diag *diag);
+
+/* The names alone, from the first line; the rest is not read.  `out` is {0}. */
+int fal_csv_columns(const struct fal_csv *t, struct fal_columns *out,
+		    struct fal_diag *diag);
 
 /* The bytes of a file, as windows: sample i is bytes i·window … i·window + window, one
  * more than the stride, so that each byte has the next one beside it.  256 classes, all

@@ -205,6 +205,53 @@ refusal() {
 		'test = test.csv'
 }
 
+# columns FILE PLACE...: FILE has the columns of test.csv at these places, from 0.
+columns() {
+	perl -MText::ParseWords -ne 'BEGIN { @place = splice @ARGV, 1 } s/\r?\n//;
+		print join(",", (parse_line(",", 1, $_))[@place]), "\n"' test.csv "${@:2}" >"$1"
+}
+
+@test "columns of a table have the names of the first training file; the label is anywhere" {
+	local name=(a 'b, quoted' species c d) place=() i j one two line rest
+	csv
+	# The label elsewhere: the same set.
+	place=(0 1 3 4)
+	i=$((RANDOM % 5))
+	columns label.csv "${place[@]:0:i}" 2 "${place[@]:i}"
+	serve --set job.epochs=1
+	work alone --lanes 1
+	wait "$ps"
+	falcon-work --eval "$state/model.safetensors" flower.job >want
+	sed -i 's/^test = .*/test = label.csv/' flower.job
+	falcon-ps --check flower.job
+	falcon-work --eval "$state/model.safetensors" flower.job >got
+	same "the label at $i" "$(<got)" "$(<want)"
+	# Two columns that are not the label's, the one for the other.
+	place=(0 1 3 4)
+	i=$((RANDOM % 3)) j=$((i + 1 + RANDOM % (3 - i)))
+	one=${place[i]} two=${place[j]} place[i]=$two place[j]=$one
+	columns moved.csv "${place[@]}" 2
+	line="moved.csv:1: column $((i + 1)) is '${name[two]}', not '${name[one]}' as in"
+	refusal "$line train.csv" 'format = csv' 'train = train.csv' 'test = moved.csv' \
+		'label = species'
+	for rest in "falcon-work --eval $state/model.safetensors" \
+		'falcon-work --exec true --try' "falcon-ps -K $keys/keyring -l unix:sock"; do
+		i=0
+		$rest flower.job >out 2>err || i=$?
+		same "status of $rest ($(<err))" "$i" 2
+		same "what $rest says" "$(<err)" "${rest%% *}: $line train.csv"
+	done
+	refusal "$line train.csv" 'format = csv' 'train = train.csv, moved.csv' \
+		'test = test.csv' 'label = species'
+	# Without the training set a test set is what it says, and one in itself.
+	rm train.csv
+	job_of 'format = csv' 'train = train.csv' 'test = test.csv, moved.csv' 'label = species'
+	i=0
+	falcon-work --eval "$state/model.safetensors" flower.job 2>err || i=$?
+	same "status without the training set" "$i" 2
+	same "what is said" "$(<err)" "falcon-work: $line test.csv"
+}
+
 # A trainer of names and shapes alone, which has the files, too, and fails where it is not
 # given what they hold.
 for_trainers() {

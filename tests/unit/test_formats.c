@@ -584,6 +584,85 @@ table_refusals(void **state)
 	says(&diag, ":2: column 'y': '2' is not a class, a whole number from 0 to 1");
 }
 
+/* Columns of drawn names, and a second file that has them in another order, or by another
+ * name, or as they were; the label stands anywhere in both. */
+static void
+table_names(void **state)
+{
+	(void)state;
+	enum { SAME, MOVED, RENAMED, WAYS };
+	const struct fal_csv t = { path, "y", ',' };
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 6);
+		const unsigned n = 2 + fal_rng_below(&r, 9);
+		const unsigned way = fal_rng_below(&r, WAYS);
+		char name[10][16], other[10][16], want[200];
+		struct fal_columns columns = { 0 };
+		struct fal_set_opts opts = { .columns = &columns };
+		struct fal_set set = { 0 };
+		unsigned first = n, label = 0;
+		for (unsigned i = 0; i < n; i++)
+			snprintf(name[i], sizeof(name[i]), "c%u %u", i,
+				 fal_rng_below(&r, 1000));
+		memcpy(other, name, sizeof(name));
+		const unsigned at = fal_rng_below(&r, n);
+		if (way == RENAMED)
+			snprintf(other[at], sizeof(other[at]), "d%u", at);
+		if (way == MOVED) {
+			const unsigned to = (at + 1 + fal_rng_below(&r, n - 1)) % n;
+			memcpy(other[at], name[to], sizeof(other[at]));
+			memcpy(other[to], name[at], sizeof(other[to]));
+		}
+		for (unsigned i = n; i-- > 0;)
+			first = strcmp(name[i], other[i]) != 0 ? i : first;
+		for (unsigned file = 0; file < 2; file++) {
+			struct fal_buf b = { 0 };
+			label = fal_rng_below(&r, n + 1);
+			for (unsigned line = 0; line < 2; line++)
+				for (unsigned i = 0; i <= n; i++) {
+					const unsigned c = i - (i > label);
+					if (i == label)
+						fal_put_fmt(&b, line == 0 ? "y" : "7");
+					else if (line == 0)
+						fal_put_fmt(&b, "%s",
+							    file == 0 ? name[c]
+								      : other[c]);
+					else
+						fal_put_fmt(&b, "%u", c);
+					fal_put_fmt(&b, i < n ? "," : "\n");
+				}
+			spill(path, &b, fal_rng_below(&r, 2));
+			fal_buf_free(&b);
+			struct fal_diag diag = { "" };
+			int err = file == 0 && fal_rng_below(&r, 2)
+					  ? fal_csv_columns(&t, &columns, &diag)
+					  : fal_set_load_csv(&t, &opts, &set, &diag);
+			if (file == 1 && way != SAME) {
+				snprintf(want, sizeof(want),
+					 ":1: column %u is '%s', not '%s' as in %s",
+					 first + (first >= label) + 1, other[first],
+					 name[first], path);
+				assert_int_equal(err, FAL_EFORMAT);
+				says(&diag, want);
+			} else if (err < 0) {
+				fail_msg("seed %llu: %s", (unsigned long long)seed,
+					 diag.text);
+			} else if (file == 1 || set.n > 0) {
+				assert_int_equal(set.labels[0], 7);
+				for (unsigned i = 0; i < n; i++) {
+					float v;
+					memcpy(&v, set.pixels + i * sizeof(v), sizeof(v));
+					assert_true(v == (float)i);
+				}
+				fal_set_free(&set);
+			}
+			set = (struct fal_set){ 0 };
+			assert_int_equal(columns.n, n);
+		}
+		fal_columns_free(&columns);
+	}
+}
+
 /* --- bytes -------------------------------------------------------------------------- */
 
 static void
@@ -903,17 +982,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arrays_come_back),
-		cmocka_unit_test(npy_refusals),
-		cmocka_unit_test(tensor_refusals),
-		cmocka_unit_test(tables_come_back),
-		cmocka_unit_test(table_width),
-		cmocka_unit_test(table_refusals),
-		cmocka_unit_test(text_in_windows),
-		cmocka_unit_test(cifar_records),
-		cmocka_unit_test(pairs),
-		cmocka_unit_test(types_travel),
-		cmocka_unit_test(by_index),
+		cmocka_unit_test(arrays_come_back), cmocka_unit_test(npy_refusals),
+		cmocka_unit_test(tensor_refusals),  cmocka_unit_test(tables_come_back),
+		cmocka_unit_test(table_width),      cmocka_unit_test(table_refusals),
+		cmocka_unit_test(table_names),      cmocka_unit_test(text_in_windows),
+		cmocka_unit_test(cifar_records),    cmocka_unit_test(pairs),
+		cmocka_unit_test(types_travel),     cmocka_unit_test(by_index),
 		cmocka_unit_test(appended),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
