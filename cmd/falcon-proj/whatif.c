@@ -101,6 +101,27 @@ bad(const char *option, const char *value, const char *why)
 	return FAL_EXIT_USAGE;
 }
 
+/* The grid with the sizes that are asked for. */
+static struct fal_grid
+sizes_of(const struct proj_opt *o, struct fal_grid g)
+{
+	g.task = o->task > 0 ? (uint32_t)o->task : g.task;
+	g.batch = o->batch > 0 ? (uint32_t)o->batch : g.batch;
+	return g;
+}
+
+/* Would falcon-ps take them?  -1, or an exit code, having said what is wrong. */
+static int
+check_sizes(const struct proj_opt *o, const struct fal_cost *c)
+{
+	const struct fal_grid g = sizes_of(o, c->grid);
+	if (o->task + o->batch == 0 || g.task <= g.batch)
+		return -1;
+	fal_cli_err(PROG, "--%s: a task of %u sample%s is more than a batch of %u",
+		    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task), g.batch);
+	return FAL_EXIT_USAGE;
+}
+
 static void
 set_lanes(struct fal_cost *c, uint32_t lanes)
 {
@@ -177,6 +198,7 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
 		c->kind = kind;
+		c->other = !fal_grid_alike(&cost.grid, &w->job->cost.grid);
 		c->by_s = epoch_s - w->predicted;
 		w->changes++;
 		code = epoch_s < 0 ? FAL_EXIT_NO : -1;
@@ -213,9 +235,11 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 	}
 	for (size_t i = 0; i < SIZES && code < 0; i++) {
 		char what[40];
+		/* A task that only fits the other batch, too, is worth nothing alone. */
+		const struct fal_grid g = sizes_of(&size[i].only, w->job->cost.grid);
 		snprintf(what, sizeof(what), "%s = %" PRIu64, size[i].name,
 			 size[i].value);
-		if (size[i].value > 0)
+		if (size[i].value > 0 && g.task <= g.batch)
 			code = add_change(w, &size[i].only, WHATIF_SIZE, what);
 	}
 	return code;
@@ -228,6 +252,7 @@ static int
 make_rows(const struct proj_opt *o, struct whatif *w)
 {
 	const struct proj_job *job = w->job;
+	const bool resized = !fal_grid_alike(&w->cost.grid, &job->cost.grid);
 	struct fal_rule *rule = NULL;
 	size_t rules = 0;
 	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
@@ -247,7 +272,8 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
-		r->other = !fal_rule_same_model(&p.rule, &job->run.policy.rule);
+		r->other =
+			resized || !fal_rule_same_model(&p.rule, &job->run.policy.rule);
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
 				  r->warning);
 		w->rows++;
@@ -337,6 +363,9 @@ int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
 	struct whatif w = { .job = job };
+	int code = check_sizes(o, &job->cost);
+	if (code >= 0)
+		return code;
 	w.predicted = epoch_of(job, &job->cost, &w.backtest);
 	if (isinf(w.predicted)) {
 		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
@@ -348,7 +377,7 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 		return FAL_EXIT_NO;
 	}
 	bool off = proj_is_off(job, w.predicted);
-	int code = answer(o, &w, out);
+	code = answer(o, &w, out);
 	for (size_t i = 0; i < w.rows; i++)
 		row_free(&w.row[i]);
 	free(w.row);

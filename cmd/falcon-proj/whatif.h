@@ -25,6 +25,7 @@ enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE, WHATIF_SHARDS };
 struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
+	bool other;    /* it alters the model of what ran */
 	double by_s;   /* seconds per epoch that it adds */
 };
 

@@ -116,11 +116,9 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 	const double by = fabs(c->by_s);
 	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
 	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
-	if (c->kind == WHATIF_SHARDS)
-		fal_put_fmt(out, "%s: %s%.1f s per epoch\n", c->what, sign, by);
-	else if (c->kind == WHATIF_SIZE)
-		fal_put_fmt(out, "%s: %s%.1f s per epoch, another model\n", c->what, sign,
-			    by);
+	if (c->kind == WHATIF_SHARDS || c->kind == WHATIF_SIZE)
+		fal_put_fmt(out, "%s: %s%.1f s per epoch%s\n", c->what, sign, by,
+			    c->other ? ", another model" : "");
 	else if (c->kind == WHATIF_ADD)
 		fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n", c->what,
 			    verdict, sign, by);
@@ -220,6 +218,8 @@ put_json_change(struct fal_buf *out, const struct whatif_change *c)
 	fal_json_member_str(out, "kind", kind[c->kind]);
 	fal_json_member_str(out, "what", c->what);
 	fal_json_member_fixed(out, "by_s", c->by_s, 6);
+	if (c->kind == WHATIF_SIZE)
+		fal_json_member_bool(out, "another_model", c->other);
 	fal_json_close(out, '}');
 }
 

@@ -6,6 +6,7 @@
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fal_grid {
@@ -64,6 +65,15 @@ static inline double
 fal_grid_size(const struct fal_grid *g, uint64_t clock)
 {
 	return (double)fal_grid_samples(g, clock) / fal_grid_full(g);
+}
+
+/* Whether clocks have the same samples in both, in the same tasks: sums are then the
+ * same, bit by bit. */
+static inline bool
+fal_grid_alike(const struct fal_grid *a, const struct fal_grid *b)
+{
+	return fal_grid_samples(a, 0) == fal_grid_samples(b, 0) &&
+	       fal_grid_full(a) == fal_grid_full(b);
 }
 
 /* The first task of part i; part parts begins where the clock ends. */

@@ -100,6 +100,46 @@ refuses() {
 	has "$(cat err)" "another model: not proposed, as seconds are not accuracy"
 }
 
+# alike TEXT WHAT OPTION...: the table, the last line and the JSON say the same of the model:
+# "same" or "another", of the scheme that ran with these options, and of WHAT alone.
+alike() {
+	local want=$1 what=$2 other=false tail=""
+	shift 2
+	[ "$want" = same ] || other=true tail=", another model"
+	falcon-proj "$@" "$trace" >table
+	grep -Eq "^bsp \* +$want " table
+	grep -Eqx "$what: [+-][0-9.]* s per epoch$tail" table
+	falcon-proj --json "$@" "$trace" >all
+	same "$*, of a scheme and of what alone" "$(jq -c --arg what "$what" '[
+		(.schemes[] | select(.scheme == "bsp")).another_model,
+		(.changes[] | select(.what == $what)).another_model]' all)" "[$other,$other]"
+}
+
+@test "lanes alter no model, sizes that are others do, wherever it is said" {
+	local batch task=11 n
+	draw
+	batch=$(head -n 1 "$trace" | jq .batch)
+	n=$((RANDOM % 9 + 1))
+	alike same "lanes = $n" --lanes "$n"
+	alike same "task = $task" --task "$task"
+	alike same "batch = $batch" --batch "$batch" --what-if 'bsp;epsp'
+	n=$((task + 1 + RANDOM % (batch - task - 1)))
+	alike another "task = $n" --task "$n"
+	alike another "batch = $n" --batch "$n"
+	# What alone could be no job is worth nothing alone.
+	n=$((batch + 1 + RANDOM % 100))
+	falcon-proj --json --task "$n" --batch "$((2 * n))" "$trace" >all
+	same "changes" "$(jq -c '[.changes[].what]' all)" "[\"batch = $((2 * n))\"]"
+	refuses 2 "--task: a task of $n samples is more than a batch of $batch" \
+		falcon-proj --task "$n" "$trace"
+	refuses 2 "--task: a task of $n samples is more than a batch of $((n - 1))" \
+		falcon-proj --task "$n" --batch "$((n - 1))" "$trace"
+	refuses 2 "--batch: a task of $task samples is more than a batch of 10" \
+		falcon-proj --batch 10 "$trace"
+	falcon-proj --workers 30 "$trace" >table
+	grep -Eq '^bsp \* +another ' table
+}
+
 @test "machines and sizes: what each is worth" {
 	falcon-proj --without host7 --with name=host9,like=fast1,speed=2 --task 4 "$trace" >text
 	grep -qx 'host7 is not worth keeping: without it -[0-9.]* s per epoch' text
