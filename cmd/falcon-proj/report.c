@@ -178,8 +178,8 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	struct fal_diag head;
 	fal_diag_set(&head, 0, "job: %.*s, %.40s%s: %.0f clock%s in %.1f s",
 		     (int)fal_text_cut(r->name, 40), r->name, r->scheme,
-		     r->done ? ", done" : "", r->clocks, fal_text_s((uint64_t)r->clocks),
-		     r->seconds);
+		     r->done ? ", done" : "", r->clocks,
+		     fal_text_s((uint64_t)llround(r->clocks)), r->seconds);
 	fal_put_fmt(out, "%s", head.text);
 	if (r->above != NULL)
 		fal_put_fmt(out, ", a group of %.*s", (int)fal_text_cut(r->above, 40),
@@ -190,6 +190,10 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	if (r->clock > 0 && r->above == NULL)
 		put_parts(out, r);
 	fal_put_u8(out, '\n');
+	if (!(r->clocks > 0))
+		fal_put_fmt(out, "no clock counts yet: the first one of a session tells "
+				 "of other waiting, too, as do those around a hold or "
+				 "another policy\n");
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 }
@@ -292,12 +296,12 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	fal_json_member_fixed(out, "clocks", r->clocks, 2);
 	fal_json_key(out, "clock");
 	fal_json_open(out, '{');
-	fal_json_member_fixed(out, "mean", r->clock, 6);
+	fal_json_member_fixed(out, "mean", r->clocks > 0 ? r->clock : (double)NAN, 6);
 	fal_json_member_fixed(out, "median", r->clock_median, 6);
 	fal_json_member_fixed(out, "p95", r->clock_p95, 6);
 	for (int i = 0; i < FAL_REPORT_PARTS; i++)
 		fal_json_member_fixed(out, fal_report_part_name((enum fal_report_part)i),
-				      r->part[i], 6);
+				      r->clocks > 0 ? r->part[i] : (double)NAN, 6);
 	fal_json_close(out, '}');
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');

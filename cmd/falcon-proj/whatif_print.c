@@ -59,6 +59,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
+	const uint32_t full = fal_grid_full(&cost->grid);
 	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clock%s of %s\n", w->job->name,
 		    w->job->cost.machines, fal_text_s(w->job->cost.machines), run->clocks,
 		    fal_text_s(run->clocks), run->scheme);
@@ -80,8 +81,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		out,
 		"tasks a clock: %u of %u sample%s; of computing %.1f %% is lost as they "
 		"are whole",
-		fal_grid_tasks(&cost->grid, 0), cost->grid.task,
-		fal_text_s(cost->grid.task), 100 * w->whole);
+		fal_grid_tasks(&cost->grid, 0), full, fal_text_s(full), 100 * w->whole);
 	if (!isnan(w->small))
 		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
 	fal_put_u8(out, '\n');

@@ -113,7 +113,8 @@ ps_tell_refusals(struct ps_server *s, bool over)
 void
 ps_tell_sizes(struct ps_server *s, uint32_t workers)
 {
-	const uint32_t tasks = fal_files_tasks(s->opt->job), task = s->opt->job->job.task;
+	const uint32_t tasks = fal_files_tasks(s->opt->job);
+	const uint32_t task = fal_files_full(s->opt->job);
 	struct fal_coord_sizes sizes;
 	char small[64] = "";
 	if (workers == 0 || workers < 2 * s->sized ||

@@ -138,7 +138,7 @@ struct fal_report {
 	const char *above;
 	bool shared;          /* workers share rounds */
 	bool done;            /* the job has ended */
-	uint64_t batch, task; /* samples of a clock, of a task */
+	uint64_t batch, task; /* samples of a full clock, of a full task */
 	double seconds;       /* of the window */
 	/* Clocks: of the samples of the lines that count.  Seconds that the tasks of a
 	 * clock took to end, over the last ones; NAN: too few. */

@@ -131,8 +131,10 @@ means(const struct report_row *w, struct fal_report_worker *out)
 	const bool ended = sum->finishes > 0;
 	out->finish = ended ? sum->finish / (double)sum->finishes : (double)NAN;
 	out->lag = ended ? sum->lag / (double)sum->finishes : (double)NAN;
-	if (!(n > 0))
+	if (!(n > 0)) {
+		out->compute = out->push = out->pull = out->wait = (double)NAN;
 		return;
+	}
 	out->compute = sum->cell.compute / n;
 	out->push = sum->cell.load.push / n;
 	out->pull = sum->cell.load.pull / n;
@@ -330,8 +332,8 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->above = s->summary.above;
 	r->shared = report_shared(s);
 	r->done = s->summary.done;
-	r->batch = s->summary.job.batch;
-	r->task = s->summary.job.task;
+	r->batch = fal_trace_job_samples(&s->summary.job, 0);
+	r->task = fal_trace_job_full(&s->summary.job);
 	r->seconds = s->summary.seconds - s->begin;
 	int err = report_room(s);
 	if (err == 0)

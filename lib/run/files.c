@@ -387,6 +387,13 @@ fal_files_tasks(const struct fal_files *j)
 	return fal_grid_tasks(&g, 0);
 }
 
+uint32_t
+fal_files_full(const struct fal_files *j)
+{
+	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
+	return fal_grid_full(&g);
+}
+
 /* By which the blocks are placed when the job begins. */
 static enum fal_place_rule
 first_rule(const struct fal_job *job)

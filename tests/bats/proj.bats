@@ -100,6 +100,34 @@ refuses() {
 	has "$(cat err)" "another model: not proposed, as seconds are not accuracy"
 }
 
+@test "a batch of more samples than there are: a clock has what there is" {
+	local have
+	have=$(head -n 1 "$trace" | jq .samples)
+	draw
+	tiny .
+	job=(tiny.job --set job.epochs=4 --set job.eval=never
+		--set batch.size=$((have + 1 + RANDOM)) --set batch.task="$((have + RANDOM % 2))")
+	serve
+	work alone --lanes 1
+	wait "$ps"
+	has "$(cat ps.err)" "1 lane of 1 worker, 1 task of $have samples a clock: "
+	falcon-proj --json "$state/trace.jsonl" >all
+	# All but the clock that begins with joining.
+	jq -e '.clocks == 3 and .clock.mean > 0 and .clock.mean < 2 * .seconds / .clocks' all
+	falcon-proj --what-if bsp "$state/trace.jsonl" >table
+	grep -q "^tasks a clock: 1 of $have samples; " table
+	again
+	serve --set job.epochs=1
+	work alone --lanes 1
+	wait "$ps"
+	falcon-proj "$state/trace.jsonl" >text
+	sed '1,/^ms of/d' text | grep -Eq '^alone +- +- +- +- '
+	grep -q '^no clock counts yet: ' text
+	falcon-proj --json "$state/trace.jsonl" | jq -e '.clocks == 0 and .clock.mean == null and
+		.clock.ideal == null and .workers[0].compute == null and
+		.workers[0].speed[0].clocks == 1'
+}
+
 # alike TEXT WHAT OPTION...: the table, the last line and the JSON say the same of the model:
 # "same" or "another", of the scheme that ran with these options, and of WHAT alone.
 alike() {

@@ -1,6 +1,8 @@
 /* The straggler projection of made-up traces whose figures are known. */
 #include "report_play.h"
 
+#include "base/rng.h"
+
 static void
 test_equal(void **state)
 {
@@ -79,6 +81,68 @@ test_persistent(void **state)
 	assert_int_equal(r.finding[0].workers, 1);
 	assert_near(r.finding[0].share, (0.16 - 0.05) / 0.163);
 	fal_report_free(&r);
+}
+
+/* A job of `epochs` clocks, each of the whole set, whose batch and task may be larger. */
+static void
+begin_whole(struct play *p, size_t workers, uint32_t tasks, uint32_t batch, uint32_t task,
+	    int epochs)
+{
+	begin(p, "bsp", workers, tasks);
+	fal_buf_clear(&p->b);
+	fal_put_fmt(&p->b,
+		    "{\"t\":0,\"ev\":\"job\",\"name\":\"toy\",\"epochs\":%d,\"batch\":%u,"
+		    "\"task\":%u,\"samples\":%u,\"blocks\":1,\"clocks_per_epoch\":1,"
+		    "\"params\":1000,\"clocks\":%d,\"scheme\":\"bsp\","
+		    "\"audit\":\"claims\"}\n",
+		    epochs, batch, task, tasks * TASK, epochs);
+	for (size_t i = 0; i < workers; i++)
+		fal_put_fmt(&p->b,
+			    "{\"t\":0,\"ev\":\"join\",\"worker\":\"w%zu\",\"id\":%zu,"
+			    "\"lanes\":[1,16],\"cores\":16,\"fingerprint\":\"f\"}\n",
+			    i + 1, i + 1);
+}
+
+/* A batch above the set: a clock has the set's samples, and is told of as such; of few
+ * clocks all count but the first. */
+static void
+test_large_batch(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		const size_t workers = 1 + fal_rng_below(&rng, 4);
+		const uint32_t tasks = (uint32_t)workers *
+				       (1 + fal_rng_below(&rng, 4) / (uint32_t)workers);
+		const uint32_t batch = tasks * TASK + fal_rng_below(&rng, 1 << 20);
+		const uint32_t task =
+			tasks == 1 ? TASK + fal_rng_below(&rng, batch - TASK + 1) : TASK;
+		const int clocks = 1 + (int)fal_rng_below(&rng, 4);
+		struct fal_report r;
+		struct play p;
+		begin_whole(&p, workers, tasks, batch, task, clocks);
+		p.coord = 0.001;
+		for (size_t i = 0; i < workers; i++)
+			p.did[i].push = p.did[i].pull = 0.001;
+		for (int c = 0; c < clocks; c++)
+			clock_of(&p);
+		finish(&r, &p);
+		const double work = 0.01 * (tasks / (uint32_t)workers);
+		assert_int_equal(r.batch, tasks * TASK);
+		assert_int_equal(r.task, TASK);
+		assert_near(r.clocks, clocks - 1);
+		for (size_t i = 0; i < workers; i++) {
+			const struct fal_report_worker *w = &r.worker[i];
+			assert_near(w->speed[0].median, TASK / 0.01);
+			if (clocks > 1)
+				assert_near(w->compute, work);
+			else
+				assert_true(isnan(w->compute) && isnan(w->wait));
+		}
+		assert_near(r.clock, clocks > 1 ? work + 0.003 : 0);
+		assert_near(r.part[FAL_REPORT_IDEAL], clocks > 1 ? work : 0);
+		fal_report_free(&r);
+	}
 }
 
 /* Twice as slow in every fifth clock: steady by its sums. */
@@ -356,7 +420,7 @@ main(void)
 		cmocka_unit_test(test_own_rounds), cmocka_unit_test(test_own_waits),
 		cmocka_unit_test(test_lanes),      cmocka_unit_test(test_window),
 		cmocka_unit_test(test_hold),       cmocka_unit_test(test_change),
-		cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_refuses),    cmocka_unit_test(test_large_batch),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
