@@ -20,10 +20,13 @@ static const char *const wait_name[FAL_REPORT_WAITS] = {
 /* A part of the clock that rounds to less is left out of the table. */
 #define SHOWN 0.0005
 
+enum { NAME_LEAST = 24 }; /* characters of a name that stay on a narrow terminal */
+
 static void
 put_table(struct fal_buf *out, struct fal_table *t)
 {
 	t->width = fal_cli_width(stdout);
+	t->shorten = NAME_LEAST;
 	const int err = fal_table_text(t, out);
 	if (out->err == 0)
 		out->err = err;

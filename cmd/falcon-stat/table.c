@@ -1,6 +1,7 @@
 /* The table of a job: a row for each worker, and what they make together. */
 #include "base/json.h"
 #include "base/text.h"
+#include "sec/keyring.h"
 #include "stat.h"
 
 #include <string.h>
@@ -27,7 +28,10 @@ row_of(const struct fal_summary_worker *w)
 	};
 }
 
-enum { SHOWN = 40 }; /* bytes of a name */
+enum {
+	SHOWN = FAL_NAME_MAX, /* bytes of a name: all that one may have */
+	NAME_LEAST = 40       /* characters that stay on a narrow terminal */
+};
 
 /* Columns that stand there only if they have something to say. */
 struct columns {
@@ -94,6 +98,7 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	const struct columns c = columns_of(s);
 	struct fal_table t = {
 		.columns = n + 1 + (c.stale ? 2 : 0) + c.dropped,
+		.shorten = NAME_LEAST,
 		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
 			 "COMPUTE% TASKS DROPPED STALE WAIT% CAUSE SAMPLES/S"
 	};
@@ -118,6 +123,7 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 	static const char *const head[] = { "GROUP", "CLASS",     "CAUSE", "MEMBERS",
 					    "LANES", "SAMPLES/S", "MB_UP", "MB_DOWN" };
 	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+			       .shorten = NAME_LEAST,
 			       .drops = "CAUSE CLASS MB_DOWN LANES" };
 	char name[SHOWN + 1];
 	bool any = false;

@@ -1,11 +1,12 @@
 /* The table of shards. */
 #include "base/json.h"
 #include "base/text.h"
+#include "sec/keyring.h"
 #include "stat.h"
 
 #include <math.h>
 
-enum { SHOWN = 40 }; /* bytes of a name */
+enum { SHOWN = FAL_NAME_MAX }; /* bytes of a name: all that one may have */
 
 /* Whose shard it is: of which process, or the coordinator's. */
 static const char *

@@ -61,14 +61,140 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 	return right ? (int)width : -(int)width;
 }
 
+/* --- names that are cut ------------------------------------------------------------- */
+
+struct cut {
+	char *text;        /* what is shown */
+	const char *whole; /* of what; borrowed */
+};
+
+static int
+by_text(const void *a, const void *b)
+{
+	const struct cut *x = a, *y = b;
+	const int order = strcmp(x->text, y->text);
+	return order != 0 ? order : strcmp(x->whole, y->whole);
+}
+
+/* Bytes of the first `n` characters. */
+static size_t
+bytes_of(const char *s, size_t n)
+{
+	size_t i = 0;
+	while (s[i] != '\0' && (((uint8_t)s[i] & 0xc0) == 0x80 || n-- > 0))
+		i++;
+	return i;
+}
+
+/* Of `most` characters: its two ends, which are mostly what tells names apart. */
+static char *
+cut(const char *s, size_t most)
+{
+	static const char gap[] = "...";
+	const size_t width = fal_text_width(s), room = most - strlen(gap);
+	if (width <= most)
+		return fal_strdup(s);
+	const size_t head = bytes_of(s, room - room / 2);
+	const char *tail = s + bytes_of(s, width - room / 2);
+	char *text = fal_calloc(head + strlen(gap) + strlen(tail) + 1, 1);
+	if (text == NULL)
+		return NULL;
+	memcpy(text, s, head);
+	strcpy(text + head, gap);
+	strcat(text, tail);
+	return text;
+}
+
+static void
+cuts_free(struct cut *v, size_t n)
+{
+	for (size_t i = 0; v != NULL && i < n; i++)
+		free(v[i].text);
+	free(v);
+}
+
+/* The first cells of all rows, sorted.  NULL: out of memory. */
+static struct cut *
+cuts_of(const struct fal_table *t, size_t rows, size_t most)
+{
+	struct cut *v = fal_calloc(rows, sizeof(*v));
+	for (size_t r = 0; v != NULL && r < rows; r++) {
+		v[r].whole = t->cell[r * t->columns];
+		v[r].text = cut(v[r].whole, most);
+		if (v[r].text == NULL) {
+			cuts_free(v, rows);
+			return NULL;
+		}
+	}
+	if (v != NULL)
+		qsort(v, rows, sizeof(*v), by_text);
+	return v;
+}
+
+/* Whether some that differ look alike. */
+static bool
+alike(const struct cut *v, size_t rows)
+{
+	for (size_t r = 1; r < rows; r++)
+		if (strcmp(v[r - 1].text, v[r].text) == 0 &&
+		    strcmp(v[r - 1].whole, v[r].whole) != 0)
+			return true;
+	return false;
+}
+
+/* Cuts the first column to `most` characters, or as few more as keep its cells apart. */
+static int
+shorten(struct fal_table *t, size_t rows, size_t most)
+{
+	struct cut *v;
+	while ((v = cuts_of(t, rows, most)) != NULL && alike(v, rows)) {
+		cuts_free(v, rows);
+		most++; /* whole ones are not alike */
+	}
+	if (v == NULL)
+		return FAL_ENOMEM;
+	cuts_free(v, rows);
+	for (size_t r = 0; r < rows; r++) {
+		char **cell = &t->cell[r * t->columns], *text = cut(*cell, most);
+		if (text == NULL)
+			return FAL_ENOMEM;
+		free(*cell);
+		*cell = text;
+	}
+	return FAL_OK;
+}
+
+/* --- the whole ---------------------------------------------------------------------- */
+
+static size_t
+width_of(const struct fal_table *t, const int *width)
+{
+	size_t all = 0;
+	for (size_t c = 0; c < t->columns; c++)
+		all += (size_t)abs(width[c]) + (c > 0 ? 2 : 0);
+	return all;
+}
+
+/* Names are cut as far as it takes, and as they may be. */
+static int
+fit_names(struct fal_table *t, size_t rows, int *width)
+{
+	const size_t all = width_of(t, width), first = (size_t)abs(width[0]);
+	if (t->width == 0 || all <= t->width || t->shorten == 0 || first <= t->shorten)
+		return FAL_OK;
+	const size_t over = all - t->width;
+	const bool enough = first >= over + t->shorten;
+	int err = shorten(t, rows, enough ? first - over : t->shorten);
+	width[0] = column_width(t, rows, 0);
+	return err;
+}
+
 /* Columns go until it fits. */
 static void
 fit(const struct fal_table *t, int *width)
 {
 	const char *drop = t->drops != NULL ? t->drops : "";
-	size_t all = 0;
-	for (size_t c = 0; c < t->columns; c++)
-		all += (size_t)abs(width[c]) + (c > 0 ? 2 : 0);
+	size_t all = width_of(t, width);
 	while (t->width > 0 && all > t->width && *drop != '\0') {
 		const size_t n = strcspn(drop, " ");
 		for (size_t c = 0; c < t->columns && t->n >= t->columns; c++) {
@@ -91,7 +217,7 @@ put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
 }
 
 int
-fal_table_text(const struct fal_table *t, struct fal_buf *out)
+fal_table_text(struct fal_table *t, struct fal_buf *out)
 {
 	size_t rows = t->n / t->columns;
 	int *width = fal_calloc(t->columns, sizeof(*width));
@@ -101,6 +227,10 @@ fal_table_text(const struct fal_table *t, struct fal_buf *out)
 	}
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
+	if (fit_names(t, rows, width) < 0) {
+		free(width);
+		return FAL_ENOMEM;
+	}
 	fit(t, width);
 	for (size_t r = 0; r < rows; r++) {
 		const char *before = "";
@@ -126,5 +256,6 @@ fal_table_free(struct fal_table *t)
 	free(t->cell);
 	*t = (struct fal_table){ .columns = t->columns,
 				 .width = t->width,
+				 .shorten = t->shorten,
 				 .drops = t->drops };
 }

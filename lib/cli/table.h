@@ -14,8 +14,12 @@ struct fal_table {
 	size_t columns; /* set by the caller; the rest starts as zero */
 	/* The terminal's columns, in which it is to fit (fal_cli_width); 0: any. */
 	size_t width;
-	/* Where it does not: which columns go, by their headers, the least important
-	 * first, blanks between.  NULL: none. */
+	/* Where it does not: first the cells of the first column, names, are cut in their
+	 * middle, to so many characters at least, and more where two that differ would
+	 * look alike; 0: they stay whole. */
+	size_t shorten;
+	/* Then, if it still does not: which columns go, by their headers, the least
+	 * important first, blanks between.  NULL: none. */
 	const char *drops;
 	char **cell; /* row after row, the header first */
 	size_t n, cap;
@@ -27,8 +31,9 @@ void fal_table_add(struct fal_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* Appends the text of the table to `out`, lines without trailing blanks; cells of an
- * unfinished last row are left out.  Returns 0 or FAL_ENOMEM. */
-int fal_table_text(const struct fal_table *t, struct fal_buf *out);
+ * unfinished last row are left out.  The cells may be cut now.  Returns 0 or FAL_ENOMEM.
+ */
+int fal_table_text(struct fal_table *t, struct fal_buf *out);
 
 /* Frees the cells; `t` is empty again, but for what the caller set. */
 void fal_table_free(struct fal_table *t);

@@ -28,7 +28,7 @@ enum {
 	FAL_REPORT_SPEEDS = 256, /* that medians are taken over */
 	FAL_REPORT_TICKS = 1024, /* that those of clock seconds are taken over */
 	FAL_REPORT_RUN = 3,      /* clocks in a row of one class: persistent */
-	FAL_REPORT_SHOWN = 24    /* bytes of a name that are shown to a person */
+	FAL_REPORT_SHOWN = 63    /* bytes of a name that are shown to a person: all */
 };
 
 /* Samples a second of computing at one number of lanes, over the last speeds with it: one
@@ -51,7 +51,7 @@ enum fal_report_wait {
 /* Seconds are means over its clocks, or rounds of its own. */
 struct fal_report_worker {
 	const char *name;                 /* borrowed */
-	char shown[FAL_REPORT_SHOWN + 1]; /* its beginning, without control characters */
+	char shown[FAL_REPORT_SHOWN + 1]; /* it, without control characters */
 	bool left, suspect;               /* now (falcon-trace(5)) */
 	uint64_t members; /* it is a group server, with so many; 0: it is none */
 	/* By the window's sums (classify.h); but a steady one that was a straggler in a
@@ -123,7 +123,7 @@ struct fal_report_finding {
 	const struct fal_report_worker *worker; /* the worst of them, or NULL */
 	size_t workers;                         /* that it is said of; 0: of the job */
 	double share; /* of the clock that is lost to it, all workers together */
-	char text[176];
+	char text[176 + FAL_REPORT_SHOWN];
 };
 
 const char *fal_report_kind_name(enum fal_report_kind kind);

@@ -129,11 +129,9 @@ static const char *
 names(const struct group *g, char out[static WHO_MAX])
 {
 	if (g->n == 1)
-		fal_text_plain(out, 16 + 1, g->worst->shown);
+		fal_text_plain(out, WHO_MAX, g->worst->shown);
 	else
-		snprintf(out, WHO_MAX, "%.*s and %zu more",
-			 (int)fal_text_cut(g->worst->shown, 12), g->worst->shown,
-			 g->n - 1);
+		snprintf(out, WHO_MAX, "%s and %zu more", g->worst->shown, g->n - 1);
 	return out;
 }
 

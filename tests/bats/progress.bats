@@ -90,6 +90,42 @@ shown() {
 	diff seen piped
 }
 
+# renamed NAME...: the trace as if its workers had these names.
+renamed() {
+	jq -c --argjson to "$(jq -nc '$ARGS.positional' --args "$@")" '
+		(if .ev == "join" then .worker = $to[.id - 1] else . end) |
+		if .ev == "clock" then .worker = $to[.id - 1] else . end | del(.h)' \
+		state/trace.jsonl
+}
+
+@test "names are whole, or cut so that no two look alike" {
+	serve --min-workers 2
+	work one --lanes 1
+	work two --lanes 1
+	wait "$ps"
+	draw
+	local same columns command at name=()
+	same=$(printf 'rack%.0s' {1..15})
+	at=$((RANDOM % 60))
+	name=("${same:0:at}1${same:at}a" "${same:0:at}2${same:at}a")
+	renamed "${name[@]}" >long
+	for command in falcon-stat falcon-proj; do
+		"$command" long >piped
+		for columns in 0 1; do
+			grep -q "^${name[columns]} " piped
+		done
+		command -v script >/dev/null && script -qc true /dev/null </dev/null >/dev/null ||
+			continue
+		for columns in 80 200; do
+			shown "$columns" "$command" long |
+				awk '/^WORKER/ { n = 3 } n-- > 0 && !/^WORKER/ { print $1 }' |
+				sort -u >seen
+			same "$command on $columns columns: $(<seen)" "$(wc -l <seen)" 2
+		done
+		sort <(printf '%s\n' "${name[@]}") | diff - seen
+	done
+}
+
 @test "of one thing nobody says that it is many" {
 	job+=(--set job.epochs=1 --set batch.size=256 --set batch.task=256)
 	falcon-ps --check "${job[@]}" --set optimizer.kind=adagrad >said 2>&1

@@ -422,6 +422,77 @@ test_table(void **state)
 	fal_table_free(&t);
 }
 
+/* Drawn names with long ends in common: whole where there is room, and never two alike.
+ */
+static void
+test_table_names(void **state)
+{
+	(void)state;
+	enum { ROWS = 12, NAME = 63, LEAST = 20 };
+	for (uint64_t seed = 0; seed < 500; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 7);
+		struct fal_table t = { .columns = 3, .shorten = LEAST, .drops = "why" };
+		const size_t head = fal_rng_below(&r, NAME - 2);
+		const size_t rows = 1 + fal_rng_below(&r, ROWS);
+		char name[ROWS][NAME + 1], line[ROWS][NAME + 1];
+		const size_t rest_width =
+			rows > 10 ? 9 : 8; /* two columns, four blanks */
+		size_t longest = strlen("worker");
+		struct fal_buf b = { 0 };
+		t.width = fal_rng_below(&r, 90);
+		fal_table_add(&t, "worker");
+		fal_table_add(&t, "n");
+		fal_table_add(&t, "why");
+		for (size_t i = 0; i < rows; i++) {
+			const size_t n =
+				head + 3 + fal_rng_below(&r, NAME - 2 - (uint32_t)head);
+			memset(name[i], fal_rng_below(&r, 20) ? 'x' : '.', n);
+			snprintf(name[i] + head, 3, "%02zu", i);
+			name[i][head + 2] = 'x';
+			name[i][n] = '\0';
+			longest = n > longest ? n : longest;
+			fal_table_add(&t, "%s", name[i]);
+			fal_table_add(&t, "%zu", i);
+			fal_table_add(&t, "-");
+		}
+		assert_int_equal(fal_table_text(&t, &b), 0);
+		fal_put_u8(&b, 0);
+		char *rest = (char *)b.p;
+		strsep(&rest, "\n");
+		for (size_t i = 0; i < rows; i++) {
+			char *text = strsep(&rest, "\n");
+			const size_t n = strcspn(text, " ");
+			snprintf(line[i], sizeof(line[i]), "%.*s", (int)n, text);
+			if (t.width == 0 || longest + rest_width <= t.width ||
+			    n == strlen(name[i])) {
+				assert_string_equal(line[i], name[i]);
+				continue;
+			}
+			const char *gap = strstr(line[i], "...");
+			assert_non_null(gap);
+			assert_true(n >= LEAST && n < strlen(name[i]));
+			assert_true(t.width < longest + rest_width);
+			/* Its ends, about as long. */
+			size_t same = 0;
+			while (line[i][same] == name[i][same])
+				same++;
+			assert_true(same >= (n - 3) / 2);
+			for (same = 1; same <= (n - 3) / 2; same++)
+				assert_true(line[i][n - same] ==
+					    name[i][strlen(name[i]) - same]);
+		}
+		for (size_t i = 0; i < rows; i++)
+			for (size_t k = 0; k < i; k++)
+				if (strcmp(line[i], line[k]) == 0)
+					fail_msg("seed %llu, width %zu: %s twice, of %s "
+						 "and %s",
+						 (unsigned long long)seed, t.width,
+						 line[i], name[i], name[k]);
+		fal_buf_free(&b);
+		fal_table_free(&t);
+	}
+}
+
 static void
 test_progress(void **state)
 {
@@ -879,6 +950,7 @@ main(void)
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_key),
 		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_table_names),
 		cmocka_unit_test(test_progress),
 		cmocka_unit_test(test_progress_fits),
 		cmocka_unit_test(test_progress_left),
