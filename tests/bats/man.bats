@@ -81,6 +81,15 @@ options_of() {
 	same status "$status" 1
 }
 
+@test "groff has nothing to warn of, either" {
+	command -v groff >/dev/null || skip "no groff"
+	groff -mdoc -Tutf8 </dev/null >/dev/null 2>&1 || skip "groff without mdoc"
+	local page
+	for page in "$root"/man/*; do
+		same "$page" "$(groff -ww -mdoc -Tutf8 -rLL=78n "$page" 2>&1 >/dev/null)" ""
+	done
+}
+
 @test "pages of section 1 have EXIT STATUS and EXAMPLES" {
 	for page in "$root"/man/*.1; do
 		for section in NAME SYNOPSIS DESCRIPTION "EXIT STATUS" EXAMPLES; do
