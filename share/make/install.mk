@@ -10,7 +10,7 @@ INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 		$(f):share/falcon/$(f:share/%=%))
 
 # Where the programs are, as a unit says it, in a sed(1) replacement: it knows % for itself.
-UNIT_BIN = sed 's/%/%%/g; s/[&|\\]/\\&/g'
+PATH_IN_UNIT = sed 's/%/%%/g; s/[&|\\]/\\&/g'
 
 # Executables stay executable.  Units name programs by their paths, as systemd(1) looks for
 # others in folders of its own alone.
@@ -21,7 +21,7 @@ install: all
 		if [ -x "$$src" ]; then mode=755; fi; \
 		install -D -m $$mode "$$src" "$$dst"; echo "$$dst"; \
 		case $$dst in *.service) \
-			bin=$$(printf '%s\n' "$(PREFIX)/bin" | $(UNIT_BIN)); \
+			bin=$$(printf '%s\n' "$(PREFIX)/bin" | $(PATH_IN_UNIT)); \
 			sed -i "s|^ExecStart=\(falcon-[a-z]*\)|ExecStart=\"$$bin/\1\"|" "$$dst" ;; \
 		esac; \
 	done
