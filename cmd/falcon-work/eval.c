@@ -13,6 +13,7 @@
 #include "need.h"
 #include "nn/net.h"
 #include "run/setup.h"
+#include "wire/loss.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -34,7 +35,7 @@ struct eval {
 
 struct judged {
 	uint64_t right, total;
-	int64_t loss; /* Σ, · 2^FAL_LOSS_BITS */
+	int64_t loss; /* Σ, as wire/loss.h has it */
 };
 
 static int
@@ -170,7 +171,7 @@ static int
 print(const struct judged *j, bool json)
 {
 	const double accuracy = (double)j->right / (double)j->total;
-	const double loss = ldexp((double)j->loss, -FAL_LOSS_BITS) / (double)j->total;
+	const double loss = fal_loss_is(j->loss) / (double)j->total;
 	if (!json) {
 		printf("%" PRIu64 " %" PRIu64 " %.6f %.6f\n", j->right, j->total,
 		       accuracy, loss);

@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "wire/loss.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ agree(const struct fal_word *a, const struct fal_word *b, uint32_t samples)
 	const uint32_t right =
 		a->right > b->right ? a->right - b->right : b->right - a->right;
 	return right <= 1 + samples / NEAR &&
-	       loss <= fmax((double)a->loss, (double)b->loss) / NEAR +
+	       loss <= fmax(fabs((double)a->loss), fabs((double)b->loss)) / NEAR +
 			       ldexp(samples, FAL_LOSS_BITS - 10);
 }
 
@@ -218,7 +218,7 @@ conclude(struct fal_coord *c, double now)
 	c->evaluating = false;
 	c->status.judged = c->kept_clock;
 	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = ldexp((double)loss, -FAL_LOSS_BITS) / n;
+	c->status.accuracy_loss = fal_loss_is(loss) / n;
 	const struct fal_line_eval line = {
 		.t = fal_coord_seconds(c, now),
 		.version = c->kept_version,
@@ -258,15 +258,14 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 	if (!c->evaluating || m->evaluated.version != c->kept_version)
 		return FAL_OK;
 	const uint32_t samples = samples_of(c, m->evaluated.task);
-	const int64_t most = (int64_t)samples * FAL_LOSS_MAX << FAL_LOSS_BITS;
 	if (m->evaluated.samples != samples || m->evaluated.right > samples)
 		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
 				    m->evaluated.right, m->evaluated.samples,
 				    m->evaluated.task);
-	if (m->evaluated.loss < 0 || m->evaluated.loss > most)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "a loss of %" PRId64 " for %u sample%s",
-				    m->evaluated.loss, samples, fal_text_s(samples));
+	if (!fal_loss_fits(m->evaluated.loss, samples))
+		return fal_diag_set(diag, FAL_EINVAL, "a loss of %.6g for %u sample%s",
+				    fal_loss_is(m->evaluated.loss), samples,
+				    fal_text_s(samples));
 	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
 					 samples, (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)

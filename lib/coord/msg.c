@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "wire/loss.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -252,10 +253,9 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .nonfinite = m->claim.nonfinite != 0 };
 	if (c->conf.task_hashes)
 		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
-	const int64_t most = (int64_t)c->conf.grid.task * FAL_LOSS_MAX << FAL_LOSS_BITS;
-	if (in.loss < 0 || in.loss > most)
-		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,
-				    in.loss);
+	if (!fal_loss_fits(in.loss, c->conf.grid.task))
+		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
+				    fal_loss_is(in.loss));
 	struct fal_round_info r;
 	if (fal_sched_round(c->sched, in.round, &r) &&
 	    coord_granted_else(c, &r, p->worker, in.task, in.version))
@@ -272,8 +272,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		coord_diverged_since(c, p);
 	if (won == 1 && !in.nonfinite && !c->brought &&
 	    fal_sched_round(c->sched, in.round, &r))
-		err = coord_health_claim(c, r.clock, p->key,
-					 ldexp((double)in.loss, -FAL_LOSS_BITS),
+		err = coord_health_claim(c, r.clock, p->key, fal_loss_is(in.loss),
 					 fal_grid_range_samples(&c->conf.grid, r.clock,
 								in.task, 1));
 	if (won == 1 && !in.nonfinite)

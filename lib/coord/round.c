@@ -4,6 +4,7 @@
 
 #include "base/line.h"
 #include "base/mem.h"
+#include "wire/loss.h"
 
 #include <assert.h>
 #include <math.h>
@@ -64,7 +65,7 @@ add_news(struct fal_coord *c, const struct fal_news *n)
 static double
 loss_of(uint64_t loss)
 {
-	return ldexp((double)(int64_t)loss, -FAL_LOSS_BITS);
+	return fal_loss_is((int64_t)loss);
 }
 
 /* Its gradients, or its change of weights, are collected.  A clock may be over before

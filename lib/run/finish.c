@@ -2,19 +2,10 @@
 #include "run/finish.h"
 
 #include "agent/taskhash.h"
+#include "wire/loss.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* As it travels; what is not finite shows in the gradient. */
-static int64_t
-fixed_loss(double loss, uint32_t samples)
-{
-	const double most = (double)samples * FAL_LOSS_MAX;
-	const double least = isfinite(loss) ? fmax(fmin(loss, most), -most) : 0;
-	return llrint(ldexp(least, FAL_LOSS_BITS));
-}
 
 /* Makes one value of the block wrong by its lowest bit, where nothing in the block tells
  * of it; false: there is none. */
@@ -116,7 +107,7 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
-	ran->loss = fixed_loss(made->loss, job->count);
+	ran->loss = fal_loss_said(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;
 	return FAL_OK;

@@ -33,7 +33,7 @@
 #include <string.h>
 
 static const double too_idle = 0.15;    /* share of the workers' time */
-static const double loss_guard = 1.025; /* times the best loss */
+static const double loss_guard = 0.025; /* part of the best loss, whatever its sign */
 static const double distinct = 1.1;     /* speeds that differ so much are two */
 
 /* What its controller watches. */
@@ -46,6 +46,7 @@ struct groups {
 	/* Of the rounds since then: how many, their samples, mean training loss, by
 	 * samples, and Σ of the squares of what is off it, Σ staleness in updates; */
 	double rounds, samples, loss, off, stale;
+	bool watched;            /* there was one */
 	double best, best_noise; /* the least such mean, and its standard error */
 	double until; /* a quorum: the next version is made then; INFINITY: it is
 			 not there yet */
@@ -235,11 +236,13 @@ has_grown(struct groups *is)
 	if (is->samples <= 0)
 		return false;
 	const double noise = sqrt(is->off / is->samples / is->rounds);
-	if (is->best <= 0 || is->loss < is->best) {
+	if (!is->watched || is->loss < is->best) {
+		is->watched = true;
 		is->best = is->loss;
 		is->best_noise = noise;
 	}
-	return is->loss > loss_guard * is->best + 2 * hypot(noise, is->best_noise);
+	return is->loss >
+	       is->best + loss_guard * fabs(is->best) + 2 * hypot(noise, is->best_noise);
 }
 
 /* Every `window` updates: one group more, one less, or as it is.  A fixed number is

@@ -37,8 +37,6 @@ enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
 	FAL_MSG_MAX = 65536,  /* bytes of a message */
-	FAL_LOSS_MAX = 65536, /* of a sample; what is more is said as that */
-	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
 	FAL_SHARDS_MAX = 64,  /* of a job */
 	FAL_MODEL_HEAD = 24,  /* bytes of a MODEL message before its exponents */
@@ -237,7 +235,7 @@ struct fal_msg {
 			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
 			uint64_t version;                 /* that it was computed on */
 			uint64_t task_ns;
-			int64_t loss; /* sum, · 2^FAL_LOSS_BITS */
+			int64_t loss; /* wire/loss.h */
 			uint8_t nonfinite;
 			uint8_t last; /* 1: the contribution is closed with it */
 			uint8_t hash[FAL_TASK_HASH]; /* agent/taskhash.h */

@@ -494,6 +494,22 @@ outside the server, which the job's model.buffers is not for"
 	has "$output" "ok a task of 8 samples takes "
 }
 
+@test "a loss below 0 is one like others" {
+	job=(--set job.epochs=4 --set state.best=yes "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	serve
+	badly below
+	judge below
+	losses "$state" >below.losses
+	jq -es '.[0] | length == 4 and all(-10 < . and . < -7)' below.losses
+	jq -es '.[0] | .[3] < .[0]' below.losses
+	same "updates" "$(jq -s '[.[] | select(.ev == "update") | -10 < .loss and .loss < -7] |
+		all' "$state/trace.jsonl")" true
+	same "the best one's clock" "$(jq .best_clock "$state/result.json")" "$(jq -s '[.[] |
+		select(.ev == "eval")] | max_by([.accuracy, -.loss]).version' "$state/trace.jsonl")"
+	falcon-stat --history "$state/trace.jsonl" | awk 'NR > 1 && !($2 < -7) { exit 1 }'
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "loss      -"
+}
+
 @test "a trainer goes with its worker, however that goes" {
 	serve
 	trains c "$softmax" --emulate rate=300

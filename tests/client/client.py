@@ -676,7 +676,7 @@ class Worker:
 
     @staticmethod
     def said(loss, samples):
-        loss = min(max(loss, 0), 65536.0 * samples) if math.isfinite(loss) else 0
+        loss = min(max(loss, -65536.0 * samples), 65536.0 * samples) if math.isfinite(loss) else 0
         return round(loss * (1 << 20))
 
     def train(self, g):

@@ -32,7 +32,7 @@ def noted(task):
     if way.startswith("every-"):
         return True
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
-               "seeded", "drop", "drop-mean", "twice", "coarse"):
+               "seeded", "drop", "drop-mean", "twice", "coarse", "below"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and \
             os.path.getsize(log) > (0 if way == "poison" else 30):
@@ -148,6 +148,8 @@ def gradient(task):
             next(iter(task.grads.values()))[0] = math.nan
     if bad:
         misbehave(task)
+    if way == "below":
+        loss -= 10 * task.count  # a density may be above 1
     return loss, right
 
 

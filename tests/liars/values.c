@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "net/chan.h"
 #include "wire/bfp.h"
+#include "wire/loss.h"
 #include "wire/msg.h"
 
 #include <stdio.h>

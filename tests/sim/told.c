@@ -1,7 +1,7 @@
 /* What people are told of the job: the mean loss of each epoch is that of its tasks, and
  * of no other's. */
 #include "cluster_priv.h"
-#include "wire/msg.h"
+#include "wire/loss.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ told_watch(struct cluster *c, const struct fal_coord_status *s)
 		return;
 	const double want = mean_loss(&c->p->toy, s->epoch);
 	c->seen[SEEN_EPOCH]++;
-	if (fabs(s->epoch_loss - want) <= 1e-9 * want || c->failure != NULL)
+	if (fabs(s->epoch_loss - want) <= 1e-9 * fabs(want) || c->failure != NULL)
 		return;
 	fprintf(stderr, "sim: the loss of epoch %llu is %.9g, not %.9g\n",
 		(unsigned long long)s->epoch, s->epoch_loss, want);

@@ -126,8 +126,8 @@ toy_flipped(int64_t v, unsigned bit, int64_t most)
 int64_t
 toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 {
-	(void)t;
-	return (int64_t)(clock * 1000 + task + 1);
+	const int64_t loss = (int64_t)(clock * 1000 + task + 1);
+	return t->seed % 2 == 0 ? loss : -loss; /* of any kind, falcon-job(5) */
 }
 
 void

@@ -2,6 +2,7 @@
  * counted of theirs stays true in its trace. */
 #include "test_coord.h"
 #include "wire/bfp.h"
+#include "wire/loss.h"
 #include "wire/waited.h"
 
 #include <math.h>
@@ -415,7 +416,8 @@ evaluations_that_do_not_fit(void **state)
 	const int64_t most = 2 * (int64_t)FAL_LOSS_MAX << FAL_LOSS_BITS;
 	check(evaluated(1, 0, 2, 2, INT64_MAX), FAL_EINVAL, "an absurd loss");
 	check(evaluated(1, 0, 2, 2, most + 1), FAL_EINVAL, "a loss above the largest");
-	check(evaluated(1, 0, 2, 2, -1), FAL_EINVAL, "a loss below 0");
+	check(evaluated(1, 0, 2, 2, -most - 1), FAL_EINVAL, "a loss below the least");
+	check(evaluated(1, 0, 2, 2, INT64_MIN), FAL_EINVAL, "an absurd one below 0");
 	check(evaluated(1, 1, 1, 1, 0), FAL_ESTATE, "what another one was given");
 	check(evaluated(1, 0, 2, 2, most), 0, "the largest loss");
 	check(evaluated(1, 0, 2, 2, most), 0, "the same again");

@@ -8,6 +8,7 @@
 #include "trace/audit.h"
 #include "trace/reader.h"
 #include "wire/bfp.h"
+#include "wire/loss.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -856,13 +857,13 @@ data_of_the_job(void **state)
 	end(NULL);
 }
 
-/* No sum of losses is other than finite and at least 0. */
+/* No sum of losses is further from 0 than samples may be. */
 static void
 absurd_losses(void **state)
 {
 	(void)state;
-	static const int64_t odd[] = { -1, INT64_MIN, INT64_MAX,
-				       (5LL * FAL_LOSS_MAX) << FAL_LOSS_BITS };
+	static const int64_t large = (5LL * FAL_LOSS_MAX) << FAL_LOSS_BITS;
+	static const int64_t odd[] = { INT64_MIN, INT64_MAX, -large, large };
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
 		begin("bsp", i, 0, FAL_NUMERICS_FAST);
 		uint32_t liar = join(1, false);
@@ -874,6 +875,8 @@ absurd_losses(void **state)
 		m.claim.version = w.s[liar].is.held[0].version;
 		m.claim.loss = odd[i];
 		check(tell(liar, &m), FAL_EINVAL, "an absurd loss");
+		if (odd[i] == -large) /* 65536 a sample, in its unit */
+			assert_string_equal(w.diag.text, "claims a loss of -327680");
 		run(NULL);
 		finish(true);
 		end(NULL);

@@ -560,6 +560,26 @@ test_groups_progressive(void **state)
 	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
 }
 
+/* A loss below 0 grows towards it. */
+static void
+test_groups_below_zero(void **state)
+{
+	(void)state;
+	play_job("groups:progressive,window=5", 4000, 64);
+	play.on_act = groups_act;
+	play.loss = -1000;
+	for (int i = 0; i < 8; i++)
+		play_join(i < 7 ? 1 : 5);
+	play_run(FOREVER, 9);
+	play_at_least(fal_teams_active(play.s), 2, "groups while they idle");
+	play.loss = -1100;
+	play_run(FOREVER, 15);
+	play_at_least(fal_teams_active(play.s), 2, "groups when the loss is less");
+	play.loss = -900;
+	play_run(FOREVER, 40);
+	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
+}
+
 /* Noise of the batches is no growth. */
 static void
 test_groups_noise(void **state)
@@ -641,6 +661,7 @@ main(void)
 		cmocka_unit_test_teardown(test_groups_steady, clean),
 		cmocka_unit_test_teardown(test_groups_site, clean),
 		cmocka_unit_test_teardown(test_groups_progressive, clean),
+		cmocka_unit_test_teardown(test_groups_below_zero, clean),
 		cmocka_unit_test_teardown(test_groups_noise, clean),
 		cmocka_unit_test_teardown(test_groups_straggler, clean),
 		cmocka_unit_test_teardown(test_groups_stale, clean),

@@ -1,0 +1,30 @@
+/* Losses as they travel. */
+#include "wire/loss.h"
+
+#include <math.h>
+
+static int64_t
+most(uint32_t samples)
+{
+	return (int64_t)samples * FAL_LOSS_MAX << FAL_LOSS_BITS;
+}
+
+int64_t
+fal_loss_said(double loss, uint32_t samples)
+{
+	const double bound = (double)samples * FAL_LOSS_MAX;
+	const double is = isfinite(loss) ? fmax(fmin(loss, bound), -bound) : 0;
+	return llrint(ldexp(is, FAL_LOSS_BITS));
+}
+
+bool
+fal_loss_fits(int64_t loss, uint32_t samples)
+{
+	return loss >= -most(samples) && loss <= most(samples);
+}
+
+double
+fal_loss_is(int64_t loss)
+{
+	return ldexp((double)loss, -FAL_LOSS_BITS);
+}

@@ -1,0 +1,23 @@
+/* A loss as it travels: falcon-protocol(7), the types of its fields. */
+#ifndef FAL_WIRE_LOSS_H
+#define FAL_WIRE_LOSS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	FAL_LOSS_MAX =
+		65536,     /* of a sample, either way; what is beyond is said as that */
+	FAL_LOSS_BITS = 20 /* losses travel as llrint(loss · 2^20) */
+};
+
+/* Σ loss of so many samples, as it travels. */
+int64_t fal_loss_said(double loss, uint32_t samples);
+
+/* May so many samples have it? */
+bool fal_loss_fits(int64_t loss, uint32_t samples);
+
+/* What was said, or a sum of that. */
+double fal_loss_is(int64_t loss);
+
+#endif
