@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ put(const struct fal_model *m, const float *params, struct ps_best_is *is,
 					     { "loss", loss } };
 	snprintf(clock, sizeof(clock), "%" PRIu64, is->clock);
 	snprintf(accuracy, sizeof(accuracy), "%.17g", is->accuracy);
-	snprintf(loss, sizeof(loss), "%.17g", is->loss);
+	snprintf(loss, sizeof(loss), isnan(is->loss) ? "nan" : "%.17g", is->loss);
 	int err =
 		fal_safetensors_put(m, params, meta, sizeof(meta) / sizeof(meta[0]), out);
 	if (err == FAL_OK)
@@ -135,7 +136,8 @@ static bool
 is_better(const struct ps_best_is *is, const struct ps_best_is *than)
 {
 	return !than->there || is->accuracy > than->accuracy ||
-	       (is->accuracy >= than->accuracy && is->loss < than->loss);
+	       (is->accuracy >= than->accuracy &&
+		(is->loss < than->loss || (isnan(than->loss) && !isnan(is->loss))));
 }
 
 void

@@ -16,9 +16,9 @@ struct ps_server;
 /* What the file says of itself. */
 struct ps_best_is {
 	bool there;
-	uint64_t clock; /* clocks that were over with it */
-	double accuracy, loss;
-	char sha256[65]; /* of the file */
+	uint64_t clock;        /* clocks that were over with it */
+	double accuracy, loss; /* loss: NAN: not known */
+	char sha256[65];       /* of the file */
 };
 
 struct ps_best {

@@ -60,14 +60,15 @@ int
 ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
 	const char *model, *sha256, *failed = NULL, *average = NULL, *best = NULL;
-	double accuracy = -1, best_accuracy = -1, loss, seconds;
+	double accuracy = -1, best_accuracy = -1, seconds;
+	json_t *loss; /* null: not known, or the last clock had no samples */
 	json_error_t why;
 	json_t *o = fal_json_load(json->p, json->n, 0, &why);
 	int err =
 		o == NULL && why.text[0] == '\0'
 			? FAL_ENOMEM
 			: fal_json_unpack(o, NULL, 0,
-					  "{s:s, s:s, s?s, s?s, s?F, s:F, s:F, s?s, s?F}",
+					  "{s:s, s:s, s?s, s?s, s?F, s:o, s:F, s?s, s?F}",
 					  "model", &model, "sha256", &sha256, "average",
 					  &average, "failed", &failed, "accuracy",
 					  &accuracy, "loss", &loss, "seconds", &seconds,
@@ -84,7 +85,11 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 			printf("best      %s (accuracy %.4f)\n", best, best_accuracy);
 		if (accuracy >= 0)
 			printf("accuracy  %.4f\n", accuracy);
-		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);
+		if (json_is_number(loss))
+			printf("loss      %.4f\n", json_number_value(loss));
+		else
+			printf("loss      -\n");
+		printf("time      %.2f s\n", seconds);
 	} else {
 		fal_cli_err(PROG, "%s/result.json: %s", r->state.dir,
 			    err == FAL_ENOMEM ? fal_strerror(err) : "not a result");

@@ -35,6 +35,7 @@ struct eval {
 
 struct judged {
 	uint64_t right, total;
+	bool unknown; /* the loss of a task */
 	int64_t loss; /* Σ, as wire/loss.h has it */
 };
 
@@ -161,6 +162,7 @@ judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 		out->right += ran.right;
 		out->total += ran.samples;
 		out->loss += ran.loss;
+		out->unknown |= !fal_loss_known(ran.loss, ran.samples);
 		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
 	}
 	fal_progress_end(&bar);
@@ -171,10 +173,11 @@ static int
 print(const struct judged *j, bool json)
 {
 	const double accuracy = (double)j->right / (double)j->total;
-	const double loss = fal_loss_is(j->loss) / (double)j->total;
+	const double loss =
+		j->unknown ? (double)NAN : fal_loss_is(j->loss) / (double)j->total;
 	if (!json) {
-		printf("%" PRIu64 " %" PRIu64 " %.6f %.6f\n", j->right, j->total,
-		       accuracy, loss);
+		printf("%" PRIu64 " %" PRIu64 " %.6f ", j->right, j->total, accuracy);
+		printf(j->unknown ? "-\n" : "%.6f\n", loss);
 		return fal_cli_finish(PROG, FAL_EXIT_DONE);
 	}
 	struct fal_buf out = { 0 };

@@ -408,7 +408,7 @@ struct fal_coord_status {
 	uint64_t version;
 	double loss;          /* mean loss of the last clock; 0 before the first */
 	double accuracy;      /* of the last evaluation; -1: none yet */
-	double accuracy_loss; /* its mean loss */
+	double accuracy_loss; /* its mean loss; NAN: not known */
 	uint64_t judged;      /* clocks that were over when its version was made */
 	uint64_t epoch;       /* epochs that are over, by their clocks */
 	double epoch_loss;    /* mean loss of the tasks of the last one */

@@ -204,6 +204,7 @@ conclude(struct fal_coord *c, double now)
 {
 	uint64_t right = 0;
 	int64_t loss = 0;
+	bool known = true;
 	struct fal_line_eval_key *key = fal_calloc(c->keys, sizeof(*key));
 	if (key == NULL)
 		return FAL_ENOMEM;
@@ -212,13 +213,14 @@ conclude(struct fal_coord *c, double now)
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
 		right += c->eval.count[t].word[0].right;
 		loss += c->eval.count[t].word[0].loss;
+		known &= fal_loss_known(c->eval.count[t].word[0].loss, samples_of(c, t));
 		count_for(key, &c->eval.count[t]);
 	}
 	const double n = c->conf.test_samples;
 	c->evaluating = false;
 	c->status.judged = c->kept_clock;
 	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = fal_loss_is(loss) / n;
+	c->status.accuracy_loss = known ? fal_loss_is(loss) / n : (double)NAN;
 	const struct fal_line_eval line = {
 		.t = fal_coord_seconds(c, now),
 		.version = c->kept_version,

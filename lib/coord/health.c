@@ -3,6 +3,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "wire/loss.h"
 
 #include <assert.h>
 #include <math.h>
@@ -81,7 +82,7 @@ coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks)
 }
 
 int
-coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
+coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
 		   uint32_t samples)
 {
 	struct fal_health *h = &c->health;
@@ -96,8 +97,9 @@ coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double los
 		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
 		e->keys = key;
 	}
-	e->key[key - 1].loss += loss;
-	e->key[key - 1].samples += samples;
+	const bool known = fal_loss_known(loss, samples);
+	e->key[key - 1].loss[known] += fal_loss_is(loss);
+	e->key[key - 1].samples[known] += samples;
 	return FAL_OK;
 }
 
@@ -112,15 +114,18 @@ coord_health_under_way(const struct fal_coord *c)
 
 /* The median, by key, of the mean losses that workers have had in the epoch so far, so
  * that one that lies neither ends a job nor keeps it from ending; of two keys the lower.
- */
+ * A loss that is not known, as a trainer may not say one, tells of nothing; but where a
+ * key has no other they are all too large, or were none at first either. */
 static double
 median(struct fal_coord *c, const struct fal_health_epoch *e)
 {
 	size_t n = 0;
 	double *v = c->health.scratch;
-	for (size_t i = 0; i < e->keys; i++)
-		if (e->key[i].samples > 0)
-			v[n++] = e->key[i].loss / (double)e->key[i].samples;
+	for (size_t i = 0; i < e->keys; i++) {
+		const bool known = e->key[i].samples[true] > 0;
+		if (e->key[i].samples[known] > 0)
+			v[n++] = e->key[i].loss[known] / (double)e->key[i].samples[known];
+	}
 	if (n == 0)
 		return 0;
 	qsort(v, n, sizeof(*v), compare);

@@ -272,7 +272,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		coord_diverged_since(c, p);
 	if (won == 1 && !in.nonfinite && !c->brought &&
 	    fal_sched_round(c->sched, in.round, &r))
-		err = coord_health_claim(c, r.clock, p->key, fal_loss_is(in.loss),
+		err = coord_health_claim(c, r.clock, p->key, in.loss,
 					 fal_grid_range_samples(&c->conf.grid, r.clock,
 								in.task, 1));
 	if (won == 1 && !in.nonfinite)

@@ -185,8 +185,8 @@ struct fal_coord {
 			double loss;    /* Σ of what is in the model, or will be */
 			uint64_t samples, skipped; /* … of tasks */
 			struct fal_health_key {    /* claims, by number of the key - 1 */
-				double loss;
-				uint64_t samples;
+				double loss[2];    /* not known: at the bound; known */
+				uint64_t samples[2];
 			} *key;
 			size_t keys, key_cap;
 		} *epoch;
@@ -552,9 +552,9 @@ int coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
 int coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later);
 /* What is counted of the epoch under way: 0, where that is nothing. */
 struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
-/* A claim of a worker of this key counts: Σ loss of so many samples of the clock.
- * FAL_ENOMEM. */
-int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
+/* A claim of a worker of this key counts: Σ loss of so many samples of the clock, as it
+ * travels.  FAL_ENOMEM. */
+int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
 		       uint32_t samples);
 /* So many tasks of the clock are skipped.  FAL_ENOMEM. */
 int coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);

@@ -23,7 +23,7 @@ struct member {
 		WHOLE,
 		SMALL,
 		REAL,
-		MEAN, /* null: of nothing */
+		MEAN, /* null: of nothing, or not known */
 		FLAG
 	} kind;
 	size_t at;
@@ -53,7 +53,7 @@ static const struct member members[] = {
 	M("kept_clock", WHOLE, past.kept_clock),
 	M("next_eval", WHOLE, past.next_eval),
 	M("accuracy", REAL, past.accuracy),
-	M("accuracy_loss", REAL, past.accuracy_loss),
+	M("accuracy_loss", MEAN, past.accuracy_loss),
 	M("judged_clock", WHOLE, past.judged_clock),
 	M("epoch", WHOLE, past.epoch),
 	M("loss", MEAN, past.loss),

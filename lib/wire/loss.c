@@ -13,7 +13,7 @@ int64_t
 fal_loss_said(double loss, uint32_t samples)
 {
 	const double bound = (double)samples * FAL_LOSS_MAX;
-	const double is = isfinite(loss) ? fmax(fmin(loss, bound), -bound) : 0;
+	const double is = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
 	return llrint(ldexp(is, FAL_LOSS_BITS));
 }
 
@@ -21,6 +21,12 @@ bool
 fal_loss_fits(int64_t loss, uint32_t samples)
 {
 	return loss >= -most(samples) && loss <= most(samples);
+}
+
+bool
+fal_loss_known(int64_t loss, uint32_t samples)
+{
+	return loss > -most(samples) && loss < most(samples);
 }
 
 double

@@ -510,6 +510,34 @@ outside the server, which the job's model.buffers is not for"
 	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "loss      -"
 }
 
+@test "a loss that is not known is none, and no better than others" {
+	local best
+	job=(--set job.epochs=4 --set state.best=yes "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	serve
+	badly lost
+	judge lost
+	losses "$state" >lost.losses
+	jq -es '.[0] | map(type) == ["null", "number", "number", "null"]' lost.losses
+	best=$(jq 'if .[1] <= .[2] then 8 else 12 end' lost.losses)
+	same "the result" "$(jq -c '[.test_loss, .best_clock]' "$state/result.json")" "[null,$best]"
+	# One that is beyond what a message has.
+	python3 - "$state/model.safetensors" <<-'END'
+		import struct
+		import sys
+
+		with open(sys.argv[1], "r+b") as f:
+		    at = 8 + struct.unpack("<Q", f.read(8))[0]
+		    f.seek(at)
+		    v = f.read()
+		    f.seek(at)
+		    f.write(struct.pack("<%df" % (len(v) // 4),
+		                        *(1e9 * x for x, in struct.iter_unpack("<f", v))))
+	END
+	has "$(falcon-work --eval "$state/model.safetensors" "${job[-1]}")" " -"
+	same "as JSON" "$(falcon-work -j --eval "$state/model.safetensors" "${job[-1]}" |
+		jq .loss)" null
+}
+
 @test "a trainer goes with its worker, however that goes" {
 	serve
 	trains c "$softmax" --emulate rate=300

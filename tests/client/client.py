@@ -676,8 +676,8 @@ class Worker:
 
     @staticmethod
     def said(loss, samples):
-        loss = min(max(loss, -65536.0 * samples), 65536.0 * samples) if math.isfinite(loss) else 0
-        return round(loss * (1 << 20))
+        most = 65536.0 * samples
+        return round((most if math.isnan(loss) else min(max(loss, -most), most)) * (1 << 20))
 
     def train(self, g):
         epoch, places = self.job.places(g["clock"], g["task"])

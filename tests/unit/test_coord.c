@@ -430,6 +430,8 @@ evaluations_that_do_not_fit(void **state)
 	check(s.done, 1, "done");
 	if (s.accuracy != 1.0)
 		fail_msg("accuracy: got %g, want 1", s.accuracy);
+	/* One that stands at its bound may be anything. */
+	assert_true(isnan(s.accuracy_loss));
 }
 
 static void
@@ -1035,10 +1037,32 @@ test_diverged(void **state)
 	/* A lie of one. */
 	assert_false(learn(1, 90, 1).failed);
 	assert_false(learn(1, 1, 90).failed);
+	/* One that is not known says nothing, where others of the key are, */
+	assert_false(learn(1, FAL_LOSS_MAX, FAL_LOSS_MAX).failed);
+	/* or where none was at first. */
+	assert_false(learn(FAL_LOSS_MAX, FAL_LOSS_MAX, FAL_LOSS_MAX).failed);
 	/* One of the beginning, which is to cover what comes. */
 	assert_true(learn_from((double[]){ 90, 1 }, (double[]){ 10, 20 }).failed);
 	assert_true(learn_from((double[]){ 1, 65536 }, (double[]){ 10, 20 }).failed);
 	coord = NULL;
+}
+
+/* No loss of an epoch is known, but one was before: they are too large. */
+static void
+test_diverged_beyond(void **state)
+{
+	(void)state;
+	guess = 1;
+	epochs = 4;
+	check(begin_job(0, 4, 0), 0, "begin");
+	loss_of[1] = loss_of[2] = TASK;
+	train_round(0);
+	check(fal_coord_status(coord).failed, 0, "failed");
+	loss_of[1] = loss_of[2] = TASK * FAL_LOSS_MAX;
+	train_round(1);
+	guess = loss_of[1] = loss_of[2] = 0;
+	epochs = 1;
+	check(fal_coord_status(coord).failed, 1, "failed");
 }
 
 /* An epoch is judged by its own tasks, though those of the next one are done before. */
@@ -1076,6 +1100,7 @@ main(void)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_diverged, end),
+		ROUND_TEST(test_diverged_beyond),
 		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
