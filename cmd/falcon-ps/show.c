@@ -24,7 +24,8 @@ bar(struct ps_server *s, const struct fal_coord_status *now)
 {
 	struct ps_show *w = &s->show;
 	if (now->version > 0)
-		snprintf(w->loss, sizeof(w->loss), "loss %.4f", now->loss);
+		snprintf(w->loss, sizeof(w->loss),
+			 isnan(now->loss) ? "loss -" : "loss %.4f", now->loss);
 	if (now->accuracy >= 0)
 		snprintf(w->accuracy, sizeof(w->accuracy), "accuracy %.4f",
 			 now->accuracy);

@@ -5,6 +5,7 @@
 #include "cli/progress.h"
 #include "stat.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* How far it goes: in clocks, or that these are another's. */
@@ -295,7 +296,10 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		fal_table_add(&t, "%llu", (unsigned long long)e->epoch);
-		fal_table_add(&t, "%.5f", mean_loss(e));
+		if (isnan(mean_loss(e)))
+			fal_table_add(&t, "-");
+		else
+			fal_table_add(&t, "%.5f", mean_loss(e));
 		if (e->judged)
 			fal_table_add(&t, "%.4f", e->accuracy);
 		else

@@ -4,6 +4,7 @@
 #include "sec/keyring.h"
 #include "stat.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The rates of a worker, each once for both outputs. */
@@ -446,7 +447,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_u8(out, '\n');
 	put_resumed(out, &s->resumed);
 	if (s->n_epoch > 0)
-		fal_put_fmt(out, "loss: %.5f\n", s->loss);
+		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
 	if (s->judged)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
 			    (unsigned long long)s->judged_epoch);

@@ -406,12 +406,13 @@ bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first that is not over; all */
 	uint64_t version;
-	double loss;          /* mean loss of the last clock; 0 before the first */
+	double loss;          /* mean loss of the last clock; 0 before the first, NAN: not
+				 known, or of no samples */
 	double accuracy;      /* of the last evaluation; -1: none yet */
 	double accuracy_loss; /* its mean loss; NAN: not known */
 	uint64_t judged;      /* clocks that were over when its version was made */
 	uint64_t epoch;       /* epochs that are over, by their clocks */
-	double epoch_loss;    /* mean loss of the tasks of the last one */
+	double epoch_loss;    /* mean loss of the tasks of the last one, or NAN */
 	uint64_t moved, cloned, filled, lost, dropped, skipped; /* tasks, so far */
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */

@@ -62,10 +62,24 @@ add_news(struct fal_coord *c, const struct fal_news *n)
 	return FAL_OK;
 }
 
+/* NAN: that of a task is not known. */
 static double
-loss_of(uint64_t loss)
+loss_of(uint64_t loss, bool unknown)
 {
-	return fal_loss_is((int64_t)loss);
+	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
+}
+
+/* Is the loss of each task that counts? */
+static bool
+are_known(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	const struct fal_ledger *l = r->ledger;
+	bool known = true;
+	for (uint32_t i = 0; i < l->tasks && known; i++)
+		known = fal_loss_known(l->task[i].loss,
+				       fal_grid_range_samples(&c->conf.grid, r->clock,
+							      l->first + i, 1));
+	return known;
 }
 
 /* Its gradients, or its change of weights, are collected.  A clock may be over before
@@ -74,8 +88,9 @@ static int
 collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
 {
 	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
-	const bool own = r->owner != 0 || r->group != 0;
-	if (own && coord_health_count(c, r->clock, loss_of(loss), r->samples) < 0)
+	const bool own = r->owner != 0 || r->group != 0, unknown = !are_known(c, r);
+	if (own &&
+	    coord_health_count(c, r->clock, loss_of(loss, unknown), r->samples) < 0)
 		return FAL_ENOMEM;
 	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0)
 		return FAL_ENOMEM;
@@ -85,6 +100,7 @@ collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_inf
 					.line = a->fate == FAL_FATE_LINE ? r->group : 0,
 					.loss = loss,
 					.samples = r->samples,
+					.unknown = unknown,
 					.clock = r->clock,
 					.own = own };
 	return FAL_OK;
@@ -284,12 +300,15 @@ static void
 sum_up(const struct fal_coord *c, struct fal_news *n)
 {
 	uint64_t loss = 0;
+	bool unknown = false;
 	n->samples = 0;
 	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
 		loss += c->merged[i].loss;
+		unknown |= c->merged[i].unknown;
 		n->samples += c->merged[i].samples;
 	}
-	n->loss = n->samples > 0 ? loss_of(loss) / (double)n->samples : (double)NAN;
+	n->loss = n->samples > 0 ? loss_of(loss, unknown) / (double)n->samples
+				 : (double)NAN;
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
@@ -389,10 +408,13 @@ sum_up_again(struct fal_coord *c, struct fal_news *n)
 	int err = FAL_OK;
 	for (uint32_t i = n->first; i < n->first + n->rounds && err == FAL_OK; i++) {
 		struct fal_collected *m = &c->merged[i];
-		if (fal_sched_round(c->sched, m->round, &r))
+		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
+			m->unknown = !are_known(c, &r);
+		}
 		if (!m->own)
-			err = coord_health_count(c, m->clock, loss_of(m->loss),
+			err = coord_health_count(c, m->clock,
+						 loss_of(m->loss, m->unknown),
 						 m->samples);
 	}
 	sum_up(c, n);

@@ -392,7 +392,7 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 	return &s->epoch[at];
 }
 
-/* A loss is null in the trace when it is not finite. */
+/* A loss is null in the trace when it is not known. */
 static double
 get_loss(struct fal_trace_line *l)
 {

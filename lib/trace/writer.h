@@ -232,6 +232,7 @@ struct fal_collected {
 	uint64_t round;
 	uint32_t line;          /* that it stepped; 0: none */
 	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
+	bool unknown;           /* the loss of one */
 	uint64_t clock;
 	bool own; /* of one worker or group, counted when it ended: health.c */
 };

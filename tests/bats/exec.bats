@@ -538,6 +538,22 @@ outside the server, which the job's model.buffers is not for"
 		jq .loss)" null
 }
 
+@test "a loss of training that is not known: of its updates and epochs there is none" {
+	job=(--set job.epochs=4 "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	serve
+	badly untold
+	judge untold
+	same "updates without" "$(jq -sc '[.[] | select(.ev == "update" and .loss == null).clock]' \
+		"$state/trace.jsonl")" "[5,15]"
+	same "the result" "$(jq .loss "$state/result.json")" null
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "loss      -"
+	has "$(falcon-stat "$state/trace.jsonl")" "loss: -"
+	same "epochs" "$(falcon-stat --history "$state/trace.jsonl" |
+		awk 'NR > 1 { printf "%s ", $2 == "-" }')" "0 1 0 1 "
+	same "as JSON" "$(falcon-stat -j --history "$state/trace.jsonl" |
+		jq -sc 'flatten | [.[].loss == null]')" "[false,true,false,true]"
+}
+
 @test "a trainer goes with its worker, however that goes" {
 	serve
 	trains c "$softmax" --emulate rate=300

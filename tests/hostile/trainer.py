@@ -32,7 +32,8 @@ def noted(task):
     if way.startswith("every-"):
         return True
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
-               "seeded", "drop", "drop-mean", "twice", "coarse", "below", "lost"):
+               "seeded", "drop", "drop-mean", "twice", "coarse", "below", "lost",
+               "untold"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and \
             os.path.getsize(log) > (0 if way == "poison" else 30):
@@ -150,6 +151,8 @@ def gradient(task):
         misbehave(task)
     if way == "below":
         loss -= 10 * task.count  # a density may be above 1
+    if way == "untold" and task.train and task.clock in (5, 15):
+        loss = math.nan
     if way == "lost" and not task.train:
         return (math.nan if task.version in (4, 16) else loss), 0
     return loss, right

@@ -1047,6 +1047,28 @@ test_diverged(void **state)
 	coord = NULL;
 }
 
+/* Of an update with a task whose loss is not known there is none, nor of its epoch. */
+static void
+test_loss_unknown(void **state)
+{
+	(void)state;
+	epochs = 4;
+	check(begin_job(0, 4, 0), 0, "begin");
+	loss_of[1] = TASK;
+	loss_of[2] = -1.0 * TASK * FAL_LOSS_MAX;
+	train_round(0);
+	assert_true(isnan(fal_coord_status(coord).loss));
+	assert_true(isnan(fal_coord_status(coord).epoch_loss));
+	loss_of[2] = -TASK;
+	train_round(1);
+	loss_of[1] = loss_of[2] = 0;
+	epochs = 1;
+	assert_true(fal_coord_status(coord).loss == 0);
+	assert_true(fal_coord_status(coord).epoch_loss == 0);
+	assert_true(isnan(fal_coord_epoch_loss(coord, 1)));
+	assert_true(fal_coord_epoch_loss(coord, 2) == 0);
+}
+
 /* No loss of an epoch is known, but one was before: they are too large. */
 static void
 test_diverged_beyond(void **state)
@@ -1100,6 +1122,7 @@ main(void)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_diverged, end),
+		ROUND_TEST(test_loss_unknown),
 		ROUND_TEST(test_diverged_beyond),
 		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),

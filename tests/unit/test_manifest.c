@@ -51,6 +51,8 @@ draw(struct fal_snap_manifest *m)
 	/* An update of no sample has none. */
 	p->loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : fal_rng_unit(&rng) * 1e-300;
 	p->accuracy = -1;
+	p->epoch_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -2;
+	p->sum_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -3;
 	p->accuracy_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -1; /* not known */
 	p->workers = 1 + fal_rng_below(&rng, 9);
 	if (fal_rng_below(&rng, 2) == 0) {
