@@ -4,6 +4,7 @@
 #include "eval.h"
 
 #include "base/json.h"
+#include "base/loss.h"
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/progress.h"
@@ -13,7 +14,6 @@
 #include "need.h"
 #include "nn/net.h"
 #include "run/setup.h"
-#include "wire/loss.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -36,7 +36,7 @@ struct eval {
 struct judged {
 	uint64_t right, total;
 	bool unknown; /* the loss of a task */
-	int64_t loss; /* Σ, as wire/loss.h has it */
+	int64_t loss; /* Σ, as base/loss.h has it */
 };
 
 static int

@@ -54,7 +54,7 @@ struct fal_run {
 struct fal_ran {
 	bool cancelled; /* nothing was made */
 	bool nonfinite; /* the gradient could not be quantised */
-	int64_t loss;   /* Σ over the samples, as wire/loss.h has it */
+	int64_t loss;   /* Σ over the samples, as base/loss.h has it */
 	uint32_t right, samples;
 	uint64_t task_ns;            /* how long it took, */
 	uint64_t waited_ns;          /* … beside waiting for what was coming */

@@ -7,9 +7,9 @@
  * nobody has confirmed.  Equal fingerprints count the same; others nearly. */
 #include "coord/priv.h"
 
+#include "base/loss.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/loss.h"
 
 #include <math.h>
 #include <stdlib.h>

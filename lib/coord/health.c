@@ -2,8 +2,8 @@
  * could be said.  falcon-job(5) has the rule of divergence. */
 #include "coord/priv.h"
 
+#include "base/loss.h"
 #include "base/mem.h"
-#include "wire/loss.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* What workers say to the coordinator. */
 #include "coord/priv.h"
 
+#include "base/loss.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "wire/loss.h"
 
 #include <inttypes.h>
 #include <math.h>

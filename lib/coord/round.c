@@ -3,8 +3,8 @@
 #include "coord/priv.h"
 
 #include "base/line.h"
+#include "base/loss.h"
 #include "base/mem.h"
-#include "wire/loss.h"
 
 #include <assert.h>
 #include <math.h>
@@ -69,26 +69,14 @@ loss_of(uint64_t loss, bool unknown)
 	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
 }
 
-/* Is the loss of each task that counts? */
-static bool
-are_known(const struct fal_coord *c, const struct fal_round_info *r)
-{
-	const struct fal_ledger *l = r->ledger;
-	bool known = true;
-	for (uint32_t i = 0; i < l->tasks && known; i++)
-		known = fal_loss_known(l->task[i].loss,
-				       fal_grid_range_samples(&c->conf.grid, r->clock,
-							      l->first + i, 1));
-	return known;
-}
-
 /* Its gradients, or its change of weights, are collected.  A clock may be over before
  * what it has in rounds of its own is stepped. */
 static int
 collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
 {
 	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
-	const bool own = r->owner != 0 || r->group != 0, unknown = !are_known(c, r);
+	const bool own = r->owner != 0 || r->group != 0,
+		   unknown = !fal_ledger_loss_known(r->ledger, &c->conf.grid, r->clock);
 	if (own &&
 	    coord_health_count(c, r->clock, loss_of(loss, unknown), r->samples) < 0)
 		return FAL_ENOMEM;
@@ -410,7 +398,8 @@ sum_up_again(struct fal_coord *c, struct fal_news *n)
 		struct fal_collected *m = &c->merged[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
-			m->unknown = !are_known(c, &r);
+			m->unknown =
+				!fal_ledger_loss_known(r.ledger, &c->conf.grid, r.clock);
 		}
 		if (!m->own)
 			err = coord_health_count(c, m->clock,

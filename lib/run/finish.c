@@ -2,7 +2,7 @@
 #include "run/finish.h"
 
 #include "agent/taskhash.h"
-#include "wire/loss.h"
+#include "base/loss.h"
 
 #include <stdlib.h>
 #include <string.h>

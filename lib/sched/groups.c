@@ -43,10 +43,11 @@ struct groups {
 	bool anew;    /* workers came or went since the last one */
 	double since; /* when the last one was; 0: there was none */
 	double idle;  /* Σ seconds without work since then */
-	/* Of the rounds since then: how many, their samples, mean training loss, by
-	 * samples, and Σ of the squares of what is off it, Σ staleness in updates; */
-	double rounds, samples, loss, off, stale;
-	bool watched;            /* there was one */
+	/* Of the rounds since then: how many, Σ staleness in updates; of those whose
+	 * losses are known how many, their samples, mean training loss, by samples, and
+	 * Σ of the squares of what is off it; */
+	double rounds, stale, told, samples, loss, off;
+	bool watched;            /* there was such a mean */
 	double best, best_noise; /* the least such mean, and its standard error */
 	double until; /* a quorum: the next version is made then; INFINITY: it is
 			 not there yet */
@@ -235,7 +236,7 @@ has_grown(struct groups *is)
 {
 	if (is->samples <= 0)
 		return false;
-	const double noise = sqrt(is->off / is->samples / is->rounds);
+	const double noise = sqrt(is->off / is->samples / is->told);
 	if (!is->watched || is->loss < is->best) {
 		is->watched = true;
 		is->best = is->loss;
@@ -268,7 +269,7 @@ control(struct fal_sched *s, double now)
 	is->anew = false;
 	is->since = now;
 	is->idle = 0;
-	is->rounds = is->samples = is->loss = is->off = is->stale = 0;
+	is->rounds = is->stale = is->told = is->samples = is->loss = is->off = 0;
 	return regroup(s);
 }
 
@@ -291,10 +292,13 @@ watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 	const double loss = (double)fal_ledger_loss(&r->ledger) / samples;
 	const double off = loss - is->loss;
 	is->rounds++;
+	is->stale += (double)r->stale_updates;
+	if (!fal_ledger_loss_known(&r->ledger, &s->grid, r->clock))
+		return;
+	is->told++;
 	is->samples += samples;
 	is->loss += samples / is->samples * off;
 	is->off += samples * off * (loss - is->loss);
-	is->stale += (double)r->stale_updates;
 }
 
 static void

@@ -2,6 +2,7 @@
 #include "sched/ledger.h"
 
 #include "base/err.h"
+#include "base/loss.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -263,4 +264,15 @@ fal_ledger_loss(const struct fal_ledger *l)
 	for (uint32_t t = 0; t < l->tasks; t++)
 		sum += (uint64_t)l->task[t].loss;
 	return (int64_t)sum;
+}
+
+bool
+fal_ledger_loss_known(const struct fal_ledger *l, const struct fal_grid *g,
+		      uint64_t clock)
+{
+	for (uint32_t i = 0; i < l->tasks; i++)
+		if (!fal_loss_known(l->task[i].loss,
+				    fal_grid_range_samples(g, clock, l->first + i, 1)))
+			return false;
+	return true;
 }

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/cid.h"
+#include "sched/grid.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -196,5 +197,9 @@ int fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, u
 
 /* Σ of the losses of the claims that count, modulo 2^64. */
 int64_t fal_ledger_loss(const struct fal_ledger *l);
+
+/* Is each of these known (base/loss.h)?  The tasks are the clock's, by the grid. */
+bool fal_ledger_loss_known(const struct fal_ledger *l, const struct fal_grid *g,
+			   uint64_t clock);
 
 #endif

@@ -235,7 +235,7 @@ struct fal_msg {
 			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
 			uint64_t version;                 /* that it was computed on */
 			uint64_t task_ns;
-			int64_t loss; /* wire/loss.h */
+			int64_t loss; /* base/loss.h */
 			uint8_t nonfinite;
 			uint8_t last; /* 1: the contribution is closed with it */
 			uint8_t hash[FAL_TASK_HASH]; /* agent/taskhash.h */

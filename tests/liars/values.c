@@ -2,10 +2,10 @@
  * a test build of falcon-work with --wrap of what is wrapped here. */
 #include "agent/agent.h"
 #include "base/err.h"
+#include "base/loss.h"
 #include "base/mem.h"
 #include "net/chan.h"
 #include "wire/bfp.h"
-#include "wire/loss.h"
 #include "wire/msg.h"
 
 #include <stdio.h>

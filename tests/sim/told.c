@@ -1,7 +1,7 @@
 /* What people are told of the job: the mean loss of each epoch is that of its tasks, and
  * of no other's. */
+#include "base/loss.h"
 #include "cluster_priv.h"
-#include "wire/loss.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The coordinator among workers that break the protocol: it refuses them, and what it has
  * counted of theirs stays true in its trace. */
 #include "test_coord.h"
+#include "base/loss.h"
 #include "wire/bfp.h"
-#include "wire/loss.h"
 #include "wire/waited.h"
 
 #include <math.h>

@@ -4,11 +4,11 @@
 #include "../racked.h"
 #include "../standin.h"
 #include "base/err.h"
+#include "base/loss.h"
 #include "base/rng.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
 #include "wire/bfp.h"
-#include "wire/loss.h"
 
 #include <math.h>
 #include <setjmp.h>

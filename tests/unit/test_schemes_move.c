@@ -1,4 +1,5 @@
 /* The schemes' laws: flexrr, wbsp, groups. */
+#include "base/loss.h"
 #include "base/rng.h"
 #include "sched_play.h"
 
@@ -575,6 +576,9 @@ test_groups_below_zero(void **state)
 	play.loss = -1100;
 	play_run(FOREVER, 15);
 	play_at_least(fal_teams_active(play.s), 2, "groups when the loss is less");
+	play.loss = fal_loss_said(NAN, play.s->grid.task);
+	play_run(FOREVER, 21);
+	play_at_least(fal_teams_active(play.s), 2, "groups when it is not known");
 	play.loss = -900;
 	play_run(FOREVER, 40);
 	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");

@@ -1,6 +1,6 @@
 /* A loss as it travels: falcon-protocol(7), the types of its fields. */
-#ifndef FAL_WIRE_LOSS_H
-#define FAL_WIRE_LOSS_H
+#ifndef FAL_BASE_LOSS_H
+#define FAL_BASE_LOSS_H
 
 #include <stdbool.h>
 #include <stdint.h>

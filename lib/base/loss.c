@@ -1,5 +1,5 @@
 /* Losses as they travel. */
-#include "wire/loss.h"
+#include "base/loss.h"
 
 #include <math.h>
 
