@@ -205,6 +205,20 @@ say_lines(struct child *c, bool rest)
 	c->err.n -= at;
 }
 
+/* It may close that, or have it elsewhere, and live on. */
+static void
+listen_to_err(struct child *c)
+{
+	const ssize_t n = take(c->proc.err, &c->err);
+	if (n != 0) {
+		say_lines(c, false);
+		return;
+	}
+	say_lines(c, true);
+	close(c->proc.err);
+	c->proc.err = -1;
+}
+
 void
 child_drain(struct child *c)
 {
@@ -226,8 +240,8 @@ expecting(struct child *c)
 		       : NULL;
 }
 
-/* As much of the frame as is there. */
-static void
+/* As much of the frame as is there.  True: no more will come. */
+static bool
 on_frame(struct child *c)
 {
 	struct slot *s = expecting(c);
@@ -237,7 +251,7 @@ on_frame(struct child *c)
 	size_t want = c->frame < head ? head - c->frame : 0;
 	if (s == NULL || c->frame == head + bytes) {
 		child_blame(c, "it sent a gradient that nobody wants");
-		return;
+		return false;
 	}
 	if (want == 0) {
 		to = (uint8_t *)bulk_data(&c->start->area[SPAWN_GRADS], s->alias) +
@@ -246,7 +260,7 @@ on_frame(struct child *c)
 	}
 	const ssize_t n = read(c->proc.grads, to, want);
 	if (n <= 0)
-		return;
+		return n == 0;
 	c->frame += (uint64_t)n;
 	if (c->frame == head) {
 		struct fal_rd r = fal_rd_init(c->head, head);
@@ -257,6 +271,7 @@ on_frame(struct child *c)
 	} else if (c->frame == head + bytes && s->said) {
 		finish(c, s);
 	}
+	return false;
 }
 
 /* --- a turn ------------------------------------------------------------------------- */
@@ -370,13 +385,18 @@ child_turn(struct child *c, uint64_t until)
 	pthread_mutex_lock(&c->mutex);
 	if (!alive || c->starts != start || c->proc.pid == 0)
 		return false;
-	if (p[ERR].revents != 0 && take(c->proc.err, &c->err) > 0)
-		say_lines(c, false);
-	if (p[GRADS].revents != 0)
-		on_frame(c);
+	if (p[ERR].revents != 0)
+		listen_to_err(c);
+	if (p[GRADS].revents != 0 && on_frame(c))
+		c->closed = "the pipe of its gradients", eof = true;
+	/* Nobody is there who would read. */
+	if ((p[IN].revents & POLLERR) != 0)
+		c->closed = "its standard input", eof = true;
+	if ((p[PARAMS].revents & POLLERR) != 0)
+		c->closed = "the pipe of its parameters", eof = true;
 	/* Whether it is late is not to be said before what it said was heard. */
 	if ((p[OUT].revents | p[END].revents) != 0 || uv_hrtime() >= until)
-		eof = hear(c, p[END].revents != 0);
+		eof = hear(c, p[END].revents != 0) || eof;
 	eof = eof || c->hung_up;
 	(void)child_push(c);
 	if (eof && !c->blamed) {

@@ -119,6 +119,7 @@ forget_bytes(struct child *c)
 	c->lines.sent = c->params.sent = 0;
 	c->frame = 0;
 	c->heard_by_lanes = c->hung_up = false;
+	c->closed = "its standard output";
 }
 
 static void
@@ -273,7 +274,7 @@ ended(struct child *c)
 {
 	int status;
 	if (!spawn_ended(&c->proc, &status))
-		child_blame(c, "it closed its standard output%s", before(c));
+		child_blame(c, "it closed %s%s", c->closed, before(c));
 	else if (c->starts == 1 && !c->heard && WIFEXITED(status) &&
 		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
 		  WEXITSTATUS(status) == SH_NOT_RUN))

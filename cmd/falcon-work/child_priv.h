@@ -85,6 +85,7 @@ struct child {
 	uint32_t unattended;  /* slots of child_send */
 	bool listening;       /* in child_listen */
 	bool hung_up;         /* it says nothing more */
+	const char *closed;   /* which stream it has closed, if it lives on */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
 
 	struct outgoing lines, params;

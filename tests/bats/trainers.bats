@@ -148,3 +148,30 @@ unlike() {
 	judge blank
 	same "tasks skipped" "$(member skipped)" 8
 }
+
+# Of a stream that is at its end poll(2) tells again and again, for nothing.
+@test "a trainer whose standard error is elsewhere costs falcon-work no time" {
+	local was
+	start w falcon-work -k "$keys/work.key" --cache none \
+		--exec "exec $softmax 2>elsewhere" "unix:$PWD/nobody"
+	ticks() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; }
+	begun() { pgrep -P "$pid" softmax; }
+	soon "a trainer" begun
+	was=$(ticks)
+	sleep 2 # a core has 100 ticks a second
+	echo "# $(($(ticks) - was)) ticks"
+	[ $(($(ticks) - was)) -lt 40 ]
+}
+
+@test "a trainer that reads no more is started again" {
+	cat >deaf.py <<-'END'
+		import os, sys, time
+		sys.stdin.readline()
+		os.close(0)
+		print('{"op":"hello","protocol":1,"samples":true}', flush=True)
+		time.sleep(1000)
+	END
+	serve
+	trains deaf "/usr/bin/python3 deaf.py"
+	soon "what it did" grep -q "trainer 0: it closed its standard input; it starts again" deaf.err
+}
