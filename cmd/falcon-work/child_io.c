@@ -184,19 +184,34 @@ say(struct child *c, const char *p, size_t n)
 	fal_cli_err(PROG, "trainer %u: %s", c->conf.number, line);
 }
 
+/* A NUL would end a text, and with it all that stands behind it: it becomes what other
+ * controls do. */
+static void
+unnul(struct fal_buf *b)
+{
+	for (uint8_t *p = b->p; (p = memchr(p, '\0', b->n - (size_t)(p - b->p))) != NULL;)
+		*p = '?';
+}
+
 /* Passes on what stderr has, line by line; `rest`: that of the last one, too. */
 static void
 say_lines(struct child *c, bool rest)
 {
 	size_t at = 0;
+	if (c->err.n > 0)
+		unnul(&c->err);
 	while (at < c->err.n) {
 		const char *p = (const char *)c->err.p + at;
 		const size_t left = c->err.n - at;
-		const size_t most = left < STDERR_LINE ? left : STDERR_LINE;
+		const size_t most = left <= STDERR_LINE ? left : STDERR_LINE + 1;
 		const char *nl = memchr(p, '\n', most);
-		if (nl == NULL && most < STDERR_LINE && !rest)
+		if (nl == NULL && left <= STDERR_LINE && !rest)
 			break;
-		const size_t n = nl != NULL ? (size_t)(nl - p) : fal_text_cut(p, most);
+		size_t n = left;
+		if (nl != NULL)
+			n = (size_t)(nl - p);
+		else if (left > STDERR_LINE) /* it looks one byte behind */
+			n = fal_text_cut(p, STDERR_LINE);
 		say(c, p, n);
 		at += n + (nl != NULL);
 	}

@@ -726,3 +726,44 @@ assert word["of"] == {"later": [7]}, word
 		run -1 falcon-work --try "${job[-1]}" --exec "echo '{\"op\":\"hello\",\"protocol\":1}'"
 	done
 }
+
+# Each NUL is a '?', as other controls are.
+@test "stderr of a trainer: all of it, in pieces of 900 bytes, whatever bytes there are" {
+	cat >bytes.py <<-'END'
+		import os
+		import random
+		import sys
+
+		draw = random.Random(int(sys.argv[1]))
+		lines = [b"%d NULs" % n + b"\0" * n + b"end" for n in (1, 899, 5000)]
+		for i in range(60):
+		    size = draw.choice((0, 1, 2, 899, 900, 901, 1800, draw.randrange(20000)))
+		    line = bytearray(draw.choices(b"falcon 1", k=size))
+		    for _ in range(draw.choice((0, 1, 3, size)) if size else 0):
+		        line[draw.randrange(size)] = draw.choice((0, 0, 9, 27))
+		    lines.append(bytes(line))
+		with open("want", "wb") as f:
+		    for line in lines:
+		        line = bytes(c if c >= 32 else ord("?") for c in line)
+		        for at in range(0, max(len(line), 1), 900):
+		            f.write(b"falcon-work: trainer 0: %s\n" % line[at:at + 900])
+		text = b"\n".join(lines) + b"\n" * draw.randrange(2)
+		while text:
+		    text = text[os.write(2, text[:draw.randrange(1, 9000)]):]
+		sys.exit(3)
+	END
+	status=0
+	(
+		ulimit -f 20000 # KiB: it is not to fill the disk
+		timeout -k 5 30 falcon-work --try tiny/tiny.job \
+			--exec "exec /usr/bin/python3 bytes.py $SEED"
+	) >out 2>got || status=$?
+	same "status" "$status" 1
+	has "$(<out)" "no: no hello: "
+	diff <(grep -a "^falcon-work: trainer 0: " got) want | head -c 2000 >unlike
+	same "unlike lines" "$(<unlike)" ""
+	# What came before lies behind it in memory.
+	run -1 timeout -k 5 10 falcon-work --try tiny/tiny.job --exec "printf '\303\251\nx' >&2"
+	has "$output" "falcon-work: trainer 0: é"
+	has "$output" "falcon-work: trainer 0: x"
+}
