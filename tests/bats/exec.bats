@@ -634,10 +634,33 @@ outside the server, which the job's model.buffers is not for"
 		drop-mean|the gradient is a MEAN over the task's samples
 		twice|the sum of two half tasks is not the whole task
 		impure|the same task gives other bits the second time
-		every-nan|gradients or losses are not finite
+		every-nan|gradients are not finite on the job's first parameters
 		every-exit|a task of 8 samples was not computed
 		no-hello|no hello: exec /usr/bin/python3
 	END
+	# A loss need not be known, of training, of judging, or of a task.
+	for way in null null-train null-eval; do
+		TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+			--exec "exec $trainer $way"
+		same "status of $way" "$status" 0
+		has "$output" "ok 3 tasks, each twice: same bits; "
+		case $way in
+		null-eval) [[ $output != *"loss is null"* ]] ;;
+		*) has "$output" "ok its loss is null: not finite, or not known; it counts as 0" ;;
+		esac
+		case $way in
+		null-train) has "$output" "ok judging: 2 of 8 right, loss 1" ;;
+		*) has "$output" "ok judging: 2 of 8 right, loss not known" ;;
+		esac
+	done
+}
+
+@test "a loss that is not known: the job is done all the same" {
+	serve --set job.epochs=3
+	badly null
+	judge null
+	same "restarts" "$(grep -c "starts again" null.err || :)" 0
+	same "losses" "$(losses "$state" | jq -c .)" "[0,0,0]"
 }
 
 @test "pipes: a toy in shell and awk; a gradient of another length" {

@@ -33,7 +33,7 @@ def noted(task):
         return True
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
                "seeded", "drop", "drop-mean", "twice", "coarse", "below", "lost",
-               "untold"):
+               "untold", "null", "null-train", "null-eval"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and \
             os.path.getsize(log) > (0 if way == "poison" else 30):
@@ -155,6 +155,8 @@ def gradient(task):
         loss = math.nan
     if way == "lost" and not task.train:
         return (math.nan if task.version in (4, 16) else loss), 0
+    if way in ("null", "null-train" if task.train else "null-eval"):
+        loss = math.nan
     return loss, right
 
 
