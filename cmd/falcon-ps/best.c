@@ -132,12 +132,13 @@ write_next(struct ps_server *s)
 		fal_buf_free(&b->now);
 }
 
+/* Where losses are not known nothing says that the first one is the better. */
 static bool
 is_better(const struct ps_best_is *is, const struct ps_best_is *than)
 {
 	return !than->there || is->accuracy > than->accuracy ||
 	       (is->accuracy >= than->accuracy &&
-		(is->loss < than->loss || (isnan(than->loss) && !isnan(is->loss))));
+		(is->loss < than->loss || isnan(than->loss)));
 }
 
 void
