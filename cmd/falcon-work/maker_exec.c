@@ -418,8 +418,11 @@ pause_ns(unsigned failures)
 
 /* Whether what was made is believed; else it is to be tried again. */
 static bool
-is_good(const struct exec_at *at, uint64_t start, const struct fal_ran *ran, bool again)
+is_good(const struct exec_at *at, const struct child_task *task,
+	const struct fal_ran *ran, bool again)
 {
+	const uint64_t start = task->start;
+	struct fal_diag why, what;
 	if (ran->right > ran->samples) {
 		child_fault(at->child, start, "more samples are right than there are");
 		return false;
@@ -427,7 +430,13 @@ is_good(const struct exec_at *at, uint64_t start, const struct fal_ran *ran, boo
 	if (!ran->nonfinite || again)
 		return true;
 	/* It may be the trainer's alone. */
-	child_fault(at->child, start, "its gradient is not finite");
+	fal_diag_set(&why, FAL_ENONFINITE, "its gradient is not finite");
+	if (ran->room > 0) {
+		fal_run_say_large(ran->most, ran->room, task->line.version, &what);
+		fal_diag_set(&why, FAL_ENONFINITE,
+			     "its %.300s: scale the data or the loss", what.text);
+	}
+	child_fault(at->child, start, why.text);
 	return false;
 }
 
@@ -443,7 +452,7 @@ was_last(struct bench *b, const struct exec_at *at, const struct child_made *mad
 		*ran = (struct fal_ran){ .cancelled = true };
 	if (made->end != CHILD_MADE)
 		return made->end == CHILD_CANCELLED;
-	if (is_good(at, b->task.start, ran, b->nonfinite))
+	if (is_good(at, &b->task, ran, b->nonfinite))
 		return true;
 	get_back(lent);
 	b->nonfinite |= ran->nonfinite;

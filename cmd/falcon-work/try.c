@@ -263,13 +263,39 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	return false;
 }
 
-static bool
-is_finite(const struct try *t, const float *v)
+/* The largest magnitude in a gradient; infinity where a value is not finite. */
+static float
+largest(const struct try *t, const float *v)
 {
-	for (uint64_t i = 0; i < t->setup.model->values; i++)
-		if (!isfinite(v[i]))
-			return false;
-	return true;
+	const uint64_t n = t->setup.model->values;
+	float most = 0;
+	for (uint64_t i = 0; i < n; i += FAL_BLOCK) {
+		const uint64_t left = n - i;
+		const float of =
+			fal_max_abs(v + i, left < FAL_BLOCK ? (uint32_t)left : FAL_BLOCK);
+		most = fmaxf(most, of);
+	}
+	return most;
+}
+
+/* What a run has room for on these parameters, of which no exponent is another's. */
+static float
+room_for(const struct try *t)
+{
+	const struct fal_grid grid = fal_job_grid(&t->job, t->setup.manifest.train.n);
+	return fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
+}
+
+/* Whether gradients of up to `most` could be quantised. */
+static bool
+judge_size(struct try *t, float most)
+{
+	struct fal_diag what;
+	if (most < room_for(t))
+		return true;
+	fal_run_say_large(most, room_for(t), 0, &what);
+	no(t, "a %s: scale the data or the loss", what.text);
+	return false;
 }
 
 /* The same, with another seed. */
@@ -305,7 +331,8 @@ try_twice(struct try *t, double *ms)
 {
 	const size_t bytes = t->setup.model->values * sizeof(float);
 	uint32_t n = 0;
-	bool same = true, finite = true, null = false;
+	bool same = true, null = false;
+	float most = 0;
 	*ms = INFINITY;
 	for (; n < TASKS; n++) {
 		const struct fal_places p = fal_setup_places(&t->setup, 0, n);
@@ -316,7 +343,7 @@ try_twice(struct try *t, double *ms)
 			if (!make(t, p.first, p.count, t->grad[i], &made[i]))
 				return false;
 		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
-		finite = finite && is_finite(t, t->grad[0]);
+		most = fmaxf(most, largest(t, t->grad[0]));
 		null = null || isnan(made[0].loss);
 		*ms = fmin(*ms, (double)made[1].ns * 1e-6);
 	}
@@ -324,9 +351,10 @@ try_twice(struct try *t, double *ms)
 		no(t, "the same task gives other bits the second time: take all "
 		      "randomness from the task's seed, carry nothing from task to task, "
 		      "and ask the library for deterministic kernels");
+	const bool finite = isfinite(most), fits = !finite || judge_size(t, most);
 	if (!finite)
 		no(t, "gradients are not finite on the job's first parameters");
-	if ((same || t->exec->hello.impure) && finite)
+	if ((same || t->exec->hello.impure) && finite && fits)
 		printf("ok %u tasks, each twice: %s; %.3g ms a task; finite\n", n,
 		       same ? "same bits" : "other bits, as it says itself", *ms);
 	if (null)

@@ -54,7 +54,10 @@ struct fal_run {
 struct fal_ran {
 	bool cancelled; /* nothing was made */
 	bool nonfinite; /* the gradient could not be quantised */
-	int64_t loss;   /* Σ over the samples, as base/loss.h has it */
+	/* Of one that is finite, but not small enough: its largest value, and what that
+	 * was to be less than; 0, 0: not so. */
+	float most, room;
+	int64_t loss; /* Σ over the samples, as base/loss.h has it */
 	uint32_t right, samples;
 	uint64_t task_ns;            /* how long it took, */
 	uint64_t waited_ns;          /* … beside waiting for what was coming */

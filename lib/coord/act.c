@@ -381,7 +381,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		trace_doubt(c, now, a);
 		return FAL_OK;
 	case FAL_ACT_STOP:
-		c->why = "a gradient is not finite on two runs";
+		c->why = "a gradient is not finite, or too large, on two runs";
 		return FAL_OK;
 	case FAL_ACT_SKIP:
 		return skip(c, a);

@@ -4,6 +4,8 @@
 #include "agent/taskhash.h"
 #include "base/loss.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +99,41 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	return err;
 }
 
+/* Why it could not be quantised: of the block that is furthest beyond its room, if all
+ * values are finite. */
+static void
+explain(const struct fal_run_job *job, const struct fal_run_made *made,
+	struct fal_ran *ran)
+{
+	const struct fal_run *r = &job->run;
+	const uint64_t n = fal_sum_len(r->sum);
+	double beyond = 1;
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		float own[FAL_BLOCK];
+		const float *g = block_of(made, n, b, false, own);
+		const float most = fal_max_abs(g, fal_block_len(n, b));
+		const float room = fal_bfp_most(r->exps[b], r->room);
+		if (!isfinite(most)) {
+			ran->most = ran->room = 0;
+			return;
+		}
+		if ((double)most / (double)room >= beyond) {
+			beyond = (double)most / (double)room;
+			ran->most = most;
+			ran->room = room;
+		}
+	}
+}
+
+void
+fal_run_say_large(float most, float room, uint64_t version, struct fal_diag *diag)
+{
+	fal_diag_set(diag, FAL_ENONFINITE,
+		     "gradient is finite, but reaches %.7g, and version %" PRIu64
+		     " of the job has room for less than %.7g",
+		     (double)most, version, (double)room);
+}
+
 int
 fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	       struct fal_ran *ran)
@@ -107,6 +144,9 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
+	ran->most = ran->room = 0;
+	if (ran->nonfinite)
+		explain(job, made, ran);
 	ran->loss = fal_loss_said(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;

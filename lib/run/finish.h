@@ -53,9 +53,13 @@ int fal_run_quantise(const struct fal_run_job *job, const struct fal_run_made *m
 		     uint32_t first, uint32_t end);
 
 /* The end of a task: what is not done of the quantised gradient to run.sum (nothing for
- * eval), its hash (0: not wanted), loss, right, samples and nonfinite to `ran`.  Those of
- * fal_sum_quantise_block but FAL_ENONFINITE. */
+ * eval), its hash (0: not wanted), loss, right, samples, nonfinite, most and room to
+ * `ran`.  Those of fal_sum_quantise_block but FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);
+
+/* What is said of a gradient that is finite, but too large for this version: to `diag`,
+ * of fal_ran.most and room. */
+void fal_run_say_large(float most, float room, uint64_t version, struct fal_diag *diag);
 
 #endif

@@ -547,14 +547,26 @@ fal_max_abs(const float *v, uint32_t len)
 	return isnan(max) ? INFINITY : max;
 }
 
+/* Powers of 2 as floats have them: from the one that is returned on there is no room. */
+static int
+limit_of(int8_t e, unsigned room)
+{
+	const int limit = e + (int)room - (FAL_BFP_P - 1);
+	return limit < 128 ? limit : 128;
+}
+
+float
+fal_bfp_most(int8_t e, unsigned room)
+{
+	return ldexpf(1, limit_of(e, room));
+}
+
 /* Of floats whose largest has these bits; they are there, or the block's own. */
 static int
 floats_are(struct block *k, const float *there, uint32_t bits, int8_t e, unsigned room)
 {
 	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
-	int limit = e + (int)room - (FAL_BFP_P - 1);
-	limit = limit < 128 ? limit : 128;
-	if (bits >= (uint32_t)(limit + 127) << 23)
+	if (bits >= (uint32_t)(limit_of(e, room) + 127) << 23)
 		return FAL_ENONFINITE;
 	k->needed = needed_by(bits);
 

@@ -247,6 +247,10 @@ int8_t fal_exp_needed(const float *g, uint32_t len);
 /* The largest magnitude; infinity where a value is not finite. */
 float fal_max_abs(const float *v, uint32_t len);
 
+/* What every value of a block is less than in magnitude that can be quantised; infinity:
+ * each that is finite can. */
+float fal_bfp_most(int8_t exponent, unsigned room);
+
 /* The next exponent of a block: max(needed, e - 2), e itself for FAL_EXP_NONE, within
  * [FAL_EXP_MIN, FAL_EXP_MAX]. */
 int8_t fal_exp_next(int8_t e, int8_t needed);

@@ -143,7 +143,7 @@ like_net() {
 	status=0
 	wait "$ps" || status=$?
 	same "status: $(cat ps.err)" "$status" 1
-	has "$(cat ps.err)" "a gradient is not finite on two runs"
+	has "$(cat ps.err)" "a gradient is not finite, or too large, on two runs"
 	run falcon-ps --check --set sync.scheme=consgd --set job.nonfinite=skip "${job[@]}"
 	same "status" "$status" 2
 	has "$output" "takes steps outside the server, which job.nonfinite = skip is not for"
@@ -169,12 +169,74 @@ like_net() {
 	work alone --lanes 1
 	judge csv
 	same "tasks skipped" "$(member skipped)" 3
+	same "said to be finite" "$(grep -c "gradient is finite" alone.err || :)" 0
 	again
 	serve --min-workers 3
 	work one --lanes 1
 	work two --lanes 2
 	KEY=other work three --lanes 1
 	judge csv
+}
+
+# Of a clock's tasks, all together, sums have room for 2^25 in version 0, of each for 2^20.
+@test "a gradient that is finite, but too large, is called so, by a run as by --try" {
+	local task most text
+	drawn 1 2 4 8
+	task=$one most=$((one << 17))
+	sed "s/^size = .*/size = 256/; s/^task = .*/task = $task/; s/^epochs = .*/epochs = 1/" \
+		tiny/tiny.job >tiny/sized.job
+	job=(tiny/sized.job)
+	text="gradient is finite, but reaches $most, and version 0 of the job has room for \
+less than $most: scale the data or the loss"
+	export TRAINER_LOG=log
+	run -1 falcon-work --try tiny/sized.job --exec "exec $trainer size:$most $task"
+	has "$output" "no: a $text"
+	[[ $output != *"each twice"* ]]
+	serve
+	trains large "$trainer size:$most $task"
+	KEY=other trains larger "$trainer size:$most $task"
+	status=0
+	wait "$ps" || status=$?
+	same "status: $(cat ps.err)" "$status" 1
+	has "$(cat large.err larger.err)" "trainer 0: its $text; it starts again"
+	same "not finite" "$(cat large.err larger.err | grep -c "its gradient is not finite" || :)" 0
+	# The next smaller one of single precision.
+	most=$(python3 -c "print($most - $most / 2 ** 24)")
+	run -0 falcon-work --try tiny/sized.job --exec "exec $trainer size:$most $task"
+	has "$output" "same bits"
+	again
+	serve --set job.eval=never # its weights are large, too
+	trains fits "$trainer size:$most $task"
+	judge fits
+	same "restarts" "$(grep -c "starts again" fits.err || :)" 0
+}
+
+@test "a built-in net says once that its gradients are finite, but too large" {
+	python3 - "$SEED" <<-'END'
+		import random, sys
+		draw = random.Random(int(sys.argv[1]))
+		open("x.csv", "w").write("a,b,y\n" + "".join(
+		    "%d,%d,%d\n" % (draw.randrange(10**8, 10**9), draw.randrange(9), i % 4)
+		    for i in range(256)))
+	END
+	printf 'input 2\ndense 4\n' >net.model
+	printf '%s\n' '[job]' 'name = csv' 'seed = 1' 'epochs = 3' 'eval = never' \
+		'[model]' 'file = net.model' '[data]' 'format = csv' 'train = x.csv' 'label = y' \
+		'[batch]' 'size = 64' 'task = 8' '[optimizer]' 'kind = adamw' 'lr = 0.01' \
+		'[sync]' 'scheme = epsp' >csv.job
+	job=(csv.job)
+	for what in stop skip; do
+		serve --set job.nonfinite=$what
+		work $what --lanes 2
+		KEY=other work other.$what --lanes 1
+		wait "$ps" || [ "$what" = stop ]
+		grep "gradient is finite" $what.err >said
+		same "lines: $(cat said)" "$(wc -l <said)" 1
+		has "$(cat said)" "falcon-work: csv: task "
+		has "$(cat said)" ", and version 0 of the job has room for less than 1048576: \
+scale the data (data.mean, data.std)"
+		again
+	done
 }
 
 @test "a trainer that hangs is ended after a deadline of its own, or by the end" {

@@ -2,7 +2,8 @@
 """trainer.py WAY [SEED]: softmax regression without a library, which at random, drawn
 from the seed, misbehaves in this way; WAY "well" does not.  Each line of $TRAINER_LOG is
 one misbehaviour, so that a test knows that there were some; with "seeded", a task: its
-clock, number and seed, from which noise is drawn."""
+clock, number and seed, from which noise is drawn.  WAY "size:V": a full task's gradient,
+of SEED samples, is V in one place, its loss null."""
 
 import json
 import math
@@ -31,6 +32,8 @@ if way == "no-hello":
 def noted(task):
     if way.startswith("every-"):
         return True
+    if way.startswith("size:"):
+        return False
     if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
                "seeded", "drop", "drop-mean", "twice", "coarse", "below", "lost",
                "untold", "null", "null-train", "null-eval"):
@@ -147,6 +150,13 @@ def gradient(task):
         if task.id < 1 << 47 and (way == "odd" and odd in task.indices or
                                   way == "blank" and task.clock == blank):
             next(iter(task.grads.values()))[0] = math.nan
+        if way.startswith("size:"):
+            for grad in task.grads.values():
+                for i in range(len(grad)):
+                    grad[i] = 0
+            grad[seed % len(grad)] = -float(way[5:]) * task.count / seed
+    if way.startswith("size:"):
+        loss = math.nan
     if bad:
         misbehave(task)
     if way == "below":

@@ -1340,6 +1340,7 @@ room_of_a_clock(void **state)
 		const int8_t e = -7;
 		float g[3] = { 0, ldexpf(1, (int)room - 23 - 7), 0 };
 		uint32_t bad;
+		assert_true(fal_bfp_most(e, room) == g[1]);
 		same(fal_sum_quantise(s, g, &e, room, &bad), FAL_ENONFINITE, "at", room);
 		same(fal_sum_quantise_naive(s, g, &e, room, &bad), FAL_ENONFINITE,
 		     "naive, at", room);
@@ -1352,6 +1353,10 @@ room_of_a_clock(void **state)
 				 (unsigned long long)fal_sum_bound(s, 0), room);
 		fal_sum_free(s);
 	}
+	assert_true(fal_bfp_most(FAL_EXP_FIRST, FAL_BFP_ROOM) == 0x1p20f);
+	assert_true(fal_bfp_most(95, FAL_BFP_ROOM) == 0x1p127f);
+	assert_true(isinf(fal_bfp_most(96, FAL_BFP_ROOM)));
+	assert_true(isinf(fal_bfp_most(FAL_EXP_MAX, FAL_BFP_ROOM)));
 }
 
 /* Whatever was quantised passes, alone and summed up, in any range. */

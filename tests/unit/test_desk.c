@@ -409,6 +409,10 @@ made_before_the_bad_one(void **state)
 		d.from = d.blocks;
 		run_told(&d, &ran);
 		assert_true(ran.nonfinite);
+		assert_true(ran.room ==
+			    (all ? 0 : fal_bfp_most(FAL_EXP_MIN, FAL_BFP_ROOM)));
+		assert_true(all ? ran.most == 0
+				: ran.most >= ran.room && isfinite(ran.most));
 		assert_false(ran.cancelled);
 		assert_true(d.from > (all ? d.blocks - 1 : bad));
 		some += d.from < d.blocks;
@@ -418,6 +422,55 @@ made_before_the_bad_one(void **state)
 		free_drawn(&d);
 	}
 	assert_true(some > 5);
+}
+
+/* Values of which some are too large, by more in one block than in all others: that one
+ * is told of.  One that is not finite, anywhere, is all that there is to tell. */
+static void
+larger_than_its_room(void **state)
+{
+	enum { N = 3 * FAL_BLOCK + 100, BLOCKS = 4 };
+	static float g[N];
+	struct fal_sum *sum = fal_sum_new(N);
+	(void)state;
+	assert_non_null(sum);
+	for (int turn = 0; turn < 200; turn++) {
+		const unsigned room = 39 + fal_rng_below(&rng, FAL_BFP_ROOM - 38);
+		const uint32_t worst = fal_rng_below(&rng, BLOCKS);
+		const float odd[] = { NAN, INFINITY, -INFINITY };
+		int8_t e[BLOCKS];
+		float most = 0;
+		for (uint32_t b = 0; b < BLOCKS; b++) {
+			e[b] = (int8_t)(fal_rng_below(&rng, 120) - 90);
+			const uint32_t len = fal_block_len(N, b);
+			float *block = g + b * FAL_BLOCK;
+			const float bound = fal_bfp_most(e[b], room);
+			for (uint32_t i = 0; i < len; i++)
+				block[i] = bound * (fal_rng_unit(&rng) - 0.5f);
+			const uint32_t at = fal_rng_below(&rng, len);
+			if (b == worst)
+				block[at] = most = bound * (one_in(&rng, 2) ? 8 : 1e4f);
+			else if (one_in(&rng, 2))
+				block[at] = bound * (1 + 6 * fal_rng_unit(&rng));
+			if (one_in(&rng, 2))
+				block[at] = -block[at];
+		}
+		const bool finite = !one_in(&rng, 3);
+		if (!finite)
+			g[fal_rng_below(&rng, N)] = odd[fal_rng_below(&rng, 3)];
+		const struct fal_run_job one = {
+			.run = { .exps = e, .sum = sum, .room = room }, .count = 1
+		};
+		const struct fal_run_made made = { .grad = g };
+		struct fal_ran ran = { 0 };
+		assert_int_equal(fal_run_finish(&one, &made, &ran), 0);
+		assert_true(ran.nonfinite);
+		const float bound = finite ? fal_bfp_most(e[worst], room) : 0;
+		if (ran.room != bound || ran.most != (finite ? most : 0))
+			fail_msg("%g of %g, not %g of %g", (double)ran.most,
+				 (double)ran.room, (double)most, (double)bound);
+	}
+	fal_sum_free(sum);
 }
 
 /* Reads blocks as soon as they are made, the last one first. */
@@ -539,6 +592,7 @@ main(void)
 		cmocka_unit_test(nothing_is_between_tensors),
 		cmocka_unit_test(made_is_final),
 		cmocka_unit_test(made_before_the_bad_one),
+		cmocka_unit_test(larger_than_its_room),
 		cmocka_unit_test(others_read_it),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
