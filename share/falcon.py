@@ -104,7 +104,7 @@ def _answer(task, gradient):
         os.write(_out, b'{"op":"done","id":%d,"loss":%b,"right":%d}\n' % (task.id, loss, right))
     except Exception as e:  # of this task; the next one may be well
         traceback.print_exc()
-        _say(op="fail", id=task.id, why="%s: %s" % (type(e).__name__, e))
+        _say(op="fail", id=task.id, why=f"{type(e).__name__}: {e}"[:1000].replace("\0", "?"))
 
 
 def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python", has={},
@@ -159,8 +159,8 @@ def torch(model, loss, **options):
         job = {(k, tuple(v["shape"])) for k, v in header.items()}
         mine = {(k, tuple(p.shape)) for k, p in named.items()}
         if job != mine or stats != set(buffers):
-            _say(op="refuse", why="the job's tensors, or its buffers, are not the model's: only "
-                 "here, there, or of another shape: %s %s" % (job ^ mine, stats ^ set(buffers)))
+            _say(op="refuse", why=("the job's tensors, or its buffers, are not the model's: only "
+                 "here, there, or reshaped: %s %s" % (job ^ mine, stats ^ set(buffers)))[:1000])
 
     def gradient(task):
         for name in stats if held == [task.edition, *(p._version for p in kept)] else named:

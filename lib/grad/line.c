@@ -277,9 +277,13 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 	if (n > FAL_GRAD_LINE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
 				    FAL_GRAD_LINE_MAX);
+	/* A string here ends at its NUL, so that it has none. */
 	json_t *o = fal_json_load(line, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL && why.text[0] == '\0')
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	if (o == NULL && (json_error_code(&why) == json_error_null_character ||
+			  json_error_code(&why) == json_error_null_byte_in_key))
+		return fal_diag_set(diag, FAL_EFORMAT, "a NUL (\\u0000) in a string");
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return fal_diag_set(diag, FAL_EFORMAT, "not a JSON object");

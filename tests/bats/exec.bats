@@ -814,6 +814,27 @@ assert word["of"] == {"later": [7]}, word
 	done
 }
 
+@test "falcon.py: of an exception's text, however long, as much as tells what it is" {
+	cat >long.py <<-'END'
+		import sys
+
+		import falcon
+
+		def gradient(task):
+		    raise ValueError("a\0" + sys.argv[1] * int(sys.argv[2]))
+
+		falcon.serve(gradient)
+	END
+	for text in x é; do
+		for n in 3 900 $((30000 + RANDOM * 4)); do
+			run -1 falcon-work --try "${job[-1]}" --exec \
+				"exec /usr/bin/python3 long.py $text $n 2>/dev/null"
+			has "$output" "a task failed: ValueError: a?$text$text$text"
+			[[ $output != *"standard output"* ]]
+		done
+	done
+}
+
 # Each NUL is a '?', as other controls are.
 @test "stderr of a trainer: all of it, in pieces of 900 bytes, whatever bytes there are" {
 	cat >bytes.py <<-'END'

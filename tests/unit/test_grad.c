@@ -174,8 +174,19 @@ refuses_words(void **state)
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"pipes\":true,"
 				"\"depth\":2}" },
 	};
+	static const char *const nul[] = {
+		"{\"op\":\"fail\",\"id\":1,\"why\":\"a\\u0000b\"}",
+		"{\"op\":\"hello\",\"protocol\":1,\"about\":\"\\u0000\"}",
+		"{\"op\":\"done\",\"id\":1,\"\\u0000\":1}",
+	};
 	struct fal_grad_word w;
 	(void)state;
+	for (size_t i = 0; i < sizeof(nul) / sizeof(nul[0]); i++) {
+		struct fal_diag diag;
+		assert_int_equal(fal_grad_get(nul[i], strlen(nul[i]), &w, &diag),
+				 FAL_EFORMAT);
+		assert_string_equal(diag.text, "a NUL (\\u0000) in a string");
+	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (get(bad[i].line, &w) != bad[i].err)
 			fail_msg("%s: not refused as %d", bad[i].line, bad[i].err);
