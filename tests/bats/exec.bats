@@ -233,8 +233,8 @@ less than $most: scale the data or the loss"
 		grep "gradient is finite" $what.err >said
 		same "lines: $(cat said)" "$(wc -l <said)" 1
 		has "$(cat said)" "falcon-work: csv: task "
-		has "$(cat said)" ", and version 0 of the job has room for less than 1048576: \
-scale the data (data.mean, data.std)"
+		has "$(cat said)" " of the job has room for less than 1048576: scale the data \
+(data.mean, data.std)" # of version 0 or, if all was skipped before it came, a later one
 		again
 	done
 }

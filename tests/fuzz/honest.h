@@ -7,6 +7,7 @@
 #include "agent/agent.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/loss.h"
 #include "base/mem.h"
 #include "coord/coord.h"
 
