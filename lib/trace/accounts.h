@@ -10,9 +10,9 @@
 #ifndef FAL_TRACE_ACCOUNTS_H
 #define FAL_TRACE_ACCOUNTS_H
 
+#include "base/spans.h"
 #include "trace/findings.h"
 #include "trace/people.h"
-#include "base/spans.h"
 
 enum { FAL_FIGURES = 6 }; /* share, done, in, out, cloned, lost */
 

@@ -6,8 +6,8 @@
 #ifndef FAL_TRACE_COVER_H
 #define FAL_TRACE_COVER_H
 
-#include "trace/clocks.h"
 #include "base/spans.h"
+#include "trace/clocks.h"
 
 struct fal_cover {
 	const struct fal_trace_job *job; /* borrowed */
