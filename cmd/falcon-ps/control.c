@@ -334,6 +334,17 @@ is_too_large(const struct fal_policy *p, const struct fal_buf *report,
 	return large;
 }
 
+/* Does another one wait for its boundary?  `why` says whose. */
+static bool
+is_behind(const struct ps_server *s, struct fal_diag *why)
+{
+	const char *by;
+	if (fal_coord_policy_next(s->coord, &by) == NULL)
+		return false;
+	fal_diag_set(why, 0, "a change by '%s' waits for its boundary", by);
+	return true;
+}
+
 /* The policy holds at once, beside another one that waits for its boundary, and what that
  * does not change holds then, too: or nobody could let workers in again whom it waits
  * for.
@@ -364,20 +375,11 @@ change_beside(struct ps_server *s, struct ps_session *session, const struct appl
 			reply_text(session, FAL_EXIT_NO, not_kept);
 		else if (err == FAL_OK)
 			report(session, changes, b.clock);
+		else if (err == FAL_ESTATE && is_behind(s, &why))
+			reply_text(session, FAL_EXIT_NO, why.text);
 	}
 	fal_policy_free(&next);
-	return err;
-}
-
-/* Does another one wait for its boundary?  `why` says whose. */
-static bool
-is_behind(const struct ps_server *s, struct fal_diag *why)
-{
-	const char *by;
-	if (fal_coord_policy_next(s->coord, &by) == NULL)
-		return false;
-	fal_diag_set(why, 0, "a change by '%s' waits for its boundary", by);
-	return true;
+	return err == FAL_ESTATE ? FAL_OK : err;
 }
 
 static void
@@ -496,9 +498,13 @@ show(struct ps_server *s, struct ps_session *session)
 	const char *by;
 	const struct fal_policy *next = fal_coord_policy_next(s->coord, &by);
 	if (next != NULL) {
-		fal_json_key(&b, "next");
-		fal_policy_json_put(next, &b);
+		struct fal_buf rule = { 0 };
+		fal_rule_put(&next->rule, &rule);
+		fal_put_u8(&rule, '\0');
+		fal_json_member_str(&b, "next_scheme",
+				    rule.err < 0 ? "" : (const char *)rule.p);
 		fal_json_member_str(&b, "next_by", by);
+		fal_buf_free(&rule);
 	}
 	fal_json_close(&b, '}');
 	if (b.err < 0)

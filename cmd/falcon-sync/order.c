@@ -122,8 +122,7 @@ show(const json_t *o)
 	struct fal_buf out = { 0 };
 	struct fal_policy p;
 	json_t *policy;
-	const json_t *next = json_object_get(o, "next");
-	const char *scheme = json_string_value(json_object_get(next, "scheme"));
+	const char *scheme = json_string_value(json_object_get(o, "next_scheme"));
 	json_int_t since, clock;
 	const char *by, *next_by;
 	int paused;

@@ -419,6 +419,8 @@ child_turn(struct child *c, uint64_t until)
 		pthread_mutex_unlock(&c->mutex);
 		await_end(c->pidfd);
 		pthread_mutex_lock(&c->mutex);
+		if (c->starts == start && c->proc.pid != 0) /* its last word */
+			(void)hear(c, true);
 	}
 	return eof || p[END].revents != 0;
 }

@@ -9,7 +9,6 @@
 #include "job/policy.h"
 #include "sched/traits.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,9 +298,11 @@ fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside
 {
 	coord_enter(c);
 	struct fal_control *k = &c->control;
+	const struct fal_rule *is = &fal_coord_policy_now(c)->rule;
 	struct fal_policy next;
-	assert(k->waits && fal_rule_eq(&fal_coord_policy_now(c)->rule, &b->p->rule) &&
-	       fal_rule_eq(&k->next.rule, &b->next->rule));
+	if (is_over(c) || c->move.begun || !k->waits || fal_rule_eq(is, &k->next.rule) ||
+	    !fal_rule_eq(is, &b->p->rule) || !fal_rule_eq(&k->next.rule, &b->next->rule))
+		return FAL_ESTATE;
 	int err = fal_policy_copy(b->next, &next);
 	if (err < 0)
 		return err;

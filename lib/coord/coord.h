@@ -292,9 +292,10 @@ int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p
  * NULL: none does. */
 const struct fal_policy *fal_coord_policy_next(const struct fal_coord *c,
 					       const char **by);
-/* While one waits: `p`, of the rule in force, holds at once, from `clock` on, and what
- * waits is `next` from now on (both copied).  `kept`: an error of ops.journal, and
- * nothing has changed.  Any other error ends the job. */
+/* While one of another rule waits: `p`, of the rule in force, holds at once, from `clock`
+ * on, and what waits is `next` from now on, of its own rule (both copied).  `kept`: an
+ * error of ops.journal, and nothing has changed.  FAL_ESTATE: it cannot be: these are no
+ * such rules, blocks move, or the job is over.  Any other error ends the job. */
 struct fal_coord_beside {
 	const struct fal_policy *p, *next;
 	const char *by;

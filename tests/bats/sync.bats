@@ -504,15 +504,18 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	local change=$pid
 	waits() { sync show | grep -q "^next scheme *bsp"; }
 	soon "a change that waits" waits
-	sync show --json | jq -e '.next.scheme == "bsp" and .next_by == "control"'
+	sync show --json | jq -e '.next_scheme == "bsp" and .next_by == "control"'
 	answers 1 "" "falcon-sync: a change by 'control' waits for its boundary" \
 		sync set scheme=ssp:1
 	answers 0 "clones: yes -> no (neutral), not done" "" sync set --dry-run clones=no
+	# Who names the scheme that holds wants that, and not the one that waits.
+	answers 1 "" "falcon-sync: a change by 'control' waits for its boundary" \
+		sync set scheme=epsp exclude.fast=no
 	answers 0 "exclude.fast: yes -> no (neutral), from clock CLOCK on" "" \
 		sync set exclude.fast=no
 	ended "$change" change
 	has "$(<change.out)" "scheme: epsp -> bsp"
-	sync show --json | jq -e '.next == null and .policy.scheme == "bsp" and
+	sync show --json | jq -e '.next_scheme == null and .policy.scheme == "bsp" and
 		(.policy | tostring | contains("fast") | not)'
 	sync set exclude.slow=no
 	unharmed
