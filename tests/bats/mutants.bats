@@ -65,7 +65,7 @@ mutant() {
 	run env MUTANTS_CPU=1 "$tree/tests/mutants/run" "$BATS_TEST_TMPDIR/spoilt" \
 		"$tree"/tests/mutants/{breaks,nothing}.patch 3>&-
 	same "exit status" "$status" 1
-	has "$output" "breaks                   NOT FOUND: it breaks"
+	has "$output" "breaks                   NOT FOUND, simulate does not compile: it breaks"
 	has "$output" "nothing                  NOT FOUND: it nothing"
 	mutant stands simulate
 	run env MUTANTS_WALL=1 "$tree/tests/mutants/run" "$BATS_TEST_TMPDIR/spoilt" \
