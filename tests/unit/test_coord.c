@@ -810,18 +810,18 @@ answers_belong_to_their_accounts(void **state)
 		check(sent[1].marks, (int64_t)i + 1, "ACCOUNTs");
 		check((int64_t)sent[1].mark[i], (int64_t)i, "mark");
 	}
-	worked(1, 7, 1000000000); /* an answer to nothing */
-	check(clock_lines(0, 1, "1.000000"), 0, "lines of an unknown mark");
-	worked(1, 1, 2000000000); /* it skipped the first */
+	worked(1, 7, 10000000); /* an answer to nothing */
+	check(clock_lines(0, 1, "0.010000"), 0, "lines of an unknown mark");
+	worked(1, 1, 20000000); /* it skipped the first */
 	check(clock_lines(0, 1, "0.000000"), 1, "lines of clock 0, empty");
-	check(clock_lines(1, 1, "2.000000"), 1, "lines of clock 1");
-	worked(1, 1, 3000000000); /* the same again */
-	worked(1, 0, 4000000000); /* what it skipped */
-	check(clock_lines(0, 1, "4.000000"), 0, "lines of what was skipped");
-	check(clock_lines(1, 1, "3.000000"), 0, "lines of an answer again");
+	check(clock_lines(1, 1, "0.020000"), 1, "lines of clock 1");
+	worked(1, 1, 30000000); /* the same again */
+	worked(1, 0, 40000000); /* what it skipped */
+	check(clock_lines(0, 1, "0.040000"), 0, "lines of what was skipped");
+	check(clock_lines(1, 1, "0.030000"), 0, "lines of an answer again");
 	check(clock_lines(2, 1, "0.000000"), 0, "lines of clock 2 before its answer");
-	worked(1, 2, 5000000000);
-	check(clock_lines(2, 1, "5.000000"), 1, "lines of clock 2");
+	worked(1, 2, 50000000);
+	check(clock_lines(2, 1, "0.050000"), 1, "lines of clock 2");
 	/* Who answers nothing has lines when more are owed than are kept, or at the end.
 	 */
 	check(clock_lines(0, 2, "0.000000"), 0, "lines of the silent one");
@@ -850,13 +850,13 @@ spans_belong_to_their_accounts(void **state)
 	check(tell(1, &m), 0, "SPANS");
 	m.spans.mark = 7;
 	check(tell(1, &m), 0, "SPANS of nothing");
-	worked(1, 0, 1000000000);
+	worked(1, 0, 10000000);
 	check(lines("\"spans\":"), 0, "lines with those of another one");
-	worked(1, 1, 2000000000);
+	worked(1, 1, 20000000);
 	check(lines("\"spans\":"), 1, "lines with spans");
 	check(lines("\"spans\":[[991000,995000],[994000,998000],[997000,999000]]"), 1,
 	      "its spans");
-	check(clock_lines(1, 1, "2.000000"), 1, "lines of clock 1");
+	check(clock_lines(1, 1, "0.020000"), 1, "lines of clock 1");
 	m.spans.mark = 1;
 	m.spans.push = (struct fal_msg_span){ 1000000, 3000000 };
 	check(tell(1, &m), FAL_EINVAL, "an end before its begin");

@@ -18,10 +18,11 @@ open_round(uint32_t i)
 static int
 claim(uint32_t worker, const struct fal_round *r, uint32_t task, bool nonfinite)
 {
+	static uint32_t seq = 1000; /* beyond those of sched_play.h */
 	struct fal_claim_in c = { .worker = worker,
 				  .round = r->id,
 				  .task = task,
-				  .seq = 1,
+				  .seq = ++seq,
 				  .nonfinite = nonfinite };
 	int won = fal_sched_claim(play.s, play.now, &c);
 	play_follow_all();
