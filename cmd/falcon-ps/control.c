@@ -501,6 +501,7 @@ show(struct ps_server *s, struct ps_session *session)
 		struct fal_buf rule = { 0 };
 		fal_rule_put(&next->rule, &rule);
 		fal_put_u8(&rule, '\0');
+		b.err = b.err < 0 ? b.err : rule.err;
 		fal_json_member_str(&b, "next_scheme",
 				    rule.err < 0 ? "" : (const char *)rule.p);
 		fal_json_member_str(&b, "next_by", by);

@@ -362,7 +362,7 @@ add_order(const struct ps_server *s, struct fal_diag *out)
 		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
 			     what.text);
 	else if (fal_coord_policy_next(s->coord, &by) != NULL)
-		fal_diag_set(out, 0, "%s; another scheme, by '%s', waits with it",
+		fal_diag_set(out, 0, "%s; a change of policy by '%s' waits with it",
 			     what.text, by);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,7 @@
 static size_t
 place(const struct fal_spans *s, uint64_t at)
 {
-	size_t low = 0, high = s->n;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (s->v[mid].end < at)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return s->n == 0 ? 0 : fal_sorted_place64(&s->v->end, s->n, sizeof(*s->v), at);
 }
 
 static int

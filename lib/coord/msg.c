@@ -379,7 +379,7 @@ static void
 pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
 	const struct fal_owed *o = &p->owed[0];
-	const double part = credible(p, fal_coord_seconds(c, now), m);
+	const double at = fal_coord_seconds(c, now), part = credible(p, at, m);
 	const struct fal_line_clock line = {
 		.who = coord_line_who(p),
 		.clock = o->clock,
@@ -398,7 +398,7 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 		.tx = o->tx - p->told_tx,
 		.rx = o->rx - p->told_rx
 	};
-	fal_line_clock(&c->line, fal_coord_seconds(c, now), &line);
+	fal_line_clock(&c->line, at, &line);
 	coord_trace(c);
 	p->told_tx = o->tx;
 	p->told_rx = o->rx;

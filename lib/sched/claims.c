@@ -117,11 +117,11 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 }
 
 /* A number is for one contribution of the whole session, as its name stands in the trace:
- * is it that of another round? */
+ * is it that of another round, or one too many with gaps between to be remembered? */
 static bool
 is_of_another(const struct fal_worker *w, const struct fal_round *r, struct fal_cid id)
 {
-	return fal_spans_has(&w->seqs, id.seq) &&
+	return (fal_spans_has(&w->seqs, id.seq) || w->seqs.n == FAL_SPANS_MAX) &&
 	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -139,15 +140,7 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 static size_t
 place(const struct fal_pool *p, uint64_t clock)
 {
-	size_t low = 0, high = p->unendeds;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (p->unended[mid].clock < clock)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
 /* The clock has begun: it will be over when all its tasks have ended. */

@@ -29,9 +29,9 @@ struct fal_pool {
 	size_t backs, back_cap;
 	uint64_t over; /* all clocks before this one are over */
 	struct fal_unended {
-		uint64_t clock;
-		uint32_t left; /* tasks that did not end yet */
-	} *unended;            /* clocks that began and are not over, ascending */
+		uint64_t clock; /* first: base/sorted.h */
+		uint32_t left;  /* tasks that did not end yet */
+	} *unended;             /* clocks that began and are not over, ascending */
 	size_t unendeds, unended_cap;
 };
 

@@ -733,25 +733,28 @@ a_fill_waits_for_a_sum(void **state)
 	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 }
 
+/* One block of a version comes: `n` values. */
+static void
+model_block(uint64_t v, uint32_t block, const float *values, size_t n, const int8_t *exps)
+{
+	const struct fal_model_part part = { v, block, 1, values, n, exps };
+	struct fal_buf out = { 0 };
+	struct fal_msg m;
+	check(fal_msg_put_model(&out, 6, &part), 0, "put");
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	fal_buf_free(&out);
+}
+
 /* Version 0 is here, all of it. */
 static void
 whole_version(size_t n, const float *values, const int8_t *exps)
 {
-	const uint32_t blocks = fal_blocks(n);
-	struct fal_buf out = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	check(tell(&m), 0, "VERSION");
-	published(0, 1, 0, blocks);
-	for (uint32_t b = 0; b < blocks; b++) {
-		const struct fal_model_part part = {
-			0, b, 1, values, fal_block_len(n, b), exps
-		};
-		fal_buf_clear(&out);
-		check(fal_msg_put_model(&out, 6, &part), 0, "put");
-		check(fal_msg_get(out.p, out.n, &m), 0, "get");
-		check(tell(&m), 0, "MODEL");
-	}
-	fal_buf_free(&out);
+	published(0, 1, 0, fal_blocks(n));
+	for (uint32_t b = 0; b < fal_blocks(n); b++)
+		model_block(0, b, values, fal_block_len(n, b), exps);
 }
 
 /* Small results may all wait for their verdicts, those of a clock of the shipped jobs: a
@@ -1426,14 +1429,7 @@ half(uint64_t v, uint32_t block)
 {
 	static float params[N];
 	const int8_t exps[1] = { FAL_EXP_FIRST };
-	struct fal_msg m;
-	struct fal_buf out = { 0 };
-	const struct fal_model_part part = { v,   block, 1, params, N - block * FAL_BLOCK,
-					     exps };
-	check(fal_msg_put_model(&out, 6, &part), 0, "put");
-	check(fal_msg_get(out.p, out.n, &m), 0, "get");
-	check(tell(&m), 0, "MODEL");
-	fal_buf_free(&out);
+	model_block(v, block, params, N - block * FAL_BLOCK, exps);
 }
 
 /* Whoever comes last is waited for, from when the first one has begun, and only while

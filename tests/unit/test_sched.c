@@ -55,6 +55,26 @@ numbers_are_of_one_round(void **state)
 	}
 }
 
+/* Whoever leaves so many gaps between its numbers that they cannot be remembered loses
+ * its session, and ends nobody else's work. */
+static void
+numbers_with_gaps_end_the_session(void **state)
+{
+	(void)state;
+	uint64_t twice;
+	begin("bsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	struct fal_spans *are = &fal_find(sched, 1)->seqs;
+	for (uint32_t i = 0; i < FAL_SPANS_MAX; i++)
+		if (fal_spans_add(are, 2 * (uint64_t)i + 2, 2 * (uint64_t)i + 3,
+				  &twice) != 0)
+			fail_msg("run %u", i);
+	check(claim_as(1, worker[1].q[0].task, 1, none, 0.1), FAL_ESTATE, "one more");
+	check(claim_as(2, worker[2].q[0].task, 1, none, 0.1), 1, "another's");
+}
+
 /* What was fenced away and granted again is claimed again. */
 static void
 granted_again_is_claimed_again(void **state)
@@ -439,6 +459,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(claims_do_not_exceed_grants),
 		TEST(numbers_are_of_one_round),
+		TEST(numbers_with_gaps_end_the_session),
 		TEST(granted_again_is_claimed_again),
 		TEST(claimed_ahead),
 		TEST(ordered_while_at_work),
