@@ -1,4 +1,5 @@
 # lint: every part is a target of its own; silence is success.
+# lines: counts lines of code by room.
 
 C_FILES := $(wildcard lib/*/*.[ch] cmd/*/*.[ch] tests/*/*.[ch] examples/*.[ch] \
 	examples/*/*.[ch])
@@ -65,3 +66,7 @@ lint-cppcheck:
 		--suppress=arrayIndexThenCheck --suppress=normalCheckLevelMaxBranches \
 		--cppcheck-build-dir=$(MODES)/cppcheck \
 		lib cmd
+
+.PHONY: lines
+lines:
+	@share/make/lines
