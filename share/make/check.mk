@@ -1,4 +1,4 @@
-# deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
+# deps, check, check-quick, check-again, golden, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
 # corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, bench-peers,
 # bench-shards, bench-sites, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
@@ -95,7 +95,7 @@ FROM  ?= 0
 JOBS ?= $(shell echo $$(($$(nproc) * 2)))
 
 export SEEDS FROM
-TESTING := check check-tests check-again sim
+TESTING := check check-quick check-tests check-again golden sim
 $(TESTING): export FALCON_BIN = $(abspath $(B))
 $(TESTING): export ASAN_OPTIONS = detect_leaks=1:abort_on_error=1
 $(TESTING): export UBSAN_OPTIONS = print_stacktrace=1
@@ -113,6 +113,15 @@ check:
 check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(OTHER_BIN) $(POINTS_BIN) \
 		$(B)/tests/make-vectors
 	FALCON_FAILED=$(FAILED) $(PROVE) --jobs $(JOBS) $(SIM) $(BATS) $(REPLAY) $(UNIT_BIN)
+
+# What is run between commits: two minutes.
+QUICK := cli law exec resume formats sync golden key man shards
+check-quick: deps-check $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
+	SEEDS=500 $(PROVE) --jobs $(JOBS) $(SIM) $(QUICK:%=tests/bats/%.bats) $(UNIT_BIN)
+
+# Models and audits of short jobs, against those of the commit BASE.
+golden: deps-check all
+	tests/golden/against "$(BASE)"
 
 # What failed in the last check, once more and one after the other: a job of real
 # processes may have missed its time where others used the machine.  Of programs that
