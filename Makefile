@@ -118,7 +118,7 @@ test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c j
 	$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
 test_lane_OF    := cmd/falcon-work/lane.c
-test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
+test_plot_OF    := cmd/falcon-proj/plot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/state.c cmd/falcon-ps/tape.c

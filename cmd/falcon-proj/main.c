@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/need.h"
-#include "gnuplot.h"
 #include "plot.h"
 #include "proj.h"
 #include "report.h"
@@ -41,7 +40,7 @@ mode_of(const struct proj_opt *o, size_t traces)
 		return POLICY;
 	if (o->what_if != NULL || proj_changes(o) || o->strict)
 		return WHAT_IF;
-	if (o->plot == NULL)
+	if (o->plot == NULL && !o->tsv)
 		return REPORT;
 	return traces > 1 ? CURVES : BANDS;
 }
@@ -77,16 +76,30 @@ judge(const struct input *in, int err, const struct fal_diag *diag)
 	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
 
+/* Draws these numbers, or prints them for --tsv; frees them. */
+static int
+show_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
+{
+	struct fal_diag diag;
+	if (in->o->tsv)
+		return flush(in, numbers, FAL_EXIT_DONE);
+	int err = plot_draw(in->o->plot, kind, numbers, &diag);
+	fal_buf_free(numbers);
+	if (err < 0)
+		fal_cli_err(PROG, "%s", diag.text);
+	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+}
+
 static int
 draw_bands(struct input *in)
 {
+	struct fal_buf numbers = { 0 };
 	struct fal_diag diag;
 	int code = judge(in, fal_band_end(&in->band, &diag), &diag);
-	int err = code == FAL_EXIT_DONE ? plot_bands(in->o->plot, &in->band, &diag)
-					: FAL_OK;
-	if (err < 0)
-		fal_cli_err(PROG, "%s", diag.text);
-	return err < 0 ? (int)fal_cli_exit(err) : code;
+	if (code != FAL_EXIT_DONE)
+		return code;
+	plot_put_bands(&numbers, &in->band);
+	return show_numbers(in, "bands", &numbers);
 }
 
 /* A terminal shows the newest window, a pipe all of them. */
@@ -230,8 +243,8 @@ static int
 draw_curves(struct input *in, const char *const *name, size_t n)
 {
 	struct plot_curve *all = fal_calloc(n, sizeof(*all));
-	struct fal_diag diag = { 0 };
 	int code = all != NULL ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	bool any_loss = false;
 	for (size_t i = 0; i < n && code == FAL_EXIT_DONE; i++) {
 		in->job.name = name[i];
 		in->curve = fal_calloc(1, sizeof(*in->curve));
@@ -242,12 +255,15 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 			fal_cli_err(PROG, "%s: neither loss nor accuracy", name[i]);
 			code = FAL_EXIT_USAGE;
 		}
+		any_loss = any_loss || (code == FAL_EXIT_DONE && in->curve->loss.n > 0);
 	}
-	if (code == FAL_EXIT_DONE) {
-		int err = plot_curves(in->o->plot, all, n, &diag);
-		if (err < 0)
-			fal_cli_err(PROG, "%s", diag.text);
-		code = err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+	if (code == FAL_EXIT_DONE && !any_loss) {
+		fal_cli_err(PROG, "no update has a loss");
+		code = FAL_EXIT_USAGE;
+	} else if (code == FAL_EXIT_DONE) {
+		struct fal_buf numbers = { 0 };
+		plot_put_curves(&numbers, all, n);
+		code = show_numbers(in, "curves", &numbers);
 	}
 	for (size_t i = 0; all != NULL && i < n; i++)
 		free((void *)(uintptr_t)all[i].curve);
@@ -321,17 +337,17 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 	if (code >= 0)
 		return code;
 	struct fal_diag diag;
-	if (o->plot != NULL && gnuplot_format(o->plot, &diag) < 0) {
+	if (o->plot != NULL && plot_check_format(o->plot, &diag) < 0) {
 		fal_cli_err(PROG, "--plot: %s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
-	if (o->policy + (o->plot != NULL) + o->json > 1 ||
-	    (o->follow && o->plot != NULL) || (n > 1 && mode_of(o, n) != CURVES) ||
-	    (o->policy && proj_changes(o))) {
+	if (o->policy + (o->plot != NULL) + o->tsv + o->json > 1 ||
+	    (o->follow && (o->plot != NULL || o->tsv)) ||
+	    (n > 1 && mode_of(o, n) != CURVES) || (o->policy && proj_changes(o))) {
 		fal_cli_err(PROG,
-			    "one of --policy, --plot, --json; --plot without --follow; "
-			    "--policy on the machines as they are; several traces only "
-			    "for --plot alone");
+			    "one of --policy, --plot, --tsv, --json; --plot and --tsv "
+			    "without --follow; --policy on the machines as they are; "
+			    "several traces only for --plot or --tsv alone");
 		return FAL_EXIT_USAGE;
 	}
 	if (o->min_gain < 0 || o->min_gain > 100) {
@@ -374,6 +390,8 @@ main(int argc, char **argv)
 		  "with --policy: say what other models would save", NULL },
 		{ "plot", 0, FAL_OPT_TEXT, &o.plot, "draw a picture, .svg or .png",
 		  "FILE" },
+		{ "tsv", 0, FAL_OPT_FLAG, &o.tsv, "print the numbers of that picture",
+		  NULL },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow, "go on as the trace grows",
 		  NULL },
 		{ "window", 0, FAL_OPT_U64, &o.window, "seconds between answers (10)",

@@ -1,22 +1,16 @@
-/* The pictures of falcon-proj, drawn by gnuplot, as SVG or PNG by the name of the file.
+/* The pictures of falcon-proj: their numbers as tables of tab-separated values, and
+ * gnuplot, which draws them by the scripts of share/plots.
  *
- * All return 0, FAL_EINVAL (no such format; gnuplot_format says so before long work),
- * FAL_ENOENT (gnuplot is not here) or another error of gnuplot_end, with a diagnosis that
- * is a whole message; the file is written as a whole or not at all.
+ * A table's first line is a comment that names its columns; two empty lines stand between
+ * tables.  falcon-proj(1), PICTURES, is their specification.
  */
 #ifndef FALCON_PROJ_PLOT_H
 #define FALCON_PROJ_PLOT_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "proj/band.h"
 #include "proj/curve.h"
-
-enum { PLOT_ROWS = 64 };
-
-/* The straggler projection: a band for each worker, after fal_band_end.  Of more than
- * PLOT_ROWS workers only so many, evenly out of all; up to half of them are persistent
- * stragglers, if there are so many.  FAL_ETRUNC: it has no time. */
-int plot_bands(const char *file, const struct fal_band *b, struct fal_diag *diag);
 
 /* A scheme of a what-if. */
 struct plot_bar {
@@ -24,22 +18,31 @@ struct plot_bar {
 	double epoch_s;    /* predicted seconds per epoch, > 0 */
 	double measured_s; /* of the trace; 0: not known */
 	double compute;    /* predicted share of the workers' time, 0 … 1 */
-	bool ran;          /* it is the scheme of the trace */
-	bool other;        /* it makes another model */
+	bool ran;          /* the scheme of the trace */
+	bool other;        /* the scheme makes another model */
 };
-
-/* n > 0 bars, in the order given. */
-int plot_bars(const char *file, const char *title, const struct plot_bar *bars, size_t n,
-	      struct fal_diag *diag);
 
 struct plot_curve {
 	const char *name;
 	const struct fal_curve *curve;
 };
 
-/* Loss, and accuracy if any has it, by time and by samples; n > 0 curves.  FAL_ETRUNC:
- * none has a loss. */
-int plot_curves(const char *file, const struct plot_curve *curves, size_t n,
-		struct fal_diag *diag);
+/* The straggler projection, after fal_band_end; persistent stragglers are the first rows.
+ */
+void plot_put_bands(struct fal_buf *out, const struct fal_band *b);
+/* n > 0 bars, in the order given. */
+void plot_put_bars(struct fal_buf *out, const struct plot_bar *bars, size_t n);
+/* n > 0 curves. */
+void plot_put_curves(struct fal_buf *out, const struct plot_curve *curves, size_t n);
+
+/* Checks that the name of `file` ends in .svg or .png.  FAL_EINVAL, with a diagnosis. */
+int plot_check_format(const char *file, struct fal_diag *diag);
+
+/* Draws `numbers` by the script share/plots/`kind`.gp into `file`, whose name has passed
+ * plot_check_format; the file is written as a whole or not at all.  FAL_ENOENT (gnuplot
+ * or the script is not here), FAL_EIO (gnuplot failed, with its last line), FAL_ENOMEM,
+ * or those of fal_cli_write, each with a diagnosis. */
+int plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
+	      struct fal_diag *diag);
 
 #endif

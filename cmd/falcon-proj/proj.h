@@ -13,7 +13,7 @@
 
 /* What is asked of the trace; values are borrowed. */
 struct proj_opt {
-	bool json, follow, strict, policy, allow_model;
+	bool json, tsv, follow, strict, policy, allow_model;
 	const char *what_if; /* schemes, or NULL */
 	const char *plot;    /* file, or NULL */
 	struct fal_opt_list with, without;
@@ -38,8 +38,9 @@ int proj_rules(const char *text, struct fal_rule **out, size_t *n);
 /* Whether machines or sizes are to be others. */
 bool proj_changes(const struct proj_opt *o);
 
-/* --what-if, --workers, and the changes of machines and sizes; also plots the bars if
- * --plot is given.  Appends to `out`; returns an exit code, having said what is wrong. */
+/* --what-if, --workers, and the changes of machines and sizes; also draws the bars for
+ * --plot, or prints their numbers for --tsv.  Appends to `out`; returns an exit code,
+ * having said what is wrong. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
 
 /* Is that what --without takes away a shard, "shard:I"? */

@@ -305,9 +305,10 @@ proj_is_off(const struct proj_job *job, double predicted)
 }
 
 static int
-draw(const struct proj_opt *o, const struct whatif *w)
+draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
 	struct plot_bar *bar = fal_calloc(w->rows, sizeof(*bar));
+	struct fal_buf numbers = { 0 };
 	struct fal_diag diag = { 0 };
 	size_t bars = 0;
 	int err = bar != NULL ? FAL_OK : FAL_ENOMEM;
@@ -322,8 +323,10 @@ draw(const struct proj_opt *o, const struct whatif *w)
 							 r->other };
 	}
 	if (err == FAL_OK)
-		err = plot_bars(o->plot, "Seconds per epoch under each scheme", bar, bars,
-				&diag);
+		plot_put_bars(o->tsv ? out : &numbers, bar, bars);
+	if (err == FAL_OK && !o->tsv)
+		err = plot_draw(o->plot, "bars", &numbers, &diag);
+	fal_buf_free(&numbers);
 	free(bar);
 	if (err < 0)
 		fal_cli_err(PROG, "%s",
@@ -342,8 +345,8 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 		code = FAL_EXIT_NO;
 	if (code < 0)
 		code = make_rows(o, w);
-	if (code < 0 && o->plot != NULL)
-		return draw(o, w);
+	if (code < 0 && (o->plot != NULL || o->tsv))
+		return draw_bars(o, w, out);
 	if (code < 0)
 		code = make_changes(o, w);
 	if (code < 0 && w->shards.n > 0 && whatif_places(o, w) < 0)

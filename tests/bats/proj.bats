@@ -204,8 +204,30 @@ alike() {
 	refuses 2 "'colour' is not one of" falcon-proj --with name=a,colour=red "$trace"
 	# A policy is for the machines that there are; only curves are of several traces.
 	refuses 2 "--policy on the machines as they are" falcon-proj -p --without host7 "$trace"
-	refuses 2 "several traces only for --plot alone" \
+	refuses 2 "several traces only for --plot or --tsv alone" \
 		falcon-proj --what-if epsp --plot x.svg "$trace" "$trace"
+}
+
+@test "--tsv: the numbers of each picture, which its script draws as --plot does" {
+	command -v gnuplot || skip "no gnuplot"
+	local kind args
+	for kind in bands bars curves; do
+		case $kind in
+		bands) args=("$trace") ;;
+		bars) args=(--what-if 'bsp;epsp' "$trace") ;;
+		curves) args=("$trace" "$trace") ;;
+		esac
+		falcon-proj --tsv "${args[@]}" >"$kind.tsv" 2>err
+		falcon-proj --plot "$kind.svg" "${args[@]}" 2>err
+		gnuplot -c "$root/share/plots/$kind.gp" "$kind.tsv" svg >by-hand.svg
+		same "$kind" "$(grep -v '<desc>\|<title>' by-hand.svg)" \
+			"$(grep -v '<desc>\|<title>' "$kind.svg")"
+	done
+	same "parts of a worker follow each other" "$(awk -F '\t' '
+		/^#/ { parts = $2 == "begin"; next }
+		!parts || NF != 9 { next }
+		$1 in at && ($2 - at[$1]) ^ 2 > 1e-9 { print "row " $1 ": " $2 ", not " at[$1] }
+		{ at[$1] = $2 + $3 + $4 + $5 + $6 }' bands.tsv)" ""
 }
 
 @test "the same from a file, a pipe, and compressed" {
