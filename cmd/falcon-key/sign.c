@@ -75,7 +75,7 @@ make(const char *dir, struct fal_buf *out)
 int
 cmd_sign(const struct options *o, const char *const *arg, size_t n)
 {
-	struct fal_buf said = { 0 }, out = { 0 };
+	struct fal_buf said = { 0 };
 	struct text text;
 	(void)n;
 	if (o->key == NULL)
@@ -92,31 +92,33 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	if (status == FAL_EXIT_DONE)
 		status = make(arg[0], &said);
 	if (status == FAL_EXIT_DONE) {
-		const int err =
-			fal_envelope_put(key, STATEMENT_TYPE, said.p, said.n, &out);
-		status = err < 0 ? fail(arg[0], err) : to_stdout(&out);
+		const int err = fal_sign_line(key, &said);
+		status = err < 0 ? fail(arg[0], err) : to_stdout(&said);
 	}
 	fal_secret_free(key);
 	fal_buf_free(&said);
-	fal_buf_free(&out);
 	return status;
 }
 
-/* Reads the envelope `path`; `said` gets what was signed. */
+/* Reads the signed statement `path`; `said` gets its line. */
 static int
-open_envelope(const char *path, const uint8_t public[static FAL_KEY_BYTES],
-	      struct fal_buf *said)
+read_statement(const char *path, const uint8_t public[static FAL_KEY_BYTES],
+	       struct fal_buf *said)
 {
-	struct fal_diag diag = { "" };
 	struct text text;
+	size_t n;
 	int err = file_read(path, &text);
 	if (err < 0)
 		return fail(path, err);
-	err = fal_envelope_get(public, STATEMENT_TYPE, text.p, text.n, said, &diag);
+	err = fal_sign_check(public, text.p, text.n, &n);
+	if (err == FAL_OK)
+		fal_put_bytes(said, text.p, n);
 	fal_secret_free(text.p);
-	if (err == FAL_ENOMEM)
-		return fail(path, err);
-	return err < 0 ? say(FAL_EXIT_NO, "%s: %s", path, diag.text) : FAL_EXIT_DONE;
+	if (err == FAL_EFORMAT)
+		return say(FAL_EXIT_NO, "%s: is not a signed statement", path);
+	if (err == FAL_EAUTH)
+		return say(FAL_EXIT_NO, "%s: is not what was signed by this key", path);
+	return said->err < 0 ? fail(path, said->err) : FAL_EXIT_DONE;
 }
 
 /* Does the statement say of the run what is to be said? */
@@ -148,7 +150,7 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 	fal_secret_free(text.p);
 	if (err < 0)
 		return say(FAL_EXIT_USAGE, "%s: not a public key to verify with", o->key);
-	status = open_envelope(arg[0], public, &said);
+	status = read_statement(arg[0], public, &said);
 	if (status == FAL_EXIT_DONE && n > 1)
 		status = compare(arg[0], &said, arg[1]);
 	if (status == FAL_EXIT_DONE) {

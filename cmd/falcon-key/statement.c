@@ -24,25 +24,14 @@ static const char *const names[FILES] = { "model.safetensors", "average.safetens
 					  "result.json",       "trace.jsonl",
 					  "policy.jsonl" };
 
-/* What a trace or a journal ends with. */
-struct end {
-	struct fal_chain chain;
-	uint64_t lines;
-};
-
 struct run {
 	const char *dir;
 	struct fal_diag *diag;
 	char sha256[FILES][HEX]; /* "": it is not there, and need not be */
 	char name[256], job[HEX], net[HEX], data[HEX], program[64];
 	char model[HEX]; /* its SHA-256, by the last line; "": the job is not done */
-	uint64_t incarnation;
-	char (*fingerprint)[HEX]; /* of the workers' numerics, in the order they came */
-	size_t fingerprints, cap;
-	uint64_t version, hashed; /* the last one; versions whose hash is told */
-	char last[HEX];
-	struct fal_hash_state all; /* of their hashes */
-	struct end trace, journal;
+	uint64_t lines;  /* of the trace */
+	struct fal_chain chain; /* of these */
 	/* while a file is read */
 	struct fal_sha256_state sum;
 	struct fal_trace_reader *reader;
@@ -102,34 +91,6 @@ keep(char *out, size_t cap, const char *s)
 }
 
 static int
-take_fingerprint(struct run *r, const char *s)
-{
-	for (size_t i = 0; i < r->fingerprints; i++)
-		if (strcmp(r->fingerprint[i], s) == 0)
-			return FAL_OK;
-	if (FAL_GROW(r->fingerprint, r->cap, r->fingerprints + 1) < 0)
-		return FAL_ENOMEM;
-	keep(r->fingerprint[r->fingerprints++], HEX, s);
-	return FAL_OK;
-}
-
-static int
-take_update(struct run *r, struct fal_trace_line *l)
-{
-	uint8_t hash[FAL_HASH_BYTES];
-	r->version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	if (!fal_trace_has(l->o, FAL_F_HASH))
-		return l->err;
-	const char *hex = fal_trace_get_str(l, l->o, FAL_F_HASH);
-	if (l->err == FAL_OK && fal_unhex(hex, sizeof(hash), hash) < 0)
-		return fal_trace_fail(l, FAL_EFORMAT, "hash: not one");
-	keep(r->last, sizeof(r->last), hex);
-	fal_hash_update(&r->all, hash, sizeof(hash));
-	r->hashed++;
-	return l->err;
-}
-
-static int
 take_job(struct run *r, struct fal_trace_line *l)
 {
 	keep(r->name, sizeof(r->name), fal_trace_get_str(l, l->o, FAL_F_NAME));
@@ -144,7 +105,6 @@ take_job(struct run *r, struct fal_trace_line *l)
 static int
 take_restart(struct run *r, struct fal_trace_line *l)
 {
-	r->incarnation = fal_trace_get_u64(l, l->o, FAL_F_INCARNATION, FAL_TRACE_NUM_MAX);
 	keep(r->job, sizeof(r->job), fal_trace_get_str(l, l->o, FAL_F_HASH));
 	r->model[0] = '\0';
 	return l->err;
@@ -155,8 +115,8 @@ static int
 take_link(void *arg, struct fal_trace_line *l)
 {
 	struct run *r = arg;
-	const bool holds = fal_chain_take(&r->trace.chain, l->text, l->n);
-	r->trace.lines++;
+	const bool holds = fal_chain_take(&r->chain, l->text, l->n);
+	r->lines++;
 	if (holds || strcmp(l->ev, "gap") == 0) /* its link is that of a line not here */
 		return FAL_OK;
 	return fal_trace_fail(l, FAL_EFORMAT, "it does not chain the line before");
@@ -171,10 +131,6 @@ take_line(void *arg, struct fal_trace_line *l)
 		return err;
 	if (strcmp(l->ev, "job") == 0)
 		return take_job(r, l);
-	if (strcmp(l->ev, "join") == 0)
-		return take_fingerprint(r, fal_trace_get_str(l, l->o, FAL_F_FINGERPRINT));
-	if (strcmp(l->ev, "update") == 0)
-		return take_update(r, l);
 	if (strcmp(l->ev, "restart") == 0)
 		return take_restart(r, l);
 	if (strcmp(l->ev, "done") == 0)
@@ -209,26 +165,6 @@ read_trace(struct run *r)
 
 /* --- the others --- */
 
-static int
-read_journal(struct run *r)
-{
-	struct fal_buf text = { 0 };
-	r->text = &text;
-	int err = read_file(r, JOURNAL, NULL);
-	r->text = NULL;
-	for (size_t at = 0; err == FAL_OK && at < text.n;) {
-		const char *line = (const char *)text.p + at;
-		const char *nl = memchr(line, '\n', text.n - at);
-		const size_t n = nl != NULL ? (size_t)(nl - line) : 0;
-		r->journal.lines++;
-		if (nl == NULL || !fal_chain_take(&r->journal.chain, line, n))
-			err = odd(r, JOURNAL, "a line does not chain the one before");
-		at += n + 1;
-	}
-	fal_buf_free(&text);
-	return err;
-}
-
 /* The job's text, which the trace has the hash of. */
 static int
 read_job(struct run *r)
@@ -257,10 +193,8 @@ read_run(struct run *r)
 		err = odd(r, MODEL, "is not the one of the trace");
 	if (err == FAL_OK)
 		err = read_job(r);
-	if (err == FAL_OK)
-		err = read_journal(r);
-	if (err == FAL_OK)
-		err = read_file(r, RESULT, NULL);
+	for (enum file f = RESULT; f <= JOURNAL && err == FAL_OK; f += JOURNAL - RESULT)
+		err = read_file(r, f, NULL);
 	for (enum file f = AVERAGE; f <= BEST && err == FAL_OK; f++) {
 		err = read_file(r, f, NULL);
 		if (err == FAL_ENOENT)
@@ -269,91 +203,29 @@ read_run(struct run *r)
 	return err;
 }
 
-/* --- what is said --- */
-
-static void
-put_end(struct fal_buf *out, const char *name, const struct end *e)
-{
-	fal_json_key(out, name);
-	fal_json_open(out, '{');
-	fal_json_member_u64(out, "lines", e->lines);
-	fal_json_member_str(out, "chain", e->chain.link);
-	fal_json_close(out, '}');
-}
-
-static void
-put_versions(struct fal_buf *out, struct run *r)
-{
-	uint8_t digest[FAL_HASH_BYTES];
-	char all[HEX];
-	fal_hash_final(&r->all, digest);
-	fal_hex(digest, sizeof(digest), all);
-	fal_json_key(out, "versions");
-	fal_json_open(out, '{');
-	fal_json_member_u64(out, "last", r->version);
-	fal_json_member_u64(out, "hashed", r->hashed);
-	if (r->hashed > 0) {
-		fal_json_member_str(out, "hash", r->last);
-		fal_json_member_str(out, "all", all);
-	}
-	fal_json_close(out, '}');
-}
-
-static void
-put_predicate(struct fal_buf *out, struct run *r)
-{
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "name", r->name);
-	fal_json_member_str(out, "job", r->job);
-	fal_json_member_str(out, "model", r->net);
-	fal_json_member_str(out, "data", r->data);
-	fal_json_member_str(out, "version", r->program);
-	fal_json_member_u64(out, "incarnation", r->incarnation);
-	fal_json_key(out, "fingerprints");
-	fal_json_open(out, '[');
-	for (size_t i = 0; i < r->fingerprints; i++)
-		fal_json_str(out, r->fingerprint[i]);
-	fal_json_close(out, ']');
-	put_versions(out, r);
-	put_end(out, "trace", &r->trace);
-	put_end(out, "journal", &r->journal);
-	fal_json_close(out, '}');
-}
-
-static void
-put_subject(struct fal_buf *out, const char *name, const char *sha256)
-{
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "name", name);
-	fal_json_key(out, "digest");
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "sha256", sha256);
-	fal_json_close(out, '}');
-	fal_json_close(out, '}');
-}
-
 int
 statement_make(const char *dir, struct fal_buf *out, struct fal_diag *diag)
 {
 	struct run r = { .dir = dir, .diag = diag };
-	fal_hash_init(&r.all);
 	int err = read_run(&r);
 	if (err == FAL_OK) {
 		fal_json_open(out, '{');
-		fal_json_member_str(out, "_type", "https://in-toto.io/Statement/v1");
-		fal_json_key(out, "subject");
-		fal_json_open(out, '[');
+		fal_json_member_str(out, "name", r.name);
+		fal_json_member_str(out, "job", r.job);
+		fal_json_member_str(out, "model", r.net);
+		fal_json_member_str(out, "data", r.data);
+		fal_json_member_str(out, "version", r.program);
+		fal_json_member_u64(out, "lines", r.lines);
+		fal_json_member_str(out, "chain", r.chain.link);
+		fal_json_key(out, "sha256");
+		fal_json_open(out, '{');
 		for (int f = 0; f < FILES; f++)
 			if (r.sha256[f][0] != '\0')
-				put_subject(out, names[f], r.sha256[f]);
-		fal_json_close(out, ']');
-		fal_json_member_str(out, "predicateType", "urn:x-falcon:run:1");
-		fal_json_key(out, "predicate");
-		put_predicate(out, &r);
+				fal_json_member_str(out, names[f], r.sha256[f]);
+		fal_json_close(out, '}');
 		fal_json_close(out, '}');
 		err = out->err;
 	}
-	free(r.fingerprint);
 	if (err == FAL_ENOMEM)
 		fal_diag_set(diag, err, "out of memory");
 	return err;

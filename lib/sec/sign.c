@@ -1,7 +1,5 @@
-/* Ed25519 by libsodium; PEM and envelopes by comparing with what would be written. */
+/* Ed25519 by libsodium; PEM and base64 by comparing with what would be written. */
 #include "sec/sign.h"
-
-#include "sec/keyring.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -105,135 +103,53 @@ fal_sign_public_parse(const char *text, size_t n, uint8_t public[static FAL_KEY_
 	return get_pem(&public_pem, text, n, public);
 }
 
-/* --- envelopes --- */
+/* --- signed texts --- */
 
-static const char before_payload[] = "{\"payloadType\":\"%s\",\"payload\":\"",
-		  before_keyid[] = "\",\"signatures\":[{\"keyid\":\"",
-		  before_sig[] = "\",\"sig\":\"", after_sig[] = "\"}]}\n";
-
-enum {
-	SIG_TEXT = 88, /* characters of a signature */
-	/* what follows the payload */
-	TAIL = sizeof(before_keyid) - 1 + FAL_KEY_FINGERPRINT + sizeof(before_sig) - 1 +
-	       SIG_TEXT + sizeof(after_sig) - 1
-};
-
-static void
-put_base64(struct fal_buf *out, const uint8_t *p, size_t n)
-{
-	const size_t text = sodium_base64_ENCODED_LEN(n, BASE64);
-	char *to = (char *)fal_buf_room(out, text);
-	if (to == NULL)
-		return;
-	sodium_bin2base64(to, text, p, n, BASE64);
-	out->n--; /* the NUL */
-}
-
-/* What is signed: the pre-authentication encoding. */
-static void
-put_pae(struct fal_buf *out, const char *type, const void *payload, size_t n)
-{
-	fal_put_fmt(out, "DSSEv1 %zu %s %zu ", strlen(type), type, n);
-	fal_put_bytes(out, payload, n);
-}
-
-static void
-put_envelope(struct fal_buf *out, const char *type, const struct fal_buf *payload,
-	     const uint8_t public[static FAL_KEY_BYTES],
-	     const uint8_t sig[static crypto_sign_BYTES])
-{
-	char id[FAL_KEY_FINGERPRINT + 1];
-	fal_key_fingerprint(public, id);
-	fal_put_fmt(out, before_payload, type);
-	put_base64(out, payload->p, payload->n);
-	fal_put_fmt(out, "%s%s%s", before_keyid, id, before_sig);
-	put_base64(out, sig, crypto_sign_BYTES);
-	fal_put_fmt(out, "%s", after_sig);
-}
+enum { SIGNATURE_TEXT = 88 }; /* characters of base64 */
 
 int
-fal_envelope_put(const uint8_t secret[static FAL_KEY_BYTES], const char *type,
-		 const void *payload, size_t n, struct fal_buf *out)
+fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line)
 {
-	uint8_t public[FAL_KEY_BYTES], sig[crypto_sign_BYTES];
-	struct fal_buf pae = { 0 }, body = { 0 };
+	uint8_t public[FAL_KEY_BYTES], signature[crypto_sign_BYTES];
+	char text[SIGNATURE_TEXT + 1];
 	uint8_t *both = fal_secret_alloc(crypto_sign_SECRETKEYBYTES);
-	fal_put_bytes(&body, payload, n);
-	put_pae(&pae, type, payload, n);
-	int err = both == NULL ? FAL_ENOMEM : body.err < 0 ? body.err : pae.err;
-	if (err == FAL_OK) {
+	if (both == NULL)
+		return FAL_ENOMEM;
+	fal_put_u8(line, '\n');
+	if (line->err == FAL_OK) {
 		(void)crypto_sign_seed_keypair(public, both, secret);
-		(void)crypto_sign_detached(sig, NULL, pae.p, pae.n, both);
-		put_envelope(out, type, &body, public, sig);
-		err = out->err;
+		(void)crypto_sign_detached(signature, NULL, line->p, line->n, both);
+		sodium_bin2base64(text, sizeof(text), signature, sizeof(signature),
+				  BASE64);
+		fal_put_fmt(line, "%s\n", text);
 	}
 	fal_secret_free(both);
-	fal_buf_free(&pae);
-	fal_buf_free(&body);
-	return err;
-}
-
-/* Payload and signature, wherever they would stand. */
-static int
-take_apart(const char *type, const char *p, size_t n, struct fal_buf *payload,
-	   uint8_t sig[static crypto_sign_BYTES])
-{
-	const size_t head = sizeof(before_payload) - 1 - 2 + strlen(type);
-	size_t got = 0, sig_n = 0;
-	if (n < head + TAIL)
-		return FAL_EFORMAT;
-	const size_t text = n - head - TAIL, most = text / 4 * 3;
-	const char *sig_at = p + n - (sizeof(after_sig) - 1) - SIG_TEXT;
-	uint8_t *to = fal_buf_room(payload, most);
-	if (to == NULL)
-		return FAL_ENOMEM;
-	if (sodium_base642bin(to, most, p + head, text, NULL, &got, NULL, BASE64) != 0 ||
-	    sodium_base642bin(sig, crypto_sign_BYTES, sig_at, SIG_TEXT, NULL, &sig_n,
-			      NULL, BASE64) != 0 ||
-	    sig_n != crypto_sign_BYTES)
-		return FAL_EFORMAT;
-	payload->n = got;
-	return FAL_OK;
+	return line->err;
 }
 
 int
-fal_envelope_get(const uint8_t public[static FAL_KEY_BYTES], const char *type,
-		 const void *p, size_t n, struct fal_buf *out, struct fal_diag *diag)
+fal_sign_check(const uint8_t public[static FAL_KEY_BYTES], const char *text, size_t n,
+	       size_t *line_n)
 {
-	struct fal_buf payload = { 0 }, again = { 0 };
-	uint8_t sig[crypto_sign_BYTES];
-	char id[FAL_KEY_FINGERPRINT + 1];
-	const size_t keyid = sizeof(before_sig) - 1 + SIG_TEXT + sizeof(after_sig) - 1 +
-			     FAL_KEY_FINGERPRINT;
-	int err = take_apart(type, p, n, &payload, sig);
-	if (err < 0)
-		goto over;
-	fal_key_fingerprint(public, id);
-	put_envelope(&again, type, &payload, public, sig);
-	err = again.err;
-	if (err < 0)
-		goto over;
-	if (memcmp((const char *)p + n - keyid, id, FAL_KEY_FINGERPRINT) != 0)
-		err = fal_diag_set(diag, FAL_EAUTH, "is not signed by the key %s", id);
-	else if (again.n != n || memcmp(again.p, p, n) != 0)
-		err = FAL_EFORMAT;
-	if (err < 0)
-		goto over;
-	fal_buf_clear(&again);
-	put_pae(&again, type, payload.p, payload.n);
-	err = again.err;
-	if (err == FAL_OK &&
-	    crypto_sign_verify_detached(sig, again.p, again.n, public) != 0)
-		err = fal_diag_set(diag, FAL_EAUTH,
-				   "is not what was signed by the key %s", id);
-	if (err == FAL_OK) {
-		fal_put_bytes(out, payload.p, payload.n);
-		err = out->err;
-	}
-over:
-	if (err == FAL_EFORMAT)
-		fal_diag_set(diag, err, "is not a signed statement");
-	fal_buf_free(&payload);
-	fal_buf_free(&again);
-	return err;
+	uint8_t signature[crypto_sign_BYTES];
+	char again[SIGNATURE_TEXT + 1];
+	const char *end = memchr(text, '\n', n);
+	size_t got = 0;
+	/* One line, one signature, one newline; base64 has several texts for some bytes.
+	 */
+	if (end == NULL || (size_t)(text + n - end) != 1 + SIGNATURE_TEXT + 1 ||
+	    text[n - 1] != '\n' ||
+	    sodium_base642bin(signature, sizeof(signature), end + 1, SIGNATURE_TEXT, NULL,
+			      &got, NULL, BASE64) != 0 ||
+	    got != sizeof(signature))
+		return FAL_EFORMAT;
+	sodium_bin2base64(again, sizeof(again), signature, sizeof(signature), BASE64);
+	if (memcmp(again, end + 1, SIGNATURE_TEXT) != 0)
+		return FAL_EFORMAT;
+	const size_t signed_n = (size_t)(end - text) + 1;
+	if (crypto_sign_verify_detached(signature, (const uint8_t *)text, signed_n,
+					public) != 0)
+		return FAL_EAUTH;
+	*line_n = signed_n - 1;
+	return FAL_OK;
 }

@@ -1,6 +1,5 @@
-/* Signatures: Ed25519 (RFC 8032), keys as files of openssl(1) have them, and what is
- * signed in an envelope of DSSE (github.com/secure-systems-lab/dsse, v1.0.2).  Texts in
- * and out; falcon-key(1) defines both.
+/* Signatures: Ed25519 (RFC 8032), keys as files of openssl(1) have them, and signed
+ * lines. Texts in and out; falcon-key(1) defines both.
  */
 #ifndef FAL_SEC_SIGN_H
 #define FAL_SEC_SIGN_H
@@ -31,15 +30,14 @@ int fal_sign_secret_parse(const char *text, size_t n,
 int fal_sign_public_parse(const char *text, size_t n,
 			  uint8_t public[static FAL_KEY_BYTES]);
 
-/* Appends an envelope with the n bytes at `payload`, which are of the media type `type`
- * (no character of it needs a quote in JSON), and a newline.  FAL_ENOMEM. */
-int fal_envelope_put(const uint8_t secret[static FAL_KEY_BYTES], const char *type,
-		     const void *payload, size_t n, struct fal_buf *out);
+/* Appends to `line`, which has no newline, a newline, the signature of all that in
+ * base64, and a newline.  FAL_ENOMEM. */
+int fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line);
 
-/* Appends the payload of an envelope of n bytes to `out`.  Only what fal_envelope_put
- * makes is one, byte for byte: another envelope of DSSE is FAL_EFORMAT, one by another
- * key, or changed, FAL_EAUTH; `diag` (may be NULL) says what.  FAL_ENOMEM. */
-int fal_envelope_get(const uint8_t public[static FAL_KEY_BYTES], const char *type,
-		     const void *p, size_t n, struct fal_buf *out, struct fal_diag *diag);
+/* Checks what fal_sign_line has made, byte for byte; sets the length of the line, which
+ * begins at `text`.  FAL_EFORMAT: not a signed line; FAL_EAUTH: not of this key, or
+ * changed. */
+int fal_sign_check(const uint8_t public[static FAL_KEY_BYTES], const char *text, size_t n,
+		   size_t *line_n);
 
 #endif

@@ -32,30 +32,18 @@ teardown_file() {
 	stop_all
 }
 
-# field NAME: of the envelope, which is one line; no tool but the shell's.
-field() {
-	sed -n 's/.*"'"$1"'":"\([^"]*\)".*/\1/p' "$dir/statement"
-}
-
 @test "openssl alone verifies the statement, and any altered byte of it fails" {
 	draw
-	local type n at
-	field payload | openssl base64 -d -A >body
-	field sig | openssl base64 -d -A >signature
-	type=$(field payloadType)
-	same "its type" "$type" "application/vnd.in-toto+json"
-	n=$(wc -c <body)
-	{
-		printf 'DSSEv1 %d %s %d ' "${#type}" "$type" "$n"
-		cat body
-	} >pae
-	openssl pkeyutl -verify -pubin -inkey "$dir/lab.key.pub" -rawin -in pae -sigfile signature
-	run openssl pkeyutl -verify -pubin -inkey "$dir/other.key.pub" -rawin -in pae -sigfile signature
+	local at
+	head -n 1 "$dir/statement" >line
+	tail -n 1 "$dir/statement" | openssl base64 -d -A >signature
+	openssl pkeyutl -verify -pubin -inkey "$dir/lab.key.pub" -rawin -in line -sigfile signature
+	run openssl pkeyutl -verify -pubin -inkey "$dir/other.key.pub" -rawin -in line -sigfile signature
 	[ "$status" -ne 0 ]
 	for _ in 1 2 3 4 5 6 7 8; do
 		at=$((RANDOM * 32768 + RANDOM))
-		at=$((at % $(wc -c <pae)))
-		byte "$at" pae >bad
+		at=$((at % $(wc -c <line)))
+		byte "$at" line >bad
 		run openssl pkeyutl -verify -pubin -inkey "$dir/lab.key.pub" -rawin -in bad \
 			-sigfile signature
 		[ "$status" -ne 0 ]
@@ -67,7 +55,7 @@ field() {
 	mkdir lab
 	awk '/^\.Bd -literal$/ { code = 1; next } /^\.Ed/ { code = 0 } code' \
 		"$root/man/falcon-key.1" | sed 's/\\e/\\/g' >example
-	[ "$(wc -l <example)" -eq 12 ]
+	[ "$(wc -l <example)" -eq 9 ]
 	run bash -e example
 	echo "$output"
 	same status "$status" 0
@@ -112,7 +100,7 @@ byte() {
 	done
 	run falcon-key verify -k "$dir/other.key.pub" "$dir/statement"
 	same status "$status" 1
-	has "$output" "is not signed by the key "
+	has "$output" "is not what was signed by this key"
 	for file in model.safetensors average.safetensors job result.json trace.jsonl policy.jsonl; do
 		for _ in 1 2 3; do
 			cp -r "$dir/run" changed
@@ -130,26 +118,16 @@ byte() {
 @test "the statement says what the run's files and trace say" {
 	falcon-key verify -k "$dir/lab.key.pub" "$dir/statement" >said
 	cat said
-	jq -e '._type == "https://in-toto.io/Statement/v1"' said
-	jq -r '.subject[] | .digest.sha256 + "  " + .name' said >sums
+	jq -r '.sha256 | to_entries[] | .value + "  " + .key' said >sums
 	(cd "$dir/run" && sha256sum --strict -c) <sums
 	same "files" "$(wc -l <sums)" 6
 	trace=$dir/run/trace.jsonl
-	same "trace" "$(jq -c .predicate.trace said)" \
-		"$(printf '{"lines":%d,"chain":%s}' "$(wc -l <"$trace")" "$(tail -n 1 "$trace" | jq .h)")"
-	same "job" "$(jq -r .predicate.job said)" "$(b2sum -l 256 <"$dir/run/job" | cut -c -64)"
-	same "data" "$(jq -r .predicate.data said)" "$(head -n 1 "$trace" | jq -r .data)"
-	[[ $(jq -r .predicate.data said) =~ ^[0-9a-f]{64}$ ]]
-	same "fingerprints" "$(jq -c .predicate.fingerprints said)" \
-		"$(jq -sc 'map(select(.ev == "join").fingerprint) | unique' "$trace")"
-	same "the last version" "$(jq .predicate.versions.last said)" \
-		"$(tail -n 1 "$trace" | jq .version)"
-	same "versions' hashes" "$(jq .predicate.versions.hashed said)" \
-		"$(jq -s 'map(select(.ev == "update" and .hash)) | length' "$trace")"
-	same "all versions" "$(jq -r '.predicate.versions.all // empty' said)" \
-		"$(jq -r 'select(.ev == "update" and .hash).hash' "$trace" >hashes
-		[ ! -s hashes ] || tr -d '\n' <hashes | tr a-f A-F | basenc --base16 -d |
-			b2sum -l 256 | cut -c -64)"
+	same "trace" "$(jq -c '[.lines, .chain]' said)" \
+		"$(printf '[%d,%s]' "$(wc -l <"$trace")" "$(tail -n 1 "$trace" | jq .h)")"
+	same "job" "$(jq -r .job said)" "$(b2sum -l 256 <"$dir/run/job" | cut -c -64)"
+	same "what it came from" "$(jq -c '[.name, .model, .data, .version]' said)" \
+		"$(head -n 1 "$trace" | jq -c '[.name, .model, .data, .version]')"
+	[[ $(jq -r .data said) =~ ^[0-9a-f]{64}$ ]]
 }
 
 @test "what is not whole is not signed" {
@@ -203,12 +181,9 @@ byte() {
 	falcon-key sign -k "$dir/lab.key" "$state" >signed
 	falcon-key verify -k "$dir/lab.key.pub" signed "$state" >said
 	cat said
-	same "incarnation" "$(jq .predicate.incarnation said)" 1
-	same "job" "$(jq -r .predicate.job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
-	same "the last version" "$(jq .predicate.versions.last said)" 16
-	same "versions' hashes" "$(jq .predicate.versions.hashed said)" 16
-	same "its hash" "$(jq -r .predicate.versions.hash said)" "$(member hash)"
-	same "all lines" "$(jq .predicate.trace.lines said)" "$(wc -l <"$state/trace.jsonl")"
+	same "job" "$(jq -r .job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
+	same "its model" "$(jq -r '.sha256."model.safetensors"' said)" "$(member sha256)"
+	same "all lines" "$(jq .lines said)" "$(wc -l <"$state/trace.jsonl")"
 	has "$(<"$state/trace.jsonl")" '"ev":"restart"'
 	# With more epochs it is another job, and another run: not done, until it is.
 	job=(--set job.epochs=6 --set state.clocks=3 tiny.job)
@@ -223,6 +198,5 @@ byte() {
 	same status "$status" 1
 	falcon-key sign -k "$dir/lab.key" "$state" >signed
 	falcon-key verify -k "$dir/lab.key.pub" signed "$state" >said
-	same "the last version" "$(jq .predicate.versions.last said)" 24
-	same "job" "$(jq -r .predicate.job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
+	same "job" "$(jq -r .job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
 }
