@@ -17,8 +17,7 @@
 #include <string.h>
 
 enum {
-	BELOW_MAX = 64, /* group servers that are known to be below */
-	BACK_S = 10     /* in which members are back */
+	BACK_S = 10 /* in which members are back */
 };
 
 static void dial(struct above *a);
@@ -72,7 +71,6 @@ above_free(struct above *a)
 		return;
 	fal_group_free(a->group);
 	fal_agent_free(a->agent);
-	fal_buf_free(&a->below);
 	free(a);
 }
 
@@ -290,28 +288,6 @@ above_order(struct above *a, struct fal_shard_order *o)
 	return fal_group_order(a->group, o);
 }
 
-const char *
-above_may(struct above *a, const struct fal_msg *hello, bool *loop)
-{
-	const struct fal_tail *t = &hello->hello.groups;
-	*loop = false;
-	for (size_t at = 0; at + FAL_INSTANCE <= t->n; at += FAL_INSTANCE) {
-		const uint8_t *is = t->p + at;
-		bool known = false;
-		if (memcmp(is, a->opt->instance, FAL_INSTANCE) == 0) {
-			*loop = true;
-			return "a loop: this group server is below that one";
-		}
-		for (size_t k = 0; k < a->below.n && !known; k += FAL_INSTANCE)
-			known = memcmp(a->below.p + k, is, FAL_INSTANCE) == 0;
-		if (!known && a->below.n < BELOW_MAX * FAL_INSTANCE)
-			fal_put_bytes(&a->below, is, FAL_INSTANCE);
-	}
-	return a->agent != NULL && a->chan != NULL
-		       ? NULL
-		       : "it has not joined the coordinator above it yet";
-}
-
 /* ---- what is said ------------------------------------------------------------------ */
 
 /* It is another job than what was read here. */
@@ -463,8 +439,6 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		    "%s: refused: %s", a->opt->text, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
 		memcpy(a->later, m.later.why, sizeof(a->later));
-	else if (m.type == FAL_MSG_LOOK_AT || m.type == FAL_MSG_LOOK_ON)
-		err = ps_look_asked(a->server, &m);
 	else
 		err = on_agent_msg(a, &m);
 	if (err < 0)
@@ -560,6 +534,7 @@ above_hello(const struct ps_above_opt *opt, struct fal_msg *m)
 	snprintf(m->hello.version, sizeof(m->hello.version), "%s", fal_build());
 	m->hello.lanes_min = m->hello.lanes_max = m->hello.cores = 1;
 	memcpy(m->hello.instance, opt->instance, sizeof(opt->instance));
+	m->hello.group = 1;
 }
 
 static void
@@ -573,14 +548,8 @@ on_open(void *arg, struct fal_chan *c)
 	above_hello(a->opt, &m);
 	if (are.lanes > 0)
 		m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = are.lanes;
-	struct fal_buf groups = { 0 };
-	fal_put_bytes(&groups, a->opt->instance, FAL_INSTANCE);
-	fal_put_bytes(&groups, a->below.p, a->below.n);
-	m.hello.groups = (struct fal_tail){ groups.p, groups.n };
-	a->err = groups.err < 0 ? groups.err : a->err;
 	a->incarnation = 0; /* not known before WELCOME */
 	send_msg(a, &m);
-	fal_buf_free(&groups);
 	uv_timer_start(&a->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
 }
 

@@ -29,7 +29,7 @@ struct ps_above_opt {
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };
 
-/* What HELLO says of this process, but for its lanes, which are 1, and groups. */
+/* What HELLO says of this process, but for its lanes, which are 1. */
 void above_hello(const struct ps_above_opt *opt, struct fal_msg *m);
 
 /* The job from above, into `j`, and its data into opt->cache.  An exit code; what is not
@@ -39,9 +39,6 @@ int above_fetch(const struct ps_above_opt *opt, struct fal_files *j);
 /* It is dialled at once; what is here is ready when enough members are.  NULL: out of
  * memory. */
 struct above *above_new(struct ps_server *s);
-/* A group server says HELLO here.  NULL: it is welcome; else why not.  *loop: never, as
- * this very server is below it. */
-const char *above_may(struct above *a, const struct fal_msg *hello, bool *loop);
 void above_free(struct above *a); /* when the loop has ended; may be NULL */
 
 /* After an event: what is to be done goes down and up. */

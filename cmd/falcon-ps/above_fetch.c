@@ -295,7 +295,6 @@ on_open(void *arg, struct fal_chan *c)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	(void)c;
 	above_hello(f->opt, &m);
-	m.hello.groups = (struct fal_tail){ f->opt->instance, FAL_INSTANCE };
 	f->incarnation = 0; /* not known before WELCOME */
 	send_msg(f, &m);
 	uv_timer_start(&f->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);

@@ -157,7 +157,6 @@ ps_more(struct ps_server *s, struct ps_session *session)
 		session->history_due = false;
 		ps_follow(s, session);
 	}
-	ps_look_more(s, session);
 	while (session->asks > 0 && ps_has_room(s, session) &&
 	       send_chunk(s, session, &session->ask[0]))
 		memmove(session->ask, session->ask + 1,

@@ -212,11 +212,7 @@ missed(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 static void
 greeted(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
-	if (m->hello.groups.n > 0)
-		session->group = fal_chan_minor(session->chan) >= FAL_MINOR_LOOK
-					 ? PS_GROUP
-					 : PS_DARK;
-	else
+	if (m->hello.group == 0)
 		lend(s, session);
 	ps_fleet_admit(s, session);
 }
@@ -237,27 +233,16 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		missed(s, session, m);
 		return;
 	}
-	if (m->type == FAL_MSG_LOOKED) {
-		const char *odd = ps_looked(s, session, m);
-		if (odd != NULL)
-			refuse(s, session, odd);
-		return;
-	}
 	if (m->type == FAL_MSG_HELLO &&
 	    (is_crowd(s, session, 1) || is_beyond(s, session)))
 		return;
 	/* Each one is a line of the trace. */
 	if (m->type == FAL_MSG_CAPACITY && is_crowd(s, session, PS_LOOK))
 		return;
-	if (m->type == FAL_MSG_HELLO && m->hello.groups.n > 0 && s->above != NULL) {
-		bool loop;
-		const char *odd = above_may(s->above, m, &loop);
-		if (odd != NULL && loop)
-			refuse(s, session, odd);
-		else if (odd != NULL)
-			put_off(s, session, odd);
-		if (odd != NULL)
-			return;
+	if (m->type == FAL_MSG_HELLO && m->hello.group != 0 && s->above != NULL) {
+		refuse(s, session,
+		       "this is a group server itself: groups have one level");
+		return;
 	}
 	if ((m->type == FAL_MSG_CLAIM && m->claim.nonfinite == 0) ||
 	    m->type == FAL_MSG_PUSH || m->type == FAL_MSG_EVALUATED)
@@ -278,18 +263,12 @@ static void
 follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	if (session->followed) {
-		refuse(s, session, "a second FOLLOW or LOOK");
+		refuse(s, session, "a second FOLLOW");
 		return;
 	}
 	if (is_crowd(s, session, PS_LOOK))
 		return;
 	session->asks_only = session->followed = true;
-	if (m->type == FAL_MSG_LOOK) {
-		const char *odd = ps_look(s, session, m);
-		if (odd != NULL)
-			put_off(s, session, odd);
-		return;
-	}
 	session->history_due = true;
 	session->live = m->follow.live != 0;
 	ps_more(s, session);
@@ -398,7 +377,6 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	tell_refused(s, session);
 	tell_gone(s, session, reason);
 	ps_control_gone(s, session);
-	ps_look_gone(s, session);
 	ps_fleet_gone(s, session, reason);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)
 		ps_account_forgive(ps_account_of(s, c));

@@ -89,7 +89,6 @@ on_flush(uv_timer_t *t)
 	struct ps_server *s = t->data;
 	ps_tell_refusals(s, false);
 	ps_more_all(s); /* data that were to be had again */
-	ps_look_tick(s);
 	ps_put_off_held(s);
 	struct fal_diag said;
 	ps_record_flush(s->opt->record);
@@ -576,7 +575,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_secret_wipe(&s.tickets, sizeof(s.tickets));
 	ps_control_close(&s.control);
 	ps_best_free(&s.best);
-	ps_looks_free(&s.looks);
 	free(s.sessions.v);
 	free(s.who.seen);
 	return err < 0 ? err : s.err;

@@ -10,7 +10,6 @@
 #include "control.h"
 #include "fleet.h"
 #include "keep.h"
-#include "look.h"
 #include "net/listen.h"
 #include "net/refusals.h"
 #include "serve.h"
@@ -43,7 +42,6 @@ struct ps_server {
 	struct fal_link link; /* of all that it sends, with --rate-limit */
 	uint64_t busy;        /* of that */
 	struct ps_sessions sessions;
-	struct ps_looks looks;
 	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;

@@ -45,17 +45,11 @@ struct ps_session {
 	bool followed;          /* it has said FOLLOW */
 	bool live, history_due; /* … with these words, and has not got it yet */
 	bool follows;           /* gets trace lines as they come */
-	bool looks_live;        /* those of a group server (look.h) */
-	enum ps_group {         /* it is a group server: */
-			PS_NO_GROUP,
-			PS_DARK, /* of another build, which cannot be looked through */
-			PS_GROUP
-	} group;
-	uint64_t pieces; /* of its trace that may come */
-	char worker[64]; /* who is ready in it; "": nobody (who.c) */
-	double came;     /* when it was ready first; 0: never */
-	bool brought;    /* work, ever */
-	struct ps_late { /* that it is a suspect (who.c) */
+	uint64_t pieces;        /* of its trace that may come */
+	char worker[64];        /* who is ready in it; "": nobody (who.c) */
+	double came;            /* when it was ready first; 0: never */
+	bool brought;           /* work, ever */
+	struct ps_late {        /* that it is a suspect (who.c) */
 		bool said;
 		double next, pause; /* when it may be said again; how long till then */
 		uint64_t n;         /* times that it was not said */

@@ -35,8 +35,6 @@ ps_trace(void *arg, const char *line, size_t n)
 {
 	struct ps_server *s = arg;
 	const struct ps_line *l = ps_record_add(s->opt->record, line, n);
-	if (l != NULL)
-		ps_look_line(s, l->text, l->n);
 	for (size_t i = 0; l != NULL && i < s->sessions.n; i++) {
 		if (!s->sessions.v[i]->follows)
 			continue;
@@ -164,9 +162,9 @@ ps_bid_farewell(struct ps_session *session)
 {
 	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	struct fal_buf out = { 0 };
-	if ((session->follows || session->looks_live) && fal_msg_put(&out, &m) == FAL_OK)
+	if (session->follows && fal_msg_put(&out, &m) == FAL_OK)
 		fal_chan_send(session->chan, &out, FAL_SEND_BULK);
-	session->follows = session->looks_live = false;
+	session->follows = false;
 	fal_chan_close(session->chan);
 	fal_buf_free(&out);
 }

@@ -1,14 +1,11 @@
 /* The live source: a session that asks for the trace. */
 #include "live.h"
 
-#include "base/text.h"
 #include "cli/cli.h"
 #include "net/client.h"
 #include "net/options.h"
 #include "sec/secret.h"
 #include "stat.h"
-
-#include <string.h>
 
 /* The next message is due.  One who follows waits as long as a clock takes. */
 static void
@@ -23,37 +20,8 @@ on_open(void *arg, struct fal_client *c)
 {
 	const struct stat_live *live = arg;
 	struct fal_msg m = { .type = FAL_MSG_FOLLOW, .follow.live = live->follow };
-	if (live->group != NULL && fal_client_minor(c) < FAL_MINOR_LOOK) {
-		fal_cli_err(PROG, "%s: --group: the coordinator's build is too old",
-			    live->group);
-		fal_client_end(c, FAL_EXIT_NO);
-		return;
-	}
-	if (live->group != NULL)
-		m = (struct fal_msg){ .type = FAL_MSG_LOOK,
-				      .look = { .live = live->follow,
-						.path = { (const uint8_t *)live->group,
-							  strlen(live->group) } } };
 	fal_client_send(c, &m);
 	await(live, c);
-}
-
-/* Why it cannot be seen. */
-static int
-on_reply(const struct stat_live *live, const struct fal_msg *m)
-{
-	static const int known[] = { FAL_EXIT_USAGE, FAL_EXIT_TEMPFAIL };
-	char at[FAL_ADDR_MAX + 16], why[FAL_MSG_WHY];
-	struct fal_diag text;
-	int code = FAL_EXIT_NO;
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		code = m->reply.status == known[i] ? known[i] : code;
-	fal_diag_set(&text, 0, "%.*s",
-		     (int)(m->reply.bytes.n < 250 ? m->reply.bytes.n : 250),
-		     (const char *)m->reply.bytes.p);
-	fal_addr_format(live->addr, at);
-	fal_cli_err(PROG, "%s: %s", at, fal_text_plain(why, sizeof(why), text.text));
-	return code;
 }
 
 static int
@@ -68,8 +36,6 @@ on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 		if (live->follow)
 			live->on_end(live->arg);
 		return FAL_EXIT_DONE;
-	case FAL_MSG_REPLY:
-		return live->group != NULL ? on_reply(live, m) : FAL_CLIENT_ALIEN;
 	default:
 		return FAL_CLIENT_ALIEN;
 	}

@@ -1,5 +1,4 @@
-/* The trace of a running job, by FOLLOW from its coordinator, or of a group
- * below it, by LOOK (falcon-protocol(7)). */
+/* The trace of a running job, by FOLLOW from its coordinator (falcon-protocol(7)). */
 #ifndef FALCON_STAT_LIVE_H
 #define FALCON_STAT_LIVE_H
 
@@ -11,8 +10,7 @@
 
 struct stat_live {
 	const struct fal_addr *addr;
-	const char *key;   /* file; NULL: where fal_cli_key looks */
-	const char *group; /* whose it is, of those below; NULL: the coordinator's own */
+	const char *key; /* file; NULL: where fal_cli_key looks */
 	/* Goes on after what there is, until on_bytes ends it, the job does, or SIGINT.
 	 */
 	bool follow;

@@ -48,7 +48,7 @@ too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
 /* What the options ask for; those that exclude one another are refused. */
 struct options {
 	bool audit, partial, history, json, follow;
-	const char *key, *part, *group;
+	const char *key, *part;
 	struct stat_recompute recompute;
 };
 
@@ -302,8 +302,6 @@ main(int argc, char **argv)
 		  "print the trace of a running job as it comes", NULL },
 		{ "from", 0, FAL_OPT_TEXT, &o.recompute.from,
 		  "the weights that the job began with, for --recompute", "FILE" },
-		{ "group", 'g', FAL_OPT_TEXT, &o.group,
-		  "look through to this group server of the job", "NAME[/NAME...]" },
 		{ "history", 0, FAL_OPT_FLAG, &o.history, "a line for each epoch", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
@@ -337,8 +335,7 @@ main(int argc, char **argv)
 		code = FAL_EXIT_USAGE;
 	}
 	if (code < 0 && cli.n_args > 1) {
-		if (!o.audit || o.history || o.follow || o.part != NULL ||
-		    o.group != NULL) {
+		if (!o.audit || o.history || o.follow || o.part != NULL) {
 			fal_cli_err(PROG, "several traces are for --audit alone");
 			code = FAL_EXIT_USAGE;
 		} else {
@@ -350,8 +347,6 @@ main(int argc, char **argv)
 		code = stat_source_find(cli.arg[0], o.key, &src);
 		if (code == FAL_EXIT_DONE && o.audit)
 			code = stat_source_enter(&src);
-		if (code == FAL_EXIT_DONE && o.group != NULL)
-			code = stat_source_look(&src, o.group);
 		if (code == FAL_EXIT_DONE)
 			code = run(&src, &o);
 		stat_source_free(&src);

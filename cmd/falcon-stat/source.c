@@ -35,27 +35,6 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 }
 
 int
-stat_source_look(struct stat_source *s, const char *group)
-{
-	if (!s->live) {
-		fal_cli_err(PROG, "%s: --group needs an address", s->name);
-		return FAL_EXIT_USAGE;
-	}
-	if (group[0] == '\0' || strlen(group) > FAL_LOOK_PATH) {
-		fal_cli_err(PROG, "--group: %s is no name of a group", FAL_QUOTE(group));
-		return FAL_EXIT_USAGE;
-	}
-	if (FAL_TRY(MALLOC, -1, asprintf(&s->path, "%s: group %s", s->name, group)) < 0) {
-		s->path = NULL;
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
-	s->group = group;
-	s->name = s->path;
-	return FAL_EXIT_DONE;
-}
-
-int
 stat_source_enter(struct stat_source *s)
 {
 	if (s->live || !stat_is_folder(s->name))
@@ -167,7 +146,6 @@ feed_live(struct feed *f)
 	const struct stat_live live = {
 		.addr = &f->s->addr,
 		.key = f->s->key,
-		.group = f->s->group,
 		.follow = f->print,
 		.on_bytes = feed,
 		.on_end = on_end,

@@ -10,10 +10,9 @@
 struct stat_source {
 	const char *name;   /* as it was given; borrowed */
 	const char *key;    /* -k, or NULL; borrowed */
-	const char *group;  /* whose trace it is, of those below a live one; or NULL */
 	bool live;          /* else a file */
 	const char *folder; /* that it lies in, if that was given; or NULL */
-	char *path;         /* of the trace then, or address and group: `name` is it */
+	char *path;         /* of the trace then: `name` is it */
 	struct fal_addr addr;
 };
 
@@ -21,9 +20,6 @@ struct stat_source {
  * Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
-/* It is the trace of this group below a live job: "one", or "one/two" for one that is
- * below that; `group` is borrowed.  Returns as above. */
-int stat_source_look(struct stat_source *s, const char *group);
 /* A folder stands for the trace.jsonl in it.  Returns as above. */
 int stat_source_enter(struct stat_source *s);
 void stat_source_free(struct stat_source *s);

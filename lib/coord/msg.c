@@ -47,9 +47,6 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 				    m->hello.lanes_min, m->hello.lanes_max);
 	if (coord_unwelcome(c, p))
 		return unwelcome(diag);
-	if (m->hello.groups.n % FAL_INSTANCE != 0)
-		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %zu bytes of groups",
-				    m->hello.groups.n);
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a HELLO with a name that is not 1 to 63 of "

@@ -17,8 +17,6 @@
 #define FAL_PROTO_MAJOR 8
 #define FAL_PROTO_MINOR 7
 #endif
-/* The first minor one with LOOK, LOOK_AT, LOOK_ON and LOOKED. */
-#define FAL_MINOR_LOOK 1
 /* The first one with MISSED, and with memory records. */
 #define FAL_MINOR_MEMORY 2
 /* The first one with PUSH behind its CLAIM. */
@@ -47,9 +45,7 @@ enum {
 	FAL_MAC = 32,         /* bytes */
 	FAL_TASK_HASH = 16,   /* bytes */
 	FAL_TICKET_KEY = 64,  /* bytes */
-	FAL_MSG_HEAD = 128,   /* bytes before the tail of a message, at most */
-	FAL_LOOK_PATH = 255, /* bytes of the names of groups, each below the one before */
-	FAL_LOOK_DEEP = 4    /* of so many, with a '/' between two */
+	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
 #define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
@@ -69,13 +65,11 @@ enum fal_msg_type {
 	FAL_MSG_SEAL = 11,
 	FAL_MSG_ATTACH = 12, /* to a shard */
 	FAL_MSG_CAPACITY = 13,
-	FAL_MSG_LOOKED = 14,
 	FAL_MSG_MISSED = 15, /* to a shard, too */
 	FAL_MSG_SPANS = 18,
 	FAL_MSG_ROOM = 19,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
-	FAL_MSG_LOOK = 17,
 	/* from a controller */
 	FAL_MSG_CONTROL = 24,
 	/* from the coordinator */
@@ -102,8 +96,6 @@ enum fal_msg_type {
 	FAL_MSG_TICKET = 52,
 	FAL_MSG_MAP = 54,
 	FAL_MSG_BLOCKS = 55,
-	FAL_MSG_LOOK_AT = 56,
-	FAL_MSG_LOOK_ON = 57,
 	/* from a shard, to a worker */
 	FAL_MSG_PUBLISHED = 53,
 	/* from shards of another process, to the coordinator; IMAGE and BYTES go both
@@ -216,9 +208,7 @@ struct fal_msg {
 			char version[FAL_MSG_NAME];
 			uint32_t lanes_min, lanes_max, cores;
 			uint8_t instance[FAL_INSTANCE]; /* of the process */
-			/* of a group server: FAL_INSTANCE bytes for itself and for each
-			 * group server below it */
-			struct fal_tail groups;
+			uint8_t group;                  /* 1: it is a group server */
 		} hello;
 		struct {
 			uint8_t fingerprint[FAL_FINGERPRINT];
@@ -260,12 +250,6 @@ struct fal_msg {
 		struct { /* of versions, at a time, those that are evaluated included */
 			uint32_t versions;
 		} room;
-		struct { /* of a group server, to LOOK_AT */
-			uint32_t look;
-			uint8_t over;   /* 1: nothing more comes */
-			uint8_t status; /* of exit; not 0: why is the tail, and over 1 */
-			struct fal_tail bytes; /* of the trace */
-		} looked;
 		struct fal_msg_ticket ticket;
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */
@@ -316,20 +300,6 @@ struct fal_msg {
 		struct {
 			uint8_t live; /* 1: go on after the history */
 		} follow;
-		struct { /* the same of a group server */
-			uint8_t live;
-			struct fal_tail path; /* "one/two": of group two of group one */
-		} look;
-		struct { /* to a group server */
-			uint32_t look;
-			uint8_t live;
-			uint32_t pieces;      /* LOOKED that may come */
-			struct fal_tail path; /* from there on; "": its own trace */
-		} look_at;
-		struct {
-			uint32_t look;
-			uint32_t pieces; /* more; 0: nobody looks any more */
-		} look_on;
 		struct {
 			uint64_t clock;                      /* next to be opened */
 			uint32_t job_n, model_n, manifest_n; /* bytes of the texts */

@@ -422,8 +422,8 @@ class Worker:
                        struct.pack("<" + fmt, *fields) + rest)
 
     def hello(self, name, version=b"1.0"):
-        self.say(HELLO, "HHH%dsH%dsIII16s" % (len(name), len(version)), *self.link.VERSION,
-                 len(name), name, len(version), version, 1, 1, 1, os.urandom(16))
+        self.say(HELLO, "HHH%dsH%dsIII16sB" % (len(name), len(version)), *self.link.VERSION,
+                 len(name), name, len(version), version, 1, 1, 1, os.urandom(16), 0)
 
     def run(self):
         self.hello(b"python")

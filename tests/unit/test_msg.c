@@ -26,7 +26,7 @@ static const struct {
 	bool tail;
 	const char *name;
 } types[] = {
-	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, true, "HELLO" },
+	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16 + 1, 2, false, "HELLO" },
 	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2 + 16, 0, false,
 	  "CLAIM" },
@@ -35,7 +35,6 @@ static const struct {
 	{ FAL_MSG_MISSED, FAL_FROM_WORKER, 8 + 4 + 8, 0, false, "MISSED" },
 	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
 	{ FAL_MSG_ROOM, FAL_FROM_WORKER, 4, 0, false, "ROOM" },
-	{ FAL_MSG_LOOKED, FAL_FROM_WORKER, 4 + 1 + 1, 0, true, "LOOKED" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
 	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 72, 0, false, "SPANS" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
@@ -44,9 +43,6 @@ static const struct {
 	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8 + 8, 0, false, "PONG" },
 	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 16 + 4, 0, true, "CHECKED" },
 	{ FAL_MSG_FOLLOW, FAL_FROM_OBSERVER, 1, 0, false, "FOLLOW" },
-	{ FAL_MSG_LOOK, FAL_FROM_OBSERVER, 1, 0, true, "LOOK" },
-	{ FAL_MSG_LOOK_AT, FAL_FROM_COORDINATOR, 4 + 1 + 4, 0, true, "LOOK_AT" },
-	{ FAL_MSG_LOOK_ON, FAL_FROM_COORDINATOR, 4 + 4, 0, false, "LOOK_ON" },
 	{ FAL_MSG_CONTROL, FAL_FROM_CONTROLLER, 1, 0, true, "CONTROL" },
 	{ FAL_MSG_WELCOME, FAL_FROM_COORDINATOR, 8 + 12 + 4, 0, false, "WELCOME" },
 	{ FAL_MSG_TEXT, FAL_FROM_COORDINATOR, 1 + 4, 0, true, "TEXT" },
