@@ -177,7 +177,7 @@ ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_
 {
 	struct fal_need need;
 	ps_need(of, &need);
-	return fal_need_allowed(more + fal_need_sum(&need), most, why);
+	return fal_need_allowed(more + fal_need_sum(&need), 0, most, why);
 }
 
 uint64_t

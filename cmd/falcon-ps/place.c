@@ -107,7 +107,7 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	uint64_t need = ps_need_part(&of);
 	/* What nobody has come for makes room. */
 	if (j->wants.publisher.shelf == NULL &&
-	    fal_need_allowed(need, j->run->opt.max_memory, why) < 0) {
+	    fal_need_allowed(need, 0, j->run->opt.max_memory, why) < 0) {
 		j->rings = of.rings = 0;
 		need = ps_need_part(&of);
 	}
@@ -117,7 +117,7 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
 			    j->job.name, j->first + 1, j->first + j->count, j->of,
 			    fal_need_mib(need));
-	int err = fal_need_allowed(need, j->run->opt.max_memory, why);
+	int err = fal_need_allowed(need, 0, j->run->opt.max_memory, why);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", why->text);
 	return err;

@@ -46,7 +46,7 @@ child_new(const struct child_conf *conf, struct child **out)
 		pthread_mutex_destroy(&c->mutex);
 		close_events(c);
 		free(c);
-		return FAL_EIO;
+		return FAL_ENOMEM; /* of a stack */
 	}
 	*out = c;
 	return FAL_OK;

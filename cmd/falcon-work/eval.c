@@ -71,6 +71,7 @@ afford(struct eval *e, bool predicts, struct fal_diag *diag)
 	fal_need_add(&need, "lanes", is.lanes * (predicts ? 2 : 1));
 	fal_need_add(&need, "parameters",
 		     2 * e->setup.model->params * sizeof(float) + HEADER_MAX);
+	need.reserved = is.space;
 	return need_judge(e->opt, e->job.name, "needs", &need, 0, diag);
 }
 

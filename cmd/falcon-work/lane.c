@@ -304,7 +304,7 @@ start_thread(struct lanes *all, uint32_t number)
 	if (pthread_create(&l->thread, NULL, lane_main, l) == 0)
 		return FAL_OK;
 	pthread_cond_destroy(&l->wake);
-	return FAL_EIO;
+	return FAL_ENOMEM; /* of a stack */
 }
 
 int

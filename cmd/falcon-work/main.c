@@ -189,6 +189,7 @@ main(int argc, char **argv)
 {
 	struct given t = { 0 };
 	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO,
+				.lanes_max = 1,
 				.give_up = 24 * 3600,
 				.program = fal_need_program() };
 	const struct fal_opt opts[] = {

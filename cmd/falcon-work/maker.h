@@ -41,6 +41,7 @@ struct maker_need {
 	uint64_t kernels; /* of their library */
 	uint64_t lanes;   /* of all lanes */
 	uint64_t probe;   /* of the probe, before the first task */
+	uint64_t space;   /* of address space besides, that is hardly used */
 };
 
 struct maker_ops {

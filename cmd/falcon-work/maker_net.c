@@ -48,14 +48,15 @@ need(struct maker *maker, uint64_t room)
 	const uint64_t large = m->large != NULL ? fal_desk_trial_bytes(m->large) : 0;
 	return (struct maker_need){ .kernels = m->lanes * fal_net_kernel_bytes(m->net),
 				    .lanes = m->lanes * fal_desk_bytes(m->net),
-				    .probe = large > small ? large : small };
+				    .probe = large > small ? large : small,
+				    .space = m->lanes * FAL_KERN_SPACE };
 }
 
 static int
 start(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
-	int err = FAL_OK;
+	int err = fal_kern_reserve(m->lanes);
 	m->desk = fal_calloc(m->lanes, sizeof(struct fal_desk *));
 	if (m->desk == NULL)
 		return FAL_ENOMEM;

@@ -20,11 +20,14 @@ need_judge(const struct work_opt *opt, const char *job, const char *needs,
 		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB%s", job, needs,
 			    fal_need_mib(sum), (const char *)parts.p);
 	fal_buf_free(&parts);
-	if (opt->max_memory == 0 || sum <= opt->max_memory)
-		return FAL_OK;
-	return fal_diag_set(diag, FAL_ENOMEM,
-			    "job %s %s %" PRIu64
-			    " bytes with %u lane%s, --max-memory allows %" PRIu64,
-			    job, needs, sum, opt->lanes_max, fal_text_s(opt->lanes_max),
-			    opt->max_memory);
+	struct fal_diag why;
+	const int err = fal_need_allowed(sum, need->reserved, opt->max_memory, &why);
+	return err == FAL_OK
+		       ? FAL_OK
+		       : fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
+				      opt->lanes_max, fal_text_s(opt->lanes_max),
+				      why.text,
+				      err == FAL_ENOMEM && opt->exec == NULL
+					      ? "; OpenBLAS needs 128 MiB of it a lane"
+					      : "");
 }

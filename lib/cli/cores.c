@@ -1,5 +1,5 @@
-/* Cores, by affinity and control groups: Linux, Documentation/admin-guide/cgroup-v2.rst
- * and scheduler/sched-bwc.rst. */
+/* Cores and memory, by affinity and control groups: Linux,
+ * Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst. */
 #include "cli/cores.h"
 
 #include <inttypes.h>
@@ -30,8 +30,11 @@ first_line(const char *folder, const char *file, char *line, int cap)
 	return got;
 }
 
-/* The quota that one group sets, in whole cores rounded up; UINT_MAX for none. */
-static unsigned
+/* What one group sets; UINT64_MAX for nothing. */
+typedef uint64_t group_fn(const char *folder, bool v2);
+
+/* The quota, in whole cores rounded up. */
+static uint64_t
 group_quota(const char *folder, bool v2)
 {
 	char quota[64], period[64];
@@ -39,33 +42,46 @@ group_quota(const char *folder, bool v2)
 	if (v2) {
 		if (!first_line(folder, "cpu.max", quota, sizeof(quota)) ||
 		    sscanf(quota, "%" SCNu64 " %" SCNu64, &q, &p) != 2) /* "max 100000" */
-			return UINT_MAX;
+			return UINT64_MAX;
 	} else if (!first_line(folder, "cpu.cfs_quota_us", quota, sizeof(quota)) ||
 		   !first_line(folder, "cpu.cfs_period_us", period, sizeof(period)) ||
 		   quota[0] == '-' || /* -1: none */
 		   sscanf(quota, "%" SCNu64, &q) != 1 ||
 		   sscanf(period, "%" SCNu64, &p) != 1) {
-		return UINT_MAX;
+		return UINT64_MAX;
 	}
 	if (p == 0 || q / p >= UINT_MAX - 1)
-		return UINT_MAX;
-	unsigned cores = (unsigned)(q / p + (q % p != 0));
+		return UINT64_MAX;
+	const uint64_t cores = q / p + (q % p != 0);
 	return cores > 0 ? cores : 1;
 }
 
-/* The least quota of the group and those above it.  In a container the path may be that
- * of the host and not be there: then only what does exist counts, the root at last. */
-static unsigned
-least_quota(const char *mount, const char *group, bool v2)
+/* The bytes of memory. */
+static uint64_t
+group_memory(const char *folder, bool v2)
+{
+	char line[64];
+	uint64_t bytes;
+	return first_line(folder, v2 ? "memory.max" : "memory.limit_in_bytes", line,
+			  sizeof(line)) &&
+			       sscanf(line, "%" SCNu64, &bytes) == 1 /* or "max" */
+		       ? bytes
+		       : UINT64_MAX;
+}
+
+/* The least of the group and those above it.  In a container the path may be that of the
+ * host and not be there: then only what does exist counts, the root at last. */
+static uint64_t
+least_above(const char *mount, const char *group, bool v2, group_fn *what)
 {
 	char folder[PATH_MAX];
 	size_t top = strlen(mount);
 	int n = snprintf(folder, sizeof(folder), "%s%s", mount, group);
 	if (n < 0 || n >= (int)sizeof(folder))
-		return UINT_MAX;
-	unsigned least = UINT_MAX;
+		return UINT64_MAX;
+	uint64_t least = UINT64_MAX;
 	for (;;) {
-		unsigned q = group_quota(folder, v2);
+		uint64_t q = what(folder, v2);
 		if (q < least)
 			least = q;
 		char *slash = strrchr(folder + top, '/');
@@ -75,42 +91,57 @@ least_quota(const char *mount, const char *group, bool v2)
 	}
 }
 
-/* Whether "cpu" is in the comma list of controllers. */
+/* Whether the controller is in the comma list. */
 static bool
-has_cpu(const char *list)
+has_controller(const char *list, const char *controller)
 {
+	const size_t n = strlen(controller);
 	for (; *list != '\0'; list += strcspn(list, ","), list += *list == ',')
-		if (strcspn(list, ",") == 3 && memcmp(list, "cpu", 3) == 0)
+		if (strcspn(list, ",") == n && memcmp(list, controller, n) == 0)
 			return true;
 	return false;
 }
 
-unsigned
-fal_cli_quota(const char *root)
+/* The least of all control groups of this process; 0 for nothing. */
+static uint64_t
+least_of_groups(const char *root, const char *controller, group_fn *what)
 {
 	char path[PATH_MAX], mount[PATH_MAX], line[PATH_MAX];
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
 	FILE *f = fopen(path, "re");
 	if (f == NULL)
 		return 0;
-	unsigned least = UINT_MAX;
+	uint64_t least = UINT64_MAX;
 	/* Lines are ID:CONTROLLERS:PATH; version 2 has no controllers. */
 	while (fgets(line, sizeof(line), f) != NULL) {
 		line[strcspn(line, "\n")] = '\0';
 		char *group = line;
 		strsep(&group, ":");
 		char *controllers = strsep(&group, ":");
-		if (group == NULL || (*controllers != '\0' && !has_cpu(controllers)))
+		if (group == NULL ||
+		    (*controllers != '\0' && !has_controller(controllers, controller)))
 			continue;
 		bool v2 = *controllers == '\0';
 		snprintf(mount, sizeof(mount), "%.1024s/sys/fs/cgroup%s%.1024s", root,
 			 v2 ? "" : "/", controllers);
-		unsigned q = least_quota(mount, group, v2);
+		uint64_t q = least_above(mount, group, v2, what);
 		if (q < least)
 			least = q;
 	}
 	fclose(f);
-	return least == UINT_MAX ? 0 : least;
+	return least == UINT64_MAX ? 0 : least;
+}
+
+unsigned
+fal_cli_quota(const char *root)
+{
+	return (unsigned)least_of_groups(root, "cpu", group_quota);
+}
+
+uint64_t
+fal_cli_group_memory(const char *root)
+{
+	return least_of_groups(root, "memory", group_memory);
 }
 
 /* Of the cores that this process may be on; false: nobody knows. */

@@ -1,6 +1,8 @@
 /* Memory, counted. */
 #include "cli/need.h"
 
+#include "cli/cores.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <malloc.h>
@@ -19,6 +21,29 @@ enum {
 	THREADS = 4, /* of libuv's pool, */
 	STACK = 8 << 20
 };
+
+/* Number `field` of proc(5), statm, in bytes: 1 is all that is mapped, 2 the resident
+ * set, 6 data and stack. */
+static uint64_t
+own_bytes(unsigned field, uint64_t otherwise)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+	unsigned got = 0;
+	while (f != NULL && got < field && fscanf(f, "%lu", &pages) == 1)
+		got++;
+	if (f != NULL)
+		fclose(f);
+	return got == field ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : otherwise;
+}
+
+uint64_t
+fal_need_stack(void)
+{
+	struct rlimit stack;
+	getrlimit(RLIMIT_STACK, &stack);
+	return stack.rlim_cur < STACK ? stack.rlim_cur : STACK;
+}
 
 void
 fal_need_add(struct fal_need *n, const char *what, uint64_t bytes)
@@ -50,13 +75,24 @@ fal_need_sum(const struct fal_need *n)
 }
 
 int
-fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why)
+fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_diag *why)
 {
-	if (most == 0 || need <= most)
+	static const char beyond[] = "needs %" PRIu64 " bytes%s, %s allows %" PRIu64;
+	const uint64_t group = fal_cli_group_memory("");
+	struct rlimit space;
+	getrlimit(RLIMIT_AS, &space);
+	if (most != 0 && need > most)
+		return fal_diag_set(why, FAL_ELIMIT, beyond, need, "", "--max-memory",
+				    most);
+	if (group != 0 && need > group)
+		return fal_diag_set(why, FAL_ELIMIT, beyond, need, "",
+				    "its control group", group);
+	/* Beside what is needed: what is mapped and not in use. */
+	need += own_bytes(1, 0) - own_bytes(2, 0) + reserved + THREADS * fal_need_stack();
+	if (need <= space.rlim_cur)
 		return FAL_OK;
-	return fal_diag_set(why, FAL_ELIMIT,
-			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, need,
-			    most);
+	return fal_diag_set(why, FAL_ENOMEM, beyond, need, " of address space",
+			    "ulimit -v", (uint64_t)space.rlim_cur);
 }
 
 void
@@ -73,20 +109,6 @@ fal_need_put(const struct fal_need *n, struct fal_buf *out)
 		fal_put_fmt(out, "%s%s ", i > 0 ? ", " : "", n->part[i].what);
 		fal_need_put_part(n->part[i].bytes, out);
 	}
-}
-
-/* Number `field` of proc(5), statm, in bytes: 2 is the resident set, 6 data and stack. */
-static uint64_t
-own_bytes(unsigned field, uint64_t otherwise)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
-	unsigned got = 0;
-	while (f != NULL && got < field && fscanf(f, "%lu", &pages) == 1)
-		got++;
-	if (f != NULL)
-		fclose(f);
-	return got == field ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : otherwise;
 }
 
 uint64_t
@@ -120,17 +142,15 @@ fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool d
 	if (code >= 0 || most == 0)
 		return code;
 	struct fal_diag why;
-	if (fal_need_allowed(program, most, &why) < 0) {
+	if (fal_need_allowed(program, 0, most, &why) < 0) {
 		fal_cli_err(cli->prog, "%s", why.text);
 		return FAL_EXIT_NO;
 	}
 	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
 		    fal_need_mib(program));
-	struct rlimit stack, data;
-	getrlimit(RLIMIT_STACK, &stack);
+	struct rlimit data;
 	getrlimit(RLIMIT_DATA, &data);
-	const uint64_t each = stack.rlim_cur < STACK ? stack.rlim_cur : STACK;
-	const uint64_t stacks = dials ? THREADS * each : 0;
+	const uint64_t stacks = dials ? THREADS * fal_need_stack() : 0;
 	data.rlim_cur = own_bytes(6, BEGUN) + most - program + RUNS + stacks;
 	(void)setrlimit(RLIMIT_DATA, &data);
 	return -1;

@@ -22,6 +22,7 @@ struct fal_need {
 		uint64_t bytes;
 	} part[FAL_NEED_PARTS];
 	unsigned parts;
+	uint64_t reserved; /* bytes of address space besides, that are hardly used */
 };
 
 /* One part more, unless it is nothing. */
@@ -37,9 +38,15 @@ fal_need_mib(uint64_t bytes)
 	return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* Is a need of so many bytes within --max-memory, 0: any?  FAL_ELIMIT says both in `why`:
- * "needs 9 bytes, --max-memory allows 7". */
-int fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why);
+/* The address space that a thread's stack takes. */
+uint64_t fal_need_stack(void);
+
+/* Is a need of so many bytes within --max-memory (`most`, 0: any) and what the control
+ * groups allow, and, with `reserved` bytes that are hardly used, within RLIMIT_AS?
+ * FAL_ELIMIT, of address space FAL_ENOMEM, says both in `why`: "needs 9 bytes,
+ * --max-memory allows 7". */
+int fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most,
+		     struct fal_diag *why);
 
 /* What a part is, in MiB: "7.1", or "<0.1". */
 void fal_need_put_part(uint64_t bytes, struct fal_buf *out);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* C = A·B, or C += A·B where `add`; row-major.  A is m×k (k×m where `ta`), B is k×n (n×k
  * where `tb`), C m×n; ld* are the floats from a row to the next, at least its length. */
@@ -34,6 +35,14 @@ int fal_kern_portable(void);
 /* The most bytes that the library keeps for a thread that has made a product of these
  * sizes. */
 uint64_t fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k);
+
+/* Makes the library take the address space that it takes for each product under way, for
+ * so many at a time: where it gets none it tries for ever.  FAL_ENOMEM: there is too
+ * little. */
+#define FAL_KERN_SPACE                                                  \
+	(UINT64_C(128) << 20) /* bytes for each: OpenBLAS's BUFFER_SIZE \
+			       */
+int fal_kern_reserve(uint32_t products);
 
 /* From here on this thread's arithmetic takes subnormal numbers as zero: they make
  * kernels ten times slower, and gradients of a trained model are full of them.  Returns

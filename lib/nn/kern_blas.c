@@ -6,10 +6,24 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-/* Not in OpenBLAS's header; weak, as a build for one CPU has neither. */
+/* Not in OpenBLAS's header.  The buffers stay OpenBLAS's, for any thread, once they are
+ * freed. */
+void *blas_memory_alloc(int procpos) __attribute__((weak));
+void blas_memory_free(void *buffer) __attribute__((weak));
+int openblas_num_threads_env(void);
+/* Weak, as a build for one CPU has neither. */
 void gotoblas_dynamic_init(void) __attribute__((weak));
 void gotoblas_dynamic_quit(void) __attribute__((weak));
+
+/* OpenBLAS asks this when it is loaded: how many threads of its own?  It starts them
+ * then, each with 128 MiB of address space, for which a thread tries for ever. */
+__attribute__((weak, visibility("default"))) int
+openblas_num_threads_env(void)
+{
+	return 1;
+}
 
 /* OpenBLAS 0.3.21 takes an Intel CPU younger than itself for a Prescott, with kernels
  * five times too slow; then let it choose again by the CPU's features.  Whoever sets
@@ -64,6 +78,30 @@ fal_kern_portable(void)
 #else
 	return FAL_EINVAL;
 #endif
+}
+
+static void
+take_buffers(uint32_t n)
+{
+	void *const buffer = blas_memory_alloc(0);
+	if (n > 1)
+		take_buffers(n - 1);
+	blas_memory_free(buffer);
+}
+
+int
+fal_kern_reserve(uint32_t products)
+{
+	const uint64_t bytes = products * FAL_KERN_SPACE;
+	void *const p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return FAL_ENOMEM;
+	munmap(p, bytes);
+	fal_kern_init();
+	if (blas_memory_alloc != NULL) /* Debian's has places for 128 of them */
+		take_buffers(products < 64 ? products : 64);
+	return FAL_OK;
 }
 
 uint64_t

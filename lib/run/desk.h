@@ -2,6 +2,7 @@
 #ifndef FAL_RUN_DESK_H
 #define FAL_RUN_DESK_H
 
+#include "nn/kern.h"
 #include "nn/net.h"
 #include "run/finish.h"
 #include "run/setup.h"

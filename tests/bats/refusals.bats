@@ -20,6 +20,26 @@ setup() {
 		--set optimizer.lr=1e-4 tiny.job)
 }
 
+teardown() {
+	stop_all
+	[ -z "${group:-}" ] || rmdir "$group"
+}
+
+# grouped BYTES: $group is a control group of so much memory.
+grouped() {
+	local at=/sys/fs/cgroup file=memory.max
+	[ ! -d $at/memory ] || at=$at/memory file=memory.limit_in_bytes
+	mkdir $at/falcon-$$ 2>/dev/null || skip "no control groups can be made here"
+	group=$at/falcon-$$
+	{ echo "$1" >"$group/$file"; } 2>/dev/null || skip "no control groups of memory here"
+}
+
+# within COMMAND...: in that group.
+within() (
+	echo "$BASHPID" >"$group/cgroup.procs"
+	exec "$@"
+)
+
 # needs WORKERS: bytes, with so many of them.
 needs() {
 	falcon-ps --check --max-memory 1 -w "$1" "${job[@]}" 2>&1 |
@@ -75,8 +95,9 @@ said() {
 	falcon-sync -k "$keys/control.key" "$ready" pause
 	work small --lanes 1 --max-memory 1M
 	ended "${workers[1]}" small 1
-	said small "job tiny needs "
-	has "$(<small.err)" "bytes with 1 lane, --max-memory allows 1048576"
+	said small "job tiny with 1 lane needs "
+	has "$(<small.err)" "job tiny with 1 lane needs "
+	has "$(<small.err)" " bytes, --max-memory allows 1048576"
 	falcon-sync -k "$keys/control.key" "$ready" resume
 	ended "$ps" ps
 	falcon-stat --audit "$state/trace.jsonl"
@@ -121,4 +142,42 @@ said() {
 	wait "${workers[1]}" || got=$?
 	echo "# it ends with $got: $(tail -n 1 a.err)"
 	[ "$got" -eq 0 ] || said a memory
+}
+
+# OpenBLAS tries for ever to map its 128 MiB a thread; libuv's threads abort.
+@test "ulimit -v: what cannot be had is said, and the status is 1" {
+	local kib
+	job=("${job[@]:4}")
+	(ulimit -v 40000 && run -1 falcon-ps -K "$keys/keyring" -l unix:sock -s state "${job[@]}" &&
+		has "$output" "tiny.job: needs " &&
+		has "$output" " bytes of address space, ulimit -v allows 40960000")
+	at_unix
+	for kib in 120000 $((120000 + RANDOM * 4)); do
+		(ulimit -v "$kib" && work small --lanes 2 && ended "$pid" small 1)
+		has "$(<small.err)" "job tiny with 2 lanes needs "
+		has "$(<small.err)" "ulimit -v allows $((kib * 1024)); OpenBLAS needs 128 MiB of it a lane"
+	done
+	# As much as it says is enough.
+	kib=$(($(sed -n 's/.* needs \([0-9]*\) bytes of.*/\1/p' small.err) / 1024 + 2048))
+	(ulimit -v "$kib" && work enough --lanes 2 && ended "$pid" enough)
+	wait "$ps"
+}
+
+@test "the kernels' library has no threads of its own" {
+	at_unix
+	slow a 1 1500
+	at_clock 2
+	same "OpenBLAS's threads" "$(awk '/^Threads/ { print $2 <= 7 }' "/proc/$pid/status")" 1
+}
+
+@test "a control group that is too small: each says so, and none is killed" {
+	large
+	job=("${job[@]:4}")
+	grouped 10M
+	run -1 within falcon-ps -K "$keys/keyring" -l unix:sock -s state "${job[@]}"
+	has "$output" " bytes, its control group allows 10485760"
+	at_unix
+	start small within falcon-work -k "$keys/work.key" -n small --lanes 1 --cache none "$ready"
+	ended "$pid" small 1
+	said small " bytes, its control group allows 10485760"
 }

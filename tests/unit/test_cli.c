@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"
+#include "cli/need.h"
 #include "cli/notify.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -658,13 +660,19 @@ test_notify(void **state)
 }
 
 static void
-check_quota(const char *make, unsigned want)
+make_groups(const char *make)
 {
 	char command[1024];
 	snprintf(command, sizeof(command),
 		 "rm -rf root; mkdir -p root/proc/self root/sys/fs/cgroup; cd root; %s",
 		 make);
 	assert_int_equal(system(command), 0);
+}
+
+static void
+check_quota(const char *make, unsigned want)
+{
+	make_groups(make);
 	unsigned got = fal_cli_quota("root");
 	if (got != want)
 		fail_msg("%s: %u cores, not %u", make, got, want);
@@ -700,6 +708,57 @@ test_cores(void **state)
 		    "echo 200000 >cpu.cfs_quota_us; echo 100000 >cpu.cfs_period_us",
 		    0);
 	assert_true(fal_cli_cores() >= 1);
+}
+
+static void
+check_memory(const char *make, uint64_t want)
+{
+	make_groups(make);
+	assert_int_equal(fal_cli_group_memory("root"), want);
+}
+
+static void
+test_group_memory(void **state)
+{
+	(void)state;
+	check_memory("true", 0);
+	/* The least of the group and of those above it. */
+	check_memory("echo 0::/a/b >proc/self/cgroup; mkdir -p sys/fs/cgroup/a/b; "
+		     "echo max >sys/fs/cgroup/a/b/memory.max; "
+		     "echo 20971520 >sys/fs/cgroup/a/memory.max",
+		     20971520);
+	check_memory("echo 0::/a >proc/self/cgroup; mkdir -p sys/fs/cgroup/a; "
+		     "echo max >sys/fs/cgroup/a/memory.max",
+		     0);
+	/* Version 1 beside version 2, as of a container. */
+	check_memory("printf '4:memory:/not/here\\n0::/\\n' >proc/self/cgroup; "
+		     "mkdir -p sys/fs/cgroup/memory; "
+		     "echo 4096 >sys/fs/cgroup/memory/memory.limit_in_bytes",
+		     4096);
+}
+
+/* Each of the limits is held, and said. */
+static void
+test_need_allowed(void **state)
+{
+	struct fal_diag why;
+	struct rlimit was, space;
+	(void)state;
+	assert_int_equal(fal_need_allowed(9, 0, 9, &why), 0);
+	assert_int_equal(fal_need_allowed(9, 0, 7, &why), FAL_ELIMIT);
+	assert_string_equal(why.text, "needs 9 bytes, --max-memory allows 7");
+	getrlimit(RLIMIT_AS, &was);
+	space = was;
+	space.rlim_cur = (rlim_t)1 << 62;
+	if (was.rlim_max != RLIM_INFINITY || setrlimit(RLIMIT_AS, &space) < 0)
+		return;
+	const int fits = fal_need_allowed(1 << 20, (uint64_t)1 << 61, 0, &why);
+	const int beyond = fal_need_allowed(1 << 20, (uint64_t)1 << 62, 0, &why);
+	setrlimit(RLIMIT_AS, &was);
+	assert_int_equal(fits, 0);
+	assert_int_equal(beyond, FAL_ENOMEM);
+	assert_non_null(strstr(why.text, " bytes of address space, ulimit -v allows "
+					 "4611686018427387904"));
 }
 
 static int cores_we_may_use; /* 0: as it is */
@@ -946,6 +1005,8 @@ main(void)
 		cmocka_unit_test(test_progress_left),
 		cmocka_unit_test(test_notify),
 		cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_group_memory),
+		cmocka_unit_test(test_need_allowed),
 		cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_fold),
