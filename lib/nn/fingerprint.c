@@ -1,35 +1,29 @@
-/* A made-up task, its gradient, and two 64-bit hashes of that. */
+/* A made-up task, its gradient, products that are subnormal, and a hash of both. */
 #include "nn/fingerprint.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "nn/kern.h"
+#include "sec/hash.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Two FNV-1a-like hashes over 32-bit words, each with its own odd multiplier, finished as
- * splitmix64 does. */
+/* Products: of the least normal number with a half, which is subnormal, and of a
+ * subnormal one. Where arithmetic does not take those as zero other bits come out. */
+enum { SUBNORMAL = 4 };
+
 static void
-hash_floats(const float *p, uint64_t n, uint8_t out[static FAL_FINGERPRINT_BYTES])
+multiply_subnormal(float out[static SUBNORMAL])
 {
-	static const uint64_t factor[2] = { 0x00000100000001b3u, 0x9e3779b97f4a7c15u };
-	uint64_t h[2] = { 0xcbf29ce484222325u, n };
-	for (uint64_t i = 0; i < n; i++) {
-		uint32_t word;
-		memcpy(&word, p + i, sizeof(word));
-		h[0] = (h[0] ^ word) * factor[0];
-		h[1] = (h[1] ^ word) * factor[1];
-		h[1] ^= h[1] >> 29;
-	}
-	for (unsigned i = 0; i < FAL_FINGERPRINT_BYTES; i++) {
-		if (i % 8 == 0) {
-			uint64_t *x = &h[i / 8];
-			*x = (*x ^ *x >> 30) * 0xbf58476d1ce4e5b9u;
-			*x = (*x ^ *x >> 27) * 0x94d049bb133111ebu;
-			*x ^= *x >> 31;
-		}
-		out[i] = (uint8_t)(h[i / 8] >> i % 8 * 8);
-	}
+	static const float small[2] = { FLT_MIN, FLT_MIN / 4 },
+			   factor[2] = { .5f, 1 << 20 };
+	const struct fal_gemm g = { 2, 2, 1, small, factor, out,
+				    1, 2, 2, false, false,  false };
+	const unsigned before = fal_kern_flush();
+	fal_gemm(&g);
+	fal_kern_unflush(before);
 }
 
 int
@@ -40,9 +34,10 @@ fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t see
 	uint32_t n = fal_net_batch(net);
 	size_t inputs = (size_t)n * m->inputs;
 	float *params = fal_calloc_aligned(m->params, sizeof(*params));
-	float *grad = fal_calloc_aligned(m->params, sizeof(*grad));
+	float *grad = fal_calloc_aligned(m->params + SUBNORMAL, sizeof(*grad));
 	float *x = fal_calloc_aligned(inputs, sizeof(*x));
 	uint32_t *label = fal_calloc(n, sizeof(*label));
+	uint8_t hash[FAL_HASH_BYTES];
 	int err = FAL_ENOMEM;
 	if (params == NULL || grad == NULL || x == NULL || label == NULL)
 		goto free_all;
@@ -54,7 +49,9 @@ fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t see
 	for (uint32_t i = 0; i < n; i++)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_net_grad(net, a, params, &(struct fal_task){ x, label, n }, grad, &res);
-	hash_floats(grad, m->params, out);
+	multiply_subnormal(grad + m->params);
+	fal_hash(grad, (m->params + SUBNORMAL) * sizeof(*grad), hash);
+	memcpy(out, hash, FAL_FINGERPRINT_BYTES);
 	err = FAL_OK;
 free_all:
 	free(label);

@@ -6,9 +6,10 @@
 
 #define FAL_FINGERPRINT_BYTES 16
 
-/* Hashes the gradient of a made-up task of the net's largest size: parameters by
+/* Hashes the gradient of a made-up task of the net's largest size, parameters by
  * fal_model_init(seed), inputs in [0, 1) and labels from the stream (seed, FAL_RNG_TEST,
- * 0).  Not a cryptographic hash: it tells machines apart, not liars.  FAL_ENOMEM. */
+ * 0), and products that are subnormal.  It tells machines apart, not liars.
+ * FAL_ENOMEM. */
 int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
 			uint8_t out[static FAL_FINGERPRINT_BYTES]);
 

@@ -584,6 +584,41 @@ nothing_is_between_tensors(void **state)
 	free(e);
 }
 
+static bool keeps_subnormals;
+unsigned __real_fal_kern_flush(void);
+unsigned __wrap_fal_kern_flush(void);
+
+unsigned
+__wrap_fal_kern_flush(void)
+{
+	const unsigned before = __real_fal_kern_flush();
+	if (keeps_subnormals)
+		fal_kern_unflush(before);
+	return before;
+}
+
+/* A machine that computes with subnormal numbers has another fingerprint, though the
+ * gradient that it hashes has none. */
+static void
+subnormals_tell(void **state)
+{
+	uint8_t a[FAL_FINGERPRINT], b[FAL_FINGERPRINT];
+	struct fal_desk *d;
+	(void)state;
+#ifndef __SSE2__
+	skip();
+#endif
+	assert_int_equal(fal_desk_new(net, &d), 0);
+	assert_int_equal(fal_desk_fingerprint(d, 1, a), 0);
+	assert_int_equal(fal_desk_fingerprint(d, 1, b), 0);
+	assert_memory_equal(a, b, sizeof(a));
+	keeps_subnormals = true;
+	assert_int_equal(fal_desk_fingerprint(d, 1, b), 0);
+	keeps_subnormals = false;
+	assert_memory_not_equal(a, b, sizeof(a));
+	fal_desk_free(d);
+}
+
 int
 main(void)
 {
@@ -594,6 +629,7 @@ main(void)
 		cmocka_unit_test(made_before_the_bad_one),
 		cmocka_unit_test(larger_than_its_room),
 		cmocka_unit_test(others_read_it),
+		cmocka_unit_test(subnormals_tell),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, begin, end);
