@@ -89,6 +89,7 @@ make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
 				     .came = ps_came,
 				     .went = ps_went,
 				     .late = ps_late,
+				     .odd = ps_odd,
 				     .unlike = ps_unlike,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,

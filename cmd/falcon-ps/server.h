@@ -167,6 +167,7 @@ void ps_show(struct ps_server *s, const struct fal_coord_status *now);
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
+void ps_odd(void *arg, const char *const name[2], const char *const kernels[2]);
 void ps_unlike(void *arg, const struct fal_coord_unlike *is);
 void ps_late(void *arg, uint32_t peer, const char *name,
 	     const struct fal_coord_late *late);

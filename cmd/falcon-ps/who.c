@@ -234,6 +234,23 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 		    is->name[0], is->key[0], is->name[1], is->key[1], what);
 }
 
+void
+ps_odd(void *arg, const char *const name[2], const char *const kernels[2])
+{
+	struct ps_server *s = arg;
+	const bool strict = s->opt->job->job.numerics == FAL_JOB_NUMERICS_REQUIRE;
+	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
+	if (!may_say(&s->who))
+		return;
+	say(s,
+	    "%s (%s) rounds otherwise than %s (%s): %s; job.numerics = portable, with "
+	    "the same OpenBLAS, lets all with AVX2 round alike",
+	    name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
+	    fal_text_plain(other, sizeof(other), kernels[1]),
+	    strict ? "it stands by, without work"
+		   : "the model depends on who has which task");
+}
+
 /* ---- whom the job waits for --- */
 
 void

@@ -135,10 +135,10 @@ afford(const struct recompute *r)
 	fal_anew_need(r->anew, &need);
 	fal_cli_err(PROG, "recompute needs %" PRIu64 " MiB",
 		    fal_need_mib(fal_need_sum(&need)));
+	(void)setrlimit(RLIMIT_DATA, &how->data);
 	if (fal_need_allowed(fal_need_sum(&need), need.reserved, how->max_memory, &why) <
 	    0)
 		return recompute_say(FAL_ENOMEM, &why);
-	(void)setrlimit(RLIMIT_DATA, &how->data);
 	return FAL_OK;
 }
 

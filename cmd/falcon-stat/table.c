@@ -36,7 +36,7 @@ enum {
 
 /* Columns that stand there only if they have something to say. */
 struct columns {
-	bool stale, dropped;
+	bool stale, dropped, kernels;
 };
 
 static struct columns
@@ -46,6 +46,7 @@ columns_of(const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++) {
 		c.stale = c.stale || s->worker[i].stale_max > 0;
 		c.dropped = c.dropped || s->worker[i].dropped > 0;
+		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
 	}
 	return c;
 }
@@ -61,6 +62,8 @@ static const char *
 cause_of(const struct fal_summary_worker *w)
 {
 	const bool off = w->left || w->suspect || w->silent;
+	if (w->standby)
+		return "numerics";
 	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
 }
 
@@ -86,6 +89,10 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 	if (c.dropped)
 		fal_table_add(t, "%llu", (unsigned long long)w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
+	if (c.kernels)
+		fal_table_add(t, "%s",
+			      fal_text_plain(name, sizeof(name),
+					     w->kernels != NULL ? w->kernels : ""));
 }
 
 static void
@@ -98,10 +105,10 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	const size_t n = sizeof(head) / sizeof(head[0]);
 	const struct columns c = columns_of(s);
 	struct fal_table t = {
-		.columns = n + 1 + (c.stale ? 2 : 0) + c.dropped,
+		.columns = n + 1 + (c.stale ? 2 : 0) + c.dropped + c.kernels,
 		.shorten = NAME_LEAST,
 		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
-			 "COMPUTE% TASKS DROPPED STALE WAIT% CAUSE SAMPLES/S"
+			 "COMPUTE% TASKS DROPPED STALE WAIT% KERNELS CAUSE SAMPLES/S"
 	};
 	for (size_t i = 0; i < n; i++)
 		fal_table_add(&t, "%s", head[i]);
@@ -112,6 +119,8 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	if (c.dropped)
 		fal_table_add(&t, "DROPPED");
 	fal_table_add(&t, "SAMPLES/S");
+	if (c.kernels)
+		fal_table_add(&t, "KERNELS");
 	for (size_t i = 0; i < s->n_worker; i++)
 		add_worker(&t, &s->worker[i], c);
 	stat_put_table(out, &t);
@@ -161,8 +170,9 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		if (!w->differs)
 			continue;
-		fal_put_fmt(out, " %s%s", fal_text_plain(name, sizeof(name), w->name),
-			    w->impure ? " (impure)" : "");
+		fal_put_fmt(out, " %s%s%s", fal_text_plain(name, sizeof(name), w->name),
+			    w->impure ? " (impure)" : "",
+			    w->standby ? " (standby: numerics)" : "");
 		if (w->skewed)
 			fal_put_fmt(out, " (Falcon %s)",
 				    fal_text_plain(name, sizeof(name), w->build));
@@ -507,6 +517,8 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	}
 	if (w->build != NULL)
 		fal_json_member_str(out, "version", w->build);
+	if (w->kernels != NULL)
+		fal_json_member_str(out, "kernels", w->kernels);
 	fal_json_member_str(out, "class", fal_summary_class(w));
 	fal_json_member_str(out, "cause", cause_of(w));
 	fal_json_member_u64(out, "clock", w->last_clock);

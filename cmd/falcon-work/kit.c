@@ -68,8 +68,7 @@ need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t roo
 	fal_need_add(&need, "shared memory",
 		     conf->shares ? shared_bytes(k, conf->streams) : 0);
 	fal_need_add(&need, of_agent, agent > is.probe ? agent : is.probe);
-	/* A thread a lane, and one a trainer. */
-	need.reserved = is.space + 2 * conf->opt->lanes_max * fal_need_stack();
+	need.reserved = is.space;
 	return need;
 }
 

@@ -24,6 +24,7 @@ struct maker_probed {
 	uint32_t large;
 	uint64_t large_ns;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers have of their own; 0: not said */
+	char kernels[FAL_MSG_NAME];  /* that compute it, in words */
 };
 
 /* The first member of each kind's own struct. */

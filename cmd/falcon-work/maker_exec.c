@@ -298,6 +298,8 @@ probe(struct maker *maker, struct maker_probed *out)
 	if (err < 0)
 		return err;
 	memcpy(out->fingerprint, m->bits, FAL_FINGERPRINT);
+	snprintf(out->kernels, sizeof(out->kernels), "trainer %.50s",
+		 m->exec->hello.about);
 	if (!m->maker.samples)
 		memcpy(out->data, m->exec->hello.data, FAL_DATA_HASH);
 	if (!m->pure) {

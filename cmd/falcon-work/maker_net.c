@@ -56,10 +56,11 @@ static int
 start(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
-	int err = fal_kern_reserve(m->lanes);
+	int err = FAL_OK;
 	m->desk = fal_calloc(m->lanes, sizeof(struct fal_desk *));
 	if (m->desk == NULL)
 		return FAL_ENOMEM;
+	fal_kern_reserve(m->lanes);
 	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
 		err = fal_desk_new(m->net, &m->desk[i]);
 	return err;
@@ -93,6 +94,7 @@ probe(struct maker *maker, struct maker_probed *out)
 	int err = try(m->net, seed, out->fingerprint, &task);
 	if (err < 0)
 		return err;
+	fal_kern_name(out->kernels, sizeof(out->kernels));
 	out->task_ns = task.wall;
 	if (m->large == NULL || task.cpu == 0 || task.wall > most ||
 	    try(m->large, seed, NULL, &large) < 0)

@@ -22,12 +22,11 @@ need_judge(const struct work_opt *opt, const char *job, const char *needs,
 	fal_buf_free(&parts);
 	struct fal_diag why;
 	const int err = fal_need_allowed(sum, need->reserved, opt->max_memory, &why);
-	return err == FAL_OK
-		       ? FAL_OK
-		       : fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
-				      opt->lanes_max, fal_text_s(opt->lanes_max),
-				      why.text,
-				      err == FAL_ENOMEM && opt->exec == NULL
-					      ? "; OpenBLAS needs 128 MiB of it a lane"
-					      : "");
+	if (err == FAL_OK)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
+			    opt->lanes_max, fal_text_s(opt->lanes_max), why.text,
+			    err == FAL_ENOMEM && need->reserved > 0
+				    ? "; OpenBLAS needs 128 MiB of it a lane"
+				    : "");
 }

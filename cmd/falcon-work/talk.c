@@ -104,6 +104,7 @@ send_ready(struct session *s)
 	const struct fal_emul *e = s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
 	memcpy(m.ready.fingerprint, s->kit.probe.found.fingerprint, FAL_FINGERPRINT);
+	memcpy(m.ready.kernels, s->kit.probe.found.kernels, sizeof(m.ready.kernels));
 	memcpy(m.ready.data, s->kit.probe.found.data, FAL_DATA_HASH);
 	m.ready.task_ns = s->kit.probe.found.task_ns;
 	m.ready.large = s->kit.probe.found.large;
@@ -299,7 +300,11 @@ renew_kit(struct session *s)
 	kit_forget(&s->kit);
 	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
 		return true;
-	session_fail(s, FAL_EXIT_NO, "%s", diag.text);
+	fal_cli_err(PROG, "%s", diag.text);
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	snprintf(m.leave.why, sizeof(m.leave.why), "it cannot work: %.200s", diag.text);
+	session_send(s, &m);
+	session_end(s, FAL_EXIT_NO);
 	return false;
 }
 

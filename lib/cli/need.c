@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -21,29 +22,6 @@ enum {
 	THREADS = 4, /* of libuv's pool, */
 	STACK = 8 << 20
 };
-
-/* Number `field` of proc(5), statm, in bytes: 1 is all that is mapped, 2 the resident
- * set, 6 data and stack. */
-static uint64_t
-own_bytes(unsigned field, uint64_t otherwise)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
-	unsigned got = 0;
-	while (f != NULL && got < field && fscanf(f, "%lu", &pages) == 1)
-		got++;
-	if (f != NULL)
-		fclose(f);
-	return got == field ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : otherwise;
-}
-
-uint64_t
-fal_need_stack(void)
-{
-	struct rlimit stack;
-	getrlimit(RLIMIT_STACK, &stack);
-	return stack.rlim_cur < STACK ? stack.rlim_cur : STACK;
-}
 
 void
 fal_need_add(struct fal_need *n, const char *what, uint64_t bytes)
@@ -74,27 +52,6 @@ fal_need_sum(const struct fal_need *n)
 	return sum;
 }
 
-int
-fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_diag *why)
-{
-	static const char beyond[] = "needs %" PRIu64 " bytes%s, %s allows %" PRIu64;
-	const uint64_t group = fal_cli_group_memory("");
-	struct rlimit space;
-	getrlimit(RLIMIT_AS, &space);
-	if (most != 0 && need > most)
-		return fal_diag_set(why, FAL_ELIMIT, beyond, need, "", "--max-memory",
-				    most);
-	if (group != 0 && need > group)
-		return fal_diag_set(why, FAL_ELIMIT, beyond, need, "",
-				    "its control group", group);
-	/* Beside what is needed: what is mapped and not in use. */
-	need += own_bytes(1, 0) - own_bytes(2, 0) + reserved + THREADS * fal_need_stack();
-	if (need <= space.rlim_cur)
-		return FAL_OK;
-	return fal_diag_set(why, FAL_ENOMEM, beyond, need, " of address space",
-			    "ulimit -v", (uint64_t)space.rlim_cur);
-}
-
 void
 fal_need_put_part(uint64_t bytes, struct fal_buf *out)
 {
@@ -109,6 +66,20 @@ fal_need_put(const struct fal_need *n, struct fal_buf *out)
 		fal_put_fmt(out, "%s%s ", i > 0 ? ", " : "", n->part[i].what);
 		fal_need_put_part(n->part[i].bytes, out);
 	}
+}
+
+/* Number `field` of proc(5), statm, in bytes: 2 is the resident set, 6 data and stack. */
+static uint64_t
+own_bytes(unsigned field, uint64_t otherwise)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+	unsigned got = 0;
+	while (f != NULL && got < field && fscanf(f, "%lu", &pages) == 1)
+		got++;
+	if (f != NULL)
+		fclose(f);
+	return got == field ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : otherwise;
 }
 
 uint64_t
@@ -136,6 +107,29 @@ fal_need_read(uint64_t program)
 }
 
 int
+fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_diag *why)
+{
+	const uint64_t group = fal_cli_group_memory(""), has = own_bytes(2, 0);
+	const uint64_t more = reserved + THREADS * STACK + (need > has ? need - has : 0);
+	const bool grouped = group != 0 && (most == 0 || group < most);
+	const uint64_t limit = grouped ? group : most;
+	if (limit != 0 && need > limit)
+		return fal_diag_set(why, FAL_ELIMIT,
+				    "needs %" PRIu64 " bytes, %s allows %" PRIu64, need,
+				    grouped ? "its control group" : "--max-memory",
+				    limit);
+	void *p = mmap(NULL, more, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return fal_diag_set(why, FAL_ENOMEM,
+				    "needs %" PRIu64 " bytes more of address "
+				    "space than ulimit -v or -d allows",
+				    more);
+	munmap(p, more);
+	return FAL_OK;
+}
+
+int
 fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials)
 {
 	const int code = fal_cli_range(cli, "max-memory", 1, UINT64_MAX);
@@ -148,9 +142,11 @@ fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool d
 	}
 	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
 		    fal_need_mib(program));
-	struct rlimit data;
+	struct rlimit stack, data;
+	getrlimit(RLIMIT_STACK, &stack);
 	getrlimit(RLIMIT_DATA, &data);
-	const uint64_t stacks = dials ? THREADS * fal_need_stack() : 0;
+	const uint64_t each = stack.rlim_cur < STACK ? stack.rlim_cur : STACK;
+	const uint64_t stacks = dials ? THREADS * each : 0;
 	data.rlim_cur = own_bytes(6, BEGUN) + most - program + RUNS + stacks;
 	(void)setrlimit(RLIMIT_DATA, &data);
 	return -1;

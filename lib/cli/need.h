@@ -38,13 +38,10 @@ fal_need_mib(uint64_t bytes)
 	return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* The address space that a thread's stack takes. */
-uint64_t fal_need_stack(void);
-
 /* Is a need of so many bytes within --max-memory (`most`, 0: any) and what the control
- * groups allow, and, with `reserved` bytes that are hardly used, within RLIMIT_AS?
- * FAL_ELIMIT, of address space FAL_ENOMEM, says both in `why`: "needs 9 bytes,
- * --max-memory allows 7". */
+ * groups allow?  FAL_ELIMIT says both in `why`: "needs 9 bytes, --max-memory allows 7".
+ * And can what is not there yet be mapped, with `reserved` bytes that are hardly used and
+ * the stacks of libuv's threads?  FAL_ENOMEM, with `why`. */
 int fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most,
 		     struct fal_diag *why);
 

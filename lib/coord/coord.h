@@ -123,6 +123,10 @@ struct fal_coord_ops {
 	 * tasks; or is none any more.  May be NULL. */
 	void (*late)(void *arg, uint32_t peer, const char *name,
 		     const struct fal_coord_late *late);
+	/* A worker, the first of two, begins to round otherwise than the other, whose
+	 * numerics count; in what kernels, as READY says.  With FAL_NUMERICS_REQUIRE it
+	 * stands by.  May be NULL. */
+	void (*odd)(void *arg, const char *const name[2], const char *const kernels[2]);
 	/* May be NULL. */
 	void (*unlike)(void *arg, const struct fal_coord_unlike *is);
 	/* One line of the trace without its newline, borrowed for the call. */

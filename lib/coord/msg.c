@@ -81,6 +81,7 @@ trace_join(struct fal_coord *c, double now, struct fal_peer *p)
 					    .cores = p->cores,
 					    .fingerprint = p->fingerprint,
 					    .build = p->build,
+					    .kernels = p->kernels,
 					    .task_ns = p->task_ns,
 					    .large = p->large,
 					    .large_ns = p->large_ns };
@@ -127,6 +128,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	if (err != FAL_OK)
 		return err < 0 ? err : FAL_OK;
 	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
+	memcpy(p->kernels, m->ready.kernels, sizeof(p->kernels));
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;
 	p->large_ns = m->ready.large_ns;
@@ -502,6 +504,12 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	if (p != NULL && p->left)
 		return FAL_OK;
 	bool greeted = p != NULL && p->greeted;
+	if (greeted && !p->ready && m->type == FAL_MSG_LEAVE) {
+		char plain[FAL_MSG_WHY];
+		p->left = true;
+		tell_went(c, p, fal_text_plain(plain, sizeof(plain), m->leave.why));
+		return FAL_OK;
+	}
 	if (!greeted || (!p->ready && m->type != FAL_MSG_READY))
 		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
 				    fal_msg_name(m->type), greeted ? "READY" : "HELLO");

@@ -1,6 +1,6 @@
-/* numerics = require: which fingerprint counts.  It is that of most keys; of those that
- * have as many, one that is not an impure worker's, and that of the key which stands
- * first in the keyring. */
+/* Which fingerprint counts: alone, with numerics = require.  It is that of most keys; of
+ * those that have as many, one that is not an impure worker's, and that of the key which
+ * stands first in the keyring. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -62,6 +62,7 @@ outweighs(struct side a, struct side b)
 static int
 leader(const struct fal_coord *c, const struct fal_peer **out)
 {
+	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
 	bool *seen = fal_calloc(c->keys + 1, sizeof(*seen));
 	struct side best = { 0 };
 	*out = NULL;
@@ -69,7 +70,8 @@ leader(const struct fal_coord *c, const struct fal_peer **out)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || (*out != NULL && same(*out, p)))
+		if (!p->ready || (*out != NULL && same(*out, p)) ||
+		    (*out != NULL && !strict && !coord_is_pure(p->fingerprint)))
 			continue;
 		const struct side is = side_of(c, p, seen);
 		if (*out == NULL || outweighs(is, best)) {
@@ -90,18 +92,34 @@ coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p)
 	return first == NULL || same(first, p);
 }
 
+static void
+tell_odd(struct fal_coord *c, const struct fal_peer *p, const struct fal_peer *counts)
+{
+	const char *const name[2] = { p->name, counts->name };
+	const char *const kernels[2] = { p->kernels, counts->kernels };
+	if (c->ops.odd == NULL)
+		return;
+	coord_call(c);
+	c->ops.odd(c->ops.arg, name, kernels);
+	coord_called(c);
+}
+
 int
 coord_numerics(struct fal_coord *c, double now)
 {
+	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
 	const struct fal_peer *first;
-	if (c->conf.numerics != FAL_NUMERICS_REQUIRE)
-		return FAL_OK;
 	int err = leader(c, &first);
 	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready)
-			err = fal_sched_stand_by(c->sched, now, p->worker,
-						 !same(first, p));
+		struct fal_peer *p = &c->peer[i];
+		const bool was = p->odd;
+		if (!p->ready || (!strict && !coord_is_pure(p->fingerprint)))
+			continue;
+		p->odd = !same(first, p);
+		if (p->odd && !was)
+			tell_odd(c, p, first);
+		if (strict)
+			err = fal_sched_stand_by(c->sched, now, p->worker, p->odd);
 	}
 	return err;
 }

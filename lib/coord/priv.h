@@ -77,6 +77,8 @@ struct fal_peer {
 	uint8_t instance[FAL_INSTANCE]; /* of its process */
 	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
 	uint32_t lanes_min, lanes_max, cores;
+	bool odd; /* its fingerprint is another one than counts */
+	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	uint8_t data[FAL_DATA_HASH]; /* that it has said in READY */
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
@@ -448,7 +450,8 @@ int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *
 /* numerics.c */
 /* Not that of a worker whose bits are never the same twice. */
 bool coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* Somebody came or went: whoever's fingerprint does not count stands by. */
+/* Somebody came or went: whoever's fingerprint does not count is told of, and with
+ * require it stands by. */
 int coord_numerics(struct fal_coord *c, double now);
 /* Whether the peer does not stand by for its numerics, among those who are ready now. */
 bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);

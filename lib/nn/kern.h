@@ -32,17 +32,18 @@ void fal_kern_init(void);
  * FAL_EINVAL where the CPU or this build of the library does not have it. */
 int fal_kern_portable(void);
 
+/* The CPU's instruction set and the library's kernels: "x86-64-v4 SkylakeX". */
+void fal_kern_name(char *out, size_t cap);
+
 /* The most bytes that the library keeps for a thread that has made a product of these
  * sizes. */
 uint64_t fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k);
 
-/* Makes the library take the address space that it takes for each product under way, for
- * so many at a time: where it gets none it tries for ever.  FAL_ENOMEM: there is too
- * little. */
-#define FAL_KERN_SPACE                                                  \
-	(UINT64_C(128) << 20) /* bytes for each: OpenBLAS's BUFFER_SIZE \
-			       */
-int fal_kern_reserve(uint32_t products);
+/* The address space that a product under way takes of the library, and its thread's
+ * stack; there the library takes its own for so many at a time.  Where there is too
+ * little it tries for ever. */
+#define FAL_KERN_SPACE (UINT64_C(136) << 20)
+void fal_kern_reserve(uint32_t products);
 
 /* From here on this thread's arithmetic takes subnormal numbers as zero: they make
  * kernels ten times slower, and gradients of a trained model are full of them.  Returns

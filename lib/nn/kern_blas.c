@@ -4,21 +4,22 @@
 
 #include <cblas.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/utsname.h>
 
-/* Not in OpenBLAS's header.  The buffers stay OpenBLAS's, for any thread, once they are
- * freed. */
-void *blas_memory_alloc(int procpos) __attribute__((weak));
-void blas_memory_free(void *buffer) __attribute__((weak));
+/* Not in OpenBLAS's header.  A buffer has 128 MiB, and stays with OpenBLAS, for any
+ * thread, when it is freed. */
+void *blas_memory_alloc(int procpos);
+void blas_memory_free(void *buffer);
 int openblas_num_threads_env(void);
 /* Weak, as a build for one CPU has neither. */
 void gotoblas_dynamic_init(void) __attribute__((weak));
 void gotoblas_dynamic_quit(void) __attribute__((weak));
 
-/* OpenBLAS asks this when it is loaded: how many threads of its own?  It starts them
- * then, each with 128 MiB of address space, for which a thread tries for ever. */
+/* OpenBLAS asks this when it is loaded.  For threads of its own it would take a buffer
+ * each. */
 __attribute__((weak, visibility("default"))) int
 openblas_num_threads_env(void)
 {
@@ -80,28 +81,26 @@ fal_kern_portable(void)
 #endif
 }
 
-static void
-take_buffers(uint32_t n)
-{
-	void *const buffer = blas_memory_alloc(0);
-	if (n > 1)
-		take_buffers(n - 1);
-	blas_memory_free(buffer);
-}
-
-int
+void
 fal_kern_reserve(uint32_t products)
 {
-	const uint64_t bytes = products * FAL_KERN_SPACE;
-	void *const p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return FAL_ENOMEM;
-	munmap(p, bytes);
+	enum { MOST = 64 }; /* that it has places for */
+	void *buffer[MOST];
+	const uint32_t n = products < MOST ? products : MOST;
 	fal_kern_init();
-	if (blas_memory_alloc != NULL) /* Debian's has places for 128 of them */
-		take_buffers(products < 64 ? products : 64);
-	return FAL_OK;
+	for (uint32_t i = 0; i < n; i++)
+		buffer[i] = blas_memory_alloc(0);
+	for (uint32_t i = 0; i < n; i++)
+		blas_memory_free(buffer[i]);
+}
+
+void
+fal_kern_name(char *out, size_t cap)
+{
+	struct utsname is;
+	fal_kern_init();
+	snprintf(out, cap, "%s %s", uname(&is) == 0 ? is.machine : "?",
+		 openblas_get_corename());
 }
 
 uint64_t

@@ -110,7 +110,7 @@ fal_anew_need(const struct fal_anew *a, struct fal_need *out)
 	fal_need_add(out, "parameters and sums",
 		     fal_rack_bytes(&a->rack_conf, &own) +
 			     fal_rack_bytes(&a->rack_conf, &other));
-	out->reserved = lanes * (FAL_KERN_SPACE + fal_need_stack());
+	out->reserved = lanes * FAL_KERN_SPACE;
 	fal_need_add(out, "snapshot", 2 * fal_rack_image_bytes(&a->rack_conf, &other));
 }
 
@@ -118,7 +118,8 @@ int
 fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 {
 	a->exps = fal_calloc(fal_blocks(a->setup.model->params), 1);
-	int err = a->exps != NULL ? fal_kern_reserve(a->conf.lanes) : FAL_ENOMEM;
+	int err = a->exps != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_kern_reserve(a->conf.lanes);
 	if (err == FAL_OK)
 		err = fal_samples_new(&a->setup.manifest.train, &a->samples);
 	if (err == FAL_OK)

@@ -71,6 +71,7 @@ enum fal_field_kind {
 	F(LANES_RANGE, "lanes", TUPLE)                 \
 	F(CORES, "cores", WHOLE)                       \
 	F(FINGERPRINT, "fingerprint", TEXT)            \
+	F(KERNELS, "kernels", TEXT)                    \
 	F(TASK_S, "task_s", SECONDS)                   \
 	F(LARGE, "large", WHOLE)                       \
 	F(LARGE_S, "large_s", SECONDS)                 \

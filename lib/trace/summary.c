@@ -30,6 +30,9 @@ take_job(struct fal_summary *s, struct fal_trace_line *l)
 	get_copy(l, FAL_F_SCHEME, &s->scheme);
 	if (fal_trace_has(l->o, FAL_F_ABOVE))
 		get_copy(l, FAL_F_ABOVE, &s->above);
+	if (fal_trace_has(l->o, FAL_F_NUMERICS))
+		s->strict = strcmp(fal_trace_get_str(l, l->o, FAL_F_NUMERICS),
+				   "require") == 0;
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
 	return l->err;
 }
@@ -97,6 +100,8 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	}
 	if (fal_trace_has(l->o, FAL_F_PROGRAM))
 		get_copy(l, FAL_F_PROGRAM, &w->build);
+	if (fal_trace_has(l->o, FAL_F_KERNELS))
+		get_copy(l, FAL_F_KERNELS, &w->kernels);
 	w->left = w->suspect = false;
 	w->worked = l->t;
 	w->lanes = w->lanes_max = lanes[1];
@@ -292,6 +297,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->lanes = lanes;
 	w->share = share;
 	w->done += done;
+	s->counts = done > 0 ? (size_t)(w - s->worker) + 1 : s->counts;
 	w->in += in;
 	w->out += out;
 	w->cloned += cloned;
@@ -529,6 +535,7 @@ fal_summary_free(struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++) {
 		free(s->worker[i].name);
 		free(s->worker[i].fingerprint);
+		free(s->worker[i].kernels);
 		free(s->worker[i].key);
 		free(s->worker[i].key_fingerprint);
 		free(s->worker[i].build);

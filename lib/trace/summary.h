@@ -27,6 +27,8 @@ struct fal_summary_worker {
 	char *name, *fingerprint;
 	char *key, *key_fingerprint; /* whose it is; NULL: the trace does not say */
 	char *build;                 /* its program's version; the same */
+	char *kernels;               /* that compute its tasks; the same */
+	bool standby;                /* its numerics keep it from work */
 	bool left;                   /* its last session has ended */
 	bool suspect;                /* it has not kept its deadline, since … */
 	double since;                /* … then, … */
@@ -134,6 +136,8 @@ struct fal_summary {
 	 * few, or stalled. */
 	double clocks_s, samples_s, updates_s;
 	double capacity;                /* samples a second; 0: not known */
+	bool strict;                    /* numerics = require */
+	size_t counts;                  /* row, and 1, whose task counted last; 0: none */
 	bool identical;                 /* all fingerprints are equal */
 	struct fal_summary_spent spent; /* of all workers */
 

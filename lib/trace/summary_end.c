@@ -163,6 +163,9 @@ numerics(struct fal_summary *s)
 		w->impure = is_impure(w);
 		w->differs = w->impure ||
 			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		w->standby =
+			s->strict && s->counts > 0 && !w->left &&
+			strcmp(w->fingerprint, s->worker[s->counts - 1].fingerprint) != 0;
 		w->skewed = w->differs && w->build != NULL && build != NULL &&
 			    strcmp(w->build, build) != 0;
 	}
@@ -190,6 +193,7 @@ const char *
 fal_summary_class(const struct fal_summary_worker *w)
 {
 	return w->left      ? "left"
+	       : w->standby ? "standby"
 	       : w->suspect ? "suspect"
 	       : w->silent  ? "silent"
 			    : fal_class_name(w->verdict.class);

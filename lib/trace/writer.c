@@ -170,6 +170,8 @@ fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d)
 	fal_member_str(b, FAL_F_FINGERPRINT, hex);
 	if (d->build[0] != '\0')
 		fal_member_str(b, FAL_F_PROGRAM, d->build);
+	if (d->kernels[0] != '\0')
+		fal_member_str(b, FAL_F_KERNELS, d->kernels);
 	if (d->task_ns > 0)
 		fal_member_ns(b, FAL_F_TASK_S, d->task_ns);
 	if (d->large > 0) {

@@ -71,6 +71,7 @@ struct fal_line_join {
 	uint32_t lanes_min, lanes_max, cores;
 	const uint8_t *fingerprint; /* FAL_FINGERPRINT bytes */
 	const char *build;          /* of its program; "": not told */
+	const char *kernels;        /* that compute its tasks; the same */
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
 	uint64_t task_ns, large_ns;
 	uint32_t large;

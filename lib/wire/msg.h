@@ -217,6 +217,7 @@ struct fal_msg {
 			uint32_t large;
 			uint64_t large_ns;
 			uint8_t data[FAL_DATA_HASH]; /* of its own; 0: not said */
+			char kernels[FAL_MSG_NAME];  /* in words; "": not said */
 		} ready;
 		struct {
 			uint64_t round;

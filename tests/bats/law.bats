@@ -299,6 +299,11 @@ odd() {
 	odd
 	wait "$ps"
 	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: "
+	same "words of it" "$(grep -cE ": (a|odd) \([^()]* [^()]*\) rounds otherwise than (a|odd) \([^()]* [^()]*\): the model depends" ps.err)" 1
+	same "kernels" "$(falcon-stat --json "$state/trace.jsonl" |
+		jq -c '.workers | map(select(.worker == "odd").kernels | ascii_downcase)')" \
+		"[\"$(uname -m) nehalem\"]"
+	has "$(falcon-stat "$state/trace.jsonl")" "KERNELS"
 }
 
 @test "numerics = require: who rounds differently stands by" {
@@ -306,8 +311,15 @@ odd() {
 	slow a 1 3000
 	soon "the first worker" lines 1 '"ev":"join"'
 	odd
+	soon "word of it" grep -q \
+		": odd (.* Nehalem) rounds otherwise than a (.*): it stands by, without work;" ps.err
+	has "$(falcon-stat -k "$keys/observe.key" "$ready")" " odd (standby: numerics)"
+	same "class" "$(falcon-stat --json -k "$keys/observe.key" "$ready" |
+		jq -c '.workers[] | select(.worker == "odd") | [.class, .cause]')" \
+		'["standby","numerics"]'
 	wait "$pid"
 	judge
+	same "words of it" "$(grep -c "rounds otherwise" ps.err)" 1
 	falcon-stat --json "$state/trace.jsonl" >table
 	same "tasks of odd" "$(jq '.workers[] | select(.worker == "odd").tasks' table)" 0
 	[ "$(jq '.workers[] | select(.worker == "a").tasks' table)" -gt 0 ]

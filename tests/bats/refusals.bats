@@ -145,22 +145,26 @@ said() {
 }
 
 # OpenBLAS tries for ever to map its 128 MiB a thread; libuv's threads abort.
-@test "ulimit -v: what cannot be had is said, and the status is 1" {
-	local kib
+@test "ulimit -v, -d: what cannot be had is said, and the status is 1" {
+	local kib how
 	job=("${job[@]:4}")
 	(ulimit -v 40000 && run -1 falcon-ps -K "$keys/keyring" -l unix:sock -s state "${job[@]}" &&
 		has "$output" "tiny.job: needs " &&
-		has "$output" " bytes of address space, ulimit -v allows 40960000")
+		has "$output" " bytes more of address space than ulimit -v or -d allows")
 	at_unix
-	for kib in 120000 $((120000 + RANDOM * 4)); do
-		(ulimit -v "$kib" && work small --lanes 2 && ended "$pid" small 1)
-		has "$(<small.err)" "job tiny with 2 lanes needs "
-		has "$(<small.err)" "ulimit -v allows $((kib * 1024)); OpenBLAS needs 128 MiB of it a lane"
+	for how in v d; do
+		kib=$((110000 + RANDOM * 4))
+		echo "$how $kib"
+		(ulimit -$how "$kib" && work small --lanes 2 && ended "$pid" small 1)
+		said small "job tiny with 2 lanes needs "
+		said small " bytes more of address space than ulimit -v or -d allows;"
+		said small "OpenBLAS needs 128 MiB of it a lane"
 	done
-	# As much as it says is enough.
-	kib=$(($(sed -n 's/.* needs \([0-9]*\) bytes of.*/\1/p' small.err) / 1024 + 2048))
+	# As much as it says is enough, with what it has.
+	kib=$(($(sed -n 's/.* needs \([0-9]*\) bytes more.*/\1/p' small.err) / 1024 + 80000))
 	(ulimit -v "$kib" && work enough --lanes 2 && ended "$pid" enough)
 	wait "$ps"
+	grep -q "small left: it cannot work: job tiny with 2 lanes needs" ps.err
 }
 
 @test "the kernels' library has no threads of its own" {

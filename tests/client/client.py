@@ -482,7 +482,7 @@ class Worker:
         if len(self.chunks) + 3 < len(self.wanted):
             self.say(CHUNK_GET, "BI", *self.wanted[len(self.chunks) + 3])
         if sum(map(len, self.chunks.values())) == sum(map(len, self.data)):
-            self.say(READY, "16sQIQ32s", b"python" + os.urandom(10), 0, 0, 0, bytes(32))
+            self.say(READY, "16sQIQ32sH", b"python" + os.urandom(10), 0, 0, 0, bytes(32), 0)
         self.steps += 1
 
     def sample(self, test, i):

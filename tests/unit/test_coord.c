@@ -463,6 +463,10 @@ order_of_a_session(void **state)
 	m.incarnation = 0;
 	m.pong.stamp = UINT64_MAX;
 	check(tell(1, &m), 0, "PONG from the future");
+	m = (struct fal_msg){ .type = FAL_MSG_LEAVE, .leave.why = "it cannot work" };
+	check(tell(3, &m), 0, "LEAVE before READY");
+	m.type = FAL_MSG_READY;
+	check(tell(3, &m), 0, "READY behind LEAVE, which is too late");
 	check(fal_coord_gone(coord, 0.5, 77, "unknown"), 0, "an unknown peer is gone");
 	check(fal_coord_status(coord).workers, 2, "workers");
 }

@@ -27,7 +27,7 @@ static const struct {
 	const char *name;
 } types[] = {
 	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16 + 1, 2, false, "HELLO" },
-	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
+	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32 + 2, 1, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2 + 16, 0, false,
 	  "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
@@ -120,6 +120,8 @@ strings_at(uint16_t type)
 		return 4;
 	case FAL_MSG_MAP:
 		return 8;
+	case FAL_MSG_READY:
+		return 68;
 	case FAL_MSG_SAY:
 		return 81;
 	default:

@@ -120,7 +120,8 @@ tell_job(const struct fal_policy *policy)
 					      .key = "work",
 					      .key_fingerprint = "f",
 					      .fingerprint = fingerprint,
-					      .build = "" };
+					      .build = "",
+					      .kernels = "" };
 		join.lanes_min = join.lanes_max = join.cores = 1;
 		if (drawn.probed) {
 			join.task_ns = (uint64_t)(1e9 * task_s);

@@ -315,6 +315,9 @@ look_join(struct fal_trace_line *l, const void *arg)
 		same_ns(l, FAL_F_TASK_S, d->task_ns);
 	if (d->build[0] != '\0')
 		assert_string_equal(fal_trace_get_str(l, l->o, FAL_F_PROGRAM), d->build);
+	if (d->kernels[0] != '\0')
+		assert_string_equal(fal_trace_get_str(l, l->o, FAL_F_KERNELS),
+				    d->kernels);
 	if (d->large > 0)
 		same_ns(l, FAL_F_LARGE_S, d->large_ns);
 }
@@ -337,6 +340,7 @@ test_join(void **state)
 			.cores = draw(1000),
 			.fingerprint = fingerprint,
 			.build = yes() ? "0.9.1" : "",
+			.kernels = yes() ? "x86_64 Zen" : "",
 			.task_ns = yes() ? whole() % 10000000000 : 0,
 			.large = probed ? 1 + draw(1000) : 0,
 			.large_ns = probed ? draw(UINT32_MAX) : 0
