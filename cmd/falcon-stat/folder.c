@@ -132,9 +132,9 @@ static int
 hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **m,
 	uint8_t out[static FAL_HASH_BYTES], struct fal_diag *diag)
 {
-	static const char name[] = "model.safetensors";
-	size_t data;
-	int err = fal_safetensors_model(name, bytes->p, bytes->n, m, &data, diag);
+	const struct fal_safetensors file = { "model.safetensors", bytes->p, bytes->n,
+					      NULL, NULL };
+	int err = fal_safetensors_model(&file, m, diag);
 	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
 		err = fal_model_align(*m, FAL_BLOCK);
 	if (err < 0)
@@ -142,7 +142,7 @@ hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **
 	float *params = fal_calloc_aligned((*m)->params, sizeof(*params));
 	if (params == NULL)
 		return FAL_ENOMEM;
-	err = fal_safetensors_get(*m, name, bytes->p, bytes->n, params, diag);
+	err = fal_safetensors_get(&file, *m, params, diag);
 	if (err == FAL_OK)
 		fal_leaf_model(params, (*m)->params, out);
 	free(params);

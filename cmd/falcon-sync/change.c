@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/json.h"
 #include "base/json_load.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/policy.h"
@@ -113,6 +114,9 @@ next_line(struct change *c)
 	c->text.p = p;
 	c->text.n = nl != NULL ? (size_t)(nl - p) : n;
 	c->used += c->text.n + (nl != NULL);
+	const size_t bom = c->text.line == 1 ? fal_text_bom(p, c->text.n) : 0;
+	c->text.p += bom;
+	c->text.n -= bom;
 	while (c->text.n > 0 && is_blank(*c->text.p)) {
 		c->text.p++;
 		c->text.n--;

@@ -122,7 +122,10 @@ load_params(struct eval *e, const char *file, struct fal_diag *diag)
 	if (err == FAL_OK && e->params == NULL)
 		err = nomem(diag);
 	if (err == FAL_OK)
-		err = fal_safetensors_get(m, file, bytes.p, bytes.n, e->params, diag);
+		err = fal_safetensors_get(&(struct fal_safetensors){ file, bytes.p,
+								     bytes.n, NULL,
+								     NULL },
+					  m, e->params, diag);
 	fal_buf_free(&bytes);
 	return err;
 }

@@ -57,25 +57,20 @@ load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_dia
 {
 	const char *name = t->job.model != NULL ? t->job.model : t->job.init;
 	char *path = fal_job_path(file, name);
-	struct fal_buf all = { 0 };
 	struct fal_model *m = NULL;
-	size_t data;
 	int err = path == NULL ? nomem(diag) : FAL_OK;
 	if (err == FAL_OK && t->job.model != NULL)
 		err = fal_cli_read(path, TEXT_MAX, &t->model_text, diag);
 	else if (err == FAL_OK)
 		err = fal_cli_read(path,
 				   FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER_MAX,
-				   &all, diag);
+				   init, diag);
+	const struct fal_safetensors weights = fal_job_tensors(&t->job, path, init);
 	if (err == FAL_OK && t->job.model == NULL)
-		err = fal_safetensors_strip(path, &all, fal_job_buffers, &t->job, init,
-					    diag);
-	if (err == FAL_OK && t->job.model == NULL)
-		err = fal_safetensors_model(path, init->p, init->n, &m, &data, diag);
+		err = fal_safetensors_model(&weights, &m, diag);
 	if (err == FAL_OK && m != NULL && fal_safetensors_header(m, &t->model_text) < 0)
 		err = nomem(diag);
 	fal_model_free(m);
-	fal_buf_free(&all);
 	free(path);
 	return err;
 }
@@ -162,9 +157,10 @@ load(struct try *t, const struct work_opt *opt, const char *file, struct fal_dia
 		err = load_model(t, file, &init, diag);
 	if (err == FAL_OK)
 		err = make_setup(t, opt, file, diag);
+	const struct fal_safetensors weights =
+		fal_job_tensors(&t->job, t->job.init, &init);
 	if (err == FAL_OK && t->job.model == NULL)
-		err = fal_safetensors_get(t->setup.model, t->job.init, init.p, init.n,
-					  t->params, diag);
+		err = fal_safetensors_get(&weights, t->setup.model, t->params, diag);
 	else if (err == FAL_OK)
 		exec_job_params(&t->setup, t->params);
 	fal_buf_free(&init);

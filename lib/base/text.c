@@ -73,6 +73,12 @@ fal_text_char(const char *s, size_t n, uint32_t *out)
 	return none ? 0 : size;
 }
 
+size_t
+fal_text_bom(const void *text, size_t n)
+{
+	return n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 bool
 fal_text_is_utf8(const char *s)
 {

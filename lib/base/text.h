@@ -24,6 +24,9 @@ const char *fal_text_group(uint64_t n, char out[static 32]);
  * none does (RFC 3629). */
 size_t fal_text_char(const char *s, size_t n, uint32_t *out);
 
+/* How many of the `n` bytes of a text are the byte order mark that it begins with. */
+size_t fal_text_bom(const void *text, size_t n);
+
 /* Whether all of `s` is made of such characters. */
 bool fal_text_is_utf8(const char *s);
 

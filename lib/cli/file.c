@@ -2,6 +2,7 @@
 #include "cli/file.h"
 
 #include "base/fault.h"
+#include "base/filetype.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -68,8 +69,12 @@ fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_dia
 	if (err == 0 && fal_text_has_key(got.p, got.n))
 		err = fal_diag_set(diag, FAL_EFORMAT,
 				   "%s: holds keys, which are not to be read here", name);
+	if (err == 0)
+		err = fal_filetype_refuse(name, got.p, got.n, FAL_FILETYPE_SAFETENSORS,
+					  diag);
 	if (err == 0) {
-		fal_put_bytes(out, got.p, got.n);
+		const size_t bom = fal_text_bom(got.p, got.n);
+		fal_put_bytes(out, got.p + bom, got.n - bom);
 		err = out->err;
 	}
 	fal_buf_free(&got);

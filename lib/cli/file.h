@@ -11,10 +11,12 @@
 /* What messages call a file that is read. */
 const char *fal_cli_file(const char *path);
 
-/* Appends the whole of `path` to `out`; "-" is stdin.  At most `limit` bytes.
+/* Appends the whole of `path` to `out`, without a byte order mark at its beginning; "-"
+ * is stdin.  At most `limit` bytes.
  * Errors, each with a diagnosis that names the path: FAL_ENOENT, FAL_EPERM, FAL_EIO
  * (errno is set), FAL_ELIMIT, FAL_ENOMEM; FAL_EFORMAT for what holds a key, which no
- * parser is to see that might quote it (fal_text_has_key). */
+ * parser is to see that might quote it (fal_text_has_key), and for what is packed or no
+ * text in UTF-8 (base/filetype.h). */
 int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
 		 struct fal_diag *diag);
 

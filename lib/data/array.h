@@ -7,6 +7,7 @@
 #define FAL_DATA_ARRAY_H
 
 #include "base/err.h"
+#include "base/filetype.h"
 #include "data/dtype.h"
 
 #include <stddef.h>
@@ -33,22 +34,20 @@ struct fal_array_opts {
 	const char *tensor; /* its name, for safetensors alone; borrowed */
 };
 
-/* Each reads a file of one format; `diag` (may be NULL) names the file and what is wrong
+/* Reads a file of one kind, NPY, IDX or SAFETENSORS, or, NONE, of the first two as its
+ * first byte has it; `diag` (may be NULL) names the file and what is wrong
  * with it.  IDX is of unsigned bytes, .npy of version 1 to 3, little-endian and in C
- * order; F64 is rounded to F32.  Of IDX and .npy the whole file is read and judged, also
- * behind the rows that are kept; of safetensors the header and the tensor.
+ * order; F64 is rounded to F32.  The whole file is read and judged, also behind the rows
+ * that are kept; of safetensors the values of other tensors are not.
  *
  * FAL_ENOENT or FAL_EIO (cannot be read), FAL_EFORMAT (not the format, another type or
  * order, a dimension of 0, trailing or broken compressed bytes), FAL_EVERSION (of .npy),
  * FAL_ETRUNC, FAL_ELIMIT (above max_bytes), FAL_EINVAL (max_rows is more than the file
- * has; there is no such tensor), FAL_ENONFINITE, FAL_ENOMEM.  Bytes behind the end of the
- * gzip stream are ignored, as zlib's gzread does. */
-int fal_idx_read(const char *path, const struct fal_array_opts *opts,
-		 struct fal_array *out, struct fal_diag *diag);
-int fal_npy_read(const char *path, const struct fal_array_opts *opts,
-		 struct fal_array *out, struct fal_diag *diag);
-int fal_tensor_read(const char *path, const struct fal_array_opts *opts,
-		    struct fal_array *out, struct fal_diag *diag);
+ * has; there is no such tensor), FAL_ENONFINITE, FAL_ENOMEM.  A gzip file is
+ * members, zero bytes between and behind them, and nothing else. */
+int fal_array_read(enum fal_filetype_is kind, const char *path,
+		   const struct fal_array_opts *opts, struct fal_array *out,
+		   struct fal_diag *diag);
 
 void fal_array_free(struct fal_array *a); /* `a` is {0} again */
 

@@ -217,6 +217,32 @@ read_header(struct reader *r)
 	return err;
 }
 
+/* Adds to the diagnosis of a header what the first line looks like: numbers, or columns
+ * that something else separates, of which it has more. */
+static int
+explain_header(const struct reader *r, int err)
+{
+	char most = r->comma, other[] = ": columns look separated by ' '";
+	unsigned count[256] = { 0 }, numbers = 0, n = 0;
+	for (; n < r->s.head_n && r->s.head[n] != '\n'; n++) {
+		count[r->s.head[n]]++;
+		numbers += strchr("0123456789+-.eE,;\t|\" \r", r->s.head[n]) != NULL;
+	}
+	for (const char *p = ";\t|,"; *p != '\0'; p++)
+		if (count[(uint8_t)*p] > count[(uint8_t)most])
+			most = *p;
+	if (err == FAL_OK || err == FAL_ENOMEM || r->s.diag == NULL)
+		return err;
+	other[sizeof(other) - 3] = most;
+	return fal_diag_set(r->s.diag, err, "%s%s", r->s.diag->text,
+			    most == r->comma
+				    ? (n > 0 && numbers == n
+					       ? ": the first line has numbers, no names"
+					       : "")
+			    : most == '\t' ? ": columns look separated by tabs"
+					   : other);
+}
+
 /* --- records ------------------------------------------------------------------------ */
 
 static int
@@ -317,7 +343,7 @@ read_record(struct reader *r, const struct fal_set_opts *opts)
 static int
 read_table(struct reader *r, const struct fal_set_opts *opts)
 {
-	int err = read_header(r);
+	int err = explain_header(r, read_header(r));
 	/* Records that are not wanted are judged, too. */
 	while (err == FAL_OK && r->next >= 0) {
 		const size_t values = r->values;
@@ -376,7 +402,7 @@ fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
 	int err = source_open(&r->s, t->file, diag);
 	if (err == FAL_OK) {
 		err = read_table(r, opts);
-		source_close(&r->s);
+		err = source_close(&r->s, err);
 	}
 	if (err == FAL_OK)
 		*out = (struct fal_set){
@@ -407,8 +433,8 @@ fal_csv_columns(const struct fal_csv *t, struct fal_columns *out, struct fal_dia
 		return FAL_ENOMEM;
 	int err = source_open(&r->s, t->file, diag);
 	if (err == FAL_OK) {
-		err = read_header(r);
-		source_close(&r->s);
+		err = explain_header(r, read_header(r));
+		err = source_close(&r->s, err);
 	}
 	reader_free(r);
 	return err;

@@ -31,10 +31,3 @@ source_idx(struct source *s, struct fal_array *a)
 	}
 	return FAL_OK;
 }
-
-int
-fal_idx_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
-	     struct fal_diag *diag)
-{
-	return source_array(path, opts, source_idx, out, diag);
-}

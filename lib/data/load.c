@@ -71,9 +71,11 @@ load_file(const struct fal_job *job, const char *samples, const char *labels,
 	const struct fal_csv table = table_of(job, samples);
 	switch (job->format) {
 	case FAL_JOB_FORMAT_IDX:
-		return fal_set_load_idx(samples, labels, opts, out, diag);
+		return fal_set_load_arrays(FAL_FILETYPE_IDX, samples, labels, opts, out,
+					   diag);
 	case FAL_JOB_FORMAT_NPY:
-		return fal_set_load_npy(samples, labels, opts, out, diag);
+		return fal_set_load_arrays(FAL_FILETYPE_NPY, samples, labels, opts, out,
+					   diag);
 	case FAL_JOB_FORMAT_SAFETENSORS:
 		return fal_set_load_tensors(samples, job->features, job->label, opts, out,
 					    diag);

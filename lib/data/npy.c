@@ -208,10 +208,3 @@ source_npy(struct source *s, struct fal_array *a)
 	struct cursor c = { .s = s, .p = text };
 	return get_header(&c, a);
 }
-
-int
-fal_npy_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
-	     struct fal_diag *diag)
-{
-	return source_array(path, opts, source_npy, out, diag);
-}

@@ -8,13 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int
-nomem(const struct source *s)
-{
-	return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
-}
-
-/* The whole file, up to `most` bytes of it. */
+/* Reads the whole file, and keeps up to `most` bytes. */
 static int
 read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, size_t *n)
 {
@@ -25,7 +19,7 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 	while (got > 0 && len < most) {
 		const uint64_t left = most - len;
 		if (FAL_GROW(p, cap, len + STEP) < 0) {
-			got = nomem(s);
+			got = source_nomem(s);
 			break;
 		}
 		got = source_some(s, p + len, left < STEP ? (unsigned)left : STEP);
@@ -35,6 +29,9 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 					   "%s: above the limit of %llu bytes", s->path,
 					   (unsigned long long)max_bytes);
 	}
+	uint8_t scrap[4096];
+	while (got > 0)
+		got = source_some(s, scrap, sizeof(scrap));
 	if (got < 0) {
 		free(p);
 		return got;
@@ -60,7 +57,7 @@ set_of(const struct source *s, uint32_t n, const uint32_t shape[static 3],
 	if (out->pixels != NULL && out->labels != NULL)
 		return FAL_OK;
 	fal_set_free(out);
-	return nomem(s);
+	return source_nomem(s);
 }
 
 /* How many of the `have` samples of a file are used. */
@@ -77,6 +74,12 @@ count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, ui
 	*n = opts->max_samples != 0 ? opts->max_samples : (uint32_t)have;
 	return FAL_OK;
 }
+
+/* What the bytes of a file become: windows, or records of a kind. */
+struct make {
+	uint32_t window; /* 0: records */
+	enum fal_cifar kind;
+};
 
 static int
 make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t window,
@@ -95,32 +98,6 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 	for (size_t i = 0; err == FAL_OK && i < n; i++)
 		memcpy(out->pixels + i * shape[2], p + i * window, shape[2]);
 	out->classes = FAL_CLASSES_BYTE;
-	return err;
-}
-
-int
-fal_set_load_text(const char *file, uint32_t window, const struct fal_set_opts *opts,
-		  struct fal_set *out, struct fal_diag *diag)
-{
-	struct fal_set set = { 0 };
-	struct source s;
-	uint8_t *p = NULL;
-	size_t n;
-	if (window == 0 || window >= FAL_SAMPLE_MAX)
-		return fal_diag_set(diag, FAL_EINVAL, "%s: a window of %u", file, window);
-	const uint64_t most = opts->max_samples != 0
-				      ? (uint64_t)opts->max_samples * window + 1
-				      : UINT64_MAX;
-	int err = source_open(&s, file, diag);
-	if (err < 0)
-		return err;
-	err = read_all(&s, most, opts->max_bytes, &p, &n);
-	if (err == FAL_OK)
-		err = make_windows(&s, p, n, window, opts, &set);
-	source_close(&s);
-	free(p);
-	if (err == FAL_OK)
-		*out = set;
 	return err;
 }
 
@@ -163,9 +140,10 @@ make_images(const struct source *s, const uint8_t *p, size_t bytes, enum fal_cif
 	return err;
 }
 
-int
-fal_set_load_cifar(const char *file, enum fal_cifar kind, const struct fal_set_opts *opts,
-		   struct fal_set *out, struct fal_diag *diag)
+/* Reads a file, and keeps up to `most` bytes. */
+static int
+load(const char *file, const struct make *how, uint64_t most,
+     const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_set set = { 0 };
 	struct source s;
@@ -174,15 +152,34 @@ fal_set_load_cifar(const char *file, enum fal_cifar kind, const struct fal_set_o
 	int err = source_open(&s, file, diag);
 	if (err < 0)
 		return err;
-	err = read_all(&s, UINT64_MAX, opts->max_bytes, &p, &n);
+	err = read_all(&s, most, opts->max_bytes, &p, &n);
 	if (err == FAL_OK)
-		err = make_images(&s, p, n, kind, opts, &set);
-	source_close(&s);
+		err = how->window > 0 ? make_windows(&s, p, n, how->window, opts, &set)
+				      : make_images(&s, p, n, how->kind, opts, &set);
+	err = source_close(&s, err);
 	free(p);
-	if (err < 0) {
+	if (err < 0)
 		fal_set_free(&set);
-		return err;
-	}
-	*out = set;
-	return FAL_OK;
+	else
+		*out = set;
+	return err;
+}
+
+int
+fal_set_load_text(const char *file, uint32_t window, const struct fal_set_opts *opts,
+		  struct fal_set *out, struct fal_diag *diag)
+{
+	if (window == 0 || window >= FAL_SAMPLE_MAX)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: a window of %u", file, window);
+	const uint64_t most = opts->max_samples != 0
+				      ? (uint64_t)opts->max_samples * window + 1
+				      : UINT64_MAX;
+	return load(file, &(struct make){ .window = window }, most, opts, out, diag);
+}
+
+int
+fal_set_load_cifar(const char *file, enum fal_cifar kind, const struct fal_set_opts *opts,
+		   struct fal_set *out, struct fal_diag *diag)
+{
+	return load(file, &(struct make){ .kind = kind }, UINT64_MAX, opts, out, diag);
 }

@@ -14,6 +14,21 @@ struct side {
 	const char *name;
 };
 
+/* Are there as many ones as rows, and else zeros? */
+static bool
+looks_one_hot(const struct fal_array *a)
+{
+	const size_t size = fal_dtype_size(a->dtype);
+	size_t ones = 0;
+	for (size_t i = 0; i < a->rows * a->row_values; i++) {
+		const float v = fal_dtype_float(a->dtype, a->data + i * size);
+		if (v != 0 && v != 1)
+			return false;
+		ones += v == 1;
+	}
+	return ones == a->rows;
+}
+
 /* Do the two arrays make one set? */
 static int
 check_pair(const struct side *img, const struct side *lab, bool targets,
@@ -23,10 +38,13 @@ check_pair(const struct side *img, const struct side *lab, bool targets,
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: one dimension only: labels, not samples?",
 				    img->name);
-	if (lab->a.ndim != 1)
+	if (lab->a.row_values != 1)
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "%s: %u dimensions: samples, not labels?", lab->name,
-				    lab->a.ndim);
+				    looks_one_hot(&lab->a)
+					    ? "%s: one-hot labels: save the numbers of "
+					      "the classes, argmax(axis=1)"
+					    : "%s: %u dimensions: samples, not labels?",
+				    lab->name, lab->a.ndim);
 	if (!targets && !fal_dtype_is_whole(lab->a.dtype))
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: labels are whole numbers, not %s; or is "
@@ -114,12 +132,9 @@ make_set(struct side *img, const struct side *lab, const struct fal_set_opts *op
 	return FAL_OK;
 }
 
-typedef int read_fn(const char *path, const struct fal_array_opts *opts,
-		    struct fal_array *out, struct fal_diag *diag);
-
 /* What two arrays are read from. */
 struct pair {
-	read_fn *read;
+	enum fal_filetype_is kind;
 	const char *samples, *labels; /* files */
 	const char *x, *y;            /* tensors in them */
 	const char *x_name, *y_name;  /* in a diagnosis */
@@ -135,9 +150,9 @@ load_pair(const struct pair *p, const struct fal_set_opts *opts, struct fal_set 
 	if (opts->classes > FAL_CLASSES_MAX)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %u classes are more than %u",
 				    p->labels, opts->classes, FAL_CLASSES_MAX);
-	int err = p->read(p->labels, &y, &lab.a, diag);
+	int err = fal_array_read(p->kind, p->labels, &y, &lab.a, diag);
 	if (err == FAL_OK)
-		err = p->read(p->samples, &x, &img.a, diag);
+		err = fal_array_read(p->kind, p->samples, &x, &img.a, diag);
 	if (err == FAL_OK)
 		err = make_set(&img, &lab, opts, out, diag);
 	fal_array_free(&img.a);
@@ -146,24 +161,12 @@ load_pair(const struct pair *p, const struct fal_set_opts *opts, struct fal_set 
 }
 
 int
-fal_set_load_idx(const char *images, const char *labels, const struct fal_set_opts *opts,
-		 struct fal_set *out, struct fal_diag *diag)
+fal_set_load_arrays(enum fal_filetype_is kind, const char *samples, const char *labels,
+		    const struct fal_set_opts *opts, struct fal_set *out,
+		    struct fal_diag *diag)
 {
-	const struct pair p = {
-		fal_idx_read, images, labels, NULL, NULL, images, labels
-	};
+	const struct pair p = { kind, samples, labels, NULL, NULL, samples, labels };
 	return load_pair(&p, opts, out, diag);
-}
-
-/* Of an IDX file or of a .npy one, which their first bytes tell. */
-static int
-either(struct source *s, struct fal_array *a)
-{
-	const int first = source_peek(s);
-	if (first != 0 && first != 0x93 && first != -1)
-		return fal_diag_set(s->diag, FAL_EFORMAT,
-				    "%s: not an IDX file, nor a .npy one", s->path);
-	return first == 0x93 ? source_npy(s, a) : source_idx(s, a);
 }
 
 int
@@ -173,7 +176,7 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 	const struct fal_set_opts one = { .classes = 1 };
 	const char *name = strcmp(file, "-") == 0 ? source_stdin : file;
 	struct side img = { .name = name }, lab = { .name = name };
-	int err = source_array(name, &all, either, &img.a, diag);
+	int err = fal_array_read(FAL_FILETYPE_NONE, name, &all, &img.a, diag);
 	if (err < 0)
 		return err;
 	lab.a = (struct fal_array){ .dtype = FAL_U8,
@@ -192,16 +195,6 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 }
 
 int
-fal_set_load_npy(const char *samples, const char *labels, const struct fal_set_opts *opts,
-		 struct fal_set *out, struct fal_diag *diag)
-{
-	const struct pair p = {
-		fal_npy_read, samples, labels, NULL, NULL, samples, labels
-	};
-	return load_pair(&p, opts, out, diag);
-}
-
-int
 fal_set_load_tensors(const char *file, const char *samples, const char *labels,
 		     const struct fal_set_opts *opts, struct fal_set *out,
 		     struct fal_diag *diag)
@@ -209,8 +202,9 @@ fal_set_load_tensors(const char *file, const char *samples, const char *labels,
 	struct fal_diag x, y;
 	fal_diag_set(&x, 0, "%s: tensor '%s'", file, FAL_QUOTE(samples));
 	fal_diag_set(&y, 0, "%s: tensor '%s'", file, FAL_QUOTE(labels));
-	const struct pair p = { fal_tensor_read, file,   file,  samples,
-				labels,          x.text, y.text };
+	const struct pair p = {
+		FAL_FILETYPE_SAFETENSORS, file, file, samples, labels, x.text, y.text
+	};
 	return load_pair(&p, opts, out, diag);
 }
 

@@ -8,6 +8,7 @@
 #define FAL_DATA_SET_H
 
 #include "base/err.h"
+#include "base/filetype.h"
 #include "data/dtype.h"
 
 #include <stdbool.h>
@@ -57,24 +58,21 @@ struct fal_set_opts {
 	struct fal_columns *columns;
 };
 
-/* Loads the IDX file `images` (n × up to three dimensions) with the IDX file `labels`
- * (n); both may be gzipped, as all files below.  `diag` (may be NULL) names the file at
- * fault, and the line, where it has lines, and the value.  Errors: those of fal_idx_read;
- * FAL_EFORMAT for dimensions or counts that do not fit, and for a label ≥ classes;
- * FAL_ELIMIT for a sample above FAL_SAMPLE_MAX; FAL_EINVAL for options outside their
- * range.  Free with fal_set_free. */
-int fal_set_load_idx(const char *images, const char *labels,
-		     const struct fal_set_opts *opts, struct fal_set *out,
-		     struct fal_diag *diag);
+/* Loads the IDX or .npy file `samples` (n × up to three dimensions) with the file
+ * `labels` (n, or n × 1) of the same `kind`; labels are of whole numbers, targets of any
+ * type.  Both may be gzipped, as all files below.  `diag` (may be NULL) names the file at
+ * fault, and the line, where it has lines, and the value.  Errors: those of
+ * fal_array_read; FAL_EFORMAT for dimensions or counts that do not fit, and for a label ≥
+ * classes; FAL_ELIMIT for a sample above FAL_SAMPLE_MAX; FAL_EINVAL for options outside
+ * their range.  Free with fal_set_free. */
+int fal_set_load_arrays(enum fal_filetype_is kind, const char *samples,
+			const char *labels, const struct fal_set_opts *opts,
+			struct fal_set *out, struct fal_diag *diag);
 
 /* Samples without labels, which are 0, from an IDX file or a .npy one; "-" is stdin. */
 int fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag);
 
-/* The same of two .npy files, and of two tensors of a safetensors file; labels are of
- * whole numbers, targets of any type. */
-int fal_set_load_npy(const char *samples, const char *labels,
-		     const struct fal_set_opts *opts, struct fal_set *out,
-		     struct fal_diag *diag);
+/* The same of two tensors of a safetensors file. */
 int fal_set_load_tensors(const char *file, const char *samples, const char *labels,
 			 const struct fal_set_opts *opts, struct fal_set *out,
 			 struct fal_diag *diag);

@@ -1,6 +1,8 @@
-/* Files through zlib, which reads plain ones as they are. */
+/* Files, plain or gzipped.  Not by zlib's gzread, which drops what follows the last
+ * member. */
 #include "data/source.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -12,83 +14,168 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_STEP = 1 << 20 };
+enum { READ_STEP = 1 << 20, IN_BYTES = 1 << 17, GZIP_0 = 0x1f, GZIP_1 = 0x8b };
 
 static const uint32_t dim_max = UINT32_C(1) << 31;
 
 const char source_stdin[] = "standard input";
 
-/* By a descriptor that is closed with it; /dev/stdin cannot be opened if it is a socket.
- */
-static gzFile
-open_stdin(void)
+int
+source_nomem(const struct source *s)
 {
-	const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
-	const gzFile f = fd >= 0 ? gzdopen(fd, "rb") : NULL;
-	if (fd >= 0 && f == NULL)
-		close(fd);
-	return f;
+	return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
+}
+
+/* Reads on until the memory is full or the file ends; what was there is used. */
+static int
+fill(struct source *s)
+{
+	s->z.next_in = s->in;
+	while (s->z.avail_in < IN_BYTES && !s->at_end) {
+		const ssize_t got = FAL_TRY(READ, -1,
+					    read(s->fd, s->in + s->z.avail_in,
+						 IN_BYTES - s->z.avail_in));
+		if (got < 0 && errno != EINTR)
+			return fal_diag_set(s->diag, FAL_EIO, "%s: %s", s->path,
+					    strerror(errno));
+		s->at_end = got == 0;
+		s->z.avail_in += got > 0 ? (unsigned)got : 0;
+		s->read += got > 0 ? (uint64_t)got : 0;
+	}
+	return FAL_OK;
+}
+
+static int
+start(struct source *s)
+{
+	s->in = fal_calloc(IN_BYTES, 1);
+	if (s->in == NULL)
+		return source_nomem(s);
+	int err = fill(s);
+	if (err < 0 || s->z.avail_in < 2 || s->in[0] != GZIP_0 || s->in[1] != GZIP_1)
+		return err;
+	s->zipped = s->inside = true;
+	return inflateInit2(&s->z, MAX_WBITS + 16) == Z_OK ? FAL_OK : source_nomem(s);
+}
+
+/* Passes what pads the members: 1 if another one follows, 0 at the end of the file. */
+static int
+next_member(struct source *s)
+{
+	do {
+		int err = s->z.avail_in == 0 ? fill(s) : FAL_OK;
+		if (err < 0 || s->z.avail_in == 0)
+			return err;
+		s->z.avail_in--;
+	} while (*s->z.next_in++ == 0);
+	s->z.next_in--;
+	s->z.avail_in++;
+	s->member = s->read - s->z.avail_in;
+	s->inside = true;
+	inflateReset(&s->z);
+	return 1;
+}
+
+static int
+refuse_zipped(const struct source *s, int z)
+{
+	const bool is_member = s->z.total_in > (z == Z_BUF_ERROR ? 1 : 2);
+	if (z == Z_MEM_ERROR)
+		return source_nomem(s);
+	if (!is_member)
+		return fal_diag_set(s->diag, FAL_EFORMAT,
+				    "%s: byte %llu: neither a gzip member nor zero "
+				    "padding",
+				    s->path, (unsigned long long)s->member);
+	if (z == Z_BUF_ERROR)
+		return fal_diag_set(s->diag, FAL_ETRUNC,
+				    "%s: compressed data is truncated", s->path);
+	return fal_diag_set(s->diag, FAL_EFORMAT, "%s: %s", s->path,
+			    s->z.msg != NULL ? s->z.msg : "compressed data is damaged");
+}
+
+/* As source_some, of the members one after the other. */
+static int
+read_members(struct source *s, uint8_t *p, unsigned n)
+{
+	s->z.next_out = p;
+	s->z.avail_out = n;
+	while (s->z.avail_out == n) {
+		int err = s->inside ? 1 : next_member(s);
+		if (err > 0 && s->z.avail_in == 0)
+			err = fill(s);
+		if (err < 0 || !s->inside)
+			return err;
+		const int z = inflate(&s->z, Z_NO_FLUSH);
+		if (z != Z_OK && z != Z_STREAM_END)
+			return refuse_zipped(s, z);
+		s->inside = z == Z_OK;
+	}
+	return (int)(n - s->z.avail_out);
+}
+
+static int
+read_content(struct source *s, uint8_t *p, unsigned n)
+{
+	if (s->zipped)
+		return read_members(s, p, n);
+	int err = s->z.avail_in == 0 ? fill(s) : FAL_OK;
+	if (err < 0)
+		return err;
+	const unsigned some = n < s->z.avail_in ? n : s->z.avail_in;
+	memcpy(p, s->z.next_in, some);
+	s->z.next_in += some;
+	s->z.avail_in -= some;
+	return (int)some;
 }
 
 int
 source_open(struct source *s, const char *path, struct fal_diag *diag)
 {
 	*s = (struct source){ .path = path, .diag = diag };
-	errno = 0;
-	s->f = path == source_stdin ? open_stdin() : gzopen(path, "rbe");
-	if (s->f == NULL)
+	/* /dev/stdin cannot be opened if it is a socket. */
+	s->fd = path == source_stdin ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+				     : open(path, O_RDONLY | O_CLOEXEC);
+	if (s->fd < 0)
 		return fal_diag_set(diag, errno == ENOENT ? FAL_ENOENT : FAL_EIO,
-				    "%s: %s", path,
-				    strerror(errno != 0 ? errno : ENOMEM));
-	gzbuffer(s->f, 1 << 17);
-	return FAL_OK;
+				    "%s: %s", path, strerror(errno));
+	int err = start(s);
+	while (err >= 0 && s->head_n < sizeof(s->head)) {
+		const unsigned room = (unsigned)sizeof(s->head) - s->head_n;
+		err = read_content(s, s->head + s->head_n, room);
+		s->head_n += err > 0 ? (unsigned)err : 0;
+		if (err == 0)
+			break;
+	}
+	if (err >= 0)
+		s->kind = fal_filetype_of(s->head, s->head_n);
+	if (s->kind != NULL && s->kind->is == FAL_FILETYPE_PACKED)
+		err = FAL_EFORMAT;
+	return err < 0 ? source_close(s, err) : FAL_OK;
 }
 
-void
-source_close(struct source *s)
+int
+source_close(struct source *s, int err)
 {
-	gzclose_r(s->f);
-}
-
-/* Does a gzip stream end before it is over?  It shows when its last bytes are read, and
- * from zlib 1.3.2 on only then. */
-static void
-see_cut(struct source *s)
-{
-	int z;
-	gzerror(s->f, &z);
-	s->cut |= z == Z_BUF_ERROR;
-}
-
-/* What zlib or the system says of a read that failed. */
-static int
-read_error(const struct source *s)
-{
-	int z;
-	const char *why = gzerror(s->f, &z);
-	if (z == Z_ERRNO)
-		return fal_diag_set(s->diag, FAL_EIO, "%s: %s", s->path, strerror(errno));
-	return fal_diag_set(s->diag, z == Z_MEM_ERROR ? FAL_ENOMEM : FAL_EFORMAT,
-			    "%s: %s", s->path, why);
+	inflateEnd(&s->z);
+	free(s->in);
+	close(s->fd);
+	if (err == FAL_OK || err == FAL_ENOMEM || err == FAL_EIO || s->kind == NULL ||
+	    s->kind->is == s->own)
+		return err;
+	return fal_diag_set(s->diag, err, "%s: %s %s", s->path,
+			    s->zipped ? "holds what is" : "is", s->kind->name);
 }
 
 int
 source_some(struct source *s, uint8_t *p, unsigned n)
 {
-	const int got = gzread(s->f, p, n);
-	see_cut(s);
-	if (got == 0 && s->cut)
-		return fal_diag_set(s->diag, FAL_ETRUNC,
-				    "%s: compressed data is truncated", s->path);
-	return got >= 0 ? got : read_error(s);
-}
-
-int
-source_peek(struct source *s)
-{
-	const int c = gzgetc(s->f);
-	see_cut(s);
-	return c < 0 ? c : gzungetc(c, s->f);
+	if (s->head_at == s->head_n)
+		return read_content(s, p, n);
+	const unsigned left = s->head_n - s->head_at, some = n < left ? n : left;
+	memcpy(p, s->head + s->head_at, some);
+	s->head_at += some;
+	return (int)some;
 }
 
 int
@@ -110,7 +197,7 @@ source_exact(struct source *s, uint8_t *p, uint64_t n)
 	return FAL_OK;
 }
 
-/* The rest of the file, of which n bytes are expected, is read and dropped. */
+/* Reads and drops the rest of the file, of which `n` bytes are expected. */
 static int
 drop_rest(struct source *s, uint64_t n)
 {
@@ -119,8 +206,7 @@ drop_rest(struct source *s, uint64_t n)
 	while ((got = source_some(s, scrap, sizeof(scrap))) > 0) {
 		if ((uint64_t)got > n)
 			return fal_diag_set(s->diag, FAL_EFORMAT,
-					    "%s: trailing bytes after the array",
-					    s->path);
+					    "%s: trailing bytes after the data", s->path);
 		n -= (uint64_t)got;
 	}
 	if (got == 0 && n > 0)
@@ -130,8 +216,7 @@ drop_rest(struct source *s, uint64_t n)
 }
 
 int
-source_shape(const struct source *s, const struct fal_array_opts *opts,
-	     struct fal_array *a)
+source_shape(const struct source *s, struct fal_array *a)
 {
 	a->row_values = 1;
 	for (unsigned i = 0; i < FAL_ARRAY_DIMS; i++) {
@@ -151,7 +236,7 @@ source_shape(const struct source *s, const struct fal_array_opts *opts,
 				   &a->row_bytes) ||
 	    __builtin_mul_overflow(a->row_bytes, (size_t)a->dim[0], &all))
 		return fal_diag_set(s->diag, FAL_ELIMIT, "%s: too large", s->path);
-	a->rows = opts->max_rows != 0 ? opts->max_rows : a->dim[0];
+	a->rows = s->opts->max_rows != 0 ? s->opts->max_rows : a->dim[0];
 	if (a->rows > a->dim[0])
 		return fal_diag_set(s->diag, FAL_EINVAL, "%s: has %u row%s, not %u",
 				    s->path, a->dim[0], fal_text_s(a->dim[0]), a->rows);
@@ -193,48 +278,65 @@ make_floats(const struct source *s, struct fal_array *a)
 	return FAL_OK;
 }
 
-int
-source_rows(struct source *s, const struct fal_array_opts *opts, struct fal_array *a,
-	    uint64_t *left)
+/* The rows that are kept. */
+static int
+read_rows(struct source *s, struct fal_array *a)
 {
+	const uint64_t most = s->opts->max_bytes;
 	const size_t keep = a->rows * a->row_bytes;
-	*left = (uint64_t)(a->dim[0] - a->rows) * a->row_bytes;
-	if (opts->max_bytes != 0 && keep > opts->max_bytes)
+	if (most != 0 && keep > most)
 		return fal_diag_set(s->diag, FAL_ELIMIT,
 				    "%s: %zu bytes are above the limit of %llu", s->path,
-				    keep, (unsigned long long)opts->max_bytes);
+				    keep, (unsigned long long)most);
 	a->data = fal_calloc(keep, 1);
 	if (a->data == NULL)
-		return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
-	int err = source_exact(s, a->data, keep);
+		return source_nomem(s);
+	s->behind += (uint64_t)(a->dim[0] - a->rows) * a->row_bytes;
+	int err = source_exact(s, NULL, s->before);
+	if (err == FAL_OK)
+		err = source_exact(s, a->data, keep);
 	return err < 0 || fal_dtype_is_whole(a->dtype) ? err : make_floats(s, a);
 }
 
+static int
+read_header(struct source *s, struct fal_array *a)
+{
+	const uint8_t first = s->head_n > 0 ? s->head[0] : 0;
+	if (s->own == FAL_FILETYPE_NONE && first != 0 && first != 0x93)
+		return fal_diag_set(s->diag, FAL_EFORMAT,
+				    "%s: not an IDX file, nor a .npy one", s->path);
+	if (s->own == FAL_FILETYPE_NONE)
+		s->own = first != 0 ? FAL_FILETYPE_NPY : FAL_FILETYPE_IDX;
+	return s->own == FAL_FILETYPE_IDX   ? source_idx(s, a)
+	       : s->own == FAL_FILETYPE_NPY ? source_npy(s, a)
+					    : source_tensor(s, a);
+}
+
 int
-source_array(const char *path, const struct fal_array_opts *opts,
-	     int (*header)(struct source *s, struct fal_array *a), struct fal_array *out,
-	     struct fal_diag *diag)
+fal_array_read(enum fal_filetype_is kind, const char *path,
+	       const struct fal_array_opts *opts, struct fal_array *out,
+	       struct fal_diag *diag)
 {
 	struct source s;
 	struct fal_array a = { 0 };
-	uint64_t left = 0;
 	int err = source_open(&s, path, diag);
 	if (err < 0)
 		return err;
-	err = header(&s, &a);
+	s.own = kind;
+	s.opts = opts;
+	err = read_header(&s, &a);
 	if (err == FAL_OK)
-		err = source_shape(&s, opts, &a);
+		err = source_shape(&s, &a);
 	if (err == FAL_OK)
-		err = source_rows(&s, opts, &a, &left);
+		err = read_rows(&s, &a);
 	if (err == FAL_OK)
-		err = drop_rest(&s, left);
-	source_close(&s);
-	if (err < 0) {
+		err = drop_rest(&s, s.behind);
+	err = source_close(&s, err);
+	if (err < 0)
 		fal_array_free(&a);
-		return err;
-	}
-	*out = a;
-	return FAL_OK;
+	else
+		*out = a;
+	return err;
 }
 
 void

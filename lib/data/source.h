@@ -8,18 +8,37 @@
 #include <zlib.h>
 
 struct source {
-	gzFile f;
+	int fd;
 	const char *path;
 	struct fal_diag *diag;
-	bool cut; /* it ends too early, which is told when all of it is read */
+	enum fal_filetype_is own;        /* of the reader; NONE: a format without magic */
+	const struct fal_filetype *kind; /* of the file; NULL: not known */
+	z_stream z;          /* its input is what was read of the file and not used yet */
+	uint8_t *in;         /* memory of that */
+	uint64_t read;       /* bytes of the file */
+	uint64_t member;     /* where the member began that is read */
+	bool at_end;         /* of the file */
+	bool zipped, inside; /* a gzip file; within a member of it */
+	const struct fal_array_opts *opts; /* of arrays alone, as the next two */
+	uint64_t before, behind;
+	/* The first bytes of the content, and how many of them were handed out. */
+	uint8_t head[FAL_FILETYPE_HEAD];
+	unsigned head_n, head_at;
 };
 
 /* A path that is no file's, and what messages call it. */
 extern const char source_stdin[];
 
-/* FAL_ENOENT, FAL_EIO, with `diag`; as all below.  `path` is kept. */
+/* Reads the first bytes.  FAL_ENOENT, FAL_EIO, FAL_ENOMEM, errors of source_some, and
+ * FAL_EFORMAT for a kind that no reader takes, with `diag`; as all below.  `path` is
+ * kept. */
 int source_open(struct source *s, const char *path, struct fal_diag *diag);
-void source_close(struct source *s);
+
+/* Returns `err`, that of reading; of a file of another kind than the reader's own the
+ * diagnosis is that instead. */
+int source_close(struct source *s, int err);
+
+int source_nomem(const struct source *s); /* FAL_ENOMEM */
 
 /* Exactly n bytes into `p` (NULL: nowhere); FAL_ETRUNC. */
 int source_exact(struct source *s, uint8_t *p, uint64_t n);
@@ -28,25 +47,12 @@ int source_exact(struct source *s, uint8_t *p, uint64_t n);
 int source_some(struct source *s, uint8_t *p, unsigned n);
 
 /* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
-int source_shape(const struct source *s, const struct fal_array_opts *opts,
-		 struct fal_array *a);
+int source_shape(const struct source *s, struct fal_array *a);
 
-/* Then reads the rows that are kept, which begin here; *left bytes of others follow.
- * `a` is to be freed in any case. */
-int source_rows(struct source *s, const struct fal_array_opts *opts, struct fal_array *a,
-		uint64_t *left);
-
-/* The next byte, which stays the next one; -1: there is none. */
-int source_peek(struct source *s);
-
-/* Headers: magic, type and dimensions. */
+/* Headers: magic, type and dimensions; that of tensors says in s->before and s->behind
+ * how many bytes lie between it and the rows, and behind these. */
 int source_idx(struct source *s, struct fal_array *a);
 int source_npy(struct source *s, struct fal_array *a);
-
-/* The one array of a file: `header` reads type and dimensions, behind which the rows
- * begin and behind them nothing. */
-int source_array(const char *path, const struct fal_array_opts *opts,
-		 int (*header)(struct source *s, struct fal_array *a),
-		 struct fal_array *out, struct fal_diag *diag);
+int source_tensor(struct source *s, struct fal_array *a);
 
 #endif

@@ -1,6 +1,8 @@
 /* INI text as lines, strictly. */
 #include "job/ini.h"
 
+#include "base/filetype.h"
+
 #include <ini.h>
 #include <string.h>
 
@@ -93,6 +95,8 @@ fal_ini_read(const char *name, const char *text, size_t n, fal_ini_fn *on_entry,
 			    .on_entry = on_entry,
 			    .user = user,
 			    .diag = diag };
+	if (fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, diag) < 0)
+		return FAL_EFORMAT;
 	/* inih goes on behind a bad line and returns the number of the first. */
 	int bad = ini_parse_stream(next_line, &r, handle, &r);
 	if (bad > 0 && (r.err == 0 || (unsigned)bad < r.line)) {

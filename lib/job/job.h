@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
 #include "place/place.h"
@@ -174,9 +175,13 @@ int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_di
 /* The key of the job that only the server's own steps can follow, and so no rule of
  * fal_rule_local: "model.buffers", "job.nonfinite = skip", or NULL. */
 const char *fal_job_server_only(const struct fal_job *job);
-/* Whether model.buffers of this struct fal_job names a tensor so called; as
- * fal_safetensors_strip takes it. */
+/* Whether model.buffers of this struct fal_job names a tensor so called. */
 bool fal_job_buffers(const void *job, const char *name);
+
+/* The file `name` of these bytes (all borrowed) as weights of the job: without buffers
+ * that are no floats. */
+struct fal_safetensors fal_job_tensors(const struct fal_job *job, const char *name,
+				       const struct fal_buf *bytes);
 
 /* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for
  * falcon-ps --set.  The key must exist; the value is judged by fal_job_parse.

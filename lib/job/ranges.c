@@ -43,6 +43,12 @@ fal_job_buffers(const void *job, const char *name)
 	return names(((const struct fal_job *)job)->buffers, name);
 }
 
+struct fal_safetensors
+fal_job_tensors(const struct fal_job *job, const char *name, const struct fal_buf *bytes)
+{
+	return (struct fal_safetensors){ name, bytes->p, bytes->n, fal_job_buffers, job };
+}
+
 const char *
 fal_job_server_only(const struct fal_job *job)
 {

@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/fault.h"
+#include "base/filetype.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
@@ -373,6 +374,8 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 		struct fal_diag *diag)
 {
 	struct parser p = { .name = name, .diag = diag };
+	if (fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, diag) < 0)
+		return FAL_EFORMAT;
 	if (n > 0 && text[0] == '{')
 		return fal_safetensors_names(name, text, n, out, diag);
 	p.m = fal_calloc(1, sizeof(*p.m));

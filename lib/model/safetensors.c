@@ -1,19 +1,15 @@
 /* safetensors: jansson reads the header, memcpy copies the data. */
-#include "model/safetensors_priv.h"
+#include "model/safetensors.h"
 
 #include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "model/safetensors_priv.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define HEADER_MAX ((size_t)1 << 20) /* 10,000 tensors need about that */
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4,
-	       "the data is copied as little-endian binary32");
 
 static int
 put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
@@ -120,53 +116,184 @@ fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
 	return err < 0 ? err : out->err;
 }
 
-static bool
-shape_is(const json_t *shape, const struct fal_tensor *t)
+/* ---- reading ------------------------------------------------------------------- */
+
+/* A tensor of a header; the strings are the JSON's. */
+struct piece {
+	uint64_t at[2]; /* where its bytes begin and end among the data */
+	const char *name, *dtype;
+	const json_t *shape;
+	uint32_t dims; /* of which the first FAL_MODEL_MAX_DIMS are here: */
+	uint32_t dim[FAL_MODEL_MAX_DIMS];
+};
+
+struct reader {
+	const struct fal_safetensors *file;
+	struct fal_diag *diag;
+	const uint8_t *data; /* NULL: only the header is known */
+	uint64_t bytes;      /* of data, at most; with `data` exactly */
+	json_t *o;           /* the header */
+	struct piece *piece; /* in the order of the data */
+	uint32_t pieces;
+	uint64_t end; /* of the last one's data */
+};
+
+#define FAIL(r, fmt, ...) \
+	fal_diag_set((r)->diag, FAL_EFORMAT, "%s: " fmt, (r)->file->name, __VA_ARGS__)
+
+static int
+st_nomem(const struct reader *r)
 {
-	if (!json_is_array(shape) || json_array_size(shape) != t->dims)
-		return false;
-	for (uint32_t i = 0; i < t->dims; i++) {
-		const json_t *d = json_array_get(shape, i);
-		if (!json_is_integer(d) || json_integer_value(d) != t->dim[i])
-			return false;
-	}
-	return true;
+	return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory", r->file->name);
 }
 
-int
-st_read_offsets(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
+/* The integer at place i of an array; -1: there is none, or it is below 0. */
+static int64_t
+whole_at(const json_t *array, size_t i)
 {
-	if (!json_is_object(o) || json_object_size(o) != 3)
-		return FAIL(r, "tensor '%s' is malformed", FAL_QUOTE(name));
+	const json_t *v = json_array_get(array, i);
+	return json_is_integer(v) && json_integer_value(v) >= 0 ? json_integer_value(v)
+								: -1;
+}
+
+/* Dimensions above 2^32 - 1 become that. */
+static int
+read_piece(const struct reader *r, const char *name, const json_t *o, struct piece *p)
+{
 	const json_t *offsets = json_object_get(o, "data_offsets");
+	*p = (struct piece){ .name = name,
+			     .dtype = json_string_value(json_object_get(o, "dtype")),
+			     .shape = json_object_get(o, "shape") };
+	p->dims = (uint32_t)json_array_size(p->shape);
+	if (json_object_size(o) != 3 || p->dtype == NULL || !json_is_array(p->shape))
+		return FAIL(r, "tensor '%s' is malformed", FAL_QUOTE(name));
+	for (uint32_t i = 0; i < p->dims; i++) {
+		const int64_t v = whole_at(p->shape, i);
+		if (v < 0)
+			return FAIL(r, "tensor '%s' has a dimension that is no number",
+				    FAL_QUOTE(name));
+		if (i < FAL_MODEL_MAX_DIMS)
+			p->dim[i] = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
+	}
 	for (size_t i = 0; i < 2; i++) {
-		const json_t *v = json_array_get(offsets, i);
-		json_int_t x = json_is_integer(v) ? json_integer_value(v) : -1;
-		if (x < 0 || (uint64_t)x > r->bytes || json_array_size(offsets) != 2)
+		const int64_t v = whole_at(offsets, i);
+		if (v < 0 || (uint64_t)v > r->bytes || json_array_size(offsets) != 2)
 			return FAIL(r, "tensor '%s' has bad data_offsets",
 				    FAL_QUOTE(name));
-		at[i] = (uint64_t)x;
+		p->at[i] = (uint64_t)v;
 	}
 	return FAL_OK;
 }
 
-/* What is said of a tensor but its shape. */
 static int
-read_place(const struct reader *r, const char *name, const json_t *o, struct place *p)
+read_metadata(const struct reader *r, json_t *o)
 {
-	const char *dtype = json_string_value(json_object_get(o, "dtype"));
-	p->is = dtype != NULL ? st_float_named(dtype) : NULL;
-	return st_read_offsets(r, name, o, p->at);
+	if (!json_is_object(o))
+		return FAIL(r, "'%s' is not an object", "__metadata__");
+	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i))
+		if (!json_is_string(json_object_iter_value(i)))
+			return FAIL(r, "metadata '%s' is not a string",
+				    FAL_QUOTE(json_object_iter_key(i)));
+	return FAL_OK;
 }
 
 static int
-check_bytes(const struct reader *r, const struct fal_tensor *t, const struct place *p)
+by_place(const void *a, const void *b)
 {
-	if (p->at[1] < p->at[0] || p->at[1] - p->at[0] != t->count * p->is->bytes)
-		return FAIL(r, "tensor '%s' has not the bytes of its shape",
-			    FAL_QUOTE(t->name));
+	const struct piece *x = a, *y = b;
+	const unsigned k = x->at[0] == y->at[0]; /* an empty one comes first */
+	return (x->at[k] > y->at[k]) - (x->at[k] < y->at[k]);
+}
+
+/* Demands that the pieces cover the data once, without gap. */
+static int
+check_cover(struct reader *r)
+{
+	qsort(r->piece, r->pieces, sizeof(*r->piece), by_place);
+	uint32_t i = 0;
+	while (i < r->pieces && r->piece[i].at[0] == r->end &&
+	       r->piece[i].at[1] >= r->end)
+		r->end = r->piece[i++].at[1];
+	if (i < r->pieces || (r->data != NULL && r->end != r->bytes))
+		return FAIL(r, "tensors overlap or leave a gap at byte %llu of the data",
+			    (unsigned long long)r->end);
 	return FAL_OK;
 }
+
+static bool
+is_left_out(const struct reader *r, const struct piece *p)
+{
+	return r->file->left != NULL &&
+	       (p->dtype[0] == 'I' || p->dtype[0] == 'U' ||
+		strcmp(p->dtype, "BOOL") == 0) &&
+	       r->file->left(r->file->arg, p->name);
+}
+
+static int
+read_pieces(struct reader *r)
+{
+	json_t *meta = json_object_get(r->o, "__metadata__");
+	int err = meta != NULL ? read_metadata(r, meta) : FAL_OK;
+	r->piece = fal_calloc(json_object_size(r->o) + 1, sizeof(*r->piece));
+	if (r->piece == NULL)
+		return st_nomem(r);
+	for (void *i = json_object_iter(r->o); err == 0 && i != NULL;
+	     i = json_object_iter_next(r->o, i))
+		if (json_object_iter_value(i) != meta)
+			err = read_piece(r, json_object_iter_key(i),
+					 json_object_iter_value(i),
+					 &r->piece[r->pieces++]);
+	if (err == 0)
+		err = check_cover(r);
+	uint32_t kept = 0;
+	for (uint32_t i = 0; err == 0 && i < r->pieces; i++)
+		if (!is_left_out(r, &r->piece[i]))
+			r->piece[kept++] = r->piece[i];
+	r->pieces = kept;
+	return err;
+}
+
+static void
+end_reading(struct reader *r)
+{
+	free(r->piece);
+	json_decref(r->o);
+}
+
+/* The header, of n bytes, and what it says of each tensor.  end_reading() in any case. */
+static int
+read_header(struct reader *r, const char *text, size_t n)
+{
+	json_error_t why;
+	if (n == 0 || text[0] != '{')
+		return FAIL(r, "header does not begin with '%c'", '{');
+	r->o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
+	if (r->o != NULL)
+		return read_pieces(r);
+	return why.text[0] == '\0' ? st_nomem(r)
+				   : FAIL(r, "header: %s", fal_text_unless_key(why.text));
+}
+
+/* The same of a whole file. */
+static int
+read_file(struct reader *r)
+{
+	struct fal_rd in = fal_rd_init(r->file->bytes, r->file->n);
+	const uint64_t len = fal_get_u64(&in);
+	if (in.err == 0 && len > FAL_SAFETENSORS_HEADER)
+		return fal_diag_set(r->diag, FAL_ELIMIT,
+				    "%s: header of %llu bytes is too long", r->file->name,
+				    (unsigned long long)len);
+	const char *text = (const char *)fal_get_bytes(&in, (size_t)len);
+	if (in.err != 0)
+		return fal_diag_set(r->diag, FAL_ETRUNC, "%s: ends within the header",
+				    r->file->name);
+	r->data = in.p;
+	r->bytes = in.n;
+	return read_header(r, text, (size_t)len);
+}
+
+/* ---- values -------------------------------------------------------------------- */
 
 /* It has another shape than the model: both are said. */
 static int
@@ -186,61 +313,37 @@ refuse_shape(const struct reader *r, const struct fal_tensor *t, const json_t *s
 }
 
 static int
-read_tensor(const struct reader *r, const struct fal_tensor *t, const json_t *o,
-	    struct place *p)
+check_bytes(const struct reader *r, const struct fal_tensor *t, const struct piece *p,
+	    uint64_t each)
 {
+	if (p->at[1] - p->at[0] != t->count * each)
+		return FAIL(r, "tensor '%s' has not the bytes of its shape",
+			    FAL_QUOTE(t->name));
+	return FAL_OK;
+}
+
+/* Judges a tensor of the model, and copies its values to `to`, unless that is NULL. */
+static int
+read_tensor(const struct reader *r, const struct fal_tensor *t, float *to)
+{
+	const json_t *o = json_object_get(r->o, t->name);
+	struct piece p;
 	if (o == NULL)
 		return FAIL(r, "has no tensor '%s', which the model has",
 			    FAL_QUOTE(t->name));
-	int err = read_place(r, t->name, o, p);
+	int err = read_piece(r, t->name, o, &p);
 	if (err != 0)
 		return err;
-	const char *dtype = json_string_value(json_object_get(o, "dtype"));
-	if (p->is == NULL)
+	const struct st_float *is = st_float_named(p.dtype);
+	if (is == NULL)
 		return FAIL(r, "tensor '%s' is %s, but F32, F16 or BF16 is wanted",
-			    FAL_QUOTE(t->name), dtype != NULL ? FAL_QUOTE(dtype) : "?");
-	const json_t *shape = json_object_get(o, "shape");
-	return shape_is(shape, t) ? check_bytes(r, t, p) : refuse_shape(r, t, shape);
-}
-
-static int
-read_metadata(const struct reader *r, json_t *o)
-{
-	if (!json_is_object(o))
-		return FAIL(r, "'%s' is not an object", "__metadata__");
-	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i))
-		if (!json_is_string(json_object_iter_value(i)))
-			return FAIL(r, "metadata '%s' is not a string",
-				    FAL_QUOTE(json_object_iter_key(i)));
-	return FAL_OK;
-}
-
-int
-st_by_begin(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return (x > y) - (x < y);
-}
-
-/* Demands that the tensors cover the data once, without gap. */
-static int
-check_cover(const struct reader *r, uint32_t n)
-{
-	uint64_t(*sorted)[2] = fal_calloc(n, sizeof(*sorted));
-	if (sorted == NULL)
-		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory", r->name);
-	for (uint32_t k = 0; k < n; k++)
-		memcpy(sorted[k], r->at[k].at, sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), st_by_begin);
-	uint64_t end = 0;
-	uint32_t i = 0;
-	while (i < n && sorted[i][0] == end)
-		end = sorted[i++][1];
-	free(sorted);
-	if (i < n || end != r->bytes)
-		return FAIL(r, "tensors overlap or leave a gap at byte %llu of the data",
-			    (unsigned long long)end);
-	return FAL_OK;
+			    FAL_QUOTE(t->name), FAL_QUOTE(p.dtype));
+	if (p.dims != t->dims || memcmp(p.dim, t->dim, p.dims * sizeof(*p.dim)) != 0)
+		return refuse_shape(r, t, p.shape);
+	err = check_bytes(r, t, &p, is->bytes);
+	if (err == 0 && to != NULL)
+		is->read(to, r->data + p.at[0], t->count);
+	return err;
 }
 
 static bool
@@ -252,102 +355,21 @@ has_tensor(const struct fal_model *m, const char *name)
 	return false;
 }
 
-/* All tensors of the model are there, and others. */
-static int
-refuse_more(const struct reader *r, const struct fal_model *m, json_t *o)
-{
-	const char *name = "";
-	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i)) {
-		name = json_object_iter_key(i);
-		if (strcmp(name, "__metadata__") != 0 && !has_tensor(m, name))
-			break;
-	}
-	return FAIL(r, "tensor '%s' is none of the model's", FAL_QUOTE(name));
-}
-
-static int
-read_header(const struct reader *r, const struct fal_model *m, json_t *o)
-{
-	json_t *meta = json_object_get(o, "__metadata__");
-	int err;
-	if (meta != NULL && (err = read_metadata(r, meta)) != 0)
-		return err;
-	for (uint32_t i = 0; i < m->tensors; i++) {
-		const struct fal_tensor *t = &m->tensor[i];
-		if ((err = read_tensor(r, t, json_object_get(o, t->name), &r->at[i])) !=
-		    0)
-			return err;
-	}
-	if (json_object_size(o) - (meta != NULL) != m->tensors)
-		return refuse_more(r, m, o);
-	return check_cover(r, m->tensors);
-}
-
 int
-st_read_json(const struct reader *r, const char *text, size_t n, json_t **out)
+fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
+		    float *params, struct fal_diag *diag)
 {
-	json_error_t why;
-	if (n == 0 || text[0] != '{')
-		return FAIL(r, "header does not begin with '%c'", '{');
-	*out = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
-	if (*out == NULL && why.text[0] == '\0')
-		return FAL_ENOMEM;
-	return *out != NULL ? FAL_OK
-			    : FAIL(r, "header: %s", fal_text_unless_key(why.text));
-}
-
-/* Parses the header, then copies the data. */
-static int
-read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n,
-	 float *params)
-{
-	json_t *o;
-	int err = st_read_json(r, text, n, &o);
-	if (err != 0)
-		return err;
-	err = read_header(r, m, o);
-	json_decref(o);
+	struct reader r = { .file = f, .diag = diag };
+	int err = read_file(&r);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
-		r->at[i].is->read(params + m->tensor[i].offset, r->data + r->at[i].at[0],
-				  m->tensor[i].count);
-	return err;
-}
-
-int
-st_find_header(struct reader *r, const void *bytes, size_t n, const char **text,
-	       size_t *len)
-{
-	struct fal_rd in = fal_rd_init(bytes, n);
-	uint64_t header = fal_get_u64(&in);
-	if (in.err == 0 && header > HEADER_MAX)
-		return fal_diag_set(r->diag, FAL_ELIMIT,
-				    "%s: header of %llu bytes is too long", r->name,
-				    (unsigned long long)header);
-	*text = (const char *)fal_get_bytes(&in, (size_t)header);
-	if (in.err != 0)
-		return fal_diag_set(r->diag, FAL_ETRUNC, "%s: ends within the header",
-				    r->name);
-	*len = (size_t)header;
-	r->data = in.p;
-	r->bytes = in.n;
-	return FAL_OK;
-}
-
-int
-fal_safetensors_get(const struct fal_model *m, const char *name, const void *bytes,
-		    size_t n, float *params, struct fal_diag *diag)
-{
-	struct reader r = { .name = name, .diag = diag };
-	const char *text;
-	size_t len;
-	int err = st_find_header(&r, bytes, n, &text, &len);
-	if (err != 0)
-		return err;
-	r.at = fal_calloc(m->tensors, sizeof(*r.at));
-	if (r.at == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", name);
-	err = read_all(&r, m, text, len, params);
-	free(r.at);
+		err = read_tensor(&r, &m->tensor[i], NULL);
+	for (uint32_t i = 0; err == 0 && i < r.pieces && r.pieces != m->tensors; i++)
+		if (!has_tensor(m, r.piece[i].name))
+			err = FAIL(&r, "tensor '%s' is none of the model's",
+				   FAL_QUOTE(r.piece[i].name));
+	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
+		err = read_tensor(&r, &m->tensor[i], params + m->tensor[i].offset);
+	end_reading(&r);
 	return err;
 }
 
@@ -364,146 +386,111 @@ good_name(const char *name)
 }
 
 static int
-read_shape(const struct reader *r, const json_t *shape, struct fal_tensor *t)
+describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
 {
-	const size_t dims = json_array_size(shape);
-	if (!json_is_array(shape) || dims > FAL_MODEL_MAX_DIMS)
+	if (!good_name(p->name))
+		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(p->name));
+	if (strcmp(p->dtype, "F32") != 0)
+		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(p->name));
+	if (p->dims > FAL_MODEL_MAX_DIMS)
 		return FAIL(r, "tensor '%s' has not a shape of up to %d dimensions",
-			    FAL_QUOTE(t->name), FAL_MODEL_MAX_DIMS);
+			    FAL_QUOTE(p->name), FAL_MODEL_MAX_DIMS);
 	t->count = 1;
-	for (; t->dims < dims; t->dims++) {
-		const json_t *d = json_array_get(shape, t->dims);
-		const json_int_t v = json_is_integer(d) ? json_integer_value(d) : 0;
-		if (v < 1)
-			return FAIL(r,
-				    "tensor '%s' has a dimension that is not 1 or more",
-				    FAL_QUOTE(t->name));
-		/* Both factors are at most 2^31: no overflow. */
-		if ((uint64_t)v > FAL_MODEL_MAX_FLOATS ||
-		    (t->count *= (uint64_t)v) > FAL_MODEL_MAX_FLOATS)
+	for (; t->dims < p->dims; t->dims++) {
+		const uint32_t d = t->dim[t->dims] = p->dim[t->dims];
+		if (d == 0)
+			return FAIL(r, "tensor '%s' is empty", FAL_QUOTE(p->name));
+		/* The factors are below 2^32 and at most 2^31: no overflow. */
+		if ((t->count *= d) > FAL_MODEL_MAX_FLOATS)
 			return fal_diag_set(r->diag, FAL_ELIMIT,
 					    "%s: tensor '%s' has more than 2^31 values",
-					    r->name, FAL_QUOTE(t->name));
-		t->dim[t->dims] = (uint32_t)v;
+					    r->file->name, FAL_QUOTE(p->name));
 	}
-	return FAL_OK;
+	t->name = fal_strdup(p->name);
+	return t->name != NULL ? check_bytes(r, t, p, sizeof(float)) : st_nomem(r);
 }
 
-/* A tensor with its place among the data. */
+/* All tensors, in the order of the data. */
 static int
-describe(const struct reader *r, const char *name, const json_t *o, struct fal_tensor *t)
+describe_all(const struct reader *r, struct fal_model *m)
 {
-	struct place p;
-	if (!good_name(name))
-		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(name));
-	t->name = fal_strdup(name);
-	if (t->name == NULL)
-		return FAL_ENOMEM;
-	int err = read_place(r, name, o, &p);
-	if (err == 0 && (p.is == NULL || p.is->bytes != sizeof(float)))
-		err = FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
-	if (err == 0)
-		err = read_shape(r, json_object_get(o, "shape"), t);
-	if (err == 0)
-		err = check_bytes(r, t, &p);
-	t->offset = t->at = err == 0 ? p.at[0] / 4 : 0;
-	return err == 0 && p.at[0] % 4 != 0
-		       ? FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name))
-		       : err;
-}
-
-static int
-by_offset(const void *a, const void *b)
-{
-	const struct fal_tensor *x = a, *y = b;
-	return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-/* All tensors, in the order of the data, which they cover. */
-static int
-describe_all(const struct reader *r, json_t *o, struct fal_model *m)
-{
-	json_t *meta = json_object_get(o, "__metadata__");
-	const size_t n = json_object_size(o) - (meta != NULL);
-	int err = meta != NULL ? read_metadata(r, meta) : FAL_OK;
-	if (err == 0 && n == 0)
-		err = FAIL(r, "has no '%s'", "tensors");
-	if (err == 0 && n > FAL_MODEL_MAX_TENSORS)
-		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
-				   r->name, FAL_MODEL_MAX_TENSORS);
-	if (err == 0 && (m->tensor = fal_calloc(n, sizeof(*m->tensor))) == NULL)
-		err = FAL_ENOMEM;
-	for (void *i = json_object_iter(o); err == 0 && i != NULL;
-	     i = json_object_iter_next(o, i))
-		if (json_object_iter_value(i) != meta)
-			err = describe(r, json_object_iter_key(i),
-				       json_object_iter_value(i),
-				       &m->tensor[m->tensors++]);
-	if (err != 0)
-		return err;
-	qsort(m->tensor, m->tensors, sizeof(*m->tensor), by_offset);
-	for (uint32_t i = 0; i < m->tensors; m->params += m->tensor[i++].count)
-		if (m->tensor[i].offset != m->params)
-			return FAIL(r,
-				    "tensors overlap or leave a gap at byte %llu of the "
-				    "data",
-				    (unsigned long long)m->params * 4);
+	int err = FAL_OK;
+	if (r->pieces == 0)
+		return FAIL(r, "has no '%s'", "tensors");
+	if (r->pieces > FAL_MODEL_MAX_TENSORS)
+		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
+				    r->file->name, FAL_MODEL_MAX_TENSORS);
+	m->tensor = fal_calloc(r->pieces, sizeof(*m->tensor));
+	if (m->tensor == NULL)
+		return st_nomem(r);
+	while (err == 0 && m->tensors < r->pieces) {
+		struct fal_tensor *t = &m->tensor[m->tensors];
+		err = describe(r, &r->piece[m->tensors++], t);
+		t->offset = t->at = m->params;
+		m->params += t->count;
+	}
 	m->values = m->params;
-	if (m->params > FAL_MODEL_MAX_FLOATS)
-		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than 2^31 values",
-				    r->name);
-	return FAL_OK;
+	if (err == 0 && m->params > FAL_MODEL_MAX_FLOATS)
+		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than 2^31 values",
+				   r->file->name);
+	return err;
 }
 
+/* Of what was read with `err`, which ends with this. */
 static int
-model_of(const struct reader *r, const char *text, size_t n, struct fal_model **out)
+make_model(struct reader *r, int err, struct fal_model **out)
 {
-	json_t *o;
-	int err = st_read_json(r, text, n, &o);
-	if (err != 0)
-		return err;
-	struct fal_model *m = fal_calloc(1, sizeof(*m));
-	err = m != NULL ? describe_all(r, o, m) : FAL_ENOMEM;
-	json_decref(o);
-	if (err == 0) {
+	struct fal_model *m = err == 0 ? fal_calloc(1, sizeof(*m)) : NULL;
+	if (err == 0)
+		err = m != NULL ? describe_all(r, m) : st_nomem(r);
+	end_reading(r);
+	if (err == 0)
 		*out = m;
-		return FAL_OK;
-	}
-	fal_model_free(m);
-	return err == FAL_ENOMEM
-		       ? fal_diag_set(r->diag, err, "%s: out of memory", r->name)
-		       : err;
+	else
+		fal_model_free(m);
+	return err;
 }
 
 int
 fal_safetensors_names(const char *name, const char *text, size_t n,
 		      struct fal_model **out, struct fal_diag *diag)
 {
-	const struct reader r = { .name = name,
-				  .diag = diag,
-				  .bytes = FAL_MODEL_MAX_FLOATS * 4 };
-	return model_of(&r, text, n, out);
+	struct reader r = { .file = &(struct fal_safetensors){ .name = name },
+			    .diag = diag,
+			    .bytes = FAL_MODEL_MAX_FLOATS * sizeof(float) };
+	return make_model(&r, read_header(&r, text, n), out);
 }
 
 int
-fal_safetensors_model(const char *name, const void *bytes, size_t n,
-		      struct fal_model **out, size_t *data, struct fal_diag *diag)
+fal_safetensors_model(const struct fal_safetensors *f, struct fal_model **out,
+		      struct fal_diag *diag)
 {
-	struct reader r = { .name = name, .diag = diag };
-	struct fal_model *m;
-	const char *text;
-	size_t len;
-	int err = st_find_header(&r, bytes, n, &text, &len);
-	if (err == 0)
-		err = model_of(&r, text, len, &m);
-	if (err == 0 && m->params * 4 != r.bytes) {
-		err = FAIL(&r, "tensors overlap or leave a gap at byte %llu of the data",
-			   (unsigned long long)m->params * 4);
-		fal_model_free(m);
-	}
+	struct reader r = { .file = f, .diag = diag };
+	return make_model(&r, read_file(&r), out);
+}
+
+int
+fal_safetensors_find(const char *name, const char *text, size_t n, const char *tensor,
+		     struct fal_safetensor *out, struct fal_diag *diag)
+{
+	struct reader r = { .file = &(struct fal_safetensors){ .name = name },
+			    .diag = diag,
+			    .bytes = INT64_MAX };
+	int err = read_header(&r, text, n);
+	uint32_t i = 0;
+	while (err == 0 && i < r.pieces && strcmp(r.piece[i].name, tensor) != 0)
+		i++;
+	if (err == 0 && i == r.pieces)
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: there is no tensor '%s'", name,
+				   FAL_QUOTE(tensor));
 	if (err == 0) {
-		*out = m;
-		*data = n - (size_t)r.bytes;
+		const struct piece *p = &r.piece[i];
+		*out = (struct fal_safetensor){ .dims = p->dims,
+						.at = { p->at[0], p->at[1] },
+						.all = r.end };
+		snprintf(out->dtype, sizeof(out->dtype), "%s", p->dtype);
+		memcpy(out->dim, p->dim, sizeof(out->dim));
 	}
+	end_reading(&r);
 	return err;
 }

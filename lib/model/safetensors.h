@@ -9,6 +9,9 @@
 #include "base/err.h"
 #include "model/model.h"
 
+/* The longest header, in bytes: 10,000 tensors need about that. */
+#define FAL_SAFETENSORS_HEADER (UINT64_C(1) << 20)
+
 /* An entry of __metadata__; both UTF-8. */
 struct fal_metadata {
 	const char *key, *value;
@@ -41,26 +44,42 @@ int fal_safetensors_header(const struct fal_model *m, struct fal_buf *out);
  * FAL_ENOMEM. */
 int fal_safetensors_names(const char *name, const char *text, size_t n,
 			  struct fal_model **out, struct fal_diag *diag);
-/* The same of a whole file; its data begin at *data of the bytes and are m->params
- * floats, as they lie in the flat vector.  FAL_ETRUNC, too. */
-int fal_safetensors_model(const char *name, const void *bytes, size_t n,
-			  struct fal_model **out, size_t *data, struct fal_diag *diag);
+/* A whole file in memory (hostile), borrowed. */
+struct fal_safetensors {
+	const char *name; /* stands before a diagnosis */
+	const void *bytes;
+	size_t n;
+	/* Passes over the tensors of integers or truth values whose names it takes, as
+	 * the counters of a trainer's library are; NULL: none. */
+	bool (*left)(const void *arg, const char *tensor);
+	const void *arg;
+};
 
-/* Appends to `out` the file at `bytes` (hostile) without those of its tensors that hold
- * integers or truth values and that `left` names, as counters of a trainer's library do;
- * the others keep their order, and are judged by whoever reads them.  Errors as of
- * fal_safetensors_model. */
-int fal_safetensors_strip(const char *name, const struct fal_buf *bytes,
-			  bool (*left)(const void *arg, const char *tensor),
-			  const void *arg, struct fal_buf *out, struct fal_diag *diag);
+/* The same as fal_safetensors_names of a whole file.  FAL_ETRUNC, too. */
+int fal_safetensors_model(const struct fal_safetensors *f, struct fal_model **out,
+			  struct fal_diag *diag);
 
-/* Reads the `n` bytes at `bytes` (hostile) into `params` (m->params floats, written only
- * on success).  Demands exactly the tensors of `m`, with their shapes, as F32, F16 or
- * BF16, covering the data without gap or overlap, in any order; a diagnosis names the
- * tensor, what it is and what is wanted.  __metadata__ must be strings and is not used.
- * `name` stands before the diagnosis; `diag` may be NULL. FAL_ETRUNC, FAL_EFORMAT,
- * FAL_ELIMIT (header above 1 MiB), FAL_ENOMEM. */
-int fal_safetensors_get(const struct fal_model *m, const char *name, const void *bytes,
-			size_t n, float *params, struct fal_diag *diag);
+/* What a header says of one of its tensors. */
+struct fal_safetensor {
+	char dtype[16];
+	uint32_t dims, dim[FAL_MODEL_MAX_DIMS]; /* UINT32_MAX: too large */
+	uint64_t at[2]; /* where its bytes begin and end among those of all tensors */
+	uint64_t all;   /* bytes of all tensors: nothing follows them */
+};
+
+/* Finds a tensor in the `n` bytes of a header (hostile), whose tensors are of any types
+ * and cover their data without gap or overlap.  FAL_EINVAL (none has that name),
+ * FAL_EFORMAT, FAL_ENOMEM. */
+int fal_safetensors_find(const char *name, const char *text, size_t n, const char *tensor,
+			 struct fal_safetensor *out, struct fal_diag *diag);
+
+/* Reads the file into `params` (m->params floats, written only on success).  Demands
+ * exactly the tensors of `m`, with their shapes, as F32, F16 or BF16, covering the data
+ * without gap or overlap, in any order; a diagnosis names the tensor, what it is and what
+ * is wanted.  __metadata__ must be strings and is not used.  `diag` may be NULL.
+ * FAL_ETRUNC, FAL_EFORMAT, FAL_ELIMIT (header above FAL_SAFETENSORS_HEADER),
+ * FAL_ENOMEM. */
+int fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
+			float *params, struct fal_diag *diag);
 
 #endif

@@ -66,16 +66,15 @@ lay_out(const struct fal_files *j, const char *file, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* The first values, of what the file's bytes hold. */
+/* The first values, of what the file holds. */
 static int
-use_values(struct fal_files *j, const char *file, const struct fal_buf *bytes,
-	   struct fal_diag *diag)
+use_values(struct fal_files *j, const struct fal_safetensors *file, struct fal_diag *diag)
 {
 	if (j->init == NULL)
 		j->init = fal_calloc_aligned(j->model->params, sizeof(float));
 	if (j->init == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	int err = fal_safetensors_get(j->model, file, bytes->p, bytes->n, j->init, diag);
+	int err = fal_safetensors_get(file, j->model, j->init, diag);
 	for (uint32_t i = 0; err == FAL_OK && i < j->model->tensors; i++) {
 		const struct fal_tensor *t = &j->model->tensor[i];
 		for (uint64_t k = 0; k < t->count; k++)
@@ -83,7 +82,7 @@ use_values(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 				return fal_diag_set(diag, FAL_ENONFINITE,
 						    "%s: value %llu of tensor '%s' is "
 						    "not finite",
-						    file, (unsigned long long)k,
+						    file->name, (unsigned long long)k,
 						    FAL_QUOTE(t->name));
 	}
 	return err;
@@ -94,33 +93,16 @@ static int
 use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	    struct fal_diag *diag)
 {
-	size_t data;
+	const struct fal_safetensors f = fal_job_tensors(&j->job, file, bytes);
 	int err = FAL_OK;
 	if (j->model == NULL) {
-		err = fal_safetensors_model(file, bytes->p, bytes->n, &j->model, &data,
-					    diag);
+		err = fal_safetensors_model(&f, &j->model, diag);
 		if (err == FAL_OK)
 			err = fal_safetensors_header(j->model, &j->model_text);
 		if (err == FAL_OK)
 			err = lay_out(j, file, diag);
 	}
-	return err == FAL_OK ? use_values(j, file, bytes, diag) : err;
-}
-
-/* The file, as it is, or without buffers that are no floats. */
-static int
-use_floats(struct fal_files *j, const char *file, const struct fal_buf *bytes,
-	   struct fal_diag *diag)
-{
-	struct fal_buf floats = { 0 };
-	if (j->job.buffers == NULL)
-		return use_tensors(j, file, bytes, diag);
-	int err = fal_safetensors_strip(file, bytes, fal_job_buffers, &j->job, &floats,
-					diag);
-	if (err == FAL_OK)
-		err = use_tensors(j, file, &floats, diag);
-	fal_buf_free(&floats);
-	return err;
+	return err == FAL_OK ? use_values(j, &f, diag) : err;
 }
 
 /* Weights to begin with; the job's text says in model.KEY the SHA-256 of their file then,
@@ -137,7 +119,7 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 	int err = fal_cli_read(file, FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER,
 			       &bytes, diag);
 	if (err == FAL_OK)
-		err = use_floats(j, file, &bytes, diag);
+		err = use_tensors(j, file, &bytes, diag);
 	fal_sha256(bytes.p, bytes.n, sum);
 	fal_hex(sum, sizeof(sum), hex);
 	snprintf(set, sizeof(set), "model.%s=%s", key, hex);

@@ -2,8 +2,10 @@
  * from it, so that no copy of a secret is made but the decoded key. */
 #include "sec/keyring.h"
 
+#include "base/filetype.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "sec/noise.h"
 
 #include <assert.h>
@@ -202,6 +204,8 @@ next_line(struct lines *l)
 		const char *nl = memchr(l->p, '\n', (size_t)(l->end - l->p));
 		const char *p = l->p, *end = nl != NULL ? nl : l->end;
 		l->p = nl != NULL ? nl + 1 : l->end;
+		if (end > p && end[-1] == '\r')
+			end--;
 		if (++l->number > FAL_KEYRING_LINES)
 			return fal_diag_set(l->diag, FAL_ELIMIT, "%s: more than %d lines",
 					    l->file, FAL_KEYRING_LINES);
@@ -234,7 +238,8 @@ lines_begin(struct lines *l, const char *text, size_t n, const char *file,
 	if (n > FAL_KEYRING_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "%s: larger than %zu bytes", file,
 				    FAL_KEYRING_MAX);
-	return FAL_OK;
+	l->p += fal_text_bom(text, n);
+	return fal_filetype_refuse(file, text, n, FAL_FILETYPE_NONE, diag);
 }
 
 /* Copies a field with a NUL; one that does not fit is cut to "", which nothing accepts.

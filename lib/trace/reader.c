@@ -1,6 +1,7 @@
 /* The line reader of traces and its typed getters. */
 #include "trace/reader.h"
 
+#include "base/filetype.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -464,6 +465,7 @@ feed_plain(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag 
 		if (r->part.err != 0)
 			fal_trace_fail(&l, r->part.err, "%s", fal_strerror(r->part.err));
 		if (nl != NULL && l.err == 0) {
+			r->part.n -= r->part.n > 0 && r->part.p[r->part.n - 1] == '\r';
 			deliver(r, &l);
 			fal_buf_clear(&r->part);
 			r->number++;
@@ -487,7 +489,8 @@ feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 		err = fal_unzip_next(r->unzip, &in, &piece, &n);
 		if (err < 0) {
 			struct fal_trace_line l = next_line(r);
-			fal_trace_fail(&l, err, "zstd: %s",
+			fal_trace_fail(&l, err, "zstd: byte %llu: %s",
+				       (unsigned long long)fal_unzip_frame(r->unzip),
 				       err == FAL_EFORMAT  ? "not a frame, or damaged"
 				       : err == FAL_ELIMIT ? "a window above 128 MiB"
 							   : fal_strerror(err));
@@ -504,13 +507,19 @@ fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_d
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
 	if (n > 0 && !r->begun) {
+		const bool zstd = *(const uint8_t *)p == ZSTD_FIRST;
+		const struct fal_filetype *kind = zstd ? NULL : fal_filetype_of(p, n);
+		const size_t bom = fal_text_bom(p, n);
+		struct fal_trace_line l = next_line(r);
 		r->begun = true;
-		if (*(const uint8_t *)p == ZSTD_FIRST &&
-		    (r->unzip = fal_unzip_new()) == NULL) {
-			struct fal_trace_line l = next_line(r);
+		if (kind != NULL)
+			fal_trace_fail(&l, FAL_EFORMAT, "the file is %s", kind->name);
+		else if (zstd && (r->unzip = fal_unzip_new()) == NULL)
 			fal_trace_fail(&l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		if (l.err < 0)
 			return stop(r, &l, diag);
-		}
+		p = (const uint8_t *)p + bom;
+		n -= bom;
 	}
 	return (r->unzip != NULL ? feed_frames : feed_plain)(r, p, n, diag);
 }

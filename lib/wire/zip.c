@@ -108,9 +108,10 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 
 struct fal_unzip {
 	ZSTD_DCtx *d;
-	bool inside; /* a frame has begun and not ended */
-	bool more;   /* of it is left inside zstd */
-	size_t size; /* of the memory behind */
+	bool inside;        /* a frame has begun and not ended */
+	bool more;          /* of it is left inside zstd */
+	uint64_t at, frame; /* bytes taken; where the last frame began */
+	size_t size;        /* of the memory behind */
 	uint8_t piece[];
 };
 
@@ -145,6 +146,15 @@ fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece, si
 {
 	ZSTD_outBuffer out = { u->piece, u->size, 0 };
 	while (out.pos == 0 && (in->n > 0 || u->more)) {
+		if (!u->inside) {
+			u->frame = u->at;
+			if (*in->p == 0) { /* padding */
+				in->p++;
+				in->n--;
+				u->at++;
+				continue;
+			}
+		}
 		ZSTD_inBuffer from = { in->p, in->n, 0 };
 		size_t left = ZSTD_decompressStream(u->d, &out, &from);
 		switch (ZSTD_getErrorCode(left)) {
@@ -159,12 +169,19 @@ fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece, si
 		}
 		in->p += from.pos;
 		in->n -= from.pos;
+		u->at += from.pos;
 		u->inside = left > 0;
 		u->more = u->inside && out.pos == out.size;
 	}
 	*piece = u->piece;
 	*n = out.pos;
 	return FAL_OK;
+}
+
+uint64_t
+fal_unzip_frame(const struct fal_unzip *u)
+{
+	return u->frame;
 }
 
 int

@@ -36,7 +36,8 @@ int fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_bu
 int fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		       struct fal_buf *out);
 
-/* A stream of zstd frames, one after the other: a compressed file.  Opaque. */
+/* A stream of zstd frames, one after the other, zero bytes between and behind them: a
+ * compressed file.  Opaque. */
 struct fal_unzip;
 
 /* NULL when out of memory. */
@@ -51,6 +52,9 @@ void fal_unzip_free(struct fal_unzip *u);
  * is only to be freed. */
 int fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece,
 		   size_t *n);
+
+/* Where the frame began, in bytes from the first, that was read last or refused. */
+uint64_t fal_unzip_frame(const struct fal_unzip *u);
 
 /* The bytes have ended: 0, or FAL_ETRUNC if in the middle of a frame. */
 int fal_unzip_end(const struct fal_unzip *u);

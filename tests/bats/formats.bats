@@ -205,6 +205,179 @@ refusal() {
 		'test = test.csv'
 }
 
+@test "a file is read to its last byte: gzip members and zeros, nothing else, nothing less" {
+	local all=('test = test.csv' 'label = species') file cut at
+	local tensors=('format = safetensors' 'test = test.safetensors' 'features = x' 'label = y')
+	local arrays=('format = npy' 'train-labels = train.y.npy' 'test = test.x.npy'
+		'test-labels = test.y.npy')
+	# Two members are one file, what pads them is none of it; a second file as it is, is not.
+	{
+		head -n 400 train.csv | gzip -c
+		tail -n +401 train.csv | gzip -c
+		head -c $((RANDOM % 600)) /dev/zero
+	} >two.csv.gz
+	refusal 'two.csv.gz: has 901 rows, not 902' 'format = csv' 'train = two.csv.gz' \
+		'samples = 902' "${all[@]}"
+	cat train.csv >>two.csv.gz
+	at=$(($(stat -c %s two.csv.gz) - $(stat -L -c %s train.csv)))
+	refusal "two.csv.gz: byte $at: neither a gzip member nor zero padding" 'format = csv' \
+		'train = two.csv.gz' "${all[@]}"
+	# Without its last bytes, which are no data but their sum; also where the last of the
+	# data is not wanted.
+	for file in train.csv train.safetensors train.x.npy; do
+		cut=$((1 + RANDOM % 8))
+		gzip -c "$file" | head -c -$cut >"$file.gz"
+	done
+	refusal 'train.csv.gz: compressed data is truncated' 'format = csv' \
+		'train = train.csv.gz' "${all[@]}"
+	refusal 'train.safetensors.gz: compressed data is truncated' "${tensors[@]}" \
+		'train = train.safetensors.gz' 'samples = 60'
+	refusal 'train.x.npy.gz: compressed data is truncated' "${arrays[@]}" \
+		'train = train.x.npy.gz' 'samples = 60'
+	# More than its tensors is no safetensors file, be it data or weights.
+	cp -L train.safetensors more.safetensors
+	head -c 64 /dev/zero >>more.safetensors
+	refusal 'more.safetensors: trailing bytes after the data' "${tensors[@]}" \
+		'train = more.safetensors' 'samples = 60'
+	job_of "${tensors[@]}" 'train = train.safetensors'
+	for_trainers
+	head -c 64 /dev/zero >>init
+	run falcon-ps --check flower.job
+	same "status" "$status" 2
+	same "what is said" "$output" \
+		'falcon-ps: init: tensors overlap or leave a gap at byte 12 of the data'
+}
+
+@test "a file of another kind is called what it is, by each reader" {
+	local all=('test = test.csv' 'label = species') file want line program
+	local arrays=('format = npy' 'train-labels = train.y.npy' 'test = test.x.npy'
+		'test-labels = test.y.npy')
+	mkdir kinds
+	gzip -c train.csv | gzip -c >kinds/twice.gz
+	xz -c <train.csv >kinds/xz
+	zstd -qc <train.csv >kinds/zst
+	tar chf kinds/tar train.csv
+	gzip -c kinds/tar >kinds/tar.gz
+	iconv -f utf-8 -t utf-16 train.csv >kinds/utf16
+	printf '<!DOCTYPE html>\n<html>\n' >kinds/html
+	printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 9\n' \
+		"$(hash a)" >kinds/lfs
+	python3 - <<-'END'
+		import pickle, zipfile
+		for n in 2, 3, 4, 5:
+		    pickle.dump({"data": [1.5] * 99}, open("kinds/pickle%d" % n, "wb"), n)
+		for name, inner in ("zip", "train.csv"), ("npz", "x.npy"), ("pt", "net/data.pkl"), \
+		        ("xlsx", "[Content_Types].xml"):
+		    zipfile.ZipFile("kinds/" + name, "w").writestr(inner, "a,b,species\n1,2,0\n")
+	END
+	for line in 'twice.gz holds what is gzip-compressed: gunzip it' \
+		'xz is xz-compressed: unxz it' 'zst is zstd-compressed: unzstd it' \
+		'tar is a tar archive: unpack it' \
+		'tar.gz holds what is a tar archive: unpack it' \
+		'utf16 is UTF-16 text: save it as UTF-8' 'html is a page of HTML' \
+		'lfs is a Git LFS pointer: git lfs pull' \
+		'npz is an .npz archive: save each array with numpy.save' \
+		'pt is a PyTorch file: save it as safetensors' \
+		'xlsx is a workbook: save it as CSV' 'zip is a zip archive: unpack it' \
+		pickle{2,3,4,5}' is a Python pickle: save it with numpy.save'; do
+		file=kinds/${line%% *} want=${line#* }
+		refusal "$file: $want" 'format = csv' "train = $file" "${all[@]}"
+		refusal "$file: $want" "${arrays[@]}" "train = $file"
+		refusal "$file: $want" 'format = safetensors' "train = $file" \
+			'test = test.safetensors' 'features = x' 'label = y'
+		refusal "$file: $want" 'format = cifar10' "train = $file" 'test = test.csv'
+		refusal "$file: $want" 'format = idx' "train-images = $file" \
+			"train-labels = $file" 'test-images = a' 'test-labels = b'
+		# As texts these may be what is to be learnt, if long enough.
+		job_of 'format = text' "train = $file" 'test = test.csv' 'window = 5'
+		sed -i '/^mean/d; /^std/d' flower.job
+		run falcon-ps --check flower.job
+		case $file in
+		*utf16 | *html) [[ $output != *"$want"* ]] ;;
+		*) same "what is said of a text" "$output" "falcon-ps: $file: $want" ;;
+		esac
+		# A gzip file is no job, net or policy, whatever it holds.
+		[ "${want#holds}" = "$want" ] || want='is gzip-compressed: gunzip it'
+		csv
+		sed -i "s,^file = .*,file = $file," flower.job
+		for program in "ps --check flower.job" "ps --check $file" \
+			"sync -k $keys/control.key unix:sock apply $file" \
+			"work --emulate @$file -k $keys/work.key unix:sock"; do
+			# shellcheck disable=SC2086 # several words
+			run falcon-$program
+			same "status of $program ($output)" "$status" 2
+			has "$output" "$file: $want"
+		done
+	done
+	# One array for another.
+	refusal 'train.x.npy: is a .npy file' 'format = csv' 'train = train.x.npy' "${all[@]}"
+	refusal 'train.safetensors: is a safetensors file' "${arrays[@]}" \
+		'train = train.safetensors'
+	csv
+	sed -i 's,^file = .*,file = train.safetensors,' flower.job
+	run falcon-ps --check flower.job
+	same "what is said" "$output" 'falcon-ps: train.safetensors: is a safetensors file'
+	gzip -c flower.job >trace.jsonl.gz
+	run falcon-stat trace.jsonl.gz
+	same "status" "$status" 2
+	same "what is said" "$output" \
+		'falcon-stat: trace.jsonl.gz:1: the file is gzip-compressed: gunzip it'
+}
+
+# foreign FILE COPY: COPY is what an editor elsewhere makes of FILE: a byte order mark at its
+# beginning and lines that end in CRLF, or one of the two.
+foreign() {
+	(
+		umask 077
+		case $((RANDOM % 3)) in
+		0) sed 's/$/\r/' "$1" ;;
+		1) sed '1s/^/\xef\xbb\xbf/' "$1" ;;
+		*) sed '1s/^/\xef\xbb\xbf/; s/$/\r/' "$1" ;;
+		esac >"$2"
+	)
+}
+
+@test "texts with a byte order mark or lines that end in CRLF are read as they are" {
+	local name
+	csv
+	# Jobs, also with a key that is set below a section's first line, nets, keys.
+	serve
+	work alone --lanes 1
+	wait "$ps"
+	name=$(jq -r .sha256 "$state/result.json")
+	again
+	mv flower.model plain.model
+	foreign plain.model flower.model
+	mv flower.job plain.job
+	foreign plain.job flower.job
+	mkdir "foreign keys"
+	for key in keyring work.key control.key; do
+		foreign "$keys/$key" "foreign keys/$key"
+	done
+	local keys="$PWD/foreign keys"
+	falcon-key add -K "$keys/keyring" more
+	falcon-key revoke -K "$keys/keyring" more
+	serve --set job.name=flower
+	start idle falcon-sync -k "$keys/control.key" "$ready" show
+	wait "$pid"
+	# Policies, from a file and from a pipe.
+	printf '{"clones": false}\n{"clones": true}\n' >plain
+	foreign plain policy
+	falcon-sync -k "$keys/control.key" "$ready" apply policy
+	falcon-sync -k "$keys/control.key" --min-dwell 0 "$ready" apply - <policy
+	# Recorded speeds, a file of machines.
+	printf '0 1\n5 loop\n' >plain
+	foreign plain speeds
+	printf '[alone]\ntrace = speeds\nrate = 100000\ncores = 1\n' >plain
+	foreign plain machines
+	work alone --lanes 1 --emulate @machines
+	wait "$ps"
+	same "the model" "$(jq -r .sha256 "$state/result.json")" "$name"
+	foreign "$state/trace.jsonl" trace
+	falcon-stat --audit trace
+	falcon-proj trace
+}
+
 # columns FILE PLACE...: FILE has the columns of test.csv at these places, from 0.
 columns() {
 	perl -MText::ParseWords -ne 'BEGIN { @place = splice @ARGV, 1 } s/\r?\n//;

@@ -14,7 +14,7 @@ read_one(const uint8_t *p, size_t n)
 					     .max_rows = (uint32_t)(n % 3) };
 	struct fal_array a;
 	struct fal_diag diag;
-	if (fal_npy_read(spill(p, n), &opts, &a, &diag) == FAL_OK)
+	if (fal_array_read(FAL_FILETYPE_NPY, spill(p, n), &opts, &a, &diag) == FAL_OK)
 		check_array(&a, 2 * opts.max_bytes); /* of doubles, half is kept */
 }
 

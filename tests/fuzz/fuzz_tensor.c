@@ -15,7 +15,8 @@ read_one(const uint8_t *p, size_t n)
 					     .tensor = "x" };
 	struct fal_array a;
 	struct fal_diag diag;
-	if (fal_tensor_read(spill(p, n), &opts, &a, &diag) == FAL_OK)
+	if (fal_array_read(FAL_FILETYPE_SAFETENSORS, spill(p, n), &opts, &a, &diag) ==
+	    FAL_OK)
 		check_array(&a, opts.max_bytes);
 }
 

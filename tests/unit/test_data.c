@@ -1,6 +1,7 @@
 /* IDX files and the sets made of them: what is read, and every way to be wrong. */
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/rng.h"
 #include "data/array.h"
 #include "data/set.h"
 #include "sec/hash.h"
@@ -79,7 +80,8 @@ assert_idx_refused(const void *p, size_t n, const struct fal_array_opts *opts, i
 	struct fal_array idx = { .ndim = 77 };
 	struct fal_diag diag = { "" };
 	spill(image_path, p, n);
-	assert_int_equal(fal_idx_read(image_path, opts, &idx, &diag), err);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, image_path, opts, &idx, &diag),
+			 err);
 	assert_int_equal(idx.ndim, 77);
 	assert_memory_equal(diag.text, image_path, strlen(image_path));
 	assert_int_equal(diag.text[strlen(image_path)], ':');
@@ -98,7 +100,9 @@ test_idx_plain_and_gzip(void **state)
 			spill(image_path, images, sizeof(images));
 		else
 			spill(image_path, gz, n);
-		assert_int_equal(fal_idx_read(image_path, &all, &idx, NULL), FAL_OK);
+		assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, image_path, &all, &idx,
+						NULL),
+				 FAL_OK);
 		assert_int_equal(idx.ndim, 3);
 		assert_int_equal(idx.dim[0], 3);
 		assert_int_equal(idx.dim[1], 2);
@@ -134,6 +138,62 @@ test_idx_length_is_exact(void **state)
 		assert_idx_refused(gz, n, &all, FAL_ETRUNC);
 	gz[whole - 5] ^= 1; /* its CRC */
 	assert_idx_refused(gz, whole, &all, FAL_EFORMAT);
+}
+
+/* Members in drawn numbers, zeros between and behind them: one file.  What follows that
+ * is neither is told with its offset, be it one byte; a cut anywhere is seen. */
+static void
+test_gzip_members(void **state)
+{
+	const struct fal_array_opts all = { 0 };
+	static const char *const behind[] = { "x",  "\x1f", "\x1f\x8c",
+					      "\n", "PK",   "1,2,3\n1,2,3\n" };
+	(void)state;
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		const size_t count = 1 + fal_rng_below(&r, 4);
+		uint8_t file[4096], gz[4096];
+		size_t n = 0, from = 0, last = 0;
+		for (size_t i = 0; i < count; i++) {
+			const size_t left = sizeof(images) - from;
+			/* An empty member is one, too. */
+			const size_t some =
+				i + 1 == count ? left : fal_rng_below(&r, (uint32_t)left);
+			const size_t got = gzipped(images + from, some, gz);
+			from += some;
+			last = n;
+			memcpy(file + n, gz, got);
+			n += got;
+			const size_t zeros = fal_rng_below(&r, 9);
+			memset(file + n, 0, zeros);
+			n += i + 1 == count ? 0 : zeros;
+		}
+		struct fal_array idx;
+		struct fal_diag diag = { "" };
+		const size_t cut = last + 3 + fal_rng_below(&r, (uint32_t)(n - last - 3));
+		assert_idx_refused(file, cut, &all, FAL_ETRUNC);
+		const size_t zeros = fal_rng_below(&r, 9);
+		memset(file + n, 0, zeros);
+		n += zeros;
+		spill(image_path, file, n);
+		assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, image_path, &all, &idx,
+						&diag),
+				 FAL_OK);
+		assert_memory_equal(idx.data, images + 16, 12);
+		fal_array_free(&idx);
+		const char *more = behind[fal_rng_below(&r, COUNT(behind))];
+		char want[200];
+		memcpy(file + n, more, strlen(more));
+		snprintf(want, sizeof(want),
+			 "%s: byte %zu: neither a gzip member nor zero padding",
+			 image_path, n);
+		n += strlen(more);
+		spill(image_path, file, n);
+		assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, image_path, &all, &idx,
+						&diag),
+				 FAL_EFORMAT);
+		assert_string_equal(diag.text, want);
+	}
 }
 
 static void
@@ -174,7 +234,8 @@ test_idx_options(void **state)
 	(void)state;
 	spill(image_path, images, sizeof(images));
 	const struct fal_array_opts two = { .max_rows = 2, .max_bytes = 8 };
-	assert_int_equal(fal_idx_read(image_path, &two, &idx, NULL), FAL_OK);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, image_path, &two, &idx, NULL),
+			 FAL_OK);
 	assert_int_equal(idx.rows, 2);
 	assert_int_equal(idx.dim[0], 3);
 	assert_memory_equal(idx.data, images + 16, 8);
@@ -191,9 +252,12 @@ test_idx_unreadable(void **state)
 	struct fal_array idx;
 	struct fal_diag diag;
 	(void)state;
-	assert_int_equal(fal_idx_read("/nonexistent/x", &all, &idx, &diag), FAL_ENOENT);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, "/nonexistent/x", &all, &idx,
+					&diag),
+			 FAL_ENOENT);
 	assert_string_equal(diag.text, "/nonexistent/x: No such file or directory");
-	assert_int_equal(fal_idx_read("/", &all, &idx, &diag), FAL_EIO);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_IDX, "/", &all, &idx, &diag),
+			 FAL_EIO);
 	assert_string_equal(diag.text, "/: Is a directory");
 }
 
@@ -205,7 +269,8 @@ test_set_loads(void **state)
 	(void)state;
 	spill(image_path, images, sizeof(images));
 	spill(label_path, labels, sizeof(labels));
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &all, &set, NULL),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &all, &set, NULL),
 			 FAL_OK);
 	assert_int_equal(set.n, 3);
 	assert_int_equal(set.shape[0], 1);
@@ -217,7 +282,8 @@ test_set_loads(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(set.labels[i], labels[8 + i]);
 	fal_set_free(&set);
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &two, &set, NULL),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &two, &set, NULL),
 			 FAL_OK);
 	assert_int_equal(set.n, 2);
 	assert_int_equal(set.classes, 10);
@@ -237,14 +303,16 @@ test_set_shapes(void **state)
 	(void)state;
 	spill(label_path, labels, sizeof(labels));
 	spill(image_path, flat, sizeof(flat));
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &all, &set, NULL),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &all, &set, NULL),
 			 FAL_OK);
 	assert_int_equal(set.shape[0], 1);
 	assert_int_equal(set.shape[1], 1);
 	assert_int_equal(set.shape[2], 2);
 	fal_set_free(&set);
 	spill(image_path, colour, sizeof(colour));
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &all, &set, NULL),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &all, &set, NULL),
 			 FAL_OK);
 	assert_int_equal(set.shape[0], 2);
 	assert_int_equal(set.shape[1], 1);
@@ -267,26 +335,32 @@ test_set_refuses(void **state)
 	spill(label_path, two, sizeof(two));
 	snprintf(want, sizeof(want), "%s: 2 labels for the 3 samples of %s", label_path,
 		 image_path);
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &all, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &all, &set, &diag),
 			 FAL_EFORMAT);
 	assert_string_equal(diag.text, want);
 	/* Not hidden by taking only the first. */
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &one, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &one, &set, &diag),
 			 FAL_EFORMAT);
 	assert_string_equal(diag.text, want);
 
 	spill(label_path, labels, sizeof(labels));
 	snprintf(want, sizeof(want), "%s: label 2 of sample 0 is not below 2",
 		 label_path);
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &narrow, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &narrow, &set, &diag),
 			 FAL_EFORMAT);
 	assert_string_equal(diag.text, want);
-	assert_int_equal(fal_set_load_idx(image_path, label_path, &wide, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, label_path,
+					     &wide, &set, &diag),
 			 FAL_EINVAL);
 	/* The two files in the wrong order, and one of them twice. */
-	assert_int_equal(fal_set_load_idx(label_path, image_path, &all, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, label_path, image_path,
+					     &all, &set, &diag),
 			 FAL_EFORMAT);
-	assert_int_equal(fal_set_load_idx(image_path, image_path, &all, &set, &diag),
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, image_path, image_path,
+					     &all, &set, &diag),
 			 FAL_EFORMAT);
 	assert_int_equal(set.n, 77);
 }
@@ -308,7 +382,8 @@ test_fashion(void **state)
 	(void)state;
 	if (access(x, R_OK) != 0)
 		skip();
-	assert_int_equal(fal_set_load_idx(x, y, &all, &set, NULL), FAL_OK);
+	assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_IDX, x, y, &all, &set, NULL),
+			 FAL_OK);
 	assert_int_equal(set.n, 10000);
 	assert_int_equal(set.classes, 10);
 	assert_int_equal(set.sample_bytes, 784);
@@ -324,6 +399,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_idx_plain_and_gzip),
 		cmocka_unit_test(test_idx_length_is_exact),
+		cmocka_unit_test(test_gzip_members),
 		cmocka_unit_test(test_idx_header_is_strict),
 		cmocka_unit_test(test_idx_options),
 		cmocka_unit_test(test_idx_unreadable),

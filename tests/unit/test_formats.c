@@ -197,9 +197,11 @@ put_tensors(struct fal_buf *out, const struct drawn *d, struct fal_rng *r)
 	const size_t before = fal_rng_below(r, 20), after = fal_rng_below(r, 20);
 	fal_put_fmt(&h,
 		    "{\"__metadata__\":{\"a\":\"b\"},\"before\":{\"dtype\":\"BF16\","
-		    "\"shape\":[%zu],\"data_offsets\":[0,%zu]},\"it\":{\"dtype\":\"%s\","
-		    "\"shape\":",
-		    before, before, types[d->type].name);
+		    "\"shape\":[%zu],\"data_offsets\":[0,%zu]},\"after\":{\"dtype\":"
+		    "\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]},"
+		    "\"it\":{\"dtype\":\"%s\",\"shape\":",
+		    before, before, after, before + d->bytes.n,
+		    before + d->bytes.n + after, types[d->type].name);
 	put_shape(&h, d, r, '[', ']');
 	fal_put_fmt(&h, ",\"data_offsets\":[%zu,%zu]}}%*s", before, before + d->bytes.n,
 		    (int)fal_rng_below(r, 9), "");
@@ -248,16 +250,18 @@ arrays_come_back(void **state)
 		struct fal_diag diag = { "" };
 		(npy ? put_npy : put_tensors)(&file, &d, &r);
 		spill(path, &file, zip);
-		int err = (npy ? fal_npy_read : fal_tensor_read)(path, &opts, &a, &diag);
+		int err =
+			fal_array_read(npy ? FAL_FILETYPE_NPY : FAL_FILETYPE_SAFETENSORS,
+				       path, &opts, &a, &diag);
 		if (err < 0)
 			fail_msg("seed %llu: %s", (unsigned long long)seed, diag.text);
 		same(&a, &d, rows != 0 ? rows : d.dim[0]);
 		fal_array_free(&a);
 		/* Cut anywhere, it is not read. */
-		file.n = fal_rng_below(&r, (uint32_t)file.n -
-						   (npy ? 0 : 20)); /* others follow */
+		file.n = fal_rng_below(&r, (uint32_t)file.n);
 		spill(path, &file, zip);
-		err = (npy ? fal_npy_read : fal_tensor_read)(path, &opts, &a, &diag);
+		err = fal_array_read(npy ? FAL_FILETYPE_NPY : FAL_FILETYPE_SAFETENSORS,
+				     path, &opts, &a, &diag);
 		assert_int_equal(err, FAL_ETRUNC);
 		fal_buf_free(&file);
 		drawn_free(&d);
@@ -308,7 +312,7 @@ npy_refusals(void **state)
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
 		  ": value 1 of row 1 is nan, not finite in single precision" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }",
-		  ": trailing bytes after the array" },
+		  ": trailing bytes after the data" },
 	};
 	static const float data[] = { 1, 2, 3, NAN };
 	const struct fal_array_opts all = { 0 };
@@ -321,7 +325,7 @@ npy_refusals(void **state)
 		fal_put_bytes(&b, bad[i].header, strlen(bad[i].header));
 		fal_put_bytes(&b, data, sizeof(data));
 		spill(path, &b, false);
-		assert_true(fal_npy_read(path, &all, &a, &diag) < 0);
+		assert_true(fal_array_read(FAL_FILETYPE_NPY, path, &all, &a, &diag) < 0);
 		says(&diag, bad[i].want);
 		fal_buf_free(&b);
 	}
@@ -348,15 +352,18 @@ npy_refusals(void **state)
 		fal_put_bytes(&b, header, strlen(header));
 		fal_put_bytes(&b, pair, sizeof(pair));
 		spill(path, &b, false);
-		assert_int_equal(fal_npy_read(path, &all, &a, &diag), FAL_ENONFINITE);
+		assert_int_equal(fal_array_read(FAL_FILETYPE_NPY, path, &all, &a, &diag),
+				 FAL_ENONFINITE);
 		says(&diag, large[i].want);
 		fal_buf_free(&b);
 	}
 	spill_text("\x93NUMPY\4\1......");
-	assert_int_equal(fal_npy_read(path, &all, &a, &diag), FAL_EVERSION);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_NPY, path, &all, &a, &diag),
+			 FAL_EVERSION);
 	says(&diag, ": version 4.1 of .npy, not 1.0 to 3.0");
 	spill_text("a,b,c\n1,2,3\n");
-	assert_int_equal(fal_npy_read(path, &all, &a, &diag), FAL_EFORMAT);
+	assert_int_equal(fal_array_read(FAL_FILETYPE_NPY, path, &all, &a, &diag),
+			 FAL_EFORMAT);
 	says(&diag, ": not a .npy file");
 }
 
@@ -368,21 +375,33 @@ tensor_refusals(void **state)
 		const char *header, *want;
 	} bad[] = {
 		{ "{}", ": there is no tensor 'it'" },
-		{ "[1]", ": its header is not a JSON object" },
+		{ "[1]", ": header does not begin with '{'" },
+		{ "{\"it\":1}", ": tensor 'it' is malformed" },
 		{ "{\"it\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}",
 		  ": tensor 'it': type 'BF16' is not one of U8 I8 U16 I16 U32 I32 I64 "
 		  "F32 F64" },
 		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
-		  ": tensor 'it': has not 1 to 4 dimensions" },
+		  ": tensor 'it' has not 1 to 4 dimensions" },
 		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
-		  ": tensor 'it': has a dimension that is not 1 to 2^31 - 1" },
+		  ": dimension 0 is 0, not 1 to 2^31" },
+		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[9999999999],"
+		  "\"data_offsets\":[0,8]}}",
+		  ": dimension 0 is 4294967295, not 1 to 2^31" },
 		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
-		  ": tensor 'it': its data_offsets are not those of its shape" },
+		  ": tensor 'it' has not the bytes of its shape" },
 		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}",
-		  ": tensor 'it': its data_offsets are not those of its shape" },
+		  ": tensor 'it' has bad data_offsets" },
 		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+		  ": tensors overlap or leave a gap at byte 0 of the data" },
+		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
 		  ": file is truncated" },
-		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+		  ": trailing bytes after the data" },
+		{ "{\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+		  "\"more\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[4,13]}}",
+		  ": file is truncated" },
+		{ "{\"a\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[0,4]},"
+		  "\"it\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
 		  ": value 0 of row 0 is inf, not finite in single precision" },
 	};
 	static const float data[] = { 1, INFINITY };
@@ -395,7 +414,8 @@ tensor_refusals(void **state)
 		fal_put_bytes(&b, bad[i].header, strlen(bad[i].header));
 		fal_put_bytes(&b, data, sizeof(data));
 		spill(path, &b, false);
-		assert_true(fal_tensor_read(path, &opts, &a, &diag) < 0);
+		assert_true(fal_array_read(FAL_FILETYPE_SAFETENSORS, path, &opts, &a,
+					   &diag) < 0);
 		says(&diag, bad[i].want);
 		fal_buf_free(&b);
 	}
@@ -536,6 +556,18 @@ table_refusals(void **state)
 	} bad[] = {
 		{ "", ":1: no header: the file is empty" },
 		{ "a,b\n1,2\n", ":1: no column is called 'y' (data.label)" },
+		{ "y;a\n1;2\n", ":1: no column is called 'y' (data.label): columns look "
+				"separated by ';'" },
+		{ "\"y\";\"a, b\";\"c\"\n1;2;3\n",
+		  ":1: 'y' with more behind its quote: columns look separated by ';'" },
+		{ "y\ta\n1\t2\n",
+		  ":1: no column is called 'y' (data.label): columns look "
+		  "separated by tabs" },
+		{ "y|a\n", ":1: no column is called 'y' (data.label): columns look "
+			   "separated by '|'" },
+		{ "a,b;c\n1,2\n", ":1: no column is called 'y' (data.label)" },
+		{ "5.1,3.5,0\n4.9,3,1\n", ":1: no column is called 'y' (data.label): the "
+					  "first line has numbers, no names" },
 		{ "y\n1\n", ":1: no column but the label's" },
 		{ "y,a,y\n1,2,3\n", ":1: two columns are called 'y'" },
 		{ "y,,a\n1,2,3\n", ":1: column 2 has no name" },
@@ -776,6 +808,8 @@ pairs(void **state)
 		struct drawn x = draw(&r, fal_rng_below(&r, COUNT(types)),
 				      2 + fal_rng_below(&r, 3));
 		struct drawn y = draw(&r, fal_rng_below(&r, COUNT(types)), 1);
+		if (fal_rng_below(&r, 2))
+			y.dim[y.ndim++] = 1; /* a column */
 		struct fal_buf a = { 0 }, b = { 0 };
 		struct fal_set set;
 		struct fal_diag diag = { "" };
@@ -801,7 +835,8 @@ pairs(void **state)
 		put_npy(&b, &y, &r);
 		spill(path, &a, false);
 		spill(labels_path, &b, false);
-		int err = fal_set_load_npy(path, labels_path, &all, &set, &diag);
+		int err = fal_set_load_arrays(FAL_FILETYPE_NPY, path, labels_path, &all,
+					      &set, &diag);
 		if ((err == FAL_OK) != fits)
 			fail_msg("seed %llu: %d: %s", (unsigned long long)seed, err,
 				 diag.text);
@@ -818,6 +853,57 @@ pairs(void **state)
 		fal_buf_free(&b);
 		drawn_free(&x);
 		drawn_free(&y);
+	}
+}
+
+/* Labels of several columns: one-hot ones are called that, be they floats. */
+static void
+one_hot(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 50; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 7);
+		const struct fal_set_opts all = { 0 };
+		const uint32_t n = 1 + fal_rng_below(&r, 9);
+		const uint32_t classes = 2 + fal_rng_below(&r, 9);
+		const bool spoilt = fal_rng_below(&r, 2);
+		const uint32_t where = fal_rng_below(&r, n * classes);
+		struct drawn x = { .ndim = 2, .dim = { n, 1 } };
+		struct drawn y = { .ndim = 2, .dim = { n, classes }, .type = seed % 9 };
+		const char *npy = types[y.type].npy;
+		struct fal_buf a = { 0 }, b = { 0 };
+		for (uint32_t i = 0; i < n; i++) {
+			const uint32_t one = fal_rng_below(&r, classes);
+			fal_put_u8(&x.bytes, 0);
+			for (uint32_t k = 0; k < classes; k++) {
+				const bool other = spoilt && where == i * classes + k;
+				const uint64_t v = (k == one) != other;
+				const float f = (float)v;
+				const double d = (double)v;
+				fal_put_bytes(&y.bytes,
+					      npy[1] != 'f'   ? (const void *)&v
+					      : npy[2] == '4' ? (const void *)&f
+							      : &d,
+					      types[y.type].size);
+			}
+		}
+		put_npy(&a, &x, &r);
+		put_npy(&b, &y, &r);
+		spill(path, &a, false);
+		spill(labels_path, &b, false);
+		struct fal_set set;
+		struct fal_diag diag;
+		const char *want = spoilt ? "2 dimensions: samples, not labels?"
+					  : "one-hot labels: save the numbers of the "
+					    "classes, argmax(axis=1)";
+		assert_int_equal(fal_set_load_arrays(FAL_FILETYPE_NPY, path, labels_path,
+						     &all, &set, &diag),
+				 FAL_EFORMAT);
+		assert_string_equal(diag.text + strlen(labels_path) + 2, want);
+		fal_buf_free(&a);
+		fal_buf_free(&b);
+		fal_buf_free(&x.bytes);
+		fal_buf_free(&y.bytes);
 	}
 }
 
@@ -987,8 +1073,8 @@ main(void)
 		cmocka_unit_test(table_width),      cmocka_unit_test(table_refusals),
 		cmocka_unit_test(table_names),      cmocka_unit_test(text_in_windows),
 		cmocka_unit_test(cifar_records),    cmocka_unit_test(pairs),
-		cmocka_unit_test(types_travel),     cmocka_unit_test(by_index),
-		cmocka_unit_test(appended),
+		cmocka_unit_test(one_hot),          cmocka_unit_test(types_travel),
+		cmocka_unit_test(by_index),         cmocka_unit_test(appended),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -170,6 +170,26 @@ stand_in_is_random(void **state)
 	fal_keyring_free(b);
 }
 
+/* As an editor elsewhere leaves them: a byte order mark, lines that end in CRLF. */
+static void
+marks_and_returns(void **state)
+{
+	(void)state;
+	static const char client[] = "\xef\xbb\xbf# mine\r\n\r\na work " K2 " " K3 "\r\n";
+	struct fal_keyring *kr = parse("\xef\xbb\xbf" SELF "\r\n# all\r\na work " K2
+				       " 2030-01-01\r\nb work " K3 "\r");
+	struct fal_client_key *key;
+	size_t n;
+	assert_string_equal(fal_keyring_keys(kr, &n)[1].name, "b");
+	assert_int_equal(n, 2);
+	assert_int_equal(fal_keyring_keys(kr, &n)[1].line, 5);
+	fal_keyring_free(kr);
+	assert_int_equal(fal_client_key_parse(client, strlen(client), "c", &key, NULL),
+			 0);
+	assert_string_equal(key->name, "a");
+	fal_secret_free(key);
+}
+
 static void
 refused_keyrings(void **state)
 {
@@ -207,7 +227,8 @@ refused_keyrings(void **state)
 		{ SELF "a work " K2 " soon",
 		  "k:2: expiry is not a date YYYY-MM-DD or a time YYYY-MM-DDThh:mm:ssZ" },
 		{ SELF "a work " K2 " 2030-01-01 x", "k:2: more than four fields" },
-		{ SELF "a work " K2 "\r\n", "k:2: key is not base64 of 32 bytes" },
+		{ SELF "a work " K2 "\r\r\n", "k:2: key is not base64 of 32 bytes" },
+		{ "\xff\xfe" SELF, "k: is UTF-16 text: save it as UTF-8" },
 		{ SELF "a work Ag==", "k:2: key is not base64 of 32 bytes" },
 		{ SELF "a work " K2 "\na work " K3 "\nb work " K3 "\na all " K4,
 		  "k:5: a third key for one name 'a'" },
@@ -468,6 +489,7 @@ main(void)
 		cmocka_unit_test(reads_static_keys),
 		cmocka_unit_test(finds_in_constant_shape),
 		cmocka_unit_test(stand_in_is_random),
+		cmocka_unit_test(marks_and_returns),
 		cmocka_unit_test(refused_keyrings),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(names_and_dates),

@@ -184,13 +184,17 @@ test_bad_zst(void **state)
 	struct fal_buf f = { 0 }, bomb = { 0 };
 	struct seen s = { 0 };
 	struct fal_diag diag = { "" };
+	char want[80];
 	zip_lines(&f);
+	fal_put_bytes(&f, "\0\0", 2);
+	snprintf(want, sizeof(want), "2001: zstd: byte %zu: not a frame, or damaged",
+		 f.n);
 	fal_put_bytes(&f, "{\"t\":1,\"ev\":\"a\"}\n", 18);
 	assert_int_equal(read_in_steps(f.p, f.n, 7, &s, &diag), FAL_EFORMAT);
-	assert_string_equal(diag.text, "2001: zstd: not a frame, or damaged");
+	assert_string_equal(diag.text, want);
 	assert_int_equal(read_in_steps((const uint8_t *)"(t)\n", 4, 4, &s, &diag),
 			 FAL_EFORMAT);
-	assert_string_equal(diag.text, "1: zstd: not a frame, or damaged");
+	assert_string_equal(diag.text, "1: zstd: byte 0: not a frame, or damaged");
 	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_EFORMAT);
 	assert_string_equal(diag.text, "1: ends in the middle of a zstd frame");
 

@@ -245,9 +245,25 @@ streams(void **state)
 		same(unzip_all(&f, one + 3, steps[i], &out), FAL_ETRUNC,
 		     "cut in the next", steps[i]);
 	}
+	/* Zeros between frames and behind them are padding; text is told where it is. */
 	f.n = one;
-	fal_put_bytes(&f, "{\"t\":1}\n", 8);
-	same(unzip_all(&f, f.n, 1, &out), FAL_EFORMAT, "text behind", 0);
+	fal_put_bytes(&f, "\0\0\0", 3);
+	same(fal_zip_compress(z, data, 1000, &f), 0, "compress", 3);
+	fal_put_bytes(&f, "\0\0\0\0\0", 5);
+	const size_t end = f.n;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		same(unzip_all(&f, end, steps[i], &out), 0, "padded, step", steps[i]);
+		same((int64_t)out.n, MAX + 1000, "length, padded", steps[i]);
+		f.n = end;
+		fal_put_bytes(&f, "{\"t\":1}\n", 8);
+		struct fal_unzip *u = fal_unzip_new();
+		assert_non_null(u);
+		same(unzip(u, f.p, f.n, steps[i], &out), FAL_EFORMAT, "text behind",
+		     steps[i]);
+		same((int64_t)fal_unzip_frame(u), (int64_t)end, "text at, step",
+		     steps[i]);
+		fal_unzip_free(u);
+	}
 	f.p[0] ^= 1;
 	same(unzip_all(&f, f.n, 1, &out), FAL_EFORMAT, "no magic", 0);
 	fal_buf_free(&f);

@@ -1,0 +1,36 @@
+/* What a file is, by its first bytes: one table for all readers. */
+#ifndef FAL_BASE_FILETYPE_H
+#define FAL_BASE_FILETYPE_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+enum { FAL_FILETYPE_HEAD = 512 }; /* so many first bytes tell all kinds */
+
+struct fal_filetype {
+	enum fal_filetype_is {
+		FAL_FILETYPE_NONE,
+		FAL_FILETYPE_PACKED, /* no reader takes such a file */
+		FAL_FILETYPE_TEXT,   /* a text that only the format `text` takes */
+		FAL_FILETYPE_NPY,
+		FAL_FILETYPE_IDX,
+		FAL_FILETYPE_SAFETENSORS
+	} is;
+	unsigned at;       /* where `magic` stands */
+	const char *magic; /* of so many bytes: */
+	size_t n;
+	const char *within; /* is among the first bytes, too; NULL: nothing more */
+	const char *name;   /* "a zip archive: unpack it"; for "FILE: is %s" */
+};
+
+/* The kind of a file that begins with the `n` bytes at `head`; NULL: none of the table.
+ * Static. */
+const struct fal_filetype *fal_filetype_of(const void *head, size_t n);
+
+/* FAL_EFORMAT, with a line that says what the file `name` is, if it is of another known
+ * kind than the reader's own; else 0. */
+int fal_filetype_refuse(const char *name, const void *head, size_t n,
+			enum fal_filetype_is own, struct fal_diag *diag);
+
+#endif
