@@ -4,10 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4 &&
-		       sizeof(double) == 8,
-	       "values are copied as little-endian ones");
-
 static const struct {
 	char name[5], npy[4];
 	uint8_t size;

@@ -125,6 +125,85 @@ refused() {
 	has "$output" "socat"
 }
 
+# bare NAME...: a folder of programs that are all a machine has, with stand-ins of NAMEs
+# that fail.
+bare() {
+	mkdir "$tmp/bare"
+	local program
+	for program in sh cat mktemp mkdir rm stat dirname sed awk cmp mv id; do
+		ln -s "$(command -v "$program")" "$tmp/bare"
+	done
+	for program; do
+		printf '#!/bin/sh\nexit 1\n' >"$tmp/bare/$program"
+		chmod +x "$tmp/bare/$program"
+	done
+}
+
+@test "deps: a missing compiler is called that, and nothing is kept of what it did not see" {
+	bare apt-get
+	run env PATH="$tmp/bare" DEPS="$tmp/deps" CC=cc share/deps build
+	same "exit status ($output)" "$status" 1
+	same "what is missing" "${lines[0]}" "share/deps: missing: gcc libc6-dev"
+	has "$output" "share/deps: could not install; as root: apt-get install gcc libc6-dev"
+	same "what is kept" "$(ls "$tmp/deps" 2>/dev/null)" ""
+	ln -s "$(command -v cc)" "$(command -v as)" "$(command -v ld)" "$tmp/bare"
+	run env PATH="$tmp/bare:$PATH" DEPS="$tmp/deps" CC=cc share/deps build
+	same "exit status ($output)" "$status" 0
+	LIBCRYPTO='' CC=cc share/make/libcrypto "$tmp/libcrypto"
+	same "libcrypto" "$(<"$tmp/deps/libcrypto.libs")" "$(<"$tmp/libcrypto.libs")"
+}
+
+@test "deps: packages have the names of dnf, pacman and nix there" {
+	local system
+	for system in dnf pacman nix-shell; do
+		bare "$system"
+		run env PATH="$tmp/bare" CC=cc share/deps lint
+		same "exit status ($output)" "$status" 1
+		case $system in
+		dnf) has "$output" 'as root: dnf install gcc glibc-devel' ;;
+		pacman) has "$output" 'as root: pacman -S gcc glibc bash-bats' ;;
+		*) has "$output" 'nix-shell -p gcc bats perl jq gnupatch' ;;
+		esac
+		rm -r "$tmp/bare"
+	done
+	# Each package that may be asked for has a row, or one name everywhere.
+	same "rows twice" "$(sed -n '/<<-END/,/^\t\tEND/p' share/deps | awk 'NF == 4 { print $1 }' |
+		sort | uniq -d)" ""
+}
+
+# without_package COMMAND...: the same where Debian's Fashion-MNIST is not installed.
+without_package() {
+	mkdir -p "$tmp/none"
+	unshare -rm sh -c 'mount --bind "$0" /usr/share/datasets && exec "$@"' "$tmp/none" "$@"
+}
+
+@test "deps and the demo take what share/data/fetch got" {
+	[ -e /usr/share/datasets/fashion-mnist ] || skip "dataset-fashion-mnist is not installed"
+	without_package true || skip "no namespaces"
+	cp -r share "$tmp/share"
+	rm -rf "$tmp/share/data/fashion"
+	bare apt-get
+	run without_package env PATH="$tmp/bare:$PATH" "$tmp/share/deps" demo
+	same "exit status ($output)" "$status" 1
+	has "$output" "share/deps: missing: dataset-fashion-mnist"
+	has "$output" "share/deps: the data: share/data/fetch fashion"
+	"$tmp/share/data/fetch" fashion
+	run without_package "$tmp/share/deps" demo
+	same "exit status ($output)" "$status" 0
+	same "what is said" "$output" ""
+	# What the demo's coordinator is told, and whether it is true.
+	stand_in falcon-ps <<-END
+		printf '%s\\n' "\$@" | sed -n '/^data[.]/p' >"$tmp/told"
+		exit 1
+	END
+	run without_package env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 DEMO_RATE=1000 \
+		timeout 60 "$tmp/share/demo"
+	local set=()
+	mapfile -t set < <(sed 's/^/--set=/' "$tmp/told")
+	same "files ($output)" "${#set[@]}" 4
+	without_package "$bin/falcon-ps" --check "${set[@]}" "$tmp/share/jobs/fashion.job"
+}
+
 # A cblas.h of the reference BLAS: it does not know OpenBLAS's functions.
 reference_blas() {
 	mkdir -p "$1"
@@ -199,6 +278,22 @@ made() {
 	made 'AR libfalcon.a CC lib/nn/kern_blas.o LD falcon-work' \
 		OPENBLAS_CFLAGS="-Iother $(cat build/release/openblas.cflags)" \
 		OPENBLAS_LIBS="$(cat build/release/openblas.libs)"
+}
+
+@test "make: 32 bits, x87 registers and big-endian machines are refused in words" {
+	# refused_host WORDS FLAG...: the compiler says so.
+	refused_host() {
+		run ${CC:-cc} -std=c17 -fsyntax-only "${@:2}" lib/base/host.c
+		[ "$status" -ne 0 ]
+		has "$output" "$1"
+	}
+	run ${CC:-cc} -std=c17 -fsyntax-only lib/base/host.c
+	same "exit status ($output)" "$status" 0
+	refused_host 'Falcon is for little-endian machines' -U__BYTE_ORDER__ \
+		-D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__
+	[ "$(uname -m)" = x86_64 ] || return 0
+	refused_host 'Falcon is for 64-bit machines' -m32
+	refused_host 'no x87' -mfpmath=387
 }
 
 @test "make: an implicit declaration is an error, always" {
