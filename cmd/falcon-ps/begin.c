@@ -21,6 +21,10 @@ ps_begin_policy(struct ps_server *s)
 	struct fal_buf text = { 0 };
 	int err = ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
 				  found != NULL ? &found->is : NULL, s->diag);
+	if (err == FAL_OK && s->opt->before->accepted != NULL &&
+	    s->opt->before->accepted[0] != '\0')
+		err = ps_control_accept(&s->control, s->opt->before->accepted,
+					found->clock, found->is.past.version);
 	s->policy = found != NULL ? &found->is.policy : &s->control.last;
 	s->policy_by = found != NULL ? found->is.past.by : s->control.since.by;
 	if (err < 0 || strcmp(s->policy_by, "job") == 0)

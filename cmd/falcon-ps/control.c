@@ -156,6 +156,22 @@ ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 	return err == FAL_OK && was != NULL ? check_reach(c, was, diag) : err;
 }
 
+int
+ps_control_accept(struct ps_control *c, const char *kinds, uint64_t clock,
+		  uint64_t version)
+{
+	char by[FAL_MSG_NAME];
+	snprintf(by, sizeof(by), "--accept-change %s", kinds);
+	for (size_t i = 0; i < c->laters; i++)
+		if (strcmp(c->later[i].since.by, by) == 0)
+			return FAL_OK; /* in a start before, from the same snapshot */
+	const struct fal_journal_line l = { clock > c->since.clock ? clock
+								   : c->since.clock,
+					    version, by, &c->last };
+	int err = on_line(c, &l); /* as one that is to hold again from its clock on */
+	return err == FAL_OK ? ps_journal_add(&c->journal, &l) : err;
+}
+
 void
 ps_control_close(struct ps_control *c)
 {

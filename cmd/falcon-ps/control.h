@@ -45,6 +45,10 @@ struct ps_control {
  * with another journal; else errors as of ps_journal_open. */
 int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 		    const struct fal_snap_manifest *was, struct fal_diag *diag);
+/* Other `kinds` of files are gone on with from this clock on: a line of the journal, if
+ * there is none yet, which repeats its last policy.  FAL_EIO, FAL_ENOMEM. */
+int ps_control_accept(struct ps_control *c, const char *kinds, uint64_t clock,
+		      uint64_t version);
 /* How much of the journal is in force while so many of c->later wait: for a manifest. */
 void ps_control_reach(const struct ps_control *c, size_t agains,
 		      struct fal_snap_manifest *out);

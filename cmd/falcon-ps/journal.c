@@ -61,6 +61,10 @@ ps_journal_open(struct ps_journal *j, char *path,
 	};
 	if (err == FAL_OK)
 		err = fal_journal_read(&r, &text, diag);
+	/* A crash may leave something else in place of the last line. */
+	if (err == FAL_EFORMAT &&
+	    memchr(text.p + r.whole, '\n', text.n - r.whole) == text.p + text.n - 1)
+		err = FAL_OK;
 	if (err == FAL_OK)
 		err = judge_rest(&r, &text, diag);
 	if (err == FAL_OK && r.whole < text.n &&

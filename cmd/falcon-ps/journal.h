@@ -17,8 +17,8 @@ struct ps_journal {
 
 /* Opens `path` (taken; NULL: out of memory), made if it is not there, and hands each line
  * to on_line, borrowed for the call, with j->chain as it was before it; a negative return
- * of it ends the reading.  A last
- * line without its newline was torn by a crash before its change was acknowledged: it is
+ * of it ends the reading.  A last line without its newline, or that cannot be read, was
+ * torn by a crash before its change was acknowledged: it is
  * cut off.  FAL_EFORMAT or FAL_EINVAL: any other line that is no line of a journal, or a
  * whole one that has something else for its newline, which `diag` names; FAL_EIO,
  * FAL_ENOMEM.  Close in each case. */

@@ -78,6 +78,7 @@ check_join(const struct ps_options *o)
 			  : o->from != NULL    ? "--from"
 			  : o->restart         ? "--restart"
 			  : o->set.n > 0       ? "--set"
+			  : o->accept.n > 0    ? "--accept-change"
 			  : o->min_workers > 1 ? "--min-workers"
 			  : o->min_shards > 0  ? "--min-shards"
 			  : o->exit_when_done  ? "--exit-when-done"
@@ -102,6 +103,15 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 		{ "max-memory", 1, UINT64_MAX }, { "rate-limit", 1, UINT64_C(1) << 40 },
 		{ "threads", 1, THREADS_MAX },   { "ready-fd", 0, 1023 }
 	};
+	for (size_t i = 0; i < o->accept.n; i++)
+		if (strcmp(o->accept.v[i], "data") != 0 &&
+		    strcmp(o->accept.v[i], "net") != 0 &&
+		    strcmp(o->accept.v[i], "init") != 0) {
+			fal_cli_err(PROG,
+				    "--accept-change: '%s' is not data, net or init",
+				    o->accept.v[i]);
+			return FAL_EXIT_USAGE;
+		}
 	const bool job = cli->n_args > 0, needs = o->join == NULL && o->upstream == NULL;
 	for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
 		int code =
@@ -169,6 +179,8 @@ main(int argc, char **argv)
 		  "folder of the job's state (NAME.state)", "DIR" },
 		{ "restart", 0, FAL_OPT_FLAG, &o->restart,
 		  "begin a job that was not done at its first clock", NULL },
+		{ "accept-change", 0, FAL_OPT_LIST, &o->accept,
+		  "go on though these files are others: data, net, init", "KIND" },
 		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
 		  "FILE" },
 		{ "from", 0, FAL_OPT_TEXT, &o->from, "begin with these weights", "FILE" },

@@ -4,12 +4,15 @@
 #include "base/json.h"
 #include "base/json_load.h"
 #include "base/parse.h"
+#include "cli/file.h"
 #include "model/safetensors.h"
 #include "trace/leaf.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* The result as JSON, one object on one line. */
 static void
@@ -54,6 +57,27 @@ result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *
 		    ",\"chain\":\"%s\"}\n",
 		    o->seconds, s->moved, s->cloned, s->filled, s->lost, s->skipped,
 		    r->record.chain.link);
+}
+
+/* Is the folder's file the one of this SHA-256? */
+static int
+check_file(const struct ps_run *r, const char *name, const char *sha256,
+	   struct fal_diag *diag)
+{
+	uint8_t digest[FAL_HASH_BYTES];
+	char is[2 * FAL_HASH_BYTES + 1], *path = ps_state_path(&r->state, name);
+	struct fal_buf file = { 0 };
+	int err =
+		path != NULL ? fal_cli_read(path, SIZE_MAX / 2, &file, diag) : FAL_ENOMEM;
+	fal_sha256(file.p, file.n, digest);
+	fal_hex(digest, sizeof(digest), is);
+	if (err == FAL_OK && strcmp(is, sha256) != 0)
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "%s: its SHA-256 is %s, but the result's is %s", path,
+				   is, sha256);
+	fal_buf_free(&file);
+	free(path);
+	return err;
 }
 
 int
@@ -145,6 +169,68 @@ ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 	if (o->average != NULL)
 		err = keep_model(r, o->average, &r->average, o->average_sha256, diag);
 	return err == FAL_OK ? keep_model(r, params, &r->model, o->sha256, diag) : err;
+}
+
+/* Makes the files anew that were lost, as `diag` says, of which the model has this
+ * SHA-256.
+ */
+static int
+make_anew(struct ps_run *r, const char *sha256, struct fal_diag *diag)
+{
+	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
+	const struct fal_rack_conf conf = fal_files_rack_conf(&r->job, 1);
+	struct ps_outcome is = { 0 };
+	struct fal_diag why = { "there is no snapshot of the job's end" };
+	struct fal_rack *rack = NULL;
+	int err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &why);
+	if (err == FAL_OK &&
+	    (!r->found.there || r->found.clock != fal_grid_clocks(&grid)))
+		err = FAL_ENOENT;
+	if (err == FAL_OK && (rack = fal_files_rack(&r->job, &conf)) == NULL)
+		err = FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = fal_snapshot_load(r->state.folder, &r->found, rack, &why);
+	if (err == FAL_OK)
+		err = ps_result_reserve(r, &why);
+	if (err == FAL_OK) {
+		is.average = fal_rack_average(rack);
+		err = ps_result_keep(r, fal_rack_params(rack, r->found.is.image.version),
+				     &is, &why);
+	}
+	if (err == FAL_OK && strcmp(is.sha256, sha256) != 0)
+		err = fal_diag_set(&why, FAL_EFORMAT, "the snapshot's is another one");
+	fal_cli_err(PROG, "%s: %s", diag->text,
+		    err < 0 ? why.text : "made anew from the last snapshot");
+	ps_place_drop(&r->model);
+	ps_place_drop(&r->average);
+	ps_place_drop(&r->result);
+	fal_rack_free(rack);
+	return err;
+}
+
+int
+ps_result_check(struct ps_run *r)
+{
+	const char *model = NULL, *average = NULL, *best = NULL;
+	struct fal_diag diag = { "" };
+	json_error_t why;
+	json_t *o = fal_json_load(r->state.result.p, r->state.result.n, 0, &why);
+	/* What is no result, ps_result_print says. */
+	int err = o == NULL ? FAL_OK
+			    : fal_json_unpack(o, NULL, 0, "{s?s, s?s, s?s}", "sha256",
+					      &model, "average_sha256", &average,
+					      "best_sha256", &best);
+	if (err == FAL_OK && model != NULL && *model != '\0')
+		err = check_file(r, "model.safetensors", model, &diag);
+	if (err == FAL_OK && average != NULL)
+		err = check_file(r, "average.safetensors", average, &diag);
+	if (err < 0)
+		err = make_anew(r, model, &diag);
+	else if (best != NULL &&
+		 (err = check_file(r, "best.safetensors", best, &diag)) < 0)
+		ps_run_say(&diag, err);
+	json_decref(o);
+	return err;
 }
 
 int

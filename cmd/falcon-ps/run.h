@@ -13,7 +13,7 @@ struct ps_options {
 		*upstream, *scheme, *cache;
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
 		threads;
-	struct fal_opt_list set;
+	struct fal_opt_list set, accept;
 	bool check, exit_when_done, json, restart, standby, apart;
 };
 
@@ -37,6 +37,7 @@ struct ps_run {
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */
 	struct fal_found found;                 /* that the job goes on from, if there */
+	char accepted[16];                      /* kinds of files that are others since */
 	double worked;                          /* seconds, before this start */
 	struct ps_account *ends; /* of keys of shards, for all incarnations */
 	uint32_t had; /* processes with shards, of which some were lost just now; 0: none
@@ -72,6 +73,10 @@ int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
 int ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 		   struct fal_diag *diag);
 int ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag);
+/* Are the files of the result that was kept what it says?  What is lost is made anew from
+ * a snapshot of the job's end.  FAL_EFORMAT, FAL_EIO, FAL_ENOENT, FAL_ENOMEM; has been
+ * said then. */
+int ps_result_check(struct ps_run *r);
 /* Prints the result as it was kept, now or in a run before.  An exit code. */
 int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
 

@@ -13,6 +13,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Begins trace.jsonl, and what --trace names. */
+static int
+new_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
+{
+	int err = ps_state_keep_trace(&r->state, diag);
+	if (err == FAL_OK)
+		err = ps_record_file(&r->record, path, diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_file(&r->record, r->opt.trace, diag);
+	return err;
+}
+
 /* The trace of before is gone on with; what --trace names gets all of it. */
 static int
 go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
@@ -22,18 +34,28 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 	struct ps_trace was = { 0 };
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
+	/* Without its job line nothing of a trace can be read. */
+	const bool lost = err == FAL_OK && (was.lines == 0 || was.changed == 1);
 	r->worked = was.worked;
-	if (err == FAL_OK)
+	if (lost)
+		err = new_trace(r, path, diag);
+	else if (err == FAL_OK)
 		err = ps_record_append(&r->record, path, &was, diag);
-	if (err == FAL_OK && r->opt.trace != NULL)
+	if (err == FAL_OK && r->opt.trace != NULL && !lost)
 		err = ps_record_copy(&r->record, path, r->opt.trace, diag);
 	if (err == FAL_OK)
 		err = fal_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
 	*before = (struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
-					    .lines = m->lines,
+					    .lines = lost ? 0 : m->lines,
 					    .until = was.clocks,
-					    .torn = was.torn };
-	if (err == FAL_OK && was.changed > 0)
+					    .torn = lost ? 0 : was.torn,
+					    .accepted = r->accepted };
+	if (err == FAL_OK && lost)
+		fal_cli_err(PROG,
+			    "%s: has lost its first line: it was put aside, and another "
+			    "one begins at clock %" PRIu64,
+			    path, r->found.clock);
+	else if (err == FAL_OK && was.changed > 0)
 		fal_cli_err(PROG, "%s: its line %" PRIu64 " is not what was written",
 			    path, was.changed);
 	else if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
@@ -50,15 +72,11 @@ static int
 begin(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
 	r->worked = 0;
-	int err = ps_state_keep_trace(&r->state, r->opt.upstream != NULL, diag);
+	int err = fal_snapshot_clear(r->state.folder, 0, diag);
 	if (err == FAL_OK)
-		err = fal_snapshot_clear(r->state.folder, 0, diag);
+		err = new_trace(r, path, diag);
 	if (err == FAL_OK && r->best != NULL && unlink(r->best) < 0 && errno != ENOENT)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best, strerror(errno));
-	if (err == FAL_OK)
-		err = ps_record_file(&r->record, path, diag);
-	if (err == FAL_OK && r->opt.trace != NULL)
-		err = ps_record_file(&r->record, r->opt.trace, diag);
 	return err;
 }
 
@@ -105,11 +123,11 @@ prepare(struct ps_run *r, const char *trace, struct fal_coord_trace *before,
 	struct ps_best_is *best, struct fal_diag *diag)
 {
 	const bool longer = r->state.epochs > 0, resumes = r->found.there;
-	int err = longer ? ps_state_lengthen(&r->state, &r->job, diag) : FAL_OK;
-	if (err == FAL_OK)
-		err = ps_state_count(&r->state, diag);
+	int err = ps_state_count(&r->state, diag);
 	if (err == FAL_OK)
 		err = ps_result_reserve(r, diag);
+	if (err == FAL_OK)
+		err = ps_state_change(&r->state, &r->job, diag);
 	if (err == FAL_OK)
 		err = resumes ? go_on(r, trace, before, diag) : begin(r, trace, diag);
 	if (err == FAL_OK && r->best != NULL && resumes)
@@ -158,6 +176,46 @@ end_record(struct ps_record *record)
 	while (ps_record_said(record, &said))
 		fal_cli_err(PROG, "%s", said.text);
 	ps_record_close(record);
+}
+
+/* Which kinds of files are others than those that the snapshot was made with. FAL_EINVAL:
+ * the clocks of these would be others. */
+static int
+find_changes(struct ps_run *r, struct fal_diag *diag)
+{
+	struct fal_snap_manifest *m = &r->found.is;
+	const struct fal_files *j = &r->job;
+	const char *data = j->job.data_hash, *file;
+	const bool more = m->train_n != j->train.n;
+	r->accepted[0] = '\0';
+	if (!r->found.there)
+		return FAL_OK;
+	fal_files_input(j, more ? "data.train-hash" : "data.test-hash", &file);
+	if (more || m->test_n != j->test.n)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: has %u samples, but %s was begun with %u: to "
+				    "train on others, as many are needed",
+				    file, more ? j->train.n : j->test.n, r->state.dir,
+				    more ? m->train_n : m->test_n);
+	/* Of trainers' data nothing is known before they come. */
+	if (data == NULL && ps_state_accepts(&r->opt.accept, "data"))
+		data = "";
+	const bool trainers = m->past.data[0] != '\0' && data != NULL &&
+			      strcmp(data, m->past.data) != 0;
+	if (trainers)
+		m->past.data[0] = '\0';
+	const char *init = j->from[0] != '\0' ? j->from : j->init_hex;
+	snprintf(r->accepted, sizeof(r->accepted), "%s%s%s",
+		 trainers || strcmp(m->data, j->data_hex) != 0 ? "data " : "",
+		 strcmp(m->net, j->model_hex) != 0 ? "net " : "",
+		 strcmp(m->init, init) != 0 ? "init " : "");
+	const size_t n = strlen(r->accepted);
+	if (n == 0)
+		return FAL_OK;
+	r->accepted[n - 1] = '\0';
+	fal_cli_err(PROG, "%s: goes on at clock %" PRIu64 " with other files: %s",
+		    j->job.name, r->found.clock, r->accepted);
+	return FAL_OK;
 }
 
 /* Trains.  An exit code. */
@@ -240,17 +298,20 @@ run(struct ps_run *r)
 	if (r->opt.state == NULL &&
 	    FAL_TRY(MALLOC, -1, asprintf(&dir, "%s.state", r->job.job.name)) < 0)
 		return ps_run_say(&diag, FAL_ENOMEM);
+	const bool anew = r->opt.restart || r->opt.upstream != NULL;
 	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state, &r->job,
-				&diag);
+				anew ? NULL : &r->opt.accept, &diag);
 	free(dir);
-	int code;
+	int code = FAL_EXIT_NO;
 	if (err < 0) {
-		ps_run_say(&diag, err);
-		code = FAL_EXIT_NO;
-	} else if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
-		code = ps_result_print(r, &r->state.result);
+		code = ps_run_say(&diag, err);
+		goto close_state;
+	}
+	if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
+		if (ps_result_check(r) == FAL_OK)
+			code = ps_result_print(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
-			    code == FAL_EXIT_DONE ? "is done" : "has failed");
+			    r->state.failed ? "has failed" : "is done");
 	} else if (r->opt.upstream != NULL) { /* what is kept is kept above */
 		code = train(r);
 	} else if ((!r->opt.restart || r->had > 0) &&
@@ -268,9 +329,12 @@ run(struct ps_run *r)
 			    r->found.damaged.text[0] != '\0' ? ", as " : "",
 			    r->found.damaged.text);
 		code = FAL_EXIT_TEMPFAIL;
+	} else if ((err = find_changes(r, &diag)) < 0) {
+		code = ps_run_say(&diag, err);
 	} else {
 		code = train(r);
 	}
+close_state:
 	fal_snap_manifest_free(&r->found.is);
 	ps_state_close(&r->state);
 	return code;

@@ -5,10 +5,12 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/file.h"
+#include "run/snapshot.h"
 #include "sec/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,35 +62,79 @@ read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *t
 	return FAL_OK;
 }
 
-static int
-other_job(const struct ps_state *s, const struct fal_buf *old, const struct fal_buf *text,
-	  struct fal_diag *diag)
+/* Epochs that are done, of so many that the job had. */
+static uint64_t
+epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 {
-	uint8_t hash[FAL_HASH_BYTES];
-	char was[2 * FAL_HASH_BYTES + 1], is[2 * FAL_HASH_BYTES + 1];
-	fal_hash(old->p, old->n, hash);
-	fal_hex(hash, sizeof(hash), was);
-	fal_hash(text->p, text->n, hash);
-	fal_hex(hash, sizeof(hash), is);
-	return fal_diag_set(diag, FAL_EEXIST,
-			    "%s: holds the state of another job: %s, not %s", s->dir, was,
-			    is);
+	const struct fal_grid grid = fal_job_grid(&job->job, job->train.n);
+	uint64_t *clock = NULL, done = 0;
+	size_t n = 0;
+	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK && n > 0)
+		done = clock[0] / fal_grid_epoch_clocks(&grid);
+	free(clock);
+	return s->done ? had : done;
 }
 
-/* Another text: may it go on with more epochs? */
-static int
-compare_job(struct ps_state *s, const struct fal_buf *old, const struct fal_files *job,
-	    struct fal_diag *diag)
+/* What is compared with the job that the state is of. */
+struct compared {
+	struct ps_state *s;
+	const struct fal_files *job;
+	const struct fal_opt_list *accept; /* NULL: another net, other weights and data */
+	struct fal_diag *diag;
+	bool differs;
+};
+
+bool
+ps_state_accepts(const struct fal_opt_list *accept, const char *kind)
 {
-	char lasting[2 * FAL_HASH_BYTES + 1];
-	struct fal_job was = { 0 };
-	if (fal_files_lasting(old, lasting, NULL) == FAL_OK &&
-	    strcmp(lasting, job->lasting_hex) == 0 &&
-	    fal_job_parse("job", (const char *)old->p, old->n, &was, NULL) == FAL_OK &&
-	    was.epochs < job->job.epochs)
-		s->epochs = was.epochs;
-	fal_job_free(&was);
-	return s->epochs > 0 ? FAL_OK : other_job(s, old, &job->job_text, diag);
+	bool is = accept == NULL;
+	for (size_t i = 0; !is && i < accept->n; i++)
+		is = strcmp(accept->v[i], kind) == 0;
+	return is;
+}
+
+/* May the job go on with another value of this key? */
+static int
+compare_key(void *arg, const char *key, const char *was, const char *is)
+{
+	struct compared *c = arg;
+	const char *dir = c->s->dir, *file, *kind = fal_files_input(c->job, key, &file);
+	const uint32_t epochs = c->job->job.epochs;
+	uint64_t had;
+	c->differs = true;
+	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
+	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
+		c->s->epochs = (uint32_t)had;
+		return had < epochs
+			       ? FAL_OK
+			       : fal_diag_set(
+					 c->diag, FAL_EINVAL,
+					 "%s: job.epochs is %u, but the job there has "
+					 "%s, of which %" PRIu64 " are done",
+					 dir, epochs, was,
+					 epochs_done(c->s, c->job, had));
+	}
+	if (was == NULL && (strcmp(key, "model.file-sha256") == 0 ||
+			    strcmp(key, "data.train-hash") == 0))
+		return fal_diag_set(
+			c->diag, FAL_EINVAL,
+			"%s: holds the state of an earlier Falcon, which kept "
+			"no hash of net and data",
+			dir);
+	was = was != NULL ? was : "none";
+	is = is != NULL ? is : "none";
+	if (kind == NULL)
+		return fal_diag_set(
+			c->diag, FAL_EINVAL,
+			"%s: holds the state of another job: %s is %s, not %s", dir, key,
+			was, is);
+	c->s->changed = true;
+	return ps_state_accepts(c->accept, kind)
+		       ? FAL_OK
+		       : fal_diag_set(c->diag, FAL_EINVAL,
+				      "%s: %s is %s, but %s was begun with %s: "
+				      "--accept-change %s goes on with it",
+				      file, key, is, dir, was, kind);
 }
 
 static int
@@ -102,10 +148,10 @@ write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag 
 }
 
 int
-ps_state_lengthen(const struct ps_state *s, const struct fal_files *job,
-		  struct fal_diag *diag)
+ps_state_change(const struct ps_state *s, const struct fal_files *job,
+		struct fal_diag *diag)
 {
-	/* In this order: what is done is never that of the longer one. */
+	/* In this order: what is done is never that of the other text. */
 	if (s->done && (unlinkat(s->folder, "result.json", 0) < 0 ||
 			FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s/result.json: %s", s->dir,
@@ -113,18 +159,29 @@ ps_state_lengthen(const struct ps_state *s, const struct fal_files *job,
 	return write_job(s, &job->job_text, diag);
 }
 
+/* Is the job the one that the state is of, or one that may go on there?  Where no value
+ * differs its text is the one that stands there. */
 static int
-check_job(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
+check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *accept,
+	  struct fal_diag *diag)
 {
-	const struct fal_buf *text = &job->job_text;
 	struct fal_buf old = { 0 };
 	bool there;
+	struct compared c = { s, job, accept, diag, false };
 	int err = read_if(s, "job", &old, &there, diag);
-	if (err == FAL_OK && there &&
-	    (old.n != text->n || memcmp(old.p, text->p, old.n) != 0))
-		err = compare_job(s, &old, job, diag);
 	if (err == FAL_OK && !there)
-		err = write_job(s, text, diag);
+		err = write_job(s, &job->job_text, diag);
+	if (err < 0 || !there)
+		return err;
+	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
+	if (err < 0 && diag->text[0] == '\0')
+		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
+	if (err == FAL_OK && !c.differs) {
+		const struct fal_buf own = job->job_text;
+		job->job_text = old;
+		old = own;
+		err = fal_files_hash(job);
+	}
 	fal_buf_free(&old);
 	return err;
 }
@@ -183,7 +240,9 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 			text.p[text.n - 1] = '\0'; /* its newline */
 		if (text.n == 0 ||
 		    fal_parse_u64((const char *)text.p, 0, UINT32_MAX - 1, &was) < 0)
-			err = fal_diag_set(diag, FAL_EFORMAT, "%s: is not a number",
+			err = fal_diag_set(diag, FAL_EFORMAT,
+					   "%s: is not a number: how many lines "
+					   "\"restart\" trace.jsonl has",
 					   path);
 	}
 	s->incarnation = (uint32_t)was + (there || s->begun);
@@ -305,42 +364,13 @@ ps_trace_free(struct ps_trace *t)
 	*t = (struct ps_trace){ 0 };
 }
 
-/* What a group server's trace says of what it gave; a round in it may be given. */
-struct giving {
-	bool rounds, ended;
-};
-
-static bool
-is_no_round(void *arg, const char *line, size_t n)
-{
-	struct giving *g = arg;
-	(void)n;
-	g->rounds = strstr(line, "\"ev\":\"ledger\"") != NULL;
-	g->ended = strstr(line, "\"ev\":\"done\"") != NULL ||
-		   strstr(line, "\"ev\":\"failed\"") != NULL;
-	return !g->rounds;
-}
-
-/* May a start that trained nothing have given something? */
-static int
-may_have_given(const struct ps_state *s, bool *may, struct fal_diag *diag)
-{
-	struct giving is = { 0 };
-	const bool there =
-		faccessat(s->folder, "trace.jsonl", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	int err = there ? each_line(s, is_no_round, &is, diag) : FAL_OK;
-	*may = there && (is.rounds || !is.ended);
-	return err;
-}
-
 int
-ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag)
+ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
 {
 	char name[32];
-	bool keep = s->begun;
-	int err = group && !keep ? may_have_given(s, &keep, diag) : FAL_OK;
-	if (err < 0 || !keep)
-		return err;
+	struct stat st;
+	if (fstatat(s->folder, "trace.jsonl", &st, 0) < 0 || st.st_size == 0)
+		return FAL_OK;
 	unsigned i = 1;
 	do /* the lock is ours: nobody else takes the name */
 		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
@@ -362,8 +392,10 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		p->temp = NULL;
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	}
-	/* What a crash left has a mode of its own. */
 	struct stat old;
+	if (stat(p->path, &old) == 0 && !S_ISREG(old.st_mode))
+		return fal_diag_set(diag, FAL_EEXIST, "%s: is not a file", p->path);
+	/* What a crash left has a mode of its own. */
 	if (unlink(p->temp) == 0 || errno == ENOENT)
 		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p->fd < 0 || (stat(p->path, &old) == 0 && S_ISREG(old.st_mode) &&
@@ -382,10 +414,28 @@ not_written(const struct ps_place *p, struct fal_diag *diag)
 	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
 }
 
+/* The folder was removed while the job ran: makes another one for the file. */
+static int
+place_regain(struct ps_place *p)
+{
+	char *slash = strrchr(p->path, '/');
+	*slash = '\0';
+	if (mkdir(p->path, 0777) == 0) /* else open says what is wrong */
+		fal_cli_err("falcon-ps",
+			    "%s: was removed while the job ran; the result is put there",
+			    p->path);
+	*slash = '/';
+	close(p->fd);
+	p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	return p->fd;
+}
+
 int
 ps_place_write(struct ps_place *p, const void *bytes, size_t n, struct fal_diag *diag)
 {
 	const char *at = bytes;
+	if (p->written == 0 && access(p->temp, F_OK) < 0 && place_regain(p) < 0)
+		return not_written(p, diag);
 	while (n > 0) {
 		const ssize_t k =
 			FAL_TRY(WRITE, -1, pwrite(p->fd, at, n, (off_t)p->written));
@@ -434,8 +484,8 @@ ps_place_drop(struct ps_place *p)
 }
 
 int
-ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
-	      struct fal_diag *diag)
+ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
+	      const struct fal_opt_list *accept, struct fal_diag *diag)
 {
 	static const char failed[] = ",\"failed\":"; /* our own line */
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
@@ -449,11 +499,11 @@ ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
-	err = check_job(s, job, diag);
+	err = read_if(s, "result.json", &s->result, &s->done, diag);
+	if (err == FAL_OK)
+		err = check_job(s, job, accept, diag);
 	if (err == FAL_OK)
 		err = each_line(s, is_no_update, &s->begun, diag);
-	if (err == FAL_OK)
-		err = read_if(s, "result.json", &s->result, &s->done, diag);
 	s->failed = s->done &&
 		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;
 	return err;

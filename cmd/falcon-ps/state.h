@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "cli/cli.h"
 #include "run/files.h"
 #include "trace/chain.h"
 
@@ -29,6 +30,7 @@ struct ps_state {
 	bool done;            /* result.json is there: `result` holds it */
 	bool failed;          /* and says that the job failed */
 	uint32_t epochs;      /* that the job had so far, if it is to have more; else 0 */
+	bool changed;         /* net, weights or data are others than before */
 	struct fal_buf result;
 };
 
@@ -40,20 +42,22 @@ struct ps_place {
 	uint64_t written;  /* bytes */
 };
 
-/* Makes and locks the folder `dir` for the job.  FAL_EEXIST (served by another, or
- * another job's), FAL_EIO, FAL_EPERM, FAL_ENOMEM; `diag` says which. */
-int ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
-		  struct fal_diag *diag);
-/* The job gets its epochs: it is not done, and its text is this one.  FAL_EIO,
- * FAL_ENOMEM. */
-int ps_state_lengthen(const struct ps_state *s, const struct fal_files *job,
-		      struct fal_diag *diag);
+/* Makes and locks the folder `dir` for the job, whose text becomes the one that stands
+ * there where no value differs.  `accept`: kinds of files that may differ
+ * (fal_files_input); NULL: all.  FAL_EEXIST (served by another), FAL_EINVAL (another
+ * job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM, FAL_ENOMEM; `diag` says which. */
+int ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
+		  const struct fal_opt_list *accept, struct fal_diag *diag);
+/* Is this kind among them? */
+bool ps_state_accepts(const struct fal_opt_list *accept, const char *kind);
+/* The job goes on: it is not done, and its text is this one.  FAL_EIO, FAL_ENOMEM. */
+int ps_state_change(const struct ps_state *s, const struct fal_files *job,
+		    struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
-/* Gives the trace of an earlier start that trained, or, of a `group` server, that may
- * have given something, though nothing of it may be written, the first name of
- * trace.1.jsonl, trace.2.jsonl, … that is free.  FAL_EIO, FAL_ENOMEM with a diagnosis. */
-int ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag);
+/* Gives the trace of an earlier start the first name of trace.1.jsonl, trace.2.jsonl, …
+ * that is free; one without a byte is none.  FAL_EIO with a diagnosis. */
+int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
 
 /* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count(struct ps_state *s, struct fal_diag *diag);

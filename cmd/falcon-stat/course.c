@@ -70,6 +70,9 @@ static int
 take_restart(struct course *c, struct fal_trace_line *l)
 {
 	tell(l, FAL_F_HASH, c->hash);
+	tell(l, FAL_F_MODEL, c->model);
+	tell(l, FAL_F_DATA, c->data);
+	c->parts |= fal_trace_has(l->o, FAL_F_ACCEPTED);
 	return fal_trace_job_restart(l, &c->job);
 }
 

@@ -48,6 +48,7 @@ struct course {
 	uint64_t made;  /* the newest version */
 	uint64_t delay; /* that a version was late by, at most */
 	bool lawful;    /* the scheme that holds is */
+	bool parts;     /* it went on with other files */
 	const char *scheme;
 	struct course_worker {
 		char *name, *key, *key_fingerprint; /* NULL: not said */

@@ -145,6 +145,15 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_words(out, v);
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
+	if (v->parts > 0) {
+		char a[32], b[32], text[sizeof(v->part)];
+		fal_put_fmt(out,
+			    "\naudit: %s parts, each of other files: the last from "
+			    "clock %s, other %s",
+			    fal_text_group(v->parts + 1, a),
+			    fal_text_group(v->part_clock, b),
+			    fal_text_plain(text, sizeof(text), v->part));
+	}
 	fal_put_u8(out, '\n');
 }
 
@@ -226,6 +235,7 @@ stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_v
 	put_u64(out, "nonfinite", v->nonfinite);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
+	put_u64(out, "parts", v->parts + 1);
 	put_u64(out, "missing_lines", v->missing_lines);
 	put_u64(out, "missing_bytes", v->missing_bytes);
 	fal_json_member_str(out, "chain", v->link);

@@ -111,6 +111,8 @@ judge_files(struct recompute *r)
 		return recompute_cannot(
 			r, "the job has no model.file: its gradients are made by "
 			   "another program");
+	if (c->parts)
+		return recompute_cannot(r, "the run has parts, each of other files");
 	if (c->model[0] == '\0' || c->data[0] == '\0')
 		return recompute_cannot(
 			r, "the trace does not say which model and data it is of");

@@ -205,10 +205,11 @@ struct fal_coord_conf {
 	const struct fal_coord_past *past;
 	/* What its trace has, for the line `restart`; with lines 0 there is none. */
 	struct fal_coord_trace {
-		double t;       /* of its last line */
-		uint64_t lines; /* up to the mark */
-		uint64_t until; /* clocks that were over in it */
-		uint64_t torn;  /* bytes at its end that were cut off */
+		double t;             /* of its last line */
+		uint64_t lines;       /* up to the mark */
+		uint64_t until;       /* clocks that were over in it */
+		uint64_t torn;        /* bytes at its end that were cut off */
+		const char *accepted; /* kinds of files that are others; NULL, "": none */
 	} before;
 };
 

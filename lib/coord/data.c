@@ -3,7 +3,9 @@
  * have said, that of the key which stands first in the keyring.
  *
  * What a key has said is remembered when its sessions are over.  So one that was here
- * first, alone, keeps nobody away for good.
+ * first, alone, keeps nobody away for good.  But a key whose word counted when a version
+ * was made takes nothing back, and a job that goes on from a snapshot has the data that
+ * counted then.
  */
 #include "coord/priv.h"
 
@@ -104,13 +106,23 @@ coord_data(struct fal_coord *c, double now, struct fal_peer *p,
 	memcpy(p->data, data, FAL_DATA_HASH);
 	if (same(data, none))
 		return FAL_OK;
-	if (other(c, data, p->key) == NULL)
+	if (other(c, data, p->key) == NULL && (c->version == 0 || same(key->data, none)))
 		memcpy(key->data, data, FAL_DATA_HASH);
 	const uint8_t *leading = leader(c, &best);
 	if (same(data, leading))
 		return FAL_OK;
 	mine = behind(c, data);
 	return turn_away(c, now, p->id, data, leading, mine.keys == best.keys);
+}
+
+void
+coord_data_remember(const struct fal_coord *c, char out[static 2 * FAL_DATA_HASH + 1])
+{
+	struct behind best;
+	const uint8_t *data = leader(c, &best);
+	out[0] = '\0';
+	if (!same(data, none))
+		fal_hex(data, FAL_DATA_HASH, out);
 }
 
 int

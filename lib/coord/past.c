@@ -2,6 +2,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,7 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->lost = s->lost;
 	p->dropped = s->dropped;
 	p->skipped = s->skipped;
+	coord_data_remember(c, p->data);
 	return FAL_OK;
 }
 
@@ -271,6 +273,8 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->lost = p->lost;
 	s->dropped = p->dropped;
 	s->skipped = p->skipped;
+	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
+		return FAL_EFORMAT;
 	int err = meet_again(c, p);
 	if (err == FAL_OK && p->samples > 0)
 		err = coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
@@ -289,6 +293,10 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 		.t = was->t,
 		.incarnation = c->conf.tickets.incarnation,
 		.hash = c->conf.hash,
+		.model = c->conf.model_hash,
+		.data = c->conf.data_hash,
+		.from = c->conf.from,
+		.accepted = was->accepted,
 		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
 		.version = c->version,

@@ -34,6 +34,7 @@ struct fal_coord_past {
 	double start_loss, sum_loss; /* health.c */
 	uint64_t samples;
 	uint64_t moved, cloned, filled, lost, dropped, skipped, epoch_skipped;
+	char data[2 * FAL_DATA_HASH + 1]; /* of trainers; "": none said so (data.c) */
 	/* The keys that are known, by number, and who is here. */
 	struct fal_past_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];

@@ -460,6 +460,9 @@ bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);
 /* The session says what data it has of its own, in READY.  1: it was sent away. */
 int coord_data(struct fal_coord *c, double now, struct fal_peer *p,
 	       const uint8_t data[static FAL_DATA_HASH]);
+/* The data that count, in digits; "": nobody has said any. */
+void coord_data_remember(const struct fal_coord *c,
+			 char out[static 2 * FAL_DATA_HASH + 1]);
 /* Sends away whoever is ready and has said other data than those that count. */
 int coord_data_others(struct fal_coord *c, double now);
 

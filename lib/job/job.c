@@ -16,7 +16,9 @@
 
 enum type {
 	TEXT,    /* char *, of min..max bytes */
-	NAME,    /* the same in UTF-8, as what is written down in JSON is */
+	NAME,    /* the same in UTF-8, as it is written down in JSON, and with no /, as it
+		    names the state folder */
+	HASH,    /* char *, of 64 digits */
 	U64,     /* uint64_t */
 	U32,     /* uint32_t */
 	DOUBLE,  /* double */
@@ -85,9 +87,10 @@ static const struct key keys[] = {
 		    { "psld", FAL_JOB_PLACEMENT_PSLD })),
 	KEY("job", "verify", PERCENT, verify, 0, 100),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
+	KEY("model", "file-sha256", HASH, model_sha256, 64, 64),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
-	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
-	KEY("model", "from-sha256", TEXT, from_sha256, 1, FAL_INI_LINE),
+	KEY("model", "init-sha256", HASH, init_sha256, 64, 64),
+	KEY("model", "from-sha256", HASH, from_sha256, 64, 64),
 	KEY("model", "block", CHOICE, block, 0, 0,
 	    CHOICES({ "vector", FAL_JOB_BLOCK_VECTOR },
 		    { "tensor", FAL_JOB_BLOCK_TENSOR })),
@@ -115,7 +118,9 @@ static const struct key keys[] = {
 	    CHOICES({ "class", FAL_JOB_TARGET_CLASS },
 		    { "value", FAL_JOB_TARGET_VALUE })),
 	KEY("data", "window", U32, window, 1, (1 << 20) - 2),
-	KEY("data", "hash", TEXT, data_hash, 1, FAL_INI_LINE),
+	KEY("data", "hash", HASH, data_hash, 64, 64),
+	KEY("data", "train-hash", HASH, train_hash, 64, 64),
+	KEY("data", "test-hash", HASH, test_hash, 64, 64),
 	KEY("data", "samples", U32, samples, 0, 0x1p31),
 	KEY("data", "test-samples", U32, test_samples, 0, 0x1p31),
 	KEY("data", "shuffle", CHOICE, shuffle, 0, 0,
@@ -170,7 +175,7 @@ static const struct key keys[] = {
 static bool
 is_text(size_t i)
 {
-	return keys[i].type == TEXT || keys[i].type == NAME;
+	return keys[i].type == TEXT || keys[i].type == NAME || keys[i].type == HASH;
 }
 
 /* The key's index, or KEYS. */
@@ -300,8 +305,13 @@ static int
 set_text(struct job_read *p, size_t i, const char *value)
 {
 	size_t n = strlen(value);
+	uint8_t hash[32];
 	if (n == 0)
 		return refuse(p, i, FAL_EINVAL, "is empty");
+	if (keys[i].type == HASH && fal_unhex(value, sizeof(hash), hash) < 0)
+		return refuse(p, i, FAL_EINVAL, "is not 64 digits of 0-9a-f");
+	if (keys[i].type == NAME && strchr(value, '/') != NULL)
+		return refuse_value(p, i, value, "has a /, but names the state folder");
 	if ((double)n > keys[i].max)
 		return refuse_value(p, i, value, "is too long");
 	if (keys[i].type == NAME && !fal_text_is_utf8(value))
@@ -532,6 +542,51 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 				    section, key, FAL_QUOTE(value));
 	const struct fal_ini_entry e = { section, key, value };
 	return fal_ini_set(name, text, n, &e, out, diag);
+}
+
+/* The values of two texts, by key, as they are written. */
+struct job_values {
+	char *v[2][KEYS];
+	size_t text;
+};
+
+static int
+job_values_add(void *arg, const char *section, const char *key, const char *value,
+	       unsigned line)
+{
+	struct job_values *t = arg;
+	const size_t i = key != NULL ? find(section, key) : KEYS;
+	(void)line;
+	if (i == KEYS || t->v[t->text][i] != NULL)
+		return FAL_OK;
+	t->v[t->text][i] = fal_strdup(value);
+	return t->v[t->text][i] != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
+	       int (*on_key)(void *arg, const char *key, const char *in_a,
+			     const char *in_b),
+	       void *arg)
+{
+	struct job_values t = { 0 };
+	const struct fal_buf *text[] = { a, b };
+	int err = FAL_OK;
+	for (; t.text < 2 && err == FAL_OK; t.text++)
+		err = fal_ini_read("job", (const char *)text[t.text]->p, text[t.text]->n,
+				   job_values_add, &t, NULL);
+	for (size_t i = 0; i < KEYS && err == FAL_OK; i++) {
+		const char *x = t.v[0][i], *y = t.v[1][i];
+		char key[32];
+		snprintf(key, sizeof(key), "%s.%s", keys[i].section, keys[i].name);
+		if ((x == NULL) != (y == NULL) || (x != NULL && strcmp(x, y) != 0))
+			err = on_key(arg, key, x, y);
+	}
+	for (size_t i = 0; i < KEYS; i++) {
+		free(t.v[0][i]);
+		free(t.v[1][i]);
+	}
+	return err;
 }
 
 char *

@@ -96,8 +96,9 @@ struct fal_job {
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 
 	/* model.file and model.init, one at least; they and the four below are as
-	 * written: fal_job_path.  model.init-sha256, model.from-sha256: 64 digits. */
-	char *model, *init, *init_sha256, *from_sha256;
+	 * written: fal_job_path.  The SHA-256 of these files, and of falcon-ps --from:
+	 * 64 digits each. */
+	char *model, *init, *model_sha256, *init_sha256, *from_sha256;
 	enum fal_job_block block;
 	char *freeze, *buffers;   /* patterns; fal_job_ranges */
 	struct fal_range *ranges; /* optim.range, NULL before */
@@ -108,10 +109,11 @@ struct fal_job {
 	 * there are of the training set, or none. */
 	char *train_images, *train, *train_labels;
 	char *test_images, *test, *test_labels;
-	char *features, *label;         /* tensor; tensor, column, or "fine", "coarse" */
-	enum fal_job_target target;     /* what labels are */
-	uint32_t window;                /* of text */
-	char *data_hash;                /* data.hash: 64 digits */
+	char *features, *label;     /* tensor; tensor, column, or "fine", "coarse" */
+	enum fal_job_target target; /* what labels are */
+	uint32_t window;            /* of text */
+	/* 64 digits each: data.hash, of the trainers' own data; those of the two sets. */
+	char *data_hash, *train_hash, *test_hash;
 	uint32_t samples, test_samples; /* the first so many; 0 = all */
 	enum fal_job_shuffle shuffle;
 	enum fal_job_partition partition;
@@ -188,6 +190,14 @@ struct fal_safetensors fal_job_tensors(const struct fal_job *job, const char *na
  * Errors: FAL_EFORMAT, FAL_EINVAL (the assignment), FAL_ENOMEM. */
 int fal_job_override(const char *name, const char *text, size_t n, const char *assignment,
 		     struct fal_buf *out, struct fal_diag *diag);
+
+/* Hands on_key each key whose values in two texts differ, as they are written, in the
+ * order of falcon-job(5); NULL: the text has none.  What that returned, if it is
+ * negative; FAL_EFORMAT, FAL_ENOMEM. */
+int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
+		   int (*on_key)(void *arg, const char *key, const char *in_a,
+				 const char *in_b),
+		   void *arg);
 
 /* `path` as seen from the folder of `job_file`: itself when absolute.  Free with free();
  * NULL when out of memory. */

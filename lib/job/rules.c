@@ -2,7 +2,6 @@
  */
 #include "job/priv.h"
 
-#include "base/parse.h"
 #include "wire/bfp.h"
 
 #include <string.h>
@@ -42,6 +41,8 @@ check_files(const struct job_read *p)
 		{ JOB_AT(label), TENSORS | TABLE | CIFAR100, CIFAR100, false },
 		{ JOB_AT(target), NPY | TENSORS | TABLE, NPY | TENSORS | TABLE, false },
 		{ JOB_AT(window), TEXTS, 0, false },
+		{ JOB_AT(train_hash), IDX | FILES, IDX | FILES, false },
+		{ JOB_AT(test_hash), IDX | FILES, IDX | FILES, true },
 	};
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		const size_t at = rules[i].at;
@@ -71,13 +72,6 @@ check_local(const struct job_read *p)
 	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
 }
 
-static bool
-is_hash(const char *s)
-{
-	uint8_t hash[32];
-	return fal_unhex(s, sizeof(hash), hash) == FAL_OK;
-}
-
 /* One value, and what it demands of others. */
 struct rule {
 	bool wrong;
@@ -100,8 +94,7 @@ static int
 check_data(const struct job_read *p)
 {
 	const struct fal_job *job = p->job;
-	const char *from = job->from_sha256;
-	const char *sum = job->init_sha256, *hash = job->data_hash, *fine = job->label;
+	const char *fine = job->label;
 	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
 	const bool values = job->target == FAL_JOB_TARGET_VALUE;
@@ -110,12 +103,10 @@ check_data(const struct job_read *p)
 	const struct rule rules[] = {
 		{ job->model == NULL && job->init == NULL, JOB_AT(model),
 		  "missing, and so is model.init" },
-		{ sum != NULL && job->init == NULL, JOB_AT(init_sha256),
+		{ job->init_sha256 != NULL && job->init == NULL, JOB_AT(init_sha256),
 		  "does nothing without model.init" },
-		{ sum != NULL && !is_hash(sum), JOB_AT(init_sha256),
-		  "is not 64 digits of 0-9a-f" },
-		{ from != NULL && !is_hash(from), JOB_AT(from_sha256),
-		  "is not 64 digits of 0-9a-f" },
+		{ job->model_sha256 != NULL && job->model == NULL, JOB_AT(model_sha256),
+		  "does nothing without model.file" },
 		{ !test && job->state_best == FAL_JOB_BEST_YES, JOB_AT(state_best),
 		  "does nothing for job.eval = never" },
 		{ by_index && job->samples == 0, JOB_AT(samples),
@@ -125,8 +116,6 @@ check_data(const struct job_read *p)
 		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
 			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
 		  JOB_AT(label), "is not fine or coarse" },
-		{ hash != NULL && !is_hash(hash), JOB_AT(data_hash),
-		  "is not 64 digits of 0-9a-f" },
 		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
 			  (p->mean_n > 0 || p->std_n > 0),
 		  p->mean_n > 0 ? JOB_AT(mean) : JOB_AT(std),

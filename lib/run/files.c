@@ -30,6 +30,22 @@ override(struct fal_files *j, const char *path, const char *assignment,
 	return err;
 }
 
+/* Puts a hash into the text, under a key of which the text may have demanded another. */
+static int
+put_hash(struct fal_files *j, const char *path, const char *key, const char *demanded,
+	 const char *file, const char *hex, struct fal_diag *diag)
+{
+	char set[2 * FAL_HASH_BYTES + 32];
+	snprintf(set, sizeof(set), "%s=%s", key, hex);
+	if (demanded == NULL)
+		return override(j, path, set, diag);
+	return strcmp(hex, demanded) == 0
+		       ? FAL_OK
+		       : fal_diag_set(diag, FAL_EINVAL, "%s: its %s is %s, not %s", file,
+				      strstr(key, "sha256") != NULL ? "SHA-256" : "hash",
+				      hex, key);
+}
+
 static int
 load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -105,8 +121,8 @@ use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	return err == FAL_OK ? use_values(j, &f, diag) : err;
 }
 
-/* Weights to begin with; the job's text says in model.KEY the SHA-256 of their file then,
- * which it may have demanded. */
+/* Weights to begin with; the job's text says under `key` the SHA-256 of their file then.
+ */
 static int
 load_weights(struct fal_files *j, const char *path, const char *file, const char *key,
 	     const char *demanded, char hex[static 2 * FAL_HASH_BYTES + 1],
@@ -114,7 +130,6 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 {
 	enum { HEADER = 2 << 20 };
 	uint8_t sum[FAL_HASH_BYTES];
-	char set[2 * FAL_HASH_BYTES + 32];
 	struct fal_buf bytes = { 0 };
 	int err = fal_cli_read(file, FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER,
 			       &bytes, diag);
@@ -122,12 +137,8 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 		err = use_tensors(j, file, &bytes, diag);
 	fal_sha256(bytes.p, bytes.n, sum);
 	fal_hex(sum, sizeof(sum), hex);
-	snprintf(set, sizeof(set), "model.%s=%s", key, hex);
-	if (err == FAL_OK && demanded == NULL)
-		err = override(j, path, set, diag);
-	else if (err == FAL_OK && strcmp(hex, demanded) != 0)
-		err = fal_diag_set(diag, FAL_EINVAL,
-				   "%s: its SHA-256 is %s, not model.%s", file, hex, key);
+	if (err == FAL_OK)
+		err = put_hash(j, path, key, demanded, file, hex, diag);
 	fal_buf_free(&bytes);
 	return err;
 }
@@ -144,8 +155,8 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 				    j->job.from_sha256);
 	if (file == NULL)
 		return FAL_OK;
-	return load_weights(j, path, file, "from-sha256", j->job.from_sha256, j->from,
-			    diag);
+	return load_weights(j, path, file, "model.from-sha256", j->job.from_sha256,
+			    j->from, diag);
 }
 
 static int
@@ -154,6 +165,7 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 	const struct fal_job *job = &j->job;
 	char *file = job->model != NULL ? fal_job_path(path, job->model) : NULL;
 	char *init = job->init != NULL ? fal_job_path(path, job->init) : NULL;
+	uint8_t sum[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
 	int err = FAL_OK;
 	if ((job->model != NULL && file == NULL) || (job->init != NULL && init == NULL))
@@ -165,9 +177,15 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 				      j->model_text.n, &j->model, diag);
 	if (err == FAL_OK && file != NULL)
 		err = lay_out(j, file, diag);
+	if (err == FAL_OK && file != NULL) {
+		fal_sha256(j->model_text.p, j->model_text.n, sum);
+		fal_hex(sum, sizeof(sum), hex);
+		err = put_hash(j, path, "model.file-sha256", job->model_sha256, file, hex,
+			       diag);
+	}
 	if (err == FAL_OK && init != NULL)
-		err = load_weights(j, path, init, "init-sha256", job->init_sha256, hex,
-				   diag);
+		err = load_weights(j, path, init, "model.init-sha256", job->init_sha256,
+				   j->init_hex, diag);
 	if (err == FAL_OK)
 		err = load_from(j, path, from, diag);
 	free(file);
@@ -175,8 +193,6 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 	struct fal_diag why = { "" };
 	if (err == FAL_OK && (err = fal_job_ranges(&j->job, j->model, &why)) < 0)
 		refuse(j, path, err, why.text, diag);
-	fal_hash(j->job_text.p, j->job_text.n, j->hash);
-	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
 	return err;
 }
 
@@ -265,15 +281,78 @@ hash(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
 	fal_hex(digest, sizeof(digest), hex);
 }
 
-int
-fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1],
-		  struct fal_diag *diag)
+/* Puts the hashes of both sets into the text; trainers have their own data. */
+static int
+put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
-	struct fal_buf one = { 0 };
-	int err = fal_job_override("job", (const char *)text->p, text->n, "job.epochs=1",
-				   &one, diag);
-	hash(&one, hex);
-	fal_buf_free(&one);
+	const struct fal_manifest set[] = { { .train = j->manifest.train },
+					    { .train = j->manifest.test } };
+	static const char *const key[] = { "data.train-hash", "data.test-hash" };
+	const char *const demanded[] = { j->job.train_hash, j->job.test_hash };
+	int err = FAL_OK;
+	for (size_t i = 0; i < 2 && set[i].train.chunks > 0 && err == FAL_OK; i++) {
+		struct fal_buf bytes = { 0 };
+		char hex[2 * FAL_HASH_BYTES + 1];
+		const char *file;
+		fal_files_input(j, key[i], &file);
+		fal_manifest_encode(&set[i], &bytes);
+		hash(&bytes, hex);
+		err = bytes.err < 0
+			      ? bytes.err
+			      : put_hash(j, path, key[i], demanded[i], file, hex, diag);
+		fal_buf_free(&bytes);
+	}
+	return err;
+}
+
+const char *
+fal_files_input(const struct fal_files *j, const char *key, const char **file)
+{
+	const struct fal_job *job = &j->job;
+	const bool idx = job->format == FAL_JOB_FORMAT_IDX;
+	const struct {
+		const char *key, *kind, *file;
+	} inputs[] = {
+		{ "model.file-sha256", "net", job->model },
+		{ "model.init-sha256", "init", job->init },
+		{ "model.from-sha256", "init", "--from" },
+		{ "data.hash", "data", "data of trainers" },
+		{ "data.train-hash", "data", idx ? job->train_images : job->train },
+		{ "data.test-hash", "data", idx ? job->test_images : job->test },
+	};
+	for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+		if (strcmp(inputs[i].key, key) == 0) {
+			*file = inputs[i].file != NULL ? inputs[i].file : "none";
+			return inputs[i].kind;
+		}
+	return NULL;
+}
+
+/* What has to stay as it is while the state is gone on with. */
+static int
+add_lasting(void *arg, const char *key, const char *none, const char *value)
+{
+	const struct fal_files no_files = { 0 };
+	struct fal_buf *out = arg;
+	(void)none;
+	if (strcmp(key, "job.epochs") != 0 &&
+	    fal_files_input(&no_files, key, &none) == NULL)
+		fal_put_fmt(out, "%s=%s\n", key, value);
+	return out->err;
+}
+
+int
+fal_files_hash(struct fal_files *j)
+{
+	const struct fal_buf none = { 0 };
+	struct fal_buf lasting = { 0 };
+	int err = fal_job_differ(&none, &j->job_text, add_lasting, &lasting);
+	hash(&lasting, j->lasting_hex);
+	fal_buf_free(&lasting);
+	fal_hash(j->job_text.p, j->job_text.n, j->hash);
+	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
+	hash(&j->model_text, j->model_hex);
+	hash(&j->manifest_bytes, j->data_hex);
 	return err;
 }
 
@@ -287,10 +366,8 @@ load(struct fal_files *j, const char *path, const char *from, struct fal_diag *d
 	if (err == FAL_OK)
 		err = load_data(j, path, diag);
 	if (err == FAL_OK)
-		err = fal_files_lasting(&j->job_text, j->lasting_hex, diag);
-	hash(&j->model_text, j->model_hex);
-	hash(&j->manifest_bytes, j->data_hex);
-	return err;
+		err = put_data_hashes(j, path, diag);
+	return err == FAL_OK ? fal_files_hash(j) : err;
 }
 
 int
@@ -317,11 +394,7 @@ fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
 	err = fal_job_bind(&j->job, j->train.n, &why);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s: %s", name, why.text);
-	fal_hash(j->job_text.p, j->job_text.n, j->hash);
-	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
-	hash(&j->model_text, j->model_hex);
-	hash(&j->manifest_bytes, j->data_hex);
-	return fal_files_lasting(&j->job_text, j->lasting_hex, diag);
+	return fal_files_hash(j);
 }
 
 int

@@ -17,17 +17,18 @@ struct fal_files {
 	struct fal_job_set set; /* of fal_files_load */
 	struct fal_job job;
 	struct fal_model *model;
-	float *init;                       /* model->params; NULL: they are drawn */
-	char from[2 * FAL_HASH_BYTES + 1]; /* SHA-256 of the weights `from`; "": none */
-	struct fal_set train, test;        /* test.n 0: none */
+	float *init; /* model->params; NULL: they are drawn */
+	/* SHA-256 of the weights model.init and `from`; "": none */
+	char init_hex[2 * FAL_HASH_BYTES + 1], from[2 * FAL_HASH_BYTES + 1];
+	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
-	/* What workers get: the effective job text, which has the SHA-256 of what
-	 * model.init and `from` name; the model's, or names and shapes; the manifest. */
+	/* What workers get: the effective job text, which has the hashes of net, weights
+	 * and data (fal_files_input); the model's, or names and shapes; the manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];
-	/* Of the job text with one epoch: more of them leave it as it is. */
+	/* Of all keys but job.epochs and the hashes of net, weights and data. */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
 };
@@ -45,9 +46,13 @@ int fal_files_take(struct fal_files *j, const char *path, const char *from,
  * but how many samples there are.  `name` is the coordinator's, for `diag`. */
 int fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
 		   struct fal_diag *diag);
-/* lasting_hex of such a text.  FAL_EFORMAT, FAL_ENOMEM. */
-int fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1],
-		      struct fal_diag *diag);
+/* Computes the hashes of all texts.  FAL_EFORMAT, FAL_ENOMEM. */
+int fal_files_hash(struct fal_files *j);
+/* Is this key of the job the hash of a file?  Its kind, "net", "init" or "data", as
+ * falcon-ps
+ * --accept-change takes it, and the file's name to *file; else NULL. */
+const char *fal_files_input(const struct fal_files *j, const char *key,
+			    const char **file);
 void fal_files_free(struct fal_files *j);
 
 /* What all shards of a job have in common, whose clocks are of `tasks` at most. */

@@ -63,7 +63,7 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 		err = read_line(r, p, (size_t)(nl - p), diag);
 		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
 			err = fal_journal_refuse(r, diag);
-		r->whole += (size_t)(nl + 1 - p);
+		r->whole += err == FAL_OK ? (size_t)(nl + 1 - p) : 0;
 		p = nl + 1;
 	}
 	return err;

@@ -31,7 +31,7 @@ struct fal_journal_reading {
 	struct fal_chain *chain; /* of all that was read; kept */
 	unsigned line;           /* the last one that was looked at, from 1 */
 	bool unchained;          /* it is a line, but not the one that follows */
-	size_t whole;            /* bytes of the lines with their ends */
+	size_t whole;            /* bytes of the lines that are some, with their ends */
 };
 
 /* Hands each line that has an end to on_line.  FAL_EFORMAT, FAL_EINVAL, FAL_ELIMIT: one

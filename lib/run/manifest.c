@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, PEOPLE_MAX = 1 << 20 };
+enum { FORMAT = 2, PEOPLE_MAX = 1 << 20 };
 
 /* What a member holds, and where. */
 struct member {
@@ -24,15 +24,29 @@ struct member {
 		SMALL,
 		REAL,
 		MEAN, /* null: of nothing, or not known */
-		FLAG
+		FLAG,
+		TEXT /* that fits with its NUL */
 	} kind;
-	size_t at;
+	size_t at, size;
 };
 
-#define M(name, kind, field) { name, kind, offsetof(struct fal_snap_manifest, field) }
+#define M(name, kind, field)                                     \
+	{ name, kind, offsetof(struct fal_snap_manifest, field), \
+	  sizeof(((const struct fal_snap_manifest *)NULL)->field) }
 /* clang-format off: a table reads as one. */
 static const struct member members[] = {
+	M("job", TEXT, job),
+	M("net", TEXT, net),
+	M("data", TEXT, data),
+	M("init", TEXT, init),
+	M("trainers_data", TEXT, past.data),
+	M("blake2b", TEXT, blake2b),
+	M("chain", TEXT, chain),
+	M("journal_chain", TEXT, journal_chain),
+	M("by", TEXT, past.by),
 	M("incarnation", SMALL, incarnation),
+	M("train", SMALL, train_n),
+	M("test", SMALL, test_n),
 	M("lines", WHOLE, lines),
 	M("journal", WHOLE, journal),
 	M("bytes", WHOLE, bytes),
@@ -70,7 +84,7 @@ static const struct member members[] = {
 	M("epoch_skipped", WHOLE, past.epoch_skipped),
 };
 /* clang-format on */
-enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 11 };
+enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 6 };
 
 /* ---- out --- */
 
@@ -84,6 +98,8 @@ put_member(const struct member *m, const void *at, struct fal_buf *out)
 		fal_json_u64(out, *(const uint32_t *)at);
 	else if (m->kind == REAL || m->kind == MEAN)
 		fal_json_num(out, *(const double *)at);
+	else if (m->kind == TEXT)
+		fal_json_str(out, at);
 	else
 		fal_json_bool(out, *(const bool *)at);
 }
@@ -134,13 +150,8 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	struct fal_buf line = { 0 };
 	fal_json_open(&line, '{');
 	fal_json_member_u64(&line, "format", FORMAT);
-	fal_json_member_str(&line, "job", m->job);
-	fal_json_member_str(&line, "blake2b", m->blake2b);
-	fal_json_member_str(&line, "chain", m->chain);
-	fal_json_member_str(&line, "journal_chain", m->journal_chain);
 	for (size_t i = 0; i < MEMBERS; i++)
 		put_member(&members[i], (const char *)m + members[i].at, &line);
-	fal_json_member_str(&line, "by", m->past.by);
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
 	put_people(&m->past, &line);
@@ -169,6 +180,17 @@ fail(struct reading *r, const char *member, const char *what)
 	return r->err;
 }
 
+/* The string, which fits with its NUL. */
+static void
+get_text(struct reading *r, const json_t *v, const char *member, char *out, size_t cap)
+{
+	const char *text = json_string_value(v);
+	if (text == NULL || strlen(text) >= cap)
+		fail(r, member, "not what it should hold");
+	else
+		memcpy(out, text, strlen(text) + 1);
+}
+
 static void
 get_member(struct reading *r, const json_t *o, const struct member *m, void *at)
 {
@@ -176,6 +198,8 @@ get_member(struct reading *r, const json_t *o, const struct member *m, void *at)
 	const json_int_t n = json_integer_value(v);
 	if (v == NULL)
 		fail(r, m->name, "missing");
+	else if (m->kind == TEXT)
+		get_text(r, v, m->name, at, m->size);
 	else if ((m->kind == REAL || m->kind == MEAN) && json_is_number(v))
 		*(double *)at = json_number_value(v);
 	else if (m->kind == MEAN && json_is_null(v))
@@ -188,17 +212,6 @@ get_member(struct reading *r, const json_t *o, const struct member *m, void *at)
 		*(uint32_t *)at = (uint32_t)n;
 	else
 		fail(r, m->name, "not what it should hold");
-}
-
-/* The string, which fits with its NUL. */
-static void
-get_text(struct reading *r, const json_t *v, const char *member, char *out, size_t cap)
-{
-	const char *text = json_string_value(v);
-	if (text == NULL || strlen(text) >= cap)
-		fail(r, member, "not what it should hold");
-	else
-		memcpy(out, text, strlen(text) + 1);
 }
 
 static uint32_t
@@ -342,19 +355,11 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%d: %s", name, why.line,
 				    fal_text_unless_key(why.text));
 	if (json_integer_value(json_object_get(o, "format")) != FORMAT)
-		fail(&r, "format", "not 1");
-	if (json_object_size(o) != MEMBERS + OTHERS)
+		fail(&r, "format", "not 2: it is of an earlier Falcon");
+	else if (json_object_size(o) != MEMBERS + OTHERS)
 		fail(&r, "members", "too many or too few");
 	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)
 		get_member(&r, o, &members[i], (char *)out + members[i].at);
-	get_text(&r, json_object_get(o, "job"), "job", out->job, sizeof(out->job));
-	get_text(&r, json_object_get(o, "blake2b"), "blake2b", out->blake2b,
-		 sizeof(out->blake2b));
-	get_text(&r, json_object_get(o, "chain"), "chain", out->chain,
-		 sizeof(out->chain));
-	get_text(&r, json_object_get(o, "journal_chain"), "journal_chain",
-		 out->journal_chain, sizeof(out->journal_chain));
-	get_text(&r, json_object_get(o, "by"), "by", out->past.by, sizeof(out->past.by));
 	out->past.version = out->image.version;
 	out->past.oldest = out->image.version - out->image.olds;
 	if (r.err == FAL_OK)

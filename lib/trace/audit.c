@@ -204,6 +204,8 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 		a->accounts.loose = true;
 	}
 	tell(l, FAL_F_HASH, a->told.hash, sizeof(a->told.hash));
+	tell(l, FAL_F_MODEL, a->told.model, sizeof(a->told.model));
+	tell(l, FAL_F_DATA, a->told.data, sizeof(a->told.data));
 	tell(l, FAL_F_FROM, a->told.from, sizeof(a->told.from));
 	tell(l, FAL_F_NAME, a->told.name, sizeof(a->told.name));
 	tell(l, FAL_F_SEED, a->told.seed, sizeof(a->told.seed));
@@ -635,21 +637,40 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 			(unsigned long long)l->number);
 }
 
-/* The same job goes on, perhaps with more epochs. */
+/* The same job goes on, perhaps with more epochs, or as another part, with other files.
+ */
 static int
 take_restart(struct fal_audit *a, struct fal_trace_line *l)
 {
-	char hash[sizeof(a->told.hash)] = "";
+	const struct {
+		enum fal_field key;
+		char *told;
+		bool more; /* more epochs change it, too */
+	} hashes[] = { { FAL_F_HASH, a->told.hash, true },
+		       { FAL_F_MODEL, a->told.model, false },
+		       { FAL_F_DATA, a->told.data, false },
+		       { FAL_F_FROM, a->told.from, false } };
 	const uint64_t epochs = a->job.epochs;
+	const bool other = fal_trace_has(l->o, FAL_F_ACCEPTED);
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
 		return l->err;
-	tell(l, FAL_F_HASH, hash, sizeof(hash));
-	if (a->job.epochs > epochs)
-		memcpy(a->told.hash, hash, sizeof(hash));
-	else if (hash[0] != '\0' && strcmp(hash, a->told.hash) != 0)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "line %llu: restart: hash is of another job",
-			    (unsigned long long)l->number);
+	for (size_t i = 0; i < sizeof(hashes) / sizeof(hashes[0]); i++) {
+		char is[sizeof(a->told.hash)] = "";
+		tell(l, hashes[i].key, is, sizeof(is));
+		if (!other && !(hashes[i].more && a->job.epochs > epochs) &&
+		    strcmp(is, hashes[i].told) != 0)
+			fal_finding(&a->f, NULL, 0, 0,
+				    "line %llu: restart: %s is of another job",
+				    (unsigned long long)l->number,
+				    fal_field_name(hashes[i].key));
+		memcpy(hashes[i].told, is, sizeof(is));
+	}
+	if (other) {
+		a->v.parts++;
+		a->v.part_clock =
+			fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+		tell(l, FAL_F_ACCEPTED, a->v.part, sizeof(a->v.part));
+	}
 	return l->err == 0 ? fal_cover_grown(&a->cover) : l->err;
 }
 

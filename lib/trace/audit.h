@@ -44,6 +44,10 @@ struct fal_audit_verdict {
 	 * none.  And what was found of groups below. */
 	const char *above;
 	struct fal_below_sums below;
+	/* Times that it went on with other files; the last: from which clock, and what.
+	 */
+	uint64_t parts, part_clock;
+	char part[32];
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
 	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */
@@ -82,7 +86,7 @@ int fal_audit_cut(void *audit, struct fal_trace_line *l);
 /* What the lines so far say that stands elsewhere, too; "" where they do not. */
 struct fal_audit_told {
 	struct fal_trace_job job;
-	char hash[65], from[65], name[256], seed[24], optimizer[16];
+	char hash[65], model[65], data[65], from[65], name[256], seed[24], optimizer[16];
 	char above[256]; /* where the coordinator above is */
 	/* Of the model, and of its version: the job is done. */
 	char sha256[65], model_hash[65];

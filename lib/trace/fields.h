@@ -183,6 +183,7 @@ enum fal_field_kind {
 	/* restart */                                  \
 	F(UNTIL, "until", WHOLE)                       \
 	F(TORN, "torn", WHOLE)                         \
+	F(ACCEPTED, "accepted", TEXT)                  \
 	/* gap, done */                                \
 	F(LINES, "lines", WHOLE)                       \
 	F(BYTES, "bytes", WHOLE)                       \

@@ -12,6 +12,18 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* Hashes of net, data and weights, where they are known. */
+static void
+put_inputs(struct fal_buf *b, const char *model, const char *data, const char *from)
+{
+	if (model != NULL)
+		fal_member_str(b, FAL_F_MODEL, model);
+	if (data != NULL)
+		fal_member_str(b, FAL_F_DATA, data);
+	if (from != NULL)
+		fal_member_str(b, FAL_F_FROM, from);
+}
+
 void
 fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 {
@@ -19,15 +31,10 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	fal_member_begin(b, 0, "job");
 	fal_member_str(b, FAL_F_NAME, d->name);
 	fal_member_str(b, FAL_F_HASH, d->hash);
-	if (d->model != NULL)
-		fal_member_str(b, FAL_F_MODEL, d->model);
-	if (d->data != NULL)
-		fal_member_str(b, FAL_F_DATA, d->data);
+	put_inputs(b, d->model, d->data, d->from);
 	/* A string: JSON readers lose integers above 2^53. */
 	fal_member_key(b, FAL_F_SEED, FAL_FIELD_TEXT);
 	fal_put_fmt(b, "\"%" PRIu64 "\"", d->seed);
-	if (d->from != NULL)
-		fal_member_str(b, FAL_F_FROM, d->from);
 	fal_member_num(b, FAL_F_EPOCHS, g->epochs);
 	fal_member_num(b, FAL_F_BATCH, g->batch);
 	fal_member_num(b, FAL_F_TASK, g->task);
@@ -128,6 +135,9 @@ fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d)
 	fal_member_num(b, FAL_F_LINES, d->lines);
 	fal_member_num(b, FAL_F_TORN, d->torn);
 	fal_member_str(b, FAL_F_HASH, d->hash);
+	put_inputs(b, d->model, d->data, d->from);
+	if (d->accepted != NULL && d->accepted[0] != '\0')
+		fal_member_str(b, FAL_F_ACCEPTED, d->accepted);
 	fal_member_num(b, FAL_F_EPOCHS, d->epochs);
 	fal_member_end(b);
 }

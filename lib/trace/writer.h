@@ -298,6 +298,8 @@ struct fal_line_gap {
 /* A job goes on. */
 struct fal_line_restart {
 	const char *hash; /* of the job, which may have more epochs by now */
+	const char *model, *data, *from; /* as of the job line */
+	const char *accepted; /* kinds of files that are others; NULL, "": none */
 	uint64_t epochs;
 	double t;
 	uint32_t incarnation;

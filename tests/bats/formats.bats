@@ -614,6 +614,40 @@ of_key() {
 	same "work of the first" "$(jq -r 'select(.ev == "clock" and .worker == "one")' "$state/trace.jsonl")" ""
 }
 
+# no_work NAME DIGIT OTHERS: a trainer with such data is sent away, as these have others.
+no_work() {
+	work "$1" --exec "$own 120 33 $2"
+	ended "$pid" "$1" 77
+	has "$(<"$1.err")" "its trainer has the data $(hash "$2"), $3"
+}
+
+@test "data by index: a job that has begun, or goes on, keeps the data that trainers had" {
+	by_index
+	job=(--set job.epochs=20 --set state.clocks=1 "${job[@]}")
+	at_unix
+	work a --exec "$own 120 33 a" --emulate rate=1000
+	soon "some clocks" lines 3 '"ev":"update"'
+	kill -TERM "$pid"
+	wait "$pid" || :
+	soon "a is gone" grep -q 'a left' ps.err
+	no_work other b "that of others has $(hash a)"
+	killed
+	at_unix
+	has "$(<ps.err)" ": resumed at clock "
+	no_work again b "the job's are $(hash a)"
+	killed
+	at_unix --accept-change data
+	has "$(<ps.err)" " with other files: data"
+	work b --exec "$own 120 33 b"
+	ended "$ps" ps
+	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
+	# A hash that the job names is one of its files.
+	job=(--set "data.hash=$(hash a)" "${job[@]}")
+	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 2
+	has "$output" "data of trainers: data.hash is $(hash a), but $state was begun with none: --accept-change data"
+}
+
 # labelled TARGET: 300 samples in each format, of i and another number, and what they are
 # labelled with: 3 i, which are 898 classes, or the value 1.5 i - 100.
 labelled() {

@@ -146,8 +146,8 @@ refusal() {
 		seek=$(($(stat -c %s init) - 4))
 	got=0
 	falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}" 2>err || got=$?
-	same "status of other weights" "$got" 1
-	has "$(<err)" "$state: holds the state of another job"
+	same "status of other weights" "$got" 2
+	has "$(<err)" "init: model.init-sha256 is $(of_file init), but $state was begun with "
 }
 
 # halves: from, the tensors of tiny.model as F16, each value 0.5, made by somebody else.
@@ -164,11 +164,11 @@ of_file() {
 	sha256sum <"$1" | cut -d' ' -f1
 }
 
-# not_that_state OPTION...: a start with these refuses the one that is there.
+# not_that_state IS OPTION...: a start with these weights refuses the state that is there.
 not_that_state() {
-	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "$@"
-	same "status ($output)" "$status" 1
-	has "$output" "$state: holds the state of another job"
+	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "${@:2}"
+	same "status ($output)" "$status" 2
+	has "$output" "falcon-ps: --from: model.from-sha256 is $1, but $state was begun with $(of_file from)"
 }
 
 @test "--from: a job begins with weights of elsewhere, and its state is that of these" {
@@ -180,8 +180,8 @@ not_that_state() {
 	soon "some clocks" lines 3 '"ev":"update"'
 	killed
 	# Without them, or with others, it is another job.
-	not_that_state "${job[@]:0:6}" tiny.job
-	not_that_state "${job[@]:0:6}" --from floats tiny.job
+	not_that_state none "${job[@]:0:6}" tiny.job
+	not_that_state "$(of_file floats)" "${job[@]:0:6}" --from floats tiny.job
 	# The same ones from another place are the same.
 	mv from elsewhere
 	job=("${job[@]/#from/elsewhere}")

@@ -355,15 +355,15 @@ not_that_journal() {
 	whole 5
 }
 
-@test "another job's state is refused with both hashes, and no trace that is read once" {
+@test "another job's state is refused with the key that differs, and no trace that is read once" {
 	begin
 	slow a 1 500
 	soon "some clocks" more 6
 	killed
 	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.seed=2 \
 		"${job[@]}"
-	same "status ($output)" "$status" 1
-	[[ $output =~ "holds the state of another job: "[0-9a-f]{64}", not "[0-9a-f]{64} ]]
+	same "status ($output)" "$status" 2
+	has "$output" "$state: holds the state of another job: job.seed is 1, not 2"
 	begin
 	ended "$ps" ps
 	# Only where lines were taken back does it matter.
@@ -419,8 +419,8 @@ epochs() {
 	# Fewer are another job; as many are done.
 	epochs $((first + some))
 	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
-	same "status ($output)" "$status" 1
-	has "$output" "holds the state of another job: "
+	same "status ($output)" "$status" 2
+	has "$output" "$state: job.epochs is $((first + some)), but the job there has 12, of which 12 are done"
 	epochs 12
 	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 0

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 /* Line numbers below count from here. */
 static const char good[] = "[job]\n"                       /* 1 */
 			   "name = t ; a comment\n"        /* 2 */
@@ -100,10 +102,20 @@ test_refusals(void **state)
 		int err;
 		const char *diag;
 	} cases[] = {
+		{ 2, "name = ../x", FAL_EINVAL,
+		  "t.job:2: job.name: '../x' has a /, but names the state folder" },
+		{ 2, "name = x/y", FAL_EINVAL,
+		  "t.job:2: job.name: 'x/y' has a /, but names the state folder" },
+		{ 8, "format = index\ntrain-hash = " DIGITS, FAL_EINVAL,
+		  "t.job:10: data.train-images: is not for this data.format" },
+		{ 12, "test-labels = d\ntest-hash = 0", FAL_EINVAL,
+		  "t.job:13: data.test-hash: is not 64 digits of 0-9a-f" },
 		{ 6, "# nothing", FAL_EINVAL,
 		  "t.job: model.file: missing, and so is model.init" },
-		{ 6, "file = m\ninit-sha256 = 00", FAL_EINVAL,
+		{ 6, "file = m\ninit-sha256 = " DIGITS, FAL_EINVAL,
 		  "t.job:7: model.init-sha256: does nothing without model.init" },
+		{ 6, "init = m\nfile-sha256 = " DIGITS, FAL_EINVAL,
+		  "t.job:7: model.file-sha256: does nothing without model.file" },
 		{ 6, "init = m\ninit-sha256 = 00", FAL_EINVAL,
 		  "t.job:7: model.init-sha256: is not 64 digits of 0-9a-f" },
 		{ 6, "file = m\ninit = n\nbuffers = a", FAL_EINVAL,
@@ -311,6 +323,43 @@ test_override(void **state)
 	fal_buf_free(&out);
 }
 
+/* Adds "KEY:IN_A:IN_B " for each key that differs. */
+static int
+add_key(void *arg, const char *key, const char *in_a, const char *in_b)
+{
+	fal_put_fmt(arg, "%s:%s:%s ", key, in_a != NULL ? in_a : "-",
+		    in_b != NULL ? in_b : "-");
+	return strcmp(key, "sync.scheme") == 0 ? FAL_EINVAL : FAL_OK;
+}
+
+static void
+check_differ(const char *a, const char *b, int want, const char *keys)
+{
+	const struct fal_buf x = { .p = (uint8_t *)(uintptr_t)a, .n = strlen(a) },
+			     y = { .p = (uint8_t *)(uintptr_t)b, .n = strlen(b) };
+	struct fal_buf said = { 0 };
+	assert_int_equal(fal_job_differ(&x, &y, add_key, &said), want);
+	fal_put_u8(&said, '\0');
+	assert_string_equal((char *)said.p, keys);
+	fal_buf_free(&said);
+}
+
+static void
+test_differ(void **state)
+{
+	(void)state;
+	check_differ(good, good, 0, "");
+	check_differ("[job]\nseed = 1\n[data]\ntrain = a\n",
+		     "# other\n[data]\ntrain=a ; b\n[job]\n\nseed =  1", 0, "");
+	/* In the order of the table, whatever theirs is; a value is its text. */
+	check_differ("[push]\nbits = 9\n[job]\nseed = 1\n[model]\nfile = m\n",
+		     "[job]\nseed = 01\nname = x\n[model]\nfile = m\n", 0,
+		     "job.name:-:x job.seed:1:01 push.bits:9:- ");
+	check_differ("[sync]\nscheme = bsp\n[state]\nkeep = 1\n", "", FAL_EINVAL,
+		     "sync.scheme:bsp:- ");
+	check_differ("[job]\nname\n", "", FAL_EFORMAT, "");
+}
+
 static void
 test_derived(void **state)
 {
@@ -483,11 +532,11 @@ main(void)
 {
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),         cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_override),
-		cmocka_unit_test(test_derived),      cmocka_unit_test(test_path),
-		cmocka_unit_test(test_default_task), cmocka_unit_test(test_partition),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_good),      cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_truncated), cmocka_unit_test(test_override),
+		cmocka_unit_test(test_differ),    cmocka_unit_test(test_derived),
+		cmocka_unit_test(test_path),      cmocka_unit_test(test_default_task),
+		cmocka_unit_test(test_partition), cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }
