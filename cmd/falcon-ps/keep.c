@@ -154,12 +154,9 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	ps_record_flush(s->opt->record);
 	const struct fal_files *job = s->opt->job;
 	memcpy(n->is.job, job->lasting_hex, sizeof(n->is.job));
-	n->is.train_n = job->train.n;
-	n->is.test_n = job->test.n;
 	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
 	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
-	memcpy(n->is.init, job->from[0] != '\0' ? job->from : job->init_hex,
-	       sizeof(n->is.init));
+	memcpy(n->is.init, fal_files_init(job), sizeof(n->is.init));
 	n->is.incarnation = s->opt->incarnation;
 	n->is.lines = s->opt->record->lines;
 	ps_control_reach(c, past->agains, &n->is);

@@ -81,6 +81,32 @@ check_file(const struct ps_run *r, const char *name, const char *sha256,
 }
 
 int
+ps_result_check(const struct ps_run *r)
+{
+	static const char *const name[] = { "model.safetensors", "average.safetensors",
+					    "best.safetensors" };
+	const char *sha256[] = { NULL, NULL, NULL };
+	struct fal_diag diag = { "" };
+	json_error_t why;
+	json_t *o = fal_json_load(r->state.result.p, r->state.result.n, 0, &why);
+	/* What is no result, ps_result_print says. */
+	int err = o == NULL ? FAL_OK
+			    : fal_json_unpack(o, NULL, 0, "{s?s, s?s, s?s}", "sha256",
+					      &sha256[0], "average_sha256", &sha256[1],
+					      "best_sha256", &sha256[2]);
+	for (size_t i = 0; i < 3 && err == FAL_OK; i++)
+		if (sha256[i] != NULL && *sha256[i] != '\0')
+			err = check_file(r, name[i], sha256[i], &diag);
+	if (err < 0)
+		fal_cli_err(PROG,
+			    "%s; without %s/result.json the job goes on from its last "
+			    "snapshot",
+			    diag.text, r->state.dir);
+	json_decref(o);
+	return err;
+}
+
+int
 ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
 	const char *model, *sha256, *failed = NULL, *average = NULL, *best = NULL;
@@ -169,68 +195,6 @@ ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 	if (o->average != NULL)
 		err = keep_model(r, o->average, &r->average, o->average_sha256, diag);
 	return err == FAL_OK ? keep_model(r, params, &r->model, o->sha256, diag) : err;
-}
-
-/* Makes the files anew that were lost, as `diag` says, of which the model has this
- * SHA-256.
- */
-static int
-make_anew(struct ps_run *r, const char *sha256, struct fal_diag *diag)
-{
-	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
-	const struct fal_rack_conf conf = fal_files_rack_conf(&r->job, 1);
-	struct ps_outcome is = { 0 };
-	struct fal_diag why = { "there is no snapshot of the job's end" };
-	struct fal_rack *rack = NULL;
-	int err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &why);
-	if (err == FAL_OK &&
-	    (!r->found.there || r->found.clock != fal_grid_clocks(&grid)))
-		err = FAL_ENOENT;
-	if (err == FAL_OK && (rack = fal_files_rack(&r->job, &conf)) == NULL)
-		err = FAL_ENOMEM;
-	if (err == FAL_OK)
-		err = fal_snapshot_load(r->state.folder, &r->found, rack, &why);
-	if (err == FAL_OK)
-		err = ps_result_reserve(r, &why);
-	if (err == FAL_OK) {
-		is.average = fal_rack_average(rack);
-		err = ps_result_keep(r, fal_rack_params(rack, r->found.is.image.version),
-				     &is, &why);
-	}
-	if (err == FAL_OK && strcmp(is.sha256, sha256) != 0)
-		err = fal_diag_set(&why, FAL_EFORMAT, "the snapshot's is another one");
-	fal_cli_err(PROG, "%s: %s", diag->text,
-		    err < 0 ? why.text : "made anew from the last snapshot");
-	ps_place_drop(&r->model);
-	ps_place_drop(&r->average);
-	ps_place_drop(&r->result);
-	fal_rack_free(rack);
-	return err;
-}
-
-int
-ps_result_check(struct ps_run *r)
-{
-	const char *model = NULL, *average = NULL, *best = NULL;
-	struct fal_diag diag = { "" };
-	json_error_t why;
-	json_t *o = fal_json_load(r->state.result.p, r->state.result.n, 0, &why);
-	/* What is no result, ps_result_print says. */
-	int err = o == NULL ? FAL_OK
-			    : fal_json_unpack(o, NULL, 0, "{s?s, s?s, s?s}", "sha256",
-					      &model, "average_sha256", &average,
-					      "best_sha256", &best);
-	if (err == FAL_OK && model != NULL && *model != '\0')
-		err = check_file(r, "model.safetensors", model, &diag);
-	if (err == FAL_OK && average != NULL)
-		err = check_file(r, "average.safetensors", average, &diag);
-	if (err < 0)
-		err = make_anew(r, model, &diag);
-	else if (best != NULL &&
-		 (err = check_file(r, "best.safetensors", best, &diag)) < 0)
-		ps_run_say(&diag, err);
-	json_decref(o);
-	return err;
 }
 
 int

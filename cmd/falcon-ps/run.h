@@ -73,10 +73,9 @@ int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
 int ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 		   struct fal_diag *diag);
 int ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag);
-/* Are the files of the result that was kept what it says?  What is lost is made anew from
- * a snapshot of the job's end.  FAL_EFORMAT, FAL_EIO, FAL_ENOENT, FAL_ENOMEM; has been
- * said then. */
-int ps_result_check(struct ps_run *r);
+/* Are the files of the result that was kept what it says?  FAL_EFORMAT, FAL_EIO,
+ * FAL_ENOENT, FAL_ENOMEM; has been said then. */
+int ps_result_check(const struct ps_run *r);
 /* Prints the result as it was kept, now or in a run before.  An exit code. */
 int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
 

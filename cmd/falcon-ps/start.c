@@ -17,7 +17,7 @@
 static int
 new_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
-	int err = ps_state_keep_trace(&r->state, diag);
+	int err = ps_state_keep_trace(&r->state, r->opt.upstream != NULL, diag);
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, path, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
@@ -35,8 +35,9 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
 	/* Without its job line nothing of a trace can be read. */
-	const bool lost = err == FAL_OK && (was.lines == 0 || was.changed == 1);
+	const bool lost = err == FAL_OK && !was.job;
 	r->worked = was.worked;
+	r->state.begun |= lost; /* whatever its trace says */
 	if (lost)
 		err = new_trace(r, path, diag);
 	else if (err == FAL_OK)
@@ -49,7 +50,8 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 					    .lines = lost ? 0 : m->lines,
 					    .until = was.clocks,
 					    .torn = lost ? 0 : was.torn,
-					    .accepted = r->accepted };
+					    .accepted = r->accepted +
+							(r->accepted[0] != '\0') };
 	if (err == FAL_OK && lost)
 		fal_cli_err(PROG,
 			    "%s: has lost its first line: it was put aside, and another "
@@ -178,44 +180,26 @@ end_record(struct ps_record *record)
 	ps_record_close(record);
 }
 
-/* Which kinds of files are others than those that the snapshot was made with. FAL_EINVAL:
- * the clocks of these would be others. */
-static int
-find_changes(struct ps_run *r, struct fal_diag *diag)
+/* Which kinds of files are others than those that the snapshot was made with. */
+static void
+find_changes(struct ps_run *r)
 {
 	struct fal_snap_manifest *m = &r->found.is;
 	const struct fal_files *j = &r->job;
-	const char *data = j->job.data_hash, *file;
-	const bool more = m->train_n != j->train.n;
-	r->accepted[0] = '\0';
-	if (!r->found.there)
-		return FAL_OK;
-	fal_files_input(j, more ? "data.train-hash" : "data.test-hash", &file);
-	if (more || m->test_n != j->test.n)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: has %u samples, but %s was begun with %u: to "
-				    "train on others, as many are needed",
-				    file, more ? j->train.n : j->test.n, r->state.dir,
-				    more ? m->train_n : m->test_n);
+	const char *data = j->job.data_hash;
 	/* Of trainers' data nothing is known before they come. */
-	if (data == NULL && ps_state_accepts(&r->opt.accept, "data"))
-		data = "";
-	const bool trainers = m->past.data[0] != '\0' && data != NULL &&
-			      strcmp(data, m->past.data) != 0;
+	if (data == NULL)
+		data = ps_state_accepts(&r->opt.accept, "data") ? "" : m->past.data;
+	const bool trainers = m->past.data[0] != '\0' && strcmp(data, m->past.data) != 0;
 	if (trainers)
 		m->past.data[0] = '\0';
-	const char *init = j->from[0] != '\0' ? j->from : j->init_hex;
 	snprintf(r->accepted, sizeof(r->accepted), "%s%s%s",
-		 trainers || strcmp(m->data, j->data_hex) != 0 ? "data " : "",
-		 strcmp(m->net, j->model_hex) != 0 ? "net " : "",
-		 strcmp(m->init, init) != 0 ? "init " : "");
-	const size_t n = strlen(r->accepted);
-	if (n == 0)
-		return FAL_OK;
-	r->accepted[n - 1] = '\0';
-	fal_cli_err(PROG, "%s: goes on at clock %" PRIu64 " with other files: %s",
-		    j->job.name, r->found.clock, r->accepted);
-	return FAL_OK;
+		 trainers || strcmp(m->data, j->data_hex) != 0 ? " data" : "",
+		 strcmp(m->net, j->model_hex) != 0 ? " net" : "",
+		 strcmp(m->init, fal_files_init(j)) != 0 ? " init" : "");
+	if (r->accepted[0] != '\0')
+		fal_cli_err(PROG, "%s: goes on at clock %" PRIu64 " with other files:%s",
+			    j->job.name, r->found.clock, r->accepted);
 }
 
 /* Trains.  An exit code. */
@@ -329,9 +313,10 @@ run(struct ps_run *r)
 			    r->found.damaged.text[0] != '\0' ? ", as " : "",
 			    r->found.damaged.text);
 		code = FAL_EXIT_TEMPFAIL;
-	} else if ((err = find_changes(r, &diag)) < 0) {
-		code = ps_run_say(&diag, err);
 	} else {
+		r->accepted[0] = '\0';
+		if (r->found.there)
+			find_changes(r);
 		code = train(r);
 	}
 close_state:

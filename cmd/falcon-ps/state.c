@@ -128,7 +128,6 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 			c->diag, FAL_EINVAL,
 			"%s: holds the state of another job: %s is %s, not %s", dir, key,
 			was, is);
-	c->s->changed = true;
 	return ps_state_accepts(c->accept, kind)
 		       ? FAL_OK
 		       : fal_diag_set(c->diag, FAL_EINVAL,
@@ -297,6 +296,7 @@ take_line(struct tracing *r, const char *line, size_t n)
 	struct ps_trace *t = r->out;
 	unsigned long long v;
 	sscanf(line, "{\"t\":%lf", &t->t);
+	t->job |= strstr(line, "\"ev\":\"job\"") != NULL;
 	if (strstr(line, "\"ev\":\"update\"") != NULL) {
 		if (find_number(line, "\"clock\":", &v))
 			t->clocks = v + 1;
@@ -364,19 +364,50 @@ ps_trace_free(struct ps_trace *t)
 	*t = (struct ps_trace){ 0 };
 }
 
+/* What a group server's trace says of what it gave; a round in it may be given. */
+struct giving {
+	bool rounds, ended;
+};
+
+static bool
+is_no_round(void *arg, const char *line, size_t n)
+{
+	struct giving *g = arg;
+	(void)n;
+	g->rounds = strstr(line, "\"ev\":\"ledger\"") != NULL;
+	g->ended = strstr(line, "\"ev\":\"done\"") != NULL ||
+		   strstr(line, "\"ev\":\"failed\"") != NULL;
+	return !g->rounds;
+}
+
+/* May a start that trained nothing have given something? */
+static int
+may_have_given(const struct ps_state *s, bool *may, struct fal_diag *diag)
+{
+	struct giving is = { 0 };
+	const bool there =
+		faccessat(s->folder, "trace.jsonl", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	int err = there ? each_line(s, is_no_round, &is, diag) : FAL_OK;
+	*may = there && (is.rounds || !is.ended);
+	return err;
+}
+
 int
-ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
+ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag)
 {
 	char name[32];
-	struct stat st;
-	if (fstatat(s->folder, "trace.jsonl", &st, 0) < 0 || st.st_size == 0)
-		return FAL_OK;
+	bool keep = s->begun;
+	int err = group && !keep ? may_have_given(s, &keep, diag) : FAL_OK;
+	if (err < 0 || !keep)
+		return err;
 	unsigned i = 1;
 	do /* the lock is ours: nobody else takes the name */
 		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
 	while (faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       i++ < 1000000);
-	if (FAL_TRY(RENAME, -1, renameat(s->folder, "trace.jsonl", s->folder, name)) < 0)
+	if (FAL_TRY(RENAME, -1, renameat(s->folder, "trace.jsonl", s->folder, name)) <
+		    0 &&
+	    errno != ENOENT)
 		return fal_diag_set(diag, FAL_EIO, "%s/%s: %s", s->dir, name,
 				    strerror(errno));
 	return FAL_OK;

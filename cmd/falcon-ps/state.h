@@ -30,7 +30,6 @@ struct ps_state {
 	bool done;            /* result.json is there: `result` holds it */
 	bool failed;          /* and says that the job failed */
 	uint32_t epochs;      /* that the job had so far, if it is to have more; else 0 */
-	bool changed;         /* net, weights or data are others than before */
 	struct fal_buf result;
 };
 
@@ -55,9 +54,10 @@ int ps_state_change(const struct ps_state *s, const struct fal_files *job,
 		    struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
-/* Gives the trace of an earlier start the first name of trace.1.jsonl, trace.2.jsonl, …
- * that is free; one without a byte is none.  FAL_EIO with a diagnosis. */
-int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
+/* Gives the trace of an earlier start that trained, or, of a `group` server, that may
+ * have given something, though nothing of it may be written, the first name of
+ * trace.1.jsonl, trace.2.jsonl, … that is free.  FAL_EIO, FAL_ENOMEM with a diagnosis. */
+int ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag);
 
 /* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count(struct ps_state *s, struct fal_diag *diag);
@@ -71,6 +71,7 @@ struct ps_trace {
 	uint64_t torn;          /* those that follow */
 	uint64_t changed; /* the first line that is not what was written, though it was
 			   * known to be on disk; 0: none */
+	bool job;         /* it has its job line */
 	uint64_t lines;   /* a gap counts as what it stands for */
 	uint64_t clocks;  /* over, as the last update says */
 	double worked;    /* since the first worker came; 0: none came */

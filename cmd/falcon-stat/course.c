@@ -60,8 +60,6 @@ static int
 take_job(struct course *c, struct fal_trace_line *l)
 {
 	tell(l, FAL_F_HASH, c->hash);
-	tell(l, FAL_F_MODEL, c->model);
-	tell(l, FAL_F_DATA, c->data);
 	return take_scheme(c, l) < 0 ? l->err : fal_trace_job_read(l, &c->job);
 }
 
@@ -70,8 +68,6 @@ static int
 take_restart(struct course *c, struct fal_trace_line *l)
 {
 	tell(l, FAL_F_HASH, c->hash);
-	tell(l, FAL_F_MODEL, c->model);
-	tell(l, FAL_F_DATA, c->data);
 	c->parts |= fal_trace_has(l->o, FAL_F_ACCEPTED);
 	return fal_trace_job_restart(l, &c->job);
 }

@@ -40,7 +40,7 @@ struct course_clock {
 struct course {
 	struct fal_trace_job job;
 	/* Of the job line; "": it does not say. */
-	char hash[65], model[65], data[65];
+	char hash[65];
 	char sha256[65];  /* of the model: the job is done, and it is */
 	uint64_t version; /* of this version */
 	struct course_clock *clock;

@@ -101,7 +101,8 @@ load_files(struct recompute *r)
 	return err;
 }
 
-/* Are job, model and data those of the run, and is the engine? */
+/* Is the job, which has the hashes of model and data, that of the run, and is the engine?
+ */
 static int
 judge_files(struct recompute *r)
 {
@@ -113,15 +114,8 @@ judge_files(struct recompute *r)
 			   "another program");
 	if (c->parts)
 		return recompute_cannot(r, "the run has parts, each of other files");
-	if (c->model[0] == '\0' || c->data[0] == '\0')
-		return recompute_cannot(
-			r, "the trace does not say which model and data it is of");
 	if (strcmp(c->hash, f->hash_hex) != 0)
 		return recompute_cannot(r, "the job is not that of the run");
-	if (strcmp(c->model, f->model_hex) != 0)
-		return recompute_cannot(r, "the model is not that of the run");
-	if (strcmp(c->data, f->data_hex) != 0)
-		return recompute_cannot(r, "the data are not those of the run");
 	return FAL_OK;
 }
 

@@ -306,6 +306,12 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 }
 
 const char *
+fal_files_init(const struct fal_files *j)
+{
+	return j->from[0] != '\0' ? j->from : j->init_hex;
+}
+
+const char *
 fal_files_input(const struct fal_files *j, const char *key, const char **file)
 {
 	const struct fal_job *job = &j->job;
@@ -347,6 +353,8 @@ fal_files_hash(struct fal_files *j)
 	const struct fal_buf none = { 0 };
 	struct fal_buf lasting = { 0 };
 	int err = fal_job_differ(&none, &j->job_text, add_lasting, &lasting);
+	fal_put_fmt(&lasting, "%u %u", j->train.n, j->test.n);
+	err = err == FAL_OK ? lasting.err : err;
 	hash(&lasting, j->lasting_hex);
 	fal_buf_free(&lasting);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);

@@ -28,7 +28,8 @@ struct fal_files {
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];
-	/* Of all keys but job.epochs and the hashes of net, weights and data. */
+	/* Of all keys but job.epochs and the hashes of net, weights and data, and of how
+	 * many samples there are. */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
 };
@@ -48,6 +49,8 @@ int fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
 		   struct fal_diag *diag);
 /* Computes the hashes of all texts.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_files_hash(struct fal_files *j);
+/* SHA-256 of the weights that it begins with; "": they are drawn. */
+const char *fal_files_init(const struct fal_files *j);
 /* Is this key of the job the hash of a file?  Its kind, "net", "init" or "data", as
  * falcon-ps
  * --accept-change takes it, and the file's name to *file; else NULL. */

@@ -45,8 +45,6 @@ static const struct member members[] = {
 	M("journal_chain", TEXT, journal_chain),
 	M("by", TEXT, past.by),
 	M("incarnation", SMALL, incarnation),
-	M("train", SMALL, train_n),
-	M("test", SMALL, test_n),
 	M("lines", WHOLE, lines),
 	M("journal", WHOLE, journal),
 	M("bytes", WHOLE, bytes),

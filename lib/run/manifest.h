@@ -18,7 +18,6 @@ struct fal_snap_manifest {
 	/* model_hex and data_hex of the same; its `from`, or else init_hex. */
 	char net[2 * FAL_HASH_BYTES + 1], data[2 * FAL_HASH_BYTES + 1],
 		init[2 * FAL_HASH_BYTES + 1];
-	uint32_t train_n, test_n; /* samples */
 	uint32_t incarnation;
 	uint64_t lines, journal; /* of trace and journal that are before it, and the */
 	char chain[FAL_CHAIN_DIGITS + 1], journal_chain[FAL_CHAIN_DIGITS + 1]; /* links */

@@ -374,8 +374,7 @@ fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
 	else if (strcmp(f->is.job, job->lasting_hex) != 0)
 		err = fal_diag_set(
 			why, FAL_EFORMAT,
-			"%s: is of the job that has with one epoch the hash %s, not %s",
-			name, f->is.job, job->lasting_hex);
+			"%s: is of another job, or of other numbers of samples", name);
 	else if (f->is.bytes > 0)
 		err = check_state(folder, name, &f->is, why);
 	if (err < 0)

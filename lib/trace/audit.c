@@ -642,28 +642,23 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 static int
 take_restart(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const struct {
-		enum fal_field key;
-		char *told;
-		bool more; /* more epochs change it, too */
-	} hashes[] = { { FAL_F_HASH, a->told.hash, true },
-		       { FAL_F_MODEL, a->told.model, false },
-		       { FAL_F_DATA, a->told.data, false },
-		       { FAL_F_FROM, a->told.from, false } };
+	static const enum fal_field key[] = { FAL_F_HASH, FAL_F_MODEL, FAL_F_DATA,
+					      FAL_F_FROM };
+	char *const told[] = { a->told.hash, a->told.model, a->told.data, a->told.from };
 	const uint64_t epochs = a->job.epochs;
 	const bool other = fal_trace_has(l->o, FAL_F_ACCEPTED);
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
 		return l->err;
-	for (size_t i = 0; i < sizeof(hashes) / sizeof(hashes[0]); i++) {
+	for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
 		char is[sizeof(a->told.hash)] = "";
-		tell(l, hashes[i].key, is, sizeof(is));
-		if (!other && !(hashes[i].more && a->job.epochs > epochs) &&
-		    strcmp(is, hashes[i].told) != 0)
+		const bool may = other || (i == 0 && a->job.epochs > epochs);
+		tell(l, key[i], is, sizeof(is));
+		if (!may && strcmp(is, told[i]) != 0)
 			fal_finding(&a->f, NULL, 0, 0,
 				    "line %llu: restart: %s is of another job",
 				    (unsigned long long)l->number,
-				    fal_field_name(hashes[i].key));
-		memcpy(hashes[i].told, is, sizeof(is));
+				    fal_field_name(key[i]));
+		memcpy(told[i], is, sizeof(is));
 	}
 	if (other) {
 		a->v.parts++;
