@@ -26,7 +26,8 @@ ps_count_keys(struct ps_server *s)
 	}
 	s->one_key = workers == 1 || (workers == 0 && any == 1);
 	if (s->coord != NULL)
-		fal_coord_alone(s->coord, s->one_key ? 0 : alone_s);
+		fal_coord_alone(s->coord, s->one_key ? 0 : alone_s,
+				(uint32_t)(workers > 0 ? workers : any));
 	for (size_t i = 0; i < s->sessions.n; i++)
 		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->one_key) < 0)
 			fal_chan_close(s->sessions.v[i]->chan);

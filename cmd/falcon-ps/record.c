@@ -65,7 +65,7 @@ is_lasting(const struct ps_line *l)
 	static const char *const names[] = { "job",    "join",    "leave",   "policy",
 					     "hold",   "eval",    "done",    "failed",
 					     "refuse", "suspect", "restart", "place",
-					     "group" };
+					     "group",  "trainer" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (is_event(l, names[i]))
 			return true;

@@ -167,6 +167,9 @@ conclude(struct ps_server *s)
 	if (!status.failed && s->out->why.text[0] != '\0') {
 		status.failed = true;
 		status.why = why = s->out->why.text;
+	} else if (status.failed) { /* it outlives the coordinator */
+		fal_diag_set(&s->out->why, 0, "%s", status.why);
+		status.why = s->out->why.text;
 	}
 	s->out->status = status;
 	s->out->best = s->best.is;

@@ -448,6 +448,7 @@ put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
+	char why[512];
 	fal_put_fmt(out, "clocks: %llu of %llu", (unsigned long long)s->clocks,
 		    (unsigned long long)s->job.clocks);
 	if (s->clocks_s > 0)
@@ -465,6 +466,8 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	put_lone(out, s);
 	put_diverged(out, s);
 	put_unlike(out, s);
+	if (s->trainer != NULL)
+		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
 	put_numerics(out, s);
 	put_keys(out, s);
 	put_capacity(out, s);
@@ -636,6 +639,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_lone(out, s);
 	json_diverged(out, s);
 	json_unlike(out, s);
+	if (s->trainer != NULL)
+		fal_json_member_str(out, "trainer", s->trainer);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");

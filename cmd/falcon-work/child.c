@@ -101,6 +101,14 @@ child_failed(struct child *c)
 }
 
 void
+child_trouble(struct child *c, struct fal_diag *out)
+{
+	pthread_mutex_lock(&c->mutex);
+	*out = c->trouble;
+	pthread_mutex_unlock(&c->mutex);
+}
+
+void
 child_begin(struct child *c, const struct child_job *job)
 {
 	pthread_mutex_lock(&c->mutex);
@@ -287,7 +295,7 @@ end_of(const struct child *c, const struct slot *s)
 	if (c->quit || s->cancel == s->id)
 		return CHILD_CANCELLED;
 	if (s->state != SLOT_ANSWERED)
-		return CHILD_LOST;
+		return s->begun != 0 ? CHILD_LOST : CHILD_UNSENT;
 	return s->word.op == FAL_GRAD_DONE ? CHILD_MADE : CHILD_FAILED;
 }
 
@@ -303,6 +311,7 @@ begin_in(struct child *c, const struct child_task *t)
 	s->at = at;
 	s->id = t->line.id;
 	s->state = SLOT_LOST;
+	s->begun = 0;
 	s->place = take_place(c, at, t);
 	if (c->hello.samples) {
 		pthread_mutex_unlock(&c->mutex);
@@ -354,7 +363,7 @@ int
 child_do(struct child *c, const struct child_task *t, struct child_made *out)
 {
 	int err = FAL_OK;
-	*out = (struct child_made){ .end = CHILD_LOST };
+	*out = (struct child_made){ .end = CHILD_UNSENT };
 	pthread_mutex_lock(&c->mutex);
 	if (c->up && c->starts == t->start) {
 		err = begin_in(c, t);

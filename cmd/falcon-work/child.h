@@ -58,7 +58,8 @@ void child_forget(struct child *c);
 /* The memory of one start, for whoever still reads it. */
 struct start;
 
-enum child_end { CHILD_MADE, CHILD_CANCELLED, CHILD_FAILED, CHILD_LOST };
+/* CHILD_UNSENT: it was lost before the trainer could begin with it. */
+enum child_end { CHILD_MADE, CHILD_CANCELLED, CHILD_FAILED, CHILD_LOST, CHILD_UNSENT };
 struct child_made {
 	enum child_end end;
 	double loss; /* of CHILD_MADE, as the two below */
@@ -110,6 +111,9 @@ void child_drop(struct start *kept);
 /* Whether it was given up: nothing more comes of it, which was said if it has ever said
  * hello. */
 bool child_failed(struct child *c);
+
+/* What went wrong with it last, and what it said of that. */
+void child_trouble(struct child *c, struct fal_diag *out);
 
 /* The slot's task of this id is not wanted. */
 void child_cancel(struct child *c, uint32_t slot, uint64_t id);

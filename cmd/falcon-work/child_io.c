@@ -13,7 +13,7 @@
 #include <uv.h>
 
 enum { STDERR_LINE = 900 }; /* bytes; more are another line */
-enum { MOST_FAILS = 4 };    /* as after an error of a GPU, which only a start mends */
+enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start mends */
 
 /* --- out ---------------------------------------------------------------------------- */
 
@@ -110,9 +110,11 @@ on_answer(struct child *c, const struct fal_grad_word *w)
 		child_blame(c, "it cancelled task %" PRIu64 " by itself", w->id);
 		return;
 	}
-	if (w->op == FAL_GRAD_FAIL && !s->told)
+	if (w->op == FAL_GRAD_FAIL && !s->told) {
 		fal_cli_err(PROG, "trainer %u: a task failed: %s", c->conf.number,
 			    w->why);
+		fal_diag_set(&c->trouble, 0, "%s", w->why);
+	}
 	s->word = *w;
 	s->said = true;
 	if (!s->told)
@@ -182,6 +184,8 @@ say(struct child *c, const char *p, size_t n)
 	line[n] = '\0';
 	fal_text_plain(line, sizeof(line), line);
 	fal_cli_err(PROG, "trainer %u: %s", c->conf.number, line);
+	if (line[strspn(line, " ")] != '\0')
+		fal_diag_set(&c->last, 0, "%.180s", line);
 }
 
 /* A NUL would end a text, and with it all that stands behind it: it becomes what other

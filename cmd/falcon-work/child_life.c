@@ -164,6 +164,9 @@ blame(struct child *c, bool hopeless, const char *fmt, va_list ap)
 	c->blamed = true;
 	c->hopeless = hopeless;
 	vsnprintf(c->blame.text, sizeof(c->blame.text), fmt, ap);
+	child_drain(c); /* the reason may stand there */
+	fal_diag_set(&c->trouble, 0, "%.300s%s%.180s", c->blame.text,
+		     c->last.text[0] != '\0' ? "; it said last: " : "", c->last.text);
 	child_deafen(c);
 	lose_all(c);
 	child_poke(c);
@@ -246,6 +249,7 @@ begin(struct child *c)
 	c->started = uv_hrtime();
 	c->heard = c->late = c->useful = false;
 	c->fails = 0;
+	c->last.text[0] = '\0';
 	c->start = new_start();
 	if (c->start == NULL) {
 		child_blame(c, "memory to share: %s", strerror(errno));

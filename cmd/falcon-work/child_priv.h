@@ -70,6 +70,8 @@ struct child {
 	uint64_t starts, started; /* how often, when last */
 	unsigned mute;            /* how often in a row without a hello */
 	unsigned fails;           /* tasks in a row at which this start failed */
+	struct fal_diag trouble;  /* what went wrong last */
+	struct fal_diag last;     /* line of stderr that is not empty */
 	uint64_t restart, pause;  /* when to start again; ns */
 	bool heard, late;         /* its hello; that it has not been said was said */
 	bool up, useful;          /* has the job; has done a task */

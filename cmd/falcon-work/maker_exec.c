@@ -42,7 +42,7 @@ struct bench {
 	struct child_task task;
 	/* Of its tries. */
 	bool failed, nonfinite; /* the last one, as it said; one */
-	unsigned failures;
+	unsigned failures;      /* in a row, of whatever task, without one that is made */
 };
 
 /* What is known of a trainer: whether this start of it computes as the first one did. */
@@ -69,11 +69,14 @@ struct maker_exec {
 	_Atomic uint64_t ids; /* of fixed tasks */
 };
 
-enum { PROBE_TRIES = 5, MOST_OTHERS = 3 };
+enum { MOST_FAILURES = 3, MOST_OTHERS = 3 };
 
 enum { LIGHT = 1 << 20 }; /* parameters: 0.2 ms of the loop for each task */
 
 static const uint64_t fixed_id = UINT64_C(1) << 48; /* those of lanes are below */
+
+#define PAUSE_NS \
+	UINT64_C(50000000) /* before a task that failed is tried again; doubled */
 
 static struct maker_exec *
 of(struct maker *maker)
@@ -180,7 +183,29 @@ ready(struct maker *maker, uint32_t lane)
 		if (k == b->turn || b->lent[k].loan.sum == NULL)
 			get_back(&b->lent[k]);
 	b->failed = b->nonfinite = false;
-	b->failures = 0;
+}
+
+/* A try on the lane came to nothing; one that the trainer could not begin with is none.
+ */
+static void
+count_failure(struct bench *b, enum child_end end)
+{
+	b->failures += end != CHILD_UNSENT && end != CHILD_CANCELLED;
+}
+
+/* FAL_EPERM where the lane's trainer was given up, or has failed too often: it was said.
+ */
+static int
+judge_failures(const struct maker_exec *m, uint32_t lane)
+{
+	const struct exec_at at = exec_at(m->exec, lane);
+	if (child_failed(at.child))
+		return FAL_EPERM;
+	if (m->bench[lane].failures < MOST_FAILURES)
+		return FAL_OK;
+	fal_cli_err(PROG, "trainer %u: it failed %d times in a row; it is given up",
+		    at.number, MOST_FAILURES);
+	return FAL_EPERM;
 }
 
 static void
@@ -256,27 +281,27 @@ run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsign
 	return child_do(at->child, &task, made);
 }
 
-/* Until it is made, a few times. */
+/* Until it is made. */
 static int
 probe_once(struct maker_exec *m, uint32_t lane, unsigned turn, struct child_made *made,
 	   uint8_t bits[static FAL_HASH_BYTES])
 {
 	const struct exec_at at = exec_at(m->exec, lane);
-	for (int i = 0; i < PROBE_TRIES; i++) {
+	int err = FAL_OK;
+	*made = (struct child_made){ .end = CHILD_UNSENT };
+	while (err == FAL_OK && made->end != CHILD_MADE) {
 		const uint64_t start = child_start(at.child, at.slot, fixed_id);
-		if (start == 0)
-			return child_failed(at.child) ? FAL_EPERM : FAL_EIO;
-		int err = run_fixed(m, &at, start, turn, made, bits);
-		if (err < 0)
-			return err;
-		if (made->end == CHILD_MADE) {
-			m->proof[at.number].start = start;
-			return FAL_OK;
-		}
+		if (start != 0)
+			err = run_fixed(m, &at, start, turn, made, bits);
+		else if (!child_failed(at.child))
+			err = FAL_EIO;
+		m->proof[at.number].start = start;
+		if (made->end != CHILD_MADE)
+			count_failure(&m->bench[lane], made->end);
+		err = err == FAL_OK ? judge_failures(m, lane) : err;
 	}
-	fal_cli_err(PROG, "trainer %u: its first task came to nothing %d times in a row",
-		    at.number, PROBE_TRIES);
-	return FAL_EPERM;
+	m->bench[lane].failures = 0;
+	return err;
 }
 
 /* Twice by the first trainer, in two of its slots, once by each other; the second time
@@ -340,10 +365,11 @@ compare(const struct maker_exec *m, struct proof *p, const struct exec_at *at,
 /* Whether this start of the trainer computes as the first one did: its program may be
  * another one by now.  `*proven` stays false where it was lost, too. */
 static int
-prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned turn,
-      bool *proven)
+prove(struct maker_exec *m, uint32_t lane, uint64_t start, bool *proven)
 {
-	struct proof *p = &m->proof[at->number];
+	const struct exec_at at = exec_at(m->exec, lane);
+	struct proof *p = &m->proof[at.number];
+	struct bench *b = &m->bench[lane];
 	uint8_t bits[FAL_HASH_BYTES];
 	struct child_made made;
 	int err = FAL_OK;
@@ -354,9 +380,11 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, unsigned t
 	if (!m->pure)
 		p->start = start; /* is as good as any */
 	if (p->start != start) {
-		err = run_fixed(m, at, start, turn, &made, bits);
+		err = run_fixed(m, &at, start, b->turn, &made, bits);
 		if (err == FAL_OK && made.end == CHILD_MADE)
-			err = compare(m, p, at, start, bits);
+			err = compare(m, p, &at, start, bits);
+		else
+			count_failure(b, made.end);
 	}
 	*proven = p->start == start;
 	pthread_mutex_unlock(&p->mutex);
@@ -409,15 +437,6 @@ prepare(const struct maker_exec *m, uint32_t lane, const struct fal_run_job *job
 	};
 }
 
-/* 0.1 s, then twice as long each time, up to 30 s. */
-static uint64_t
-pause_ns(unsigned failures)
-{
-	const uint64_t most = UINT64_C(30000000000);
-	const uint64_t ns = UINT64_C(100000000) << (failures < 10 ? failures : 10);
-	return ns < most ? ns : most;
-}
-
 /* Whether what was made is believed; else it is to be tried again. */
 static bool
 is_good(const struct exec_at *at, const struct child_task *task,
@@ -452,10 +471,13 @@ was_last(struct bench *b, const struct exec_at *at, const struct child_made *mad
 	b->failed = made->end == CHILD_FAILED;
 	if (made->end == CHILD_CANCELLED)
 		*ran = (struct fal_ran){ .cancelled = true };
+	if (made->end == CHILD_MADE && is_good(at, &b->task, ran, b->nonfinite)) {
+		b->failures = 0;
+		return true;
+	}
+	count_failure(b, made->end);
 	if (made->end != CHILD_MADE)
 		return made->end == CHILD_CANCELLED;
-	if (is_good(at, &b->task, ran, b->nonfinite))
-		return true;
 	get_back(lent);
 	b->nonfinite |= ran->nonfinite;
 	return false;
@@ -475,17 +497,17 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	b->work.ran = ran;
 	assert(job->run.eval ||
 	       (b->work.lent->kept == NULL && b->work.lent->loan.sum == NULL));
-	while (err == FAL_OK) {
+	while (err == FAL_OK && (err = judge_failures(m, lane)) == FAL_OK) {
 		if (b->failed &&
-		    !child_pause(at.child, at.slot, job->id, pause_ns(b->failures++)))
+		    !child_pause(at.child, at.slot, job->id, PAUSE_NS << b->failures))
 			break;
 		b->failed = false;
 		b->task.start = child_start(at.child, at.slot, job->id);
 		if (b->task.start == 0) {
-			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
+			err = judge_failures(m, lane);
 			break;
 		}
-		err = prove(m, &at, b->task.start, b->turn, &proven);
+		err = prove(m, lane, b->task.start, &proven);
 		if (err < 0 || !proven)
 			continue;
 		err = child_do(at.child, &b->task, &made);

@@ -1,5 +1,7 @@
 /* What is said: messages in and out, between the coordinator, the agent and the kit. */
+#include "base/text.h"
 #include "cli/notify.h"
+#include "exec.h"
 #include "session_priv.h"
 
 #include <inttypes.h>
@@ -188,14 +190,29 @@ session_say_late(struct session *s)
 		    100 * (double)s->late_ns / (double)s->due_ns);
 }
 
-/* No more can be computed. */
+/* The worker can do nothing for the job: the coordinator is told why. */
 static void
-fail(struct session *s, const char *what, int err)
+resign(struct session *s, enum fal_leave cause, const char *why)
 {
-	if (err == FAL_EPERM) /* it was said */
-		session_end(s, FAL_EXIT_NO);
-	else
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.cause = (uint8_t)cause;
+	fal_text_plain(m.leave.why, sizeof(m.leave.why), why);
+	if (s->welcome && !s->ending)
+		session_send(s, &m);
+	session_end(s, FAL_EXIT_NO);
+}
+
+/* No more can be computed on the lane. */
+static void
+fail(struct session *s, const char *what, uint32_t lane, int err)
+{
+	struct fal_diag why;
+	if (err != FAL_EPERM) {
 		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
+		return;
+	}
+	child_trouble(exec_at(s->opt->exec, lane).child, &why); /* it was said */
+	resign(s, FAL_LEAVE_TRAINER, why.text);
 }
 
 static void
@@ -212,7 +229,7 @@ on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 	struct session *s = arg;
 	kit_ended(&s->kit, lane);
 	if (e->err < 0)
-		fail(s, "a task", e->err);
+		fail(s, "a task", lane, e->err);
 	if (s->chan == NULL) {
 		session_settle(s);
 		return;
@@ -263,7 +280,7 @@ on_prepared(void *arg)
 	struct session *s = arg;
 	const struct kit *k = &s->kit;
 	if (!k->probe.running && k->probe.err < 0)
-		fail(s, "probing", k->probe.err);
+		fail(s, "probing", 0, k->probe.err);
 	else if (!k->fill.running && k->fill.err < 0)
 		session_fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
 	if (s->chan == NULL)
@@ -298,13 +315,13 @@ renew_kit(struct session *s)
 				       .on_prepared = on_prepared };
 	struct fal_diag diag;
 	kit_forget(&s->kit);
-	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
+	int err = kit_make(&s->kit, &conf, &s->coming, &diag);
+	if (err == FAL_OK)
 		return true;
 	fal_cli_err(PROG, "%s", diag.text);
-	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	snprintf(m.leave.why, sizeof(m.leave.why), "it cannot work: %.200s", diag.text);
-	session_send(s, &m);
-	session_end(s, FAL_EXIT_NO);
+	resign(s, err == FAL_EINVAL && s->opt->exec != NULL ? FAL_LEAVE_TRAINER
+							    : FAL_LEAVE_ASKED,
+	       diag.text);
 	return false;
 }
 

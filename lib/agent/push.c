@@ -235,7 +235,7 @@ int
 agent_diverged(struct fal_agent *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.nonfinite = 1;
+	m.leave.cause = FAL_LEAVE_NONFINITE;
 	snprintf(m.leave.why, sizeof(m.leave.why), "its weights are not finite");
 	a->left = true;
 	int err = agent_send(a, &m, false);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- local steps ---------------------------------------------------------------- */
@@ -68,6 +69,43 @@ coord_diverged_review(struct fal_coord *c, double now)
 {
 	if (now >= coord_diverged_until(c))
 		c->why = c->diverged.why;
+}
+
+/* ---- trainers ------------------------------------------------------------------- */
+
+void
+coord_trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p,
+		     const char *why)
+{
+	struct fal_known_key *key = &c->key[p->key - 1];
+	key->failed = true;
+	c->trainer.since = now;
+	snprintf(c->trainer.why, sizeof(c->trainer.why), "trainer of %s failed: %s",
+		 p->name, why);
+	fal_line_trainer(&c->line, fal_coord_seconds(c, now), key->name, c->trainer.why);
+	coord_trace(c);
+}
+
+void
+coord_trainer_works(struct fal_coord *c)
+{
+	for (uint32_t i = 0; c->trainer.why[0] != '\0' && i < c->keys; i++)
+		c->key[i].failed = false;
+	c->trainer.why[0] = '\0';
+}
+
+double
+coord_trainer_until(const struct fal_coord *c)
+{
+	uint32_t failed = 0;
+	if (c->trainer.why[0] == '\0' || c->finished || c->why != NULL)
+		return INFINITY;
+	for (uint32_t i = 0; i < c->peers; i++)
+		if (c->peer[i].greeted && !c->peer[i].left)
+			return INFINITY;
+	for (uint32_t i = 0; i < c->keys; i++)
+		failed += c->key[i].failed;
+	return c->trainer.since + (failed >= c->work_keys ? 0 : c->alone_s);
 }
 
 /* ---- sums ----------------------------------------------------------------------- */

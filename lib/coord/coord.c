@@ -113,9 +113,10 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 }
 
 void
-fal_coord_alone(struct fal_coord *c, double seconds)
+fal_coord_alone(struct fal_coord *c, double seconds, uint32_t keys)
 {
 	coord_enter(c);
+	c->work_keys = keys;
 	c->alone_s = seconds;
 	fal_sched_alone(c->sched, seconds);
 }
@@ -233,6 +234,8 @@ coord_advance(struct fal_coord *c, double now)
 	}
 	if (err == FAL_OK)
 		coord_diverged_review(c, now);
+	if (err == FAL_OK && now >= coord_trainer_until(c))
+		c->why = c->trainer.why;
 	if (err == FAL_OK)
 		err = coord_redo_review(c, now);
 	if (err == FAL_OK)
@@ -288,7 +291,8 @@ fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
 	return fmin(fal_sched_wake(c->sched),
-		    fmin(coord_diverged_until(c), coord_redo_until(c)));
+		    fmin(coord_trainer_until(c),
+			 fmin(coord_diverged_until(c), coord_redo_until(c))));
 }
 
 struct fal_coord_status

@@ -219,8 +219,10 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* fal_sched_alone; and so it is with local steps that have led out of the numbers. */
-void fal_coord_alone(struct fal_coord *c, double seconds);
+/* fal_sched_alone; and so it is with local steps that have led out of the numbers.
+ * Where no worker is here and the trainers of so many keys have failed, the job ends at
+ * once; where those of fewer have, after these seconds. */
+void fal_coord_alone(struct fal_coord *c, double seconds, uint32_t keys);
 /* Who says so, and until when another key's word is waited for: fal_sched_lone.  `name`
  * and `key` are borrowed until the next call. */
 struct fal_coord_lone {

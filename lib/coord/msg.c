@@ -267,8 +267,10 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
 	int err = FAL_OK;
-	if (won == 1 && !in.nonfinite)
+	if (won == 1 && !in.nonfinite) {
 		coord_diverged_since(c, p);
+		coord_trainer_works(c);
+	}
 	if (won == 1 && !in.nonfinite && !c->brought &&
 	    fal_sched_round(c->sched, in.round, &r))
 		err = coord_health_claim(c, r.clock, p->key, in.loss,
@@ -482,6 +484,27 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 }
 
 static int
+on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	char why[FAL_MSG_WHY];
+	fal_text_plain(why, sizeof(why), m->leave.why);
+	if (m->leave.cause > FAL_LEAVE_TRAINER)
+		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
+				    m->leave.cause);
+	if (m->leave.cause == FAL_LEAVE_NONFINITE && fal_sched_steps(c->sched, p->worker))
+		coord_diverged(c, now, p,
+			       "local steps led to weights that are not finite");
+	if (m->leave.cause == FAL_LEAVE_TRAINER)
+		coord_trainer_failed(c, now, p, why);
+	if (p->ready)
+		return leave(c, now, p, why);
+	p->left = true;
+	tell_went(c, p, why);
+	return coord_advance(c, now);
+}
+
+static int
 on_pong(struct fal_coord *c, double now, const struct fal_peer *p,
 	const struct fal_msg *m)
 {
@@ -504,13 +527,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	if (p != NULL && p->left)
 		return FAL_OK;
 	bool greeted = p != NULL && p->greeted;
-	if (greeted && !p->ready && m->type == FAL_MSG_LEAVE) {
-		char plain[FAL_MSG_WHY];
-		p->left = true;
-		tell_went(c, p, fal_text_plain(plain, sizeof(plain), m->leave.why));
-		return FAL_OK;
-	}
-	if (!greeted || (!p->ready && m->type != FAL_MSG_READY))
+	bool early = m->type == FAL_MSG_READY || m->type == FAL_MSG_LEAVE;
+	if (!greeted || (!p->ready && !early))
 		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
 				    fal_msg_name(m->type), greeted ? "READY" : "HELLO");
 	int err = p->worker != 0 ? fal_sched_heard(c->sched, now, p->worker) : FAL_OK;
@@ -535,10 +553,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = coord_checked(c, now, p, m, diag);
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
-		if (m->leave.nonfinite != 0 && fal_sched_steps(c->sched, p->worker))
-			coord_diverged(c, now, p,
-				       "local steps led to weights that are not finite");
-		return leave(c, now, p, m->leave.why);
+		return on_leave(c, now, p, m, diag);
 	case FAL_MSG_PONG:
 		return on_pong(c, now, p, m);
 	case FAL_MSG_CAPACITY:

@@ -63,6 +63,7 @@ struct fal_known_key {
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
+	bool failed;  /* a trainer of its workers has, since a task counted */
 	uint64_t odd; /* 1 + the clock of its round that another one found not finite
 			 last; 0: none */
 };
@@ -264,6 +265,11 @@ struct fal_coord {
 		bool worked;  /* anybody since it was said last */
 	} diverged;
 	double alone_s; /* fal_coord_alone */
+	uint32_t work_keys;
+	struct { /* the last trainer that failed since a task counted; why "": none */
+		char why[FAL_MSG_WHY + FAL_MSG_NAME + 24];
+		double since;
+	} trainer;
 	struct { /* who is alone with that, as the trace was told; until 0: nobody */
 		uint32_t worker;
 		const char *why;
@@ -628,6 +634,13 @@ void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
 /* Ends the job where its time is over; when it will be, or infinity: others are here. */
 void coord_diverged_review(struct fal_coord *c, double now);
 double coord_diverged_until(const struct fal_coord *c);
+/* The trainer of the worker can do nothing for the job; a task has counted. */
+void coord_trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p,
+			  const char *why);
+void coord_trainer_works(struct fal_coord *c);
+/* When trainers end the job, as no worker is here and each key's have failed; infinity:
+ * not so. */
+double coord_trainer_until(const struct fal_coord *c);
 /* Is anybody of another key able to work? */
 bool coord_others(const struct fal_coord *c, uint32_t key);
 /* The first round that one key alone has led out of the numbers twice, and which waits

@@ -521,6 +521,8 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		s->done = true;
 	if (strcmp(l->ev, "gap") == 0)
 		s->gap = s->part = true;
+	if (strcmp(l->ev, "trainer") == 0)
+		get_copy(l, FAL_F_WHY, &s->trainer);
 	if (strcmp(l->ev, "failed") == 0)
 		get_copy(l, FAL_F_REASON, &s->failed);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
@@ -549,6 +551,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->above);
 	free(s->failed);
 	free(s->unlike.who);
+	free(s->trainer);
 	free(s->diverged.why);
 	fal_ids_free(&s->ids);
 	fal_trace_moves_free(&s->moves);

@@ -128,6 +128,8 @@ struct fal_summary {
 		bool decided;
 	} unlike;
 
+	char *trainer; /* whose trainer failed last, and why; NULL: none has */
+
 	/* Set by fal_summary_end. */
 	uint64_t clocks; /* that have ended, by their tasks; of a group's, all before that
 			    of which it gave a part last */

@@ -406,6 +406,15 @@ fal_line_refuse(struct fal_buf *b, double t, const char *name, const char *why,
 	fal_member_end(b);
 }
 
+void
+fal_line_trainer(struct fal_buf *b, double t, const char *key, const char *why)
+{
+	fal_member_begin(b, t, "trainer");
+	fal_member_str(b, FAL_F_KEY, key);
+	fal_member_str(b, FAL_F_WHY, why);
+	fal_member_end(b);
+}
+
 static void
 doubt(struct fal_buf *b, double t, const char *ev, const struct fal_line_doubt *d)
 {

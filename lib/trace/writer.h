@@ -335,6 +335,8 @@ void fal_line_charge(struct fal_buf *b, double t, struct fal_line_who who,
 		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
 		     uint64_t count);
+/* `why` has the name of the worker whose trainer can do nothing for the job. */
+void fal_line_trainer(struct fal_buf *b, double t, const char *key, const char *why);
 void fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt *d);
 /* seconds: in which another key's word is waited for. */
 void fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,

@@ -87,7 +87,7 @@ static const struct desc descs[] = {
 	DESC(EVALUATED, WORKER, 6, F(U64, evaluated.version), F(U32, evaluated.task),
 	     F(U32, evaluated.right), F(U32, evaluated.samples), F(U64, evaluated.loss),
 	     F(NS, evaluated.task_ns)),
-	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.nonfinite)),
+	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.cause)),
 	DESC(PONG, WORKER, 2, F(U64, pong.stamp), F(U64, pong.steps)),
 	DESC(CHECKED, WORKER, 6, F(U64, checked.round), F(U32, checked.task),
 	     F(U8, checked.nonfinite), F(BYTES16, checked.hash), F(U32, checked.first), F(TAIL, checked.needed)),

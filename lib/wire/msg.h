@@ -48,6 +48,10 @@ enum {
 	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
+/* Why a worker leaves: it was asked to, or came to its end; its weights are not finite
+ * any more; its trainer can do nothing for the job. */
+enum fal_leave { FAL_LEAVE_ASKED, FAL_LEAVE_NONFINITE, FAL_LEAVE_TRAINER };
+
 #define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
 
 enum fal_msg_type {
@@ -285,7 +289,7 @@ struct fal_msg {
 		} checked;
 		struct {
 			char why[FAL_MSG_WHY];
-			uint8_t nonfinite; /* its weights are not finite any more */
+			uint8_t cause; /* enum fal_leave */
 		} leave;
 		struct {
 			char why[FAL_MSG_WHY];

@@ -248,6 +248,90 @@ less than $most: scale the data or the loss"
 	has "$(cat hang.err)" "trainer 0: no answer in time; it starts again"
 }
 
+# short.py: as a data set that has fewer samples than the job says; the fixed task is well.
+# With a word more it ends instead, with nothing said by a line.
+short() {
+	cat >short.py <<-'END'
+		import sys
+
+		import falcon
+
+		images = list(range(200))
+
+
+		def gradient(task):
+		    try:
+		        loss = sum(images[i] for i in task.indices if task.id < 1 << 47)
+		    except IndexError as e:
+		        if sys.argv[1:]:
+		            sys.exit("no sample: %s\n" % e)
+		        raise
+		    for grad in task.grads.values():
+		        for i in range(len(grad)):
+		            grad[i] = 0
+		    return loss, 0
+
+
+		falcon.numpy = None
+		falcon.serve(gradient)
+	END
+}
+
+@test "an exception in a trainer: its line is in log, trace and falcon-stat, and ends worker and job" {
+	local text="IndexError: list index out of range" how
+	short
+	keys=$PWD/one # of a single worker key
+	falcon-key init "$keys"
+	for how in raises ends; do
+		[ "$how" = raises ] || text="it exited with status 1; it said last: no sample: list index"
+		again
+		serve
+		trains pc1 "/usr/bin/python3 short.py ${how#raises}"
+		ended "$pid" pc1 1
+		has "$(<pc1.err)" "falcon-work: trainer 0: it failed 3 times in a row; it is given up"
+		ended "$ps" ps 1
+		has "$(<ps.err)" "pc1 left: $text"
+		has "$(<ps.err)" "tiny: clock 0: trainer of pc1 failed: $text"
+		has "$(falcon-stat "$state/trace.jsonl")" "trainer of pc1 failed: $text"
+		has "$(falcon-stat -j "$state/trace.jsonl" | jq -r .trainer)" "trainer of pc1 failed: $text"
+		has "$(jq -r 'select(.ev == "trainer") | .key + ", " + .why' "$state/trace.jsonl")" \
+			"work, trainer of pc1 failed: $text"
+		falcon-stat --audit --partial "$state/trace.jsonl"
+	done
+	# Nothing is lost: with a trainer that is well the same folder goes on.
+	rm ps.ready
+	serve
+	trains well "$softmax"
+	ended "$ps" ps
+}
+
+# The first task of all, which is the fixed one, comes before its worker has joined.
+@test "a trainer that fails at its first task, or refuses: falcon-ps says so, and waits for others" {
+	sed 's/task.id < 1 << 47/True/; s/range(200)/range(0)/' <(short && cat short.py) >never.py
+	short
+	printf '%s\n' 'import falcon' 'falcon._say(op="hello", protocol=1, train=4937)' \
+		'falcon._word(True), falcon._word(True), falcon._word(True)' >fewer.py
+	serve --min-workers 2
+	KEY=other trains never "/usr/bin/python3 never.py"
+	ended "$pid" never 1
+	has "$(<never.err)" "trainer 0: it failed 3 times in a row; it is given up"
+	trains fewer "/usr/bin/python3 fewer.py"
+	ended "$pid" fewer 1
+	ended "$ps" ps 1
+	has "$(<ps.err)" "never left: IndexError: list index out of range: 0 here"
+	has "$(<ps.err)" "fewer left: tiny: the trainer has 4937 training samples, the job 256: 0 here"
+	same "who" "$(jq -r 'select(.ev == "trainer") | .key' "$state/trace.jsonl" | xargs)" "other work"
+	# Of those who compute nobody minds, nor is the job over while there are any.
+	again
+	serve --min-workers 2
+	trains good "$softmax"
+	KEY=other trains never2 "/usr/bin/python3 never.py"
+	ended "$pid" never2 1
+	trains good2 "$softmax"
+	judge c
+	has "$(<ps.err)" "never2 left: IndexError"
+}
+
 @test "a trainer that fails at task after task is started again" {
 	serve --set job.epochs=5
 	badly poison
@@ -255,7 +339,7 @@ less than $most: scale the data or the loss"
 	judge five
 	[ -s log.poison ]
 	has "$(cat poison.err)" "a task failed: RuntimeError: no more"
-	has "$(cat poison.err)" "trainer 0: it failed at 4 tasks in a row; it starts again"
+	has "$(cat poison.err)" "trainer 0: it failed at 2 tasks in a row; it starts again"
 }
 
 @test "a trainer has its descriptors and no others, its environment, and no key" {
@@ -806,7 +890,7 @@ assert word["of"] == {"later": [7]}, word
 	run -1 falcon-work -k "$keys/work.key" --cache none \
 		--exec 'exec /usr/bin/python3 never.py' "$ready"
 	has "$output" "a task failed: ValueError: bad ?"
-	has "$output" "trainer 0: its first task came to nothing 5 times in a row"
+	has "$output" "trainer 0: it failed 3 times in a row; it is given up"
 	for i in {1..6}; do
 		run -1 falcon-work --try "${job[-1]}" --exec \
 			"echo '{\"op\":\"hello\",\"protocol\":1}'; read a; read b; read c; echo '{\"op\":\"${ends[i % 2]}}'"

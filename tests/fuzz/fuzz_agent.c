@@ -69,7 +69,7 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 	must(fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_WORKER) && !w->left);
 	must(bulk == (m.type == FAL_MSG_PUSH || m.type == FAL_MSG_LEAVE) ||
-	     (m.type == FAL_MSG_LEAVE && m.leave.nonfinite != 0));
+	     (m.type == FAL_MSG_LEAVE && m.leave.cause != 0));
 	if (m.type == FAL_MSG_CLAIM && m.claim.seq >= FAL_PRECLAIMED) {
 		must(m.claim.last == 0 && m.claim.nonfinite == 0);
 	} else if (m.type == FAL_MSG_CLAIM && m.claim.nonfinite == 0) {

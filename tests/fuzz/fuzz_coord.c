@@ -525,7 +525,7 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		break;
 	case FAL_MSG_LEAVE:
 		memcpy(m->leave.why, "so", 3);
-		m->leave.nonfinite = seldom_absurd(r, 0) != 0;
+		m->leave.cause = seldom_absurd(r, 0) != 0;
 		break;
 	case FAL_MSG_PONG:
 		m->pong.stamp = seldom_absurd(r, 0);

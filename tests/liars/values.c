@@ -176,7 +176,7 @@ lie_in_words(struct fal_msg *m)
 	} else if (m->type == FAL_MSG_CLAIM && is("leave")) {
 		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE,
 				       .incarnation = m->incarnation };
-		m->leave.nonfinite = 1;
+		m->leave.cause = 1;
 	} else if (m->type == FAL_MSG_CLAIM && is("steal") && !once) {
 		once = true;
 		m->claim.task += 3;

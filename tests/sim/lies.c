@@ -75,7 +75,7 @@ lie_in_words(enum lie lie, bool *lied, struct fal_msg *m)
 		m->claim.nonfinite = 1;
 	} else if (lie == LIE_LEAVE && m->type == FAL_MSG_CLAIM && !*lied) {
 		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE };
-		m->leave.nonfinite = 1;
+		m->leave.cause = 1;
 	} else if (lie == LIE_BOAST && m->type == FAL_MSG_EVALUATED) {
 		m->evaluated.right = m->evaluated.samples;
 		m->evaluated.loss = 0;

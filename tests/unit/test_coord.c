@@ -964,7 +964,7 @@ static void
 diverges(uint32_t peer)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.nonfinite = 1;
+	m.leave.cause = 1;
 	check(tell(peer, &m), 0, "LEAVE");
 }
 

@@ -886,7 +886,7 @@ lone_beyond(const char *scheme)
 	struct fal_coord_lone is;
 	session[1].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
 	begin_job(scheme, 1);
-	fal_coord_alone(coord, 300);
+	fal_coord_alone(coord, 300, 2);
 	for (uint32_t i = 0; i < 2000 && !fal_coord_lone(coord, &is); i++)
 		step_once();
 	check(fal_coord_lone(coord, &is), 1, scheme);

@@ -445,7 +445,7 @@ leave_and_return(uint32_t step)
 		return false;
 	uint32_t p = join(1, false);
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.nonfinite = 1;
+	m.leave.cause = 1;
 	check(tell(p, &m), 0, "LEAVE");
 	return true;
 }
@@ -473,7 +473,7 @@ static bool
 says_diverged(uint32_t p)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.nonfinite = 1;
+	m.leave.cause = 1;
 	const bool steps =
 		w.s[p].is.helds > 0 && w.s[p].is.held[0].kind == FAL_KIND_DELTA;
 	check(tell(p, &m), 0, "LEAVE");
@@ -494,7 +494,7 @@ lone_leavers(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
-		fal_coord_alone(w.coord, 300);
+		fal_coord_alone(w.coord, 300, 2);
 		for (uint32_t n = 0; n < 10; n++) {
 			leave_diverged(1);
 			check(fal_coord_status(w.coord).failed, 0, "failed on one word");
@@ -526,7 +526,7 @@ static void
 say_so_in_turn(const char *scheme, bool helped)
 {
 	begin(scheme, 0, 0, FAL_NUMERICS_FAST);
-	fal_coord_alone(w.coord, 300);
+	fal_coord_alone(w.coord, 300, 2);
 	const double said = w.now;
 	const uint32_t helper = helped ? join(1, true) : 0;
 	uint32_t here = join(1, false);
@@ -565,7 +565,7 @@ lone_leavers_are_believed(void **state)
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		struct fal_coord_lone is;
 		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
-		fal_coord_alone(w.coord, 300);
+		fal_coord_alone(w.coord, 300, 2);
 		const double said = w.now;
 		const bool steps = leave_diverged(1);
 		check(fal_coord_lone(w.coord, &is), steps, "it is alone");
@@ -588,7 +588,7 @@ lone_leavers_and_a_visitor(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
-		fal_coord_alone(w.coord, 300);
+		fal_coord_alone(w.coord, 300, 2);
 		leave_diverged(1);
 		const uint32_t p = join(2, true);
 		check(work(p), 1, "it works");
@@ -604,6 +604,60 @@ lone_leavers_and_a_visitor(void **state)
 		finish(true);
 		end(NULL);
 	}
+}
+
+/* A worker of the key joins, and its trainer fails. */
+static void
+fail_trainer(uint32_t key)
+{
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.cause = FAL_LEAVE_TRAINER;
+	snprintf(m.leave.why, sizeof(m.leave.why), "no sample");
+	check(tell(join(key, false), &m), 0, "LEAVE");
+}
+
+static void
+wait_for(double seconds, bool failed)
+{
+	w.now += seconds;
+	check(fal_coord_tick(w.coord, w.now), 0, "tick");
+	check(fal_coord_status(w.coord).failed, failed, "failed");
+}
+
+/* They end the job when those of all keys have failed, and nobody is here or has worked
+ * since; of a key that has not come, after a while. */
+static void
+trainers_fail(void **state)
+{
+	(void)state;
+	for (size_t i = 0; schemes[i] != NULL; i++) {
+		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		fal_coord_alone(w.coord, 300, 2);
+		fail_trainer(1);
+		fail_trainer(1);
+		wait_for(299, false);
+		const uint32_t p = join(2, true);
+		fail_trainer(1);
+		wait_for(1000, false); /* somebody is here, ... */
+		check(work(p) && w.s[p].won > 0, 1, "it works");
+		w.s[p].here = false;
+		check(fal_coord_gone(w.coord, w.now, p, "gone"), 0, "gone");
+		wait_for(1000, false); /* ... and has worked */
+		fail_trainer(2);
+		wait_for(299, false);
+		if (i % 2 == 0)
+			fail_trainer(1);
+		wait_for(i % 2 == 0 ? 0 : 1, true);
+		assert_non_null(
+			strstr(fal_coord_status(w.coord).why, "failed: no sample"));
+		check(lines("trainer", "no sample"), i % 2 == 0 ? 5 : 4, "lines");
+		end(NULL);
+	}
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.cause = FAL_LEAVE_TRAINER + 1;
+	begin(schemes[0], 0, 0, FAL_NUMERICS_FAST);
+	check(tell(join(1, false), &m), FAL_EINVAL, "an unknown cause");
+	end(NULL);
 }
 
 /* What is true ends the job: one worker alone, two keys, or one key for all. */
@@ -895,6 +949,7 @@ main(void)
 		cmocka_unit_test_teardown(leavers_in_turn, end),
 		cmocka_unit_test_teardown(lone_leavers_are_believed, end),
 		cmocka_unit_test_teardown(lone_leavers_and_a_visitor, end),
+		cmocka_unit_test_teardown(trainers_fail, end),
 		cmocka_unit_test_teardown(divergence, end),
 		cmocka_unit_test_teardown(boasters, end),
 		cmocka_unit_test_teardown(invented_fingerprints, end),
