@@ -70,6 +70,7 @@ class _Area:
         self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED if name == "grads" else mmap.MAP_PRIVATE)
         n = int.from_bytes(self.map[:8], "little")
         self.header, self.views = json.loads(self.map[8:8 + n]), {}
+        self.frozen = self.header.pop("__metadata__", {})
 
     def tensors(self, data, wrap):
         """{name: tensor} of the place whose data begin there; `wrap` makes one."""
@@ -109,7 +110,7 @@ def _answer(task, gradient):
 
 def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python", has={},
           _wrap=lambda flat, shape: numpy.asarray(flat).reshape(shape) if numpy else flat,
-          _begin=lambda header, buffers: None):
+          _begin=lambda area, job: None):
     """Computes tasks until falcon-work ends.
 
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
@@ -129,7 +130,7 @@ def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Pyth
             _say(op="hello", protocol=1, samples=samples, depth=depth, about=about, **has)
         elif word["op"] == "job":
             areas = {name: _Area(name) for name in ("params", "grads", "samples") if name in word}
-            _begin(areas["params"].header, word["buffers"])
+            _begin(areas["params"], word)
         elif word["op"] == "task":
             queue.append(Task(word, areas, _wrap))
             ahead(queue[-1])
@@ -146,21 +147,22 @@ def torch(model, loss, **options):
 
     def wrap(flat, shape):
         return t.frombuffer(flat, dtype={"f": t.float32, "q": t.int64}[flat.format]).reshape(shape)
-    named, stats, kept, held = dict(model.named_parameters()), set(), [], []
+    named, stats, kept, held, bare = dict(model.named_parameters()), set(), [], [], []
     modules = [*model.modules()]
     for prefix, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             module.momentum = 1.0  # what it keeps is the task's own; Falcon lets it run
             stats |= {prefix + "." * bool(prefix) + k for k in ("running_mean", "running_var")}
 
-    def begin(header, buffers):
-        named.update((k, b) for k, b in model.named_buffers() if k in header or k in stats)
+    def begin(area, job):
+        named.update((k, b) for k, b in model.named_buffers() if k in area.header or k in stats)
         kept[:] = [p for name, p in named.items() if name not in stats]
-        job = {(k, tuple(v["shape"])) for k, v in header.items()}
+        bare[:] = [name for name in named if job["decay"] and name not in {*stats, *area.frozen}]
+        its = {(k, tuple(v["shape"])) for k, v in area.header.items()}
         mine = {(k, tuple(p.shape)) for k, p in named.items()}
-        if job != mine or stats != set(buffers):
-            _say(op="refuse", why=("the job's tensors, or its buffers, are not the model's: only "
-                 "here, there, or reshaped: %s %s" % (job ^ mine, stats ^ set(buffers)))[:1000])
+        if its != mine or stats != set(job["buffers"]):
+            _say(op="refuse", why=("the job's tensors or buffers are not the model's: only here, "
+                 "there, or reshaped: %s %s" % (its ^ mine, stats ^ {*job["buffers"]}))[:1000])
 
     def gradient(task):
         for name in stats if held == [task.edition, *(p._version for p in kept)] else named:
@@ -175,6 +177,10 @@ def torch(model, loss, **options):
             sum_of_losses, right = loss(task)
         if task.train:
             sum_of_losses.backward()
+            lack, bare[:] = [name for name in bare if named[name].grad is None], []
+            if lack:  # in the first task; PyTorch would leave them alone
+                _say(op="refuse", why=("weight-decay pulls at parameters without gradient: freeze "
+                     "them in the job, or before falcon.save: " + " ".join(lack))[:1000])
             for name, p in named.items():
                 grad = p * task.count if name in stats else p.grad
                 task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
@@ -190,7 +196,8 @@ def torch(model, loss, **options):
 
 def save(model, path):
     """Writes what a torch.nn.Module begins with as a safetensors file, for model.init."""
-    header, data = {}, b""
+    frozen = {k: "frozen" for k, p in model.named_parameters() if not p.requires_grad}
+    header, data = {"__metadata__": frozen} if frozen else {}, b""
     running = [(k, b) for k, b in model.named_buffers() if "running_" in k]
     for name, t in (*model.named_parameters(), *running):
         at, data = len(data), data + bytes(t.detach().float().cpu().contiguous().numpy())

@@ -75,11 +75,25 @@ find_buffers(struct child_job *j, const struct fal_setup *s)
 	return FAL_OK;
 }
 
+/* What the job's keys freeze is marked in the model, too. */
+static void
+mark_frozen(const struct fal_setup *s)
+{
+	const struct fal_optim *o = &s->job.optim;
+	for (uint32_t i = 0; i < s->model->tensors; i++)
+		for (uint32_t k = 0; k < o->ranges; k++)
+			s->model->tensor[i].frozen |=
+				o->range[k].rule == FAL_RANGE_FROZEN &&
+				s->model->tensor[i].offset - o->range[k].first <
+					o->range[k].count;
+}
+
 int
 exec_job_make(struct child_job *j, const struct fal_setup *s)
 {
 	*j = (struct child_job){ 0 };
 	j->job = (struct fal_grad_job){ .name = s->job.name,
+					.decay = s->job.optim.weight_decay > 0,
 					.seed = s->job.seed,
 					.task = s->job.task,
 					.batch = s->job.batch,
@@ -90,6 +104,7 @@ exec_job_make(struct child_job *j, const struct fal_setup *s)
 	const struct layout l = layout_of(s);
 	j->samples_bytes = l.y + l.x;
 	int err = find_buffers(j, s);
+	mark_frozen(s);
 	if (err == FAL_OK)
 		err = fal_safetensors_header(s->model, &j->params);
 	return err < 0 ? err : samples_header(s, &j->samples);

@@ -196,15 +196,17 @@ count_failure(struct bench *b, enum child_end end)
 /* FAL_EPERM where the lane's trainer was given up, or has failed too often: it was said.
  */
 static int
-judge_failures(const struct maker_exec *m, uint32_t lane)
+judge_failures(struct maker_exec *m, uint32_t lane)
 {
 	const struct exec_at at = exec_at(m->exec, lane);
 	if (child_failed(at.child))
 		return FAL_EPERM;
 	if (m->bench[lane].failures < MOST_FAILURES)
 		return FAL_OK;
-	fal_cli_err(PROG, "trainer %u: it failed %d times in a row; it is given up",
-		    at.number, MOST_FAILURES);
+	if (m->bench[lane].failures++ == MOST_FAILURES)
+		fal_cli_err(PROG,
+			    "trainer %u: it failed %d times in a row; it is given up",
+			    at.number, MOST_FAILURES);
 	return FAL_EPERM;
 }
 

@@ -100,6 +100,24 @@ send_room(struct session *s)
 		session_send(s, &m);
 }
 
+/* Which tensors are not stepped, for a line. */
+static void
+put_frozen(const struct fal_model *m, char out[static 256])
+{
+	uint32_t more = 0;
+	size_t n = 0;
+	out[0] = '\0';
+	for (uint32_t i = 0; i < m->tensors; i++)
+		if (m->tensor[i].frozen && n + strlen(m->tensor[i].name) < 200)
+			n += (size_t)snprintf(out + n, 256 - n, "%s %s",
+					      n == 0 ? "; not stepped:" : ",",
+					      m->tensor[i].name);
+		else
+			more += m->tensor[i].frozen;
+	if (more > 0)
+		snprintf(out + n, 256 - n, " and %u more", more);
+}
+
 static void
 send_ready(struct session *s)
 {
@@ -119,12 +137,14 @@ send_ready(struct session *s)
 	session_send(s, &m);
 	send_room(s);
 	fal_cli_notify("READY=1\nSTATUS=working");
+	char not_stepped[256];
+	put_frozen(s->kit.setup.model, not_stepped);
 	if (s->opt->verbose)
-		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms",
+		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
 			    s->addr, s->kit.setup.job.name,
 			    fal_suite_name(fal_chan_suite(s->chan)),
 			    fal_chan_shares(s->chan) ? " and shared memory" : "",
-			    (double)m.ready.task_ns * 1e-6);
+			    (double)m.ready.task_ns * 1e-6, not_stepped);
 }
 
 /* --- the job ---------------------------------------------------------------------- */
@@ -319,9 +339,13 @@ renew_kit(struct session *s)
 	if (err == FAL_OK)
 		return true;
 	fal_cli_err(PROG, "%s", diag.text);
-	resign(s, err == FAL_EINVAL && s->opt->exec != NULL ? FAL_LEAVE_TRAINER
-							    : FAL_LEAVE_ASKED,
-	       diag.text);
+	if (err == FAL_EINVAL && s->opt->exec != NULL) {
+		resign(s, FAL_LEAVE_TRAINER, diag.text);
+		return false;
+	}
+	struct fal_diag why;
+	fal_diag_set(&why, err, "it cannot work: %.200s", diag.text);
+	resign(s, FAL_LEAVE_ASKED, why.text);
 	return false;
 }
 

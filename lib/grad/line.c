@@ -79,6 +79,7 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 	for (uint32_t i = 0; i < j->buffers; i++)
 		fal_json_str(b, j->buffer[i]);
 	fal_json_close(b, ']');
+	fal_json_member_bool(b, "decay", j->decay);
 	put_area(b, "params", "places", &j->params);
 	put_area(b, "grads", "slots", &j->grads);
 	put_area(b, "samples", "slots", &j->samples);

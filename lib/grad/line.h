@@ -45,6 +45,7 @@ struct fal_grad_job {
 	/* Tensors that are running statistics, borrowed. */
 	const char *const *buffer;
 	uint32_t buffers;
+	bool decay; /* weights decay without a gradient */
 	struct fal_grad_area params, grads, samples;
 };
 void fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j);

@@ -170,9 +170,10 @@ void fal_job_free(struct fal_job *job);
  * data.parts; the diagnosis names no file. */
 int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
-/* Once the model is known: sets optim.range to the tensors that model.freeze and
- * model.buffers name.  FAL_EINVAL when a pattern of freeze, or all of buffers, name no
- * tensor, or nothing is left to train; the diagnosis names no file.  FAL_ENOMEM. */
+/* Once the model is known: sets optim.range to the tensors that are frozen, or that
+ * model.freeze and model.buffers name.  FAL_EINVAL when a pattern of freeze, or all of
+ * buffers, name no tensor, or nothing is left to train; the diagnosis names no file.
+ * FAL_ENOMEM. */
 int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
 /* The key of the job that only the server's own steps can follow, and so no rule of
  * fal_rule_local: "model.buffers", "job.nonfinite = skip", or NULL. */

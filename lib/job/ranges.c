@@ -122,7 +122,10 @@ fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *
 		{ "buffers", job->buffers, FAL_RANGE_EMA, true },
 		{ "freeze", job->freeze, FAL_RANGE_FROZEN, false },
 	};
-	if (job->freeze == NULL && job->buffers == NULL)
+	uint32_t frozen = 0;
+	for (uint32_t i = 0; i < m->tensors; i++)
+		frozen += m->tensor[i].frozen;
+	if (job->freeze == NULL && job->buffers == NULL && frozen == 0)
 		return FAL_OK;
 	uint8_t *marks = fal_calloc(m->tensors, 1);
 	struct fal_range *range = fal_calloc(m->tensors, sizeof(*range));
@@ -131,12 +134,18 @@ fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *
 			  : fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]) && err == FAL_OK; k++)
 		err = mark(m, &keys[k], marks, diag);
+	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
+		if (m->tensor[i].frozen)
+			marks[i] = 1 + FAL_RANGE_FROZEN;
 	if (err == FAL_OK && gather(m, marks, &job->optim, range) == m->values)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "model.%s: '%s' leaves nothing to train",
-				   job->freeze != NULL ? "freeze" : "buffers",
-				   FAL_QUOTE(job->freeze != NULL ? job->freeze
-								 : job->buffers));
+				   job->freeze != NULL    ? "freeze"
+				   : job->buffers != NULL ? "buffers"
+							  : "init",
+				   FAL_QUOTE(job->freeze != NULL    ? job->freeze
+					     : job->buffers != NULL ? job->buffers
+								    : job->init));
 	free(marks);
 	if (err < 0) {
 		job->optim.ranges = 0;

@@ -60,6 +60,7 @@ struct fal_tensor {
 	uint64_t offset;                  /* of its first float in the flat vector */
 	uint64_t at;                      /* the same without gaps: see fal_model_pack */
 	uint64_t count;                   /* floats */
+	bool frozen;                      /* it is not stepped */
 	uint32_t fan_in, fan_out;
 	enum fal_init init;
 };

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a frozen tensor's name has in __metadata__. */
+static const char frozen[] = "frozen";
+
 static int
 put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 {
-	fal_json_key(out, "__metadata__");
-	fal_json_open(out, '{');
 	for (size_t i = 0; i < n; i++) {
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(meta[k].key, meta[i].key) == 0)
@@ -24,7 +25,6 @@ put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 			return FAL_EINVAL;
 		fal_json_member_str(out, meta[i].key, meta[i].value);
 	}
-	fal_json_close(out, '}');
 	return FAL_OK;
 }
 
@@ -54,9 +54,19 @@ put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
 	   struct fal_buf *out)
 {
 	int err = FAL_OK;
+	uint32_t frozens = 0;
+	for (uint32_t i = 0; i < m->tensors && meta == NULL; i++)
+		frozens += m->tensor[i].frozen;
 	fal_json_open(out, '{');
-	if (n > 0)
+	if (n + frozens > 0) {
+		fal_json_key(out, "__metadata__");
+		fal_json_open(out, '{');
 		err = put_metadata(meta, n, out);
+		for (uint32_t i = 0; i < m->tensors && frozens > 0; i++)
+			if (m->tensor[i].frozen)
+				fal_json_member_str(out, m->tensor[i].name, frozen);
+		fal_json_close(out, '}');
+	}
 	uint64_t begin = 0;
 	for (uint32_t i = 0; i < m->tensors; begin += m->tensor[i++].count)
 		put_tensor(&m->tensor[i], begin, out);
@@ -100,7 +110,7 @@ fal_safetensors_bound(const struct fal_model *m, size_t meta)
 	enum { AROUND = 64, NUMBER = 21 };
 	uint64_t bytes = 8 + meta + 2 * AROUND + m->values * sizeof(float);
 	for (uint32_t i = 0; i < m->tensors; i++)
-		bytes += AROUND + 6 * strlen(m->tensor[i].name) +
+		bytes += 2 * (AROUND + 6 * strlen(m->tensor[i].name)) +
 			 (uint64_t)NUMBER * (m->tensor[i].dims + 2);
 	return bytes;
 }
@@ -406,6 +416,8 @@ describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
 					    "%s: tensor '%s' has more than 2^31 values",
 					    r->file->name, FAL_QUOTE(p->name));
 	}
+	const json_t *mark = json_object_get(json_object_get(r->o, "__metadata__"), p->name);
+	t->frozen = mark != NULL && strcmp(json_string_value(mark), frozen) == 0;
 	t->name = fal_strdup(p->name);
 	return t->name != NULL ? check_bytes(r, t, p, sizeof(float)) : st_nomem(r);
 }

@@ -20,7 +20,8 @@ struct fal_metadata {
 /* Appends to `out` the tensors of the `m->params` floats at `params` as F32, header and
  * data in the order of the flat vector, without gaps, the header padded with spaces to 8
  * bytes, so that equal arguments give equal bytes.  `meta` (`n` entries in the order
- * given) may be NULL with n = 0: then there is no __metadata__. FAL_EINVAL: metadata is
+ * given) may be NULL with n = 0: then __metadata__ has
+ * only what is frozen. FAL_EINVAL: metadata is
  * not UTF-8 or a key comes twice; FAL_ENOMEM. */
 int fal_safetensors_put(const struct fal_model *m, const float *params,
 			const struct fal_metadata *meta, size_t n, struct fal_buf *out);
@@ -34,7 +35,8 @@ int fal_safetensors_head(const struct fal_model *m, const struct fal_metadata *m
 uint64_t fal_safetensors_bound(const struct fal_model *m, size_t meta);
 
 /* Appends the header alone: JSON with name, F32, shape and place of each tensor, in the
- * order of the flat vector.  FAL_ENOMEM. */
+ * order of the flat vector; __metadata__ has "frozen" for the names of those that are.
+ * FAL_ENOMEM. */
 int fal_safetensors_header(const struct fal_model *m, struct fal_buf *out);
 
 /* Reads the `n` bytes (hostile) of what fal_safetensors_header writes, or of any header

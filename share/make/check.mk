@@ -171,6 +171,7 @@ check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	FALCON_BIN="$(abspath $(B))" tests/torch/run.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/exec.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/norm.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/frozen.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/models.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/user.sh
 

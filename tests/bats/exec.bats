@@ -642,6 +642,71 @@ outside the server, which the job's model.buffers is not for"
 	has "$output" "ok a task of 8 samples takes "
 }
 
+# frozen.py: "init" writes tensors a, b and c, of which b is frozen; else it is a trainer of them.
+@test "what is frozen in model.init is not stepped, nor decays, and is told: the law, and a resume" {
+	cat >frozen.py <<-'END'
+		import json
+		import struct
+		import sys
+
+		import falcon
+
+		if sys.argv[1:]:
+		    header = {"__metadata__": {"b": "frozen", "format": "pt"}} if sys.argv[1] == "b" else {}
+		    header.update({name: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]}
+		                   for i, name in enumerate("abc")})
+		    text = json.dumps(header).encode()
+		    with open("init.safetensors", "wb") as f:
+		        f.write(struct.pack("<Q", len(text)) + text + struct.pack("<6f", *[0.5] * 6))
+		    sys.exit()
+
+
+		def gradient(task):
+		    for name, grad in (task.grads or {}).items():
+		        for i in range(2):
+		            grad[i] = 0.01 * sum(task.indices) * (name == "a")
+		    return task.count, 0
+
+
+		falcon.numpy = None
+		falcon.serve(gradient)
+	END
+	sed -i 's/^file = .*/init = init.safetensors/; s/^kind = .*/kind = adamw\nweight-decay = 0.1/' \
+		tiny/tiny.job
+	weights() { # of b, and of c, which has no gradient either
+		tail -c 16 "$state/model.safetensors" | od -An -v -f -w4 | xargs
+	}
+	(cd tiny && /usr/bin/python3 ../frozen.py b)
+	serve --set state.clocks=5
+	work alone --exec "tee heard | /usr/bin/python3 frozen.py" -v --emulate rate=4000
+	at_clock 12
+	kill -TERM "$ps"
+	ended "$ps" ps
+	kill -KILL "$pid"
+	rm ps.ready
+	serve --set state.clocks=5
+	trains other "/usr/bin/python3 frozen.py"
+	judge frozen
+	has "$(<alone.err)" "; not stepped: b"
+	same "decay" "$(jq 'select(.op == "job").decay' heard)" true
+	same "b" "$(weights | cut -d " " -f 1-2)" "0.5 0.5"
+	[[ $(weights) != *" 0.5" ]] || return 1
+	# A job without a break, of three workers, has its model.
+	again
+	serve --min-workers 3
+	for i in 1 2 3; do
+		trains $i "/usr/bin/python3 frozen.py"
+	done
+	judge frozen
+	# Without the mark it is the decay's.
+	(cd tiny && /usr/bin/python3 ../frozen.py none)
+	again
+	serve
+	trains none "/usr/bin/python3 frozen.py"
+	judge none
+	same "kept" "$(weights | grep -c "0.5 0.5" || :)" 0
+}
+
 @test "a loss below 0 is one like others" {
 	job=(--set job.epochs=4 --set state.best=yes "$BATS_TEST_TMPDIR/tiny/tiny.job")
 	serve
@@ -850,7 +915,7 @@ assert word["of"] == {"later": [7]}, word
 ' <<<"$word"
 }
 
-@test "falcon.py is one file of 200 lines with nothing but Python's own; examples are short" {
+@test "falcon.py is one file of 207 lines with nothing but Python's own; examples are short" {
 	local file most
 	while read -r file most; do
 		[ "$(wc -l <"$root/$file")" -le "$most" ] || {
@@ -858,7 +923,7 @@ assert word["of"] == {"later": [7]}, word
 			return 1
 		}
 	done <<-'END'
-		share/falcon.py 200
+		share/falcon.py 207
 		examples/exec/fashion.py 30
 		examples/exec/softmax.c 60
 	END

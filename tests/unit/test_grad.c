@@ -75,7 +75,8 @@ puts_lines(void **state)
 	fal_grad_put_job(&b, &j);
 	says(&b,
 	     "{\"op\":\"job\",\"name\":\"n\",\"seed\":\"0000000000000001\",\"task\":8,"
-	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],"
+	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],\"decay\":"
+	     "false,"
 	     "\"params\":{\"places\":2,\"stride\":4096,\"bytes\":200,\"data\":128},"
 	     "\"grads\":{\"slots\":1,\"stride\":4096,\"bytes\":200,\"data\":128}}\n");
 }

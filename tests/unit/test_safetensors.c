@@ -1,5 +1,6 @@
 /* safetensors: the bytes written, and what is refused when read. */
 #include "base/mem.h"
+#include "job/job.h"
 #include "model/safetensors.h"
 
 #include <math.h>
@@ -321,7 +322,9 @@ test_names(void **state)
 	struct fal_buf b = file_of(
 		"{\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[20,"
 		"36]},"
-		"\"__metadata__\":{\"format\":\"pt\"},"
+		"\"__metadata__\":{\"format\":\"pt\",\"scale\":\"frozen\",\"a.weight\":"
+		"\"not\","
+		"\"none\":\"frozen\"},"
 		"\"scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]},"
 		"\"a.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}} "
 		" ",
@@ -333,7 +336,8 @@ test_names(void **state)
 		fail_msg("%s", diag.text);
 	assert_int_equal(fal_safetensors_header(got, &sent), 0);
 	static const char want[] =
-		"{\"a.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+		"{\"__metadata__\":{\"scale\":\"frozen\"},"
+		"\"a.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
 		"\"scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]},"
 		"\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[20,"
 		"36]}}";
@@ -348,6 +352,14 @@ test_names(void **state)
 	assert_string_equal(again->tensor[2].name, "b.weight");
 	assert_int_equal(again->tensor[2].offset, 5);
 	assert_int_equal(again->tensor[2].dims, 3);
+	assert_true(again->tensor[1].frozen && !again->tensor[0].frozen);
+	struct fal_job job = { 0 };
+	assert_int_equal(fal_job_ranges(&job, again, &diag), 0);
+	assert_int_equal(job.optim.ranges, 1);
+	assert_int_equal(job.optim.range[0].first, 4);
+	assert_int_equal(job.optim.range[0].count, 1);
+	assert_int_equal(job.optim.range[0].rule, FAL_RANGE_FROZEN);
+	fal_job_free(&job);
 	struct fal_buf put = { 0 };
 	assert_int_equal(fal_safetensors_put(again, params, NULL, 0, &put), 0);
 	assert_true(put.n <= fal_safetensors_bound(again, 0));
