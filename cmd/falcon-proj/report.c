@@ -13,6 +13,7 @@ static const char *const wait_name[FAL_REPORT_WAITS] = {
 	[FAL_REPORT_OTHERS] = "others",
 	[FAL_REPORT_COORDINATOR] = "coordinator",
 	[FAL_REPORT_IDLE] = "work",
+	[FAL_REPORT_LATENCY] = "latency",
 };
 
 /* A worker that waits less than this share of its time is not asked for what. */

@@ -65,11 +65,22 @@ agent_snapshot(struct fal_agent *a)
 	return s;
 }
 
+/* Does a shard send what is not here of it?  Where the rest came before its first block
+ * it is still being made, and waits for contributions, as before PUBLISHED. */
+static bool
+is_sent(const struct snapshot *s, uint32_t blocks)
+{
+	uint64_t begun = s->left == blocks ? 0 : s->begun;
+	while (begun != 0 && s->lack[__builtin_ctzll(begun)] == 0)
+		begun &= begun - 1;
+	return begun != 0 || (s->left == blocks && s->opened != 0);
+}
+
 bool
 agent_pulling(const struct fal_agent *a)
 {
 	for (size_t i = 0; i < a->versions.n; i++)
-		if (a->versions.v[i]->left > 0)
+		if (a->versions.v[i]->left > 0 && is_sent(a->versions.v[i], a->blocks))
 			return true;
 	return false;
 }

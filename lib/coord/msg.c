@@ -396,6 +396,7 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 			   .push_all = m->worked.push_all,
 			   .pull_all = m->worked.pull_all,
 			   .late = m->worked.late },
+		.rtt = o->info.rtt,
 		.tx = o->tx - p->told_tx,
 		.rx = o->rx - p->told_rx
 	};

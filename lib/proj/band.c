@@ -158,9 +158,11 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 	if (!(all > 0)) /* of a worker that was not asked any more */
 		return FAL_OK;
 	p.begin = fmax(0, p.end - all);
-	p.load = (struct fal_trace_load){
-		.clocks = 1, .tasks = lanes > 0 ? ran : 0, .push = p.push, .pull = p.pull
-	};
+	p.load = (struct fal_trace_load){ .clocks = 1,
+					  .tasks = lanes > 0 ? ran : 0,
+					  .push = p.push,
+					  .pull = p.pull,
+					  .latency = fal_trace_clock_latency(l, 1) };
 	if (lanes > 0) {
 		p.load.lane_s = (double)ran * task_s / (double)lanes;
 		p.load.size = samples;

@@ -45,6 +45,7 @@ struct fal_cost_machine {
 	double turn_s; /* that a lane spends around each task: it is given, and taken */
 	double pull_s; /* a version leaves for it → it computes */
 	double push_s; /* it holds no more of a round → what it made is counted */
+	double rtt_s;  /* a round trip on its link, which these two leave out */
 };
 
 struct fal_cost {

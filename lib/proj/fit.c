@@ -345,7 +345,8 @@ clock_of(struct fal_fit *f, uint64_t number)
 struct line {
 	bool own; /* of a round of the worker's own */
 	uint64_t clock, tx, rx;
-	double compute, push, pull, wait, push_all, pull_all, late, cut_s;
+	/* latency: what it waited for its own link, which is no part of `wait`. */
+	double compute, push, pull, latency, wait, push_all, pull_all, late, cut_s;
 	uint64_t cut;
 	struct fal_trace_ran ran;
 };
@@ -359,7 +360,7 @@ clock_number(const struct line *c)
 static double
 busy(const struct line *c)
 {
-	return c->compute + c->push + c->pull;
+	return c->compute + c->push + c->pull + c->latency;
 }
 
 /* Adds the line to the sums, unless something came between it and the one before. */
@@ -466,6 +467,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fit_worker *w = row_of(f, l);
 	const bool own = fal_trace_has(l->o, FAL_F_ROUND);
+	const int trips = fal_rule_traits(&f->policy.rule).moves ? 2 : 1;
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
 	struct fal_trace_ran ran;
@@ -480,6 +482,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
 		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
 		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
+		.latency = fal_trace_clock_latency(l, trips),
 		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
 		.push_all = fal_trace_get_seconds(l, l->o, FAL_F_PUSH_ALL),
 		.pull_all = fal_trace_get_seconds(l, l->o, FAL_F_PULL_ALL),
@@ -490,8 +493,11 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		c.cut = fal_trace_get_u64(l, l->o, FAL_F_CUT, most);
 		c.cut_s = fal_trace_get_seconds(l, l->o, FAL_F_CUT_S);
 	}
+	if (fal_trace_has(l->o, FAL_F_RTT))
+		w->rtt = fal_trace_get_seconds(l, l->o, FAL_F_RTT);
 	if (l->err != 0)
 		return l->err;
+	c.wait -= c.latency;
 	if (f->stopped) /* it may be no whole clock */
 		return 0;
 	if (lanes > 0)

@@ -326,6 +326,7 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.turn_s = turn_of(f, w, s),
 		.pull_s = TYPICAL(f, w, pull, s),
 		.push_s = TYPICAL(f, w, push, s),
+		.rtt_s = w->rtt,
 	};
 	return fal_cost_add(out, &m, w->name);
 }

@@ -34,6 +34,7 @@ struct fit_worker {
 	uint64_t left_after; /* updates */
 	uint32_t lanes_min, lanes_max, lanes, cores;
 	double fixed;          /* by its probe; NAN: it told nothing of it */
+	double rtt;            /* of its link, as it was told last; 0: not known */
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
 	uint64_t n; /* that it told so far */

@@ -7,6 +7,7 @@
 #include "proj/player.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static void
 send_model(struct game *g, struct fal_player *w, uint64_t version)
 {
 	spend(g, g->conf->cost->pull_bytes);
-	fal_player_pull(w, version, g->now + w->machine->pull_s);
+	fal_player_pull(w, version, g->now);
 }
 
 static int
@@ -151,11 +152,8 @@ follow(struct game *g, const struct fal_act *a)
 		w->lanes = a->count;
 		break;
 	case FAL_ACT_PING:
-		/* All lanes do something at any time, unless it hangs. */
-		return fal_sched_pong(g->s, g->now, a->worker, 0,
-				      fal_cost_hangs(w->machine, g->now)
-					      ? 0
-					      : (uint64_t)(g->now * 1e9));
+		w->pong = g->now + w->machine->rtt_s;
+		break;
 	case FAL_ACT_DOUBT:
 	case FAL_ACT_ALONE:
 	case FAL_ACT_SKIP:
@@ -273,8 +271,18 @@ arrive(struct game *g, struct fal_player *w, size_t i)
 static int
 step_worker(struct game *g, struct fal_player *w)
 {
+	const uint32_t id = (uint32_t)(w - g->worker) + 1;
 	struct fal_player_event e = fal_player_next(w);
+	const double rtt = w->machine->rtt_s;
 	g->now = fmax(g->now, e.at);
+	if (e.part == SIZE_MAX && e.item == SIZE_MAX) {
+		/* All lanes do something at any time, unless it hangs. */
+		const double said = e.at - w->way;
+		const uint64_t steps =
+			fal_cost_hangs(w->machine, said) ? 0 : (uint64_t)(said * 1e9);
+		w->pong = INFINITY;
+		return fal_sched_pong(g->s, g->now, id, g->now - e.at + rtt, steps);
+	}
 	return e.part != SIZE_MAX ? arrive(g, w, e.part) : claim(g, w, e.item);
 }
 
@@ -311,8 +319,9 @@ join(struct game *g, uint32_t i)
 			      .lanes_max = m->lanes_max,
 			      .cores = m->cores,
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
-			      .fixed = m->fixed };
-	fal_player_init(&g->worker[i], m);
+			      .fixed = m->fixed,
+			      .rtt = m->rtt_s };
+	fal_player_init(&g->worker[i], m, fal_rule_traits(&g->conf->policy->rule).moves);
 	return fal_sched_join(g->s, g->now, &j);
 }
 

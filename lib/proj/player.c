@@ -10,9 +10,12 @@
 #include <string.h>
 
 void
-fal_player_init(struct fal_player *w, const struct fal_cost_machine *m)
+fal_player_init(struct fal_player *w, const struct fal_cost_machine *m, bool asks)
 {
-	*w = (struct fal_player){ .machine = m };
+	*w = (struct fal_player){ .machine = m,
+				  .way = m->rtt_s / 2,
+				  .ticket = asks ? m->rtt_s : 0,
+				  .pong = INFINITY };
 	for (size_t v = 0; v < FAL_PLAYER_VERSIONS; v++)
 		w->has[v].version = UINT64_MAX;
 }
@@ -27,9 +30,9 @@ fal_player_free(struct fal_player *w)
 void
 fal_player_pull(struct fal_player *w, uint64_t version, double at)
 {
-	w->ready = at;
+	w->ready = at + w->machine->pull_s + w->way;
 	w->has[version % FAL_PLAYER_VERSIONS].version = version;
-	w->has[version % FAL_PLAYER_VERSIONS].at = at;
+	w->has[version % FAL_PLAYER_VERSIONS].at = w->ready;
 }
 
 /* A lane begins (+1) or ends (-1) with a task. */
@@ -98,17 +101,18 @@ fal_player_push(struct fal_player *w, double at)
 		if (p->seq == 0)
 			w->part[i--] = w->part[--w->parts];
 		else
-			p->arrives = at + w->machine->push_s;
+			p->arrives = at + w->ticket + w->machine->push_s + w->way;
 	}
 }
 
 struct fal_player_event
 fal_player_next(const struct fal_player *w)
 {
-	struct fal_player_event e = { INFINITY, SIZE_MAX, SIZE_MAX };
+	struct fal_player_event e = { w->pong, SIZE_MAX, SIZE_MAX };
 	for (size_t i = 0; i < w->n && i < w->lanes; i++)
-		if (w->q[i].ends >= 0 && w->q[i].ends < e.at)
-			e = (struct fal_player_event){ w->q[i].ends, i, SIZE_MAX };
+		if (w->q[i].ends >= 0 && w->q[i].ends + w->way < e.at)
+			e = (struct fal_player_event){ w->q[i].ends + w->way, i,
+						       SIZE_MAX };
 	for (size_t i = 0; i < w->parts; i++)
 		if (w->part[i].arrives < e.at)
 			e = (struct fal_player_event){ w->part[i].arrives, SIZE_MAX, i };
@@ -149,7 +153,7 @@ fal_player_grant(struct fal_player *w, const struct fal_act *a,
 		w->q[at] = (struct fal_player_item){ .round = a->round,
 						     .task = a->first + i,
 						     .fills = a->fills,
-						     .from = from,
+						     .from = fmax(from, now + w->way),
 						     .ends = -1 };
 	}
 	return FAL_OK;

@@ -38,8 +38,11 @@ struct fal_player {
 	struct fal_player_part *part;
 	size_t parts, part_cap;
 	uint32_t lanes, seq;
-	double begun; /* tasks that a lane began with, in full ones */
-	double ready; /* has what it was sent last */
+	double way;    /* seconds that what it says, or is told, is on its way */
+	double ticket; /* that it waits for leave to push, once all is claimed */
+	double pong;   /* when its answer to what it was asked last comes; INFINITY */
+	double begun;  /* tasks that a lane began with, in full ones */
+	double ready;  /* has what it was sent last */
 	struct {
 		uint64_t version;
 		double at;
@@ -49,17 +52,18 @@ struct fal_player {
 	double compute; /* seconds before that */
 };
 
-/* What happens with it next: the end of an item, or a part's arrival; the other is
- * SIZE_MAX, both if nothing does. */
+/* What is heard of it next: the end of an item, or a part's arrival; the other is
+ * SIZE_MAX, both if it is an answer, or nothing. */
 struct fal_player_event {
 	double at;
 	size_t item, part;
 };
 
-/* A worker on machine `m` (borrowed), which has no version yet. */
-void fal_player_init(struct fal_player *w, const struct fal_cost_machine *m);
+/* A worker on machine `m` (borrowed), which has no version yet; `asks`: it may push what
+ * its claims have been answered for. */
+void fal_player_init(struct fal_player *w, const struct fal_cost_machine *m, bool asks);
 void fal_player_free(struct fal_player *w);
-/* It is sent a version, which it has at `at`. */
+/* It is sent a version, which leaves at `at`. */
 void fal_player_pull(struct fal_player *w, uint64_t version, double at);
 /* A grant at `now`, of the round `r`.  0 or FAL_ENOMEM. */
 int fal_player_grant(struct fal_player *w, const struct fal_act *a,

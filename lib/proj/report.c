@@ -16,13 +16,13 @@ enum { LANES_MAX = 64 };
 /* What a clock line says. */
 struct told {
 	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale, tx;
-	double compute, push, pull, wait, push_all;
+	double compute, push, pull, wait, latency, push_all;
 	struct fal_trace_ran ran;
 };
 
 /* The summary has judged the numbers. */
 static struct told
-read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
+read_clock(struct fal_trace_line *l, const struct fal_trace_job *job, int trips)
 {
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
@@ -41,6 +41,7 @@ read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
 		.push = fal_trace_get_f64(l, o, FAL_F_PUSH),
 		.pull = fal_trace_get_f64(l, o, FAL_F_PULL),
 		.wait = fal_trace_get_f64(l, o, FAL_F_WAIT),
+		.latency = fal_trace_clock_latency(l, trips),
 	};
 	if (fal_trace_has(o, FAL_F_TX) && fal_trace_has(o, FAL_F_PUSH_ALL)) {
 		t.tx = fal_trace_get_u64(l, o, FAL_F_TX, most);
@@ -168,6 +169,7 @@ add(struct report_cell *c, const struct told *t, double size)
 	c->load.lane_s += (double)n * lane_s;
 	c->load.push += t->push;
 	c->load.pull += t->pull;
+	c->load.latency += t->latency;
 	c->compute += t->compute;
 	c->wait += t->wait;
 	c->samples += all->samples;
@@ -176,7 +178,7 @@ add(struct report_cell *c, const struct told *t, double size)
 	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
 	if (n == 0 && t->share == 0) {
 		c->idle++;
-		c->idle_s += t->wait;
+		c->idle_s += t->wait - t->latency;
 	}
 }
 
@@ -260,7 +262,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	const struct fal_trace_job *job = &s->summary.job;
 	const size_t row = *fal_ids_get(&s->summary.ids, id);
 	const double fixed = s->summary.worker[row].fixed;
-	struct told t = read_clock(l, job);
+	struct told t = read_clock(l, job, report_trips(s));
 	struct report_row *w = &s->row[row];
 	size_t at = 0;
 	int err = l->err != 0 ? l->err : note_speeds(job, fixed, w, &t);

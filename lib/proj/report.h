@@ -45,6 +45,7 @@ enum fal_report_wait {
 				   least */
 	FAL_REPORT_COORDINATOR, /* what all wait: counting, the step, the next grant */
 	FAL_REPORT_IDLE,        /* it was granted nothing */
+	FAL_REPORT_LATENCY,     /* round trips of its own link */
 	FAL_REPORT_WAITS
 };
 
@@ -92,7 +93,7 @@ enum fal_report_part {
 	FAL_REPORT_SMALL_TASKS,   /* what of computing a share as one batch would save;
 				     NAN: not known */
 	FAL_REPORT_STRAGGLERS,    /* waiting for the last one, beyond that */
-	FAL_REPORT_COMMUNICATION, /* push and pull that no computing overlaps */
+	FAL_REPORT_COMMUNICATION, /* push, pull and latency that no computing overlaps */
 	FAL_REPORT_COORDINATION,
 	FAL_REPORT_STANDBY, /* workers that were granted nothing */
 	FAL_REPORT_EXTRA,   /* charged to computing, but no task whose claim won: around

@@ -348,7 +348,8 @@ static double
 linked(const struct fal_report_worker *w)
 {
 	const double wall = w->compute + w->push + w->pull + w->wait;
-	const double most = w->push > w->pull ? w->push : w->pull;
+	double most = w->push > w->pull ? w->push : w->pull;
+	most = most > w->waits[FAL_REPORT_LATENCY] ? most : w->waits[FAL_REPORT_LATENCY];
 	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
@@ -365,12 +366,17 @@ static void
 links(struct list *l, const struct group *g)
 {
 	char who[WHO_MAX];
+	const struct fal_report_worker *w = g->worst;
+	const double latency = w->waits[FAL_REPORT_LATENCY];
+	const bool far = latency > w->push && latency > w->pull;
+	const bool few = l->r->above != NULL || 2 * g->n <= l->r->workers;
 	add(l, FAL_REPORT_LINK, g, share_of(l->r, FAL_REPORT_COMMUNICATION),
 	    "%s spend%s %.0f %% of the time %s: %s", names(g, who), g->n == 1 ? "s" : "",
-	    100 * g->value, g->worst->push > g->worst->pull ? "pushing" : "pulling",
-	    l->r->above != NULL || 2 * g->n <= l->r->workers
-		    ? "a faster link would mend it"
-		    : overlap(l->r));
+	    100 * g->value,
+	    far                 ? "on latency of the link"
+	    : w->push > w->pull ? "pushing"
+				: "pulling",
+	    few && !far ? "a faster link would mend it" : overlap(l->r));
 }
 
 /* Pushes for long, and on a link that is slow enough for fewer bits. */

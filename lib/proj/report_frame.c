@@ -43,7 +43,7 @@ static void
 renew(struct report_row *w, const struct report_cell *c)
 {
 	w->load = c->load;
-	w->wait = c->wait / (double)c->load.clocks;
+	w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
 	if (c->load.tasks == 0 || !(c->load.lane_s > 0))
 		return;
 	w->speed = c->samples / c->load.lane_s;
@@ -59,6 +59,7 @@ add_cell(struct report_cell *to, const struct report_cell *c)
 	to->load.lane_s += c->load.lane_s;
 	to->load.push += c->load.push;
 	to->load.pull += c->load.pull;
+	to->load.latency += c->load.latency;
 	to->compute += c->compute;
 	to->wait += c->wait;
 	to->samples += c->samples;
@@ -83,17 +84,18 @@ static struct report_use
 use_of(const struct report_cell *c, double least)
 {
 	const double lines = (double)(c->load.clocks - c->idle);
-	const double rest = c->wait - c->idle_s;
+	const double rest = c->wait - c->load.latency - c->idle_s;
 	const double all = lines > 0 && rest > lines * least ? lines * least : rest;
 	return (struct report_use){
 		.compute = c->compute,
 		.ran = c->load.lane_s,
 		.won = c->won_s,
 		.whole = c->whole,
-		.comm = c->load.push + c->load.pull,
+		.comm = c->load.push + c->load.pull + c->load.latency,
 		.wait = { [FAL_REPORT_OTHERS] = rest - all,
 			  [FAL_REPORT_COORDINATOR] = all,
-			  [FAL_REPORT_IDLE] = c->idle_s },
+			  [FAL_REPORT_IDLE] = c->idle_s,
+			  [FAL_REPORT_LATENCY] = c->load.latency },
 	};
 }
 

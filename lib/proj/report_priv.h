@@ -15,7 +15,7 @@ struct report_cell {
 				      seconds on lanes / lanes */
 	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
 	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
-	double idle_s; /* that it waited in these */
+	double idle_s; /* that it waited in these, but for latency */
 };
 
 /* What the parts of a clock are made of; seconds of a worker, or weighted sums. */
@@ -59,7 +59,7 @@ struct report_row {
 	double task_s; /* of a full task */
 	uint32_t lanes;
 	uint64_t dropped;            /* rounds, up to its newest frame */
-	double wait;                 /* of a line in its newest frame */
+	double wait;                 /* of a line in its newest frame, but for latency */
 	struct fal_trace_load load;  /* of its newest frame */
 	struct report_cell cell[2];  /* of the open frames */
 	enum fal_class class;        /* in its newest frame */
@@ -115,6 +115,14 @@ static inline bool
 report_shared(const struct fal_report_state *s)
 {
 	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
+}
+
+/* Round trips of a worker's link between its last task and the next clock: where tasks
+ * may move, what it made leaves when its claim has been answered. */
+static inline int
+report_trips(const struct fal_report_state *s)
+{
+	return fal_rule_traits(&s->rule).moves ? 2 : 1;
 }
 
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */

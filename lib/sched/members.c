@@ -299,6 +299,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 		.task_s = w->recent.n > 0 || w->probe_s > 0 ? fal_task_s(s, w, w->lanes)
 							    : 0,
 		.finish = w->finish,
+		.rtt = w->rtt,
 		.suspected = w->suspected,
 		.able = fal_worker_able(w),
 	};

@@ -210,6 +210,7 @@ struct fal_worker_info {
 	/* Seconds a full task takes at these lanes, projected; 0: unknown. */
 	double task_s;
 	double finish; /* projected finish of what it holds */
+	double rtt;    /* seconds of a round trip to it; 0: unknown */
 	bool suspected;
 	bool able; /* to work: no suspect, and not kept from it */
 };

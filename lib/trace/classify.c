@@ -8,15 +8,17 @@
 #include <stdlib.h>
 
 /* The parts of a projected time, in the order of enum fal_cause, and their sum. */
-enum { COMPUTE, PUSH, PULL, SUM, PARTS };
+enum { COMPUTE, PUSH, PULL, LATENCY, SUM, PARTS };
 
 static void
-parts_of(const struct fal_trace_load *w, double share, double parts[static PARTS])
+parts_of(const struct fal_trace_load *w, double share, double idle,
+	 double parts[static PARTS])
 {
-	parts[COMPUTE] = share * w->lane_s / w->size;
+	parts[COMPUTE] = w->size > 0 ? share * w->lane_s / w->size : idle;
 	parts[PUSH] = w->push / (double)w->clocks;
 	parts[PULL] = w->pull / (double)w->clocks;
-	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL];
+	parts[LATENCY] = w->latency / (double)w->clocks;
+	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL] + parts[LATENCY];
 }
 
 static struct fal_trace_class
@@ -33,7 +35,7 @@ class_of(const double parts[static PARTS], const double med[static PARTS])
 		return c;
 	}
 	int worst = COMPUTE;
-	for (int p = PUSH; p <= PULL; p++)
+	for (int p = PUSH; p <= LATENCY; p++)
 		if (sign * (parts[p] - med[p]) > sign * (parts[worst] - med[worst]))
 			worst = p;
 	c.cause = (enum fal_cause)(FAL_CAUSE_COMPUTE + worst);
@@ -64,17 +66,19 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 		for (size_t i = 0; i < n; i++) {
 			if (!ran(&loads[i]))
 				continue;
-			parts_of(&loads[i], share, parts);
+			parts_of(&loads[i], share, 0, parts);
 			v[k++] = parts[p];
 		}
 		med[p] = k > 0 ? fal_quantile(v, k, 0.5) : 0;
 	}
 	for (size_t i = 0; i < n; i++) {
 		out[i] = (struct fal_trace_class){ 0 };
-		if (!ran(&loads[i]))
+		if (loads[i].clocks == 0 || !(med[SUM] > 0))
 			continue;
-		parts_of(&loads[i], share, parts);
-		out[i] = class_of(parts, med);
+		parts_of(&loads[i], share, med[COMPUTE], parts);
+		const struct fal_trace_class c = class_of(parts, med);
+		if (ran(&loads[i]) || c.class == FAL_CLASS_STRAGGLER)
+			out[i] = c;
 	}
 	free(v);
 	return 0;
@@ -90,6 +94,6 @@ fal_class_name(enum fal_class c)
 const char *
 fal_cause_name(enum fal_cause c)
 {
-	static const char *const name[] = { "-", "compute", "push", "pull" };
+	static const char *const name[] = { "-", "compute", "push", "pull", "latency" };
 	return name[c];
 }

@@ -15,7 +15,13 @@ enum fal_class {
 	FAL_CLASS_PIONEER
 };
 
-enum fal_cause { FAL_CAUSE_NONE, FAL_CAUSE_COMPUTE, FAL_CAUSE_PUSH, FAL_CAUSE_PULL };
+enum fal_cause {
+	FAL_CAUSE_NONE,
+	FAL_CAUSE_COMPUTE,
+	FAL_CAUSE_PUSH,
+	FAL_CAUSE_PULL,
+	FAL_CAUSE_LATENCY
+};
 
 /* What one worker did. */
 struct fal_trace_load {
@@ -23,7 +29,9 @@ struct fal_trace_load {
 	uint64_t tasks;  /* that it ran, dropped ones included */
 	double size;     /* of these: full tasks, or samples, the same for all workers */
 	double lane_s;   /* sum over these tasks of seconds on their lane / lanes */
-	double push, pull; /* seconds, not overlapped by compute; sums over the clocks */
+	/* Seconds, not overlapped by compute; sums over the clocks; latency: waiting for
+	 * round trips of its own link. */
+	double push, pull, latency;
 };
 
 struct fal_trace_class {
@@ -38,12 +46,15 @@ struct fal_trace_class {
  * the time that each would need for an equal share.  With
  *	S = size / clocks, both summed over the workers that ran tasks,
  * the projected time of a worker is
- *	S · lane_s / size  +  push / clocks  +  pull / clocks,
- * compute growing with the share and the other two paid once a clock.  More than 20 %
+ *	S · lane_s / size  +  (push + pull + latency) / clocks,
+ * compute growing with the share and the others paid once a clock.  More than 20 %
  * above the median of these: straggler; more than 20 % below: pioneer; else steady (θ of
- * the straggler projection).  The cause is the one of the three parts that is farthest
- * above (straggler) or below (pioneer) its own median.  Waiting is never a cause: who
- * waits is held up by another.
+ * the straggler projection).  The cause is the one of the four parts that is farthest
+ * above (straggler) or below (pioneer) its own median.  Other waiting is never a cause:
+ * who waits is held up by another.
+ *
+ * A worker that was there and ran no task is a straggler by what its link alone takes, at
+ * the median's computing, or nothing is known of it.
  *
  * Writes out[i] for loads[i].  Returns 0 or FAL_ENOMEM. */
 int fal_trace_classify(const struct fal_trace_load *loads, size_t n,

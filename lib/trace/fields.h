@@ -92,6 +92,7 @@ enum fal_field_kind {
 	F(PUSH_ALL, "push_all", SECONDS)               \
 	F(PULL_ALL, "pull_all", SECONDS)               \
 	F(LATE, "late", SECONDS)                       \
+	F(RTT, "rtt", SECONDS)                         \
 	F(SPANS, "spans", LIST)                        \
 	F(WAITED, "waited", SECONDS)                   \
 	F(STREAMED, "streamed", SECONDS)               \

@@ -273,6 +273,8 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
 	fal_member_ns(b, FAL_F_PUSH_ALL, d->spent.push_all);
 	fal_member_ns(b, FAL_F_PULL_ALL, d->spent.pull_all);
 	fal_member_ns(b, FAL_F_LATE, d->spent.late);
+	if (d->rtt > 0)
+		fal_member_seconds(b, FAL_F_RTT, d->rtt);
 	if (d->spans.known)
 		spans(b, &d->spans);
 	paces(b, w);

@@ -96,6 +96,7 @@ struct fal_line_clock {
 	struct { /* where its time went, in ns */
 		uint64_t compute, push, pull, wait, push_all, pull_all, late;
 	} spent;
+	double rtt;      /* seconds of a round trip to it; 0: not known */
 	uint64_t tx, rx; /* bytes since its last line */
 };
 

@@ -1363,6 +1363,15 @@ leave_when_idle(void **state)
 	nothing_sent();
 }
 
+/* One block of a version, of two. */
+static void
+half(uint64_t v, uint32_t block)
+{
+	static float params[N];
+	const int8_t exps[1] = { FAL_EXP_FIRST };
+	model_block(v, block, params, N - block * FAL_BLOCK, exps);
+}
+
 static void
 worked_adds_up(void **state)
 {
@@ -1381,9 +1390,13 @@ worked_adds_up(void **state)
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	m.version.version = 1;
 	check(tell(&m), 0, "VERSION");
+	now += 7000; /* waits: others' contributions to it are not in */
+	published(1, 1, 0, BLOCKS);
 	now += 50000; /* pulls */
+	half(1, 1);
+	now += 600; /* waits: the first block comes last where the rest is made first */
 	fal_agent_late(agent, 9);
-	version(1, false);
+	half(1, 0);
 	nothing_sent();
 	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
 	m.account.mark = 33;
@@ -1395,7 +1408,7 @@ worked_adds_up(void **state)
 	check((int64_t)w->worked.push_all, 300, "push_all");
 	check((int64_t)w->worked.pull, 50000, "pull");
 	check((int64_t)w->worked.pull_all, 50000, "pull_all");
-	check((int64_t)w->worked.wait, 100 + 20 + 4, "wait");
+	check((int64_t)w->worked.wait, 100 + 20 + 4 + 7000 + 600, "wait");
 	check((int64_t)w->worked.late, 9, "late");
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait),
@@ -1421,15 +1434,6 @@ waits(struct fal_waited w[static 4])
 	check(tell(&m), 0, "ACCOUNT");
 	const struct fal_msg *is = next(FAL_MSG_WORKED);
 	check(fal_waited_get(&is->worked.waits, 4, UINT64_MAX, w), 0, "rows");
-}
-
-/* One block of a version, of two. */
-static void
-half(uint64_t v, uint32_t block)
-{
-	static float params[N];
-	const int8_t exps[1] = { FAL_EXP_FIRST };
-	model_block(v, block, params, N - block * FAL_BLOCK, exps);
 }
 
 /* Whoever comes last is waited for, from when the first one has begun, and only while

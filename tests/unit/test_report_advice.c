@@ -160,6 +160,26 @@ test_links(void **state)
 	FINDINGS(&r, "w2 spends 43 % of the time pushing: a faster link would mend it");
 	fal_report_free(&r);
 
+	/* All wait 30 ms of 70 for round trips of one of them, and nobody for the
+	 * coordinator; where tasks may move there are two in a clock. */
+	for (int moves = 0; moves < 2; moves++) {
+		begin(&p, moves ? "epsp" : "bsp", 4, 16);
+		p.coord = 0.03;
+		p.did[1].paces = moves ? ",\"rtt\":0.015" : ",\"rtt\":0.03";
+		for (int c = 0; c < 20; c++)
+			clock_of(&p);
+		finish(&r, &p);
+		assert_string_equal(fal_class_name(r.worker[1].class), "straggler");
+		assert_string_equal(fal_cause_name(r.worker[1].cause), "latency");
+		assert_string_equal(fal_class_name(r.worker[0].class), "steady");
+		assert_near(r.worker[1].waits[FAL_REPORT_LATENCY], 0.03);
+		assert_near(r.worker[0].waits[FAL_REPORT_OTHERS], 0.03);
+		assert_near(r.part[FAL_REPORT_COORDINATION], 0);
+		FINDINGS(&r, "w2 spends 43 % of the time on latency of the link: epsp:1 "
+			     "would overlap it (model)");
+		fal_report_free(&r);
+	}
+
 	/* It pushes 3 bytes of a parameter at 100 MB/s, and would round four tasks. */
 	begin(&p, "bsp", 4, 16);
 	p.did[1].push = 0.03;

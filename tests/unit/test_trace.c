@@ -385,6 +385,11 @@ test_classes(void **state)
 	check_classes(w, 4, "steady/- steady/- steady/- pioneer/compute");
 	w[3] = load(0, 0, .01, .01); /* it ran nothing */
 	check_classes(w, 4, "steady/- steady/- steady/- -/-");
+	w[3].latency = 0.3; /* 30 ms a clock: for that it was granted nothing */
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/latency");
+	w[3].size = 100;
+	w[3].lane_s = 1;
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/latency");
 	w[3] = load(100, .04, .01, .01);
 	check_classes(w + 2, 2, "pioneer/compute straggler/compute");
 	check_classes(w + 3, 1, "steady/-");

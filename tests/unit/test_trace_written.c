@@ -386,6 +386,7 @@ look_clock(struct fal_trace_line *l, const void *arg)
 	same_ns(l, FAL_F_PUSH_ALL, d->spent.push_all);
 	same_ns(l, FAL_F_PULL_ALL, d->spent.pull_all);
 	same_ns(l, FAL_F_LATE, d->spent.late);
+	same(fal_trace_has(l->o, FAL_F_RTT), d->rtt > 0, "rtt");
 	same_if(l, FAL_F_CUT, w->cut.tasks);
 	same(fal_trace_has(l->o, FAL_F_PACES), w->paces > 1, "paces");
 	for (uint32_t i = 0; i < w->paces; i++) {
@@ -431,6 +432,7 @@ test_clock(void **state)
 			.spent = { draw(UINT32_MAX), draw(UINT32_MAX), draw(UINT32_MAX),
 				   draw(UINT32_MAX), draw(UINT32_MAX), draw(UINT32_MAX),
 				   draw(UINT32_MAX) },
+			.rtt = draw(2000) * 1e-3,
 			.tx = whole(),
 			.rx = whole(),
 		};
