@@ -434,7 +434,8 @@ introduce(struct ps_server *s, const struct ps_session *session)
 	const struct fal_chan *c = session->chan;
 	const struct fal_coord_who who = { .key = fal_chan_name(c),
 					   .fingerprint = fal_chan_fingerprint(c),
-					   .place = line_of(*s->opt->keys, c) };
+					   .place = line_of(*s->opt->keys, c),
+					   .rtt = fal_chan_rtt(c) };
 	if (s->broken == FAL_OK && s->coord != NULL &&
 	    fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");

@@ -239,6 +239,7 @@ struct fal_coord_who {
 	const char *key;         /* the name of the key that opened it */
 	const char *fingerprint; /* fal_key_fingerprint of it */
 	uint32_t place;          /* in the keyring: of two equals the first counts */
+	double rtt; /* seconds of a round trip, as its handshake took; 0: unknown */
 };
 
 /* A session opens whose key may send what workers do: before its first message.  Sessions

@@ -155,6 +155,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			      .cores = p->cores,
 			      .task_s = probe.task_s,
 			      .fixed = probe.fixed,
+			      .rtt = p->rtt,
 			      .was = coord_speed_of(c, p),
 			      /* until it is seen whose fingerprint counts */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };

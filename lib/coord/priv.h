@@ -85,6 +85,7 @@ struct fal_peer {
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
 	uint64_t task_ns, large_ns;
 	uint32_t large;
+	double rtt;          /* of its handshake */
 	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
 	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
 	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */

@@ -39,7 +39,9 @@ fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *w
 		return FAL_ENOMEM;
 	struct fal_peer *p = &c->peer[coord_place(c, peer)];
 	memmove(p + 1, p, (size_t)(c->peer + c->peers++ - p) * sizeof(*p));
-	*p = (struct fal_peer){ .id = peer, .key = key, .kept = UINT64_MAX };
+	*p = (struct fal_peer){
+		.id = peer, .key = key, .rtt = who->rtt, .kept = UINT64_MAX
+	};
 	return FAL_OK;
 }
 

@@ -438,6 +438,12 @@ fal_chan_is_local(const struct fal_chan *c)
 	return c->local;
 }
 
+double
+fal_chan_rtt(const struct fal_chan *c)
+{
+	return (double)(c->proved - c->answered) * 1e-9;
+}
+
 uint8_t
 fal_chan_suite(const struct fal_chan *c)
 {

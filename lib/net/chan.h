@@ -150,6 +150,10 @@ const char *fal_chan_source(const struct fal_chan *c);
 /* Whether the peer is on this very machine, as of fal_chan_compress. */
 bool fal_chan_is_local(const struct fal_chan *c);
 
+/* Of an accepted channel: the seconds from the answer to the client's handshake to its
+ * first record, a round trip. */
+double fal_chan_rtt(const struct fal_chan *c);
+
 /* That the peer is another build than this one (fal_session_skew), or ""; borrowed from
  * the channel. */
 const char *fal_chan_skew(const struct fal_chan *c);

@@ -55,6 +55,7 @@ struct fal_chan {
 	/* server */
 	bool server;
 	struct fal_chan_host host;
+	uint64_t answered, proved; /* uv_hrtime of our answer, and of its first record */
 
 	/* what the ends agreed upon */
 	char name[FAL_NAME_MAX + 1];

@@ -167,6 +167,7 @@ greet(struct fal_chan *c)
 	} else if (establish(c, &s) < 0) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
 	} else if (c->server) {
+		c->answered = uv_hrtime();
 		c->state = FAL_CHAN_UNPROVEN;
 	} else {
 		fal_chan_flush(c);
@@ -212,8 +213,10 @@ read_record(struct fal_chan *c)
 	c->heard = true; /* of a slow line it was read long before */
 	/* Nothing is expected yet, so this was no shared record: the client is no replay.
 	 */
-	if (c->state == FAL_CHAN_UNPROVEN)
+	if (c->state == FAL_CHAN_UNPROVEN) {
+		c->proved = uv_hrtime();
 		open_now(c);
+	}
 	if (c->state == FAL_CHAN_OPEN)
 		hear(c, (enum fal_read)got, msg, n);
 	return true;

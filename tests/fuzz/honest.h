@@ -180,7 +180,7 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 					   .run = honest_run,
 					   .cancel = honest_cancel,
 					   .steps = honest_steps };
-	const struct fal_coord_who who = { key, key, 0 };
+	const struct fal_coord_who who = { key, key, 0, 0 };
 	struct fal_msg m = standin_hello("honest", 0x55);
 	h->n = conf->n;
 	h->grad = fal_calloc_aligned(conf->n, sizeof(float));

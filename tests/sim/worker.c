@@ -371,7 +371,9 @@ worker_join(struct cluster *c, struct worker *w)
 	char key[24];
 	const uint32_t process = plan_process(c->p, w->index);
 	const uint32_t owner = plan_owner(c->p, w->index);
-	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
+	struct fal_coord_who who = {
+		.key = key, .fingerprint = key, .place = owner, .rtt = 2 * w->m->latency
+	};
 	c->seen[SEEN_REJOIN] += process != w->index;
 	ops_new_session(c, w->index + 1);
 	cluster_key(c, owner, key);

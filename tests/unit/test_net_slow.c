@@ -57,6 +57,9 @@ delays_both_ways(void **state)
 	meet_over(&w, &link);
 	no_sooner("three messages of a handshake", begun, 90 * MS);
 	struct end *c = &w.client[0], *s = &w.server[0];
+	const double rtt = fal_chan_rtt(s->c);
+	if (rtt < 0.06 || rtt > 6)
+		fail_msg("a handshake's round trip of %g s, not 0.06", rtt);
 	begun = uv_hrtime();
 	SEND(c, 'a');
 	UNTIL(&w, s->msgs == 2);
