@@ -563,7 +563,7 @@ dial(struct above *a)
 					  .on_drain = on_drain,
 					  .on_close = on_close };
 	const struct fal_chan_opt opt = { 0 };
-	int err = fal_dial(&a->server->loop, a->opt->addr, a->opt->key, &opt, &ops,
+	int err = fal_dial(a->server->loop, a->opt->addr, a->opt->key, &opt, &ops,
 			   &a->chan);
 	if (err < 0)
 		end(a, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
@@ -583,7 +583,7 @@ above_new(struct ps_server *s)
 	}
 	a->server = s;
 	a->opt = s->opt->above;
-	uv_timer_init(&s->loop, &a->timer);
+	uv_timer_init(s->loop, &a->timer);
 	a->timer.data = a;
 	const bool again = s->opt->incarnation > 1;
 	if (!again)

@@ -127,7 +127,7 @@ write_next(struct ps_server *s)
 	b->now = b->next;
 	b->next = (struct fal_buf){ 0 };
 	b->work.data = s;
-	b->busy = uv_queue_work(&s->loop, &b->work, on_work, on_written) == 0;
+	b->busy = uv_queue_work(s->loop, &b->work, on_work, on_written) == 0;
 	if (!b->busy)
 		fal_buf_free(&b->now);
 }

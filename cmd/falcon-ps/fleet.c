@@ -373,7 +373,7 @@ ps_fleet_init(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
 	const uint32_t least = s->opt->min_shards, had = s->opt->had;
-	uv_timer_init(&s->loop, &f->grace);
+	uv_timer_init(s->loop, &f->grace);
 	f->grace.data = s;
 	fleet_ask_init(s);
 	f->wanted = least > had ? least : had;

@@ -98,7 +98,7 @@ void
 fleet_ask_init(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
-	uv_timer_init(&s->loop, &f->ask);
+	uv_timer_init(s->loop, &f->ask);
 	f->ask.data = s;
 	f->asked = ps_now();
 	uv_timer_start(&f->ask, on_ask, EVERY_MS, EVERY_MS);

@@ -49,8 +49,9 @@ join_end(struct ps_join *j, int code, const char *why)
 	fal_listen_close(j->listen);
 	j->listen = NULL;
 	close_handle((uv_handle_t *)&j->timer);
-	close_handle((uv_handle_t *)&j->on_int);
-	close_handle((uv_handle_t *)&j->on_term);
+	/* Another signal is heard, and changes nothing. */
+	uv_unref((uv_handle_t *)&j->on_int);
+	uv_unref((uv_handle_t *)&j->on_term);
 }
 
 int
@@ -268,6 +269,9 @@ ps_run_join(const struct ps_run *run)
 		join_end(j, fal_cli_exit(err), diag.text);
 	else
 		dial(j);
+	uv_run(&j->loop, UV_RUN_DEFAULT);
+	close_handle((uv_handle_t *)&j->on_int);
+	close_handle((uv_handle_t *)&j->on_term);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&j->loop);
 	ps_wants_free(&j->wants);

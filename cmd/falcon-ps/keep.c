@@ -191,7 +191,7 @@ write_it(struct ps_server *s)
 	k->work.data = s;
 	/* Nothing has begun before the first one, which is small, is there. */
 	if (k->now.is.past.version > 0 &&
-	    uv_queue_work(&s->loop, &k->work, on_work, on_written) == 0)
+	    uv_queue_work(s->loop, &k->work, on_work, on_written) == 0)
 		return;
 	fal_snapshot_write(&k->now);
 	over(s);

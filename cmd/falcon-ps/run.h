@@ -19,6 +19,7 @@ struct ps_options {
 
 struct ps_run {
 	struct ps_options opt;
+	struct ps_host host;
 	uint64_t program;            /* bytes of it */
 	struct fal_threads *threads; /* NULL: only the one of the loop */
 	struct fal_files job;

@@ -114,7 +114,12 @@ stop(struct ps_server *s)
 		return;
 	s->stopping = true;
 	ps_fleet_drain_over(s);
-	fal_listen_close(s->listen);
+	if (s->out->again > 0) {
+		fal_listen_pause(s->listen);
+	} else {
+		fal_listen_close(s->opt->host->listen);
+		s->opt->host->listen = NULL;
+	}
 	s->listen = NULL;
 	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
@@ -125,10 +130,6 @@ stop(struct ps_server *s)
 	ps_fleet_close(s);
 	if (s->above != NULL)
 		above_close(s->above);
-	/* Signals are heard as long as there is somebody who is waited for. */
-	uv_unref((uv_handle_t *)&s->on_int);
-	uv_unref((uv_handle_t *)&s->on_term);
-	uv_unref((uv_handle_t *)&s->on_hup);
 }
 
 /* Who has not taken the last word by now does without. */
@@ -366,13 +367,11 @@ on_leave(uv_timer_t *t)
 /* What is on its way to the next version may take a moment, and whoever is to hear of the
  * end another one; a second signal takes none. */
 static void
-on_stop_signal(uv_signal_t *h, int signum)
+stop_soon(struct ps_server *s)
 {
-	struct ps_server *s = h->data;
-	(void)signum;
 	fal_cli_notify("STOPPING=1");
-	const bool again = s->signalled;
-	s->signalled = true;
+	const bool again = s->opt->host->signalled;
+	s->opt->host->signalled = true;
 	uv_timer_start(&s->end, on_end, !again ? END_MS : s->stopping ? 0 : WORD_MS, 0);
 	if (s->stopping) {
 		/* Not to begin again: it ends from where it is. */
@@ -396,12 +395,10 @@ on_stop_signal(uv_signal_t *h, int signum)
 
 /* SIGHUP: the keyring is read again; who is not in it any more is out. */
 static void
-on_hup(uv_signal_t *h, int signum)
+renew_keyring(struct ps_server *s)
 {
-	struct ps_server *s = h->data;
 	struct fal_keyring *fresh = NULL;
 	struct fal_diag why = { "" };
-	(void)signum;
 	fal_progress_end(&s->progress);
 	if (fal_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
@@ -475,34 +472,58 @@ tell_ready(struct ps_server *s)
 static void
 init_handles(struct ps_server *s)
 {
-	uv_timer_init(&s->loop, &s->wake);
-	uv_timer_init(&s->loop, &s->flush);
-	uv_timer_init(&s->loop, &s->leave);
-	uv_timer_init(&s->loop, &s->end);
+	uv_timer_init(s->loop, &s->wake);
+	uv_timer_init(s->loop, &s->flush);
+	uv_timer_init(s->loop, &s->leave);
+	uv_timer_init(s->loop, &s->end);
 	uv_unref((uv_handle_t *)&s->end);
-	uv_signal_init(&s->loop, &s->on_int);
-	uv_signal_init(&s->loop, &s->on_term);
-	uv_signal_init(&s->loop, &s->on_hup);
 	s->wake.data = s->flush.data = s->leave.data = s->end.data = s;
-	s->on_int.data = s->on_term.data = s->on_hup.data = s;
+	uv_update_time(s->loop); /* it may not have run for a while */
 	uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
-	uv_signal_start(&s->on_int, on_stop_signal, SIGINT);
-	uv_signal_start(&s->on_term, on_stop_signal, SIGTERM);
-	uv_signal_start(&s->on_hup, on_hup, SIGHUP);
 }
 
-/* The loop has run.  What little is left to do is done, whatever comes: a signal after
- * the first one must not end it by itself. */
 static void
-close_handles(struct ps_server *s)
+on_signal(uv_signal_t *h, int signum)
 {
-	close_handle((uv_handle_t *)&s->end);
-	close_handle((uv_handle_t *)&s->on_int);
-	close_handle((uv_handle_t *)&s->on_term);
-	close_handle((uv_handle_t *)&s->on_hup);
-	uv_run(&s->loop, UV_RUN_DEFAULT);
-	uv_loop_close(&s->loop);
-	if (!s->signalled || s->out->again > 0)
+	struct ps_server *s = h->loop->data;
+	if (signum == SIGHUP)
+		renew_keyring(s);
+	else
+		stop_soon(s);
+}
+
+/* The loop and its signals are there from the first incarnation on. */
+static int
+begin_host(struct ps_server *s)
+{
+	static const int heard[] = { SIGINT, SIGTERM, SIGHUP };
+	struct ps_host *h = s->opt->host;
+	const bool anew = h->loop.data == NULL;
+	const int bad = anew ? uv_loop_init(&h->loop) : 0;
+	if (bad < 0)
+		return fal_diag_set(s->diag, FAL_EIO, "%s", uv_strerror(bad));
+	for (size_t i = 0; anew && i < 3; i++) {
+		uv_signal_init(&h->loop, &h->heard[i]);
+		uv_unref((uv_handle_t *)&h->heard[i]);
+		uv_signal_start(&h->heard[i], on_signal, heard[i]);
+	}
+	h->loop.data = s;
+	return FAL_OK;
+}
+
+/* What little is left to do is done, whatever comes: a signal after the first one must
+ * not end it by itself. */
+void
+ps_host_close(struct ps_host *h)
+{
+	if (h->loop.data == NULL)
+		return;
+	fal_listen_close(h->listen);
+	for (size_t i = 0; i < 3; i++)
+		close_handle((uv_handle_t *)&h->heard[i]);
+	uv_run(&h->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&h->loop);
+	if (!h->signalled)
 		return;
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
@@ -512,6 +533,7 @@ int
 ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
 {
 	struct ps_server s = { .opt = opt,
+			       .loop = &opt->host->loop,
 			       .out = out,
 			       .diag = diag,
 			       .cache.most = PS_CACHE_MAX,
@@ -523,9 +545,9 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	s.rings = opt->need.rings;
 	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
-	const int bad = uv_loop_init(&s.loop);
-	if (bad < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(bad));
+	int err = begin_host(&s);
+	if (err < 0)
+		return err;
 	init_handles(&s);
 	ps_fleet_init(&s);
 	if (opt->above != NULL)
@@ -533,9 +555,9 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	s.near = true;
 	s.wants.publisher.incarnation = opt->incarnation;
 	s.wants.publisher.mixed = opt->need.mixed;
-	int err = opt->above != NULL && s.above == NULL
-			  ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
-			  : ps_begin_policy(&s);
+	err = opt->above != NULL && s.above == NULL
+		      ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
+		      : ps_begin_policy(&s);
 	/* Where nobody is waited for it begins before anybody can come. */
 	if (err == FAL_OK && ps_fleet_waits(&s) == 0)
 		err = ps_fleet_place(&s);
@@ -546,14 +568,17 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 					 .keyring = *opt->keys,
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
-					 .near = opt->need.rings > 0 };
+					 .near = opt->need.rings > 0,
+					 .paused = opt->host->listen };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)
 		err = share_descriptors(&s, &listen.half_open);
 	if (err == FAL_OK)
-		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
-	if (err == FAL_OK)
+		err = fal_listen_start(s.loop, &listen, &ops, &s.listen, diag);
+	if (err == FAL_OK) {
+		opt->host->listen = s.listen;
 		err = tell_ready(&s);
+	}
 	if (err == FAL_OK)
 		ps_after_event(&s);
 	if (err < 0) {
@@ -561,9 +586,10 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 			fal_coord_parted(s.coord, ps_now(), "it could not begin");
 		stop(&s);
 	}
-	uv_run(&s.loop, UV_RUN_DEFAULT);
+	uv_run(s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
-	close_handles(&s);
+	close_handle((uv_handle_t *)&s.end);
+	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* Be it one of before the last one, which may have failed. */
 	out->kept = ps_keep_any(&s) &&
 		    s.keep.last >= (s.leaving ? s.reached : out->status.clock);

@@ -9,6 +9,7 @@
 #include "keep.h"
 #include "need.h"
 #include "net/addr.h"
+#include "net/listen.h"
 #include "net/writer.h"
 #include "record.h"
 #include "run/files.h"
@@ -20,6 +21,15 @@
 struct ps_addrs {
 	struct fal_addr v[FAL_ADDRS_MAX];
 	size_t n;
+};
+
+/* What outlives an incarnation: a signal that comes between two is heard, and whoever
+ * dials waits, until the next one.  Zero at first. */
+struct ps_host {
+	uv_loop_t loop;
+	uv_signal_t heard[3];
+	struct fal_listen *listen; /* NULL: not yet, or not any more */
+	bool signalled;            /* to stop, ever */
 };
 
 struct ps_outcome {
@@ -45,6 +55,7 @@ struct ps_outcome {
 };
 
 struct ps_serve_opt {
+	struct ps_host *host;
 	const struct fal_files *job;
 	struct ps_record *record;
 	struct ps_keep_opt snapshots;
@@ -89,5 +100,7 @@ struct ps_serve_opt {
  * 0, or an error with its diagnosis. */
 int ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out,
 	     struct fal_diag *diag);
+/* After the last incarnation. */
+void ps_host_close(struct ps_host *h);
 
 #endif

@@ -10,7 +10,6 @@
 #include "control.h"
 #include "fleet.h"
 #include "keep.h"
-#include "net/listen.h"
 #include "net/refusals.h"
 #include "serve.h"
 #include "session.h"
@@ -35,12 +34,11 @@ struct ps_server {
 	const struct ps_serve_opt *opt;
 	struct ps_outcome *out;
 	struct fal_diag *diag;
-	uv_loop_t loop;
+	uv_loop_t *loop;
 	uv_timer_t wake, flush, leave, end;
-	uv_signal_t on_int, on_term, on_hup;
-	struct fal_listen *listen;
-	struct fal_link link; /* of all that it sends, with --rate-limit */
-	uint64_t busy;        /* of that */
+	struct fal_listen *listen; /* the host's; NULL: it takes nobody any more */
+	struct fal_link link;      /* of all that it sends, with --rate-limit */
+	uint64_t busy;             /* of that */
 	struct ps_sessions sessions;
 	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
@@ -88,7 +86,6 @@ struct ps_server {
 	bool saved;        /* the job is over and its model saved */
 	bool leaving;      /* by a signal, when the last snapshot is taken, */
 	uint64_t reached;  /* of so many clocks at least */
-	bool signalled;    /* to stop, ever */
 	bool near;         /* all workers so far were on this machine */
 	bool stopping;
 	int broken; /* what out->why is about: the coordinator is not asked any more */

@@ -214,7 +214,8 @@ train(struct ps_run *r)
 	const bool keeps = !below && (job->state_clocks > 0 || job->state_seconds > 0);
 	char *journal = ps_state_path(&r->state, "policy.jsonl");
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
-	struct ps_serve_opt opt = { .job = &r->job,
+	struct ps_serve_opt opt = { .host = &r->host,
+				    .job = &r->job,
 				    .record = &r->record,
 				    .snapshots = { .folder = keeps ? r->state.folder : -1,
 						   .clocks = job->state_clocks,
@@ -256,10 +257,7 @@ train(struct ps_run *r)
 	end_record(&r->record);
 	r->had = err == FAL_OK ? outcome.again : 0;
 	r->state.begun = r->state.begun || r->had > 0;
-	if (r->had > 0) { /* to where it was, and without telling it again */
-		r->listen = outcome.bound;
-		r->opt.ready_fd = 0;
-	}
+	r->opt.ready_fd = 0; /* it was told */
 	if (outcome.status.failed)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", job->name,
 			    outcome.status.clock, outcome.status.why);
@@ -336,6 +334,7 @@ ps_run_start(struct ps_run *r)
 		r->record = (struct ps_record){ 0 };
 		code = run(r);
 	} while (r->had > 0);
+	ps_host_close(&r->host);
 	free(r->ends);
 	return code;
 }

@@ -174,6 +174,9 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	code = open_exec(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);
+	signal(SIGTERM,
+	       SIG_IGN); /* trainers are given a moment, which is not cut short */
+	signal(SIGINT, SIG_IGN);
 	exec_close(opt->exec);
 	free(cache);
 	if (fal_spec_free(opt->emulate) < 0) {

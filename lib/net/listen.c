@@ -41,8 +41,8 @@ struct door {
 /* All of them have the limits together. */
 struct fal_listen {
 	uv_loop_t *loop;
-	struct fal_buf text; /* of all addresses, with a NUL */
-	const struct fal_keyring *keyring;
+	struct fal_buf text;               /* of all addresses, with a NUL */
+	const struct fal_keyring *keyring; /* NULL: whoever comes waits */
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
 	struct guests half, open; /* oldest first */
@@ -279,7 +279,8 @@ on_connection(uv_stream_t *s, int status)
 	struct door *d = s->data;
 	if (status < 0)
 		return;
-	d->waiting = d->listen->accepted++ >= FAL_LISTEN_TURN || !accept_one(d);
+	d->waiting = d->listen->keyring == NULL ||
+		     d->listen->accepted++ >= FAL_LISTEN_TURN || !accept_one(d);
 }
 
 /* What had come was read in this turn, so whoever goes now has had his chance. */
@@ -287,6 +288,8 @@ static void
 on_turn(uv_check_t *h)
 {
 	struct fal_listen *l = h->data;
+	if (l->keyring == NULL)
+		return;
 	make_room(l);
 	l->accepted = 0;
 	for (struct door *d = l->door; d < l->door + 2 * l->addrs; d++) {
@@ -342,6 +345,7 @@ open_near(struct door *d, struct fal_listen *l, const struct sockaddr *at)
 	*d = (struct door){ .listen = l, .near = true };
 	uv_pipe_init(l->loop, &d->io.pipe, 0); /* cannot fail */
 	d->io.handle.data = d;
+	uv_unref(&d->io.handle);
 	l->handles++;
 	int err = uv_pipe_open(&d->io.pipe, fd);
 	if (err < 0)
@@ -470,6 +474,7 @@ open_door(struct fal_listen *l, size_t i, const struct fal_listen_opt *opt,
 	if (err < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
 	d->io.handle.data = d;
+	uv_unref(&d->io.handle);
 	l->handles++;
 	err = tcp ? bind_tcp(d, opt->near, diag) : bind_unix(d, diag);
 	if (err < 0) { /* what has its name is another's */
@@ -488,17 +493,24 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		 struct fal_diag *diag)
 {
 	const size_t addrs = opt->addrs > 0 ? opt->addrs : 1;
-	struct fal_listen *l = fal_calloc(1, sizeof(*l) + 2 * addrs * sizeof(l->door[0]));
+	struct fal_listen *l = opt->paused;
 	int err = FAL_OK;
 	assert(addrs <= FAL_ADDRS_MAX);
 	if (l == NULL)
+		l = fal_calloc(1, sizeof(*l) + 2 * addrs * sizeof(l->door[0]));
+	if (l == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	l->loop = loop;
-	l->addrs = addrs;
 	l->keyring = opt->keyring;
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
 	l->half_max = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
+	if (opt->paused != NULL) {
+		on_turn(&l->turn); /* those who wait come in */
+		*out = l;
+		return FAL_OK;
+	}
+	l->loop = loop;
+	l->addrs = addrs;
 	fal_gate_init(&l->gate);
 	TAILQ_INIT(&l->half);
 	TAILQ_INIT(&l->open);
@@ -506,6 +518,8 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	uv_check_start(&l->turn, on_turn);
 	uv_timer_init(loop, &l->review);
 	uv_timer_start(&l->review, on_review, FAL_LISTEN_REVIEW_MS, FAL_LISTEN_REVIEW_MS);
+	uv_unref((uv_handle_t *)&l->turn);
+	uv_unref((uv_handle_t *)&l->review);
 	l->handles = 2;
 	l->turn.data = l->review.data = l;
 	for (size_t i = 0; i < addrs && err == FAL_OK; i++)
@@ -549,12 +563,11 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 	}
 }
 
-void
-fal_listen_close(struct fal_listen *l)
+/* None of those who came is known any more. */
+static void
+forget_guests(struct fal_listen *l)
 {
 	struct guest *g;
-	if (l == NULL)
-		return;
 	TAILQ_FOREACH(g, &l->half, link)
 	{
 		g->listen = NULL;
@@ -562,5 +575,23 @@ fal_listen_close(struct fal_listen *l)
 	}
 	TAILQ_FOREACH(g, &l->open, link)
 	g->listen = NULL;
+	TAILQ_INIT(&l->half);
+	TAILQ_INIT(&l->open);
+	l->half_n = 0;
+}
+
+void
+fal_listen_pause(struct fal_listen *l)
+{
+	forget_guests(l);
+	l->keyring = NULL;
+}
+
+void
+fal_listen_close(struct fal_listen *l)
+{
+	if (l == NULL)
+		return;
+	forget_guests(l);
 	shut(l);
 }

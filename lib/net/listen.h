@@ -49,13 +49,16 @@ struct fal_listen_opt {
 	 * whoever else comes there is gone without a word, and counts for nothing; of who
 	 * comes no further than the handshake on_refused hears at the port. */
 	bool near;
+	/* Goes on with this one, and all of these options but the addresses; NULL: a new
+	 * one. */
+	struct fal_listen *paused;
 };
 
 /* Listens, at all addresses or none; whatever is limited is so for all together.  A name
  * is resolved at once (it blocks); its first address is taken.  A Unix socket gets mode
- * 0600; one that nobody listens on any more is replaced.  `ops` is copied.  FAL_EINVAL
- * (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT, FAL_ENOMEM; `diag` (may be NULL)
- * begins with the address. */
+ * 0600; one that nobody listens on any more is replaced.  The loop does not live for it.
+ * `ops` is copied.  FAL_EINVAL (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT,
+ * FAL_ENOMEM; `diag` (may be NULL) begins with the address. */
 int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		     const struct fal_listen_ops *ops, struct fal_listen **out,
 		     struct fal_diag *diag);
@@ -69,6 +72,10 @@ size_t fal_listen_addrs(const struct fal_listen *l,
 /* Replaces the keyring.  Whoever's key is not in it, or has another role there, is
  * unwelcome; so is, within FAL_LISTEN_REVIEW_MS, whoever's key expires. */
 void fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring);
+
+/* Whoever comes from now on waits, until fal_listen_start goes on; the handshakes under
+ * way end; no callback any more.  Accepted channels live on. */
+void fal_listen_pause(struct fal_listen *l);
 
 /* Stops listening and ends the handshakes under way; no callback any more.  Accepted
  * channels live on.  `l` is freed by the loop; may be NULL. */

@@ -225,6 +225,30 @@ until [ -e $PWD/go ]; do sleep 0.01; done; tee $PWD/up | socat - TCP:%h:\$p" \
 	judge
 }
 
+@test "SIGTERM to coordinator and shards within 4 ms: both hear it, whichever comes first" {
+	# What there is to keep leaves with the shards, so what it says of its clock varies.
+	local i one first got
+	job=(--set job.epochs=2000 "${job[@]}")
+	for i in {1..20}; do
+		again
+		serve --min-shards 1
+		join one
+		one=$pid
+		slow "w$i" 1 2000
+		at_clock 1
+		first=$((RANDOM % 3)) # mostly the shards
+		[ $first = 0 ] && kill -TERM "$ps" || kill -TERM "$one"
+		perl -e 'select undef, undef, undef, shift' "0.00$((RANDOM % 4))$((RANDOM % 10))"
+		[ $first = 0 ] && kill -TERM "$one" || kill -TERM "$ps"
+		got=0
+		wait "$ps" || got=$?
+		[ $got = 0 ] || [ $got = 75 ] || same "status, $i ($(<ps.err))" "$got" 0
+		has "$(<ps.err)" "stopped at clock"
+		ended "$one" one
+		kill -TERM "$pid"
+	done
+}
+
 @test "a key whose processes end again and again is sent away; the job goes on with others" {
 	cp -r "$keys" keys
 	keys=$PWD/keys

@@ -985,6 +985,39 @@ killed_is_silent(void **state)
 	end(&w);
 }
 
+/* A listener that pauses lets the loop end; whoever came meanwhile gets in later, and who
+ * was in before stays. */
+static void
+waits_while_paused(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	fal_listen_pause(w.l);
+	for (int i = 1; i < 3; i++) {
+		dial(&w, i);
+		SEND(&w.client[i], 'b');
+		UNTIL(&w, fal_chan_stat(w.client[i].c).tx > 0);
+	}
+	SEND(&w.client[0], 'c');
+	UNTIL(&w, w.server[0].msgs == 2);
+	assert_int_equal(w.accepted, 1);
+	const struct fal_listen_opt opt = { .keyring = w.kr, .paused = w.l };
+	const struct fal_listen_ops ops = { &w, on_accept, on_refused, NULL };
+	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &w.l, NULL), 0);
+	UNTIL(&w, w.server[1].msgs == 1 && w.server[2].msgs == 1);
+	for (int i = 0; i < 3; i++)
+		fal_chan_close(w.client[i].c);
+	UNTIL(&w,
+	      w.server[0].closed + w.server[1].closed + w.server[2].closed == 3 &&
+		      w.client[0].closed + w.client[1].closed + w.client[2].closed == 3);
+	fal_listen_pause(w.l);
+	uv_unref((uv_handle_t *)&w.guard);
+	uv_run(&w.loop, UV_RUN_DEFAULT); /* comes back */
+	end(&w);
+}
+
 int
 main(void)
 {
@@ -1016,6 +1049,7 @@ main(void)
 		cmocka_unit_test(revoked),
 		cmocka_unit_test(revoked_and_closed),
 		cmocka_unit_test(expired),
+		cmocka_unit_test(waits_while_paused),
 		cmocka_unit_test(last_words_arrive),
 		cmocka_unit_test(killed_is_silent),
 	};
