@@ -219,6 +219,7 @@ void
 ps_again(struct ps_server *s)
 {
 	if (s->leaving) { /* nobody waits for what they would have sent */
+		s->reached = s->keep.last;
 		leave(s);
 		return;
 	}
@@ -374,9 +375,11 @@ stop_soon(struct ps_server *s)
 	s->opt->host->signalled = true;
 	uv_timer_start(&s->end, on_end, !again ? END_MS : s->stopping ? 0 : WORD_MS, 0);
 	if (s->stopping) {
-		/* Not to begin again: it ends from where it is. */
+		/* Not to begin again: it ends where it would have gone on. */
 		if (s->out->again > 0)
 			s->out->stopped = s->out->signalled = true;
+		if (s->out->again > 0 && ps_keep_any(s))
+			s->out->status.clock = s->keep.last;
 		s->out->again = 0;
 		return;
 	}
