@@ -180,7 +180,8 @@ conclude(struct ps_server *s)
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,
-						 s->control.journal.chain.link };
+						 s->control.journal.chain.link,
+						 s->out->seconds };
 	fal_coord_finish(s->coord, now, &result,
 			 s->err < 0 ? "the result could not be kept" : why);
 	if (params != NULL && s->err == FAL_OK)

@@ -17,6 +17,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,8 @@ struct folder {
 	struct fal_audit *audit;
 	const struct fal_audit_told *told;
 	struct fal_job job; /* all 0: there is none that can be read */
+	/* Of the model's file, and of its version; "": there is none. */
+	char sha256[65], hash[65];
 	int code; /* FAL_EXIT_DONE, or why it cannot be judged; has been said then */
 };
 
@@ -154,7 +157,6 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 {
 	struct fal_model *m = NULL;
 	uint8_t hash[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
 	struct fal_diag diag = { "" };
 	int err = hash_of(f, bytes, &m, hash, &diag);
 	if (err == FAL_ENOMEM) {
@@ -163,8 +165,9 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 		fal_cli_err(PROG, "%s/%s", f->dir, diag.text);
 		f->code = FAL_EXIT_USAGE;
 	} else {
-		fal_hex(hash, sizeof(hash), hex);
-		same(f, "model.safetensors: hash", f->told->model_hash, hex);
+		fal_hex(hash, sizeof(hash), f->hash);
+		if (f->told->failed[0] == '\0')
+			same(f, "model.safetensors: hash", f->told->model_hash, f->hash);
 		same_number(f, "job: hashes", f->told->job.hashes,
 			    f->job.hashes > 0 ? f->job.hashes
 					      : fal_leaf_every(m->params));
@@ -172,45 +175,155 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 	fal_model_free(m);
 }
 
+/* SHA-256 of DIR/name, in hex; false: it is not there. */
+static bool
+sum_file(struct folder *f, const char *name, bool must, char hex[static 65],
+	 struct fal_buf *bytes)
+{
+	uint8_t digest[FAL_HASH_BYTES];
+	if (!read_file(f, name, SIZE_MAX / 2, must, bytes))
+		return false;
+	fal_sha256(bytes->p, bytes->n, digest);
+	fal_hex(digest, sizeof(digest), hex);
+	return true;
+}
+
+/* Of a job that failed the trace does not say which model it left, if any. */
 static void
 check_model(struct folder *f)
 {
 	struct fal_buf bytes = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, true, &bytes))
+	const char *told = f->told->sha256;
+	if (!sum_file(f, "model.safetensors", told[0] != '\0', f->sha256, &bytes))
 		return;
-	fal_sha256(bytes.p, bytes.n, digest);
-	fal_hex(digest, sizeof(digest), hex);
-	same(f, "model.safetensors: SHA-256", f->told->sha256, hex);
+	if (told[0] != '\0')
+		same(f, "model.safetensors: SHA-256", told, f->sha256);
 	/* Of another file it is known that it is not the one. */
-	if (f->job.name != NULL && strcmp(f->told->sha256, hex) == 0)
+	if (f->job.name != NULL && (told[0] == '\0' || strcmp(told, f->sha256) == 0))
 		check_hash(f, &bytes);
 	fal_buf_free(&bytes);
+}
+
+/* A member that a result has, or must not have: a text, or, where that is NULL, a number,
+ * NAN for null. */
+struct member {
+	bool there;
+	const char *key, *text;
+	double is, within;
+};
+
+/* Of a path only the last part counts: the folder may have been moved since. */
+static bool
+is_member(const struct member *m, const json_t *v)
+{
+	const char *text = json_string_value(v);
+	const char *slash = text != NULL ? strrchr(text, '/') : NULL;
+	if (m->text != NULL)
+		return text != NULL &&
+		       (strcmp(text, m->text) == 0 ||
+			(slash != NULL && strcmp(slash + 1, m->text) == 0));
+	return isnan(m->is) ? json_is_null(v)
+			    : json_is_number(v) &&
+				      fabs(json_number_value(v) - m->is) <= m->within;
+}
+
+/* The best model is one that was evaluated, and was as good then. */
+static void
+judge_best(struct folder *f, double clock, double accuracy)
+{
+	const struct fal_evals *e = f->told->evals;
+	size_t i = 0;
+	while (i < e->lines && (e->all[i].accuracy != accuracy ||
+				(e->plain && (double)e->all[i].version != clock)))
+		i++;
+	if (i == e->lines)
+		fal_audit_found(f->audit,
+				"result.json: best_accuracy is of no evaluation");
+}
+
+/* The result `o` has what the trace and the files beside it say, and nothing else. */
+static void
+judge_result(struct folder *f, const json_t *o)
+{
+	const struct fal_audit_told *t = f->told;
+	const bool failed = t->failed[0] != '\0', judged = t->evals->lines > 0;
+	char average_sum[65] = "", best_sum[65] = "";
+	struct fal_buf bytes = { 0 };
+	const bool average =
+		!failed && f->job.optim.ema > 0 &&
+		sum_file(f, "average.safetensors", true, average_sum, &bytes);
+	fal_buf_free(&bytes);
+	const bool best = f->job.state_best == FAL_JOB_BEST_YES &&
+			  sum_file(f, "best.safetensors", false, best_sum, &bytes);
+	fal_buf_free(&bytes);
+	const double best_is = json_number_value(json_object_get(o, "best_accuracy"));
+	const double best_clock = json_number_value(json_object_get(o, "best_clock"));
+	const double clock = json_number_value(json_object_get(o, "clock"));
+	const struct member must[] = {
+		{ true, "name", t->name, 0, 0 },
+		{ failed, "failed", t->failed, 0, 0 },
+		{ failed, "clock", NULL, clock, 0 },
+		{ true, "model", "model.safetensors", 0, 0 },
+		{ true, "sha256", failed ? f->sha256 : t->sha256, 0, 0 },
+		{ true, "hash", failed ? f->hash : t->model_hash, 0, 0 },
+		{ true, "clocks", NULL, (double)t->job.clocks, 0 },
+		{ average, "average", "average.safetensors", 0, 0 },
+		{ average, "average_sha256", average_sum, 0, 0 },
+		{ best, "best", "best.safetensors", 0, 0 },
+		{ best, "best_sha256", best_sum, 0, 0 },
+		{ best, "best_clock", NULL, best_clock, 0 },
+		{ best, "best_accuracy", NULL, best_is, 0 },
+		{ judged, "accuracy", NULL, t->evals->accuracy, 0 },
+		{ judged, "test_loss", NULL, t->evals->loss, 0 },
+		{ true, "loss", NULL, t->loss, 0 },
+		{ true, "seconds", NULL, t->trained, 0.000502 }, /* it has 3 decimals */
+		{ true, "moved", NULL, (double)t->sums->moved, 0 },
+		{ true, "cloned", NULL, (double)t->sums->cloned, 0 },
+		{ true, "filled", NULL, (double)t->sums->filled, 0 },
+		{ true, "lost", NULL, (double)t->sums->dropped, 0 },
+		{ true, "skipped", NULL, (double)t->sums->skipped, 0 },
+		{ true, "chain", t->link, 0, 0 },
+	};
+	size_t known = 0;
+	for (size_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
+		const struct member *m = &must[i];
+		const json_t *v = json_object_get(o, m->key);
+		char number[32];
+		snprintf(number, sizeof(number), "%.15g", m->is);
+		known += v != NULL;
+		if (!m->there && v != NULL)
+			fal_audit_found(f->audit, "result.json: the run has no %s",
+					m->key);
+		else if (m->there && !is_member(m, v))
+			fal_audit_found(
+				f->audit,
+				"result.json: %s is not %.64s, as the trace and the "
+				"files say",
+				m->key, m->text != NULL ? m->text : number);
+	}
+	if (known != json_object_size(o))
+		fal_audit_found(f->audit, "result.json: it has what no result has");
+	if (best)
+		judge_best(f, best_clock, best_is);
 }
 
 static void
 check_result(struct folder *f)
 {
 	struct fal_buf text = { 0 };
-	const char *sha256, *hash, *chain;
-	if (!read_file(f, "result.json", TEXT_MAX, true, &text))
-		return;
 	json_error_t why;
+	if (!read_file(f, "result.json", TEXT_MAX, f->told->sha256[0] != '\0', &text))
+		return;
 	json_t *o = fal_json_load(text.p, text.n, 0, &why);
-	const int err = fal_json_unpack(o, NULL, 0, "{s:s, s:s, s:s}", "sha256", &sha256,
-					"hash", &hash, "chain", &chain);
-	if (err == FAL_OK) {
-		same(f, "result.json: sha256", f->told->sha256, sha256);
-		same(f, "result.json: hash", f->told->model_hash, hash);
-		same(f, "result.json: chain", f->told->link, chain);
-	} else if (err == FAL_ENOMEM || (o == NULL && why.text[0] == '\0')) {
+	if (o == NULL && why.text[0] == '\0') {
 		no_memory(f);
 	} else if (o == NULL) {
 		fal_cli_err(PROG, "%s/result.json: %s", f->dir, why.text);
 		f->code = FAL_EXIT_USAGE;
-	} else {
+	} else if (!json_is_object(o)) {
 		fal_audit_found(f->audit, "result.json: is none");
+	} else {
+		judge_result(f, o);
 	}
 	json_decref(o);
 	fal_buf_free(&text);
@@ -239,9 +352,10 @@ stat_folder_audit(const char *dir, const struct stat_policies *policies,
 	if (f.told->hash[0] != '\0')
 		check_job(&f);
 	/* Of a job that was not done there may be nothing. */
-	if (f.told->sha256[0] != '\0' && f.code == FAL_EXIT_DONE)
+	const bool over = f.told->sha256[0] != '\0' || f.told->failed[0] != '\0';
+	if (over && f.code == FAL_EXIT_DONE)
 		check_model(&f);
-	if (f.told->sha256[0] != '\0' && f.code == FAL_EXIT_DONE)
+	if (over && f.code == FAL_EXIT_DONE)
 		check_result(&f);
 	if (f.told->hash[0] != '\0' && f.code == FAL_EXIT_DONE)
 		check_journal(&f, policies);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* How far it goes: in clocks, or that these are another's. */
 static void
@@ -26,16 +27,13 @@ put_extent(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    fal_text_s(v->finished ? v->clocks : v->of_clocks));
 }
 
-/* What is wrong: the first of it. */
+/* What is wrong. */
 static void
 put_findings(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
 	char a[32];
 	for (size_t i = 0; i < v->n_text; i++)
 		fal_put_fmt(out, "audit: %s\n", v->text[i]);
-	if (v->findings > v->n_text)
-		fal_put_fmt(out, "audit: and %s more\n",
-			    fal_text_group(v->findings - v->n_text, a));
 	fal_put_fmt(out, "audit: failed: %s finding%s\n", fal_text_group(v->findings, a),
 		    fal_text_s(v->findings));
 }
@@ -92,40 +90,57 @@ put_tasks(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, ", skipped %s", fal_text_group(v->sums.skipped, a));
 }
 
-/* Whose word was doubted, or wrong, and what became of that. */
+/* Of the test set, as other keys have said, too. */
 static void
-put_words(struct fal_buf *out, const struct fal_audit_verdict *v)
+put_evals(struct fal_buf *out, const struct fal_evals *e)
 {
 	char a[32], b[32];
-	uint64_t doubted = 0;
-	for (int i = 0; i < FAL_VERDICTS; i++)
-		doubted += v->verdicts[i];
-	if (doubted > 0) {
-		fal_put_fmt(out, ", witnessed %s, believed %s",
-			    fal_text_group(v->verdicts[FAL_WITNESSED], a),
-			    fal_text_group(v->verdicts[FAL_BELIEVED], b));
-		fal_put_fmt(out, ", bounded %s, refuted %s",
-			    fal_text_group(v->verdicts[FAL_BOUNDED], a),
-			    fal_text_group(v->verdicts[FAL_REFUTED], b));
+	if (e->tasks == 0)
+		return;
+	fal_put_fmt(out, ", evaluated %s test task%s", fal_text_group(e->tasks, a),
+		    fal_text_s(e->tasks));
+	fal_put_fmt(out, ", confirmed %s, unconfirmed %s", fal_text_group(e->twice, a),
+		    fal_text_group(e->alone, b));
+}
+
+/* What nothing else in the trace bears out: no proof. */
+enum { SAID = 9 };
+struct said {
+	const char *what;
+	uint64_t n;
+};
+
+static void
+get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
+{
+	memcpy(out,
+	       (struct said[SAID]){ { "witnessed", v->verdicts[FAL_WITNESSED] },
+				    { "believed", v->verdicts[FAL_BELIEVED] },
+				    { "bounded", v->verdicts[FAL_BOUNDED] },
+				    { "refuted", v->verdicts[FAL_REFUTED] },
+				    { "charged", v->charges },
+				    { "found_wrong", v->words.wrong },
+				    { "undecided", v->words.undecided },
+				    { "suspected", v->suspects },
+				    { "nonfinite", v->nonfinite } },
+	       SAID * sizeof(*out));
+}
+
+static void
+put_said(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	const char *before = "audit: not proven, only said by the coordinator: ";
+	struct said said[SAID];
+	char a[32];
+	get_said(v, said);
+	for (size_t i = 0; i < SAID; i++) {
+		if (said[i].n == 0)
+			continue;
+		fal_put_fmt(out, "%s%s %s", before, said[i].what,
+			    fal_text_group(said[i].n, a));
+		before = ", ";
 	}
-	if (v->evals.tasks > 0) {
-		fal_put_fmt(out, ", evaluated %s test task%s",
-			    fal_text_group(v->evals.tasks, a),
-			    fal_text_s(v->evals.tasks));
-		fal_put_fmt(out, ", confirmed %s, unconfirmed %s",
-			    fal_text_group(v->evals.twice, a),
-			    fal_text_group(v->evals.alone, b));
-	}
-	if (v->charges > 0)
-		fal_put_fmt(out, ", charged %s", fal_text_group(v->charges, a));
-	if (v->words.wrong > 0)
-		fal_put_fmt(out, ", found wrong %s", fal_text_group(v->words.wrong, a));
-	if (v->words.undecided > 0)
-		fal_put_fmt(out, ", undecided %s", fal_text_group(v->words.undecided, a));
-	if (v->suspects > 0)
-		fal_put_fmt(out, ", suspected %s", fal_text_group(v->suspects, a));
-	if (v->nonfinite > 0)
-		fal_put_fmt(out, ", not finite %s", fal_text_group(v->nonfinite, a));
+	fal_put_fmt(out, before[0] == ',' ? "\n" : "");
 }
 
 void
@@ -142,7 +157,7 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_fmt(out, "audit: ok: ");
 	put_extent(out, v);
 	put_tasks(out, v);
-	put_words(out, v);
+	put_evals(out, &v->evals);
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	if (v->parts > 0) {
@@ -155,6 +170,7 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    fal_text_plain(text, sizeof(text), v->part));
 	}
 	fal_put_u8(out, '\n');
+	put_said(out, v);
 }
 
 void
@@ -203,6 +219,8 @@ stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_v
 		const struct stat_recomputed *r)
 {
 	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
+	struct said said[SAID];
+	get_said(v, said);
 	fal_json_open(out, '{');
 	if (trace != NULL)
 		fal_json_member_str(out, "trace", trace);
@@ -221,18 +239,11 @@ stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_v
 	put_u64(out, "skipped", v->sums.skipped);
 	put_u64(out, "samples_dropped", v->samples_dropped);
 	put_u64(out, "samples_duplicated", v->samples_twice);
-	put_u64(out, "witnessed", v->verdicts[FAL_WITNESSED]);
-	put_u64(out, "believed", v->verdicts[FAL_BELIEVED]);
-	put_u64(out, "bounded", v->verdicts[FAL_BOUNDED]);
-	put_u64(out, "refuted", v->verdicts[FAL_REFUTED]);
 	put_u64(out, "evaluated", v->evals.tasks);
 	put_u64(out, "evaluated_twice", v->evals.twice);
 	put_u64(out, "evaluated_alone", v->evals.alone);
-	put_u64(out, "charged", v->charges);
-	put_u64(out, "found_wrong", v->words.wrong);
-	put_u64(out, "undecided", v->words.undecided);
-	put_u64(out, "suspected", v->suspects);
-	put_u64(out, "nonfinite", v->nonfinite);
+	for (size_t i = 0; i < SAID; i++)
+		put_u64(out, said[i].what, said[i].n);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
 	put_u64(out, "parts", v->parts + 1);

@@ -158,7 +158,7 @@ void
 fal_coord_parted(struct fal_coord *c, double now, const char *why)
 {
 	coord_enter(c);
-	fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published, why);
+	fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published, 0, why);
 	coord_trace(c);
 	/* Nobody's leave comes behind the end. */
 	for (uint32_t i = 0; i < c->peers; i++) {

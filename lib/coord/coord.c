@@ -66,6 +66,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->start = now - conf->before.t;
 	c->traced = conf->before.t;
 	c->status.accuracy = -1;
+	c->status.loss = (double)NAN;
 	c->clocks = fal_grid_clocks(&conf->grid);
 	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
 			       ? conf->eval_every
@@ -370,7 +371,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	(void)coord_tell_shards(c, now, true);
 	if (c->why != NULL)
 		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
-				c->why);
+				result->seconds, c->why);
 	else
 		fal_line_done(&c->line,
 			      &(const struct fal_line_done){
@@ -379,7 +380,8 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 				      .sha256 = result->sha256,
 				      .hash = result->hash,
 				      .journal = result->journal,
-				      .accuracy = c->brought ? -1 : c->status.accuracy });
+				      .accuracy = c->brought ? -1 : c->status.accuracy,
+				      .trained = result->seconds });
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {

@@ -445,6 +445,7 @@ struct fal_coord_result {
 	/* 64 hex digits: its file; the version (trace/leaf.h).  NULL: it is above */
 	const char *sha256, *hash;
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
+	double seconds;      /* of training, as the result has them */
 };
 /* The end: writes the `done` line and tells all workers; or, when the job has failed or
  * `why` is not NULL (kept until fal_coord_free: what the caller could not do), the

@@ -366,7 +366,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	c->push_cap = 0;
 	sum_up(c, &n);
 	c->told += n.rounds;
-	if (n.samples > 0 && !a->ahead)
+	if (!a->ahead)
 		c->status.loss = n.loss;
 	n.over = a->over;
 	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)

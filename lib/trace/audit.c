@@ -90,6 +90,7 @@ fal_audit_free(struct fal_audit *a)
 	fal_pushes_free(&a->pushes);
 	fal_doubts_free(&a->doubts);
 	fal_denials_free(&a->denials);
+	fal_evals_free(&a->v.evals);
 	free(a->waiting);
 	free(a);
 }
@@ -194,6 +195,7 @@ static int
 take_job(struct fal_audit *a, struct fal_trace_line *l)
 {
 	a->plain = true;
+	a->told.loss = a->told.trained = (double)NAN;
 	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
 	a->have_job = true;
@@ -503,6 +505,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 				    (unsigned long long)is[i],
 				    (unsigned long long)want[i]);
 	judge_hash(a, l, is[0]);
+	a->told.loss = fal_trace_get_loss(l);
 	/* After a gap, go on from there. */
 	a->version = is[0] > u.is.version ? is[0] : u.is.version;
 	return l->err;
@@ -573,6 +576,27 @@ judge_last_hash(struct fal_audit *a, struct fal_trace_line *l)
 			    a->hash[0] != '\0' ? a->hash : "none");
 }
 
+/* The seconds of the result, in the last line; those of training are some of the job's.
+ */
+static void
+take_trained(struct fal_audit *a, struct fal_trace_line *l)
+{
+	a->told.trained = fal_trace_has(l->o, FAL_F_TRAINED)
+				  ? fal_trace_get_seconds(l, l->o, FAL_F_TRAINED)
+				  : (double)NAN;
+	if (l->err == 0 && a->told.trained > l->t + 2e-6)
+		fal_finding(&a->f, NULL, 0, 0, "%s: trained is %.6f, but it is %.6f",
+			    l->ev, a->told.trained, l->t);
+}
+
+static int
+take_failed(struct fal_audit *a, struct fal_trace_line *l)
+{
+	tell(l, FAL_F_REASON, a->told.failed, sizeof(a->told.failed));
+	take_trained(a, l);
+	return l->err;
+}
+
 static int
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -585,6 +609,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 		judge_last_hash(a, l);
 	if (fal_trace_has(l->o, FAL_F_JOURNAL))
 		tell(l, FAL_F_JOURNAL, a->told.journal, sizeof(a->told.journal));
+	a->told.failed[0] = '\0';
+	take_trained(a, l);
 	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	if (l->err == 0 && fabs(seconds - l->t) > 2e-6) /* t has 6 decimals */
 		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",
@@ -601,6 +627,15 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_clock(struct fal_audit *a, struct fal_trace_line *l)
 {
+	const uint64_t stale =
+		!fal_trace_has(l->o, FAL_F_STALENESS)
+			? 0
+			: fal_trace_get_u64(l, l->o, FAL_F_STALENESS, FAL_TRACE_NUM_MAX);
+	if (a->plain && stale > a->rules.rule.slack)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "line %llu: clock: staleness is %llu with a slack of %u",
+			    (unsigned long long)l->number, (unsigned long long)stale,
+			    a->rules.rule.slack);
 	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
 }
 
@@ -696,6 +731,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "alone", take_denial },      { "clock", take_clock },
 		{ "place", take_place },       { "shard", take_shard },
 		{ "diverged", take_diverged }, { "version", take_version },
+		{ "failed", take_failed },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -740,18 +776,18 @@ fal_audit_told(struct fal_audit *a)
 {
 	a->told.job = a->job;
 	memcpy(a->told.link, a->chain.link, sizeof(a->told.link));
+	a->told.evals = &a->v.evals;
+	a->told.sums = &a->v.sums;
 	return &a->told;
 }
 
 void
 fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 {
-	char what[400];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
+	fal_finding_v(&a->f, NULL, 0, 0, fmt, ap);
 	va_end(ap);
-	fal_finding(&a->f, NULL, 0, 0, "%s", what);
 }
 
 int
@@ -771,6 +807,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 			    (unsigned long long)clock, (unsigned long long)task);
 	if (a->done && whole && a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
+	fal_findings_end(&a->f);
 	if (a->f.err < 0)
 		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
 	*out = a->v;

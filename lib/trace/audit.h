@@ -17,8 +17,6 @@
 #include "trace/stale.h"
 #include "trace/words.h"
 
-/* Findings kept as text; further ones are only counted. */
-#define FAL_AUDIT_TEXTS_MAX FAL_FINDINGS_TEXTS_MAX
 /* Most rounds that wait for their version. */
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
@@ -53,7 +51,7 @@ struct fal_audit_verdict {
 	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */
 	uint64_t findings;               /* all of them */
 	const char *const
-		*text; /* the first n_text, each one line without newline, as
+		*text; /* n_text of them, each one line without newline, as
 			* "clock 7: task 3: never added"; borrowed from the audit */
 	size_t n_text;
 };
@@ -92,6 +90,11 @@ struct fal_audit_told {
 	char sha256[65], model_hash[65];
 	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */
 	char link[FAL_CHAIN_DIGITS + 1];
+	char failed[256]; /* why the job failed; "": it did not */
+	double loss;      /* of the last version; NAN: not known */
+	double trained;   /* seconds, as the last line has them; NAN: it does not */
+	const struct fal_evals *evals;
+	const struct fal_judge_sums *sums;
 };
 const struct fal_audit_told *fal_audit_told(struct fal_audit *a);
 

@@ -1,7 +1,10 @@
 /* Evaluations. */
 #include "trace/evals.h"
 
+#include "base/mem.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 /* What one key said that counts.  Something of it must have been run again, or was to be.
  */
@@ -34,6 +37,13 @@ is_equal(double a, double b)
 	return fabs(a - b) <= 1e-12;
 }
 
+void
+fal_evals_free(struct fal_evals *e)
+{
+	free(e->all);
+	e->all = NULL;
+}
+
 /* What was found agrees with itself, and comes in its turn. */
 static void
 judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
@@ -63,6 +73,11 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 	if (what != NULL)
 		fal_finding(f, NULL, 0, 0, "line %llu: eval: %s",
 			    (unsigned long long)l->number, what);
+	if (FAL_GROW(e->all, e->cap, (size_t)e->lines + 1) < 0) {
+		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		return;
+	}
+	e->all[e->lines] = (struct fal_evaluation){ version, accuracy };
 	/* Every so many clocks, and at the end. */
 	if (e->lines++ == 0)
 		e->first = version;
@@ -70,6 +85,7 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 		e->odd = version;
 	e->version = version;
 	e->accuracy = accuracy;
+	e->loss = fal_trace_get_loss(l);
 }
 
 int

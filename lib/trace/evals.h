@@ -13,12 +13,18 @@ struct fal_evals {
 	uint64_t tasks, twice, alone;
 	uint64_t lines, version; /* evaluations; the version of the last one */
 	uint64_t first, odd;     /* of the first one; of one that is no multiple of it */
-	double accuracy;         /* of the last one */
-	bool plain;              /* version v is that after v clocks */
-	bool regular;            /* and every so many are evaluated, if any */
+	double accuracy, loss;   /* of the last one */
+	struct fal_evaluation {
+		uint64_t version;
+		double accuracy;
+	} *all; /* `lines` of them */
+	size_t cap;
+	bool plain;   /* version v is that after v clocks */
+	bool regular; /* and every so many are evaluated, if any */
 };
 
-/* An `eval` line.  0, FAL_EFORMAT, FAL_ELIMIT. */
+void fal_evals_free(struct fal_evals *e);
+/* An `eval` line.  0, FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_evals_line(struct fal_evals *e, struct fal_trace_line *l,
 		   const struct fal_trace_job *job, struct fal_findings *f);
 /* A `done` line: it tells of the last one. */

@@ -35,6 +35,7 @@ enum fal_field_kind {
 	F(REASON, "reason", TEXT)                      \
 	F(OWES, "owes", TEXT)                          \
 	F(SECONDS, "seconds", SECONDS)                 \
+	F(TRAINED, "trained", SECONDS)                 \
 	F(COUNT, "count", WHOLE)                       \
 	/* job, policy */                              \
 	F(NAME, "name", TEXT)                          \

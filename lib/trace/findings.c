@@ -3,46 +3,78 @@
 
 #include "base/mem.h"
 
-#include <stdarg.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static void
-keep(struct fal_findings *f, const char *text)
+/* Bytes of a text; room behind it for how many more there are of its kind. */
+enum { TEXT = 400, MORE = 48 };
+
+/* Where the text of another finding of this kind belongs; NULL: nowhere. */
+static char *
+place(struct fal_findings *f, const char *fmt)
 {
-	f->n++;
-	if (f->err != 0 || f->n_text == FAL_FINDINGS_TEXTS_MAX)
-		return;
-	char *copy = fal_strdup(text);
-	if (copy == NULL || FAL_GROW(f->text, f->cap, f->n_text + 1) < 0) {
-		free(copy);
+	size_t i = 0;
+	while (i < f->kinds && f->kind[i].fmt != fmt)
+		i++;
+	if (FAL_GROW(f->kind, f->kind_cap, i + 1) < 0 ||
+	    FAL_GROW(f->text, f->cap, f->n_text + 1) < 0) {
 		f->err = FAL_ENOMEM;
-		return;
+		return NULL;
 	}
-	f->text[f->n_text++] = copy;
+	if (i == f->kinds)
+		f->kind[f->kinds++] = (struct fal_findings_kind){ .fmt = fmt };
+	if (f->kind[i].n++ >= FAL_FINDINGS_KIND_MAX)
+		return NULL;
+	char *text = fal_calloc(1, TEXT + MORE);
+	if (text == NULL)
+		f->err = FAL_ENOMEM;
+	else
+		f->text[f->kind[i].last = f->n_text++] = text;
+	return text;
+}
+
+void
+fal_finding_v(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
+	      uint64_t count, const char *fmt, va_list ap)
+{
+	char name[FAL_TRACE_ROUND_NAME];
+	size_t at = 0;
+	f->n++;
+	char *text = f->err == 0 ? place(f, fmt) : NULL;
+	if (text == NULL)
+		return;
+	if (r != NULL)
+		at += (size_t)snprintf(text, TEXT, "%s: ", fal_trace_round_name(r, name));
+	if (count == 1)
+		at += (size_t)snprintf(text + at, TEXT - at,
+				       "task %llu: ", (unsigned long long)first);
+	else if (count > 1)
+		at += (size_t)snprintf(text + at, TEXT - at,
+				       "tasks %llu-%llu: ", (unsigned long long)first,
+				       (unsigned long long)(first + count - 1));
+	vsnprintf(text + at, TEXT - at, fmt, ap);
 }
 
 void
 fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 	    uint64_t count, const char *fmt, ...)
 {
-	char text[400], name[FAL_TRACE_ROUND_NAME];
-	size_t at = 0;
-	if (r != NULL)
-		at += (size_t)snprintf(text, sizeof(text),
-				       "%s: ", fal_trace_round_name(r, name));
-	if (count == 1)
-		at += (size_t)snprintf(text + at, sizeof(text) - at,
-				       "task %llu: ", (unsigned long long)first);
-	else if (count > 1)
-		at += (size_t)snprintf(text + at, sizeof(text) - at,
-				       "tasks %llu-%llu: ", (unsigned long long)first,
-				       (unsigned long long)(first + count - 1));
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text + at, sizeof(text) - at, fmt, ap);
+	fal_finding_v(f, r, first, count, fmt, ap);
 	va_end(ap);
-	keep(f, text);
+}
+
+void
+fal_findings_end(struct fal_findings *f)
+{
+	for (size_t i = 0; i < f->kinds && f->err == 0; i++)
+		if (f->kind[i].n > FAL_FINDINGS_KIND_MAX)
+			snprintf(strchr(f->text[f->kind[i].last], '\0'), MORE,
+				 ", and %" PRIu64 " more of this kind",
+				 f->kind[i].n - FAL_FINDINGS_KIND_MAX);
 }
 
 void
@@ -51,5 +83,6 @@ fal_findings_free(struct fal_findings *f)
 	for (size_t i = 0; i < f->n_text; i++)
 		free(f->text[i]);
 	free(f->text);
+	free(f->kind);
 	*f = (struct fal_findings){ 0 };
 }

@@ -5,14 +5,23 @@
 
 #include "trace/round.h"
 
-/* Findings kept as text; further ones are only counted. */
-#define FAL_FINDINGS_TEXTS_MAX ((size_t)1000)
+#include <stdarg.h>
+
+/* Findings of one kind, which is their format, that are kept as text; further ones are
+ * only counted. */
+#define FAL_FINDINGS_KIND_MAX 20
 
 /* {0} is empty and valid. */
 struct fal_findings {
-	uint64_t n;  /* all of them */
-	char **text; /* the first n_text */
+	uint64_t n; /* all of them */
+	char **text;
 	size_t n_text, cap;
+	struct fal_findings_kind {
+		const char *fmt;
+		uint64_t n;  /* all of them */
+		size_t last; /* the place in `text` of the last one */
+	} *kind;
+	size_t kinds, kind_cap;
 	int err; /* 0 or FAL_ENOMEM, sticky */
 };
 
@@ -21,6 +30,11 @@ struct fal_findings {
 void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 		 uint64_t count, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+void fal_finding_v(struct fal_findings *f, const struct fal_trace_round *r,
+		   uint64_t first, uint64_t count, const char *fmt, va_list ap)
+	__attribute__((format(printf, 5, 0)));
+/* The last text of each kind tells how many more there are. */
+void fal_findings_end(struct fal_findings *f);
 void fal_findings_free(struct fal_findings *f);
 
 #endif

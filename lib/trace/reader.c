@@ -8,6 +8,7 @@
 #include "wire/zip.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,14 @@ fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 	if (!json_is_number(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", fal_field_name(key));
 	return json_number_value(v);
+}
+
+double
+fal_trace_get_loss(struct fal_trace_line *l)
+{
+	return json_is_null(fal_trace_at(l->o, FAL_F_LOSS))
+		       ? (double)NAN
+		       : fal_trace_get_f64(l, l->o, FAL_F_LOSS);
 }
 
 double

@@ -399,15 +399,6 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 	return &s->epoch[at];
 }
 
-/* A loss is null in the trace when it is not known. */
-static double
-get_loss(struct fal_trace_line *l)
-{
-	return json_is_null(fal_trace_at(l->o, FAL_F_LOSS))
-		       ? (double)NAN
-		       : fal_trace_get_f64(l, l->o, FAL_F_LOSS);
-}
-
 static int
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -415,7 +406,7 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	uint64_t samples =
 		fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX);
-	double loss = get_loss(l);
+	double loss = fal_trace_get_loss(l);
 	if (l->err != 0)
 		return l->err;
 	struct fal_summary_epoch *e =

@@ -574,16 +574,19 @@ fal_line_done(struct fal_buf *b, const struct fal_line_done *d)
 		fal_member_str(b, FAL_F_JOURNAL, d->journal);
 	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);
 	fal_json_num(b, d->t);
+	fal_member_seconds(b, FAL_F_TRAINED, d->trained);
 	if (d->accuracy >= 0)
 		fal_member_real(b, FAL_F_ACCURACY, d->accuracy);
 	fal_member_end(b);
 }
 
 void
-fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why)
+fal_line_failed(struct fal_buf *b, double t, uint64_t version, double trained,
+		const char *why)
 {
 	fal_member_begin(b, t, "failed");
 	fal_member_num(b, FAL_F_VERSION, version);
+	fal_member_seconds(b, FAL_F_TRAINED, trained);
 	fal_member_str(b, FAL_F_REASON, why);
 	fal_member_end(b);
 }

@@ -286,6 +286,7 @@ struct fal_line_done {
 	const char *sha256, *hash;
 	const char *journal; /* the last link of the policy journal; "": it has no line */
 	double accuracy;     /* of the last evaluation; negative: there was none */
+	double trained;      /* seconds, as the result has them */
 };
 
 /* Lines that are not there, and the hash of what they were. */
@@ -359,6 +360,7 @@ void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);
 /* `link`: of the last line before (chain.h). */
 void fal_line_now(struct fal_buf *b, double t, const char *link);
 void fal_line_done(struct fal_buf *b, const struct fal_line_done *d);
-void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);
+void fal_line_failed(struct fal_buf *b, double t, uint64_t version, double trained,
+		     const char *why);
 
 #endif

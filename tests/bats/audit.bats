@@ -184,7 +184,8 @@ doubted() {
 	doubted >doubted.trace
 	run -0 falcon-stat --audit doubted.trace
 	same verdict "$output" \
-		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, witnessed 1, believed 1, bounded 0, refuted 0, evaluated 2 test tasks, confirmed 1, unconfirmed 1, charged 1, used at staleness: 0: 176'
+		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, evaluated 2 test tasks, confirmed 1, unconfirmed 1, used at staleness: 0: 176
+audit: not proven, only said by the coordinator: witnessed 1, believed 1, charged 1'
 	run -0 falcon-stat --audit --json doubted.trace
 	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
 		.evaluated_alone, .charged]' <<<"$output")" '[1,1,0,2,1,1,1]'
@@ -230,6 +231,21 @@ doubted() {
 	same absent "$output" 'falcon-stat: absent: No such file or directory'
 	run -2 falcon-stat .
 	has "$output" 'falcon-stat: .: Is a directory'
+}
+
+@test "of one kind of finding there are 20 lines, and the number of the others" {
+	{
+		head -n 1 run.trace
+		seq 1 500 | sed 's/.*/{"t":1,"ev":"leave","worker":"w&","id":&,"reason":"so"}/'
+		seq 7 9 | sed 's/.*/{"t":1,"ev":"charge","worker":"w&","id":&,"why":"so"}/'
+	} | chain >many
+	run -1 falcon-stat --audit --partial many
+	same lines "${#lines[@]}" 24
+	same "the last of the kind" "${lines[19]}" \
+		'audit: line 21: worker 20 left, but is not here, and 480 more of this kind'
+	same "the last" "${lines[23]}" 'audit: failed: 503 findings'
+	same json "$(falcon-stat --json --audit --partial many | jq -c '[.findings, (.text | length)]')" \
+		'[503,23]'
 }
 
 @test "of a run's folder nothing may be missing, and all must be readable" {

@@ -89,6 +89,12 @@ lost() {
 	has "$(member failed)" "out of memory"
 	same sha256 "$(sha256sum <"$state/model.safetensors")" "$(member sha256)  -"
 	has "$(tail -n 1 "$state/trace.jsonl")" '"ev":"failed"'
+	falcon-stat --audit "$state"
+	jq -c 'del(.failed)' "$state/result.json" >well
+	mv "$state/result.json" result && cp well "$state/result.json"
+	run falcon-stat --audit "$state"
+	has "$output" "result.json: failed is not scheduler: out of memory"
+	mv result "$state/result.json"
 	status=0
 	wait "$pid" || status=$?
 	same "status of the worker: $(cat a.err)" "$status" 1

@@ -58,6 +58,46 @@ ran() {
 	[ "$(sed -n 's/^forged \([0-9]*\),.*/\1/p' <<<"$output")" -ge 95 ]
 }
 
+# edited FILTER WHAT: result.json, changed by jq so, is found not to be that of the run.
+edited() {
+	jq -c "$1" result >"$state/result.json"
+	run falcon-stat --audit "$state"
+	same "status of $1 ($output)" "$status" 1
+	has "$output" "result.json: $2"
+}
+
+@test "a result that is not what the trace and the files say is found" {
+	local key
+	draw
+	tiny .
+	job=(--set job.epochs=4 --set optimizer.ema=0.9 --set state.best=yes tiny.job)
+	serve
+	work a
+	ended "$ps" ps
+	cp "$state/result.json" result
+	# Another place of the folder is none of another result.
+	mv "$state" "$state.2"
+	state=$state.2
+	run -0 falcon-stat --audit "$state"
+	for key in $(jq -r 'keys[]' result); do
+		edited "del(.$key)" ""
+		edited "if .$key | type == \"string\" then .$key |= (.[:-1] + \"!\")
+			else .$key += 0.$((RANDOM % 89 + 10)) end" ""
+		edited ".$key = {}" ""
+	done
+	edited '.clocks += 1' "clocks is not 16, as the trace and the files say"
+	edited '.failed = "so"' "the run has no failed"
+	edited '.f1 = 0.99' "it has what no result has"
+	edited '.best_accuracy = 0.99' "best_accuracy is of no evaluation"
+	cp "$state/model.safetensors" "$state/best.safetensors"
+	edited . best_sha256
+	# Of a job without a best model and an average nobody has one.
+	sed -i 's/^best.*//; s/^ema.*//' "$state/job"
+	edited . "the run has no best"
+	has "$output" "the run has no average_sha256"
+	edited '[.]' "is none"
+}
+
 # found WHAT: the folder, with the lines on stdin for its journal, is not one whole run.
 found() {
 	chain >"$state/policy.jsonl"

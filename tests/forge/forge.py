@@ -165,6 +165,10 @@ def name_here_at(t, at):
     return next(o["worker"] for o in t if o["ev"] == "join" and o["id"] == i)
 
 
+def run_name(i):
+    return next(o["worker"] for o in run if o["ev"] == "join" and o["id"] == i)
+
+
 def credit(who):
     """The work of one worker in a round, credited to another."""
 
@@ -430,6 +434,13 @@ TABLE = [
     ("another name joins", set_("join", "worker", lambda v: v + "x"), TRACE),
     ("somebody who joins", comes(), TRACE),
     ("somebody who joins and leaves", comes(leaves=True), NEVER),
+    ("the reason of a leave", set_("leave", "reason", lambda v: v + "x"), NEVER),
+    ("somebody who is refused", lambda t: t.insert(in_time(t), {
+        "t": t[in_time(t) - 1]["t"], "ev": "refuse", "key": "work", "why": "so",
+        "count": 3}), NEVER),
+    ("a charge that was none", lambda t: t.insert(in_time(t), {
+        "t": t[in_time(t) - 1]["t"], "ev": "charge", "worker": run_name(1), "id": 1,
+        "why": "so"}), NEVER),
     ("somebody of another's name who does", comes(name_here_at, leaves=True), TRACE),
     ("a leave left out", drop("leave", missed), TRACE),
     ("a leave twice", twice("leave"), TRACE),
@@ -454,6 +465,7 @@ TABLE = [
     ("cloned of a clock line", told("cloned", more()), TRACE),
     ("lost of a clock line", told("lost", more()), TRACE),
     ("seconds of a clock line", seconds_of, TRACE),
+    ("staleness of a clock line", set_("clock", "staleness", more()), TRACE),
     # the job and its end
     ("the hash of the job", set_("job", "hash", digit), FOLDER),
     ("the seed of the job", set_("job", "seed", lambda v: str(int(v) + 1)), FOLDER),
@@ -474,6 +486,8 @@ TABLE = [
     ("no hash at the end", lambda t: t[-1].pop("hash"), TRACE),
     ("another hash of the last version", both_hashes, FOLDER),
     ("fewer hashes", set_("job", "hashes", more()), FOLDER),
+    ("seconds of training", set_("done", "trained", more(.01)), FOLDER),
+    ("more seconds of training than of the job", set_("done", "trained", more(1e3)), TRACE),
     ("seconds at the end", set_("done", "seconds", more(1)), TRACE),
     ("accuracy at the end", set_("done", "accuracy", more(1e-3)), TRACE),
     ("a line behind the end", behind, TRACE),

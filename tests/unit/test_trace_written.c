@@ -730,9 +730,10 @@ test_others(void **state)
 							   .sha256 = "00",
 							   .hash = "00",
 							   .journal = draw(2) ? "ab" : "",
-							   .accuracy = draw(3) - 1.0 });
+							   .accuracy = draw(3) - 1.0,
+							   .trained = draw(9) / 3.0 });
 		reads(&b, NULL, NULL);
-		fal_line_failed(&b, 1, whole(), who.name);
+		fal_line_failed(&b, 1, whole(), draw(9) / 3.0, who.name);
 		reads(&b, NULL, NULL);
 	}
 	fal_buf_free(&b);
