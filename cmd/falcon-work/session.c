@@ -102,6 +102,14 @@ session_fail(struct session *s, int code, const char *fmt, ...)
 	vsnprintf(text.text, sizeof(text.text), fmt, ap);
 	va_end(ap);
 	fal_cli_err(PROG, "%s", text.text);
+	if (s->chan != NULL && s->welcome && !s->ready) {
+		struct fal_msg m = { .type = FAL_MSG_LEAVE };
+		snprintf(m.leave.why, sizeof(m.leave.why), "it cannot work: %.200s",
+			 text.text);
+		session_send(s, &m);
+		session_end(s, code);
+		return;
+	}
 	s->code = code;
 	s->ending = true;
 	if (s->chan != NULL)

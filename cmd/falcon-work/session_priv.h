@@ -58,7 +58,8 @@ const struct fal_addr *session_at(const struct session *s);
  * the agent goes, and the next attempt or the end is due. */
 void session_settle(struct session *s);
 
-/* Ends the session at once, with this exit code and the reason on stderr. */
+/* Ends the session at once, with this exit code and the reason on stderr; before READY
+ * the coordinator is told of it, too. */
 void session_fail(struct session *s, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -210,12 +210,12 @@ session_say_late(struct session *s)
 		    100 * (double)s->late_ns / (double)s->due_ns);
 }
 
-/* The worker can do nothing for the job: the coordinator is told why. */
+/* Its trainer can do nothing for the job: the coordinator is told why. */
 static void
-resign(struct session *s, enum fal_leave cause, const char *why)
+resign(struct session *s, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.cause = (uint8_t)cause;
+	m.leave.cause = FAL_LEAVE_TRAINER;
 	fal_text_plain(m.leave.why, sizeof(m.leave.why), why);
 	if (s->welcome && !s->ending)
 		session_send(s, &m);
@@ -232,7 +232,7 @@ fail(struct session *s, const char *what, uint32_t lane, int err)
 		return;
 	}
 	child_trouble(exec_at(s->opt->exec, lane).child, &why); /* it was said */
-	resign(s, FAL_LEAVE_TRAINER, why.text);
+	resign(s, why.text);
 }
 
 static void
@@ -338,14 +338,12 @@ renew_kit(struct session *s)
 	int err = kit_make(&s->kit, &conf, &s->coming, &diag);
 	if (err == FAL_OK)
 		return true;
-	fal_cli_err(PROG, "%s", diag.text);
 	if (err == FAL_EINVAL && s->opt->exec != NULL) {
-		resign(s, FAL_LEAVE_TRAINER, diag.text);
-		return false;
+		fal_cli_err(PROG, "%s", diag.text);
+		resign(s, diag.text);
+	} else {
+		session_fail(s, FAL_EXIT_NO, "%s", diag.text);
 	}
-	struct fal_diag why;
-	fal_diag_set(&why, err, "it cannot work: %.200s", diag.text);
-	resign(s, FAL_LEAVE_ASKED, why.text);
 	return false;
 }
 

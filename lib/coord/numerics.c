@@ -92,18 +92,6 @@ coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p)
 	return first == NULL || same(first, p);
 }
 
-static void
-tell_odd(struct fal_coord *c, const struct fal_peer *p, const struct fal_peer *counts)
-{
-	const char *const name[2] = { p->name, counts->name };
-	const char *const kernels[2] = { p->kernels, counts->kernels };
-	if (c->ops.odd == NULL)
-		return;
-	coord_call(c);
-	c->ops.odd(c->ops.arg, name, kernels);
-	coord_called(c);
-}
-
 int
 coord_numerics(struct fal_coord *c, double now)
 {
@@ -116,8 +104,14 @@ coord_numerics(struct fal_coord *c, double now)
 		if (!p->ready || (!strict && !coord_is_pure(p->fingerprint)))
 			continue;
 		p->odd = !same(first, p);
-		if (p->odd && !was)
-			tell_odd(c, p, first);
+		if (p->odd && !was && c->ops.odd != NULL) {
+			const char *const name[] = { p->name, first->name },
+					  *const kernels[] = { p->kernels,
+							       first->kernels };
+			coord_call(c);
+			c->ops.odd(c->ops.arg, name, kernels);
+			coord_called(c);
+		}
 		if (strict)
 			err = fal_sched_stand_by(c->sched, now, p->worker, p->odd);
 	}

@@ -90,7 +90,8 @@ fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t leas
 		return FAL_GROUP_NOBODY;
 	if (!g->ready && are.workers > 0 && are.workers >= least) {
 		*m = (struct fal_msg){ .type = FAL_MSG_READY,
-				       .ready.task_ns = are.task_ns };
+				       .ready.task_ns = are.task_ns,
+				       .ready.kernels = "a group" };
 		memcpy(m->ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
 		g->ready = true;
 		return FAL_GROUP_READY;

@@ -73,7 +73,6 @@ fal_kern_portable(void)
 	if (gotoblas_dynamic_init != NULL) {
 		gotoblas_dynamic_quit();
 		gotoblas_dynamic_init();
-		openblas_set_num_threads(1);
 	}
 	return strcmp(openblas_get_corename(), "Haswell") == 0 ? FAL_OK : FAL_EINVAL;
 #else

@@ -124,6 +124,7 @@ through() {
 	ended "$pid" wrong 2
 	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 2
 	has "$(cat wrong.err)" "falcon-work: wrong: not the training data of the job"
+	soon "the coordinator's word" grep -q "wrong left: it cannot work: wrong: not the" ps.err
 }
 
 # Renaming a new file of the cache waits until somebody reads the FIFO that $GATE names.
