@@ -139,6 +139,7 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 		c->mark = true;
 		return FAL_OK;
 	}
+	coord_data_remember(c, p->data);
 	p->version = version;
 	p->clock = over;
 	/* As it was then: others may have been ordered since. */
@@ -169,7 +170,6 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->lost = s->lost;
 	p->dropped = s->dropped;
 	p->skipped = s->skipped;
-	coord_data_remember(c, p->data);
 	return FAL_OK;
 }
 

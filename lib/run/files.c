@@ -293,13 +293,15 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 	for (size_t i = 0; i < 2 && set[i].train.chunks > 0 && err == FAL_OK; i++) {
 		struct fal_buf bytes = { 0 };
 		char hex[2 * FAL_HASH_BYTES + 1];
-		const char *file;
-		fal_files_input(j, key[i], &file);
+		const char *name;
+		fal_files_input(j, key[i], &name);
+		char *file = fal_job_path(path, name);
 		fal_manifest_encode(&set[i], &bytes);
 		hash(&bytes, hex);
-		err = bytes.err < 0
-			      ? bytes.err
+		err = bytes.err < 0 || file == NULL
+			      ? FAL_ENOMEM
 			      : put_hash(j, path, key[i], demanded[i], file, hex, diag);
+		free(file);
 		fal_buf_free(&bytes);
 	}
 	return err;

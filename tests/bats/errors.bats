@@ -237,7 +237,7 @@ half_open() {
 	same "the result as text" "$(awk '{ print $1 }' said.out | xargs)" \
 		"model sha256 accuracy loss time"
 	has "$(cat said.out)" "sha256    $sha"
-	says 1 "another job" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
+	says 2 "another job: job.seed is 1, not 2" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}" --set job.seed=2
 	touch file
 	says 1 "file/lock: Not a directory" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 \
