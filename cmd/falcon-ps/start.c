@@ -301,7 +301,8 @@ run(struct ps_run *r)
 			   0) {
 		ps_run_say(&diag, err);
 		code = FAL_EXIT_NO;
-	} else if (r->state.begun && !r->opt.restart && !r->found.there && r->had == 0) {
+	} else if ((r->state.begun || r->found.damaged.text[0] != '\0') &&
+		   !r->opt.restart && !r->found.there && r->had == 0) {
 		fal_cli_err(PROG,
 			    "%s: the job was begun there and %s; there is no "
 			    "snapshot to go on from%s%s: --restart begins at the first "

@@ -81,7 +81,6 @@ struct compared {
 	const struct fal_files *job;
 	const struct fal_opt_list *accept; /* NULL: another net, other weights and data */
 	struct fal_diag *diag;
-	bool differs;
 };
 
 bool
@@ -101,7 +100,6 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	const char *dir = c->s->dir, *file, *kind = fal_files_input(c->job, key, &file);
 	const uint32_t epochs = c->job->job.epochs;
 	uint64_t had;
-	c->differs = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
 		c->s->epochs = (uint32_t)had;
@@ -166,7 +164,7 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 {
 	struct fal_buf old = { 0 };
 	bool there;
-	struct compared c = { s, job, accept, diag, false };
+	struct compared c = { s, job, accept, diag };
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
 		err = write_job(s, &job->job_text, diag);
@@ -175,14 +173,14 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
 	if (err < 0 && diag->text[0] == '\0')
 		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
-	if (err == FAL_OK && !c.differs) {
+	if (err == 0) {
 		const struct fal_buf own = job->job_text;
 		job->job_text = old;
 		old = own;
 		err = fal_files_hash(job);
 	}
 	fal_buf_free(&old);
-	return err;
+	return err < 0 ? err : FAL_OK;
 }
 
 /* Hands each line of the trace to on_line, with its newline if it has one, until that

@@ -571,7 +571,7 @@ fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 {
 	struct job_values t = { 0 };
 	const struct fal_buf *text[] = { a, b };
-	int err = FAL_OK;
+	int err = FAL_OK, n = 0;
 	for (; t.text < 2 && err == FAL_OK; t.text++)
 		err = fal_ini_read("job", (const char *)text[t.text]->p, text[t.text]->n,
 				   job_values_add, &t, NULL);
@@ -579,14 +579,16 @@ fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 		const char *x = t.v[0][i], *y = t.v[1][i];
 		char key[32];
 		snprintf(key, sizeof(key), "%s.%s", keys[i].section, keys[i].name);
-		if ((x == NULL) != (y == NULL) || (x != NULL && strcmp(x, y) != 0))
-			err = on_key(arg, key, x, y);
+		if ((x == NULL) == (y == NULL) && (x == NULL || strcmp(x, y) == 0))
+			continue;
+		n++;
+		err = on_key(arg, key, x, y);
 	}
 	for (size_t i = 0; i < KEYS; i++) {
 		free(t.v[0][i]);
 		free(t.v[1][i]);
 	}
-	return err;
+	return err < 0 ? err : n;
 }
 
 char *

@@ -193,8 +193,8 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
 		     struct fal_buf *out, struct fal_diag *diag);
 
 /* Hands on_key each key whose values in two texts differ, as they are written, in the
- * order of falcon-job(5); NULL: the text has none.  What that returned, if it is
- * negative; FAL_EFORMAT, FAL_ENOMEM. */
+ * order of falcon-job(5); NULL: the text has none.  How many
+ * differ; or what on_key returned, if that is negative; FAL_EFORMAT, FAL_ENOMEM. */
 int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 		   int (*on_key)(void *arg, const char *key, const char *in_a,
 				 const char *in_b),

@@ -356,7 +356,7 @@ fal_files_hash(struct fal_files *j)
 	struct fal_buf lasting = { 0 };
 	int err = fal_job_differ(&none, &j->job_text, add_lasting, &lasting);
 	fal_put_fmt(&lasting, "%u %u", j->train.n, j->test.n);
-	err = err == FAL_OK ? lasting.err : err;
+	err = err < 0 ? err : lasting.err;
 	hash(&lasting, j->lasting_hex);
 	fal_buf_free(&lasting);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);

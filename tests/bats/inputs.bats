@@ -182,6 +182,29 @@ refuses() {
 	refuses net model.file-sha256 small.net
 }
 
+@test "what is accepted stands beside changes of policy that hold again, and more epochs" {
+	job=(--set state.clocks=1000 small.job)
+	at_unix
+	slow a 1 500
+	falcon-sync -k "$keys/control.key" unix:sock set scheme=epsp:1
+	soon "some clocks" lines 3 '"ev":"update"'
+	[ $((RANDOM % 2)) = 0 ] || falcon-sync -k "$keys/control.key" unix:sock checkpoint
+	soon "some more" lines 6 '"ev":"update"'
+	falcon-sync -k "$keys/control.key" unix:sock set scheme=epsp:2
+	kill -KILL "$pid"
+	killed
+	sed -i '2s/^[^,]*/0.5/' train.csv
+	at_unix --accept-change data
+	kill -KILL "$ps"
+	wait "$ps" || :
+	(echo "# a comment" && cat small.job) >other.job
+	job=(--set job.epochs=13 --set state.clocks=1000 other.job)
+	finished
+	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
+	same "the journal" "$(jq -r .by "$state/policy.jsonl" | tr '\n' ' ')" \
+		"control control --accept-change data "
+}
+
 @test "weights that were changed; a job that is done, and one that is to have more epochs" {
 	finished
 	cp "$state/model.safetensors" first
@@ -275,6 +298,20 @@ refuses() {
 	same "status ($output)" "$status" 2
 	has "$output" "policy.jsonl:2: it does not chain the line before, or was changed"
 	cp policy "$state/policy.jsonl"
+	# A trace that is lost, and a snapshot that cannot be read: nothing is begun anew.
+	mv "$state" kept
+	cp -r kept "$state"
+	: >"$state/trace.jsonl"
+	for file in "$state"/snapshot.0*/manifest.json; do
+		sed -i 's/"format":2/"format":1/; s/,"h":.*/}/' "$file"
+		chain <"$file" >chained
+		mv chained "$file"
+	done
+	answer
+	same "status ($output)" "$status" 75
+	has "$output" "manifest.json: format: not 2: it is of an earlier Falcon: --restart begins"
+	rm -r "$state"
+	mv kept "$state"
 	drawn : 'truncate -s 4096'
 	: >"$state/trace.jsonl"
 	[ "$one" = : ] || truncate -s 4096 "$state/trace.jsonl"

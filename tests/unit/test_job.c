@@ -353,7 +353,7 @@ test_differ(void **state)
 		     "# other\n[data]\ntrain=a ; b\n[job]\n\nseed =  1", 0, "");
 	/* In the order of the table, whatever theirs is; a value is its text. */
 	check_differ("[push]\nbits = 9\n[job]\nseed = 1\n[model]\nfile = m\n",
-		     "[job]\nseed = 01\nname = x\n[model]\nfile = m\n", 0,
+		     "[job]\nseed = 01\nname = x\n[model]\nfile = m\n", 3,
 		     "job.name:-:x job.seed:1:01 push.bits:9:- ");
 	check_differ("[sync]\nscheme = bsp\n[state]\nkeep = 1\n", "", FAL_EINVAL,
 		     "sync.scheme:bsp:- ");
