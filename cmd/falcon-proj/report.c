@@ -200,6 +200,12 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 				 "another policy\n");
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
+	for (size_t i = 0; i < r->workers; i++)
+		if (r->worker[i].falls > 1)
+			fal_put_fmt(out, "%s fell %llu times, %.0f s of work lost\n",
+				    r->worker[i].shown,
+				    (unsigned long long)r->worker[i].falls,
+				    r->worker[i].fell_s);
 }
 
 static void
@@ -246,6 +252,8 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 		fal_json_member_u64(out, "members", w->members);
 	fal_json_member_bool(out, "left", w->left);
 	fal_json_member_bool(out, "suspect", w->suspect);
+	fal_json_member_u64(out, "falls", w->falls);
+	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
 	fal_json_member_bool(out, "persistent", w->persistent);

@@ -229,6 +229,19 @@ put_suspects(struct fal_buf *out, const struct fal_summary *s)
 	}
 }
 
+/* A line for each that was lost again and again. */
+static void
+put_falls(struct fal_buf *out, const struct fal_summary *s)
+{
+	char name[SHOWN + 1];
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].falls > 1)
+			fal_put_fmt(out, "%s fell %llu times, %.0f s of work lost\n",
+				    fal_text_plain(name, sizeof(name), s->worker[i].name),
+				    (unsigned long long)s->worker[i].falls,
+				    s->worker[i].fell_s);
+}
+
 /* Whose word is not enough, and how long another key's is waited for. */
 static bool
 is_lone(const struct fal_summary *s)
@@ -463,6 +476,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
 			    (unsigned long long)s->judged_epoch);
 	put_suspects(out, s);
+	put_falls(out, s);
 	put_lone(out, s);
 	put_diverged(out, s);
 	put_unlike(out, s);
@@ -550,6 +564,8 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_u64(out, "falls", w->falls);
+	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
 	fal_json_member_bool(out, "suspect", w->suspect);
 	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');

@@ -124,6 +124,16 @@ on_answer(struct child *c, const struct fal_grad_word *w)
 		child_blame(c, "it failed at %d tasks in a row", MOST_FAILS);
 }
 
+/* It said this on standard output, as a banner that is for standard error. */
+static void
+blame_output(struct child *c, const char *why, const char *p, size_t n)
+{
+	const size_t most = 60;
+	struct fal_diag said;
+	fal_diag_set(&said, 0, "%.*s", (int)(n > most ? fal_text_cut(p, most) : n), p);
+	child_blame(c, "on its standard output: %s: '%s'", why, said.text);
+}
+
 static void
 on_line(struct child *c, const char *line, size_t n)
 {
@@ -133,7 +143,7 @@ on_line(struct child *c, const char *line, size_t n)
 	if (err == FAL_EVERSION)
 		child_give_up(c, "its hello: %s", why.text);
 	else if (err < 0)
-		child_blame(c, "on its standard output: %s", why.text);
+		blame_output(c, why.text, line, n);
 	else if (w.op == FAL_GRAD_HELLO)
 		on_hello(c, &w.hello);
 	else if (w.op == FAL_GRAD_REFUSE)
@@ -160,8 +170,8 @@ on_lines(struct child *c)
 	memmove(c->in.p, c->in.p + at, c->in.n - at);
 	c->in.n -= at;
 	if (!c->blamed && c->in.n > FAL_GRAD_LINE_MAX)
-		child_blame(c, "on its standard output: a line of more than %d bytes",
-			    FAL_GRAD_LINE_MAX);
+		blame_output(c, "a line of more than 65536 bytes", (const char *)c->in.p,
+			     c->in.n);
 }
 
 /* What stands on the descriptor, up to 64 KiB, after what `b` holds; 0: its end, -1:
@@ -209,6 +219,9 @@ say_lines(struct child *c, bool rest)
 		const size_t left = c->err.n - at;
 		const size_t most = left <= STDERR_LINE ? left : STDERR_LINE + 1;
 		const char *nl = memchr(p, '\n', most);
+		const char *cr = memchr(p, '\r', nl != NULL ? (size_t)(nl - p) : most);
+		if (cr != NULL && (cr + 1 < p + left || rest))
+			nl = cr;
 		if (nl == NULL && left <= STDERR_LINE && !rest)
 			break;
 		size_t n = left;
@@ -217,7 +230,8 @@ say_lines(struct child *c, bool rest)
 		else if (left > STDERR_LINE) /* it looks one byte behind */
 			n = fal_text_cut(p, STDERR_LINE);
 		say(c, p, n);
-		at += n + (nl != NULL);
+		at += n + (nl != NULL) +
+		      (nl == cr && nl != NULL && n + 1 < left && nl[1] == '\n');
 	}
 	if (at > 0)
 		memmove(c->err.p, c->err.p + at, c->err.n - at);

@@ -81,6 +81,9 @@ send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
 	if (peer == 0)
 		return FAL_OK;
+	struct fal_peer *p = coord_find(c, peer);
+	if (p != NULL)
+		p->parted = true;
 	int err = coord_send(c, peer, &m);
 	int gone = fal_coord_gone(c, now, peer, why);
 	coord_call(c);

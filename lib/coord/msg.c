@@ -476,7 +476,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p, 0);
-	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why);
+	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why,
+		       !p->parted);
 	coord_trace(c);
 	tell_went(c, p, why);
 	int err = fal_sched_leave(c->sched, now, p->worker);
@@ -499,6 +500,7 @@ on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			       "local steps led to weights that are not finite");
 	if (m->leave.cause == FAL_LEAVE_TRAINER)
 		coord_trainer_failed(c, now, p, why);
+	p->parted = m->leave.cause == FAL_LEAVE_ASKED;
 	if (p->ready)
 		return leave(c, now, p, why);
 	p->left = true;

@@ -309,7 +309,8 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
 		const struct fal_past_worker *w = &past->worker[i];
 		const struct fal_line_who who = { w->name, w->id };
-		fal_line_leave(&c->line, was->t, who, "the coordinator was restarted");
+		fal_line_leave(&c->line, was->t, who, "the coordinator was restarted",
+			       false);
 		coord_trace(c);
 	}
 }

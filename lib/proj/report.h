@@ -54,6 +54,8 @@ struct fal_report_worker {
 	const char *name;                 /* borrowed */
 	char shown[FAL_REPORT_SHOWN + 1]; /* it, without control characters */
 	bool left, suspect;               /* now (falcon-trace(5)) */
+	uint64_t falls;                   /* of the summary, as fell_s */
+	double fell_s;
 	uint64_t members; /* it is a group server, with so many; 0: it is none */
 	/* By the window's sums (classify.h); but a steady one that was a straggler in a
 	 * tenth of its clocks is one, and a pioneer was it in a tenth of them. */

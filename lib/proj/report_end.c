@@ -171,6 +171,8 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.name = row->name,
 		.left = row->left,
 		.suspect = row->suspect,
+		.falls = row->falls,
+		.fell_s = row->fell_s,
 		.members = row->members,
 		.clocks = c->lines,
 		.lanes = w->lanes,

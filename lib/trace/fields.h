@@ -77,6 +77,7 @@ enum fal_field_kind {
 	F(LARGE, "large", WHOLE)                       \
 	F(LARGE_S, "large_s", SECONDS)                 \
 	F(MEMBERS, "members", WHOLE)                   \
+	F(FELL, "fell", FLAG)                          \
 	F(CLOCK, "clock", WHOLE)                       \
 	F(ROUND, "round", WHOLE)                       \
 	F(LANES, "lanes", WHOLE)                       \

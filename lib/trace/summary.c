@@ -142,6 +142,10 @@ take_leave(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL)
 		return l->err;
+	if (fal_trace_has(l->o, FAL_F_FELL)) {
+		w->falls++;
+		w->fell_s += l->t - w->worked;
+	}
 	w->left = true;
 	w->suspect = false;
 	return stay(s, w, l->t, false);

@@ -30,6 +30,8 @@ struct fal_summary_worker {
 	char *kernels;               /* that compute its tasks; the same */
 	bool standby;                /* its numerics keep it from work */
 	bool left;                   /* its last session has ended */
+	uint64_t falls;              /* how often it was lost, … */
+	double fell_s;               /* … and the seconds since it had told of work */
 	bool suspect;                /* it has not kept its deadline, since … */
 	double since;                /* … then, … */
 	char *why;                   /* … and why */

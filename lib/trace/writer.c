@@ -203,11 +203,16 @@ fal_line_group(struct fal_buf *b, double t, struct fal_line_who w, uint32_t memb
 }
 
 void
-fal_line_leave(struct fal_buf *b, double t, struct fal_line_who w, const char *why)
+fal_line_leave(struct fal_buf *b, double t, struct fal_line_who w, const char *why,
+	       bool fell)
 {
 	fal_member_begin(b, t, "leave");
 	fal_member_who(b, w);
 	fal_member_str(b, FAL_F_REASON, why);
+	if (fell) {
+		fal_member_key(b, FAL_F_FELL, FAL_FIELD_FLAG);
+		fal_json_bool(b, true);
+	}
 	fal_member_end(b);
 }
 

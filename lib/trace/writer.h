@@ -322,8 +322,9 @@ void fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d);
 /* It is a group server, with so many workers of its own. */
 void fal_line_group(struct fal_buf *b, double t, struct fal_line_who who,
 		    uint32_t members, uint32_t lanes);
-void fal_line_leave(struct fal_buf *b, double t, struct fal_line_who who,
-		    const char *why);
+/* `fell`: it was lost with what it had in hand. */
+void fal_line_leave(struct fal_buf *b, double t, struct fal_line_who who, const char *why,
+		    bool fell);
 void fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d);
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);

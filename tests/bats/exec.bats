@@ -101,8 +101,8 @@ like_net() {
 	done
 	has "$(cat crash.err)" "trainer 0: it was ended by signal 9; it starts again"
 	has "$(cat exit.err)" "trainer 0: it exited with status 3; it starts again"
-	has "$(cat rubbish.err)" "on its standard output: not a JSON object"
-	has "$(cat long.err)" "a line of more than 65536 bytes"
+	has "$(cat rubbish.err)" "on its standard output: not a JSON object: 'epoch 1: loss 2.3'; it"
+	has "$(cat long.err)" "a line of more than 65536 bytes: '$(printf 'x%.0s' {1..60})'; it"
 	has "$(cat stranger.err)" "which it does not have"
 	has "$(cat nan.err)" "its gradient is not finite"
 	has "$(cat fail.err)" "a task failed: RuntimeError: by intention"
@@ -394,7 +394,7 @@ short() {
 	judge c
 	has "$(cat shy.err)" "it exited with status 3 before it said hello; it starts again"
 	has "$(cat shy.err)" "it was ended by signal 9 before it said hello; it starts again"
-	has "$(cat shy.err)" "on its standard output: not a JSON object; it starts again"
+	has "$(cat shy.err)" "on its standard output: not a JSON object: 'loading ...'; it starts again"
 	has "$(cat shy.err)" "it answers before it was asked; it starts again"
 	run falcon-work -k "$keys/work.key" --exec "exit 3" 127.0.0.1:1
 	same "status" "$status" 1
@@ -1022,6 +1022,11 @@ assert word["of"] == {"later": [7]}, word
 	has "$(<out)" "no: no hello: "
 	diff <(grep -a "^falcon-work: trainer 0: " got) want | head -c 2000 >unlike
 	same "unlike lines" "$(<unlike)" ""
+	# A bar of progress, and lines of another system.
+	run -1 timeout -k 5 10 falcon-work --try tiny/tiny.job \
+		--exec "printf '\r 10%%\r 20%%' >&2; printf '\none\r\n\r\ntwo\r' >&2"
+	same "lines" "$(grep -a "^falcon-work: trainer 0: " <<<"$output" | cut -c 25- | head -n 6)" \
+		"$(printf '\n 10%%\n 20%%\none\n\ntwo')"
 	# What came before lies behind it in memory.
 	run -1 timeout -k 5 10 falcon-work --try tiny/tiny.job --exec "printf '\303\251\nx' >&2"
 	has "$output" "falcon-work: trainer 0: é"

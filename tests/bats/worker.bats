@@ -309,3 +309,33 @@ ahead() {
 	ended "$ps" ps
 	falcon-stat --audit "$state"
 }
+
+# Killed in mid-work; the last one ends in order, which is no fall.
+@test "a worker that falls again and again is counted and named in falcon-stat and falcon-proj" {
+	local i text
+	job=(--set job.epochs=60 tiny/tiny.job)
+	serve
+	work once --lanes 1 --emulate rate=2000
+	kept=$pid
+	for i in 1 2 3; do
+		slow shaky 1/4 2000
+		soon "its coming" lines "$i" '"ev":"join","worker":"shaky"'
+		kill -KILL "$pid"
+		soon "its fall" lines "$i" '"fell":true'
+
+	done
+	slow shaky 1/4 2000
+	soon "its coming" lines 4 '"ev":"join","worker":"shaky"'
+	kill -TERM "$pid"
+	wait "$pid"
+	kill -KILL "$kept"
+	work last --lanes 1
+	judge falls
+	same "falls" "$(falcon-stat -j "$state/trace.jsonl" |
+		jq -r '.workers[] | "\(.worker) \(.falls)"' | xargs)" "once 1 shaky 3 last 0"
+	text=$(falcon-stat "$state/trace.jsonl" | grep " fell ")
+	[[ $text =~ ^"shaky fell 3 times, "[0-9]+" s of work lost"$ ]]
+	same "falcon-proj" "$(falcon-proj "$state/trace.jsonl" | grep " fell ")" "$text"
+	same "its JSON" "$(falcon-proj -j "$state/trace.jsonl" |
+		jq -r '.workers[] | select(.worker == "shaky").falls')" 3
+}

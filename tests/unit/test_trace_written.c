@@ -347,7 +347,7 @@ test_join(void **state)
 		};
 		fal_line_join(&b, 1, &d);
 		reads(&b, look_join, &d);
-		fal_line_leave(&b, 1, d.who, "done");
+		fal_line_leave(&b, 1, d.who, "done", yes());
 		reads(&b, NULL, NULL);
 		const uint32_t has[] = { 1 + draw(1000), 1 + draw(1000) };
 		fal_line_group(&b, 1, d.who, has[0], has[1]);
