@@ -29,8 +29,8 @@ struct input {
 	double next;          /* second at which --follow says something again */
 	bool said;            /* something was */
 	bool waits;           /* for more lines, if these are too few */
-	char *last;           /* policy that was printed */
-	int code;             /* of a part that failed; -1 */
+	struct proj_proposal last;
+	int code; /* of a part that failed; -1 */
 };
 
 static enum mode
@@ -174,10 +174,8 @@ on_line(void *arg, struct fal_trace_line *l)
 {
 	struct input *in = arg;
 	/* What was proposed may be again, under another policy. */
-	if (strcmp(l->ev, "policy") == 0) {
-		free(in->last);
-		in->last = NULL;
-	}
+	if (strcmp(l->ev, "policy") == 0)
+		in->last.told = false;
 	int err = strcmp(l->ev, "gap") != 0
 			  ? take(in, l)
 			  : fal_trace_fail(l, FAL_EINVAL,
@@ -294,7 +292,7 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	fal_fit_free(in.fit);
 	fal_report_free(&in.report);
 	fal_band_free(&in.band);
-	free(in.last);
+	free(in.last.text);
 	return code;
 }
 

@@ -53,8 +53,8 @@ say_other(const struct proj_opt *o, const struct proj_job *job, double then_s)
 }
 
 int
-proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
-	    struct fal_buf *out)
+proj_policy(const struct proj_opt *o, const struct proj_job *job,
+	    struct proj_proposal *last, struct fal_buf *out)
 {
 	struct fal_rule *rule;
 	size_t rules;
@@ -77,22 +77,22 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
 		fal_policy_free(&a.policy);
 		return FAL_EXIT_NO;
 	}
-	double gain = 100 * (1 - a.then_s / a.now_s);
-	char *text = text_of(&a.policy);
-	bool told = false;
-	if (text != NULL && a.then_s < a.now_s && gain >= o->min_gain &&
-	    (*last == NULL || strcmp(*last, text) != 0)) {
+	const double gain = 100 * (1 - a.then_s / a.now_s);
+	const bool gains = a.then_s < a.now_s && gain >= o->min_gain &&
+			   job->run.clocks >= FAL_FIT_ENOUGH;
+	char *text = gains ? text_of(&a.policy) : NULL;
+	const bool again =
+		text != NULL && last->text != NULL && strcmp(last->text, text) == 0;
+	const bool told = text != NULL && (again ? !last->told : !o->follow);
+	if (told) {
 		fal_put_fmt(out, "%s\n", text);
 		fal_cli_err(PROG, "%.1f s per epoch now, %.1f predicted (%.0f %% less)",
 			    a.now_s, a.then_s, gain);
-		told = true;
-		free(*last);
-		*last = text;
-		text = NULL;
 	}
+	free(last->text);
+	*last = (struct proj_proposal){ text, told || (again && last->told) };
 	if (o->allow_model && (told || !o->follow))
 		say_other(o, job, told ? a.then_s : a.now_s);
-	free(text);
 	fal_policy_free(&a.policy);
 	return FAL_EXIT_DONE;
 }

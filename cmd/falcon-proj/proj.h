@@ -49,9 +49,16 @@ bool proj_is_shard(const char *without);
 /* Whether the backtest is too far off, having said so. */
 bool proj_is_off(const struct proj_job *job, double predicted);
 
-/* --policy: appends one line of JSON if there is a policy that gains enough and is not
- * `*last`, which it becomes (free() it).  Returns an exit code. */
-int proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
-		struct fal_buf *out);
+/* What the window before would have changed. */
+struct proj_proposal {
+	char *text; /* a policy, owned; NULL: nothing */
+	bool told;
+};
+
+/* --policy: appends one line of JSON if there is a policy that gains enough, by as many
+ * clocks as that takes; with --follow if it is `*last`, too, and was not told.  It
+ * becomes that.  Returns an exit code. */
+int proj_policy(const struct proj_opt *o, const struct proj_job *job,
+		struct proj_proposal *last, struct fal_buf *out);
 
 #endif

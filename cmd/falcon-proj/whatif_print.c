@@ -72,9 +72,9 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	else
 		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
 	fal_put_fmt(out,
-		    "coordinator: %.1f us a message, %.2f ns a byte, %.1f ms an update; "
-		    "%.3f MB pushed, %.3f MB pulled\n",
-		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
+		    "coordinator: %.1f ms an update; assumed %.1f us a message, %.2f ns "
+		    "a byte; %.3f MB pushed, %.3f MB pulled\n",
+		    1e3 * cost->step_s, 1e6 * cost->message_s, 1e9 * cost->byte_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
 	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
 	fal_put_fmt(

@@ -257,9 +257,9 @@ put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
 		fal_json_key(out, "site");
 		fal_json_str(out, w->site);
 	}
-	if (w->excluded) {
+	if (w->excluded || w->admitted) {
 		fal_json_key(out, "exclude");
-		fal_json_bool(out, true);
+		fal_json_bool(out, w->excluded);
 	}
 	fal_json_close(out, '}');
 }

@@ -2,6 +2,7 @@
 #include "proj/band.h"
 
 #include "base/mem.h"
+#include "base/quantile.h"
 #include "base/sorted.h"
 #include "trace/clocks.h"
 
@@ -162,7 +163,7 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 					  .tasks = lanes > 0 ? ran : 0,
 					  .push = p.push,
 					  .pull = p.pull,
-					  .latency = fal_trace_clock_latency(l, 1) };
+					  .latency = fal_trace_clock_latency(l, false) };
 	if (lanes > 0) {
 		p.load.lane_s = (double)ran * task_s / (double)lanes;
 		p.load.size = samples;
@@ -230,13 +231,6 @@ stayed(const struct fal_band *b, const struct fal_band_row *r)
 	return r->n > 0 && (!r->left || r->left_t >= newest);
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
 /* Sets begin and end; `v` has room for a number of each row. */
 static void
 choose_time(struct fal_band *b, double *v)
@@ -254,8 +248,7 @@ choose_time(struct fal_band *b, double *v)
 		if (r->cut)
 			known = fmax(known, r->part[0].begin);
 	}
-	qsort(v, n, sizeof(*v), by_value);
-	b->begin = n > 0 ? fmax(v[n / 2], known) : b->end;
+	b->begin = n > 0 ? fmax(fal_quantile(v, n, 0.5), known) : b->end;
 }
 
 /* What of the rows is drawn: `shown`, in order of rows, and `first`. */

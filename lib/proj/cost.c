@@ -126,20 +126,6 @@ runs_of(const struct fal_cost_machine *m, double share)
 	return r;
 }
 
-/* The first n paces become the last. */
-static int
-rotate(struct fal_cost_machine *m, size_t n)
-{
-	struct fal_cost_pace *first = fal_calloc(n + 1, sizeof(*first));
-	if (first == NULL)
-		return FAL_ENOMEM;
-	memcpy(first, m->pace, n * sizeof(*first));
-	memmove(m->pace, m->pace + n, (m->paces - n) * sizeof(*first));
-	memcpy(m->pace + m->paces - n, first, n * sizeof(*first));
-	free(first);
-	return FAL_OK;
-}
-
 void
 fal_cost_sum(struct fal_cost_machine *m)
 {
@@ -159,22 +145,17 @@ fal_cost_sum(struct fal_cost_machine *m)
 	m->by_time = m->by_time || !(m->tasks > 0);
 }
 
-int
+void
 fal_cost_settle(struct fal_cost_machine *m, double share)
 {
 	static const double outlasts = 0.7, alike = 0.01;
 	struct runs r = runs_of(m, share);
-	int err = FAL_OK;
 	bool hung = false;
 	for (size_t i = 0; i < m->paces; i++)
 		hung |= m->pace[i].hung;
 	m->by_time = hung || r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
 		     r.cov > outlasts * r.var;
-	if (!m->by_time)
-		err = rotate(m, m->first);
-	m->first = 0;
 	fal_cost_sum(m);
-	return err;
 }
 
 static double
@@ -184,24 +165,14 @@ begins(const struct fal_cost_machine *m, size_t i)
 }
 
 /* The pace in force at `at`, a second or a task's number, which becomes the offset in it:
- * the last one that begins no later.  Paces are mostly about as long as each other: it is
- * looked for around where it then is, in growing steps. */
+ * the last one that begins no later. */
 static size_t
 place_of(const struct fal_cost_machine *m, double *at)
 {
-	double all = m->by_time ? m->seconds : m->tasks;
-	*at = fmod(*at, all);
-	size_t low = (size_t)(*at / all * (double)m->paces), high = m->paces, step = 1;
-	low = low < high ? low : high - 1;
-	for (; low > 0 && begins(m, low) > *at; step *= 2) {
-		high = low;
-		low -= low > step ? step : low;
-	}
-	for (step = 1; low + step < high && begins(m, low + step) <= *at; step *= 2)
-		low += step;
-	high = low + step < high ? low + step : high;
+	size_t low = 0, high = m->paces;
+	*at = fmod(*at, m->by_time ? m->seconds : m->tasks);
 	while (high - low > 1) {
-		size_t mid = low + (high - low) / 2;
+		const size_t mid = low + (high - low) / 2;
 		*(begins(m, mid) <= *at ? &low : &high) = mid;
 	}
 	*at -= begins(m, low);
@@ -233,10 +204,14 @@ fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double pa
 	return took; /* but for rounding */
 }
 
-bool
+double
 fal_cost_hangs(const struct fal_cost_machine *m, double at)
 {
-	return m->by_time && m->pace[place_of(m, &at)].hung;
+	double left = 0;
+	size_t i = m->by_time ? place_of(m, &at) : 0;
+	for (; m->by_time && m->pace[i].hung; i = (i + 1) % m->paces, at = 0)
+		left += m->pace[i].seconds - at;
+	return left;
 }
 
 double

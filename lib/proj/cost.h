@@ -35,7 +35,6 @@ struct fal_cost_machine {
 	uint32_t lanes, cores;         /* lanes: that the paces are of */
 	struct fal_cost_pace *pace;    /* owned */
 	size_t paces;                  /* at least 1 */
-	size_t first; /* with which a clock began, when the job had started */
 	bool by_time;
 	/* Sums over the paces; work: tasks that one lane does in these seconds. */
 	double tasks, seconds, work;
@@ -74,18 +73,16 @@ struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *nam
 void fal_cost_sum(struct fal_cost_machine *m);
 /* Sets these, and how the machine goes through its paces: by the time if it hung in any,
  * or neighbouring runs of `share` tasks, a clock's, are alike (their correlation is over
- * 0.7, or they differ by less than 1 %); else by the work, from pace m->first on, which
- * becomes 0: what is slow for as long as a clock meets one whole, or the ends of two.  0
- * or FAL_ENOMEM. */
-int fal_cost_settle(struct fal_cost_machine *m, double share);
+ * 0.7, or they differ by less than 1 %); else by the work. */
+void fal_cost_settle(struct fal_cost_machine *m, double share);
 
 /* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
  * play while `lanes` lanes run: lanes beyond its cores share them.  `part`: of a full
  * one's samples. */
 double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		       uint32_t lanes);
-/* Does it hang at second `at` of the play? */
-bool fal_cost_hangs(const struct fal_cost_machine *m, double at);
+/* Seconds for which it still hangs at second `at` of the play; 0: it does not. */
+double fal_cost_hangs(const struct fal_cost_machine *m, double at);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
 /* The sum of the machines' speeds at their mean paces: samples a second that their lanes

@@ -50,7 +50,9 @@ set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t
 	f->begin = begin;
 	f->breaks++;
 	f->wait.n = 0;
-	f->since = f->counted = f->seconds = f->samples = f->compute = f->spent = 0;
+	f->since = f->compute = f->spent = 0;
+	f->hung = f->well = (struct fit_sums){ 0 };
+	f->from = UINT64_MAX;
 }
 
 static int
@@ -63,26 +65,25 @@ get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 	return err < 0 ? fal_trace_fail(l, err, "scheme: %s", why.text) : 0;
 }
 
-/* The optimiser, which older traces do not name. */
-static void
-take_optim(struct fal_fit *f, struct fal_trace_line *l)
+void
+fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o)
 {
 	if (!fal_trace_has(l->o, FAL_F_OPTIMIZER))
 		return;
 	const char *text = fal_trace_get_str(l, l->o, FAL_F_OPTIMIZER);
 	for (int i = 0; text != NULL && i < FAL_OPTIMS; i++)
 		if (strcmp(text, fal_optim_name((enum fal_optim_kind)i)) == 0)
-			f->optim.kind = (enum fal_optim_kind)i;
-	const bool adam = f->optim.kind == FAL_ADAMW;
+			o->kind = (enum fal_optim_kind)i;
+	const bool adam = o->kind == FAL_ADAMW;
 	const enum fal_field name = adam ? FAL_F_BETA1 : FAL_F_MOMENTUM;
-	if (f->optim.kind == FAL_SGD || f->optim.kind == FAL_ADAGRAD)
+	if (o->kind == FAL_SGD || o->kind == FAL_ADAGRAD)
 		return;
 	const double m = fal_trace_get_f64(l, l->o, name);
 	if (l->err == 0 && !(m < 1 && (m > 0 || (adam && m == 0))))
 		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1",
 			       fal_field_name(name));
-	f->optim.momentum = (float)m;
-	f->optim.beta1 = m;
+	o->momentum = (float)m;
+	o->beta1 = m;
 }
 
 static int
@@ -108,7 +109,7 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	f->have_job = true;
 	f->group = fal_trace_has(l->o, FAL_F_ABOVE);
 	set_policy(f, scheme, &p, 0);
-	take_optim(f, l);
+	fal_fit_optim(l, &f->optim);
 	return l->err;
 }
 
@@ -125,6 +126,14 @@ take_shard(struct fal_fit *f, struct fal_trace_line *l)
 	return fal_shard_rows_line(&f->served, l, &f->job);
 }
 
+static void
+set_suspect(struct fal_fit *f, struct fit_worker *w, bool is)
+{
+	f->suspects += (uint64_t)is - (uint64_t)w->suspect;
+	f->lates++;
+	w->suspect = is;
+}
+
 /* No session lives on, nor does what stopped them; and the job may have more epochs by
  * now. */
 static int
@@ -137,7 +146,7 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 		if (!w->left)
 			w->left_after = f->updates;
 		w->left = true;
-		w->suspect = false;
+		set_suspect(f, w, false);
 	}
 	f->held = f->stopped = false;
 	f->breaks++;
@@ -237,7 +246,7 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	struct fit_worker *w = l->err == 0 ? row_for(f, l, name) : NULL;
 	if (w == NULL)
 		return l->err;
-	w->left = false;
+	w->left = w->stuck = false;
 	w->lanes_min = (uint32_t)lanes[0];
 	w->lanes_max = w->lanes = (uint32_t)lanes[1];
 	w->cores = cores > 0 ? (uint32_t)cores : 1;
@@ -290,7 +299,8 @@ take_late(struct fal_fit *f, struct fal_trace_line *l)
 	if (w == NULL)
 		return l->err;
 	w->hung = hung(w, l->t);
-	w->suspect = strcmp(l->ev, "suspect") == 0;
+	set_suspect(f, w, strcmp(l->ev, "suspect") == 0);
+	w->hangs += w->suspect;
 	w->since = l->t - (w->suspect ? seconds : 0);
 	return 0;
 }
@@ -302,7 +312,8 @@ take_leave(struct fal_fit *f, struct fal_trace_line *l)
 	struct fit_worker *w = row_of(f, l);
 	if (w == NULL)
 		return l->err;
-	w->suspect = false;
+	w->stuck = w->suspect;
+	set_suspect(f, w, false);
 	w->left = !f->stopped;
 	w->left_after = f->updates;
 	f->breaks++;
@@ -346,7 +357,7 @@ struct line {
 	bool own; /* of a round of the worker's own */
 	uint64_t clock, tx, rx;
 	/* latency: what it waited for its own link, which is no part of `wait`. */
-	double compute, push, pull, latency, wait, push_all, pull_all, late, cut_s;
+	double compute, push, pull, latency, wait, push_all, pull_all, cut_s;
 	uint64_t cut;
 	struct fal_trace_ran ran;
 };
@@ -370,7 +381,7 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 	struct fit_clock *at = c->own ? NULL : clock_of(f, c->clock);
 	if (at != NULL && busy(c) > at->busy && !w->suspect)
 		at->busy = busy(c);
-	if (w->breaks == f->breaks && f->counted > 0 && c->clock >= f->from) {
+	if (w->breaks == f->breaks && c->clock >= f->from) {
 		f->compute += w->suspect ? 0 : c->compute;
 		f->spent += busy(c) + c->wait;
 	}
@@ -416,7 +427,7 @@ keep_hung(struct fit_worker *w, struct line *c, double ran, double t, double *al
 	c->cut = 0;
 	c->cut_s = 0;
 	return add_told(w, &(struct fit_told){ .clock = clock_number(c),
-					       .hung = true,
+					       .hung = w->hangs,
 					       .turn = NAN,
 					       .seconds = (float)s });
 }
@@ -428,17 +439,10 @@ keep(struct fit_worker *w, struct line *c, double t)
 {
 	const double ran = (double)c->ran.all.tasks * c->ran.all.task_s;
 	double all = busy(c) + c->wait;
-	/* At first it starts, and waits until all have. */
-	if (w->n == 0 && c->ran.all.tasks > 0)
-		all = fmin(busy(c), ran / w->lanes);
 	if (!(all > 0))
 		all = t - w->t;
 	int err = keep_hung(w, c, ran, t, &all);
 	w->t = t;
-	/* While many start on one machine, an emulated one is no slower for it. */
-	double own = 1;
-	if (c->clock < FAL_FIT_WARM && ran > c->late)
-		own -= c->late / ran;
 	for (size_t i = 0; i < c->ran.paces && err == 0; i++) {
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
@@ -448,8 +452,7 @@ keep(struct fit_worker *w, struct line *c, double t)
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
 								       : all),
-			.task_s = (float)fit_at_lanes(p->task_s * own, w->cores, w->lanes,
-						      1),
+			.task_s = (float)fit_at_lanes(p->task_s, w->cores, w->lanes, 1),
 			.turn = i == 0 ? (float)turn(w, c) : NAN,
 			.ran = (float)c->ran.all.tasks,
 			.pull = i == 0 ? (float)c->pull_all : 0,
@@ -467,7 +470,6 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fit_worker *w = row_of(f, l);
 	const bool own = fal_trace_has(l->o, FAL_F_ROUND);
-	const int trips = fal_rule_traits(&f->policy.rule).moves ? 2 : 1;
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
 	struct fal_trace_ran ran;
@@ -482,11 +484,12 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
 		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
 		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
-		.latency = fal_trace_clock_latency(l, trips),
+		.latency =
+			fal_trace_clock_latency(l,
+						fal_rule_traits(&f->policy.rule).moves),
 		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
 		.push_all = fal_trace_get_seconds(l, l->o, FAL_F_PUSH_ALL),
 		.pull_all = fal_trace_get_seconds(l, l->o, FAL_F_PULL_ALL),
-		.late = fal_trace_get_seconds(l, l->o, FAL_F_LATE),
 	};
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, FAL_LANES_MAX);
 	if (fal_trace_has(l->o, FAL_F_CUT)) {
@@ -514,8 +517,11 @@ take_update(struct fal_fit *f, struct fal_trace_line *l)
 	if (l->err != 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
+	const bool hung = f->suspects > 0 || f->lates != f->last_lates;
 	const double seconds = counts ? l->t - f->last_t : 0;
+	f->last_lates = f->lates;
 	f->updates++;
+	f->newest = clock;
 	f->last_t = l->t;
 	f->last_breaks = f->breaks;
 	struct fit_clock *c = f->shared ? clock_of(f, clock) : NULL;
@@ -525,11 +531,11 @@ take_update(struct fal_fit *f, struct fal_trace_line *l)
 		return 0;
 	const double clocks = (double)samples / fal_grid_samples(&f->grid, clock);
 	if (counts && f->since >= FAL_FIT_WARM) {
-		if (!(f->counted > 0))
-			f->from = clock;
-		f->counted += clocks;
-		f->seconds += seconds;
-		f->samples += (double)samples;
+		struct fit_sums *s = hung ? &f->hung : &f->well;
+		f->from = f->from == UINT64_MAX ? clock : f->from;
+		s->counted += clocks;
+		s->seconds += seconds;
+		s->samples += (double)samples;
 	}
 	f->since += clocks;
 	return 0;

@@ -63,11 +63,15 @@ struct fal_fit_run {
 	struct fal_shard_rows served; /* what these shards did */
 };
 
+/* Reads the optimiser of a job line, if it has one. */
+void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
+
 /* The model and the run, from the lines so far; more lines may follow (a live stream).
  * Machines are the workers by name that have not left, or were there when the job was
  * stopped or its last version made, in the order in which they joined; paces are one
- * or more for each clock line, without what starting cost in the first FAL_FIT_WARM
- * clocks of the job.  The fixed part of its tasks is what its probe and its lines with
+ * or more for each clock line, but those of the first FAL_FIT_WARM clocks of the job.
+ * Time in which a worker was a suspect is a pace in which it hangs if that happened more
+ * than once, or lasts, and else left out, of the run's sums, too.  The fixed part of its tasks is what its probe and its lines with
  * short tasks say.  A machine that ran no task yet, or whose fixed part nothing tells, is
  * in that as the median of the others.
  * `cost` is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: it is the trace of a

@@ -2,37 +2,26 @@
 #include "proj/fit_priv.h"
 
 #include "base/mem.h"
+#include "base/quantile.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct weighed {
-	double v, weight;
-};
 
 /* Memory for n values of a row, of the clocks or of the machines; for what a row's lines
  * and its probe say of its fixed part; for a row's paces. */
 struct scratch {
 	double *v;
 	size_t n;
-	struct weighed fixed[FAL_FIT_CLOCKS + 1];
 	double common_fixed; /* the rows' median; NAN: nothing is known of any */
+	bool prone;          /* one of the machines hangs time and again */
 	struct fal_cost_pace pace[2 * FAL_FIT_CLOCKS];
 };
 
-static int
-by_size(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
-/* The value below which `share` of them are, less than 1; 0 of none. */
+/* The value below which `share` of them are; 0 of none. */
 static double
 quantile(struct scratch *s, double share)
 {
-	qsort(s->v, s->n, sizeof(*s->v), by_size);
-	return s->n > 0 ? s->v[(size_t)((double)s->n * share)] : 0;
+	return s->n > 0 ? fal_quantile(s->v, s->n, share) : 0;
 }
 
 static double
@@ -41,11 +30,13 @@ median(struct scratch *s)
 	return quantile(s, 0.5);
 }
 
-/* From which clock on lines count. */
+/* From which clock on lines count: what happens while a job starts is no property of its
+ * machines. */
 static uint64_t
 first_clock(const struct fal_fit *f)
 {
-	return f->since >= FAL_FIT_ENOUGH ? f->begin : 0;
+	const uint64_t begin = f->since >= FAL_FIT_ENOUGH ? f->begin : 0;
+	return f->newest >= FAL_FIT_ENOUGH && begin < FAL_FIT_WARM ? FAL_FIT_WARM : begin;
 }
 
 /* Line i of a row, of those that are kept, the oldest first. */
@@ -76,8 +67,6 @@ typical(const struct fal_fit *f, const struct fit_worker *w, size_t at, struct s
 	}
 	return median(s);
 }
-
-#define TYPICAL(f, w, field, s) typical(f, w, offsetof(struct fit_told, field), s)
 
 /* What the row's lanes spend around a task: the median of the lines, in which cancelled
  * tasks are few, or the mean, in which it does not matter whose tasks ran in which line;
@@ -131,57 +120,39 @@ mean_part(const struct fal_fit *f, const struct fit_told *t)
 	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
 }
 
-/* The median of a full task's seconds; `whole`: only where all tasks were full. */
+/* The median of a full task's seconds, where all tasks were full. */
 static double
-typical_s(const struct fal_fit *f, const struct fit_worker *w, double fixed, bool whole,
-	  struct scratch *s)
+typical_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
 	s->n = 0;
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
-		const double v = full_s(f, fixed, t);
-		if (t->clock >= first_clock(f) && v > 0 &&
-		    !(whole && mean_part(f, t) < 1))
+		const double v = full_s(f, w->fixed, t);
+		if (t->clock >= first_clock(f) && v > 0 && !(mean_part(f, t) < 1))
 			s->v[s->n++] = v;
 	}
 	return median(s);
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-	const struct weighed *x = a, *y = b;
-	return x->v < y->v ? -1 : x->v > y->v;
-}
-
-/* The share of a full task's seconds that a task of any size takes: the weighed median of
- * what lines with short tasks say, by how much shorter these were, and of what the probe
- * did, as one task of no samples.  NAN: nothing does. */
+/* The share of a full task's seconds that a task of any size takes: the median of what
+ * its probe did, as one task of no samples, and lines say with tasks that are shorter in
+ * the mean.  NAN: nothing does. */
 static double
 fixed_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
-	const double usual = typical_s(f, w, w->fixed, true, s);
-	double all = 0;
-	size_t n = 0;
+	const double usual = typical_s(f, w, s);
+	s->n = 0;
 	if (!isnan(w->fixed))
-		s->fixed[n++] = (struct weighed){ w->fixed, 1 };
+		s->v[s->n++] = w->fixed;
 	for (uint64_t i = 0; i < kept(w) && usual > 0; i++) {
 		const struct fit_told *t = told_at(w, i);
 		const double part = mean_part(f, t), less = 1 - part;
-		if (t->clock < FAL_FIT_WARM || t->clock < first_clock(f) || !(less > 0))
-			continue;
-		const double is = ((double)t->task_s / usual - part) / less;
-		s->fixed[n++] = (struct weighed){ fmin(fmax(is, 0), 1),
-						  (double)t->tasks * less * less };
+		if (t->clock >= first_clock(f) && less > 0)
+			s->v[s->n++] =
+				fmin(fmax(((double)t->task_s / usual - part) / less, 0),
+				     1);
 	}
-	qsort(s->fixed, n, sizeof(*s->fixed), by_value);
-	for (size_t i = 0; i < n; i++)
-		all += s->fixed[i].weight;
-	double below = 0;
-	for (size_t i = 0; i < n; i++)
-		if ((below += s->fixed[i].weight) >= all / 2)
-			return s->fixed[i].v;
-	return (double)NAN;
+	return s->n > 0 ? median(s) : (double)NAN;
 }
 
 /* Sets the scratch's common_fixed.  0 or FAL_ENOMEM. */
@@ -204,18 +175,6 @@ learn_fixed(const struct fal_fit *f, struct scratch *s)
 	return 0;
 }
 
-/* What starting costs is no speed: in the first clocks, and most of all in the very
- * first, what is not far from the typical speed is that.  They are kept all the same, so
- * that what follows stays in its place. */
-static double
-settled(const struct fit_told *t, double task_s, double usual)
-{
-	/* LeNet-5's tasks took up to 2.5 times as long in the first, 1.5 in the second.
-	 */
-	const double far = t->clock == 0 ? 3 : 1.5;
-	return t->clock < FAL_FIT_WARM && task_s < far * usual ? usual : task_s;
-}
-
 /* Of a lane alone, at the lanes that it ran last. */
 static double
 at_lanes(const struct fit_worker *w, double task_s)
@@ -227,7 +186,6 @@ at_lanes(const struct fit_worker *w, double task_s)
 struct paces {
 	struct fal_cost_pace *v;
 	size_t n;
-	size_t first; /* with which a clock began, when the job had started */
 };
 
 static void
@@ -266,21 +224,43 @@ add_told(struct paces *p, const struct fit_told *t, double tasks, double task_s,
 	}
 }
 
+/* Does it hang time and again, or now?  What happened once is no property of a machine.
+ */
+static bool
+is_prone(const struct fal_fit *f, const struct fit_worker *w)
+{
+	uint32_t first = 0, last = 0;
+	for (uint64_t i = 0; i < kept(w); i++) {
+		const struct fit_told *t = told_at(w, i);
+		if (t->hung == 0 || t->clock < first_clock(f))
+			continue;
+		first = first == 0 ? t->hung : first;
+		last = t->hung;
+	}
+	return first != last || (last != 0 && (w->suspect || w->stuck));
+}
+
 /* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
  * its speed, else the nearest later one; 0: none does. */
 static struct paces
 paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 	 struct scratch *s)
 {
-	const double usual = typical_s(f, w, fixed, false, s);
 	struct paces p = { .v = s->pace };
+	const bool prone = is_prone(f, w);
+	s->prone |= prone;
+	const struct fal_policy_worker *e = fal_policy_find(&f->policy, w->name);
 	double task_s = 0;
+	uint64_t ran = 0; /* lines */
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
 		double after = 0;
+		ran += t->tasks > 0;
 		if (t->task_s > 0)
-			task_s = at_lanes(w, settled(t, full_s(f, fixed, t), usual));
+			task_s = at_lanes(w, full_s(f, fixed, t));
 		if (t->clock < first_clock(f))
+			continue;
+		if (t->hung && !prone)
 			continue;
 		if (t->hung) {
 			add_hung(&p, task_s, (double)t->seconds);
@@ -288,15 +268,16 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 		}
 		if (i + 1 < kept(w)) {
 			const struct fit_told *next = told_at(w, i + 1);
-			after = at_lanes(w, settled(next, full_s(f, fixed, next), usual));
+			after = at_lanes(w, full_s(f, fixed, next));
 		}
 		add_told(&p, t, size_of(f, fixed, t), task_s, after);
-		if (t->clock < FAL_FIT_WARM)
-			p.first = p.n;
 	}
-	p.first = p.first < p.n ? p.first : 0;
-	if (p.n == 0)
-		add_pace(&p, task_s, 0, 1);
+	/* Who was excluded before it had shown how fast it is is as the others are. */
+	const bool hasty = e != NULL && e->excluded && ran < FAL_FIT_ENOUGH;
+	if (p.n == 0 || hasty) {
+		p.n = 0;
+		add_pace(&p, hasty ? 0 : task_s, 0, 1);
+	}
 	for (size_t i = 1; i < p.n; i++) /* of tasks that were cut short, too */
 		if (!(p.v[i].task_s > 0))
 			p.v[i].task_s = p.v[i - 1].task_s;
@@ -322,10 +303,9 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.fixed = fixed,
 		.pace = paces.v,
 		.paces = paces.n,
-		.first = paces.first,
 		.turn_s = turn_of(f, w, s),
-		.pull_s = TYPICAL(f, w, pull, s),
-		.push_s = TYPICAL(f, w, push, s),
+		.pull_s = typical(f, w, offsetof(struct fit_told, pull), s),
+		.push_s = typical(f, w, offsetof(struct fit_told, push), s),
 		.rtt_s = w->rtt,
 	};
 	return fal_cost_add(out, &m, w->name);
@@ -436,8 +416,7 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	coordinator(f, s, out);
 	const double share = fal_grid_size(&f->grid, 0) / (double)out->machines;
 	for (size_t i = 0; i < out->machines; i++)
-		if (fal_cost_settle(&out->machine[i], share) < 0)
-			return FAL_ENOMEM;
+		fal_cost_settle(&out->machine[i], share);
 	return 0;
 }
 
@@ -453,11 +432,18 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 				    "the trace of a group server: what another scheme "
 				    "would do is told by that of the coordinator above");
 	struct scratch *s = fal_calloc(1, sizeof(*s));
+	struct fit_sums of = f->well;
 	int err = FAL_ENOMEM;
 	if (s != NULL)
 		s->v = fal_calloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
 	if (s != NULL && s->v != NULL)
 		err = model(f, s, &c);
+	/* Machines that do not hang are held against the clocks in which none did. */
+	if (s != NULL && (s->prone || !(of.samples > 0))) {
+		of.counted += f->hung.counted;
+		of.seconds += f->hung.seconds;
+		of.samples += f->hung.samples;
+	}
 	if (s != NULL)
 		free(s->v);
 	free(s);
@@ -471,7 +457,7 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	*cost = c;
 	*run = (struct fal_fit_run){ .optim = f->optim,
 				     .policy = f->policy,
-				     .clocks = (uint64_t)(f->counted + 0.5),
+				     .clocks = (uint64_t)(of.counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
 	run->shards =
@@ -480,8 +466,8 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	run->served = f->served;
 	fal_shard_rows_end(&run->served);
 	run->place.blocks = (uint32_t)f->job.blocks;
-	if (f->samples > 0)
-		run->epoch_s = f->seconds * f->grid.samples / f->samples;
+	if (of.samples > 0)
+		run->epoch_s = of.seconds * f->grid.samples / of.samples;
 	if (f->spent > 0)
 		run->compute = f->compute / f->spent;
 	return 0;

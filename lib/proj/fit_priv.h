@@ -17,7 +17,7 @@
  * these had several paces. */
 struct fit_told {
 	uint32_t clock;
-	bool hung; /* in these seconds it was a suspect, and ran nothing */
+	uint32_t hung; /* the number of the hang in which it ran nothing; 0: none */
 	float tasks, samples, seconds;
 	float task_s; /* mean; if a lane shares its core with none; 0: it ran none */
 	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
@@ -37,10 +37,11 @@ struct fit_worker {
 	double rtt;            /* of its link, as it was told last; 0: not known */
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
-	uint64_t n; /* that it told so far */
-	double t;   /* when it told the last, or joined */
-	bool suspect;
-	double since;    /* since when it owed what made it one */
+	uint64_t n;          /* that it told so far */
+	double t;            /* when it told the last, or joined */
+	bool suspect, stuck; /* stuck: it was one when it left */
+	uint32_t hangs;      /* times that it became one */
+	double since;        /* since when it owed what made it one */
 	double hung;     /* seconds that it was one since `t`, if it is none any more */
 	uint64_t breaks; /* struct fal_fit's then */
 };
@@ -79,13 +80,20 @@ struct fal_fit {
 	bool shared;    /* its rounds are */
 
 	bool held, stopped;
-	uint64_t updates;
-	uint64_t breaks;      /* times that something came between two updates */
-	uint64_t last_breaks; /* at the last update, */
-	double last_t;        /* which was then; below 0: none yet */
+	uint64_t updates, newest; /* newest: the clock of the last one */
+	uint64_t breaks;          /* times that something came between two updates */
+	uint64_t last_breaks;     /* at the last update, */
+	double last_t;            /* which was then; below 0: none yet */
 
-	/* Under the policy: clocks in all, and the sums over those that count. */
-	double since, counted, seconds, samples, compute, spent;
+	uint64_t suspects, lates; /* now; times that one became it, or was back */
+	uint64_t last_lates;      /* at the last update */
+
+	/* Under the policy: clocks in all, and the sums over those that count; of updates
+	 * with a suspect between them, and of all others. */
+	double since, compute, spent;
+	struct fit_sums {
+		double counted, seconds, samples;
+	} hung, well;
 	uint64_t from;
 
 	struct fit_clock clock[FAL_FIT_CLOCKS]; /* by number, a ring */

@@ -4,6 +4,7 @@
 #include "base/crowd.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/quantile.h"
 #include "base/rng.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
@@ -13,31 +14,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct mean {
-	double task_s;
-	size_t machine;
-};
-
-static int
-by_mean(const void *a, const void *b)
-{
-	const struct mean *x = a, *y = b;
-	return x->task_s < y->task_s ? -1 : x->task_s > y->task_s;
-}
-
 /* The machine in the middle by speed; NULL: out of memory. */
 static const struct fal_cost_machine *
 middle(const struct fal_cost *cost)
 {
-	struct mean *m = fal_calloc(cost->machines, sizeof(*m));
-	if (m == NULL)
+	double *v = fal_calloc(cost->machines, sizeof(*v));
+	if (v == NULL)
 		return NULL;
 	for (size_t i = 0; i < cost->machines; i++)
-		m[i] = (struct mean){ fal_cost_mean(&cost->machine[i]), i };
-	qsort(m, cost->machines, sizeof(*m), by_mean);
-	size_t at = m[cost->machines / 2].machine;
-	free(m);
-	return &cost->machine[at];
+		v[i] = fal_cost_mean(&cost->machine[i]);
+	const double mean = fal_quantile(v, cost->machines, 0.5);
+	const struct fal_cost_machine *at = NULL;
+	for (const struct fal_cost_machine *m = cost->machine;
+	     m < cost->machine + cost->machines; m++)
+		if (fal_cost_mean(m) >= mean &&
+		    (at == NULL || fal_cost_mean(m) < fal_cost_mean(at)))
+			at = m;
+	free(v);
+	return at;
 }
 
 /* --- what they are to be like ------------------------------------------------------ */

@@ -152,7 +152,9 @@ follow(struct game *g, const struct fal_act *a)
 		w->lanes = a->count;
 		break;
 	case FAL_ACT_PING:
-		w->pong = g->now + w->machine->rtt_s;
+		w->asked = g->now;
+		w->pong = g->now + w->machine->rtt_s +
+			  fal_cost_hangs(w->machine, g->now + w->way);
 		break;
 	case FAL_ACT_DOUBT:
 	case FAL_ACT_ALONE:
@@ -273,15 +275,13 @@ step_worker(struct game *g, struct fal_player *w)
 {
 	const uint32_t id = (uint32_t)(w - g->worker) + 1;
 	struct fal_player_event e = fal_player_next(w);
-	const double rtt = w->machine->rtt_s;
 	g->now = fmax(g->now, e.at);
-	if (e.part == SIZE_MAX && e.item == SIZE_MAX) {
-		/* All lanes do something at any time, unless it hangs. */
-		const double said = e.at - w->way;
-		const uint64_t steps =
-			fal_cost_hangs(w->machine, said) ? 0 : (uint64_t)(said * 1e9);
+	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* its lanes go on, then */
 		w->pong = INFINITY;
-		return fal_sched_pong(g->s, g->now, id, g->now - e.at + rtt, steps);
+		const int err = fal_sched_heard(g->s, g->now, id);
+		return err < 0 ? err
+			       : fal_sched_pong(g->s, g->now, id, g->now - w->asked,
+						(uint64_t)(g->now * 1e9));
 	}
 	return e.part != SIZE_MAX ? arrive(g, w, e.part) : claim(g, w, e.item);
 }

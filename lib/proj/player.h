@@ -38,11 +38,11 @@ struct fal_player {
 	struct fal_player_part *part;
 	size_t parts, part_cap;
 	uint32_t lanes, seq;
-	double way;    /* seconds that what it says, or is told, is on its way */
-	double ticket; /* that it waits for leave to push, once all is claimed */
-	double pong;   /* when its answer to what it was asked last comes; INFINITY */
-	double begun;  /* tasks that a lane began with, in full ones */
-	double ready;  /* has what it was sent last */
+	double way;         /* seconds that what it says, or is told, is on its way */
+	double ticket;      /* that it waits for leave to push, once all is claimed */
+	double asked, pong; /* when it was last, and its answer comes; INFINITY */
+	double begun;       /* tasks that a lane began with, in full ones */
+	double ready;       /* has what it was sent last */
 	struct {
 		uint64_t version;
 		double at;

@@ -14,21 +14,23 @@ int
 fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	    struct fal_play *out)
 {
-	enum { USUAL = 100, LEAST = 40, WARM = 20 };
-	/* About ten seconds: a clock costs as much as its tasks, and a worker's part in
+	enum { USUAL = 100, LEAST = 2, WARM = 20 };
+	/* About five seconds: a clock costs as much as its tasks, and a worker's part in
 	 * it half as much as a task. */
-	static const double most_tasks = 9e6, per_worker = 0.5;
+	static const double most_tasks = 2e6, per_worker = 0.5;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
 		work += cost->machine[i].tasks / fal_grid_size(&cost->grid, 0);
 		seconds = fmax(seconds, cost->machine[i].seconds);
 	}
 	double clock = k + per_worker * (double)cost->machines;
-	double most = fmax(floor(most_tasks / clock) - WARM, LEAST);
+	const double all = floor(most_tasks / clock);
+	const double warm = fmax(fmin(ceil(all / 4), WARM), 1);
+	double most = fmax(all - warm, LEAST);
 	struct fal_play_conf conf = { .cost = cost,
 				      .policy = policy,
 				      .clocks = (uint64_t)fmin(fmax(work, USUAL), most),
-				      .warm = WARM,
+				      .warm = (uint64_t)warm,
 				      .seconds = seconds,
 				      .most = (uint64_t)most };
 	int err = fal_play(&conf, out);
@@ -41,12 +43,12 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 
 /* --- advice ----------------------------------------------------------------------- */
 
-/* Takes the policy in `try` as the advice if it is faster by `gain` than what stands
+/* Takes the policy in `try` as the advice if it is clearly faster than what stands
  * there; frees it otherwise. */
 static int
-consider(const struct fal_cost *cost, struct fal_policy *try, double gain,
-	 struct fal_advice *best)
+consider(const struct fal_cost *cost, struct fal_policy *try, struct fal_advice *best)
 {
+	static const double worth = 1.01; /* times faster, for one change more */
 	struct fal_play played;
 	int err = fal_predict(cost, try, &played);
 	if (err < 0) {
@@ -54,7 +56,7 @@ consider(const struct fal_cost *cost, struct fal_policy *try, double gain,
 		return err == FAL_ESTATE ? FAL_OK : err; /* it cannot even begin */
 	}
 	double s = fal_play_epoch_s(&played, &cost->grid);
-	if (s * gain >= best->then_s) {
+	if (s * worth >= best->then_s) {
 		fal_policy_free(try);
 		return FAL_OK;
 	}
@@ -63,8 +65,6 @@ consider(const struct fal_cost *cost, struct fal_policy *try, double gain,
 	best->then_s = s;
 	return FAL_OK;
 }
-
-static const double worth = 1.01; /* times faster, for one change more */
 
 static int
 try_rules(const struct fal_cost *cost, const struct fal_policy *now,
@@ -80,7 +80,7 @@ try_rules(const struct fal_cost *cost, const struct fal_policy *now,
 		if (err < 0)
 			break;
 		try.rule = rules[i];
-		err = consider(cost, &try, worth, best);
+		err = consider(cost, &try, best);
 	}
 	return err;
 }
@@ -104,9 +104,9 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 		err = fal_policy_entry(&try, m->name, &e);
 		double share = m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
 		if (err == FAL_OK)
-			e->share = round(share * 100) / 100;
+			e->share = round(share * 20) / 20; /* so that windows agree */
 	}
-	return err == FAL_OK ? consider(cost, &try, worth, best) : err;
+	return err == FAL_OK ? consider(cost, &try, best) : err;
 }
 
 /* No more lanes than cores. */
@@ -129,38 +129,58 @@ try_lanes(const struct fal_cost *cost, struct fal_advice *best)
 		e->lanes_min = m->lanes_min < m->cores ? m->lanes_min : m->cores;
 	}
 	if (err == FAL_OK && any)
-		return consider(cost, &try, worth, best);
+		return consider(cost, &try, best);
 	fal_policy_free(&try);
 	return err;
 }
 
-/* Without the slowest, as long as that helps. */
+static bool
+is_excluded(const struct fal_policy *p, const struct fal_cost_machine *m)
+{
+	const struct fal_policy_worker *e = fal_policy_find(p, m->name);
+	return e != NULL && e->excluded;
+}
+
+/* Of those that are not excluded, the one that needs longest for a task and its link. */
+static const struct fal_cost_machine *
+slowest(const struct fal_cost *cost, const struct fal_policy *p)
+{
+	const struct fal_cost_machine *at = NULL;
+	double most = 0;
+	for (size_t i = 0; i < cost->machines; i++) {
+		const struct fal_cost_machine *m = &cost->machine[i];
+		const double s = fal_cost_mean(m) + m->pull_s + m->push_s + m->rtt_s;
+		if (s > most && !is_excluded(p, m)) {
+			most = s;
+			at = m;
+		}
+	}
+	return at;
+}
+
+/* Each that is excluded comes back, if that helps; then the slowest go, as long as that
+ * does. */
 static int
 try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 {
-	struct fal_policy try;
-	for (size_t out = 0; out + 1 < cost->machines; out++) {
-		const struct fal_cost_machine *worst = NULL;
-		for (size_t i = 0; i < cost->machines; i++) {
-			const struct fal_cost_machine *m = &cost->machine[i];
-			const struct fal_policy_worker *e =
-				fal_policy_find(&best->policy, m->name);
-			if ((e == NULL || !e->excluded) &&
-			    (worst == NULL || fal_cost_mean(m) > fal_cost_mean(worst)))
-				worst = m;
-		}
+	for (size_t i = 0; i + 1 < 2 * cost->machines; i++) {
+		const bool back = i < cost->machines;
+		const struct fal_cost_machine *m =
+			back ? &cost->machine[i] : slowest(cost, &best->policy);
+		struct fal_policy try;
 		struct fal_policy_worker *e;
-		double before = best->then_s;
-		if (worst == NULL)
-			return FAL_OK;
+		const double before = best->then_s;
+		if (m == NULL || (back && !is_excluded(&best->policy, m)))
+			continue;
 		int err = fal_policy_copy(&best->policy, &try);
 		if (err == FAL_OK)
-			err = fal_policy_entry(&try, worst->name, &e);
+			err = fal_policy_entry(&try, m->name, &e);
 		if (err < 0)
 			return err;
-		e->excluded = true;
-		err = consider(cost, &try, worth, best);
-		if (err < 0 || best->then_s >= before)
+		e->excluded = !back;
+		e->admitted = back;
+		err = consider(cost, &try, best);
+		if (err < 0 || (!back && best->then_s >= before))
 			return err;
 	}
 	return FAL_OK;

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "proj/fit.h"
 #include "proj/report_priv.h"
 #include "trace/round.h"
 
@@ -22,7 +23,7 @@ struct told {
 
 /* The summary has judged the numbers. */
 static struct told
-read_clock(struct fal_trace_line *l, const struct fal_trace_job *job, int trips)
+read_clock(struct fal_trace_line *l, const struct fal_trace_job *job, bool moves)
 {
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
@@ -41,7 +42,7 @@ read_clock(struct fal_trace_line *l, const struct fal_trace_job *job, int trips)
 		.push = fal_trace_get_f64(l, o, FAL_F_PUSH),
 		.pull = fal_trace_get_f64(l, o, FAL_F_PULL),
 		.wait = fal_trace_get_f64(l, o, FAL_F_WAIT),
-		.latency = fal_trace_clock_latency(l, trips),
+		.latency = fal_trace_clock_latency(l, moves),
 	};
 	if (fal_trace_has(o, FAL_F_TX) && fal_trace_has(o, FAL_F_PUSH_ALL)) {
 		t.tx = fal_trace_get_u64(l, o, FAL_F_TX, most);
@@ -87,6 +88,7 @@ take_scheme(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	struct fal_diag diag;
 	const struct fal_rule old = s->rule;
+	fal_fit_optim(l, &s->optim);
 	int err =
 		fal_rule_parse(fal_trace_get_str(l, l->o, FAL_F_SCHEME), &s->rule, &diag);
 	if (err < 0)
@@ -118,6 +120,14 @@ take_session(struct fal_report_state *s, struct fal_trace_line *l)
 	s->present = 0;
 	for (size_t i = 0; i < sum->n_worker; i++)
 		s->present += !sum->worker[i].left;
+	return l->err;
+}
+
+static int
+take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	s->row[*fal_ids_get(&s->summary.ids, id)].counts.suspected++;
 	return l->err;
 }
 
@@ -262,7 +272,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	const struct fal_trace_job *job = &s->summary.job;
 	const size_t row = *fal_ids_get(&s->summary.ids, id);
 	const double fixed = s->summary.worker[row].fixed;
-	struct told t = read_clock(l, job, report_trips(s));
+	struct told t = read_clock(l, job, fal_rule_traits(&s->rule).moves);
 	struct report_row *w = &s->row[row];
 	size_t at = 0;
 	int err = l->err != 0 ? l->err : note_speeds(job, fixed, w, &t);
@@ -352,7 +362,7 @@ fal_report_line(void *report, struct fal_trace_line *l)
 		{ "job", take_scheme },    { "policy", take_scheme },
 		{ "hold", take_hold },     { "join", take_session },
 		{ "leave", take_session }, { "clock", take_clock },
-		{ "ledger", take_ledger },
+		{ "ledger", take_ledger }, { "suspect", take_suspect },
 	};
 	struct fal_report *r = report;
 	if (r->state == NULL)

@@ -64,9 +64,10 @@ struct fal_report_worker {
 	double in_class; /* share of its clocks */
 	bool persistent; /* half of them, and most of these were 3 or more in a row */
 	double slower;   /* its projected time / the median one in these; NAN: no class */
-	enum fal_class now;               /* in its newest clock; */
-	uint64_t run;                     /* clocks in a row of that class, up to it */
-	uint64_t clocks;                  /* lines of the window */
+	enum fal_class now; /* in its newest clock; */
+	uint64_t run;       /* clocks in a row of that class, up to it */
+	uint64_t clocks;    /* lines of the window */
+	uint64_t stalls;    /* times that it was a suspect, or, rarely, very slow */
 	uint32_t lanes, lanes_max, cores; /* lanes: that it ran last */
 	struct fal_report_speed *speed;   /* by lanes, ascending */
 	size_t speeds;
@@ -118,6 +119,7 @@ enum fal_report_kind {
 	FAL_REPORT_UNUSED,
 	FAL_REPORT_LANES,
 	FAL_REPORT_SPARE,
+	FAL_REPORT_STALLS,
 	FAL_REPORT_WELL
 };
 
@@ -126,7 +128,7 @@ struct fal_report_finding {
 	const struct fal_report_worker *worker; /* the worst of them, or NULL */
 	size_t workers;                         /* that it is said of; 0: of the job */
 	double share; /* of the clock that is lost to it, all workers together */
-	char text[176 + FAL_REPORT_SHOWN];
+	char text[320];
 };
 
 const char *fal_report_kind_name(enum fal_report_kind kind);

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "job/stale.h"
 #include "proj/report_priv.h"
 
 #include <stdarg.h>
@@ -27,7 +28,7 @@
 /* Behind what alters the model: seconds are not accuracy. */
 #define OTHER " (model)"
 
-enum { WHO_MAX = FAL_REPORT_SHOWN + 32 };
+enum { WHO_MAX = 2 * FAL_REPORT_SHOWN };
 
 struct list {
 	struct fal_report *r;
@@ -39,7 +40,8 @@ struct list {
 struct group {
 	const struct fal_report_worker *worst;
 	size_t n;
-	double value; /* of the worst */
+	double value;      /* of the worst */
+	char who[WHO_MAX]; /* "w5", or "w5, w2 and w7", or as many as fit "and 3 more" */
 };
 
 const char *
@@ -48,38 +50,57 @@ fal_report_kind_name(enum fal_report_kind kind)
 	static const char *const name[] = { "straggler",   "waiting",     "granularity",
 					    "small_tasks", "link",        "bits",
 					    "shard",       "coordinator", "unused",
-					    "lanes",       "spare",       "well" };
+					    "lanes",       "spare",       "stalls",
+					    "well" };
 	return name[kind];
 }
 
 static void add(struct list *l, enum fal_report_kind kind, const struct group *who,
 		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Adds a finding before those of smaller share. */
+/* Does its advice alter the model?  Then it comes behind what alters none. */
+static bool
+is_other(const struct fal_report_finding *f)
+{
+	return strstr(f->text, OTHER) != NULL;
+}
+
+/* Adds a finding before those of smaller share.  Where it advises more slack it says what
+ * that costs the learning rate. */
 static void
 add(struct list *l, enum fal_report_kind kind, const struct group *who, double share,
     const char *fmt, ...)
 {
 	struct fal_report *r = l->r;
+	const struct fal_rule slacker = { .scheme = FAL_EPSP,
+					  .slack = r->rule.slack + 1 };
+	char bound[FAL_STALE_TEXT];
 	va_list ap;
 	if (FAL_GROW(r->finding, l->cap, r->findings + 1) < 0) {
 		l->err = FAL_ENOMEM;
 		return;
 	}
-	size_t at = r->findings;
-	while (at > 0 && r->finding[at - 1].share < share)
-		at--;
-	memmove(&r->finding[at + 1], &r->finding[at],
-		(r->findings++ - at) * sizeof(*r->finding));
-	r->finding[at] = (struct fal_report_finding){
+	struct fal_report_finding new = {
 		.kind = kind,
 		.worker = who != NULL ? who->worst : NULL,
 		.workers = who != NULL ? who->n : 0,
 		.share = share,
 	};
 	va_start(ap, fmt);
-	vsnprintf(r->finding[at].text, sizeof(r->finding[at].text), fmt, ap);
+	vsnprintf(new.text, sizeof(new.text), fmt, ap);
 	va_end(ap);
+	const size_t n = strlen(new.text);
+	if (strstr(new.text, "epsp:") != NULL &&
+	    fal_stale_warning(&slacker, &r->state->optim, 0, bound))
+		snprintf(new.text + n, sizeof(new.text) - n, "; %s", bound);
+	size_t at = r->findings++;
+	for (; at > 0; at--) {
+		const struct fal_report_finding *f = &r->finding[at - 1];
+		if (is_other(f) != is_other(&new) ? is_other(&new) : f->share >= share)
+			break;
+		r->finding[at] = *f;
+	}
+	r->finding[at] = new;
 }
 
 static bool
@@ -121,18 +142,22 @@ group_of(const struct fal_report *r, double (*value)(const struct fal_report_wor
 		}
 		g.n += v > 0;
 	}
+	size_t at = 0, said = 1;
+	if (g.n > 0)
+		at = (size_t)snprintf(g.who, WHO_MAX, "%s", g.worst->shown);
+	for (size_t i = 0; i < r->workers && said < g.n; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const size_t room = WHO_MAX - at - sizeof(" and 65536 more");
+		if (w == g.worst || w->clocks == 0 || !(value(w) > 0))
+			continue;
+		if (strlen(w->shown) + 5 > room)
+			break;
+		at += (size_t)snprintf(g.who + at, room, "%s%s",
+				       ++said == g.n ? " and " : ", ", w->shown);
+	}
+	if (said < g.n)
+		snprintf(g.who + at, WHO_MAX - at, " and %zu more", g.n - said);
 	return g;
-}
-
-/* "w5", or "w5 and 3 more". */
-static const char *
-names(const struct group *g, char out[static WHO_MAX])
-{
-	if (g->n == 1)
-		fal_text_plain(out, WHO_MAX, g->worst->shown);
-	else
-		snprintf(out, WHO_MAX, "%s and %zu more", g->worst->shown, g->n - 1);
-	return out;
 }
 
 static bool
@@ -200,20 +225,19 @@ stragglers(struct list *l, const struct group *g)
 	const double loss = share_of(l->r, FAL_REPORT_STRAGGLERS);
 	const struct fal_report_worker *w = g->worst;
 	const bool one = g->n == 1;
-	char who[WHO_MAX], what[96];
+	char what[96];
 	if (g->n == 0)
 		return;
 	remedy(l->r, g, loss, what);
 	if (w->persistent)
 		add(l, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s%s",
-		    names(g, who),
+		    g->who,
 		    one ? "is a persistent straggler" : "are persistent stragglers",
 		    w->slower, what, whose(g));
 	else
 		add(l, FAL_REPORT_STRAGGLER, g, loss,
-		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s",
-		    names(g, who), one ? "is" : "are", w->slower, 100 * w->in_class, what,
-		    whose(g));
+		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s", g->who,
+		    one ? "is" : "are", w->slower, 100 * w->in_class, what, whose(g));
 }
 
 /* Waiting that no straggler explains. */
@@ -365,13 +389,12 @@ overlap(const struct fal_report *r)
 static void
 links(struct list *l, const struct group *g)
 {
-	char who[WHO_MAX];
 	const struct fal_report_worker *w = g->worst;
 	const double latency = w->waits[FAL_REPORT_LATENCY];
 	const bool far = latency > w->push && latency > w->pull;
 	const bool few = l->r->above != NULL || 2 * g->n <= l->r->workers;
 	add(l, FAL_REPORT_LINK, g, share_of(l->r, FAL_REPORT_COMMUNICATION),
-	    "%s spend%s %.0f %% of the time %s: %s", names(g, who), g->n == 1 ? "s" : "",
+	    "%s spend%s %.0f %% of the time %s: %s", g->who, g->n == 1 ? "s" : "",
 	    100 * g->value,
 	    far                 ? "on latency of the link"
 	    : w->push > w->pull ? "pushing"
@@ -392,11 +415,10 @@ fewer_bits(const struct fal_report_worker *w)
 static void
 bits(struct list *l, const struct group *g)
 {
-	char who[WHO_MAX];
 	add(l, FAL_REPORT_BITS, g, 0,
 	    "%s push%s %.1f MB/s: push.bits = 16 pays below %.0f MB/s, by a third of the "
 	    "bytes" OTHER,
-	    names(g, who), g->n == 1 ? "es" : "", g->worst->rate * 1e-6,
+	    g->who, g->n == 1 ? "es" : "", g->worst->rate * 1e-6,
 	    g->worst->fewer_bits * 1e-6);
 }
 
@@ -451,22 +473,32 @@ crowded(const struct fal_report_worker *w)
 	return s != NULL ? s->median / report_speed_at(w, w->lanes)->median : 0;
 }
 
+static double
+stalls(const struct fal_report_worker *w)
+{
+	return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
+}
+
 /* What is said of single workers that no part of the clock shows. */
 static void
 single(struct list *l)
 {
-	char who[WHO_MAX];
 	const struct group idle = group_of(l->r, spare);
 	const struct group many = group_of(l->r, crowded);
+	const struct group still = group_of(l->r, stalls);
+	if (still.n > 0)
+		add(l, FAL_REPORT_STALLS, &still, share_of(l->r, FAL_REPORT_STRAGGLERS),
+		    "%s stood still again and again (%.0f times): not slow, but held up",
+		    still.who, still.value);
 	if (idle.n > 0)
 		add(l, FAL_REPORT_SPARE, &idle, share_of(l->r, FAL_REPORT_STANDBY),
-		    "%s had no task in %.0f %% of clocks: the job can spare %s",
-		    names(&idle, who), 100 * idle.value, idle.n == 1 ? "it" : "them");
+		    "%s had no task in %.0f %% of clocks: the job can spare %s", idle.who,
+		    100 * idle.value, idle.n == 1 ? "it" : "them");
 	if (many.n > 0)
 		add(l, FAL_REPORT_LANES, &many, 0,
 		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
 		    "lanes",
-		    names(&many, who), many.worst->lanes, enough(many.worst)->lanes,
+		    many.who, many.worst->lanes, enough(many.worst)->lanes,
 		    report_speed_at(many.worst, many.worst->lanes)->median);
 }
 

@@ -10,6 +10,8 @@
 
 /* What a worker is in this share of its clocks, it is often. */
 #define OFTEN 0.10
+/* Times that it stood still, or nearly so: fewer may be chance. */
+#define STALLS 3
 
 const char *
 fal_report_part_name(enum fal_report_part part)
@@ -114,10 +116,18 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 	/* Jitter of 15 % makes anybody one in a tenth of its clocks, and costs 4 %. */
 	const double more = sum->slower[FAL_CLASS_STRAGGLER] -
 			    (double)sum->in_class[FAL_CLASS_STRAGGLER];
-	if (out->class == FAL_CLASS_STEADY && more >= OFTEN * all &&
-	    often(sum, FAL_CLASS_STRAGGLER, all)) {
+	const bool slow = more >= OFTEN * all,
+		   is_often = often(sum, FAL_CLASS_STRAGGLER, all);
+	out->stalls =
+		w->counts.suspected + (slow ? sum->in_class[FAL_CLASS_STRAGGLER] : 0);
+	if (out->class == FAL_CLASS_STEADY && slow && is_often) {
 		out->class = FAL_CLASS_STRAGGLER;
 		out->cause = w->straggles_by;
+	} else if (!is_often && out->stalls >= STALLS &&
+		   out->class != FAL_CLASS_PIONEER) {
+		out->class = FAL_CLASS_STALLS;
+		out->cause = FAL_CAUSE_NONE;
+		return;
 	}
 	const uint64_t in = sum->in_class[out->class];
 	if (in == 0)
@@ -218,12 +228,6 @@ workers(struct fal_report *r)
 	return 0;
 }
 
-static double
-clamp(double v, double most)
-{
-	return v < 0 ? 0 : v < most ? v : most;
-}
-
 /* With rounds of their own workers are weighed by their speeds over the whole window,
  * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
  * seconds. A second is then worth v_w · T / Σ v T. */
@@ -288,9 +292,9 @@ parts(struct fal_report *r)
 	const struct fal_report_state *s = r->state;
 	double ideal = s->ideal;
 	const struct report_use use = r->shared ? s->use : use_of(s, &ideal);
-	const double lanes = clamp(use.compute - use.ran, use.whole);
+	const double lanes = fmin(fmax(use.compute - use.ran, 0), use.whole);
 	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
-	const double whole = r->shared ? clamp(s->whole, all) : lanes;
+	const double whole = r->shared ? fmin(fmax(s->whole, 0), all) : lanes;
 	const double extra = use.compute - ideal - lanes;
 	r->clocks = s->samples / (double)r->batch;
 	if (!(s->samples > 0))

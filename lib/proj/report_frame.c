@@ -108,8 +108,9 @@ least_wait(struct fal_report_state *s, size_t at)
 	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
 		struct report_row *w = &s->row[i];
 		const uint64_t dropped = s->summary.worker[i].dropped;
-		if (counts(s, i, at) && w->load.tasks > 0 && dropped == w->dropped &&
-		    w->wait < least)
+		const struct report_cell *c = &w->cell[at];
+		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
+		if (counts(s, i, at) && asked && dropped == w->dropped && w->wait < least)
 			least = w->wait;
 		w->dropped = dropped;
 	}

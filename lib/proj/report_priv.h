@@ -2,6 +2,7 @@
 #ifndef FAL_PROJ_REPORT_PRIV_H
 #define FAL_PROJ_REPORT_PRIV_H
 
+#include "optim/optim.h"
 #include "proj/report.h"
 #include "sched/bound.h"
 #include "sched/traits.h"
@@ -47,7 +48,7 @@ struct report_sums {
 
 /* Counts over all lines of a window. */
 struct report_counts {
-	uint64_t lines, tasks, in, out, cloned, lost, stale;
+	uint64_t lines, tasks, in, out, cloned, lost, stale, suspected;
 	uint64_t dropped;                /* of the summary, when the window began */
 	double lane_tasks, tx, push_all; /* tasks of each lane; bytes sent; seconds */
 };
@@ -74,6 +75,7 @@ struct report_row {
 struct fal_report_state {
 	struct fal_summary summary;
 	struct fal_rule rule;
+	struct fal_optim optim; /* {0}: not known */
 	struct report_row *row;
 	size_t rows, cap_rows;
 	size_t present; /* rows whose sessions last */
@@ -115,14 +117,6 @@ static inline bool
 report_shared(const struct fal_report_state *s)
 {
 	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
-}
-
-/* Round trips of a worker's link between its last task and the next clock: where tasks
- * may move, what it made leaves when its claim has been answered. */
-static inline int
-report_trips(const struct fal_report_state *s)
-{
-	return fal_rule_traits(&s->rule).moves ? 2 : 1;
 }
 
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */

@@ -16,7 +16,8 @@ struct fal_policy_worker {
 	uint32_t lanes_min, lanes_max; /* bounds; 0: the worker's own */
 	double share;                  /* weight of its first share; < 0: as projected */
 	bool excluded;                 /* gets no tasks */
-	char site[FAL_SITE];           /* where it stands; "": nowhere in particular */
+	bool admitted;       /* in a patch: is excluded no longer, where it was before */
+	char site[FAL_SITE]; /* where it stands; "": nowhere in particular */
 };
 
 /* {0} with a rule is valid.  Owned by whoever holds it: fal_policy_free. */

@@ -87,7 +87,8 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 const char *
 fal_class_name(enum fal_class c)
 {
-	static const char *const name[] = { "-", "steady", "straggler", "pioneer" };
+	static const char *const name[] = { "-", "steady", "straggler", "pioneer",
+					    "stalls" };
 	return name[c];
 }
 

@@ -12,7 +12,8 @@ enum fal_class {
 	FAL_CLASS_NONE, /* it ran no task: nothing is known */
 	FAL_CLASS_STEADY,
 	FAL_CLASS_STRAGGLER,
-	FAL_CLASS_PIONEER
+	FAL_CLASS_PIONEER,
+	FAL_CLASS_STALLS /* it stands still now and then: fal_trace_classify says never */
 };
 
 enum fal_cause {

@@ -254,10 +254,10 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 }
 
 double
-fal_trace_clock_latency(struct fal_trace_line *l, int trips)
+fal_trace_clock_latency(struct fal_trace_line *l, bool moves)
 {
 	if (!fal_trace_has(l->o, FAL_F_RTT))
 		return 0;
 	return fmin(fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
-		    trips * fal_trace_get_seconds(l, l->o, FAL_F_RTT));
+		    (moves ? 2 : 1) * fal_trace_get_seconds(l, l->o, FAL_F_RTT));
 }

@@ -78,8 +78,9 @@ struct fal_trace_ran {
 int fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 			uint64_t most, struct fal_trace_ran *out);
 
-/* Seconds of the line's wait that its worker waited for its own link: so many round trips
- * at most; 0 where the line does not say how long one takes. */
-double fal_trace_clock_latency(struct fal_trace_line *l, int trips);
+/* Seconds of the line's wait that its worker waited for its own link: a round trip, or,
+ * where tasks may move, and what it made leaves when its claims have been answered, two;
+ * 0 where the line does not say how long one takes. */
+double fal_trace_clock_latency(struct fal_trace_line *l, bool moves);
 
 #endif

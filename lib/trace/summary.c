@@ -245,7 +245,7 @@ take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 	w->load.clocks++;
 	w->load.push += at.push;
 	w->load.pull += at.pull;
-	w->load.latency += fal_trace_clock_latency(l, 1);
+	w->load.latency += fal_trace_clock_latency(l, false);
 }
 
 /* The marks of the line: its clock, its round if it has one, how stale it was. */

@@ -69,6 +69,8 @@ refuses() {
 		all(.schemes[]; $samples / .epoch_s <= 1.001 * $all)' rows
 	falcon-proj --what-if all "$trace" >table
 	has "$(cat table)" "backtest: "
+	# What no trace tells is not called measured.
+	grep -Eq '^coordinator: [0-9.]* ms an update; assumed 25.0 us a message, ' table
 	same "rows" "$(sed -n '/^scheme/,$p' table | grep -c %)" 11
 	grep -qE '^tasks a clock: 6 of 11 samples; of computing [0-9.]* % is lost as they are whole, 0.0 % as they are small$' table
 	grep -q '^bsp \* ' table
@@ -361,4 +363,70 @@ bad_trace() {
 	falcon-sync -k "$keys/control.key" "$ready" stop
 	wait "$ps" || [ $? -eq 75 ]
 	falcon-stat --audit --partial "$state/trace.jsonl"
+}
+
+# made WORKERS CLOCKS SLOW TIMES: a trace of bsp in which all workers need 10 ms for
+# each of their 4 tasks a clock, and the last one TIMES as much; clock SLOW is its last: a
+# policy then excludes it.  SLOW -1: none does.
+made() {
+	awk -v workers="$1" -v clocks="$2" -v slow="$3" -v times="$4" '
+	function line(who, n, task_s, wait) {
+		printf "{\"t\":%.6f,\"ev\":\"clock\",\"clock\":%d,\"worker\":\"w%d\",\"id\":%d,", t, c, who, who
+		printf "\"lanes\":1,\"share\":%d,\"done\":%d,\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,", n, n
+		printf "\"compute\":%.6f,\"push\":0.001,\"pull\":0.001,\"wait\":%.6f,", n * task_s, wait
+		printf "\"push_all\":0.001,\"pull_all\":0.001,\"late\":0,\"task_s\":%.6f,", (n > 0 ? task_s : 0)
+		printf "\"staleness\":0,\"tx\":20000,\"rx\":20000}\n"
+	}
+	BEGIN {
+		batch = 32 * workers
+		printf "{\"t\":0,\"ev\":\"job\",\"name\":\"made\",\"hash\":\"aa\",\"epochs\":1,\"batch\":%d,", batch
+		printf "\"task\":8,\"samples\":%d,\"test\":0,\"blocks\":5,\"clocks_per_epoch\":%d,", batch * clocks, clocks
+		printf "\"clocks\":%d,\"scheme\":\"bsp\",\"audit\":\"claims\",\"incarnation\":0}\n", clocks
+		for (i = 1; i <= workers; i++)
+			printf "{\"t\":0.5,\"ev\":\"join\",\"worker\":\"w%d\",\"id\":%d,\"lanes\":[1,1],\"cores\":1,\"fingerprint\":\"f\"}\n", i, i
+		t = 1
+		for (c = 0; c < clocks; c++) {
+			out = slow >= 0 && c > slow
+			n = out ? 4 * workers / (workers - 1) : 4
+			last = out ? n * 0.01 : n * 0.01 * times
+			t += last + 0.003
+			printf "{\"t\":%.6f,\"ev\":\"update\",\"version\":%d,\"clock\":%d,\"samples\":%d,\"loss\":1,\"lr\":0.1,\"epoch\":1}\n", t, c + 1, c, batch
+			for (i = 1; i < workers; i++)
+				line(i, n, 0.01, last + 0.001 - n * 0.01)
+			line(workers, out ? 0 : 4, 0.01 * times, out ? last : 0.001)
+			if (c == slow)
+				printf "{\"t\":%.6f,\"ev\":\"policy\",\"clock\":%d,\"scheme\":\"bsp\",\"by\":\"k\",\"version\":%d,\"policy\":{\"scheme\":\"bsp\",\"workers\":{\"w%d\":{\"exclude\":true}}}}\n", t, c + 1, c + 1, workers
+		}
+	}'
+}
+
+@test "--policy: nothing by few clocks, nor by one window; who is left out may come back" {
+	# 13 of 18 clocks count, then 35 of 40.
+	made 5 18 -1 4 >few
+	same "by few clocks" "$(falcon-proj --policy --what-if bsp few 2>&1)" ""
+	made 5 40 -1 4 >some
+	same "with all of them" "$(falcon-proj --policy --what-if bsp some | wc -l)" 1
+	same "one window" "$(falcon-proj --follow --policy --window 1000 --what-if bsp some 2>&1)" ""
+	falcon-proj --follow --policy --window 1 --what-if bsp some >policy 2>why
+	same "windows that agree: $(cat policy)" "$(wc -l <policy)" 1
+	same "lines on stderr: $(cat why)" "$(wc -l <why)" 1
+	# Excluded by three slow clocks, as nobody else was; or by 30.
+	made 5 60 2 4 >hasty
+	falcon-proj --policy --what-if bsp hasty >policy 2>why
+	same "who comes back: $(cat why)" "$(jq -c .workers.w5 policy)" '{"exclude":false}'
+	made 5 90 30 4 >proven
+	same "it was slow" "$(falcon-proj --policy --what-if bsp proven 2>&1)" ""
+	made 5 90 30 1 >well
+	falcon-proj --policy --what-if bsp well >policy 2>why
+	same "who comes back: $(cat why)" "$(jq -c .workers.w5 policy)" '{"exclude":false}'
+}
+
+@test "many workers: no more is played than a few seconds take" {
+	local n
+	for n in 1 8; do
+		made "$n" 1175 -1 1 >fresh
+		timeout 100 falcon-proj --json --workers 10000 fresh >many
+		same "workers" "$(jq .workers many)" 10000
+		jq -e '.schemes[0] | .samples > 0 and .samples / 8 <= 2e6' many
+	done
 }

@@ -218,8 +218,9 @@ test_links(void **state)
 	for (int c = 0; c < 20; c++)
 		clock_of(&p);
 	finish(&r, &p);
-	FINDINGS(&r, "w3 and 3 more spend 21 % of the time pulling: epsp:1 would overlap "
-		     "it (model)");
+	FINDINGS(&r,
+		 "w3, w1, w2 and w4 spend 21 % of the time pulling: epsp:1 would overlap "
+		 "it (model)");
 	fal_report_free(&r);
 
 	begin(&p, "bsp", 4, 16);
@@ -289,7 +290,7 @@ test_two_classes(void **state)
 		clock_of(&p);
 	finish(&r, &p);
 	assert_string_equal(fal_class_name(r.worker[0].class), "pioneer");
-	FINDINGS(&r, "w3 and 1 more are persistent stragglers (1.3x slower): give them "
+	FINDINGS(&r, "w3 and w2 are persistent stragglers (1.3x slower): give them "
 		     "less to do, as epsp does");
 	assert_int_equal(r.finding[0].workers, 2);
 	assert_string_equal(r.finding[0].worker->name, "w3");
@@ -313,14 +314,144 @@ test_two_classes(void **state)
 	fal_report_free(&r);
 }
 
+/* All that are meant are named, as far as there is room. */
+static void
+test_names(void **state)
+{
+	(void)state;
+	struct fal_report r;
+	struct play p;
+	begin(&p, "bsp", 8, 32);
+	for (size_t i = 0; i < 5; i++)
+		p.did[7 - i].push = 0.05 + 0.01 * (double)i;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	FINDINGS(&r, "w4, w5, w6, w7 and w8 spend 69 % of the time pushing: epsp:1 would "
+		     "overlap it (model)");
+	assert_int_equal(r.finding[0].workers, 5);
+	fal_report_free(&r);
+
+	static const char join[] = "\"worker\":\"w";
+	begin(&p, "bsp", 8, 32);
+	for (size_t i = 0; i < 5; i++)
+		p.did[7 - i].push = 0.05 + 0.01 * (double)i;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	struct fal_buf long_names = { 0 };
+	for (size_t i = 0; i < p.b.n; i++) {
+		fal_put_u8(&long_names, p.b.p[i]);
+		if (i + 1 >= sizeof(join) - 1 &&
+		    memcmp(p.b.p + i + 2 - sizeof(join), join, sizeof(join) - 1) == 0)
+			fal_put_fmt(&long_names, "-with-a-name-of-so-many-characters-");
+	}
+	fal_buf_free(&p.b);
+	p.b = long_names;
+	finish(&r, &p);
+	const char *want = "w-with-a-name-of-so-many-characters-4, "
+			   "w-with-a-name-of-so-many-characters-5 and 3 more spend 69 %";
+	if (strncmp(r.finding[0].text, want, strlen(want)) != 0)
+		fail_msg("'%s'", r.finding[0].text);
+	fal_report_free(&r);
+}
+
+/* Who stands still now and then is not slow, and somebody is told; twice may be chance.
+ */
+static void
+test_stalls(void **state)
+{
+	(void)state;
+	for (unsigned times = 2; times < 5; times++) {
+		struct fal_report r;
+		struct play p;
+		begin(&p, "bsp", 4, 16);
+		for (unsigned c = 0; c < 80; c++) {
+			clock_of(&p);
+			if (c % 18 != 17 || c / 18 >= times)
+				continue;
+			fal_put_fmt(&p.b,
+				    "{\"t\":%.6f,\"ev\":\"suspect\",\"worker\":\"w2\","
+				    "\"id\":2,\"owes\":\"task\",\"why\":\"so\","
+				    "\"seconds\":0.3}\n{\"t\":%.6f,\"ev\":\"back\","
+				    "\"worker\":\"w2\",\"id\":2,\"why\":\"so\","
+				    "\"seconds\":0.2}\n",
+				    p.t + 0.3, p.t + 0.5);
+			p.t += 0.6;
+		}
+		finish(&r, &p);
+		const bool stalls = times > 2;
+		assert_string_equal(fal_class_name(r.worker[1].class),
+				    stalls ? "stalls" : "steady");
+		assert_string_equal(fal_class_name(r.worker[0].class), "steady");
+		if (stalls != (strncmp(r.finding[0].text,
+				       "w2 stood still again and again", 30) == 0))
+			fail_msg("%u times: '%s'", times, r.finding[0].text);
+		fal_report_free(&r);
+	}
+
+	/* Long tasks, and no deadline that was passed: rarely, but it costs a tenth. */
+	struct fal_report r;
+	struct play p;
+	begin(&p, "bsp", 4, 16);
+	for (unsigned c = 0; c < 80; c++) {
+		p.did[1].task_s = c % 26 == 25 ? 0.16 : 0.01;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	assert_string_equal(fal_class_name(r.worker[1].class), "stalls");
+	assert_int_equal(r.worker[1].stalls, 3);
+	fal_report_free(&r);
+}
+
+/* What alters the model comes last, whatever it saves, and says what slack costs where
+ * there is momentum. */
+static void
+test_other_models(void **state)
+{
+	(void)state;
+	static const char sgd[] = "\"scheme\":\"bsp\"";
+	for (int momentum = 0; momentum < 2; momentum++) {
+		struct fal_report r;
+		struct play p;
+		begin(&p, "bsp", 4, 16);
+		if (momentum) {
+			struct fal_buf b = { 0 };
+			const char *at = strstr((const char *)p.b.p, sgd);
+			assert_non_null(at);
+			fal_put_bytes(&b, p.b.p, (size_t)(at - (const char *)p.b.p));
+			fal_put_fmt(&b, "\"optimizer\":\"nesterov\",\"momentum\":0.9,");
+			fal_put_bytes(&b, at, p.b.n - (size_t)(at - (const char *)p.b.p));
+			fal_buf_free(&p.b);
+			p.b = b;
+		}
+		p.coord = 0.06;
+		p.did[1].task_s = 0.015;
+		for (int c = 0; c < 20; c++)
+			clock_of(&p);
+		finish(&r, &p);
+		assert_true(r.findings > 1);
+		assert_string_equal(fal_report_kind_name(r.finding[0].kind), "straggler");
+		assert_null(strstr(r.finding[0].text, "(model)"));
+		assert_non_null(
+			strstr(r.finding[1].text, "epsp:1 would overlap it (model)"));
+		const char *bound = strstr(r.finding[1].text,
+					   "; slack 1 with momentum 0.9: stable learning "
+					   "rates are up to ");
+		assert_int_equal(bound != NULL, momentum);
+		fal_report_free(&r);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_epsp),        cmocka_unit_test(test_dropped),
-		cmocka_unit_test(test_granularity), cmocka_unit_test(test_small_tasks),
-		cmocka_unit_test(test_links),       cmocka_unit_test(test_spare),
-		cmocka_unit_test(test_waiting),     cmocka_unit_test(test_two_classes),
+		cmocka_unit_test(test_epsp),         cmocka_unit_test(test_dropped),
+		cmocka_unit_test(test_granularity),  cmocka_unit_test(test_small_tasks),
+		cmocka_unit_test(test_links),        cmocka_unit_test(test_spare),
+		cmocka_unit_test(test_waiting),      cmocka_unit_test(test_two_classes),
+		cmocka_unit_test(test_names),        cmocka_unit_test(test_stalls),
+		cmocka_unit_test(test_other_models),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report advice", tests, NULL, NULL);
