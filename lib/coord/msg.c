@@ -417,8 +417,12 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 	uint32_t at = 0;
 	while (at < p->oweds && p->owed[at].round != m->worked.mark)
 		at++;
-	if (at == p->oweds)
+	if (at == p->oweds && (at == 0 || m->worked.mark < p->answered ||
+			       m->worked.mark > p->owed[0].round))
 		return FAL_OK;
+	/* It comes from far, and its line could not wait: it goes into the next one. */
+	at = at < p->oweds ? at : 0;
+	p->answered = m->worked.mark + 1;
 	int err = coord_waited(c, p->worker, m);
 	if (err < 0)
 		return fal_diag_set(diag, err, "WORKED: %s", fal_strerror(err));

@@ -91,6 +91,7 @@ struct fal_peer {
 	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
 	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
 	uint32_t oweds;
+	uint64_t answered;         /* rounds before this one, or skipped */
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
 	double since, joined;      /* when it said HELLO, and READY */
 	double spent;          /* seconds of its `clock` lines since the first one, … */

@@ -148,7 +148,7 @@ shift(struct fal_report_state *s)
 	return err;
 }
 
-/* The frame of the clock: 0 or 1, or 2 if it is closed.  Lines come up to a clock late,
+/* The frame of the clock: 0 or 1, or 2 if that is closed.  Lines come up to a clock late,
  * so a line closes what is two clocks before it. */
 static int
 frame_of(struct fal_report_state *s, uint64_t clock, size_t *at)
@@ -283,12 +283,12 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	s->told = true;
 	w->lanes = (uint32_t)t.lanes;
 	count(&w->counts, &t);
-	if (at < 2) {
-		s->lines[at]++;
-		s->partial[at] = s->partial[at] || w->fresh;
-		if (!w->fresh)
-			add(&w->cell[at], &t, fal_trace_size(job, fixed, &t.ran.all));
-	}
+	/* What comes from far is later: it stands for its clock in the oldest open one.
+	 */
+	s->lines[at % 2] += at < 2;
+	s->partial[at % 2] = s->partial[at % 2] || w->fresh;
+	if (!w->fresh)
+		add(&w->cell[at % 2], &t, fal_trace_size(job, fixed, &t.ran.all));
 	w->fresh = false;
 	while (err == 0 && report_shared(s) && s->lines[0] > 0 &&
 	       s->lines[0] >= s->present)

@@ -835,6 +835,26 @@ answers_belong_to_their_accounts(void **state)
 		check(clock_lines(i, 2, "0.000000"), 1, "lines of who left");
 }
 
+/* Whoever is so far away that its lines cannot wait for its answers has these in later
+ * ones: its time is told all the same. */
+static void
+answers_from_far(void **state)
+{
+	(void)state;
+	check(begin_job(0, 12, 0), 0, "begin");
+	for (uint64_t i = 0; i < 9; i++) {
+		train_round(i);
+		if (i >= 6)
+			worked(1, i - 6, (i + 1) * 10000000);
+	}
+	check(clock_lines(0, 1, "0.000000"), 1, "lines of clock 0, which did not wait");
+	check(clock_lines(3, 1, "0.070000"), 1, "lines with the answer of clock 0");
+	check(clock_lines(4, 1, "0.080000"), 1, "lines with the answer of clock 1");
+	check(clock_lines(5, 1, "0.090000"), 1, "lines with the answer of clock 2");
+	worked(1, 1, 10000000); /* again */
+	check(clock_lines(6, 1, "0.010000"), 0, "lines with an answer again");
+}
+
 /* When it did what comes before where its time went, is of that round alone, and is moved
  * to when it came. */
 static void
@@ -1149,6 +1169,7 @@ main(void)
 		ROUND_TEST(pushes_after_the_round),
 		ROUND_TEST(answers_belong_to_their_accounts),
 		ROUND_TEST(spans_belong_to_their_accounts),
+		ROUND_TEST(answers_from_far),
 		ROUND_TEST(rows_of_worked_are_judged),
 		ROUND_TEST(nobody_waits_longer_than_the_job_runs),
 		ROUND_TEST(newcomers_get_older_versions),

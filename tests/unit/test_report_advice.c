@@ -180,6 +180,27 @@ test_links(void **state)
 		fal_report_free(&r);
 	}
 
+	/* It is so far that it gets no task, and its lines come five clocks late. */
+	begin(&p, "epsp", 4, 15);
+	for (size_t i = 0; i < 3; i++)
+		p.did[i].tasks = p.did[i].share = 5;
+	p.did[3] = (struct did){ .lanes = 1, .wait = 0.05, .paces = ",\"rtt\":0.3" };
+	for (int c = 0; c < 40; c++) {
+		p.workers = 3;
+		clock_of(&p);
+		p.workers = 4;
+		if (c < 5)
+			continue;
+		p.clock -= 6;
+		tell(&p, 3, false);
+		p.clock += 6;
+	}
+	finish(&r, &p);
+	assert_string_equal(fal_class_name(r.worker[3].class), "straggler");
+	assert_string_equal(fal_cause_name(r.worker[3].cause), "latency");
+	assert_near(r.worker[3].waits[FAL_REPORT_LATENCY], 0.05);
+	fal_report_free(&r);
+
 	/* It pushes 3 bytes of a parameter at 100 MB/s, and would round four tasks. */
 	begin(&p, "bsp", 4, 16);
 	p.did[1].push = 0.03;
