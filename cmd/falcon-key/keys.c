@@ -39,39 +39,6 @@ client_line(char *out, const char *name, const char *role, const char *kind,
 	key_line(out, name, role, kind, key, rest);
 }
 
-/* falcon-key init DIR */
-int
-cmd_init(const struct options *o, const char *const *arg, size_t n)
-{
-	const char *dir = arg[0];
-	(void)o, (void)n;
-	enum { FILES = 1 + FAL_ROLE_ALL }; /* the keyring, then one for each role */
-	static const char *const name[FILES] = { "keyring",   "observe.key", "work.key",
-						 "shard.key", "control.key", "all.key" };
-	struct {
-		uint8_t secret[FAL_KEY_BYTES];
-		uint8_t psk[FAL_KEY_BYTES];
-		char keyring[FILES * LINE_MAX_BYTES];
-		char client[FILES][LINE_MAX_BYTES];
-	} *s = fal_secret_alloc(sizeof(*s));
-	if (s == NULL)
-		return fail(dir, FAL_ENOMEM);
-	const char *text[FILES] = { s->keyring };
-	uint8_t public[FAL_KEY_BYTES];
-	fal_noise_keypair(s->secret, public);
-	key_line(s->keyring, "coordinator", "self", "", s->secret, "");
-	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
-		const char *role = fal_role_name((enum fal_role)r);
-		fal_random_bytes(s->psk, sizeof(s->psk));
-		key_line(s->keyring + strlen(s->keyring), role, role, "", s->psk, "");
-		client_line(s->client[r], role, role, "", s->psk, public);
-		text[r] = s->client[r];
-	}
-	int err = dir_create(dir, name, text, FILES);
-	fal_secret_free(s);
-	return err < 0 ? fail(dir, err) : FAL_EXIT_DONE;
-}
-
 /* The keyring `old` with the line `add`, in locked memory. */
 static char *
 with_line(const struct text *old, const char *add, size_t *n)
@@ -216,7 +183,7 @@ make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_
 	else if (o->public == NULL)
 		fal_noise_keypair(m->secret, public);
 	const uint8_t *shown = o->shared ? m->secret : public;
-	fal_key_fingerprint(shown, print);
+	fal_key_fingerprint(shown, o->shared, print);
 	if (o->name != NULL)
 		snprintf(name, sizeof(name), "%s", o->name);
 	else
@@ -226,6 +193,40 @@ make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_
 	key_line(m->keyring, name, o->role, o->shared ? "" : FAL_KEY_PUBLIC, shown, rest);
 	client_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET, m->secret,
 		    server);
+}
+
+/* falcon-key init DIR */
+int
+cmd_init(const struct options *o, const char *const *arg, size_t n)
+{
+	const char *dir = arg[0];
+	(void)n;
+	enum { FILES = 1 + FAL_ROLE_ALL }; /* the keyring, then one for each role */
+	static const char *const name[FILES] = { "keyring",   "observe.key", "work.key",
+						 "shard.key", "control.key", "all.key" };
+	struct {
+		uint8_t secret[FAL_KEY_BYTES];
+		struct made key[FILES];
+		char keyring[FILES * LINE_MAX_BYTES];
+	} *s = fal_secret_alloc(sizeof(*s));
+	if (s == NULL)
+		return fail(dir, FAL_ENOMEM);
+	const char *text[FILES] = { s->keyring };
+	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
+	fal_noise_keypair(s->secret, server);
+	key_line(s->keyring, "coordinator", "self", "", s->secret, "");
+	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
+		const char *role = fal_role_name((enum fal_role)r);
+		const struct options is = { .role = role,
+					    .name = role,
+					    .shared = o->shared };
+		make_key(&s->key[r], &is, public, server);
+		strcat(s->keyring, s->key[r].keyring);
+		text[r] = s->key[r].client;
+	}
+	int err = dir_create(dir, name, text, FILES);
+	fal_secret_free(s);
+	return err < 0 ? fail(dir, err) : FAL_EXIT_DONE;
 }
 
 /* falcon-key add and new, with the keyring's text at hand. */
@@ -322,6 +323,7 @@ make(struct options *o, const char *command)
 {
 	enum fal_role parsed;
 	int64_t end;
+	char now[FAL_EXPIRY_TEXT];
 	if (o->role == NULL)
 		o->role = fal_role_name(FAL_ROLE_WORK);
 	const bool own = o->coordinator != NULL;
@@ -347,6 +349,9 @@ make(struct options *o, const char *command)
 			   "--expires: '%s' is not a date YYYY-MM-DD or a time "
 			   "YYYY-MM-DDThh:mm:ssZ",
 			   o->expires);
+	if (o->expires != NULL && end <= (int64_t)time(NULL))
+		return say(FAL_EXIT_USAGE, "--expires: '%s' is over: it is %s here",
+			   o->expires, fal_expiry_text(time(NULL), now));
 	return own ? own_key(o) : change(o, new_key);
 }
 
@@ -450,24 +455,16 @@ static void
 show_row(const char *name, const char *role, int64_t expires, const char *print,
 	 const char *kind)
 {
-	char date[24] = "-";
-	if (expires != INT64_MAX) {
-		const bool day = expires % (24 * 3600) == 0;
-		const time_t last = (time_t)expires - (day ? 1 : 0);
-		struct tm tm;
-		if (gmtime_r(&last, &tm) != NULL)
-			strftime(date, sizeof(date),
-				 day ? "%Y-%m-%d" : "%Y-%m-%dT%H:%M:%SZ", &tm);
-	}
-	printf("%-20s %-8s %-20s %s%s%s\n", name, role, date, print, kind,
-	       (int64_t)time(NULL) >= expires ? " expired" : "");
+	char date[FAL_EXPIRY_TEXT];
+	printf("%-20s %-8s %-20s %s%s%s\n", name, role, fal_expiry_text(expires, date),
+	       print, kind, (int64_t)time(NULL) >= expires ? " expired" : "");
 }
 
 static void
 show_self(const char *name, const uint8_t public[static FAL_KEY_BYTES])
 {
 	char print[FAL_KEY_FINGERPRINT + 1];
-	fal_key_fingerprint(public, print);
+	fal_key_fingerprint(public, false, print);
 	show_row(name, "self", INT64_MAX, print, "");
 }
 

@@ -45,7 +45,7 @@ static const struct command {
 	unsigned options;
 	int (*run)(const struct options *o, const char *const *arg, size_t n);
 } commands[] = {
-	{ "init", "one DIR", 1, 1, 0, cmd_init },
+	{ "init", "one DIR", 1, 1, SHARED, cmd_init },
 	{ "add", "a NAME and perhaps a PUBLIC key", 1, 2,
 	  KEYRING | ROLE | EXPIRES | SHARED, cmd_add },
 	{ "new", "no operand", 0, 0,
@@ -100,7 +100,8 @@ main(int argc, char **argv)
 		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
 		  "SIZE" },
 		{ "shared", 0, FAL_OPT_FLAG, &o.shared,
-		  "add, new: a key that the keyring has, too, not half of a pair", NULL },
+		  "init, add, new: keys that the keyring has, too, not half of a pair",
+		  NULL },
 		{ "coordinator", 'c', FAL_OPT_TEXT, &o.coordinator,
 		  "new: the coordinator's public key; no keyring is changed", "KEY" },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key,

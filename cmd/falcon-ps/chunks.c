@@ -24,7 +24,9 @@ ps_count_keys(struct ps_server *s)
 		workers += key[i].role == FAL_ROLE_WORK;
 		any += key[i].role == FAL_ROLE_ALL;
 	}
-	s->one_key = workers == 1 || (workers == 0 && any == 1);
+	const size_t keys = workers > 0 ? workers : any;
+	s->one_key = keys == 1;
+	s->two_keys = keys == 2;
 	if (s->coord != NULL)
 		fal_coord_alone(s->coord, s->one_key ? 0 : alone_s,
 				(uint32_t)(workers > 0 ? workers : any));

@@ -468,7 +468,13 @@ tell_ready(struct ps_server *s)
 	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
 	ps_count_keys(s);
 	if (s->one_key)
-		fal_cli_err(PROG, "one key for all workers: they cannot be told apart");
+		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
+				  "and nobody can contradict what one of them sends");
+	else if (s->two_keys)
+		fal_cli_err(PROG,
+			    "two keys for all workers: where they contradict each "
+			    "other nobody can tell who lies, and the honest one may "
+			    "be sent away");
 	fal_cli_notify("READY=1\nSTATUS=training");
 	return fd < 0 ? FAL_OK : fal_cli_ready(fd, text, s->diag);
 }

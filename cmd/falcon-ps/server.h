@@ -41,6 +41,7 @@ struct ps_server {
 	uint64_t busy;             /* of that */
 	struct ps_sessions sessions;
 	bool one_key;  /* there is one key, and no other, for all who work */
+	bool two_keys; /* there are two */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct fal_rack *rack; /* its shards */

@@ -116,7 +116,7 @@ mac_key(const uint8_t public[static FAL_KEY_BYTES],
 	const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
 {
 	memcpy(out, public, FAL_KEY_BYTES);
-	memcpy(out + FAL_KEY_BYTES, psk, FAL_KEY_BYTES);
+	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
 }
 
 /* --- the client --- */
@@ -151,16 +151,19 @@ put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 static int
 say_first(struct fal_handshake *hs, const struct fal_client_key *key)
 {
+	uint8_t psk[FAL_KEY_BYTES];
+	fal_key_derive("falcon psk", key->server, key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
 		.pattern = pattern_of(key),
 		.prologue = hs->said,
 		.prologue_n = hs->said_n,
-		.psk = key->psk,
+		.psk = psk,
 		.static_key = key->server,
 		.client_key = key->is_static ? key->secret : NULL,
 	};
 	int err = fal_noise_new(&opt, &hs->noise);
+	fal_secret_wipe(psk, sizeof(psk));
 	if (err == FAL_OK)
 		err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
 	if (err < 0)
@@ -361,6 +364,7 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	struct fal_greeting new = { 0 };
 	const struct fal_key *keys[2];
 	uint8_t key[FAL_MAC_KEY], want[MAC_N];
+	char text[FAL_EXPIRED_TEXT];
 	const int err = read_frame(&new, p, n, diag);
 	if (err < 0)
 		return err;
@@ -374,9 +378,10 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	fal_secret_wipe(key, sizeof(key));
 	if (new.key == NULL)
 		return fal_diag_set(diag, FAL_EAUTH, "key '%s' %s", new.name,
-				    found == FAL_ENOENT  ? "is not in the keyring"
-				    : found == FAL_EPERM ? "has expired"
-							 : "does not authenticate");
+				    found == FAL_ENOENT ? "is not in the keyring"
+				    : found == FAL_EPERM
+					    ? fal_keyring_expired(kr, new.name, now, text)
+					    : "does not authenticate");
 	*g = new;
 	return FAL_OK;
 }
@@ -505,16 +510,19 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		return refuse(kr, g, verdict, out);
 	if (body.msg == NULL)
 		return FAL_EFORMAT;
+	uint8_t psk[FAL_KEY_BYTES];
+	fal_key_derive("falcon psk", fal_keyring_public(kr), g->key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
 		.pattern = pattern_taken(g->key),
 		.prologue = g->p,
 		.prologue_n = (size_t)(body.msg - g->p),
-		.psk = g->key->psk,
+		.psk = psk,
 		.static_key = fal_keyring_secret(kr),
 		.client_key = g->key->public,
 	};
 	int err = fal_noise_new(&opt, &ns);
+	fal_secret_wipe(psk, sizeof(psk));
 	if (err == FAL_OK) {
 		err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1),
 				     NULL);

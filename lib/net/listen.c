@@ -95,7 +95,7 @@ on_right(void *arg, const char *name, const uint8_t *mac, struct fal_diag *diag)
 
 /* Why its key is not good any more, or NULL: then g->expires says for how long. */
 static const char *
-judge(struct guest *g)
+judge(struct guest *g, char text[static FAL_EXPIRED_TEXT])
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(g->listen->keyring, &n);
@@ -108,9 +108,12 @@ judge(struct guest *g)
 		if (strcmp(fingerprint, fal_chan_fingerprint(g->chan)) != 0)
 			continue;
 		g->expires = key[i].expires;
-		why = key[i].role != fal_chan_role(g->chan)   ? "has another role now"
-		      : (int64_t)time(NULL) >= key[i].expires ? "has expired"
-							      : NULL;
+		const int64_t now = time(NULL);
+		why = key[i].role != fal_chan_role(g->chan) ? "has another role now"
+		      : now >= key[i].expires
+			      ? fal_keyring_expired(g->listen->keyring, key[i].name, now,
+						    text)
+			      : NULL;
 	}
 	return why;
 }
@@ -161,7 +164,8 @@ on_half_open(void *arg, struct fal_chan *c)
 {
 	struct guest *g = arg;
 	struct fal_listen *l = g->listen;
-	const char *why = judge(g);
+	char text[FAL_EXPIRED_TEXT];
+	const char *why = judge(g, text);
 	if (why != NULL) { /* since its handshake began */
 		fal_chan_fail(c, FAL_EPERM, "key '%s' %s", fal_chan_name(c), why);
 		return;
@@ -312,10 +316,12 @@ on_review(uv_timer_t *h)
 {
 	struct fal_listen *l = h->data;
 	const int64_t now = (int64_t)time(NULL);
+	char text[FAL_EXPIRED_TEXT];
 	struct guest *g;
 	TAILQ_FOREACH(g, &l->open, link)
 	if (stays(g) && now >= g->expires)
-		send_away(g, "has expired");
+		send_away(g, fal_keyring_expired(l->keyring, fal_chan_name(g->chan), now,
+						 text));
 }
 
 /* --- binding --- */
@@ -557,7 +563,8 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 	l->keyring = keyring;
 	TAILQ_FOREACH(g, &l->open, link)
 	{
-		const char *why = stays(g) ? judge(g) : NULL;
+		char text[FAL_EXPIRED_TEXT];
+		const char *why = stays(g) ? judge(g, text) : NULL;
 		if (why != NULL)
 			send_away(g, why);
 	}

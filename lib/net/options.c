@@ -1,21 +1,32 @@
 /* Keys and words of the command line. */
 #include "net/options.h"
 
+#include "cli/cli.h"
 #include "cli/file.h"
 #include "sec/secret.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* The file, in locked memory; free with fal_secret_free. */
+/* The file, in locked memory, if that can be had; free with fal_secret_free.  Of a
+ * regular file no more is taken than its size, as little may be locked. */
 static int
 read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
 {
-	char *text = fal_secret_alloc(FAL_KEYRING_MAX);
+	struct stat st;
+	const bool sized = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+			   st.st_size < (off_t)FAL_KEYRING_MAX;
+	const size_t most = sized ? (size_t)st.st_size + 4096 : FAL_KEYRING_MAX;
+	char *text = fal_secret_alloc(most);
 	if (text == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
-	int err = fal_cli_read_into(path, text, FAL_KEYRING_MAX, n, diag);
+	if (!fal_secret_locked(text, most))
+		fal_cli_err(program_invocation_short_name,
+			    "keys are not in locked memory, and may be written to swap: "
+			    "see ulimit -l");
+	int err = fal_cli_read_into(path, text, most, n, diag);
 	if (err == FAL_OK)
 		*out = text;
 	else

@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -115,6 +116,19 @@ fal_expiry_parse(const char *s, int64_t *out)
 	return FAL_OK;
 }
 
+const char *
+fal_expiry_text(int64_t end, char out[static FAL_EXPIRY_TEXT])
+{
+	const bool day = end % (24 * 3600) == 0;
+	const time_t last = (time_t)end - (day ? 1 : 0);
+	struct tm tm;
+	if (end == INT64_MAX || gmtime_r(&last, &tm) == NULL)
+		return memcpy(out, "-", 2);
+	(void)strftime(out, FAL_EXPIRY_TEXT, day ? "%Y-%m-%d" : "%Y-%m-%dT%H:%M:%SZ",
+		       &tm);
+	return out;
+}
+
 void
 fal_key_encode(const uint8_t key[static FAL_KEY_BYTES], char out[static FAL_KEY_TEXT + 1])
 {
@@ -147,25 +161,41 @@ fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES])
 }
 
 void
-fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES],
+fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES], bool shared,
 		    char out[static FAL_KEY_FINGERPRINT + 1])
 {
 	uint8_t digest[FAL_HASH_BYTES];
-	fal_hash(key, FAL_KEY_BYTES, digest);
+	struct fal_hash_state h;
+	fal_hash_label(&h, shared ? "falcon shared" : "");
+	fal_hash_update(&h, key, FAL_KEY_BYTES);
+	fal_hash_final(&h, digest);
 	fal_hex(digest, FAL_KEY_FINGERPRINT / 2, out);
+}
+
+void
+fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES],
+	       const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_KEY_BYTES])
+{
+	uint8_t both[FAL_MAC_KEY];
+	memcpy(both, server, FAL_KEY_BYTES);
+	memcpy(both + FAL_KEY_BYTES, psk, FAL_KEY_BYTES);
+	fal_mac(label, both, NULL, 0, out);
+	sodium_memzero(both, sizeof(both));
 }
 
 void
 fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1])
 {
-	fal_key_fingerprint(key->public != NULL ? key->public : key->psk, out);
+	const bool shared = key->public == NULL;
+	fal_key_fingerprint(shared ? key->psk : key->public, shared, out);
 }
 
 void
 fal_client_key_print(const struct fal_client_key *key,
 		     char out[static FAL_KEY_FINGERPRINT + 1])
 {
-	fal_key_fingerprint(key->is_static ? key->public : key->psk, out);
+	fal_key_fingerprint(key->is_static ? key->public : key->psk, !key->is_static,
+			    out);
 }
 
 /* Says FILE:LINE: `what`, and quotes `f` unless it is NULL. */
@@ -289,7 +319,9 @@ static int
 line_key(const struct lines *l, size_t i, uint8_t key[static FAL_KEY_BYTES])
 {
 	if (fal_key_decode(l->field[i].p, l->field[i].n, key) == FAL_OK)
-		return FAL_OK;
+		return sodium_is_zero(key, FAL_KEY_BYTES)
+			       ? bad_line(l, "key of zero bytes, which anybody has", NULL)
+			       : FAL_OK;
 	return bad_line(l,
 			i == 2 ? "key is not base64 of 32 bytes"
 			       : "coordinator's key is not base64 of 32 bytes",
@@ -322,6 +354,9 @@ client_line(struct lines *l, struct fal_keyring *kr)
 	int err = line_name(l, key.name);
 	if (err == FAL_OK)
 		err = line_role(l, &key.role);
+	if (err == FAL_OK && line_is(l, FAL_KEY_SECRET))
+		return bad_line(l, "the secret key of a client: this is no keyring",
+				NULL);
 	if (err == FAL_OK)
 		err = line_key(l, 2, public != NULL ? public : psk);
 	if (err < 0)
@@ -496,6 +531,20 @@ fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 	if (live > 0)
 		return FAL_OK;
 	return seen > 0 ? FAL_EPERM : FAL_ENOENT;
+}
+
+const char *
+fal_keyring_expired(const struct fal_keyring *kr, const char *name, int64_t now,
+		    char out[static FAL_EXPIRED_TEXT])
+{
+	char date[FAL_EXPIRY_TEXT], here[FAL_EXPIRY_TEXT];
+	int64_t end = 0;
+	for (size_t i = 0; i < kr->n; i++)
+		if (strcmp(kr->keys[i].name, name) == 0 && kr->keys[i].expires > end)
+			end = kr->keys[i].expires;
+	snprintf(out, FAL_EXPIRED_TEXT, "has expired, %s; it is %s here",
+		 fal_expiry_text(end, date), fal_expiry_text(now, here));
+	return out;
 }
 
 int

@@ -17,7 +17,7 @@
 #define FAL_KEY_TEXT 44                   /* characters of a key in base64 */
 #define FAL_KEY_SECRET "secret:"          /* before a client's own static key */
 #define FAL_KEY_PUBLIC "public:"          /* before its public half, in the keyring */
-#define FAL_KEY_FINGERPRINT 16            /* characters of a fingerprint */
+#define FAL_KEY_FINGERPRINT 32            /* characters of a fingerprint */
 #define FAL_KEYRING_MAX ((size_t)4 << 20) /* bytes of a key file */
 #define FAL_KEYRING_LINES 10000
 
@@ -47,6 +47,10 @@ bool fal_name_valid(const char *s);
  * seconds since 1970, or FAL_EFORMAT. */
 int fal_expiry_parse(const char *s, int64_t *out);
 
+#define FAL_EXPIRY_TEXT 24
+/* The reverse, "-" of INT64_MAX: the last day of what ends at midnight. */
+const char *fal_expiry_text(int64_t end, char out[static FAL_EXPIRY_TEXT]);
+
 /* Base64 (RFC 4648, section 4) of a key, with a NUL.  `out` should lie in locked memory
  * where the key is secret. */
 void fal_key_encode(const uint8_t key[static FAL_KEY_BYTES],
@@ -56,9 +60,16 @@ void fal_key_encode(const uint8_t key[static FAL_KEY_BYTES],
  * bits included, and no NUL need follow.  FAL_EFORMAT. */
 int fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES]);
 
-/* The first 8 bytes of the key's BLAKE2b-256 in hex, with a NUL: fit to be shown. */
-void fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES],
+/* The first 16 bytes of the key's BLAKE2b-256 in hex, with a NUL: fit to be shown; of a
+ * shared key, with the label "falcon shared" (fal_hash_label). */
+void fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES], bool shared,
 			 char out[static FAL_KEY_FINGERPRINT + 1]);
+
+/* The key for the use `label` of what a client and the coordinator, whose public key is
+ * `server`, both have, `psk`: so no secret is used for two things. */
+void fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES],
+		    const uint8_t psk[static FAL_KEY_BYTES],
+		    uint8_t out[static FAL_KEY_BYTES]);
 
 /* One key of a keyring. */
 struct fal_key {
@@ -101,6 +112,11 @@ const struct fal_key *fal_keyring_keys(const struct fal_keyring *kr, size_t *n);
  * name is unknown and FAL_EPERM when all its keys have expired. */
 int fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 		     const struct fal_key *out[static 2]);
+
+#define FAL_EXPIRED_TEXT 80
+/* That the keys of `name` have expired, when, and what the time `now` is here. */
+const char *fal_keyring_expired(const struct fal_keyring *kr, const char *name,
+				int64_t now, char out[static FAL_EXPIRED_TEXT]);
 
 /* A client's key, in locked memory. */
 struct fal_client_key {

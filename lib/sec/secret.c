@@ -14,6 +14,12 @@ fal_secret_alloc(size_t n)
 	return FAL_TRY(MALLOC, NULL, sodium_malloc(n));
 }
 
+bool
+fal_secret_locked(void *p, size_t n)
+{
+	return sodium_mlock(p, n) == 0; /* once more: sodium_malloc does not tell */
+}
+
 void
 fal_secret_free(void *p)
 {

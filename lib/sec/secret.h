@@ -12,6 +12,10 @@
  * fal_secret_free. */
 void *fal_secret_alloc(size_t n);
 
+/* Whether the n bytes at `p`, of fal_secret_alloc, are kept out of swap: RLIMIT_MEMLOCK
+ * may forbid that. */
+bool fal_secret_locked(void *p, size_t n);
+
 /* Wipes and frees what fal_secret_alloc gave; `p` may be NULL. */
 void fal_secret_free(void *p);
 

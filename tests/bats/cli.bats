@@ -145,7 +145,7 @@ bad_set() {
 @test "falcon-ps: keyrings; no byte of a key is said" {
 	ps_refused 2 "none: No such file or directory" -K none tiny.job
 	ps_refused 2 "$keys: Is a directory" -K "$keys" tiny.job
-	ps_refused 2 "$keys/work.key:1: expiry is not a date YYYY-MM-DD or a time YYYY-MM-DDThh:mm:ssZ" \
+	ps_refused 2 "$keys/work.key:1: the secret key of a client: this is no keyring" \
 		-K "$keys/work.key" tiny.job
 	sed '2s/.\{20\}$//' "$keys/keyring" >ring
 	ps_refused 2 "ring:2: key is not base64 of 32 bytes" -K ring tiny.job

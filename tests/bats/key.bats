@@ -34,10 +34,16 @@ belongs() {
 600 lab/work.key" ]
 	for role in observe work shard control all; do
 		[ "$(cut -d' ' -f1,2 "lab/$role.key")" = "$role $role" ]
-		[ "$(secret_of "lab/$role.key" $role)" = "$(secret_of lab/keyring $role)" ]
+		[[ $(secret_of "lab/$role.key" $role) = secret:* ]]
+		belongs "lab/$role.key" $role
 	done
 	[ "$(cut -d' ' -f4 lab/*.key | sort -u | wc -l)" -eq 1 ]
 	[ "$(cut -d' ' -f3 lab/keyring | sort -u | wc -l)" -eq 6 ]
+	[ "$(cut -d' ' -f2- lab/keyring | grep -c ' public:')" -eq 5 ]
+	mv lab pairs
+	falcon-key init --shared lab
+	belongs lab/work.key work
+	[ "$(grep -c public: lab/keyring || :)" -eq 0 ]
 }
 
 @test "init refuses what is there and leaves nothing behind" {
@@ -88,17 +94,20 @@ no_file() (
 		a=$(falcon-key show lab/keyring | awk -v n=$name '$1 == n { print $4 }')
 		b=$(falcon-key show - <lab/work.key | awk -v n=$name '$1 == n { print $4 }')
 		echo "$name: $a $b"
-		[ ${#a} -eq 16 ]
+		[ ${#a} -eq 32 ]
 		[ "$a" = "$b" ]
 	done
 }
 
 @test "the fingerprint is that of b2sum" {
 	falcon-key init lab
-	want=$(secret_of lab/work.key work | base64 -d | b2sum -l 256 | cut -c1-16)
-	got=$(falcon-key show lab/work.key | awk '$1 == "work" { print $4 }')
-	echo "$got $want"
-	[ "$got" = "$want" ]
+	want=$(falcon-key public lab/work.key | base64 -d | b2sum -l 256 | cut -c1-32)
+	[ "$(falcon-key show lab/work.key | awk '$1 == "work" { print $4 }')" = "$want" ]
+	# Of a shared key, which is a secret, it is the digest of nothing else.
+	falcon-key add --shared -K lab/keyring old
+	want=$(secret_of lab/old.key old | base64 -d | python3 -c 'import hashlib, sys
+print(hashlib.blake2b(sys.stdin.buffer.read(), digest_size=32, person=b"falcon shared").hexdigest()[:32])')
+	[ "$(falcon-key show lab/old.key | awk '$1 == "old" { print $4 }')" = "$want" ]
 }
 
 @test "add makes a key for one worker: its file beside the keyring, its line in it" {
@@ -236,15 +245,16 @@ no_file() (
 	# The same fingerprint on both sides, and no word of the kind of shared keys.
 	[ "$(falcon-key show lab/keyring | awk '$1 == "boss" { print $4, NF }')" = \
 		"$(falcon-key show boss.key | awk '$1 == "boss" { print $4, NF }')" ]
-	[ "$(falcon-key show lab/keyring | grep -c ' shared$')" -eq 5 ]
+	[ "$(falcon-key show lab/keyring | grep -c ' shared$')" -eq 0 ]
 	# A second one of the name is for rotation; twice the same is a mistake.
 	run falcon-key add -K lab/keyring boss "$public"
 	same_output 2 "falcon-key: lab/keyring: has this key already, as 'boss'"
 	falcon-key new -c "$coordinator" -n boss >second.key
 	falcon-key add -K lab/keyring boss "$(falcon-key public second.key)"
 	[ "$(grep -c '^boss ' lab/keyring)" -eq 2 ]
-	run falcon-key public lab/work.key
-	same_output 2 "falcon-key: lab/work.key: a shared key has no public half"
+	falcon-key init --shared old
+	run falcon-key public old/work.key
+	same_output 2 "falcon-key: old/work.key: a shared key has no public half"
 }
 
 @test "add takes a key for one name, and none that is nobody's" {
@@ -316,14 +326,27 @@ same_output() {
 
 @test "expiry is shown, and what has expired" {
 	falcon-key init lab
-	falcon-key new -K lab/keyring -n old -e 2001-02-03 >/dev/null
 	falcon-key new -K lab/keyring -n late -e 9999-12-31 >/dev/null
-	falcon-key new -K lab/keyring -n soon -e 2001-02-03T04:05:06Z >/dev/null
+	falcon-key new -K lab/keyring -n old -e 2999-02-03 >/dev/null
+	falcon-key new -K lab/keyring -n soon -e 2999-02-03T04:05:06Z >/dev/null
+	sed -i 's/ 2999/ 2001/' lab/keyring
+	cp lab/keyring before
+	for end in 2001-02-03 "$(date -ud yesterday +%Y-%m-%d)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)"; do
+		run falcon-key add -K lab/keyring -e "$end" gone
+		echo "$status $output"
+		[ "$status" -eq 2 ]
+		[[ $output = "falcon-key: --expires: '$end' is over: it is 20"*"Z here" ]]
+		run falcon-key new -K lab/keyring -e "$end"
+		[ "$status" -eq 2 ]
+	done
+	cmp before lab/keyring
+	[ ! -e lab/gone.key ]
+	falcon-key new -K lab/keyring -n today -e "$(date -u +%Y-%m-%d)" >/dev/null
 	run falcon-key show lab/keyring
 	echo "$output"
-	[[ $output =~ old\ +work\ +2001-02-03\ +[0-9a-f]{16}\ expired ]]
-	[[ $output =~ soon\ +work\ +2001-02-03T04:05:06Z\ +[0-9a-f]{16}\ expired ]]
-	[[ $output =~ late\ +work\ +9999-12-31\ +[0-9a-f]{16}$'\n' ]]
+	[[ $output =~ old\ +work\ +2001-02-03\ +[0-9a-f]{32}\ expired ]]
+	[[ $output =~ soon\ +work\ +2001-02-03T04:05:06Z\ +[0-9a-f]{32}\ expired ]]
+	[[ $output =~ late\ +work\ +9999-12-31\ +[0-9a-f]{32}$'\n' ]]
 }
 
 @test "a key file that others can read is refused" {
@@ -369,6 +392,7 @@ same_output() {
 
 @test "usage errors are one line and status 2" {
 	falcon-key init lab
+	falcon-key init --shared old
 	refused=0
 	while read -r args; do
 		# shellcheck disable=SC2086 # several words
@@ -403,7 +427,7 @@ same_output() {
 		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= --shared
 		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= -e 2030-01-01
 		public
-		public lab/work.key
+		public old/work.key
 		public -n x lab/keyring
 		new -K lab/keyring -r boss
 		new -K lab/keyring -r self

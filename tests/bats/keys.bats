@@ -75,16 +75,16 @@ ids() {
 	kill -HUP "$ps"
 	ended "${workers[0]}" a 77
 	[ "$(date -u +%s)" -ge "$(date -ud "$until" +%s)" ]
-	has "$(<a.err)" "$ready: refused: key 'w1' has expired"
+	has "$(<a.err)" "$ready: refused: key 'w1' has expired, $until; it is $(date -u +%Y-%m-%dT%H:)"
 	soon "the coordinator's word" grep -qF "w1: refused: key 'w1' has expired" ps.err
 	soon "its leave" lines 1 '"ev":"leave"'
 	same "who left" "$(events leave | jq -r .worker)" a
 	run -77 timeout 60 falcon-work -k "$keys/w1.key" -n a --cache none "$ready"
-	soon "the stranger" grep -qF "handshake from 127.0.0.1: key 'w1' has expired" ps.err
+	soon "the stranger" grep -qF "handshake from 127.0.0.1: key 'w1' has expired, $until; it is 2" ps.err
 	same "who left" "$(events leave | jq -r .worker)" a
 	run falcon-key show "$keys/keyring"
 	has "$output" "$until"
-	[[ $output =~ w1\ +work\ +$until\ [0-9a-f]{16}\ expired ]]
+	[[ $output =~ w1\ +work\ +$until\ [0-9a-f]{32}\ expired ]]
 }
 
 @test "two keys of a name are both taken, until one is revoked by its fingerprint" {
@@ -117,4 +117,24 @@ ids() {
 	has "$(<ps.err)" "(the old keyring holds)"
 	at_clock 6
 	same "who left" "$(events leave)" ""
+}
+
+# unlocked COMMAND...: with no right to lock memory, whoever runs this.
+unlocked() {
+	prlimit --memlock=0 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock -- "$@"
+}
+
+@test "where no memory can be locked that is said at the start" {
+	local said="keys are not in locked memory, and may be written to swap: see ulimit -l"
+	unlocked true || skip "no setpriv here"
+	start_ready ps unlocked falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
+	start a unlocked falcon-work -k "$keys/w1.key" --cache none "$ready"
+	ended "$pid" a
+	has "$(<ps.err)" "falcon-ps: $said"
+	has "$(<a.err)" "falcon-work: $said"
+	run -0 falcon-stat "$state/trace.jsonl"
+	again
+	serve
+	run grep -F "locked memory" ps.err
+	same "of who may" "$output" ""
 }

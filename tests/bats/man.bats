@@ -278,7 +278,7 @@ typed() {
 	sed 's/^name = .*/name = big/; s/^epochs = .*/epochs = 200/' lab1/tiny.job >lab1/big.job
 	examples "$root/man/falcon-ps.1" | sed ':a; /\\$/ { N; s/\\\n *//; ba; }' |
 		grep -E '^(lab[12]|vm[34])\$ ' >commands
-	same "lines" "$(wc -l <commands)" 15
+	same "lines" "$(wc -l <commands)" 17
 	typed "vm4 falcon-work"
 	soon "the other lab is there" grep -qs "joined as one worker: 2 members" lab2.3.err
 	typed "--group lab2" >seen

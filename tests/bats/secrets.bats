@@ -7,8 +7,8 @@ load tiny
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || return 1
-	falcon-key init lab
-	falcon-key add -K lab/keyring vm1 # a static key
+	falcon-key init --shared lab
+	falcon-key add -K lab/keyring vm1 # a pair
 	tiny .
 }
 

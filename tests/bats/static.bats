@@ -86,9 +86,10 @@ own() {
 @test "who steals the keyring is whoever has a shared key, and nobody who has one of his own" {
 	needs_cryptography
 	own vm1
+	falcon-key add -K "$keys/keyring" --shared lent
 	serve --set job.epochs=1000
 	cp "$keys/keyring" stolen
-	run /usr/bin/python3 "$root/tests/hostile/thief.py" stolen work "$ready"
+	run /usr/bin/python3 "$root/tests/hostile/thief.py" stolen lent "$ready"
 	same "a shared key" "$status $output" "0 welcome"
 	run /usr/bin/python3 "$root/tests/hostile/thief.py" stolen vm1 "$ready"
 	same "a static one" "$status $output" \

@@ -28,7 +28,7 @@ command_file() {
 		printf '#!/bin/sh\necho run >>%s.runs\nrun=$(wc -l <%s.runs)\n' "$1" "$1"
 		# Takes the worker's first message and leaves in order, as a coordinator that
 		# refuses it.
-		echo 'refuse() { dd bs=128 count=1 of=/dev/null 2>/dev/null; exit; }'
+		echo 'refuse() { dd bs=512 count=1 of=/dev/null 2>/dev/null; exit; }'
 		cat
 	} >"$1"
 	chmod +x "$1"

@@ -141,9 +141,14 @@ class Link:
     def meet(secret, public):
         return secret.exchange(X25519PublicKey.from_public_bytes(public))
 
-    def mac(self, label, said):
-        return hashlib.blake2b(said, digest_size=32, key=self.public + self.psk,
+    def derive(self, label):
+        """The key for one use of what both have."""
+        return hashlib.blake2b(digest_size=32, key=self.public + self.psk,
                                person=label).digest()
+
+    def mac(self, label, said):
+        return hashlib.blake2b(said, digest_size=32, person=label,
+                               key=self.public + self.derive(b"falcon mac")).digest()
 
     @staticmethod
     def ephemeral():
@@ -192,7 +197,7 @@ class Link:
         mine = self.ephemeral()
         e = raw(mine)
         if not static:  # psk
-            self.ck, mixed, k = self.hkdf(self.psk, 3)
+            self.ck, mixed, k = self.hkdf(self.derive(b"falcon psk"), 3)
             self.mix_hash(mixed)
             self.k, self.n = k[:32], 0
         self.mix_hash(e)  # e

@@ -58,7 +58,7 @@ static void friend(const struct fal_keyring *kr, const char *name, int byte,
 	if (name[0] == 'o')
 		must(fal_client_key_static(&mine, raw) == 0);
 	memcpy(key, mine.server, FAL_KEY_BYTES);
-	memcpy(key + FAL_KEY_BYTES, mine.psk, FAL_KEY_BYTES);
+	fal_key_derive("falcon mac", mine.server, mine.psk, key + FAL_KEY_BYTES);
 	fal_mac("falcon hello", key, said.p, said.n, mac);
 	fal_put_bytes(&said, mac, sizeof(mac));
 	int err = fal_handshake_check(kr, 0, said.p, said.n, &g, NULL);

@@ -183,9 +183,9 @@ ring(const struct vector *v)
 static void
 session(const struct vector *v, const struct fal_session *s, bool client)
 {
-	uint8_t key[MOST], public[MOST], e[MOST], prologue[MOST], said[MOST],
-		answer[MOST], msg[FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC], payload[10],
-		hash[FAL_NOISE_HASH];
+	uint8_t key[MOST], psk[FAL_KEY_BYTES], public[MOST], e[MOST], prologue[MOST],
+		said[MOST], answer[MOST], msg[FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC],
+		payload[10], hash[FAL_NOISE_HASH];
 	struct fal_seal tx, rx;
 	struct fal_noise *ns;
 	bytes(v, is_static(v) ? "client-secret" : "psk", key);
@@ -194,12 +194,13 @@ session(const struct vector *v, const struct fal_session *s, bool client)
 	bytes(v, "client", said);
 	bytes(v, "server", answer);
 	const size_t n = bytes(v, "prologue", prologue);
+	fal_key_derive("falcon psk", public, key, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
 		.pattern = is_static(v) ? FAL_NOISE_IK : FAL_NOISE_NKPSK0,
 		.prologue = prologue,
 		.prologue_n = n,
-		.psk = key,
+		.psk = psk,
 		.static_key = public,
 		.client_key = is_static(v) ? key : NULL,
 		.ephemeral = e,

@@ -156,11 +156,13 @@ static struct fal_noise *
 first(const struct fal_client_key *key, enum fal_noise_pattern pattern,
       const uint8_t *prologue, size_t n, uint8_t msg[static FIRST_MAX])
 {
+	uint8_t psk[FAL_KEY_BYTES];
+	fal_key_derive("falcon psk", key->server, key->psk, psk);
 	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
 					   .pattern = pattern,
 					   .prologue = prologue,
 					   .prologue_n = n,
-					   .psk = key->psk,
+					   .psk = psk,
 					   .static_key = key->server,
 					   .client_key = pattern == FAL_NOISE_IK
 								 ? key->secret
@@ -184,7 +186,7 @@ mac_of(const char *label, const struct fal_client_key *key, const uint8_t *said,
 {
 	uint8_t both[FAL_MAC_KEY];
 	memcpy(both, key->server, FAL_KEY_BYTES);
-	memcpy(both + FAL_KEY_BYTES, key->psk, FAL_KEY_BYTES);
+	fal_key_derive("falcon mac", key->server, key->psk, both + FAL_KEY_BYTES);
 	fal_mac(label, both, said, n, mac);
 }
 
