@@ -110,7 +110,8 @@ on_written(uv_work_t *w, int status)
 	(void)status;
 	b->busy = false;
 	fal_buf_free(&b->now);
-	if (b->err < 0) {
+	uint64_t n;
+	if (b->err < 0 && fal_seldom(&b->none, ps_now(), &n)) {
 		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s; the job goes on", b->diag.text);
 	}

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/seldom.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +28,8 @@ struct ps_best {
 	struct ps_best_is is;     /* the best one, written or not */
 	uint64_t seen;            /* clock of the last evaluation that was looked at */
 	bool busy;
-	int err; /* of writing */
+	int err; /* of writing; and that it was said */
+	struct fal_seldom none;
 	struct fal_diag diag;
 };
 

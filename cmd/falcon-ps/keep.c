@@ -14,9 +14,15 @@
 static void
 say_not(struct ps_server *s, const char *why)
 {
+	char times[48] = "";
+	uint64_t n;
+	if (!fal_seldom(&s->keep.none, ps_now(), &n))
+		return;
+	if (n > 0)
+		snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
 	fal_progress_end(&s->progress);
-	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 ": %s; the job goes on",
-		    s->opt->job->job.name, s->keep.now.is.past.clock, why);
+	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
+		    s->opt->job->job.name, s->keep.now.is.past.clock, times, why);
 }
 
 /* Whoever asked for it gets an answer. */

@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_KEEP_H
 #define FALCON_PS_KEEP_H
 
+#include "base/seldom.h"
 #include "run/snapshot.h"
 
 #include <uv.h>
@@ -24,16 +25,17 @@ struct ps_keep {
 		uint32_t shard, count;
 		size_t values;
 	} slot[FAL_SHARDS_MAX];
-	bool busy;        /* if any is; */
-	uint32_t missing; /* images of it that are on their way */
-	bool again;       /* then another one, at once */
-	bool soon;        /* one is wanted as soon as there can be one */
-	uint32_t asks;    /* session that waits for the next one; 0: none */
-	bool any;         /* this start has made one */
-	bool good;        /* the last one is there, */
-	uint64_t clock;   /* of so many clocks, */
-	uint64_t last;    /* (those of the last one that is there, if any) */
-	double at;        /* since then */
+	bool busy;              /* if any is; */
+	uint32_t missing;       /* images of it that are on their way */
+	bool again;             /* then another one, at once */
+	bool soon;              /* one is wanted as soon as there can be one */
+	uint32_t asks;          /* session that waits for the next one; 0: none */
+	bool any;               /* this start has made one */
+	bool good;              /* the last one is there, */
+	uint64_t clock;         /* of so many clocks, */
+	uint64_t last;          /* (those of the last one that is there, if any) */
+	double at;              /* since then */
+	struct fal_seldom none; /* that one was not made */
 };
 
 /* Of fal_coord_ops; `arg` is the server. */

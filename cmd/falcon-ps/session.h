@@ -3,6 +3,7 @@
 #define FALCON_PS_SESSION_H
 
 #include "base/buf.h"
+#include "base/seldom.h"
 #include "net/chan.h"
 #include "sec/keyring.h"
 #include "wants.h"
@@ -51,8 +52,7 @@ struct ps_session {
 	bool brought;           /* work, ever */
 	struct ps_late {        /* that it is a suspect (who.c) */
 		bool said;
-		double next, pause; /* when it may be said again; how long till then */
-		uint64_t n;         /* times that it was not said */
+		struct fal_seldom seldom;
 	} late;
 	bool export_due;       /* it asked for a model: */
 	uint64_t exports;      /* this version */

@@ -12,12 +12,11 @@
 #include <unistd.h>
 
 enum {
-	BURST = 20,   /* lines of comings and goings at once */
-	EVERY_S = 2,  /* seconds till one more */
-	QUIET_S = 10, /* no work for so long is told of, */
-	TIMES = 4,    /* … or for so many times the longest pause before */
-	STILL_S = 3,  /* who looks twice a second and did not for so long, stood still */
-	PAUSE_MAX_S = 3600,
+	BURST = 20,             /* lines of comings and goings at once */
+	EVERY_S = 2,            /* seconds till one more */
+	QUIET_S = FAL_SELDOM_S, /* no work for so long is told of, */
+	TIMES = 4,              /* … or for so many times the longest pause before */
+	STILL_S = 3, /* who looks twice a second and did not for so long, stood still */
 	SEEN = 4096, /* names that are remembered */
 	NAMED = 5    /* workers that a line names */
 };
@@ -166,6 +165,15 @@ ps_went(void *arg, uint32_t peer, const char *name, const char *why)
 
 /* ---- who has not kept its deadline --- */
 
+/* How often it was not said before. */
+static const char *
+times_more(uint64_t n, char out[static 48])
+{
+	snprintf(out, 48, n > 0 ? ", after %llu time%s more" : "", (unsigned long long)n,
+		 fal_text_s(n));
+	return out;
+}
+
 static void
 say_late(struct ps_server *s, const char *name, const struct fal_coord_late *late,
 	 uint64_t before)
@@ -173,12 +181,9 @@ say_late(struct ps_server *s, const char *name, const struct fal_coord_late *lat
 	const char *owes = strcmp(late->owes, "push") == 0   ? "a part of what it pushes"
 			   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
 							     : "a task";
-	char text[16], times[48] = "";
-	if (before > 0)
-		snprintf(times, sizeof(times), ", after %llu time%s more",
-			 (unsigned long long)before, fal_text_s(before));
+	char text[16], times[48];
 	say(s, "%s owes %s for %s, %s%s: its tasks go elsewhere", name, owes,
-	    seconds(late->seconds, text), late->why, times);
+	    seconds(late->seconds, text), late->why, times_more(before, times));
 }
 
 /* Of one that is late time and again ever more seldom; that it is back is said if that it
@@ -189,7 +194,7 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	struct ps_late *l = session != NULL ? &session->late : NULL;
-	const double now = ps_now();
+	uint64_t before;
 	char text[16];
 	if (l == NULL)
 		return;
@@ -198,15 +203,10 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 			say(s, "%s is back after %s: %s", name,
 			    seconds(late->seconds, text), late->why);
 		l->said = false;
-	} else if (now < l->next || !may_say(&s->who)) {
-		l->n++;
-	} else {
-		const bool often = now < l->next + l->pause;
-		say_late(s, name, late, l->n);
-		l->said = true;
-		l->n = 0;
-		l->pause = often ? fmin(2 * l->pause, PAUSE_MAX_S) : QUIET_S;
-		l->next = now + l->pause;
+	} else if (fal_seldom(&l->seldom, ps_now(), &before)) {
+		l->said = may_say(&s->who);
+		if (l->said)
+			say_late(s, name, late, before);
 	}
 }
 
@@ -217,7 +217,7 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 {
 	struct ps_server *s = arg;
 	const uint32_t wrong = is->wrong;
-	char what[64];
+	char what[64], times[48];
 	snprintf(what, sizeof(what), "task %u of clock %llu", is->task,
 		 (unsigned long long)is->clock);
 	if (wrong < is->names)
@@ -225,13 +225,14 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 		    is->name[wrong], is->key[wrong], what, is->name[wrong == 0],
 		    is->name[2]);
 	else if (is->names == 3)
-		say(s, "%s, %s and %s each say something else of %s", is->name[0],
-		    is->name[1], is->name[2], what);
+		say(s, "%s, %s and %s each say something else of %s%s", is->name[0],
+		    is->name[1], is->name[2], what, times_more(is->left_out, times));
 	else
 		say(s,
 		    "%s with key '%s' and %s with key '%s' do not agree on %s, and no "
-		    "third key can decide",
-		    is->name[0], is->key[0], is->name[1], is->key[1], what);
+		    "third key can decide%s",
+		    is->name[0], is->key[0], is->name[1], is->key[1], what,
+		    times_more(is->left_out, times));
 }
 
 void
@@ -474,5 +475,5 @@ ps_tell_waiting(struct ps_server *s)
 	reason(s, &why);
 	say(s, "for %.0f s, it %s", now - w->moved, why.text);
 	w->said = now;
-	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, PAUSE_MAX_S);
+	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, FAL_SELDOM_MAX_S);
 }

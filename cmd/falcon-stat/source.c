@@ -97,7 +97,7 @@ feed(void *arg, const void *p, size_t n)
 		return FAL_EXIT_NO;
 	}
 	if (ferror(stdout))
-		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
+		return fal_cli_finish(PROG, errno == EPIPE ? FAL_EXIT_DONE : FAL_EXIT_NO);
 	return f->ending.over ? FAL_EXIT_DONE : -1;
 }
 

@@ -50,6 +50,8 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		fal_cli_err(PROG, "trace:%s", diag.text);
 		return fal_cli_exit(err);
 	}
+	if (w->failed == EPIPE) /* whoever reads has read enough */
+		return FAL_EXIT_DONE;
 	if (w->failed != 0) {
 		fal_cli_err(PROG, "standard output: %s", strerror(w->failed));
 		return FAL_EXIT_NO;

@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
@@ -379,6 +380,8 @@ int
 fal_cli_finish(const char *prog, int code)
 {
 	if (FAL_TRY(WRITE, EOF, fflush(stdout)) == 0 && !ferror(stdout))
+		return code;
+	if (errno == EPIPE) /* whoever reads has read enough, as head does */
 		return code;
 	fal_cli_err(prog, "standard output: %m");
 	return FAL_EXIT_NO;

@@ -54,7 +54,8 @@ struct fal_coord_unlike {
 	uint32_t task;
 	uint32_t names; /* 2 or 3 */
 	const char *name[3], *key[3];
-	uint32_t wrong; /* whom two others contradict; `names`: nobody can decide */
+	uint32_t wrong;    /* whom two others contradict; `names`: nobody can decide */
+	uint64_t left_out; /* times before that nobody could, and it was not said */
 };
 
 /* What a shard has done in this incarnation. */

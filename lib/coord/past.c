@@ -164,12 +164,6 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->sum_loss = coord_health_under_way(c).loss;
 	p->samples = coord_health_under_way(c).samples;
 	p->epoch_skipped = coord_health_under_way(c).skipped;
-	p->moved = s->moved;
-	p->cloned = s->cloned;
-	p->filled = s->filled;
-	p->lost = s->lost;
-	p->dropped = s->dropped;
-	p->skipped = s->skipped;
 	return FAL_OK;
 }
 
@@ -178,8 +172,17 @@ coord_marked(struct fal_coord *c, double now)
 {
 	if (!c->marking)
 		return FAL_OK;
+	struct fal_coord_past *p = &c->past;
+	const struct fal_coord_status *s = &c->status;
 	c->marking = false;
-	c->past.t = fal_coord_seconds(c, now);
+	p->t = fal_coord_seconds(c, now);
+	/* Of the rounds that the trace has by now, which are all of the version's. */
+	p->moved = s->moved;
+	p->cloned = s->cloned;
+	p->filled = s->filled;
+	p->lost = s->lost;
+	p->dropped = s->dropped;
+	p->skipped = s->skipped;
 	c->past.policy = fal_coord_policy_now(c);
 	/* As the trace has them up to here: some may have come or gone since the order.
 	 */

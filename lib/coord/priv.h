@@ -24,6 +24,7 @@
 #define FAL_COORD_PRIV_H
 
 #include "base/rng.h"
+#include "base/seldom.h"
 #include "coord/coord.h"
 #include "place/psld.h"
 #include "sched/bound.h"
@@ -63,9 +64,10 @@ struct fal_known_key {
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
-	bool failed;  /* a trainer of its workers has, since a task counted */
+	bool failed; /* a trainer of its workers has, since a task counted */
+	struct fal_seldom undecided; /* that nobody can decide of a word of it */
 	uint64_t odd; /* 1 + the clock of its round that another one found not finite
-			 last; 0: none */
+	  last; 0: none */
 };
 
 /* A session of a worker, as the coordinator knows it. */

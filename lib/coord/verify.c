@@ -106,15 +106,26 @@ static void
 tell(struct fal_coord *c, double now, const struct fal_verify *v, uint32_t wrong)
 {
 	static const char *const verdicts[] = { "refuted", "false witness", "undecided" };
+	const uint32_t first = key_of(c, v->word[0].worker) - 1;
+	uint64_t left_out = 0;
+	/* Of two keys that differ this may be said of each task. */
+	if (wrong == 2 && v->words == 2 &&
+	    !fal_seldom(&c->key[first].undecided, now, &left_out))
+		return;
 	struct fal_line_verify line = { .round = v->round,
 					.clock = v->clock,
 					.task = v->task,
 					.id = v->id,
 					.words = v->words,
 					.wrong = wrong,
+					.count = 1 + left_out,
 					.verdict = verdicts[wrong < 2 ? wrong : 2] };
 	struct fal_coord_unlike unlike = {
-		.clock = v->clock, .task = v->task, .names = v->words, .wrong = wrong
+		.clock = v->clock,
+		.task = v->task,
+		.names = v->words,
+		.wrong = wrong,
+		.left_out = left_out,
 	};
 	for (uint32_t i = 0; i < v->words; i++) {
 		const struct fal_known_worker *w = coord_known(c, v->word[i].worker);

@@ -34,6 +34,24 @@ fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value)
 	return 0;
 }
 
+bool
+fal_names_get(json_t *const *names, const char *name, size_t *out)
+{
+	const json_t *v = json_object_get(*names, name);
+	*out = (size_t)json_integer_value(v);
+	return v != NULL;
+}
+
+int
+fal_names_put(json_t **names, const char *name, size_t value)
+{
+	if (*names == NULL)
+		*names = json_object();
+	return json_object_set_new(*names, name, json_integer((json_int_t)value)) < 0
+		       ? FAL_ENOMEM
+		       : FAL_OK;
+}
+
 void
 fal_ids_free(struct fal_ids *ids)
 {

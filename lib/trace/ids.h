@@ -2,6 +2,8 @@
 #ifndef FAL_TRACE_IDS_H
 #define FAL_TRACE_IDS_H
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +11,11 @@ struct fal_id {
 	uint32_t id;
 	size_t value;
 };
+
+/* A map from names to numbers, NULL at first and freed by json_decref: the number of
+ * `name`; and another one for it, 0 or FAL_ENOMEM. */
+bool fal_names_get(json_t *const *names, const char *name, size_t *out);
+int fal_names_put(json_t **names, const char *name, size_t value);
 
 /* {0} is empty and valid. */
 struct fal_ids {

@@ -21,6 +21,7 @@ fal_people_free(struct fal_people *p)
 		free(p->worker[i].name);
 	free(p->worker);
 	fal_ids_free(&p->ids);
+	json_decref(p->names);
 	*p = (struct fal_people){ 0 };
 }
 
@@ -61,15 +62,6 @@ is_other_here(const struct fal_people *p, size_t key)
 	return false;
 }
 
-static bool
-is_called_here(const struct fal_people *p, const char *name)
-{
-	for (size_t i = 0; i < p->workers; i++)
-		if (p->worker[i].here && strcmp(p->worker[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 int
 fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 		struct fal_findings *f)
@@ -91,7 +83,8 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 			    (unsigned long long)l->number, id);
 		return 0;
 	}
-	if (is_called_here(p, called))
+	size_t last;
+	if (fal_names_get(&p->names, called, &last) && p->worker[last].here)
 		fal_finding(f, NULL, 0, 0,
 			    "line %llu: worker %u joined as %.64s, who is here",
 			    (unsigned long long)l->number, id, called);
@@ -103,8 +96,10 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
 	is.name = fal_strdup(called);
-	if (is.name == NULL)
+	if (is.name == NULL || fal_names_put(&p->names, called, p->workers) < 0) {
+		free(is.name);
 		return FAL_ENOMEM;
+	}
 	p->worker[p->workers] = is;
 	return fal_ids_put(&p->ids, id, p->workers++);
 }

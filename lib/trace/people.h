@@ -12,6 +12,7 @@
 /* {0} is empty and valid. */
 struct fal_people {
 	struct fal_ids ids; /* of all that joined: places in `worker` */
+	json_t *names;      /* of each the last that joined */
 	struct fal_person {
 		size_t key; /* a place in `key`, and 1; 0: the trace does not say */
 		uint32_t charges;

@@ -124,6 +124,14 @@ fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 	return json_number_value(v);
 }
 
+uint64_t
+fal_trace_get_count(struct fal_trace_line *l)
+{
+	return fal_trace_has(l->o, FAL_F_COUNT)
+		       ? fal_trace_get_u64(l, l->o, FAL_F_COUNT, FAL_TRACE_NUM_MAX)
+		       : 1;
+}
+
 double
 fal_trace_get_loss(struct fal_trace_line *l)
 {

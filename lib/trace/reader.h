@@ -43,6 +43,8 @@ struct fal_trace_line {
 uint64_t fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			   uint64_t max);
 double fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key);
+/* What the line counts, 1 where it does not say. */
+uint64_t fal_trace_get_count(struct fal_trace_line *l);
 /* The line's loss; NAN: null in the trace, as it is not known. */
 double fal_trace_get_loss(struct fal_trace_line *l);
 /* A time that has passed: from 0 to 30 years, else FAL_EINVAL. */

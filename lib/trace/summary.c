@@ -41,10 +41,11 @@ take_job(struct fal_summary *s, struct fal_trace_line *l)
 static struct fal_summary_worker *
 row_for(struct fal_summary *s, const char *name)
 {
-	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].left && strcmp(s->worker[i].name, name) == 0)
-			return &s->worker[i];
-	if (FAL_GROW(s->worker, s->cap_worker, s->n_worker + 1) < 0)
+	size_t at;
+	if (fal_names_get(&s->names, name, &at) && s->worker[at].left)
+		return &s->worker[at];
+	if (FAL_GROW(s->worker, s->cap_worker, s->n_worker + 1) < 0 ||
+	    fal_names_put(&s->names, name, s->n_worker) < 0)
 		return NULL;
 	s->worker[s->n_worker] = (struct fal_summary_worker){ 0 };
 	return &s->worker[s->n_worker++];
@@ -202,7 +203,7 @@ take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	u->decided = fal_trace_has(l->o, FAL_F_WORKER);
 	u->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
 	u->task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
-	u->n++;
+	u->n += fal_trace_get_count(l);
 	if (u->decided) {
 		get_copy(l, FAL_F_WORKER, &u->who);
 		return l->err;
@@ -550,6 +551,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->trainer);
 	free(s->diverged.why);
 	fal_ids_free(&s->ids);
+	json_decref(s->names);
 	fal_trace_moves_free(&s->moves);
 	*s = (struct fal_summary){ 0 };
 }

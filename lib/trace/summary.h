@@ -86,9 +86,10 @@ struct fal_summary {
 	bool have_job, done;
 	struct fal_trace_job job;
 	char *name, *scheme;
-	char *above;  /* its job is that of a coordinator there, for which it is a group;
-			 NULL: its own */
-	char *failed; /* why the job could not be ended, or NULL */
+	char *above;   /* its job is that of a coordinator there, for which it is a group;
+			  NULL: its own */
+	char *failed;  /* why the job could not be ended, or NULL */
+	json_t *names; /* the row of each, the last of several (ids.h) */
 	struct fal_summary_worker *worker;
 	size_t n_worker, cap_worker;
 	struct fal_summary_epoch *epoch;

@@ -141,16 +141,19 @@ is_impure(const struct fal_summary_worker *w)
 
 /* Marks who is impure, or has not the fingerprint that most of the others have; of
  * equals, the earliest: to be as an impure one is says nothing of anybody. */
-static void
+static int
 numerics(struct fal_summary *s)
 {
-	size_t best = 0, most = 0;
+	size_t best = 0, most = 0, same;
 	const char *build;
+	json_t *have = NULL; /* how many have each */
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->n_worker && err == FAL_OK; i++) {
+		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
+		err = fal_names_put(&have, s->worker[i].fingerprint, same + 1);
+	}
 	for (size_t i = 0; i < s->n_worker; i++) {
-		size_t same = 0;
-		for (size_t k = 0; k < s->n_worker; k++)
-			same += strcmp(s->worker[i].fingerprint,
-				       s->worker[k].fingerprint) == 0;
+		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
 		if (same > most && !is_impure(&s->worker[i])) {
 			most = same;
 			best = i;
@@ -169,6 +172,8 @@ numerics(struct fal_summary *s)
 		w->skewed = w->differs && w->build != NULL && build != NULL &&
 			    strcmp(w->build, build) != 0;
 	}
+	json_decref(have);
+	return err;
 }
 
 static int
@@ -210,7 +215,8 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	spent(s);
 	fal_shard_rows_end(&s->shards);
 	capacity(s);
-	numerics(s);
-	int err = classes(s);
+	int err = numerics(s);
+	if (err == FAL_OK)
+		err = classes(s);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : 0;
 }

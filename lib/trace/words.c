@@ -77,6 +77,6 @@ fal_words_line(struct fal_words *words, struct fal_trace_line *l,
 				    ? "the same"
 				    : verdicts[decided ? wrong : 2]);
 	words->wrong += decided;
-	words->undecided += !decided;
-	return 0;
+	words->undecided += decided ? 0 : fal_trace_get_count(l);
+	return l->err;
 }

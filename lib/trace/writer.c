@@ -534,6 +534,8 @@ fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d)
 	fal_member_str(b, FAL_F_VERDICT, d->verdict);
 	if (d->wrong < d->words)
 		fal_member_who(b, d->word[d->wrong].who);
+	if (d->count > 1)
+		fal_member_num(b, FAL_F_COUNT, d->count);
 	fal_member_end(b);
 }
 

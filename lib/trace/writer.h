@@ -144,6 +144,7 @@ struct fal_line_verify {
 		const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
 	} word[3];
 	uint32_t words, wrong; /* wrong: the place of the word, or `words` */
+	uint64_t count;        /* of such tasks since the last line, this one too */
 	const char *verdict;
 };
 

@@ -248,6 +248,18 @@ audit: not proven, only said by the coordinator: witnessed 1, believed 1, charge
 		'[503,23]'
 }
 
+@test "workers that come and go by the ten thousand are read in time" {
+	{
+		head -n 1 run.trace
+		seq 2 60001 | sed 's/.*/{"t":1,"ev":"join","worker":"w&","id":&,"lanes":[1,1],"cores":1,"fingerprint":"f&"}/'
+	} >many
+	for args in "" --json --history; do
+		timeout 15 falcon-stat $args many >out
+	done
+	chain <many >chained
+	run -0 timeout 15 falcon-stat --audit --partial chained
+}
+
 @test "of a run's folder nothing may be missing, and all must be readable" {
 	mkdir run
 	cp whole.trace run/trace.jsonl

@@ -8,7 +8,7 @@ load job
 
 setup_file() {
 	for_file
-	falcon-key init "$BATS_FILE_TMPDIR/other"
+	falcon-key init --shared "$BATS_FILE_TMPDIR/other"
 }
 
 setup() {
@@ -192,9 +192,42 @@ half_open() {
 		"victim spied helper"
 }
 
-@test "one key for all workers is said" {
+@test "fewer than three keys for workers are said" {
+	local n
 	serve
 	has "$(cat ps.err)" "one key for all workers: they cannot be told apart"
+	cp -r "$keys" mine
+	keys=mine
+	for n in 2 3; do
+		stop_all
+		again
+		falcon-key add -K mine/keyring "w$n"
+		serve
+		same "with $n keys" "$(grep -c "two keys for all workers: where they contradict" ps.err)" $((3 - n))
+		run grep -F "one key" ps.err
+		same "of one" "$output" ""
+	done
+}
+
+@test "what follows ends well, without a word, when its reader has enough" {
+	local how
+	job=(--set job.epochs=1000 "${job[@]}")
+	serve
+	slow a 1 4000
+	at_clock 1
+	falcon-sync -k "$keys/control.key" "$ready" watch 2>watch.err 3>&- | head -n 1 >first &
+	started+=("$!")
+	timeout 60 falcon-stat -k "$keys/observe.key" --follow "$ready" 2>follow.err |
+		head -n 1 >line && status=${PIPESTATUS[0]}
+	same "status" "$status" 0
+	same "its word" "$(<follow.err)" ""
+	has "$(<line)" '{"t":'
+	for how in pause resume pause resume; do
+		falcon-sync -k "$keys/control.key" "$ready" "$how"
+	done
+	wait "${started[-1]}"
+	same "its word" "$(<watch.err)" ""
+	has "$(<first)" '"ev":"'
 }
 
 @test "SIGHUP: who is not in the keyring any more is out, the others go on" {

@@ -560,3 +560,14 @@ evals() {
 	same "of them" "$(jq -c 'select(.ev == "eval").version' "$state/trace.jsonl" | tr '\n' ' ')" "1 2 3 "
 	falcon-stat --audit "$state"
 }
+
+@test "that there can be no snapshot is said at once, and then ever more seldom" {
+	job=(--set job.epochs=40 --set state.clocks=1 tiny.job)
+	begin
+	mkdir -p "$state/snapshot.new/x/y" # which no snapshot makes, nor removes
+	work a --lanes 1
+	ended "$ps" ps
+	has "$(<ps.err)" "tiny: no snapshot of clock "
+	[ "$(grep -c "no snapshot of clock" ps.err)" -le $((2 + SECONDS / 10)) ] ||
+		same "lines" "$(grep -c "no snapshot of clock" ps.err)" "a few of 160"
+}

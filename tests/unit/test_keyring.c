@@ -211,7 +211,8 @@ refused_keyrings(void **state)
 		{ "a work public:AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n" SELF,
 		  "k:1: a public key that is none, of small order" },
 		/* What is a client's alone. */
-		{ SELF "a work secret:" K2 "\n", "k:2: key is not base64 of 32 bytes" },
+		{ SELF "a work secret:" K2 "\n",
+		  "k:2: the secret key of a client: this is no keyring" },
 		{ SELF "a work public:\n", "k:2: key is not base64 of 32 bytes" },
 		{ "c self public:" K1 "\n", "k:1: key is not base64 of 32 bytes" },
 		{ SELF "a\n", "k:2: fewer fields than name, role and key" },
