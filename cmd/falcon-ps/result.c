@@ -81,58 +81,40 @@ check_file(const struct ps_run *r, const char *name, const char *sha256,
 }
 
 int
-ps_result_check(const struct ps_run *r)
+ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
 	static const char *const name[] = { "model.safetensors", "average.safetensors",
 					    "best.safetensors" };
-	const char *sha256[] = { NULL, NULL, NULL };
-	struct fal_diag diag = { "" };
-	json_error_t why;
-	json_t *o = fal_json_load(r->state.result.p, r->state.result.n, 0, &why);
-	/* What is no result, ps_result_print says. */
-	int err = o == NULL ? FAL_OK
-			    : fal_json_unpack(o, NULL, 0, "{s?s, s?s, s?s}", "sha256",
-					      &sha256[0], "average_sha256", &sha256[1],
-					      "best_sha256", &sha256[2]);
-	for (size_t i = 0; i < 3 && err == FAL_OK; i++)
-		if (sha256[i] != NULL && *sha256[i] != '\0')
-			err = check_file(r, name[i], sha256[i], &diag);
-	if (err < 0)
-		fal_cli_err(PROG,
-			    "%s; without %s/result.json the job goes on from its last "
-			    "snapshot",
-			    diag.text, r->state.dir);
-	json_decref(o);
-	return err;
-}
-
-int
-ps_result_print(const struct ps_run *r, const struct fal_buf *json)
-{
-	const char *model, *sha256, *failed = NULL, *average = NULL, *best = NULL;
+	const char *sha256[] = { NULL, NULL, NULL }, *failed = NULL, *dir = r->state.dir;
 	double accuracy = -1, best_accuracy = -1, seconds;
+	struct fal_diag diag = { "" };
 	json_t *loss; /* null: not known, or the last clock had no samples */
 	json_error_t why;
 	json_t *o = fal_json_load(json->p, json->n, 0, &why);
-	int err =
-		o == NULL && why.text[0] == '\0'
-			? FAL_ENOMEM
-			: fal_json_unpack(o, NULL, 0,
-					  "{s:s, s:s, s?s, s?s, s?F, s:o, s:F, s?s, s?F}",
-					  "model", &model, "sha256", &sha256, "average",
-					  &average, "failed", &failed, "accuracy",
-					  &accuracy, "loss", &loss, "seconds", &seconds,
-					  "best", &best, "best_accuracy", &best_accuracy);
+	int err = o == NULL && why.text[0] == '\0'
+			  ? FAL_ENOMEM
+			  : fal_json_unpack(o, NULL, 0,
+					    "{s:s, s?s, s?s, s?s, s?F, s:o, s:F, s?F}",
+					    "sha256", &sha256[0], "average_sha256",
+					    &sha256[1], "best_sha256", &sha256[2],
+					    "failed", &failed, "accuracy", &accuracy,
+					    "loss", &loss, "seconds", &seconds,
+					    "best_accuracy", &best_accuracy);
+	/* What was written in a run before may be lost. */
+	for (size_t i = 0; i < 3 && err == 0 && json == &r->state.result; i++)
+		if (sha256[i] != NULL && *sha256[i] != '\0')
+			err = check_file(r, name[i], sha256[i], &diag);
 	if (err == 0 && r->opt.json) {
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
 		if (failed != NULL)
 			printf("failed    %s\n", failed);
-		printf("model     %s\nsha256    %s\n", model, sha256);
-		if (average != NULL)
-			printf("average   %s\n", average);
-		if (best != NULL)
-			printf("best      %s (accuracy %.4f)\n", best, best_accuracy);
+		printf("model     %s/%s\nsha256    %s\n", dir, name[0], sha256[0]);
+		if (sha256[1] != NULL)
+			printf("average   %s/%s\n", dir, name[1]);
+		if (sha256[2] != NULL)
+			printf("best      %s/%s (accuracy %.4f)\n", dir, name[2],
+			       best_accuracy);
 		if (accuracy >= 0)
 			printf("accuracy  %.4f\n", accuracy);
 		if (json_is_number(loss))
@@ -140,8 +122,13 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 		else
 			printf("loss      -\n");
 		printf("time      %.2f s\n", seconds);
+	} else if (diag.text[0] != '\0') {
+		fal_cli_err(PROG,
+			    "%s; without %s/result.json the job goes on from its last "
+			    "snapshot",
+			    diag.text, dir);
 	} else {
-		fal_cli_err(PROG, "%s/result.json: %s", r->state.dir,
+		fal_cli_err(PROG, "%s/result.json: %s", dir,
 			    err == FAL_ENOMEM ? fal_strerror(err) : "not a result");
 	}
 	const bool well = err == 0 && failed == NULL;

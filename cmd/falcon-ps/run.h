@@ -74,10 +74,8 @@ int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
 int ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 		   struct fal_diag *diag);
 int ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag);
-/* Are the files of the result that was kept what it says?  FAL_EFORMAT, FAL_EIO,
- * FAL_ENOENT, FAL_ENOMEM; has been said then. */
-int ps_result_check(const struct ps_run *r);
-/* Prints the result as it was kept, now or in a run before.  An exit code. */
+/* Prints the result as it was kept, now or in a run before: then its files have to be
+ * what it says.  An exit code. */
 int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
 
 #endif

@@ -290,8 +290,7 @@ run(struct ps_run *r)
 		goto close_state;
 	}
 	if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
-		if (ps_result_check(r) == FAL_OK)
-			code = ps_result_print(r, &r->state.result);
+		code = ps_result_print(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    r->state.failed ? "has failed" : "is done");
 	} else if (r->opt.upstream != NULL) { /* what is kept is kept above */
