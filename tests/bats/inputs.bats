@@ -126,10 +126,10 @@ refuses() {
 	same "status ($output)" "$status" 2
 	has "$output" "$state: job.epochs is 1, but the job there has 12, of which $((
 		$(find "$state" -name 'snapshot.0*' | sed 's/.*[.]0*\([0-9]\)/\1/' | sort -n | tail -n 1) / 4)) are done"
-	# Another place, time, packing and comment are nothing.
+	# Another place, time, packing, column of the label and comment are nothing.
 	mv "$state" moved
 	state=$BATS_TEST_TMPDIR/moved
-	gzip -1 -c was/train.csv >train.csv
+	awk -F, -v OFS=, '{ print $5, $1, $2, $3, $4 }' was/train.csv | gzip -1 >train.csv
 	touch small.net test.csv
 	(echo "# a comment" && cat small.job) >other.job
 	job=(other.job)
