@@ -282,7 +282,7 @@ static void
 await(struct child *c, struct slot *s)
 {
 	while (s->state == SLOT_SENT && !c->quit) {
-		if (c->hearing || c->unattended > 0 || c->hung_up || c->hello.pipes)
+		if (c->hearing || c->hung_up || c->hello.pipes)
 			pthread_cond_wait(&c->change, &c->mutex);
 		else
 			child_hear(c);
@@ -371,45 +371,6 @@ child_do(struct child *c, const struct child_task *t, struct child_made *out)
 		const int ended = end_in(c, t, out);
 		err = err < 0 ? err : ended;
 	}
-	pthread_mutex_unlock(&c->mutex);
-	return err;
-}
-
-bool
-child_send(struct child *c, const struct child_task *t)
-{
-	struct slot *s = &c->slot[t->line.slot];
-	bool sent = false;
-	pthread_mutex_lock(&c->mutex);
-	if (c->conf.ear != NULL && c->up && c->starts == t->start && !c->hello.pipes &&
-	    !c->hello.samples && !c->hung_up) {
-		(void)begin_in(c, t); /* which can fail with samples only */
-		sent = s->state == SLOT_SENT;
-		if (!sent)
-			leave(s);
-	}
-	c->unattended += sent;
-	c->heard_by_lanes |= sent;
-	pthread_mutex_unlock(&c->mutex);
-	return sent;
-}
-
-bool
-child_over(struct child *c, uint32_t slot)
-{
-	pthread_mutex_lock(&c->mutex);
-	const bool over = c->slot[slot].state != SLOT_SENT || c->quit;
-	pthread_mutex_unlock(&c->mutex);
-	return over;
-}
-
-int
-child_took(struct child *c, const struct child_task *t, struct child_made *out)
-{
-	pthread_mutex_lock(&c->mutex);
-	const int err = end_in(c, t, out);
-	if (--c->unattended == 0)
-		child_rouse(c); /* lanes hear again */
 	pthread_mutex_unlock(&c->mutex);
 	return err;
 }

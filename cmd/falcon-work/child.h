@@ -1,6 +1,5 @@
 /* A trainer as a child process: started, ended and started again after pauses that grow,
- * by a thread of its own.  Lanes hand it tasks, each in a slot of its own, and wait, or
- * whoever does not wait sends them, and listens.
+ * by a thread of its own.  Lanes hand it tasks, each in a slot of its own, and wait.
  *
  * What it may do wrong costs the tasks that it has, which are to be done again.
  */
@@ -17,20 +16,12 @@
 
 struct child; /* opaque */
 
-/* Where whoever must not wait for trainers is told of them, all that it has: for
- * child_send. */
-struct child_ear {
-	int words; /* epoll: readable when one may have said something, */
-	int told;  /* in it: eventfd, or when a task may be over, whoever heard it */
-};
-
 struct child_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number, lanes;       /* tasks at once that are wanted of it */
 	unsigned mute; /* after so many starts in a row without a hello it is given up */
 	bool once;     /* it is not started again, whatever it was blamed for */
-	const struct child_ear *ear; /* kept; NULL: everybody waits */
 };
 
 /* Starts thread and process.  FAL_ENOMEM, FAL_EIO. */
@@ -96,14 +87,6 @@ uint64_t child_start(struct child *c, uint32_t slot, uint64_t id);
 /* Has a task done, in the calling thread's time.  Errors are those of `fill` and `take`.
  */
 int child_do(struct child *c, const struct child_task *task, struct child_made *out);
-
-/* The same by one who does not wait: whether it is under way, which is not so where
- * something is to be waited for, or comes by pipes.  `task` is kept until child_took.
- * Then child_listen, when the ear is readable, until child_over, and child_took. */
-bool child_send(struct child *c, const struct child_task *task);
-void child_listen(struct child *c);
-bool child_over(struct child *c, uint32_t slot);
-int child_took(struct child *c, const struct child_task *task, struct child_made *out);
 
 /* What was kept is not read any more.  For any thread; NULL: nothing. */
 void child_drop(struct start *kept);

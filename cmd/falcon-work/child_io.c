@@ -341,8 +341,6 @@ child_rouse(struct child *c)
 	const uint64_t one = 1;
 	if (c->hearing)
 		(void)!write(c->nudge, &one, sizeof(one));
-	if (c->unattended > 0 && !c->listening)
-		(void)!write(c->conf.ear->told, &one, sizeof(one));
 	pthread_cond_broadcast(&c->change);
 }
 
@@ -352,21 +350,8 @@ overhear(struct child *c)
 {
 	c->hung_up = hear(c, false);
 	if (c->hung_up) {
-		child_deafen(c);
 		child_poke(c);
 	}
-}
-
-void
-child_listen(struct child *c)
-{
-	pthread_mutex_lock(&c->mutex);
-	if (c->proc.pid != 0 && c->heard_by_lanes && !c->hung_up) {
-		c->listening = true;
-		overhear(c);
-		c->listening = false;
-	}
-	pthread_mutex_unlock(&c->mutex);
 }
 
 void
@@ -433,7 +418,6 @@ child_turn(struct child *c, uint64_t until)
 	eof = eof || c->hung_up;
 	(void)child_push(c);
 	if (eof && !c->blamed) {
-		child_deafen(c);
 		pthread_mutex_unlock(&c->mutex);
 		await_end(c->pidfd);
 		pthread_mutex_lock(&c->mutex);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,7 +137,6 @@ static void
 end(struct child *c)
 {
 	child_drain(c);
-	child_deafen(c);
 	struct spawned was = c->proc;
 	struct start *memory = c->start;
 	c->proc = (struct spawned){ 0, -1, -1, -1, -1, -1 };
@@ -167,7 +165,6 @@ blame(struct child *c, bool hopeless, const char *fmt, va_list ap)
 	child_drain(c); /* the reason may stand there */
 	fal_diag_set(&c->trouble, 0, "%.300s%s%.180s", c->blame.text,
 		     c->last.text[0] != '\0' ? "; it said last: " : "", c->last.text);
-	child_deafen(c);
 	lose_all(c);
 	child_poke(c);
 }
@@ -188,13 +185,6 @@ child_give_up(struct child *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	blame(c, true, fmt, ap);
 	va_end(ap);
-}
-
-void
-child_deafen(struct child *c)
-{
-	if (c->conf.ear != NULL && c->proc.out >= 0)
-		(void)epoll_ctl(c->conf.ear->words, EPOLL_CTL_DEL, c->proc.out, NULL);
 }
 
 static void
@@ -232,14 +222,6 @@ settle(struct child *c)
 }
 
 static void
-listen_to(const struct child *c)
-{
-	struct epoll_event e = { .events = EPOLLIN };
-	if (c->conf.ear != NULL)
-		(void)epoll_ctl(c->conf.ear->words, EPOLL_CTL_ADD, c->proc.out, &e);
-}
-
-static void
 begin(struct child *c)
 {
 	const struct fal_grad_greeting hello = { c->conf.worker, c->conf.number,
@@ -262,7 +244,6 @@ begin(struct child *c)
 		return;
 	}
 	c->pidfd = (int)syscall(SYS_pidfd_open, c->proc.pid, 0);
-	listen_to(c);
 	fal_grad_put_hello(&c->lines.b, &hello);
 }
 

@@ -83,9 +83,7 @@ struct child {
 	uint64_t order, answers;
 	uint64_t seen, ticks; /* answers, and CPU time, when child_steps looked last */
 	bool hearing;         /* a lane hears what it says */
-	bool heard_by_lanes;  /* or by who sends: so the thread does not hear it */
-	uint32_t unattended;  /* slots of child_send */
-	bool listening;       /* in child_listen */
+	bool heard_by_lanes;  /* so the thread does not hear it */
 	bool hung_up;         /* it says nothing more */
 	const char *closed;   /* which stream it has closed, if it lives on */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
@@ -107,8 +105,6 @@ void child_give_up(struct child *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Tells it of the job that is there, its hello having come. */
 void child_tell_job(struct child *c);
-/* Nothing that it says is for the ear any more. */
-void child_deafen(struct child *c);
 /* As many tasks as it does at once have begun. */
 void child_let_begin(struct child *c);
 void child_answered(struct child *c, struct slot *s);

@@ -4,9 +4,6 @@
 #include "base/mem.h"
 
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 static int
 add(struct exec *e, const struct exec_conf *conf, uint32_t wanted, struct fal_diag *diag)
@@ -17,25 +14,12 @@ add(struct exec *e, const struct exec_conf *conf, uint32_t wanted, struct fal_di
 					  .mute = conf->mute,
 					  .once = conf->once,
 					  .number = e->n,
-					  .lanes = wanted,
-					  .ear = &e->ear };
+					  .lanes = wanted };
 	int err = child_new(&child, &e->child[e->n]);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s: %s", conf->command,
 				    fal_strerror(err));
 	e->n++;
-	return FAL_OK;
-}
-
-static int
-open_ear(struct child_ear *ear)
-{
-	struct epoll_event e = { .events = EPOLLIN };
-	ear->words = epoll_create1(EPOLL_CLOEXEC);
-	ear->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (ear->words < 0 || ear->told < 0 ||
-	    epoll_ctl(ear->words, EPOLL_CTL_ADD, ear->told, &e) < 0)
-		return FAL_EIO;
 	return FAL_OK;
 }
 
@@ -63,9 +47,7 @@ exec_open(const struct exec_conf *conf, struct exec **out, struct fal_diag *diag
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	e->child = fal_calloc(conf->lanes, sizeof(struct child *));
 	e->lanes = conf->lanes;
-	int err = open_ear(&e->ear);
-	if (e->child == NULL)
-		err = FAL_ENOMEM;
+	int err = e->child != NULL ? FAL_OK : FAL_ENOMEM;
 	if (err < 0)
 		fal_diag_set(diag, err, "%s", fal_strerror(err));
 	else
@@ -94,10 +76,6 @@ exec_close(struct exec *e)
 		child_quit(e->child[i]); /* all at the same time */
 	for (uint32_t i = 0; i < e->n; i++)
 		child_free(e->child[i]);
-	if (e->ear.words >= 0)
-		close(e->ear.words);
-	if (e->ear.told >= 0)
-		close(e->ear.told);
 	free(e->child);
 	free(e);
 }

@@ -11,7 +11,6 @@ struct exec {
 	uint32_t n, lanes;           /* children; tasks at once that all of them do */
 	uint32_t depth;              /* tasks of each lane to be there at a time */
 	struct fal_grad_hello hello; /* the same for all */
-	struct child_ear ear;        /* of all */
 };
 
 struct exec_conf {

@@ -1,5 +1,4 @@
-/* Threads that compute; what is quickly done is done where it came, and what others do
- * needs none. */
+/* Threads that compute; what is quickly done is done where it came. */
 #include "lane.h"
 
 #include "base/mem.h"
@@ -16,7 +15,7 @@
  * less than so many ns of the loop, of all lanes together, has none of that. */
 #define QUICK_NS 200000u
 
-enum state { IDLE, HELD, GIVEN, SENT, OVER };
+enum state { IDLE, HELD, GIVEN, OVER };
 
 struct lane {
 	struct lanes *all;
@@ -32,8 +31,7 @@ struct lane {
 	 * whoever computes, read while nobody does. */
 	uint64_t took_ns;
 	uint32_t took_count;
-	/* Under the mutex; while GIVEN or SENT, `job`, `begun` and `due_ns` are only
-	 * read. */
+	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
 	struct fal_run_told told;
@@ -55,8 +53,6 @@ struct lanes {
 	 * core. */
 	int told;
 	uv_poll_t poll;
-	uv_poll_t ear; /* of the maker, while tasks are SENT */
-	uint32_t sent;
 	/* What was computed here is reported behind whoever started it and before this
 	 * turn's messages are written, which it adds to: by the first of these. */
 	uv_check_t check;
@@ -229,46 +225,6 @@ on_told(uv_poll_t *h, int status, int events)
 	report(all);
 }
 
-/* What became of a task that was sent. */
-static void
-ask(struct lane *l)
-{
-	struct lanes *all = l->all;
-	struct lane_end end = { 0 };
-	pthread_mutex_lock(&all->mutex);
-	const bool sent = l->state == SENT;
-	pthread_mutex_unlock(&all->mutex);
-	if (!sent)
-		return;
-	const enum maker_over how =
-		maker_over(all->conf.maker, l->number, &end.ran, &end.err);
-	if (how == MAKER_AT_WORK)
-		return;
-	all->sent--;
-	pthread_mutex_lock(&all->mutex);
-	if (how == MAKER_OVER)
-		end_as(l, end);
-	else
-		l->state = GIVEN;
-	pthread_mutex_unlock(&all->mutex);
-	if (how == MAKER_AGAIN)
-		pthread_cond_signal(&l->wake);
-}
-
-static void
-on_ear(uv_poll_t *h, int status, int events)
-{
-	struct lanes *all = h->data;
-	(void)status;
-	(void)events;
-	maker_listen(all->conf.maker);
-	for (uint32_t i = 0; i < all->conf.lanes; i++)
-		ask(&all->lane[i]);
-	report(all);
-	if (all->sent == 0)
-		uv_poll_stop(&all->ear);
-}
-
 static void
 report_here(struct lanes *all)
 {
@@ -325,14 +281,10 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	uv_poll_start(&all->poll, UV_READABLE, on_told);
 	uv_check_init(loop, &all->check);
 	uv_idle_init(loop, &all->idle);
-	all->poll.data = all->check.data = all->idle.data = all->ear.data = all;
+	all->poll.data = all->check.data = all->idle.data = all;
 	all->handles = 3;
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
-	if (conf->maker->ops->send != NULL)
-		err = uv_poll_init(loop, &all->ear, conf->maker->ear) < 0 ? FAL_EIO
-									  : FAL_OK;
-	all->handles += conf->maker->ops->send != NULL && err == FAL_OK;
 	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
 		err = start_thread(all, all->started);
 	if (err < 0) {
@@ -370,8 +322,6 @@ lanes_free(struct lanes *all)
 	}
 	pthread_mutex_destroy(&all->mutex);
 	uv_close((uv_handle_t *)&all->poll, on_closed);
-	if (uv_handle_get_type((uv_handle_t *)&all->ear) == UV_POLL)
-		uv_close((uv_handle_t *)&all->ear, on_closed);
 	uv_close((uv_handle_t *)&all->check, on_closed);
 	uv_close((uv_handle_t *)&all->idle, on_closed);
 }
@@ -383,18 +333,6 @@ is_quick(const struct lanes *all, const struct lane *l)
 	return all->conf.maker->quick && all->conf.emulate == NULL && !l->job.run.eval &&
 	       !l->job.run.coming && l->took_ns > 0 &&
 	       l->took_ns < QUICK_NS / all->conf.lanes && l->job.count <= l->took_count;
-}
-
-/* The maker has the lane's task done by somebody else, if it can. */
-static bool
-sends(struct lanes *all, struct lane *l)
-{
-	if (all->conf.emulate != NULL || !maker_send(all->conf.maker, l->number, &l->job))
-		return false;
-	l->state = SENT;
-	if (all->sent++ == 0)
-		uv_poll_start(&all->ear, UV_READABLE, on_ear);
-	return true;
 }
 
 /* The mutex is held.  True: the lane is to be woken when it is not any more, or it wakes
@@ -415,8 +353,6 @@ begin(struct lanes *all, struct lane *l)
 		l->task = fal_emul_begin(e, &job, l->begun);
 		l->due_ns = l->task.end - l->begun;
 	}
-	if (sends(all, l))
-		return false;
 	if (!is_quick(all, l)) {
 		l->state = GIVEN;
 		l->job.told = l->job.run.coming || l->job.run.streams ? &l->told : NULL;
@@ -480,7 +416,7 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
 	l->cancelled = true;
-	if (l->state == GIVEN || l->state == SENT)
+	if (l->state == GIVEN)
 		maker_cancel(all->conf.maker, lane, l->job.id);
 	if (l->state == HELD) {
 		l->end = (struct lane_end){ .ran.cancelled = true };

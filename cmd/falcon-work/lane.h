@@ -1,8 +1,7 @@
 /* Lanes: the threads that compute, one task at a time each, and their way to the loop.  A
  * task like the lane's last one, which was so quick that handing it to a thread would
  * cost as much, is computed in the loop's thread (maker.quick); so it is over when
- * lane_start or lane_begin is, and on_end comes behind that as ever.  A
- * task that the maker can have done by somebody else (maker_send) takes no thread.
+ * lane_start or lane_begin is, and on_end comes behind that as ever.
  *
  * All functions are for the loop's thread.  None of them calls back.
  */

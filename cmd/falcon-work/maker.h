@@ -32,10 +32,7 @@ struct maker {
 	const struct maker_ops *ops;
 	bool samples; /* it needs those of Falcon */
 	bool quick;   /* it only computes: short tasks may be the loop's own */
-	int ear;      /* with ops->send: readable when one of those may be over */
 };
-
-enum maker_over { MAKER_AT_WORK, MAKER_OVER, MAKER_AGAIN };
 
 /* What it takes of memory. */
 struct maker_need {
@@ -56,11 +53,6 @@ struct maker_ops {
 	uint64_t (*steps)(const struct maker *m);
 	void (*quit)(struct maker *m);
 	void (*free)(struct maker *m);
-	/* NULL where all computing is done by run: */
-	bool (*send)(struct maker *m, uint32_t lane, const struct fal_run_job *job);
-	void (*listen)(struct maker *m);
-	enum maker_over (*over)(struct maker *m, uint32_t lane, struct fal_ran *ran,
-				int *err);
 };
 
 /* The net of the job's model, in kernels that job.numerics asks for, for this process.
@@ -117,32 +109,8 @@ maker_run(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 	return m->ops->run(m, lane, job, ran);
 }
 
-/* Has somebody else do the task, which takes no time of this thread, that of the loop;
- * `job` is kept.  False: it cannot be so, and is for maker_run. */
-static inline bool
-maker_send(struct maker *m, uint32_t lane, const struct fal_run_job *job)
-{
-	return m->ops->send != NULL && m->ops->send(m, lane, job);
-}
-
-/* The ear is readable: hears what there is. */
-static inline void
-maker_listen(struct maker *m)
-{
-	m->ops->listen(m);
-}
-
-/* How a task that was sent is.  MAKER_OVER: as maker_run leaves `ran`, and returns
- * `*err`. MAKER_AGAIN: it came to nothing, and is for maker_run. */
-static inline enum maker_over
-maker_over(struct maker *m, uint32_t lane, struct fal_ran *ran, int *err)
-{
-	return m->ops->over(m, lane, ran, err);
-}
-
 /* The task of this id, which the lane has or had last, is not wanted: its maker_run,
- * which may be about to begin, may return at once, with anything, or it is over soon
- * where it was sent.  For any thread. */
+ * which may be about to begin, may return at once, with anything.  For any thread. */
 static inline void
 maker_cancel(struct maker *m, uint32_t lane, uint64_t id)
 {

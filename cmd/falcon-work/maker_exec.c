@@ -71,8 +71,6 @@ struct maker_exec {
 
 enum { MOST_FAILURES = 3, MOST_OTHERS = 3 };
 
-enum { LIGHT = 1 << 20 }; /* parameters: 0.2 ms of the loop for each task */
-
 static const uint64_t fixed_id = UINT64_C(1) << 48; /* those of lanes are below */
 
 #define PAUSE_NS \
@@ -477,7 +475,8 @@ was_last(struct bench *b, const struct exec_at *at, const struct child_made *mad
 		b->failures = 0;
 		return true;
 	}
-	count_failure(b, made->end);
+	if (made->end != CHILD_MADE || !ran->nonfinite)
+		count_failure(b, made->end);
 	if (made->end != CHILD_MADE)
 		return made->end == CHILD_CANCELLED;
 	get_back(lent);
@@ -520,63 +519,6 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	return err;
 }
 
-/* The loop may look at what comes of it. */
-static bool
-is_light(const struct maker_exec *m, const struct fal_run_job *job)
-{
-	return m->setup->model->params <= LIGHT && !m->maker.samples &&
-	       !m->exec->hello.pipes && job->run.bits == 0 && !job->hashed && !job->flip;
-}
-
-/* The start that is known to compute as the first one did; 0: that is being found out. */
-static uint64_t
-proven_start(struct proof *p)
-{
-	if (pthread_mutex_trylock(&p->mutex) != 0)
-		return 0;
-	const uint64_t start = p->start;
-	pthread_mutex_unlock(&p->mutex);
-	return start;
-}
-
-static bool
-send(struct maker *maker, uint32_t lane, const struct fal_run_job *job)
-{
-	struct maker_exec *m = of(maker);
-	const struct exec_at at = exec_at(m->exec, lane);
-	if (!is_light(m, job))
-		return false;
-	prepare(m, lane, job);
-	m->bench[lane].task.start = proven_start(&m->proof[at.number]);
-	return child_send(at.child, &m->bench[lane].task);
-}
-
-static void
-listen(struct maker *maker)
-{
-	const struct exec *e = of(maker)->exec;
-	uint64_t times;
-	(void)!read(e->ear.told, &times, sizeof(times));
-	for (uint32_t i = 0; i < e->n; i++)
-		child_listen(e->child[i]);
-}
-
-static enum maker_over
-over(struct maker *maker, uint32_t lane, struct fal_ran *ran, int *err)
-{
-	struct maker_exec *m = of(maker);
-	const struct exec_at at = exec_at(m->exec, lane);
-	struct bench *b = &m->bench[lane];
-	struct child_made made;
-	if (!child_over(at.child, at.slot))
-		return MAKER_AT_WORK;
-	b->work.ran = ran;
-	*err = child_took(at.child, &b->task, &made);
-	if (*err < 0)
-		*ran = (struct fal_ran){ .cancelled = true };
-	return *err < 0 || was_last(b, &at, &made) ? MAKER_OVER : MAKER_AGAIN;
-}
-
 static void
 cancel(struct maker *maker, uint32_t lane, uint64_t id)
 {
@@ -616,9 +558,6 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		.steps = steps,
 		.quit = quit,
 		.free = exec_free,
-		.send = send,
-		.listen = listen,
-		.over = over,
 	};
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)
@@ -628,8 +567,7 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		free(m);
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
 	}
-	m->maker =
-		(struct maker){ &ops, .samples = e->hello.samples, .ear = e->ear.words };
+	m->maker = (struct maker){ &ops, .samples = e->hello.samples };
 	m->setup = s;
 	m->exec = e;
 	m->slots = exec_slots(e);

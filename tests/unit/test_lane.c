@@ -1,6 +1,5 @@
-/* Which thread computes a task: the lane's, or, of quick ones, the loop's, or none, where
- * the maker has somebody else do it; and what a lane waits for and tells while it is at
- * a task. */
+/* Which thread computes a task: the lane's, or, of quick ones, the loop's; and what a
+ * lane waits for and tells while it is at a task. */
 #include "../../cmd/falcon-work/lane.h"
 
 #include "../drawn.h"
@@ -13,7 +12,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,12 +43,6 @@ struct fake {
 	uv_async_t message;
 	uv_idle_t flush;
 	unsigned at_flush; /* ended by then */
-	/* Of what is sent. */
-	struct fal_rng rng;
-	bool at_work;
-	unsigned sent, listened, again;
-	uint64_t cancelled; /* id */
-	const struct fal_run_job *job;
 };
 
 /* In the loop's thread, once before each task. */
@@ -218,132 +210,6 @@ lanes_share_the_loop(void **state)
 {
 	(void)state;
 	run_all(true, 4, a_quarter);
-}
-
-/* --- what is sent ------------------------------------------------------------------- */
-
-static bool
-send_it(struct maker *m, uint32_t lane, const struct fal_run_job *job)
-{
-	struct fake *f = (struct fake *)m;
-	assert_int_equal(lane, 0);
-	assert_int_equal(f->asked, f->begun + 1);
-	f->job = job;
-	f->at_work = fal_rng_below(&f->rng, 4) != 0;
-	f->begun += f->at_work;
-	f->sent += f->at_work;
-	return f->at_work;
-}
-
-/* It may have been said of another one. */
-static void
-listen_to(struct maker *m)
-{
-	struct fake *f = (struct fake *)m;
-	uint64_t times;
-	assert_int_equal(read(m->ear, &times, sizeof(times)), sizeof(times));
-	f->at_work = fal_rng_below(&f->rng, 3) == 0;
-	f->listened++;
-}
-
-static void
-say_so(const struct fake *f)
-{
-	const uint64_t one = 1;
-	assert_int_equal(write(f->maker.ear, &one, sizeof(one)), sizeof(one));
-}
-
-static enum maker_over
-over(struct maker *m, uint32_t lane, struct fal_ran *ran, int *err)
-{
-	struct fake *f = (struct fake *)m;
-	(void)lane;
-	if (f->at_work) {
-		say_so(f);
-		return MAKER_AT_WORK;
-	}
-	if (fal_rng_below(&f->rng, 4) == 0) {
-		f->asked++; /* compute says that it was, for each */
-		f->again++;
-		return MAKER_AGAIN;
-	}
-	clock_ns += f->ns;
-	*err = FAL_OK;
-	ran->samples = f->job->count;
-	ran->cancelled = f->cancelled == f->job->id;
-	return MAKER_OVER;
-}
-
-static void
-cancel(struct maker *m, uint32_t lane, uint64_t id)
-{
-	struct fake *f = (struct fake *)m;
-	(void)lane;
-	f->cancelled = id;
-	say_so(f);
-}
-
-static void
-on_any_end(void *arg, uint32_t lane, const struct lane_end *end)
-{
-	struct fake *f = arg;
-	assert_int_equal(lane, 0);
-	assert_int_equal(end->err, FAL_OK);
-	assert_int_equal(end->ran.cancelled, f->cancelled == f->job->id);
-	assert_true(end->ran.cancelled ||
-		    (end->ran.samples == SAMPLES && end->ran.task_ns >= f->ns));
-	f->ended++;
-}
-
-/* One task: whoever does it, it ends once; nobody listens while nothing is sent. */
-static void
-sent_or_not(struct fake *f, uv_loop_t *loop)
-{
-	const struct fal_run_job job = { .count = SAMPLES };
-	const unsigned ended = f->ended;
-	f->ns = fal_rng_below(&f->rng, 1000);
-	lane_start(f->lanes, 0, &job, true);
-	say_so(f);
-	if (fal_rng_below(&f->rng, 4) == 0)
-		lane_cancel(f->lanes, 0);
-	while (f->ended == ended)
-		uv_run(loop, UV_RUN_ONCE);
-	assert_true(lanes_idle(f->lanes));
-	f->begun = f->asked;
-	say_so(f);
-	const unsigned listened = f->listened;
-	uv_run(loop, UV_RUN_NOWAIT);
-	assert_int_equal(f->listened, listened);
-	listen_to(&f->maker);
-}
-
-static void
-others_do_it(void **state)
-{
-	static const struct maker_ops ops = { .ready = ready,
-					      .run = compute,
-					      .send = send_it,
-					      .listen = listen_to,
-					      .over = over,
-					      .cancel = cancel };
-	struct fake f = { .maker = { &ops, .ear = eventfd(0, EFD_NONBLOCK) } };
-	struct lanes_conf conf = {
-		.maker = &f.maker, .lanes = 1, .arg = &f, .on_end = on_any_end
-	};
-	const uint64_t seed = (uint64_t)getpid();
-	uv_loop_t loop;
-	(void)state;
-	print_message("# seed %llu\n", (unsigned long long)seed);
-	f.rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
-	assert_int_equal(uv_loop_init(&loop), 0);
-	assert_int_equal(lanes_new(&loop, &conf, &f.lanes), FAL_OK);
-	for (int i = 0; i < 400; i++)
-		sent_or_not(&f, &loop);
-	assert_true(f.sent > 200 && f.sent < 400 && f.again > 20);
-	lanes_free(f.lanes);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
-	close(f.maker.ear);
 }
 
 /* --- while it is at work ------------------------------------------------------------ */
@@ -626,7 +492,6 @@ main(void)
 		cmocka_unit_test(who_waits_has_its_thread),
 		cmocka_unit_test(lanes_share_the_loop),
 		cmocka_unit_test(one_write_for_both),
-		cmocka_unit_test(others_do_it),
 		cmocka_unit_test(coming_ones_wait),
 		cmocka_unit_test(made_before_the_end),
 	};
