@@ -362,12 +362,6 @@ struct line {
 	struct fal_trace_ran ran;
 };
 
-static uint32_t
-clock_number(const struct line *c)
-{
-	return c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX;
-}
-
 static double
 busy(const struct line *c)
 {
@@ -426,7 +420,7 @@ keep_hung(struct fit_worker *w, struct line *c, double ran, double t, double *al
 	c->compute = (double)NAN; /* says nothing of its turns */
 	c->cut = 0;
 	c->cut_s = 0;
-	return add_told(w, &(struct fit_told){ .clock = clock_number(c),
+	return add_told(w, &(struct fit_told){ .clock = (uint32_t)c->clock,
 					       .hung = w->hangs,
 					       .turn = NAN,
 					       .seconds = (float)s });
@@ -447,7 +441,7 @@ keep(struct fit_worker *w, struct line *c, double t)
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
 		const struct fit_told told = {
-			.clock = clock_number(c),
+			.clock = (uint32_t)c->clock,
 			.tasks = (float)p->tasks,
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran

@@ -175,13 +175,6 @@ learn_fixed(const struct fal_fit *f, struct scratch *s)
 	return 0;
 }
 
-/* Of a lane alone, at the lanes that it ran last. */
-static double
-at_lanes(const struct fit_worker *w, double task_s)
-{
-	return fit_at_lanes(task_s, w->cores, 1, w->lanes);
-}
-
 /* A row's paces, as they are put together. */
 struct paces {
 	struct fal_cost_pace *v;
@@ -257,7 +250,7 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 		double after = 0;
 		ran += t->tasks > 0;
 		if (t->task_s > 0)
-			task_s = at_lanes(w, full_s(f, fixed, t));
+			task_s = fit_at_lanes(full_s(f, fixed, t), w->cores, 1, w->lanes);
 		if (t->clock < first_clock(f))
 			continue;
 		if (t->hung && !prone)
@@ -268,7 +261,8 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 		}
 		if (i + 1 < kept(w)) {
 			const struct fit_told *next = told_at(w, i + 1);
-			after = at_lanes(w, full_s(f, fixed, next));
+			after = fit_at_lanes(full_s(f, fixed, next), w->cores, 1,
+					     w->lanes);
 		}
 		add_told(&p, t, size_of(f, fixed, t), task_s, after);
 	}

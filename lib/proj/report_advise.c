@@ -58,15 +58,8 @@ fal_report_kind_name(enum fal_report_kind kind)
 static void add(struct list *l, enum fal_report_kind kind, const struct group *who,
 		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Does its advice alter the model?  Then it comes behind what alters none. */
-static bool
-is_other(const struct fal_report_finding *f)
-{
-	return strstr(f->text, OTHER) != NULL;
-}
-
-/* Adds a finding before those of smaller share.  Where it advises more slack it says what
- * that costs the learning rate. */
+/* Adds a finding before those of smaller share, or whose advice alters the model.  Where
+ * it advises more slack it says what that costs the learning rate. */
 static void
 add(struct list *l, enum fal_report_kind kind, const struct group *who, double share,
     const char *fmt, ...)
@@ -93,10 +86,12 @@ add(struct list *l, enum fal_report_kind kind, const struct group *who, double s
 	if (strstr(new.text, "epsp:") != NULL &&
 	    fal_stale_warning(&slacker, &r->state->optim, 0, bound))
 		snprintf(new.text + n, sizeof(new.text) - n, "; %s", bound);
+	const bool other = strstr(new.text, OTHER) != NULL;
 	size_t at = r->findings++;
 	for (; at > 0; at--) {
 		const struct fal_report_finding *f = &r->finding[at - 1];
-		if (is_other(f) != is_other(&new) ? is_other(&new) : f->share >= share)
+		const bool is = strstr(f->text, OTHER) != NULL;
+		if (is != other ? other : f->share >= share)
 			break;
 		r->finding[at] = *f;
 	}
