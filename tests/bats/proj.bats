@@ -365,6 +365,33 @@ bad_trace() {
 	falcon-stat --audit --partial "$state/trace.jsonl"
 }
 
+# far_away SCHEME SECONDS: of three equal workers the last is so far away, each way.
+far_away() {
+	rm -rf "$state" ps.ready
+	job=(tiny.job --set job.epochs=6 --set job.eval=never --set "sync.scheme=$1"
+		--set batch.task=4)
+	serve -w 3
+	slow near1 1 400
+	slow near2 1 400
+	work far --lanes 1 --emulate "rate=400,cores=1,latency=$2"
+	ended "$ps" ps
+	falcon-proj --json "$state/trace.jsonl" >all
+	same "$1 at $2: who is named" "$(jq -c '[.workers[] | select(.cause == "latency") |
+		[.worker, .class]]' all)" '[["far","straggler"]]'
+	# The machine may be busy with other things: 3 % where it is not.
+	jq -e '.clock.coordinator <= 0.25 * .clock.mean' all || { jq -c .clock all && return 1; }
+	jq -se 'all(.[] | select(.ev == "clock" and .worker == "far" and .clock > 3);
+		.rtt >= 2 * '"$2"')' "$state/trace.jsonl"
+}
+
+@test "latency is a worker's own, whether it gets tasks or not" {
+	tiny .
+	far_away epsp 0.15
+	far_away bsp 0.06
+	falcon-proj --json --without far "$state/trace.jsonl" >all
+	jq -e '.changes[0].by_s < 0' all || { jq -c .changes all && return 1; }
+}
+
 # made WORKERS CLOCKS SLOW TIMES: a trace of bsp in which all workers need 10 ms for
 # each of their 4 tasks a clock, and the last one TIMES as much; clock SLOW is its last: a
 # policy then excludes it.  SLOW -1: none does.

@@ -1,6 +1,8 @@
 /* The advice of a report: each sentence where it is due, and nowhere else. */
 #include "report_play.h"
 
+#include "base/rng.h"
+
 /* A job is not told to do what it does. */
 static void
 test_epsp(void **state)
@@ -424,6 +426,35 @@ test_stalls(void **state)
 	fal_report_free(&r);
 }
 
+/* Equal machines whose clocks differ by 15 %: nobody is anything but steady. */
+static void
+test_jitter(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 10; seed++) {
+		struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		struct fal_report r;
+		struct play p;
+		begin(&p, "bsp", 4, 16);
+		for (int c = 0; c < 80; c++) {
+			for (size_t i = 0; i < 4; i++) {
+				double normal = -6;
+				for (int k = 0; k < 12; k++)
+					normal += (double)fal_rng_unit(&rng);
+				p.did[i].task_s = 0.01 * fmax(1 + 0.15 * normal, 0.1);
+			}
+			clock_of(&p);
+		}
+		finish(&r, &p);
+		for (size_t i = 0; i < 4; i++)
+			if (r.worker[i].class != FAL_CLASS_STEADY)
+				fail_msg("seed %llu: w%zu is '%s'",
+					 (unsigned long long)seed, i + 1,
+					 fal_class_name(r.worker[i].class));
+		fal_report_free(&r);
+	}
+}
+
 /* What alters the model comes last, whatever it saves, and says what slack costs where
  * there is momentum. */
 static void
@@ -467,12 +498,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_epsp),         cmocka_unit_test(test_dropped),
-		cmocka_unit_test(test_granularity),  cmocka_unit_test(test_small_tasks),
-		cmocka_unit_test(test_links),        cmocka_unit_test(test_spare),
-		cmocka_unit_test(test_waiting),      cmocka_unit_test(test_two_classes),
-		cmocka_unit_test(test_names),        cmocka_unit_test(test_stalls),
-		cmocka_unit_test(test_other_models),
+		cmocka_unit_test(test_epsp),        cmocka_unit_test(test_dropped),
+		cmocka_unit_test(test_granularity), cmocka_unit_test(test_small_tasks),
+		cmocka_unit_test(test_links),       cmocka_unit_test(test_spare),
+		cmocka_unit_test(test_waiting),     cmocka_unit_test(test_two_classes),
+		cmocka_unit_test(test_names),       cmocka_unit_test(test_stalls),
+		cmocka_unit_test(test_jitter),      cmocka_unit_test(test_other_models),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report advice", tests, NULL, NULL);
