@@ -502,7 +502,8 @@ part(struct above *a, int err, const char *reason)
 	memset(a->text, 0, sizeof(a->text));
 	fal_agent_free(a->agent);
 	a->agent = NULL;
-	uv_timer_start(&a->timer, on_dial, fal_retry_pause_ms(a->opt->retry), 0);
+	uv_timer_start(&a->timer, on_dial, fal_retry_pause_ms(a->opt->retry, uv_hrtime()),
+		       0);
 }
 
 static void
@@ -587,8 +588,8 @@ above_new(struct ps_server *s)
 	a->timer.data = a;
 	const bool again = s->opt->incarnation > 1;
 	if (!again)
-		a->opt->retry->began = uv_hrtime();
-	uv_timer_start(&a->timer, on_dial, again ? fal_retry_pause_ms(a->opt->retry) : 0,
-		       0);
+		a->opt->retry->lost = uv_hrtime();
+	uv_timer_start(&a->timer, on_dial,
+		       again ? fal_retry_pause_ms(a->opt->retry, uv_hrtime()) : 0, 0);
 	return a;
 }

@@ -265,7 +265,8 @@ part(struct fetch *f, int err, const char *reason)
 		f->coming[i] = (struct coming){ 0 };
 	}
 	fal_files_free(f->job);
-	uv_timer_start(&f->timer, on_dial, fal_retry_pause_ms(f->opt->retry), 0);
+	uv_timer_start(&f->timer, on_dial, fal_retry_pause_ms(f->opt->retry, uv_hrtime()),
+		       0);
 }
 
 static void
@@ -334,7 +335,7 @@ above_fetch(const struct ps_above_opt *opt, struct fal_files *j)
 	}
 	uv_timer_init(&f.loop, &f.timer);
 	f.timer.data = &f;
-	opt->retry->began = uv_hrtime();
+	opt->retry->lost = uv_hrtime();
 	dial(&f);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&f.loop);

@@ -266,7 +266,7 @@ check_group(struct ps_run *r)
 	job->rule = (struct fal_rule){ .scheme = FAL_EPSP };
 	if (scheme != NULL && strcmp(scheme, "bsp") == 0)
 		job->rule.scheme = FAL_BSP;
-	r->retry.began = uv_hrtime();
+	r->retry.lost = uv_hrtime();
 	return FAL_EXIT_DONE;
 }
 

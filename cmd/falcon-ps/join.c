@@ -188,7 +188,8 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 		fal_cli_err(PROG, "%s; trying again",
 			    j->later.text[0] != '\0' ? j->later.text : reason);
 	j->later.text[0] = '\0';
-	uv_timer_start(&j->timer, on_retry, fal_retry_pause_ms(&j->retry), 0);
+	uv_timer_start(&j->timer, on_retry, fal_retry_pause_ms(&j->retry, uv_hrtime()),
+		       0);
 }
 
 static void
@@ -256,7 +257,7 @@ ps_run_join(const struct ps_run *run)
 	j->run = run;
 	j->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
 				     .shared = &j->busy };
-	j->retry.began = uv_hrtime();
+	j->retry.lost = uv_hrtime();
 	fal_random_bytes(j->instance, sizeof(j->instance));
 	uv_timer_init(&j->loop, &j->timer);
 	uv_signal_init(&j->loop, &j->on_int);

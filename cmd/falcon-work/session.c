@@ -17,10 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LEAVE_MS 10000 /* for leaving the coordinator */
 #define ADRIFT_MS 3000 /* for it to say why a shard has ended */
+#define SLEEP_S 10     /* of the machine: no connection is taken to outlive it */
+#define LOOK_MS 2000   /* between looks whether this machine was carried elsewhere */
 
 static void dial(struct session *s);
 
@@ -40,6 +43,7 @@ on_over(uv_timer_t *t)
 	s->over = true;
 	uv_close((uv_handle_t *)&s->timer, NULL);
 	uv_close((uv_handle_t *)&s->soon, NULL);
+	uv_close((uv_handle_t *)&s->look, NULL);
 	uv_close((uv_handle_t *)&s->on_term, NULL);
 	uv_close((uv_handle_t *)&s->on_int, NULL);
 	kit_stop(&s->kit);
@@ -50,7 +54,6 @@ on_retry(uv_timer_t *t)
 {
 	struct session *s = t->data;
 	s->at = (s->at + 1) % s->opt->addrs;
-	s->dials++;
 	dial(s);
 }
 
@@ -77,13 +80,15 @@ session_settle(struct session *s)
 	if (s->ending)
 		uv_timer_start(&s->timer, on_over, 0, 0);
 	else
-		uv_timer_start(&s->timer, on_retry, fal_retry_pause_ms(&s->retry), 0);
+		uv_timer_start(&s->timer, on_retry,
+			       fal_retry_pause_ms(&s->retry, uv_hrtime()), 0);
 }
 
 static void
 lose(struct session *s)
 {
 	s->chan = NULL;
+	uv_timer_stop(&s->timer);
 	s->open = s->welcome = s->ready = s->admitted = false;
 	if (!s->ending)
 		links_kill(s);
@@ -217,8 +222,6 @@ part(struct session *s, int err, const char *reason)
 		lose(s);
 		return;
 	}
-	if (s->dials < s->opt->addrs) /* each has its turn */
-		s->retry.began = uv_hrtime();
 	const int code =
 		s->leaving ? FAL_EXIT_NO : fal_retry_verdict(&s->retry, err, uv_hrtime());
 	if (code >= 0) {
@@ -276,9 +279,16 @@ on_silent(uv_timer_t *t)
 	if (s->chan == NULL)
 		return;
 	fal_chan_kill(s->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: no answer within %g s", s->addr,
-		     FAL_CHAN_DEADLINE_MS / 1e3);
+	fal_diag_set(&why, FAL_EIO, "%s: no answer in time", s->addr);
 	part(s, FAL_EIO, why.text);
+}
+
+/* It has so many ms to answer, if it is looked for as long. */
+static void
+await(struct session *s, uint64_t ms)
+{
+	ms = fal_retry_left_ms(&s->retry, uv_hrtime(), ms);
+	uv_timer_start(&s->timer, on_silent, ms, 0);
 }
 
 static void
@@ -301,7 +311,7 @@ on_open(void *arg, struct fal_chan *c)
 	memcpy(m.hello.instance, s->instance, sizeof(s->instance));
 	s->incarnation = 0; /* not known before WELCOME */
 	session_send(s, &m);
-	uv_timer_start(&s->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
+	await(s, FAL_CHAN_DEADLINE_MS);
 }
 
 int
@@ -343,6 +353,65 @@ dial(struct session *s)
 	if (err < 0)
 		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
 			     "%s: %s", s->addr, fal_strerror(err));
+	else
+		await(s, 2 * FAL_CHAN_DEADLINE_MS); /* the channel's comes before */
+}
+
+static double
+seconds_of(clockid_t clock)
+{
+	struct timespec t = { 0 };
+	(void)clock_gettime(clock, &t); /* Linux has it */
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Of the networks that this machine is in. */
+static uint64_t
+hash_addresses(void)
+{
+	uv_interface_address_t *all;
+	uint64_t hash = 1;
+	int n;
+	if (uv_interface_addresses(&all, &n) < 0)
+		return hash;
+	for (int i = 0; i < n; i++) {
+		uint64_t net[2]; /* all of IPv4, and the prefix of IPv6 */
+		memcpy(net, &all[i].address, sizeof(net));
+		hash = (hash ^ net[0] ^ net[1] << 1) * 0x9e3779b97f4a7c15;
+	}
+	uv_free_interface_addresses(all, n);
+	return hash;
+}
+
+/* Was this machine carried elsewhere?  A connection from an address that is gone is dead,
+ * and nobody says so; what could not be reached before may be reached from here. */
+static void
+on_look(uv_timer_t *t)
+{
+	struct session *s = t->data;
+	const uint64_t addresses = hash_addresses();
+	const double slept = seconds_of(CLOCK_BOOTTIME) - seconds_of(CLOCK_MONOTONIC);
+	const bool asleep = s->looks > 0 && slept - s->slept > SLEEP_S;
+	const bool moved = s->looks > 0 && (asleep || addresses != s->addresses);
+	const bool dials = s->chan != NULL && !s->open;
+	struct fal_diag why;
+	s->addresses = addresses;
+	s->slept = slept;
+	if (s->looks++ == 1 && dials && fal_retry_is_first(&s->retry))
+		fal_cli_err(PROG, "%s: does not answer yet", s->addr);
+	if (s->ending || s->leaving)
+		return;
+	if (moved)
+		fal_retry_anew(&s->retry);
+	if (moved && s->chan == NULL && uv_is_active((uv_handle_t *)&s->timer))
+		uv_timer_start(&s->timer, on_retry, 0, 0);
+	if (s->chan == NULL ||
+	    !(asleep || (moved && dials) || fal_chan_is_stranded(s->chan)))
+		return;
+	fal_chan_kill(s->chan);
+	fal_diag_set(&why, FAL_EIO, "%s: this machine %s", s->addr,
+		     asleep ? "slept" : "has another address now");
+	part(s, FAL_EIO, why.text);
 }
 
 /* --- signals, beginning and end --------------------------------------------------- */
@@ -373,9 +442,12 @@ start(struct session *s)
 		return bad;
 	uv_timer_init(&s->loop, &s->timer);
 	uv_timer_init(&s->loop, &s->soon);
+	uv_timer_init(&s->loop, &s->look);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_int);
-	s->timer.data = s->soon.data = s->on_term.data = s->on_int.data = s;
+	s->timer.data = s->soon.data = s->look.data = s->on_term.data = s->on_int.data =
+		s;
+	uv_timer_start(&s->look, on_look, 0, LOOK_MS);
 	uv_signal_start(&s->on_term, on_signal, SIGTERM);
 	uv_signal_start(&s->on_int, on_signal, SIGINT);
 	return 0;
@@ -392,10 +464,9 @@ session_run(const struct work_opt *opt)
 		return FAL_EXIT_NO;
 	}
 	s->opt = opt;
-	s->retry.began = uv_hrtime();
+	s->retry.lost = uv_hrtime();
 	s->retry.give_up = opt->give_up * 1000000000;
 	fal_random_bytes(s->instance, sizeof(s->instance));
-	s->dials = 1;
 	dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);

@@ -16,12 +16,15 @@ struct session {
 	uv_loop_t loop;
 	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
 	uv_timer_t soon;  /* `trouble` is looked at */
+	uv_timer_t look;  /* whether this machine was carried elsewhere */
 	uv_signal_t on_term, on_int;
 	size_t at; /* of opt->addr, where the coordinator is, or is looked for: */
 	char addr[FAL_ADDR_MAX + 16];
-	size_t dials; /* so far */
-	bool far;     /* a door led nowhere: all go to the ports, until one is reached */
+	bool far; /* a door led nowhere: all go to the ports, until one is reached */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
+	unsigned looks;                 /* so far */
+	uint64_t addresses;             /* of this machine, as they were looked at last */
+	double slept;                   /* the seconds that it slept so far */
 
 	/* of the connection */
 	struct fal_chan *chan;

@@ -4,9 +4,12 @@
 
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define OFFER ((size_t)128 << 10) /* bytes of bulk that are offered at a time */
 
@@ -442,6 +445,23 @@ double
 fal_chan_rtt(const struct fal_chan *c)
 {
 	return (double)(c->proved - c->answered) * 1e-9;
+}
+
+bool
+fal_chan_is_stranded(const struct fal_chan *c)
+{
+	const int stream = fal_stream_is_tcp(c->io) ? fal_stream_fd(c->io) : -1;
+	struct sockaddr_storage own = { 0 };
+	socklen_t n = sizeof(own);
+	if (getsockname(stream, (struct sockaddr *)&own, &n) < 0)
+		return false;
+	((struct sockaddr_in *)&own)->sin_port =
+		0; /* at the same place for both families */
+	const int fd = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	const int err = bind(fd, (struct sockaddr *)&own, n) < 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return err == EADDRNOTAVAIL;
 }
 
 uint8_t

@@ -154,6 +154,10 @@ bool fal_chan_is_local(const struct fal_chan *c);
  * first record, a round trip. */
 double fal_chan_rtt(const struct fal_chan *c);
 
+/* Whether it is by TCP, and from an address that this machine does not have any more:
+ * nothing comes by it. */
+bool fal_chan_is_stranded(const struct fal_chan *c);
+
 /* That the peer is another build than this one (fal_session_skew), or ""; borrowed from
  * the channel. */
 const char *fal_chan_skew(const struct fal_chan *c);

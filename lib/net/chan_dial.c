@@ -14,7 +14,12 @@ on_up(void *arg)
 static void
 on_failed(void *arg, int status)
 {
-	fal_chan_fail(arg, FAL_EIO, "%s", uv_strerror(status));
+	if (status == UV_EAI_NONAME)
+		fal_chan_fail(arg, FAL_ENOENT, "there is no host of this name");
+	else if (status == UV_EAI_AGAIN || status == UV_EAI_FAIL)
+		fal_chan_fail(arg, FAL_ENOENT, "its name cannot be looked up now");
+	else
+		fal_chan_fail(arg, FAL_EIO, "%s", uv_strerror(status));
 }
 
 static void

@@ -3,15 +3,12 @@
 
 #include "cli/cli.h"
 #include "net/dial.h"
+#include "net/retry.h"
 
 #include <assert.h>
 #include <signal.h>
 
-enum {
-	FIRST_MS = 10000, /* for reaching the coordinator at all */
-	RETRY_MIN_MS = 100,
-	RETRY_MAX_MS = 1000
-};
+#define FIRST_NS UINT64_C(10000000000) /* for reaching the coordinator at all */
 
 struct fal_client {
 	const struct fal_addr *addr;
@@ -22,7 +19,7 @@ struct fal_client {
 	uv_loop_t loop;
 	uv_signal_t sigint;
 	uv_timer_t silence, retry;
-	uint64_t began, pause; /* ms: first attempt; until the next one */
+	struct fal_retry again;
 	struct fal_chan *chan; /* NULL: closed */
 	bool opened, over;
 	int code;
@@ -168,25 +165,13 @@ on_retry(uv_timer_t *h)
 		fail(c, err);
 }
 
-/* Whether there will be one more attempt: a coordinator that was just started does not
- * listen yet. */
-static bool
-try_again(struct fal_client *c)
-{
-	if (uv_now(&c->loop) - c->began + c->pause > FIRST_MS)
-		return false;
-	uv_timer_start(&c->retry, on_retry, c->pause, 0);
-	c->pause = c->pause * 2 < RETRY_MAX_MS ? c->pause * 2 : RETRY_MAX_MS;
-	return true;
-}
-
 /* The exit code for an end that we did not choose. */
 static int
 code_of(const struct fal_client *c, int err)
 {
 	if (err == FAL_EAUTH || err == FAL_EPERM)
 		return FAL_EXIT_NOPERM;
-	const bool never = err == FAL_EIO || err == FAL_ETRUNC;
+	const bool never = err == FAL_EIO || err == FAL_ETRUNC || err == FAL_ENOENT;
 	return never && !c->opened ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NO;
 }
 
@@ -197,8 +182,13 @@ on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 	int code = code_of(c, err);
 	(void)chan;
 	c->chan = NULL;
-	if (code == FAL_EXIT_TEMPFAIL && try_again(c))
+	/* One that was just started does not listen yet. */
+	if (code == FAL_EXIT_TEMPFAIL && err != FAL_ENOENT &&
+	    fal_retry_verdict(&c->again, err, uv_hrtime()) < 0) {
+		uv_timer_start(&c->retry, on_retry,
+			       fal_retry_pause_ms(&c->again, uv_hrtime()), 0);
 		return;
+	}
 	if (err == 0 && !fal_role_may(c->key->role, c->ops->role)) {
 		fal_diag_set(c->diag, FAL_EPERM, "%s: the key's role is %s: %s is needed",
 			     c->at, fal_role_name(c->key->role),
@@ -234,8 +224,7 @@ begin(struct fal_client *c)
 	if (c->ops->on_interrupt != NULL &&
 	    uv_signal_start(&c->sigint, on_sigint, SIGINT) < 0)
 		return FAL_EIO;
-	c->began = uv_now(&c->loop);
-	c->pause = RETRY_MIN_MS;
+	c->again = (struct fal_retry){ .lost = uv_hrtime(), .give_up = FIRST_NS };
 	return dial(c);
 }
 

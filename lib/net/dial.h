@@ -23,6 +23,7 @@
  *     FAL_EVERSION  a refusal, which is authentic
  *     FAL_EFORMAT   the answer is not of our protocol, or says that it is of an older one
  *     FAL_ETRUNC    the stream ended within the answer
+ *     FAL_ENOENT    the name of its host is not known
  *     FAL_EIO       no connection, a reset (a server that is full), an end before we had
  *                   said a word, a deadline; a command that failed, with its status (128
  *                   and the signal), or that ended without reading what we said

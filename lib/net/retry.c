@@ -6,16 +6,17 @@
 #include "sec/secret.h"
 
 enum {
-	FIRST_MS = 10000,         /* for reaching the coordinator at all */
-	REFUSED_MS = 3000,        /* of nothing but refusals */
-	PAUSE_FIRST_MAX_MS = 1000 /* while one of the first two deadlines runs */
+	REFUSED_MS = 3000,         /* of nothing but refusals */
+	LEAST_MS = 1000,           /* for the last attempt */
+	PAUSE_FIRST_MAX_MS = 1000, /* until it was there, and while it refuses */
 };
 
 bool
 fal_retry_reached(struct fal_retry *r, uint64_t now)
 {
-	const bool again = r->lost != 0;
-	r->reached = r->first = true;
+	const bool again = r->reached && r->lost != 0;
+	r->reached = true;
+	r->told = false;
 	r->lost = 0;
 	r->came = now;
 	r->refused = 0;
@@ -26,20 +27,28 @@ fal_retry_reached(struct fal_retry *r, uint64_t now)
 void
 fal_retry_later(struct fal_retry *r)
 {
-	r->first = r->first || !r->reached;
+	r->told = r->told && r->reached;
 	r->reached = true;
 }
 
 bool
 fal_retry_is_first(const struct fal_retry *r)
 {
-	return r->reached && r->first;
+	return (r->reached || r->refused == 0) && !r->told;
 }
 
 static bool
 is_over(uint64_t since, uint64_t now, uint64_t ms)
 {
 	return now - since > ms * 1000000;
+}
+
+/* ns until it is given up. */
+static uint64_t
+time_left(const struct fal_retry *r, uint64_t now)
+{
+	const uint64_t gone = r->lost != 0 ? now - r->lost : 0;
+	return r->give_up == 0 ? UINT64_MAX : gone < r->give_up ? r->give_up - gone : 0;
 }
 
 int
@@ -54,35 +63,43 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 	if (refused) {
 		r->refused = now;
 		r->tries = 0;
-		r->first = true;
-	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
-		return FAL_EXIT_TEMPFAIL;
+		r->told = false;
 	}
-	if (err == FAL_EPERM && r->reached && !r->silent)
-		r->silent = r->first = true; /* which is another reason than before */
-	if (r->reached && r->lost == 0) {
+	if (err == FAL_EPERM && r->reached && !r->silent) {
+		r->silent = true; /* which is another reason than before */
+		r->told = false;
+	}
+	if (r->lost == 0) {
 		r->lost = now;
 		if (now - r->came > r->paused)
 			r->tries = 0;
 	}
-	return r->reached && r->give_up != 0 && now - r->lost >= r->give_up
-		       ? FAL_EXIT_TEMPFAIL
-		       : -1;
+	return time_left(r, now) == 0 ? FAL_EXIT_TEMPFAIL : -1;
 }
 
 uint64_t
-fal_retry_pause_ms(struct fal_retry *r)
+fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most)
 {
+	const uint64_t ms = time_left(r, now) / 1000000;
+	return ms > most ? most : ms < LEAST_MS ? LEAST_MS : ms;
+}
+
+uint64_t
+fal_retry_pause_ms(struct fal_retry *r, uint64_t now)
+{
+	const uint64_t left = time_left(r, now) / 1000000 + 1;
 	const bool soon = !r->reached || r->refused != 0;
 	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
 	uint64_t ms = (uint64_t)FAL_RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;
-	r->first = false;
+	r->told = true;
 	fal_random_bytes(&jitter, sizeof(jitter));
 	if (ms > most)
 		ms = most;
 	ms = ms / 2 + ms / 2 * jitter / UINT8_MAX;
+	if (ms > left)
+		ms = left;
 	r->paused = ms * 1000000;
 	return ms;
 }

@@ -13,12 +13,13 @@ enum { FAL_RETRY_PAUSE_MS = 200, FAL_RETRY_PAUSE_MAX_MS = 30000 };
 
 /* Zero but for the first two. */
 struct fal_retry {
-	uint64_t began;   /* uv_hrtime() of the first attempt */
-	uint64_t give_up; /* ns to look for a coordinator that was lost; 0: for ever */
+	/* Since when it is not there, as uv_hrtime(): at first that of the first attempt;
+	 * 0: it is. */
+	uint64_t lost;
+	uint64_t give_up; /* ns to look for it; 0: for ever */
 	/* private */
 	bool reached;    /* a coordinator, ever */
-	uint64_t lost;   /* since when it is not there any more; 0: it is */
-	bool first;      /* no pause was made since then, or since refusals began */
+	bool told;       /* since then, or since refusals began */
 	uint64_t came;   /* when it was reached last */
 	uint64_t paused; /* ns of the last pause */
 	unsigned tries;  /* pauses since it was reached for longer than the last one took,
@@ -33,7 +34,8 @@ bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 /* One took us in only to send us away for later: it is there. */
 void fal_retry_later(struct fal_retry *r);
 
-/* Whether no pause was made since then, or since the refusals or the silence began. */
+/* Whether no pause was made since the first attempt, since then, or since the silence
+ * began; refusals before that are no news until they are the verdict. */
 bool fal_retry_is_first(const struct fal_retry *r);
 
 /* What follows from a connection that ended with `err` (of on_close, fal_chan_ops) at
@@ -42,12 +44,21 @@ bool fal_retry_is_first(const struct fal_retry *r);
  * wrong key: only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.
  * What may be no refusal (FAL_EPERM) is none once a coordinator was reached, which took
  * the key: it is lost, behind a tunnel.
- * A coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
- * that was lost after `give_up`, one of another version at once with FAL_EXIT_NO. */
+ * After `give_up` it is FAL_EXIT_TEMPFAIL, whether it was ever there or not; one of
+ * another version is given up at once with FAL_EXIT_NO. */
 int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
 
-/* How long to wait before the next attempt, in ms: doubling, with jitter; the shortest
- * again after a coordinator was there for longer than the last one. */
-uint64_t fal_retry_pause_ms(struct fal_retry *r);
+/* How long to wait before the next attempt, in ms: doubling, with jitter, but not for
+ * longer than it is looked for; the shortest again after a coordinator was there for
+ * longer than the last one, or `anew`. */
+uint64_t fal_retry_pause_ms(struct fal_retry *r, uint64_t now);
+static inline void
+fal_retry_anew(struct fal_retry *r)
+{
+	r->tries = 0;
+}
+
+/* `most` ms, or what is left of them till it is given up: a second at least. */
+uint64_t fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most);
 
 #endif

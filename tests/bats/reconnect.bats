@@ -11,6 +11,11 @@ setup_file() {
 	for_file
 }
 
+teardown() {
+	stop_all
+	no_hosts
+}
+
 setup() {
 	for_test
 	tiny .
@@ -88,9 +93,100 @@ the job is done"
 passes() {
 	seconds=$((${seconds:-0} + 11))
 	kill -STOP "${workers[1]}"
-	perl -e 'print pack "q2", 0, 1e9 * shift' "$seconds" | dd of=clock conv=notrunc status=none
+	leaps "$seconds" 0
 	kill -CONT "${workers[1]}"
 	grep -q "nothing was heard for 60 s; trying again" far.err
+}
+
+# leaps MONOTONIC SLEPT: seconds, of the clocks of whoever is begun by `leaping`.
+leaps() {
+	perl -e 'print pack "q3", 0, 1e9 * shift, 1e9 * shift' "$@" |
+		dd of=clock conv=notrunc status=none
+}
+
+leaping() {
+	head -c 24 /dev/zero >clock
+	LD_PRELOAD=chaos-clock.so LD_LIBRARY_PATH=$bin/tests CHAOS_CLOCK=$PWD/clock "$@"
+}
+
+@test "an address that changed: there is work again within 8 seconds, whatever comes between" {
+	local i began
+	two_hosts
+	job=(--set job.epochs=2000 "${job[@]:2}")
+	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
+		-l 192.0.2.1:0 -s "$state" "${job[@]}"
+	start far ip netns exec "$there" falcon-work -k "$keys/work.key" -n far --lanes 1 \
+		--cache none --emulate rate=2000 "$ready"
+	soon "it" lines 1 '"ev":"join"'
+	for i in 3 4; do
+		ip -n "$there" addr flush dev cable
+		[ $i = 3 ] || soon "that it notices" grep -q "has another address now; trying" far.err
+		ip -n "$there" addr add "192.0.2.$i/24" dev cable
+		began=$SECONDS
+		soon "that it is back" lines $((i - 1)) '"ev":"join"'
+		[ $((SECONDS - began)) -le 8 ] || same seconds $((SECONDS - began)) "8 or less"
+	done
+	# What comes and goes beside the connection's own address is no matter.
+	ip -n "$there" link add other type veth peer name another
+	ip -n "$there" link set other up
+	ip -n "$there" addr add 198.51.100.1/24 dev other
+	sleep 2.2
+	ip -n "$there" link del other
+	sleep 2.2
+	same "connections" "$(grep -c "connected again" far.err)" 2
+}
+
+@test "a machine that slept takes no connection to have outlived that" {
+	! sanitized || skip "clocks that leap: not under a sanitizer"
+	serve
+	link
+	slow near 1 60
+	ready=$at leaping slow far 1 2000
+	soon "both" lines 2 '"ev":"join"'
+	tell orphan
+	leaps 0 60
+	soon "that it notices" grep -q "this machine slept; trying again" far.err
+	soon "that it is back" lines 3 '"ev":"join"'
+	tell heal
+	over
+}
+
+# seconds LEAST MOST COMMAND...: it ends with 75, by then.
+seconds() {
+	local began=$EPOCHREALTIME took
+	run -75 "${@:3}"
+	took=$(jq -n "$EPOCHREALTIME - $began")
+	echo "after $took s: $output"
+	jq -ne "$took >= $1 and $took < $2"
+}
+
+@test "--give-up: as long as it says, before there was a coordinator and after; whom it looks for" {
+	! sanitized || skip "clocks that leap: not under a sanitizer"
+	local work=(falcon-work -k "$keys/work.key" --cache none -n far --lanes 1)
+	# It boots before falcon-ps.
+	leaping start early "${work[@]}" --emulate rate=100 --give-up 100 unix:sock
+	local early=$pid
+	soon "a word" grep -q "unix:sock: no such file or directory; trying again" early.err
+	leaps 60 0
+	sleep 1.2 # it has looked at the clock
+	at_unix
+	soon "it" lines 1 '"ev":"join"'
+	killed
+	soon "that it notices" grep -q "closed by the peer; trying again" early.err
+	leaps 170 0
+	ended "$early" early 75
+	seconds 2 3.9 "${work[@]}" --give-up 2 unix:nobody
+	# Nobody says a word there: an attempt is cut.
+	start silent socat UNIX-LISTEN:silent,fork EXEC:'sleep 100'
+	soon "silence" test -S silent
+	seconds 3 4.9 "${work[@]}" --give-up 3 unix:silent
+	has "$output" "unix:silent: does not answer yet"
+	has "$output" "unix:silent: no answer in time"
+	timeout 1 getent hosts nobody.invalid && [ $? = 2 ] || return 0
+	seconds 1 2.9 "${work[@]}" --give-up 1 nobody.invalid:7000
+	has "$output" "nobody.invalid:7000: there is no host of this name; trying again"
+	seconds 0 1.9 falcon-stat -k "$keys/observe.key" nobody.invalid:7000
+	has "$output" "there is no host of this name"
 }
 
 @test "an address that changed, behind a command that does not notice" {
@@ -98,9 +194,7 @@ passes() {
 	serve
 	link
 	slow near 1 60
-	head -c 16 /dev/zero >clock
-	ready="exec:exec socat - TCP:$at" LD_PRELOAD=chaos-clock.so \
-		LD_LIBRARY_PATH=$bin/tests CHAOS_CLOCK=$PWD/clock slow far 1 2000
+	ready="exec:exec socat - TCP:$at" leaping slow far 1 2000
 	soon "both" lines 2 '"ev":"join"'
 	tell orphan
 	tell from 127.0.0.2
@@ -126,7 +220,8 @@ passes() {
 	done
 	same "what the worker says" "$(sed -n 's/; trying again$/, lost/p
 		s/^falcon-work: \(unix:[a-z]*\): connected again/\1 connected again/p' \
-		far.err | sed 's/^falcon-work: \(unix:[a-z]*\):.*, lost/\1 lost/')" "unix:here lost
+		far.err | sed 's/^falcon-work: \(unix:[a-z]*\):.*, lost/\1 lost/')" "unix:nowhere lost
+unix:here lost
 unix:there connected again"
 }
 

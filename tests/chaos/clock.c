@@ -1,7 +1,7 @@
 /* LD_PRELOAD: a process whose clocks leap when the harness says so.
  *
- * CHAOS_CLOCK names a file of two int64_t, nanoseconds by which the clock of the day and
- * the monotonic one are off from now on.  What sleeps until a moment of the monotonic
+ * CHAOS_CLOCK names a file of int64_t: nanoseconds by which the clock of the day and the
+ * monotonic one are off from now on, and, if there is a third, for which the machine slept.  What sleeps until a moment of the monotonic
  * clock is told the kernel's moment.  The process forgets a file that is not there. */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-enum { WALL, MONOTONIC, CLOCKS };
+enum { WALL, MONOTONIC, SLEPT, CLOCKS };
 
 static const volatile int64_t still[CLOCKS];
 static const volatile int64_t *leap = still;
@@ -56,6 +56,8 @@ clock_gettime(clockid_t id, struct timespec *out)
 		*out = off(out, leap[WALL]);
 	if (got == 0 && (id == CLOCK_MONOTONIC || id == CLOCK_MONOTONIC_COARSE))
 		*out = off(out, leap[MONOTONIC]);
+	if (got == 0 && id == CLOCK_BOOTTIME)
+		*out = off(out, leap[MONOTONIC] + leap[SLEPT]);
 	return got;
 }
 

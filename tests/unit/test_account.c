@@ -190,14 +190,14 @@ drawn(void **state)
 static uint64_t
 pause_of(uint64_t stays, unsigned n)
 {
-	struct fal_retry r = { .began = 1, .give_up = UINT64_MAX };
+	struct fal_retry r = { .lost = 1, .give_up = UINT64_MAX };
 	uint64_t now = 1, ms = 0;
 	while (n-- > 0) {
 		fal_retry_reached(&r, now);
 		now += stays;
 		assert_int_equal(fal_retry_verdict(&r, FAL_OK, now), -1);
 		assert_true(fal_retry_is_first(&r));
-		ms = fal_retry_pause_ms(&r);
+		ms = fal_retry_pause_ms(&r, now);
 		now += ms * 1000000;
 	}
 	return ms;
@@ -212,15 +212,43 @@ pauses(void **state)
 	assert_in_range(pause_of(UINT64_C(60000000000), 20), FAL_RETRY_PAUSE_MS / 2,
 			FAL_RETRY_PAUSE_MS);
 	/* Who was sent away for later keeps trying, and says so once. */
-	struct fal_retry r = { .began = 1, .give_up = UINT64_C(3600000000000) };
+	struct fal_retry r = { .lost = 1, .give_up = UINT64_C(3600000000000) };
 	for (uint64_t s = 1; s < 3600; s += 30) {
 		fal_retry_later(&r);
 		assert_int_equal(fal_retry_verdict(&r, FAL_OK, s * 1000000000), -1);
 		assert_int_equal(fal_retry_is_first(&r), s == 1);
-		fal_retry_pause_ms(&r);
+		fal_retry_pause_ms(&r, s * 1000000000);
 	}
 	assert_int_equal(fal_retry_verdict(&r, FAL_OK, UINT64_C(3602000000000)),
 			 FAL_EXIT_TEMPFAIL);
+}
+
+/* It is looked for as long as was said, ± a second, before it was ever reached and after,
+ * whatever an attempt takes, if it is cut when it should be; the first reason is told. */
+static void
+gives_up_in_time(void **state)
+{
+	const uint64_t s = 1000000000;
+	(void)state;
+	for (int reached = 0; reached < 2; reached++)
+		for (uint64_t give_up = 1; give_up < 3000; give_up = give_up * 3 + 4) {
+			const uint64_t most = fal_rng_below(&rng, 20000);
+			struct fal_retry r = { .lost = s, .give_up = give_up * s };
+			uint64_t now = s, told = 0;
+			if (reached)
+				fal_retry_reached(&r, now);
+			while (fal_retry_verdict(&r, FAL_EIO, now) < 0) {
+				told += fal_retry_is_first(&r);
+				now += fal_retry_pause_ms(&r, now) * 1000000;
+				now += fal_retry_left_ms(&r, now, most) * 1000000;
+			}
+			assert_int_equal(told, 1);
+			assert_in_range(now - s, give_up * s,
+					(give_up + 1) * s + s / 100);
+		}
+	struct fal_retry r = { .lost = s };
+	assert_int_equal(fal_retry_verdict(&r, FAL_EIO, UINT64_MAX), -1);
+	assert_int_equal(fal_retry_left_ms(&r, UINT64_MAX, 7777), 7777);
 }
 
 /* A key that was taken once is not refused by who says nothing, as a tunnel does whose
@@ -232,7 +260,7 @@ silences(void **state)
 	(void)state;
 	for (int reached = 0; reached < 2; reached++)
 		for (int proven = 0; proven < 2; proven++) {
-			struct fal_retry r = { .began = 1, .give_up = 60 * s };
+			struct fal_retry r = { .lost = 1, .give_up = 60 * s };
 			const int err = proven ? FAL_EAUTH : FAL_EPERM;
 			const int in_the_end =
 				reached && !proven ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NOPERM;
@@ -243,11 +271,11 @@ silences(void **state)
 			if (reached) { /* by a crash */
 				fal_retry_verdict(&r, FAL_EIO, now);
 				assert_true(fal_retry_is_first(&r));
-				fal_retry_pause_ms(&r);
+				fal_retry_pause_ms(&r, now);
 			}
 			unsigned said = 0;
 			for (last = now; code < 0;
-			     now += fal_retry_pause_ms(&r) * 1000000) {
+			     now += fal_retry_pause_ms(&r, now) * 1000000) {
 				code = fal_retry_verdict(&r, err, last = now);
 				said += reached && fal_retry_is_first(&r);
 			}
@@ -266,18 +294,18 @@ static void
 silent_twice(void **state)
 {
 	const uint64_t s = 1000000000;
-	struct fal_retry r = { .began = 1, .give_up = 60 * s };
+	struct fal_retry r = { .lost = 1, .give_up = 60 * s };
 	(void)state;
 	assert_int_equal(fal_retry_verdict(&r, FAL_EPERM, s), -1);
-	fal_retry_pause_ms(&r);
+	fal_retry_pause_ms(&r, s);
 	fal_retry_later(&r);
 	assert_int_equal(fal_retry_verdict(&r, FAL_OK, 2 * s), -1);
-	fal_retry_pause_ms(&r);
+	fal_retry_pause_ms(&r, 2 * s);
 	assert_false(fal_retry_is_first(&r));
 	for (uint64_t i = 0; i < 3; i++) {
 		assert_int_equal(fal_retry_verdict(&r, FAL_EPERM, (3 + i) * s), -1);
 		assert_int_equal(fal_retry_is_first(&r), i == 0);
-		fal_retry_pause_ms(&r);
+		fal_retry_pause_ms(&r, (3 + i) * s);
 	}
 }
 
@@ -291,7 +319,7 @@ main(void)
 		cmocka_unit_test(comings),      cmocka_unit_test(data_again),
 		cmocka_unit_test(crowds),       cmocka_unit_test(drawn),
 		cmocka_unit_test(pauses),       cmocka_unit_test(silences),
-		cmocka_unit_test(silent_twice),
+		cmocka_unit_test(silent_twice), cmocka_unit_test(gives_up_in_time),
 	};
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
