@@ -6,8 +6,10 @@
 #include "base/parse.h"
 #include "base/quantile.h"
 #include "base/rng.h"
+#include "base/seldom.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -519,10 +521,42 @@ test_quantile_drawn(void **state)
 	}
 }
 
+/* What goes on and on is said at once and then after pauses that double up to an hour;
+ * what has been quiet for a whole pause is said at once again. */
+static void
+seldom_doubles(void **state)
+{
+	struct fal_seldom s = { 0 };
+	uint64_t left = 99, lines = 0, all = 0;
+	double last = 0, pause = 0;
+	(void)state;
+	for (double now = 1; now < 30000; now += 0.5, all++) {
+		if (!fal_seldom(&s, now, &left))
+			continue;
+		if (lines > 0) {
+			const double want = fmin(10 * pow(2, (double)lines - 1), 3600);
+			pause = now - last;
+			assert_true(fabs(pause - want) < 0.01);
+			assert_int_equal(left, (uint64_t)(2 * pause) - 1);
+		} else {
+			assert_int_equal(left, 0);
+		}
+		last = now;
+		lines++;
+	}
+	assert_int_equal(lines, 16);
+	/* Quiet for longer than a pause; then again, in the first, short one. */
+	assert_true(fal_seldom(&s, last + 3 * pause, &left));
+	assert_false(fal_seldom(&s, last + 3 * pause + 9, &left));
+	assert_true(fal_seldom(&s, last + 3 * pause + 10, &left));
+	assert_int_equal(left, 1);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(seldom_doubles),
 		cmocka_unit_test(test_quote),
 		cmocka_unit_test(test_put_layout),
 		cmocka_unit_test(test_put_fmt),
