@@ -281,7 +281,7 @@ typed() {
 	same "lines" "$(wc -l <commands)" 17
 	typed "vm4 falcon-work"
 	soon "the other lab is there" grep -qs "joined as one worker: 2 members" lab2.3.err
-	typed "--group lab2" >seen
+	typed "lab2 falcon-stat" >seen
 	grep -qE "^lab2 +[a-z-]+ +[a-z-]+ +2 +2 " seen
 	has "$(<seen)" "job: big, epsp, a group of unix:../lab1.sock"
 	wait "${started[@]}"
