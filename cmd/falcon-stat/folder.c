@@ -135,8 +135,8 @@ static int
 hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **m,
 	uint8_t out[static FAL_HASH_BYTES], struct fal_diag *diag)
 {
-	const struct fal_safetensors file = { "model.safetensors", bytes->p, bytes->n,
-					      NULL, NULL };
+	const struct fal_safetensors file =
+		fal_job_tensors(&f->job, "model.safetensors", bytes);
 	int err = fal_safetensors_model(&file, m, diag);
 	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
 		err = fal_model_align(*m, FAL_BLOCK);

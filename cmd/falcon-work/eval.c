@@ -112,20 +112,18 @@ load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *dia
 }
 
 static int
-load_params(struct eval *e, const char *file, struct fal_diag *diag)
+load_params(struct eval *e, const char *path, struct fal_diag *diag)
 {
 	const struct fal_model *m = e->setup.model;
 	struct fal_buf bytes = { 0 };
 	int err =
-		fal_cli_read(file, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
+		fal_cli_read(path, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
+	const struct fal_safetensors file = fal_job_tensors(&e->job, path, &bytes);
 	e->params = fal_calloc_aligned(m->params, sizeof(float));
 	if (err == FAL_OK && e->params == NULL)
 		err = nomem(diag);
 	if (err == FAL_OK)
-		err = fal_safetensors_get(&(struct fal_safetensors){ file, bytes.p,
-								     bytes.n, NULL,
-								     NULL },
-					  m, e->params, diag);
+		err = fal_safetensors_get(&file, m, e->params, diag);
 	fal_buf_free(&bytes);
 	return err;
 }

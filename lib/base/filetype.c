@@ -13,7 +13,6 @@
 static const struct fal_filetype kinds[] = {
 	{ PACKED, MAGIC("\x1f\x8b\x08"), NULL, "gzip-compressed: gunzip it" },
 	{ PACKED, MAGIC("\xfd" "7zXZ"), NULL, "xz-compressed: unxz it" },
-	{ PACKED, MAGIC("BZh"), "1AY&SY", "bzip2-compressed: bunzip2 it" },
 	{ PACKED, MAGIC("\x28\xb5\x2f\xfd"), NULL, "zstd-compressed: unzstd it" },
 	{ PACKED, MAGIC("PK\3\4"), ".npy", "an .npz archive: save each array with numpy.save" },
 	{ PACKED, MAGIC("PK\3\4"), "data.pkl", "a PyTorch file: save it as safetensors" },

@@ -13,12 +13,11 @@ struct source {
 	struct fal_diag *diag;
 	enum fal_filetype_is own;        /* of the reader; NONE: a format without magic */
 	const struct fal_filetype *kind; /* of the file; NULL: not known */
-	z_stream z;          /* its input is what was read of the file and not used yet */
-	uint8_t *in;         /* memory of that */
-	uint64_t read;       /* bytes of the file */
-	uint64_t member;     /* where the member began that is read */
-	bool at_end;         /* of the file */
-	bool zipped, inside; /* a gzip file; within a member of it */
+	z_stream z;      /* its input is what was read of the file and not used yet */
+	uint8_t *in;     /* memory of that */
+	uint64_t read;   /* bytes of the file */
+	uint64_t member; /* where the member began that is read */
+	bool at_end, zipped, inside;       /* of the file; a gzip file; within a member */
 	const struct fal_array_opts *opts; /* of arrays alone, as the next two */
 	uint64_t before, behind;
 	/* The first bytes of the content, and how many of them were handed out. */

@@ -1,6 +1,8 @@
 /* Ed25519 by libsodium; PEM and base64 by comparing with what would be written. */
 #include "sec/sign.h"
 
+#include "base/text.h"
+
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,18 +64,24 @@ get_pem(const struct pem *is, const char *text, size_t n,
 	char again[(FAL_PEM_SECRET > FAL_PEM_PUBLIC ? FAL_PEM_SECRET : FAL_PEM_PUBLIC) +
 		   1];
 	const size_t begin_n = strlen(is->begin), ends_n = begin_n + strlen(is->end);
-	size_t got = 0;
+	/* Without a byte order mark, and with LF for CRLF. */
+	char plain[sizeof(again)];
+	size_t got = 0, k = 0;
 	int err = FAL_EFORMAT;
-	if (n == is->text_n &&
-	    sodium_base642bin(der, sizeof(der), text + begin_n, n - ends_n, NULL, &got,
+	for (size_t i = fal_text_bom(text, n); i < n && k < sizeof(plain); i++)
+		if (text[i] != '\r' || i + 1 == n || text[i + 1] != '\n')
+			plain[k++] = text[i];
+	if (k == is->text_n &&
+	    sodium_base642bin(der, sizeof(der), plain + begin_n, k - ends_n, NULL, &got,
 			      NULL, BASE64) == 0 &&
 	    got == is->head_n + FAL_KEY_BYTES) {
 		memcpy(key, der + is->head_n, FAL_KEY_BYTES);
 		put_pem(is, key, again);
-		err = sodium_memcmp(again, text, n) == 0 ? FAL_OK : FAL_EFORMAT;
+		err = sodium_memcmp(again, plain, k) == 0 ? FAL_OK : FAL_EFORMAT;
 		sodium_memzero(again, sizeof(again));
 	}
 	sodium_memzero(der, sizeof(der));
+	sodium_memzero(plain, sizeof(plain));
 	return err;
 }
 

@@ -44,6 +44,32 @@ reads_the_keys_of_rfc_8410(void **state)
 	fal_buf_free(&line);
 }
 
+/* As an editor elsewhere leaves them. */
+static void
+keys_may_have_crlf_and_a_mark(void **state)
+{
+	(void)state;
+	uint8_t key[FAL_KEY_BYTES], good[FAL_KEY_BYTES];
+	for (unsigned way = 0; way < 8; way++) {
+		const char *text = way < 4 ? rfc_public : rfc_secret;
+		int (*parse)(const char *, size_t, uint8_t *) =
+			way < 4 ? fal_sign_public_parse : fal_sign_secret_parse;
+		char other[FAL_PEM_SECRET + 16];
+		size_t n = (way & 1) * 3;
+		memcpy(other, "\xef\xbb\xbf", n);
+		for (const char *c = text; *c != '\0'; c++) {
+			if (*c == '\n' && (way & 2) != 0)
+				other[n++] = '\r';
+			other[n++] = *c;
+		}
+		assert_int_equal(parse(text, strlen(text), good), FAL_OK);
+		assert_int_equal(parse(other, n, key), FAL_OK);
+		assert_memory_equal(key, good, sizeof(key));
+		other[n++] = '\n';
+		assert_int_equal(parse(other, n, key), FAL_EFORMAT);
+	}
+}
+
 /* Each bit of either file is looked at, and its length. */
 static void
 keys_are_read_strictly(void **state)
@@ -112,6 +138,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_the_keys_of_rfc_8410),
+		cmocka_unit_test(keys_may_have_crlf_and_a_mark),
 		cmocka_unit_test(keys_are_read_strictly),
 		cmocka_unit_test(no_byte_may_differ),
 	};
