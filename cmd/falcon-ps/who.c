@@ -198,7 +198,13 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 	char text[16];
 	if (l == NULL)
 		return;
-	if (late->owes == NULL) {
+	if (late->key != NULL) {
+		if (may_say(&s->who))
+			say(s,
+			    "workers of key '%s' kept the others waiting: they get no "
+			    "work for %s",
+			    late->key, seconds(late->seconds, text));
+	} else if (late->owes == NULL) {
 		if (l->said && may_say(&s->who))
 			say(s, "%s is back after %s: %s", name,
 			    seconds(late->seconds, text), late->why);

@@ -219,6 +219,21 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	coord_called(c);
 }
 
+/* Workers of its key get no work, which the trace does not say: it has who is a suspect,
+ * and for how long. */
+static void
+tell_barred(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	if (p == NULL || c->ops.late == NULL)
+		return;
+	const struct fal_coord_late late = { .seconds = a->seconds,
+					     .key = c->key[p->key - 1].name };
+	coord_call(c);
+	c->ops.late(c->ops.arg, p->id, p->name, &late);
+	coord_called(c);
+}
+
 /* What the worker says of a task, and that nobody else is here who could. */
 static void
 trace_doubt(struct fal_coord *c, double now, const struct fal_act *a)
@@ -376,6 +391,9 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 		trace_late(c, now, to, a);
+		return FAL_OK;
+	case FAL_ACT_BARRED:
+		tell_barred(c, to, a);
 		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);

@@ -45,6 +45,8 @@ struct fal_coord_late {
 	const char *why;  /* a few words */
 	const char *owes; /* "task", "push" or "eval"; NULL: it is back */
 	double seconds;   /* for which it owes that; for which it was a suspect */
+	const char *key;  /* or: workers of this key get no work for `seconds`, as it has
+			     cost others too much; else NULL */
 };
 
 /* Keys that compute the same bits do not say the same of a task, the first one being that

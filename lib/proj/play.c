@@ -172,6 +172,7 @@ follow(struct game *g, const struct fal_act *a)
 	case FAL_ACT_UNHEARD:
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
+	case FAL_ACT_BARRED:
 	case FAL_ACT_LINE:
 	case FAL_ACT_PUSH:
 	case FAL_ACT_OPEN:

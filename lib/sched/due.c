@@ -4,7 +4,9 @@
  *
  * Whoever is nearly late is asked, and again when it is due: its answer comes behind
  * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
- * up to FAL_MOST_TIMES the deadline; all others have not kept it. */
+ * up to FAL_MOST_TIMES the deadline, but on trial; all others have not kept it.  Nor has
+ * who sends block by block, but all of them in much more time than blocks have taken it.
+ * Where nobody waits for the others' work nobody is late. */
 #include "sched/due.h"
 
 #include "base/crowd.h"
@@ -17,13 +19,15 @@
 #include <stdlib.h>
 
 static const double deadline_floor = 0.2; /* seconds (design.md, D7) */
-static const double floor_rtts = 4;       /* as above */
+static const double floor_rtts = 4;       /* as above, */
+static const double rtt_max = 1;          /* … of a second at most */
 /* Of the deadline: then it is asked.  Where that is not known, at once, so that whatever
  * its lanes do until then counts. */
 static const double first_look = 0.85;
-static const double unknown_times = 4; /* medians of the others, without history */
-static const double probe_times = 10;  /* the least probe, where nobody has any */
-static const char push[] = "push";     /* what is owed, as the trace calls it */
+static const double unknown_times =
+	4; /* medians of the others, or pulls, without history */
+static const double probe_times = 10; /* the least probe, where nobody has any */
+static const char push[] = "push";    /* what is owed, as the trace calls it */
 
 const char fal_due_mute[] = "it does not answer";
 const char fal_due_still[] = "its lanes stand still";
@@ -34,6 +38,8 @@ struct debt {
 	double since; /* when something of it last came */
 	double d;     /* seconds from then on */
 	const char *owes;
+	/* The contribution whose last block is due first: since when, and until when. */
+	double begun, whole;
 };
 
 void
@@ -128,8 +134,8 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 		d = guess(s, w, kind);
 	else if (kind == FAL_TURN_TASK)
 		d *= fal_crowding(w->lanes, w->cores);
-	d = fal_max(d, deadline_floor);
-	return s->patience * fal_max(d, fal_min(floor_rtts * w->rtt, FAL_MOST_TIMES * d));
+	d = fal_max(fal_max(d, deadline_floor), floor_rtts * fal_min(w->rtt, rtt_max));
+	return s->patience * d * (w->trial ? 1u << w->failed : 1);
 }
 
 double
@@ -148,15 +154,34 @@ fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node
 			   (now - n->began) / fal_crowding(w->lanes, w->cores));
 }
 
+/* So many deadlines at most has who goes on. */
+static double
+longer(const struct fal_worker *w)
+{
+	return w->trial ? 1 : FAL_MOST_TIMES;
+}
+
 /* Takes in that contribution `c` is owed, if it is due before `o`. */
 static void
 take_in(const struct fal_sched *s, const struct fal_worker *w,
 	const struct fal_contrib *c, struct debt *o)
 {
 	double first = fal_max(c->claimed, w->relieved), since = fal_max(first, c->came);
-	double d = deadline(s, w, FAL_TURN_PUSH);
-	if (since + d < o->since + o->d)
-		*o = (struct debt){ first, since, d, push };
+	const double d = deadline(s, w, FAL_TURN_PUSH);
+	const double pulls = unknown_times * s->patience * w->pull.most;
+	const double whole = fal_max(longer(w) * d, pulls);
+	if (since + d < o->since + o->d) {
+		o->first = first;
+		o->since = since;
+		o->d = d;
+		o->owes = push;
+	}
+	/* Several may have been closed together, with the last claim. */
+	const double begun = w->head == NULL ? fal_max(first, w->base) : first;
+	if (begun + whole < o->whole) {
+		o->begun = begun;
+		o->whole = begun + whole;
+	}
 }
 
 /* The first one open of those that it may work for, or NULL. */
@@ -204,30 +229,34 @@ owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *
 static struct debt
 debt_of(const struct fal_sched *s, const struct fal_worker *w)
 {
-	struct debt o = { INFINITY, INFINITY, 0, NULL };
-	if (w->queued > 0)
-		o = (struct debt){ w->began, w->began, fal_deadline_s(s, w), "task" };
+	struct debt o = { .first = INFINITY, .since = INFINITY, .whole = INFINITY };
+	if (w->queued > 0) {
+		o.first = o.since = w->began;
+		o.d = fal_deadline_s(s, w);
+		o.owes = "task";
+	}
 	if (owes_blocks(s, w))
 		owed_blocks(s, w, &o);
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
 		double d = fal_deadline_s(s, w);
-		o = (struct debt){ w->base, w->base, d + fal_min(w->pull.most, d),
-				   "eval" };
+		o.first = o.since = w->base;
+		o.d = d + fal_min(w->pull.most, d);
+		o.owes = "eval";
 	}
 	return o;
 }
 
 static double
-limit(const struct debt *o)
+limit(const struct fal_worker *w, const struct debt *o)
 {
-	return o->first + FAL_MOST_TIMES * o->d;
+	return o->first + longer(w) * o->d;
 }
 
 static double
 due_at(const struct fal_worker *w, const struct debt *o)
 {
-	return fal_max(fal_min(o->since + o->d, limit(o)), w->excused);
+	return fal_max(fal_min(o->since + o->d, limit(w, o)), w->excused);
 }
 
 /* Has it been asked for this debt, and not answered? */
@@ -241,11 +270,12 @@ static double
 next_look(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o)
 {
 	const double look = nothing_known(s) ? 0 : first_look;
+	const double whole = fal_max(o->whole, w->excused);
 	if (is_asked(w, o))
-		return w->asked + o->d;
+		return fal_min(whole, w->asked + o->d);
 	if (w->steps_at < o->since)
-		return o->since + look * o->d;
-	return fal_max(due_at(w, o), w->steps_at + (1 - look) * o->d);
+		return fal_min(whole, o->since + look * o->d);
+	return fal_min(whole, fal_max(due_at(w, o), w->steps_at + (1 - look) * o->d));
 }
 
 double
@@ -260,20 +290,22 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 	return isinf(o.since) ? INFINITY : fal_min(next_look(s, w, &o), late);
 }
 
-/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner, but
- * for who is suspected and was not asked since.  Where nothing is known, whoever is busy
- * would not. */
+/* It has not kept its deadline.  1: it is suspected; 0: nobody waits for it, or nobody
+ * would do it sooner, but for who is suspected and was not asked since.  Where nothing is
+ * known, whoever is busy would not. */
 static int
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)
 {
+	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0;
 	const bool free = !nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0;
 	const struct fal_act act = { .owes = o->owes,
 				     .why = why,
 				     .seconds = now - o->since };
 	w->asked = -1;
-	if (free && fal_trial_others(s, w))
-		return fal_trial_tell(s, w, act, now) < 0 || fal_suspect(s, w, now) < 0
+	if (waited && free && fal_trial_others(s, w))
+		return fal_trial_tell(s, w, act, now) < 0 ||
+				       fal_suspect(s, w, o->first, now) < 0
 			       ? FAL_ENOMEM
 			       : 1;
 	w->excused = now + o->d;
@@ -288,6 +320,10 @@ fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 	const struct debt o = debt_of(s, w);
 	if (now < next_look(s, w, &o))
 		return FAL_OK;
+	if (now >= fal_max(o.whole, w->excused)) {
+		const struct debt all = { o.begun, o.begun, o.d, push, o.begun, o.whole };
+		return overdue(s, w, &all, "it sends too slowly", now);
+	}
 	if (is_asked(w, &o))
 		return overdue(s, w, &o, fal_due_mute, now);
 	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
@@ -308,14 +344,14 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 	w->steps = steps;
 	w->steps_at = now;
 	if (known && now >= due_at(w, &o)) {
-		if (moved && now >= limit(&o))
+		if (moved && now >= limit(w, &o))
 			return overdue(s, w, &o, "it takes too long", now);
 		if (!moved)
 			return overdue(s, w, &o,
 				       o.owes == push ? "it sends nothing"
 						      : fal_due_still,
 				       now);
-		w->excused = fal_min(now + o.d, limit(&o));
+		w->excused = fal_min(now + o.d, limit(w, &o));
 	}
 	fal_refresh(s, w, now);
 	return FAL_OK;
@@ -325,6 +361,8 @@ int
 fal_due_stood(struct fal_sched *s, struct fal_worker *w, double since, const char *why,
 	      double now)
 {
-	const struct debt o = { since, since, fal_deadline_s(s, w), "task" };
+	const struct debt o = {
+		.first = since, .since = since, .d = fal_deadline_s(s, w), .owes = "task"
+	};
 	return fal_worker_active(w) ? overdue(s, w, &o, why, now) : FAL_OK;
 }

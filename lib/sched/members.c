@@ -7,6 +7,7 @@
 #include "sched/scheme.h"
 #include "sched/speed.h"
 #include "sched/team.h"
+#include "sched/trial.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -208,6 +209,9 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.steps_at = -1,
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
+	w->again = fal_trial_barred(s, w->key, now);
+	w->suspected = w->again > now;
+	w->suspected_at = w->suspected ? now : 0;
 	s->last_id = w->id;
 	fal_remember(w, &j->was);
 	if (!isnan(w->fixed))

@@ -187,7 +187,8 @@ project(struct fal_sched *s, struct fal_worker *w, double now)
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
 	heap_put(&s->donors, slot, moves && load.tasks > w->lanes, late_first);
-	heap_put(&s->runners, slot, active && fal_uncloned(w) != NULL, late_first);
+	heap_put(&s->runners, slot, active && !w->trial && fal_uncloned(w) != NULL,
+		 late_first);
 }
 
 void
@@ -204,7 +205,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	fal_refresh_due(s, w);
 	heap_put(&s->suspects, slot,
 		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
-		 (double)w->again);
+		 w->proved ? 0 : w->again);
 	if (s->scheme->refreshed != NULL)
 		s->scheme->refreshed(s, w);
 }

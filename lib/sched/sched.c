@@ -97,6 +97,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->planner);
 	free(s->doubt);
 	free(s->denied);
+	free(s->cost);
 	free(s->skip);
 	free(s->eval_holder);
 	free(s->eval_free);
@@ -179,14 +180,14 @@ begin_decided(struct fal_sched *s, double now)
 	return err;
 }
 
-/* Free tasks find holders, work is evened out, nobody waits for a trial. */
+/* Free tasks find holders, work is evened out. */
 static int
 share_out(struct fal_sched *s, double now)
 {
 	int err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
-	return err == FAL_OK ? fal_trial_relieve(s, now) : err;
+	return err;
 }
 
 /* What was complete but for reports, or words on its tasks, and is not any more. */

@@ -105,6 +105,8 @@ enum fal_act_kind {
 	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
 	FAL_ACT_SUSPECT,
 	FAL_ACT_BACK,
+	/* its key has cost others too much: its workers get no work for `seconds` */
+	FAL_ACT_BARRED,
 	/* the check of `cid` was not answered, all of it or of its task `first`
 	 * (FAL_NONE: all): in time (`count` 1), or its witness is gone */
 	FAL_ACT_UNHEARD,

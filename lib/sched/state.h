@@ -142,7 +142,7 @@ struct fal_worker {
 	bool told;         /* by SUSPECT, and not yet by BACK, */
 	double told_at;    /* … and when */
 	uint32_t failed;   /* trials, one after the other */
-	uint64_t again;    /* not tried before so many clocks are over */
+	double again;      /* not tried before */
 	uint32_t charges;
 	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
@@ -260,9 +260,18 @@ struct fal_sched {
 	} typical_known;
 	double *scratch; /* of the medians; room for a value of each worker */
 	size_t scratch_cap;
-	double patience;     /* times by which all deadlines are longer */
-	uint32_t trial;      /* who is on trial, or was; 0: nobody ever */
-	uint64_t trial_from; /* the next trial when so many clocks are over */
+	double patience;      /* times by which all deadlines are longer */
+	uint32_t trial;       /* who is on trial, or was; 0: nobody ever */
+	double trial_from;    /* no trial before, */
+	uint64_t trial_clock; /* … nor before so many clocks are over */
+	struct fal_cost {     /* of keys whose workers were suspected */
+		uint32_t key;
+		double lost;  /* seconds that others have waited, less what was paid */
+		double at;    /* by then; */
+		double until; /* those until then are in it */
+		bool told;    /* that its workers get no work, since it owed nothing */
+	} *cost;
+	size_t costs, cost_cap;
 
 	struct fal_team **team; /* where every worker is one, by its slot; NULL: gone */
 	uint32_t teams;

@@ -1,22 +1,25 @@
 /* Who has not kept a deadline, and how it becomes a full member again: by work that
- * arrives.  It is tried with one task, which anybody else may take; one trial at a time,
- * and at most one for each clock.
+ * arrives.  It is tried with one task, which nobody else may take meanwhile; one trial at
+ * a time, and none before the last one that failed has cost but FAL_COST_PART of the
+ * time.
+ *
+ * What others have waited for a worker is its key's to pay, whose sessions come and go: a
+ * key that owes more than it may gets no work before it has paid what is beyond that,
+ * FAL_COST_PART of a second in each.
  *
  * Somebody works at any time.  When nobody is left, or nobody who may decide of a doubt,
  * all are back, with twice the time: then it was not they who were slow. */
 #include "sched/trial.h"
 
-#include "sched/doubt.h"
+#include "base/mem.h"
 #include "sched/members.h"
-#include "sched/plan.h"
 #include "sched/queue.h"
 #include "sched/skip.h"
-#include "sched/speed.h"
 
 #include <math.h>
 
-/* So many clocks at most until a worker is tried again. */
-static const uint32_t rarest = 16;
+/* So often the time of a trial is doubled: what failed for want of it may succeed. */
+enum { DOUBLED = 4 };
 
 static const char came[] = "its work came", alone[] = "nobody else is left";
 
@@ -105,16 +108,94 @@ fal_trial_recall(struct fal_sched *s, double now)
 	return FAL_OK;
 }
 
-int
-fal_suspect(struct fal_sched *s, struct fal_worker *w, double now)
+/* What the key has cost others, which it pays as time goes by; NULL: nothing. */
+static struct fal_cost *
+cost_of(const struct fal_sched *s, uint32_t key, double now)
 {
-	if (w->trial && (1u << w->failed) < rarest)
-		w->failed++;
+	for (size_t i = 0; i < s->costs; i++) {
+		struct fal_cost *c = &s->cost[i];
+		if (c->key != key)
+			continue;
+		c->lost = fmax(0, c->lost - FAL_COST_PART * (now - c->at));
+		c->at = now;
+		c->told = c->told && c->lost > 0;
+		return c;
+	}
+	return NULL;
+}
+
+static bool
+has_other_keys(const struct fal_sched *s, uint32_t key)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < s->workers && !any; i++)
+		any = !s->worker[i].gone && s->worker[i].key != key;
+	return any;
+}
+
+/* When the key has paid enough: of long tasks one that is late costs more.  Where all
+ * have one key that says nothing of any of them. */
+static double
+paid_at(const struct fal_sched *s, const struct fal_cost *c, double now)
+{
+	if (!has_other_keys(s, c->key))
+		return now;
+	const double typical = fmax(s->typical[FAL_TURN_TASK], s->typical[FAL_TURN_PUSH]);
+	const double free_s = fmax(FAL_COST_FREE_S, FAL_COST_FREE_TURNS * typical);
+	return now + fmax(0, c->lost - free_s) / FAL_COST_PART;
+}
+
+double
+fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
+{
+	const struct fal_cost *c = cost_of(s, key, now);
+	return c != NULL ? paid_at(s, c, now) : now;
+}
+
+/* Others have waited for `w` since `since`, some of which its key may have paid for
+ * another worker before. */
+static int
+charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
+{
+	struct fal_cost *c = cost_of(s, w->key, now);
+	if (c == NULL) {
+		if (FAL_GROW(s->cost, s->cost_cap, s->costs + 1) < 0)
+			return FAL_ENOMEM;
+		c = &s->cost[s->costs++];
+		*c = (struct fal_cost){ .key = w->key, .at = now };
+	}
+	c->lost += fmax(0, now - fmax(since, c->until));
+	c->until = now;
+	const double again = paid_at(s, c, now);
+	const struct fal_act act = { .kind = FAL_ACT_BARRED,
+				     .worker = w->id,
+				     .seconds = again - now };
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *of = &s->worker[i];
+		if (of->gone || of->key != w->key)
+			continue;
+		of->again = again;
+		fal_refresh(s, of, now);
+	}
+	if (c->told || act.seconds < 1)
+		return FAL_OK;
+	c->told = true;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
+{
+	if (w->trial) {
+		w->failed += w->failed < DOUBLED;
+		s->trial_from = now + (now - since) / FAL_COST_PART;
+	}
 	w->trial = w->proved = false;
 	w->suspected = true;
 	w->suspected_at = now;
-	w->again = s->pool.over + (1u << w->failed);
-	if (fal_strip(s, w, true) < 0 || fal_recount(s, w, now) < 0)
+	s->trial_clock = s->pool.over + 1;
+	if (charge(s, w, since, now) < 0 || fal_strip(s, w, true) < 0 ||
+	    fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
 }
@@ -131,10 +212,9 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
 	w->kept = now;
-	w->proved = w->suspected;
+	w->proved = w->suspected && w->again <= now;
 	w->trial = false;
 	w->failed = 0;
-	w->again = 0;
 	fal_refresh(s, w, now);
 	return w->proved ? FAL_OK : tell_back(s, w, came, now);
 }
@@ -171,9 +251,9 @@ end(struct fal_sched *s, struct fal_worker *w, double now)
 		fal_refresh(s, w, now);
 		return tell_back(s, w, only ? alone : "it is given no work", now);
 	}
-	/* Somebody else was sooner. */
+	/* The round was over without it. */
 	bool lost = w->tried && w->queued == 0 && w->owed == 0 && w->evals == 0;
-	return lost ? fal_suspect(s, w, now) : FAL_OK;
+	return lost ? fal_suspect(s, w, now, now) : FAL_OK;
 }
 
 int
@@ -184,15 +264,15 @@ fal_trial_next(struct fal_sched *s, double now)
 		return FAL_ENOMEM;
 	if (is_deserted(s) && fal_trial_recall(s, now) < 0)
 		return FAL_ENOMEM;
-	if (on_trial(s) != NULL || s->active == 0 || s->pool.over < s->trial_from ||
-	    fal_heap_least(&s->suspects) > (double)s->pool.over)
+	if (on_trial(s) != NULL || s->active == 0 || now < s->trial_from ||
+	    s->pool.over < s->trial_clock || fal_heap_least(&s->suspects) > now)
 		return FAL_OK;
 	w = &s->worker[fal_heap_top(&s->suspects)];
 	w->suspected = w->tried = false;
 	w->trial = true;
 	w->base = now;
 	s->trial = w->id;
-	s->trial_from = s->pool.over + 1;
+	s->trial_clock = s->pool.over + 1;
 	return fal_recount(s, w, now);
 }
 
@@ -201,38 +281,4 @@ fal_trial_untried(const struct fal_sched *s)
 {
 	struct fal_worker *w = on_trial(s);
 	return w != NULL && w->queued == 0 && w->owed == 0 && !w->tried ? w : NULL;
-}
-
-/* Who would wait for the task on trial: somebody idle who may do it; or NULL. */
-static struct fal_worker *
-waits_for(struct fal_sched *s, const struct fal_node *n)
-{
-	uint32_t slot = fal_heap_top(&s->idle);
-	struct fal_worker *r = slot != FAL_NONE ? &s->worker[slot] : NULL;
-	if (r == NULL || s->is.own)
-		return r;
-	if (!fal_doubt_may(s, r, n->round, n->task)) /* its word would say nothing */
-		r = fal_doubt_draw(s, n->round, n->task);
-	const bool idle = r != NULL && fal_heap_has(&s->idle, fal_slot(s, r));
-	return idle && fal_works_for(s, r, n->round) ? r : NULL;
-}
-
-int
-fal_trial_relieve(struct fal_sched *s, double now)
-{
-	struct fal_worker *w = on_trial(s), *r;
-	const struct fal_load none = { 0 };
-	if (w != NULL && w->evals > 0 && s->idle.n > 0)
-		return now - w->base > fal_late_s(s, w) ? fal_suspect(s, w, now) : FAL_OK;
-	if (w == NULL || w->head == NULL || (r = waits_for(s, w->head)) == NULL)
-		return FAL_OK;
-	if (s->is.own)
-		return now - w->began > fal_late_s(s, w) ? fal_suspect(s, w, now)
-							 : FAL_OK;
-	const struct fal_node *n = w->head;
-	double done = fal_project(s, r, none, fal_load_of(s, n->round, n->task), now);
-	if (s->policy.no_clones || fal_uncloned(w) == NULL ||
-	    fal_project(s, w, fal_load_queued(w), none, now) <= done + r->rtt)
-		return FAL_OK;
-	return fal_clone_head(s, w, r, now);
 }

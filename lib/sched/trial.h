@@ -4,11 +4,17 @@
 
 #include "sched/state.h"
 
+/* Seconds that a key may cost others, or so many times what a task or a push takes; and
+ * the part of each second that it may cost beyond that. */
+#define FAL_COST_FREE_S 2.0
+#define FAL_COST_FREE_TURNS 16
+#define FAL_COST_PART 0.02
+
 /* Is there anybody else who works, or may be tried? */
 bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
-/* `w` has not kept its deadline: others do what it owes.  That it is a suspect was told
- * before (fal_trial_tell). */
-int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
+/* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
+ * That it is a suspect was told before (fal_trial_tell). */
+int fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
 /* Tells that it is a suspect from now on, as the act says, unless that was told. */
 int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
 		   double now);
@@ -26,7 +32,7 @@ bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
 int fal_trial_next(struct fal_sched *s, double now);
 /* The worker on trial that still has to get its task, or NULL. */
 struct fal_worker *fal_trial_untried(const struct fal_sched *s);
-/* Whoever waits for a task on trial may take it. */
-int fal_trial_relieve(struct fal_sched *s, double now);
+/* Until when workers of the key get no work: `now`, or later. */
+double fal_trial_barred(const struct fal_sched *s, uint32_t key, double now);
 
 #endif

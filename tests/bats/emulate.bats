@@ -75,6 +75,34 @@ common_lines() {
 	takes 0.8 rate=1e6,latency=0.05
 }
 
+# did NAME N: whether the worker has done so many tasks, as the trace has it.
+did() {
+	jq -se --arg w "$1" --argjson n "$2" '[.[] | select(.ev == "clock" and .worker == $w) |
+		.done] | add // 0 | . >= $n' "$state/trace.jsonl" >/dev/null
+}
+
+# far_second SCHEME LINK: who comes second, over such a link, works as others do, and is no
+# suspect before its round trip is known.
+far_second() {
+	serve --set job.epochs=100000 --set sync.scheme="$1"
+	emulated first rate=400
+	soon "some clocks" lines 2 '"ev":"update"'
+	emulated second "rate=400,$2"
+	soon "its work" did second 3
+	! lines 1 '"ev":"suspect","worker":"second"' || return 1
+	kill -TERM "${workers[@]}" "$ps"
+	wait "$ps" || same "status" "$?" 75
+	rm -r "$state" ps.ready
+	workers=()
+}
+
+@test "a worker behind latency that joins second works" {
+	local scheme
+	for scheme in bsp asp; do
+		far_second "$scheme" latency=0.3
+	done
+}
+
 @test "a link that is slow for a while" {
 	# All of the time here.
 	takes 0.8 rate=1e6,pattern=network:0.05:1

@@ -267,3 +267,42 @@ learns() {
 @test "asp: the right values, and the most that may be needed" {
 	learns asp needed
 }
+
+# updates: how many there are.
+updates() {
+	grep -c '"ev":"update"' "$state/trace.jsonl"
+}
+
+@test "a key that claims and does not push, be it every second time, or drips, costs little" {
+	local i=0 lie rate
+	printf 'input 784\ndense 112\nrelu\ndense 10\n' >wide.model # 22 blocks
+	job=("${job[@]}" --set "model.file=$PWD/wide.model" --set job.epochs=1000
+		--set batch.size=120 --set batch.task=8 --set job.audit=claims)
+	serve
+	slow a 1 1000
+	slow b 1 1000
+	soon "some clocks" lines 10 '"ev":"update"'
+	rate=$(updates)
+	sleep 3
+	rate=$(($(updates) - rate))
+	FALCON_LIE=second start second "$bin/tests/falcon-work-values" -k "$keys/liar.key" -n second \
+		--lanes 4 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	soon "that it is told" grep -Eq \
+		"workers of key 'liar' kept the others waiting: they get no work for [0-9]" ps.err
+	# Other sessions of the key change nothing.
+	for lie in hoard hoard drip; do
+		i=$((i + 1))
+		FALCON_LIE=$lie start "liar$i" "$bin/tests/falcon-work-values" -k "$keys/liar.key" \
+			-n "liar$i" --lanes 4 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	done
+	soon "those" grep -q "liar$i joined" ps.err
+	i=$(updates)
+	sleep 3
+	i=$(($(updates) - i))
+	echo "clocks in 3 s: $rate before, $i"
+	[ "$i" -ge $((rate / 2)) ]
+	same "times told" "$(grep -c "kept the others waiting" ps.err)" 1
+	kill -TERM "$ps"
+	wait "$ps" || same "status" "$?" 75
+	falcon-stat --audit --partial "$state/trace.jsonl"
+}

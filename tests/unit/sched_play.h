@@ -21,7 +21,12 @@
 
 #include <cmocka.h>
 
-enum { PLAY_WORKERS = 48, PLAY_QUEUE = 512, PLAY_ACTS = FAL_ACT_STOP + 1 };
+enum {
+	PLAY_WORKERS = 48,
+	PLAY_QUEUE = 512,
+	PLAY_ACTS = FAL_ACT_STOP + 1,
+	PLAY_DROPS = 200
+};
 
 struct play_item {
 	uint64_t round;
@@ -38,6 +43,7 @@ struct play_part {
 	struct fal_cid fills;
 	uint32_t seq;
 	double arrives; /* INFINITY: not pushed yet */
+	uint32_t left;  /* blocks, but the last one */
 };
 
 struct play_worker {
@@ -47,7 +53,9 @@ struct play_worker {
 			  PLAY_WELL,
 			  PLAY_HANGS,  /* its lanes stand still */
 			  PLAY_DENIES, /* nothing that it computes is finite */
-			  PLAY_KEEPS   /* it pushes nothing */
+			  PLAY_KEEPS,  /* it pushes nothing, */
+			  PLAY_SECOND, /* … or every second contribution, */
+			  PLAY_DRIPS   /* … or a block each 0.15 s */
 	} fault;
 	double held_up; /* begins no task before */
 	double ready;   /* has the version that it was sent */
@@ -283,7 +291,7 @@ play_part(struct play_worker *w, uint64_t round, struct fal_cid fills)
 			return p;
 	}
 	assert_non_null(place);
-	*place = (struct play_part){ round, fills, 0, INFINITY };
+	*place = (struct play_part){ round, fills, 0, INFINITY, 0 };
 	return place;
 }
 
@@ -296,8 +304,12 @@ play_push(struct play_worker *w)
 		bool more = p->seq == 0 || !isinf(p->arrives);
 		for (uint32_t k = 0; k < w->n && !more; k++)
 			more = w->q[k].round == p->round && !w->q[k].check;
-		if (!more && w->fault != PLAY_KEEPS)
-			p->arrives = play.now + play.link_s;
+		const bool keeps = w->fault == PLAY_KEEPS ||
+				   (w->fault == PLAY_SECOND && p->seq % 2 == 0);
+		if (more || keeps)
+			continue;
+		p->arrives = play.now + play.link_s;
+		p->left = w->fault == PLAY_DRIPS ? PLAY_DROPS : 0;
 	}
 }
 
@@ -342,6 +354,13 @@ play_arrive(struct play_worker *w, struct play_part *p)
 {
 	struct fal_cid cid = { w->id, p->seq };
 	struct fal_round_info r;
+	if (p->left > 0) {
+		p->left--;
+		p->arrives = play.now + 0.15;
+		fal_sched_arrived(play.s, play.now, p->round, cid, 1, false);
+		play_follow_all();
+		return;
+	}
 	p->seq = 0;
 	fal_sched_arrived(play.s, play.now, p->round, cid, 1, true);
 	if (!fal_sched_round(play.s, p->round, &r))

@@ -247,7 +247,8 @@ test_suspected(void **state)
 		play_join_as(1, 8);
 		play_check(fal_sched_allow(play.s, 0, 10), 0, "allow");
 		play_follow_all();
-		play_check(fal_suspect(play.s, play_its(2), play.now), 0, "suspect");
+		play_check(fal_suspect(play.s, play_its(2), play.now, play.now), 0,
+			   "suspect");
 		play.now = 1;
 		if (speaks)
 			play_check(fal_sched_heard(play.s, play.now, 2), 0, "heard");

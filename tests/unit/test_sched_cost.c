@@ -1,0 +1,168 @@
+/* What one key costs that does not do what it claims, however many sessions it has:
+ * little of the time.  Two honest workers of other keys are there. */
+#include "sched_play.h"
+
+#include "sched/trial.h"
+
+enum { CLOCKS = 40000, TASKS = 12, HONEST = 2 };
+
+static const struct attack {
+	const char *name;
+	enum play_fault fault;
+	uint32_t sessions;
+	bool again; /* whoever is suspected leaves, and comes as another session */
+} attacks[] = {
+	{ "keeps", PLAY_KEEPS, 1, false },
+	{ "keeps, 16 sessions", PLAY_KEEPS, 16, false },
+	{ "keeps, and comes again", PLAY_KEEPS, 1, true },
+	{ "pushes every second time", PLAY_SECOND, 1, false },
+	{ "pushes every second time, 16 sessions", PLAY_SECOND, 16, false },
+	{ "drips", PLAY_DRIPS, 1, false },
+	{ "drips, and comes again", PLAY_DRIPS, 1, true },
+	{ "hangs", PLAY_HANGS, 16, false },
+};
+
+static uint32_t late, barred;
+static double barred_s;
+
+static void
+see(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_SUSPECT)
+		late = a->worker;
+	if (a->kind != FAL_ACT_BARRED)
+		return;
+	barred++;
+	barred_s = a->seconds;
+}
+
+static void
+join_liar(const struct attack *a)
+{
+	play_join_as(1, 7);
+	play.worker[play.last_id].fault = a->fault;
+}
+
+/* The next event; whoever is here says something all the while. */
+static bool
+step(double until)
+{
+	const bool more = play_step(until);
+	for (uint32_t id = 1; id <= play.last_id; id++)
+		if (play.worker[id].id != 0)
+			play_check(fal_sched_heard(play.s, play.now, id), 0, "heard");
+	play_follow_all();
+	return more;
+}
+
+/* Clocks from second 20 on until `until`; a: NULL: nobody lies. */
+static uint64_t
+clocks(const char *scheme, const struct attack *a, double until)
+{
+	uint64_t over = 0;
+	play_job(scheme, CLOCKS, TASKS);
+	play.task_s = 0.01;
+	play.on_act = see;
+	late = barred = 0;
+	for (uint32_t i = 0; i < HONEST; i++)
+		play_join(1);
+	for (uint32_t i = 0; a != NULL && i < a->sessions; i++)
+		join_liar(a);
+	play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+	play_follow_all();
+	while (step(until)) {
+		if (play.now <= 20)
+			over = fal_sched_over(play.s);
+		if (a == NULL || !a->again || late <= HONEST ||
+		    play.last_id == PLAY_WORKERS)
+			continue;
+		play_leave(late);
+		late = 0;
+		join_liar(a);
+	}
+	play_at_least(CLOCKS - 1, (double)fal_sched_over(play.s),
+		      "clocks that there are");
+	return fal_sched_over(play.s) - over;
+}
+
+static void
+costs_little(void **state)
+{
+	static const char *const scheme[] = { "bsp", "epsp", "epsp:2", "ssp:2" };
+	(void)state;
+	for (size_t i = 0; i < sizeof(scheme) / sizeof(scheme[0]); i++) {
+		const uint64_t all = clocks(scheme[i], NULL, 100);
+		play_end(NULL);
+		for (size_t k = 0; k < sizeof(attacks) / sizeof(attacks[0]); k++) {
+			char what[128];
+			const uint64_t some = clocks(scheme[i], &attacks[k], 100);
+			snprintf(what, sizeof(what), "%s, %s", scheme[i],
+				 attacks[k].name);
+			printf("# %s: %.3f of %llu clocks; out %u times\n", what,
+			       (double)some / (double)all, (unsigned long long)all,
+			       barred);
+			play_at_least((double)some, 0.9 * (double)all, what);
+			play_end(NULL);
+		}
+	}
+}
+
+/* What is late once and is honest else is tried at once. */
+static void
+once_is_forgiven(void **state)
+{
+	(void)state;
+	play_job("bsp", CLOCKS, TASKS);
+	play.task_s = 0.01;
+	play.on_act = see;
+	for (uint32_t i = 0; i < HONEST; i++)
+		play_join(1);
+	play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+	play_follow_all();
+	while (play.now < 5 && step(5))
+		;
+	play.worker[1].fault = PLAY_HANGS;
+	while (!play_its(1)->suspected && step(10))
+		;
+	play_check(play_its(1)->suspected, 1, "suspected");
+	const double since = play.now;
+	play.worker[1].fault = PLAY_WELL;
+	while ((play_its(1)->suspected || play_its(1)->trial) && step(10))
+		;
+	play_check(play_its(1)->suspected || play_its(1)->trial, 0, "a suspect still");
+	play_at_least(1, play.now - since, "seconds until it is back");
+	play_check(barred, 0, "times that its key gets no work");
+}
+
+/* Where all have the same key whoever comes works at once, whatever others cost. */
+static void
+one_key_for_all(void **state)
+{
+	(void)state;
+	for (int other = 0; other < 2; other++) {
+		play_job("bsp", CLOCKS, TASKS);
+		play.task_s = 0.01;
+		play_join_as(1, other != 0 ? 8 : 7);
+		join_liar(&attacks[5]);
+		play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+		play_follow_all();
+		while (play.now < 30 && step(30))
+			;
+		play_join_as(1, 7);
+		play_check(play_its(play.last_id)->suspected, other != 0,
+			   "whether it gets no work");
+		play_end(NULL);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(costs_little),
+		cmocka_unit_test_teardown(once_is_forgiven, play_end),
+		cmocka_unit_test_teardown(one_key_for_all, play_end),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
