@@ -135,7 +135,7 @@ try_lanes(const struct fal_cost *cost, struct fal_advice *best)
 }
 
 static bool
-is_excluded(const struct fal_policy *p, const struct fal_cost_machine *m)
+policy_excludes(const struct fal_policy *p, const struct fal_cost_machine *m)
 {
 	const struct fal_policy_worker *e = fal_policy_find(p, m->name);
 	return e != NULL && e->excluded;
@@ -150,7 +150,7 @@ slowest(const struct fal_cost *cost, const struct fal_policy *p)
 	for (size_t i = 0; i < cost->machines; i++) {
 		const struct fal_cost_machine *m = &cost->machine[i];
 		const double s = fal_cost_mean(m) + m->pull_s + m->push_s + m->rtt_s;
-		if (s > most && !is_excluded(p, m)) {
+		if (s > most && !policy_excludes(p, m)) {
 			most = s;
 			at = m;
 		}
@@ -170,7 +170,7 @@ try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 		struct fal_policy try;
 		struct fal_policy_worker *e;
 		const double before = best->then_s;
-		if (m == NULL || (back && !is_excluded(&best->policy, m)))
+		if (m == NULL || (back && !policy_excludes(&best->policy, m)))
 			continue;
 		int err = fal_policy_copy(&best->policy, &try);
 		if (err == FAL_OK)
