@@ -345,8 +345,8 @@ guess(struct fal_cost *c, struct scratch *s)
 		if (is_known(m))
 			continue;
 		m->turn_s = turn;
-		m->pull_s = pull;
-		m->push_s = push;
+		m->pull_s = fmax(m->pull_s, pull); /* its link has shown that */
+		m->push_s = fmax(m->push_s, push);
 		for (size_t k = 0; k < m->paces; k++)
 			m->pace[k].task_s = fit_at_lanes(pace, m->cores, 1, m->lanes);
 	}
