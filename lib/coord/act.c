@@ -198,37 +198,27 @@ account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	return coord_send(c, to, &m);
 }
 
-/* It is a suspect, or back. */
+/* It is a suspect, or back; or workers of its key get no work, which the trace does not
+ * say: it has who is a suspect, and for how long. */
 static void
 trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
-	const struct fal_coord_late late = { .why = a->why,
-					     .owes = a->owes,
-					     .seconds = a->seconds };
+	struct fal_coord_late late = { .why = a->why,
+				       .owes = a->owes,
+				       .seconds = a->seconds };
 	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
 	if (p == NULL || !p->ready)
 		return;
 	const struct fal_line_late line = { coord_line_who(p), a->why, a->owes,
 					    a->seconds };
-	fal_line_late(&c->line, fal_coord_seconds(c, now), &line);
-	coord_trace(c);
+	if (a->kind == FAL_ACT_BARRED) {
+		late.key = c->key[p->key - 1].name;
+	} else {
+		fal_line_late(&c->line, fal_coord_seconds(c, now), &line);
+		coord_trace(c);
+	}
 	if (c->ops.late == NULL)
 		return;
-	coord_call(c);
-	c->ops.late(c->ops.arg, p->id, p->name, &late);
-	coord_called(c);
-}
-
-/* Workers of its key get no work, which the trace does not say: it has who is a suspect,
- * and for how long. */
-static void
-tell_barred(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
-	if (p == NULL || c->ops.late == NULL)
-		return;
-	const struct fal_coord_late late = { .seconds = a->seconds,
-					     .key = c->key[p->key - 1].name };
 	coord_call(c);
 	c->ops.late(c->ops.arg, p->id, p->name, &late);
 	coord_called(c);
@@ -390,10 +380,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_charged(c, now, a->worker, a->why);
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
-		trace_late(c, now, to, a);
-		return FAL_OK;
 	case FAL_ACT_BARRED:
-		tell_barred(c, to, a);
+		trace_late(c, now, to, a);
 		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);

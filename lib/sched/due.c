@@ -126,22 +126,30 @@ nothing_known(const struct fal_sched *s)
 	return s->knowing[FAL_TURN_TASK] == 0 && s->probe_s == 0;
 }
 
+/* What it has at least, wherever it is. */
 static double
-deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
+there_and_back(const struct fal_worker *w)
+{
+	return floor_rtts * fal_min(w->rtt, rtt_max);
+}
+
+static double
+deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind,
+	 double least)
 {
 	double d = w->turn[kind].most;
 	if (w->turn[kind].n == 0)
 		d = guess(s, w, kind);
 	else if (kind == FAL_TURN_TASK)
 		d *= fal_crowding(w->lanes, w->cores);
-	d = fal_max(fal_max(d, deadline_floor), floor_rtts * fal_min(w->rtt, rtt_max));
+	d = fal_max(fal_max(d, deadline_floor), least);
 	return s->patience * d * (w->trial ? 1u << w->failed : 1);
 }
 
 double
 fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return deadline(s, w, FAL_TURN_TASK);
+	return deadline(s, w, FAL_TURN_TASK, there_and_back(w));
 }
 
 void
@@ -154,11 +162,12 @@ fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node
 			   (now - n->began) / fal_crowding(w->lanes, w->cores));
 }
 
-/* So many deadlines at most has who goes on. */
+/* So long at most has who goes on, which takes it no longer where it is far away. */
 static double
-longer(const struct fal_worker *w)
+longest(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
 {
-	return w->trial ? 1 : FAL_MOST_TIMES;
+	const double d = deadline(s, w, kind, there_and_back(w));
+	return w->trial ? d : fal_max(d, FAL_MOST_TIMES * deadline(s, w, kind, 0));
 }
 
 /* Takes in that contribution `c` is owed, if it is due before `o`. */
@@ -167,9 +176,9 @@ take_in(const struct fal_sched *s, const struct fal_worker *w,
 	const struct fal_contrib *c, struct debt *o)
 {
 	double first = fal_max(c->claimed, w->relieved), since = fal_max(first, c->came);
-	const double d = deadline(s, w, FAL_TURN_PUSH);
+	const double d = deadline(s, w, FAL_TURN_PUSH, there_and_back(w));
 	const double pulls = unknown_times * s->patience * w->pull.most;
-	const double whole = fal_max(longer(w) * d, pulls);
+	const double whole = fal_max(longest(s, w, FAL_TURN_PUSH), pulls);
 	if (since + d < o->since + o->d) {
 		o->first = first;
 		o->since = since;
@@ -248,15 +257,16 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 static double
-limit(const struct fal_worker *w, const struct debt *o)
+limit(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o)
 {
-	return o->first + longer(w) * o->d;
+	const enum fal_turn_kind kind = o->owes == push ? FAL_TURN_PUSH : FAL_TURN_TASK;
+	return o->first + fal_max(o->d, longest(s, w, kind));
 }
 
 static double
-due_at(const struct fal_worker *w, const struct debt *o)
+due_at(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o)
 {
-	return fal_max(fal_min(o->since + o->d, limit(w, o)), w->excused);
+	return fal_max(fal_min(o->since + o->d, limit(s, w, o)), w->excused);
 }
 
 /* Has it been asked for this debt, and not answered? */
@@ -275,7 +285,7 @@ next_look(const struct fal_sched *s, const struct fal_worker *w, const struct de
 		return fal_min(whole, w->asked + o->d);
 	if (w->steps_at < o->since)
 		return fal_min(whole, o->since + look * o->d);
-	return fal_min(whole, fal_max(due_at(w, o), w->steps_at + (1 - look) * o->d));
+	return fal_min(whole, fal_max(due_at(s, w, o), w->steps_at + (1 - look) * o->d));
 }
 
 double
@@ -343,15 +353,15 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 	w->asked = -1;
 	w->steps = steps;
 	w->steps_at = now;
-	if (known && now >= due_at(w, &o)) {
-		if (moved && now >= limit(w, &o))
+	if (known && now >= due_at(s, w, &o)) {
+		if (moved && now >= limit(s, w, &o))
 			return overdue(s, w, &o, "it takes too long", now);
 		if (!moved)
 			return overdue(s, w, &o,
 				       o.owes == push ? "it sends nothing"
 						      : fal_due_still,
 				       now);
-		w->excused = fal_min(now + o.d, limit(w, &o));
+		w->excused = fal_min(now + o.d, limit(s, w, &o));
 	}
 	fal_refresh(s, w, now);
 	return FAL_OK;
