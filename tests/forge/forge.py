@@ -306,6 +306,14 @@ def earlier_hash(t):
     o["hash"] = digit(o["hash"])
 
 
+def earlier_loss(t):
+    pick(events(t, "update")[:-1])["loss"] += 1e-3
+
+
+def last_loss(t, ev):
+    events(t, ev)[-1]["loss"] += 1e-3
+
+
 def last_hash(t):
     events(t, "update")[-1]["hash"] = digit(t[-1]["hash"])
 
@@ -408,7 +416,8 @@ TABLE = [
     ("the divisor of an update", set_("update", "divisor", more()), TRACE),
     ("no divisor of an update", lambda t: any_of(t, "update").pop("divisor"), TRACE),
     ("the epoch of an update", set_("update", "epoch", more()), TRACE),
-    ("the loss of an update", set_("update", "loss", more(1e-3)), NEVER),
+    ("the loss of an earlier update", earlier_loss, NEVER),
+    ("the loss of the last update", lambda t: last_loss(t, "update"), FOLDER),
     ("the learning rate of an update", set_("update", "lr", more(1e-3)), NEVER),
     ("no hash of an update", lambda t: any_of(t, "update").pop("hash"), TRACE),
     ("a hash that is none", set_("update", "hash", lambda v: v[1:]), TRACE),
@@ -423,6 +432,7 @@ TABLE = [
     ("the version of an evaluation", set_("eval", "version", more()), TRACE),
     ("the epoch of an evaluation", set_("eval", "epoch", more()), TRACE),
     ("the last evaluation", last_evaluation, TRACE),
+    ("the loss of the last evaluation", lambda t: last_loss(t, "eval"), FOLDER),
     ("an earlier evaluation, wholly", other_evaluation, NEVER),
     ("an evaluation twice", twice("eval"), TRACE),
     ("the keys of an evaluation", set_("eval", "keys", lambda v: [dict(
