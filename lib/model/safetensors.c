@@ -416,7 +416,8 @@ describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
 					    "%s: tensor '%s' has more than 2^31 values",
 					    r->file->name, FAL_QUOTE(p->name));
 	}
-	const json_t *mark = json_object_get(json_object_get(r->o, "__metadata__"), p->name);
+	const json_t *mark =
+		json_object_get(json_object_get(r->o, "__metadata__"), p->name);
 	t->frozen = mark != NULL && strcmp(json_string_value(mark), frozen) == 0;
 	t->name = fal_strdup(p->name);
 	return t->name != NULL ? check_bytes(r, t, p, sizeof(float)) : st_nomem(r);

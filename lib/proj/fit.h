@@ -71,12 +71,12 @@ void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
  * stopped or its last version made, in the order in which they joined; paces are one
  * or more for each clock line, but those of the first FAL_FIT_WARM clocks of the job.
  * Time in which a worker was a suspect is a pace in which it hangs if that happened more
- * than once, or lasts, and else left out, of the run's sums, too.  The fixed part of its tasks is what its probe and its lines with
- * short tasks say.  A machine that ran no task yet, or whose fixed part nothing tells, is
- * in that as the median of the others.
- * `cost` is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: it is the trace of a
- * group server, which makes no versions.  FAL_ETRUNC with `diag`: too little to say
- * anything, FAL_ENOMEM. */
+ * than once, or lasts, and else left out, of the run's sums, too.  The fixed part of its
+ * tasks is what its probe and its lines with short tasks say.  A machine that ran no task
+ * yet, or whose fixed part nothing tells, is in that as the median of the others. `cost`
+ * is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: it is the trace of a group
+ * server, which makes no versions.  FAL_ETRUNC with `diag`: too little to say anything,
+ * FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

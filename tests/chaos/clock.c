@@ -1,8 +1,9 @@
 /* LD_PRELOAD: a process whose clocks leap when the harness says so.
  *
  * CHAOS_CLOCK names a file of int64_t: nanoseconds by which the clock of the day and the
- * monotonic one are off from now on, and, if there is a third, for which the machine slept.  What sleeps until a moment of the monotonic
- * clock is told the kernel's moment.  The process forgets a file that is not there. */
+ * monotonic one are off from now on, and, if there is a third, for which the machine
+ * slept.  What sleeps until a moment of the monotonic clock is told the kernel's moment.
+ * The process forgets a file that is not there. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
