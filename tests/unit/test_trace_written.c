@@ -718,6 +718,8 @@ test_others(void **state)
 			reads(&b, NULL, NULL);
 		fal_line_hold(&b, 1, "paused", who.name);
 		reads(&b, NULL, NULL);
+		fal_line_trainer(&b, 1, who.name, "so");
+		reads(&b, NULL, NULL);
 		fal_line_refuse(&b, 1, who.name, "so", whole());
 		reads(&b, NULL, NULL);
 		fal_line_gap(&b, &(struct fal_line_gap){ "1.5", whole(), whole(), "00",
