@@ -20,12 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEAVE_MS 10000 /* for leaving the coordinator */
-#define ADRIFT_MS 3000 /* for it to say why a shard has ended */
-#define SLEEP_S 10     /* of the machine: no connection is taken to outlive it */
-#define LOOK_MS 2000   /* between looks whether this machine was carried elsewhere */
+#define LEAVE_MS 10000                         /* for leaving the coordinator */
+#define ADRIFT_MS 3000                         /* for it to say why a shard has ended */
+#define RENEW_NS (3600 * UINT64_C(1000000000)) /* of a session, by another handshake */
+#define SLEEP_S 10   /* of the machine: no connection is taken to outlive it */
+#define LOOK_MS 2000 /* between looks whether this machine was carried elsewhere */
 
 static void dial(struct session *s);
+static void part(struct session *s, int err, const char *reason);
 
 const struct fal_addr *
 session_at(const struct session *s)
@@ -90,7 +92,7 @@ lose(struct session *s)
 	s->chan = NULL;
 	uv_timer_stop(&s->timer);
 	s->open = s->welcome = s->ready = s->admitted = false;
-	if (!s->ending)
+	if (!s->ending && !s->renews)
 		links_kill(s);
 	kit_halt(&s->kit, s->ending);
 	session_settle(s);
@@ -166,6 +168,9 @@ session_after(struct session *s, int err)
 	} else if (err < 0 || trouble < 0) {
 		session_fail(s, FAL_EXIT_NO, "%s: %s", s->addr,
 			     fal_strerror(err < 0 ? err : trouble));
+	} else if (s->renews && fal_agent_left(s->agent)) {
+		links_close(s);
+		fal_chan_close(s->chan);
 	} else if (s->leaving && fal_agent_left(s->agent)) {
 		session_end(s, s->denied.text[0] != '\0' ? FAL_EXIT_NO : FAL_EXIT_DONE);
 	}
@@ -191,12 +196,17 @@ static void
 on_late(uv_timer_t *t)
 {
 	struct session *s = t->data;
+	struct fal_diag why;
 	if (s->pushed != 0) { /* it takes what is pushed before LEAVE */
 		s->pushed = 0;
 		uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
 		return;
 	}
-	session_fail(s, FAL_EXIT_NO, "%s: does not answer", s->addr);
+	if (s->chan == NULL || s->ending)
+		return;
+	fal_chan_kill(s->chan);
+	fal_diag_set(&why, FAL_EIO, "%s: does not answer", s->addr);
+	part(s, FAL_EIO, why.text);
 }
 
 void
@@ -204,7 +214,8 @@ session_leave(struct session *s)
 {
 	s->leaving = true;
 	s->pushed = 0;
-	fal_cli_notify("STOPPING=1");
+	if (!s->renews)
+		fal_cli_notify("STOPPING=1");
 	uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
 }
 
@@ -222,6 +233,13 @@ part(struct session *s, int err, const char *reason)
 		lose(s);
 		return;
 	}
+	const bool renews = s->renews, over = renews && err == FAL_OK;
+	if (over)
+		lose(s);
+	s->renews = false;
+	s->leaving = s->leaving && !renews;
+	if (over)
+		return;
 	const int code =
 		s->leaving ? FAL_EXIT_NO : fal_retry_verdict(&s->retry, err, uv_hrtime());
 	if (code >= 0) {
@@ -264,9 +282,9 @@ on_adrift(uv_timer_t *t)
 void
 session_adrift(struct session *s)
 {
-	if (s->ending)
+	if (s->chan == NULL)
 		session_settle(s);
-	else if (!s->leaving)
+	else if (!s->leaving && !s->ending)
 		uv_timer_start(&s->timer, on_adrift, ADRIFT_MS, 0);
 }
 
@@ -405,6 +423,14 @@ on_look(uv_timer_t *t)
 		fal_retry_anew(&s->retry);
 	if (moved && s->chan == NULL && uv_is_active((uv_handle_t *)&s->timer))
 		uv_timer_start(&s->timer, on_retry, 0, 0);
+	/* Those that began together do not come back together. */
+	if (s->ready && uv_hrtime() - s->retry.came >
+				RENEW_NS - s->instance[0] * UINT64_C(2000000000)) {
+		s->renews = true;
+		session_leave(s);
+		session_after(s, fal_agent_leave(s->agent, uv_hrtime(), "a new session"));
+		return;
+	}
 	if (s->chan == NULL ||
 	    !(asleep || (moved && dials) || fal_chan_is_stranded(s->chan)))
 		return;
@@ -420,9 +446,11 @@ static void
 on_signal(uv_signal_t *h, int sig)
 {
 	struct session *s = h->data;
-	if (s->leaving)
+	if (s->leaving && !s->renews)
 		_exit(FAL_EXIT_NO);
-	if (s->chan == NULL || !s->ready) {
+	const bool left = s->renews && fal_agent_left(s->agent);
+	s->renews = false;
+	if (left || s->chan == NULL || !s->ready) {
 		s->leaving = true;
 		fal_cli_notify("STOPPING=1");
 		session_end(s, FAL_EXIT_DONE);

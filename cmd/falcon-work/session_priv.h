@@ -45,6 +45,7 @@ struct session {
 	struct fal_diag later;  /* why the coordinator goes, as it said; "": it did not */
 	struct fal_diag denied; /* the memory that it came to need; "": none */
 	bool leaving, ending, over;
+	bool renews; /* it leaves, to come back by another session at once */
 	int code;
 	uint64_t due_ns;                  /* of all emulated tasks */
 	int64_t late_ns;                  /* of all emulated tasks, lane.h */

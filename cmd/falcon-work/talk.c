@@ -480,7 +480,8 @@ on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
 	int err = m->type == FAL_MSG_PUBLISHED ? on_published(s, c, m) : FAL_OK;
 	s->admitted = true;
-	if (m->type == FAL_MSG_DRAIN && !s->leaving) {
+	if (m->type == FAL_MSG_DRAIN && (!s->leaving || s->renews)) {
+		s->renews = false;
 		fal_cli_err(PROG, "drained: %s", m->drain.why);
 		session_leave(s);
 	}

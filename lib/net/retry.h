@@ -17,10 +17,10 @@ struct fal_retry {
 	 * 0: it is. */
 	uint64_t lost;
 	uint64_t give_up; /* ns to look for it; 0: for ever */
+	uint64_t came;    /* when it was reached last; to be read */
 	/* private */
 	bool reached;    /* a coordinator, ever */
 	bool told;       /* since then, or since refusals began */
-	uint64_t came;   /* when it was reached last */
 	uint64_t paused; /* ns of the last pause */
 	unsigned tries;  /* pauses since it was reached for longer than the last one took,
 			  * or since it began to refuse */

@@ -151,6 +151,37 @@ leaping() {
 	over
 }
 
+@test "after an hour a worker's session is another one, and nothing is lost or said" {
+	! sanitized || skip "clocks that leap: not under a sanitizer"
+	printf 'input 16\ndense 300\nrelu\ndense 4\n' >tiny.model
+	job=(--set job.epochs=20 --set optimizer.lr=0.001 tiny.job)
+	at_unix --min-shards 1
+	start shard falcon-ps --join "$ready" -k "$keys/shard.key"
+	leaping slow far 1 300
+	soon "work" lines 3 '"ev":"update"'
+	leaps 3000 0
+	sleep 2.1
+	same "sessions" "$(lines 2 '"ev":"join"' && echo 2)" ""
+	leaps 3700 0
+	soon "another one" lines 2 '"ev":"join"'
+	same why "$(jq -r 'select(.ev == "leave").reason' "$state/trace.jsonl")" "a new session"
+	at_clock $(($(grep -c '"ev":"ledger"' "$state/trace.jsonl") + 2))
+	# SIGTERM is heard in the midst of it.
+	kill -STOP "$ps"
+	leaps 7500 0
+	sleep 2.1
+	kill -TERM "${workers[0]}"
+	kill -CONT "$ps"
+	ended "${workers[0]}" far
+	same "what it says" "$(grep -v "emulate\|needs" far.err)" ""
+	work fast --lanes 1
+	judge hour
+	again
+	serve
+	work fast --lanes 1
+	judge hour
+}
+
 # seconds LEAST MOST COMMAND...: it ends with 75, by then.
 seconds() {
 	local began=$EPOCHREALTIME took
