@@ -375,14 +375,6 @@ dial(struct session *s)
 		await(s, 2 * FAL_CHAN_DEADLINE_MS); /* the channel's comes before */
 }
 
-static double
-seconds_of(clockid_t clock)
-{
-	struct timespec t = { 0 };
-	(void)clock_gettime(clock, &t); /* Linux has it */
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Of the networks that this machine is in. */
 static uint64_t
 hash_addresses(void)
@@ -408,7 +400,10 @@ on_look(uv_timer_t *t)
 {
 	struct session *s = t->data;
 	const uint64_t addresses = hash_addresses();
-	const double slept = seconds_of(CLOCK_BOOTTIME) - seconds_of(CLOCK_MONOTONIC);
+	struct timespec boot = { 0 }, awake = { 0 };
+	(void)clock_gettime(CLOCK_BOOTTIME, &boot); /* Linux has both */
+	(void)clock_gettime(CLOCK_MONOTONIC, &awake);
+	const int64_t slept = boot.tv_sec - awake.tv_sec;
 	const bool asleep = s->looks > 0 && slept - s->slept > SLEEP_S;
 	const bool moved = s->looks > 0 && (asleep || addresses != s->addresses);
 	const bool dials = s->chan != NULL && !s->open;

@@ -24,7 +24,7 @@ struct session {
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 	unsigned looks;                 /* so far */
 	uint64_t addresses;             /* of this machine, as they were looked at last */
-	double slept;                   /* the seconds that it slept so far */
+	int64_t slept;                  /* the seconds that it slept so far */
 
 	/* of the connection */
 	struct fal_chan *chan;
