@@ -194,7 +194,7 @@ liars() {
 	work b --lanes 2
 	wait "$ps"
 	falcon-stat --audit "$state/trace.jsonl" >audit
-	has "$(cat audit)" ", not finite "
+	has "$(cat audit)" "nonfinite "
 	falcon-stat "$state/trace.jsonl" >table
 	[ "$(grep -c "^not finite" table)" = 0 ]
 	lines 1 '"ev":"alone"'
