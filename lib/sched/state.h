@@ -264,7 +264,7 @@ struct fal_sched {
 	uint32_t trial;       /* who is on trial, or was; 0: nobody ever */
 	double trial_from;    /* no trial before, */
 	uint64_t trial_clock; /* … nor before so many clocks are over */
-	struct fal_cost {     /* of keys whose workers were suspected */
+	struct fal_key_debt { /* of keys whose workers were suspected */
 		uint32_t key;
 		double lost;  /* seconds that others have waited, less what was paid */
 		double at;    /* by then; */

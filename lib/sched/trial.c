@@ -109,11 +109,11 @@ fal_trial_recall(struct fal_sched *s, double now)
 }
 
 /* What the key has cost others, which it pays as time goes by; NULL: nothing. */
-static struct fal_cost *
+static struct fal_key_debt *
 cost_of(const struct fal_sched *s, uint32_t key, double now)
 {
 	for (size_t i = 0; i < s->costs; i++) {
-		struct fal_cost *c = &s->cost[i];
+		struct fal_key_debt *c = &s->cost[i];
 		if (c->key != key)
 			continue;
 		c->lost = fmax(0, c->lost - FAL_COST_PART * (now - c->at));
@@ -136,7 +136,7 @@ has_other_keys(const struct fal_sched *s, uint32_t key)
 /* When the key has paid enough: of long tasks one that is late costs more.  Where all
  * have one key that says nothing of any of them. */
 static double
-paid_at(const struct fal_sched *s, const struct fal_cost *c, double now)
+paid_at(const struct fal_sched *s, const struct fal_key_debt *c, double now)
 {
 	if (!has_other_keys(s, c->key))
 		return now;
@@ -148,7 +148,7 @@ paid_at(const struct fal_sched *s, const struct fal_cost *c, double now)
 double
 fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
 {
-	const struct fal_cost *c = cost_of(s, key, now);
+	const struct fal_key_debt *c = cost_of(s, key, now);
 	return c != NULL ? paid_at(s, c, now) : now;
 }
 
@@ -157,12 +157,12 @@ fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
 static int
 charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
-	struct fal_cost *c = cost_of(s, w->key, now);
+	struct fal_key_debt *c = cost_of(s, w->key, now);
 	if (c == NULL) {
 		if (FAL_GROW(s->cost, s->cost_cap, s->costs + 1) < 0)
 			return FAL_ENOMEM;
 		c = &s->cost[s->costs++];
-		*c = (struct fal_cost){ .key = w->key, .at = now };
+		*c = (struct fal_key_debt){ .key = w->key, .at = now };
 	}
 	c->lost += fmax(0, now - fmax(since, c->until));
 	c->until = now;
