@@ -335,15 +335,9 @@ renew_kit(struct session *s)
 				       .on_prepared = on_prepared };
 	struct fal_diag diag;
 	kit_forget(&s->kit);
-	int err = kit_make(&s->kit, &conf, &s->coming, &diag);
-	if (err == FAL_OK)
+	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
 		return true;
-	if (err == FAL_EINVAL && s->opt->exec != NULL) {
-		fal_cli_err(PROG, "%s", diag.text);
-		resign(s, diag.text);
-	} else {
-		session_fail(s, FAL_EXIT_NO, "%s", diag.text);
-	}
+	session_fail(s, FAL_EXIT_NO, "%s", diag.text);
 	return false;
 }
 

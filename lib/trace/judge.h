@@ -12,7 +12,7 @@
 /* What one ledger line may hold at most, so that judging it stays cheap. */
 #define FAL_JUDGE_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
 #define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
-#define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 10) /* that name one task */
+#define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
 
 /* Sums over ledger lines, in tasks; filled: by fills that were not fenced in turn. */
 struct fal_judge_sums {

@@ -39,7 +39,7 @@ opens(struct ps_journal *j, unsigned *lines)
 	struct fal_diag diag = { "" };
 	*lines = 0;
 	const int err = ps_journal_open(j, strdup(path()), on_line, lines, &diag);
-	assert((err == FAL_OK) == (diag.text[0] == '\0'));
+	assert(err == FAL_OK || diag.text[0] != '\0'); /* what is cut off is told, too */
 	assert(strchr(diag.text, '\n') == NULL);
 	assert(err == FAL_OK || err == FAL_EFORMAT || err == FAL_EINVAL);
 	return err;
