@@ -282,7 +282,7 @@ run(struct ps_run *r)
 		return ps_run_say(&diag, FAL_ENOMEM);
 	const bool anew = r->opt.restart || r->opt.upstream != NULL;
 	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state, &r->job,
-				anew ? NULL : &r->opt.accept, &diag);
+				&r->opt.accept, anew, &diag);
 	free(dir);
 	int code = FAL_EXIT_NO;
 	if (err < 0) {

@@ -79,17 +79,18 @@ epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 struct compared {
 	struct ps_state *s;
 	const struct fal_files *job;
-	const struct fal_opt_list *accept; /* NULL: another net, other weights and data */
+	const struct fal_opt_list *accept;
+	bool anew; /* it begins at its first clock, if it is not done */
 	struct fal_diag *diag;
 };
 
 bool
 ps_state_accepts(const struct fal_opt_list *accept, const char *kind)
 {
-	bool is = accept == NULL;
-	for (size_t i = 0; !is && i < accept->n; i++)
-		is = strcmp(accept->v[i], kind) == 0;
-	return is;
+	for (size_t i = 0; i < accept->n; i++)
+		if (strcmp(accept->v[i], kind) == 0)
+			return true;
+	return false;
 }
 
 /* May the job go on with another value of this key? */
@@ -126,7 +127,8 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 			c->diag, FAL_EINVAL,
 			"%s: holds the state of another job: %s is %s, not %s", dir, key,
 			was, is);
-	return ps_state_accepts(c->accept, kind)
+	const bool anew = c->anew && (!c->s->done || c->s->epochs > 0);
+	return anew || ps_state_accepts(c->accept, kind)
 		       ? FAL_OK
 		       : fal_diag_set(c->diag, FAL_EINVAL,
 				      "%s: %s is %s, but %s was begun with %s: "
@@ -160,11 +162,11 @@ ps_state_change(const struct ps_state *s, const struct fal_files *job,
  * differs its text is the one that stands there. */
 static int
 check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *accept,
-	  struct fal_diag *diag)
+	  bool anew, struct fal_diag *diag)
 {
 	struct fal_buf old = { 0 };
 	bool there;
-	struct compared c = { s, job, accept, diag };
+	struct compared c = { s, job, accept, anew, diag };
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
 		err = write_job(s, &job->job_text, diag);
@@ -514,7 +516,7 @@ ps_place_drop(struct ps_place *p)
 
 int
 ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
-	      const struct fal_opt_list *accept, struct fal_diag *diag)
+	      const struct fal_opt_list *accept, bool anew, struct fal_diag *diag)
 {
 	static const char failed[] = ",\"failed\":"; /* our own line */
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
@@ -530,7 +532,7 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
 	err = read_if(s, "result.json", &s->result, &s->done, diag);
 	if (err == FAL_OK)
-		err = check_job(s, job, accept, diag);
+		err = check_job(s, job, accept, anew, diag);
 	if (err == FAL_OK)
 		err = each_line(s, is_no_update, &s->begun, diag);
 	s->failed = s->done &&

@@ -43,10 +43,11 @@ struct ps_place {
 
 /* Makes and locks the folder `dir` for the job, whose text becomes the one that stands
  * there where no value differs.  `accept`: kinds of files that may differ
- * (fal_files_input); NULL: all.  FAL_EEXIST (served by another), FAL_EINVAL (another
- * job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM, FAL_ENOMEM; `diag` says which. */
+ * (fal_files_input); all may if the job is not done and is to begin `anew`.  FAL_EEXIST
+ * (served by another), FAL_EINVAL (another job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM,
+ * FAL_ENOMEM; `diag` says which. */
 int ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
-		  const struct fal_opt_list *accept, struct fal_diag *diag);
+		  const struct fal_opt_list *accept, bool anew, struct fal_diag *diag);
 /* Is this kind among them? */
 bool ps_state_accepts(const struct fal_opt_list *accept, const char *kind);
 /* The job goes on: it is not done, and its text is this one.  FAL_EIO, FAL_ENOMEM. */

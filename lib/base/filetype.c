@@ -8,9 +8,11 @@
 #define PACKED FAL_FILETYPE_PACKED
 #define TEXT FAL_FILETYPE_TEXT
 
-/* The first row that fits counts. */
+/* The first row that fits counts.  The length at the head of a safetensors file may look
+ * like the two bytes of a pickle. */
 /* clang-format off */
 static const struct fal_filetype kinds[] = {
+	{ FAL_FILETYPE_SAFETENSORS, AT(3, "\0\0\0\0\0{"), NULL, "a safetensors file" },
 	{ PACKED, MAGIC("\x1f\x8b\x08"), NULL, "gzip-compressed: gunzip it" },
 	{ PACKED, MAGIC("\xfd" "7zXZ"), NULL, "xz-compressed: unxz it" },
 	{ PACKED, MAGIC("\x28\xb5\x2f\xfd"), NULL, "zstd-compressed: unzstd it" },
@@ -33,7 +35,6 @@ static const struct fal_filetype kinds[] = {
 	{ TEXT, MAGIC("<html"), NULL, "a page of HTML" },
 	{ FAL_FILETYPE_NPY, MAGIC("\x93NUMPY"), NULL, "a .npy file" },
 	{ FAL_FILETYPE_IDX, MAGIC("\0\0\x08"), NULL, "an IDX file" },
-	{ FAL_FILETYPE_SAFETENSORS, AT(3, "\0\0\0\0\0{"), NULL, "a safetensors file" },
 };
 /* clang-format on */
 

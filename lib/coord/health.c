@@ -230,7 +230,8 @@ fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 {
 	coord_enter(c);
 	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock };
-	return c->kept_clock != 0;
+	/* With other trainers the job goes on from its last snapshot. */
+	return c->kept_clock != 0 && c->why != c->trainer.why;
 }
 
 bool

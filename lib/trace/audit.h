@@ -90,7 +90,7 @@ struct fal_audit_told {
 	char sha256[65], model_hash[65];
 	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */
 	char link[FAL_CHAIN_DIGITS + 1];
-	char failed[256]; /* why the job failed; "": it did not */
+	char failed[512]; /* why the job failed; "": it did not */
 	double loss;      /* of the last version; NAN: not known */
 	double trained;   /* seconds, as the last line has them; NAN: it does not */
 	const struct fal_evals *evals;

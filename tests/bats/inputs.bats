@@ -219,6 +219,8 @@ refuses() {
 	echo 0,0,0,0,0 >>train.csv
 	refuses data data.train-hash train.csv --set job.epochs=2
 	refuses data data.train-hash train.csv --set job.epochs=3
+	# A job that is done does not begin anew: its model is not of these data.
+	refuses data data.train-hash train.csv --set job.epochs=2 --restart
 	# It is done, whatever is accepted.
 	answer --set job.epochs=2 --accept-change data
 	same "status ($output)" "$status" 0

@@ -1,6 +1,7 @@
 /* lib/base: bytes, strict numbers, checked memory. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/filetype.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -552,10 +553,27 @@ seldom_doubles(void **state)
 	assert_int_equal(left, 1);
 }
 
+/* Whatever the length of its header is: those of some look like a pickle's head. */
+static void
+test_safetensors_of_any_length(void **state)
+{
+	(void)state;
+	for (uint32_t n = 8; n < 1 << 20; n++) {
+		const uint8_t head[9] = {
+			(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), 0, 0, 0, 0, 0,
+			'{'
+		};
+		const struct fal_filetype *is = fal_filetype_of(head, sizeof(head));
+		assert_non_null(is);
+		assert_int_equal(is->is, FAL_FILETYPE_SAFETENSORS);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_safetensors_of_any_length),
 		cmocka_unit_test(seldom_doubles),
 		cmocka_unit_test(test_quote),
 		cmocka_unit_test(test_put_layout),
