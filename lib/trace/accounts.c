@@ -146,12 +146,11 @@ judge_next(struct fal_accounts *a, struct fal_account *v, const struct fal_trace
 	   uint64_t id, uint64_t clock, struct fal_findings *f)
 {
 	if (!a->gappy && v->due != 0 && clock != v->due)
-		fal_finding(
-			f, NULL, 0, 0,
-			"line %llu: clock: worker %llu tells of clock %llu, but clock "
-			"%llu is next",
-			(unsigned long long)l->number, (unsigned long long)id,
-			(unsigned long long)clock, (unsigned long long)v->due);
+		fal_finding_line(
+			f, l,
+			"clock: worker %llu tells of clock %llu, but clock %llu is next",
+			(unsigned long long)id, (unsigned long long)clock,
+			(unsigned long long)v->due);
 	v->due = clock + 1;
 }
 
@@ -166,8 +165,8 @@ fal_accounts_clock(struct fal_accounts *a, struct fal_trace_line *l,
 	struct fal_account *v = account(a, l, p, id);
 	const struct fal_person *is = v != NULL ? &p->worker[v - a->v] : NULL;
 	if (l->err == 0 && (is == NULL || !is->here))
-		fal_finding(f, NULL, 0, 0, "line %llu: clock: worker %llu is not here",
-			    (unsigned long long)l->number, (unsigned long long)id);
+		fal_finding_line(f, l, "clock: worker %llu is not here",
+				 (unsigned long long)id);
 	if (v == NULL)
 		return l->err;
 	for (size_t i = 0; i < FAL_FIGURES; i++)
@@ -178,12 +177,9 @@ fal_accounts_clock(struct fal_accounts *a, struct fal_trace_line *l,
 	v->begun = true;
 	const double here = l->t - is->joined;
 	if (l->err == 0 && v->spent > here + tolerance(here))
-		fal_finding(
-			f, NULL, 0, 0,
-			"line %llu: clock: worker %llu was here for %.3f s, but spent "
-			"%.3f s",
-			(unsigned long long)l->number, (unsigned long long)id, here,
-			v->spent);
+		fal_finding_line(
+			f, l, "clock: worker %llu was here for %.3f s, but spent %.3f s",
+			(unsigned long long)id, here, v->spent);
 	if (l->err == 0 && !fal_trace_has(l->o, FAL_F_ROUND))
 		judge_next(a, v, l, id, clock, f);
 	return l->err;
@@ -213,12 +209,13 @@ judge_sums(const struct fal_account *v, const struct fal_trace_line *l, uint32_t
 		const bool must = (least >> i & 1) != 0;
 		if ((!must || v->told[i] >= v->sure[i]) && (!most || v->told[i] <= all))
 			continue;
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: %s: worker %u: %s is %llu in its clock lines, "
-			    "%llu in the ledger",
-			    (unsigned long long)l->number, l->ev, id,
-			    fal_field_name(names[i]), (unsigned long long)v->told[i],
-			    (unsigned long long)(v->told[i] < all ? v->sure[i] : all));
+		fal_finding_line(f, l,
+				 "%s: worker %u: %s is %llu in its clock lines, %llu in "
+				 "the ledger",
+				 l->ev, id, fal_field_name(names[i]),
+				 (unsigned long long)v->told[i],
+				 (unsigned long long)(v->told[i] < all ? v->sure[i]
+								       : all));
 	}
 }
 
@@ -250,11 +247,10 @@ fal_accounts_done(struct fal_accounts *a, struct fal_trace_line *l,
 		 */
 		const bool late = v->due == 0 && is->oldest >= a->ran_on;
 		if (is->here && !a->gappy && v->due != clocks && !late)
-			fal_finding(
-				f, NULL, 0, 0,
-				"line %llu: done: worker %u has no line of clock %llu",
-				(unsigned long long)l->number, id,
-				(unsigned long long)(v->due > 0 ? v->due : clocks - 1));
+			fal_finding_line(f, l,
+					 "done: worker %u has no line of clock %llu", id,
+					 (unsigned long long)(v->due > 0 ? v->due
+									 : clocks - 1));
 	}
 	return l->err;
 }

@@ -169,16 +169,14 @@ take_policy(struct fal_audit *a, struct fal_trace_line *l)
 		uint64_t is =
 			fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 		if (l->err == 0 && is != a->version)
-			fal_finding(&a->f, NULL, 0, 0,
-				    "line %llu: policy: version is %llu, not %llu",
-				    (unsigned long long)l->number, (unsigned long long)is,
-				    (unsigned long long)a->version);
+			fal_finding_line(&a->f, l, "policy: version is %llu, not %llu",
+					 (unsigned long long)is,
+					 (unsigned long long)a->version);
 	}
 	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
 	if (l->err == 0 && !a->policy && strcmp(scheme, a->text) != 0)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "line %llu: policy: the job does not begin with %.64s",
-			    (unsigned long long)l->number, scheme);
+		fal_finding_line(&a->f, l, "policy: the job does not begin with %.64s",
+				 scheme);
 	a->policy = true;
 	return take_scheme(a, l);
 }
@@ -457,9 +455,7 @@ get_hash(struct fal_audit *a, struct fal_trace_line *l, char out[static 65])
 	const bool there = fal_trace_has(l->o, FAL_F_HASH);
 	out[0] = '\0';
 	if (there && a->job.hashes == 0)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "line %llu: it has a hash, which the job has not",
-			    (unsigned long long)l->number);
+		fal_finding_line(&a->f, l, "it has a hash, which the job has not");
 	if (there)
 		snprintf(out, 65, "%s", fal_trace_get_hex(l, l->o, FAL_F_HASH, 64));
 	return there;
@@ -517,12 +513,11 @@ take_version(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const uint64_t is = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	if (l->err == 0 && (!a->group || is < a->version))
-		fal_finding(&a->f, NULL, 0, 0,
-			    a->group ? "line %llu: version is %llu, but %llu came before"
-				     : "line %llu: version %llu came from above, where "
-				       "nobody is",
-			    (unsigned long long)l->number, (unsigned long long)is,
-			    (unsigned long long)a->version);
+		fal_finding_line(
+			&a->f, l,
+			a->group ? "version is %llu, but %llu came before"
+				 : "version %llu came from above, where nobody is",
+			(unsigned long long)is, (unsigned long long)a->version);
 	a->version = a->group && is > a->version ? is : a->version;
 	return l->err;
 }
@@ -632,10 +627,8 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 			? 0
 			: fal_trace_get_u64(l, l->o, FAL_F_STALENESS, FAL_TRACE_NUM_MAX);
 	if (a->plain && stale > a->rules.rule.slack)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "line %llu: clock: staleness is %llu with a slack of %u",
-			    (unsigned long long)l->number, (unsigned long long)stale,
-			    a->rules.rule.slack);
+		fal_finding_line(&a->f, l, "clock: staleness is %llu with a slack of %u",
+				 (unsigned long long)stale, a->rules.rule.slack);
 	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
 }
 
@@ -663,13 +656,10 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || strcmp(l->ev, "gap") == 0)
 		return;
 	if (a->chain.link[0] == '\0')
-		fal_finding(&a->f, NULL, 0, 0, "line %llu: it has no link of the chain",
-			    (unsigned long long)l->number);
+		fal_finding_line(&a->f, l, "it has no link of the chain");
 	else
-		fal_finding(
-			&a->f, NULL, 0, 0,
-			"line %llu: it does not chain the line before, or was changed",
-			(unsigned long long)l->number);
+		fal_finding_line(&a->f, l,
+				 "it does not chain the line before, or was changed");
 }
 
 /* The same job goes on, perhaps with more epochs, or as another part, with other files.
@@ -689,10 +679,8 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		const bool may = other || (i == 0 && a->job.epochs > epochs);
 		tell(l, key[i], is, sizeof(is));
 		if (!may && strcmp(is, told[i]) != 0)
-			fal_finding(&a->f, NULL, 0, 0,
-				    "line %llu: restart: %s is of another job",
-				    (unsigned long long)l->number,
-				    fal_field_name(key[i]));
+			fal_finding_line(&a->f, l, "restart: %s is of another job",
+					 fal_field_name(key[i]));
 		memcpy(told[i], is, sizeof(is));
 	}
 	if (other) {
@@ -758,8 +746,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (strcmp(l->ev, "leave") != 0 && strcmp(l->ev, "clock") != 0)
 		fal_people_event(&a->people, l, &a->f);
 	if (a->ended)
-		fal_finding(&a->f, NULL, 0, 0, "line %llu: %.32s behind the end",
-			    (unsigned long long)l->number, l->ev);
+		fal_finding_line(&a->f, l, "%.32s behind the end", l->ev);
 	a->ended = fal_trace_is_last(l);
 	if (strcmp(l->ev, "join") != 0 && fal_trace_has(l->o, FAL_F_WORKER) &&
 	    fal_trace_has(l->o, FAL_F_ID))
@@ -786,7 +773,7 @@ fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	fal_finding_v(&a->f, NULL, 0, 0, fmt, ap);
+	fal_finding_v(&a->f, "", fmt, ap);
 	va_end(ap);
 }
 

@@ -55,11 +55,9 @@ fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 	else if (alone && !was_said(d, &is))
 		what = "it has not said so";
 	if (what != NULL)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: %s: worker %u of task %llu of clock %llu: %s",
-			    (unsigned long long)l->number, l->ev, is.id,
-			    (unsigned long long)is.task, (unsigned long long)is.clock,
-			    what);
+		fal_finding_line(f, l, "%s: worker %u of task %llu of clock %llu: %s",
+				 l->ev, is.id, (unsigned long long)is.task,
+				 (unsigned long long)is.clock, what);
 	d->said += !alone;
 	if (alone || was_said(d, &is))
 		return 0;
@@ -91,8 +89,7 @@ fal_denials_diverged(struct fal_denials *d, struct fal_trace_line *l,
 	else if (!waits && !(d->diverged && d->lone == id))
 		what = "was not waited for";
 	if (what != NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: diverged: worker %u %s",
-			    (unsigned long long)l->number, id, what);
+		fal_finding_line(f, l, "diverged: worker %u %s", id, what);
 	d->diverged = waits;
 	d->lone = id;
 	return 0;

@@ -35,8 +35,7 @@ read_one(struct fal_trace_line *l, const struct fal_people *p, struct fal_findin
 	out->id = (uint32_t)c[0];
 	out->seq = (uint32_t)c[1];
 	if (fal_ids_get(&p->ids, out->id) == NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u never joined",
-			    (unsigned long long)l->number, l->ev, out->id);
+		fal_finding_line(f, l, "%s: worker %u never joined", l->ev, out->id);
 	return 0;
 }
 
@@ -50,10 +49,9 @@ keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t
 			d->v[i].again |= t->again;
 			d->v[i].refuted |= t->refuted;
 			if (d->v[i].checked && t->checked)
-				fal_finding(f, NULL, 0, 0,
-					    "line %llu: contribution %u.%u was judged "
-					    "before",
-					    (unsigned long long)l->number, t->id, t->seq);
+				fal_finding_line(f, l,
+						 "contribution %u.%u was judged before",
+						 t->id, t->seq);
 			d->v[i].checked |= t->checked;
 			return 0;
 		}
@@ -90,19 +88,17 @@ judge_needed(struct fal_trace_line *l, const struct fal_tainted *t,
 {
 	const int needed = read_exp(l, FAL_F_NEEDED), shown = read_exp(l, FAL_F_SHOWN);
 	if (l->err == 0 && needed <= shown + RISE)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: contribution %u.%u needed 2^%d where 2^%d was "
-			    "shown: nothing to doubt",
-			    (unsigned long long)l->number, t->id, t->seq, needed, shown);
+		fal_finding_line(f, l,
+				 "contribution %u.%u needed 2^%d where 2^%d was shown: "
+				 "nothing to doubt",
+				 t->id, t->seq, needed, shown);
 	if (!fal_trace_has(l->o, FAL_F_EXPONENT))
 		return;
 	const int exponent = read_exp(l, FAL_F_EXPONENT);
 	if (l->err == 0 && needed > exponent + HEADROOM)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: contribution %u.%u needed 2^%d, but has room for "
-			    "2^%d",
-			    (unsigned long long)l->number, t->id, t->seq, needed,
-			    exponent + HEADROOM);
+		fal_finding_line(f, l,
+				 "contribution %u.%u needed 2^%d, but has room for 2^%d",
+				 t->id, t->seq, needed, exponent + HEADROOM);
 }
 
 /* A witness is of another key. */
@@ -115,8 +111,7 @@ judge_witness(const struct fal_trace_line *l, const struct fal_people *p, uint32
 	if (who == NULL && key != 0 && key == fal_people_key(p, t->id))
 		who = "its own key";
 	if (who != NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: check: %s by %s",
-			    (unsigned long long)l->number, verdict, who);
+		fal_finding_line(f, l, "check: %s by %s", verdict, who);
 }
 
 /* What the blocks count as: runs of them, in their order, from the first that was
@@ -146,19 +141,16 @@ judge_bound(struct fal_trace_line *l, const struct fal_doubts_env *env,
 		at = ok ? (uint64_t)from + (uint64_t)n : at;
 	}
 	if (l->err == 0 && !ok)
-		fal_finding(f, NULL, 0, 0, "line %llu: bound: no blocks in their order",
-			    (unsigned long long)l->number);
+		fal_finding_line(f, l, "bound: no blocks in their order");
 	if (l->err == 0 && first != shown + RISE)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: contribution %u.%u counts as 2^%d where 2^%d was "
-			    "shown",
-			    (unsigned long long)l->number, t->id, t->seq, first, shown);
+		fal_finding_line(f, l,
+				 "contribution %u.%u counts as 2^%d where 2^%d was shown",
+				 t->id, t->seq, first, shown);
 	/* Else the model would depend on who computes what. */
 	if (env->lawful && !fal_trace_has(l->o, FAL_F_BY))
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: contribution %u.%u was bounded, and nobody was "
-			    "asked",
-			    (unsigned long long)l->number, t->id, t->seq);
+		fal_finding_line(f, l,
+				 "contribution %u.%u was bounded, and nobody was asked",
+				 t->id, t->seq);
 }
 
 int
@@ -182,8 +174,8 @@ fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
 	if (v == FAL_VERDICTS)
 		return fal_trace_fail(l, FAL_EFORMAT, "verdict: not one");
 	if (by != 0 && fal_ids_get(&people->ids, (uint32_t)by) == NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: check: worker %llu never joined",
-			    (unsigned long long)l->number, (unsigned long long)by);
+		fal_finding_line(f, l, "check: worker %llu never joined",
+				 (unsigned long long)by);
 	if (v == FAL_WITNESSED || v == FAL_REFUTED || (v == FAL_BOUNDED && by != 0))
 		judge_witness(l, people, (uint32_t)by, &t, verdict, f);
 	if (v == FAL_BOUNDED)

@@ -21,9 +21,8 @@ read_key(struct fal_evals *e, struct fal_trace_line *l, size_t i, struct fal_fin
 	if (tasks == 0 || twice > tasks || alone > tasks - twice)
 		return fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
 	if (twice + alone == 0)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: eval: nobody was to confirm what key %.64s said",
-			    (unsigned long long)l->number, key);
+		fal_finding_line(f, l, "eval: nobody was to confirm what key %.64s said",
+				 key);
 	e->tasks += tasks;
 	e->twice += twice;
 	e->alone += alone;
@@ -71,8 +70,7 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 	else if (e->plain && (version == 0 || epoch != version / job->clocks_per_epoch))
 		what = "version is not of that epoch";
 	if (what != NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: eval: %s",
-			    (unsigned long long)l->number, what);
+		fal_finding_line(f, l, "eval: %s", what);
 	if (FAL_GROW(e->all, e->cap, (size_t)e->lines + 1) < 0) {
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return;
@@ -98,20 +96,16 @@ fal_evals_done(const struct fal_evals *e, struct fal_trace_line *l,
 	const double is = told ? fal_trace_get_f64(l, l->o, FAL_F_ACCURACY) : 0;
 	if (l->err == 0 &&
 	    (told != (e->lines > 0) || (told && !is_equal(is, e->accuracy))))
-		fal_finding(
-			f, NULL, 0, 0,
-			"line %llu: done: accuracy is not that of the last evaluation",
-			(unsigned long long)l->number);
+		fal_finding_line(f, l,
+				 "done: accuracy is not that of the last evaluation");
 	if (l->err == 0 && e->odd != 0 && e->odd != newest)
-		fal_finding(
-			f, NULL, 0, 0,
-			"line %llu: done: version %llu was evaluated, and %llu at first",
-			(unsigned long long)l->number, (unsigned long long)e->odd,
-			(unsigned long long)e->first);
+		fal_finding_line(f, l,
+				 "done: version %llu was evaluated, and %llu at first",
+				 (unsigned long long)e->odd,
+				 (unsigned long long)e->first);
 	if (l->err == 0 && e->version > newest)
-		fal_finding(f, NULL, 0, 0, "line %llu: done: version %llu was evaluated",
-			    (unsigned long long)l->number,
-			    (unsigned long long)e->version);
+		fal_finding_line(f, l, "done: version %llu was evaluated",
+				 (unsigned long long)e->version);
 	return l->err;
 }
 
@@ -128,9 +122,8 @@ fal_evals_line(struct fal_evals *e, struct fal_trace_line *l,
 		read_key(&one, l, i, f);
 	const uint64_t want = (job->test + job->task - 1) / job->task;
 	if (l->err == 0 && one.tasks != want)
-		fal_finding(f, NULL, 0, 0, "line %llu: eval: %llu test tasks, not %llu",
-			    (unsigned long long)l->number, (unsigned long long)one.tasks,
-			    (unsigned long long)want);
+		fal_finding_line(f, l, "eval: %llu test tasks, not %llu",
+				 (unsigned long long)one.tasks, (unsigned long long)want);
 	e->tasks += one.tasks;
 	e->twice += one.twice;
 	e->alone += one.alone;

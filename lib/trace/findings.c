@@ -36,24 +36,13 @@ place(struct fal_findings *f, const char *fmt)
 }
 
 void
-fal_finding_v(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
-	      uint64_t count, const char *fmt, va_list ap)
+fal_finding_v(struct fal_findings *f, const char *of, const char *fmt, va_list ap)
 {
-	char name[FAL_TRACE_ROUND_NAME];
-	size_t at = 0;
 	f->n++;
 	char *text = f->err == 0 ? place(f, fmt) : NULL;
 	if (text == NULL)
 		return;
-	if (r != NULL)
-		at += (size_t)snprintf(text, TEXT, "%s: ", fal_trace_round_name(r, name));
-	if (count == 1)
-		at += (size_t)snprintf(text + at, TEXT - at,
-				       "task %llu: ", (unsigned long long)first);
-	else if (count > 1)
-		at += (size_t)snprintf(text + at, TEXT - at,
-				       "tasks %llu-%llu: ", (unsigned long long)first,
-				       (unsigned long long)(first + count - 1));
+	const size_t at = (size_t)snprintf(text, TEXT, "%s", of);
 	vsnprintf(text + at, TEXT - at, fmt, ap);
 }
 
@@ -61,9 +50,30 @@ void
 fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 	    uint64_t count, const char *fmt, ...)
 {
+	char of[FAL_TRACE_ROUND_NAME + 64] = "", name[FAL_TRACE_ROUND_NAME];
+	int at = 0;
+	if (r != NULL)
+		at = snprintf(of, sizeof(of), "%s: ", fal_trace_round_name(r, name));
+	if (count == 1)
+		snprintf(of + at, sizeof(of) - (size_t)at, "task %" PRIu64 ": ", first);
+	else if (count > 1)
+		snprintf(of + at, sizeof(of) - (size_t)at,
+			 "tasks %" PRIu64 "-%" PRIu64 ": ", first, first + count - 1);
 	va_list ap;
 	va_start(ap, fmt);
-	fal_finding_v(f, r, first, count, fmt, ap);
+	fal_finding_v(f, of, fmt, ap);
+	va_end(ap);
+}
+
+void
+fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l, const char *fmt,
+		 ...)
+{
+	char of[32];
+	snprintf(of, sizeof(of), "line %" PRIu64 ": ", l->number);
+	va_list ap;
+	va_start(ap, fmt);
+	fal_finding_v(f, of, fmt, ap);
 	va_end(ap);
 }
 

@@ -30,9 +30,12 @@ struct fal_findings {
 void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 		 uint64_t count, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-void fal_finding_v(struct fal_findings *f, const struct fal_trace_round *r,
-		   uint64_t first, uint64_t count, const char *fmt, va_list ap)
-	__attribute__((format(printf, 5, 0)));
+/* The same, of a line: "line 7: ". */
+void fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l,
+		      const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same, with another text before it. */
+void fal_finding_v(struct fal_findings *f, const char *of, const char *fmt, va_list ap)
+	__attribute__((format(printf, 3, 0)));
 /* The last text of each kind tells how many more there are. */
 void fal_findings_end(struct fal_findings *f);
 void fal_findings_free(struct fal_findings *f);

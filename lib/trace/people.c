@@ -79,20 +79,17 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 	if (l->err != 0)
 		return l->err;
 	if (fal_ids_get(&p->ids, id) != NULL) {
-		fal_finding(f, NULL, 0, 0, "line %llu: worker %u joined before",
-			    (unsigned long long)l->number, id);
+		fal_finding_line(f, l, "worker %u joined before", id);
 		return 0;
 	}
 	size_t last;
 	if (fal_names_get(&p->names, called, &last) && p->worker[last].here)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u joined as %.64s, who is here",
-			    (unsigned long long)l->number, id, called);
+		fal_finding_line(f, l, "worker %u joined as %.64s, who is here", id,
+				 called);
 	const struct fal_person_key *key = is.key != 0 ? &p->key[is.key - 1] : NULL;
 	if (key != NULL && key->charges >= TWICE && is_other_here(p, is.key))
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u joined by a key that was charged twice",
-			    (unsigned long long)l->number, id);
+		fal_finding_line(f, l, "worker %u joined by a key that was charged twice",
+				 id);
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
 	is.name = fal_strdup(called);
@@ -117,8 +114,7 @@ fal_people_leave(struct fal_people *p, struct fal_trace_line *l, uint64_t newest
 	else
 		fal_people_event(p, l, f);
 	if (is == NULL || !is->here)
-		fal_finding(f, NULL, 0, 0, "line %llu: worker %u left, but is not here",
-			    (unsigned long long)l->number, id);
+		fal_finding_line(f, l, "worker %u left, but is not here", id);
 	else
 		is->here = false;
 	if (is != NULL)
@@ -134,9 +130,7 @@ fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_fin
 	if (l->err != 0)
 		return l->err;
 	if (is == NULL) {
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u was charged, but never joined",
-			    (unsigned long long)l->number, id);
+		fal_finding_line(f, l, "worker %u was charged, but never joined", id);
 		return 0;
 	}
 	if (is->key != 0)
@@ -152,8 +146,7 @@ fal_people_group(struct fal_people *p, struct fal_trace_line *l, struct fal_find
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	struct fal_person *is = person(p, id);
 	if (l->err == 0 && (is == NULL || !is->here))
-		fal_finding(f, NULL, 0, 0, "line %llu: group: worker %u is not here",
-			    (unsigned long long)l->number, id);
+		fal_finding_line(f, l, "group: worker %u is not here", id);
 	if (is != NULL)
 		is->group = true;
 	return l->err;
@@ -182,8 +175,7 @@ fal_people_late(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 	else if (back && fabs(seconds - (l->t - is->since)) > rounding)
 		what = "was one for another time";
 	if (what != NULL)
-		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u %s",
-			    (unsigned long long)l->number, l->ev, id, what);
+		fal_finding_line(f, l, "%s: worker %u %s", l->ev, id, what);
 	if (is != NULL) {
 		is->suspect = !back;
 		is->since = l->t;
@@ -199,8 +191,8 @@ fal_people_named(const struct fal_people *p, struct fal_trace_line *l,
 	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	const struct fal_person *is = person(p, id);
 	if (l->err == 0 && is != NULL && strcmp(is->name, name) != 0)
-		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u is %.64s, not %.64s",
-			    (unsigned long long)l->number, l->ev, id, is->name, name);
+		fal_finding_line(f, l, "%s: worker %u is %.64s, not %.64s", l->ev, id,
+				 is->name, name);
 	return l->err;
 }
 
@@ -210,9 +202,8 @@ fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 {
 	if (p->leaves == 0)
 		return;
-	fal_finding(f, NULL, 0, 0,
-		    "line %llu: worker %u was charged twice, but did not leave",
-		    (unsigned long long)l->number, p->leaves);
+	fal_finding_line(f, l, "worker %u was charged twice, but did not leave",
+			 p->leaves);
 	p->leaves = 0;
 }
 

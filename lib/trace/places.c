@@ -127,8 +127,7 @@ judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
 	if (is_moved(p))
 		return 0;
 	if (!fal_place_find(p->rule, &rule)) {
-		fal_finding(f, NULL, 0, 0, "line %llu: place: no rule is called %s",
-			    (unsigned long long)l->number, p->rule);
+		fal_finding_line(f, l, "place: no rule is called %s", p->rule);
 		return 0;
 	}
 	uint32_t *want = fal_calloc(p->blocks, sizeof(*want));
@@ -144,12 +143,10 @@ judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
 	while (b < p->blocks && want[b] == p->shard[b])
 		b++;
 	if (b < p->blocks)
-		fal_finding(
-			f, NULL, 0, 0,
-			"line %llu: place: block %u is on shard %u; by the rule %s it "
-			"is on %u",
-			(unsigned long long)l->number, b, p->shard[b] + 1, p->rule,
-			want[b] + 1);
+		fal_finding_line(
+			f, l,
+			"place: block %u is on shard %u; by the rule %s it is on %u", b,
+			p->shard[b] + 1, p->rule, want[b] + 1);
 	free(want);
 	return 0;
 }
@@ -163,8 +160,7 @@ fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
 		return l->err;
 	/* Moves that never were have numbers, too. */
 	if (p->map != next && (!is_moved(p) || p->map < next))
-		fal_finding(f, NULL, 0, 0, "line %llu: place: map %llu, not %llu",
-			    (unsigned long long)l->number, (unsigned long long)p->map,
-			    (unsigned long long)next);
+		fal_finding_line(f, l, "place: map %llu, not %llu",
+				 (unsigned long long)p->map, (unsigned long long)next);
 	return judge_rule(p, l, f);
 }

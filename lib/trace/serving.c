@@ -48,14 +48,12 @@ judge_order(const struct fal_serving *s, const struct fal_trace_line *l,
 {
 	const bool first = s->next == 0;
 	if (is->shard != s->next)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: it is of %u, but %u is next",
-			    (unsigned long long)l->number, is->shard + 1, s->next + 1);
+		fal_finding_line(f, l, "shard: it is of %u, but %u is next",
+				 is->shard + 1, s->next + 1);
 	else if (first ? is->clock < s->over : is->clock + 1 != s->over)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: clock %llu behind that of clock %llu",
-			    (unsigned long long)l->number, (unsigned long long)is->clock,
-			    (unsigned long long)s->over - 1);
+		fal_finding_line(f, l, "shard: clock %llu behind that of clock %llu",
+				 (unsigned long long)is->clock,
+				 (unsigned long long)s->over - 1);
 }
 
 int
@@ -63,34 +61,28 @@ fal_serving_line(struct fal_serving *s, struct fal_trace_line *l,
 		 const struct fal_trace_job *job, const struct fal_trace_place *place,
 		 uint64_t version, struct fal_findings *f)
 {
-	const unsigned long long number = l->number;
 	struct fal_trace_shard is;
 	if (fal_trace_shard_read(l, job, &is) < 0)
 		return l->err;
 	judge_order(s, l, &is, f);
 	if (is.version > version)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: version is %llu, but %llu is the newest",
-			    number, (unsigned long long)is.version,
-			    (unsigned long long)version);
+		fal_finding_line(f, l, "shard: version is %llu, but %llu is the newest",
+				 (unsigned long long)is.version,
+				 (unsigned long long)version);
 	if (place->map > 0 && is.blocks != placed(place, is.shard))
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: blocks is %llu, but it has %llu", number,
-			    (unsigned long long)is.blocks,
-			    (unsigned long long)placed(place, is.shard));
+		fal_finding_line(f, l, "shard: blocks is %llu, but it has %llu",
+				 (unsigned long long)is.blocks,
+				 (unsigned long long)placed(place, is.shard));
 	if (is.blame > l->t || is.took > l->t)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: workers waited longer than the job runs",
-			    number);
+		fal_finding_line(f, l, "shard: workers waited longer than the job runs");
 	s->over = is.clock + 1;
 	s->blocks = s->next == 0 ? is.blocks : s->blocks + is.blocks;
 	const bool last =
 		place->map > 0 ? is.shard + 1 >= place->shards : s->blocks >= job->blocks;
 	s->next = last ? 0 : is.shard + 1;
 	if (last && s->blocks != job->blocks)
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: shard: all of them have %llu blocks, not %llu",
-			    number, (unsigned long long)s->blocks,
-			    (unsigned long long)job->blocks);
+		fal_finding_line(f, l, "shard: all of them have %llu blocks, not %llu",
+				 (unsigned long long)s->blocks,
+				 (unsigned long long)job->blocks);
 	return 0;
 }

@@ -40,14 +40,10 @@ read_words(struct fal_trace_line *l, const struct fal_people *people, struct wor
 		w[i].hash = fal_trace_get_str(l, o, FAL_F_HASH);
 		w[i].key = fal_people_key(people, w[i].id);
 		if (l->err == 0 && fal_ids_get(&people->ids, w[i].id) == NULL)
-			fal_finding(f, NULL, 0, 0,
-				    "line %llu: verify: worker %u never joined",
-				    (unsigned long long)l->number, w[i].id);
+			fal_finding_line(f, l, "verify: worker %u never joined", w[i].id);
 		for (size_t k = 0; k < i && l->err == 0; k++)
 			if (w[i].id == w[k].id || (w[i].key != 0 && w[i].key == w[k].key))
-				fal_finding(f, NULL, 0, 0,
-					    "line %llu: verify: two words of one key",
-					    (unsigned long long)l->number);
+				fal_finding_line(f, l, "verify: two words of one key");
 	}
 	return n;
 }
@@ -70,12 +66,10 @@ fal_words_line(struct fal_words *words, struct fal_trace_line *l,
 	if (strcmp(w[0].hash, w[1].hash) == 0 ||
 	    strcmp(verdict, verdicts[decided ? wrong : 2]) != 0 ||
 	    named != (decided ? w[wrong].id : 0))
-		fal_finding(f, NULL, 0, 0,
-			    "line %llu: verify: %.32s, but the words say %s",
-			    (unsigned long long)l->number, verdict,
-			    strcmp(w[0].hash, w[1].hash) == 0
-				    ? "the same"
-				    : verdicts[decided ? wrong : 2]);
+		fal_finding_line(f, l, "verify: %.32s, but the words say %s", verdict,
+				 strcmp(w[0].hash, w[1].hash) == 0
+					 ? "the same"
+					 : verdicts[decided ? wrong : 2]);
 	words->wrong += decided;
 	words->undecided += decided ? 0 : fal_trace_get_count(l);
 	return l->err;
