@@ -38,13 +38,6 @@ end(struct above *a, int code, const char *fmt, ...)
 	ps_above_end(a->server, code, a->why.text);
 }
 
-static void
-close_handle(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, NULL);
-}
-
 void
 above_close(struct above *a)
 {
@@ -53,7 +46,7 @@ above_close(struct above *a)
 	a->closing = true;
 	if (a->chan != NULL)
 		fal_chan_close(a->chan);
-	close_handle((uv_handle_t *)&a->timer);
+	ps_handle_close((uv_handle_t *)&a->timer);
 }
 
 void
@@ -90,25 +83,18 @@ send_bytes(void *arg, const struct fal_buf *msg, bool bulk)
 static void
 send_msg(struct above *a, struct fal_msg *m)
 {
-	struct fal_buf out = { 0 };
 	m->incarnation = a->incarnation;
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		send_bytes(a, &out, false);
-	else
+	int err = a->chan != NULL ? ps_chan_send(a->chan, m, FAL_SEND_CONTROL) : FAL_OK;
+	if (err < 0 && err != FAL_ESTATE)
 		a->err = err;
-	fal_buf_free(&out);
 }
 
 void
 above_say(struct above *a, struct fal_msg *m)
 {
-	struct fal_buf out = { 0 };
 	m->incarnation = a->incarnation;
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK && a->chan != NULL)
-		(void)fal_chan_send(a->chan, &out, FAL_SEND_PACKED);
-	fal_buf_free(&out);
+	if (a->chan != NULL)
+		(void)ps_chan_send(a->chan, m, FAL_SEND_PACKED);
 }
 
 /* The numerics of those who are here; once they were several, that stays: whoever looks

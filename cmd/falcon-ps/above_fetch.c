@@ -10,6 +10,7 @@
 #include "run.h"
 #include "run/texts.h"
 #include "sec/hash.h"
+#include "session.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -41,13 +42,6 @@ struct fetch {
 	int code;
 };
 
-static void
-close_handle(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, NULL);
-}
-
 /* It is over with this exit code, and, if that is none of success, this line. */
 static void
 end(struct fetch *f, int code, const char *fmt, ...)
@@ -65,18 +59,14 @@ end(struct fetch *f, int code, const char *fmt, ...)
 	f->code = code;
 	if (f->chan != NULL)
 		fal_chan_close(f->chan);
-	close_handle((uv_handle_t *)&f->timer);
+	ps_handle_close((uv_handle_t *)&f->timer);
 }
 
 static void
 send_msg(struct fetch *f, struct fal_msg *m)
 {
-	struct fal_buf out = { 0 };
 	m->incarnation = f->incarnation;
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK && f->chan != NULL)
-		err = fal_chan_send(f->chan, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
+	int err = f->chan != NULL ? ps_chan_send(f->chan, m, FAL_SEND_CONTROL) : FAL_OK;
 	if (err < 0 && err != FAL_ESTATE)
 		end(f, FAL_EXIT_NO, "%s: %s", f->opt->text, fal_strerror(err));
 }

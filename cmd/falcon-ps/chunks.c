@@ -24,21 +24,19 @@ ps_count_keys(struct ps_server *s)
 		workers += key[i].role == FAL_ROLE_WORK;
 		any += key[i].role == FAL_ROLE_ALL;
 	}
-	const size_t keys = workers > 0 ? workers : any;
-	s->one_key = keys == 1;
-	s->two_keys = keys == 2;
+	s->work_keys = (uint32_t)(workers > 0 ? workers : any);
 	if (s->coord != NULL)
-		fal_coord_alone(s->coord, s->one_key ? 0 : alone_s,
-				(uint32_t)(workers > 0 ? workers : any));
+		fal_coord_alone(s->coord, s->work_keys == 1 ? 0 : alone_s, s->work_keys);
 	for (size_t i = 0; i < s->sessions.n; i++)
-		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->one_key) < 0)
+		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->work_keys == 1) <
+		    0)
 			fal_chan_close(s->sessions.v[i]->chan);
 }
 
 struct ps_account *
 ps_account_of(struct ps_server *s, const struct fal_chan *c)
 {
-	const char *source = s->one_key ? fal_chan_source(c) : "";
+	const char *source = s->work_keys == 1 ? fal_chan_source(c) : "";
 	return ps_account_find(s->accounts, fal_chan_fingerprint(c), source, ps_now());
 }
 
@@ -129,20 +127,16 @@ void
 ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
 {
 	struct fal_msg m = { .type = FAL_MSG_TEXT };
-	struct fal_buf out = { 0 };
 	for (size_t at = 0; at < text->n; at += PS_PIECE) {
 		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
 		m.text.which = (uint8_t)which;
 		m.text.offset = (uint32_t)at;
 		m.text.bytes = (struct fal_tail){ text->p + at, n };
-		fal_buf_clear(&out);
-		if (fal_msg_put(&out, &m) < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+		if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0) {
 			fal_chan_close(session->chan);
 			break;
 		}
 	}
-	fal_buf_free(&out);
 }
 
 /* ---- all of it --- */

@@ -25,12 +25,9 @@ reply(struct ps_session *session, int status, bool more, const void *p, size_t n
 {
 	struct fal_msg m = { .type = FAL_MSG_REPLY,
 			     .reply = { .status = (uint8_t)status, .more = more } };
-	struct fal_buf out = { 0 };
 	m.reply.bytes = (struct fal_tail){ p, n };
-	if (fal_msg_put(&out, &m) < 0 ||
-	    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0)
+	if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0)
 		fal_chan_close(session->chan);
-	fal_buf_free(&out);
 }
 
 static void
@@ -241,8 +238,7 @@ static void
 put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
 {
 	fal_json_open(b, '{');
-	fal_json_key(b, "changes");
-	fal_json_open(b, '[');
+	fal_json_member_open(b, "changes", '[');
 	for (size_t i = 0; i < n; i++) {
 		fal_json_open(b, '{');
 		fal_json_member_str(b, "key", v[i].key);

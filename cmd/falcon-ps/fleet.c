@@ -25,16 +25,10 @@ void
 fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 	  enum fal_send how)
 {
-	struct fal_buf out = { 0 };
 	msg->incarnation = s->opt->incarnation;
-	int err = fal_msg_put(&out, msg);
-	if (err == FAL_OK)
-		err = fal_chan_send(m->session->chan, &out, how);
-	if (err < 0) /* it does not keep up, or it is gone */
+	if (ps_chan_send(m->session->chan, msg, how) <
+	    0) /* it does not keep up, or is gone */
 		fal_chan_close(m->session->chan);
-	if (out.n > 0)
-		fal_secret_wipe(out.p, out.n);
-	fal_buf_free(&out);
 }
 
 void

@@ -25,18 +25,13 @@ tell_one(struct ps_server *s, struct ps_session *session, const struct ps_member
 	struct fal_msg m = { .type = FAL_MSG_MAP,
 			     .incarnation = s->opt->incarnation,
 			     .map = { .first = is->first + 1, .count = is->count } };
-	struct fal_buf out = { 0 };
 	memcpy(m.map.address, is->address, sizeof(m.map.address));
 	memcpy(m.map.public, is->public, sizeof(m.map.public));
 	memcpy(m.map.psk, seat(session, is), sizeof(m.map.psk));
 	snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
-	if (fal_msg_put(&out, &m) < 0 ||
-	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0)
+	if (ps_chan_send(session->chan, &m, FAL_SEND_CONTROL) < 0)
 		fal_chan_close(session->chan);
 	fal_secret_wipe(&m, sizeof(m));
-	if (out.n > 0)
-		fal_secret_wipe(out.p, out.n);
-	fal_buf_free(&out);
 }
 
 /* All processes know the worker: now it learns where they are, before the texts; of those

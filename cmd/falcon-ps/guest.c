@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "sec/secret.h"
+#include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,11 +146,8 @@ static void
 refuse(struct ps_guest *g, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
-	struct fal_buf out = { 0 };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	if (fal_msg_put(&out, &m) == FAL_OK)
-		fal_chan_send(g->reader.chan, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
+	(void)ps_chan_send(g->reader.chan, &m, FAL_SEND_CONTROL);
 	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(g->reader.chan), why);
 	fal_chan_close(g->reader.chan);
 }

@@ -7,6 +7,7 @@
 #include "cli/notify.h"
 #include "net/dial.h"
 #include "sec/secret.h"
+#include "session.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,13 +19,6 @@
 enum { PART_MS = 10000 }; /* for workers to take what they were sent */
 
 static void dial(struct ps_join *j);
-
-static void
-close_handle(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, NULL);
-}
 
 struct fal_chan_opt
 join_chan_opt(const struct ps_join *j)
@@ -48,7 +42,7 @@ join_end(struct ps_join *j, int code, const char *why)
 	place_forget(j);
 	fal_listen_close(j->listen);
 	j->listen = NULL;
-	close_handle((uv_handle_t *)&j->timer);
+	ps_handle_close((uv_handle_t *)&j->timer);
 	/* Another signal is heard, and changes nothing. */
 	uv_unref((uv_handle_t *)&j->on_int);
 	uv_unref((uv_handle_t *)&j->on_term);
@@ -69,11 +63,9 @@ join_piece(void *join, const struct fal_buf *msg)
 void
 join_say(struct ps_join *j, struct fal_msg *m)
 {
-	struct fal_buf out = { 0 };
 	m->incarnation = j->incarnation;
-	if (fal_msg_put(&out, m) < 0 || join_piece(j, &out) < 0)
+	if (ps_chan_send(j->chan, m, FAL_SEND_CONTROL) < 0)
 		fal_chan_close(j->chan);
-	fal_buf_free(&out);
 }
 
 static void
@@ -271,8 +263,8 @@ ps_run_join(const struct ps_run *run)
 	else
 		dial(j);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
-	close_handle((uv_handle_t *)&j->on_int);
-	close_handle((uv_handle_t *)&j->on_term);
+	ps_handle_close((uv_handle_t *)&j->on_int);
+	ps_handle_close((uv_handle_t *)&j->on_term);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&j->loop);
 	ps_wants_free(&j->wants);

@@ -83,17 +83,13 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 {
 	struct fal_msg m = { .type = (uint16_t)type,
 			     .incarnation = s->wants.publisher.incarnation };
-	struct fal_buf out = { 0 };
 	fal_text_plain(m.done.why, sizeof(m.done.why), why);
-	if (fal_msg_put(&out, &m) < 0)
-		return;
 	for (size_t i = 0; i < s->sessions.n; i++) {
 		const struct ps_session *of = s->sessions.v[i];
 		if (!of->asks_only &&
 		    fal_role_may(fal_chan_role(of->chan), FAL_ROLE_WORK))
-			fal_chan_send(of->chan, &out, FAL_SEND_CONTROL);
+			(void)ps_chan_send(of->chan, &m, FAL_SEND_CONTROL);
 	}
-	fal_buf_free(&out);
 }
 
 /* --- sessions --- */
@@ -112,13 +108,10 @@ static void
 send_away(struct ps_server *s, struct ps_session *session, bool key, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE, .refuse.key = key };
-	struct fal_buf out = { 0 };
 	struct fal_diag text;
 	fal_diag_set(&text, 0, "%.250s", why);
 	memcpy(m.refuse.why, text.text, sizeof(m.refuse.why) - 1);
-	if (fal_msg_put(&out, &m) == FAL_OK)
-		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
+	(void)ps_chan_send(session->chan, &m, FAL_SEND_CONTROL);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
 	tell_gone(s, session, why);
 	fal_chan_close(session->chan);
@@ -149,11 +142,8 @@ put_off(struct ps_server *s, struct ps_session *session, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_LATER,
 			     .incarnation = s->wants.publisher.incarnation };
-	struct fal_buf out = { 0 };
 	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
-	if (fal_msg_put(&out, &m) == FAL_OK)
-		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
+	(void)ps_chan_send(session->chan, &m, FAL_SEND_CONTROL);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
 	fal_chan_close(session->chan);
 }
@@ -447,7 +437,7 @@ static bool
 is_full(struct ps_server *s, struct ps_session *session)
 {
 	const bool works = fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
-	if (ps_session_crowd(&s->sessions, session, s->one_key) < 0)
+	if (ps_session_crowd(&s->sessions, session, s->work_keys == 1) < 0)
 		put_off(s, session, "out of memory");
 	else if (session->crowd->n > PS_SESSIONS_MAX)
 		send_away(s, session, false, "its key has too many sessions");

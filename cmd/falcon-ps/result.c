@@ -19,44 +19,40 @@ static void
 result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *out)
 {
 	const struct fal_coord_status *s = &o->status;
-	fal_put_fmt(out, "{\"name\":");
-	fal_json_str(out, r->job.job.name);
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "name", r->job.job.name);
 	if (s->failed) {
-		fal_put_fmt(out, ",\"failed\":");
-		fal_json_str(out, s->why);
-		fal_put_fmt(out, ",\"clock\":%" PRIu64, o->clock);
+		fal_json_member_str(out, "failed", s->why);
+		fal_json_member_u64(out, "clock", o->clock);
 	}
-	fal_put_fmt(out, ",\"model\":");
-	fal_json_str(out, r->model.path);
-	fal_put_fmt(out, ",\"sha256\":\"%s\",\"hash\":\"%s\",\"clocks\":%" PRIu64,
-		    o->sha256, o->hash, s->clocks);
+	fal_json_member_str(out, "model", r->model.path);
+	fal_json_member_str(out, "sha256", o->sha256);
+	fal_json_member_str(out, "hash", o->hash);
+	fal_json_member_u64(out, "clocks", s->clocks);
 	if (o->average != NULL) {
-		fal_put_fmt(out, ",\"average\":");
-		fal_json_str(out, r->average.path);
-		fal_put_fmt(out, ",\"average_sha256\":\"%s\"", o->average_sha256);
+		fal_json_member_str(out, "average", r->average.path);
+		fal_json_member_str(out, "average_sha256", o->average_sha256);
 	}
 	if (o->best.there) {
-		fal_put_fmt(out, ",\"best\":");
-		fal_json_str(out, r->best);
-		fal_put_fmt(out, ",\"best_sha256\":\"%s\",\"best_clock\":%" PRIu64,
-			    o->best.sha256, o->best.clock);
-		fal_put_fmt(out, ",\"best_accuracy\":");
-		fal_json_num(out, o->best.accuracy);
+		fal_json_member_str(out, "best", r->best);
+		fal_json_member_str(out, "best_sha256", o->best.sha256);
+		fal_json_member_u64(out, "best_clock", o->best.clock);
+		fal_json_member_num(out, "best_accuracy", o->best.accuracy);
 	}
 	if (s->accuracy >= 0) {
-		fal_put_fmt(out, ",\"accuracy\":");
-		fal_json_num(out, s->accuracy);
-		fal_put_fmt(out, ",\"test_loss\":");
-		fal_json_num(out, s->accuracy_loss);
+		fal_json_member_num(out, "accuracy", s->accuracy);
+		fal_json_member_num(out, "test_loss", s->accuracy_loss);
 	}
-	fal_put_fmt(out, ",\"loss\":");
-	fal_json_num(out, s->loss);
-	fal_put_fmt(out,
-		    ",\"seconds\":%.3f,\"moved\":%" PRIu64 ",\"cloned\":%" PRIu64
-		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"skipped\":%" PRIu64
-		    ",\"chain\":\"%s\"}\n",
-		    o->seconds, s->moved, s->cloned, s->filled, s->lost, s->skipped,
-		    r->record.chain.link);
+	fal_json_member_num(out, "loss", s->loss);
+	fal_json_member_fixed(out, "seconds", o->seconds, 3);
+	fal_json_member_u64(out, "moved", s->moved);
+	fal_json_member_u64(out, "cloned", s->cloned);
+	fal_json_member_u64(out, "filled", s->filled);
+	fal_json_member_u64(out, "lost", s->lost);
+	fal_json_member_u64(out, "skipped", s->skipped);
+	fal_json_member_str(out, "chain", r->record.chain.link);
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
 }
 
 /* Is the folder's file the one of this SHA-256? */

@@ -99,13 +99,6 @@ on_flush(uv_timer_t *t)
 	ps_tell_waiting(s);
 }
 
-static void
-close_handle(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, NULL);
-}
-
 /* No new sessions; the others end when what was sent has left. */
 static void
 stop(struct ps_server *s)
@@ -124,9 +117,9 @@ stop(struct ps_server *s)
 	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		ps_bid_farewell(s->sessions.v[i]);
-	close_handle((uv_handle_t *)&s->wake);
-	close_handle((uv_handle_t *)&s->flush);
-	close_handle((uv_handle_t *)&s->leave);
+	ps_handle_close((uv_handle_t *)&s->wake);
+	ps_handle_close((uv_handle_t *)&s->flush);
+	ps_handle_close((uv_handle_t *)&s->leave);
 	ps_fleet_close(s);
 	if (s->above != NULL)
 		above_close(s->above);
@@ -467,10 +460,10 @@ tell_ready(struct ps_server *s)
 	int fd = s->opt->ready_fd;
 	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
 	ps_count_keys(s);
-	if (s->one_key)
+	if (s->work_keys == 1)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
 				  "and nobody can contradict what one of them sends");
-	else if (s->two_keys)
+	else if (s->work_keys == 2)
 		fal_cli_err(PROG,
 			    "two keys for all workers: where they contradict each "
 			    "other nobody can tell who lies, and the honest one may "
@@ -530,7 +523,7 @@ ps_host_close(struct ps_host *h)
 		return;
 	fal_listen_close(h->listen);
 	for (size_t i = 0; i < 3; i++)
-		close_handle((uv_handle_t *)&h->heard[i]);
+		ps_handle_close((uv_handle_t *)&h->heard[i]);
 	uv_run(&h->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&h->loop);
 	if (!h->signalled)
@@ -598,7 +591,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	}
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
-	close_handle((uv_handle_t *)&s.end);
+	ps_handle_close((uv_handle_t *)&s.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* Be it one of before the last one, which may have failed. */
 	out->kept = ps_keep_any(&s) &&

@@ -40,8 +40,7 @@ struct ps_server {
 	struct fal_link link;      /* of all that it sends, with --rate-limit */
 	uint64_t busy;             /* of that */
 	struct ps_sessions sessions;
-	bool one_key;  /* there is one key, and no other, for all who work */
-	bool two_keys; /* there are two */
+	uint32_t work_keys; /* that there are for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct fal_rack *rack; /* its shards */
@@ -195,7 +194,7 @@ bool ps_has_room(struct ps_server *s, const struct ps_session *session);
 bool ps_too_much(const struct ps_session *session);
 struct ps_account *ps_account_of(struct ps_server *s, const struct fal_chan *c);
 
-/* The keyring was read: sets one_key, and whose sessions are whose. */
+/* The keyring was read: sets work_keys, and whose sessions are whose. */
 void ps_count_keys(struct ps_server *s);
 
 /* watch.c: those who look on, and what they get. */

@@ -3,10 +3,31 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "sec/secret.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+int
+ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
+{
+	struct fal_buf out = { 0 };
+	int err = fal_msg_put(&out, m);
+	if (err == FAL_OK)
+		err = fal_chan_send(c, &out, how);
+	if (out.n > 0)
+		fal_secret_wipe(out.p, out.n);
+	fal_buf_free(&out);
+	return err;
+}
+
+void
+ps_handle_close(uv_handle_t *h)
+{
+	if (!uv_is_closing(h))
+		uv_close(h, NULL);
+}
 
 static size_t
 place(const struct ps_sessions *s, uint32_t id)

@@ -13,21 +13,17 @@
 static void
 send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 {
-	struct fal_buf out = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_TRACE };
 	while (n > 0) {
 		size_t piece = n < PS_PIECE ? n : PS_PIECE;
 		m.trace.lines = (struct fal_tail){ p, piece };
-		fal_buf_clear(&out);
-		if (fal_msg_put(&out, &m) < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+		if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0) {
 			fal_chan_close(session->chan);
 			break;
 		}
 		p += piece;
 		n -= piece;
 	}
-	fal_buf_free(&out);
 }
 
 void
@@ -161,10 +157,8 @@ void
 ps_bid_farewell(struct ps_session *session)
 {
 	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
-	struct fal_buf out = { 0 };
-	if (session->follows && fal_msg_put(&out, &m) == FAL_OK)
-		fal_chan_send(session->chan, &out, FAL_SEND_BULK);
+	if (session->follows)
+		(void)ps_chan_send(session->chan, &m, FAL_SEND_BULK);
 	session->follows = false;
 	fal_chan_close(session->chan);
-	fal_buf_free(&out);
 }

@@ -194,8 +194,7 @@ stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
 {
 	fal_json_open(out, '{');
 	for (size_t k = 0; k < FAL_STALE_KINDS; k++) {
-		fal_json_key(out, fal_stale_name((enum fal_stale_kind)k));
-		fal_json_open(out, '{');
+		fal_json_member_open(out, fal_stale_name((enum fal_stale_kind)k), '{');
 		for (size_t i = 0; i <= FAL_STALE_MAX; i++) {
 			char value[24];
 			if (s->samples[k][i] == 0)
@@ -222,8 +221,7 @@ stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_v
 	struct said said[SAID];
 	get_said(v, said);
 	fal_json_open(out, '{');
-	if (trace != NULL)
-		fal_json_member_str(out, "trace", trace);
+	fal_json_member_str(out, "trace", trace);
 	if (v->above[0] != '\0')
 		fal_json_member_str(out, "above", v->above);
 	fal_json_member_bool(out, "ok", v->ok && ok);
@@ -251,8 +249,7 @@ stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_v
 	put_u64(out, "missing_bytes", v->missing_bytes);
 	fal_json_member_str(out, "chain", v->link);
 	put_u64(out, "findings", v->findings);
-	fal_json_key(out, "text");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "text", '[');
 	for (size_t i = 0; i < v->n_text; i++)
 		fal_json_str(out, v->text[i]);
 	fal_json_close(out, ']');
@@ -346,11 +343,9 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		put_u64(out, "clocks", clocks_of(s, e));
 		put_u64(out, "updates", e->updates);
 		put_u64(out, "samples", e->samples);
-		fal_json_key(out, "loss");
-		fal_json_num(out, mean_loss(e));
+		fal_json_member_num(out, "loss", mean_loss(e));
 		if (e->judged) {
-			fal_json_key(out, "accuracy");
-			fal_json_num(out, e->accuracy);
+			fal_json_member_num(out, "accuracy", e->accuracy);
 		}
 		if (has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);

@@ -65,8 +65,7 @@ json_wrong(struct fal_buf *out, const struct stat_wrong *w)
 	fal_json_member_u64(out, "clock", w->clock);
 	fal_json_member_str(out, "what", w->what);
 	if (w->id != 0) {
-		fal_json_key(out, "c");
-		fal_json_open(out, '[');
+		fal_json_member_open(out, "c", '[');
 		fal_json_u64(out, w->id);
 		fal_json_u64(out, w->seq);
 		fal_json_close(out, ']');
@@ -93,8 +92,7 @@ stat_recomputed_json(struct fal_buf *out, const struct stat_recomputed *r)
 		fal_json_member_u64(out, "to", r->to);
 	}
 	fal_json_member_u64(out, "findings", r->wrongs);
-	fal_json_key(out, "wrong");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "wrong", '[');
 	for (size_t i = 0; i < told(r); i++)
 		json_wrong(out, &r->wrong[i]);
 	fal_json_close(out, ']');

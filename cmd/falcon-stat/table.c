@@ -242,84 +242,72 @@ put_falls(struct fal_buf *out, const struct fal_summary *s)
 				    s->worker[i].fell_s);
 }
 
-/* Whose word is not enough, and how long another key's is waited for. */
+/* Another key's word is waited for, until then; for so many seconds more. */
 static bool
-is_lone(const struct fal_summary *s)
+is_waited_for(const struct fal_summary *s, double until)
 {
-	return s->lone.until > 0 && !s->done && s->failed == NULL;
+	return until > 0 && !s->done && s->failed == NULL;
 }
 
 static double
-lone_left(const struct fal_summary *s)
+left_of(const struct fal_summary *s, double until)
 {
-	return s->lone.until > s->seconds ? s->lone.until - s->seconds : 0;
+	return until > s->seconds ? until - s->seconds : 0;
 }
 
+/* Whose word is not enough. */
 static void
 put_lone(struct fal_buf *out, const struct fal_summary *s)
 {
 	char name[SHOWN + 1];
-	if (!is_lone(s))
+	if (!is_waited_for(s, s->lone.until))
 		return;
 	fal_put_fmt(out,
 		    "not finite: task %llu of clock %llu, says %s: waits for another "
 		    "key's word, %.1f s more\n",
 		    (unsigned long long)s->lone.task, (unsigned long long)s->lone.clock,
 		    fal_text_plain(name, sizeof(name), s->worker[s->lone.worker].name),
-		    lone_left(s));
+		    left_of(s, s->lone.until));
 }
 
 /* One key alone says that the job has diverged. */
-static bool
-is_diverged(const struct fal_summary *s)
-{
-	return s->diverged.until > 0 && !s->done && s->failed == NULL;
-}
-
-static double
-diverged_left(const struct fal_summary *s)
-{
-	return s->diverged.until > s->seconds ? s->diverged.until - s->seconds : 0;
-}
-
 static void
 put_diverged(struct fal_buf *out, const struct fal_summary *s)
 {
 	char name[SHOWN + 1], why[SHOWN + 1];
-	if (!is_diverged(s))
+	if (!is_waited_for(s, s->diverged.until))
 		return;
 	fal_put_fmt(out,
 		    "diverged, says %s: %s: waits for another key's word, %.1f s more\n",
 		    fal_text_plain(name, sizeof(name),
 				   s->worker[s->diverged.worker].name),
-		    fal_text_plain(why, sizeof(why), s->diverged.why), diverged_left(s));
+		    fal_text_plain(why, sizeof(why), s->diverged.why),
+		    left_of(s, s->diverged.until));
 }
 
 static void
 json_diverged(struct fal_buf *out, const struct fal_summary *s)
 {
-	if (!is_diverged(s))
+	if (!is_waited_for(s, s->diverged.until))
 		return;
-	fal_json_key(out, "diverged");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "diverged", '{');
 	fal_json_member_str(out, "worker", s->worker[s->diverged.worker].name);
 	fal_json_member_u64(out, "clock", s->diverged.clock);
 	fal_json_member_str(out, "why", s->diverged.why);
-	fal_json_member_fixed(out, "seconds", diverged_left(s), 1);
+	fal_json_member_fixed(out, "seconds", left_of(s, s->diverged.until), 1);
 	fal_json_close(out, '}');
 }
 
 static void
 json_lone(struct fal_buf *out, const struct fal_summary *s)
 {
-	if (!is_lone(s))
+	if (!is_waited_for(s, s->lone.until))
 		return;
-	fal_json_key(out, "alone");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "alone", '{');
 	fal_json_member_str(out, "worker", s->worker[s->lone.worker].name);
 	fal_json_member_u64(out, "clock", s->lone.clock);
 	fal_json_member_u64(out, "task", s->lone.task);
-	fal_json_member_fixed(out, "seconds", lone_left(s), 1);
+	fal_json_member_fixed(out, "seconds", left_of(s, s->lone.until), 1);
 	fal_json_close(out, '}');
 }
 
@@ -345,8 +333,7 @@ json_unlike(struct fal_buf *out, const struct fal_summary *s)
 	const struct fal_summary_unlike *u = &s->unlike;
 	if (u->n == 0 || u->who == NULL)
 		return;
-	fal_json_key(out, "verify");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "verify", '{');
 	fal_json_member_str(out, u->decided ? "wrong" : "differ", u->who);
 	fal_json_member_u64(out, "clock", u->clock);
 	fal_json_member_u64(out, "task", u->task);
@@ -428,8 +415,7 @@ put_overlap(struct fal_buf *out, const struct fal_overlap *o)
 static void
 json_overlap(struct fal_buf *out, const struct fal_overlap *o)
 {
-	fal_json_key(out, "overlap");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "overlap", '{');
 	if (o->pull + o->push > 0) {
 		fal_json_member_fixed(out, "pull", part_of(o->pulled, o->pull), 4);
 		fal_json_member_fixed(out, "push", part_of(o->pushed, o->push), 4);
@@ -512,8 +498,7 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 static void
 json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
 {
-	fal_json_key(out, "spent");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "spent", '{');
 	fal_json_member_fixed(out, "compute", at->compute, 6);
 	fal_json_member_fixed(out, "push", at->push, 6);
 	fal_json_member_fixed(out, "pull", at->pull, 6);
@@ -532,10 +517,8 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 		fal_json_member_str(out, "key", w->key);
 		fal_json_member_str(out, "key_fingerprint", w->key_fingerprint);
 	}
-	if (w->build != NULL)
-		fal_json_member_str(out, "version", w->build);
-	if (w->kernels != NULL)
-		fal_json_member_str(out, "kernels", w->kernels);
+	fal_json_member_str(out, "version", w->build);
+	fal_json_member_str(out, "kernels", w->kernels);
 	fal_json_member_str(out, "class", fal_summary_class(w));
 	fal_json_member_str(out, "cause", cause_of(w));
 	fal_json_member_u64(out, "clock", w->last_clock);
@@ -571,24 +554,13 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_close(out, '}');
 }
 
+/* Who is impure, or differs. */
 static void
-json_impure(struct fal_buf *out, const struct fal_summary *s)
+json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bool impure)
 {
-	fal_json_key(out, "impure");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, key, '[');
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].impure)
-			fal_json_str(out, s->worker[i].name);
-	fal_json_close(out, ']');
-}
-
-static void
-json_differ(struct fal_buf *out, const struct fal_summary *s)
-{
-	fal_json_key(out, "differ");
-	fal_json_open(out, '[');
-	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].differs)
+		if (impure ? s->worker[i].impure : s->worker[i].differs)
 			fal_json_str(out, s->worker[i].name);
 	fal_json_close(out, ']');
 }
@@ -618,8 +590,7 @@ json_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
 	fal_json_member_u64(out, "incarnation", r->incarnation);
 	if (r->incarnation == 0)
 		return;
-	fal_json_key(out, "resumed");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "resumed", '{');
 	fal_json_member_fixed(out, "t", r->t, 6);
 	fal_json_member_u64(out, "clock", r->clock);
 	fal_json_member_u64(out, "again", done_again(r));
@@ -632,13 +603,10 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "job", s->name);
 	fal_json_member_str(out, "scheme", s->scheme);
-	if (s->above != NULL)
-		fal_json_member_str(out, "above", s->above);
+	fal_json_member_str(out, "above", s->above);
 	fal_json_member_bool(out, "done", s->done);
-	if (s->failed != NULL)
-		fal_json_member_str(out, "failed", s->failed);
-	fal_json_key(out, "workers");
-	fal_json_open(out, '[');
+	fal_json_member_str(out, "failed", s->failed);
+	fal_json_member_open(out, "workers", '[');
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
@@ -655,21 +623,18 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_lone(out, s);
 	json_diverged(out, s);
 	json_unlike(out, s);
-	if (s->trainer != NULL)
-		fal_json_member_str(out, "trainer", s->trainer);
+	fal_json_member_str(out, "trainer", s->trainer);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
-		fal_json_key(out, "loss");
-		fal_json_num(out, s->loss);
+		fal_json_member_num(out, "loss", s->loss);
 	}
 	if (s->judged) {
-		fal_json_key(out, "accuracy");
-		fal_json_num(out, s->accuracy);
+		fal_json_member_num(out, "accuracy", s->accuracy);
 		fal_json_member_u64(out, "epoch", s->judged_epoch);
 	}
 	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
-	json_differ(out, s);
-	json_impure(out, s);
+	json_names(out, "differ", s, false);
+	json_names(out, "impure", s, true);
 	if (s->capacity > 0 && s->samples_s > 0) {
 		fal_json_member_fixed(out, "capacity", s->capacity, 1);
 		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);

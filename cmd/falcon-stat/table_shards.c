@@ -81,8 +81,7 @@ stat_moves_json(struct fal_buf *out, const struct fal_trace_moves *m)
 	fal_json_member_u64(out, "moves", m->moves);
 	if (m->moves == 0)
 		return;
-	fal_json_key(out, "last_move");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "last_move", '{');
 	fal_json_member_str(out, "by", m->by);
 	fal_json_member_fixed(out, "at", m->t, 6);
 	fal_json_member_fixed(out, "took", m->took, 6);
@@ -93,8 +92,7 @@ stat_moves_json(struct fal_buf *out, const struct fal_trace_moves *m)
 void
 stat_shards_json(struct fal_buf *out, const struct fal_shard_rows *r)
 {
-	fal_json_key(out, "shards");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "shards", '[');
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
 		fal_json_open(out, '{');

@@ -184,8 +184,17 @@ fal_json_fixed(struct fal_buf *b, double v, int decimals)
 }
 
 void
+fal_json_member_open(struct fal_buf *b, const char *key, char kind)
+{
+	fal_json_key(b, key);
+	fal_json_open(b, kind);
+}
+
+void
 fal_json_member_str(struct fal_buf *b, const char *key, const char *s)
 {
+	if (s == NULL)
+		return;
 	fal_json_key(b, key);
 	fal_json_str(b, s);
 }
@@ -202,6 +211,13 @@ fal_json_member_bool(struct fal_buf *b, const char *key, bool v)
 {
 	fal_json_key(b, key);
 	fal_json_bool(b, v);
+}
+
+void
+fal_json_member_num(struct fal_buf *b, const char *key, double v)
+{
+	fal_json_key(b, key);
+	fal_json_num(b, v);
 }
 
 void

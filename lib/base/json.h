@@ -35,10 +35,13 @@ void fal_json_num(struct fal_buf *b, double v);
 /* `v` with exactly `decimals` digits after the point; null when not finite. */
 void fal_json_fixed(struct fal_buf *b, double v, int decimals);
 
-/* "key": value */
+/* "key": value.  A string that is NULL: no member; `kind`, a container, is to be closed.
+ */
+void fal_json_member_open(struct fal_buf *b, const char *key, char kind);
 void fal_json_member_str(struct fal_buf *b, const char *key, const char *s);
 void fal_json_member_u64(struct fal_buf *b, const char *key, uint64_t v);
 void fal_json_member_bool(struct fal_buf *b, const char *key, bool v);
+void fal_json_member_num(struct fal_buf *b, const char *key, double v);
 void fal_json_member_fixed(struct fal_buf *b, const char *key, double v, int decimals);
 
 #endif

@@ -240,26 +240,21 @@ drop_o:
 static void
 put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
 {
-	fal_json_key(out, w->name);
-	fal_json_open(out, '{');
+	fal_json_member_open(out, w->name, '{');
 	if (w->lanes_max > 0) {
-		fal_json_key(out, "lanes");
-		fal_json_open(out, '[');
+		fal_json_member_open(out, "lanes", '[');
 		fal_json_u64(out, w->lanes_min);
 		fal_json_u64(out, w->lanes_max);
 		fal_json_close(out, ']');
 	}
 	if (w->share >= 0) {
-		fal_json_key(out, "share");
-		fal_json_num(out, w->share);
+		fal_json_member_num(out, "share", w->share);
 	}
 	if (w->site[0] != '\0') {
-		fal_json_key(out, "site");
-		fal_json_str(out, w->site);
+		fal_json_member_str(out, "site", w->site);
 	}
 	if (w->excluded || w->admitted) {
-		fal_json_key(out, "exclude");
-		fal_json_bool(out, w->excluded);
+		fal_json_member_bool(out, "exclude", w->excluded);
 	}
 	fal_json_close(out, '}');
 }
@@ -271,13 +266,10 @@ fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 	fal_rule_put(&p->rule, &rule);
 	fal_put_u8(&rule, '\0');
 	fal_json_open(out, '{');
-	fal_json_key(out, "scheme");
-	fal_json_str(out, rule.err < 0 ? "" : (const char *)rule.p);
-	fal_json_key(out, "clones");
-	fal_json_bool(out, !p->no_clones);
+	fal_json_member_str(out, "scheme", rule.err < 0 ? "" : (const char *)rule.p);
+	fal_json_member_bool(out, "clones", !p->no_clones);
 	if (p->workers > 0) {
-		fal_json_key(out, "workers");
-		fal_json_open(out, '{');
+		fal_json_member_open(out, "workers", '{');
 		for (size_t i = 0; i < p->workers; i++)
 			put_worker(&p->worker[i], out);
 		fal_json_close(out, '}');

@@ -105,8 +105,7 @@ put_member(const struct member *m, const void *at, struct fal_buf *out)
 static void
 put_people(const struct fal_coord_past *p, struct fal_buf *out)
 {
-	fal_json_key(out, "keys");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "keys", '[');
 	for (uint32_t i = 0; i < p->keys; i++) {
 		fal_json_open(out, '[');
 		fal_json_str(out, p->key[i].name);
@@ -115,8 +114,7 @@ put_people(const struct fal_coord_past *p, struct fal_buf *out)
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
-	fal_json_key(out, "speeds");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "speeds", '[');
 	for (uint32_t i = 0; i < p->speeds; i++) {
 		const struct fal_history *h = &p->speed[i].is;
 		fal_json_open(out, '[');
@@ -130,8 +128,7 @@ put_people(const struct fal_coord_past *p, struct fal_buf *out)
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
-	fal_json_key(out, "here");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "here", '[');
 	for (uint32_t i = 0; i < p->here; i++) {
 		fal_json_open(out, '[');
 		fal_json_str(out, p->worker[i].name);

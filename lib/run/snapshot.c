@@ -81,15 +81,12 @@ put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 	for (uint32_t k = 0; k < s->image[0].arrays; k++) {
 		const struct fal_image_array *a = &s->image[0].array[k];
 		const uint64_t bytes = bytes_of(s, k);
-		fal_json_key(&text, a->name);
-		fal_json_open(&text, '{');
+		fal_json_member_open(&text, a->name, '{');
 		fal_json_member_str(&text, "dtype", a->floats ? "F32" : "U8");
-		fal_json_key(&text, "shape");
-		fal_json_open(&text, '[');
+		fal_json_member_open(&text, "shape", '[');
 		fal_json_u64(&text, a->floats ? bytes / sizeof(float) : bytes);
 		fal_json_close(&text, ']');
-		fal_json_key(&text, "data_offsets");
-		fal_json_open(&text, '[');
+		fal_json_member_open(&text, "data_offsets", '[');
 		fal_json_u64(&text, *data);
 		fal_json_u64(&text, *data += bytes);
 		fal_json_close(&text, ']');

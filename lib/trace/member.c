@@ -31,6 +31,8 @@ fal_member_hex64(struct fal_buf *b, enum fal_field f, uint64_t value)
 void
 fal_member_str(struct fal_buf *b, enum fal_field f, const char *value)
 {
+	if (value == NULL)
+		return;
 	fal_member_key(b, f, FAL_FIELD_TEXT);
 	fal_json_str(b, value);
 }

@@ -16,6 +16,7 @@ void fal_member_end(struct fal_buf *b);
 
 /* The name alone: its value must follow. */
 void fal_member_key(struct fal_buf *b, enum fal_field f, enum fal_field_kind kind);
+/* NULL: no member. */
 void fal_member_str(struct fal_buf *b, enum fal_field f, const char *value);
 void fal_member_hex64(struct fal_buf *b, enum fal_field f, uint64_t value);
 void fal_member_num(struct fal_buf *b, enum fal_field f, uint64_t value);

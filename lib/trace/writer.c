@@ -16,12 +16,9 @@
 static void
 put_inputs(struct fal_buf *b, const char *model, const char *data, const char *from)
 {
-	if (model != NULL)
-		fal_member_str(b, FAL_F_MODEL, model);
-	if (data != NULL)
-		fal_member_str(b, FAL_F_DATA, data);
-	if (from != NULL)
-		fal_member_str(b, FAL_F_FROM, from);
+	fal_member_str(b, FAL_F_MODEL, model);
+	fal_member_str(b, FAL_F_DATA, data);
+	fal_member_str(b, FAL_F_FROM, from);
 }
 
 void
@@ -109,10 +106,8 @@ fal_line_shard(struct fal_buf *b, double t, const struct fal_line_shard *d)
 	fal_member_num(b, FAL_F_SHARD, (uint64_t)d->shard + 1);
 	fal_member_num(b, FAL_F_CLOCK, d->clock);
 	fal_member_num(b, FAL_F_VERSION, d->version);
-	if (d->name != NULL)
-		fal_member_str(b, FAL_F_BY_NAME, d->name);
-	if (d->address != NULL)
-		fal_member_str(b, FAL_F_ADDRESS, d->address);
+	fal_member_str(b, FAL_F_BY_NAME, d->name);
+	fal_member_str(b, FAL_F_ADDRESS, d->address);
 	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
 	fal_member_num(b, FAL_F_RX, d->rx);
 	fal_member_num(b, FAL_F_TX, d->tx);
@@ -386,8 +381,7 @@ fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d)
 {
 	fal_member_begin(b, t, d->owes != NULL ? "suspect" : "back");
 	fal_member_who(b, d->who);
-	if (d->owes != NULL)
-		fal_member_str(b, FAL_F_OWES, d->owes);
+	fal_member_str(b, FAL_F_OWES, d->owes);
 	fal_member_str(b, FAL_F_WHY, d->why);
 	fal_member_seconds(b, FAL_F_SECONDS, d->seconds);
 	fal_member_end(b);
@@ -495,8 +489,7 @@ fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
 	if (d->counts != NULL)
 		bounded(b, d->counts, d->blocks);
 	fal_member_str(b, FAL_F_VERDICT, d->verdict);
-	if (d->why != NULL)
-		fal_member_str(b, FAL_F_WHY, d->why);
+	fal_member_str(b, FAL_F_WHY, d->why);
 	fal_member_end(b);
 }
 
