@@ -52,14 +52,6 @@ make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
 	return err;
 }
 
-static void
-drop(struct ps_cache *c, struct ps_packed *p)
-{
-	c->bytes -= p->bytes.cap;
-	fal_buf_free(&p->bytes);
-	p->used = 0;
-}
-
 /* Forgets the chunks that were not asked for longest, but not `newest`. */
 static void
 shrink(struct ps_cache *c, const struct ps_packed *newest)
@@ -75,7 +67,9 @@ shrink(struct ps_cache *c, const struct ps_packed *newest)
 			}
 		if (oldest == NULL)
 			return;
-		drop(c, oldest);
+		c->bytes -= oldest->bytes.cap;
+		fal_buf_free(&oldest->bytes);
+		oldest->used = 0;
 	}
 }
 

@@ -534,24 +534,17 @@ ps_control_drained(struct ps_session *session, const char *why)
 		   why != NULL ? why : "");
 }
 
-/* Its answer comes when another one has the blocks. */
-static void
-drain_shard(struct ps_server *s, struct ps_session *session, const char *which)
-{
-	struct fal_diag why;
-	if (ps_fleet_drain(s, session, which, &why) < 0)
-		reply_text(session, FAL_EXIT_NO, why.text);
-	else
-		ps_control_waits(session, "the next boundary, and its blocks");
-}
-
 static void
 drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 {
 	struct fal_diag why;
 	const char *shard = json_string_value(json_object_get(o, "shard"));
 	if (shard != NULL) {
-		drain_shard(s, session, shard);
+		/* Its answer comes when another one has the blocks. */
+		if (ps_fleet_drain(s, session, shard, &why) < 0)
+			reply_text(session, FAL_EXIT_NO, why.text);
+		else
+			ps_control_waits(session, "the next boundary, and its blocks");
 		return;
 	}
 	const char *name = json_string_value(json_object_get(o, "worker"));

@@ -201,15 +201,6 @@ lend(struct ps_guest *g)
 }
 
 static void
-missed(struct ps_guest *g, const struct fal_msg *m)
-{
-	struct ps_join *j = g->join;
-	int err = ps_wants_missed(&j->wants, g->id, &g->reader, m);
-	if (err < 0 || place_speak(j) < 0)
-		join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
-}
-
-static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	struct ps_guest *g = arg;
@@ -227,7 +218,9 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		if (place_speak(j) < 0)
 			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 	} else if (m.type == FAL_MSG_MISSED && g->attached) {
-		missed(g, &m);
+		err = ps_wants_missed(&j->wants, g->id, &g->reader, &m);
+		if (err < 0 || place_speak(j) < 0)
+			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
 		refuse(g, "a shard takes PUSH and MISSED behind ATTACH alone");
 	} else if (on_push(g, &m, &why) < 0) {

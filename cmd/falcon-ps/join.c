@@ -109,17 +109,6 @@ on_parting(uv_timer_t *t)
 	join_end(j, FAL_EXIT_DONE, j->bye.text);
 }
 
-/* The job is over, or goes on without it.  What workers were sent and have not got yet
- * they may wait for. */
-static void
-start_parting(struct ps_join *j)
-{
-	j->parting = true;
-	guest_part(j);
-	uv_timer_start(&j->timer, on_parting, PART_MS, 0);
-	join_parted(j);
-}
-
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -132,7 +121,11 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		return;
 	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
 		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
-		start_parting(j);
+		/* What workers were sent and have not got yet they may wait for. */
+		j->parting = true;
+		guest_part(j);
+		uv_timer_start(&j->timer, on_parting, PART_MS, 0);
+		join_parted(j);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
 		fal_diag_set(&j->later, 0, "%s: %s", j->run->opt.join, m.later.why);
 	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {

@@ -37,14 +37,6 @@ most(const struct fal_rule *rule, uint64_t workers)
 					.outer = rule->outer > 0 };
 }
 
-static bool
-takes_snapshots(const struct ps_need_of *of)
-{
-	const struct fal_job *job = &of->job->job;
-	return (job->state_clocks > 0 || job->state_seconds > 0) &&
-	       fal_rule_traits(of->rule).shared;
-}
-
 /* Versions of so many bytes as they were sealed, those on their way with them; with rings
  * those on the shelf, too, and the rings. */
 static uint64_t
@@ -92,8 +84,10 @@ add_kept(const struct ps_need_of *of, struct fal_need *out)
 	const struct fal_store_most at_most = most(of->rule, of->workers);
 	/* Of the best model two files may wait, the one for the other. */
 	const uint64_t best = of->job->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	fal_need_add(out, "snapshot",
-		     takes_snapshots(of) ? fal_rack_image_bytes(&rack, &at_most) : 0);
+	const struct fal_job *job = &of->job->job;
+	if ((job->state_clocks > 0 || job->state_seconds > 0) &&
+	    fal_rule_traits(of->rule).shared)
+		fal_need_add(out, "snapshot", fal_rack_image_bytes(&rack, &at_most));
 	fal_need_add(out, "best models", best * ps_need_export(of->job));
 }
 

@@ -18,13 +18,6 @@ ps_parcels_add(struct ps_parcels *p, const struct ps_parcel *parcel)
 	return FAL_OK;
 }
 
-static void
-drop_first(struct ps_parcels *p)
-{
-	fal_image_free(&p->v[0].image);
-	memmove(p->v, p->v + 1, --p->n * sizeof(*p->v));
-}
-
 /* The next message of it; false: that was all. */
 static bool
 next(struct ps_parcel *p, uint32_t incarnation, struct fal_buf *out)
@@ -46,7 +39,8 @@ ps_parcels_leave(struct ps_parcels *p, uint32_t incarnation, struct fal_chan *ch
 		if (!next(&p->v[0], incarnation, &out)) {
 			if (left != NULL)
 				left(arg, &p->v[0]);
-			drop_first(p);
+			fal_image_free(&p->v[0].image);
+			memmove(p->v, p->v + 1, --p->n * sizeof(*p->v));
 			continue;
 		}
 		if (out.err < 0 || fal_chan_send(chan, &out, FAL_SEND_BULK) < 0) {

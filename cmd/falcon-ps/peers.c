@@ -200,14 +200,6 @@ missed(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 }
 
 static void
-greeted(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
-{
-	if (m->hello.group == 0)
-		lend(s, session);
-	ps_fleet_admit(s, session);
-}
-
-static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	struct fal_diag why = { "" };
@@ -242,8 +234,11 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		ps_fail(s, err, "scheduler");
 	else if (err < 0)
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
-	else if (m->type == FAL_MSG_HELLO)
-		greeted(s, session, m);
+	if (err == FAL_OK && m->type == FAL_MSG_HELLO) {
+		if (m->hello.group == 0)
+			lend(s, session);
+		ps_fleet_admit(s, session);
+	}
 	ps_more(s, session);
 	ps_after_event(s);
 }

@@ -78,14 +78,6 @@ values_of(const struct ps_join *j, const struct fal_map *map)
 	return n < j->model->params ? n : j->model->params;
 }
 
-/* Of the rings of workers with whom memory is shared. */
-static uint64_t
-rings_bytes(const struct ps_join *j)
-{
-	const size_t model = j->model->params * sizeof(float);
-	return ps_shelves(&j->job.rule, model) ? j->rings * fal_ring_bytes(model) : 0;
-}
-
 /* What so many values need is said, if it is more than it was, and must be allowed; else
  * FAL_ELIMIT, with `why`. */
 static int
@@ -98,11 +90,14 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	if (j->program == 0)
 		j->program = fal_need_begun(
 			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
+	const size_t model = j->model->params * sizeof(float);
+	const bool shelves = ps_shelves(&j->job.rule, model);
 	struct ps_need_part_of of = { .program = j->program,
 				      .rack = &part,
 				      .rule = &j->job.rule,
 				      .versions = j->versions,
-				      .rings = rings_bytes(j),
+				      .rings = shelves ? j->rings * fal_ring_bytes(model)
+						       : 0,
 				      .mixed = ps_has_port(&j->run->listen) };
 	uint64_t need = ps_need_part(&of);
 	/* What nobody has come for makes room. */
@@ -334,16 +329,6 @@ give_pieces(struct ps_join *j, const struct fal_map *map)
 	return err;
 }
 
-/* Its shards cannot be what they should: the move never was. */
-static int
-refuse_map(struct ps_join *j, uint32_t epoch, int err, const char *why)
-{
-	const struct fal_shard_say say = {
-		.kind = FAL_SAY_PLACED, .version = epoch, .err = err, .odd = why
-	};
-	return fal_post_say(j->incarnation, 0, &say, join_piece, j);
-}
-
 /* It will have others, beside which those that it has stay for a while.  1: so it was
  * told; 0: it cannot, and has said so. */
 static int
@@ -357,8 +342,13 @@ on_map(struct ps_join *j, const struct fal_map *map)
 			n += (size_t)map->of[i].count * FAL_BLOCK;
 	const bool more = n > values_of(j, &j->map);
 	int err = more ? afford(j, n, &why) : FAL_OK;
-	if (err < 0)
-		return refuse_map(j, map->epoch, err, why.text);
+	if (err < 0) { /* the move never was */
+		const struct fal_shard_say say = { .kind = FAL_SAY_PLACED,
+						   .version = map->epoch,
+						   .err = err,
+						   .odd = why.text };
+		return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+	}
 	j->to = *map;
 	return 1;
 }

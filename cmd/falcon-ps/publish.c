@@ -16,18 +16,13 @@
 #define SHELF_MIN ((size_t)64 << 10)
 
 static void
-forget_all(struct fal_shared **of)
-{
-	for (uint32_t i = 0; of != NULL && i < FAL_SHARDS_MAX; i++)
-		fal_shared_drop(of[i]);
-	free(of);
-}
-
-static void
 forget(struct ps_version *v)
 {
-	for (int i = 0; i < PS_ENCODINGS; i++)
-		forget_all(v->as[i]);
+	for (int i = 0; i < PS_ENCODINGS; i++) {
+		for (uint32_t k = 0; v->as[i] != NULL && k < FAL_SHARDS_MAX; k++)
+			fal_shared_drop(v->as[i][k]);
+		free(v->as[i]);
+	}
 	*v = (struct ps_version){ 0 };
 }
 
@@ -262,15 +257,6 @@ part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
 	       fal_rack_making(p->rack, shard, version, part, is);
 }
 
-/* Is more of a version that is being made to wait until what is there of it is on its
- * way?  Else what comes then, which the first layers are in, would be behind all of
- * that. */
-static bool
-is_ahead(const struct fal_shared *s)
-{
-	return fal_shared_made(s) > fal_shared_taken(s) + PIECE;
-}
-
 /* A piece of it, if there is one: how many messages.  What was forgotten meanwhile nobody
  * will get. */
 static int
@@ -283,7 +269,10 @@ go_on(const struct ps_publisher *p, struct ps_making *m)
 		fal_shared_break(m->shared);
 		return 0;
 	}
-	if (is.made != NULL && is_ahead(m->shared))
+	/* Else what comes then, which the first layers are in, would be behind all of
+	 * that. */
+	if (is.made != NULL &&
+	    fal_shared_made(m->shared) > fal_shared_taken(m->shared) + PIECE)
 		return 0;
 	const uint32_t n = is.made != NULL ? next_early(&part, &is, m->in, &m->due, at)
 					   : next_piece(&part, NULL, m->in, at);
@@ -303,16 +292,6 @@ give_up(struct ps_publisher *p)
 		end(&p->making[i]);
 	}
 	p->making_n = 0;
-}
-
-/* What comes to the shelf takes none of the places of what is made there, though that may
- * have come long before. */
-static void
-keep_places(const struct ps_publisher *p)
-{
-	for (size_t i = 0; i < p->making_n; i++)
-		if (p->making[i].shelved)
-			(void)fal_shelf_take(p->shelf, p->making[i].version);
 }
 
 static struct fal_shared *
@@ -339,8 +318,11 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .lasting = from->keep,
 				      .mixed = is.made != NULL,
 				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
-	if (opt.shelf != NULL)
-		keep_places(p);
+	/* What comes to the shelf takes none of the places of what is made there, though
+	 * that may have come long before. */
+	for (size_t i = 0; opt.shelf != NULL && i < p->making_n; i++)
+		if (p->making[i].shelved)
+			(void)fal_shelf_take(p->shelf, p->making[i].version);
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
 		err = is_long(part.count) ? begin(p, from, s)

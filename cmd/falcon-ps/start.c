@@ -169,17 +169,6 @@ say_end(const struct ps_run *r, const struct ps_outcome *o)
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
-/* The record is whole, what it could not write is said. */
-static void
-end_record(struct ps_record *record)
-{
-	struct fal_diag said;
-	ps_record_flush(record);
-	while (ps_record_said(record, &said))
-		fal_cli_err(PROG, "%s", said.text);
-	ps_record_close(record);
-}
-
 /* Which kinds of files are others than those that the snapshot was made with. */
 static void
 find_changes(struct ps_run *r)
@@ -254,7 +243,12 @@ train(struct ps_run *r)
 	opt.worked = r->worked;
 	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
-	end_record(&r->record);
+	/* The record is whole, what it could not write is said. */
+	struct fal_diag said;
+	ps_record_flush(&r->record);
+	while (ps_record_said(&r->record, &said))
+		fal_cli_err(PROG, "%s", said.text);
+	ps_record_close(&r->record);
 	r->had = err == FAL_OK ? outcome.again : 0;
 	r->state.begun = r->state.begun || r->had > 0;
 	r->opt.ready_fd = 0; /* it was told */

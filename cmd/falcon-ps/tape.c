@@ -190,16 +190,6 @@ ps_tape_said(struct ps_tape *t, struct fal_diag *out)
 	return out->text[0] != '\0';
 }
 
-/* A pipe that is gone, or a device that is full, takes nothing any more. */
-static void
-give_up(struct ps_tape *t)
-{
-	fal_diag_set(say(t), 0, "%s: %s: no more is written to it", t->path,
-		     strerror(errno));
-	close(t->fd);
-	t->fd = -1;
-}
-
 void
 ps_tape_flush(struct ps_tape *t)
 {
@@ -223,8 +213,11 @@ ps_tape_flush(struct ps_tape *t)
 				     fal_text_s(t->gap.lines),
 				     t->gap.lines == 1 ? "is" : "are");
 		t->gap = (struct ps_gap){ 0 };
-	} else if (!t->seeks) {
-		give_up(t);
+	} else if (!t->seeks) { /* a pipe that is gone, or a full device */
+		fal_diag_set(say(t), 0, "%s: %s: no more is written to it", t->path,
+			     strerror(errno));
+		close(t->fd);
+		t->fd = -1;
 	} else {
 		if (!was)
 			fal_diag_set(say(t), 0,

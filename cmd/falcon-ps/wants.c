@@ -176,16 +176,6 @@ offer(const struct ps_wants *w, ps_reader_of *of, void *arg)
 	}
 }
 
-/* One that is whole, or never will be, and that its reader's link has been offered. */
-static void
-has_left(struct ps_wants *w, const struct ps_leaving *l, struct ps_reader *reader)
-{
-	w->served.tx[l->shard] += fal_shared_bytes(l->shared);
-	if (l->early && reader != NULL)
-		waits(reader);
-	fal_shared_drop(l->shared);
-}
-
 /* Makes what was begun, as far as shards have it, while what is there of it leaves for
  * all who are to have it. */
 static int
@@ -199,10 +189,15 @@ make_all(struct ps_wants *w, ps_reader_of *of, void *arg, int err)
 		const struct ps_leaving l = w->leaving[i];
 		struct ps_reader *reader = of(arg, l.peer);
 		const bool gone = reader == NULL || reader->chan == NULL;
-		if (gone || fal_shared_whole(l.shared) || fal_shared_broken(l.shared))
-			has_left(w, &l, reader);
-		else
+		if (!gone && !fal_shared_whole(l.shared) &&
+		    !fal_shared_broken(l.shared)) {
 			w->leaving[kept++] = l;
+			continue;
+		}
+		w->served.tx[l.shard] += fal_shared_bytes(l.shared);
+		if (l.early && reader != NULL)
+			waits(reader);
+		fal_shared_drop(l.shared);
 	}
 	w->leaving_n = kept;
 	return err < 0 ? err : more;

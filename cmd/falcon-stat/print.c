@@ -27,17 +27,6 @@ put_extent(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    fal_text_s(v->finished ? v->clocks : v->of_clocks));
 }
 
-/* What is wrong. */
-static void
-put_findings(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	char a[32];
-	for (size_t i = 0; i < v->n_text; i++)
-		fal_put_fmt(out, "audit: %s\n", v->text[i]);
-	fal_put_fmt(out, "audit: failed: %s finding%s\n", fal_text_group(v->findings, a),
-		    fal_text_s(v->findings));
-}
-
 /* Why nothing can be said. */
 static void
 put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
@@ -146,8 +135,12 @@ put_said(struct fal_buf *out, const struct fal_audit_verdict *v)
 void
 stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
+	char a[32];
 	if (v->findings > 0) {
-		put_findings(out, v);
+		for (size_t i = 0; i < v->n_text; i++)
+			fal_put_fmt(out, "audit: %s\n", v->text[i]);
+		fal_put_fmt(out, "audit: failed: %s finding%s\n",
+			    fal_text_group(v->findings, a), fal_text_s(v->findings));
 		return;
 	}
 	if (!v->ok) {
@@ -161,7 +154,7 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	if (v->parts > 0) {
-		char a[32], b[32], text[sizeof(v->part)];
+		char b[32], text[sizeof(v->part)];
 		fal_put_fmt(out,
 			    "\naudit: %s parts, each of other files: the last from "
 			    "clock %s, other %s",

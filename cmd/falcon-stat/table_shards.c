@@ -8,13 +8,6 @@
 
 enum { SHOWN = FAL_NAME_MAX }; /* bytes of a name: all that one may have */
 
-/* Whose shard it is: of which process, or the coordinator's. */
-static const char *
-whose(const struct fal_shard_row *w)
-{
-	return w->name[0] != '\0' ? w->name : "coordinator";
-}
-
 void
 stat_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 {
@@ -34,7 +27,10 @@ stat_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		fal_table_add(&t, "%u", i + 1);
 		fal_table_add(&t, "%s", fal_class_name(w->class));
 		fal_table_add(&t, "%s", w->cause);
-		fal_table_add(&t, "%s", fal_text_plain(name, sizeof(name), whose(w)));
+		fal_table_add(&t, "%s",
+			      fal_text_plain(name, sizeof(name),
+					     w->name[0] != '\0' ? w->name
+								: "coordinator"));
 		fal_table_add(&t, "%s",
 			      w->address[0] == '\0'
 				      ? "-"

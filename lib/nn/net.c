@@ -77,12 +77,6 @@ reserve(struct fal_net *net, uint64_t n)
 }
 
 static bool
-is_in_place(const struct fal_layer *l)
-{
-	return l->kind == FAL_LAYER_RELU || l->kind == FAL_LAYER_TANH;
-}
-
-static bool
 has_params(const struct fal_layer *l)
 {
 	return l->kind == FAL_LAYER_CONV || l->kind == FAL_LAYER_DENSE;
@@ -122,7 +116,7 @@ plan_layer(struct fal_net *net, uint32_t i, uint64_t *shared)
 	const struct fal_layer *l = &net->m->layer[i];
 	struct place *p = &net->place[i];
 	uint64_t out = fal_shape_floats(l->out) * net->batch;
-	if (is_in_place(l))
+	if (l->kind == FAL_LAYER_RELU || l->kind == FAL_LAYER_TANH)
 		p->out = i > 0 ? p[-1].out : net->in;
 	else
 		p->out = reserve(net, out);

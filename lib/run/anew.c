@@ -256,15 +256,6 @@ fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
 
 /* ---- a clock --- */
 
-static uint64_t
-checksum(const struct fal_sum *s, uint64_t seed)
-{
-	uint64_t all = 0;
-	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(s)); b++)
-		all += fal_sum_checksum(s, b, b, seed);
-	return all;
-}
-
 static int
 compute(struct lane *l, uint32_t task)
 {
@@ -293,8 +284,10 @@ compute(struct lane *l, uint32_t task)
 	if (made->nonfinite)
 		return FAL_OK;
 	memcpy(made->hash, ran.hash, sizeof(made->hash));
-	if (a->now->seed != NULL)
-		made->sum = checksum(l->task, a->now->seed[task]);
+	const uint32_t blocks =
+		a->now->seed != NULL ? fal_blocks(fal_sum_len(l->task)) : 0;
+	for (uint32_t b = 0; b < blocks; b++)
+		made->sum += fal_sum_checksum(l->task, b, b, a->now->seed[task]);
 	return a->now->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
 }
 

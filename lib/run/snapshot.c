@@ -60,16 +60,6 @@ put(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
 	return FAL_OK;
 }
 
-/* The bytes of array k in all shards. */
-static uint64_t
-bytes_of(const struct fal_snapshot *s, uint32_t k)
-{
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < s->shards; i++)
-		bytes += s->image[i].array[k].bytes;
-	return bytes;
-}
-
 /* The header of a safetensors file, with its length before it; *data: the bytes that
  * follow. */
 static void
@@ -80,7 +70,9 @@ put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 	fal_json_open(&text, '{');
 	for (uint32_t k = 0; k < s->image[0].arrays; k++) {
 		const struct fal_image_array *a = &s->image[0].array[k];
-		const uint64_t bytes = bytes_of(s, k);
+		uint64_t bytes = 0; /* of all shards */
+		for (uint32_t i = 0; i < s->shards; i++)
+			bytes += s->image[i].array[k].bytes;
 		fal_json_member_open(&text, a->name, '{');
 		fal_json_member_str(&text, "dtype", a->floats ? "F32" : "U8");
 		fal_json_member_open(&text, "shape", '[');

@@ -12,14 +12,6 @@ static const enum fal_field names[FAL_FIGURES] = {
 	FAL_F_SHARE, FAL_F_DONE, FAL_F_IN, FAL_F_OUT, FAL_F_CLONED, FAL_F_LOST
 };
 
-/* Seconds by which what a worker spent may be above what it was here: it measures
- * by a clock of its own. */
-static double
-tolerance(double here)
-{
-	return 1 + here / 100;
-}
-
 void
 fal_accounts_free(struct fal_accounts *a)
 {
@@ -176,7 +168,8 @@ fal_accounts_clock(struct fal_accounts *a, struct fal_trace_line *l,
 		v->spent += fal_trace_get_seconds(l, l->o, parts[i]);
 	v->begun = true;
 	const double here = l->t - is->joined;
-	if (l->err == 0 && v->spent > here + tolerance(here))
+	/* It measures by a clock of its own. */
+	if (l->err == 0 && v->spent > here + 1 + here / 100)
 		fal_finding_line(
 			f, l, "clock: worker %llu was here for %.3f s, but spent %.3f s",
 			(unsigned long long)id, here, v->spent);

@@ -461,15 +461,6 @@ get_hash(struct fal_audit *a, struct fal_trace_line *l, char out[static 65])
 	return there;
 }
 
-/* One version of so many has a hash, at least. */
-static void
-judge_hash(struct fal_audit *a, struct fal_trace_line *l, uint64_t version)
-{
-	if (!get_hash(a, l, a->hash) && a->job.hashes > 0 && version % a->job.hashes == 0)
-		fal_finding(&a->f, NULL, 0, 0, "version %llu: it has no hash",
-			    (unsigned long long)version);
-}
-
 static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -500,7 +491,10 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 				    (unsigned long long)is[1], fal_field_name(key[i]),
 				    (unsigned long long)is[i],
 				    (unsigned long long)want[i]);
-	judge_hash(a, l, is[0]);
+	/* One version of so many has a hash, at least. */
+	if (!get_hash(a, l, a->hash) && a->job.hashes > 0 && is[0] % a->job.hashes == 0)
+		fal_finding(&a->f, NULL, 0, 0, "version %llu: it has no hash",
+			    (unsigned long long)is[0]);
 	a->told.loss = fal_trace_get_loss(l);
 	/* After a gap, go on from there. */
 	a->version = is[0] > u.is.version ? is[0] : u.is.version;

@@ -26,12 +26,6 @@ was_said(const struct fal_denials *d, const struct fal_denial *is)
 	return false;
 }
 
-static bool
-has_task(const struct fal_trace_job *job, const struct fal_denial *is)
-{
-	return is->clock < job->clocks && is->task < fal_trace_job_tasks(job, is->clock);
-}
-
 int
 fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 		 const struct fal_trace_job *job, const struct fal_people *people,
@@ -48,7 +42,7 @@ fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 		fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	if (l->err != 0)
 		return l->err;
-	if (!has_task(job, &is))
+	if (is.clock >= job->clocks || is.task >= fal_trace_job_tasks(job, is.clock))
 		what = "the job has no such task";
 	else if (!fal_people_here(people, is.id))
 		what = "it is not here";

@@ -37,14 +37,6 @@ struct fal_trace_reader {
 	struct fal_diag diag; /* of err */
 };
 
-/* Does it begin with the name of a field, and not with a word? */
-static bool
-is_of_field(const char *what)
-{
-	const size_t n = strcspn(what, ": ");
-	return what[n] == ':';
-}
-
 int
 fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 {
@@ -56,11 +48,13 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	l->err = err;
+	/* Does it begin with the name of a field, and not with a word? */
+	const bool is_of_field = what[strcspn(what, ": ")] == ':';
 	return fal_diag_set(&l->diag, err, "%llu: %.40s%s%s",
 			    (unsigned long long)l->number, l->ev,
-			    l->ev[0] == '\0'    ? ""
-			    : is_of_field(what) ? "."
-						: ": ",
+			    l->ev[0] == '\0' ? ""
+			    : is_of_field    ? "."
+					     : ": ",
 			    what);
 }
 
@@ -361,13 +355,6 @@ whole(const json_t *o, enum fal_field key)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
-/* The line was read: how many count, if those that are cut off do, too. */
-static void
-count(struct fal_trace_reader *r, const struct fal_trace_line *l)
-{
-	r->counted += strcmp(l->ev, "gap") == 0 ? whole(l->o, FAL_F_LINES) : 1;
-}
-
 /* Looks for what fal_trace_finder_new is for. */
 static void
 find(struct fal_trace_reader *r, struct fal_trace_line *l)
@@ -448,7 +435,7 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", fal_strerror(err));
 	}
-	count(r, l);
+	r->counted += strcmp(l->ev, "gap") == 0 ? whole(l->o, FAL_F_LINES) : 1;
 	json_decref(o);
 }
 
