@@ -300,6 +300,14 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 	return isinf(o.since) ? INFINITY : fal_min(next_look(s, w, &o), late);
 }
 
+/* Does anybody wait for what it owes, who could do it? */
+static bool
+is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
+{
+	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0;
+	return waited && fal_trial_others(s, w);
+}
+
 /* It has not kept its deadline.  1: it is suspected; 0: nobody waits for it, or nobody
  * would do it sooner, but for who is suspected and was not asked since.  Where nothing is
  * known, whoever is busy would not. */
@@ -307,18 +315,18 @@ static int
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)
 {
-	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0;
 	const bool free = !nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0;
 	const struct fal_act act = { .owes = o->owes,
 				     .why = why,
 				     .seconds = now - o->since };
 	w->asked = -1;
-	if (waited && free && fal_trial_others(s, w))
+	if (free && is_waited_for(s, w))
 		return fal_trial_tell(s, w, act, now) < 0 ||
 				       fal_suspect(s, w, o->first, now) < 0
 			       ? FAL_ENOMEM
 			       : 1;
 	w->excused = now + o->d;
+	w->spared = now;
 	fal_refresh(s, w, now);
 	return fal_trial_ask(s, now);
 }
@@ -375,4 +383,15 @@ fal_due_stood(struct fal_sched *s, struct fal_worker *w, double since, const cha
 		.first = since, .since = since, .d = fal_deadline_s(s, w), .owes = "task"
 	};
 	return fal_worker_active(w) ? overdue(s, w, &o, why, now) : FAL_OK;
+}
+
+int
+fal_due_left(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	const struct debt o = debt_of(s, w);
+	const double usual =
+		o.owes == push ? s->typical[FAL_TURN_PUSH] : fal_turn_s(s, w);
+	return is_waited_for(s, w) && now > o.first + usual
+		       ? fal_trial_charge(s, w, o.first + usual, now)
+		       : FAL_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "sched/due.h"
 #include "sched/queue.h"
 #include "sched/scheme.h"
 #include "sched/speed.h"
@@ -265,6 +266,8 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
+	if (fal_due_left(s, w, now) < 0)
+		return FAL_ENOMEM;
 	w->gone = true;
 	w->waits = false;
 	s->gone++;

@@ -136,6 +136,7 @@ struct fal_worker {
 	uint64_t steps;    /* what it answered last, */
 	double steps_at;   /* and when */
 	double excused;    /* until then whatever is due is not */
+	double spared;     /* when it was late last, and nobody waited for it */
 	double suspected_at;
 	bool trial, tried; /* it is on trial, and has got its task */
 	bool proved;       /* suspected, but its work came */

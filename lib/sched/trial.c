@@ -152,10 +152,8 @@ fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
 	return c != NULL ? paid_at(s, c, now) : now;
 }
 
-/* Others have waited for `w` since `since`, some of which its key may have paid for
- * another worker before. */
-static int
-charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
+int
+fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
 	struct fal_key_debt *c = cost_of(s, w->key, now);
 	if (c == NULL) {
@@ -164,7 +162,7 @@ charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 		c = &s->cost[s->costs++];
 		*c = (struct fal_key_debt){ .key = w->key, .at = now };
 	}
-	c->lost += fmax(0, now - fmax(since, c->until));
+	c->lost += fmax(0, now - fmax(since, fmax(w->spared, c->until)));
 	c->until = now;
 	const double again = paid_at(s, c, now);
 	const struct fal_act act = { .kind = FAL_ACT_BARRED,
@@ -194,7 +192,7 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	w->suspected = true;
 	w->suspected_at = now;
 	s->trial_clock = s->pool.over + 1;
-	if (charge(s, w, since, now) < 0 || fal_strip(s, w, true) < 0 ||
+	if (fal_trial_charge(s, w, since, now) < 0 || fal_strip(s, w, true) < 0 ||
 	    fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
@@ -216,7 +214,7 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 	w->trial = false;
 	w->failed = 0;
 	fal_refresh(s, w, now);
-	return w->proved ? FAL_OK : tell_back(s, w, came, now);
+	return w->suspected ? FAL_OK : tell_back(s, w, came, now);
 }
 
 /* Those whose work came, late as it was, are back. */

@@ -15,6 +15,9 @@ bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
 /* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
  * That it is a suspect was told before (fal_trial_tell). */
 int fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
+/* Its key pays for what others have waited for `w` since `since`, but for what it pays
+ * for another worker already, and for when nobody waited. */
+int fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now);
 /* Tells that it is a suspect from now on, as the act says, unless that was told. */
 int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
 		   double now);

@@ -107,6 +107,43 @@ costs_little(void **state)
 	}
 }
 
+/* Whoever leaves just before it would be late has cost as much. */
+static void
+leaving_costs_as_much(void **state)
+{
+	const double until = 8, hold = 0.18;
+	uint64_t all = 0, some;
+	(void)state;
+	for (int lies = 0; lies < 2; lies++) {
+		double since = 0;
+		play_job("bsp", CLOCKS, TASKS);
+		play.task_s = 0.01;
+		play.on_act = see;
+		barred = 0;
+		for (uint32_t i = 0; i < HONEST; i++)
+			play_join(1);
+		if (lies != 0)
+			join_liar(&attacks[0]);
+		play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+		play_follow_all();
+		while (step(until)) {
+			if (lies == 0 || play.now - since < hold ||
+			    play.last_id == PLAY_WORKERS)
+				continue;
+			since = play.now;
+			play_leave(play.last_id);
+			join_liar(&attacks[0]);
+		}
+		some = fal_sched_over(play.s);
+		all = lies == 0 ? some : all;
+		printf("# %llu clocks, the last of %u sessions\n",
+		       (unsigned long long)some, play.last_id);
+		play_end(NULL);
+	}
+	play_at_least((double)some, 0.6 * (double)all, "clocks");
+	play_check(barred, 1, "times that its key gets no work");
+}
+
 /* What is late once and is honest else is tried at once. */
 static void
 once_is_forgiven(void **state)
@@ -115,6 +152,7 @@ once_is_forgiven(void **state)
 	play_job("bsp", CLOCKS, TASKS);
 	play.task_s = 0.01;
 	play.on_act = see;
+	barred = 0;
 	for (uint32_t i = 0; i < HONEST; i++)
 		play_join(1);
 	play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
@@ -132,6 +170,76 @@ once_is_forgiven(void **state)
 	play_check(play_its(1)->suspected || play_its(1)->trial, 0, "a suspect still");
 	play_at_least(1, play.now - since, "seconds until it is back");
 	play_check(barred, 0, "times that its key gets no work");
+}
+
+/* The network is gone for a minute, for all of them.  Who is back last is late, but
+ * nobody waited for it before. */
+static void
+outage_is_nobodys(void **state)
+{
+	const double gone = 60;
+	(void)state;
+	play_job("bsp", CLOCKS, TASKS);
+	play.task_s = 0.01;
+	play.on_act = see;
+	barred = 0;
+	for (uint32_t i = 0; i < 3; i++)
+		play_join(1);
+	play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+	play_follow_all();
+	while (play.now < 5 && step(5))
+		;
+	for (uint32_t id = 1; id <= 3; id++) {
+		struct play_worker *w = &play.worker[id];
+		w->id = 0;
+		for (uint32_t i = 0; i < w->n; i++)
+			w->q[i].ends += gone;
+		for (uint32_t i = 0; i < 32; i++)
+			w->part[i].arrives += gone;
+	}
+	const double until = play.now + gone - 1;
+	while (play_step(until))
+		play_follow_all();
+	uint32_t out = 0, last = 0;
+	for (uint32_t id = 1; id <= 3; id++) {
+		out += play_its(id)->suspected;
+		last = play_its(id)->suspected ? last : id;
+	}
+	play_check(out, 2, "suspects while nobody speaks");
+	for (uint32_t id = 1; id <= 3; id++)
+		play.worker[id].id = id == last ? 0 : id;
+	late = 0;
+	while (late != last && step(until + 5))
+		;
+	play_check(late, last, "who is late then");
+	play_check(barred, 0, "keys that get no work");
+}
+
+/* Of a key that gets no work nobody is back, though its work came. */
+static void
+barred_are_not_back(void **state)
+{
+	(void)state;
+	play_job("bsp", CLOCKS, TASKS);
+	play.task_s = 0.01;
+	play.on_act = see;
+	play_join(1);
+	play_join_as(1, 7);
+	play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+	play_follow_all();
+	while (play.now < 5 && step(5))
+		;
+	play.worker[2].fault = PLAY_HANGS;
+	barred = 0;
+	while (barred == 0 && step(600))
+		;
+	play_check(barred, 1, "times that its key gets no work");
+	const uint64_t back = play.acts[FAL_ACT_BACK];
+	play_check(play_its(2)->suspected, 1, "suspected");
+	play_check(fal_trial_kept(play.s, play_its(2), play.now), 0, "kept");
+	play_follow_all();
+	play_check(play_its(2)->suspected, 1, "suspected");
+	play_check(play.acts[FAL_ACT_BACK], back, "told that it is back");
 }
 
 /* Where all have the same key whoever comes works at once, whatever others cost. */
@@ -160,7 +268,10 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(costs_little),
+		cmocka_unit_test(leaving_costs_as_much),
 		cmocka_unit_test_teardown(once_is_forgiven, play_end),
+		cmocka_unit_test_teardown(outage_is_nobodys, play_end),
+		cmocka_unit_test_teardown(barred_are_not_back, play_end),
 		cmocka_unit_test_teardown(one_key_for_all, play_end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
