@@ -582,6 +582,11 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 	struct fal_peer *p = coord_find(c, peer);
 	if (p == NULL)
 		return FAL_OK;
+	/* So long it kept the job from its end: it may be back. */
+	if (p->greeted)
+		c->trainer.since = now;
+	if (p->ready && p->key != c->diverged.key)
+		c->diverged.since = now;
 	int err = leave(c, now, p, why);
 	/* Whatever followed from that may have moved the table. */
 	p = coord_find(c, peer);

@@ -653,6 +653,22 @@ trainers_fail(void **state)
 		check(lines("trainer", "no sample"), i % 2 == 0 ? 5 : 4, "lines");
 		end(NULL);
 	}
+	/* Whoever was here for long, and is gone for a moment, is waited for as well. */
+	for (int local = 0; local < 2; local++) {
+		begin(local != 0 ? "wbsp" : schemes[0], 0, 0, FAL_NUMERICS_FAST);
+		fal_coord_alone(w.coord, 300, 2);
+		const uint32_t p = join(2, false);
+		if (local != 0)
+			check(leave_diverged(1), 1, "local steps");
+		else
+			fail_trainer(1);
+		wait_for(1000, false);
+		w.s[p].here = false;
+		check(fal_coord_gone(w.coord, w.now, p, "gone"), 0, "gone");
+		wait_for(299, false);
+		wait_for(1, true);
+		end(NULL);
+	}
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
 	m.leave.cause = FAL_LEAVE_TRAINER + 1;
 	begin(schemes[0], 0, 0, FAL_NUMERICS_FAST);
