@@ -21,7 +21,6 @@ enum {
 };
 
 static void dial(struct above *a);
-static void part(struct above *a, int err, const char *reason);
 
 /* The server ends with this exit code; `why` was not said yet. */
 static void
@@ -46,7 +45,7 @@ above_close(struct above *a)
 	a->closing = true;
 	if (a->chan != NULL)
 		fal_chan_close(a->chan);
-	ps_handle_close((uv_handle_t *)&a->timer);
+	ps_close(&a->timer);
 }
 
 void
@@ -89,14 +88,6 @@ send_msg(struct above *a, struct fal_msg *m)
 		a->err = err;
 }
 
-void
-above_say(struct above *a, struct fal_msg *m)
-{
-	m->incarnation = a->incarnation;
-	if (a->chan != NULL)
-		(void)ps_chan_send(a->chan, m, FAL_SEND_PACKED);
-}
-
 /* The numerics of those who are here; once they were several, that stays: whoever looks
  * can tell, and members come back one by one. */
 static void
@@ -129,10 +120,9 @@ follow_numerics(struct above *a)
 	fal_coord_several(several);
 	a->opt->past->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
 	a->opt->past->members = are.workers;
-	fal_chan_kill(a->chan);
-	part(a, FAL_EIO,
-	     a->opt->past->several ? "its members do not all compute the same bits"
-				   : "its members compute other bits now");
+	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
+		      a->opt->past->several ? "do not all compute the same bits"
+					    : "compute other bits now");
 }
 
 /* Those who are here came or went. */
@@ -146,8 +136,7 @@ follow_members(struct above *a)
 	       (word = fal_group_word(a->group, a->server->coord, least(a), &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
-			fal_chan_kill(a->chan);
-			part(a, FAL_EIO, "nobody is here any more");
+			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
 			return;
 		}
 		if (word == FAL_GROUP_READY) {
@@ -424,7 +413,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		end(a, m.refuse.key != 0 || !a->welcome ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
 		    "%s: refused: %s", a->opt->text, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
-		memcpy(a->later, m.later.why, sizeof(a->later));
+		fal_diag_set(&a->later, 0, "%s: %s", a->opt->text, m.later.why);
 	else
 		err = on_agent_msg(a, &m);
 	if (err < 0)
@@ -460,25 +449,20 @@ on_dial(uv_timer_t *t)
 }
 
 static void
-part(struct above *a, int err, const char *reason)
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
+	struct above *a = arg;
+	(void)c;
 	a->chan = NULL;
 	if (a->closing)
 		return;
-	if (a->later[0] != '\0')
-		fal_retry_later(a->opt->retry);
-	const int code = fal_retry_verdict(a->opt->retry, err, uv_hrtime());
+	fal_progress_end(&a->server->progress);
+	const int code =
+		fal_retry_after(a->opt->retry, PROG, err, reason, &a->later, false);
 	if (code >= 0) {
 		end(a, code, "%s", reason);
 		return;
 	}
-	fal_progress_end(&a->server->progress);
-	if (fal_retry_is_first(a->opt->retry))
-		fal_cli_err(PROG, "%s%s%s; trying again",
-			    a->later[0] != '\0' ? a->opt->text : "",
-			    a->later[0] != '\0' ? ": " : "",
-			    a->later[0] != '\0' ? a->later : reason);
-	a->later[0] = '\0';
 	if (a->ready) {
 		ps_above_lost(a->server);
 		return;
@@ -493,23 +477,12 @@ part(struct above *a, int err, const char *reason)
 }
 
 static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	(void)c;
-	part(arg, err, reason);
-}
-
-static void
 on_silent(uv_timer_t *t)
 {
 	struct above *a = t->data;
-	struct fal_diag why;
-	if (a->chan == NULL)
-		return;
-	fal_chan_kill(a->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: no answer within %g s", a->opt->text,
-		     FAL_CHAN_DEADLINE_MS / 1e3);
-	part(a, FAL_EIO, why.text);
+	if (a->chan != NULL)
+		fal_chan_fail(a->chan, FAL_EIO, "no answer within %g s",
+			      FAL_CHAN_DEADLINE_MS / 1e3);
 }
 
 void

@@ -43,8 +43,6 @@ void above_free(struct above *a); /* when the loop has ended; may be NULL */
 
 /* After an event: what is to be done goes down and up. */
 void above_event(struct above *a);
-/* Sends it `m`, as bulk, if it is there. */
-void above_say(struct above *a, struct fal_msg *m);
 /* The server ends; it is not waited for any more. */
 void above_close(struct above *a);
 void above_kill(struct above *a);

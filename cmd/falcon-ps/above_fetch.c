@@ -29,7 +29,7 @@ struct fetch {
 	struct fal_texts texts;
 	uint32_t incarnation;
 	bool welcome, whole; /* the texts are here */
-	char later[FAL_MSG_WHY];
+	struct fal_diag later;
 	/* Those before this one are here, or asked for. */
 	uint32_t next;
 	struct coming {
@@ -59,7 +59,7 @@ end(struct fetch *f, int code, const char *fmt, ...)
 	f->code = code;
 	if (f->chan != NULL)
 		fal_chan_close(f->chan);
-	ps_handle_close((uv_handle_t *)&f->timer);
+	ps_close(&f->timer);
 }
 
 static void
@@ -213,7 +213,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		end(f, m.refuse.key != 0 || !f->welcome ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
 		    "%s: refused: %s", f->opt->text, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
-		memcpy(f->later, m.later.why, sizeof(f->later));
+		fal_diag_set(&f->later, 0, "%s: %s", f->opt->text, m.later.why);
 	if (err < 0)
 		end(f, FAL_EXIT_NO, "%s: %s: %s%s", f->opt->text, fal_msg_name(m.type),
 		    fal_strerror(err), fal_chan_skew(c));
@@ -230,24 +230,19 @@ on_dial(uv_timer_t *t)
 }
 
 static void
-part(struct fetch *f, int err, const char *reason)
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
+	struct fetch *f = arg;
+	(void)c;
 	f->chan = NULL;
 	if (f->over)
 		return;
-	if (f->later[0] != '\0')
-		fal_retry_later(f->opt->retry);
-	const int code = fal_retry_verdict(f->opt->retry, err, uv_hrtime());
+	const int code =
+		fal_retry_after(f->opt->retry, PROG, err, reason, &f->later, false);
 	if (code >= 0) {
 		end(f, code, "%s", reason);
 		return;
 	}
-	if (fal_retry_is_first(f->opt->retry))
-		fal_cli_err(PROG, "%s%s%s; trying again",
-			    f->later[0] != '\0' ? f->opt->text : "",
-			    f->later[0] != '\0' ? ": " : "",
-			    f->later[0] != '\0' ? f->later : reason);
-	f->later[0] = '\0';
 	f->welcome = f->whole = false;
 	f->next = 0;
 	for (unsigned i = 0; i < ASKS; i++) {
@@ -260,23 +255,12 @@ part(struct fetch *f, int err, const char *reason)
 }
 
 static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	(void)c;
-	part(arg, err, reason);
-}
-
-static void
 on_silent(uv_timer_t *t)
 {
 	struct fetch *f = t->data;
-	struct fal_diag why;
-	if (f->chan == NULL)
-		return;
-	fal_chan_kill(f->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: no answer within %g s", f->opt->text,
-		     FAL_CHAN_DEADLINE_MS / 1e3);
-	part(f, FAL_EIO, why.text);
+	if (f->chan != NULL)
+		fal_chan_fail(f->chan, FAL_EIO, "no answer within %g s",
+			      FAL_CHAN_DEADLINE_MS / 1e3);
 }
 
 static void
@@ -292,21 +276,11 @@ on_open(void *arg, struct fal_chan *c)
 }
 
 static void
-on_room(void *arg, struct fal_chan *c)
-{
-	(void)arg;
-	(void)c;
-}
-
-static void
 dial(struct fetch *f)
 {
-	const struct fal_chan_ops ops = { .arg = f,
-					  .on_open = on_open,
-					  .on_msg = on_msg,
-					  .on_room = on_room,
-					  .on_drain = on_room,
-					  .on_close = on_close };
+	const struct fal_chan_ops ops = {
+		.arg = f, .on_open = on_open, .on_msg = on_msg, .on_close = on_close
+	};
 	const struct fal_chan_opt opt = { 0 };
 	int err = fal_dial(&f->loop, f->opt->addr, f->opt->key, &opt, &ops, &f->chan);
 	if (err < 0)

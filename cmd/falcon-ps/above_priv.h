@@ -19,7 +19,7 @@ struct above {
 	bool ready; /* READY was said, with these numerics */
 	uint8_t said[FAL_FINGERPRINT];
 	double opened;           /* when its job was the same */
-	char later[FAL_MSG_WHY]; /* why it has no time for us now; "": it has not said */
+	struct fal_diag later;   /* why it has no time for us now; "": it has not said */
 	struct fal_diag why;     /* that it has ended */
 	int err;                 /* of something in a callback of the agent */
 	struct fal_group *group; /* what is between it and what is here */

@@ -42,7 +42,7 @@ join_end(struct ps_join *j, int code, const char *why)
 	place_forget(j);
 	fal_listen_close(j->listen);
 	j->listen = NULL;
-	ps_handle_close((uv_handle_t *)&j->timer);
+	ps_close(&j->timer);
 	/* Another signal is heard, and changes nothing. */
 	uv_unref((uv_handle_t *)&j->on_int);
 	uv_unref((uv_handle_t *)&j->on_term);
@@ -164,17 +164,12 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (j->ending || j->parting)
 		return;
 	place_forget(j);
-	const int code = fal_retry_verdict(&j->retry, err, uv_hrtime());
-	if (code >= 0) {
+	const int code = fal_retry_after(&j->retry, PROG, err, reason, &j->later, false);
+	if (code >= 0)
 		join_end(j, code, reason);
-		return;
-	}
-	if (fal_retry_is_first(&j->retry))
-		fal_cli_err(PROG, "%s; trying again",
-			    j->later.text[0] != '\0' ? j->later.text : reason);
-	j->later.text[0] = '\0';
-	uv_timer_start(&j->timer, on_retry, fal_retry_pause_ms(&j->retry, uv_hrtime()),
-		       0);
+	else
+		uv_timer_start(&j->timer, on_retry,
+			       fal_retry_pause_ms(&j->retry, uv_hrtime()), 0);
 }
 
 static void
@@ -256,8 +251,8 @@ ps_run_join(const struct ps_run *run)
 	else
 		dial(j);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
-	ps_handle_close((uv_handle_t *)&j->on_int);
-	ps_handle_close((uv_handle_t *)&j->on_term);
+	ps_close(&j->on_int);
+	ps_close(&j->on_term);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&j->loop);
 	ps_wants_free(&j->wants);

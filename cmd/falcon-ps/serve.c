@@ -117,9 +117,9 @@ stop(struct ps_server *s)
 	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		ps_bid_farewell(s->sessions.v[i]);
-	ps_handle_close((uv_handle_t *)&s->wake);
-	ps_handle_close((uv_handle_t *)&s->flush);
-	ps_handle_close((uv_handle_t *)&s->leave);
+	ps_close(&s->wake);
+	ps_close(&s->flush);
+	ps_close(&s->leave);
 	ps_fleet_close(s);
 	if (s->above != NULL)
 		above_close(s->above);
@@ -523,7 +523,7 @@ ps_host_close(struct ps_host *h)
 		return;
 	fal_listen_close(h->listen);
 	for (size_t i = 0; i < 3; i++)
-		ps_handle_close((uv_handle_t *)&h->heard[i]);
+		ps_close(&h->heard[i]);
 	uv_run(&h->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&h->loop);
 	if (!h->signalled)
@@ -591,7 +591,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	}
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
-	ps_handle_close((uv_handle_t *)&s.end);
+	ps_close(&s.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* Be it one of before the last one, which may have failed. */
 	out->kept = ps_keep_any(&s) &&

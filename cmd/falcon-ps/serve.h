@@ -32,6 +32,14 @@ struct ps_host {
 	bool signalled;            /* to stop, ever */
 };
 
+/* Closes the libuv handle, unless that is under way. */
+static inline void
+ps_close(void *handle)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
 struct ps_outcome {
 	struct fal_coord_status status;
 	char sha256[65];         /* of what finish() kept; "": nothing */

@@ -22,13 +22,6 @@ ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
 	return err;
 }
 
-void
-ps_handle_close(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, NULL);
-}
-
 static size_t
 place(const struct ps_sessions *s, uint32_t id)
 {

@@ -81,8 +81,6 @@ struct ps_sessions {
 
 /* Sends a message, of which nothing stays in memory.  Errors as of fal_chan_send. */
 int ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
-/* Unless it is closing already. */
-void ps_handle_close(uv_handle_t *h);
 
 struct ps_session *ps_session_find(const struct ps_sessions *s, uint32_t id);
 /* A new session, or NULL. */

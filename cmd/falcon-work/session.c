@@ -27,7 +27,6 @@
 #define LOOK_MS 2000 /* between looks whether this machine was carried elsewhere */
 
 static void dial(struct session *s);
-static void part(struct session *s, int err, const char *reason);
 
 const struct fal_addr *
 session_at(const struct session *s)
@@ -83,7 +82,8 @@ session_settle(struct session *s)
 		uv_timer_start(&s->timer, on_over, 0, 0);
 	else
 		uv_timer_start(&s->timer, on_retry,
-			       fal_retry_pause_ms(&s->retry, uv_hrtime()), 0);
+			       s->renews ? 0 : fal_retry_pause_ms(&s->retry, uv_hrtime()),
+			       0);
 }
 
 static void
@@ -196,17 +196,13 @@ static void
 on_late(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	struct fal_diag why;
 	if (s->pushed != 0) { /* it takes what is pushed before LEAVE */
 		s->pushed = 0;
 		uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
 		return;
 	}
-	if (s->chan == NULL || s->ending)
-		return;
-	fal_chan_kill(s->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: does not answer", s->addr);
-	part(s, FAL_EIO, why.text);
+	if (s->chan != NULL && !s->ending)
+		fal_chan_fail(s->chan, FAL_EIO, "does not answer");
 }
 
 void
@@ -221,11 +217,16 @@ session_leave(struct session *s)
 
 /* --- the connection --------------------------------------------------------------- */
 
-/* The connection has ended, as of on_close (fal_chan_ops). */
 static void
-part(struct session *s, int err, const char *reason)
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
+	struct session *s = arg;
+	const bool far = session_goes_far(s, c, s->open);
 	s->chan = NULL;
+	if (far) {
+		dial(s);
+		return;
+	}
 	if (s->ending) {
 		/* A coordinator that has said the last word need not wait for ours. */
 		if (err < 0 && s->leaving)
@@ -233,50 +234,30 @@ part(struct session *s, int err, const char *reason)
 		lose(s);
 		return;
 	}
-	const bool renews = s->renews, over = renews && err == FAL_OK;
-	if (over)
+	s->leaving = s->leaving && !s->renews;
+	s->renews = s->renews && err == FAL_OK;
+	if (s->renews) {
 		lose(s);
-	s->renews = false;
-	s->leaving = s->leaving && !renews;
-	if (over)
 		return;
-	const int code =
-		s->leaving ? FAL_EXIT_NO : fal_retry_verdict(&s->retry, err, uv_hrtime());
+	}
+	const int code = s->leaving ? FAL_EXIT_NO
+				    : fal_retry_after(&s->retry, PROG, err, reason,
+						      &s->later, s->opt->verbose);
 	if (code >= 0) {
 		session_fail(s, code, "%s", reason);
 		return;
 	}
-	if (s->opt->verbose || fal_retry_is_first(&s->retry))
-		fal_cli_err(PROG, "%s; trying again",
-			    s->later.text[0] != '\0' ? s->later.text : reason);
-	s->later.text[0] = '\0';
 	if (s->ready)
 		fal_cli_notify("STATUS=reconnecting");
 	lose(s);
 }
 
 static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	struct session *s = arg;
-	if (session_goes_far(s, c, s->open)) {
-		s->chan = NULL;
-		dial(s);
-	} else {
-		part(s, err, reason);
-	}
-}
-
-static void
 on_adrift(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	struct fal_diag why;
-	if (s->chan == NULL || !links_adrift(s)) /* others have its blocks by now */
-		return;
-	fal_chan_kill(s->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: the stream to a shard has ended", s->addr);
-	part(s, FAL_EIO, why.text);
+	if (s->chan != NULL && links_adrift(s)) /* else others have its blocks by now */
+		fal_chan_fail(s->chan, FAL_EIO, "the stream to a shard has ended");
 }
 
 void
@@ -293,12 +274,8 @@ static void
 on_silent(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	struct fal_diag why;
-	if (s->chan == NULL)
-		return;
-	fal_chan_kill(s->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: no answer in time", s->addr);
-	part(s, FAL_EIO, why.text);
+	if (s->chan != NULL)
+		fal_chan_fail(s->chan, FAL_EIO, "no answer in time");
 }
 
 /* It has so many ms to answer, if it is looked for as long. */
@@ -367,6 +344,7 @@ dial(struct session *s)
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };
 	fal_addr_format(session_at(s), s->addr);
+	s->renews = false;
 	int err = session_dial(s, session_at(s), s->opt->key, &ops, &s->chan);
 	if (err < 0)
 		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
@@ -407,7 +385,6 @@ on_look(uv_timer_t *t)
 	const bool asleep = s->looks > 0 && slept - s->slept > SLEEP_S;
 	const bool moved = s->looks > 0 && (asleep || addresses != s->addresses);
 	const bool dials = s->chan != NULL && !s->open;
-	struct fal_diag why;
 	s->addresses = addresses;
 	s->slept = slept;
 	if (s->looks++ == 1 && dials && fal_retry_is_first(&s->retry))
@@ -426,13 +403,10 @@ on_look(uv_timer_t *t)
 		session_after(s, fal_agent_leave(s->agent, uv_hrtime(), "a new session"));
 		return;
 	}
-	if (s->chan == NULL ||
-	    !(asleep || (moved && dials) || fal_chan_is_stranded(s->chan)))
-		return;
-	fal_chan_kill(s->chan);
-	fal_diag_set(&why, FAL_EIO, "%s: this machine %s", s->addr,
-		     asleep ? "slept" : "has another address now");
-	part(s, FAL_EIO, why.text);
+	if (s->chan != NULL &&
+	    (asleep || (moved && dials) || fal_chan_is_stranded(s->chan)))
+		fal_chan_fail(s->chan, FAL_EIO, "this machine %s",
+			      asleep ? "slept" : "has another address now");
 }
 
 /* --- signals, beginning and end --------------------------------------------------- */
@@ -443,7 +417,7 @@ on_signal(uv_signal_t *h, int sig)
 	struct session *s = h->data;
 	if (s->leaving && !s->renews)
 		_exit(FAL_EXIT_NO);
-	const bool left = s->renews && fal_agent_left(s->agent);
+	const bool left = s->chan != NULL && s->renews && fal_agent_left(s->agent);
 	s->renews = false;
 	if (left || s->chan == NULL || !s->ready) {
 		s->leaving = true;

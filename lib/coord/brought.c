@@ -168,13 +168,6 @@ fal_coord_parted(struct fal_coord *c, double now, const char *why)
 	}
 }
 
-uint64_t
-fal_coord_version(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->version;
-}
-
 void
 fal_coord_several(uint8_t out[static FAL_FINGERPRINT])
 {

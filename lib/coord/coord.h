@@ -372,8 +372,6 @@ void fal_coord_together(const struct fal_coord *c, struct fal_coord_together *ou
 /* The coordinator above is gone: the trace ends with that.  Whoever is here may be told
  * to wait. */
 void fal_coord_parted(struct fal_coord *c, double now, const char *why);
-/* The newest version; 0: none has come yet. */
-uint64_t fal_coord_version(const struct fal_coord *c);
 
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */

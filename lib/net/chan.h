@@ -130,6 +130,11 @@ void fal_chan_close(struct fal_chan *c);
 /* Ends the stream at once; no callback any more. */
 void fal_chan_kill(struct fal_chan *c);
 
+/* Ends the channel; on_close follows from the loop, of a dialled one with the address
+ * before the reason.  The first reason stays. */
+void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
 /* Replaces the callbacks: the owner of an accepted channel makes it its own. */
 void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
 

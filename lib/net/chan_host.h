@@ -48,8 +48,4 @@ int fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out);
 /* Is it a process of the same user, over a unix socket? */
 bool fal_chan_is_kin(const struct fal_chan *c);
 
-/* Ends the channel; on_close follows from the loop.  The first reason stays. */
-void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
 #endif

@@ -31,12 +31,6 @@ fal_client_loop(struct fal_client *c)
 	return &c->loop;
 }
 
-uint16_t
-fal_client_minor(const struct fal_client *c)
-{
-	return fal_chan_minor(c->chan);
-}
-
 bool
 fal_client_is_over(const struct fal_client *c)
 {

@@ -47,9 +47,6 @@ struct fal_client_ops {
 int fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
 		   const struct fal_client_ops *ops, struct fal_diag *diag);
 
-/* The minor version of the protocol that the coordinator speaks, once it is open. */
-uint16_t fal_client_minor(const struct fal_client *c);
-
 /* Sends `m`, borrowed; an error ends the session. */
 void fal_client_send(struct fal_client *c, const struct fal_msg *m);
 

@@ -5,6 +5,8 @@
 #include "cli/cli.h"
 #include "sec/secret.h"
 
+#include <uv.h>
+
 enum {
 	REFUSED_MS = 3000,         /* of nothing but refusals */
 	LEAST_MS = 1000,           /* for the last attempt */
@@ -75,6 +77,20 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 			r->tries = 0;
 	}
 	return time_left(r, now) == 0 ? FAL_EXIT_TEMPFAIL : -1;
+}
+
+int
+fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
+		struct fal_diag *later, bool each)
+{
+	const char *said = later->text[0] != '\0' ? later->text : why;
+	if (said != why)
+		fal_retry_later(r);
+	const int code = fal_retry_verdict(r, err, uv_hrtime());
+	if (code < 0 && (each || fal_retry_is_first(r)))
+		fal_cli_err(prog, "%s; trying again", said);
+	later->text[0] = '\0';
+	return code;
 }
 
 uint64_t

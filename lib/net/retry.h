@@ -5,6 +5,8 @@
 #ifndef FAL_NET_RETRY_H
 #define FAL_NET_RETRY_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,6 +49,11 @@ bool fal_retry_is_first(const struct fal_retry *r);
  * After `give_up` it is FAL_EXIT_TEMPFAIL, whether it was ever there or not; one of
  * another version is given up at once with FAL_EXIT_NO. */
 int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
+
+/* The same at the end of an attempt, now; and tells `why`, or what was `later` said, if
+ * another one follows, the first time or `each`.  `later` is empty then. */
+int fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
+		    struct fal_diag *later, bool each);
 
 /* How long to wait before the next attempt, in ms: doubling, with jitter, but not for
  * longer than it is looked for; the shortest again after a coordinator was there for
