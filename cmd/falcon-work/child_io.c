@@ -114,6 +114,7 @@ on_answer(struct child *c, const struct fal_grad_word *w)
 		fal_cli_err(PROG, "trainer %u: a task failed: %s", c->conf.number,
 			    w->why);
 		fal_diag_set(&c->trouble, 0, "%s", w->why);
+		c->last = c->trouble;
 	}
 	s->word = *w;
 	s->said = true;

@@ -71,11 +71,11 @@ struct child {
 	unsigned mute;            /* how often in a row without a hello */
 	unsigned fails;           /* tasks in a row at which this start failed */
 	struct fal_diag trouble;  /* what went wrong last */
-	struct fal_diag last;     /* line of stderr that is not empty */
-	uint64_t restart, pause;  /* when to start again; ns */
-	bool heard, late;         /* its hello; that it has not been said was said */
-	bool up, useful;          /* has the job; has done a task */
-	bool blamed, hopeless;    /* it is to be ended, by the thread; for good */
+	struct fal_diag last; /* words of this start: of stderr, or why a task failed */
+	uint64_t restart, pause; /* when to start again; ns */
+	bool heard, late;        /* its hello; that it has not been said was said */
+	bool up, useful;         /* has the job; has done a task */
+	bool blamed, hopeless;   /* it is to be ended, by the thread; for good */
 	struct fal_diag blame;
 	struct start *start;
 	struct slot *slot; /* lanes · depth, since the first hello */

@@ -25,6 +25,7 @@ struct maker_probed {
 	uint64_t large_ns;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers have of their own; 0: not said */
 	char kernels[FAL_MSG_NAME];  /* that compute it, in words */
+	uint32_t lane;               /* whose trainer was probed last */
 };
 
 /* The first member of each kind's own struct. */

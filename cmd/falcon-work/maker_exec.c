@@ -315,6 +315,7 @@ probe(struct maker *maker, struct maker_probed *out)
 	int err = probe_once(m, 0, 0, &made, m->bits);
 	m->pure = !m->exec->hello.impure;
 	for (uint32_t i = 0; i < m->exec->n && err == FAL_OK; i++) {
+		out->lane = i;
 		err = probe_once(m, i, 1, &made, bits);
 		if (i == 0)
 			out->task_ns = made.ns;

@@ -300,7 +300,7 @@ on_prepared(void *arg)
 	struct session *s = arg;
 	const struct kit *k = &s->kit;
 	if (!k->probe.running && k->probe.err < 0)
-		fail(s, "probing", 0, k->probe.err);
+		fail(s, "probing", k->probe.found.lane, k->probe.err);
 	else if (!k->fill.running && k->fill.err < 0)
 		session_fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
 	if (s->chan == NULL)

@@ -145,7 +145,7 @@ group_of(const struct fal_report *r, double (*value)(const struct fal_report_wor
 		const size_t room = WHO_MAX - at - sizeof(" and 65536 more");
 		if (w == g.worst || w->clocks == 0 || !(value(w) > 0))
 			continue;
-		if (strlen(w->shown) + 5 > room)
+		if (strlen(w->shown) + 5 >= room)
 			break;
 		at += (size_t)snprintf(g.who + at, room, "%s%s",
 				       ++said == g.n ? " and " : ", ", w->shown);

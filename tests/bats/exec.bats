@@ -346,6 +346,41 @@ short() {
 	has "$(<ps.err)" "never2 left: IndexError"
 }
 
+@test "of several trainers, and of several tasks at once, the reason is that of who failed" {
+	sed 's/task.id < 1 << 47/True/' <(short && cat short.py) |
+		sed 's/range(200)/range(0 if os.environ["FALCON_LANE"] == "1" else 256)/; 1i import os' >second.py
+	# No word of it on stderr; the second start ends in the same moment as the first failure.
+	cat >quiet.py <<-'END'
+		import os
+
+		import falcon
+
+		falcon._word(True)
+		falcon._say(op="hello", protocol=1, lanes=2)
+		falcon._word(True)
+		ids = []
+		while True:
+		    word = falcon._word(True)
+		    if word["op"] == "task" and word["id"] >= 1 << 48:
+		        falcon._say(op="done", id=word["id"], loss=1, right=0)
+		    elif word["op"] == "task":
+		        ids.append(word["id"])
+		    if len(ids) == 2:
+		        os.write(falcon._out, b"".join(
+		            b'{"op":"fail","id":%d,"why":"the disk is full"}\n' % i for i in ids))
+		        ids = []
+	END
+	serve --min-workers 2
+	KEY=other trains second "/usr/bin/python3 second.py" --lanes 2
+	ended "$pid" second 1
+	has "$(<ps.err)" "second left: IndexError: list index out of range: 0 here"
+	again
+	serve
+	trains quiet "/usr/bin/python3 quiet.py" --lanes 2
+	ended "$pid" quiet 1
+	has "$(<ps.err)" "quiet left: it failed at 2 tasks in a row; it said last: the disk is full"
+}
+
 @test "a trainer that fails at task after task is started again" {
 	serve --set job.epochs=5
 	badly poison
