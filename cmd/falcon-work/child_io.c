@@ -72,20 +72,14 @@ on_hello(struct child *c, const struct fal_grad_hello *h)
 	pthread_cond_broadcast(&c->change);
 }
 
-/* Its gradient is here, too, where it comes by a pipe. */
-static bool
-is_whole(const struct child *c, const struct slot *s)
-{
-	return !c->hello.pipes || !s->train || s->word.op != FAL_GRAD_DONE ||
-	       c->frame == sizeof(c->head) + c->job->params_bytes;
-}
-
 static void
 finish(struct child *c, struct slot *s)
 {
-	if (!is_whole(c, s))
-		return;
-	if (c->frame != 0 && (s->word.op != FAL_GRAD_DONE || !s->train)) {
+	const bool has_gradient = s->train && s->word.op == FAL_GRAD_DONE;
+	if (c->hello.pipes && has_gradient &&
+	    c->frame != sizeof(c->head) + c->job->params_bytes)
+		return; /* it is still coming by a pipe */
+	if (c->frame != 0 && !has_gradient) {
 		child_blame(c, "it sent a gradient for a task that has none");
 		return;
 	}
@@ -199,22 +193,15 @@ say(struct child *c, const char *p, size_t n)
 		fal_diag_set(&c->last, 0, "%.180s", line);
 }
 
-/* A NUL would end a text, and with it all that stands behind it: it becomes what other
- * controls do. */
-static void
-unnul(struct fal_buf *b)
-{
-	for (uint8_t *p = b->p; (p = memchr(p, '\0', b->n - (size_t)(p - b->p))) != NULL;)
-		*p = '?';
-}
-
 /* Passes on what stderr has, line by line; `rest`: that of the last one, too. */
 static void
 say_lines(struct child *c, bool rest)
 {
 	size_t at = 0;
-	if (c->err.n > 0)
-		unnul(&c->err);
+	/* A NUL would end a text: it becomes what other controls do. */
+	for (size_t i = 0; i < c->err.n; i++)
+		if (c->err.p[i] == '\0')
+			c->err.p[i] = '?';
 	while (at < c->err.n) {
 		const char *p = (const char *)c->err.p + at;
 		const size_t left = c->err.n - at;
@@ -345,16 +332,6 @@ child_rouse(struct child *c)
 	pthread_cond_broadcast(&c->change);
 }
 
-/* What is there, in a lane's or the loop's time. */
-static void
-overhear(struct child *c)
-{
-	c->hung_up = hear(c, false);
-	if (c->hung_up) {
-		child_poke(c);
-	}
-}
-
 void
 child_hear(struct child *c)
 {
@@ -368,17 +345,10 @@ child_hear(struct child *c)
 	c->hearing = false;
 	if (p[1].revents != 0)
 		(void)!read(c->nudge, &nudges, sizeof(nudges));
-	if (c->starts == start && c->proc.pid != 0 && p[0].revents != 0)
-		overhear(c);
+	if (c->starts == start && c->proc.pid != 0 && p[0].revents != 0 &&
+	    (c->hung_up = hear(c, false)))
+		child_poke(c);
 	child_rouse(c); /* one of them hears now */
-}
-
-/* A moment for its status. */
-static void
-await_end(int pidfd)
-{
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
-	(void)poll(&p, 1, 200);
 }
 
 bool
@@ -420,7 +390,7 @@ child_turn(struct child *c, uint64_t until)
 	(void)child_push(c);
 	if (eof && !c->blamed) {
 		pthread_mutex_unlock(&c->mutex);
-		await_end(c->pidfd);
+		(void)poll(&p[END], 1, 200); /* a moment for its status */
 		pthread_mutex_lock(&c->mutex);
 		if (c->starts == start && c->proc.pid != 0) /* its last word */
 			(void)hear(c, true);

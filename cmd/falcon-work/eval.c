@@ -63,7 +63,7 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 static int
 afford(struct eval *e, bool predicts, struct fal_diag *diag)
 {
-	const struct maker_need is = maker_need(e->maker, 0);
+	const struct maker_need is = e->maker->ops->need(e->maker, 0);
 	struct fal_need need = { 0 };
 	fal_need_add(&need, "program", e->opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
@@ -102,7 +102,7 @@ load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *dia
 		err = maker_net_new(&e->setup, 1, &e->maker, diag);
 	if (err == FAL_OK)
 		err = afford(e, predicts, diag);
-	if (err == FAL_OK && maker_start(e->maker) < 0)
+	if (err == FAL_OK && e->maker->ops->start(e->maker) < 0)
 		err = nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
 			      fal_samples_put_set(e->samples, &e->set) < 0))
@@ -160,7 +160,7 @@ judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 		struct fal_ran ran = { 0 };
 		if (p.count == 0)
 			break;
-		err = maker_run(e->maker, 0, &job, &ran);
+		err = e->maker->ops->run(e->maker, 0, &job, &ran);
 		out->right += ran.right;
 		out->total += ran.samples;
 		out->loss += ran.loss;
@@ -205,7 +205,8 @@ unload(struct eval *e)
 	free(e->params);
 	if (e->samples != NULL)
 		fal_samples_free(e->samples);
-	maker_free(e->maker);
+	if (e->maker != NULL)
+		e->maker->ops->free(e->maker);
 	fal_setup_free(&e->setup);
 	fal_set_free(&e->set);
 	fal_job_free(&e->job);

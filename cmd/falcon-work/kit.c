@@ -58,7 +58,7 @@ static const char of_streams[] = "streams to shards", of_agent[] = "parameters a
 static struct fal_need
 need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t room)
 {
-	const struct maker_need is = maker_need(k->maker, room);
+	const struct maker_need is = k->maker->ops->need(k->maker, room);
 	struct fal_need need = { 0 };
 	fal_need_add(&need, "program", conf->opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
@@ -163,7 +163,7 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
 			       &k->feed);
 	if (err == FAL_OK)
-		err = maker_start(k->maker);
+		err = k->maker->ops->start(k->maker);
 	if (err == FAL_OK)
 		err = lanes_new(conf->loop, &lanes, &k->lanes);
 	if (err == FAL_OK && opt->emulate != NULL) {
@@ -231,7 +231,8 @@ kit_forget(struct kit *k)
 {
 	kit_stop(k);
 	free(k->epoch);
-	maker_free(k->maker);
+	if (k->maker != NULL)
+		k->maker->ops->free(k->maker);
 	fal_setup_free(&k->setup);
 	fal_texts_free(&k->texts);
 	*k = (struct kit){ 0 };
@@ -346,8 +347,8 @@ kit_cancel(struct kit *k, uint32_t lane)
 void
 kit_halt(struct kit *k, bool end)
 {
-	if (end && k->maker != NULL)
-		maker_quit(k->maker);
+	if (end && k->maker != NULL && k->maker->ops->quit != NULL)
+		k->maker->ops->quit(k->maker);
 	if (k->feed != NULL)
 		feed_stop(k->feed);
 	for (uint32_t i = 0; k->lanes != NULL && i < k->n_lanes; i++)

@@ -103,7 +103,8 @@ work(struct lane *l)
 	if (!l->cancelled) {
 		pthread_mutex_unlock(&l->all->mutex);
 		const uint64_t from = uv_hrtime();
-		end.err = maker_run(l->all->conf.maker, l->number, &l->job, &end.ran);
+		struct maker *m = l->all->conf.maker;
+		end.err = m->ops->run(m, l->number, &l->job, &end.ran);
 		/* One that was not done to its end tells nothing of others. */
 		l->took_ns = l->job.run.eval || end.ran.cancelled
 				     ? 0
@@ -369,7 +370,7 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 {
 	struct lane *l = &all->lane[lane];
 	assert(!l->busy);
-	maker_ready(all->conf.maker, lane);
+	all->conf.maker->ops->ready(all->conf.maker, lane);
 	pthread_mutex_lock(&all->mutex);
 	l->busy = true;
 	l->cancelled = false;
@@ -416,8 +417,9 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
 	l->cancelled = true;
-	if (l->state == GIVEN)
-		maker_cancel(all->conf.maker, lane, l->job.id);
+	struct maker *m = all->conf.maker;
+	if (l->state == GIVEN && m->ops->cancel != NULL)
+		m->ops->cancel(m, lane, l->job.id);
 	if (l->state == HELD) {
 		l->end = (struct lane_end){ .ran.cancelled = true };
 		l->state = OVER;
@@ -441,7 +443,7 @@ lanes_steps(const struct lanes *all)
 {
 	uint64_t n = 0;
 	if (all->conf.emulate == NULL)
-		return maker_steps(all->conf.maker);
+		return all->conf.maker->ops->steps(all->conf.maker);
 	for (uint32_t i = 0; i < all->conf.lanes; i++) {
 		const struct lane *l = &all->lane[i];
 		if (l->busy && l->begun != 0)

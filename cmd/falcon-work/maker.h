@@ -44,15 +44,34 @@ struct maker_need {
 };
 
 struct maker_ops {
+	/* The most bytes of each, where the probe may have `room` of them for more than
+	 * it must.  Before start, once at least with the room that there is. */
 	struct maker_need (*need)(struct maker *m, uint64_t room);
+	/* Makes what the lanes need.  FAL_ENOMEM. */
 	int (*start)(struct maker *m);
+	/* Finds numerics and speed, in the calling thread, while no lane has a task.
+	 * FAL_EPERM: it can do nothing more, and has said why. */
 	int (*probe)(struct maker *m, struct maker_probed *out);
+	/* The lane, which is idle, is about to be given a task: once before each that has
+	 * a gradient.  In the thread that owns the sums of those before, which may still
+	 * have their values where the maker made them: those that are in the way are
+	 * copied here. */
 	void (*ready)(struct maker *m, uint32_t lane);
+	/* Computes, in the calling thread: the quantised gradient to run.sum (nothing for
+	 * eval), loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as
+	 * above; those of fal_batch_fill. */
 	int (*run)(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 		   struct fal_ran *ran);
+	/* The task of this id, which the lane has or had last, is not wanted: its run,
+	 * which may be about to begin, may return at once, with anything.  For any
+	 * thread; NULL: it is too short to be worth it. */
 	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
+	/* How far all lanes are: a number that grows while they work.  For any thread. */
 	uint64_t (*steps)(const struct maker *m);
+	/* The worker is about to end: tasks do so, as cancelled, as soon as can be, and
+	 * no more is computed.  NULL, as above. */
 	void (*quit)(struct maker *m);
+	/* No lane has a task. */
 	void (*free)(struct maker *m);
 };
 
@@ -67,78 +86,5 @@ int maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 struct exec;
 int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		   struct fal_diag *diag);
-
-/* The most bytes of each, where the probe may have `room` of them for more than it must.
- * Before maker_start, once at least with the room that there is. */
-static inline struct maker_need
-maker_need(struct maker *m, uint64_t room)
-{
-	return m->ops->need(m, room);
-}
-
-/* Makes what the lanes need.  FAL_ENOMEM. */
-static inline int
-maker_start(struct maker *m)
-{
-	return m->ops->start(m);
-}
-
-/* Finds numerics and speed, in the calling thread, while no lane has a task.  FAL_EPERM:
- * it can do nothing more, and has said why. */
-static inline int
-maker_probe(struct maker *m, struct maker_probed *out)
-{
-	return m->ops->probe(m, out);
-}
-
-/* The lane, which is idle, is about to be given a task: once before each that has a
- * gradient.  In the thread that owns the sums of those before, which may still have their
- * values where the maker made them: those that are in the way are copied here. */
-static inline void
-maker_ready(struct maker *m, uint32_t lane)
-{
-	m->ops->ready(m, lane);
-}
-
-/* Computes, in the calling thread: the quantised gradient to run.sum (nothing for eval),
- * loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as above; those of
- * fal_batch_fill. */
-static inline int
-maker_run(struct maker *m, uint32_t lane, const struct fal_run_job *job,
-	  struct fal_ran *ran)
-{
-	return m->ops->run(m, lane, job, ran);
-}
-
-/* The task of this id, which the lane has or had last, is not wanted: its maker_run,
- * which may be about to begin, may return at once, with anything.  For any thread. */
-static inline void
-maker_cancel(struct maker *m, uint32_t lane, uint64_t id)
-{
-	m->ops->cancel(m, lane, id);
-}
-
-/* How far all lanes are: a number that grows while they work.  For any thread. */
-static inline uint64_t
-maker_steps(const struct maker *m)
-{
-	return m->ops->steps(m);
-}
-
-/* The worker is about to end: tasks do so, as cancelled, as soon as can be, and no more
- * is computed. */
-static inline void
-maker_quit(struct maker *m)
-{
-	m->ops->quit(m);
-}
-
-/* No lane has a task.  NULL: nothing. */
-static inline void
-maker_free(struct maker *m)
-{
-	if (m != NULL)
-		m->ops->free(m);
-}
 
 #endif

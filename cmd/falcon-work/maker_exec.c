@@ -90,17 +90,6 @@ turn_bytes(const struct maker_exec *m)
 	       (m->maker.samples ? m->job.samples_bytes : 0);
 }
 
-/* Three, as a gradient waits in its slot to be added with the next one (fal_sum_take),
- * while that waits for its verdict, and the one after that is made.  Of a large model
- * that is more memory than it is worth: its gradients are added at once, and two are
- * enough. */
-static unsigned
-turns_of(const struct maker_exec *m)
-{
-	const uint64_t large = UINT64_C(4) << 20;
-	return turn_bytes(m) > large ? 2 : CHILD_TURNS;
-}
-
 static struct maker_need
 need(struct maker *maker, uint64_t room)
 {
@@ -154,21 +143,14 @@ start(struct maker *maker)
 	return err;
 }
 
-/* Nobody reads there any more. */
-static void
-let_go(struct lent *l)
-{
-	child_drop(l->kept);
-	l->kept = NULL;
-}
-
 /* What was lent is to be free for another task. */
 static void
 get_back(struct lent *l)
 {
 	if (l->loan.sum != NULL)
 		fal_sum_own(l->loan.sum);
-	let_go(l);
+	child_drop(l->kept);
+	l->kept = NULL;
 }
 
 static void
@@ -580,7 +562,11 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		exec_free(&m->maker);
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	}
-	m->turns = turns_of(m);
+	/* Three, as a gradient waits in its slot to be added with the next one
+	 * (fal_sum_take), while that waits for its verdict, and the one after that is
+	 * made.  Of a large model that is more memory than it is worth: its gradients are
+	 * added at once, and two are enough. */
+	m->turns = turn_bytes(m) > (UINT64_C(4) << 20) ? 2 : CHILD_TURNS;
 	*out = &m->maker;
 	return FAL_OK;
 }

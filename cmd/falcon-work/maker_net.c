@@ -130,21 +130,6 @@ ready(struct maker *maker, uint32_t lane)
 	fal_desk_ready(((struct maker_net *)maker)->desk[lane]);
 }
 
-/* A task of the net is too short to be worth it. */
-static void
-cancel(struct maker *maker, uint32_t lane, uint64_t id)
-{
-	(void)maker;
-	(void)lane;
-	(void)id;
-}
-
-static void
-quit(struct maker *maker)
-{
-	(void)maker;
-}
-
 static uint64_t
 steps(const struct maker *maker)
 {
@@ -177,9 +162,7 @@ maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		.probe = probe,
 		.ready = ready,
 		.run = run,
-		.cancel = cancel,
 		.steps = steps,
-		.quit = quit,
 		.free = net_free,
 	};
 	struct maker_net *m = fal_calloc(1, sizeof(*m));

@@ -5,7 +5,7 @@ static void
 on_work(uv_work_t *work)
 {
 	struct probe *p = work->data;
-	p->err = maker_probe(p->conf.maker, &p->found);
+	p->err = p->conf.maker->ops->probe(p->conf.maker, &p->found);
 }
 
 static void
