@@ -214,27 +214,6 @@ unload(struct eval *e)
 	fal_buf_free(&e->model_text);
 }
 
-int
-eval_run(const struct work_opt *opt, const char *job, const char *model, bool json)
-{
-	struct eval e = { .opt = opt };
-	struct judged j = { 0 };
-	struct fal_diag diag = { "" };
-	int err = load(&e, job, NULL, model, &diag);
-	/* What went wrong so far is wrong with the files. */
-	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	if (err == FAL_OK) {
-		err = judge(&e, &j, &diag);
-		code = FAL_EXIT_NO;
-	}
-	if (err < 0)
-		fal_cli_err(PROG, "%s", diag.text);
-	else
-		code = print(&j, json);
-	unload(&e);
-	return code;
-}
-
 /* --- --predict ---------------------------------------------------------------------- */
 
 /* The class of the first largest logit, and its probability by softmax. */
@@ -284,21 +263,22 @@ predict(struct eval *e, struct fal_diag *diag)
 }
 
 int
-predict_run(const struct work_opt *opt, const char *job, const char *model,
-	    const char *samples)
+eval_run(const struct work_opt *opt, const char *job, const char *model,
+	 const char *samples, bool json)
 {
 	struct eval e = { .opt = opt };
+	struct judged j = { 0 };
 	struct fal_diag diag = { "" };
 	int err = load(&e, job, samples, model, &diag);
-	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	if (err == FAL_OK) {
-		err = predict(&e, &diag);
-		code = FAL_EXIT_NO;
-	}
+	/* What went wrong so far is wrong with the files. */
+	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+	if (err == FAL_OK)
+		err = samples != NULL ? predict(&e, &diag) : judge(&e, &j, &diag);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", diag.text);
 	else
-		code = fal_cli_finish(PROG, FAL_EXIT_DONE);
+		code = samples != NULL ? fal_cli_finish(PROG, FAL_EXIT_DONE)
+				       : print(&j, json);
 	unload(&e);
 	return code;
 }

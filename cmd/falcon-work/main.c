@@ -174,8 +174,8 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	code = open_exec(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);
-	signal(SIGTERM,
-	       SIG_IGN); /* trainers are given a moment, which is not cut short */
+	/* Trainers are given a moment, which is not cut short. */
+	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	exec_close(opt->exec);
 	free(cache);
@@ -257,13 +257,13 @@ main(int argc, char **argv)
 	} else if (code < 0 && t.predict != NULL && cli.n_args == 1) {
 		fal_cli_err(PROG, "--predict: SAMPLES are missing (see --help)");
 		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.predict != NULL) {
-		code = predict_run(&opt, cli.arg[0], t.predict, cli.arg[1]);
 	} else if (code < 0 && t.try) {
 		code = try_run(&opt, cli.arg[0], t.exec);
+	} else if (code < 0 && (t.eval != NULL || t.predict != NULL)) {
+		code = eval_run(&opt, cli.arg[0], t.eval != NULL ? t.eval : t.predict,
+				t.predict != NULL ? cli.arg[1] : NULL, t.json);
 	} else if (code < 0) {
-		code = t.eval != NULL ? eval_run(&opt, cli.arg[0], t.eval, t.json)
-				      : work(&t, cli.arg[0], &opt);
+		code = work(&t, cli.arg[0], &opt);
 	}
 	fal_cli_free(&cli);
 	return code;

@@ -197,24 +197,6 @@ source_exact(struct source *s, uint8_t *p, uint64_t n)
 	return FAL_OK;
 }
 
-/* Reads and drops the rest of the file, of which `n` bytes are expected. */
-static int
-drop_rest(struct source *s, uint64_t n)
-{
-	uint8_t scrap[16384];
-	int got;
-	while ((got = source_some(s, scrap, sizeof(scrap))) > 0) {
-		if ((uint64_t)got > n)
-			return fal_diag_set(s->diag, FAL_EFORMAT,
-					    "%s: trailing bytes after the data", s->path);
-		n -= (uint64_t)got;
-	}
-	if (got == 0 && n > 0)
-		return fal_diag_set(s->diag, FAL_ETRUNC, "%s: file is truncated",
-				    s->path);
-	return got;
-}
-
 int
 source_shape(const struct source *s, struct fal_array *a)
 {
@@ -319,6 +301,7 @@ fal_array_read(enum fal_filetype_is kind, const char *path,
 {
 	struct source s;
 	struct fal_array a = { 0 };
+	uint8_t more;
 	int err = source_open(&s, path, diag);
 	if (err < 0)
 		return err;
@@ -330,7 +313,10 @@ fal_array_read(enum fal_filetype_is kind, const char *path,
 	if (err == FAL_OK)
 		err = read_rows(&s, &a);
 	if (err == FAL_OK)
-		err = drop_rest(&s, s.behind);
+		err = source_exact(&s, NULL, s.behind);
+	if (err == FAL_OK && (err = source_some(&s, &more, 1)) > 0)
+		err = fal_diag_set(diag, FAL_EFORMAT, "%s: trailing bytes after the data",
+				   path);
 	err = source_close(&s, err);
 	if (err < 0)
 		fal_array_free(&a);

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/quantile.h"
-#include "base/sorted.h"
 #include "trace/clocks.h"
 
 #include <math.h>
@@ -40,25 +39,15 @@ get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
 	return FAL_OK;
 }
 
-/* Where the session stands among the ids, or belongs. */
-static struct fal_band_id *
-find_id(const struct fal_band *b, uint32_t id, bool *there)
-{
-	const size_t at = fal_sorted_place(b->id, b->ids, sizeof(*b->id), id);
-	*there = at < b->ids && b->id[at].id == id;
-	return b->id == NULL ? NULL : &b->id[at];
-}
-
 /* The row of the line's id; NULL with the error set. */
 static struct fal_band_row *
 row_of(struct fal_band *b, struct fal_trace_line *l)
 {
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	bool there;
-	const struct fal_band_id *at = find_id(b, id, &there);
-	if (!there)
+	const size_t *row = fal_ids_get(&b->ids, id);
+	if (row == NULL)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
-	return l->err == 0 ? &b->row[at->row] : NULL;
+	return l->err == 0 ? &b->row[*row] : NULL;
 }
 
 /* The row that a newcomer of this name continues, or a new one. */
@@ -89,23 +78,14 @@ static int
 take_join(struct fal_band *b, struct fal_trace_line *l)
 {
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	bool there;
 	size_t row = 0;
 	fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	if (l->err != 0)
 		return l->err;
-	if (FAL_GROW(b->id, b->cap_ids, b->ids + 1) < 0)
-		return FAL_ENOMEM;
-	struct fal_band_id *at = find_id(b, id, &there);
-	if (there)
+	if (fal_ids_get(&b->ids, id) != NULL)
 		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
 	const int err = row_for(b, l, &row);
-	if (err < 0)
-		return err;
-	memmove(at + 1, at, (size_t)(b->id + b->ids - at) * sizeof(*at));
-	*at = (struct fal_band_id){ id, row };
-	b->ids++;
-	return FAL_OK;
+	return err < 0 ? err : fal_ids_put(&b->ids, id, row);
 }
 
 static int
@@ -363,7 +343,7 @@ fal_band_free(struct fal_band *b)
 	free(b->row);
 	free(b->update);
 	free(b->shown);
-	free(b->id);
+	fal_ids_free(&b->ids);
 	free(b->name);
 	free(b->scheme);
 	*b = (struct fal_band){ 0 };

@@ -10,6 +10,7 @@
 #define FAL_PROJ_BAND_H
 
 #include "trace/classify.h"
+#include "trace/ids.h"
 #include "trace/reader.h"
 
 #include <stdbool.h>
@@ -66,11 +67,7 @@ struct fal_band {
 	bool own; /* some of the drawn parts are of rounds of their own */
 
 	/* Private. */
-	struct fal_band_id {
-		uint32_t id;
-		size_t row;
-	} *id; /* sessions, sorted */
-	size_t ids, cap_ids;
+	struct fal_ids ids; /* of sessions: their rows */
 };
 
 /* Takes the next line; `band` is a struct fal_band, so this is an on_line of
