@@ -246,23 +246,6 @@ explain_header(const struct reader *r, int err)
 /* --- records ------------------------------------------------------------------------ */
 
 static int
-add_class(struct reader *r, uint32_t limit)
-{
-	uint64_t v;
-	if (fal_parse_u64(r->field, 0, limit - 1, &v) < 0)
-		return FAIL(r,
-			    "column '%s': '%s' is not a class, a whole number from 0 "
-			    "to %u",
-			    FAL_QUOTE(r->label_name), FAL_QUOTE(r->field), limit - 1);
-	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)
-		return fail(r, FAL_ENOMEM, r->began, "out of memory");
-	r->class[r->rows] = (uint32_t)v;
-	if (v >= r->classes)
-		r->classes = (uint32_t)v + 1;
-	return FAL_OK;
-}
-
-static int
 number(const struct reader *r, const char *name, float *out)
 {
 	double v;
@@ -275,17 +258,29 @@ number(const struct reader *r, const char *name, float *out)
 	return FAL_OK;
 }
 
+/* The label: a class below `limit`, or the bits of a target. */
 static int
-add_target(struct reader *r)
+add_label(struct reader *r, bool target, uint32_t limit)
 {
+	uint64_t class;
 	float v;
-	int err = number(r, r->label_name, &v);
+	int err = target ? number(r, r->label_name, &v)
+			 : fal_parse_u64(r->field, 0, limit - 1, &class);
+	if (err < 0 && !target)
+		return FAIL(r,
+			    "column '%s': '%s' is not a class, a whole number from 0 "
+			    "to %u",
+			    FAL_QUOTE(r->label_name), FAL_QUOTE(r->field), limit - 1);
 	if (err < 0)
 		return err;
 	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)
 		return fail(r, FAL_ENOMEM, r->began, "out of memory");
-	memcpy(&r->class[r->rows], &v, sizeof(v));
-	r->classes = 1;
+	if (target)
+		memcpy(&r->class[r->rows], &v, sizeof(v));
+	else
+		r->class[r->rows] = (uint32_t)class;
+	if (target || class >= r->classes)
+		r->classes = target ? 1 : (uint32_t)class + 1;
 	return FAL_OK;
 }
 
@@ -327,9 +322,8 @@ read_record(struct reader *r, const struct fal_set_opts *opts)
 			return FAIL(r, "column '%s': is empty",
 				    FAL_QUOTE(i == r->label ? r->label_name
 							    : r->name[column]));
-		err = i != r->label   ? add_value(r, column, opts->max_bytes)
-		      : opts->targets ? add_target(r)
-				      : add_class(r, limit);
+		err = i != r->label ? add_value(r, column, opts->max_bytes)
+				    : add_label(r, opts->targets, limit);
 		if (err < 0)
 			return err;
 	}
@@ -341,9 +335,9 @@ read_record(struct reader *r, const struct fal_set_opts *opts)
 }
 
 static int
-read_table(struct reader *r, const struct fal_set_opts *opts)
+read_records(struct reader *r, const struct fal_set_opts *opts)
 {
-	int err = explain_header(r, read_header(r));
+	int err = FAL_OK;
 	/* Records that are not wanted are judged, too. */
 	while (err == FAL_OK && r->next >= 0) {
 		const size_t values = r->values;
@@ -366,45 +360,27 @@ read_table(struct reader *r, const struct fal_set_opts *opts)
 	return err;
 }
 
-static struct reader *
-reader_new(const struct fal_csv *t, struct fal_columns *as, struct fal_diag *diag)
+/* Reads the header, and, where `opts` is not NULL, the records. */
+static int
+read_csv(const struct fal_csv *t, const struct fal_set_opts *opts, struct fal_columns *as,
+	 struct fal_set *out, struct fal_diag *diag)
 {
 	struct reader *r = fal_calloc(1, sizeof(*r));
-	if (r == NULL) {
-		fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", t->file);
-		return NULL;
-	}
+	if (r == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", t->file);
 	r->comma = t->comma;
 	r->line = r->began = 1;
 	r->label = SIZE_MAX;
 	r->label_name = t->label;
 	r->as = as;
-	return r;
-}
-
-/* What was read, but not the set. */
-static void
-reader_free(struct reader *r)
-{
-	for (size_t i = 0; i < r->columns; i++)
-		free(r->name[i]);
-	free(r->name);
-	free(r);
-}
-
-int
-fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
-		 struct fal_set *out, struct fal_diag *diag)
-{
-	struct reader *r = reader_new(t, opts->columns, diag);
-	if (r == NULL)
-		return FAL_ENOMEM;
 	int err = source_open(&r->s, t->file, diag);
 	if (err == FAL_OK) {
-		err = read_table(r, opts);
+		err = explain_header(r, read_header(r));
+		if (err == FAL_OK && opts != NULL)
+			err = read_records(r, opts);
 		err = source_close(&r->s, err);
 	}
-	if (err == FAL_OK)
+	if (err == FAL_OK && opts != NULL)
 		*out = (struct fal_set){
 			.dtype = FAL_F32,
 			.n = r->rows,
@@ -421,23 +397,24 @@ fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
 		free(r->value);
 		free(r->class);
 	}
-	reader_free(r);
+	for (size_t i = 0; i < r->columns; i++)
+		free(r->name[i]);
+	free(r->name);
+	free(r);
 	return err;
+}
+
+int
+fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
+		 struct fal_set *out, struct fal_diag *diag)
+{
+	return read_csv(t, opts, opts->columns, out, diag);
 }
 
 int
 fal_csv_columns(const struct fal_csv *t, struct fal_columns *out, struct fal_diag *diag)
 {
-	struct reader *r = reader_new(t, out, diag);
-	if (r == NULL)
-		return FAL_ENOMEM;
-	int err = source_open(&r->s, t->file, diag);
-	if (err == FAL_OK) {
-		err = explain_header(r, read_header(r));
-		err = source_close(&r->s, err);
-	}
-	reader_free(r);
-	return err;
+	return read_csv(t, NULL, out, NULL, diag);
 }
 
 void

@@ -30,25 +30,15 @@ fal_dtype_size(enum fal_dtype t)
 }
 
 bool
-fal_dtype_of_name(const char *name, enum fal_dtype *out)
+fal_dtype_of(const char *name, bool npy, enum fal_dtype *out)
 {
-	for (unsigned i = 0; i <= FAL_F64; i++)
-		if (types[i].size > 0 && strcmp(types[i].name, name) == 0) {
-			*out = (enum fal_dtype)i;
-			return true;
-		}
-	return false;
-}
-
-bool
-fal_dtype_of_npy(const char *descr, enum fal_dtype *out)
-{
-	for (unsigned i = 0; i <= FAL_F64; i++)
-		if (types[i].size > 0 && strcmp(types[i].npy, descr) == 0) {
-			*out = (enum fal_dtype)i;
-			return true;
-		}
-	return false;
+	unsigned i = 0;
+	while (i <= FAL_F64 && (types[i].size == 0 ||
+				strcmp(npy ? types[i].npy : types[i].name, name) != 0))
+		i++;
+	if (i <= FAL_F64)
+		*out = (enum fal_dtype)i;
+	return i <= FAL_F64;
 }
 
 #define LOAD(type, p)                         \

@@ -27,9 +27,8 @@ const char *fal_dtype_name(enum fal_dtype t);
 /* Bytes of a value. */
 size_t fal_dtype_size(enum fal_dtype t);
 
-/* By name, and by what .npy files say ("<f4"); false: there is none. */
-bool fal_dtype_of_name(const char *name, enum fal_dtype *out);
-bool fal_dtype_of_npy(const char *descr, enum fal_dtype *out);
+/* By name ("F32"), or by what .npy files say ("<f4"); false: there is none. */
+bool fal_dtype_of(const char *name, bool npy, enum fal_dtype *out);
 
 /* Is it of whole numbers? */
 static inline bool

@@ -74,7 +74,7 @@ get_descr(struct cursor *c, struct fal_array *a)
 				    "%s: type '%s' is big-endian: save it with "
 				    ".astype('<%s')",
 				    c->s->path, descr, descr + 1);
-	if (err == FAL_OK && !fal_dtype_of_npy(descr, &a->dtype))
+	if (err == FAL_OK && !fal_dtype_of(descr, true, &a->dtype))
 		return fal_diag_set(c->s->diag, FAL_EFORMAT,
 				    "%s: type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 "
 				    "<i8 <f4 <f8",

@@ -75,12 +75,6 @@ count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, ui
 	return FAL_OK;
 }
 
-/* What the bytes of a file become: windows, or records of a kind. */
-struct make {
-	uint32_t window; /* 0: records */
-	enum fal_cifar kind;
-};
-
 static int
 make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t window,
 	     const struct fal_set_opts *opts, struct fal_set *out)
@@ -140,9 +134,10 @@ make_images(const struct source *s, const uint8_t *p, size_t bytes, enum fal_cif
 	return err;
 }
 
-/* Reads a file, and keeps up to `most` bytes. */
+/* Reads windows from a file, of which up to `most` bytes are kept; `window` is 0: records
+ * of a kind. */
 static int
-load(const char *file, const struct make *how, uint64_t most,
+load(const char *file, uint32_t window, enum fal_cifar kind, uint64_t most,
      const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_set set = { 0 };
@@ -154,8 +149,8 @@ load(const char *file, const struct make *how, uint64_t most,
 		return err;
 	err = read_all(&s, most, opts->max_bytes, &p, &n);
 	if (err == FAL_OK)
-		err = how->window > 0 ? make_windows(&s, p, n, how->window, opts, &set)
-				      : make_images(&s, p, n, how->kind, opts, &set);
+		err = window > 0 ? make_windows(&s, p, n, window, opts, &set)
+				 : make_images(&s, p, n, kind, opts, &set);
 	err = source_close(&s, err);
 	free(p);
 	if (err < 0)
@@ -174,12 +169,12 @@ fal_set_load_text(const char *file, uint32_t window, const struct fal_set_opts *
 	const uint64_t most = opts->max_samples != 0
 				      ? (uint64_t)opts->max_samples * window + 1
 				      : UINT64_MAX;
-	return load(file, &(struct make){ .window = window }, most, opts, out, diag);
+	return load(file, window, FAL_CIFAR10, most, opts, out, diag);
 }
 
 int
 fal_set_load_cifar(const char *file, enum fal_cifar kind, const struct fal_set_opts *opts,
 		   struct fal_set *out, struct fal_diag *diag)
 {
-	return load(file, &(struct make){ .kind = kind }, UINT64_MAX, opts, out, diag);
+	return load(file, 0, kind, UINT64_MAX, opts, out, diag);
 }

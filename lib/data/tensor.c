@@ -19,7 +19,7 @@ describe(struct source *s, const char *text, size_t n, struct fal_array *a)
 	int err = fal_safetensors_find(s->path, text, n, name, &t, s->diag);
 	if (err < 0)
 		return err;
-	if (!fal_dtype_of_name(t.dtype, &a->dtype))
+	if (!fal_dtype_of(t.dtype, false, &a->dtype))
 		return fal_diag_set(s->diag, FAL_EFORMAT,
 				    "%s: tensor '%s': type '%s' is not one of U8 I8 U16 "
 				    "I16 U32 I32 I64 F32 F64",
