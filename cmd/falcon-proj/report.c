@@ -59,20 +59,16 @@ add_speed(struct fal_table *t, const struct fal_report_speed *s)
 	fal_table_add(t, "%.1f", s->p90);
 }
 
-/* Whether it has been in its class often enough to say how. */
-static const char *
-holds(const struct fal_report_worker *w)
-{
-	return !(w->in_class > 0) ? "-" : w->persistent ? "persistent" : "transient";
-}
-
 /* A row for each number of lanes that the worker ran; the worker stands in the first. */
 static void
 add_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_add(t, "%s", w->shown);
 	fal_table_add(t, "%s", w->suspect ? "suspect" : fal_class_name(w->class));
-	fal_table_add(t, "%s", holds(w));
+	fal_table_add(t, "%s",
+		      !(w->in_class > 0) ? "-" : /* too seldom to say how */
+			      w->persistent ? "persistent"
+					    : "transient");
 	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
 	add_fixed(t, w->slower, 2);
@@ -103,12 +99,6 @@ put_classes(struct fal_buf *out, const struct fal_report *r)
 	put_table(out, &t);
 }
 
-static double
-wall_of(const struct fal_report_worker *w)
-{
-	return w->compute + w->push + w->pull + w->wait;
-}
-
 /* What it waits for longest. */
 static const char *
 waits_for(const struct fal_report *r, const struct fal_report_worker *w)
@@ -117,7 +107,8 @@ waits_for(const struct fal_report *r, const struct fal_report_worker *w)
 	for (int i = 1; i < FAL_REPORT_WAITS; i++)
 		if (w->waits[i] > w->waits[most])
 			most = i;
-	if (w->wait < WAITS * wall_of(w) || !(w->wait > 0))
+	if (w->wait < WAITS * (w->compute + w->push + w->pull + w->wait) ||
+	    !(w->wait > 0))
 		return "-";
 	return r->above != NULL && most == FAL_REPORT_COORDINATOR ? "above"
 								  : wait_name[most];

@@ -44,13 +44,6 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
 	return code;
 }
 
-static void
-put_name(const struct fal_rule *rule, struct whatif_row *r)
-{
-	fal_rule_put(rule, &r->name);
-	fal_put_u8(&r->name, 0);
-}
-
 static int
 predict(const struct proj_job *job, const struct fal_cost *cost,
 	const struct fal_policy *policy, struct whatif_row *r)
@@ -59,12 +52,6 @@ predict(const struct proj_job *job, const struct fal_cost *cost,
 	r->ok = err == FAL_OK;
 	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &job->cost.grid) : INFINITY;
 	return err == FAL_ESTATE ? FAL_OK : err;
-}
-
-static void
-row_free(struct whatif_row *r)
-{
-	fal_buf_free(&r->name);
 }
 
 bool
@@ -277,7 +264,8 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
 				  r->warning);
 		w->rows++;
-		put_name(&p.rule, r);
+		fal_rule_put(&p.rule, &r->name);
+		fal_put_u8(&r->name, 0);
 		if (r->ran && !proj_changes(o)) { /* that is the backtest */
 			r->ok = true;
 			r->epoch_s = w->predicted;
@@ -382,7 +370,7 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	bool off = proj_is_off(job, w.predicted);
 	code = answer(o, &w, out);
 	for (size_t i = 0; i < w.rows; i++)
-		row_free(&w.row[i]);
+		fal_buf_free(&w.row[i].name);
 	free(w.row);
 	free(w.change);
 	fal_cost_free(&w.cost);

@@ -436,22 +436,6 @@ session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, s
 	return fal_agent_place(s->agent, &part, n, head);
 }
 
-static void
-on_done(struct session *s, const struct fal_msg *m)
-{
-	fal_cli_err(PROG, "done: %s", m->done.why);
-	session_end(s, FAL_EXIT_DONE);
-}
-
-/* It stops, and may come back: its connection is about to end. */
-static void
-on_later(struct session *s, const struct fal_msg *m)
-{
-	if (!s->welcome)
-		fal_retry_later(&s->retry);
-	fal_diag_set(&s->later, 0, "%s: %s", s->addr, m->later.why);
-}
-
 /* Before WELCOME it is the key that is not permitted, later it may be so no more; between
  * READY and the first word of the scheduler it is this machine's numerics. */
 static void
@@ -522,11 +506,14 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		err = on_map(s, &m);
 	else if (m.type == FAL_MSG_CHUNK)
 		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
-	else if (m.type == FAL_MSG_DONE)
-		on_done(s, &m);
-	else if (m.type == FAL_MSG_LATER)
-		on_later(s, &m);
-	else if (m.type == FAL_MSG_REFUSE)
+	else if (m.type == FAL_MSG_DONE) {
+		fal_cli_err(PROG, "done: %s", m.done.why);
+		session_end(s, FAL_EXIT_DONE);
+	} else if (m.type == FAL_MSG_LATER) { /* it stops, and may come back */
+		if (!s->welcome)
+			fal_retry_later(&s->retry);
+		fal_diag_set(&s->later, 0, "%s: %s", s->addr, m.later.why);
+	} else if (m.type == FAL_MSG_REFUSE)
 		on_refuse(s, &m);
 	else
 		err = on_agent_msg(s, c, &m);

@@ -44,13 +44,6 @@ nomem(struct fal_diag *diag)
 
 /* --- the job ------------------------------------------------------------------------ */
 
-static int
-load_sets(struct try *t, const char *file, struct fal_diag *diag)
-{
-	const struct fal_load files = { .job = &t->job, .job_file = file };
-	return fal_load_sets(&files, &t->set[0], &t->set[1], diag);
-}
-
 /* The model's text: the model file, or the header of the initial weights. */
 static int
 load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_diag *diag)
@@ -73,16 +66,6 @@ load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_dia
 	fal_model_free(m);
 	free(path);
 	return err;
-}
-
-static int
-make_manifest(struct try *t)
-{
-	struct fal_set *train = &t->set[0], *test = &t->set[1];
-	struct fal_manifest *m = &t->setup.manifest;
-	int err = fal_manifest_build(train, test->n > 0 ? test : NULL, m);
-	return err < 0 || train->labels == NULL ? err
-						: fal_manifest_tell_labels(m, train);
 }
 
 static int
@@ -118,7 +101,10 @@ make_setup(struct try *t, const struct work_opt *opt, const char *file,
 	const struct fal_setup_text model = { t->job.model, t->model_text.p,
 					      t->model_text.n };
 	struct fal_setup *s = &t->setup;
-	int err = make_manifest(t);
+	const struct fal_set *train = &t->set[0], *test = &t->set[1];
+	int err = fal_manifest_build(train, test->n > 0 ? test : NULL, &s->manifest);
+	if (err == FAL_OK && train->labels != NULL)
+		err = fal_manifest_tell_labels(&s->manifest, train);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s: training and test data: %s", file,
 				    fal_strerror(err));
@@ -146,13 +132,14 @@ make_setup(struct try *t, const struct work_opt *opt, const char *file,
 static int
 load(struct try *t, const struct work_opt *opt, const char *file, struct fal_diag *diag)
 {
+	const struct fal_load files = { .job = &t->job, .job_file = file };
 	struct fal_buf init = { 0 };
 	int err = fal_cli_read(file, TEXT_MAX, &t->job_text, diag);
 	if (err == FAL_OK)
 		err = fal_job_parse(file, (char *)t->job_text.p, t->job_text.n, &t->job,
 				    diag);
 	if (err == FAL_OK)
-		err = load_sets(t, file, diag);
+		err = fal_load_sets(&files, &t->set[0], &t->set[1], diag);
 	if (err == FAL_OK)
 		err = load_model(t, file, &init, diag);
 	if (err == FAL_OK)

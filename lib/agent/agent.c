@@ -17,14 +17,6 @@ all_of(const struct fal_agent_conf *conf)
 	return conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
 }
 
-/* Lanes go on beside so many results without a verdict: one of each, or what is small. */
-static size_t
-waiting_of(const struct fal_agent_conf *conf)
-{
-	const size_t small = 2 * WAITING / fal_sum_bytes(conf->n), all = all_of(conf);
-	return small > all ? small : all;
-}
-
 struct fal_agent_most
 fal_agent_most(const struct fal_rule *rule, bool evaluates)
 {
@@ -105,7 +97,10 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
 	a->all = all_of(conf);
-	a->waiting = waiting_of(conf);
+	/* Lanes go on beside so many results without a verdict: one of each, or what is
+	 * small. */
+	a->waiting = 2 * WAITING / fal_sum_bytes(conf->n);
+	a->waiting = a->waiting > a->all ? a->waiting : a->all;
 	a->serial = conf->serial;
 	a->lane = fal_calloc(a->all, sizeof(*a->lane));
 	if (a->lane == NULL) {

@@ -93,15 +93,6 @@ enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 	return FAL_OK;
 }
 
-static bool
-is_any(const bool *held, uint32_t count)
-{
-	bool any = false;
-	for (uint32_t i = 0; i < count; i++)
-		any |= held[i];
-	return any;
-}
-
 /* May there be local steps? */
 static bool
 may_step(struct fal_agent *a)
@@ -147,7 +138,9 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_ENOMEM;
 	mark_held(a, &item, m->grant.count, held);
 	if (item.seq != 0)
-		err = is_any(held, m->grant.count) ? FAL_ESTATE : agent_preclaimed(a, m);
+		err = memchr(held, true, m->grant.count * sizeof(*held)) != NULL
+			      ? FAL_ESTATE
+			      : agent_preclaimed(a, m);
 	if (err == FAL_OK)
 		err = enqueue(a, item, held, m->grant.count);
 	free(held);

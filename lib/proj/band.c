@@ -203,24 +203,17 @@ fal_band_line(void *band, struct fal_trace_line *l)
 	return FAL_OK;
 }
 
-/* Whether it was still there when the newest version was made. */
-static bool
-stayed(const struct fal_band *b, const struct fal_band_row *r)
-{
-	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
-	return r->n > 0 && (!r->left || r->left_t >= newest);
-}
-
 /* Sets begin and end; `v` has room for a number of each row. */
 static void
 choose_time(struct fal_band *b, double *v)
 {
 	size_t n = 0;
+	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
 	double known = 0;
 	b->end = 0;
 	for (size_t i = 0; i < b->rows; i++) {
 		const struct fal_band_row *r = &b->row[i];
-		if (!stayed(b, r))
+		if (r->n == 0 || (r->left && r->left_t < newest))
 			continue;
 		const size_t back = r->n < FAL_BAND_CLOCKS ? r->n : FAL_BAND_CLOCKS;
 		v[n++] = r->part[r->n - back].begin;

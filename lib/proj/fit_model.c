@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for n values of a row, of the clocks or of the machines; for what a row's lines
- * and its probe say of its fixed part; for a row's paces. */
+/* Memory for n values of a row, of the clocks or of the machines; for a row's paces. */
 struct scratch {
 	double *v;
 	size_t n;
@@ -189,14 +188,6 @@ add_pace(struct paces *p, double task_s, double tasks, double seconds)
 					       .seconds = seconds };
 }
 
-/* In these seconds nothing was done. */
-static void
-add_hung(struct paces *p, double task_s, double seconds)
-{
-	add_pace(p, task_s, 0, seconds);
-	p->v[p->n - 1].hung = true;
-}
-
 /* Adds what a part says of `tasks` full ones, the worker being at task_s, and `after` in
  * the next part (0: not known).  Tasks that were cut short are as slow as the slower one
  * of these, and no quicker than they ran: who loses a race is slow, and would else seem
@@ -253,12 +244,12 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 			task_s = fit_at_lanes(full_s(f, fixed, t), w->cores, 1, w->lanes);
 		if (t->clock < first_clock(f))
 			continue;
-		if (t->hung && !prone)
-			continue;
-		if (t->hung) {
-			add_hung(&p, task_s, (double)t->seconds);
-			continue;
+		if (t->hung && prone) { /* nothing was done in these seconds */
+			add_pace(&p, task_s, 0, (double)t->seconds);
+			p.v[p.n - 1].hung = true;
 		}
+		if (t->hung)
+			continue;
 		if (i + 1 < kept(w)) {
 			const struct fit_told *next = told_at(w, i + 1);
 			after = fit_at_lanes(full_s(f, fixed, next), w->cores, 1,
@@ -384,14 +375,6 @@ coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
 	c->step_s = fmax(rest_of(f, c->machines, s) - n * talk, 0);
 }
 
-/* Where all have left, those count who did after the last update: the coordinator was
- * stopped, or they were. */
-static bool
-is_here(const struct fal_fit *f, const struct fit_worker *w, bool all_left)
-{
-	return !w->left || (all_left && w->left_after == f->updates);
-}
-
 static int
 model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 {
@@ -400,8 +383,10 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	bool gone = true;
 	for (size_t i = 0; i < f->workers; i++)
 		gone = gone && f->worker[i].left;
+	/* Where all have left, those count who did after the last update: the coordinator
+	 * was stopped, or they were. */
 	for (size_t i = 0; err == 0 && i < f->workers; i++)
-		if (is_here(f, &f->worker[i], gone))
+		if (!f->worker[i].left || (gone && f->worker[i].left_after == f->updates))
 			err = add_machine(f, &f->worker[i], s, out);
 	if (err == 0)
 		err = guess(out, s);

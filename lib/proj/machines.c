@@ -61,20 +61,6 @@ get_speed(char *value, bool range, double speed[2])
 	return err;
 }
 
-static int
-get_name(const struct fal_cost *cost, const char *value, struct spec *s)
-{
-	s->name = value;
-	return *value == '\0' || fal_cost_find(cost, value) != NULL ? FAL_EINVAL : FAL_OK;
-}
-
-static int
-get_like(const struct fal_cost *cost, const char *value, struct spec *s)
-{
-	s->like = fal_cost_find(cost, value);
-	return s->like == NULL ? FAL_EINVAL : FAL_OK;
-}
-
 /* One NAME=VALUE of a single machine, or, with a count, of several. */
 static int
 get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_diag *diag)
@@ -83,17 +69,20 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 	const char *why = "not a number that it may be";
 	char *value = strchr(item, '=');
 	bool twice = false;
-	int err;
+	int err = FAL_OK;
 	if (value == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not NAME=VALUE", item);
 	*value++ = '\0';
 	if (strcmp(item, "name") == 0 && !several) {
 		twice = s->name != NULL;
-		err = get_name(cost, value, s);
+		s->name = value;
+		if (*value == '\0' || fal_cost_find(cost, value) != NULL)
+			err = FAL_EINVAL;
 		why = "not a new name";
 	} else if (strcmp(item, "like") == 0) {
 		twice = s->like != NULL;
-		err = get_like(cost, value, s);
+		s->like = fal_cost_find(cost, value);
+		err = s->like == NULL ? FAL_EINVAL : FAL_OK;
 		why = "no such worker";
 	} else if (strcmp(item, "speed") == 0) {
 		twice = s->speed[0] > 0;
@@ -176,13 +165,6 @@ struct groups {
 	size_t n, cap;
 	uint64_t workers;
 };
-
-static void
-groups_free(struct groups *g)
-{
-	free(g->text);
-	free(g->v);
-}
 
 /* N[,NAME=VALUE...] */
 static int
@@ -301,7 +283,8 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	fal_cost_free(err == FAL_OK ? cost : &all);
 	if (err == FAL_OK)
 		*cost = all;
-	groups_free(&g);
+	free(g.text);
+	free(g.v);
 	return err;
 }
 
