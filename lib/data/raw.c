@@ -103,7 +103,7 @@ static const struct {
 	       [FAL_CIFAR100_COARSE] = { 2, 0, 20 } };
 
 static int
-make_images(const struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kind,
+make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kind,
 	    const struct fal_set_opts *opts, struct fal_set *out)
 {
 	static const uint32_t shape[3] = { 3, 32, 32 };
@@ -116,6 +116,7 @@ make_images(const struct source *s, const uint8_t *p, size_t bytes, enum fal_cif
 		return fal_diag_set(s->diag, FAL_EFORMAT,
 				    "%s: not records of %u bytes, but %zu", s->path,
 				    record, bytes);
+	s->kind = NULL; /* no other file has such a size: pixels look like anything */
 	int err = count(s, bytes / record, opts, &n);
 	if (err == FAL_OK)
 		err = set_of(s, n, shape, out);

@@ -754,6 +754,7 @@ cifar_records(void **state)
 			fal_put_u8(&b, i % record < kinds[k].labels
 					       ? (uint8_t)fal_rng_below(&r, 10)
 					       : (uint8_t)fal_rng_u32(&r));
+		memcpy(b.p, "\0\0\x08", 3); /* as an IDX file begins */
 		spill(path, &b, fal_rng_below(&r, 2));
 		assert_int_equal(fal_set_load_cifar(path, kinds[k].kind, &all, &set,
 						    &diag),
