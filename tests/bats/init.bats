@@ -43,6 +43,17 @@ no_layers() {
 	same "tensors of a file" "$(<names)" "tensor          shape  values
 net.out.weight  4x16       64
 net.out.bias    4           4"
+	# Headers of so many bytes begin as a pickle does, or UTF-16.
+	for n in 640 896 65279; do
+		tensors "$(printf "%-${n}s" "{$(one net.out.bias 4 256 272),$(one net.out.weight \
+			4,16 0 256)}")" 68 >init
+		falcon-ps --check tiny.job >padded
+		same "tensors behind $n bytes" "$(<padded)" "$(<names)"
+		cp init set.safetensors
+		run falcon-ps --check --set data.format=safetensors --set data.train=set.safetensors \
+			--set data.features=net.out.weight --set data.label=none tiny.job
+		[[ $output != *"save it"* ]] || same "what is said" "$output" "another thing"
+	done
 }
 
 # refusal TEXT OPTION...: --check ends with 2 and this one line.
