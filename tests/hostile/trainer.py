@@ -20,6 +20,7 @@ way, seed = sys.argv[1], int((sys.argv[2:] or ["1"])[0])
 log = os.environ["TRAINER_LOG"]
 draw = random.Random("%d %d" % (seed, os.getpid()))
 worse = 0.3  # of tasks
+done = False  # a task since it started, or misbehaved: three in a row would end the worker
 odd = random.Random(seed).randrange(256)  # a sample without a finite gradient
 poisoned = False  # nothing succeeds any more, as after an error of a GPU
 blank = random.Random(seed).randrange(2, 9)  # a clock whose tasks have none
@@ -30,6 +31,7 @@ if way == "no-hello":
 
 
 def noted(task):
+    global done
     if way.startswith("every-"):
         return True
     if way.startswith("size:"):
@@ -41,8 +43,9 @@ def noted(task):
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and \
             os.path.getsize(log) > (0 if way == "poison" else 30):
         return False  # enough
-    if draw.random() > worse:
+    if not done or draw.random() > worse:
         return False
+    done = False
     with open(log, "a") as f:
         f.write("%s %s\n" % (way, task.id))
     return True
@@ -111,7 +114,9 @@ def misbehave(task):
 def gradient(task):
     if poisoned:
         raise RuntimeError("no more")
+    global done
     bad = noted(task)
+    done = done or not bad and task.train and task.id < 1 << 47
     (weight,) = (t for n, t in task.params.items() if n.endswith(".weight"))
     (bias,) = (t for n, t in task.params.items() if n.endswith(".bias"))
     classes, inputs = len(bias), len(weight) // len(bias)
