@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "exec.h"
 #include "exec_job.h"
 #include "sec/hash.h"
@@ -306,8 +307,9 @@ probe(struct maker *maker, struct maker_probed *out)
 	if (err < 0)
 		return err;
 	memcpy(out->fingerprint, m->bits, FAL_FINGERPRINT);
-	snprintf(out->kernels, sizeof(out->kernels), "trainer %.50s",
-		 m->exec->hello.about);
+	const char *about = m->exec->hello.about;
+	snprintf(out->kernels, sizeof(out->kernels), "trainer %.*s",
+		 (int)fal_text_cut(about, 50), about);
 	if (!m->maker.samples)
 		memcpy(out->data, m->exec->hello.data, FAL_DATA_HASH);
 	if (!m->pure) {

@@ -330,7 +330,7 @@ ahead() {
 	work last --lanes 1
 	judge falls
 	same "falls" "$(falcon-stat -j "$state/trace.jsonl" |
-		jq -r '.workers[] | "\(.worker) \(.falls)"' | xargs)" "once 1 shaky 3 last 0"
+		jq -r '.workers[] | "\(.worker) \(.falls)"' | sort | xargs)" "last 0 once 1 shaky 3"
 	text=$(falcon-stat "$state/trace.jsonl" | grep " fell ")
 	[[ $text =~ ^"shaky fell 3 times, "[0-9]+" s of work lost"$ ]]
 	same "falcon-proj" "$(falcon-proj "$state/trace.jsonl" | grep " fell ")" "$text"
