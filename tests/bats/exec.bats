@@ -404,7 +404,7 @@ short() {
 	same "its group" "$(ps -o pgid= "$child" | xargs)" "$child"
 	tr '\0' '\n' <"/proc/$child/environ" >environ
 	judge c
-	same "keys" "$(grep -E 'named|/x|@x' environ || :)" ""
+	same "keys" "$(grep -E 'named|=/x$|@x' environ || :)" ""
 	has "$(cat environ)" SEEN=1
 	has "$(cat environ)" FALCON_LANE=0
 	has "$(cat environ)" FALCON_PARAMS_FD=3
