@@ -145,7 +145,9 @@ conclude(struct ps_server *s)
 	double now = ps_now();
 	struct fal_coord_left left;
 	bool coming = false;
-	const bool any = status.failed ? fal_coord_kept(s->coord, &left)
+	/* With other trainers the job goes on from its last snapshot. */
+	const bool any = status.failed ? fal_coord_kept(s->coord, &left) &&
+						 !(left.trainers && ps_keep_any(s))
 				       : fal_coord_newest(s->coord, &left);
 	const float *params = any ? ps_fleet_params(s, left.version, &coming) : NULL;
 	if (coming) /* ps_after_event follows */

@@ -408,6 +408,7 @@ uint64_t fal_coord_front(const struct fal_coord *c);
  *   false: nothing was trained. */
 struct fal_coord_left {
 	uint64_t version, clock;
+	bool trainers; /* the job failed, as those of all workers did */
 };
 bool fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out);
 bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);

@@ -229,15 +229,15 @@ bool
 fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 {
 	coord_enter(c);
-	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock };
-	/* With other trainers the job goes on from its last snapshot. */
-	return c->kept_clock != 0 && c->why != c->trainer.why;
+	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock,
+					c->why == c->trainer.why };
+	return c->kept_clock != 0;
 }
 
 bool
 fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
 	coord_enter(c);
-	*out = (struct fal_coord_left){ c->published, c->stepped };
+	*out = (struct fal_coord_left){ c->published, c->stepped, false };
 	return c->published != 0;
 }
