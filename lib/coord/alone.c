@@ -269,9 +269,3 @@ coord_lone_told(struct fal_coord *c, double now)
 	c->lone.worker = is.worker;
 	c->lone.why = why;
 }
-
-void
-coord_alone_free(struct fal_coord *c)
-{
-	free(c->redo);
-}

@@ -157,8 +157,8 @@ fal_coord_free(struct fal_coord *c)
 	free(c->live);
 	free(c->key);
 	coord_judge_free(c);
-	coord_alone_free(c);
-	coord_eval_free(c);
+	free(c->redo);
+	free(c->eval.count);
 	for (uint32_t i = 0; i < c->newses; i++) {
 		free(c->news[i].leaves);
 		free(c->news[i].push);

@@ -44,12 +44,6 @@ coord_eval_begin(struct fal_coord *c, double now)
 	return fal_sched_eval(c->sched, now, e->tasks);
 }
 
-void
-coord_eval_free(struct fal_coord *c)
-{
-	free(c->eval.count);
-}
-
 /* Do they say the same? */
 static bool
 agree(const struct fal_word *a, const struct fal_word *b, uint32_t samples)

@@ -3,6 +3,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "sched/traits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -176,7 +177,7 @@ static int
 unsure(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 {
 	d->ok = false;
-	if (!fal_rule_lawful(&fal_sched_policy(c->sched)->rule))
+	if (!fal_rule_traits(&fal_sched_policy(c->sched)->rule).law)
 		return bound(c, d, why);
 	return believe(c, now, d, why);
 }
@@ -373,7 +374,7 @@ witnessed(struct fal_coord *c, double now, struct fal_doubted *d)
 	const struct fal_doubted was = *d;
 	trace_check(c, now, d, "witnessed", NULL, NULL);
 	forget(c, d);
-	int err = fal_sched_unasked(c->sched, was.round, was.is.id);
+	int err = fal_sched_unasked(c->sched, was.round, was.is.id, FAL_NONE);
 	if (err == FAL_OK && was.first != 0)
 		err = fal_sched_charge(c->sched, now, was.first,
 				       "it was a false witness");

@@ -447,7 +447,6 @@ int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 int coord_eval_begin(struct fal_coord *c, double now);
 int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
-void coord_eval_free(struct fal_coord *c);
 
 /* brought.c */
 /* The job is over: nobody wants any more what was brought and is not over, such as what a
@@ -666,7 +665,6 @@ void coord_redo_forget(struct fal_coord *c, uint64_t round);
 bool coord_lone(const struct fal_coord *c, struct fal_lone *out, const char **why);
 /* Tells the trace, when that has changed. */
 void coord_lone_told(struct fal_coord *c, double now);
-void coord_alone_free(struct fal_coord *c);
 
 /* judge.c */
 /* What the blocks hold is thrown away, and the round's tasks run again for them, when all

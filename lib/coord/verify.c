@@ -92,7 +92,7 @@ drop(struct fal_coord *c, double now, struct fal_verify *v, bool confirmed)
 	const struct fal_verify was = *v;
 	confirmed &= is_last(c, v);
 	*v = c->verify[--c->verifies];
-	int err = fal_sched_unasked_one(c->sched, was.round, was.id, was.task);
+	int err = fal_sched_unasked(c->sched, was.round, was.id, was.task);
 	if (err == FAL_OK && was.held)
 		err = fal_sched_sure(c->sched, now, was.round,
 				     confirmed ? was.task : FAL_NONE);

@@ -181,8 +181,8 @@ spawn(struct fal_connect *k, int fd)
 }
 
 /* It is up: a Unix socket, which is taken, by which descriptors may come, or are lost. */
-static int
-take(struct fal_connect *k, int fd, bool takes)
+int
+fal_connect_take(struct fal_connect *k, int fd, bool takes)
 {
 	int err = fal_stream_pipe(k->io, takes);
 	if (err >= 0)
@@ -204,7 +204,7 @@ begin_exec(struct fal_connect *k)
 	err = spawn(k, fds[1]);
 	close(fds[1]);
 	if (err >= 0)
-		return take(k, fds[0], false);
+		return fal_connect_take(k, fds[0], false);
 	close(fds[0]);
 	return err;
 }
@@ -230,12 +230,6 @@ fal_connect_begin(struct fal_connect *k)
 	return k->addr.kind == FAL_ADDR_TCP    ? begin_tcp(k)
 	       : k->addr.kind == FAL_ADDR_UNIX ? begin_unix(k)
 					       : begin_exec(k);
-}
-
-int
-fal_connect_take(struct fal_connect *k, int fd)
-{
-	return take(k, fd, true);
 }
 
 bool

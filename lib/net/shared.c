@@ -352,14 +352,6 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 	return take_in(s, n, err);
 }
 
-int
-fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
-{
-	const struct fal_shared_text text = { .msg = { .p = msg, .n = n },
-					      .index = s->n };
-	return fal_shared_add_texts(s, &text, 1);
-}
-
 void
 fal_shared_break(struct fal_shared *s)
 {

@@ -61,8 +61,6 @@ struct fal_shared_text {
 };
 int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
 			 uint32_t n);
-/* The same of the next number, which lies in one place, and goes by the stream. */
-int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 
 /* No more messages will be added, though not all are in: channels that have sent what
  * there is leave the rest out, which their readers find out from the next publication. */

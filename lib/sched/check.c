@@ -355,8 +355,8 @@ fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round, uint
 	return true;
 }
 
-static int
-unask_of(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32_t one)
+int
+fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32_t one)
 {
 	for (size_t i = 0; i < s->checks; i++) {
 		struct fal_check *c = &s->check[i];
@@ -364,19 +364,6 @@ unask_of(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32_t one)
 			return unask(s, c);
 	}
 	return FAL_OK;
-}
-
-int
-fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id)
-{
-	return unask_of(s, round, id, FAL_NONE);
-}
-
-int
-fal_sched_unasked_one(struct fal_sched *s, uint64_t round, struct fal_cid id,
-		      uint32_t task)
-{
-	return unask_of(s, round, id, task);
 }
 
 bool

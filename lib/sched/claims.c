@@ -80,7 +80,7 @@ lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 		to != NULL && to->state == FAL_CONTRIB_FENCED && task->fills == to->fills;
 	w->work.lost++;
 	if (fenced && !task->due && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
-	    fal_tell_again(s, w, r, c->task) < 0)
+	    fal_tell_grant(s, w, r, c->task, false) < 0)
 		return FAL_ENOMEM;
 	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 }

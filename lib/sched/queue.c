@@ -283,9 +283,9 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	return fal_ledger_preclaim(&r->ledger, act.cid, task, &ci);
 }
 
-static int
-tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
-	   bool ahead)
+int
+fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	       uint32_t task, bool ahead)
 {
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
@@ -295,20 +295,6 @@ tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint3
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
 	return ahead ? preclaim(s, w, r, act, task) : fal_emit_task(s, act, task);
-}
-
-int
-fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	       uint32_t task)
-{
-	return tell_grant(s, w, r, task, is_its_own(s, w, r, task));
-}
-
-int
-fal_tell_again(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	       uint32_t task)
-{
-	return tell_grant(s, w, r, task, false);
 }
 
 int
@@ -343,7 +329,7 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
 	w->queued++;
 	w->queued_samples += fal_task_samples(s, r, task);
-	return fal_tell_grant(s, w, r, task);
+	return fal_tell_grant(s, w, r, task, is_its_own(s, w, r, task));
 }
 
 static int

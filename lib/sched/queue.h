@@ -27,12 +27,10 @@ int fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
  * or older, and tells it. */
 int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	     uint32_t task, double now);
-/* Tells `w`, which holds it, that it is to run the task. */
+/* Tells `w`, which holds it, that it is to run the task, which may be claimed ahead for
+ * it; not so for who may have been told, and know it. */
 int fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-		   uint32_t task);
-/* The same, to who may have been told, and know it: nothing is claimed ahead then. */
-int fal_tell_again(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-		   uint32_t task);
+		   uint32_t task, bool ahead);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
 struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);

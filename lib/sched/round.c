@@ -18,8 +18,8 @@ chain(const struct fal_sched *s, uint64_t id)
 	return &s->known[id & (s->known_cap - 1)];
 }
 
-static struct fal_round *
-known(const struct fal_sched *s, uint64_t id)
+struct fal_round *
+fal_round_known(const struct fal_sched *s, uint64_t id)
 {
 	struct fal_round *r = s->knowns > 0 ? *chain(s, id) : NULL;
 	while (r != NULL && r->id != id)
@@ -27,16 +27,10 @@ known(const struct fal_sched *s, uint64_t id)
 	return r;
 }
 
-const struct fal_round *
-fal_round_known(const struct fal_sched *s, uint64_t id)
-{
-	return known(s, id);
-}
-
 struct fal_round *
 fal_round_find(const struct fal_sched *s, uint64_t id)
 {
-	struct fal_round *r = known(s, id);
+	struct fal_round *r = fal_round_known(s, id);
 	return r != NULL && !r->ended ? r : NULL;
 }
 

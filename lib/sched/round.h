@@ -7,7 +7,7 @@
 /* The open round of this number, or NULL.  O(1). */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
 /* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
-const struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
+struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* A new round of the tasks `run` for team `t`, all of them free. */
 int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
 /* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it

@@ -549,12 +549,6 @@ fal_rule_local(const struct fal_rule *r)
 }
 
 bool
-fal_rule_lawful(const struct fal_rule *r)
-{
-	return fal_rule_traits(r).law;
-}
-
-bool
 fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b)
 {
 	return (is_bsp(a) && is_bsp(b)) || fal_rule_eq(a, b);

@@ -73,9 +73,6 @@ bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
  * which only their changes come? */
 bool fal_rule_local(const struct fal_rule *r);
 
-/* Does the law cover it: is the model the same whoever computes what? */
-bool fal_rule_lawful(const struct fal_rule *r);
-
 /* True when two rules give the same model, bit by bit, under the law: bsp and epsp:0,
  * ssp:0, flexrr:0 are one; every other rule is only itself. */
 bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);

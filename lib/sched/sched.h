@@ -409,11 +409,10 @@ int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint
 /* The same of a task that was to be checked alone: true where it was. */
 bool fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round,
 			   uint32_t task, struct fal_cid *of);
-/* The rest of the contribution's check is not wanted any more.  FAL_ENOMEM. */
-int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
-/* Nor is that of one of its tasks. */
-int fal_sched_unasked_one(struct fal_sched *s, uint64_t round, struct fal_cid id,
-			  uint32_t task);
+/* The rest of the contribution's check, or that of its task `one`, is not wanted any
+ * more; FAL_NONE: no such one.  FAL_ENOMEM. */
+int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id,
+		      uint32_t one);
 /* One task more of the round is being verified; false: that is over already. */
 bool fal_sched_unsure(struct fal_sched *s, uint64_t round);
 /* One less.  `confirmed`: that one, by another key; FAL_NONE: none. */
