@@ -490,7 +490,7 @@ static const struct ps_since *
 since(const struct ps_server *s)
 {
 	const struct ps_control *c = &s->control;
-	const size_t agains = fal_coord_agains(s->coord);
+	const size_t agains = fal_coord_status(s->coord).agains;
 	if (agains == 0)
 		return &c->since;
 	return agains < c->laters ? &c->later[c->laters - agains - 1].since : &c->before;
@@ -506,7 +506,7 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_json_member_u64(&b, "since", since(s)->clock);
 	fal_json_member_str(&b, "by", since(s)->by);
 	fal_json_member_u64(&b, "clock", fal_coord_front(s->coord));
-	fal_json_member_bool(&b, "paused", fal_coord_held(s->coord));
+	fal_json_member_bool(&b, "paused", fal_coord_status(s->coord).held);
 	const char *by;
 	const struct fal_policy *next = fal_coord_policy_next(s->coord, &by);
 	if (next != NULL) {
@@ -568,7 +568,7 @@ drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 static void
 hold(struct ps_server *s, struct ps_session *session, bool on)
 {
-	if (on != fal_coord_held(s->coord))
+	if (on != fal_coord_status(s->coord).held)
 		say(s, session, on ? "paused by" : "resumed by");
 	ps_fail(s, fal_coord_hold(s->coord, ps_now(), on, fal_chan_name(session->chan)),
 		"hold");

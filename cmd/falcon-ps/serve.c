@@ -325,7 +325,7 @@ ps_after_event(struct ps_server *s)
 		conclude(s);
 		return;
 	}
-	if (fal_coord_stopped(s->coord)) {
+	if (status.stopped) {
 		if (!s->out->stopped)
 			ps_keep_last(s);
 		s->out->stopped = true;

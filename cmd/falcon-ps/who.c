@@ -382,7 +382,7 @@ add_order(const struct ps_server *s, struct fal_diag *out)
 	const struct fal_diag what = *out;
 	if (s->coord == NULL)
 		return;
-	if (fal_coord_stopping(s->coord))
+	if (fal_coord_status(s->coord).stopping)
 		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
 			     what.text);
 	else if (fal_coord_policy_next(s->coord, &by) != NULL)
@@ -400,7 +400,7 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	struct fal_coord_lone is;
 	if (s->coord == NULL)
 		shards(s, at, out);
-	else if (fal_coord_held(s->coord))
+	else if (fal_coord_status(s->coord).held)
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (ps_fleet_moving(s, &list))
 		fal_diag_set(out, 0, "waits for blocks that move to %s", list.text);

@@ -28,27 +28,6 @@ fal_coord_front(const struct fal_coord *c)
 	return fal_sched_front(c->sched);
 }
 
-bool
-fal_coord_held(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->control.held;
-}
-
-bool
-fal_coord_stopping(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->control.stopping;
-}
-
-bool
-fal_coord_stopped(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->control.stopped;
-}
-
 void
 coord_control_free(struct fal_coord *c)
 {
@@ -186,13 +165,6 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 	int err = fal_policy_copy(p, &a->policy);
 	k->agains += err == FAL_OK;
 	return err;
-}
-
-size_t
-fal_coord_agains(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->control.agains;
 }
 
 uint64_t

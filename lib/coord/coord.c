@@ -308,6 +308,10 @@ fal_coord_status(const struct fal_coord *c)
 	s.done = c->finished;
 	s.failed = c->why != NULL;
 	s.why = c->why;
+	s.held = c->control.held;
+	s.stopping = c->control.stopping;
+	s.stopped = c->control.stopped;
+	s.agains = c->control.agains;
 	return s;
 }
 

@@ -376,25 +376,20 @@ void fal_coord_parted(struct fal_coord *c, double now, const char *why);
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */
 int fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by);
-bool fal_coord_held(const struct fal_coord *c);
 
 /* Asks the workers of this name to finish or hand back their tasks and to leave.
  * FAL_ENOENT with `diag`: there is none. */
 int fal_coord_drain(struct fal_coord *c, double now, const char *name,
 		    struct fal_diag *diag);
 
-/* Begins no round any more; fal_coord_stopped is true when those under way are over, and
- * fal_coord_stopping from now on.  `by` as above. */
+/* Begins no round any more: its status is `stopped` when those under way are over, and
+ * `stopping` from now on.  `by` as above. */
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
-bool fal_coord_stopping(const struct fal_coord *c);
-bool fal_coord_stopped(const struct fal_coord *c);
 
 /* Of a job that goes on: policy `p` (copied) held from `clock` on, wanted by `by`, and
  * does again from there; clocks in order, before anybody is here.  FAL_ENOMEM. */
 int fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		    const char *by);
-/* How many of these still wait for their clocks. */
-size_t fal_coord_agains(const struct fal_coord *c);
 
 /* The policy in force, borrowed until the next call; the next clock to be begun. */
 const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);
@@ -429,6 +424,8 @@ struct fal_coord_status {
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */
 	const char *why;
+	bool held, stopping, stopped; /* fal_coord_hold, fal_coord_stop */
+	size_t agains; /* of fal_coord_again, that still wait for their clocks */
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 /* The mean loss of the tasks of an epoch that is over, from 1: of one of the last 8,
