@@ -263,6 +263,15 @@ limit(const struct fal_sched *s, const struct fal_worker *w, const struct debt *
 	return o->first + fal_max(o->d, longest(s, w, kind));
 }
 
+/* Others have waited for it since then: for no longer than it may have, in which this
+ * process stood still itself. */
+static double
+waits_since(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o,
+	    double now)
+{
+	return fal_max(o->first, now - (limit(s, w, o) - o->first));
+}
+
 static double
 due_at(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o)
 {
@@ -322,7 +331,8 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 	w->asked = -1;
 	if (free && is_waited_for(s, w))
 		return fal_trial_tell(s, w, act, now) < 0 ||
-				       fal_suspect(s, w, o->first, now) < 0
+				       fal_suspect(s, w, waits_since(s, w, o, now), now) <
+					       0
 			       ? FAL_ENOMEM
 			       : 1;
 	w->excused = now + o->d;
@@ -392,6 +402,6 @@ fal_due_left(struct fal_sched *s, struct fal_worker *w, double now)
 	const double usual =
 		o.owes == push ? s->typical[FAL_TURN_PUSH] : fal_turn_s(s, w);
 	return is_waited_for(s, w) && now > o.first + usual
-		       ? fal_trial_charge(s, w, o.first + usual, now)
+		       ? fal_trial_charge(s, w, waits_since(s, w, &o, now) + usual, now)
 		       : FAL_OK;
 }

@@ -215,6 +215,38 @@ outage_is_nobodys(void **state)
 	play_check(barred, 0, "keys that get no work");
 }
 
+/* The coordinator itself stood still, or its machine slept: whoever has left meanwhile,
+ * or is late then, has cost no more than it could have. */
+static void
+own_sleep_is_nobodys(void **state)
+{
+	(void)state;
+	for (int leaves = 0; leaves < 2; leaves++) {
+		play_job("bsp", CLOCKS, TASKS);
+		play.task_s = 0.01;
+		play.on_act = see;
+		late = barred = 0;
+		for (uint32_t i = 0; i < 3; i++)
+			play_join(1);
+		play_check(fal_sched_allow(play.s, play.now, CLOCKS), 0, "allow");
+		play_follow_all();
+		while (play.now < 5 && step(5))
+			;
+		play.worker[1].fault = leaves != 0 ? PLAY_WELL : PLAY_HANGS;
+		while (leaves == 0 && play.now < 5.1 && step(5.1))
+			;
+		play_check(late, 0, "who is late before");
+		play.now += 60;
+		for (uint32_t id = 1; leaves != 0 && id <= 2; id++)
+			play_leave(id);
+		while (leaves == 0 && late == 0 && step(play.now + 5))
+			;
+		play_check(late, leaves != 0 ? 0 : 1, "who is late");
+		play_check(barred, 0, "keys that get no work");
+		play_end(NULL);
+	}
+}
+
 /* Of a key that gets no work nobody is back, though its work came. */
 static void
 barred_are_not_back(void **state)
@@ -271,6 +303,7 @@ main(void)
 		cmocka_unit_test(leaving_costs_as_much),
 		cmocka_unit_test_teardown(once_is_forgiven, play_end),
 		cmocka_unit_test_teardown(outage_is_nobodys, play_end),
+		cmocka_unit_test(own_sleep_is_nobodys),
 		cmocka_unit_test_teardown(barred_are_not_back, play_end),
 		cmocka_unit_test_teardown(one_key_for_all, play_end),
 	};
