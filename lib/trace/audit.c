@@ -668,6 +668,7 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 	const bool other = fal_trace_has(l->o, FAL_F_ACCEPTED);
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
 		return l->err;
+	a->told.resumed = true;
 	for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
 		char is[sizeof(a->told.hash)] = "";
 		const bool may = other || (i == 0 && a->job.epochs > epochs);

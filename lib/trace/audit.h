@@ -91,6 +91,7 @@ struct fal_audit_told {
 	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */
 	char link[FAL_CHAIN_DIGITS + 1];
 	char failed[512]; /* why the job failed; "": it did not */
+	bool resumed;     /* it went on from a snapshot */
 	double loss;      /* of the last version; NAN: not known */
 	double trained;   /* seconds, as the last line has them; NAN: it does not */
 	const struct fal_evals *evals;
