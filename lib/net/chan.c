@@ -31,7 +31,7 @@ free_parts(struct fal_chan *c)
 	fal_writer_free(c->writer);
 	fal_slow_free(c->slow);
 	fal_inbox_free(c->in);
-	fal_stream_free(c->io);
+	free(c->io);
 	fal_chan_drop_fds(c);
 	free(c);
 }

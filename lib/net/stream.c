@@ -40,12 +40,6 @@ fal_stream_new(uv_loop_t *loop, void *owner)
 	return s;
 }
 
-void
-fal_stream_free(struct fal_stream *s)
-{
-	free(s);
-}
-
 /* What libuv has said of making it. */
 static int
 made(struct fal_stream *s, int err)

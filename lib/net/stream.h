@@ -17,9 +17,9 @@
 
 struct fal_stream; /* opaque */
 
-/* Not up yet; `owner` becomes the handle's data.  NULL: out of memory. */
+/* Not up yet; `owner` becomes the handle's data.  NULL: out of memory.  It is freed by
+ * free() where it is not up, or closed. */
 struct fal_stream *fal_stream_new(uv_loop_t *loop, void *owner);
-void fal_stream_free(struct fal_stream *s); /* not up, or closed; may be NULL */
 
 /* It is up, and to be closed: as TCP, or as a pipe, over which descriptors may come, or
  * are lost.  libuv's errors: it is not. */
