@@ -202,6 +202,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.probe_s = j->task_s,
 		.fixed = j->fixed,
 		.rtt = j->rtt,
+		.pong = j->rtt,
 		.stands_by = j->stands_by,
 		.empty = now,
 		.base = now,

@@ -97,7 +97,7 @@ struct fal_worker {
 	double eval_s;                /* EWMA of a full eval task's seconds; 0: unknown */
 	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
 	double wait_s;                /* its last task was done → its claim was heard */
-	double rtt;
+	double rtt, pong;             /* a round trip; its last one */
 	/* seconds; of tasks, of lanes that are no crowd */
 	struct fal_recent turn[FAL_TURNS];
 

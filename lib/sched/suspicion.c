@@ -28,8 +28,10 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	if (w == NULL)
 		return FAL_OK;
 	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
-	 */
-	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
+	 * One that is long alone tells of a worker that stood still, not of its link. */
+	const double longer = fmin(rtt, w->pong) - w->rtt;
+	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
+	w->pong = rtt;
 	const double asked = now - rtt + rounding;
 	int err = fal_checks_answer(s, w, asked, steps, now);
 	if (err == FAL_OK)

@@ -409,6 +409,25 @@ claims_of_time_count_for_nothing(void **state)
 	near(fal_deadline_s(sched, fal_find(sched, 1)), 4, 1e-9, "of the other");
 }
 
+/* A worker that stood still answers late, once: its link is as near as before.  One
+ * that answers late again has another link. */
+static void
+late_answer_is_no_far_link(void **state)
+{
+	(void)state;
+	begin("bsp", 2, 0);
+	join(1, 1, 1, 0.1);
+	for (int stop = 0; stop < 3; stop++) {
+		fal_sched_pong(sched, now, 1, 0.001, 0);
+		near(info(1).rtt, 0.001, 1e-9, "of a worker that answers");
+		fal_sched_pong(sched, now, 1, 0.4, 0);
+		near(info(1).rtt, 0.001, 1e-9, "of one that stood still");
+	}
+	for (int i = 0; i < 100; i++)
+		fal_sched_pong(sched, now, 1, 0.4, 0);
+	near(info(1).rtt, 0.4, 0.01, "of one that is far now");
+}
+
 /* Does anybody compute, or have to, on this version? */
 static bool
 is_named(uint64_t version)
@@ -1031,6 +1050,7 @@ main(void)
 		TEST(talk_is_no_work),
 		TEST(lanes_that_go_on_have_longer),
 		TEST(claims_of_time_count_for_nothing),
+		TEST(late_answer_is_no_far_link),
 		TEST(a_push_takes_from_its_first_block),
 		TEST(what_is_filled_is_named),
 		TEST(trial_of_one_task),
