@@ -16,6 +16,7 @@
 
 #define LOSS 0.05        /* of the clock, that is worth mending */
 #define NOBODY 0.001     /* of the clock, that is not there */
+#define ALONE 0.01       /* of a worker's time, waiting for others: it does not */
 #define LINK 0.20        /* of a worker's time, pushing or pulling */
 #define COORDINATOR 0.10 /* of the clock */
 #define SPARE 0.50       /* of a worker's clocks, granted nothing */
@@ -235,11 +236,20 @@ stragglers(struct list *l, const struct group *g)
 		    one ? "is" : "are", w->slower, 100 * w->in_class, what, whose(g));
 }
 
+/* A worker that waits for nobody is waited for, in each clock. */
+static double
+awaited(const struct fal_report_worker *w)
+{
+	const double all = w->compute + w->push + w->pull + w->wait;
+	return w->waits[FAL_REPORT_OTHERS] < ALONE * all ? w->compute : 0;
+}
+
 /* Waiting that no straggler explains. */
 static void
 waiting(struct list *l)
 {
 	const struct fal_report *r = l->r;
+	const struct group last = group_of(r, awaited);
 	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
 	if (more_slack(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
@@ -248,9 +258,8 @@ waiting(struct list *l)
 		    100 * loss, r->rule.slack + 1);
 	else if (!epsp(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
-		    "%.0f %% of the clock waits for the last, not always the same: epsp "
-		    "moves tasks%s",
-		    100 * loss, mark(r, 0));
+		    "%.0f %% of the clock waits for %s: epsp moves tasks%s", 100 * loss,
+		    last.n > 0 ? last.who : "the last, not always the same", mark(r, 0));
 }
 
 /* Lanes that the workers ran last. */
@@ -476,15 +485,14 @@ stalls(const struct fal_report_worker *w)
 
 /* What is said of single workers that no part of the clock shows. */
 static void
-single(struct list *l)
+single(struct list *l, const struct group *still)
 {
 	const struct group idle = group_of(l->r, spare);
 	const struct group many = group_of(l->r, crowded);
-	const struct group still = group_of(l->r, stalls);
-	if (still.n > 0)
-		add(l, FAL_REPORT_STALLS, &still, share_of(l->r, FAL_REPORT_STRAGGLERS),
+	if (still->n > 0)
+		add(l, FAL_REPORT_STALLS, still, share_of(l->r, FAL_REPORT_STRAGGLERS),
 		    "%s stood still again and again (%.0f times): not slow, but held up",
-		    still.who, still.value);
+		    still->who, still->value);
 	if (idle.n > 0)
 		add(l, FAL_REPORT_SPARE, &idle, share_of(l->r, FAL_REPORT_STANDBY),
 		    "%s had no task in %.0f %% of clocks: the job can spare %s", idle.who,
@@ -527,6 +535,7 @@ report_advise(struct fal_report *r)
 	const struct group at_times = group_of(r, transient);
 	const struct group link = group_of(r, linked);
 	const struct group slow = group_of(r, fewer_bits);
+	const struct group still = group_of(r, stalls);
 	if (!(r->clock > 0))
 		return 0;
 	stragglers(&l, &always);
@@ -538,7 +547,7 @@ report_advise(struct fal_report *r)
 		return l.err;
 	if (slow.n > 0)
 		bits(&l, &slow);
-	if (always.n + at_times.n + link.n == 0 &&
+	if (always.n + at_times.n + link.n + still.n == 0 &&
 	    share_of(r, FAL_REPORT_STRAGGLERS) >= LOSS)
 		waiting(&l);
 	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)
@@ -557,7 +566,7 @@ report_advise(struct fal_report *r)
 		    "nothing%s",
 		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));
 	shards(&l);
-	single(&l);
+	single(&l, &still);
 	well(&l);
 	return l.err;
 }

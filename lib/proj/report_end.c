@@ -118,8 +118,8 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 			    (double)sum->in_class[FAL_CLASS_STRAGGLER];
 	const bool slow = more >= OFTEN * all,
 		   is_often = often(sum, FAL_CLASS_STRAGGLER, all);
-	out->stalls =
-		w->counts.suspected + (slow ? sum->in_class[FAL_CLASS_STRAGGLER] : 0);
+	const uint64_t slowed = slow ? sum->in_class[FAL_CLASS_STRAGGLER] : 0;
+	out->stalls = w->counts.suspected > slowed ? w->counts.suspected : slowed;
 	if (out->class == FAL_CLASS_STEADY && slow && is_often) {
 		out->class = FAL_CLASS_STRAGGLER;
 		out->cause = w->straggles_by;

@@ -297,6 +297,16 @@ test_waiting(void **state)
 		 "8 % of the clock waits for the last, not always the same: epsp moves "
 		 "tasks");
 	fal_report_free(&r);
+
+	/* It is always the same, though not slow enough to be a straggler. */
+	begin(&p, "bsp", 4, 64);
+	p.did[2].task_s = 0.0115;
+	for (size_t c = 0; c < 40; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_string_equal(fal_class_name(r.worker[2].class), "steady");
+	FINDINGS(&r, "8 % of the clock waits for w3: epsp moves tasks");
+	fal_report_free(&r);
 }
 
 /* Half are half as fast; alike ones are named together. */
@@ -438,6 +448,25 @@ test_stalls(void **state)
 	finish(&r, &p);
 	assert_string_equal(fal_class_name(r.worker[1].class), "stalls");
 	assert_int_equal(r.worker[1].stalls, 3);
+	fal_report_free(&r);
+
+	/* Each time it is a suspect and slow, which is once; and nobody else is last. */
+	begin(&p, "bsp", 4, 16);
+	for (unsigned c = 0; c < 80; c++) {
+		p.did[1].task_s = c % 11 == 9 ? 0.04 : 0.01;
+		clock_of(&p);
+		if (c % 11 == 9)
+			fal_put_fmt(&p.b,
+				    "{\"t\":%.6f,\"ev\":\"suspect\",\"worker\":\"w2\","
+				    "\"id\":2,\"owes\":\"task\",\"why\":\"so\","
+				    "\"seconds\":0.1}\n{\"t\":%.6f,\"ev\":\"back\","
+				    "\"worker\":\"w2\",\"id\":2,\"why\":\"so\","
+				    "\"seconds\":0}\n",
+				    p.t, p.t);
+	}
+	finish(&r, &p);
+	assert_true(r.part[FAL_REPORT_STRAGGLERS] > 0.05 * r.clock);
+	FINDINGS(&r, "w2 stood still again and again (7 times): not slow, but held up");
 	fal_report_free(&r);
 }
 
