@@ -68,7 +68,8 @@ fal_need_put(const struct fal_need *n, struct fal_buf *out)
 	}
 }
 
-/* Number `field` of proc(5), statm, in bytes: 2 is the resident set, 6 data and stack. */
+/* Number `field` of proc(5), statm, in bytes: 1 is the address space, 2 the resident set,
+ * 6 data and stack. */
 static uint64_t
 own_bytes(unsigned field, uint64_t otherwise)
 {
@@ -120,11 +121,18 @@ fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_dia
 				    limit);
 	void *p = mmap(NULL, more, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	if (p == MAP_FAILED) {
+		struct rlimit space, data;
+		getrlimit(RLIMIT_AS, &space);
+		getrlimit(RLIMIT_DATA, &data);
+		const bool fits = own_bytes(1, 0) + more <= space.rlim_cur;
 		return fal_diag_set(why, FAL_ENOMEM,
-				    "needs %" PRIu64 " bytes more of address "
-				    "space than ulimit -v or -d allows",
-				    more);
+				    "needs %" PRIu64 " bytes of address space beside the "
+				    "%" PRIu64 " that it has, ulimit -%c allows %" PRIu64
+				    " in all",
+				    more, own_bytes(fits ? 6 : 1, 0), fits ? 'd' : 'v',
+				    (uint64_t)(fits ? data : space).rlim_cur);
+	}
 	munmap(p, more);
 	return FAL_OK;
 }

@@ -150,18 +150,18 @@ said() {
 	job=("${job[@]:4}")
 	(ulimit -v 40000 && run -1 falcon-ps -K "$keys/keyring" -l unix:sock -s state "${job[@]}" &&
 		has "$output" "tiny.job: needs " &&
-		has "$output" " bytes more of address space than ulimit -v or -d allows")
+		has "$output" ", ulimit -v allows 40960000 in all")
 	at_unix
 	for how in v d; do
 		kib=$((110000 + RANDOM * 4))
 		echo "$how $kib"
 		(ulimit -$how "$kib" && work small --lanes 2 && ended "$pid" small 1)
 		said small "job tiny with 2 lanes needs "
-		said small " bytes more of address space than ulimit -v or -d allows;"
+		said small " that it has, ulimit -$how allows $((kib * 1024)) in all;"
 		said small "OpenBLAS needs 128 MiB of it a lane"
 	done
 	# As much as it says is enough, with what it has.
-	kib=$(($(sed -n 's/.* needs \([0-9]*\) bytes more.*/\1/p' small.err) / 1024 + 80000))
+	kib=$(($(sed -n 's/.* needs \([0-9]*\) bytes of address.*/\1/p' small.err) / 1024 + 80000))
 	(ulimit -v "$kib" && work enough --lanes 2 && ended "$pid" enough)
 	wait "$ps"
 	grep -q "small left: it cannot work: job tiny with 2 lanes needs" ps.err

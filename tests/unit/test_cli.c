@@ -761,7 +761,18 @@ test_need_allowed(void **state)
 	setrlimit(RLIMIT_AS, &was);
 	assert_int_equal(fits, 0);
 	assert_int_equal(beyond, FAL_ENOMEM);
-	assert_non_null(strstr(why.text, " bytes more of address space than ulimit -v"));
+	/* So much it needs, so much it has, so much it may. */
+	uint64_t needs, has, may;
+	char c;
+	assert_int_equal(sscanf(why.text,
+				"needs %" SCNu64 " bytes of address space beside the "
+				"%" SCNu64 " that it has, ulimit -%c allows %" SCNu64,
+				&needs, &has, &c, &may),
+			 4);
+	assert_in_range(needs, 1 << 30, (1 << 30) + (64 << 20));
+	assert_int_equal(c, 'v');
+	assert_int_equal(may, space.rlim_cur);
+	assert_true(has + needs > may && has < may);
 }
 
 static int cores_we_may_use; /* 0: as it is */
