@@ -374,7 +374,7 @@ shards(const struct ps_server *s, const char *at, struct fal_diag *out)
 			     s->fleet.unplaced, s->fleet.unplaced > 1 ? "es" : "");
 }
 
-/* What was asked for, and waits as well. */
+/* What was asked for, and waits as well; or why nobody is here. */
 static void
 add_order(const struct ps_server *s, struct fal_diag *out)
 {
@@ -388,6 +388,8 @@ add_order(const struct ps_server *s, struct fal_diag *out)
 	else if (fal_coord_policy_next(s->coord, &by) != NULL)
 		fal_diag_set(out, 0, "%s; a change of policy by '%s' waits with it",
 			     what.text, by);
+	else if (workers(s) == 0 && *fal_coord_trainer(s->coord) != '\0')
+		fal_diag_set(out, 0, "%s; %s", what.text, fal_coord_trainer(s->coord));
 }
 
 /* What it waits for, and what to type; since when is said behind it. */

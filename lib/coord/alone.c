@@ -94,6 +94,13 @@ coord_trainer_works(struct fal_coord *c)
 	c->trainer.why[0] = '\0';
 }
 
+const char *
+fal_coord_trainer(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return c->trainer.why;
+}
+
 double
 coord_trainer_until(const struct fal_coord *c)
 {

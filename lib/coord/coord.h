@@ -226,6 +226,8 @@ void fal_coord_free(struct fal_coord *c);
  * Where no worker is here and the trainers of so many keys have failed, the job ends at
  * once; where those of fewer have, after these seconds. */
 void fal_coord_alone(struct fal_coord *c, double seconds, uint32_t keys);
+/* Of the last trainer that failed since a task counted; "": of none. */
+const char *fal_coord_trainer(const struct fal_coord *c);
 /* Who says so, and until when another key's word is waited for: fal_sched_lone.  `name`
  * and `key` are borrowed until the next call. */
 struct fal_coord_lone {

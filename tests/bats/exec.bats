@@ -335,6 +335,7 @@ short() {
 	ended "$pid" fewer 1
 	has "$(<ps.err)" "never left: IndexError: list index out of range: 0 here"
 	has "$(<ps.err)" "fewer left: it cannot work: tiny: the trainer has 4937 training samples, the job 256: 0 here"
+	soon "why nobody is here" grep -q "it waits for 2 more of 2 workers: .*; trainer of never failed: IndexError: " ps.err
 	soon "the trace's word" lines 1 '"ev":"trainer","key":"other"'
 	run -1 grep -q '"ev":"trainer","key":"work"' "$state/trace.jsonl"
 	# Of those who compute nobody minds, nor is the job over while there are any.
