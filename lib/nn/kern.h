@@ -29,8 +29,9 @@ void fal_kern_init(void);
 
 /* Makes the library take one kernel set, the same on every x86-64-v3 machine, in place
  * of this CPU's best, until the process ends.  To be called while no fal_gemm runs.
- * FAL_EINVAL where the CPU or this build of the library does not have it. */
-int fal_kern_portable(void);
+ * FAL_EINVAL where the CPU or this build of the library does not have it; *lacks: what.
+ */
+int fal_kern_portable(const char **lacks);
 
 /* The CPU's instruction set and the library's kernels: "x86-64-v4 SkylakeX". */
 void fal_kern_name(char *out, size_t cap);

@@ -63,12 +63,16 @@ fal_kern_init(void)
 }
 
 int
-fal_kern_portable(void)
+fal_kern_portable(const char **lacks)
 {
 	fal_kern_init();
 #ifdef __x86_64__
-	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-	    setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
+	const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+	*lacks = !avx2 ? "AVX2" : "FMA";
+	if (!avx2 || !__builtin_cpu_supports("fma"))
+		return FAL_EINVAL;
+	*lacks = "these kernels";
+	if (setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
 		return FAL_EINVAL;
 	if (gotoblas_dynamic_init != NULL) {
 		gotoblas_dynamic_quit();
@@ -76,6 +80,7 @@ fal_kern_portable(void)
 	}
 	return strcmp(openblas_get_corename(), "Haswell") == 0 ? FAL_OK : FAL_EINVAL;
 #else
+	*lacks = "AVX2";
 	return FAL_EINVAL;
 #endif
 }

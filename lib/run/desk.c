@@ -52,12 +52,14 @@ fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *d
 	if (err < 0)
 		return err;
 	char has[64];
+	const char *lacks;
 	fal_kern_name(has, sizeof(has));
-	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable() < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "numerics = portable needs x86-64 with AVX2 and FMA "
-				    "and OpenBLAS's kernels for Haswell; here is %s",
-				    has);
+	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable(&lacks) < 0)
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"numerics = portable needs x86-64 with AVX2 and FMA "
+			"and OpenBLAS's kernels for Haswell; here is %s without %s",
+			has, lacks);
 	err = fal_net_new(s->model, s->job.task, out);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
