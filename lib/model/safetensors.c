@@ -224,9 +224,11 @@ check_cover(struct reader *r)
 	while (i < r->pieces && r->piece[i].at[0] == r->end &&
 	       r->piece[i].at[1] >= r->end)
 		r->end = r->piece[i++].at[1];
-	if (i < r->pieces || (r->data != NULL && r->end != r->bytes))
+	if (i < r->pieces)
 		return FAIL(r, "tensors overlap or leave a gap at byte %llu of the data",
 			    (unsigned long long)r->end);
+	if (r->data != NULL && r->end != r->bytes)
+		return FAIL(r, "%s", "trailing bytes after the data");
 	return FAL_OK;
 }
 

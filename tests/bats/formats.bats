@@ -245,7 +245,7 @@ refusal() {
 	run falcon-ps --check flower.job
 	same "status" "$status" 2
 	same "what is said" "$output" \
-		'falcon-ps: init: tensors overlap or leave a gap at byte 12 of the data'
+		'falcon-ps: init: trailing bytes after the data'
 }
 
 @test "a file of another kind is called what it is, by each reader" {
