@@ -67,12 +67,11 @@ fal_kern_portable(const char **lacks)
 {
 	fal_kern_init();
 #ifdef __x86_64__
-	const bool avx2 = __builtin_cpu_supports("avx2") != 0;
-	*lacks = !avx2 ? "AVX2" : "FMA";
-	if (!avx2 || !__builtin_cpu_supports("fma"))
-		return FAL_EINVAL;
-	*lacks = "these kernels";
-	if (setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
+	*lacks = !__builtin_cpu_supports("avx2")  ? "AVX2"
+		 : !__builtin_cpu_supports("fma") ? "FMA"
+						  : "these kernels";
+	if (strcmp(*lacks, "these kernels") != 0 ||
+	    setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
 		return FAL_EINVAL;
 	if (gotoblas_dynamic_init != NULL) {
 		gotoblas_dynamic_quit();
