@@ -163,6 +163,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
 	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
 	memcpy(n->is.init, fal_files_init(job), sizeof(n->is.init));
+	memcpy(n->is.sizes, job->sizes, sizeof(n->is.sizes));
 	n->is.incarnation = s->opt->incarnation;
 	n->is.lines = s->opt->record->lines;
 	ps_control_reach(c, past->agains, &n->is);

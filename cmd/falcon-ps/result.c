@@ -121,7 +121,7 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	} else if (diag.text[0] != '\0') {
 		fal_cli_err(PROG,
 			    "%s; without %s/result.json the job goes on from its last "
-			    "snapshot",
+			    "snapshot; where there is none, --restart begins it again",
 			    diag.text, dir);
 	} else {
 		fal_cli_err(PROG, "%s/result.json: %s", dir,

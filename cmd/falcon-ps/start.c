@@ -35,7 +35,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
 	/* Without its job line nothing of a trace can be read. */
-	const bool lost = err == FAL_OK && !was.job;
+	const bool lost = err == FAL_OK && !was.job, gone = access(path, F_OK) < 0;
 	r->worked = was.worked;
 	r->state.begun |= lost; /* whatever its trace says */
 	if (lost)
@@ -53,10 +53,11 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 					    .accepted = r->accepted +
 							(r->accepted[0] != '\0') };
 	if (err == FAL_OK && lost)
-		fal_cli_err(PROG,
-			    "%s: has lost its first line: it was put aside, and another "
-			    "one begins at clock %" PRIu64,
-			    path, r->found.clock);
+		fal_cli_err(PROG, "%s: %s, and another one begins at clock %" PRIu64,
+			    path,
+			    gone ? "is gone"
+				 : "has lost its first line: it was put aside",
+			    r->found.clock);
 	else if (err == FAL_OK && was.changed > 0)
 		fal_cli_err(PROG, "%s: its line %" PRIu64 " is not what was written",
 			    path, was.changed);
@@ -292,8 +293,8 @@ run(struct ps_run *r)
 	} else if ((!r->opt.restart || r->had > 0) &&
 		   (err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &diag)) <
 			   0) {
-		ps_run_say(&diag, err);
-		code = FAL_EXIT_NO;
+		code = err == FAL_ESTATE ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+		fal_cli_err(PROG, "%s/%s", r->state.dir, diag.text);
 	} else if ((r->state.begun || r->found.damaged.text[0] != '\0') &&
 		   !r->opt.restart && !r->found.there && r->had == 0) {
 		fal_cli_err(PROG,

@@ -80,7 +80,8 @@ struct compared {
 	struct ps_state *s;
 	const struct fal_files *job;
 	const struct fal_opt_list *accept;
-	bool anew; /* it begins at its first clock, if it is not done */
+	bool anew;  /* it begins at its first clock, if it is not done */
+	bool other; /* a value differs that is not the name of a file */
 	struct fal_diag *diag;
 };
 
@@ -101,6 +102,10 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	const char *dir = c->s->dir, *file, *kind = fal_files_input(c->job, key, &file);
 	const uint32_t epochs = c->job->job.epochs;
 	uint64_t had;
+	if (fal_files_is_path(key) &&
+	    (key[0] == 'm' || c->job->manifest.train.chunks > 0))
+		return FAL_OK; /* its hash is compared */
+	c->other = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
 		c->s->epochs = (uint32_t)had;
@@ -128,12 +133,19 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 			"%s: holds the state of another job: %s is %s, not %s", dir, key,
 			was, is);
 	const bool anew = c->anew && (!c->s->done || c->s->epochs > 0);
-	return anew || ps_state_accepts(c->accept, kind)
-		       ? FAL_OK
-		       : fal_diag_set(c->diag, FAL_EINVAL,
-				      "%s: %s is %s, but %s was begun with %s: "
-				      "--accept-change %s goes on with it",
-				      file, key, is, dir, was, kind);
+	if (anew || ps_state_accepts(c->accept, kind))
+		return FAL_OK;
+	struct fal_found found;
+	struct fal_diag why;
+	int err = fal_snapshot_find(c->s->folder, c->job, &found, &why);
+	fal_snap_manifest_free(&found.is);
+	return err == FAL_ESTATE ? fal_diag_set(c->diag, FAL_EINVAL,
+						"%s: is not what %s was begun with: %s",
+						file, dir, why.text)
+				 : fal_diag_set(c->diag, FAL_EINVAL,
+						"%s: %s is %s, but %s was begun with %s: "
+						"--accept-change %s goes on with it",
+						file, key, is, dir, was, kind);
 }
 
 static int
@@ -166,7 +178,7 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 {
 	struct fal_buf old = { 0 };
 	bool there;
-	struct compared c = { s, job, accept, anew, diag };
+	struct compared c = { s, job, accept, anew, false, diag };
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
 		err = write_job(s, &job->job_text, diag);
@@ -175,7 +187,7 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
 	if (err < 0 && diag->text[0] == '\0')
 		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
-	if (err == 0) {
+	if (err >= 0 && !c.other) {
 		const struct fal_buf own = job->job_text;
 		job->job_text = old;
 		old = own;
@@ -214,13 +226,13 @@ each_line(const struct ps_state *s,
 	return bad ? FAL_EIO : FAL_OK;
 }
 
-/* Whether a model was trained here: the trace tells of an update. */
+/* Whether a model was trained here: the trace tells of an update, or is none. */
 static bool
 is_no_update(void *arg, const char *line, size_t n)
 {
 	bool *begun = arg;
 	(void)n;
-	*begun = strstr(line, "\"ev\":\"update\"") != NULL ||
+	*begun = line[0] != '{' || strstr(line, "\"ev\":\"update\"") != NULL ||
 		 strstr(line, "\"ev\":\"version\"") != NULL;
 	return !*begun;
 }
@@ -533,7 +545,10 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	err = read_if(s, "result.json", &s->result, &s->done, diag);
 	if (err == FAL_OK)
 		err = check_job(s, job, accept, anew, diag);
-	if (err == FAL_OK)
+	struct stat trace;
+	s->begun =
+		fstatat(s->folder, "trace.jsonl", &trace, 0) == 0 && trace.st_size == 0;
+	if (err == FAL_OK && !s->begun)
 		err = each_line(s, is_no_update, &s->begun, diag);
 	s->failed = s->done &&
 		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;

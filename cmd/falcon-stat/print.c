@@ -93,7 +93,7 @@ put_evals(struct fal_buf *out, const struct fal_evals *e)
 }
 
 /* What nothing else in the trace bears out: no proof. */
-enum { SAID = 9 };
+enum { SAID = 11 };
 struct said {
 	const char *what;
 	uint64_t n;
@@ -108,10 +108,12 @@ get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
 				    { "bounded", v->verdicts[FAL_BOUNDED] },
 				    { "refuted", v->verdicts[FAL_REFUTED] },
 				    { "charged", v->charges },
+				    { "refused", v->refused },
 				    { "found_wrong", v->words.wrong },
 				    { "undecided", v->words.undecided },
 				    { "suspected", v->suspects },
-				    { "nonfinite", v->nonfinite } },
+				    { "nonfinite", v->nonfinite },
+				    { "accepted", v->parts } },
 	       SAID * sizeof(*out));
 }
 

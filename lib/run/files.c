@@ -155,6 +155,7 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 				    j->job.from_sha256);
 	if (file == NULL)
 		return FAL_OK;
+	j->from_file = file;
 	return load_weights(j, path, file, "model.from-sha256", j->job.from_sha256,
 			    j->from, diag);
 }
@@ -323,7 +324,7 @@ fal_files_input(const struct fal_files *j, const char *key, const char **file)
 	} inputs[] = {
 		{ "model.file-sha256", "net", job->model },
 		{ "model.init-sha256", "init", job->init },
-		{ "model.from-sha256", "init", "--from" },
+		{ "model.from-sha256", "init", j->from_file },
 		{ "data.hash", "data", "data of trainers" },
 		{ "data.train-hash", "data", idx ? job->train_images : job->train },
 		{ "data.test-hash", "data", idx ? job->test_images : job->test },
@@ -336,6 +337,19 @@ fal_files_input(const struct fal_files *j, const char *key, const char **file)
 	return NULL;
 }
 
+bool
+fal_files_is_path(const char *key)
+{
+	static const char *const keys[] = { "model.file",        "model.init",
+					    "data.train",        "data.test",
+					    "data.train-images", "data.train-labels",
+					    "data.test-images",  "data.test-labels" };
+	size_t i = sizeof(keys) / sizeof(keys[0]);
+	while (i > 0 && strcmp(keys[i - 1], key) != 0)
+		i--;
+	return i > 0;
+}
+
 /* What has to stay as it is while the state is gone on with. */
 static int
 add_lasting(void *arg, const char *key, const char *none, const char *value)
@@ -343,7 +357,7 @@ add_lasting(void *arg, const char *key, const char *none, const char *value)
 	const struct fal_files no_files = { 0 };
 	struct fal_buf *out = arg;
 	(void)none;
-	if (strcmp(key, "job.epochs") != 0 &&
+	if (strcmp(key, "job.epochs") != 0 && !fal_files_is_path(key) &&
 	    fal_files_input(&no_files, key, &none) == NULL)
 		fal_put_fmt(out, "%s=%s\n", key, value);
 	return out->err;
@@ -353,12 +367,20 @@ int
 fal_files_hash(struct fal_files *j)
 {
 	const struct fal_buf none = { 0 };
-	struct fal_buf lasting = { 0 };
+	struct fal_buf lasting = { 0 }, shapes = { 0 };
+	char hex[2 * FAL_HASH_BYTES + 1];
 	int err = fal_job_differ(&none, &j->job_text, add_lasting, &lasting);
-	fal_put_fmt(&lasting, "%u %u", j->train.n, j->test.n);
-	err = err < 0 ? err : lasting.err;
+	for (uint32_t i = 0; i < j->model->tensors; i++)
+		fal_put_bytes(&shapes, j->model->tensor[i].dim,
+			      sizeof(j->model->tensor[i].dim));
+	err = err < 0 ? err : lasting.err < 0 ? lasting.err : shapes.err;
 	hash(&lasting, j->lasting_hex);
+	hash(&shapes, hex);
+	snprintf(j->sizes, sizeof(j->sizes),
+		 "%u and %u samples, %llu weights of shapes %.16s", j->train.n, j->test.n,
+		 (unsigned long long)j->model->values, hex);
 	fal_buf_free(&lasting);
+	fal_buf_free(&shapes);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);
 	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
 	hash(&j->model_text, j->model_hex);

@@ -13,6 +13,8 @@
 #include "shard/rack.h"
 #include "trace/writer.h"
 
+#define FAL_FILES_SIZES 128
+
 struct fal_files {
 	struct fal_job_set set; /* of fal_files_load */
 	struct fal_job job;
@@ -20,6 +22,7 @@ struct fal_files {
 	float *init; /* model->params; NULL: they are drawn */
 	/* SHA-256 of the weights model.init and `from`; "": none */
 	char init_hex[2 * FAL_HASH_BYTES + 1], from[2 * FAL_HASH_BYTES + 1];
+	const char *from_file;      /* borrowed; NULL: none */
 	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
 	/* What workers get: the effective job text, which has the hashes of net, weights
@@ -28,9 +31,10 @@ struct fal_files {
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];
-	/* Of all keys but job.epochs and the hashes of net, weights and data, and of how
-	 * many samples there are. */
+	/* Of all keys but job.epochs, and the names and hashes of net, weights and data.
+	 */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
+	char sizes[FAL_FILES_SIZES]; /* of data and model, for a person, too */
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
 };
 
@@ -56,6 +60,8 @@ const char *fal_files_init(const struct fal_files *j);
  * --accept-change takes it, and the file's name to *file; else NULL. */
 const char *fal_files_input(const struct fal_files *j, const char *key,
 			    const char **file);
+/* Is this key the name of a file whose hash the text has, if there is one? */
+bool fal_files_is_path(const char *key);
 void fal_files_free(struct fal_files *j);
 
 /* What all shards of a job have in common, whose clocks are of `tasks` at most. */

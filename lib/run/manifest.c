@@ -39,6 +39,7 @@ static const struct member members[] = {
 	M("net", TEXT, net),
 	M("data", TEXT, data),
 	M("init", TEXT, init),
+	M("sizes", TEXT, sizes),
 	M("trainers_data", TEXT, past.data),
 	M("blake2b", TEXT, blake2b),
 	M("chain", TEXT, chain),

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "coord/past.h"
+#include "run/files.h"
 #include "sched/policy.h"
 #include "sec/hash.h"
 #include "store/image.h"
@@ -18,6 +19,7 @@ struct fal_snap_manifest {
 	/* model_hex and data_hex of the same; its `from`, or else init_hex. */
 	char net[2 * FAL_HASH_BYTES + 1], data[2 * FAL_HASH_BYTES + 1],
 		init[2 * FAL_HASH_BYTES + 1];
+	char sizes[FAL_FILES_SIZES]; /* of the same */
 	uint32_t incarnation;
 	uint64_t lines, journal; /* of trace and journal that are before it, and the */
 	char chain[FAL_CHAIN_DIGITS + 1], journal_chain[FAL_CHAIN_DIGITS + 1]; /* links */

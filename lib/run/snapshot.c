@@ -361,9 +361,10 @@ fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
 				   "%s: its manifest is of clock %" PRIu64, name,
 				   f->is.past.clock);
 	else if (strcmp(f->is.job, job->lasting_hex) != 0)
-		err = fal_diag_set(
-			why, FAL_EFORMAT,
-			"%s: is of another job, or of other numbers of samples", name);
+		err = fal_diag_set(why, FAL_EFORMAT, "%s: is of another job", name);
+	else if (strcmp(f->is.sizes, job->sizes) != 0)
+		err = fal_diag_set(why, FAL_ESTATE, "%s: has %s, the job %s", name,
+				   f->is.sizes, job->sizes);
 	else if (f->is.bytes > 0)
 		err = check_state(folder, name, &f->is, why);
 	if (err < 0)
@@ -384,8 +385,10 @@ fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out
 		out->clock = clock[i];
 		int bad = fal_snapshot_read(folder, job, out, &why);
 		out->there = bad == FAL_OK;
-		if (bad == FAL_ENOMEM)
-			err = fal_diag_set(diag, bad, "out of memory");
+		if (bad == FAL_ENOMEM || bad == FAL_ESTATE)
+			err = fal_diag_set(diag, bad, "%s",
+					   bad == FAL_ENOMEM ? "out of memory"
+							     : why.text);
 		else if (bad < 0 && out->damaged.text[0] == '\0')
 			out->damaged = why;
 	}

@@ -719,6 +719,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	struct fal_audit *a = audit;
 	int err = 0;
 	a->any = true;
+	a->v.refused += strcmp(l->ev, "refuse") == 0;
 	judge_link(a, l);
 	if (strcmp(l->ev, "gap") == 0)
 		return take_gap(a, l);

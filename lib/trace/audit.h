@@ -35,6 +35,7 @@ struct fal_audit_verdict {
 	uint64_t verdicts[FAL_VERDICTS];
 	struct fal_evals evals; /* of the test set, by who confirmed them */
 	uint64_t charges;       /* of workers, for what they said */
+	uint64_t refused;       /* lines of what it refused */
 	uint64_t suspects;      /* times that a worker became one */
 	struct fal_words words; /* on tasks that more than one key has run */
 	uint64_t nonfinite;     /* words of workers that a task makes no finite result */

@@ -173,7 +173,8 @@ doubted() {
 		-e '/"ev":"ledger","clock":1/i\
 {"t":1.4,"ev":"check","c":[1,2],"by":3,'"$said"',"verdict":"witnessed"}\
 {"t":1.4,"ev":"check","c":[2,2],'"$said"',"verdict":"believed"}\
-{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' <(make_trace) | settle | chain
+{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}\
+{"t":1.4,"ev":"refuse","key":"k","why":"so","count":2}' <(make_trace) | settle | chain
 }
 
 @test "the audit counts who was doubted, evaluated and charged, where anybody was" {
@@ -185,10 +186,10 @@ doubted() {
 	run -0 falcon-stat --audit doubted.trace
 	same verdict "$output" \
 		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, evaluated 2 test tasks, confirmed 1, unconfirmed 1, used at staleness: 0: 176
-audit: not proven, only said by the coordinator: witnessed 1, believed 1, charged 1'
+audit: not proven, only said by the coordinator: witnessed 1, believed 1, charged 1, refused 1'
 	run -0 falcon-stat --audit --json doubted.trace
 	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
-		.evaluated_alone, .charged]' <<<"$output")" '[1,1,0,2,1,1,1]'
+		.evaluated_alone, .charged, .refused]' <<<"$output")" '[1,1,0,2,1,1,1,1]'
 	# Twice, and then it is to leave.
 	sed '/"charge"/{p;}' doubted.trace | chain >bad.trace
 	run -1 falcon-stat --audit bad.trace

@@ -89,6 +89,20 @@ refuses() {
 	same "the state" "$(contents)" "$before"
 }
 
+# unlike TEXT [OPTION...]: a start says with one line that the snapshot has other sizes, and
+# leaves all as it is.
+unlike() {
+	local before
+	before=$(contents)
+	answer "${@:2}"
+	same "status ($output)" "$status" 2
+	same "lines ($output)" "${#lines[@]}" 2 # the first one has what the job needs
+	has "$output" "$1 of shapes "
+	has "$output" ", the job $sizes of shapes "
+	[[ $output != *--accept-change* ]]
+	same "the state" "$(contents)" "$before"
+}
+
 @test "data, test data or a net that were changed are refused by name, and what is the same goes on" {
 	local calm row
 	finished
@@ -102,7 +116,10 @@ refuses() {
 	awk -F, -v OFS=, -v row="$row" 'NR == row { $3 += 1 } 1' was/train.csv >train.csv
 	refuses data data.train-hash train.csv
 	(cat was/train.csv && echo 0,0,0,0,0) >train.csv
-	refuses data data.train-hash train.csv
+	sizes="257 and 256 samples, 40 weights"
+	unlike ": has 256 and 256 samples, 40 weights"
+	has "$output" "train.csv: is not what $state was begun with: snapshot"
+	unlike ": has 256 and 256 samples, 40 weights"
 	awk -v row="$row" 'NR == row { held = $0; next } 1; NR == row + 1 { print held }' \
 		was/train.csv >train.csv
 	refuses data data.train-hash train.csv
@@ -129,9 +146,12 @@ refuses() {
 	# Another place, time, packing, column of the label and comment are nothing.
 	mv "$state" moved
 	state=$BATS_TEST_TMPDIR/moved
-	awk -F, -v OFS=, '{ print $5, $1, $2, $3, $4 }' was/train.csv | gzip -1 >train.csv
-	touch small.net test.csv
-	(echo "# a comment" && cat small.job) >other.job
+	mkdir sub
+	mv small.net test.csv sub
+	awk -F, -v OFS=, '{ print $5, $1, $2, $3, $4 }' was/train.csv | gzip -1 >sub/train.csv.gz
+	rm train.csv
+	(echo "# a comment" && sed -e 's#= \(test.csv\|small.net\)#= sub/\1#' \
+		-e "s#= train.csv#= $PWD/sub/train.csv.gz#" small.job) >other.job
 	job=(other.job)
 	finished
 	has "$(<ps.err)" "small: resumed at clock "
@@ -146,11 +166,16 @@ refuses() {
 	some
 	sed -i 's/relu/tanh/' small.net
 	echo 0,0,0,0,0 >>test.csv
-	refuses net model.file-sha256 small.net --accept-change data
-	answer --accept-change data --accept-change net
-	same "status ($output)" "$status" 75
-	has "$output" ": is of another job, or of other numbers of samples: --restart begins"
+	sizes="256 and 257 samples, 40 weights"
+	unlike ": has 256 and 256 samples, 40 weights" --accept-change data --accept-change net
 	sed -i -e '$d' -e '2s/^[^,]*/0.5/' test.csv
+	refuses net model.file-sha256 small.net --accept-change data
+	# A net of another shape.
+	cp small.net was
+	sed -i '2s/4/5/' small.net
+	sizes="256 and 256 samples, 49 weights"
+	unlike ": has 256 and 256 samples, 40 weights" --accept-change net --accept-change data
+	cp was small.net
 	at_unix --accept-change data --accept-change net
 	at=$(sed -n 's/.*resumed at clock \([0-9]*\) .*/\1/p' ps.err)
 	has "$(<ps.err)" "small: goes on at clock $at with other files: data net"
@@ -168,6 +193,7 @@ refuses() {
 		"[$at,\"--accept-change data net\"]"
 	same "the trace" "$(jq -c 'select(.ev == "restart") | [.clock, .accepted]' "$state/trace.jsonl" |
 		sort -u)" "[$at,\"data net\"]"
+	grep -q "^audit: not proven, .*accepted 1$" <<<"$output"
 	run falcon-stat --audit --recompute 100% "$state"
 	has "$output" "the run has parts, each of other files"
 	# Who leaves out that it was accepted is found out.
@@ -217,17 +243,16 @@ refuses() {
 	refuses init model.init-sha256 first --set job.epochs=3
 	cp was first
 	echo 0,0,0,0,0 >>train.csv
-	refuses data data.train-hash train.csv --set job.epochs=2
-	refuses data data.train-hash train.csv --set job.epochs=3
+	sizes="257 and 256 samples, 40 weights"
+	unlike ": has 256 and 256 samples, 40 weights" --set job.epochs=2
+	unlike ": has 256 and 256 samples, 40 weights" --set job.epochs=3
 	# A job that is done does not begin anew: its model is not of these data.
-	refuses data data.train-hash train.csv --set job.epochs=2 --restart
+	unlike ": has 256 and 256 samples, 40 weights" --set job.epochs=2 --restart
 	# It is done, whatever is accepted.
 	answer --set job.epochs=2 --accept-change data
 	same "status ($output)" "$status" 0
 	has "$output" "small: the job is done"
-	answer --set job.epochs=3 --accept-change data
-	same "status ($output)" "$status" 75
-	has "$output" ": is of another job, or of other numbers of samples: --restart begins"
+	unlike ": has 256 and 256 samples, 40 weights" --set job.epochs=3 --accept-change data
 	[ -e "$state/result.json" ]
 	sed -i -e '$d' -e '2s/^[^,]*/0.5/' train.csv
 	finished --set job.epochs=3 --accept-change data
@@ -241,6 +266,16 @@ refuses() {
 	falcon-stat --audit "$state"
 	same "parts" "$(falcon-stat --json --audit "$state" | jq .parts)" 1
 	[ -e "$state/trace.1.jsonl" ]
+}
+
+@test "weights of --from that were changed are named by their file" {
+	finished
+	cp "$state/model.safetensors" first
+	again
+	job=(--from first "${job[@]}")
+	some
+	printf '\0\0\0\076' | dd of=first bs=1 conv=notrunc status=none seek=$(($(stat -c %s first) - 4))
+	refuses init model.from-sha256 first
 }
 
 @test "the state of an earlier Falcon is refused by name" {
@@ -267,6 +302,15 @@ refuses() {
 		has "$output" "$file.safetensors: its SHA-256 is "
 		[ "$file" != best ] || mv kept "$state/best.safetensors"
 	done
+	# Nor is there a snapshot.
+	cp -r "$state" whole
+	rm -r "$state"/snapshot.0* "$state/model.safetensors"
+	answer
+	has "$output" "; without $state/result.json the job goes on from its last snapshot; where there is none, --restart begins it again"
+	rm "$state/result.json"
+	finished --restart
+	rm -r "$state"
+	mv whole "$state"
 	rm "$state/result.json"
 	finished
 	same "files" "$(cd "$state" && sha256sum ./*.safetensors)" "$was"
@@ -312,6 +356,19 @@ refuses() {
 	answer
 	same "status ($output)" "$status" 75
 	has "$output" "manifest.json: format: not 2: it is of an earlier Falcon: --restart begins"
+	rm -r "$state"/snapshot.0*
+	[ $((RANDOM % 2)) = 0 ] || truncate -s 4096 "$state/trace.jsonl"
+	answer
+	same "status ($output)" "$status" 75
+	has "$output" "; there is no snapshot to go on from: --restart begins at the first clock"
+	rm -r "$state"
+	cp -r kept "$state"
+	rm "$state/trace.jsonl"
+	at_unix
+	has "$(<ps.err)" "trace.jsonl: is gone, and another one begins at clock "
+	[ ! -e "$state/trace.1.jsonl" ]
+	kill -KILL "$ps"
+	wait "$ps" || :
 	rm -r "$state"
 	mv kept "$state"
 	drawn : 'truncate -s 4096'

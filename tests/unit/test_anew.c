@@ -185,6 +185,7 @@ save(const struct fal_files *f, const float *params)
 	s.is.past.clock = SNAPSHOT;
 	s.is.policy.rule = f->job.rule;
 	memcpy(s.is.job, f->lasting_hex, sizeof(s.is.job));
+	memcpy(s.is.sizes, f->sizes, sizeof(s.is.sizes));
 	fal_snapshot_write(&s);
 	if (s.err < 0)
 		fail_msg("%s", s.diag.text);
@@ -249,13 +250,17 @@ what_is_no_snapshot_of_the_job_is_said(void **state)
 	assert_int_equal(fal_snapshot_read(folder, &more, &found, &diag), FAL_OK);
 	fal_snap_manifest_free(&found.is);
 	assert_int_equal(fal_snapshot_read(folder, &other, &found, &diag), FAL_EFORMAT);
-	assert_string_equal(diag.text, "snapshot.000000000003: is of another job, or of "
-				       "other numbers of samples");
-	/* Another number of samples makes other clocks. */
+	assert_string_equal(diag.text, "snapshot.000000000003: is of another job");
+	/* Another number of samples makes other clocks, and another shape other tensors.
+	 */
 	f.test.n++;
 	assert_int_equal(fal_files_hash(&f), FAL_OK);
-	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_EFORMAT);
+	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_ESTATE);
 	f.test.n--;
+	f.model->tensor[0].dim[0]++;
+	assert_int_equal(fal_files_hash(&f), FAL_OK);
+	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_ESTATE);
+	f.model->tensor[0].dim[0]--;
 	assert_int_equal(fal_files_hash(&f), FAL_OK);
 	assert_int_equal(fal_cli_read(in_dir(name), 1 << 20, &was, NULL), FAL_OK);
 	for (int i = 0; i < 200; i++) {
