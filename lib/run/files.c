@@ -324,7 +324,8 @@ fal_files_input(const struct fal_files *j, const char *key, const char **file)
 	} inputs[] = {
 		{ "model.file-sha256", "net", job->model },
 		{ "model.init-sha256", "init", job->init },
-		{ "model.from-sha256", "init", j->from_file },
+		{ "model.from-sha256", "init",
+		  j->from_file != NULL ? j->from_file : "--from" },
 		{ "data.hash", "data", "data of trainers" },
 		{ "data.train-hash", "data", idx ? job->train_images : job->train },
 		{ "data.test-hash", "data", idx ? job->test_images : job->test },

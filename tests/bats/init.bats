@@ -175,11 +175,11 @@ of_file() {
 	sha256sum <"$1" | cut -d' ' -f1
 }
 
-# not_that_state IS OPTION...: a start with these weights refuses the state that is there.
+# not_that_state NAMED IS OPTION...: a start with these weights refuses the state that is there.
 not_that_state() {
-	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "${@:2}"
+	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "${@:3}"
 	same "status ($output)" "$status" 2
-	has "$output" "falcon-ps: --from: model.from-sha256 is $1, but $state was begun with $(of_file from)"
+	has "$output" "falcon-ps: $1: model.from-sha256 is $2, but $state was begun with $(of_file from)"
 }
 
 @test "--from: a job begins with weights of elsewhere, and its state is that of these" {
@@ -191,8 +191,8 @@ not_that_state() {
 	soon "some clocks" lines 3 '"ev":"update"'
 	killed
 	# Without them, or with others, it is another job.
-	not_that_state none "${job[@]:0:6}" tiny.job
-	not_that_state "$(of_file floats)" "${job[@]:0:6}" --from floats tiny.job
+	not_that_state --from none "${job[@]:0:6}" tiny.job
+	not_that_state floats "$(of_file floats)" "${job[@]:0:6}" --from floats tiny.job
 	# The same ones from another place are the same.
 	mv from elsewhere
 	job=("${job[@]/#from/elsewhere}")
