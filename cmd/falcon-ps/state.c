@@ -80,8 +80,7 @@ struct compared {
 	struct ps_state *s;
 	const struct fal_files *job;
 	const struct fal_opt_list *accept;
-	bool anew;  /* it begins at its first clock, if it is not done */
-	bool other; /* a value differs that is not the name of a file */
+	bool anew; /* it begins at its first clock, if it is not done */
 	struct fal_diag *diag;
 };
 
@@ -105,7 +104,7 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	if (fal_files_is_path(key) &&
 	    (key[0] == 'm' || c->job->manifest.train.chunks > 0))
 		return FAL_OK; /* its hash is compared */
-	c->other = true;
+	c->s->other = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
 		c->s->epochs = (uint32_t)had;
@@ -159,15 +158,20 @@ write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag 
 }
 
 int
-ps_state_change(const struct ps_state *s, const struct fal_files *job,
-		struct fal_diag *diag)
+ps_state_change(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
 {
+	/* Of the same job nothing is written: a full disk does not keep it from going on.
+	 */
+	if (!s->other)
+		return FAL_OK;
 	/* In this order: what is done is never that of the other text. */
 	if (s->done && (unlinkat(s->folder, "result.json", 0) < 0 ||
 			FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s/result.json: %s", s->dir,
 				    strerror(errno));
-	return write_job(s, &job->job_text, diag);
+	const int err = write_job(s, &job->job_text, diag);
+	s->other = err < 0;
+	return err;
 }
 
 /* Is the job the one that the state is of, or one that may go on there?  Where no value
@@ -178,7 +182,7 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 {
 	struct fal_buf old = { 0 };
 	bool there;
-	struct compared c = { s, job, accept, anew, false, diag };
+	struct compared c = { s, job, accept, anew, diag };
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
 		err = write_job(s, &job->job_text, diag);
@@ -187,7 +191,7 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
 	if (err < 0 && diag->text[0] == '\0')
 		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
-	if (err >= 0 && !c.other) {
+	if (err >= 0 && !s->other) {
 		const struct fal_buf own = job->job_text;
 		job->job_text = old;
 		old = own;

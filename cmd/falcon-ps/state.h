@@ -30,6 +30,7 @@ struct ps_state {
 	bool done;            /* result.json is there: `result` holds it */
 	bool failed;          /* and says that the job failed */
 	uint32_t epochs;      /* that the job had so far, if it is to have more; else 0 */
+	bool other; /* the job's text is another one than that which stands there */
 	struct fal_buf result;
 };
 
@@ -51,7 +52,7 @@ int ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 /* Is this kind among them? */
 bool ps_state_accepts(const struct fal_opt_list *accept, const char *kind);
 /* The job goes on: it is not done, and its text is this one.  FAL_EIO, FAL_ENOMEM. */
-int ps_state_change(const struct ps_state *s, const struct fal_files *job,
+int ps_state_change(struct ps_state *s, const struct fal_files *job,
 		    struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
