@@ -72,6 +72,8 @@ disturbed() {
 	local i at
 	undisturbed "$@"
 	begin "$@"
+	local text
+	text=$(stat -c %i "$state/job")
 	# So slow that it is not over before the last kill.
 	slow a 1 200
 	slow b 0.5 200
@@ -88,6 +90,8 @@ disturbed() {
 		has "$(cat ps.err)" "tiny: resumed at clock "
 		has "$(cat ps.err)" " s of work are done again"
 	done
+	# What is the same is not written anew: a full disk would keep the job from going on.
+	same "the job's text, the file" "$(stat -c %i "$state/job")" "$text"
 	# Who has not come back when it is over is not told so.
 	soon "a is back" grep -qF "tiny: a joined" ps.err
 	soon "b is back" grep -qF "tiny: b joined" ps.err
