@@ -549,10 +549,7 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	err = read_if(s, "result.json", &s->result, &s->done, diag);
 	if (err == FAL_OK)
 		err = check_job(s, job, accept, anew, diag);
-	struct stat trace;
-	s->begun =
-		fstatat(s->folder, "trace.jsonl", &trace, 0) == 0 && trace.st_size == 0;
-	if (err == FAL_OK && !s->begun)
+	if (err == FAL_OK)
 		err = each_line(s, is_no_update, &s->begun, diag);
 	s->failed = s->done &&
 		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;
