@@ -138,7 +138,7 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_ENOMEM;
 	mark_held(a, &item, m->grant.count, held);
 	if (item.seq != 0)
-		err = memchr(held, true, m->grant.count * sizeof(*held)) != NULL
+		err = memchr(held, 1, m->grant.count * sizeof(*held)) != NULL
 			      ? FAL_ESTATE
 			      : agent_preclaimed(a, m);
 	if (err == FAL_OK)
