@@ -73,14 +73,17 @@ put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 	return coord_order(c, &o);
 }
 
-/* It comes behind newer ones: somebody needs it all the same. */
+/* A version that comes behind newer ones is sent to all workers, except to those that
+ * keep it: the oldest version that a worker was told to keep is at that worker. */
 static int
 send_late(struct fal_coord *c, uint64_t version)
 {
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++)
-		if (c->peer[i].ready)
-			err = coord_send_version(c, &c->peer[i], version, false);
+	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++) {
+		struct fal_peer *p = &c->peer[i];
+		if (p->ready && (p->versions == 0 || p->oldest != version))
+			err = coord_send_version(c, p, version, false);
+	}
 	return err;
 }
 

@@ -254,8 +254,7 @@ is_over(const struct fal_coord_model *told, uint64_t version)
 	return !named || version < told->oldest;
 }
 
-/* Nobody is told once more of what it has, or is to get, but to keep that; but a group
- * server that gets a version of before once more tells all of its workers.  Who was on a
+/* Nobody is told once more of what it has, or is to get, but to keep that.  Who was on a
  * line may have none of these, until it is told of one not only to keep that. */
 static void
 note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told)
@@ -269,7 +268,7 @@ note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told
 		w->lined = false;
 	for (size_t i = 0; i < w->has.n; i++) {
 		if (w->has.v[i] == told->version && !told->keep && !w->lined &&
-		    c->up == NULL && c->failure == NULL)
+		    c->failure == NULL)
 			c->failure = "a worker is told once more of what it has";
 		if (!is_over(told, w->has.v[i]))
 			w->has.v[n++] = w->has.v[i];
