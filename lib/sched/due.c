@@ -309,11 +309,13 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 	return isinf(o.since) ? INFINITY : fal_min(next_look(s, w, &o), late);
 }
 
-/* Does anybody wait for what it owes, who could do it? */
+/* Does anybody wait for what the worker owes, who could do it?  Where no other worker is
+ * active the job waits, whatever its scheme. */
 static bool
 is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0;
+	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0 ||
+			    s->active <= fal_worker_active(w);
 	return waited && fal_trial_others(s, w);
 }
 
