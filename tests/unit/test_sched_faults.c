@@ -725,6 +725,38 @@ who_hangs_is_not_all_there_is(void **state)
 	check(info(1).suspected, 0, "suspected when nobody else is left");
 }
 
+/* The same where rounds are of single workers: nobody waits for a late one as long as the
+ * others work, but the last active worker is waited for. */
+static void
+last_active_is_waited_for(void **state)
+{
+	(void)state;
+	begin("asp", 1, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(1);
+	check(worker[1].n + worker[2].n, 2, "tasks of two clocks");
+	now = 0.1;
+	const struct item done = worker[2].q[0];
+	check(claim_of(done.round, 2, done.task, 1, none, 0.1), 1, "claim");
+	worker[2].n = 0;
+	complete(done.round);
+	tick_until(FAL_ACT_SUSPECT, 1);
+	check(last[FAL_ACT_SUSPECT].worker, 1, "suspected while another one is idle");
+	check(worker[2].n, 1, "its task");
+	worker[1].n = 0;
+	answer(1, 7);
+	/* Worker 2 hangs, and answers. */
+	while (worker[1].n == 0 && now < 100) {
+		now = fmax(now, fal_sched_wake(sched));
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		answer(2, 7);
+		answer(1, 7);
+	}
+	check(worker[1].n, 1, "the task of the last active worker");
+}
+
 /* So it is where several do: they are suspected and back by turns. */
 static void
 who_hang_by_turns_are_not_all_there_is(void **state)
@@ -1059,6 +1091,7 @@ main(void)
 		TEST(somebody_works_at_any_time),
 		TEST(who_is_left_is_back),
 		TEST(who_hangs_is_not_all_there_is),
+		TEST(last_active_is_waited_for),
 		TEST(who_hang_by_turns_are_not_all_there_is),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
