@@ -15,7 +15,7 @@
 
 enum {
 	TEXT_MAX = 1 << 20, /* bytes of a job's or a model's text */
-	YET = 3 << 19,      /* of code and streams, until there are shards: measured */
+	YET = 1 << 20,      /* of code and streams, until there are shards: measured */
 };
 
 void

@@ -33,12 +33,12 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 	return conf;
 }
 
-/* Bytes that come and go on so many: at the most a batch that waits, one that the socket
- * has, and what was read. */
+/* Bytes that come and go on so many streams: at the most a batch that waits, one that is
+ * sealed, one that the socket has, and the bytes that were read. */
 static uint64_t
 streams_bytes(const struct kit *k, size_t streams)
 {
-	const uint64_t most = 2 * FAL_OUTBOX_MAX + FAL_CHAN_AHEAD;
+	const uint64_t most = 3 * FAL_OUTBOX_MAX + FAL_CHAN_AHEAD;
 	const uint64_t model = k->setup.model->params * sizeof(float);
 	return streams * (model < most ? model : most);
 }

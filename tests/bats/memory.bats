@@ -34,11 +34,10 @@ covers() {
 	[ "$peak" -le $((need << 10)) ]
 }
 
-# holds NAME: and at most 1.4 times that, but for the MiB to which it is rounded up: whether an
-# image, a publication and an evaluation come at one time is not known.
+# holds NAME: and at most 1.3 times that.
 holds() {
 	local need peak
-	covers "$1" && [ $(((need - 1) * 10240)) -le $((peak * 14)) ]
+	covers "$1" && [ $((need * 10240)) -le $((peak * 13)) ]
 }
 
 # worker LANES: one of so many, named by them.
