@@ -32,19 +32,11 @@ fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 }
 
 void
-fleet_say_from(struct ps_server *s, struct fal_msg *msg, uint16_t minor)
-{
-	for (size_t i = 0; i < s->fleet.n; i++) {
-		struct ps_member *m = s->fleet.v[i];
-		if (fleet_works(m) && fal_chan_minor(m->session->chan) >= minor)
-			fleet_say(s, m, msg, FAL_SEND_CONTROL);
-	}
-}
-
-void
 fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
-	fleet_say_from(s, msg, 0);
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (fleet_works(s->fleet.v[i]))
+			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
 }
 
 struct ps_member *
@@ -163,12 +155,10 @@ ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_mode
 	for (uint32_t i = 0; i < model->names; i++)
 		fal_put_u64(&named, model->named[i]);
 	m.publish.named = (struct fal_tail){ named.p, named.n };
-	/* What is offered comes twice by one order, and who does not know that is told
-	 * when it is no offer any more. */
 	if (named.err < 0)
 		ps_fail(s, named.err, "publishing");
 	else
-		fleet_say_from(s, &m, model->offered ? FAL_MINOR_ROOM : 0);
+		fleet_say_all(s, &m);
 	fal_buf_free(&named);
 }
 

@@ -22,8 +22,7 @@ fleet_works(const struct ps_member *m)
 {
 	return m->count > 0 && m->placed;
 }
-/* To those of these that speak this minor version, or a later one; to all of them. */
-void fleet_say_from(struct ps_server *s, struct fal_msg *msg, uint16_t minor);
+/* To all of these. */
 void fleet_say_all(struct ps_server *s, struct fal_msg *msg);
 /* A JOIN.  0, or why its session must end. */
 int fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,

@@ -247,9 +247,6 @@ ps_wants_add(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
 	/* Whoever has fallen behind skips to the version it needs. */
 	if (reader->chan != NULL)
 		fal_chan_skip_shared(reader->chan, is_old, model);
-	if (model->order == reader->order) /* it was offered */
-		return FAL_OK;
-	reader->order = model->order;
 	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
 		if (fal_rack_at(rack, i) == NULL)
 			continue;

@@ -19,9 +19,8 @@ struct ps_reader {
 	} *told;                  /* the last PS_TOLD publications, */
 	uint64_t tolds;           /* … of so many */
 	size_t told_cap;
-	uint64_t most;  /* largest number of them all, */
-	uint64_t gone;  /* and of those that are not there any more */
-	uint32_t order; /* of what it is to get last */
+	uint64_t most; /* largest number of them all, */
+	uint64_t gone; /* and of those that are not there any more */
 };
 
 /* Publications that are known of each reader, which may say of those that it missed them:

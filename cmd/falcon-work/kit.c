@@ -68,8 +68,8 @@ need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t roo
 }
 
 /* What it takes by k->most.  The probe of a larger batch may take what versions and sums
- * will, or 16 MiB.  False: it is beyond --max-memory even without. */
-static bool
+ * will, or 16 MiB; none, where --max-memory is less. */
+static void
 judge_need(struct kit *k, const struct kit_conf *with)
 {
 	const uint64_t least = 16 << 20, most = with->opt->max_memory;
@@ -78,22 +78,14 @@ judge_need(struct kit *k, const struct kit_conf *with)
 	k->need = need_of(k, with, agent, agent > least ? agent : least);
 	if (most != 0 && fal_need_sum(&k->need) > most)
 		k->need = need_of(k, with, agent, 0);
-	return most == 0 || fal_need_sum(&k->need) <= most;
 }
 
-/* Says what the job needs, and whether that is within --max-memory.  The version that
- * comes while lanes are at work is done without, where there is no room for it. */
+/* Says what the job needs, and whether that is within --max-memory. */
 static int
 afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
 {
-	const struct fal_job *job = &k->setup.job;
-	const bool more = with->offered && fal_rule_traits(&job->rule).ahead;
-	k->most.versions += more;
-	if (!judge_need(k, with) && more) {
-		k->most.versions--;
-		(void)judge_need(k, with);
-	}
-	return need_judge(with->opt, job->name, "needs", &k->need, 0, diag);
+	judge_need(k, with);
+	return need_judge(with->opt, k->setup.job.name, "needs", &k->need, 0, diag);
 }
 
 int

@@ -90,16 +90,6 @@ session_send(struct session *s, struct fal_msg *m)
 		session_trouble(s, err);
 }
 
-/* How many versions there is room for. */
-static void
-send_room(struct session *s)
-{
-	struct fal_msg m = { .type = FAL_MSG_ROOM };
-	m.room.versions = s->kit.most.versions;
-	if (fal_chan_minor(s->chan) >= FAL_MINOR_ROOM)
-		session_send(s, &m);
-}
-
 /* Which tensors are not stepped, for a line. */
 static void
 put_frozen(const struct fal_model *m, char out[static 256])
@@ -135,7 +125,6 @@ send_ready(struct session *s)
 	}
 	s->ready = true;
 	session_send(s, &m);
-	send_room(s);
 	fal_cli_notify("READY=1\nSTATUS=working");
 	char not_stepped[256];
 	put_frozen(s->kit.setup.model, not_stepped);
@@ -180,12 +169,8 @@ agent_grow(void *arg, const struct fal_agent_most *to)
 	struct session *s = arg;
 	const struct fal_agent_most *was = &s->kit.most;
 	struct fal_diag why;
-	const uint32_t versions = was->versions;
-	if (kit_grow(&s->kit, s->opt, to, s->links.n, &why) == FAL_OK) {
-		if (to->versions != versions)
-			send_room(s);
+	if (kit_grow(&s->kit, s->opt, to, s->links.n, &why) == FAL_OK)
 		return true;
-	}
 	if (to->versions != was->versions || to->delta != was->delta)
 		s->denied = why;
 	return false;
@@ -309,14 +294,6 @@ on_prepared(void *arg)
 		on_chunk(s);
 }
 
-/* May versions leave for here as they are made?  Not on this machine. */
-static bool
-is_offered(const struct session *s)
-{
-	const bool near = s->links.n > 0 ? links_local(s) : fal_chan_is_local(s->chan);
-	return !near && fal_chan_minor(s->chan) >= FAL_MINOR_ROOM;
-}
-
 /* A kit for the texts that have come; false: the session has ended. */
 static bool
 renew_kit(struct session *s)
@@ -326,7 +303,6 @@ renew_kit(struct session *s)
 				       .streams = s->links.n,
 				       .shares =
 					       fal_chan_shares(s->chan) || links_local(s),
-				       .offered = is_offered(s),
 				       .arg = s,
 				       .on_made = on_lane_made,
 				       .on_end = on_lane_end,

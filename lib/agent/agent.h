@@ -150,8 +150,7 @@ struct fal_agent_conf {
 			steps take theirs whatever there are */
 };
 
-/* Under this rule, where versions may be evaluated; what is offered (ROOM,
- * falcon-protocol(7)) is one more. */
+/* Under this rule, where versions may be evaluated. */
 struct fal_agent_most fal_agent_most(const struct fal_rule *rule, bool evaluates);
 
 /* What conf.sums is to be, and the most bytes that an agent then takes. */

@@ -195,8 +195,7 @@ send_kept(struct fal_coord *c)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->peers && c->evaluating && err == FAL_OK; i++) {
 		struct fal_peer *p = &c->peer[i];
-		/* Nothing comes between what is offered and its VERSION. */
-		if (!p->ready || p->kept == c->kept_version || p->offered != 0)
+		if (!p->ready || p->kept == c->kept_version)
 			continue;
 		p->kept = c->kept_version;
 		if (!p->on_line && p->next_version <= c->kept_version)

@@ -25,9 +25,6 @@ struct fal_coord; /* opaque */
 
 struct fal_coord_model {
 	uint64_t version;
-	/* It is made while its tasks are at work, and comes again, by the same order,
-	 * when VERSION has told of it. */
-	bool offered;
 	uint64_t newest; /* of the job */
 	uint32_t order;  /* of its VERSION in the session, from 1 */
 	uint64_t oldest; /* the worker will not compute on anything older */

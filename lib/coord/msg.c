@@ -566,9 +566,6 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_pong(c, now, p, m);
 	case FAL_MSG_CAPACITY:
 		return on_capacity(c, now, p, m, diag);
-	case FAL_MSG_ROOM:
-		p->room = m->room.versions;
-		return FAL_OK;
 	default:
 		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
 				    fal_msg_name(m->type));

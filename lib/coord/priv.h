@@ -99,8 +99,6 @@ struct fal_peer {
 	double spent;          /* seconds of its `clock` lines since the first one, … */
 	bool accounted;        /* … which there was */
 	uint32_t versions;     /* VERSION messages to it */
-	uint32_t room;         /* for so many it has some */
-	uint32_t offered;      /* the newest is, by this order; 0: it is not */
 	uint64_t next_version; /* the first one that it was not sent */
 	uint64_t oldest;       /* told to forget those before, … */
 	uint64_t again;        /* … but for these: oldest - 1 is bit 0, and so on */

@@ -205,8 +205,7 @@ tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
 	told.version.version = m->version;
 	told.version.oldest = m->oldest;
 	told.version.keep = m->keep;
-	assert(m->order > 0 || p->offered == 0);
-	m->order = m->order > 0 ? m->order : ++p->versions;
+	m->order = ++p->versions;
 	int err = coord_send(c, p->id, &told);
 	return err < 0 ? err : send_model(c, p, m);
 }
@@ -231,56 +230,14 @@ model_of(const struct fal_coord *c, const struct fal_peer *p, uint64_t version)
 					 .from = on_line ? 0 : kept };
 }
 
-/* By this order, if it was offered. */
-static int
-send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep,
-	     uint32_t order)
-{
-	struct fal_coord_model m = model_of(c, p, version);
-	m.keep = keep;
-	m.order = order;
-	p->oldest = m.oldest;
-	p->again = 0;
-	return tell_version(c, p, &m);
-}
-
 int
 coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
 {
-	return send_version(c, p, version, keep, 0);
-}
-
-/* Can it be sent the next version while it is at work, which may leave as it is made? Not
- * what it is to keep: that is said with VERSION.  Nor where it is still to be told of
- * another one that is evaluated: no other VERSION comes before that of what is offered.
- */
-static bool
-has_room(const struct fal_coord *c, const struct fal_peer *p)
-{
-	const uint32_t evaluated = c->conf.test_samples > 0;
-	const bool owed = c->evaluating && p->kept != c->kept_version;
-	return p->ready && !p->on_line && !owed && p->next_version == c->version &&
-	       p->room > fal_sched_versions(c->sched) + evaluated && c->version != c->due;
-}
-
-static int
-offer(struct fal_coord *c, struct fal_peer *p)
-{
-	struct fal_coord_model m = model_of(c, p, c->version);
-	if (!has_room(c, p))
-		return FAL_OK;
-	m.offered = true;
-	p->offered = m.order = ++p->versions;
-	return send_model(c, p, &m);
-}
-
-static int
-offer_all(struct fal_coord *c)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++)
-		err = offer(c, &c->peer[i]);
-	return err;
+	struct fal_coord_model m = model_of(c, p, version);
+	m.keep = keep;
+	p->oldest = m.oldest;
+	p->again = 0;
+	return tell_version(c, p, &m);
 }
 
 /* What the update is made of. */
@@ -375,7 +332,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	int err = add_news(c, &n);
 	if (err == FAL_OK)
 		err = coord_order(c, &o);
-	return err == FAL_OK && c->untold ? offer_all(c) : err;
+	return err;
 }
 
 /* The round of a contribution to an update that was ordered ahead is over. */
@@ -542,10 +499,8 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
 								 : v > 0 && v == c->due);
 		p->kept = keep ? v : p->kept;
-		err = send_version(c, p, v, keep,
-				   v == newest && !c->untold ? p->offered : 0);
+		err = coord_send_version(c, p, v, keep);
 	}
-	p->offered = c->untold ? p->offered : 0;
 	p->next_version = newest + 1;
 	p->on_line = false;
 	return err;

@@ -71,7 +71,6 @@ enum fal_msg_type {
 	FAL_MSG_CAPACITY = 13,
 	FAL_MSG_MISSED = 15, /* to a shard, too */
 	FAL_MSG_SPANS = 18,
-	FAL_MSG_ROOM = 19,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -252,9 +251,6 @@ struct fal_msg {
 			uint64_t version;
 			uint32_t order, first, blocks;
 		} missed;
-		struct { /* of versions, at a time, those that are evaluated included */
-			uint32_t versions;
-		} room;
 		struct fal_msg_ticket ticket;
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */

@@ -529,10 +529,6 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		break;
 	case FAL_MSG_PONG:
 		m->pong.stamp = seldom_absurd(r, 0);
-		if ((fal_get_u8(r) & 1) == 0)
-			break;
-		m->type = FAL_MSG_ROOM;
-		m->room.versions = (uint32_t)seldom_absurd(r, 3);
 		break;
 	case FAL_MSG_CHECKED:
 		m->checked.round = w->check[peer].round;

@@ -224,7 +224,6 @@ struct worker {
 	uint32_t heard;    /* so many VERSIONs of it have arrived */
 	VEC(uint64_t) has; /* versions that it was told of, and not to forget; */
 	bool lined;        /* … but for those before it was on a line */
-	uint32_t offered;  /* order of what it may be sent, and was not told of; 0 */
 	uint64_t early;    /* the version of which it was sent some before all was made */
 	uint32_t to;       /* the shard that its push is for, from 1 */
 	struct cluster *below; /* a group server's, as long as it has one */

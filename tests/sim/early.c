@@ -80,7 +80,6 @@ begin(struct cluster *c, const struct fal_shard_part *part, const struct wanted 
 			     .left = fal_calloc(messages(c, part), 1) };
 	assert(e->left != NULL);
 	ops_published(c, part, to);
-	c->seen[SEEN_OFFERED] += c->worker[to->peer - 1].offered == to->order;
 	if (++c->seen[SEEN_EARLY] == c->p->dies)
 		strike(c);
 	return e;

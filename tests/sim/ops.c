@@ -286,13 +286,7 @@ coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	struct cluster *c = arg;
 	const struct wanted w = { peer, model->order, model->version };
 	struct worker *to = &c->worker[peer - 1];
-	const bool again = !model->offered && to->offered == model->order;
-	if (!model->offered)
-		note_has(c, to, model);
-	if (model->offered || again)
-		to->offered = again ? 0 : model->order;
-	if (again)
-		return;
+	note_has(c, to, model);
 	if (c->p->apart) {
 		note_told(c, to, model);
 		fleet_want(c, &w);

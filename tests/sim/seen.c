@@ -68,7 +68,6 @@ static const struct {
 	[SEEN_EARLY_RESTART] = { "restart while a version that is made is on its way",
 				 NULL },
 	[SEEN_EARLY_BEGUN] = { "task that began with such a version", NULL },
-	[SEEN_OFFERED] = { "version on its way while its tasks are at work", NULL },
 	[SEEN_OVERWRITTEN] = { "fence of what nobody has the version for", NULL },
 	[SEEN_FETCHED] = { "version fetched again", NULL },
 	[SEEN_STALL] = { "shard that stalls", NULL },

@@ -72,7 +72,7 @@ enum seen {
 	SEEN_EARLY_FILL,       /* … or somebody was to fill one, */
 	SEEN_EARLY_RESTART,    /* … or all began again; */
 	SEEN_EARLY_BEGUN,      /* a task began with what came of it; */
-	SEEN_OFFERED,          /* what it is made of was at work when it left */
+
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,

@@ -302,7 +302,6 @@ worker_forget(struct worker *w)
 	w->under_way = w->heard = 0;
 	w->up_ctl = w->up_bulk = w->down_ctl = w->down_bulk = 0;
 	w->told.n = 0;
-	w->offered = 0;
 	memset(w->model, 0, sizeof(w->model));
 	memset(w->way, 0, sizeof(w->way));
 	w->early = 0;
@@ -322,22 +321,6 @@ agent_early(void *arg)
 {
 	const struct worker *w = arg;
 	return w->c->p->early && !w->c->p->apart;
-}
-
-/* How many versions it has room for; one of three is older, and does not know of that. */
-static void
-say_room(struct worker *w)
-{
-	enum { MANY = 100 };
-	struct fal_msg m = { .type = FAL_MSG_ROOM, .incarnation = w->session };
-	struct fal_buf out = { 0 };
-	struct fal_rng r = fal_rng_init(w->c->p->toy.seed, FAL_RNG_TEST, 40 + w->index);
-	m.room.versions = w->m->versions > 0 ? w->m->versions : MANY;
-	if (fal_rng_below(&r, 3) == 0)
-		return;
-	cluster_ok(w->c, fal_msg_put(&out, &m), "ROOM");
-	worker_send(w, &out, false);
-	fal_buf_free(&out);
 }
 
 void
@@ -414,7 +397,6 @@ worker_join(struct cluster *c, struct worker *w)
 	cluster_ok(c, fal_msg_put(&out, &m), "READY");
 	worker_send(w, &out, false);
 	fal_buf_free(&out);
-	say_room(w);
 }
 
 /* Has the task no finite gradient, or is that what this machine makes of it?  A flaky one

@@ -24,9 +24,6 @@ static struct {
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
 	uint32_t seq[ROUNDS]; /* by round: claimed when it was granted for this one */
-	uint64_t offered;     /* version; */
-	uint32_t order;       /* … by this one */
-	uint32_t versions;    /* VERSION messages */
 	uint16_t last;        /* type of message */
 } sent[SESSIONS + 1];
 static uint32_t given[ROUNDS][TASKS]; /* whom the task was granted first */
@@ -39,7 +36,6 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
 	verdicts += m.type == FAL_MSG_VERDICT && m.verdict.won;
 	sent[peer].last = m.type;
-	sent[peer].versions += m.type == FAL_MSG_VERSION;
 	if (m.type == FAL_MSG_TICKET)
 		racked_note(&tickets, peer, &m);
 	if (m.type == FAL_MSG_GRANT) {
@@ -64,15 +60,6 @@ static void
 on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
 	(void)arg;
-	if (m->offered) {
-		check((int64_t)m->oldest, (int64_t)m->version - 1, "still computed on");
-		check(m->order, sent[peer].versions + 1, "order");
-		sent[peer].offered = m->version;
-		sent[peer].order = m->order;
-		return;
-	}
-	if (m->version > 0 && sent[peer].offered == m->version)
-		check(m->order, sent[peer].order, "order of what was offered");
 	if (sent[peer].models++ == 0)
 		sent[peer].first = m->version;
 	else
@@ -322,44 +309,25 @@ train_ahead(uint64_t round)
 	assert_true(fal_coord_status(coord).loss == 6.0 / (TASKS * TASK));
 }
 
+/* All are told of the next version when its tasks are reported, and who comes meanwhile
+ * is told of what the others compute on. */
 static void
-say_room(uint32_t peer, uint32_t versions)
+stepped_ahead_of_reports(void **state)
 {
-	struct fal_msg m = { .type = FAL_MSG_ROOM };
-	m.room.versions = versions;
-	check(tell(peer, &m), 0, "ROOM");
-}
-
-/* The next version is offered, while its tasks are at work, to who has room for it, but
- * where it is to be evaluated; all are told of it when these are reported, and who comes
- * meanwhile of what the others compute on. */
-static void
-offered_while_at_work(void **state)
-{
-	for (uint32_t evaluates = 0; evaluates < 2; evaluates++) {
-		const struct fal_rule bsp = { .scheme = FAL_BSP };
-		preclaims = true;
-		check(begin_rule(bsp, 3, evaluates ? TEST_SAMPLES : 0), 0, "begin");
-		preclaims = false;
-		say_room(1, 2 + evaluates);
-		say_room(2, 1 + evaluates);
-		for (uint64_t round = 0; round < 3; round++) {
-			const bool last = evaluates > 0 && round == 2;
-			const uint64_t offered = round > 0 ? round + 1 : 0;
-			check((int64_t)sent[1].offered, (int64_t)(last ? 2 : offered),
-			      "offered");
-			check((int64_t)sent[2].offered, 0, "offered without room");
-			if (round == 2) {
-				join(3);
-				check((int64_t)sent[3].newest, 2, "told to who comes");
-			}
-			train_ahead(round);
+	const struct fal_rule bsp = { .scheme = FAL_BSP };
+	preclaims = true;
+	check(begin_rule(bsp, 3, 0), 0, "begin");
+	preclaims = false;
+	for (uint64_t round = 0; round < 3; round++) {
+		if (round == 2) {
+			join(3);
+			check((int64_t)sent[3].newest, 2, "told to who comes");
 		}
-		racked_finish(&job, 0.5, NULL);
-		if (evaluates == 0)
-			audited();
-		end(state);
+		train_ahead(round);
 	}
+	racked_finish(&job, 0.5, NULL);
+	audited();
+	end(state);
 }
 
 /* A job whose result cannot be kept has failed, and says so to all. */
@@ -1146,12 +1114,12 @@ main(void)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_diverged, end),
+		ROUND_TEST(stepped_ahead_of_reports),
 		ROUND_TEST(test_loss_unknown),
 		ROUND_TEST(test_diverged_beyond),
 		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
-		ROUND_TEST(offered_while_at_work),
 		TEST(failed_is_not_done),
 		TEST(lines_in_order),
 		LOCAL_TEST(divergence_ends_the_job),

@@ -34,7 +34,6 @@ static const struct {
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
 	{ FAL_MSG_MISSED, FAL_FROM_WORKER, 8 + 4 + 8, 0, false, "MISSED" },
 	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
-	{ FAL_MSG_ROOM, FAL_FROM_WORKER, 4, 0, false, "ROOM" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
 	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 72, 0, false, "SPANS" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },

@@ -126,37 +126,6 @@ other_words(void **state)
 	ps_wants_free(&w);
 }
 
-/* What was offered is wanted once, though it is asked for again when it is told of. */
-static void
-offered_is_wanted_once(void **state)
-{
-	struct fal_rng rng = fal_rng_init(drawn_seed(32), FAL_RNG_TEST, 0);
-	(void)state;
-	for (int round = 0; round < 40; round++) {
-		const uint32_t shards = 1 + fal_rng_below(&rng, 6),
-			       first = fal_rng_below(&rng, shards);
-		struct ps_wants w = { .publisher = { .rack = rack_of(shards, first) } };
-		struct ps_reader reader[2] = { 0 };
-		uint32_t order[2] = { 0 };
-		size_t want = 0;
-		for (int turn = 0; turn < 30; turn++) {
-			const uint32_t who = fal_rng_below(&rng, 2);
-			struct fal_coord_model m = { .version = (uint64_t)turn,
-						     .offered = fal_rng_below(&rng, 2) };
-			m.order = ++order[who];
-			for (int times = m.offered ? 2 : 1; times > 0; times--)
-				assert_int_equal(ps_wants_add(&w, who, &reader[who], &m),
-						 FAL_OK);
-			want += shards - first;
-			assert_int_equal(w.n, want);
-			assert_int_equal(w.v[want - 1].peer, who);
-			assert_int_equal(w.v[want - 1].model.order, m.order);
-		}
-		fal_rack_free((struct fal_rack *)(uintptr_t)w.publisher.rack);
-		ps_wants_free(&w);
-	}
-}
-
 /* Places go round; what is being made keeps its own. */
 static void
 places_of_what_is_made(void **state)
@@ -178,7 +147,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(wanted_once),
 		cmocka_unit_test(other_words),
-		cmocka_unit_test(offered_is_wanted_once),
 		cmocka_unit_test(places_of_what_is_made),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
