@@ -63,6 +63,7 @@ above_free(struct above *a)
 		return;
 	fal_group_free(a->group);
 	fal_agent_free(a->agent);
+	fal_texts_free(&a->texts);
 	free(a);
 }
 
@@ -265,35 +266,9 @@ above_order(struct above *a, struct fal_shard_order *o)
 
 /* ---- what is said ------------------------------------------------------------------ */
 
-/* It is another job than what was read here. */
-static void
-differs(struct above *a, unsigned which)
-{
-	static const char *const what[FAL_TEXTS] = { [FAL_TEXT_JOB] = "job",
-						     [FAL_TEXT_MODEL] = "model",
-						     [FAL_TEXT_MANIFEST] = "data" };
-	end(a, FAL_EXIT_USAGE, "%s: its %s is another one than %s%s", a->opt->text,
-	    what[which], a->opt->job != NULL ? "that of " : "before",
-	    a->opt->job != NULL ? a->opt->job : "");
-}
-
-static const struct fal_buf *
-text_of(const struct above *a, unsigned which)
-{
-	const struct fal_files *j = a->server->opt->job;
-	const struct fal_buf *const text[FAL_TEXTS] = { [FAL_TEXT_JOB] = &j->job_text,
-							[FAL_TEXT_MODEL] = &j->model_text,
-							[FAL_TEXT_MANIFEST] =
-								&j->manifest_bytes };
-	return text[which];
-}
-
 static int
 on_welcome(struct above *a, const struct fal_msg *m)
 {
-	const uint32_t n[FAL_TEXTS] = { [FAL_TEXT_JOB] = m->welcome.job_n,
-					[FAL_TEXT_MODEL] = m->welcome.model_n,
-					[FAL_TEXT_MANIFEST] = m->welcome.manifest_n };
 	if (a->welcome)
 		return FAL_ESTATE;
 	a->welcome = true;
@@ -302,13 +277,10 @@ on_welcome(struct above *a, const struct fal_msg *m)
 		fal_cli_err(PROG, "%s: connected again", a->opt->text);
 	a->incarnation = m->incarnation;
 	a->epoch = m->welcome.epoch;
-	for (unsigned i = 0; i < FAL_TEXTS && !a->closing; i++)
-		if (n[i] != text_of(a, i)->n)
-			differs(a, i);
-	return FAL_OK;
+	return fal_texts_begin(&a->texts, m);
 }
 
-/* The texts are those that were read here: the job is the same. */
+/* The texts are those of the files here: the job is the same. */
 static int
 begin_job(struct above *a)
 {
@@ -337,22 +309,26 @@ begin_job(struct above *a)
 static int
 on_text(struct above *a, const struct fal_msg *m)
 {
-	const unsigned which = m->text.which;
-	if (!a->welcome || a->agent != NULL || which >= FAL_TEXTS)
-		return FAL_ESTATE;
-	const struct fal_buf *own = text_of(a, which);
-	const size_t n = m->text.bytes.n;
-	if (m->text.offset != a->text[which] || n > own->n - a->text[which])
-		return FAL_ESTATE;
-	if (memcmp(own->p + a->text[which], m->text.bytes.p, n) != 0) {
-		differs(a, which);
+	const struct fal_files *j = a->server->opt->job;
+	const struct {
+		const char *name;
+		const struct fal_buf *is;
+	} own[FAL_TEXTS] = { [FAL_TEXT_JOB] = { "job", &j->job_text },
+			     [FAL_TEXT_MODEL] = { "model", &j->model_text },
+			     [FAL_TEXT_MANIFEST] = { "data", &j->manifest_bytes } };
+	int all = a->welcome && a->agent == NULL ? fal_texts_add(&a->texts, m)
+						 : FAL_ESTATE;
+	for (unsigned i = 0; all > 0 && i < FAL_TEXTS; i++) {
+		const struct fal_buf *is = &a->texts.text[i];
+		if (is->n == own[i].is->n && memcmp(is->p, own[i].is->p, is->n) == 0)
+			continue;
+		end(a, FAL_EXIT_USAGE, "%s: its %s is another one than that of %s",
+		    a->opt->text, own[i].name, a->opt->job);
 		return FAL_OK;
 	}
-	a->text[which] += n;
-	for (unsigned i = 0; i < FAL_TEXTS; i++)
-		if (a->text[i] < text_of(a, i)->n)
-			return FAL_OK;
-	return begin_job(a);
+	if (all > 0)
+		fal_texts_free(&a->texts);
+	return all > 0 ? begin_job(a) : all;
 }
 
 static int
@@ -469,7 +445,6 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	}
 	/* Nobody has anything of it. */
 	a->welcome = false;
-	memset(a->text, 0, sizeof(a->text));
 	fal_agent_free(a->agent);
 	a->agent = NULL;
 	uv_timer_start(&a->timer, on_dial, fal_retry_pause_ms(a->opt->retry, uv_hrtime()),
@@ -485,18 +460,6 @@ on_silent(uv_timer_t *t)
 			      FAL_CHAN_DEADLINE_MS / 1e3);
 }
 
-void
-above_hello(const struct ps_above_opt *opt, struct fal_msg *m)
-{
-	m->hello.major = FAL_PROTO_MAJOR;
-	m->hello.minor = FAL_PROTO_MINOR;
-	snprintf(m->hello.name, sizeof(m->hello.name), "%s", opt->key->name);
-	snprintf(m->hello.version, sizeof(m->hello.version), "%s", fal_build());
-	m->hello.lanes_min = m->hello.lanes_max = m->hello.cores = 1;
-	memcpy(m->hello.instance, opt->instance, sizeof(opt->instance));
-	m->hello.group = 1;
-}
-
 static void
 on_open(void *arg, struct fal_chan *c)
 {
@@ -505,9 +468,14 @@ on_open(void *arg, struct fal_chan *c)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	fal_chan_compress(c, a->server->opt->compress);
 	fal_coord_together(a->server->coord, &are);
-	above_hello(a->opt, &m);
-	if (are.lanes > 0)
-		m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = are.lanes;
+	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.minor = FAL_PROTO_MINOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
+	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =
+		are.lanes > 0 ? are.lanes : 1;
+	memcpy(m.hello.instance, a->opt->instance, sizeof(a->opt->instance));
+	m.hello.group = 1;
 	a->incarnation = 0; /* not known before WELCOME */
 	send_msg(a, &m);
 	uv_timer_start(&a->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);

@@ -1,6 +1,6 @@
 /* --upstream: the coordinator above, of which this one is a worker (design.md, D50).
- * Its connection is above.c's: one worker's session, from HELLO to its end; what passes
- * between that and what is here is lib/group's. */
+ * The connection is one worker's session, from HELLO to its end; what passes between that
+ * and what is here is lib/group's. */
 #ifndef FALCON_PS_ABOVE_H
 #define FALCON_PS_ABOVE_H
 
@@ -10,7 +10,6 @@
 #include "sec/keyring.h"
 
 struct ps_server;
-struct fal_files;
 struct above; /* opaque */
 
 struct ps_above_opt {
@@ -24,17 +23,9 @@ struct ps_above_opt {
 		bool several;     /* its members have had several numerics */
 		uint32_t members; /* that there were when it had to say others */
 	} *past;
-	const char *job;   /* the file that was judged here; NULL: it came from above, */
-	const char *cache; /* and its data are in this folder (data/cache.h) */
+	const char *job; /* the job's file here; job, model and data are those above */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };
-
-/* What HELLO says of this process, but for its lanes, which are 1. */
-void above_hello(const struct ps_above_opt *opt, struct fal_msg *m);
-
-/* The job from above, into `j`, and its data into opt->cache.  An exit code; what is not
- * success has been said. */
-int above_fetch(const struct ps_above_opt *opt, struct fal_files *j);
 
 /* It is dialled at once; what is here is ready when enough members are.  NULL: out of
  * memory. */

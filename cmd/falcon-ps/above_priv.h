@@ -5,6 +5,7 @@
 #include "above.h"
 #include "agent/agent.h"
 #include "group/group.h"
+#include "run/texts.h"
 #include "server.h"
 
 struct above {
@@ -14,7 +15,7 @@ struct above {
 	struct fal_chan *chan;
 	struct fal_agent *agent; /* NULL: the job's texts are not here yet */
 	uint32_t incarnation, epoch;
-	size_t text[FAL_TEXTS]; /* bytes so far, which are as they are here */
+	struct fal_texts texts; /* of the job above, as they come */
 	bool welcome, closing, working;
 	bool ready; /* READY was said, with these numerics */
 	uint8_t said[FAL_FINGERPRINT];

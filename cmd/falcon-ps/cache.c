@@ -2,7 +2,6 @@
 #include "cache.h"
 
 #include "base/mem.h"
-#include "data/cache.h"
 #include "wire/msg.h"
 
 #include <stdlib.h>
@@ -36,8 +35,7 @@ make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
 	if (c->zip == NULL && (c->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
 		return FAL_ENOMEM;
 	const uint32_t i = m->chunk.chunk;
-	int err = set->pixels != NULL ? fal_chunk_get(part, set, i, &chunk)
-				      : fal_cache_get(c->dir, part->hash[i], &chunk);
+	int err = fal_chunk_get(part, set, i, &chunk);
 	m->chunk.total = (uint32_t)chunk.n;
 	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += CACHE_PIECE) {
 		const size_t left = chunk.n - at;

@@ -20,7 +20,7 @@ struct ps_packed {
 	uint64_t used;        /* when: grows; 0: it is not here */
 };
 
-/* {0} but for `most` and `dir` is empty and valid. */
+/* {0} but for `most` is empty and valid. */
 struct ps_cache {
 	size_t most;
 	size_t bytes;           /* kept */
@@ -28,12 +28,10 @@ struct ps_cache {
 	uint32_t n[2];
 	uint64_t uses, made;
 	struct fal_zip *zip;
-	const char *dir; /* where chunks are (data/cache.h) that no set has; borrowed */
 };
 
 /* The messages of chunk `i` (< part->chunks) of `set`, which is the test set or not, in
- * *out: borrowed until the next call.  FAL_ENOMEM, or as fal_chunk_get, or, where the
- * set has no samples, fal_cache_get. */
+ * *out: borrowed until the next call.  FAL_ENOMEM, or as fal_chunk_get. */
 int ps_cache_get(struct ps_cache *c, const struct fal_part *part,
 		 const struct fal_set *set, bool test, uint32_t i,
 		 const struct fal_buf **out);

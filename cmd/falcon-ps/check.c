@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "cli/table.h"
-#include "data/cache.h"
 #include "group/group.h"
 #include "job/stale.h"
 #include "net/options.h"
@@ -205,8 +204,7 @@ ps_check_join(struct ps_run *r)
 	return fal_cli_exit_file(err);
 }
 
-/* How the coordinator above is reached, and by which key; without `path` the job comes
- * from there.  0 or an exit code. */
+/* How the coordinator above is reached, and by which key.  0 or an exit code. */
 static int
 check_above(struct ps_run *r, const char *path)
 {
@@ -241,14 +239,7 @@ check_above(struct ps_run *r, const char *path)
 	}
 	fal_random_bytes(r->above.instance, sizeof(r->above.instance));
 	r->above.key = r->key;
-	if (path != NULL)
-		return FAL_EXIT_DONE;
-	r->above.cache = r->cache = fal_cache_where(o->cache);
-	if (r->cache == NULL) {
-		fal_cli_err(PROG, "--cache: a group server without a JOB keeps its data");
-		return FAL_EXIT_USAGE;
-	}
-	return above_fetch(&r->above, &r->job);
+	return FAL_EXIT_DONE;
 }
 
 /* Whether there can be a group server for this job, which it shares by a rule of its
@@ -342,9 +333,8 @@ ps_check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	int err = path == NULL ? FAL_OK
-			       : fal_files_load(&r->job, path, o->from, o->set.v,
-						o->set.n, &diag);
+	int err =
+		fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {
@@ -359,5 +349,5 @@ ps_check(struct ps_run *r, const char *path)
 		code = check_group(r);
 	if (code != FAL_EXIT_DONE)
 		return code;
-	return check_need(r, path != NULL ? path : o->upstream);
+	return check_need(r, path);
 }

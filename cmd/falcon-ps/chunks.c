@@ -95,9 +95,6 @@ send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask 
 		msg.p = (uint8_t *)(uintptr_t)fal_get_bytes(&r, bytes); /* only read */
 		err = fal_chan_send(session->chan, &msg, FAL_SEND_ZIPPED);
 	}
-	if (err == FAL_ENOENT)
-		fal_cli_err(PROG, "%s: a chunk of the data is not there any more",
-			    s->cache.dir);
 	if (err < 0)
 		fal_chan_close(session->chan);
 	return true;

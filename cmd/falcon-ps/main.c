@@ -22,15 +22,13 @@ enum { DESCRIPTORS = 32 };
 
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
-check_upstream(const struct ps_options *o, bool job)
+check_upstream(const struct ps_options *o)
 {
 	const char *odd = NULL;
 	if (o->upstream == NULL && o->join == NULL && o->key != NULL)
 		fal_cli_err(PROG, "--key: only with --join or --upstream");
 	else if (o->upstream == NULL && o->scheme != NULL)
 		fal_cli_err(PROG, "--scheme: only with --upstream");
-	else if (o->upstream == NULL && o->cache != NULL)
-		fal_cli_err(PROG, "--cache: only with --upstream");
 	else if (o->upstream == NULL)
 		return -1;
 	else if (o->join != NULL)
@@ -41,12 +39,6 @@ check_upstream(const struct ps_options *o, bool job)
 		odd = "--from";
 	else if (o->restart)
 		odd = "--restart";
-	else if (!job && o->set.n > 0)
-		odd = "--set, unless a JOB is named";
-	else if (!job && o->check)
-		odd = "--check, unless a JOB is named";
-	else if (job && o->cache != NULL)
-		odd = "--cache, where a JOB is named";
 	else if (o->key == NULL)
 		fal_cli_err(PROG, "--upstream: needs a --key");
 	else
@@ -112,7 +104,7 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 				    o->accept.v[i]);
 			return FAL_EXIT_USAGE;
 		}
-	const bool job = cli->n_args > 0, needs = o->join == NULL && o->upstream == NULL;
+	const bool job = cli->n_args > 0;
 	for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
 		int code =
 			fal_cli_range(cli, range[i].name, range[i].least, range[i].most);
@@ -125,12 +117,14 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 			    strerror(errno));
 	else if (job && o->join != NULL)
 		fal_cli_err(PROG, "--join: takes no JOB");
-	else if (!job && needs)
+	else if (!job && o->upstream != NULL && o->join == NULL)
+		fal_cli_err(PROG, "--upstream: needs the JOB of the coordinator there");
+	else if (!job && o->join == NULL)
 		fal_cli_err(PROG, "usage: " PROG " [OPTION...] JOB");
 	else if (o->join == NULL && o->standby)
 		fal_cli_err(PROG, "--standby: only with --join");
 	else if (o->upstream != NULL || o->join == NULL)
-		return check_upstream(o, job);
+		return check_upstream(o);
 	else
 		return check_join(o);
 	return FAL_EXIT_USAGE;
@@ -197,8 +191,6 @@ main(int argc, char **argv)
 		{ "upstream", 0, FAL_OPT_TEXT, &o->upstream,
 		  "be one worker, with all of its own, of this coordinator's job",
 		  "ADDR" },
-		{ "cache", 0, FAL_OPT_TEXT, &o->cache,
-		  "with --upstream and no JOB: where its data are kept", "DIR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
 		  "with --upstream: bsp or epsp, by which its workers share", "NAME" },
 		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join or --upstream: the key",
@@ -223,7 +215,7 @@ main(int argc, char **argv)
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,
-			       .args = "JOB | --join ADDR | --upstream ADDR [JOB]",
+			       .args = "JOB | --join ADDR | --upstream ADDR JOB",
 			       .opts = opts,
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 0,
@@ -239,7 +231,6 @@ main(int argc, char **argv)
 	fal_files_free(&r.job);
 	fal_keyring_free(r.keys);
 	fal_secret_free(r.key);
-	free(r.cache);
 free_cli:
 	fal_cli_free(&cli);
 	return code;

@@ -10,7 +10,7 @@
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
-		*upstream, *scheme, *cache;
+		*upstream, *scheme;
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
 		threads;
 	struct fal_opt_list set, accept;
@@ -33,7 +33,6 @@ struct ps_run {
 	struct ps_above_opt above;   /* with --upstream */
 	struct fal_retry retry;      /* of it */
 	struct ps_above_past past;   /* the same */
-	char *cache;                 /* for data from there */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */
@@ -49,8 +48,8 @@ struct ps_run {
 
 /* Says what went wrong.  The exit code for it. */
 int ps_run_say(const struct fal_diag *diag, int err);
-/* Judges options and files: of a job, by its file's path, NULL where it comes from above;
- * of shards for the job of another.  0 or an exit code. */
+/* Judges options and files: of a job, by its file's path; of shards for the job of
+ * another.  0 or an exit code. */
 int ps_check(struct ps_run *r, const char *path);
 int ps_check_join(struct ps_run *r);
 

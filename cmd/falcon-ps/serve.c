@@ -541,9 +541,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 			       .loop = &opt->host->loop,
 			       .out = out,
 			       .diag = diag,
-			       .cache.most = PS_CACHE_MAX,
-			       .cache.dir =
-				       opt->above != NULL ? opt->above->cache : NULL };
+			       .cache.most = PS_CACHE_MAX };
 	s.control.journal.fd = -1;
 	s.best.is = opt->best_is;
 	*out = (struct ps_outcome){ 0 };

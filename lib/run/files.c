@@ -404,33 +404,6 @@ load(struct fal_files *j, const char *path, const char *from, struct fal_diag *d
 }
 
 int
-fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
-	       struct fal_diag *diag)
-{
-	struct fal_diag why = { "" };
-	*j = (struct fal_files){ .job_text = t->text[FAL_TEXT_JOB],
-				 .model_text = t->text[FAL_TEXT_MODEL],
-				 .manifest_bytes = t->text[FAL_TEXT_MANIFEST] };
-	*t = (struct fal_texts){ 0 };
-	const struct fal_setup_text job = { name, j->job_text.p, j->job_text.n },
-				    model = { name, j->model_text.p, j->model_text.n };
-	int err = fal_manifest_parse(j->manifest_bytes.p, j->manifest_bytes.n,
-				     &j->manifest);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s: the manifest of its data: %s", name,
-				    fal_strerror(err));
-	err = fal_setup_parse(&job, &model, &j->job, &j->model, diag);
-	if (err < 0)
-		return err;
-	j->train.n = j->manifest.train.n;
-	j->test.n = j->manifest.test.n;
-	err = fal_job_bind(&j->job, j->train.n, &why);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s: %s", name, why.text);
-	return fal_files_hash(j);
-}
-
-int
 fal_files_load(struct fal_files *j, const char *path, const char *from,
 	       const char *const *set, size_t n_set, struct fal_diag *diag)
 {

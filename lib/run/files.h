@@ -47,10 +47,6 @@ int fal_files_load(struct fal_files *j, const char *path, const char *from,
 /* The same of an effective text (copied), whose names begin where `path` lies. */
 int fal_files_take(struct fal_files *j, const char *path, const char *from,
 		   const struct fal_buf *text, struct fal_diag *diag);
-/* The same of what a coordinator has told, whose bytes it takes over: there is no data,
- * but how many samples there are.  `name` is the coordinator's, for `diag`. */
-int fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
-		   struct fal_diag *diag);
 /* Computes the hashes of all texts.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_files_hash(struct fal_files *j);
 /* SHA-256 of the weights that it begins with; "": they are drawn. */

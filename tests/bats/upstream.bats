@@ -34,16 +34,13 @@ setup() {
 	read -ra job <"$BATS_FILE_TMPDIR/job"
 }
 
-# group NAME [OPTION...]: a group server at unix:NAME, under the coordinator at $ready, or
-# under group $UP; its workers have keys of $KEYS, its own without.  The job comes from there,
-# or, with $OWN, is one of its own.  Its process id is in $pid.
+# group NAME [OPTION...]: a group server at unix:NAME, under the coordinator at $ready; its
+# workers have keys of $KEYS, its own without.  Its process id is in $pid.
 group() {
-	local name=$1 up=$ready from=$keys of=("${job[@]}")
-	[ -n "${OWN:-}" ] || [ $((RANDOM % 2)) = 0 ] || of=(--cache "cache.$1")
-	[ -z "${UP:-}" ] || up=unix:$UP from=$BATS_FILE_TMPDIR/$UP
+	local name=$1
 	shift
 	start "ps.$name" falcon-ps -K "$BATS_FILE_TMPDIR/${KEYS:-$name}/keyring" -l "unix:$name" \
-		-s "state.$name" --upstream "$up" -k "$from/$name.key" "$@" "${of[@]}"
+		-s "state.$name" --upstream "$ready" -k "$keys/$name.key" "$@" "${job[@]}"
 	soon "$name" grep -q "listening on" "ps.$name.err"
 }
 
@@ -242,10 +239,7 @@ counts() {
 		--set sync.scheme=wbsp
 	says 2 "'ssp' is not bsp or epsp" "${up[@]}" -k "$keys/one.key" --scheme ssp
 	says 2 "only with --upstream" -l unix:odd -s state.odd --scheme bsp
-	says 2 "not with --cache" "${up[@]}" -k "$keys/one.key" --cache here
-	job=()
-	says 2 "not with --set" "${up[@]}" -k "$keys/one.key" --set job.seed=77
-	says 2 "keeps its data" "${up[@]}" -k "$keys/one.key" --cache none
-	says 2 "--cache: only with --upstream" -l unix:odd -s state.odd --cache here x.job
 	says 2 "nowhere" -l unix:odd -s state.odd --upstream nowhere -k "$keys/one.key"
+	job=()
+	says 2 "needs the JOB of the coordinator there" "${up[@]}" -k "$keys/one.key"
 }

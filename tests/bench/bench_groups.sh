@@ -56,16 +56,16 @@ crowd() {
 train() {
 	# Not `name`, which is done_by's.
 	local which=$1 servers=$4 i each=$((8 / ($4 > 0 ? $4 : 1))) above run=$dir/$1.$seed
+	local job=(--set job.epochs="$epochs" --set job.seed="$seed" --set sync.scheme="$2"
+		"$dir/groups.job")
 	serve "$which" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 \
-		-s "$run" -w $((servers > 0 ? servers : 8)) --set job.epochs="$epochs" \
-		--set job.seed="$seed" --set sync.scheme="$2" \
-		"$dir/groups.job" >/dev/null 2>"$dir/$which.err"
+		-s "$run" -w $((servers > 0 ? servers : 8)) "${job[@]}" >/dev/null 2>"$dir/$which.err"
 	above=$address
 	[ "$servers" -gt 0 ] || crowd "$which" 1 8 "$3" "$dir/keys/work.key"
 	for ((i = 1; i <= servers; i++)); do
 		serve "$which.g$i" "$bin/falcon-ps" -jx -K "$dir/keys$i/keyring" \
 			-k "$dir/keys/g$i.key" -l 127.0.0.1:0 -s "$run.$i" -w "$each" --scheme bsp \
-			--upstream "$above" --cache "$dir/cache" >/dev/null 2>"$dir/$which.g$i.err"
+			--upstream "$above" "${job[@]}" >/dev/null 2>"$dir/$which.g$i.err"
 		crowd "$which" $(((i - 1) * each + 1)) $((i * each)) "$3" "$dir/keys$i/work.key"
 	done
 	done_by "$which"

@@ -221,7 +221,7 @@ sub start_worker {
 		$w->{pid} = $c->spawn("w$w->{n}", undef, "$c->{bin}/falcon-ps", '-jx',
 			'-K', "$c->{dir}/members/keyring", '-k', "$c->{dir}/keys/w$w->{n}.key",
 			'-l', $c->group_at($w->{n}), '-s', "$c->{dir}/group.$w->{n}", '--scheme', $w->{group},
-			'--cache', "$c->{dir}/cache", '--upstream', $w->{at});
+			'--upstream', $w->{at}, $c->{job});
 		return;
 	}
 	$w->{pid} = $c->spawn_worker("w$w->{n}", "$c->{dir}/keys/w$w->{n}.key", $w->{emulate}, $w->{at});

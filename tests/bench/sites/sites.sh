@@ -94,11 +94,11 @@ train() {
 	local own=${scheme%%:*} sites=() late
 	[ "$own" != groups ] || own=epsp
 	rm -rf "$dir"/state*
+	job=(--set job.epochs="$epochs" --set sync.scheme="$scheme" --set data.samples=12000
+		--set state.clocks=0 --set state.seconds=0 "$dir/sites.job")
 	serve ps ip netns exec "$near" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" \
 		-l 198.18.0.1:0 -s "$state" -w "$([ "$form" = one ] && echo 8 || echo 2)" \
-		--set job.epochs="$epochs" --set sync.scheme="$scheme" \
-		--set data.samples=12000 --set state.clocks=0 --set state.seconds=0 \
-		"$dir/sites.job" >/dev/null 2>"$dir/ps.err"
+		"${job[@]}" >/dev/null 2>"$dir/ps.err"
 	above=$address
 	for site in near far; do
 		if [ "$form" = one ]; then
@@ -107,8 +107,7 @@ train() {
 			serve "$site" ip netns exec "falcon-$site.$$" "$bin/falcon-ps" \
 				-jx -K "$dir/$site/keyring" -k "$dir/keys/$site.key" -w 4 \
 				-l 127.0.0.1:0 -s "$state.$site" --scheme "$own" \
-				--upstream "$above" --cache "$dir/cache" \
-				>/dev/null 2>"$dir/$site.err"
+				--upstream "$above" "${job[@]}" >/dev/null 2>"$dir/$site.err"
 			crowd "$site" "$dir/$site/work.key" "$address"
 		fi
 	done
