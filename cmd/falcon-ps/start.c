@@ -17,7 +17,7 @@
 static int
 new_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
-	int err = ps_state_keep_trace(&r->state, r->opt.upstream != NULL, diag);
+	int err = ps_state_keep_trace(&r->state, diag);
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, path, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)

@@ -380,43 +380,13 @@ ps_trace_free(struct ps_trace *t)
 	*t = (struct ps_trace){ 0 };
 }
 
-/* What a group server's trace says of what it gave; a round in it may be given. */
-struct giving {
-	bool rounds, ended;
-};
-
-static bool
-is_no_round(void *arg, const char *line, size_t n)
-{
-	struct giving *g = arg;
-	(void)n;
-	g->rounds = strstr(line, "\"ev\":\"ledger\"") != NULL;
-	g->ended = strstr(line, "\"ev\":\"done\"") != NULL ||
-		   strstr(line, "\"ev\":\"failed\"") != NULL;
-	return !g->rounds;
-}
-
-/* May a start that trained nothing have given something? */
-static int
-may_have_given(const struct ps_state *s, bool *may, struct fal_diag *diag)
-{
-	struct giving is = { 0 };
-	const bool there =
-		faccessat(s->folder, "trace.jsonl", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	int err = there ? each_line(s, is_no_round, &is, diag) : FAL_OK;
-	*may = there && (is.rounds || !is.ended);
-	return err;
-}
-
 int
-ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag)
+ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
 {
 	char name[32];
-	bool keep = s->begun;
-	int err = group && !keep ? may_have_given(s, &keep, diag) : FAL_OK;
-	if (err < 0 || !keep)
-		return err;
 	unsigned i = 1;
+	if (!s->begun)
+		return FAL_OK;
 	do /* the lock is ours: nobody else takes the name */
 		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
 	while (faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&

@@ -56,10 +56,9 @@ int ps_state_change(struct ps_state *s, const struct fal_files *job,
 		    struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
-/* Gives the trace of an earlier start that trained, or, of a `group` server, that may
- * have given something, though nothing of it may be written, the first name of
- * trace.1.jsonl, trace.2.jsonl, … that is free.  FAL_EIO, FAL_ENOMEM with a diagnosis. */
-int ps_state_keep_trace(const struct ps_state *s, bool group, struct fal_diag *diag);
+/* Gives the trace of an earlier start that trained the first name of trace.1.jsonl,
+ * trace.2.jsonl, … that is free.  FAL_EIO with a diagnosis. */
+int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
 
 /* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count(struct ps_state *s, struct fal_diag *diag);

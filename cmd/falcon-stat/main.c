@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRACES_MAX = 1024 };
-
 /* Writes what was printed, for a person or as JSON, and returns `code` unless that fails.
  */
 static int
@@ -74,10 +72,8 @@ audit_cut(void *arg, struct fal_trace_line *l)
 	return fal_audit_cut(is->audit, l);
 }
 
-/* `below`: of all traces that are audited together, or NULL: there is only this one. */
 static int
-run_audit(const struct stat_source *src, const struct options *o,
-	  const struct fal_below *below)
+run_audit(const struct stat_source *src, const struct options *o)
 {
 	struct fal_audit *a = fal_audit_new();
 	if (a == NULL) {
@@ -89,7 +85,6 @@ run_audit(const struct stat_source *src, const struct options *o,
 	struct fal_buf out = { 0 };
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
-	fal_audit_below(a, below);
 	struct auditing is = { .audit = a, .journal = src->folder != NULL };
 	const struct stat_take take = { audit_line, audit_cut, &is };
 	int code = stat_source_read(src, &take);
@@ -107,11 +102,8 @@ run_audit(const struct stat_source *src, const struct options *o,
 	if (anew && (code = stat_recompute(src, &o->recompute, &r)) != FAL_EXIT_DONE)
 		goto free_a;
 	if (o->json) {
-		stat_audit_json(&out, below != NULL ? src->name : NULL, &v,
-				anew ? &r : NULL);
+		stat_audit_json(&out, &v, anew ? &r : NULL);
 	} else {
-		if (below != NULL)
-			fal_put_fmt(&out, "%s: ", src->name);
 		stat_audit(&out, &v);
 		if (anew)
 			stat_recomputed_put(&out, &r);
@@ -122,76 +114,6 @@ free_a:
 	stat_policies_free(&is.policies);
 	fal_audit_free(a);
 	return code;
-}
-
-/* What the trace says that its groups gave; of a folder that of its earlier starts, too.
- */
-static int
-read_below(const struct stat_source *src, struct fal_below *below)
-{
-	const struct stat_take take = { .on_line = fal_below_line, .arg = below };
-	struct stat_source is = *src;
-	int code = FAL_EXIT_DONE;
-	fal_below_server(below);
-	for (unsigned i = 0; code == FAL_EXIT_DONE; i++) {
-		char *path = NULL;
-		if (i > 0 && src->folder == NULL)
-			break;
-		if (i > 0 &&
-		    FAL_TRY(MALLOC, -1,
-			    asprintf(&path, "%s/trace.%u.jsonl", src->folder, i)) < 0) {
-			fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-			return FAL_EXIT_NO;
-		}
-		is.name = i > 0 ? path : src->name;
-		const bool there = i == 0 || access(path, F_OK) == 0;
-		if (there) {
-			fal_below_begin(below);
-			code = stat_source_read(&is, &take);
-			fal_below_end(below);
-		}
-		free(path);
-		if (!there)
-			break;
-	}
-	fal_below_server_end(below);
-	return code;
-}
-
-/* Those of a coordinator and of its group servers, in any order. */
-static int
-run_audits(const struct fal_cli *cli, const struct options *o)
-{
-	struct fal_below *below = fal_below_new();
-	int code = FAL_EXIT_DONE, worst = FAL_EXIT_DONE;
-	if (below == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
-	for (int pass = 0; pass < 2 && code == FAL_EXIT_DONE; pass++) {
-		for (size_t i = 0; i < cli->n_args && code == FAL_EXIT_DONE; i++) {
-			struct stat_source src;
-			code = stat_source_find(cli->arg[i], o->key, &src);
-			if (code == FAL_EXIT_DONE)
-				code = stat_source_enter(&src);
-			if (code == FAL_EXIT_DONE && src.live) {
-				fal_cli_err(PROG,
-					    "%s: --audit needs the whole trace, a file",
-					    src.name);
-				code = FAL_EXIT_USAGE;
-			}
-			if (code == FAL_EXIT_DONE)
-				code = pass == 0 ? read_below(&src, below)
-						 : run_audit(&src, o, below);
-			stat_source_free(&src);
-			if (code == FAL_EXIT_NO && pass == 1) {
-				worst = code;
-				code = FAL_EXIT_DONE;
-			}
-		}
-	}
-	fal_below_free(below);
-	return code != FAL_EXIT_DONE ? code : worst;
 }
 
 /* Sums the trace up and prints it by `print`. */
@@ -265,7 +187,7 @@ run(const struct stat_source *src, const struct options *o)
 	if (o->follow)
 		return stat_source_follow(src);
 	if (o->audit)
-		return run_audit(src, o, NULL);
+		return run_audit(src, o);
 	if (o->history)
 		return run_summary(src, o->json,
 				   o->json ? stat_history_json : stat_history);
@@ -314,11 +236,11 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "TRACE|ADDR [TRACE...]",
+		.args = "TRACE|ADDR",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
-		.max_args = TRACES_MAX,
+		.max_args = 1,
 	};
 	struct stat_source src;
 	const uint64_t program = fal_need_program();
@@ -333,14 +255,6 @@ main(int argc, char **argv)
 	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
 		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
 		code = FAL_EXIT_USAGE;
-	}
-	if (code < 0 && cli.n_args > 1) {
-		if (!o.audit || o.history || o.follow || o.part != NULL) {
-			fal_cli_err(PROG, "several traces are for --audit alone");
-			code = FAL_EXIT_USAGE;
-		} else {
-			code = run_audits(&cli, &o);
-		}
 	}
 	if (code < 0) {
 		o.recompute.max_memory = max_memory;

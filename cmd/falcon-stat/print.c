@@ -32,19 +32,6 @@ static void
 put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
 	char a[32], b[32];
-	if (v->below.unknown > 0) {
-		fal_put_fmt(out,
-			    "audit: cannot tell: %s task%s of a group %s not in its "
-			    "trace, which has no end\n",
-			    fal_text_group(v->below.unknown, a),
-			    fal_text_s(v->below.unknown),
-			    v->below.unknown == 1 ? "is" : "are");
-		return;
-	}
-	if (v->empty) {
-		fal_put_fmt(out, "audit: cannot tell: the trace is empty\n");
-		return;
-	}
 	if (v->missing_lines == 0) {
 		fal_put_fmt(out,
 			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
@@ -67,8 +54,6 @@ put_tasks(struct fal_buf *out, const struct fal_audit_verdict *v)
 	char a[32], b[32];
 	fal_put_fmt(out, "%s task%s, moved %s", fal_text_group(v->sums.tasks, a),
 		    fal_text_s(v->sums.tasks), fal_text_group(v->sums.moved, b));
-	if (v->below.tasks > 0)
-		fal_put_fmt(out, ", by groups %s", fal_text_group(v->below.tasks, a));
 	fal_put_fmt(out, ", cloned %s", fal_text_group(v->sums.cloned, a));
 	fal_put_fmt(out, ", filled %s, dropped %s", fal_text_group(v->sums.filled, a),
 		    fal_text_group(v->sums.dropped, b));
@@ -209,14 +194,13 @@ put_u64(struct fal_buf *out, const char *key, uint64_t v)
 }
 
 void
-stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_verdict *v,
+stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
 		const struct stat_recomputed *r)
 {
 	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
 	struct said said[SAID];
 	get_said(v, said);
 	fal_json_open(out, '{');
-	fal_json_member_str(out, "trace", trace);
 	if (v->above[0] != '\0')
 		fal_json_member_str(out, "above", v->above);
 	fal_json_member_bool(out, "ok", v->ok && ok);

@@ -30,9 +30,9 @@ void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
 
 /* The verdict of the audit. */
 void stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v);
-/* `trace`: of which of several it is; `r`: of --recompute; or NULL. */
-void stat_audit_json(struct fal_buf *out, const char *trace,
-		     const struct fal_audit_verdict *v, const struct stat_recomputed *r);
+/* `r`: of --recompute, or NULL. */
+void stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
+		     const struct stat_recomputed *r);
 
 /* How many samples were used at which staleness: "0: 1234, 1: 567" by updates, "-" if
  * none; or all three histograms as a JSON object. */

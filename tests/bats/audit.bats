@@ -217,17 +217,6 @@ audit: not proven, only said by the coordinator: witnessed 1, believed 1, charge
 	has "$output" 'falcon-stat: rubbish:1: '
 	run -2 falcon-stat --audit /dev/null
 	same empty "$output" 'falcon-stat: /dev/null: no job line'
-	# Of several it may be a group server's that was killed when it had hardly begun.
-	: >empty
-	make_trace | settle | sed "1s/\"hash\":\"[^\"]*\"/\"hash\":\"$(printf '%064d' 7)\"/" | chain >one
-	run -1 falcon-stat --audit one empty
-	has "$output" 'one: audit: ok: '
-	has "$output" 'empty: audit: cannot tell: the trace is empty'
-	run -1 --separate-stderr falcon-stat --audit --json one empty
-	same json "$(jq -c 'select(.trace == "empty") | [.ok, .cut, .clocks]' <<<"$output")" \
-		'[false,true,0]'
-	run -2 falcon-stat --audit --partial one empty
-	has "$output" 'falcon-stat: empty: no job line'
 	run -2 falcon-stat absent
 	same absent "$output" 'falcon-stat: absent: No such file or directory'
 	run -2 falcon-stat .

@@ -143,7 +143,6 @@ described() {
 	falcon-stat --json "$state/trace.jsonl" | described falcon-stat.1
 	falcon-stat --json --history "$state/trace.jsonl" | described falcon-stat.1
 	falcon-stat --json --audit "$state" | described falcon-stat.1
-	falcon-stat --json --audit "$state" "$state" | described falcon-stat.1
 	falcon-stat --json --audit --recompute 100% "$state" | described falcon-stat.1
 	falcon-proj --json "$state/trace.jsonl" | described falcon-proj.1
 	falcon-proj --json --shards 2 --with name=c --what-if all "$state/trace.jsonl" |

@@ -75,7 +75,10 @@ train() {
 	for i in 1 2 3 4 5 6 7 8; do
 		done_by "$which$i"
 	done
-	"$bin/falcon-stat" --audit "$run"* >"$dir/audit" || { cat "$dir/audit" >&2 && exit 1; }
+	local state
+	for state in "$run"*; do
+		"$bin/falcon-stat" --audit "$state" >"$dir/audit" || { cat "$dir/audit" >&2 && exit 1; }
+	done
 	jq -rs 'map(select(.ev == "update").t) as $t |
 		"\($t[-1] - $t[0]) \((map(select(.ev == "eval")) | last).accuracy * 100)"' \
 		"$run/trace.jsonl" >>"$dir/$which.figures"

@@ -49,7 +49,6 @@
 #include "slow.h"
 #include "soon.h"
 #include "trace/audit.h"
-#include "trace/below.h"
 #include "trace/reader.h"
 
 #include <math.h>
@@ -106,15 +105,12 @@ may_move(const struct plan *p)
 	return n;
 }
 
-/* The trace alone, and what group servers have given by theirs. */
 static bool
-one_passes(const struct lines *trace, const struct fal_below *below,
-	   struct fal_diag *diag)
+one_passes(const struct lines *trace, struct fal_diag *diag)
 {
 	struct fal_audit_verdict v = { .ok = false };
 	struct fal_audit *audit = fal_audit_new();
 	fal_audit_demand(audit, FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS);
-	fal_audit_below(audit, below);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
 	fal_trace_reader_on_cut(r, fal_audit_cut);
 	int err = reference_read(r, trace->p, trace->n, diag);
@@ -128,30 +124,14 @@ one_passes(const struct lines *trace, const struct fal_below *below,
 	return err == 0 && v.ok;
 }
 
-static int
-read_below(struct fal_below *below, const struct lines *trace, struct fal_diag *diag)
-{
-	struct fal_trace_reader *r = fal_trace_reader_new(fal_below_line, below);
-	fal_below_begin(below);
-	int err = reference_read(r, trace->p, trace->n, diag);
-	fal_below_end(below);
-	fal_trace_reader_free(r);
-	return err;
-}
-
-/* As falcon-stat --audit has it, of several. */
+/* As falcon-stat --audit has it, of each level. */
 static bool
 audit_passes(const struct outcome *o, struct fal_diag *diag)
 {
 	const struct lines root = { o->trace, o->trace_n };
-	struct fal_below *below = o->groups > 0 ? fal_below_new() : NULL;
-	bool passes = true;
+	bool passes = one_passes(&root, diag);
 	for (size_t i = 0; i < o->groups && passes; i++)
-		passes = read_below(below, &o->group[i], diag) == 0;
-	passes = passes && one_passes(&root, below, diag);
-	for (size_t i = 0; i < o->groups && passes; i++)
-		passes = one_passes(&o->group[i], below, diag);
-	fal_below_free(below);
+		passes = one_passes(&o->group[i], diag);
 	return passes;
 }
 

@@ -129,11 +129,9 @@ train() {
 	for ((i = 0; i < 8; i++)); do
 		done_by "w$i"
 	done
-	if [ "$form" = one ]; then
-		"$bin/falcon-stat" --audit "$state" >"$dir/audit"
-	else
-		"$bin/falcon-stat" --audit "$state.near" "$state.far" "$state" >"$dir/audit"
-	fi || { cat "$dir/audit" >&2 && exit 1; }
+	for of in "$state"*; do
+		"$bin/falcon-stat" --audit "$of" >"$dir/audit" || { cat "$dir/audit" >&2 && exit 1; }
+	done
 	jq -rs --argjson target "$target" 'def median: sort | .[(length - 1) / 2 | floor];
 		map(select(.ev == "update").t) as $t |
 		map(select(.ev == "eval")) as $evals |
