@@ -215,13 +215,6 @@ on_cancel(void *arg, uint32_t lane)
 	fal_group_cancel(a->group, lane);
 }
 
-static void
-on_unwanted(void *arg, uint64_t round, uint32_t seq)
-{
-	struct above *a = arg;
-	fal_group_unwanted(a->group, round, seq);
-}
-
 static uint64_t
 on_steps(void *arg)
 {
@@ -289,7 +282,6 @@ begin_job(struct above *a)
 					   .send = send_bytes,
 					   .run = on_run,
 					   .cancel = on_cancel,
-					   .unwanted = on_unwanted,
 					   .steps = on_steps,
 					   .whole = on_whole };
 	const struct fal_agent_conf conf = { .n = j->model->params,

@@ -298,8 +298,7 @@ start(struct fal_agent *a, uint32_t lane)
 		.last = is_last(a),
 		.room = fal_bfp_room(a->conf.tasks),
 		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
-		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task),
-		.seq = l->item.seq
+		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)
 	};
 	agent_times_begin(a, l);
 	a->overlap.tasks += !l->eval;

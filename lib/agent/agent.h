@@ -47,7 +47,6 @@ struct fal_run {
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
 	uint64_t seed;       /* of the task: fal_rng_task */
-	uint32_t seq; /* with conf.outer: that it is claimed for already; 0: none yet */
 };
 
 /* What a lane made of it. */
@@ -62,8 +61,7 @@ struct fal_ran {
 	uint64_t task_ns;            /* how long it took, */
 	uint64_t waited_ns;          /* … beside waiting for what was coming */
 	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
-	struct fal_sum *sum; /* with conf.outer, of a task without `seq`: taken; NULL: no
-				result */
+	struct fal_sum *sum; /* with conf.outer: taken; NULL: no result */
 };
 
 /* What the memory of an agent follows from. */
@@ -121,9 +119,6 @@ struct fal_agent_ops {
 	 * would take is done without; if it is only `moves` that differs, at leisure, and
 	 * otherwise the caller leaves.  NULL: it may. */
 	bool (*grow)(void *arg, const struct fal_agent_most *to);
-	/* With conf.outer: what fal_agent_give was to bring for this contribution is not
-	 * wanted any more, whether its tasks have ended or not.  May be NULL. */
-	void (*unwanted)(void *arg, uint64_t round, uint32_t seq);
 	/* All of a version is here.  May be NULL. */
 	void (*whole)(void *arg, const struct fal_whole *v);
 };
@@ -142,8 +137,7 @@ struct fal_agent_conf {
 	uint32_t push_blocks;       /* in a PUSH at most; 0: as many as it holds */
 	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */
 	/* Others run the tasks, all that there are lanes for, and make their sums:
-	 * run.sum is NULL.  Those that are claimed when they are granted are one sum
-	 * (fal_agent_give), others one each, as each may lose its claim. */
+	 * run.sum is NULL.  None is claimed when it is granted. */
 	bool outer;
 	bool spans;  /* the coordinator hears SPANS */
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
@@ -191,16 +185,6 @@ int fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t bl
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);
-
-/* With conf.outer: the sum (taken) of so many tasks more of what was claimed for this
- * contribution when it was granted; unknown ones are let go.  FAL_ENOMEM. */
-int fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-		   struct fal_sum *sum, uint32_t tasks);
-
-/* With conf.outer: a task of that which was finished has no result after all; nothing
- * more comes of the contribution, if it is still there.  FAL_ENOMEM. */
-int fal_agent_lost(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-		   uint32_t task);
 
 /* The driver has room for a bulk message: sends the next one of what is to be pushed, and
  * at last LEAVE.  To be called after each of the calls here, and when there is room

@@ -16,8 +16,6 @@ forget(struct fal_agent *a, size_t i)
 	const size_t k = agent_push_of(a, c.round, c.seq);
 	memmove(a->contribs.v + i, a->contribs.v + i + 1,
 		(--a->contribs.n - i) * sizeof(c));
-	if (c.lacks > 0 && a->ops.unwanted != NULL)
-		a->ops.unwanted(a->ops.arg, c.round, c.seq);
 	agent_drop(a, c.on);
 	int err =
 		k < a->pushes.n && a->pushes.v[k].making ? agent_push_end(a, k) : FAL_OK;
@@ -133,8 +131,7 @@ agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
 				   .alone = m->grant.count == 1,
 				   .first = m->grant.first,
 				   .count = m->grant.count,
-				   .due = m->grant.count,
-				   .lacks = a->conf.outer ? m->grant.count : 0 };
+				   .due = m->grant.count };
 	if (place_of(a, c.round, c.seq) < a->contribs.n)
 		return FAL_ESTATE;
 	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
@@ -149,7 +146,7 @@ agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint3
 	int err = FAL_OK;
 	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;) {
 		const struct contrib *c = &a->contribs.v[i];
-		if (c->round == round && (c->due > 0 || c->lacks > 0) &&
+		if (c->round == round && c->due > 0 &&
 		    (c->first - first < count || first - c->first < c->count))
 			err = call_off(a, i);
 	}
@@ -161,7 +158,7 @@ agent_leave_preclaimed(struct fal_agent *a)
 {
 	int err = FAL_OK;
 	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;)
-		if (a->contribs.v[i].due > 0 || a->contribs.v[i].lacks > 0)
+		if (a->contribs.v[i].due > 0)
 			err = forget(a, i);
 	return err;
 }
@@ -186,7 +183,7 @@ add_task(struct fal_agent *a, struct contrib *c, struct fal_sum *sum)
 static bool
 is_made(const struct contrib *c)
 {
-	return c->due == 0 && c->lacks == 0 && c->ticketed;
+	return c->due == 0 && c->ticketed;
 }
 
 bool
@@ -260,43 +257,6 @@ report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 	if (err == FAL_OK && gone)
 		return forget(a, i);
 	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
-}
-
-int
-fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-	       struct fal_sum *sum, uint32_t tasks)
-{
-	const size_t i = place_of(a, round, seq);
-	agent_charge(a, now);
-	a->halves += 1 + fal_sum_grown(sum);
-	if (i == a->contribs.n)
-		return agent_give_sum(a, sum);
-	struct contrib *c = &a->contribs.v[i];
-	assert(c->on != NULL && tasks <= c->lacks);
-	c->lacks -= tasks;
-	int err = add_task(a, c, sum);
-	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
-}
-
-int
-fal_agent_lost(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
-	       uint32_t task)
-{
-	const size_t i = place_of(a, round, seq);
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	agent_charge(a, now);
-	if (i == a->contribs.n)
-		return FAL_OK;
-	assert(a->contribs.v[i].on != NULL);
-	m.claim.round = round;
-	m.claim.task = task;
-	m.claim.seq = seq;
-	m.claim.version = a->contribs.v[i].on->version;
-	m.claim.nonfinite = true;
-	int err = agent_send(a, &m, false);
-	if (err == FAL_OK)
-		err = call_off(a, i);
-	return err == FAL_OK ? agent_dispatch(a) : err;
 }
 
 /* ---- claims ------------------------------------------------------------------------ */

@@ -83,7 +83,6 @@ struct contrib {
 	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
 	 * what it is pushed with; closed, and without the two below, from the start. */
 	uint32_t first, count, due;
-	uint32_t lacks; /* with conf.outer: tasks that no sum was given of yet */
 	bool ticketed;
 	struct fal_msg_ticket ticket;
 	struct snapshot *on;

@@ -116,8 +116,9 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
-	if (delta && a->conf.outer)
-		return FAL_EINVAL; /* nobody here has weights to step */
+	/* Nobody here has weights to step, and members claim for themselves. */
+	if ((delta || m->grant.seq != 0) && a->conf.outer)
+		return FAL_EINVAL;
 	if (delta && !may_step(a))
 		return FAL_OK;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;

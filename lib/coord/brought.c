@@ -17,20 +17,13 @@ coord_let_go(struct fal_coord *c, double now)
 		(void)coord_drain(c, now);
 }
 
-static size_t
-place(const struct fal_coord *c, uint64_t version)
-{
-	size_t at = 0;
-	while (at < c->givens && c->given[at] < version)
-		at++;
-	return at;
-}
-
 bool
 coord_given(const struct fal_coord *c, uint64_t version)
 {
-	const size_t at = place(c, version);
-	return at < c->givens && c->given[at] == version;
+	size_t at = 0;
+	while (at < c->givens && c->given[at] != version)
+		at++;
+	return at < c->givens;
 }
 
 int
@@ -56,15 +49,13 @@ fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 static int
 put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 {
-	size_t gone = place(c, oldest);
-	if (c->givens - gone == FAL_KEPT_MAX)
+	size_t gone = c->givens == FAL_KEPT_MAX;
+	while (gone < c->givens && c->given[gone] < oldest)
 		gone++;
 	if (FAL_GROW(c->given, c->given_cap, c->givens + 1) < 0)
 		return FAL_ENOMEM;
 	memmove(c->given, c->given + gone, (c->givens -= gone) * sizeof(*c->given));
-	const size_t at = place(c, version);
-	memmove(c->given + at + 1, c->given + at, (c->givens++ - at) * sizeof(*c->given));
-	c->given[at] = version;
+	c->given[c->givens++] = version;
 	c->oldest = c->given[0];
 	c->keeps = (uint32_t)c->givens;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_PUT,
@@ -73,34 +64,17 @@ put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 	return coord_order(c, &o);
 }
 
-/* A version that comes behind newer ones is sent to all workers, except to those that
- * keep it: the oldest version that a worker was told to keep is at that worker. */
-static int
-send_late(struct fal_coord *c, uint64_t version)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (p->ready && (p->versions == 0 || p->oldest != version))
-			err = coord_send_version(c, p, version, false);
-	}
-	return err;
-}
-
 int
 fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest)
 {
-	const bool late = c->newer && version < c->version;
 	coord_enter(c);
-	if (oldest > version)
-		return FAL_EINVAL;
 	if (coord_given(c, version))
 		return FAL_OK;
+	if (oldest > version || (c->newer && version < c->version))
+		return FAL_EINVAL;
 	int err = put(c, version, oldest);
-	if (err == FAL_OK && late)
-		err = send_late(c, version);
-	if (err < 0 || late)
-		return err < 0 ? err : coord_advance(c, now);
+	if (err < 0)
+		return err;
 	c->newer = true;
 	c->version = c->published = version;
 	fal_line_newer(&c->line, fal_coord_seconds(c, now), version);
@@ -114,7 +88,7 @@ fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
 {
 	const uint32_t full = c->conf.grid.task;
 	coord_enter(c);
-	if (!c->newer || version > c->version)
+	if (!coord_given(c, version))
 		return FAL_EINVAL;
 	c->evaluating = true;
 	int err = coord_keep(c, version, version);

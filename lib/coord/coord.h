@@ -344,16 +344,16 @@ const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map 
 /* ---- with conf.above (brought.c; design.md, D50) ---- */
 
 /* As fal_sched_bring, fal_sched_unwanted and fal_sched_newer; the version's parameters
- * are the caller's to add to the order (FAL_ORDER_PUT).  Versions may come in any order,
- * and not all of them; none is needed any more that is below `oldest`.  FAL_EINVAL: its
- * version is none that is kept; below its oldest; else errors that end the job. */
+ * are the caller's to add to the order (FAL_ORDER_PUT).  Not all versions need come; none
+ * is needed any more that is below `oldest`.  FAL_EINVAL: its version is none that is
+ * kept; it is older than the newest, or its oldest is newer; else errors that end the
+ * job. */
 int fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 		    uint64_t *round);
 int fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round);
 int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest);
-/* The version, which is not newer than the newest, is held to be evaluated: as with
- * fal_coord_newer the caller adds its parameters (FAL_ORDER_HOLD).  And a test task is
- * evaluated, of that version.  FAL_EINVAL: it is another one. */
+/* The version, which is kept, is held to be evaluated.  And a test task is evaluated, of
+ * that version.  FAL_EINVAL: it is another one. */
 int fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version);
 int fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task);
 

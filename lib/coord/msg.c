@@ -61,6 +61,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	if (err < 0 || c->finished || c->why != NULL)
 		return err < 0 ? err : coord_send_done(c, peer);
 	p->greeted = true;
+	p->group = m->hello.group != 0;
 	p->since = fal_coord_seconds(c, now);
 	p->lanes_min = m->hello.lanes_min;
 	p->lanes_max = m->hello.lanes_max;
@@ -157,6 +158,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			      .fixed = probe.fixed,
 			      .rtt = p->rtt,
 			      .was = coord_speed_of(c, p),
+			      .group = p->group,
 			      /* until it is seen whose fingerprint counts */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
 	err = coord_send_blocks(c, p->id);

@@ -79,6 +79,7 @@ struct fal_peer {
 	char build[FAL_MSG_NAME];       /* of its program, as it says */
 	uint8_t instance[FAL_INSTANCE]; /* of its process */
 	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
+	bool group;                     /* it is a group server */
 	bool parted; /* in order: it was asked to leave, or is sent away */
 	uint32_t lanes_min, lanes_max, cores;
 	bool odd; /* its fingerprint is another one than counts */

@@ -1,5 +1,5 @@
-/* What is granted above is brought here as rounds, and what members make of it goes back:
- * claims, sums, evaluations.
+/* What is granted above is brought here task by task, and what members make of it goes
+ * back: a claim with its sum, or what an evaluation came to.
  *
  * Callbacks of the agent and of the coordinator only take notes, as neither may be called
  * back; fal_group_work carries them out. */
@@ -12,35 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tasks that are one round here. */
-struct brought {
-	uint64_t round; /* here; */
-	uint64_t up;    /* and above, */
-	uint32_t seq;   /* where they are claimed for this contribution; 0: not yet */
-	uint32_t first, count;
-	struct task {
-		uint32_t lane; /* of the agent */
-		bool made;     /* a member's claim won, */
-		bool told;     /* and the agent knows; */
-		bool lost;     /* … then its maker was, and nobody else had a result */
-		struct fal_ran ran;
-	} *task;
-	struct fal_sum *sum; /* NULL: it is not made yet */
-	bool given;          /* it is */
-	bool unwanted;
-};
-
-/* A task that the agent has begun, and that is not brought yet; a test task stays here
- * until it is evaluated. */
-struct begun {
+/* A task that a lane of the agent has, until it is finished there. */
+struct task {
 	struct fal_run run;
 	uint32_t lane;
-	bool asked, done, unwanted;
-	struct fal_ran ran; /* of a test task that is done */
+	bool asked;     /* the coordinator has it: */
+	uint64_t round; /* … as this round, if it is no test task */
+	bool claimed;   /* a member's claim won there */
+	bool done;      /* the round's sum was given, or the test task is evaluated */
+	bool unwanted;
+	struct fal_ran ran;
 };
 
-/* A version, as the level above counts them and as this one does: the same, until there
- * are some of lines (base/line.h), which is nothing to members. */
+/* A version, as the level above counts them and as this one does.  Here each has a higher
+ * number than those that came before, and none is of a line (base/line.h), which is
+ * nothing to members. */
 struct name {
 	uint64_t up, down;
 };
@@ -51,14 +37,11 @@ struct fal_group {
 	uint32_t members, lanes; /* that were told of last */
 	int err;                 /* of something in a callback */
 	uint64_t steps;          /* results of members, so far */
-	struct brought *round;
-	size_t rounds, round_cap;
-	struct begun *begun;
-	size_t beguns, begun_cap;
+	struct task *task;
+	size_t tasks, task_cap;
 	struct name *name; /* of versions that the agent has */
 	size_t names, name_cap;
-	uint64_t last; /* the highest one here */
-	bool renames;  /* there were lines */
+	uint64_t next; /* versions have numbers below */
 	/* The version that is being told of here; NULL: none is. */
 	const struct fal_whole *telling;
 };
@@ -112,46 +95,18 @@ fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t leas
 void
 fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run)
 {
-	if (FAL_GROW(g->begun, g->begun_cap, g->beguns + 1) < 0) {
+	if (FAL_GROW(g->task, g->task_cap, g->tasks + 1) < 0) {
 		g->err = FAL_ENOMEM;
 		return;
 	}
-	g->begun[g->beguns++] = (struct begun){ .run = *run, .lane = lane };
+	g->task[g->tasks++] = (struct task){ .run = *run, .lane = lane };
 }
 
-/* The round and task of a lane that has not ended; NULL: it was not brought. */
-static struct task *
-task_of(const struct fal_group *g, uint32_t lane, struct brought **of)
-{
-	for (size_t i = 0; i < g->rounds; i++)
-		for (uint32_t t = 0; t < g->round[i].count; t++)
-			if (g->round[i].task[t].lane == lane &&
-			    !g->round[i].task[t].told) {
-				*of = &g->round[i];
-				return &g->round[i].task[t];
-			}
-	return NULL;
-}
-
-/* All that is claimed for one contribution goes together: so does its round. */
 void
 fal_group_cancel(struct fal_group *g, uint32_t lane)
 {
-	struct brought *r;
-	for (size_t i = 0; i < g->beguns; i++)
-		if (g->begun[i].lane == lane) {
-			g->begun[i].unwanted = true;
-			return;
-		}
-	if (task_of(g, lane, &r) != NULL)
-		r->unwanted = true;
-}
-
-void
-fal_group_unwanted(struct fal_group *g, uint64_t round, uint32_t seq)
-{
-	for (size_t i = 0; i < g->rounds; i++)
-		g->round[i].unwanted |= g->round[i].up == round && g->round[i].seq == seq;
+	for (size_t i = 0; i < g->tasks; i++)
+		g->task[i].unwanted |= g->task[i].lane == lane;
 }
 
 uint64_t
@@ -180,14 +135,15 @@ forget_names(struct fal_group *g, const struct fal_agent *a)
 	g->names = kept;
 }
 
+/* It keeps its number, if that is higher than those of before. */
 static const struct name *
 add_name(struct fal_group *g, uint64_t up)
 {
 	if (FAL_GROW(g->name, g->name_cap, g->names + 1) < 0)
 		return NULL;
-	g->renames |= fal_line_of(up) != 0;
-	const struct name is = { .up = up, .down = g->renames ? g->last + 1 : up };
-	g->last = is.down > g->last ? is.down : g->last;
+	const bool keeps = up >= g->next && fal_line_of(up) == 0;
+	const struct name is = { .up = up, .down = keeps ? up : g->next };
+	g->next = is.down + 1;
 	g->name[g->names] = is;
 	return &g->name[g->names++];
 }
@@ -196,7 +152,6 @@ void
 fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		const struct fal_whole *v)
 {
-	int err = FAL_OK;
 	forget_names(g, e->agent);
 	const struct name *is = name_of(g, v->version);
 	if (is == NULL && (is = add_name(g, v->version)) == NULL) {
@@ -207,32 +162,31 @@ fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 	for (size_t i = 0; i < g->names; i++)
 		oldest = g->name[i].down < oldest ? g->name[i].down : oldest;
 	g->telling = v;
-	err = fal_coord_newer(e->coord, e->s, is->down, oldest);
+	int err = fal_coord_newer(e->coord, e->s, is->down, oldest);
 	if (err == FAL_OK && v->keep)
 		err = fal_coord_eval_of(e->coord, e->s, is->down);
 	g->telling = NULL;
 	g->err = g->err < 0 ? g->err : err;
 }
 
-static struct brought *
-round_of(const struct fal_group *g, uint64_t round)
+static struct task *
+task_of(const struct fal_group *g, uint64_t round)
 {
-	for (size_t i = 0; i < g->rounds; i++)
-		if (g->round[i].round == round)
-			return &g->round[i];
+	for (size_t i = 0; i < g->tasks; i++)
+		if (g->task[i].asked && !g->task[i].run.eval &&
+		    g->task[i].round == round)
+			return &g->task[i];
 	return NULL;
 }
 
 void
 fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 {
-	const struct brought *r = round_of(g, is->round);
+	struct task *t = task_of(g, is->round);
 	g->steps++;
-	if (r == NULL || is->task - r->first >= r->count)
+	if (t == NULL)
 		return;
-	struct task *t = &r->task[is->task - r->first];
-	t->lost |= t->told && is->nonfinite && !t->ran.nonfinite;
-	t->made = true;
+	t->claimed = true;
 	t->ran = (struct fal_ran){ .nonfinite = is->nonfinite,
 				   .loss = is->loss,
 				   .task_ns = is->task_ns };
@@ -243,23 +197,23 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 void
 fal_group_given(struct fal_group *g, uint64_t round)
 {
-	struct brought *r = round_of(g, round);
-	if (r != NULL)
-		r->given = true;
+	struct task *t = task_of(g, round);
+	if (t != NULL)
+		t->done = true;
 }
 
 void
 fal_group_evaluated(struct fal_group *g, const struct fal_coord_evaluated *is)
 {
 	g->steps++;
-	for (size_t i = 0; i < g->beguns; i++) {
-		struct begun *b = &g->begun[i];
-		const struct name *of = name_of(g, b->run.version);
-		if (!b->run.eval || of == NULL || of->down != is->version ||
-		    b->run.task != is->task)
+	for (size_t i = 0; i < g->tasks; i++) {
+		struct task *t = &g->task[i];
+		const struct name *of = name_of(g, t->run.version);
+		if (!t->run.eval || of == NULL || of->down != is->version ||
+		    t->run.task != is->task)
 			continue;
-		b->done = true;
-		b->ran = (struct fal_ran){ .loss = is->loss,
+		t->done = true;
+		t->ran = (struct fal_ran){ .loss = is->loss,
 					   .right = is->right,
 					   .samples = is->samples,
 					   .task_ns = is->task_ns };
@@ -269,221 +223,77 @@ fal_group_evaluated(struct fal_group *g, const struct fal_coord_evaluated *is)
 int
 fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 {
-	if (g->telling != NULL) {
+	if (o->kind == FAL_ORDER_PUT) {
 		o->params = g->telling->params;
 		o->exps = g->telling->exps;
 	}
 	if (o->kind != FAL_ORDER_END || o->end != FAL_END_GIVE)
 		return FAL_OK;
-	struct brought *r = round_of(g, o->round);
-	if (r == NULL)
+	struct task *t = task_of(g, o->round);
+	if (t == NULL)
 		return FAL_ESTATE;
-	if (r->sum == NULL)
-		r->sum = fal_sum_new(g->params);
-	o->into = r->sum;
-	return r->sum != NULL ? FAL_OK : FAL_ENOMEM;
+	if (t->ran.sum == NULL)
+		t->ran.sum = fal_sum_new(g->params);
+	o->into = t->ran.sum;
+	return t->ran.sum != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 /* ---- carrying them out ------------------------------------------------------------- */
 
-static void
-drop_round(struct fal_group *g, size_t i)
-{
-	free(g->round[i].task);
-	fal_sum_free(g->round[i].sum);
-	memmove(g->round + i, g->round + i + 1, (--g->rounds - i) * sizeof(*g->round));
-}
-
-static void
-drop_begun(struct fal_group *g, size_t i, size_t n)
-{
-	memmove(g->begun + i, g->begun + i + n, (g->beguns - i - n) * sizeof(*g->begun));
-	g->beguns -= n;
-}
-
+/* Task i goes to the coordinator, where nothing of it can be made before this returns. */
 static int
-finish(const struct fal_group_ends *e, uint32_t lane, const struct fal_ran *ran)
+ask(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
-	return fal_agent_finished(e->agent, e->ns, lane, ran);
-}
-
-static int
-cancelled(const struct fal_group_ends *e, uint32_t lane)
-{
-	const struct fal_ran none = { .cancelled = true };
-	return finish(e, lane, &none);
-}
-
-/* How many, from begun task i on, are one round: those that follow each other in one
- * contribution; else one alone. */
-static uint32_t
-together(const struct fal_group *g, size_t i)
-{
-	const struct fal_run *first = &g->begun[i].run;
-	uint32_t n = 1;
-	for (; first->seq != 0 && i + n < g->beguns; n++) {
-		const struct begun *b = &g->begun[i + n];
-		if (b->unwanted || b->run.eval || b->run.round != first->round ||
-		    b->run.seq != first->seq || b->run.task != first->task + n)
-			break;
-	}
-	return n;
-}
-
-static int
-bring(struct fal_group *g, const struct fal_group_ends *e, size_t i)
-{
-	const struct fal_run is = g->begun[i].run;
-	const uint32_t n = together(g, i);
+	const struct fal_run is = g->task[i].run;
 	const struct name *on = name_of(g, is.version);
+	g->task[i].asked = true;
 	if (on == NULL)
 		return FAL_EINVAL;
-	const struct fal_bring what = {
-		.clock = is.clock, .version = on->down, .first = is.task, .count = n
-	};
-	struct brought r = {
-		.up = is.round, .seq = is.seq, .first = is.task, .count = n
-	};
-	if (FAL_GROW(g->round, g->round_cap, g->rounds + 1) < 0)
-		return FAL_ENOMEM;
-	r.task = fal_calloc(n, sizeof(*r.task));
-	if (r.task == NULL)
-		return FAL_ENOMEM;
-	for (uint32_t t = 0; t < n; t++)
-		r.task[t].lane = g->begun[i + t].lane;
-	drop_begun(g, i, n);
-	/* Nothing of it can be made before this returns. */
-	int err = fal_coord_bring(e->coord, e->s, &what, &r.round);
-	g->round[g->rounds++] = r;
+	if (is.eval)
+		return fal_coord_eval(e->coord, e->s, on->down, is.task);
+	const struct fal_bring what = { .clock = is.clock,
+					.version = on->down,
+					.task = is.task };
+	uint64_t round = 0;
+	int err = fal_coord_bring(e->coord, e->s, &what, &round);
+	g->task[i].round = round;
 	return err;
 }
 
-/* Begun task i: 1: it went on, so that another one is there; 0: it waits. */
+/* The agent hears of a task that is done, or that nobody wants any more. */
 static int
-go_on(struct fal_group *g, const struct fal_group_ends *e, size_t i)
+settle(const struct fal_group_ends *e, struct task *t)
 {
-	struct begun *b = &g->begun[i];
-	const struct fal_ran ran = b->ran;
-	const uint32_t lane = b->lane;
-	int err = FAL_OK;
-	if (b->unwanted || b->done) {
-		const bool done = b->done && !b->unwanted;
-		drop_begun(g, i, 1);
-		err = done ? finish(e, lane, &ran) : cancelled(e, lane);
-		return err < 0 ? err : 1;
-	}
-	if (!b->run.eval) {
-		err = bring(g, e, i);
-		return err < 0 ? err : 1;
-	}
-	if (b->asked)
-		return 0;
-	b->asked = true;
-	const struct name *of = name_of(g, b->run.version);
-	err = of != NULL ? fal_coord_eval(e->coord, e->s, of->down, b->run.task)
-			 : FAL_EINVAL;
-	return err < 0 ? err : 1;
-}
-
-/* Nobody above wants round i any more. */
-static int
-let_go(struct fal_group *g, const struct fal_group_ends *e, size_t i)
-{
-	const struct brought r = g->round[i];
-	int err = FAL_OK;
-	g->round[i].task = NULL;
-	g->round[i].sum = NULL;
-	drop_round(g, i);
-	for (uint32_t t = 0; t < r.count && err == FAL_OK; t++)
-		if (!r.task[t].told)
-			err = cancelled(e, r.task[t].lane);
-	if (err == FAL_OK && !r.given)
-		err = fal_coord_unwanted(e->coord, e->s, r.round);
-	free(r.task);
-	fal_sum_free(r.sum);
-	return err;
-}
-
-/* Claims of what is claimed for already, as they come. */
-static int
-report(struct fal_group *g, const struct fal_group_ends *e, size_t i, bool *any)
-{
-	const uint64_t round = g->round[i].round;
-	int err = FAL_OK;
-	for (uint32_t t = 0; err == FAL_OK; t++) {
-		const struct brought *r = round_of(g, round);
-		if (r == NULL || t == r->count)
-			break;
-		struct task *is = &r->task[t];
-		if (!is->made || is->told || r->unwanted)
-			continue;
-		is->told = *any = true;
-		const struct fal_ran ran = is->ran;
-		err = finish(e, is->lane, &ran);
-	}
-	return err;
-}
-
-/* The sum of round i goes up, if all tasks of its contribution are in it and told of:
- * else nothing comes of that, which the level above has to hear. */
-static int
-give(struct fal_group *g, const struct fal_group_ends *e, size_t i)
-{
-	const struct brought r = g->round[i];
-	struct task *lost = NULL;
-	bool all = true;
-	int err = FAL_OK;
-	g->round[i].sum = NULL;
-	g->round[i].task = NULL;
-	drop_round(g, i);
-	for (struct task *t = r.task; t < r.task + r.count; t++) {
+	const struct fal_ran none = { .cancelled = true };
+	if (!t->unwanted) {
 		/* Who had made it may have pushed it, and gone without a word of it. */
-		if (!t->made)
-			t->ran = (struct fal_ran){ .nonfinite = true };
-		all &= !t->ran.nonfinite;
-		lost = t->lost ? t : lost;
+		t->ran.nonfinite |= !t->run.eval && !t->claimed;
+		return fal_agent_finished(e->agent, e->ns, t->lane, &t->ran);
 	}
-	if (r.seq == 0) {
-		r.task->ran.sum = r.sum;
-		err = finish(e, r.task->lane, &r.task->ran);
-	} else if (all) {
-		err = fal_agent_give(e->agent, e->ns, r.up, r.seq, r.sum, r.count);
-	} else {
-		fal_sum_free(r.sum);
-		for (struct task *t = r.task; t < r.task + r.count && err == FAL_OK; t++)
-			if (!t->told)
-				err = finish(e, t->lane, &t->ran);
-		if (err == FAL_OK && lost != NULL)
-			err = fal_agent_lost(e->agent, e->ns, r.up, r.seq,
-					     r.first + (uint32_t)(lost - r.task));
-	}
-	free(r.task);
+	fal_sum_free(t->ran.sum);
+	int err = fal_agent_finished(e->agent, e->ns, t->lane, &none);
+	if (err == FAL_OK && t->asked && !t->run.eval && !t->done)
+		err = fal_coord_unwanted(e->coord, e->s, t->round);
 	return err;
 }
 
-/* One pass over all that there is; *any: something was done, so another one is due. */
+/* One pass over all tasks; *any: something was done, so another one is due. */
 static int
 pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < g->beguns && err >= 0;) {
-		err = go_on(g, e, i);
-		if (err == 0)
+	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
+		struct task t = g->task[i];
+		*any |= t.done || t.unwanted || !t.asked;
+		if (t.done || t.unwanted) {
+			memmove(g->task + i, g->task + i + 1,
+				(--g->tasks - i) * sizeof(t));
+			err = settle(e, &t);
+		} else if (!t.asked) {
+			err = ask(g, e, i++);
+		} else {
 			i++;
-		*any |= err > 0;
-	}
-	err = err > 0 ? FAL_OK : err;
-	for (size_t i = 0; i < g->rounds && err == FAL_OK;) {
-		const size_t n = g->rounds;
-		if (g->round[i].unwanted)
-			err = let_go(g, e, i);
-		else if (g->round[i].seq != 0)
-			err = report(g, e, i, any);
-		if (g->rounds == n && i < g->rounds && g->round[i].given &&
-		    !g->round[i].unwanted && err == FAL_OK)
-			err = give(g, e, i);
-		*any |= g->rounds < n;
-		i += g->rounds == n;
+		}
 	}
 	return err;
 }
@@ -506,10 +316,9 @@ fal_group_free(struct fal_group *g)
 {
 	if (g == NULL)
 		return;
-	while (g->rounds > 0)
-		drop_round(g, 0);
-	free(g->round);
-	free(g->begun);
+	for (size_t i = 0; i < g->tasks; i++)
+		fal_sum_free(g->task[i].ran.sum);
+	free(g->task);
 	free(g->name);
 	free(g);
 }

@@ -1,8 +1,8 @@
 /* A group server: a coordinator below and one worker above, and what passes between them
  * (design.md, D50).
  *
- * What the agent above is granted is brought to the coordinator below as rounds, and what
- * members make of it goes back: claims, sums, evaluations.  No I/O, no clock: falcon-ps
+ * Each task that the agent above is granted is a round of the coordinator below, and what
+ * members make of it goes back: a claim with its sum.  No I/O, no clock: falcon-ps
  * drives it with a socket on either side, the simulator with a fake network.
  */
 #ifndef FAL_GROUP_GROUP_H
@@ -46,7 +46,6 @@ enum fal_group_word fal_group_word(struct fal_group *g, const struct fal_coord *
 /* Of fal_agent_ops.  A version goes on to the members at once. */
 void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run);
 void fal_group_cancel(struct fal_group *g, uint32_t lane);
-void fal_group_unwanted(struct fal_group *g, uint64_t round, uint32_t seq);
 uint64_t fal_group_steps(const struct fal_group *g);
 void fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		     const struct fal_whole *v);

@@ -34,7 +34,7 @@ int
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
 		uint64_t *round)
 {
-	const struct fal_run_of run = { b->clock, b->first, b->count };
+	const struct fal_run_of run = { b->clock, b->task, 1 };
 	assert(s->brought && b->version <= s->version);
 	if (fal_team_bring(s, &run, b->version, now) < 0)
 		return FAL_ENOMEM;

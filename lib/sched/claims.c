@@ -218,32 +218,6 @@ no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worke
 	return fal_doubt_claim(s, now, r, w, task);
 }
 
-/* A task that was reported has no result after all: nothing comes of the contribution, if
- * anything still could.  Nothing is granted for that word, of which there is one for each
- * contribution. */
-static int
-lost(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-     const struct fal_claim_in *c)
-{
-	const struct fal_cid id = { c->worker, c->seq };
-	if (w->lost++ == w->preclaimed)
-		return FAL_ESTATE;
-	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, id) : FAL_NONE;
-	if (ci == FAL_NONE || r->ledger.contrib[ci].state != FAL_CONTRIB_OPEN)
-		return 0;
-	if (!fal_ledger_has(&r->ledger, c->task) ||
-	    fal_ledger_task(&r->ledger, c->task)->contrib != ci)
-		return FAL_ESTATE;
-	if (fal_fence(s, r, ci) < 0)
-		return FAL_ENOMEM;
-	w->owed--;
-	int err = fal_doubt_claim(s, now, r, w, c->task);
-	if (err < 0)
-		return err;
-	fal_refresh(s, w, now);
-	return fal_settle(s, now);
-}
-
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
@@ -251,9 +225,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	struct fal_round *r = fal_round_find(s, c->round);
 	if (w == NULL)
 		return 0;
-	if (c->nonfinite && c->seq >= FAL_PRECLAIMED)
-		return lost(s, now, r, w, c);
-	if (w->claims == w->given)
+	if (w->claims == w->given || (c->nonfinite && c->seq >= FAL_PRECLAIMED))
 		return FAL_ESTATE;
 	w->claims++;
 	if (r == NULL)

@@ -204,6 +204,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.rtt = j->rtt,
 		.pong = j->rtt,
 		.stands_by = j->stands_by,
+		.group = j->group,
 		.empty = now,
 		.base = now,
 		.heard = now,

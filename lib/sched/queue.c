@@ -262,7 +262,7 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 {
 	const struct fal_node *n = fal_holders(r, task);
 	return s->preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
-	       !w->trial && n->other == NULL && !fal_doubted(s, r, task);
+	       !w->trial && !w->group && n->other == NULL && !fal_doubted(s, r, task);
 }
 
 /* The task is claimed as it is granted: each grant is a contribution of its own. */

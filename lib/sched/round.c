@@ -313,35 +313,12 @@ fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
 	return r->clock + 1 == s->pool.clocks ? fal_account_all(s, r) : FAL_OK;
 }
 
-/* Nothing comes of the round: whoever has reported all that was claimed ahead may still
- * be about to make it, as a group server whose members have yet to push. */
-static int
-revoke_reported(struct fal_sched *s, const struct fal_round *r)
-{
-	const struct fal_ledger *l = &r->ledger;
-	for (uint32_t i = 0; i < l->contribs; i++) {
-		const struct fal_contrib *c = &l->contrib[i];
-		const struct fal_act act = { .kind = FAL_ACT_REVOKE,
-					     .worker = c->id.worker,
-					     .round = r->id };
-		if (c->id.seq < FAL_PRECLAIMED || c->state != FAL_CONTRIB_OPEN ||
-		    c->due > 0 || fal_find(s, c->id.worker) == NULL)
-			continue;
-		if (fal_emit_task(s, act, l->claim[c->head].task) < 0)
-			return FAL_ENOMEM;
-	}
-	return FAL_OK;
-}
-
 int
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
-	const bool over = end.fate == FAL_FATE_DROP || end.fate == FAL_FATE_ABANDON;
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
 	struct fal_team *t = r->team;
 	if (close_round(s, r, now) < 0)
-		return FAL_ENOMEM;
-	if (over && revoke_reported(s, r) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	if (s->brought) { /* the clocks are another's */

@@ -287,6 +287,7 @@ struct fal_join {
 	uint32_t key;      /* workers of one key are one witness; 0: it has its own */
 	uint32_t numerics; /* those of equal ones compute the same bits; 0: its own */
 	bool stands_by;    /* fal_sched_stand_by */
+	bool group;        /* a group server: it claims what its members have made */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
 	struct fal_history was; /* known of it; lanes 0: nothing */
@@ -446,12 +447,12 @@ void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
 /* ---- work of another scheduler's, with conf.brought (brought.c) ---- */
 
-/* A round of these tasks begins, which is over when its sum is given (FAL_FATE_GIVE); its
+/* A round of this task begins, which is over when its sum is given (FAL_FATE_GIVE); its
  * number is in `round`.  The version is one that fal_sched_newer has told.  FAL_ENOMEM.
  */
 struct fal_bring {
 	uint64_t clock, version;
-	uint32_t first, count;
+	uint32_t task;
 };
 int fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
 		    uint64_t *round);

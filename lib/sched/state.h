@@ -107,8 +107,8 @@ struct fal_worker {
 	uint32_t owed;          /* its open contributions */
 	uint64_t included;      /* its last round of local steps that was collected */
 	uint64_t given, claims; /* grants to it, claims by it */
-	uint32_t preclaimed;    /* contributions that were claimed ahead for it, */
-	uint32_t lost;          /* … of which it has said that they are lost, at most */
+	uint32_t preclaimed;    /* contributions that were claimed ahead for it */
+	bool group;             /* nothing is: its claims wait for their verdicts */
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */

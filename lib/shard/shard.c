@@ -386,10 +386,6 @@ put(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	const float *params = o->params + (size_t)s->conf.first * FAL_BLOCK;
 	const int8_t *exps = o->exps + s->conf.first;
-	if (o->kind == FAL_ORDER_HOLD) {
-		shard_hold_this(s, o->version, params, exps);
-		return FAL_OK;
-	}
 	if (o->versions == 0)
 		return FAL_EINVAL;
 	if (fal_store_made(s->store, NULL) != NULL)
@@ -424,8 +420,6 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 		return shard_scale(s, o);
 	case FAL_ORDER_PUT:
 		return o->params != NULL ? put(s, o) : FAL_EINVAL;
-	case FAL_ORDER_HOLD:
-		return o->params != NULL ? put(s, o) : shard_wait_for(s, open, o);
 	default:
 		return shard_wait_for(s, open, o);
 	}

@@ -89,9 +89,7 @@ enum fal_order_kind {
 	 * STEPPED */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP, /* the newest `versions` versions are kept from now on */
-	/* `version`, which is kept, is held, until the next such; or one that was made
-	 * elsewhere, by `params` and `exps`, as in PUT */
-	FAL_ORDER_HOLD,
+	FAL_ORDER_HOLD, /* `version`, which is kept, is held, until the next such */
 	/* an image is made of the newest version, `version`, and of those before it that
 	 * are not below `below` */
 	FAL_ORDER_MARK,
@@ -131,7 +129,7 @@ struct fal_shard_order {
 	bool hash;                 /* STEP: STEPPED has its leaves */
 	const struct fal_map *map; /* borrowed */
 	struct fal_sum *into;      /* END that gives: of the whole model; borrowed */
-	const float *params;       /* PUT, HOLD, as `exps`: borrowed */
+	const float *params;       /* PUT, as `exps`: borrowed */
 	const int8_t *exps;
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock

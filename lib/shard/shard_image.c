@@ -3,16 +3,6 @@
 
 #include <string.h>
 
-void
-shard_hold_this(struct fal_shard *s, uint64_t version, const float *params,
-		const int8_t *exps)
-{
-	s->holds = true;
-	s->held = version;
-	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
-	memcpy(s->held_exps, exps, s->conf.count);
-}
-
 int
 shard_hold(struct fal_shard *s, uint64_t version)
 {
@@ -20,7 +10,10 @@ shard_hold(struct fal_shard *s, uint64_t version)
 	const int8_t *exps;
 	if (!fal_store_at(s->store, version, &params, &exps))
 		return FAL_ESTATE;
-	shard_hold_this(s, version, params, exps);
+	s->holds = true;
+	s->held = version;
+	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
+	memcpy(s->held_exps, exps, s->conf.count);
 	return FAL_OK;
 }
 

@@ -75,9 +75,6 @@ int shard_scale(struct fal_shard *s, const struct fal_shard_order *o);
 /* shard_image.c */
 /* The version is held; FAL_ESTATE: it is not kept. */
 int shard_hold(struct fal_shard *s, uint64_t version);
-/* … by these parameters and exponents of its blocks, which are copied. */
-void shard_hold_this(struct fal_shard *s, uint64_t version, const float *params,
-		     const int8_t *exps);
 /* An image of the newest version is made, and of those before it from `from` on; without
  * memory there is none, and the job goes on. */
 void shard_mark(struct fal_shard *s, uint64_t from);

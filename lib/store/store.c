@@ -305,14 +305,10 @@ store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		rotate(s);
 	else
 		s->olds++;
-	uint32_t at = s->olds - 1;
-	const struct old o = s->old[at];
-	for (; at > 0 && s->old[at - 1].version > version; at--)
-		s->old[at] = s->old[at - 1];
-	s->old[at] = o;
-	s->old[at].version = version;
-	store_copy(s, o.params, params);
-	memcpy(o.exps, exps, s->blocks);
+	struct old *o = &s->old[s->olds - 1];
+	o->version = version;
+	store_copy(s, o->params, params);
+	memcpy(o->exps, exps, s->blocks);
 }
 
 /* ---- rounds -------------------------------------------------------------------- */

@@ -185,9 +185,9 @@ void fal_store_drop(struct fal_store *s, uint64_t round);
 /* Where parameters are made elsewhere (store_given.c).  give: the sum of the complete
  * round of gradients is added to `into`, of the whole model, and the round is forgotten.
  *   FAL_ELIMIT: it would be beyond the range of sums.
- * put: the version has these parameters and exponents (copied), be it the newest from now
- *   on or one before that; as many are kept as of others, the highest ones, and some
- *   between them may be missing. */
+ * put: the version, the newest from now on, has these parameters and exponents (copied);
+ *   as many are kept as of others, and some between them may be missing.  FAL_EINVAL: it
+ *   is older. */
 int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
 int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);

@@ -35,14 +35,9 @@ int
 fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 	      const int8_t *exps)
 {
-	const float *own;
-	const int8_t *its;
 	assert(!s->making->on);
-	if (version < s->version) {
-		if (!fal_store_at(s, version, &own, &its))
-			store_put_by(s, version, params, exps);
-		return FAL_OK;
-	}
+	if (version < s->version)
+		return FAL_EINVAL;
 	if (version > s->version)
 		store_put_by(s, s->version, s->params, s->exps);
 	s->version = version;

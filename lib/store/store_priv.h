@@ -161,8 +161,8 @@ struct round *store_completed(const struct fal_store *s, uint64_t round,
 /* All parameters of a version are copied; NULL: the newest, be the next one made or not.
  */
 void store_copy(const struct fal_store *s, float *to, const float *from);
-/* This version becomes an old one, in the order of their numbers; its values are copied,
- * as by that.  Of more than are kept the oldest goes. */
+/* This version, newer than all old ones, becomes one; its values are copied, as by that.
+ * Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
 /* The slot's entry, made if it is new; NULL: out of memory. */

@@ -93,7 +93,7 @@ cluster_key(const struct cluster *c, uint32_t owner, char out[static 24])
 	if (c->up == NULL)
 		snprintf(out, 24, "k%u", owner);
 	else
-		snprintf(out, 24, "k%.12s.%u", c->path, owner);
+		snprintf(out, 24, "k%u.%u", c->up->index, owner);
 }
 
 /* Seconds until a connection is known to be dead, as lib/net/stream.h has it, or so. */

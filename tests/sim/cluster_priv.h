@@ -239,8 +239,7 @@ struct cluster {
 	bool ready;        /* it has said READY, and */
 	uint32_t members;  /* of so many last */
 	struct fal_group *group;
-	char key[24];  /* the group server's, above; and the machine's number there, */
-	char path[24]; /* behind that of its coordinator */
+	char key[24]; /* the group server's, above */
 	VEC(struct cluster *) group_of;
 	struct fal_rng rng;
 	double now;
@@ -465,7 +464,7 @@ void levels_work(struct cluster *root);
 void levels_time(struct cluster *root, double now);
 double levels_wake(struct cluster *root, struct cluster **which);
 double levels_thaw(const struct cluster *c);
-/* Is the coordinator above it, or one above that, another one by now? */
+/* Is the coordinator above it another one by now? */
 bool levels_stale(const struct cluster *c);
 /* The job is over: traces end, and are the outcome's; all is freed. */
 void levels_finish(struct cluster *root, struct outcome *out);

@@ -638,9 +638,6 @@ may_be_group(const struct plan *p, uint32_t i)
 	       p->toy.flips[process] == 0;
 }
 
-static void make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
-		       const double span[static 2], uint32_t depth);
-
 /* Who is in a group, of which the last one lives as long as it, and what may be otherwise
  * than above.  `span`: what a task takes, and the job. */
 /* Nothing is looked at that all of a sum is needed for, before any of it may count. */
@@ -655,7 +652,7 @@ may_stream(const struct plan *p)
 
 static struct plan *
 draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
-	     const double span[static 2], uint32_t depth)
+	     const double span[static 2])
 {
 	struct plan *g = fal_calloc(1, sizeof(*g));
 	assert(g != NULL);
@@ -691,19 +688,17 @@ draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 		one->print = m->print;
 		if (!last && !p->calm && chance(r, 0.5))
 			strike(r, one, span[1]);
-		if (depth < 2 && chance(r, 0.15))
-			make_group(r, g, one, span, depth + 1);
 	}
 	return g;
 }
 
 static void
 make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
-	   const double span[static 2], uint32_t depth)
+	   const double span[static 2])
 {
 	m->lanes_min = m->lanes_max = m->cores = 1;
 	m->sums = m->versions = 0;
-	m->group = draw_members(r, p, m, span, depth);
+	m->group = draw_members(r, p, m, span);
 }
 
 /* A plan that draw_members has made, and may be changed. */
@@ -723,24 +718,18 @@ hang_members(struct fal_rng *r, const struct plan *p, double length)
 			continue;
 		struct plan *own = drawn(g);
 		for (uint32_t k = 0; k + 1 < own->machines; k++)
-			if (own->machine[k].group == NULL && chance(r, 0.2))
+			if (chance(r, 0.2))
 				hang(r, &own->machine[k], length);
-		hang_members(r, own, length);
 	}
 }
 
-/* When it is ready at the latest: a group server when its last member is. */
+/* When it is ready at the latest. */
 static double
 there_at(const struct machine *m)
 {
 	/* On its link, and more: it greets, and is told of the job. */
 	enum { TIMES = 20 };
-	double at = m->join_at;
-	for (const struct plan *g = m->group; g != NULL; g = m->group) {
-		m = &g->machine[g->machines - 1];
-		at = fmax(at, m->join_at) + TIMES * m->latency;
-	}
-	return at + TIMES * m->latency;
+	return m->join_at + TIMES * m->latency;
 }
 
 /* Whoever lives to the end does so as a group server, too: no member leaves it alone
@@ -756,7 +745,6 @@ keep_company(const struct machine *m)
 		one->crash_at = fmax(one->crash_at, there_at(last));
 		one->leave_at = fmax(one->leave_at, there_at(last));
 	}
-	keep_company(last);
 }
 
 /* Does its process open another session? */
@@ -785,9 +773,8 @@ lie_in(struct fal_rng *r, const struct machine *of, const struct focus *only,
 			       : chance(r, only->liars ? 0.2 : 0.7) ? HONEST
 			       : chance(r, 0.2)                     ? LIE_MUTE
 								    : draw_lie(r);
-		lie_in(r, m, only, task_s, lives, any);
 		any = any || machine_lies(m);
-		if (m == last || any || m->group != NULL || m->hang != HANG_NOT ||
+		if (m == last || any || m->hang != HANG_NOT ||
 		    lie == HONEST || lie == LIE_PRINT)
 			continue;
 		any = true;
@@ -820,7 +807,7 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 	for (uint32_t i = 0; i < p->machines; i++) {
 		const bool is = p->machine[i].again > 0 || i == one || chance(r, 0.4);
 		if (is && may_be_group(p, i))
-			make_group(r, p, &p->machine[i], span, 1);
+			make_group(r, p, &p->machine[i], span);
 		if (p->machine[i].group != NULL)
 			p->levels = true;
 	}
@@ -835,21 +822,11 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 		lie_below(r, p, only, task_s);
 }
 
-static void
-free_groups(const struct plan *p)
-{
-	for (uint32_t i = 0; i < p->machines; i++) {
-		if (p->machine[i].group == NULL)
-			continue;
-		free_groups(p->machine[i].group);
-		free(drawn(p->machine[i].group));
-	}
-}
-
 void
 draw_free(struct plan *p)
 {
-	free_groups(p);
+	for (uint32_t i = 0; i < p->machines; i++)
+		free(drawn(p->machine[i].group));
 	free(p->toy.range);
 }
 

@@ -83,14 +83,10 @@ flips_asked(struct cluster *c, uint32_t peer, const struct fal_msg *grant)
 bool
 flips_is_asked(const struct worker *w, const struct fal_run *run)
 {
-	bool asked = false;
-	for (; w != NULL && !asked; w = w->c->up) {
-		const struct cluster *c = w->c;
-		const struct asked is = { plan_process(c->p, w->index), run->clock,
-					  run->task };
-		asked = is_in(c->asks.v, c->asks.n, &is);
-	}
-	return asked;
+	const struct cluster *c = w->c;
+	const struct asked is = { plan_process(c->p, w->index), run->clock, run->task };
+	return is_in(c->asks.v, c->asks.n, &is) ||
+	       (c->up != NULL && flips_is_asked(c->up, run));
 }
 
 /* Machine number n calls itself wn. */

@@ -25,13 +25,6 @@ on_cancel(void *arg, uint32_t lane)
 	fal_group_cancel(w->below->group, lane);
 }
 
-static void
-on_unwanted(void *arg, uint64_t round, uint32_t seq)
-{
-	const struct worker *w = arg;
-	fal_group_unwanted(w->below->group, round, seq);
-}
-
 static uint64_t
 on_steps(void *arg)
 {
@@ -64,7 +57,6 @@ levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops)
 	ops->streams = ops->begins = NULL;
 	ops->run = on_run;
 	ops->cancel = on_cancel;
-	ops->unwanted = on_unwanted;
 	ops->steps = on_steps;
 	ops->whole = on_whole;
 }
@@ -120,10 +112,8 @@ levels_begin(struct worker *w)
 	assert(c->group != NULL);
 	c->rng = fal_rng_init(root->p->toy.seed, FAL_RNG_TEST,
 			      100 + (uint32_t)root->group_of.n);
-	cluster_key(w->c, plan_owner(w->c->p, w->index), c->key);
-	snprintf(c->path, sizeof(c->path), "%.16s.%u", w->c->path, w->index);
+	cluster_key(root, plan_owner(root->p, w->index), c->key);
 	root->group_of.v[root->group_of.n++] = c;
-	root->seen[SEEN_GROUP_BELOW] += w->c->up != NULL;
 	root->seen[SEEN_GROUP_AGAIN] += plan_process(w->c->p, w->index) != w->index;
 	w->below = c;
 	cluster_begin(c);
@@ -188,10 +178,7 @@ levels_part(struct worker *w)
 bool
 levels_stale(const struct cluster *c)
 {
-	for (; c->up != NULL; c = c->up->c)
-		if (c->up->session != c->up->c->incarnation)
-			return true;
-	return false;
+	return c->up->session != c->root->incarnation;
 }
 
 double

@@ -123,7 +123,7 @@ any_lies(const struct machine *m, bool (*is)(enum lie lie))
 {
 	bool any = is(m->lie);
 	for (uint32_t i = 0; m->group != NULL && i < m->group->machines; i++)
-		any = any || any_lies(&m->group->machine[i], is);
+		any = any || is(m->group->machine[i].lie);
 	return any;
 }
 

@@ -453,8 +453,6 @@ play_known(struct totals *t)
 	play(21358, &(struct focus){ .liars = true }, t);
 	/* what was at hand for long was taken for the pull of what came last */
 	play(8553, &groups, t);
-	/* a member's result was claimed above, lost with the member, and then nobody's */
-	play(2810, &(struct focus){ .groups = true, .liars = true }, t);
 	/* who had left before a version was made was here when it was ordered */
 	play(22632, &groups, t);
 	/* a member had pushed what nobody had reported when it was fenced */

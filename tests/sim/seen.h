@@ -49,7 +49,6 @@ enum seen {
 	SEEN_GROUP_PARTED,   /* its coordinator above died */
 	SEEN_GROUP_CUT,      /* its link was cut, or it was frozen, while it had work */
 	SEEN_GROUP_UNWANTED, /* work under way below was called off above */
-	SEEN_GROUP_BELOW,    /* one is below another one */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
 	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */

@@ -373,6 +373,7 @@ worker_join(struct cluster *c, struct worker *w)
 	m.hello.lanes_min = w->m->lanes_min;
 	m.hello.lanes_max = w->m->lanes_max;
 	m.hello.cores = w->m->cores;
+	m.hello.group = w->m->group != NULL;
 	memcpy(m.hello.instance, &process, sizeof(process));
 	cluster_ok(c, fal_msg_put(&out, &m), "HELLO");
 	worker_send(w, &out, false);

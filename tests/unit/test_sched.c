@@ -277,37 +277,6 @@ claimed_ahead_in_vain(void **state)
 	check(last[FAL_ACT_GRANT].fills.worker, 2, "to be filled");
 }
 
-/* What was reported is lost after all: that ends the contribution, needs no grant, and
- * can be said once of each. */
-static void
-reported_and_lost(void **state)
-{
-	(void)state;
-	preclaims = true;
-	begin("bsp", 4, 0);
-	join(1, 2, 2, 0.1);
-	join(2, 2, 2, 0.1);
-	late = true;
-	open_clock(0);
-	const struct fal_cid id = { 1, ahead().seq };
-	const uint32_t task = worker[1].q[0].task, other = worker[1].q[1].task;
-	struct fal_claim_in c = {
-		.worker = 2, .round = current(), .seq = id.seq, .nonfinite = true
-	};
-	check(claim_as(1, task, id.seq, none, 0.1), 1, "reported");
-	check(claim_as(1, other, id.seq, none, 0.1), 1, "reported");
-	c.task = task;
-	check(fal_sched_claim(sched, now, &c), FAL_ESTATE, "another's");
-	c.worker = 1;
-	check(fal_sched_claim(sched, now, &c), 0, "lost");
-	follow_all();
-	check(acts[FAL_ACT_FENCE], 1, "fenced");
-	check(fal_sched_claim(sched, now, &c), FAL_ESTATE, "twice");
-	check(fal_sched_fenced(sched, now, current(), id), 0, "fenced");
-	follow_all();
-	check(holds(2, task) + holds(2, other) > 0, 1, "with somebody else");
-}
-
 static void
 lanes_follow_the_projection(void **state)
 {
@@ -465,7 +434,6 @@ main(void)
 		TEST(ordered_while_at_work),
 		TEST(made_and_never_reported),
 		TEST(claimed_ahead_in_vain),
-		TEST(reported_and_lost),
 		TEST(lanes_follow_the_projection),
 		TEST(lanes_that_help_stay),
 		TEST(many_lanes_are_cheap),
