@@ -16,10 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	BACK_S = 10 /* in which members are back */
-};
-
 static void dial(struct above *a);
 
 /* The server ends with this exit code; `why` was not said yet. */
@@ -95,17 +91,8 @@ static void
 numerics(const struct above *a, struct fal_coord_together *are)
 {
 	fal_coord_together(a->server->coord, are);
-	if (a->opt->past->several)
+	if (*a->opt->several)
 		fal_coord_several(are->fingerprint);
-}
-
-/* Members that it is ready with.  Who has to say other numerics waits until as many are
- * back, a while: else the first one would be taken for all. */
-static uint32_t
-least(const struct above *a)
-{
-	const uint32_t own = a->server->opt->min_workers, had = a->opt->past->members;
-	return own > had || ps_now() - a->opened > BACK_S ? own : had;
 }
 
 /* What was said of numerics holds no longer: above that is another worker. */
@@ -119,11 +106,10 @@ follow_numerics(struct above *a)
 	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
 		return;
 	fal_coord_several(several);
-	a->opt->past->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
-	a->opt->past->members = are.workers;
+	*a->opt->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
 	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
-		      a->opt->past->several ? "do not all compute the same bits"
-					    : "compute other bits now");
+		      *a->opt->several ? "do not all compute the same bits"
+				       : "compute other bits now");
 }
 
 /* Those who are here came or went. */
@@ -134,7 +120,8 @@ follow_members(struct above *a)
 	enum fal_group_word word;
 	struct fal_coord_together are;
 	while (a->chan != NULL &&
-	       (word = fal_group_word(a->group, a->server->coord, least(a), &m)) !=
+	       (word = fal_group_word(a->group, a->server->coord,
+				      a->server->opt->min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
@@ -293,7 +280,6 @@ begin_job(struct above *a)
 					     .seed = j->job.seed,
 					     .optim = j->job.optim,
 					     .outer = true };
-	a->opened = ps_now();
 	a->agent = fal_agent_new(&conf, &ops);
 	return a->agent != NULL ? FAL_OK : FAL_ENOMEM;
 }

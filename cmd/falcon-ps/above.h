@@ -17,12 +17,7 @@ struct ps_above_opt {
 	const struct fal_addr *addr;
 	const struct fal_client_key *key;
 	struct fal_retry *retry; /* of all incarnations */
-	/* What it has been before, as it must not be taken for another one each time that
-	 * its members come back one by one. */
-	struct ps_above_past {
-		bool several;     /* its members have had several numerics */
-		uint32_t members; /* that there were when it had to say others */
-	} *past;
+	bool *several; /* its members have had several numerics, in any incarnation */
 	const char *job; /* the job's file here; job, model and data are those above */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };

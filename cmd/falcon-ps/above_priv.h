@@ -19,7 +19,6 @@ struct above {
 	bool welcome, closing, working;
 	bool ready; /* READY was said, with these numerics */
 	uint8_t said[FAL_FINGERPRINT];
-	double opened;           /* when its job was the same */
 	struct fal_diag later;   /* why it has no time for us now; "": it has not said */
 	struct fal_diag why;     /* that it has ended */
 	int err;                 /* of something in a callback of the agent */

@@ -213,7 +213,7 @@ check_above(struct ps_run *r, const char *path)
 	r->above = (struct ps_above_opt){ .text = o->upstream,
 					  .addr = &r->coordinator,
 					  .retry = &r->retry,
-					  .past = &r->past,
+					  .several = &r->several,
 					  .job = path };
 	int err = fal_addr_parse(o->upstream, &r->coordinator, &diag);
 	if (err < 0)
