@@ -119,10 +119,9 @@ follow_members(struct above *a)
 	struct fal_msg m;
 	enum fal_group_word word;
 	struct fal_coord_together are;
-	while (a->chan != NULL &&
-	       (word = fal_group_word(a->group, a->server->coord,
-				      a->server->opt->min_workers, &m)) !=
-		       FAL_GROUP_NOTHING) {
+	while (a->chan != NULL && (word = fal_group_word(a->group, a->server->coord,
+							 a->server->opt->min_workers,
+							 &m)) != FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
 			return;
@@ -294,8 +293,8 @@ on_text(struct above *a, const struct fal_msg *m)
 	} own[FAL_TEXTS] = { [FAL_TEXT_JOB] = { "job", &j->job_text },
 			     [FAL_TEXT_MODEL] = { "model", &j->model_text },
 			     [FAL_TEXT_MANIFEST] = { "data", &j->manifest_bytes } };
-	int all = a->welcome && a->agent == NULL ? fal_texts_add(&a->texts, m)
-						 : FAL_ESTATE;
+	int all =
+		a->welcome && a->agent == NULL ? fal_texts_add(&a->texts, m) : FAL_ESTATE;
 	for (unsigned i = 0; all > 0 && i < FAL_TEXTS; i++) {
 		const struct fal_buf *is = &a->texts.text[i];
 		if (is->n == own[i].is->n && memcmp(is->p, own[i].is->p, is->n) == 0)

@@ -17,7 +17,7 @@ struct ps_above_opt {
 	const struct fal_addr *addr;
 	const struct fal_client_key *key;
 	struct fal_retry *retry; /* of all incarnations */
-	bool *several; /* its members have had several numerics, in any incarnation */
+	bool *several;   /* its members have had several numerics, in any incarnation */
 	const char *job; /* the job's file here; job, model and data are those above */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };

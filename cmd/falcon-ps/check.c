@@ -333,8 +333,7 @@ ps_check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	int err =
-		fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
+	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {

@@ -61,7 +61,7 @@ struct fal_ran {
 	uint64_t task_ns;            /* how long it took, */
 	uint64_t waited_ns;          /* … beside waiting for what was coming */
 	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
-	struct fal_sum *sum; /* with conf.outer: taken; NULL: no result */
+	struct fal_sum *sum;         /* with conf.outer: taken; NULL: no result */
 };
 
 /* What the memory of an agent follows from. */

@@ -173,8 +173,7 @@ static struct task *
 task_of(const struct fal_group *g, uint64_t round)
 {
 	for (size_t i = 0; i < g->tasks; i++)
-		if (g->task[i].asked && !g->task[i].run.eval &&
-		    g->task[i].round == round)
+		if (g->task[i].asked && !g->task[i].run.eval && g->task[i].round == round)
 			return &g->task[i];
 	return NULL;
 }

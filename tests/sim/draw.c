@@ -774,8 +774,8 @@ lie_in(struct fal_rng *r, const struct machine *of, const struct focus *only,
 			       : chance(r, 0.2)                     ? LIE_MUTE
 								    : draw_lie(r);
 		any = any || machine_lies(m);
-		if (m == last || any || m->hang != HANG_NOT ||
-		    lie == HONEST || lie == LIE_PRINT)
+		if (m == last || any || m->hang != HANG_NOT || lie == HONEST ||
+		    lie == LIE_PRINT)
 			continue;
 		any = true;
 		m->lie = lives ? LIE_LARGE : lie;
