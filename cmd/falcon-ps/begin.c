@@ -69,6 +69,7 @@ conf_of(const struct fal_files *j)
 					    : fal_leaf_every(j->model->params),
 		.task_hashes = fal_job_hashes_tasks(&j->job),
 		.verify = j->job.verify / 100,
+		.verify_stop = j->job.verify_stop == FAL_JOB_VERIFY_STOP_YES,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
 		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD,

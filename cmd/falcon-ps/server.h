@@ -77,6 +77,7 @@ struct ps_server {
 			char name[64], key[64]; /* the worker's, that of its key */
 		} *seen;
 		size_t n_seen, cap_seen;
+		struct fal_seldom unlike; /* results of two keys */
 	} who;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */

@@ -216,29 +216,20 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 	}
 }
 
-/* ---- who says otherwise than others --- */
+/* ---- unlike results and numerics --- */
 
 void
 ps_unlike(void *arg, const struct fal_coord_unlike *is)
 {
 	struct ps_server *s = arg;
-	const uint32_t wrong = is->wrong;
-	char what[64], times[48];
-	snprintf(what, sizeof(what), "task %u of clock %llu", is->task,
-		 (unsigned long long)is->clock);
-	if (wrong < is->names)
-		say(s, "%s with key '%s' got %s wrong: %s and %s agree on something else",
-		    is->name[wrong], is->key[wrong], what, is->name[wrong == 0],
-		    is->name[2]);
-	else if (is->names == 3)
-		say(s, "%s, %s and %s each say something else of %s%s", is->name[0],
-		    is->name[1], is->name[2], what, times_more(is->left_out, times));
-	else
+	uint64_t before;
+	char times[48];
+	if (fal_seldom(&s->who.unlike, ps_now(), &before))
 		say(s,
-		    "%s with key '%s' and %s with key '%s' do not agree on %s, and no "
-		    "third key can decide%s",
-		    is->name[0], is->key[0], is->name[1], is->key[1], what,
-		    times_more(is->left_out, times));
+		    "%s with key '%s' and %s with key '%s' have unlike results of task "
+		    "%u of clock %llu%s",
+		    is->name[0], is->key[0], is->name[1], is->key[1], is->task,
+		    (unsigned long long)is->clock, times_more(before, times));
 }
 
 void

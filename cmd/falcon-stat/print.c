@@ -78,7 +78,7 @@ put_evals(struct fal_buf *out, const struct fal_evals *e)
 }
 
 /* What nothing else in the trace bears out: no proof. */
-enum { SAID = 11 };
+enum { SAID = 10 };
 struct said {
 	const char *what;
 	uint64_t n;
@@ -94,8 +94,7 @@ get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
 				    { "refuted", v->verdicts[FAL_REFUTED] },
 				    { "charged", v->charges },
 				    { "refused", v->refused },
-				    { "found_wrong", v->words.wrong },
-				    { "undecided", v->words.undecided },
+				    { "unlike", v->unlike },
 				    { "suspected", v->suspects },
 				    { "nonfinite", v->nonfinite },
 				    { "accepted", v->parts } },

@@ -311,33 +311,44 @@ json_lone(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_close(out, '}');
 }
 
-static void
-put_unlike(struct fal_buf *out, const struct fal_summary *s)
+static uint64_t
+unanswered(const struct fal_summary_verify *v)
 {
-	const struct fal_summary_unlike *u = &s->unlike;
-	char who[4 * SHOWN];
-	if (u->n == 0 || u->who == NULL)
-		return;
-	fal_put_fmt(out, "%s: %s: task %llu of clock %llu",
-		    u->decided ? "found wrong" : "differ, and nobody can decide",
-		    fal_text_plain(who, sizeof(who), u->who), (unsigned long long)u->task,
-		    (unsigned long long)u->clock);
-	if (u->n > 1)
-		fal_put_fmt(out, "; %llu before", (unsigned long long)u->n - 1);
-	fal_put_u8(out, '\n');
+	return v->asked - v->equal - v->unlike;
 }
 
 static void
-json_unlike(struct fal_buf *out, const struct fal_summary *s)
+put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 {
-	const struct fal_summary_unlike *u = &s->unlike;
-	if (u->n == 0 || u->who == NULL)
+	char who[4 * SHOWN];
+	if (v->asked > 0)
+		fal_put_fmt(out,
+			    "verify: %llu asked, %llu equal, %llu unlike, %llu "
+			    "unanswered\n",
+			    (unsigned long long)v->asked, (unsigned long long)v->equal,
+			    (unsigned long long)v->unlike,
+			    (unsigned long long)unanswered(v));
+	if (v->who != NULL)
+		fal_put_fmt(out, "unlike: %s: task %llu of clock %llu\n",
+			    fal_text_plain(who, sizeof(who), v->who),
+			    (unsigned long long)v->task, (unsigned long long)v->clock);
+}
+
+static void
+json_verify(struct fal_buf *out, const struct fal_summary_verify *v)
+{
+	if (v->asked == 0 && v->who == NULL)
 		return;
 	fal_json_member_open(out, "verify", '{');
-	fal_json_member_str(out, u->decided ? "wrong" : "differ", u->who);
-	fal_json_member_u64(out, "clock", u->clock);
-	fal_json_member_u64(out, "task", u->task);
-	fal_json_member_u64(out, "count", u->n);
+	fal_json_member_u64(out, "asked", v->asked);
+	fal_json_member_u64(out, "equal", v->equal);
+	fal_json_member_u64(out, "unlike", v->unlike);
+	fal_json_member_u64(out, "unanswered", unanswered(v));
+	if (v->who != NULL) {
+		fal_json_member_str(out, "workers", v->who);
+		fal_json_member_u64(out, "clock", v->clock);
+		fal_json_member_u64(out, "task", v->task);
+	}
 	fal_json_close(out, '}');
 }
 
@@ -465,7 +476,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	put_falls(out, s);
 	put_lone(out, s);
 	put_diverged(out, s);
-	put_unlike(out, s);
+	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
 	put_numerics(out, s);
@@ -622,7 +633,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_resumed(out, &s->resumed);
 	json_lone(out, s);
 	json_diverged(out, s);
-	json_unlike(out, s);
+	json_verify(out, &s->verify);
 	fal_json_member_str(out, "trainer", s->trainer);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {

@@ -75,7 +75,8 @@ mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bo
 			held[a->lane[i].item.task - first] = true;
 }
 
-/* Behind those of its round: the tasks from that of `item` on that are not held. */
+/* The tasks from that of `item` on that are not held: behind those of their round, but
+ * checks before them, as nobody waits for a check when the round is over. */
 static int
 enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 {
@@ -84,7 +85,8 @@ enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 		fresh += !held[i];
 	if (FAL_GROW(a->queue.v, a->queue.cap, a->queue.n + fresh) < 0)
 		return FAL_ENOMEM;
-	struct item *at = a->queue.v + end_of(a, item.round);
+	const size_t before = item.round > 0 ? end_of(a, item.round - 1) : 0;
+	struct item *at = a->queue.v + (item.check ? before : end_of(a, item.round));
 	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(item));
 	a->queue.n += fresh;
 	for (uint32_t i = 0; i < count; i++, item.task++)

@@ -279,8 +279,7 @@ take_over(struct fal_coord *c, const struct fal_act *a)
 static int
 end(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
-	err = err < 0 ? err : coord_end_round(c, a);
+	int err = coord_end_round(c, a);
 	return err < 0 || a->ahead ? err : coord_judge_behind(c, now);
 }
 

@@ -79,7 +79,6 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.brought = conf->above != NULL,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
-					.verifies = conf->verify > 0,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3,
 					.preclaims = conf->preclaims };

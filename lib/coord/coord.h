@@ -46,15 +46,12 @@ struct fal_coord_late {
 			     cost others too much; else NULL */
 };
 
-/* Keys that compute the same bits do not say the same of a task, the first one being that
- * whose result counts. */
+/* Two keys that compute the same bits have unlike results of a task: the worker that
+ * claimed it, and the one that computed it once more. */
 struct fal_coord_unlike {
 	uint64_t clock;
 	uint32_t task;
-	uint32_t names; /* 2 or 3 */
-	const char *name[3], *key[3];
-	uint32_t wrong;    /* whom two others contradict; `names`: nobody can decide */
-	uint64_t left_out; /* times before that nobody could, and it was not said */
+	const char *name[2], *key[2];
 };
 
 /* What a shard has done in this incarnation. */
@@ -186,8 +183,10 @@ struct fal_coord_conf {
 	 * of some others; 0: 1. */
 	uint32_t hashes;
 	bool task_hashes; /* claims carry the hash of what their task gave */
-	double verify; /* with them: the part of tasks that another key runs, too; 0 … 1
-			*/
+	/* With them: the part of claims that another key computes once more, 0 to 1; and
+	 * the job ends where the results are unlike. */
+	double verify;
+	bool verify_stop;
 	bool skips;    /* fal_sched_conf's */
 	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
 	 * by fal_coord_bring, no version is made here; tasks are skipped whatever `skips`

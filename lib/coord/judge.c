@@ -34,8 +34,6 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 	coord_trace(c);
 	const uint64_t round = g->round;
 	int err = fal_sched_again(c->sched, now, round, a.suspect, brought);
-	if (err == FAL_OK)
-		err = coord_verify_taken(c, now, round, a.by);
 	if (err == FAL_OK && a.charge != NULL)
 		err = fal_sched_charge(c->sched, now, a.by.worker, a.charge);
 	return err;
@@ -84,7 +82,6 @@ coord_judge_free(struct fal_coord *c)
 	while (c->doubts > 0)
 		forget(c, &c->doubt[0]);
 	free(c->doubt);
-	free(c->verify);
 	free(c->on);
 }
 
@@ -430,8 +427,6 @@ int
 coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	struct fal_doubted *d = doubted(c, a->round, a->cid);
-	if (a->first != FAL_NONE)
-		return coord_verify_unheard(c, now, a);
 	if (d == NULL)
 		return FAL_OK;
 	int asked = ask(c, now, d, d->first != 0 ? coord_known(c, d->first)->key : 0);
@@ -441,22 +436,6 @@ coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 		return refuted(c, now, d);
 	return unsure(c, now, d,
 		      a->count > 0 ? "no answer in time" : "nobody could be asked");
-}
-
-/* 1: the round waits for words on its tasks, or what was wrong is made again. */
-static int
-verifies(struct fal_coord *c, double now, struct fal_gather *g,
-	 const struct fal_round_info *r)
-{
-	struct fal_verify *v = coord_verify_wrong(c, r->round);
-	if (v == NULL || r->armed)
-		return !r->armed && coord_verify_waits(c, r->round);
-	const uint32_t ci = fal_ledger_find(r->ledger, v->id);
-	const struct fal_again why = { .by = v->id, .why = "refuted" };
-	int err = ci == FAL_NONE || r->ledger->contrib[ci].blocks == 0
-			  ? coord_verify_gone(c, now, v)
-			  : coord_again(c, g, v->id, &why);
-	return err < 0 ? err : 1;
 }
 
 int
@@ -497,8 +476,6 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	if (g->beyond > 0)
 		return coord_beyond(c, now, &r, g);
 	int waits = doubts(c, now, g, &r);
-	if (waits == 0)
-		waits = verifies(c, now, g, &r);
 	if (waits != 0)
 		return waits < 0 ? waits : FAL_OK;
 	/* An order that is on its way ends it. */
@@ -520,7 +497,5 @@ coord_made(struct fal_coord *c, double now, const struct fal_round_info *r)
 			i++;
 	coord_judge_forget(c, r->round);
 	coord_gather_end(c, r->round);
-	if (err == FAL_OK)
-		err = coord_verify_over(c, now, r->round);
 	return err < 0 ? err : fal_sched_made(c->sched, now, r->round);
 }

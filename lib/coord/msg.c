@@ -293,10 +293,6 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		err = coord_send(c, p->id, &v);
 	if (err == FAL_OK && waits && m->claim.last != 0)
 		err = seal(c, p, in.round, in.seq, diag);
-	if (err == FAL_OK && won == 1 && in.verify)
-		err = coord_verify(c, now, in.round, in.task);
-	if (err == FAL_OK && won == 0 && !in.nonfinite)
-		err = coord_verify_clone(c, now, p, m);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */

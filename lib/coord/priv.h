@@ -12,7 +12,7 @@
  *	waits.c     what workers waited for of each of them
  *	balance.c   which of them should have which block, by that
  *	judge.c     whether a round that is complete is believed
- *	verify.c    tasks that another key runs, too
+ *	verify.c    claims that another key computes once more
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
  *	move.c      blocks that move from shard to shard
@@ -65,7 +65,6 @@ struct fal_known_key {
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
 	bool failed; /* a trainer of its workers has, since a task counted */
-	struct fal_seldom undecided; /* that nobody can decide of a word of it */
 	uint64_t odd; /* 1 + the clock of its round that another one found not finite
 	  last; 0: none */
 };
@@ -352,22 +351,6 @@ struct fal_coord {
 		uint32_t first; /* the witness who contradicted it; 0: nobody yet */
 	} *doubt;
 	size_t doubts, doubt_cap;
-	/* Tasks that another key runs, too (verify.c). */
-	struct fal_verify {
-		uint64_t round, clock;
-		uint32_t task;
-		uint64_t version;  /* that it was computed on */
-		struct fal_cid id; /* whose claim counts; the first word is of that */
-		struct fal_word_on {
-			uint32_t worker;
-			uint8_t hash[FAL_TASK_HASH];
-		} word[3];
-		uint32_t words;
-		uint32_t asked; /* workers, for the next word */
-		bool held;      /* the round is not over before */
-		bool wrong;     /* two say so; what it brought is to be made again */
-	} *verify;
-	size_t verifies, verify_cap;
 	/* Rounds that led out of the numbers once, and whose values did.  When it has
 	 * done so again by the same key, since then another one is waited for. */
 	struct fal_redo {
@@ -707,27 +690,11 @@ bool coord_granted_else(const struct fal_coord *c, const struct fal_round_info *
 /* Workers of one number compute the same bits; 0: those of no other. */
 uint32_t coord_numerics_of(const struct fal_coord *c,
 			   const uint8_t fp[static FAL_FINGERPRINT]);
-/* A claim of the round has come: is its task to be verified? */
+/* A claim of the round has come: is another key to compute it once more? */
 bool coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round);
-/* Then, when it was won; and one that was lost, whatever was drawn. */
-int coord_verify(struct fal_coord *c, double now, uint64_t round, uint32_t task);
-int coord_verify_clone(struct fal_coord *c, double now, const struct fal_peer *p,
-		       const struct fal_msg *m);
-/* A CHECKED; that one will not come. */
+/* A CHECKED: the result is compared with the claim's. */
 int coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 			 const struct fal_msg *m);
-int coord_verify_unheard(struct fal_coord *c, double now, const struct fal_act *a);
-/* What of the round is to be made again, or NULL; does it wait for words? */
-struct fal_verify *coord_verify_wrong(const struct fal_coord *c, uint64_t round);
-bool coord_verify_waits(const struct fal_coord *c, uint64_t round);
-/* Blocks of the round were taken back: of what nothing counts any more, as of what `by`
- * brought, nothing is verified. */
-int coord_verify_taken(struct fal_coord *c, double now, uint64_t round,
-		       struct fal_cid by);
-/* The round is over: nothing of it is verified any more. */
-int coord_verify_over(struct fal_coord *c, double now, uint64_t round);
-/* It is not to be made again, as nothing of it counts. */
-int coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v);
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
 /* Writes the `clock` lines that the peer owes, but for the last `left` of them, without

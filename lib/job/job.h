@@ -34,6 +34,7 @@ enum fal_job_numerics {
 
 /* What becomes of a task whose gradient is not finite: it ends the job, or counts with no
  * samples. */
+enum fal_job_verify_stop { FAL_JOB_VERIFY_STOP_NO, FAL_JOB_VERIFY_STOP_YES };
 enum fal_job_nonfinite { FAL_JOB_NONFINITE_STOP, FAL_JOB_NONFINITE_SKIP };
 
 /* When the test set is judged: after each epoch, after the last one, or not at all. */
@@ -92,7 +93,8 @@ struct fal_job {
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
 	enum fal_job_placement placement;
-	double verify;      /* per cent of the tasks that another key runs, too */
+	double verify;      /* per cent of the claims that another key computes, too */
+	enum fal_job_verify_stop verify_stop;
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 
 	/* model.file and model.init, one at least; they and the four below are as

@@ -170,6 +170,8 @@ check_steps(const struct job_read *p)
 		{ adam && job_has(p, JOB_AT(decay)) &&
 			  job->decay == FAL_JOB_DECAY_COUPLED,
 		  JOB_AT(decay), "'coupled' is not for optimizer.kind = adamw" },
+		{ job->verify <= 0 && job->verify_stop == FAL_JOB_VERIFY_STOP_YES,
+		  JOB_AT(verify_stop), "does nothing without job.verify" },
 		{ steps && job->schedule.every == 0, JOB_AT(schedule.every),
 		  "must be above 0 for schedule.kind = step" },
 		{ !steps && job->schedule.every != 0, JOB_AT(schedule.every),

@@ -21,16 +21,15 @@ has_all(const struct fal_round *r)
 	return r->ledger.claimed == r->ledger.tasks || r->complete;
 }
 
-/* Is what it is made of known, so that it stays so, as nothing of it is being verified,
- * nor will be; and had those who have claimed it its version to compute on?  What was
+/* Is what it is made of known, so that it stays so, and had those who have claimed it its
+ * version to compute on?  What was
  * claimed as it was granted may still be at work, of one round, that workers need no
  * more versions than they would. */
 static bool
 can_arm(const struct fal_sched *s, const struct fal_round *r)
 {
-	const bool at_work = r->ledger.due > 0;
-	return has_all(r) && !(at_work && (s->verifies || r != s->oldest)) &&
-	       r->unsure == 0 && s->published >= r->version;
+	return has_all(r) && (r->ledger.due == 0 || r == s->oldest) &&
+	       s->published >= r->version;
 }
 
 static int

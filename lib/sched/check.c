@@ -343,18 +343,6 @@ fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t
 	return whole ? answered(s, c, place(c, task)) : 1;
 }
 
-bool
-fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
-		      struct fal_cid *of)
-{
-	struct fal_check *c = asked_for(s, worker, round, task, true);
-	if (c == NULL)
-		return false;
-	*of = c->id;
-	answered(s, c, 0);
-	return true;
-}
-
 int
 fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32_t one)
 {
@@ -364,29 +352,6 @@ fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32
 			return unask(s, c);
 	}
 	return FAL_OK;
-}
-
-bool
-fal_sched_unsure(struct fal_sched *s, uint64_t round)
-{
-	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || r->armed)
-		return false;
-	r->unsure++;
-	return true;
-}
-
-int
-fal_sched_sure(struct fal_sched *s, double now, uint64_t round, uint32_t confirmed)
-{
-	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL)
-		return FAL_OK;
-	assert(r->unsure > 0);
-	r->unsure--;
-	if (confirmed != FAL_NONE)
-		fal_ledger_verify(&r->ledger, confirmed);
-	return fal_settle(s, now);
 }
 
 /* Nothing will come of the check: `late`, or its witness is gone. */

@@ -6,6 +6,7 @@
 #include "sched/round.h"
 #include "sched/speed.h"
 #include "sched/trial.h"
+#include "sched/verify.h"
 
 #include <assert.h>
 #include <math.h>
@@ -111,7 +112,8 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	struct fal_claim *is = fal_ledger_claimed(&r->ledger, c->task);
 	memcpy(is->hash, c->hash, sizeof(c->hash));
 	is->version = c->version;
-	r->unsure += c->verify;
+	if (c->verify && fal_verify_ask(s, r, w, c, now) < 0)
+		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	return fal_doubt_clear(s, now, r, w, c->task);
 }

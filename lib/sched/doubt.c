@@ -444,7 +444,7 @@ fal_doubts_review(struct fal_sched *s, double now, bool *changed)
 		if (waits == w->waits)
 			continue;
 		w->waits = waits;
-		if ((waits && fal_strip(s, w, true) < 0) || fal_recount(s, w, now) < 0)
+		if ((waits && fal_strip(s, w, true, now) < 0) || fal_recount(s, w, now) < 0)
 			return FAL_ENOMEM;
 	}
 	if (*changed)

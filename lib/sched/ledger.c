@@ -30,7 +30,8 @@ fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 		l->task[i] = (struct fal_ltask){ .contrib = FAL_NONE, .fills = FAL_NONE };
 	l->first = first;
 	l->tasks = tasks;
-	l->claimed = l->skipped = l->verified = 0;
+	l->claimed = l->skipped = 0;
+	l->asked = l->equal = l->unlike = 0;
 	l->due = 0;
 	l->contribs = 0;
 	l->contributors = 0;
@@ -149,16 +150,6 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 }
 
 void
-fal_ledger_verify(struct fal_ledger *l, uint32_t task)
-{
-	struct fal_ltask *t = fal_ledger_task(l, task);
-	if (t->contrib == FAL_NONE || t->verified)
-		return;
-	t->verified = true;
-	l->verified++;
-}
-
-void
 fal_ledger_skip(struct fal_ledger *l, uint32_t task)
 {
 	struct fal_ltask *t = fal_ledger_task(l, task);
@@ -217,8 +208,7 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 		struct fal_ltask *t = fal_ledger_task(l, l->claim[i].task);
 		t->contrib = FAL_NONE;
 		t->fills = ci;
-		l->verified -= t->verified;
-		t->due = t->verified = false;
+		t->due = false;
 		l->claimed--;
 	}
 }

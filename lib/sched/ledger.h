@@ -62,7 +62,6 @@ struct fal_ltask {
 	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
 	bool due;         /* claimed ahead: its result is not reported yet */
 	bool skipped;
-	bool verified; /* another key has said the same of it */
 };
 
 /* What happened to ranges of tasks, for the trace. */
@@ -95,8 +94,10 @@ struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
 	/* tasks claimed by a contribution that is not fenced, or skipped; these */
 	uint32_t claimed, skipped;
-	uint32_t due;           /* of these, claimed ahead and not reported yet, */
-	uint32_t verified;      /* … or of which another key has said the same */
+	uint32_t due;           /* of these, claimed ahead and not reported yet */
+	/* The caller's: claims that were drawn for another key to compute once more, and
+	 * those that came out the same there, or not. */
+	uint32_t asked, equal, unlike;
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
 	struct fal_contrib *contrib;
@@ -161,10 +162,6 @@ fal_ledger_claimed(const struct fal_ledger *l, uint32_t task)
 	const struct fal_ltask *t = fal_ledger_task(l, task);
 	return t->contrib != FAL_NONE ? &l->claim[t->claim] : NULL;
 }
-
-/* Another key has said the same of the task; nothing, where its claim was fenced since.
- */
-void fal_ledger_verify(struct fal_ledger *l, uint32_t task);
 
 /* The task, which no contribution has claimed, is skipped. */
 void fal_ledger_skip(struct fal_ledger *l, uint32_t task);

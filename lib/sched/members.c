@@ -93,7 +93,7 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 			       ? s->scheme->changed(s, now)
 			       : FAL_OK;
 	w->excluded = excluded;
-	if (excluded && fal_strip(s, w, true) < 0)
+	if (excluded && fal_strip(s, w, true, now) < 0)
 		return FAL_ENOMEM;
 	return w->team != NULL ? fal_recount(s, w, now) : FAL_OK;
 }
@@ -274,7 +274,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	w->waits = false;
 	s->gone++;
 	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
-	if (fal_strip(s, w, false) < 0 || fal_recount(s, w, now) < 0)
+	if (fal_strip(s, w, false, now) < 0 || fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	free(w->pace);
 	w->pace = NULL;
@@ -289,7 +289,7 @@ fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 	if (w == NULL || w->stands_by == stands_by)
 		return FAL_OK;
 	w->stands_by = stands_by;
-	if (stands_by && fal_strip(s, w, true) < 0)
+	if (stands_by && fal_strip(s, w, true, now) < 0)
 		return FAL_ENOMEM;
 	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }

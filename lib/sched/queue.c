@@ -15,6 +15,7 @@
 #include "sched/scheme.h"
 #include "sched/speed.h"
 #include "sched/team.h"
+#include "sched/verify.h"
 
 #include <math.h>
 
@@ -482,7 +483,7 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 }
 
 int
-fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
+fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 {
 	while (w->head != NULL) {
 		struct fal_round *r = w->head->round;
@@ -496,7 +497,7 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);
-	if (fal_checks_of(s, w) < 0)
+	if (fal_checks_of(s, w) < 0 || fal_verifies_end(s, w, NULL, now) < 0)
 		return FAL_ENOMEM;
 	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
 		if (fence_all(s, r, w) < 0)

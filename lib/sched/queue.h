@@ -48,7 +48,7 @@ void fal_put_off(struct fal_sched *s, struct fal_worker *w, double now);
 int fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
-int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
+int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now);
 /* The task leaves all queues and the free tasks; its holders are told. */
 int fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
 /* The task leaves the queue of `w`, which has claimed it; other holders keep it.  Who was

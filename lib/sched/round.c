@@ -7,6 +7,7 @@
 #include "sched/queue.h"
 #include "sched/scheme.h"
 #include "sched/team.h"
+#include "sched/verify.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -106,7 +107,6 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->complete = r->ended = r->unreported = false;
 	r->armed = r->passed = false;
 	r->suspect = 0;
-	r->unsure = 0;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = r->taken = 0;
@@ -261,6 +261,8 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 	s->unreported -= r->unreported;
 	r->unreported = false;
 	fal_checks_end(s, r->id);
+	if (fal_verifies_end(s, NULL, r, now) < 0)
+		return FAL_ENOMEM;
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
 	return take_all(s, r, now);

@@ -32,7 +32,6 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->preclaims = conf->preclaims;
 	s->skips = conf->skips;
 	s->brought = conf->brought;
-	s->verifies = conf->verifies;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -105,6 +104,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_holds_free(&s->eval_given);
 	while (s->checks > 0)
 		fal_checks_end(s, s->check[0].round);
+	free(s->verify);
 	free(s->check);
 	free(s->act);
 	free(s);
@@ -190,7 +190,7 @@ share_out(struct fal_sched *s, double now)
 	return err;
 }
 
-/* What was complete but for reports, or words on its tasks, and is not any more. */
+/* What was complete but for reports, and is not any more. */
 static int
 end_reported(struct fal_sched *s, double now)
 {
@@ -198,7 +198,7 @@ end_reported(struct fal_sched *s, double now)
 	int err = FAL_OK;
 	for (; r != NULL && s->unreported > 0 && err == FAL_OK; r = next) {
 		next = r->newer;
-		if (!r->unreported || r->ledger.due > 0 || r->unsure > 0)
+		if (!r->unreported || r->ledger.due > 0)
 			continue;
 		r->unreported = false;
 		r->complete = true;

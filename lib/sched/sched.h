@@ -49,8 +49,7 @@ struct fal_sched_conf {
 	/* A task without a finite result is skipped, instead of ending the job; not for
 	 * rules of fal_rule_local. */
 	bool skips;
-	bool verifies; /* what is claimed may be verified: fal_claim_in.verify */
-	bool brought;  /* no round begins but by fal_sched_bring; for shared ones */
+	bool brought; /* no round begins but by fal_sched_bring; for shared ones */
 	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
 	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
 	 * the beginning. */
@@ -329,7 +328,7 @@ struct fal_claim_in {
 	bool nonfinite;               /* no result: its gradient was not finite */
 	uint8_t hash[FAL_CLAIM_HASH]; /* of what it gave: the ledger keeps it, */
 	uint64_t version;             /* … and on which version it was computed */
-	bool verify; /* if it is won, the round is not over before fal_sched_sure */
+	bool verify; /* if it is won, another key is to compute it once more */
 };
 /* With the `seq` of what was claimed ahead: that it is there.
  * 1 won, 0 lost (also: a round that is over, or what was fenced, or is skipped), or the
@@ -407,17 +406,27 @@ int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
  * 1: it was, of a task of contribution `*of`; 2: and that was the last one. */
 int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
 		      bool whole, struct fal_cid *of);
-/* The same of a task that was to be checked alone: true where it was. */
-bool fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round,
-			   uint32_t task, struct fal_cid *of);
 /* The rest of the contribution's check, or that of its task `one`, is not wanted any
  * more; FAL_NONE: no such one.  FAL_ENOMEM. */
 int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id,
 		      uint32_t one);
-/* One task more of the round is being verified; false: that is over already. */
-bool fal_sched_unsure(struct fal_sched *s, uint64_t round);
-/* One less.  `confirmed`: that one, by another key; FAL_NONE: none. */
-int fal_sched_sure(struct fal_sched *s, double now, uint64_t round, uint32_t confirmed);
+/* A claim that a worker of another key computes once more (verify.c). */
+struct fal_verify {
+	uint64_t round;
+	uint32_t task, worker; /* who is asked */
+	struct fal_cid id;     /* of the claim */
+	uint8_t hash[FAL_CLAIM_HASH];
+};
+/* What came of the check of a task by a worker. */
+struct fal_checked_in {
+	uint32_t worker, task;
+	uint64_t round;
+	const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
+};
+/* True: the claim is `*unlike`, and has another hash.  False: the same, or the worker was
+ * not asked, or the round is over. */
+bool fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in *c,
+			struct fal_verify *unlike);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
  * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */

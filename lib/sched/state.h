@@ -18,6 +18,7 @@
  *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
  *	check.c   tasks that are run once more, elsewhere
+ *	verify.c  claims that another key computes once more
  *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
  *	          what
  *	heap.c, recent.c   a heap; the last measurements of something
@@ -110,6 +111,7 @@ struct fal_worker {
 	uint32_t preclaimed;    /* contributions that were claimed ahead for it */
 	bool group;             /* nothing is: its claims wait for their verdicts */
 	uint32_t evals;         /* eval tasks it holds */
+	uint32_t checks;        /* fal_verify of it */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
 	/* How often it was given a task all the same, since it had a result without that;
@@ -171,7 +173,6 @@ struct fal_round {
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
 	bool unreported;  /* it would be complete, but reports are due */
-	uint32_t unsure;  /* tasks of it that are verified: before, it is not over */
 	bool armed;       /* its end was ordered ahead, */
 	bool passed;      /* … and its team may go on */
 	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
@@ -226,7 +227,7 @@ struct fal_sched {
 	bool ahead; /* fal_sched_conf */
 	double eval_cost;
 	bool preclaims;
-	bool brought, verifies; /* fal_sched_conf */
+	bool brought; /* fal_sched_conf */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
@@ -344,6 +345,8 @@ struct fal_sched {
 
 	struct fal_check *check;
 	size_t checks, check_cap;
+	struct fal_verify *verify; /* not answered yet (verify.c) */
+	size_t verifies, verify_cap;
 
 	struct fal_act *act;
 	size_t acts, act_next, act_cap;

@@ -192,7 +192,7 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	w->suspected = true;
 	w->suspected_at = now;
 	s->trial_clock = s->pool.over + 1;
-	if (fal_trial_charge(s, w, since, now) < 0 || fal_strip(s, w, true) < 0 ||
+	if (fal_trial_charge(s, w, since, now) < 0 || fal_strip(s, w, true, now) < 0 ||
 	    fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;

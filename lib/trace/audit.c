@@ -540,7 +540,27 @@ take_diverged(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_verify(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_words_line(&a->v.words, l, &a->people, &a->f);
+	const json_t *words = fal_trace_at(l->o, FAL_F_WORDS);
+	uint32_t id[2] = { 0 };
+	const char *hash[2] = { "", "" };
+	if (fal_trace_get_len(l, l->o, FAL_F_WORDS) != 2)
+		return fal_trace_fail(l, FAL_EFORMAT, "words: not two");
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *o = json_array_get(words, i);
+		id[i] = (uint32_t)fal_trace_get_u64(l, o, FAL_F_ID, UINT32_MAX);
+		hash[i] = fal_trace_get_str(l, o, FAL_F_HASH);
+		if (l->err == 0 && !fal_people_joined(&a->people, id[i]))
+			fal_finding_line(&a->f, l, "verify: worker %u never joined",
+					 id[i]);
+	}
+	const size_t key = fal_people_key(&a->people, id[0]);
+	if (l->err == 0 &&
+	    (id[0] == id[1] || (key != 0 && key == fal_people_key(&a->people, id[1]))))
+		fal_finding_line(&a->f, l, "verify: two words of one key");
+	if (l->err == 0 && strcmp(hash[0], hash[1]) == 0)
+		fal_finding_line(&a->f, l, "verify: the words say the same");
+	a->v.unlike++;
+	return l->err;
 }
 
 static int

@@ -15,7 +15,6 @@
 #include "trace/findings.h"
 #include "trace/judge.h"
 #include "trace/stale.h"
-#include "trace/words.h"
 
 /* Most rounds that wait for their version. */
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
@@ -37,7 +36,7 @@ struct fal_audit_verdict {
 	uint64_t charges;       /* of workers, for what they said */
 	uint64_t refused;       /* lines of what it refused */
 	uint64_t suspects;      /* times that a worker became one */
-	struct fal_words words; /* on tasks that more than one key has run */
+	uint64_t unlike;        /* tasks of which two keys had unlike results */
 	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
 	/* Where the coordinator above is, whose job the trace is a group's of; "": it is
 	 * none.  And what was found of groups below. */

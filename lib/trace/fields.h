@@ -130,7 +130,7 @@ enum fal_field_kind {
 	F(REGRANT, "regrant", LIST)                    \
 	F(LOST_LIST, "lost", LIST)                     \
 	F(SKIPPED, "skipped", LIST)                    \
-	F(VERIFIED, "verified", LIST)                  \
+	F(VERIFIED, "verified", TUPLE)                 \
 	F(CONTRIB, "contrib", LIST)                    \
 	F(CAME, "came", SECONDS)                       \
 	F(C, "c", TUPLE)                               \

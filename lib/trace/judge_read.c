@@ -274,5 +274,7 @@ judge_read(struct ledger *g, struct fal_judge_sums *sums)
 	sums->moved += read_moves(g);
 	sums->dropped += read_ranges(g, FAL_F_LOST_LIST, LOST);
 	read_skipped(g);
+	uint64_t verified[3];
+	(void)fal_trace_get_verified(g->l, verified);
 	read_contribs(g);
 }

@@ -241,6 +241,17 @@ fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field ke
 	tuple(l, array(l, o, key, FAL_FIELD_TUPLE), key, width, row);
 }
 
+int
+fal_trace_get_verified(struct fal_trace_line *l, uint64_t v[static 3])
+{
+	v[0] = v[1] = v[2] = 0;
+	if (fal_trace_has(l->o, FAL_F_VERIFIED))
+		fal_trace_get_tuple(l, l->o, FAL_F_VERIFIED, 3, v);
+	if (l->err == 0 && (v[1] > v[0] || v[2] > v[0] - v[1]))
+		fal_trace_fail(l, FAL_EFORMAT, "verified: more answers than questions");
+	return l->err;
+}
+
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
 {

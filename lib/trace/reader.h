@@ -73,6 +73,9 @@ void fal_trace_get_row(struct fal_trace_line *l, const json_t *o, enum fal_field
 /* The array `key` itself as one such row. */
 void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			 size_t width, uint64_t *row);
+/* Of a ledger line: claims that another key was to compute once more, that came out the
+ * same there, and that did not; 0 without the member.  0, FAL_EFORMAT. */
+int fal_trace_get_verified(struct fal_trace_line *l, uint64_t v[static 3]);
 
 /* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err.  What
  * begins with a field and a colon makes that "LINE: EV.FIELD: what". */

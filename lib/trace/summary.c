@@ -192,30 +192,22 @@ take_alone(struct fal_summary *s, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Who is alone with his word, or whose words differ. */
+/* Whose results of a task are unlike. */
 static int
 take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
-	struct fal_summary_unlike *u = &s->unlike;
-	const json_t *all = fal_trace_at(l->o, FAL_F_WORDS), *o;
+	struct fal_summary_verify *v = &s->verify;
 	struct fal_buf who = { 0 };
-	size_t i;
-	u->decided = fal_trace_has(l->o, FAL_F_WORKER);
-	u->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	u->task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
-	u->n += fal_trace_get_count(l);
-	if (u->decided) {
-		get_copy(l, FAL_F_WORKER, &u->who);
-		return l->err;
-	}
-	json_array_foreach(all, i, o)
-	{
+	v->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	v->task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *o = json_array_get(fal_trace_at(l->o, FAL_F_WORDS), i);
 		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "",
 			    fal_trace_get_str(l, o, FAL_F_WORKER));
 	}
 	fal_put_u8(&who, 0);
-	free(u->who);
-	u->who = (char *)who.p;
+	free(v->who);
+	v->who = (char *)who.p;
 	return l->err != 0 ? l->err : who.err;
 }
 
@@ -381,6 +373,12 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	/* It changes the version behind the newest, or one still later. */
 	if (r.end == FAL_TRACE_APPLIED)
 		fal_stale_add(&s->stale, &r, r.version + 1 + r.updates);
+	uint64_t v[3] = { 0 };
+	if (fal_trace_get_verified(l, v) < 0)
+		return l->err;
+	s->verify.asked += v[0];
+	s->verify.equal += v[1];
+	s->verify.unlike += v[2];
 	return fal_overlap_ledger(&s->overlap, l);
 }
 
@@ -547,7 +545,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->scheme);
 	free(s->above);
 	free(s->failed);
-	free(s->unlike.who);
+	free(s->verify.who);
 	free(s->trainer);
 	free(s->diverged.why);
 	fal_ids_free(&s->ids);

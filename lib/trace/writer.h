@@ -133,8 +133,7 @@ struct fal_line_check {
 	const char *verdict, *why; /* `why` may be NULL */
 };
 
-/* What keys that compute the same bits said of a task, the first one's being what counts.
- */
+/* Unlike results of a task: of the claim, and of the key that computed it once more. */
 struct fal_line_verify {
 	uint64_t round, clock;
 	uint32_t task;
@@ -142,10 +141,7 @@ struct fal_line_verify {
 	struct {
 		struct fal_line_who who;
 		const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
-	} word[3];
-	uint32_t words, wrong; /* wrong: the place of the word, or `words` */
-	uint64_t count;        /* of such tasks since the last line, this one too */
-	const char *verdict;
+	} word[2];
 };
 
 /* An evaluation, and whose words make it. */

@@ -146,22 +146,15 @@ put_skipped(struct fal_buf *b, const struct fal_ledger *l)
 	fal_json_close(b, ']');
 }
 
-/* The tasks of which another key has said the same, as sorted ranges. */
+/* Claims that were drawn for another key, and how they came out there. */
 static void
 put_verified(struct fal_buf *b, const struct fal_ledger *l)
 {
-	if (l->verified == 0)
+	const uint64_t v[] = { l->asked, l->equal, l->unlike };
+	if (l->asked == 0)
 		return;
-	fal_member_list(b, FAL_F_VERIFIED);
-	for (uint32_t i = 0, count = 1; i < l->tasks; i += count, count = 1) {
-		if (!l->task[i].verified)
-			continue;
-		while (i + count < l->tasks && l->task[i + count].verified)
-			count++;
-		const uint64_t v[] = { l->first + i, count };
-		fal_member_row(b, 2, v);
-	}
-	fal_json_close(b, ']');
+	fal_member_key(b, FAL_F_VERIFIED, FAL_FIELD_TUPLE);
+	fal_member_row(b, 3, v);
 }
 
 static void

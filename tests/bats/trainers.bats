@@ -1,4 +1,4 @@
-# What a whole job asks of trainers, and they of it: their environment, whose words are
+# What a whole job asks of trainers, and they of it: their environment, whose results are
 # compared, a clock in which nobody has a finite gradient.
 
 load common
@@ -66,27 +66,27 @@ count() {
 	has "$output" "No module named 'falcon'"
 }
 
-@test "verify: trainers of equal bits are compared, and who gets one wrong is evicted" {
+@test "verify: trainers of equal bits are compared, and who gets one wrong is told of" {
 	job=(--set job.verify=100% --set job.epochs=30 "${job[@]:2}")
 	serve --min-workers 2
 	trains a "$softmax"
 	KEY=other trains b "$softmax"
 	judge verified
-	lines 1 '"verified":[['
+	count '.ev == "ledger" and .verified[1] > 0' | grep -qv '^0$'
 	same "what differs" "$(count '.ev == "verify"')" 0
 	again
 	serve --min-workers 3
 	trains a "$softmax"
 	KEY=other trains b "$softmax"
 	KEY=odd trains odd "$softmax" --emulate rate=1e6,flip=0.05
-	judge verified
-	same "whom two contradict" \
-		"$(jq -r 'select(.ev == "verify").worker' "$state/trace.jsonl" | sort -u)" odd
-	same "who left" "$(jq -r 'select(.ev == "leave").worker' "$state/trace.jsonl" | sort -u)" odd
+	wait "$ps"
+	same "one of the two" "$(jq -r 'select(.ev == "verify").words | any(.worker == "odd")' \
+		"$state/trace.jsonl" | sort -u)" true
+	same "who left" "$(count '.ev == "leave"')" 0
 }
 
 # unlike COMMAND: a and b have equal bits, the third one, of another key, has others for each
-# task; its words are nobody's to contradict.  That it is slower has tasks run twice.
+# task; they are compared with nobody's.  That it is slower has tasks run twice.
 unlike() {
 	again
 	serve --min-workers 3
@@ -102,18 +102,11 @@ unlike() {
 	same "charges" "$(count '.ev == "charge"')" 0
 	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: "
 	echo "tasks run twice: $(jq -s '[.[] | select(.ev == "ledger").clone[]] | length' "$state/trace.jsonl")"
-	local odd
-	odd=$(jq 'select(.ev == "join" and .worker == "odd").id' "$state/trace.jsonl")
-	# What it did counts, unverified; the others' was verified.
-	jq -se --argjson odd "$odd" '
-		def tasks: .[] | range(.[0]; .[0] + .[1]);
-		[.[] | select(.ev == "ledger") | . as $l |
-			[$l.verified // [] | tasks] as $sure |
-			$l.contrib[] | select(.fenced | not) |
-			{odd: (.c[0] == $odd), tasks: [.tasks | tasks]} |
-			.sure = (.tasks - (.tasks - $sure) | length)] |
-		([.[] | select(.odd)] | length > 0 and all(.sure == 0)) and
-		any(.[]; (.odd | not) and .sure > 0)' "$state/trace.jsonl"
+	# Its tasks count, too.
+	count '.ev == "ledger" and .verified[1] > 0' | grep -qv '^0$'
+	jq -se '([.[] | select(.ev == "join" and .worker == "odd").id][0]) as $odd |
+		any(.[] | select(.ev == "ledger").contrib[]; .c[0] == $odd and (.fenced | not))' \
+		"$state/trace.jsonl"
 }
 
 @test "verify: whoever computes otherwise, or each time otherwise, is compared with nobody" {

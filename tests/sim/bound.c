@@ -1,9 +1,6 @@
 /* How long a clock may take, at most, and how often somebody looks at it. */
 #include "bound.h"
 
-#include "sched/rule.h"
-#include "sched/traits.h"
-
 #include <math.h>
 
 /* Seconds that machine `m` takes at most for a task that is granted, until the claim of
@@ -21,14 +18,6 @@ turn_s(const struct plan *p, const struct machine *m)
 	}
 	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency +
 	       bytes * m->per_byte + 8 * far;
-}
-
-static uint32_t
-clocks_under_way(const struct plan *p)
-{
-	struct fal_rule rule;
-	fal_rule_parse(p->scheme, &rule, NULL);
-	return fal_rule_traits(&rule).delay + 1;
 }
 
 double
@@ -50,12 +39,9 @@ bound_s(const struct plan *p)
 		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
 		/* A witness whose lanes moved before it hung is waited for once more. */
 		const bool moved = m->hang != HANG_CLAIM && m->hang != HANG_HALF;
-		/* One that verifies is asked for the tasks of all clocks that are under
-		 * way, and has time for all of them. */
-		const uint32_t asked = p->verify > 0 ? tasks * clocks_under_way(p)
-				       : moved       ? tasks
-						     : 0;
-		deadlines += times * (due + asked * most);
+		const uint32_t asked = moved ? tasks : 0;
+		/* A task and a check are due after two deadlines. */
+		deadlines += times * ((p->verify > 0 ? 2 : 1) * due + asked * most);
 	}
 	/* Those may be due at its end; each hung one may let evaluations lie, too. */
 	const bool evals = p->test_samples > 0;

@@ -444,8 +444,7 @@ loop(struct cluster *c)
 		restart_watch(c, &s);
 		moves_watch(c, &s);
 		moves_balance(c);
-		const bool enough = c->found > 0 || c->did.n > c->p->enough;
-		if (s.done || s.failed || (c->p->enough > 0 && enough))
+		if (s.done || s.failed)
 			return;
 		struct cluster *of;
 		double wake = levels_wake(c, &of);
@@ -468,7 +467,6 @@ loop(struct cluster *c)
 		}
 		made_watch(c);
 		levels_work(c);
-		flips_followed(c);
 		if (c->now > too_long || c->events > too_many)
 			c->failure = "no progress: the job takes for ever";
 	}
@@ -574,7 +572,6 @@ cluster_free(struct cluster *c)
 	free(c->shut.v);
 	free(c->called_off.v);
 	free(c->asks.v);
-	free(c->did.v);
 	free(c->waits.v);
 	free(c->grad);
 	free(c->heap);
@@ -611,8 +608,6 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.beyond = c.beyond;
 	out.refused = c.refused;
 	out.flips = c.flips;
-	out.did = (uint32_t)c.did.n;
-	out.found = c.found;
 	memcpy(out.seen, c.seen, sizeof(out.seen));
 	out.longest = c.longest;
 	out.busiest = p->hung ? c.busiest : 0;

@@ -160,10 +160,6 @@ struct plan {
 	bool calm; /* nothing happens but what flips and lies lead to, and all are there
 		    * from the beginning */
 	uint64_t entropy; /* the coordinator's */
-	/* How soon is machine 0 found?  It gets bits of its own tasks wrong only, nobody
-	 * clones any, and it is over when it has done so many; 0: that is not the
-	 * question. */
-	uint32_t enough;
 };
 
 /* Whose process a machine is, and whose key it has. */
@@ -203,8 +199,6 @@ struct outcome {
 	uint64_t beyond;        /* gradients too large for what they were made on */
 	uint64_t flips;         /* tasks that came out with a bit wrong, */
 	uint64_t escaped;       /* … and are in the model: flips_judge */
-	uint32_t did, found;    /* with `enough`: tasks of machine 0; the number, from 1,
-				 * of that by which it was found, 0: it was not */
 	uint64_t seen[SEEN];    /* how often it happened: seen.h */
 	/* Parts of what may be, in plans that watch it, else 0: a clock's seconds; how
 	 * often the coordinator wakes up in a second. */

@@ -261,10 +261,6 @@ struct cluster {
 	const char *failure;
 	uint64_t lies, refused, flips, beyond;
 	VEC(struct asked) asks; /* of all who were asked to witness */
-	VEC(struct asked) did;  /* with `enough`: what machine 0 ran, in order, */
-	uint32_t found;         /* … and by which it was found, from 1 */
-	uint32_t must_go;       /* the owner of a key that is to have no session any more,
-				 * from 1; 0: there is none */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
 	VEC(struct fenced) tickets;

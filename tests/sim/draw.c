@@ -272,7 +272,7 @@ draw_blocks(struct plan *p)
 	if (chance(&r, 0.75))
 		p->blocks = 1 + fal_rng_below(&r, FAL_MODEL_BLOCKS);
 	const uint32_t dies = chance(&r, 0.2) ? 1 + fal_rng_below(&r, 6) : 0;
-	if (!p->calm && !p->hung && p->enough == 0)
+	if (!p->calm && !p->hung)
 		p->dies = dies;
 }
 
@@ -801,7 +801,7 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 31), *r = &own;
 	const double span[] = { task_s, length };
 	const bool any = chance(r, 0.15) || only->groups;
-	if (!any || p->hung || p->enough > 0 || any_rule(p, is_refused))
+	if (!any || p->hung || any_rule(p, is_refused))
 		return;
 	const uint32_t one = fal_rng_below(r, p->machines);
 	for (uint32_t i = 0; i < p->machines; i++) {

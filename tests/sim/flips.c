@@ -1,4 +1,4 @@
-/* Machines that get bits wrong, and what must come of it where two keys run a task. */
+/* Machines that get bits wrong, and what is told of it where two keys run a task. */
 #include "flips.h"
 
 #include "reference.h"
@@ -29,27 +29,12 @@ is_in(const struct asked *v, size_t n, const struct asked *what)
 	return false;
 }
 
-/* Where the question is how soon it is found: is it one of its own? */
-static bool
-did(struct cluster *c, const struct asked *what)
-{
-	if (is_in(c->asks.v, c->asks.n, what))
-		return false;
-	int err = FAL_GROW(c->did.v, c->did.cap, c->did.n + 1);
-	assert(err == FAL_OK);
-	c->did.v[c->did.n++] = *what;
-	return true;
-}
-
 bool
 flips_strike(struct worker *w, const struct fal_run *run)
 {
 	const uint32_t machine = plan_process(w->c->p, w->index);
-	const struct asked what = { machine, run->clock, run->task };
 	int64_t v[FAL_BLOCK], most = 0;
 	struct toy_flip flip;
-	if (w->c->p->enough > 0 && machine == 0 && !did(w->c, &what))
-		return false;
 	if (!toy_flips(&w->c->p->toy, machine, run->clock, run->task, &flip))
 		return false;
 	const uint32_t b = (uint32_t)(flip.at / FAL_BLOCK);
@@ -104,23 +89,6 @@ gets_wrong(const struct plan *p, uint32_t machine, uint64_t clock, uint32_t task
 	       toy_flips(&p->toy, machine, clock, task, &flip);
 }
 
-static bool
-is_here(const struct cluster *c, const struct worker *w)
-{
-	const bool left = w->leaving || (w->m->lie == LIE_LEAVE && w->lied);
-	return w->ready && !w->over && !left && w->session == c->incarnation;
-}
-
-/* Whoever has the machine's key must have no session any more, if another key is here. */
-static void
-must_go(struct cluster *c, uint32_t machine)
-{
-	const uint32_t owner = plan_owner(c->p, machine);
-	for (uint32_t i = 0; i < c->p->machines; i++)
-		if (is_here(c, &c->worker[i]) && plan_owner(c->p, i) != owner)
-			c->must_go = owner + 1;
-}
-
 /* May what the two say be compared? */
 static bool
 comparable(const struct plan *p, uint32_t a, uint32_t b)
@@ -134,43 +102,12 @@ void
 flips_unlike(void *arg, const struct fal_coord_unlike *is)
 {
 	struct cluster *c = arg;
-	uint32_t machine[3] = { 0 }, wrong = 0;
-	const char *why = NULL;
-	for (uint32_t i = 0; i < is->names; i++) {
-		machine[i] = machine_of(is->name[i]);
-		wrong += gets_wrong(c->p, machine[i], is->clock, is->task);
-		for (uint32_t k = 0; k < i; k++)
-			if (!comparable(c->p, machine[i], machine[k]))
-				why = "words that cannot be compared";
-	}
-	const bool decided = is->wrong < is->names;
-	const struct asked second = { machine[1], is->clock, is->task };
-	c->seen[decided ? SEEN_DECIDED : SEEN_UNDECIDED]++;
-	c->seen[SEEN_TWO_KEYS] += is->names == 2;
-	c->seen[SEEN_CLONE_UNLIKE] += !is_in(c->asks.v, c->asks.n, &second);
-	if (wrong == 0)
-		why = "words differ, and all are right";
-	else if (decided && !gets_wrong(c->p, machine[is->wrong], is->clock, is->task))
-		why = "who is right is said to be wrong";
-	else if (!decided && is->names == 3 && wrong == 1)
-		why = "a third key does not decide";
-	if (c->failure == NULL)
-		c->failure = why;
-	if (decided)
-		must_go(c, machine[is->wrong]);
-	for (uint32_t i = 0; i < c->did.n && decided && c->found == 0; i++)
-		if (c->did.v[i].clock == is->clock && c->did.v[i].task == is->task)
-			c->found = i + 1;
-}
-
-void
-flips_followed(struct cluster *c)
-{
-	for (uint32_t i = 0; i < c->p->machines && c->must_go > 0; i++)
-		if (is_here(c, &c->worker[i]) && plan_owner(c->p, i) == c->must_go - 1 &&
-		    c->failure == NULL)
-			c->failure = "who is wrong stays";
-	c->must_go = 0;
+	const uint32_t one = machine_of(is->name[0]), two = machine_of(is->name[1]);
+	if (c->failure == NULL && !comparable(c->p, one, two))
+		c->failure = "results that cannot be compared";
+	if (c->failure == NULL && !gets_wrong(c->p, one, is->clock, is->task) &&
+	    !gets_wrong(c->p, two, is->clock, is->task))
+		c->failure = "results are unlike, and both are right";
 }
 
 /* ---- what the trace says ----------------------------------------------------------- */
@@ -178,23 +115,12 @@ flips_followed(struct cluster *c)
 struct judge {
 	const struct plan *p;
 	struct outcome *o;
-	VEC(struct named) named; /* tasks of which words differed */
+	uint64_t told, counted; /* unlike results: lines, and by ledgers */
 	struct person {
 		uint64_t id;
 		uint32_t machine;
 	} person[2 * MAX_WORKERS * (MAX_RESTARTS + 1)];
 	uint32_t persons;
-	uint32_t late; /* machines that were suspected */
-	/* Owners of words that one other key contradicted: that is said ever more seldom.
-	 */
-	uint32_t undecided;
-};
-
-/* What two keys said different things of; `split`: so did the third, as two of them got
- * it wrong, each in its own way. */
-struct named {
-	uint64_t round, task;
-	bool split;
 };
 
 static uint32_t
@@ -205,32 +131,6 @@ person(const struct judge *j, uint64_t id)
 		;
 	assert(i < j->persons);
 	return j->person[i].machine;
-}
-
-/* Keys of honest machines that compute the same bits as this one, `but` for these. */
-static uint32_t
-alike(const struct plan *p, uint32_t machine, uint32_t but)
-{
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < p->machines; i++) {
-		bool first = (but >> plan_process(p, i) & 1) == 0 &&
-			     plan_owner(p, i) != plan_owner(p, machine) &&
-			     p->machine[i].print == p->machine[machine].print &&
-			     p->machine[i].print != IMPURE && !plan_flips(p, i);
-		for (uint32_t k = 0; k < i; k++)
-			first = first && plan_owner(p, k) != plan_owner(p, i);
-		n += first;
-	}
-	return n;
-}
-
-static const struct named *
-was_named(const struct judge *j, uint64_t round, uint64_t task)
-{
-	for (size_t i = 0; i < j->named.n; i++)
-		if (j->named.v[i].round == round && j->named.v[i].task == task)
-			return &j->named.v[i];
-	return NULL;
 }
 
 static bool
@@ -246,46 +146,9 @@ in(struct fal_trace_line *l, const json_t *o, enum fal_field key, uint64_t task)
 	return false;
 }
 
-/* Must whoever gets something wrong be found, if others of its numerics are at work?
- * Where rounds are each worker's own they have other versions. */
-static bool
-is_sure(const struct judge *j)
-{
-	struct fal_rule rule;
-	fal_rule_parse(j->p->scheme, &rule, NULL);
-	return j->p->calm && j->p->verify >= 1 && fal_rule_traits(&rule).shared;
-}
-
-/* The machine got the task wrong, and it counts, or, `part`, some blocks do. */
+/* What is wrong, and counts. */
 static void
-escaped(struct judge *j, struct fal_trace_line *l, uint32_t machine, uint64_t task,
-	bool part)
-{
-	const uint64_t round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX);
-	const uint32_t others = alike(j->p, machine, 0);
-	const uint32_t sure = is_sure(j) ? alike(j->p, machine, j->late) : 0;
-	j->o->escaped++;
-	j->o->seen[SEEN_ESCAPED]++;
-	for (uint32_t i = 0; i < j->p->machines && others == 0; i++)
-		if (plan_owner(j->p, i) != plan_owner(j->p, machine)) {
-			j->o->seen[SEEN_OTHER_PRINT]++;
-			break;
-		}
-	if (!part && in(l, l->o, FAL_F_VERIFIED, task))
-		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: verified",
-			       machine, (unsigned long long)task);
-	const struct named *named = was_named(j, round, task);
-	if (sure >= 2 && (named == NULL || !named->split))
-		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: it counts",
-			       machine, (unsigned long long)task);
-	const bool said = (j->undecided >> plan_owner(j->p, machine) & 1) != 0;
-	if (sure == 1 && named == NULL && !said)
-		fal_trace_fail(l, FAL_EINVAL, "w%u got task %llu wrong: nobody says so",
-			       machine, (unsigned long long)task);
-}
-
-static void
-take_ledger(struct judge *j, struct fal_trace_line *l)
+take_contribs(struct judge *j, struct fal_trace_line *l)
 {
 	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB), *c;
 	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
@@ -293,8 +156,6 @@ take_ledger(struct judge *j, struct fal_trace_line *l)
 	const uint64_t tasks = fal_trace_get_u64(l, l->o, FAL_F_TASKS, FAL_TRACE_NUM_MAX);
 	struct toy_flip flip;
 	size_t i;
-	if (strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") != 0)
-		return;
 	json_array_foreach(all, i, c)
 	{
 		uint64_t id[2];
@@ -306,39 +167,14 @@ take_ledger(struct judge *j, struct fal_trace_line *l)
 		if (!counts)
 			continue;
 		const uint32_t machine = person(j, id[0]);
-		for (uint64_t k = first; k < first + tasks && l->err == 0; k++)
-			if (toy_flips(&j->p->toy, machine, clock, (uint32_t)k, &flip) &&
-			    in(l, c, FAL_F_TASK_LIST, k))
-				escaped(j, l, machine, k, fal_trace_has(c, FAL_F_FENCED));
+		for (uint64_t k = first; k < first + tasks && l->err == 0; k++) {
+			if (!toy_flips(&j->p->toy, machine, clock, (uint32_t)k, &flip) ||
+			    !in(l, c, FAL_F_TASK_LIST, k))
+				continue;
+			j->o->escaped++;
+			j->o->seen[SEEN_ESCAPED]++;
+		}
 	}
-}
-
-static void
-take_verify(struct judge *j, struct fal_trace_line *l)
-{
-	const json_t *words = fal_trace_at(l->o, FAL_F_WORDS), *word;
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	struct named is = {
-		.round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX),
-		.task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX),
-	};
-	const char *verdict = fal_trace_get_str(l, l->o, FAL_F_VERDICT);
-	uint32_t wrong = 0;
-	size_t i;
-	json_array_foreach(words, i, word)
-	{
-		const char *name = fal_trace_get_str(l, word, FAL_F_WORKER);
-		wrong += gets_wrong(j->p, machine_of(name), clock, (uint32_t)is.task);
-	}
-	if (strcmp(verdict, "undecided") == 0 && json_array_size(words) == 2)
-		j->undecided |= 1U
-				<< plan_owner(j->p, machine_of(fal_trace_get_str(
-							    l, json_array_get(words, 0),
-							    FAL_F_WORKER)));
-	is.split = strcmp(verdict, "undecided") == 0 && wrong > 1;
-	int err = FAL_GROW(j->named.v, j->named.cap, j->named.n + 1);
-	assert(err == FAL_OK);
-	j->named.v[j->named.n++] = is;
 }
 
 static int
@@ -348,22 +184,24 @@ take(void *arg, struct fal_trace_line *l)
 	const uint64_t id = fal_trace_has(l->o, FAL_F_ID)
 				    ? fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX)
 				    : 0;
+	uint64_t verified[3];
 	if (strcmp(l->ev, "join") == 0) {
 		assert(j->persons < sizeof(j->person) / sizeof(j->person[0]));
 		j->person[j->persons++] = (struct person){
 			id, machine_of(fal_trace_get_str(l, l->o, FAL_F_WORKER))
 		};
-	} else if (strcmp(l->ev, "suspect") == 0) {
-		j->late |= 1u << person(j, id);
 	} else if (strcmp(l->ev, "charge") == 0) {
 		const uint32_t machine = person(j, id);
-		if (!plan_flips(j->p, machine) && !j->p->machine[machine].flaky &&
+		if (!j->p->machine[machine].flaky &&
 		    !machine_lies(&j->p->machine[machine]))
 			fal_trace_fail(l, FAL_EINVAL, "w%u is honest", machine);
 	} else if (strcmp(l->ev, "verify") == 0) {
-		take_verify(j, l);
+		j->told++;
 	} else if (strcmp(l->ev, "ledger") == 0) {
-		take_ledger(j, l);
+		fal_trace_get_verified(l, verified);
+		j->counted += verified[2];
+		if (strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") == 0)
+			take_contribs(j, l);
 	}
 	return l->err;
 }
@@ -376,6 +214,8 @@ flips_judge(const struct plan *p, struct outcome *o, struct fal_diag *diag)
 	assert(r != NULL);
 	int err = reference_read(r, o->trace, o->trace_n, diag);
 	fal_trace_reader_free(r);
-	free(j.named.v);
-	return err < 0 ? "a flip:" : NULL;
+	if (err < 0)
+		return "a flip:";
+	return j.told != j.counted ? "unlike results: ledgers count others than are told"
+				   : NULL;
 }

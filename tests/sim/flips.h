@@ -1,4 +1,4 @@
-/* Machines that get bits wrong, and what must come of it where two keys run a task. */
+/* Machines that get bits wrong, and what is told of it where two keys run a task. */
 #ifndef FLIPS_H
 #define FLIPS_H
 
@@ -11,10 +11,8 @@ bool flips_strike(struct worker *w, const struct fal_run *run);
 void flips_asked(struct cluster *c, uint32_t peer, const struct fal_msg *grant);
 /* Does the worker run it as a witness, or for a group server that does? */
 bool flips_is_asked(const struct worker *w, const struct fal_run *run);
-/* The coordinator's op: keys say different things of a task. */
+/* The coordinator's op: two keys have unlike results of a task. */
 void flips_unlike(void *arg, const struct fal_coord_unlike *is);
-/* It has done what followed from that. */
-void flips_followed(struct cluster *c);
 
 /* What is wrong with what the trace says of them, or NULL; `o` is told what escaped. */
 const char *flips_judge(const struct plan *p, struct outcome *o, struct fal_diag *diag);

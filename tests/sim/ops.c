@@ -385,7 +385,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 	static const char hash[] = "0000000000000000000000000000000000000000000000000000"
 				   "000000000000";
 	const struct plan *p = c->p;
-	struct fal_policy policy = { .no_clones = p->enough > 0 };
+	struct fal_policy policy = { 0 };
 	struct fal_line_above above;
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,

@@ -33,12 +33,7 @@ enum seen {
 	SEEN_REFUSED,          /* a liar's session was ended */
 	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
 	SEEN_FLIP,             /* a task came out with a bit wrong, */
-	SEEN_ESCAPED,          /* … and that is in the model, */
-	SEEN_OTHER_PRINT,      /* … as all others compute other bits */
-	SEEN_DECIDED,          /* a third key has decided whose word is wrong */
-	SEEN_UNDECIDED,        /* nobody could, */
-	SEEN_TWO_KEYS,         /* … as there were two keys */
-	SEEN_CLONE_UNLIKE,     /* what a clone gave differed */
+	SEEN_ESCAPED,          /* … and that is in the model */
 	/* Where there are group servers: */
 	SEEN_GROUP,          /* one was ready, */
 	SEEN_GROUP_EMPTY,    /* … and lost its last member; */
@@ -125,7 +120,7 @@ enum seen {
 	SEEN_ABANDONED,
 	SEEN_DROPPED,
 	SEEN_VERIFIED,
-	SEEN_FALSE_WITNESS,
+	SEEN_UNLIKE,
 	SEEN_WITNESSED,
 	SEEN_BELIEVED,
 	SEEN_BOUNDED,

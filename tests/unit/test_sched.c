@@ -156,8 +156,7 @@ claimed_ahead(void **state)
 
 /* The step of what is claimed as it is granted is ordered then, and nothing else happens
  * before it is reported: no version is told, no time asked for, and nothing else granted.
- * It is over when it is made, too, whichever comes first.  Where results may be verified
- * it waits for their reports. */
+ * It is over when it is made, too, whichever comes first. */
 static void
 ordered_while_at_work(void **state)
 {
@@ -166,24 +165,22 @@ ordered_while_at_work(void **state)
 	(void)state;
 	for (int i = 0; i < 60; i++) {
 		const uint32_t tasks = 1 + fal_rng_below(&r, 6);
-		const bool sooner = fal_rng_below(&r, 2) == 0,
-			   verifies = fal_rng_below(&r, 4) == 0;
+		const bool sooner = fal_rng_below(&r, 2) == 0;
 		struct fal_round_info is;
 		preclaims = true;
 		begin(fal_rng_below(&r, 2) == 0 ? "bsp" : "epsp", tasks, 0);
 		sched->ahead = true;
-		sched->verifies = verifies;
 		join(1, tasks, tasks, 0.1);
 		late = true;
 		const uint32_t models = acts[FAL_ACT_MODEL];
 		open_clock(2);
 		const struct fal_cid id = ahead();
 		check(ledger()->due, tasks, "at work");
-		check(acts[FAL_ACT_STEP], verifies ? 0 : 1, "steps ordered");
-		check(round_info(0).armed, !verifies, "ordered to end");
+		check(acts[FAL_ACT_STEP], 1, "steps ordered");
+		check(round_info(0).armed, 1, "ordered to end");
 		check(round_info(0).passed, 0, "passed");
 		check((int64_t)fal_sched_oldest(sched, 1), 0, "computes on");
-		if (sooner && !verifies) {
+		if (sooner) {
 			fal_sched_arrived(sched, now, 0, id, 1, true);
 			check(fal_sched_stepped(sched, now, 0), 0, "stepped");
 			check(fal_sched_made(sched, now, 0), 0, "made");
@@ -210,7 +207,7 @@ ordered_while_at_work(void **state)
 		check((int64_t)fal_sched_over(sched), 1, "over");
 		check(fal_sched_round(sched, 0, &is) && is.armed, 0, "armed");
 		/* Now the next one may be. */
-		check(acts[FAL_ACT_STEP], verifies ? 1 : 2, "steps ordered");
+		check(acts[FAL_ACT_STEP], 2, "steps ordered");
 		end(state);
 	}
 }
