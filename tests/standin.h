@@ -87,7 +87,7 @@ static inline struct fal_msg
 standin_hello(const char *name, uint8_t instance)
 {
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", name);
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 	m.hello.instance[0] = instance;

@@ -445,8 +445,7 @@ on_open(void *arg, struct fal_chan *c)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	fal_chan_compress(c, a->server->opt->compress);
 	fal_coord_together(a->server->coord, &are);
-	m.hello.major = FAL_PROTO_MAJOR;
-	m.hello.minor = FAL_PROTO_MINOR;
+	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
 	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =

@@ -400,11 +400,9 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	struct fal_addr at;
 	if (session->member != NULL)
 		return fal_diag_set(why, FAL_ESTATE, "a second JOIN");
-	if (m->join.major != FAL_PROTO_MAJOR)
-		return fal_diag_set(why, FAL_EVERSION,
-				    "protocol %u.%u is spoken here, %u.%u there",
-				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->join.major,
-				    m->join.minor);
+	const int err = fal_msg_judge_schema(m->join.schema, why);
+	if (err < 0)
+		return err;
 	if (m->join.shards < 1 || m->join.shards > FAL_SHARDS_MAX ||
 	    m->join.address[0] == '\0')
 		return fal_diag_set(why, FAL_EINVAL, "a JOIN of %u shards at '%s'",

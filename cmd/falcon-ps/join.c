@@ -77,8 +77,7 @@ on_open(void *arg, struct fal_chan *c)
 	(void)c;
 	j->open = true;
 	j->incarnation = 0; /* not known before PLACE */
-	m.join.major = FAL_PROTO_MAJOR;
-	m.join.minor = FAL_PROTO_MINOR;
+	m.join.schema = fal_msg_schema();
 	snprintf(m.join.version, sizeof(m.join.version), "%s", fal_build());
 	snprintf(m.join.address, sizeof(m.join.address), "%s",
 		 fal_listen_text(j->listen));

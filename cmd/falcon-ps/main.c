@@ -220,7 +220,8 @@ main(int argc, char **argv)
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 0,
 			       .max_args = 1,
-			       .descriptors = DESCRIPTORS };
+			       .descriptors = DESCRIPTORS,
+			       .schema = fal_msg_schema() };
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = check_together(&cli, o, ready_fd);

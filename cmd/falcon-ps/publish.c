@@ -238,8 +238,8 @@ ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
 	struct fal_shard_part part;
 	struct fal_shard_making is;
 	struct ps_due *due = &p->due[shard];
-	if (p->placed || p->ordered ||
-	    !fal_rack_making(p->rack, shard, version, &part, &is) || !is_long(part.count))
+	if (p->placed || !fal_rack_making(p->rack, shard, version, &part, &is) ||
+	    !is_long(part.count))
 		return false;
 	if (due->version != version)
 		*due = (struct ps_due){ .version = version };
@@ -316,7 +316,6 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .suite = suite,
 				      .zstd = from->as == PS_PACKED,
 				      .lasting = from->keep,
-				      .mixed = is.made != NULL,
 				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
 	/* What comes to the shelf takes none of the places of what is made there, though
 	 * that may have come long before. */
@@ -474,7 +473,6 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 	}
 	v->there = true;
 	v->odd |= from->suite == every;
-	p->ordered |= from->ordered;
 	v->version = from->version;
 	struct fal_shared ***all = &v->as[from->as];
 	if (*all == NULL && from->as != PS_SHELF)
@@ -485,8 +483,7 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
 	const bool opens =
-		*s == NULL || ((from->suite != every || fal_shared_suite(*s) == every) &&
-			       !(from->ordered && fal_shared_mixed(*s)));
+		*s == NULL || from->suite != every || fal_shared_suite(*s) == every;
 	if (*s != NULL && (from->anew || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
@@ -584,7 +581,6 @@ void
 ps_publisher_end(struct ps_publisher *p)
 {
 	ps_publisher_moved(p);
-	p->ordered = false;
 	fal_shelf_free(p->shelf);
 	p->shelf = NULL;
 }

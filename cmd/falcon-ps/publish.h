@@ -34,8 +34,7 @@ struct ps_publisher {
 	struct fal_shared_pool *pool;        /* made with the first one */
 	uint64_t publications;               /* so far */
 	bool odd;                            /* as the version before was */
-	bool ordered;         /* somebody reads publications in order alone */
-	struct fal_rule rule; /* that versions are made by */
+	struct fal_rule rule;                /* that versions are made by */
 	bool shelves; /* all workers read the same versions: they may be on the shelf */
 	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
 	bool mixed;              /* others may come, too: of ps_sealed_most */
@@ -68,7 +67,6 @@ struct ps_params {
 	bool making;   /* it is not made yet */
 	bool newest;   /* nothing newer was published when it was wanted */
 	bool keep;     /* to be kept for evaluation */
-	bool ordered;  /* its receiver reads publications in order alone */
 	bool anew;     /* sealed anew, though it may be there */
 	uint8_t suite; /* of the receiver's session */
 	enum ps_encoding as;

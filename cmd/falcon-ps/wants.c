@@ -48,27 +48,20 @@ note_told(struct ps_reader *reader, const struct ps_told *is)
 	return FAL_OK;
 }
 
-/* Can the reader not be told of it: not once more, and, as minor versions before that
- * demand, of no smaller number?  Most are larger than all; others are looked for. */
+/* Was the reader told of it, or may it have been?  Most are larger than all; others are
+ * looked for. */
 static bool
 is_over(const struct ps_reader *reader, const struct fal_shared *s)
 {
 	const uint64_t number = fal_shared_publication(s);
 	if (number > reader->most)
 		return false;
-	if (number <= reader->gone || fal_chan_minor(reader->chan) < FAL_MINOR_ANY)
+	if (number <= reader->gone)
 		return true;
 	for (uint32_t i = 0; i < known(reader); i++)
 		if (reader->told[i].publication == number)
 			return true;
 	return false;
-}
-
-/* Does it read publications in order alone? */
-static bool
-is_older(const struct ps_reader *reader)
-{
-	return fal_chan_minor(reader->chan) < FAL_MINOR_BLOCKS;
 }
 
 /* A shard's publication of the version for a session, or NULL: out of memory. */
@@ -82,7 +75,6 @@ publication(struct ps_wants *w, const struct ps_reader *reader,
 				  .making = early,
 				  .newest = m->version >= m->newest,
 				  .keep = m->keep,
-				  .ordered = is_older(reader),
 				  .suite = fal_chan_suite(reader->chan),
 				  .as = encoding(w, reader, want) };
 	*as = from.as;
@@ -205,12 +197,11 @@ make_all(struct ps_wants *w, ps_reader_of *of, void *arg, int err)
 
 /* Is what there is of a version that is not made yet to be on its way?  Not to this very
  * machine, where no link works beside the cores, and whoever takes it needs the one that
- * makes the rest.  Who does not know that the first block comes last could begin with it
- * and wait for what it has to do first. */
+ * makes the rest. */
 static bool
 is_early(struct ps_wants *w, const struct ps_reader *reader, const struct ps_want *want)
 {
-	return !is_older(reader) && !fal_chan_is_local(reader->chan) &&
+	return !fal_chan_is_local(reader->chan) &&
 	       ps_publisher_early(&w->publisher, want->shard, want->model.version);
 }
 

@@ -296,8 +296,7 @@ on_open(void *arg, struct fal_chan *c)
 	if (!fal_chan_is_near(c))
 		s->far = false; /* the next session has another try */
 	fal_chan_compress(c, opt->compress);
-	m.hello.major = FAL_PROTO_MAJOR;
-	m.hello.minor = FAL_PROTO_MINOR;
+	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", opt->name);
 	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
 	m.hello.lanes_min = opt->lanes_min;

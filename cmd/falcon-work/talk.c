@@ -42,7 +42,7 @@ static bool
 agent_early(void *arg)
 {
 	const struct session *s = arg;
-	return s->links.n == 0 && fal_chan_minor(s->chan) >= FAL_MINOR_EARLY;
+	return s->links.n == 0;
 }
 
 /* What is done beside computing wants a core of its own: one is there where the
@@ -339,7 +339,6 @@ begin_job(struct session *s)
 	conf.serial = (uint64_t)++s->agents << 40;
 	conf.incarnation = s->incarnation;
 	conf.map_epoch = s->map_epoch;
-	conf.spans = fal_chan_minor(s->chan) >= FAL_MINOR_SPANS;
 	s->agent = fal_agent_new(&conf, &ops);
 	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
 	if (err == FAL_OK)

@@ -139,7 +139,6 @@ struct fal_agent_conf {
 	/* Others run the tasks, all that there are lanes for, and make their sums:
 	 * run.sum is NULL.  None is claimed when it is granted. */
 	bool outer;
-	bool spans;  /* the coordinator hears SPANS */
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */
 };

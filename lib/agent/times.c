@@ -80,8 +80,8 @@ agent_times_say(struct fal_agent *a, uint64_t round)
 {
 	const struct times *t = find(a, round);
 	struct fal_msg m = { .type = FAL_MSG_SPANS };
-	if (!a->conf.spans || t == NULL || t->pull.from == 0 || t->pull.to == 0 ||
-	    t->compute.to == 0 || t->push.to == 0)
+	if (t == NULL || t->pull.from == 0 || t->pull.to == 0 || t->compute.to == 0 ||
+	    t->push.to == 0)
 		return FAL_OK;
 	m.spans.mark = round;
 	m.spans.pull = ago(a, t->pull);

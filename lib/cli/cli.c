@@ -270,7 +270,10 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val == OPT_VERSION) {
-			printf("%s %s\n", cli->prog, fal_build());
+			printf("%s %s", cli->prog, fal_build());
+			if (cli->schema != 0)
+				printf(" (schema %016" PRIx64 ")", cli->schema);
+			putchar('\n');
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val < 0) {

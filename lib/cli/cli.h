@@ -47,7 +47,7 @@ struct fal_opt {
 	const char *value; /* word for the value in --help; NULL for a flag */
 };
 
-/* A command's conventions and the result of reading its command line.  The first six
+/* A command's conventions and the result of reading its command line.  The first seven
  * fields are the caller's, kept until fal_cli_free(). */
 struct fal_cli {
 	const char *prog; /* "falcon-ps" */
@@ -56,6 +56,7 @@ struct fal_cli {
 	size_t n_opts;
 	size_t min_args, max_args;
 	unsigned descriptors; /* open files that it is to have, at least; 0: as others */
+	uint64_t schema;      /* of its messages, for --version; 0: none is shown */
 
 	const char **arg; /* the operands; live until fal_cli_free() */
 	size_t n_args;

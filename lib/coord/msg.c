@@ -36,11 +36,9 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	struct fal_peer *p = coord_find(c, peer);
 	if (p == NULL || p->greeted)
 		return fal_diag_set(diag, FAL_ESTATE, "a second HELLO");
-	if (m->hello.major != FAL_PROTO_MAJOR)
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "protocol %u.%u is spoken here, %u.%u there",
-				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->hello.major,
-				    m->hello.minor);
+	int err = fal_msg_judge_schema(m->hello.schema, diag);
+	if (err < 0)
+		return err;
 	if (m->hello.lanes_min < 1 || m->hello.lanes_max < m->hello.lanes_min ||
 	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
@@ -57,7 +55,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
 	w.welcome.epoch = c->conf.tickets.epoch;
-	int err = coord_send(c, peer, &w);
+	err = coord_send(c, peer, &w);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err < 0 ? err : coord_send_done(c, peer);
 	p->greeted = true;

@@ -482,12 +482,6 @@ fal_chan_fingerprint(const struct fal_chan *c)
 	return c->fingerprint;
 }
 
-uint16_t
-fal_chan_minor(const struct fal_chan *c)
-{
-	return c->minor;
-}
-
 const char *
 fal_chan_skew(const struct fal_chan *c)
 {

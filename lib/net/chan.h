@@ -143,9 +143,8 @@ void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
 const char *fal_chan_name(const struct fal_chan *c);
 enum fal_role fal_chan_role(const struct fal_chan *c);
 
-/* The suite of an open session, and the minor version that the peer speaks. */
+/* The suite of an open session. */
 uint8_t fal_chan_suite(const struct fal_chan *c);
-uint16_t fal_chan_minor(const struct fal_chan *c);
 
 /* Of an accepted channel: the key's fingerprint (fal_key_fingerprint), and where it comes
  * from: the peer's address without its port, or "unix"; borrowed from the channel. */

@@ -23,7 +23,7 @@ bool
 fal_chan_may_share(const struct fal_chan *c)
 {
 	return c->server && c->state == FAL_CHAN_OPEN && c->slow == NULL && !c->lent &&
-	       c->minor >= FAL_MINOR_MEMORY && fal_stream_is_kin(c->io);
+	       fal_stream_is_kin(c->io);
 }
 
 int

@@ -61,7 +61,6 @@ struct fal_chan {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
 	uint8_t suite;
-	uint16_t minor;
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	char source[FAL_ADDR_MAX + 16];
 	struct fal_diag skew;

@@ -104,7 +104,6 @@ establish(struct fal_chan *c, const struct fal_session *s)
 	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
 	c->role = s->role;
 	c->suite = s->tx.suite;
-	c->minor = s->minor;
 	fal_session_skew(s, &c->skew);
 	fal_inbox_used(c->in, s->used);
 	return fal_inbox_grow(c->in, c->slow != NULL ? IN_SLOW : FAL_CHAN_AHEAD);

@@ -9,7 +9,7 @@
 
 #define MAGIC "FALC"
 #define MAGIC_N 4
-#define VERSION_N 8                   /* magic, major, minor */
+#define VERSION_N 8                   /* magic, version */
 #define BEGIN_N (VERSION_N + 3)       /* bytes that follow, length of the name */
 #define BODY_N(suites) (6 + (suites)) /* pattern, shard, number of suites, suites */
 #define HEAD_N (VERSION_N + 2)        /* of the answer: verdict, suite */
@@ -267,8 +267,6 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	     struct fal_session *s, struct fal_diag *diag)
 {
 	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
-	struct fal_rd r = fal_rd_init(head, HEAD_N);
-	uint16_t major;
 	const uint8_t suite = head[HEAD_N - 1];
 	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
 	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
@@ -281,7 +279,6 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	memcpy(s->name, h->name, sizeof(s->name));
 	memcpy(s->fingerprint, h->fingerprint, sizeof(s->fingerprint));
-	(void)get_version(&r, &major, &s->minor);
 	return FAL_OK;
 }
 
@@ -441,7 +438,7 @@ read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(g->p + g->body, g->n - MAC_N - g->body);
 	*out = (struct body){ 0 };
-	if (g->major != FAL_PROTO_MAJOR) {
+	if (g->major != FAL_PROTO_MAJOR || g->minor != FAL_PROTO_MINOR) {
 		tell_versions(diag, 0, g->build, g->major, g->minor);
 		return VERDICT_VERSION;
 	}
@@ -499,9 +496,7 @@ int
 fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		     struct fal_session *s, struct fal_buf *out, struct fal_diag *diag)
 {
-	struct fal_session new = { .used = g->n,
-				   .role = g->key->role,
-				   .minor = g->minor };
+	struct fal_session new = { .used = g->n, .role = g->key->role };
 	const size_t from = out->n;
 	struct fal_noise *ns;
 	struct body body;
@@ -545,14 +540,9 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 const char *
 fal_session_skew(const struct fal_session *s, struct fal_diag *out)
 {
-	const bool named = s->build[0] != '\0';
-	const bool other = named && strcmp(s->build, fal_build()) != 0;
 	out->text[0] = '\0';
-	if (s->minor != FAL_PROTO_MINOR || other)
-		fal_diag_set(out, 0,
-			     " (from %s%s%sprotocol %u.%u to Falcon %s, protocol %u.%u)",
-			     named ? "Falcon " : "", s->build, named ? ", " : "",
-			     FAL_PROTO_MAJOR, s->minor, fal_build(), FAL_PROTO_MAJOR,
-			     FAL_PROTO_MINOR);
+	if (s->build[0] != '\0' && strcmp(s->build, fal_build()) != 0)
+		fal_diag_set(out, 0, " (from Falcon %s to Falcon %s)", s->build,
+			     fal_build());
 	return out->text;
 }

@@ -9,13 +9,13 @@
  *              verdict 0: Noise message 2, of which all before it is the payload;
  *              others: u8 b, b bytes of build, 32 bytes of MAC over both sides' words
  *
- * What the client says before message 1 is the prologue.  All but the client's third line
- * and the Noise messages is the same in every major version from 4 on (the builds from 6
- * on, where both ends are), so that versions that do not understand one another can say
- * so, and be believed.  The MAC proves the key before the server computes anything that
- * costs; only then it says a word.  With a static key it is made with what the two have
- * in common (fal_noise_common), which the server knows of each before anybody comes: so
- * who knows public keys alone can make none.
+ * The versions must be equal.  What the client says before message 1 is the prologue. All
+ * but the client's third line and the Noise messages is the same in every major version
+ * from 4 on (the builds from 6 on, where both ends are), so that versions that do not
+ * understand one another can say so, and be believed.  The MAC proves the key before the
+ * server computes anything that costs; only then it says a word.  With a static key it is
+ * made with what the two have in common (fal_noise_common), which the server knows of
+ * each before anybody comes: so who knows public keys alone can make none.
  */
 #ifndef FAL_NET_HANDSHAKE_H
 #define FAL_NET_HANDSHAKE_H
@@ -41,7 +41,6 @@ struct fal_session {
 	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* of the key */
 	size_t used;                               /* bytes of input that were read */
 	/* Of the peer: */
-	uint16_t minor;                /* version */
 	char build[FAL_BUILD_MAX + 1]; /* "" in a client, where nobody has told it */
 };
 
@@ -91,8 +90,8 @@ int fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting
 			 struct fal_diag *diag);
 
 /* What is to be added to a complaint about what the peer has said, where it is another
- * build than this one: both, and their protocols, in brackets, with a space before; else
- * "".  Returns out->text. */
+ * build than this one: both, in brackets, with a space before; else "".  Returns
+ * out->text. */
 const char *fal_session_skew(const struct fal_session *s, struct fal_diag *out);
 
 #endif

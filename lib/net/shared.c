@@ -58,7 +58,7 @@ struct fal_shared {
 	uint64_t version;
 	uint32_t parts;
 	uint8_t suite;
-	bool zstd, lasting, mixed, broken;
+	bool zstd, lasting, broken;
 	struct fal_shelf *shelf;
 	uint32_t slot; /* of that */
 };
@@ -151,7 +151,6 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->parts = opt->parts > 0 ? opt->parts : 1;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
-	s->mixed = opt->mixed;
 	s->shelf = opt->shelf;
 	if (s->shelf != NULL)
 		s->slot = fal_shelf_take(s->shelf, s->version);
@@ -332,7 +331,7 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 	    (s->shelf != NULL && !fal_shelf_has(s->shelf, s->slot, s->version)))
 		return FAL_ESTATE;
 	for (uint32_t i = 0; i < n; i++) {
-		assert(s->mixed ? of[i].index < s->pub.count : of[i].index == s->n + i);
+		assert(of[i].index < s->pub.count);
 		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
 	}
@@ -431,12 +430,6 @@ bool
 fal_shared_lasting(const struct fal_shared *s)
 {
 	return s->lasting;
-}
-
-bool
-fal_shared_mixed(const struct fal_shared *s)
-{
-	return s->mixed;
 }
 
 bool

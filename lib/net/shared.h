@@ -38,7 +38,6 @@ struct fal_shared_opt {
 	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
-	bool mixed; /* messages may leave in any order: for who knows FAL_MINOR_BLOCKS */
 	struct fal_shelf *shelf; /* for readers that have it: values are laid there, and
 				  * records hold where; NULL: no such.  Borrowed until all
 				  * messages are in, and not for `zstd` */
@@ -85,7 +84,6 @@ uint32_t fal_shared_count(const struct fal_shared *s);
 uint64_t fal_shared_version(const struct fal_shared *s);
 uint32_t fal_shared_parts(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
-bool fal_shared_mixed(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 bool fal_shared_broken(const struct fal_shared *s);
 uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 2, PEOPLE_MAX = 1 << 20 };
+enum { FORMAT = 3, PEOPLE_MAX = 1 << 20 };
 
 /* What a member holds, and where. */
 struct member {
@@ -351,7 +351,7 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%d: %s", name, why.line,
 				    fal_text_unless_key(why.text));
 	if (json_integer_value(json_object_get(o, "format")) != FORMAT)
-		fail(&r, "format", "not 2: it is of an earlier Falcon");
+		fail(&r, "format", "not 3: it is of an earlier Falcon");
 	else if (json_object_size(o) != MEMBERS + OTHERS)
 		fail(&r, "members", "too many or too few");
 	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)

@@ -4,27 +4,16 @@
 #include "base/err.h"
 #include "wire/bfp.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-enum kind {
-	U8,
-	U16,
-	U32,
-	U64,
-	NS,
-	F32,
-	F64,
-	STR64,
-	STR256,
-	BYTES16,
-	BYTES32,
-	BYTES64,
-	TAIL
-};
+enum kind { U8, U32, U64, NS, F32, F64, STR64, STR256, BYTES16, BYTES32, BYTES64, TAIL };
 
 struct field {
 	enum kind kind;
 	uint16_t at; /* offset in struct fal_msg */
+	const char *name;
 };
 
 enum { MOST_FIELDS = 26 };
@@ -37,7 +26,7 @@ struct desc {
 	struct field field[MOST_FIELDS];
 };
 
-#define F(kind, member) { kind, offsetof(struct fal_msg, member) }
+#define F(kind, member) { kind, offsetof(struct fal_msg, member), #member }
 #define TICKET(member)                                                                \
 	F(U64, member.round), F(U32, member.worker), F(U32, member.seq),              \
 		F(U32, member.tasks), F(U32, member.fills_worker),                    \
@@ -55,8 +44,8 @@ enum { TICKET_FIELDS = 13 };
 
 /* clang-format off */
 static const struct desc descs[] = {
-	DESC(HELLO, WORKER, 9, F(U16, hello.major), F(U16, hello.minor),
-	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
+	DESC(HELLO, WORKER, 8, F(U64, hello.schema), F(STR64, hello.name),
+	     F(STR64, hello.version), F(U32, hello.lanes_min),
 	     F(U32, hello.lanes_max), F(U32, hello.cores), F(BYTES16, hello.instance),
 	     F(U8, hello.group)),
 	DESC(READY, WORKER, 6, F(BYTES16, ready.fingerprint), F(NS, ready.task_ns),
@@ -96,8 +85,8 @@ static const struct desc descs[] = {
 	     F(STR256, map.address), F(STR64, map.name), F(BYTES32, map.psk),
 	     F(BYTES32, map.public)),
 	DESC(BLOCKS, COORDINATOR, 2, F(U32, blocks.epoch), F(TAIL, blocks.of)),
-	DESC(JOIN, SHARD, 8, F(U16, join.major), F(U16, join.minor),
-	     F(STR64, join.version), F(STR256, join.address), F(BYTES32, join.public),
+	DESC(JOIN, SHARD, 7, F(U64, join.schema), F(STR64, join.version),
+	     F(STR256, join.address), F(BYTES32, join.public),
 	     F(U32, join.shards), F(U8, join.standby), F(BYTES16, join.instance)),
 	DESC(PLACED, SHARD, 1, F(U32, placed.epoch)),
 	DESC(ADMITTED, SHARD, 1, F(U32, admitted.session)),
@@ -197,9 +186,6 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 	case U8:
 		fal_put_u8(out, *(const uint8_t *)at);
 		break;
-	case U16:
-		fal_put_u16(out, *(const uint16_t *)at);
-		break;
 	case U32:
 		fal_put_u32(out, *(const uint32_t *)at);
 		break;
@@ -251,9 +237,6 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 	switch (kind) {
 	case U8:
 		*(uint8_t *)at = fal_get_u8(r);
-		break;
-	case U16:
-		*(uint16_t *)at = fal_get_u16(r);
 		break;
 	case U32:
 		*(uint32_t *)at = fal_get_u32(r);
@@ -344,6 +327,37 @@ fal_msg_may_send(uint16_t type, enum fal_sender sender)
 {
 	const struct desc *d = find(type);
 	return d != NULL && d->sender == sender;
+}
+
+uint64_t
+fal_msg_schema(void)
+{
+	uint64_t h = 14695981039346656037u; /* FNV-1a */
+	char text[128];
+	for (size_t i = 0; i < sizeof(descs) / sizeof(descs[0]); i++) {
+		const struct desc *d = &descs[i];
+		for (uint8_t j = 0; j == 0 || j < d->fields; j++) {
+			snprintf(text, sizeof(text), "%d.%d %s %u %u %u %u %s\n",
+				 FAL_PROTO_MAJOR, FAL_PROTO_MINOR, d->name, d->type,
+				 d->sender, d->fields, d->field[j].kind,
+				 d->field[j].name);
+			for (const char *c = text; *c != '\0'; c++)
+				h = (h ^ (uint8_t)*c) * 1099511628211u;
+		}
+	}
+	return h;
+}
+
+int
+fal_msg_judge_schema(uint64_t schema, struct fal_diag *diag)
+{
+	const uint64_t ours = fal_msg_schema();
+	if (schema == ours)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_EVERSION,
+			    "its messages are of schema %016" PRIx64
+			    ", the coordinator's of schema %016" PRIx64,
+			    schema, ours);
 }
 
 uint32_t

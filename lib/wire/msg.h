@@ -7,29 +7,17 @@
 #define FAL_WIRE_MSG_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The protocol's version: the major one must match, a minor adds.  A test builds programs
- * that have another one. */
+/* The protocol's version, which both ends must have.  A test builds programs that have
+ * another one. */
 #ifndef FAL_PROTO_MAJOR
-#define FAL_PROTO_MAJOR 8
-#define FAL_PROTO_MINOR 7
+#define FAL_PROTO_MAJOR 9
+#define FAL_PROTO_MINOR 0
 #endif
-/* The first one with MISSED, and with memory records. */
-#define FAL_MINOR_MEMORY 2
-/* The first one with PUSH behind its CLAIM. */
-#define FAL_MINOR_EARLY 3
-/* The first one with SPANS. */
-#define FAL_MINOR_SPANS 4
-/* The first one in which a shard has begun with a version when its first block is here.
- */
-#define FAL_MINOR_BLOCKS 5
-/* The first one that is told of publications in any order of their numbers. */
-#define FAL_MINOR_ANY 6
-/* The first one with ROOM. */
-#define FAL_MINOR_ROOM 7
 
 enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
@@ -206,9 +194,9 @@ struct fal_msg {
 	uint32_t incarnation;
 	union {
 		struct {
-			uint16_t major, minor;
+			uint64_t schema; /* fal_msg_schema of its build */
 			char name[FAL_MSG_NAME];
-			char version[FAL_MSG_NAME];
+			char version[FAL_MSG_NAME]; /* of its program */
 			uint32_t lanes_min, lanes_max, cores;
 			uint8_t instance[FAL_INSTANCE]; /* of the process */
 			uint8_t group;                  /* 1: it is a group server */
@@ -397,7 +385,7 @@ struct fal_msg {
 			uint32_t epoch;
 		} placed;
 		struct {
-			uint16_t major, minor;
+			uint64_t schema;            /* as in HELLO */
 			char version[FAL_MSG_NAME]; /* of its program */
 			char address[FAL_MSG_WHY];  /* that workers find it at */
 			uint8_t public[32];
@@ -507,6 +495,14 @@ const char *fal_msg_name(uint16_t type);
 
 /* True when `sender` is who sends messages of this type. */
 bool fal_msg_may_send(uint16_t type, enum fal_sender sender);
+
+/* A hash of the protocol's version and of the message table: of each message the name,
+ * number, sender and fields. */
+uint64_t fal_msg_schema(void);
+
+/* Judges what HELLO and JOIN say.  FAL_EVERSION if the schema is not that of this build:
+ * `diag` names both. */
+int fal_msg_judge_schema(uint64_t schema, struct fal_diag *diag);
 
 /* Blocks of a version, with what is behind their first one: its parameters and exponents,
  * and how many values there are from there on. */

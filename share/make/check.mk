@@ -38,9 +38,9 @@ $(foreach i,$(ISAS),$(eval $(call held,$(i))))
 UNIT_BIN += $(foreach t,nn_law optim bfp sec,$(ISAS:%=$(B)/tests/test_$(t)-%))
 $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 
-# Programs of another Falcon, 9.9.9, with protocol MAJOR.MINOR: the objects that know of
-# that, and all others as they are.
-OTHER_LIB := lib/base/build.c lib/net/handshake.c lib/coord/msg.c
+# Programs of another Falcon, 9.9.9: the objects that know of that, and all others as they
+# are.  `protocol` has another protocol, `messages` the same one with other messages, as it
+# looks, `build` is like ours.
 # $(call other,FOLDER,MAJOR,MINOR)
 define other
 $(B)/tests/$(1)/%.o: %.c $(B)/flags $(B)/packages
@@ -48,25 +48,28 @@ $(B)/tests/$(1)/%.o: %.c $(B)/flags $(B)/packages
 	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -UFAL_VERSION -DFAL_VERSION='"9.9.9"' \
 		-DFAL_PROTO_MAJOR=$(2) -DFAL_PROTO_MINOR=$(3) -c -o $$@ $$<
 endef
-# $(call other_program,FOLDER,PROGRAM)
-other_program = $(call program,$(B)/tests/$(1)/$(2),$(OTHER_LIB:%=tests/$(1)/%) \
-	$(patsubst %/session.c,tests/$(1)/%/session.c,$(wildcard cmd/$(2)/*.c)),\
-	$(if $(filter falcon-work falcon-stat,$(2)),$(BLAS_LIBS)))
-MAJOR_OF := falcon-ps falcon-work falcon-stat falcon-sync
-MINOR_OF := falcon-ps falcon-work
-$(eval $(call other,major,9,1))
-$(eval $(call other,minor,8,2))
-$(foreach p,$(MAJOR_OF),$(eval $(call other_program,major,$(p))))
-$(foreach p,$(MINOR_OF),$(eval $(call other_program,minor,$(p))))
+# $(call other_program,FOLDER,PROGRAM,SOURCES)
+other_program = $(call program,$(B)/tests/$(1)/$(2),$(3:%=tests/$(1)/%) \
+	$(wildcard cmd/$(2)/*.c),$(if $(filter falcon-work falcon-stat,$(2)),$(BLAS_LIBS)))
+OTHER_ALL := falcon-ps falcon-work falcon-stat falcon-sync
+OTHER_TWO := falcon-ps falcon-work
+$(eval $(call other,protocol,10,1))
+$(eval $(call other,messages,9,1))
+$(eval $(call other,build,9,0))
+$(foreach p,$(OTHER_ALL),$(eval $(call other_program,protocol,$(p),\
+	lib/base/build.c lib/net/handshake.c)))
+$(foreach p,$(OTHER_TWO),$(eval $(call other_program,messages,$(p),\
+	lib/base/build.c lib/wire/msg.c)))
+$(foreach p,$(OTHER_TWO),$(eval $(call other_program,build,$(p),lib/base/build.c)))
 # And programs as where there is no libcrypto.
 $(B)/tests/sodium/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/sec/aead_evp.c \
 	$(wildcard cmd/$(1)/*.c),$(if $(filter falcon-work,$(1)),$(BLAS_LIBS)))
-$(foreach p,$(MINOR_OF),$(eval $(call sodium_program,$(p))))
-OTHER_BIN := $(MAJOR_OF:%=$(B)/tests/major/%) $(MINOR_OF:%=$(B)/tests/minor/%) \
-	$(MINOR_OF:%=$(B)/tests/sodium/%)
+$(foreach p,$(OTHER_TWO),$(eval $(call sodium_program,$(p))))
+OTHER_BIN := $(OTHER_ALL:%=$(B)/tests/protocol/%) \
+	$(foreach o,messages build sodium,$(OTHER_TWO:%=$(B)/tests/$(o)/%))
 
 # Programs with fault points (base/fault.h): the objects that have any, and all others as
 # they are.  make faults has all of them with a sanitizer.

@@ -216,7 +216,7 @@ odd() {
 }
 
 @test "another build, a key of elsewhere, of another role: a line each" {
-	[ -x "$bin/tests/major/falcon-ps" ] || skip "other versions are not built"
+	[ -x "$bin/tests/protocol/falcon-ps" ] || skip "other versions are not built"
 	at_unix
 	falcon-key init "$BATS_TEST_TMPDIR/other"
 	falcon-key add -K "$BATS_TEST_TMPDIR/other/keyring" one
@@ -228,8 +228,8 @@ odd() {
 		same "exit status: $output" "$status" "$code"
 		same "lines of $output" "$(grep -c "^falcon-ps: .*$want" <<<"$output")" 1
 	}
-	says 1 "it is Falcon .*, we are Falcon 9.9.9 with protocol 9.1" \
-		"$bin/tests/major/falcon-ps" -k "$keys/one.key"
+	says 1 "it is Falcon .*, we are Falcon 9.9.9 with protocol 10.1" \
+		"$bin/tests/protocol/falcon-ps" -k "$keys/one.key"
 	says 77 "key does not match, or ours is not in its keyring" falcon-ps \
 		-k "$BATS_TEST_TMPDIR/other/one.key"
 	for role in observe control shard; do

@@ -349,13 +349,13 @@ unlike() {
 	cp -r kept "$state"
 	: >"$state/trace.jsonl"
 	for file in "$state"/snapshot.0*/manifest.json; do
-		sed -i 's/"format":2/"format":1/; s/,"h":.*/}/' "$file"
+		sed -i 's/"format":3/"format":2/; s/,"h":.*/}/' "$file"
 		chain <"$file" >chained
 		mv chained "$file"
 	done
 	answer
 	same "status ($output)" "$status" 75
-	has "$output" "manifest.json: format: not 2: it is of an earlier Falcon: --restart begins"
+	has "$output" "manifest.json: format: not 3: it is of an earlier Falcon: --restart begins"
 	rm -r "$state"/snapshot.0*
 	truncate -s 4096 "$state/trace.jsonl"
 	answer

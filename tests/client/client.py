@@ -14,6 +14,7 @@ import math
 import os
 import socket
 import struct
+import subprocess
 import sys
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -27,6 +28,12 @@ EMPTY = -128  # needed of a block of zeros
 (WELCOME, TEXT, VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE, CHUNK, EVAL, PING, DONE,
  REFUSE, ACCOUNT, DRAIN) = range(32, 48)
 LATER, TICKET, PUBLISHED, BLOCKS = 51, 52, 53, 55
+
+
+def schema():
+    """That of the messages."""
+    said = subprocess.check_output(["falcon-ps", "--version"], text=True)
+    return int(said.split("schema ")[1].rstrip(")\n"), 16)
 
 
 def f32(x):
@@ -112,7 +119,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD, SUITES = (8, 7), b"client.py", b"\2\1"
+    VERSION, BUILD, SUITES = (9, 0), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()
@@ -227,7 +234,7 @@ class Link:
         if static:
             self.mix_key(self.meet(self.secret, theirs))  # se
         assert self.open(self.read(26)) == answer
-        assert answer[:6] + answer[8:9] == b"FALC" + struct.pack("<HB", self.VERSION[0], 0)
+        assert answer[:9] == b"FALC" + struct.pack("<HHB", *self.VERSION, 0)
         self.suite = answer[9]
         assert self.suite in self.SUITES
         first, second = self.hkdf(b"", 2)
@@ -427,7 +434,7 @@ class Worker:
                        struct.pack("<" + fmt, *fields) + rest)
 
     def hello(self, name, version=b"1.0"):
-        self.say(HELLO, "HHH%dsH%dsIII16sB" % (len(name), len(version)), *self.link.VERSION,
+        self.say(HELLO, "QH%dsH%dsIII16sB" % (len(name), len(version)), schema(),
                  len(name), name, len(version), version, 1, 1, 1, os.urandom(16), 0)
 
     def run(self):

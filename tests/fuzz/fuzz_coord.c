@@ -455,7 +455,7 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	m->type = types[fal_get_u8(r) % (sizeof(types) / sizeof(types[0]))];
 	switch (m->type) {
 	case FAL_MSG_HELLO:
-		m->hello.major = FAL_PROTO_MAJOR;
+		m->hello.schema = fal_msg_schema();
 		memcpy(m->hello.name, fal_get_u8(r) > 0xe0 ? "w\xff\"" : "w2a", 4);
 		m->hello.instance[0] = fal_get_u8(r) & 1;
 		m->hello.lanes_min = (uint32_t)seldom_absurd(r, 1) % 5;

@@ -66,8 +66,7 @@ static void
 hello(struct session *s)
 {
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	m.hello.major = FAL_PROTO_MAJOR;
-	m.hello.minor = FAL_PROTO_MINOR;
+	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "asks");
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 	static uint32_t process;

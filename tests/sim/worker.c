@@ -333,7 +333,6 @@ worker_join(struct cluster *c, struct worker *w)
 				       .push_bits = c->p->toy.bits,
 				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,
-				       .spans = true,
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks,
 				       .most.versions = w->m->versions,
@@ -368,7 +367,7 @@ worker_join(struct cluster *c, struct worker *w)
 	w->here = true;
 	w->ready = w->grown = false;
 	w->session = c->incarnation;
-	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
 	m.hello.lanes_min = w->m->lanes_min;
 	m.hello.lanes_max = w->m->lanes_max;

@@ -413,7 +413,7 @@ order_of_a_session(void **state)
 	check(tell(3, &hello), FAL_ESTATE, "HELLO of nobody");
 	open_as(3, 3);
 	check(tell(3, &hello), FAL_EVERSION, "protocol 0");
-	hello.hello.major = FAL_PROTO_MAJOR;
+	hello.hello.schema = fal_msg_schema();
 	check(tell(3, &hello), FAL_EINVAL, "no lanes, no name");
 	hello.hello.lanes_min = hello.hello.cores = 1;
 	hello.hello.lanes_max = UINT32_MAX;
@@ -452,7 +452,7 @@ odd_probes(void **state)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_coord_sizes sizes;
 	open_as(3, 3);
-	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.schema = fal_msg_schema();
 	strcpy(m.hello.name, "w3");
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 	check(tell(3, &m), 0, "HELLO");
@@ -492,7 +492,7 @@ names_that_are_none(void **state)
 	open_as(3, 3);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_msg m = { .type = FAL_MSG_HELLO };
-		m.hello.major = FAL_PROTO_MAJOR;
+		m.hello.schema = fal_msg_schema();
 		m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 		snprintf(m.hello.name, sizeof(m.hello.name), "%s", bad[i]);
 		check(tell(3, &m), FAL_EINVAL, bad[i]);

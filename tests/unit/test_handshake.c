@@ -26,7 +26,7 @@
 #define KEYRING                                                                   \
 	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
 	" 2001-02-03\n"
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.7"
+#define WE "we are Falcon " FAL_VERSION " with protocol 9.0"
 /* The static secret key of the client 'own' is 32 bytes of this. */
 enum { NOW = 1000000000, MAC = 32, HEAD = 10, OWN = 6, OTHER = 7 };
 
@@ -104,7 +104,7 @@ struct words {
 
 static const struct words plain = { .name = "lab",
 				    .psk = 2,
-				    .major = 8,
+				    .major = 9,
 				    .minor = FAL_PROTO_MINOR,
 				    .pattern = 1,
 				    .suites = { 1 },
@@ -112,7 +112,7 @@ static const struct words plain = { .name = "lab",
 
 static const struct words of_its_own = { .name = "own",
 					 .psk = OWN,
-					 .major = 8,
+					 .major = 9,
 					 .minor = FAL_PROTO_MINOR,
 					 .pattern = 2,
 					 .suites = { 1 },
@@ -281,7 +281,7 @@ same_as_by_hand(const struct words *w, size_t noise_n)
 	/* ... and hears what it says. */
 	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
 	assert_int_equal(out.n, HEAD + 58);
-	assert_memory_equal(out.p, "FALC\10\0\7\0\0\1", HEAD);
+	assert_memory_equal(out.p, "FALC\11\0\0\0\0\1", HEAD);
 	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
 	assert_memory_equal(payload, out.p, HEAD);
 	fal_noise_free(ns);
@@ -479,20 +479,8 @@ refusals(void **state)
 		int err;
 		const char *why;
 	} cases[] = {
-		{ { .major = 8,
-		    .minor = FAL_PROTO_MINOR + 1,
-		    .pattern = 1,
-		    .suites = { 1 },
-		    .suites_n = 1 },
-		  0,
-		  FAL_OK,
-		  NULL },
-		{ { .major = 8, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
-		  0,
-		  FAL_OK,
-		  NULL },
 		{ { .major = 9,
-		    .minor = 1,
+		    .minor = FAL_PROTO_MINOR + 1,
 		    .pattern = 1,
 		    .suites = { 1 },
 		    .suites_n = 1,
@@ -500,10 +488,23 @@ refusals(void **state)
 		  1,
 		  FAL_EVERSION,
 		  "it is Falcon 9.9 with protocol 9.1, " WE },
-		{ { .major = 9, .pattern = 7, .more = 250, .build = "a\nb" },
+		{ { .major = 9, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
+		  0,
+		  FAL_OK,
+		  NULL },
+		{ { .major = 10,
+		    .minor = 1,
+		    .pattern = 1,
+		    .suites = { 1 },
+		    .suites_n = 1,
+		    .build = "9.9" },
 		  1,
 		  FAL_EVERSION,
-		  "it is Falcon a?b with protocol 9.0, " WE },
+		  "it is Falcon 9.9 with protocol 10.1, " WE },
+		{ { .major = 10, .pattern = 7, .more = 250, .build = "a\nb" },
+		  1,
+		  FAL_EVERSION,
+		  "it is Falcon a?b with protocol 10.0, " WE },
 		{ { .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1 },
 		  1,
 		  FAL_EVERSION,
@@ -512,18 +513,18 @@ refusals(void **state)
 		  1,
 		  FAL_EVERSION,
 		  "it speaks protocol 4.9, " WE },
-		{ { .major = 8,
+		{ { .major = 9,
 		    .pattern = 1,
 		    .build = "0123456789012345678901234567890123456789012345678901234567"
 			     "890123" },
 		  0,
 		  FAL_EFORMAT,
 		  "a handshake of a length that none has" },
-		{ { .major = 8, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
+		{ { .major = 9, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
 		  2,
 		  FAL_EVERSION,
 		  "key 'lab': handshake 2 is not taken of it" },
-		{ { .major = 8,
+		{ { .major = 9,
 		    .pattern = 1,
 		    .shard = 1,
 		    .suites = { 1 },
@@ -531,15 +532,15 @@ refusals(void **state)
 		  3,
 		  FAL_EVERSION,
 		  "there is no shard 1" },
-		{ { .major = 8, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
+		{ { .major = 9, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 8, .pattern = 1 },
+		{ { .major = 9, .pattern = 1 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 8, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
+		{ { .major = 9, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
 		  0,
 		  FAL_EFORMAT,
 		  "a handshake of a length that none has" },
@@ -563,7 +564,7 @@ refusals(void **state)
 			const size_t build_n = w.major < 6 ? 0 : 1 + strlen(fal_build());
 			const size_t n = HEAD + build_n;
 			assert_int_equal(out.n, n + MAC);
-			assert_memory_equal(out.p, "FALC\10\0\7\0", 8);
+			assert_memory_equal(out.p, "FALC\11\0\0\0", 8);
 			if (build_n > 0) {
 				assert_int_equal(out.p[HEAD], build_n - 1);
 				assert_memory_equal(out.p + HEAD + 1, fal_build(),
@@ -617,14 +618,14 @@ hears_refusals(void **state)
 		uint8_t major, minor, verdict;
 		const char *build, *why;
 	} cases[] = {
-		{ 9, 2, 1, "9.9", "it is Falcon 9.9 with protocol 9.2, " WE },
-		{ 8, 2, 1, "", "it speaks protocol 8.2, " WE },
+		{ 10, 2, 1, "9.9", "it is Falcon 9.9 with protocol 10.2, " WE },
+		{ 9, 2, 1, "", "it speaks protocol 9.2, " WE },
 		{ 5, 0, 1, NULL, "it speaks protocol 5.0, " WE },
 		{ 4, 3, 1, NULL, "it speaks protocol 4.3, " WE },
-		{ 8, 0, 2, "0.3", "it takes no such handshake of this key" },
-		{ 8, 0, 3, "0.3", "it has no such shard" },
-		{ 8, 0, 4, "0.3", "it speaks none of our cipher suites" },
-		{ 8, 0, 5, "0.3", "it refuses us for a reason that we do not know" },
+		{ 9, 0, 2, "0.3", "it takes no such handshake of this key" },
+		{ 9, 0, 3, "0.3", "it has no such shard" },
+		{ 9, 0, 4, "0.3", "it speaks none of our cipher suites" },
+		{ 9, 0, 5, "0.3", "it refuses us for a reason that we do not know" },
 	};
 	const struct fal_client_key key = client_key("lab", 2);
 	(void)state;
@@ -682,22 +683,15 @@ static void
 skews(void **state)
 {
 	static const struct {
-		uint16_t minor;
 		const char *build, *want;
 	} cases[] = {
-		{ FAL_PROTO_MINOR, FAL_VERSION, "" },
-		{ FAL_PROTO_MINOR, "", "" },
-		{ FAL_PROTO_MINOR, "9.9",
-		  " (from Falcon 9.9, protocol 8.7 to Falcon " FAL_VERSION
-		  ", protocol 8.7)" },
-		{ 8, FAL_VERSION,
-		  " (from Falcon " FAL_VERSION ", protocol 8.8 to Falcon " FAL_VERSION
-		  ", protocol 8.7)" },
-		{ 8, "", " (from protocol 8.8 to Falcon " FAL_VERSION ", protocol 8.7)" },
+		{ FAL_VERSION, "" },
+		{ "", "" },
+		{ "9.9", " (from Falcon 9.9 to Falcon " FAL_VERSION ")" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct fal_session s = { .minor = cases[i].minor };
+		struct fal_session s = { 0 };
 		struct fal_diag d;
 		snprintf(s.build, sizeof(s.build), "%s", cases[i].build);
 		assert_string_equal(fal_session_skew(&s, &d), cases[i].want);

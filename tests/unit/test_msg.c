@@ -26,7 +26,7 @@ static const struct {
 	bool tail;
 	const char *name;
 } types[] = {
-	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16 + 1, 2, false, "HELLO" },
+	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 8 + 4 + 12 + 16 + 1, 2, false, "HELLO" },
 	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32 + 2, 1, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2 + 16, 0, false,
 	  "CLAIM" },
@@ -70,7 +70,7 @@ static const struct {
 	{ FAL_MSG_ATTACH, FAL_FROM_WORKER, 0, 0, false, "ATTACH" },
 	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 8 + 4 + 64, 2, false, "MAP" },
 	{ FAL_MSG_BLOCKS, FAL_FROM_COORDINATOR, 4, 0, true, "BLOCKS" },
-	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 4 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
+	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 8 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
 	{ FAL_MSG_SAY, FAL_FROM_SHARD, 81 + 2 + 2, 1, true, "SAY" },
 	{ FAL_MSG_PLACED, FAL_FROM_SHARD, 4, 0, false, "PLACED" },
 	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
@@ -116,7 +116,6 @@ strings_at(uint16_t type)
 	switch (type) {
 	case FAL_MSG_HELLO:
 	case FAL_MSG_JOIN:
-		return 4;
 	case FAL_MSG_MAP:
 		return 8;
 	case FAL_MSG_READY:
@@ -345,7 +344,7 @@ strings(void **state)
 	check(got.hello.cores, 12, "HELLO", "cores");
 	for (size_t n = HEAD; n < out.n; n++)
 		check(fal_msg_get(out.p, n, &got), FAL_ETRUNC, "HELLO", "cut short");
-	out.p[HEAD + 4 + 2] = '\n';
+	out.p[HEAD + 8 + 2] = '\n';
 	check(fal_msg_get(out.p, out.n, &got), FAL_EFORMAT, "HELLO", "control character");
 	fal_buf_clear(&out);
 	/* A name as long as its place has no room for the NUL. */

@@ -352,7 +352,6 @@ publish(uint64_t version, struct fal_shelf *shelf)
 					    .ad = "job",
 					    .ad_n = 3,
 					    .version = version,
-					    .mixed = t.mixed,
 					    .shelf = shelf };
 	const uint32_t turn = t.mixed ? (uint32_t)t.publications % COUNT : 0;
 	struct fal_shared *s;
@@ -479,18 +478,6 @@ nothing_is_shared(void **state)
 		assert_int_equal(t.missed, 0);
 		two_part();
 	}
-}
-
-/* Nor with who does not know of it. */
-static void
-nothing_is_shared_with_older_ones(void **state)
-{
-	(void)state;
-	two_meet(BY_UNIX, 1);
-	t.w.server[0].c->minor = FAL_MINOR_MEMORY - 1;
-	assert_false(fal_chan_may_share(t.w.server[0].c));
-	assert_false(lent());
-	two_part();
 }
 
 /* Who is too late is told, and the next version comes; so does the missed one by the
@@ -725,7 +712,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_is_shared),
 		cmocka_unit_test(nothing_is_shared),
-		cmocka_unit_test(nothing_is_shared_with_older_ones),
 		cmocka_unit_test(missed_ones_are_told),
 		cmocka_unit_test(words_at_the_wrong_moment),
 		cmocka_unit_test(spoilt_offers_are_not_taken),

@@ -445,14 +445,14 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
-#define WE "we are Falcon " FAL_VERSION " with protocol 8.7"
+#define WE "we are Falcon " FAL_VERSION " with protocol 9.0"
 
 static void
 refuses_other_major(void **state)
 {
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct world w;
-	uint8_t in[64], hello[10 + 1 + 3 + 2 + FAL_HANDSHAKE_MAC] = "FALC\11\0\2\0";
+	uint8_t in[64], hello[10 + 1 + 3 + 2 + FAL_HANDSHAKE_MAC] = "FALC\12\0\2\0";
 	uint8_t mac_key[FAL_MAC_KEY];
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
@@ -477,8 +477,8 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\10\0\7\0\1\0", 10);
-	assert_string_equal(w.refused, "it is Falcon 9 with protocol 9.2, " WE);
+	assert_memory_equal(in, "FALC\11\0\0\0\1\0", 10);
+	assert_string_equal(w.refused, "it is Falcon 9 with protocol 10.2, " WE);
 	end(&w);
 }
 

@@ -185,7 +185,6 @@ begin(uint32_t least)
 					     .incarnation = 6,
 					     .map_epoch = 1,
 					     .push_blocks = push_blocks,
-					     .spans = true,
 					     .sums = sums,
 					     .most.versions = sums > 0 };
 	memset(busy, 0, sizeof(busy));

@@ -282,7 +282,6 @@ made_ones_leave_early(void **state)
 			if (s == NULL && ps_publisher_early(&p, 0, 1)) {
 				s = ps_publish(&p, &from);
 				assert_non_null(s);
-				assert_true(fal_shared_mixed(s));
 			}
 			if (s == NULL)
 				continue;
@@ -345,35 +344,6 @@ no_more_than_links_take(void **state)
 	while (ps_publish_more(&p) > 0)
 		;
 	assert_true(fal_shared_whole(s));
-	blocks = 1;
-	ps_publisher_free(&p);
-}
-
-/* Who reads in order alone gets one of his own, and from then on nobody gets another. */
-static void
-older_ones_read_in_order(void **state)
-{
-	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
-	struct ps_publisher p = { .rule.scheme = FAL_BSP };
-	(void)state;
-	blocks = MOST;
-	versions = 1;
-	memset(made, 1, sizeof(made));
-	from.making = true;
-	struct fal_shared *s = ps_publish(&p, &from);
-	assert_true(fal_shared_mixed(s));
-	versions = UINT64_MAX;
-	from.making = false;
-	from.ordered = true;
-	s = ps_publish(&p, &from);
-	assert_non_null(s);
-	assert_false(fal_shared_mixed(s));
-	assert_int_equal(p.publications, 2);
-	versions = 1;
-	assert_false(ps_publisher_early(&p, 0, 1));
-	versions = UINT64_MAX;
-	while (ps_publish_more(&p) > 0)
-		;
 	blocks = 1;
 	ps_publisher_free(&p);
 }
@@ -483,7 +453,6 @@ main(void)
 		cmocka_unit_test(a_place_is_kept),
 		cmocka_unit_test(made_ones_leave_early),
 		cmocka_unit_test(no_more_than_links_take),
-		cmocka_unit_test(older_ones_read_in_order),
 		cmocka_unit_test(who_joins_costs_nothing),
 		cmocka_unit_test(looks_are_few),
 		cmocka_unit_test(others_leave_whole),

@@ -528,15 +528,15 @@ publish(uint64_t id)
 	const struct fal_shared_opt opt = { .pool = pool,
 					    .publication = id,
 					    .count = count,
-					    .zstd = below(2) == 0,
-					    .mixed = below(2) == 0 };
+					    .zstd = below(2) == 0 };
+	const bool mixed = below(2) == 0;
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
 	for (uint32_t i = 0; i < count; i++)
 		text[i] = some_message(bytes[i], BYTES);
 	for (uint32_t i = 0; i < count; i++)
 		text[i].index = i;
-	for (uint32_t i = count; opt.mixed && i-- > 1;) {
+	for (uint32_t i = count; mixed && i-- > 1;) {
 		const uint32_t k = below(i + 1), was = text[i].index;
 		text[i].index = text[k].index;
 		text[k].index = was;

@@ -17,11 +17,10 @@ enum { READERS = 4, VERSIONS = 6, SHARDS = 6, MOST = 4096 };
 
 /* A session: its channel is made up, and takes what there is when the test has it. */
 struct line {
-	uint16_t minor;
 	bool packed;
 	struct fal_shared *queue[MOST];
 	size_t n;
-	uint64_t told[MOST], most; /* numbers */
+	uint64_t told[MOST]; /* numbers */
 	uint32_t orders;
 	size_t tolds;
 	struct ps_reader reader;
@@ -46,7 +45,6 @@ bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version
 bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
 			    struct fal_shard_part *out, struct fal_shard_making *is);
 uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
-uint16_t __wrap_fal_chan_minor(const struct fal_chan *c);
 uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
 bool __wrap_fal_chan_shares(const struct fal_chan *c);
 bool __wrap_fal_chan_compressing(const struct fal_chan *c);
@@ -89,12 +87,6 @@ static struct line *
 line_of(const struct fal_chan *c)
 {
 	return (struct line *)(uintptr_t)c;
-}
-
-uint16_t
-__wrap_fal_chan_minor(const struct fal_chan *c)
-{
-	return line_of(c)->minor;
 }
 
 uint8_t
@@ -156,17 +148,14 @@ waits(uint64_t number)
 	return false;
 }
 
-/* What was sealed last is what it is told of, unless it was before, or demands that
- * numbers grow. */
+/* What was sealed last is what it is told of, unless it was before. */
 static void
 judge(const struct line *l, const struct fal_msg *m)
 {
 	const uint64_t number = m->published.publication;
 	const uint64_t last = t.last[m->published.version][m->published.shard - 1].number;
-	const bool grows = l->minor < FAL_MINOR_ANY;
 	assert_false(was_told(l, number));
-	assert_true(!grows || number > l->most);
-	if (waits(last) && (grows ? last > l->most : !was_told(l, last)))
+	if (waits(last) && !was_told(l, last))
 		assert_int_equal(number, last);
 }
 
@@ -185,7 +174,6 @@ __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_sen
 		number != t.last[m.published.version][shard].number;
 	t.last[m.published.version][shard].number = number;
 	l->told[l->tolds++] = number;
-	l->most = number > l->most ? number : l->most;
 	return FAL_OK;
 }
 
@@ -215,8 +203,6 @@ begin(uint32_t shards, uint32_t blocks)
 	t.wants.publisher.rack = t.rack;
 	t.wants.publisher.rule =
 		(struct fal_rule){ .scheme = FAL_EPSP, .slack = VERSIONS };
-	for (uint32_t i = 0; i < READERS; i++)
-		t.line[i].minor = FAL_MINOR_ANY;
 }
 
 /* The reader's channel has taken so many, those that came first. */
@@ -295,24 +281,6 @@ one_of_each(void **state)
 	end();
 }
 
-/* Who demands that numbers grow costs one more, and no more than that. */
-static void
-older_readers_cost_one(void **state)
-{
-	(void)state;
-	begin(3, 6);
-	t.line[0].minor = FAL_MINOR_ANY - 1;
-	tell(1, 0);
-	tell(1, 1);
-	tell(0, 1);
-	sealed(1, 1);
-	tell(0, 0);
-	sealed(0, 2);
-	tell(2, 0);
-	sealed(0, 2);
-	end();
-}
-
 /* What nobody is to get any more is not kept. */
 static void
 arrived_ones_go(void **state)
@@ -384,7 +352,7 @@ told_long_ago(void **state)
 	end();
 }
 
-/* Readers of either kind, told of versions in any order, as they take them. */
+/* Readers are told of versions in any order, as they take them. */
 static void
 any_order(void **state)
 {
@@ -394,9 +362,6 @@ any_order(void **state)
 	for (int round = 0; round < 60; round++) {
 		const uint32_t shards = 1 + fal_rng_below(&rng, SHARDS);
 		begin(shards, shards * (1 + fal_rng_below(&rng, 4)));
-		for (uint32_t i = 0; i < READERS; i++)
-			t.line[i].minor =
-				one_in(&rng, 3) ? FAL_MINOR_ANY - 1 : FAL_MINOR_ANY;
 		for (int turn = 0; turn < 60; turn++) {
 			const uint32_t i = fal_rng_below(&rng, READERS);
 			const size_t n = t.line[i].n;
@@ -417,7 +382,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_of_each),
-		cmocka_unit_test(older_readers_cost_one),
 		cmocka_unit_test(arrived_ones_go),
 		cmocka_unit_test(arrived_ones_go_alone),
 		cmocka_unit_test(told_long_ago),

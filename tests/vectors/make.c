@@ -383,7 +383,7 @@ handshakes(void)
 		if (i >= 15)
 			w[i].key = "own", w[i].pattern = 2, w[i].secret = OWN;
 	}
-	w[1].name = "larger minor version", w[1].minor++;
+	w[1].name = "another minor version", w[1].minor++;
 	w[2].name = "another major version", w[2].major++;
 	w[3].name = "unknown pattern", w[3].pattern = 200;
 	w[4].name = "no such shard", w[4].shard = 1000;
