@@ -9,7 +9,6 @@
 #include "place/psld.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 int
 coord_measure(struct fal_coord *c, double now)
@@ -43,7 +42,7 @@ coord_measure_anew(struct fal_coord *c)
 	c->balance.rows.n = 0;
 }
 
-/* Is the map, by these shards, what it was made for? */
+/* Has psld these shards, and the map that holds? */
 static bool
 knows(const struct fal_coord *c, uint64_t who)
 {
@@ -57,48 +56,30 @@ knows(const struct fal_coord *c, uint64_t who)
 	return i == b->shards;
 }
 
-/* It begins with the map that holds: those that have blocks in their order, then those
- * that could have some.  Without memory there is none. */
+/* psld begins with the map that holds: the shards that have blocks in their order, then
+ * those that could have some.  Without memory there is no psld. */
 static void
 begin_anew(struct fal_coord *c, uint64_t who)
 {
 	struct fal_balance *b = &c->balance;
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	const uint64_t busy = fal_map_busy(&c->map);
-	uint32_t *map = fal_calloc(blocks, sizeof(*map));
+	uint32_t count[FAL_SHARDS_MAX];
 	b->shards = fal_map_in_order(&c->map, b->order);
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
-		if ((who & ~busy) >> i & 1)
+		if ((who & ~fal_map_busy(&c->map)) >> i & 1)
 			b->order[b->shards++] = i;
-	for (uint32_t i = 0, at = 0; i < b->shards && map != NULL; i++)
-		for (uint32_t k = 0; k < c->map.of[b->order[i]].count; k++)
-			map[at++] = i;
-	const struct fal_psld_conf conf = { .blocks = blocks,
-					    .shards = b->shards,
-					    .map = map,
-					    .seed = c->conf.entropy,
-					    .tries = true,
-					    .runs = true };
+	for (uint32_t i = 0; i < b->shards; i++)
+		count[i] = c->map.of[b->order[i]].count;
 	fal_psld_free(b->psld);
-	b->psld = map != NULL ? fal_psld_new(&conf) : NULL;
+	b->psld = fal_psld_new(count, b->shards);
 	b->who = who;
-	free(map);
-}
-
-static const char *
-name_of(enum fal_psld_act act)
-{
-	static const char *const name[] = { [FAL_PSLD_PLACE] = FAL_PSLD_BY ":place",
-					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
-					    [FAL_PSLD_IN] = FAL_PSLD_BY ":in",
-					    [FAL_PSLD_MOVE] = FAL_PSLD_BY ":move",
-					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
-	return name[act];
 }
 
 const char *
 fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 {
+	static const char *const name[] = { [FAL_PSLD_PLACE] = FAL_PSLD_BY ":place",
+					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
+					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
 	coord_enter(c);
 	struct fal_balance *b = &c->balance;
 	const uint64_t who = may | fal_map_busy(&c->map);
@@ -113,8 +94,6 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 	for (uint32_t i = 0; i < b->shards; i++)
 		seen[i] = b->seen[b->order[i]];
 	const enum fal_psld_act act = fal_psld_clock(b->psld, b->seconds, seen);
-	if (fal_psld_since(b->psld) == 0)
-		b->found = b->over;
 	if (act == FAL_PSLD_STAY)
 		return NULL;
 	*to = c->map;
@@ -125,5 +104,5 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 			to->shards = b->order[i] + 1;
 		at += count;
 	}
-	return name_of(act);
+	return name[act];
 }

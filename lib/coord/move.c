@@ -49,7 +49,6 @@ trace_place(struct fal_coord *c, double now)
 				       .rule = FAL_TRACE_MOVED,
 				       .by = c->move.by,
 				       .took = now - c->move.since,
-				       .found = c->balance.found,
 				       .shards = c->map.shards,
 				       .shard = shard,
 				       .model = { .blocks = blocks } };

@@ -326,7 +326,6 @@ struct fal_coord {
 		double seconds;
 		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
 		struct fal_psld *psld;
-		uint64_t found;                 /* clocks, when it found a change; 0 */
 		uint64_t who;                   /* as bits: it knows of these, */
 		uint32_t order[FAL_SHARDS_MAX]; /* which are these of its own */
 		uint32_t shards;

@@ -1,8 +1,6 @@
 /* The rules. */
 #include "place/place.h"
 
-#include "place/level.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -120,7 +118,7 @@ fal_place(enum fal_place_rule rule, const struct fal_place_model *m, uint32_t sh
 void
 fal_place_ranges(uint32_t *map, uint32_t blocks, uint32_t shards)
 {
-	uint32_t count[FAL_LEVEL_MAX] = { 0 };
+	uint32_t count[64] = { 0 };
 	for (uint32_t b = 0; b < blocks; b++)
 		count[map[b]]++;
 	for (uint32_t i = 0, b = 0; i < shards; i++)

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/quantile.h"
-#include "place/level.h"
 #include "place/psld.h"
 
 #include <math.h>
@@ -75,18 +74,18 @@ static void
 weigh(const struct fal_shards *s, const uint32_t *map, uint32_t blocks,
       struct fal_shards_plan *out)
 {
-	struct fal_level l[FAL_SHARDS_PLAYED] = { { 0 } };
-	uint32_t to[FAL_SHARDS_PLAYED];
-	uint32_t most = 0;
+	double cost[FAL_SHARDS_PLAYED];
+	uint32_t count[FAL_SHARDS_PLAYED] = { 0 }, to[FAL_SHARDS_PLAYED], most = 0;
+	out->slowest = 0;
 	for (uint32_t b = 0; b < blocks; b++)
-		l[map[b]].count++;
+		count[map[b]]++;
 	for (uint32_t i = 0; i < s->n; i++) {
-		l[i].cost = 1 / (s->speed[i] * blocks);
-		most = l[i].count > most ? l[i].count : most;
+		cost[i] = 1 / (s->speed[i] * blocks);
+		most = count[i] > most ? count[i] : most;
+		out->slowest = fmax(out->slowest, count[i] * cost[i]);
 	}
 	out->most = (double)most / blocks;
-	out->slowest = fal_level_slowest(l, s->n);
-	out->bound = fal_level(l, s->n, 0, to);
+	out->bound = fal_psld_level(cost, NULL, s->n, blocks, to);
 }
 
 int
@@ -128,18 +127,20 @@ fal_shards_psld(const struct fal_shards *s, const struct fal_place_model *m,
 		return err;
 	*out = (struct fal_shards_plan){ 0 };
 	fal_place(FAL_PLACE_BLOCKS, m, s->n, map);
-	const struct fal_psld_conf conf = { .blocks = m->blocks,
-					    .shards = s->n,
-					    .map = map };
-	struct fal_psld *p = fal_psld_new(&conf);
+	uint32_t count[FAL_SHARDS_PLAYED] = { 0 };
+	for (uint32_t b = 0; b < m->blocks; b++)
+		count[map[b]]++;
+	struct fal_psld *p = fal_psld_new(count, s->n);
 	uint64_t moved = 0;
 	for (uint64_t k = 1; p != NULL && k <= CLOCKS; k++) {
 		if (play_clock(p, s, m->blocks) == FAL_PSLD_STAY)
 			continue;
-		const uint32_t *now = fal_psld_map(p);
-		for (uint32_t b = 0; b < m->blocks; b++)
-			moved += now[b] != map[b];
-		memcpy(map, now, m->blocks * sizeof(*map));
+		for (uint32_t i = 0, b = 0; i < s->n; i++)
+			for (uint32_t left = fal_psld_count(p, i); left > 0;
+			     left--, b++) {
+				moved += map[b] != i;
+				map[b] = i;
+			}
 		out->clocks = k;
 	}
 	if (p != NULL) {

@@ -79,8 +79,6 @@ fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 		fal_member_str(b, FAL_F_BY_NAME, d->by);
 		fal_member_seconds(b, FAL_F_TOOK, d->took);
 	}
-	if (d->found > 0)
-		fal_member_num(b, FAL_F_FOUND, d->found - 1);
 	fal_member_num(b, FAL_F_SHARDS, d->shards);
 	if (d->places > d->shards)
 		fal_member_num(b, FAL_F_PLACES, d->places);

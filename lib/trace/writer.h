@@ -52,12 +52,10 @@ struct fal_line_job {
 
 /* Where the blocks are.  All borrowed. */
 struct fal_line_place {
-	uint64_t map;     /* its number */
-	const char *rule; /* that made it */
-	const char *by;   /* who wanted blocks to move; NULL: nobody, as none has */
-	double took;      /* seconds of the move */
-	/* The clock in which they were found to be slower, or faster, plus 1; 0: none. */
-	uint64_t found;
+	uint64_t map;          /* its number */
+	const char *rule;      /* that made it */
+	const char *by;        /* who wanted blocks to move; NULL: nobody, as none has */
+	double took;           /* seconds of the move */
 	uint32_t shards;       /* of this incarnation, each with a block, */
 	uint32_t places;       /* of so many that the rule knew; 0: all of them */
 	const uint32_t *shard; /* of each block, from 0 */

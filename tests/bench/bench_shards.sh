@@ -36,7 +36,6 @@
 # in mid-run these count from when it befalls the shard, and
 #
 #	before   the clock before that, in ms
-#	known    clocks until psld knows of it (`found` in falcon-trace(5))
 #	there    the first of three clocks of which the median has at most a tenth left of what
 #		can be gained, which is from the clock by `blocks` to the bound and what a clock
 #		had beside its bound before; there is no such line if that is never so

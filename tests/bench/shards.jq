@@ -57,8 +57,6 @@ if $settles | not then {} else
 			before: $before,
 			gain: (($static - $settled) / ($static - $best))
 		} +
-		([$after[] | select(.found != null and .found >= $onset).found] |
-			if length > 0 then { known: (min - $onset + 1) } else {} end) +
 		(if $after == [] then {} else { first: (over_by($after[0].t) - $onset) } end) +
 		(if $there == null then {} else { there: ($there + 1 - $onset) } end)
 	end

@@ -5,7 +5,7 @@
 #include "base/quantile.h"
 #include "base/rng.h"
 #include "cluster.h"
-#include "place/level.h"
+#include "place/psld.h"
 #include "reference.h"
 #include "trace/reader.h"
 
@@ -20,14 +20,13 @@ enum { RUNS = 16, CLOCKS = 60, FOUND = 5, WON = 10 };
 struct course {
 	double at[CLOCKS + 1];    /* when version v was made */
 	double moved[CLOCKS * 2]; /* when blocks moved */
-	uint32_t known[CLOCKS];   /* versions that there were when a change was found */
-	uint32_t versions, moves, changes;
+	uint32_t versions, moves;
 };
 
-/* In how many clocks since its line got slow: the change was found, blocks had moved, a
- * tenth was left to be won. */
+/* In how many clocks since its line got slow: blocks had moved, a tenth was left to be
+ * won. */
 struct result {
-	uint32_t known, found, won;
+	uint32_t found, won;
 };
 
 static double
@@ -100,12 +99,7 @@ on_line(void *arg, struct fal_trace_line *l)
 		c->at[++c->versions] = l->t;
 	else if (strcmp(l->ev, "place") == 0 && l->t > 0 && c->moves < 2 * CLOCKS)
 		c->moved[c->moves++] = l->t;
-	else
-		return FAL_OK;
-	if (fal_trace_has(l->o, FAL_F_FOUND) && c->changes < CLOCKS)
-		c->known[c->changes++] =
-			(uint32_t)fal_trace_get_u64(l, l->o, FAL_F_FOUND, CLOCKS) + 1;
-	return l->err;
+	return FAL_OK;
 }
 
 static bool
@@ -121,14 +115,15 @@ has_moved(const struct course *c, double from, double to)
 static double
 lines(const struct plan *p, bool slow, bool best)
 {
-	struct fal_level s[MAX_SHARDS] = { { 0 } };
+	double cost[MAX_SHARDS], t = 0;
 	uint32_t to[MAX_SHARDS], all = (uint32_t)(p->toy.n / FAL_BLOCK);
 	const double block = FAL_BLOCK * 4.0 * p->machines;
 	for (uint32_t i = 0; i < p->shards; i++) {
-		s[i].cost = p->line[i] * block * (slow && i == p->slow ? p->slower : 1);
-		s[i].count = all * (i + 1) / p->shards - all * i / p->shards;
+		const uint32_t has = all * (i + 1) / p->shards - all * i / p->shards;
+		cost[i] = p->line[i] * block * (slow && i == p->slow ? p->slower : 1);
+		t = fmax(t, has * cost[i]);
 	}
-	return best ? fal_level(s, p->shards, all, to) : fal_level_slowest(s, p->shards);
+	return best ? fal_psld_level(cost, NULL, p->shards, all, to) : t;
 }
 
 static void
@@ -141,10 +136,7 @@ judge(const struct plan *p, const struct course *c, struct result *is)
 	for (uint32_t v = 2; v < from; v++)
 		if (!has_moved(c, c->at[v - 1], c->at[v]))
 			even[n++] = c->at[v] - c->at[v - 1];
-	*is = (struct result){ UINT32_MAX, UINT32_MAX, UINT32_MAX };
-	for (uint32_t i = 0; i < c->changes && is->known == UINT32_MAX; i++)
-		if (c->known[i] >= from)
-			is->known = c->known[i] - from;
+	*is = (struct result){ UINT32_MAX, UINT32_MAX };
 	if (n == 0)
 		return;
 	const double beside = fal_quantile(even, n, 0.5) - lines(p, false, false);
@@ -190,15 +182,13 @@ play(uint64_t seed, struct result *is)
 	fal_trace_reader_free(reader);
 	judge(&p, &c, is);
 	const bool good = o.failure == NULL && err == FAL_OK && is_lawful(&p, &o) &&
-			  is->known <= FOUND && is->found <= FOUND &&
-			  is->won <= FOUND + WON;
+			  is->found <= FOUND && is->won <= FOUND + WON;
 	if (!good)
 		printf("# seed %llu: a slow line: %s%s shard %u of %u takes %.1f times "
-		       "as long (known in clock %d, moved in clock %d, done in clock "
-		       "%d)\n",
+		       "as long (moved in clock %d, done in clock %d)\n",
 		       (unsigned long long)seed, o.failure != NULL ? o.failure : "",
-		       diag.text, p.slow + 1, p.shards, p.slower, (int)is->known,
-		       (int)is->found, (int)is->won);
+		       diag.text, p.slow + 1, p.shards, p.slower, (int)is->found,
+		       (int)is->won);
 	if (!good && getenv("SIM_TRACE") != NULL)
 		fwrite(o.trace, 1, o.trace_n, stderr);
 	free(o.params);
@@ -214,12 +204,11 @@ slow_table(void)
 	for (uint64_t seed = 0; seed < RUNS; seed++) {
 		struct result is;
 		good = play(seed, &is) && good;
-		most.known = is.known > most.known ? is.known : most.known;
 		most.found = is.found > most.found ? is.found : most.found;
 		most.won = is.won > most.won ? is.won : most.won;
 	}
-	printf("# %d lines get slow: that is known within %d clocks, blocks have left "
-	       "within %d, and 90 %% of the gain is won within %d\n",
-	       RUNS, (int)most.known, (int)most.found, (int)most.won);
+	printf("# %d lines get slow: blocks have left within %d clocks, and 90 %% of the "
+	       "gain is won within %d\n",
+	       RUNS, (int)most.found, (int)most.won);
 	return good;
 }

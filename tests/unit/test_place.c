@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "place/level.h"
 #include "place/place.h"
 #include "shard/rack.h"
 
@@ -235,109 +234,13 @@ test_rack(void **state)
 	}
 }
 
-/* ---- levels ------------------------------------------------------------------------ */
-
-/* The least possible time of the slowest, one block after the other. */
-static double
-best_of(const double *cost, uint32_t n, uint32_t blocks)
-{
-	uint32_t has[SHARDS] = { 0 };
-	double t = 0;
-	for (uint32_t b = 0; b < blocks; b++) {
-		uint32_t to = 0;
-		for (uint32_t i = 1; i < n; i++)
-			if ((has[i] + 1) * cost[i] < (has[to] + 1) * cost[to])
-				to = i;
-		t = fmax(t, ++has[to] * cost[to]);
-	}
-	return t;
-}
-
-/* The slowest is done as soon as whole blocks let it, whoever has them before. */
-static void
-test_least(void **state)
-{
-	(void)state;
-	for (uint64_t seed = 1; seed <= 300; seed++) {
-		struct fal_rng g = fal_rng_init(seed, FAL_RNG_TEST, 1);
-		const uint32_t n = 1 + fal_rng_below(&g, SHARDS);
-		const uint32_t blocks = 1 + fal_rng_below(&g, seed % 5 == 0 ? 3 : 1000);
-		struct fal_level s[SHARDS + 1] = { { 0 } };
-		double cost[SHARDS], t = 0;
-		uint32_t to[SHARDS + 1], sum = 0;
-		for (uint32_t i = 0; i < n; i++)
-			s[i].cost = cost[i] = 1 / (0.01 + (double)fal_rng_unit(&g));
-		/* All are on one that must leave them, or anybody. */
-		s[n].cost = (double)INFINITY;
-		s[fal_rng_below(&g, n + 1)].count = blocks;
-		fal_level(s, n + 1, blocks, to);
-		assert_int_equal(to[n], 0);
-		for (uint32_t i = 0; i < n; i++) {
-			t = fmax(t, to[i] * cost[i]);
-			sum += to[i];
-		}
-		assert_int_equal(sum, blocks);
-		if (!(t <= best_of(cost, n, blocks) * (1 + 1e-6)))
-			fail_msg("seed %llu: %u blocks on %u shards take %g, not %g",
-				 (unsigned long long)seed, blocks, n, t,
-				 best_of(cost, n, blocks));
-	}
-}
-
-/* Never more than `most`, nobody worse than the slowest was, all blocks there. */
-static void
-test_moves(void **state)
-{
-	(void)state;
-	for (uint64_t seed = 1; seed <= 1000; seed++) {
-		struct fal_rng g = fal_rng_init(seed, FAL_RNG_TEST, 2);
-		struct fal_level s[SHARDS] = { { 0 } };
-		uint32_t to[SHARDS], all = 0, moved = 0;
-		const uint32_t n = 1 + fal_rng_below(&g, SHARDS);
-		const uint32_t most = fal_rng_below(&g, 100);
-		for (uint32_t i = 0; i < n; i++) {
-			s[i].count = fal_rng_below(&g, 2) * fal_rng_below(&g, 100);
-			s[i].cost = 0.01 + (double)fal_rng_unit(&g);
-			s[i].late = fal_rng_below(&g, 2) * 30 * (double)fal_rng_unit(&g);
-			const uint32_t odd = fal_rng_below(&g, 12);
-			if (odd == 0)
-				s[i].cost = (double)NAN;
-			else if (odd == 1)
-				s[i].cost = (double)INFINITY;
-			else if (odd == 2)
-				s[i].more = 10 * s[i].cost;
-			s[i].knee = s[i].count;
-			all += s[i].count;
-		}
-		const double was = fal_level_slowest(s, n);
-		const double best = fmin(fal_level(s, n, most, to), was);
-		double now = 0;
-		uint32_t have = 0;
-		for (uint32_t i = 0; i < n; i++) {
-			have += to[i];
-			moved += to[i] > s[i].count ? to[i] - s[i].count : 0;
-			if (isnan(s[i].cost))
-				assert_int_equal(to[i], s[i].count);
-			else if (to[i] > s[i].count)
-				now = fmax(now, s[i].late + to[i] * fmax(s[i].cost,
-									 s[i].more));
-		}
-		if (have != all || moved > most || now > best * (1 + 1e-6))
-			fail_msg("seed %llu: %u of %u blocks, %u moved (most %u), %g s "
-				 "after %g, at best %g",
-				 (unsigned long long)seed, have, all, moved, most, now,
-				 was, best);
-	}
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_examples), cmocka_unit_test(test_split),
 		cmocka_unit_test(test_names),    cmocka_unit_test(test_any),
-		cmocka_unit_test(test_rack),     cmocka_unit_test(test_least),
-		cmocka_unit_test(test_moves),    cmocka_unit_test(as_ranges),
+		cmocka_unit_test(test_rack),     cmocka_unit_test(as_ranges),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
