@@ -19,7 +19,6 @@ struct proj_opt {
 	struct fal_opt_list with, without;
 	uint64_t lanes, task, batch; /* 0: as they are */
 	const char *workers;         /* SPEC, or NULL */
-	const char *shards;          /* the same */
 	uint64_t seed, window;
 	double min_gain; /* per cent */
 };
@@ -42,9 +41,6 @@ bool proj_changes(const struct proj_opt *o);
  * --plot, or prints their numbers for --tsv.  Appends to `out`; returns an exit code,
  * having said what is wrong. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
-
-/* Is that what --without takes away a shard, "shard:I"? */
-bool proj_is_shard(const char *without);
 
 /* Whether the backtest is too far off, having said so. */
 bool proj_is_off(const struct proj_job *job, double predicted);

@@ -58,7 +58,7 @@ bool
 proj_changes(const struct proj_opt *o)
 {
 	return o->with.n + o->without.n > 0 || o->lanes + o->task + o->batch > 0 ||
-	       o->workers != NULL || o->shards != NULL;
+	       o->workers != NULL;
 }
 
 /* Seconds per epoch of the policy that ran on these machines, and how it was played;
@@ -70,13 +70,6 @@ epoch_of(const struct proj_job *job, const struct fal_cost *cost, struct fal_pla
 	int err = predict(job, cost, &job->run.policy, &r);
 	*play = r.play;
 	return err < 0 ? err : r.epoch_s;
-}
-
-double
-whatif_epoch(const struct proj_job *job, const struct fal_cost *cost)
-{
-	struct fal_play play;
-	return epoch_of(job, cost, &play);
 }
 
 /* --- changes of machines and sizes -------------------------------------------------- */
@@ -151,8 +144,7 @@ change(const struct proj_opt *o, struct fal_cost *c)
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
 		code = judge("--with", fal_machines_add(c, o->with.v[i], &diag), &diag);
 	for (size_t i = 0; i < o->without.n && code < 0; i++)
-		if (!proj_is_shard(o->without.v[i]))
-			code = without(c, o->without.v[i]);
+		code = without(c, o->without.v[i]);
 	if (code >= 0)
 		return code;
 	if (o->lanes > 0)
@@ -207,8 +199,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 			  { "task", o->task, { .task = o->task } },
 			  { "batch", o->batch, { .batch = o->batch } } };
 	int code = -1;
-	/* Room for the shards, too: whatif_places. */
-	w->change = fal_calloc(o->with.n + o->without.n + SIZES + 1, sizeof(*w->change));
+	w->change = fal_calloc(o->with.n + o->without.n + SIZES, sizeof(*w->change));
 	if (w->change == NULL)
 		return FAL_EXIT_NO;
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
@@ -217,8 +208,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 	}
 	for (size_t i = 0; i < o->without.n && code < 0; i++) {
 		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
-		if (!proj_is_shard(o->without.v[i]))
-			code = add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
+		code = add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
 	}
 	for (size_t i = 0; i < SIZES && code < 0; i++) {
 		char what[40];
@@ -328,17 +318,11 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 {
 	int code = change(o, &w->cost);
 	if (code < 0)
-		code = whatif_shards(o, w);
-	if (code < 0 && w->shards.n > 0 && whatif_on_shards(w, &w->shards, &w->cost) < 0)
-		code = FAL_EXIT_NO;
-	if (code < 0)
 		code = make_rows(o, w);
 	if (code < 0 && (o->plot != NULL || o->tsv))
 		return draw_bars(o, w, out);
 	if (code < 0)
 		code = make_changes(o, w);
-	if (code < 0 && w->shards.n > 0 && whatif_places(o, w) < 0)
-		code = FAL_EXIT_NO;
 	if (code < 0 && fal_cost_sizes(&w->cost, &w->whole, &w->small) < 0)
 		code = FAL_EXIT_NO;
 	if (code == FAL_EXIT_NO)

@@ -116,7 +116,7 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 	const double by = fabs(c->by_s);
 	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
 	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
-	if (c->kind == WHATIF_SHARDS || c->kind == WHATIF_SIZE)
+	if (c->kind == WHATIF_SIZE)
 		fal_put_fmt(out, "%s: %s%.1f s per epoch%s\n", c->what, sign, by,
 			    c->other ? ", another model" : "");
 	else if (c->kind == WHATIF_ADD)
@@ -127,38 +127,6 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 			    c->what, verdict, sign, by);
 }
 
-/* How the blocks may lie on the shards that are asked for. */
-static void
-put_places(const struct whatif *w, struct fal_buf *out)
-{
-	static const char *const head[] = { "placement", "most",  "slowest",
-					    "bound",     "moved", "s/epoch" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
-			       .width = fal_cli_width(stdout),
-			       .drops = "moved bound most" };
-	if (w->places == 0)
-		return;
-	fal_put_fmt(out, "\n%u shard%s of %u block%s:\n", w->shards.n,
-		    fal_text_s(w->shards.n), w->job->run.place.blocks,
-		    fal_text_s(w->job->run.place.blocks));
-	for (size_t i = 0; i < t.columns; i++)
-		fal_table_add(&t, "%s", head[i]);
-	for (size_t i = 0; i < w->places; i++) {
-		const struct whatif_place *p = &w->place[i];
-		fal_table_add(&t, "%s", p->name);
-		fal_table_add(&t, "%.1f %%", 100 * p->plan.most);
-		fal_table_add(&t, "%.3f", p->plan.slowest);
-		fal_table_add(&t, "%.3f", p->plan.bound);
-		fal_table_add(&t, "%.1f %%", 100 * p->plan.moved);
-		fal_table_add(&t, "%.1f", p->epoch_s);
-	}
-	if (fal_table_text(&t, out) < 0)
-		out->err = FAL_ENOMEM;
-	fal_table_free(&t);
-	if (w->job->run.place.rule[0] == '\0')
-		fal_put_fmt(out, "the trace has no tensors: other rules are not known\n");
-}
-
 void
 whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
@@ -167,7 +135,6 @@ whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *ou
 	put_cautions(w, out);
 	for (size_t i = 0; i < w->changes; i++)
 		put_change(&w->change[i], out);
-	put_places(w, out);
 }
 
 /* A number of an object. */
@@ -213,27 +180,13 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 static void
 put_json_change(struct fal_buf *out, const struct whatif_change *c)
 {
-	static const char *const kind[] = { "add", "remove", "size", "shards" };
+	static const char *const kind[] = { "add", "remove", "size" };
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "kind", kind[c->kind]);
 	fal_json_member_str(out, "what", c->what);
 	fal_json_member_fixed(out, "by_s", c->by_s, 6);
 	if (c->kind == WHATIF_SIZE)
 		fal_json_member_bool(out, "another_model", c->other);
-	fal_json_close(out, '}');
-}
-
-static void
-put_json_place(struct fal_buf *out, const struct whatif_place *p)
-{
-	const struct field field[] = {
-		{ "most", p->plan.most, 6 },   { "slowest", p->plan.slowest, 6 },
-		{ "bound", p->plan.bound, 6 }, { "moved", p->plan.moved, 6 },
-		{ "epoch_s", p->epoch_s, 6 },
-	};
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "placement", p->name);
-	put_fields(out, field, sizeof(field) / sizeof(field[0]));
 	fal_json_close(out, '}');
 }
 
@@ -272,13 +225,6 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 	for (size_t i = 0; i < w->changes; i++)
 		put_json_change(out, &w->change[i]);
 	fal_json_close(out, ']');
-	if (w->places > 0) {
-		fal_json_key(out, "placements");
-		fal_json_open(out, '[');
-		for (size_t i = 0; i < w->places; i++)
-			put_json_place(out, &w->place[i]);
-		fal_json_close(out, ']');
-	}
 	fal_json_close(out, '}');
 	fal_put_fmt(out, "\n");
 }

@@ -279,9 +279,7 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	const struct fal_files *j = s->opt->job;
 	struct fal_map *map = &s->fleet.map;
 	struct fal_rack_conf rack = fal_files_rack_conf(j, places);
-	int err = fal_files_map(j, places, map, before);
-	if (err < 0)
-		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	fal_files_map(j, places, map, before);
 	map->epoch = s->tickets.epoch;
 	rack.map = map;
 	rack.tickets = s->tickets;

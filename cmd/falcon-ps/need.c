@@ -105,17 +105,16 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 }
 
 /* The parameters of the first `places` of so many. */
-static int
-values_of(const struct fal_files *j, uint32_t places, uint32_t all, uint64_t *out)
+static uint64_t
+values_of(const struct fal_files *j, uint32_t places, uint32_t all)
 {
 	uint32_t before[FAL_SHARDS_MAX + 1], blocks = 0;
 	struct fal_map map;
-	int err = fal_files_map(j, all, &map, before);
-	for (uint32_t i = 0; err == FAL_OK && i < before[places]; i++)
+	fal_files_map(j, all, &map, before);
+	for (uint32_t i = 0; i < before[places]; i++)
 		blocks += map.of[i].count;
-	*out = (uint64_t)blocks * FAL_BLOCK;
-	*out = *out < j->model->params ? *out : j->model->params;
-	return err;
+	const uint64_t values = (uint64_t)blocks * FAL_BLOCK;
+	return values < j->model->params ? values : j->model->params;
 }
 
 int
@@ -128,10 +127,7 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 	struct fal_rack_conf part = fal_files_rack_conf(j, 1);
 	struct fal_store_most at_most = most(of->rule, of->workers);
 	struct fal_need need = { 0 }, begin, full;
-	uint64_t own;
-	int err = values_of(j, of->shards, all, &own);
-	if (err < 0)
-		return err;
+	const uint64_t own = values_of(j, of->shards, all);
 	add_own(of, &need);
 	begin = need;
 	/* All are made here, and leave: beside each what it is made of, and its image. */

@@ -50,8 +50,8 @@ trace_place(struct fal_coord *c, double now)
 				       .by = c->move.by,
 				       .took = now - c->move.since,
 				       .shards = c->map.shards,
-				       .shard = shard,
-				       .model = { .blocks = blocks } };
+				       .blocks = blocks,
+				       .shard = shard };
 	if (shard == NULL)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < c->map.shards; i++)

@@ -26,7 +26,8 @@ enum type {
 	PERCENT, /* double, with a % behind */
 	CHOICE,  /* an enum, by `choices` */
 	LIST,    /* float[FAL_JOB_CHANNELS], comma between */
-	SCHEME   /* struct fal_rule */
+	SCHEME,  /* struct fal_rule */
+	PLACEMENT /* as CHOICE, or a file's name */
 };
 
 struct choice {
@@ -79,12 +80,10 @@ static const struct key keys[] = {
 	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0,
 	    CHOICES({ "no", FAL_JOB_TASK_HASHES_NO },
 		    { "yes", FAL_JOB_TASK_HASHES_YES })),
-	KEY("job", "placement", CHOICE, placement, 0, 0,
-	    CHOICES({ "static:blocks", FAL_PLACE_BLOCKS },
-		    { "static:mxnet", FAL_PLACE_MXNET },
-		    { "static:byteps", FAL_PLACE_BYTEPS },
-		    { "static:tensorflow", FAL_PLACE_TENSORFLOW },
-		    { "psld", FAL_JOB_PLACEMENT_PSLD })),
+	KEY("job", "placement", PLACEMENT, placement, 0, 0,
+	    CHOICES({ "blocks", FAL_JOB_PLACEMENT_BLOCKS },
+		    { "psld", FAL_JOB_PLACEMENT_PSLD },
+		    { "file:PATH", FAL_JOB_PLACEMENT_FILE })),
 	KEY("job", "verify", PERCENT, verify, 0, 100),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "file-sha256", HASH, model_sha256, 64, 64),
@@ -351,6 +350,20 @@ set_choice(struct job_read *p, size_t i, const char *value)
 }
 
 static int
+set_placement(struct job_read *p, size_t i, const char *value)
+{
+	static const char prefix[] = "file:";
+	const size_t n = sizeof(prefix) - 1;
+	if (strncmp(value, prefix, n) != 0 || value[n] == '\0')
+		return set_choice(p, i, value);
+	p->job->placement = FAL_JOB_PLACEMENT_FILE;
+	p->job->placement_file = fal_strdup(value + n);
+	return p->job->placement_file != NULL
+		       ? FAL_OK
+		       : refuse(p, i, FAL_ENOMEM, fal_strerror(FAL_ENOMEM));
+}
+
+static int
 set_list(struct job_read *p, size_t i, const char *value)
 {
 	float *list = field(p, i);
@@ -406,6 +419,8 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		return set_scheme(p, i, value);
 	if (keys[i].type == CHOICE)
 		return set_choice(p, i, value);
+	if (keys[i].type == PLACEMENT)
+		return set_placement(p, i, value);
 	if (keys[i].type == LIST)
 		return set_list(p, i, value);
 	return set_number(p, i, value);
@@ -465,6 +480,7 @@ fal_job_free(struct fal_job *job)
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job == NULL)
 		return;
+	free(job->placement_file);
 	free(job->ranges);
 	*job = (struct fal_job){ 0 };
 }

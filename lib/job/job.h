@@ -13,7 +13,6 @@
 #include "model/safetensors.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
-#include "place/place.h"
 #include "sched/grid.h"
 #include "sched/rule.h"
 
@@ -59,8 +58,11 @@ enum fal_job_format {
 enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
 
 enum fal_job_task_hashes { FAL_JOB_TASK_HASHES_NO, FAL_JOB_TASK_HASHES_YES };
-/* Static rules by their numbers; psld begins with ours. */
-enum fal_job_placement { FAL_JOB_PLACEMENT_PSLD = FAL_PLACE_RULES };
+enum fal_job_placement {
+	FAL_JOB_PLACEMENT_BLOCKS,
+	FAL_JOB_PLACEMENT_PSLD,
+	FAL_JOB_PLACEMENT_FILE /* placement_file says how many blocks each shard has */
+};
 enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
 
 /* Which samples stand at the places of a part of each clock's tasks: any, those that
@@ -93,7 +95,8 @@ struct fal_job {
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
 	enum fal_job_placement placement;
-	double verify;      /* per cent of the claims that another key computes, too */
+	char *placement_file; /* NULL: none; fal_job_path */
+	double verify;        /* per cent of the claims that another key computes, too */
 	enum fal_job_verify_stop verify_stop;
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 

@@ -32,7 +32,6 @@ fal_fit_free(struct fal_fit *f)
 	free(f->worker);
 	free(f->by_name);
 	fal_ids_free(&f->ids);
-	fal_trace_place_free(&f->place);
 	fal_policy_free(&f->policy);
 	free(f);
 }
@@ -111,19 +110,6 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	set_policy(f, scheme, &p, 0);
 	fal_fit_optim(l, &f->optim);
 	return l->err;
-}
-
-static int
-take_place(struct fal_fit *f, struct fal_trace_line *l)
-{
-	fal_shard_rows_begin(&f->served, l->t);
-	return fal_trace_place_read(l, &f->job, &f->place);
-}
-
-static int
-take_shard(struct fal_fit *f, struct fal_trace_line *l)
-{
-	return fal_shard_rows_line(&f->served, l, &f->job);
 }
 
 static void
@@ -547,7 +533,6 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "leave", take_leave },   { "hold", take_hold },
 		{ "job", take_job },       { "suspect", take_late },
 		{ "back", take_late },     { "restart", take_restart },
-		{ "place", take_place },   { "shard", take_shard },
 		{ "group", take_group },
 	};
 	struct fal_fit *f = fit;

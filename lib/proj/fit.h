@@ -12,9 +12,7 @@
 #include "optim/optim.h"
 #include "proj/cost.h"
 #include "sched/policy.h"
-#include "trace/places.h"
 #include "trace/reader.h"
-#include "trace/shards.h"
 
 #include <stdbool.h>
 
@@ -56,11 +54,6 @@ struct fal_fit_run {
 	double compute;  /* share of the workers' time over these, as fal_play's */
 	uint64_t clocks; /* that they are, by their samples */
 	uint64_t from;   /* the first of them, by number */
-	uint32_t shards; /* that the parameters were on */
-	/* Where the blocks were last, with the tensors: owned by the fit, until its next
-	 * place line; {0}, but for `blocks`: the trace does not say. */
-	struct fal_trace_place place;
-	struct fal_shard_rows served; /* what these shards did */
 };
 
 /* Reads the optimiser of a job line, if it has one. */

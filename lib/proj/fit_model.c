@@ -439,12 +439,6 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 				     .clocks = (uint64_t)(of.counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
-	run->shards =
-		f->place.rule[0] != '\0' ? f->place.shards : (uint32_t)f->job.shards;
-	run->place = f->place;
-	run->served = f->served;
-	fal_shard_rows_end(&run->served);
-	run->place.blocks = (uint32_t)f->job.blocks;
 	if (of.samples > 0)
 		run->epoch_s = of.seconds * f->grid.samples / of.samples;
 	if (f->spent > 0)

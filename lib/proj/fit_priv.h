@@ -65,8 +65,6 @@ struct fal_fit {
 	bool group; /* the trace is a group's: versions are made elsewhere */
 	struct fal_trace_job job;
 	struct fal_grid grid; /* the same */
-	struct fal_trace_place place;
-	struct fal_shard_rows served;
 	uint64_t clocks;
 	struct fit_worker *worker;
 	size_t workers, cap;

@@ -7,9 +7,12 @@
 #include "cli/file.h"
 #include "data/load.h"
 #include "model/safetensors.h"
+#include "place/place.h"
 #include "run/setup.h"
+#include "trace/places.h"
 #include "wire/bfp.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -403,13 +406,60 @@ load(struct fal_files *j, const char *path, const char *from, struct fal_diag *d
 	return err == FAL_OK ? fal_files_hash(j) : err;
 }
 
+/* How many blocks each shard is to have, a line each, of the job's placement_file. */
+static int
+read_placement(struct fal_files *j, const char *file, char *text, struct fal_diag *diag)
+{
+	const uint32_t blocks = fal_blocks(j->model->params);
+	uint64_t n, all = 0;
+	for (char *line;
+	     (line = strsep(&text, "\n")) != NULL && (text != NULL || *line);) {
+		if (j->placed_n == FAL_SHARDS_MAX ||
+		    fal_parse_u64(line, 0, blocks, &n) < 0)
+			return fal_diag_set(
+				diag, FAL_EINVAL,
+				"%s:%u: '%s': not a shard's number of blocks, "
+				"of %u; at most %d shards",
+				file, j->placed_n + 1, FAL_QUOTE(line), blocks,
+				FAL_SHARDS_MAX);
+		j->placed[j->placed_n++] = (uint32_t)n;
+		all += n;
+	}
+	return all == blocks
+		       ? FAL_OK
+		       : fal_diag_set(diag, FAL_EINVAL,
+				      "%s: %" PRIu64 " block%s in all, the model has %u",
+				      file, all, fal_text_s(all), blocks);
+}
+
+static int
+load_placement(struct fal_files *j, const char *path, struct fal_diag *diag)
+{
+	if (j->job.placement != FAL_JOB_PLACEMENT_FILE)
+		return FAL_OK;
+	char *file = fal_job_path(path, j->job.placement_file);
+	struct fal_buf text = { 0 };
+	int err = file == NULL ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
+			       : fal_cli_read(file, TEXT_MAX, &text, diag);
+	if (err == FAL_OK) {
+		fal_put_u8(&text, '\0');
+		err = text.err < 0 ? text.err
+				   : read_placement(j, file, (char *)text.p, diag);
+	}
+	fal_buf_free(&text);
+	free(file);
+	return err;
+}
+
 int
 fal_files_load(struct fal_files *j, const char *path, const char *from,
 	       const char *const *set, size_t n_set, struct fal_diag *diag)
 {
 	*j = (struct fal_files){ .set = { set, n_set } };
 	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
-	return err == FAL_OK ? load(j, path, from, diag) : err;
+	if (err == FAL_OK)
+		err = load(j, path, from, diag);
+	return err == FAL_OK ? load_placement(j, path, diag) : err;
 }
 
 int
@@ -455,52 +505,39 @@ fal_files_full(const struct fal_files *j)
 	return fal_grid_full(&g);
 }
 
-/* By which the blocks are placed when the job begins. */
-static enum fal_place_rule
-first_rule(const struct fal_job *job)
+/* How many blocks each place has when the job begins.  Of a file the lines beyond these
+ * are the last one's. */
+static void
+count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 {
-	return job->placement == FAL_JOB_PLACEMENT_PSLD
-		       ? FAL_PLACE_BLOCKS
-		       : (enum fal_place_rule)job->placement;
-}
-
-/* Which place has which block, into *shard, and the model that was laid out; both are
- * owned. */
-static int
-lay_blocks(const struct fal_files *j, uint32_t places, struct fal_place_model *model,
-	   uint32_t **shard)
-{
-	const struct fal_model *m = j->model;
-	const uint32_t blocks = fal_blocks(m->params);
-	struct fal_place_tensor *tensor = fal_calloc(m->tensors, sizeof(*tensor));
-	*shard = fal_calloc(blocks, sizeof(**shard));
-	if (tensor == NULL || *shard == NULL) {
-		free(tensor);
-		free(*shard);
-		return FAL_ENOMEM;
-	}
-	for (uint32_t i = 0; i < m->tensors; i++)
-		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
-						       m->tensor[i].count };
-	*model = (struct fal_place_model){ blocks, FAL_BLOCK, tensor, m->tensors };
-	fal_place(first_rule(&j->job), model, places, *shard);
-	fal_place_ranges(*shard, blocks, places);
-	return FAL_OK;
+	const uint32_t blocks = fal_blocks(j->model->params);
+	for (uint32_t i = 0; i < places; i++)
+		count[i] = j->placed_n > 0 ? j->placed[i]
+					   : fal_place_first(blocks, places, i + 1) -
+						     fal_place_first(blocks, places, i);
+	for (uint32_t i = places; i < j->placed_n; i++)
+		count[places - 1] += j->placed[i];
 }
 
 int
 fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
 {
-	struct fal_place_model m;
-	uint32_t *shard;
-	int err = lay_blocks(j, places, &m, &shard);
-	if (err < 0)
-		return err;
-	*out = (struct fal_line_place){ .rule = fal_place_name(first_rule(&j->job)),
-					.shards = fal_place_dense(shard, m.blocks),
+	const uint32_t blocks = fal_blocks(j->model->params);
+	uint32_t count[FAL_SHARDS_MAX], b = 0;
+	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
+	if (shard == NULL)
+		return FAL_ENOMEM;
+	*out = (struct fal_line_place){ .rule = j->placed_n > 0 ? FAL_TRACE_FILE
+								: FAL_TRACE_BLOCKS,
 					.places = places,
-					.shard = shard,
-					.model = m };
+					.blocks = blocks,
+					.shard = shard };
+	count_blocks(j, places, count);
+	for (uint32_t i = 0; i < places; i++) {
+		for (uint32_t end = b + count[i]; b < end; b++)
+			shard[b] = out->shards;
+		out->shards += count[i] > 0;
+	}
 	return FAL_OK;
 }
 
@@ -508,31 +545,22 @@ void
 fal_files_place_free(struct fal_line_place *p)
 {
 	free((void *)(uintptr_t)p->shard);
-	free((void *)(uintptr_t)p->model.tensor);
 }
 
-int
+void
 fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 	      uint32_t before[FAL_SHARDS_MAX + 1])
 {
-	struct fal_place_model m;
-	uint32_t *shard;
-	int err = lay_blocks(j, places, &m, &shard);
-	if (err < 0)
-		return err;
+	uint32_t count[FAL_SHARDS_MAX], first = 0;
+	count_blocks(j, places, count);
 	*out = (struct fal_map){ .epoch = 1 };
-	for (uint32_t i = 0, b = 0; i < places; i++) {
-		const uint32_t first = b;
-		while (b < m.blocks && shard[b] == i)
-			b++;
+	for (uint32_t i = 0; i < places; i++) {
 		before[i] = out->shards;
-		if (b > first)
-			out->of[out->shards++] = (struct fal_extent){ first, b - first };
+		if (count[i] > 0)
+			out->of[out->shards++] = (struct fal_extent){ first, count[i] };
+		first += count[i];
 	}
 	before[places] = out->shards;
-	free((void *)(uintptr_t)m.tensor);
-	free(shard);
-	return FAL_OK;
 }
 
 struct fal_shard_conf

@@ -36,6 +36,8 @@ struct fal_files {
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char sizes[FAL_FILES_SIZES]; /* of data and model, for a person, too */
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
+	/* Blocks of each shard, by the placement's file; placed_n 0: there is none. */
+	uint32_t placed[FAL_SHARDS_MAX], placed_n;
 };
 
 /* Reads the job file `path`, applies the assignments `set` ("section.key=value"), then
@@ -70,13 +72,13 @@ struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t sha
 struct fal_rack *fal_files_rack(const struct fal_files *j,
 				const struct fal_rack_conf *conf);
 
-/* The job's rule gives each of so many places, at most FAL_SHARDS_MAX, one range of
- * blocks, in their order (fal_place_ranges); those that have a block are its shards.
- * `before` gets, for each place and behind the last, how many shards there are of those
- * before it.  FAL_ENOMEM. */
-int fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
-		  uint32_t before[FAL_SHARDS_MAX + 1]);
-/* The same as the trace tells it, but for the map's number. */
+/* Each of so many places, at most FAL_SHARDS_MAX, has one range of blocks, in their
+ * order, as many as the placement's file says, or else an even part; those that have a
+ * block are the job's shards.  `before` gets, for each place and behind the last, how
+ * many shards there are of those before it. */
+void fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
+		   uint32_t before[FAL_SHARDS_MAX + 1]);
+/* The same as the trace tells it, but for the map's number.  FAL_ENOMEM. */
 int fal_files_place(const struct fal_files *j, uint32_t places,
 		    struct fal_line_place *out);
 void fal_files_place_free(struct fal_line_place *p);

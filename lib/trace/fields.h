@@ -174,7 +174,6 @@ enum fal_field_kind {
 	F(RULE, "rule", TEXT)                          \
 	F(PLACES, "places", WHOLE)                     \
 	F(RUNS, "runs", LIST)                          \
-	F(TENSORS, "tensors", LIST)                    \
 	/* shard */                                    \
 	F(SHARD, "shard", WHOLE)                       \
 	F(ADDRESS, "address", TEXT)                    \

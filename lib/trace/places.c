@@ -2,6 +2,7 @@
 #include "trace/places.h"
 
 #include "base/mem.h"
+#include "place/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,6 @@ void
 fal_trace_place_free(struct fal_trace_place *p)
 {
 	free(p->shard);
-	free(p->tensor);
 	*p = (struct fal_trace_place){ 0 };
 }
 
@@ -41,33 +41,12 @@ read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
 	return l->err;
 }
 
-/* [first float, count]: in order, and within the blocks. */
-static int
-read_tensors(struct fal_trace_line *l, struct fal_trace_place *p)
-{
-	uint64_t next = 0, floats = FAL_TRACE_BLOCK * (uint64_t)p->blocks;
-	for (uint32_t i = 0; i < p->tensors && l->err == 0; i++) {
-		uint64_t row[2];
-		fal_trace_get_row(l, l->o, FAL_F_TENSORS, i, 2, row);
-		if (l->err == 0 &&
-		    (row[0] < next || row[0] > floats || row[1] > floats - row[0]))
-			fal_trace_fail(l, FAL_EINVAL,
-				       "tensors: number %u is not behind the one before, "
-				       "or beyond the blocks",
-				       i);
-		p->tensor[i] = (struct fal_place_tensor){ row[0], row[1] };
-		next = row[0] + row[1];
-	}
-	return l->err;
-}
-
 int
 fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		     struct fal_trace_place *p)
 {
 	struct fal_trace_place is = { .blocks = (uint32_t)job->blocks };
 	const char *rule = fal_trace_get_str(l, l->o, FAL_F_RULE);
-	const size_t tensors = fal_trace_get_len(l, l->o, FAL_F_TENSORS);
 	is.map = fal_trace_get_u64(l, l->o, FAL_F_MAP, FAL_TRACE_NUM_MAX);
 	is.shards =
 		(uint32_t)fal_trace_get_u64(l, l->o, FAL_F_SHARDS, FAL_TRACE_SHARDS_MAX);
@@ -77,24 +56,15 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 							FAL_TRACE_SHARDS_MAX);
 	if (l->err != 0)
 		return l->err;
-	if (job->blocks > FAL_TRACE_PLACED_MAX || tensors > FAL_TRACE_TENSORS_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT,
-				      "more than %llu blocks or %llu tensors",
-				      (unsigned long long)FAL_TRACE_PLACED_MAX,
-				      (unsigned long long)FAL_TRACE_TENSORS_MAX);
+	if (job->blocks > FAL_TRACE_PLACED_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %llu blocks",
+				      (unsigned long long)FAL_TRACE_PLACED_MAX);
 	if (strlen(rule) == 0 || strlen(rule) >= sizeof(is.rule))
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
 	snprintf(is.rule, sizeof(is.rule), "%s", rule);
-	is.tensors = (uint32_t)tensors;
 	is.shard = fal_calloc(is.blocks, sizeof(*is.shard));
-	is.tensor = fal_calloc(is.tensors, sizeof(*is.tensor));
-	int err = is.shard != NULL && is.tensor != NULL
-			  ? FAL_OK
-			  : fal_trace_fail(l, FAL_ENOMEM, "out of memory");
-	if (err == FAL_OK)
-		err = read_runs(l, &is);
-	if (err == FAL_OK)
-		err = read_tensors(l, &is);
+	int err = is.shard != NULL ? read_runs(l, &is)
+				   : fal_trace_fail(l, FAL_ENOMEM, "out of memory");
 	if (err < 0) {
 		fal_trace_place_free(&is);
 		return err;
@@ -104,51 +74,26 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 	return FAL_OK;
 }
 
-/* It is the next one while the job runs, made by no static rule. */
-static bool
-is_moved(const struct fal_trace_place *p)
-{
-	return strcmp(p->rule, FAL_TRACE_MOVED) == 0;
-}
-
-/* Is it what its rule makes?  0 or FAL_ENOMEM. */
-static int
-judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
+/* Is it as even as it says? */
+static void
+judge_even(const struct fal_trace_place *p, struct fal_trace_line *l,
 	   struct fal_findings *f)
 {
-	const struct fal_place_model m = {
-		.blocks = p->blocks,
-		.block = FAL_TRACE_BLOCK,
-		.tensor = p->tensor,
-		.tensors = p->tensors,
-	};
-	enum fal_place_rule rule;
-	uint32_t b = 0;
-	if (is_moved(p))
-		return 0;
-	if (!fal_place_find(p->rule, &rule)) {
-		fal_finding_line(f, l, "place: no rule is called %s", p->rule);
-		return 0;
+	uint32_t b = 0, shard = 0;
+	for (uint32_t i = 0; i < p->places; i++) {
+		const uint32_t first = b,
+			       end = fal_place_first(p->blocks, p->places, i + 1);
+		for (; b < end; b++) {
+			if (p->shard[b] == shard)
+				continue;
+			fal_finding_line(f, l,
+					 "place: block %u is on shard %u; by the rule "
+					 "blocks it is on %u",
+					 b, p->shard[b] + 1, shard + 1);
+			return;
+		}
+		shard += b > first;
 	}
-	uint32_t *want = fal_calloc(p->blocks, sizeof(*want));
-	if (want == NULL)
-		return FAL_ENOMEM;
-	if (p->places == 0) {
-		free(want);
-		return fal_trace_fail(l, FAL_EINVAL, "places: 0");
-	}
-	fal_place(rule, &m, p->places, want);
-	fal_place_ranges(want, p->blocks, p->places);
-	fal_place_dense(want, p->blocks);
-	while (b < p->blocks && want[b] == p->shard[b])
-		b++;
-	if (b < p->blocks)
-		fal_finding_line(
-			f, l,
-			"place: block %u is on shard %u; by the rule %s it is on %u", b,
-			p->shard[b] + 1, p->rule, want[b] + 1);
-	free(want);
-	return 0;
 }
 
 int
@@ -156,11 +101,17 @@ fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
 		const struct fal_trace_job *job, struct fal_findings *f)
 {
 	const uint64_t next = p->map + 1;
+	bool moved;
 	if (fal_trace_place_read(l, job, p) < 0)
 		return l->err;
 	/* Moves that never were have numbers, too. */
-	if (p->map != next && (!is_moved(p) || p->map < next))
+	moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
+	if (p->map != next && (!moved || p->map < next))
 		fal_finding_line(f, l, "place: map %llu, not %llu",
 				 (unsigned long long)p->map, (unsigned long long)next);
-	return judge_rule(p, l, f);
+	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
+		judge_even(p, l, f);
+	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
+		fal_finding_line(f, l, "place: no rule is called %s", p->rule);
+	return 0;
 }

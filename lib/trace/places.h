@@ -2,16 +2,16 @@
 #ifndef FAL_TRACE_PLACES_H
 #define FAL_TRACE_PLACES_H
 
-#include "place/place.h"
 #include "trace/clocks.h"
 #include "trace/findings.h"
 #include "trace/reader.h"
 
 /* Limits of what is read. */
-#define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20)  /* blocks */
-#define FAL_TRACE_TENSORS_MAX ((uint64_t)1 << 16) /* of the model */
+#define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20) /* blocks */
 
-/* The rule of a map that blocks have moved to. */
+/* What made a map: as many blocks for each shard, a file, a move. */
+#define FAL_TRACE_BLOCKS "blocks"
+#define FAL_TRACE_FILE "file"
 #define FAL_TRACE_MOVED "moved"
 
 /* {0} is empty and valid. */
@@ -21,9 +21,7 @@ struct fal_trace_place {
 	uint32_t shards;
 	uint32_t places; /* that the rule knew, of which these have blocks */
 	uint32_t blocks;
-	uint32_t *shard;                 /* of each block, from 0; owned */
-	struct fal_place_tensor *tensor; /* owned */
-	uint32_t tensors;
+	uint32_t *shard; /* of each block, from 0; owned */
 };
 void fal_trace_place_free(struct fal_trace_place *p);
 
@@ -33,9 +31,8 @@ void fal_trace_place_free(struct fal_trace_place *p);
 int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			 struct fal_trace_place *p);
 
-/* The same, judged: each map has the next number, or that of a later move, and one that
- * is made by a static rule is what that makes of the tensors; to others blocks have
- * moved. */
+/* The same, judged: each map has the next number, or that of a later move, and one by the
+ * rule `blocks` is even. */
 int fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
 		    const struct fal_trace_job *job, struct fal_findings *f);
 

@@ -71,7 +71,6 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 void
 fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 {
-	const struct fal_place_model *m = &d->model;
 	fal_member_begin(b, t, "place");
 	fal_member_num(b, FAL_F_MAP, d->map);
 	fal_member_str(b, FAL_F_RULE, d->rule);
@@ -83,16 +82,11 @@ fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 	if (d->places > d->shards)
 		fal_member_num(b, FAL_F_PLACES, d->places);
 	fal_member_list(b, FAL_F_RUNS);
-	for (uint32_t i = 0, end = 0; i < m->blocks; i = end) {
-		while (end < m->blocks && d->shard[end] == d->shard[i])
+	for (uint32_t i = 0, end = 0; i < d->blocks; i = end) {
+		while (end < d->blocks && d->shard[end] == d->shard[i])
 			end++;
 		fal_member_row(b, 3, (const uint64_t[]){ d->shard[i] + 1, i, end - i });
 	}
-	fal_json_close(b, ']');
-	fal_member_list(b, FAL_F_TENSORS);
-	for (uint32_t i = 0; i < m->tensors; i++)
-		fal_member_row(b, 2,
-			       (const uint64_t[]){ m->tensor[i].at, m->tensor[i].count });
 	fal_json_close(b, ']');
 	fal_member_end(b);
 }

@@ -9,7 +9,6 @@
 
 #include "base/buf.h"
 #include "optim/optim.h"
-#include "place/place.h"
 #include "sched/grid.h"
 #include "sched/ledger.h"
 #include "sched/rule.h"
@@ -59,7 +58,7 @@ struct fal_line_place {
 	uint32_t shards;       /* of this incarnation, each with a block, */
 	uint32_t places;       /* of so many that the rule knew; 0: all of them */
 	const uint32_t *shard; /* of each block, from 0 */
-	struct fal_place_model model;
+	uint32_t blocks;
 };
 
 /* A worker that is ready. */

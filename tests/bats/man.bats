@@ -145,7 +145,7 @@ described() {
 	falcon-stat --json --audit "$state" | described falcon-stat.1
 	falcon-stat --json --audit --recompute 100% "$state" | described falcon-stat.1
 	falcon-proj --json "$state/trace.jsonl" | described falcon-proj.1
-	falcon-proj --json --shards 2 --with name=c --what-if all "$state/trace.jsonl" |
+	falcon-proj --json --with name=c --what-if all "$state/trace.jsonl" |
 		described falcon-proj.1
 	falcon-work --json --eval "$state/model.safetensors" tiny.job | described falcon-work.1
 }

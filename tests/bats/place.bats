@@ -1,4 +1,4 @@
-# Which shard has which block: the trace's line, and what other shards would cost.
+# Which shard has which block: the trace's line, and who is waited for.
 
 load common
 load job
@@ -21,13 +21,6 @@ setup_file() {
 setup() {
 	for_test
 	trace=$BATS_FILE_TMPDIR/trace
-}
-
-# placements OPTION...: a line for each that falcon-proj knows of: its name, and the parts
-# of the blocks, in per cent, on the shard that has most.
-placements() {
-	falcon-proj --json "$@" "$trace" >row
-	jq -r '.placements[] | "\(.placement) \(.most * 100 | round)"' row
 }
 
 # rechained: the lines on stdin, chained anew.
@@ -57,9 +50,9 @@ measured() {
 }
 
 @test "the trace says where the blocks are" {
-	jq -c 'select(.ev == "place") | [.map, .rule, .runs, .tensors]' "$trace" >is
+	jq -c 'select(.ev == "place") | [.map, .rule, .runs]' "$trace" >is
 	same "place" "$(<is)" \
-		'[1,"blocks",[[1,0,2],[2,2,3]],[[0,4800],[8192,300],[12288,1200],[16384,4]]]'
+		'[1,"blocks",[[1,0,2],[2,2,3]]]'
 	falcon-stat --audit "$trace"
 }
 
@@ -72,35 +65,6 @@ measured() {
 	sed 's/\[2,2,3\]/[2,2,2]/' "$trace" | rechained >changed
 	same "status" "$(falcon-stat --audit changed >out 2>&1 || echo $?)" 2
 	has "$(<out)" "runs: not each block once, in order"
-}
-
-@test "what-if: other shards, by each rule" {
-	same "three" "$(placements --shards 3 | tr '\n' ' ')" \
-		"blocks 40 mxnet 60 byteps 60 tensorflow 60 psld 40 "
-	# One that takes ten times as long for a block has none with psld.
-	same "two and a slow one" "$(placements --shards '2;1,speed=0.1' | tr '\n' ' ')" \
-		"blocks 40 mxnet 60 byteps 60 tensorflow 60 psld 60 "
-	jq -e '(.placements | map({(.placement): .}) | add) |
-		.psld.slowest < .blocks.slowest and (.psld.slowest - .psld.bound | fabs) < 1e-6 and
-		.psld.epoch_s <= .blocks.epoch_s' row
-	falcon-proj --shards 3 "$trace" >out
-	has "$(<out)" "shards = 3: "
-	has "$(<out)" "3 shards of 5 blocks:"
-}
-
-@test "what-if: without a shard" {
-	measured 0 >alike
-	trace=alike
-	same "one is left" "$(placements --without shard:2 | head -n 1)" "blocks 100"
-	jq -e '.changes | length == 1 and .[0].what == "shard:2" and .[0].by_s >= 0' row
-	# So it is, in whatever order tasks then go: each per cent of slowness gives another.
-	for ((i = 0; i < 10; i++)); do
-		jq -c --argjson i "$i" 'if .ev == "clock" and .worker == "b" then
-			.task_s *= 1 + $i / 100 | del(.paces) else . end' alike |
-			falcon-proj --json --without shard:2 - |
-			jq -e '.changes[0].by_s >= 0'
-	done
-	same "two of three" "$(placements --shards 3 --without shard:1 | head -n 1)" "blocks 60"
 }
 
 @test "shards are as fast as they were, and who is waited for is named" {
@@ -118,36 +82,5 @@ measured() {
 		falcon-stat slow.jsonl >out
 		grep -E "^ +$slow +straggler +pace " out
 		grep -E "^ +$other +(pioneer|steady) " out
-		# Without the slow one more is gained, or less lost, than without the other.
-		falcon-proj --json --without "shard:$slow" slow.jsonl >row
-		falcon-proj --json --without "shard:$other" slow.jsonl >kept
-		jq -e --slurpfile other kept \
-			'.changes[0].by_s < $other[0].changes[0].by_s' row
 	done
-}
-
-@test "what-if: shards that cannot be" {
-	local spec got
-	for spec in 0 65 '60;5' '2,rate=1' '2,speed=0' ''; do
-		got=0
-		falcon-proj --shards "$spec" "$trace" >out 2>err || got=$?
-		same "status of '$spec' ($(<err))" "$got" 2
-		has "$(<err)" "falcon-proj: --shards: "
-	done
-	for spec in shard:0 shard:3 shard:x; do
-		got=0
-		falcon-proj --without "$spec" "$trace" >out 2>err || got=$?
-		same "status of '$spec' ($(<err))" "$got" 2
-		has "$(<err)" "there are shards 1 to 2"
-	done
-	got=0
-	falcon-proj --without shard:1 --without shard:2 "$trace" 2>err || got=$?
-	same "status ($(<err))" "$got" 2
-	has "$(<err)" "no shard is left"
-}
-
-@test "what-if: a trace that has no tensors" {
-	grep -v '"ev":"place"' "$trace" >old
-	trace=old
-	same "three" "$(placements --shards 3 | tr '\n' ' ')" "blocks 40 psld 40 "
 }

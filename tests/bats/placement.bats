@@ -1,5 +1,4 @@
-# The rule by which blocks are placed: the law holds over each, and the trace says what it
-# made.
+# Where blocks are by a file: the law holds over any, and the trace says what it made.
 
 load common
 load job
@@ -36,38 +35,49 @@ said() {
 	sed '1,/^shard/d' | awk '$2 > 0 { print $2 }' | jq -s -c '[length, .]'
 }
 
-@test "the model does not know by which rule its blocks are placed" {
+# parted N: writes the file `map`, which gives blocks to N shards, as they are drawn.
+parted() {
+	local i left=$blocks n
+	for ((i = 1; i < $1; i++)); do
+		n=$((RANDOM % (left + 1)))
+		echo $n
+		left=$((left - n))
+	done >map
+	echo $left >>map
+}
+
+@test "the model does not know where its blocks are" {
 	drawn >tiny.model
-	local rule here there all want blocks
+	local here there all want blocks
 	job=(--set job.epochs=2 --set model.block=tensor tiny.job)
 	serve
 	work a --lanes 1
 	judge
-	blocks=$(placed | jq -c '.[2]')
-	for rule in static:mxnet static:byteps static:tensorflow static:blocks; do
-		for all in 1 3 $((RANDOM % 61 + 4)); do
-			again
-			here=$((RANDOM % all + 1)) there=$((all - here))
-			# Of one shard there is no table.
-			want="[1,$blocks]"
-			[ $all = 1 ] || want=$(falcon-ps --check --shards $all \
-				--set "job.placement=$rule" "${job[@]}" 2>err | said)
-			serve --shards $here --min-shards $((there > 0)) --set "job.placement=$rule"
-			[ $there = 0 ] || start shards falcon-ps --join "$ready" -k "$keys/shard.key" \
-				--shards $there
-			work b --lanes 1
-			work c --lanes 1
-			judge
-			same "$rule on $here + $there" "$(placed)" "[\"${rule#static:}\",${want#[}"
-		done
+	blocks=$(placed | jq '.[2] | add')
+	job=(--set job.placement=file:map "${job[@]}")
+	for all in 1 2 3 $((RANDOM % 61 + 4)); do
+		again
+		parted "$all"
+		here=$((RANDOM % all + 1)) there=$((all - here))
+		want=$(jq -s -c 'map(select(. > 0)) | [length, .]' map)
+		# Of one shard there is no table.
+		[ "$all" = 1 ] || same "what --check says" \
+			"$(falcon-ps --check --shards "$all" "${job[@]}" 2>err | said)" "$want"
+		serve --shards $here --min-shards $((there > 0))
+		[ $there = 0 ] || start shards falcon-ps --join "$ready" -k "$keys/shard.key" \
+			--shards $there
+		work b --lanes 1
+		work c --lanes 1
+		judge
+		same "on $here + $there" "$(placed)" "[\"file\",${want#[}"
 	done
 }
 
-@test "a process that the rule has no block for has none" {
-	# Two blocks, and three of one, for five.
+@test "a process that the file has no block for has none; the last one has the rest" {
+	# Five blocks: two, and three of one.
 	printf 'input 16\ndense 300\nrelu\ndense 4\n' >tiny.model
-	job=(--set job.epochs=2 --set model.block=tensor --set job.placement=static:tensorflow
-		tiny.job)
+	job=(--set job.epochs=2 --set model.block=tensor --set job.placement=file:map tiny.job)
+	printf '2\n1\n1\n1\n0\n' >map
 	serve --min-shards 2
 	start three falcon-ps --join "$ready" -k "$keys/shard.key" --shards 3
 	soon "three shards" grep -q "with 3 shards at" ps.err
@@ -75,32 +85,36 @@ said() {
 	soon "one more" grep -q "without blocks yet" one.err
 	work a --lanes 1
 	ended "$ps" ps
-	same "where the blocks were" "$(placed)" '["tensorflow",4,[2,1,1,1]]'
+	same "where the blocks were" "$(placed)" '["file",4,[2,1,1,1]]'
+	falcon-ps --check --shards 3 "${job[@]}" 2>err >out
+	same "fewer shards than lines" "$(said <out)" "[3,[2,1,2]]"
+	falcon-ps --check --shards 6 "${job[@]}" 2>err >out
+	same "more" "$(said <out)" "[4,[2,1,1,1]]"
 }
 
-@test "one tensor with nearly all: it is on one shard, as --check says" {
-	# 2048 · 16 + 2048 and 2048 · 4 + 4: 36864 of 45060 in one, of 12 blocks.
-	printf 'input 16\ndense 2048\nrelu\ndense 4\n' >tiny.model
-	job=(--set model.block=tensor tiny.job)
-	local rule
-	falcon-ps --check --shards 4 --set job.placement=static:blocks "${job[@]}" >even 2>err
-	for rule in mxnet tensorflow; do
-		falcon-ps --check --shards 4 --set "job.placement=static:$rule" "${job[@]}" >out 2>err
-		sed -n '/^shard/,$p' out | tail -n +2 >rows
-		same "rows of $rule ($(<out))" "$(wc -l <rows)" 4
-		same "blocks" "$(awk '{ n += $2 } END { print n }' rows)" \
-			"$(sed -n '/^shard/,$p' even | tail -n +2 | awk '{ n += $2 } END { print n }')"
-		[ "$(awk '$4 > m { m = $4 } END { print int(m) }' rows)" -ge 50 ]
+@test "a placement that cannot be, with file, line and value" {
+	local value got
+	printf 'input 16\ndense 300\nrelu\ndense 4\n' >tiny.model
+	# refused WHAT [OPTION...]: one line of --check says this.
+	refused() {
+		got=0
+		falcon-ps --check "${@:2}" 2>err || got=$?
+		same "status ($(<err))" "$got" 2
+		same "lines" "$(wc -l <err)" 1
+		has "$(<err)" "$1"
+	}
+	sed '0,/^\[job\]/s//[job]\nplacement = magic/' tiny.job >bad.job
+	refused "bad.job:2: job.placement: 'magic' is not one of blocks psld file:PATH" bad.job
+	refused "'file:' is not one of blocks psld file:PATH" --set job.placement=file: tiny.job
+	refused "none: " --set job.placement=file:none tiny.job
+	job=(--set job.placement=file:map tiny.job)
+	for value in '1\nx' '1\n' '1\n-1' '9'; do
+		printf '%b\n' "$value" >map
+		refused map: "${job[@]}"
 	done
-}
-
-@test "a rule that is none, with file and line" {
-	sed 's/^\[job\]/[job]\nplacement = static:magic/' tiny.job >bad.job
-	local got=0
-	falcon-ps --check bad.job 2>err || got=$?
-	same "status ($(<err))" "$got" 2
-	has "$(<err)" "bad.job:"
-	has "$(<err)" "static:magic"
-	has "$(<err)" "static:tensorflow"
-	same "lines" "$(wc -l <err)" 1
+	has "$(<err)" "'9': not a shard's number of blocks, of 2"
+	printf '1\n0\n' >map
+	refused "map: 1 block in all, the model has 2" "${job[@]}"
+	printf '1\n%.0s' {1..65} >map
+	refused "map:65: '1': not a shard's number of blocks, of 2; at most 64 shards" "${job[@]}"
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # bench_shards.sh: a clock of a job of four shards, each a process that sends by a line of
-# its own, and four workers, under what makes a parameter server straggle, by each static
-# rule of placement and by psld, which begins with ours and moves blocks by what workers
-# wait for:
+# its own, and four workers, under what makes a parameter server straggle, by the even
+# placement, by maps of what other systems would do (share/doc/schemes.md) and by psld, which
+# begins with the even one and moves blocks by what workers wait for:
 #
 #	none    alike tensors, alike lines; but blocks that end a tensor are shorter
 #	skew    one tensor has 95 % of the parameters
@@ -96,6 +96,24 @@ model() {
 	echo "dense 4"
 }
 
+# map RULE: how many blocks each shard has by that, on stdout; all tensors are of fewer than
+# 10^6 values, so that each is on one shard.  BytePS hashes the digits of 2^16 times a
+# tensor's number; four shards divide any power of two that the hash is taken by.
+map() {
+	awk -v rule="$1" '
+	function shard(t,   h, i, key) {
+		if (rule == "mxnet") return t * 9973 % 4
+		if (rule == "tensorflow") return t % 4
+		h = 5381; key = t * 65536 ""
+		for (i = 1; i <= length(key); i++) h = (h * 33 + 48 + substr(key, i, 1)) % 4
+		return h
+	}
+	function tensor(values) { blocks[shard(n++)] += int((values + 4095) / 4096) }
+	$1 == "input" { width = $2 }
+	$1 == "dense" { tensor(width * $2); tensor($2); width = $2 }
+	END { for (i = 0; i < 4; i++) print blocks[i] + 0 }' "$dir/tiny.model"
+}
+
 # make_far: a host with a cable to this one; fails: that is refused.
 make_far() {
 	ip netns add "$far" && ip link add "cable$$" type veth peer name cable netns "$far" &&
@@ -165,10 +183,10 @@ joined() {
 
 # turn CAUSE RULE STATIC: what its trace says; STATIC: the clock by `blocks`.
 turn() {
-	local i last=$rate place=static:$2 epochs=$((clocks / 4)) from=0 at=127.0.0.1:0
+	local i last=$rate place=$2 epochs=$((clocks / 4)) from=0 at=127.0.0.1:0
 	local settles=false by=0
 	case $1 in slow | tbf*) last=$((rate / 4)) ;; esac
-	[ "$2" != psld ] || place=psld epochs=$((3 * clocks / 4)) settles=true
+	[ "$2" != psld ] || epochs=$((3 * clocks / 4)) settles=true
 	case $1 in *-later) from=$onset epochs=$clocks ;; esac
 	case $1 in
 	tbf* | delay*)
@@ -188,6 +206,11 @@ turn() {
 	esac
 	[ "$from" -gt 0 ] || strike "$1"
 	model "$1" >"$dir/tiny.model"
+	case $2 in mxnet | byteps | tensorflow)
+		map "$2" >"$dir/map"
+		place=file:map
+		;;
+	esac
 	rm -rf "$dir/state"
 	serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l "$at" -s "$dir/state" \
 		--rate-limit "$rate" --min-shards 3 -w $workers \

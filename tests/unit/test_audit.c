@@ -294,7 +294,7 @@ judge_said(const struct said *cases, size_t n, uint64_t words)
 #define BLAME ",\"blame\":0.1"
 #define PLACED                                                                    \
 	"{\"t\":1.5,\"ev\":\"place\",\"map\":1,\"rule\":\"blocks\",\"shards\":2," \
-	"\"runs\":[[1,0,2],[2,2,3]],\"tensors\":[]}\n"
+	"\"runs\":[[1,0,2],[2,2,3]]}\n"
 #define SET(clock) SERVED("1", clock, "3", "2", BLAME) SERVED("2", clock, "3", "3", BLAME)
 
 static void
