@@ -116,6 +116,7 @@ test_course_OF  := cmd/falcon-stat/course.c
 test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c join.c place.c\
 	guest.c),\
 	$(wildcard cmd/falcon-ps/*.c))
+test_image_queue_OF := cmd/falcon-ps/image_queue.c
 test_journal_OF := cmd/falcon-ps/journal.c
 test_lane_OF    := cmd/falcon-work/lane.c
 test_plot_OF    := cmd/falcon-proj/plot.c

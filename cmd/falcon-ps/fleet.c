@@ -78,12 +78,8 @@ order(void *arg, const struct fal_shard_order *o)
 	int err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
 	if (err == FAL_OK)
 		err = fal_rack_order(s->rack, &own);
-	if (err == FAL_OK && o->kind == FAL_ORDER_MAP) {
-		s->fleet.to = *o->map;
-		err = fleet_give_pieces(s, o->map);
-	}
-	if (o->kind == FAL_ORDER_TAKE)
-		ps_wants_moved(&s->wants);
+	if (err == FAL_OK)
+		err = fleet_move_order(s, o);
 	s->wants.served.service += uv_hrtime() - began;
 	return err;
 }
@@ -188,7 +184,7 @@ ps_fleet_more(struct ps_session *session)
 {
 	struct ps_member *m = session->member;
 	if (m != NULL)
-		ps_parcels_leave(&m->gift, session->server->opt->incarnation,
+		image_queue_send(&m->images, session->server->opt->incarnation,
 				 session->chan, NULL, NULL);
 }
 
@@ -243,9 +239,10 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 	m->first = first;
 	m->count = count;
 	for (uint32_t i = 0; i < count; i++) {
-		struct ps_parcel p = { .of = { .what = FAL_FETCH_MARKED, .shard = i } };
+		struct queued_image p = { .of = { .what = FAL_FETCH_MARKED,
+						  .shard = i } };
 		if (fal_rack_give(s->rack, first + i, &p.image) < 0 ||
-		    ps_parcels_add(&m->gift, &p) < 0)
+		    image_queue_add(&m->images, &p) < 0)
 			return FAL_ENOMEM;
 	}
 	s->fleet.members++;
@@ -450,7 +447,7 @@ ps_fleet_spent(const struct ps_server *s, const struct ps_session *session)
 static void
 free_member(struct ps_member *m)
 {
-	ps_parcels_free(&m->gift);
+	image_queue_free(&m->images);
 	fal_post_free(&m->post);
 	fal_image_free(&m->coming.image);
 	free(m);
@@ -498,9 +495,8 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 		(void)ps_account_comes(ends_of(s, session), PS_END);
 		f->members = busy;
 		ps_again(s);
-	} else if (is_to_get(s, m) && !s->saved && s->broken == FAL_OK) {
-		/* A move to it never was. */
-		ps_fail(s, fal_coord_stay(s->coord, ps_now()), "scheduler");
+	} else if (is_to_get(s, m)) {
+		ps_fleet_stay(s);
 	}
 	free_member(m);
 }

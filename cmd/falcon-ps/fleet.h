@@ -5,7 +5,7 @@
 #define FALCON_PS_FLEET_H
 
 #include "coord/coord.h"
-#include "parcels.h"
+#include "image_queue.h"
 #include "sched/recent.h"
 #include "served.h"
 #include "shard/post.h"
@@ -23,17 +23,17 @@ struct ps_member {
 	uint32_t shards; /* that it is good for */
 	char address[FAL_MSG_WHY];
 	uint8_t public[FAL_KEY_BYTES];
-	uint32_t first, count;   /* its shards; 0: it has no numbers yet */
-	bool placed;             /* it has what it was given with them */
-	bool late;               /* that was nothing: the job was under way */
-	bool idle;               /* there is no block to spare for it */
-	bool full;               /* it cannot have more blocks than it has */
-	bool drained;            /* it is to have no block any more */
-	struct ps_parcels gift;  /* what it is to be, and has not got yet */
-	struct ps_served served; /* as it says */
-	struct ps_asked {        /* whether it lives */
-		double at;       /* since when it owes something; 0: nothing */
-		bool is;         /* an answer, to this: */
+	uint32_t first, count;     /* its shards; 0: it has no numbers yet */
+	bool placed;               /* it has what it was given with them */
+	bool late;                 /* that was nothing: the job was under way */
+	bool idle;                 /* there is no block to spare for it */
+	bool full;                 /* it cannot have more blocks than it has */
+	bool drained;              /* it is to have no block any more */
+	struct image_queue images; /* what it is to be, and has not got yet */
+	struct ps_served served;   /* as it says */
+	struct ps_asked {          /* whether it lives */
+		double at;         /* since when it owes something; 0: nothing */
+		bool is;           /* an answer, to this: */
 		uint64_t stamp;
 		uint64_t taken; /* of what was sent to it, in bytes */
 		struct fal_recent took;
@@ -104,9 +104,6 @@ void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *
 /* After an event: whoever has joined a job that is under way gets blocks, and whoever is
  * to be drained loses them, as soon as that can be. */
 void ps_fleet_moves(struct ps_server *s);
-/* As fal_coord_move, where there is memory for it; else FAL_ELIMIT. */
-int ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
-		  struct fal_diag *why);
 /* A move that is under way never was: in the midst of it no version could be marked. */
 void ps_fleet_stay(struct ps_server *s);
 /* Are blocks on their way?  To whom, with commas between. */

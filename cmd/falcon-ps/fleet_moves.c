@@ -32,45 +32,37 @@ fleet_has(const struct ps_server *s, const struct ps_member *m)
 
 /* ---- pieces ------------------------------------------------------------------------ */
 
-/* It leaves for the process whose shard it is for; who is gone gets nothing. */
+/* The piece leaves for the process whose shard it is for; a process that is gone gets
+ * nothing. */
 static int
-pass_on(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
+pass_on(void *arg, uint32_t to, struct fal_rack_piece *piece)
 {
-	struct ps_member *m = fleet_of(s, of->shard);
-	const struct ps_parcel p = { .of = *of, .image = *image };
+	struct ps_server *s = arg;
+	struct ps_member *m = fleet_of(s, to);
+	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
+						piece->first, piece->count },
+					.image = piece->image };
 	if (m == NULL)
 		return FAL_OK;
-	*image = (struct fal_image){ 0 };
-	int err = ps_parcels_add(&m->gift, &p);
+	piece->image = (struct fal_image){ 0 };
+	int err = image_queue_add(&m->images, &p);
 	ps_fleet_more(m->session);
 	return err;
 }
 
-/* What one of the shards here has of what `to`, which is elsewhere, will have. */
-static int
-give_pieces(struct ps_server *s, uint32_t from, uint32_t to)
-{
-	struct fal_rack_piece piece = { 0 };
-	int err;
-	while ((err = fal_rack_piece(s->rack, from, to, PS_PARCEL_BLOCKS, &piece)) > 0) {
-		const struct fal_post_of of = { FAL_FETCH_PIECE, to, piece.epoch,
-						piece.first, piece.count };
-		err = pass_on(s, &of, &piece.image);
-		fal_image_free(&piece.image);
-		if (err < 0)
-			break;
-	}
-	return err;
-}
-
 int
-fleet_give_pieces(struct ps_server *s, const struct fal_map *map)
+fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
 {
-	int err = FAL_OK;
-	for (uint32_t from = 0; from < s->fleet.own; from++)
-		for (uint32_t to = s->fleet.own; to < map->shards && err == FAL_OK; to++)
-			err = give_pieces(s, from, to);
-	return err;
+	if (o->kind == FAL_ORDER_MAP) {
+		s->fleet.to = *o->map;
+		return fal_rack_pieces(s->rack, pass_on, s);
+	}
+	if (o->kind == FAL_ORDER_TAKE)
+		ps_wants_moved(&s->wants);
+	for (size_t i = 0; i < s->fleet.n && o->kind == FAL_ORDER_STAY; i++)
+		if (image_queue_abort(&s->fleet.v[i]->images) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
 }
 
 bool
@@ -90,9 +82,13 @@ fleet_owns(const struct ps_server *s, const struct ps_member *m,
 int
 fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
 {
-	const struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
-	if (of->shard >= s->fleet.own)
-		return pass_on(s, of, image);
+	struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
+	if (of->shard >= s->fleet.own) {
+		*image = (struct fal_image){ 0 };
+		int left = pass_on(s, of->shard, &piece);
+		fal_image_free(&piece.image);
+		return left;
+	}
 	int err = fal_rack_graft(s->rack, of->shard, &piece);
 	if (err == FAL_OK && s->coord != NULL && !s->saved && s->broken == FAL_OK)
 		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
@@ -101,9 +97,11 @@ fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image 
 
 /* ---- a move ------------------------------------------------------------------------ */
 
-int
-ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
-	      struct fal_diag *why)
+/* Asks for the move.  FAL_ELIMIT: there is no memory for it;
+ * FAL_ESTATE: the job is over.  Anything else ends the job. */
+static int
+move_to(struct ps_server *s, const struct fal_map *to, const char *by,
+	struct fal_diag *why)
 {
 	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
 	const struct fal_map *now = &s->fleet.map;
@@ -123,7 +121,10 @@ ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
 		       &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
 				    need.text);
-	return fal_coord_move(s->coord, ps_now(), to, by, why);
+	int err = fal_coord_move(s->coord, ps_now(), to, by, why);
+	if (err < 0 && err != FAL_ESTATE)
+		ps_fail(s, err, "a move");
+	return err;
 }
 
 void
@@ -224,21 +225,14 @@ enter(struct ps_server *s, struct ps_member *m)
 {
 	struct fal_map map = s->fleet.map;
 	struct fal_diag why;
-	int err = FAL_OK;
 	uint32_t got = 0;
-	for (; got < m->count && err == FAL_OK; got += err == FAL_OK)
-		err = fal_map_enter(&map, m->first + got);
-	if (got > 0) {
-		map.epoch = s->fleet.map.epoch;
-		err = ps_fleet_move(s, &map, fal_chan_name(m->session->chan), &why);
-	} else {
-		fal_diag_set(&why, err, "nobody has a block to spare");
-	}
+	while (got < m->count && fal_map_enter(&map, m->first + got) == FAL_OK)
+		got++;
+	int err = got > 0 ? move_to(s, &map, fal_chan_name(m->session->chan), &why)
+			  : fal_diag_set(&why, FAL_ENOENT, "nobody has a block to spare");
 	if (err == FAL_OK || err == FAL_ESTATE) /* under way; or the job is over */
 		return;
 	m->idle = true;
-	if (err != FAL_ENOENT && err != FAL_ELIMIT)
-		ps_fail(s, err, "a move");
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: %s gets no block: %s", s->opt->job->job.name, m->address,
 		    why.text);
@@ -321,12 +315,8 @@ drain(struct ps_server *s)
 		give_up(s, "nobody else has blocks");
 		return;
 	}
-	int err = ps_fleet_move(s, &map, s->fleet.drain.by, &why);
-	if (err == FAL_OK)
-		return;
-	if (err != FAL_ESTATE && err != FAL_ELIMIT && err != FAL_EINVAL)
-		ps_fail(s, err, "a move");
-	give_up(s, why.text);
+	if (move_to(s, &map, s->fleet.drain.by, &why) < 0)
+		give_up(s, why.text);
 }
 
 void
@@ -445,15 +435,13 @@ balance(struct ps_server *s)
 		return;
 	int err = overfills(s, &map)
 			  ? fal_diag_set(&why, FAL_ELIMIT, "who should have more cannot")
-			  : ps_fleet_move(s, &map, by, &why);
+			  : move_to(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !f->tight) {
 		f->tight = true;
 		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s: blocks stay where they are: %s",
 			    s->opt->job->job.name, why.text);
 	}
-	if (err < 0 && err != FAL_ESTATE && err != FAL_ELIMIT)
-		ps_fail(s, err, "a move");
 }
 
 /* ---- after an event ---------------------------------------------------------------- */
@@ -467,16 +455,16 @@ ps_fleet_moves(struct ps_server *s)
 	for (size_t i = 0; i < f->n; i++)
 		if (f->v[i]->count == 0 && (!f->v[i]->standby || balances(s)))
 			call_in(s, f->v[i]);
-	if (fal_coord_moves(s->coord))
+	if (fal_coord_next_map(s->coord) != NULL)
 		return;
 	if (f->drain.any)
 		drain(s);
-	for (size_t i = 0; i < f->n && !fal_coord_moves(s->coord); i++) {
+	for (size_t i = 0; i < f->n && fal_coord_next_map(s->coord) == NULL; i++) {
 		struct ps_member *m = f->v[i];
 		if (m->late && m->placed && !m->standby && !m->idle && !m->full &&
 		    !m->drained && !fleet_has(s, m) && fleet_seated_all(s, m))
 			enter(s, m);
 	}
-	if (balances(s) && !fal_coord_moves(s->coord))
+	if (balances(s) && fal_coord_next_map(s->coord) == NULL)
 		balance(s);
 }

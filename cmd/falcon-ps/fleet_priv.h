@@ -40,8 +40,9 @@ const char *fleet_which(const struct ps_member *m, char out[static 40]);
 /* Its shards, as bits; has it any block? */
 uint64_t fleet_bits(const struct ps_member *m);
 bool fleet_has(const struct ps_server *s, const struct ps_member *m);
-/* The shards were told of a map: what is here, and others are to have, leaves. */
-int fleet_give_pieces(struct ps_server *s, const struct fal_map *map);
+/* The shards have heard this order.  Of a map: what is here, and others are to have,
+ * leaves; of STAY: no piece leaves any more.  FAL_ENOMEM. */
+int fleet_move_order(struct ps_server *s, const struct fal_shard_order *o);
 /* A piece has come: for a shard that is here, or on to another process.  FAL_EFORMAT,
  * FAL_ENOMEM. */
 int fleet_piece(struct ps_server *s, const struct fal_post_of *of,

@@ -259,7 +259,7 @@ ps_run_join(const struct ps_run *run)
 	fal_keyring_free(j->keys);
 	fal_secret_free(j->secret);
 	free(j->guest);
-	ps_parcels_free(&j->parcels);
+	image_queue_free(&j->images);
 	free(j);
 	return code;
 }

@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "net/listen.h"
 #include "net/retry.h"
-#include "parcels.h"
+#include "image_queue.h"
 #include "run.h"
 #include "shard/post.h"
 #include "wants.h"
@@ -71,7 +71,7 @@ struct ps_join {
 	struct ps_wants wants;
 	struct ps_guest **guest; /* by id */
 	size_t guests, guest_cap;
-	struct ps_parcels parcels;
+	struct image_queue images;
 };
 
 /* join.c */

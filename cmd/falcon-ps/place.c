@@ -33,7 +33,7 @@ place_forget(struct ps_join *j)
 		fal_buf_free(&j->text[i]);
 	fal_image_free(&j->coming);
 	fal_post_free(&j->post);
-	ps_parcels_clear(&j->parcels);
+	image_queue_clear(&j->images);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
 	j->of = j->became = j->versions = 0;
 	j->need = 0;
@@ -304,29 +304,16 @@ place_speak(struct ps_join *j)
 	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
 }
 
-/* What others will have of what is here leaves, by way of the coordinator. */
+/* A part of what is here leaves for a shard elsewhere, by way of the coordinator. */
 static int
-give_pieces(struct ps_join *j, const struct fal_map *map)
+give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
 {
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < j->count * map->shards && err >= 0; i++) {
-		const uint32_t from = j->first + i / map->shards, to = i % map->shards;
-		struct fal_rack_piece piece = { 0 };
-		if (to - j->first < j->count)
-			continue; /* it has it */
-		while ((err = fal_rack_piece(j->rack, from, to, PS_PARCEL_BLOCKS,
-					     &piece)) > 0) {
-			const struct ps_parcel p = { .of = { FAL_FETCH_PIECE, to,
-							     piece.epoch, piece.first,
-							     piece.count },
-						     .image = piece.image };
-			err = ps_parcels_add(&j->parcels, &p);
-			if (err < 0)
-				break;
-		}
-	}
-	place_more(j);
-	return err;
+	struct ps_join *j = join;
+	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
+						piece->first, piece->count },
+					.image = piece->image };
+	piece->image = (struct fal_image){ 0 };
+	return image_queue_add(&j->images, &p);
 }
 
 /* It will have others, beside which those that it has stay for a while.  1: so it was
@@ -357,8 +344,11 @@ on_map(struct ps_join *j, const struct fal_map *map)
 static int
 after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
-	if (o->kind == FAL_ORDER_MAP)
-		return give_pieces(j, o->map);
+	if (o->kind == FAL_ORDER_MAP) {
+		int err = fal_rack_pieces(j->rack, give_piece, j);
+		place_more(j);
+		return err;
+	}
 	if (o->kind == FAL_ORDER_TAKE && j->to.shards > 0) {
 		const bool other = values_of(j, &j->to) != values_of(j, &j->map);
 		j->map = j->to;
@@ -371,7 +361,7 @@ after_order(struct ps_join *j, const struct fal_shard_order *o)
 	}
 	if (o->kind == FAL_ORDER_TAKE || o->kind == FAL_ORDER_STAY)
 		j->to = (struct fal_map){ 0 };
-	return FAL_OK;
+	return o->kind == FAL_ORDER_STAY ? image_queue_abort(&j->images) : FAL_OK;
 }
 
 /* Another rule, or a coordinator that means ill, has more versions kept. */
@@ -469,9 +459,9 @@ on_fetch(struct ps_join *j, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
 		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
-		struct ps_parcel p = { .of = { .what = (enum fal_fetch)m->fetch.what,
-					       .shard = i },
-				       .image.is.version = m->fetch.version };
+		struct queued_image p = { .of = { .what = (enum fal_fetch)m->fetch.what,
+						  .shard = i },
+					  .image.is.version = m->fetch.version };
 		if (shard == NULL) /* it has no block */
 			continue;
 		fal_rack_range(j->rack, j->first + i, &p.of.first, &p.of.count);
@@ -480,7 +470,7 @@ on_fetch(struct ps_join *j, const struct fal_msg *m)
 			return FAL_ENOMEM;
 		if (p.of.what == FAL_FETCH_MARKED)
 			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
-		if (ps_parcels_add(&j->parcels, &p) < 0)
+		if (image_queue_add(&j->images, &p) < 0)
 			return FAL_ENOMEM;
 	}
 	place_more(j);
@@ -489,7 +479,7 @@ on_fetch(struct ps_join *j, const struct fal_msg *m)
 
 /* The memory of a mark is for the next one. */
 static void
-on_left(void *arg, struct ps_parcel *p)
+on_left(void *arg, struct queued_image *p)
 {
 	const struct ps_join *j = arg;
 	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
@@ -502,7 +492,7 @@ on_left(void *arg, struct ps_parcel *p)
 void
 place_more(struct ps_join *j)
 {
-	ps_parcels_leave(&j->parcels, j->incarnation, j->chan, on_left, j);
+	image_queue_send(&j->images, j->incarnation, j->chan, on_left, j);
 }
 
 int

@@ -329,9 +329,8 @@ int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
 /* The move that is under way, if any, never was: a shard is gone that had nothing yet. */
 int fal_coord_stay(struct fal_coord *c, double now);
 /* The map of the move that is under way, or waits for its boundary, borrowed until the
- * next call; NULL: there is none.  Is there one? */
+ * next call; NULL: there is none. */
 const struct fal_map *fal_coord_next_map(const struct fal_coord *c);
-bool fal_coord_moves(const struct fal_coord *c);
 
 /* With `conf.psld`, asked after each event: what a clock that is over says of the shards
  * (place/psld.h).  `may`: those that may have blocks, as bits; others keep what they

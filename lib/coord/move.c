@@ -20,13 +20,6 @@ fal_coord_next_map(const struct fal_coord *c)
 	return c->move.waits || c->move.begun ? &c->move.to : NULL;
 }
 
-bool
-fal_coord_moves(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return c->move.waits || c->move.begun;
-}
-
 int
 coord_send_blocks(struct fal_coord *c, uint32_t peer)
 {

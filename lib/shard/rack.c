@@ -282,6 +282,27 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 }
 
 int
+fal_rack_pieces(const struct fal_rack *r,
+		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
+		void *arg)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
+		const uint32_t from = r->first + i / r->n, to = i % r->n;
+		struct fal_rack_piece piece = { 0 };
+		if (is_here(r, to))
+			continue;
+		/* Whoever passes a piece on, or grafts it, does so while the next one
+		 * comes, and has memory for no more than a few. */
+		while (err >= 0 && (err = fal_rack_piece(r, from, to, 64, &piece)) > 0) {
+			err = each(arg, to, &piece);
+			fal_image_free(&piece.image);
+		}
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+int
 fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
 {
 	struct place *p = &r->at[to];

@@ -78,6 +78,12 @@ struct fal_rack_piece {
 };
 int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
+/* Hands all of it that is for shards elsewhere to `each`, about a mebibyte of a version
+ * at a time; `each` may take the image.  What `each` returns below 0 is returned, as
+ * FAL_ENOMEM is. */
+int fal_rack_pieces(const struct fal_rack *r,
+		    int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
+		    void *arg);
 /* Shard `to`, which is here, gets that; what it has already counts once, and what is of a
  * move that never was is passed over.  What is here gets it from what is here by
  * fal_rack_order.  FAL_EFORMAT: it cannot be a part of it; FAL_ENOMEM. */

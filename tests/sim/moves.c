@@ -112,7 +112,7 @@ moves_mourn(struct cluster *c, uint32_t shard)
 {
 	if (c->map.of[shard].count > 0)
 		return true;
-	c->seen[SEEN_PLACED_STAY] += fal_coord_moves(c->coord);
+	c->seen[SEEN_PLACED_STAY] += fal_coord_next_map(c->coord) != NULL;
 	cluster_ok(c, fal_coord_stay(c->coord, c->now), "stay");
 	return false;
 }

@@ -160,7 +160,7 @@ note_restart(struct cluster *c, const struct disk_found *f)
 	c->seen[SEEN_RESTART_EVAL] += p->evaluating;
 	c->seen[SEEN_RESTART_POLICY] += f->there && f->changes > f->again;
 	c->seen[SEEN_MARK_LOST] += c->writing;
-	c->seen[SEEN_PLACED_RESTART] += fal_coord_moves(c->coord);
+	c->seen[SEEN_PLACED_RESTART] += fal_coord_next_map(c->coord) != NULL;
 	c->seen[SEEN_DISK_OLDER] += f->there && f->older > 0 && f->is.bytes > 0;
 	c->seen[SEEN_DISK_NONE] += !f->there && f->older > 0;
 	c->seen[SEEN_DISK_REFUSED] += f->refused;

@@ -234,13 +234,13 @@ epochs_are_used_up(void **state)
 	begin(2);
 	silent = true;
 	assert_int_equal(move_to(0), 2);
-	assert_true(fal_coord_moves(coord));
+	assert_non_null(fal_coord_next_map(coord));
 	check(fal_coord_stay(coord, now), 0, "stay");
 	assert_int_equal(holds.epoch, 1);
 	silent = false;
 	assert_int_equal(move_to(1), 3);
 	check(fal_coord_heard(coord, now), 0, "heard");
-	assert_false(fal_coord_moves(coord));
+	assert_null(fal_coord_next_map(coord));
 	assert_int_equal(holds.epoch, 3);
 	assert_int_equal(holds.of[1].count, 2);
 }

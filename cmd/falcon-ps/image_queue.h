@@ -1,0 +1,36 @@
+/* Images of shards on their way to another process, one behind the other. */
+#ifndef FALCON_PS_IMAGE_QUEUE_H
+#define FALCON_PS_IMAGE_QUEUE_H
+
+#include "net/chan.h"
+#include "shard/post.h"
+
+struct queued_image {
+	struct fal_post_of of;
+	struct fal_image image;
+	bool begun;
+	struct fal_post_at at;
+};
+
+/* {0} is empty. */
+struct image_queue {
+	struct queued_image *v;
+	size_t n, cap;
+};
+
+/* Takes the image, with FAL_ENOMEM, too. */
+int image_queue_add(struct image_queue *q, const struct queued_image *image);
+
+/* Sends what there is room for; a channel that does not take it is closed.  `left` (NULL:
+ * nobody) may take an image that has left. */
+void image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
+		      void (*left)(void *arg, struct queued_image *image), void *arg);
+
+/* A move never was: its pieces do not leave any more.  One that has begun does, as a
+ * copy: what it borrows may change from now on.  FAL_ENOMEM: that cannot be. */
+int image_queue_abort(struct image_queue *q);
+
+void image_queue_clear(struct image_queue *q);
+void image_queue_free(struct image_queue *q);
+
+#endif
