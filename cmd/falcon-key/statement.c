@@ -83,31 +83,11 @@ read_file(struct run *r, enum file f, struct fal_trace_reader *finder)
 
 /* --- the trace --- */
 
-/* A copy of what fits; no more is ever written there. */
+/* A copy of what fits; no more is ever written there.  NULL: "". */
 static void
 keep(char *out, size_t cap, const char *s)
 {
-	snprintf(out, cap, "%s", s);
-}
-
-static int
-take_job(struct run *r, struct fal_trace_line *l)
-{
-	keep(r->name, sizeof(r->name), fal_trace_get_str(l, l->o, FAL_F_NAME));
-	keep(r->job, sizeof(r->job), fal_trace_get_str(l, l->o, FAL_F_HASH));
-	keep(r->program, sizeof(r->program), fal_trace_get_str(l, l->o, FAL_F_PROGRAM));
-	keep(r->net, sizeof(r->net), fal_trace_get_str(l, l->o, FAL_F_MODEL));
-	keep(r->data, sizeof(r->data), fal_trace_get_str(l, l->o, FAL_F_DATA));
-	return l->err;
-}
-
-/* It goes on, with more epochs perhaps. */
-static int
-take_restart(struct run *r, struct fal_trace_line *l)
-{
-	keep(r->job, sizeof(r->job), fal_trace_get_str(l, l->o, FAL_F_HASH));
-	r->model[0] = '\0';
-	return l->err;
+	snprintf(out, cap, "%s", s != NULL ? s : "");
 }
 
 /* Any line, also one that does not count: the chain goes through all. */
@@ -117,7 +97,7 @@ take_link(void *arg, struct fal_trace_line *l)
 	struct run *r = arg;
 	const bool holds = fal_chain_take(&r->chain, l->text, l->n);
 	r->lines++;
-	if (holds || strcmp(l->ev, "gap") == 0) /* its link is that of a line not here */
+	if (holds || l->event == FAL_EV_GAP) /* its link is that of a line not here */
 		return FAL_OK;
 	return fal_trace_fail(l, FAL_EFORMAT, "it does not chain the line before");
 }
@@ -129,14 +109,20 @@ take_line(void *arg, struct fal_trace_line *l)
 	int err = take_link(r, l);
 	if (err < 0)
 		return err;
-	if (strcmp(l->ev, "job") == 0)
-		return take_job(r, l);
-	if (strcmp(l->ev, "restart") == 0)
-		return take_restart(r, l);
-	if (strcmp(l->ev, "done") == 0)
-		keep(r->model, sizeof(r->model),
-		     fal_trace_get_str(l, l->o, FAL_F_SHA256));
-	return l->err;
+	const struct fal_ev_job *j = &l->is.job;
+	if (l->event == FAL_EV_JOB) {
+		keep(r->name, sizeof(r->name), j->name);
+		keep(r->job, sizeof(r->job), j->hash);
+		keep(r->program, sizeof(r->program), j->version);
+		keep(r->net, sizeof(r->net), j->model);
+		keep(r->data, sizeof(r->data), j->data);
+	} else if (l->event == FAL_EV_RESTART) { /* with more epochs perhaps */
+		keep(r->job, sizeof(r->job), l->is.restart.hash);
+		r->model[0] = '\0';
+	} else if (l->event == FAL_EV_DONE) {
+		keep(r->model, sizeof(r->model), l->is.done.sha256);
+	}
+	return FAL_OK;
 }
 
 static int

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,8 +141,8 @@ put_gap(const struct ps_gap *g, struct fal_buf *out)
 	char hex[2 * FAL_HASH_BYTES + 1];
 	fal_hash_final(&hash, digest);
 	fal_hex(digest, sizeof(digest), hex);
-	const struct fal_line_gap line = { g->t, g->lines, g->bytes, hex, g->link };
-	fal_line_gap(out, &line);
+	fal_trace_put(out, strtod(g->t, NULL), FAL_EV_GAP,
+		      &(struct fal_ev_gap){ g->lines, g->bytes, hex, g->link });
 	fal_put_u8(out, '\n');
 }
 

@@ -134,8 +134,8 @@ ps_history(struct ps_server *s, struct fal_buf *history)
 	struct fal_buf out = { 0 };
 	ps_record_history(s->opt->record, history);
 	/* What time it is: where nothing moves, lines do not tell. */
-	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()),
-		     s->opt->record->chain.link);
+	fal_trace_put(&out, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
+		      &(struct fal_ev_now){ s->opt->record->chain.link });
 	fal_put_bytes(history, out.p, out.n);
 	fal_put_u8(history, '\n');
 	fal_buf_free(&out);

@@ -6,19 +6,17 @@
 #include "base/text.h"
 #include "model/safetensors.h"
 #include "trace/leaf.h"
-#include "trace/round.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A line of the clock, to be read like any other; the audit has passed it. */
-static struct fal_trace_line
+/* A line of the clock, which the audit has passed. */
+static const struct fal_ev_ledger *
 line_of(const struct compare *c, size_t i)
 {
-	return (struct fal_trace_line){ .ev = "ledger",
-					.o = c->course->clock[c->clock].line[i] };
+	return &c->course->clock[c->clock].line[i]->is.ledger;
 }
 
 static uint32_t
@@ -36,23 +34,15 @@ compare_begin(const struct compare *c, bool *sums)
 	memset(c->seed, 0, tasks * sizeof(*c->seed));
 	*sums = at->lines > 0;
 	for (size_t i = 0; i < at->lines; i++) {
-		struct fal_trace_line l = line_of(c, i);
-		struct fal_trace_round r = { 0 };
-		uint64_t row[2];
-		fal_trace_round_read(&l, &r);
-		const bool any = fal_trace_has(l.o, FAL_F_SKIPPED);
-		const size_t n = any ? fal_trace_get_len(&l, l.o, FAL_F_SKIPPED) : 0;
-		for (size_t k = 0; k < n; k++) {
-			fal_trace_get_row(&l, l.o, FAL_F_SKIPPED, k, 2, row);
+		const struct fal_ev_ledger *e = line_of(c, i);
+		for (size_t k = 0; k < e->skipped.n; k++) {
+			const uint64_t *row = e->skipped.v + 2 * k;
 			for (uint64_t t = row[0]; t < tasks && t - row[0] < row[1]; t++)
 				c->skips[t] = 1;
 		}
-		const char *hex = json_string_value(fal_trace_at(l.o, FAL_F_SEED));
-		*sums &= hex != NULL;
-		for (uint64_t t = r.first; t < tasks && t - r.first < r.tasks; t++)
-			c->seed[t] = hex != NULL ? strtoull(hex, NULL, 16) : 0;
-		if (l.err < 0)
-			return l.err;
+		*sums &= e->seed.is;
+		for (uint64_t t = e->first; t < tasks && t - e->first < e->tasks; t++)
+			c->seed[t] = e->seed.v;
 	}
 	return FAL_OK;
 }
@@ -103,12 +93,11 @@ struct contrib {
 /* Is the hash that was claimed that of the task?  Of what was never reported there is
  * none. */
 static bool
-is_hash(const json_t *claimed, const struct fal_anew_task *t, bool fenced)
+is_hash(const char *hex, const struct fal_anew_task *t, bool fenced)
 {
 	static const uint8_t none[FAL_TASK_HASH];
 	uint8_t hash[FAL_TASK_HASH];
-	const char *hex = json_string_value(claimed);
-	if (hex == NULL || fal_unhex(hex, sizeof(hash), hash) < 0)
+	if (fal_unhex(hex, sizeof(hash), hash) < 0)
 		return false;
 	if (fenced && memcmp(hash, none, sizeof(hash)) == 0)
 		return true;
@@ -116,19 +105,16 @@ is_hash(const json_t *claimed, const struct fal_anew_task *t, bool fenced)
 }
 
 static void
-read_tasks(const struct compare *c, struct fal_trace_line *l, const json_t *o,
-	   struct contrib *to)
+read_tasks(const struct compare *c, const struct fal_ev_contrib *e, struct contrib *to)
 {
-	const json_t *hashes = fal_trace_at(o, FAL_F_HASHES);
-	const size_t n = fal_trace_get_len(l, o, FAL_F_TASK_LIST);
 	size_t at = 0;
-	for (size_t i = 0; i < n && l->err == 0; i++) {
-		uint64_t row[2];
-		fal_trace_get_row(l, o, FAL_F_TASK_LIST, i, 2, row);
+	for (size_t i = 0; i < e->tasks.n; i++) {
+		const uint64_t *row = e->tasks.v + 2 * i;
 		for (uint64_t t = row[0]; t < tasks_of(c) && t - row[0] < row[1]; t++) {
-			const json_t *hash = json_array_get(hashes, at++);
+			const char *hash = at < e->hashes.n ? e->hashes.v[at] : "";
+			at++;
 			to->made += c->task[t].sum;
-			if (hashes == NULL || is_hash(hash, &c->task[t], to->fenced))
+			if (e->hashes.v == NULL || is_hash(hash, &c->task[t], to->fenced))
 				continue;
 			to->first = to->wrongs++ == 0 ? t : to->first;
 		}
@@ -145,24 +131,18 @@ place_of(const struct contrib *all, size_t n, const uint64_t id[2])
 }
 
 static void
-read_contrib(const struct compare *c, struct fal_trace_line *l, struct contrib *all,
+read_contrib(const struct compare *c, const struct fal_ev_contrib *e, struct contrib *all,
 	     size_t i)
 {
-	const json_t *o = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
-	const char *sum = json_string_value(fal_trace_at(o, FAL_F_SUM));
-	uint64_t fills[2];
+	const size_t at = e->fills.n > 0 ? place_of(all, i, e->fills.v) : i;
 	struct contrib *to = &all[i];
-	fal_trace_get_tuple(l, o, FAL_F_C, 2, to->id);
-	to->blocks = fal_trace_get_u64(l, o, FAL_F_BLOCKS, FAL_TRACE_BLOCKS_MAX);
-	to->fenced = fal_trace_get_flag(l, o, FAL_F_FENCED);
-	to->sum = sum != NULL ? strtoull(sum, NULL, 16) : 0;
-	to->root = i;
-	if (fal_trace_has(o, FAL_F_FILLS)) {
-		fal_trace_get_tuple(l, o, FAL_F_FILLS, 2, fills);
-		const size_t at = place_of(all, i, fills);
-		to->root = at < i ? all[at].root : i;
-	}
-	read_tasks(c, l, o, to);
+	to->id[0] = e->c.v[0];
+	to->id[1] = e->c.v[1];
+	to->blocks = e->blocks;
+	to->fenced = e->fenced;
+	to->sum = e->sum.v;
+	to->root = at < i ? all[at].root : i;
+	read_tasks(c, e, to);
 }
 
 static void
@@ -221,30 +201,28 @@ judge_sums(const struct compare *c, const struct contrib *all, size_t n,
 
 /* The contributions of a line, with what their tasks make; NULL: out of memory. */
 static struct contrib *
-read_line(const struct compare *c, struct fal_trace_line *l, size_t *n)
+read_line(const struct compare *c, const struct fal_ev_ledger *e)
 {
-	*n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
-	struct contrib *all = fal_calloc(*n + 1, sizeof(*all));
-	for (size_t i = 0; i < *n && all != NULL && l->err == 0; i++)
-		read_contrib(c, l, all, i);
+	struct contrib *all = fal_calloc(e->contrib.n + 1, sizeof(*all));
+	for (size_t i = 0; i < e->contrib.n && all != NULL; i++)
+		read_contrib(c, &e->contrib.v[i], all, i);
 	return all;
 }
 
 static int
-judge_line(const struct compare *c, struct fal_trace_line *l, struct stat_recomputed *out)
+judge_line(const struct compare *c, const struct fal_ev_ledger *e,
+	   struct stat_recomputed *out)
 {
-	const size_t before = out->wrongs;
-	size_t n;
-	struct contrib *all = read_line(c, l, &n);
+	const size_t before = out->wrongs, n = e->contrib.n;
+	struct contrib *all = read_line(c, e);
 	if (all == NULL)
 		return FAL_ENOMEM;
 	judge_claims(c, all, n, out);
 	/* Of tasks that were skipped something may be in what was fenced. */
-	if (fal_trace_has(l->o, FAL_F_SEED) && out->wrongs == before &&
-	    !fal_trace_has(l->o, FAL_F_SKIPPED))
+	if (e->seed.is && out->wrongs == before && e->skipped.n == 0)
 		judge_sums(c, all, n, out);
 	free(all);
-	return l->err;
+	return FAL_OK;
 }
 
 /* Keys, each once. */
@@ -272,11 +250,10 @@ sort_keys(const struct compare *c, struct keys *right, struct keys *wrong)
 	const struct course_clock *at = &c->course->clock[c->clock];
 	int err = FAL_OK;
 	for (size_t i = 0; i < at->lines && err == FAL_OK; i++) {
-		struct fal_trace_line l = line_of(c, i);
-		size_t n;
-		struct contrib *all = read_line(c, &l, &n);
-		err = all != NULL ? l.err : FAL_ENOMEM;
-		for (size_t k = 0; k < n && err == FAL_OK; k++) {
+		const struct fal_ev_ledger *e = line_of(c, i);
+		struct contrib *all = read_line(c, e);
+		err = all != NULL ? FAL_OK : FAL_ENOMEM;
+		for (size_t k = 0; k < e->contrib.n && err == FAL_OK; k++) {
 			const struct course_worker *w =
 				course_worker(c->course, all[k].id[0]);
 			if (w != NULL && w->key != NULL)
@@ -323,9 +300,7 @@ compare_tasks(const struct compare *c, struct stat_recomputed *out)
 	judge_skipped(c, out);
 	if (err == FAL_OK && !blame)
 		stat_wrong_add(out, &unsure);
-	for (size_t i = 0; i < at->lines && err == FAL_OK && blame; i++) {
-		struct fal_trace_line l = line_of(c, i);
-		err = judge_line(c, &l, out);
-	}
+	for (size_t i = 0; i < at->lines && err == FAL_OK && blame; i++)
+		err = judge_line(c, line_of(c, i), out);
 	return err;
 }

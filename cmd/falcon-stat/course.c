@@ -2,12 +2,9 @@
 #include "course.h"
 
 #include "base/err.h"
-#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "sched/traits.h"
-#include "trace/round.h"
-#include "trace/scheme.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,49 +34,23 @@ clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 	return &c->clock[clock];
 }
 
-/* The text of the line, if it has one. */
-static void
-tell(struct fal_trace_line *l, enum fal_field key, char out[static 65])
-{
-	if (fal_trace_has(l->o, key))
-		snprintf(out, 65, "%s", fal_trace_get_str(l, l->o, key));
-}
-
 static int
-take_scheme(struct course *c, struct fal_trace_line *l)
+take_scheme(struct course *c, struct fal_trace_line *l, const char *scheme)
 {
 	struct fal_rule rule;
-	if (fal_trace_scheme_read(l, fal_trace_get_str(l, l->o, FAL_F_SCHEME), &rule) < 0)
+	if (fal_trace_scheme_read(l, scheme, &rule) < 0)
 		return l->err;
 	c->lawful = fal_rule_traits(&rule).law;
 	c->scheme = fal_scheme_name(rule.scheme);
 	return FAL_OK;
 }
 
-static int
-take_job(struct course *c, struct fal_trace_line *l)
-{
-	tell(l, FAL_F_HASH, c->hash);
-	return take_scheme(c, l) < 0 ? l->err : fal_trace_job_read(l, &c->job);
-}
-
-/* The job may have more epochs by now. */
-static int
-take_restart(struct course *c, struct fal_trace_line *l)
-{
-	tell(l, FAL_F_HASH, c->hash);
-	c->parts |= fal_trace_has(l->o, FAL_F_ACCEPTED);
-	return fal_trace_job_restart(l, &c->job);
-}
-
-/* A copy of the text, if the line has it; else NULL. */
+/* A copy of the text; NULL, with l->err if there is no memory: there is none. */
 static char *
-copy(struct fal_trace_line *l, enum fal_field key)
+copy(struct fal_trace_line *l, const char *text)
 {
-	if (!fal_trace_has(l->o, key))
-		return NULL;
-	char *own = fal_strdup(fal_trace_get_str(l, l->o, key));
-	if (own == NULL)
+	char *own = text != NULL ? fal_strdup(text) : NULL;
+	if (text != NULL && own == NULL)
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	return own;
 }
@@ -88,13 +59,13 @@ copy(struct fal_trace_line *l, enum fal_field key)
 static size_t
 print_of(struct course *c, struct fal_trace_line *l)
 {
-	const char *text = fal_trace_get_str(l, l->o, FAL_F_FINGERPRINT);
+	const char *text = l->is.join.fingerprint;
 	size_t i = 0;
 	while (i < c->prints && strcmp(c->print[i], text) != 0)
 		i++;
 	if (i < c->prints)
 		return i + 1;
-	char *own = fal_strdup(text);
+	char *own = copy(l, text);
 	if (own == NULL || FAL_GROW(c->print, c->print_cap, c->prints + 1) < 0) {
 		free(own);
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
@@ -107,30 +78,27 @@ print_of(struct course *c, struct fal_trace_line *l)
 static int
 take_join(struct course *c, struct fal_trace_line *l)
 {
-	const uint64_t id = fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	if (l->err != 0 || course_worker(c, id) != NULL)
-		return l->err;
+	const struct fal_ev_join *e = &l->is.join;
+	if (course_worker(c, e->id) != NULL)
+		return FAL_OK;
 	if (FAL_GROW(c->worker, c->worker_cap, c->workers + 1) < 0 ||
-	    fal_ids_put(&c->ids, (uint32_t)id, c->workers) < 0)
+	    fal_ids_put(&c->ids, e->id, c->workers) < 0)
 		return FAL_ENOMEM;
 	c->worker[c->workers++] =
-		(struct course_worker){ .name = copy(l, FAL_F_WORKER),
-					.key = copy(l, FAL_F_KEY),
-					.key_fingerprint = copy(l, FAL_F_KEY_FINGERPRINT),
+		(struct course_worker){ .name = copy(l, e->worker),
+					.key = copy(l, e->key),
+					.key_fingerprint = copy(l, e->key_fingerprint),
 					.print = print_of(c, l) };
 	return l->err;
 }
 
 /* Who made the clock has which numerics? */
 static void
-take_makers(struct course *c, struct fal_trace_line *l, struct course_clock *at)
+take_makers(const struct course *c, const struct fal_ev_ledger *e,
+	    struct course_clock *at)
 {
-	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB);
-	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
-	for (size_t i = 0; i < n && l->err == 0; i++) {
-		uint64_t id[2];
-		fal_trace_get_tuple(l, json_array_get(all, i), FAL_F_C, 2, id);
-		const struct course_worker *w = course_worker(c, id[0]);
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
 		const size_t print = w != NULL ? w->print : 0;
 		if (at->print == 0)
 			at->print = print;
@@ -142,9 +110,9 @@ take_makers(struct course *c, struct fal_trace_line *l, struct course_clock *at)
 static int
 keep_line(struct course_clock *at, const struct fal_trace_line *l)
 {
-	json_t *own = fal_json_copy(l->o);
+	struct fal_trace_line *own = fal_trace_line_new(l->text, l->n);
 	if (own == NULL || FAL_GROW(at->line, at->line_cap, at->lines + 1) < 0) {
-		json_decref(own);
+		fal_trace_line_free(own);
 		return FAL_ENOMEM;
 	}
 	at->line[at->lines++] = own;
@@ -154,82 +122,64 @@ keep_line(struct course_clock *at, const struct fal_trace_line *l)
 static int
 take_ledger(struct course *c, struct fal_trace_line *l)
 {
-	struct fal_trace_round r;
-	if (fal_trace_round_read(l, &r) < 0)
-		return l->err;
-	struct course_clock *at = clock_at(c, l, r.clock);
-	if (at == NULL || r.end == FAL_TRACE_ABANDONED)
+	const struct fal_ev_ledger *e = &l->is.ledger;
+	struct course_clock *at = clock_at(c, l, e->clock);
+	if (at == NULL || e->end == FAL_END_ABANDONED)
 		return l->err;
 	if (c->again)
 		return at->want ? keep_line(at, l) : FAL_OK;
 	if (at->why == COURSE_UNTOLD)
 		at->why = c->lawful ? COURSE_MAY : COURSE_UNLAWFUL;
 	for (size_t i = 0; i < c->boundeds; i++)
-		if (c->bounded[i] == r.round && at->why == COURSE_MAY)
+		if (c->bounded[i] == e->round && at->why == COURSE_MAY)
 			at->why = COURSE_BOUNDED;
 	at->scheme = c->scheme;
-	at->on = r.version;
-	take_makers(c, l, at);
-	return l->err;
+	at->on = e->version;
+	take_makers(c, e, at);
+	return FAL_OK;
 }
 
 static bool
-get_hash(struct fal_trace_line *l, enum fal_field key, uint8_t out[static FAL_HASH_BYTES])
+get_hash(const char *hex, uint8_t out[static FAL_HASH_BYTES])
 {
-	return fal_trace_has(l->o, key) &&
-	       fal_unhex(fal_trace_get_str(l, l->o, key), FAL_HASH_BYTES, out) == FAL_OK;
+	return hex != NULL && fal_unhex(hex, FAL_HASH_BYTES, out) == FAL_OK;
 }
 
 static int
 take_update(struct course *c, struct fal_trace_line *l)
 {
-	const uint64_t version =
-		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	struct course_clock *at = c->again ? NULL : clock_at(c, l, clock);
+	const struct fal_ev_update *e = &l->is.update;
+	struct course_clock *at = clock_at(c, l, e->clock);
 	if (at == NULL)
 		return l->err;
-	at->lr = fal_trace_get_f64(l, l->o, FAL_F_LR);
+	at->lr = e->lr;
 	at->total = c->job.clocks;
-	at->hashed = get_hash(l, FAL_F_HASH, at->hash);
-	at->exact = get_hash(l, FAL_F_EXPONENTS, at->exponents);
-	c->made = at->version = version;
-	if (at->why == COURSE_MAY && version - at->on > c->delay)
-		c->delay = version - at->on;
-	return l->err;
+	at->hashed = get_hash(e->hash, at->hash);
+	at->exact = get_hash(e->exponents, at->exponents);
+	c->made = at->version = e->version;
+	if (at->why == COURSE_MAY && e->version - at->on > c->delay)
+		c->delay = e->version - at->on;
+	return FAL_OK;
 }
 
 /* What a contribution is said to have needed is no function of its tasks. */
 static int
 take_check(struct course *c, struct fal_trace_line *l)
 {
-	const uint64_t round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX);
-	if (c->again || strcmp(fal_trace_get_str(l, l->o, FAL_F_VERDICT), "bounded") != 0)
-		return l->err;
+	if (strcmp(l->is.check.verdict, "bounded") != 0)
+		return FAL_OK;
 	if (FAL_GROW(c->bounded, c->bounded_cap, c->boundeds + 1) < 0)
 		return FAL_ENOMEM;
-	c->bounded[c->boundeds++] = round;
-	return l->err;
-}
-
-static int
-take_done(struct course *c, struct fal_trace_line *l)
-{
-	tell(l, FAL_F_SHA256, c->sha256);
-	c->version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	return l->err;
+	c->bounded[c->boundeds++] = l->is.check.round;
+	return FAL_OK;
 }
 
 /* The lines so far, and the link of this one. */
 static void
 pass(struct course *c, const struct fal_trace_line *l)
 {
-	const char *link = json_string_value(fal_trace_at(l->o, FAL_F_LINK));
-	const json_int_t gap =
-		strcmp(l->ev, "gap") == 0
-			? json_integer_value(fal_trace_at(l->o, FAL_F_LINES))
-			: 1;
-	c->counted += gap > 0 ? (uint64_t)gap : 0;
+	const char *link = json_string_value(json_object_get(l->o, "h"));
+	c->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
 	for (size_t i = 0; i < c->marks && link != NULL; i++)
 		c->mark[i].met |= c->mark[i].line == c->counted &&
 				  strcmp(c->mark[i].link, link) == 0;
@@ -245,22 +195,38 @@ course_cut(void *course, struct fal_trace_line *l)
 int
 course_line(void *course, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct course *c, struct fal_trace_line *l);
-	} events[] = {
-		{ "job", take_job },       { "policy", take_scheme },
-		{ "join", take_join },     { "ledger", take_ledger },
-		{ "update", take_update }, { "check", take_check },
-		{ "done", take_done },     { "restart", take_restart },
-	};
 	struct course *c = course;
 	pass(c, l);
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (strcmp(l->ev, events[i].ev) == 0 &&
-		    (!c->again || events[i].take == take_ledger))
-			return events[i].take(c, l);
-	return FAL_OK;
+	if (c->again && l->event != FAL_EV_LEDGER)
+		return FAL_OK;
+	switch (l->event) {
+	case FAL_EV_JOB:
+		snprintf(c->hash, sizeof(c->hash), "%s", l->is.job.hash);
+		return take_scheme(c, l, l->is.job.scheme) < 0
+			       ? l->err
+			       : fal_trace_job_read(l, &c->job);
+	case FAL_EV_POLICY:
+		return take_scheme(c, l, l->is.policy.scheme);
+	case FAL_EV_JOIN:
+		return take_join(c, l);
+	case FAL_EV_LEDGER:
+		return take_ledger(c, l);
+	case FAL_EV_UPDATE:
+		return take_update(c, l);
+	case FAL_EV_CHECK:
+		return take_check(c, l);
+	case FAL_EV_DONE:
+		snprintf(c->sha256, sizeof(c->sha256), "%s",
+			 l->is.done.sha256 != NULL ? l->is.done.sha256 : "");
+		c->version = l->is.done.version;
+		return FAL_OK;
+	case FAL_EV_RESTART: /* the job may have more epochs by now */
+		snprintf(c->hash, sizeof(c->hash), "%s", l->is.restart.hash);
+		c->parts |= l->is.restart.accepted != NULL;
+		return fal_trace_job_restart(l, &c->job);
+	default:
+		return FAL_OK;
+	}
 }
 
 void
@@ -268,7 +234,7 @@ course_free(struct course *c)
 {
 	for (size_t i = 0; i < c->clocks; i++) {
 		for (size_t k = 0; k < c->clock[i].lines; k++)
-			json_decref(c->clock[i].line[k]);
+			fal_trace_line_free(c->clock[i].line[k]);
 		free(c->clock[i].line);
 	}
 	for (size_t i = 0; i < c->workers; i++) {

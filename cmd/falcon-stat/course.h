@@ -5,10 +5,9 @@
 
 #include "base/buf.h"
 #include "sec/hash.h"
-#include "trace/clocks.h"
 #include "trace/ids.h"
+#include "trace/lines.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 
 /* Why a clock cannot be computed anew. */
@@ -33,7 +32,7 @@ struct course_clock {
 	bool sure; /* it was computed anew, and has these */
 	/* With `want`: its `ledger` lines, as they came. */
 	bool want;
-	json_t **line;
+	struct fal_trace_line **line;
 	size_t lines, line_cap;
 };
 

@@ -81,27 +81,19 @@ forget_again(struct stat_policies *s)
 int
 stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 {
-	if (strcmp(l->ev, "restart") == 0)
+	const struct fal_ev_policy *e = &l->is.policy;
+	if (l->event == FAL_EV_RESTART)
 		s->resumed = true;
-	if (strcmp(l->ev, "policy") != 0)
+	if (l->event != FAL_EV_POLICY)
 		return FAL_OK;
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	/* Elsewhere it is a number. */
-	const char *by = json_string_value(fal_trace_at(l->o, FAL_F_BY));
-	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
-	if (l->err < 0)
-		return l->err;
-	if (by == NULL)
-		by = "";
-	const json_t *all = fal_trace_at(l->o, FAL_F_POLICY);
-	json_t *o = all == NULL ? json_pack("{s:s}", "scheme", scheme) : NULL;
+	const json_t *all = json_object_get(l->o, "policy");
+	json_t *o = all == NULL ? json_pack("{s:s}", "scheme", e->scheme) : NULL;
 	if (all == NULL && o == NULL)
 		return FAL_ENOMEM;
-	int err = add_json(s, clock, by, all != NULL ? all : o);
+	int err = add_json(s, e->clock, e->by, all != NULL ? all : o);
 	json_decref(o);
 	if (err == FAL_EFORMAT || err == FAL_EINVAL || err == FAL_ELIMIT)
-		return fal_diag_set(&l->diag, l->err = err, "%llu: policy: is none",
-				    (unsigned long long)l->number);
+		return fal_trace_fail(l, err, "is none");
 	if (err == FAL_OK && s->resumed)
 		forget_again(s);
 	s->resumed = false;

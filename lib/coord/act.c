@@ -16,12 +16,6 @@ coord_trace(struct fal_coord *c)
 	coord_called(c);
 }
 
-struct fal_line_who
-coord_line_who(const struct fal_peer *p)
-{
-	return (struct fal_line_who){ p->name, p->worker };
-}
-
 uint32_t
 coord_place(const struct fal_coord *c, uint32_t id)
 {
@@ -209,12 +203,19 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
 	if (p == NULL || !p->ready)
 		return;
-	const struct fal_line_late line = { coord_line_who(p), a->why, a->owes,
-					    a->seconds };
 	if (a->kind == FAL_ACT_BARRED) {
 		late.key = c->key[p->key - 1].name;
 	} else {
-		fal_line_late(&c->line, fal_coord_seconds(c, now), &line);
+		const double t = fal_coord_seconds(c, now);
+		if (a->owes != NULL)
+			fal_trace_put(&c->line, t, FAL_EV_SUSPECT,
+				      &(struct fal_ev_suspect){ p->name, p->worker,
+								a->owes, a->why,
+								a->seconds });
+		else
+			fal_trace_put(&c->line, t, FAL_EV_BACK,
+				      &(struct fal_ev_back){ p->name, p->worker, a->why,
+							     a->seconds });
 		coord_trace(c);
 	}
 	if (c->ops.late == NULL)
@@ -229,18 +230,18 @@ static void
 trace_doubt(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
-	const struct fal_line_doubt d = {
-		.who = { coord_known(c, a->worker)->name, a->worker },
-		.round = a->round,
-		.clock = a->clock,
-		.task = a->first,
-		.first_sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
-				(uint64_t)a->first * g->task,
-	};
+	const double t = fal_coord_seconds(c, now);
+	const char *name = coord_known(c, a->worker)->name;
+	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
+				(uint64_t)a->first * g->task;
 	if (a->kind == FAL_ACT_ALONE)
-		fal_line_alone(&c->line, fal_coord_seconds(c, now), &d, a->seconds);
+		fal_trace_put(&c->line, t, FAL_EV_ALONE,
+			      &(struct fal_ev_alone){ a->round, a->clock, a->first, name,
+						      a->worker, a->seconds });
 	else
-		fal_line_nonfinite(&c->line, fal_coord_seconds(c, now), &d);
+		fal_trace_put(&c->line, t, FAL_EV_NONFINITE,
+			      &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
+							  name, a->worker, sample });
 	coord_trace(c);
 }
 

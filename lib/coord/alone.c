@@ -82,7 +82,8 @@ coord_trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p,
 	c->trainer.since = now;
 	snprintf(c->trainer.why, sizeof(c->trainer.why), "trainer of %s failed: %s",
 		 p->name, why);
-	fal_line_trainer(&c->line, fal_coord_seconds(c, now), key->name, c->trainer.why);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_TRAINER,
+		      &(struct fal_ev_trainer){ key->name, c->trainer.why });
 	coord_trace(c);
 }
 
@@ -264,13 +265,14 @@ coord_lone_told(struct fal_coord *c, double now)
 		is.until = 0;
 	if (is.until == c->lone.until && is.worker == c->lone.worker)
 		return;
-	const struct fal_line_diverged d = {
-		.who = { coord_known(c, is.worker)->name, is.worker },
+	const struct fal_ev_diverged d = {
 		.clock = fal_sched_over(c->sched),
+		.worker = coord_known(c, is.worker)->name,
+		.id = is.worker,
 		.why = why,
 		.seconds = is.until != 0 ? is.until - now : 0,
 	};
-	fal_line_diverged(&c->line, fal_coord_seconds(c, now), &d);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_DIVERGED, &d);
 	coord_trace(c);
 	c->lone.until = is.until;
 	c->lone.worker = is.worker;

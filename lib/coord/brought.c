@@ -77,7 +77,8 @@ fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t olde
 		return err;
 	c->newer = true;
 	c->version = c->published = version;
-	fal_line_newer(&c->line, fal_coord_seconds(c, now), version);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERSION,
+		      &(struct fal_ev_version){ version });
 	coord_trace(c);
 	err = fal_sched_newer(c->sched, now, version);
 	return err < 0 ? err : coord_advance(c, now);
@@ -135,7 +136,8 @@ void
 fal_coord_parted(struct fal_coord *c, double now, const char *why)
 {
 	coord_enter(c);
-	fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published, 0, why);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_FAILED,
+		      &(struct fal_ev_failed){ .version = c->published, .reason = why });
 	coord_trace(c);
 	/* Nobody's leave comes behind the end. */
 	for (uint32_t i = 0; i < c->peers; i++) {

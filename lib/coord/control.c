@@ -58,15 +58,13 @@ coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *
 	if (rule.err < 0 || policy.err < 0) {
 		c->line.err = FAL_ENOMEM;
 	} else {
-		struct fal_line_policy line = {
-			.clock = clock,
-			.version = c->published,
-			.scheme = (const char *)rule.p,
-			.by = by,
-			.policy = more ? (const char *)policy.p : NULL,
-			.policy_n = policy.n,
-		};
-		fal_line_policy(&c->line, fal_coord_seconds(c, now), &line);
+		const char *all = more ? (const char *)policy.p : NULL;
+		fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_POLICY,
+			      &(struct fal_ev_policy){ .clock = clock,
+						       .version = c->published,
+						       .scheme = (const char *)rule.p,
+						       .by = by,
+						       .policy = { all, policy.n } });
 		coord_trace(c);
 	}
 	fal_buf_free(&rule);
@@ -76,7 +74,8 @@ coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *
 static void
 trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
 {
-	fal_line_hold(&c->line, fal_coord_seconds(c, now), why, by);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_HOLD,
+		      &(struct fal_ev_hold){ why, by });
 	coord_trace(c);
 }
 

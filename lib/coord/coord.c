@@ -363,6 +363,7 @@ void
 fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result *result,
 		 const char *why)
 {
+	const double t = fal_coord_seconds(c, now);
 	coord_enter(c);
 	c->why = why != NULL ? why : c->why;
 	if (c->brought && c->why == NULL)
@@ -371,19 +372,23 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 		if (is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i], 0);
 	(void)coord_tell_shards(c, now, true);
+	const bool judged = !c->brought && c->status.accuracy >= 0;
 	if (c->why != NULL)
-		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
-				result->seconds, c->why);
+		fal_trace_put(&c->line, t, FAL_EV_FAILED,
+			      &(struct fal_ev_failed){ c->published, result->seconds,
+						       c->why });
 	else
-		fal_line_done(&c->line,
-			      &(const struct fal_line_done){
-				      .t = fal_coord_seconds(c, now),
-				      .version = c->published,
-				      .sha256 = result->sha256,
-				      .hash = result->hash,
-				      .journal = result->journal,
-				      .accuracy = c->brought ? -1 : c->status.accuracy,
-				      .trained = result->seconds });
+		fal_trace_put(
+			&c->line, t, FAL_EV_DONE,
+			&(struct fal_ev_done){
+				.version = c->published,
+				.sha256 = result->sha256,
+				.hash = result->sha256 != NULL ? result->hash : NULL,
+				.journal = result->journal[0] != '\0' ? result->journal
+								      : NULL,
+				.seconds = t,
+				.trained = result->seconds,
+				.accuracy = judged ? c->status.accuracy : (double)NAN });
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {

@@ -182,12 +182,12 @@ draw(struct fal_coord *c, double now)
 
 /* Whose words make the evaluation: counts the task for its key. */
 static void
-count_for(struct fal_line_eval_key *key, const struct fal_count *of)
+count_for(struct fal_ev_eval_key *key, const struct fal_count *of)
 {
 	bool twice = false;
 	for (uint32_t i = 1; i < of->words; i++)
 		twice |= of->word[i].key != of->word[0].key;
-	struct fal_line_eval_key *k = &key[of->word[0].key - 1];
+	struct fal_ev_eval_key *k = &key[of->word[0].key - 1];
 	k->tasks++;
 	k->twice += twice;
 	k->alone += of->asked && !twice;
@@ -199,11 +199,12 @@ conclude(struct fal_coord *c, double now)
 	uint64_t right = 0;
 	int64_t loss = 0;
 	bool known = true;
-	struct fal_line_eval_key *key = fal_calloc(c->keys, sizeof(*key));
+	struct fal_ev_eval_key *key = fal_calloc(c->keys, sizeof(*key));
+	uint32_t keys = 0;
 	if (key == NULL)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < c->keys; i++)
-		key[i].name = c->key[i].name;
+		key[i].key = c->key[i].name;
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
 		right += c->eval.count[t].word[0].right;
 		loss += c->eval.count[t].word[0].loss;
@@ -215,17 +216,19 @@ conclude(struct fal_coord *c, double now)
 	c->status.judged = c->kept_clock;
 	c->status.accuracy = (double)right / n;
 	c->status.accuracy_loss = known ? fal_loss_is(loss) / n : (double)NAN;
-	const struct fal_line_eval line = {
-		.t = fal_coord_seconds(c, now),
+	for (uint32_t i = 0; i < c->keys; i++)
+		if (key[i].tasks > 0)
+			key[keys++] = key[i];
+	const struct fal_ev_eval line = {
 		.version = c->kept_version,
 		.epoch = c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid),
 		.right = right,
 		.total = c->conf.test_samples,
 		.loss = c->status.accuracy_loss,
-		.key = key,
-		.keys = c->keys,
+		.accuracy = c->status.accuracy,
+		.keys = { key, keys },
 	};
-	fal_line_eval(&c->line, &line);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
 	coord_trace(c);
 	free(key);
 	return FAL_OK;

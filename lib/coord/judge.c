@@ -27,10 +27,10 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 	    const struct fal_round_info *r, const uint32_t *brought)
 {
 	const struct fal_again a = g->again;
-	const struct fal_line_again line = { .id = a.by,
-					     .blocks = g->taken_blocks,
-					     .why = a.why };
-	fal_line_again(&c->line, fal_coord_seconds(c, now), r, &line);
+	const uint64_t id[] = { a.by.worker, a.by.seq };
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_AGAIN,
+		      &(struct fal_ev_again){
+			      r->round, r->clock, g->taken_blocks, { id, 2 }, a.why });
 	coord_trace(c);
 	const uint64_t round = g->round;
 	int err = fal_sched_again(c->sched, now, round, a.suspect, brought);
@@ -90,18 +90,37 @@ static void
 trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 	    const char *verdict, const char *why, const int8_t *counts)
 {
-	const struct fal_line_check line = { .round = d->round,
-					     .id = d->is.id,
-					     .block = d->is.block,
-					     .needed = d->is.needed,
-					     .shown = d->is.shown,
-					     .exponent = d->is.exponent,
-					     .by = d->by,
-					     .counts = counts,
-					     .blocks = fal_blocks(c->conf.params),
-					     .verdict = verdict,
-					     .why = why };
-	fal_line_check(&c->line, fal_coord_seconds(c, now), &line);
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	const uint64_t id[] = { d->is.id.worker, d->is.id.seq };
+	const bool has = d->is.exponent != FAL_EXP_NONE;
+	double *bound = fal_calloc(3 * (size_t)blocks, sizeof(*bound));
+	size_t n = 0;
+	if (bound == NULL) {
+		c->line.err = FAL_ENOMEM;
+		return;
+	}
+	for (uint32_t from = 0, to; counts != NULL && from < blocks; from = to) {
+		for (to = from + 1; to < blocks && counts[to] == counts[from];)
+			to++;
+		if (counts[from] == FAL_EXP_NONE)
+			continue;
+		bound[3 * n] = from;
+		bound[3 * n + 1] = to - from;
+		bound[3 * n++ + 2] = counts[from];
+	}
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_CHECK,
+		      &(struct fal_ev_check){ .round = d->round,
+					      .c = { id, 2 },
+					      .block = d->is.block,
+					      .needed = d->is.needed,
+					      .shown = d->is.shown,
+					      .exponent =
+						      has ? d->is.exponent : (double)NAN,
+					      .by = d->by,
+					      .bound = { bound, n },
+					      .verdict = verdict,
+					      .why = why });
+	free(bound);
 	coord_trace(c);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/loss.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -72,20 +73,25 @@ static void
 trace_join(struct fal_coord *c, double now, struct fal_peer *p)
 {
 	const struct fal_known_key *k = &c->key[p->key - 1];
-	const struct fal_line_join line = { .who = coord_line_who(p),
-					    .key = k->name,
-					    .key_fingerprint = k->fingerprint,
-					    .lanes_min = p->lanes_min,
-					    .lanes_max = p->lanes_max,
-					    .cores = p->cores,
-					    .fingerprint = p->fingerprint,
-					    .build = p->build,
-					    .kernels = p->kernels,
-					    .task_ns = p->task_ns,
-					    .large = p->large,
-					    .large_ns = p->large_ns };
+	const uint64_t lanes[] = { p->lanes_min, p->lanes_max };
+	char hex[2 * FAL_FINGERPRINT + 1];
+	const struct fal_ev_join line = {
+		.worker = p->name,
+		.id = p->worker,
+		.key = k->name,
+		.key_fingerprint = k->fingerprint,
+		.lanes = { lanes, 2 },
+		.cores = p->cores,
+		.fingerprint = hex,
+		.version = p->build[0] != '\0' ? p->build : NULL,
+		.kernels = p->kernels[0] != '\0' ? p->kernels : NULL,
+		.task_s = (double)p->task_ns * 1e-9,
+		.large = p->large,
+		.large_s = p->large > 0 ? (double)p->large_ns * 1e-9 : (double)NAN,
+	};
+	fal_hex(p->fingerprint, FAL_FINGERPRINT, hex);
 	p->joined = fal_coord_seconds(c, now);
-	fal_line_join(&c->line, p->joined, &line);
+	fal_trace_put(&c->line, p->joined, FAL_EV_JOIN, &line);
 	coord_trace(c);
 }
 
@@ -186,8 +192,9 @@ on_capacity(struct fal_coord *c, double now, struct fal_peer *p, const struct fa
 	p->task_ns = m->capacity.task_ns > 0 ? m->capacity.task_ns : p->task_ns;
 	p->large = 0;
 	p->large_ns = 0;
-	fal_line_group(&c->line, fal_coord_seconds(c, now), coord_line_who(p),
-		       m->capacity.members, m->capacity.lanes);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_GROUP,
+		      &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
+					      m->capacity.lanes });
 	coord_trace(c);
 	int err = fal_sched_capacity(c->sched, now, p->worker, m->capacity.lanes,
 				     (double)m->capacity.task_ns * 1e-9);
@@ -366,10 +373,11 @@ credible(struct fal_peer *p, double now, const struct fal_msg *m)
 	return says > 0 ? counts / says : 1;
 }
 
-static uint64_t
+/* Seconds, of which a part counts. */
+static double
 part_of(uint64_t ns, double part)
 {
-	return part < 1 ? (uint64_t)((double)ns * part) : ns;
+	return (double)(part < 1 ? (uint64_t)((double)ns * part) : ns) * 1e-9;
 }
 
 /* Writes the oldest `clock` line that the peer owes. */
@@ -378,26 +386,27 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 {
 	const struct fal_owed *o = &p->owed[0];
 	const double at = fal_coord_seconds(c, now), part = credible(p, at, m);
-	const struct fal_line_clock line = {
-		.who = coord_line_who(p),
+	struct fal_ev_clock line = {
 		.clock = o->clock,
-		.round = o->round,
-		.own = o->own,
+		.round = o->own ? o->round : FAL_TRACE_ABSENT,
+		.worker = p->name,
+		.id = p->worker,
 		.lanes = o->info.lanes,
-		.work = &o->work,
-		.spans = o->spans,
-		.spent = { .compute = part_of(m->worked.compute, part),
-			   .push = part_of(m->worked.push, part),
-			   .pull = part_of(m->worked.pull, part),
-			   .wait = part_of(m->worked.wait, part),
-			   .push_all = m->worked.push_all,
-			   .pull_all = m->worked.pull_all,
-			   .late = m->worked.late },
+		.compute = part_of(m->worked.compute, part),
+		.push = part_of(m->worked.push, part),
+		.pull = part_of(m->worked.pull, part),
+		.wait = part_of(m->worked.wait, part),
+		.push_all = part_of(m->worked.push_all, 1),
+		.pull_all = part_of(m->worked.pull_all, 1),
+		.late = part_of(m->worked.late, 1),
 		.rtt = o->info.rtt,
+		.spans = { o->spans.v, o->spans.known ? 3 : 0 },
+		.waited = o->spans.known ? o->spans.waited : (double)NAN,
+		.streamed = o->spans.known ? o->spans.streamed : (double)NAN,
 		.tx = o->tx - p->told_tx,
 		.rx = o->rx - p->told_rx
 	};
-	fal_line_clock(&c->line, at, &line);
+	fal_line_clock(&c->line, at, &o->work, &line);
 	coord_trace(c);
 	p->told_tx = o->tx;
 	p->told_rx = o->rx;
@@ -443,12 +452,11 @@ on_spans(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	 struct fal_diag *diag)
 {
 	const double at = fal_coord_seconds(c, now);
-	struct fal_line_spans is = { .known = true,
-				     .waited = m->spans.waited,
-				     .streamed = m->spans.streamed };
-	if (!span(at, &m->spans.pull, is.pull) ||
-	    !span(at, &m->spans.compute, is.compute) ||
-	    !span(at, &m->spans.push, is.push))
+	struct fal_spans_told is = { .known = true,
+				     .waited = (double)m->spans.waited * 1e-9,
+				     .streamed = (double)m->spans.streamed * 1e-9 };
+	if (!span(at, &m->spans.pull, is.v) || !span(at, &m->spans.compute, is.v + 2) ||
+	    !span(at, &m->spans.push, is.v + 4))
 		return fal_diag_set(diag, FAL_EINVAL, "SPANS: one ends before it begins");
 	for (uint32_t i = 0; i < p->oweds; i++)
 		if (p->owed[i].round == m->spans.mark)
@@ -476,8 +484,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p, 0);
-	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why,
-		       !p->parted);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_LEAVE,
+		      &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted });
 	coord_trace(c);
 	tell_went(c, p, why);
 	int err = fal_sched_leave(c->sched, now, p->worker);
@@ -598,7 +606,8 @@ fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *
 		  uint64_t count)
 {
 	coord_enter(c);
-	fal_line_refuse(&c->line, fal_coord_seconds(c, now), key, why, count);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_REFUSE,
+		      &(struct fal_ev_refuse){ key, why, count });
 	coord_trace(c);
 }
 

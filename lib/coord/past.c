@@ -292,14 +292,14 @@ void
 coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 {
 	const struct fal_coord_trace *was = &c->conf.before;
-	const struct fal_line_restart line = {
-		.t = was->t,
+	const bool other = was->accepted != NULL && was->accepted[0] != '\0';
+	const struct fal_ev_restart line = {
 		.incarnation = c->conf.tickets.incarnation,
 		.hash = c->conf.hash,
 		.model = c->conf.model_hash,
 		.data = c->conf.data_hash,
 		.from = c->conf.from,
-		.accepted = was->accepted,
+		.accepted = other ? was->accepted : NULL,
 		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
 		.version = c->version,
@@ -307,13 +307,15 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 		.lines = was->lines,
 		.torn = was->torn,
 	};
-	fal_line_restart(&c->line, &line);
+	fal_trace_put(&c->line, was->t, FAL_EV_RESTART, &line);
 	coord_trace(c);
 	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
 		const struct fal_past_worker *w = &past->worker[i];
-		const struct fal_line_who who = { w->name, w->id };
-		fal_line_leave(&c->line, was->t, who, "the coordinator was restarted",
-			       false);
+		fal_trace_put(&c->line, was->t, FAL_EV_LEAVE,
+			      &(struct fal_ev_leave){
+				      .worker = w->name,
+				      .id = w->id,
+				      .reason = "the coordinator was restarted" });
 		coord_trace(c);
 	}
 }

@@ -54,7 +54,11 @@ struct fal_owed {
 	uint64_t rx, tx;
 	struct fal_worker_info info;
 	struct fal_work work;
-	struct fal_line_spans spans; /* as it said; {0}: it did not */
+	struct fal_spans_told {
+		bool known;    /* it said so */
+		uint64_t v[6]; /* pull, compute, push: from and to, in the trace's µs */
+		double waited, streamed; /* seconds */
+	} spans;
 };
 
 /* A key that has opened a session. */
@@ -64,7 +68,7 @@ struct fal_known_key {
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
-	bool failed; /* a trainer of its workers has, since a task counted */
+	bool failed;  /* a trainer of its workers has, since a task counted */
 	uint64_t odd; /* 1 + the clock of its round that another one found not finite
 	  last; 0: none */
 };
@@ -464,7 +468,6 @@ int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why
 int coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Hands the line in c->line to the trace; whose line it is. */
 void coord_trace(struct fal_coord *c);
-struct fal_line_who coord_line_who(const struct fal_peer *p);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
 uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);

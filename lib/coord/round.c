@@ -573,10 +573,10 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.clock = r.clock,
 		.version = r.taken,
 		.first = r.first,
-		.end = n->act.fate == FAL_FATE_DROP      ? FAL_ROUND_DROPPED
-		       : n->act.fate == FAL_FATE_ABANDON ? FAL_ROUND_ABANDONED
-		       : n->act.fate == FAL_FATE_GIVE    ? FAL_ROUND_GIVEN
-							 : FAL_ROUND_APPLIED,
+		.end = n->act.fate == FAL_FATE_DROP      ? FAL_END_DROPPED
+		       : n->act.fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
+		       : n->act.fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
+							 : FAL_END_APPLIED,
 		.came = came(c, r.ledger),
 		.why = n->act.why,
 		.delta = r.delta,
@@ -628,28 +628,29 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 static void
 tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 {
-	struct fal_line_update d = {
-		.t = fal_coord_seconds(c, now),
+	struct fal_ev_update line = {
 		.version = n->version,
 		.clock = n->act.clock,
-		.round = c->merged + n->first,
-		.rounds = n->rounds,
-		.push = n->push,
-		.pushes = n->pushes,
 		.groups = n->act.among,
-		.outer = n->act.weight,
-		.momentum = n->act.momentum,
 		.divisor = n->graded ? n->act.divisor : 0,
 		.samples = (uint32_t)n->samples,
 		.loss = n->loss,
 		.lr = (double)n->lr,
 		.norm = n->norm,
+		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
+	};
+	const struct fal_line_update of = {
+		.round = c->merged + n->first,
+		.rounds = n->rounds,
+		.push = n->push,
+		.pushes = n->pushes,
+		.outer = n->act.weight,
+		.momentum = n->act.momentum,
 		.hash = n->hashed ? n->hash : NULL,
 		.exponents = n->exponents,
 		.made = { n->made[0], n->made[1] },
-		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
 	};
-	fal_line_update(&c->line, &d);
+	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
 	coord_trace(c);
 	c->waits.version = n->version;
 	if (n->act.clock >= c->waits.over)

@@ -2,9 +2,11 @@
  *
  * A claim is drawn, when it has come, from what nobody else knows.  The scheduler asks a
  * worker of another key whose numerics are the same, and the round does not wait.  Unlike
- * results are told to the trace and the log; nothing is made again, and no key is charged:
- * falcon-stat --recompute tells which of the two is wrong. */
+ * results are told to the trace and the log; nothing is made again, and no key is
+ * charged: falcon-stat --recompute tells which of the two is wrong. */
 #include "coord/priv.h"
+
+#include "base/parse.h"
 
 #include <string.h>
 
@@ -42,21 +44,21 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 	    !fal_sched_round(c->sched, of.round, &r))
 		return FAL_OK;
 	const struct fal_known_worker *w = coord_known(c, of.id.worker);
-	const struct fal_line_verify line = {
-		.round = of.round,
-		.clock = r.clock,
-		.task = of.task,
-		.id = of.id,
-		.word = { { { w->name, of.id.worker }, of.hash },
-			  { coord_line_who(p), m->checked.hash } }
-	};
+	const uint64_t id[] = { of.id.worker, of.id.seq };
+	char hex[2][2 * FAL_CLAIM_HASH + 1];
+	const struct fal_ev_word word[] = { { w->name, of.id.worker, hex[0] },
+					    { p->name, p->worker, hex[1] } };
+	fal_hex(of.hash, FAL_CLAIM_HASH, hex[0]);
+	fal_hex(m->checked.hash, FAL_CLAIM_HASH, hex[1]);
 	const struct fal_coord_unlike unlike = {
 		.clock = r.clock,
 		.task = of.task,
 		.name = { w->name, p->name },
 		.key = { c->key[w->key - 1].name, c->key[p->key - 1].name },
 	};
-	fal_line_verify(&c->line, fal_coord_seconds(c, now), &line);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERIFY,
+		      &(struct fal_ev_verify){
+			      of.round, r.clock, of.task, { id, 2 }, { word, 2 } });
 	coord_trace(c);
 	if (c->conf.verify_stop && c->why == NULL)
 		c->why = "two keys have unlike results of a task (verify.stop)";

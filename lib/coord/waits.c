@@ -106,13 +106,13 @@ tell(struct fal_coord *c, double now)
 	const double t = fal_coord_seconds(c, now);
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
 		struct fal_coord_served is = { 0 }, *was = &w->served[i];
-		struct fal_line_shard line = { .shard = i,
-					       .clock = w->over - 1,
-					       .version = w->version };
+		struct fal_ev_shard line = { .shard = (uint64_t)i + 1,
+					     .clock = w->over - 1,
+					     .version = w->version };
 		coord_call(c);
 		c->ops.shards.served(c->ops.shards.arg, i, &is);
 		coord_called(c);
-		line.name = is.name;
+		line.by = is.name;
 		line.address = is.address;
 		line.blocks = is.blocks;
 		line.rx = is.rx > was->rx ? is.rx - was->rx : 0;
@@ -123,7 +123,7 @@ tell(struct fal_coord *c, double now)
 			coord_middle(&w->rows, i, t, w->scratch);
 		line.blame = is_of.waited;
 		line.took = is_of.took;
-		fal_line_shard(&c->line, t, &line);
+		fal_trace_put(&c->line, t, FAL_EV_SHARD, &line);
 		coord_trace(c);
 		*was = is;
 	}

@@ -95,8 +95,8 @@ coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
 	if (c->key[key - 1].charges >= TWICE && session_of_key(c, key, worker) == NULL)
 		return FAL_OK;
 	c->key[key - 1].charges++;
-	fal_line_charge(&c->line, fal_coord_seconds(c, now),
-			(struct fal_line_who){ w->name, worker }, why);
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_CHARGE,
+		      &(struct fal_ev_charge){ w->name, worker, why });
 	coord_trace(c);
 	while (err == FAL_OK && (p = session_of_key(c, key, worker)) != NULL &&
 	       coord_unwelcome(c, p))

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/quantile.h"
-#include "trace/clocks.h"
+#include "trace/lines.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,26 +12,11 @@
 /* What of the drawn time may be cut off a part at its begin: lines come a little late. */
 #define SLIVER 0.004
 
-static double
-get_seconds(struct fal_trace_line *l, enum fal_field key)
-{
-	return fal_trace_get_seconds(l, l->o, key);
-}
-
-static uint64_t
-get_tasks(struct fal_trace_line *l, enum fal_field key)
-{
-	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
-}
-
-/* Replaces *p by a copy of the string `key`. */
+/* Replaces *p by a copy of the text. */
 static int
-get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
+set_text(char **p, const char *text)
 {
-	const char *v = fal_trace_get_str(l, l->o, key);
-	char *copy = l->err == 0 ? fal_strdup(v) : NULL;
-	if (l->err != 0)
-		return l->err;
+	char *copy = fal_strdup(text);
 	if (copy == NULL)
 		return FAL_ENOMEM;
 	free(*p);
@@ -43,20 +28,20 @@ get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
 static struct fal_band_row *
 row_of(struct fal_band *b, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	const size_t *row = fal_ids_get(&b->ids, id);
+	const size_t *row = fal_ids_get(&b->ids, l->id);
 	if (row == NULL)
-		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
-	return l->err == 0 ? &b->row[*row] : NULL;
+		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", l->id);
+	return row != NULL ? &b->row[*row] : NULL;
 }
 
 /* The row that a newcomer of this name continues, or a new one. */
 static int
-row_for(struct fal_band *b, struct fal_trace_line *l, size_t *out)
+take_join(struct fal_band *b, struct fal_trace_line *l)
 {
-	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	size_t i = 0;
-	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, name) != 0))
+	if (fal_ids_get(&b->ids, l->id) != NULL)
+		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", l->id);
+	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, l->worker) != 0))
 		i++;
 	if (i == FAL_BAND_WORKERS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
@@ -64,28 +49,13 @@ row_for(struct fal_band *b, struct fal_trace_line *l, size_t *out)
 	if (i == b->rows) {
 		if (FAL_GROW(b->row, b->cap_rows, i + 1) < 0)
 			return FAL_ENOMEM;
-		b->row[i] = (struct fal_band_row){ .name = fal_strdup(name) };
+		b->row[i] = (struct fal_band_row){ .name = fal_strdup(l->worker) };
 		if (b->row[i].name == NULL)
 			return FAL_ENOMEM;
 		b->rows++;
 	}
 	b->row[i].left = false;
-	*out = i;
-	return FAL_OK;
-}
-
-static int
-take_join(struct fal_band *b, struct fal_trace_line *l)
-{
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	size_t row = 0;
-	fal_trace_get_str(l, l->o, FAL_F_WORKER);
-	if (l->err != 0)
-		return l->err;
-	if (fal_ids_get(&b->ids, id) != NULL)
-		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
-	const int err = row_for(b, l, &row);
-	return err < 0 ? err : fal_ids_put(&b->ids, id, row);
+	return fal_ids_put(&b->ids, l->id, i);
 }
 
 static int
@@ -113,40 +83,32 @@ slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
 static int
 take_clock(struct fal_band *b, struct fal_trace_line *l)
 {
+	const struct fal_ev_clock *e = &l->is.clock;
 	struct fal_band_row *r = row_of(b, l);
-	struct fal_band_part p = {
-		.end = l->t,
-		.pull = get_seconds(l, FAL_F_PULL),
-		.compute = get_seconds(l, FAL_F_COMPUTE),
-		.push = get_seconds(l, FAL_F_PUSH),
-		.wait = get_seconds(l, FAL_F_WAIT),
-		.in = get_tasks(l, FAL_F_IN),
-		.out = get_tasks(l, FAL_F_OUT),
-		.cloned = get_tasks(l, FAL_F_CLONED),
-		.own = fal_trace_has(l->o, FAL_F_ROUND),
-	};
-	const uint64_t ran = get_tasks(l, FAL_F_DONE) + get_tasks(l, FAL_F_LOST);
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
-	const double task_s = get_seconds(l, FAL_F_TASK_S);
-	/* Older traces have no samples: then all tasks are alike. */
-	const double samples = fal_trace_has(l->o, FAL_F_SAMPLES)
-				       ? (double)fal_trace_get_u64(l, l->o, FAL_F_SAMPLES,
-								   FAL_TRACE_NUM_MAX)
-				       : (double)ran;
-	if (l->err != 0)
+	const double all = e->pull + e->compute + e->push + e->wait;
+	const uint64_t ran = e->done + e->lost;
+	if (r == NULL || !(all > 0)) /* of a worker that was not asked any more */
 		return l->err;
-	const double all = p.pull + p.compute + p.push + p.wait;
-	if (!(all > 0)) /* of a worker that was not asked any more */
-		return FAL_OK;
-	p.begin = fmax(0, p.end - all);
-	p.load = (struct fal_trace_load){ .clocks = 1,
-					  .tasks = lanes > 0 ? ran : 0,
-					  .push = p.push,
-					  .pull = p.pull,
-					  .latency = fal_trace_clock_latency(l, false) };
-	if (lanes > 0) {
-		p.load.lane_s = (double)ran * task_s / (double)lanes;
-		p.load.size = samples;
+	struct fal_band_part p = {
+		.begin = fmax(0, l->t - all),
+		.end = l->t,
+		.pull = e->pull,
+		.compute = e->compute,
+		.push = e->push,
+		.wait = e->wait,
+		.in = e->in,
+		.out = e->out,
+		.cloned = e->cloned,
+		.own = e->round != FAL_TRACE_ABSENT,
+		.load = { .clocks = 1,
+			  .tasks = e->lanes > 0 ? ran : 0,
+			  .push = e->push,
+			  .pull = e->pull,
+			  .latency = fal_trace_clock_latency(e, false) },
+	};
+	if (e->lanes > 0) {
+		p.load.lane_s = (double)ran * e->task_s / (double)e->lanes;
+		p.load.size = (double)e->samples;
 	}
 	r->cut = r->cut || r->n == 2 * FAL_BAND_LINES;
 	if (slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p)) < 0)
@@ -160,11 +122,9 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 {
 	const struct fal_band_update u = {
 		.t = l->t,
-		.version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX),
-		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
+		.version = l->is.update.version,
+		.clock = l->is.update.clock,
 	};
-	if (l->err != 0)
-		return l->err;
 	if (slide((void **)&b->update, &b->updates, &b->cap_updates, FAL_BAND_UPDATES,
 		  sizeof(u)) < 0)
 		return FAL_ENOMEM;
@@ -172,35 +132,28 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 	return FAL_OK;
 }
 
-static int
-take_job(struct fal_band *b, struct fal_trace_line *l)
-{
-	const int err = get_copy(l, FAL_F_SCHEME, &b->scheme);
-	return err < 0 ? err : get_copy(l, FAL_F_NAME, &b->name);
-}
-
-static int
-take_policy(struct fal_band *b, struct fal_trace_line *l)
-{
-	return get_copy(l, FAL_F_SCHEME, &b->scheme);
-}
-
 int
 fal_band_line(void *band, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct fal_band *b, struct fal_trace_line *l);
-	} events[] = {
-		{ "job", take_job },       { "join", take_join },
-		{ "leave", take_leave },   { "clock", take_clock },
-		{ "update", take_update }, { "policy", take_policy },
-	};
 	struct fal_band *b = band;
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (strcmp(l->ev, events[i].ev) == 0)
-			return events[i].take(b, l);
-	return FAL_OK;
+	int err;
+	switch (l->event) {
+	case FAL_EV_JOB:
+		err = set_text(&b->scheme, l->is.job.scheme);
+		return err < 0 ? err : set_text(&b->name, l->is.job.name);
+	case FAL_EV_POLICY:
+		return set_text(&b->scheme, l->is.policy.scheme);
+	case FAL_EV_JOIN:
+		return take_join(b, l);
+	case FAL_EV_LEAVE:
+		return take_leave(b, l);
+	case FAL_EV_CLOCK:
+		return take_clock(b, l);
+	case FAL_EV_UPDATE:
+		return take_update(b, l);
+	default:
+		return FAL_OK;
+	}
 }
 
 /* Sets begin and end; `v` has room for a number of each row. */

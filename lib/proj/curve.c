@@ -1,9 +1,7 @@
 /* Loss and accuracy of a trace, thinned. */
 #include "proj/curve.h"
 
-#include "trace/clocks.h"
-
-#include <string.h>
+#include <math.h>
 
 static double
 mean(double a, double n, double b, double m)
@@ -47,44 +45,24 @@ add(struct fal_curve_line *c, struct fal_curve_point p)
 	c->in_last = 1;
 }
 
-static int
-take_update(struct fal_curve *c, struct fal_trace_line *l)
-{
-	const uint64_t version =
-		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	const uint64_t samples =
-		fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX);
-	const bool finite = !json_is_null(fal_trace_at(l->o, FAL_F_LOSS));
-	const double loss = finite ? fal_trace_get_f64(l, l->o, FAL_F_LOSS) : 0;
-	if (l->err != 0)
-		return l->err;
-	c->samples += (double)samples;
-	c->version[version % FAL_CURVE_VERSIONS] =
-		(struct fal_curve_version){ version, c->samples };
-	if (finite)
-		add(&c->loss, (struct fal_curve_point){ l->t, c->samples, loss });
-	return FAL_OK;
-}
-
-static int
-take_eval(struct fal_curve *c, struct fal_trace_line *l)
-{
-	const uint64_t version =
-		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	const double accuracy = fal_trace_get_f64(l, l->o, FAL_F_ACCURACY);
-	if (l->err != 0)
-		return l->err;
-	const struct fal_curve_version *v = &c->version[version % FAL_CURVE_VERSIONS];
-	const double samples = v->version == version ? v->samples : c->samples;
-	add(&c->accuracy, (struct fal_curve_point){ l->t, samples, accuracy });
-	return FAL_OK;
-}
-
 int
 fal_curve_line(void *curve, struct fal_trace_line *l)
 {
+	const struct fal_ev_update *u = &l->is.update;
+	const struct fal_ev_eval *e = &l->is.eval;
 	struct fal_curve *c = curve;
-	if (strcmp(l->ev, "update") == 0)
-		return take_update(c, l);
-	return strcmp(l->ev, "eval") == 0 ? take_eval(c, l) : FAL_OK;
+	if (l->event == FAL_EV_UPDATE) {
+		c->samples += (double)u->samples;
+		c->version[u->version % FAL_CURVE_VERSIONS] =
+			(struct fal_curve_version){ u->version, c->samples };
+		if (!isnan(u->loss))
+			add(&c->loss,
+			    (struct fal_curve_point){ l->t, c->samples, u->loss });
+	} else if (l->event == FAL_EV_EVAL) {
+		const struct fal_curve_version *v =
+			&c->version[e->version % FAL_CURVE_VERSIONS];
+		const double samples = v->version == e->version ? v->samples : c->samples;
+		add(&c->accuracy, (struct fal_curve_point){ l->t, samples, e->accuracy });
+	}
+	return FAL_OK;
 }

@@ -5,7 +5,6 @@
 #include "job/policy.h"
 #include "sched/sched.h"
 #include "sched/traits.h"
-#include "trace/clocks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,33 +53,20 @@ set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t
 	f->from = UINT64_MAX;
 }
 
-static int
-get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
-{
-	struct fal_diag why;
-	if (l->err != 0)
-		return l->err;
-	int err = fal_rule_parse(text, out, &why);
-	return err < 0 ? fal_trace_fail(l, err, "scheme: %s", why.text) : 0;
-}
-
 void
 fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o)
 {
-	if (!fal_trace_has(l->o, FAL_F_OPTIMIZER))
-		return;
-	const char *text = fal_trace_get_str(l, l->o, FAL_F_OPTIMIZER);
-	for (int i = 0; text != NULL && i < FAL_OPTIMS; i++)
-		if (strcmp(text, fal_optim_name((enum fal_optim_kind)i)) == 0)
+	const struct fal_ev_job *e = &l->is.job;
+	for (int i = 0; i < FAL_OPTIMS; i++)
+		if (strcmp(e->optimizer, fal_optim_name((enum fal_optim_kind)i)) == 0)
 			o->kind = (enum fal_optim_kind)i;
 	const bool adam = o->kind == FAL_ADAMW;
-	const enum fal_field name = adam ? FAL_F_BETA1 : FAL_F_MOMENTUM;
+	const double m = adam ? e->beta1 : e->momentum;
 	if (o->kind == FAL_SGD || o->kind == FAL_ADAGRAD)
 		return;
-	const double m = fal_trace_get_f64(l, l->o, name);
-	if (l->err == 0 && !(m < 1 && (m > 0 || (adam && m == 0))))
+	if (!(m < 1 && (m > 0 || (adam && m == 0))))
 		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1",
-			       fal_field_name(name));
+			       adam ? "beta1" : "momentum");
 	o->momentum = (float)m;
 	o->beta1 = m;
 }
@@ -90,8 +76,8 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fal_trace_job j;
 	struct fal_policy p = { 0 };
-	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
-	if (fal_trace_job_read(l, &j) < 0 || get_rule(l, scheme, &p.rule) < 0)
+	if (fal_trace_job_read(l, &j) < 0 ||
+	    fal_trace_scheme_read(l, l->is.job.scheme, &p.rule) < 0)
 		return l->err;
 	if (j.samples > UINT32_MAX || j.batch > UINT32_MAX || j.task > UINT32_MAX ||
 	    j.clocks > UINT32_MAX)
@@ -106,8 +92,8 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	f->job = j;
 	f->clocks = j.clocks;
 	f->have_job = true;
-	f->group = fal_trace_has(l->o, FAL_F_ABOVE);
-	set_policy(f, scheme, &p, 0);
+	f->group = l->is.job.above != NULL;
+	set_policy(f, l->is.job.scheme, &p, 0);
 	fal_fit_optim(l, &f->optim);
 	return l->err;
 }
@@ -146,24 +132,20 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_policy(struct fal_fit *f, struct fal_trace_line *l)
 {
+	const struct fal_ev_policy *e = &l->is.policy;
 	struct fal_policy p = { 0 };
-	struct fal_buf text = { 0 };
-	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
-	const uint64_t begin = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	if (fal_trace_has(l->o, FAL_F_POLICY)) {
+	if (e->policy.p != NULL) {
 		struct fal_diag why = { "out of memory" };
 		const struct fal_policy none = { 0 };
-		fal_trace_get_json(l, l->o, FAL_F_POLICY, &text);
-		struct fal_policy_text in = { "policy", 1, (const char *)text.p, text.n };
-		int err = l->err < 0 ? l->err : fal_policy_json_get(&in, &none, &p, &why);
+		struct fal_policy_text in = { "policy", 1, e->policy.p, e->policy.n };
+		int err = fal_policy_json_get(&in, &none, &p, &why);
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", why.text);
 	}
-	if (get_rule(l, scheme, &p.rule) < 0)
+	if (fal_trace_scheme_read(l, e->scheme, &p.rule) < 0)
 		fal_policy_free(&p);
 	else
-		set_policy(f, scheme, &p, begin);
-	fal_buf_free(&text);
+		set_policy(f, e->scheme, &p, e->clock);
 	return l->err;
 }
 
@@ -216,41 +198,35 @@ row_for(struct fal_fit *f, struct fal_trace_line *l, const char *name)
 static int
 take_join(struct fal_fit *f, struct fal_trace_line *l)
 {
-	uint64_t lanes[2];
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	const uint64_t cores = fal_trace_get_u64(l, l->o, FAL_F_CORES, UINT32_MAX);
-	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
-	const double fixed = fal_trace_join_fixed(l, &f->job);
-	fal_trace_get_tuple(l, l->o, FAL_F_LANES_RANGE, 2, lanes);
-	if (l->err == 0 &&
-	    (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX))
-		fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
-			       (unsigned long long)lanes[0],
-			       (unsigned long long)lanes[1]);
-	if (l->err == 0 && fal_ids_get(&f->ids, id) != NULL)
-		fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
-	struct fit_worker *w = l->err == 0 ? row_for(f, l, name) : NULL;
+	const struct fal_ev_join *e = &l->is.join;
+	const uint64_t *lanes = e->lanes.v;
+	if (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX)
+		return fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
+				      (unsigned long long)lanes[0],
+				      (unsigned long long)lanes[1]);
+	if (fal_ids_get(&f->ids, e->id) != NULL)
+		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
+	struct fit_worker *w = row_for(f, l, e->worker);
 	if (w == NULL)
 		return l->err;
 	w->left = w->stuck = false;
 	w->lanes_min = (uint32_t)lanes[0];
 	w->lanes_max = w->lanes = (uint32_t)lanes[1];
-	w->cores = cores > 0 ? (uint32_t)cores : 1;
-	w->fixed = fixed;
+	w->cores = e->cores > 0 ? (uint32_t)e->cores : 1;
+	w->fixed = fal_trace_join_fixed(e, &f->job);
 	w->t = l->t;
 	f->breaks++;
-	return fal_ids_put(&f->ids, id, (size_t)(w - f->worker));
+	return fal_ids_put(&f->ids, e->id, (size_t)(w - f->worker));
 }
 
 /* The row of the line's id; NULL with the error set. */
 static struct fit_worker *
 row_of(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	const size_t *row = l->err == 0 ? fal_ids_get(&f->ids, id) : NULL;
+	const size_t *row = fal_ids_get(&f->ids, l->id);
 	if (row == NULL)
-		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
-	return l->err == 0 ? &f->worker[*row] : NULL;
+		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", l->id);
+	return row != NULL ? &f->worker[*row] : NULL;
 }
 
 /* Members of a group have come or gone: it has as many lanes as they have, on cores of
@@ -258,9 +234,9 @@ row_of(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_group(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, FAL_LANES_MAX);
+	const uint64_t lanes = l->is.group.lanes;
 	struct fit_worker *w = row_of(f, l);
-	if (w == NULL || l->err != 0)
+	if (w == NULL || fal_trace_most(l, "lanes", lanes, FAL_LANES_MAX) < 0)
 		return l->err;
 	if (lanes == 0)
 		return fal_trace_fail(l, FAL_EINVAL, "lanes: 0");
@@ -280,14 +256,13 @@ hung(const struct fit_worker *w, double t)
 static int
 take_late(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	struct fit_worker *w = row_of(f, l);
 	if (w == NULL)
 		return l->err;
 	w->hung = hung(w, l->t);
-	set_suspect(f, w, strcmp(l->ev, "suspect") == 0);
+	set_suspect(f, w, l->event == FAL_EV_SUSPECT);
 	w->hangs += w->suspect;
-	w->since = l->t - (w->suspect ? seconds : 0);
+	w->since = l->t - (w->suspect ? l->is.suspect.seconds : 0);
 	return 0;
 }
 
@@ -310,7 +285,7 @@ take_leave(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_hold(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const char *why = fal_trace_get_str(l, l->o, FAL_F_WHY);
+	const char *why = l->is.hold.why;
 	if (strcmp(why, "policy") != 0)
 		f->held = strcmp(why, "resumed") != 0;
 	f->stopped = f->stopped || strcmp(why, "stopped") == 0;
@@ -338,12 +313,11 @@ clock_of(struct fal_fit *f, uint64_t number)
 	return c;
 }
 
-/* What a clock line says, beside its worker. */
+/* A clock line; latency: what its worker waited for its own link, which is no part of
+ * `wait`. */
 struct line {
-	bool own; /* of a round of the worker's own */
-	uint64_t clock, tx, rx;
-	/* latency: what it waited for its own link, which is no part of `wait`. */
-	double compute, push, pull, latency, wait, push_all, pull_all, cut_s;
+	const struct fal_ev_clock *is;
+	double compute, latency, wait, cut_s; /* less what it hung */
 	uint64_t cut;
 	struct fal_trace_ran ran;
 };
@@ -351,26 +325,27 @@ struct line {
 static double
 busy(const struct line *c)
 {
-	return c->compute + c->push + c->pull + c->latency;
+	return c->is->compute + c->is->push + c->is->pull + c->latency;
 }
 
 /* Adds the line to the sums, unless something came between it and the one before. */
 static void
 sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 {
-	struct fit_clock *at = c->own ? NULL : clock_of(f, c->clock);
+	const bool own = c->is->round != FAL_TRACE_ABSENT;
+	struct fit_clock *at = own ? NULL : clock_of(f, c->is->clock);
 	if (at != NULL && busy(c) > at->busy && !w->suspect)
 		at->busy = busy(c);
-	if (w->breaks == f->breaks && c->clock >= f->from) {
-		f->compute += w->suspect ? 0 : c->compute;
+	if (w->breaks == f->breaks && c->is->clock >= f->from) {
+		f->compute += w->suspect ? 0 : c->is->compute;
 		f->spent += busy(c) + c->wait;
 	}
 	w->breaks = f->breaks;
 	if (c->ran.all.tasks > 0)
-		put(&f->tx, (double)c->tx);
-	if (c->pull_all > 0)
-		put(&f->rx, (double)c->rx);
-	if (c->own && busy(c) + c->wait > 0)
+		put(&f->tx, (double)c->is->tx);
+	if (c->is->pull_all > 0)
+		put(&f->rx, (double)c->is->rx);
+	if (own && busy(c) + c->wait > 0)
 		put(&f->wait, c->wait);
 }
 
@@ -406,7 +381,7 @@ keep_hung(struct fit_worker *w, struct line *c, double ran, double t, double *al
 	c->compute = (double)NAN; /* says nothing of its turns */
 	c->cut = 0;
 	c->cut_s = 0;
-	return add_told(w, &(struct fit_told){ .clock = (uint32_t)c->clock,
+	return add_told(w, &(struct fit_told){ .clock = (uint32_t)c->is->clock,
 					       .hung = w->hangs,
 					       .turn = NAN,
 					       .seconds = (float)s });
@@ -427,7 +402,7 @@ keep(struct fit_worker *w, struct line *c, double t)
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
 		const struct fit_told told = {
-			.clock = (uint32_t)c->clock,
+			.clock = (uint32_t)c->is->clock,
 			.tasks = (float)p->tasks,
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
@@ -435,8 +410,8 @@ keep(struct fit_worker *w, struct line *c, double t)
 			.task_s = (float)fit_at_lanes(p->task_s, w->cores, w->lanes, 1),
 			.turn = i == 0 ? (float)turn(w, c) : NAN,
 			.ran = (float)c->ran.all.tasks,
-			.pull = i == 0 ? (float)c->pull_all : 0,
-			.push = i == 0 ? (float)c->push_all : 0,
+			.pull = i == 0 ? (float)c->is->pull_all : 0,
+			.push = i == 0 ? (float)c->is->push_all : 0,
 			.cut = i + 1 == c->ran.paces ? (float)c->cut : 0,
 			.cut_s = i + 1 == c->ran.paces ? (float)c->cut_s : 0,
 		};
@@ -448,43 +423,34 @@ keep(struct fit_worker *w, struct line *c, double t)
 static int
 take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
-	struct fit_worker *w = row_of(f, l);
-	const bool own = fal_trace_has(l->o, FAL_F_ROUND);
+	const struct fal_ev_clock *e = &l->is.clock;
+	const bool own = e->round != FAL_TRACE_ABSENT;
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
-	struct fal_trace_ran ran;
-	fal_trace_clock_ran(l, &f->job, most, &ran);
-	struct line c = {
-		.ran = ran,
-		.own = own,
-		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK,
-					   own ? FAL_TRACE_NUM_MAX : f->clocks - 1),
-		.tx = fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX),
-		.rx = fal_trace_get_u64(l, l->o, FAL_F_RX, FAL_TRACE_NUM_MAX),
-		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
-		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
-		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
-		.latency =
-			fal_trace_clock_latency(l,
-						fal_rule_traits(&f->policy.rule).moves),
-		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
-		.push_all = fal_trace_get_seconds(l, l->o, FAL_F_PUSH_ALL),
-		.pull_all = fal_trace_get_seconds(l, l->o, FAL_F_PULL_ALL),
-	};
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, FAL_LANES_MAX);
-	if (fal_trace_has(l->o, FAL_F_CUT)) {
-		c.cut = fal_trace_get_u64(l, l->o, FAL_F_CUT, most);
-		c.cut_s = fal_trace_get_seconds(l, l->o, FAL_F_CUT_S);
-	}
-	if (fal_trace_has(l->o, FAL_F_RTT))
-		w->rtt = fal_trace_get_seconds(l, l->o, FAL_F_RTT);
-	if (l->err != 0)
+	const bool moves = fal_rule_traits(&f->policy.rule).moves;
+	const double latency = fal_trace_clock_latency(e, moves);
+	struct fit_worker *w = row_of(f, l);
+	struct line c = { .is = e,
+			  .compute = e->compute,
+			  .latency = latency,
+			  .wait = e->wait - latency,
+			  .cut = e->cut,
+			  .cut_s = e->cut > 0 ? e->cut_s : 0 };
+	if (w == NULL || fal_trace_most(l, "done", e->done, most) < 0 ||
+	    fal_trace_most(l, "lost", e->lost, most) < 0 ||
+	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
+	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
+	    (!own && fal_trace_most(l, "clock", e->clock, f->clocks - 1) < 0) ||
+	    fal_trace_clock_ran(l, &f->job, &c.ran) < 0)
 		return l->err;
-	c.wait -= c.latency;
+	if (e->cut > 0 && isnan(e->cut_s))
+		return fal_trace_fail(l, FAL_EFORMAT, "cut_s: missing");
+	if (e->rtt > 0)
+		w->rtt = e->rtt;
 	if (f->stopped) /* it may be no whole clock */
 		return 0;
-	if (lanes > 0)
-		w->lanes = (uint32_t)lanes;
+	if (e->lanes > 0)
+		w->lanes = (uint32_t)e->lanes;
 	sum_up(f, w, &c);
 	return keep(w, &c, l->t);
 }
@@ -492,9 +458,8 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_update(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, f->clocks - 1);
-	const uint64_t samples = fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, UINT32_MAX);
-	if (l->err != 0)
+	const uint64_t clock = l->is.update.clock, samples = l->is.update.samples;
+	if (fal_trace_most(l, "clock", clock, f->clocks - 1) < 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
 	const bool hung = f->suspects > 0 || f->lates != f->last_lates;
@@ -524,22 +489,17 @@ take_update(struct fal_fit *f, struct fal_trace_line *l)
 int
 fal_fit_line(void *fit, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct fal_fit *f, struct fal_trace_line *l);
-	} events[] = {
-		{ "clock", take_clock },   { "update", take_update },
-		{ "policy", take_policy }, { "join", take_join },
-		{ "leave", take_leave },   { "hold", take_hold },
-		{ "job", take_job },       { "suspect", take_late },
-		{ "back", take_late },     { "restart", take_restart },
-		{ "group", take_group },
+	static int (*const take[FAL_EVENTS])(struct fal_fit *f,
+					     struct fal_trace_line *l) = {
+		[FAL_EV_CLOCK] = take_clock,   [FAL_EV_UPDATE] = take_update,
+		[FAL_EV_POLICY] = take_policy, [FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,   [FAL_EV_HOLD] = take_hold,
+		[FAL_EV_JOB] = take_job,       [FAL_EV_SUSPECT] = take_late,
+		[FAL_EV_BACK] = take_late,     [FAL_EV_RESTART] = take_restart,
+		[FAL_EV_GROUP] = take_group,
 	};
 	struct fal_fit *f = fit;
-	if (!f->have_job && strcmp(l->ev, "job") != 0)
+	if (!f->have_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (strcmp(l->ev, events[i].ev) == 0)
-			return events[i].take(f, l);
-	return 0;
+	return take[l->event] != NULL ? take[l->event](f, l) : 0;
 }

@@ -12,7 +12,7 @@
 #include "optim/optim.h"
 #include "proj/cost.h"
 #include "sched/policy.h"
-#include "trace/reader.h"
+#include "trace/lines.h"
 
 #include <stdbool.h>
 
@@ -56,7 +56,7 @@ struct fal_fit_run {
 	uint64_t from;   /* the first of them, by number */
 };
 
-/* Reads the optimiser of a job line, if it has one. */
+/* Reads the optimiser of a job line. */
 void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
 
 /* The model and the run, from the lines so far; more lines may follow (a live stream).

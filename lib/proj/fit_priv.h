@@ -8,7 +8,6 @@
 
 #include "base/crowd.h"
 #include "proj/fit.h"
-#include "trace/clocks.h"
 #include "trace/ids.h"
 
 #include <math.h>

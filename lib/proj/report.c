@@ -5,7 +5,7 @@
 #include "base/sorted.h"
 #include "proj/fit.h"
 #include "proj/report_priv.h"
-#include "trace/round.h"
+#include "trace/lines.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,45 +14,13 @@
 /* The most numbers of lanes of a worker whose speeds are kept. */
 enum { LANES_MAX = 64 };
 
-/* What a clock line says. */
+/* A clock line. */
 struct told {
-	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale, tx;
-	double compute, push, pull, wait, latency, push_all;
+	const struct fal_ev_clock *is;
+	uint64_t lanes;
+	double latency;
 	struct fal_trace_ran ran;
 };
-
-/* The summary has judged the numbers. */
-static struct told
-read_clock(struct fal_trace_line *l, const struct fal_trace_job *job, bool moves)
-{
-	const json_t *o = l->o;
-	const uint64_t most = FAL_TRACE_NUM_MAX;
-	const uint64_t lanes = fal_trace_get_u64(l, o, FAL_F_LANES, most);
-	struct told t = {
-		.clock = fal_trace_get_u64(l, o, FAL_F_CLOCK, most),
-		.lanes = lanes > 0 ? lanes : 1,
-		.share = fal_trace_get_u64(l, o, FAL_F_SHARE, most),
-		.done = fal_trace_get_u64(l, o, FAL_F_DONE, most),
-		.lost = fal_trace_get_u64(l, o, FAL_F_LOST, most),
-		.in = fal_trace_get_u64(l, o, FAL_F_IN, most),
-		.out = fal_trace_get_u64(l, o, FAL_F_OUT, most),
-		.cloned = fal_trace_get_u64(l, o, FAL_F_CLONED, most),
-		.stale = fal_trace_get_u64(l, o, FAL_F_STALENESS, most),
-		.compute = fal_trace_get_f64(l, o, FAL_F_COMPUTE),
-		.push = fal_trace_get_f64(l, o, FAL_F_PUSH),
-		.pull = fal_trace_get_f64(l, o, FAL_F_PULL),
-		.wait = fal_trace_get_f64(l, o, FAL_F_WAIT),
-		.latency = fal_trace_clock_latency(l, moves),
-	};
-	if (fal_trace_has(o, FAL_F_TX) && fal_trace_has(o, FAL_F_PUSH_ALL)) {
-		t.tx = fal_trace_get_u64(l, o, FAL_F_TX, most);
-		t.push_all = fal_trace_get_f64(l, o, FAL_F_PUSH_ALL);
-		if (fal_trace_has(o, FAL_F_STREAMED))
-			t.push_all += fal_trace_get_f64(l, o, FAL_F_STREAMED);
-	}
-	fal_trace_clock_ran(l, job, most, &t.ran);
-	return t;
-}
 
 /* What comes next tells of other waiting, too: the open frames count no more, nor does
  * the next line of anyone. */
@@ -84,19 +52,28 @@ restart(struct fal_report_state *s)
 }
 
 static int
-take_scheme(struct fal_report_state *s, struct fal_trace_line *l)
+take_scheme(struct fal_report_state *s, struct fal_trace_line *l, const char *scheme)
 {
-	struct fal_diag diag;
 	const struct fal_rule old = s->rule;
-	fal_fit_optim(l, &s->optim);
-	int err =
-		fal_rule_parse(fal_trace_get_str(l, l->o, FAL_F_SCHEME), &s->rule, &diag);
-	if (err < 0)
-		return fal_trace_fail(l, err, "scheme: %s", diag.text);
+	if (fal_trace_scheme_read(l, scheme, &s->rule) < 0)
+		return l->err;
 	break_off(s);
 	if (!fal_rule_eq(&old, &s->rule))
 		restart(s);
-	return l->err;
+	return 0;
+}
+
+static int
+take_job(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	fal_fit_optim(l, &s->optim);
+	return l->err < 0 ? l->err : take_scheme(s, l, l->is.job.scheme);
+}
+
+static int
+take_policy(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	return take_scheme(s, l, l->is.policy.scheme);
 }
 
 static int
@@ -111,12 +88,11 @@ static int
 take_session(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const struct fal_summary *sum = &s->summary;
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	if (FAL_GROW(s->row, s->cap_rows, sum->n_worker) < 0)
 		return FAL_ENOMEM;
 	for (; s->rows < sum->n_worker; s->rows++)
 		s->row[s->rows] = (struct report_row){ 0 };
-	s->row[*fal_ids_get(&sum->ids, id)].fresh = true;
+	s->row[*fal_ids_get(&sum->ids, l->id)].fresh = true;
 	s->present = 0;
 	for (size_t i = 0; i < sum->n_worker; i++)
 		s->present += !sum->worker[i].left;
@@ -126,8 +102,7 @@ take_session(struct fal_report_state *s, struct fal_trace_line *l)
 static int
 take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	s->row[*fal_ids_get(&s->summary.ids, id)].counts.suspected++;
+	s->row[*fal_ids_get(&s->summary.ids, l->id)].counts.suspected++;
 	return l->err;
 }
 
@@ -172,23 +147,23 @@ add(struct report_cell *c, const struct told *t, double size)
 	const struct fal_trace_pace *all = &t->ran.all;
 	const uint64_t n = all->tasks, lanes = t->lanes;
 	const double lane_s = all->task_s / (double)lanes;
-	const double won = n > 0 ? (double)t->done / (double)n : 0;
+	const double won = n > 0 ? (double)t->is->done / (double)n : 0;
 	c->load.clocks++;
 	c->load.tasks += n;
 	c->load.size += size;
 	c->load.lane_s += (double)n * lane_s;
-	c->load.push += t->push;
-	c->load.pull += t->pull;
+	c->load.push += t->is->push;
+	c->load.pull += t->is->pull;
 	c->load.latency += t->latency;
-	c->compute += t->compute;
-	c->wait += t->wait;
+	c->compute += t->is->compute;
+	c->wait += t->is->wait;
 	c->samples += all->samples;
 	c->won_samples += won * all->samples;
-	c->won_s += (double)t->done * lane_s;
+	c->won_s += (double)t->is->done * lane_s;
 	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
-	if (n == 0 && t->share == 0) {
+	if (n == 0 && t->is->share == 0) {
 		c->idle++;
-		c->idle_s += t->wait - t->latency;
+		c->idle_s += t->is->wait - t->latency;
 	}
 }
 
@@ -253,31 +228,37 @@ note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 static void
 count(struct report_counts *c, const struct told *t)
 {
+	const struct fal_ev_clock *e = t->is;
 	c->lines++;
-	c->tasks += t->done;
-	c->in += t->in;
-	c->out += t->out;
-	c->cloned += t->cloned;
-	c->lost += t->lost;
+	c->tasks += e->done;
+	c->in += e->in;
+	c->out += e->out;
+	c->cloned += e->cloned;
+	c->lost += e->lost;
 	c->lane_tasks += (double)t->ran.all.tasks / (double)t->lanes;
-	c->tx += (double)t->tx;
-	c->push_all += t->push_all;
-	c->stale += t->stale;
+	c->tx += (double)e->tx;
+	c->push_all += e->push_all + (isnan(e->streamed) ? 0 : e->streamed);
+	c->stale += e->staleness;
 }
 
 static int
 take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	const struct fal_ev_clock *e = &l->is.clock;
 	const struct fal_trace_job *job = &s->summary.job;
-	const size_t row = *fal_ids_get(&s->summary.ids, id);
+	const size_t row = *fal_ids_get(&s->summary.ids, e->id);
 	const double fixed = s->summary.worker[row].fixed;
-	struct told t = read_clock(l, job, fal_rule_traits(&s->rule).moves);
+	struct told t = {
+		.is = e,
+		.lanes = e->lanes > 0 ? e->lanes : 1,
+		.latency = fal_trace_clock_latency(e, fal_rule_traits(&s->rule).moves),
+	};
+	fal_trace_clock_ran(l, job, &t.ran);
 	struct report_row *w = &s->row[row];
 	size_t at = 0;
 	int err = l->err != 0 ? l->err : note_speeds(job, fixed, w, &t);
 	if (err == 0 && report_shared(s))
-		err = frame_of(s, t.clock, &at);
+		err = frame_of(s, e->clock, &at);
 	if (err < 0)
 		return err;
 	s->told = true;
@@ -298,17 +279,16 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 
 /* A round that was not applied: what had been claimed for it was computed in vain. */
 static void
-take_vain(struct fal_report_state *s, struct fal_trace_line *l,
-	  const struct fal_trace_round *r)
+take_vain(struct fal_report_state *s, const struct fal_ev_ledger *e)
 {
-	struct fal_trace_round as = *r;
-	as.end = FAL_TRACE_ABANDONED;
-	const uint64_t all = fal_trace_round_twice(l, &s->summary.job, &as);
-	as.end = FAL_TRACE_APPLIED;
-	const uint64_t claimed = all - fal_trace_round_twice(l, &s->summary.job, &as);
+	uint64_t claimed = 0;
+	for (size_t i = 0; i < e->contrib.n; i++)
+		if (e->contrib.v[i].fills.n == 0)
+			claimed += fal_trace_rows_samples(&s->summary.job, e->clock,
+							  e->contrib.v[i].tasks, 2);
 	s->vain += (double)claimed;
-	if (r->end == FAL_TRACE_DROPPED && claimed < r->samples)
-		s->samples += (double)(r->samples - claimed);
+	if (e->end == FAL_END_DROPPED && claimed < e->samples)
+		s->samples += (double)(e->samples - claimed);
 }
 
 /* The tasks of a clock, or some more, are over: notes its seconds. */
@@ -329,12 +309,10 @@ static int
 take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
-	struct fal_trace_round r;
-	int err = fal_trace_round_read(l, &r);
-	if (err < 0)
-		return err;
-	if (!fal_trace_round_whole(&r))
-		take_vain(s, l, &r);
+	const struct fal_ev_ledger *e = &l->is.ledger;
+	int err = 0;
+	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED)
+		take_vain(s, e);
 	if (!s->begun)
 		s->begin = l->t;
 	s->begun = true;
@@ -344,8 +322,8 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 	} else if (!report_shared(s) && s->ended >= clock) {
 		err = tick(s, l->t);
 	}
-	if (r.end != FAL_TRACE_ABANDONED && (s->ticking || !report_shared(s)))
-		s->ended += r.tasks;
+	if (e->end != FAL_END_ABANDONED && (s->ticking || !report_shared(s)))
+		s->ended += e->tasks;
 	s->ticking = true;
 	if (report_shared(s) && s->ended >= clock)
 		err = tick(s, l->t);
@@ -355,14 +333,12 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 int
 fal_report_line(void *report, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct fal_report_state *s, struct fal_trace_line *l);
-	} events[] = {
-		{ "job", take_scheme },    { "policy", take_scheme },
-		{ "hold", take_hold },     { "join", take_session },
-		{ "leave", take_session }, { "clock", take_clock },
-		{ "ledger", take_ledger }, { "suspect", take_suspect },
+	static int (*const take[FAL_EVENTS])(struct fal_report_state *s,
+					     struct fal_trace_line *l) = {
+		[FAL_EV_JOB] = take_job,       [FAL_EV_POLICY] = take_policy,
+		[FAL_EV_HOLD] = take_hold,     [FAL_EV_JOIN] = take_session,
+		[FAL_EV_LEAVE] = take_session, [FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_LEDGER] = take_ledger, [FAL_EV_SUSPECT] = take_suspect,
 	};
 	struct fal_report *r = report;
 	if (r->state == NULL)
@@ -372,10 +348,7 @@ fal_report_line(void *report, struct fal_trace_line *l)
 	int err = fal_summary_line(&r->state->summary, l);
 	if (err < 0)
 		return err;
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (strcmp(l->ev, events[i].ev) == 0)
-			return events[i].take(r->state, l);
-	return 0;
+	return take[l->event] != NULL ? take[l->event](r->state, l) : 0;
 }
 
 void

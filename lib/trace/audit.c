@@ -3,21 +3,38 @@
 #include "trace/audit.h"
 
 #include "base/mem.h"
-#include "trace/accounts.h"
-#include "trace/cover.h"
-#include "trace/denials.h"
-#include "trace/doubts.h"
-#include "trace/people.h"
-#include "trace/places.h"
-#include "trace/pushes.h"
-#include "trace/rules.h"
-#include "trace/serving.h"
+#include "base/spans.h"
+#include "place/place.h"
+#include "trace/audit_priv.h"
 
+#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FIGURES = 6, TWICE = 2 };
+
+/* Most doubts and denials that wait for the ends of their rounds and tasks. */
+enum { WAITING_MAX = 1 << 16 };
+
+/* A worker that joined: who it is, and what it did by its clock lines and by the ledger.
+ */
+struct person {
+	size_t key; /* a place in `key`, and 1; 0: the trace does not say */
+	uint32_t charges;
+	bool here, suspect;
+	double joined, since; /* since: when it became a suspect */
+	char *name;
+	uint64_t oldest, newest; /* the newest version when it joined, and left */
+	/* Of FIGURES: told in clock lines; in ledger lines what it must have told of, and
+	 * what it may have. */
+	uint64_t told[FIGURES], sure[FIGURES], maybe[FIGURES];
+	bool begun;            /* it has had a clock line */
+	double spent;          /* seconds, told in those behind the first */
+	uint64_t due;          /* the clock of its next line, if it has had one; or 0 */
+	struct fal_spans seqs; /* of its contributions */
+};
 
 struct fal_audit {
 	bool any, have_job; /* lines; that of the job */
@@ -25,12 +42,35 @@ struct fal_audit {
 	struct fal_audit_told told;
 	struct fal_chain chain;
 	struct fal_trace_job job;
-	struct fal_people people;
+	struct {
+		struct fal_ids ids; /* of all that joined: places in `v` */
+		json_t *names;      /* of each the last that joined */
+		struct person *v;
+		size_t n, cap;
+		struct person_key {
+			char *name, *fingerprint;
+			uint32_t charges; /* of its workers */
+		} *key;
+		size_t keys, key_cap;
+		uint32_t leaves; /* was charged twice: the next to go; 0: none */
+	} people;
+	struct {
+		uint64_t ran_on; /* the version that the last round ran on */
+		bool loose; /* workers of some rounds may join them when others have told
+			     */
+		bool lost;  /* the coordinator was restarted: what it was told is */
+		bool ahead; /* workers may have told before their round ended */
+	} accounts;
 	struct fal_trace_place place;
-	struct fal_serving serving;
-	struct fal_accounts accounts;
+	struct {                 /* shard lines; {0}: none yet in this incarnation */
+		uint64_t next;   /* shard that the next line is of; 0: a set begins */
+		uint64_t over;   /* behind the clock of the last set */
+		uint64_t blocks; /* of this one, so far */
+	} shards;
 	bool policy; /* there was a policy line */
-	struct fal_cover cover;
+	/* Which tasks have ended.  Clocks are handed out in order, in each part of the
+	 * data by itself, so that these are runs along each of job.parts. */
+	struct fal_spans *part;
 	struct fal_spans rounds; /* numbers that have been */
 	uint64_t last_round;
 	char text[256]; /* of the scheme */
@@ -43,18 +83,127 @@ struct fal_audit {
 	/* Rounds that were applied, in order, and are in no version yet. */
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
-	struct fal_pushes pushes;   /* of the version that is read */
-	uint64_t version;           /* the newest */
-	char hash[65];              /* its hash; "": its line has none */
-	bool done, ended;           /* ended: or failed */
-	struct fal_audit_verdict v; /* sums so far */
-	struct fal_doubts doubts;
-	struct fal_denials denials;
+	uint64_t version;              /* the newest */
+	char hash[65];                 /* its hash; "": its line has none */
+	uint64_t first_eval, odd_eval; /* versions: of the first evaluation; of one that
+					* is no multiple of it, or 0 */
+	bool done, ended;              /* ended: or failed */
+	struct fal_audit_verdict v;    /* sums so far */
+	size_t evals_cap;
+	/* What was said of contributions of rounds that have not ended. */
+	struct doubt {
+		uint64_t round, id, seq;
+		bool checked, refuted;
+		bool again; /* its round was done again, in part */
+	} *doubt;
+	size_t doubts, doubt_cap;
+	/* Tasks that have not ended, and who says that they give nothing finite. */
+	struct denial {
+		uint64_t clock, task;
+		uint32_t id;
+	} *denial;
+	size_t denials, denial_cap;
+	bool diverged; /* one key alone is waited for: `lone` */
+	uint32_t lone;
 	struct fal_findings f;
-	const struct fal_below *below;
 	bool group; /* the trace is a group's: what it makes becomes a part of a version
 		     * above */
 };
+
+/* ---- findings ------------------------------------------------------------------------
+ */
+
+/* Bytes of a text; room behind it for how many more there are of its kind. */
+enum { TEXT = 400, MORE = 48 };
+
+/* Where the text of another finding of this kind belongs; NULL: nowhere. */
+static char *
+finding_place(struct fal_findings *f, const char *fmt)
+{
+	size_t i = 0;
+	while (i < f->kinds && f->kind[i].fmt != fmt)
+		i++;
+	if (FAL_GROW(f->kind, f->kind_cap, i + 1) < 0 ||
+	    FAL_GROW(f->text, f->cap, f->n_text + 1) < 0) {
+		f->err = FAL_ENOMEM;
+		return NULL;
+	}
+	if (i == f->kinds)
+		f->kind[f->kinds++] = (struct fal_findings_kind){ .fmt = fmt };
+	if (f->kind[i].n++ >= FAL_FINDINGS_KIND_MAX)
+		return NULL;
+	char *text = fal_calloc(1, TEXT + MORE);
+	if (text == NULL)
+		f->err = FAL_ENOMEM;
+	else
+		f->text[f->kind[i].last = f->n_text++] = text;
+	return text;
+}
+
+static void __attribute__((format(printf, 3, 0)))
+finding_add(struct fal_findings *f, const char *of, const char *fmt, va_list ap)
+{
+	f->n++;
+	char *text = f->err == 0 ? finding_place(f, fmt) : NULL;
+	if (text == NULL)
+		return;
+	const size_t at = (size_t)snprintf(text, TEXT, "%s", of);
+	vsnprintf(text + at, TEXT - at, fmt, ap);
+}
+
+void
+fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
+	    uint64_t count, const char *fmt, ...)
+{
+	char of[FAL_TRACE_ROUND_NAME + 64] = "", name[FAL_TRACE_ROUND_NAME];
+	int at = 0;
+	if (r != NULL)
+		at = snprintf(of, sizeof(of), "%s: ", fal_trace_round_name(r, name));
+	if (count == 1)
+		snprintf(of + at, sizeof(of) - (size_t)at, "task %" PRIu64 ": ", first);
+	else if (count > 1)
+		snprintf(of + at, sizeof(of) - (size_t)at,
+			 "tasks %" PRIu64 "-%" PRIu64 ": ", first, first + count - 1);
+	va_list ap;
+	va_start(ap, fmt);
+	finding_add(f, of, fmt, ap);
+	va_end(ap);
+}
+
+void
+fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l, const char *fmt,
+		 ...)
+{
+	char of[32];
+	snprintf(of, sizeof(of), "line %" PRIu64 ": ", l->number);
+	va_list ap;
+	va_start(ap, fmt);
+	finding_add(f, of, fmt, ap);
+	va_end(ap);
+}
+
+void
+fal_audit_found(struct fal_audit *a, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	finding_add(&a->f, "", fmt, ap);
+	va_end(ap);
+}
+
+/* The last text of each kind tells how many more there are. */
+static void
+findings_end(struct fal_findings *f)
+{
+	for (size_t i = 0; i < f->kinds && f->err == 0; i++)
+		if (f->kind[i].n > FAL_FINDINGS_KIND_MAX)
+			snprintf(strchr(f->text[f->kind[i].last], '\0'), MORE,
+				 ", and %" PRIu64 " more of this kind",
+				 f->kind[i].n - FAL_FINDINGS_KIND_MAX);
+}
+
+/* ---- the audit -----------------------------------------------------------------------
+ */
 
 struct fal_audit *
 fal_audit_new(void)
@@ -70,79 +219,486 @@ fal_audit_demand(struct fal_audit *a, unsigned demands)
 }
 
 void
-fal_audit_below(struct fal_audit *a, const struct fal_below *b)
-{
-	a->below = b;
-}
-
-void
 fal_audit_free(struct fal_audit *a)
 {
 	if (a == NULL)
 		return;
-	fal_findings_free(&a->f);
-	fal_people_free(&a->people);
+	for (size_t i = 0; i < a->f.n_text; i++)
+		free(a->f.text[i]);
+	free(a->f.text);
+	free(a->f.kind);
+	for (size_t i = 0; i < a->people.keys; i++) {
+		free(a->people.key[i].name);
+		free(a->people.key[i].fingerprint);
+	}
+	free(a->people.key);
+	for (size_t i = 0; i < a->people.n; i++) {
+		free(a->people.v[i].name);
+		fal_spans_free(&a->people.v[i].seqs);
+	}
+	free(a->people.v);
+	fal_ids_free(&a->people.ids);
+	json_decref(a->people.names);
 	fal_trace_place_free(&a->place);
-	fal_accounts_free(&a->accounts);
-	fal_cover_free(&a->cover);
+	for (uint64_t p = 0; a->part != NULL && p < a->job.parts; p++)
+		fal_spans_free(&a->part[p]);
+	free(a->part);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
-	fal_pushes_free(&a->pushes);
-	fal_doubts_free(&a->doubts);
-	fal_denials_free(&a->denials);
-	fal_evals_free(&a->v.evals);
+	free(a->doubt);
+	free(a->denial);
+	free(a->v.evals.all);
 	free(a->waiting);
 	free(a);
+}
+
+/* ---- who is there --------------------------------------------------------------------
+ */
+
+static struct person *
+person_of(const struct fal_audit *a, uint64_t id)
+{
+	const size_t *at =
+		id <= UINT32_MAX ? fal_ids_get(&a->people.ids, (uint32_t)id) : NULL;
+	return at != NULL ? &a->people.v[*at] : NULL;
+}
+
+static bool
+is_here(const struct fal_audit *a, uint64_t id)
+{
+	const struct person *is = person_of(a, id);
+	return is != NULL && is->here;
+}
+
+/* Its key, from 1; 0: unknown. */
+static size_t
+key_of(const struct fal_audit *a, uint64_t id)
+{
+	const struct person *is = person_of(a, id);
+	return is != NULL ? is->key : 0;
+}
+
+/* The place of a key, and 1; keys of the same name or fingerprint are one.  0: no memory.
+ */
+static size_t
+add_key(struct fal_audit *a, const char *name, const char *fingerprint)
+{
+	size_t i = 0;
+	for (; i < a->people.keys; i++)
+		if (strcmp(a->people.key[i].name, name) == 0 ||
+		    strcmp(a->people.key[i].fingerprint, fingerprint) == 0)
+			return i + 1;
+	if (FAL_GROW(a->people.key, a->people.key_cap, i + 1) < 0)
+		return 0;
+	struct person_key k = { .name = fal_strdup(name),
+				.fingerprint = fal_strdup(fingerprint) };
+	if (k.name == NULL || k.fingerprint == NULL) {
+		free(k.name);
+		free(k.fingerprint);
+		return 0;
+	}
+	a->people.key[i] = k;
+	return ++a->people.keys;
+}
+
+static bool
+is_other_here(const struct fal_audit *a, size_t key)
+{
+	for (size_t i = 0; i < a->people.n; i++)
+		if (a->people.v[i].here && a->people.v[i].key != key)
+			return true;
+	return false;
 }
 
 static int
 take_join(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_people_join(&a->people, l, a->version, &a->f);
+	const struct fal_ev_join *e = &l->is.join;
+	struct person is = { .here = true, .joined = l->t, .oldest = a->version };
+	size_t last;
+	if (e->key != NULL && e->key_fingerprint != NULL &&
+	    (is.key = add_key(a, e->key, e->key_fingerprint)) == 0)
+		return FAL_ENOMEM;
+	if (fal_ids_get(&a->people.ids, e->id) != NULL) {
+		fal_finding_line(&a->f, l, "worker %u joined before", e->id);
+		return 0;
+	}
+	if (fal_names_get(&a->people.names, e->worker, &last) && a->people.v[last].here)
+		fal_finding_line(&a->f, l, "worker %u joined as %.64s, who is here",
+				 e->id, e->worker);
+	if (is.key != 0 && a->people.key[is.key - 1].charges >= TWICE &&
+	    is_other_here(a, is.key))
+		fal_finding_line(&a->f, l,
+				 "worker %u joined by a key that was charged twice",
+				 e->id);
+	if (FAL_GROW(a->people.v, a->people.cap, a->people.n + 1) < 0)
+		return FAL_ENOMEM;
+	is.name = fal_strdup(e->worker);
+	if (is.name == NULL ||
+	    fal_names_put(&a->people.names, e->worker, a->people.n) < 0) {
+		free(is.name);
+		return FAL_ENOMEM;
+	}
+	a->people.v[a->people.n] = is;
+	return fal_ids_put(&a->people.ids, e->id, a->people.n++);
 }
 
-static int
-take_leave(struct fal_audit *a, struct fal_trace_line *l)
+/* Whoever was charged twice must be gone, before anything but a clock line. */
+static void
+judge_charged(struct fal_audit *a, const struct fal_trace_line *l)
 {
-	int err = fal_people_leave(&a->people, l, a->version, &a->f);
-	if (err == 0 && (a->demands & FAL_AUDIT_CLOCKS) != 0)
-		err = fal_accounts_leave(&a->accounts, l, &a->people, &a->f);
-	return err;
+	if (a->people.leaves == 0)
+		return;
+	fal_finding_line(&a->f, l, "worker %u was charged twice, but did not leave",
+			 a->people.leaves);
+	a->people.leaves = 0;
 }
 
 static int
 take_charge(struct fal_audit *a, struct fal_trace_line *l)
 {
+	struct person *is = person_of(a, l->id);
 	a->v.charges++;
-	return fal_people_charge(&a->people, l, &a->f);
+	if (is == NULL) {
+		fal_finding_line(&a->f, l, "worker %u was charged, but never joined",
+				 l->id);
+		return 0;
+	}
+	if (is->key != 0)
+		a->people.key[is->key - 1].charges++;
+	if (++is->charges >= TWICE && is->here)
+		a->people.leaves = l->id;
+	return 0;
 }
 
 static int
 take_group(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_people_group(&a->people, l, &a->f);
+	if (!is_here(a, l->id))
+		fal_finding_line(&a->f, l, "group: worker %u is not here", l->id);
+	return 0;
 }
 
+/* suspect and back take turns, and name the times that their lines have. */
 static int
 take_late(struct fal_audit *a, struct fal_trace_line *l)
 {
-	a->v.suspects += strcmp(l->ev, "suspect") == 0;
-	return fal_people_late(&a->people, l, &a->f);
+	static const double rounding = 1e-3; /* seconds */
+	const bool back = l->event == FAL_EV_BACK;
+	const double seconds = back ? l->is.back.seconds : l->is.suspect.seconds;
+	struct person *is = person_of(a, l->id);
+	const char *what = NULL;
+	a->v.suspects += !back;
+	if (is == NULL || !is->here)
+		what = "is not here";
+	else if (is->suspect != back)
+		what = back ? "was no suspect" : "was one already";
+	else if (!back && seconds > l->t - is->joined + rounding)
+		what = "joined later than it was to work";
+	else if (back && fabs(seconds - (l->t - is->since)) > rounding)
+		what = "was one for another time";
+	if (what != NULL)
+		fal_finding_line(&a->f, l, "%s: worker %u %s", l->ev, l->id, what);
+	if (is != NULL) {
+		is->suspect = !back;
+		is->since = l->t;
+	}
+	return 0;
+}
+
+/* ---- a worker's two accounts of its work ---------------------------------------------
+ */
+
+/* Figures come when a round has ended, and all that are due when the worker leaves or the
+ * job is done.  So what they add up to lies, then, between the rounds that have ended and
+ * these with those that were open or abandoned.  The clock lines of shared rounds count
+ * up by one, up to the last one for whoever is here when the job is done: who has none of
+ * that is gone, and its `leave` is missing. */
+enum { SHARE, DONE, IN, OUT, CLONED, LOST, ALL = (1 << FIGURES) - 1 };
+
+/* The worker did so many tasks of the round, or may have: it need not tell of them.  It
+ * must have been here when they could be granted. */
+static void
+count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id, int what,
+      uint64_t tasks, bool maybe)
+{
+	struct person *is = person_of(a, id);
+	/* Lines of updates may be late, too, by as many as are under way. */
+	const uint64_t early =
+		1 + a->rules.rule.slack + (a->rules.is.shared ? 0 : a->people.n);
+	if (is == NULL)
+		return;
+	(maybe || r->end == FAL_END_ABANDONED ? is->maybe : is->sure)[what] += tasks;
+	if (!is->here && is->newest + early < r->version)
+		fal_finding(&a->f, r, 0, 0,
+			    "worker %" PRIu64 " left when version %" PRIu64
+			    " was the newest",
+			    id, is->newest);
+}
+
+/* Rows [id, .., count]. */
+static void
+count_rows(struct fal_audit *a, const struct fal_trace_round *r, struct fal_numbers rows,
+	   size_t width, int what)
+{
+	for (size_t i = 0; i < rows.n; i++)
+		count(a, r, rows.v[width * i], what, rows.v[width * (i + 1) - 1], false);
 }
 
 static int
-take_eval(struct fal_audit *a, struct fal_trace_line *l)
+count_ledger(struct fal_audit *a, const struct fal_ev_ledger *e,
+	     const struct fal_trace_round *r)
 {
-	a->v.evals.plain = a->plain;
-	a->v.evals.regular = a->plain && !a->delayed;
-	return fal_evals_line(&a->v.evals, l, &a->job, &a->f);
+	a->accounts.ran_on = r->version;
+	count_rows(a, r, e->grant, 3, SHARE);
+	for (size_t i = 0; i < e->move.n; i++) {
+		const uint64_t *row = e->move.v + 4 * i;
+		count(a, r, row[0], OUT, row[3], false);
+		count(a, r, row[1], IN, row[3], false);
+	}
+	count_rows(a, r, e->clone, 3, CLONED);
+	count_rows(a, r, e->lost, 3, LOST);
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		const struct fal_ev_contrib *c = &e->contrib.v[i];
+		const uint64_t id = c->c.v[0], seq = c->c.v[1];
+		uint64_t twice;
+		/* What was claimed as it was granted need not have been run, where it is
+		 * not needed. */
+		count(a, r, id, DONE, fal_trace_rows_tasks(c->tasks, 2),
+		      r->end == FAL_END_DROPPED || c->fenced);
+		struct person *is = person_of(a, id);
+		const int was =
+			is != NULL ? fal_spans_add(&is->seqs, seq, seq + 1, &twice) : 0;
+		if (was < 0)
+			return was;
+		if (was == 1)
+			fal_finding(&a->f, r, 0, 0,
+				    "contribution %" PRIu64 ".%" PRIu64
+				    " was one of an earlier line",
+				    id, seq);
+	}
+	return 0;
 }
+
+static int
+take_clock(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_clock *e = &l->is.clock;
+	const uint64_t figure[FIGURES] = { e->share, e->done,   e->in,
+					   e->out,   e->cloned, e->lost };
+	const bool gappy = !a->plain || a->accounts.lost;
+	struct person *is = person_of(a, l->id);
+	if (a->plain && e->staleness > a->rules.rule.slack)
+		fal_finding_line(&a->f, l,
+				 "clock: staleness is %" PRIu64 " with a slack of %u",
+				 e->staleness, a->rules.rule.slack);
+	if (is == NULL || !is->here)
+		fal_finding_line(&a->f, l, "clock: worker %u is not here", l->id);
+	if (is == NULL)
+		return 0;
+	for (size_t i = 0; i < FIGURES; i++)
+		is->told[i] += figure[i];
+	/* Its first line tells also of what was before it joined. */
+	if (is->begun)
+		is->spent += e->compute + e->push + e->pull + e->wait;
+	is->begun = true;
+	const double here = l->t - is->joined;
+	/* It measures by a clock of its own. */
+	if (is->spent > here + 1 + here / 100)
+		fal_finding_line(&a->f, l,
+				 "clock: worker %u was here for %.3f s, but spent %.3f s",
+				 l->id, here, is->spent);
+	if (e->round != FAL_TRACE_ABSENT)
+		return 0;
+	if (!gappy && is->due != 0 && e->clock != is->due)
+		fal_finding_line(&a->f, l,
+				 "clock: worker %u tells of clock %" PRIu64
+				 ", but clock %" PRIu64 " is next",
+				 l->id, e->clock, is->due);
+	is->due = e->clock + 1;
+	return 0;
+}
+
+/* The figures that must all have been told when the job is done.  Where a step is ordered
+ * before its round is complete, claims may come behind it; and an account, behind which
+ * another scheme leaves nothing to be told. */
+static unsigned
+due_figures(const struct fal_audit *a)
+{
+	if (a->accounts.loose)
+		return 0;
+	if (a->accounts.ahead && (!a->plain || a->accounts.lost))
+		return 1U << SHARE;
+	return a->accounts.ahead ? ALL & ~(1U << DONE) : ALL;
+}
+
+/* Whether it has told of all of these figures that had ended, and of no more than there
+ * was, if `most`. */
+static void
+judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
+	   unsigned least, bool most)
+{
+	static const char *const names[] = { "share", "done",   "in",
+					     "out",   "cloned", "lost" };
+	const struct person *is = person_of(a, id);
+	for (size_t i = 0; i < FIGURES; i++) {
+		const uint64_t all = is->sure[i] + is->maybe[i];
+		const bool must = (least >> i & 1) != 0;
+		if ((!must || is->told[i] >= is->sure[i]) &&
+		    (!most || is->told[i] <= all))
+			continue;
+		fal_finding_line(&a->f, l,
+				 "%s: worker %u: %s is %" PRIu64
+				 " in its clock lines, %" PRIu64 " in the ledger",
+				 l->ev, id, names[i], is->told[i],
+				 is->told[i] < all ? is->sure[i] : all);
+	}
+}
+
+static int
+take_leave(struct fal_audit *a, struct fal_trace_line *l)
+{
+	struct person *is = person_of(a, l->id);
+	if (l->id == a->people.leaves)
+		a->people.leaves = 0;
+	else
+		judge_charged(a, l);
+	if (is == NULL || !is->here)
+		fal_finding_line(&a->f, l, "worker %u left, but is not here", l->id);
+	if (is == NULL)
+		return 0;
+	is->here = false;
+	is->newest = a->version;
+	const unsigned due = due_figures(a);
+	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
+		judge_told(a, l, l->id, a->accounts.ahead ? due & 1U << SHARE : due,
+			   false);
+	return 0;
+}
+
+/* The job is done: everybody has told of it. */
+static void
+judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
+{
+	for (size_t i = 0; i < a->people.ids.n; i++) {
+		const uint32_t id = a->people.ids.v[i].id;
+		const struct person *is = person_of(a, id);
+		judge_told(a, l, id, is->here ? due_figures(a) : 0, !a->accounts.lost);
+		/* All are asked for their last line when the last round is complete: then
+		 * its version was told of.  Who came behind that may have come too late.
+		 */
+		const bool late = is->due == 0 && is->oldest >= a->accounts.ran_on;
+		if (is->here && a->plain && !a->accounts.lost &&
+		    is->due != a->job.clocks && !late)
+			fal_finding_line(&a->f, l,
+					 "done: worker %u has no line of clock %" PRIu64,
+					 id, is->due > 0 ? is->due : a->job.clocks - 1);
+	}
+}
+
+/* ---- which tasks have ended ----------------------------------------------------------
+ */
+
+/* The first task of part p in a clock of `tasks`; of the part behind the last: `tasks`.
+ */
+static uint64_t
+part_first(const struct fal_audit *a, uint64_t p, uint64_t tasks)
+{
+	return p * tasks / a->job.parts;
+}
+
+/* The tasks that part p has in all clocks before `clock`: only the last of an epoch
+ * differs from the others. */
+static uint64_t
+part_before(const struct fal_audit *a, uint64_t p, uint64_t clock)
+{
+	const uint64_t n = a->job.clocks_per_epoch;
+	uint64_t width[2];
+	for (uint64_t i = 0; i < 2; i++) {
+		const uint64_t tasks = fal_trace_job_tasks(&a->job, i * (n - 1));
+		width[i] = part_first(a, p + 1, tasks) - part_first(a, p, tasks);
+	}
+	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
+}
+
+/* More tasks than can be counted: FAL_ELIMIT. */
+static int
+cover_limit(const struct fal_audit *a)
+{
+	const uint64_t tasks = fal_trace_job_tasks(&a->job, 0);
+	return a->job.clocks > INT64_MAX / tasks ? FAL_ELIMIT : 0;
+}
+
+/* The tasks of the round have ended.  0; 1 if some had ended before, *twice being the
+ * first of them; FAL_ELIMIT or FAL_ENOMEM. */
+static int
+cover_add(struct fal_audit *a, const struct fal_trace_round *r, uint64_t *twice)
+{
+	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	const uint64_t end_of = r->first + r->tasks;
+	int overlap = 0;
+	for (uint64_t p = r->first * a->job.parts / tasks;
+	     p < a->job.parts && part_first(a, p, tasks) < end_of; p++) {
+		uint64_t from = part_first(a, p, tasks), to = part_first(a, p + 1, tasks);
+		uint64_t base = part_before(a, p, r->clock), at;
+		uint64_t begin = r->first > from ? r->first : from;
+		uint64_t end = end_of < to ? end_of : to;
+		if (begin >= end)
+			continue;
+		int was = fal_spans_add(&a->part[p], base + begin - from,
+					base + end - from, &at);
+		if (was < 0)
+			return was;
+		if (was == 1 && overlap == 0)
+			*twice = at - base + from;
+		overlap |= was;
+	}
+	return overlap;
+}
+
+/* The clock that has place `at` of part p. */
+static uint64_t
+clock_at(const struct fal_audit *a, uint64_t p, uint64_t at)
+{
+	uint64_t low = 0, high = a->job.clocks; /* before(low) ≤ at < before(high) */
+	while (high - low > 1) {
+		uint64_t mid = low + (high - low) / 2;
+		if (part_before(a, p, mid) <= at)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* The first clock that has a task that has not ended, and the first such task; false:
+ * there is none. */
+static bool
+cover_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
+{
+	bool found = false;
+	for (uint64_t p = 0; p < a->job.parts; p++) {
+		uint64_t at = fal_spans_gap(&a->part[p]);
+		if (at >= part_before(a, p, a->job.clocks))
+			continue;
+		uint64_t k = clock_at(a, p, at);
+		if (found && k >= *clock)
+			continue;
+		*clock = k;
+		*task = part_first(a, p, fal_trace_job_tasks(&a->job, k)) + at -
+			part_before(a, p, k);
+		found = true;
+	}
+	return found;
+}
+
+/* ---- the job and its scheme ----------------------------------------------------------
+ */
 
 /* Another scheme begins when nothing of the one before is under way. */
 static int
-take_scheme(struct fal_audit *a, struct fal_trace_line *l)
+take_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text)
 {
-	const char *text = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
 	struct fal_rule rule;
 	if (fal_trace_scheme_read(l, text, &rule) < 0)
 		return l->err;
@@ -165,65 +721,483 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_policy(struct fal_audit *a, struct fal_trace_line *l)
 {
-	if (fal_trace_has(l->o, FAL_F_VERSION)) {
-		uint64_t is =
-			fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-		if (l->err == 0 && is != a->version)
-			fal_finding_line(&a->f, l, "policy: version is %llu, not %llu",
-					 (unsigned long long)is,
-					 (unsigned long long)a->version);
-	}
-	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
-	if (l->err == 0 && !a->policy && strcmp(scheme, a->text) != 0)
+	const struct fal_ev_policy *e = &l->is.policy;
+	if (e->version != a->version)
+		fal_finding_line(&a->f, l, "policy: version is %" PRIu64 ", not %" PRIu64,
+				 e->version, a->version);
+	if (!a->policy && strcmp(e->scheme, a->text) != 0)
 		fal_finding_line(&a->f, l, "policy: the job does not begin with %.64s",
-				 scheme);
+				 e->scheme);
 	a->policy = true;
-	return take_scheme(a, l);
+	return take_scheme(a, l, e->scheme);
 }
 
-/* The text of the line, if it has one. */
-static void
-tell(struct fal_trace_line *l, enum fal_field key, char *out, size_t n)
-{
-	if (fal_trace_has(l->o, key))
-		snprintf(out, n, "%s", fal_trace_get_str(l, l->o, key));
-}
+/* A copy of the text, "" where there is none. */
+#define TELL(to, text) snprintf((to), sizeof(to), "%s", (text) != NULL ? (text) : "")
 
 static int
 take_job(struct fal_audit *a, struct fal_trace_line *l)
 {
+	const struct fal_ev_job *e = &l->is.job;
 	a->plain = true;
 	a->told.loss = a->told.trained = (double)NAN;
-	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
+	if (take_scheme(a, l, e->scheme) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
 	a->have_job = true;
-	tell(l, FAL_F_ABOVE, a->told.above, sizeof(a->told.above));
-	a->group = a->told.above[0] != '\0';
+	a->group = e->above != NULL && e->above[0] != '\0';
 	if (a->group) { /* clocks are another's */
 		a->plain = false;
 		a->accounts.loose = true;
 	}
-	tell(l, FAL_F_HASH, a->told.hash, sizeof(a->told.hash));
-	tell(l, FAL_F_MODEL, a->told.model, sizeof(a->told.model));
-	tell(l, FAL_F_DATA, a->told.data, sizeof(a->told.data));
-	tell(l, FAL_F_FROM, a->told.from, sizeof(a->told.from));
-	tell(l, FAL_F_NAME, a->told.name, sizeof(a->told.name));
-	tell(l, FAL_F_SEED, a->told.seed, sizeof(a->told.seed));
-	tell(l, FAL_F_OPTIMIZER, a->told.optimizer, sizeof(a->told.optimizer));
-	return fal_cover_init(&a->cover, &a->job);
+	TELL(a->told.above, e->above);
+	TELL(a->told.hash, e->hash);
+	TELL(a->told.model, e->model);
+	TELL(a->told.data, e->data);
+	TELL(a->told.from, e->from);
+	TELL(a->told.name, e->name);
+	TELL(a->told.seed, e->seed);
+	TELL(a->told.optimizer, e->optimizer);
+	if (cover_limit(a) < 0)
+		return FAL_ELIMIT;
+	a->part = fal_calloc(a->job.parts, sizeof(*a->part));
+	return a->part != NULL ? 0 : FAL_ENOMEM;
 }
 
+/* The same job goes on, perhaps with more epochs, or as another part, with other files.
+ */
+static int
+take_restart(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_restart *e = &l->is.restart;
+	const struct {
+		const char *name, *is;
+		char *told;
+	} of[] = { { "hash", e->hash, a->told.hash },
+		   { "model", e->model, a->told.model },
+		   { "data", e->data, a->told.data },
+		   { "from", e->from, a->told.from } };
+	const uint64_t epochs = a->job.epochs;
+	/* What workers had still to tell is lost with the coordinator that was told it;
+	 * rounds and maps are of an incarnation. */
+	a->accounts.loose = a->accounts.lost = true;
+	a->diverged = false;
+	a->doubts = 0;
+	a->place.map = 0;
+	memset(&a->shards, 0, sizeof(a->shards));
+	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
+		return l->err;
+	a->told.resumed = true;
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		char is[sizeof(a->told.hash)];
+		TELL(is, of[i].is);
+		if (e->accepted == NULL && !(i == 0 && a->job.epochs > epochs) &&
+		    strcmp(is, of[i].told) != 0)
+			fal_finding_line(&a->f, l, "restart: %s is of another job",
+					 of[i].name);
+		memcpy(of[i].told, is, sizeof(is));
+	}
+	if (e->accepted != NULL) {
+		a->v.parts++;
+		a->v.part_clock = e->clock;
+		TELL(a->v.part, e->accepted);
+	}
+	return cover_limit(a);
+}
+
+/* ---- shards --------------------------------------------------------------------------
+ */
+
+/* Is the map as even as it says? */
+static void
+judge_even(struct fal_audit *a, const struct fal_trace_line *l)
+{
+	const struct fal_trace_place *p = &a->place;
+	uint32_t b = 0, shard = 0;
+	for (uint32_t i = 0; i < p->places; i++) {
+		const uint32_t first = b,
+			       end = fal_place_first(p->blocks, p->places, i + 1);
+		for (; b < end; b++) {
+			if (p->shard[b] == shard)
+				continue;
+			fal_finding_line(&a->f, l,
+					 "place: block %u is on shard %u; by the rule "
+					 "blocks it is on %u",
+					 b, p->shard[b] + 1, shard + 1);
+			return;
+		}
+		shard += b > first;
+	}
+}
+
+/* Each map has the next number, or that of a later move, and one by the rule `blocks` is
+ * even. */
 static int
 take_place(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_places_line(&a->place, l, &a->job, &a->f);
+	const struct fal_trace_place *p = &a->place;
+	const uint64_t next = p->map + 1;
+	if (fal_trace_place_read(l, &a->job, &a->place) < 0)
+		return l->err;
+	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
+	/* Moves that never were have numbers, too. */
+	if (p->map != next && (!moved || p->map < next))
+		fal_finding_line(&a->f, l, "place: map %" PRIu64 ", not %" PRIu64, p->map,
+				 next);
+	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
+		judge_even(a, l);
+	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
+		fal_finding_line(&a->f, l, "place: no rule is called %s", p->rule);
+	return 0;
 }
 
+/* Shard lines come in sets, one of each shard in order, each set of a later clock;
+ * together they have all blocks, each as many as the last place line says. */
 static int
 take_shard(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_serving_line(&a->serving, l, &a->job, &a->place, a->version, &a->f);
+	const struct fal_ev_shard *e = &l->is.shard;
+	const bool first = a->shards.next == 0, mapped = a->place.map > 0;
+	uint64_t placed = 0;
+	if (fal_trace_shard_check(l, &a->job) < 0)
+		return l->err;
+	if (e->shard != a->shards.next + 1)
+		fal_finding_line(&a->f, l,
+				 "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
+				 e->shard, a->shards.next + 1);
+	else if (first ? e->clock < a->shards.over : e->clock + 1 != a->shards.over)
+		fal_finding_line(&a->f, l,
+				 "shard: clock %" PRIu64 " behind that of clock %" PRIu64,
+				 e->clock, a->shards.over - 1);
+	if (e->version > a->version)
+		fal_finding_line(&a->f, l,
+				 "shard: version is %" PRIu64 ", but %" PRIu64
+				 " is the newest",
+				 e->version, a->version);
+	for (uint32_t b = 0; mapped && b < a->place.blocks; b++)
+		placed += a->place.shard[b] + 1 == e->shard;
+	if (mapped && e->blocks != placed)
+		fal_finding_line(&a->f, l,
+				 "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
+				 e->blocks, placed);
+	if (e->blame > l->t || e->took > l->t)
+		fal_finding_line(&a->f, l,
+				 "shard: workers waited longer than the job runs");
+	a->shards.over = e->clock + 1;
+	a->shards.blocks = first ? e->blocks : a->shards.blocks + e->blocks;
+	const bool last =
+		mapped ? e->shard >= a->place.shards : a->shards.blocks >= a->job.blocks;
+	a->shards.next = last ? 0 : e->shard;
+	if (last && a->shards.blocks != a->job.blocks)
+		fal_finding_line(&a->f, l,
+				 "shard: all of them have %" PRIu64
+				 " blocks, not %" PRIu64,
+				 a->shards.blocks, a->job.blocks);
+	return 0;
 }
+
+/* ---- contributions that were not believed --------------------------------------------
+ */
+
+/* How far a value may be above the exponent of its block, and what chance may do. */
+enum { HEADROOM = 32, RISE = 2 };
+
+/* Exponents as falcon-protocol(7) has them. */
+static void
+judge_exponent(struct fal_trace_line *l, const char *name, double v)
+{
+	if (!(v >= -128 && v <= 100) || v < floor(v) || v > floor(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", name);
+}
+
+static int
+keep_doubt(struct fal_audit *a, struct fal_trace_line *l, const struct doubt *is)
+{
+	if (person_of(a, is->id) == NULL)
+		fal_finding_line(&a->f, l, "%s: worker %" PRIu64 " never joined", l->ev,
+				 is->id);
+	for (size_t i = 0; i < a->doubts; i++) {
+		struct doubt *was = &a->doubt[i];
+		if (was->round != is->round || was->id != is->id || was->seq != is->seq)
+			continue;
+		was->again |= is->again;
+		was->refuted |= is->refuted;
+		if (was->checked && is->checked)
+			fal_finding_line(&a->f, l,
+					 "contribution %" PRIu64 ".%" PRIu64
+					 " was judged before",
+					 is->id, is->seq);
+		was->checked |= is->checked;
+		return 0;
+	}
+	if (a->doubts == WAITING_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their rounds",
+				      WAITING_MAX);
+	if (FAL_GROW(a->doubt, a->doubt_cap, a->doubts + 1) < 0)
+		return FAL_ENOMEM;
+	a->doubt[a->doubts++] = *is;
+	return 0;
+}
+
+/* A witness is of another key. */
+static void
+judge_witness(struct fal_audit *a, const struct fal_trace_line *l)
+{
+	const struct fal_ev_check *e = &l->is.check;
+	const uint64_t id = e->c.v[0];
+	const char *who = e->by == 0 ? "nobody" : e->by == id ? "itself" : NULL;
+	const size_t key = key_of(a, e->by);
+	if (who == NULL && key != 0 && key == key_of(a, id))
+		who = "its own key";
+	if (who != NULL)
+		fal_finding_line(&a->f, l, "check: %s by %s", e->verdict, who);
+}
+
+/* What the blocks count as: runs of them, in their order, from the first that was
+ * doubted, which counts as what chance may make of what was shown. */
+static void
+judge_bound(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_check *e = &l->is.check;
+	const double blocks = (double)a->job.blocks;
+	double at = (double)e->block;
+	bool ok = true;
+	if (e->bound.n == 0)
+		fal_trace_fail(l, FAL_EFORMAT, "bound: missing");
+	for (size_t i = 0; i < e->bound.n; i++) {
+		const double *row = e->bound.v + 3 * i;
+		judge_exponent(l, "bound", row[2]);
+		ok = ok && row[1] > 0 &&
+		     (i > 0 ? row[0] >= at : !(row[0] < at) && !(row[0] > at)) &&
+		     row[0] < blocks && row[1] <= blocks - row[0];
+		at = ok ? row[0] + row[1] : at;
+	}
+	if (!ok)
+		fal_finding_line(&a->f, l, "bound: no blocks in their order");
+	const double first = e->bound.n > 0 ? e->bound.v[2] : (double)NAN;
+	if (!(first >= e->shown + RISE && first <= e->shown + RISE))
+		fal_finding_line(&a->f, l,
+				 "contribution %" PRIu64 ".%" PRIu64
+				 " counts as 2^%.0f where 2^%.0f was shown",
+				 e->c.v[0], e->c.v[1], first, e->shown);
+	/* Else the model would depend on who computes what. */
+	if (a->rules.is.law && e->by == 0)
+		fal_finding_line(&a->f, l,
+				 "contribution %" PRIu64 ".%" PRIu64
+				 " was bounded, and nobody was asked",
+				 e->c.v[0], e->c.v[1]);
+}
+
+/* Only what is above what was shown is doubted, and no honest task needs more than its
+ * block has room for. */
+static int
+take_check(struct fal_audit *a, struct fal_trace_line *l)
+{
+	static const char *const names[FAL_VERDICTS] = { "witnessed", "believed",
+							 "bounded", "refuted" };
+	const struct fal_ev_check *e = &l->is.check;
+	const struct doubt is = { .round = e->round,
+				  .id = e->c.v[0],
+				  .seq = e->c.v[1],
+				  .checked = true,
+				  .refuted = strcmp(e->verdict, "refuted") == 0 };
+	size_t v = 0;
+	while (v < FAL_VERDICTS && strcmp(e->verdict, names[v]) != 0)
+		v++;
+	if (v == FAL_VERDICTS)
+		return fal_trace_fail(l, FAL_EFORMAT, "verdict: not one");
+	judge_exponent(l, "needed", e->needed);
+	judge_exponent(l, "shown", e->shown);
+	if (!isnan(e->exponent))
+		judge_exponent(l, "exponent", e->exponent);
+	if (e->needed <= e->shown + RISE)
+		fal_finding_line(
+			&a->f, l,
+			"contribution %" PRIu64 ".%" PRIu64
+			" needed 2^%.0f where 2^%.0f was shown: nothing to doubt",
+			is.id, is.seq, e->needed, e->shown);
+	if (e->needed > e->exponent + HEADROOM)
+		fal_finding_line(&a->f, l,
+				 "contribution %" PRIu64 ".%" PRIu64
+				 " needed 2^%.0f, but has room for 2^%.0f",
+				 is.id, is.seq, e->needed, e->exponent + HEADROOM);
+	if (e->by != 0 && person_of(a, e->by) == NULL)
+		fal_finding_line(&a->f, l, "check: worker %u never joined", e->by);
+	if (v == FAL_WITNESSED || v == FAL_REFUTED || (v == FAL_BOUNDED && e->by != 0))
+		judge_witness(a, l);
+	if (v == FAL_BOUNDED)
+		judge_bound(a, l);
+	a->v.verdicts[v]++;
+	return l->err < 0 ? l->err : keep_doubt(a, l, &is);
+}
+
+static int
+take_again(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_again *e = &l->is.again;
+	const struct doubt is = { e->round, e->c.v[0], e->c.v[1], .again = true };
+	return keep_doubt(a, l, &is);
+}
+
+/* Is the contribution there, and fenced? */
+static bool
+is_fenced(const struct fal_ev_ledger *e, const struct doubt *is)
+{
+	for (size_t i = 0; i < e->contrib.n; i++)
+		if (e->contrib.v[i].c.v[0] == is->id && e->contrib.v[i].c.v[1] == is->seq)
+			return e->contrib.v[i].fenced;
+	return false;
+}
+
+/* The round has ended: what was refuted was done again, and is fenced. */
+static void
+judge_doubts(struct fal_audit *a, const struct fal_ev_ledger *e,
+	     const struct fal_trace_round *r)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < a->doubts; i++) {
+		const struct doubt *is = &a->doubt[i];
+		if (is->round != r->round)
+			a->doubt[kept++] = *is;
+		else if (r->end == FAL_END_APPLIED && is->refuted && !is->again)
+			fal_finding(&a->f, r, 0, 0,
+				    "contribution %" PRIu64 ".%" PRIu64
+				    " was refuted, but not done again",
+				    is->id, is->seq);
+		else if (r->end == FAL_END_APPLIED && is->again && !is_fenced(e, is))
+			fal_finding(&a->f, r, 0, 0,
+				    "contribution %" PRIu64 ".%" PRIu64
+				    " was to be done again, but was not fenced",
+				    is->id, is->seq);
+	}
+	a->doubts = kept;
+}
+
+/* Unlike results of a task, of two keys. */
+static int
+take_verify(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_word *w = l->is.verify.words.v;
+	if (l->is.verify.words.n != 2)
+		return fal_trace_fail(l, FAL_EFORMAT, "words: not two");
+	for (size_t i = 0; i < 2; i++)
+		if (person_of(a, w[i].id) == NULL)
+			fal_finding_line(&a->f, l, "verify: worker %u never joined",
+					 w[i].id);
+	const size_t key = key_of(a, w[0].id);
+	if (w[0].id == w[1].id || (key != 0 && key == key_of(a, w[1].id)))
+		fal_finding_line(&a->f, l, "verify: two words of one key");
+	if (strcmp(w[0].hash, w[1].hash) == 0)
+		fal_finding_line(&a->f, l, "verify: the words say the same");
+	a->v.unlike++;
+	return 0;
+}
+
+/* ---- tasks without a finite result ---------------------------------------------------
+ */
+
+static bool
+was_said(const struct fal_audit *a, const struct denial *is)
+{
+	for (size_t i = 0; i < a->denials; i++)
+		if (a->denial[i].clock == is->clock && a->denial[i].task == is->task &&
+		    a->denial[i].id == is->id)
+			return true;
+	return false;
+}
+
+/* nonfinite: somebody who is here says so of a task that the job has; alone: it has said
+ * so. */
+static int
+take_denial(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const bool alone = l->event == FAL_EV_ALONE;
+	const struct denial is = {
+		.clock = alone ? l->is.alone.clock : l->is.nonfinite.clock,
+		.task = alone ? l->is.alone.task : l->is.nonfinite.task,
+		.id = l->id,
+	};
+	const char *what = NULL;
+	if (is.clock >= a->job.clocks ||
+	    is.task >= fal_trace_job_tasks(&a->job, is.clock))
+		what = "the job has no such task";
+	else if (!is_here(a, is.id))
+		what = "it is not here";
+	else if (alone && !was_said(a, &is))
+		what = "it has not said so";
+	if (what != NULL)
+		fal_finding_line(&a->f, l,
+				 "%s: worker %u of task %" PRIu64 " of clock %" PRIu64
+				 ": %s",
+				 l->ev, is.id, is.task, is.clock, what);
+	a->v.nonfinite += !alone;
+	if (alone || was_said(a, &is))
+		return 0;
+	if (a->denials == WAITING_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
+				      WAITING_MAX);
+	if (FAL_GROW(a->denial, a->denial_cap, a->denials + 1) < 0)
+		return FAL_ENOMEM;
+	a->denial[a->denials++] = is;
+	return 0;
+}
+
+/* Who says so has joined, and is waited for no longer only when it was. */
+static int
+take_diverged(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const bool waits = l->is.diverged.seconds > 0;
+	const char *what = NULL;
+	if (person_of(a, l->id) == NULL)
+		what = "never joined";
+	else if (l->is.diverged.clock > a->job.clocks)
+		what = "of a clock that the job has not";
+	else if (!waits && !(a->diverged && a->lone == l->id))
+		what = "was not waited for";
+	if (what != NULL)
+		fal_finding_line(&a->f, l, "diverged: worker %u %s", l->id, what);
+	a->diverged = waits;
+	a->lone = l->id;
+	return 0;
+}
+
+static int
+by_task(const void *a, const void *b)
+{
+	const struct denial *x = a, *y = b;
+	return x->clock != y->clock ? (x->clock > y->clock) - (x->clock < y->clock)
+				    : (x->task > y->task) - (x->task < y->task);
+}
+
+/* The round has ended: of what it skipped somebody has said so. */
+static void
+judge_denials(struct fal_audit *a, struct fal_numbers skipped,
+	      const struct fal_trace_round *r)
+{
+	size_t kept = 0;
+	if (skipped.n > 0 && a->denials > 0)
+		qsort(a->denial, a->denials, sizeof(*a->denial), by_task);
+	for (size_t i = 0; i < skipped.n; i++) {
+		const uint64_t *row = skipped.v + 2 * i;
+		struct denial is = { .clock = r->clock, .task = row[0] };
+		const uint64_t end = row[0] + (row[1] < r->tasks ? row[1] : r->tasks);
+		while (is.task < end && a->denials > 0 &&
+		       bsearch(&is, a->denial, a->denials, sizeof(is), by_task) != NULL)
+			is.task++;
+		if (is.task < end)
+			fal_finding(&a->f, r, is.task, 1,
+				    "skipped, but nobody has said that it is not finite");
+	}
+	for (size_t i = 0; i < a->denials; i++) {
+		const struct denial is = a->denial[i];
+		if (is.clock != r->clock || is.task < r->first ||
+		    is.task - r->first >= r->tasks || r->end == FAL_END_ABANDONED)
+			a->denial[kept++] = is;
+	}
+	a->denials = kept;
+}
+
+/* ---- rounds --------------------------------------------------------------------------
+ */
 
 /* Is the round the next one of a plain job, or, if not, could it be?  A later one than
  * the one that is due counts those between as missing. */
@@ -239,14 +1213,13 @@ is_due(struct fal_audit *a, struct fal_trace_round *r)
 	}
 	if (r->clock > a->due)
 		fal_finding(&a->f, NULL, 0, 0,
-			    "clock %llu: no ledger before that of clock %llu",
-			    (unsigned long long)a->due, (unsigned long long)r->clock);
+			    "clock %" PRIu64 ": no ledger before that of clock %" PRIu64,
+			    a->due, r->clock);
 	if (r->first != 0 || r->tasks != tasks)
 		fal_finding(&a->f, r, 0, 0,
-			    r->first == 0 ? "tasks is %llu, not %llu"
-					  : "first is %llu, not 0",
-			    (unsigned long long)(r->first == 0 ? r->tasks : r->first),
-			    (unsigned long long)tasks);
+			    r->first == 0 ? "tasks is %" PRIu64 ", not %" PRIu64
+					  : "first is %" PRIu64 ", not 0",
+			    r->first == 0 ? r->tasks : r->first, tasks);
 	a->rules.applied += r->clock - a->due;
 	a->due = r->clock + 1;
 	r->first = 0;
@@ -259,29 +1232,28 @@ static bool
 may_come(struct fal_audit *a, struct fal_trace_round *r)
 {
 	if (r->clock >= a->job.clocks) {
-		fal_finding(&a->f, r, 0, 0, "ledger: the job has %llu clocks",
-			    (unsigned long long)a->job.clocks);
+		fal_finding(&a->f, r, 0, 0, "ledger: the job has %" PRIu64 " clocks",
+			    a->job.clocks);
 		return false;
 	}
-	if ((r->end == FAL_TRACE_GIVEN || r->end == FAL_TRACE_APPLIED) &&
-	    (r->end == FAL_TRACE_GIVEN) != a->group) {
+	if (fal_trace_round_whole(r) && (r->end == FAL_END_GIVEN) != a->group) {
 		fal_finding(&a->f, r, 0, 0,
 			    a->group ? "applied, but the versions are made above"
 				     : "given, but there is nobody above");
 		return false;
 	}
-	if (a->plain && r->end != FAL_TRACE_ABANDONED)
+	if (a->plain && r->end != FAL_END_ABANDONED)
 		return is_due(a, r);
 	a->plain = false;
 	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
 	if (r->tasks == 0 || r->first >= tasks || r->tasks > tasks - r->first) {
-		fal_finding(&a->f, r, r->first, r->tasks, "the clock has tasks 0-%llu",
-			    (unsigned long long)(tasks - 1));
+		fal_finding(&a->f, r, r->first, r->tasks,
+			    "the clock has tasks 0-%" PRIu64, tasks - 1);
 		return false;
 	}
 	if (a->rules.is.shared && !a->group && r->round < a->last_round)
-		fal_finding(&a->f, r, 0, 0, "it ended after round %llu",
-			    (unsigned long long)a->last_round);
+		fal_finding(&a->f, r, 0, 0, "it ended after round %" PRIu64,
+			    a->last_round);
 	return true;
 }
 
@@ -294,9 +1266,9 @@ judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 	if (was == 1)
 		fal_finding(&a->f, r, 0, 0, "ledger again, or out of order");
 	/* Above they may have been asked for again: there the ledger is. */
-	if (was < 0 || r->end == FAL_TRACE_ABANDONED || a->group)
+	if (was < 0 || r->end == FAL_END_ABANDONED || a->group)
 		return was < 0 ? was : 0;
-	was = fal_cover_add(&a->cover, r->clock, r->first, r->tasks, &twice);
+	was = cover_add(a, r, &twice);
 	if (was == 1)
 		fal_finding(&a->f, r, twice, 1, "it ended in an earlier round, too");
 	return was < 0 ? was : 0;
@@ -304,80 +1276,69 @@ judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 
 /* The numbers that the job line demands. */
 static void
-judge_head(struct fal_audit *a, struct fal_trace_line *l, struct fal_trace_round *r)
+judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_round *r)
 {
-	uint64_t skipped;
-	const uint64_t samples = fal_trace_round_counted(l, &a->job, r, &skipped);
+	const uint64_t skipped = fal_trace_rows_samples(&a->job, r->clock, e->skipped, 2);
+	const uint64_t all =
+		fal_trace_range_samples(&a->job, r->clock, r->first, r->tasks);
+	const uint64_t samples = all > skipped ? all - skipped : 0;
 	if (r->samples != samples)
-		fal_finding(&a->f, r, 0, 0, "samples is %llu, not %llu",
-			    (unsigned long long)r->samples, (unsigned long long)samples);
+		fal_finding(&a->f, r, 0, 0, "samples is %" PRIu64 ", not %" PRIu64,
+			    r->samples, samples);
 	if (r->blocks != a->job.blocks)
-		fal_finding(&a->f, r, 0, 0, "blocks is %llu, not %llu",
-			    (unsigned long long)r->blocks,
-			    (unsigned long long)a->job.blocks);
-	if (r->has_owner && fal_ids_get(&a->people.ids, r->owner) == NULL)
+		fal_finding(&a->f, r, 0, 0, "blocks is %" PRIu64 ", not %" PRIu64,
+			    r->blocks, a->job.blocks);
+	if (r->owner != 0 && person_of(a, r->owner) == NULL)
 		fal_finding(&a->f, r, 0, 0, "owner: worker %u never joined", r->owner);
 	r->samples = samples;
 }
 
 static int
-wait_for_update(struct fal_audit *a, struct fal_trace_line *l,
-		const struct fal_trace_round *r)
-{
-	if (a->n_waiting == FAL_AUDIT_WAITING_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT,
-				      "round: %zu wait for an update before it",
-				      a->n_waiting);
-	if (FAL_GROW(a->waiting, a->cap_waiting, a->n_waiting + 1) < 0)
-		return FAL_ENOMEM;
-	a->waiting[a->n_waiting++] = *r;
-	return 0;
-}
-
-static int
 take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 {
-	struct fal_trace_round r;
-	if (fal_trace_round_read(l, &r) < 0 || !may_come(a, &r))
-		return l->err;
+	const struct fal_ev_ledger *e = &l->is.ledger;
+	struct fal_trace_round r = fal_trace_round_of(e);
+	if (!may_come(a, &r))
+		return 0;
 	int err = judge_once(a, &r);
 	if (err < 0)
 		return err;
-	judge_head(a, l, &r);
+	judge_head(a, e, &r);
 	a->last_round = r.round;
-	if (a->below != NULL &&
-	    fal_below_ledger(a->below, l, &r, &a->people, &a->v.below, &a->f) < 0)
-		return l->err;
 	if (!a->group)
 		err = fal_rules_round(&a->rules, &r, a->version, &a->f);
 	else if (r.version > a->version)
-		fal_finding(&a->f, &r, 0, 0, "version is %llu, but the newest is %llu",
-			    (unsigned long long)r.version,
-			    (unsigned long long)a->version);
-	if (err == 0 && r.end == FAL_TRACE_APPLIED)
-		err = wait_for_update(a, l, &r);
+		fal_finding(&a->f, &r, 0, 0,
+			    "version is %" PRIu64 ", but the newest is %" PRIu64,
+			    r.version, a->version);
 	if (err < 0)
 		return err;
-	fal_doubts_round(&a->doubts, l, &r, &a->f);
-	fal_denials_skipped(&a->denials, l, &r, &a->f);
-	fal_denials_round(&a->denials, &r);
+	if (r.end == FAL_END_APPLIED) {
+		if (a->n_waiting == FAL_AUDIT_WAITING_MAX)
+			return fal_trace_fail(l, FAL_ELIMIT,
+					      "round: %zu wait for an update before it",
+					      a->n_waiting);
+		if (FAL_GROW(a->waiting, a->cap_waiting, a->n_waiting + 1) < 0)
+			return FAL_ENOMEM;
+		a->waiting[a->n_waiting++] = r;
+	}
+	judge_doubts(a, e, &r);
+	judge_denials(a, e->skipped, &r);
+	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
+	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
+	if ((err = count_ledger(a, e, &r)) < 0)
+		return err;
 	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
-	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
-	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
-	/* Lines of updates may be late, too, by as many as are under way. */
-	const struct fal_accounts_env who = {
-		&a->people, &r,
-		1 + a->rules.rule.slack + (a->rules.is.shared ? 0 : a->people.workers)
-	};
-	if (fal_accounts_ledger(&a->accounts, l, &who, &a->f) < 0)
-		return l->err;
 	return fal_judge_ledger(&env, l, &a->v.sums);
 }
+
+/* ---- versions ------------------------------------------------------------------------
+ */
 
 /* What the rounds of an update add up to. */
 struct update {
 	struct fal_rules_update is;
-	uint64_t clock, samples, epoch;
+	uint64_t clock;
 	struct fal_trace_round last;
 };
 
@@ -392,9 +1353,9 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 		at++;
 	if (at == a->n_waiting) {
 		fal_finding(&a->f, NULL, 0, 0,
-			    "version %llu: round %llu was not applied before, or twice",
-			    (unsigned long long)u->is.version,
-			    (unsigned long long)number);
+			    "version %" PRIu64 ": round %" PRIu64
+			    " was not applied before, or twice",
+			    u->is.version, number);
 		return FAL_OK;
 	}
 	const struct fal_trace_round r = a->waiting[at];
@@ -410,255 +1371,264 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 	a->n_waiting -= at + 1;
 	memmove(a->waiting + kept, a->waiting + at + 1, a->n_waiting * sizeof(r));
 	a->n_waiting += kept;
-	u->samples += r.samples;
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
+	u->last = r;
+	u->is.samples += r.samples;
 	u->is.local++;
-	if (u->is.at == 0 || (a->pushes.groups > 0 && r.group != u->is.group)) {
+	if (u->is.at == 0 || (u->is.line->groups > 0 && r.group != u->is.group)) {
 		u->is.group = r.group;
 		u->is.model = r.version;
 		u->is.local = 1;
 	}
 	u->is.clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
 			      fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
-	u->last = r;
-	fal_rules_update(&a->rules, &r, &u->is, &a->f);
 	fal_stale_add(&a->v.stale, &r, u->is.version);
-	return fal_pushes_round(&a->pushes, &r);
-}
-
-/* Reads the rounds of the update, without which it is made of its clock. */
-static int
-take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
-	    uint64_t clock)
-{
-	const json_t *v = fal_trace_at(l->o, FAL_F_ROUNDS);
-	u->is.rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, FAL_F_ROUNDS);
-	int err = v == NULL ? take_round(a, u, clock) : FAL_OK;
-	for (size_t i = 0; v != NULL && i < u->is.rounds && err == FAL_OK; i++) {
-		u->is.at = i;
-		const json_t *n = json_array_get(v, i);
-		if (!json_is_integer(n) || json_integer_value(n) < 0)
-			err = fal_trace_fail(l, FAL_EFORMAT, "rounds: not whole numbers");
-		else
-			err = take_round(a, u, (uint64_t)json_integer_value(n));
-	}
-	if (u->is.rounds == 0)
-		fal_finding(&a->f, NULL, 0, 0, "version %llu is made of no round",
-			    (unsigned long long)u->is.version);
-	return err;
+	return fal_rules_update_round(&a->rules, &r, &u->is, &a->f);
 }
 
 /* The hash that the line has of its version, into `out`; false: it has none. */
 static bool
-get_hash(struct fal_audit *a, struct fal_trace_line *l, char out[static 65])
+get_hash(struct fal_audit *a, struct fal_trace_line *l, const char *hash,
+	 char out[static 65])
 {
-	const bool there = fal_trace_has(l->o, FAL_F_HASH);
-	out[0] = '\0';
-	if (there && a->job.hashes == 0)
+	snprintf(out, 65, "%s", hash != NULL ? hash : "");
+	if (hash != NULL && a->job.hashes == 0)
 		fal_finding_line(&a->f, l, "it has a hash, which the job has not");
-	if (there)
-		snprintf(out, 65, "%s", fal_trace_get_hex(l, l->o, FAL_F_HASH, 64));
-	return there;
+	return hash != NULL;
 }
 
 static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
-	static const enum fal_field key[] = { FAL_F_VERSION, FAL_F_CLOCK, FAL_F_SAMPLES,
-					      FAL_F_EPOCH };
-	uint64_t is[4];
-	for (size_t i = 0; i < 4; i++)
-		is[i] = fal_trace_get_u64(l, l->o, key[i], FAL_TRACE_NUM_MAX);
-	struct update u = { .is = { .version = a->version + 1 } };
-	if (fal_trace_has(l->o, FAL_F_WEIGHT))
-		u.is.weight = fal_trace_get_f64(l, l->o, FAL_F_WEIGHT);
-	if (fal_trace_has(l->o, FAL_F_DIVISOR))
-		u.is.divisor = fal_trace_get_f64(l, l->o, FAL_F_DIVISOR);
-	int err = fal_pushes_read(&a->pushes, l);
-	if (err == FAL_OK)
-		err = take_rounds(a, l, &u, is[1]);
+	const struct fal_ev_update *e = &l->is.update;
+	struct update u = { .is = { .line = e, .version = a->version + 1 } };
+	int err = fal_rules_update(&a->rules, e);
+	for (; u.is.at < e->rounds.n && err == FAL_OK; u.is.at++)
+		err = take_round(a, &u, e->rounds.v[u.is.at]);
 	if (err < 0)
 		return err;
-	fal_pushes_judge(&a->pushes, &a->rules.rule, u.is.version, &a->f);
-	if (l->err == 0 && u.last.tasks > 0)
-		fal_rules_divisor(&a->rules, &u.last, &u.is, u.samples, &a->f);
-	u.epoch = fal_trace_job_epoch(&a->job, u.clock);
-	const uint64_t want[] = { u.is.version, u.clock, u.samples, u.epoch };
-	for (size_t i = 0; i < 4 && l->err == 0; i++)
-		if (is[i] != want[i])
+	if (e->rounds.n == 0)
+		fal_finding(&a->f, NULL, 0, 0, "version %" PRIu64 " is made of no round",
+			    u.is.version);
+	fal_rules_update_end(&a->rules, &u.last, &u.is, &a->f);
+	const struct {
+		const char *name;
+		uint64_t is, want;
+	} of[] = { { "version", e->version, u.is.version },
+		   { "clock", e->clock, u.clock },
+		   { "samples", e->samples, u.is.samples },
+		   { "epoch", e->epoch, fal_trace_job_epoch(&a->job, u.clock) } };
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		if (of[i].is != of[i].want)
 			fal_finding(&a->f, NULL, 0, 0,
-				    "clock %llu: update: %s is %llu, not %llu",
-				    (unsigned long long)is[1], fal_field_name(key[i]),
-				    (unsigned long long)is[i],
-				    (unsigned long long)want[i]);
+				    "clock %" PRIu64 ": update: %s is %" PRIu64
+				    ", not %" PRIu64,
+				    e->clock, of[i].name, of[i].is, of[i].want);
 	/* One version of so many has a hash, at least. */
-	if (!get_hash(a, l, a->hash) && a->job.hashes > 0 && is[0] % a->job.hashes == 0)
-		fal_finding(&a->f, NULL, 0, 0, "version %llu: it has no hash",
-			    (unsigned long long)is[0]);
-	a->told.loss = fal_trace_get_loss(l);
+	if (!get_hash(a, l, e->hash, a->hash) && a->job.hashes > 0 &&
+	    e->version % a->job.hashes == 0)
+		fal_finding(&a->f, NULL, 0, 0, "version %" PRIu64 ": it has no hash",
+			    e->version);
+	a->told.loss = e->loss;
 	/* After a gap, go on from there. */
-	a->version = is[0] > u.is.version ? is[0] : u.is.version;
-	return l->err;
+	a->version = e->version > u.is.version ? e->version : u.is.version;
+	return 0;
 }
 
 /* A version came from above. */
 static int
 take_version(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const uint64_t is = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	if (l->err == 0 && (!a->group || is < a->version))
-		fal_finding_line(
-			&a->f, l,
-			a->group ? "version is %llu, but %llu came before"
-				 : "version %llu came from above, where nobody is",
-			(unsigned long long)is, (unsigned long long)a->version);
+	const uint64_t is = l->is.version.version;
+	if (!a->group || is < a->version)
+		fal_finding_line(&a->f, l,
+				 a->group ? "version is %" PRIu64 ", but %" PRIu64
+					    " came before"
+					  : "version %" PRIu64
+					    " came from above, where nobody is",
+				 is, a->version);
 	a->version = a->group && is > a->version ? is : a->version;
-	return l->err;
+	return 0;
 }
 
-static int
-take_check(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const struct fal_doubts_env env = { .blocks = a->job.blocks,
-					    .lawful = a->rules.is.law,
-					    .people = &a->people };
-	return fal_doubts_check(&a->doubts, l, &env, &a->f);
-}
-
-static int
-take_denial(struct fal_audit *a, struct fal_trace_line *l)
-{
-	return fal_denials_line(&a->denials, l, &a->job, &a->people, &a->f);
-}
-
-static int
-take_diverged(struct fal_audit *a, struct fal_trace_line *l)
-{
-	return fal_denials_diverged(&a->denials, l, &a->job, &a->people, &a->f);
-}
-
-static int
-take_verify(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const json_t *words = fal_trace_at(l->o, FAL_F_WORDS);
-	uint32_t id[2] = { 0 };
-	const char *hash[2] = { "", "" };
-	if (fal_trace_get_len(l, l->o, FAL_F_WORDS) != 2)
-		return fal_trace_fail(l, FAL_EFORMAT, "words: not two");
-	for (size_t i = 0; i < 2; i++) {
-		const json_t *o = json_array_get(words, i);
-		id[i] = (uint32_t)fal_trace_get_u64(l, o, FAL_F_ID, UINT32_MAX);
-		hash[i] = fal_trace_get_str(l, o, FAL_F_HASH);
-		if (l->err == 0 && !fal_people_joined(&a->people, id[i]))
-			fal_finding_line(&a->f, l, "verify: worker %u never joined",
-					 id[i]);
-	}
-	const size_t key = fal_people_key(&a->people, id[0]);
-	if (l->err == 0 &&
-	    (id[0] == id[1] || (key != 0 && key == fal_people_key(&a->people, id[1]))))
-		fal_finding_line(&a->f, l, "verify: two words of one key");
-	if (l->err == 0 && strcmp(hash[0], hash[1]) == 0)
-		fal_finding_line(&a->f, l, "verify: the words say the same");
-	a->v.unlike++;
-	return l->err;
-}
-
-static int
-take_again(struct fal_audit *a, struct fal_trace_line *l)
-{
-	return fal_doubts_again(&a->doubts, l, &a->people, &a->f);
-}
-
-/* The last version has a hash, and where rounds are shared its line has it, too. */
-static void
-judge_last_hash(struct fal_audit *a, struct fal_trace_line *l)
-{
-	char *is = a->told.model_hash;
-	const bool there = get_hash(a, l, is);
-	const bool both = a->hash[0] != '\0' || (a->rules.is.shared && a->version > 0);
-	if (a->job.hashes > 0 && !there)
-		fal_finding(&a->f, NULL, 0, 0, "done: it has no hash");
-	else if (there && both && strcmp(is, a->hash) != 0)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "done: hash is %.64s, but version %llu has %.64s", is,
-			    (unsigned long long)a->version,
-			    a->hash[0] != '\0' ? a->hash : "none");
-}
-
-/* The seconds of the result, in the last line; those of training are some of the job's.
+/* ---- evaluations ---------------------------------------------------------------------
  */
-static void
-take_trained(struct fal_audit *a, struct fal_trace_line *l)
+
+/* Written with all digits that a double has. */
+static bool
+is_equal(double a, double b)
 {
-	a->told.trained = fal_trace_has(l->o, FAL_F_TRAINED)
-				  ? fal_trace_get_seconds(l, l->o, FAL_F_TRAINED)
-				  : (double)NAN;
-	if (l->err == 0 && a->told.trained > l->t + 2e-6)
+	return fabs(a - b) <= 1e-12;
+}
+
+/* What was found agrees with itself, and comes in its turn. */
+static const char *
+eval_wrong(const struct fal_audit *a, const struct fal_ev_eval *e)
+{
+	const struct fal_evals *was = &a->v.evals;
+	const double right = (double)e->right, total = (double)e->total;
+	if (a->job.test > 0 && e->total != a->job.test)
+		return "total is not the test samples of the job";
+	if (e->right > e->total)
+		return "right is more than total";
+	if (!is_equal(e->accuracy, e->total > 0 ? right / total : 0))
+		return "accuracy is not right / total";
+	if (was->lines > 0 && e->version <= was->version)
+		return "version is not after that of the last one";
+	if (e->epoch > a->job.epochs)
+		return "the job has no such epoch";
+	if (a->plain &&
+	    (e->version == 0 || e->epoch != e->version / a->job.clocks_per_epoch))
+		return "version is not of that epoch";
+	return NULL;
+}
+
+/* What each key said of the test set has another key's word, in part: something of it was
+ * run again, or was to be. */
+static int
+judge_keys(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_eval *e = &l->is.eval;
+	const uint64_t want = (a->job.test + a->job.task - 1) / a->job.task;
+	uint64_t tasks = 0;
+	for (size_t i = 0; i < e->keys.n; i++) {
+		const struct fal_ev_eval_key *k = &e->keys.v[i];
+		if (k->tasks == 0 || k->twice > k->tasks ||
+		    k->alone > k->tasks - k->twice)
+			return fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
+		if (k->twice + k->alone == 0)
+			fal_finding_line(
+				&a->f, l,
+				"eval: nobody was to confirm what key %.64s said",
+				k->key);
+		tasks += k->tasks;
+		a->v.evals.twice += k->twice;
+		a->v.evals.alone += k->alone;
+	}
+	a->v.evals.tasks += tasks;
+	if (tasks != want)
+		fal_finding_line(&a->f, l, "eval: %" PRIu64 " test tasks, not %" PRIu64,
+				 tasks, want);
+	return 0;
+}
+
+static int
+take_eval(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const struct fal_ev_eval *e = &l->is.eval;
+	struct fal_evals *all = &a->v.evals;
+	const char *what = eval_wrong(a, e);
+	all->plain = a->plain;
+	if (what != NULL)
+		fal_finding_line(&a->f, l, "eval: %s", what);
+	if (FAL_GROW(all->all, a->evals_cap, (size_t)all->lines + 1) < 0)
+		return FAL_ENOMEM;
+	all->all[all->lines] = (struct fal_evaluation){ e->version, e->accuracy };
+	/* Every so many clocks, and at the end. */
+	if (all->lines++ == 0)
+		a->first_eval = e->version;
+	if (a->plain && !a->delayed && a->odd_eval == 0 && a->first_eval > 0 &&
+	    e->version % a->first_eval != 0)
+		a->odd_eval = e->version;
+	all->version = e->version;
+	all->accuracy = e->accuracy;
+	all->loss = e->loss;
+	return judge_keys(a, l);
+}
+
+/* The done line tells of the last one. */
+static void
+judge_evals(struct fal_audit *a, const struct fal_trace_line *l)
+{
+	const struct fal_ev_done *e = &l->is.done;
+	const struct fal_evals *all = &a->v.evals;
+	const bool told = !isnan(e->accuracy);
+	if (told != (all->lines > 0) || (told && !is_equal(e->accuracy, all->accuracy)))
+		fal_finding_line(&a->f, l,
+				 "done: accuracy is not that of the last evaluation");
+	if (a->odd_eval != 0 && a->odd_eval != e->version)
+		fal_finding_line(&a->f, l,
+				 "done: version %" PRIu64 " was evaluated, and %" PRIu64
+				 " at first",
+				 a->odd_eval, a->first_eval);
+	if (all->version > e->version)
+		fal_finding_line(&a->f, l, "done: version %" PRIu64 " was evaluated",
+				 all->version);
+}
+
+/* ---- the end -------------------------------------------------------------------------
+ */
+
+/* The seconds of the result are some of the job's; t has 6 decimals. */
+static void
+judge_trained(struct fal_audit *a, const struct fal_trace_line *l, double trained)
+{
+	a->told.trained = trained;
+	if (trained > l->t + 2e-6)
 		fal_finding(&a->f, NULL, 0, 0, "%s: trained is %.6f, but it is %.6f",
-			    l->ev, a->told.trained, l->t);
+			    l->ev, trained, l->t);
 }
 
 static int
 take_failed(struct fal_audit *a, struct fal_trace_line *l)
 {
-	tell(l, FAL_F_REASON, a->told.failed, sizeof(a->told.failed));
-	take_trained(a, l);
-	return l->err;
+	TELL(a->told.failed, l->is.failed.reason);
+	judge_trained(a, l, l->is.failed.trained);
+	return 0;
 }
 
 static int
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
+	const struct fal_ev_done *e = &l->is.done;
 	if (a->done)
 		return fal_trace_fail(l, FAL_EINVAL, "a second done line");
-	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	a->done = true;
-	tell(l, FAL_F_SHA256, a->told.sha256, sizeof(a->told.sha256));
-	if (!a->group)
-		judge_last_hash(a, l);
-	if (fal_trace_has(l->o, FAL_F_JOURNAL))
-		tell(l, FAL_F_JOURNAL, a->told.journal, sizeof(a->told.journal));
+	TELL(a->told.sha256, e->sha256);
+	TELL(a->told.journal, e->journal);
 	a->told.failed[0] = '\0';
-	take_trained(a, l);
-	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
-	if (l->err == 0 && fabs(seconds - l->t) > 2e-6) /* t has 6 decimals */
+	/* The last version has a hash, and where rounds are shared its line has it, too.
+	 */
+	if (!a->group) {
+		char *is = a->told.model_hash;
+		const bool there = get_hash(a, l, e->hash, is);
+		const bool both =
+			a->hash[0] != '\0' || (a->rules.is.shared && a->version > 0);
+		if (a->job.hashes > 0 && !there)
+			fal_finding(&a->f, NULL, 0, 0, "done: it has no hash");
+		else if (there && both && strcmp(is, a->hash) != 0)
+			fal_finding(&a->f, NULL, 0, 0,
+				    "done: hash is %.64s, but version %" PRIu64
+				    " has %.64s",
+				    is, a->version,
+				    a->hash[0] != '\0' ? a->hash : "none");
+	}
+	judge_trained(a, l, e->trained);
+	if (!(fabs(e->seconds - l->t) <= 2e-6))
 		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",
-			    seconds, l->t);
-	fal_evals_done(&a->v.evals, l, &a->f);
+			    e->seconds, l->t);
+	judge_evals(a, l);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
-		fal_accounts_done(&a->accounts, l, &a->people, a->job.clocks, &a->f);
-	if (l->err == 0 && version != a->version)
-		fal_finding(&a->f, NULL, 0, 0, "done: version is %llu, not %llu",
-			    (unsigned long long)version, (unsigned long long)a->version);
-	return l->err;
-}
-
-static int
-take_clock(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const uint64_t stale =
-		!fal_trace_has(l->o, FAL_F_STALENESS)
-			? 0
-			: fal_trace_get_u64(l, l->o, FAL_F_STALENESS, FAL_TRACE_NUM_MAX);
-	if (a->plain && stale > a->rules.rule.slack)
-		fal_finding_line(&a->f, l, "clock: staleness is %llu with a slack of %u",
-				 (unsigned long long)stale, a->rules.rule.slack);
-	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
+		judge_accounts(a, l);
+	if (e->version != a->version)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "done: version is %" PRIu64 ", not %" PRIu64, e->version,
+			    a->version);
+	return 0;
 }
 
 /* Lines are missing here: of what follows nothing can be told. */
 static int
 take_gap(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const uint64_t lines = fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX);
-	const uint64_t bytes = fal_trace_get_u64(l, l->o, FAL_F_BYTES, FAL_TRACE_NUM_MAX);
-	if (l->err == 0 && (lines == 0 || bytes < lines))
-		return fal_trace_fail(l, FAL_EINVAL, "%llu lines of %llu bytes",
-				      (unsigned long long)lines,
-				      (unsigned long long)bytes);
-	a->v.missing_lines += lines;
-	a->v.missing_bytes += bytes;
-	return l->err;
+	const struct fal_ev_gap *e = &l->is.gap;
+	if (e->lines == 0 || e->bytes < e->lines)
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "%" PRIu64 " lines of %" PRIu64 " bytes", e->lines,
+				      e->bytes);
+	a->v.missing_lines += e->lines;
+	a->v.missing_bytes += e->bytes;
+	return 0;
 }
 
 /* A line is itself, and stands behind the one that it was written behind.  The link of a
@@ -667,44 +1637,13 @@ static void
 judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	const bool holds = fal_chain_take(&a->chain, l->text, l->n);
-	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || strcmp(l->ev, "gap") == 0)
+	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || l->event == FAL_EV_GAP)
 		return;
 	if (a->chain.link[0] == '\0')
 		fal_finding_line(&a->f, l, "it has no link of the chain");
 	else
 		fal_finding_line(&a->f, l,
 				 "it does not chain the line before, or was changed");
-}
-
-/* The same job goes on, perhaps with more epochs, or as another part, with other files.
- */
-static int
-take_restart(struct fal_audit *a, struct fal_trace_line *l)
-{
-	static const enum fal_field key[] = { FAL_F_HASH, FAL_F_MODEL, FAL_F_DATA,
-					      FAL_F_FROM };
-	char *const told[] = { a->told.hash, a->told.model, a->told.data, a->told.from };
-	const uint64_t epochs = a->job.epochs;
-	const bool other = fal_trace_has(l->o, FAL_F_ACCEPTED);
-	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
-		return l->err;
-	a->told.resumed = true;
-	for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
-		char is[sizeof(a->told.hash)] = "";
-		const bool may = other || (i == 0 && a->job.epochs > epochs);
-		tell(l, key[i], is, sizeof(is));
-		if (!may && strcmp(is, told[i]) != 0)
-			fal_finding_line(&a->f, l, "restart: %s is of another job",
-					 fal_field_name(key[i]));
-		memcpy(told[i], is, sizeof(is));
-	}
-	if (other) {
-		a->v.parts++;
-		a->v.part_clock =
-			fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-		tell(l, FAL_F_ACCEPTED, a->v.part, sizeof(a->v.part));
-	}
-	return l->err == 0 ? fal_cover_grown(&a->cover) : l->err;
 }
 
 int
@@ -719,58 +1658,47 @@ fal_audit_cut(void *audit, struct fal_trace_line *l)
 int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct fal_audit *a, struct fal_trace_line *l);
-	} events[] = {
-		{ "job", take_job },           { "join", take_join },
-		{ "leave", take_leave },       { "policy", take_policy },
-		{ "ledger", take_ledger },     { "update", take_update },
-		{ "done", take_done },         { "check", take_check },
-		{ "again", take_again },       { "charge", take_charge },
-		{ "verify", take_verify },     { "eval", take_eval },
-		{ "suspect", take_late },      { "back", take_late },
-		{ "group", take_group },       { "nonfinite", take_denial },
-		{ "alone", take_denial },      { "clock", take_clock },
-		{ "place", take_place },       { "shard", take_shard },
-		{ "diverged", take_diverged }, { "version", take_version },
-		{ "failed", take_failed },
+	static int (*const take[FAL_EVENTS])(struct fal_audit *a,
+					     struct fal_trace_line *l) = {
+		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_POLICY] = take_policy,
+		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_UPDATE] = take_update,
+		[FAL_EV_DONE] = take_done,         [FAL_EV_CHECK] = take_check,
+		[FAL_EV_AGAIN] = take_again,       [FAL_EV_CHARGE] = take_charge,
+		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_EVAL] = take_eval,
+		[FAL_EV_SUSPECT] = take_late,      [FAL_EV_BACK] = take_late,
+		[FAL_EV_GROUP] = take_group,       [FAL_EV_NONFINITE] = take_denial,
+		[FAL_EV_ALONE] = take_denial,      [FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_PLACE] = take_place,       [FAL_EV_SHARD] = take_shard,
+		[FAL_EV_DIVERGED] = take_diverged, [FAL_EV_VERSION] = take_version,
+		[FAL_EV_FAILED] = take_failed,
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
 	a->any = true;
-	a->v.refused += strcmp(l->ev, "refuse") == 0;
+	a->v.refused += l->event == FAL_EV_REFUSE;
 	judge_link(a, l);
-	if (strcmp(l->ev, "gap") == 0)
+	if (l->event == FAL_EV_GAP)
 		return take_gap(a, l);
-	/* What workers had still to tell is lost with the coordinator that was told it.
-	 */
-	if (strcmp(l->ev, "restart") == 0) {
-		a->accounts.loose = a->accounts.lost = true;
-		a->denials.diverged = false;
-		fal_doubts_forget(&a->doubts); /* as rounds are of an incarnation */
-		a->place.map = 0; /* maps are of an incarnation, and what shards do */
-		a->serving = (struct fal_serving){ 0 };
-		if ((err = take_restart(a, l)) < 0)
-			return err;
-	}
+	if (l->event == FAL_EV_RESTART && (err = take_restart(a, l)) < 0)
+		return err;
 	if (a->v.missing_lines > 0) {
-		a->done = a->done || strcmp(l->ev, "done") == 0;
-		a->ended = a->done || strcmp(l->ev, "failed") == 0;
+		a->done = a->done || l->event == FAL_EV_DONE;
+		a->ended = a->ended || fal_trace_is_last(l);
 		return 0;
 	}
-	if (strcmp(l->ev, "leave") != 0 && strcmp(l->ev, "clock") != 0)
-		fal_people_event(&a->people, l, &a->f);
+	if (l->event != FAL_EV_LEAVE && l->event != FAL_EV_CLOCK)
+		judge_charged(a, l);
 	if (a->ended)
 		fal_finding_line(&a->f, l, "%.32s behind the end", l->ev);
 	a->ended = fal_trace_is_last(l);
-	if (strcmp(l->ev, "join") != 0 && fal_trace_has(l->o, FAL_F_WORKER) &&
-	    fal_trace_has(l->o, FAL_F_ID))
-		err = fal_people_named(&a->people, l, &a->f);
-	a->accounts.gappy = !a->plain || a->accounts.lost;
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
-		if (strcmp(l->ev, events[i].ev) == 0)
-			err = events[i].take(a, l);
+	/* A line of a worker has the name that it joined with. */
+	const struct person *is = l->worker != NULL ? person_of(a, l->id) : NULL;
+	if (l->event != FAL_EV_JOIN && is != NULL && strcmp(is->name, l->worker) != 0)
+		fal_finding_line(&a->f, l, "%s: worker %u is %.64s, not %.64s", l->ev,
+				 l->id, is->name, l->worker);
+	if (take[l->event] != NULL)
+		err = take[l->event](a, l);
 	return err == 0 ? a->f.err : err;
 }
 
@@ -784,42 +1712,27 @@ fal_audit_told(struct fal_audit *a)
 	return &a->told;
 }
 
-void
-fal_audit_found(struct fal_audit *a, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	fal_finding_v(&a->f, "", fmt, ap);
-	va_end(ap);
-}
-
 int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
-	uint64_t clock, task;
+	uint64_t clock = 0, task = 0;
 	const bool whole = a->v.missing_lines == 0;
-	/* Of several, one whose server was killed when it had hardly begun may be empty.
-	 */
-	const bool empty =
-		!a->any && a->below != NULL && (a->demands & FAL_AUDIT_END) != 0;
-	if (!a->have_job && whole && !empty)
+	if (!a->have_job && whole)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	const bool gap = a->have_job && fal_cover_gap(&a->cover, &clock, &task);
+	const bool gap = a->have_job && cover_gap(a, &clock, &task);
 	if (a->done && whole && gap && !a->group)
-		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",
-			    (unsigned long long)clock, (unsigned long long)task);
+		fal_finding(&a->f, NULL, 0, 0,
+			    "clock %" PRIu64 ": task %" PRIu64 ": never ended", clock,
+			    task);
 	if (a->done && whole && a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
-	fal_findings_end(&a->f);
+	findings_end(&a->f);
 	if (a->f.err < 0)
 		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
 	*out = a->v;
-	out->nonfinite = a->denials.said;
-	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
-	out->empty = empty;
 	out->above = a->told.above;
-	out->ok = a->f.n == 0 && whole && !out->cut && out->below.unknown == 0;
+	out->ok = a->f.n == 0 && whole && !out->cut;
 	out->finished = a->done;
 	memcpy(out->link, a->chain.link, sizeof(out->link));
 	out->clocks = gap ? clock : a->job.clocks;

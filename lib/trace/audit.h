@@ -8,22 +8,41 @@
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
-#include "trace/below.h"
 #include "trace/chain.h"
-#include "trace/doubts.h"
-#include "trace/evals.h"
-#include "trace/findings.h"
-#include "trace/judge.h"
+#include "trace/lines.h"
 #include "trace/stale.h"
 
 /* Most rounds that wait for their version. */
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
+/* Sums over ledger lines, in tasks; filled: by fills that were not fenced in turn. */
+struct fal_judge_sums {
+	uint64_t tasks;   /* of rounds that were not abandoned, */
+	uint64_t skipped; /* … and were skipped */
+	uint64_t moved, cloned, filled;
+	uint64_t dropped; /* claims that lost */
+};
+
+/* Test tasks, summed; twice: of two keys; alone: to be run by another key, but none was
+ * there that answered. */
+struct fal_evals {
+	uint64_t tasks, twice, alone;
+	uint64_t lines, version; /* evaluations; the version of the last one */
+	double accuracy, loss;   /* of the last one */
+	struct fal_evaluation {
+		uint64_t version;
+		double accuracy;
+	} *all;     /* `lines` of them */
+	bool plain; /* version v is that after v clocks */
+};
+
+/* Verdicts on contributions that said to have needed much. */
+enum fal_verdict { FAL_WITNESSED, FAL_BELIEVED, FAL_BOUNDED, FAL_REFUTED, FAL_VERDICTS };
+
 struct fal_audit_verdict {
 	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
-	bool cut;           /* it has no end, which was demanded; */
-	bool empty;         /* … nor anything else */
+	bool cut;           /* it has no end, which was demanded */
 	uint64_t clocks;    /* ended, all before them too */
 	uint64_t of_clocks; /* clocks of the whole job */
 	struct fal_judge_sums sums;
@@ -39,9 +58,8 @@ struct fal_audit_verdict {
 	uint64_t unlike;        /* tasks of which two keys had unlike results */
 	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
 	/* Where the coordinator above is, whose job the trace is a group's of; "": it is
-	 * none.  And what was found of groups below. */
+	 * none. */
 	const char *above;
-	struct fal_below_sums below;
 	/* Times that it went on with other files; the last: from which clock, and what.
 	 */
 	uint64_t parts, part_clock;
@@ -69,8 +87,6 @@ enum fal_audit_demand {
 };
 /* A sum of them; nothing at first. */
 void fal_audit_demand(struct fal_audit *a, unsigned demands);
-/* Groups whose work the trace has are held against this, which is borrowed. */
-void fal_audit_below(struct fal_audit *a, const struct fal_below *b);
 void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
@@ -104,8 +120,7 @@ void fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was none of
- * the job, or, with fal_audit_below and FAL_AUDIT_END, one of something else alone;
- * FAL_ENOMEM.  Call it once. */
+ * the job; FAL_ENOMEM.  Call it once. */
 int fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out,
 		  struct fal_diag *diag);
 

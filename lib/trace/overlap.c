@@ -23,17 +23,18 @@ enum { PULL, COMPUTE, PUSH, SPANS };
 static bool
 spans(struct fal_trace_line *l, struct span s[static SPANS])
 {
-	if (!fal_trace_has(l->o, FAL_F_SPANS))
+	const struct fal_numbers rows = l->is.clock.spans;
+	if (rows.v == NULL)
 		return false;
-	if (fal_trace_get_len(l, l->o, FAL_F_SPANS) != SPANS)
+	if (rows.n != SPANS)
 		fal_trace_fail(l, FAL_EFORMAT, "spans: not %d", SPANS);
 	for (size_t i = 0; i < SPANS && l->err == 0; i++) {
-		uint64_t row[2] = { 0 };
-		fal_trace_get_row(l, l->o, FAL_F_SPANS, i, 2, row);
-		s[i] = (struct span){ row[0], row[1] };
-		if (l->err == 0 && row[1] < row[0])
+		s[i] = (struct span){ rows.v[2 * i], rows.v[2 * i + 1] };
+		if (s[i].to < s[i].from)
 			fal_trace_fail(l, FAL_EINVAL, "spans: one ends before it begins");
 	}
+	if (l->err == 0 && isnan(l->is.clock.waited))
+		fal_trace_fail(l, FAL_EFORMAT, "waited: missing");
 	return l->err == 0;
 }
 
@@ -50,9 +51,8 @@ count(struct fal_overlap *o, uint64_t version, bool ahead)
 
 /* What is known of the clock, of which lines come in any order. */
 static struct fal_overlap_ran *
-ran_in(struct fal_overlap *o, struct fal_trace_line *l)
+ran_in(struct fal_overlap *o, uint64_t clock)
 {
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
 	struct fal_overlap_ran *ran = &o->ran[clock % FAL_OVERLAP_LAST];
 	if (ran->clock != clock + 1)
 		*ran = (struct fal_overlap_ran){ .clock = clock + 1, .from = UINT64_MAX };
@@ -75,48 +75,38 @@ fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l)
 	struct span s[SPANS];
 	if (!spans(l, s))
 		return l->err;
-	const double waited = round(1e6 * fal_trace_get_seconds(l, l->o, FAL_F_WAITED));
-	if (l->err != 0)
-		return l->err;
+	const double waited = round(1e6 * l->is.clock.waited);
 	/* While it waits for what comes it does not compute. */
 	const uint64_t beside = both(s[PULL], s[COMPUTE]);
 	o->pull += s[PULL].to - s[PULL].from;
 	o->push += s[PUSH].to - s[PUSH].from;
 	o->pulled += waited < (double)beside ? beside - (uint64_t)waited : 0;
 	o->pushed += both(s[PUSH], s[COMPUTE]);
-	if (fal_trace_has(l->o, FAL_F_CLOCK) && !fal_trace_has(l->o, FAL_F_ROUND)) {
-		struct fal_overlap_ran *ran = ran_in(o, l);
+	if (l->is.clock.round == FAL_TRACE_ABSENT) {
+		struct fal_overlap_ran *ran = ran_in(o, l->is.clock.clock);
 		ran->from = s[PULL].from < ran->from ? s[PULL].from : ran->from;
 		judge(o, ran);
 	}
 	return l->err;
 }
 
-int
-fal_overlap_ledger(struct fal_overlap *o, struct fal_trace_line *l)
+void
+fal_overlap_ledger(struct fal_overlap *o, const struct fal_ev_ledger *e)
 {
-	if (fal_trace_has(l->o, FAL_F_CAME))
-		o->came = fmax(o->came, fal_trace_get_seconds(l, l->o, FAL_F_CAME));
-	if (fal_trace_has(l->o, FAL_F_CLOCK)) {
-		struct fal_overlap_ran *ran = ran_in(o, l);
-		ran->version =
-			fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-		judge(o, ran);
-	}
-	return l->err;
+	struct fal_overlap_ran *ran = ran_in(o, e->clock);
+	o->came = fmax(o->came, e->came);
+	ran->version = e->version;
+	judge(o, ran);
 }
 
-int
-fal_overlap_update(struct fal_overlap *o, struct fal_trace_line *l)
+void
+fal_overlap_update(struct fal_overlap *o, const struct fal_ev_update *e)
 {
-	const uint64_t version =
-		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	const uint64_t at = version % FAL_OVERLAP_LAST;
-	o->of[at].version = version;
+	const uint64_t at = e->version % FAL_OVERLAP_LAST;
+	o->of[at].version = e->version;
 	o->of[at].came = (uint64_t)round(1e6 * o->came);
 	o->of[at].known = o->of[at].ahead = false;
-	if (fal_trace_has(l->o, FAL_F_MADE))
-		count(o, version, fal_trace_get_seconds(l, l->o, FAL_F_MADE) < o->came);
+	if (!isnan(e->made))
+		count(o, e->version, e->made < o->came);
 	o->came = 0;
-	return l->err;
 }

@@ -2,7 +2,7 @@
  * them, contributions that left while they were made, versions that went out before all
  * that is in them had come.
  *
- * Each call takes a line of its kind; errors are those of trace/reader.h.
+ * Each call takes a line of its kind; the first returns 0 or l->err.
  */
 #ifndef FAL_TRACE_OVERLAP_H
 #define FAL_TRACE_OVERLAP_H
@@ -35,7 +35,7 @@ struct fal_overlap {
 };
 
 int fal_overlap_clock(struct fal_overlap *o, struct fal_trace_line *l);
-int fal_overlap_ledger(struct fal_overlap *o, struct fal_trace_line *l);
-int fal_overlap_update(struct fal_overlap *o, struct fal_trace_line *l);
+void fal_overlap_ledger(struct fal_overlap *o, const struct fal_ev_ledger *e);
+void fal_overlap_update(struct fal_overlap *o, const struct fal_ev_update *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* The line reader of traces and its typed getters. */
+/* The line reader of traces, by the table of schema.h. */
 #include "trace/reader.h"
 
 #include "base/filetype.h"
@@ -16,9 +16,6 @@
 
 /* That a zstd frame begins with, and no line: '('. */
 #define ZSTD_FIRST 0x28
-
-/* The longest time that is believed, in seconds: 30 years. */
-#define SECONDS_MAX 1e9
 
 struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
@@ -58,198 +55,330 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 			    what);
 }
 
-const json_t *
-fal_trace_at(const json_t *o, enum fal_field key)
-{
-	return json_object_get(o, fal_field_name(key));
-}
+/* ---- members ---------------------------------------------------------------------- */
 
-/* The field, which is of this kind, or NULL with the error set. */
-static const json_t *
-field(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-      enum fal_field_kind kind)
+/* Memory of a line. */
+struct fal_trace_block {
+	struct fal_trace_block *next;
+	_Alignas(max_align_t) uint8_t p[];
+};
+
+static void *
+line_alloc(struct fal_trace_line *l, size_t n, size_t size)
 {
-	assert(fal_field_kind(key) == kind);
-	if (l->err != 0)
+	struct fal_trace_block *b = fal_calloc(1, sizeof(*b) + n * size);
+	if (b == NULL) {
+		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return NULL;
-	const json_t *v = fal_trace_at(o, key);
-	if (v == NULL)
-		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", fal_field_name(key));
-	return v;
-}
-
-static uint64_t
-number(struct fal_trace_line *l, const json_t *v, enum fal_field key, uint64_t max)
-{
-	if (v == NULL || l->err != 0)
-		return 0;
-	if (!json_is_integer(v) || json_integer_value(v) < 0) {
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number",
-			       fal_field_name(key));
-		return 0;
 	}
-	uint64_t n = (uint64_t)json_integer_value(v);
-	if (n > max) {
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu",
-			       fal_field_name(key), (unsigned long long)n,
-			       (unsigned long long)max);
-		return 0;
-	}
-	return n;
-}
-
-uint64_t
-fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-		  uint64_t max)
-{
-	return number(l, field(l, o, key, FAL_FIELD_WHOLE), key, max);
-}
-
-double
-fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key)
-{
-	const json_t *v = field(l, o, key, fal_field_kind(key));
-	assert(fal_field_kind(key) == FAL_FIELD_REAL ||
-	       fal_field_kind(key) == FAL_FIELD_SECONDS);
-	if (v == NULL)
-		return 0;
-	if (!json_is_number(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", fal_field_name(key));
-	return json_number_value(v);
-}
-
-uint64_t
-fal_trace_get_count(struct fal_trace_line *l)
-{
-	return fal_trace_has(l->o, FAL_F_COUNT)
-		       ? fal_trace_get_u64(l, l->o, FAL_F_COUNT, FAL_TRACE_NUM_MAX)
-		       : 1;
-}
-
-double
-fal_trace_get_loss(struct fal_trace_line *l)
-{
-	return json_is_null(fal_trace_at(l->o, FAL_F_LOSS))
-		       ? (double)NAN
-		       : fal_trace_get_f64(l, l->o, FAL_F_LOSS);
-}
-
-double
-fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, enum fal_field key)
-{
-	double v = fal_trace_get_f64(l, o, key);
-	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
-		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", fal_field_name(key), v);
-	return l->err == 0 ? v : 0;
-}
-
-const char *
-fal_trace_get_str(struct fal_trace_line *l, const json_t *o, enum fal_field key)
-{
-	const json_t *v = field(l, o, key, FAL_FIELD_TEXT);
-	if (v != NULL && !json_is_string(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", fal_field_name(key));
-	return l->err == 0 ? json_string_value(v) : "";
-}
-
-const char *
-fal_trace_get_hex(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-		  size_t digits)
-{
-	const char *s = fal_trace_get_str(l, o, key);
-	if (l->err == 0 &&
-	    (strlen(s) != digits || strspn(s, "0123456789abcdef") != digits))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu hexadecimal digits",
-			       fal_field_name(key), digits);
-	return l->err == 0 ? s : "";
-}
-
-static int
-put_text(const char *p, size_t n, void *out)
-{
-	fal_put_bytes(out, p, n);
-	return ((struct fal_buf *)out)->err;
-}
-
-void
-fal_trace_get_json(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-		   struct fal_buf *out)
-{
-	const json_t *v = field(l, o, key, FAL_FIELD_OBJECT);
-	if (v != NULL &&
-	    json_dump_callback(v, put_text, out, JSON_ENCODE_ANY | JSON_COMPACT) < 0)
-		fal_trace_fail(l, FAL_ENOMEM, "%s: %s", fal_field_name(key),
-			       fal_strerror(FAL_ENOMEM));
-}
-
-bool
-fal_trace_has(const json_t *o, enum fal_field key)
-{
-	return fal_trace_at(o, key) != NULL;
-}
-
-bool
-fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, enum fal_field key)
-{
-	const json_t *v = fal_trace_at(o, key);
-	assert(fal_field_kind(key) == FAL_FIELD_FLAG);
-	if (v != NULL && !json_is_boolean(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: neither true nor false",
-			       fal_field_name(key));
-	return l->err == 0 && json_is_true(v);
-}
-
-/* The array, or NULL with the error set. */
-static const json_t *
-array(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-      enum fal_field_kind kind)
-{
-	const json_t *v = field(l, o, key, kind);
-	if (v != NULL && !json_is_array(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", fal_field_name(key));
-	return l->err == 0 ? v : NULL;
-}
-
-size_t
-fal_trace_get_len(struct fal_trace_line *l, const json_t *o, enum fal_field key)
-{
-	return json_array_size(array(l, o, key, FAL_FIELD_LIST));
+	b->next = l->blocks;
+	l->blocks = b;
+	return b->p;
 }
 
 static void
-tuple(struct fal_trace_line *l, const json_t *v, enum fal_field key, size_t width,
-      uint64_t *row)
+line_clear(struct fal_trace_line *l)
 {
-	if (l->err == 0 && (!json_is_array(v) || json_array_size(v) != width))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu numbers", fal_field_name(key),
-			       width);
-	for (size_t i = 0; i < width; i++)
-		row[i] = number(l, json_array_get(v, i), key, FAL_TRACE_NUM_MAX);
+	for (struct fal_trace_block *b = l->blocks, *next; b != NULL; b = next) {
+		next = b->next;
+		free(b);
+	}
+	l->blocks = NULL;
+}
+
+static uint64_t
+read_whole(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t max)
+{
+	const json_int_t n = json_integer_value(v);
+	if (!json_is_integer(v) || n < 0)
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number", name);
+	else if ((uint64_t)n > max)
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu", name,
+			       (unsigned long long)n, (unsigned long long)max);
+	return l->err == 0 ? (uint64_t)n : 0;
+}
+
+static double
+read_real(struct fal_trace_line *l, const json_t *v, const char *name)
+{
+	if (!json_is_number(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", name);
+	return json_number_value(v);
+}
+
+static double
+read_seconds(struct fal_trace_line *l, const json_t *v, const char *name)
+{
+	const double s = read_real(l, v, name);
+	if (l->err == 0 && !(s >= 0 && s <= FAL_TRACE_SECONDS_MAX))
+		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", name, s);
+	return l->err == 0 ? s : 0;
+}
+
+static const char *
+read_text(struct fal_trace_line *l, const json_t *v, const char *name)
+{
+	if (!json_is_string(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", name);
+	return l->err == 0 ? json_string_value(v) : "";
+}
+
+static const char *
+read_hex(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t digits)
+{
+	const char *s = read_text(l, v, name);
+	if (l->err == 0 &&
+	    (strlen(s) != digits || strspn(s, "0123456789abcdef") != digits))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %llu hexadecimal digits", name,
+			       (unsigned long long)digits);
+	return l->err == 0 ? s : "";
+}
+
+/* The place of the string among words. */
+static uint32_t
+read_word(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
+{
+	const char *s = read_text(l, v, m->name), *at = m->words;
+	const size_t n = strlen(s);
+	for (uint32_t i = 0; l->err == 0 && *at != '\0'; i++) {
+		const size_t k = strcspn(at, " ");
+		if (k == n && memcmp(at, s, n) == 0)
+			return i;
+		at += k + (at[k] == ' ');
+	}
+	fal_trace_fail(l, FAL_EFORMAT, "%s: '%s'", m->name, FAL_QUOTE(s));
+	return 0;
+}
+
+/* The elements of an array, which has `n` of them, if n is not 0. */
+static size_t
+read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t n)
+{
+	if (n > 0 && (!json_is_array(v) || json_array_size(v) != n))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %llu numbers", name,
+			       (unsigned long long)n);
+	else if (!json_is_array(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", name);
+	return l->err == 0 ? json_array_size(v) : 0;
+}
+
+/* Rows of numbers, of whole ones up to `max` or, with 0, of any. */
+static struct fal_trace_list
+read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
+	  uint64_t max)
+{
+	const size_t n = read_length(l, v, m->name, 0);
+	const size_t width = m->arg > 0 ? (size_t)m->arg : 1;
+	union {
+		uint64_t whole;
+		double real;
+	} *p = line_alloc(l, n * width, sizeof(*p));
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const json_t *row = json_array_get(v, i), *is = row;
+		if (m->arg > 0)
+			read_length(l, row, m->name, m->arg);
+		for (size_t k = 0; k < width && l->err == 0; k++) {
+			if (m->arg > 0)
+				is = json_array_get(row, k);
+			if (max > 0)
+				p[width * i + k].whole = read_whole(l, is, m->name, max);
+			else
+				p[width * i + k].real = read_real(l, is, m->name);
+		}
+	}
+	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
+}
+
+static struct fal_trace_list
+read_tuple(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
+{
+	const struct fal_member flat = { .name = m->name };
+	read_length(l, v, m->name, m->arg);
+	return read_rows(l, v, &flat, UINT32_MAX);
+}
+
+static struct fal_trace_list
+read_hexes(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
+{
+	const size_t n = read_length(l, v, m->name, 0);
+	const char **p = line_alloc(l, n, sizeof(*p));
+	for (size_t i = 0; i < n && l->err == 0; i++)
+		p[i] = read_hex(l, json_array_get(v, i), m->name, m->arg);
+	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
+}
+
+static struct fal_json_text
+read_json(struct fal_trace_line *l, const json_t *v)
+{
+	const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT;
+	const size_t n = json_dumpb(v, NULL, 0, flags);
+	char *p = line_alloc(l, n + 1, 1);
+	if (p != NULL)
+		json_dumpb(v, p, n, flags);
+	return (struct fal_json_text){ p, n };
+}
+
+static void read_record(struct fal_trace_line *l, const json_t *o,
+			const struct fal_schema *r, void *out);
+
+/* An array of records, all of them behind one another. */
+static struct fal_trace_list
+read_list(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
+{
+	const struct fal_schema *r = m->of();
+	const size_t n = read_length(l, v, m->name, 0);
+	uint8_t *p = line_alloc(l, n, r->size);
+	for (size_t i = 0; i < n && l->err == 0; i++)
+		read_record(l, json_array_get(v, i), r, p + i * r->size);
+	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
+}
+
+static const void *
+read_object(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
+{
+	const struct fal_schema *r = m->of();
+	void *p = line_alloc(l, 1, r->size);
+	if (!json_is_object(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not an object", m->name);
+	else if (p != NULL)
+		read_record(l, v, r, p);
+	return p;
+}
+
+/* The value, to where its struct has it; NULL: there is none. */
+static void
+read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
+	    void *at)
+{
+	const bool none = m->when == FAL_OPT && v == NULL;
+	struct fal_trace_list all = { 0 };
+	if (v == NULL && m->when == FAL_MUST)
+		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
+	if (v == NULL && !none)
+		return;
+	switch (m->kind) {
+	case FAL_M_WHOLE:
+		*(uint64_t *)at =
+			none ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
+		break;
+	case FAL_M_ID:
+		*(uint32_t *)at = (uint32_t)read_whole(l, v, m->name, UINT32_MAX);
+		break;
+	case FAL_M_REAL:
+		*(double *)at = none ? (double)NAN : read_real(l, v, m->name);
+		break;
+	case FAL_M_LOSS:
+		*(double *)at = json_is_null(v) ? (double)NAN : read_real(l, v, m->name);
+		break;
+	case FAL_M_SECONDS:
+		*(double *)at = none ? (double)NAN : read_seconds(l, v, m->name);
+		break;
+	case FAL_M_FLAG:
+		if (!json_is_boolean(v))
+			fal_trace_fail(l, FAL_EFORMAT, "%s: neither true nor false",
+				       m->name);
+		*(bool *)at = json_is_true(v);
+		break;
+	case FAL_M_TEXT:
+		*(const char **)at = read_text(l, v, m->name);
+		break;
+	case FAL_M_WORD:
+		*(uint32_t *)at = read_word(l, v, m);
+		break;
+	case FAL_M_HEX:
+		*(const char **)at = read_hex(l, v, m->name, m->arg);
+		break;
+	case FAL_M_WORD64:
+		*(struct fal_word64 *)at =
+			(struct fal_word64){ true, strtoull(read_hex(l, v, m->name, 16),
+							    NULL, 16) };
+		break;
+	case FAL_M_TUPLE:
+		all = read_tuple(l, v, m);
+		break;
+	case FAL_M_ROWS:
+		all = read_rows(l, v, m, FAL_TRACE_NUM_MAX);
+		break;
+	case FAL_M_REALS:
+		all = read_rows(l, v, m, 0);
+		break;
+	case FAL_M_HEXES:
+		all = read_hexes(l, v, m);
+		break;
+	case FAL_M_LIST:
+		all = read_list(l, v, m);
+		break;
+	case FAL_M_OBJECT:
+		all.v = read_object(l, v, m);
+		memcpy(at, &all.v, sizeof(all.v));
+		return;
+	case FAL_M_JSON:
+		*(struct fal_json_text *)at = read_json(l, v);
+		break;
+	}
+	/* Pointers of any type look alike. */
+	if (m->kind >= FAL_M_TUPLE && m->kind <= FAL_M_LIST)
+		memcpy(at, &all, sizeof(all));
+}
+
+static void
+read_record(struct fal_trace_line *l, const json_t *o, const struct fal_schema *r,
+	    void *out)
+{
+	for (size_t i = 0; i < r->members && l->err == 0; i++)
+		read_member(l, json_object_get(o, r->member[i].name), &r->member[i],
+			    (uint8_t *)out + r->member[i].at);
+}
+
+/* The event and its members, of l->o, whose time is known. */
+static void
+read_event(struct fal_trace_line *l)
+{
+	l->event = fal_event_find(l->ev);
+	if (l->event == FAL_EV_OTHER || l->err != 0)
+		return;
+	const struct fal_schema *r = fal_event_schema(l->event);
+	read_record(l, l->o, r, &l->is);
+	for (size_t i = 0; i < r->members && l->err == 0; i++) {
+		const void *at = (uint8_t *)&l->is + r->member[i].at;
+		if (strcmp(r->member[i].name, "worker") == 0)
+			l->worker = *(const char *const *)at;
+		else if (strcmp(r->member[i].name, "id") == 0)
+			l->id = *(const uint32_t *)at;
+	}
+}
+
+/* ---- lines ------------------------------------------------------------------------ */
+
+struct fal_trace_line *
+fal_trace_line_new(const char *text, size_t n)
+{
+	json_error_t why;
+	struct fal_trace_line *l = fal_calloc(1, sizeof(*l));
+	json_t *o = l != NULL ? fal_json_load(text, n, 0, &why) : NULL;
+	if (o == NULL) {
+		free(l);
+		return NULL;
+	}
+	l->o = o;
+	l->ev = json_string_value(json_object_get(o, "ev"));
+	l->t = json_number_value(json_object_get(o, "t"));
+	read_event(l);
+	if (l->err != 0) {
+		fal_trace_line_free(l);
+		return NULL;
+	}
+	return l;
 }
 
 void
-fal_trace_get_row(struct fal_trace_line *l, const json_t *o, enum fal_field key, size_t i,
-		  size_t width, uint64_t *row)
+fal_trace_line_free(struct fal_trace_line *l)
 {
-	tuple(l, json_array_get(array(l, o, key, FAL_FIELD_LIST), i), key, width, row);
-}
-
-void
-fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field key,
-		    size_t width, uint64_t *row)
-{
-	tuple(l, array(l, o, key, FAL_FIELD_TUPLE), key, width, row);
-}
-
-int
-fal_trace_get_verified(struct fal_trace_line *l, uint64_t v[static 3])
-{
-	v[0] = v[1] = v[2] = 0;
-	if (fal_trace_has(l->o, FAL_F_VERIFIED))
-		fal_trace_get_tuple(l, l->o, FAL_F_VERIFIED, 3, v);
-	if (l->err == 0 && (v[1] > v[0] || v[2] > v[0] - v[1]))
-		fal_trace_fail(l, FAL_EFORMAT, "verified: more answers than questions");
-	return l->err;
+	if (l == NULL)
+		return;
+	line_clear(l);
+	json_decref((json_t *)(uintptr_t)l->o);
+	free(l);
 }
 
 struct fal_trace_reader *
@@ -290,17 +419,16 @@ const char fal_trace_early_end[] = "the trace ends before the job: it may go on"
 bool
 fal_trace_is_last(const struct fal_trace_line *l)
 {
-	return strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+	return l->event == FAL_EV_DONE || l->event == FAL_EV_FAILED;
 }
 
 void
-fal_trace_ending_note(struct fal_trace_ending *e, struct fal_trace_line *l)
+fal_trace_ending_note(struct fal_trace_ending *e, const struct fal_trace_line *l)
 {
 	e->over |= fal_trace_is_last(l);
-	if (strcmp(l->ev, "hold") == 0)
-		e->stopped =
-			strcmp(fal_trace_get_str(l, l->o, FAL_F_WHY), "stopped") == 0;
-	else if (strcmp(l->ev, "restart") == 0)
+	if (l->event == FAL_EV_HOLD)
+		e->stopped = strcmp(l->is.hold.why, "stopped") == 0;
+	else if (l->event == FAL_EV_RESTART)
 		e->stopped = false;
 }
 
@@ -325,8 +453,8 @@ static void
 judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 {
 	const bool is_job = strcmp(ev, "job") == 0;
-	const char *hash = json_string_value(fal_trace_at(l->o, FAL_F_HASH));
-	const json_int_t n = json_integer_value(fal_trace_at(l->o, FAL_F_INCARNATION));
+	const char *hash = json_string_value(json_object_get(l->o, "hash"));
+	const json_int_t n = json_integer_value(json_object_get(l->o, "incarnation"));
 	if (hash == NULL)
 		hash = "";
 	if (l->number == 1 && is_job)
@@ -348,7 +476,7 @@ judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 static void
 judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	const char *ev = fal_trace_get_str(l, l->o, FAL_F_EV);
+	const char *ev = read_text(l, json_object_get(l->o, "ev"), "ev");
 	if (l->err == 0)
 		judge_job(r, l, ev);
 	l->ev = ev;
@@ -358,11 +486,11 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 	r->t = l->t;
 }
 
-/* A number of the line, or 0. */
+/* What `lines` says, or 0. */
 static uint64_t
-whole(const json_t *o, enum fal_field key)
+lines_of(const json_t *o)
 {
-	const json_int_t n = json_integer_value(fal_trace_at(o, key));
+	const json_int_t n = json_integer_value(json_object_get(o, "lines"));
 	return n > 0 ? (uint64_t)n : 0;
 }
 
@@ -374,7 +502,7 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 	const bool is = memmem(text, r->part.n, "\"restart\"", 9) != NULL;
 	json_error_t why = { .text = "none" };
 	json_t *o = is ? fal_json_load(text, r->part.n, 0, &why) : NULL;
-	const char *ev = json_string_value(fal_trace_at(o, FAL_F_EV));
+	const char *ev = json_string_value(json_object_get(o, "ev"));
 	if (o == NULL && why.text[0] == '\0')
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	if (ev != NULL && strcmp(ev, "restart") == 0) {
@@ -382,8 +510,7 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 			fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		else
 			r->found->v[r->found->n++] =
-				(struct fal_trace_cut){ l->number,
-							whole(o, FAL_F_LINES) };
+				(struct fal_trace_cut){ l->number, lines_of(o) };
 	}
 	json_decref(o);
 }
@@ -402,7 +529,7 @@ is_cut(const struct fal_trace_reader *r, const struct fal_trace_line *l)
 static void
 judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	const uint64_t lines = fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX);
+	const uint64_t lines = l->is.restart.lines;
 	for (size_t i = 0; r->cuts != NULL && i < r->cuts->n; i++)
 		if (r->cuts->v[i].at == l->number)
 			return;
@@ -435,9 +562,13 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	l->o = o;
 	l->text = (const char *)r->part.p;
 	l->n = r->part.n;
-	l->t = fal_trace_get_seconds(l, o, FAL_F_T);
+	const json_t *t = json_object_get(o, "t");
+	if (t == NULL)
+		fal_trace_fail(l, FAL_EFORMAT, "t: missing");
+	l->t = read_seconds(l, t, "t");
 	judge_order(r, l);
-	if (strcmp(l->ev, "restart") == 0)
+	read_event(l);
+	if (l->event == FAL_EV_RESTART)
 		judge_restart(r, l);
 	int (*const take)(void *arg, struct fal_trace_line *line) =
 		is_cut(r, l) ? r->on_cut : r->on_line;
@@ -446,7 +577,8 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", fal_strerror(err));
 	}
-	r->counted += strcmp(l->ev, "gap") == 0 ? whole(l->o, FAL_F_LINES) : 1;
+	r->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
+	line_clear(l);
 	json_decref(o);
 }
 

@@ -2,7 +2,7 @@
 #ifndef FAL_TRACE_STALE_H
 #define FAL_TRACE_STALE_H
 
-#include "trace/round.h"
+#include "trace/lines.h"
 
 enum fal_stale_kind {
 	FAL_STALE_CLOCKS,  /* clocks before the slowest worker */

@@ -1,38 +1,37 @@
-/* Sums over the lines of a trace. */
+/* Sums over the lines of a trace; and what all of them together say: classes, rates,
+ * capacity. */
 #include "trace/summary.h"
 
 #include "base/mem.h"
+#include "base/quantile.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Replaces *p by a copy of the string `key`. */
-static void
-get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
+/* Replaces *p by a copy of the text, if there is one.  FAL_ENOMEM. */
+static int
+set_text(char **p, const char *text)
 {
-	const char *v = fal_trace_get_str(l, l->o, key);
-	if (l->err != 0)
-		return;
-	char *copy = fal_strdup(v);
-	if (copy == NULL) {
-		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-		return;
+	char *copy = text != NULL ? fal_strdup(text) : NULL;
+	if (text != NULL && copy == NULL)
+		return FAL_ENOMEM;
+	if (copy != NULL) {
+		free(*p);
+		*p = copy;
 	}
-	free(*p);
-	*p = copy;
+	return 0;
 }
 
 static int
 take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
-	get_copy(l, FAL_F_NAME, &s->name);
-	get_copy(l, FAL_F_SCHEME, &s->scheme);
-	if (fal_trace_has(l->o, FAL_F_ABOVE))
-		get_copy(l, FAL_F_ABOVE, &s->above);
-	if (fal_trace_has(l->o, FAL_F_NUMERICS))
-		s->strict = strcmp(fal_trace_get_str(l, l->o, FAL_F_NUMERICS),
-				   "require") == 0;
+	const struct fal_ev_job *e = &l->is.job;
+	if (set_text(&s->name, e->name) < 0 || set_text(&s->scheme, e->scheme) < 0 ||
+	    set_text(&s->above, e->above) < 0)
+		return FAL_ENOMEM;
+	s->strict = strcmp(e->numerics, "require") == 0;
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
 	return l->err;
 }
@@ -79,61 +78,45 @@ stay(struct fal_summary *s, struct fal_summary_worker *w, double t, bool ready)
 static int
 take_join(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t lanes[2];
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	uint64_t cores = fal_trace_get_u64(l, l->o, FAL_F_CORES, UINT32_MAX);
-	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
-	fal_trace_get_str(l, l->o, FAL_F_FINGERPRINT);
-	const double fixed = fal_trace_join_fixed(l, &s->job);
-	fal_trace_get_tuple(l, l->o, FAL_F_LANES_RANGE, 2, lanes);
-	if (l->err != 0)
-		return l->err;
-	if (fal_ids_get(&s->ids, id) != NULL)
-		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
-	struct fal_summary_worker *w = row_for(s, name);
-	if (w == NULL || fal_ids_put(&s->ids, id, (size_t)(w - s->worker)) < 0)
+	const struct fal_ev_join *e = &l->is.join;
+	if (fal_ids_get(&s->ids, e->id) != NULL)
+		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
+	struct fal_summary_worker *w = row_for(s, e->worker);
+	if (w == NULL || fal_ids_put(&s->ids, e->id, (size_t)(w - s->worker)) < 0 ||
+	    set_text(&w->name, e->worker) < 0 ||
+	    set_text(&w->fingerprint, e->fingerprint) < 0 ||
+	    set_text(&w->key, e->key) < 0 ||
+	    set_text(&w->key_fingerprint, e->key_fingerprint) < 0 ||
+	    set_text(&w->build, e->version) < 0 || set_text(&w->kernels, e->kernels) < 0)
 		return FAL_ENOMEM;
-	get_copy(l, FAL_F_WORKER, &w->name);
-	get_copy(l, FAL_F_FINGERPRINT, &w->fingerprint);
-	if (fal_trace_has(l->o, FAL_F_KEY)) {
-		get_copy(l, FAL_F_KEY, &w->key);
-		get_copy(l, FAL_F_KEY_FINGERPRINT, &w->key_fingerprint);
-	}
-	if (fal_trace_has(l->o, FAL_F_PROGRAM))
-		get_copy(l, FAL_F_PROGRAM, &w->build);
-	if (fal_trace_has(l->o, FAL_F_KERNELS))
-		get_copy(l, FAL_F_KERNELS, &w->kernels);
 	w->left = w->suspect = false;
 	w->worked = l->t;
-	w->lanes = w->lanes_max = lanes[1];
-	w->cores = cores;
-	w->fixed = fixed;
+	w->lanes = w->lanes_max = e->lanes.v[1];
+	w->cores = e->cores;
+	w->fixed = fal_trace_join_fixed(e, &s->job);
 	w->members = 0;
-	return l->err != 0 ? l->err : stay(s, w, l->t, true);
+	return stay(s, w, l->t, true);
 }
 
 /* The row of the line's id; NULL with the error set. */
 static struct fal_summary_worker *
 row_of(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
-	size_t *row = l->err == 0 ? fal_ids_get(&s->ids, id) : NULL;
+	const size_t *row = fal_ids_get(&s->ids, l->id);
 	if (row == NULL && !s->gap)
-		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
-	return l->err == 0 && row != NULL ? &s->worker[*row] : NULL;
+		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", l->id);
+	return row != NULL ? &s->worker[*row] : NULL;
 }
 
 /* Members of a group have come or gone. */
 static int
 take_group(struct fal_summary *s, struct fal_trace_line *l)
 {
-	const uint64_t members = fal_trace_get_u64(l, l->o, FAL_F_MEMBERS, UINT32_MAX);
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
 	struct fal_summary_worker *w = row_of(s, l);
-	if (w == NULL || l->err != 0)
+	if (w == NULL)
 		return l->err;
-	w->members = members;
-	w->lanes_max = w->cores = lanes;
+	w->members = l->is.group.members;
+	w->lanes_max = w->cores = l->is.group.lanes;
 	return 0;
 }
 
@@ -143,7 +126,7 @@ take_leave(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL)
 		return l->err;
-	if (fal_trace_has(l->o, FAL_F_FELL)) {
+	if (l->is.leave.fell) {
 		w->falls++;
 		w->fell_s += l->t - w->worked;
 	}
@@ -159,36 +142,34 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL || w->left)
 		return l->err;
-	w->suspect = strcmp(l->ev, "suspect") == 0;
+	w->suspect = l->event == FAL_EV_SUSPECT;
 	w->since = l->t;
-	get_copy(l, FAL_F_WHY, &w->why);
-	return l->err != 0 ? l->err : stay(s, w, l->t, !w->suspect);
+	if (set_text(&w->why, w->suspect ? l->is.suspect.why : l->is.back.why) < 0)
+		return FAL_ENOMEM;
+	return stay(s, w, l->t, !w->suspect);
 }
 
 /* One key alone says that the job has diverged, or is waited for no longer. */
 static int
 take_diverged(struct fal_summary *s, struct fal_trace_line *l)
 {
+	const struct fal_ev_diverged *e = &l->is.diverged;
 	struct fal_summary_diverged *d = &s->diverged;
 	const struct fal_summary_worker *w = row_of(s, l);
-	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
-	d->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	d->until = w != NULL && seconds > 0 ? l->t + seconds : 0;
+	d->clock = e->clock;
+	d->until = w != NULL && e->seconds > 0 ? l->t + e->seconds : 0;
 	d->worker = w != NULL ? (size_t)(w - s->worker) : 0;
-	get_copy(l, FAL_F_WHY, &d->why);
-	return l->err;
+	return l->err < 0 ? l->err : set_text(&d->why, e->why);
 }
 
 static int
 take_alone(struct fal_summary *s, struct fal_trace_line *l)
 {
+	const struct fal_ev_alone *e = &l->is.alone;
 	const struct fal_summary_worker *w = row_of(s, l);
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	const uint64_t task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
-	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
-	if (w != NULL && l->err == 0)
-		s->lone = (struct fal_summary_lone){ (size_t)(w - s->worker), clock, task,
-						     l->t + seconds };
+	if (w != NULL)
+		s->lone = (struct fal_summary_lone){ (size_t)(w - s->worker), e->clock,
+						     e->task, l->t + e->seconds };
 	return l->err;
 }
 
@@ -196,136 +177,76 @@ take_alone(struct fal_summary *s, struct fal_trace_line *l)
 static int
 take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
+	const struct fal_ev_verify *e = &l->is.verify;
 	struct fal_summary_verify *v = &s->verify;
 	struct fal_buf who = { 0 };
-	v->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	v->task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
-	for (size_t i = 0; i < 2; i++) {
-		const json_t *o = json_array_get(fal_trace_at(l->o, FAL_F_WORDS), i);
-		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "",
-			    fal_trace_get_str(l, o, FAL_F_WORKER));
-	}
+	v->clock = e->clock;
+	v->task = e->task;
+	for (size_t i = 0; i < e->words.n; i++)
+		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
 	fal_put_u8(&who, 0);
 	free(v->who);
 	v->who = (char *)who.p;
-	return l->err != 0 ? l->err : who.err;
-}
-
-static uint64_t
-get_tasks(struct fal_trace_line *l, enum fal_field key)
-{
-	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
-}
-
-static void
-take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
-{
-	const bool has_late = fal_trace_has(l->o, FAL_F_LATE);
-	const struct fal_summary_spent at = {
-		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
-		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
-		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
-		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
-		.late = has_late ? fal_trace_get_seconds(l, l->o, FAL_F_LATE) : 0,
-	};
-	if (l->err != 0)
-		return;
-	w->spent.compute += at.compute;
-	w->spent.push += at.push;
-	w->spent.pull += at.pull;
-	w->spent.wait += at.wait;
-	w->spent.late += at.late;
-	w->load.clocks++;
-	w->load.push += at.push;
-	w->load.pull += at.pull;
-	w->load.latency += fal_trace_clock_latency(l, false);
-}
-
-/* The marks of the line: its clock, its round if it has one, how stale it was. */
-static void
-take_marks(struct fal_summary *s, struct fal_summary_worker *w, struct fal_trace_line *l)
-{
-	const bool has_round = fal_trace_has(l->o, FAL_F_ROUND);
-	uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	uint64_t stale = fal_trace_get_u64(l, l->o, FAL_F_STALENESS, FAL_TRACE_NUM_MAX);
-	uint64_t round = 0;
-	if (has_round)
-		round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX);
-	if (!has_round && l->err == 0 && clock >= s->job.clocks)
-		fal_trace_fail(l, FAL_ELIMIT, "clock: %llu is above %llu",
-			       (unsigned long long)clock,
-			       (unsigned long long)(s->job.clocks - 1));
-	if (l->err != 0)
-		return;
-	s->last_clock = clock > s->last_clock ? clock : s->last_clock;
-	w->last_clock = clock > w->last_clock ? clock : w->last_clock;
-	w->own_rounds = has_round;
-	w->last_round = round;
-	w->stale_sum += stale;
-	w->stale_max = stale > w->stale_max ? stale : w->stale_max;
+	return who.err;
 }
 
 static int
 take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
+	const struct fal_ev_clock *e = &l->is.clock;
+	const bool own = e->round != FAL_TRACE_ABSENT;
 	struct fal_summary_worker *w = row_of(s, l);
-	const uint64_t done = get_tasks(l, FAL_F_DONE), lost = get_tasks(l, FAL_F_LOST);
-	const uint64_t in = get_tasks(l, FAL_F_IN), out = get_tasks(l, FAL_F_OUT);
-	const uint64_t cloned = get_tasks(l, FAL_F_CLONED),
-		       share = get_tasks(l, FAL_F_SHARE);
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
 	struct fal_trace_ran ran;
-	if (w == NULL || fal_trace_clock_ran(l, &s->job, FAL_TRACE_TASKS_MAX, &ran) < 0)
+	if (w == NULL || fal_trace_clock_ran(l, &s->job, &ran) < 0 ||
+	    (!own && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
 		return l->err;
-	take_marks(s, w, l);
-	take_spent(w, l);
+	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
+	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
+	w->own_rounds = own;
+	w->last_round = own ? e->round : 0;
+	w->stale_sum += e->staleness;
+	w->stale_max = e->staleness > w->stale_max ? e->staleness : w->stale_max;
+	w->spent.compute += e->compute;
+	w->spent.push += e->push;
+	w->spent.pull += e->pull;
+	w->spent.wait += e->wait;
+	w->spent.late += e->late;
+	w->load.clocks++;
+	w->load.push += e->push;
+	w->load.pull += e->pull;
+	w->load.latency += fal_trace_clock_latency(e, false);
 	if (fal_overlap_clock(&s->overlap, l) < 0)
 		return l->err;
-	if (done + lost > 0) {
+	if (ran.all.tasks > 0) {
 		w->longest = fmax(w->longest, l->t - w->worked);
 		w->worked = l->t;
 	}
 	/* Where they change, tasks were run with as many as before. */
-	const bool as_before = w->lanes == lanes || w->lanes == 0 || w->told <= 0;
+	const bool as_before = w->lanes == e->lanes || w->lanes == 0 || w->told <= 0;
 	w->told = l->t;
-	if (fal_trace_has(l->o, FAL_F_TX))
-		w->up += fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX);
-	if (fal_trace_has(l->o, FAL_F_RX))
-		w->down += fal_trace_get_u64(l, l->o, FAL_F_RX, FAL_TRACE_NUM_MAX);
-	w->lanes = lanes;
-	w->share = share;
-	w->done += done;
-	s->counts = done > 0 ? (size_t)(w - s->worker) + 1 : s->counts;
-	w->in += in;
-	w->out += out;
-	w->cloned += cloned;
-	w->lost += lost;
+	w->up += e->tx;
+	w->down += e->rx;
+	w->lanes = e->lanes;
+	w->share = e->share;
+	w->done += e->done;
+	s->counts = e->done > 0 ? (size_t)(w - s->worker) + 1 : s->counts;
+	w->in += e->in;
+	w->out += e->out;
+	w->cloned += e->cloned;
+	w->lost += e->lost;
 	if (ran.all.tasks > 0)
-		w->samples += ran.all.samples * (double)done / (double)ran.all.tasks;
-	if (lanes == 0 || w->cores == 0)
+		w->samples += ran.all.samples * (double)e->done / (double)ran.all.tasks;
+	if (e->lanes == 0 || w->cores == 0)
 		return 0;
-	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)lanes;
+	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)e->lanes;
 	w->load.tasks += ran.all.tasks;
 	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
 	w->load.lane_s += lane_s;
 	if (!as_before)
 		return 0;
 	w->ran += ran.all.samples;
-	w->core_s += lane_s * (double)(lanes < w->cores ? lanes : w->cores);
+	w->core_s += lane_s * (double)(e->lanes < w->cores ? e->lanes : w->cores);
 	return 0;
-}
-
-/* The tasks of the rows of the array `key`, which end in [first, count]. */
-static uint64_t
-sum_tasks(struct fal_trace_line *l, enum fal_field key, size_t width)
-{
-	uint64_t sum = 0, row[4];
-	size_t n = fal_trace_get_len(l, l->o, key);
-	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, key, i, width, row);
-		sum += row[width - 1];
-	}
-	return sum;
 }
 
 /* So many samples have gone into what is made here. */
@@ -343,48 +264,44 @@ tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 static int
 take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
-	struct fal_trace_round r;
-	uint64_t skipped;
-	if (fal_trace_round_read(l, &r) < 0)
+	const struct fal_ev_ledger *e = &l->is.ledger;
+	const struct fal_trace_round r = fal_trace_round_of(e);
+	if (fal_trace_most(l, "clock", r.clock, s->job.clocks - 1) < 0)
 		return l->err;
-	if (r.clock >= s->job.clocks)
-		return fal_trace_fail(l, FAL_ELIMIT, "clock: %llu is above %llu",
-				      (unsigned long long)r.clock,
-				      (unsigned long long)(s->job.clocks - 1));
-	size_t *owner = r.has_owner ? fal_ids_get(&s->ids, r.owner) : NULL;
-	s->moved += sum_tasks(l, FAL_F_MOVE, 4);
-	s->cloned += sum_tasks(l, FAL_F_CLONE, 3);
-	s->twice += fal_trace_round_twice(l, &s->job, &r);
-	const uint64_t counted = fal_trace_round_counted(l, &s->job, &r, &skipped);
-	if (r.end == FAL_TRACE_GIVEN) {
-		tick(s, l->t, r.clock, counted);
+	const size_t *owner = r.owner != 0 ? fal_ids_get(&s->ids, r.owner) : NULL;
+	const bool over = r.end != FAL_END_ABANDONED;
+	s->moved += fal_trace_rows_tasks(e->move, 4);
+	s->cloned += fal_trace_rows_tasks(e->clone, 3);
+	s->twice += fal_trace_round_twice(e, &s->job);
+	if (r.end == FAL_END_GIVEN) {
+		tick(s, l->t, r.clock, fal_trace_round_counted(e, &s->job));
 		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
 	}
-	s->skipped += r.end != FAL_TRACE_ABANDONED ? skipped : 0;
-	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
-	if (r.end != FAL_TRACE_ABANDONED && s->lone.clock == r.clock &&
-	    s->lone.task - r.first < r.tasks)
+	s->skipped += over ? fal_trace_rows_tasks(e->skipped, 2) : 0;
+	s->ended += over ? r.tasks : 0;
+	if (over && s->lone.clock == r.clock && s->lone.task - r.first < r.tasks)
 		s->lone.until = 0;
-	if (r.end == FAL_TRACE_DROPPED) {
+	if (r.end == FAL_END_DROPPED) {
 		s->dropped += r.samples;
 		if (owner != NULL)
 			s->worker[*owner].dropped++;
 	}
 	/* It changes the version behind the newest, or one still later. */
-	if (r.end == FAL_TRACE_APPLIED)
+	if (r.end == FAL_END_APPLIED)
 		fal_stale_add(&s->stale, &r, r.version + 1 + r.updates);
-	uint64_t v[3] = { 0 };
-	if (fal_trace_get_verified(l, v) < 0)
-		return l->err;
-	s->verify.asked += v[0];
-	s->verify.equal += v[1];
-	s->verify.unlike += v[2];
-	return fal_overlap_ledger(&s->overlap, l);
+	if (e->verified.n > 0) {
+		s->verify.asked += e->verified.v[0];
+		s->verify.equal += e->verified.v[1];
+		s->verify.unlike += e->verified.v[2];
+	}
+	fal_overlap_ledger(&s->overlap, e);
+	return fal_trace_verified(l);
 }
 
-/* The row of the epoch, which is there or a new one: updates of two epochs may mix. */
+/* The row of the epoch, which is there or a new one: updates of two epochs may mix; NULL:
+ * no memory. */
 static struct fal_summary_epoch *
-epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
+epoch_for(struct fal_summary *s, uint64_t epoch)
 {
 	size_t at = s->n_epoch;
 	while (at > 0 && s->epoch[at - 1].epoch > epoch)
@@ -392,10 +309,8 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 	if (at > 0 && s->epoch[at - 1].epoch == epoch)
 		return &s->epoch[at - 1];
 	double begin = at > 0 ? s->epoch[at - 1].end : 0;
-	if (FAL_GROW(s->epoch, s->cap_epoch, s->n_epoch + 1) < 0) {
-		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	if (FAL_GROW(s->epoch, s->cap_epoch, s->n_epoch + 1) < 0)
 		return NULL;
-	}
 	memmove(&s->epoch[at + 1], &s->epoch[at], (s->n_epoch - at) * sizeof(*s->epoch));
 	s->epoch[at] = (struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
 	s->n_epoch++;
@@ -405,52 +320,46 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 static int
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, s->job.clocks - 1);
-	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	uint64_t samples =
-		fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX);
-	double loss = fal_trace_get_loss(l);
-	if (l->err != 0)
+	const struct fal_ev_update *is = &l->is.update;
+	if (fal_trace_most(l, "clock", is->clock, s->job.clocks - 1) < 0)
 		return l->err;
 	struct fal_summary_epoch *e =
-		epoch_for(s, l, fal_trace_job_epoch(&s->job, clock));
+		epoch_for(s, fal_trace_job_epoch(&s->job, is->clock));
 	if (e == NULL)
-		return l->err;
+		return FAL_ENOMEM;
 	e->updates++;
-	e->samples += samples;
-	e->loss_sum += samples > 0 ? loss * (double)samples : 0;
+	e->samples += is->samples;
+	e->loss_sum += is->samples > 0 ? is->loss * (double)is->samples : 0;
 	e->end = l->t;
-	s->part = s->part || (s->n_tick == 0 && version != 1);
-	s->version = version;
-	s->loss = samples > 0 ? loss : s->loss;
-	s->next_clock = clock + 1 > s->next_clock ? clock + 1 : s->next_clock;
-	tick(s, l->t, clock, samples);
-	return fal_overlap_update(&s->overlap, l);
+	s->part = s->part || (s->n_tick == 0 && is->version != 1);
+	s->version = is->version;
+	s->loss = is->samples > 0 ? is->loss : s->loss;
+	s->next_clock = is->clock + 1 > s->next_clock ? is->clock + 1 : s->next_clock;
+	tick(s, l->t, is->clock, is->samples);
+	fal_overlap_update(&s->overlap, is);
+	return 0;
 }
 
 /* A version has come from above. */
 static int
 take_version(struct fal_summary *s, struct fal_trace_line *l)
 {
-	s->version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
-	return l->err;
+	s->version = l->is.version.version;
+	return 0;
 }
 
 static int
 take_eval(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t epoch = fal_trace_get_u64(l, l->o, FAL_F_EPOCH, FAL_TRACE_NUM_MAX);
-	double accuracy = fal_trace_get_f64(l, l->o, FAL_F_ACCURACY);
-	if (l->err != 0)
-		return l->err;
+	const struct fal_ev_eval *e = &l->is.eval;
 	s->judged = true;
-	s->judged_epoch = epoch;
-	s->accuracy = accuracy;
+	s->judged_epoch = e->epoch;
+	s->accuracy = e->accuracy;
 	for (size_t i = s->n_epoch; i-- > 0;) {
-		if (s->epoch[i].epoch != epoch)
+		if (s->epoch[i].epoch != e->epoch)
 			continue;
 		s->epoch[i].judged = true;
-		s->epoch[i].accuracy = accuracy;
+		s->epoch[i].accuracy = e->accuracy;
 		break;
 	}
 	return 0;
@@ -459,21 +368,97 @@ take_eval(struct fal_summary *s, struct fal_trace_line *l)
 static int
 take_restart(struct fal_summary *s, struct fal_trace_line *l)
 {
-	s->resumed = (struct fal_summary_resumed){
-		.incarnation = fal_trace_get_u64(l, l->o, FAL_F_INCARNATION, UINT32_MAX),
-		.t = l->t,
-		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
-		.until = fal_trace_get_u64(l, l->o, FAL_F_UNTIL, FAL_TRACE_NUM_MAX),
-	};
+	const struct fal_ev_restart *e = &l->is.restart;
+	s->resumed =
+		(struct fal_summary_resumed){ e->incarnation, l->t, e->clock, e->until };
 	s->diverged.until = 0;
-	fal_shard_rows_begin(&s->shards, l->t);
+	s->shards = (struct fal_shard_rows){ .from = l->t, .to = l->t };
 	/* A coordinator shows of itself what it has told since then, and not what stands
 	 * before it in the file. */
-	if (l->number <= fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX))
+	if (l->number <= e->lines)
 		s->gap = s->part = true;
 	if (s->part && s->next_clock < s->resumed.clock)
 		s->next_clock = s->resumed.clock;
-	return l->err != 0 ? l->err : fal_trace_job_restart(l, &s->job);
+	return fal_trace_job_restart(l, &s->job);
+}
+
+/* ---- shards --------------------------------------------------------------------------
+ */
+
+int
+fal_shard_rows_line(struct fal_shard_rows *r, struct fal_trace_line *l,
+		    const struct fal_trace_job *job)
+{
+	const struct fal_ev_shard *e = &l->is.shard;
+	if (fal_trace_shard_check(l, job) < 0)
+		return l->err;
+	struct fal_shard_row *w = &r->v[e->shard - 1];
+	r->n = e->shard > r->n ? (uint32_t)e->shard : r->n;
+	r->to = l->t;
+	snprintf(w->name, sizeof(w->name), "%s", e->by != NULL ? e->by : "");
+	snprintf(w->address, sizeof(w->address), "%s",
+		 e->address != NULL ? e->address : "");
+	if (e->blocks != w->blocks) /* what it took was for others */
+		w->lines = 0;
+	w->blocks = e->blocks;
+	w->rx += e->rx;
+	w->tx += e->tx;
+	w->service += e->service;
+	w->queue += e->queue;
+	w->blame += e->blame;
+	if (!isnan(e->took)) {
+		const double sum = w->lines > 0 ? w->took * w->lines : 0;
+		w->took = (sum + e->took) / ++w->lines;
+	}
+	return 0;
+}
+
+/* Seconds of a part: at least what a trace can tell from none. */
+static double
+took(const struct fal_shard_row *w)
+{
+	return fmax(w->took, 1e-6);
+}
+
+/* The middle one of those that are known: seconds of a part, or of a block of it. */
+static double
+middle(const struct fal_shard_rows *r, bool each)
+{
+	double v[FAL_TRACE_SHARDS_MAX];
+	size_t n = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct fal_shard_row *w = &r->v[i];
+		if (w->lines > 0 && w->blocks > 0)
+			v[n++] = each ? took(w) / (double)w->blocks : took(w);
+	}
+	return fal_quantile(v, n, 0.5);
+}
+
+void
+fal_shard_rows_end(struct fal_shard_rows *r)
+{
+	const double all = middle(r, false), each = middle(r, true);
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct fal_shard_row *w = &r->v[i];
+		const bool known = w->lines > 0 && w->blocks > 0;
+		w->class = FAL_CLASS_NONE;
+		w->cause = "-";
+		w->slower = known ? took(w) / all : (double)NAN;
+		if (w->lines == 0)
+			w->took = (double)NAN;
+		if (!known)
+			continue;
+		w->class = FAL_CLASS_STEADY;
+		if (w->slower < 1 - FAL_CLASS_TOLERANCE)
+			w->class = FAL_CLASS_PIONEER;
+		if (w->slower < 1 + FAL_CLASS_TOLERANCE ||
+		    w->blame < FAL_SHARD_BLAME * (r->to - r->from))
+			continue;
+		/* Slower by its pace times its blocks: whichever is more of it. */
+		const double pace = took(w) / (double)w->blocks / each;
+		w->class = FAL_CLASS_STRAGGLER;
+		w->cause = pace * pace >= w->slower ? "pace" : "blocks";
+	}
 }
 
 static int
@@ -482,48 +467,67 @@ take_shard(struct fal_summary *s, struct fal_trace_line *l)
 	return fal_shard_rows_line(&s->shards, l, &s->job);
 }
 
+/* Blocks have moved, or an incarnation begins; of more blocks than can be read nothing is
+ * known. */
 static int
 take_place(struct fal_summary *s, struct fal_trace_line *l)
 {
-	return fal_trace_moves_line(&s->moves, l, &s->job);
+	const struct fal_ev_place *e = &l->is.place;
+	struct fal_trace_moves *m = &s->moves;
+	struct fal_trace_place was = m->is;
+	if (s->job.blocks > FAL_TRACE_PLACED_MAX)
+		return 0;
+	m->is = (struct fal_trace_place){ 0 };
+	m->moves = strcmp(e->rule, FAL_TRACE_MOVED) == 0 ? m->moves + 1 : 0;
+	const int err = fal_trace_place_read(l, &s->job, &m->is);
+	if (err == 0 && m->moves > 0) {
+		snprintf(m->by, sizeof(m->by), "%s", e->by != NULL ? e->by : "");
+		m->t = l->t;
+		m->took = e->took;
+		m->blocks = 0;
+		memset(m->more, 0, sizeof(m->more));
+		for (uint32_t b = 0; b < m->is.blocks && b < was.blocks; b++) {
+			m->blocks += m->is.shard[b] != was.shard[b];
+			m->more[m->is.shard[b]]++;
+			m->more[was.shard[b]]--;
+		}
+	}
+	fal_trace_place_free(&was);
+	return err;
 }
+
+/* ---- lines ----------------------------------------------------------------------------
+ */
 
 int
 fal_summary_line(void *summary, struct fal_trace_line *l)
 {
-	static const struct {
-		const char *ev;
-		int (*take)(struct fal_summary *s, struct fal_trace_line *l);
-	} events[] = {
-		{ "job", take_job },           { "join", take_join },
-		{ "leave", take_leave },       { "clock", take_clock },
-		{ "update", take_update },     { "eval", take_eval },
-		{ "ledger", take_ledger },     { "suspect", take_late },
-		{ "back", take_late },         { "alone", take_alone },
-		{ "verify", take_verify },     { "shard", take_shard },
-		{ "diverged", take_diverged }, { "place", take_place },
-		{ "group", take_group },       { "version", take_version },
+	static int (*const take[FAL_EVENTS])(struct fal_summary *s,
+					     struct fal_trace_line *l) = {
+		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_UPDATE] = take_update,     [FAL_EV_EVAL] = take_eval,
+		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_SUSPECT] = take_late,
+		[FAL_EV_BACK] = take_late,         [FAL_EV_ALONE] = take_alone,
+		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_SHARD] = take_shard,
+		[FAL_EV_DIVERGED] = take_diverged, [FAL_EV_PLACE] = take_place,
+		[FAL_EV_GROUP] = take_group,       [FAL_EV_VERSION] = take_version,
+		[FAL_EV_RESTART] = take_restart,
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
-	if (!s->have_job && strcmp(l->ev, "job") != 0)
+	if (!s->have_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
-	if (strcmp(l->ev, "policy") == 0)
-		get_copy(l, FAL_F_SCHEME, &s->scheme);
-	if (strcmp(l->ev, "restart") == 0)
-		return take_restart(s, l);
-	if (strcmp(l->ev, "done") == 0)
-		s->done = true;
-	if (strcmp(l->ev, "gap") == 0)
+	if (l->event == FAL_EV_POLICY)
+		return set_text(&s->scheme, l->is.policy.scheme);
+	if (l->event == FAL_EV_TRAINER)
+		return set_text(&s->trainer, l->is.trainer.why);
+	if (l->event == FAL_EV_FAILED)
+		return set_text(&s->failed, l->is.failed.reason);
+	s->done |= l->event == FAL_EV_DONE;
+	if (l->event == FAL_EV_GAP)
 		s->gap = s->part = true;
-	if (strcmp(l->ev, "trainer") == 0)
-		get_copy(l, FAL_F_WHY, &s->trainer);
-	if (strcmp(l->ev, "failed") == 0)
-		get_copy(l, FAL_F_REASON, &s->failed);
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (strcmp(l->ev, events[i].ev) == 0)
-			return events[i].take(s, l);
-	return l->err;
+	return take[l->event] != NULL ? take[l->event](s, l) : 0;
 }
 
 void
@@ -550,6 +554,223 @@ fal_summary_free(struct fal_summary *s)
 	free(s->diverged.why);
 	fal_ids_free(&s->ids);
 	json_decref(s->names);
-	fal_trace_moves_free(&s->moves);
+	fal_trace_place_free(&s->moves.is);
 	*s = (struct fal_summary){ 0 };
+}
+
+/* ---- what all lines together say ------------------------------------------------------
+ */
+
+/* Nothing for so many seconds is a silence, or for so many times the longest before. */
+static const double QUIET_S = 10, QUIET_TIMES = 4;
+
+static bool
+is_quiet(double seconds, double longest)
+{
+	return seconds > fmax(QUIET_S, QUIET_TIMES * longest);
+}
+
+/* What does not move, by the time of the last line. */
+static void
+quiet(struct fal_summary *s)
+{
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
+	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
+	double longest = 0, last = 0;
+	if (s->done || s->failed != NULL || s->clocks >= s->job.clocks)
+		return;
+	for (uint64_t i = s->n_tick - n; i < s->n_tick; i++) {
+		const double t = s->tick[i % ring].t;
+		if (i > s->n_tick - n)
+			longest = fmax(longest, t - last);
+		last = t;
+	}
+	last = fmax(last, s->resumed.t); /* nothing moved while nobody served it */
+	if (is_quiet(s->seconds - last, longest))
+		s->stalled = s->seconds - last;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		struct fal_summary_worker *w = &s->worker[i];
+		w->silent = !w->left && is_quiet(s->seconds - w->worked,
+						 s->stalled > 0 ? 0 : w->longest);
+	}
+}
+
+/* The oldest and the newest update of the ring; false: there are no two. */
+static bool
+window(const struct fal_summary *s, double *from, double *to)
+{
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
+	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
+	if (n < 2)
+		return false;
+	*from = s->tick[(s->n_tick - n) % ring].t;
+	*to = s->tick[(s->n_tick - 1) % ring].t;
+	return *to > *from;
+}
+
+/* The rates over that time. */
+static void
+rates(struct fal_summary *s)
+{
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
+	const uint64_t n = s->n_tick < ring ? s->n_tick : ring, oldest = s->n_tick - n;
+	double from, to;
+	if (!window(s, &from, &to) || s->stalled > 0)
+		return;
+	double samples = 0, clocks = 0;
+	for (uint64_t i = oldest + 1; i < s->n_tick; i++) {
+		samples += (double)s->tick[i % ring].samples;
+		clocks += s->tick[i % ring].clocks;
+	}
+	s->updates_s = (double)(n - 1) / (to - from);
+	s->clocks_s = clocks / (to - from);
+	s->samples_s = samples / (to - from);
+}
+
+/* Clocks by the tasks that have ended; where the first of these are not in the trace, up
+ * to the newest that an update has. */
+static void
+progress(struct fal_summary *s)
+{
+	const struct fal_trace_job *j = &s->job;
+	const uint64_t most = fal_trace_job_tasks(j, 0), n = j->clocks_per_epoch;
+	const uint64_t epoch = (n - 1) * most + fal_trace_job_tasks(j, n - 1);
+	if (s->part || s->ended == 0 || s->above != NULL) {
+		s->clocks = s->next_clock;
+		return;
+	}
+	s->clocks = s->ended / epoch * n + s->ended % epoch / most;
+	if (s->clocks > j->clocks)
+		s->clocks = j->clocks;
+}
+
+static void
+spent(struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_spent *w = &s->worker[i].spent;
+		s->spent.compute += w->compute;
+		s->spent.push += w->push;
+		s->spent.pull += w->pull;
+		s->spent.wait += w->wait;
+		s->spent.late += w->late;
+	}
+}
+
+/* The part of the time between `from` and `to` in which it was there to be given work. */
+static double
+presence(const struct fal_summary *s, const struct fal_summary_worker *w, double from,
+	 double to)
+{
+	const bool told = w->own_rounds || w->last_clock + 1 >= s->last_clock;
+	double sum = 0;
+	for (size_t i = 0; i < w->stays; i++) {
+		const double last = told ? w->stay[i].to : fmin(w->stay[i].to, w->told);
+		sum += fmax(fmin(last, to) - fmax(w->stay[i].from, from), 0);
+	}
+	return sum / (to - from);
+}
+
+static void
+capacity(struct fal_summary *s)
+{
+	double from, to;
+	if (!window(s, &from, &to))
+		return;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
+		if (w->core_s > 0)
+			s->capacity += presence(s, w, from, to) * (double)cores * w->ran /
+				       w->core_s;
+	}
+}
+
+static bool
+is_impure(const struct fal_summary_worker *w)
+{
+	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
+	return strncmp(w->fingerprint, impure, strlen(impure)) == 0;
+}
+
+/* Marks who is impure, or has not the fingerprint that most of the others have; of
+ * equals, the earliest: to be as an impure one is says nothing of anybody. */
+static int
+numerics(struct fal_summary *s)
+{
+	size_t best = 0, most = 0, same;
+	const char *build;
+	json_t *have = NULL; /* how many have each */
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->n_worker && err == FAL_OK; i++) {
+		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
+		err = fal_names_put(&have, s->worker[i].fingerprint, same + 1);
+	}
+	for (size_t i = 0; i < s->n_worker; i++) {
+		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
+		if (same > most && !is_impure(&s->worker[i])) {
+			most = same;
+			best = i;
+		}
+	}
+	s->identical = most == s->n_worker;
+	build = s->n_worker > 0 ? s->worker[best].build : NULL;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		struct fal_summary_worker *w = &s->worker[i];
+		w->impure = is_impure(w);
+		w->differs = w->impure ||
+			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		w->standby =
+			s->strict && s->counts > 0 && !w->left &&
+			strcmp(w->fingerprint, s->worker[s->counts - 1].fingerprint) != 0;
+		w->skewed = w->differs && w->build != NULL && build != NULL &&
+			    strcmp(w->build, build) != 0;
+	}
+	json_decref(have);
+	return err;
+}
+
+static int
+classes(struct fal_summary *s)
+{
+	struct fal_trace_load *load = fal_calloc(s->n_worker, sizeof(*load));
+	struct fal_trace_class *out = fal_calloc(s->n_worker, sizeof(*out));
+	int err = FAL_ENOMEM;
+	if (load != NULL && out != NULL) {
+		for (size_t i = 0; i < s->n_worker; i++)
+			load[i] = s->worker[i].load;
+		err = fal_trace_classify(load, s->n_worker, out);
+	}
+	for (size_t i = 0; err == 0 && i < s->n_worker; i++)
+		s->worker[i].verdict = out[i];
+	free(load);
+	free(out);
+	return err;
+}
+
+const char *
+fal_summary_class(const struct fal_summary_worker *w)
+{
+	return w->left      ? "left"
+	       : w->standby ? "standby"
+	       : w->suspect ? "suspect"
+	       : w->silent  ? "silent"
+			    : fal_class_name(w->verdict.class);
+}
+
+int
+fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
+{
+	if (!s->have_job)
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+	progress(s);
+	quiet(s);
+	rates(s);
+	spent(s);
+	fal_shard_rows_end(&s->shards);
+	capacity(s);
+	int err = numerics(s);
+	if (err == FAL_OK)
+		err = classes(s);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : 0;
 }

@@ -6,15 +6,61 @@
 #define FAL_TRACE_SUMMARY_H
 
 #include "trace/classify.h"
-#include "trace/clocks.h"
 #include "trace/ids.h"
-#include "trace/moves.h"
+#include "trace/lines.h"
 #include "trace/overlap.h"
-#include "trace/shards.h"
 #include "trace/stale.h"
 
 /* Updates that the job's rates are taken over. */
 #define FAL_SUMMARY_RATE_UPDATES 100
+
+/* ---- shards --------------------------------------------------------------------------
+ */
+
+/* Workers do nothing but wait for a straggler in more than this part of the time. */
+#define FAL_SHARD_BLAME 0.02
+
+struct fal_shard_row {
+	char name[256], address[256]; /* of the process; "": the coordinator's */
+	uint64_t blocks;              /* that it had last */
+	uint64_t rx, tx;              /* sums of its lines */
+	double service, queue, blame;
+	double took;          /* seconds of a version's part, the mean; NAN: not known */
+	enum fal_class class; /* by these seconds, as workers are by theirs */
+	const char *cause;    /* static; "blocks": it has more of them; "pace": it takes
+				 longer for each; or "-" */
+	double slower;        /* took, in those of the middle one; NAN */
+	uint32_t lines;       /* private: with `took` */
+};
+
+/* Shard lines, summed up: a row for each shard of the newest incarnation, and which of
+ * them workers wait for.  {0} with the times is empty and valid. */
+struct fal_shard_rows {
+	struct fal_shard_row v[FAL_TRACE_SHARDS_MAX];
+	uint32_t n;
+	double from, to; /* seconds of the job that the lines are of */
+};
+
+/* Takes a `shard` line.  0 or l->err. */
+int fal_shard_rows_line(struct fal_shard_rows *r, struct fal_trace_line *l,
+			const struct fal_trace_job *job);
+/* Classifies them; more lines may follow.  A straggler is more than FAL_CLASS_TOLERANCE
+ * above the median, and waited for. */
+void fal_shard_rows_end(struct fal_shard_rows *r);
+
+/* What place lines say of the last move of blocks. */
+struct fal_trace_moves {
+	uint64_t moves;  /* of the newest incarnation; of the last of them: */
+	char by[256];    /* who wanted it */
+	double t, took;  /* when it was done, and in which seconds; NAN: not known */
+	uint64_t blocks; /* that went to another shard */
+	/* By shard: how many it has more than before. */
+	int64_t more[FAL_TRACE_SHARDS_MAX];
+	struct fal_trace_place is; /* private: where the blocks are */
+};
+
+/* ---- workers, epochs, the job ---------------------------------------------------------
+ */
 
 /* Where wall time went, in seconds; `late` is beside it. */
 struct fal_summary_spent {

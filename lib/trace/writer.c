@@ -1,579 +1,574 @@
-/* The lines of a trace, written; the longest has writer_ledger.c. */
+/* Lines of a trace, written by the table of schema.h; and those that are made of what
+ * others keep: of the job, its blocks, a worker's clock, a round, a version. */
 #include "trace/writer.h"
 
 #include "base/build.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/parse.h"
 #include "sec/hash.h"
-#include "trace/member.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* Hashes of net, data and weights, where they are known. */
+/* ---- by the table --------------------------------------------------------------------
+ */
+
+/* An array of numbers, or of arrays of `width` of them. */
 static void
-put_inputs(struct fal_buf *b, const char *model, const char *data, const char *from)
+put_rows(struct fal_buf *b, size_t n, size_t width, const uint64_t *whole,
+	 const double *real)
 {
-	fal_member_str(b, FAL_F_MODEL, model);
-	fal_member_str(b, FAL_F_DATA, data);
-	fal_member_str(b, FAL_F_FROM, from);
+	const size_t each = width > 0 ? width : 1;
+	fal_json_open(b, '[');
+	for (size_t i = 0; i < n * each; i++) {
+		if (width > 0 && i % each == 0)
+			fal_json_open(b, '[');
+		if (whole != NULL)
+			fal_json_u64(b, whole[i]);
+		else
+			fal_json_num(b, real[i]);
+		if (width > 0 && i % each == each - 1)
+			fal_json_close(b, ']');
+	}
+	fal_json_close(b, ']');
 }
+
+static void put_record(struct fal_buf *b, const struct fal_schema *r, const void *from);
+
+static void
+put_list(struct fal_buf *b, const struct fal_member *m, const void *at)
+{
+	struct fal_trace_list list;
+	memcpy(&list, at, sizeof(list)); /* pointers of any type look alike */
+	const uint8_t *v = list.v;
+	fal_json_open(b, '[');
+	for (size_t i = 0; i < list.n; i++) {
+		if (m->kind == FAL_M_HEXES) {
+			fal_json_str(b, ((const char *const *)list.v)[i]);
+			continue;
+		}
+		fal_json_open(b, '{');
+		put_record(b, m->of(), v + i * m->of()->size);
+		fal_json_close(b, '}');
+	}
+	fal_json_close(b, ']');
+}
+
+static void
+put_word(struct fal_buf *b, const char *words, uint32_t word)
+{
+	char text[16];
+	for (; word > 0; word--)
+		words = strchr(words, ' ') + 1;
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(words, " "), words);
+	fal_json_str(b, text);
+}
+
+/* Is the member absent? */
+static bool
+is_absent(const struct fal_member *m, const void *at)
+{
+	const bool may = m->when == FAL_MAY;
+	struct fal_trace_list list;
+	const void *p;
+	switch (m->kind) {
+	case FAL_M_WHOLE:
+		return *(const uint64_t *)at == (may ? 0 : FAL_TRACE_ABSENT);
+	case FAL_M_ID:
+	case FAL_M_WORD:
+		return *(const uint32_t *)at == 0;
+	case FAL_M_REAL:
+	case FAL_M_LOSS:
+	case FAL_M_SECONDS:
+		return may ? !(*(const double *)at > 0) : isnan(*(const double *)at);
+	case FAL_M_FLAG:
+		return !*(const bool *)at;
+	case FAL_M_WORD64:
+		return !((const struct fal_word64 *)at)->is;
+	case FAL_M_TEXT:
+	case FAL_M_HEX:
+	case FAL_M_OBJECT:
+	case FAL_M_JSON:
+		memcpy(&p, at, sizeof(p)); /* pointers of any type look alike */
+		return p == NULL;
+	default:
+		memcpy(&list, at, sizeof(list));
+		return list.n == 0;
+	}
+}
+
+static void
+put_member(struct fal_buf *b, const struct fal_member *m, const void *at)
+{
+	const struct fal_numbers *rows = at;
+	const struct fal_reals *reals = at;
+	const struct fal_json_text *text = at;
+	const void *object;
+	char hex[17];
+	fal_json_key(b, m->name);
+	switch (m->kind) {
+	case FAL_M_WHOLE:
+		fal_json_u64(b, *(const uint64_t *)at);
+		break;
+	case FAL_M_ID:
+		fal_json_u64(b, *(const uint32_t *)at);
+		break;
+	case FAL_M_REAL:
+	case FAL_M_LOSS:
+		fal_json_num(b, *(const double *)at);
+		break;
+	case FAL_M_SECONDS:
+		fal_json_fixed(b, *(const double *)at, 6);
+		break;
+	case FAL_M_FLAG:
+		fal_json_bool(b, true);
+		break;
+	case FAL_M_TEXT:
+	case FAL_M_HEX:
+		fal_json_str(b, *(const char *const *)at);
+		break;
+	case FAL_M_WORD:
+		put_word(b, m->words, *(const uint32_t *)at);
+		break;
+	case FAL_M_WORD64:
+		snprintf(hex, sizeof(hex), "%016" PRIx64,
+			 ((const struct fal_word64 *)at)->v);
+		fal_json_str(b, hex);
+		break;
+	case FAL_M_TUPLE:
+		put_rows(b, rows->n, 0, rows->v, NULL);
+		break;
+	case FAL_M_ROWS:
+		put_rows(b, rows->n, (size_t)m->arg, rows->v, NULL);
+		break;
+	case FAL_M_REALS:
+		put_rows(b, reals->n, (size_t)m->arg, NULL, reals->v);
+		break;
+	case FAL_M_HEXES:
+	case FAL_M_LIST:
+		put_list(b, m, at);
+		break;
+	case FAL_M_OBJECT:
+		memcpy(&object, at, sizeof(object));
+		fal_json_open(b, '{');
+		put_record(b, m->of(), object);
+		fal_json_close(b, '}');
+		break;
+	case FAL_M_JSON:
+		fal_put_bytes(b, text->p, text->n);
+		break;
+	}
+}
+
+static void
+put_record(struct fal_buf *b, const struct fal_schema *r, const void *from)
+{
+	for (size_t i = 0; i < r->members; i++) {
+		const struct fal_member *m = &r->member[i];
+		const void *at = (const uint8_t *)from + m->at;
+		if (m->when == FAL_MUST || !is_absent(m, at))
+			put_member(b, m, at);
+	}
+}
+
+void
+fal_trace_put(struct fal_buf *b, double t, enum fal_event ev, const void *line)
+{
+	const struct fal_schema *r = fal_event_schema(ev);
+	fal_buf_clear(b);
+	fal_put_fmt(b, "{\"t\":%.6f,\"ev\":\"%s\"", t < 0 ? 0 : t, r->name);
+	put_record(b, r, line);
+	fal_json_close(b, '}');
+}
+
+/* ---- job, place, clock ---------------------------------------------------------------
+ */
 
 void
 fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 {
 	const struct fal_grid *g = &d->grid;
-	fal_member_begin(b, 0, "job");
-	fal_member_str(b, FAL_F_NAME, d->name);
-	fal_member_str(b, FAL_F_HASH, d->hash);
-	put_inputs(b, d->model, d->data, d->from);
-	/* A string: JSON readers lose integers above 2^53. */
-	fal_member_key(b, FAL_F_SEED, FAL_FIELD_TEXT);
-	fal_put_fmt(b, "\"%" PRIu64 "\"", d->seed);
-	fal_member_num(b, FAL_F_EPOCHS, g->epochs);
-	fal_member_num(b, FAL_F_BATCH, g->batch);
-	fal_member_num(b, FAL_F_TASK, g->task);
-	if (g->parts > 1)
-		fal_member_num(b, FAL_F_PARTS, g->parts);
-	fal_member_num(b, FAL_F_SAMPLES, g->samples);
-	fal_member_num(b, FAL_F_TEST, d->test);
-	fal_member_num(b, FAL_F_PARAMS, d->params);
-	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
-	fal_member_num(b, FAL_F_SHARDS, d->shards);
-	fal_member_num(b, FAL_F_CLOCKS_PER_EPOCH, fal_grid_epoch_clocks(g));
-	fal_member_num(b, FAL_F_CLOCKS, fal_grid_clocks(g));
-	fal_member_key(b, FAL_F_SCHEME, FAL_FIELD_TEXT);
-	fal_put_u8(b, '"');
-	fal_rule_put(d->rule, b);
-	fal_put_u8(b, '"');
-	fal_member_str(b, FAL_F_AUDIT, d->sums ? "sums" : "claims");
-	fal_member_num(b, FAL_F_HASH_EVERY, d->hashes);
-	fal_member_str(b, FAL_F_NUMERICS, d->numerics);
-	if (d->skips)
-		fal_member_str(b, FAL_F_NONFINITE, "skip");
-	fal_member_str(b, FAL_F_OPTIMIZER, fal_optim_name(d->optim->kind));
-	if (d->optim->kind == FAL_MOMENTUM || d->optim->kind == FAL_NESTEROV)
-		fal_member_real(b, FAL_F_MOMENTUM, (double)d->optim->momentum);
-	if (d->optim->kind == FAL_ADAMW)
-		fal_member_real(b, FAL_F_BETA1, d->optim->beta1);
-	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
-	if (d->above != NULL) {
-		fal_member_str(b, FAL_F_ABOVE, d->above->address);
-		fal_member_str(b, FAL_F_KEY, d->above->key);
-		fal_member_str(b, FAL_F_KEY_FINGERPRINT, d->above->key_fingerprint);
+	const struct fal_optim *o = d->optim;
+	const bool fast = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	struct fal_buf rule = { 0 };
+	char seed[24];
+	fal_rule_put(d->rule, &rule);
+	fal_put_u8(&rule, '\0');
+	if (rule.err < 0) {
+		b->err = rule.err;
+		return;
 	}
-	fal_member_str(b, FAL_F_PROGRAM, fal_build());
-	fal_member_end(b);
+	snprintf(seed, sizeof(seed), "%" PRIu64, d->seed);
+	struct fal_ev_job e = {
+		.name = d->name,
+		.hash = d->hash,
+		.model = d->model,
+		.data = d->data,
+		.from = d->from,
+		.seed = seed,
+		.epochs = g->epochs,
+		.batch = g->batch,
+		.task = g->task,
+		.parts = g->parts > 1 ? g->parts : 0,
+		.samples = g->samples,
+		.test = d->test,
+		.params = d->params,
+		.blocks = d->blocks,
+		.shards = d->shards,
+		.clocks_per_epoch = fal_grid_epoch_clocks(g),
+		.clocks = fal_grid_clocks(g),
+		.scheme = (const char *)rule.p,
+		.audit = d->sums ? FAL_AUDIT_SUMS : FAL_AUDIT_CLAIMS,
+		.hashes = d->hashes,
+		.numerics = d->numerics,
+		.nonfinite = d->skips,
+		.optimizer = fal_optim_name(o->kind),
+		.momentum = fast ? (double)o->momentum : 0,
+		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
+		.incarnation = d->incarnation,
+		.version = fal_build(),
+	};
+	if (d->above != NULL) {
+		e.above = d->above->address;
+		e.key = d->above->key;
+		e.key_fingerprint = d->above->key_fingerprint;
+	}
+	fal_trace_put(b, 0, FAL_EV_JOB, &e);
+	fal_buf_free(&rule);
 }
 
 void
 fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 {
-	fal_member_begin(b, t, "place");
-	fal_member_num(b, FAL_F_MAP, d->map);
-	fal_member_str(b, FAL_F_RULE, d->rule);
-	if (d->by != NULL) {
-		fal_member_str(b, FAL_F_BY_NAME, d->by);
-		fal_member_seconds(b, FAL_F_TOOK, d->took);
+	uint64_t *v = fal_calloc(3 * (size_t)d->blocks, sizeof(*v));
+	size_t runs = 0;
+	if (v == NULL) {
+		b->err = FAL_ENOMEM;
+		return;
 	}
-	fal_member_num(b, FAL_F_SHARDS, d->shards);
-	if (d->places > d->shards)
-		fal_member_num(b, FAL_F_PLACES, d->places);
-	fal_member_list(b, FAL_F_RUNS);
-	for (uint32_t i = 0, end = 0; i < d->blocks; i = end) {
+	for (uint32_t i = 0, end = 0; i < d->blocks; i = end, runs++) {
 		while (end < d->blocks && d->shard[end] == d->shard[i])
 			end++;
-		fal_member_row(b, 3, (const uint64_t[]){ d->shard[i] + 1, i, end - i });
+		v[3 * runs] = (uint64_t)d->shard[i] + 1;
+		v[3 * runs + 1] = i;
+		v[3 * runs + 2] = end - i;
 	}
-	fal_json_close(b, ']');
-	fal_member_end(b);
+	const struct fal_ev_place e = {
+		.map = d->map,
+		.rule = d->rule,
+		.by = d->by,
+		.took = d->by != NULL ? d->took : (double)NAN,
+		.shards = d->shards,
+		.places = d->places > d->shards ? d->places : 0,
+		.runs = { v, runs },
+	};
+	fal_trace_put(b, t, FAL_EV_PLACE, &e);
+	free(v);
 }
 
 void
-fal_line_shard(struct fal_buf *b, double t, const struct fal_line_shard *d)
+fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
+	       struct fal_ev_clock *e)
 {
-	fal_member_begin(b, t, "shard");
-	fal_member_num(b, FAL_F_SHARD, (uint64_t)d->shard + 1);
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	fal_member_str(b, FAL_F_BY_NAME, d->name);
-	fal_member_str(b, FAL_F_ADDRESS, d->address);
-	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
-	fal_member_num(b, FAL_F_RX, d->rx);
-	fal_member_num(b, FAL_F_TX, d->tx);
-	fal_member_seconds(b, FAL_F_SERVICE, d->service);
-	fal_member_seconds(b, FAL_F_QUEUE, d->queue);
-	if (!isnan(d->took))
-		fal_member_seconds(b, FAL_F_TOOK, d->took);
-	fal_member_seconds(b, FAL_F_BLAME, d->blame);
-	fal_member_end(b);
-}
-
-void
-fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d)
-{
-	fal_member_begin(b, d->t, "restart");
-	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	fal_member_num(b, FAL_F_UNTIL, d->until);
-	fal_member_num(b, FAL_F_LINES, d->lines);
-	fal_member_num(b, FAL_F_TORN, d->torn);
-	fal_member_str(b, FAL_F_HASH, d->hash);
-	put_inputs(b, d->model, d->data, d->from);
-	if (d->accepted != NULL && d->accepted[0] != '\0')
-		fal_member_str(b, FAL_F_ACCEPTED, d->accepted);
-	fal_member_num(b, FAL_F_EPOCHS, d->epochs);
-	fal_member_end(b);
-}
-
-void
-fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d)
-{
-	fal_member_begin(b, t, "policy");
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_str(b, FAL_F_SCHEME, d->scheme);
-	fal_member_str(b, FAL_F_BY_NAME, d->by);
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	if (d->policy != NULL) {
-		fal_member_key(b, FAL_F_POLICY, FAL_FIELD_OBJECT);
-		fal_put_bytes(b, d->policy, d->policy_n);
-	}
-	fal_member_end(b);
-}
-
-void
-fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by)
-{
-	fal_member_begin(b, t, "hold");
-	fal_member_str(b, FAL_F_WHY, why);
-	fal_member_str(b, FAL_F_BY_NAME, by);
-	fal_member_end(b);
-}
-
-void
-fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d)
-{
-	char hex[2 * FAL_FINGERPRINT + 1];
-	fal_hex(d->fingerprint, FAL_FINGERPRINT, hex);
-	fal_member_begin(b, t, "join");
-	fal_member_who(b, d->who);
-	fal_member_str(b, FAL_F_KEY, d->key);
-	fal_member_str(b, FAL_F_KEY_FINGERPRINT, d->key_fingerprint);
-	fal_member_pair(b, FAL_F_LANES_RANGE, d->lanes_min, d->lanes_max);
-	fal_member_num(b, FAL_F_CORES, d->cores);
-	fal_member_str(b, FAL_F_FINGERPRINT, hex);
-	if (d->build[0] != '\0')
-		fal_member_str(b, FAL_F_PROGRAM, d->build);
-	if (d->kernels[0] != '\0')
-		fal_member_str(b, FAL_F_KERNELS, d->kernels);
-	if (d->task_ns > 0)
-		fal_member_ns(b, FAL_F_TASK_S, d->task_ns);
-	if (d->large > 0) {
-		fal_member_num(b, FAL_F_LARGE, d->large);
-		fal_member_ns(b, FAL_F_LARGE_S, d->large_ns);
-	}
-	fal_member_end(b);
-}
-
-void
-fal_line_group(struct fal_buf *b, double t, struct fal_line_who w, uint32_t members,
-	       uint32_t lanes)
-{
-	fal_member_begin(b, t, "group");
-	fal_member_who(b, w);
-	fal_member_num(b, FAL_F_MEMBERS, members);
-	fal_member_num(b, FAL_F_LANES, lanes);
-	fal_member_end(b);
-}
-
-void
-fal_line_leave(struct fal_buf *b, double t, struct fal_line_who w, const char *why,
-	       bool fell)
-{
-	fal_member_begin(b, t, "leave");
-	fal_member_who(b, w);
-	fal_member_str(b, FAL_F_REASON, why);
-	if (fell) {
-		fal_member_key(b, FAL_F_FELL, FAL_FIELD_FLAG);
-		fal_json_bool(b, true);
-	}
-	fal_member_end(b);
-}
-
-/* The samples of the tasks that ended, the mean seconds of one, and how they changed. */
-static void
-paces(struct fal_buf *b, const struct fal_work *w)
-{
+	uint64_t paces[3 * FAL_WORK_PACES];
 	double sum = 0;
-	uint64_t samples = 0;
 	uint32_t tasks = 0;
 	for (uint32_t i = 0; i < w->paces; i++) {
+		const double us = 1e6 * w->pace[i].seconds / w->pace[i].tasks;
 		sum += w->pace[i].seconds;
-		samples += w->pace[i].samples;
 		tasks += w->pace[i].tasks;
+		e->samples += w->pace[i].samples;
+		paces[3 * i] = w->pace[i].tasks;
+		paces[3 * i + 1] = us > 0 ? (uint64_t)nearbyint(us) : 0;
+		paces[3 * i + 2] = w->pace[i].samples;
 	}
-	fal_member_num(b, FAL_F_SAMPLES, samples);
-	fal_member_seconds(b, FAL_F_TASK_S, tasks > 0 ? sum / tasks : 0);
-	if (w->paces < 2)
-		return;
-	fal_member_list(b, FAL_F_PACES);
-	for (uint32_t i = 0; i < w->paces; i++) {
-		fal_json_open(b, '[');
-		fal_json_u64(b, w->pace[i].tasks);
-		fal_json_fixed(b, 1e6 * w->pace[i].seconds / w->pace[i].tasks, 0);
-		fal_json_u64(b, w->pace[i].samples);
-		fal_json_close(b, ']');
-	}
-	fal_json_close(b, ']');
+	e->share = w->share;
+	e->done = w->done;
+	e->in = w->in;
+	e->out = w->out;
+	e->cloned = w->cloned;
+	e->lost = w->lost;
+	e->task_s = tasks > 0 ? sum / tasks : 0;
+	e->paces = (struct fal_numbers){ paces, w->paces > 1 ? w->paces : 0 };
+	e->cut = w->cut.tasks;
+	e->cut_s = w->cut.tasks > 0 ? w->cut.seconds : (double)NAN;
+	e->staleness = w->stale_updates;
+	fal_trace_put(b, t, FAL_EV_CLOCK, e);
+}
+
+/* ---- rounds --------------------------------------------------------------------------
+ */
+
+/* What a ledger line is made of, in its order: numbers, contributions, hashes. */
+struct space {
+	uint64_t *v;
+	struct fal_ev_contrib *contrib;
+	char (*hex)[2 * FAL_CLAIM_HASH + 1];
+	const char **hash;
+	struct fal_claim *claim; /* scratch */
+	size_t used, hashes;
+};
+
+static uint64_t *
+take(struct space *s, size_t n)
+{
+	s->used += n;
+	return s->v + s->used - n;
+}
+
+/* Room for the most that the ledger may have. */
+static bool
+space_new(struct space *s, const struct fal_line_ledger *d, const struct fal_ledger *l)
+{
+	size_t n = 4 * d->ons + 2 * (size_t)l->tasks, claims = 0;
+	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
+		n += 4 * l->log[k].n;
+	for (uint32_t i = 0; i < l->contribs; i++)
+		claims += l->contrib[i].tasks;
+	n += 4 * (size_t)l->contribs + 2 * claims;
+	s->v = fal_calloc(n + 1, sizeof(*s->v));
+	s->contrib = fal_calloc(l->contribs + (size_t)1, sizeof(*s->contrib));
+	s->hex = fal_calloc(claims + 1, sizeof(*s->hex));
+	s->hash = fal_calloc(claims + 1, sizeof(*s->hash));
+	s->claim = fal_calloc(claims + 1, sizeof(*s->claim));
+	return s->v != NULL && s->contrib != NULL && s->hex != NULL && s->hash != NULL &&
+	       s->claim != NULL;
 }
 
 static void
-spans(struct fal_buf *b, const struct fal_line_spans *is)
+space_free(struct space *s)
 {
-	fal_member_list(b, FAL_F_SPANS);
-	fal_member_row(b, 2, is->pull);
-	fal_member_row(b, 2, is->compute);
-	fal_member_row(b, 2, is->push);
-	fal_json_close(b, ']');
-	fal_member_ns(b, FAL_F_WAITED, is->waited);
-	fal_member_ns(b, FAL_F_STREAMED, is->streamed);
+	free(s->v);
+	free(s->contrib);
+	free(s->hex);
+	free(s->hash);
+	free(s->claim);
 }
 
-void
-fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
+/* Was the worker granted anything of the round on another version than the round's? */
+static bool
+elsewhere(const struct fal_line_ledger *d, uint32_t worker)
 {
-	const struct fal_work *w = d->work;
-	fal_member_begin(b, t, "clock");
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	if (d->own)
-		fal_member_num(b, FAL_F_ROUND, d->round);
-	fal_member_who(b, d->who);
-	fal_member_num(b, FAL_F_LANES, d->lanes);
-	fal_member_num(b, FAL_F_SHARE, w->share);
-	fal_member_num(b, FAL_F_DONE, w->done);
-	fal_member_num(b, FAL_F_IN, w->in);
-	fal_member_num(b, FAL_F_OUT, w->out);
-	fal_member_num(b, FAL_F_CLONED, w->cloned);
-	fal_member_num(b, FAL_F_LOST, w->lost);
-	fal_member_ns(b, FAL_F_COMPUTE, d->spent.compute);
-	fal_member_ns(b, FAL_F_PUSH, d->spent.push);
-	fal_member_ns(b, FAL_F_PULL, d->spent.pull);
-	fal_member_ns(b, FAL_F_WAIT, d->spent.wait);
-	fal_member_ns(b, FAL_F_PUSH_ALL, d->spent.push_all);
-	fal_member_ns(b, FAL_F_PULL_ALL, d->spent.pull_all);
-	fal_member_ns(b, FAL_F_LATE, d->spent.late);
-	if (d->rtt > 0)
-		fal_member_seconds(b, FAL_F_RTT, d->rtt);
-	if (d->spans.known)
-		spans(b, &d->spans);
-	paces(b, w);
-	if (w->cut.tasks > 0) {
-		fal_member_num(b, FAL_F_CUT, w->cut.tasks);
-		fal_member_seconds(b, FAL_F_CUT_S, w->cut.seconds);
+	for (size_t i = 0; i < d->ons; i++)
+		if (d->on[i].round == d->round && d->on[i].worker == worker &&
+		    d->on[i].version != d->version)
+			return true;
+	return false;
+}
+
+/* What was granted to those who got any of it on another version than the round's. */
+static struct fal_numbers
+rows_on(struct space *s, const struct fal_line_ledger *d)
+{
+	struct fal_numbers rows = { s->v + s->used, 0 };
+	for (size_t i = 0; i < d->ons; i++) {
+		const struct fal_granted_on *on = &d->on[i];
+		if (on->round != d->round || !elsewhere(d, on->worker))
+			continue;
+		uint64_t *v = take(s, 4);
+		v[0] = on->worker;
+		v[1] = on->first;
+		v[2] = on->count;
+		v[3] = on->version;
+		rows.n++;
 	}
-	fal_member_num(b, FAL_F_STALENESS, w->stale_updates);
-	fal_member_num(b, FAL_F_TX, d->tx);
-	fal_member_num(b, FAL_F_RX, d->rx);
-	fal_member_end(b);
+	return rows;
 }
 
-/* The lines that were pushed: one by its part of the workers; or, with a quorum, each by
- * its samples. */
+/* Entries of the log: of a move from whom and to whom. */
+static struct fal_numbers
+rows_of(struct space *s, const struct fal_ledger *l, int kind)
+{
+	const struct fal_numbers rows = { s->v + s->used, l->log[kind].n };
+	for (size_t i = 0; i < rows.n; i++) {
+		const struct fal_entry *e = &l->log[kind].v[i];
+		*take(s, 1) = e->a;
+		if (kind == FAL_ENTRY_MOVE)
+			*take(s, 1) = e->b;
+		*take(s, 1) = e->first;
+		*take(s, 1) = e->count;
+	}
+	return rows;
+}
+
+/* One more task, which is not before those of the rows. */
 static void
-pushes(struct fal_buf *b, const struct fal_line_update *d)
+add_task(struct space *s, struct fal_numbers *rows, uint64_t task)
 {
-	if (d->groups > 0)
-		fal_member_num(b, FAL_F_GROUPS, d->groups);
-	if (d->pushes > 0 && d->groups == 0) {
-		fal_member_real(b, FAL_F_WEIGHT, d->push->weight);
-		fal_member_num(b, FAL_F_AMONG, d->push->among);
+	uint64_t *last = s->v + s->used - 2;
+	if (rows->n > 0 && last[0] + last[1] == task) {
+		last[1]++;
 		return;
 	}
-	if (d->pushes == 0)
-		return;
-	fal_member_list(b, FAL_F_PUSHES);
-	for (size_t i = 0; i < d->pushes; i++) {
-		fal_json_open(b, '[');
-		fal_json_u64(b, d->push[i].group);
-		fal_json_num(b, d->push[i].weight);
-		fal_json_close(b, ']');
+	uint64_t *v = take(s, 2);
+	v[0] = task;
+	v[1] = 1;
+	rows->n++;
+}
+
+/* Tasks that count without a result. */
+static struct fal_numbers
+rows_skipped(struct space *s, const struct fal_ledger *l)
+{
+	struct fal_numbers rows = { s->v + s->used, 0 };
+	for (uint32_t i = 0; i < l->tasks && l->skipped > 0; i++)
+		if (l->task[i].skipped)
+			add_task(s, &rows, (uint64_t)l->first + i);
+	return rows;
+}
+
+static int
+by_task(const void *a, const void *b)
+{
+	uint32_t x = ((const struct fal_claim *)a)->task;
+	uint32_t y = ((const struct fal_claim *)b)->task;
+	return x < y ? -1 : x > y;
+}
+
+static void
+put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_ledger *l,
+	    uint32_t i)
+{
+	const struct fal_contrib *c = &l->contrib[i];
+	struct fal_ev_contrib *e = &s->contrib[i];
+	uint64_t *key = take(s, 4);
+	uint32_t n = 0;
+	*e = (struct fal_ev_contrib){ .c = { key, 2 },
+				      .blocks = c->blocks,
+				      .fenced = c->state == FAL_CONTRIB_FENCED };
+	key[0] = c->id.worker;
+	key[1] = c->id.seq;
+	if (c->fills != FAL_NONE) {
+		key[2] = l->contrib[c->fills].id.worker;
+		key[3] = l->contrib[c->fills].id.seq;
+		e->fills = (struct fal_numbers){ key + 2, 2 };
 	}
-	fal_json_close(b, ']');
-	fal_member_list(b, FAL_F_OUTER);
-	fal_json_num(b, d->outer);
-	fal_json_num(b, d->momentum);
-	fal_json_close(b, ']');
+	if (d->sums)
+		e->sum = (struct fal_word64){ true, i < d->n_sums ? d->sum[i] : 0 };
+	/* A fenced one's list is what it had. */
+	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
+		s->claim[n++] = l->claim[j];
+	qsort(s->claim, n, sizeof(*s->claim), by_task);
+	e->tasks.v = s->v + s->used;
+	for (uint32_t j = 0; j < n; j++)
+		add_task(s, &e->tasks, s->claim[j].task);
+	if (!d->hashed)
+		return;
+	e->hashes = (struct fal_strings){ s->hash + s->hashes, n };
+	for (uint32_t j = 0; j < n; j++, s->hashes++) {
+		fal_hex(s->claim[j].hash, FAL_CLAIM_HASH, s->hex[s->hashes]);
+		s->hash[s->hashes] = s->hex[s->hashes];
+	}
 }
 
 void
-fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
+fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
+		const struct fal_ledger *l)
 {
-	char hex[2 * FAL_HASH_BYTES + 1];
-	fal_member_begin(b, d->t, "update");
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_list(b, FAL_F_ROUNDS);
+	static const char *const bases[] = { "version", "local", "rebase" };
+	const struct fal_ev_stale stale = { d->clocks, d->updates, d->rank };
+	const uint64_t verified[] = { l->asked, l->equal, l->unlike };
+	struct space s = { 0 };
+	struct fal_ev_ledger e = {
+		.round = d->round,
+		.clock = d->clock,
+		.first = d->first,
+		.tasks = l->tasks,
+		.samples = d->samples,
+		.version = d->version,
+		.blocks = d->blocks,
+		.kind = d->delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
+		.owner = d->owner,
+		.group = d->group,
+		.local = d->local,
+		.end = d->end,
+		.weight = (double)NAN,
+		.since = FAL_TRACE_ABSENT,
+		.slot = FAL_TRACE_ABSENT,
+	};
+	if (d->end == FAL_END_DROPPED || d->end == FAL_END_ABANDONED)
+		e.why = d->why;
+	if (d->end == FAL_END_APPLIED) {
+		e.came = d->came;
+		e.weight = d->delta ? d->weight : (double)NAN;
+		e.among = d->among;
+		e.divisor = d->divisor;
+		e.steps = d->steps;
+		e.base = d->steps > 0 ? bases[d->base] : NULL;
+		if (d->steps > 0 && d->base == FAL_START_REBASE)
+			e.since = d->since;
+		e.lr = d->lr;
+		e.stale = &stale;
+		e.slot = d->rank > 0 ? d->slot : FAL_TRACE_ABSENT;
+	}
+	if (space_new(&s, d, l)) {
+		e.grant = rows_of(&s, l, FAL_ENTRY_GRANT);
+		e.move = rows_of(&s, l, FAL_ENTRY_MOVE);
+		e.clone = rows_of(&s, l, FAL_ENTRY_CLONE);
+		e.regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
+		e.lost = rows_of(&s, l, FAL_ENTRY_LOST);
+		e.skipped = rows_skipped(&s, l);
+		e.verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
+		for (uint32_t i = 0; i < l->contribs; i++)
+			put_contrib(&s, d, l, i);
+		e.contrib.v = s.contrib;
+		e.contrib.n = l->contribs;
+		e.on = rows_on(&s, d);
+		e.seed = (struct fal_word64){ d->sums, d->seed };
+		e.added = (struct fal_word64){ d->sums, d->added };
+		fal_trace_put(b, d->t, FAL_EV_LEDGER, &e);
+	} else {
+		b->err = FAL_ENOMEM;
+	}
+	space_free(&s);
+}
+
+void
+fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
+		struct fal_ev_update *e)
+{
+	char hash[2 * FAL_HASH_BYTES + 1], exponents[sizeof(hash)];
+	uint64_t *rounds = fal_calloc(d->rounds + 1, sizeof(*rounds));
+	double *pushes = fal_calloc(2 * d->pushes + 1, sizeof(*pushes));
+	const double outer[] = { d->outer, d->momentum };
+	e->among = FAL_TRACE_ABSENT;
+	if (rounds == NULL || pushes == NULL) {
+		b->err = FAL_ENOMEM;
+		goto done;
+	}
 	for (size_t i = 0; i < d->rounds; i++)
-		fal_json_u64(b, d->round[i].round);
-	fal_json_close(b, ']');
-	pushes(b, d);
-	if (d->divisor > 0)
-		fal_member_real(b, FAL_F_DIVISOR, d->divisor);
-	fal_member_num(b, FAL_F_SAMPLES, d->samples);
-	fal_member_real(b, FAL_F_LOSS, d->loss);
-	fal_member_real(b, FAL_F_LR, d->lr);
-	if (d->norm > 0)
-		fal_member_real(b, FAL_F_NORM, d->norm);
-	fal_member_num(b, FAL_F_EPOCH, d->epoch);
-	if (d->made[1] > 0) {
-		fal_member_seconds(b, FAL_F_MADE, d->made[0]);
-		fal_member_seconds(b, FAL_F_MADE_ALL, d->made[1]);
+		rounds[i] = d->round[i].round;
+	e->rounds = (struct fal_numbers){ rounds, d->rounds };
+	/* Lines that were pushed: one by its part of the workers; or, with a quorum, each
+	 * by its samples. */
+	if (d->pushes > 0 && e->groups == 0) {
+		e->weight = d->push->weight;
+		e->among = d->push->among;
+	} else if (d->pushes > 0) {
+		for (size_t i = 0; i < d->pushes; i++) {
+			pushes[2 * i] = d->push[i].group;
+			pushes[2 * i + 1] = d->push[i].weight;
+		}
+		e->pushes = (struct fal_reals){ pushes, d->pushes };
+		e->outer = (struct fal_reals){ outer, 2 };
 	}
+	e->made = d->made[1] > 0 ? d->made[0] : (double)NAN;
+	e->made_all = d->made[1] > 0 ? d->made[1] : (double)NAN;
 	if (d->hash != NULL) {
-		fal_hex(d->hash, FAL_HASH_BYTES, hex);
-		fal_member_str(b, FAL_F_HASH, hex);
-		fal_hex(d->exponents, FAL_HASH_BYTES, hex);
-		fal_member_str(b, FAL_F_EXPONENTS, hex);
+		fal_hex(d->hash, FAL_HASH_BYTES, hash);
+		fal_hex(d->exponents, FAL_HASH_BYTES, exponents);
+		e->hash = hash;
+		e->exponents = exponents;
 	}
-	fal_member_end(b);
-}
-
-void
-fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d)
-{
-	fal_member_begin(b, d->t, "eval");
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	fal_member_num(b, FAL_F_EPOCH, d->epoch);
-	fal_member_num(b, FAL_F_RIGHT, d->right);
-	fal_member_num(b, FAL_F_TOTAL, d->total);
-	fal_member_real(b, FAL_F_LOSS, d->loss);
-	fal_member_real(b, FAL_F_ACCURACY,
-			d->total > 0 ? (double)d->right / (double)d->total : 0);
-	fal_member_list(b, FAL_F_KEYS);
-	for (size_t i = 0; i < d->keys; i++) {
-		const struct fal_line_eval_key *k = &d->key[i];
-		if (k->tasks == 0)
-			continue;
-		fal_json_open(b, '{');
-		fal_member_str(b, FAL_F_KEY, k->name);
-		fal_member_num(b, FAL_F_TASKS, k->tasks);
-		fal_member_num(b, FAL_F_TWICE, k->twice);
-		fal_member_num(b, FAL_F_ALONE, k->alone);
-		fal_member_end(b);
-	}
-	fal_json_close(b, ']');
-	fal_member_end(b);
-}
-
-void
-fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d)
-{
-	fal_member_begin(b, t, d->owes != NULL ? "suspect" : "back");
-	fal_member_who(b, d->who);
-	fal_member_str(b, FAL_F_OWES, d->owes);
-	fal_member_str(b, FAL_F_WHY, d->why);
-	fal_member_seconds(b, FAL_F_SECONDS, d->seconds);
-	fal_member_end(b);
-}
-
-void
-fal_line_charge(struct fal_buf *b, double t, struct fal_line_who w, const char *why)
-{
-	fal_member_begin(b, t, "charge");
-	fal_member_who(b, w);
-	fal_member_str(b, FAL_F_WHY, why);
-	fal_member_end(b);
-}
-
-void
-fal_line_refuse(struct fal_buf *b, double t, const char *name, const char *why,
-		uint64_t count)
-{
-	fal_member_begin(b, t, "refuse");
-	fal_member_str(b, FAL_F_KEY, name);
-	fal_member_str(b, FAL_F_WHY, why);
-	fal_member_num(b, FAL_F_COUNT, count);
-	fal_member_end(b);
-}
-
-void
-fal_line_trainer(struct fal_buf *b, double t, const char *key, const char *why)
-{
-	fal_member_begin(b, t, "trainer");
-	fal_member_str(b, FAL_F_KEY, key);
-	fal_member_str(b, FAL_F_WHY, why);
-	fal_member_end(b);
-}
-
-static void
-doubt(struct fal_buf *b, double t, const char *ev, const struct fal_line_doubt *d)
-{
-	fal_member_begin(b, t, ev);
-	fal_member_num(b, FAL_F_ROUND, d->round);
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_num(b, FAL_F_TASK, d->task);
-	fal_member_who(b, d->who);
-}
-
-void
-fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt *d)
-{
-	doubt(b, t, "nonfinite", d);
-	fal_member_num(b, FAL_F_FIRST_SAMPLE, d->first_sample);
-	fal_member_end(b);
-}
-
-void
-fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
-	       double seconds)
-{
-	doubt(b, t, "alone", d);
-	fal_member_seconds(b, FAL_F_SECONDS, seconds);
-	fal_member_end(b);
-}
-
-void
-fal_line_diverged(struct fal_buf *b, double t, const struct fal_line_diverged *d)
-{
-	fal_member_begin(b, t, "diverged");
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_who(b, d->who);
-	fal_member_str(b, FAL_F_WHY, d->why);
-	fal_member_seconds(b, FAL_F_SECONDS, d->seconds);
-	fal_member_end(b);
-}
-
-/* What it counts as, in runs of blocks that count the same. */
-static void
-bounded(struct fal_buf *b, const int8_t *counts, uint32_t blocks)
-{
-	fal_member_list(b, FAL_F_BOUND);
-	for (uint32_t from = 0, to; from < blocks; from = to) {
-		for (to = from + 1; to < blocks && counts[to] == counts[from];)
-			to++;
-		if (counts[from] == FAL_EXP_NONE)
-			continue;
-		fal_json_open(b, '[');
-		fal_json_u64(b, from);
-		fal_json_u64(b, to - from);
-		fal_json_i64(b, counts[from]);
-		fal_json_close(b, ']');
-	}
-	fal_json_close(b, ']');
-}
-
-void
-fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
-{
-	fal_member_begin(b, t, "check");
-	fal_member_num(b, FAL_F_ROUND, d->round);
-	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
-	fal_member_num(b, FAL_F_BLOCK, d->block);
-	fal_member_exponent(b, FAL_F_NEEDED, d->needed);
-	fal_member_exponent(b, FAL_F_SHOWN, d->shown);
-	if (d->exponent != FAL_EXP_NONE)
-		fal_member_exponent(b, FAL_F_EXPONENT, d->exponent);
-	if (d->by != 0)
-		fal_member_num(b, FAL_F_BY, d->by);
-	if (d->counts != NULL)
-		bounded(b, d->counts, d->blocks);
-	fal_member_str(b, FAL_F_VERDICT, d->verdict);
-	fal_member_str(b, FAL_F_WHY, d->why);
-	fal_member_end(b);
-}
-
-void
-fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
-	       const struct fal_line_again *d)
-{
-	fal_member_begin(b, t, "again");
-	fal_member_num(b, FAL_F_ROUND, r->round);
-	fal_member_num(b, FAL_F_CLOCK, r->clock);
-	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
-	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
-	fal_member_str(b, FAL_F_WHY, d->why);
-	fal_member_end(b);
-}
-
-void
-fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d)
-{
-	fal_member_begin(b, t, "verify");
-	fal_member_num(b, FAL_F_ROUND, d->round);
-	fal_member_num(b, FAL_F_CLOCK, d->clock);
-	fal_member_num(b, FAL_F_TASK, d->task);
-	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
-	fal_member_list(b, FAL_F_WORDS);
-	for (int i = 0; i < 2; i++) {
-		char hex[2 * FAL_CLAIM_HASH + 1];
-		fal_hex(d->word[i].hash, FAL_CLAIM_HASH, hex);
-		fal_json_open(b, '{');
-		fal_member_who(b, d->word[i].who);
-		fal_member_str(b, FAL_F_HASH, hex);
-		fal_member_end(b);
-	}
-	fal_json_close(b, ']');
-	fal_member_end(b);
-}
-
-void
-fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d)
-{
-	fal_buf_clear(b);
-	fal_put_fmt(b, "{\"%s\":%s,\"%s\":\"gap\"", fal_field_name(FAL_F_T), d->t,
-		    fal_field_name(FAL_F_EV));
-	fal_member_num(b, FAL_F_LINES, d->lines);
-	fal_member_num(b, FAL_F_BYTES, d->bytes);
-	fal_member_str(b, FAL_F_BLAKE2B, d->blake2b);
-	fal_member_str(b, FAL_F_LINK, d->link);
-	fal_member_end(b);
-}
-
-void
-fal_line_now(struct fal_buf *b, double t, const char *link)
-{
-	fal_member_begin(b, t, "now");
-	fal_member_str(b, FAL_F_LINK, link);
-	fal_member_end(b);
-}
-
-void
-fal_line_newer(struct fal_buf *b, double t, uint64_t version)
-{
-	fal_member_begin(b, t, "version");
-	fal_member_num(b, FAL_F_VERSION, version);
-	fal_member_end(b);
-}
-
-void
-fal_line_done(struct fal_buf *b, const struct fal_line_done *d)
-{
-	fal_member_begin(b, d->t, "done");
-	fal_member_num(b, FAL_F_VERSION, d->version);
-	if (d->sha256 != NULL) {
-		fal_member_str(b, FAL_F_SHA256, d->sha256);
-		fal_member_str(b, FAL_F_HASH, d->hash);
-	}
-	if (d->journal[0] != '\0')
-		fal_member_str(b, FAL_F_JOURNAL, d->journal);
-	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);
-	fal_json_num(b, d->t);
-	fal_member_seconds(b, FAL_F_TRAINED, d->trained);
-	if (d->accuracy >= 0)
-		fal_member_real(b, FAL_F_ACCURACY, d->accuracy);
-	fal_member_end(b);
-}
-
-void
-fal_line_failed(struct fal_buf *b, double t, uint64_t version, double trained,
-		const char *why)
-{
-	fal_member_begin(b, t, "failed");
-	fal_member_num(b, FAL_F_VERSION, version);
-	fal_member_seconds(b, FAL_F_TRAINED, trained);
-	fal_member_str(b, FAL_F_REASON, why);
-	fal_member_end(b);
+	fal_trace_put(b, t, FAL_EV_UPDATE, e);
+done:
+	free(rounds);
+	free(pushes);
 }

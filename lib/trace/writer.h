@@ -1,4 +1,5 @@
-/* Writes the lines of falcon-trace(5), with the members of fields.h.
+/* Writes those lines of falcon-trace(5) that are made of what others keep; any other is a
+ * struct of schema.h and fal_trace_put.
  *
  * Pure: it knows what a line says, not whose state that is.
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
@@ -13,16 +14,11 @@
 #include "sched/ledger.h"
 #include "sched/rule.h"
 #include "sched/sched.h"
+#include "trace/schema.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Whose line it is. */
-struct fal_line_who {
-	const char *name;
-	uint32_t id;
-};
 
 /* The coordinator above, of whose job this one is a worker. */
 struct fal_line_above {
@@ -61,128 +57,10 @@ struct fal_line_place {
 	uint32_t blocks;
 };
 
-/* A worker that is ready. */
-struct fal_line_join {
-	struct fal_line_who who;
-	const char *key, *key_fingerprint;
-	uint32_t lanes_min, lanes_max, cores;
-	const uint8_t *fingerprint; /* FAL_FINGERPRINT bytes */
-	const char *build;          /* of its program; "": not told */
-	const char *kernels;        /* that compute its tasks; the same */
-	/* Its probe: of a task, and of `large` samples as one; 0: none. */
-	uint64_t task_ns, large_ns;
-	uint32_t large;
-};
-
-/* When a worker did what for a round, in µs of the trace's time. */
-struct fal_line_spans {
-	bool known;
-	uint64_t pull[2], compute[2], push[2]; /* from, to */
-	/* ns, of a task that had begun, and of pushing what was being made */
-	uint64_t waited, streamed;
-};
-
-/* What a worker did in a round. */
-struct fal_line_clock {
-	struct fal_line_who who;
-	uint64_t clock, round;
-	bool own; /* the round is its own */
-	uint32_t lanes;
-	const struct fal_work *work;
-	struct fal_line_spans spans;
-	struct { /* where its time went, in ns */
-		uint64_t compute, push, pull, wait, push_all, pull_all, late;
-	} spent;
-	double rtt;      /* seconds of a round trip to it; 0: not known */
-	uint64_t tx, rx; /* bytes since its last line */
-};
-
-/* A shard, since its last line in this incarnation. */
-struct fal_line_shard {
-	uint32_t shard;             /* from 0 */
-	uint64_t clock, version;    /* the newest of an update, of which all is told */
-	const char *name, *address; /* whose it is, and where; NULL: the coordinator's */
-	uint32_t blocks;
-	uint64_t rx, tx;
-	double service, queue;
-	double took;  /* seconds until workers had all of its part of a version; NAN */
-	double blame; /* in which they did nothing but wait for it */
-};
-
-/* A worker has not kept its deadline, or is back. */
-struct fal_line_late {
-	struct fal_line_who who;
-	const char *why;  /* a few words */
-	const char *owes; /* "task", "push" or "eval"; NULL: it is back */
-	double seconds;   /* for which it owes that; for which it was a suspect */
-};
-
-/* A contribution that said to have needed more than others have shown. */
-struct fal_line_check {
-	uint64_t round;
-	struct fal_cid id;
-	uint32_t block;
-	int needed, shown,
-		exponent;     /* of the round's version; FAL_EXP_NONE: it has none */
-	uint32_t by;          /* the worker that was asked; 0: nobody */
-	const int8_t *counts; /* by block: what it counts as; NULL: as it said */
-	uint32_t blocks;
-	const char *verdict, *why; /* `why` may be NULL */
-};
-
-/* Unlike results of a task: of the claim, and of the key that computed it once more. */
-struct fal_line_verify {
-	uint64_t round, clock;
-	uint32_t task;
-	struct fal_cid id;
-	struct {
-		struct fal_line_who who;
-		const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
-	} word[2];
-};
-
-/* An evaluation, and whose words make it. */
-struct fal_line_eval {
-	double t;
-	uint64_t version, epoch, right, total;
-	double loss;
-	struct fal_line_eval_key {
-		const char *name; /* of the key */
-		uint32_t tasks;   /* that it evaluated */
-		uint32_t twice;   /* of these, those that another key did, too */
-		uint32_t alone; /* those that another one was to do, but none was there */
-	} *key;
-	size_t keys;
-};
-
-/* Blocks of a round that are made once more, because of a contribution. */
-struct fal_line_again {
-	struct fal_cid id;
-	uint32_t blocks;
-	const char *why;
-};
-
-/* What holds from this line on.  All borrowed. */
-struct fal_line_policy {
-	uint64_t clock;     /* the next to be opened */
-	uint64_t version;   /* that it begins at */
-	const char *scheme; /* canonical, as fal_rule_put writes it */
-	const char *by;     /* "job", or the name of the key that changed it */
-	const char *policy; /* JSON of falcon-policy(5); NULL: nothing but the scheme */
-	size_t policy_n;    /* bytes of it */
-};
-
 /* Tasks of a round that were granted on this version. */
 struct fal_granted_on {
 	uint64_t round, version;
 	uint32_t worker, first, count;
-};
-
-enum fal_round_end {
-	FAL_ROUND_APPLIED,
-	FAL_ROUND_DROPPED,
-	FAL_ROUND_ABANDONED,
-	FAL_ROUND_GIVEN
 };
 
 /* A round that has ended.  Its ledger has its tasks first … first+count-1. */
@@ -191,7 +69,7 @@ struct fal_line_ledger {
 	uint64_t round, clock;
 	uint64_t version; /* that it ran on; the base of its local steps */
 	uint32_t first, samples, blocks;
-	enum fal_round_end end;
+	enum fal_trace_end end;
 	double came;         /* when the last block of it came; 0: none did */
 	const char *why;     /* dropped, abandoned: a few words, static */
 	bool hashed;         /* it is known what each task gave */
@@ -240,23 +118,14 @@ struct fal_line_push {
 	uint32_t among; /* workers of whom that is a share; 0: of samples */
 };
 
-/* A new version. */
+/* What a new version is made of, beside the members of its line. */
 struct fal_line_update {
-	double t;
-	uint64_t version; /* the new one */
-	uint64_t clock;   /* the newest data clock in it */
-	uint64_t epoch;   /* of this clock, from 1 */
-	/* that it is made of, in the order of their ledger lines */
+	/* in the order of their ledger lines */
 	const struct fal_collected *round;
 	size_t rounds;
 	const struct fal_line_push *push;
 	size_t pushes;
-	uint32_t groups; /* that there were, of whom a quorum has pushed; 0: none */
 	double outer, momentum; /* of its outer step; 0: none */
-	double divisor; /* samples that gradients were divided by; 0: there were none */
-	uint32_t samples;
-	double loss, lr;
-	double norm; /* of the mean gradient; 0: none that may be clipped */
 	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
 	const uint8_t *hash, *exponents;
 	double made[2]; /* when the first shard had made its part, or some of it had left
@@ -264,98 +133,15 @@ struct fal_line_update {
 			   one, and nothing has */
 };
 
-/* A task that makes no finite result, says the worker. */
-struct fal_line_doubt {
-	struct fal_line_who who;
-	uint64_t round, clock;
-	uint32_t task;
-	uint64_t first_sample; /* a place in the order of the epoch */
-};
-
-/* The job is done. */
-struct fal_line_done {
-	double t;
-	uint64_t version;
-	/* hex: of the model's file; of the version.  NULL: they are kept above */
-	const char *sha256, *hash;
-	const char *journal; /* the last link of the policy journal; "": it has no line */
-	double accuracy;     /* of the last evaluation; negative: there was none */
-	double trained;      /* seconds, as the result has them */
-};
-
-/* Lines that are not there, and the hash of what they were. */
-struct fal_line_gap {
-	const char *t; /* of the last of them, as it was written */
-	uint64_t lines, bytes;
-	const char *blake2b; /* hex */
-	const char *link;    /* of the last of them (chain.h) */
-};
-
-/* A job goes on. */
-struct fal_line_restart {
-	const char *hash; /* of the job, which may have more epochs by now */
-	const char *model, *data, *from; /* as of the job line */
-	const char *accepted; /* kinds of files that are others; NULL, "": none */
-	uint64_t epochs;
-	double t;
-	uint32_t incarnation;
-	uint64_t clock, version; /* the next clock, the newest version */
-	uint64_t until;          /* clocks that were over before */
-	uint64_t lines;          /* that count of those before this one */
-	uint64_t torn;           /* bytes at its end that were cut off */
-};
-
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
 void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
-void fal_line_shard(struct fal_buf *b, double t, const struct fal_line_shard *d);
-void fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d);
-void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
-/* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
-void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);
-void fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d);
-/* It is a group server, with so many workers of its own. */
-void fal_line_group(struct fal_buf *b, double t, struct fal_line_who who,
-		    uint32_t members, uint32_t lanes);
-/* `fell`: it was lost with what it had in hand. */
-void fal_line_leave(struct fal_buf *b, double t, struct fal_line_who who, const char *why,
-		    bool fell);
-void fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d);
+/* Of a worker's clock, `e` has what is not in `w`; its members of `w` are set. */
+void fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
+		    struct fal_ev_clock *e);
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
-void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
-/* A version came from above. */
-void fal_line_newer(struct fal_buf *b, double t, uint64_t version);
-void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
-/* `suspect` or `back`. */
-void fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d);
-void fal_line_charge(struct fal_buf *b, double t, struct fal_line_who who,
-		     const char *why);
-void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
-		     uint64_t count);
-/* `why` has the name of the worker whose trainer can do nothing for the job. */
-void fal_line_trainer(struct fal_buf *b, double t, const char *key, const char *why);
-void fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt *d);
-/* seconds: in which another key's word is waited for. */
-void fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
-		    double seconds);
-/* Nobody of another key is here who could say whether the job has diverged.  seconds: in
- * which one is waited for; 0: no longer. */
-struct fal_line_diverged {
-	struct fal_line_who who;
-	uint64_t clock;
-	const char *why;
-	double seconds;
-};
-void fal_line_diverged(struct fal_buf *b, double t, const struct fal_line_diverged *d);
-void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
-void fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d);
-void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
-		    const struct fal_line_again *d);
-void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);
-/* `link`: of the last line before (chain.h). */
-void fal_line_now(struct fal_buf *b, double t, const char *link);
-void fal_line_done(struct fal_buf *b, const struct fal_line_done *d);
-void fal_line_failed(struct fal_buf *b, double t, uint64_t version, double trained,
-		     const char *why);
+/* `e` has what is not in `d`; the members of `d` are set. */
+void fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
+		     struct fal_ev_update *e);
 
 #endif

@@ -14,6 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 static const char head[] =
 	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"hash\":\"aa\",\"incarnation\":0,"
+	"\"seed\":\"1\",\"params\":17000,\"shards\":1,\"hashes\":1,\"numerics\":\"fast\","
+	"\"optimizer\":\"sgd\",\"version\":\"1\","
 	"\"epochs\":2,\"batch\":64,\"task\":8,\"test\":9,\"nonfinite\":\"skip\","
 	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
 	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n"

@@ -1,6 +1,7 @@
 /* See agree.h. */
 #include "agree.h"
 
+#include "../told.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cluster.h"
@@ -100,11 +101,9 @@ take(void *arg, struct fal_trace_line *l)
 		fal_put_u8(b, '\n');
 	if (strcmp(l->ev, "ledger") != 0)
 		return FAL_OK;
-	static const enum fal_field of[] = { FAL_F_CLOCK, FAL_F_FIRST, FAL_F_TASKS };
+	static const char *const of[] = { "clock", "first", "tasks" };
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
-		fal_put_fmt(b, " %llu",
-			    (unsigned long long)fal_trace_get_u64(l, l->o, of[i],
-								  FAL_TRACE_NUM_MAX));
+		fal_put_fmt(b, " %llu", (unsigned long long)told_u64(l, l->o, of[i]));
 	fal_put_u8(b, ';');
 	return l->err;
 }

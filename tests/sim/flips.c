@@ -1,5 +1,6 @@
 /* Machines that get bits wrong, and what is told of it where two keys run a task. */
 #include "flips.h"
+#include "../told.h"
 
 #include "reference.h"
 #include "sched/traits.h"
@@ -134,12 +135,12 @@ person(const struct judge *j, uint64_t id)
 }
 
 static bool
-in(struct fal_trace_line *l, const json_t *o, enum fal_field key, uint64_t task)
+in(struct fal_trace_line *l, const json_t *o, const char *key, uint64_t task)
 {
-	const size_t n = fal_trace_has(o, key) ? fal_trace_get_len(l, o, key) : 0;
+	const size_t n = told_has(o, key) ? told_len(l, o, key) : 0;
 	uint64_t row[2];
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, o, key, i, 2, row);
+		told_row(l, o, key, i, 2, row);
 		if (task >= row[0] && task - row[0] < row[1])
 			return true;
 	}
@@ -150,18 +151,17 @@ in(struct fal_trace_line *l, const json_t *o, enum fal_field key, uint64_t task)
 static void
 take_contribs(struct judge *j, struct fal_trace_line *l)
 {
-	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB), *c;
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	const uint64_t first = fal_trace_get_u64(l, l->o, FAL_F_FIRST, FAL_TRACE_NUM_MAX);
-	const uint64_t tasks = fal_trace_get_u64(l, l->o, FAL_F_TASKS, FAL_TRACE_NUM_MAX);
+	const json_t *all = json_object_get(l->o, "contrib"), *c;
+	const uint64_t clock = told_u64(l, l->o, "clock");
+	const uint64_t first = told_u64(l, l->o, "first");
+	const uint64_t tasks = told_u64(l, l->o, "tasks");
 	struct toy_flip flip;
 	size_t i;
 	json_array_foreach(all, i, c)
 	{
 		uint64_t id[2];
-		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
-		const bool counts =
-			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX) > 0;
+		told_tuple(l, c, "c", 2, id);
+		const bool counts = told_u64(l, c, "blocks") > 0;
 		if (l->err != 0)
 			return;
 		if (!counts)
@@ -169,7 +169,7 @@ take_contribs(struct judge *j, struct fal_trace_line *l)
 		const uint32_t machine = person(j, id[0]);
 		for (uint64_t k = first; k < first + tasks && l->err == 0; k++) {
 			if (!toy_flips(&j->p->toy, machine, clock, (uint32_t)k, &flip) ||
-			    !in(l, c, FAL_F_TASK_LIST, k))
+			    !in(l, c, "tasks", k))
 				continue;
 			j->o->escaped++;
 			j->o->seen[SEEN_ESCAPED]++;
@@ -181,15 +181,12 @@ static int
 take(void *arg, struct fal_trace_line *l)
 {
 	struct judge *j = arg;
-	const uint64_t id = fal_trace_has(l->o, FAL_F_ID)
-				    ? fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX)
-				    : 0;
+	const uint64_t id = told_has(l->o, "id") ? told_u64(l, l->o, "id") : 0;
 	uint64_t verified[3];
 	if (strcmp(l->ev, "join") == 0) {
 		assert(j->persons < sizeof(j->person) / sizeof(j->person[0]));
-		j->person[j->persons++] = (struct person){
-			id, machine_of(fal_trace_get_str(l, l->o, FAL_F_WORKER))
-		};
+		j->person[j->persons++] =
+			(struct person){ id, machine_of(told_str(l, l->o, "worker")) };
 	} else if (strcmp(l->ev, "charge") == 0) {
 		const uint32_t machine = person(j, id);
 		if (!j->p->machine[machine].flaky &&
@@ -198,9 +195,11 @@ take(void *arg, struct fal_trace_line *l)
 	} else if (strcmp(l->ev, "verify") == 0) {
 		j->told++;
 	} else if (strcmp(l->ev, "ledger") == 0) {
-		fal_trace_get_verified(l, verified);
-		j->counted += verified[2];
-		if (strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") == 0)
+		if (told_has(l->o, "verified")) {
+			told_tuple(l, l->o, "verified", 3, verified);
+			j->counted += verified[2];
+		}
+		if (strcmp(told_str(l, l->o, "end"), "applied") == 0)
 			take_contribs(j, l);
 	}
 	return l->err;

@@ -1,5 +1,6 @@
 /* What liars say, and what comes of it. */
 #include "lies.h"
+#include "../told.h"
 
 #include "reference.h"
 #include "trace/reader.h"
@@ -166,15 +167,15 @@ is_liars(const struct plan *p, const char *key)
 /* Of the ranges `key` of the object, are some of tasks that have no gradient, or, with
  * `odd` false, some of others? */
 static bool
-any(const struct search *s, struct fal_trace_line *l, const json_t *o, enum fal_field key,
+any(const struct search *s, struct fal_trace_line *l, const json_t *o, const char *key,
     bool odd)
 {
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
-	const size_t n = fal_trace_has(o, key) ? fal_trace_get_len(l, o, key) : 0;
+	const uint64_t clock = told_u64(l, l->o, "clock");
+	const size_t n = told_has(o, key) ? told_len(l, o, key) : 0;
 	uint64_t row[2];
 	bool found = false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, o, key, i, 2, row);
+		told_row(l, o, key, i, 2, row);
 		for (uint64_t k = 0; k < row[1]; k++)
 			found |=
 				toy_odd(&s->p->toy, clock, (uint32_t)(row[0] + k)) == odd;
@@ -186,17 +187,15 @@ any(const struct search *s, struct fal_trace_line *l, const json_t *o, enum fal_
 static void
 look_at_round(struct search *s, struct fal_trace_line *l)
 {
-	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB), *c;
+	const json_t *all = json_object_get(l->o, "contrib"), *c;
 	size_t i;
-	if (strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") != 0)
+	if (strcmp(told_str(l, l->o, "end"), "applied") != 0)
 		return;
-	s->believed |= any(s, l, l->o, FAL_F_SKIPPED, false);
+	s->believed |= any(s, l, l->o, "skipped", false);
 	json_array_foreach(all, i, c)
 	{
-		const bool here =
-			!fal_trace_has(c, FAL_F_FENCED) ||
-			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX) > 0;
-		s->made_up |= here && any(s, l, c, FAL_F_TASK_LIST, true);
+		const bool here = !told_has(c, "fenced") || told_u64(l, c, "blocks") > 0;
+		s->made_up |= here && any(s, l, c, "tasks", true);
 	}
 }
 
@@ -207,17 +206,16 @@ look(void *arg, struct fal_trace_line *l)
 	uint64_t id[2];
 	if (strcmp(l->ev, "ledger") == 0)
 		look_at_round(s, l);
-	if (strcmp(l->ev, "join") == 0 &&
-	    is_liars(s->p, fal_trace_get_str(l, l->o, FAL_F_KEY))) {
+	if (strcmp(l->ev, "join") == 0 && is_liars(s->p, told_str(l, l->o, "key"))) {
 		assert(s->liars < MAX_WORKERS);
-		s->liar[s->liars++] = fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+		s->liar[s->liars++] = told_u64(l, l->o, "id");
 	}
 	if (strcmp(l->ev, "check") != 0)
 		return l->err;
-	const char *verdict = fal_trace_get_str(l, l->o, FAL_F_VERDICT);
+	const char *verdict = told_str(l, l->o, "verdict");
 	if (strcmp(verdict, "believed") != 0 && strcmp(verdict, "bounded") != 0)
 		return l->err;
-	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, id);
+	told_tuple(l, l->o, "c", 2, id);
 	for (uint32_t i = 0; i < s->liars; i++)
 		s->believed |= s->liar[i] == id[0];
 	return l->err;

@@ -1,6 +1,7 @@
 /* A trace is replayed. */
 #include "reference.h"
 
+#include "../told.h"
 #include "base/cid.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -117,16 +118,15 @@ floats(size_t n)
 }
 
 static uint64_t
-get(struct fal_trace_line *l, const json_t *o, enum fal_field key)
+get(struct fal_trace_line *l, const json_t *o, const char *key)
 {
-	return fal_trace_has(o, key) ? fal_trace_get_u64(l, o, key, FAL_TRACE_NUM_MAX)
-				     : 0;
+	return told_has(o, key) ? told_u64(l, o, key) : 0;
 }
 
 static double
-get_real(struct fal_trace_line *l, enum fal_field key)
+get_real(struct fal_trace_line *l, const char *key)
 {
-	return fal_trace_get_f64(l, l->o, key);
+	return told_f64(l, l->o, key);
 }
 
 static const struct plain *
@@ -219,12 +219,11 @@ static uint64_t
 granted_on(struct reference *r, struct fal_trace_line *l, const struct head *h,
 	   uint64_t worker, uint64_t task)
 {
-	const size_t n =
-		fal_trace_has(l->o, FAL_F_ON) ? fal_trace_get_len(l, l->o, FAL_F_ON) : 0;
+	const size_t n = told_has(l->o, "on") ? told_len(l, l->o, "on") : 0;
 	uint64_t row[4], on = h->version;
 	bool named = false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, FAL_F_ON, i, 4, row);
+		told_row(l, l->o, "on", i, 4, row);
 		if (row[0] != worker || task < row[1] || task - row[1] >= row[2])
 			continue;
 		if (named && on != row[3])
@@ -238,10 +237,10 @@ granted_on(struct reference *r, struct fal_trace_line *l, const struct head *h,
 static bool
 holds(struct fal_trace_line *l, const json_t *contrib, uint64_t task)
 {
-	const size_t n = fal_trace_get_len(l, contrib, FAL_F_TASK_LIST);
+	const size_t n = told_len(l, contrib, "tasks");
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		uint64_t row[2];
-		fal_trace_get_row(l, contrib, FAL_F_TASK_LIST, i, 2, row);
+		told_row(l, contrib, "tasks", i, 2, row);
 		if (task >= row[0] && task - row[0] < row[1])
 			return true;
 	}
@@ -255,17 +254,16 @@ static void
 add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h, uint64_t task)
 {
-	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
-	const bool mixed = fal_trace_has(l->o, FAL_F_ON);
+	const size_t n = told_len(l, l->o, "contrib");
+	const bool mixed = told_has(l->o, "on");
 	uint64_t at = 0;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
+		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
 		uint64_t id[2];
 		if (!holds(l, c, task))
 			continue;
-		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
-		const uint64_t blocks =
-			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
+		told_tuple(l, c, "c", 2, id);
+		const uint64_t blocks = told_u64(l, c, "blocks");
 		const struct part p = {
 			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on,
 			task,
@@ -287,12 +285,10 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 static bool
 is_skipped(struct fal_trace_line *l, uint64_t task)
 {
-	const size_t n = fal_trace_has(l->o, FAL_F_SKIPPED)
-				 ? fal_trace_get_len(l, l->o, FAL_F_SKIPPED)
-				 : 0;
+	const size_t n = told_has(l->o, "skipped") ? told_len(l, l->o, "skipped") : 0;
 	uint64_t row[2];
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, FAL_F_SKIPPED, i, 2, row);
+		told_row(l, l->o, "skipped", i, 2, row);
 		if (task >= row[0] && task - row[0] < row[1])
 			return true;
 	}
@@ -316,16 +312,15 @@ leave_out(struct reference *r, struct fal_trace_line *l, const struct head *h,
 static bool
 is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
-	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
+	const size_t n = told_len(l, l->o, "contrib");
 	struct toy_flip flip;
 	bool any = false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
-		const uint64_t blocks =
-			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
+		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
+		const uint64_t blocks = told_u64(l, c, "blocks");
 		uint64_t id[2];
 		bool here = false;
-		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
+		told_tuple(l, c, "c", 2, id);
 		for (uint64_t k = h->first; k < h->first + h->tasks && blocks > 0; k++)
 			here |= gets_wrong(r, h, machine_of(r, id[0]), k, &flip) &&
 				holds(l, c, k);
@@ -341,16 +336,15 @@ is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
 static bool
 is_bound_in_part(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
-	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
-	const bool mixed = fal_trace_has(l->o, FAL_F_ON);
+	const size_t n = told_len(l, l->o, "contrib");
+	const bool mixed = told_has(l->o, "on");
 	if (!mixed && bounded(r, h->round, NULL) == NULL)
 		return false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
-		const uint64_t blocks =
-			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
+		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
+		const uint64_t blocks = told_u64(l, c, "blocks");
 		uint64_t id[2];
-		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
+		told_tuple(l, c, "c", 2, id);
 		const bool streamed = id[1] >= FAL_PRECLAIMED; /* or may be */
 		if (blocks > 0 && blocks < r->blocks && (r->several || streamed))
 			return true;
@@ -373,8 +367,8 @@ static void
 add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h)
 {
-	const bool apart = fal_trace_has(l->o, FAL_F_ON) ||
-			   bounded(r, h->round, NULL) != NULL || is_flipped(r, l, h);
+	const bool apart = told_has(l->o, "on") || bounded(r, h->round, NULL) != NULL ||
+			   is_flipped(r, l, h);
 	if (apart && was_again(r, h->round))
 		r->unknown = "who brought which blocks of what was taken back";
 	if (is_bound_in_part(r, l, h))
@@ -560,30 +554,29 @@ take_delta(struct reference *r, struct fal_trace_line *l, const struct head *h)
 static struct head
 read_head(struct fal_trace_line *l)
 {
-	const json_t *o = l->o, *stale = fal_trace_at(o, FAL_F_STALE);
-	struct head h = { .round = get(l, o, FAL_F_ROUND),
-			  .clock = get(l, o, FAL_F_CLOCK),
-			  .first = get(l, o, FAL_F_FIRST),
-			  .tasks = get(l, o, FAL_F_TASKS),
-			  .version = get(l, o, FAL_F_VERSION),
-			  .owner = get(l, o, FAL_F_OWNER),
-			  .group = get(l, o, FAL_F_GROUP),
-			  .local = get(l, o, FAL_F_LOCAL),
-			  .since = get(l, o, FAL_F_SINCE),
-			  .slot = get(l, o, FAL_F_SLOT),
-			  .rank = get(l, stale, FAL_F_RANK),
+	const json_t *o = l->o, *stale = json_object_get(o, "stale");
+	struct head h = { .round = get(l, o, "round"),
+			  .clock = get(l, o, "clock"),
+			  .first = get(l, o, "first"),
+			  .tasks = get(l, o, "tasks"),
+			  .version = get(l, o, "version"),
+			  .owner = get(l, o, "owner"),
+			  .group = get(l, o, "group"),
+			  .local = get(l, o, "local"),
+			  .since = get(l, o, "since"),
+			  .slot = get(l, o, "slot"),
+			  .rank = get(l, stale, "rank"),
 			  .base = "",
-			  .delta = strcmp(fal_trace_get_str(l, o, FAL_F_KIND), "delta") ==
-				   0 };
+			  .delta = strcmp(told_str(l, o, "kind"), "delta") == 0 };
 	if (h.delta) {
-		h.steps = fal_trace_get_u64(l, o, FAL_F_STEPS, FAL_TRACE_NUM_MAX);
-		h.base = fal_trace_get_str(l, o, FAL_F_BASE);
-		h.weight = get_real(l, FAL_F_WEIGHT);
+		h.steps = told_u64(l, o, "steps");
+		h.base = told_str(l, o, "base");
+		h.weight = get_real(l, "weight");
 	}
 	if (h.delta || h.local > 0)
-		h.lr = get_real(l, FAL_F_LR);
+		h.lr = get_real(l, "lr");
 	if (h.local > 0)
-		h.divisor = get_real(l, FAL_F_DIVISOR);
+		h.divisor = get_real(l, "divisor");
 	return h;
 }
 
@@ -591,16 +584,16 @@ read_head(struct fal_trace_line *l)
 static void
 take_check(struct reference *r, struct fal_trace_line *l)
 {
-	const json_t *all = fal_trace_at(l->o, FAL_F_BOUND), *row;
-	struct bounded b = { .round = get(l, l->o, FAL_F_ROUND),
-			     .block = (uint32_t)get(l, l->o, FAL_F_BLOCK),
+	const json_t *all = json_object_get(l->o, "bound"), *row;
+	struct bounded b = { .round = get(l, l->o, "round"),
+			     .block = (uint32_t)get(l, l->o, "block"),
 			     .needed = (int)json_integer_value(
-				     fal_trace_at(l->o, FAL_F_NEEDED)),
+				     json_object_get(l->o, "needed")),
 			     .found = INT_MIN };
 	size_t k;
 	if (all == NULL)
 		return;
-	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, b.id);
+	told_tuple(l, l->o, "c", 2, b.id);
 	b.most = calloc(r->blocks, sizeof(*b.most));
 	assert(b.most != NULL);
 	for (uint32_t i = 0; i < r->blocks; i++)
@@ -651,13 +644,12 @@ apply(struct reference *r, struct fal_trace_line *l)
 static void
 take_ledger(struct reference *r, struct fal_trace_line *l)
 {
-	const bool applied =
-		strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") == 0;
+	const bool applied = strcmp(told_str(l, l->o, "end"), "applied") == 0;
 	if (applied)
 		apply(r, l);
-	else if (strcmp(fal_trace_get_str(l, l->o, FAL_F_KIND), "delta") == 0)
-		own_of(r, get(l, l->o, FAL_F_OWNER))->lost = true;
-	forget_bounds(r, l, get(l, l->o, FAL_F_ROUND), applied);
+	else if (strcmp(told_str(l, l->o, "kind"), "delta") == 0)
+		own_of(r, get(l, l->o, "owner"))->lost = true;
+	forget_bounds(r, l, get(l, l->o, "round"), applied);
 }
 
 /* weight · what the line has changed. */
@@ -677,8 +669,8 @@ collect(struct reference *r, uint64_t group, float weight)
 static void
 take_pushes(struct reference *r, struct fal_trace_line *l)
 {
-	const json_t *all = fal_trace_at(l->o, FAL_F_PUSHES), *row;
-	const json_t *outer = fal_trace_at(l->o, FAL_F_OUTER);
+	const json_t *all = json_object_get(l->o, "pushes"), *row;
+	const json_t *outer = json_object_get(l->o, "outer");
 	const float lr = (float)json_number_value(json_array_get(outer, 0));
 	const float m = (float)json_number_value(json_array_get(outer, 1));
 	size_t k;
@@ -700,7 +692,7 @@ take_pushes(struct reference *r, struct fal_trace_line *l)
 static uint64_t
 pushed(struct reference *r, struct fal_trace_line *l)
 {
-	const json_t *first = json_array_get(fal_trace_at(l->o, FAL_F_ROUNDS), 0);
+	const json_t *first = json_array_get(json_object_get(l->o, "rounds"), 0);
 	for (size_t i = r->stepped.n; i-- > 0;)
 		if (r->stepped.v[i].round == (uint64_t)json_integer_value(first))
 			return r->stepped.v[i].group;
@@ -715,11 +707,11 @@ judge_hash(const struct reference *r, struct fal_trace_line *l)
 	const size_t at = r->versions.n - 1;
 	uint8_t hash[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	if (r->unknown != NULL || !fal_trace_has(l->o, FAL_F_HASH))
+	if (r->unknown != NULL || !told_has(l->o, "hash"))
 		return;
 	fal_leaf_model(r->versions.v[at].w, r->t->n, hash);
 	fal_hex(hash, sizeof(hash), hex);
-	if (strcmp(fal_trace_get_hex(l, l->o, FAL_F_HASH, 64), hex) != 0)
+	if (strcmp(told_str(l, l->o, "hash"), hex) != 0)
 		fal_trace_fail(l, FAL_EINVAL, "version %zu has another hash", at);
 }
 
@@ -730,12 +722,12 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	struct plain next = plain_new(n, NULL);
 	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
 	/* Without a divisor all was skipped. */
-	if (r->graded && fal_trace_has(l->o, FAL_F_DIVISOR))
-		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, FAL_F_LR),
-			   get_real(l, FAL_F_DIVISOR), r->t->bits);
-	if (fal_trace_has(l->o, FAL_F_WEIGHT))
-		collect(r, pushed(r, l), (float)get_real(l, FAL_F_WEIGHT));
-	if (fal_trace_has(l->o, FAL_F_PUSHES))
+	if (r->graded && told_has(l->o, "divisor"))
+		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, "lr"),
+			   get_real(l, "divisor"), r->t->bits);
+	if (told_has(l->o, "weight"))
+		collect(r, pushed(r, l), (float)get_real(l, "weight"));
+	if (told_has(l->o, "pushes"))
 		take_pushes(r, l);
 	for (size_t i = 0; i < n && r->moved; i++)
 		next.w[i] = next.w[i] + r->delta[i];
@@ -761,7 +753,7 @@ forget_lines(struct reference *r)
 static void
 take_policy(struct reference *r, struct fal_trace_line *l)
 {
-	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
+	const char *scheme = told_str(l, l->o, "scheme");
 	if (strcmp(scheme, r->scheme) != 0)
 		forget_lines(r);
 	snprintf(r->scheme, sizeof(r->scheme), "%s", scheme);
@@ -771,8 +763,8 @@ take_policy(struct reference *r, struct fal_trace_line *l)
 static void
 take_join(struct reference *r, struct fal_trace_line *l)
 {
-	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
-	const struct person p = { get(l, l->o, FAL_F_ID), (uint32_t)atoi(name + 1) };
+	const char *name = told_str(l, l->o, "worker");
+	const struct person p = { get(l, l->o, "id"), (uint32_t)atoi(name + 1) };
 	ADD(r->people, p);
 }
 
@@ -781,9 +773,9 @@ take(void *arg, struct fal_trace_line *l)
 {
 	struct reference *r = arg;
 	if (strcmp(l->ev, "job") == 0)
-		r->several = get(l, l->o, FAL_F_SHARDS) > 1;
+		r->several = get(l, l->o, "shards") > 1;
 	else if (strcmp(l->ev, "place") == 0)
-		r->several |= fal_trace_get_len(l, l->o, FAL_F_RUNS) > 1;
+		r->several |= told_len(l, l->o, "runs") > 1;
 	else if (strcmp(l->ev, "ledger") == 0)
 		take_ledger(r, l);
 	else if (strcmp(l->ev, "update") == 0)
@@ -791,7 +783,7 @@ take(void *arg, struct fal_trace_line *l)
 	else if (strcmp(l->ev, "policy") == 0)
 		take_policy(r, l);
 	else if (strcmp(l->ev, "again") == 0)
-		ADD(r->again, get(l, l->o, FAL_F_ROUND));
+		ADD(r->again, get(l, l->o, "round"));
 	else if (strcmp(l->ev, "check") == 0)
 		take_check(r, l);
 	else if (strcmp(l->ev, "join") == 0)

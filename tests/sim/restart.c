@@ -1,6 +1,7 @@
 /* Marks, and a coordinator that dies with all of its shards, or one of them alone: what
  * they had is gone but for what is left on disk, and the next incarnation of all begins
  * from that. */
+#include "../told.h"
 #include "cluster_priv.h"
 #include "reference.h"
 
@@ -366,9 +367,8 @@ take_line(void *arg, struct fal_trace_line *l)
 		put_rule(&d->change[h->next].policy.rule, want);
 	else
 		return fal_trace_fail(l, FAL_EINVAL, "never journalled");
-	snprintf(h->scheme, sizeof(h->scheme), "%s",
-		 fal_trace_get_str(l, l->o, FAL_F_SCHEME));
-	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	snprintf(h->scheme, sizeof(h->scheme), "%s", told_str(l, l->o, "scheme"));
+	const uint64_t clock = told_u64(l, l->o, "clock");
 	if (strcmp(h->scheme, want) != 0)
 		return fal_trace_fail(l, FAL_EINVAL, "not %s", want);
 	if (change && clock != d->change[h->next].clock)

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "proj/report.h"
+#include "whole.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -158,7 +159,7 @@ read_on(struct fal_report *r, struct play *p)
 		p->reader = fal_trace_reader_new(fal_report_line, r);
 	assert_non_null(p->reader);
 	assert_int_equal(p->b.err, 0);
-	if (fal_trace_feed(p->reader, p->b.p, p->b.n, &diag) < 0 ||
+	if (whole_feed(p->reader, p->b.p, p->b.n, &diag) < 0 ||
 	    fal_trace_end(p->reader, &diag) < 0 || fal_report_end(r, &diag) < 0)
 		fail_msg("%s", diag.text);
 	fal_buf_free(&p->b);

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "trace/audit.h"
+#include "whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ audit(const char *text, size_t n)
 	assert_non_null(o.a);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, o.a);
 	assert_non_null(r);
-	o.err = fal_trace_feed(r, text, n, &o.diag);
+	o.err = whole_feed(r, text, n, &o.diag);
 	if (o.err == 0)
 		o.err = fal_trace_end(r, &o.diag);
 	if (o.err == 0)
@@ -281,7 +282,9 @@ judge_said(const struct said *cases, size_t n, uint64_t words)
 }
 
 /* Unlike results of a task, before the ledger of clock 3. */
-#define WORD(id, hash) "{\"worker\":\"w\",\"id\":" id ",\"hash\":\"" hash "\"}"
+#define WORD(id, hash)                 \
+	"{\"worker\":\"w\",\"id\":" id \
+	",\"hash\":\"0000000000000000000000000000000" hash "\"}"
 #define VERIFY(words)                                                               \
 	"{\"t\":1.5,\"ev\":\"verify\",\"round\":3,\"clock\":3,\"task\":0,\"c\":[1," \
 	"13],\"words\":[" words "]}\n"
@@ -321,7 +324,7 @@ shards_are_judged(void **state)
 		{ SERVED("65", "2", "3", "2", BLAME), "" },
 		{ SERVED("1", "6", "3", "2", BLAME), "" },
 		{ SERVED("1", "2", "3", "6", BLAME), "" },
-		{ SERVED("1", "2", "3", "2", ""), "" },
+		{ SERVED("1", "2", "3", "2", ",\"blame\":null"), "" },
 		{ SERVED("1", "2", "3", "2", ",\"blame\":-1"), "" },
 	};
 	judge_said(cases, sizeof(cases) / sizeof(cases[0]), 0);
@@ -555,11 +558,13 @@ test_bad_lines(void **state)
 		{ "[[1,0,4]", "[[1,0,0]", FAL_EFORMAT, "6: ledger.grant: 0 tasks" },
 		{ "[[1,0,4]", "[[1,0,5000000]", FAL_ELIMIT, "6: ledger.grant: 5000000" },
 		{ "\"c\":[1,10],", "", FAL_EFORMAT, "6: ledger.c: missing" },
-		{ "\"clock\":1,", "", FAL_EFORMAT, "8: ledger.clock: missing" },
+		{ "\"clock\":1,", "\"clock\":null,", FAL_EFORMAT,
+		  "8: ledger.clock: missing" },
 		{ "\"lost\":[],\"seed\":\"0", "\"lost\":[],\"seed\":\"", FAL_EFORMAT,
 		  "6: ledger.seed: not 16" },
 		{ "\"sum\":\"0", "\"sum\":\"", FAL_EFORMAT, "6: ledger.sum: not 16" },
-		{ ",\"lost\":[]", "", FAL_EFORMAT, "6: ledger.lost: missing" },
+		{ ",\"lost\":[]", ",\"lost\":null", FAL_EFORMAT,
+		  "6: ledger.lost: missing" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_buf b = trace(0, 0, bad[i].from, bad[i].to);

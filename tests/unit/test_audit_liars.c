@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "trace/audit.h"
+#include "whole.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +102,9 @@ static const struct {
 	  "line 7: nonfinite: worker 3 of task 0 of clock 2: the job has no such task" },
 	{ DENIAL("nonfinite", "3", "1", "2") DENIAL("alone", "1", "1", "2"), NULL,
 	  "line 8: alone: worker 1 of task 2 of clock 1: it has not said so" },
-	{ "{\"t\":1.5,\"ev\":\"alone\",\"clock\":1,\"task\":2,\"id\":1}\n", NULL, "" },
+	{ "{\"t\":1.5,\"ev\":\"alone\",\"clock\":1,\"task\":2,\"id\":1,"
+	  "\"seconds\":null}\n",
+	  NULL, "" },
 	/* One key alone says that the job has diverged, and then others are here. */
 	{ DIVERGED("3", "1", "300") LEAVE("3") DIVERGED("3", "1", "0"), NULL, NULL },
 	{ LEAVE("3") DIVERGED("3", "1", "300") DIVERGED("1", "1", "299"), NULL, NULL },
@@ -113,7 +116,7 @@ static const struct {
 	{ DIVERGED("3", "1", "300") DIVERGED("1", "1", "0"), NULL,
 	  "line 8: diverged: worker 1 was not waited for" },
 	{ "{\"t\":1.5,\"ev\":\"diverged\",\"clock\":1,\"worker\":\"w1\",\"id\":1,"
-	  "\"why\":\"so\"}\n",
+	  "\"why\":\"so\",\"seconds\":null}\n",
 	  NULL, "" },
 	/* Charged twice: it leaves, and does so next. */
 	{ CHARGE("3"), NULL, NULL },
@@ -234,11 +237,11 @@ audits(size_t i, const char *const *lines, size_t n, const char *want)
 	assert_true(a != NULL && r != NULL);
 	for (size_t k = 0; k < n && err == 0; k++)
 		if (lines[k] != NULL)
-			err = fal_trace_feed(r, lines[k], strlen(lines[k]), &diag);
+			err = whole_feed(r, lines[k], strlen(lines[k]), &diag);
 	/* Whatever is to come has not come yet: this is one more line. */
 	static const char later[] = "{\"t\":2.0,\"ev\":\"hold\"}\n";
 	if (err == 0)
-		err = fal_trace_feed(r, later, strlen(later), &diag);
+		err = whole_feed(r, later, strlen(later), &diag);
 	if (err == 0)
 		err = fal_trace_end(r, &diag);
 	if (err == 0)

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "trace/audit.h"
+#include "whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ audit(const char *text)
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, o.a);
 	assert_non_null(r);
 	fal_audit_demand(o.a, demands);
-	o.err = fal_trace_feed(r, text, strlen(text), &o.diag);
+	o.err = whole_feed(r, text, strlen(text), &o.diag);
 	if (o.err == 0)
 		o.err = fal_trace_end(r, &o.diag);
 	if (o.err == 0)

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "proj/band.h"
 #include "proj/curve.h"
+#include "whole.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ read_lines(struct fal_buf *b, int (*on_line)(void *arg, struct fal_trace_line *l
 {
 	struct fal_trace_reader *r = fal_trace_reader_new(on_line, arg);
 	assert_int_equal(b->err, 0);
-	int err = fal_trace_feed(r, b->p, b->n, diag);
+	int err = whole_feed(r, b->p, b->n, diag);
 	if (err == 0)
 		err = fal_trace_end(r, diag);
 	fal_trace_reader_free(r);
@@ -207,7 +208,7 @@ test_leave(void **state)
 	fal_put_fmt(&lines, "{\"t\":41,\"ev\":\"clock\",\"id\":10,\"lanes\":0,\"done\":0,"
 			    "\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,\"compute\":0,"
 			    "\"push\":0,\"pull\":0,\"wait\":0,\"task_s\":0}\n");
-	assert_int_equal(fal_trace_feed(r, lines.p, lines.n, NULL), 0);
+	assert_int_equal(whole_feed(r, lines.p, lines.n, NULL), 0);
 	assert_int_equal(fal_band_end(&b, NULL), 0);
 	assert_string_equal(b.scheme, "epsp");
 	assert_int_equal(b.rows, 7);
@@ -219,7 +220,7 @@ test_leave(void **state)
 	/* More lines, and another end. */
 	fal_buf_clear(&lines);
 	clock_line(&lines, 42, 9, 1.97, 0, 0.1, "");
-	assert_int_equal(fal_trace_feed(r, lines.p, lines.n, NULL), 0);
+	assert_int_equal(whole_feed(r, lines.p, lines.n, NULL), 0);
 	assert_int_equal(fal_band_end(&b, NULL), 0);
 	assert_near(b.end, 42);
 	fal_trace_reader_free(r);
@@ -248,8 +249,8 @@ test_bad(void **state)
 		  "3: join.id: 1 joined before", FAL_EINVAL },
 		{ JOIN CLOCK("-1"), "3: clock.compute: -1 seconds", FAL_EINVAL },
 		{ JOIN CLOCK("2e9"), "3: clock.compute: 2e+09 seconds", FAL_EINVAL },
-		{ JOB "{\"t\":0,\"ev\":\"update\"}\n", "2: update.version: missing",
-		  FAL_EFORMAT },
+		{ JOB "{\"t\":0,\"ev\":\"update\",\"version\":null}\n",
+		  "2: update.version: missing", FAL_EFORMAT },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_buf lines = { 0 };

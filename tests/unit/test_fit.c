@@ -10,6 +10,7 @@
 #include "proj/fit.h"
 #include "proj/machines.h"
 #include "proj/predict.h"
+#include "whole.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -122,7 +123,7 @@ fit(struct fal_buf *b)
 	assert_non_null(o.f);
 	assert_int_equal(b->err, 0);
 	o.r = fal_trace_reader_new(fal_fit_line, o.f);
-	o.err = fal_trace_feed(o.r, b->p, b->n, &o.diag);
+	o.err = whole_feed(o.r, b->p, b->n, &o.diag);
 	if (o.err == 0)
 		o.err = fal_fit_end(o.f, &o.cost, &o.run, &o.diag);
 	fal_buf_free(b);
@@ -456,7 +457,7 @@ test_stream(void **state)
 	NEAR(o.run.epoch_s, 0.5);
 	fal_cost_free(&o.cost);
 	put_clocks(&b, 100.75, 515, 600, 1);
-	assert_int_equal(fal_trace_feed(o.r, b.p, b.n, &o.diag), 0);
+	assert_int_equal(whole_feed(o.r, b.p, b.n, &o.diag), 0);
 	assert_int_equal(fal_fit_end(o.f, &o.cost, &o.run, &o.diag), 0);
 	assert_int_equal(o.cost.machine[0].paces, 100);
 	assert_int_equal(o.run.clocks, 95);
@@ -543,8 +544,8 @@ test_errors(void **state)
 		  "3: clock.done: 9999 is above 528", FAL_ELIMIT },
 		{ GOOD DONE1 "\"id\":1,\"done\":1," REST("-1"),
 		  "3: clock.task_s: -1 seconds", FAL_EINVAL },
-		{ GOOD DONE1 "\"id\":1," REST("1"), "3: clock.done: missing",
-		  FAL_EFORMAT },
+		{ GOOD DONE1 "\"id\":1,\"done\":null," REST("1"),
+		  "3: clock.done: missing", FAL_EFORMAT },
 		{ GOOD JOIN(1, "b", 1), "3: join.id: 1 joined before", FAL_EINVAL },
 		{ GOOD LEAVE(1, "b", 2), "3: leave.id: 2 never joined", FAL_EINVAL },
 		{ GOOD "{\"t\":1,\"ev\":\"update\",\"clock\":10000,\"samples\":1}\n",

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "trace/overlap.h"
+#include "whole.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,12 +20,13 @@ static int
 take(void *arg, struct fal_trace_line *l)
 {
 	struct fal_overlap *o = arg;
-	if (strcmp(l->ev, "clock") == 0)
+	if (l->event == FAL_EV_CLOCK)
 		return fal_overlap_clock(o, l);
-	if (strcmp(l->ev, "job") == 0)
-		return FAL_OK;
-	return strcmp(l->ev, "ledger") == 0 ? fal_overlap_ledger(o, l)
-					    : fal_overlap_update(o, l);
+	if (l->event == FAL_EV_LEDGER)
+		fal_overlap_ledger(o, &l->is.ledger);
+	else if (l->event == FAL_EV_UPDATE)
+		fal_overlap_update(o, &l->is.update);
+	return FAL_OK;
 }
 
 /* Reads the line; `b` is empty afterwards. */
@@ -35,8 +37,8 @@ read_line(struct fal_overlap *o, struct fal_buf *b)
 	struct fal_trace_reader *r = fal_trace_reader_new(take, o);
 	assert_non_null(r);
 	fal_put_fmt(b, "}\n");
-	assert_int_equal(fal_trace_feed(r, job, strlen(job), NULL), FAL_OK);
-	const int err = fal_trace_feed(r, b->p, b->n, NULL);
+	assert_int_equal(whole_feed(r, job, strlen(job), NULL), FAL_OK);
+	const int err = whole_feed(r, b->p, b->n, NULL);
 	fal_trace_reader_free(r);
 	fal_buf_clear(b);
 	return err;

@@ -2,6 +2,7 @@
  * numbers in them; and what is left when it fails. */
 #include "../../cmd/falcon-proj/plot.h"
 #include "cli/file.h"
+#include "whole.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -159,7 +160,7 @@ make_bands(struct fal_band *b, unsigned n)
 	}
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_band_line, b);
 	struct fal_diag diag = { "" };
-	if (fal_trace_feed(r, s.p, s.n, &diag) < 0 || fal_band_end(b, &diag) < 0)
+	if (whole_feed(r, s.p, s.n, &diag) < 0 || fal_band_end(b, &diag) < 0)
 		fail_msg("%s", diag.text);
 	fal_trace_reader_free(r);
 	fal_buf_free(&s);

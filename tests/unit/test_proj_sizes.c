@@ -90,12 +90,6 @@ put(void)
 	told.line.n = 0;
 }
 
-static struct fal_line_who
-who(uint32_t worker)
-{
-	return (struct fal_line_who){ told.name[worker], worker };
-}
-
 static void
 tell_job(const struct fal_policy *policy)
 {
@@ -109,27 +103,27 @@ tell_job(const struct fal_policy *policy)
 					  .blocks = 1,
 					  .shards = 1,
 					  .params = 1 };
-	static const uint8_t fingerprint[FAL_FINGERPRINT];
+	const uint64_t lanes[] = { 1, 1 };
 	told = (struct told){ .began = 0 };
 	fal_line_job(&told.line, &job);
 	put();
 	for (uint32_t i = 0; i < drawn.workers; i++) {
 		double task_s = drawn.task_s * drawn.slow[i];
 		snprintf(told.name[i + 1], sizeof(*told.name), "w%u", i + 1);
-		struct fal_line_join join = { .who = who(i + 1),
-					      .key = "work",
-					      .key_fingerprint = "f",
-					      .fingerprint = fingerprint,
-					      .build = "",
-					      .kernels = "" };
-		join.lanes_min = join.lanes_max = join.cores = 1;
+		struct fal_ev_join join = { .worker = told.name[i + 1],
+					    .id = i + 1,
+					    .key = "work",
+					    .key_fingerprint = "f",
+					    .fingerprint = "f",
+					    .lanes = { lanes, 2 },
+					    .cores = 1,
+					    .large_s = (double)NAN };
 		if (drawn.probed) {
-			join.task_ns = (uint64_t)(1e9 * task_s);
+			join.task_s = task_s;
 			join.large = 8 * drawn.grid.task;
-			join.large_ns = (uint64_t)(1e9 * task_s *
-						   fal_bound_longer(drawn.fixed, 8));
+			join.large_s = task_s * fal_bound_longer(drawn.fixed, 8);
 		}
-		fal_line_join(&told.line, 0, &join);
+		fal_trace_put(&told.line, 0, FAL_EV_JOIN, &join);
 		put();
 	}
 }
@@ -138,17 +132,23 @@ static void
 tell_clock(const struct fal_act *a)
 {
 	double compute = 0, link = play.link_s, all = play.now - told.began;
-	struct fal_line_clock m = {
-		.who = who(a->worker), .clock = a->clock, .lanes = 1, .work = &a->work
-	};
 	for (uint32_t i = 0; i < a->work.paces; i++)
 		compute += a->work.pace[i].seconds;
 	link = compute > 0 ? link : 0;
-	m.spent.compute = (uint64_t)(1e9 * compute);
-	m.spent.push = m.spent.push_all = (uint64_t)(1e9 * link);
-	m.spent.pull = m.spent.pull_all = (uint64_t)(1e9 * link);
-	m.spent.wait = (uint64_t)(1e9 * fmax(all - compute - 2 * link, 0));
-	fal_line_clock(&told.line, play.now, &m);
+	struct fal_ev_clock m = { .worker = told.name[a->worker],
+				  .id = a->worker,
+				  .clock = a->clock,
+				  .round = FAL_TRACE_ABSENT,
+				  .lanes = 1,
+				  .compute = compute,
+				  .push = link,
+				  .push_all = link,
+				  .pull = link,
+				  .pull_all = link,
+				  .wait = fmax(all - compute - 2 * link, 0),
+				  .waited = (double)NAN,
+				  .streamed = (double)NAN };
+	fal_line_clock(&told.line, play.now, &a->work, &m);
 	put();
 }
 
@@ -160,14 +160,12 @@ tell(const struct fal_act *a)
 	if (a->kind != FAL_ACT_STEP)
 		return;
 	const struct fal_collected round = { .round = a->clock };
-	const struct fal_line_update d = { .t = play.now,
-					   .version = a->clock + 1,
-					   .clock = a->clock,
-					   .epoch = 1,
-					   .round = &round,
-					   .rounds = 1,
-					   .samples = (uint32_t)a->divisor };
-	fal_line_update(&told.line, &d);
+	const struct fal_line_update d = { .round = &round, .rounds = 1 };
+	struct fal_ev_update line = { .version = a->clock + 1,
+				      .clock = a->clock,
+				      .epoch = 1,
+				      .samples = (uint32_t)a->divisor };
+	fal_line_update(&told.line, play.now, &d, &line);
 	put();
 	told.began = play.now;
 }

@@ -398,11 +398,11 @@ test_refuses(void **state)
 	assert_string_equal(diag.text, "no job line");
 	begin(&p, "bsp", 4, 16);
 	struct fal_trace_reader *reader = fal_trace_reader_new(fal_report_line, &r);
-	assert_int_equal(fal_trace_feed(reader, p.b.p, p.b.n, &diag), 0);
+	assert_int_equal(whole_feed(reader, p.b.p, p.b.n, &diag), 0);
 	assert_int_equal(fal_report_end(&r, &diag), FAL_ETRUNC);
 	assert_string_equal(diag.text, "no worker has told of a clock");
 	static const char bad[] = "{\"t\":1,\"ev\":\"clock\",\"clock\":0,\"id\":9}\n";
-	assert_int_equal(fal_trace_feed(reader, bad, sizeof(bad) - 1, &diag), FAL_EINVAL);
+	assert_int_equal(whole_feed(reader, bad, sizeof(bad) - 1, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text, "6: clock.id: 9 never joined");
 	fal_trace_reader_free(reader);
 	fal_buf_free(&p.b);

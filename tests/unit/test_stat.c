@@ -29,15 +29,17 @@
 static const char job[] =
 	"{\"t\":0,\"ev\":\"job\",\"name\":\"toy\",\"hash\":\"00\",\"seed\":\"1\","
 	"\"epochs\":2,\"batch\":64,\"task\":8,\"samples\":64,\"test\":0,"
-	"\"params\":20000,\"blocks\":5,\"clocks_per_epoch\":1,\"clocks\":2,"
-	"\"scheme\":\"epsp\",\"audit\":\"claims\",\"numerics\":\"fast\","
+	"\"params\":20000,\"blocks\":5,\"shards\":1,\"clocks_per_epoch\":1,\"clocks\":2,"
+	"\"scheme\":\"epsp\",\"audit\":\"claims\",\"hashes\":16,\"numerics\":\"fast\","
+	"\"optimizer\":\"sgd\","
 	"\"incarnation\":0,\"version\":\"0.1.0\"}\n"
 	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"fast\",\"id\":1,\"lanes\":[1,2],"
 	"\"cores\":2,\"fingerprint\":\"f00d\"}\n";
-static const char update[] = "{\"t\":2.5,\"ev\":\"update\",\"version\":2,\"clock\":1,"
-			     "\"samples\":64,\"loss\":0.5,\"lr\":0.1,\"epoch\":2}\n";
+static const char update[] =
+	"{\"t\":2.5,\"ev\":\"update\",\"version\":2,\"clock\":1,"
+	"\"rounds\":[1],\"samples\":64,\"loss\":0.5,\"lr\":0.1,\"epoch\":2}\n";
 static const char done[] = "{\"t\":3,\"ev\":\"done\",\"version\":2,\"sha256\":\"00\","
-			   "\"seconds\":3}\n";
+			   "\"seconds\":3,\"trained\":3}\n";
 
 /* What the coordinator does after the history. */
 enum then { ENDS, WAITS, REFUSES, LATER, LEAVES, CUTS };

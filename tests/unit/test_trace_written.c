@@ -1,5 +1,6 @@
-/* What the writer puts into lines of a trace, the readers find there: over drawn values,
- * and whatever is not there stays out. */
+/* What the writer puts into lines of a trace, the reader finds there: over drawn values
+ * of each member, as JSON of its kind, and whatever is not there stays out.  And the man
+ * page has the table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,22 +8,16 @@
 
 #include <cmocka.h>
 
-#include "base/parse.h"
+#include "base/err.h"
 #include "base/rng.h"
-#include "sec/hash.h"
-#include "trace/clocks.h"
 #include "trace/reader.h"
-#include "trace/round.h"
-#include "trace/serving.h"
-#include "trace/writer.h"
-#include "wire/msg.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 300
+enum { ROUNDS = 200, MANY = 4, WIDE = 4 };
 
 static uint64_t seed = 20261122;
 static struct fal_rng rng;
@@ -33,739 +28,424 @@ draw(uint32_t bound)
 	return fal_rng_below(&rng, bound);
 }
 
-/* A whole number of any size that a trace may have. */
-static uint64_t
-whole(void)
-{
-	const uint64_t any = (uint64_t)draw(UINT32_MAX) << 32 | draw(UINT32_MAX);
-	return any >> (11 + draw(53));
-}
-
 static bool
 yes(void)
 {
 	return draw(2) == 1;
 }
 
+/* A whole number of any size up to `max`. */
+static uint64_t
+whole(uint64_t max)
+{
+	const uint64_t any = (uint64_t)draw(UINT32_MAX) << 32 | draw(UINT32_MAX);
+	const uint64_t n = any >> (11 + draw(53));
+	return n <= max ? n : n % (max + 1);
+}
+
+static double
+real(void)
+{
+	return ((double)whole(1 << 20) - 1000) / (1 + draw(1000));
+}
+
+/* ---- values --------------------------------------------------------------------------
+ */
+
+/* Memory of a line. */
+static struct {
+	union {
+		char text[72];
+		uint64_t whole[MANY * WIDE];
+		double real[MANY * WIDE];
+		const char *hex[MANY];
+		uint8_t record[MANY][512];
+	} v[256];
+	size_t used;
+} space;
+
+static void *
+take(void)
+{
+	assert_true(space.used < sizeof(space.v) / sizeof(space.v[0]));
+	return &space.v[space.used++];
+}
+
 /* A name with what JSON must quote. */
 static const char *
-name(char out[static 24])
+text(void)
 {
 	static const char *const parts[] = { "a",        "\"", "\\", "\n",
 					     "\xc3\xa9", " ",  "{",  "z" };
+	char *out = take();
 	out[0] = '\0';
 	for (uint32_t i = 1 + draw(8); i > 0; i--)
 		strcat(out, parts[draw(8)]);
 	return out;
 }
 
-/* ---- a line is read by what is given -------------------------------------------------
+static const char *
+hex(size_t digits)
+{
+	char *out = take();
+	for (size_t i = 0; i < digits; i++)
+		out[i] = "0123456789abcdef"[draw(16)];
+	out[digits] = '\0';
+	return out;
+}
+
+static void fill(const struct fal_schema *s, void *out);
+
+/* Records, or hexadecimal digits, behind one another. */
+static struct fal_trace_list
+list(const struct fal_member *m, size_t n)
+{
+	const struct fal_trace_list all = { take(), n };
+	for (size_t i = 0; i < n; i++) {
+		if (m->kind == FAL_M_HEXES)
+			((const char **)(uintptr_t)all.v)[i] = hex((size_t)m->arg);
+		else
+			fill(m->of(), (uint8_t *)(uintptr_t)all.v + i * m->of()->size);
+	}
+	return all;
+}
+
+/* A value that is there. */
+static void
+set(const struct fal_member *m, void *at)
+{
+	const size_t width = m->arg > 0 ? (size_t)m->arg : 1;
+	struct fal_trace_list all = { NULL, 0 };
+	uint64_t *w;
+	double *d;
+	switch (m->kind) {
+	case FAL_M_WHOLE:
+		*(uint64_t *)at =
+			m->when == FAL_MAY ? 1 + whole(m->arg - 1) : whole(m->arg);
+		return;
+	case FAL_M_ID:
+		*(uint32_t *)at = 1 + (uint32_t)whole(UINT32_MAX - 1);
+		return;
+	case FAL_M_REAL:
+		*(double *)at = m->when == FAL_MAY ? fabs(real()) + 0.25 : real();
+		return;
+	case FAL_M_LOSS:
+		*(double *)at = yes() ? real() : (double)NAN;
+		return;
+	case FAL_M_SECONDS:
+		*(double *)at = (double)(1 + whole(1000000000)) * 1e-6;
+		return;
+	case FAL_M_FLAG:
+		*(bool *)at = true;
+		return;
+	case FAL_M_TEXT:
+		*(const char **)at = text();
+		return;
+	case FAL_M_WORD:
+		for (const char *p = m->words; (p = strchr(p, ' ')) != NULL; p++)
+			*(uint32_t *)at += m->when == FAL_MAY || yes();
+		return;
+	case FAL_M_HEX:
+		*(const char **)at = hex((size_t)m->arg);
+		return;
+	case FAL_M_WORD64:
+		*(struct fal_word64 *)at = (struct fal_word64){ true, whole(UINT64_MAX) };
+		return;
+	case FAL_M_TUPLE:
+	case FAL_M_ROWS:
+		w = take();
+		all = (struct fal_trace_list){ w, m->kind == FAL_M_TUPLE
+							  ? width
+							  : 1 + draw(MANY) };
+		for (size_t i = 0; i < MANY * WIDE; i++)
+			w[i] = whole(m->kind == FAL_M_TUPLE ? UINT32_MAX
+							    : FAL_TRACE_NUM_MAX);
+		break;
+	case FAL_M_REALS:
+		d = take();
+		all = (struct fal_trace_list){ d, 1 + draw(MANY) };
+		for (size_t i = 0; i < MANY * WIDE; i++)
+			d[i] = real();
+		break;
+	case FAL_M_HEXES:
+	case FAL_M_LIST:
+		all = list(m, 1 + draw(MANY));
+		break;
+	case FAL_M_OBJECT:
+		all = list(m, 1);
+		memcpy(at, &all.v, sizeof(all.v));
+		return;
+	case FAL_M_JSON:
+		*(struct fal_json_text *)at = (struct fal_json_text){ "{\"a\":[1]}", 9 };
+		return;
+	}
+	memcpy(at, &all, sizeof(all));
+}
+
+static void
+fill(const struct fal_schema *s, void *out)
+{
+	memset(out, 0, s->size);
+	for (size_t i = 0; i < s->members; i++) {
+		const struct fal_member *m = &s->member[i];
+		void *at = (uint8_t *)out + m->at;
+		if (m->when == FAL_MUST || yes())
+			set(m, at);
+		else if (m->when == FAL_OPT && m->kind == FAL_M_WHOLE)
+			*(uint64_t *)at = FAL_TRACE_ABSENT;
+		else if (m->when == FAL_OPT)
+			*(double *)at = (double)NAN;
+	}
+}
+
+/* ---- what was read -------------------------------------------------------------------
  */
 
-typedef void look_fn(struct fal_trace_line *l, const void *d);
-
-struct reading {
-	look_fn *look;
-	const void *d;
-	bool gap; /* comes first */
-	uint32_t lines;
-};
-
-/* Is it of this kind, as JSON? */
 static bool
-fits(const json_t *v, enum fal_field_kind kind)
+same_real(double a, double b, double by)
+{
+	return (isnan(a) && isnan(b)) || fabs(a - b) <= by;
+}
+
+static bool same(const struct fal_schema *s, const void *a, const void *b);
+
+static bool
+same_list(const struct fal_member *m, const void *a, const void *b)
+{
+	const size_t width = m->arg > 0 && m->kind != FAL_M_TUPLE ? (size_t)m->arg : 1;
+	struct fal_trace_list x, y;
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	bool ok = x.n == y.n;
+	if (m->kind == FAL_M_TUPLE || m->kind == FAL_M_ROWS || m->kind == FAL_M_REALS)
+		return ok && (x.n == 0 || memcmp(x.v, y.v, 8 * width * x.n) == 0);
+	for (size_t i = 0; i < x.n && ok; i++)
+		ok = m->kind == FAL_M_HEXES
+			     ? strcmp(((const char *const *)x.v)[i],
+				      ((const char *const *)y.v)[i]) == 0
+			     : same(m->of(), (const uint8_t *)x.v + i * m->of()->size,
+				    (const uint8_t *)y.v + i * m->of()->size);
+	return ok;
+}
+
+static bool
+same_member(const struct fal_member *m, const void *a, const void *b)
+{
+	const void *x, *y;
+	switch (m->kind) {
+	case FAL_M_WHOLE:
+		return *(const uint64_t *)a == *(const uint64_t *)b;
+	case FAL_M_ID:
+	case FAL_M_WORD:
+		return *(const uint32_t *)a == *(const uint32_t *)b;
+	case FAL_M_REAL:
+	case FAL_M_LOSS:
+		return same_real(*(const double *)a, *(const double *)b, 0);
+	case FAL_M_SECONDS:
+		return same_real(*(const double *)a, *(const double *)b, 1e-9);
+	case FAL_M_FLAG:
+		return *(const bool *)a == *(const bool *)b;
+	case FAL_M_WORD64:
+		return ((const struct fal_word64 *)a)->is ==
+			       ((const struct fal_word64 *)b)->is &&
+		       ((const struct fal_word64 *)a)->v ==
+			       ((const struct fal_word64 *)b)->v;
+	case FAL_M_TEXT:
+	case FAL_M_HEX:
+	case FAL_M_JSON:
+	case FAL_M_OBJECT:
+		memcpy(&x, a, sizeof(x));
+		memcpy(&y, b, sizeof(y));
+		if (x == NULL || y == NULL)
+			return x == y;
+		return m->kind == FAL_M_OBJECT ? same(m->of(), x, y)
+		       : m->kind == FAL_M_JSON ? memcmp(x, y, 9) == 0
+					       : strcmp(x, y) == 0;
+	default:
+		return same_list(m, a, b);
+	}
+}
+
+static bool
+same(const struct fal_schema *s, const void *a, const void *b)
+{
+	for (size_t i = 0; i < s->members; i++)
+		if (!same_member(&s->member[i], (const uint8_t *)a + s->member[i].at,
+				 (const uint8_t *)b + s->member[i].at)) {
+			print_error("# %s.%s differs\n", s->name, s->member[i].name);
+			return false;
+		}
+	return true;
+}
+
+/* Is it JSON of this kind? */
+static bool
+fits(const json_t *v, enum fal_member_kind kind)
 {
 	switch (kind) {
-	case FAL_FIELD_WHOLE:
-		return json_is_integer(v) && json_integer_value(v) >= 0;
-	case FAL_FIELD_EXPONENT:
+	case FAL_M_WHOLE:
+	case FAL_M_ID:
 		return json_is_integer(v);
-	case FAL_FIELD_REAL:
-	case FAL_FIELD_SECONDS:
+	case FAL_M_REAL:
+	case FAL_M_SECONDS:
+		return json_is_number(v);
+	case FAL_M_LOSS:
 		return json_is_number(v) || json_is_null(v);
-	case FAL_FIELD_FLAG:
+	case FAL_M_FLAG:
 		return json_is_true(v);
-	case FAL_FIELD_TEXT:
+	case FAL_M_TEXT:
+	case FAL_M_WORD:
+	case FAL_M_HEX:
+	case FAL_M_WORD64:
 		return json_is_string(v);
-	case FAL_FIELD_TUPLE:
-	case FAL_FIELD_LIST:
-		return json_is_array(v);
-	case FAL_FIELD_OBJECT:
+	case FAL_M_OBJECT:
+	case FAL_M_JSON:
 		return json_is_object(v);
+	default:
+		return json_is_array(v);
 	}
-	return false;
 }
 
-/* Every member, and those of members, stands in the table. */
-static void
-check_known(const json_t *o)
-{
-	const char *key;
-	json_t *v, *part;
-	size_t i;
-	json_object_foreach((json_t *)(uintptr_t)o, key, v)
-	{
-		bool known = false;
-		for (enum fal_field f = 0; f < FAL_FIELD_COUNT && !known; f++)
-			known = strcmp(key, fal_field_name(f)) == 0 &&
-				fits(v, fal_field_kind(f));
-		if (!known)
-			fail_msg("'%s' is not in the table, or not so", key);
-		if (json_is_object(v) && strcmp(key, "policy") != 0)
-			check_known(v);
-		json_array_foreach(v, i, part)
-		{
-			if (json_is_object(part))
-				check_known(part);
-		}
-	}
-}
+struct reading {
+	const struct fal_schema *s;
+	const void *want;
+	bool gap; /* before it */
+	uint32_t lines;
+};
 
 static int
 on_line(void *arg, struct fal_trace_line *l)
 {
 	struct reading *r = arg;
-	check_known(l->o);
+	size_t there = 2; /* t, ev */
 	if (l->number == 1 && r->gap)
-		return l->err;
-	if (r->look != NULL)
-		r->look(l, r->d);
+		return 0;
 	r->lines++;
-	return l->err;
-}
-
-/* Reads the line; where it cannot be the first, as if lines were missing before it. */
-static void
-reads(const struct fal_buf *line, look_fn *look, const void *d)
-{
-	static const char gap[] = "{\"t\":0,\"ev\":\"gap\"}\n", job[] = "\"ev\":\"job\"";
-	struct reading r = { .look = look, .d = d };
-	r.gap = memmem(line->p, line->n, job, sizeof(job) - 1) == NULL;
-	struct fal_diag diag = { "" };
-	struct fal_trace_reader *reader = fal_trace_reader_new(on_line, &r);
-	assert_int_equal(line->err, 0);
-	assert_non_null(reader);
-	int err = FAL_OK;
-	if (r.gap)
-		err = fal_trace_feed(reader, gap, sizeof(gap) - 1, &diag);
-	if (err == 0)
-		err = fal_trace_feed(reader, line->p, line->n, &diag);
-	if (err == 0)
-		err = fal_trace_feed(reader, "\n", 1, &diag);
-	if (err != 0 || r.lines != 1)
-		fail_msg("%s: %.*s", diag.text, (int)line->n, (const char *)line->p);
-	fal_trace_reader_free(reader);
+	for (size_t i = 0; i < r->s->members; i++) {
+		const json_t *v = json_object_get(l->o, r->s->member[i].name);
+		there += v != NULL;
+		if (v != NULL && !fits(v, r->s->member[i].kind))
+			fail_msg("%s.%s: no such JSON", l->ev, r->s->member[i].name);
+	}
+	assert_int_equal(json_object_size(l->o), there);
+	if (!same(r->s, r->want, &l->is))
+		fail_msg("%.*s", (int)l->n, l->text);
+	return 0;
 }
 
 static void
-same(uint64_t is, uint64_t want, const char *what)
+test_all(void **state)
 {
-	if (is != want)
-		fail_msg("%s is %llu, not %llu", what, (unsigned long long)is,
-			 (unsigned long long)want);
+	static const char gap[] = "{\"t\":0,\"ev\":\"gap\",\"lines\":1,\"bytes\":1,"
+				  "\"blake2b\":\"\"}\n";
+	static union {
+		uint8_t p[1024];
+		uint64_t align;
+	} line;
+	struct fal_buf b = { 0 };
+	(void)state;
+	for (enum fal_event ev = 1; ev < FAL_EVENTS; ev++) {
+		for (int i = 0; i < ROUNDS; i++) {
+			struct reading r = { .s = fal_event_schema(ev),
+					     .want = &line,
+					     .gap = ev != FAL_EV_JOB };
+			struct fal_diag diag = { "" };
+			struct fal_trace_reader *reader =
+				fal_trace_reader_new(on_line, &r);
+			assert_true(r.s->size <= sizeof(line));
+			space.used = 0;
+			fill(r.s, &line);
+			fal_trace_put(&b, 1, ev, &line);
+			fal_put_u8(&b, '\n');
+			assert_int_equal(b.err, 0);
+			if (r.gap)
+				fal_trace_feed(reader, gap, sizeof(gap) - 1, &diag);
+			/* Nothing is taken back here that was read. */
+			int err =
+				ev != FAL_EV_RESTART ||
+						*(uint64_t *)&line.p[offsetof(
+							struct fal_ev_restart, lines)] > 0
+					? fal_trace_feed(reader, b.p, b.n, &diag)
+					: 0;
+			if (err != 0)
+				fail_msg("%s: %.*s", diag.text, (int)b.n,
+					 (const char *)b.p);
+			assert_true(r.lines == 1 || ev == FAL_EV_RESTART);
+			fal_trace_reader_free(reader);
+		}
+	}
+	fal_buf_free(&b);
 }
 
-/* To so much. */
-static void
-near(double is, double want, double by, const char *what)
-{
-	if (!(fabs(is - want) <= by))
-		fail_msg("%s is %.17g, not %.17g", what, is, want);
-}
-
-static void
-same_text(struct fal_trace_line *l, enum fal_field f, const char *want)
-{
-	const char *is = fal_trace_get_str(l, l->o, f);
-	if (l->err != 0 || strcmp(is, want) != 0)
-		fail_msg("%s is '%s', not '%s'", fal_field_name(f), is, want);
-}
-
-static void
-same_number(struct fal_trace_line *l, enum fal_field f, uint64_t want)
-{
-	same(fal_trace_get_u64(l, l->o, f, FAL_TRACE_NUM_MAX), want, fal_field_name(f));
-}
-
-/* It is there only if it is something. */
-static void
-same_if(struct fal_trace_line *l, enum fal_field f, uint64_t want)
-{
-	same(fal_trace_has(l->o, f), want > 0, fal_field_name(f));
-	if (want > 0)
-		same_number(l, f, want);
-}
-
-static void
-same_real(struct fal_trace_line *l, enum fal_field f, double want)
-{
-	near(fal_trace_get_f64(l, l->o, f), want, 0, fal_field_name(f));
-}
-
-static void
-same_ns(struct fal_trace_line *l, enum fal_field f, uint64_t want)
-{
-	near(fal_trace_get_seconds(l, l->o, f), 1e-9 * (double)want, 6e-7,
-	     fal_field_name(f));
-}
-
-static void
-same_who(struct fal_trace_line *l, const struct fal_line_who *w)
-{
-	same_text(l, FAL_F_WORKER, w->name);
-	same_number(l, FAL_F_ID, w->id);
-}
-
-/* ---- the lines -----------------------------------------------------------------------
+/* ---- the man page -------------------------------------------------------------------
  */
 
-static void
-look_job(struct fal_trace_line *l, const void *arg)
+static bool
+is_member(const struct fal_schema *s, const char *name, uint64_t *seen)
 {
-	const struct fal_line_job *d = arg;
-	struct fal_trace_job is;
-	assert_int_equal(fal_trace_job_read(l, &is), 0);
-	same(is.epochs, d->grid.epochs, "epochs");
-	same(is.batch, d->grid.batch, "batch");
-	same(is.task, d->grid.task, "task");
-	same(is.samples, d->grid.samples, "samples");
-	same(is.parts, d->grid.parts, "parts");
-	same(is.blocks, d->blocks, "blocks");
-	same(is.clocks, fal_grid_clocks(&d->grid), "clocks");
-	same(is.test, d->test, "test");
-	same(is.sums, d->sums, "audit");
-	same(is.hashes, d->hashes, "hashes");
-	same_text(l, FAL_F_NAME, d->name);
-	same_text(l, FAL_F_MODEL, d->model);
-	same_text(l, FAL_F_DATA, d->data);
-	same_text(l, FAL_F_SCHEME, "epsp");
-	same_text(l, FAL_F_OPTIMIZER, fal_optim_name(d->optim->kind));
-	same(fal_trace_has(l->o, FAL_F_BETA1), d->optim->kind == FAL_ADAMW, "beta1");
-	same_number(l, FAL_F_INCARNATION, d->incarnation);
-	same_number(l, FAL_F_PARAMS, d->params);
-	same_number(l, FAL_F_SHARDS, d->shards);
-	same(fal_trace_has(l->o, FAL_F_ABOVE), d->above != NULL, "above");
-	if (d->above != NULL) {
-		same_text(l, FAL_F_ABOVE, d->above->address);
-		same_text(l, FAL_F_KEY, d->above->key);
-		same_text(l, FAL_F_KEY_FINGERPRINT, d->above->key_fingerprint);
+	bool any = false;
+	for (size_t i = 0; i < s->members; i++) {
+		const struct fal_member *m = &s->member[i];
+		const bool is = strcmp(m->name, name) == 0;
+		*seen |= is ? 1ULL << i : 0;
+		any |= is;
+		if (m->kind == FAL_M_LIST || m->kind == FAL_M_OBJECT) {
+			uint64_t of = 0;
+			any |= is_member(m->of(), name, &of);
+		}
 	}
+	return any;
 }
 
+/* The events of falcon-trace(5) are those of the table, and have its members. */
 static void
-test_job(void **state)
+test_man(void **state)
 {
+	FILE *f = fopen("man/falcon-trace.5", "r");
+	char line[256];
+	const struct fal_schema *s = NULL;
+	uint64_t seen = 0;
+	uint32_t events = 0;
 	(void)state;
-	const struct fal_rule rule = { .scheme = FAL_EPSP };
-	const struct fal_line_above above = { "unix:a \"b\"", "lab2", "ab01" };
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		char called[24];
-		const struct fal_optim optim = { .kind = (enum fal_optim_kind)draw(
-							 FAL_OPTIMS) };
-		const uint32_t task = 1 + draw(40);
-		struct fal_line_job d = { .name = name(called),
-					  .hash = "ab",
-					  .model = "cd",
-					  .data = "ef",
-					  .seed = whole(),
-					  .grid = { .samples = 1000 + draw(100000),
-						    .batch = task * (1 + draw(20)),
-						    .task = task,
-						    .epochs = 1 + draw(30),
-						    .parts = 1 },
-					  .test = draw(1000),
-					  .blocks = 1 + draw(1000),
-					  .shards = 1 + draw(4),
-					  .params = whole(),
-					  .rule = &rule,
-					  .sums = yes(),
-					  .hashes = 1 + draw(9),
-					  .numerics = "fast",
-					  .optim = &optim,
-					  .incarnation = draw(UINT32_MAX),
-					  .above = yes() ? &above : NULL };
-		fal_line_job(&b, &d);
-		reads(&b, look_job, &d);
-	}
-	fal_buf_free(&b);
-}
-
-static void
-look_group(struct fal_trace_line *l, const void *arg)
-{
-	const uint32_t *has = arg;
-	same_number(l, FAL_F_MEMBERS, has[0]);
-	same_number(l, FAL_F_LANES, has[1]);
-}
-
-static void
-look_join(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_join *d = arg;
-	uint64_t lanes[2];
-	same_who(l, &d->who);
-	same_text(l, FAL_F_KEY, d->key);
-	fal_trace_get_tuple(l, l->o, FAL_F_LANES_RANGE, 2, lanes);
-	same(lanes[0], d->lanes_min, "lanes");
-	same(lanes[1], d->lanes_max, "lanes");
-	same_number(l, FAL_F_CORES, d->cores);
-	same_if(l, FAL_F_LARGE, d->large);
-	if (d->task_ns > 0)
-		same_ns(l, FAL_F_TASK_S, d->task_ns);
-	if (d->build[0] != '\0')
-		assert_string_equal(fal_trace_get_str(l, l->o, FAL_F_PROGRAM), d->build);
-	if (d->kernels[0] != '\0')
-		assert_string_equal(fal_trace_get_str(l, l->o, FAL_F_KERNELS),
-				    d->kernels);
-	if (d->large > 0)
-		same_ns(l, FAL_F_LARGE_S, d->large_ns);
-}
-
-static void
-test_join(void **state)
-{
-	(void)state;
-	static const uint8_t fingerprint[FAL_FINGERPRINT] = { 1, 2 };
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		char called[24], key[24];
-		const bool probed = yes();
-		const struct fal_line_join d = {
-			.who = { name(called), draw(UINT32_MAX) },
-			.key = name(key),
-			.key_fingerprint = "00",
-			.lanes_min = draw(100),
-			.lanes_max = draw(1000),
-			.cores = draw(1000),
-			.fingerprint = fingerprint,
-			.build = yes() ? "0.9.1" : "",
-			.kernels = yes() ? "x86_64 Zen" : "",
-			.task_ns = yes() ? whole() % 10000000000 : 0,
-			.large = probed ? 1 + draw(1000) : 0,
-			.large_ns = probed ? draw(UINT32_MAX) : 0
-		};
-		fal_line_join(&b, 1, &d);
-		reads(&b, look_join, &d);
-		fal_line_leave(&b, 1, d.who, "done", yes());
-		reads(&b, NULL, NULL);
-		const uint32_t has[] = { 1 + draw(1000), 1 + draw(1000) };
-		fal_line_group(&b, 1, d.who, has[0], has[1]);
-		reads(&b, look_group, has);
-		fal_line_charge(&b, 1, d.who, "lies");
-		reads(&b, NULL, NULL);
-	}
-	fal_buf_free(&b);
-}
-
-static void
-look_clock(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_clock *d = arg;
-	const struct fal_work *w = d->work;
-	uint64_t samples = 0, row[3];
-	same_who(l, &d->who);
-	same_number(l, FAL_F_CLOCK, d->clock);
-	same(fal_trace_has(l->o, FAL_F_ROUND), d->own, "round");
-	if (d->own)
-		same_number(l, FAL_F_ROUND, d->round);
-	same_number(l, FAL_F_LANES, d->lanes);
-	same_number(l, FAL_F_SHARE, w->share);
-	same_number(l, FAL_F_DONE, w->done);
-	same_number(l, FAL_F_IN, w->in);
-	same_number(l, FAL_F_OUT, w->out);
-	same_number(l, FAL_F_CLONED, w->cloned);
-	same_number(l, FAL_F_LOST, w->lost);
-	same_number(l, FAL_F_STALENESS, w->stale_updates);
-	same_number(l, FAL_F_TX, d->tx);
-	same_number(l, FAL_F_RX, d->rx);
-	same_ns(l, FAL_F_COMPUTE, d->spent.compute);
-	same_ns(l, FAL_F_PUSH, d->spent.push);
-	same_ns(l, FAL_F_PULL, d->spent.pull);
-	same_ns(l, FAL_F_WAIT, d->spent.wait);
-	same_ns(l, FAL_F_PUSH_ALL, d->spent.push_all);
-	same_ns(l, FAL_F_PULL_ALL, d->spent.pull_all);
-	same_ns(l, FAL_F_LATE, d->spent.late);
-	same(fal_trace_has(l->o, FAL_F_RTT), d->rtt > 0, "rtt");
-	same_if(l, FAL_F_CUT, w->cut.tasks);
-	same(fal_trace_has(l->o, FAL_F_PACES), w->paces > 1, "paces");
-	for (uint32_t i = 0; i < w->paces; i++) {
-		samples += w->pace[i].samples;
-		if (w->paces < 2)
+	if (f == NULL)
+		skip();
+	for (bool more = true; more;) {
+		more = fgets(line, sizeof(line), f) != NULL &&
+		       strncmp(line, ".Sh CHAIN", 9) != 0;
+		line[strcspn(line, "\n")] = '\0';
+		const bool begins = more && strncmp(line, ".Ss ", 4) == 0;
+		if ((begins || !more) && s != NULL && seen != (1ULL << s->members) - 1)
+			fail_msg("%s has members that the man page has not", s->name);
+		if (begins) {
+			const enum fal_event ev = fal_event_find(line + 4);
+			if (ev == FAL_EV_OTHER)
+				fail_msg("no event %s", line + 4);
+			s = fal_event_schema(ev);
+			seen = 0;
+			events++;
+		}
+		if (s == NULL || strncmp(line, ".It Va ", 7) != 0)
 			continue;
-		fal_trace_get_row(l, l->o, FAL_F_PACES, i, 3, row);
-		same(row[0], w->pace[i].tasks, "paces: tasks");
-		same(row[2], w->pace[i].samples, "paces: samples");
+		for (char *name = strtok(line + 7, " ,"); name != NULL;
+		     name = strtok(NULL, " ,"))
+			if (!is_member(s, name, &seen))
+				fail_msg("%s has no member %s", s->name, name);
 	}
-	same_number(l, FAL_F_SAMPLES, samples);
-}
-
-static void
-test_clock(void **state)
-{
-	(void)state;
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		char called[24];
-		struct fal_work w = { .share = draw(1000),
-				      .done = draw(1000),
-				      .in = draw(1000),
-				      .out = draw(1000),
-				      .cloned = draw(1000),
-				      .lost = draw(1000),
-				      .stale_updates = whole(),
-				      .paces = draw(FAL_WORK_PACES + 1) };
-		for (uint32_t k = 0; k < w.paces; k++)
-			w.pace[k] =
-				(struct fal_work_pace){ .tasks = 1 + draw(99),
-							.samples = 1 + draw(9999),
-							.seconds = draw(1000) * 1e-3 };
-		if (yes())
-			w.cut = w.pace[0];
-		const struct fal_line_clock d = {
-			.who = { name(called), draw(UINT32_MAX) },
-			.clock = whole(),
-			.round = whole(),
-			.own = yes(),
-			.lanes = draw(99),
-			.work = &w,
-			.spent = { draw(UINT32_MAX), draw(UINT32_MAX), draw(UINT32_MAX),
-				   draw(UINT32_MAX), draw(UINT32_MAX), draw(UINT32_MAX),
-				   draw(UINT32_MAX) },
-			.rtt = draw(2000) * 1e-3,
-			.tx = whole(),
-			.rx = whole(),
-		};
-		fal_line_clock(&b, draw(1000), &d);
-		reads(&b, look_clock, &d);
-	}
-	fal_buf_free(&b);
-}
-
-static void
-look_ledger(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_ledger *d = arg;
-	struct fal_trace_round is;
-	assert_int_equal(fal_trace_round_read(l, &is), 0);
-	same(is.round, d->round, "round");
-	same(is.clock, d->clock, "clock");
-	same(is.first, d->first, "first");
-	same(is.tasks, 3, "tasks");
-	same(is.samples, d->samples, "samples");
-	same(is.version, d->version, "version");
-	same(is.blocks, d->blocks, "blocks");
-	same(is.end, (uint64_t)d->end, "end");
-	same(is.delta, d->delta, "kind");
-	same(is.owner, d->owner, "owner");
-	same(is.group, d->group, "group");
-	same(is.local, d->local, "local");
-	same(fal_trace_has(l->o, FAL_F_ADDED), d->sums, "added");
-	same(is.has_stale, d->end == FAL_ROUND_APPLIED, "stale");
-	if (d->end != FAL_ROUND_APPLIED) {
-		same_text(l, FAL_F_WHY, d->why);
-		return;
-	}
-	near(is.weight, d->delta ? d->weight : 1, 0, "weight");
-	near(is.divisor, d->divisor, 0, "divisor");
-	same(is.among, d->among, "among");
-	same(is.steps, d->steps, "steps");
-	same(is.clocks, d->clocks, "stale.clocks");
-	same(is.updates, d->updates, "stale.updates");
-	same(is.rank, d->rank, "stale.rank");
-	same(is.slot, d->rank > 0 ? d->slot : 0, "slot");
-}
-
-static void
-test_ledger(void **state)
-{
-	(void)state;
-	struct fal_ledger ledger = { 0 };
-	struct fal_buf b = { 0 };
-	assert_int_equal(fal_ledger_open(&ledger, 0, 3), 0);
-	for (int i = 0; i < ROUNDS; i++) {
-		const struct fal_line_ledger d = {
-			.round = whole(),
-			.clock = whole(),
-			.version = whole(),
-			.first = draw(UINT32_MAX),
-			.samples = draw(UINT32_MAX),
-			.blocks = draw(UINT32_MAX),
-			.end = (enum fal_round_end)draw(3),
-			.why = "a few words",
-			.delta = yes(),
-			.weight = draw(1000) / 7.0,
-			.among = draw(3),
-			.divisor = yes() ? draw(1000) / 3.0 : 0,
-			.lr = yes() ? draw(1000) / 11.0 : 0,
-			.steps = draw(3),
-			.base = (enum fal_start)draw(3),
-			.since = whole(),
-			.owner = draw(3),
-			.group = draw(3),
-			.local = draw(3),
-			.clocks = whole(),
-			.updates = whole(),
-			.rank = draw(3),
-			.slot = whole(),
-			.sums = yes(),
-			.seed = whole(),
-			.added = whole(),
-		};
-		fal_line_ledger(&b, &d, &ledger);
-		reads(&b, look_ledger, &d);
-	}
-	fal_ledger_free(&ledger);
-	fal_buf_free(&b);
-}
-
-static void
-look_update(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_update *d = arg;
-	same_number(l, FAL_F_VERSION, d->version);
-	same_number(l, FAL_F_CLOCK, d->clock);
-	same_number(l, FAL_F_EPOCH, d->epoch);
-	same_number(l, FAL_F_SAMPLES, d->samples);
-	const bool one = d->pushes > 0 && d->groups == 0;
-	const bool some = d->pushes > 0 && d->groups > 0;
-	same_if(l, FAL_F_GROUPS, d->groups);
-	same(fal_trace_has(l->o, FAL_F_AMONG), one, "among");
-	same(fal_trace_has(l->o, FAL_F_WEIGHT), one, "weight");
-	if (one) {
-		same_number(l, FAL_F_AMONG, d->push->among);
-		same_real(l, FAL_F_WEIGHT, d->push->weight);
-	}
-	same(fal_trace_has(l->o, FAL_F_OUTER), some, "outer");
-	same(fal_trace_has(l->o, FAL_F_PUSHES), some, "pushes");
-	if (some)
-		same(fal_trace_get_len(l, l->o, FAL_F_PUSHES), d->pushes, "pushes");
-	same(fal_trace_get_len(l, l->o, FAL_F_ROUNDS), d->rounds, "rounds");
-	same_real(l, FAL_F_LR, d->lr);
-	same(fal_trace_has(l->o, FAL_F_NORM), d->norm > 0, "norm");
-	same(fal_trace_has(l->o, FAL_F_HASH), d->hash != NULL, "hash");
-	if (d->hash != NULL) {
-		char hex[2 * FAL_HASH_BYTES + 1];
-		fal_hex(d->hash, FAL_HASH_BYTES, hex);
-		assert_string_equal(fal_trace_get_hex(l, l->o, FAL_F_HASH, 64), hex);
-		fal_hex(d->exponents, FAL_HASH_BYTES, hex);
-		assert_string_equal(fal_trace_get_hex(l, l->o, FAL_F_EXPONENTS, 64), hex);
-	}
-	if (isfinite(d->loss))
-		same_real(l, FAL_F_LOSS, d->loss);
-	else
-		assert_true(json_is_null(fal_trace_at(l->o, FAL_F_LOSS)));
-}
-
-static void
-test_update(void **state)
-{
-	(void)state;
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		struct fal_collected round[5];
-		for (size_t k = 0; k < 5; k++)
-			round[k] = (struct fal_collected){ .round = whole() };
-		uint8_t hash[FAL_HASH_BYTES] = { 0 };
-		hash[draw(FAL_HASH_BYTES)] = (uint8_t)draw(256);
-		const uint8_t exponents[FAL_HASH_BYTES] = { (uint8_t)draw(256) };
-		const struct fal_line_push push[] = { { 1, draw(9) / 3.0, 1 + draw(9) },
-						      { 2, draw(9) / 3.0, 0 } };
-		const struct fal_line_update d = { .t = draw(1000),
-						   .hash = yes() ? hash : NULL,
-						   .exponents = exponents,
-						   .version = whole(),
-						   .clock = whole(),
-						   .epoch = whole(),
-						   .round = round,
-						   .rounds = draw(6),
-						   .push = push,
-						   .pushes = draw(3),
-						   .groups = yes() ? 1 + draw(9) : 0,
-						   .outer = draw(3) / 3.0,
-						   .momentum = draw(3) / 3.0,
-						   .divisor = draw(9) / 3.0,
-						   .samples = draw(UINT32_MAX),
-						   .loss = yes() ? (double)NAN
-								 : draw(1000) / 3.0,
-						   .lr = draw(1000) / 3.0,
-						   .norm = draw(3) / 3.0 };
-		fal_line_update(&b, &d);
-		reads(&b, look_update, &d);
-	}
-	fal_buf_free(&b);
-}
-
-static void
-look_shard(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_shard *d = arg;
-	const struct fal_trace_job job = { .clocks = d->clock + 1, .blocks = UINT32_MAX };
-	struct fal_trace_shard is;
-	assert_int_equal(fal_trace_shard_read(l, &job, &is), 0);
-	same(is.shard, d->shard, "shard");
-	same(is.clock, d->clock, "clock");
-	same(is.version, d->version, "version");
-	same(is.blocks, d->blocks, "blocks");
-	same(is.rx, d->rx, "rx");
-	same(is.tx, d->tx, "tx");
-	assert_true(isnan(is.took) == isnan(d->took));
-	same(is.name != NULL, d->name != NULL, "by");
-	if (is.name != NULL)
-		same_text(l, FAL_F_BY_NAME, d->name);
-	if (is.address != NULL)
-		same_text(l, FAL_F_ADDRESS, d->address);
-	assert_true(fabs(is.blame - d->blame) < 1e-6 &&
-		    fabs(is.service - d->service) < 1e-6 &&
-		    fabs(is.queue - d->queue) < 1e-6);
-}
-
-static void
-test_shard(void **state)
-{
-	(void)state;
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		char called[24];
-		const bool here = yes();
-		const struct fal_line_shard d = { .shard = draw(FAL_TRACE_SHARDS_MAX),
-						  .clock = whole() / 2,
-						  .version = whole(),
-						  .name = here ? NULL : name(called),
-						  .address = here ? NULL : "[::1]:7000",
-						  .blocks = draw(UINT32_MAX),
-						  .rx = whole(),
-						  .tx = whole(),
-						  .service = draw(1000) / 3.0,
-						  .queue = draw(1000) / 3.0,
-						  .took = yes() ? (double)NAN
-								: draw(1000) / 3.0,
-						  .blame = draw(1000) / 3.0 };
-		fal_line_shard(&b, 1, &d);
-		reads(&b, look_shard, &d);
-	}
-	fal_buf_free(&b);
-}
-
-static void
-look_check(struct fal_trace_line *l, const void *arg)
-{
-	const struct fal_line_check *d = arg;
-	uint64_t id[2];
-	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, id);
-	same(id[0], d->id.worker, "c");
-	same(id[1], d->id.seq, "c");
-	same_number(l, FAL_F_BLOCK, d->block);
-	same_if(l, FAL_F_BY, d->by);
-	same_text(l, FAL_F_VERDICT, d->verdict);
-	assert_true(json_integer_value(fal_trace_at(l->o, FAL_F_NEEDED)) == d->needed);
-	assert_true(json_integer_value(fal_trace_at(l->o, FAL_F_SHOWN)) == d->shown);
-	same(fal_trace_has(l->o, FAL_F_BOUND), d->counts != NULL, "bound");
-}
-
-/* The lines of which not much is read. */
-static void
-test_others(void **state)
-{
-	(void)state;
-	struct fal_buf b = { 0 };
-	for (int i = 0; i < ROUNDS; i++) {
-		char called[24];
-		const int8_t counts[3] = { (int8_t)draw(3), 2, (int8_t)draw(3) };
-		const struct fal_line_who who = { name(called), draw(UINT32_MAX) };
-		const struct fal_round_info info = { .round = whole(), .clock = whole() };
-		const struct fal_line_check check = { .round = whole(),
-						      .id = { draw(99), draw(99) },
-						      .block = draw(999),
-						      .needed = (int)draw(60) - 30,
-						      .shown = (int)draw(60) - 30,
-						      .exponent = (int)draw(60) - 30,
-						      .by = draw(3),
-						      .counts = yes() ? counts : NULL,
-						      .blocks = 3,
-						      .verdict = "bounded",
-						      .why = yes() ? "so" : NULL };
-		struct fal_line_eval_key key[2] = {
-			{ "a", 1 + draw(9), draw(9), draw(9) }, { "b", draw(2), 0, 0 }
-		};
-		fal_line_check(&b, 1, &check);
-		reads(&b, look_check, &check);
-		fal_line_again(&b, 1, &info,
-			       &(struct fal_line_again){ { 1, 2 }, draw(9), "so" });
-		reads(&b, NULL, NULL);
-		fal_line_eval(&b, &(struct fal_line_eval){ .version = whole(),
-							   .loss = draw(9) / 3.0,
-							   .key = key,
-							   .keys = draw(3) });
-		reads(&b, NULL, NULL);
-		fal_line_late(&b, 1,
-			      &(struct fal_line_late){ who, "so", yes() ? "task" : NULL,
-						       draw(9) / 3.0 });
-		reads(&b, NULL, NULL);
-		const struct fal_line_doubt doubt = { .who = who, .round = whole() };
-		fal_line_nonfinite(&b, 1, &doubt);
-		reads(&b, NULL, NULL);
-		fal_line_alone(&b, 1, &doubt, draw(9) / 3.0);
-		reads(&b, NULL, NULL);
-		fal_line_diverged(&b, 1,
-				  &(struct fal_line_diverged){ who, whole(), "so",
-							       draw(9) / 3.0 });
-		reads(&b, NULL, NULL);
-		fal_line_policy(&b, 1,
-				&(struct fal_line_policy){ 1, 2, "epsp", "x", "{}",
-							   2 * draw(2) });
-		if (b.p[b.n - 2] == '}') /* it has one */
-			reads(&b, NULL, NULL);
-		fal_line_hold(&b, 1, "paused", who.name);
-		reads(&b, NULL, NULL);
-		fal_line_trainer(&b, 1, who.name, "so");
-		reads(&b, NULL, NULL);
-		fal_line_refuse(&b, 1, who.name, "so", whole());
-		reads(&b, NULL, NULL);
-		fal_line_gap(&b, &(struct fal_line_gap){ "1.5", whole(), whole(), "00",
-							 "ab" });
-		reads(&b, NULL, NULL);
-		fal_line_now(&b, 1, "ab");
-		reads(&b, NULL, NULL);
-		fal_line_done(&b, &(struct fal_line_done){ .t = 1,
-							   .version = whole(),
-							   .sha256 = "00",
-							   .hash = "00",
-							   .journal = draw(2) ? "ab" : "",
-							   .accuracy = draw(3) - 1.0,
-							   .trained = draw(9) / 3.0 });
-		reads(&b, NULL, NULL);
-		fal_line_failed(&b, 1, whole(), draw(9) / 3.0, who.name);
-		reads(&b, NULL, NULL);
-	}
-	fal_buf_free(&b);
-}
-
-/* No two rows of the table are the same. */
-static void
-test_table(void **state)
-{
-	(void)state;
-	for (enum fal_field f = 0; f < FAL_FIELD_COUNT; f++)
-		for (enum fal_field g = 0; g < f; g++)
-			if (strcmp(fal_field_name(f), fal_field_name(g)) == 0 &&
-			    fal_field_kind(f) == fal_field_kind(g))
-				fail_msg("%s stands twice", fal_field_name(f));
+	assert_int_equal(events, FAL_EVENTS - 1);
+	fclose(f);
 }
 
 int
 main(void)
 {
+	const char *from = getenv("SEED");
+	seed = from != NULL ? strtoull(from, NULL, 10) : seed;
+	print_message("# SEED=%llu\n", (unsigned long long)seed);
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_job),    cmocka_unit_test(test_join),
-		cmocka_unit_test(test_clock),  cmocka_unit_test(test_ledger),
-		cmocka_unit_test(test_update), cmocka_unit_test(test_others),
-		cmocka_unit_test(test_table),  cmocka_unit_test(test_shard),
+		cmocka_unit_test(test_all),
+		cmocka_unit_test(test_man),
 	};
-	if (getenv("FAL_TEST_SEED") != NULL)
-		seed = strtoull(getenv("FAL_TEST_SEED"), NULL, 10);
-	rng = fal_rng_init(seed, FAL_RNG_DRAW, 1);
-	printf("# SEED=%llu\n", (unsigned long long)seed);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,16 @@
-/* The schemes' promises. */
-#include "trace/rules.h"
+/* What each scheme promises of its rounds and versions, judged from the trace.
+ *
+ * Owns: which version a round may run on, who it may belong to, what an update may be
+ * made of, how stale it may be.  What cannot be told from a trace is left alone.  The
+ * rules are those of falcon-trace(5), section AUDIT.
+ */
+#include "trace/audit_priv.h"
 
 #include "base/mem.h"
 #include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* How far a weight may be off: it is written with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6
@@ -26,11 +30,13 @@ void
 fal_rules_free(struct fal_rules *s)
 {
 	free(s->slot);
+	free(s->push);
 	*s = (struct fal_rules){ 0 };
 }
 
-uint64_t
-fal_rules_version(const struct fal_rules *s)
+/* The version that an applied round of shared rounds must have run on. */
+static uint64_t
+shared_version(const struct fal_rules *s)
 {
 	const uint32_t delay = s->is.delay;
 	return s->base + (s->applied > delay ? s->applied - delay : 0);
@@ -41,11 +47,11 @@ static void
 judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	   struct fal_findings *f)
 {
-	if (r->has_owner != s->is.own)
-		fal_finding(f, r, 0, 0, r->has_owner ? "worker %u owns it" : "no owner",
+	if ((r->owner != 0) != s->is.own)
+		fal_finding(f, r, 0, 0, r->owner != 0 ? "worker %u owns it" : "no owner",
 			    r->owner);
-	if (r->has_group != s->is.groups)
-		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
+	if ((r->group != 0) != s->is.groups)
+		fal_finding(f, r, 0, 0, r->group != 0 ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
 		fal_finding(f, r, 0, 0, "local is %llu, but at most %u round%s pushed",
 			    (unsigned long long)r->local, s->rule.rounds,
@@ -57,7 +63,7 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 			    (unsigned long long)r->steps, s->rule.steps);
 	if (r->moved && !s->is.moves)
 		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
-	if (s->is.shared && r->end == FAL_TRACE_DROPPED)
+	if (s->is.shared && r->end == FAL_END_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
 
@@ -110,10 +116,11 @@ slot_of(struct fal_rules *s, uint64_t slot)
 static int
 judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_findings *f)
 {
-	if (r->slot > s->newest)
+	const bool has = r->slot != FAL_TRACE_ABSENT;
+	if (has && r->slot > s->newest)
 		s->newest = r->slot;
-	if (!r->has_slot || r->slot + s->rule.slack + 1 < s->newest) {
-		fal_finding(f, r, 0, 0, r->has_slot ? "slot %llu is too old" : "no slot",
+	if (!has || r->slot + s->rule.slack + 1 < s->newest) {
+		fal_finding(f, r, 0, 0, has ? "slot %llu is too old" : "no slot",
 			    (unsigned long long)r->slot);
 		return 0;
 	}
@@ -140,12 +147,12 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t n
 	if (r->version > newest)
 		fal_finding(f, r, 0, 0, "version is %llu, but the newest is %llu",
 			    (unsigned long long)r->version, (unsigned long long)newest);
-	if (r->end != FAL_TRACE_APPLIED)
+	if (r->end != FAL_END_APPLIED)
 		return 0;
-	if (s->is.shared && r->version != fal_rules_version(s))
+	if (s->is.shared && r->version != shared_version(s))
 		fal_finding(f, r, 0, 0, "version is %llu, not %llu",
 			    (unsigned long long)r->version,
-			    (unsigned long long)fal_rules_version(s));
+			    (unsigned long long)shared_version(s));
 	if (s->is.bounded && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
 			    "it is %llu clock%s before the slowest, but the slack is %u",
@@ -175,6 +182,35 @@ judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, double
 		fal_finding(f, r, 0, 0, "nothing says what its gradients are divided by");
 }
 
+/* ---- updates -------------------------------------------------------------------------
+ */
+
+static struct fal_pushed *
+pushed(struct fal_rules *s, uint64_t group)
+{
+	for (size_t i = 0; i < s->pushes; i++)
+		if (s->push[i].group == group)
+			return &s->push[i];
+	if (FAL_GROW(s->push, s->push_cap, s->pushes + 1) < 0)
+		return NULL;
+	s->push[s->pushes] = (struct fal_pushed){ .group = group };
+	return &s->push[s->pushes++];
+}
+
+int
+fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line)
+{
+	s->pushes = 0;
+	for (size_t i = 0; i < line->pushes.n; i++) {
+		const double *row = line->pushes.v + 2 * i;
+		struct fal_pushed *is = pushed(s, (uint64_t)row[0]);
+		if (is == NULL)
+			return FAL_ENOMEM;
+		is->weight += row[1];
+	}
+	return FAL_OK;
+}
+
 /* groups, mode=delta: what a line has done since it took over a version. */
 static void
 judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
@@ -194,52 +230,144 @@ judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
 			    (unsigned long long)u->version);
 	if (s->rule.quorum > 0)
 		judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
-	else if (!(u->weight > 0 && u->weight <= 1))
+	else if (!(u->line->weight > 0 && u->line->weight <= 1))
 		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
-			    (unsigned long long)u->version, u->weight);
+			    (unsigned long long)u->version, u->line->weight);
 }
 
-void
-fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
-		  const struct fal_rules_update *u, uint64_t samples,
-		  struct fal_findings *f)
+int
+fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
+		       const struct fal_rules_update *u, struct fal_findings *f)
 {
-	const bool line = fal_rules_by_group(s);
-	/* Where all is skipped nothing is divided. */
-	const double want =
-		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
-	if ((line || s->is.delta) && u->divisor > 0)
-		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
-			    (unsigned long long)u->version);
-	else if (line && s->rule.quorum > 0)
-		return; /* each round by its own samples */
-	else if (line)  /* the same part of the workers */
-		judge_divisor(s, r, r->divisor, u->weight * (double)u->clock_samples,
-			      r->samples, f);
-	else if (!s->is.delta)
-		judge_divisor(s, r, u->divisor, want, samples, f);
-}
-
-void
-fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
-		 const struct fal_rules_update *u, struct fal_findings *f)
-{
+	struct fal_pushed *is = NULL;
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
-	if (!s->is.collects && u->rounds > 1)
+	if (!s->is.collects && u->line->rounds.n > 1)
 		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
-			    (unsigned long long)u->version, u->rounds);
+			    (unsigned long long)u->version, u->line->rounds.n);
 	if (s->is.fresh && r->version != was)
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
 	if (line)
 		judge_line(s, r, u, f);
+	if (u->line->groups > 0) {
+		if ((is = pushed(s, r->group)) == NULL)
+			return FAL_ENOMEM;
+		is->samples += r->samples;
+		is->rounds++;
+	}
 	if (!r->has_stale || r->version > was)
-		return;
+		return FAL_OK;
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
 	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
 		fal_finding(f, r, 0, 0, "stale by %llu update%s, not %llu",
 			    (unsigned long long)r->updates, fal_text_s(r->updates),
 			    (unsigned long long)stale);
+	return FAL_OK;
+}
+
+/* What the gradients of an update, r its last round, were divided by. */
+static void
+judge_divisors(const struct fal_rules *s, const struct fal_trace_round *r,
+	       const struct fal_rules_update *u, struct fal_findings *f)
+{
+	const uint64_t samples = u->samples;
+	const bool line = fal_rules_by_group(s);
+	/* Where all is skipped nothing is divided. */
+	const double want =
+		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
+	if ((line || s->is.delta) && u->line->divisor > 0)
+		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
+			    (unsigned long long)u->version);
+	else if (line && s->rule.quorum > 0)
+		return; /* each round by its own samples */
+	else if (line)  /* the same part of the workers */
+		judge_divisor(s, r, r->divisor,
+			      u->line->weight * (double)u->clock_samples, r->samples, f);
+	else if (!s->is.delta)
+		judge_divisor(s, r, u->line->divisor, want, samples, f);
+}
+
+/* What the group's line counts by. */
+static void
+judge_push(const struct fal_pushed *is, double samples, uint64_t version,
+	   struct fal_findings *f)
+{
+	const double want = samples > 0 ? (double)is->samples / samples : 0;
+	if (fabs(is->weight - want) > WEIGHT_TOLERANCE)
+		fal_finding(f, NULL, 0, 0,
+			    "version %llu: group %llu counts by %g, but has %g of its "
+			    "samples",
+			    (unsigned long long)version, (unsigned long long)is->group,
+			    is->weight, want);
+}
+
+/* The outer step, and its momentum: less, where only some push at a time. */
+static void
+judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
+	    struct fal_findings *f)
+{
+	const struct fal_reals is = u->line->outer;
+	const double outer = is.n > 0 ? is.v[0] : 0, momentum = is.n > 1 ? is.v[1] : 0;
+	const double times = (double)u->line->groups / (double)s->pushes;
+	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
+	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
+		fal_finding(f, NULL, 0, 0, "version %llu: its outer rate is %g, not %g",
+			    (unsigned long long)u->version, outer, s->rule.outer);
+	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
+		fal_finding(f, NULL, 0, 0,
+			    "version %llu: its outer momentum is %g, not %g",
+			    (unsigned long long)u->version, momentum, want);
+}
+
+/* The pushes of a quorum, each by its samples. */
+static void
+judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
+	     struct fal_findings *f)
+{
+	const uint64_t groups = u->line->groups;
+	const uint64_t least = s->rule.quorum < groups ? s->rule.quorum : groups;
+	double samples = 0;
+	if ((groups > 0) != (s->rule.quorum > 0)) {
+		fal_finding(
+			f, NULL, 0, 0,
+			s->rule.quorum > 0
+				? "version %llu: nothing says how many groups there are"
+				: "version %llu: a quorum, which the scheme has not",
+			(unsigned long long)u->version);
+		return;
+	}
+	if (s->rule.quorum == 0)
+		return;
+	if (s->pushes < least || s->pushes > groups)
+		fal_finding(
+			f, NULL, 0, 0,
+			"version %llu: %zu of %llu groups have pushed, but the quorum "
+			"is %u",
+			(unsigned long long)u->version, s->pushes,
+			(unsigned long long)groups, s->rule.quorum);
+	for (size_t i = 0; i < s->pushes; i++)
+		samples += (double)s->push[i].samples;
+	for (size_t i = 0; i < s->pushes; i++) {
+		if (s->rule.delta)
+			judge_push(&s->push[i], samples, u->version, f);
+		else if (s->push[i].rounds > 1)
+			fal_finding(f, NULL, 0, 0,
+				    "version %llu: group %llu has pushed %llu times",
+				    (unsigned long long)u->version,
+				    (unsigned long long)s->push[i].group,
+				    (unsigned long long)s->push[i].rounds);
+	}
+	if (s->rule.delta && s->pushes > 0)
+		judge_outer(s, u, f);
+}
+
+void
+fal_rules_update_end(const struct fal_rules *s, const struct fal_trace_round *r,
+		     const struct fal_rules_update *u, struct fal_findings *f)
+{
+	judge_pushes(s, u, f);
+	if (r->tasks > 0)
+		judge_divisors(s, r, u, f);
 }

@@ -1,0 +1,124 @@
+/* What the files of the audit share: findings, and who judges what.
+ *
+ *	audit.c    lines: who joined, which tasks have ended, what versions are made of
+ *	ledger.c   one round: was every task of it added exactly once?
+ *	schemes.c  what each scheme promises of its rounds and versions
+ */
+#ifndef FAL_TRACE_AUDIT_PRIV_H
+#define FAL_TRACE_AUDIT_PRIV_H
+
+#include "sched/traits.h"
+#include "trace/audit.h"
+#include "trace/ids.h"
+#include "trace/lines.h"
+
+#include <stdarg.h>
+
+/* ---- findings: what is wrong, and with which task of which round ---------------------
+ */
+
+/* Findings of one kind, which is their format, that are kept as text; further ones are
+ * only counted. */
+#define FAL_FINDINGS_KIND_MAX 20
+
+/* {0} is empty and valid. */
+struct fal_findings {
+	uint64_t n; /* all of them */
+	char **text;
+	size_t n_text, cap;
+	struct fal_findings_kind {
+		const char *fmt;
+		uint64_t n;  /* all of them */
+		size_t last; /* the place in `text` of the last one */
+	} *kind;
+	size_t kinds, kind_cap;
+	int err; /* 0 or FAL_ENOMEM, sticky */
+};
+
+/* Adds "clock 7: tasks 3-4: …", or, for a round that is not just a clock, "round 9 of
+ * clock 7: …".  `r` NULL: without; count 0: without tasks. */
+void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
+		 uint64_t count, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+/* The same, of a line: "line 7: ". */
+void fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l,
+		      const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- ledger.c ------------------------------------------------------------------------
+ */
+
+/* What one ledger line may hold at most, so that judging it stays cheap. */
+#define FAL_JUDGE_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
+#define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
+#define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
+
+/* What the ledger is judged by, and where findings go. */
+struct fal_judge_env {
+	const struct fal_trace_job *job;
+	const struct fal_trace_round *round; /* its clock has its tasks */
+	const struct fal_ids *ids;           /* of the workers that joined */
+	struct fal_findings *findings;
+};
+
+/* Judges the line (ev = ledger) and adds to *sums: all rules for a round that was
+ * applied; one that was dropped or abandoned may be incomplete.  Findings are not errors:
+ * 0, or l->err: FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+int fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
+		     struct fal_judge_sums *sums);
+
+/* ---- schemes.c -----------------------------------------------------------------------
+ */
+
+/* {0} with a scheme is the beginning of a job. */
+struct fal_rules {
+	struct fal_rule rule;
+	struct fal_traits is; /* of it */
+	bool all_said;        /* FAL_AUDIT_PARTS is demanded */
+	uint64_t base;        /* the newest version when the scheme began */
+	uint64_t applied;     /* rounds since */
+	/* dynsgd by version: the ranks given so far in its open slots. */
+	struct fal_slot {
+		uint64_t slot, rank;
+	} *slot;
+	size_t slots, cap;
+	uint64_t newest; /* slot */
+	/* Of the version that is read, if its scheme has a quorum: what groups pushed. */
+	struct fal_pushed {
+		uint64_t group, samples, rounds;
+		double weight; /* of its line; 0: it has none */
+	} *push;
+	size_t pushes, push_cap;
+};
+
+/* Another scheme holds from now on, `newest` being the newest version. */
+void fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest);
+void fal_rules_free(struct fal_rules *s);
+
+/* Judges a round that has ended while `newest` was the newest version.  0 or
+ * FAL_ENOMEM. */
+int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
+		    struct fal_findings *f);
+
+/* True if an update has the rounds of one group only, while those of others wait. */
+bool fal_rules_by_group(const struct fal_rules *s);
+
+/* An update: what of it is known when its round number `at` is judged. */
+struct fal_rules_update {
+	const struct fal_ev_update *line;
+	uint64_t version; /* that it should make */
+	size_t at;        /* from 0 */
+	/* the first, of a quorum that of its group: its group, the version it ran on;
+	 * which one of those from there the round is, from 1 */
+	uint64_t group, model, local;
+	uint64_t clock_samples; /* of its clock, but for those that it has skipped */
+	uint64_t samples;       /* of its rounds so far */
+};
+
+/* An update begins; round r became a part of it; r was the last one.  0 or FAL_ENOMEM. */
+int fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line);
+int fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
+			   const struct fal_rules_update *u, struct fal_findings *f);
+void fal_rules_update_end(const struct fal_rules *s, const struct fal_trace_round *r,
+			  const struct fal_rules_update *u, struct fal_findings *f);
+
+#endif

@@ -1,0 +1,503 @@
+/* One round's ledger: was every task of it added exactly once?
+ *
+ * The line is unrolled into events (task, what happened, who), sorted by task, and each
+ * task's own history is judged: who held it, which contributions added it, in a chain
+ * root, fill, fill of the fill, ….  Blocks are judged per contribution: a fill inherits
+ * the blocks that the chain before it added; a task that was skipped counts in all
+ * blocks, whatever a fenced contribution brought of it.  Together these say that the
+ * blocks added over all tasks of an applied round sum to tasks · B, which is only
+ * asserted.
+ */
+#include "trace/audit_priv.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum what { GRANT, REGRANT, CLONE, MOVE, LOST, SKIPPED, ADDED };
+
+struct event {
+	uint32_t task;
+	uint32_t order; /* of the line: events of a task keep it */
+	uint32_t a;     /* the worker; MOVE: from; ADDED: index of the contribution */
+	uint32_t b;     /* MOVE: to */
+	enum what what;
+};
+
+#define NO_CONTRIB SIZE_MAX
+
+struct contrib {
+	uint32_t id, seq;
+	size_t fills;       /* index of the contribution it fills, or NO_CONTRIB */
+	uint64_t inherited; /* blocks that were added before it */
+	uint64_t blocks;    /* blocks that it added */
+	uint64_t first, count, tasks; /* its first range; tasks in all */
+	bool fenced;
+	/* Scratch of judging one task: */
+	uint32_t seen;       /* times it names the task */
+	uint32_t fills_seen; /* fills of it that name the task */
+};
+
+/* A worker that was given the task, and how often it holds it now. */
+struct holder {
+	uint32_t id, now;
+};
+
+struct ledger {
+	const struct fal_judge_env *env;
+	struct fal_findings *f;          /* of env */
+	const struct fal_trace_round *r; /* of env */
+	struct fal_trace_line *l;
+	struct event *ev;
+	size_t n_ev, cap_ev;
+	struct contrib *c;
+	size_t n_c;
+	size_t *by_key; /* contributions sorted by (id, seq) */
+	struct holder *hold;
+	size_t n_hold;
+	/* Tasks that were skipped, and what fenced contributions brought of them. */
+	uint64_t skipped, brought;
+};
+
+/* ---- the line ------------------------------------------------------------------------
+ */
+
+/* Unrolls [first, count]; `e` is the event without its task.  Returns the tasks. */
+static uint64_t
+unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e)
+{
+	const uint64_t first = run[0], count = run[1];
+	if (g->l->err != 0)
+		return 0;
+	if (count == 0 || count > FAL_JUDGE_EVENTS_MAX - g->n_ev) {
+		fal_trace_fail(g->l, count == 0 ? FAL_EFORMAT : FAL_ELIMIT,
+			       "%s: %llu tasks", name, (unsigned long long)count);
+		return 0;
+	}
+	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
+	    count > g->r->tasks - (first - g->r->first)) {
+		fal_finding(g->f, g->r, first, count, "%s: it has tasks %llu-%llu", name,
+			    (unsigned long long)g->r->first,
+			    (unsigned long long)(g->r->first + g->r->tasks - 1));
+		return 0;
+	}
+	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) {
+		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		return 0;
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		e.task = (uint32_t)(first + i);
+		e.order = (uint32_t)g->n_ev;
+		g->ev[g->n_ev++] = e;
+	}
+	return count;
+}
+
+static bool
+known(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
+{
+	if (id <= UINT32_MAX && fal_ids_get(g->env->ids, (uint32_t)id) != NULL)
+		return true;
+	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %llu never joined", name,
+		    (unsigned long long)id);
+	return false;
+}
+
+/* Rows of [id, first, count] or, of moves, [from, to, first, count]; returns the tasks in
+ * them. */
+static uint64_t
+read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what what)
+{
+	const size_t width = what == MOVE ? 4 : 3;
+	uint64_t sum = 0;
+	for (size_t i = 0; i < rows.n && g->l->err == 0; i++) {
+		const uint64_t *row = rows.v + width * i, *run = row + width - 2;
+		const struct event e = { .a = (uint32_t)row[0],
+					 .b = (uint32_t)row[1],
+					 .what = what };
+		if (what == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
+			fal_finding(g->f, g->r, run[0], run[1],
+				    "granted to worker %llu, but it is worker %u's",
+				    (unsigned long long)row[0], g->r->owner);
+		if (known(g, name, row[0], run) &&
+		    (what != MOVE || known(g, name, row[1], run)))
+			sum += unroll(g, name, run, e);
+	}
+	return sum;
+}
+
+static void
+read_skipped(struct ledger *g)
+{
+	const struct fal_numbers rows = g->l->is.ledger.skipped;
+	for (size_t i = 0; i < rows.n; i++)
+		g->skipped += unroll(g, "skipped", rows.v + 2 * i,
+				     (struct event){ .what = SKIPPED });
+	if (rows.n > 0 && g->l->err == 0 && !g->env->job->skips)
+		fal_finding(g->f, g->r, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
+			    "skipped, but the job does not say so");
+}
+
+static int
+key_order(const struct contrib *a, const struct contrib *b)
+{
+	if (a->id != b->id)
+		return a->id < b->id ? -1 : 1;
+	return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+/* The place in by_key of the first of the n sorted contributions that is not before c;
+ * *found: the index of the one that has its key, or NO_CONTRIB. */
+static size_t
+place_of(const struct ledger *g, const struct contrib *c, size_t n, size_t *found)
+{
+	size_t lo = 0, hi = n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (key_order(&g->c[g->by_key[mid]], c) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	*found = lo < n && key_order(&g->c[g->by_key[lo]], c) == 0 ? g->by_key[lo]
+								   : NO_CONTRIB;
+	return lo;
+}
+
+/* Resolves what contribution i fills and judges its blocks. */
+static void
+judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
+{
+	struct contrib *c = &g->c[i];
+	const uint64_t B = g->env->job->blocks;
+	if (fills.n > 0) {
+		const struct contrib key = { .id = (uint32_t)fills.v[0],
+					     .seq = (uint32_t)fills.v[1] };
+		place_of(g, &key, i, &c->fills);
+		if (c->fills == NO_CONTRIB) {
+			fal_finding(
+				g->f, g->r, c->first, c->count,
+				"contribution %u.%u fills %u.%u, which is not before it",
+				c->id, c->seq, key.id, key.seq);
+			return;
+		}
+		const struct contrib *d = &g->c[c->fills];
+		c->inherited = d->inherited + d->blocks;
+		if (!d->fenced)
+			fal_finding(
+				g->f, g->r, c->first, c->count,
+				"contribution %u.%u fills %u.%u, which was not fenced",
+				c->id, c->seq, d->id, d->seq);
+	}
+	uint64_t sum = c->inherited + c->blocks;
+	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
+		fal_finding(g->f, g->r, c->first, c->count,
+			    "contribution %u.%u: %llu of %llu blocks were added", c->id,
+			    c->seq, (unsigned long long)sum, (unsigned long long)B);
+	if (sum > B) /* keeps later sums small */
+		c->blocks = B > c->inherited ? B - c->inherited : 0;
+}
+
+static void
+read_contrib(struct ledger *g, size_t i)
+{
+	const struct fal_ev_contrib *e = &g->l->is.ledger.contrib.v[i];
+	struct contrib *c = &g->c[i];
+	size_t twice;
+	*c = (struct contrib){ .id = (uint32_t)e->c.v[0],
+			       .seq = (uint32_t)e->c.v[1],
+			       .blocks = e->blocks,
+			       .fenced = e->fenced,
+			       .fills = NO_CONTRIB };
+	if (e->tasks.n == 0) {
+		fal_trace_fail(g->l, FAL_EFORMAT, "tasks: empty");
+		return;
+	}
+	c->first = e->tasks.v[0];
+	c->count = e->tasks.v[1];
+	for (size_t k = 0; k < e->tasks.n; k++)
+		c->tasks += unroll(g, "contrib", e->tasks.v + 2 * k,
+				   (struct event){ .a = (uint32_t)i, .what = ADDED });
+	if (g->l->err != 0)
+		return;
+	const size_t at = place_of(g, c, i, &twice);
+	if (twice != NO_CONTRIB)
+		fal_finding(g->f, g->r, c->first, c->count,
+			    "contribution %u.%u is there twice", c->id, c->seq);
+	known(g, "contrib", c->id, e->tasks.v);
+	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
+		fal_finding(g->f, g->r, c->first, c->count,
+			    "contribution %u.%u: %zu hashes of %llu tasks", c->id, c->seq,
+			    e->hashes.n, (unsigned long long)c->tasks);
+	judge_blocks(g, i, e->fills);
+	memmove(&g->by_key[at + 1], &g->by_key[at], (i - at) * sizeof(*g->by_key));
+	g->by_key[at] = i;
+}
+
+static void
+read_contribs(struct ledger *g)
+{
+	const size_t n = g->l->is.ledger.contrib.n;
+	if (n > FAL_JUDGE_CONTRIBS_MAX) {
+		fal_trace_fail(g->l, FAL_ELIMIT, "contrib: more than %zu",
+			       FAL_JUDGE_CONTRIBS_MAX);
+		return;
+	}
+	g->c = fal_calloc(n, sizeof(*g->c));
+	g->by_key = fal_calloc(n + 1, sizeof(*g->by_key));
+	if (g->c == NULL || g->by_key == NULL) {
+		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		return;
+	}
+	for (; g->n_c < n && g->l->err == 0; g->n_c++)
+		read_contrib(g, g->n_c);
+}
+
+/* ---- tasks ---------------------------------------------------------------------------
+ */
+
+static struct holder *
+holder(struct ledger *g, uint32_t id, bool add)
+{
+	for (size_t i = 0; i < g->n_hold; i++)
+		if (g->hold[i].id == id)
+			return &g->hold[i];
+	if (!add)
+		return NULL;
+	g->hold[g->n_hold] = (struct holder){ .id = id };
+	return &g->hold[g->n_hold++];
+}
+
+/* Judges one event of a task for who held it, and counts for the contributions. */
+static void
+judge_holder(struct ledger *g, const struct event *e)
+{
+	struct holder *h;
+	struct contrib *c;
+	switch (e->what) {
+	case GRANT:
+	case REGRANT:
+	case CLONE:
+		holder(g, e->a, true)->now++;
+		break;
+	case MOVE:
+		h = holder(g, e->a, false);
+		if (h == NULL || h->now == 0)
+			fal_finding(g->f, g->r, e->task, 1,
+				    "moved from worker %u, which did not hold it", e->a);
+		else
+			h->now--;
+		holder(g, e->b, true)->now++;
+		break;
+	case LOST:
+		if (holder(g, e->a, false) == NULL)
+			fal_finding(
+				g->f, g->r, e->task, 1,
+				"a claim of worker %u was dropped, which never held it",
+				e->a);
+		break;
+	case SKIPPED:
+		break;
+	case ADDED:
+		c = &g->c[e->a];
+		if (holder(g, c->id, false) == NULL)
+			fal_finding(g->f, g->r, e->task, 1,
+				    "contribution %u.%u: worker %u never held it", c->id,
+				    c->seq, c->id);
+		c->seen++;
+		if (c->fills != NO_CONTRIB)
+			g->c[c->fills].fills_seen++;
+	}
+}
+
+/* Judges one contribution of the task at e, which was skipped or not; every one is
+ * counted by now. */
+static void
+judge_added(struct ledger *g, const struct event *e, bool skipped)
+{
+	const struct contrib *c = &g->c[e->a];
+	g->brought += skipped ? c->blocks : 0;
+	if (skipped && !c->fenced)
+		fal_finding(g->f, g->r, e->task, 1,
+			    "skipped, but contribution %u.%u has it", c->id, c->seq);
+	if (c->seen > 1)
+		fal_finding(g->f, g->r, e->task, 1,
+			    "contribution %u.%u names it %u times", c->id, c->seq,
+			    c->seen);
+	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
+		fal_finding(g->f, g->r, e->task, 1,
+			    "contribution %u.%u fills %u.%u, which has it not", c->id,
+			    c->seq, g->c[c->fills].id, g->c[c->fills].seq);
+	if (!c->fenced)
+		return;
+	if (c->fills_seen > 1)
+		fal_finding(g->f, g->r, e->task, 1,
+			    "contribution %u.%u was filled %u times", c->id, c->seq,
+			    c->fills_seen);
+	uint64_t sum = c->inherited + c->blocks;
+	if (c->fills_seen == 0 && sum < g->env->job->blocks && !skipped &&
+	    fal_trace_round_whole(g->r))
+		fal_finding(g->f, g->r, e->task, 1,
+			    "contribution %u.%u was fenced after %llu of %llu blocks and "
+			    "not filled",
+			    c->id, c->seq, (unsigned long long)sum,
+			    (unsigned long long)g->env->job->blocks);
+}
+
+/* The verdict over the grants and the root contributions of a task; was it skipped? */
+static bool
+judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
+{
+	uint32_t grants = 0, roots = 0, skips = 0, by[2] = { 0, 0 };
+	for (size_t i = 0; i < n; i++) {
+		grants += e[i].what == GRANT;
+		skips += e[i].what == SKIPPED;
+		if (e[i].what == ADDED && g->c[e[i].a].fills == NO_CONTRIB) {
+			by[roots > 0] = e[i].a;
+			roots++;
+		}
+	}
+	const bool all = fal_trace_round_whole(g->r);
+	/* What was skipped may have been so in a round that was abandoned. */
+	if (grants > 1 || (grants == 0 && skips == 0 && all))
+		fal_finding(g->f, g->r, task, 1, "granted %u times", grants);
+	if (roots == 0 && skips == 0 && all)
+		fal_finding(g->f, g->r, task, 1, "never added");
+	if (skips > 1)
+		fal_finding(g->f, g->r, task, 1, "skipped %u times", skips);
+	if (roots > 1)
+		fal_finding(g->f, g->r, task, 1,
+			    "added %u times, by contributions %u.%u and %u.%u", roots,
+			    g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
+			    g->c[by[1]].seq);
+	return skips > 0;
+}
+
+/* Judges a task by its n events. */
+static void
+judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
+{
+	if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
+		fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events", task,
+			       FAL_JUDGE_TASK_EVENTS_MAX);
+		return;
+	}
+	g->n_hold = 0;
+	for (size_t i = 0; i < n; i++)
+		judge_holder(g, &e[i]);
+	const bool skipped = judge_once(g, task, e, n);
+	for (size_t i = 0; i < n; i++)
+		if (e[i].what == ADDED)
+			judge_added(g, &e[i], skipped);
+	for (size_t i = 0; i < n; i++) {
+		if (e[i].what != ADDED)
+			continue;
+		struct contrib *c = &g->c[e[i].a];
+		c->seen = c->fills_seen = 0;
+		if (c->fills != NO_CONTRIB)
+			g->c[c->fills].fills_seen = 0;
+	}
+}
+
+static int
+by_task(const void *a, const void *b)
+{
+	const struct event *x = a, *y = b;
+	if (x->task != y->task)
+		return x->task < y->task ? -1 : 1;
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static void
+judge_tasks(struct ledger *g)
+{
+	if (g->n_ev > 0)
+		qsort(g->ev, g->n_ev, sizeof(*g->ev), by_task);
+	size_t at = 0;
+	for (uint64_t i = 0; i < g->r->tasks && g->l->err == 0; i++) {
+		uint32_t task = (uint32_t)(g->r->first + i);
+		size_t n = 0;
+		while (at + n < g->n_ev && g->ev[at + n].task == task)
+			n++;
+		judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
+		at += n;
+	}
+}
+
+/* audit = sums: what the contributions have added is what the shards have then. */
+static void
+judge_sums(const struct ledger *g)
+{
+	const struct fal_ev_ledger *e = &g->l->is.ledger;
+	uint64_t sum = 0;
+	if (!g->env->job->sums && e->added.is)
+		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
+			    "it has sums, which the job has not");
+	if (!g->env->job->sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
+		return;
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		if (!e->contrib.v[i].sum.is)
+			fal_trace_fail(g->l, FAL_EFORMAT, "sum: missing");
+		sum += e->contrib.v[i].sum.v;
+	}
+	if (!e->seed.is || !e->added.is)
+		fal_trace_fail(g->l, FAL_EFORMAT, "%s: missing",
+			       e->seed.is ? "added" : "seed");
+	if (g->l->err == 0 && sum != e->added.v)
+		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
+			    "the contributions' sums make %016llx, but %016llx was added",
+			    (unsigned long long)sum, (unsigned long long)e->added.v);
+}
+
+/* That the blocks added over all tasks are tasks · B, those counted in that were skipped,
+ * follows from what was judged. */
+static bool
+adds_up(const struct ledger *g)
+{
+	uint64_t sum = g->skipped * g->env->job->blocks - g->brought;
+	for (size_t i = 0; i < g->n_c; i++)
+		sum += g->c[i].tasks * g->c[i].blocks;
+	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->env->job->blocks;
+}
+
+int
+fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
+		 struct fal_judge_sums *sums)
+{
+	struct ledger g = { .env = env, .f = env->findings, .r = env->round, .l = l };
+	struct fal_judge_sums s = *sums;
+	const uint64_t findings = g.f->n;
+	g.hold = fal_calloc(FAL_JUDGE_TASK_EVENTS_MAX, sizeof(*g.hold));
+	if (g.hold == NULL)
+		return fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	const struct fal_ev_ledger *e = &l->is.ledger;
+	read_rows(&g, "grant", e->grant, GRANT);
+	read_rows(&g, "regrant", e->regrant, REGRANT);
+	s.cloned += read_rows(&g, "clone", e->clone, CLONE);
+	s.moved += read_rows(&g, "move", e->move, MOVE);
+	s.dropped += read_rows(&g, "lost", e->lost, LOST);
+	read_skipped(&g);
+	fal_trace_verified(l);
+	read_contribs(&g);
+	judge_sums(&g);
+	if (l->err == 0)
+		judge_tasks(&g);
+	for (size_t i = 0; i < g.n_c; i++)
+		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
+			s.filled += g.c[i].tasks;
+	assert(l->err != 0 || g.f->n > findings || adds_up(&g));
+	if (g.r->end != FAL_END_ABANDONED) {
+		s.tasks += g.r->tasks;
+		s.skipped += g.skipped;
+	}
+	if (l->err == 0)
+		*sums = s;
+	free(g.ev);
+	free(g.c);
+	free(g.by_key);
+	free(g.hold);
+	return l->err;
+}
