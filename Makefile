@@ -26,9 +26,7 @@ MODE_FLAGS_release := -D_FORTIFY_SOURCE=2
 MODE_FLAGS_debug   := -O0 -g3
 MODE_FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
 	-fno-omit-frame-pointer
-# GCC says that fences are not seen (lib/net/shelf.c, whose readers are other processes).
-MODE_FLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer \
-	$(if $(findstring clang,$(CC)),,-Wno-tsan)
+MODE_FLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 MODE_FLAGS_cov     := -O0 -g --coverage
 # With fault points (base/fault.h), for make faults.
 MODE_FLAGS_fault   := $(MODE_FLAGS_asan) -DFAL_FAULTS
@@ -125,9 +123,8 @@ test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/state.c cmd/falcon-ps/tape.c
 test_served_OF  := cmd/falcon-ps/served.c
 test_spare_OF   := cmd/falcon-work/spare.c
-test_wants_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
-test_leave_OF   := $(test_wants_OF)
-test_told_OF    := $(test_wants_OF)
+test_leave_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
+test_told_OF    := $(test_leave_OF)
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc

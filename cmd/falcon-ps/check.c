@@ -260,9 +260,9 @@ check_group(struct ps_run *r)
 }
 
 bool
-ps_may_share(const struct ps_options *o)
+ps_may_unseal(const struct ps_options *o)
 {
-	return !o->apart && o->rate_limit == 0;
+	return !o->seal_all && o->rate_limit == 0;
 }
 
 bool
@@ -289,10 +289,6 @@ check_need(struct ps_run *r, const char *path)
 				       .workers = o->min_workers,
 				       .shards = (uint32_t)o->shards,
 				       .mixed = ps_has_port(&r->listen) };
-	if (ps_may_share(o))
-		r->need.rings = o->min_workers;
-	while (r->need.rings > 0 && ps_afford(&r->need, 0, o->max_memory, &diag) < 0)
-		r->need.rings /= 2;
 	ps_need(&r->need, &parts);
 	if (say_need(r, &parts) < 0)
 		return ps_run_say(&diag, FAL_ENOMEM);

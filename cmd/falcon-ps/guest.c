@@ -184,22 +184,6 @@ on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 	return FAL_OK;
 }
 
-/* The worker may share our memory, if there is enough of it. */
-static void
-lend(struct ps_guest *g)
-{
-	struct ps_join *j = g->join;
-	uint64_t lent = 0;
-	j->near &= fal_chan_is_local(g->reader.chan);
-	for (size_t i = 0; i < j->guests; i++)
-		lent += j->guest[i] != NULL && j->guest[i]->reader.chan != NULL &&
-			fal_chan_lent(j->guest[i]->reader.chan);
-	if (lent >= j->rings && (j->rings == 0 || j->run->opt.max_memory > 0))
-		return;
-	if (ps_publisher_lend(&j->wants.publisher, g->reader.chan) < 0)
-		join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
-}
-
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -212,17 +196,12 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
 		refuse(g, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
-		if (!g->attached)
-			lend(g);
+		j->near &= fal_chan_is_local(g->reader.chan);
 		g->attached = true;
 		if (place_speak(j) < 0)
 			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
-	} else if (m.type == FAL_MSG_MISSED && g->attached) {
-		err = ps_wants_missed(&j->wants, g->id, &g->reader, &m);
-		if (err < 0 || place_speak(j) < 0)
-			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
-		refuse(g, "a shard takes PUSH and MISSED behind ATTACH alone");
+		refuse(g, "a shard takes PUSH behind ATTACH alone");
 	} else if (on_push(g, &m, &why) < 0) {
 		refuse(g, why.text);
 	}

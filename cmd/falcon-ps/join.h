@@ -60,7 +60,6 @@ struct ps_join {
 	uint32_t versions;      /* that were to be kept, at most */
 	uint64_t program;       /* bytes of itself, before it had shards */
 	uint64_t need;          /* as it was said last, in bytes */
-	uint64_t rings;         /* workers with whom memory is shared, as counted there */
 	bool near;              /* all workers so far were on this machine */
 	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
 	struct fal_image coming;

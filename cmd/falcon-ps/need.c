@@ -37,22 +37,11 @@ most(const struct fal_rule *rule, uint64_t workers)
 					.outer = rule->outer > 0 };
 }
 
-/* Versions of so many bytes as they were sealed, those on their way with them; with rings
- * those on the shelf, too, and the rings. */
+/* Versions of so many bytes as they are sent, those on their way with them. */
 static uint64_t
-published(const struct fal_rule *rule, uint64_t bytes, uint64_t rings, bool mixed)
+published(const struct fal_rule *rule, uint64_t bytes, bool mixed)
 {
-	const uint64_t shelf = rings > 0 ? FAL_SHELF_SLOTS : 0;
-	return (shelf + ps_sealed_most(rule, rings > 0, mixed)) * bytes + rings;
-}
-
-/* Bytes of the rings of workers with whom memory is shared; 0: it is not. */
-static uint64_t
-rings(const struct ps_need_of *of)
-{
-	return ps_shelves(of->rule, vector(of->job))
-		       ? of->rings * fal_ring_bytes(vector(of->job))
-		       : 0;
+	return ps_encoded_most(rule, mixed) * bytes;
 }
 
 /* What waits on a stream on which so many bytes come or go, as it was measured. */
@@ -100,7 +89,7 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 	add_own(of, out);
 	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
 	fal_need_add(out, "published versions",
-		     published(of->rule, vector(of->job), rings(of), of->mixed));
+		     published(of->rule, vector(of->job), of->mixed));
 	add_kept(of, out);
 }
 
@@ -136,7 +125,7 @@ ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
 	at_most.beyond++; /* until all shards have made the next */
 	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
 	fal_need_add(&need, "published",
-		     published(of->rule, own * sizeof(float), rings(of), of->mixed));
+		     published(of->rule, own * sizeof(float), of->mixed));
 	/* In one piece, and on their way there. */
 	fal_need_add(&need, "gathered", (averages ? 4u : 2u) * vector(j));
 	fal_need_add(&need, "streams", far * stream(vector(j)));
@@ -158,8 +147,7 @@ ps_need_part(const struct ps_need_part_of *of)
 	const uint64_t bytes = of->rack->each.n * sizeof(float);
 	return of->program + fal_rack_bytes(of->rack, &at_most) +
 	       fal_rack_image_bytes(of->rack, &at_most) +
-	       published(of->rule, bytes, of->rings, of->mixed) +
-	       2 * stream(bytes); /* in and out */
+	       published(of->rule, bytes, of->mixed) + 2 * stream(bytes); /* in and out */
 }
 
 int

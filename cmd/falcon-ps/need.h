@@ -14,8 +14,7 @@ struct ps_need_of {
 	const struct fal_rule *rule; /* that holds, or would */
 	uint64_t workers;
 	uint32_t shards;
-	uint64_t rings; /* workers of this machine with whom memory is shared; 0: none */
-	bool mixed;     /* beside others, who are sent what is sealed */
+	bool mixed; /* of ps_encoded_most */
 };
 
 /* All of it, as it is while all shards are in this process. */
@@ -32,7 +31,6 @@ struct ps_need_part_of {
 	const struct fal_rack_conf *rack; /* of its part of the model */
 	const struct fal_rule *rule;
 	uint32_t versions; /* that are kept, or as many as the rule has */
-	uint64_t rings;    /* bytes of those that are shared; 0: nothing is */
 	bool mixed;        /* as above */
 };
 

@@ -31,7 +31,7 @@ void
 ps_publish_wanted(struct ps_server *s)
 {
 	const uint64_t began = uv_hrtime(), early = s->wants.early;
-	ps_publisher_rule(&s->wants.publisher, &s->control.last.rule);
+	s->wants.publisher.rule = s->control.last.rule;
 	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
 	if (s->wants.early > early && s->coord != NULL)
 		fal_coord_begun(s->coord, ps_now(), s->wants.early);
@@ -173,32 +173,6 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 	return true;
 }
 
-/* The worker may share our memory, if there is enough of it. */
-static void
-lend(struct ps_server *s, const struct ps_session *session)
-{
-	struct ps_publisher *p = &s->wants.publisher;
-	uint64_t lent = 0;
-	s->near &= fal_chan_is_local(session->chan);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		lent += fal_chan_lent(s->sessions.v[i]->chan);
-	ps_publisher_rule(p, &fal_coord_policy_now(s->coord)->rule);
-	if (lent < s->rings || (s->rings > 0 && s->opt->max_memory == 0))
-		ps_fail(s, ps_publisher_lend(p, session->chan), "shared memory");
-}
-
-static void
-missed(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
-{
-	int err = ps_wants_missed(&s->wants, session->id, &session->reader, m);
-	if (err == FAL_ENOMEM)
-		ps_fail(s, err, "publishing");
-	else if (err < 0)
-		refuse(s, session, "MISSED of another incarnation");
-	else
-		ps_after_event(s);
-}
-
 static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -209,10 +183,6 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		const char *odd = ps_chunk_get(s, session, m);
 		if (odd != NULL)
 			refuse(s, session, odd);
-		return;
-	}
-	if (m->type == FAL_MSG_MISSED) {
-		missed(s, session, m);
 		return;
 	}
 	if (m->type == FAL_MSG_HELLO &&
@@ -236,7 +206,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
 	if (err == FAL_OK && m->type == FAL_MSG_HELLO) {
 		if (m->hello.group == 0)
-			lend(s, session);
+			s->near &= fal_chan_is_local(session->chan);
 		ps_fleet_admit(s, session);
 	}
 	ps_more(s, session);

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RINGS 2 /* of workers, that are counted: nobody has said how many will come */
-
 enum {
 	TEXT_MAX = 1 << 20, /* bytes of a job's or a model's text */
 	YET = 1 << 20,      /* of code and streams, until there are shards: measured */
@@ -90,22 +88,12 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	if (j->program == 0)
 		j->program = fal_need_begun(
 			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
-	const size_t model = j->model->params * sizeof(float);
-	const bool shelves = ps_shelves(&j->job.rule, model);
-	struct ps_need_part_of of = { .program = j->program,
-				      .rack = &part,
-				      .rule = &j->job.rule,
-				      .versions = j->versions,
-				      .rings = shelves ? j->rings * fal_ring_bytes(model)
-						       : 0,
-				      .mixed = ps_has_port(&j->run->listen) };
-	uint64_t need = ps_need_part(&of);
-	/* What nobody has come for makes room. */
-	if (j->wants.publisher.shelf == NULL &&
-	    fal_need_allowed(need, 0, j->run->opt.max_memory, why) < 0) {
-		j->rings = of.rings = 0;
-		need = ps_need_part(&of);
-	}
+	const struct ps_need_part_of of = { .program = j->program,
+					    .rack = &part,
+					    .rule = &j->job.rule,
+					    .versions = j->versions,
+					    .mixed = ps_has_port(&j->run->listen) };
+	const uint64_t need = ps_need_part(&of);
 	const bool more = need > j->need;
 	j->need = need;
 	if (n > 0 && more)
@@ -166,7 +154,6 @@ make(struct ps_join *j)
 	conf.each.at_once = &j->near;
 	j->near = true;
 	j->map = map;
-	j->rings = ps_may_share(&j->run->opt) ? RINGS : 0;
 	err = afford(j, values_of(j, &map), &diag);
 	if (err < 0)
 		return err;
@@ -176,9 +163,9 @@ make(struct ps_join *j)
 	j->wants.publisher.rack = j->rack;
 	j->wants.publisher.parallel = conf.each.parallel;
 	j->wants.publisher.placed = j->job.placement == FAL_JOB_PLACEMENT_PSLD;
-	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	j->wants.publisher.incarnation = j->incarnation;
-	ps_publisher_rule(&j->wants.publisher, &j->job.rule);
+	j->wants.publisher.rule = j->job.rule;
+	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
 	if (with == 0)
 		has_all(j);

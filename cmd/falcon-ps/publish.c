@@ -12,8 +12,6 @@
 
 /* Messages that are made at a time while others are on their way: half a mebibyte. */
 #define PIECE 10
-/* Bytes of a version below which sharing memory gains nothing. */
-#define SHELF_MIN ((size_t)64 << 10)
 
 static void
 forget(struct ps_version *v)
@@ -89,13 +87,6 @@ displace(struct ps_publisher *p, struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
-/* Where a block's values lie in a version. */
-static size_t
-at_of(uint32_t block)
-{
-	return (size_t)block * FAL_BLOCK * sizeof(float);
-}
-
 /* Message `at` of one shard's blocks: its head is made, its values stay where they are.
  */
 static int
@@ -113,7 +104,6 @@ message(const struct ps_publisher *p, uint64_t version, const struct fal_shard_p
 	struct fal_tail values;
 	int err = fal_msg_put_model_head(head, p->incarnation, &of, &values);
 	out->msg = (struct fal_aead_text){ head->p, head->n, values.p, values.n };
-	out->at = at_of(of.first);
 	out->index = at;
 	return err;
 }
@@ -171,7 +161,6 @@ begin(struct ps_publisher *p, const struct ps_params *from, struct fal_shared *s
 		return FAL_ENOMEM;
 	struct ps_making m = { .version = from->version,
 			       .shard = from->shard,
-			       .shelved = from->as == PS_SHELF,
 			       .in = fal_calloc(fal_shared_count(s), 1) };
 	if (m.in == NULL)
 		return FAL_ENOMEM;
@@ -316,12 +305,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .suite = suite,
 				      .zstd = from->as == PS_PACKED,
 				      .lasting = from->keep,
-				      .shelf = from->as == PS_SHELF ? p->shelf : NULL };
-	/* What comes to the shelf takes none of the places of what is made there, though
-	 * that may have come long before. */
-	for (size_t i = 0; opt.shelf != NULL && i < p->making_n; i++)
-		if (p->making[i].shelved)
-			(void)fal_shelf_take(p->shelf, p->making[i].version);
+				      .unsealed = from->as == PS_UNSEALED };
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
 		err = is_long(part.count) ? begin(p, from, s)
@@ -333,11 +317,13 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 	return s;
 }
 
-/* Those that take memory: a shelf's is its own. */
 static uint32_t
 encodings(const struct ps_version *v)
 {
-	return (uint32_t)(v->as[PS_PLAIN] != NULL) + (uint32_t)(v->as[PS_PACKED] != NULL);
+	uint32_t n = 0;
+	for (int i = 0; i < PS_ENCODINGS; i++)
+		n += v->as[i] != NULL;
+	return n;
 }
 
 /* The newest is not that any more. */
@@ -416,7 +402,7 @@ place(struct ps_publisher *p, size_t i)
 static void
 make_room(struct ps_publisher *p, const struct ps_version *v)
 {
-	const uint32_t most = ps_sealed_most(&p->rule, p->shelf != NULL, p->mixed);
+	const uint32_t most = ps_encoded_most(&p->rule, p->mixed);
 	struct ps_version *other;
 	uint32_t n = 0;
 	for (size_t i = 0; (other = place(p, i)) != NULL; i++)
@@ -472,10 +458,11 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 		displace(p, v);
 	}
 	v->there = true;
-	v->odd |= from->suite == every;
+	const bool seals = from->as != PS_UNSEALED;
+	v->odd |= seals && from->suite == every;
 	v->version = from->version;
 	struct fal_shared ***all = &v->as[from->as];
-	if (*all == NULL && from->as != PS_SHELF)
+	if (*all == NULL)
 		make_room(p, v);
 	if (*all == NULL)
 		*all = fal_calloc(FAL_SHARDS_MAX, sizeof(**all));
@@ -483,7 +470,8 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
 	const bool opens =
-		*s == NULL || from->suite != every || fal_shared_suite(*s) == every;
+		*s == NULL || !seals || from->suite != every ||
+		fal_shared_suite(*s) == every;
 	if (*s != NULL && (from->anew || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
@@ -512,77 +500,17 @@ ps_publisher_moved(struct ps_publisher *p)
 	ps_publisher_forget(p);
 }
 
-void
-ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule)
-{
-	p->shelves = fal_rule_traits(rule).shared;
-	p->rule = *rule;
-}
-
 uint32_t
-ps_sealed_most(const struct fal_rule *rule, bool shelf, bool mixed)
+ps_encoded_most(const struct fal_rule *rule, bool mixed)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
-	const uint32_t all = 2 + (is.shared ? is.delay : 1);
-	if (!shelf || mixed)
-		return all;
-	return all > FAL_SHELF_SLOTS ? all - FAL_SHELF_SLOTS : 1;
-}
-
-/* Bytes of a version of all shards; 0: none of them is here. */
-static size_t
-version_bytes(const struct ps_publisher *p)
-{
-	uint32_t first, count, blocks = 0;
-	bool any = false;
-	for (uint32_t i = 0; i < fal_rack_shards(p->rack); i++) {
-		fal_rack_range(p->rack, i, &first, &count);
-		blocks += count;
-		any |= fal_rack_at(p->rack, i) != NULL;
-	}
-	return any ? at_of(blocks) : 0;
-}
-
-bool
-ps_shelves(const struct fal_rule *rule, size_t bytes)
-{
-	return bytes >= SHELF_MIN && fal_rule_traits(rule).shared;
-}
-
-bool
-ps_publisher_places(const struct ps_publisher *p, uint64_t version)
-{
-	uint64_t made[FAL_SHELF_SLOTS];
-	uint32_t n = 0;
-	for (size_t i = 0; i < p->making_n; i++) {
-		const uint64_t is = p->making[i].version;
-		bool known = is == version;
-		for (uint32_t k = 0; k < n && !known; k++)
-			known = made[k] == is;
-		if (!known && n + 1 == FAL_SHELF_SLOTS)
-			return false;
-		if (!known)
-			made[n++] = is;
-	}
-	return true;
-}
-
-int
-ps_publisher_lend(struct ps_publisher *p, struct fal_chan *chan)
-{
-	if (!p->shelves || version_bytes(p) < SHELF_MIN || !fal_chan_may_share(chan))
-		return FAL_OK;
-	if (p->shelf == NULL && fal_shelf_new(version_bytes(p), &p->shelf) < 0)
-		return FAL_OK; /* it is only a quicker way */
-	return fal_chan_lend(chan, p->shelf);
+	return (mixed ? 2 : 1) + (is.shared ? is.delay : 1);
 }
 
 void
 ps_publisher_end(struct ps_publisher *p)
 {
 	ps_publisher_moved(p);
-	fal_shelf_free(p->shelf);
-	p->shelf = NULL;
 }
 
 void

@@ -14,8 +14,8 @@
 
 enum ps_encoding {
 	PS_PLAIN,
-	PS_PACKED, /* compressed */
-	PS_SHELF,  /* for who shares our memory; the newest version alone */
+	PS_PACKED,   /* compressed */
+	PS_UNSEALED, /* for unsealed sessions */
 	PS_ENCODINGS
 };
 
@@ -35,16 +35,13 @@ struct ps_publisher {
 	uint64_t publications;               /* so far */
 	bool odd;                            /* as the version before was */
 	struct fal_rule rule;                /* that versions are made by */
-	bool shelves; /* all workers read the same versions: they may be on the shelf */
-	struct fal_shelf *shelf; /* NULL: nobody shares our memory */
-	bool mixed;              /* others may come, too: of ps_sealed_most */
+	bool mixed; /* a version may be wanted in several encodings: of ps_encoded_most */
 	bool placed; /* blocks are placed by what is waited for: versions leave as a whole
 		      */
 	struct ps_making {
 		struct fal_shared *shared;
 		uint64_t version;
 		uint32_t shard;
-		bool shelved;
 		uint8_t *in;  /* by message of the part: it is in */
 		uint32_t due; /* blocks that are made, when there may be more for it */
 	} *making;            /* what is begun */
@@ -90,30 +87,15 @@ bool ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version
 void ps_publisher_forget(struct ps_publisher *p);
 /* The same, and what is not whole never will be: its shard has other blocks by now. */
 void ps_publisher_moved(struct ps_publisher *p);
-/* The same, and the shelf: what comes next is of another job. */
+/* The same: what comes next is of another job. */
 void ps_publisher_end(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
 
-/* Offers the channel to share memory, where it may, and that is worth it.  FAL_ENOMEM. */
-int ps_publisher_lend(struct ps_publisher *p, struct fal_chan *chan);
-/* Is there a place on the shelf for this version: its own, or one of a version that is
- * not being made? */
-bool ps_publisher_places(const struct ps_publisher *p, uint64_t version);
-
-/* What depends on the rule: to be said before anything is published, and when it changes.
- */
-void ps_publisher_rule(struct ps_publisher *p, const struct fal_rule *rule);
-
-/* Are versions of so many bytes to lie on a shelf under this rule: is that worth it, and
- * do all workers read the same ones? */
-bool ps_shelves(const struct fal_rule *rule, size_t bytes);
-
-/* So many vectors of parameters are sealed at a time under this rule: the newest, one
- * that is on its way or sealed otherwise, and those of a slack; ps_publish forgets others
- * before it makes more, but what is on its way.  That is sealed twice where somebody has
- * to be told of it once more before it has come (ps_params.anew).  Where there is a
- * shelf, and all may read there, those on it are among them, and one is sealed at least.
- */
-uint32_t ps_sealed_most(const struct fal_rule *rule, bool shelf, bool mixed);
+/* So many vectors of parameters are encoded at a time under this rule: the newest, those
+ * of a slack, and one that is on its way or encoded otherwise, where workers come that
+ * are sealed for and others that are not; ps_publish forgets others before it makes more,
+ * but what is on its way.  That is encoded twice where somebody has to be told of it once
+ * more before it has come (ps_params.anew). */
+uint32_t ps_encoded_most(const struct fal_rule *rule, bool mixed);
 
 #endif

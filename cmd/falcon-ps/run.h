@@ -14,7 +14,7 @@ struct ps_options {
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
 		threads;
 	struct fal_opt_list set, accept;
-	bool check, exit_when_done, json, restart, standby, apart;
+	bool check, exit_when_done, json, restart, standby, seal_all;
 };
 
 struct ps_run {
@@ -53,9 +53,9 @@ int ps_run_say(const struct fal_diag *diag, int err);
 int ps_check(struct ps_run *r, const char *path);
 int ps_check_join(struct ps_run *r);
 
-/* May memory be shared with who is near, as far as options go?  May others come, by TCP?
- */
-bool ps_may_share(const struct ps_options *o);
+/* May records of this machine's workers go unsealed, as far as options go? */
+bool ps_may_unseal(const struct ps_options *o);
+/* May workers come from elsewhere, by TCP? */
 bool ps_has_port(const struct ps_addrs *listen);
 
 /* start.c: opens the state and trains, unless the job was done before.  An exit code. */

@@ -57,19 +57,7 @@ ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	struct ps_need_of of = s->opt->need;
 	of.rule = rule;
 	of.workers = workers > of.workers ? workers : of.workers;
-	of.rings = s->rings;
-	/* What the shelf took stays, also where versions are not laid there any more. */
-	const struct fal_shelf *shelf = s->wants.publisher.shelf;
-	if (shelf != NULL && !fal_rule_traits(rule).shared)
-		more += FAL_SHELF_SLOTS * fal_shelf_bytes(shelf);
-	int err = ps_afford(&of, more, s->opt->max_memory, why);
-	if (err == FAL_OK || s->rings == 0 || shelf != NULL)
-		return err;
-	of.rings = 0;
-	err = ps_afford(&of, more, s->opt->max_memory, why);
-	if (err == FAL_OK)
-		s->rings = 0;
-	return err;
+	return ps_afford(&of, more, s->opt->max_memory, why);
 }
 
 /* --- the end, and time --- */
@@ -545,7 +533,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	s.control.journal.fd = -1;
 	s.best.is = opt->best_is;
 	*out = (struct ps_outcome){ 0 };
-	s.rings = opt->need.rings;
 	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
 	int err = begin_host(&s);
@@ -571,7 +558,8 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 					 .keyring = *opt->keys,
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
-					 .near = opt->need.rings > 0,
+					 .chan.unseals = opt->unseals,
+					 .near = opt->unseals,
 					 .paused = opt->host->listen };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)

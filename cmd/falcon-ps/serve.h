@@ -79,6 +79,7 @@ struct ps_serve_opt {
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
 	int ready_fd;              /* gets the bound addresses and a newline; -1: none */
+	bool unseals;           /* records of this machine's workers, as ps_may_unseal */
 	struct ps_need_of need; /* of memory, as the job has it; and the most, 0: any */
 	uint64_t max_memory;
 	uint32_t min_workers;

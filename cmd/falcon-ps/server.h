@@ -83,7 +83,6 @@ struct ps_server {
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
 	bool refused;      /* the coordinator did so: some session's `refused` is set */
-	uint64_t rings;    /* workers with whom memory may be shared, at most */
 	bool saved;        /* the job is over and its model saved */
 	bool leaving;      /* by a signal, when the last snapshot is taken, */
 	uint64_t reached;  /* of so many clocks at least */

@@ -218,6 +218,7 @@ train(struct ps_run *r)
 				    .keyring = r->opt.keyring,
 				    .keys = &r->keys,
 				    .ready_fd = (int)r->opt.ready_fd - 1,
+				    .unseals = ps_may_unseal(&r->opt),
 				    .need = r->need,
 				    .max_memory = r->opt.max_memory,
 				    .min_workers = (uint32_t)r->opt.min_workers,

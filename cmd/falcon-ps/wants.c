@@ -8,20 +8,12 @@
 #include <string.h>
 #include <uv.h>
 
-/* How a version is to be encoded for a session.  Of those that are made at once, as many
- * as there are places may be on the shelf. */
+/* How versions are to be encoded for a session. */
 static enum ps_encoding
-encoding(const struct ps_wants *w, const struct ps_reader *reader,
-	 const struct ps_want *want)
+encoding(const struct ps_reader *reader)
 {
-	const struct fal_coord_model *m = &want->model;
-	const uint64_t made =
-		fal_shard_version(fal_rack_at(w->publisher.rack, want->shard));
-	const bool late = m->version + FAL_SHELF_SLOTS <= made;
-	if (!want->missed && w->publisher.shelves && fal_chan_shares(reader->chan) &&
-	    m->version >= m->newest && !late &&
-	    ps_publisher_places(&w->publisher, m->version))
-		return PS_SHELF;
+	if (fal_chan_is_unsealed(reader->chan))
+		return PS_UNSEALED;
 	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
 }
 
@@ -34,16 +26,16 @@ known(const struct ps_reader *reader)
 
 /* Notes that the reader is told of this.  FAL_ENOMEM. */
 static int
-note_told(struct ps_reader *reader, const struct ps_told *is)
+note_told(struct ps_reader *reader, uint64_t publication)
 {
 	const size_t at = reader->tolds % PS_TOLD;
 	if (FAL_GROW(reader->told, reader->told_cap, at + 1) < 0)
 		return FAL_ENOMEM;
-	if (reader->tolds >= PS_TOLD && reader->told[at].publication > reader->gone)
-		reader->gone = reader->told[at].publication;
-	if (is->publication > reader->most)
-		reader->most = is->publication;
-	reader->told[at] = *is;
+	if (reader->tolds >= PS_TOLD && reader->told[at] > reader->gone)
+		reader->gone = reader->told[at];
+	if (publication > reader->most)
+		reader->most = publication;
+	reader->told[at] = publication;
 	reader->tolds++;
 	return FAL_OK;
 }
@@ -59,7 +51,7 @@ is_over(const struct ps_reader *reader, const struct fal_shared *s)
 	if (number <= reader->gone)
 		return true;
 	for (uint32_t i = 0; i < known(reader); i++)
-		if (reader->told[i].publication == number)
+		if (reader->told[i] == number)
 			return true;
 	return false;
 }
@@ -67,7 +59,7 @@ is_over(const struct ps_reader *reader, const struct fal_shared *s)
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
 publication(struct ps_wants *w, const struct ps_reader *reader,
-	    const struct ps_want *want, bool early, enum ps_encoding *as)
+	    const struct ps_want *want, bool early)
 {
 	const struct fal_coord_model *m = &want->model;
 	struct ps_params from = { .version = m->version,
@@ -76,8 +68,7 @@ publication(struct ps_wants *w, const struct ps_reader *reader,
 				  .newest = m->version >= m->newest,
 				  .keep = m->keep,
 				  .suite = fal_chan_suite(reader->chan),
-				  .as = encoding(w, reader, want) };
-	*as = from.as;
+				  .as = encoding(reader) };
 	struct fal_shared *s = ps_publish(&w->publisher, &from);
 	from.anew = s != NULL && is_over(reader, s);
 	return from.anew ? ps_publish(&w->publisher, &from) : s;
@@ -116,8 +107,7 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 {
 	const struct fal_coord_model *model = &want->model;
 	const uint32_t shard = want->shard;
-	enum ps_encoding as;
-	struct fal_shared *shared = publication(w, reader, want, early, &as);
+	struct fal_shared *shared = publication(w, reader, want, early);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = w->publisher.incarnation };
 	struct fal_buf out = { 0 };
@@ -128,13 +118,7 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 	m.published.shard = shard + 1;
 	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
 	m.published.publication = fal_shared_publication(shared);
-	const struct ps_told is = { .publication = m.published.publication,
-				    .version = model->version,
-				    .first = m.published.first,
-				    .blocks = m.published.blocks,
-				    .keep = model->keep,
-				    .shelf = as == PS_SHELF };
-	if (note_told(reader, &is) < 0)
+	if (note_told(reader, m.published.publication) < 0)
 		return FAL_ENOMEM;
 	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
 	int err = fal_msg_put(&out, &m);
@@ -243,52 +227,8 @@ ps_wants_add(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
 			continue;
 		if (FAL_GROW(w->v, w->cap, w->n + 1) < 0)
 			return FAL_ENOMEM;
-		w->v[w->n] = (struct ps_want){ peer, i, false, *model };
+		w->v[w->n] = (struct ps_want){ peer, i, *model };
 		w->v[w->n++].model.named = NULL;
-	}
-	return FAL_OK;
-}
-
-/* Forgets that the reader was to find that; false: it was not, or has missed it before.
- */
-static bool
-take_shelved(struct ps_reader *reader, const struct fal_msg *m, bool *keep)
-{
-	for (uint32_t i = 0; i < known(reader); i++) {
-		struct ps_told *is = &reader->told[i];
-		if (!is->shelf || is->version != m->missed.version ||
-		    is->first != m->missed.first || is->blocks != m->missed.blocks)
-			continue;
-		*keep = is->keep;
-		is->shelf = false;
-		return true;
-	}
-	return false;
-}
-
-/* Shards may have other blocks by now: all that have some of those. */
-int
-ps_wants_missed(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
-		const struct fal_msg *m)
-{
-	const struct fal_rack *rack = w->publisher.rack;
-	struct fal_coord_model model = { .version = m->missed.version,
-					 .order = m->missed.order };
-	if (m->incarnation != w->publisher.incarnation)
-		return FAL_ESTATE;
-	if (!take_shelved(reader, m, &model.keep))
-		return FAL_OK;
-	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
-		uint32_t first, blocks;
-		fal_rack_range(rack, i, &first, &blocks);
-		if (fal_rack_at(rack, i) == NULL ||
-		    first >= m->missed.first + m->missed.blocks ||
-		    m->missed.first >= first + blocks)
-			continue;
-		if (FAL_GROW(w->v, w->cap, w->n + 1) < 0)
-			return FAL_ENOMEM;
-		model.newest = fal_shard_version(fal_rack_at(rack, i));
-		w->v[w->n++] = (struct ps_want){ peer, i, true, model };
 	}
 	return FAL_OK;
 }

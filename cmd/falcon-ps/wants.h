@@ -12,26 +12,21 @@
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: it is still to come */
 	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
-	struct ps_told {
-		uint64_t publication, version;
-		uint32_t first, blocks;
-		bool keep, shelf; /* shelf: it is there, and nobody said it was missed */
-	} *told;                  /* the last PS_TOLD publications, */
-	uint64_t tolds;           /* … of so many */
+	uint64_t *told;        /* the last PS_TOLD publications, */
+	uint64_t tolds;        /* … of so many */
 	size_t told_cap;
 	uint64_t most; /* largest number of them all, */
 	uint64_t gone; /* and of those that are not there any more */
 };
 
-/* Publications that are known of each reader, which may say of those that it missed them:
- * mostly more than are still to be had.  Of one before these it may have been told. */
+/* Publications that are known of each reader: mostly more than are still to be had.  Of
+ * one before these it may have been told. */
 #define PS_TOLD 1024
 
 struct ps_wants {
 	struct ps_publisher publisher;
 	struct ps_want {
 		uint32_t peer, shard;
-		bool missed; /* it was on the shelf: now it goes by the stream */
 		struct fal_coord_model model;
 	} *v;
 	size_t n, cap;
@@ -52,10 +47,6 @@ typedef struct ps_reader *ps_reader_of(void *arg, uint32_t peer);
  * of it leaves with the next ps_wants_leave.  FAL_ENOMEM. */
 int ps_wants_add(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
 		 const struct fal_coord_model *model);
-/* The reader did not get from the shelf what MISSED tells of: what there is of it here is
- * wanted, once.  FAL_ESTATE: it is of another incarnation; FAL_ENOMEM. */
-int ps_wants_missed(struct ps_wants *w, uint32_t peer, struct ps_reader *reader,
-		    const struct fal_msg *m);
 /* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
  * channel that does not take it is closed.  FAL_ENOMEM. */
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);

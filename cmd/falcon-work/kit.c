@@ -51,17 +51,12 @@ static struct fal_need
 need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t room)
 {
 	const struct maker_need is = k->maker->ops->need(k->maker, room);
-	const uint64_t model = k->setup.model->params * sizeof(float);
-	/* Of what a coordinator shares with us, and has made. */
-	const uint64_t shared =
-		FAL_SHELF_SLOTS * model + (1 + conf->streams) * fal_ring_bytes(model);
 	struct fal_need need = { 0 };
 	fal_need_add(&need, "program", conf->opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
 	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
 	fal_need_add(&need, "lanes", is.lanes);
 	fal_need_add(&need, of_streams, streams_bytes(k, conf->streams));
-	fal_need_add(&need, "shared memory", conf->shares ? shared : 0);
 	fal_need_add(&need, of_agent, agent > is.probe ? agent : is.probe);
 	need.reserved = is.space;
 	return need;

@@ -45,7 +45,6 @@ struct kit_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
 	size_t streams; /* to shards of other processes */
-	bool shares;    /* memory, with a coordinator on this machine */
 	void *arg;
 	void (*on_made)(void *arg, uint32_t lane, uint32_t block); /* of lanes_conf */
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);

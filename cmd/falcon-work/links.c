@@ -150,13 +150,6 @@ on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static void
-on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
-{
-	const struct link *l = arg;
-	session_on_missed(l->s, c, pub);
-}
-
-static void
 on_room(void *arg, struct fal_chan *c)
 {
 	const struct link *l = arg;
@@ -195,8 +188,6 @@ dial(struct link *l)
 					  .on_msg = on_msg,
 					  .on_place = on_place,
 					  .on_placed = on_placed,
-					  .on_missed = session_may_share(l->s) ? on_missed
-									       : NULL,
 					  .on_room = on_room,
 					  .on_drain = on_drain,
 					  .on_close = on_close };
@@ -242,7 +233,7 @@ links_local(const struct session *s)
 	while (i < s->links.n && s->links.v[i]->addr.kind != FAL_ADDR_UNIX &&
 	       !(session_goes_near(s) && fal_near_is_here(&s->links.v[i]->addr)))
 		i++;
-	return i < s->links.n && session_may_share(s);
+	return i < s->links.n;
 }
 
 bool

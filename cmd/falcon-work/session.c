@@ -313,7 +313,8 @@ session_dial(struct session *s, const struct fal_addr *at,
 	     const struct fal_client_key *key, const struct fal_chan_ops *ops,
 	     struct fal_chan **out)
 {
-	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
+	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate),
+					  .unseals = true };
 	int err = FAL_ENOENT;
 	if (session_goes_near(s))
 		err = fal_dial_near(&s->loop, at, key, &opt, ops, out);
@@ -336,9 +337,6 @@ dial(struct session *s)
 					  .on_msg = session_on_msg,
 					  .on_place = session_on_place,
 					  .on_placed = session_on_placed,
-					  .on_missed = session_may_share(s)
-							       ? session_on_missed
-							       : NULL,
 					  .on_room = session_on_room,
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };

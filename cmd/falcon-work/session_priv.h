@@ -70,8 +70,8 @@ void session_fail(struct session *s, int code, const char *fmt, ...)
 /* Ends the session with this exit code when what was sent has left. */
 void session_end(struct session *s, int code);
 
-/* Dials the coordinator or a shard: by the door beside the port where there is one, and
- * memory may be shared.  As fal_dial. */
+/* Dials the coordinator or a shard: by the door beside the port where there is one.  As
+ * fal_dial. */
 int session_dial(struct session *s, const struct fal_addr *at,
 		 const struct fal_client_key *key, const struct fal_chan_ops *ops,
 		 struct fal_chan **out);
@@ -100,19 +100,12 @@ void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 uint8_t *session_on_place(void *arg, const struct fal_publication *pub, uint32_t index,
 			  size_t n, size_t *head);
 void session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
-/* Memory may be shared: a limit is for what is our own. */
-static inline bool
-session_may_share(const struct session *s)
-{
-	return s->opt->max_memory == 0;
-}
-/* So it may be with who is dialled at a port. */
+/* Is the door beside a port looked for? */
 static inline bool
 session_goes_near(const struct session *s)
 {
-	return !s->far && session_may_share(s) && fal_emul_link(s->opt->emulate) == NULL;
+	return !s->far && fal_emul_link(s->opt->emulate) == NULL;
 }
-void session_on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub);
 void session_on_room(void *arg, struct fal_chan *c);
 void session_on_drain(void *arg, struct fal_chan *c);
 

@@ -52,7 +52,7 @@ static bool
 has_room(struct session *s)
 {
 	return !fal_chan_is_local(s->chan) ||
-	       (fal_chan_shares(s->chan) &&
+	       (fal_chan_is_unsealed(s->chan) &&
 		spare_core(&s->spare, uv_hrtime(), fal_agent_lanes(s->agent)));
 }
 
@@ -132,7 +132,8 @@ send_ready(struct session *s)
 		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
 			    s->addr, s->kit.setup.job.name,
 			    fal_suite_name(fal_chan_suite(s->chan)),
-			    fal_chan_shares(s->chan) ? " and shared memory" : "",
+			    fal_chan_is_unsealed(s->chan) ? ", unsealed on this machine"
+							  : "",
 			    (double)m.ready.task_ns * 1e-6, not_stepped);
 }
 
@@ -301,8 +302,6 @@ renew_kit(struct session *s)
 	const struct kit_conf conf = { .loop = &s->loop,
 				       .opt = s->opt,
 				       .streams = s->links.n,
-				       .shares =
-					       fal_chan_shares(s->chan) || links_local(s),
 				       .arg = s,
 				       .on_made = on_lane_made,
 				       .on_end = on_lane_end,
@@ -514,32 +513,6 @@ session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s: a part of a version: %s%s", s->addr,
 			     fal_strerror(err), fal_chan_skew(c));
-}
-
-void
-session_on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
-{
-	struct session *s = arg;
-	struct fal_msg m = { .type = FAL_MSG_MISSED, .incarnation = s->incarnation };
-	struct fal_buf out = { 0 };
-	const bool awaited = s->agent != NULL && fal_agent_awaits(s->agent, pub->version);
-	if (s->opt->verbose)
-		fal_cli_err(PROG,
-			    "%s: version %" PRIu64
-			    " was overwritten before it was read%s",
-			    s->addr, pub->version, awaited ? ", and is asked for" : "");
-	if (!awaited)
-		return;
-	m.missed.version = pub->version;
-	m.missed.order = pub->order;
-	m.missed.first = pub->first;
-	m.missed.blocks = pub->blocks;
-	int err = fal_msg_put(&out, &m);
-	if (err == FAL_OK)
-		err = fal_chan_send(c, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
-	if (err < 0 && err != FAL_ESTATE)
-		session_trouble(s, err);
 }
 
 void

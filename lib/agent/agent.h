@@ -209,9 +209,6 @@ bool fal_agent_has(const struct fal_agent *a, uint64_t version);
 
 struct fal_agent_overlap fal_agent_overlap(const struct fal_agent *a);
 
-/* Was it told of the version, and wants what is not here of it? */
-bool fal_agent_awaits(const struct fal_agent *a, uint64_t version);
-
 /* The block map that it pushes by, borrowed; NULL: none was said yet. */
 const struct fal_map *fal_agent_map(const struct fal_agent *a);
 

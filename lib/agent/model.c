@@ -123,13 +123,6 @@ fal_agent_has(const struct fal_agent *a, uint64_t version)
 	return kept || agent_version(a, version) != NULL;
 }
 
-bool
-fal_agent_awaits(const struct fal_agent *a, uint64_t version)
-{
-	const struct snapshot *s = find(a, version);
-	return s != NULL && s->left > 0;
-}
-
 /* Will nobody ask for it: below the oldest, or of another line than it?  What a shard
  * publishes before the coordinator has said so is judged by what the coordinator says. */
 static bool

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,7 +33,6 @@ free_parts(struct fal_chan *c)
 	fal_slow_free(c->slow);
 	fal_inbox_free(c->in);
 	free(c->io);
-	fal_chan_drop_fds(c);
 	free(c);
 }
 
@@ -260,6 +260,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
 	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_LIFE_MS;
+	c->unseals = opt->unseals;
 	const int err = new_parts(c, opt);
 	if (err < 0) {
 		free_parts(c);
@@ -299,7 +300,7 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	if (err < 0)
 		return FAL_ENOMEM;
 	c->server = true;
-	err = at->type == UV_TCP ? fal_stream_tcp(c->io) : fal_stream_pipe(c->io, false);
+	err = at->type == UV_TCP ? fal_stream_tcp(c->io) : fal_stream_pipe(c->io);
 	const int taken = err < 0 ? err : uv_accept(at, fal_stream_uv(c->io));
 	if (taken < 0) {
 		fal_chan_kill(c);
@@ -395,6 +396,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 int
 fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 {
+	assert(c->unsealed || !fal_shared_unsealed(s));
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return FAL_ESTATE;
 	return queued(c, fal_writer_put_shared(c->writer, s));
@@ -501,8 +503,8 @@ fal_chan_stat(const struct fal_chan *c)
 	const struct fal_zip_stat u = fal_reader_unzipped(c->reader);
 	const size_t queued = fal_writer_queued(c->writer);
 	return (struct fal_chan_stat){
-		.rx = c->rx + fal_reader_beside(c->reader),
-		.tx = fal_outbox_tx(c->out) + fal_writer_beside(c->writer),
+		.rx = c->rx,
+		.tx = fal_outbox_tx(c->out),
 		.saved = z.bytes_in - z.bytes_out + u.bytes_out - u.bytes_in,
 		.zip_ns = z.ns + u.ns,
 		.queued = queued,

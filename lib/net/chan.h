@@ -47,10 +47,6 @@ struct fal_chan_ops {
 	 * What is compressed comes by on_msg all the same.  May be NULL, both. */
 	fal_place_fn *on_place;
 	void (*on_placed)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
-	/* What a publication had on the shelf was overwritten before it was read: the
-	 * peer is to be told, and sends it by the stream.  NULL: memory is not shared. */
-	void (*on_missed)(void *arg, struct fal_chan *c,
-			  const struct fal_publication *pub);
 	/* There is room again, after fal_chan_room said no.  May be NULL. */
 	void (*on_room)(void *arg, struct fal_chan *c);
 	/* All that was sent has been taken by the socket.  May be NULL. */
@@ -65,6 +61,9 @@ struct fal_chan_opt {
 	unsigned deadline_ms;        /* 0: FAL_CHAN_DEADLINE_MS */
 	unsigned life_ms;            /* 0: FAL_CHAN_LIFE_MS */
 	const struct fal_link *link; /* to be emulated; NULL: none */
+	/* Records go unsealed where both ends say so, and each is the process that the
+	 * other one's kernel has at the end of a unix socket: nobody is in between. */
+	bool unseals;
 };
 
 /* Bytes that an open channel reads ahead, but where a line is emulated. */
@@ -94,16 +93,8 @@ int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
  * are sent from now on, as else the loop lets who was sent something last go first. */
 void fal_chan_offer(struct fal_chan *c);
 
-/* Whether memory may be shared with the client of an accepted channel, and is not yet: it
- * comes over a unix socket, from the same user, and knows how. */
-bool fal_chan_may_share(const struct fal_chan *c);
-/* Offers to, if that is so: versions are then read from the shelf, and what is sent long
- * comes by a ring.  The shelf outlives what is published on it.  FAL_ENOMEM. */
-int fal_chan_lend(struct fal_chan *c, const struct fal_shelf *shelf);
-/* Whether it was offered, and takes memory. */
-bool fal_chan_lent(const struct fal_chan *c);
-/* Whether the peer has taken it: publications on the shelf may be sent. */
-bool fal_chan_shares(const struct fal_chan *c);
+/* Whether what is sent from now on goes unsealed: so may publications. */
+bool fal_chan_is_unsealed(const struct fal_chan *c);
 
 /* Forgets the publications, or rest of one, that were not sent yet and are old: the peer
  * gets a newer one instead. */
@@ -167,7 +158,7 @@ bool fal_chan_is_stranded(const struct fal_chan *c);
 const char *fal_chan_skew(const struct fal_chan *c);
 
 struct fal_chan_stat {
-	uint64_t rx, tx; /* bytes, by the stream and by shared memory */
+	uint64_t rx, tx; /* bytes */
 	uint64_t saved;  /* bytes that compression has spared both directions; what was
 			  * spared in publications is in fal_shared_stat */
 	uint64_t zip_ns; /* time spent on that */

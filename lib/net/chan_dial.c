@@ -105,7 +105,7 @@ fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 	}
 	(*out)->near = true;
 	fal_chan_hurry(*out, FAL_NEAR_MS);
-	err = fal_connect_take((*out)->connect, fd, true);
+	err = fal_connect_take((*out)->connect, fd);
 	if (err < 0)
 		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
 	return FAL_OK;

@@ -4,8 +4,8 @@
  * chan_write.c say when parts with fields of their own have their turn: what was read
  * (inbox.h), messages out of it (reader.h), messages into records (writer.h), what goes
  * at once (outbox.h), a line that is slow on purpose (slow.h), the stream itself
- * (stream.h) and how it comes up (connect.h).  chan_memory.c has what the ends of a unix
- * socket share beside that (shelf.h, ring.h). */
+ * (stream.h) and how it comes up (connect.h).  chan_unseal.c says when records need not
+ * be sealed. */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
@@ -24,7 +24,6 @@
 #include <uv.h>
 
 #define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
-#define FAL_CHAN_FDS 2           /* a shelf's, and a ring's */
 
 struct fal_chan {
 	uv_loop_t *loop;
@@ -70,14 +69,14 @@ struct fal_chan {
 	struct fal_writer *writer;
 	struct fal_outbox *out; /* of which libuv has the rest while `writing` */
 	struct fal_acked acked; /* when compression was measured last */
-	int unsealed;           /* why fal_chan_offer could not fill a batch */
+	int fill_err;           /* why fal_chan_offer could not fill a batch */
 	size_t bulk;            /* bytes of it that were sent in this turn */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 
-	bool lent, shares;    /* memory was offered, and is there at both ends */
-	int fd[FAL_CHAN_FDS]; /* on their way: to be sent, or to be mapped */
-	unsigned fds;
+	bool unseals;           /* as fal_chan_opt */
+	bool named, knows_peer; /* processes were told: ours, the peer's */
+	bool unsealed;          /* what is sent from now on */
 
 	int err;             /* why it ends */
 	struct fal_diag why; /* empty text: not decided */
@@ -106,13 +105,11 @@ void fal_chan_flush(struct fal_chan *c);
  * knows. */
 bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
 
-/* Of chan_memory.c: writes what the socket takes at once, as uv_try_write. */
-int fal_chan_try_write(struct fal_chan *c, const uv_buf_t *bufs, unsigned n);
-/* Descriptors that came with what was read. */
-void fal_chan_take_fds(struct fal_chan *c);
-/* A word on shared memory.  FAL_EFORMAT, FAL_ESTATE, FAL_ENOMEM: the session ends. */
-int fal_chan_on_memory(struct fal_chan *c, const uint8_t *p, size_t n);
-void fal_chan_drop_fds(struct fal_chan *c);
+/* Of chan_unseal.c: a client whose records may go unsealed says which process it is.
+ * FAL_ENOMEM. */
+int fal_chan_name_self(struct fal_chan *c);
+/* What an unseal record says.  FAL_EFORMAT, FAL_ESTATE, FAL_ENOMEM: the session ends. */
+int fal_chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n);
 
 /* The command has ended. */
 void fal_chan_command_ended(struct fal_chan *c);

@@ -116,6 +116,10 @@ open_now(struct fal_chan *c)
 	fal_handshake_free(c->handshake); /* it has our key */
 	c->handshake = NULL;
 	fal_chan_live(c);
+	if (fal_chan_name_self(c) < 0) {
+		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
+		return;
+	}
 	if (c->ops.on_open != NULL)
 		c->ops.on_open(c->ops.arg, c);
 }
@@ -184,14 +188,12 @@ hear(struct fal_chan *c, enum fal_read what, const uint8_t *msg, size_t n)
 	int err = FAL_OK;
 	if (what == FAL_READ_PLACED)
 		c->ops.on_placed(c->ops.arg, c, msg, n);
-	else if (what == FAL_READ_MISSED)
-		c->ops.on_missed(c->ops.arg, c, fal_reader_missed(c->reader));
-	else if (what == FAL_READ_OFFER || what == FAL_READ_TAKEN)
-		err = fal_chan_on_memory(c, msg, n);
+	else if (what == FAL_READ_UNSEAL)
+		err = fal_chan_on_unseal(c, msg, n);
 	else if (what == FAL_READ_MESSAGE && n > 0) /* else a sign of life */
 		c->ops.on_msg(c->ops.arg, c, msg, n);
 	if (err < 0)
-		fal_chan_fail(c, err, "shared memory: %s", fal_strerror(err));
+		fal_chan_fail(c, err, "an unseal record: %s", fal_strerror(err));
 }
 
 /* One record; false: more bytes are needed. */
@@ -311,7 +313,6 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 	}
 	c->rx += (uint64_t)n;
 	c->heard = true;
-	fal_chan_take_fds(c);
 	fal_inbox_put(c->in, (size_t)n);
 	if (c->slow != NULL) {
 		fal_slow_read(c->slow, (size_t)n);

@@ -131,7 +131,7 @@ try_batch(struct fal_chan *c)
 {
 	uv_buf_t bufs[FAL_OUTBOX_PIECES];
 	const unsigned n = fal_outbox_bufs(c->out, bufs);
-	const int taken = fal_chan_try_write(c, bufs, n);
+	const int taken = uv_try_write(fal_stream_uv(c->io), bufs, n);
 	if (taken > 0)
 		fal_outbox_took(c->out, (size_t)taken);
 }
@@ -168,14 +168,13 @@ void
 fal_chan_offer(struct fal_chan *c)
 {
 	int got = 0;
-	if (c->writing || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
+	if (c->writing || c->state != FAL_CHAN_OPEN || c->fill_err < 0)
 		return;
-	/* What is to be handed over belongs to a later batch than that. */
-	if (fal_outbox_bytes(c->out) > 0 && c->fds == 0)
+	if (fal_outbox_bytes(c->out) > 0)
 		try_batch(c);
 	if (fal_outbox_bytes(c->out) == 0)
 		got = next_batch(c);
-	c->unsealed = got < 0 ? got : FAL_OK;
+	c->fill_err = got < 0 ? got : FAL_OK;
 	c->undrained |= got > 0;
 	if (got != 0)
 		fal_chan_flush(c); /* of what is left */
@@ -188,7 +187,7 @@ pump(struct fal_chan *c)
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
 	c->bulk = 0;
-	int got = c->unsealed;
+	int got = c->fill_err;
 	if (got == FAL_OK)
 		got = fal_outbox_bytes(c->out) > 0 ? 1 : next_batch(c);
 	if (got > 0 && !c->writing && fal_outbox_bytes(c->out) > 0)
@@ -201,7 +200,7 @@ pump(struct fal_chan *c)
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
 	/* Who was called may have offered something, of which there is a rest. */
-	if (c->writing || fal_outbox_bytes(c->out) > 0 || c->unsealed < 0 ||
+	if (c->writing || fal_outbox_bytes(c->out) > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;
 	if (fal_writer_idle(c->writer))

@@ -117,7 +117,7 @@ begin_tcp(struct fal_connect *k)
 static int
 begin_unix(struct fal_connect *k)
 {
-	const int err = fal_stream_pipe(k->io, true);
+	const int err = fal_stream_pipe(k->io);
 	if (err < 0)
 		return err;
 	k->connect.data = k;
@@ -180,11 +180,10 @@ spawn(struct fal_connect *k, int fd)
 	return 0;
 }
 
-/* It is up: a Unix socket, which is taken, by which descriptors may come, or are lost. */
 int
-fal_connect_take(struct fal_connect *k, int fd, bool takes)
+fal_connect_take(struct fal_connect *k, int fd)
 {
-	int err = fal_stream_pipe(k->io, takes);
+	int err = fal_stream_pipe(k->io);
 	if (err >= 0)
 		err = uv_pipe_open((uv_pipe_t *)fal_stream_uv(k->io), fd);
 	if (err < 0)
@@ -204,7 +203,7 @@ begin_exec(struct fal_connect *k)
 	err = spawn(k, fds[1]);
 	close(fds[1]);
 	if (err >= 0)
-		return fal_connect_take(k, fds[0], false);
+		return fal_connect_take(k, fds[0]);
 	close(fds[0]);
 	return err;
 }

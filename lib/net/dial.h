@@ -32,10 +32,10 @@ int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);
 
-/* The same by the door beside a TCP address of this machine (net/near.h), where memory
- * may be shared.  FAL_ENOENT: there is none.  It has FAL_NEAR_MS for its answer, and
- * opt->link is NULL.  An end before on_open says nothing of the key: whoever was behind
- * that door, the server is at the port. */
+/* The same by the door beside a TCP address of this machine (net/near.h).  FAL_ENOENT:
+ * there is none.  It has FAL_NEAR_MS for its answer, and opt->link is NULL.  An end
+ * before on_open says nothing of the key: whoever was behind that door, the server is at
+ * the port. */
 int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		  const struct fal_chan_ops *ops, struct fal_chan **out);

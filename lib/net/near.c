@@ -10,12 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <uv.h>
 
 /* Whom the kernel names where a user has no number here. */
 #define NOBODY 65534
+#define BOOT_BYTES 36
+
+_Static_assert(4 + 8 + BOOT_BYTES == FAL_PROCESS_BYTES, "all of it");
 
 union at {
 	struct sockaddr sa;
@@ -58,13 +62,54 @@ close_fd:
 	return -1;
 }
 
+/* Whose process made the other end; false: another user's. */
+static bool
+find_kin(int fd, struct ucred *of)
+{
+	socklen_t n = sizeof(*of);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, of, &n) == 0 &&
+	       of->uid == geteuid() && of->uid != NOBODY;
+}
+
 bool
 fal_near_is_kin(int fd)
 {
 	struct ucred of;
-	socklen_t n = sizeof(of);
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &n) == 0 &&
-	       of.uid == geteuid() && of.uid != NOBODY;
+	return find_kin(fd, &of);
+}
+
+/* Process `pid` of our kernel and namespace. */
+static bool
+describe(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
+{
+	struct stat space;
+	const uint32_t number = (uint32_t)pid;
+	const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	const bool boot = fd >= 0 && read(fd, out + 12, BOOT_BYTES) == BOOT_BYTES;
+	if (fd >= 0)
+		close(fd);
+	if (!boot || pid <= 0 || stat("/proc/self/ns/pid", &space) < 0)
+		return false;
+	const uint64_t inode = space.st_ino;
+	/* Both ends are of one machine, or differ anyhow: its own order of bytes. */
+	memcpy(out, &number, 4);
+	memcpy(out + 4, &inode, 8);
+	return true;
+}
+
+bool
+fal_near_self(uint8_t out[static FAL_PROCESS_BYTES])
+{
+	return describe(getpid(), out);
+}
+
+bool
+fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
+{
+	struct ucred of;
+	uint8_t want[FAL_PROCESS_BYTES];
+	return find_kin(fd, &of) && describe(of.pid, want) &&
+	       memcmp(process, want, FAL_PROCESS_BYTES) == 0;
 }
 
 /* Of this machine, whatever interfaces it has? */

@@ -1,5 +1,5 @@
 /* The door beside a TCP port: an abstract Unix socket of its name, at which whoever is on
- * this machine, and of the same user, may share memory.  It is one way more to the same
+ * this machine, and of the same user, need not seal.  It is one way more to the same
  * server, and proves nothing: keys and handshake are those of the port.
  *
  *     \0falcon/IP/PORT        as bound: 127.0.0.1, ::1, 0.0.0.0, ...
@@ -10,6 +10,7 @@
 #include "net/addr.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct sockaddr;
 
@@ -34,5 +35,15 @@ int fal_near_reach(const struct fal_addr *at);
 
 /* Was the other end of this Unix socket made by a process of the same user? */
 bool fal_near_is_kin(int fd);
+
+/* A process among all of all machines: u32 number, u64 inode of its namespace of
+ * processes, and the boot of its kernel in 36 bytes, as /proc has them. */
+#define FAL_PROCESS_BYTES 48
+
+/* This one; false: the system does not tell. */
+bool fal_near_self(uint8_t out[static FAL_PROCESS_BYTES]);
+/* Is it, as a peer says that it is, the process that made the other end of this Unix
+ * socket, of this kernel, our own namespace, and our own user? */
+bool fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES]);
 
 #endif

@@ -27,10 +27,7 @@ struct fal_reader {
 	uint64_t most;             /* of these numbers at most */
 	fal_place_fn *place;
 	void *place_arg;
-	struct fal_ring *ring; /* NULL: none */
-	struct fal_shelf_view *shelf;
-	struct fal_publication missed;
-	uint64_t beside;
+	bool unsealed;
 	struct fal_zip *zip;
 	struct fal_buf plain;
 	struct fal_zip_stat unzipped;
@@ -54,8 +51,6 @@ fal_reader_free(struct fal_reader *r)
 	for (size_t i = 0; i < r->cap; i++)
 		free(r->expect[i].seen);
 	free(r->expect);
-	fal_ring_free(r->ring);
-	fal_shelf_view_free(r->shelf);
 	fal_zip_free(r->zip);
 	fal_buf_free(&r->plain);
 	free(r);
@@ -75,29 +70,15 @@ fal_reader_place(struct fal_reader *r, fal_place_fn *fn, void *arg)
 }
 
 void
-fal_reader_ring(struct fal_reader *r, struct fal_ring *ring)
+fal_reader_unseal(struct fal_reader *r)
 {
-	fal_ring_free(r->ring);
-	r->ring = ring;
+	r->unsealed = true;
 }
 
-void
-fal_reader_shelf(struct fal_reader *r, struct fal_shelf_view *shelf)
+bool
+fal_reader_is_unsealed(const struct fal_reader *r)
 {
-	fal_shelf_view_free(r->shelf);
-	r->shelf = shelf;
-}
-
-uint64_t
-fal_reader_beside(const struct fal_reader *r)
-{
-	return r->beside;
-}
-
-const struct fal_publication *
-fal_reader_missed(const struct fal_reader *r)
-{
-	return &r->missed;
+	return r->unsealed;
 }
 
 struct fal_zip_stat
@@ -206,56 +187,17 @@ open_placed(struct fal_reader *r, const struct fal_publication *pub,
 	uint8_t *rest =
 		whole ? NULL : r->place(r->place_arg, pub, rec->index, out->n, &head);
 	assert(head <= out->n);
-	int err = rest == NULL ? fal_record_shared_open(pub, rec, p)
-			       : fal_record_shared_open_apart(pub, rec, p, head, rest);
+	int err = FAL_OK;
+	if (rec->tag != 0)
+		err = rest == NULL
+			      ? fal_record_shared_open(pub, rec, p)
+			      : fal_record_shared_open_apart(pub, rec, p, head, rest);
+	else if (rest != NULL)
+		memcpy(rest, out->msg + head, out->n - head);
 	if (err < 0 || rest == NULL)
 		return err < 0 ? err : FAL_READ_MESSAGE;
 	out->n = head;
 	return FAL_READ_PLACED;
-}
-
-/* The message of which `head` bytes are at `p`, and the rest on the shelf, is put
- * together. */
-static int
-join_shelf(struct fal_reader *r, const uint8_t *p, size_t head, const struct fal_where *w,
-	   struct open *out)
-{
-	fal_buf_clear(&r->plain);
-	fal_put_bytes(&r->plain, p, head);
-	uint8_t *rest = fal_buf_room(&r->plain, w->n);
-	if (rest == NULL)
-		return FAL_ENOMEM;
-	*out = (struct open){ r->plain.p, head + w->n };
-	return fal_shelf_read(r->shelf, w, rest);
-}
-
-/* Opens the beginning, and copies the rest from the shelf to where it is wanted. */
-static int
-open_shelf(struct fal_reader *r, const struct fal_publication *pub,
-	   const struct fal_record *rec, uint8_t *p, struct open *out)
-{
-	if (r->shelf == NULL || out->n < FAL_WHERE_BYTES)
-		return FAL_EFORMAT;
-	int err = fal_record_shared_open(pub, rec, p);
-	if (err < 0)
-		return err;
-	const size_t head = out->n - FAL_WHERE_BYTES;
-	const struct fal_where w = fal_where_get(out->msg + head);
-	if (w.n > FAL_RECORD_MAX - head)
-		return FAL_EFORMAT;
-	size_t of = 0;
-	uint8_t *rest = r->place == NULL ? NULL
-					 : r->place(r->place_arg, pub, rec->index,
-						    head + w.n, &of);
-	const bool placed = rest != NULL && of == head;
-	const int got = placed ? fal_shelf_read(r->shelf, &w, rest)
-			       : join_shelf(r, out->msg, head, &w, out);
-	if (got <= 0)
-		return got < 0 ? got : FAL_READ_MISSED;
-	r->beside += w.n;
-	if (placed)
-		out->n = head;
-	return placed ? FAL_READ_PLACED : FAL_READ_MESSAGE;
 }
 
 /* FAL_ESTATE: there is no such record, or it has come. */
@@ -290,44 +232,34 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	if (e == NULL)
 		return FAL_READ_NOTHING;
 	int err = is_due(e, rec->index);
-	if (err == FAL_OK)
+	if (err == FAL_OK && rec->tag != 0)
 		err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
-	const int got = err < 0 ? err
-			: (rec->flags & FAL_RECORD_SHELF) != 0
-				? open_shelf(r, &e->pub, rec, p, out)
-				: open_placed(r, &e->pub, rec, p, out);
+	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
-	if (got == FAL_READ_MISSED) {
-		r->missed = e->pub;
-		r->missed.key = NULL;
-	}
 	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
-	if (++e->came == e->pub.count || got == FAL_READ_MISSED)
+	if (++e->came == e->pub.count)
 		give_up(e);
 	return got;
 }
 
-/* The word of a memory record; of SENT, the message. */
+/* Opens a session or unseal record. */
 static int
-take_word(struct fal_reader *r, struct open *out)
+open_session(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
 {
-	struct fal_memory m;
-	int err = fal_memory_get(out->msg, out->n, &m);
-	if (err < 0 || m.word != FAL_MEMORY_SENT)
-		return err < 0                      ? err
-		       : m.word == FAL_MEMORY_OFFER ? FAL_READ_OFFER
-						    : FAL_READ_TAKEN;
-	if (r->ring == NULL || m.where.n > FAL_RECORD_MAX)
-		return FAL_EFORMAT;
-	fal_buf_clear(&r->plain);
-	uint8_t *to = fal_buf_room(&r->plain, m.where.n);
-	if (to == NULL)
-		return FAL_ENOMEM;
-	err = fal_ring_take(r->ring, &m.where, to);
-	*out = (struct open){ to, m.where.n };
-	r->beside += m.where.n;
-	return err < 0 ? err : FAL_READ_MESSAGE;
+	const int err = rec->tag != 0 ? fal_record_open(&r->rx, rec, p) : FAL_OK;
+	if (err < 0)
+		return err;
+	return rec->type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
+}
+
+/* Is the record sealed, or not, as it is to be?  A publication may have been sealed
+ * before. */
+static bool
+is_as_agreed(const struct fal_reader *r, const struct fal_record *rec)
+{
+	return rec->tag == 0 ? r->unsealed
+			     : !r->unsealed || rec->type == FAL_RECORD_SHARED;
 }
 
 static int
@@ -358,15 +290,11 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	int err = fal_record_peek(p, n, &rec);
 	if (err < 0)
 		return err;
-	struct open is = { p + rec.head, rec.body - FAL_SEAL_TAG };
-	int got;
-	if (rec.type == FAL_RECORD_SHARED)
-		got = open_shared(r, &rec, p, &is);
-	else if ((err = fal_record_open(&r->rx, &rec, p)) < 0)
-		got = err;
-	else
-		got = rec.type == FAL_RECORD_MEMORY ? take_word(r, &is)
-						    : FAL_READ_MESSAGE;
+	if (!is_as_agreed(r, &rec))
+		return FAL_EFORMAT;
+	struct open is = { p + rec.head, rec.body - rec.tag };
+	const int got = rec.type == FAL_RECORD_SHARED ? open_shared(r, &rec, p, &is)
+						      : open_session(r, &rec, p);
 	if (got < 0)
 		return got;
 	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&

@@ -8,10 +8,9 @@
 
 #include "base/buf.h"
 #include "net/record.h"
-#include "net/ring.h"
-#include "net/shelf.h"
 #include "wire/zip.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,30 +35,23 @@ struct fal_zip_stat fal_reader_unzipped(const struct fal_reader *r);
  * FAL_ENOMEM. */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
-/* From now on messages may lie in the ring, and what publications hold on the shelf: as
- * server, as client; taken.  Else such records are refused. */
-void fal_reader_ring(struct fal_reader *r, struct fal_ring *ring);
-void fal_reader_shelf(struct fal_reader *r, struct fal_shelf_view *shelf);
-
-/* Bytes that were read there. */
-uint64_t fal_reader_beside(const struct fal_reader *r);
+/* From now on records of the session come unsealed, and those of publications may; until
+ * then such records are refused. */
+void fal_reader_unseal(struct fal_reader *r);
+bool fal_reader_is_unsealed(const struct fal_reader *r);
 
 /* What a record held. */
 enum fal_read {
 	FAL_READ_NOTHING, /* it is of a publication that nobody waits for any more */
 	FAL_READ_MESSAGE, /* a message */
 	FAL_READ_PLACED,  /* the same; the rest of it is where fal_place_fn wanted it */
-	FAL_READ_OFFER,   /* FAL_MEMORY_OFFER, for fal_memory_get */
-	FAL_READ_TAKEN,   /* FAL_MEMORY_TAKEN */
-	FAL_READ_MISSED   /* what it is of a publication was overwritten on the shelf;
-			   * nobody waits for the rest of that: fal_reader_missed */
+	FAL_READ_UNSEAL   /* what an unseal record says */
 };
 
 /* Where what is behind the first *head of the n bytes of the message in record `index` of
  * `pub` is wanted, elsewhere than in the reader; NULL: nowhere.  It may be written to
  * before the record has been authenticated, so nobody may believe what is there before
- * fal_reader_next has returned FAL_READ_PLACED, which it does next or fails, or has
- * missed it, or, of what is on a shelf and has another head, puts it together itself. */
+ * fal_reader_next has returned FAL_READ_PLACED, which it does next or fails. */
 typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
 			      uint32_t index, size_t n, size_t *head);
 /* Asks from now on, for each record but compressed ones; NULL: nobody. */
@@ -72,7 +64,5 @@ void fal_reader_place(struct fal_reader *r, fal_place_fn *place, void *arg);
  * for a publication above all that were announced or a record of one that came before. */
 int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		    const uint8_t **msg, size_t *msg_n);
-/* The publication that was missed last; its key is not there any more. */
-const struct fal_publication *fal_reader_missed(const struct fal_reader *r);
 
 #endif

@@ -32,13 +32,14 @@ static bool
 flags_fit(const struct fal_record *r)
 {
 	static const uint8_t known[] = {
-		[FAL_RECORD_SESSION] = FAL_RECORD_ZSTD,
-		[FAL_RECORD_SHARED] = FAL_RECORD_ZSTD | FAL_RECORD_AES | FAL_RECORD_SHELF,
-		[FAL_RECORD_MEMORY] = 0,
+		[FAL_RECORD_SESSION] = FAL_RECORD_ZSTD | FAL_RECORD_UNSEALED,
+		[FAL_RECORD_SHARED] = FAL_RECORD_ZSTD | FAL_RECORD_AES,
+		[FAL_RECORD_UNSEAL] = 0,
 	};
-	const uint8_t both = FAL_RECORD_ZSTD | FAL_RECORD_SHELF;
-	return r->type >= FAL_RECORD_SESSION && r->type <= FAL_RECORD_MEMORY &&
-	       (r->flags & ~known[r->type]) == 0 && (r->flags & both) != both;
+	if (r->type == FAL_RECORD_SHARED && r->flags == FAL_RECORD_UNSEALED)
+		return true; /* neither compressed, nor of a suite */
+	return r->type >= FAL_RECORD_SESSION && r->type <= FAL_RECORD_UNSEAL &&
+	       (r->flags & ~known[r->type]) == 0;
 }
 
 int
@@ -55,7 +56,8 @@ fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
 		return FAL_EFORMAT;
 	if (rec.type == FAL_RECORD_SHARED)
 		rec.head = FAL_RECORD_SHARED_HEAD;
-	const size_t least = rec.head - FAL_RECORD_HEAD + FAL_SEAL_TAG;
+	rec.tag = (rec.flags & FAL_RECORD_UNSEALED) != 0 ? 0 : FAL_SEAL_TAG;
+	const size_t least = rec.head - FAL_RECORD_HEAD + rec.tag;
 	if (length < least)
 		return FAL_EFORMAT;
 	if (length > least + FAL_RECORD_MAX)
@@ -77,6 +79,13 @@ fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p, si
 	assert(n <= FAL_RECORD_MAX);
 	put_head(p, (uint32_t)(n + FAL_SEAL_TAG), type, flags);
 	return fal_seal_seal(tx, p, FAL_RECORD_HEAD, p + FAL_RECORD_HEAD, n);
+}
+
+void
+fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n)
+{
+	assert(n <= FAL_RECORD_MAX);
+	put_head(p, (uint32_t)n, FAL_RECORD_SESSION, flags | FAL_RECORD_UNSEALED);
 }
 
 int
@@ -106,6 +115,29 @@ fal_record_suite(const struct fal_record *r)
 						: FAL_SUITE_CHACHA20_POLY1305;
 }
 
+/* A shared record's head, before n bytes and perhaps a tag. */
+static void
+put_shared_head(const struct fal_publication *pub, uint32_t index, uint8_t flags,
+		size_t n, uint8_t *p)
+{
+	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n;
+	put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
+	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
+	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
+}
+
+void
+fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+			   const struct fal_aead_text *msg, uint8_t *p)
+{
+	const size_t n = msg->n + msg->rest_n;
+	assert(n <= FAL_RECORD_MAX);
+	put_shared_head(pub, index, FAL_RECORD_UNSEALED, n, p);
+	memcpy(p + FAL_RECORD_SHARED_HEAD, msg->p, msg->n);
+	if (msg->rest_n > 0)
+		memcpy(p + FAL_RECORD_SHARED_HEAD + msg->n, msg->rest, msg->rest_n);
+}
+
 int
 fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
 		       const struct fal_aead_text *msg, uint8_t *p)
@@ -113,12 +145,9 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 	const size_t n = msg->n + msg->rest_n;
 	assert(n <= FAL_RECORD_MAX);
 	uint8_t ad[AD_MAX], *body = p + FAL_RECORD_SHARED_HEAD;
-	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n + FAL_SEAL_TAG;
 	if (fal_aead_suite(pub->aead) == FAL_SUITE_AES256_GCM)
 		flags |= FAL_RECORD_AES;
-	put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
-	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
-	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
+	put_shared_head(pub, index, flags, n + FAL_SEAL_TAG, p);
 	const struct fal_aead_record r = { pub->key, index, ad, shared_ad(pub, p, ad) };
 	return fal_aead_seal_text(pub->aead, &r, msg, body);
 }
@@ -141,56 +170,4 @@ fal_record_shared_open(const struct fal_publication *pub, const struct fal_recor
 		       uint8_t *p)
 {
 	return fal_record_shared_open_apart(pub, r, p, r->body - FAL_SEAL_TAG, NULL);
-}
-
-void
-fal_where_put(const struct fal_where *w, uint8_t out[static FAL_WHERE_BYTES])
-{
-	put_le(out, w->at, 8);
-	put_le(out + 8, w->generation, 8);
-	put_le(out + 16, w->n, 4);
-	put_le(out + 20, w->slot, 4);
-}
-
-struct fal_where
-fal_where_get(const uint8_t in[static FAL_WHERE_BYTES])
-{
-	struct fal_rd r = fal_rd_init(in, FAL_WHERE_BYTES);
-	struct fal_where w = { .at = fal_get_u64(&r) };
-	w.generation = fal_get_u64(&r);
-	w.n = fal_get_u32(&r);
-	w.slot = fal_get_u32(&r);
-	return w;
-}
-
-size_t
-fal_memory_put(const struct fal_memory *m, uint8_t out[static FAL_MEMORY_BYTES])
-{
-	out[0] = (uint8_t)m->word;
-	if (m->word == FAL_MEMORY_SENT) {
-		fal_where_put(&m->where, out + 1);
-		return 1 + FAL_WHERE_BYTES;
-	}
-	if (m->word == FAL_MEMORY_TAKEN)
-		return 1;
-	put_le(out + 1, m->shelf, 8);
-	put_le(out + 9, m->ring, 8);
-	return 17;
-}
-
-int
-fal_memory_get(const uint8_t *in, size_t n, struct fal_memory *out)
-{
-	struct fal_rd r = fal_rd_init(in, n);
-	*out = (struct fal_memory){ .word = fal_get_u8(&r) };
-	if (out->word == FAL_MEMORY_OFFER) {
-		out->shelf = fal_get_u64(&r);
-		out->ring = fal_get_u64(&r);
-	} else if (out->word == FAL_MEMORY_SENT && n == 1 + FAL_WHERE_BYTES) {
-		out->where = fal_where_get(in + 1);
-		return FAL_OK;
-	} else if (out->word != FAL_MEMORY_TAKEN) {
-		return FAL_EFORMAT;
-	}
-	return fal_rd_end(&r) == FAL_OK ? FAL_OK : FAL_EFORMAT;
 }

@@ -3,17 +3,17 @@
  *     session record   u32 length, u8 type = 1, u8 flags, u16 0, sealed message
  *     shared record    u32 length, u8 type = 2, u8 flags, u16 0,
  *                      u64 publication, u32 index, sealed message
- *     memory record    u32 length, u8 type = 3, u8 0, u16 0, sealed word on memory that
- *                      both ends share
+ *     unseal record    u32 length, u8 type = 3, u8 0, u16 0, sealed: a process
+ *                      (net/near.h), or nothing
  *
  * `length` counts what follows the first 8 bytes; all of the clear head is authenticated.
  * A record holds one message, tag of FAL_SEAL_TAG bytes behind it; with FAL_RECORD_ZSTD
  * it is one zstd frame of the message.  Session records are sealed by the session's
- * suite, as memory records are, in one row with them; shared ones by ChaCha20-Poly1305,
+ * suite, as unseal records are, in one row with them; shared ones by ChaCha20-Poly1305,
  * or, with FAL_RECORD_AES, by AES-256-GCM.
  *
- * A shared record with FAL_RECORD_SHELF holds the beginning of its message and then, in
- * FAL_WHERE_BYTES, where on the shelf the rest of it is.
+ * A session or shared record with FAL_RECORD_UNSEALED holds its message in clear, without
+ * a tag.  An empty unseal record is the last sealed one of its direction.
  */
 #ifndef FAL_NET_RECORD_H
 #define FAL_NET_RECORD_H
@@ -37,41 +37,9 @@
 enum fal_record_type {
 	FAL_RECORD_SESSION = 1,
 	FAL_RECORD_SHARED = 2,
-	FAL_RECORD_MEMORY = 3
+	FAL_RECORD_UNSEAL = 3
 };
-enum { FAL_RECORD_ZSTD = 1, FAL_RECORD_AES = 2, FAL_RECORD_SHELF = 4 }; /* flags */
-
-/* What a memory record says. */
-enum fal_memory_word {
-	FAL_MEMORY_OFFER = 1, /* from the server: shelf and ring come with it */
-	FAL_MEMORY_TAKEN = 2, /* its answer */
-	FAL_MEMORY_SENT = 3   /* from the client: a message lies in the ring */
-};
-
-#define FAL_WHERE_BYTES 24
-
-/* Bytes in shared memory. */
-struct fal_where {
-	uint64_t at;
-	uint64_t generation; /* of the shelf's place */
-	uint32_t n;
-	uint32_t slot; /* the shelf's place */
-};
-
-struct fal_memory {
-	enum fal_memory_word word;
-	uint64_t shelf, ring;   /* OFFER: bytes of each place of the one, of the other */
-	struct fal_where where; /* SENT */
-};
-
-#define FAL_MEMORY_BYTES 32 /* most of a memory record */
-
-void fal_where_put(const struct fal_where *w, uint8_t out[static FAL_WHERE_BYTES]);
-struct fal_where fal_where_get(const uint8_t in[static FAL_WHERE_BYTES]);
-/* How many bytes it wrote. */
-size_t fal_memory_put(const struct fal_memory *m, uint8_t out[static FAL_MEMORY_BYTES]);
-/* FAL_EFORMAT. */
-int fal_memory_get(const uint8_t *in, size_t n, struct fal_memory *out);
+enum { FAL_RECORD_ZSTD = 1, FAL_RECORD_AES = 2, FAL_RECORD_UNSEALED = 4 }; /* flags */
 
 struct fal_record {
 	uint8_t type;
@@ -79,7 +47,8 @@ struct fal_record {
 	uint64_t publication; /* of a shared record */
 	uint32_t index;       /* of a shared record */
 	size_t head;          /* clear bytes */
-	size_t body;          /* sealed bytes behind them, tag included */
+	size_t body;          /* bytes behind them, tag included */
+	size_t tag;           /* of these, FAL_SEAL_TAG, or none */
 };
 
 /* What all records of a publication have in common. */
@@ -99,15 +68,18 @@ struct fal_publication {
  * FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are. */
 int fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out);
 
-/* Makes a session or memory record in place: the message's n ≤ FAL_RECORD_MAX bytes stand
+/* Makes a session or unseal record in place: the message's n ≤ FAL_RECORD_MAX bytes stand
  * at p + FAL_RECORD_HEAD, with room for FAL_SEAL_TAG behind.  FAL_ELIMIT as
  * fal_seal_seal. */
 int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p,
 		    size_t n);
 
-/* Opens the session or memory record at `p`, in place: body - FAL_SEAL_TAG bytes at p +
- * head are plain.  Errors as fal_seal_open. */
+/* Opens the session or unseal record at `p`, in place: body - tag bytes at p + head are
+ * plain.  Errors as fal_seal_open. */
 int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p);
+
+/* Makes an unsealed session record: a head before the message, which stands there. */
+void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
 /* The same for shared records, but to be sealed, the message is elsewhere, in two places.
  * Besides the head, count
@@ -119,6 +91,10 @@ int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
 			   uint8_t *p);
+
+/* Makes an unsealed shared record of the same message. */
+void fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+				const struct fal_aead_text *msg, uint8_t *p);
 
 /* Opens the message's first `head` bytes in place and what is behind them to `rest`, as
  * fal_aead_open_apart. */

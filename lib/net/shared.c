@@ -15,7 +15,6 @@
 struct wire {
 	uint8_t *p;
 	size_t n, cap;
-	size_t beside; /* on the shelf */
 	unsigned lent;
 };
 
@@ -30,7 +29,6 @@ struct hand {
 struct item {
 	struct fal_aead_text text; /* what is sealed */
 	struct fal_buf packed;
-	uint8_t where[FAL_WHERE_BYTES];
 	struct wire wire;
 	int err;
 };
@@ -58,9 +56,7 @@ struct fal_shared {
 	uint64_t version;
 	uint32_t parts;
 	uint8_t suite;
-	bool zstd, lasting, broken;
-	struct fal_shelf *shelf;
-	uint32_t slot; /* of that */
+	bool zstd, lasting, unsealed, broken;
 };
 
 struct fal_shared_pool *
@@ -151,12 +147,12 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->parts = opt->parts > 0 ? opt->parts : 1;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
-	s->shelf = opt->shelf;
-	if (s->shelf != NULL)
-		s->slot = fal_shelf_take(s->shelf, s->version);
+	s->unsealed = opt->unsealed;
 	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
 	s->key = s->pub.key = fal_stock_take(s->pool->keys);
-	int err = s->key != NULL ? equip_all(s->pool, s->suite, s->zstd) : FAL_ENOMEM;
+	int err = s->key == NULL ? FAL_ENOMEM : FAL_OK;
+	if (err == FAL_OK && !s->unsealed)
+		err = equip_all(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;
@@ -238,58 +234,33 @@ give_wire(struct fal_shared_pool *p, const struct wire *w)
 		free(w->p);
 }
 
-/* Is what lies in the second place to go on the shelf? */
-static bool
-shelved(const struct fal_shared *s, const struct fal_aead_text *msg)
-{
-	return s->shelf != NULL && msg->rest_n > 0;
-}
-
-/* There it goes; where that is comes instead. */
-static int
-put_on_shelf(const struct fal_shared *s, const struct fal_shared_text *of,
-	     struct item *it)
-{
-	struct fal_where w;
-	int err = fal_shelf_put(s->shelf, s->slot, of->at, of->msg.rest, of->msg.rest_n,
-				&w);
-	if (err == FAL_OK)
-		fal_where_put(&w, it->where);
-	return err;
-}
-
-/* Seals message `i` as its record. */
+/* Makes the record of message `i`. */
 static void
-seal(void *of, uint32_t i, uint32_t thread)
+make_record(void *of, uint32_t i, uint32_t thread)
 {
 	const struct adding *a = of;
 	const struct fal_shared *s = a->s;
 	struct item *it = &s->pool->item[i];
 	struct fal_publication pub = s->pub;
 	uint8_t flags = 0;
-	pub.aead = s->pool->hand[thread].aead[s->suite];
-	if (shelved(s, &a->of[i].msg)) {
-		flags = FAL_RECORD_SHELF;
-		it->err = put_on_shelf(s, &a->of[i], it);
-	} else if (it->text.p != a->of[i].msg.p) {
-		flags = FAL_RECORD_ZSTD;
+	if (s->unsealed) {
+		fal_record_shared_unsealed(&pub, a->of[i].index, &it->text, it->wire.p);
+		return;
 	}
-	if (it->err == FAL_OK)
-		it->err = fal_record_shared_seal(&pub, a->of[i].index, flags, &it->text,
-						 it->wire.p);
+	pub.aead = s->pool->hand[thread].aead[s->suite];
+	if (it->text.p != a->of[i].msg.p)
+		flags = FAL_RECORD_ZSTD;
+	it->err = fal_record_shared_seal(&pub, a->of[i].index, flags, &it->text,
+					 it->wire.p);
 }
 
-/* Memory for record `i`: its size is known before it is sealed. */
+/* Memory for record `i`: its size is known before it is made. */
 static int
-prepare(struct fal_shared *s, const struct fal_aead_text *msg, struct item *it)
+prepare(struct fal_shared *s, struct item *it)
 {
-	if (shelved(s, msg)) {
-		it->text.rest = it->where;
-		it->text.rest_n = FAL_WHERE_BYTES;
-	}
-	it->wire = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n +
-					      it->text.rest_n + FAL_SEAL_TAG);
-	it->wire.beside = shelved(s, msg) ? msg->rest_n : 0;
+	it->wire =
+		take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n + it->text.rest_n +
+					   (s->unsealed ? 0 : FAL_SEAL_TAG));
 	return it->wire.p != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
@@ -303,7 +274,7 @@ take_in(struct fal_shared *s, uint32_t n, int err)
 	for (uint32_t i = 0; i < n; i++) {
 		if (err == FAL_OK) {
 			s->records[s->n++] = it[i].wire;
-			s->bytes += it[i].wire.n + it[i].wire.beside;
+			s->bytes += it[i].wire.n;
 		} else if (it[i].wire.p != NULL) {
 			give_wire(s->pool, &it[i].wire);
 		}
@@ -327,8 +298,7 @@ int
 fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
 {
 	struct adding a = { s, of };
-	if (n > s->pub.count - s->n ||
-	    (s->shelf != NULL && !fal_shelf_has(s->shelf, s->slot, s->version)))
+	if (n > s->pub.count - s->n)
 		return FAL_ESTATE;
 	for (uint32_t i = 0; i < n; i++) {
 		assert(of[i].index < s->pub.count);
@@ -343,11 +313,11 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 	if (s->zstd)
 		pack_all(&a, n);
 	for (uint32_t i = 0; i < n; i++) {
-		const int got = prepare(s, &of[i].msg, &s->pool->item[i]);
+		const int got = prepare(s, &s->pool->item[i]);
 		err = err < 0 ? err : got;
 	}
 	if (err == FAL_OK)
-		fal_parallel_each(s->pool->parallel, n, seal, &a);
+		fal_parallel_each(s->pool->parallel, n, make_record, &a);
 	return take_in(s, n, err);
 }
 
@@ -433,6 +403,12 @@ fal_shared_lasting(const struct fal_shared *s)
 }
 
 bool
+fal_shared_unsealed(const struct fal_shared *s)
+{
+	return s->unsealed;
+}
+
+bool
 fal_shared_whole(const struct fal_shared *s)
 {
 	return s->n == s->pub.count;
@@ -460,12 +436,6 @@ size_t
 fal_shared_bytes(const struct fal_shared *s)
 {
 	return s->bytes;
-}
-
-size_t
-fal_shared_beside(const struct fal_shared *s, uint32_t i)
-{
-	return s->records[i].beside;
 }
 
 const uint8_t *

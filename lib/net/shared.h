@@ -8,7 +8,6 @@
 
 #include "base/parallel.h"
 #include "net/record.h"
-#include "net/shelf.h"
 #include "wire/zip.h"
 
 #include <stdbool.h>
@@ -38,9 +37,7 @@ struct fal_shared_opt {
 	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
-	struct fal_shelf *shelf; /* for readers that have it: values are laid there, and
-				  * records hold where; NULL: no such.  Borrowed until all
-				  * messages are in, and not for `zstd` */
+	bool unsealed; /* for channels of fal_chan_is_unsealed alone; not with `zstd` */
 };
 
 /* A publication without records, under a fresh random key; the caller holds the one
@@ -48,14 +45,12 @@ struct fal_shared_opt {
  * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Seals n messages (borrowed), the next ones to leave, each of which lies in two places;
- * of a publication on a shelf the second goes there, to `at`.  `index` is its number in
- * the publication, below `count` and of no other one.  FAL_ELIMIT beyond FAL_RECORD_MAX,
- * or the shelf's end, FAL_ESTATE when `count` are in already, or its version has no place
- * there any more, FAL_ENOMEM: then none is in. */
+/* Makes records of n messages (borrowed), the next ones to leave, each of which lies in
+ * two places.  `index` is its number in the publication, below `count` and of no other
+ * one.  FAL_ELIMIT beyond FAL_RECORD_MAX, FAL_ESTATE when `count` are in already,
+ * FAL_ENOMEM: then none is in. */
 struct fal_shared_text {
 	struct fal_aead_text msg;
-	size_t at;
 	uint32_t index;
 };
 int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
@@ -84,14 +79,13 @@ uint32_t fal_shared_count(const struct fal_shared *s);
 uint64_t fal_shared_version(const struct fal_shared *s);
 uint32_t fal_shared_parts(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
+bool fal_shared_unsealed(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 bool fal_shared_broken(const struct fal_shared *s);
 uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */
 /* … and so many are on their way to whoever is quickest. */
 uint32_t fal_shared_taken(const struct fal_shared *s);
-size_t fal_shared_bytes(const struct fal_shared *s); /* with those on the shelf */
-/* Of record `i`, bytes on the shelf. */
-size_t fal_shared_beside(const struct fal_shared *s, uint32_t i);
+size_t fal_shared_bytes(const struct fal_shared *s);
 
 /* The record that came in as number `i`, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);

@@ -4,15 +4,11 @@
 #include "base/mem.h"
 #include "net/near.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
 #define NOTSENT_LOWAT (256 << 10)
@@ -57,9 +53,9 @@ fal_stream_tcp(struct fal_stream *s)
 }
 
 int
-fal_stream_pipe(struct fal_stream *s, bool takes)
+fal_stream_pipe(struct fal_stream *s)
 {
-	return made(s, uv_pipe_init(s->loop, &s->io.pipe, takes));
+	return made(s, uv_pipe_init(s->loop, &s->io.pipe, 0));
 }
 
 bool
@@ -148,52 +144,4 @@ fal_stream_is_kin(const struct fal_stream *s)
 {
 	const int fd = fal_stream_fd(s);
 	return fd >= 0 && !fal_stream_is_tcp(s) && fal_near_is_kin(fd);
-}
-
-int
-fal_stream_hand(const struct fal_stream *s, const uv_buf_t *bufs, unsigned n,
-		const int *fd, unsigned fds)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(8 * sizeof(int))];
-	} beside = { 0 };
-	struct msghdr m = { .msg_iov = (struct iovec *)(uintptr_t)bufs,
-			    .msg_iovlen = n,
-			    .msg_control = &beside,
-			    .msg_controllen = CMSG_SPACE(fds * sizeof(*fd)) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	assert(fds <= 8);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(fds * sizeof(*fd));
-	memcpy(CMSG_DATA(c), fd, fds * sizeof(*fd));
-	const ssize_t taken = sendmsg(fal_stream_fd(s), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-	return taken < 0 ? uv_translate_sys_error(errno) : (int)taken;
-}
-
-static void
-free_handle(uv_handle_t *h)
-{
-	free(h);
-}
-
-/* libuv gives what came as a stream, whatever it is. */
-int
-fal_stream_take(struct fal_stream *s)
-{
-	if (!s->up || s->io.handle.type != UV_NAMED_PIPE ||
-	    uv_pipe_pending_count(&s->io.pipe) == 0)
-		return -1;
-	uv_pipe_t *as = fal_calloc(1, sizeof(*as));
-	if (as == NULL || uv_pipe_init(s->loop, as, 0) < 0) {
-		free(as);
-		return -1;
-	}
-	uv_os_fd_t fd = -1;
-	if (uv_accept(&s->io.stream, (uv_stream_t *)as) == 0 &&
-	    uv_fileno((uv_handle_t *)as, &fd) == 0)
-		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	uv_close((uv_handle_t *)as, free_handle);
-	return fd;
 }

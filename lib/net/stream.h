@@ -21,10 +21,9 @@ struct fal_stream; /* opaque */
  * free() where it is not up, or closed. */
 struct fal_stream *fal_stream_new(uv_loop_t *loop, void *owner);
 
-/* It is up, and to be closed: as TCP, or as a pipe, over which descriptors may come, or
- * are lost.  libuv's errors: it is not. */
+/* It is up, and to be closed: as TCP, or as a pipe.  libuv's errors: it is not. */
 int fal_stream_tcp(struct fal_stream *s);
-int fal_stream_pipe(struct fal_stream *s, bool takes);
+int fal_stream_pipe(struct fal_stream *s);
 /* Closes it, if it is up and not closing: true, and `closed` follows; `reset`: the peer
  * of a TCP connection is to see no end in order. */
 bool fal_stream_close(struct fal_stream *s, bool reset, uv_close_cb closed);
@@ -42,12 +41,6 @@ int fal_stream_peer(const struct fal_stream *s, struct sockaddr_storage *out);
 bool fal_stream_is_local(const struct fal_stream *s);
 /* Is it a unix socket, and was its other end made by a process of the same user? */
 bool fal_stream_is_kin(const struct fal_stream *s);
-/* Writes what a unix socket takes at once, with descriptors beside the first byte, which
- * stay the caller's: bytes, or libuv's error, as uv_try_write. */
-int fal_stream_hand(const struct fal_stream *s, const uv_buf_t *bufs, unsigned n,
-		    const int *fd, unsigned fds);
-/* The next descriptor that came, the caller's to close; -1: none. */
-int fal_stream_take(struct fal_stream *s);
 /* Sets what is said above of TCP; small messages do not wait, and little that is unsent
  * is in the kernel, as it cannot be overtaken. */
 void fal_stream_tune(const struct fal_stream *s);

@@ -23,7 +23,7 @@ struct fal_node {
 	uint32_t index;            /* of its next record */
 	size_t n;                  /* bytes of the message */
 	bool raw, packed, bulk, zipped;
-	bool memory; /* a word on shared memory */
+	bool unseal; /* an unseal record */
 	uint8_t bytes[];
 };
 
@@ -45,8 +45,7 @@ struct fal_writer {
 	struct fal_buf packed;
 	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
 	unsigned spares;
-	struct fal_ring_end *ring; /* NULL: none */
-	uint64_t beside;
+	bool unsealed;
 };
 
 static void
@@ -121,7 +120,6 @@ fal_writer_free(struct fal_writer *w)
 	free_fifo(&w->bulk);
 	while (w->spare.head != NULL)
 		free(pop(&w->spare));
-	fal_ring_end_free(w->ring);
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
 	free(w);
@@ -175,52 +173,25 @@ node_for(struct fal_writer *w, size_t n, enum fal_send how)
 	return node;
 }
 
-void
-fal_writer_ring(struct fal_writer *w, struct fal_ring_end *ring)
-{
-	fal_ring_end_free(w->ring);
-	w->ring = ring;
-}
-
-uint64_t
-fal_writer_beside(const struct fal_writer *w)
-{
-	return w->beside;
-}
-
 int
-fal_writer_put_memory(struct fal_writer *w, const struct fal_memory *m, bool bulk)
+fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
 {
-	struct fal_node *node = new_node(FAL_MEMORY_BYTES);
+	struct fal_node *node = new_node(n);
 	if (node == NULL)
 		return FAL_ENOMEM;
-	node->n = fal_memory_put(m, node->bytes + FAL_RECORD_HEAD);
-	node->memory = true;
-	node->bulk = bulk;
-	append(bulk ? &w->bulk : &w->control, node);
-	w->queued += node->n;
+	if (n != 0)
+		memcpy(node->bytes + FAL_RECORD_HEAD, p, n);
+	node->unseal = true;
+	append(&w->control, node);
+	w->queued += n;
 	return FAL_OK;
-}
-
-/* Lays it into the ring, where that is worth it and has room. */
-static bool
-to_ring(struct fal_writer *w, const void *msg, size_t n, struct fal_memory *m)
-{
-	m->word = FAL_MEMORY_SENT;
-	return w->ring != NULL && n >= FAL_WRITER_RING_MIN &&
-	       !fal_writer_compressing(w) && fal_ring_put(w->ring, msg, n, &m->where);
 }
 
 int
 fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how)
 {
-	struct fal_memory m = { 0 };
 	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
 		return FAL_ELIMIT;
-	if (how == FAL_SEND_BULK && to_ring(w, msg, n, &m)) {
-		w->beside += n;
-		return fal_writer_put_memory(w, &m, true);
-	}
 	struct fal_node *node = node_for(w, n, how);
 	if (node == NULL)
 		return FAL_ENOMEM;
@@ -402,7 +373,6 @@ next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node
 	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
-	w->beside += fal_shared_beside(node->shared, node->index);
 	if (++node->index == fal_shared_count(node->shared)) {
 		const struct fal_zip_stat stat = fal_shared_stat(node->shared);
 		add(&w->measured, &stat);
@@ -411,17 +381,25 @@ next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node
 	*out = piece;
 }
 
-/* Seals a message that was taken out of its queue. */
+/* Makes the record of a message that was taken out of its queue: `*n` bytes. */
 static int
-seal(struct fal_writer *w, struct fal_node *node)
+make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 {
 	uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
 	w->tries += node->bulk && !node->packed && !node->zipped;
 	if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
 	    (node->packed || fal_writer_compressing(w)) && pack(w, node))
 		flags = FAL_RECORD_ZSTD;
-	const uint8_t type = node->memory ? FAL_RECORD_MEMORY : FAL_RECORD_SESSION;
-	return fal_record_seal(&w->tx, type, flags, node->bytes, node->n);
+	*n = FAL_RECORD_HEAD + node->n;
+	if (w->unsealed) {
+		fal_record_unsealed(flags, node->bytes, node->n);
+		return FAL_OK;
+	}
+	*n += FAL_SEAL_TAG;
+	w->unsealed = node->unseal && node->n == 0;
+	return fal_record_seal(&w->tx,
+			       node->unseal ? FAL_RECORD_UNSEAL : FAL_RECORD_SESSION,
+			       flags, node->bytes, node->n);
 }
 
 int
@@ -442,12 +420,11 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
 	if (!node->raw) {
-		const int err = seal(w, node);
+		const int err = make_record(w, node, &piece.n);
 		if (err < 0) {
 			free_node(node);
 			return err;
 		}
-		piece.n = FAL_RECORD_HEAD + node->n + FAL_SEAL_TAG;
 	}
 	*out = piece;
 	return 1;

@@ -7,7 +7,6 @@
 #define FAL_NET_WRITER_H
 
 #include "base/buf.h"
-#include "net/ring.h"
 #include "net/shared.h"
 #include "wire/zip.h"
 
@@ -18,8 +17,6 @@
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
 #define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
 #define FAL_WRITER_TRIES 64                /* and messages and publications at most */
-
-#define FAL_WRITER_RING_MIN 4096 /* bytes; smaller messages go by the stream */
 
 enum fal_send {
 	FAL_SEND_CONTROL, /* before all bulk; never compressed */
@@ -59,12 +56,9 @@ struct fal_zip_stat fal_writer_zipped(const struct fal_writer *w);
  * than `cap` would wait; FAL_ENOMEM. */
 int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how);
 
-/* From now on long messages of bulk go through the ring where it has room; taken. */
-void fal_writer_ring(struct fal_writer *w, struct fal_ring_end *ring);
-/* Bytes that went there, and by a shelf. */
-uint64_t fal_writer_beside(const struct fal_writer *w);
-/* Queues a word on shared memory.  FAL_ENOMEM. */
-int fal_writer_put_memory(struct fal_writer *w, const struct fal_memory *m, bool bulk);
+/* Queues an unseal record of n bytes, with control; behind an empty one all records of
+ * messages are unsealed.  FAL_ENOMEM. */
+int fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n);
 
 /* Queues bytes that leave as they are, before anything else that waits: handshakes. */
 int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);

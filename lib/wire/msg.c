@@ -61,8 +61,6 @@ static const struct desc descs[] = {
 	DESC(SEAL, WORKER, 2, F(U64, seal.round), F(U32, seal.seq)),
 	DESC(CAPACITY, WORKER, 3, F(U32, capacity.members), F(U32, capacity.lanes),
 	     F(NS, capacity.task_ns)),
-	DESC(MISSED, WORKER, 4, F(U64, missed.version), F(U32, missed.order),
-	     F(U32, missed.first), F(U32, missed.blocks)),
 	DESC(WORKED, WORKER, 9, F(U64, worked.mark), F(NS, worked.compute),
 	     F(NS, worked.push), F(NS, worked.pull), F(NS, worked.wait),
 	     F(NS, worked.push_all), F(NS, worked.pull_all), F(NS, worked.late),

@@ -57,7 +57,6 @@ enum fal_msg_type {
 	FAL_MSG_SEAL = 11,
 	FAL_MSG_ATTACH = 12, /* to a shard */
 	FAL_MSG_CAPACITY = 13,
-	FAL_MSG_MISSED = 15, /* to a shard, too */
 	FAL_MSG_SPANS = 18,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
@@ -235,10 +234,6 @@ struct fal_msg {
 			uint32_t members, lanes;
 			uint64_t task_ns; /* of a lane; 0: not known */
 		} capacity;
-		struct { /* of what PUBLISHED told: it is not on the shelf any more */
-			uint64_t version;
-			uint32_t order, first, blocks;
-		} missed;
 		struct fal_msg_ticket ticket;
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */

@@ -37,7 +37,7 @@ far() {
 	: "${FAR:=$((${SEED:-RANDOM} % 2))}"
 	echo "FAR=$FAR"
 	apart=()
-	[ "$FAR" = 0 ] || apart=(--no-shared-memory)
+	[ "$FAR" = 0 ] || apart=(--seal-all)
 }
 
 # serve [OPTION...]: the same, at a port that is free, with a door beside it or without.

@@ -1,5 +1,5 @@
-# Workers at a unix socket, or at the door beside a port: versions and gradients go through
-# shared memory, and the model is the same.
+# Workers at a unix socket, or at the door beside a port: nothing is sealed, and the model is
+# the same.
 
 load common
 load job
@@ -11,7 +11,7 @@ setup_file() {
 	for_file
 }
 
-# A model of some hundred thousand parameters, so that sharing memory is worth it.
+# A model of some hundred thousand parameters.
 setup() {
 	for_test
 	draw
@@ -21,11 +21,11 @@ setup() {
 	job=(--set optimizer.lr=1e-4 --set job.epochs=6 "$PWD/tiny/tiny.job")
 }
 
-# shares NAME [YES]: what the worker says of it.
-shares() {
+# seals NAME [YES]: what the worker says of it.
+seals() {
 	soon "what $1 joins" grep -q "joined job" "$1.err"
-	[ "${2:-yes}" != yes ] || grep -q "joined job tiny by .* and shared memory;" "$1.err"
-	[ "${2:-yes}" = yes ] || run -1 grep -q "shared memory" "$1.err"
+	[ "${2:-yes}" != no ] || grep -q "joined job tiny by .*, unsealed on this machine;" "$1.err"
+	[ "${2:-yes}" = no ] || run -1 grep -q unsealed "$1.err"
 }
 
 # all NAME...: these end well, and so does the job, with one model for all of a test.
@@ -38,40 +38,25 @@ all() {
 	workers=()
 }
 
-# mapped PID: how many places of shared memory it has.
-mapped() {
-	grep -c 'memfd:falcon' "/proc/$1/maps" || :
-}
-
-# What leaves no core shows its memory to root alone.
-as_root() {
-	[ "$(id -u)" -eq 0 ] || skip "it looks into processes that have keys: it needs root"
-}
-
-# maps AT_LEAST PID: it has.
-maps() {
-	[ "$(mapped "$2")" -ge "$1" ]
-}
-
-@test "two workers share memory with the coordinator, and a TCP one makes the same model" {
+@test "two workers at a unix socket seal nothing, and a TCP one makes the same model" {
 	drawn bsp epsp epsp:1
 	FAR=1 serve --set "sync.scheme=$one" -w 1
 	work far --lanes 1 -v
-	shares far no
+	seals far
 	all
 	again
 	at_unix --set "sync.scheme=$one" -w 2
 	work a --lanes 1 -v
 	work b --lanes 2 -v
-	shares a
-	shares b
+	seals a no
+	seals b no
 	all
-	# Bytes that go through memory count.
+	# Bytes are counted as those of a port.
 	jq -se --arg one "$one" 'map(select(.ev == "clock")) |
 		([.[].tx] | add) > 1000000 and ([.[].rx] | add) > 1000000' "$state/trace.jsonl"
 }
 
-@test "who listens at several addresses shares memory with those who are near" {
+@test "who listens at several addresses seals nothing for those who are near" {
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
 	IFS=, read -r near port other <<<"$ready"
 	[ "$near" = unix:sock ]
@@ -79,16 +64,16 @@ maps() {
 	drawn "$port" "$other"
 	ready=$near work a --lanes 1 -v
 	ready="exec:exec socat - TCP:$one" work b --lanes 1 -v
-	shares a
-	shares b no
+	seals a no
+	seals b
 	all
 	again
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
 	IFS=, read -r near port other <<<"$ready"
 	ready=$port work c --lanes 1 -v
 	ready=$other work d --lanes 1 -v
-	shares c
-	shares d
+	seals c no
+	seals d no
 	all
 	again
 	FAR=1 serve -w 1
@@ -99,7 +84,7 @@ maps() {
 	serve_at 127.0.0.1:0,unix:sock -w 1
 	[[ $ready == 127.0.0.1:*,unix:sock ]]
 	ready=unix:nobody,$ready work e --lanes 1 -v
-	shares e
+	seals e no
 	all
 	# All of them, or none: what was opened before is closed.
 	start relay socat UNIX-LISTEN:taken,fork -
@@ -117,13 +102,13 @@ maps() {
 	[[ $output == *"--listen: 'unix:first,unix:second': with --join there is one"* ]]
 }
 
-@test "who types a port of this machine shares memory, too" {
+@test "who types a port of this machine seals nothing, either" {
 	local port
 	drawn bsp epsp
 	job+=(--set "sync.scheme=$one")
 	FAR=1 serve -w 1
 	work far --lanes 1 -v
-	shares far no
+	seals far
 	all
 	again
 	drawn 127.0.0.1:0 0.0.0.0:0
@@ -132,9 +117,9 @@ maps() {
 	drawn localhost 127.0.0.1 127.1.2.3
 	[[ $ready != 127.* ]] || [ "$one" != 127.1.2.3 ] || one=127.0.0.1
 	ready=$one:$port work a --lanes 1 -v
-	ready=127.0.0.1:$port work b --lanes 2 -v
-	shares a
-	shares b
+	ready=127.0.0.1:$port work b --lanes 2 -v --max-memory 1G
+	seals a no
+	seals b no
 	all
 }
 
@@ -143,21 +128,21 @@ has_door() {
 	socat -u /dev/null "ABSTRACT-CONNECT:falcon/${1%:*}/${1##*:}" 2>/dev/null
 }
 
-@test "who is told to shares nothing" {
-	serve_at unix:sock,127.0.0.1:0 -w 2 --no-shared-memory
+@test "who is told to seals all" {
+	serve_at unix:sock,127.0.0.1:0 -w 2 --seal-all
 	run ! has_door "${ready#*,}"
 	ready=${ready%,*} work a --lanes 1 -v
 	ready=${ready#*,} work b --lanes 1 -v
-	shares a no
-	shares b no
+	seals a
+	seals b
 	all
 	again
 	serve_at unix:sock,127.0.0.1:0 -w 2
 	has_door "${ready#*,}"
 	ready=${ready%,*} work c --lanes 1 -v
 	ready=${ready#*,} work d --lanes 1 -v
-	shares c
-	shares d
+	seals c no
+	seals d no
 	all
 }
 
@@ -171,7 +156,7 @@ elsewhere() {
 # passes NAME: a worker does so, at that door, and says no word of it.
 passes() {
 	work "$1" --lanes 1 -v
-	shares "$1" no
+	seals "$1"
 	all
 	same "what is said of its key" "$(grep -c "key\|trying" "$1.err" || :)" 0
 }
@@ -189,10 +174,10 @@ passes() {
 	passes waits
 }
 
-@test "through a relay nothing is shared, and the model is the same" {
+@test "through a relay all is sealed, and the model is the same" {
 	at_unix -w 1
 	work near --lanes 1 -v
-	shares near
+	seals near no
 	all
 	again
 	at_unix -w 2
@@ -200,145 +185,42 @@ passes() {
 	soon "the relay" [ -S relayed ]
 	ready=unix:relayed work through --lanes 1 -v
 	ready="exec:exec socat - UNIX-CONNECT:sock" work piped --lanes 1 -v
-	shares through no
+	seals through
 	all
-	shares piped no
+	seals piped
 }
 
-@test "on an emulated line nothing is shared" {
+@test "on an emulated line all is sealed" {
 	drawn unix:sock 127.0.0.1:0
 	echo "$one"
 	serve_at "$one" -w 2
 	work slow --lanes 1 -v --emulate "rate=8000,speed=1,cores=1,bandwidth=100M"
 	work near --lanes 1 -v
-	shares slow no
-	shares near
+	seals slow
+	seals near no
 	all
 }
 
-# stopped SLACK TEXT: one of two workers is, again and again; it says this, and the model is
-# that of one who works alone.
-stopped() {
-	local clock=4
-	job=("${job[@]}" --set "sync.scheme=epsp:$1" --set job.epochs=70)
-	serve -w 1
-	work alone --lanes 1
-	all
+# sent HOW...: a process of shards, told that, sends this many bytes of versions to a worker.
+sent() {
 	again
-	at_unix -w 2
-	# At a pace that leaves time for it.
-	work near --lanes 1 --emulate rate=3200,cores=1
-	work stopped --lanes 1 -v --emulate rate=3200,cores=1
-	while [ "$clock" -lt 170 ]; do
-		at_clock "$clock"
-		kill -STOP "$pid"
-		clock=$((clock + 6 + RANDOM % 8))
-		at_clock "$clock"
-		kill -CONT "$pid"
-		clock=$((clock + 2))
-	done
+	"${at[@]}" -w 1 --min-shards 1 --set sync.scheme=bsp
+	start far falcon-ps --join "$ready" -l "$one" -k "$keys/shard.key" "$@"
+	work a --lanes 1
 	all
-	grep -q "$2" stopped.err
+	sent=$(jq -s 'map(select(.ev == "shard" and .address != null).tx) | add' \
+		"$state/trace.jsonl")
 }
 
-@test "who is stopped while versions are overwritten goes on with newer ones" {
-	stopped 0 "was overwritten before it was read"
-}
-
-@test "what is still to be computed on is asked for, and comes by the stream" {
-	stopped $((4 + RANDOM % 3)) "was overwritten before it was read, and is asked for"
-}
-
-@test "shards of other processes share their memory, too" {
-	as_root
-	local how=(at_unix) at=unix:far
-	[ $((RANDOM % 2)) = 0 ] || how=(serve_at 127.0.0.1:0) at=127.0.0.1:0
-	echo "${how[*]}"
-	"${how[@]}" -w 2 --shards 2 --min-shards 1
-	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key"
-	work a --lanes 1 -v
-	soon "both shelves" maps 4 "$pid"
-	work b --lanes 1 -v
-	all
-}
-
-# What is shared is some versions of 4 MB, and rings of that: three MiB less are too few, two
-# more leave no room for another copy, whatever libraries take from run to run.
-wide() {
-	printf 'input 16\ndense %d\nrelu\ndense 1000\nrelu\ndense 4\n' $((980 + RANDOM % 40)) \
-		>tiny/tiny.model
-	drawn unix:sock 127.0.0.1:0
-	echo "$one"
-}
-
-# most NAME MORE: so many MiB more than it said that it needs.
-most() {
-	echo $(($(sed -n 's/.*needs\{0,1\} \([0-9]*\) MiB.*/\1/p' "$1.err" | head -n 1) + $2))M
-}
-
-@test "a limit of memory is kept: nothing is shared beyond it" {
-	wide
-	serve_at "$one" -w 1
-	work near --lanes 1 -v
-	shares near
-	all
-	again
-	serve_at "$one" -w 1 --max-memory "$(most ps -3)"
-	work near --lanes 1 -v
-	shares near no
-	all
-	again
-	serve_at "$one" -w 1
-	work near --lanes 1 -v --max-memory 1G
-	shares near no
-	all
-}
-
-@test "what nobody has come to share is had by what needs it, for good" {
-	local limit
-	wide
-	serve_at "$one" -w 1
-	limit=$(most ps 1)
-	work first --lanes 1 -v
-	shares first
-	all
-	again
-	serve_at "$one" -w 1 --max-memory "$limit"
-	work near --lanes 1 -v
-	shares near
-	all
-	again
-	serve_at "$one" -w 1 --max-memory "$limit"
-	falcon-sync -k "$keys/control.key" "$ready" export copy.safetensors
-	[ -s copy.safetensors ]
-	work late --lanes 1 -v
-	shares late no
-	all
-}
-
-@test "so is that of a process of shards" {
-	as_root
-	local at far
-	wide
-	at=unix:far
-	[ "$one" = unix:sock ] || at=127.0.0.1:0
-	serve_at "$one" -w 2 --min-shards 1
-	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key"
-	far=$pid
-	work near --lanes 1 -v
-	soon "both shelves" maps 4 "$pid"
-	work second --lanes 1
-	all
-	wait "$far"
-	again
-	serve_at "$one" -w 1 --min-shards 1
-	start far falcon-ps --join "$ready" -l "$at" -k "$keys/shard.key" \
-		--max-memory "$(most far -3)"
-	far=$pid
-	work near --lanes 1 -v --emulate rate=300,cores=1
-	soon "the coordinator's shelf" maps 2 "$pid"
-	at_clock 3
-	same "maps of what the shards share" "$(mapped "$far")" 0
-	all
-	wait "$far"
+@test "for shards of other processes nothing is sealed, either" {
+	local sealed at=(at_unix)
+	drawn unix:far 127.0.0.1:0
+	[ "$one" = unix:far ] || at=(serve_at 127.0.0.1:0)
+	sent --seal-all
+	sealed=$sent
+	sent
+	# Without a tag of 16 bytes in each record.
+	echo "$sealed, then $sent"
+	[ "$sent" -lt "$sealed" ]
+	[ $(((sealed - sent) % 16)) = 0 ]
 }

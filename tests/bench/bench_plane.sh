@@ -9,7 +9,7 @@
 #              Tasks are of one sample.  The target is that of the suite which was measured
 #              to be faster here.
 #   bits       the same of 25 M floats by one worker with push.bits = 16
-#   local      the same over a unix socket, so in shared memory, and the twin over TCP; and
+#   local      the same over a unix socket, so unsealed, and the twin over TCP; and
 #              the jobs below
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
 #   readers    what each further worker costs falcon-ps that has no task, and so only reads

@@ -31,7 +31,7 @@ took() {
 # at_listen: ${at[@]} is what falcon-ps is told: to be at $listen, or, by TCP, at a free port.
 at_listen() {
 	at=(-l "${listen:-127.0.0.1:0}")
-	[ -n "${listen-}" ] || at+=(--no-shared-memory)
+	[ -n "${listen-}" ] || at+=(--seal-all)
 }
 
 # images MODEL WORKERS: a job on Fashion-MNIST by so many workers of one lane, a task of 64

@@ -1,8 +1,7 @@
 /* A stranger's bytes: as a client's and a server's handshake, as heads of records, as an
- * address, and as records whose seals are right but whose inside may be anything, with
- * and without shared memory beside them. */
+ * address, and as records whose seals are right, or that need none, but whose inside may
+ * be anything. */
 #include "net/addr.h"
-#include "net/area.h"
 #include "net/handshake.h"
 #include "net/reader.h"
 #include "net/writer.h"
@@ -12,14 +11,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 /* The public half of 32 bytes 6. */
 #define OWN "9bLW5g+Ud+MQwpgtqqbJE2wQihd3xZR+RI+jfWgXRVc="
-#define RING ((size_t)1 << 20)
 #define KEYRING                                                   \
 	"c self AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n"   \
 	"lab work AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n" \
@@ -141,20 +137,16 @@ sealed(const uint8_t *p, size_t n)
 	free(rec);
 }
 
-/* --- a session beside which there may be memory --- */
+/* --- a session, sealed or not --- */
 
-#define SHELF_BYTES 5000
 #define COUNT 4 /* messages of a publication */
 
-struct beside {
+struct told {
 	struct fal_reader *r;
 	struct fal_seal tx;
-	struct fal_ring_end *ring; /* NULL: the reader has none */
-	uint8_t *at; /* the ring's memory, as anybody has it who shares it */
-	bool shelf;
+	bool unsealed;
 	struct fal_publication pub[2];
 	uint32_t next[2];
-	bool missed[2];
 };
 
 static uint8_t *
@@ -162,36 +154,19 @@ on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
 	 size_t *head)
 {
 	static uint8_t room[FAL_RECORD_MAX];
-	const struct beside *b = arg;
+	const struct told *b = arg;
 	must(pub->id == 1 || pub->id == 2);
 	must(index == b->next[pub->id - 1] && n <= sizeof(room));
 	*head = n < 9 ? n : 9;
 	return n % 5 == 4 ? NULL : room;
 }
 
-/* One for all inputs: nothing is written to it but this. */
-static const struct fal_shelf *
-shelf_of_all(void)
-{
-	static struct fal_shelf *s;
-	static uint8_t bytes[SHELF_BYTES];
-	struct fal_where w;
-	if (s != NULL)
-		return s;
-	must(fal_shelf_new(SHELF_BYTES, &s) == 0);
-	memset(bytes, 'v', sizeof(bytes));
-	for (uint64_t version = 1; version <= FAL_SHELF_SLOTS; version++)
-		must(fal_shelf_put(s, fal_shelf_take(s, version), 0, bytes, SHELF_BYTES,
-				   &w) == 0);
-	return s;
-}
-
 static void
-beside_begin(struct beside *b, uint8_t what)
+told_begin(struct told *b, uint8_t what)
 {
 	static const uint8_t key[FAL_KEY_BYTES] = { 5 };
 	struct fal_seal rx;
-	*b = (struct beside){ .r = fal_reader_new(), .shelf = (what & 1) != 0 };
+	*b = (struct told){ .r = fal_reader_new(), .unsealed = (what & 1) != 0 };
 	must(b->r != NULL);
 	must(fal_seal_init(&b->tx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
 	must(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
@@ -204,41 +179,24 @@ beside_begin(struct beside *b, uint8_t what)
 		must(fal_aead_new(FAL_SUITE_CHACHA20_POLY1305, FAL_LIBRARY_ANY,
 				  &b->pub[i].aead) == 0);
 	}
-	if (b->shelf) {
-		struct fal_shelf_view *v;
-		must(fal_shelf_see(fal_shelf_fd(shelf_of_all()), SHELF_BYTES, &v) == 0);
-		fal_reader_shelf(b->r, v);
-	}
-	if ((what & 2) != 0) {
-		struct fal_ring *ring;
-		must(fal_ring_new(RING, &ring) == 0);
-		fal_reader_ring(b->r, ring);
-		const int fd = fal_ring_hand(ring);
-		must(fal_ring_join(fd, RING, &b->ring) == 0);
-		b->at = mmap(NULL, FAL_AREA_HEAD + RING, PROT_READ | PROT_WRITE,
-			     MAP_SHARED, fd, 0);
-		must(b->at != MAP_FAILED);
-		close(fd);
-	}
+	if (b->unsealed)
+		fal_reader_unseal(b->r);
 	if ((what & 4) != 0)
 		fal_reader_place(b->r, on_place, b);
 }
 
 static void
-beside_end(struct beside *b)
+told_end(struct told *b)
 {
 	for (int i = 0; i < 2; i++)
 		fal_aead_free(b->pub[i].aead);
-	if (b->at != NULL)
-		munmap(b->at, FAL_AREA_HEAD + RING);
-	fal_ring_end_free(b->ring);
 	fal_seal_wipe(&b->tx);
 	fal_reader_free(b->r);
 }
 
 /* What the reader says to a record; it is all of it, or nothing. */
 static int
-hears(struct beside *b, uint8_t *rec, size_t n, const uint8_t **msg, size_t *msg_n)
+hears(struct told *b, uint8_t *rec, size_t n, const uint8_t **msg, size_t *msg_n)
 {
 	size_t used;
 	const int got = fal_reader_next(b->r, rec, n, &used, msg, msg_n);
@@ -247,78 +205,53 @@ hears(struct beside *b, uint8_t *rec, size_t n, const uint8_t **msg, size_t *msg
 	return got;
 }
 
-/* A message, or a word, in the session's row. */
+/* A message, or an unseal record, in the session's row; unsealed or not. */
 static int
-in_session(struct beside *b, uint8_t type, uint8_t flags, const uint8_t *p, size_t n)
+in_session(struct told *b, uint8_t type, bool unsealed, uint8_t flags, const uint8_t *p,
+	   size_t n)
 {
 	const uint8_t *msg;
-	size_t msg_n;
-	uint8_t *rec = malloc(FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
-	struct fal_memory m = { 0 };
+	size_t msg_n, all = FAL_RECORD_HEAD + n;
+	uint8_t *rec = malloc(all + FAL_SEAL_TAG);
 	must(rec != NULL);
 	memcpy(rec + FAL_RECORD_HEAD, p, n);
-	must(fal_record_seal(&b->tx, type, flags, rec, n) == 0);
-	const int got = hears(b, rec, FAL_RECORD_HEAD + n + FAL_SEAL_TAG, &msg, &msg_n);
-	const bool word = type == FAL_RECORD_MEMORY && fal_memory_get(p, n, &m) == 0;
-	if (type == FAL_RECORD_MEMORY) {
-		must(word || got == FAL_EFORMAT);
-		must(!word || m.word != FAL_MEMORY_OFFER || got == FAL_READ_OFFER);
-		must(!word || m.word != FAL_MEMORY_TAKEN || got == FAL_READ_TAKEN);
+	if (unsealed) {
+		fal_record_unsealed(flags, rec, n);
+	} else {
+		must(fal_record_seal(&b->tx, type, flags, rec, n) == 0);
+		all += FAL_SEAL_TAG;
 	}
-	if (word && m.word == FAL_MEMORY_SENT) {
-		must(got == FAL_READ_MESSAGE || got == FAL_EFORMAT);
-		must(got < 0 || (b->at != NULL && msg_n == m.where.n));
-		must(got < 0 ||
-		     memcmp(msg, b->at + FAL_AREA_HEAD + m.where.at % RING, msg_n) == 0);
-	}
+	const int got = hears(b, rec, all, &msg, &msg_n);
+	must(unsealed == b->unsealed || got == FAL_EFORMAT);
+	must(got < 0 || (got == FAL_READ_UNSEAL) == (type == FAL_RECORD_UNSEAL));
+	must(got < 0 || flags != 0 || (msg_n == n && memcmp(msg, p, n) == 0));
 	free(rec);
 	return got;
 }
 
 /* The next message of a publication. */
 static int
-published(struct beside *b, unsigned which, uint8_t flags, const uint8_t *p, size_t n)
+published(struct told *b, unsigned which, uint8_t flags, const uint8_t *p, size_t n)
 {
 	const struct fal_aead_text text = { .p = p, .n = n };
-	const size_t all = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG;
+	const bool unsealed = (flags & FAL_RECORD_UNSEALED) != 0;
+	const size_t all = FAL_RECORD_SHARED_HEAD + n + (unsealed ? 0 : FAL_SEAL_TAG);
 	const uint8_t *msg;
 	size_t msg_n;
 	uint8_t *rec = malloc(all);
-	const bool over = b->next[which] == COUNT || b->missed[which];
-	const bool shelf = (flags & FAL_RECORD_SHELF) != 0;
+	const bool over = b->next[which] == COUNT;
 	must(rec != NULL);
-	must(fal_record_shared_seal(&b->pub[which], b->next[which], flags, &text, rec) ==
-	     0);
+	if (unsealed)
+		fal_record_shared_unsealed(&b->pub[which], b->next[which], &text, rec);
+	else
+		must(fal_record_shared_seal(&b->pub[which], b->next[which], flags, &text,
+					    rec) == 0);
 	const int got = hears(b, rec, all, &msg, &msg_n);
 	must(got < 0 || (got == FAL_READ_NOTHING) == over);
-	must(got < 0 || over || !shelf || b->shelf);
-	must(got != FAL_READ_MISSED || (shelf && b->shelf && !over));
-	must(got < 0 || !shelf || (flags & FAL_RECORD_ZSTD) == 0);
-	if (got == FAL_READ_MESSAGE && shelf && msg_n > n - FAL_WHERE_BYTES)
-		must(msg[msg_n - 1] == 'v' || msg[msg_n - 1] == 0);
-	b->missed[which] |= got == FAL_READ_MISSED;
-	if (got == FAL_READ_MISSED)
-		must(fal_reader_missed(b->r)->id == which + 1);
+	must(!unsealed || b->unsealed || got == FAL_EFORMAT);
 	b->next[which] += got > 0 && !over;
 	free(rec);
 	return got;
-}
-
-/* Says something by the ring, after who shares it has written any number there. */
-static int
-by_ring(struct beside *b, const uint8_t *p, size_t n)
-{
-	struct fal_memory m = { .word = FAL_MEMORY_SENT };
-	uint8_t word[FAL_MEMORY_BYTES];
-	if (b->ring == NULL)
-		return 0;
-	if (n >= 8 && p[0] != 0)
-		memcpy(b->at, p, 8);
-	if (!fal_ring_put(b->ring, p, n, &m.where))
-		return 0;
-	must(m.where.n == n && m.where.at % RING + n <= RING);
-	must(memcmp(b->at + FAL_AREA_HEAD + m.where.at % RING, p, n) == 0);
-	return in_session(b, FAL_RECORD_MEMORY, 0, word, fal_memory_put(&m, word));
 }
 
 /* Records one after the other, each of a byte that says which, two for its length, and
@@ -326,31 +259,32 @@ by_ring(struct beside *b, const uint8_t *p, size_t n)
 static void
 session(const uint8_t *p, size_t n)
 {
-	struct beside b;
+	struct told b;
 	int got = 0;
 	if (n == 0)
 		return;
-	beside_begin(&b, p[0]);
+	told_begin(&b, p[0]);
 	for (size_t at = 1; got >= 0 && n - at >= 3;) {
 		const uint8_t what = p[at], flags = what >> 2 & 7;
+		const bool odd = (what & 3) == 3;
 		size_t len = (size_t)p[at + 1] | (size_t)p[at + 2] << 8;
 		const uint8_t *inside = p + (at += 3);
 		if (len > n - at)
 			len = n - at;
 		at += len;
-		if ((what & 3) == 0)
-			got = in_session(&b, FAL_RECORD_SESSION, flags & FAL_RECORD_ZSTD,
-					 inside, len);
-		else if ((what & 3) == 1)
-			got = in_session(&b, FAL_RECORD_MEMORY, 0, inside, len);
+		if ((what & 3) == 1)
+			got = in_session(&b, FAL_RECORD_UNSEAL, false, 0, inside, len);
 		else if ((what & 3) == 2)
 			got = published(&b, what >> 5 & 1,
-					flags & (FAL_RECORD_ZSTD | FAL_RECORD_SHELF),
+					flags >= FAL_RECORD_UNSEALED
+						? FAL_RECORD_UNSEALED
+						: flags & FAL_RECORD_ZSTD,
 					inside, len);
 		else
-			got = by_ring(&b, inside, len);
+			got = in_session(&b, FAL_RECORD_SESSION, b.unsealed != odd,
+					 flags & FAL_RECORD_ZSTD, inside, len);
 	}
-	beside_end(&b);
+	told_end(&b);
 }
 
 int
@@ -358,8 +292,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct fal_record rec;
 	if (fal_record_peek(p, n, &rec) == 0)
-		must(rec.head + rec.body <= n && rec.body >= FAL_SEAL_TAG &&
-		     rec.body <= FAL_RECORD_MAX + FAL_SEAL_TAG);
+		must(rec.head + rec.body <= n && rec.body >= rec.tag &&
+		     rec.body <= FAL_RECORD_MAX + rec.tag);
 	handshakes(p, n);
 	address(p, n);
 	sealed(p, n);

@@ -17,7 +17,7 @@ static const uint8_t hash[FAL_HASH_BYTES] = { 1 };
 
 /* What a reader has got. */
 struct got {
-	bool block[MOST], misses; /* misses: some come twice */
+	bool block[MOST];
 	uint32_t blocks, published;
 	uint64_t publication;
 };
@@ -78,8 +78,8 @@ is_model(struct got *g, const struct fal_msg *m)
 	assert_true(first > 0 || t.pushed == t.blocks);
 	t.early += t.pushed < t.blocks ? blocks : 0;
 	for (uint32_t b = first; b < first + blocks; b++) {
-		assert_true(!g->block[b] || g->misses);
-		g->blocks += !g->block[b];
+		assert_false(g->block[b]);
+		g->blocks++;
 		g->block[b] = true;
 	}
 	if (!fal_shard_at(shard, 1, &params, &exps)) {
@@ -106,22 +106,6 @@ on_heard(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	on_msg(arg, c, p, n);
 }
 
-/* It says so. */
-static void
-on_missed(void *arg, struct fal_chan *c, const struct fal_publication *pub)
-{
-	const struct fal_msg m = { .type = FAL_MSG_MISSED,
-				   .incarnation = INCARNATION,
-				   .missed = { .version = pub->version,
-					       .order = pub->order,
-					       .first = pub->first,
-					       .blocks = pub->blocks } };
-	const uint32_t i = (uint32_t)((struct end *)arg - t.w.client);
-	(void)c;
-	t.got[i].misses = true;
-	assert_int_equal(ps_wants_missed(&t.wants, i, &t.reader[i], &m), 0);
-}
-
 static bool local; /* who comes is on this machine */
 
 static void
@@ -132,7 +116,6 @@ comes(int i)
 	struct fal_chan_ops ops = ops_of(&t.w.client[i]);
 	struct fal_chan_opt opt = { 0 };
 	ops.on_msg = on_heard;
-	ops.on_missed = on_missed;
 	assert_int_equal(fal_dial(&t.w.loop, &at, &key, &opt, &ops, &t.w.client[i].c), 0);
 	SEND(&t.w.client[i], 'h');
 	UNTIL(&t.w, t.w.server[i].msgs == 1);
@@ -318,44 +301,6 @@ nobody_near_is_first(void **state)
 	local = false;
 }
 
-/* It is on the shelf, and overwritten there before a reader comes to the last of it: who
- * has read all has it by then, and who has not gets all of it again. */
-static void
-missed_ones_come_again(void **state)
-{
-	uint32_t at[MOST];
-	(void)state;
-	for (uint32_t turn = 30; turn < 36; turn++) {
-		struct ps_publisher *p = &t.wants.publisher;
-		begin_all(turn);
-		p->shelves = true;
-		fal_listen_close(t.w.l);
-		listen_at(&t.w, addr("unix:%s/s", t.w.dir), (struct fal_listen_opt){ 0 });
-		comes(0);
-		assert_int_equal(ps_publisher_lend(p, t.w.server[0].c), 0);
-		UNTIL(&t.w, fal_chan_shares(t.w.server[0].c));
-		wants(0);
-		draw_order(at);
-		for (uint32_t i = 0; i < t.blocks; i++) {
-			push(at[i]);
-			if (i + 1 < t.blocks)
-				leave();
-		}
-		const bool reads = fal_rng_below(&t.rng, 3) == 0;
-		assert_true(t.early > 0);
-		assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
-		if (reads)
-			UNTIL(&t.w, t.got[0].blocks == t.blocks);
-		for (uint64_t version = 2; version < 2 + FAL_SHELF_SLOTS; version++)
-			fal_shelf_take(p->shelf, version);
-		UNTIL(&t.w, has_all(0));
-		assert_int_equal(t.got[0].misses, !reads);
-		assert_int_equal(t.got[0].published, reads ? 1 : 2);
-		assert_int_equal(t.wants.leaving_n, 0);
-		end_all();
-	}
-}
-
 /* One goes away in the midst, another one comes, a third one stays. */
 static void
 readers_come_and_go(void **state)
@@ -402,7 +347,6 @@ main(void)
 		cmocka_unit_test(nobody_near_is_first),
 		cmocka_unit_test(leaves_while_it_is_made),
 		cmocka_unit_test(readers_come_and_go),
-		cmocka_unit_test(missed_ones_come_again),
 	};
 	seed = drawn_seed(93);
 	signal(SIGPIPE, SIG_IGN);

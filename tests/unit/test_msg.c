@@ -32,7 +32,6 @@ static const struct {
 	  "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
-	{ FAL_MSG_MISSED, FAL_FROM_WORKER, 8 + 4 + 8, 0, false, "MISSED" },
 	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
 	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 72, 0, false, "SPANS" },

@@ -239,12 +239,19 @@ heads_are_judged_early(void **state)
 		{ { 27, 0, 0, 0, 2, 0, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 0, 0, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 4, 0, 0, 0 }, FAL_EFORMAT },
-		{ { 17, 0, 0, 0, 3, 0, 0, 0 }, FAL_ETRUNC },
+		{ { 16, 0, 0, 0, 3, 0, 0, 0 }, FAL_ETRUNC },
 		{ { 17, 0, 0, 0, 3, 1, 0, 0 }, FAL_EFORMAT },
 		{ { 17, 0, 0, 0, 3, 4, 0, 0 }, FAL_EFORMAT },
-		{ { 16, 0, 0, 0, 1, 4, 0, 0 }, FAL_EFORMAT },
-		{ { 60, 0, 0, 0, 2, 4, 0, 0 }, FAL_ETRUNC },
-		{ { 60, 0, 0, 0, 2, 5, 0, 0 }, FAL_EFORMAT }, /* shelf, zstd */
+		{ { 1, 0, 0, 0, 1, 4, 0, 0 }, FAL_ETRUNC }, /* unsealed, without a tag */
+		{ { 0, 0, 1, 0, 1, 4, 0, 0 }, FAL_ETRUNC },
+		{ { 1, 0, 1, 0, 1, 4, 0, 0 }, FAL_ELIMIT },
+		{ { 12, 0, 0, 0, 2, 4, 0, 0 }, FAL_ETRUNC },
+		{ { 12, 0, 1, 0, 2, 4, 0, 0 }, FAL_ETRUNC },
+		{ { 13, 0, 1, 0, 2, 4, 0, 0 }, FAL_ELIMIT },
+		{ { 11, 0, 0, 0, 2, 4, 0, 0 }, FAL_EFORMAT },
+		{ { 60, 0, 0, 0, 2, 5, 0, 0 }, FAL_EFORMAT }, /* unsealed, and zstd, */
+		{ { 60, 0, 0, 0, 2, 6, 0, 0 }, FAL_EFORMAT }, /* or of a suite */
+		{ { 16, 0, 0, 0, 1, 6, 0, 0 }, FAL_EFORMAT },
 		{ { 60, 0, 0, 0, 2, 8, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 1, 2, 0, 0 }, FAL_EFORMAT },
 		{ { 16, 0, 0, 0, 1, 0, 1, 0 }, FAL_EFORMAT },

@@ -199,40 +199,27 @@ moved_ones_are_broken(void **state)
 	ps_publisher_free(&p);
 }
 
-/* Versions go to the shelf and are whole, as readers come, while another one is made
- * there bit by bit: that keeps its place. */
+/* Who reads what is not sealed has it once more, and changes no suite of others. */
 static void
-a_place_is_kept(void **state)
+unsealed_ones_are_apart(void **state)
 {
 	struct ps_params from = {
-		.version = 10, .suite = CHACHA, .newest = true, .as = PS_SHELF
+		.version = 1, .suite = CHACHA, .newest = true, .as = PS_UNSEALED
 	};
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
-	blocks = MOST;
-	versions = 10;
-	memset(made, 0, sizeof(made));
-	memset(made + MOST - 30, 1, 30);
-	assert_int_equal(fal_shelf_new((size_t)MOST * FAL_BLOCK * sizeof(float),
-				       &p.shelf),
-			 0);
-	assert_true(ps_publisher_early(&p, 0, 10));
-	from.making = true;
-	struct fal_shared *s = ps_publish(&p, &from);
+	const struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
-	assert_int_equal(ps_publish_more(&p), 1);
-	from.making = from.newest = false;
-	for (from.version = 7; from.version < 10; from.version++) {
-		assert_true(ps_publisher_places(&p, from.version));
-		assert_non_null(ps_publish(&p, &from));
-		while (p.making_n > 1)
-			assert_true(ps_publish_more(&p) > 0);
-	}
-	versions = 11;
-	while (!fal_shared_whole(s))
-		assert_int_equal(ps_publish_more(&p), 1);
-	versions = UINT64_MAX;
-	blocks = 1;
+	assert_true(fal_shared_unsealed(s));
+	from.suite = AES;
+	assert_ptr_equal(ps_publish(&p, &from), s);
+	assert_int_equal(p.publications, 1);
+	from.as = PS_PLAIN;
+	from.suite = CHACHA;
+	assert_false(fal_shared_unsealed(ps_publish(&p, &from)));
+	assert_int_equal(p.publications, 2);
+	from.as = PS_UNSEALED;
+	assert_ptr_equal(ps_publish(&p, &from), s);
 	ps_publisher_free(&p);
 }
 
@@ -450,7 +437,7 @@ main(void)
 		cmocka_unit_test(long_ones_are_begun),
 		cmocka_unit_test(broken_ones_are_told),
 		cmocka_unit_test(moved_ones_are_broken),
-		cmocka_unit_test(a_place_is_kept),
+		cmocka_unit_test(unsealed_ones_are_apart),
 		cmocka_unit_test(made_ones_leave_early),
 		cmocka_unit_test(no_more_than_links_take),
 		cmocka_unit_test(who_joins_costs_nothing),
