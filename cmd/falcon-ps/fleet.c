@@ -496,7 +496,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 		f->members = busy;
 		ps_again(s);
 	} else if (is_to_get(s, m)) {
-		ps_fleet_stay(s);
+		ps_fleet_move_abort(s);
 	}
 	free_member(m);
 }

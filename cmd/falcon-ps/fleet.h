@@ -105,7 +105,7 @@ void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *
  * to be drained loses them, as soon as that can be. */
 void ps_fleet_moves(struct ps_server *s);
 /* A move that is under way never was: in the midst of it no version could be marked. */
-void ps_fleet_stay(struct ps_server *s);
+void ps_fleet_move_abort(struct ps_server *s);
 /* Are blocks on their way?  To whom, with commas between. */
 bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);
 /* Of fal_coord_ops; `arg` is the server. */

@@ -53,13 +53,13 @@ pass_on(void *arg, uint32_t to, struct fal_rack_piece *piece)
 int
 fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
 {
-	if (o->kind == FAL_ORDER_MAP) {
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		s->fleet.to = *o->map;
 		return fal_rack_pieces(s->rack, pass_on, s);
 	}
-	if (o->kind == FAL_ORDER_TAKE)
+	if (o->kind == FAL_ORDER_COMMIT)
 		ps_wants_moved(&s->wants);
-	for (size_t i = 0; i < s->fleet.n && o->kind == FAL_ORDER_STAY; i++)
+	for (size_t i = 0; i < s->fleet.n && o->kind == FAL_ORDER_ABORT; i++)
 		if (image_queue_abort(&s->fleet.v[i]->images) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;
@@ -128,10 +128,10 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 }
 
 void
-ps_fleet_stay(struct ps_server *s)
+ps_fleet_move_abort(struct ps_server *s)
 {
 	if (s->coord != NULL && s->broken == FAL_OK && !s->saved)
-		ps_fail(s, fal_coord_stay(s->coord, ps_now()), "scheduler");
+		ps_fail(s, fal_coord_move_abort(s->coord, ps_now()), "scheduler");
 }
 
 /* "shard 1 has 12, shard 3 has 12" of its blocks. */

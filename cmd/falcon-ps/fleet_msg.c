@@ -106,7 +106,7 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	}
 	if (err < 0)
 		return err;
-	if (h.say.kind == FAL_SAY_PLACED && h.say.err < 0)
+	if (h.say.kind == FAL_SAY_MIGRATED && h.say.err < 0)
 		fleet_refused(s, m, h.say.odd);
 	f->heard[f->heards++] = h;
 	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");

@@ -41,7 +41,7 @@ const char *fleet_which(const struct ps_member *m, char out[static 40]);
 uint64_t fleet_bits(const struct ps_member *m);
 bool fleet_has(const struct ps_server *s, const struct ps_member *m);
 /* The shards have heard this order.  Of a map: what is here, and others are to have,
- * leaves; of STAY: no piece leaves any more.  FAL_ENOMEM. */
+ * leaves; of ABORT: no piece leaves any more.  FAL_ENOMEM. */
 int fleet_move_order(struct ps_server *s, const struct fal_shard_order *o);
 /* A piece has come: for a shard that is here, or on to another process.  FAL_EFORMAT,
  * FAL_ENOMEM. */

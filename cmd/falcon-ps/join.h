@@ -7,11 +7,11 @@
 #ifndef FALCON_PS_JOIN_H
 #define FALCON_PS_JOIN_H
 
+#include "image_queue.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "net/listen.h"
 #include "net/retry.h"
-#include "image_queue.h"
 #include "run.h"
 #include "shard/post.h"
 #include "wants.h"

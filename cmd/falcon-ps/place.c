@@ -317,7 +317,7 @@ on_map(struct ps_join *j, const struct fal_map *map)
 	const bool more = n > values_of(j, &j->map);
 	int err = more ? afford(j, n, &why) : FAL_OK;
 	if (err < 0) { /* the move never was */
-		const struct fal_shard_say say = { .kind = FAL_SAY_PLACED,
+		const struct fal_shard_say say = { .kind = FAL_SAY_MIGRATED,
 						   .version = map->epoch,
 						   .err = err,
 						   .odd = why.text };
@@ -331,12 +331,12 @@ on_map(struct ps_join *j, const struct fal_map *map)
 static int
 after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
-	if (o->kind == FAL_ORDER_MAP) {
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		int err = fal_rack_pieces(j->rack, give_piece, j);
 		place_more(j);
 		return err;
 	}
-	if (o->kind == FAL_ORDER_TAKE && j->to.shards > 0) {
+	if (o->kind == FAL_ORDER_COMMIT && j->to.shards > 0) {
 		const bool other = values_of(j, &j->to) != values_of(j, &j->map);
 		j->map = j->to;
 		ps_wants_moved(&j->wants);
@@ -346,9 +346,9 @@ after_order(struct ps_join *j, const struct fal_shard_order *o)
 				    (values_of(j, &j->map) + FAL_BLOCK - 1) / FAL_BLOCK,
 				    fal_blocks(j->model->params));
 	}
-	if (o->kind == FAL_ORDER_TAKE || o->kind == FAL_ORDER_STAY)
+	if (o->kind == FAL_ORDER_COMMIT || o->kind == FAL_ORDER_ABORT)
 		j->to = (struct fal_map){ 0 };
-	return o->kind == FAL_ORDER_STAY ? image_queue_abort(&j->images) : FAL_OK;
+	return o->kind == FAL_ORDER_ABORT ? image_queue_abort(&j->images) : FAL_OK;
 }
 
 /* Another rule, or a coordinator that means ill, has more versions kept. */
@@ -375,7 +375,7 @@ on_order(struct ps_join *j, const struct fal_msg *m)
 	if (err <= 0)
 		return err;
 	err = fal_post_order_get(&whole, blocks, &map, &o);
-	if (err == FAL_OK && o.kind == FAL_ORDER_MAP) {
+	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
 		err = on_map(j, o.map);
 		if (err <= 0)
 			return err;

@@ -369,7 +369,7 @@ stop_soon(struct ps_server *s)
 	}
 	s->leaving = true;
 	if (!again)
-		ps_fleet_stay(s);
+		ps_fleet_move_abort(s);
 	/* Images of shards elsewhere take a moment, in which clocks go on. */
 	if (!again && s->coord != NULL)
 		s->reached = fal_coord_status(s->coord).clock;

@@ -187,7 +187,7 @@ struct fal_coord_conf {
 	 * the job ends where the results are unlike. */
 	double verify;
 	bool verify_stop;
-	bool skips;    /* fal_sched_conf's */
+	bool skips; /* fal_sched_conf's */
 	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
 	 * by fal_coord_bring, no version is made here; tasks are skipped whatever `skips`
 	 * is.  Borrowed for fal_coord_new. */
@@ -327,7 +327,7 @@ int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
 int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
 		   const char *by, struct fal_diag *diag);
 /* The move that is under way, if any, never was: a shard is gone that had nothing yet. */
-int fal_coord_stay(struct fal_coord *c, double now);
+int fal_coord_move_abort(struct fal_coord *c, double now);
 /* The map of the move that is under way, or waits for its boundary, borrowed until the
  * next call; NULL: there is none. */
 const struct fal_map *fal_coord_next_map(const struct fal_coord *c);

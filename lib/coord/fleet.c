@@ -403,7 +403,7 @@ on_stepped(struct fal_coord *c, double now, uint32_t shard,
 static bool
 is_asked(const struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
-	return (all_of(c) & bit_of(shard)) != 0 || say->kind == FAL_SAY_PLACED ||
+	return (all_of(c) & bit_of(shard)) != 0 || say->kind == FAL_SAY_MIGRATED ||
 	       say->kind == FAL_SAY_REFUSED;
 }
 
@@ -452,8 +452,8 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 		return on_ended(c, now, shard, say);
 	case FAL_SAY_STEPPED:
 		return on_stepped(c, now, shard, say);
-	case FAL_SAY_PLACED:
-		return coord_placed(c, now, shard, say);
+	case FAL_SAY_MIGRATED:
+		return coord_migrated(c, now, shard, say);
 	}
 	return FAL_OK;
 }

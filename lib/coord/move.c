@@ -74,7 +74,8 @@ int
 coord_move_advance(struct fal_coord *c, double now, bool quiet)
 {
 	struct fal_move *m = &c->move;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_MAP, .map = &m->to };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+					   .map = &m->to };
 	if (!m->waits)
 		return FAL_OK;
 	if (c->finished || c->why != NULL || c->control.stopping)
@@ -94,7 +95,7 @@ coord_move_advance(struct fal_coord *c, double now, bool quiet)
 static int
 take(struct fal_coord *c, double now)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_TAKE };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_COMMIT };
 	int err = coord_order(c, &o);
 	c->map = c->move.to;
 	c->conf.shards = c->map.shards;
@@ -111,14 +112,14 @@ take(struct fal_coord *c, double now)
 static int
 give_up(struct fal_coord *c, double now, int why)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_STAY };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_ABORT };
 	int err = coord_order(c, &o);
 	return err < 0 ? err : conclude(c, now, why);
 }
 
 int
-coord_placed(struct fal_coord *c, double now, uint32_t shard,
-	     const struct fal_shard_say *say)
+coord_migrated(struct fal_coord *c, double now, uint32_t shard,
+	       const struct fal_shard_say *say)
 {
 	struct fal_move *m = &c->move;
 	if (!m->begun || say->version != m->to.epoch)
@@ -155,7 +156,7 @@ fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const 
 }
 
 int
-fal_coord_stay(struct fal_coord *c, double now)
+fal_coord_move_abort(struct fal_coord *c, double now)
 {
 	coord_enter(c);
 	int err = FAL_OK;

@@ -579,8 +579,8 @@ void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const c
 /* Begins what waits for a boundary, if there is one now. */
 int coord_move_advance(struct fal_coord *c, double now, bool quiet);
 /* A shard has all of what it will have. */
-int coord_placed(struct fal_coord *c, double now, uint32_t shard,
-		 const struct fal_shard_say *say);
+int coord_migrated(struct fal_coord *c, double now, uint32_t shard,
+		   const struct fal_shard_say *say);
 /* The session learns which shard has which blocks. */
 int coord_send_blocks(struct fal_coord *c, uint32_t peer);
 

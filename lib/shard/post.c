@@ -124,8 +124,8 @@ fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map
 		   struct fal_shard_order *out)
 {
 	const bool seen = (m->order.flags & FAL_WIRE_SEEN) != 0,
-		   maps = m->order.kind == FAL_ORDER_MAP;
-	if (m->order.kind > FAL_ORDER_STAY || m->order.end > FAL_END_DROP ||
+		   maps = m->order.kind == FAL_ORDER_MIGRATE_BEGIN;
+	if (m->order.kind > FAL_ORDER_ABORT || m->order.end > FAL_END_DROP ||
 	    m->order.facts.kind > FAL_KIND_CHECK || (seen && maps) ||
 	    (!maps && m->order.seen.n != (seen ? blocks : 0)))
 		return FAL_EFORMAT;
@@ -315,7 +315,7 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 							   : FAL_EINVAL };
 	const bool bounded = s.kind == FAL_SAY_BOUNDED,
 		   squares = s.kind == FAL_SAY_SQUARES;
-	if (m->say.kind > FAL_SAY_PLACED || s.blocks > blocks || s.beyond > blocks ||
+	if (m->say.kind > FAL_SAY_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
 	    ((leaves || bounded || squares) && !is_all(&s, first, blocks)) ||
 	    (leaves && s.kind != FAL_SAY_STEPPED))
 		return FAL_EFORMAT;

@@ -363,12 +363,12 @@ fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *
 {
 	struct fal_shard *shard = r->at[i].now.shard;
 	switch (o->kind) {
-	case FAL_ORDER_MAP:
+	case FAL_ORDER_MIGRATE_BEGIN:
 		return begin_move(r, i, o->map);
-	case FAL_ORDER_TAKE:
+	case FAL_ORDER_COMMIT:
 		take_move(r, i);
 		return FAL_OK;
-	case FAL_ORDER_STAY:
+	case FAL_ORDER_ABORT:
 		end_move(&r->at[i]);
 		return FAL_OK;
 	default:
@@ -379,7 +379,7 @@ fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *
 static bool
 joins(const struct fal_shard_order *o, uint32_t i)
 {
-	return o->kind == FAL_ORDER_MAP && i < o->map->shards;
+	return o->kind == FAL_ORDER_MIGRATE_BEGIN && i < o->map->shards;
 }
 
 int
@@ -389,7 +389,7 @@ fal_rack_order(void *rack, const struct fal_shard_order *o)
 	int err = FAL_OK;
 	for (uint32_t i = 0; (i < r->n || joins(o, i)) && err == FAL_OK; i++)
 		err = fal_rack_order_at(r, i, o);
-	return err == FAL_OK && o->kind == FAL_ORDER_MAP ? exchange(r) : err;
+	return err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN ? exchange(r) : err;
 }
 
 int
@@ -453,7 +453,7 @@ fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out)
 		return true;
 	if (p->placed) {
 		p->placed = false;
-		*out = (struct fal_shard_say){ .kind = FAL_SAY_PLACED,
+		*out = (struct fal_shard_say){ .kind = FAL_SAY_MIGRATED,
 					       .version = p->to.epoch };
 		return true;
 	}

@@ -3,11 +3,11 @@
  * What is said to the rack is said to all of its shards, in their order.  Shards of the
  * job that are elsewhere have their numbers, and ranges, here, too, and nothing more.
  *
- * A move (FAL_ORDER_MAP) makes, beside each shard, what it will be by the next map, from
- * parts of what all of them are; nothing is under way then, so that these do not change.
- * When the coordinator has heard from all that they are whole, TAKE lets go of what was
- * before; so no block's last copy is dropped before there is another one, and with STAY,
- * or a crash, the move never was.  (design.md, D38.)
+ * A move (FAL_ORDER_MIGRATE_BEGIN) makes, beside each shard, what it will be by the next
+ * map, from parts of what all of them are; nothing is under way then, so that these do
+ * not change. When the coordinator has heard from all that they are whole, COMMIT lets
+ * go of what was before; so no block's last copy is dropped before there is another one,
+ * and with ABORT, or a crash, the move never was.  (design.md, D38.)
  */
 #ifndef FAL_SHARD_RACK_H
 #define FAL_SHARD_RACK_H

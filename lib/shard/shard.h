@@ -97,10 +97,11 @@ enum fal_order_kind {
 	/* the answer to all shards' SQUARES: their sum, `squares` */
 	FAL_ORDER_SCALE,
 	/* Of a rack (rack.h).  Nothing is under way: a move begins, to the map `map`, and
-	 * what each shard will have comes to be beside what it has; answered by PLACED */
-	FAL_ORDER_MAP,
-	FAL_ORDER_TAKE, /* all have said so: it has what it will have, and that alone */
-	FAL_ORDER_STAY, /* the move never was */
+	 * what each shard will have comes to be beside what it has; answered by
+	 * MIGRATED */
+	FAL_ORDER_MIGRATE_BEGIN,
+	FAL_ORDER_COMMIT, /* all have said so: it has what it will have, and that alone */
+	FAL_ORDER_ABORT,  /* the move never was */
 	/* `version`, which is no older than the newest, is the newest from now on:
 	 * `params` and `exps`, of the whole model, of which the newest `versions` are
 	 * kept.  It was made elsewhere, and is not answered */
@@ -183,7 +184,7 @@ enum fal_say_kind {
 	FAL_SAY_STEPPED,
 	/* It has all of what it will have by the map of epoch `version`; or, said by
 	 * whoever has the shard elsewhere, it cannot have that: `err`, `odd` */
-	FAL_SAY_PLACED
+	FAL_SAY_MIGRATED
 };
 
 struct fal_shard_say {

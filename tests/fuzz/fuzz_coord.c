@@ -613,7 +613,7 @@ step_shards(struct world *w, uint8_t what, struct fal_rd *r)
 		break;
 	}
 	case 3:
-		heed(w, fal_coord_stay(w->coord, w->now));
+		heed(w, fal_coord_move_abort(w->coord, w->now));
 		break;
 	case 4: /* one that the coordinator does not know yet */
 		shards_lie(s, FAL_SHARDS_MAX - 4 + shard, r);

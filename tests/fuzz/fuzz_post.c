@@ -44,7 +44,7 @@ on_say(struct world *w, struct fal_msg *m)
 	must(m->say.rest.n <= most);
 	if (fal_post_say_get(m, FIRST, HAS, odd, &s) < 0)
 		return;
-	must(s.blocks <= HAS && s.kind <= FAL_SAY_PLACED && s.err <= 0);
+	must(s.blocks <= HAS && s.kind <= FAL_SAY_MIGRATED && s.err <= 0);
 	for (uint32_t i = 0; i < s.broughts; i++)
 		sum += s.brought[i].sum;
 	for (uint32_t i = 0; i < s.blocks; i++) {
@@ -68,9 +68,9 @@ on_order(struct world *w, struct fal_msg *m)
 	if (fal_post_add(&w->post[1], m, BLOCKS) != 1 ||
 	    fal_post_order_get(m, BLOCKS, &map, &o) < 0)
 		return;
-	must(o.kind <= FAL_ORDER_STAY && o.end <= FAL_END_DROP &&
+	must(o.kind <= FAL_ORDER_ABORT && o.end <= FAL_END_DROP &&
 	     o.facts.kind <= FAL_KIND_CHECK);
-	must((o.kind == FAL_ORDER_MAP) == (o.map != NULL));
+	must((o.kind == FAL_ORDER_MIGRATE_BEGIN) == (o.map != NULL));
 	must(o.map == NULL || fal_map_covers(o.map, BLOCKS));
 	int sum = 0; /* every byte is there */
 	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)

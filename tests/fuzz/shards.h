@@ -47,7 +47,8 @@ static int
 shards_order(void *arg, const struct fal_shard_order *o)
 {
 	struct shards *s = arg;
-	const uint64_t version = o->kind == FAL_ORDER_MAP ? o->map->epoch : o->version;
+	const uint64_t version =
+		o->kind == FAL_ORDER_MIGRATE_BEGIN ? o->map->epoch : o->version;
 	shards_saw(s, (struct shards_about){ o->round, version, o->turn, o->key, o->id });
 	return fal_rack_order(s->rack, o);
 }
@@ -171,7 +172,7 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 static void
 shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 {
-	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_PLACED + 1) };
+	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_MIGRATED + 1) };
 	uint32_t first = 0, blocks = 0;
 	if (shard < fal_rack_shards(s->rack))
 		fal_rack_range(s->rack, shard, &first, &blocks);
@@ -183,7 +184,7 @@ shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 	s->liar = shard + 1;
 	/* A push that was refused is anybody's word; of moves it stands for itself. */
 	if (say.kind == FAL_SAY_REFUSED ||
-	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_SAY_PLACED))
+	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_SAY_MIGRATED))
 		s->lied = true;
 }
 

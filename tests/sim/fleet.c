@@ -198,7 +198,7 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 	struct link *l = &c->link[i];
 	if (o->kind == FAL_ORDER_OPEN)
 		l->opened = o->round + 1;
-	if (o->kind == FAL_ORDER_MAP) {
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		if (o->map->epoch <= l->told && c->failure == NULL)
 			c->failure = "a move has the epoch of one that never was";
 		l->told = o->map->epoch;
@@ -259,7 +259,7 @@ taken(struct cluster *c, uint32_t i)
 static bool
 refuses(struct cluster *c, uint32_t i, const struct fal_map *map)
 {
-	const struct packet p = { .say = { .kind = FAL_SAY_PLACED,
+	const struct packet p = { .say = { .kind = FAL_SAY_MIGRATED,
 					   .version = map->epoch,
 					   .err = FAL_ELIMIT } };
 	const uint64_t seed = c->p->toy.seed + 64 * map->epoch + i;
@@ -276,12 +276,12 @@ static void
 obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 {
 	note_order(c, i, o);
-	if (o->kind == FAL_ORDER_MAP && refuses(c, i, o->map))
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN && refuses(c, i, o->map))
 		return;
 	cluster_ok(c, fal_rack_order_at(c->shards.rack, i, o), "an order");
-	if (o->kind == FAL_ORDER_MAP)
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		give(c, i, o->map);
-	if (o->kind == FAL_ORDER_TAKE)
+	if (o->kind == FAL_ORDER_COMMIT)
 		taken(c, i);
 }
 
@@ -558,8 +558,8 @@ fleet_begin(struct cluster *c)
 static bool
 moves_blocks(const struct fal_shard_order *o)
 {
-	return o->kind == FAL_ORDER_MAP || o->kind == FAL_ORDER_TAKE ||
-	       o->kind == FAL_ORDER_STAY;
+	return o->kind == FAL_ORDER_MIGRATE_BEGIN || o->kind == FAL_ORDER_COMMIT ||
+	       o->kind == FAL_ORDER_ABORT;
 }
 
 void

@@ -113,6 +113,6 @@ moves_mourn(struct cluster *c, uint32_t shard)
 	if (c->map.of[shard].count > 0)
 		return true;
 	c->seen[SEEN_PLACED_STAY] += fal_coord_next_map(c->coord) != NULL;
-	cluster_ok(c, fal_coord_stay(c->coord, c->now), "stay");
+	cluster_ok(c, fal_coord_move_abort(c->coord, c->now), "stay");
 	return false;
 }

@@ -58,10 +58,10 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	struct fal_shard_order own = *o;
 	intime_order(c, o);
 	made_order(c, o);
-	if (o->kind == FAL_ORDER_MAP &&
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN &&
 	    early_any(c)) /* it leaves by the map it began by */
 		ops_publish(c);
-	assert(c->p->apart || o->kind != FAL_ORDER_TAKE || !early_any(c));
+	assert(c->p->apart || o->kind != FAL_ORDER_COMMIT || !early_any(c));
 	for (size_t i = 0; i < c->fences.n; i++)
 		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
 			c->fences.v[kept++] = c->fences.v[i];

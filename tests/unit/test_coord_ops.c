@@ -94,7 +94,7 @@ on_order(void *arg, const struct fal_shard_order *o)
 	called(ORDER);
 	if (o->kind == FAL_ORDER_KEEP && told == 0)
 		kept = o->versions;
-	if (o->kind == FAL_ORDER_MAP)
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;
 	return fal_rack_order(job.rack, o);
 }
@@ -235,7 +235,7 @@ epochs_are_used_up(void **state)
 	silent = true;
 	assert_int_equal(move_to(0), 2);
 	assert_non_null(fal_coord_next_map(coord));
-	check(fal_coord_stay(coord, now), 0, "stay");
+	check(fal_coord_move_abort(coord, now), 0, "stay");
 	assert_int_equal(holds.epoch, 1);
 	silent = false;
 	assert_int_equal(move_to(1), 3);

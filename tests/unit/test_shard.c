@@ -632,7 +632,7 @@ static struct fal_shard_order
 any_order(const int8_t *seen, struct fal_map *map)
 {
 	struct fal_shard_order o = {
-		.kind = (enum fal_order_kind)some(FAL_ORDER_STAY),
+		.kind = (enum fal_order_kind)some(FAL_ORDER_ABORT),
 		.round = some(2),
 		.version = some_version(),
 		.turn = some(1),
@@ -660,7 +660,7 @@ any_order(const int8_t *seen, struct fal_map *map)
 	if (some(1) != 0)
 		(void)fal_map_drain(map, some(7));
 	map->epoch = some(3);
-	if (o.kind == FAL_ORDER_MAP)
+	if (o.kind == FAL_ORDER_MIGRATE_BEGIN)
 		o.map = map;
 	return o;
 }
