@@ -261,12 +261,12 @@ typed() {
 	# Hosts are folders, and speeds are such that it takes a while.
 	cat >bin/scp <<-'END'
 		#!/bin/sh
-		[ "$1" != -r ] || shift
-		there() { case $1 in *:*) echo "../${1%%:*}/${1#*:}" ;; *) echo "$1" ;; esac; }
-		to=$(there "$2")
-		mkdir -p "$(dirname "$to/x")"
-		case $1 in *:*) rmdir "$to" ;; esac
-		exec cp -r "$(there "$1")" "$to"
+		for to; do :; done
+		mkdir -p "../${to%:}"
+		while [ $# -gt 1 ]; do
+			cp "$1" "../${to%:}"
+			shift
+		done
 	END
 	printf '#!/bin/sh\nexec "%s" --lanes 1 --emulate rate=4000 "$@"\n' \
 		"$(command -v falcon-work)" >bin/falcon-work
@@ -274,7 +274,9 @@ typed() {
 	export PATH=$PWD/bin:$PATH XDG_CACHE_HOME=$PWD/cache
 	unset FALCON_KEY
 	tiny lab1
-	sed 's/^name = .*/name = big/; s/^epochs = .*/epochs = 200/' lab1/tiny.job >lab1/big.job
+	sed 's/^name = .*/name = big/; s/^epochs = .*/epochs = 200/; s/tiny.model/big.model/' \
+		lab1/tiny.job >lab1/big.job
+	mv lab1/tiny.model lab1/big.model
 	examples "$root/man/falcon-ps.1" | sed ':a; /\\$/ { N; s/\\\n *//; ba; }' |
 		grep -E '^(lab[12]|vm[34])\$ ' >commands
 	same "lines" "$(wc -l <commands)" 17
@@ -286,7 +288,6 @@ typed() {
 	wait "${started[@]}"
 	typed >audits
 	same "verdicts" "$(grep -c "audit: ok: " audits)" 2
-	grep -q "by groups [1-9]" audits
 }
 
 @test "falcon-stat(1): its examples run" {
