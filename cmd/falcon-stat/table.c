@@ -399,43 +399,6 @@ put_capacity(struct fal_buf *out, const struct fal_summary *s)
 			    100 * s->spent.late / compute);
 }
 
-static double
-part_of(uint64_t part, uint64_t all)
-{
-	return all > 0 ? (double)part / (double)all : 0;
-}
-
-/* What nobody had to wait for, as it went on beside something else. */
-static void
-put_overlap(struct fal_buf *out, const struct fal_overlap *o)
-{
-	if (o->pulled + o->pushed > 0)
-		fal_put_fmt(out,
-			    "overlap: %.1f %% of pulling and %.1f %% of pushing beside "
-			    "computing\n",
-			    100 * part_of(o->pulled, o->pull),
-			    100 * part_of(o->pushed, o->push));
-	if (o->ahead > 0)
-		fal_put_fmt(
-			out,
-			"overlap: %.1f %% of versions began to go out before all that "
-			"is in them had come\n",
-			100 * part_of(o->ahead, o->versions));
-}
-
-static void
-json_overlap(struct fal_buf *out, const struct fal_overlap *o)
-{
-	fal_json_member_open(out, "overlap", '{');
-	if (o->pull + o->push > 0) {
-		fal_json_member_fixed(out, "pull", part_of(o->pulled, o->pull), 4);
-		fal_json_member_fixed(out, "push", part_of(o->pushed, o->push), 4);
-	}
-	if (o->versions > 0)
-		fal_json_member_fixed(out, "made", part_of(o->ahead, o->versions), 4);
-	fal_json_close(out, '}');
-}
-
 static uint64_t
 done_again(const struct fal_summary_resumed *r)
 {
@@ -482,7 +445,6 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	put_numerics(out, s);
 	put_keys(out, s);
 	put_capacity(out, s);
-	put_overlap(out, &s->overlap);
 	put_samples(out, s);
 }
 
@@ -590,7 +552,6 @@ json_sums(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_u64(out, "cloned", s->cloned);
 	fal_json_member_u64(out, "skipped", s->skipped);
 	json_spent(out, &s->spent);
-	json_overlap(out, &s->overlap);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &s->stale);
 }

@@ -135,7 +135,6 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					  .emulate = opt->emulate,
 					  .hashed = fal_job_hashes_tasks(&k->setup.job),
 					  .arg = conf->arg,
-					  .on_made = conf->on_made,
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
 	k->n_lanes = n;
@@ -274,13 +273,6 @@ static bool
 is_plain(const struct kit *k)
 {
 	return k->maker->quick && k->fault == NULL;
-}
-
-bool
-kit_streams(const struct kit *k)
-{
-	return is_plain(k) && !fal_job_hashes_tasks(&k->setup.job) &&
-	       k->setup.job.nonfinite != FAL_JOB_NONFINITE_SKIP;
 }
 
 bool

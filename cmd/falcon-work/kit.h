@@ -46,7 +46,6 @@ struct kit_conf {
 	const struct work_opt *opt;
 	size_t streams; /* to shards of other processes */
 	void *arg;
-	void (*on_made)(void *arg, uint32_t lane, uint32_t block); /* of lanes_conf */
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */
 	void (*on_chunk)(void *arg);                       /* one more is here */
@@ -86,10 +85,6 @@ bool kit_ready(const struct kit *k);
 /* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
  * such task; FAL_ENOMEM. */
 int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
-
-/* May a task's gradient go out while it is made?  Not where all of it is looked at before
- * any of it may count. */
-bool kit_streams(const struct kit *k);
 
 /* May a task begin before all of its version is here?  Not where blocks go by what
  * workers wait for. */

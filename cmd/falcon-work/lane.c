@@ -34,10 +34,9 @@ struct lane {
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
-	struct fal_run_told told;
+	struct fal_run_wait wait;
 	uint32_t came;   /* of what is coming, blocks that are here */
 	uint32_t needs;  /* of those, how many it waits for; 0: it does not */
-	uint32_t made;   /* from this block on its sum is made; 0: nothing new */
 	uint64_t waited; /* ns that the task has, for its parameters */
 	struct fal_run_job job;
 	uint64_t begun, due_ns, regained;
@@ -141,16 +140,6 @@ on_need(void *arg, uint32_t blocks)
 	return here;
 }
 
-static void
-on_made(void *arg, uint32_t block)
-{
-	struct lane *l = arg;
-	pthread_mutex_lock(&l->all->mutex);
-	l->made = block;
-	pthread_mutex_unlock(&l->all->mutex);
-	tell(l->all);
-}
-
 static void *
 lane_main(void *arg)
 {
@@ -182,7 +171,7 @@ emulated_steps(const struct lane *l, uint64_t ns)
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }
 
-/* Reports what is made, and what is over.  A lane whose next task is started meanwhile
+/* Reports what is over.  A lane whose next task is started meanwhile
  * goes on where the one before ended. */
 static void
 report(struct lanes *all)
@@ -192,15 +181,11 @@ report(struct lanes *all)
 		pthread_mutex_lock(&all->mutex);
 		const bool over = l->state == OVER;
 		const struct lane_end end = l->end;
-		const uint32_t made = l->made;
-		l->made = 0;
 		if (over)
 			l->state = IDLE;
 		l->before = l->over;
 		l->before.next = over && !end.ran.cancelled;
 		pthread_mutex_unlock(&all->mutex);
-		if (!over && made > 0)
-			all->conf.on_made(all->conf.arg, i, made);
 		if (!over)
 			continue;
 		l->busy = false;
@@ -253,7 +238,7 @@ start_thread(struct lanes *all, uint32_t number)
 	pthread_condattr_t monotonic;
 	l->all = all;
 	l->number = number;
-	l->told = (struct fal_run_told){ l, on_need, on_made };
+	l->wait = (struct fal_run_wait){ l, on_need };
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);
@@ -356,7 +341,7 @@ begin(struct lanes *all, struct lane *l)
 	}
 	if (!is_quick(all, l)) {
 		l->state = GIVEN;
-		l->job.told = l->job.run.coming || l->job.run.streams ? &l->told : NULL;
+		l->job.wait = l->job.run.coming ? &l->wait : NULL;
 		return true;
 	}
 	work(l);
@@ -375,7 +360,6 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 	l->busy = true;
 	l->cancelled = false;
 	l->begun = l->waited = 0;
-	l->made = 0;
 	l->came = job->run.coming ? job->run.came : UINT32_MAX;
 	l->job = *job;
 	l->job.id = ++all->ids;

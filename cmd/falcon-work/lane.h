@@ -32,9 +32,6 @@ struct lanes_conf {
 	struct fal_emul *emulate; /* NULL: none; kept */
 	bool hashed;              /* fal_job_hashes_tasks */
 	void *arg;
-	/* Of a task that streams: from `block` on its sum is what it will be.  Called
-	 * from the loop. */
-	void (*on_made)(void *arg, uint32_t lane, uint32_t block);
 	/* A task is over; called from the loop, once for each lane_start.  The next one
 	 * may be started from within. */
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);

@@ -64,8 +64,6 @@ note_overlap(struct session *s)
 	const struct fal_agent_overlap o = fal_agent_overlap(s->agent);
 	s->overlap.tasks += o.tasks;
 	s->overlap.begun += o.begun;
-	s->overlap.blocks += o.blocks;
-	s->overlap.early += o.early;
 }
 
 void

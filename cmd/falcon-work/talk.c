@@ -57,13 +57,6 @@ has_room(struct session *s)
 }
 
 static bool
-agent_streams(void *arg)
-{
-	struct session *s = arg;
-	return kit_streams(&s->kit) && has_room(s);
-}
-
-static bool
 agent_begins(void *arg)
 {
 	struct session *s = arg;
@@ -183,9 +176,8 @@ session_say_overlap(struct session *s)
 	const struct fal_agent_overlap *o = &s->overlap;
 	fal_cli_err(PROG,
 		    "overlap: %" PRIu64 " of %" PRIu64
-		    " tasks began before all of their version was here, %" PRIu64
-		    " of %" PRIu64 " blocks left before the rest was made",
-		    o->begun, o->tasks, o->early, o->blocks);
+		    " tasks began before all of their version was here",
+		    o->begun, o->tasks);
 }
 
 void
@@ -219,14 +211,6 @@ fail(struct session *s, const char *what, uint32_t lane, int err)
 	}
 	child_trouble(exec_at(s->opt->exec, lane).child, &why); /* it was said */
 	resign(s, why.text);
-}
-
-static void
-on_lane_made(void *arg, uint32_t lane, uint32_t block)
-{
-	struct session *s = arg;
-	if (s->chan != NULL)
-		session_after(s, fal_agent_made(s->agent, uv_hrtime(), lane, block));
 }
 
 static void
@@ -303,7 +287,6 @@ renew_kit(struct session *s)
 				       .opt = s->opt,
 				       .streams = s->links.n,
 				       .arg = s,
-				       .on_made = on_lane_made,
 				       .on_end = on_lane_end,
 				       .get = get_chunk,
 				       .on_chunk = on_chunk,
@@ -327,7 +310,6 @@ begin_job(struct session *s)
 					   .steps = agent_steps,
 					   .push = agent_push,
 					   .early = agent_early,
-					   .streams = agent_streams,
 					   .begins = agent_begins,
 					   .came = agent_came,
 					   .grow = agent_grow };

@@ -176,8 +176,7 @@ agent_charge(struct fal_agent *a, uint64_t now)
 	a->spent[is] += dt;
 	if (is != COMPUTE && dt > 0)
 		agent_wait_for(a, dt);
-	if (a->pushing)
-		*(agent_push_made(a) ? &a->push_all : &a->streamed) += dt;
+	a->push_all += a->pushing ? dt : 0;
 	a->pull_all += agent_pulling(a) ? dt : 0;
 	a->behind += is_behind(a) ? dt : 0;
 	a->since = now;
@@ -294,13 +293,11 @@ start(struct fal_agent *a, uint32_t lane)
 		.coming = l->on->left > 0,
 		.came = l->on->came,
 		.sum = l->sum,
-		.streams = !l->eval && agent_streams(a, &l->item),
 		.last = is_last(a),
 		.room = fal_bfp_room(a->conf.tasks),
 		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
 		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)
 	};
-	agent_times_begin(a, l);
 	a->overlap.tasks += !l->eval;
 	a->overlap.begun += l->begun = run.coming;
 	a->ops.run(a->ops.arg, lane, &run);
@@ -347,7 +344,6 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	agent_charge(a, now);
 	if (l->begun && !l->cancelled && !ran->cancelled)
 		settle_behind(a, ran->waited_ns);
-	agent_times_over(a, l, ran);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (ran->sum != NULL) {
@@ -356,7 +352,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		a->halves += 1 + fal_sum_grown(was.sum);
 	}
 	if (was.cancelled || ran->cancelled)
-		err = agent_let_go(a, was.sum);
+		err = agent_give_sum(a, was.sum);
 	else if (was.eval)
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
 	else if (was.item.check)
@@ -416,8 +412,6 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	a->late -= (int64_t)w.worked.late;
 	int err = agent_put_waits(a, &waits);
 	w.worked.waits = (struct fal_tail){ waits.p, waits.n };
-	if (err == FAL_OK)
-		err = agent_times_say(a, m->account.mark);
 	if (err == FAL_OK)
 		err = agent_send(a, &w, false);
 	fal_buf_free(&waits);
@@ -483,8 +477,6 @@ void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
 	agent_charge(a, now);
-	if (a->pushing)
-		agent_times_left(a);
 	a->pushing = agent_push_waits(a);
 }
 

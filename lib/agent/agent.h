@@ -42,7 +42,6 @@ struct fal_run {
 	bool coming;         /* not all of both is here yet: */
 	uint32_t came;       /* so many blocks are, the first ones; then see ops.came */
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
-	bool streams;        /* … and may go out while it is made: fal_agent_made */
 	bool last;           /* no other task waits for this lane, so far */
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
@@ -83,10 +82,8 @@ struct fal_whole {
 
 /* What went on side by side, so far. */
 struct fal_agent_overlap {
-	uint64_t tasks;  /* that had a gradient; of these, */
-	uint64_t begun;  /* … before all of their version was here */
-	uint64_t blocks; /* that were pushed; of these, */
-	uint64_t early;  /* … while their task still made others */
+	uint64_t tasks; /* that had a gradient; of these, */
+	uint64_t begun; /* … before all of their version was here */
 };
 
 struct fal_agent_ops {
@@ -107,9 +104,6 @@ struct fal_agent_ops {
 	/* Are all shards where the coordinator is, and does it take a PUSH without a
 	 * ticket behind the CLAIM of its only task?  NULL: no. */
 	bool (*early)(void *arg);
-	/* May what a task makes be pushed while it is made, where it is claimed and a
-	 * contribution of its own?  Asked for each.  NULL: no. */
-	bool (*streams)(void *arg);
 	/* May tasks begin before all of their version is here?  Then `came` says of the
 	 * task of a lane that so many blocks are, the first ones; never less than before.
 	 * NULL, both: no. */
@@ -176,10 +170,6 @@ struct fal_agent_part {
  * the next one, with model.placed and no values; it need not come. */
 uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 			 size_t *head);
-
-/* The task of `lane`, which streams, has made its sum from `block` on, which is not 0: it
- * touches none of that any more.  FAL_ENOMEM. */
-int fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t block);
 
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,

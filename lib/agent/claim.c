@@ -13,14 +13,10 @@ static int
 forget(struct fal_agent *a, size_t i)
 {
 	const struct contrib c = a->contribs.v[i];
-	const size_t k = agent_push_of(a, c.round, c.seq);
 	memmove(a->contribs.v + i, a->contribs.v + i + 1,
 		(--a->contribs.n - i) * sizeof(c));
 	agent_drop(a, c.on);
-	int err =
-		k < a->pushes.n && a->pushes.v[k].making ? agent_push_end(a, k) : FAL_OK;
-	const int gave = agent_give_sum(a, c.sum);
-	return err == FAL_OK ? gave : err;
+	return agent_give_sum(a, c.sum);
 }
 
 /* The place of an open contribution, or contribs.n. */
@@ -186,76 +182,26 @@ is_made(const struct contrib *c)
 	return c->due == 0 && c->ticketed;
 }
 
-bool
-agent_streams(const struct fal_agent *a, const struct item *item)
-{
-	const size_t i = place_of(a, item->round, item->seq);
-	return item->seq != 0 && i < a->contribs.n && a->contribs.v[i].alone &&
-	       a->ops.streams != NULL && a->ops.streams(a->ops.arg);
-}
-
-int
-fal_agent_made(struct fal_agent *a, uint64_t now, uint32_t lane, uint32_t block)
-{
-	const struct lane *l = &a->lane[lane];
-	const size_t i = place_of(a, l->item.round, l->item.seq);
-	const size_t k = agent_push_of(a, l->item.round, l->item.seq);
-	int err = FAL_OK;
-	agent_charge(a, now);
-	if (!agent_trains(l) || i == a->contribs.n || !a->contribs.v[i].ticketed)
-		return FAL_OK; /* nobody wants it, or it goes out later */
-	struct push p = { .ticket = a->contribs.v[i].ticket,
-			  .ticketed = true,
-			  .making = true,
-			  .streamed = true,
-			  .sum = l->sum };
-	assert(a->contribs.v[i].alone && block > 0);
-	if (k == a->pushes.n)
-		err = push_on(a, l->on, &p);
-	if (err < 0)
-		return err;
-	a->pushes.v[k].made = a->blocks - block;
-	a->pushing = true;
-	return FAL_OK;
-}
-
-/* What was made of the contribution is on its way, and the rest follows; false: nothing
- * is. */
-static bool
-goes_on(struct fal_agent *a, const struct contrib *c)
-{
-	const size_t k = agent_push_of(a, c->round, c->seq);
-	if (k == a->pushes.n)
-		return false;
-	a->pushes.v[k].making = false;
-	a->pushes.v[k].made = a->blocks;
-	a->pushing = true;
-	return true;
-}
-
 /* The result of a task that was claimed ahead; its sum is taken. */
 static int
 report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 {
 	const size_t i = place_of(a, was->item.round, was->item.seq);
 	struct contrib *c = i < a->contribs.n ? &a->contribs.v[i] : NULL;
-	const bool gone = c != NULL && goes_on(a, c);
 	if (c != NULL && c->on == NULL) {
 		c->on = was->on;
 		c->on->refs++;
 	}
 	int err = FAL_OK;
 	if (c == NULL)
-		err = agent_let_go(a, was->sum);
-	else if (was->sum != NULL && !gone)
+		err = agent_give_sum(a, was->sum);
+	else if (was->sum != NULL)
 		err = add_task(a, c, was->sum);
 	if (err < 0 || c == NULL)
 		return err;
 	claim->claim.seq = c->seq;
 	err = agent_send(a, claim, false);
 	c->due--;
-	if (err == FAL_OK && gone)
-		return forget(a, i);
 	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
 }
 
@@ -328,7 +274,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 	m.claim.nonfinite = ran->nonfinite;
 	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
 	if (ran->nonfinite) {
-		err = agent_let_go(a, was->sum);
+		err = agent_give_sum(a, was->sum);
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
 	}
 	if (item->seq != 0)

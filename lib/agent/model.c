@@ -288,8 +288,6 @@ static int
 model_complete(struct fal_agent *a, struct snapshot *s)
 {
 	s->serial = ++a->serial;
-	s->whole = a->since;
-	agent_times_whole(a, s);
 	tell_whole(a, s, s->keep);
 	if (s->keep)
 		keep(a, s);

@@ -31,10 +31,9 @@ struct snapshot {
 	bool keep;     /* to be kept for evaluation once it is whole */
 	uint32_t due;  /* the last VERSION, counted, for which it is published, */
 	uint32_t map;  /* by the map of this epoch, counted from 1; 0: not said yet */
-	/* When a shard began with it, 0: none has, and when all of it was here; of one
-	 * that comes, shards that are not through, as bits; by shard, blocks that are
-	 * published and not here. */
-	uint64_t began, whole; /* when it was; 0: it is not */
+	/* When a shard began with it, 0: none has; of one that comes, shards that are not
+	 * through, as bits; by shard, blocks that are published and not here. */
+	uint64_t began;
 	uint64_t owing;
 	uint32_t lack[FAL_SHARDS_MAX];
 	/* As bits, shards that have blocks of it; those that publish it from block
@@ -96,10 +95,7 @@ struct push {
 	bool early; /* and is not waited for */
 	struct fal_sum *sum;
 	int8_t *exps;
-	uint32_t packed; /* blocks so far, of */
-	uint32_t made;   /* … these, all but: */
-	bool making;     /* a task is at it, and its lane has the sum */
-	bool streamed;   /* the last block goes first */
+	uint32_t packed; /* blocks so far */
 };
 
 /* A delta round: its tasks, cut into pieces, one local step each. */
@@ -114,13 +110,6 @@ struct local {
 	uint32_t piece, won;
 	uint64_t samples;
 	struct fal_sum *sum; /* NULL before it has begun */
-};
-
-/* When what was done for a round, in ns; 0: not so far. */
-struct times {
-	uint64_t round, version;
-	struct fal_msg_span pull, compute, push;
-	uint64_t waited; /* the most of a task, for what was coming */
 };
 
 /* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
@@ -187,14 +176,9 @@ struct fal_agent {
 	uint64_t pulled; /* MODEL messages, ever */
 	bool pushing;    /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
-	uint64_t streamed; /* pushing what tasks make, and nothing else, in ns, as not
-			    * told;
-			    */
-	uint64_t behind;   /* lanes were busy only with versions that come, in ns */
-	int64_t late;      /* fal_agent_late */
+	uint64_t behind; /* lanes were busy only with versions that come, in ns */
+	int64_t late;    /* fal_agent_late */
 	struct fal_agent_overlap overlap;
-	struct times times[4]; /* of a round at its number modulo that; */
-	uint64_t sent;         /* that of which something was sent last */
 	struct fal_waited waited[FAL_SHARDS_MAX];
 
 	bool leaving, left;
@@ -252,18 +236,6 @@ int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 
-/* times.c: a task of the lane begins, or is over; all of a version is here; some of a
- * contribution to the round was sent. */
-void agent_times_begin(struct fal_agent *a, const struct lane *l);
-void agent_times_over(struct fal_agent *a, const struct lane *l,
-		      const struct fal_ran *ran);
-void agent_times_whole(struct fal_agent *a, const struct snapshot *s);
-void agent_times_push(struct fal_agent *a, uint64_t round);
-/* All that was sent has left. */
-void agent_times_left(struct fal_agent *a);
-/* Says when what was done for the round, if all of it was. */
-int agent_times_say(struct fal_agent *a, uint64_t round);
-
 /* waits.c */
 /* A shard publishes these blocks of a version. */
 void agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard,
@@ -304,13 +276,8 @@ int agent_push(struct fal_agent *a, const struct push *p);
 size_t agent_push_of(const struct fal_agent *a, uint64_t round, uint32_t seq);
 /* Push i is over, or the rest of it is not wanted. */
 int agent_push_end(struct fal_agent *a, size_t i);
-/* The sum of a task that comes to nothing, and so does what went out of it; may be NULL.
- */
-int agent_let_go(struct fal_agent *a, struct fal_sum *sum);
-/* Is there anything that could be sent now?  Is anything on its way that no task makes
- * any more? */
+/* Is there anything that could be sent now? */
 bool agent_push_waits(const struct fal_agent *a);
-bool agent_push_made(const struct fal_agent *a);
 /* All that has a ticket, or goes without, is over: it was of rounds that are. */
 int agent_push_over(struct fal_agent *a);
 /* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
@@ -326,8 +293,6 @@ int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
 			  uint32_t count);
 /* … of which not all is done. */
 int agent_leave_preclaimed(struct fal_agent *a);
-/* May what the task makes go out while it is made? */
-bool agent_streams(const struct fal_agent *a, const struct item *item);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
 /* Claims a finished task; its sum is taken. */

@@ -13,15 +13,11 @@ agent_push(struct fal_agent *a, const struct push *p)
 {
 	if (p->sum == NULL || p->exps == NULL ||
 	    FAL_GROW(a->pushes.v, a->pushes.cap, a->pushes.n + 1) < 0) {
-		if (!p->making)
-			fal_sum_free(p->sum);
+		fal_sum_free(p->sum);
 		free(p->exps);
 		return FAL_ENOMEM;
 	}
-	a->pushes.v[a->pushes.n] = *p;
-	if (!p->making)
-		a->pushes.v[a->pushes.n].made = a->blocks;
-	a->pushes.n++;
+	a->pushes.v[a->pushes.n++] = *p;
 	a->pushing = true;
 	return FAL_OK;
 }
@@ -30,8 +26,7 @@ void
 agent_push_free(struct fal_agent *a)
 {
 	for (size_t i = 0; i < a->pushes.n; i++) {
-		if (!a->pushes.v[i].making)
-			fal_sum_free(a->pushes.v[i].sum);
+		fal_sum_free(a->pushes.v[i].sum);
 		free(a->pushes.v[i].exps);
 	}
 	free(a->pushes.v);
@@ -46,7 +41,7 @@ agent_push_end(struct fal_agent *a, size_t i)
 		fal_buf_clear(&a->records);
 	memmove(a->pushes.v + i, a->pushes.v + i + 1, (--a->pushes.n - i) * sizeof(p));
 	free(p.exps);
-	return p.making ? FAL_OK : agent_give_sum(a, p.sum);
+	return agent_give_sum(a, p.sum);
 }
 
 size_t
@@ -57,17 +52,6 @@ agent_push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
 	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
 		i++;
 	return i;
-}
-
-int
-agent_let_go(struct fal_agent *a, struct fal_sum *sum)
-{
-	int err = FAL_OK;
-	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
-		if (a->pushes.v[i].making && a->pushes.v[i].sum == sum)
-			err = agent_push_end(a, i);
-	const int gave = agent_give_sum(a, sum);
-	return err == FAL_OK ? gave : err;
 }
 
 int
@@ -87,19 +71,10 @@ packed(const struct fal_agent *a)
 	return a->records.n > 0 ? a->records.n - FAL_MSG_HEAD : 0;
 }
 
-/* The block that is the i-th of a push. */
-static uint32_t
-block_of(const struct fal_agent *a, const struct push *p, uint32_t i)
-{
-	return p->streamed ? a->blocks - 1 - i : i;
-}
-
 static int
 pack(struct fal_agent *a, struct push *p)
 {
-	const uint32_t b = block_of(a, p, p->packed++);
-	a->overlap.blocks++;
-	a->overlap.early += p->making;
+	const uint32_t b = p->packed++;
 	if (a->records.n == 0)
 		(void)fal_buf_room(&a->records, FAL_MSG_HEAD);
 	return fal_sum_pack(p->sum, b, p->exps[b], &a->records);
@@ -114,7 +89,6 @@ send_records(struct fal_agent *a, uint32_t shard, const struct push *p, size_t n
 	m.push.ticket = p->ticket;
 	m.push.epoch = a->conf.map_epoch;
 	int err = fal_msg_put(&head, &m);
-	agent_times_push(a, p->ticket.round);
 	if (err == FAL_OK) {
 		assert(head.n <= FAL_MSG_HEAD);
 		uint8_t *at = a->records.p + FAL_MSG_HEAD - head.n;
@@ -139,10 +113,10 @@ push_some(struct fal_agent *a)
 	size_t fit = packed(a);
 	uint32_t blocks = fit > 0; /* packed: in the message, or one too many */
 	/* Only what goes to the same shard. */
-	const uint32_t to = agent_route(a, block_of(a, p, p->packed - blocks));
+	const uint32_t to = agent_route(a, p->packed - blocks);
 	int err = FAL_OK;
-	while (p->packed < p->made && err == FAL_OK &&
-	       agent_route(a, block_of(a, p, p->packed)) == to &&
+	while (p->packed < a->blocks && err == FAL_OK &&
+	       agent_route(a, p->packed) == to &&
 	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
 		err = pack(a, p);
 		if (packed(a) > most)
@@ -168,8 +142,7 @@ sendable(const struct fal_agent *a)
 	size_t i = 0;
 	for (; i < a->pushes.n; i++) {
 		const struct push *p = &a->pushes.v[i];
-		const bool more = p->packed < p->made || (i == 0 && packed(a) > 0);
-		if (more && (p->ticketed || p->early))
+		if (p->ticketed || p->early)
 			break;
 	}
 	return i;
@@ -179,15 +152,6 @@ bool
 agent_push_waits(const struct fal_agent *a)
 {
 	return sendable(a) < a->pushes.n;
-}
-
-bool
-agent_push_made(const struct fal_agent *a)
-{
-	for (size_t i = 0; i < a->pushes.n; i++)
-		if (!a->pushes.v[i].making)
-			return true;
-	return a->pushes.n == 0; /* the last of it has not left */
 }
 
 /* That one stands first; false: there is none. */

@@ -189,7 +189,7 @@ in_use(const struct fal_agent *a)
 		n += c->alone || c->early ? halves(c->sum) : c->on != NULL ? 2 : 0;
 	}
 	for (size_t i = 0; i < a->pushes.n; i++)
-		n += a->pushes.v[i].making ? 0 : halves(a->pushes.v[i].sum);
+		n += halves(a->pushes.v[i].sum);
 	for (size_t i = 0; i < a->locals.n; i++)
 		n += a->locals.v[i].sum != NULL ? 2 : 0;
 	return n;

@@ -400,9 +400,6 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 		.pull_all = part_of(m->worked.pull_all, 1),
 		.late = part_of(m->worked.late, 1),
 		.rtt = o->info.rtt,
-		.spans = { o->spans.v, o->spans.known ? 3 : 0 },
-		.waited = o->spans.known ? o->spans.waited : (double)NAN,
-		.streamed = o->spans.known ? o->spans.streamed : (double)NAN,
 		.tx = o->tx - p->told_tx,
 		.rx = o->rx - p->told_rx
 	};
@@ -435,33 +432,6 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 		pay(c, now, p, &none);
 	pay(c, now, p, m);
 	return coord_advance(c, now);
-}
-
-/* A span that it says, in the trace's µs; false: it ends before it begins. */
-static bool
-span(double at, const struct fal_msg_span *is, uint64_t out[static 2])
-{
-	out[0] = (uint64_t)llround(1e6 * fmax(0, at - (double)is->from * 1e-9));
-	out[1] = (uint64_t)llround(1e6 * fmax(0, at - (double)is->to * 1e-9));
-	return is->from >= is->to;
-}
-
-/* When it did what for a round whose `clock` line it owes. */
-static int
-on_spans(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	 struct fal_diag *diag)
-{
-	const double at = fal_coord_seconds(c, now);
-	struct fal_spans_told is = { .known = true,
-				     .waited = (double)m->spans.waited * 1e-9,
-				     .streamed = (double)m->spans.streamed * 1e-9 };
-	if (!span(at, &m->spans.pull, is.v) || !span(at, &m->spans.compute, is.v + 2) ||
-	    !span(at, &m->spans.push, is.v + 4))
-		return fal_diag_set(diag, FAL_EINVAL, "SPANS: one ends before it begins");
-	for (uint32_t i = 0; i < p->oweds; i++)
-		if (p->owed[i].round == m->spans.mark)
-			p->owed[i].spans = is;
-	return FAL_OK;
 }
 
 void
@@ -555,8 +525,6 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_push(c, now, p, m, diag);
 	case FAL_MSG_SEAL:
 		return on_seal(c, now, p, m, diag);
-	case FAL_MSG_SPANS:
-		return on_spans(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
 		return on_worked(c, now, p, m, diag);
 	case FAL_MSG_EVALUATED:

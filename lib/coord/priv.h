@@ -54,11 +54,6 @@ struct fal_owed {
 	uint64_t rx, tx;
 	struct fal_worker_info info;
 	struct fal_work work;
-	struct fal_spans_told {
-		bool known;    /* it said so */
-		uint64_t v[6]; /* pull, compute, push: from and to, in the trace's µs */
-		double waited, streamed; /* seconds */
-	} spans;
 };
 
 /* A key that has opened a session. */

@@ -63,7 +63,7 @@ struct walk {
 	struct fal_arena *a;
 	const float *params;
 	uint32_t n;
-	const struct fal_net_told *told; /* NULL: nobody is told */
+	const struct fal_net_wait *wait; /* NULL: nobody is told */
 	uint64_t asked;                  /* of told->need, so far */
 };
 
@@ -338,20 +338,18 @@ conv_task(const struct walk *k, uint32_t i)
 }
 
 /* Rows of a dense layer's weights that are at work at a time, for its output and for
- * their gradient, the last ones of that first: a forward begins when the first ones are
- * there, and a gradient is told, and read again, while it is in the cache.  Fewer cost
- * more, as the library packs x for each.  What comes of it depends on nothing but the
- * shape. */
+ * their gradient: a forward begins when the first ones are there.  Fewer cost more, as
+ * the library packs x for each.  What comes of it depends on nothing but the shape. */
 #define ROWS 128
 
-/* Waits for the first `end` parameters.  False: k->told did not want any more. */
+/* Waits for the first `end` parameters.  False: k->wait did not want any more. */
 static bool
 await(struct walk *k, uint64_t end)
 {
-	if (k->told == NULL || end <= k->asked)
+	if (k->wait == NULL || end <= k->asked)
 		return true;
 	k->asked = end;
-	return k->told->need(k->told->arg, end);
+	return k->wait->need(k->wait->arg, end);
 }
 
 /* y [N][O] = x [N][C] · wᵀ [C][O] + b.  False: as await. */
@@ -460,8 +458,6 @@ dense_back(const struct walk *k, uint32_t i, const float *dy, float *grad, float
 		dw.a = dy + from;
 		dw.c = grad + w + (uint64_t)from * in;
 		fal_gemm(&dw);
-		if (k->told != NULL && from > 0)
-			k->told->final(k->told->arg, w + (uint64_t)from * in);
 	}
 }
 
@@ -509,7 +505,7 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 	d[0] = dx;
 }
 
-/* NULL: k->told did not want any more. */
+/* NULL: k->wait did not want any more. */
 static const float *
 forward(struct walk *k, const float *x)
 {
@@ -548,15 +544,15 @@ void
 fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params,
 	     const struct fal_task *t, float *grad, struct fal_loss *res)
 {
-	(void)fal_net_grad_told(net, a, params, t, grad, res, NULL);
+	(void)fal_net_grad_waiting(net, a, params, t, grad, res, NULL);
 }
 
 bool
-fal_net_grad_told(const struct fal_net *net, struct fal_arena *a, const float *params,
-		  const struct fal_task *t, float *grad, struct fal_loss *res,
-		  const struct fal_net_told *told)
+fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a, const float *params,
+		     const struct fal_task *t, float *grad, struct fal_loss *res,
+		     const struct fal_net_wait *wait)
 {
-	struct walk k = { net, a, params, t->n, told, 0 };
+	struct walk k = { net, a, params, t->n, wait, 0 };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
 	unsigned before = fal_kern_flush();
 	const float *z = forward(&k, t->x);
@@ -564,8 +560,6 @@ fal_net_grad_told(const struct fal_net *net, struct fal_arena *a, const float *p
 		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
 	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a)) {
 		back_layer(&k, i, d, grad);
-		if (told != NULL && has_params(&net->m->layer[i]))
-			told->final(told->arg, i > 0 ? net->place[i - 1].end : 0);
 	}
 	fal_kern_unflush(before);
 	return z != NULL;

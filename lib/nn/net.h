@@ -59,23 +59,19 @@ void fal_net_eval(const struct fal_net *net, struct fal_arena *a, const float *p
 void fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params,
 		  const struct fal_task *t, float *grad, struct fal_loss *res);
 
-/* For who has parameters that still come, or sends a gradient while it is made.  Called
- * by the thread that computes. */
-struct fal_net_told {
+/* For parameters that still come.  `need` is called by the thread that computes before
+ * any of the first `floats` parameters are read that were not so far, more each time, for
+ * a layer or a part of a wide one: returns when they are there.  False: no more is
+ * wanted. */
+struct fal_net_wait {
 	void *arg;
-	/* Before any of the first `floats` parameters are read that were not so far, more
-	 * each time, for a layer or a part of a wide one: returns when they are there.
-	 * False: no more is wanted. */
 	bool (*need)(void *arg, uint64_t floats);
-	/* The gradient from place `first` on is what it will be; less each time, at last
-	 * 0. */
-	void (*final)(void *arg, uint64_t first);
 };
 
-/* As fal_net_grad, and tells of it.  False: told->need said so, and nothing was computed.
- */
-bool fal_net_grad_told(const struct fal_net *net, struct fal_arena *a,
-		       const float *params, const struct fal_task *t, float *grad,
-		       struct fal_loss *res, const struct fal_net_told *told);
+/* As fal_net_grad, and waits for parameters (`wait`; NULL: all are there).  False:
+ * wait->need said so, and nothing was computed. */
+bool fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a,
+			  const float *params, const struct fal_task *t, float *grad,
+			  struct fal_loss *res, const struct fal_net_wait *wait);
 
 #endif

@@ -237,7 +237,7 @@ count(struct report_counts *c, const struct told *t)
 	c->lost += e->lost;
 	c->lane_tasks += (double)t->ran.all.tasks / (double)t->lanes;
 	c->tx += (double)e->tx;
-	c->push_all += e->push_all + (isnan(e->streamed) ? 0 : e->streamed);
+	c->push_all += e->push_all;
 	c->stale += e->staleness;
 }
 

@@ -131,49 +131,23 @@ fal_desk_ready(struct fal_desk *d)
 		fal_sum_own(d->loan.sum);
 }
 
-/* A gradient that is being made. */
-struct making {
-	const struct fal_run_job *job;
-	struct fal_run_made made;
-	uint32_t blocks; /* those before this one are not done */
-	bool bad;        /* nothing more of it goes out before its end */
-};
-
 static bool
 on_need(void *arg, uint64_t floats)
 {
-	const struct fal_run_told *told = ((struct making *)arg)->job->told;
-	return told->need(told->arg, fal_blocks(floats));
-}
-
-/* Blocks in which nothing more changes go out; the first ones do with the task's end, as
- * the rest does that is not finite. */
-static void
-on_final(void *arg, uint64_t first)
-{
-	struct making *k = arg;
-	const struct fal_run_told *told = k->job->told;
-	const uint32_t from = fal_blocks(first);
-	if (!k->job->run.streams || k->bad || from == 0 || from >= k->blocks)
-		return;
-	k->bad = fal_run_quantise(k->job, &k->made, from, k->blocks) < 0;
-	if (k->bad)
-		return;
-	k->made.done += k->blocks - from;
-	k->blocks = from;
-	told->made(told->arg, from);
+	const struct fal_run_wait *wait = arg;
+	return wait->need(wait->arg, fal_blocks(floats));
 }
 
 /* False: what it needs is not to come. */
 static bool
-compute(struct fal_desk *d, struct making *k, struct fal_loss *res)
+compute(struct fal_desk *d, const struct fal_run_job *job, struct fal_loss *res)
 {
-	const struct fal_run *run = &k->job->run;
-	const struct fal_task t = { d->x, d->label, k->job->count };
-	const struct fal_net_told told = { k, on_need, on_final };
+	const struct fal_run *run = &job->run;
+	const struct fal_task t = { d->x, d->label, job->count };
+	const struct fal_net_wait wait = { (void *)(uintptr_t)job->wait, on_need };
 	if (!run->eval)
-		return fal_net_grad_told(d->net, d->arena, run->params, &t, d->grad, res,
-					 k->job->told != NULL ? &told : NULL);
+		return fal_net_grad_waiting(d->net, d->arena, run->params, &t, d->grad,
+					    res, job->wait != NULL ? &wait : NULL);
 	fal_net_eval(d->net, d->arena, run->params, &t, res);
 	return true;
 }
@@ -182,19 +156,17 @@ int
 fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran)
 {
 	struct fal_loss res;
-	struct making k = { .job = job,
-			    .made = { .grad = job->run.eval ? NULL : d->grad,
-				      .loan = job->run.last ? &d->loan : NULL },
-			    .blocks = fal_blocks(fal_net_model(d->net)->params) };
+	struct fal_run_made made = { .grad = job->run.eval ? NULL : d->grad,
+				     .loan = job->run.last ? &d->loan : NULL };
 	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);
 	if (err < 0)
 		return err;
-	ran->cancelled = !compute(d, &k, &res);
+	ran->cancelled = !compute(d, job, &res);
 	if (ran->cancelled)
 		return FAL_OK;
-	k.made.loss = res.loss;
-	k.made.right = res.right;
-	return fal_run_finish(job, &k.made, ran);
+	made.loss = res.loss;
+	made.right = res.right;
+	return fal_run_finish(job, &made, ran);
 }
 
 uint64_t

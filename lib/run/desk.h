@@ -27,7 +27,7 @@ void fal_desk_free(struct fal_desk *d);
 void fal_desk_ready(struct fal_desk *d);
 /* Computes the task: to run.sum and `ran`, as fal_run_finish says; with run.last the
  * gradient stays here, lent to the sum (fal_sum_borrow_block) until that needs it no
- * more, or fal_desk_ready gives it its own.  Of a task that job->told->need wants no more
+ * more, or fal_desk_ready gives it its own.  Of a task that job->wait->need wants no more
  * `ran` says that it was cancelled.  Those of fal_batch_fill, too. */
 int fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran);
 

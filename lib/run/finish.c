@@ -63,16 +63,6 @@ quantise_block(const struct fal_run_job *job, const struct fal_run_made *made, u
 	return fal_sum_borrow_block(r->sum, b, g, r->exps[b], r->room, made->loan);
 }
 
-int
-fal_run_quantise(const struct fal_run_job *job, const struct fal_run_made *made,
-		 uint32_t first, uint32_t end)
-{
-	int err = FAL_OK;
-	for (uint32_t b = first; b < end && err == FAL_OK; b++)
-		err = quantise_block(job, made, b);
-	return err;
-}
-
 /* Block by block, and hashes what comes of it. */
 static int
 quantise(const struct fal_run_job *job, const struct fal_run_made *made,
@@ -80,7 +70,7 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 {
 	const struct fal_run *r = &job->run;
 	bool wrong = job->flip;
-	const uint32_t blocks = fal_blocks(fal_sum_len(r->sum)) - made->done;
+	const uint32_t blocks = fal_blocks(fal_sum_len(r->sum));
 	struct fal_hash_state h;
 	int err = FAL_OK;
 	fal_hash_init(&h);
@@ -91,8 +81,8 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 		if (err == FAL_OK && job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
-	if (err < 0 && made->done == 0) /* else somebody may still read it */
-		fal_sum_clear(r->sum);  /* of what was lent before */
+	if (err < 0)
+		fal_sum_clear(r->sum); /* of what was lent before */
 	memset(hash, 0, FAL_TASK_HASH);
 	if (err == FAL_OK && job->hashed)
 		fal_task_hash_end(&h, hash);

@@ -10,16 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For a task that begins before all of its parameters are here, or whose gradient goes
- * out while it is made.  Called by the thread that computes. */
-struct fal_run_told {
+/* For a task that begins before all of its parameters are here.  `need` is called by the
+ * thread that computes, and returns when the first `blocks` of the parameters are here.
+ * False: nothing more is wanted of the task. */
+struct fal_run_wait {
 	void *arg;
-	/* Returns when the first `blocks` of the parameters are here.  False: nothing
-	 * more is wanted of the task. */
 	bool (*need)(void *arg, uint32_t blocks);
-	/* With run.streams: from `block` on run.sum is what it will be, and is not
-	 * touched by the task any more; less each time, never 0. */
-	void (*made)(void *arg, uint32_t block);
 };
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
@@ -31,7 +27,7 @@ struct fal_run_job {
 	uint32_t first, count;
 	bool hashed; /* the hash of what it gives is wanted */
 	bool flip;   /* it comes out with one bit wrong, for falcon-emulate(5) */
-	const struct fal_run_told *told; /* NULL: all is here, and goes out as one */
+	const struct fal_run_wait *wait; /* NULL: all is here */
 };
 
 /* What a task gave. */
@@ -45,16 +41,11 @@ struct fal_run_made {
 	struct fal_loan *loan;
 	double loss;
 	uint32_t right;
-	uint32_t done; /* so many of the last blocks are in run.sum: fal_run_quantise */
 };
 
-/* Blocks first … end-1 of the gradient to run.sum.  Those of fal_sum_quantise_block. */
-int fal_run_quantise(const struct fal_run_job *job, const struct fal_run_made *made,
-		     uint32_t first, uint32_t end);
-
-/* The end of a task: what is not done of the quantised gradient to run.sum (nothing for
- * eval), its hash (0: not wanted), loss, right, samples, nonfinite, most and room to
- * `ran`.  Those of fal_sum_quantise_block but FAL_ENONFINITE. */
+/* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash (0:
+ * not wanted), loss, right, samples, nonfinite, most and room to `ran`.  Those of
+ * fal_sum_quantise_block but FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);
 

@@ -209,9 +209,6 @@ struct fal_json_text {
 	M(SECONDS, pull_all, MUST, 0)                \
 	M(SECONDS, late, MUST, 0)                    \
 	M(SECONDS, rtt, MAY, 0)                      \
-	M(ROWS, spans, MAY, 2)                       \
-	M(SECONDS, waited, OPT, 0)                   \
-	M(SECONDS, streamed, OPT, 0)                 \
 	M(WHOLE, samples, MUST, FAL_TRACE_NUM_MAX)   \
 	M(SECONDS, task_s, MUST, 0)                  \
 	M(ROWS, paces, MAY, 3)                       \

@@ -215,8 +215,6 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->load.push += e->push;
 	w->load.pull += e->pull;
 	w->load.latency += fal_trace_clock_latency(e, false);
-	if (fal_overlap_clock(&s->overlap, l) < 0)
-		return l->err;
 	if (ran.all.tasks > 0) {
 		w->longest = fmax(w->longest, l->t - w->worked);
 		w->worked = l->t;
@@ -294,7 +292,6 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 		s->verify.equal += e->verified.v[1];
 		s->verify.unlike += e->verified.v[2];
 	}
-	fal_overlap_ledger(&s->overlap, e);
 	return fal_trace_verified(l);
 }
 
@@ -336,7 +333,6 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 	s->loss = is->samples > 0 ? is->loss : s->loss;
 	s->next_clock = is->clock + 1 > s->next_clock ? is->clock + 1 : s->next_clock;
 	tick(s, l->t, is->clock, is->samples);
-	fal_overlap_update(&s->overlap, is);
 	return 0;
 }
 

@@ -8,7 +8,6 @@
 #include "trace/classify.h"
 #include "trace/ids.h"
 #include "trace/lines.h"
-#include "trace/overlap.h"
 #include "trace/stale.h"
 
 /* Updates that the job's rates are taken over. */
@@ -167,7 +166,6 @@ struct fal_summary {
 		double until;         /* … another is waited for so long; 0: nobody */
 	} diverged;
 
-	struct fal_overlap overlap;
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_trace_moves moves; /* of their blocks */
 	struct fal_summary_verify {   /* claims that another key computed once more */

@@ -57,7 +57,6 @@ enum fal_msg_type {
 	FAL_MSG_SEAL = 11,
 	FAL_MSG_ATTACH = 12, /* to a shard */
 	FAL_MSG_CAPACITY = 13,
-	FAL_MSG_SPANS = 18,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -240,14 +239,6 @@ struct fal_msg {
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
 			struct fal_tail waits; /* wire/waited.h */
 		} worked;
-		struct { /* before the WORKED of this mark: ns ago, when what began */
-			uint64_t mark;
-			struct fal_msg_span {
-				uint64_t from, to; /* … and ended */
-			} pull, compute, push;
-			uint64_t waited;   /* ns, of a task that had begun */
-			uint64_t streamed; /* ns of pushing what was being made */
-		} spans;
 		struct {
 			uint8_t test; /* 0: training set, 1: test set */
 			uint32_t chunk;

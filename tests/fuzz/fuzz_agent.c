@@ -23,9 +23,8 @@ struct world {
 	uint64_t now;
 	struct fal_run run[LANES * DEPTH];
 	bool busy[LANES * DEPTH], cancelled[LANES * DEPTH], left;
-	uint32_t came[LANES * DEPTH];   /* blocks of what it runs on */
-	uint32_t unmade[LANES * DEPTH]; /* blocks of its sum, the first ones */
-	struct contribution {           /* by its number */
+	uint32_t came[LANES * DEPTH]; /* blocks of what it runs on */
+	struct contribution {         /* by its number */
 		uint64_t round;
 		bool closed;
 		uint32_t claims;
@@ -33,7 +32,7 @@ struct world {
 		struct fal_msg_ticket ticket[TICKETS]; /* that came for it */
 	} of[SEQS];
 	bool over; /* there is no room for more */
-	bool early, streams, begins;
+	bool early, begins;
 };
 
 static void
@@ -97,18 +96,10 @@ on_run(void *arg, uint32_t lane, const struct fal_run *run)
 	must(lane < LANES * DEPTH && !w->busy[lane]);
 	must(run->params != NULL && run->exps != NULL && run->eval == (run->sum == NULL));
 	must(!run->coming || (w->begins && !run->eval && run->came > 0));
-	must(!run->streams || w->streams);
 	w->busy[lane] = true;
 	w->cancelled[lane] = false;
 	w->run[lane] = *run;
 	w->came[lane] = run->coming ? run->came : BLOCKS;
-	w->unmade[lane] = BLOCKS;
-}
-
-static bool
-on_streams(void *arg)
-{
-	return ((const struct world *)arg)->streams;
 }
 
 static bool
@@ -146,23 +137,21 @@ on_steps(void *arg)
 	return 1;
 }
 
-/* Blocks of the lane's sum from this one on that are not made are; negative: they cannot
- * be. */
+/* Makes the lane's sum; negative: it cannot be made. */
 static int
-make(struct world *w, uint32_t lane, uint32_t from, uint8_t how)
+make(struct world *w, uint32_t lane, uint8_t how)
 {
 	const struct fal_run *run = &w->run[lane];
 	float g[FAL_BLOCK];
 	int err = FAL_OK;
 	for (size_t i = 0; i < FAL_BLOCK; i++)
 		g[i] = ldexpf((float)(how >> 3), -12);
-	for (uint32_t b = from; b < w->unmade[lane] && err == FAL_OK; b++)
+	for (uint32_t b = 0; b < BLOCKS && err == FAL_OK; b++)
 		err = fal_sum_quantise_block(run->sum, b, g, run->exps[b], run->room);
-	w->unmade[lane] = from;
 	return err;
 }
 
-/* The next busy lane ends, or has made some more. */
+/* The next busy lane ends. */
 static int
 finish(struct world *w, uint8_t how)
 {
@@ -175,11 +164,8 @@ finish(struct world *w, uint8_t how)
 	ran.cancelled = w->cancelled[lane];
 	if (w->came[lane] < BLOCKS && !ran.cancelled)
 		return FAL_OK; /* it waits for the rest */
-	if (w->run[lane].streams && w->unmade[lane] > 1 && (how & 4) != 0 &&
-	    make(w, lane, w->unmade[lane] - 1, how) == FAL_OK)
-		return fal_agent_made(w->agent, w->now, lane, w->unmade[lane]);
 	if (!w->run[lane].eval && !ran.cancelled)
-		ran.nonfinite = make(w, lane, 0, how) < 0 || how > 0xf0;
+		ran.nonfinite = make(w, lane, how) < 0 || how > 0xf0;
 	w->busy[lane] = false;
 	return fal_agent_finished(w->agent, w->now, lane, &ran);
 }
@@ -394,7 +380,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_rd r = fal_rd_init(p, n);
 	const uint8_t how = fal_get_u8(&r);
 	w.early = how >> 2 & 1;
-	w.streams = how >> 3 & 1;
 	w.begins = how >> 4 & 1;
 	const struct fal_agent_conf conf = { .n = N,
 					     .lanes_max = LANES,
@@ -409,7 +394,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					   .cancel = on_cancel,
 					   .steps = on_steps,
 					   .early = on_early,
-					   .streams = on_streams,
 					   .begins = on_begins,
 					   .came = on_came };
 	w.agent = fal_agent_new(&conf, &ops);

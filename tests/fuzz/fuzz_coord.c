@@ -506,14 +506,6 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		m->worked.mark = round;
 		m->worked.compute = seldom_absurd(r, 1000);
 		m->worked.wait = seldom_absurd(r, 1000);
-		if ((fal_get_u8(r) & 1) == 0)
-			break;
-		m->type = FAL_MSG_SPANS;
-		memset(&m->spans, 0, sizeof(m->spans));
-		m->spans.mark = round;
-		m->spans.pull.from = seldom_absurd(r, 1000);
-		m->spans.pull.to = seldom_absurd(r, 0);
-		m->spans.push.from = seldom_absurd(r, 1000);
 		break;
 	case FAL_MSG_EVALUATED:
 		m->evaluated.version = w->evaluated;

@@ -215,8 +215,8 @@ frozen(struct cluster *c, const struct worker *w, struct event *e)
 		cluster_push(c, *e);
 		return true;
 	}
-	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == MADE ||
-		   e->kind == LEAVE || e->kind == TAKEN;
+	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE ||
+		   e->kind == TAKEN;
 	if (!own || c->now < w->m->stall_at || c->now >= thaw)
 		return false;
 	e->t = thaw;
@@ -321,10 +321,6 @@ handle(struct cluster *c, struct event *e)
 	case LANE:
 		if (w->here)
 			worker_lane_over(c, w, e);
-		break;
-	case MADE:
-		if (w->here)
-			worker_lane_made(c, w, e);
 		break;
 	case JOIN:
 		if (e->session == 0)

@@ -38,7 +38,6 @@ enum kind {
 	TO_COORD,  /* a message arrives at the coordinator */
 	TO_WORKER, /* a message arrives at a worker */
 	LANE,      /* a lane's task is over */
-	MADE,      /* … has made some of its sum */
 	JOIN,
 	CRASH,
 	LEAVE,
@@ -84,9 +83,8 @@ struct lane {
 	uint32_t run;
 	double began, ends;
 	struct fal_run what;
-	uint32_t came,
-		left; /* blocks of its version that are here; that it has to make */
-	bool waits;   /* … for all to come, as it did for so many seconds: */
+	uint32_t came; /* blocks of its version that are here */
+	bool waits;    /* … for all to come, as it did for so many seconds: */
 	double waited;
 };
 
@@ -474,7 +472,6 @@ void worker_join(struct cluster *c, struct worker *w);
 void worker_forget(struct worker *w);
 /* A lane's task has made some of its sum; or is over, if it is the run of the event
  * still. */
-void worker_lane_made(struct cluster *c, struct worker *w, const struct event *e);
 void worker_lane_over(struct cluster *c, struct worker *w, const struct event *e);
 /* Sends a PUSH that is for a shard; arg is the worker. */
 void worker_push(void *arg, uint32_t shard, const struct fal_buf *msg);

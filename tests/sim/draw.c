@@ -640,16 +640,6 @@ may_be_group(const struct plan *p, uint32_t i)
 
 /* Who is in a group, of which the last one lives as long as it, and what may be otherwise
  * than above.  `span`: what a task takes, and the job. */
-/* Nothing is looked at that all of a sum is needed for, before any of it may count. */
-static bool
-may_stream(const struct plan *p)
-{
-	bool may = p->verify == 0 && p->toy.odd == 0;
-	for (uint32_t i = 0; i < TOY_MACHINES; i++)
-		may &= p->toy.flips[i] == 0;
-	return may;
-}
-
 static struct plan *
 draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 	     const double span[static 2])
@@ -665,7 +655,6 @@ draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 			    .verify = p->verify,
 			    .preclaims = chance(r, 0.7),
 			    .early = p->early,
-			    .streams = p->streams,
 			    .begins = p->begins,
 			    .shards = 1 + fal_rng_below(r, 3),
 			    .test_samples = p->test_samples,
@@ -865,7 +854,6 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.probes = seed % 4 != 0;
 	p.preclaims = one || seed % 3 != 0;
 	p.early = seed % 5 != 0;
-	p.streams = one || seed % 4 != 1;
 	p.begins = seed % 7 > 1;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));
@@ -927,7 +915,6 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_disk(&p, task_s, length);
 	if (!equal && !only->exact)
 		draw_sums(&p);
-	p.streams &= may_stream(&p);
 	if (!equal && !only->exact && !only->flat)
 		draw_levels(&p, only, task_s, length);
 	if (!only->exact && !only->flat)

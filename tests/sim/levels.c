@@ -54,7 +54,7 @@ levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops)
 	conf->outer = true;
 	conf->lanes_max = FAL_LANES_MAX;
 	ops->early = NULL;
-	ops->streams = ops->begins = NULL;
+	ops->begins = NULL;
 	ops->run = on_run;
 	ops->cancel = on_cancel;
 	ops->steps = on_steps;

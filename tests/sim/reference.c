@@ -345,8 +345,7 @@ is_bound_in_part(struct reference *r, struct fal_trace_line *l, const struct hea
 		const uint64_t blocks = told_u64(l, c, "blocks");
 		uint64_t id[2];
 		told_tuple(l, c, "c", 2, id);
-		const bool streamed = id[1] >= FAL_PRECLAIMED; /* or may be */
-		if (blocks > 0 && blocks < r->blocks && (r->several || streamed))
+		if (blocks > 0 && blocks < r->blocks && r->several)
 			return true;
 	}
 	return false;

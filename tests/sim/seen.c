@@ -28,8 +28,6 @@ static const struct {
 	[SEEN_GROUP_PARTED] = { "group server's coordinator gone", NULL },
 	[SEEN_GROUP_CUT] = { "group server's cut", NULL },
 	[SEEN_GROUP_UNWANTED] = { "work of a group called off", NULL },
-	[SEEN_STREAMED] = { "sum that went out while it was made", NULL },
-	[SEEN_STREAMED_LOST] = { "task called off whose sum was going out", NULL },
 	[SEEN_BEGUN] = { "task that began before its version was here", NULL },
 	[SEEN_BEGUN_WAITS] = { "task that waited for the rest of it", NULL },
 	[SEEN_REJOIN] = { "rejoin", NULL },

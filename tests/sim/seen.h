@@ -20,8 +20,6 @@ enum seen {
 	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
 	SEEN_UNTICKETED,       /* a push came behind its claim, without a ticket, */
 	SEEN_UNTICKETED_LATE,  /* … which was lost, or fenced, meanwhile */
-	SEEN_STREAMED,         /* a sum went out while it was made; */
-	SEEN_STREAMED_LOST,    /* … and its task came to nothing */
 	SEEN_BEGUN,            /* a task began before its version was here, */
 	SEEN_BEGUN_WAITS,      /* … and waited for it */
 	SEEN_REJOIN,           /* a process opened a second session */

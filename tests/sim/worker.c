@@ -179,30 +179,6 @@ mixed(uint32_t x)
 	return x ^ x >> 15;
 }
 
-/* What is drawn of a task without the cluster's stream. */
-static uint32_t
-drawn_of(const struct fal_run *run, uint32_t salt)
-{
-	return mixed(mixed(mixed((uint32_t)run->round) ^ run->task) ^ salt);
-}
-
-/* Some of its sum will be made before all of it is, twice. */
-static void
-make_early(struct worker *w, uint32_t lane)
-{
-	enum { TIMES = 2 };
-	const struct lane *l = &w->lane[lane];
-	for (uint32_t i = 0; i < TIMES && l->what.streams; i++) {
-		const double part = drawn_of(&l->what, i) % 1000 / 1000.0;
-		struct event e = { .kind = MADE,
-				   .worker = w->index,
-				   .lane = lane,
-				   .run = l->run,
-				   .t = l->began + part * (l->ends - l->began) };
-		cluster_push(w->c, e);
-	}
-}
-
 static void
 agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
@@ -218,8 +194,7 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 			    .run = l->run + 1,
 			    .began = w->c->now,
 			    .what = *run,
-			    .came = run->coming ? run->came : UINT32_MAX,
-			    .left = fal_blocks(w->c->p->toy.n) };
+			    .came = run->coming ? run->came : UINT32_MAX };
 	w->c->seen[SEEN_BEGUN] += run->coming;
 	w->c->seen[SEEN_EARLY_BEGUN] += run->coming && run->version == w->early;
 	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
@@ -229,14 +204,6 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 			   .run = l->run,
 			   .t = l->ends };
 	cluster_push(w->c, e);
-	make_early(w, lane);
-}
-
-static bool
-agent_streams(void *arg)
-{
-	const struct worker *w = arg;
-	return w->c->p->streams;
 }
 
 static bool
@@ -284,7 +251,6 @@ agent_cancel(void *arg, uint32_t lane)
 			   .lane = lane,
 			   .run = ++l->run,
 			   .t = w->c->now + w->m->task_s / 100 };
-	w->c->seen[SEEN_STREAMED_LOST] += l->left < fal_blocks(w->c->p->toy.n);
 	l->cancelled = true;
 	cluster_push(w->c, e);
 }
@@ -344,7 +310,6 @@ worker_join(struct cluster *c, struct worker *w)
 				     .steps = agent_steps,
 				     .push = worker_push,
 				     .early = agent_early,
-				     .streams = agent_streams,
 				     .begins = agent_begins,
 				     .came = agent_came,
 				     .grow = agent_grow };
@@ -470,17 +435,15 @@ compute(struct cluster *c, const struct fal_run *run)
 		dither(c->grad, c->p->toy.n, run);
 }
 
-/* Blocks from `from` on that are not made are.  FAL_ENONFINITE: not all of them. */
+/* FAL_ENONFINITE: not all of it is. */
 static int
-make(struct cluster *c, struct lane *l, uint32_t from)
+make(struct cluster *c, const struct fal_run *run)
 {
-	const struct fal_run *run = &l->what;
+	const uint32_t blocks = fal_blocks(c->p->toy.n);
 	int err = FAL_OK;
-	for (uint32_t b = from; b < l->left && err == FAL_OK; b++)
+	for (uint32_t b = 0; b < blocks && err == FAL_OK; b++)
 		err = fal_sum_quantise_block(run->sum, b, c->grad + (size_t)b * FAL_BLOCK,
 					     run->exps[b], run->room);
-	if (err == FAL_OK)
-		l->left = from;
 	return err;
 }
 
@@ -492,22 +455,6 @@ is_stuck(struct cluster *c, const struct worker *w)
 	c->seen[SEEN_HANG] += stuck;
 	c->seen[SEEN_GROUP_HUNG] += c->up != NULL && stuck;
 	return stuck;
-}
-
-void
-worker_lane_made(struct cluster *c, struct worker *w, const struct event *e)
-{
-	struct lane *l = &w->lane[e->lane];
-	if (!l->busy || l->run != e->run || l->left < 2 || !is_here(w, l) ||
-	    is_stuck(c, w))
-		return;
-	const uint32_t from = 1 + drawn_of(&l->what, l->left) % (l->left - 1);
-	compute(c, &l->what);
-	if (make(c, l, from) < 0)
-		return; /* nothing of it goes out */
-	c->seen[SEEN_STREAMED]++;
-	cluster_ok(c, fal_agent_made(w->agent, cluster_ns(c), e->lane, from),
-		   "agent: made");
 }
 
 void
@@ -533,7 +480,7 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		compute(c, run);
 		if (wrong)
 			c->grad[0] = NAN;
-		const int err = make(c, l, 0);
+		const int err = make(c, run);
 		ran.nonfinite = err == FAL_ENONFINITE;
 		assert(err == FAL_OK || ran.nonfinite);
 		c->root->beyond += ran.nonfinite && !wrong;

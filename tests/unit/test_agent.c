@@ -1741,7 +1741,6 @@ parts_of_a_version(void **state)
 	now += 10;
 	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
 	check(tell(&m), 0, "ACCOUNT");
-	(void)next(FAL_MSG_SPANS);
 	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
 	map(1, 1, BLOCKS, 2); /* one shard has all blocks now */
 	grant_on(4, 4, 0, 1, none);

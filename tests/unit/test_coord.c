@@ -823,38 +823,6 @@ answers_from_far(void **state)
 	check(clock_lines(6, 1, "0.010000"), 0, "lines with an answer again");
 }
 
-/* When it did what comes before where its time went, is of that round alone, and is moved
- * to when it came. */
-static void
-spans_belong_to_their_accounts(void **state)
-{
-	struct fal_msg m = { .type = FAL_MSG_SPANS };
-	(void)state;
-	check(begin_job(0, 9, 0), 0, "begin");
-	for (uint64_t i = 0; i < 2; i++)
-		train_round(i);
-	const double before = now;
-	now = 1;
-	m.spans.mark = 1;
-	m.spans.pull = (struct fal_msg_span){ 9000000, 5000000 };
-	m.spans.compute = (struct fal_msg_span){ 6000000, 2000000 };
-	m.spans.push = (struct fal_msg_span){ 3000000, 1000000 };
-	check(tell(1, &m), 0, "SPANS");
-	m.spans.mark = 7;
-	check(tell(1, &m), 0, "SPANS of nothing");
-	worked(1, 0, 10000000);
-	check(lines("\"spans\":"), 0, "lines with those of another one");
-	worked(1, 1, 20000000);
-	check(lines("\"spans\":"), 1, "lines with spans");
-	check(lines("\"spans\":[[991000,995000],[994000,998000],[997000,999000]]"), 1,
-	      "its spans");
-	check(clock_lines(1, 1, "0.020000"), 1, "lines of clock 1");
-	m.spans.mark = 1;
-	m.spans.push = (struct fal_msg_span){ 1000000, 3000000 };
-	check(tell(1, &m), FAL_EINVAL, "an end before its begin");
-	now = before;
-}
-
 /* Who comes when others compute on older versions is sent those, oldest first. */
 static void
 newcomers_get_older_versions(void **state)
@@ -1136,7 +1104,6 @@ main(void)
 		ROUND_TEST(rounds_on_two_versions),
 		ROUND_TEST(pushes_after_the_round),
 		ROUND_TEST(answers_belong_to_their_accounts),
-		ROUND_TEST(spans_belong_to_their_accounts),
 		ROUND_TEST(answers_from_far),
 		ROUND_TEST(rows_of_worked_are_judged),
 		ROUND_TEST(nobody_waits_longer_than_the_job_runs),

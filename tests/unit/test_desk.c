@@ -10,7 +10,6 @@
 
 #include <malloc.h>
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,7 +183,8 @@ lends_what_it_would_copy(void **state)
 	}
 }
 
-/* --- while it is made --------------------------------------------------------------- */
+/* --- while parameters come
+ * --------------------------------------------------------------- */
 
 enum { MOST_BLOCKS = 40 };
 
@@ -196,18 +196,14 @@ struct drawn {
 	float *params;
 	int8_t exps[MOST_BLOCKS];
 	uint32_t blocks;
-	uint32_t parts; /* that layers are told of in */
+	uint32_t parts; /* that layers are waited for in */
 	struct fal_run_job job;
 	struct fal_ran ran;             /* of the plain run, */
 	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
-	/* What was told of. */
+	/* What has come. */
 	float *come; /* the parameters that are here */
-	uint32_t here, needs, stop, from, mades;
+	uint32_t here, needs, stop;
 	struct fal_sum *sum;
-	bool reads; /* somebody reads beside it: */
-	pthread_mutex_t mutex;
-	pthread_cond_t more;
-	bool over, wrong;
 };
 
 static void
@@ -251,7 +247,7 @@ draw_task(struct drawn *d)
 	};
 }
 
-/* By a desk that nothing is told to. */
+/* By a desk that waits for nothing. */
 static void
 run_plainly(struct drawn *d)
 {
@@ -297,7 +293,6 @@ give(void *arg, uint32_t blocks)
 {
 	struct drawn *d = arg;
 	assert_true(blocks > 0 && blocks <= d->blocks);
-	assert_int_equal(d->mades, 0);
 	if (++d->needs == d->stop)
 		return false;
 	if (one_in(&rng, 3))
@@ -311,67 +306,45 @@ give(void *arg, uint32_t blocks)
 }
 
 static void
-look(void *arg, uint32_t block)
+run_waiting(struct drawn *d, struct fal_ran *ran)
 {
-	struct drawn *d = arg;
-	assert_true(d->job.run.streams);
-	assert_true(block > 0 && block < d->from);
-	d->mades++;
-	pthread_mutex_lock(&d->mutex);
-	const uint32_t from = d->from;
-	d->from = block;
-	pthread_cond_signal(&d->more);
-	pthread_mutex_unlock(&d->mutex);
-	for (uint32_t b = block; b < from && !d->reads && !d->ran.nonfinite; b++)
-		expect_block(d, b);
-}
-
-static void
-run_told(struct drawn *d, struct fal_ran *ran)
-{
-	const struct fal_run_told told = { d, give, look };
+	const struct fal_run_wait wait = { d, give };
 	for (uint64_t i = 0; i < d->model->params; i++)
 		d->come[i] = NAN;
-	d->here = d->needs = d->mades = 0;
+	d->here = d->needs = 0;
 	d->job.run.params = d->come;
 	d->job.run.sum = d->sum;
 	d->job.run.last = one_in(&rng, 2);
-	d->job.told = &told;
+	d->job.wait = &wait;
 	*ran = (struct fal_ran){ 0 };
 	fal_desk_ready(d->desk);
 	assert_int_equal(fal_desk_run(d->desk, &d->job, ran), 0);
-	d->job.told = NULL;
+	d->job.wait = NULL;
 	d->job.run.params = d->params;
 }
 
-/* What is told to be made is what the end has, and stays so. */
+/* A task that waits for its parameters gives what one does that has them. */
 static void
-made_is_final(void **state)
+waiting_changes_nothing(void **state)
 {
-	uint32_t mades = 0;
 	(void)state;
 	for (int turn = 0; turn < 60; turn++) {
-		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+		struct drawn d = { 0 };
 		struct fal_ran ran;
 		draw_net(&d);
 		for (int task = 0; task < 3; task++) {
 			draw_task(&d);
 			run_plainly(&d);
-			d.job.run.streams = !one_in(&rng, 4);
 			d.stop = one_in(&rng, 4) ? 1 + fal_rng_below(&rng, d.parts) : 0;
-			d.from = d.blocks;
-			run_told(&d, &ran);
+			run_waiting(&d, &ran);
 			assert_int_equal(ran.cancelled, d.stop > 0);
 			assert_int_equal(d.needs, d.stop > 0 ? d.stop : d.parts);
-			mades += d.mades;
 			for (uint32_t b = 0; b < d.blocks; b++) {
 				if (!ran.cancelled)
 					expect_block(&d, b);
 				fal_buf_clear(&d.is[b]);
 			}
-			if (ran.cancelled) {
-				assert_int_equal(d.mades, 0);
-			} else {
+			if (!ran.cancelled) {
 				assert_int_equal(ran.loss, d.ran.loss);
 				assert_int_equal(ran.right, d.ran.right);
 				assert_int_equal(ran.samples, d.ran.samples);
@@ -381,18 +354,15 @@ made_is_final(void **state)
 		}
 		free_drawn(&d);
 	}
-	assert_true(mades > 20);
 }
 
-/* A block has no room for its values: those behind it, which went out, stay as they are,
- * and nothing of it or before it does. */
+/* A block has no room for its values, or one of them is not finite: that is told of. */
 static void
-made_before_the_bad_one(void **state)
+waiting_tells_of_the_bad_one(void **state)
 {
-	uint32_t some = 0;
 	(void)state;
 	for (int turn = 0; turn < 60; turn++) {
-		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+		struct drawn d = { 0 };
 		struct fal_ran ran;
 		draw_net(&d);
 		draw_task(&d);
@@ -405,23 +375,16 @@ made_before_the_bad_one(void **state)
 				NAN; /* of the first layer */
 		else
 			d.exps[bad] = FAL_EXP_MIN;
-		d.job.run.streams = true;
-		d.from = d.blocks;
-		run_told(&d, &ran);
+		run_waiting(&d, &ran);
 		assert_true(ran.nonfinite);
 		assert_true(ran.room ==
 			    (all ? 0 : fal_bfp_most(FAL_EXP_MIN, FAL_BFP_ROOM)));
 		assert_true(all ? ran.most == 0
 				: ran.most >= ran.room && isfinite(ran.most));
 		assert_false(ran.cancelled);
-		assert_true(d.from > (all ? d.blocks - 1 : bad));
-		some += d.from < d.blocks;
-		for (uint32_t b = d.from; b < d.blocks; b++)
-			expect_block(&d, b);
 		fal_sum_clear(d.sum);
 		free_drawn(&d);
 	}
-	assert_true(some > 5);
 }
 
 /* Values of which some are too large, by more in one block than in all others: that one
@@ -471,62 +434,6 @@ larger_than_its_room(void **state)
 				 (double)ran.room, (double)most, (double)bound);
 	}
 	fal_sum_free(sum);
-}
-
-/* Reads blocks as soon as they are made, the last one first. */
-static void *
-read_beside(void *arg)
-{
-	struct drawn *d = arg;
-	uint32_t b = d->blocks;
-	pthread_mutex_lock(&d->mutex);
-	while (b > 0) {
-		const uint32_t from = d->over ? 0 : d->from;
-		if (b == from) {
-			pthread_cond_wait(&d->more, &d->mutex);
-			continue;
-		}
-		pthread_mutex_unlock(&d->mutex);
-		while (b > from) {
-			struct fal_buf got = { 0 };
-			b--;
-			if (fal_sum_pack(d->sum, b, d->exps[b], &got) < 0 ||
-			    got.n != d->is[b].n || memcmp(got.p, d->is[b].p, got.n) != 0)
-				d->wrong = true;
-			fal_buf_free(&got);
-		}
-		pthread_mutex_lock(&d->mutex);
-	}
-	pthread_mutex_unlock(&d->mutex);
-	return NULL;
-}
-
-/* Another thread may read what is made. */
-static void
-others_read_it(void **state)
-{
-	(void)state;
-	for (int turn = 0; turn < 30; turn++) {
-		struct drawn d = { .mutex = PTHREAD_MUTEX_INITIALIZER,
-				   .more = PTHREAD_COND_INITIALIZER,
-				   .reads = true };
-		struct fal_ran ran;
-		pthread_t reader;
-		draw_net(&d);
-		draw_task(&d);
-		run_plainly(&d);
-		d.job.run.streams = true;
-		d.from = d.blocks;
-		assert_int_equal(pthread_create(&reader, NULL, read_beside, &d), 0);
-		run_told(&d, &ran);
-		pthread_mutex_lock(&d.mutex);
-		d.over = true;
-		pthread_cond_signal(&d.more);
-		pthread_mutex_unlock(&d.mutex);
-		assert_int_equal(pthread_join(reader, NULL), 0);
-		assert_false(d.wrong);
-		free_drawn(&d);
-	}
 }
 
 /* What is between tensors has no gradient, whatever memory the desk was given. */
@@ -625,10 +532,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lends_what_it_would_copy),
 		cmocka_unit_test(nothing_is_between_tensors),
-		cmocka_unit_test(made_is_final),
-		cmocka_unit_test(made_before_the_bad_one),
+		cmocka_unit_test(waiting_changes_nothing),
+		cmocka_unit_test(waiting_tells_of_the_bad_one),
 		cmocka_unit_test(larger_than_its_room),
-		cmocka_unit_test(others_read_it),
 		cmocka_unit_test(subnormals_tell),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

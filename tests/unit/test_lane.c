@@ -216,37 +216,35 @@ lanes_share_the_loop(void **state)
 
 enum { MOST = 6, COMPUTED = 1000, AGES = 1000000000 };
 
-/* A task that needs so many blocks, step by step, and makes others. */
+/* A task that needs so many blocks, step by step. */
 struct worker {
 	struct fake fake;
 	struct fal_rng rng;
-	uint32_t needs, need[MOST], mades, made[MOST];
-	bool acked[MOST]; /* it does not go on before the loop has heard of this one */
+	uint32_t needs, need[MOST];
 	uint64_t ns;
-	sem_t waits, heard;
+	sem_t waits;
 	_Atomic uint32_t came;
 	bool cancelled; /* what its end is to be */
 	/* Of the one that runs. */
-	_Atomic bool told, here; /* by the loop's thread */
-	uint32_t reported, reports;
+	_Atomic bool waiting, here; /* by the loop's thread */
 	pthread_t loop;
 };
 
 /* The lane's thread: no word to cmocka from here. */
 static int
-work_told(struct maker *m, uint32_t lane, const struct fal_run_job *job,
-	  struct fal_ran *ran)
+work_waiting(struct maker *m, uint32_t lane, const struct fal_run_job *job,
+	     struct fal_ran *ran)
 {
 	struct worker *w = (struct worker *)m;
 	(void)lane;
 	w->fake.begun++;
 	w->here = pthread_equal(pthread_self(), w->loop) != 0;
-	w->told = job->told != NULL;
+	w->waiting = job->wait != NULL;
 	ran->samples = job->count;
 	clock_ns += w->ns;
-	for (uint32_t i = 0; i < w->needs && w->told; i++) {
+	for (uint32_t i = 0; i < w->needs && w->waiting; i++) {
 		asks = &w->waits;
-		const bool here = job->told->need(job->told->arg, w->need[i]);
+		const bool here = job->wait->need(job->wait->arg, w->need[i]);
 		asks = NULL;
 		assert(!here || w->came >= w->need[i]);
 		assert(here || w->cancelled);
@@ -254,36 +252,11 @@ work_told(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 		if (!here)
 			return FAL_OK;
 	}
-	for (uint32_t i = 0; i < w->mades && w->told && job->run.streams; i++) {
-		job->told->made(job->told->arg, w->made[i]);
-		if (w->acked[i])
-			sem_wait(&w->heard);
-	}
 	return FAL_OK;
 }
 
 static void
-on_told_made(void *arg, uint32_t lane, uint32_t block)
-{
-	struct worker *w = arg;
-	assert_int_equal(lane, 0);
-	assert_true(pthread_equal(pthread_self(), w->loop));
-	assert_false(lanes_idle(w->fake.lanes));
-	assert_true(w->reports == 0 || block < w->reported);
-	uint32_t i = 0;
-	while (i < w->mades && w->made[i] != block)
-		i++;
-	if (i == w->mades)
-		fail_msg("block %u was not made", block);
-	/* What it waits for to be heard of. */
-	if (w->acked[i])
-		sem_post(&w->heard);
-	w->reported = block;
-	w->reports++;
-}
-
-static void
-on_told_end(void *arg, uint32_t lane, const struct lane_end *end)
+on_waiting_end(void *arg, uint32_t lane, const struct lane_end *end)
 {
 	struct worker *w = arg;
 	assert_int_equal(lane, 0);
@@ -297,19 +270,12 @@ on_told_end(void *arg, uint32_t lane, const struct lane_end *end)
 }
 
 static void
-draw_told(struct worker *w, bool streams)
+draw_needs(struct worker *w)
 {
 	uint32_t at = 0;
 	w->needs = 1 + fal_rng_below(&w->rng, MOST);
 	for (uint32_t i = 0; i < w->needs; i++)
 		w->need[i] = at += fal_rng_below(&w->rng, 3) + (i == 0);
-	w->mades = streams ? fal_rng_below(&w->rng, MOST + 1) : 0;
-	at = 100;
-	for (uint32_t i = 0; i < w->mades; i++) {
-		w->made[i] = at -= 1 + fal_rng_below(&w->rng, 3);
-		w->acked[i] = one_in(&w->rng, 2);
-	}
-	w->reports = 0;
 	w->cancelled = false;
 }
 
@@ -361,11 +327,11 @@ static bool
 plain_here(struct worker *w, uv_loop_t *loop, uint64_t ns)
 {
 	const struct fal_run_job job = { .count = SAMPLES };
-	w->needs = w->mades = 0;
+	w->needs = 0;
 	w->cancelled = false;
 	w->ns = ns;
 	run_worker(w, loop, &job, UINT32_MAX);
-	assert_false(w->told);
+	assert_false(w->waiting);
 	return w->here;
 }
 
@@ -373,8 +339,7 @@ static void
 one_that_comes(struct worker *w, uv_loop_t *loop, bool cancelled)
 {
 	struct fal_run_job job = { .count = SAMPLES, .run.coming = true };
-	job.run.streams = one_in(&w->rng, 2);
-	draw_told(w, job.run.streams);
+	draw_needs(w);
 	job.run.came = fal_rng_below(&w->rng, 2 * MOST);
 	uint32_t cancel = UINT32_MAX;
 	for (uint32_t i = w->needs; i-- > 0 && cancelled;)
@@ -383,13 +348,8 @@ one_that_comes(struct worker *w, uv_loop_t *loop, bool cancelled)
 			cancel = i;
 	/* One wait may bring what the later ones want. */
 	run_worker(w, loop, &job, cancel);
-	assert_true(w->told);
+	assert_true(w->waiting);
 	assert_false(w->here);
-	if (w->cancelled)
-		return;
-	for (uint32_t i = 0; i < w->mades; i++)
-		if (w->acked[i])
-			assert_true(w->reports > 0 && w->reported <= w->made[i]);
 }
 
 static void
@@ -404,19 +364,16 @@ static void
 with_worker(void (*run)(struct worker *, uv_loop_t *))
 {
 	static const struct maker_ops ops = { .ready = ready,
-					      .run = work_told,
+					      .run = work_waiting,
 					      .cancel = cancel_nothing };
 	struct worker w = { .fake.maker = { &ops, .quick = true },
 			    .loop = pthread_self() };
-	struct lanes_conf conf = { .maker = &w.fake.maker,
-				   .lanes = 1,
-				   .arg = &w,
-				   .on_made = on_told_made,
-				   .on_end = on_told_end };
+	struct lanes_conf conf = {
+		.maker = &w.fake.maker, .lanes = 1, .arg = &w, .on_end = on_waiting_end
+	};
 	uv_loop_t loop;
 	w.rng = fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
 	sem_init(&w.waits, 0, 0);
-	sem_init(&w.heard, 0, 0);
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(lanes_new(&loop, &conf, &w.fake.lanes), FAL_OK);
 	run(&w, &loop);
@@ -424,7 +381,6 @@ with_worker(void (*run)(struct worker *, uv_loop_t *))
 	uv_run(&loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&loop), 0);
 	sem_destroy(&w.waits);
-	sem_destroy(&w.heard);
 }
 
 /* A task whose version still comes waits for it, in its lane, and that takes no time of
@@ -458,32 +414,6 @@ coming_ones_wait(void **state)
 	with_worker(waits_and_tells);
 }
 
-/* All is here: it tells, if it is not the loop's. */
-static void
-only_tells(struct worker *w, uv_loop_t *loop)
-{
-	const struct fal_run_job job = { .count = SAMPLES, .run.streams = true };
-	uint32_t heard = 0;
-	for (int i = 0; i < 100; i++) {
-		draw_told(w, true);
-		w->ns = one_in(&w->rng, 2) ? AGES : COMPUTED;
-		run_worker(w, loop, &job, UINT32_MAX);
-		assert_int_equal(w->told, !w->here);
-		for (uint32_t k = 0; k < w->mades && w->told; k++)
-			if (w->acked[k])
-				assert_true(w->reports > 0 && w->reported <= w->made[k]);
-		heard += w->reports;
-	}
-	assert_true(heard > 30);
-}
-
-static void
-made_before_the_end(void **state)
-{
-	(void)state;
-	with_worker(only_tells);
-}
-
 int
 main(void)
 {
@@ -493,7 +423,6 @@ main(void)
 		cmocka_unit_test(lanes_share_the_loop),
 		cmocka_unit_test(one_write_for_both),
 		cmocka_unit_test(coming_ones_wait),
-		cmocka_unit_test(made_before_the_end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

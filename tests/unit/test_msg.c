@@ -34,7 +34,6 @@ static const struct {
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
 	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
-	{ FAL_MSG_SPANS, FAL_FROM_WORKER, 72, 0, false, "SPANS" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
@@ -90,14 +89,11 @@ enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 static const struct {
 	uint16_t type;
 	uint8_t at;
-} times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },   { FAL_MSG_CLAIM, 32 },
-	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },   { FAL_MSG_WORKED, 16 },
-	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 },  { FAL_MSG_WORKED, 40 },
-	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 },  { FAL_MSG_SERVED, 0 },
-	      { FAL_MSG_SERVED, 8 },     { FAL_MSG_CAPACITY, 8 }, { FAL_MSG_SPANS, 8 },
-	      { FAL_MSG_SPANS, 16 },     { FAL_MSG_SPANS, 24 },   { FAL_MSG_SPANS, 32 },
-	      { FAL_MSG_SPANS, 40 },     { FAL_MSG_SPANS, 48 },   { FAL_MSG_SPANS, 56 },
-	      { FAL_MSG_SPANS, 64 } };
+} times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },  { FAL_MSG_CLAIM, 32 },
+	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },  { FAL_MSG_WORKED, 16 },
+	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 }, { FAL_MSG_WORKED, 40 },
+	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 }, { FAL_MSG_SERVED, 0 },
+	      { FAL_MSG_SERVED, 8 },     { FAL_MSG_CAPACITY, 8 } };
 enum { TIMES = sizeof(times) / sizeof(times[0]) };
 
 static void

@@ -446,11 +446,11 @@ draw_model(struct fal_rng *r)
 
 /* Who listens: parameters are here from the first one on. */
 struct ears {
-	const float *real, *want; /* what all come to */
+	const float *real; /* what all come to */
 	float *params, *grad;
-	uint64_t n, here, first;
-	uint32_t needs, finals;
-	uint32_t parts; /* that layers with parameters are told of in */
+	uint64_t n, here;
+	uint32_t needs;
+	uint32_t parts; /* that layers with parameters are waited for in */
 	uint32_t stop;  /* at this call of need; 0: never */
 };
 
@@ -462,27 +462,12 @@ on_need(void *arg, uint64_t floats)
 		fail_msg("needs %llu of %llu floats, %llu were here",
 			 (unsigned long long)floats, (unsigned long long)e->n,
 			 (unsigned long long)e->here);
-	assert_int_equal(e->finals, 0);
 	if (++e->needs == e->stop)
 		return false;
 	memcpy(e->params + e->here, e->real + e->here,
 	       (size_t)(floats - e->here) * sizeof(float));
 	e->here = floats;
 	return true;
-}
-
-static void
-on_final(void *arg, uint64_t first)
-{
-	struct ears *e = arg;
-	if (first >= e->first)
-		fail_msg("final from %llu on, before from %llu on",
-			 (unsigned long long)first, (unsigned long long)e->first);
-	if (memcmp(e->grad + first, e->want + first,
-		   (size_t)(e->n - first) * sizeof(float)) != 0)
-		fail_msg("from %llu on it is not final", (unsigned long long)first);
-	e->first = first;
-	e->finals++;
 }
 
 /* What is not here yet is no number; nor is what was not written. */
@@ -493,41 +478,36 @@ forget_all(struct ears *e)
 		e->params[i] = NAN;
 	memset(e->grad, 0xff, (size_t)e->n * sizeof(float));
 	e->here = 0;
-	e->first = UINT64_MAX;
-	e->needs = e->finals = 0;
+	e->needs = 0;
 }
 
 static void
 listen_to(struct fal_rng *r, const struct fal_net *of, const struct fal_task *t,
 	  struct ears *e)
 {
-	const struct fal_net_told told = { e, on_need, on_final };
+	const struct fal_net_wait wait = { e, on_need };
 	struct fal_loss plain, res;
 	struct fal_arena *a;
 	float *want = fal_calloc(e->n, sizeof(float));
 	assert_int_equal(fal_arena_new(of, &a), 0);
 	assert_non_null(want);
 	fal_net_grad(of, a, e->real, t, want, &plain);
-	e->want = want;
 	/* No more is wanted in the middle; the arena is as good as before. */
 	e->stop = 1 + fal_rng_below(r, e->parts);
 	forget_all(e);
-	assert_false(fal_net_grad_told(of, a, e->params, t, e->grad, &res, &told));
+	assert_false(fal_net_grad_waiting(of, a, e->params, t, e->grad, &res, &wait));
 	assert_int_equal(e->needs, e->stop);
-	assert_int_equal(e->finals, 0);
 	e->stop = 0;
 	forget_all(e);
-	assert_true(fal_net_grad_told(of, a, e->params, t, e->grad, &res, &told));
+	assert_true(fal_net_grad_waiting(of, a, e->params, t, e->grad, &res, &wait));
 	assert_int_equal(e->needs, e->parts);
-	assert_int_equal(e->finals, e->parts);
 	assert_int_equal(e->here, e->n);
-	assert_int_equal(e->first, 0);
 	assert_memory_equal(e->grad, want, (size_t)e->n * sizeof(float));
 	if (memcmp(&res.loss, &plain.loss, sizeof(res.loss)) != 0 ||
 	    res.right != plain.right)
 		fail_msg("loss %a, was %a", res.loss, plain.loss);
 	forget_all(e);
-	assert_true(fal_net_grad_told(of, a, e->real, t, e->grad, &res, NULL));
+	assert_true(fal_net_grad_waiting(of, a, e->real, t, e->grad, &res, NULL));
 	assert_memory_equal(e->grad, want, (size_t)e->n * sizeof(float));
 	free(want);
 	fal_arena_free(a);

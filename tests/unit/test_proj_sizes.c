@@ -145,9 +145,7 @@ tell_clock(const struct fal_act *a)
 				  .push_all = link,
 				  .pull = link,
 				  .pull_all = link,
-				  .wait = fmax(all - compute - 2 * link, 0),
-				  .waited = (double)NAN,
-				  .streamed = (double)NAN };
+				  .wait = fmax(all - compute - 2 * link, 0) };
 	fal_line_clock(&told.line, play.now, &a->work, &m);
 	put();
 }
