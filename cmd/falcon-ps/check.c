@@ -39,9 +39,9 @@ ends_in_zst(const char *path)
 	return n >= 4 && strcmp(path + n - 4, ".zst") == 0;
 }
 
-/* How large the job is, and what it needs.  FAL_ENOMEM. */
-static int
-say_need(const struct ps_run *r, const struct fal_need *parts)
+/* How large the job is, and what it needs. */
+static void
+say_need(const struct ps_run *r)
 {
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
@@ -51,45 +51,17 @@ say_need(const struct ps_run *r, const struct fal_need *parts)
 	if (j->job.block == FAL_JOB_BLOCK_TENSOR)
 		snprintf(more, sizeof(more), " (%u without model.block = tensor)",
 			 fal_blocks(params));
-	if (o->min_shards > 0) {
-		uint64_t less;
-		if (ps_need_beside(&r->need, (uint32_t)o->min_shards, &less) < 0)
-			return FAL_ENOMEM;
+	if (o->min_shards > 0)
 		snprintf(beside, sizeof(beside),
 			 ", %" PRIu64 " while %" PRIu64 " process%s shards",
-			 fal_need_mib(less), o->min_shards,
-			 o->min_shards > 1 ? "es have" : " has");
-	}
+			 fal_need_mib(ps_need(&r->need, (uint32_t)o->min_shards)),
+			 o->min_shards, o->min_shards > 1 ? "es have" : " has");
 	fal_cli_err(PROG,
 		    "%s: %" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
 		    "needs %" PRIu64 " MiB%s",
 		    j->job.name, params, fal_text_s(params), blocks, fal_text_s(blocks),
-		    more, tasks, fal_text_s(tasks), fal_need_mib(fal_need_sum(parts)),
+		    more, tasks, fal_text_s(tasks), fal_need_mib(ps_need(&r->need, 0)),
 		    beside);
-	return FAL_OK;
-}
-
-/* What the need is made of, and what of it is the optimiser's. */
-static void
-say_parts(const struct fal_files *j, const struct fal_need *need)
-{
-	const uint64_t bytes = ps_need_state(j, &j->job.rule);
-	struct fal_buf parts = { 0 }, state = { 0 };
-	fal_need_put(need, &parts);
-	fal_put_u8(&parts, '\0');
-	fal_need_put_part(bytes, &state);
-	fal_put_u8(&state, '\0');
-	if (parts.err == FAL_OK)
-		fal_cli_err(PROG, "%s: MiB: %s", j->job.name, (char *)parts.p);
-	const uint32_t floats = fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0);
-	if (bytes > 0 && state.err == FAL_OK)
-		fal_cli_err(PROG,
-			    "%s: of that %s MiB are %s's state, %u float%s a parameter",
-			    j->job.name, (char *)state.p,
-			    fal_optim_name(j->job.optim.kind), floats,
-			    fal_text_s(floats));
-	fal_buf_free(&parts);
-	fal_buf_free(&state);
 }
 
 /* On standard output; frees its cells. */
@@ -282,16 +254,13 @@ check_need(struct ps_run *r, const char *path)
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
-	struct fal_need parts;
 	r->need = (struct ps_need_of){ .program = r->program,
 				       .job = j,
 				       .rule = &j->job.rule,
 				       .workers = o->min_workers,
 				       .shards = (uint32_t)o->shards,
 				       .mixed = ps_has_port(&r->listen) };
-	ps_need(&r->need, &parts);
-	if (say_need(r, &parts) < 0)
-		return ps_run_say(&diag, FAL_ENOMEM);
+	say_need(r);
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
@@ -308,7 +277,6 @@ check_need(struct ps_run *r, const char *path)
 	if (print_tensors(j->model) < 0 ||
 	    (shards > 1 && print_shards(j, (uint32_t)shards) < 0))
 		return ps_run_say(&diag, FAL_ENOMEM);
-	say_parts(j, &parts);
 	return FAL_EXIT_DONE;
 }
 

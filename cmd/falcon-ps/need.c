@@ -1,4 +1,4 @@
-/* The coordinator's memory, part by part. */
+/* The coordinator's memory. */
 #include "need.h"
 
 #include "cache.h"
@@ -53,44 +53,13 @@ stream(uint64_t bytes)
 }
 
 /* What there is wherever the shards are. */
-static void
-add_own(const struct ps_need_of *of, struct fal_need *out)
+static uint64_t
+own_bytes(const struct ps_need_of *of)
 {
 	const struct fal_files *j = of->job;
 	const uint64_t data = fal_files_data(j);
-	fal_need_add(out, "program", of->program);
-	fal_need_add(out, "data", data);
-	fal_need_add(out, "chunks that travel",
-		     data < PS_CACHE_MAX ? data : PS_CACHE_MAX);
-	fal_need_add(out, "first weights", j->init != NULL ? vector(j) : 0);
-}
-
-/* What is of the whole model wherever its shards are. */
-static void
-add_kept(const struct ps_need_of *of, struct fal_need *out)
-{
-	const struct fal_rack_conf rack = fal_files_rack_conf(of->job, of->shards);
-	const struct fal_store_most at_most = most(of->rule, of->workers);
-	/* Of the best model two files may wait, the one for the other. */
-	const uint64_t best = of->job->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	const struct fal_job *job = &of->job->job;
-	if ((job->state_clocks > 0 || job->state_seconds > 0) &&
-	    fal_rule_traits(of->rule).shared)
-		fal_need_add(out, "snapshot", fal_rack_image_bytes(&rack, &at_most));
-	fal_need_add(out, "best models", best * ps_need_export(of->job));
-}
-
-void
-ps_need(const struct ps_need_of *of, struct fal_need *out)
-{
-	const struct fal_rack_conf rack = fal_files_rack_conf(of->job, of->shards);
-	const struct fal_store_most at_most = most(of->rule, of->workers);
-	*out = (struct fal_need){ 0 };
-	add_own(of, out);
-	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
-	fal_need_add(out, "published versions",
-		     published(of->rule, vector(of->job), of->mixed));
-	add_kept(of, out);
+	return of->program + data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
+	       (j->init != NULL ? vector(j) : 0);
 }
 
 /* The parameters of the first `places` of so many. */
@@ -106,35 +75,39 @@ values_of(const struct fal_files *j, uint32_t places, uint32_t all)
 	return values < j->model->params ? values : j->model->params;
 }
 
-int
-ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
+uint64_t
+ps_need(const struct ps_need_of *of, uint32_t far)
 {
 	const struct fal_files *j = of->job;
-	const bool averages = j->job.optim.ema > 0;
+	const struct fal_job *job = &j->job;
+	const uint32_t averages = job->optim.ema > 0;
 	const uint32_t all =
 		of->shards + far < FAL_SHARDS_MAX ? of->shards + far : FAL_SHARDS_MAX;
+	const struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
 	struct fal_rack_conf part = fal_files_rack_conf(j, 1);
 	struct fal_store_most at_most = most(of->rule, of->workers);
-	struct fal_need need = { 0 }, begin, full;
-	const uint64_t own = values_of(j, of->shards, all);
-	add_own(of, &need);
-	begin = need;
+	const bool snapshots = (job->state_clocks > 0 || job->state_seconds > 0) &&
+			       fal_rule_traits(of->rule).shared;
+	/* Of the best model two files may wait, the one for the other. */
+	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
+	const uint64_t own = own_bytes(of);
+	const uint64_t kept = own + best * ps_need_export(j) +
+			      (snapshots ? fal_rack_image_bytes(&rack, &at_most) : 0);
+	const uint64_t here = kept + fal_rack_bytes(&rack, &at_most) +
+			      published(of->rule, vector(j), of->mixed);
+	if (far == 0)
+		return here;
 	/* All are made here, and leave: beside each what it is made of, and its image. */
-	fal_need_add(&begin, "shards", 3 * vector(j) + ps_need_state(j, of->rule));
-	part.each.n = own;
+	const uint64_t state = (lines(of->rule) + 1) * fal_optim_slots(&job->optim);
+	const uint64_t begin = own + (3 + state + averages) * vector(j);
+	part.each.n = values_of(j, of->shards, all);
 	at_most.beyond++; /* until all shards have made the next */
-	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
-	fal_need_add(&need, "published",
-		     published(of->rule, own * sizeof(float), of->mixed));
-	/* In one piece, and on their way there. */
-	fal_need_add(&need, "gathered", (averages ? 4u : 2u) * vector(j));
-	fal_need_add(&need, "streams", far * stream(vector(j)));
-	add_kept(of, &need);
-	ps_need(of, &full);
-	*out = fal_need_sum(&begin);
-	*out = fal_need_sum(&need) > *out ? fal_need_sum(&need) : *out;
-	*out = fal_need_sum(&full) < *out ? fal_need_sum(&full) : *out;
-	return FAL_OK;
+	/* Those of the others in one piece, and on their way there. */
+	uint64_t away = kept + fal_rack_bytes(&part, &at_most) +
+			published(of->rule, part.each.n * sizeof(float), of->mixed) +
+			(2 + 2 * averages) * vector(j) + far * stream(vector(j));
+	away = away > begin ? away : begin;
+	return away < here ? away : here;
 }
 
 uint64_t
@@ -153,16 +126,7 @@ ps_need_part(const struct ps_need_part_of *of)
 int
 ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_diag *why)
 {
-	struct fal_need need;
-	ps_need(of, &need);
-	return fal_need_allowed(more + fal_need_sum(&need), 0, most, why);
-}
-
-uint64_t
-ps_need_state(const struct fal_files *j, const struct fal_rule *rule)
-{
-	const struct fal_rack_conf rack = fal_files_rack_conf(j, 1);
-	return fal_rack_state_bytes(&rack, lines(rule));
+	return fal_need_allowed(more + ps_need(of, 0), 0, most, why);
 }
 
 uint64_t

@@ -17,13 +17,10 @@ struct ps_need_of {
 	bool mixed; /* of ps_encoded_most */
 };
 
-/* All of it, as it is while all shards are in this process. */
-void ps_need(const struct ps_need_of *of, struct fal_need *out);
-
-/* While `far` other processes have a shard each: where all begins, or with theirs on
- * their way for a snapshot, and the parameters for an evaluation.  Never more than
- * ps_need. */
-int ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out);
+/* Its bytes while `far` other processes have a shard each: where all begins, or with
+ * theirs on their way for a snapshot, and the parameters for an evaluation.  Never more
+ * than with all shards in this process, which is `far` 0. */
+uint64_t ps_need(const struct ps_need_of *of, uint32_t far);
 
 /* Of a process of shards that has joined. */
 struct ps_need_part_of {
@@ -36,12 +33,9 @@ struct ps_need_part_of {
 
 uint64_t ps_need_part(const struct ps_need_part_of *of);
 
-/* Are it and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
+/* Are they and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
 int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,
 	      struct fal_diag *why);
-
-/* Of the shards' part: the optimiser's state, with the average. */
-uint64_t ps_need_state(const struct fal_files *j, const struct fal_rule *rule);
 
 /* The copy of the model that an export takes while it is under way. */
 uint64_t ps_need_export(const struct fal_files *j);

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"
+#include "cli/need.h"
 #include "compare.h"
 #include "model/safetensors.h"
 #include "sec/secret.h"
@@ -124,16 +125,13 @@ static int
 afford(const struct recompute *r)
 {
 	const struct stat_recompute *how = r->how;
-	struct fal_need need = { 0 };
 	struct fal_diag why;
-	fal_need_add(&need, "program", how->program);
-	fal_need_add(&need, "what was read", fal_need_read(how->program));
-	fal_anew_need(r->anew, &need);
-	fal_cli_err(PROG, "recompute needs %" PRIu64 " MiB",
-		    fal_need_mib(fal_need_sum(&need)));
+	uint64_t space;
+	const uint64_t need = how->program + fal_need_read(how->program) +
+			      fal_anew_need(r->anew, &space);
+	fal_cli_err(PROG, "recompute needs %" PRIu64 " MiB", fal_need_mib(need));
 	(void)setrlimit(RLIMIT_DATA, &how->data);
-	if (fal_need_allowed(fal_need_sum(&need), need.reserved, how->max_memory, &why) <
-	    0)
+	if (fal_need_allowed(need, space, how->max_memory, &why) < 0)
 		return recompute_say(FAL_ENOMEM, &why);
 	return FAL_OK;
 }

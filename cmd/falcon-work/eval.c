@@ -64,15 +64,13 @@ static int
 afford(struct eval *e, bool predicts, struct fal_diag *diag)
 {
 	const struct maker_need is = e->maker->ops->need(e->maker, 0);
-	struct fal_need need = { 0 };
-	fal_need_add(&need, "program", e->opt->program);
-	fal_need_add(&need, "kernels", is.kernels);
-	fal_need_add(&need, "data", fal_setup_bytes(&e->setup));
-	fal_need_add(&need, "lanes", is.lanes * (predicts ? 2 : 1));
-	fal_need_add(&need, "parameters",
-		     2 * e->setup.model->params * sizeof(float) + HEADER_MAX);
-	need.reserved = is.space;
-	return need_judge(e->opt, e->job.name, "needs", &need, 0, diag);
+	const struct need need = { e->opt->program + is.kernels +
+					   fal_setup_bytes(&e->setup) +
+					   is.lanes * (predicts ? 2 : 1) +
+					   2 * e->setup.model->params * sizeof(float) +
+					   HEADER_MAX,
+				   is.space };
+	return need_judge(e->opt, e->job.name, "needs", need, 0, diag);
 }
 
 static int

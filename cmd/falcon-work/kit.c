@@ -43,44 +43,33 @@ streams_bytes(const struct kit *k, size_t streams)
 	return streams * (model < most ? model : most);
 }
 
-static const char of_streams[] = "streams to shards", of_agent[] = "parameters and sums";
-
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
-static struct fal_need
+static struct need
 need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t room)
 {
 	const struct maker_need is = k->maker->ops->need(k->maker, room);
-	struct fal_need need = { 0 };
-	fal_need_add(&need, "program", conf->opt->program);
-	fal_need_add(&need, "kernels", is.kernels);
-	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
-	fal_need_add(&need, "lanes", is.lanes);
-	fal_need_add(&need, of_streams, streams_bytes(k, conf->streams));
-	fal_need_add(&need, of_agent, agent > is.probe ? agent : is.probe);
-	need.reserved = is.space;
-	return need;
+	const uint64_t data = k->maker->samples ? fal_setup_bytes(&k->setup) : 0;
+	k->agent = agent > is.probe ? agent : is.probe;
+	k->streams = streams_bytes(k, conf->streams);
+	return (struct need){ conf->opt->program + is.kernels + data + is.lanes +
+				      k->agent + k->streams,
+			      is.space };
 }
 
-/* What it takes by k->most.  The probe of a larger batch may take what versions and sums
- * will, or 16 MiB; none, where --max-memory is less. */
-static void
-judge_need(struct kit *k, const struct kit_conf *with)
+/* Says what the job needs by k->most, and whether that is within --max-memory.  The probe
+ * of a larger batch may take what versions and sums will, or 16 MiB; none, where
+ * --max-memory is less. */
+static int
+afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20, most = with->opt->max_memory;
 	const struct fal_agent_conf conf = kit_agent_conf(k, with->opt);
 	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
 	k->need = need_of(k, with, agent, agent > least ? agent : least);
-	if (most != 0 && fal_need_sum(&k->need) > most)
+	if (most != 0 && k->need.bytes > most)
 		k->need = need_of(k, with, agent, 0);
-}
-
-/* Says what the job needs, and whether that is within --max-memory. */
-static int
-afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
-{
-	judge_need(k, with);
-	return need_judge(with->opt, k->setup.job.name, "needs", &k->need, 0, diag);
+	return need_judge(with->opt, k->setup.job.name, "needs", k->need, 0, diag);
 }
 
 int
@@ -88,14 +77,18 @@ kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most 
 	 size_t streams, struct fal_diag *diag)
 {
 	const struct fal_agent_conf conf = agent_conf(k, opt);
-	struct fal_need need = k->need;
-	fal_need_raise(&need, of_agent, fal_agent_bytes(&conf, to));
-	fal_need_raise(&need, of_streams, streams_bytes(k, streams));
-	int err = need_judge(opt, k->setup.job.name, "now needs", &need,
-			     fal_need_sum(&k->need), diag);
+	const uint64_t agent = fal_agent_bytes(&conf, to),
+		       bytes = streams_bytes(k, streams);
+	const uint64_t more = agent > k->agent ? agent - k->agent : 0,
+		       wider = bytes > k->streams ? bytes - k->streams : 0;
+	const struct need need = { k->need.bytes + more + wider, k->need.space };
+	int err = need_judge(opt, k->setup.job.name, "now needs", need, k->need.bytes,
+			     diag);
 	if (err < 0)
 		return err;
 	k->need = need;
+	k->agent += more;
+	k->streams += wider;
 	k->most = *to;
 	return FAL_OK;
 }

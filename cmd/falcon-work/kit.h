@@ -5,10 +5,10 @@
 #define WORK_KIT_H
 
 #include "agent/agent.h"
-#include "cli/need.h"
 #include "feed.h"
 #include "fill.h"
 #include "lane.h"
+#include "need.h"
 #include "probe.h"
 #include "run/setup.h"
 #include "run/texts.h"
@@ -28,8 +28,9 @@ struct kit {
 	struct probe probe;
 	struct fill fill;           /* with --data */
 	struct fal_agent_most most; /* what memory was judged by, */
-	struct fal_need need; /* and what it comes to; the last part is the agent's */
+	struct need need;           /* and what it comes to */
 	/* private */
+	uint64_t agent, streams; /* bytes of the agent and of streams in it */
 	struct feed *feed;
 	struct maker *maker;
 	struct lanes *lanes;

@@ -84,13 +84,10 @@ judge_need(const struct try *t, const struct work_opt *opt, struct fal_diag *dia
 {
 	const struct fal_setup *s = &t->setup;
 	const uint64_t vector = s->model->params * sizeof(float);
-	struct fal_need need = { 0 };
-	fal_need_add(&need, "program", opt->program);
-	fal_need_add(&need, "data", 2 * fal_setup_bytes(s));
-	/* Those of the job's file; in a place; a gradient in each slot. */
-	fal_need_add(&need, "parameters and gradients",
-		     (2 + VECTORS + 1 + CHILD_TURNS) * vector);
-	return need_judge(opt, s->job.name, "needs", &need, 0, diag);
+	/* Parameters of the job's file, and in a place; a gradient in each slot. */
+	const struct need need = { .bytes = opt->program + 2 * fal_setup_bytes(s) +
+					    (2 + VECTORS + 1 + CHILD_TURNS) * vector };
+	return need_judge(opt, s->job.name, "needs", need, 0, diag);
 }
 
 static int

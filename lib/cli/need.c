@@ -1,13 +1,11 @@
-/* Memory, counted. */
+/* Memory that a program has and may have. */
 #include "cli/need.h"
 
 #include "cli/cores.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -22,51 +20,6 @@ enum {
 	THREADS = 4, /* of libuv's pool, */
 	STACK = 8 << 20
 };
-
-void
-fal_need_add(struct fal_need *n, const char *what, uint64_t bytes)
-{
-	assert(n->parts < FAL_NEED_PARTS);
-	if (bytes > 0)
-		n->part[n->parts++] = (struct fal_need_part){ what, bytes };
-}
-
-void
-fal_need_raise(struct fal_need *n, const char *what, uint64_t bytes)
-{
-	for (unsigned i = 0; i < n->parts; i++)
-		if (strcmp(n->part[i].what, what) == 0) {
-			if (bytes > n->part[i].bytes)
-				n->part[i].bytes = bytes;
-			return;
-		}
-	fal_need_add(n, what, bytes);
-}
-
-uint64_t
-fal_need_sum(const struct fal_need *n)
-{
-	uint64_t sum = 0;
-	for (unsigned i = 0; i < n->parts; i++)
-		sum += n->part[i].bytes;
-	return sum;
-}
-
-void
-fal_need_put_part(uint64_t bytes, struct fal_buf *out)
-{
-	const double mib = (double)bytes / (1 << 20);
-	fal_put_fmt(out, mib < 0.05 ? "<0.1" : "%.1f", mib);
-}
-
-void
-fal_need_put(const struct fal_need *n, struct fal_buf *out)
-{
-	for (unsigned i = 0; i < n->parts; i++) {
-		fal_put_fmt(out, "%s%s ", i > 0 ? ", " : "", n->part[i].what);
-		fal_need_put_part(n->part[i].bytes, out);
-	}
-}
 
 /* Number `field` of proc(5), statm, in bytes: 1 is the address space, 2 the resident set,
  * 6 data and stack. */

@@ -1,9 +1,5 @@
-/* What a program needs of memory: parts that have names, added up before it begins, said,
- * and held against --max-memory.
- *
- * The number is what the process may have at its peak.  Each part is counted beside what
- * allocates it; here is what all of them have in common.
- */
+/* What a program needs of memory, at its peak: estimated before it begins, said, and held
+ * against --max-memory, its control groups and ulimit. */
 #ifndef FAL_CLI_NEED_H
 #define FAL_CLI_NEED_H
 
@@ -12,24 +8,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-enum { FAL_NEED_PARTS = 12 };
-
-/* {0} is nothing. */
-struct fal_need {
-	struct fal_need_part {
-		const char *what; /* static: "data" */
-		uint64_t bytes;
-	} part[FAL_NEED_PARTS];
-	unsigned parts;
-	uint64_t reserved; /* bytes of address space besides, that are hardly used */
-};
-
-/* One part more, unless it is nothing. */
-void fal_need_add(struct fal_need *n, const char *what, uint64_t bytes);
-/* The part of this name is that, where it was less, or was not there. */
-void fal_need_raise(struct fal_need *n, const char *what, uint64_t bytes);
-uint64_t fal_need_sum(const struct fal_need *n);
 
 /* In MiB, as it is said: rounded up. */
 static inline uint64_t
@@ -44,11 +22,6 @@ fal_need_mib(uint64_t bytes)
  * the stacks of libuv's threads?  FAL_ENOMEM, with `why`. */
 int fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most,
 		     struct fal_diag *why);
-
-/* What a part is, in MiB: "7.1", or "<0.1". */
-void fal_need_put_part(uint64_t bytes, struct fal_buf *out);
-/* "program 7.1, data 45.3, parameters 0.2": its parts. */
-void fal_need_put(const struct fal_need *n, struct fal_buf *out);
 
 /* Begins a program, before it allocates anything: large blocks go back to the system when
  * they are freed, so that what is counted is what there is.  The bytes of the program

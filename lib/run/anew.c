@@ -96,22 +96,20 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 
 /* The most is there when a version is held against a snapshot: both as racks, of which
  * one sums nothing up, and the images of both.  A task alone is quantised, no more. */
-void
-fal_anew_need(const struct fal_anew *a, struct fal_need *out)
+uint64_t
+fal_anew_need(const struct fal_anew *a, uint64_t *space)
 {
 	const uint64_t lanes = a->conf.lanes, params = a->setup.model->params;
 	const uint32_t versions = a->conf.versions > 0 ? a->conf.versions : 1;
 	const struct fal_store_most own = { .versions = versions, .rounds = 1 },
 				    other = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
-	fal_need_add(out, "kernels", lanes * fal_net_kernel_bytes(a->net));
-	fal_need_add(out, "samples", fal_setup_bytes(&a->setup));
-	fal_need_add(out, "lanes", lanes * (fal_desk_bytes(a->net) + sums));
-	fal_need_add(out, "parameters and sums",
-		     fal_rack_bytes(&a->rack_conf, &own) +
-			     fal_rack_bytes(&a->rack_conf, &other));
-	out->reserved = lanes * FAL_KERN_SPACE;
-	fal_need_add(out, "snapshot", 2 * fal_rack_image_bytes(&a->rack_conf, &other));
+	*space = lanes * FAL_KERN_SPACE;
+	return fal_setup_bytes(&a->setup) +
+	       lanes * (fal_net_kernel_bytes(a->net) + fal_desk_bytes(a->net) + sums) +
+	       fal_rack_bytes(&a->rack_conf, &own) +
+	       fal_rack_bytes(&a->rack_conf, &other) +
+	       2 * fal_rack_image_bytes(&a->rack_conf, &other);
 }
 
 int

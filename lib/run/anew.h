@@ -6,7 +6,6 @@
 #ifndef FAL_RUN_ANEW_H
 #define FAL_RUN_ANEW_H
 
-#include "cli/need.h"
 #include "run/files.h"
 #include "run/snapshot.h"
 
@@ -22,8 +21,9 @@ struct fal_anew_conf {
  * gradients cannot be computed here; FAL_ENOMEM; with `diag`. */
 int fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 		 struct fal_diag *diag);
-/* The parts that it is going to need, the largest of what it is asked for included. */
-void fal_anew_need(const struct fal_anew *a, struct fal_need *out);
+/* Bytes that it is going to need, for the largest of what it is asked for; `space` gets
+ * those of address space besides, that are hardly used. */
+uint64_t fal_anew_need(const struct fal_anew *a, uint64_t *space);
 /* Once, before all that follows.  FAL_ENOMEM, with `diag`. */
 int fal_anew_start(struct fal_anew *a, struct fal_diag *diag);
 void fal_anew_free(struct fal_anew *a);

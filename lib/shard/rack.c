@@ -711,10 +711,3 @@ fal_rack_image_bytes(const struct fal_rack_conf *conf, const struct fal_store_mo
 	const struct fal_store_conf store = store_of(conf);
 	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);
 }
-
-uint64_t
-fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines)
-{
-	const struct fal_store_conf store = store_of(conf);
-	return fal_store_state_bytes(&store, lines);
-}

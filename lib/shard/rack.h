@@ -123,12 +123,11 @@ bool fal_rack_gathered(const struct fal_rack *r, uint64_t version);
  * there is none. */
 const float *fal_rack_average(struct fal_rack *r);
 /* Bytes that the shards take, with a version that is held; those of the image of a marked
- * one; those of the optimiser's state alone, with the average. */
+ * one. */
 uint64_t fal_rack_bytes(const struct fal_rack_conf *conf,
 			const struct fal_store_most *most);
 uint64_t fal_rack_image_bytes(const struct fal_rack_conf *conf,
 			      const struct fal_store_most *most);
-uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
 
 /* The images of a marked version, by shard: `out` has room for all numbers, and gets
  * those that are here.  All or none; false: some shard has none. */

@@ -58,13 +58,6 @@ fal_store_image_bytes(const struct fal_store_conf *conf,
 	return newest_bytes(conf) + old_bytes(conf, most);
 }
 
-size_t
-fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines)
-{
-	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
-	return (((size_t)lines + 1) * state_len(conf) + average) * sizeof(float);
-}
-
 static void
 begin_with(struct fal_store *s, const float *init)
 {

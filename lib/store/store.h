@@ -44,8 +44,6 @@ size_t fal_store_bytes(const struct fal_store_conf *conf,
 		       const struct fal_store_most *most);
 size_t fal_store_image_bytes(const struct fal_store_conf *conf,
 			     const struct fal_store_most *most);
-/* Those of the optimiser's state alone, with the average. */
-size_t fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines);
 
 size_t fal_store_len(const struct fal_store *s);
 uint64_t fal_store_version(const struct fal_store *s);
