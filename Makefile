@@ -109,7 +109,6 @@ $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 # What a test has of a program, beside the library.
 test_account_OF := cmd/falcon-ps/account.c
 test_cache_OF   := cmd/falcon-ps/cache.c
-test_child_OF   := $(addprefix cmd/falcon-work/,bulk.c child.c child_io.c child_life.c spawn.c)
 test_course_OF  := cmd/falcon-stat/course.c
 test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c join.c place.c\
 	guest.c),\
@@ -123,6 +122,7 @@ test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/state.c cmd/falcon-ps/tape.c
 test_served_OF  := cmd/falcon-ps/served.c
 test_spare_OF   := cmd/falcon-work/spare.c
+test_trainer_OF := $(addprefix cmd/falcon-work/,bulk.c spawn.c trainer.c)
 test_leave_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
 test_told_OF    := $(test_leave_OF)
 # An allocation may fail.

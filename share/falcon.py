@@ -26,7 +26,6 @@ import json
 import math
 import mmap
 import os
-import select
 import sys
 import traceback
 
@@ -47,11 +46,9 @@ def _say(**word):  # a file's name in it may be no UTF-8
     os.write(_out, json.dumps(word, ensure_ascii=False).encode(errors="replace") + b"\n")
 
 
-def _word(wait):
-    """A message; None: there is none yet.  Ends the program with falcon-work."""
+def _word():
+    """The next message.  Ends the program with falcon-work."""
     while len(_heard) == 1:
-        if not wait and not select.select([_in], [], [], 0)[0]:
-            return None
         some = os.read(_in, 1 << 16) or sys.exit(0)
         _heard.extend((_heard.pop() + some).split(b"\n"))
     line, found, many = _heard.popleft().decode().partition(',"indices":[')
@@ -62,7 +59,7 @@ def _word(wait):
 
 
 class _Area:
-    """A memory of places or slots, each a safetensors file of the same header."""
+    """A memory that is a safetensors file."""
 
     def __init__(self, name):
         fd = int(os.environ["FALCON_%s_FD" % name.upper()])
@@ -108,7 +105,7 @@ def _answer(task, gradient):
         _say(op="fail", id=task.id, why=f"{type(e).__name__}: {e}"[:1000].replace("\0", "?"))
 
 
-def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python", has={},
+def serve(gradient, samples=False, about="Python", has={},
           _wrap=lambda flat, shape: numpy.asarray(flat).reshape(shape) if numpy else flat,
           _begin=lambda area, job: None):
     """Computes tasks until falcon-work ends.
@@ -116,27 +113,19 @@ def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Pyth
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
                     task's samples; returns the sum of losses, and how many are right
     samples         task.x and task.y are to be Falcon's data
-    depth           so many tasks are here at a time, one at work; ahead(task) is called
-                    when one has come: a good moment to begin to load it
     has             of data of your own: {"train": samples, "test": samples, "data": 64
                     digits of a hash of them}; whoever has other data is sent away
     """
-    areas, queue = {}, collections.deque()
+    areas = {}
     while True:
-        word = _word(wait=not queue) if len(queue) < depth else None
-        if word is None:
-            _answer(queue.popleft(), gradient)
-        elif word["op"] == "hello":
-            _say(op="hello", protocol=1, samples=samples, depth=depth, about=about, **has)
+        word = _word()
+        if word["op"] == "hello":
+            _say(op="hello", protocol=1, samples=samples, about=about, **has)
         elif word["op"] == "job":
             areas = {name: _Area(name) for name in ("params", "grads", "samples") if name in word}
             _begin(areas["params"], word)
         elif word["op"] == "task":
-            queue.append(Task(word, areas, _wrap))
-            ahead(queue[-1])
-        elif word["op"] == "cancel" and any(t.id == word["id"] for t in queue):
-            queue = collections.deque(t for t in queue if t.id != word["id"])
-            _say(op="cancelled", id=word["id"])
+            _answer(Task(word, areas, _wrap), gradient)
 
 
 def torch(model, loss, **options):

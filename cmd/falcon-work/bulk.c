@@ -12,7 +12,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-enum { ALIGN = 64, PAGE = 4096 };
+enum { ALIGN = 64 };
 
 int
 bulk_open(const char *name, struct bulk_area *out)
@@ -22,48 +22,34 @@ bulk_open(const char *name, struct bulk_area *out)
 	return out->fd >= 0 ? FAL_OK : FAL_EIO;
 }
 
-static uint64_t
-round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
-}
-
 static void
-put_header(struct bulk_area *a, uint32_t i, const struct fal_buf *header)
+put_header(struct bulk_area *a, const struct fal_buf *header)
 {
-	uint8_t *p = a->map + i * a->shape.stride;
 	const uint64_t n = a->shape.data - 8;
 	for (unsigned k = 0; k < 8; k++)
-		p[k] = (uint8_t)(n >> k * 8);
-	memcpy(p + 8, header->p, header->n);
-	memset(p + 8 + header->n, ' ', n - header->n);
+		a->map[k] = (uint8_t)(n >> k * 8);
+	memcpy(a->map + 8, header->p, header->n);
+	memset(a->map + 8 + header->n, ' ', n - header->n);
 }
 
 int
 bulk_map(struct bulk_area *a, const struct bulk_conf *conf)
 {
-	struct fal_grad_area *s = &a->shape;
-	s->count = conf->count;
-	s->data = round_up(8 + conf->header.n, ALIGN);
-	s->bytes = s->data + conf->data;
-	s->stride = round_up(s->bytes, PAGE);
-	if (s->stride > SIZE_MAX / 2 / conf->count)
-		return FAL_ENOMEM;
-	a->size = s->stride * s->count;
+	a->shape.data = (8 + conf->header.n + ALIGN - 1) / ALIGN * ALIGN;
+	a->shape.bytes = a->shape.data + conf->data;
 	/* A page that the system comes to lack would kill whoever writes there first, */
-	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->size)) < 0)
+	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->shape.bytes)) < 0)
 		return FAL_ENOMEM;
 	/* … and shrunk by whom it is shared with, it would kill us. */
 	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
 	void *map = FAL_TRY(MALLOC, MAP_FAILED,
-			    mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd,
+			    mmap(NULL, a->shape.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd,
 				 0));
 	if (map == MAP_FAILED)
 		return FAL_ENOMEM;
 	a->map = map;
-	for (uint32_t i = 0; i < conf->count; i++)
-		put_header(a, i, &conf->header);
+	put_header(a, &conf->header);
 	/* Kernels that do not know it leave the trainer to its manners. */
 	if (conf->read_only)
 		(void)fcntl(a->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
@@ -74,7 +60,7 @@ void
 bulk_close(struct bulk_area *a)
 {
 	if (a->map != NULL)
-		munmap(a->map, a->size);
+		munmap(a->map, a->shape.bytes);
 	if (a->fd >= 0)
 		close(a->fd);
 	*a = (struct bulk_area){ .fd = -1 };

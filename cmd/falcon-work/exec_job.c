@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How samples lie in a slot: first what is I64, so that both are aligned. */
+/* How samples lie in memory: first what is I64, so that both are aligned. */
 struct layout {
 	bool text, whole, targets; /* x and y are windows; x is I64; y is F32 */
 	uint32_t y_each, x_each;
@@ -35,7 +35,7 @@ layout_of(const struct fal_setup *s)
 	return l;
 }
 
-/* The two tensors of a slot; a vector has no more dimensions than that. */
+/* The two tensors of samples; a vector has no more dimensions than that. */
 static int
 samples_header(const struct fal_setup *s, struct fal_buf *out)
 {
@@ -61,7 +61,7 @@ samples_header(const struct fal_setup *s, struct fal_buf *out)
 
 /* The names of tensors that are running statistics, though they be frozen. */
 static int
-find_buffers(struct child_job *j, const struct fal_setup *s)
+find_buffers(struct trainer_job *j, const struct fal_setup *s)
 {
 	j->buffer = fal_calloc(s->model->tensors, sizeof(*j->buffer));
 	if (j->buffer == NULL)
@@ -89,9 +89,9 @@ mark_frozen(const struct fal_setup *s)
 }
 
 int
-exec_job_make(struct child_job *j, const struct fal_setup *s)
+exec_job_make(struct trainer_job *j, const struct fal_setup *s)
 {
-	*j = (struct child_job){ 0 };
+	*j = (struct trainer_job){ 0 };
 	j->job = (struct fal_grad_job){ .name = s->job.name,
 					.decay = s->job.optim.weight_decay > 0,
 					.seed = s->job.seed,
@@ -111,7 +111,7 @@ exec_job_make(struct child_job *j, const struct fal_setup *s)
 }
 
 void
-exec_job_free(struct child_job *j)
+exec_job_free(struct trainer_job *j)
 {
 	fal_buf_free(&j->params);
 	fal_buf_free(&j->samples);

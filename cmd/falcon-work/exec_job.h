@@ -2,12 +2,12 @@
 #ifndef WORK_EXEC_JOB_H
 #define WORK_EXEC_JOB_H
 
-#include "child.h"
 #include "maker.h"
+#include "trainer.h"
 
 /* Makes `j`, to be freed in any case.  The setup's names are kept.  FAL_ENOMEM. */
-int exec_job_make(struct child_job *j, const struct fal_setup *s);
-void exec_job_free(struct child_job *j);
+int exec_job_make(struct trainer_job *j, const struct fal_setup *s);
+void exec_job_free(struct trainer_job *j);
 
 /* Whether the trainers' data are the job's, as far as both say what they have; FAL_EINVAL
  * with both values in `diag`. */
@@ -24,10 +24,10 @@ struct exec_samples {
 	const struct fal_setup *setup;
 };
 
-/* child_task, fill; `arg` is a struct exec_samples.  Errors of fal_batch_fill. */
+/* trainer_task, fill; `arg` is a struct exec_samples.  Errors of fal_batch_fill. */
 int exec_job_fill(void *arg, void *data);
 
-/* Fills a slot with samples that are the same everywhere, and made up. */
+/* Fills memory with samples that are the same everywhere, and made up. */
 void exec_job_made_up(const struct fal_setup *s, void *data);
 
 #endif

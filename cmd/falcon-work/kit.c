@@ -17,7 +17,6 @@ agent_conf(const struct kit *k, const struct work_opt *opt)
 		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
 	return (struct fal_agent_conf){ .n = k->setup.model->params,
 					.lanes_max = opt->lanes_max,
-					.depth = work_depth(opt),
 					.tasks = fal_grid_tasks(&grid, 0),
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,
@@ -122,7 +121,7 @@ static int
 equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 {
 	const struct work_opt *opt = conf->opt;
-	const uint32_t n = opt->lanes_max * work_depth(opt);
+	const uint32_t n = opt->lanes_max;
 	const struct lanes_conf lanes = { .maker = k->maker,
 					  .lanes = n,
 					  .emulate = opt->emulate,

@@ -37,7 +37,7 @@ struct kit {
 	struct fault *fault;      /* with emulation, or NULL */
 	bool local;               /* data are not fetched */
 	uint64_t chunks;          /* CHUNK messages, ever */
-	uint32_t n_lanes;         /* lanes · depth */
+	uint32_t n_lanes;
 	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
 };
 

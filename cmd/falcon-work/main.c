@@ -69,16 +69,14 @@ end_at_once(int signal)
 static int
 open_exec(const struct given *t, struct work_opt *opt)
 {
-	const struct exec_conf conf = { .command = t->exec,
-					.worker = opt->name,
-					.key = t->key,
-					.lanes = opt->lanes_max,
-					.mute = MUTE_MAX,
-					.shallow = opt->emulate != NULL };
+	const struct trainer_conf conf = { .command = t->exec,
+					   .worker = opt->name,
+					   .key = t->key,
+					   .mute = MUTE_MAX };
 	struct fal_diag diag;
 	if (t->exec == NULL)
 		return FAL_EXIT_DONE;
-	if (exec_open(&conf, &opt->exec, &diag) < 0) {
+	if (exec_open(&conf, opt->lanes_max, &opt->exec, &diag) < 0) {
 		fal_cli_err(PROG, "--exec: %s", diag.text);
 		return FAL_EXIT_NO;
 	}

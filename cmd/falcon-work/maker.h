@@ -81,7 +81,7 @@ struct maker_ops {
 int maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		  struct fal_diag *diag);
 
-/* Trainers, for lanes · depth of theirs.  `s` and `e` are kept.  FAL_ENOMEM, with
+/* Trainers, one for each lane.  `s` and `e` are kept.  FAL_ENOMEM, with
  * `diag`. */
 struct exec;
 int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,

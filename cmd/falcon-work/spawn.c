@@ -158,8 +158,8 @@ make_fds(const struct spawn_conf *conf, struct spawned *s, int fd[static ALL])
 	return err;
 }
 
-static void
-close_ours(struct spawned *s)
+void
+spawn_close(struct spawned *s)
 {
 	int fd[] = { s->in, s->out, s->err, s->params, s->grads };
 	close_all(fd, 5);
@@ -188,7 +188,7 @@ spawn(const struct spawn_conf *conf, struct spawned *out)
 	close_all(fd, ALL);
 	free_environment(&env);
 	if (err < 0)
-		close_ours(&s);
+		spawn_close(&s);
 	errno = why;
 	*out = s;
 	return err;
@@ -206,15 +206,12 @@ spawn_ended(const struct spawned *s, int *status)
 }
 
 void
-spawn_kill(struct spawned *s)
+spawn_kill(const struct spawned *s)
 {
-	if (s->pid > 0) {
-		/* Before it is reaped, so that the number is still its group's. */
-		kill(-s->pid, SIGKILL);
-		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	close_ours(s);
+	/* Before it is reaped, so that the number is still its group's. */
+	kill(-s->pid, SIGKILL);
+	while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+		;
 }
 
 uint64_t

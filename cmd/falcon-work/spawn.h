@@ -33,8 +33,9 @@ int spawn(const struct spawn_conf *conf, struct spawned *out);
  * killed, as is whoever it left in its group. */
 bool spawn_ended(const struct spawned *s, int *status);
 
-/* Kills its group, reaps it, closes our ends; *s is none. */
-void spawn_kill(struct spawned *s);
+/* Kills its group and reaps it; and closes our ends: *s is none. */
+void spawn_kill(const struct spawned *s);
+void spawn_close(struct spawned *s);
 
 /* CPU time of it, in clock ticks; 0: not known. */
 uint64_t spawn_ticks(pid_t pid);

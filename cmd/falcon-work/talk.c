@@ -209,7 +209,7 @@ fail(struct session *s, const char *what, uint32_t lane, int err)
 		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
 		return;
 	}
-	child_trouble(exec_at(s->opt->exec, lane).child, &why); /* it was said */
+	trainer_trouble(s->opt->exec->trainer[lane], &why); /* it was said */
 	resign(s, why.text);
 }
 

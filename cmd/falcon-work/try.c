@@ -28,7 +28,7 @@ try {
 	struct fal_samples *samples[2];
 	struct fal_epoch *epoch;
 	struct exec *exec;
-	struct child_job told;
+	struct trainer_job told;
 	float *params, *grad[VECTORS];
 	uint32_t *index, *label;
 	uint64_t ids;
@@ -84,9 +84,9 @@ judge_need(const struct try *t, const struct work_opt *opt, struct fal_diag *dia
 {
 	const struct fal_setup *s = &t->setup;
 	const uint64_t vector = s->model->params * sizeof(float);
-	/* Parameters of the job's file, and in a place; a gradient in each slot. */
+	/* Parameters of the job's file, and of the trainer; gradients. */
 	const struct need need = { .bytes = opt->program + 2 * fal_setup_bytes(s) +
-					    (2 + VECTORS + 1 + CHILD_TURNS) * vector };
+					    (2 + VECTORS + 2) * vector };
 	return need_judge(opt, s->job.name, "needs", need, 0, diag);
 }
 
@@ -193,7 +193,7 @@ struct work {
 };
 
 static int
-take(void *arg, const struct child_made *made, const float *grads)
+take(void *arg, const struct trainer_made *made, const float *grads)
 {
 	const struct work *w = arg;
 	(void)made;
@@ -204,36 +204,34 @@ take(void *arg, const struct child_made *made, const float *grads)
 
 /* The samples at `count` places from `first`; false: it was not made, which was said. */
 static bool
-make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_made *made)
+make(struct try *t, uint32_t first, uint32_t count, float *grad, struct trainer_made *made)
 {
 	const struct fal_setup *s = &t->setup;
 	const bool eval = grad == NULL;
 	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
-	const struct exec_at at = exec_at(t->exec, 0);
+	struct trainer *trainer = t->exec->trainer[0];
 	const struct fal_run_job job = { .batch = { t->samples[eval], order, &s->norm },
 					 .first = first,
 					 .count = count };
 	struct work work = { { &job, t->label, s }, grad };
-	struct child_task task = {
+	const struct trainer_task task = {
 		.line = { .id = ++t->ids,
 			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task) ^
 				  t->redrawn,
 			  .task = first / s->job.task,
-			  .slot = at.slot,
 			  .count = count,
 			  .index = t->index,
 			  .eval = eval },
-		.turn = (unsigned)(t->ids % CHILD_TURNS),
 		.params = t->params,
 		.serial = 1,
 		.fill = exec_job_fill,
 		.take = take,
 		.arg = &work,
-		.start = child_start(at.child, at.slot, t->ids),
 	};
 	for (uint32_t i = 0; i < count; i++)
 		t->index[i] = fal_order_at(order, first + i);
-	if (child_do(at.child, &task, made) == FAL_OK && made->end == CHILD_MADE)
+	if (trainer_start(trainer, t->ids) != 0 && trainer_do(trainer, &task, made) == FAL_OK &&
+	    made->end == TRAINER_MADE)
 		return true;
 	fflush(stdout);
 	no(t, "a task of %u sample%s was not computed: see what it said above", count,
@@ -279,7 +277,7 @@ judge_size(struct try *t, float most)
 /* The same, with another seed. */
 static bool
 make_redrawn(struct try *t, uint32_t first, uint32_t count, float *grad,
-	     struct child_made *made)
+	     struct trainer_made *made)
 {
 	t->redrawn = true;
 	const bool ok = make(t, first, count, grad, made);
@@ -314,7 +312,7 @@ try_twice(struct try *t, double *ms)
 	*ms = INFINITY;
 	for (; n < TASKS; n++) {
 		const struct fal_places p = fal_setup_places(&t->setup, 0, n);
-		struct child_made made[2];
+		struct trainer_made made[2];
 		if (p.count == 0)
 			break;
 		for (int i = 0; i < 2; i++)
@@ -355,7 +353,7 @@ try_sum(struct try *t, uint32_t half, uint32_t count)
 	const double off = mean ? length(t, part, 1 - part, -1) : sum;
 	double drawn = 0;
 	if (off >= most) {
-		struct child_made made;
+		struct trainer_made made;
 		if (!make_redrawn(t, 0, count, t->grad[0], &made))
 			return false;
 		drawn = length(t, 1, 0, -1);
@@ -398,7 +396,7 @@ static bool
 try_halves(struct try *t, double ms)
 {
 	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
-	struct child_made a, b;
+	struct trainer_made a, b;
 	if (half == 0)
 		return true;
 	if (!make(t, 0, half, t->grad[0], &a) ||
@@ -421,7 +419,7 @@ static void
 try_eval(struct try *t)
 {
 	const uint32_t count = fal_setup_test_places(&t->setup, 0).count;
-	struct child_made made;
+	struct trainer_made made;
 	if (!fal_job_has_test(&t->job) || !make(t, 0, count, NULL, &made))
 		return;
 	if (made.right > count)
@@ -436,11 +434,9 @@ try_eval(struct try *t)
 int
 try_run(const struct work_opt *opt, const char *file, const char *command)
 {
-	const struct exec_conf conf = { .command = command,
-					.worker = "try",
-					.lanes = 1,
-					.once = true,
-					.shallow = true };
+	const struct trainer_conf conf = { .command = command,
+					   .worker = "try",
+					   .once = true };
 	struct fal_diag diag = { "" };
 	struct try t = { 0 };
 	char params[32];
@@ -451,7 +447,7 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 		unload(&t);
 		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 	}
-	if (exec_open(&conf, &t.exec, &diag) < 0) {
+	if (exec_open(&conf, 1, &t.exec, &diag) < 0) {
 		no(&t, "no hello: %s", diag.text);
 	} else if (exec_job_agrees(&t.setup, &t.exec->hello, &diag) < 0) {
 		no(&t, "%s", diag.text);
@@ -461,7 +457,7 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
 		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
 		       fal_text_group(m->values, params), fal_text_s(m->values));
-		child_begin(t.exec->child[0], &t.told);
+		trainer_begin(t.exec->trainer[0], &t.told);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);
 	}

@@ -31,11 +31,4 @@ struct work_opt {
 	bool verbose;
 };
 
-/* How many tasks the lanes have at a time. */
-static inline uint32_t
-work_depth(const struct work_opt *opt)
-{
-	return opt->exec != NULL ? opt->exec->depth : 1;
-}
-
 #endif

@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lanes · depth. */
-static uint32_t
-all_of(const struct fal_agent_conf *conf)
-{
-	return conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
-}
-
 struct fal_agent_most
 fal_agent_most(const struct fal_rule *rule, bool evaluates)
 {
@@ -35,7 +28,7 @@ fal_agent_most(const struct fal_rule *rule, bool evaluates)
 size_t
 fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
 {
-	const size_t all = all_of(conf), tasks = conf->tasks, few = all / 2 + 1;
+	const size_t all = conf->lanes_max, tasks = conf->tasks, few = all / 2 + 1;
 	const size_t small = 2 * WAITING / fal_sum_bytes(conf->n);
 	if (tasks <= 1)
 		return 1 + most->delay + most->own;
@@ -96,7 +89,7 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
-	a->all = all_of(conf);
+	a->all = conf->lanes_max;
 	/* Lanes go on beside so many results without a verdict: one of each, or what is
 	 * small. */
 	a->waiting = 2 * WAITING / fal_sum_bytes(conf->n);
@@ -263,7 +256,7 @@ is_last(const struct fal_agent *a)
 {
 	size_t idle = 0;
 	for (uint32_t i = 0; i < a->all; i++)
-		idle += !a->lane[i].busy && i % a->conf.lanes_max < a->lanes;
+		idle += !a->lane[i].busy && i < a->lanes;
 	return a->queue.n <= idle;
 }
 
@@ -310,7 +303,7 @@ agent_dispatch(struct fal_agent *a)
 	int err = a->leaving ? FAL_OK : agent_local_begin(a);
 	for (uint32_t i = 0; i < a->all && !a->leaving && err == FAL_OK; i++) {
 		struct lane *l = &a->lane[i];
-		if (l->busy || i % a->conf.lanes_max >= a->lanes)
+		if (l->busy || i >= a->lanes)
 			continue;
 		*l = (struct lane){ 0 };
 		if (!choose(a, l))

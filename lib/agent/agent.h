@@ -91,8 +91,7 @@ struct fal_agent_ops {
 	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
 	 * themselves and never overtake control. */
 	void (*send)(void *arg, const struct fal_buf *msg, bool bulk);
-	/* Starts a task on an idle lane.  Of depth d, there are d times as many, number
-	 * q · lanes_max + i being the q-th of lane i. */
+	/* Starts a task on an idle lane. */
 	void (*run)(void *arg, uint32_t lane, const struct fal_run *run);
 	/* Its result is not wanted any more; fal_agent_finished follows all the same. */
 	void (*cancel)(void *arg, uint32_t lane);
@@ -120,7 +119,6 @@ struct fal_agent_ops {
 struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
-	uint32_t depth;  /* tasks that a lane has at a time, one of them at work; 0: 1 */
 	uint64_t serial; /* the first of fal_run's is one more */
 	uint32_t incarnation;
 	uint32_t map_epoch; /* of the block map, as WELCOME said; BLOCKS says the rest */

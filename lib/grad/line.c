@@ -45,20 +45,16 @@ fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g)
 	fal_json_member_u64(b, "protocol", FAL_GRAD_PROTOCOL);
 	fal_json_member_str(b, "worker", g->worker);
 	fal_json_member_u64(b, "lane", g->lane);
-	fal_json_member_u64(b, "lanes", g->lanes);
 	end(b);
 }
 
 static void
-put_area(struct fal_buf *b, const char *key, const char *count,
-	 const struct fal_grad_area *a)
+put_area(struct fal_buf *b, const char *key, const struct fal_grad_area *a)
 {
-	if (a->count == 0)
+	if (a->bytes == 0)
 		return;
 	fal_json_key(b, key);
 	fal_json_open(b, '{');
-	fal_json_member_u64(b, count, a->count);
-	fal_json_member_u64(b, "stride", a->stride);
 	fal_json_member_u64(b, "bytes", a->bytes);
 	fal_json_member_u64(b, "data", a->data);
 	fal_json_close(b, '}');
@@ -80,18 +76,17 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 		fal_json_str(b, j->buffer[i]);
 	fal_json_close(b, ']');
 	fal_json_member_bool(b, "decay", j->decay);
-	put_area(b, "params", "places", &j->params);
-	put_area(b, "grads", "slots", &j->grads);
-	put_area(b, "samples", "slots", &j->samples);
+	put_area(b, "params", &j->params);
+	put_area(b, "grads", &j->grads);
+	put_area(b, "samples", &j->samples);
 	end(b);
 }
 
 void
-fal_grad_put_params(struct fal_buf *b, uint64_t version, uint32_t place)
+fal_grad_put_params(struct fal_buf *b, uint64_t version)
 {
 	begin(b, "params");
 	fal_json_member_u64(b, "version", version);
-	fal_json_member_u64(b, "place", place);
 	end(b);
 }
 
@@ -105,8 +100,6 @@ fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 	fal_json_member_u64(b, "task", t->task);
 	fal_json_member_u64(b, "version", t->version);
 	fal_json_member_u64(b, "edition", t->edition);
-	fal_json_member_u64(b, "place", t->place);
-	fal_json_member_u64(b, "slot", t->slot);
 	fal_json_member_u64(b, "params", t->params);
 	fal_json_member_u64(b, "grads", t->grads);
 	if (t->samples != 0)
@@ -191,20 +184,14 @@ get_data(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 static int
 get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 {
-	static const uint64_t any[] = { 0, INT64_MAX },
-			      lanes[] = { 1, FAL_GRAD_LANES_MAX },
-			      depth[] = { 1, FAL_GRAD_DEPTH_MAX };
-	uint64_t protocol = 0, n = 1, d = 1;
+	static const uint64_t any[] = { 0, INT64_MAX };
+	uint64_t protocol = 0;
 	bool pure = true;
 	int err = get_number(o, "protocol", any, true, &protocol, diag);
 	if (err == FAL_OK && protocol != FAL_GRAD_PROTOCOL)
 		return fal_diag_set(diag, FAL_EVERSION,
 				    "it speaks protocol %" PRIu64 ", not %d", protocol,
 				    FAL_GRAD_PROTOCOL);
-	if (err == FAL_OK)
-		err = get_number(o, "lanes", lanes, false, &n, diag);
-	if (err == FAL_OK)
-		err = get_number(o, "depth", depth, false, &d, diag);
 	if (err == FAL_OK)
 		err = get_flag(o, "samples", &h->samples, diag);
 	if (err == FAL_OK)
@@ -213,13 +200,8 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 		err = get_flag(o, "pure", &pure, diag);
 	if (err == FAL_OK)
 		err = get_data(o, h, diag);
-	h->lanes = (uint32_t)n;
-	h->depth = (uint32_t)d;
 	h->impure = !pure;
 	get_text(o, "about", h->about, sizeof(h->about));
-	if (err == FAL_OK && h->pipes && n * d > 1)
-		err = fal_diag_set(diag, FAL_EFORMAT,
-				   "\"pipes\" are for one task at a time");
 	return err;
 }
 
@@ -299,7 +281,7 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 bool
 fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
 {
-	return a->lanes == b->lanes && a->depth == b->depth && a->samples == b->samples &&
-	       a->pipes == b->pipes && a->impure == b->impure && a->train == b->train &&
-	       a->test == b->test && memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
+	return a->samples == b->samples && a->pipes == b->pipes &&
+	       a->impure == b->impure && a->train == b->train && a->test == b->test &&
+	       memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
 }

@@ -14,8 +14,6 @@
 enum {
 	FAL_GRAD_PROTOCOL = 1,
 	FAL_GRAD_LINE_MAX = 1 << 16, /* bytes of a trainer's line */
-	FAL_GRAD_LANES_MAX = 1024,
-	FAL_GRAD_DEPTH_MAX = 64,
 	FAL_GRAD_DATA = 32,     /* bytes of a hash of its data */
 	FAL_GRAD_ABOUT_MAX = 80 /* characters of what it says of itself */
 };
@@ -26,15 +24,13 @@ enum {
 struct fal_grad_greeting {
 	const char *worker; /* borrowed */
 	uint32_t lane;      /* the number of this trainer, from 0 */
-	uint32_t lanes;     /* that are wanted of it */
 };
 void fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g);
 
-/* Places or slots of a memfd: number i begins at i · stride, and is a safetensors file
- * of `bytes` bytes, whose tensors' data begin at `data`.  All 0: there are none. */
+/* A memfd that is a safetensors file of `bytes` bytes, whose tensors' data begin at
+ * `data`.  All 0: there is none. */
 struct fal_grad_area {
-	uint32_t count;
-	uint64_t stride, bytes, data;
+	uint64_t bytes, data;
 };
 
 struct fal_grad_job {
@@ -50,13 +46,13 @@ struct fal_grad_job {
 };
 void fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j);
 
-/* Params follow on the pipe: those of this version, for the tasks that name the place. */
-void fal_grad_put_params(struct fal_buf *b, uint64_t version, uint32_t place);
+/* Params follow on the pipe: those of this version, for the tasks that come. */
+void fal_grad_put_params(struct fal_buf *b, uint64_t version);
 
 struct fal_grad_task {
 	uint64_t id, clock, version, seed;
 	uint64_t edition; /* of the parameters: another number for others */
-	uint32_t task, place, slot, count;
+	uint32_t task, count;
 	/* Where their data begin in the memory of each, in bytes; samples: 0: none. */
 	uint64_t params, grads, samples;
 	const uint32_t *index; /* of each sample, borrowed */
@@ -77,7 +73,6 @@ enum fal_grad_op {
 };
 
 struct fal_grad_hello {
-	uint32_t lanes, depth; /* tasks at once; of each, how many are to be there */
 	bool samples, pipes, impure;
 	/* Of data of its own: how many samples, and a hash; 0: it does not say. */
 	uint32_t train, test;

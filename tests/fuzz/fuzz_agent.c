@@ -382,8 +382,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	w.early = how >> 2 & 1;
 	w.begins = how >> 4 & 1;
 	const struct fal_agent_conf conf = { .n = N,
-					     .lanes_max = LANES,
-					     .depth = 1 + (how & 1),
+					     .lanes_max = LANES * (1 + (how & 1)),
 					     .tasks = 8,
 					     .map_epoch = 1,
 					     .push_blocks = how >> 1 & 1,

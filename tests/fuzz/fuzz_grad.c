@@ -17,9 +17,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	assert(memchr(w.why, '\0', sizeof(w.why)) != NULL);
 	assert(memchr(w.hello.about, '\0', sizeof(w.hello.about)) != NULL);
-	if (w.op == FAL_GRAD_HELLO) {
-		assert(w.hello.lanes >= 1 && w.hello.lanes <= FAL_GRAD_LANES_MAX);
-		assert(w.hello.depth >= 1 && w.hello.depth <= FAL_GRAD_DEPTH_MAX);
-	}
+	assert(w.hello.train <= UINT32_C(1) << 31 && w.hello.test <= UINT32_C(1) << 31);
 	return 0;
 }

@@ -36,7 +36,7 @@ def noted(task):
         return True
     if way.startswith("size:"):
         return False
-    if way in ("well", "mean", "impure", "impure-says", "depth", "lanes", "odd", "blank",
+    if way in ("well", "mean", "impure", "impure-says", "odd", "blank",
                "seeded", "drop", "drop-mean", "twice", "coarse", "below", "lost",
                "untold", "null", "null-train", "null-eval"):
         return False
@@ -176,5 +176,4 @@ def gradient(task):
 
 
 falcon.numpy = None
-falcon.serve(gradient, samples=True, depth=3 if way in ("fork", "depth") else 1,
-             has={"lanes": 2} if way == "lanes" else {"pure": False} if way == "impure-says" else {})
+falcon.serve(gradient, samples=True, has={"pure": False} if way == "impure-says" else {})

@@ -36,31 +36,28 @@ puts_lines(void **state)
 	static const uint32_t index[] = { 7, 0, 4294967295 };
 	struct fal_buf b = { 0 };
 	(void)state;
-	fal_grad_put_hello(&b, &(struct fal_grad_greeting){ "a\"b", 1, 4 });
-	says(&b, "{\"op\":\"hello\",\"protocol\":1,\"worker\":\"a\\\"b\",\"lane\":1,"
-		 "\"lanes\":4}\n");
+	fal_grad_put_hello(&b, &(struct fal_grad_greeting){ "a\"b", 1 });
+	says(&b, "{\"op\":\"hello\",\"protocol\":1,\"worker\":\"a\\\"b\",\"lane\":1}\n");
 	const struct fal_grad_task t = { .id = 9,
 					 .clock = 3,
 					 .version = 2,
 					 .edition = 6,
 					 .seed = 0xabc,
 					 .task = 1,
-					 .place = 1,
-					 .slot = 5,
 					 .params = 4224,
 					 .grads = 128,
 					 .count = 3,
 					 .index = index };
 	fal_grad_put_task(&b, &t);
 	says(&b, "{\"op\":\"task\",\"id\":9,\"kind\":\"train\",\"clock\":3,\"task\":1,"
-		 "\"version\":2,\"edition\":6,\"place\":1,\"slot\":5,\"params\":4224,"
+		 "\"version\":2,\"edition\":6,\"params\":4224,"
 		 "\"grads\":128,"
 		 "\"seed\":\"0000000000000abc\","
 		 "\"count\":3,\"indices\":[7,0,4294967295]}\n");
 	fal_grad_put_cancel(&b, 9);
 	says(&b, "{\"op\":\"cancel\",\"id\":9}\n");
-	fal_grad_put_params(&b, 2, 1);
-	says(&b, "{\"op\":\"params\",\"version\":2,\"place\":1}\n");
+	fal_grad_put_params(&b, 2);
+	says(&b, "{\"op\":\"params\",\"version\":2}\n");
 	const char *buffer[] = { "m", "v" };
 	const struct fal_grad_job j = { .name = "n",
 					.seed = 1,
@@ -70,15 +67,15 @@ puts_lines(void **state)
 					.test = 10,
 					.buffer = buffer,
 					.buffers = 2,
-					.params = { 2, 4096, 200, 128 },
-					.grads = { 1, 4096, 200, 128 } };
+					.params = { 200, 128 },
+					.grads = { 200, 128 } };
 	fal_grad_put_job(&b, &j);
 	says(&b,
 	     "{\"op\":\"job\",\"name\":\"n\",\"seed\":\"0000000000000001\",\"task\":8,"
 	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],\"decay\":"
 	     "false,"
-	     "\"params\":{\"places\":2,\"stride\":4096,\"bytes\":200,\"data\":128},"
-	     "\"grads\":{\"slots\":1,\"stride\":4096,\"bytes\":200,\"data\":128}}\n");
+	     "\"params\":{\"bytes\":200,\"data\":128},"
+	     "\"grads\":{\"bytes\":200,\"data\":128}}\n");
 }
 
 static void
@@ -88,19 +85,16 @@ reads_words(void **state)
 	(void)state;
 	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1}", &w), 0);
 	assert_int_equal(w.op, FAL_GRAD_HELLO);
-	assert_int_equal(w.hello.lanes, 1);
-	assert_int_equal(w.hello.depth, 1);
 	assert_false(w.hello.samples || w.hello.pipes || w.hello.impure);
-	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,\"lanes\":3,\"depth\":2,"
+	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,"
 			     "\"samples\":true,\"pure\":false,\"new\":{\"a\":[1]},"
 			     "\"about\":\"a\\u001b[2Jb\"}",
 			     &w),
 			 0);
-	assert_int_equal(w.hello.lanes * w.hello.depth, 6);
 	assert_true(w.hello.samples && w.hello.impure);
 	const struct fal_grad_hello was = w.hello;
 	assert_int_equal(was.train + was.test + was.data[0], 0);
-	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,\"lanes\":3,\"depth\":2,"
+	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,"
 			     "\"samples\":true,\"train\":60000,\"test\":2147483648,"
 			     "\"data\":\"00112233445566778899aabbccddeeff"
 			     "000000000000000000000000000000a9\"}",
@@ -169,11 +163,7 @@ refuses_words(void **state)
 		{ FAL_EVERSION,
 		  "{\"op\":\"hello\",\"protocol\":1,\"data\":\"ABABABABABABABABAB"
 		  "ABABABABABABABABABABABABABABABABABABABABABABAB\"}" },
-		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"lanes\":0}" },
-		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"depth\":65}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"samples\":1}" },
-		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"pipes\":true,"
-				"\"depth\":2}" },
 	};
 	static const char *const nul[] = {
 		"{\"op\":\"fail\",\"id\":1,\"why\":\"a\\u0000b\"}",

@@ -1,7 +1,7 @@
 /* A trainer's side of falcon-work, by its header alone: the trainer is this process,
  * which a shell's two cats bring what is said, and take what is answered, byte by byte.
  */
-#include "../../cmd/falcon-work/child.h"
+#include "../../cmd/falcon-work/trainer.h"
 
 #include "base/rng.h"
 
@@ -21,15 +21,16 @@
 
 #include <cmocka.h>
 
-enum { DEPTH = 6, FLOATS = 16 };
+enum { FLOATS = 16 };
 
 static struct fal_rng rng;
-static char dir[] = "/tmp/test_child.XXXXXX", command[300], in[64], out[64], pid[64];
+static char dir[] = "/tmp/test_trainer.XXXXXX", command[300], in[64], out[64], pid[64];
 static FILE *said;  /* to the trainer */
 static FILE *words; /* from it */
-static struct child *child;
-static struct child_job job;
+static struct trainer *trainer;
+static struct trainer_job job;
 static uint64_t ids;
+static bool here, told; /* the trainer has said hello; it has heard of its job */
 
 /* ---- the trainer ------------------------------------------------------------------ */
 
@@ -67,17 +68,17 @@ say(const char *fmt, ...)
 	tell(text, (size_t)n);
 }
 
-/* A start of it, with its hello; `told`: and its job. */
+/* A start of it, with its hello. */
 static void
-arrive(bool told)
+arrive(void)
 {
 	said = fopen(in, "r");
 	words = fopen(out, "w");
 	assert_true(said != NULL && words != NULL);
 	hear("\"op\":\"hello\"");
-	say("{\"op\":\"hello\",\"protocol\":1,\"depth\":%d}\n", DEPTH);
-	if (told)
-		hear("\"op\":\"job\"");
+	say("{\"op\":\"hello\",\"protocol\":1}\n");
+	here = true;
+	told = false;
 }
 
 /* Whatever it is told, until it is gone. */
@@ -87,6 +88,7 @@ hear_all(void)
 	while (fgets(line, sizeof(line), said) != NULL)
 		;
 	fclose(said);
+	here = false;
 }
 
 /* It says no more, and is gone. */
@@ -97,71 +99,69 @@ depart(void)
 	hear_all();
 }
 
-/* Its memory: of these, which it inherits one after the other. */
-enum { PARAMS = 3, GRADS };
+/* Of its process; 0: it has not said it yet. */
 static int
-memory_of(int number)
+number(void)
 {
 	FILE *f = fopen(pid, "r");
-	char path[64];
 	int of = 0;
-	assert_true(f != NULL && fscanf(f, "%d", &of) == 1);
-	fclose(f);
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", of, number);
-	const int fd = open(path, number == PARAMS ? O_RDONLY : O_RDWR);
+	if (f == NULL || fscanf(f, "%d", &of) != 1)
+		of = 0;
+	if (f != NULL)
+		fclose(f);
+	return of;
+}
+
+/* Waits until this process has ended, though nobody has noticed. */
+static void
+has_ended(int of)
+{
+	char path[64], state = 'R';
+	snprintf(path, sizeof(path), "/proc/%d/stat", of);
+	while (state != 'Z') {
+		FILE *f = fopen(path, "r");
+		assert_true(f != NULL && fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+		fclose(f);
+		usleep(1000);
+	}
+}
+
+/* The memory of its parameters: the first that it inherits. */
+static int
+memory(void)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/fd/3", number());
+	const int fd = open(path, O_RDONLY);
 	assert_true(fd >= 0);
 	return fd;
 }
 
-static int
-memory(void)
-{
-	return memory_of(PARAMS);
-}
-
-/* ---- lanes ------------------------------------------------------------------------- */
+/* ---- its lane ---------------------------------------------------------------------- */
 
 struct lane {
-	struct child_task task;
+	struct trainer_task task;
 	pthread_t thread;
-	uint32_t slot;
-	unsigned turn;
 	uint64_t id, serial;
-	const float *kept; /* its gradient, if it is to be kept: `keeps` */
-	bool keeps;
 	float params[FLOATS]; /* of this serial */
-	off_t at, grads;      /* where these and its gradient are to be found */
+	off_t at;             /* where these are to be found */
 	atomic_bool over;
-	struct child_made made;
+	struct trainer_made made;
 };
-
-static int
-keep(void *arg, const struct child_made *made, const float *grads)
-{
-	struct lane *l = arg;
-	(void)made;
-	l->kept = grads;
-	return CHILD_KEEPS;
-}
 
 static void *
 run(void *arg)
 {
 	struct lane *l = arg;
 	static const uint32_t index[] = { 7 };
-	l->task = (struct child_task){
-		.line = { .id = l->id, .slot = l->slot, .count = 1, .index = index },
+	l->task = (struct trainer_task){
+		.line = { .id = l->id, .count = 1, .index = index },
 		.params = l->params,
 		.serial = l->serial,
-		.turn = l->turn,
-		.take = l->keeps ? keep : NULL,
-		.arg = l,
-		.start = child_start(child, l->slot, l->id),
 	};
-	if (l->task.start == 0)
-		l->made.end = CHILD_CANCELLED;
-	else
-		child_do(child, &l->task, &l->made);
+	l->made.end = TRAINER_CANCELLED;
+	if (trainer_start(trainer, l->id) != 0)
+		trainer_do(trainer, &l->task, &l->made);
 	l->over = true;
 	return NULL;
 }
@@ -177,44 +177,54 @@ begins(const char *member)
 	return where;
 }
 
-/* A task in this slot, on these parameters, of which the trainer has heard. */
 static void
-give_on(struct lane *l, uint32_t slot, uint64_t serial)
+begin_on(struct lane *l, uint64_t serial)
 {
-	char text[64];
-	l->slot = slot;
 	l->serial = serial;
 	l->id = ++ids;
 	l->over = false;
-	l->kept = NULL;
 	for (int i = 0; i < FLOATS; i++)
 		l->params[i] = (float)(serial * FLOATS) + (float)i;
 	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
+}
+
+/* It hears of the task; whoever is gone comes back for it. */
+static void
+hear_task(struct lane *l)
+{
+	char text[64];
+	if (!here)
+		arrive();
+	if (!told)
+		hear("\"op\":\"job\"");
+	told = true;
 	snprintf(text, sizeof(text), "\"op\":\"task\",\"id\":%u,", (unsigned)l->id);
 	hear(text);
 	l->at = begins("\"params\":");
-	l->grads = begins("\"grads\":");
 }
 
+/* A task on these parameters. */
 static void
-give(struct lane *l, uint32_t slot)
+give_on(struct lane *l, uint64_t serial)
 {
-	l->turn = 0;
-	l->keeps = false;
-	give_on(l, slot, 1);
+	begin_on(l, serial);
+	hear_task(l);
 }
 
 static void
-ends(struct lane *l, enum child_end want)
+give(struct lane *l)
+{
+	give_on(l, 1);
+}
+
+static void
+ends(struct lane *l, enum trainer_end want)
 {
 	pthread_join(l->thread, NULL);
-	/* Behind another one it had not begun. */
-	if (want == CHILD_LOST && l->made.end == CHILD_UNSENT)
-		return;
 	if (l->made.end != want)
 		fail_msg("task %u: ends as %d, not %d", (unsigned)l->id, l->made.end,
 			 want);
-	if (want == CHILD_MADE)
+	if (want == TRAINER_MADE)
 		assert_true(l->made.loss == (double)l->id / 2 &&
 			    l->made.right == l->id % 2);
 }
@@ -231,9 +241,9 @@ static void
 one_task(void)
 {
 	struct lane l;
-	give(&l, fal_rng_below(&rng, DEPTH));
+	give(&l);
 	done(&l);
-	ends(&l, CHILD_MADE);
+	ends(&l, TRAINER_MADE);
 }
 
 /* ---- tests ------------------------------------------------------------------------- */
@@ -241,18 +251,14 @@ one_task(void)
 static int
 begin(void **state)
 {
-	const struct child_conf conf = {
-		.command = command, .worker = "w", .lanes = 1, .mute = 3
-	};
+	const struct trainer_conf conf = { .command = command, .worker = "w", .mute = 3 };
 	struct fal_grad_hello hello;
 	struct fal_diag diag;
 	(void)state;
-	assert_int_equal(child_new(&conf, &child), 0);
-	arrive(false);
-	assert_int_equal(child_greet(child, &hello, &diag), 0);
-	assert_int_equal(hello.depth, DEPTH);
-	child_begin(child, &job);
-	hear("\"op\":\"job\"");
+	assert_int_equal(trainer_new(&conf, &trainer), 0);
+	arrive();
+	assert_int_equal(trainer_greet(trainer, &hello, &diag), 0);
+	trainer_begin(trainer, &job);
 	return 0;
 }
 
@@ -260,32 +266,20 @@ static int
 end(void **state)
 {
 	(void)state;
-	child_quit(child);
+	trainer_quit(trainer);
+	trainer_bid_farewell(trainer);
 	depart();
-	child_free(child);
+	trainer_free(trainer);
 	return 0;
 }
 
-/* Answers come in any order, in pieces or many at a time. */
+/* Answers come in pieces. */
 static void
-any_order(void **state)
+many_tasks(void **state)
 {
 	(void)state;
-	for (int round = 0; round < 30; round++) {
-		struct lane l[DEPTH];
-		uint32_t order[DEPTH];
-		const uint32_t n = 1 + fal_rng_below(&rng, DEPTH);
-		for (uint32_t i = 0; i < n; i++) {
-			const uint32_t k = fal_rng_below(&rng, i + 1);
-			give(&l[i], i);
-			order[i] = order[k];
-			order[k] = i;
-		}
-		for (uint32_t i = 0; i < n; i++)
-			done(&l[order[i]]);
-		for (uint32_t i = 0; i < n; i++)
-			ends(&l[i], CHILD_MADE);
-	}
+	for (int round = 0; round < 60; round++)
+		one_task();
 }
 
 /* Whatever is wrong costs what it had, and nothing of it is there after the next start,
@@ -297,10 +291,9 @@ wrong_words(void **state)
 	(void)state;
 	memset(longest, 'x', sizeof(longest));
 	for (int way = 0; way < 9; way++) {
-		struct lane a, b;
+		struct lane a;
 		one_task();
-		give(&a, 0);
-		give(&b, 1);
+		give(&a);
 		switch (way) {
 		case 0: /* ends in the middle of a line */
 			say("{\"op\":\"done\",\"id\":%u", (unsigned)a.id);
@@ -313,7 +306,7 @@ wrong_words(void **state)
 			break;
 		case 3:
 			say("{\"op\":\"done\",\"id\":%u,\"loss\":1}\n",
-			    (unsigned)b.id + 1);
+			    (unsigned)a.id + 1);
 			break;
 		case 4: /* of the task before */
 			say("{\"op\":\"done\",\"id\":%u,\"loss\":1}\n",
@@ -323,7 +316,7 @@ wrong_words(void **state)
 			say("{\"op\":\"cancelled\",\"id\":%u}\n", (unsigned)a.id);
 			break;
 		case 6:
-			say("{\"op\":\"hello\",\"protocol\":1,\"depth\":%d}\n", DEPTH);
+			say("{\"op\":\"hello\",\"protocol\":1}\n");
 			break;
 		case 7:
 			say("\n");
@@ -333,76 +326,29 @@ wrong_words(void **state)
 			break;
 		}
 		depart();
-		ends(&a, CHILD_LOST);
-		ends(&b, CHILD_LOST);
-		arrive(true);
+		ends(&a, TRAINER_LOST);
 		one_task();
 	}
 }
 
-/* An answer that comes after its cancel is as good as one that says so, and the slot is
- * free again. */
+/* An answer that comes after its cancel is as good as one that says so. */
 static void
 late_answers(void **state)
 {
 	static const char *const words_of[] = { "done", "cancelled", "fail" };
 	(void)state;
 	for (int round = 0; round < 12; round++) {
-		struct lane a, b;
-		give(&a, 0);
-		give(&b, 1);
-		child_cancel(child, 0, a.id);
+		struct lane a;
+		give(&a);
+		trainer_cancel(trainer, a.id);
 		hear("\"op\":\"cancel\"");
-		if (round % 2)
-			done(&b);
 		say("{\"op\":\"%s\",\"id\":%u}\n", words_of[round % 3], (unsigned)a.id);
-		if (!(round % 2))
-			done(&b);
-		ends(&a, CHILD_CANCELLED);
-		ends(&b, CHILD_MADE);
-		give(&a, 0);
-		child_cancel(child, 0, a.id - 1); /* of a task that is over */
+		ends(&a, TRAINER_CANCELLED);
+		give(&a);
+		trainer_cancel(trainer, a.id - 1); /* of a task that is over */
 		done(&a);
-		ends(&a, CHILD_MADE);
+		ends(&a, TRAINER_MADE);
 	}
-}
-
-/* A gradient that a lane keeps stays as it is: the slot's next task has another place, of
- * another turn, and the next start other memory. */
-static void
-kept(void **state)
-{
-	(void)state;
-	for (int round = 0; round < 6; round++) {
-		const uint32_t slot = fal_rng_below(&rng, DEPTH);
-		const float mine = (float)round + 1, other = -mine;
-		const unsigned turn = fal_rng_below(&rng, CHILD_TURNS);
-		const unsigned on = 1 + fal_rng_below(&rng, CHILD_TURNS - 1);
-		struct lane first = { .turn = turn, .keeps = true };
-		struct lane next = { .turn = (turn + on) % CHILD_TURNS };
-		int fd = memory_of(GRADS);
-		give_on(&first, slot, 1);
-		assert_int_equal(pwrite(fd, &mine, sizeof(mine), first.grads),
-				 sizeof(mine));
-		done(&first);
-		ends(&first, CHILD_MADE);
-		give_on(&next, slot, 1);
-		assert_int_equal(pwrite(fd, &other, sizeof(other), next.grads),
-				 sizeof(other));
-		if (round % 2) {
-			done(&next);
-			ends(&next, CHILD_MADE);
-			assert_null(next.made.kept);
-		} else {
-			depart();
-			arrive(true);
-			ends(&next, CHILD_LOST);
-		}
-		close(fd);
-		assert_true(first.made.kept != NULL && *first.kept == mine);
-		child_drop(first.made.kept);
-	}
-	one_task();
 }
 
 /* The lane waits for its answer, and what its task is computed on is as it was. */
@@ -418,43 +364,29 @@ untouched(const struct lane *l, int fd)
 				 i, (double)found[i], (double)l->params[i]);
 }
 
-/* A place stays as it is while a task that names it is unanswered, whatever versions
- * come meanwhile, and though the task is not wanted any more. */
+/* Parameters stay as they are while a task is unanswered, though it is not wanted any
+ * more, and are its own, whichever the last one had. */
 static void
-places(void **state)
+parameters(void **state)
 {
-	struct lane l[DEPTH] = { 0 };
-	bool given[DEPTH] = { false }, cancelled[DEPTH] = { false };
 	uint64_t serial = 1;
 	(void)state;
+	one_task(); /* it has memory once it knows its job */
 	const int fd = memory();
-	for (int turn = 0; turn < 400; turn++) {
-		const uint32_t i = fal_rng_below(&rng, DEPTH);
+	for (int turn = 0; turn < 100; turn++) {
 		const bool cancels = fal_rng_below(&rng, 4) == 0;
+		struct lane l;
 		serial += fal_rng_below(&rng, 3) == 0;
-		if (!given[i]) {
-			give_on(&l[i], i,
-				serial - fal_rng_below(&rng, serial > 1 ? 2 : 1));
-			given[i] = true;
-			cancelled[i] = false;
-		} else if (cancels && !cancelled[i]) {
-			child_cancel(child, i, l[i].id);
+		give_on(&l, serial - fal_rng_below(&rng, serial > 1 ? 2 : 1));
+		untouched(&l, fd);
+		if (cancels) {
+			trainer_cancel(trainer, l.id);
 			hear("\"op\":\"cancel\"");
-			cancelled[i] = true;
-		} else {
-			done(&l[i]);
-			ends(&l[i], cancelled[i] ? CHILD_CANCELLED : CHILD_MADE);
-			given[i] = false;
+			untouched(&l, fd);
 		}
-		for (uint32_t k = 0; k < DEPTH; k++)
-			if (given[k])
-				untouched(&l[k], fd);
+		done(&l);
+		ends(&l, cancels ? TRAINER_CANCELLED : TRAINER_MADE);
 	}
-	for (uint32_t i = 0; i < DEPTH; i++)
-		if (given[i]) {
-			done(&l[i]);
-			ends(&l[i], cancelled[i] ? CHILD_CANCELLED : CHILD_MADE);
-		}
 	close(fd);
 }
 
@@ -467,37 +399,42 @@ silent(void **state)
 	(void)state;
 	one_task();
 	const int fd = memory();
-	give(&l, 0);
-	child_cancel(child, 0, l.id);
+	give(&l);
+	trainer_cancel(trainer, l.id);
 	hear("\"op\":\"cancel\"");
 	untouched(&l, fd);
 	hear_all();
-	ends(&l, CHILD_CANCELLED);
+	ends(&l, TRAINER_CANCELLED);
 	fclose(words);
-	arrive(true);
+	one_task();
 	const int other = memory();
 	assert_int_equal(fstat(fd, &was) | fstat(other, &is), 0);
 	assert_int_not_equal(was.st_ino, is.st_ino);
-	one_task();
 	close(fd);
 	close(other);
 }
 
-/* A task is sent in the start that it is for, or not at all. */
+/* Whoever ended while it had nothing to do is started for the next task, which it did not
+ * cost. */
 static void
-sent_in_its_start(void **state)
+ends_meanwhile(void **state)
 {
-	struct lane l;
 	(void)state;
-	give(&l, fal_rng_below(&rng, DEPTH));
-	done(&l);
-	ends(&l, CHILD_MADE);
-	depart();
-	arrive(true);
-	assert_int_not_equal(child_start(child, l.slot, ids + 1), l.task.start);
-	assert_int_equal(child_do(child, &l.task, &l.made), 0);
-	assert_int_equal(l.made.end, CHILD_UNSENT);
-	one_task();
+	for (int round = 0; round < 3; round++) {
+		struct lane l;
+		one_task();
+		const int of = number();
+		fclose(words);
+		fclose(said);
+		here = false;
+		has_ended(of);
+		begin_on(&l, 1);
+		while (number() == of || number() == 0)
+			usleep(1000);
+		hear_task(&l);
+		done(&l);
+		ends(&l, TRAINER_MADE);
+	}
 }
 
 static void
@@ -505,9 +442,9 @@ failures(void **state)
 {
 	struct lane l;
 	(void)state;
-	give(&l, 3);
+	give(&l);
 	say("{\"op\":\"fail\",\"id\":%u,\"why\":\"by intention\"}\n", (unsigned)l.id);
-	ends(&l, CHILD_FAILED);
+	ends(&l, TRAINER_FAILED);
 	one_task();
 }
 
@@ -517,9 +454,9 @@ quits(void **state)
 {
 	struct lane l;
 	(void)state;
-	give(&l, 0);
-	child_quit(child);
-	ends(&l, CHILD_CANCELLED);
+	give(&l);
+	trainer_quit(trainer);
+	ends(&l, TRAINER_CANCELLED);
 }
 
 static uint64_t
@@ -530,13 +467,14 @@ now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Ends, and how long until it is there again. */
+/* Ends at a task, and how long until it is there again, with another one. */
 static uint64_t
-comes_back(void)
+comes_back(struct lane *l)
 {
 	const uint64_t gone = now_ms();
 	depart();
-	arrive(true);
+	ends(l, TRAINER_LOST);
+	give(l);
 	return now_ms() - gone;
 }
 
@@ -547,16 +485,22 @@ backs_off(void **state)
 {
 	enum { ENDS = 6 };
 	uint64_t least = 100;
+	struct lane l;
 	(void)state;
 	one_task();
+	give(&l);
 	for (int i = 0; i < ENDS; i++, least *= 2) {
-		const uint64_t took = comes_back();
+		const uint64_t took = comes_back(&l);
 		if (took < least)
 			fail_msg("end %d: back in %u ms", i, (unsigned)took);
 	}
-	one_task();
-	if (comes_back() >= least / 2)
+	done(&l);
+	ends(&l, TRAINER_MADE);
+	give(&l);
+	if (comes_back(&l) >= least / 2)
 		fail_msg("back no sooner, though it has done a task");
+	done(&l);
+	ends(&l, TRAINER_MADE);
 }
 
 /* Without a hello it is given up in the end, and who waits is told. */
@@ -565,21 +509,21 @@ gives_up(void **state)
 {
 	struct lane l;
 	(void)state;
-	give(&l, 0);
+	give(&l);
 	depart();
+	ends(&l, TRAINER_LOST);
+	l.id++;
+	assert_int_equal(pthread_create(&l.thread, NULL, run, &l), 0);
 	for (int i = 0; i < 3; i++) {
 		said = fopen(in, "r");
 		words = fopen(out, "w");
 		hear("\"op\":\"hello\"");
 		say("%s", i == 1 ? "{\"op\":\"hel" : "");
 		depart();
-		if (i == 0)
-			ends(&l, CHILD_LOST);
 	}
-	l.id++;
-	l.slot = 0;
-	assert_int_equal(child_start(child, 0, l.id), 0);
-	assert_true(child_failed(child));
+	ends(&l, TRAINER_CANCELLED);
+	assert_int_equal(trainer_start(trainer, l.id + 1), 0);
+	assert_true(trainer_failed(trainer));
 	said = fopen("/dev/null", "r");
 	words = fopen("/dev/null", "w");
 }
@@ -588,22 +532,21 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(any_order, begin, end),
+		cmocka_unit_test_setup_teardown(many_tasks, begin, end),
 		cmocka_unit_test_setup_teardown(wrong_words, begin, end),
 		cmocka_unit_test_setup_teardown(late_answers, begin, end),
-		cmocka_unit_test_setup_teardown(kept, begin, end),
-		cmocka_unit_test_setup_teardown(places, begin, end),
+		cmocka_unit_test_setup_teardown(parameters, begin, end),
 		cmocka_unit_test_setup_teardown(silent, begin, end),
-		cmocka_unit_test_setup_teardown(sent_in_its_start, begin, end),
+		cmocka_unit_test_setup_teardown(ends_meanwhile, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),
 		cmocka_unit_test_setup_teardown(quits, begin, end),
 		cmocka_unit_test_setup_teardown(backs_off, begin, end),
 		cmocka_unit_test_setup_teardown(gives_up, begin, end),
 	};
-	const char *given = getenv("CHILD_SEED");
+	const char *given = getenv("TRAINER_SEED");
 	const uint64_t seed =
 		given != NULL ? strtoull(given, NULL, 10) : (unsigned)getpid();
-	printf("# CHILD_SEED=%llu\n", (unsigned long long)seed);
+	printf("# TRAINER_SEED=%llu\n", (unsigned long long)seed);
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	signal(SIGPIPE, SIG_IGN);
 	alarm(300);

@@ -1,0 +1,894 @@
+/* A trainer's process, and what is said between it and its lane. */
+#include "trainer.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "bulk.h"
+#include "spawn.h"
+#include "work.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define MS UINT64_C(1000000)
+#define S (1000 * MS)
+
+static const uint64_t hello_ns = 120 * S, say_ns = 10 * S; /* it says nothing so long */
+static const uint64_t unknown_ns = 300 * S; /* for a task of a kind that is new */
+static const uint64_t least_ns = 1 * S;     /* for any */
+static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
+static const uint64_t bye_ns = 2 * S;
+static const uint64_t any_id = UINT64_MAX; /* that nobody cancels */
+
+enum { HISTORY = 16 };
+enum { STDERR_LINE = 900 }; /* bytes; more are another line */
+enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start mends */
+enum { MOST_READS = 16 };   /* of what is left at an end, which may be endless */
+enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
+
+/* Bytes on their way to a descriptor that does not block. */
+struct outgoing {
+	struct fal_buf b;
+	size_t sent;
+};
+
+struct trainer {
+	struct trainer_conf conf;
+	int wake; /* eventfd, of the owner: trainer_cancel, trainer_quit */
+
+	/* Of any thread. */
+	_Atomic uint64_t unwanted; /* the id of a task */
+	_Atomic uint64_t answers;
+	_Atomic pid_t pid; /* 0: there is no process */
+	atomic_bool quit, failed;
+	pthread_mutex_t mutex;
+	struct fal_diag trouble; /* under the mutex: what went wrong last */
+
+	/* Of who calls trainer_steps: answers, and CPU time, when it looked last. */
+	uint64_t seen, ticks;
+
+	/* The process is started and ended by a thread of its own, as it is killed when
+	 * that ends; meanwhile it passes on what comes on standard error. */
+	pthread_t keeper;
+	int stop;    /* eventfd, of the keeper */
+	sem_t begun; /* `error` and `proc` are there */
+	int error;   /* errno, where it could not be started */
+	struct spawned proc;
+	struct fal_buf err;   /* a line that is not whole */
+	struct fal_diag last; /* its last line of this start */
+
+	/* Below all is the owner's. */
+	struct fal_diag why; /* it has failed: it is not started any more */
+	struct fal_grad_hello hello;
+	bool greeted;
+	const struct trainer_job *job; /* NULL: none */
+	uint64_t starts, started;      /* how often, when last */
+	uint64_t restart, pause;       /* when to start again; ns */
+	unsigned mute;                 /* how often in a row without a hello */
+	uint64_t history[TRAINER_KINDS][HISTORY], known[TRAINER_KINDS];
+
+	/* Of this start. */
+	int pidfd;
+	uint64_t bye; /* by when it is to have ended, since its standard input did */
+	struct bulk_area area[SPAWN_SHARED];
+	struct outgoing lines, params;
+	struct fal_buf in;          /* lines that are not heard yet */
+	bool heard, late;           /* its hello; that it has not been said was said */
+	bool told, useful;          /* of the job; it has done a task */
+	bool gone;                  /* it says nothing more */
+	const char *closed;         /* which stream it has closed, if it lives on */
+	unsigned fails;             /* tasks in a row at which it failed */
+	struct fal_diag why_failed; /* the last one; "": it did not fail */
+	bool blamed, hopeless;      /* it is to be ended; for good */
+	struct fal_diag blame;
+	uint64_t serial, edition; /* of the parameters that are there */
+	uint8_t head[8];          /* of the frame on the gradients' pipe */
+	uint64_t frame, frames;   /* bytes of it so far, and that it is to have */
+};
+
+/* --- blame -------------------------------------------------------------------------- */
+
+/* It did something wrong, and is to be ended; hopeless: for good. */
+static void __attribute__((format(printf, 3, 4)))
+blame(struct trainer *t, bool hopeless, const char *fmt, ...)
+{
+	va_list ap;
+	if (t->blamed)
+		return;
+	t->blamed = true;
+	t->hopeless = hopeless;
+	va_start(ap, fmt);
+	vsnprintf(t->blame.text, sizeof(t->blame.text), fmt, ap);
+	va_end(ap);
+}
+
+/* It said this on standard output, as a banner that is for standard error. */
+static void
+blame_output(struct trainer *t, const char *why, const char *p, size_t n)
+{
+	const size_t most = 60;
+	struct fal_diag said;
+	fal_diag_set(&said, 0, "%.*s", (int)(n > most ? fal_text_cut(p, most) : n), p);
+	blame(t, false, "on its standard output: %s: '%s'", why, said.text);
+}
+
+static const char *
+before(const struct trainer *t)
+{
+	return t->heard ? "" : " before it said hello";
+}
+
+/* It ended by itself.  What the shell cannot start will not start the next time. */
+static void
+blame_end(struct trainer *t)
+{
+	int status;
+	if (!spawn_ended(&t->proc, &status))
+		blame(t, false, "it closed %s%s", t->closed, before(t));
+	else if (t->starts == 1 && !t->heard && WIFEXITED(status) &&
+		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
+		  WEXITSTATUS(status) == SH_NOT_RUN))
+		blame(t, true, "it cannot be started: the shell exited with status %d",
+		      WEXITSTATUS(status));
+	else if (WIFSIGNALED(status))
+		blame(t, false, "it was ended by signal %d%s", WTERMSIG(status),
+		      before(t));
+	else
+		blame(t, false, "it exited with status %d%s", WEXITSTATUS(status),
+		      before(t));
+}
+
+static void
+set_trouble(struct trainer *t, const char *what, const char *last)
+{
+	pthread_mutex_lock(&t->mutex);
+	fal_diag_set(&t->trouble, 0, "%.300s%s%.180s", what,
+		     last[0] != '\0' ? "; it said last: " : "", last);
+	pthread_mutex_unlock(&t->mutex);
+}
+
+/* --- standard error, in the keeper's thread ----------------------------------------- */
+
+/* What stands on the descriptor, up to 64 KiB, after what `b` holds; 0: its end, -1:
+ * nothing. */
+static ssize_t
+take(int fd, struct fal_buf *b)
+{
+	uint8_t some[65536];
+	const ssize_t n = read(fd, some, sizeof(some));
+	if (n > 0)
+		fal_put_bytes(b, some, (size_t)n);
+	return n;
+}
+
+static void
+say(struct trainer *t, const char *p, size_t n)
+{
+	char line[STDERR_LINE + 1];
+	memcpy(line, p, n);
+	line[n] = '\0';
+	fal_text_plain(line, sizeof(line), line);
+	fal_cli_err(PROG, "trainer %u: %s", t->conf.number, line);
+	if (line[strspn(line, " ")] != '\0')
+		fal_diag_set(&t->last, 0, "%.180s", line);
+}
+
+/* Passes on what stderr has, line by line; `rest`: that of the last one, too. */
+static void
+say_lines(struct trainer *t, bool rest)
+{
+	size_t at = 0;
+	/* A NUL would end a text: it becomes what other controls do. */
+	for (size_t i = 0; i < t->err.n; i++)
+		if (t->err.p[i] == '\0')
+			t->err.p[i] = '?';
+	while (at < t->err.n) {
+		const char *p = (const char *)t->err.p + at;
+		const size_t left = t->err.n - at;
+		const size_t most = left <= STDERR_LINE ? left : STDERR_LINE + 1;
+		const char *nl = memchr(p, '\n', most);
+		const char *cr = memchr(p, '\r', nl != NULL ? (size_t)(nl - p) : most);
+		if (cr != NULL && (cr + 1 < p + left || rest))
+			nl = cr;
+		if (nl == NULL && left <= STDERR_LINE && !rest)
+			break;
+		size_t n = left;
+		if (nl != NULL)
+			n = (size_t)(nl - p);
+		else if (left > STDERR_LINE) /* it looks one byte behind */
+			n = fal_text_cut(p, STDERR_LINE);
+		say(t, p, n);
+		at += n + (nl != NULL) +
+		      (nl == cr && nl != NULL && n + 1 < left && nl[1] == '\n');
+	}
+	if (at > 0)
+		memmove(t->err.p, t->err.p + at, t->err.n - at);
+	t->err.n -= at;
+}
+
+static void *
+keep(void *arg)
+{
+	struct trainer *t = arg;
+	struct spawn_conf conf = { t->conf.command, t->conf.key, t->conf.number, { 0 } };
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		conf.fd[i] = t->area[i].fd;
+	t->error = spawn(&conf, &t->proc) < 0 ? errno : 0;
+	const bool runs = t->error == 0;
+	struct pollfd p[] = { { t->proc.err, POLLIN, 0 }, { t->stop, POLLIN, 0 } };
+	uint64_t stops;
+	sem_post(&t->begun);
+	while (runs && p[1].revents == 0) {
+		if (poll(p, 2, -1) <= 0 || p[0].revents == 0)
+			continue;
+		/* It may close that, or have it elsewhere, and live on. */
+		if (take(p[0].fd, &t->err) == 0)
+			p[0].fd = -1;
+		say_lines(t, p[0].fd < 0);
+	}
+	if (!runs)
+		return NULL;
+	(void)!read(t->stop, &stops, sizeof(stops));
+	spawn_kill(&t->proc);
+	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && take(p[0].fd, &t->err) > 0; i++)
+		say_lines(t, false);
+	say_lines(t, true);
+	spawn_close(&t->proc);
+	return NULL;
+}
+
+/* --- starts and ends ---------------------------------------------------------------- */
+
+/* Its group is no more, nor is its memory. */
+static void
+end(struct trainer *t)
+{
+	const uint64_t one = 1;
+	if (t->pid != 0) {
+		(void)!write(t->stop, &one, sizeof(one));
+		pthread_join(t->keeper, NULL);
+	}
+	t->pid = 0;
+	if (t->pidfd >= 0)
+		close(t->pidfd);
+	t->pidfd = -1;
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		bulk_close(&t->area[i]);
+	fal_buf_clear(&t->lines.b);
+	fal_buf_clear(&t->params.b);
+	fal_buf_clear(&t->in);
+	fal_buf_clear(&t->err);
+	t->lines.sent = t->params.sent = 0;
+	t->told = t->gone = false;
+}
+
+static void
+start(struct trainer *t)
+{
+	static const char *const name[] = { "falcon-params", "falcon-grads",
+					    "falcon-samples" };
+	const struct fal_grad_greeting hello = { t->conf.worker, t->conf.number };
+	t->starts++;
+	t->started = uv_hrtime();
+	t->heard = t->late = t->useful = false;
+	t->closed = "its standard output";
+	t->fails = 0;
+	t->serial = t->edition = t->frame = t->frames = 0;
+	t->last.text[0] = t->why_failed.text[0] = '\0';
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		if (bulk_open(name[i], &t->area[i]) < 0) {
+			blame(t, false, "memory to share: %s", strerror(errno));
+			return;
+		}
+	t->error = pthread_create(&t->keeper, NULL, keep, t);
+	if (t->error == 0) {
+		while (sem_wait(&t->begun) < 0)
+			;
+		if (t->error != 0)
+			pthread_join(t->keeper, NULL);
+	}
+	if (t->error != 0) {
+		blame(t, false, "it cannot be started: %s", strerror(t->error));
+		return;
+	}
+	t->pid = t->proc.pid;
+	t->pidfd = (int)syscall(SYS_pidfd_open, t->proc.pid, 0);
+	fal_grad_put_hello(&t->lines.b, &hello);
+}
+
+static void
+give_up(struct trainer *t, const char *why)
+{
+	fal_diag_set(&t->why, FAL_EPERM, "%s: %s", t->conf.command, why);
+	if (t->greeted)
+		fal_cli_err(PROG, "trainer %u: %s; it is given up", t->conf.number, why);
+	t->failed = true;
+}
+
+/* Ends what was blamed, which starts again after a pause, or is given up. */
+static void
+settle(struct trainer *t)
+{
+	const struct fal_diag why = t->blame;
+	struct fal_diag all;
+	end(t); /* it may have said the reason */
+	set_trouble(t, why.text,
+		    t->why_failed.text[0] != '\0' ? t->why_failed.text : t->last.text);
+	t->blamed = false;
+	t->mute = t->heard ? 0 : t->mute + 1;
+	if (t->hopeless || t->conf.once) {
+		give_up(t, why.text);
+	} else if (t->mute >= t->conf.mute) {
+		fal_diag_set(&all, FAL_EPERM, "%s; %u starts in a row without a hello",
+			     why.text, t->mute);
+		give_up(t, all.text);
+	} else {
+		fal_cli_err(PROG, "trainer %u: %s; it starts again", t->conf.number,
+			    why.text);
+		t->pause = t->useful                   ? least_pause
+			   : 2 * t->pause < most_pause ? 2 * t->pause
+						       : most_pause;
+		t->restart = uv_hrtime() + t->pause;
+	}
+}
+
+/* --- bytes -------------------------------------------------------------------------- */
+
+static bool
+waits(const struct outgoing *o)
+{
+	return o->sent < o->b.n;
+}
+
+/* Writes what goes in; whoever does not listen is found out by its end. */
+static void
+push(struct outgoing *o, int fd)
+{
+	if (!waits(o) || fd < 0)
+		return;
+	const ssize_t n = write(fd, o->b.p + o->sent, o->b.n - o->sent);
+	if (n > 0)
+		o->sent += (size_t)n;
+	if (!waits(o)) {
+		fal_buf_clear(&o->b);
+		o->sent = 0;
+	}
+}
+
+/* Whether its standard output has come to its end.  What is left there is heard the next
+ * time, if there is one: unless it has `ended`. */
+static bool
+hear(struct trainer *t, bool ended)
+{
+	ssize_t n = take(t->proc.out, &t->in);
+	for (int i = 0; i < MOST_READS && ended && n > 0; i++)
+		n = take(t->proc.out, &t->in);
+	return n == 0;
+}
+
+/* Takes as much of a gradient as its pipe has.  True: no more will come. */
+static bool
+hear_gradient(struct trainer *t)
+{
+	const size_t head = sizeof(t->head);
+	uint8_t *to = t->head + t->frame;
+	uint64_t want = head - t->frame;
+	if (t->frame >= head) {
+		to = (uint8_t *)bulk_data(&t->area[SPAWN_GRADS]) + t->frame - head;
+		want = t->frames - t->frame;
+	}
+	const ssize_t n = read(t->proc.grads, to, want);
+	if (n <= 0)
+		return n == 0;
+	t->frame += (uint64_t)n;
+	if (t->frame == head) {
+		struct fal_rd r = fal_rd_init(t->head, head);
+		const uint64_t said = fal_get_u64(&r), bytes = t->frames - head;
+		if (said != bytes)
+			blame(t, false,
+			      "its gradient has %" PRIu64 " bytes, not %" PRIu64, said,
+			      bytes);
+	}
+	return false;
+}
+
+static int
+timeout_ms(uint64_t until)
+{
+	const uint64_t now = uv_hrtime();
+	if (until <= now)
+		return 0;
+	const uint64_t ms = (until - now) / MS + 1;
+	return ms < 3600000 ? (int)ms : 3600000;
+}
+
+enum { WAKE, END, OUT, GRADS, IN, PARAMS, ALL };
+
+/* Waits for bytes, its end, or whoever wakes the owner, and deals with the bytes.  False:
+ * nothing of these came, and it is `until` (uv_hrtime). */
+static bool
+turn(struct trainer *t, uint64_t until)
+{
+	struct pollfd p[ALL] = {
+		[WAKE] = { t->wake, POLLIN, 0 },
+		[END] = { t->pidfd, POLLIN, 0 },
+		[OUT] = { t->proc.out, POLLIN, 0 },
+		[GRADS] = { t->frame < t->frames ? t->proc.grads : -1, POLLIN, 0 },
+		[IN] = { waits(&t->lines) ? t->proc.in : -1, POLLOUT, 0 },
+		[PARAMS] = { waits(&t->params) ? t->proc.params : -1, POLLOUT, 0 },
+	};
+	uint64_t wakes;
+	bool eof = false;
+	const int n = poll(p, ALL, timeout_ms(until));
+	if (p[WAKE].revents != 0)
+		(void)!read(t->wake, &wakes, sizeof(wakes));
+	if (p[GRADS].revents != 0 && hear_gradient(t))
+		t->closed = "the pipe of its gradients", eof = true;
+	/* Nobody is there who would read. */
+	if ((p[IN].revents & POLLERR) != 0)
+		t->closed = "its standard input", eof = true;
+	if ((p[PARAMS].revents & POLLERR) != 0)
+		t->closed = "the pipe of its parameters", eof = true;
+	if ((p[OUT].revents | p[END].revents) != 0)
+		eof = hear(t, p[END].revents != 0) || eof;
+	push(&t->lines, t->proc.in);
+	push(&t->params, t->proc.params);
+	if (eof && p[END].revents == 0) {
+		(void)poll(&p[END], 1, 200); /* a moment for its status */
+		(void)hear(t, true);         /* its last word */
+	}
+	t->gone = eof || p[END].revents != 0;
+	return n != 0 || uv_hrtime() < until;
+}
+
+/* --- words -------------------------------------------------------------------------- */
+
+/* Whether the task of this id is not wanted, or nothing more comes of any. */
+static bool
+is_unwanted(const struct trainer *t, uint64_t id)
+{
+	return t->quit || t->failed || t->unwanted == id;
+}
+
+/* Sleeps until uv_hrtime() is `until`; false: the task of this id is not wanted. */
+static bool
+sleep_until(struct trainer *t, uint64_t until, uint64_t id)
+{
+	struct pollfd p = { t->wake, POLLIN, 0 };
+	uint64_t wakes;
+	while (!is_unwanted(t, id) && uv_hrtime() < until)
+		if (poll(&p, 1, timeout_ms(until)) > 0)
+			(void)!read(t->wake, &wakes, sizeof(wakes));
+	return !is_unwanted(t, id);
+}
+
+/* A word that is there.  False: there is none, or one that it is blamed for. */
+static bool
+next_word(struct trainer *t, struct fal_grad_word *w)
+{
+	const char *p = (const char *)t->in.p;
+	const char *nl = t->in.n > 0 ? memchr(p, '\n', t->in.n) : NULL;
+	struct fal_diag why;
+	if (nl == NULL && t->in.n > FAL_GRAD_LINE_MAX)
+		blame_output(t, "a line of more than 65536 bytes", p, t->in.n);
+	if (nl == NULL || t->blamed)
+		return false;
+	const size_t n = (size_t)(nl - p);
+	const int err = fal_grad_get(p, n, w, &why);
+	if (err == FAL_EVERSION)
+		blame(t, true, "its hello: %s", why.text);
+	else if (err < 0)
+		blame_output(t, why.text, p, n);
+	else if (w->op == FAL_GRAD_REFUSE)
+		blame(t, true, "it refuses: %s", w->why);
+	memmove(t->in.p, t->in.p + n + 1, t->in.n - n - 1);
+	t->in.n -= n + 1;
+	return !t->blamed;
+}
+
+/* Waits for its next word.  False: it is blamed, or the task of this id is not wanted, or
+ * it is late. */
+static bool
+await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w)
+{
+	while (!next_word(t, w)) {
+		if (!t->blamed && t->gone)
+			blame_end(t);
+		if (t->blamed || is_unwanted(t, id) || !turn(t, until))
+			return false;
+	}
+	return true;
+}
+
+/* A word that is no answer to what it was asked. */
+static void
+blame_word(struct trainer *t, const struct fal_grad_word *w)
+{
+	if (w->op == FAL_GRAD_HELLO)
+		blame(t, false, "it says hello again");
+	else
+		blame(t, false, "it answers task %" PRIu64 ", which it does not have",
+		      w->id);
+}
+
+static void
+await_hello(struct trainer *t, uint64_t id)
+{
+	struct fal_grad_word w;
+	const bool said = await_word(t, id, t->started + (t->late ? hello_ns : say_ns),
+				     &w);
+	if (said && w.op != FAL_GRAD_HELLO) {
+		blame(t, false, "it answers before it was asked");
+	} else if (said && t->greeted && !fal_grad_alike(&t->hello, &w.hello)) {
+		blame(t, true, "its hello is not that of its first start");
+	} else if (said) {
+		t->hello = w.hello;
+		t->greeted = t->heard = true;
+	} else if (t->blamed || is_unwanted(t, id)) {
+		return;
+	} else if (t->late) {
+		blame(t, false, "no hello within %d s", (int)(hello_ns / S));
+	} else {
+		t->late = true;
+		fal_cli_err(PROG, "trainer %u: no hello yet", t->conf.number);
+	}
+}
+
+static void
+tell_job(struct trainer *t)
+{
+	const struct trainer_job *j = t->job;
+	const struct bulk_conf params = { j->params, j->params_bytes, true },
+			       grads = { j->params, j->params_bytes, false },
+			       samples = { j->samples, j->samples_bytes, true };
+	struct fal_grad_job line = j->job;
+	int err = bulk_map(&t->area[SPAWN_PARAMS], &params);
+	if (err == FAL_OK)
+		err = bulk_map(&t->area[SPAWN_GRADS], &grads);
+	if (err == FAL_OK && t->hello.samples)
+		err = bulk_map(&t->area[SPAWN_SAMPLES], &samples);
+	if (err < 0) {
+		blame(t, false, "memory to share: %s", fal_strerror(err));
+		return;
+	}
+	line.params = t->area[SPAWN_PARAMS].shape;
+	line.grads = t->area[SPAWN_GRADS].shape;
+	line.samples = t->area[SPAWN_SAMPLES].shape;
+	fal_grad_put_job(&t->lines.b, &line);
+	t->told = true;
+}
+
+/* Has it started, with its hello; `told`: and knowing the job.  False: the task of this
+ * id is not wanted, or it was given up. */
+static bool
+make_ready(struct trainer *t, uint64_t id, bool told)
+{
+	struct fal_grad_word w;
+	while (!is_unwanted(t, id)) {
+		if (t->blamed) {
+			settle(t);
+		} else if (t->pid == 0) {
+			if (sleep_until(t, t->restart, id))
+				start(t);
+		} else if (!t->heard) {
+			await_hello(t, id);
+		} else if (!told) {
+			return true;
+		} else if (!t->told) {
+			tell_job(t);
+		} else if (await_word(t, id, 0, &w)) { /* it may have ended meanwhile */
+			blame_word(t, &w);
+		} else if (!t->blamed) {
+			return !is_unwanted(t, id);
+		}
+	}
+	return false;
+}
+
+/* --- tasks -------------------------------------------------------------------------- */
+
+/* How long a task of this kind may take: much longer than the longest of late. */
+static uint64_t
+allowed(const struct trainer *t, unsigned kind)
+{
+	uint64_t longest = 0;
+	for (int i = 0; i < HISTORY; i++)
+		if (t->history[kind][i] > longest)
+			longest = t->history[kind][i];
+	return t->known[kind] == 0 ? unknown_ns : least_ns + 8 * longest;
+}
+
+/* The area's file, behind its length, to the pipe of parameters. */
+static void
+put_file(struct trainer *t, enum spawn_shared which)
+{
+	const struct bulk_area *a = &t->area[which];
+	fal_put_u64(&t->params.b, a->shape.bytes);
+	fal_put_bytes(&t->params.b, a->map, a->shape.bytes);
+}
+
+static int
+send_task(struct trainer *t, const struct trainer_task *task)
+{
+	const bool samples = t->hello.samples, pipes = t->hello.pipes;
+	struct fal_grad_task line = task->line;
+	if (t->serial != task->serial) {
+		fal_model_pack(t->job->model, task->params,
+			       bulk_data(&t->area[SPAWN_PARAMS]));
+		t->serial = task->serial;
+		t->edition++;
+		if (pipes) {
+			fal_grad_put_params(&t->lines.b, line.version);
+			put_file(t, SPAWN_PARAMS);
+		}
+	}
+	int err = samples ? task->fill(task->arg, bulk_data(&t->area[SPAWN_SAMPLES]))
+			  : FAL_OK;
+	if (err < 0)
+		return err;
+	line.edition = t->edition;
+	line.params = t->area[SPAWN_PARAMS].shape.data;
+	line.grads = t->area[SPAWN_GRADS].shape.data;
+	line.samples = t->area[SPAWN_SAMPLES].shape.data;
+	fal_grad_put_task(&t->lines.b, &line);
+	if (pipes && samples)
+		put_file(t, SPAWN_SAMPLES);
+	t->frame = 0;
+	t->frames = pipes && !line.eval ? sizeof(t->head) + t->job->params_bytes : 0;
+	t->why_failed.text[0] = '\0';
+	push(&t->lines, t->proc.in);
+	push(&t->params, t->proc.params);
+	return FAL_OK;
+}
+
+/* Waits for the answer to the task; `*cancels`: it was told that nobody wants it.  False:
+ * there will be none. */
+static bool
+await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w,
+	     bool *cancels)
+{
+	bool said = false;
+	while (!said && !t->blamed && !t->quit) {
+		said = await_word(t, *cancels ? any_id : id, until, w);
+		if (said || t->blamed || t->quit)
+			continue;
+		if (*cancels || !is_unwanted(t, id)) {
+			blame(t, false, "no answer in time");
+		} else {
+			*cancels = true;
+			fal_grad_put_cancel(&t->lines.b, id);
+		}
+	}
+	if (said && (w->op == FAL_GRAD_HELLO || w->id != id))
+		blame_word(t, w);
+	else if (said && w->op == FAL_GRAD_CANCELLED && !*cancels)
+		blame(t, false, "it cancelled task %" PRIu64 " by itself", id);
+	else if (said && w->op != FAL_GRAD_DONE && t->frame > 0)
+		blame(t, false, "it sent a gradient for a task that has none");
+	/* The gradient may still be coming by a pipe. */
+	while (said && w->op == FAL_GRAD_DONE && !t->blamed && t->frame < t->frames) {
+		if (t->quit)
+			return false;
+		if (t->gone)
+			blame_end(t);
+		else if (!turn(t, until))
+			blame(t, false, "no answer in time");
+	}
+	return said && !t->blamed;
+}
+
+/* A task failed, and somebody wanted it. */
+static void
+count_fail(struct trainer *t, const char *why)
+{
+	fal_cli_err(PROG, "trainer %u: a task failed: %s", t->conf.number, why);
+	set_trouble(t, why, "");
+	fal_diag_set(&t->why_failed, 0, "%s", why);
+	if (++t->fails == MOST_FAILS)
+		blame(t, false, "it failed at %d tasks in a row", MOST_FAILS);
+}
+
+uint64_t
+trainer_start(struct trainer *t, uint64_t id)
+{
+	return make_ready(t, id, true) ? t->starts : 0;
+}
+
+int
+trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_made *out)
+{
+	const uint64_t id = task->line.id;
+	struct fal_grad_word w;
+	bool cancels = false;
+	*out = (struct trainer_made){ .end = TRAINER_CANCELLED };
+	assert(t->told);
+	if (is_unwanted(t, id))
+		return FAL_OK;
+	int err = send_task(t, task);
+	if (err < 0)
+		return err;
+	const uint64_t begun = uv_hrtime(), until = begun + allowed(t, task->kind);
+	const bool answered = await_answer(t, id, until, &w, &cancels);
+	out->ns = uv_hrtime() - begun;
+	if (answered) {
+		t->answers++;
+		out->loss = w.loss;
+		out->right = w.right;
+	}
+	if (answered && w.op == FAL_GRAD_DONE) {
+		t->history[task->kind][t->known[task->kind]++ % HISTORY] = out->ns;
+		t->useful = true;
+	}
+	if (answered && !cancels && w.op == FAL_GRAD_DONE)
+		t->fails = 0;
+	else if (answered && !cancels)
+		count_fail(t, w.why);
+	out->end = cancels || t->quit        ? TRAINER_CANCELLED
+		   : !answered               ? TRAINER_LOST
+		   : w.op == FAL_GRAD_FAIL   ? TRAINER_FAILED
+					     : TRAINER_MADE;
+	if (out->end == TRAINER_MADE && task->take != NULL)
+		err = task->take(task->arg, out,
+				 task->line.eval ? NULL
+						 : bulk_data(&t->area[SPAWN_GRADS]));
+	if (t->blamed)
+		settle(t);
+	return err;
+}
+
+bool
+trainer_pause(struct trainer *t, uint64_t id, uint64_t ns)
+{
+	return sleep_until(t, uv_hrtime() + ns, id);
+}
+
+void
+trainer_fault(struct trainer *t, const char *why)
+{
+	blame(t, false, "%s", why);
+	settle(t);
+}
+
+void
+trainer_begin(struct trainer *t, const struct trainer_job *job)
+{
+	t->job = job;
+}
+
+void
+trainer_forget(struct trainer *t)
+{
+	t->job = NULL;
+	if (t->told && !t->quit)
+		end(t);
+}
+
+int
+trainer_greet(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag)
+{
+	const bool ready = make_ready(t, any_id, false);
+	*out = t->hello;
+	if (!ready)
+		*diag = t->why;
+	return ready ? FAL_OK : FAL_EPERM;
+}
+
+/* --- from other threads ------------------------------------------------------------- */
+
+static void
+wake(struct trainer *t)
+{
+	const uint64_t one = 1;
+	(void)!write(t->wake, &one, sizeof(one));
+}
+
+void
+trainer_cancel(struct trainer *t, uint64_t id)
+{
+	t->unwanted = id;
+	wake(t);
+}
+
+void
+trainer_quit(struct trainer *t)
+{
+	t->quit = true;
+	wake(t);
+}
+
+bool
+trainer_failed(const struct trainer *t)
+{
+	return t->failed;
+}
+
+void
+trainer_trouble(struct trainer *t, struct fal_diag *out)
+{
+	pthread_mutex_lock(&t->mutex);
+	*out = t->trouble;
+	pthread_mutex_unlock(&t->mutex);
+}
+
+uint64_t
+trainer_steps(struct trainer *t)
+{
+	const uint64_t answers = t->answers;
+	if (answers == t->seen) /* answers tell as well that it works */
+		t->ticks = spawn_ticks(t->pid);
+	t->seen = answers;
+	return answers + t->ticks;
+}
+
+/* --- its beginning and its end ------------------------------------------------------ */
+
+int
+trainer_new(const struct trainer_conf *conf, struct trainer **out)
+{
+	struct trainer *t = fal_calloc(1, sizeof(*t));
+	if (t == NULL)
+		return FAL_ENOMEM;
+	t->conf = *conf;
+	t->pidfd = -1;
+	t->pause = least_pause / 2;
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		t->area[i].fd = -1;
+	t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	pthread_mutex_init(&t->mutex, NULL);
+	sem_init(&t->begun, 0, 0);
+	if (t->wake < 0 || t->stop < 0) {
+		trainer_free(t);
+		return FAL_EIO;
+	}
+	start(t);
+	push(&t->lines, t->proc.in);
+	*out = t;
+	return FAL_OK;
+}
+
+void
+trainer_bid_farewell(struct trainer *t)
+{
+	if (t->pid == 0 || t->proc.in < 0)
+		return;
+	close(t->proc.in);
+	t->proc.in = -1;
+	t->bye = uv_hrtime() + bye_ns;
+}
+
+void
+trainer_free(struct trainer *t)
+{
+	if (t == NULL)
+		return;
+	trainer_bid_farewell(t);
+	while (t->pid != 0 && !t->gone && turn(t, t->bye))
+		fal_buf_clear(&t->in); /* nobody hears it any more */
+	end(t);
+	if (t->wake >= 0)
+		close(t->wake);
+	if (t->stop >= 0)
+		close(t->stop);
+	sem_destroy(&t->begun);
+	pthread_mutex_destroy(&t->mutex);
+	fal_buf_free(&t->lines.b);
+	fal_buf_free(&t->params.b);
+	fal_buf_free(&t->in);
+	fal_buf_free(&t->err);
+	free(t);
+}
