@@ -355,7 +355,6 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 {
 	struct lane *l = &all->lane[lane];
 	assert(!l->busy);
-	all->conf.maker->ops->ready(all->conf.maker, lane);
 	pthread_mutex_lock(&all->mutex);
 	l->busy = true;
 	l->cancelled = false;

@@ -52,11 +52,6 @@ struct maker_ops {
 	/* Finds numerics and speed, in the calling thread, while no lane has a task.
 	 * FAL_EPERM: it can do nothing more, and has said why. */
 	int (*probe)(struct maker *m, struct maker_probed *out);
-	/* The lane, which is idle, is about to be given a task: once before each that has
-	 * a gradient.  In the thread that owns the sums of those before, which may still
-	 * have their values where the maker made them: those that are in the way are
-	 * copied here. */
-	void (*ready)(struct maker *m, uint32_t lane);
 	/* Computes, in the calling thread: the quantised gradient to run.sum (nothing for
 	 * eval), loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as
 	 * above; those of fal_batch_fill. */

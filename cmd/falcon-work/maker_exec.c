@@ -120,13 +120,6 @@ start(struct maker *maker)
 	return err;
 }
 
-static void
-ready(struct maker *maker, uint32_t lane)
-{
-	(void)maker;
-	(void)lane;
-}
-
 /* A try came to this. */
 static void
 count_failure(struct bench *b, enum trainer_end end)
@@ -464,7 +457,6 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		.need = need,
 		.start = start,
 		.probe = probe,
-		.ready = ready,
 		.run = run,
 		.cancel = cancel,
 		.steps = steps,

@@ -124,12 +124,6 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	return err;
 }
 
-static void
-ready(struct maker *maker, uint32_t lane)
-{
-	fal_desk_ready(((struct maker_net *)maker)->desk[lane]);
-}
-
 static uint64_t
 steps(const struct maker *maker)
 {
@@ -160,7 +154,6 @@ maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		.need = need,
 		.start = start,
 		.probe = probe,
-		.ready = ready,
 		.run = run,
 		.steps = steps,
 		.free = net_free,

@@ -250,16 +250,6 @@ choose(struct fal_agent *a, struct lane *l)
 	return true;
 }
 
-/* Have other lanes all that waits, once they begin? */
-static bool
-is_last(const struct fal_agent *a)
-{
-	size_t idle = 0;
-	for (uint32_t i = 0; i < a->all; i++)
-		idle += !a->lane[i].busy && i < a->lanes;
-	return a->queue.n <= idle;
-}
-
 /* Starts a lane for which something was chosen. */
 static int
 start(struct fal_agent *a, uint32_t lane)
@@ -286,7 +276,6 @@ start(struct fal_agent *a, uint32_t lane)
 		.coming = l->on->left > 0,
 		.came = l->on->came,
 		.sum = l->sum,
-		.last = is_last(a),
 		.room = fal_bfp_room(a->conf.tasks),
 		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
 		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)

@@ -42,7 +42,6 @@ struct fal_run {
 	bool coming;         /* not all of both is here yet: */
 	uint32_t came;       /* so many blocks are, the first ones; then see ops.came */
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
-	bool last;           /* no other task waits for this lane, so far */
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
 	uint64_t seed;       /* of the task: fal_rng_task */

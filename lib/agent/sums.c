@@ -107,7 +107,7 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 		free_sum(a, sum);
 		return FAL_ENOMEM;
 	}
-	fal_sum_clear(sum); /* whoever lent it its values waits for them */
+	fal_sum_clear(sum);
 	a->pool.v[a->pool.n++] = sum;
 	return FAL_OK;
 }
@@ -118,7 +118,8 @@ agent_add(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum)
 	const bool grown = fal_sum_grown(to);
 	if (!grown)
 		make_room(a);
-	int err = fal_sum_take(to, sum);
+	int err = fal_sum_add(to, sum);
+	fal_sum_clear(sum);
 	a->halves += !grown && fal_sum_grown(to);
 	return err;
 }

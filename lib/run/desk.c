@@ -15,8 +15,6 @@ struct fal_desk {
 	struct fal_arena *arena;
 	float *x;             /* [batch][inputs] */
 	uint32_t *label;      /* [batch] */
-	float *grad;          /* [params] */
-	struct fal_loan loan; /* of that */
 };
 
 /* Whether the job is one for a net, and its data one for this net. */
@@ -69,8 +67,7 @@ fal_desk_bytes(const struct fal_net *net)
 {
 	const struct fal_model *m = fal_net_model(net);
 	return fal_arena_size(net) +
-	       (uint64_t)fal_net_batch(net) * (m->inputs + 1) * sizeof(float) +
-	       m->params * sizeof(float);
+	       (uint64_t)fal_net_batch(net) * (m->inputs + 1) * sizeof(float);
 }
 
 uint64_t
@@ -95,18 +92,12 @@ fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 	if (d == NULL)
 		return FAL_ENOMEM;
 	d->net = net;
-	d->loan.soon = true;
 	d->x = fal_calloc_aligned((size_t)batch * m->inputs, sizeof(float));
 	d->label = fal_calloc(batch, sizeof(*d->label));
-	d->grad = fal_alloc_pages(m->params, sizeof(float));
-	if (d->x == NULL || d->label == NULL || d->grad == NULL ||
-	    fal_arena_new(net, &d->arena) < 0) {
+	if (d->x == NULL || d->label == NULL || fal_arena_new(net, &d->arena) < 0) {
 		fal_desk_free(d);
 		return FAL_ENOMEM;
 	}
-	/* Nobody writes what is between tensors. */
-	if (m->values < m->params)
-		memset(d->grad, 0, m->params * sizeof(float));
 	*out = d;
 	return FAL_OK;
 }
@@ -116,19 +107,26 @@ fal_desk_free(struct fal_desk *d)
 {
 	if (d == NULL)
 		return;
-	fal_desk_ready(d);
 	fal_arena_free(d->arena);
 	free(d->x);
 	free(d->label);
-	free(d->grad);
 	free(d);
 }
 
-void
-fal_desk_ready(struct fal_desk *d)
+/* Where a gradient is to be made: in the sum that it goes to.  Nobody writes what is
+ * between tensors. */
+static float *
+begin_grad(const struct fal_model *m, struct fal_sum *sum)
 {
-	if (d->loan.sum != NULL)
-		fal_sum_own(d->loan.sum);
+	float *grad = fal_sum_memory(sum, 0);
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		memset(grad + at, 0, (t->offset - at) * sizeof(*grad));
+		at = t->offset + t->count;
+	}
+	memset(grad + at, 0, (m->params - at) * sizeof(*grad));
+	return grad;
 }
 
 static bool
@@ -140,14 +138,15 @@ on_need(void *arg, uint64_t floats)
 
 /* False: what it needs is not to come. */
 static bool
-compute(struct fal_desk *d, const struct fal_run_job *job, struct fal_loss *res)
+compute(struct fal_desk *d, const struct fal_run_job *job, float *grad,
+	struct fal_loss *res)
 {
 	const struct fal_run *run = &job->run;
 	const struct fal_task t = { d->x, d->label, job->count };
 	const struct fal_net_wait wait = { (void *)(uintptr_t)job->wait, on_need };
 	if (!run->eval)
-		return fal_net_grad_waiting(d->net, d->arena, run->params, &t, d->grad,
-					    res, job->wait != NULL ? &wait : NULL);
+		return fal_net_grad_waiting(d->net, d->arena, run->params, &t, grad, res,
+					    job->wait != NULL ? &wait : NULL);
 	fal_net_eval(d->net, d->arena, run->params, &t, res);
 	return true;
 }
@@ -156,12 +155,13 @@ int
 fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran)
 {
 	struct fal_loss res;
-	struct fal_run_made made = { .grad = job->run.eval ? NULL : d->grad,
-				     .loan = job->run.last ? &d->loan : NULL };
+	const struct fal_model *m = fal_net_model(d->net);
 	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);
 	if (err < 0)
 		return err;
-	ran->cancelled = !compute(d, job, &res);
+	float *grad = job->run.eval ? NULL : begin_grad(m, job->run.sum);
+	struct fal_run_made made = { .grad = grad };
+	ran->cancelled = !compute(d, job, grad, &res);
 	if (ran->cancelled)
 		return FAL_OK;
 	made.loss = res.loss;
@@ -210,8 +210,9 @@ quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
 	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
 		const uint64_t wall = ns_of(CLOCK_MONOTONIC),
 			       cpu = ns_of(CLOCK_THREAD_CPUTIME_ID);
-		fal_net_grad(d->net, d->arena, params, t, d->grad, &res);
-		int err = fal_sum_quantise(sum, d->grad, exps, FAL_BFP_ROOM, NULL);
+		float *grad = begin_grad(fal_net_model(d->net), sum);
+		fal_net_grad(d->net, d->arena, params, t, grad, &res);
+		int err = fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
 		if (err < 0 && err != FAL_ENONFINITE)
 			return err;
 		now = ns_of(CLOCK_MONOTONIC);

@@ -23,12 +23,9 @@ uint64_t fal_desk_trial_bytes(const struct fal_net *net);
 int fal_desk_new(const struct fal_net *net, struct fal_desk **out);
 void fal_desk_free(struct fal_desk *d);
 
-/* Before a task, by the thread that has the sums: what was lent is to be free. */
-void fal_desk_ready(struct fal_desk *d);
-/* Computes the task: to run.sum and `ran`, as fal_run_finish says; with run.last the
- * gradient stays here, lent to the sum (fal_sum_borrow_block) until that needs it no
- * more, or fal_desk_ready gives it its own.  Of a task that job->wait->need wants no more
- * `ran` says that it was cancelled.  Those of fal_batch_fill, too. */
+/* Computes the task: to run.sum, where the gradient is made, and `ran`, as fal_run_finish
+ * says.  Of a task that job->wait->need wants no more `ran` says that it was cancelled.
+ * Those of fal_batch_fill, too. */
 int fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran);
 
 /* How far it is: layers that it has passed, ever.  For any thread. */

@@ -27,8 +27,8 @@ flip(struct fal_sum *s, uint32_t block)
 	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
 }
 
-/* Where block `b` of the gradient lies: where it was made if it is in one piece, and to
- * be left as it is, else in `own`. */
+/* Where block `b` of the gradient lies: where it was made if it is in one piece, else in
+ * `own`, and there if it is to be changed. */
 static const float *
 block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
 	 float own[static FAL_BLOCK])
@@ -47,8 +47,6 @@ block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
 	return own;
 }
 
-/* Block `b`, as it is, of a gradient that is lent, or a copy of it, where it is to be
- * changed, or what of it is read twice is to be the same. */
 static int
 quantise_block(const struct fal_run_job *job, const struct fal_run_made *made, uint32_t b)
 {
@@ -58,9 +56,7 @@ quantise_block(const struct fal_run_job *job, const struct fal_run_made *made, u
 	const float *g = block_of(made, n, b, r->bits != 0, own);
 	if (r->bits != 0)
 		fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
-	if (made->loan == NULL || g == own || job->hashed || job->flip)
-		return fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
-	return fal_sum_borrow_block(r->sum, b, g, r->exps[b], r->room, made->loan);
+	return fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 }
 
 /* Block by block, and hashes what comes of it. */
@@ -81,8 +77,6 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 		if (err == FAL_OK && job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
-	if (err < 0)
-		fal_sum_clear(r->sum); /* of what was lent before */
 	memset(hash, 0, FAL_TASK_HASH);
 	if (err == FAL_OK && job->hashed)
 		fal_task_hash_end(&h, hash);

@@ -36,9 +36,6 @@ struct fal_run_made {
 	/* The gradient's tensors are one after another, and somebody else may still write
 	 * there.  NULL: it is a flat vector. */
 	const struct fal_model *packed;
-	/* The sum may leave values where they are, until this loan is not out any more;
-	 * each is read once, or counts as fal_sum_borrow_block has it.  NULL: not so. */
-	struct fal_loan *loan;
 	double loss;
 	uint32_t right;
 };

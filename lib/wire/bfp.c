@@ -3,10 +3,9 @@
  * A block's representation follows from its bound: 0 means that all its values are zero
  * whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
  * above int64; but those of one task's gradient stay floats, which say the same, until
- * something is added to them: so they are brought in by one pass over memory, or not at
- * all where whoever made them lends them, and quantised by the one that adds them to
- * others.  That pass is over two gradients, where the first one can wait for the second:
- * it takes two thirds of the time of two passes over one each.
+ * something is added to them: so they are brought in by one pass over memory, or by none
+ * where they were made here (fal_sum_memory), and quantised by the one that adds them to
+ * others.
  *
  * Places of 4 bytes a value stand one after the other, so that sums of int32 are read and
  * written without gaps, which costs a third less; behind them all stands of each block a
@@ -27,10 +26,8 @@
 #include <string.h>
 
 struct block {
-	uint64_t bound;          /* |value| <= bound */
-	const float *there;      /* not NULL: floats that are lent */
-	struct fal_bfp_scale by; /* scale not 0: of floats, which the values are */
-	bool owes;               /* what is lent is to be added to int32 that are here */
+	uint64_t bound; /* |value| <= bound */
+	float scale;    /* not 0: of floats, which the values are */
 	int8_t needed;
 };
 
@@ -39,7 +36,6 @@ struct fal_sum {
 	bool grown;   /* a block has escaped, ever */
 	void *values; /* n places */
 	struct block *block;
-	struct fal_loan *loan; /* NULL: nothing is lent */
 };
 
 /* ---- sums ---------------------------------------------------------------------- */
@@ -59,31 +55,7 @@ narrow_at(const struct fal_sum *s, uint32_t b)
 static const float *
 floats_at(const struct fal_sum *s, uint32_t b)
 {
-	const struct block *k = &s->block[b];
-	return k->there != NULL ? k->there : (const float *)narrow_at(s, b);
-}
-
-/* It is made of integers alone. */
-static void
-set_ints(struct block *k)
-{
-	k->there = NULL;
-	k->by.scale = 0;
-	k->owes = false;
-}
-
-/* The block, which owes nothing any more: its values are what they were, so that whoever
- * reads it may call this. */
-static const struct block *
-paid(const struct fal_sum *s, uint32_t b)
-{
-	struct block *k = &s->block[b];
-	if (k->owes) {
-		fal_bfp_add_floats(narrow_at(s, b), k->there, k->by,
-				   fal_block_len(s->n, b));
-		set_ints(k);
-	}
-	return k;
+	return (const float *)narrow_at(s, b);
 }
 
 /* A wide block is in two parts. */
@@ -114,9 +86,9 @@ static const int32_t *
 narrow_of(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
 {
 	const uint32_t len = fal_block_len(s->n, b);
-	if (s->block[b].by.scale == 0)
+	if (s->block[b].scale == 0)
 		return narrow_at(s, b);
-	fal_bfp_quantise_narrow(room, floats_at(s, b), s->block[b].by, len);
+	fal_bfp_quantise_narrow(room, floats_at(s, b), s->block[b].scale, len);
 	return room;
 }
 
@@ -125,9 +97,9 @@ static const int64_t *
 wide_of(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
 {
 	const uint32_t len = fal_block_len(s->n, b);
-	if (s->block[b].by.scale != 0)
-		fal_bfp_quantise_wide(room, floats_at(s, b), s->block[b].by, len);
-	for (unsigned p = 0; p < 2 && s->block[b].by.scale == 0; p++)
+	if (s->block[b].scale != 0)
+		fal_bfp_quantise_wide(room, floats_at(s, b), s->block[b].scale, len);
+	for (unsigned p = 0; p < 2 && s->block[b].scale == 0; p++)
 		memcpy(room + p * PART, part_at(s, b, p),
 		       part_len(len, p) * sizeof(*room));
 	return room;
@@ -153,20 +125,11 @@ fal_sum_new(size_t n)
 	return s;
 }
 
-static void
-give_back(struct fal_sum *s)
-{
-	if (s->loan != NULL)
-		s->loan->sum = NULL;
-	s->loan = NULL;
-}
-
 void
 fal_sum_free(struct fal_sum *s)
 {
 	if (s == NULL)
 		return;
-	give_back(s);
 	free(s->block);
 	free(s->values);
 	free(s);
@@ -187,7 +150,6 @@ fal_sum_clear_block(struct fal_sum *s, uint32_t block)
 float *
 fal_sum_memory(struct fal_sum *s, uint32_t block)
 {
-	assert(s->block[block].there == NULL);
 	return (float *)narrow_at(s, block);
 }
 
@@ -196,14 +158,13 @@ fal_sum_clear(struct fal_sum *s)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
 		fal_sum_clear_block(s, b);
-	give_back(s);
 }
 
 const void *
 fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
 	       union fal_sum_room *room)
 {
-	const struct block *k = paid(s, block);
+	const struct block *k = &s->block[block];
 	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(int64_t) : sizeof(int32_t);
 	if (k->bound == 0)
 		return NULL;
@@ -215,12 +176,12 @@ int64_t
 fal_sum_get(const struct fal_sum *s, size_t i)
 {
 	const uint32_t b = (uint32_t)(i / FAL_BLOCK), at = i % FAL_BLOCK;
-	const struct block *k = paid(s, b);
+	const struct block *k = &s->block[b];
 	int64_t one;
 	if (k->bound == 0)
 		return 0;
-	if (k->by.scale != 0) {
-		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, k->by, 1);
+	if (k->scale != 0) {
+		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, k->scale, 1);
 		return one;
 	}
 	return is_wide(k) ? *wide_at(s, b, at) : narrow_at(s, b)[at];
@@ -254,17 +215,17 @@ escape(struct fal_sum *s, uint32_t b)
 		int32_t narrow[FAL_BLOCK];
 		float floats[FAL_BLOCK];
 	} was;
-	memcpy(&was, k->by.scale != 0 ? (const void *)floats_at(s, b) : narrow_at(s, b),
+	memcpy(&was, k->scale != 0 ? (const void *)floats_at(s, b) : narrow_at(s, b),
 	       len * sizeof(int32_t));
 	for (unsigned p = 0; p < 2; p++) {
 		int64_t *to = part_at(s, b, p);
 		const uint32_t n = part_len(len, p);
-		if (k->by.scale != 0)
-			fal_bfp_quantise_wide(to, was.floats + p * PART, k->by, n);
+		if (k->scale != 0)
+			fal_bfp_quantise_wide(to, was.floats + p * PART, k->scale, n);
 		else
 			fal_bfp_widen(to, was.narrow + p * PART, n);
 	}
-	set_ints(k);
+	k->scale = 0;
 }
 
 /* The block's values, which are floats, become narrow. */
@@ -275,8 +236,8 @@ settle(struct fal_sum *s, uint32_t b)
 	struct block *k = &s->block[b];
 	float was[FAL_BLOCK];
 	memcpy(was, floats_at(s, b), len * sizeof(*was));
-	fal_bfp_quantise_narrow(narrow_at(s, b), was, k->by, len);
-	set_ints(k);
+	fal_bfp_quantise_narrow(narrow_at(s, b), was, k->scale, len);
+	k->scale = 0;
 }
 
 bool
@@ -295,15 +256,14 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	uint64_t bound = k->bound + more;
 	if (bound > (uint64_t)FAL_BFP_LIMIT)
 		return FAL_ELIMIT;
-	paid(s, b);
-	const bool escapes = bound > INT32_MAX && (!is_wide(k) || k->by.scale != 0);
+	const bool escapes = bound > INT32_MAX && (!is_wide(k) || k->scale != 0);
 	const bool first = k->bound == 0 && more != 0;
 	s->grown |= escapes;
 	if (first && escapes)
 		memset(narrow_at(s, b), 0, len * sizeof(int32_t));
 	if (escapes)
 		escape(s, b);
-	else if (k->by.scale != 0)
+	else if (k->scale != 0)
 		settle(s, b);
 	k->bound = bound;
 	return first && !escapes;
@@ -320,13 +280,13 @@ static void
 add_narrow(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
 {
 	const uint32_t len = fal_block_len(src->n, b);
-	const struct fal_bfp_scale by = src->block[b].by;
-	if (first && by.scale != 0)
-		fal_bfp_quantise_narrow(to, floats_at(src, b), by, len);
+	const float scale = src->block[b].scale;
+	if (first && scale != 0)
+		fal_bfp_quantise_narrow(to, floats_at(src, b), scale, len);
 	else if (first)
 		memcpy(to, narrow_at(src, b), len * sizeof(*to));
-	else if (by.scale != 0)
-		fal_bfp_add_floats(to, floats_at(src, b), by, len);
+	else if (scale != 0)
+		fal_bfp_add_floats(to, floats_at(src, b), scale, len);
 	else
 		fal_bfp_add_narrow(to, narrow_at(src, b), len);
 }
@@ -335,7 +295,7 @@ int
 fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 {
 	struct block *to = &dst->block[b];
-	const struct block *from = paid(src, b);
+	const struct block *from = &src->block[b];
 	uint32_t len = fal_block_len(dst->n, b);
 	int r = raise_bound(dst, b, from->bound);
 	if (r < 0)
@@ -348,7 +308,7 @@ fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 		return FAL_OK;
 	}
 	int64_t room[FAL_BLOCK];
-	const bool floats = from->by.scale != 0;
+	const bool floats = from->scale != 0;
 	const int64_t *wide = is_wide(from) || floats ? wide_of(src, b, room) : NULL;
 	for (unsigned p = 0; p < 2; p++) {
 		int64_t *at = part_at(dst, b, p);
@@ -370,80 +330,17 @@ fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
 		if (r < 0)
 			return r;
 	}
-	give_back(dst); /* all of its values are its own now */
 	return FAL_OK;
-}
-
-/* As fal_sum_add_block, but floats that are lent wait for others, to be added with them,
- * where int32 are enough for both: *waits, then. */
-static int
-take_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b, bool *waits)
-{
-	struct block *to = &dst->block[b];
-	const struct block *from = paid(src, b);
-	const uint32_t len = fal_block_len(dst->n, b);
-	const uint64_t bound = to->bound + from->bound;
-	const bool own_floats = to->by.scale != 0 && to->there == NULL;
-	if (from->there == NULL || own_floats || bound > INT32_MAX)
-		return fal_sum_add_block(dst, src, b);
-	if (to->there == NULL) {
-		to->owes = to->bound != 0;
-		to->there = from->there;
-		to->by = from->by;
-		*waits = true;
-	} else {
-		const struct fal_bfp_pair pair = { { to->there, from->there },
-						   { to->by, from->by } };
-		if (to->owes)
-			fal_bfp_add_pair(narrow_at(dst, b), &pair, len);
-		else
-			fal_bfp_quantise_pair(narrow_at(dst, b), &pair, len);
-		set_ints(to);
-	}
-	to->bound = bound;
-	raise_needed(to, from->needed);
-	return FAL_OK;
-}
-
-static int
-take_lent(struct fal_sum *dst, struct fal_sum *src)
-{
-	struct fal_loan *loan = src->loan;
-	bool waits = false;
-	for (uint32_t b = 0; b < fal_blocks(dst->n); b++) {
-		int r = take_block(dst, src, b, &waits);
-		if (r < 0) {
-			fal_sum_own(dst); /* of either loan */
-			return r;
-		}
-	}
-	give_back(dst); /* nothing that waited does so any more */
-	if (waits) {
-		src->loan = NULL;
-		dst->loan = loan;
-		loan->sum = dst;
-	}
-	return FAL_OK;
-}
-
-int
-fal_sum_take(struct fal_sum *dst, struct fal_sum *src)
-{
-	assert(dst != src && dst->n == src->n);
-	const bool waits = src->loan != NULL && !src->loan->soon;
-	const int err = waits ? take_lent(dst, src) : fal_sum_add(dst, src);
-	fal_sum_clear(src);
-	return err;
 }
 
 void
 fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
 {
-	const struct block *k = paid(s, block);
+	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	if (k->bound == 0)
 		memset(v, 0, len * sizeof(*v));
-	else if (is_wide(k) || k->by.scale != 0)
+	else if (is_wide(k) || k->scale != 0)
 		wide_of(s, block, v);
 	else
 		fal_bfp_widen(v, narrow_at(s, block), len);
@@ -481,7 +378,7 @@ void
 fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double divisor,
 	     float *out)
 {
-	const struct block *k = paid(s, block);
+	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
 	union fal_sum_room room;
@@ -561,61 +458,25 @@ fal_bfp_most(int8_t e, unsigned room)
 	return ldexpf(1, limit_of(e, room));
 }
 
-/* Of floats whose largest has these bits; they are there, or the block's own. */
-static int
-floats_are(struct block *k, const float *there, uint32_t bits, int8_t e, unsigned room)
-{
-	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
-	if (bits >= (uint32_t)(limit_of(e, room) + 127) << 23)
-		return FAL_ENONFINITE;
-	k->needed = needed_by(bits);
-
-	float max, scale = ldexpf(1, FAL_BFP_P - 1 - e);
-	memcpy(&max, &bits, sizeof(max));
-	set_ints(k);
-	/* What is lent may be anything when it is read, but not beyond what it was when
-	 * it was looked at. */
-	const float most = rintf(max * scale);
-	k->bound = (uint64_t)most;
-	if (k->bound != 0) {
-		k->by = (struct fal_bfp_scale){ scale, most };
-		k->there = there;
-	}
-	return FAL_OK;
-}
-
 int
 fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 		       unsigned room)
 {
+	struct block *k = &s->block[b];
 	const uint32_t len = fal_block_len(s->n, b);
-	const uint32_t bits = fal_bfp_copy((float *)narrow_at(s, b), g, len);
-	return floats_are(&s->block[b], NULL, bits, e, room);
-}
-
-int
-fal_sum_borrow_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
-		     unsigned room, struct fal_loan *loan)
-{
-	const uint32_t bits = fal_bfp_max_magnitude(g, fal_block_len(s->n, b));
-	assert(s->loan == NULL || s->loan == loan);
-	s->loan = loan;
-	loan->sum = s;
-	return floats_are(&s->block[b], g, bits, e, room);
-}
-
-void
-fal_sum_own(struct fal_sum *s)
-{
-	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
-		struct block *k = &s->block[b];
-		paid(s, b);
-		if (k->there != NULL)
-			memcpy(narrow_at(s, b), k->there,
-			       fal_block_len(s->n, b) * sizeof(float));
-		k->there = NULL;
-	}
-	give_back(s);
+	float *own = fal_sum_memory(s, b);
+	const uint32_t bits =
+		g == own ? fal_bfp_max_magnitude(g, len) : fal_bfp_copy(own, g, len);
+	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
+	if (bits >= (uint32_t)(limit_of(e, room) + 127) << 23)
+		return FAL_ENONFINITE;
+	float max;
+	memcpy(&max, &bits, sizeof(max));
+	const float scale = ldexpf(1, FAL_BFP_P - 1 - e);
+	k->needed = needed_by(bits);
+	k->bound = (uint64_t)rintf(max * scale);
+	k->scale = k->bound != 0 ? scale : 0;
+	return FAL_OK;
 }
 
 int
@@ -650,7 +511,7 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsig
 	       k->needed < FAL_EXP_MAX)
 		k->needed++;
 	k->bound = (uint64_t)nearbyint(ldexp(max, FAL_BFP_P - 1 - e));
-	set_ints(k);
+	k->scale = 0;
 	for (uint32_t i = 0; i < len; i++) {
 		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
 		if (is_wide(k))
@@ -722,7 +583,7 @@ int
 fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	     struct fal_buf *out)
 {
-	const struct block *k = paid(s, block);
+	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	int64_t min = 0, max = 0;
 	union fal_sum_room room;

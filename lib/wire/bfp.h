@@ -93,23 +93,9 @@ int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsi
 		     uint32_t *bad_block);
 
 /* The same for one block: of its values alone, `g`, each of which is read once, so that
- * somebody else may write there meanwhile. */
+ * somebody else may write there meanwhile; or which are where fal_sum_memory says. */
 int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			   int8_t exponent, unsigned room);
-
-/* The same, but the values stay where they are, and are read when they are needed: what
- * somebody else has written there until then counts, but no value beyond the largest that
- * was there now.  They are out on `loan`, kept, until nobody needs them any more: the sum
- * that they are lent to is cleared or freed, or all of its values are its own, as by
- * fal_sum_own, which copies or adds them, or once something was added.  One loan for all
- * blocks. */
-struct fal_loan {
-	struct fal_sum *sum; /* that they are lent to: see fal_sum_take; NULL: none */
-	bool soon; /* by the lender: not to be kept for longer than it takes to add it */
-};
-int fal_sum_borrow_block(struct fal_sum *s, uint32_t block, const float *g,
-			 int8_t exponent, unsigned room, struct fal_loan *loan);
-void fal_sum_own(struct fal_sum *s);
 
 /* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
@@ -121,13 +107,9 @@ int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps
  * and those after it are unchanged. */
 int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 
-/* The same, but src is all zero afterwards, on error, too: what is lent to it may be lent
- * to dst from then on, and be added together with the next that dst takes, which costs a
- * third less.  It is counted in, wherever dst is looked at. */
-int fal_sum_take(struct fal_sum *dst, struct fal_sum *src);
-
-/* The memory of a block whose values nobody needs any more, for as many floats: until it
- * is cleared nothing is asked of it but what was needed, and how large it was. */
+/* The memory of a block whose values nobody needs any more, for as many floats, behind
+ * which the next one's begins: until it is cleared, or these are quantised, nothing is
+ * asked of it but what was needed, and how large it was. */
 float *fal_sum_memory(struct fal_sum *s, uint32_t block);
 
 /* The same as fal_sum_add for one block. */

@@ -56,27 +56,20 @@ fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len)
 }
 
 /* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
-static inline float
-scaled(float g, struct fal_bfp_scale by)
-{
-	const float v = g * by.scale, least = v < by.most ? v : by.most;
-	return rintf(least > -by.most ? least : -by.most);
-}
-
 FAL_VECTOR void
 fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g,
-			struct fal_bfp_scale by, uint32_t len)
+			float scale, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int32_t)scaled(g[i], by);
+		q[i] = (int32_t)rintf(g[i] * scale);
 }
 
 FAL_VECTOR void
 fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g,
-		      struct fal_bfp_scale by, uint32_t len)
+		      float scale, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int64_t)scaled(g[i], by);
+		q[i] = (int64_t)rintf(g[i] * scale);
 }
 
 FAL_VECTOR void
@@ -94,34 +87,11 @@ fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t 
 }
 
 FAL_VECTOR void
-fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, struct fal_bfp_scale by,
+fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
 		   uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		to[i] += (int32_t)scaled(g[i], by);
-}
-
-/* Inlined: each of the two loses the test. */
-static inline __attribute__((always_inline)) void
-pair_up(int32_t *restrict to, const struct fal_bfp_pair *pair, uint32_t len, bool add)
-{
-	const float *restrict a = pair->g[0], *restrict b = pair->g[1];
-	const struct fal_bfp_scale by_a = pair->by[0], by_b = pair->by[1];
-	for (uint32_t i = 0; i < len; i++)
-		to[i] = (add ? to[i] : 0) + (int32_t)scaled(a[i], by_a) +
-			(int32_t)scaled(b[i], by_b);
-}
-
-FAL_VECTOR void
-fal_bfp_quantise_pair(int32_t *restrict q, const struct fal_bfp_pair *pair, uint32_t len)
-{
-	pair_up(q, pair, len, false);
-}
-
-FAL_VECTOR void
-fal_bfp_add_pair(int32_t *restrict to, const struct fal_bfp_pair *pair, uint32_t len)
-{
-	pair_up(to, pair, len, true);
+		to[i] += (int32_t)rintf(g[i] * scale);
 }
 
 FAL_VECTOR void
@@ -206,7 +176,7 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-/* to = base + values, added to what is there or not.  Inlined as above. */
+/* to = base + values, added to what is there or not.  Inlined: each caller loses the test. */
 static inline __attribute__((always_inline)) void
 unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base, uint32_t len,
        unsigned width, bool add)

@@ -21,35 +21,21 @@ uint32_t fal_bfp_max_magnitude(const float *g, uint32_t len);
  * both are of one and the same. */
 uint32_t fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len);
 
-/* q = rint(g·scale), half to even, but no farther from 0 than `most`, a whole number, and
- * that for NaN; `scale` is a power of two. */
-struct fal_bfp_scale {
-	float scale, most;
-};
-void fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g,
-			     struct fal_bfp_scale by, uint32_t len);
-void fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g,
-			   struct fal_bfp_scale by, uint32_t len);
+/* q = rint(g·scale), half to even; `scale` is a power of two. */
+void fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
+			     uint32_t len);
+void fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
+			   uint32_t len);
 
 void fal_bfp_widen(int64_t *restrict to, const int32_t *restrict from, uint32_t len);
 
 /* to += from */
 void fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len);
-void fal_bfp_add_floats(int32_t *restrict to, const float *restrict g,
-			struct fal_bfp_scale by, uint32_t len); /* as quantised */
+void fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
+			uint32_t len); /* as quantised */
 void fal_bfp_add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len);
 void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 			     uint32_t len);
-
-/* q = a sum of two vectors, as quantised, or to += it. */
-struct fal_bfp_pair {
-	const float *g[2];
-	struct fal_bfp_scale by[2];
-};
-void fal_bfp_quantise_pair(int32_t *restrict q, const struct fal_bfp_pair *pair,
-			   uint32_t len);
-void fal_bfp_add_pair(int32_t *restrict to, const struct fal_bfp_pair *pair,
-		      uint32_t len);
 
 /* The least and the greatest value. */
 void fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max);

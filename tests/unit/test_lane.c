@@ -36,7 +36,6 @@ __wrap_uv_hrtime(void)
 struct fake {
 	struct maker maker;
 	uint64_t ns;           /* that a task takes */
-	unsigned asked, begun; /* by maker_ready, compute */
 	pthread_t by;
 	struct lanes *lanes;
 	unsigned ended;
@@ -45,22 +44,12 @@ struct fake {
 	unsigned at_flush; /* ended by then */
 };
 
-/* In the loop's thread, once before each task. */
-static void
-ready(struct maker *m, uint32_t lane)
-{
-	struct fake *f = (struct fake *)m;
-	assert_int_equal(lane, 0);
-	assert_int_equal(f->asked++, f->begun);
-}
-
 static int
 compute(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 	struct fal_ran *ran)
 {
 	struct fake *f = (struct fake *)m;
 	(void)lane;
-	assert_int_equal(f->asked, ++f->begun);
 	clock_ns += f->ns;
 	f->by = pthread_self();
 	ran->samples = job->count;
@@ -99,7 +88,7 @@ computed_here(struct fake *f, uv_loop_t *loop, uint64_t ns, uint32_t count, bool
 static void
 run_all(bool quick, uint32_t lanes, bool (*const check)(struct fake *, uv_loop_t *))
 {
-	static const struct maker_ops ops = { .ready = ready, .run = compute };
+	static const struct maker_ops ops = { .run = compute };
 	struct fake f = { .maker = { &ops, .quick = quick } };
 	struct lanes_conf conf = {
 		.maker = &f.maker, .lanes = lanes, .arg = &f, .on_end = on_end
@@ -237,7 +226,6 @@ work_waiting(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 {
 	struct worker *w = (struct worker *)m;
 	(void)lane;
-	w->fake.begun++;
 	w->here = pthread_equal(pthread_self(), w->loop) != 0;
 	w->waiting = job->wait != NULL;
 	ran->samples = job->count;
@@ -311,7 +299,6 @@ run_worker(struct worker *w, uv_loop_t *loop, const struct fal_run_job *job,
 	   uint32_t cancel)
 {
 	const unsigned ended = w->fake.ended;
-	w->fake.asked = w->fake.begun;
 	w->came = job->run.coming ? job->run.came : UINT32_MAX;
 	w->here = false;
 	lane_start(w->fake.lanes, 0, job, true);
@@ -363,8 +350,7 @@ cancel_nothing(struct maker *m, uint32_t lane, uint64_t id)
 static void
 with_worker(void (*run)(struct worker *, uv_loop_t *))
 {
-	static const struct maker_ops ops = { .ready = ready,
-					      .run = work_waiting,
+	static const struct maker_ops ops = { .run = work_waiting,
 					      .cancel = cancel_nothing };
 	struct worker w = { .fake.maker = { &ops, .quick = true },
 			    .loop = pthread_self() };
