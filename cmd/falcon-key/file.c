@@ -84,10 +84,7 @@ temp_name(const char *base)
 	size_t n = strlen(base);
 	while (n > 1 && base[n - 1] == '/')
 		n--;
-	char *temp = fal_calloc(n + sizeof(".XXXXXX"), 1);
-	if (temp != NULL)
-		snprintf(temp, n + sizeof(".XXXXXX"), "%.*s.XXXXXX", (int)n, base);
-	return temp;
+	return fal_xprintf("%.*s.XXXXXX", (int)n, base);
 }
 
 int
@@ -97,8 +94,6 @@ dir_create(const char *dir, const char *const *name, const char *const *text, si
 	if (lstat(dir, &st) == 0)
 		return FAL_EEXIST;
 	char *temp = temp_name(dir);
-	if (temp == NULL)
-		return FAL_ENOMEM;
 	int err = FAL_EIO, saved, dirfd;
 	size_t made = 0;
 	if (mkdtemp(temp) == NULL)
@@ -157,9 +152,7 @@ int
 file_lock(const char *path)
 {
 	/* The directory, as the file itself is replaced. */
-	char *copy = fal_strdup(path);
-	if (copy == NULL)
-		return FAL_ENOMEM;
+	char *copy = fal_xstrdup(path);
 	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(copy);
 	if (fd < 0)

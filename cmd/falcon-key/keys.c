@@ -73,11 +73,7 @@ client_file(const struct options *o)
 {
 	const char *slash = strrchr(o->keyring, '/');
 	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
-	const size_t cap = (size_t)dir + strlen(o->name) + sizeof(".key");
-	char *path = fal_calloc(cap, 1);
-	if (path != NULL)
-		snprintf(path, cap, "%.*s%s.key", dir, o->keyring, o->name);
-	return path;
+	return fal_xprintf("%.*s%s.key", dir, o->keyring, o->name);
 }
 
 /* The client's line to its file; `*made` is then its name, to be freed. */
@@ -85,14 +81,14 @@ static int
 write_client(const struct options *o, const char *client, char **made)
 {
 	char *path = client_file(o);
-	const int err = path == NULL ? FAL_ENOMEM : file_create(path, client, 0600);
+	const int err = file_create(path, client, 0600);
 	if (err == FAL_OK) {
 		*made = path;
 		return FAL_EXIT_DONE;
 	}
 	const int status = err == FAL_EEXIST
 				   ? say(FAL_EXIT_USAGE, "%s: already exists", path)
-				   : fail(path != NULL ? path : o->name, err);
+				   : fail(path, err);
 	free(path);
 	return status;
 }
@@ -210,7 +206,7 @@ cmd_init(const struct options *o, const char *const *arg, size_t n)
 		char keyring[FILES * LINE_MAX_BYTES];
 	} *s = fal_secret_alloc(sizeof(*s));
 	if (s == NULL)
-		return fail(dir, FAL_ENOMEM);
+		fal_out_of_memory();
 	const char *text[FILES] = { s->keyring };
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	fal_noise_keypair(s->secret, server);
@@ -247,10 +243,8 @@ new_key(const char *path, const struct text *old, const struct options *o)
 	if (status != FAL_EXIT_DONE)
 		goto free_keyring;
 	m = fal_secret_alloc(sizeof(*m));
-	if (m == NULL) {
-		status = fail(path, FAL_ENOMEM);
-		goto free_keyring;
-	}
+	if (m == NULL)
+		fal_out_of_memory();
 	make_key(m, o, public, fal_keyring_public(kr));
 	status = hand_out(o, path, old, m->keyring, o->public == NULL ? m->client : NULL);
 	fal_secret_free(m);
@@ -285,7 +279,7 @@ own_key(const struct options *o)
 		return status;
 	struct made *m = fal_secret_alloc(sizeof(*m));
 	if (m == NULL)
-		return fail("standard output", FAL_ENOMEM);
+		fal_out_of_memory();
 	make_key(m, o, public, server);
 	status = print_client(m->client);
 	fal_secret_free(m);

@@ -1,7 +1,6 @@
 /* The commands of signatures: pair, sign, verify. */
 #include "key.h"
 
-#include "base/fault.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -32,17 +31,16 @@ int
 cmd_pair(const struct options *o, const char *const *arg, size_t n)
 {
 	const char *path = arg[0];
-	char *beside = NULL, text[FAL_PEM_PUBLIC + 1];
+	char text[FAL_PEM_PUBLIC + 1];
 	uint8_t public[FAL_KEY_BYTES];
 	struct {
 		uint8_t key[FAL_KEY_BYTES];
 		char text[FAL_PEM_SECRET + 1];
 	} *s = fal_secret_alloc(sizeof(*s));
 	(void)o, (void)n;
-	if (s == NULL || FAL_TRY(MALLOC, -1, asprintf(&beside, "%s.pub", path)) < 0) {
-		fal_secret_free(s);
-		return fail(path, FAL_ENOMEM);
-	}
+	if (s == NULL)
+		fal_out_of_memory();
+	char *beside = fal_xprintf("%s.pub", path);
 	fal_sign_keypair(s->key, public);
 	fal_sign_secret_text(s->key, s->text);
 	fal_sign_public_text(public, text);
@@ -85,8 +83,8 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 		return status;
 	uint8_t *key = fal_secret_alloc(FAL_KEY_BYTES);
 	if (key == NULL)
-		status = fail(o->key, FAL_ENOMEM);
-	else if (fal_sign_secret_parse(text.p, text.n, key) < 0)
+		fal_out_of_memory();
+	if (fal_sign_secret_parse(text.p, text.n, key) < 0)
 		status = say(FAL_EXIT_USAGE, "%s: not a secret key to sign with", o->key);
 	fal_secret_free(text.p);
 	if (status == FAL_EXIT_DONE)

@@ -1,7 +1,6 @@
 /* The statement of a run, from the files of its folder. */
 #include "statement.h"
 
-#include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -66,9 +65,7 @@ static int
 read_file(struct run *r, enum file f, struct fal_trace_reader *finder)
 {
 	uint8_t digest[FAL_HASH_BYTES];
-	char *path = NULL;
-	if (FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", r->dir, names[f])) < 0)
-		return fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
+	char *path = fal_xprintf("%s/%s", r->dir, names[f]);
 	fal_sha256_init(&r->sum);
 	int err = finder != NULL ? fal_cli_feed(path, fal_trace_find, finder, r->diag)
 				 : FAL_OK;

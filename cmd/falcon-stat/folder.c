@@ -1,7 +1,6 @@
 /* What lies beside a trace. */
 #include "folder.h"
 
-#include "base/fault.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -49,10 +48,8 @@ static bool
 read_file(struct folder *f, const char *name, size_t most, bool must, struct fal_buf *out)
 {
 	struct fal_diag diag = { "" };
-	char *path = NULL;
-	if (FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", f->dir, name)) < 0)
-		path = NULL;
-	int err = path != NULL ? fal_cli_read(path, most, out, &diag) : FAL_ENOMEM;
+	char *path = fal_xprintf("%s/%s", f->dir, name);
+	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && !must) {
 		return false;

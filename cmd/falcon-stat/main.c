@@ -1,7 +1,6 @@
 /* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
  * it comes. */
 #include "base/err.h"
-#include "base/fault.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"

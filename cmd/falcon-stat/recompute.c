@@ -1,7 +1,6 @@
 /* Computing clocks anew, and what is found. */
 #include "recompute_priv.h"
 
-#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -66,14 +65,6 @@ read_course(struct recompute *r, bool again)
 	return stat_source_read(r->src, &take) == FAL_EXIT_DONE ? FAL_OK : FAL_EFORMAT;
 }
 
-/* DIR/name, to be freed; NULL: out of memory. */
-static char *
-path_of(const char *dir, const char *name)
-{
-	char *path = NULL;
-	return FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", dir, name)) < 0 ? NULL : path;
-}
-
 /* The job as the run has it, with what it names. */
 static int
 load_files(struct recompute *r)
@@ -81,11 +72,10 @@ load_files(struct recompute *r)
 	struct fal_diag diag = { "" };
 	struct fal_buf text = { 0 };
 	const char *folder = r->src->folder, *where = r->how->directory;
-	char *job = path_of(folder, "job");
-	char *path = where != NULL ? path_of(where, "job") : path_of(folder, "../job");
-	int err = FAL_ENOMEM;
-	if (job != NULL && path != NULL)
-		err = fal_cli_read(job, TEXT_MAX, &text, &diag);
+	char *job = fal_xprintf("%s/job", folder);
+	char *path = where != NULL ? fal_xprintf("%s/job", where)
+				   : fal_xprintf("%s/../job", folder);
+	int err = fal_cli_read(job, TEXT_MAX, &text, &diag);
 	if (err == FAL_OK)
 		err = fal_files_take(&r->files, path, r->how->from, &text, &diag);
 	/* Else all that is kept would look as if it were of another job. */

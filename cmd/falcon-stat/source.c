@@ -1,7 +1,7 @@
 /* Bytes from a file or a live job, through the reader of traces. */
 #include "source.h"
 
-#include "base/fault.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -39,11 +39,7 @@ stat_source_enter(struct stat_source *s)
 {
 	if (s->live || !stat_is_folder(s->name))
 		return FAL_EXIT_DONE;
-	if (FAL_TRY(MALLOC, -1, asprintf(&s->path, "%s/trace.jsonl", s->name)) < 0) {
-		s->path = NULL;
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
+	s->path = fal_xprintf("%s/trace.jsonl", s->name);
 	s->folder = s->name;
 	s->name = s->path;
 	return FAL_EXIT_DONE;

@@ -1,7 +1,8 @@
 /* Error codes and one-line diagnoses.
  *
  * Every fallible function of the library returns 0 or a negative enum fal_err and
- * sets its results only on success.  The library never prints and never exits.
+ * sets its results only on success.  The library never prints and never exits, but for
+ * a lack of memory that nobody outside can bring about (fal_out_of_memory, base/mem.h).
  */
 #ifndef FAL_BASE_ERR_H
 #define FAL_BASE_ERR_H

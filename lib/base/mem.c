@@ -4,11 +4,15 @@
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, LARGE = 2 << 20 }; /* bytes; of x86-64 and of most others */
 
@@ -90,4 +94,49 @@ fal_strdup(const char *s)
 	if (copy != NULL)
 		memcpy(copy, s, n);
 	return copy;
+}
+
+void
+fal_out_of_memory(void)
+{
+	fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
+	_exit(FAL_EXIT_MEMORY);
+}
+
+void *
+fal_xcalloc(size_t n, size_t size)
+{
+	void *p = fal_calloc(n, size);
+	if (p == NULL)
+		fal_out_of_memory();
+	return p;
+}
+
+char *
+fal_xstrdup(const char *s)
+{
+	char *copy = fal_strdup(s);
+	if (copy == NULL)
+		fal_out_of_memory();
+	return copy;
+}
+
+void
+fal_xgrow(void **p, size_t *cap, size_t need, size_t size)
+{
+	if (fal_grow(p, cap, need, size) < 0)
+		fal_out_of_memory();
+}
+
+char *
+fal_xprintf(const char *fmt, ...)
+{
+	va_list ap;
+	char *text;
+	va_start(ap, fmt);
+	const int n = FAL_TRY(MALLOC, -1, vasprintf(&text, fmt, ap));
+	va_end(ap);
+	if (n < 0)
+		fal_out_of_memory();
+	return text;
 }

@@ -1,4 +1,9 @@
-/* Checked allocation: products of sizes are tested for overflow. */
+/* Checked allocation: products of sizes are tested for overflow.
+ *
+ * The functions fal_x… are for what the program itself sizes and counts: they never fail,
+ * as a lack of memory ends the program (fal_out_of_memory).  What a peer, a job or a file
+ * sizes or counts goes through the others, and a lack ends only what asked for it.
+ */
 #ifndef FAL_BASE_MEM_H
 #define FAL_BASE_MEM_H
 
@@ -39,5 +44,18 @@ fal_grow(void **p, size_t *cap, size_t need, size_t size)
 
 /* A copy of the NUL-terminated `s`, or NULL.  Free with free(). */
 char *fal_strdup(const char *s);
+
+enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
+
+/* One line on standard error, and the process ends with FAL_EXIT_MEMORY. */
+_Noreturn void fal_out_of_memory(void);
+
+/* As fal_calloc, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
+void *fal_xcalloc(size_t n, size_t size);
+char *fal_xstrdup(const char *s);
+void fal_xgrow(void **p, size_t *cap, size_t need, size_t size);
+#define FAL_XGROW(array, cap, need) \
+	fal_xgrow((void **)&(array), &(cap), (need), sizeof(*(array)))
+char *fal_xprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -105,23 +105,19 @@ popt_option(const struct fal_opt *o, int val)
 	};
 }
 
-/* Builds popt's table and context; FAL_ENOMEM. */
-static int
+/* Builds popt's table and context. */
+static void
 setup(struct fal_cli *cli, int argc, char **argv)
 {
 	static const struct fal_opt common[] = {
 		{ "help", '?', FAL_OPT_FLAG, NULL, "Show this help and exit", NULL },
 		{ "version", 'V', FAL_OPT_FLAG, NULL, "Show the version and exit", NULL },
 	};
-	struct fal_cli_state *s = cli->state = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return FAL_ENOMEM;
-	s->table = fal_calloc(cli->n_opts + 3, sizeof(*s->table)); /* last one: end */
-	s->given = fal_calloc(cli->n_opts, sizeof(*s->given));
-	s->cap = fal_calloc(cli->n_opts, sizeof(*s->cap));
-	if (s->table == NULL || s->given == NULL || s->cap == NULL ||
-	    FAL_TRY(MALLOC, -1, asprintf(&s->usage, "[OPTION...] %s", cli->args)) < 0)
-		return FAL_ENOMEM;
+	struct fal_cli_state *s = cli->state = fal_xcalloc(1, sizeof(*s));
+	s->table = fal_xcalloc(cli->n_opts + 3, sizeof(*s->table)); /* last one: end */
+	s->given = fal_xcalloc(cli->n_opts, sizeof(*s->given));
+	s->cap = fal_xcalloc(cli->n_opts, sizeof(*s->cap));
+	s->usage = fal_xprintf("[OPTION...] %s", cli->args);
 	size_t n = 0;
 	for (; n < cli->n_opts; n++)
 		s->table[n] = popt_option(&cli->opts[n], OPT_FIRST + (int)n);
@@ -129,21 +125,8 @@ setup(struct fal_cli *cli, int argc, char **argv)
 	s->table[n + 1] = popt_option(&common[1], OPT_VERSION);
 	s->popt = poptGetContext(cli->prog, argc, (const char **)argv, s->table, 0);
 	if (s->popt == NULL)
-		return FAL_ENOMEM;
+		fal_out_of_memory();
 	poptSetOtherOptionHelp(s->popt, s->usage);
-	return FAL_OK;
-}
-
-/* Keeps the value that popt allocated (taken) until fal_cli_free(). */
-static int
-keep(struct fal_cli_state *s, char *value)
-{
-	if (value == NULL || FAL_GROW(s->values, s->cap_values, s->n_values + 1) < 0) {
-		free(value);
-		return FAL_ENOMEM;
-	}
-	s->values[s->n_values++] = value;
-	return FAL_OK;
 }
 
 /* Sets option i; 0, or an error of the value. */
@@ -166,8 +149,7 @@ set(struct fal_cli *cli, size_t i, const char *value)
 	case FAL_OPT_NUMBER:
 		return fal_parse_double(value, -DBL_MAX, DBL_MAX, o->to);
 	case FAL_OPT_LIST:
-		if (FAL_GROW(list->v, cli->state->cap[i], list->n + 1) < 0)
-			return FAL_ENOMEM;
+		FAL_XGROW(list->v, cli->state->cap[i], list->n + 1);
 		list->v[list->n++] = value;
 		return FAL_OK;
 	}
@@ -181,14 +163,14 @@ take(struct fal_cli *cli, size_t i)
 {
 	struct fal_cli_state *s = cli->state;
 	const struct fal_opt *o = &cli->opts[i];
-	const char *value = NULL;
+	char *value = NULL;
 
 	if (o->kind != FAL_OPT_FLAG) {
-		if (keep(s, poptGetOptArg(s->popt)) < 0) {
-			fal_cli_err(cli->prog, "out of memory");
-			return FAL_EXIT_NO;
-		}
-		value = s->values[s->n_values - 1];
+		value = poptGetOptArg(s->popt);
+		if (value == NULL)
+			fal_out_of_memory();
+		FAL_XGROW(s->values, s->cap_values, s->n_values + 1);
+		s->values[s->n_values++] = value;
 	}
 	if (s->given[i] && o->kind != FAL_OPT_LIST) {
 		fal_cli_err(cli->prog, "--%s: given twice", o->name);
@@ -198,8 +180,6 @@ take(struct fal_cli *cli, size_t i)
 	int err = set(cli, i, value);
 	if (err == FAL_ELIMIT)
 		fal_cli_err(cli->prog, "--%s: '%s' is out of range", o->name, value);
-	else if (err == FAL_ENOMEM)
-		fal_cli_err(cli->prog, "out of memory");
 	else if (err < 0)
 		fal_cli_err(cli->prog, "--%s: '%s' is not a %s", o->name, value,
 			    o->kind == FAL_OPT_SIZE ? "size" : "number");
@@ -259,10 +239,7 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
 	cli->arg = NULL;
 	cli->n_args = 0;
-	if (setup(cli, argc, argv) < 0) {
-		fal_cli_err(cli->prog, "out of memory");
-		return FAL_EXIT_NO;
-	}
+	setup(cli, argc, argv);
 	poptContext popt = cli->state->popt;
 	for (int val; (val = poptGetNextOpt(popt)) != -1;) {
 		if (val == OPT_HELP) {

@@ -91,8 +91,8 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return refuse(diag, name);
-	uint8_t *chunk = fal_calloc(1, CHUNK);
-	int err = chunk != NULL ? FAL_OK : FAL_ENOMEM;
+	uint8_t *chunk = fal_xcalloc(1, CHUNK);
+	int err = FAL_OK;
 	for (ssize_t n = 1; n != 0 && err == FAL_OK;) {
 		n = FAL_TRY(READ, -1, read(fd, chunk, CHUNK));
 		if (n > 0)
@@ -188,9 +188,7 @@ fal_cli_put(int fd, const void *p, size_t n)
 static int
 sync_folder(const char *path)
 {
-	char *folder = fal_strdup(path);
-	if (folder == NULL)
-		return -1;
+	char *folder = fal_xstrdup(path);
 	char *slash = strrchr(folder, '/');
 	if (slash != NULL)
 		slash[slash == folder ? 1 : 0] = '\0';
@@ -231,9 +229,7 @@ replace(const char *path, const void *p, size_t n, mode_t mode, const struct kep
 	struct fal_diag *diag)
 {
 	const struct stat *owner = kept != NULL ? kept->owner : NULL;
-	char *temp;
-	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
+	char *temp = fal_xprintf("%s.XXXXXX", path);
 	int err = FAL_OK;
 	int fd = create(temp, kept != NULL ? 0 : mode);
 	if (fd < 0) {
@@ -300,15 +296,10 @@ fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag
 static char *
 existing(const char *folder, const char *rest)
 {
-	char *path;
-	if (FAL_TRY(MALLOC, -1, asprintf(&path, "%s%s", folder, rest)) < 0) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	char *path = fal_xprintf("%s%s", folder, rest);
 	if (access(path, F_OK) == 0)
 		return path;
 	free(path);
-	errno = ENOENT;
 	return NULL;
 }
 
@@ -317,7 +308,7 @@ fal_cli_key(const char *option)
 {
 	const char *given = option != NULL ? option : getenv("FALCON_KEY");
 	if (given != NULL && *given != '\0')
-		return fal_strdup(given);
+		return fal_xstrdup(given);
 
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	char *path = NULL;

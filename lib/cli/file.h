@@ -64,8 +64,7 @@ int fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *
 
 /* Where the key is: `option` (of -k/--key) if not NULL, then $FALCON_KEY, then the first
  * that exists of $XDG_CONFIG_HOME/falcon/key ($HOME/.config without that variable) and
- * /etc/falcon/key.  Free with free().  NULL: none (errno = ENOENT), or out of memory
- * (errno = ENOMEM). */
+ * /etc/falcon/key.  Free with free().  NULL: none. */
 char *fal_cli_key(const char *option);
 
 #endif

@@ -220,11 +220,9 @@ int
 fal_table_text(struct fal_table *t, struct fal_buf *out)
 {
 	size_t rows = t->n / t->columns;
-	int *width = fal_calloc(t->columns, sizeof(*width));
-	if (width == NULL || t->err < 0) {
-		free(width);
-		return FAL_ENOMEM;
-	}
+	if (t->err < 0)
+		return t->err;
+	int *width = fal_xcalloc(t->columns, sizeof(*width));
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
 	if (fit_names(t, rows, width) < 0) {

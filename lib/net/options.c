@@ -41,10 +41,8 @@ fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_
 	struct fal_client_key *key = NULL;
 	char *text, *path = fal_cli_key(option);
 	size_t n;
-	if (path == NULL && errno == ENOENT)
-		return fal_diag_set(diag, FAL_ENOENT, "no key: give --key FILE");
 	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+		return fal_diag_set(diag, FAL_ENOENT, "no key: give --key FILE");
 	int err = read_secret(path, &text, &n, diag);
 	if (err == FAL_OK) {
 		err = fal_client_key_parse(text, n, path, &key, diag);
