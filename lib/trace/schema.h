@@ -303,7 +303,7 @@ struct fal_json_text {
 	M(WHOLE, total, MUST, FAL_TRACE_NUM_MAX)   \
 	M(LOSS, loss, MUST, 0)                     \
 	M(REAL, accuracy, MUST, 0)                 \
-	M(LIST, keys, MUST, eval_key)
+	M(LIST, keys, MAY, eval_key)
 
 #define FAL_LINE_suspect(M)      \
 	M(TEXT, worker, MUST, 0) \

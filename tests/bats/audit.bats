@@ -22,16 +22,18 @@ clock_line() {
 		"$1" "$2" "$3" "$4"
 	printf '"done":%s,"in":0,"out":0,"cloned":0,"lost":0,"compute":%s,"push":0.1,' "$5" "$6"
 	printf '"pull":0.1,"wait":%s,"push_all":0.1,"pull_all":0.1,"task_s":%s,' "$7" "$8"
-	printf '"staleness":0,"tx":1,"rx":1}\n'
+	printf '"late":0,"samples":%s,"staleness":0,"tx":1,"rx":1}\n' "$((8 * $5))"
 }
 
 # ledger CLOCK TASKS SAMPLES REST: the parts in which clocks differ, and the rest.
 ledger() {
-	printf '{"t":%s.5,"ev":"ledger","clock":%s,"version":%s,"tasks":%s,"samples":%s,' \
-		"$1" "$1" "$1" "$2" "$3"
-	printf '"blocks":5,%s}\n' "$4"
-	printf '{"t":%s.6,"ev":"update","version":%s,"clock":%s,"divisor":%s,"samples":%s,' \
-		"$1" "$(($1 + 1))" "$1" "$3" "$3"
+	printf '{"t":%s.5,"ev":"ledger","clock":%s,"round":%s,"version":%s,"first":0,' \
+		"$1" "$1" "$1" "$1"
+	printf '"tasks":%s,"samples":%s,"kind":"grad","end":"applied","blocks":5,%s}\n' \
+		"$2" "$3" "$4"
+	printf '{"t":%s.6,"ev":"update","version":%s,"clock":%s,"rounds":[%s],' \
+		"$1" "$(($1 + 1))" "$1" "$1"
+	printf '"divisor":%s,"samples":%s,' "$3" "$3"
 	printf '"loss":%s,' "$((4 - $1))"
 	printf '"lr":0.1,"epoch":%s}\n' "$(($1 / 2 + 1))"
 }
@@ -39,7 +41,7 @@ ledger() {
 # Two epochs of 88 samples, clocks of 8 and 3 tasks.
 make_trace() {
 	local id name
-	echo '{"t":0.0,"ev":"job","name":"toy","hash":"00","seed":"1","epochs":2,"batch":64,"task":8,"samples":88,"test":10,"params":20000,"blocks":5,"clocks_per_epoch":2,"clocks":4,"scheme":"epsp","audit":"claims","numerics":"fast","incarnation":0,"version":"0.1.0"}'
+	echo '{"t":0.0,"ev":"job","name":"toy","hash":"00","seed":"1","epochs":2,"batch":64,"task":8,"samples":88,"test":10,"params":20000,"blocks":5,"shards":1,"clocks_per_epoch":2,"clocks":4,"scheme":"epsp","audit":"claims","hashes":0,"numerics":"fast","optimizer":"sgd","incarnation":0,"version":"0.1.0"}'
 	id=0
 	for name in fast mid slow; do
 		id=$((id + 1))
@@ -53,7 +55,7 @@ make_trace() {
 	echo '{"t":1.7,"ev":"eval","version":2,"epoch":1,"right":7,"total":10,"loss":1.0,"accuracy":0.7}'
 	ledger 2 8 64 '"grant":[[1,0,6],[2,6,2]],"move":[],"clone":[],"regrant":[[1,6,2]],"contrib":[{"c":[1,3],"tasks":[[0,6]],"blocks":5},{"c":[2,3],"tasks":[[6,2]],"blocks":2,"fenced":true},{"c":[1,4],"tasks":[[6,2]],"blocks":3,"fills":[2,3]}],"lost":[]'
 	ledger 3 3 24 '"grant":[[1,0,3]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,5],"tasks":[[0,3]],"blocks":5}],"lost":[]'
-	echo '{"t":3.9,"ev":"done","version":4,"sha256":"00","seconds":3.9,"accuracy":0.7}'
+	echo '{"t":3.9,"ev":"done","version":4,"sha256":"00","seconds":3.9,"trained":3.9,"accuracy":0.7}'
 }
 
 # tamper FROM TO: the first FROM of each line replaced.

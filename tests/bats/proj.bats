@@ -400,15 +400,16 @@ made() {
 	function line(who, n, task_s, wait) {
 		printf "{\"t\":%.6f,\"ev\":\"clock\",\"clock\":%d,\"worker\":\"w%d\",\"id\":%d,", t, c, who, who
 		printf "\"lanes\":1,\"share\":%d,\"done\":%d,\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,", n, n
-		printf "\"compute\":%.6f,\"push\":0.001,\"pull\":0.001,\"wait\":%.6f,", n * task_s, wait
+		printf "\"compute\":%.6f,\"push\":0.001,\"pull\":0.001,\"wait\":%.6f,\"samples\":%d,", n * task_s, wait, 8 * n
 		printf "\"push_all\":0.001,\"pull_all\":0.001,\"late\":0,\"task_s\":%.6f,", (n > 0 ? task_s : 0)
 		printf "\"staleness\":0,\"tx\":20000,\"rx\":20000}\n"
 	}
 	BEGIN {
 		batch = 32 * workers
 		printf "{\"t\":0,\"ev\":\"job\",\"name\":\"made\",\"hash\":\"aa\",\"epochs\":1,\"batch\":%d,", batch
-		printf "\"task\":8,\"samples\":%d,\"test\":0,\"blocks\":5,\"clocks_per_epoch\":%d,", batch * clocks, clocks
-		printf "\"clocks\":%d,\"scheme\":\"bsp\",\"audit\":\"claims\",\"incarnation\":0}\n", clocks
+		printf "\"task\":8,\"samples\":%d,\"test\":0,\"params\":20000,\"blocks\":5,\"shards\":1,\"clocks_per_epoch\":%d,", batch * clocks, clocks
+		printf "\"clocks\":%d,\"scheme\":\"bsp\",\"audit\":\"claims\",\"incarnation\":0,\"seed\":\"1\",", clocks
+		printf "\"hashes\":1,\"numerics\":\"fast\",\"optimizer\":\"sgd\",\"version\":\"1\"}\n"
 		for (i = 1; i <= workers; i++)
 			printf "{\"t\":0.5,\"ev\":\"join\",\"worker\":\"w%d\",\"id\":%d,\"lanes\":[1,1],\"cores\":1,\"fingerprint\":\"f\"}\n", i, i
 		t = 1
@@ -417,7 +418,7 @@ made() {
 			n = out ? 4 * workers / (workers - 1) : 4
 			last = out ? n * 0.01 : n * 0.01 * times
 			t += last + 0.003
-			printf "{\"t\":%.6f,\"ev\":\"update\",\"version\":%d,\"clock\":%d,\"samples\":%d,\"loss\":1,\"lr\":0.1,\"epoch\":1}\n", t, c + 1, c, batch
+			printf "{\"t\":%.6f,\"ev\":\"update\",\"version\":%d,\"clock\":%d,\"rounds\":[%d],\"samples\":%d,\"loss\":1,\"lr\":0.1,\"epoch\":1}\n", t, c + 1, c, c, batch
 			for (i = 1; i < workers; i++)
 				line(i, n, 0.01, last + 0.001 - n * 0.01)
 			line(workers, out ? 0 : 4, 0.01 * times, out ? last : 0.001)

@@ -27,6 +27,13 @@ def chain(lines):
         yield '%s,"h":"%s"}\n' % (body, h)
 
 
+def samples(job, clock, tasks):
+    """The samples of so many mean tasks of the clock."""
+    left = job["samples"] - clock % job["clocks_per_epoch"] * job["batch"]
+    left = min(left, job["batch"])
+    return tasks * left // -(-left // job["task"])
+
+
 def settle(lines):
     """The clock lines that are missing in a trace of rounds that all share, before its end."""
     lines = list(lines)
@@ -49,6 +56,7 @@ def settle(lines):
             }
             zero = dict.fromkeys(("compute", "push", "pull", "wait", "push_all", "pull_all",
                                   "late", "task_s", "staleness", "tx", "rx"), 0)
+            zero["samples"] = samples(trace[0], o["clock"], sums["done"] + sums["lost"])
             yield json.dumps({"t": o["t"], "ev": "clock", "clock": o["clock"],
                               "worker": names[id_], "id": id_, "lanes": 1, **sums, **zero},
                              separators=(",", ":")) + "\n"

@@ -13,7 +13,7 @@
 
 /* What the lines so far have said. */
 static struct {
-	json_int_t batch, task, samples, per_epoch, epochs, test, version;
+	json_int_t batch, task, samples, per_epoch, epochs, version;
 } whole_job;
 
 static json_int_t
@@ -44,7 +44,6 @@ whole_samples(const json_t *o)
 static json_t *
 whole_value(const json_t *o, enum fal_event ev, const struct fal_member *m)
 {
-	const json_int_t tests = whole_ceil(whole_job.test, whole_job.task);
 	if (ev == FAL_EV_LEDGER && strcmp(m->name, "round") == 0)
 		return json_integer(whole_get(o, "clock"));
 	if (ev == FAL_EV_UPDATE && strcmp(m->name, "rounds") == 0)
@@ -57,10 +56,6 @@ whole_value(const json_t *o, enum fal_event ev, const struct fal_member *m)
 		return json_integer(whole_job.epochs);
 	if (ev == FAL_EV_JOB && strcmp(m->name, "shards") == 0)
 		return json_integer(1);
-	if (ev == FAL_EV_EVAL && strcmp(m->name, "keys") == 0)
-		return tests == 0 ? json_array()
-				  : json_pack("[{s:s,s:I,s:I,s:i}]", "key", "k", "tasks",
-					      tests, "twice", tests, "alone", 0);
 	switch (m->kind) {
 	case FAL_M_WHOLE:
 	case FAL_M_ID:
@@ -117,7 +112,6 @@ whole_add(json_t *o, enum fal_event ev)
 		whole_job.task = whole_get(o, "task");
 		whole_job.samples = whole_get(o, "samples");
 		whole_job.per_epoch = whole_get(o, "clocks_per_epoch");
-		whole_job.test = whole_get(o, "test");
 		whole_job.version = 0;
 	}
 	if (ev == FAL_EV_UPDATE || ev == FAL_EV_VERSION)
