@@ -292,7 +292,7 @@ audit: not proven, only said by the coordinator: witnessed 1, believed 1, charge
 @test "the table says when emulation was late, or more was used than there is" {
 	run -0 falcon-stat run.trace
 	! grep 'do not believe' <<<"$output" || return 1
-	sed '/"ev":"clock"/s/"tx":/"late":0.05,"tx":/' run.trace >late.trace
+	sed '/"ev":"clock"/s/"late":0,/"late":0.05,/' run.trace >late.trace
 	run -0 falcon-stat late.trace
 	has "$output" 'emulation: 8.3 % late, so do not believe the speeds: emulate fewer or'
 	sed '/"ev":"clock"/s/"task_s":[0-9.]*/"task_s":3/' run.trace >busy.trace
@@ -347,10 +347,10 @@ audit: not proven, only said by the coordinator: witnessed 1, believed 1, charge
 # Rounds of a worker's own: one dropped, one stale by 2 updates.
 own_rounds() {
 	head -n 4 run.trace | sed 's/"epsp"/"syncopt:1"/'
-	printf '%s\n' '{"t":1.0,"ev":"ledger","round":0,"clock":0,"first":0,"tasks":4,"samples":32,"version":0,"blocks":5,"owner":1,"end":"applied","stale":{"clocks":0,"updates":0},"grant":[[1,0,4]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,1],"tasks":[[0,4]],"blocks":5}],"lost":[]}' \
+	printf '%s\n' '{"t":1.0,"ev":"ledger","round":0,"clock":0,"first":0,"tasks":4,"samples":32,"version":0,"blocks":5,"kind":"grad","owner":1,"end":"applied","stale":{"clocks":0,"updates":0},"grant":[[1,0,4]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,1],"tasks":[[0,4]],"blocks":5}],"lost":[]}' \
 		'{"t":1.0,"ev":"update","version":1,"clock":0,"rounds":[0],"divisor":32,"samples":32,"loss":1,"lr":0.1,"epoch":1}' \
-		'{"t":1.1,"ev":"ledger","round":1,"clock":0,"first":4,"tasks":4,"samples":32,"version":0,"blocks":5,"owner":3,"end":"dropped","why":"stale","grant":[[3,4,4]],"move":[],"clone":[],"regrant":[],"contrib":[],"lost":[]}' \
-		'{"t":1.2,"ev":"clock","clock":1,"round":1,"worker":"slow","id":3,"lanes":2,"share":4,"done":2,"in":0,"out":0,"cloned":0,"lost":0,"compute":1,"push":0,"pull":0,"wait":0,"push_all":0,"pull_all":0,"task_s":0.1,"staleness":2,"tx":1,"rx":1}'
+		'{"t":1.1,"ev":"ledger","round":1,"clock":0,"first":4,"tasks":4,"samples":32,"version":0,"blocks":5,"kind":"grad","owner":3,"end":"dropped","why":"stale","grant":[[3,4,4]],"move":[],"clone":[],"regrant":[],"contrib":[],"lost":[]}' \
+		'{"t":1.2,"ev":"clock","clock":1,"round":1,"worker":"slow","id":3,"lanes":2,"share":4,"done":2,"in":0,"out":0,"cloned":0,"lost":0,"compute":1,"push":0,"pull":0,"wait":0,"push_all":0,"pull_all":0,"late":0,"samples":16,"task_s":0.1,"staleness":2,"tx":1,"rx":1}'
 }
 
 @test "rounds of a worker's own: staleness and what was dropped" {
