@@ -143,7 +143,7 @@ test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part \
 # And so are channels.
 comma := ,
 test_told_WITH := $(addprefix -Wl$(comma)--wrap=,fal_rack_part fal_rack_making \
-	fal_shard_version $(addprefix fal_chan_,suite shares compressing is_local \
+	fal_shard_version $(addprefix fal_chan_,suite is_unsealed compressing is_local \
 	offer send send_shared skip_shared))
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build

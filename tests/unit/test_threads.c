@@ -525,10 +525,9 @@ publish(uint64_t id)
 	static uint8_t bytes[MOST][BYTES];
 	struct fal_shared_text text[MOST];
 	const uint32_t count = 1 + below(MOST);
-	const struct fal_shared_opt opt = { .pool = pool,
-					    .publication = id,
-					    .count = count,
-					    .zstd = below(2) == 0 };
+	const struct fal_shared_opt opt = {
+		.pool = pool, .publication = id, .count = count, .zstd = below(2) == 0
+	};
 	const bool mixed = below(2) == 0;
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);

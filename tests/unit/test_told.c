@@ -46,7 +46,7 @@ bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t versi
 			    struct fal_shard_part *out, struct fal_shard_making *is);
 uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
 uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
-bool __wrap_fal_chan_shares(const struct fal_chan *c);
+bool __wrap_fal_chan_is_unsealed(const struct fal_chan *c);
 bool __wrap_fal_chan_compressing(const struct fal_chan *c);
 bool __wrap_fal_chan_is_local(const struct fal_chan *c);
 void __wrap_fal_chan_offer(struct fal_chan *c);
@@ -97,7 +97,7 @@ __wrap_fal_chan_suite(const struct fal_chan *c)
 }
 
 bool
-__wrap_fal_chan_shares(const struct fal_chan *c)
+__wrap_fal_chan_is_unsealed(const struct fal_chan *c)
 {
 	(void)c;
 	return false;
