@@ -30,11 +30,9 @@ reader_of(void *arg, uint32_t peer)
 void
 ps_publish_wanted(struct ps_server *s)
 {
-	const uint64_t began = uv_hrtime(), early = s->wants.early;
+	const uint64_t began = uv_hrtime();
 	s->wants.publisher.rule = s->control.last.rule;
 	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
-	if (s->wants.early > early && s->coord != NULL)
-		fal_coord_begun(s->coord, ps_now(), s->wants.early);
 	s->wants.served.service += uv_hrtime() - began;
 }
 

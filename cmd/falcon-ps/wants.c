@@ -132,8 +132,6 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *wa
 					     fal_shared_ref(shared) };
 		if (!early)
 			waits(reader);
-		else if (model->version > w->early)
-			w->early = model->version;
 	}
 	fal_buf_free(&out);
 	if (err < 0)
@@ -269,7 +267,6 @@ ps_wants_forget(struct ps_wants *w)
 	forget_leaving(w);
 	ps_publisher_end(&w->publisher);
 	w->n = 0;
-	w->early = 0;
 	w->served = (struct ps_served){ 0 };
 }
 

@@ -36,7 +36,6 @@ struct ps_wants {
 		struct fal_shared *shared;
 	} *leaving; /* until they are whole */
 	size_t leaving_n, leaving_cap;
-	uint64_t early; /* newest version of which some left before it was made */
 	struct ps_served served;
 };
 

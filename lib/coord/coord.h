@@ -265,8 +265,6 @@ void fal_coord_refused(struct fal_coord *c, double now, const char *key, const c
 
 /* Bytes that travelled for a session so far, for the trace. */
 void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
-/* The first of this version, which is not made yet, has left for a worker. */
-void fal_coord_begun(struct fal_coord *c, double now, uint64_t version);
 
 /* The time of a line that is written now, seconds: never before that of the last one,
  * whose event may have begun later and ended sooner. */

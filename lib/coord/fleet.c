@@ -374,14 +374,6 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 	return FAL_OK;
 }
 
-void
-fal_coord_begun(struct fal_coord *c, double now, uint64_t version)
-{
-	struct fal_news *n = news_of(c, FAL_ACT_STEP, version);
-	if (n != NULL && n->made[0] <= 0)
-		n->made[0] = fal_coord_seconds(c, now);
-}
-
 static int
 on_stepped(struct fal_coord *c, double now, uint32_t shard,
 	   const struct fal_shard_say *say)
@@ -390,10 +382,6 @@ on_stepped(struct fal_coord *c, double now, uint32_t shard,
 	hear_why(c, say);
 	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
-	if (c->conf.shards > 1 || n->made[0] > 0) {
-		n->made[1] = fal_coord_seconds(c, now);
-		n->made[0] = n->made[0] > 0 ? n->made[0] : n->made[1];
-	}
 	n->said |= bit_of(shard);
 	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
 	return err < 0 || !coord_have_all(c, n->said) ? err : coord_stepped(c, now, n);

@@ -236,9 +236,7 @@ struct fal_coord {
 		uint64_t over;  /* STEP: clocks that are over with it */
 		bool graded;    /* STEP: gradients were collected */
 		bool marked;    /* STEP: the version is */
-		uint64_t said;  /* shards that have done it, as bits; */
-		double made[2]; /* STEP: when the first one had, or something left before,
-				   and the last one */
+		uint64_t said;  /* shards that have done it, as bits */
 		/* STEP: of all blocks, as far as shards have said; NULL: the version is
 		 * not hashed, or it was: */
 		uint8_t *leaves; /* and behind them, exponents */

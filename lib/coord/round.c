@@ -547,16 +547,6 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
-/* When the last block of the round came, in the trace's seconds; 0: none did. */
-static double
-came(struct fal_coord *c, const struct fal_ledger *l)
-{
-	double at = 0;
-	for (uint32_t i = 0; i < l->contribs; i++)
-		at = fmax(at, l->contrib[i].came);
-	return at > 0 ? fal_coord_seconds(c, at) : 0;
-}
-
 static int
 tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 {
@@ -577,7 +567,6 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		       : n->act.fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
 		       : n->act.fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
 							 : FAL_END_APPLIED,
-		.came = came(c, r.ledger),
 		.why = n->act.why,
 		.delta = r.delta,
 		.weight = n->act.weight,
@@ -648,7 +637,6 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.momentum = n->act.momentum,
 		.hash = n->hashed ? n->hash : NULL,
 		.exponents = n->exponents,
-		.made = { n->made[0], n->made[1] },
 	};
 	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
 	coord_trace(c);

@@ -246,7 +246,6 @@ struct fal_json_text {
 	M(WHOLE, local, MAY, FAL_TRACE_NUM_MAX)               \
 	M(WORD, end, MUST, "applied dropped abandoned given") \
 	M(TEXT, why, MAY, 0)                                  \
-	M(SECONDS, came, MAY, 0)                              \
 	M(REAL, weight, OPT, 0)                               \
 	M(WHOLE, among, MAY, UINT32_MAX)                      \
 	M(REAL, divisor, MAY, 0)                              \
@@ -283,8 +282,6 @@ struct fal_json_text {
 	M(REAL, lr, MUST, 0)                           \
 	M(REAL, norm, MAY, 0)                          \
 	M(WHOLE, epoch, MUST, FAL_TRACE_NUM_MAX)       \
-	M(SECONDS, made, OPT, 0)                       \
-	M(SECONDS, made_all, OPT, 0)                   \
 	M(HEX, hash, MAY, 64)                          \
 	M(HEX, exponents, MAY, 64)
 

@@ -496,7 +496,6 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 	if (d->end == FAL_END_DROPPED || d->end == FAL_END_ABANDONED)
 		e.why = d->why;
 	if (d->end == FAL_END_APPLIED) {
-		e.came = d->came;
 		e.weight = d->delta ? d->weight : (double)NAN;
 		e.among = d->among;
 		e.divisor = d->divisor;
@@ -559,8 +558,6 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		e->pushes = (struct fal_reals){ pushes, d->pushes };
 		e->outer = (struct fal_reals){ outer, 2 };
 	}
-	e->made = d->made[1] > 0 ? d->made[0] : (double)NAN;
-	e->made_all = d->made[1] > 0 ? d->made[1] : (double)NAN;
 	if (d->hash != NULL) {
 		fal_hex(d->hash, FAL_HASH_BYTES, hash);
 		fal_hex(d->exponents, FAL_HASH_BYTES, exponents);

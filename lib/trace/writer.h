@@ -70,7 +70,6 @@ struct fal_line_ledger {
 	uint64_t version; /* that it ran on; the base of its local steps */
 	uint32_t first, samples, blocks;
 	enum fal_trace_end end;
-	double came;         /* when the last block of it came; 0: none did */
 	const char *why;     /* dropped, abandoned: a few words, static */
 	bool hashed;         /* it is known what each task gave */
 	bool delta;          /* changes of weights, not gradients */
@@ -128,9 +127,6 @@ struct fal_line_update {
 	double outer, momentum; /* of its outer step; 0: none */
 	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
 	const uint8_t *hash, *exponents;
-	double made[2]; /* when the first shard had made its part, or some of it had left
-			   before, and when the last one had made its own; {0}: there is
-			   one, and nothing has */
 };
 
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
