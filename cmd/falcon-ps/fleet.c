@@ -238,19 +238,18 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 {
 	m->first = first;
 	m->count = count;
-	for (uint32_t i = 0; i < count; i++) {
-		struct queued_image p = { .of = { .what = FAL_FETCH_MARKED,
-						  .shard = i } };
-		if (fal_rack_give(s->rack, first + i, &p.image) < 0 ||
-		    image_queue_add(&m->images, &p) < 0)
-			return FAL_ENOMEM;
-	}
 	s->fleet.members++;
 	s->fleet.unplaced++;
 	char own[40];
 	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, fleet_which(m, own),
 		    fal_rack_shards(s->rack), m->address);
 	fleet_tell_place(s, m);
+	for (uint32_t i = first; i < first + count; i++) {
+		struct fal_rack_piece piece;
+		if (fal_rack_give(s->rack, i, &piece) < 0 ||
+		    fleet_give_piece(s, i, &piece) < 0)
+			return FAL_ENOMEM;
+	}
 	return FAL_OK;
 }
 

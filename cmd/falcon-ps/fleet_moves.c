@@ -32,10 +32,8 @@ fleet_has(const struct ps_server *s, const struct ps_member *m)
 
 /* ---- pieces ------------------------------------------------------------------------ */
 
-/* The piece leaves for the process whose shard it is for; a process that is gone gets
- * nothing. */
-static int
-pass_on(void *arg, uint32_t to, struct fal_rack_piece *piece)
+int
+fleet_give_piece(void *arg, uint32_t to, struct fal_rack_piece *piece)
 {
 	struct ps_server *s = arg;
 	struct ps_member *m = fleet_of(s, to);
@@ -55,7 +53,7 @@ fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
 {
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		s->fleet.to = *o->map;
-		return fal_rack_pieces(s->rack, pass_on, s);
+		return fal_rack_pieces(s->rack, fleet_give_piece, s);
 	}
 	if (o->kind == FAL_ORDER_COMMIT)
 		ps_wants_moved(&s->wants);
@@ -85,7 +83,7 @@ fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image 
 	struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
 	if (of->shard >= s->fleet.own) {
 		*image = (struct fal_image){ 0 };
-		int left = pass_on(s, of->shard, &piece);
+		int left = fleet_give_piece(s, of->shard, &piece);
 		fal_image_free(&piece.image);
 		return left;
 	}

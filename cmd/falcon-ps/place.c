@@ -144,7 +144,11 @@ make(struct ps_join *j)
 		with += map.of[i].count > 0;
 	if (with != 0 && with != j->count)
 		return FAL_EFORMAT;
-	struct fal_rack_conf conf = { .map = &map,
+	/* Its blocks come as those of a move do, from a map by which nobody has any. */
+	const struct fal_map none = { .epoch = map.epoch, .shards = map.shards };
+	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+					       .map = &map };
+	struct fal_rack_conf conf = { .map = with > 0 ? &none : &map,
 				      .first = j->first,
 				      .here = j->count,
 				      .tickets = j->tickets,
@@ -167,8 +171,9 @@ make(struct ps_join *j)
 	j->wants.publisher.rule = j->job.rule;
 	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
-	if (with == 0)
-		has_all(j);
+	if (with > 0)
+		return fal_rack_order(j->rack, &begin);
+	has_all(j);
 	return FAL_OK;
 }
 
@@ -187,24 +192,30 @@ on_text(struct ps_join *j, const struct fal_msg *m)
 									: FAL_OK;
 }
 
-/* What the next shard is to be is whole. */
+/* Shards that have all of their blocks say so; with the last one the process is placed.
+ */
 static int
 become(struct ps_join *j)
 {
-	int err = fal_rack_take(j->rack, j->first + j->became, &j->coming);
-	j->comes = false;
-	fal_image_free(&j->coming);
-	if (err == FAL_OK && ++j->became == j->count)
+	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
+	struct fal_shard_say say;
+	uint32_t shard;
+	while (fal_rack_next(j->rack, &shard, &say))
+		j->became++;
+	if (j->became < j->count)
+		return FAL_OK;
+	int err = fal_rack_order(j->rack, &commit);
+	if (err == FAL_OK)
 		has_all(j);
 	return err;
 }
 
 /* A part of what a shard will be comes. */
 static int
-on_piece(struct ps_join *j, const struct fal_msg *m)
+on_image(struct ps_join *j, const struct fal_msg *m)
 {
-	if (j->rack == NULL || j->comes || m->image.blocks < 1 ||
-	    m->image.blocks > fal_blocks(j->model->params) ||
+	if (j->rack == NULL || j->comes || m->image.what != FAL_FETCH_PIECE ||
+	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
 	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
 	j->at = (struct fal_post_at){ 0 };
@@ -228,25 +239,9 @@ graft(struct ps_join *j)
 	int err = fal_rack_graft(j->rack, of->shard, &piece);
 	j->comes = false;
 	fal_image_free(&j->coming);
-	return err == FAL_OK ? place_speak(j) : err;
-}
-
-static int
-on_image(struct ps_join *j, const struct fal_msg *m)
-{
-	if (m->image.what == FAL_FETCH_PIECE)
-		return on_piece(j, m);
-	j->of_coming = (struct fal_post_of){ .what = FAL_FETCH_MARKED };
-	if (j->rack == NULL || j->comes || m->image.shard != j->became ||
-	    j->became == j->count || m->image.arrays.n == 0)
-		return FAL_ESTATE;
-	j->at = (struct fal_post_at){ 0 };
-	uint32_t first, blocks;
-	fal_rack_range(j->rack, j->first + j->became, &first, &blocks);
-	int err = fal_post_image_get(m, fal_post_image_most(blocks, FAL_SLACK_MAX),
-				     &j->coming);
-	j->comes = err == FAL_OK;
-	return err;
+	if (err < 0)
+		return err;
+	return j->became < j->count ? become(j) : place_speak(j);
 }
 
 static int
@@ -255,9 +250,7 @@ on_bytes(struct ps_join *j, const struct fal_msg *m)
 	if (!j->comes)
 		return FAL_ESTATE;
 	int got = fal_post_bytes_get(&m->bytes.bytes, &j->coming, &j->at);
-	if (got != 1)
-		return got;
-	return j->of_coming.what == FAL_FETCH_PIECE ? graft(j) : become(j);
+	return got == 1 ? graft(j) : got;
 }
 
 /* ---- at work ----------------------------------------------------------------------- */

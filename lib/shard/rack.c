@@ -166,13 +166,17 @@ fal_rack_at(const struct fal_rack *r, uint32_t i)
 }
 
 int
-fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out)
+fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_rack_piece *out)
 {
 	struct place *p = &r->at[i];
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 	struct fal_shard *shard = p->now.shard;
+	*out = (struct fal_rack_piece){ .epoch = p->map.epoch,
+					.first = p->now.first,
+					.count = p->now.count };
 	int err = fal_shard_order(shard, &mark);
-	if (err == FAL_OK && !fal_shard_marked(shard, fal_shard_version(shard), out))
+	if (err == FAL_OK &&
+	    !fal_shard_marked(shard, fal_shard_version(shard), &out->image))
 		err = FAL_ENOMEM;
 	if (err < 0)
 		return err;
@@ -181,21 +185,6 @@ fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out)
 	if (is_here(r, i)) /* those behind it go, too */
 		r->here = i - r->first;
 	return FAL_OK;
-}
-
-int
-fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
-{
-	const struct has *h = &r->at[i].now;
-	const struct fal_image_run all = run_of(h);
-	struct fal_image live = { 0 };
-	int err = fal_shard_become(h->shard, &image->is, &live);
-	if (err == FAL_OK)
-		err = fal_image_graft(&live, &all, image, &all);
-	if (err == FAL_OK)
-		fal_shard_became(h->shard);
-	fal_image_free(&live);
-	return err;
 }
 
 /* ---- moves ------------------------------------------------------------------------- */

@@ -39,12 +39,16 @@ uint32_t fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHA
 /* One of them, borrowed; NULL: it is elsewhere, or has no block. */
 struct fal_shard *fal_rack_at(const struct fal_rack *r, uint32_t i);
 
-/* A shard that nothing was said to yet goes elsewhere: `out` gets all that it is.
- * FAL_ENOMEM. */
-int fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out);
-/* A new shard, opened with zeros, becomes that.  FAL_EFORMAT: it cannot be of these
- * blocks; FAL_EINVAL, FAL_ENOMEM; the rack is of no use then. */
-int fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image);
+/* Some blocks of a shard, on their way to another one. */
+struct fal_rack_piece {
+	uint32_t epoch;        /* of the map that it is for */
+	uint32_t first, count; /* blocks */
+	struct fal_image image;
+};
+
+/* A shard that nothing was said to yet goes elsewhere: `out` gets all that it is, as a
+ * piece of a move to the map that holds.  FAL_ENOMEM. */
+int fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_rack_piece *out);
 
 /* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
  * that they can be a coordinator's ops.  All shards hear a push, whatever one makes of
@@ -71,11 +75,6 @@ bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 /* In a move: what shard `from`, which is here, has of what `to` will have, borrowed until
  * the next order; no more than `most` blocks, behind those that `out` says: {0} are none.
  * 1; 0: nothing more, or `to` stays as it is; FAL_ENOMEM. */
-struct fal_rack_piece {
-	uint32_t epoch;        /* of the map that it is for */
-	uint32_t first, count; /* blocks */
-	struct fal_image image;
-};
 int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
 /* Hands all of it that is for shards elsewhere to `each`, about a mebibyte of a version

@@ -17,6 +17,7 @@ enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, FIRST = 1, HAS = 2, TASKS = 4 };
 
 struct world {
 	struct fal_rack *rack; /* of the second shard of two */
+	struct fal_rack *next; /* the same, which waits for its blocks */
 	struct fal_post post[2];
 	struct fal_image image;
 	struct fal_post_at at;
@@ -104,7 +105,18 @@ on_bytes(struct world *w, const struct fal_msg *m)
 		return;
 	/* What failed ends the process. */
 	w->took = true;
-	must(fal_rack_take(w->rack, 1, &w->image) <= 0);
+	must(fal_rack_graft(w->next, 1,
+			    &(struct fal_rack_piece){ 1, FIRST, HAS, w->image }) <= 0);
+	struct fal_shard_say s;
+	uint32_t shard;
+	if (!fal_rack_next(w->next, &shard, &s))
+		return;
+	must(s.kind == FAL_SAY_MIGRATED);
+	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
+	must(fal_rack_order(w->next, &commit) == 0);
+	fal_rack_free(w->rack);
+	w->rack = w->next;
+	w->next = NULL;
 }
 
 int
@@ -119,8 +131,16 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			  .optim = { .kind = FAL_SGD, .momentum = 0.5f, .clip = 1 } },
 	};
 	struct fal_rd r = fal_rd_init(p, n);
-	struct world w = { .rack = fal_rack_new(&conf, NULL) };
-	must(w.rack != NULL);
+	const struct fal_map none = { .shards = 2 };
+	struct fal_map map;
+	struct fal_rack_conf empty = conf;
+	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+					       .map = &map };
+	empty.map = &none;
+	fal_map_even(&map, BLOCKS, 2);
+	struct world w = { .rack = fal_rack_new(&conf, NULL),
+			   .next = fal_rack_new(&empty, NULL) };
+	must(w.rack != NULL && w.next != NULL && fal_rack_order(w.next, &begin) == 0);
 	while (r.n > 0 && r.err == 0 && !w.over) {
 		const size_t size = fal_get_u16(&r);
 		const uint8_t *at = fal_get_bytes(&r, size < r.n ? size : r.n);
@@ -140,5 +160,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		fal_post_free(&w.post[i]);
 	fal_image_free(&w.image);
 	fal_rack_free(w.rack);
+	fal_rack_free(w.next);
 	return 0;
 }

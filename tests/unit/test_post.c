@@ -273,24 +273,30 @@ images_come_back(void **state)
 		const uint32_t shards = fal_rack_shards(from), which = some(shards - 1);
 		conf.first = which;
 		conf.here = 1;
+		struct fal_map map, none = { .shards = shards };
+		fal_map_even(&map, fal_blocks(n), shards);
+		conf.map = &none;
 		struct fal_rack *to = fal_rack_new(&conf, NULL);
 		assert_non_null(to);
-		struct fal_image image, got;
+		struct fal_rack_piece piece;
+		struct fal_image got;
 		struct fal_post_at at = { 0 }, back = { 0 };
 		struct fal_buf out = { 0 };
 		struct fal_msg m;
-		assert_int_equal(fal_rack_give(from, which, &image), FAL_OK);
+		assert_int_equal(fal_rack_give(from, which, &piece), FAL_OK);
+		assert_int_equal(piece.first, map.of[which].first);
+		assert_int_equal(piece.count, map.of[which].count);
 		assert_int_equal(fal_post_image(7,
 						&(struct fal_post_of){
-							.what = FAL_FETCH_MARKED },
-						&image, &out),
+							.what = FAL_FETCH_PIECE },
+						&piece.image, &out),
 				 0);
 		assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
 		assert_int_equal(fal_post_image_get(&m, 16, &got), FAL_ELIMIT);
 		assert_int_equal(fal_post_image_get(&m, SIZE_MAX / 4, &got), FAL_OK);
 		int end = 0;
 		fal_buf_clear(&out);
-		while (fal_post_bytes(7, 0, &image, &at, &out)) {
+		while (fal_post_bytes(7, 0, &piece.image, &at, &out)) {
 			assert_int_equal(end, 0);
 			assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
 			end = fal_post_bytes_get(&m.bytes.bytes, &got, &back);
@@ -301,13 +307,24 @@ images_come_back(void **state)
 		assert_int_equal(fal_post_bytes_get(&(struct fal_tail){ out.p, 1 }, &got,
 						    &back),
 				 FAL_EFORMAT);
-		assert_int_equal(fal_rack_take(to, which, &got), FAL_OK);
+		const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+						       .map = &map },
+					     commit = { .kind = FAL_ORDER_COMMIT };
+		const struct fal_rack_piece came = { map.epoch, piece.first, piece.count,
+						     got };
+		struct fal_shard_say say;
+		uint32_t shard;
+		assert_int_equal(fal_rack_order(to, &begin), FAL_OK);
+		assert_int_equal(fal_rack_graft(to, which, &came), FAL_OK);
+		assert_true(fal_rack_next(to, &shard, &say));
+		assert_int_equal(say.kind, FAL_SAY_MIGRATED);
+		assert_int_equal(fal_rack_order(to, &commit), FAL_OK);
 		struct fal_shard_part part;
 		assert_false(fal_rack_part(from, which, 0, &part));
 		assert_true(fal_rack_part(to, which, 0, &part));
 		assert_memory_equal(part.params, init + (size_t)part.first * FAL_BLOCK,
 				    part.values * sizeof(float));
-		fal_image_free(&image);
+		fal_image_free(&piece.image);
 		fal_image_free(&got);
 		fal_buf_free(&out);
 		fal_rack_free(from);
