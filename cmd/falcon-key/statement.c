@@ -128,12 +128,11 @@ read_trace(struct run *r)
 	struct fal_trace_cuts cuts = { 0 };
 	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
 	r->reader = fal_trace_reader_new(take_line, r);
-	int err = finder != NULL && r->reader != NULL ? FAL_OK : FAL_ENOMEM;
-	if (err == FAL_OK) {
-		fal_trace_reader_cut(r->reader, &cuts);
-		fal_trace_reader_on_cut(r->reader, take_link);
-		err = read_file(r, TRACE, finder);
-	}
+	if (finder == NULL || r->reader == NULL)
+		fal_out_of_memory();
+	fal_trace_reader_cut(r->reader, &cuts);
+	fal_trace_reader_on_cut(r->reader, take_link);
+	int err = read_file(r, TRACE, finder);
 	if (err == FAL_OK)
 		err = fal_trace_end(r->reader, r->diag);
 	fal_trace_reader_free(finder);

@@ -204,12 +204,11 @@ read_trace(struct input *in)
 	struct fal_trace_cuts cuts = { 0 };
 	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
 	const struct fal_cli_pass first = { fal_trace_find, finder }, then = { feed, in };
-	int err = FAL_ENOMEM;
 	in->reader = fal_trace_reader_new(on_line, in);
-	if (in->reader != NULL && finder != NULL) {
-		fal_trace_reader_cut(in->reader, &cuts);
-		err = fal_cli_feed_twice(name, first, then, &diag);
-	}
+	if (in->reader == NULL || finder == NULL)
+		fal_out_of_memory();
+	fal_trace_reader_cut(in->reader, &cuts);
+	int err = fal_cli_feed_twice(name, first, then, &diag);
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
 	fal_trace_reader_free(in->reader);
@@ -240,14 +239,14 @@ base(const char *path)
 static int
 draw_curves(struct input *in, const char *const *name, size_t n)
 {
-	struct plot_curve *all = fal_calloc(n, sizeof(*all));
-	int code = all != NULL ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	struct plot_curve *all = fal_xcalloc(n, sizeof(*all));
+	int code = FAL_EXIT_DONE;
 	bool any_loss = false;
 	for (size_t i = 0; i < n && code == FAL_EXIT_DONE; i++) {
 		in->job.name = name[i];
-		in->curve = fal_calloc(1, sizeof(*in->curve));
+		in->curve = fal_xcalloc(1, sizeof(*in->curve));
 		all[i] = (struct plot_curve){ base(name[i]), in->curve };
-		code = in->curve != NULL ? read_trace(in) : FAL_EXIT_NO;
+		code = read_trace(in);
 		if (code == FAL_EXIT_DONE &&
 		    in->curve->loss.n + in->curve->accuracy.n == 0) {
 			fal_cli_err(PROG, "%s: neither loss nor accuracy", name[i]);
@@ -263,7 +262,7 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 		plot_put_curves(&numbers, all, n);
 		code = show_numbers(in, "curves", &numbers);
 	}
-	for (size_t i = 0; all != NULL && i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		free((void *)(uintptr_t)all[i].curve);
 	free(all);
 	return code;
@@ -275,11 +274,9 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	struct input in = {
 		.o = o, .mode = mode_of(o, n), .job.name = name[0], .code = -1
 	};
-	int code = FAL_EXIT_NO;
+	int code;
 	in.fit = fal_fit_new();
-	if (in.fit == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-	} else if (in.mode == CURVES) {
+	if (in.mode == CURVES) {
 		code = draw_curves(&in, name, n);
 	} else {
 		code = read_trace(&in);

@@ -1,6 +1,7 @@
 /* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
  * it comes. */
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -75,10 +76,8 @@ static int
 run_audit(const struct stat_source *src, const struct options *o)
 {
 	struct fal_audit *a = fal_audit_new();
-	if (a == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
+	if (a == NULL)
+		fal_out_of_memory();
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };

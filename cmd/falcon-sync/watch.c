@@ -1,4 +1,5 @@
 /* Changes of the policy as they happen: the policy and hold lines of the trace. */
+#include "base/mem.h"
 #include "cli/cli.h"
 #include "sync.h"
 #include "trace/reader.h"
@@ -76,10 +77,8 @@ sync_watch(const struct sync_conf *conf)
 					    .on_msg = on_msg,
 					    .on_interrupt = on_interrupt };
 	w.reader = fal_trace_reader_new(on_line, &w);
-	if (w.reader == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
+	if (w.reader == NULL)
+		fal_out_of_memory();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &ops);
 	if (!ferror(stdout)) /* else it has been said */

@@ -457,13 +457,9 @@ fal_spec_read(const char *spec, const struct fal_spec_host *host, struct fal_emu
 	      struct fal_diag *diag)
 {
 	struct reader r = { .host = host, .diag = diag };
-	char *copy = fal_strdup(spec);
-	r.e = fal_calloc(1, sizeof(*r.e));
-	int err = copy == NULL || r.e == NULL ? FAL_ENOMEM : FAL_OK;
-	if (err < 0)
-		fal_diag_set(diag, err, "%s", fal_strerror(err));
-	else
-		err = read_all(&r, copy);
+	char *copy = fal_xstrdup(spec);
+	r.e = fal_xcalloc(1, sizeof(*r.e));
+	const int err = read_all(&r, copy);
 	free(copy);
 	free(r.trace);
 	free(r.record);

@@ -13,9 +13,8 @@
 struct fal_fit *
 fal_fit_new(void)
 {
-	struct fal_fit *f = fal_calloc(1, sizeof(*f));
-	if (f != NULL)
-		f->last_t = -1;
+	struct fal_fit *f = fal_xcalloc(1, sizeof(*f));
+	f->last_t = -1;
 	return f;
 }
 

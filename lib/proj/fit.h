@@ -31,7 +31,7 @@ enum {
 
 struct fal_fit; /* opaque */
 
-struct fal_fit *fal_fit_new(void); /* NULL: out of memory */
+struct fal_fit *fal_fit_new(void);
 void fal_fit_free(struct fal_fit *f);
 
 /* Takes the next line; an on_line of fal_trace_reader_new.  The trace may begin in

@@ -410,21 +410,17 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the trace of a group server: what another scheme "
 				    "would do is told by that of the coordinator above");
-	struct scratch *s = fal_calloc(1, sizeof(*s));
+	struct scratch *s = fal_xcalloc(1, sizeof(*s));
 	struct fit_sums of = f->well;
-	int err = FAL_ENOMEM;
-	if (s != NULL)
-		s->v = fal_calloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
-	if (s != NULL && s->v != NULL)
-		err = model(f, s, &c);
+	s->v = fal_calloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
+	int err = s->v != NULL ? model(f, s, &c) : FAL_ENOMEM;
 	/* Machines that do not hang are held against the clocks in which none did. */
-	if (s != NULL && (s->prone || !(of.samples > 0))) {
+	if (s->prone || !(of.samples > 0)) {
 		of.counted += f->hung.counted;
 		of.seconds += f->hung.seconds;
 		of.samples += f->hung.samples;
 	}
-	if (s != NULL)
-		free(s->v);
+	free(s->v);
 	free(s);
 	if (err < 0) {
 		fal_cost_free(&c);

@@ -342,9 +342,7 @@ fal_report_line(void *report, struct fal_trace_line *l)
 	};
 	struct fal_report *r = report;
 	if (r->state == NULL)
-		r->state = fal_calloc(1, sizeof(*r->state));
-	if (r->state == NULL)
-		return FAL_ENOMEM;
+		r->state = fal_xcalloc(1, sizeof(*r->state));
 	int err = fal_summary_line(&r->state->summary, l);
 	if (err < 0)
 		return err;
