@@ -469,9 +469,8 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 	if (*all == NULL)
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
-	const bool opens =
-		*s == NULL || !seals || from->suite != every ||
-		fal_shared_suite(*s) == every;
+	const bool opens = *s == NULL || !seals || from->suite != every ||
+			   fal_shared_suite(*s) == every;
 	if (*s != NULL && (from->anew || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
