@@ -44,8 +44,8 @@ bulk_map(struct bulk_area *a, const struct bulk_conf *conf)
 	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
 	void *map = FAL_TRY(MALLOC, MAP_FAILED,
-			    mmap(NULL, a->shape.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd,
-				 0));
+			    mmap(NULL, a->shape.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+				 a->fd, 0));
 	if (map == MAP_FAILED)
 		return FAL_ENOMEM;
 	a->map = map;

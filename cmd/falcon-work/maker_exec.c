@@ -76,9 +76,8 @@ need(struct maker *maker, uint64_t room)
 	const uint64_t samples = m->maker.samples ? m->job.samples_bytes : 0;
 	(void)room;
 	/* Parameters and a gradient of each lane; the parameters of the fixed task. */
-	return (struct maker_need){
-		.lanes = m->exec->lanes * (2 * params + samples) + params
-	};
+	return (struct maker_need){ .lanes = m->exec->lanes * (2 * params + samples) +
+					     params };
 }
 
 static int
@@ -405,7 +404,8 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
 	int err = FAL_OK;
 	prepare(m, lane, job, ran);
 	while (!over && (err = judge_failures(m, lane)) == FAL_OK) {
-		if (b->failed && !trainer_pause(b->trainer, job->id, PAUSE_NS << b->failures))
+		if (b->failed &&
+		    !trainer_pause(b->trainer, job->id, PAUSE_NS << b->failures))
 			break;
 		b->failed = false;
 		const uint64_t start = trainer_start(b->trainer, job->id);

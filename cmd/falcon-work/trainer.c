@@ -529,8 +529,8 @@ static void
 await_hello(struct trainer *t, uint64_t id)
 {
 	struct fal_grad_word w;
-	const bool said = await_word(t, id, t->started + (t->late ? hello_ns : say_ns),
-				     &w);
+	const bool said =
+		await_word(t, id, t->started + (t->late ? hello_ns : say_ns), &w);
 	if (said && w.op != FAL_GRAD_HELLO) {
 		blame(t, false, "it answers before it was asked");
 	} else if (said && t->greeted && !fal_grad_alike(&t->hello, &w.hello)) {
@@ -737,10 +737,10 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 		t->fails = 0;
 	else if (answered && !cancels)
 		count_fail(t, w.why);
-	out->end = cancels || t->quit        ? TRAINER_CANCELLED
-		   : !answered               ? TRAINER_LOST
-		   : w.op == FAL_GRAD_FAIL   ? TRAINER_FAILED
-					     : TRAINER_MADE;
+	out->end = cancels || t->quit      ? TRAINER_CANCELLED
+		   : !answered             ? TRAINER_LOST
+		   : w.op == FAL_GRAD_FAIL ? TRAINER_FAILED
+					   : TRAINER_MADE;
 	if (out->end == TRAINER_MADE && task->take != NULL)
 		err = task->take(task->arg, out,
 				 task->line.eval ? NULL

@@ -204,7 +204,8 @@ take(void *arg, const struct trainer_made *made, const float *grads)
 
 /* The samples at `count` places from `first`; false: it was not made, which was said. */
 static bool
-make(struct try *t, uint32_t first, uint32_t count, float *grad, struct trainer_made *made)
+make(struct try *t, uint32_t first, uint32_t count, float *grad,
+     struct trainer_made *made)
 {
 	const struct fal_setup *s = &t->setup;
 	const bool eval = grad == NULL;
@@ -230,8 +231,8 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct trainer_
 	};
 	for (uint32_t i = 0; i < count; i++)
 		t->index[i] = fal_order_at(order, first + i);
-	if (trainer_start(trainer, t->ids) != 0 && trainer_do(trainer, &task, made) == FAL_OK &&
-	    made->end == TRAINER_MADE)
+	if (trainer_start(trainer, t->ids) != 0 &&
+	    trainer_do(trainer, &task, made) == FAL_OK && made->end == TRAINER_MADE)
 		return true;
 	fflush(stdout);
 	no(t, "a task of %u sample%s was not computed: see what it said above", count,

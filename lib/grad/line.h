@@ -14,8 +14,8 @@
 enum {
 	FAL_GRAD_PROTOCOL = 1,
 	FAL_GRAD_LINE_MAX = 1 << 16, /* bytes of a trainer's line */
-	FAL_GRAD_DATA = 32,     /* bytes of a hash of its data */
-	FAL_GRAD_ABOUT_MAX = 80 /* characters of what it says of itself */
+	FAL_GRAD_DATA = 32,          /* bytes of a hash of its data */
+	FAL_GRAD_ABOUT_MAX = 80      /* characters of what it says of itself */
 };
 
 /* --- to the trainer; each appends one line, errors are sticky in `b` -----------------

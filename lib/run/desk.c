@@ -13,8 +13,8 @@
 struct fal_desk {
 	const struct fal_net *net;
 	struct fal_arena *arena;
-	float *x;             /* [batch][inputs] */
-	uint32_t *label;      /* [batch] */
+	float *x;        /* [batch][inputs] */
+	uint32_t *label; /* [batch] */
 };
 
 /* Whether the job is one for a net, and its data one for this net. */

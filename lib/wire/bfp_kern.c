@@ -57,16 +57,16 @@ fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len)
 
 /* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
 FAL_VECTOR void
-fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g,
-			float scale, uint32_t len)
+fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
+			uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		q[i] = (int32_t)rintf(g[i] * scale);
 }
 
 FAL_VECTOR void
-fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g,
-		      float scale, uint32_t len)
+fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
+		      uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		q[i] = (int64_t)rintf(g[i] * scale);
@@ -176,7 +176,8 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-/* to = base + values, added to what is there or not.  Inlined: each caller loses the test. */
+/* to = base + values, added to what is there or not.  Inlined: each caller loses the
+ * test. */
 static inline __attribute__((always_inline)) void
 unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base, uint32_t len,
        unsigned width, bool add)

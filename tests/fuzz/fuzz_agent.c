@@ -16,15 +16,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, LANES = 2, DEPTH = 2, SEQS = 256, TICKETS = 4 };
+enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, LANES = 4, SEQS = 256, TICKETS = 4 };
 
 struct world {
 	struct fal_agent *agent;
 	uint64_t now;
-	struct fal_run run[LANES * DEPTH];
-	bool busy[LANES * DEPTH], cancelled[LANES * DEPTH], left;
-	uint32_t came[LANES * DEPTH]; /* blocks of what it runs on */
-	struct contribution {         /* by its number */
+	struct fal_run run[LANES];
+	bool busy[LANES], cancelled[LANES], left;
+	uint32_t came[LANES]; /* blocks of what it runs on */
+	struct contribution { /* by its number */
 		uint64_t round;
 		bool closed;
 		uint32_t claims;
@@ -93,7 +93,7 @@ static void
 on_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
 	struct world *w = arg;
-	must(lane < LANES * DEPTH && !w->busy[lane]);
+	must(lane < LANES && !w->busy[lane]);
 	must(run->params != NULL && run->exps != NULL && run->eval == (run->sum == NULL));
 	must(!run->coming || (w->begins && !run->eval && run->came > 0));
 	w->busy[lane] = true;
@@ -156,9 +156,9 @@ static int
 finish(struct world *w, uint8_t how)
 {
 	struct fal_ran ran = { .samples = 1 + how % 3, .loss = how, .task_ns = 1 };
-	uint32_t lane = how % (LANES * DEPTH), tries = 0;
-	while (!w->busy[lane] && tries++ < LANES * DEPTH)
-		lane = (lane + 1) % (LANES * DEPTH);
+	uint32_t lane = how % LANES, tries = 0;
+	while (!w->busy[lane] && tries++ < LANES)
+		lane = (lane + 1) % LANES;
 	if (!w->busy[lane])
 		return FAL_OK;
 	ran.cancelled = w->cancelled[lane];
@@ -382,7 +382,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	w.early = how >> 2 & 1;
 	w.begins = how >> 4 & 1;
 	const struct fal_agent_conf conf = { .n = N,
-					     .lanes_max = LANES * (1 + (how & 1)),
+					     .lanes_max = how & 1 ? LANES : LANES / 2,
 					     .tasks = 8,
 					     .map_epoch = 1,
 					     .push_blocks = how >> 1 & 1,

@@ -35,7 +35,7 @@ __wrap_uv_hrtime(void)
 
 struct fake {
 	struct maker maker;
-	uint64_t ns;           /* that a task takes */
+	uint64_t ns; /* that a task takes */
 	pthread_t by;
 	struct lanes *lanes;
 	unsigned ended;
