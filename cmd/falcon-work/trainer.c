@@ -294,15 +294,16 @@ start(struct trainer *t)
 			blame(t, false, "memory to share: %s", strerror(errno));
 			return;
 		}
-	t->error = pthread_create(&t->keeper, NULL, keep, t);
-	if (t->error == 0) {
+	int why = pthread_create(&t->keeper, NULL, keep, t);
+	if (why == 0) {
 		while (sem_wait(&t->begun) < 0)
 			;
-		if (t->error != 0)
+		why = t->error;
+		if (why != 0)
 			pthread_join(t->keeper, NULL);
 	}
-	if (t->error != 0) {
-		blame(t, false, "it cannot be started: %s", strerror(t->error));
+	if (why != 0) {
+		blame(t, false, "it cannot be started: %s", strerror(why));
 		return;
 	}
 	t->pid = t->proc.pid;
