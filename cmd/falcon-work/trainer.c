@@ -46,58 +46,62 @@ struct outgoing {
 	size_t sent;
 };
 
+/* How far a start has come.  ENDED: there is no process. */
+enum stage { ENDED, STARTED, GREETED, TOLD };
+
 struct trainer {
 	struct trainer_conf conf;
-	int wake; /* eventfd, of the owner: trainer_cancel, trainer_quit */
+	int wake; /* eventfd: trainer_cancel and trainer_quit wake the owner */
 
-	/* Of any thread. */
-	_Atomic uint64_t unwanted; /* the id of a task */
+	/* Any thread reads and writes these. */
+	_Atomic uint64_t unwanted; /* the id of the task that was cancelled last */
 	_Atomic uint64_t answers;
 	_Atomic pid_t pid; /* 0: there is no process */
 	atomic_bool quit, failed;
 	pthread_mutex_t mutex;
 	struct fal_diag trouble; /* under the mutex: what went wrong last */
 
-	/* Of who calls trainer_steps: answers, and CPU time, when it looked last. */
+	/* What trainer_steps saw last: answers, and CPU time. */
 	uint64_t seen, ticks;
 
-	/* The process is started and ended by a thread of its own, as it is killed when
-	 * that ends; meanwhile it passes on what comes on standard error. */
+	/* A thread of its own starts the process, passes on what it says on standard
+	 * error, and kills it: Linux kills a process with the thread that started it. */
 	pthread_t keeper;
-	int stop;    /* eventfd, of the keeper */
-	sem_t begun; /* `error` and `proc` are there */
-	int error;   /* errno, where it could not be started */
+	int stop;    /* eventfd: end() wakes the keeper */
+	sem_t begun; /* the keeper has set `error` and `proc` */
+	int error;   /* errno, where the process could not be started */
 	struct spawned proc;
-	struct fal_buf err;   /* a line that is not whole */
-	struct fal_diag last; /* its last line of this start */
+	struct fal_buf err;   /* the beginning of a line */
+	struct fal_diag last; /* the last line of this start */
 
-	/* Below all is the owner's. */
-	struct fal_diag why; /* it has failed: it is not started any more */
+	/* The owner alone reads and writes all below. */
+	struct fal_diag why; /* why it has failed */
 	struct fal_grad_hello hello;
-	bool greeted;
+	bool greeted;                  /* `hello` is that of the first start */
 	const struct trainer_job *job; /* NULL: none */
-	uint64_t starts, started;      /* how often, when last */
-	uint64_t restart, pause;       /* when to start again; ns */
-	unsigned mute;                 /* how often in a row without a hello */
+	uint64_t starts, started;      /* how many starts, when the last one was */
+	uint64_t restart, pause;       /* when the next one is due; ns */
+	unsigned mute;                 /* starts in a row without a hello */
 	uint64_t history[TRAINER_KINDS][HISTORY], known[TRAINER_KINDS];
 
 	/* Of this start. */
+	enum stage stage;
 	int pidfd;
-	uint64_t bye; /* by when it is to have ended, since its standard input did */
+	uint64_t bye; /* when it is killed, after its standard input was closed */
 	struct bulk_area area[SPAWN_SHARED];
 	struct outgoing lines, params;
-	struct fal_buf in;          /* lines that are not heard yet */
-	bool heard, late;           /* its hello; that it has not been said was said */
-	bool told, useful;          /* of the job; it has done a task */
-	bool gone;                  /* it says nothing more */
-	const char *closed;         /* which stream it has closed, if it lives on */
-	unsigned fails;             /* tasks in a row at which it failed */
-	struct fal_diag why_failed; /* the last one; "": it did not fail */
-	bool blamed, hopeless;      /* it is to be ended; for good */
+	struct fal_buf in;          /* output that is not parsed yet */
+	bool late;                  /* "no hello yet" was said */
+	bool useful;                /* it has done a task */
+	bool gone;                  /* the process, or a stream of it, has ended */
+	const char *closed;         /* which stream that was */
+	unsigned fails;             /* tasks in a row that it answered by fail */
+	struct fal_diag why_failed; /* the last of these; "": the last task was none */
+	bool blamed, hopeless;      /* settle() is to end it; for good */
 	struct fal_diag blame;
-	uint64_t serial, edition; /* of the parameters that are there */
-	uint8_t head[8];          /* of the frame on the gradients' pipe */
-	uint64_t frame, frames;   /* bytes of it so far, and that it is to have */
+	uint64_t serial, edition; /* of the parameters in memory */
+	uint8_t head[8];          /* length of the frame on the gradients' pipe */
+	uint64_t frame, frames;   /* bytes of the frame that have come, and all */
 };
 
 /* --- blame -------------------------------------------------------------------------- */
@@ -129,7 +133,7 @@ blame_output(struct trainer *t, const char *why, const char *p, size_t n)
 static const char *
 before(const struct trainer *t)
 {
-	return t->heard ? "" : " before it said hello";
+	return t->stage >= GREETED ? "" : " before it said hello";
 }
 
 /* It ended by itself.  What the shell cannot start will not start the next time. */
@@ -139,7 +143,7 @@ blame_end(struct trainer *t)
 	int status;
 	if (!spawn_ended(&t->proc, &status))
 		blame(t, false, "it closed %s%s", t->closed, before(t));
-	else if (t->starts == 1 && !t->heard && WIFEXITED(status) &&
+	else if (t->starts == 1 && t->stage < GREETED && WIFEXITED(status) &&
 		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
 		  WEXITSTATUS(status) == SH_NOT_RUN))
 		blame(t, true, "it cannot be started: the shell exited with status %d",
@@ -253,12 +257,12 @@ keep(void *arg)
 
 /* --- starts and ends ---------------------------------------------------------------- */
 
-/* Its group is no more, nor is its memory. */
+/* Kills the process group, and frees the memory. */
 static void
 end(struct trainer *t)
 {
 	const uint64_t one = 1;
-	if (t->pid != 0) {
+	if (t->stage != ENDED) {
 		(void)!write(t->stop, &one, sizeof(one));
 		pthread_join(t->keeper, NULL);
 	}
@@ -273,7 +277,8 @@ end(struct trainer *t)
 	fal_buf_clear(&t->in);
 	fal_buf_clear(&t->err);
 	t->lines.sent = t->params.sent = 0;
-	t->told = t->gone = false;
+	t->stage = ENDED;
+	t->gone = false;
 }
 
 static void
@@ -284,7 +289,7 @@ start(struct trainer *t)
 	const struct fal_grad_greeting hello = { t->conf.worker, t->conf.number };
 	t->starts++;
 	t->started = uv_hrtime();
-	t->heard = t->late = t->useful = false;
+	t->late = t->useful = false;
 	t->closed = "its standard output";
 	t->fails = 0;
 	t->serial = t->edition = t->frame = t->frames = 0;
@@ -306,6 +311,7 @@ start(struct trainer *t)
 		blame(t, false, "it cannot be started: %s", strerror(why));
 		return;
 	}
+	t->stage = STARTED;
 	t->pid = t->proc.pid;
 	t->pidfd = (int)syscall(SYS_pidfd_open, t->proc.pid, 0);
 	fal_grad_put_hello(&t->lines.b, &hello);
@@ -325,12 +331,13 @@ static void
 settle(struct trainer *t)
 {
 	const struct fal_diag why = t->blame;
+	const bool heard = t->stage >= GREETED;
 	struct fal_diag all;
-	end(t); /* it may have said the reason */
+	end(t); /* its last line on standard error may say the reason */
 	set_trouble(t, why.text,
 		    t->why_failed.text[0] != '\0' ? t->why_failed.text : t->last.text);
 	t->blamed = false;
-	t->mute = t->heard ? 0 : t->mute + 1;
+	t->mute = heard ? 0 : t->mute + 1;
 	if (t->hopeless || t->conf.once) {
 		give_up(t, why.text);
 	} else if (t->mute >= t->conf.mute) {
@@ -538,7 +545,8 @@ await_hello(struct trainer *t, uint64_t id)
 		blame(t, true, "its hello is not that of its first start");
 	} else if (said) {
 		t->hello = w.hello;
-		t->greeted = t->heard = true;
+		t->greeted = true;
+		t->stage = GREETED;
 	} else if (t->blamed || is_unwanted(t, id)) {
 		return;
 	} else if (t->late) {
@@ -570,26 +578,26 @@ tell_job(struct trainer *t)
 	line.grads = t->area[SPAWN_GRADS].shape;
 	line.samples = t->area[SPAWN_SAMPLES].shape;
 	fal_grad_put_job(&t->lines.b, &line);
-	t->told = true;
+	t->stage = TOLD;
 }
 
-/* Has it started, with its hello; `told`: and knowing the job.  False: the task of this
- * id is not wanted, or it was given up. */
+/* Brings the trainer to this stage, GREETED or TOLD.  False: the task of this id is not
+ * wanted, or the trainer was given up. */
 static bool
-make_ready(struct trainer *t, uint64_t id, bool told)
+make_ready(struct trainer *t, uint64_t id, enum stage stage)
 {
 	struct fal_grad_word w;
 	while (!is_unwanted(t, id)) {
 		if (t->blamed) {
 			settle(t);
-		} else if (t->pid == 0) {
+		} else if (t->stage == ENDED) {
 			if (sleep_until(t, t->restart, id))
 				start(t);
-		} else if (!t->heard) {
+		} else if (t->stage == STARTED) {
 			await_hello(t, id);
-		} else if (!told) {
+		} else if (stage == GREETED) {
 			return true;
-		} else if (!t->told) {
+		} else if (t->stage == GREETED) {
 			tell_job(t);
 		} else if (await_word(t, id, 0, &w)) { /* it may have ended meanwhile */
 			blame_word(t, &w);
@@ -706,7 +714,7 @@ count_fail(struct trainer *t, const char *why)
 uint64_t
 trainer_start(struct trainer *t, uint64_t id)
 {
-	return make_ready(t, id, true) ? t->starts : 0;
+	return make_ready(t, id, TOLD) ? t->starts : 0;
 }
 
 int
@@ -716,7 +724,7 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 	struct fal_grad_word w;
 	bool cancels = false;
 	*out = (struct trainer_made){ .end = TRAINER_CANCELLED };
-	assert(t->told);
+	assert(t->stage == TOLD);
 	if (is_unwanted(t, id))
 		return FAL_OK;
 	int err = send_task(t, task);
@@ -774,14 +782,14 @@ void
 trainer_forget(struct trainer *t)
 {
 	t->job = NULL;
-	if (t->told && !t->quit)
+	if (t->stage == TOLD && !t->quit)
 		end(t);
 }
 
 int
 trainer_greet(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag)
 {
-	const bool ready = make_ready(t, any_id, false);
+	const bool ready = make_ready(t, any_id, GREETED);
 	*out = t->hello;
 	if (!ready)
 		*diag = t->why;
@@ -865,7 +873,7 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 void
 trainer_bid_farewell(struct trainer *t)
 {
-	if (t->pid == 0 || t->proc.in < 0)
+	if (t->stage == ENDED || t->proc.in < 0)
 		return;
 	close(t->proc.in);
 	t->proc.in = -1;
@@ -878,7 +886,7 @@ trainer_free(struct trainer *t)
 	if (t == NULL)
 		return;
 	trainer_bid_farewell(t);
-	while (t->pid != 0 && !t->gone && turn(t, t->bye))
+	while (t->stage != ENDED && !t->gone && turn(t, t->bye))
 		fal_buf_clear(&t->in); /* nobody hears it any more */
 	end(t);
 	if (t->wake >= 0)
