@@ -129,12 +129,11 @@ standin_push(const struct fal_msg_ticket *ticket, const struct fal_buf *records)
 }
 
 static inline struct fal_msg
-standin_checked(const struct standin_task *t, const int8_t *needed, size_t n)
+standin_checked(const struct standin_task *t)
 {
 	struct fal_msg m = { .type = FAL_MSG_CHECKED };
 	m.checked.round = t->round;
 	m.checked.task = t->task;
-	m.checked.needed = (struct fal_tail){ (const uint8_t *)needed, n };
 	return m;
 }
 

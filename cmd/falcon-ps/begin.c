@@ -96,6 +96,7 @@ make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
 				     .late = ps_late,
 				     .odd = ps_odd,
 				     .unlike = ps_unlike,
+				     .unstepped = ps_unstepped,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,
 				     .marked = ps_keep_marked,

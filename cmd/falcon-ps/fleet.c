@@ -62,11 +62,10 @@ static int
 order(void *arg, const struct fal_shard_order *o)
 {
 	struct ps_server *s = arg;
-	const uint32_t blocks = fal_blocks(s->opt->job->model->params);
 	for (size_t i = 0; i < s->fleet.n; i++) {
 		struct ps_member *m = s->fleet.v[i];
 		if (fleet_works(m) &&
-		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
+		    fal_post_order(s->opt->incarnation, o, on_piece, m) < 0)
 			fal_chan_close(m->session->chan);
 	}
 	if (o->kind == FAL_ORDER_STEP) /* our own shards' step comes behind it */

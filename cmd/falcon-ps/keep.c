@@ -241,7 +241,6 @@ fits(const struct ps_server *s, uint32_t slot, const struct fal_image *image)
 	bool same = image->arrays == own->arrays &&
 		    image->is.version == own->is.version &&
 		    image->is.olds == own->is.olds && image->is.steps == own->is.steps &&
-		    image->is.showns == own->is.showns &&
 		    image->is.holds == own->is.holds && image->is.held == own->is.held;
 	for (uint32_t i = 0; same && i < own->arrays; i++) {
 		const struct fal_image_array *a = &own->array[i], *b = &image->array[i];

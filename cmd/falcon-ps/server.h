@@ -77,7 +77,8 @@ struct ps_server {
 			char name[64], key[64]; /* the worker's, that of its key */
 		} *seen;
 		size_t n_seen, cap_seen;
-		struct fal_seldom unlike; /* results of two keys */
+		struct fal_seldom unlike;    /* results of two keys */
+		struct fal_seldom unstepped; /* blocks */
 	} who;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
@@ -166,6 +167,7 @@ void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
 void ps_odd(void *arg, const char *const name[2], const char *const kernels[2]);
 void ps_unlike(void *arg, const struct fal_coord_unlike *is);
+void ps_unstepped(void *arg, const struct fal_coord_unstepped *is);
 void ps_late(void *arg, uint32_t peer, const char *name,
 	     const struct fal_coord_late *late);
 /* Whether a worker of this name was here, or may come: it is the name of a key to work

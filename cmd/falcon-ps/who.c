@@ -233,6 +233,22 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 }
 
 void
+ps_unstepped(void *arg, const struct fal_coord_unstepped *is)
+{
+	struct ps_server *s = arg;
+	uint64_t before;
+	char times[48];
+	if (fal_seldom(&s->who.unstepped, ps_now(), &before))
+		say(s,
+		    "clock %llu: %u block%s %s, the largest value is from %s with key "
+		    "'%s'%s",
+		    (unsigned long long)is->clock, is->blocks, fal_text_s(is->blocks),
+		    is->change ? "of a change of weights left out as too large"
+			       : "not stepped: gradients beyond the numbers",
+		    is->name, is->key, times_more(before, times));
+}
+
+void
 ps_odd(void *arg, const char *const name[2], const char *const kernels[2])
 {
 	struct ps_server *s = arg;

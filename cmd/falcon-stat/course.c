@@ -130,9 +130,6 @@ take_ledger(struct course *c, struct fal_trace_line *l)
 		return at->want ? keep_line(at, l) : FAL_OK;
 	if (at->why == COURSE_UNTOLD)
 		at->why = c->lawful ? COURSE_MAY : COURSE_UNLAWFUL;
-	for (size_t i = 0; i < c->boundeds; i++)
-		if (c->bounded[i] == e->round && at->why == COURSE_MAY)
-			at->why = COURSE_BOUNDED;
 	at->scheme = c->scheme;
 	at->on = e->version;
 	take_makers(c, e, at);
@@ -159,18 +156,6 @@ take_update(struct course *c, struct fal_trace_line *l)
 	c->made = at->version = e->version;
 	if (at->why == COURSE_MAY && e->version - at->on > c->delay)
 		c->delay = e->version - at->on;
-	return FAL_OK;
-}
-
-/* What a contribution is said to have needed is no function of its tasks. */
-static int
-take_check(struct course *c, struct fal_trace_line *l)
-{
-	if (strcmp(l->is.check.verdict, "bounded") != 0)
-		return FAL_OK;
-	if (FAL_GROW(c->bounded, c->bounded_cap, c->boundeds + 1) < 0)
-		return FAL_ENOMEM;
-	c->bounded[c->boundeds++] = l->is.check.round;
 	return FAL_OK;
 }
 
@@ -213,8 +198,6 @@ course_line(void *course, struct fal_trace_line *l)
 		return take_ledger(c, l);
 	case FAL_EV_UPDATE:
 		return take_update(c, l);
-	case FAL_EV_CHECK:
-		return take_check(c, l);
 	case FAL_EV_DONE:
 		snprintf(c->sha256, sizeof(c->sha256), "%s",
 			 l->is.done.sha256 != NULL ? l->is.done.sha256 : "");
@@ -245,7 +228,6 @@ course_free(struct course *c)
 	for (size_t i = 0; i < c->prints; i++)
 		free(c->print[i]);
 	fal_ids_free(&c->ids);
-	free(c->bounded);
 	free(c->clock);
 	free(c->worker);
 	free(c->print);

@@ -15,8 +15,7 @@ enum course_why {
 	COURSE_MAY,
 	COURSE_UNTOLD, /* it is not over, or no version follows it alone */
 	COURSE_UNLAWFUL,
-	COURSE_MIXED,  /* by workers of several numerics */
-	COURSE_BOUNDED /* what was needed is not what its tasks needed */
+	COURSE_MIXED /* by workers of several numerics */
 };
 
 struct course_clock {
@@ -55,10 +54,7 @@ struct course {
 	} *worker;
 	size_t workers, worker_cap;
 	struct fal_ids ids; /* places of these */
-	/* Rounds of which a contribution counts as it was bounded. */
-	uint64_t *bounded;
-	size_t boundeds, bounded_cap;
-	char **print; /* fingerprints of numerics */
+	char **print;       /* fingerprints of numerics */
 	size_t prints, print_cap;
 	/* Where snapshots say to have been taken: their links, to be compared. */
 	struct course_mark {

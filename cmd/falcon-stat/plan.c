@@ -169,12 +169,6 @@ say_why(struct recompute *r)
 			return recompute_cannot(
 				r, "%s: the model depends on who computed what",
 				at->scheme);
-		case COURSE_BOUNDED:
-			return recompute_cannot(r,
-						"clock %" PRIu64
-						": what a contribution needed "
-						"was bounded",
-						clock);
 		case COURSE_MIXED:
 			if (at->why == COURSE_MIXED)
 				return recompute_cannot(

@@ -295,26 +295,12 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 int
 agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
 {
-	const uint32_t most = FAL_MSG_MAX - FAL_MSG_HEAD;
 	struct fal_msg m = { .type = FAL_MSG_CHECKED };
-	struct fal_buf needed = { 0 };
-	int err = FAL_OK;
 	m.checked.round = was->item.round;
 	m.checked.task = was->item.task;
 	m.checked.nonfinite = ran->nonfinite;
 	memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
-	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
-		fal_put_u8(&needed,
-			   (uint8_t)(ran->nonfinite ? FAL_EXP_NONE
-						    : fal_sum_needed(was->sum, b)));
-		if (b + 1 < a->blocks && needed.n < most)
-			continue;
-		m.checked.needed = (struct fal_tail){ needed.p, needed.n };
-		err = needed.err < 0 ? needed.err : agent_send(a, &m, false);
-		m.checked.first = b + 1;
-		fal_buf_clear(&needed);
-	}
-	fal_buf_free(&needed);
+	int err = agent_send(a, &m, false);
 	int gave = agent_give_sum(a, was->sum);
 	return err == FAL_OK ? gave : err;
 }

@@ -281,7 +281,7 @@ static int
 end(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	int err = coord_end_round(c, a);
-	return err < 0 || a->ahead ? err : coord_judge_behind(c, now);
+	return err < 0 || a->ahead ? err : coord_complete_behind(c, now);
 }
 
 /* Shards and worker hear that nothing more of a contribution counts. */
@@ -363,8 +363,6 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_GRANT:
 	case FAL_ACT_CHECK:
 		return grant(c, to, a);
-	case FAL_ACT_UNHEARD:
-		return coord_unheard(c, now, a);
 	case FAL_ACT_REVOKE:
 	case FAL_ACT_UNCHECK:
 		return revoke(c, to, a);

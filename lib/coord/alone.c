@@ -1,5 +1,5 @@
-/* What leads out of the numbers, and what one key alone says of that: it waits for the
- * word of another key, for some time. */
+/* Local steps that lead out of the numbers, and trainers that fail, as one key alone
+ * says: the job waits for the word of another key, for some time. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -116,141 +116,16 @@ coord_trainer_until(const struct fal_coord *c)
 	return c->trainer.since + (failed >= c->work_keys ? 0 : c->alone_s);
 }
 
-/* ---- sums ----------------------------------------------------------------------- */
-
-static struct fal_redo *
-redo_of(const struct fal_coord *c, uint64_t round)
-{
-	for (size_t i = 0; i < c->redos; i++)
-		if (c->redo[i].round == round)
-			return &c->redo[i];
-	return NULL;
-}
-
-/* The round of one worker, and whoever helped it: `by` may be ill, or the job. */
-static int
-own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-	   struct fal_cid by)
-{
-	static const char why[] = "its gradients led out of the numbers";
-	const struct fal_peer *p = coord_at_work(c, by.worker);
-	if (p != NULL)
-		coord_diverged(c, now, p, "gradients led out of the numbers");
-	if (c->why != NULL)
-		return FAL_OK;
-	int err = fal_sched_abandon(c->sched, now, r->round, why);
-	return err < 0 ? err : fal_sched_charge(c->sched, now, by.worker, why);
-}
-
-/* The blocks of the round that lead out of the numbers are made once more. */
-static int
-make_again(struct fal_coord *c, struct fal_gather *g)
-{
-	static const struct fal_cid blocks = { 0, 0 };
-	const struct fal_again why = { .by = g->by, .why = "beyond the numbers" };
-	return coord_again(c, g, blocks, &why);
-}
-
-static const char twice[] = "gradients led out of the numbers on two runs";
-
-int
-coord_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-	     struct fal_gather *g)
-{
-	struct fal_redo *of = redo_of(c, r->round);
-	if (r->owner != 0)
-		return own_beyond(c, now, r, g->by);
-	if (of == NULL) {
-		if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
-			return FAL_ENOMEM;
-		c->redo[c->redos++] = (struct fal_redo){ .round = r->round,
-							 .worker = g->by.worker,
-							 .since = INFINITY };
-		return make_again(c, g);
-	}
-	if (coord_known(c, of->worker)->key != coord_known(c, g->by.worker)->key) {
-		c->why = twice;
-		return FAL_OK;
-	}
-	of->since = fmin(of->since, now);
-	of->waits = true;
-	return FAL_OK;
-}
-
-const struct fal_redo *
-coord_lone_redo(const struct fal_coord *c)
-{
-	const struct fal_redo *first = NULL;
-	for (size_t i = 0; i < c->redos && c->why == NULL; i++)
-		if (c->redo[i].waits &&
-		    (first == NULL || c->redo[i].since < first->since))
-			first = &c->redo[i];
-	return first;
-}
-
-double
-coord_redo_until(const struct fal_coord *c)
-{
-	const struct fal_redo *of = coord_lone_redo(c);
-	return of != NULL ? of->since + c->alone_s : INFINITY;
-}
-
-int
-coord_redo_review(struct fal_coord *c, double now)
-{
-	int err = FAL_OK;
-	for (size_t i = 0; i < c->redos && err == FAL_OK && c->why == NULL; i++) {
-		struct fal_redo *of = &c->redo[i];
-		struct fal_gather *g = coord_gather(c, of->round);
-		if (!of->waits || g == NULL)
-			continue;
-		if (coord_others(c, coord_known(c, of->worker)->key)) {
-			of->waits = false;
-			err = make_again(c, g);
-		} else if (now >= of->since + c->alone_s) {
-			c->why = twice;
-		}
-	}
-	return err;
-}
-
-int
-coord_mended(struct fal_coord *c, double now, const struct fal_round_info *r)
-{
-	struct fal_redo *of = redo_of(c, r->round);
-	if (of == NULL)
-		return FAL_OK;
-	const uint32_t worker = of->worker;
-	*of = c->redo[--c->redos];
-	for (uint32_t i = 0; i < r->ledger->contribs; i++)
-		if (!coord_same_bits(c, r->ledger->contrib[i].id.worker, worker))
-			return FAL_OK;
-	return fal_sched_charge(c->sched, now, worker, "values that others did not find");
-}
-
-void
-coord_redo_forget(struct fal_coord *c, uint64_t round)
-{
-	struct fal_redo *of = redo_of(c, round);
-	if (of != NULL)
-		*of = c->redo[--c->redos];
-}
-
 /* ---- what is said of it ---------------------------------------------------------- */
 
 bool
 coord_lone(const struct fal_coord *c, struct fal_lone *out, const char **why)
 {
-	const double steps = coord_diverged_until(c), rounds = coord_redo_until(c);
-	if (fmin(steps, rounds) == INFINITY)
+	const double until = coord_diverged_until(c);
+	if (until == INFINITY)
 		return false;
-	*out = (struct fal_lone){ c->diverged.worker, 0, c->diverged.clock, steps };
+	*out = (struct fal_lone){ c->diverged.worker, 0, c->diverged.clock, until };
 	*why = c->diverged.why;
-	if (rounds < steps) {
-		*out = (struct fal_lone){ coord_lone_redo(c)->worker, 0,
-					  fal_sched_over(c->sched), rounds };
-		*why = twice;
-	}
 	return true;
 }
 

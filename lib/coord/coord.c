@@ -155,8 +155,6 @@ fal_coord_free(struct fal_coord *c)
 	free(c->known);
 	free(c->live);
 	free(c->key);
-	coord_judge_free(c);
-	free(c->redo);
 	free(c->eval.count);
 	for (uint32_t i = 0; i < c->newses; i++) {
 		free(c->news[i].leaves);
@@ -236,8 +234,6 @@ coord_advance(struct fal_coord *c, double now)
 	if (err == FAL_OK && now >= coord_trainer_until(c))
 		c->why = c->trainer.why;
 	if (err == FAL_OK)
-		err = coord_redo_review(c, now);
-	if (err == FAL_OK)
 		coord_lone_told(c, now);
 	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
 		return err;
@@ -290,8 +286,7 @@ fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
 	return fmin(fal_sched_wake(c->sched),
-		    fmin(coord_trainer_until(c),
-			 fmin(coord_diverged_until(c), coord_redo_until(c))));
+		    fmin(coord_trainer_until(c), coord_diverged_until(c)));
 }
 
 struct fal_coord_status

@@ -54,6 +54,15 @@ struct fal_coord_unlike {
 	const char *name[2], *key[2];
 };
 
+/* Blocks that an update, or a worker's change of weights, has left as they were, as
+ * values are too large. */
+struct fal_coord_unstepped {
+	uint64_t clock;
+	uint32_t blocks;
+	const char *name, *key; /* whose contribution has the largest value */
+	bool change;            /* of weights; else gradients */
+};
+
 /* What a shard has done in this incarnation. */
 struct fal_coord_served {
 	/* Who has it and where, borrowed for the call; NULL: the coordinator. */
@@ -126,6 +135,8 @@ struct fal_coord_ops {
 	void (*odd)(void *arg, const char *const name[2], const char *const kernels[2]);
 	/* May be NULL. */
 	void (*unlike)(void *arg, const struct fal_coord_unlike *is);
+	/* May be NULL. */
+	void (*unstepped)(void *arg, const struct fal_coord_unstepped *is);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
 	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`

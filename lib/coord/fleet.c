@@ -1,7 +1,7 @@
 /* The shards as the coordinator knows them: what they were told, and what they have said.
  *
- * A contribution is whole, a round complete, ended or taken back, a version made, when
- * all shards have said so. */
+ * A contribution is whole, a round complete or ended, a version made, when all shards
+ * have said so. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -115,16 +115,7 @@ coord_gather_end(struct fal_coord *c, uint64_t round)
 	if (g == NULL)
 		return;
 	free(g->partly);
-	free(g->brought);
 	memmove(g, g + 1, (size_t)(c->gather + --c->gathers - g) * sizeof(*g));
-}
-
-uint32_t
-coord_turn(struct fal_gather *g)
-{
-	g->judged = 0;
-	g->beyond = 0;
-	return ++g->turn;
 }
 
 void
@@ -134,12 +125,7 @@ coord_fleet_free(struct fal_coord *c)
 		coord_gather_end(c, c->gather[0].round);
 	free(c->gather);
 	free(c->squares);
-}
-
-bool
-coord_gathered(const struct fal_coord *c, const struct fal_gather *g)
-{
-	return coord_have_all(c, g->judged | g->over);
+	free(c->on);
 }
 
 /* The contribution, and its place in the ledger, for which there is room then; *out NULL:
@@ -150,34 +136,17 @@ place_in(const struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uin
 {
 	struct fal_round_info r;
 	const bool is = fal_sched_round(c->sched, g->round, &r);
-	const size_t shards = c->conf.shards;
 	*out = NULL;
 	*at = is ? fal_ledger_find(r.ledger, id) : FAL_NONE;
 	if (*at == FAL_NONE)
 		return FAL_OK;
 	const uint32_t n = r.ledger->contribs;
-	if (FAL_GROW(g->partly, g->partly_cap, n) < 0 ||
-	    FAL_GROW(g->brought, g->brought_cap, n * shards) < 0)
+	if (FAL_GROW(g->partly, g->partly_cap, n) < 0)
 		return FAL_ENOMEM;
-	for (; g->places < n; g->places++) {
-		g->partly[g->places] = (struct fal_partly){ 0 };
-		memset(g->brought + g->places * shards, 0, shards * sizeof(*g->brought));
-	}
+	while (g->places < n)
+		g->partly[g->places++] = (struct fal_partly){ 0 };
 	*out = &r.ledger->contrib[*at];
 	return FAL_OK;
-}
-
-/* A shard has counted so many blocks more of a contribution. */
-static int
-bring(const struct fal_coord *c, struct fal_gather *g, uint32_t shard,
-      const struct fal_brought *more)
-{
-	const struct fal_contrib *is;
-	uint32_t at;
-	int err = place_in(c, g, more->id, &at, &is);
-	if (is != NULL)
-		g->brought[(size_t)at * c->conf.shards + shard] += more->blocks;
-	return err;
 }
 
 /* What comes behind the end of the round there a shard does not call whole. */
@@ -193,7 +162,6 @@ on_arrived(struct fal_coord *c, double now, uint32_t shard,
 	int err = place_in(c, g, say->id, &at, &is);
 	if (is == NULL)
 		return err;
-	g->brought[(size_t)at * c->conf.shards + shard] += say->blocks;
 	uint64_t *whole = &g->partly[at].whole;
 	*whole |= say->whole ? bit_of(shard) : 0;
 	const bool all = say->whole && coord_have_all(c, *whole | g->over);
@@ -234,17 +202,50 @@ on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 	return coord_refuse(c, now, p->id, say->odd);
 }
 
-/* The shard has its part of the round, or has done with it.  When all have, those that
- * hold theirs learn what is made of it. */
+/* A worker's own steps follow each other: is one before it still waited for? */
+static bool
+is_behind(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	struct fal_round_info is;
+	for (size_t i = 0; i < c->gathers && c->gather[i].round < r->round; i++)
+		if (r->delta && fal_sched_round(c->sched, c->gather[i].round, &is) &&
+		    is.delta && is.owner == r->owner)
+			return true;
+	return false;
+}
+
+/* The round is complete, if all shards have their part of it, or have done with it. */
+static int
+complete(struct fal_coord *c, double now, const struct fal_gather *g)
+{
+	struct fal_round_info r;
+	if (c->why != NULL || !coord_have_all(c, g->complete | g->over) ||
+	    !fal_sched_round(c->sched, g->round, &r))
+		return FAL_OK;
+	/* An order that is on its way ends it. */
+	return r.armed || is_behind(c, &r) ? FAL_OK
+					   : fal_sched_complete(c->sched, now, r.round);
+}
+
+int
+coord_complete_behind(struct fal_coord *c, double now)
+{
+	struct fal_round_info is;
+	int err = FAL_OK;
+	for (size_t i = 0; i < c->gathers && err == FAL_OK; i++)
+		if (fal_sched_round(c->sched, c->gather[i].round, &is) && is.delta)
+			err = complete(c, now, &c->gather[i]);
+	return err;
+}
+
+/* The shard has its part of the round, or has done with it. */
 static int
 has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
 	uint32_t shard)
 {
-	const uint64_t was = g->judged | g->over;
+	const uint64_t was = g->complete | g->over;
 	*said |= bit_of(shard);
-	return (g->judged | g->over) != was && coord_gathered(c, g)
-		       ? coord_judge(c, now, g)
-		       : FAL_OK;
+	return (g->complete | g->over) != was ? complete(c, now, g) : FAL_OK;
 }
 
 static int
@@ -252,50 +253,7 @@ on_complete(struct fal_coord *c, double now, uint32_t shard,
 	    const struct fal_shard_say *say)
 {
 	struct fal_gather *g = coord_gather(c, say->round);
-	if (g == NULL || g->turn != say->turn)
-		return FAL_OK;
-	if (say->beyond > 0 && (g->beyond == 0 || say->most > g->most)) {
-		g->by = say->id;
-		g->most = say->most;
-	}
-	g->beyond += say->beyond;
-	return has_all(c, now, g, &g->judged, shard);
-}
-
-/* By place in the ledger: what all shards have counted; NULL: out of memory. */
-static uint32_t *
-brought_all(const struct fal_coord *c, const struct fal_gather *g, uint32_t contribs)
-{
-	uint32_t *all = fal_calloc(contribs, sizeof(*all));
-	for (uint32_t i = 0; all != NULL && i < g->places * c->conf.shards; i++)
-		all[i / c->conf.shards] += g->brought[i];
-	return all;
-}
-
-/* What the contributions have left there; of a round that is over, all. */
-static int
-on_taken(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
-{
-	struct fal_gather *g = coord_gather(c, say->round);
-	struct fal_round_info r;
-	if (g == NULL || g->again.why == NULL ||
-	    !fal_sched_round(c->sched, say->round, &r))
-		return FAL_OK;
-	g->taken_blocks += say->blocks;
-	for (uint32_t i = 0; i < g->places && say->ok; i++)
-		g->brought[(size_t)i * c->conf.shards + shard] = 0;
-	for (uint32_t i = 0; i < say->broughts; i++)
-		if (bring(c, g, shard, &say->brought[i]) < 0)
-			return FAL_ENOMEM;
-	if (!coord_all_say(c, &g->taken, shard))
-		return FAL_OK;
-	uint32_t *all = brought_all(c, g, r.ledger->contribs);
-	int err = all != NULL ? coord_taken(c, now, g, &r, all) : FAL_ENOMEM;
-	free(all);
-	g = coord_gather(c, say->round);
-	if (g != NULL)
-		g->taken = g->taken_blocks = 0;
-	return err;
+	return g != NULL ? has_all(c, now, g, &g->complete, shard) : FAL_OK;
 }
 
 /* ---- what is told when all have said so -------------------------------------------- */
@@ -310,6 +268,17 @@ news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 			return n;
 	}
 	return NULL;
+}
+
+/* Blocks that a shard has left as they were. */
+static void
+add_unstepped(struct fal_news *n, const struct fal_shard_say *say)
+{
+	if (say->beyond > 0 && (n->unstepped == 0 || say->most > n->most)) {
+		n->by = say->id.worker;
+		n->most = say->most;
+	}
+	n->unstepped += say->beyond;
 }
 
 /* What the contributions have added at a shard. */
@@ -341,6 +310,7 @@ on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
 	n->said |= bit_of(shard);
+	add_unstepped(n, say);
 	if (c->conf.audit_sums && add_sums(c, n, say) < 0)
 		return FAL_ENOMEM;
 	if (say->rank > 0) {
@@ -361,7 +331,7 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 	if (n->leaves == NULL)
 		return FAL_ENOMEM;
 	int8_t *exps = (int8_t *)(n->leaves + (size_t)blocks * FAL_HASH_BYTES);
-	memcpy(exps + say->first, say->counts, say->blocks);
+	memcpy(exps + say->first, say->exps, say->blocks);
 	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
 	if (!coord_have_all(c, n->said))
@@ -383,6 +353,7 @@ on_stepped(struct fal_coord *c, double now, uint32_t shard,
 	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
 	n->said |= bit_of(shard);
+	add_unstepped(n, say);
 	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
 	return err < 0 || !coord_have_all(c, n->said) ? err : coord_stepped(c, now, n);
 }
@@ -395,17 +366,14 @@ is_asked(const struct fal_coord *c, uint32_t shard, const struct fal_shard_say *
 	       say->kind == FAL_SAY_REFUSED;
 }
 
-/* Whose word a shard doubts, or calls too large, has worked here, under this key. */
+/* Whose values a shard calls too large has worked here. */
 static bool
 can_be(const struct fal_coord *c, const struct fal_shard_say *say)
 {
-	const bool doubts = say->kind == FAL_SAY_DOUBT;
-	if (!doubts && (say->kind != FAL_SAY_COMPLETE || say->beyond == 0))
+	if (say->beyond == 0)
 		return true;
-	if (say->id.worker - 1 >= c->workers)
-		return false;
-	const uint32_t key = coord_known(c, say->id.worker)->key;
-	return key != 0 && (!doubts || key == say->key);
+	return say->id.worker - 1 < c->workers &&
+	       coord_known(c, say->id.worker)->key != 0;
 }
 
 static int
@@ -422,14 +390,6 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 		return on_arrived(c, now, shard, say);
 	case FAL_SAY_COMPLETE:
 		return on_complete(c, now, shard, say);
-	case FAL_SAY_DOUBT:
-		return coord_doubt(c, say);
-	case FAL_SAY_HEARD:
-		return coord_heard(c, now, shard, say);
-	case FAL_SAY_BOUNDED:
-		return coord_bounded(c, now, shard, say);
-	case FAL_SAY_TAKEN:
-		return on_taken(c, now, shard, say);
 	case FAL_SAY_FENCED:
 		return on_fenced(c, now, shard, say);
 	case FAL_SAY_REFUSED:

@@ -245,6 +245,24 @@ tell_claimed(struct fal_coord *c, const struct fal_msg *m)
 		coord_tell_claimed(c, &is);
 }
 
+/* Was the worker granted the task, if it was, on other versions than it says? */
+static bool
+is_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
+		const struct fal_claim_in *in)
+{
+	bool other = !r->mixed && in->version != r->version;
+	for (size_t i = 0; i < c->ons && r->mixed; i++) {
+		const struct fal_granted_on *o = &c->on[i];
+		if (o->round != r->round || o->worker != in->worker ||
+		    in->task - o->first >= o->count)
+			continue;
+		if (o->version == in->version)
+			return false;
+		other = true;
+	}
+	return other;
+}
+
 static int
 on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -264,8 +282,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
 				    fal_loss_is(in.loss));
 	struct fal_round_info r;
-	if (fal_sched_round(c->sched, in.round, &r) &&
-	    coord_granted_else(c, &r, p->worker, in.task, in.version))
+	if (fal_sched_round(c->sched, in.round, &r) && is_granted_else(c, &r, &in))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "computes round %" PRIu64 " on version %" PRIu64,
 				    in.round, m->claim.version);
@@ -530,7 +547,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);
 	case FAL_MSG_CHECKED:
-		err = coord_checked(c, now, p, m, diag);
+		err = coord_verify_checked(c, now, p, m);
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
 		return on_leave(c, now, p, m, diag);

@@ -54,8 +54,7 @@ bool
 coord_markable(const struct fal_coord *c)
 {
 	struct fal_sched_from at;
-	/* Of a round that is begun anew the trace must not tell that it is judged. */
-	return c->doubts == 0 && c->redos == 0 && !is_marking(c) && !c->move.begun &&
+	return !is_marking(c) && !c->move.begun &&
 	       fal_sched_at(c->sched, c->version, fal_sched_over(c->sched), &at);
 }
 
@@ -133,7 +132,6 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	/* A newer one may be held by now, to be evaluated: that is no part of this one.
 	 */
 	c->marking = (c->kept_clock == 0 || c->kept_version <= version) &&
-		     c->doubts == 0 && c->redos == 0 &&
 		     fal_sched_at(c->sched, version, over, &at);
 	if (!c->marking) { /* the next one, then */
 		c->mark = true;

@@ -11,7 +11,6 @@
  *	fleet.c     what the shards have said
  *	waits.c     what workers waited for of each of them
  *	balance.c   which of them should have which block, by that
- *	judge.c     whether a round that is complete is believed
  *	verify.c    claims that another key computes once more
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
@@ -24,7 +23,6 @@
 #define FAL_COORD_PRIV_H
 
 #include "base/rng.h"
-#include "base/seldom.h"
 #include "coord/coord.h"
 #include "place/psld.h"
 #include "sched/bound.h"
@@ -63,9 +61,7 @@ struct fal_known_key {
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
-	bool failed;  /* a trainer of its workers has, since a task counted */
-	uint64_t odd; /* 1 + the clock of its round that another one found not finite
-	  last; 0: none */
+	bool failed; /* a trainer of its workers has, since a task counted */
 };
 
 /* A session of a worker, as the coordinator knows it. */
@@ -232,11 +228,15 @@ struct fal_coord {
 		float lr;
 		struct fal_line_push *push; /* STEP: of lines */
 		uint32_t pushes;
-		double norm;    /* STEP: of the mean gradient; 0: it may not be clipped */
-		uint64_t over;  /* STEP: clocks that are over with it */
-		bool graded;    /* STEP: gradients were collected */
-		bool marked;    /* STEP: the version is */
-		uint64_t said;  /* shards that have done it, as bits */
+		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
+		uint64_t over; /* STEP: clocks that are over with it */
+		bool graded;   /* STEP: gradients were collected */
+		bool marked;   /* STEP: the version is */
+		/* blocks that were not stepped, or that a change of weights is left out
+		 * of; the worker with the largest value, about 2^most */
+		uint32_t unstepped, by;
+		int8_t most;
+		uint64_t said; /* shards that have done it, as bits */
 		/* STEP: of all blocks, as far as shards have said; NULL: the version is
 		 * not hashed, or it was: */
 		uint8_t *leaves; /* and behind them, exponents */
@@ -279,29 +279,16 @@ struct fal_coord {
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
 		uint64_t round; /* first: they stand in its order */
-		uint32_t turn;  /* of judging it */
-		/* Shards, as bits, that have judged their part in this turn; that have
-		 * ended it, as was ordered ahead. */
-		uint64_t judged, over;
-		uint32_t beyond; /* blocks beyond the numbers, most of all by `by` */
-		struct fal_cid by;
-		int8_t most;
-		uint64_t taken; /* as bits: those that have taken back what they should */
-		uint32_t taken_blocks;
+		/* Shards, as bits, that have all of their part; that have ended it, as
+		 * was ordered ahead. */
+		uint64_t complete, over;
 		/* By place in the ledger: shards, as bits, that have called it whole, or
-		 * fenced, until all have; and by shard, blocks that it has counted. */
+		 * fenced, until all have. */
 		struct fal_partly {
 			uint64_t whole, fenced;
 		} *partly;
-		uint32_t *brought;
-		size_t partly_cap, brought_cap;
+		size_t partly_cap;
 		uint32_t places;
-		struct fal_again { /* why */
-			struct fal_cid by;
-			uint32_t suspect; /* key */
-			const char *why;
-			const char *charge; /* for which `by` is charged, or NULL */
-		} again;
 	} *gather;
 	size_t gathers, gather_cap;
 	struct fal_waits {
@@ -329,33 +316,6 @@ struct fal_coord {
 	} balance;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint64_t squared; /* as bits: shards that have said theirs */
-	/* Contributions that are doubted. */
-	struct fal_doubted {
-		uint64_t round;
-		struct fal_shard_say is;
-		uint32_t turn;  /* in which a shard said so last */
-		uint32_t told;  /* in which they were told of it last */
-		uint64_t heard; /* as bits: who has said what it makes of `seen`, */
-		bool ok;        /* and that it bears it out; */
-		bool all;       /* `seen` is of all its tasks */
-		/* Why it is bounded, and by block what it counts as; NULL: it is not. */
-		const char *bounded;
-		int8_t *counts;
-		int8_t *seen;   /* by block: what its tasks needed elsewhere so far */
-		bool odd;       /* one of them was not finite there */
-		uint32_t by;    /* who has answered last; 0: nobody */
-		uint32_t first; /* the witness who contradicted it; 0: nobody yet */
-	} *doubt;
-	size_t doubts, doubt_cap;
-	/* Rounds that led out of the numbers once, and whose values did.  When it has
-	 * done so again by the same key, since then another one is waited for. */
-	struct fal_redo {
-		uint64_t round;
-		uint32_t worker;
-		bool waits;
-		double since; /* infinity: it has not */
-	} *redo;
-	size_t redos, redo_cap;
 	/* On which versions the tasks of open rounds that may have several were granted.
 	 */
 	struct fal_granted_on *on;
@@ -575,7 +535,7 @@ int coord_migrated(struct fal_coord *c, double now, uint32_t shard,
 int coord_send_blocks(struct fal_coord *c, uint32_t peer);
 
 /* past.c */
-/* May a version be marked?  Rounds are shared, and none is being judged. */
+/* May a version be marked?  Rounds are shared. */
 bool coord_markable(const struct fal_coord *c);
 /* The version was made, which is to be marked: what it was is kept; it is told. */
 int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
@@ -589,8 +549,6 @@ struct fal_history coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 
 /* fleet.c */
-/* Have all shards their part of the round, in this turn? */
-bool coord_gathered(const struct fal_coord *c, const struct fal_gather *g);
 /* To all shards, in order. */
 int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Takes in what they have to say. */
@@ -599,8 +557,11 @@ int coord_hear(struct fal_coord *c, double now);
 struct fal_gather *coord_gather(const struct fal_coord *c, uint64_t round);
 int coord_gather_open(struct fal_coord *c, uint64_t round);
 void coord_gather_end(struct fal_coord *c, uint64_t round);
-/* The round will be judged anew, in the turn that is returned. */
-uint32_t coord_turn(struct fal_gather *g);
+/* One shard more says so; true: now all have.  Each counts once, whatever it says. */
+bool coord_have_all(const struct fal_coord *c, uint64_t said);
+bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
+/* A round has ended: those that waited for it may be complete. */
+int coord_complete_behind(struct fal_coord *c, double now);
 void coord_fleet_free(struct fal_coord *c);
 
 /* alone.c */
@@ -621,62 +582,11 @@ void coord_trainer_works(struct fal_coord *c);
 double coord_trainer_until(const struct fal_coord *c);
 /* Is anybody of another key able to work? */
 bool coord_others(const struct fal_coord *c, uint32_t key);
-/* The first round that one key alone has led out of the numbers twice, and which waits
- * for another one, or NULL; until when, infinity: there is none.  When another one is
- * here it is made again; when the time is over the job has diverged. */
-const struct fal_redo *coord_lone_redo(const struct fal_coord *c);
-double coord_redo_until(const struct fal_coord *c);
-int coord_redo_review(struct fal_coord *c, double now);
-/* Blocks of the round lead out of the numbers.  On two runs, by two keys, it is the job;
- * that of one key alone waits for others, as long as they are waited for. */
-int coord_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-		 struct fal_gather *g);
-/* What led out of the numbers does not any more; the round is over. */
-int coord_mended(struct fal_coord *c, double now, const struct fal_round_info *r);
-void coord_redo_forget(struct fal_coord *c, uint64_t round);
 /* Does one of these wait for another key?  For whose word, why, until when; of several
  * what is over first. */
 bool coord_lone(const struct fal_coord *c, struct fal_lone *out, const char **why);
 /* Tells the trace, when that has changed. */
 void coord_lone_told(struct fal_coord *c, double now);
-
-/* judge.c */
-/* What the blocks hold is thrown away, and the round's tasks run again for them, when all
- * shards have done so: those that `of` has brought, or with {0, 0} those beyond. */
-int coord_again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
-		const struct fal_again *why);
-/* Do they compute the same bits? */
-bool coord_same_bits(const struct fal_coord *c, uint32_t worker, uint32_t other);
-/* All shards have their part of the round: judges it, and tells the scheduler. */
-int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
-/* One shard more says so; true: now all have.  Each counts once, whatever it says. */
-bool coord_have_all(const struct fal_coord *c, uint64_t said);
-bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
-/* A shard doubts a contribution; has heard a witness; all have taken back blocks. */
-int coord_doubt(struct fal_coord *c, const struct fal_shard_say *is);
-int coord_bounded(struct fal_coord *c, double now, uint32_t shard,
-		  const struct fal_shard_say *say);
-int coord_heard(struct fal_coord *c, double now, uint32_t shard,
-		const struct fal_shard_say *say);
-int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
-		const struct fal_round_info *r, const uint32_t *brought);
-/* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
-int coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
-		  const struct fal_msg *m, struct fal_diag *diag);
-int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
-/* The round was ended ahead everywhere: what was to be made of it is. */
-int coord_made(struct fal_coord *c, double now, const struct fal_round_info *r);
-/* The round is over. */
-void coord_judge_forget(struct fal_coord *c, uint64_t round);
-void coord_judge_free(struct fal_coord *c);
-
-/* Says what follows from a change of what a round waits for, if all shards have it. */
-int coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g);
-/* The same, where one has ended, of rounds that waited for it. */
-int coord_judge_behind(struct fal_coord *c, double now);
-/* Was the worker granted the task, if it was, on other versions than this? */
-bool coord_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
-			uint32_t worker, uint32_t task, uint64_t version);
 
 /* verify.c */
 /* Workers of one number compute the same bits; 0: those of no other. */

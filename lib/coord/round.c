@@ -133,10 +133,8 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 		.ahead = a->ahead,
 		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
 	};
-	if (!a->ahead) {
-		coord_judge_forget(c, a->round);
+	if (!a->ahead)
 		coord_gather_end(c, a->round);
-	}
 	int err = a->fate < FAL_FATE_DROP ? collect(c, a, &r) : FAL_OK;
 	if (err == FAL_OK)
 		err = add_news(c, &n);
@@ -340,8 +338,10 @@ static int
 made(struct fal_coord *c, double now, uint64_t round)
 {
 	struct fal_round_info r;
-	return fal_sched_round(c->sched, round, &r) && r.armed ? coord_made(c, now, &r)
-							       : FAL_OK;
+	if (!fal_sched_round(c->sched, round, &r) || !r.armed)
+		return FAL_OK;
+	coord_gather_end(c, round);
+	return fal_sched_made(c->sched, now, round);
 }
 
 /* As it turned out: other claims may have taken the place of those that were there when
@@ -547,6 +547,23 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
+/* Whose values were so large that blocks are left as they were. */
+static void
+tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bool change)
+{
+	if (n->unstepped == 0 || c->ops.unstepped == NULL)
+		return;
+	const struct fal_known_worker *w = coord_known(c, n->by);
+	const struct fal_coord_unstepped is = { .clock = clock,
+						.blocks = n->unstepped,
+						.name = w->name,
+						.key = c->key[w->key - 1].name,
+						.change = change };
+	coord_call(c);
+	c->ops.unstepped(c->ops.arg, &is);
+	coord_called(c);
+}
+
 static int
 tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 {
@@ -587,6 +604,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.rank = revised ? n->act.count : 0,
 		.slot = n->act.slot,
 		.samples = r.samples,
+		.unstepped = n->unstepped,
 		.blocks = fal_blocks(c->conf.params),
 		.sums = c->conf.audit_sums,
 		.seed = fal_ticket_seed(&c->conf.tickets, r.round),
@@ -596,6 +614,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	};
 	fal_line_ledger(&c->line, &d, r.ledger);
 	coord_trace(c);
+	tell_unstepped(c, n, r.clock, r.delta);
 	count(c, r.ledger, n->act.fate);
 	int err = n->act.fate != FAL_FATE_ABANDON
 			  ? coord_health_skip(c, r.clock, r.ledger->skipped)
@@ -626,7 +645,8 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.loss = n->loss,
 		.lr = (double)n->lr,
 		.norm = n->norm,
-		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
+		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
+		.unstepped = n->unstepped,
 	};
 	const struct fal_line_update of = {
 		.round = c->merged + n->first,
@@ -640,6 +660,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 	};
 	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
 	coord_trace(c);
+	tell_unstepped(c, n, n->act.clock, false);
 	c->waits.version = n->version;
 	if (n->act.clock >= c->waits.over)
 		c->waits.over = n->act.clock + 1;

@@ -169,7 +169,6 @@ follow(struct game *g, const struct fal_act *a)
 		break;
 	case FAL_ACT_CHECK: /* nobody lies here */
 	case FAL_ACT_UNCHECK:
-	case FAL_ACT_UNHEARD:
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 	case FAL_ACT_BARRED:

@@ -213,8 +213,8 @@ find(const struct fal_image *m, const char *name)
 	return NULL;
 }
 
-/* What is made of a job and its data; who showed which exponent is not, and what is held,
- * or how many versions are kept, is the coordinator's. */
+/* What is made of a job and its data; what is held, or how many versions are kept, is the
+ * coordinator's. */
 static bool
 equal(const struct fal_image *a, const struct fal_image *b,
       char differs[static FAL_IMAGE_NAME])
@@ -222,8 +222,7 @@ equal(const struct fal_image *a, const struct fal_image *b,
 	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
 	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
 		const struct fal_image_array *x = &a->array[i], *y = find(b, x->name);
-		const bool made = strcmp(x->name, "shown") != 0 &&
-				  strncmp(x->name, "held.", 5) != 0;
+		const bool made = strncmp(x->name, "held.", 5) != 0;
 		if (made && y != NULL &&
 		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
 			name = x->name;
@@ -335,7 +334,7 @@ hear(struct fal_anew *a)
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_rack_next(a->rack, &shard, &say)) {
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
-		a->odd |= say.beyond > 0 || say.odd != NULL;
+		a->odd |= say.odd != NULL;
 		if (say.kind == FAL_SAY_STEPPED)
 			a->version = say.version;
 		if (say.kind != FAL_SAY_SQUARES)
@@ -368,11 +367,9 @@ push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 			   .samples = fal_grid_samples(g, clock),
 			   .kind = FAL_KIND_GRAD }
 	};
-	struct fal_ticket t = { .round = a->round,
-				.id = { 1, 1 },
-				.tasks = a->tasks,
-				.key = 1,
-				.facts = open.facts };
+	struct fal_ticket t = {
+		.round = a->round, .id = { 1, 1 }, .tasks = a->tasks, .facts = open.facts
+	};
 	int err = order(a, &open);
 	*samples = open.facts.samples;
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++) {

@@ -51,7 +51,6 @@ static const struct member members[] = {
 	M("bytes", WHOLE, bytes),
 	M("version", WHOLE, image.version),
 	M("steps", WHOLE, image.steps),
-	M("showns", WHOLE, image.showns),
 	M("olds", SMALL, image.olds),
 	M("holds", FLAG, image.holds),
 	M("held", WHOLE, image.held),

@@ -66,24 +66,12 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
 }
 
-/* The claim is lost.  Where that is so because its contribution was fenced meanwhile, and
- * not for another one's, its worker still is to run the task, which it does not know,
- * unless it was granted as claimed since: it is told once more.  Its time goes on. */
+/* The claim is lost. */
 static int
-lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
-     const struct fal_claim_in *c, struct fal_cid id)
+lose(struct fal_round *r, struct fal_worker *w, uint32_t task)
 {
-	const uint32_t ci = fal_ledger_find(&r->ledger, id);
-	const struct fal_contrib *to = ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
-	const struct fal_ltask *task = fal_ledger_task(&r->ledger, c->task);
-	/* What it was told to fill is what the task fills now. */
-	const bool fenced =
-		to != NULL && to->state == FAL_CONTRIB_FENCED && task->fills == to->fills;
 	w->work.lost++;
-	if (fenced && !task->due && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
-	    fal_tell_grant(s, w, r, c->task, false) < 0)
-		return FAL_ENOMEM;
-	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, task);
 }
 
 /* It was run, whether that counts or not. */
@@ -144,7 +132,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 		return won;
 	note_run(s, now, r, w, c);
 	if (won == 0)
-		return lose(s, r, w, c, id);
+		return lose(r, w, c->task);
 	const bool opened = r->ledger.contrib[ci].tasks == 1;
 	w->owed += opened;
 	if (opened && fal_spans_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)

@@ -29,9 +29,6 @@ static const double unknown_times =
 static const double probe_times = 10; /* the least probe, where nobody has any */
 static const char push[] = "push";    /* what is owed, as the trace calls it */
 
-const char fal_due_mute[] = "it does not answer";
-const char fal_due_still[] = "its lanes stand still";
-
 /* What is due first. */
 struct debt {
 	double first; /* since when it is owed */
@@ -346,7 +343,6 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 int
 fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	fal_put_off(s, w, now);
 	const struct debt o = debt_of(s, w);
 	if (now < next_look(s, w, &o))
 		return FAL_OK;
@@ -355,7 +351,7 @@ fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 		return overdue(s, w, &all, "it sends too slowly", now);
 	}
 	if (is_asked(w, &o))
-		return overdue(s, w, &o, fal_due_mute, now);
+		return overdue(s, w, &o, "it does not answer", now);
 	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
 	w->asked = now;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -379,22 +375,12 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 		if (!moved)
 			return overdue(s, w, &o,
 				       o.owes == push ? "it sends nothing"
-						      : fal_due_still,
+						      : "its lanes stand still",
 				       now);
 		w->excused = fal_min(now + o.d, limit(s, w, &o));
 	}
 	fal_refresh(s, w, now);
 	return FAL_OK;
-}
-
-int
-fal_due_stood(struct fal_sched *s, struct fal_worker *w, double since, const char *why,
-	      double now)
-{
-	const struct debt o = {
-		.first = since, .since = since, .d = fal_deadline_s(s, w), .owes = "task"
-	};
-	return fal_worker_active(w) ? overdue(s, w, &o, why, now) : FAL_OK;
 }
 
 int

@@ -30,14 +30,8 @@ int fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
  * enough, it is suspected. */
 int fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
 		   uint64_t steps, double now);
-/* `w` has had to run a task as a witness since `since`, and did nothing at all, as `why`
- * says.  1: it is suspected. */
-int fal_due_stood(struct fal_sched *s, struct fal_worker *w, double since,
-		  const char *why, double now);
 /* `w` goes: what it owes for longer than that takes its key pays, if others wait for it.
  */
 int fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
-/* Why a worker is late. */
-extern const char fal_due_mute[], fal_due_still[];
 
 #endif

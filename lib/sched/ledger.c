@@ -225,13 +225,6 @@ fal_ledger_done(struct fal_ledger *l, uint32_t ci)
 	l->contrib[ci].state = FAL_CONTRIB_DONE;
 }
 
-void
-fal_ledger_reopen(struct fal_ledger *l, uint32_t ci)
-{
-	assert(l->contrib[ci].state == FAL_CONTRIB_DONE);
-	l->contrib[ci].state = FAL_CONTRIB_OPEN;
-}
-
 int
 fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
 	       uint32_t task)

@@ -94,7 +94,7 @@ struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
 	/* tasks claimed by a contribution that is not fenced, or skipped; these */
 	uint32_t claimed, skipped;
-	uint32_t due;           /* of these, claimed ahead and not reported yet */
+	uint32_t due; /* of these, claimed ahead and not reported yet */
 	/* The caller's: claims that were drawn for another key to compute once more, and
 	 * those that came out the same there, or not. */
 	uint32_t asked, equal, unlike;
@@ -178,9 +178,6 @@ int fal_ledger_seal(struct fal_ledger *l, uint32_t ci);
 /* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
  * caller puts them back into queues (walk head, next). */
 void fal_ledger_fence(struct fal_ledger *l, uint32_t ci);
-
-/* A contribution that was done is open again, to be fenced. */
-void fal_ledger_reopen(struct fal_ledger *l, uint32_t ci);
 
 /* `blocks` more blocks of contribution `ci` were added (not dropped) by the shard. */
 void fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks);

@@ -3,7 +3,6 @@
 #include "sched/plan.h"
 
 #include "base/mem.h"
-#include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/queue.h"
 #include "sched/round.h"
@@ -22,7 +21,7 @@ fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
-	       (!s->is.groups || w->version == r->version) && fal_may_run(s, r, w);
+	       (!s->is.groups || w->version == r->version);
 }
 
 static int

@@ -6,7 +6,6 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/ahead.h"
-#include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/eval.h"
@@ -112,23 +111,6 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 	heap_put(&s->awaits, fal_slot(s, w), awaited < INFINITY, awaited);
 	return oldest;
-}
-
-void
-fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	struct fal_node *n = w->head;
-	bool any = false;
-	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
-		if (n->began < 0 || n->began >= now || !fal_checks_before(s, w, n))
-			continue;
-		n->began = now;
-		any = true;
-	}
-	if (w->evals > 0 && w->queued == 0 && fal_checks_held(s, w) > 0)
-		w->base = now;
-	if (any)
-		fal_refresh(s, w, now);
 }
 
 /* What `w` holds of the first round that is not done; all, where it has nothing of it. */
@@ -497,7 +479,7 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);
-	if (fal_checks_of(s, w) < 0 || fal_verifies_end(s, w, NULL, now) < 0)
+	if (fal_verifies_end(s, w, NULL, now) < 0)
 		return FAL_ENOMEM;
 	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
 		if (fence_all(s, r, w) < 0)

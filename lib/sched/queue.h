@@ -41,8 +41,6 @@ struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		   double now);
-/* What `w` is to run behind what it is asked as a witness begins now at the earliest. */
-void fal_put_off(struct fal_sched *s, struct fal_worker *w, double now);
 /* Fences the open contribution `ci`: shards and its worker are told.  Its tasks are free
  * again when all shards know (fal_sched_fenced). */
 int fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);

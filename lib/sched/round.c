@@ -2,7 +2,6 @@
 #include "sched/round.h"
 
 #include "base/mem.h"
-#include "sched/check.h"
 #include "sched/members.h"
 #include "sched/queue.h"
 #include "sched/scheme.h"
@@ -73,7 +72,6 @@ fal_round_free(struct fal_round *r)
 	fal_ledger_free(&r->ledger);
 	free(r->held);
 	fal_holds_free(&r->given);
-	fal_holds_free(&r->asked);
 	free(r->granted);
 	free(r->free_task);
 	free(r);
@@ -97,7 +95,6 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
 	    FAL_GROW(r->held, r->held_cap, run->count) < 0 ||
 	    fal_holds_open(&r->given, run->count) < 0 ||
-	    fal_holds_open(&r->asked, s->is.mixed ? run->count : 0) < 0 ||
 	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;
@@ -106,7 +103,6 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
 	r->complete = r->ended = r->unreported = false;
 	r->armed = r->passed = false;
-	r->suspect = 0;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = r->taken = 0;
@@ -260,7 +256,6 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 	unlink_round(s, r);
 	s->unreported -= r->unreported;
 	r->unreported = false;
-	fal_checks_end(s, r->id);
 	if (fal_verifies_end(s, NULL, r, now) < 0)
 		return FAL_ENOMEM;
 	s->unplanned -= r->free_n;

@@ -1,7 +1,6 @@
 /* Events in, actions out. */
 #include "sched/ahead.h"
 #include "sched/brought.h"
-#include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/eval.h"
@@ -102,10 +101,7 @@ fal_sched_free(struct fal_sched *s)
 	free(s->eval_free);
 	free(s->eval_said);
 	fal_holds_free(&s->eval_given);
-	while (s->checks > 0)
-		fal_checks_end(s, s->check[0].round);
 	free(s->verify);
-	free(s->check);
 	free(s->act);
 	free(s);
 }

@@ -98,7 +98,7 @@ enum fal_act_kind {
 	FAL_ACT_PING,    /* worker: ask for how far it is */
 	FAL_ACT_CHARGE,  /* worker, or who was it: did what counts against it; `why` */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
-	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed; */
+	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they give; */
 	FAL_ACT_UNCHECK, /* that is not wanted any more, whatever else it is to run */
 	/* worker: it has not kept its deadline, others do its tasks: it owes `owes` for
 	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
@@ -106,9 +106,6 @@ enum fal_act_kind {
 	FAL_ACT_BACK,
 	/* its key has cost others too much: its workers get no work for `seconds` */
 	FAL_ACT_BARRED,
-	/* the check of `cid` was not answered, all of it or of its task `first`
-	 * (FAL_NONE: all): in time (`count` 1), or its witness is gone */
-	FAL_ACT_UNHEARD,
 	FAL_ACT_DOUBT, /* worker: says that task `first` of `clock` makes no result */
 	/* and nobody of another key is here: one is waited for, for `seconds` */
 	FAL_ACT_ALONE,
@@ -378,38 +375,6 @@ int fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
  * is evicted. */
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
 
-/* ---- what is not believed at once (check.c) ---- */
-
-/* Blocks of the round, which the store says is complete, were taken back: what its
- * contributions have left is `brought`, by their places in its ledger; they are fenced
- * and their tasks run again, by another key than `suspect` (0: none) if somebody of
- * another one is there.  FAL_ENOMEM. */
-int fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspect,
-		    const uint32_t *brought);
-/* The round, of one worker, comes to nothing: its tasks are anybody's.  FAL_ENOMEM. */
-int fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *why);
-
-/* The tasks of contribution `id`, which is of `key` and was computed on `version`, are to
- * be checked by a worker of another key, nor of `but` (0: none); or one of them alone, by
- * one of these numerics.  1: one was told; FAL_ACT_UNHEARD follows where it does not
- * answer.  0: nobody is there that has the version, or can get it.  FAL_ENOMEM. */
-struct fal_check_of {
-	struct fal_cid id;
-	uint32_t key, but;
-	uint64_t version;
-	bool is_one;
-	uint32_t one, numerics; /* with is_one */
-};
-int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
-		    const struct fal_check_of *of);
-/* The worker says what a task needed; `whole`: that is all of it.  0: it was not asked.
- * 1: it was, of a task of contribution `*of`; 2: and that was the last one. */
-int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
-		      bool whole, struct fal_cid *of);
-/* The rest of the contribution's check, or that of its task `one`, is not wanted any
- * more; FAL_NONE: no such one.  FAL_ENOMEM. */
-int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id,
-		      uint32_t one);
 /* A claim that a worker of another key computes once more (verify.c). */
 struct fal_verify {
 	uint64_t round;

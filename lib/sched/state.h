@@ -17,7 +17,6 @@
  *	due.c     what workers owe, and until when
  *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
- *	check.c   tasks that are run once more, elsewhere
  *	verify.c  claims that another key computes once more
  *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
  *	          what
@@ -147,7 +146,6 @@ struct fal_worker {
 	uint32_t failed;   /* trials, one after the other */
 	double again;      /* not tried before */
 	uint32_t charges;
-	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
 };
 
@@ -172,10 +170,9 @@ struct fal_round {
 	uint32_t owner, group, local;
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
-	bool unreported;  /* it would be complete, but reports are due */
-	bool armed;       /* its end was ordered ahead, */
-	bool passed;      /* … and its team may go on */
-	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
+	bool unreported; /* it would be complete, but reports are due */
+	bool armed;      /* its end was ordered ahead, */
+	bool passed;     /* … and its team may go on */
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
@@ -185,8 +182,7 @@ struct fal_round {
 	size_t held_cap;
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
-	struct fal_holds given;      /* by task: to whom, ever; */
-	struct fal_holds asked;      /* … of a mixed one: who was to be its witness */
+	struct fal_holds given;      /* by task: to whom, ever */
 	uint32_t last, last_samples; /* its clock's last task */
 	uint32_t *free_task;         /* tasks that nobody holds */
 	uint32_t free_n;
@@ -197,22 +193,6 @@ struct fal_round {
 struct fal_load {
 	uint32_t tasks;
 	uint64_t samples;
-};
-
-/* Tasks of a contribution that a witness runs once more: all, or one. */
-struct fal_check {
-	uint64_t round;
-	struct fal_cid id;
-	uint32_t one;    /* FAL_NONE: all */
-	uint32_t worker; /* who */
-	uint32_t *task;  /* that are not answered yet */
-	uint32_t left;
-	double since;    /* when it was asked */
-	uint64_t claims; /* of the worker, when it was last waited for */
-	double asked;    /* since when it is asked how far it is; negative: it is not */
-	uint64_t steps;  /* what it answered last; UINT64_MAX: nothing yet */
-	double expires;
-	double last; /* nothing extends it beyond this */
 };
 
 struct fal_sched {
@@ -227,7 +207,7 @@ struct fal_sched {
 	bool ahead; /* fal_sched_conf */
 	double eval_cost;
 	bool preclaims;
-	bool brought; /* fal_sched_conf */
+	bool brought;     /* fal_sched_conf */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
@@ -343,8 +323,6 @@ struct fal_sched {
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
 
-	struct fal_check *check;
-	size_t checks, check_cap;
 	struct fal_verify *verify; /* not answered yet (verify.c) */
 	size_t verifies, verify_cap;
 

@@ -1,5 +1,4 @@
 /* Signs of life, and what follows where there are none. */
-#include "sched/check.h"
 #include "sched/due.h"
 #include "sched/members.h"
 #include "sched/queue.h"
@@ -33,9 +32,7 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
 	w->pong = rtt;
 	const double asked = now - rtt + rounding;
-	int err = fal_checks_answer(s, w, asked, steps, now);
-	if (err == FAL_OK)
-		err = fal_due_answer(s, w, asked, steps, now);
+	int err = fal_due_answer(s, w, asked, steps, now);
 	return err > 0 ? fal_settle(s, now) : err;
 }
 
@@ -83,9 +80,7 @@ int
 fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool any = until(s) <= now;
-	const int late = fal_checks_late(s, now);
-	int err = late < 0 ? late : FAL_OK;
-	any |= late > 0;
+	int err = FAL_OK;
 	/* Whoever is settled with may be late by what is known only now. */
 	while (err == FAL_OK && (any || fal_heap_least(&s->due) <= now)) {
 		any = false;
@@ -99,5 +94,5 @@ fal_sched_tick(struct fal_sched *s, double now)
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	return fmin(until(s), fmin(fal_heap_least(&s->due), fal_checks_due(s)));
+	return fmin(until(s), fal_heap_least(&s->due));
 }

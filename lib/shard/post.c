@@ -47,7 +47,7 @@ int
 fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most)
 {
 	const bool say = m->type == FAL_MSG_SAY;
-	struct fal_tail *tail = say ? &m->say.rest : &m->order.seen;
+	struct fal_tail *tail = say ? &m->say.rest : &m->order.map;
 	const bool more = (say ? m->say.more : m->order.more) != 0;
 	if (p->tail.n == 0 && !more)
 		return 1;
@@ -72,20 +72,18 @@ fal_post_free(struct fal_post *p)
 /* ---- orders ------------------------------------------------------------------------ */
 
 int
-fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t blocks,
-	       fal_post_each *each, void *arg)
+fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, fal_post_each *each,
+	       void *arg)
 {
 	const int flags = (o->clipped ? FAL_WIRE_CLIPPED : 0) |
 			  (o->ahead ? FAL_WIRE_AHEAD : 0) |
 			  (o->mark ? FAL_WIRE_MARK : 0) | (o->hash ? FAL_WIRE_HASH : 0) |
-			  (o->seen != NULL ? FAL_WIRE_SEEN : 0) |
 			  (o->facts.mixed ? FAL_WIRE_MIXED : 0);
 	struct fal_msg m = { .type = FAL_MSG_ORDER,
 			     .incarnation = incarnation,
 			     .order = { .kind = (uint8_t)o->kind,
 					.round = o->round,
 					.version = o->version,
-					.turn = o->turn,
 					.facts = { o->facts.version, o->facts.tasks,
 						   o->facts.samples,
 						   (uint8_t)o->facts.kind },
@@ -93,7 +91,6 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t b
 					.seq = o->id.seq,
 					.fills_worker = o->fills.worker,
 					.fills_seq = o->fills.seq,
-					.key = o->key,
 					.end = (uint8_t)o->end,
 					.weight = o->weight,
 					.divisor = o->divisor,
@@ -106,15 +103,13 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t b
 					.versions = o->versions,
 					.flags = (uint8_t)flags } };
 	struct fal_buf map = { 0 };
-	if (o->seen != NULL)
-		m.order.seen = (struct fal_tail){ (const uint8_t *)o->seen, blocks };
 	if (o->map != NULL) {
 		fal_map_put(&map, o->map);
 		m.order.version = o->map->epoch;
-		m.order.seen = (struct fal_tail){ map.p, map.n };
+		m.order.map = (struct fal_tail){ map.p, map.n };
 	}
 	int err = map.err < 0 ? map.err
-			      : send_pieces(&m, &m.order.seen, &m.order.more, each, arg);
+			      : send_pieces(&m, &m.order.map, &m.order.more, each, arg);
 	fal_buf_free(&map);
 	return err;
 }
@@ -123,21 +118,18 @@ int
 fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		   struct fal_shard_order *out)
 {
-	const bool seen = (m->order.flags & FAL_WIRE_SEEN) != 0,
-		   maps = m->order.kind == FAL_ORDER_MIGRATE_BEGIN;
+	const bool maps = m->order.kind == FAL_ORDER_MIGRATE_BEGIN;
 	if (m->order.kind > FAL_ORDER_ABORT || m->order.end > FAL_END_DROP ||
-	    m->order.facts.kind > FAL_KIND_CHECK || (seen && maps) ||
-	    (!maps && m->order.seen.n != (seen ? blocks : 0)))
+	    m->order.facts.kind > FAL_KIND_CHECK || (!maps && m->order.map.n != 0))
 		return FAL_EFORMAT;
 	if (maps &&
 	    (m->order.version > UINT32_MAX ||
-	     fal_map_get(&m->order.seen, (uint32_t)m->order.version, blocks, map) < 0))
+	     fal_map_get(&m->order.map, (uint32_t)m->order.version, blocks, map) < 0))
 		return FAL_EFORMAT;
 	*out = (struct fal_shard_order){
 		.kind = (enum fal_order_kind)m->order.kind,
 		.round = m->order.round,
 		.version = m->order.version,
-		.turn = m->order.turn,
 		.facts = { .version = m->order.facts.version,
 			   .tasks = m->order.facts.tasks,
 			   .samples = m->order.facts.samples,
@@ -145,8 +137,6 @@ fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map
 			   .mixed = (m->order.flags & FAL_WIRE_MIXED) != 0 },
 		.id = { m->order.worker, m->order.seq },
 		.fills = { m->order.fills_worker, m->order.fills_seq },
-		.seen = seen ? (const int8_t *)m->order.seen.p : NULL,
-		.key = m->order.key,
 		.end = (enum fal_end)m->order.end,
 		.weight = m->order.weight,
 		.divisor = m->order.divisor,
@@ -175,8 +165,8 @@ put_rest(struct fal_buf *out, const struct fal_shard_say *s)
 	const uint64_t n = s->blocks;
 	if (s->leaves != NULL)
 		fal_put_bytes(out, s->leaves, n * FAL_HASH_BYTES);
-	if (s->counts != NULL)
-		fal_put_bytes(out, s->counts, n);
+	if (s->exps != NULL)
+		fal_put_bytes(out, s->exps, n);
 	for (uint64_t i = 0; s->squares != NULL && i < n; i++) {
 		uint64_t bits;
 		memcpy(&bits, &s->squares[i], sizeof(bits));
@@ -194,7 +184,7 @@ int
 fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
 	     fal_post_each *each, void *arg)
 {
-	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) | (s->ok ? FAL_WIRE_OK : 0) |
+	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) |
 			  (s->leaves != NULL ? FAL_WIRE_LEAVES : 0) |
 			  (s->odd != NULL ? FAL_WIRE_ODD : 0);
 	struct fal_msg m = { .type = FAL_MSG_SAY,
@@ -203,19 +193,12 @@ fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s
 				      .kind = (uint8_t)s->kind,
 				      .round = s->round,
 				      .version = s->version,
-				      .turn = s->turn,
 				      .worker = s->id.worker,
 				      .seq = s->id.seq,
 				      .blocks = s->blocks,
 				      .beyond = s->beyond,
-				      .bounded = s->bounded,
 				      .first = s->first,
 				      .most = (uint8_t)s->most,
-				      .key = s->key,
-				      .block = s->block,
-				      .needed = (uint8_t)s->needed,
-				      .shown = (uint8_t)s->shown,
-				      .exponent = (uint8_t)s->exponent,
 				      .broughts = s->broughts,
 				      .rank = s->rank,
 				      .added = s->added,
@@ -294,29 +277,20 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 	struct fal_shard_say s = { .kind = (enum fal_say_kind)m->say.kind,
 				   .round = m->say.round,
 				   .version = m->say.version,
-				   .turn = m->say.turn,
 				   .id = { m->say.worker, m->say.seq },
 				   .blocks = m->say.blocks,
 				   .beyond = m->say.beyond,
-				   .bounded = m->say.bounded,
 				   .first = m->say.first,
 				   .most = (int8_t)m->say.most,
 				   .whole = (m->say.flags & FAL_WIRE_WHOLE) != 0,
-				   .ok = (m->say.flags & FAL_WIRE_OK) != 0,
-				   .key = m->say.key,
-				   .block = m->say.block,
-				   .needed = (int8_t)m->say.needed,
-				   .shown = (int8_t)m->say.shown,
-				   .exponent = (int8_t)m->say.exponent,
 				   .broughts = m->say.broughts,
 				   .rank = m->say.rank,
 				   .added = m->say.added,
 				   .err = m->say.err <= 64 ? -(int)m->say.err
 							   : FAL_EINVAL };
-	const bool bounded = s.kind == FAL_SAY_BOUNDED,
-		   squares = s.kind == FAL_SAY_SQUARES;
+	const bool squares = s.kind == FAL_SAY_SQUARES;
 	if (m->say.kind > FAL_SAY_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
-	    ((leaves || bounded || squares) && !is_all(&s, first, blocks)) ||
+	    ((leaves || squares) && !is_all(&s, first, blocks)) ||
 	    (leaves && s.kind != FAL_SAY_STEPPED))
 		return FAL_EFORMAT;
 	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_SAY_REFUSED) {
@@ -325,8 +299,8 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 	}
 	if (leaves)
 		s.leaves = copy_of(&r, blocks, FAL_HASH_BYTES);
-	if (leaves || bounded)
-		s.counts = copy_of(&r, blocks, 1);
+	if (leaves)
+		s.exps = copy_of(&r, blocks, 1);
 	if (squares)
 		get_squares(&r, blocks, &s);
 	get_brought(&r, &s);
@@ -341,7 +315,7 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 void
 fal_post_say_free(struct fal_shard_say *s)
 {
-	free(s->counts);
+	free(s->exps);
 	free(s->squares);
 	free(s->leaves);
 	free(s->brought);
@@ -364,7 +338,6 @@ fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
 					.blocks = of->count,
 					.version = image->is.version,
 					.steps = image->is.steps,
-					.showns = image->is.showns,
 					.olds = image->is.olds,
 					.lines = image->is.lines,
 					.slots = image->is.slots,
@@ -402,7 +375,6 @@ fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out
 	struct fal_rd r = fal_rd_init(m->image.arrays.p, m->image.arrays.n);
 	struct fal_image image = { .is = { .version = m->image.version,
 					   .steps = m->image.steps,
-					   .showns = m->image.showns,
 					   .olds = m->image.olds,
 					   .lines = m->image.lines,
 					   .slots = m->image.slots,

@@ -14,8 +14,7 @@
  * below 0 is returned. */
 typedef int fal_post_each(void *arg, const struct fal_buf *msg);
 
-/* The order, of a model of so many blocks. */
-int fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t blocks,
+int fal_post_order(uint32_t incarnation, const struct fal_shard_order *o,
 		   fal_post_each *each, void *arg);
 /* What a shard says, number `shard` of its process. */
 int fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
@@ -31,8 +30,8 @@ struct fal_post {
 int fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most);
 void fal_post_free(struct fal_post *p);
 
-/* The order of a whole ORDER, for a model of so many blocks; what was seen is borrowed
- * from it, its map is in `map`.  FAL_EFORMAT. */
+/* The order of a whole ORDER, for a model of so many blocks; its map is in `map`.
+ * FAL_EFORMAT. */
 int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);
 /* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.

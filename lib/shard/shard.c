@@ -26,11 +26,9 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 					      .parallel = conf->parallel };
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
-	s->marks = fal_calloc(conf->count, 1);
 	s->held_params = fal_alloc_pages(store.n, sizeof(float));
 	s->held_exps = fal_calloc(conf->count, 1);
-	if (s->store != NULL && s->marks != NULL && s->held_params != NULL &&
-	    s->held_exps != NULL)
+	if (s->store != NULL && s->held_params != NULL && s->held_exps != NULL)
 		return s;
 	fal_shard_free(s);
 	return NULL;
@@ -41,11 +39,11 @@ static void
 drop(struct fal_shard_say *say)
 {
 	free(say->brought);
-	free(say->counts);
+	free(say->exps);
 	free(say->squares);
 	free(say->leaves);
 	say->brought = NULL;
-	say->counts = NULL;
+	say->exps = NULL;
 	say->squares = NULL;
 	say->leaves = NULL;
 }
@@ -61,7 +59,6 @@ fal_shard_free(struct fal_shard *s)
 	free(s->open);
 	free(s->early);
 	free(s->wait);
-	free(s->marks);
 	free(s->held_params);
 	free(s->held_exps);
 	fal_image_free(&s->marked);
@@ -108,39 +105,14 @@ fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 
 /* ---- a round that is complete ------------------------------------------------------ */
 
-/* Judges the round, if it is complete. */
+/* Says that the round is complete, if it is, or carries out its end. */
 static int
-judge(struct fal_shard *s, struct shard_round *o)
+complete(struct fal_shard *s, const struct shard_round *o)
 {
-	struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE,
-				      .round = o->round,
-				      .turn = o->turn };
-	struct fal_store_doubt is;
-	uint32_t at = 0;
-	o->clean = fal_store_complete(s->store, o->round);
-	if (!o->clean)
+	const struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE, .round = o->round };
+	if (!fal_store_complete(s->store, o->round))
 		return FAL_OK;
-	/* Changes of weights are bounded by what they hold, and what is divided by no
-	 * sample makes no step. */
-	if (o->grads && o->samples > 0)
-		done.beyond = fal_store_beyond(s->store, o->round, o->samples, s->marks,
-					       &done.id, &done.most);
-	o->clean = done.beyond == 0;
-	while (done.beyond == 0 && fal_store_doubt(s->store, o->round, &at, &is)) {
-		const struct fal_shard_say doubt = { .kind = FAL_SAY_DOUBT,
-						     .round = o->round,
-						     .turn = o->turn,
-						     .id = is.id,
-						     .key = is.key,
-						     .block = s->conf.first + is.block,
-						     .needed = is.needed,
-						     .shown = is.shown,
-						     .exponent = is.exponent };
-		o->clean = false;
-		if (shard_say(s, &doubt) < 0)
-			return FAL_ENOMEM;
-	}
-	return o->clean && o->ahead ? shard_go_on(s) : shard_say(s, &done);
+	return o->ahead ? shard_go_on(s) : shard_say(s, &done);
 }
 
 int
@@ -157,96 +129,12 @@ shard_brought(struct fal_shard *s, uint64_t round, struct fal_shard_say *out)
 	for (uint32_t i = 0; i < n; i++) {
 		struct fal_brought *b = &out->brought[i];
 		b->id = ids[i];
-		b->blocks = fal_store_brought(s->store, round, ids[i], NULL);
+		b->blocks = fal_store_brought(s->store, round, ids[i]);
 		if (s->conf.checksums)
 			b->sum = fal_store_checksum(s->store, round, ids[i]);
 	}
 	free(ids);
 	return FAL_OK;
-}
-
-static int
-again(struct fal_shard *s, struct shard_round *o, struct fal_cid id)
-{
-	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
-				       .round = o->round,
-				       .ok = true };
-	uint32_t of = 0;
-	if (id.worker != 0)
-		of = fal_store_brought(s->store, o->round, id, s->marks);
-	else if (o->samples > 0 && fal_store_complete(s->store, o->round))
-		of = fal_store_beyond(s->store, o->round, o->samples, s->marks, &taken.id,
-				      &taken.most);
-	taken.id = id;
-	if (of > 0)
-		taken.blocks = fal_store_take_back(s->store, o->round, s->marks);
-	const struct fal_cid none = { 0, 0 };
-	int err = shard_brought(s, o->round, &taken);
-	for (uint32_t i = 0; i < taken.broughts && err == FAL_OK; i++)
-		err = fal_store_fence(s->store, o->round, taken.brought[i].id, none);
-	err = err == FAL_OK ? shard_say(s, &taken) : err;
-	if (err < 0)
-		free(taken.brought);
-	return err < 0 ? err : judge(s, o);
-}
-
-static int
-witness(struct fal_shard *s, struct shard_round *o, const struct fal_shard_order *by)
-{
-	const bool believed = by->seen == NULL;
-	struct fal_shard_say heard = {
-		.kind = FAL_SAY_HEARD, .round = o->round, .turn = o->turn, .id = by->id
-	};
-	heard.ok = fal_store_witness(s->store, o->round, by->id,
-				     believed ? NULL : by->seen + s->conf.first, by->key);
-	int err = believed ? FAL_OK : shard_say(s, &heard);
-	return err < 0 ? err : judge(s, o);
-}
-
-static int
-bound(struct fal_shard *s, struct shard_round *o, const struct fal_shard_order *by)
-{
-	struct fal_store_doubt is = { 0 };
-	struct fal_shard_say bounded = { .kind = FAL_SAY_BOUNDED,
-					 .round = by->round,
-					 .turn = by->turn,
-					 .first = s->conf.first,
-					 .blocks = s->conf.count };
-	bounded.counts = fal_calloc(s->conf.count, 1);
-	if (bounded.counts == NULL)
-		return FAL_ENOMEM;
-	/* All of it as it said, where the round is over. */
-	bounded.bounded =
-		fal_store_bound(s->store, by->round, by->id,
-				by->seen != NULL ? by->seen + s->conf.first : NULL,
-				bounded.counts, &is);
-	bounded.id = by->id;
-	bounded.key = is.key;
-	bounded.block = s->conf.first + is.block;
-	bounded.needed = is.needed;
-	bounded.shown = is.shown;
-	bounded.exponent = is.exponent;
-	int err = shard_say(s, &bounded);
-	if (err < 0)
-		free(bounded.counts);
-	return err < 0 || o == NULL ? err : judge(s, o);
-}
-
-/* The coordinator asks about a round that is over here. */
-static int
-pass_over(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	const struct fal_shard_say heard = { .kind = FAL_SAY_HEARD,
-					     .round = o->round,
-					     .turn = o->turn,
-					     .id = o->id,
-					     .ok = true };
-	const struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
-					     .round = o->round,
-					     .id = o->id };
-	if (o->kind == FAL_ORDER_AGAIN)
-		return shard_say(s, &taken);
-	return o->seen != NULL ? shard_say(s, &heard) : FAL_OK;
 }
 
 /* ---- orders ------------------------------------------------------------------------ */
@@ -304,11 +192,7 @@ enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 	if (err < 0)
 		return err;
 	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
-	s->open[at] = (struct shard_round){ .round = round,
-					    .grads = is->kind == FAL_KIND_GRAD,
-					    .late = late,
-					    .samples = is->samples,
-					    .is = *is };
+	s->open[at] = (struct shard_round){ .round = round, .late = late, .is = *is };
 	return FAL_OK;
 }
 
@@ -333,7 +217,7 @@ shard_open_late(struct fal_shard *s)
 		if (err < 0 || o->skipped == 0)
 			continue;
 		err = fal_store_skip(s->store, o->round, o->skipped, none);
-		err = err == FAL_OK ? judge(s, o) : err;
+		err = err == FAL_OK ? complete(s, o) : err;
 	}
 	return err;
 }
@@ -369,7 +253,6 @@ skip(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order
 {
 	const bool was = fal_store_complete(s->store, o->round);
 	const uint32_t tasks = o->facts.tasks;
-	open->samples -= o->facts.samples;
 	if (open->late && tasks > open->is.tasks - open->skipped)
 		return FAL_EINVAL;
 	if (open->late) {
@@ -377,7 +260,7 @@ skip(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order
 		return FAL_OK;
 	}
 	int err = fal_store_skip(s->store, o->round, tasks, o->fills);
-	return err < 0 || was ? err : judge(s, open);
+	return err < 0 || was ? err : complete(s, open);
 }
 
 /* What was made elsewhere. */
@@ -401,8 +284,6 @@ int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct shard_round *open = shard_find(s, o->round);
-	if (open != NULL && o->turn > 0)
-		open->turn = o->turn;
 	switch (o->kind) {
 	case FAL_ORDER_OPEN:
 		return on_open(s, o);
@@ -410,12 +291,6 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 		return fence(s, open, o);
 	case FAL_ORDER_SKIP:
 		return open != NULL ? skip(s, open, o) : FAL_OK;
-	case FAL_ORDER_AGAIN:
-		return open != NULL ? again(s, open, o->id) : pass_over(s, o);
-	case FAL_ORDER_WITNESS:
-		return open != NULL ? witness(s, open, o) : pass_over(s, o);
-	case FAL_ORDER_BOUND:
-		return bound(s, open, o);
 	case FAL_ORDER_SCALE:
 		return shard_scale(s, o);
 	case FAL_ORDER_PUT:
@@ -488,11 +363,9 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	struct fal_shard_say arrived = { .kind = FAL_SAY_ARRIVED,
 					 .round = t->round,
 					 .id = t->id };
-	const struct fal_store_from from = { .round = t->round,
-					     .id = t->id,
-					     .fills = t->fills,
-					     .tasks = t->tasks,
-					     .key = t->key };
+	const struct fal_store_from from = {
+		.round = t->round, .id = t->id, .fills = t->fills, .tasks = t->tasks
+	};
 	if (shard_find(s, t->round) == NULL && t->round < s->next_round)
 		return FAL_OK; /* too late to matter */
 	int err = open_early(s, t, diag);
@@ -509,7 +382,7 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
 	int said = shard_say(s, &arrived);
 	if (said == FAL_OK && !was)
-		said = judge(s, shard_find(s, t->round));
+		said = complete(s, shard_find(s, t->round));
 	return err < 0 ? err : said;
 }
 

@@ -63,20 +63,9 @@ enum fal_order_kind {
 	/* `facts.tasks` tasks of the round, which fill `fills`, bring nothing, and their
 	 * `facts.samples` do not count */
 	FAL_ORDER_SKIP,
-	/* what `id` has brought to the round, or with {0, 0} its blocks that are beyond
-	 * the numbers, counts as if it had never come, and nothing more of what has
-	 * contributed does; answered by TAKEN */
-	FAL_ORDER_AGAIN,
-	/* the tasks of `id` needed `seen` (by block of the model; borrowed) elsewhere,
-	 * says the key `key`; answered by HEARD.  NULL: it is believed, without that */
-	FAL_ORDER_WITNESS,
-	/* nobody can say whether `id` needed what it said: it counts as little more than
-	 * what others have shown, or `seen` has (NULL: nothing); answered by BOUNDED */
-	FAL_ORDER_BOUND,
 	/* the round is over: `end`, `version`, `weight`, `slot`, `below`, `lr`,
-	 * `divisor`; answered by ENDED.  `ahead`: as soon as it is complete, and nothing
-	 * of it is doubted or beyond the numbers; so are all that follow it, in the order
-	 * of this enum from here to FORGET */
+	 * `divisor`; answered by ENDED.  `ahead`: as soon as it is complete; so are all
+	 * that follow it, in the order of this enum from here to FORGET */
 	FAL_ORDER_END,
 	/* the line of `version` takes over the newest version as it */
 	FAL_ORDER_LINE,
@@ -111,12 +100,8 @@ enum fal_order_kind {
 struct fal_shard_order {
 	enum fal_order_kind kind;
 	uint64_t round, version;
-	uint32_t
-		turn; /* AGAIN, WITNESS, BOUND: what is judged after it is of this turn */
 	struct fal_facts facts; /* OPEN, SKIP */
 	struct fal_cid id, fills;
-	const int8_t *seen;
-	uint32_t key;
 	enum fal_end end;
 	double weight, divisor, squares, momentum;
 	/* STEP, END by a line: it waits for the squares of all shards, and is clipped by
@@ -154,33 +139,23 @@ int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 enum fal_say_kind {
 	/* blocks of `id` were counted: `blocks`; `whole`: with these all of them are */
 	FAL_SAY_ARRIVED,
-	/* Every block of the round has counted its tasks; said again after each AGAIN,
-	 * WITNESS and BOUND, of whose `turn` it is.  What is doubted was said before it;
-	 * `beyond`: so many blocks lead out of the numbers, most of all by `id`, with
-	 * 2^most.  Not said where the round can end, as was ordered ahead */
+	/* Every block of the round has counted its tasks.  Not said where its end was
+	 * ordered ahead */
 	FAL_SAY_COMPLETE,
-	/* `id` of `key`: `block`, `needed`, `shown`, `exponent`; `turn` */
-	FAL_SAY_DOUBT,
-	/* `bounded` blocks of `id` count as less than it said, all `blocks` from `first`
-	 * on as `counts`, FAL_EXP_NONE: as it said; `block` … `exponent`: the first;
-	 * `turn` */
-	FAL_SAY_BOUNDED,
-	FAL_SAY_HEARD,  /* what `id` said is borne out, or not: `ok`; `turn` */
 	FAL_SAY_FENCED, /* nothing of `id` is counted any more */
 	/* A push of `id` was refused: `err`, `odd`.  Said by whoever carries pushes to a
 	 * shard that is elsewhere; here the push itself has failed */
 	FAL_SAY_REFUSED,
-	/* `blocks` were taken back; what is left of each: `brought`.  Not `ok`: nothing,
-	 * the round is over here */
-	FAL_SAY_TAKEN,
 	/* of the mean gradient, by all `blocks` from `first` on: an order that is clipped
 	 * waits for SCALE; `version` that it makes */
 	FAL_SAY_SQUARES,
 	/* `rank` in its slot; with checksums, those of what each contribution has
-	 * `brought`, and what was `added` of all */
+	 * `brought`, and what was `added` of all.  `beyond` blocks of its line were not
+	 * stepped, or of its change of weights are left out, by `id` with 2^most */
 	FAL_SAY_ENDED,
-	/* to `version`; where that was asked for, with the `leaves` (trace/leaf.h) and
-	 * exponents, `counts`, of all `blocks` from `first` on */
+	/* to `version`; `beyond` blocks were not stepped, most of all by `id` with
+	 * 2^most; where that was asked for, with the `leaves` (trace/leaf.h) and
+	 * exponents, `exps`, of all `blocks` from `first` on */
 	FAL_SAY_STEPPED,
 	/* It has all of what it will have by the map of epoch `version`; or, said by
 	 * whoever has the shard elsewhere, it cannot have that: `err`, `odd` */
@@ -190,16 +165,13 @@ enum fal_say_kind {
 struct fal_shard_say {
 	enum fal_say_kind kind;
 	uint64_t round, version;
-	uint32_t turn;
 	struct fal_cid id;
-	uint32_t blocks, beyond, bounded, first;
-	int8_t *counts;  /* as brought */
+	uint32_t blocks, beyond, first;
+	int8_t *exps;    /* as brought */
 	double *squares; /* the same */
 	uint8_t *leaves; /* the same */
 	int8_t most;
-	bool whole, ok;
-	uint32_t key, block;
-	int8_t needed, shown, exponent;
+	bool whole;
 	struct fal_brought { /* owned by the shard until the next say is fetched */
 		struct fal_cid id;
 		uint32_t blocks;

@@ -1,6 +1,6 @@
 /* Inside lib/shard, of one shard; see shard.h.
  *
- *	shard.c        rounds: what opens them, what comes of them, and is it believed
+ *	shard.c        rounds: what opens them, and what comes of them
  *	shard_queue.c  what is carried out in its order: their ends, and versions
  *	shard_image.c  a version that is held; all of it as arrays, and back
  *
@@ -13,12 +13,8 @@
 
 struct shard_round {
 	uint64_t round; /* first: they stand in its order */
-	uint32_t turn;
-	bool grads;
-	bool late;  /* its version is still to be made: the store knows nothing of it */
-	bool ahead; /* its end is ordered, */
-	bool clean; /* and nothing that was said of it stands against that */
-	double samples;   /* but for those that were skipped */
+	bool late;      /* its version is still to be made: the store does not know it */
+	bool ahead;     /* its end is ordered */
 	uint32_t skipped; /* tasks, while it is late */
 	struct fal_facts is;
 };
@@ -48,7 +44,6 @@ struct fal_shard {
 	int8_t *held_exps;
 	struct fal_image marked; /* or nothing, or memory for one: */
 	bool there;              /* it is one */
-	uint8_t *marks;          /* by block, scratch */
 
 	struct fal_shard_say *say;
 	size_t says, next, say_cap;

@@ -26,12 +26,25 @@ can_end(const struct fal_shard *s, const struct shard_round *open,
 		fal_store_has_line(s->store, fal_line_of(o->version)));
 }
 
+static void
+say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *is)
+{
+	say->beyond = is->beyond;
+	if (is->beyond > 0) {
+		say->id = is->by.id;
+		say->most = is->by.exponent;
+	}
+	if (is->refused > 0)
+		say->odd = not_finite;
+}
+
 static int
 collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
 {
 	const struct fal_store_line_step step = { .version = o->version,
 						  .lr = o->lr,
 						  .divisor = o->divisor };
+	struct fal_unstepped unstepped = { 0 };
 	int rank = FAL_OK;
 	if (o->end == FAL_END_LINE && s->conf.optim.clip > 0)
 		fal_store_clip(s->store, o->squares);
@@ -40,14 +53,13 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 		rank = fal_store_merge(s->store, o->round);
 		break;
 	case FAL_END_ADD:
-		rank = fal_store_add_delta(s->store, o->round, o->weight);
+		rank = fal_store_add_delta(s->store, o->round, o->weight, &unstepped);
 		break;
 	case FAL_END_LINE:
-		if (fal_store_line_step(s->store, o->round, &step) > 0)
-			ended->odd = not_finite;
+		unstepped = fal_store_line_step(s->store, o->round, &step);
 		break;
 	case FAL_END_REVISE:
-		rank = fal_store_revise(s->store, o->round, o->slot);
+		rank = fal_store_revise(s->store, o->round, o->slot, &unstepped);
 		if (rank >= 0)
 			fal_store_forget_slots(s->store, o->below);
 		break;
@@ -63,6 +75,7 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 	else if (rank < 0)
 		return rank;
 	ended->rank = rank > 0 ? (uint32_t)rank : 0;
+	say_unstepped(ended, &unstepped);
 	return FAL_OK;
 }
 
@@ -111,10 +124,10 @@ static int
 hash(struct fal_shard *s, struct fal_shard_say *stepped)
 {
 	stepped->leaves = fal_calloc(s->conf.count, FAL_HASH_BYTES);
-	stepped->counts = fal_calloc(s->conf.count, sizeof(*stepped->counts));
-	if (stepped->leaves == NULL || stepped->counts == NULL)
+	stepped->exps = fal_calloc(s->conf.count, sizeof(*stepped->exps));
+	if (stepped->leaves == NULL || stepped->exps == NULL)
 		return FAL_ENOMEM;
-	memcpy(stepped->counts, fal_store_exps(s->store), s->conf.count);
+	memcpy(stepped->exps, fal_store_exps(s->store), s->conf.count);
 	stepped->first = s->conf.first;
 	stepped->blocks = s->conf.count;
 	struct hashing of = { s->store, stepped->leaves };
@@ -153,8 +166,9 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 		return err;
 	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
 		fal_store_clip(s->store, o->squares);
-	if (fal_store_step(s->store, o->lr, o->divisor) > 0)
-		stepped.odd = not_finite;
+	const struct fal_unstepped unstepped =
+		fal_store_step(s->store, o->lr, o->divisor);
+	say_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		shard_mark(s, o->below);
@@ -163,7 +177,7 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 		err = shard_say(s, &stepped);
 	if (err < 0) {
 		free(stepped.leaves);
-		free(stepped.counts);
+		free(stepped.exps);
 	}
 	return err;
 }
@@ -202,7 +216,6 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	    step->weight > 0)
 		return FAL_OK;
 	const struct fal_store_make how = { .round = open->round,
-					    .samples = open->samples,
 					    .lr = step->lr,
 					    .divisor = step->divisor };
 	(void)fal_store_make(s->store, &how);
@@ -252,7 +265,7 @@ shard_go_on(struct fal_shard *s)
 		struct waiting *first = &s->wait[0];
 		const struct fal_shard_order o = first->order;
 		const struct shard_round *open = o.ahead ? shard_find(s, o.round) : NULL;
-		if (open != NULL && !open->clean)
+		if (open != NULL && !fal_store_complete(s->store, o.round))
 			return step_early(s, open);
 		if (o.clipped && first->asked)
 			return FAL_OK;

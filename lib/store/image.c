@@ -62,9 +62,9 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 static bool
 is_same(const struct fal_image_head *a, const struct fal_image_head *b)
 {
-	return a->version == b->version && a->steps == b->steps &&
-	       a->showns == b->showns && a->olds == b->olds && a->lines == b->lines &&
-	       a->slots == b->slots && a->holds == b->holds && a->held == b->held;
+	return a->version == b->version && a->steps == b->steps && a->olds == b->olds &&
+	       a->lines == b->lines && a->slots == b->slots && a->holds == b->holds &&
+	       a->held == b->held;
 }
 
 /* Where the blocks `of` begin in array `a` of the blocks `run`, and their bytes. */

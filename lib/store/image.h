@@ -20,7 +20,6 @@ enum {
 struct fal_image_head {
 	uint64_t version;
 	uint64_t steps;        /* that the optimiser's state has had */
-	uint64_t showns;       /* updates that are remembered, ever */
 	uint32_t olds;         /* versions before it that are kept, too */
 	uint32_t lines, slots; /* that there are; a snapshot has none */
 	bool holds;            /* there is a held version: */

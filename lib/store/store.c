@@ -17,14 +17,14 @@ state_len(const struct fal_store_conf *conf)
 	return conf->n * fal_optim_slots(&conf->optim);
 }
 
-/* Parameters, the optimiser's state, an average, and what keys have shown: what an image
- * has of the newest version. */
+/* Parameters, the optimiser's state, an average: what an image has of the newest version.
+ */
 static size_t
 newest_bytes(const struct fal_store_conf *conf)
 {
 	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
 	return (conf->n + state_len(conf) + average) * sizeof(float) +
-	       fal_blocks(conf->n) * (size_t)SHOWN_UPDATES * sizeof(struct shown);
+	       fal_blocks(conf->n) * sizeof(struct range);
 }
 
 /* Older versions. */
@@ -47,8 +47,7 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 	struct fal_store_most all = *most;
 	all.versions += all.beyond;
 	return newest_bytes(conf) + old_bytes(conf, &all) + blocks +
-	       blocks * sizeof(struct shown) + most->rounds * round + most->lines * line +
-	       moved * sizeof(float);
+	       most->rounds * round + most->lines * line + moved * sizeof(float);
 }
 
 size_t
@@ -82,14 +81,13 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->reach = fal_calloc(s->blocks, sizeof(*s->reach));
-	s->judged = fal_calloc(s->blocks, sizeof(*s->judged));
-	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
+	s->range = fal_calloc(s->blocks, sizeof(*s->range));
 	s->making = store_making_new(conf);
 	s->sum_exps = fal_calloc(s->blocks, 1);
 	if (s->params == NULL || s->state == NULL || s->reach == NULL ||
-	    s->judged == NULL || s->shown == NULL || s->exps == NULL ||
-	    s->making == NULL || s->sum_exps == NULL) {
+	    s->exps == NULL || s->range == NULL || s->making == NULL ||
+	    s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
@@ -103,6 +101,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 		return NULL;
 	}
 	memset(s->exps, FAL_EXP_FIRST, s->blocks);
+	memset(s->range, FAL_EXP_FIRST, s->blocks * sizeof(*s->range));
 	if (init != NULL)
 		begin_with(s, init);
 	return s;
@@ -145,9 +144,8 @@ fal_store_free(struct fal_store *s)
 	free(s->average);
 	free(s->reach);
 	free(s->norms);
-	free(s->judged);
-	free(s->shown);
 	free(s->exps);
+	free(s->range);
 	store_making_free(s->making);
 	free(s);
 }
@@ -195,6 +193,16 @@ add_old(struct fal_store *s)
 	}
 	old[s->old_cap++] = o;
 	return FAL_OK;
+}
+
+void
+store_widen_ranges(struct fal_store *s)
+{
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		struct range *r = &s->range[b];
+		r->least = s->exps[b] < r->least ? s->exps[b] : r->least;
+		r->most = s->exps[b] > r->most ? s->exps[b] : r->most;
+	}
 }
 
 /* The oldest place becomes the last one. */
@@ -389,13 +397,14 @@ int
 fal_store_merge(struct fal_store *s, uint64_t round)
 {
 	struct round *r = store_completed(s, round, FAL_KIND_GRAD);
-	store_remember(s, r);
 	if (s->sum != NULL) {
 		int err = fal_sum_add_aligned(s->sum, s->sum_exps, r->sum, r->exps);
 		if (err < 0)
 			return err;
+		store_largest(&s->largest, &r->largest);
 	} else {
 		s->sum = r->sum;
+		s->largest = r->largest;
 		r->sum = NULL;
 		memcpy(s->sum_exps, r->exps, s->blocks);
 	}
@@ -403,13 +412,42 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 	return FAL_OK;
 }
 
-/* Block b of a round's change of the weights; how many values. */
+void
+store_largest(struct fal_largest *of, const struct fal_largest *more)
+{
+	if (more->exponent > of->exponent)
+		*of = *more;
+}
+
+/* Is the change more than FAL_CHANGE_MOST times the largest weight, taken as at least 1?
+ */
+static bool
+is_too_large(const struct fal_store *s, const float *by, uint32_t len)
+{
+	const double is = (double)fal_max_abs(by, len) / FAL_CHANGE_MOST;
+	bool any = false;
+	if (is <= 1)
+		return false;
+	for (uint32_t b = 0; b < s->blocks && !any; b++)
+		any = is <= (double)fal_max_abs(s->params + (size_t)b * FAL_BLOCK,
+						fal_block_len(s->conf.n, b));
+	return !any;
+}
+
+/* Block b of a round's change of the weights, zeros where it is too large; how many
+ * values. */
 static uint32_t
 change(const struct fal_store *s, const struct round *r, uint32_t b,
-       float out[static FAL_BLOCK])
+       float by[static FAL_BLOCK], struct fal_unstepped *out)
 {
-	fal_sum_mean(r->sum, b, r->exps[b], 1, out);
-	return fal_block_len(s->conf.n, b);
+	const uint32_t len = fal_block_len(s->conf.n, b);
+	fal_sum_mean(r->sum, b, r->exps[b], 1, by);
+	if (is_too_large(s, by, len)) {
+		memset(by, 0, len * sizeof(*by));
+		out->by = r->largest;
+		out->beyond++;
+	}
+	return len;
 }
 
 int
@@ -426,16 +464,16 @@ store_begin_delta(struct fal_store *s)
 }
 
 int
-fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
+fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
+		    struct fal_unstepped *out)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
 	if (store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
-	store_remember(s, r);
 	float by[FAL_BLOCK];
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, by);
+		uint32_t len = change(s, r, b, by, out);
 		for (uint32_t i = 0; i < len; i++)
 			to[i] += (float)weight * by[i];
 	}
@@ -465,18 +503,18 @@ store_slot(struct fal_store *s, uint64_t slot)
 }
 
 int
-fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
+fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
+		 struct fal_unstepped *out)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
 	struct slot *u = store_slot(s, slot);
 	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
-	store_remember(s, r);
 	float changed[FAL_BLOCK];
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, changed);
+		uint32_t len = change(s, r, b, changed, out);
 		for (uint32_t i = 0; i < len; i++) {
 			float by = (changed[i] - u->mean[first + i]) / (float)d;
 			u->mean[first + i] += by;
@@ -502,14 +540,24 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-/* What a step would make of the block's reach: the sum's bound tells how far it goes. */
-static struct fal_reach
-step_reach(const struct store_step *step, uint32_t b)
+/* What no value of the mean gradient of block b exceeds, as the sum's bound tells. */
+static double
+mean_bound(const struct store_step *step, uint32_t b)
 {
-	const double mean = ldexp((double)fal_sum_bound(step->sum, b),
-				  step->sum_exps[b] - FAL_BFP_P + 1) /
-			    step->divisor;
-	return fal_optim_reach(&step->by, &step->reach[b], mean);
+	return ldexp((double)fal_sum_bound(step->sum, b),
+		     step->sum_exps[b] - FAL_BFP_P + 1) /
+	       step->divisor;
+}
+
+/* Does the mean gradient of block b lead out of the numbers?  Mostly its bound proves
+ * that it does not. */
+static bool
+is_beyond(const struct fal_store *s, const struct store_step *step, uint32_t b,
+	  const float *mean)
+{
+	const double most = ldexp(1, fal_optim_most(&s->conf.optim));
+	return mean_bound(step, b) >= most &&
+	       (double)fal_max_abs(mean, fal_block_len(s->conf.n, b)) >= most;
 }
 
 /* The number, in the whole model, of the block's first element. */
@@ -545,7 +593,8 @@ step_block(const struct fal_store *s, const struct store_step *step, float scale
 	/* State is kept block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
 	float was[FAL_BLOCK], held_was[FAL_BLOCK * FAL_OPTIM_SLOTS];
-	struct fal_reach reach = step_reach(step, b);
+	struct fal_reach reach =
+		fal_optim_reach(&step->by, &step->reach[b], mean_bound(step, b));
 	const bool proven = reach.params < far && reach.state < far;
 	if (!proven) {
 		memcpy(was, params, len * sizeof(float));
@@ -640,23 +689,26 @@ struct stepping {
 	const struct fal_store *s;
 	const struct store_step *step;
 	float scale;
-	atomic_uint refused;
+	atomic_uint beyond, refused;
 };
 
-bool
+enum stepped
 store_step_one(const struct fal_store *s, const struct store_step *step, float scale,
 	       uint32_t b)
 {
 	_Alignas(64) float mean[FAL_BLOCK];
 	const size_t first = (size_t)b * FAL_BLOCK;
 	mean_of(step, b, mean);
+	const bool beyond = is_beyond(s, step, b, mean);
 	if (step->keeps != NULL)
 		memcpy(fal_sum_memory(step->keeps, b), step->params + first,
 		       fal_block_len(s->conf.n, b) * sizeof(float));
+	if (beyond)
+		return BEYOND;
 	if (!step_block(s, step, scale, b, mean))
-		return false;
+		return REFUSED;
 	step->exps[b] = next_exponent(s, step, b);
-	return true;
+	return STEPPED;
 }
 
 static void
@@ -664,16 +716,19 @@ step_one(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
 	struct stepping *g = of;
-	if (g->step->made == NULL || !g->step->made[b])
-		g->refused += !store_step_one(g->s, g->step, g->scale, b);
+	if (g->step->made != NULL && g->step->made[b])
+		return;
+	const enum stepped is = store_step_one(g->s, g->step, g->scale, b);
+	g->beyond += is == BEYOND;
+	g->refused += is == REFUSED;
 }
 
-uint32_t
+struct fal_unstepped
 store_step(struct fal_store *s, const struct store_step *step)
 {
 	struct stepping of = { .s = s, .step = step, .scale = scale_of(s, step) };
 	fal_parallel_each(s->conf.parallel, s->blocks, step_one, &of);
-	return of.refused;
+	return (struct fal_unstepped){ .beyond = of.beyond, .refused = of.refused };
 }
 
 const float *
@@ -706,15 +761,15 @@ store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 				    .made = fal_store_made(s, NULL) };
 }
 
-static uint32_t
+static struct fal_unstepped
 step_gradients(struct fal_store *s, float lr, double divisor)
 {
 	const struct store_step step =
 		store_next_step(s, s->sum, s->sum_exps, lr, divisor);
-	const uint32_t refused = store_step(s, &step);
+	const struct fal_unstepped is = store_step(s, &step);
 	s->steps++;
 	drop_gradients(s);
-	return refused;
+	return is;
 }
 
 /* Adds the changes of weights. */
@@ -756,24 +811,28 @@ fal_store_has_gradients(const struct fal_store *s)
 	return s->sum != NULL;
 }
 
-uint32_t
+struct fal_unstepped
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
 	struct making *m = s->making;
-	uint32_t refused = m->on ? m->refused : 0;
+	struct fal_unstepped is = { .by = s->largest };
 	assert(!m->on || (s->sum == m->sum && !s->moved && lr == m->how.lr &&
 			  divisor == m->how.divisor));
 	store_put_by(s, s->version, NULL, store_newest_exps(s));
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
-	if (s->sum != NULL)
-		refused += step_gradients(s, lr, divisor);
+	if (s->sum != NULL) {
+		const struct fal_unstepped now = step_gradients(s, lr, divisor);
+		is.beyond = now.beyond + (m->on ? m->beyond : 0);
+		is.refused = now.refused + (m->on ? m->refused : 0);
+	}
 	if (s->moved)
-		refused += step_deltas(s);
+		is.refused += step_deltas(s);
 	s->moved = m->on = false;
 	s->version++;
+	store_widen_ranges(s);
 	if (s->average != NULL && stepped)
 		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);
-	return refused;
+	return is;
 }

@@ -66,7 +66,8 @@ struct fal_store_round {
 	uint32_t tasks;
 	/* GRAD: sums of gradients, quantised on `version`, which must be kept: blocks
 	 * with other exponents are refused.  `mixed`: they are aligned instead, as
-	 * helpers compute on other versions.
+	 * helpers compute on other versions, and refused outside those that the block has
+	 * had in any version.
 	 * DELTA: changes of weights; each block brings the exponent it needs. */
 	enum fal_kind kind;
 	uint64_t version;
@@ -86,7 +87,6 @@ struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;
 	uint32_t tasks;
-	uint32_t key; /* whose it is */
 };
 int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		  const struct fal_bfp_rec *rec);
@@ -119,53 +119,25 @@ uint32_t fal_store_contribs(const struct fal_store *s, uint64_t round,
 uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id);
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
 
-/* A round that is complete is judged before anything becomes of it (store_judge.c).
- * `blocks` has a byte for each block, which is set to 1 where something is said of it.
- *
- * beyond: those whose mean gradient over `divisor` samples leads out of the numbers; how
- *   many.  `*by` is the contribution with the largest value in one of them, about
- *   2^*most.
- * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
- * take_back: as if nothing had ever come for these blocks but what was skipped, unless
- *   they are made already (fal_store_make); how many.  Whatever has contributed to the
- *   round must be fenced and filled. */
-uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
-			  uint8_t *blocks, struct fal_cid *by, int8_t *most);
-uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
-			   uint8_t *blocks);
-uint32_t fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
+/* Of the blocks of an open round, how many contribution `id` has added. */
+uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
-/* The next contribution from number *at (0: the first) on, of several tasks, that says to
- * have needed more than any other key has shown in the round or in the last updates, by
- * more than what chance may do; where no other key has shown anything, more than the
- * round's version has.  *at is then behind it.  Of changes of weights, also of one task,
- * that goes for how large they are, against the largest in any block; what another key
- * has shown is then remembered until still another has come; and where nobody has, the
- * largest weight counts, and no less than 1.
- *
- * witness: its tasks were run again by the key `by` and needed `seen` by block; is that
- *   what it says?  Then it is not doubted any more, and `by` has shown the same.  NULL,
- *   0: it is believed. */
-struct fal_store_doubt {
+/* The contribution with the largest value in a sum, which is about 2^exponent;
+ * FAL_EXP_NONE: no value was added. */
+struct fal_largest {
 	struct fal_cid id;
-	uint32_t key, block;
-	/* in this block, the first of them; the exponent is that of the round, or
-	 * FAL_EXP_NONE of one on several versions */
-	int8_t needed, shown, exponent;
+	int8_t exponent;
 };
-bool fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
-		     struct fal_store_doubt *out);
-bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
-		       const int8_t *seen, uint32_t by);
 
-/* Nobody can say whether it needed that much: where it is more than 2 above what another
- * key has shown, or `seen` has (NULL: nothing), it counts as that and no more, which
- * makes the next version's quantum finer and costs the sums nothing but width; where
- * weights would be changed by more, they are not changed.  Returns
- * how many blocks that concerns; what they count as is in `counts`, FAL_EXP_NONE
- * elsewhere, the first of them in *out.  It is not doubted any more. */
-uint32_t fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
-			 const int8_t *seen, int8_t *counts, struct fal_store_doubt *out);
+/* Blocks that a step, or a change of weights, has left as they were, exponents included.
+ * `beyond`: their mean gradient leads out of the numbers, or their change is more than
+ * FAL_CHANGE_MOST times the largest weight of the store, taken as at least 1; the largest
+ * value was of `by`.  `refused`: any other that would not be finite any more. */
+enum { FAL_CHANGE_MOST = 4 };
+struct fal_unstepped {
+	uint32_t beyond, refused;
+	struct fal_largest by;
+};
 
 /* What becomes of an open round, after which it is forgotten.  All but drop need it
  * complete.
@@ -174,10 +146,13 @@ uint32_t fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
  * revise: collected as DynSGD by version (schemes.md, dynsgd): it is one of the changes
  *   of slot `slot`; the d-th to come changes what the slot has contributed by (u - U)/d,
  *   so that it always is their mean.  Returns d, or FAL_ENOMEM.
+ * Both count a block that they leave out as unchanged, and add it to *out.
  * drop: thrown away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
-int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight);
-int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot);
+int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
+			struct fal_unstepped *out);
+int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
+		     struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
 /* Where parameters are made elsewhere (store_given.c).  give: the sum of the complete
@@ -207,8 +182,8 @@ struct fal_store_line_step {
 	float lr;
 	double divisor;
 };
-uint32_t fal_store_line_step(struct fal_store *s, uint64_t round,
-			     const struct fal_store_line_step *step);
+struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
+					 const struct fal_store_line_step *step);
 int fal_store_push(struct fal_store *s, uint32_t line, double weight);
 /* What was collected, changes of weights, becomes the step of an outer optimiser with
  * Nesterov's momentum, which begins with none and is kept until slots are forgotten: it
@@ -223,10 +198,11 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`, but for divisor 0, where they are no step; changes of weights by plain
- * addition.  Moves to the next version and its exponents.  A block that would not be
- * finite any more, or its state, stays as it is: returns how many.  So does line_step.
- * Parameters are always finite. */
-uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
+ * addition.  Moves to the next version and its exponents.  A block whose mean gradient
+ * leads out of the numbers, or that would not be finite any more, or its state, stays as
+ * it is and is counted in what is returned.  So does line_step.  Parameters are always
+ * finite. */
+struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double divisor);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */
 const float *fal_store_average(const struct fal_store *s);
@@ -240,8 +216,7 @@ void fal_store_clip(struct fal_store *s, double squares);
 bool fal_store_has_gradients(const struct fal_store *s);
 
 /* The next version is made while its round is open: each block as soon as it has all its
- * tasks, if its mean gradient over `samples` is within the numbers and nobody is doubted
- * there; what is not made so is when the round has been merged, and the step that must
+ * tasks; what is not made so is when the round has been merged, and the step that must
  * follow it is carried out: of this round alone, with the same `lr` and `divisor`.  Till
  * then the store's parameters and exponents are those of the version that is made, as
  * they come to be, and the newest one is had by fal_store_at: what it had where blocks
@@ -250,7 +225,6 @@ bool fal_store_has_gradients(const struct fal_store *s);
  * already. */
 struct fal_store_make {
 	uint64_t round; /* of gradients */
-	double samples;
 	float lr;
 	double divisor;
 };

@@ -12,7 +12,6 @@ fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into)
 	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
 	int64_t sum[FAL_BLOCK], v[FAL_BLOCK];
 	int err = FAL_OK;
-	store_remember(s, r);
 	for (uint32_t b = 0; b < s->blocks && err == FAL_OK; b++) {
 		const uint32_t as = s->conf.first + b;
 		const uint32_t len = fal_block_len(s->conf.n, b);
@@ -43,6 +42,7 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 	s->version = version;
 	memcpy(s->params, params, s->conf.n * sizeof(*params));
 	memcpy(s->exps, exps, s->blocks);
+	store_widen_ranges(s);
 	for (uint32_t b = 0; b < s->blocks; b++)
 		s->reach[b] = store_reach(s, s->params, s->state, b);
 	return FAL_OK;

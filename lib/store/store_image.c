@@ -105,21 +105,19 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 		return FAL_ESTATE;
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->steps,
-					 .showns = s->showns,
 					 .olds = olds_of(s, from),
 					 .lines = (uint32_t)s->lines.n,
 					 .slots = (uint32_t)s->slots.n };
 	int err = fal_image_add(m, "params", true, s->params, values);
 	if (err == FAL_OK)
 		err = fal_image_add(m, "exponents", false, s->exps, s->blocks);
+	if (err == FAL_OK)
+		err = fal_image_add(m, "ranges", false, s->range,
+				    s->blocks * sizeof(*s->range));
 	if (err == FAL_OK && slots > 0)
 		err = fal_image_add(m, "optimizer", true, s->state, values * slots);
 	if (err == FAL_OK && s->average != NULL)
 		err = fal_image_add(m, "average", true, s->average, values);
-	if (err == FAL_OK)
-		err = fal_image_add(m, "shown", false, s->shown,
-				    (size_t)s->blocks * SHOWN_UPDATES *
-					    sizeof(*s->shown));
 	if (err == FAL_OK)
 		err = add_olds(s, m);
 	return err == FAL_OK ? add_others(s, m) : err;
@@ -152,7 +150,6 @@ fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 		return err;
 	s->version = is->version;
 	s->steps = is->steps;
-	s->showns = is->showns;
 	s->olds = is->olds;
 	for (uint32_t i = 0; i < s->olds; i++)
 		s->old[i].version = s->version - s->olds + i;

@@ -83,14 +83,13 @@ fal_store_line(struct fal_store *s, uint64_t version)
 	return FAL_OK;
 }
 
-uint32_t
+struct fal_unstepped
 fal_store_line_step(struct fal_store *s, uint64_t round,
 		    const struct fal_store_line_step *step)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
 	struct line *l = line_find(s, fal_line_of(step->version));
 	assert(l != NULL);
-	store_remember(s, r);
 	const struct store_step by = { .sum = r->sum,
 				       .sum_exps = r->exps,
 				       .by = fal_optim_step(&s->conf.optim, step->lr,
@@ -100,10 +99,11 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 				       .state = l->state,
 				       .exps = l->exps,
 				       .reach = l->reach };
-	const uint32_t refused = store_step(s, &by);
+	struct fal_unstepped is = store_step(s, &by);
+	is.by = r->largest;
 	l->version = step->version;
 	fal_store_drop(s, round);
-	return refused;
+	return is;
 }
 
 int

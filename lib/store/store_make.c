@@ -55,7 +55,7 @@ struct some {
 	const struct fal_store *s;
 	const struct round *r;
 	struct store_step step;
-	atomic_uint made, refused;
+	atomic_uint made, beyond, refused;
 };
 
 static struct some
@@ -79,11 +79,13 @@ make_due(void *of, uint32_t i, uint32_t thread)
 	const struct round *r = some->r;
 	struct making *m = s->making;
 	const uint32_t b = m->due[i];
-	if (m->made[b] || !store_is_good(s, r, b, m->how.samples))
+	if (m->made[b])
 		return;
 	if (m->checksums != NULL)
 		m->checksums[b] = round_checksum(s, r, b);
-	some->refused += !store_step_one(s, &some->step, 1, b);
+	const enum stepped is = store_step_one(s, &some->step, 1, b);
+	some->beyond += is == BEYOND;
+	some->refused += is == REFUSED;
 	m->made[b] = 1;
 	some->made++;
 }
@@ -96,6 +98,7 @@ make_dues(struct fal_store *s, const struct round *r)
 	struct some of = some_of(s, r);
 	fal_parallel_each(s->conf.parallel, m->dues, make_due, &of);
 	m->n += of.made;
+	m->beyond += of.beyond;
 	m->refused += of.refused;
 	m->dues = 0;
 }
@@ -105,8 +108,7 @@ static bool
 is_plain(const struct fal_store *s, const struct fal_store_make *how)
 {
 	return s->sum == NULL && !s->moved && s->conf.optim.clip <= 0 &&
-	       s->average == NULL && how->samples > 0 && how->divisor > 0 &&
-	       isfinite(how->lr);
+	       s->average == NULL && how->divisor > 0 && isfinite(how->lr);
 }
 
 int
@@ -122,7 +124,7 @@ fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 	m->whole = false;
 	m->how = *how;
 	m->sum = r->sum;
-	m->n = m->refused = m->dues = 0;
+	m->n = m->beyond = m->refused = m->dues = 0;
 	for (uint32_t b = 0; b < s->blocks; b++)
 		if (r->counted[b] == r->is.tasks)
 			store_make_next(s, r, b);

@@ -3,7 +3,6 @@
  *	store.c        versions, and what is collected for the next one
  *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
- *	store_judge.c  what a complete round may be made into
  *	store_make.c   a version that is made while its round is not complete
  *	store_image.c  all of it as arrays, and back
  *	store_given.c  sums that leave, and versions that come
@@ -17,17 +16,11 @@
 /* One contribution as this shard sees it. */
 struct entry {
 	struct fal_cid id;
-	uint32_t key;   /* whose it is */
 	uint32_t tasks; /* 0: only fenced so far */
 	bool fenced;
-	bool believed;      /* what it says it needed is not doubted any more */
-	uint32_t witness;   /* the key that has shown the same; 0: none */
 	uint32_t have;      /* bits set in `seen` and `inherited` */
 	uint8_t *seen;      /* by block, bits: came with this contribution */
 	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */
-	/* By block, of what was added: `needed`, and the largest value, as the exponent
-	 * of a power of two; FAL_EXP_NONE: nothing. */
-	int8_t *needed, *largest;
 	/* With checksums, by block: of what was added, in the quantum of the sum. */
 	uint64_t *sums;
 };
@@ -46,6 +39,7 @@ struct round {
 	size_t entry_cap;
 	uint32_t *index; /* open addressing over entries; or EMPTY */
 	size_t index_cap;
+	struct fal_largest largest; /* value that was added */
 };
 
 /* An older version. */
@@ -59,10 +53,10 @@ struct old {
 struct making {
 	bool on;
 	struct fal_store_make how;
-	uint8_t *made;    /* by block, is it? */
-	uint32_t n;       /* so many are; */
-	uint32_t refused; /* … of these */
-	uint32_t *due;    /* blocks that have all their tasks since the last look */
+	uint8_t *made;            /* by block, is it? */
+	uint32_t n;               /* so many are; */
+	uint32_t beyond, refused; /* … of these, as of fal_unstepped */
+	uint32_t *due; /* blocks that have all their tasks since the last look */
 	uint32_t dues;
 	/* That of the round: in its memory is what made blocks had; with checksums, by
 	 * block, what its own was. */
@@ -99,15 +93,10 @@ struct line {
 	struct store_numbers *is; /* by block, for the image */
 };
 
-/* The two keys that have shown the most to be needed for a block, or have changed its
- * weights most, and how much that was; FAL_EXP_NONE: nothing. */
-struct shown {
-	uint32_t key[2];
-	int8_t most[2];
-	uint8_t zero[2]; /* an image has it as it is */
+/* The exponents that a block has had, in all versions so far. */
+struct range {
+	int8_t least, most;
 };
-
-enum { SHOWN_UPDATES = 16 }; /* so many are remembered */
 
 /* A growing array. */
 #define VEC(type)              \
@@ -128,6 +117,7 @@ struct fal_store {
 	bool known;     /* the next step is clipped by `squares`, not by its own */
 	double squares;
 	int8_t *exps;
+	struct range *range; /* by block */
 	struct making *making;
 
 	uint32_t olds; /* that are filled, of old_cap */
@@ -141,16 +131,12 @@ struct fal_store {
 	/* Collected for the next step: */
 	struct fal_sum *sum; /* of gradients, or NULL */
 	int8_t *sum_exps;
-	bool moved;   /* `delta` is in use */
-	float *delta; /* n: changes of weights; NULL before the first */
+	struct fal_largest largest; /* value in it */
+	bool moved;                 /* `delta` is in use */
+	float *delta;               /* n: changes of weights; NULL before the first */
 	VEC(struct slot) slots;
 
 	VEC(struct line) lines;
-
-	struct shown *shown;  /* by block, of the last updates: a ring */
-	uint64_t showns;      /* updates in it, ever */
-	struct shown *judged; /* by block, scratch of store_judge.c, as is: */
-	int8_t scale;         /* of the weights, as an exponent of 2 */
 };
 
 /* store.c */
@@ -165,6 +151,10 @@ void store_copy(const struct fal_store *s, float *to, const float *from);
  * Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
+/* The newest version's exponents are in the ranges. */
+void store_widen_ranges(struct fal_store *s);
+/* *of becomes what has the larger value. */
+void store_largest(struct fal_largest *of, const struct fal_largest *more);
 /* The slot's entry, made if it is new; NULL: out of memory. */
 struct slot *store_slot(struct fal_store *s, uint64_t slot);
 /* Something is added to s->delta, which is there then.  FAL_ENOMEM. */
@@ -186,25 +176,16 @@ struct store_step {
 /* That of the newest version. */
 struct store_step store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 				  const int8_t *sum_exps, float lr, double divisor);
-/* Blocks that would not be finite are left as they are; how many. */
-uint32_t store_step(struct fal_store *s, const struct store_step *step);
-/* Block b alone, its mean gradient scaled; false: it is left as it is. */
-bool store_step_one(const struct fal_store *s, const struct store_step *step, float scale,
-		    uint32_t b);
+/* Steps all blocks but those that are not to be. */
+struct fal_unstepped store_step(struct fal_store *s, const struct store_step *step);
+/* Block b alone, its mean gradient scaled. */
+enum stepped { STEPPED, BEYOND, REFUSED };
+enum stepped store_step_one(const struct fal_store *s, const struct store_step *step,
+			    float scale, uint32_t b);
 
 /* How far block b of a model with this state reaches. */
 struct fal_reach store_reach(const struct fal_store *s, const float *params,
 			     const float *state, uint32_t b);
-
-/* store_judge.c */
-
-/* What the keys have shown in this round is remembered. */
-void store_remember(struct fal_store *s, const struct round *r);
-/* Block b of an open round of gradients, which has all its tasks: is its mean over
- * `divisor` samples within the numbers, and does nobody say to have needed there what is
- * doubted? */
-bool store_is_good(const struct fal_store *s, const struct round *r, uint32_t b,
-		   double divisor);
 
 /* store_make.c */
 
@@ -233,8 +214,6 @@ struct round *round_new(uint32_t blocks);
 void round_free(struct round *r); /* NULL is fine; r->sum is NULL */
 /* As if no record had ever come. */
 void round_clear(struct round *r, uint32_t blocks);
-/* The contribution, or NULL. */
-struct entry *round_entry(const struct round *r, struct fal_cid id);
 /* The open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
 /* The checksum of the block of its sum, by its number in the model. */

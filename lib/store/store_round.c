@@ -27,8 +27,6 @@ free_entry(struct entry *e)
 {
 	free(e->seen);
 	free(e->inherited);
-	free(e->needed);
-	free(e->largest);
 	free(e->sums);
 }
 
@@ -63,6 +61,7 @@ round_clear(struct round *r, uint32_t blocks)
 	memset(r->counted, 0, blocks * sizeof(*r->counted));
 	r->left = blocks;
 	r->skipped = 0;
+	r->largest = (struct fal_largest){ .exponent = FAL_EXP_NONE };
 }
 
 size_t
@@ -109,12 +108,6 @@ find(const struct round *r, struct fal_cid id)
 	return r->index[at] != EMPTY ? &r->entry[r->index[at]] : NULL;
 }
 
-struct entry *
-round_entry(const struct round *r, struct fal_cid id)
-{
-	return find(r, id);
-}
-
 static int
 grow_index(struct round *r)
 {
@@ -156,7 +149,7 @@ static int
 enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_cid fills,
       struct entry **out)
 {
-	const uint32_t blocks = s->blocks, bytes = (blocks + 7) / 8;
+	const uint32_t bytes = (s->blocks + 7) / 8;
 	*out = find(r, id);
 	if (*out != NULL)
 		return FAL_OK;
@@ -164,19 +157,13 @@ enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_
 		return FAL_ENOMEM;
 	if (FAL_GROW(r->entry, r->entry_cap, (size_t)r->entries + 1) < 0)
 		return FAL_ENOMEM;
-	struct entry e = { .id = id,
-			   .seen = fal_calloc(bytes, 1),
-			   .needed = fal_calloc(blocks, 1),
-			   .largest = fal_calloc(blocks, 1) };
+	struct entry e = { .id = id, .seen = fal_calloc(bytes, 1) };
 	if (s->conf.checksums)
-		e.sums = fal_calloc(blocks, sizeof(*e.sums));
-	if (e.seen == NULL || e.needed == NULL || e.largest == NULL ||
-	    (s->conf.checksums && e.sums == NULL)) {
+		e.sums = fal_calloc(s->blocks, sizeof(*e.sums));
+	if (e.seen == NULL || (s->conf.checksums && e.sums == NULL)) {
 		free_entry(&e);
 		return FAL_ENOMEM;
 	}
-	memset(e.needed, FAL_EXP_NONE, blocks);
-	memset(e.largest, FAL_EXP_NONE, blocks);
 	if (fills.worker != 0) {
 		const struct entry *from = find(r, fills);
 		int err = from != NULL && from->fenced ? inherit(&e, from, bytes)
@@ -264,7 +251,7 @@ count(struct fal_store *s, struct round *r, struct entry *e,
 	return FAL_OK;
 }
 
-/* The exponent of its largest value, roughly. */
+/* The exponent of the record's largest value, roughly. */
 static int8_t
 magnitude(const struct fal_bfp_rec *rec)
 {
@@ -282,7 +269,9 @@ plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp
 {
 	if (r->is.kind == FAL_KIND_DELTA)
 		return fal_bfp_rec_check_delta(rec);
-	if (!r->is.mixed && rec->exponent != r->exps[rec->block])
+	const struct range *had = &s->range[rec->block];
+	if (r->is.mixed ? rec->exponent < had->least || rec->exponent > had->most
+			: rec->exponent != r->exps[rec->block])
 		return FAL_EINVAL;
 	return fal_bfp_rec_check(rec, tasks, fal_bfp_room(s->conf.tasks));
 }
@@ -317,12 +306,11 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if (err < 0)
 		return err;
 	e->tasks = tasks;
-	e->key = from->key;
 	e->seen[b / 8] |= (uint8_t)(1 << b % 8);
 	e->have += !inherited;
 	if (!inherited) {
-		e->needed[b] = rec->needed;
-		e->largest[b] = magnitude(rec);
+		const struct fal_largest is = { from->id, magnitude(rec) };
+		store_largest(&r->largest, &is);
 		if (r->counted[b] == r->is.tasks)
 			store_make_next(s, r, b);
 	}
@@ -380,6 +368,17 @@ fal_store_contribs(const struct fal_store *s, uint64_t round, struct fal_cid *id
 	for (uint32_t i = 0; r != NULL && ids != NULL && i < r->entries; i++)
 		ids[i] = r->entry[i].id;
 	return r != NULL ? r->entries : 0;
+}
+
+uint32_t
+fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id)
+{
+	const struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? find(r, id) : NULL;
+	uint32_t n = 0;
+	for (uint32_t b = 0; e != NULL && b < s->blocks; b++)
+		n += bit(e->seen, b) && !bit(e->inherited, b);
+	return n;
 }
 
 bool

@@ -15,7 +15,7 @@
 
 enum { FIGURES = 6, TWICE = 2 };
 
-/* Most doubts and denials that wait for the ends of their rounds and tasks. */
+/* Most denials that wait for the ends of their tasks. */
 enum { WAITING_MAX = 1 << 16 };
 
 /* A worker that joined: who it is, and what it did by its clock lines and by the ledger.
@@ -90,13 +90,6 @@ struct fal_audit {
 	bool done, ended;              /* ended: or failed */
 	struct fal_audit_verdict v;    /* sums so far */
 	size_t evals_cap;
-	/* What was said of contributions of rounds that have not ended. */
-	struct doubt {
-		uint64_t round, id, seq;
-		bool checked, refuted;
-		bool again; /* its round was done again, in part */
-	} *doubt;
-	size_t doubts, doubt_cap;
 	/* Tasks that have not ended, and who says that they give nothing finite. */
 	struct denial {
 		uint64_t clock, task;
@@ -245,7 +238,6 @@ fal_audit_free(struct fal_audit *a)
 	free(a->part);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
-	free(a->doubt);
 	free(a->denial);
 	free(a->v.evals.all);
 	free(a->waiting);
@@ -781,7 +773,6 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 	 * rounds and maps are of an incarnation. */
 	a->accounts.loose = a->accounts.lost = true;
 	a->diverged = false;
-	a->doubts = 0;
 	a->place.map = 0;
 	memset(&a->shards, 0, sizeof(a->shards));
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
@@ -893,183 +884,6 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 				 " blocks, not %" PRIu64,
 				 a->shards.blocks, a->job.blocks);
 	return 0;
-}
-
-/* ---- contributions that were not believed --------------------------------------------
- */
-
-/* How far a value may be above the exponent of its block, and what chance may do. */
-enum { HEADROOM = 32, RISE = 2 };
-
-/* Exponents as falcon-protocol(7) has them. */
-static void
-judge_exponent(struct fal_trace_line *l, const char *name, double v)
-{
-	if (!(v >= -128 && v <= 100) || v < floor(v) || v > floor(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", name);
-}
-
-static int
-keep_doubt(struct fal_audit *a, struct fal_trace_line *l, const struct doubt *is)
-{
-	if (person_of(a, is->id) == NULL)
-		fal_finding_line(&a->f, l, "%s: worker %" PRIu64 " never joined", l->ev,
-				 is->id);
-	for (size_t i = 0; i < a->doubts; i++) {
-		struct doubt *was = &a->doubt[i];
-		if (was->round != is->round || was->id != is->id || was->seq != is->seq)
-			continue;
-		was->again |= is->again;
-		was->refuted |= is->refuted;
-		if (was->checked && is->checked)
-			fal_finding_line(&a->f, l,
-					 "contribution %" PRIu64 ".%" PRIu64
-					 " was judged before",
-					 is->id, is->seq);
-		was->checked |= is->checked;
-		return 0;
-	}
-	if (a->doubts == WAITING_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their rounds",
-				      WAITING_MAX);
-	if (FAL_GROW(a->doubt, a->doubt_cap, a->doubts + 1) < 0)
-		return FAL_ENOMEM;
-	a->doubt[a->doubts++] = *is;
-	return 0;
-}
-
-/* A witness is of another key. */
-static void
-judge_witness(struct fal_audit *a, const struct fal_trace_line *l)
-{
-	const struct fal_ev_check *e = &l->is.check;
-	const uint64_t id = e->c.v[0];
-	const char *who = e->by == 0 ? "nobody" : e->by == id ? "itself" : NULL;
-	const size_t key = key_of(a, e->by);
-	if (who == NULL && key != 0 && key == key_of(a, id))
-		who = "its own key";
-	if (who != NULL)
-		fal_finding_line(&a->f, l, "check: %s by %s", e->verdict, who);
-}
-
-/* What the blocks count as: runs of them, in their order, from the first that was
- * doubted, which counts as what chance may make of what was shown. */
-static void
-judge_bound(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const struct fal_ev_check *e = &l->is.check;
-	const double blocks = (double)a->job.blocks;
-	double at = (double)e->block;
-	bool ok = true;
-	if (e->bound.n == 0)
-		fal_trace_fail(l, FAL_EFORMAT, "bound: missing");
-	for (size_t i = 0; i < e->bound.n; i++) {
-		const double *row = e->bound.v + 3 * i;
-		judge_exponent(l, "bound", row[2]);
-		ok = ok && row[1] > 0 &&
-		     (i > 0 ? row[0] >= at : !(row[0] < at) && !(row[0] > at)) &&
-		     row[0] < blocks && row[1] <= blocks - row[0];
-		at = ok ? row[0] + row[1] : at;
-	}
-	if (!ok)
-		fal_finding_line(&a->f, l, "bound: no blocks in their order");
-	const double first = e->bound.n > 0 ? e->bound.v[2] : (double)NAN;
-	if (!(first >= e->shown + RISE && first <= e->shown + RISE))
-		fal_finding_line(&a->f, l,
-				 "contribution %" PRIu64 ".%" PRIu64
-				 " counts as 2^%.0f where 2^%.0f was shown",
-				 e->c.v[0], e->c.v[1], first, e->shown);
-	/* Else the model would depend on who computes what. */
-	if (a->rules.is.law && e->by == 0)
-		fal_finding_line(&a->f, l,
-				 "contribution %" PRIu64 ".%" PRIu64
-				 " was bounded, and nobody was asked",
-				 e->c.v[0], e->c.v[1]);
-}
-
-/* Only what is above what was shown is doubted, and no honest task needs more than its
- * block has room for. */
-static int
-take_check(struct fal_audit *a, struct fal_trace_line *l)
-{
-	static const char *const names[FAL_VERDICTS] = { "witnessed", "believed",
-							 "bounded", "refuted" };
-	const struct fal_ev_check *e = &l->is.check;
-	const struct doubt is = { .round = e->round,
-				  .id = e->c.v[0],
-				  .seq = e->c.v[1],
-				  .checked = true,
-				  .refuted = strcmp(e->verdict, "refuted") == 0 };
-	size_t v = 0;
-	while (v < FAL_VERDICTS && strcmp(e->verdict, names[v]) != 0)
-		v++;
-	if (v == FAL_VERDICTS)
-		return fal_trace_fail(l, FAL_EFORMAT, "verdict: not one");
-	judge_exponent(l, "needed", e->needed);
-	judge_exponent(l, "shown", e->shown);
-	if (!isnan(e->exponent))
-		judge_exponent(l, "exponent", e->exponent);
-	if (e->needed <= e->shown + RISE)
-		fal_finding_line(
-			&a->f, l,
-			"contribution %" PRIu64 ".%" PRIu64
-			" needed 2^%.0f where 2^%.0f was shown: nothing to doubt",
-			is.id, is.seq, e->needed, e->shown);
-	if (e->needed > e->exponent + HEADROOM)
-		fal_finding_line(&a->f, l,
-				 "contribution %" PRIu64 ".%" PRIu64
-				 " needed 2^%.0f, but has room for 2^%.0f",
-				 is.id, is.seq, e->needed, e->exponent + HEADROOM);
-	if (e->by != 0 && person_of(a, e->by) == NULL)
-		fal_finding_line(&a->f, l, "check: worker %u never joined", e->by);
-	if (v == FAL_WITNESSED || v == FAL_REFUTED || (v == FAL_BOUNDED && e->by != 0))
-		judge_witness(a, l);
-	if (v == FAL_BOUNDED)
-		judge_bound(a, l);
-	a->v.verdicts[v]++;
-	return l->err < 0 ? l->err : keep_doubt(a, l, &is);
-}
-
-static int
-take_again(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const struct fal_ev_again *e = &l->is.again;
-	const struct doubt is = { e->round, e->c.v[0], e->c.v[1], .again = true };
-	return keep_doubt(a, l, &is);
-}
-
-/* Is the contribution there, and fenced? */
-static bool
-is_fenced(const struct fal_ev_ledger *e, const struct doubt *is)
-{
-	for (size_t i = 0; i < e->contrib.n; i++)
-		if (e->contrib.v[i].c.v[0] == is->id && e->contrib.v[i].c.v[1] == is->seq)
-			return e->contrib.v[i].fenced;
-	return false;
-}
-
-/* The round has ended: what was refuted was done again, and is fenced. */
-static void
-judge_doubts(struct fal_audit *a, const struct fal_ev_ledger *e,
-	     const struct fal_trace_round *r)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < a->doubts; i++) {
-		const struct doubt *is = &a->doubt[i];
-		if (is->round != r->round)
-			a->doubt[kept++] = *is;
-		else if (r->end == FAL_END_APPLIED && is->refuted && !is->again)
-			fal_finding(&a->f, r, 0, 0,
-				    "contribution %" PRIu64 ".%" PRIu64
-				    " was refuted, but not done again",
-				    is->id, is->seq);
-		else if (r->end == FAL_END_APPLIED && is->again && !is_fenced(e, is))
-			fal_finding(&a->f, r, 0, 0,
-				    "contribution %" PRIu64 ".%" PRIu64
-				    " was to be done again, but was not fenced",
-				    is->id, is->seq);
-	}
-	a->doubts = kept;
 }
 
 /* Unlike results of a task, of two keys. */
@@ -1293,6 +1107,16 @@ judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_
 	r->samples = samples;
 }
 
+/* Blocks that an update, or a change of weights, has left as they were. */
+static void
+judge_unstepped(struct fal_audit *a, const struct fal_trace_line *l, uint64_t blocks)
+{
+	if (blocks > a->job.blocks)
+		fal_finding_line(&a->f, l,
+				 "%" PRIu64 " of %" PRIu64 " blocks were not stepped",
+				 blocks, a->job.blocks);
+}
+
 static int
 take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -1304,6 +1128,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (err < 0)
 		return err;
 	judge_head(a, e, &r);
+	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
 	if (!a->group)
 		err = fal_rules_round(&a->rules, &r, a->version, &a->f);
@@ -1322,7 +1147,6 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 			return FAL_ENOMEM;
 		a->waiting[a->n_waiting++] = r;
 	}
-	judge_doubts(a, e, &r);
 	judge_denials(a, e->skipped, &r);
 	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
@@ -1424,6 +1248,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 				    "clock %" PRIu64 ": update: %s is %" PRIu64
 				    ", not %" PRIu64,
 				    e->clock, of[i].name, of[i].is, of[i].want);
+	judge_unstepped(a, l, e->unstepped);
 	/* One version of so many has a hash, at least. */
 	if (!get_hash(a, l, e->hash, a->hash) && a->job.hashes > 0 &&
 	    e->version % a->job.hashes == 0)
@@ -1663,8 +1488,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
 		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_POLICY] = take_policy,
 		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_UPDATE] = take_update,
-		[FAL_EV_DONE] = take_done,         [FAL_EV_CHECK] = take_check,
-		[FAL_EV_AGAIN] = take_again,       [FAL_EV_CHARGE] = take_charge,
+		[FAL_EV_DONE] = take_done,         [FAL_EV_CHARGE] = take_charge,
 		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_EVAL] = take_eval,
 		[FAL_EV_SUSPECT] = take_late,      [FAL_EV_BACK] = take_late,
 		[FAL_EV_GROUP] = take_group,       [FAL_EV_NONFINITE] = take_denial,

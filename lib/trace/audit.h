@@ -36,9 +36,6 @@ struct fal_evals {
 	bool plain; /* version v is that after v clocks */
 };
 
-/* Verdicts on contributions that said to have needed much. */
-enum fal_verdict { FAL_WITNESSED, FAL_BELIEVED, FAL_BOUNDED, FAL_REFUTED, FAL_VERDICTS };
-
 struct fal_audit_verdict {
 	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
@@ -49,8 +46,6 @@ struct fal_audit_verdict {
 	uint64_t samples_dropped; /* of dropped rounds */
 	uint64_t samples_twice;   /* that were computed once more than needed */
 	struct fal_stale stale;   /* of the samples that became a part of a version */
-	/* of contributions that said to have needed much; by enum fal_verdict */
-	uint64_t verdicts[FAL_VERDICTS];
 	struct fal_evals evals; /* of the test set, by who confirmed them */
 	uint64_t charges;       /* of workers, for what they said */
 	uint64_t refused;       /* lines of what it refused */

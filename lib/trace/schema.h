@@ -261,6 +261,7 @@ struct fal_json_text {
 	M(ROWS, regrant, MUST, 3)                             \
 	M(ROWS, lost, MUST, 3)                                \
 	M(ROWS, skipped, MAY, 2)                              \
+	M(WHOLE, unstepped, MAY, FAL_TRACE_BLOCKS_MAX)        \
 	M(TUPLE, verified, MAY, 3)                            \
 	M(LIST, contrib, MUST, contrib)                       \
 	M(ROWS, on, MAY, 4)                                   \
@@ -281,6 +282,7 @@ struct fal_json_text {
 	M(LOSS, loss, MUST, 0)                         \
 	M(REAL, lr, MUST, 0)                           \
 	M(REAL, norm, MAY, 0)                          \
+	M(WHOLE, unstepped, MAY, FAL_TRACE_BLOCKS_MAX) \
 	M(WHOLE, epoch, MUST, FAL_TRACE_NUM_MAX)       \
 	M(HEX, hash, MAY, 64)                          \
 	M(HEX, exponents, MAY, 64)
@@ -352,25 +354,6 @@ struct fal_json_text {
 	M(TEXT, why, MUST, 0)                    \
 	M(SECONDS, seconds, MUST, 0)
 
-#define FAL_LINE_check(M)                        \
-	M(WHOLE, round, MUST, FAL_TRACE_NUM_MAX) \
-	M(TUPLE, c, MUST, 2)                     \
-	M(WHOLE, block, MUST, FAL_TRACE_NUM_MAX) \
-	M(REAL, needed, MUST, 0)                 \
-	M(REAL, shown, MUST, 0)                  \
-	M(REAL, exponent, OPT, 0)                \
-	M(ID, by, MAY, 0)                        \
-	M(REALS, bound, MAY, 3)                  \
-	M(TEXT, verdict, MUST, 0)                \
-	M(TEXT, why, MAY, 0)
-
-#define FAL_LINE_again(M)                         \
-	M(WHOLE, round, MUST, FAL_TRACE_NUM_MAX)  \
-	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX)  \
-	M(WHOLE, blocks, MUST, FAL_TRACE_NUM_MAX) \
-	M(TUPLE, c, MUST, 2)                      \
-	M(TEXT, why, MUST, 0)
-
 #define FAL_LINE_word(M)         \
 	M(TEXT, worker, MUST, 0) \
 	M(ID, id, MUST, 0)       \
@@ -433,8 +416,6 @@ struct fal_json_text {
 	E(NONFINITE, nonfinite) \
 	E(ALONE, alone)         \
 	E(DIVERGED, diverged)   \
-	E(CHECK, check)         \
-	E(AGAIN, again)         \
 	E(VERIFY, verify)       \
 	E(GAP, gap)             \
 	E(NOW, now)             \

@@ -514,6 +514,7 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		e.regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
 		e.lost = rows_of(&s, l, FAL_ENTRY_LOST);
 		e.skipped = rows_skipped(&s, l);
+		e.unstepped = d->unstepped;
 		e.verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
 		for (uint32_t i = 0; i < l->contribs; i++)
 			put_contrib(&s, d, l, i);

@@ -92,7 +92,8 @@ struct fal_line_ledger {
 	uint64_t updates; /* between `version` and the one that it is applied to */
 	uint32_t rank;    /* of arrival in its slot, from 1; 0: no slots */
 	uint64_t slot; /* dynsgd: its number in its worker's rounds, if it has a rank */
-	bool sums;     /* audit = sums */
+	uint32_t unstepped; /* blocks that it has left as they were */
+	bool sums;          /* audit = sums */
 	/* checksums under `seed`: of the sum, and of what each contribution has added, by
 	 * its place in the ledger; of those behind, 0 */
 	uint64_t seed, added;

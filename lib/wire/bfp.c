@@ -141,12 +141,6 @@ fal_sum_len(const struct fal_sum *s)
 	return s->n;
 }
 
-void
-fal_sum_clear_block(struct fal_sum *s, uint32_t block)
-{
-	s->block[block] = (struct block){ .needed = FAL_EXP_NONE };
-}
-
 float *
 fal_sum_memory(struct fal_sum *s, uint32_t block)
 {
@@ -157,7 +151,7 @@ void
 fal_sum_clear(struct fal_sum *s)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
-		fal_sum_clear_block(s, b);
+		s->block[b] = (struct block){ .needed = FAL_EXP_NONE };
 }
 
 const void *
@@ -191,12 +185,6 @@ int8_t
 fal_sum_needed(const struct fal_sum *s, uint32_t block)
 {
 	return s->block[block].needed;
-}
-
-void
-fal_sum_set_needed(struct fal_sum *s, uint32_t block, int8_t needed)
-{
-	s->block[block].needed = needed;
 }
 
 uint64_t
@@ -408,9 +396,10 @@ clamp_exp(int e)
 int8_t
 fal_exp_next(int8_t e, int8_t needed)
 {
+	const int least = e - FAL_EXP_FALL, most = e + FAL_EXP_RISE;
 	if (needed == FAL_EXP_NONE)
 		return e;
-	return clamp_exp(needed > e - 2 ? needed : e - 2);
+	return clamp_exp(needed < least ? least : needed > most ? most : needed);
 }
 
 int8_t

@@ -23,6 +23,8 @@ enum {
 	FAL_EXP_MIN = -100,  /* exponents are kept within [FAL_EXP_MIN, FAL_EXP_MAX] */
 	FAL_EXP_MAX = 100,
 	FAL_EXP_NONE = -128,   /* "needed" of a block that was all zero */
+	FAL_EXP_FALL = 2,      /* a block's exponent falls by no more in a step, */
+	FAL_EXP_RISE = 8,      /* … and rises by no more */
 	FAL_BFP_HEADROOM = 32, /* |g| < 2^(e + 32), else the block counts as non-finite */
 	FAL_BFP_ROOM = FAL_BFP_P - 1 + FAL_BFP_HEADROOM, /* bits of one task's value */
 	FAL_BFP_ROOM_DELTA = FAL_BFP_P,                  /* of a change of weights */
@@ -81,7 +83,6 @@ size_t fal_sum_len(const struct fal_sum *s);
 
 /* All zero again; needed = FAL_EXP_NONE. */
 void fal_sum_clear(struct fal_sum *s);
-void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 
 /* s = the quantised gradient `g` (n floats, borrowed) under `exps` (one per block,
  * borrowed, each within [FAL_EXP_MIN, FAL_EXP_MAX]).  Sets needed per block: the smallest
@@ -127,7 +128,6 @@ const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *wi
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);
 int8_t fal_sum_needed(const struct fal_sum *s, uint32_t block);
-void fal_sum_set_needed(struct fal_sum *s, uint32_t block, int8_t needed);
 
 /* Largest |value| in a block that the sum can hold by its own book-keeping (an upper
  * bound, not the exact maximum). */
@@ -233,8 +233,8 @@ float fal_max_abs(const float *v, uint32_t len);
  * each that is finite can. */
 float fal_bfp_most(int8_t exponent, unsigned room);
 
-/* The next exponent of a block: max(needed, e - 2), e itself for FAL_EXP_NONE, within
- * [FAL_EXP_MIN, FAL_EXP_MAX]. */
+/* The next exponent of a block: `needed`, but at least e - FAL_EXP_FALL and at most
+ * e + FAL_EXP_RISE, within [FAL_EXP_MIN, FAL_EXP_MAX]; e itself for FAL_EXP_NONE. */
 int8_t fal_exp_next(int8_t e, int8_t needed);
 
 /* ---- fewer bits ------------------------------------------------------------------ */

@@ -120,7 +120,7 @@ enum fal_text { FAL_TEXT_JOB, FAL_TEXT_MODEL, FAL_TEXT_MANIFEST, FAL_TEXTS };
 enum fal_kind {
 	FAL_KIND_GRAD = 1,
 	FAL_KIND_DELTA = 2,
-	FAL_KIND_CHECK = 3 /* none: only what the tasks needed is wanted */
+	FAL_KIND_CHECK = 3 /* none: only what the tasks give is wanted */
 };
 
 /* What the local steps of a delta round begin from. */
@@ -148,15 +148,13 @@ enum {
 	FAL_WIRE_AHEAD = 2,
 	FAL_WIRE_MARK = 4,
 	FAL_WIRE_HASH = 8,
-	FAL_WIRE_SEEN = 16, /* the tail is what was seen */
-	FAL_WIRE_MIXED = 32
+	FAL_WIRE_MIXED = 16
 };
 /* Of a SAY. */
 enum {
 	FAL_WIRE_WHOLE = 1,
-	FAL_WIRE_OK = 2,
-	FAL_WIRE_LEAVES = 4, /* the tail has leaves */
-	FAL_WIRE_ODD = 8     /* the job cannot go on */
+	FAL_WIRE_LEAVES = 2, /* the tail has leaves */
+	FAL_WIRE_ODD = 4     /* the job cannot go on */
 };
 
 /* What an IMAGE is. */
@@ -249,13 +247,11 @@ struct fal_msg {
 			int64_t loss;
 			uint64_t task_ns;
 		} evaluated;
-		struct { /* what a task of kind CHECK gave, and needed */
+		struct { /* what a task of kind CHECK gave */
 			uint64_t round;
 			uint32_t task;
 			uint8_t nonfinite;
-			uint8_t hash[FAL_TASK_HASH]; /* of the task, too */
-			uint32_t first;              /* block */
-			struct fal_tail needed;      /* i8 each, from that block on */
+			uint8_t hash[FAL_TASK_HASH];
 		} checked;
 		struct {
 			char why[FAL_MSG_WHY];
@@ -409,7 +405,7 @@ struct fal_msg {
 			uint8_t what;
 			uint32_t shard; /* of the process, or, a piece's, of the job */
 			uint32_t epoch, first, blocks; /* of a piece; else 0 */
-			uint64_t version, steps, showns;
+			uint64_t version, steps;
 			uint32_t olds, lines, slots;
 			uint8_t holds;
 			uint64_t held;
@@ -426,13 +422,12 @@ struct fal_msg {
 		struct { /* struct fal_shard_order */
 			uint8_t kind;
 			uint64_t round, version;
-			uint32_t turn;
 			struct {
 				uint64_t version;
 				uint32_t tasks, samples;
 				uint8_t kind;
 			} facts;
-			uint32_t worker, seq, fills_worker, fills_seq, key;
+			uint32_t worker, seq, fills_worker, fills_seq;
 			uint8_t end;
 			double weight, divisor, squares, momentum;
 			float lr;
@@ -440,19 +435,17 @@ struct fal_msg {
 			uint32_t line, versions;
 			uint8_t flags; /* FAL_WIRE_… */
 			uint8_t more;  /* 1: the next one goes on with the tail */
-			/* i8 for each block of the model; or of MAP, whose epoch is in
-			 * `version`, of each shard u32 first, u32 count */
-			struct fal_tail seen;
+			/* of MAP, whose epoch is in `version`: of each shard u32 first,
+			 * u32 count */
+			struct fal_tail map;
 		} order;
 		struct {                /* struct fal_shard_say */
 			uint32_t shard; /* of the process, from 0 */
 			uint8_t kind;
 			uint64_t round, version;
-			uint32_t turn, worker, seq;
-			uint32_t blocks, beyond, bounded, first;
+			uint32_t worker, seq;
+			uint32_t blocks, beyond, first;
 			uint8_t most;
-			uint32_t key, block;
-			uint8_t needed, shown, exponent;
 			uint32_t broughts, rank;
 			uint64_t added;
 			uint32_t err; /* -enum fal_err */

@@ -166,34 +166,31 @@ gap() {
 	same verdict "${lines[1]}" 'audit: failed: 1 finding'
 }
 
-# doubted: whole.trace, where two were doubted, one was charged, and two keys evaluated.
-doubted() {
-	local said='"round":1,"block":0,"needed":9,"shown":-3,"exponent":-12'
+# judged: whole.trace, where one was charged, one refused, and two keys evaluated.
+judged() {
 	sed -e '/"ev":"join"/s/}$/,"key":"k","key_fingerprint":"k"}/' \
 		-e '/"worker":"slow","id":3,"lanes":\[/s/"k"/"s"/g' \
 		-e '/"ev":"eval"/s/}$/,"keys":[{"key":"k","tasks":1,"twice":1,"alone":0},{"key":"s","tasks":1,"twice":0,"alone":1}]}/' \
 		-e '/"ev":"ledger","clock":1/i\
-{"t":1.4,"ev":"check","c":[1,2],"by":3,'"$said"',"verdict":"witnessed"}\
-{"t":1.4,"ev":"check","c":[2,2],'"$said"',"verdict":"believed"}\
 {"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}\
 {"t":1.4,"ev":"refuse","key":"k","why":"so","count":2}' <(make_trace) | settle | chain
 }
 
-@test "the audit counts who was doubted, evaluated and charged, where anybody was" {
+@test "the audit counts who evaluated, and was charged and refused, where anybody was" {
 	run -0 falcon-stat --audit whole.trace
-	for word in witnessed evaluated charged; do
+	for word in evaluated charged; do
 		! grep "$word" <<<"$output" || return 1
 	done
-	doubted >doubted.trace
-	run -0 falcon-stat --audit doubted.trace
+	judged >judged.trace
+	run -0 falcon-stat --audit judged.trace
 	same verdict "$output" \
 		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, evaluated 2 test tasks, confirmed 1, unconfirmed 1, used at staleness: 0: 176
-audit: not proven, only said by the coordinator: witnessed 1, believed 1, charged 1, refused 1'
-	run -0 falcon-stat --audit --json doubted.trace
-	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
-		.evaluated_alone, .charged, .refused]' <<<"$output")" '[1,1,0,2,1,1,1,1]'
+audit: not proven, only said by the coordinator: charged 1, refused 1'
+	run -0 falcon-stat --audit --json judged.trace
+	same json "$(jq -c '[.evaluated, .evaluated_twice, .evaluated_alone, .charged,
+		.refused]' <<<"$output")" '[2,1,1,1,1]'
 	# Twice, and then it is to leave.
-	sed '/"charge"/{p;}' doubted.trace | chain >bad.trace
+	sed '/"charge"/{p;}' judged.trace | chain >bad.trace
 	run -1 falcon-stat --audit bad.trace
 	has "$output" 'worker 2 was charged twice, but did not leave'
 }

@@ -703,9 +703,7 @@ class Worker:
             block = grad[b * BLOCK:(b + 1) * BLOCK]
             sums.append((needed_of(block), quantise(block, part["e"][b], self.job.room)))
         if g["kind"] == 3:
-            self.say(CHECKED, "QIB16sI", g["round"], g["task"], 0,
-                     task_hash(part["e"], sums), 0,
-                     rest=struct.pack("%db" % self.blocks, *(n for n, _ in sums)))
+            self.say(CHECKED, "QIB16s", g["round"], g["task"], 0, task_hash(part["e"], sums))
             return
         assert all(v is not None for _, v in sums), "a gradient that is not finite"
         self.claim(g, part, sums, self.said(loss, len(samples)))

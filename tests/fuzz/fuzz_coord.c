@@ -73,7 +73,6 @@ struct world {
 		uint64_t round;
 		uint32_t task;
 	} check[PEERS]; /* what the session was last asked to check */
-	int8_t needed[2];
 	bool two_keys, require;
 	struct honest honest;
 	/* Versions that it was told of and the shards have not made yet. */
@@ -526,12 +525,6 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		m->checked.round = w->check[peer].round;
 		m->checked.task = w->check[peer].task;
 		m->checked.nonfinite = fal_get_u8(r) > 0xf0;
-		m->checked.first = (uint32_t)seldom_absurd(r, 0);
-		w->needed[0] = w->needed[1] = (int8_t)fal_get_u8(r);
-		m->checked.needed =
-			(struct fal_tail){ (uint8_t *)w->needed,
-					   m->checked.first < 2 ? 2 - m->checked.first
-								: 1 };
 		break;
 	}
 }

@@ -57,7 +57,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	};
 	struct fal_image_head is = { .version = fal_get_u64(&r),
 				     .steps = fal_get_u64(&r),
-				     .showns = fal_get_u64(&r),
 				     .olds = fal_get_u8(&r) % 8,
 				     .holds = how & 8,
 				     .held = fal_get_u64(&r) };

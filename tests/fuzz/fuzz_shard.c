@@ -34,7 +34,7 @@ struct world {
 	struct round {
 		struct fal_facts facts; /* `tasks` 0: nobody has spoken of it */
 		bool open;
-		uint32_t turn, generation[TASKS], complete[2];
+		uint32_t generation[TASKS], complete[2];
 	} round[ROUNDS]; /* by number modulo ROUNDS */
 };
 
@@ -60,7 +60,7 @@ hear(struct world *w)
 		while (fal_rack_next(w->rack[k], &shard, &s)) {
 			struct round *r = round_of(w, s.round);
 			must(shard < fal_rack_shards(w->rack[k]));
-			if (s.kind == FAL_SAY_COMPLETE && s.turn == r->turn)
+			if (s.kind == FAL_SAY_COMPLETE)
 				r->complete[k]++;
 		}
 	}
@@ -218,30 +218,6 @@ is_complete(const struct world *w, const struct round *r)
 	       r->complete[1] == fal_rack_shards(w->rack[1]);
 }
 
-/* What is judged again, says the same anew. */
-static void
-judge_again(struct world *w, struct fal_rd *r, uint64_t round)
-{
-	static int8_t seen[BLOCKS];
-	struct round *o = round_of(w, round);
-	const uint8_t how = fal_get_u8(r);
-	const struct fal_ticket t =
-		ticket(w, round, how >> 2 & 3, o->generation[how >> 2 & 3]);
-	if (!o->open || !is_complete(w, o))
-		return;
-	memset(seen, (int8_t)fal_get_u8(r), sizeof(seen));
-	o->complete[0] = o->complete[1] = 0;
-	const struct fal_shard_order again = { .kind = how & 1 ? FAL_ORDER_WITNESS
-							       : FAL_ORDER_BOUND,
-					       .round = round,
-					       .turn = ++o->turn,
-					       .id = t.id,
-					       .key = 3,
-					       .seen = how & 2 ? seen : NULL };
-	order(w, &again);
-	must(is_complete(w, o));
-}
-
 /* The oldest round is over; an honest worker has filled what was missing. */
 static void
 end_round(struct world *w, uint8_t how)
@@ -303,10 +279,8 @@ step(struct world *w, struct fal_rd *r)
 			fence(w, round, what >> 6);
 		break;
 	case 5:
-		end_round(w, what >> 3);
-		break;
 	case 6:
-		judge_again(w, r, round);
+		end_round(w, what >> 3);
 		break;
 	default:
 		o.kind = what & 8    ? FAL_ORDER_KEEP

@@ -21,14 +21,13 @@ struct shards {
 	/* What the last orders and words were about: answers are made of it. */
 	struct shards_about {
 		uint64_t round, version;
-		uint32_t turn, key;
 		struct fal_cid id;
 	} seen[SHARDS_SEEN];
 	uint32_t seens;
 	/* What is made up, by number from 1, and is said next; 0: nothing. */
 	uint32_t liar;
 	struct fal_shard_say lie;
-	int8_t counts[SHARDS_BLOCKS];
+	int8_t exps[SHARDS_BLOCKS];
 	double squares[SHARDS_BLOCKS];
 	uint8_t leaves[SHARDS_BLOCKS * FAL_HASH_BYTES];
 	struct fal_brought brought;
@@ -49,7 +48,7 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	struct shards *s = arg;
 	const uint64_t version =
 		o->kind == FAL_ORDER_MIGRATE_BEGIN ? o->map->epoch : o->version;
-	shards_saw(s, (struct shards_about){ o->round, version, o->turn, o->key, o->id });
+	shards_saw(s, (struct shards_about){ o->round, version, o->id });
 	return fal_rack_order(s->rack, o);
 }
 
@@ -76,8 +75,7 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 		    !fal_rack_next_at(s->rack, s->next, out))
 			continue;
 		*shard = s->next;
-		shards_saw(s, (struct shards_about){ out->round, out->version, out->turn,
-						     out->key, out->id });
+		shards_saw(s, (struct shards_about){ out->round, out->version, out->id });
 		return true;
 	}
 	return false;
@@ -112,25 +110,18 @@ shards_about(const struct shards *s, struct fal_rd *r, struct fal_shard_say *out
 		&s->seen[(s->seens - 1 - how % SHARDS_SEEN) % SHARDS_SEEN];
 	out->round = a->round;
 	out->version = a->version;
-	out->turn = a->turn;
-	out->key = a->key;
 	out->id = a->id;
 	if (how & 16)
 		out->round += (uint64_t)fal_get_u8(r) % 4 - 1;
 	if (how & 32)
 		out->version += (uint64_t)fal_get_u8(r) % 4 - 1;
-	if (how & 64)
-		out->turn = fal_get_u8(r) % 4;
 	if (how & 128) {
-		out->key = fal_get_u8(r);
 		out->id.worker = fal_get_u8(r);
 		out->id.seq = fal_get_u8(r);
 	}
 	/* Numbers that are nobody's are small, or as large as they can be. */
 	if (out->id.worker > 0xf0)
 		out->id.worker = UINT32_MAX - out->id.worker % 4;
-	if (out->key > 0xf0)
-		out->key = UINT32_MAX - out->key % 4;
 }
 
 /* Its arrays, all of its blocks, and what else its kind has. */
@@ -141,14 +132,10 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 	const uint8_t how = fal_get_u8(r), value = fal_get_u8(r);
 	const bool leaves = out->kind == FAL_SAY_STEPPED && (how & 4) != 0;
 	out->whole = how & 1;
-	out->ok = how & 2;
 	if (how & 8 || out->kind == FAL_SAY_REFUSED)
 		out->odd = "made up";
 	out->beyond = how & 16 ? value % (blocks + 1) : 0;
 	out->most = (int8_t)value;
-	out->bounded = value;
-	out->block = how & 32 ? value % SHARDS_BLOCKS : UINT32_MAX;
-	out->needed = out->shown = out->exponent = (int8_t)value;
 	out->rank = how & 32 ? value : 0;
 	out->added = value;
 	out->err = how & 64 ? -(value % 17) : 0;
@@ -157,14 +144,14 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 		out->brought = &s->brought;
 		out->broughts = 1;
 	}
-	memset(s->counts, value, sizeof(s->counts));
+	memset(s->exps, value, sizeof(s->exps));
 	memset(s->leaves, value, sizeof(s->leaves));
 	for (uint32_t i = 0; i < SHARDS_BLOCKS; i++)
 		s->squares[i] = how & 32 ? (double)value : (double)NAN;
-	out->counts = leaves || out->kind == FAL_SAY_BOUNDED ? s->counts : NULL;
+	out->exps = leaves ? s->exps : NULL;
 	out->leaves = leaves ? s->leaves : NULL;
 	out->squares = out->kind == FAL_SAY_SQUARES ? s->squares : NULL;
-	if (out->counts == NULL && out->squares == NULL)
+	if (out->exps == NULL && out->squares == NULL)
 		out->blocks = how & 32 ? value % (blocks + 1) : blocks;
 }
 

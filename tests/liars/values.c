@@ -116,9 +116,13 @@ __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	if (block == 0 && is("push") && ++pushes == 5)
 		forge((struct fal_sum *)(uintptr_t)s, block);
 	/* A little more than any of its tasks has needed. */
-	if (is("little") && fal_sum_needed(s, block) != FAL_EXP_NONE)
-		fal_sum_set_needed((struct fal_sum *)(uintptr_t)s, block,
-				   (int8_t)(fal_sum_needed(s, block) + 1));
+	if (is("little") && fal_sum_needed(s, block) != FAL_EXP_NONE) {
+		static int64_t v[FAL_BLOCK];
+		fal_sum_load(s, block, v);
+		fal_sum_store((struct fal_sum *)(uintptr_t)s, block, v,
+			      fal_sum_bound(s, block),
+			      (int8_t)(fal_sum_needed(s, block) + 1));
+	}
 	return __real_fal_sum_pack(s, block, exponent, out);
 }
 

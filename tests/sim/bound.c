@@ -33,22 +33,18 @@ bound_s(const struct plan *p)
 		most = fmax(most, turn_s(p, &p->machine[i]));
 	for (uint32_t i = 0; i + 1 < p->machines; i++) {
 		const struct machine *m = &p->machine[i];
-		/* Lanes that go on have ten times as long, as a witness, too. */
+		/* Lanes that go on have ten times as long. */
 		const bool on = m->hang == HANG_PRETEND || m->hang == HANG_MUTE;
 		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
 		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
-		/* A witness whose lanes moved before it hung is waited for once more. */
-		const bool moved = m->hang != HANG_CLAIM && m->hang != HANG_HALF;
-		const uint32_t asked = moved ? tasks : 0;
 		/* A task and a check are due after two deadlines. */
-		deadlines += times * ((p->verify > 0 ? 2 : 1) * due + asked * most);
+		deadlines += times * (p->verify > 0 ? 2 : 1) * due;
 	}
 	/* Those may be due at its end; each hung one may let evaluations lie, too. */
 	const bool evals = p->test_samples > 0;
 	if (evals)
 		all += ceil(p->test_samples / (double)p->toy.task) * each;
-	/* What is witnessed is done twice, and a witness may hang, too. */
-	return 2 * (2 * all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
+	return 2 * (all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
 }
 
 double

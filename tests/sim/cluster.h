@@ -138,8 +138,7 @@ struct plan {
 	uint32_t slow;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
-	bool require;     /* numerics = require */
-	uint32_t lies_of; /* of so many blocks liars push lies about one; 0: about all */
+	bool require; /* numerics = require */
 	/* Versions leave while they are made, by so many blocks; 0: when they are.
 	 * When so many parts did, a machine dies; 0: none does. */
 	uint32_t blocks, dies;

@@ -114,11 +114,10 @@ struct told {
 	uint32_t left;
 };
 
-/* What a link carries: an order, with its own `seen` and `map`, or what is wanted; or a
+/* What a link carries: an order, with its own `map`, or what is wanted; or a
  * say; or a piece of what shard `to` will have, which the coordinator passes on. */
 struct packet {
 	struct fal_shard_order order;
-	int8_t *seen;
 	struct fal_map *map;
 	struct fal_rack_piece piece;
 	uint32_t to;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "group/group.h"
+#include "lies.h"
 #include "sched/rule.h"
 #include "sched/traits.h"
 
@@ -261,7 +262,7 @@ draw_lies(struct plan *p)
 {
 	struct fal_rng r = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 28);
 	if (chance(&r, 0.5))
-		p->lies_of = 2 + fal_rng_below(&r, 3);
+		p->toy.lies_of = 2 + fal_rng_below(&r, 3);
 }
 
 /* Most versions leave while they are made. */
@@ -921,5 +922,6 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_lies(&p);
 	if (!equal && !only->exact && !only->flat)
 		draw_blocks(&p);
+	plan_tell_lies(&p);
 	return p;
 }

@@ -20,11 +20,10 @@ later(struct cluster *c, double latency, double *last)
 static void
 free_packet(struct packet *p)
 {
-	free(p->seen);
 	free(p->map);
 	fal_image_free(&p->piece.image);
 	free(p->say.brought);
-	free(p->say.counts);
+	free(p->say.exps);
 	free(p->say.squares);
 	free(p->say.leaves);
 }
@@ -159,12 +158,12 @@ note_say(struct cluster *c, uint32_t i, const struct fal_shard_say *s)
 static void
 speak(struct cluster *c, uint32_t i)
 {
-	struct packet p = { .seen = NULL };
+	struct packet p = { .map = NULL };
 	while (fal_rack_next_at(c->shards.rack, i, &p.say)) {
 		const struct fal_shard_say *s = &p.say;
 		note_say(c, i, s);
 		intime_say(c, s);
-		p.say.counts = copy_of(s->counts, s->blocks, sizeof(*s->counts));
+		p.say.exps = copy_of(s->exps, s->blocks, sizeof(*s->exps));
 		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
 		p.say.leaves = copy_of(s->leaves, s->blocks, FAL_HASH_BYTES);
 		p.say.brought = copy_of(s->brought, s->broughts, sizeof(*s->brought));
@@ -387,7 +386,7 @@ at_coord(struct cluster *c, const struct event *e)
 		return;
 	if (p->piece.count > 0) { /* to be passed on */
 		enqueue(c, p->to, AT_SHARD, p);
-		*p = (struct packet){ .seen = NULL };
+		*p = (struct packet){ .map = NULL };
 		return;
 	}
 	int err = FAL_GROW(c->heard.v, c->heard.cap, c->heard.n + 1);
@@ -395,7 +394,7 @@ at_coord(struct cluster *c, const struct event *e)
 	hold_to_fences(c, e->lane, &p->say);
 	c->heard.v[c->heard.n] = *p;
 	c->heard.v[c->heard.n++].shard = e->lane;
-	*p = (struct packet){ .seen = NULL }; /* taken */
+	*p = (struct packet){ .map = NULL }; /* taken */
 	cluster_ok(c, fal_coord_heard(c->coord, c->now), "heard");
 }
 
@@ -483,8 +482,6 @@ fleet_order(void *arg, const struct fal_shard_order *o)
 	}
 	for (uint32_t i = 0; i < c->p->most; i++) {
 		struct packet p = { .order = *o };
-		p.seen = copy_of(o->seen, fal_blocks(c->p->toy.n), 1);
-		p.order.seen = p.seen;
 		p.map = copy_of(o->map, 1, sizeof(*o->map));
 		p.order.map = p.map;
 		enqueue(c, i, AT_SHARD, &p);

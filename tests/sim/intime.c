@@ -25,7 +25,7 @@ intime_order(struct cluster *c, const struct fal_shard_order *o)
 	if (o->kind == FAL_ORDER_FENCE)
 		call_off(c, o->round, o->id);
 	/* What was ordered ahead waits for all that is owed. */
-	else if (o->kind == FAL_ORDER_AGAIN || (o->kind == FAL_ORDER_END && !o->ahead))
+	else if (o->kind == FAL_ORDER_END && !o->ahead)
 		call_off(c, o->round, all);
 }
 

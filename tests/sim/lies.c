@@ -6,7 +6,7 @@
 #include "trace/reader.h"
 
 #include <assert.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A record as a liar sends it; changes of weights, which need their exponent, may be any
@@ -15,9 +15,7 @@ static void
 lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 	  struct fal_buf *out)
 {
-	const int room = (int)toy_room(&p->toy) - FAL_BFP_P + 1;
-	const int most =
-		rec->exponent + room < FAL_EXP_MAX ? rec->exponent + room : FAL_EXP_MAX;
+	const int most = toy_need(&p->toy, rec->exponent);
 	const bool larger = lie == LIE_NEEDED && fal_bfp_rec_check_delta(rec) == 0;
 	int64_t v[FAL_BLOCK], bound = (int64_t)fal_bfp_rec_bound(rec);
 	int needed = lie == LIE_LOW                         ? rec->needed - 9
@@ -58,7 +56,7 @@ lie_in_records(const struct plan *p, enum lie lie, const struct fal_tail *record
 		struct fal_bfp_rec rec;
 		int err = fal_bfp_parse(&r, p->toy.n, &rec);
 		assert(err == 0);
-		const bool lies = p->lies_of == 0 || rec.block % p->lies_of == 0;
+		const bool lies = p->toy.lies_of == 0 || rec.block % p->toy.lies_of == 0;
 		if (lies)
 			lie_about(p, lie, &rec, out);
 		else
@@ -113,9 +111,12 @@ lie_of(const struct plan *p, enum lie lie, bool *lied, const struct fal_buf *msg
 
 struct search {
 	const struct plan *p;
-	uint64_t liar[MAX_WORKERS]; /* sessions of liars, by their numbers in the trace */
-	uint32_t liars;
-	bool believed, made_up;
+	struct person {
+		uint64_t id; /* of a session, in the trace */
+		uint32_t machine;
+	} person[2 * MAX_WORKERS * (MAX_RESTARTS + 1)];
+	uint32_t persons;
+	struct lies_found found;
 };
 
 /* Does any that `is`, of it and, where it is a group server, its members? */
@@ -135,9 +136,37 @@ is_lie(enum lie lie)
 }
 
 static bool
-is_in_pushes(enum lie lie)
+is_about_exponents(enum lie lie)
 {
-	return lie != HONEST && lie < LIE_PUSHES;
+	return lie == LIE_NEEDED || lie == LIE_FREEZE;
+}
+
+static bool
+is_in_words(enum lie lie)
+{
+	return lie >= LIE_PUSHES;
+}
+
+bool
+plan_lies_in_words(const struct plan *p)
+{
+	for (uint32_t i = 0; i < p->machines; i++)
+		if (any_lies(&p->machine[i], is_in_words))
+			return true;
+	return false;
+}
+
+void
+plan_tell_lies(struct plan *p)
+{
+	for (uint32_t i = 0; i < p->machines; i++) {
+		const struct machine *m = &p->machine[i];
+		p->toy.lies[i] = m->group != NULL && any_lies(m, is_about_exponents)
+					 ? TOY_GROUP
+				 : m->lie == LIE_NEEDED ? TOY_NEEDED
+				 : m->lie == LIE_FREEZE ? TOY_ZEROS
+							: TOY_HONEST;
+	}
 }
 
 bool
@@ -146,21 +175,16 @@ machine_lies(const struct machine *m)
 	return any_lies(m, is_lie);
 }
 
-/* Is it the key of somebody who pushes lies? */
+/* Does a contribution of that machine lie about its exponents, and count? */
 static bool
-is_liars(const struct plan *p, const char *key)
+is_raised(const struct search *s, struct fal_trace_line *l, const json_t *contrib)
 {
-	char name[16];
-	uint32_t i = 0;
-	snprintf(name, sizeof(name), "k%u", i);
-	while (i < p->machines && strcmp(name, key) != 0)
-		snprintf(name, sizeof(name), "k%u", ++i);
-	for (uint32_t k = 0; k < p->machines; k++) {
-		const struct machine *m = &p->machine[k];
-		const bool has = k == i || m->key == i + 1;
-		if (has && any_lies(m, is_in_pushes))
-			return true;
-	}
+	uint64_t id[2];
+	told_tuple(l, contrib, "c", 2, id);
+	for (uint32_t i = 0; i < s->persons; i++)
+		if (s->person[i].id == id[0])
+			return s->p->toy.lies[s->person[i].machine] != TOY_HONEST &&
+			       told_u64(l, contrib, "blocks") > 0;
 	return false;
 }
 
@@ -191,11 +215,12 @@ look_at_round(struct search *s, struct fal_trace_line *l)
 	size_t i;
 	if (strcmp(told_str(l, l->o, "end"), "applied") != 0)
 		return;
-	s->believed |= any(s, l, l->o, "skipped", false);
+	s->found.skipped |= any(s, l, l->o, "skipped", false);
 	json_array_foreach(all, i, c)
 	{
 		const bool here = !told_has(c, "fenced") || told_u64(l, c, "blocks") > 0;
-		s->made_up |= here && any(s, l, c, "tasks", true);
+		s->found.made_up |= here && any(s, l, c, "tasks", true);
+		s->found.raised |= is_raised(s, l, c);
 	}
 }
 
@@ -203,26 +228,21 @@ static int
 look(void *arg, struct fal_trace_line *l)
 {
 	struct search *s = arg;
-	uint64_t id[2];
 	if (strcmp(l->ev, "ledger") == 0)
 		look_at_round(s, l);
-	if (strcmp(l->ev, "join") == 0 && is_liars(s->p, told_str(l, l->o, "key"))) {
-		assert(s->liars < MAX_WORKERS);
-		s->liar[s->liars++] = told_u64(l, l->o, "id");
+	if (strcmp(l->ev, "join") == 0) {
+		assert(s->persons < sizeof(s->person) / sizeof(s->person[0]));
+		/* Machine number n calls itself wn. */
+		s->person[s->persons++] = (struct person){
+			told_u64(l, l->o, "id"),
+			(uint32_t)atoi(told_str(l, l->o, "worker") + 1)
+		};
 	}
-	if (strcmp(l->ev, "check") != 0)
-		return l->err;
-	const char *verdict = told_str(l, l->o, "verdict");
-	if (strcmp(verdict, "believed") != 0 && strcmp(verdict, "bounded") != 0)
-		return l->err;
-	told_tuple(l, l->o, "c", 2, id);
-	for (uint32_t i = 0; i < s->liars; i++)
-		s->believed |= s->liar[i] == id[0];
 	return l->err;
 }
 
-enum belief
-liar_believed(const struct plan *p, const char *trace, size_t n)
+struct lies_found
+lies_find(const struct plan *p, const char *trace, size_t n)
 {
 	struct search s = { .p = p };
 	struct fal_diag diag;
@@ -231,5 +251,5 @@ liar_believed(const struct plan *p, const char *trace, size_t n)
 	/* What is wrong with the trace the audit says. */
 	reference_read(r, trace, n, &diag);
 	fal_trace_reader_free(r);
-	return s.made_up ? BELIEF_MADE_UP : s.believed ? BELIEF_YES : BELIEF_NO;
+	return s.found;
 }

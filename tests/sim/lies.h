@@ -9,9 +9,17 @@
 bool lie_of(const struct plan *p, enum lie lie, bool *lied, const struct fal_buf *msg,
 	    struct fal_buf *out);
 
-/* Does the trace (n bytes) say that a liar's word was believed: a need, as it stands or
- * bounded, or that a task has no gradient?  Or that it has one which has none? */
-enum belief { BELIEF_NO, BELIEF_YES, BELIEF_MADE_UP };
-enum belief liar_believed(const struct plan *p, const char *trace, size_t n);
+/* Whether anybody lies in words, and not in pushes. */
+bool plan_lies_in_words(const struct plan *p);
+/* Tells the toy who lies about exponents. */
+void plan_tell_lies(struct plan *p);
+
+/* What of lies counts, by the trace (n bytes). */
+struct lies_found {
+	bool skipped; /* a task that has a gradient was skipped */
+	bool made_up; /* there is one of a task that has none */
+	bool raised;  /* a block may have needed what it did not, or be zero */
+};
+struct lies_found lies_find(const struct plan *p, const char *trace, size_t n);
 
 #endif

@@ -135,8 +135,6 @@ made_order(struct cluster *c, const struct fal_shard_order *o)
 	if (!made_half(c))
 		return;
 	c->seen[SEEN_HALF_FENCE] += o->kind == FAL_ORDER_FENCE;
-	c->seen[SEEN_HALF_AGAIN] += o->kind == FAL_ORDER_AGAIN;
-	c->seen[SEEN_HALF_WITNESS] += o->kind == FAL_ORDER_WITNESS;
 }
 
 void

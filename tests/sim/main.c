@@ -2,8 +2,8 @@
  *
  *   the law        the final parameters are those of one plain loop, bit by bit
  *   the replay     whatever the scheme: they are what the trace leads to, replayed by a
- *                  plain loop, bit by bit.  Outside the law a wrong gradient cannot be
- *                  told from a right one, so only where nobody lies
+ *                  plain loop, bit by bit, lies about exponents included; not where a
+ *                  wrong gradient cannot be told from a right one
  *   exactly once   the trace passes the audit of falcon-stat --audit
  *   progress       the job is finished, whatever happened, while one worker lives; if
  *                  all others hang, every clock is over within twice what that one needs
@@ -21,9 +21,10 @@
  *   slow lines     psld is done with one within so many clocks (slow.h)
  *   agreement      groups in one process and in two levels (agree.h)
  *
- * A lie that nobody was there to refute is believed, and then the model is another one:
- * that is all that such a run is excused from, and few are.  Where tasks that have no
- * gradient are skipped, whoever has made up one has made another model, too.
+ * A lie about exponents that counts makes another model, which the replay has, too; so
+ * does whoever has made up a gradient of a task that has none.  A task that has one is
+ * skipped where all that are there say that it has none: from the law such a run is
+ * excused, and few are.
  *
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
@@ -173,11 +174,8 @@ all_lawful(const struct plan *p)
 static bool
 moved_needlessly(const struct plan *p, const struct outcome *o)
 {
-	static const char check[] = "\"ev\":\"check\"";
 	return all_equal(p) && p->orders == 0 && !p->apart &&
-	       rule_of(p->scheme).scheme != FAL_FLEXRR &&
-	       memmem(o->trace, o->trace_n, check, strlen(check)) == NULL &&
-	       o->status.moved > may_move(p);
+	       rule_of(p->scheme).scheme != FAL_FLEXRR && o->status.moved > may_move(p);
 }
 
 /* Do words on a task differ, or is somebody charged, although nobody lies or is flaky? */
@@ -193,30 +191,14 @@ charged_needlessly(const struct plan *p, const struct outcome *o)
 			  memmem(o->trace, o->trace_n, charge, strlen(charge)) != NULL);
 }
 
-/* Had a flaky machine no result as a witness, where there is no third key?  Nobody knows
- * then which of two is right, and what was said counts for less. */
-static bool
-is_contradicted(const struct plan *p, const struct outcome *o)
-{
-	static const char bounded[] =
-		"\"verdict\":\"bounded\",\"why\":\"not finite there\"";
-	bool flaky = false;
-	for (uint32_t i = 0; i < p->machines; i++)
-		flaky |= p->machine[i].flaky;
-	return flaky && memmem(o->trace, o->trace_n, bounded, strlen(bounded)) != NULL;
-}
-
-/* But where nobody can compute again what a liar says, no lie has ruined the model, nor
- * what the honest ones made on the way to it. */
+/* No lie has ruined the model, nor what the honest ones made on the way to it. */
 static bool
 is_ruined(const struct plan *p, const struct outcome *o)
 {
-	static const char alone[] = "nobody of another key is here";
 	float most = 0;
 	for (size_t i = 0; i < p->toy.n; i++)
 		most = fmaxf(most, fabsf(o->params[i]));
-	return (most > 0x1p20f || o->beyond > 0) &&
-	       memmem(o->trace, o->trace_n, alone, strlen(alone)) == NULL;
+	return most > 0x1p20f || o->beyond > 0;
 }
 
 /* What is wrong with a run that came to its end, or NULL. */
@@ -225,14 +207,15 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
       struct fal_diag *diag)
 {
 	const size_t size = p->toy.n * sizeof(float);
-	const enum belief belief =
-		o->lies > 0 ? liar_believed(p, o->trace, o->trace_n) : BELIEF_NO;
-	const bool made_up = belief == BELIEF_MADE_UP;
+	struct lies_found lies = { false };
+	if (o->lies > 0)
+		lies = lies_find(p, o->trace, o->trace_n);
 	const char *why = o->flips > 0 ? flips_judge(p, o, diag) : NULL;
 	const bool stopped = o->status.failed; /* by a gradient that was beyond */
-	const bool law = all_lawful(p) && !made_up && o->escaped == 0 && !stopped;
-	const bool excused =
-		stopped || (law && (belief == BELIEF_YES || is_contradicted(p, o)));
+	const bool law = all_lawful(p) && !lies.made_up && !lies.raised &&
+			 o->escaped == 0 && !stopped;
+	const bool excused = stopped || (law && lies.skipped);
+	const bool known = o->lies == 0 || (!lies.made_up && !plan_lies_in_words(p));
 	float *want = malloc(size);
 	o->seen[SEEN_EXCUSED] += excused;
 	if (law)
@@ -250,7 +233,7 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 	else if (charged_needlessly(p, o))
 		why = "an honest worker is charged";
 	/* Under the law one in four is enough: the plain loop says more. */
-	else if (law ? !excused && seed % 4 == 0 : o->lies == 0)
+	else if (law ? !excused && seed % 4 == 0 : known)
 		why = replay(p, o, want, totals, diag);
 	free(want);
 	return why;
@@ -333,25 +316,12 @@ play_known(struct totals *t)
 	} known[] = {
 		/* a deadline of nothing but its floor */
 		{ 1448, { .scheme = "epsp", .equal = true, .near = true } },
-		/* a witness that was slower than the liar */
-		{ 366, { .scheme = "bsp", .liars = true, .near = true } },
-		{ 2058, { .scheme = "flexrr:0", .liars = true, .near = true } },
-		/* a witness that stood still was waited for twice */
-		{ 2462, { .scheme = "flexrr:0", .liars = true, .near = true } },
 		/* nobody evaluated while a trial was lost */
 		{ 1613, { .scheme = "epsp:1", .liars = true, .near = true } },
-		/* only who was suspected was left */
-		{ 586, { .scheme = "bsp", .liars = true, .near = true } },
-		/* who could contradict a liar was suspected */
-		{ 995, { .liars = true } },
 		/* whose fingerprint counted was gone */
 		{ 5535, { .scheme = "ssp:0", .near = true } },
 		/* what it lacked of its own steps had some of another policy */
 		{ 9697, { .near = true } },
-		/* a liar is believed */
-		{ 225, { .liars = true, .near = true } },
-		/* who was its witness was not given the task for good, too */
-		{ 1832, { .liars = true } },
 		/* a claim for what was fenced is lost, and its task was nobody's */
 		{ 673, { .liars = true } },
 		{ 3894, { .near = false } },
@@ -390,57 +360,27 @@ play_known(struct totals *t)
 	play(1987, &(struct focus){ .scheme = "flexrr:1" }, t);
 	/* Who died without a block, by a map that it had not heard of, still had some. */
 	play(9176, &(struct focus){ .flat = true }, t);
-	/* a worker's second step was complete while its first one was doubted */
-	play(7167, &(struct focus){ .flat = true }, t);
-	/* what was to be done again was lost with the coordinator */
-	play(7800, &(struct focus){ .flat = true }, t);
-	/* who was refuted may not do a task again, and nobody else has a result of it */
-	play(20683, &(struct focus){ .flat = true }, t);
-	/* all tasks of what was taken back had been skipped meanwhile */
-	play(21236, &(struct focus){ .flat = true }, t);
 	/* a flip of a value's only bit was none */
 	play(21398, &(struct focus){ .flat = true }, t);
-	/* who stood still as a witness was given tasks, and waited for once more */
-	play(23719, &(struct focus){ .flat = true }, t);
 	/* what took long to come here was looked at for ever */
 	play(81892, &(struct focus){ .flat = true }, t);
-	/* few have blocks again while a version is made in part */
-	play(2747, &(struct focus){ .flat = false }, t);
 	/* what had left early of a version was waited for when shards had forgotten it */
 	play(2235, &(struct focus){ .flat = false }, t);
-	/* a flaky witness has nothing, and there is no third key */
-	play(5771, &(struct focus){ .flat = false }, t);
 	/* an honest suspect that had nothing to say was never asked, as another one that
 	 * hung worked, and kept what it owed for ever */
 	play(96224731, &(struct focus){ .scheme = "epsp", .flat = false }, t);
 	/* who had waited for a version of late shards had as much longer to push */
 	play(501770, &(struct focus){ .flat = false }, t);
 	play(1289, &(struct focus){ .scheme = "bsp", .flat = false }, t);
-	/* a liar alone was believed, and honest gradients on what it made of the model
-	 * were beyond its exponents, which stops a job */
-	play(602052, &(struct focus){ .flat = false }, t);
 	play(96223936, &(struct focus){ .restarts = true }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
-	/* a round that its witness found not finite was the same liar's again, for ever
-	 */
-	play(2479, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
-	/* a group server's member was at what the group server was to witness */
-	play(20025, &(struct focus){ .flat = false }, t);
-	/* what a witness said of one version was taken for its word on another one */
-	play(50886, &(struct focus){ .flat = true }, t);
-	/* a witness stood still in the midst of what it was asked for, having moved */
-	play(96240013, &(struct focus){ .liars = true }, t);
 	static const struct focus groups = { .groups = true };
 	/* what was fenced above was given all the same, and had no ticket by the map that
 	 * held then */
 	play(2956, &groups, t);
 	/* members went on with what nobody wanted */
 	play(3852, &groups, t);
-	/* a witness with an evaluation behind it was looked at each millisecond */
-	play(6848, &groups, t);
-	/* the same beside tasks, where nobody is above */
-	play(21358, &(struct focus){ .liars = true }, t);
 	/* what was at hand for long was taken for the pull of what came last */
 	play(8553, &groups, t);
 	/* who had left before a version was made was here when it was ordered */
@@ -452,10 +392,6 @@ play_known(struct totals *t)
 	play(300263, &(struct focus){ .near = true }, t);
 	/* who has the key of a group server with a liar goes with it */
 	play(301881, &(struct focus){ .groups = true, .mute = true }, t);
-	/* two sessions of a liar's key were two witnesses, as the third key had gone */
-	play(304258, &(struct focus){ .liars = true, .moves = true }, t);
-	/* two members were drawn that lie, and bore each other out against the third */
-	play(21904, &(struct focus){ .groups = true, .mute = true }, t);
 	/* two levels, as they were first drawn */
 	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)

@@ -122,12 +122,6 @@ needed_by(const float *g, size_t from, size_t to)
 	return most > 0 ? (e < LEAST ? LEAST : e > MOST ? MOST : e) : NONE;
 }
 
-int
-plain_needed(const float *g, size_t n, uint32_t block)
-{
-	return needed_by(g, (size_t)block * PLAIN_BLOCK, end_of(n, block));
-}
-
 /* In quanta, half to even.  A double holds the product as it is. */
 static int64_t
 quantised(float g, double quanta)
@@ -182,14 +176,11 @@ plain_dither(float *g, size_t n, const int *e, unsigned bits, uint64_t seed,
 }
 
 void
-plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most,
-	      uint32_t from, uint32_t to)
+plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
+	      uint32_t to)
 {
 	for (uint32_t b = from; b < to; b++) {
 		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(s->n, b);
-		const int is_needed = needed_by(g, first, end);
-		const int needed =
-			most != NULL && most[b] < is_needed ? most[b] : is_needed;
 		const int was = s->e[b] == NONE ? e[b] : s->e[b];
 		const int is = was < e[b] ? was : e[b];
 		const double unit = quanta(e[b]);
@@ -200,8 +191,14 @@ plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most
 		for (size_t i = first; i < end && e[b] > is; i++)
 			s->v[i] += quantised(g[i], unit) * ((__int128)1 << (e[b] - is));
 		s->e[b] = is;
-		s->needed[b] = needed > s->needed[b] ? needed : s->needed[b];
+		plain_sum_need(s, b, needed_by(g, first, end));
 	}
+}
+
+void
+plain_sum_need(struct plain_sum *s, uint32_t block, int needed)
+{
+	s->needed[block] = needed > s->needed[block] ? needed : s->needed[block];
 }
 
 void
@@ -338,7 +335,7 @@ next_exponent(int e, int needed, unsigned bits)
 	if (needed == NONE)
 		return e;
 	const int wanted = needed + (bits != 0 ? BITS - (int)bits : 0);
-	const int next = wanted > e - 2 ? wanted : e - 2;
+	const int next = wanted < e - 2 ? e - 2 : wanted > e + 8 ? e + 8 : wanted;
 	return next < LEAST ? LEAST : next > MOST ? MOST : next;
 }
 

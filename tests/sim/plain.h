@@ -38,17 +38,15 @@ struct plain_sum plain_sum_new(size_t n);
 void plain_sum_clear(struct plain_sum *s);
 void plain_sum_free(struct plain_sum *s);
 
-/* s += g, quantised by the exponents e, in the blocks from … to-1.  What it needs counts
- * as `most` by block where that is less; NULL: as it is. */
-void plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most,
-		   uint32_t from, uint32_t to);
+/* s += g, quantised by the exponents e, in the blocks from … to-1. */
+void plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
+		   uint32_t to);
+/* The block counts as having needed this, too. */
+void plain_sum_need(struct plain_sum *s, uint32_t block, int needed);
 
 /* What was added so has the one bit wrong. */
 void plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
 		    const struct toy_flip *flip);
-
-/* What a block of the gradient needs. */
-int plain_needed(const float *g, size_t n, uint32_t block);
 
 /* What a task's gradient is with `bits` bits (0: all), by the exponents e and the job's
  * seed. */

@@ -10,7 +10,7 @@
 #include "trace/reader.h"
 
 #include <assert.h>
-#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,15 +61,6 @@ struct person {
 	uint32_t machine;
 };
 
-/* A contribution that needed more than it counts as: the most, by block. */
-struct bounded {
-	uint64_t round, id[2];
-	int *most;
-	/* the first such block, what it said to have needed there, and what it did */
-	uint32_t block;
-	int needed, found;
-};
-
 #define ADD(vec, ...)                                                  \
 	do {                                                           \
 		int grown = FAL_GROW((vec).v, (vec).cap, (vec).n + 1); \
@@ -83,7 +74,6 @@ struct reference {
 	VEC(struct plain) versions; /* all; the last one is the newest */
 	struct plain_sum sum;       /* gradients for the next one */
 	bool graded, moved;
-	VEC(uint64_t) again; /* rounds of which something was taken back */
 	VEC(struct person) people;
 	float *delta; /* changes of weights for the next one */
 	VEC(struct own) owns;
@@ -91,7 +81,6 @@ struct reference {
 	VEC(struct slot) slots;
 	float *velocity; /* of outer steps; NULL: there was none */
 	VEC(struct stepped) stepped;
-	VEC(struct bounded) bounds; /* of the rounds that are not over */
 	char scheme[128];
 	bool several;        /* shards, at last, so that what came is no first part of the
 				blocks */
@@ -140,14 +129,14 @@ version(struct reference *r, struct fal_trace_line *l, uint64_t v)
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* A task's gradient on `on`, as the machine gets it, for blocks from … to-1; `by`: the
- * contribution that brought them, where it needed more than it counts as, or NULL. */
+/* A task's gradient on `on`, as the machine gets it, for blocks from … to-1; `lie`: of a
+ * contribution that lies. */
 struct part {
 	const struct plain *on;
 	uint64_t task;
 	uint32_t machine; /* NOBODY: none that gets anything wrong */
 	uint32_t from, to;
-	struct bounded *by;
+	enum toy_lie lie;
 	unsigned bits;
 };
 
@@ -170,26 +159,33 @@ gets_wrong(const struct reference *r, const struct head *h, uint32_t machine,
 	       toy_flips(r->t, machine, h->clock, (uint32_t)task, out);
 }
 
+/* Does whoever lies do so in this block? */
+static bool
+lies_in(const struct reference *r, uint32_t block)
+{
+	return r->t->lies_of == 0 || block % r->t->lies_of == 0;
+}
+
 static void
 add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 	 const struct part *p)
 {
-	struct bounded *by = p->by;
 	struct toy_flip flip;
 	if (p->from >= p->to)
 		return;
 	toy_grad(r->t, p->on->w, h->clock, (uint32_t)p->task, r->grad);
 	plain_dither(r->grad, r->t->n, p->on->e, p->bits, r->t->seed, h->clock,
 		     (uint32_t)p->task);
-	plain_sum_add(sum, r->grad, p->on->e, by != NULL ? by->most : NULL, p->from,
-		      p->to);
+	for (uint32_t b = p->from; b < p->to; b++) {
+		const bool lies = p->lie != TOY_HONEST && lies_in(r, b);
+		if (!lies || p->lie == TOY_NEEDED)
+			plain_sum_add(sum, r->grad, p->on->e, b, b + 1);
+		if (lies)
+			plain_sum_need(sum, b, toy_need(r->t, p->on->e[b]));
+	}
 	if (gets_wrong(r, h, p->machine, p->task, &flip) &&
 	    flip.at / PLAIN_BLOCK >= p->from && flip.at / PLAIN_BLOCK < p->to)
 		plain_sum_flip(sum, r->grad, p->on->e, &flip);
-	if (by == NULL || by->block < p->from || by->block >= p->to)
-		return;
-	const int needed = plain_needed(r->grad, r->t->n, by->block);
-	by->found = needed > by->found ? needed : by->found;
 }
 
 /* The same of all blocks. */
@@ -197,21 +193,8 @@ static void
 add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
 	 const struct head *h, uint64_t task, uint32_t machine, unsigned bits)
 {
-	const struct part p = { on, task, machine, 0, r->blocks, NULL, bits };
+	const struct part p = { on, task, machine, 0, r->blocks, TOY_HONEST, bits };
 	add_part(r, sum, h, &p);
-}
-
-/* The contribution of the round; NULL for `id`: any of it. */
-static struct bounded *
-bounded(const struct reference *r, uint64_t round, const uint64_t *id)
-{
-	for (size_t i = 0; i < r->bounds.n; i++) {
-		struct bounded *b = &r->bounds.v[i];
-		if (b->round == round &&
-		    (id == NULL || (b->id[0] == id[0] && b->id[1] == id[1])))
-			return b;
-	}
-	return NULL;
 }
 
 /* The version on which the worker computed the task: as it was granted last. */
@@ -247,9 +230,35 @@ holds(struct fal_trace_line *l, const json_t *contrib, uint64_t task)
 	return false;
 }
 
-/* A task of a round on several versions, or of contributions that count as less than they
- * needed: one that was fenced has brought its first blocks, what fills it those after
- * them. */
+/* Tasks that a contribution has claimed. */
+static uint64_t
+tasks_of(struct fal_trace_line *l, const json_t *contrib)
+{
+	const size_t n = told_len(l, contrib, "tasks");
+	uint64_t all = 0;
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		uint64_t row[2];
+		told_row(l, contrib, "tasks", i, 2, row);
+		all += row[1];
+	}
+	return all;
+}
+
+/* How the contribution lies: one task that does is refused. */
+static enum toy_lie
+lie_of_contrib(const struct reference *r, struct fal_trace_line *l, const json_t *contrib,
+	       uint64_t worker)
+{
+	const uint32_t machine = machine_of(r, worker);
+	const enum toy_lie lie = machine != NOBODY ? r->t->lies[machine] : TOY_HONEST;
+	return lie == TOY_GROUP || (lie != TOY_HONEST && tasks_of(l, contrib) > 1)
+		       ? lie
+		       : TOY_HONEST;
+}
+
+/* A task of a round on several versions, or of contributions with values that are wrong,
+ * or that lie: one that was fenced has brought its first blocks, what fills it those
+ * after them. */
 static void
 add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h, uint64_t task)
@@ -270,7 +279,7 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 			machine_of(r, id[0]),
 			(uint32_t)at,
 			(uint32_t)(at + blocks),
-			bounded(r, h->round, id),
+			lie_of_contrib(r, l, c, id[0]),
 			r->t->bits
 		};
 		add_part(r, sum, h, &p);
@@ -307,10 +316,10 @@ leave_out(struct reference *r, struct fal_trace_line *l, const struct head *h,
 	return skipped;
 }
 
-/* Is something wrong in a contribution that counts?  It is not known where it is, if that
- * was fenced in part, by several shards. */
+/* Is something wrong in a contribution that counts, or does it lie?  It is not known
+ * where that is, if it was fenced in part, by several shards. */
 static bool
-is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
+is_wrong(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
 	const size_t n = told_len(l, l->o, "contrib");
 	struct toy_flip flip;
@@ -321,24 +330,27 @@ is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
 		uint64_t id[2];
 		bool here = false;
 		told_tuple(l, c, "c", 2, id);
+		const enum toy_lie lie = lie_of_contrib(r, l, c, id[0]);
+		here = lie != TOY_HONEST && blocks > 0;
+		if (here && lie == TOY_GROUP)
+			r->unknown = "what a member of a group has lied about is";
 		for (uint64_t k = h->first; k < h->first + h->tasks && blocks > 0; k++)
 			here |= gets_wrong(r, h, machine_of(r, id[0]), k, &flip) &&
 				holds(l, c, k);
 		if (here && blocks < r->blocks)
-			r->unknown = "what of a contribution with a flip came is";
+			r->unknown = "what of a contribution that is wrong came is";
 		any |= here;
 	}
 	return any;
 }
 
-/* Does a contribution that counts as less than it needed, or is of another version, or
- * what it fills, bring a part of the blocks, of which nobody says which? */
+/* Does a contribution of another version, or what it fills, bring a part of the blocks,
+ * of which nobody says which? */
 static bool
-is_bound_in_part(struct reference *r, struct fal_trace_line *l, const struct head *h)
+is_mixed_in_part(const struct reference *r, struct fal_trace_line *l)
 {
 	const size_t n = told_len(l, l->o, "contrib");
-	const bool mixed = told_has(l->o, "on");
-	if (!mixed && bounded(r, h->round, NULL) == NULL)
+	if (!told_has(l->o, "on"))
 		return false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
@@ -351,28 +363,14 @@ is_bound_in_part(struct reference *r, struct fal_trace_line *l, const struct hea
 	return false;
 }
 
-/* Was something of the round taken back? */
-static bool
-was_again(const struct reference *r, uint64_t round)
-{
-	for (size_t i = 0; i < r->again.n; i++)
-		if (r->again.v[i] == round)
-			return true;
-	return false;
-}
-
 /* All tasks of a round that was computed on `on`, or on several versions. */
 static void
 add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h)
 {
-	const bool apart = told_has(l->o, "on") || bounded(r, h->round, NULL) != NULL ||
-			   is_flipped(r, l, h);
-	if (apart && was_again(r, h->round))
-		r->unknown = "who brought which blocks of what was taken back";
-	if (is_bound_in_part(r, l, h))
-		r->unknown = "which blocks have come of what counts as less, or is of "
-			     "another version";
+	const bool wrong = is_wrong(r, l, h), apart = wrong || told_has(l->o, "on");
+	if (is_mixed_in_part(r, l))
+		r->unknown = "which blocks have come of what is of another version";
 	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
 		if (leave_out(r, l, h, h->first + i))
 			continue;
@@ -521,24 +519,57 @@ revise(struct reference *r, const struct head *h)
 	}
 }
 
-/* Blocks that change more than they may are left out. */
-static void
-leave_blocks_out(struct reference *r, const struct head *h)
+static float
+largest(const float *v, size_t from, size_t to)
 {
-	struct bounded *by = bounded(r, h->round, NULL);
-	if (by == NULL)
-		return;
-	for (size_t i = 0; i < r->t->n; i++)
-		if (by->most[i / PLAIN_BLOCK] != INT_MAX)
+	float most = 0;
+	for (size_t i = from; i < to; i++)
+		most = fabsf(v[i]) > most ? fabsf(v[i]) : most;
+	return most;
+}
+
+/* Is the block's change more than four times the largest weight of its shard, or 1?  A
+ * liar's is. */
+static bool
+is_left_out(struct reference *r, uint32_t machine, uint32_t block)
+{
+	const struct plain *is = &r->versions.v[r->versions.n - 1];
+	const size_t n = r->t->n, from = (size_t)block * PLAIN_BLOCK;
+	const size_t to = from + PLAIN_BLOCK < n ? from + PLAIN_BLOCK : n;
+	const float by = largest(r->change, from, to) / 4;
+	if (machine != NOBODY && r->t->lies[machine] == TOY_NEEDED && lies_in(r, block))
+		return true;
+	if (by <= 1 || by <= largest(is->w, from, to))
+		return false;
+	if (r->several && by <= largest(is->w, 0, n))
+		r->unknown = "which weights are of the same shard";
+	return by > largest(is->w, 0, n);
+}
+
+/* Blocks that change by too much are left out. */
+static void
+leave_blocks_out(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	const uint32_t machine = machine_of(r, h->owner);
+	uint64_t left_out = 0;
+	for (uint32_t b = 0; b < r->blocks; b++) {
+		if (!is_left_out(r, machine, b))
+			continue;
+		left_out++;
+		for (size_t i = (size_t)b * PLAIN_BLOCK;
+		     i < r->t->n && i / PLAIN_BLOCK == b; i++)
 			r->change[i] = 0;
-	by->found = by->needed; /* which depends on how records are packed */
+	}
+	if (r->unknown == NULL && left_out != get(l, l->o, "unstepped"))
+		fal_trace_fail(l, FAL_EINVAL, "%llu blocks were to be left out",
+			       (unsigned long long)left_out);
 }
 
 static void
 take_delta(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
 	take_steps(r, l, h);
-	leave_blocks_out(r, h);
+	leave_blocks_out(r, l, h);
 	begin_delta(r);
 	if (h->rank > 0)
 		revise(r, h);
@@ -579,53 +610,6 @@ read_head(struct fal_trace_line *l)
 	return h;
 }
 
-/* A contribution that nobody could bear out. */
-static void
-take_check(struct reference *r, struct fal_trace_line *l)
-{
-	const json_t *all = json_object_get(l->o, "bound"), *row;
-	struct bounded b = { .round = get(l, l->o, "round"),
-			     .block = (uint32_t)get(l, l->o, "block"),
-			     .needed = (int)json_integer_value(
-				     json_object_get(l->o, "needed")),
-			     .found = INT_MIN };
-	size_t k;
-	if (all == NULL)
-		return;
-	told_tuple(l, l->o, "c", 2, b.id);
-	b.most = calloc(r->blocks, sizeof(*b.most));
-	assert(b.most != NULL);
-	for (uint32_t i = 0; i < r->blocks; i++)
-		b.most[i] = INT_MAX;
-	json_array_foreach(all, k, row)
-	{
-		const json_int_t first = json_integer_value(json_array_get(row, 0));
-		const json_int_t n = json_integer_value(json_array_get(row, 1));
-		for (json_int_t i = first; i < first + n && i < r->blocks; i++)
-			b.most[i] = (int)json_integer_value(json_array_get(row, 2));
-	}
-	ADD(r->bounds, b);
-}
-
-/* The round is over: what was said of its contributions was so. */
-static void
-forget_bounds(struct reference *r, struct fal_trace_line *l, uint64_t round, bool applied)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < r->bounds.n; i++) {
-		const struct bounded b = r->bounds.v[i];
-		if (b.round != round) {
-			r->bounds.v[kept++] = b;
-			continue;
-		}
-		if (applied && b.found != b.needed && r->unknown == NULL)
-			fal_trace_fail(l, FAL_EINVAL, "block %u needed %d, not %d",
-				       b.block, b.found, b.needed);
-		free(b.most);
-	}
-	r->bounds.n = kept;
-}
-
 static void
 apply(struct reference *r, struct fal_trace_line *l)
 {
@@ -648,7 +632,6 @@ take_ledger(struct reference *r, struct fal_trace_line *l)
 		apply(r, l);
 	else if (strcmp(told_str(l, l->o, "kind"), "delta") == 0)
 		own_of(r, get(l, l->o, "owner"))->lost = true;
-	forget_bounds(r, l, get(l, l->o, "round"), applied);
 }
 
 /* weight · what the line has changed. */
@@ -720,6 +703,8 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	const size_t n = r->t->n;
 	struct plain next = plain_new(n, NULL);
 	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
+	if (told_has(l->o, "unstepped"))
+		fal_trace_fail(l, FAL_EINVAL, "no gradient is beyond the numbers");
 	/* Without a divisor all was skipped. */
 	if (r->graded && told_has(l->o, "divisor"))
 		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, "lr"),
@@ -781,10 +766,6 @@ take(void *arg, struct fal_trace_line *l)
 		take_update(r, l);
 	else if (strcmp(l->ev, "policy") == 0)
 		take_policy(r, l);
-	else if (strcmp(l->ev, "again") == 0)
-		ADD(r->again, get(l, l->o, "round"));
-	else if (strcmp(l->ev, "check") == 0)
-		take_check(r, l);
 	else if (strcmp(l->ev, "join") == 0)
 		take_join(r, l);
 	return l->err;
@@ -809,11 +790,7 @@ finish(struct reference *r)
 	free(r->lines.v);
 	free(r->slots.v);
 	free(r->stepped.v);
-	free(r->again.v);
 	free(r->people.v);
-	for (size_t i = 0; i < r->bounds.n; i++)
-		free(r->bounds.v[i].most);
-	free(r->bounds.v);
 	free(r->delta);
 	free(r->grad);
 	free(r->change);

@@ -54,8 +54,6 @@ enum seen {
 	SEEN_HALF_MADE,        /* a shard has made some blocks of a version, */
 	SEEN_HALF_CRASH,       /* … and then a worker died, */
 	SEEN_HALF_FENCE,       /* … or a contribution was fenced, */
-	SEEN_HALF_AGAIN,       /* … or blocks were taken back, */
-	SEEN_HALF_WITNESS,     /* … or somebody bore out what was doubted, or did not, */
 	SEEN_HALF_READ,        /* … or a worker was sent a version before it */
 	SEEN_HALF_RESTART,     /* … or all began again */
 	SEEN_EARLY,            /* some of a version left while the rest was made, */
@@ -119,11 +117,7 @@ enum seen {
 	SEEN_DROPPED,
 	SEEN_VERIFIED,
 	SEEN_UNLIKE,
-	SEEN_WITNESSED,
-	SEEN_BELIEVED,
-	SEEN_BOUNDED,
-	SEEN_REFUTED,
-	SEEN_AGAIN,
+	SEEN_UNSTEPPED, /* a change of weights was too large for some blocks */
 	SEEN_CHARGED,
 	SEEN_NO_ANSWER, /* a suspect that did not answer, */
 	SEEN_NO_WORK,   /* … that did, but stood still, or sent nothing, */

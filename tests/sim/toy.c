@@ -48,6 +48,13 @@ toy_room(const struct toy *t)
 	return fal_bfp_room(toy_clock_tasks(t, 0));
 }
 
+int
+toy_need(const struct toy *t, int exponent)
+{
+	const int most = exponent + (int)toy_room(t) - FAL_BFP_P + 1;
+	return most < FAL_EXP_MAX ? most : FAL_EXP_MAX;
+}
+
 void
 toy_init(const struct toy *t, float *params)
 {
@@ -150,7 +157,7 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 			samples += toy_task_samples(t, c, task);
 			toy_grad(t, on->w, c, task, grad);
 			plain_dither(grad, t->n, on->e, t->bits, t->seed, c, task);
-			plain_sum_add(&sum, grad, on->e, NULL, 0, blocks);
+			plain_sum_add(&sum, grad, on->e, 0, blocks);
 		}
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);

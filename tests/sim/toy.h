@@ -20,12 +20,23 @@ struct toy {
 	uint32_t odd;  /* of so many tasks about one has no finite gradient; 0: none */
 	/* By machine: the part of its tasks that come out with one bit wrong. */
 	double flips[TOY_MACHINES];
+	/* By machine: how a sum of several tasks lies about its exponents, in one block
+	 * of so many (0: in all). */
+	enum toy_lie {
+		TOY_HONEST,
+		TOY_NEEDED, /* it needed the most that it has room for */
+		TOY_ZEROS,  /* the same, and all is zero */
+		TOY_GROUP   /* members of a group do, some of them */
+	} lies[TOY_MACHINES];
+	uint32_t lies_of;
 };
 
 uint32_t toy_clocks(const struct toy *t); /* of the whole job */
 uint32_t toy_clock_tasks(const struct toy *t, uint64_t clock);
 /* What a task has room for. */
 unsigned toy_room(const struct toy *t);
+/* What a liar says to have needed of a block with this exponent. */
+int toy_need(const struct toy *t, int exponent);
 uint32_t toy_clock_samples(const struct toy *t, uint64_t clock);
 uint32_t toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task);
 

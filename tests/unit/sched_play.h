@@ -76,8 +76,6 @@ static struct play {
 	void (*on_act)(const struct fal_act *a); /* sees each action; NULL: nobody */
 	/* A round is complete: true: the test has seen to it.  NULL: it goes on. */
 	bool (*on_complete)(uint64_t round);
-	/* A contribution's witness has run all. */
-	void (*on_checked)(uint64_t round, struct fal_cid of);
 	uint64_t acts[PLAY_ACTS];
 	uint64_t tasks[FAL_FATE_ABANDON + 1]; /* of ended rounds, by fate */
 	double busy;                          /* seconds of finished tasks */
@@ -317,11 +315,8 @@ static inline void
 play_checked(struct play_worker *w)
 {
 	const struct play_item i = w->q[0];
-	struct fal_cid of = { 0, 0 };
 	play_drop(w, &i, 1);
 	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
-	if (fal_sched_checked(play.s, w->id, i.round, i.task, true, &of) == 2)
-		play.on_checked(i.round, of);
 	play_follow_all();
 }
 

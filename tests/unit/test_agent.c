@@ -557,11 +557,6 @@ checks_are_answered(void **state)
 		check((int64_t)c->checked.round, 4, "round");
 		check(c->checked.task, 6 + lane, "task");
 		check(c->checked.nonfinite, 0, "nonfinite");
-		check(c->checked.first, 0, "first");
-		check((int64_t)c->checked.needed.n, BLOCKS, "blocks");
-		/* 7 and 8 quanta of 2^-35 */
-		for (uint32_t b = 0; b < BLOCKS; b++)
-			check((int8_t)c->checked.needed.p[b], -32, "needed");
 	}
 	revoke_checks(4, 6, 3);
 	check(cancelled[2], 1, "the third is not wanted any more");

@@ -184,70 +184,6 @@ test_unfinished(void **state)
 	}
 }
 
-/* What is said of contributions that were not believed, before the ledger of clock 3, in
- * which 2.23 is fenced. */
-static void
-test_doubts(void **state)
-{
-	(void)state;
-#define CHECK(c, rest)                                                                  \
-	"{\"t\":1.5,\"ev\":\"check\",\"round\":3,\"c\":" c ",\"block\":0,\"needed\":9," \
-	"\"shown\":-3," rest "}\n"
-#define AGAIN(c)                                                                    \
-	"{\"t\":1.5,\"ev\":\"again\",\"round\":3,\"clock\":3,\"blocks\":5,\"c\":" c \
-	",\"why\":\"refuted\"}\n"
-	static const struct {
-		const char *said, *finding; /* NULL: none; "": an error */
-	} cases[] = {
-		{ CHECK("[2,23]", "\"by\":3,\"verdict\":\"refuted\"") AGAIN("[2,23]"),
-		  NULL },
-		{ CHECK("[1,13]", "\"by\":3,\"verdict\":\"witnessed\""), NULL },
-		{ CHECK("[1,13]", "\"verdict\":\"believed\",\"why\":\"so\""), NULL },
-		{ AGAIN("[2,23]"), NULL },
-		{ CHECK("[2,23]", "\"by\":3,\"verdict\":\"refuted\""),
-		  "clock 3: contribution 2.23 was refuted, but not done again" },
-		{ AGAIN("[1,13]"),
-		  "clock 3: contribution 1.13 was to be done again, but was not fenced" },
-		{ AGAIN("[1,99]"),
-		  "clock 3: contribution 1.99 was to be done again, but was not fenced" },
-		{ CHECK("[1,13]", "\"by\":1,\"verdict\":\"witnessed\""),
-		  "line 13: check: witnessed by itself" },
-		{ CHECK("[1,13]", "\"verdict\":\"witnessed\""),
-		  "line 13: check: witnessed by nobody" },
-		{ CHECK("[1,13]", "\"by\":9,\"verdict\":\"witnessed\""),
-		  "line 13: check: worker 9 never joined" },
-		{ CHECK("[9,13]", "\"by\":1,\"verdict\":\"witnessed\""),
-		  "line 13: check: worker 9 never joined" },
-		{ CHECK("[1,13]", "\"by\":1,\"verdict\":\"perhaps\""), "" },
-		{ CHECK("[1]", "\"by\":1,\"verdict\":\"believed\""), "" },
-	};
-	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-		struct fal_buf b = { 0 };
-		for (size_t i = 0; i < LINES; i++) {
-			if (i == OF_CLOCK_3)
-				fal_put_bytes(&b, cases[k].said, strlen(cases[k].said));
-			fal_put_bytes(&b, valid[i], strlen(valid[i]));
-		}
-		const char *want = cases[k].finding;
-		struct outcome o = audit((const char *)b.p, b.n);
-		if ((o.err < 0) != (want != NULL && want[0] == '\0'))
-			fail_msg("case %zu: %d %s", k, o.err, o.diag.text);
-		if (o.err == 0 && want == NULL && !o.v.ok)
-			fail_msg("case %zu: %s", k, o.v.text[0]);
-		if (o.err == 0 && want != NULL &&
-		    (o.v.ok || strcmp(o.v.text[0], want) != 0))
-			fail_msg("case %zu: '%s', not '%s'", k, o.v.ok ? "" : o.v.text[0],
-				 want);
-		if (k < 3)
-			assert_int_equal(o.v.verdicts[k == 0   ? FAL_REFUTED
-						      : k == 1 ? FAL_WITNESSED
-							       : FAL_BELIEVED],
-					 1);
-		fal_audit_free(o.a);
-		fal_buf_free(&b);
-	}
-}
-
 struct tamper {
 	const char *from, *to; /* the first `from` is replaced */
 	const char *finding;   /* a finding begins so */
@@ -639,7 +575,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_valid_passes),
-		cmocka_unit_test(test_doubts),
 		cmocka_unit_test(test_unfinished),
 		cmocka_unit_test(words_are_judged),
 		cmocka_unit_test(shards_are_judged),

@@ -904,7 +904,8 @@ exponents(void **state)
 {
 	(void)state;
 	same(fal_exp_next(-12, FAL_EXP_NONE), -12, "all zero", 0);
-	same(fal_exp_next(-12, 5), 5, "up at once", 0);
+	same(fal_exp_next(-12, -5), -5, "up at once", 0);
+	same(fal_exp_next(-12, 5), -4, "up eight at most", 0);
 	same(fal_exp_next(-12, -12), -12, "stays", 0);
 	same(fal_exp_next(-12, -13), -13, "down one", 0);
 	same(fal_exp_next(-12, -50), -14, "down two at most", 0);

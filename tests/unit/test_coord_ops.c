@@ -267,8 +267,8 @@ says(uint32_t shard, struct fal_shard_say what)
 	assert_int_equal(liar, 0);
 }
 
-/* Who doubts whom nobody knows, or knows by another key, ends the job: what it says has a
- * place in no list. */
+/* Who calls values too large of whom nobody knows ends the job: what it says has a place
+ * in no list. */
 static void
 words_of_nobody(void **state)
 {
@@ -276,14 +276,10 @@ words_of_nobody(void **state)
 		struct fal_shard_say is;
 		bool can_be;
 	} words[] = {
-		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 }, .key = 1 }, true },
-		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 }, .key = 7 }, false },
-		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 } }, false },
-		{ { .kind = FAL_SAY_DOUBT, .id = { 9, 1 }, .key = 1 }, false },
-		{ { .kind = FAL_SAY_DOUBT, .key = 1 }, false },
-		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1, .id = { 1, 1 } }, true },
-		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1, .id = { 9, 1 } }, false },
-		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1 }, false },
+		{ { .kind = FAL_SAY_STEPPED, .beyond = 1, .id = { 1, 1 } }, true },
+		{ { .kind = FAL_SAY_STEPPED, .beyond = 1, .id = { 9, 1 } }, false },
+		{ { .kind = FAL_SAY_ENDED, .beyond = 1, .id = { 9, 1 } }, false },
+		{ { .kind = FAL_SAY_STEPPED, .beyond = 1 }, false },
 		{ { .kind = FAL_SAY_COMPLETE }, true },
 	};
 	asks = NONE;
@@ -309,8 +305,7 @@ claims(uint32_t seq, struct standin_task *task)
 	return (struct fal_cid){ 1, seq };
 }
 
-/* What no shard was told to fence, and what it has not, is neither fenced nor taken back
- * by that it says so. */
+/* What no shard was told to fence is not fenced by that it says so. */
 static void
 orders_of_nobody(void **state)
 {
@@ -322,8 +317,6 @@ orders_of_nobody(void **state)
 	const struct fal_cid id = claims(1, &task);
 	says(0, (struct fal_shard_say){
 			.kind = FAL_SAY_FENCED, .round = task.round, .id = id });
-	says(0, (struct fal_shard_say){ .kind = FAL_SAY_TAKEN, .round = task.round });
-	assert_int_equal(lines("\"ev\":\"again\""), 0);
 	assert_false(fal_coord_status(coord).failed);
 }
 

@@ -38,7 +38,7 @@ static const struct {
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
 	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8 + 8, 0, false, "PONG" },
-	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 16 + 4, 0, true, "CHECKED" },
+	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 16, 0, false, "CHECKED" },
 	{ FAL_MSG_FOLLOW, FAL_FROM_OBSERVER, 1, 0, false, "FOLLOW" },
 	{ FAL_MSG_CONTROL, FAL_FROM_CONTROLLER, 1, 0, true, "CONTROL" },
 	{ FAL_MSG_WELCOME, FAL_FROM_COORDINATOR, 8 + 12 + 4, 0, false, "WELCOME" },
@@ -69,15 +69,15 @@ static const struct {
 	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 8 + 4 + 64, 2, false, "MAP" },
 	{ FAL_MSG_BLOCKS, FAL_FROM_COORDINATOR, 4, 0, true, "BLOCKS" },
 	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 8 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
-	{ FAL_MSG_SAY, FAL_FROM_SHARD, 81 + 2 + 2, 1, true, "SAY" },
+	{ FAL_MSG_SAY, FAL_FROM_SHARD, 62 + 2 + 2, 1, true, "SAY" },
 	{ FAL_MSG_PLACED, FAL_FROM_SHARD, 4, 0, false, "PLACED" },
 	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
-	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 16 + 24 + 12 + 1 + 8, 0, true, "IMAGE" },
+	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 16 + 16 + 12 + 1 + 8, 0, true, "IMAGE" },
 	{ FAL_MSG_BYTES, FAL_FROM_SHARD, 4, 0, true, "BYTES" },
 	{ FAL_MSG_SERVED, FAL_FROM_SHARD, 16, 0, true, "SERVED" },
 	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, true, "PLACE" },
 	{ FAL_MSG_ORDER, FAL_FROM_COORDINATOR,
-	  1 + 16 + 4 + 8 + 8 + 1 + 20 + 1 + 32 + 4 + 16 + 8 + 2, 0, true, "ORDER" },
+	  1 + 16 + 8 + 8 + 1 + 16 + 1 + 32 + 4 + 16 + 8 + 2, 0, true, "ORDER" },
 	{ FAL_MSG_ADMIT, FAL_FROM_COORDINATOR, 4 + 32, 0, false, "ADMIT" },
 	{ FAL_MSG_DISMISS, FAL_FROM_COORDINATOR, 4, 0, false, "DISMISS" },
 	{ FAL_MSG_PUBLISH, FAL_FROM_COORDINATOR, 8 + 32 + 1, 0, true, "PUBLISH" },
@@ -116,7 +116,7 @@ strings_at(uint16_t type)
 	case FAL_MSG_READY:
 		return 68;
 	case FAL_MSG_SAY:
-		return 81;
+		return 62;
 	default:
 		return 0;
 	}

@@ -69,7 +69,7 @@ static void
 draw_clocks(struct run *w, size_t n)
 {
 	static const enum course_why why[] = { COURSE_UNTOLD, COURSE_UNLAWFUL,
-					       COURSE_MIXED, COURSE_BOUNDED };
+					       COURSE_MIXED };
 	const uint32_t odd = 2 + fal_rng_below(&rng, 20), bare = fal_rng_below(&rng, 4);
 	for (size_t i = 0; i < n; i++) {
 		struct course_clock *c = &w->clock[i];
@@ -83,7 +83,7 @@ draw_clocks(struct run *w, size_t n)
 			continue;
 		switch (fal_rng_below(&rng, 3)) {
 		case 0:
-			c->why = why[fal_rng_below(&rng, 4)];
+			c->why = why[fal_rng_below(&rng, 3)];
 			break;
 		case 1:
 			c->print = one_in(&rng, 2) ? 0 : PRINT + 1;

@@ -76,20 +76,15 @@ orders_come_back(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		const uint32_t blocks = 1 + some(i % 40 == 0 ? BLOCKS_MAX : 40);
-		const bool seen = some(1) != 0;
 		size_t most = blocks;
-		int8_t *what = bytes(blocks);
 		const struct fal_shard_order o = {
 			.kind = (enum fal_order_kind)some(FAL_ORDER_SCALE),
 			.round = any(),
 			.version = any(),
-			.turn = fal_rng_u32(&rng),
 			.facts = { any(), fal_rng_u32(&rng), fal_rng_u32(&rng),
 				   (enum fal_kind)(1 + some(1)), some(1) != 0 },
 			.id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
 			.fills = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
-			.seen = seen ? what : NULL,
-			.key = fal_rng_u32(&rng),
 			.end = (enum fal_end)some(FAL_END_DROP),
 			.weight = (double)any(),
 			.divisor = (double)any(),
@@ -108,18 +103,13 @@ orders_come_back(void **state)
 		struct fal_shard_order got;
 		struct fal_map map;
 		begin();
-		assert_int_equal(fal_post_order(7, &o, blocks, on_piece, &most), FAL_OK);
+		assert_int_equal(fal_post_order(7, &o, on_piece, &most), FAL_OK);
 		assert_int_equal(done, 1);
-		assert_int_equal(pieces, seen && blocks > FAL_MSG_MAX - 1024
-						 ? (blocks - 1) / (FAL_MSG_MAX - 1024) + 1
-						 : 1);
+		assert_int_equal(pieces, 1);
 		assert_int_equal(fal_post_order_get(&whole, blocks, &map, &got), FAL_OK);
-		if (seen)
-			assert_memory_equal(got.seen, what, blocks);
-		assert_int_equal(got.seen != NULL, seen);
 		assert_int_equal(got.kind, o.kind);
 		assert_true(got.round == o.round && got.version == o.version);
-		assert_true(got.turn == o.turn && got.key == o.key && got.end == o.end);
+		assert_int_equal(got.end, o.end);
 		assert_true(got.facts.version == o.facts.version &&
 			    got.facts.tasks == o.facts.tasks &&
 			    got.facts.samples == o.facts.samples &&
@@ -135,9 +125,6 @@ orders_come_back(void **state)
 			    got.mark == o.mark && got.hash == o.hash);
 		assert_true(got.slot == o.slot && got.below == o.below &&
 			    got.line == o.line && got.versions == o.versions);
-		assert_int_equal(fal_post_order_get(&whole, blocks + 1, &map, &got),
-				 seen ? FAL_EFORMAT : FAL_OK);
-		free(what);
 	}
 }
 
@@ -154,31 +141,23 @@ says_come_back(void **state)
 						   FAL_SAY_STEPPED),
 					   .round = any(),
 					   .version = any(),
-					   .turn = fal_rng_u32(&rng),
 					   .id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
 					   .blocks = blocks,
 					   .beyond = some(blocks),
-					   .bounded = fal_rng_u32(&rng),
 					   .first = first,
 					   .most = (int8_t)fal_rng_u32(&rng),
 					   .whole = some(1) != 0,
-					   .ok = some(1) != 0,
-					   .key = fal_rng_u32(&rng),
-					   .block = fal_rng_u32(&rng),
-					   .needed = (int8_t)fal_rng_u32(&rng),
-					   .shown = (int8_t)fal_rng_u32(&rng),
-					   .exponent = (int8_t)fal_rng_u32(&rng),
 					   .rank = fal_rng_u32(&rng),
 					   .added = any(),
 					   .err = -(int)some(14) };
 		const bool hashed = s.kind == FAL_SAY_STEPPED && some(1) != 0;
 		if (hashed)
 			s.leaves = bytes((size_t)blocks * FAL_HASH_BYTES);
-		if (hashed || s.kind == FAL_SAY_BOUNDED)
-			s.counts = bytes(blocks);
+		if (hashed)
+			s.exps = bytes(blocks);
 		if (s.kind == FAL_SAY_SQUARES)
 			s.squares = bytes(blocks * sizeof(double));
-		if (s.kind == FAL_SAY_ENDED || s.kind == FAL_SAY_TAKEN) {
+		if (s.kind == FAL_SAY_ENDED) {
 			s.broughts = some(i % 40 == 0 ? 9000 : 5);
 			s.brought = bytes(s.broughts * sizeof(*s.brought));
 		}
@@ -193,13 +172,10 @@ says_come_back(void **state)
 				 FAL_OK);
 		assert_int_equal(got.kind, s.kind);
 		assert_true(got.round == s.round && got.version == s.version &&
-			    got.turn == s.turn && fal_cid_eq(got.id, s.id));
+			    fal_cid_eq(got.id, s.id));
 		assert_true(got.blocks == s.blocks && got.beyond == s.beyond &&
-			    got.bounded == s.bounded && got.first == s.first);
-		assert_true(got.most == s.most && got.whole == s.whole &&
-			    got.ok == s.ok && got.key == s.key && got.block == s.block &&
-			    got.needed == s.needed && got.shown == s.shown &&
-			    got.exponent == s.exponent);
+			    got.first == s.first);
+		assert_true(got.most == s.most && got.whole == s.whole);
 		assert_true(got.rank == s.rank && got.added == s.added &&
 			    got.err == s.err);
 		assert_int_equal(got.broughts, s.broughts);
@@ -210,8 +186,8 @@ says_come_back(void **state)
 		if (s.leaves != NULL)
 			assert_memory_equal(got.leaves, s.leaves,
 					    (size_t)blocks * FAL_HASH_BYTES);
-		if (s.counts != NULL)
-			assert_memory_equal(got.counts, s.counts, blocks);
+		if (s.exps != NULL)
+			assert_memory_equal(got.exps, s.exps, blocks);
 		if (s.squares != NULL)
 			assert_memory_equal(got.squares, s.squares,
 					    blocks * sizeof(double));
@@ -221,7 +197,7 @@ says_come_back(void **state)
 		fal_post_say_free(&got);
 
 		/* Of other blocks, cut short, or with a byte more. */
-		if (s.leaves != NULL || s.counts != NULL || s.squares != NULL)
+		if (s.leaves != NULL || s.squares != NULL)
 			assert_int_equal(fal_post_say_get(&whole, first + 1, blocks, odd,
 							  &got),
 					 FAL_EFORMAT);
@@ -240,15 +216,17 @@ static void
 pieces_have_a_limit(void **state)
 {
 	(void)state;
-	const struct fal_shard_order o = { .seen = bytes(BLOCKS_MAX) };
+	struct fal_shard_say s = { .kind = FAL_SAY_SQUARES,
+				   .blocks = BLOCKS_MAX,
+				   .squares = bytes(BLOCKS_MAX * sizeof(double)) };
 	size_t most = FAL_MSG_MAX;
 	begin();
-	assert_int_equal(fal_post_order(7, &o, BLOCKS_MAX, on_piece, &most), FAL_ELIMIT);
+	assert_int_equal(fal_post_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
 	fal_post_free(&post);
 	/* Pieces of nothing would never end. */
 	struct fal_msg m = { .type = FAL_MSG_ORDER, .order = { .more = 1 } };
 	assert_int_equal(fal_post_add(&post, &m, most), FAL_EFORMAT);
-	free((void *)(uintptr_t)o.seen);
+	fal_post_say_free(&s);
 }
 
 /* A shard goes elsewhere as an image, in BYTES, and is there what it was. */

@@ -269,82 +269,6 @@ test_suspected(void **state)
 	}
 }
 
-static uint32_t asked, answered, suspected;
-
-/* All that key 7 brings is to be checked. */
-static bool
-ask(uint64_t round)
-{
-	const struct fal_round_info r = play_round(round);
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < r.ledger->contribs; i++) {
-		const struct fal_contrib *c = &r.ledger->contrib[i];
-		const struct fal_check_of of = { .id = c->id,
-						 .key = 7,
-						 .version = r.version };
-		if (c->state != FAL_CONTRIB_FENCED && play_its(c->id.worker)->key == 7)
-			n += fal_sched_check(play.s, play.now, round, &of) == 1;
-	}
-	asked += n;
-	play_follow_all();
-	return n > 0;
-}
-
-static void
-complete_heard(uint64_t round)
-{
-	for (size_t i = 0; i < play.s->checks; i++)
-		if (play.s->check[i].round == round)
-			return;
-	play_check(fal_sched_complete(play.s, play.now, round), 0, "complete");
-}
-
-static void
-complete_checked(uint64_t round, struct fal_cid of)
-{
-	(void)of;
-	answered++;
-	complete_heard(round);
-}
-
-static void
-see_witness(const struct fal_act *a)
-{
-	suspected += a->kind == FAL_ACT_SUSPECT && play_its(a->worker)->key == 8;
-	if (a->kind == FAL_ACT_UNHEARD)
-		complete_heard(a->round);
-}
-
-/* Who is asked for more than it has time for in a deadline, or by several at once, and
- * works on, is heard, and keeps its own deadlines. */
-static void
-test_busy_witness(void **state)
-{
-	static const char *const scheme[] = { "bsp", "epsp", "epsp:2", "asp", "ssp:2" };
-	(void)state;
-	for (uint32_t run = 0; run < 40; run++) {
-		struct fal_rng rng = fal_rng_init(run, FAL_RNG_TEST, 0);
-		const uint32_t liars = 1 + fal_rng_below(&rng, 16);
-		const uint32_t tasks = 16 + fal_rng_below(&rng, 200);
-		play_job(scheme[run % 5], 3, tasks);
-		play.task_s = 0.3;
-		play.on_complete = ask;
-		play.on_checked = complete_checked;
-		play.on_act = see_witness;
-		asked = answered = suspected = 0;
-		for (uint32_t i = 0; i < liars; i++)
-			play_join_as(1 + (double)fal_rng_unit(&rng), 7);
-		play_join_as(3, 8);
-		play_run(3, 1e5);
-		play_check(fal_sched_done(play.s), true, "done");
-		play_check(play.acts[FAL_ACT_UNHEARD], 0, scheme[run % 5]);
-		play_check(answered, asked, "answered");
-		play_check(suspected, 0, "times that it became a suspect");
-		if (run < 39)
-			play_end(NULL);
-	}
-}
-
 static bool stopped;
 static uint32_t evicted[PLAY_WORKERS], evictions;
 
@@ -499,7 +423,6 @@ main(void)
 		cmocka_unit_test_teardown(test_alone, play_end),
 		cmocka_unit_test_teardown(test_told, play_end),
 		cmocka_unit_test_teardown(test_suspected, play_end),
-		cmocka_unit_test_teardown(test_busy_witness, play_end),
 		cmocka_unit_test(test_bad_company),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
 		cmocka_unit_test_teardown(test_groups_weights, play_end),

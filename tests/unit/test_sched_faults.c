@@ -66,35 +66,6 @@ fills_wait_for_fences(void **state)
 	      "blocks that came before the fence");
 }
 
-/* What is fenced as a round is done again in part may still be claimed for: the task is
- * its worker's as before, which is told. */
-static void
-lost_to_a_fence(void **state)
-{
-	(void)state;
-	const struct fal_cid own = { 1, 1 };
-	const uint32_t brought[] = { 0 };
-	begin("epsp", 2, 0);
-	join(1, 1, 1, 0.1);
-	open_clock(0);
-	now = 0.1;
-	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
-	late = true;
-	check(fal_sched_again(sched, now, current(), 0, brought), 0, "again");
-	follow_all();
-	check(acts[FAL_ACT_FENCE], 1, "fences");
-	const uint32_t grants = acts[FAL_ACT_GRANT];
-	now = 0.2;
-	check(claim_as(1, 1, 1, none, 0.1), 0, "claim for what is fenced");
-	check(acts[FAL_ACT_GRANT], grants + 1, "grants");
-	check(last[FAL_ACT_GRANT].first, 1, "task");
-	check(holds(1, 1), 1, "that task");
-	check(fal_sched_fenced(sched, now, current(), own), 0, "fenced");
-	follow_all();
-	check(claim_as(1, 1, 2, none, 0.1), 1, "claim");
-	check(claim_as(1, 0, 3, own, 0.1), 1, "claim");
-}
-
 /* No task is due on a version that is not there. */
 static void
 shards_are_waited_for(void **state)
@@ -1071,7 +1042,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(leave_is_filled),
 		TEST(fills_wait_for_fences),
-		TEST(lost_to_a_fence),
 		TEST(shards_are_waited_for),
 		TEST(waiting_is_no_pull),
 		TEST(nor_is_it_behind_others),

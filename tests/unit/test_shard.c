@@ -28,10 +28,9 @@ static struct fal_diag diag;
 
 /* What a rack has said of the round since it was asked last. */
 static struct said {
-	uint32_t arrived, whole, complete, doubts, beyond, taken, heard, ok, left;
+	uint32_t arrived, whole, complete, beyond;
 	uint64_t sent, added;
 	uint32_t ended, stepped;
-	struct fal_shard_say doubt; /* that of the first block */
 } said[RACKS];
 
 static void
@@ -43,7 +42,7 @@ check(int64_t got, int64_t want, const char *what)
 }
 
 static void
-hear(uint32_t r, uint32_t turn)
+hear(uint32_t r)
 {
 	struct fal_shard_say s;
 	uint32_t shard;
@@ -51,16 +50,8 @@ hear(uint32_t r, uint32_t turn)
 		struct said *to = &said[r];
 		to->arrived += s.kind == FAL_SAY_ARRIVED ? s.blocks : 0;
 		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
-		to->complete += s.kind == FAL_SAY_COMPLETE && s.turn == turn;
-		to->beyond += s.kind == FAL_SAY_COMPLETE ? s.beyond : 0;
-		if (s.kind == FAL_SAY_DOUBT &&
-		    (to->doubts++ == 0 || s.block < to->doubt.block))
-			to->doubt = s;
-		to->heard += s.kind == FAL_SAY_HEARD;
-		to->ok += s.kind == FAL_SAY_HEARD && s.ok;
-		to->taken += s.kind == FAL_SAY_TAKEN ? s.blocks : 0;
-		for (uint32_t i = 0; s.kind == FAL_SAY_TAKEN && i < s.broughts; i++)
-			to->left += s.brought[i].blocks;
+		to->complete += s.kind == FAL_SAY_COMPLETE;
+		to->beyond += s.beyond;
 		to->ended += s.kind == FAL_SAY_ENDED;
 		to->stepped += s.kind == FAL_SAY_STEPPED;
 		for (uint32_t i = 0; i < s.broughts && s.kind == FAL_SAY_ENDED; i++)
@@ -75,7 +66,7 @@ order(struct fal_shard_order o)
 {
 	for (uint32_t r = 0; r < RACKS; r++) {
 		check(fal_rack_order(rack[r], &o), 0, "an order");
-		hear(r, o.turn);
+		hear(r);
 	}
 }
 
@@ -117,7 +108,7 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 		if (r > 0)
 			check(got, err, "as with one shard");
 		err = got;
-		hear(r, 0);
+		hear(r);
 	}
 	fal_buf_free(&records);
 	fal_sum_free(sum);
@@ -251,7 +242,7 @@ law_over_placements(void **state)
 		for (uint32_t r = 0; r < RACKS; r++) {
 			check(said[r].complete, r + 1, "complete");
 			check(said[r].arrived, (int64_t)blocks * TASKS, "blocks");
-			check(said[r].doubts, 0, "doubts");
+			check(said[r].beyond, 0, "beyond");
 		}
 		check(said[0].whole, TASKS, "whole");
 		end_and_step(round);
@@ -327,14 +318,13 @@ become_nothing(void **state)
 }
 
 /* Shards that were made of images of others, cut otherwise, go on as these do: the same
- * versions, the same that are held, the same doubts. */
+ * versions, and the same that are held. */
 static void
 goes_on(void **state)
 {
 	(void)state;
 	const uint64_t last = 2 + fal_rng_below(&rng, 20);
 	const uint64_t held = 1 + fal_rng_below(&rng, (uint32_t)last);
-	/* One that all remember in the end, and versions do not tell of any more. */
 	const uint64_t loud = last - fal_rng_below(&rng, last < 12 ? (uint32_t)last : 12);
 	for (uint64_t round = 1; round <= last; round++) {
 		whole_round(round, round == loud ? 64 : 1, round == last);
@@ -360,20 +350,6 @@ goes_on(void **state)
 	replace(0, 3, last + 3);
 	same_versions(last + 3);
 	same_versions(held);
-	/* What was shown is remembered: a jump that one key makes alone. */
-	const struct fal_ticket large = { last + 4, { 2, 1 },        { 0, 0 }, TASKS,
-					  1 + KEYS, facts(last + 3), 0 };
-	nothing_said();
-	open_round(last + 4, last + 3);
-	check(push(&large, last + 3, 4096, 0, blocks), 0, "push");
-	check(said[0].doubts, 1, "doubts");
-	for (uint32_t r = 1; r < RACKS; r++) {
-		assert_true(said[r].doubts > 0);
-		check(said[r].doubt.block, said[0].doubt.block, "block");
-		check(said[r].doubt.needed, said[0].doubt.needed, "needed");
-		check(said[r].doubt.shown, said[0].doubt.shown, "shown");
-		check(said[r].doubt.exponent, said[0].doubt.exponent, "exponent");
-	}
 }
 
 /* What is refused is refused by each, and costs nothing. */
@@ -393,7 +369,7 @@ refused(void **state)
 	check(push(&t, 0, 1, 0, 1), FAL_EEXIST, "a block twice");
 	for (uint32_t r = 0; r < RACKS; r++) {
 		assert_true(fal_rack_push(rack[r], &t, &rubbish, &diag) < 0);
-		hear(r, 0);
+		hear(r);
 	}
 	check(said[0].arrived, 2, "blocks");
 	same_versions(0);
@@ -459,7 +435,7 @@ refused_in_part(void **state)
 				if (r > 0)
 					check(is, was, "refused, as with one shard");
 				was = is;
-				hear(r, 0);
+				hear(r);
 				check(said[r].arrived - before, fenced ? 0 : good,
 				      "blocks");
 			}
@@ -491,73 +467,17 @@ many_versions(void **state)
 	}
 }
 
-/* Blocks that are taken back come again; the version that is held stays. */
+/* A version that is held stays. */
 static void
-taken_back(void **state)
+held(void **state)
 {
 	(void)state;
-	const uint32_t odd = 1 + fal_rng_below(&rng, TASKS);
-	open_round(1, 0);
-	for (uint32_t i = 1; i <= TASKS; i++) {
-		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
-		check(push(&t, 0, 1, 0, blocks), 0, "push");
-	}
-	order((struct fal_shard_order){
-		.kind = FAL_ORDER_AGAIN, .round = 1, .turn = 1, .id = { odd, 1 } });
-	for (uint32_t r = 0; r < RACKS; r++) {
-		check(said[r].taken, blocks, "taken back");
-		check(said[r].left, 0, "left of any: blocks go as a whole");
-		check(said[r].complete, r + 1, "complete, before it");
-	}
-	for (uint32_t i = 1; i <= TASKS; i++) {
-		order((struct fal_shard_order){
-			.kind = FAL_ORDER_FENCE, .round = 1, .id = { i, 1 } });
-		const struct fal_ticket fill = {
-			1, { 9, i }, { i, 1 }, 1, 2, facts(0), 0
-		};
-		check(push(&fill, 0, 1, 0, blocks), 0, "fill");
-	}
-	end_and_step(1);
+	whole_round(1, 1, false);
 	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD, .version = 1 });
 	for (uint64_t round = 2; round <= 4; round++)
 		whole_round(round, 1, false);
-	same_versions(1); /* held */
+	same_versions(1);
 	assert_null(fal_rack_params(rack[1], 2));
-}
-
-/* One key needs far more than another has shown: it is doubted wherever it did, a witness
- * bears it out, or not. */
-static void
-doubted(void **state)
-{
-	(void)state;
-	int8_t seen[MOST / FAL_BLOCK];
-	for (uint32_t bears = 0; bears < 2; bears++) {
-		const uint64_t round = 1 + bears;
-		const struct fal_ticket small = { round, { 1, 1 },     { 0, 0 }, 2,
-						  1,     facts(bears), 0 };
-		const struct fal_ticket large = { round, { 2, 1 },     { 0, 0 }, 2,
-						  2,     facts(bears), 0 };
-		nothing_said();
-		open_round(round, bears);
-		check(push(&small, bears, 1, 0, blocks), 0, "push");
-		check(push(&large, bears, 4096, 0, blocks), 0, "push");
-		check(said[0].doubts, 1, "doubts");
-		memset(seen, bears ? FAL_EXP_MAX : FAL_EXP_MIN, sizeof(seen));
-		order((struct fal_shard_order){ .kind = FAL_ORDER_WITNESS,
-						.round = round,
-						.turn = 1,
-						.id = large.id,
-						.seen = seen,
-						.key = 3 });
-		for (uint32_t r = 0; r < RACKS; r++) {
-			check(said[r].heard, r + 1, "heard");
-			check(said[r].ok, bears ? r + 1 : 0, "borne out");
-			check(said[r].complete, 2 * (r + 1), "judged again");
-		}
-		end_and_step(round);
-		same_versions(round);
-	}
 }
 
 /* A fence that comes before its round is opened is kept, of so many rounds at most. */
@@ -593,7 +513,7 @@ static void
 asked_meanwhile(void **state)
 {
 	(void)state;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_AGAIN };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
 	for (uint32_t r = 0; r < RACKS; r++) {
 		struct fal_shard_say s;
 		uint32_t shard, heard = 0;
@@ -629,19 +549,16 @@ some_version(void)
 }
 
 static struct fal_shard_order
-any_order(const int8_t *seen, struct fal_map *map)
+any_order(struct fal_map *map)
 {
 	struct fal_shard_order o = {
 		.kind = (enum fal_order_kind)some(FAL_ORDER_ABORT),
 		.round = some(2),
 		.version = some_version(),
-		.turn = some(1),
 		.facts = { some_version(), some(TASKS), some(TASKS),
 			   (enum fal_kind)some(FAL_KIND_CHECK), some(1) != 0 },
 		.id = { some(2), some(1) },
 		.fills = { some(2), some(1) },
-		.seen = some(1) != 0 ? seen : NULL,
-		.key = some(2),
 		.end = (enum fal_end)some(FAL_END_DROP),
 		.weight = odd_number(),
 		.divisor = odd_number(),
@@ -670,9 +587,7 @@ static void
 any_orders(void **state)
 {
 	(void)state;
-	int8_t seen[MOST / FAL_BLOCK];
 	uint32_t refusals = 0, most = 0;
-	memset(seen, 0, sizeof(seen));
 	for (uint32_t i = 0; i < 1200; i++) {
 		const uint32_t r = i % RACKS;
 		struct fal_map map;
@@ -681,7 +596,7 @@ any_orders(void **state)
 		fal_rack_free(rack[r]);
 		make_rack(r);
 		for (int err = FAL_OK; err == FAL_OK && n_of < 60; n_of++) {
-			const struct fal_shard_order o = any_order(seen, &map);
+			const struct fal_shard_order o = any_order(&map);
 			err = fal_rack_order(rack[r], &o);
 			refusals += err < 0;
 			while (fal_rack_next(rack[r], &shard, &s))
@@ -719,12 +634,17 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(many_versions), TEST(law_over_placements),
-		TEST(goes_on),       TEST(become_nothing),
-		TEST(refused),       TEST(refused_in_part),
-		TEST(taken_back),    TEST(doubted),
-		TEST(fenced_early),  TEST(asked_meanwhile),
-		TEST(any_orders),    TEST(pushes_by_other_maps),
+		TEST(many_versions),
+		TEST(law_over_placements),
+		TEST(goes_on),
+		TEST(become_nothing),
+		TEST(refused),
+		TEST(refused_in_part),
+		TEST(held),
+		TEST(fenced_early),
+		TEST(asked_meanwhile),
+		TEST(any_orders),
+		TEST(pushes_by_other_maps),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

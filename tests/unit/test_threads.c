@@ -296,9 +296,9 @@ add_blocks(struct fal_store *s, const float *g, uint64_t round, uint32_t first,
 	   uint32_t end)
 {
 	const size_t n = fal_store_len(s);
-	const struct fal_store_from from = {
-		.round = round, .id = { 1, (uint32_t)round }, .tasks = 1, .key = 1
-	};
+	const struct fal_store_from from = { .round = round,
+					     .id = { 1, (uint32_t)round },
+					     .tasks = 1 };
 	struct fal_sum *sum = fal_sum_new(n);
 	struct fal_buf record = { 0 };
 	const int8_t *exps;
@@ -323,7 +323,7 @@ step(struct fal_store *s, const float *g, uint64_t round, float lr)
 	open_round(s, round);
 	add_blocks(s, g, round, 0, fal_blocks(fal_store_len(s)));
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, lr, 1);
+	return fal_store_step(s, lr, 1).refused;
 }
 
 static void
@@ -385,9 +385,7 @@ static uint32_t
 make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 {
 	const uint32_t blocks = fal_blocks(fal_store_len(s));
-	const struct fal_store_make how = {
-		.round = round, .samples = 1, .lr = 0.1f, .divisor = 1
-	};
+	const struct fal_store_make how = { .round = round, .lr = 0.1f, .divisor = 1 };
 	const size_t bytes = fal_store_len(s) * sizeof(float);
 	const uint64_t version = fal_store_version(s);
 	float *before = malloc(bytes);
@@ -409,7 +407,7 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	assert_memory_equal(params, before, bytes);
 	free(before);
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, how.lr, how.divisor);
+	return fal_store_step(s, how.lr, how.divisor).refused;
 }
 
 static void

@@ -116,9 +116,8 @@ hash_of(const struct standin_task *t, uint32_t wrong, uint8_t out[static FAL_TAS
 static void
 answer(uint32_t peer, const struct standin_task *t)
 {
-	static const int8_t needed[1] = { FAL_EXP_NONE };
 	const struct session *s = &session[peer];
-	struct fal_msg m = standin_checked(t, needed, 1);
+	struct fal_msg m = standin_checked(t);
 	m.checked.nonfinite = s->denies;
 	if (!s->denies)
 		hash_of(t, s->lies ? peer : 0, m.checked.hash);

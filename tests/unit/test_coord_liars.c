@@ -1,0 +1,608 @@
+/* The coordinator among workers whose keys are good and whose values are not: what is
+ * refused, what counts, and what is left as it was. */
+#include "test_coord.h"
+#include "wire/bfp.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { N = FAL_BLOCK + 5, CLOCKS = 40, TASKS = 12, TASK = 2, VERSIONS = 64 };
+
+/* Every gradient is this, in every place, and needs that. */
+static const double gradient = 0x1p-10;
+enum { NEEDED = -10 };
+static const float lr = 0.125f;
+
+/* What a worker says of each of its tasks, instead of what is so. */
+struct lie {
+	bool lies;
+	int64_t value; /* in each place of a contribution */
+	int needed;
+	bool each;    /* a contribution for each task */
+	int above;    /* not 0: both are those of so much above the exponent, instead */
+	bool accuses; /* it has no finite result */
+	bool boasts;  /* of the test set it says what nobody else does */
+};
+
+/* What they push are changes of weights, as large as gradients are. */
+static bool changes;
+
+static uint32_t seq;
+static int8_t exps[VERSIONS][2]; /* by version, */
+static uint64_t come[VERSIONS];  /* … which has come: one more than it */
+static struct session {
+	struct standin is;
+	bool closed;
+	uint32_t evaluated;
+	struct lie lie;
+} session[SESSIONS + 1];
+
+static struct racked_tickets tickets;
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct session *s = &session[peer];
+	struct fal_msg m;
+	(void)arg;
+	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	assert_true(standin_told(&s->is, &m));
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&tickets, peer, &m);
+}
+
+/* Have all shards made the version, of which somebody was told?  Then its exponents are
+ * known. */
+static bool
+has_come(uint64_t version)
+{
+	const uint64_t at = version % VERSIONS;
+	if (come[at] != version + 1 && racked_exps(&job, version, exps[at]))
+		come[at] = version + 1;
+	return come[at] == version + 1;
+}
+
+static void
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+{
+	(void)arg;
+	(void)peer;
+	has_come(m->version);
+}
+
+static void
+on_close(void *arg, uint32_t peer, const char *why)
+{
+	(void)arg;
+	(void)why;
+	session[peer].closed = true;
+}
+
+/* Whoever is refused is gone. */
+static int
+tell_or_go(uint32_t peer, const struct fal_msg *m)
+{
+	int err = tell_coord(peer, m);
+	if (err < 0) {
+		session[peer].closed = true;
+		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
+	}
+	return err;
+}
+
+static uint32_t test_tasks, shards; /* of the next job */
+static struct fal_optim optim;      /* the same */
+static struct { /* what the coordinator said last of blocks that are left as they were */
+	char name[FAL_MSG_NAME], key[FAL_NAME_MAX + 1];
+	bool change;
+} unstepped;
+
+static void
+on_unstepped(void *arg, const struct fal_coord_unstepped *is)
+{
+	(void)arg;
+	assert_in_range(is->blocks, 1, fal_blocks(N));
+	snprintf(unstepped.name, sizeof(unstepped.name), "%s", is->name);
+	snprintf(unstepped.key, sizeof(unstepped.key), "%s", is->key);
+	unstepped.change = is->change;
+}
+
+static int
+order(void *arg, const struct fal_shard_order *o)
+{
+	return fal_rack_order(((struct racked *)arg)->rack, o);
+}
+
+static int
+push_to(void *arg, uint32_t from, const struct fal_msg *m, struct fal_diag *why)
+{
+	return fal_rack_msg(((struct racked *)arg)->rack, from, m, why);
+}
+
+static bool
+next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	return fal_rack_next(((struct racked *)arg)->rack, shard, out);
+}
+
+static void
+begin_job(const char *scheme, uint32_t workers)
+{
+	static const float init[N];
+	struct fal_policy policy = { .no_clones = true };
+	struct fal_coord_ops ops = { .shards = { &job, order, push_to, next },
+				     .send = on_send,
+				     .model = on_model,
+				     .close = on_close,
+				     .unstepped = on_unstepped,
+				     .trace = on_trace };
+	struct fal_coord_conf conf = { .name = "test",
+				       .hash = "00",
+				       .policy = &policy,
+				       .policy_by = "job",
+				       .grid = { .samples = CLOCKS * TASKS * TASK,
+						 .batch = TASKS * TASK,
+						 .task = TASK,
+						 .epochs = 1 },
+				       .params = N,
+				       .optim = optim,
+				       .shards = shards,
+				       .test_samples = test_tasks * TASK,
+				       .eval_every = test_tasks > 0 ? 4 : 0,
+				       .min_workers = workers };
+	conf.schedule.lr = (double)lr;
+	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
+	now = 0.5;
+	seq = 0;
+	tickets.n = 0;
+	fal_buf_clear(&trace);
+	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
+	coord = job.coord;
+	for (uint32_t i = 1; i <= workers; i++)
+		join(i);
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	memset(session, 0, sizeof(session));
+	memset(come, 0, sizeof(come));
+	memset(fingerprint, 0, sizeof(fingerprint));
+	memset(&unstepped, 0, sizeof(unstepped));
+	test_tasks = shards = 0;
+	optim = (struct fal_optim){ 0 };
+	return 0;
+}
+
+static void
+audit(void)
+{
+	racked_finish(&job, now, NULL);
+	audited();
+}
+
+/* --- workers ---------------------------------------------------------------------- */
+
+static void
+claim(uint32_t peer, const struct standin_task *h, uint32_t n)
+{
+	struct fal_msg m = standin_claim(h, n, false);
+	m.claim.nonfinite = session[peer].lie.accuses;
+	check(tell(peer, &m), 0, "CLAIM");
+}
+
+static void
+evaluate(uint32_t peer)
+{
+	struct session *s = &session[peer];
+	struct fal_msg m =
+		standin_evaluated(s->is.eval_version, s->is.eval[--s->is.evals], TASK);
+	m.evaluated.right = s->lie.boasts;
+	s->evaluated++;
+	check(tell(peer, &m), 0, "EVALUATED");
+}
+
+/* The sum of so many tasks, honestly or not. */
+static void
+push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
+{
+	const struct lie *lie = &session[peer].lie;
+	struct fal_msg_ticket is;
+	struct fal_buf records = { 0 };
+	struct fal_sum *sum = fal_sum_new(N);
+	assert_non_null(sum);
+	for (uint32_t b = 0; b < fal_blocks(N); b++) {
+		const int e = !changes    ? exps[h->version % VERSIONS][b]
+			      : lie->lies ? lie->needed
+					  : NEEDED;
+		int64_t value = llrint(ldexp(gradient, FAL_BFP_P - 1 - e)) *
+				(changes ? 1 : tasks);
+		int needed = NEEDED;
+		if (lie->lies) {
+			value = lie->above != 0 ? (int64_t)1 << (lie->above + 22)
+						: lie->value;
+			needed = lie->above != 0 ? e + lie->above : lie->needed;
+			needed = needed < FAL_EXP_MAX ? needed : FAL_EXP_MAX;
+		}
+		static int64_t all[FAL_BLOCK];
+		for (uint32_t i = 0; i < FAL_BLOCK; i++)
+			all[i] = value;
+		check(fal_sum_store(sum, b, all, (uint64_t)value, (int8_t)needed), 0,
+		      "store");
+		check(fal_sum_pack(sum, b, (int8_t)e, &records), 0, "pack");
+	}
+	const struct fal_msg close = standin_seal(h->round, n);
+	check(tell(peer, &close), 0, "SEAL");
+	check(racked_ticket(&tickets, peer, h->round, n, &is), 1, "a ticket");
+	check(is.tasks, tasks, "tasks of the ticket");
+	const struct fal_msg m = standin_push(&is, &records);
+	int err = tell(peer, &m);
+	if (!lie->lies)
+		check(err, 0, "an honest PUSH");
+	fal_sum_free(sum);
+	fal_buf_free(&records);
+}
+
+/* The first task whose version has come. */
+static const struct standin_task *
+first_of(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->is.helds; i++)
+		if (has_come(s->is.held[i].version))
+			return &s->is.held[i];
+	return NULL;
+}
+
+/* Does what it can first: all tasks of a round that fill the same. */
+static bool
+work(uint32_t peer)
+{
+	struct session *s = &session[peer];
+	const struct standin_task *can = first_of(s);
+	struct standin_task mine[STANDIN_HELD];
+	uint32_t n = 0, kept = 0;
+	if (!s->closed && s->is.helds == 0 && s->is.evals > 0) {
+		evaluate(peer);
+		return true;
+	}
+	if (s->closed || can == NULL)
+		return false;
+	const struct standin_task first = *can;
+	for (uint32_t i = 0; i < s->is.helds; i++) {
+		const struct standin_task *h = &s->is.held[i];
+		const bool one = s->lie.lies && s->lie.each;
+		if (h->round == first.round && fal_cid_eq(h->fills, first.fills) &&
+		    h->version == first.version && (n == 0 || !one))
+			mine[n++] = *h;
+		else
+			s->is.held[kept++] = *h;
+	}
+	s->is.helds = kept;
+	const uint32_t mark = ++seq;
+	for (uint32_t i = 0; i < n && !s->closed; i++)
+		claim(peer, &mine[i], mark);
+	if (!s->closed && !s->lie.accuses)
+		push(peer, &first, mark, n);
+	return true;
+}
+
+/* All do what they can, and time passes where nobody can do anything. */
+static void
+step_once(void)
+{
+	bool any = false;
+	now += 1e-3;
+	for (uint32_t p = 1; p <= SESSIONS; p++)
+		any |= work(p);
+	if (!any) {
+		now = fmax(now, fal_coord_wake(coord));
+		check(fal_coord_tick(coord, now), 0, "tick");
+	}
+}
+
+/* To the end. */
+static void
+run(void)
+{
+	for (uint32_t turn = 0; turn < 4000; turn++) {
+		const struct fal_coord_status st = fal_coord_status(coord);
+		const float *params = racked_params(&job);
+		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
+			if (!isfinite(params[i]))
+				fail_msg("parameter %u is %g", i, (double)params[i]);
+		if (st.done || st.failed)
+			return;
+		step_once();
+	}
+	fail_msg("no progress: clock %llu",
+		 (unsigned long long)fal_coord_status(coord).clock);
+}
+
+/* It is that of gradients that are all honest. */
+static void
+honest_model(void)
+{
+	const float *params = racked_params(&job);
+	float want = 0;
+	check(fal_coord_status(coord).done, 1, "done");
+	for (uint32_t k = 0; k < CLOCKS; k++)
+		want -= lr * (float)(gradient * TASKS / (TASKS * TASK));
+	for (size_t i = 0; i < N; i++)
+		if (memcmp(&params[i], &want, sizeof(want)) != 0)
+			fail_msg("parameter %zu: got %a, want %a", i, (double)params[i],
+				 (double)want);
+}
+
+static void
+nobody_honest_is_gone(uint32_t workers)
+{
+	for (uint32_t i = 1; i <= workers; i++)
+		if (!session[i].lie.lies)
+			check(session[i].closed, 0, "an honest worker is gone");
+}
+
+/* --- tests ------------------------------------------------------------------------ */
+
+/* The hostile table: under one key among two honest ones. */
+static void
+one_liar(void **state)
+{
+	(void)state;
+	const int64_t limit = (INT64_C(1) << 62) - 1;
+	const struct lie lies[] = {
+		{ .value = INT64_C(1) << 61, .needed = 100 },
+		{ .value = INT64_C(1) << 61, .needed = 100, .each = true },
+		{ .value = 0, .needed = 100 },
+		{ .value = 0, .needed = 100, .each = true },
+		{ .value = limit, .needed = 100 },
+		{ .value = limit, .needed = 20 },
+		{ .value = limit, .needed = 20, .each = true },
+	};
+	static const char *const schemes[] = { "bsp", "epsp", "epsp:0" };
+	for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++)
+		for (uint32_t liar = 1; liar <= 3; liar++) {
+			begin(NULL);
+			session[liar].lie = lies[k];
+			session[liar].lie.lies = true;
+			begin_job(schemes[k % 3], 3);
+			run();
+			honest_model();
+			nobody_honest_is_gone(3);
+			check(session[liar].closed, 1, "the liar is gone");
+			audit();
+			if (liar < 3 || k + 1 < sizeof(lies) / sizeof(lies[0]))
+				end(NULL);
+		}
+}
+
+/* What a sum of several tasks needed nobody can tell: a lie about that counts, and raises
+ * the exponents by no more than 8 a clock; when it ends they fall by 2 a clock. */
+static void
+lies_that_count(void **state)
+{
+	(void)state;
+	static const struct lie lies[] = {
+		{ .lies = true, .value = 0, .needed = 20 },
+		{ .lies = true, .value = 12345, .needed = 3 },
+		{ .lies = true, .value = 1 << 20, .needed = -7 },
+	};
+	static const char *const schemes[] = { "bsp",    "epsp",     "epsp:0",
+					       "epsp:2", "ssp:0",    "ssp:2",
+					       "asp",    "flexrr:1", "groups:2" };
+	for (size_t k = 0; k < sizeof(schemes) / sizeof(schemes[0]); k++) {
+		int8_t last[2];
+		begin(NULL);
+		session[1 + k % 3].lie = lies[k % 3];
+		begin_job(schemes[k], 3);
+		while (fal_coord_status(coord).clock < 5)
+			step_once();
+		session[1 + k % 3].lie.lies = false;
+		run();
+		check(fal_coord_status(coord).done, 1, schemes[k]);
+		session[1 + k % 3].lie.lies = true;
+		nobody_honest_is_gone(3);
+		for (uint64_t v = 0; v + 1 < VERSIONS; v++)
+			if (come[v] == v + 1 && come[v + 1] == v + 2 &&
+			    exps[v + 1][0] > exps[v][0] + FAL_EXP_RISE)
+				fail_msg("%s: version %llu has the exponent %d, after %d",
+					 schemes[k], (unsigned long long)v + 1,
+					 exps[v + 1][0], exps[v][0]);
+		assert_true(racked_exps(&job, fal_coord_status(coord).version, last));
+		for (uint32_t b = 0; b < fal_blocks(N); b++)
+			check(last[b], NEEDED, "what honest ones need");
+		check(lines("\"unstepped\""), 0, "blocks left as they were");
+		audit();
+		end(NULL);
+	}
+	begin_job("asp", 1);
+}
+
+/* A key that was charged twice, in whatever sessions, is not welcome any more, while the
+ * job has others. */
+static void
+the_key_is_charged(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 100 };
+	session[4].lie = session[5].lie = session[1].lie;
+	begin_job("epsp", 3);
+	while (!session[1].closed)
+		step_once();
+	check(join_as(4, 1), 0, "HELLO after one charge");
+	while (!session[4].closed)
+		step_once();
+	check(join_as(5, 1), FAL_EPERM, "HELLO after two");
+	run();
+	honest_model();
+	nobody_honest_is_gone(3);
+	audit();
+}
+
+/* Has the session said what is wrong? */
+static bool
+said(uint32_t peer, uint32_t before)
+{
+	const struct lie *lie = &session[peer].lie;
+	return lie->accuses ? session[peer].is.helds == 0 && seq > before
+			    : session[peer].evaluated > 0;
+}
+
+/* Whoever leaves before it is found out: its key is charged, and after the second time
+ * has no session any more, nor keeps another one that it has. */
+static void
+the_gone_are_charged(void **state)
+{
+	(void)state;
+	static const struct lie lies[] = {
+		{ .accuses = true },
+		{ .boasts = true },
+	};
+	for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++) {
+		begin(NULL);
+		test_tasks = lies[k].boasts ? 24 : 0;
+		session[1].lie = session[5].lie = lies[k];
+		begin_job("bsp", 4);
+		/* Another session of its key, whose words on the test set are right. */
+		if (!lies[k].boasts)
+			check(join_as(6, 1), 0, "HELLO of another session");
+		for (uint32_t peer = 1; peer <= 5; peer += 4) {
+			const uint32_t before = seq;
+			if (peer > 1 && join_as(peer, 1) == FAL_EPERM)
+				break; /* it was found out in more than one point */
+			const uint32_t was = lines("\"ev\":\"charge\"");
+			for (uint32_t i = 0; i < 200 && !said(peer, before); i++)
+				if (!work(peer))
+					step_once();
+			check(said(peer, before), 1, "it lied");
+			session[peer].closed = true;
+			check(fal_coord_gone(coord, now, peer, "leaves"), 0, "gone");
+			while (!fal_coord_status(coord).done &&
+			       lines("\"ev\":\"charge\"") == was)
+				step_once();
+			check(lines("\"ev\":\"charge\"") > was, 1, "charged");
+		}
+		check(session[6].closed, !lies[k].boasts, "the other session of its key");
+		check(join_as(1, 1), FAL_EPERM, "HELLO after two");
+		run();
+		check(fal_coord_status(coord).done, 1, "done");
+		honest_model();
+		audit();
+		if (k + 1 < sizeof(lies) / sizeof(lies[0]))
+			end(NULL);
+	}
+}
+
+static void
+one_key_for_all_is_needed(void **state)
+{
+	(void)state;
+	begin_job("bsp", 0);
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 100 };
+	session[2].lie = session[1].lie;
+	check(join_as(1, 7), 0, "HELLO");
+	while (!session[1].closed)
+		step_once();
+	check(join_as(2, 7), 0, "HELLO after one charge");
+	while (!session[2].closed)
+		step_once();
+	check(join_as(3, 7), 0, "HELLO after two");
+	run();
+	honest_model();
+}
+
+/* A change of weights that is far larger than these is left out, whoever is there, and
+ * the trace and the log say so. */
+static void
+changes_that_ruin(void **state)
+{
+	static const char *const schemes[] = { "consgd:1", "consgd:3", "dynsgd:1",
+					       "dynsgd:2,staleness=updates", "wbsp" };
+	(void)state;
+	changes = true;
+	for (size_t k = 0; k < 4 * sizeof(schemes) / sizeof(schemes[0]); k++) {
+		const bool alone = k % 4 == 3;
+		const uint32_t liar = alone ? 1 : 1 + (uint32_t)k % 3;
+		char key[8];
+		begin(NULL);
+		shards = 1 + k % 2;
+		session[liar].lie = (struct lie){ .lies = true,
+						  .value = 1 << 23,
+						  .needed = k % 4 < 2 ? 100 : 20 };
+		begin_job(schemes[k / 4], alone ? 1 : 3);
+		run();
+		check(fal_coord_status(coord).done, 1, schemes[k / 4]);
+		check(lines("\"unstepped\":2") > 0, 1, "left out");
+		snprintf(key, sizeof(key), "k%u", liar);
+		assert_string_equal(unstepped.key, key);
+		check(unstepped.change, 1, "a change of weights");
+		nobody_honest_is_gone(3);
+		const float *params = racked_params(&job);
+		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
+			if (fabsf(params[i]) > 1)
+				fail_msg("%s: parameter %u is %g", schemes[k / 4], i,
+					 (double)params[i]);
+		audit();
+		end(NULL);
+	}
+	changes = false;
+	begin_job("asp", 1);
+}
+
+/* One task at a time, true to their values, they lead out of the numbers, in some clocks:
+ * blocks are not stepped, and their exponents stay.  The squares of what one optimiser or
+ * another keeps are beyond sooner. */
+static void
+beyond_the_numbers(void **state)
+{
+	static const enum fal_optim_kind kinds[] = { FAL_SGD, FAL_ADAGRAD, FAL_ADAMW };
+	static const char *const schemes[] = { "epsp", "bsp", "epsp:2", "ssp:0" };
+	for (uint32_t i = 0; i < 12; i++) {
+		begin(NULL);
+		optim = (struct fal_optim){
+			.kind = kinds[i % 3], .eps = 1e-8f, .beta1 = 0.9, .beta2 = 0.999
+		};
+		session[2].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+		shards = 1 + i % 2;
+		begin_job(schemes[i % 4], 3);
+		run();
+		check(fal_coord_status(coord).done, 1, schemes[i % 4]);
+		check(lines("\"unstepped\":") > 0, 1, "blocks left as they were");
+		assert_string_equal(unstepped.key, "k2");
+		check(unstepped.change, 0, "gradients");
+		nobody_honest_is_gone(3);
+		audit();
+		if (i < 11)
+			end(state);
+	}
+}
+
+static void
+answers_that_were_not_asked(void **state)
+{
+	(void)state;
+	begin_job("epsp", 2);
+	struct fal_msg m = { .type = FAL_MSG_CHECKED };
+	check(tell(1, &m), 0, "nobody asked");
+	m.checked.round = UINT64_MAX;
+	check(tell(1, &m), 0, "no such round");
+}
+
+int
+main(void)
+{
+	tell = tell_or_go;
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		TEST(one_liar),
+		TEST(lies_that_count),
+		TEST(the_key_is_charged),
+		TEST(the_gone_are_charged),
+		TEST(one_key_for_all_is_needed),
+		TEST(changes_that_ruin),
+		TEST(beyond_the_numbers),
+		TEST(answers_that_were_not_asked),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
