@@ -43,7 +43,7 @@ parted() {
 		echo $n
 		left=$((left - n))
 	done >map
-	echo $left >>map
+	echo "$left" >>map
 }
 
 @test "the model does not know where its blocks are" {
