@@ -11,9 +11,8 @@
 static const size_t session_max = (size_t)1 << 20, key_max = (size_t)16 << 20;
 static const size_t least = (size_t)256 << 10, most = (size_t)64 << 20;
 
-/* Seconds in which somebody with another key may start a worker, before the word of one
- * that is alone ends the job (falcon-security(7)). */
-static const double alone_s = 300;
+/* Seconds in which a worker may come, before trainers that have failed end the job. */
+static const double trainer_s = 300;
 
 void
 ps_count_keys(struct ps_server *s)
@@ -26,7 +25,7 @@ ps_count_keys(struct ps_server *s)
 	}
 	s->work_keys = (uint32_t)(workers > 0 ? workers : any);
 	if (s->coord != NULL)
-		fal_coord_alone(s->coord, s->work_keys == 1 ? 0 : alone_s, s->work_keys);
+		fal_coord_trainer_wait(s->coord, trainer_s, s->work_keys);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->work_keys == 1) <
 		    0)

@@ -72,8 +72,7 @@ struct ps_server {
 		double longest;      /* between two pieces of it */
 		double looked;       /* when it was looked whether there is any */
 		double said, pause;  /* that it waits: when; how long till again */
-		double lone;     /* till when for another key's word, as it was said */
-		struct ps_seen { /* those who were ready, the last of them */
+		struct ps_seen {     /* those who were ready, the last of them */
 			char name[64], key[64]; /* the worker's, that of its key */
 		} *seen;
 		size_t n_seen, cap_seen;

@@ -333,39 +333,6 @@ dial(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* Is another key's word waited for?  That a task makes no finite result is not asked of
- * anybody while nobody is here. */
-static bool
-is_lone(const struct ps_server *s, struct fal_coord_lone *out)
-{
-	return s->coord != NULL && fal_coord_lone(s->coord, out) &&
-	       (out->why != NULL || workers(s) > 0);
-}
-
-/* Whose word is not enough, what then, and what to type. */
-static void
-lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag *out)
-{
-	char till[32] = "";
-	const double left = fmax(is->until - ps_now(), 0);
-	const time_t t = time(NULL) + (time_t)ceil(left);
-	struct tm tm;
-	struct fal_diag at;
-	if (localtime_r(&t, &tm) != NULL)
-		strftime(till, sizeof(till), "%H:%M:%S", &tm);
-	struct fal_diag what;
-	if (is->why != NULL)
-		fal_diag_set(&what, 0, "%s", is->why);
-	else
-		fal_diag_set(&what, 0, "task %u of clock %llu has no finite gradient",
-			     is->task, (unsigned long long)is->clock);
-	fal_diag_set(out, 0,
-		     "waits for the word of another key than '%s', with which %s says "
-		     "that %s: till %s, for %.0f s more, then the job has diverged: "
-		     "falcon-work -k KEYFILE %s",
-		     is->key, is->name, what.text, till, left, dial(s, &at));
-}
-
 /* What is missing before the job can begin, or go on. */
 static void
 shards(const struct ps_server *s, const char *at, struct fal_diag *out)
@@ -406,15 +373,12 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	const uint32_t here = workers(s), least = s->opt->min_workers;
 	struct fal_diag list = { .text = "" }, dialled;
 	const char *at = dial(s, &dialled);
-	struct fal_coord_lone is;
 	if (s->coord == NULL)
 		shards(s, at, out);
 	else if (fal_coord_status(s->coord).held)
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (ps_fleet_moving(s, &list))
 		fal_diag_set(out, 0, "waits for blocks that move to %s", list.text);
-	else if (is_lone(s, &is))
-		lone(s, &is, out);
 	else if (here == 0 && (s->began != 0 || least == 1))
 		fal_diag_set(out, 0, "waits for a worker: falcon-work %s", at);
 	else if (s->began == 0 && here < least)
@@ -444,20 +408,6 @@ tell_counts(struct ps_server *s)
 	w->came = w->went = 0;
 }
 
-/* At once: nothing else tells that one more worker is wanted. */
-static void
-tell_lone(struct ps_server *s)
-{
-	struct ps_who *w = &s->who;
-	struct fal_coord_lone is;
-	struct fal_diag why;
-	if (!is_lone(s, &is) || is.until == w->lone || !may_say(w))
-		return;
-	lone(s, &is, &why);
-	say(s, "it %s", why.text);
-	w->lone = is.until;
-}
-
 /* For how long nothing has moved when that is told.  Of blocks on their way before a
  * process that has them, and does not answer, is lost. */
 static double
@@ -480,7 +430,6 @@ ps_tell_waiting(struct ps_server *s)
 	}
 	look(s, now);
 	tell_counts(s);
-	tell_lone(s);
 	if (w->worked == 0)
 		w->worked = now;
 	if (w->moved == 0)

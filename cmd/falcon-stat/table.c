@@ -242,75 +242,6 @@ put_falls(struct fal_buf *out, const struct fal_summary *s)
 				    s->worker[i].fell_s);
 }
 
-/* Another key's word is waited for, until then; for so many seconds more. */
-static bool
-is_waited_for(const struct fal_summary *s, double until)
-{
-	return until > 0 && !s->done && s->failed == NULL;
-}
-
-static double
-left_of(const struct fal_summary *s, double until)
-{
-	return until > s->seconds ? until - s->seconds : 0;
-}
-
-/* Whose word is not enough. */
-static void
-put_lone(struct fal_buf *out, const struct fal_summary *s)
-{
-	char name[SHOWN + 1];
-	if (!is_waited_for(s, s->lone.until))
-		return;
-	fal_put_fmt(out,
-		    "not finite: task %llu of clock %llu, says %s: waits for another "
-		    "key's word, %.1f s more\n",
-		    (unsigned long long)s->lone.task, (unsigned long long)s->lone.clock,
-		    fal_text_plain(name, sizeof(name), s->worker[s->lone.worker].name),
-		    left_of(s, s->lone.until));
-}
-
-/* One key alone says that the job has diverged. */
-static void
-put_diverged(struct fal_buf *out, const struct fal_summary *s)
-{
-	char name[SHOWN + 1], why[SHOWN + 1];
-	if (!is_waited_for(s, s->diverged.until))
-		return;
-	fal_put_fmt(out,
-		    "diverged, says %s: %s: waits for another key's word, %.1f s more\n",
-		    fal_text_plain(name, sizeof(name),
-				   s->worker[s->diverged.worker].name),
-		    fal_text_plain(why, sizeof(why), s->diverged.why),
-		    left_of(s, s->diverged.until));
-}
-
-static void
-json_diverged(struct fal_buf *out, const struct fal_summary *s)
-{
-	if (!is_waited_for(s, s->diverged.until))
-		return;
-	fal_json_member_open(out, "diverged", '{');
-	fal_json_member_str(out, "worker", s->worker[s->diverged.worker].name);
-	fal_json_member_u64(out, "clock", s->diverged.clock);
-	fal_json_member_str(out, "why", s->diverged.why);
-	fal_json_member_fixed(out, "seconds", left_of(s, s->diverged.until), 1);
-	fal_json_close(out, '}');
-}
-
-static void
-json_lone(struct fal_buf *out, const struct fal_summary *s)
-{
-	if (!is_waited_for(s, s->lone.until))
-		return;
-	fal_json_member_open(out, "alone", '{');
-	fal_json_member_str(out, "worker", s->worker[s->lone.worker].name);
-	fal_json_member_u64(out, "clock", s->lone.clock);
-	fal_json_member_u64(out, "task", s->lone.task);
-	fal_json_member_fixed(out, "seconds", left_of(s, s->lone.until), 1);
-	fal_json_close(out, '}');
-}
-
 static uint64_t
 unanswered(const struct fal_summary_verify *v)
 {
@@ -437,8 +368,6 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    (unsigned long long)s->judged_epoch);
 	put_suspects(out, s);
 	put_falls(out, s);
-	put_lone(out, s);
-	put_diverged(out, s);
 	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
@@ -592,8 +521,6 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	json_resumed(out, &s->resumed);
-	json_lone(out, s);
-	json_diverged(out, s);
 	json_verify(out, &s->verify);
 	fal_json_member_str(out, "trainer", s->trainer);
 	json_sums(out, s);

@@ -358,7 +358,6 @@ static bool
 is_good(const struct bench *b)
 {
 	const struct fal_ran *ran = b->work.ran;
-	struct fal_diag why, what;
 	if (ran->right > ran->samples) {
 		trainer_fault(b->trainer, "more samples are right than there are");
 		return false;
@@ -366,13 +365,7 @@ is_good(const struct bench *b)
 	if (!ran->nonfinite || b->nonfinite)
 		return true;
 	/* It may be the trainer's alone. */
-	fal_diag_set(&why, FAL_ENONFINITE, "its gradient is not finite");
-	if (ran->room > 0) {
-		fal_run_say_large(ran->most, ran->room, b->task.line.version, &what);
-		fal_diag_set(&why, FAL_ENONFINITE,
-			     "its %.300s: scale the data or the loss", what.text);
-	}
-	trainer_fault(b->trainer, why.text);
+	trainer_fault(b->trainer, "its gradient is not finite");
 	return false;
 }
 

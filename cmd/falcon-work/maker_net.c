@@ -5,8 +5,6 @@
 #include "run/desk.h"
 #include "work.h"
 
-#include <inttypes.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct maker_net {
@@ -16,7 +14,6 @@ struct maker_net {
 	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t lanes;
 	struct fal_desk **desk; /* by lane, or NULL */
-	atomic_bool said;       /* that a gradient is too large */
 };
 
 /* The net of as large a batch as may tell what small tasks cost, up to eight of them,
@@ -112,16 +109,7 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
     struct fal_ran *ran)
 {
 	struct maker_net *m = (struct maker_net *)maker;
-	int err = fal_desk_run(m->desk[lane], job, ran);
-	if (err == FAL_OK && ran->room > 0 && !atomic_exchange(&m->said, true)) {
-		struct fal_diag what;
-		fal_run_say_large(ran->most, ran->room, job->run.version, &what);
-		fal_cli_err(PROG,
-			    "%s: task %" PRIu32 " of clock %" PRIu64 ": its %s: "
-			    "scale the data (data.mean, data.std)",
-			    m->setup->job.name, job->run.task, job->run.clock, what.text);
-	}
-	return err;
+	return fal_desk_run(m->desk[lane], job, ran);
 }
 
 static uint64_t

@@ -220,6 +220,12 @@ on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 	kit_ended(&s->kit, lane);
 	if (e->err < 0)
 		fail(s, "a task", lane, e->err);
+	if (e->err == FAL_OK && e->ran.room > 0 && !s->large) {
+		struct fal_diag what;
+		s->large = true;
+		fal_run_say_large(e->ran.most, e->ran.room, &what);
+		fal_cli_err(PROG, "%s: a %s", s->kit.setup.job.name, what.text);
+	}
 	if (s->chan == NULL) {
 		session_settle(s);
 		return;

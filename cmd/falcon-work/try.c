@@ -263,15 +263,15 @@ room_for(const struct try *t)
 	return fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
 }
 
-/* Whether gradients of up to `most` could be quantised. */
+/* Whether there is room for gradients of up to `most`. */
 static bool
 judge_size(struct try *t, float most)
 {
 	struct fal_diag what;
 	if (most < room_for(t))
 		return true;
-	fal_run_say_large(most, room_for(t), 0, &what);
-	no(t, "a %s: scale the data or the loss", what.text);
+	fal_run_say_large(most, room_for(t), &what);
+	no(t, "a %s", what.text);
 	return false;
 }
 

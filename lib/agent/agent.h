@@ -50,9 +50,9 @@ struct fal_run {
 /* What a lane made of it. */
 struct fal_ran {
 	bool cancelled; /* nothing was made */
-	bool nonfinite; /* the gradient could not be quantised */
-	/* Of one that is finite, but not small enough: its largest value, and what that
-	 * was to be less than; 0, 0: not so. */
+	bool nonfinite; /* a value of the gradient is */
+	/* Of a gradient without room: its largest value, rounded up to a power of 2, and
+	 * what that was to be less than; 0, 0: it has room. */
 	float most, room;
 	int64_t loss; /* Σ over the samples, as base/loss.h has it */
 	uint32_t right, samples;

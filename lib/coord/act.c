@@ -225,23 +225,16 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	coord_called(c);
 }
 
-/* What the worker says of a task, and that nobody else is here who could. */
 static void
-trace_doubt(struct fal_coord *c, double now, const struct fal_act *a)
+trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
-	const double t = fal_coord_seconds(c, now);
-	const char *name = coord_known(c, a->worker)->name;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
 				(uint64_t)a->first * g->task;
-	if (a->kind == FAL_ACT_ALONE)
-		fal_trace_put(&c->line, t, FAL_EV_ALONE,
-			      &(struct fal_ev_alone){ a->round, a->clock, a->first, name,
-						      a->worker, a->seconds });
-	else
-		fal_trace_put(&c->line, t, FAL_EV_NONFINITE,
-			      &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
-							  name, a->worker, sample });
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
+		      &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
+						  coord_known(c, a->worker)->name,
+						  a->worker, sample });
 	coord_trace(c);
 }
 
@@ -383,12 +376,11 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);
-	case FAL_ACT_DOUBT:
-	case FAL_ACT_ALONE:
-		trace_doubt(c, now, a);
+	case FAL_ACT_NONFINITE:
+		trace_nonfinite(c, now, a);
 		return FAL_OK;
 	case FAL_ACT_STOP:
-		c->why = "a gradient is not finite, or too large, on two runs";
+		c->why = "a gradient is not finite, on two runs";
 		return FAL_OK;
 	case FAL_ACT_SKIP:
 		return skip(c, a);

@@ -113,30 +113,11 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 }
 
 void
-fal_coord_alone(struct fal_coord *c, double seconds, uint32_t keys)
+fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
 {
 	coord_enter(c);
 	c->work_keys = keys;
-	c->alone_s = seconds;
-	fal_sched_alone(c->sched, seconds);
-}
-
-bool
-fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
-{
-	struct fal_lone is;
-	const char *why = NULL;
-	coord_enter(c);
-	if (!fal_sched_lone(c->sched, &is) && !coord_lone(c, &is, &why))
-		return false;
-	const struct fal_known_worker *w = coord_known(c, is.worker);
-	*out = (struct fal_coord_lone){ .name = w->name,
-					.key = c->key[w->key - 1].name,
-					.why = why,
-					.clock = is.clock,
-					.task = is.task,
-					.until = is.until };
-	return true;
+	c->trainer.wait_s = seconds;
 }
 
 void
@@ -229,12 +210,8 @@ coord_advance(struct fal_coord *c, double now)
 		err = coord_drain(c, now);
 		err = err == FAL_OK ? coord_control_advance(c, now) : err;
 	}
-	if (err == FAL_OK)
-		coord_diverged_review(c, now);
 	if (err == FAL_OK && now >= coord_trainer_until(c))
 		c->why = c->trainer.why;
-	if (err == FAL_OK)
-		coord_lone_told(c, now);
 	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
 		return err;
 	if (c->brought)
@@ -285,8 +262,7 @@ double
 fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fmin(fal_sched_wake(c->sched),
-		    fmin(coord_trainer_until(c), coord_diverged_until(c)));
+	return fmin(fal_sched_wake(c->sched), coord_trainer_until(c));
 }
 
 struct fal_coord_status

@@ -229,23 +229,11 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* fal_sched_alone; and so it is with local steps that have led out of the numbers.
- * Where no worker is here and the trainers of so many keys have failed, the job ends at
+/* Where no worker is here and the trainers of so many keys have failed, the job ends at
  * once; where those of fewer have, after these seconds. */
-void fal_coord_alone(struct fal_coord *c, double seconds, uint32_t keys);
+void fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys);
 /* Of the last trainer that failed since a task counted; "": of none. */
 const char *fal_coord_trainer(const struct fal_coord *c);
-/* Who says so, and until when another key's word is waited for: fal_sched_lone.  `name`
- * and `key` are borrowed until the next call. */
-struct fal_coord_lone {
-	const char *name, *key;
-	const char *why; /* what it says of its local steps; NULL: it is about `task` */
-	uint64_t clock;
-	uint32_t task;
-	double until;
-};
-bool fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out);
-
 /* Whose session it is.  All borrowed for the call. */
 struct fal_coord_who {
 	const char *key;         /* the name of the key that opened it */

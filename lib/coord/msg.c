@@ -293,7 +293,6 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				    in.task, in.round, fal_strerror(won));
 	int err = FAL_OK;
 	if (won == 1 && !in.nonfinite) {
-		coord_diverged_since(c, p);
 		coord_trainer_works(c);
 	}
 	if (won == 1 && !in.nonfinite && !c->brought &&
@@ -491,7 +490,7 @@ on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
 	if (m->leave.cause == FAL_LEAVE_NONFINITE && fal_sched_steps(c->sched, p->worker))
-		coord_diverged(c, now, p,
+		coord_diverged(c, p,
 			       "local steps led to weights that are not finite");
 	if (m->leave.cause == FAL_LEAVE_TRAINER)
 		coord_trainer_failed(c, now, p, why);
@@ -571,8 +570,6 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 	/* So long it kept the job from its end: it may be back. */
 	if (p->greeted)
 		c->trainer.since = now;
-	if (p->ready && p->key != c->diverged.key)
-		c->diverged.since = now;
 	int err = leave(c, now, p, why);
 	/* Whatever followed from that may have moved the table. */
 	p = coord_find(c, peer);

@@ -257,24 +257,14 @@ struct fal_coord {
 	size_t push_cap;
 
 	struct { /* whose own steps failed last; key 0: nobody's */
-		uint32_t key, worker;
-		const char *why;
+		uint32_t key;
 		uint64_t clock;
-		double since; /* when this key said so first */
-		bool denied;  /* another key has worked since then, */
-		bool worked;  /* anybody since it was said last */
 	} diverged;
-	double alone_s; /* fal_coord_alone */
 	uint32_t work_keys;
 	struct { /* the last trainer that failed since a task counted; why "": none */
 		char why[FAL_MSG_WHY + FAL_MSG_NAME + 24];
-		double since;
+		double since, wait_s;
 	} trainer;
-	struct { /* who is alone with that, as the trace was told; until 0: nobody */
-		uint32_t worker;
-		const char *why;
-		double until;
-	} lone;
 
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
@@ -564,15 +554,10 @@ bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
 int coord_complete_behind(struct fal_coord *c, double now);
 void coord_fleet_free(struct fal_coord *c);
 
-/* alone.c */
-/* What a worker computes by itself is not finite: its own fault, or the job's. */
-void coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p,
-		    const char *why);
-/* A claim of the worker has won since. */
-void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
-/* Ends the job where its time is over; when it will be, or infinity: others are here. */
-void coord_diverged_review(struct fal_coord *c, double now);
-double coord_diverged_until(const struct fal_coord *c);
+/* failures.c */
+/* The worker's local steps led out of the numbers: ends the job where it is alone, or
+ * another worker's have within 100 clocks, of another key if one is here. */
+void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* The trainer of the worker can do nothing for the job; a task has counted. */
 void coord_trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p,
 			  const char *why);
@@ -580,14 +565,6 @@ void coord_trainer_works(struct fal_coord *c);
 /* When trainers end the job, as no worker is here and each key's have failed; infinity:
  * not so. */
 double coord_trainer_until(const struct fal_coord *c);
-/* Is anybody of another key able to work? */
-bool coord_others(const struct fal_coord *c, uint32_t key);
-/* Does one of these wait for another key?  For whose word, why, until when; of several
- * what is over first. */
-bool coord_lone(const struct fal_coord *c, struct fal_lone *out, const char **why);
-/* Tells the trace, when that has changed. */
-void coord_lone_told(struct fal_coord *c, double now);
-
 /* verify.c */
 /* Workers of one number compute the same bits; 0: those of no other. */
 uint32_t coord_numerics_of(const struct fal_coord *c,

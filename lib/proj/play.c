@@ -156,8 +156,7 @@ follow(struct game *g, const struct fal_act *a)
 		w->pong = g->now + w->machine->rtt_s +
 			  fal_cost_hangs(w->machine, g->now + w->way);
 		break;
-	case FAL_ACT_DOUBT:
-	case FAL_ACT_ALONE:
+	case FAL_ACT_NONFINITE:
 	case FAL_ACT_SKIP:
 	case FAL_ACT_STOP:
 	case FAL_ACT_CHARGE:

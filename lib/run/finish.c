@@ -4,7 +4,6 @@
 #include "agent/taskhash.h"
 #include "base/loss.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,25 +82,16 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	return err;
 }
 
-/* Why it could not be quantised: of the block that is furthest beyond its room, if all
- * values are finite. */
+/* Finds the block that is furthest beyond its room, if any is. */
 static void
-explain(const struct fal_run_job *job, const struct fal_run_made *made,
-	struct fal_ran *ran)
+note_large(const struct fal_run *r, struct fal_ran *ran)
 {
-	const struct fal_run *r = &job->run;
-	const uint64_t n = fal_sum_len(r->sum);
-	double beyond = 1;
-	for (uint32_t b = 0; b < fal_blocks(n); b++) {
-		float own[FAL_BLOCK];
-		const float *g = block_of(made, n, b, false, own);
-		const float most = fal_max_abs(g, fal_block_len(n, b));
+	double beyond = 0;
+	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(r->sum)); b++) {
+		const float most = ldexpf(1, fal_sum_needed(r->sum, b));
 		const float room = fal_bfp_most(r->exps[b], r->room);
-		if (!isfinite(most)) {
-			ran->most = ran->room = 0;
-			return;
-		}
-		if ((double)most / (double)room >= beyond) {
+		if (most >= room && (double)most / (double)room > beyond &&
+		    fal_sum_bound(r->sum, b) == (uint64_t)fal_bfp_largest(r->room)) {
 			beyond = (double)most / (double)room;
 			ran->most = most;
 			ran->room = room;
@@ -110,12 +100,12 @@ explain(const struct fal_run_job *job, const struct fal_run_made *made,
 }
 
 void
-fal_run_say_large(float most, float room, uint64_t version, struct fal_diag *diag)
+fal_run_say_large(float most, float room, struct fal_diag *diag)
 {
 	fal_diag_set(diag, FAL_ENONFINITE,
-		     "gradient is finite, but reaches %.7g, and version %" PRIu64
-		     " of the job has room for less than %.7g",
-		     (double)most, version, (double)room);
+		     "gradient is finite, but reaches %.7g, and there is room for less "
+		     "than %.7g, as which it counts: scale the data or the loss",
+		     (double)most, (double)room);
 }
 
 int
@@ -129,8 +119,8 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
 	ran->most = ran->room = 0;
-	if (ran->nonfinite)
-		explain(job, made, ran);
+	if (made->grad != NULL && !ran->nonfinite)
+		note_large(&job->run, ran);
 	ran->loss = fal_loss_said(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;

@@ -4,8 +4,8 @@
  * shared, and what becomes of whoever dies or is late, is as ever. */
 #include "sched/brought.h"
 
-#include "sched/doubt.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/team.h"
 
@@ -51,7 +51,7 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
 		return FAL_OK;
-	fal_doubt_forget(s, r); /* if they are brought again, it is another story */
+	fal_retry_forget(s, r); /* if they are brought again, it is another story */
 	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 

@@ -1,8 +1,8 @@
 /* What workers have claimed, and what of it has come. */
-#include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/members.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/speed.h"
 #include "sched/trial.h"
@@ -103,7 +103,8 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	if (c->verify && fal_verify_ask(s, r, w, c, now) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
-	return fal_doubt_clear(s, now, r, w, c->task);
+	fal_retry_done(s, r, c->task);
+	return FAL_OK;
 }
 
 /* A number is for one contribution of the whole session, as its name stands in the trace:
@@ -205,7 +206,7 @@ no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worke
 			return FAL_ENOMEM;
 		w->owed--;
 	}
-	return fal_doubt_claim(s, now, r, w, task);
+	return fal_retry_nonfinite(s, now, r, w, task);
 }
 
 int

@@ -311,7 +311,7 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 static bool
 is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->doubts > 0 ||
+	const bool waited = s->is.waits || w->trial || s->idle.n > 0 || s->retries > 0 ||
 			    s->active <= fal_worker_active(w);
 	return waited && fal_trial_others(s, w);
 }

@@ -7,8 +7,8 @@
  * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
  * the slack: it takes from the oldest round first.  s = 0: enforced.
  */
-#include "sched/doubt.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/scheme.h"
 #include "sched/speed.h"
 
@@ -65,7 +65,7 @@ transfer(struct fal_sched *s, double now, uint32_t *sure, bool *moved)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	struct fal_node *n = fal_last_unstarted(s, d);
-	if (n == NULL || in_line(s, r, now) || !fal_doubt_may(s, r, n->round, n->task) ||
+	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
 	    fal_project(s, r, fal_load_queued(r), fal_load_of(s, n->round, n->task),
 			now) +
 			    move_cost(s, r) >=
@@ -89,7 +89,7 @@ clone(struct fal_sched *s, double now, uint32_t *sure, bool *cloned)
 	const struct fal_load none = { 0 };
 	const struct fal_node *n = fal_uncloned(d);
 	double doubt = 0.1 * fal_task_s(s, r, r->lanes);
-	if (n == NULL || in_line(s, r, now) || !fal_doubt_may(s, r, n->round, n->task) ||
+	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
 	    d->finish <= fal_project(s, r, none, fal_load_of(s, n->round, n->task), now) +
 				 doubt + r->rtt)
 		return FAL_OK;

@@ -8,8 +8,8 @@
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
 #include "base/line.h"
-#include "sched/doubt.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/ssp.h"
@@ -82,7 +82,7 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 {
 	struct fal_node *node;
 	for (; n > 0 && (node = last_of(from, r)) != NULL &&
-	       fal_doubt_may(s, to, r, node->task);
+	       fal_retry_may(s, to, r, node->task);
 	     n--)
 		if (pull_for(s, to, r) < 0 || fal_move(s, node, to, now) < 0)
 			return FAL_ENOMEM;

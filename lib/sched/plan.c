@@ -3,8 +3,8 @@
 #include "sched/plan.h"
 
 #include "base/mem.h"
-#include "sched/doubt.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/team.h"
@@ -176,14 +176,14 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	return n;
 }
 
-/* Tasks that are in doubt go to whoever is drawn to decide. */
+/* Tasks that are to be retried go to whoever is drawn for that. */
 static int
-hand_out_suspects(struct fal_sched *s, struct fal_round *r, double now)
+hand_out_retries(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < r->free_n; i++) {
 		uint32_t task = r->free_task[i];
-		struct fal_worker *w = s->doubts > 0 ? fal_doubt_draw(s, r, task) : NULL;
+		struct fal_worker *w = s->retries > 0 ? fal_retry_draw(s, r, task) : NULL;
 		if (w == NULL) {
 			r->free_task[kept++] = task;
 			continue;
@@ -223,7 +223,7 @@ fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 	uint32_t next = 0, left = 0;
 	int err = FAL_OK;
 	if (s->active > 0)
-		err = hand_out_suspects(s, r, now);
+		err = hand_out_retries(s, r, now);
 	if (r->free_n == 0 || s->active == 0 || err < 0)
 		return err;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);

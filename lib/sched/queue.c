@@ -6,10 +6,10 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/ahead.h"
-#include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/eval.h"
 #include "sched/members.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/speed.h"
@@ -245,7 +245,7 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 {
 	const struct fal_node *n = fal_holders(r, task);
 	return s->preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
-	       !w->trial && !w->group && n->other == NULL && !fal_doubted(s, r, task);
+	       !w->trial && !w->group && n->other == NULL && !fal_retried(s, r, task);
 }
 
 /* The task is claimed as it is granted: each grant is a contribution of its own. */

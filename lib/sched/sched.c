@@ -1,12 +1,12 @@
 /* Events in, actions out. */
 #include "sched/ahead.h"
 #include "sched/brought.h"
-#include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/eval.h"
 #include "sched/members.h"
 #include "sched/plan.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/team.h"
@@ -93,8 +93,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->awaits);
 	free(s->scratch);
 	fal_heap_free(&s->planner);
-	free(s->doubt);
-	free(s->denied);
+	free(s->retry);
 	free(s->cost);
 	free(s->skip);
 	free(s->eval_holder);
@@ -162,14 +161,14 @@ plan_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
-/* Rounds begin; those about tasks in doubt have been decided of before. */
+/* Rounds begin, of whoever may retry what they have. */
 static int
-begin_decided(struct fal_sched *s, double now)
+begin_retried(struct fal_sched *s, double now)
 {
 	bool anew = true;
 	int err = FAL_OK;
 	while (err == FAL_OK && anew) {
-		err = fal_doubts_review(s, now, &anew);
+		err = fal_retries_review(s, now, &anew);
 		if (err == FAL_OK)
 			err = begin_rounds(s, now);
 	}
@@ -219,7 +218,7 @@ fal_settle(struct fal_sched *s, double now)
 		if (err == FAL_OK)
 			err = fal_trial_next(s, now);
 		if (err == FAL_OK)
-			err = begin_decided(s, now);
+			err = begin_retried(s, now);
 		if (err == FAL_OK)
 			err = share_out(s, now);
 	} while (err == FAL_OK && s->eager.n > 0); /* a round was abandoned */

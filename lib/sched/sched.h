@@ -106,9 +106,7 @@ enum fal_act_kind {
 	FAL_ACT_BACK,
 	/* its key has cost others too much: its workers get no work for `seconds` */
 	FAL_ACT_BARRED,
-	FAL_ACT_DOUBT, /* worker: says that task `first` of `clock` makes no result */
-	/* and nobody of another key is here: one is waited for, for `seconds` */
-	FAL_ACT_ALONE,
+	FAL_ACT_NONFINITE, /* worker: task `first` of `clock` made no finite result */
 	/* task `first` is non-finite twice, and is skipped: it counts as nothing where
 	 * contribution `fills` has not brought it */
 	FAL_ACT_SKIP,
@@ -138,7 +136,7 @@ struct fal_work {
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
-	uint64_t round; /* OPEN, GRANT, REVOKE, END, FENCE, DOUBT, ALONE, SKIP, ACCOUNT */
+	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, NONFINITE, SKIP, ACCOUNT */
 	uint32_t first, count;
 	struct fal_cid fills; /* GRANT, FENCE, SKIP: the contribution that is filled, or
 				 {0, 0} */
@@ -162,7 +160,7 @@ struct fal_act {
 	double divisor;       /* STEP, END by a line: samples */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
-	double seconds;       /* SUSPECT, BACK, ALONE */
+	double seconds;       /* SUSPECT, BACK */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
@@ -223,19 +221,6 @@ int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 int fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* No round is open, nothing waits for a step, all versions are published. */
 bool fal_sched_quiet(const struct fal_sched *s);
-/* That tasks make no finite result on the word of one key alone does not end the job
- * before so many seconds have passed since it was first said (0, as long as nothing else
- * is said: at once): a worker of another key may come by then. */
-void fal_sched_alone(struct fal_sched *s, double seconds);
-/* Whose word that is, and until when another key's is waited for. */
-struct fal_lone {
-	uint32_t worker, task;
-	uint64_t clock;
-	double until;
-};
-/* True: something waits for the word of another key, and nobody is here who has one; of
- * several what was said first. */
-bool fal_sched_lone(const struct fal_sched *s, struct fal_lone *out);
 /* Somebody is there who may be given work. */
 bool fal_sched_staffed(const struct fal_sched *s);
 /* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another

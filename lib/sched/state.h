@@ -12,7 +12,7 @@
  *	plan.c    who gets a round's free tasks
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
- *	doubt.c   tasks without a result
+ *	retry.c   tasks without a finite result
  *	skip.c    … that are skipped
  *	due.c     what workers owe, and until when
  *	trial.c   who has not kept that, and how it comes back
@@ -75,9 +75,9 @@ struct fal_worker {
 	uint32_t numerics; /* those with the same compute the same bits; 0: its own */
 	bool gone, suspected;
 	bool excluded; /* by policy */
-	/* Others decide first of what it got no result for: it begins no round (doubt.c);
-	 * has none open, so that nobody waits for it; scratch of that. */
-	bool barred, waits, bar;
+	/* Others are to retry what it got no result for: it begins no round (retry.c);
+	 * and has none open, so that nobody waits for it. */
+	bool barred, waits;
 	bool stands_by;        /* its fingerprint does not count */
 	bool counted;          /* among the active ones, its team's, too */
 	double weight;         /* of its share, by policy; < 0: as projected */
@@ -262,29 +262,20 @@ struct fal_sched {
 	struct fal_heap eager;  /* those that may be able to begin a round */
 	uint64_t slowest; /* the least clock of these; where there are none, the last */
 	uint32_t *manned; /* by part of the data: those with active workers */
-	/* Tasks that made no finite result, and in whose hands. */
-	struct fal_doubt {
+	/* Tasks that are to be retried, and whose result was not finite. */
+	struct fal_retry {
 		uint64_t clock;
 		uint32_t task, worker, key;
-		double since;
-		bool alone;     /* that nobody else can say was told */
-		bool old;       /* who has been silent since has no word any more */
-		bool abandoned; /* its round was, so that others could say */
-	} *doubt;
-	struct fal_denied {
-		uint32_t key, by; /* a key that has contradicted it */
-	} *denied;
-	bool skips; /* these that nobody has one of, of the clocks that are not over: */
+	} *retry;
+	uint32_t retries;
+	size_t retry_cap;
+	bool skips; /* these that were not finite twice, of clocks that are not over: */
 	struct fal_skip {
 		uint64_t clock;
 		uint32_t task;
 	} *skip;
 	uint32_t skipped;
 	size_t skip_cap;
-	double alone_s; /* else: before one key's word is enough */
-	uint32_t doubts;
-	size_t doubt_cap;
-	size_t denials, denied_cap;
 	uint32_t barred; /* workers */
 	struct fal_rng rng;
 

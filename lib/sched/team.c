@@ -1,11 +1,11 @@
 /* Teams: who works for whom, and when a round begins. */
 #include "sched/team.h"
+#include "sched/retry.h"
 
 #include "base/mem.h"
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/skip.h"
 #include "sched/trial.h"
 
 #include <assert.h>

@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "sched/members.h"
 #include "sched/queue.h"
-#include "sched/skip.h"
 
 #include <math.h>
 
@@ -86,7 +85,7 @@ fal_trial_ask(struct fal_sched *s, double now)
 static bool
 is_deserted(const struct fal_sched *s)
 {
-	return s->active == 0 && !fal_skip_waits(s);
+	return s->active == 0 && s->barred == 0;
 }
 
 int

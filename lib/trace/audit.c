@@ -15,7 +15,7 @@
 
 enum { FIGURES = 6, TWICE = 2 };
 
-/* Most denials that wait for the ends of their tasks. */
+/* Most results that are not finite and wait for the ends of their tasks. */
 enum { WAITING_MAX = 1 << 16 };
 
 /* A worker that joined: who it is, and what it did by its clock lines and by the ledger.
@@ -90,14 +90,11 @@ struct fal_audit {
 	bool done, ended;              /* ended: or failed */
 	struct fal_audit_verdict v;    /* sums so far */
 	size_t evals_cap;
-	/* Tasks that have not ended, and who says that they give nothing finite. */
-	struct denial {
+	/* Results that were not finite, of tasks that have not ended. */
+	struct nonfinite {
 		uint64_t clock, task;
-		uint32_t id;
-	} *denial;
-	size_t denials, denial_cap;
-	bool diverged; /* one key alone is waited for: `lone` */
-	uint32_t lone;
+	} *nonfinite;
+	size_t nonfinites, nonfinite_cap;
 	struct fal_findings f;
 	bool group; /* the trace is a group's: what it makes becomes a part of a version
 		     * above */
@@ -238,7 +235,7 @@ fal_audit_free(struct fal_audit *a)
 	free(a->part);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
-	free(a->denial);
+	free(a->nonfinite);
 	free(a->v.evals.all);
 	free(a->waiting);
 	free(a);
@@ -772,7 +769,6 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 	/* What workers had still to tell is lost with the coordinator that was told it;
 	 * rounds and maps are of an incarnation. */
 	a->accounts.loose = a->accounts.lost = true;
-	a->diverged = false;
 	a->place.map = 0;
 	memset(&a->shards, 0, sizeof(a->shards));
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
@@ -909,105 +905,77 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 /* ---- tasks without a finite result ---------------------------------------------------
  */
 
-static bool
-was_said(const struct fal_audit *a, const struct denial *is)
-{
-	for (size_t i = 0; i < a->denials; i++)
-		if (a->denial[i].clock == is->clock && a->denial[i].task == is->task &&
-		    a->denial[i].id == is->id)
-			return true;
-	return false;
-}
-
-/* nonfinite: somebody who is here says so of a task that the job has; alone: it has said
- * so. */
+/* Of somebody who is here, about a task that the job has. */
 static int
-take_denial(struct fal_audit *a, struct fal_trace_line *l)
+take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const bool alone = l->event == FAL_EV_ALONE;
-	const struct denial is = {
-		.clock = alone ? l->is.alone.clock : l->is.nonfinite.clock,
-		.task = alone ? l->is.alone.task : l->is.nonfinite.task,
-		.id = l->id,
-	};
+	const struct nonfinite is = { l->is.nonfinite.clock, l->is.nonfinite.task };
 	const char *what = NULL;
 	if (is.clock >= a->job.clocks ||
 	    is.task >= fal_trace_job_tasks(&a->job, is.clock))
 		what = "the job has no such task";
-	else if (!is_here(a, is.id))
+	else if (!is_here(a, l->id))
 		what = "it is not here";
-	else if (alone && !was_said(a, &is))
-		what = "it has not said so";
 	if (what != NULL)
 		fal_finding_line(&a->f, l,
 				 "%s: worker %u of task %" PRIu64 " of clock %" PRIu64
 				 ": %s",
-				 l->ev, is.id, is.task, is.clock, what);
-	a->v.nonfinite += !alone;
-	if (alone || was_said(a, &is))
-		return 0;
-	if (a->denials == WAITING_MAX)
+				 l->ev, l->id, is.task, is.clock, what);
+	a->v.nonfinite++;
+	if (a->nonfinites == WAITING_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
 				      WAITING_MAX);
-	if (FAL_GROW(a->denial, a->denial_cap, a->denials + 1) < 0)
+	if (FAL_GROW(a->nonfinite, a->nonfinite_cap, a->nonfinites + 1) < 0)
 		return FAL_ENOMEM;
-	a->denial[a->denials++] = is;
-	return 0;
-}
-
-/* Who says so has joined, and is waited for no longer only when it was. */
-static int
-take_diverged(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const bool waits = l->is.diverged.seconds > 0;
-	const char *what = NULL;
-	if (person_of(a, l->id) == NULL)
-		what = "never joined";
-	else if (l->is.diverged.clock > a->job.clocks)
-		what = "of a clock that the job has not";
-	else if (!waits && !(a->diverged && a->lone == l->id))
-		what = "was not waited for";
-	if (what != NULL)
-		fal_finding_line(&a->f, l, "diverged: worker %u %s", l->id, what);
-	a->diverged = waits;
-	a->lone = l->id;
+	a->nonfinite[a->nonfinites++] = is;
 	return 0;
 }
 
 static int
 by_task(const void *a, const void *b)
 {
-	const struct denial *x = a, *y = b;
+	const struct nonfinite *x = a, *y = b;
 	return x->clock != y->clock ? (x->clock > y->clock) - (x->clock < y->clock)
 				    : (x->task > y->task) - (x->task < y->task);
 }
 
-/* The round has ended: of what it skipped somebody has said so. */
+/* Was the result of the task not finite twice?  They are sorted. */
+static bool
+is_twice(const struct fal_audit *a, const struct nonfinite *is)
+{
+	const struct nonfinite *first = a->nonfinite, *at = NULL;
+	if (a->nonfinites > 0)
+		at = bsearch(is, first, a->nonfinites, sizeof(*is), by_task);
+	return at != NULL &&
+	       ((at > first && by_task(at - 1, is) == 0) ||
+		(at + 1 < first + a->nonfinites && by_task(at + 1, is) == 0));
+}
+
+/* The round has ended: what it skipped was not finite twice. */
 static void
-judge_denials(struct fal_audit *a, struct fal_numbers skipped,
-	      const struct fal_trace_round *r)
+judge_nonfinite(struct fal_audit *a, struct fal_numbers skipped,
+		const struct fal_trace_round *r)
 {
 	size_t kept = 0;
-	if (skipped.n > 0 && a->denials > 0)
-		qsort(a->denial, a->denials, sizeof(*a->denial), by_task);
+	if (skipped.n > 0 && a->nonfinites > 0)
+		qsort(a->nonfinite, a->nonfinites, sizeof(*a->nonfinite), by_task);
 	for (size_t i = 0; i < skipped.n; i++) {
 		const uint64_t *row = skipped.v + 2 * i;
-		struct denial is = { .clock = r->clock, .task = row[0] };
+		struct nonfinite is = { .clock = r->clock, .task = row[0] };
 		const uint64_t end = row[0] + (row[1] < r->tasks ? row[1] : r->tasks);
-		while (is.task < end && a->denials > 0 &&
-		       bsearch(&is, a->denial, a->denials, sizeof(is), by_task) != NULL)
+		while (is.task < end && is_twice(a, &is))
 			is.task++;
 		if (is.task < end)
 			fal_finding(&a->f, r, is.task, 1,
-				    "skipped, but nobody has said that it is not finite");
+				    "skipped, but its result was not twice not finite");
 	}
-	for (size_t i = 0; i < a->denials; i++) {
-		const struct denial is = a->denial[i];
+	for (size_t i = 0; i < a->nonfinites; i++) {
+		const struct nonfinite is = a->nonfinite[i];
 		if (is.clock != r->clock || is.task < r->first ||
 		    is.task - r->first >= r->tasks || r->end == FAL_END_ABANDONED)
-			a->denial[kept++] = is;
+			a->nonfinite[kept++] = is;
 	}
-	a->denials = kept;
+	a->nonfinites = kept;
 }
 
 /* ---- rounds --------------------------------------------------------------------------
@@ -1147,7 +1115,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 			return FAL_ENOMEM;
 		a->waiting[a->n_waiting++] = r;
 	}
-	judge_denials(a, e->skipped, &r);
+	judge_nonfinite(a, e->skipped, &r);
 	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
 	if ((err = count_ledger(a, e, &r)) < 0)
@@ -1485,16 +1453,15 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 {
 	static int (*const take[FAL_EVENTS])(struct fal_audit *a,
 					     struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_POLICY] = take_policy,
-		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_UPDATE] = take_update,
-		[FAL_EV_DONE] = take_done,         [FAL_EV_CHARGE] = take_charge,
-		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_EVAL] = take_eval,
-		[FAL_EV_SUSPECT] = take_late,      [FAL_EV_BACK] = take_late,
-		[FAL_EV_GROUP] = take_group,       [FAL_EV_NONFINITE] = take_denial,
-		[FAL_EV_ALONE] = take_denial,      [FAL_EV_CLOCK] = take_clock,
-		[FAL_EV_PLACE] = take_place,       [FAL_EV_SHARD] = take_shard,
-		[FAL_EV_DIVERGED] = take_diverged, [FAL_EV_VERSION] = take_version,
+		[FAL_EV_JOB] = take_job,       [FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,   [FAL_EV_POLICY] = take_policy,
+		[FAL_EV_LEDGER] = take_ledger, [FAL_EV_UPDATE] = take_update,
+		[FAL_EV_DONE] = take_done,     [FAL_EV_CHARGE] = take_charge,
+		[FAL_EV_VERIFY] = take_verify, [FAL_EV_EVAL] = take_eval,
+		[FAL_EV_SUSPECT] = take_late,  [FAL_EV_BACK] = take_late,
+		[FAL_EV_GROUP] = take_group,   [FAL_EV_NONFINITE] = take_nonfinite,
+		[FAL_EV_CLOCK] = take_clock,   [FAL_EV_PLACE] = take_place,
+		[FAL_EV_SHARD] = take_shard,   [FAL_EV_VERSION] = take_version,
 		[FAL_EV_FAILED] = take_failed,
 	};
 	struct fal_audit *a = audit;

@@ -339,21 +339,6 @@ struct fal_json_text {
 	M(ID, id, MUST, 0)                       \
 	M(WHOLE, first_sample, MUST, FAL_TRACE_NUM_MAX)
 
-#define FAL_LINE_alone(M)                        \
-	M(WHOLE, round, MUST, FAL_TRACE_NUM_MAX) \
-	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX) \
-	M(WHOLE, task, MUST, FAL_TRACE_NUM_MAX)  \
-	M(TEXT, worker, MUST, 0)                 \
-	M(ID, id, MUST, 0)                       \
-	M(SECONDS, seconds, MUST, 0)
-
-#define FAL_LINE_diverged(M)                     \
-	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX) \
-	M(TEXT, worker, MUST, 0)                 \
-	M(ID, id, MUST, 0)                       \
-	M(TEXT, why, MUST, 0)                    \
-	M(SECONDS, seconds, MUST, 0)
-
 #define FAL_LINE_word(M)         \
 	M(TEXT, worker, MUST, 0) \
 	M(ID, id, MUST, 0)       \
@@ -414,8 +399,6 @@ struct fal_json_text {
 	E(REFUSE, refuse)       \
 	E(TRAINER, trainer)     \
 	E(NONFINITE, nonfinite) \
-	E(ALONE, alone)         \
-	E(DIVERGED, diverged)   \
 	E(VERIFY, verify)       \
 	E(GAP, gap)             \
 	E(NOW, now)             \

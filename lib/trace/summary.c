@@ -149,30 +149,6 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 	return stay(s, w, l->t, !w->suspect);
 }
 
-/* One key alone says that the job has diverged, or is waited for no longer. */
-static int
-take_diverged(struct fal_summary *s, struct fal_trace_line *l)
-{
-	const struct fal_ev_diverged *e = &l->is.diverged;
-	struct fal_summary_diverged *d = &s->diverged;
-	const struct fal_summary_worker *w = row_of(s, l);
-	d->clock = e->clock;
-	d->until = w != NULL && e->seconds > 0 ? l->t + e->seconds : 0;
-	d->worker = w != NULL ? (size_t)(w - s->worker) : 0;
-	return l->err < 0 ? l->err : set_text(&d->why, e->why);
-}
-
-static int
-take_alone(struct fal_summary *s, struct fal_trace_line *l)
-{
-	const struct fal_ev_alone *e = &l->is.alone;
-	const struct fal_summary_worker *w = row_of(s, l);
-	if (w != NULL)
-		s->lone = (struct fal_summary_lone){ (size_t)(w - s->worker), e->clock,
-						     e->task, l->t + e->seconds };
-	return l->err;
-}
-
 /* Whose results of a task are unlike. */
 static int
 take_verify(struct fal_summary *s, struct fal_trace_line *l)
@@ -277,8 +253,6 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	}
 	s->skipped += over ? fal_trace_rows_tasks(e->skipped, 2) : 0;
 	s->ended += over ? r.tasks : 0;
-	if (over && s->lone.clock == r.clock && s->lone.task - r.first < r.tasks)
-		s->lone.until = 0;
 	if (r.end == FAL_END_DROPPED) {
 		s->dropped += r.samples;
 		if (owner != NULL)
@@ -367,7 +341,6 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 	const struct fal_ev_restart *e = &l->is.restart;
 	s->resumed =
 		(struct fal_summary_resumed){ e->incarnation, l->t, e->clock, e->until };
-	s->diverged.until = 0;
 	s->shards = (struct fal_shard_rows){ .from = l->t, .to = l->t };
 	/* A coordinator shows of itself what it has told since then, and not what stands
 	 * before it in the file. */
@@ -500,14 +473,13 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 {
 	static int (*const take[FAL_EVENTS])(struct fal_summary *s,
 					     struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_CLOCK] = take_clock,
-		[FAL_EV_UPDATE] = take_update,     [FAL_EV_EVAL] = take_eval,
-		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_SUSPECT] = take_late,
-		[FAL_EV_BACK] = take_late,         [FAL_EV_ALONE] = take_alone,
-		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_SHARD] = take_shard,
-		[FAL_EV_DIVERGED] = take_diverged, [FAL_EV_PLACE] = take_place,
-		[FAL_EV_GROUP] = take_group,       [FAL_EV_VERSION] = take_version,
+		[FAL_EV_JOB] = take_job,         [FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,     [FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_UPDATE] = take_update,   [FAL_EV_EVAL] = take_eval,
+		[FAL_EV_LEDGER] = take_ledger,   [FAL_EV_SUSPECT] = take_late,
+		[FAL_EV_BACK] = take_late,       [FAL_EV_VERIFY] = take_verify,
+		[FAL_EV_SHARD] = take_shard,     [FAL_EV_PLACE] = take_place,
+		[FAL_EV_GROUP] = take_group,     [FAL_EV_VERSION] = take_version,
 		[FAL_EV_RESTART] = take_restart,
 	};
 	struct fal_summary *s = summary;
@@ -547,7 +519,6 @@ fal_summary_free(struct fal_summary *s)
 	free(s->failed);
 	free(s->verify.who);
 	free(s->trainer);
-	free(s->diverged.why);
 	fal_ids_free(&s->ids);
 	json_decref(s->names);
 	fal_trace_place_free(&s->moves.is);

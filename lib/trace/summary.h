@@ -154,17 +154,6 @@ struct fal_summary {
 		double t;              /* since then, the last time */
 		uint64_t clock, until; /* at this clock; up to that one was done before */
 	} resumed;
-	struct fal_summary_lone {     /* what waits for the word of another key */
-		size_t worker;        /* who says that there is no finite result, … */
-		uint64_t clock, task; /* … of what; … */
-		double until;         /* … so long; 0: nothing waits */
-	} lone;
-	struct fal_summary_diverged { /* one key alone says so of the job: … */
-		size_t worker;        /* … who, … */
-		uint64_t clock;       /* … when so many were over, … */
-		char *why;            /* … and what; … */
-		double until;         /* … another is waited for so long; 0: nobody */
-	} diverged;
 
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_trace_moves moves; /* of their blocks */

@@ -457,12 +457,17 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	const uint32_t bits =
 		g == own ? fal_bfp_max_magnitude(g, len) : fal_bfp_copy(own, g, len);
 	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
-	if (bits >= (uint32_t)(limit_of(e, room) + 127) << 23)
-		return FAL_ENONFINITE;
 	float max;
 	memcpy(&max, &bits, sizeof(max));
+	if (!isfinite(max))
+		return FAL_ENONFINITE;
 	const float scale = ldexpf(1, FAL_BFP_P - 1 - e);
 	k->needed = needed_by(bits);
+	if (max >= fal_bfp_most(e, room)) {
+		max = nextafterf(fal_bfp_most(e, room), 0);
+		for (uint32_t i = 0; i < len; i++)
+			own[i] = fmaxf(fminf(own[i], max), -max);
+	}
 	k->bound = (uint64_t)rintf(max * scale);
 	k->scale = k->bound != 0 ? scale : 0;
 	return FAL_OK;
@@ -489,9 +494,9 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsig
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
 	double max = 0;
+	const double most = (double)fal_bfp_largest(room);
 	for (uint32_t i = 0; i < len; i++) {
-		if (!isfinite(g[i]) ||
-		    ldexp(fabs((double)g[i]), FAL_BFP_P - 1 - e) >= ldexp(1, (int)room))
+		if (!isfinite(g[i]))
 			return FAL_ENONFINITE;
 		max = fmax(max, fabs((double)g[i]));
 	}
@@ -499,10 +504,11 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsig
 	while (max > ldexp(1, k->needed) && k->needed != FAL_EXP_NONE &&
 	       k->needed < FAL_EXP_MAX)
 		k->needed++;
-	k->bound = (uint64_t)nearbyint(ldexp(max, FAL_BFP_P - 1 - e));
+	k->bound = (uint64_t)fmin(nearbyint(ldexp(max, FAL_BFP_P - 1 - e)), most);
 	k->scale = 0;
 	for (uint32_t i = 0; i < len; i++) {
 		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
+		q = fmax(fmin(q, most), -most);
 		if (is_wide(k))
 			*wide_at(s, b, i) = (int64_t)q;
 		else

@@ -25,7 +25,7 @@ enum {
 	FAL_EXP_NONE = -128,   /* "needed" of a block that was all zero */
 	FAL_EXP_FALL = 2,      /* a block's exponent falls by no more in a step, */
 	FAL_EXP_RISE = 8,      /* … and rises by no more */
-	FAL_BFP_HEADROOM = 32, /* |g| < 2^(e + 32), else the block counts as non-finite */
+	FAL_BFP_HEADROOM = 32, /* |g| < 2^(e + 32), else it has no room */
 	FAL_BFP_ROOM = FAL_BFP_P - 1 + FAL_BFP_HEADROOM, /* bits of one task's value */
 	FAL_BFP_ROOM_DELTA = FAL_BFP_P,                  /* of a change of weights */
 	FAL_BFP_ROOM_ALL = 60 /* and of all tasks' of a clock */
@@ -46,6 +46,13 @@ fal_bfp_room(uint32_t tasks)
 	while (tasks > (uint64_t)1 << (FAL_BFP_ROOM_ALL - room))
 		room--;
 	return room;
+}
+
+/* The largest integer of a float that has room; a larger value counts as this one. */
+static inline int64_t
+fal_bfp_largest(unsigned room)
+{
+	return ((int64_t)1 << room) - ((int64_t)1 << (room - FAL_BFP_P));
 }
 
 /* How many blocks hold n values, and how many values the block b of n values holds. */
@@ -87,9 +94,10 @@ void fal_sum_clear(struct fal_sum *s);
 /* s = the quantised gradient `g` (n floats, borrowed) under `exps` (one per block,
  * borrowed, each within [FAL_EXP_MIN, FAL_EXP_MAX]).  Sets needed per block: the smallest
  * e with max|g| <= 2^e, clamped to [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block
- * of zeros.  `room`: of the job, see fal_bfp_room.  Returns 0; FAL_ENONFINITE when a
- * value is NaN, infinite or its integer has no room (then *bad_block, if not NULL, is the
- * first such block and `s` is unspecified). */
+ * of zeros.  `room`: of the job, see fal_bfp_room; what has none counts as
+ * fal_bfp_largest, but for `needed`.  Returns 0; FAL_ENONFINITE when a value is NaN or
+ * infinite (then *bad_block, if not NULL, is the first such block and `s` is
+ * unspecified). */
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
@@ -202,9 +210,9 @@ void fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v);
 uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
 
 /* Can honest tasks, `tasks` of them in a job of this room, have made the record?  0;
- * FAL_ELIMIT: its values exceed thrice their room.  FAL_EINVAL: its `needed` is beyond
- * what has room, or not what the values show: those of one task show it but for
- * rounding, those of several show what it is at least.  See bfp_check.c. */
+ * FAL_ELIMIT: its values exceed thrice their room.  FAL_EINVAL: its `needed` is not what
+ * the values show: those of one task show it but for rounding and what has no room, those
+ * of several show what it is at least.  See bfp_check.c. */
 int fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room);
 
 /* The same of a record's values, as fal_sum_checksum has it. */

@@ -2,7 +2,8 @@
  *
  * A value g of a task is below 2^room quanta, and `needed` is the least k with max|g| <=
  * 2^k; so, d being needed - e in powers of two of a quantum, the task's largest integer M
- * has 2^(d-1) <= M <= 2^d, half a quantum rounding to 0.  A sum of T tasks has no such
+ * has 2^(d-1) <= M <= 2^d, half a quantum rounding to 0; with d above room M is the
+ * largest that has room.  A sum of T tasks has no such
  * lower end, as they may cancel out; its upper one is T times that.  A record's bound, by
  * base and width, is less than thrice its largest value: for sums that is near enough,
  * and costs nothing.  Exponents that were clamped prove nothing at their end. */
@@ -28,15 +29,18 @@ most(const struct fal_bfp_rec *rec, unsigned room)
 	const int d = power(rec);
 	if (rec->needed == FAL_EXP_NONE || d < 0)
 		return 0;
-	return (uint64_t)1 << (rec->needed < FAL_EXP_MAX ? (unsigned)d : room);
+	return (uint64_t)1 << (rec->needed < FAL_EXP_MAX && d < (int)room ? (unsigned)d
+									  : room);
 }
 
 static uint64_t
-least(const struct fal_bfp_rec *rec)
+least(const struct fal_bfp_rec *rec, unsigned room)
 {
 	const int d = power(rec);
 	if (rec->needed == FAL_EXP_NONE || rec->needed == FAL_EXP_MIN || d < 0)
 		return 0;
+	if (d > (int)room)
+		return (uint64_t)fal_bfp_largest(room);
 	return d > 0 ? (uint64_t)1 << (d - 1) : 1;
 }
 
@@ -64,12 +68,12 @@ fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room)
 	const uint64_t bound = fal_bfp_rec_bound(rec);
 	if (bound > SLACK * ((uint64_t)tasks << room))
 		return FAL_ELIMIT;
-	if (rec->needed != FAL_EXP_NONE && power(rec) > (int)room)
+	if (bound == 0 && rec->needed != FAL_EXP_NONE && power(rec) > (int)room)
 		return FAL_EINVAL;
 	if (tasks > 1)
 		return bound > SLACK * tasks * most(rec, room) ? FAL_EINVAL : FAL_OK;
 	const uint64_t is = bound > 0 ? largest(rec) : 0;
-	return is > most(rec, room) || is < least(rec) ? FAL_EINVAL : FAL_OK;
+	return is > most(rec, room) || is < least(rec, room) ? FAL_EINVAL : FAL_OK;
 }
 
 int

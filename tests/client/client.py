@@ -316,9 +316,10 @@ def needed_of(values):
 
 def quantise(g, e, room):
     """The integers of a block, or None."""
-    if any(not math.isfinite(v) or abs(v) >= math.ldexp(1, e - 23 + room) for v in g):
+    if not all(map(math.isfinite, g)):
         return None
-    return [round(math.ldexp(v, 23 - e)) for v in g]
+    most = 2**room - 2 ** (room - 24)
+    return [max(-most, min(most, round(math.ldexp(v, 23 - e)))) for v in g]
 
 
 def task_hash(exponents, sums):

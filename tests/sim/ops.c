@@ -457,5 +457,5 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 	assert(err == FAL_OK);
 	c->coord = c->shards.coord;
 	/* Workers of many keys: what falcon-ps says then. */
-	fal_coord_alone(c->coord, 300, 2);
+	fal_coord_trainer_wait(c->coord, 300, 2);
 }

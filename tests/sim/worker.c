@@ -447,6 +447,17 @@ make(struct cluster *c, const struct fal_run *run)
 	return err;
 }
 
+/* Has a value no room? */
+static bool
+is_large(const struct fal_run *run)
+{
+	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(run->sum)); b++)
+		if (fal_sum_needed(run->sum, b) - run->exps[b] >
+		    (int)run->room - FAL_BFP_P + 1)
+			return true;
+	return false;
+}
+
 static bool
 is_stuck(struct cluster *c, const struct worker *w)
 {
@@ -483,7 +494,7 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		const int err = make(c, run);
 		ran.nonfinite = err == FAL_ENONFINITE;
 		assert(err == FAL_OK || ran.nonfinite);
-		c->root->beyond += ran.nonfinite && !wrong;
+		c->root->beyond += err == FAL_OK && is_large(run);
 		if (err == FAL_OK) {
 			flips_strike(w, run);
 			say_what_came(w, run, ran.hash);

@@ -781,7 +781,7 @@ nonfinite_twice_stops(void **state)
 }
 
 /* Where that is skipped the task is over, and so are all claims of it; the step divides
- * by what is left.  Whoever said so is charged when two others know better. */
+ * by what is left. */
 static void
 nonfinite_twice_skips(void **state)
 {
@@ -816,32 +816,6 @@ nonfinite_twice_skips(void **state)
 	complete(round);
 	check((int64_t)last[FAL_ACT_STEP].divisor, 2, "divisor");
 	check(acts[FAL_ACT_CHARGE], 0, "charges");
-}
-
-/* One key may have made up what it has: two must contradict. */
-static void
-contradicted_by_one(void **state)
-{
-	(void)state;
-	skips = true;
-	begin("epsp", 1, 0);
-	skips = false;
-	join(1, 1, 1, 0.1);
-	join(2, 1, 1, 1);
-	for (uint64_t clock = 0; clock < 3; clock++) {
-		const uint32_t by = clock < 2 ? 2 : 3;
-		if (by == 3) {
-			check(fal_sched_leave(sched, now, 2), 0, "leave");
-			join(3, 1, 1, 1);
-		}
-		open_clock(clock);
-		check(claim_nonfinite(1, 0), 0, "nothing");
-		check(claim_of(current(), by, 0, (uint32_t)clock + 1,
-			       (struct fal_cid){ 0, 0 }, 1),
-		      1, "a result");
-		check(acts[FAL_ACT_CHARGE], by == 3, "charges");
-		complete(current());
-	}
 }
 
 static void
@@ -915,7 +889,6 @@ who_waited_and_left_decides_nothing(void **state)
 	}
 	open_clock(9);
 	claim_first(1, true);
-	claim_first(1, true);
 	check(worker[1].n, 0, "it waits");
 	uint64_t of_2 = worker[2].q[0].round;
 	claim_first(2, false);
@@ -937,9 +910,8 @@ second_charge_evicts(void **state)
 	open_clock(0);
 	for (uint32_t t = 0; t < 2; t++) {
 		check(acts[FAL_ACT_EVICT], 0, "evictions");
-		claim_nonfinite(1, t);
-		check(holds(2, t), 1, "another one tries it");
-		check(claim_as(2, t, 1, none, 0.1), 1, "and gets it right");
+		check(fal_sched_charge(sched, now, 1, "a few words"), 0, "charge");
+		follow_all();
 	}
 	check(acts[FAL_ACT_EVICT], 1, "evictions at the second charge");
 	check(last[FAL_ACT_EVICT].worker, 1, "who");
@@ -1065,7 +1037,6 @@ main(void)
 		TEST(who_hang_by_turns_are_not_all_there_is),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
-		TEST(contradicted_by_one),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),
 		TEST(who_waited_and_left_decides_nothing),

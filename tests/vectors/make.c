@@ -595,6 +595,8 @@ quantised(const char *name, uint32_t block, uint32_t len, int scale, int8_t e, b
 	must(s != NULL, "memory");
 	for (uint32_t i = 0; i < len; i++)
 		g[i] = scale == INT32_MIN ? 0 : ldexpf(2 * fal_rng_unit(&rng) - 1, scale);
+	if (scale == INT32_MAX)
+		g[len / 2] = INFINITY;
 	called(name);
 	text("kind", "quantise");
 	number("parameters", (int64_t)n);
@@ -742,6 +744,7 @@ blocks(void)
 	quantised("zeros", 0, 5, INT32_MIN, -12, false);
 	quantised("below the quantum", 0, 5, -60, -12, false);
 	quantised("no room", 0, 5, 60, -12, false);
+	quantised("not finite", 0, 5, INT32_MAX, -12, false);
 	quantised("the largest exponent", 0, 5, 99, 100, false);
 	for (size_t i = 0; i < sizeof(bads) / sizeof(bads[0]); i++)
 		received(&bads[i]);
