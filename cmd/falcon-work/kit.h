@@ -34,9 +34,9 @@ struct kit {
 	struct feed *feed;
 	struct maker *maker;
 	struct lanes *lanes;
-	struct fault *fault;      /* with emulation, or NULL */
-	bool local;               /* data are not fetched */
-	uint64_t chunks;          /* CHUNK messages, ever */
+	struct fault *fault; /* with emulation, or NULL */
+	bool local;          /* data are not fetched */
+	uint64_t chunks;     /* CHUNK messages, ever */
 	uint32_t n_lanes;
 	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
 };

@@ -69,10 +69,9 @@ end_at_once(int signal)
 static int
 open_exec(const struct given *t, struct work_opt *opt)
 {
-	const struct trainer_conf conf = { .command = t->exec,
-					   .worker = opt->name,
-					   .key = t->key,
-					   .mute = MUTE_MAX };
+	const struct trainer_conf conf = {
+		.command = t->exec, .worker = opt->name, .key = t->key, .mute = MUTE_MAX
+	};
 	struct fal_diag diag;
 	if (t->exec == NULL)
 		return FAL_EXIT_DONE;

@@ -258,8 +258,8 @@ struct fal_sum *agent_take_sum(struct fal_agent *a);
 struct fal_sum *agent_take_grown(struct fal_agent *a);
 /* Back to the pool; may be NULL. */
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
-/* As fal_sum_add, and `sum` is all zero afterwards, on error, too: `to`, which is of these,
- * may grow. */
+/* As fal_sum_add, and `sum` is all zero afterwards, on error, too: `to`, which is of
+ * these, may grow. */
 int agent_add(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
 /* May memory be taken for one version more?  May that of one which is over be kept for
  * the next? */
