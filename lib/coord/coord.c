@@ -1,12 +1,14 @@
 /* The coordinator's clocks. */
 #include "coord/priv.h"
 
+#include "base/build.h"
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/bound.h"
 #include "sched/traits.h"
 #include "sec/secret.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,27 +21,51 @@ static void
 trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 {
 	static const char *const numerics[] = { "fast", "portable", "require" };
-	const struct fal_line_job line = { .name = conf->name,
-					   .hash = conf->hash,
-					   .model = conf->model_hash,
-					   .data = conf->data_hash,
-					   .from = conf->from,
-					   .seed = conf->seed,
-					   .grid = conf->grid,
-					   .test = conf->test_samples,
-					   .blocks = fal_blocks(conf->params),
-					   .shards = c->conf.shards,
-					   .params = conf->params,
-					   .rule = &conf->policy->rule,
-					   .sums = conf->audit_sums,
-					   .hashes = c->conf.hashes,
-					   .skips = c->conf.skips,
-					   .numerics = numerics[conf->numerics],
-					   .optim = &conf->optim,
-					   .incarnation = conf->tickets.incarnation,
-					   .above = conf->above };
-	fal_line_job(&c->line, &line);
+	const struct fal_grid *g = &conf->grid;
+	const struct fal_optim *o = &conf->optim;
+	const struct fal_line_above *above = conf->above;
+	const bool fast = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	struct fal_buf rule = { 0 };
+	char seed[24]; /* a string: JSON readers lose integers above 2^53 */
+	snprintf(seed, sizeof(seed), "%" PRIu64, conf->seed);
+	fal_rule_put(&conf->policy->rule, &rule);
+	fal_put_u8(&rule, '\0');
+	const struct fal_ev_job line = {
+		.name = conf->name,
+		.hash = conf->hash,
+		.model = conf->model_hash,
+		.data = conf->data_hash,
+		.from = conf->from,
+		.seed = seed,
+		.epochs = g->epochs,
+		.batch = g->batch,
+		.task = g->task,
+		.parts = g->parts > 1 ? g->parts : 0,
+		.samples = g->samples,
+		.test = conf->test_samples,
+		.params = conf->params,
+		.blocks = fal_blocks(conf->params),
+		.shards = c->conf.shards,
+		.clocks_per_epoch = fal_grid_epoch_clocks(g),
+		.clocks = fal_grid_clocks(g),
+		.scheme = rule.err == 0 ? (const char *)rule.p : "",
+		.audit = conf->audit_sums ? FAL_AUDIT_SUMS : FAL_AUDIT_CLAIMS,
+		.hashes = c->conf.hashes,
+		.numerics = numerics[conf->numerics],
+		.nonfinite = c->conf.skips,
+		.optimizer = fal_optim_name(o->kind),
+		.momentum = fast ? (double)o->momentum : 0,
+		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
+		.incarnation = conf->tickets.incarnation,
+		.above = above != NULL ? above->address : NULL,
+		.key = above != NULL ? above->key : NULL,
+		.key_fingerprint = above != NULL ? above->key_fingerprint : NULL,
+		.version = fal_build(),
+	};
+	fal_trace_put(&c->line, 0, FAL_EV_JOB, &line);
+	c->line.err = rule.err < 0 ? rule.err : c->line.err;
 	coord_trace(c);
+	fal_buf_free(&rule);
 }
 
 int

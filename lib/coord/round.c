@@ -570,49 +570,53 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, n->act.round, &r))
 		return FAL_OK;
-	const bool revised = n->act.fate == FAL_FATE_REVISE;
-	const bool line = n->act.fate == FAL_FATE_LINE;
-	const bool steps = r.delta || line;
-	struct fal_line_ledger d = {
-		.hashed = c->conf.task_hashes,
-		.t = fal_coord_seconds(c, now),
+	static const char *const bases[] = { "version", "local", "rebase" };
+	const enum fal_trace_end end = n->act.fate == FAL_FATE_DROP ? FAL_END_DROPPED
+				       : n->act.fate == FAL_FATE_ABANDON
+					       ? FAL_END_ABANDONED
+				       : n->act.fate == FAL_FATE_GIVE ? FAL_END_GIVEN
+								      : FAL_END_APPLIED;
+	const bool applied = end == FAL_END_APPLIED, line = n->act.fate == FAL_FATE_LINE;
+	const bool steps = applied && r.delta && r.steps > 0;
+	const bool revised = applied && n->act.fate == FAL_FATE_REVISE;
+	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
+					    revised ? n->act.count : 0 };
+	struct fal_ev_ledger e = {
 		.round = r.round,
 		.clock = r.clock,
-		.version = r.taken,
 		.first = r.first,
-		.end = n->act.fate == FAL_FATE_DROP      ? FAL_END_DROPPED
-		       : n->act.fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
-		       : n->act.fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
-							 : FAL_END_APPLIED,
-		.why = n->act.why,
-		.delta = r.delta,
-		.weight = n->act.weight,
-		.among = n->act.among,
-		.divisor = line ? n->act.divisor : 0,
-		.lr = steps ? (double)(float)fal_schedule_lr(&c->conf.schedule, r.clock)
-			    : 0,
-		.steps = r.delta ? r.steps : 0,
-		.base = r.base,
-		.since = r.since,
-		.on = c->on,
-		.ons = c->ons,
+		.samples = r.samples,
+		.version = r.taken,
+		.blocks = fal_blocks(c->conf.params),
+		.kind = r.delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
 		.owner = r.owner,
 		.group = r.group,
 		.local = r.local,
-		.clocks = r.stale_clocks,
-		.updates = r.stale_updates,
-		.rank = revised ? n->act.count : 0,
-		.slot = n->act.slot,
-		.samples = r.samples,
-		.unstepped = n->unstepped,
-		.blocks = fal_blocks(c->conf.params),
-		.sums = c->conf.audit_sums,
-		.seed = fal_ticket_seed(&c->conf.tickets, r.round),
-		.added = n->added,
-		.sum = n->sum,
-		.n_sums = n->sums
+		.end = end,
+		.why = applied || end == FAL_END_GIVEN ? NULL : n->act.why,
+		.weight = applied && r.delta ? n->act.weight : (double)NAN,
+		.among = applied ? n->act.among : 0,
+		.divisor = line ? n->act.divisor : 0,
+		.steps = steps ? r.steps : 0,
+		.base = steps ? bases[r.base] : NULL,
+		.since = steps && r.base == FAL_START_REBASE ? r.since : FAL_TRACE_ABSENT,
+		.lr = applied && (r.delta || line)
+			      ? (double)(float)fal_schedule_lr(&c->conf.schedule, r.clock)
+			      : 0,
+		.stale = applied ? &stale : NULL,
+		.unstepped = applied ? n->unstepped : 0,
+		.slot = revised && stale.rank > 0 ? n->act.slot : FAL_TRACE_ABSENT,
 	};
-	fal_line_ledger(&c->line, &d, r.ledger);
+	const struct fal_line_ledger of = { .hashed = c->conf.task_hashes,
+					    .on = c->on,
+					    .ons = c->ons,
+					    .sums = c->conf.audit_sums,
+					    .seed = fal_ticket_seed(&c->conf.tickets,
+								    r.round),
+					    .added = n->added,
+					    .sum = n->sum,
+					    .n_sums = n->sums };
+	fal_line_ledger(&c->line, fal_coord_seconds(c, now), &of, r.ledger, &e);
 	coord_trace(c);
 	tell_unstepped(c, n, r.clock, r.delta);
 	count(c, r.ledger, n->act.fate);

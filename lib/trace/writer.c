@@ -188,61 +188,8 @@ fal_trace_put(struct fal_buf *b, double t, enum fal_event ev, const void *line)
 	fal_json_close(b, '}');
 }
 
-/* ---- job, place, clock ---------------------------------------------------------------
+/* ---- place, clock ---------------------------------------------------------------
  */
-
-void
-fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
-{
-	const struct fal_grid *g = &d->grid;
-	const struct fal_optim *o = d->optim;
-	const bool fast = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
-	struct fal_buf rule = { 0 };
-	char seed[24];
-	fal_rule_put(d->rule, &rule);
-	fal_put_u8(&rule, '\0');
-	if (rule.err < 0) {
-		b->err = rule.err;
-		return;
-	}
-	snprintf(seed, sizeof(seed), "%" PRIu64, d->seed);
-	struct fal_ev_job e = {
-		.name = d->name,
-		.hash = d->hash,
-		.model = d->model,
-		.data = d->data,
-		.from = d->from,
-		.seed = seed,
-		.epochs = g->epochs,
-		.batch = g->batch,
-		.task = g->task,
-		.parts = g->parts > 1 ? g->parts : 0,
-		.samples = g->samples,
-		.test = d->test,
-		.params = d->params,
-		.blocks = d->blocks,
-		.shards = d->shards,
-		.clocks_per_epoch = fal_grid_epoch_clocks(g),
-		.clocks = fal_grid_clocks(g),
-		.scheme = (const char *)rule.p,
-		.audit = d->sums ? FAL_AUDIT_SUMS : FAL_AUDIT_CLAIMS,
-		.hashes = d->hashes,
-		.numerics = d->numerics,
-		.nonfinite = d->skips,
-		.optimizer = fal_optim_name(o->kind),
-		.momentum = fast ? (double)o->momentum : 0,
-		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
-		.incarnation = d->incarnation,
-		.version = fal_build(),
-	};
-	if (d->above != NULL) {
-		e.above = d->above->address;
-		e.key = d->above->key;
-		e.key_fingerprint = d->above->key_fingerprint;
-	}
-	fal_trace_put(b, 0, FAL_EV_JOB, &e);
-	fal_buf_free(&rule);
-}
 
 void
 fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
@@ -354,23 +301,23 @@ space_free(struct space *s)
 
 /* Was the worker granted anything of the round on another version than the round's? */
 static bool
-elsewhere(const struct fal_line_ledger *d, uint32_t worker)
+elsewhere(const struct fal_line_ledger *d, const struct fal_ev_ledger *e, uint32_t worker)
 {
 	for (size_t i = 0; i < d->ons; i++)
-		if (d->on[i].round == d->round && d->on[i].worker == worker &&
-		    d->on[i].version != d->version)
+		if (d->on[i].round == e->round && d->on[i].worker == worker &&
+		    d->on[i].version != e->version)
 			return true;
 	return false;
 }
 
 /* What was granted to those who got any of it on another version than the round's. */
 static struct fal_numbers
-rows_on(struct space *s, const struct fal_line_ledger *d)
+rows_on(struct space *s, const struct fal_line_ledger *d, const struct fal_ev_ledger *e)
 {
 	struct fal_numbers rows = { s->v + s->used, 0 };
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != d->round || !elsewhere(d, on->worker))
+		if (on->round != e->round || !elsewhere(d, e, on->worker))
 			continue;
 		uint64_t *v = take(s, 4);
 		v[0] = on->worker;
@@ -469,61 +416,28 @@ put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_l
 }
 
 void
-fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
-		const struct fal_ledger *l)
+fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
+		const struct fal_ledger *l, struct fal_ev_ledger *e)
 {
-	static const char *const bases[] = { "version", "local", "rebase" };
-	const struct fal_ev_stale stale = { d->clocks, d->updates, d->rank };
 	const uint64_t verified[] = { l->asked, l->equal, l->unlike };
 	struct space s = { 0 };
-	struct fal_ev_ledger e = {
-		.round = d->round,
-		.clock = d->clock,
-		.first = d->first,
-		.tasks = l->tasks,
-		.samples = d->samples,
-		.version = d->version,
-		.blocks = d->blocks,
-		.kind = d->delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
-		.owner = d->owner,
-		.group = d->group,
-		.local = d->local,
-		.end = d->end,
-		.weight = (double)NAN,
-		.since = FAL_TRACE_ABSENT,
-		.slot = FAL_TRACE_ABSENT,
-	};
-	if (d->end == FAL_END_DROPPED || d->end == FAL_END_ABANDONED)
-		e.why = d->why;
-	if (d->end == FAL_END_APPLIED) {
-		e.weight = d->delta ? d->weight : (double)NAN;
-		e.among = d->among;
-		e.divisor = d->divisor;
-		e.steps = d->steps;
-		e.base = d->steps > 0 ? bases[d->base] : NULL;
-		if (d->steps > 0 && d->base == FAL_START_REBASE)
-			e.since = d->since;
-		e.lr = d->lr;
-		e.stale = &stale;
-		e.slot = d->rank > 0 ? d->slot : FAL_TRACE_ABSENT;
-	}
+	e->tasks = l->tasks;
+	e->verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
+	e->seed = (struct fal_word64){ d->sums, d->seed };
+	e->added = (struct fal_word64){ d->sums, d->added };
 	if (space_new(&s, d, l)) {
-		e.grant = rows_of(&s, l, FAL_ENTRY_GRANT);
-		e.move = rows_of(&s, l, FAL_ENTRY_MOVE);
-		e.clone = rows_of(&s, l, FAL_ENTRY_CLONE);
-		e.regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
-		e.lost = rows_of(&s, l, FAL_ENTRY_LOST);
-		e.skipped = rows_skipped(&s, l);
-		e.unstepped = d->unstepped;
-		e.verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
+		e->grant = rows_of(&s, l, FAL_ENTRY_GRANT);
+		e->move = rows_of(&s, l, FAL_ENTRY_MOVE);
+		e->clone = rows_of(&s, l, FAL_ENTRY_CLONE);
+		e->regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
+		e->lost = rows_of(&s, l, FAL_ENTRY_LOST);
+		e->skipped = rows_skipped(&s, l);
 		for (uint32_t i = 0; i < l->contribs; i++)
 			put_contrib(&s, d, l, i);
-		e.contrib.v = s.contrib;
-		e.contrib.n = l->contribs;
-		e.on = rows_on(&s, d);
-		e.seed = (struct fal_word64){ d->sums, d->seed };
-		e.added = (struct fal_word64){ d->sums, d->added };
-		fal_trace_put(b, d->t, FAL_EV_LEDGER, &e);
+		e->contrib.v = s.contrib;
+		e->contrib.n = l->contribs;
+		e->on = rows_on(&s, d, e);
+		fal_trace_put(b, t, FAL_EV_LEDGER, e);
 	} else {
 		b->err = FAL_ENOMEM;
 	}

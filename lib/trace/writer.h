@@ -9,10 +9,7 @@
 #define FAL_TRACE_WRITER_H
 
 #include "base/buf.h"
-#include "optim/optim.h"
-#include "sched/grid.h"
 #include "sched/ledger.h"
-#include "sched/rule.h"
 #include "sched/sched.h"
 #include "trace/schema.h"
 
@@ -24,25 +21,6 @@
 struct fal_line_above {
 	const char *address;
 	const char *key, *key_fingerprint; /* by which it is one */
-};
-
-/* The job.  All borrowed, as below. */
-struct fal_line_job {
-	const char *name, *hash;
-	const char *model, *data; /* hashes of their texts, or NULL */
-	const char *from; /* SHA-256 of weights of elsewhere; NULL: it draws its own */
-	uint64_t seed;
-	struct fal_grid grid;
-	uint32_t test, blocks, shards;
-	size_t params;
-	const struct fal_rule *rule; /* that it begins with */
-	bool sums;                   /* audit = sums */
-	uint32_t hashes;             /* one version of so many is hashed */
-	bool skips;                  /* nonfinite = skip */
-	const char *numerics;
-	const struct fal_optim *optim;
-	uint32_t incarnation;
-	const struct fal_line_above *above; /* NULL: there is none */
 };
 
 /* Where the blocks are.  All borrowed. */
@@ -63,37 +41,14 @@ struct fal_granted_on {
 	uint32_t worker, first, count;
 };
 
-/* A round that has ended.  Its ledger has its tasks first … first+count-1. */
+/* What a round that has ended leaves beside its head and its ledger. */
 struct fal_line_ledger {
-	double t;
-	uint64_t round, clock;
-	uint64_t version; /* that it ran on; the base of its local steps */
-	uint32_t first, samples, blocks;
-	enum fal_trace_end end;
-	const char *why;     /* dropped, abandoned: a few words, static */
-	bool hashed;         /* it is known what each task gave */
-	bool delta;          /* changes of weights, not gradients */
-	double weight;       /* of a delta */
-	uint32_t among;      /* workers of whom the weight is a share; 0: it is none */
-	double divisor;      /* samples, of a round that stepped a line; 0: it did not */
-	double lr;           /* of its steps: a delta's, or that of a line; 0: none */
-	uint32_t steps;      /* of a delta */
-	enum fal_start base; /* of a delta, what its steps began from */
-	uint64_t since;      /* with FAL_START_REBASE */
+	bool hashed; /* it is known what each task gave */
 	/* on which versions its tasks were granted, where it may have several; of all
 	 * rounds */
 	const struct fal_granted_on *on;
 	size_t ons;
-	uint32_t owner; /* worker id; 0: shared by all, or a group's */
-	uint32_t group; /* from 1; 0: none */
-	uint32_t local; /* rounds since its line took over `version`; 0: no line */
-	/* staleness under its three names; of an applied round */
-	uint64_t clocks;  /* its worker before the slowest */
-	uint64_t updates; /* between `version` and the one that it is applied to */
-	uint32_t rank;    /* of arrival in its slot, from 1; 0: no slots */
-	uint64_t slot; /* dynsgd: its number in its worker's rounds, if it has a rank */
-	uint32_t unstepped; /* blocks that it has left as they were */
-	bool sums;          /* audit = sums */
+	bool sums; /* audit = sums */
 	/* checksums under `seed`: of the sum, and of what each contribution has added, by
 	 * its place in the ledger; of those behind, 0 */
 	uint64_t seed, added;
@@ -130,13 +85,13 @@ struct fal_line_update {
 	const uint8_t *hash, *exponents;
 };
 
-void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
 void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
 /* Of a worker's clock, `e` has what is not in `w`; its members of `w` are set. */
 void fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 		    struct fal_ev_clock *e);
-void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
-		     const struct fal_ledger *l);
+/* `e` has the head of the line; who did what is set. */
+void fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
+		     const struct fal_ledger *l, struct fal_ev_ledger *e);
 /* `e` has what is not in `d`; the members of `d` are set. */
 void fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		     struct fal_ev_update *e);

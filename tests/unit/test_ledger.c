@@ -232,7 +232,7 @@ json_is(const char *want)
 {
 	const struct fal_line_ledger line = { .hashed = true };
 	struct fal_buf out = { 0 };
-	fal_line_ledger(&out, &line, &ledger);
+	fal_line_ledger(&out, 0, &line, &ledger, &(struct fal_ev_ledger){ .since = 0 });
 	assert_true(out.n > 0);
 	out.p[out.n - 1] = '\0'; /* in place of the brace that ends it */
 	assert_int_equal(out.err, 0);

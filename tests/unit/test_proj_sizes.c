@@ -93,19 +93,31 @@ put(void)
 static void
 tell_job(const struct fal_policy *policy)
 {
-	const struct fal_optim optim = { .kind = FAL_SGD };
-	const struct fal_line_job job = { .name = "drawn",
-					  .hash = "0",
-					  .rule = &policy->rule,
-					  .grid = drawn.grid,
-					  .numerics = "fast",
-					  .optim = &optim,
-					  .blocks = 1,
-					  .shards = 1,
-					  .params = 1 };
+	const struct fal_grid *g = &drawn.grid;
+	struct fal_buf rule = { 0 };
+	fal_rule_put(&policy->rule, &rule);
+	fal_put_u8(&rule, 0);
+	const struct fal_ev_job job = { .name = "drawn",
+					.hash = "0",
+					.seed = "0",
+					.epochs = g->epochs,
+					.batch = g->batch,
+					.task = g->task,
+					.samples = g->samples,
+					.params = 1,
+					.blocks = 1,
+					.shards = 1,
+					.clocks_per_epoch = fal_grid_epoch_clocks(g),
+					.clocks = fal_grid_clocks(g),
+					.scheme = (const char *)rule.p,
+					.numerics = "fast",
+					.optimizer = "sgd",
+					.beta1 = (double)NAN,
+					.version = "0" };
 	const uint64_t lanes[] = { 1, 1 };
 	told = (struct told){ .began = 0 };
-	fal_line_job(&told.line, &job);
+	fal_trace_put(&told.line, 0, FAL_EV_JOB, &job);
+	fal_buf_free(&rule);
 	put();
 	for (uint32_t i = 0; i < drawn.workers; i++) {
 		double task_s = drawn.task_s * drawn.slow[i];

@@ -765,31 +765,30 @@ test_written(void **state)
 	static const struct fal_granted_on on[] = { { 1, 9, 5, 0, 1 },
 						    { 0, 3, 5, 2, 1 } };
 	const struct fal_ledger ledger = { .tasks = 2 };
-	struct fal_line_ledger d = { .t = 1.5,
-				     .round = 7,
-				     .clock = 3,
-				     .version = 5,
-				     .first = 4,
-				     .samples = 16,
-				     .blocks = 5,
-				     .delta = true,
-				     .weight = 0.5,
-				     .among = 2,
-				     .lr = 0.25,
-				     .steps = 3,
-				     .base = FAL_START_REBASE,
-				     .since = 4,
-				     .owner = 2,
-				     .clocks = 1,
-				     .updates = 2,
-				     .rank = 3,
-				     .slot = 9 };
+	const struct fal_ev_stale stale = { 1, 2, 3 };
+	const struct fal_line_ledger none = { .hashed = false };
+	struct fal_ev_ledger d = { .round = 7,
+				   .clock = 3,
+				   .version = 5,
+				   .first = 4,
+				   .samples = 16,
+				   .blocks = 5,
+				   .kind = FAL_TRACE_DELTA,
+				   .weight = 0.5,
+				   .among = 2,
+				   .lr = 0.25,
+				   .steps = 3,
+				   .base = "rebase",
+				   .since = 4,
+				   .owner = 2,
+				   .stale = &stale,
+				   .slot = 9 };
 	struct fal_buf b = { 0 };
 	(void)state;
 #define EMPTY                                                                            \
 	"\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],\"lost\":[],\"contrib\":[" \
 	"]"
-	fal_line_ledger(&b, &d, &ledger);
+	fal_line_ledger(&b, 1.5, &none, &ledger, &d);
 	check_line(&b, "{\"t\":1.500000,\"ev\":\"ledger\",\"round\":7,\"clock\":3,"
 		       "\"first\":4,\"tasks\":2,\"samples\":16,\"version\":5,"
 		       "\"blocks\":5,\"kind\":\"delta\",\"owner\":2,"
@@ -797,15 +796,17 @@ test_written(void **state)
 		       "\"steps\":3,\"base\":\"rebase\",\"since\":4,"
 		       "\"lr\":0.25,\"stale\":{\"clocks\":1,"
 		       "\"updates\":2,\"rank\":3},\"slot\":9," EMPTY "}");
-	d = (struct fal_line_ledger){ .end = FAL_END_ABANDONED,
-				      .why = "left",
-				      .group = 1,
-				      .local = 2,
-				      .sums = true,
-				      .seed = 255,
-				      .on = on,
-				      .ons = 2 };
-	fal_line_ledger(&b, &d, &ledger);
+	d = (struct fal_ev_ledger){ .end = FAL_END_ABANDONED,
+				    .why = "left",
+				    .group = 1,
+				    .local = 2,
+				    .weight = (double)NAN,
+				    .since = FAL_TRACE_ABSENT,
+				    .slot = FAL_TRACE_ABSENT };
+	const struct fal_line_ledger of = {
+		.sums = true, .seed = 255, .on = on, .ons = 2
+	};
+	fal_line_ledger(&b, 0, &of, &ledger, &d);
 	check_line(&b, "{\"t\":0.000000,\"ev\":\"ledger\",\"round\":0,\"clock\":0,"
 		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
 		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
