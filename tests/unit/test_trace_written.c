@@ -397,7 +397,8 @@ is_member(const struct fal_schema *s, const char *name, uint64_t *seen)
 	return any;
 }
 
-/* The events of falcon-trace(5) are those of the table, and have its members. */
+/* The events of falcon-trace(5) are those of the table, and have its members; those of a
+ * worker stand before all events. */
 static void
 test_man(void **state)
 {
@@ -422,6 +423,8 @@ test_man(void **state)
 				fail_msg("no event %s", line + 4);
 			s = fal_event_schema(ev);
 			seen = 0;
+			(void)is_member(s, "worker", &seen);
+			(void)is_member(s, "id", &seen);
 			events++;
 		}
 		if (s == NULL || strncmp(line, ".It Va ", 7) != 0)
