@@ -49,14 +49,13 @@ on_say(struct world *w, struct fal_msg *m)
 	for (uint32_t i = 0; i < s.broughts; i++)
 		sum += s.brought[i].sum;
 	for (uint32_t i = 0; i < s.blocks; i++) {
-		sum += s.counts != NULL ? (uint64_t)s.counts[i] : 0;
+		sum += s.exps != NULL ? (uint64_t)s.exps[i] : 0;
 		sum += s.squares != NULL ? s.squares[i] > 0 : 0;
 		sum += s.leaves != NULL ? s.leaves[i * 32 + 31] : 0;
 	}
 	must(s.squares == NULL || s.kind == FAL_SAY_SQUARES);
-	must(s.kind != FAL_SAY_BOUNDED || s.counts != NULL);
 	must(s.kind != FAL_SAY_SQUARES || s.squares != NULL);
-	must(s.leaves == NULL || s.counts != NULL);
+	must(s.leaves == NULL || s.exps != NULL);
 	w->sum += sum;
 	fal_post_say_free(&s);
 }
