@@ -227,16 +227,6 @@ links_adrift(const struct session *s)
 }
 
 bool
-links_local(const struct session *s)
-{
-	size_t i = 0;
-	while (i < s->links.n && s->links.v[i]->addr.kind != FAL_ADDR_UNIX &&
-	       !(session_goes_near(s) && fal_near_is_here(&s->links.v[i]->addr)))
-		i++;
-	return i < s->links.n;
-}
-
-bool
 links_open(const struct session *s)
 {
 	size_t i = 0;

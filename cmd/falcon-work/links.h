@@ -27,8 +27,6 @@ int links_dial(struct session *s);
 void links_moved(struct session *s);
 /* Has one ended whose shards have blocks? */
 bool links_adrift(const struct session *s);
-/* Is one on this machine, so that memory may be shared with it? */
-bool links_local(const struct session *s);
 /* Are all open; has each that is needed room for bulk; is all that was sent on its way;
  * are all gone? */
 bool links_open(const struct session *s);

@@ -90,10 +90,3 @@ fal_json_unpack(json_t *o, json_error_t *why, size_t flags, const char *fmt, ...
 	va_end(values);
 	return is.lacked ? FAL_ENOMEM : bad < 0 ? FAL_EFORMAT : FAL_OK;
 }
-
-json_t *
-fal_json_copy(const json_t *o)
-{
-	is.lacked = false;
-	return whole(json_deep_copy(o));
-}

@@ -17,7 +17,4 @@ json_t *fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why);
  * FAL_ENOMEM. */
 int fal_json_unpack(json_t *o, json_error_t *why, size_t flags, const char *fmt, ...);
 
-/* json_deep_copy, whole; NULL: out of memory. */
-json_t *fal_json_copy(const json_t *o);
-
 #endif

@@ -163,13 +163,6 @@ find(const struct fal_addr *at, union at *out)
 	return is_loopback(out) || is_own(out);
 }
 
-bool
-fal_near_is_here(const struct fal_addr *at)
-{
-	union at is;
-	return find(at, &is);
-}
-
 /* A connection to one door. */
 static int
 reach(const char *ip, unsigned port)

@@ -140,28 +140,6 @@ unpacks_all_or_nothing(void **state)
 	json_decref(o);
 }
 
-static void
-copies_all_or_nothing(void **state)
-{
-	(void)state;
-	struct fal_rng rng = draws();
-	for (int i = 0; i < TEXTS; i++) {
-		json_t *o = drawn(&rng);
-		for (uint64_t n = 1;; n = next(&rng, n)) {
-			fail_at(n);
-			json_t *is = fal_json_copy(o);
-			left = 0;
-			if (!failed) {
-				assert_true(json_equal(is, o));
-				json_decref(is);
-				break;
-			}
-			assert_null(is);
-		}
-		json_decref(o);
-	}
-}
-
 int
 main(void)
 {
@@ -169,7 +147,6 @@ main(void)
 		cmocka_unit_test(loads_all_or_nothing),
 		cmocka_unit_test(a_wrong_text_is_told_from_want_of_memory),
 		cmocka_unit_test(unpacks_all_or_nothing),
-		cmocka_unit_test(copies_all_or_nothing),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
