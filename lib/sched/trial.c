@@ -7,7 +7,7 @@
  * key that owes more than it may gets no work before it has paid what is beyond that,
  * FAL_COST_PART of a second in each.
  *
- * Somebody works at any time.  When nobody is left, or nobody who may decide of a doubt,
+ * Somebody works at any time.  When nobody is left, or nobody of another key for a retry,
  * all are back, with twice the time: then it was not they who were slow. */
 #include "sched/trial.h"
 
