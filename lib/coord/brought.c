@@ -6,6 +6,17 @@
 #include <math.h>
 #include <string.h>
 
+void
+coord_let_go(struct fal_coord *c, double now)
+{
+	uint64_t round;
+	int err = FAL_OK;
+	while (err == FAL_OK && fal_sched_brought(c->sched, &round))
+		err = fal_sched_unwanted(c->sched, now, round);
+	if (err == FAL_OK)
+		(void)coord_drain(c, now);
+}
+
 bool
 coord_given(const struct fal_coord *c, uint64_t version)
 {

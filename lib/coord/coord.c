@@ -363,6 +363,8 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	const double t = fal_coord_seconds(c, now);
 	coord_enter(c);
 	c->why = why != NULL ? why : c->why;
+	if (c->brought && c->why == NULL)
+		coord_let_go(c, now);
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i], 0);

@@ -377,6 +377,9 @@ int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
 
 /* brought.c */
+/* The job is over: nobody wants any more what was brought and is not over, such as what a
+ * witness was asked.  What goes wrong of that is of no interest any more. */
+void coord_let_go(struct fal_coord *c, double now);
 /* Was the version given, and is kept? */
 bool coord_given(const struct fal_coord *c, uint64_t version);
 void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);

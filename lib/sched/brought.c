@@ -55,6 +55,14 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
+bool
+fal_sched_brought(const struct fal_sched *s, uint64_t *round)
+{
+	if (s->oldest != NULL)
+		*round = s->oldest->id;
+	return s->oldest != NULL;
+}
+
 int
 fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {

@@ -417,6 +417,8 @@ int fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
 		    uint64_t *round);
 /* Nobody wants the round any more; unknown ones are ignored.  FAL_ENOMEM. */
 int fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round);
+/* The oldest round that is not over; false: there is none. */
+bool fal_sched_brought(const struct fal_sched *s, uint64_t *round);
 /* The newest version is this one.  FAL_ENOMEM. */
 int fal_sched_newer(struct fal_sched *s, double now, uint64_t version);
 /* Of so many test tasks none is to be evaluated; this one is.  FAL_EINVAL: there is no
