@@ -264,11 +264,8 @@ static int
 settle(const struct fal_group_ends *e, struct task *t)
 {
 	const struct fal_ran none = { .cancelled = true };
-	if (!t->unwanted) {
-		/* Who had made it may have pushed it, and gone without a word of it. */
-		t->ran.nonfinite |= !t->run.eval && !t->claimed;
+	if (!t->unwanted)
 		return fal_agent_finished(e->agent, e->ns, t->lane, &t->ran);
-	}
 	fal_sum_free(t->ran.sum);
 	int err = fal_agent_finished(e->agent, e->ns, t->lane, &none);
 	if (err == FAL_OK && t->asked && !t->run.eval && !t->done)
@@ -283,6 +280,11 @@ pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 	int err = FAL_OK;
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
+		/* A member has pushed it, and gone without a word of it: once more. */
+		if (t.done && !t.run.eval && !t.claimed && !t.unwanted) {
+			fal_sum_free(t.ran.sum);
+			t = g->task[i] = (struct task){ .run = t.run, .lane = t.lane };
+		}
 		*any |= t.done || t.unwanted || !t.asked;
 		if (t.done || t.unwanted) {
 			memmove(g->task + i, g->task + i + 1,
