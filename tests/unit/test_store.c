@@ -645,7 +645,9 @@ mixed_round(void **state)
 		check(fal_store_put(store, 0, init, exps[t]), 0, "put");
 	check(fal_store_open(store, &r), 0, "open");
 	for (uint32_t k = 0; k < 2; k++) {
-		pack_rec(sum, 0, k == 0 ? -15 : -1);
+		const int8_t exponent = k == 0 ? -15 : -1;
+		make_lie(5, (int8_t)(3 + exponent - FAL_BFP_P + 1), 0);
+		pack_rec(sum, 0, exponent);
 		check(add_to(1, a, none, 1), FAL_EINVAL, "an exponent of no version");
 	}
 	for (uint32_t t = 0; t < 3; t++) {
