@@ -24,9 +24,10 @@ struct sockaddr;
 int fal_near_bind(const struct sockaddr *at);
 
 /* A connection to the door beside the TCP address of a loopback, or another one of this
- * machine, as a number, or "localhost", which is 127.0.0.1 here, or beside the port of all
- * addresses, the caller's to close; it does not block.  Where the system does not tell what
- * other addresses are here, there are none.  -1: there is no door, or it is another user's. */
+ * machine, as a number, or "localhost", which is 127.0.0.1 here, or beside the port of
+ * all addresses, the caller's to close; it does not block.  Where the system does not
+ * tell what other addresses are here, there are none.  -1: there is no door, or it is
+ * another user's. */
 int fal_near_reach(const struct fal_addr *at);
 
 /* Was the other end of this Unix socket made by a process of the same user? */
