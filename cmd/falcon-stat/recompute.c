@@ -126,6 +126,23 @@ afford(const struct recompute *r)
 	return FAL_OK;
 }
 
+/* Copies of versions that snapshots hold, the most that are there when what was begun at
+ * one is held against a later one: each in its rack, and, where it is none of those that
+ * are kept, in its image. */
+static uint32_t
+held(const struct recompute *r)
+{
+	uint32_t begun = 0, most = 0;
+	for (size_t i = 0; i < r->points; i++) {
+		const struct fal_image_head *is = &r->point[i].found.is.image;
+		const bool holds = r->point[i].snapshot && is->holds;
+		const uint32_t own = !holds ? 0 : fal_image_keeps(is) ? 1 : 2;
+		most = begun + own > most ? begun + own : most;
+		begun = own > begun ? own : begun;
+	}
+	return most;
+}
+
 static int
 make_anew(struct recompute *r)
 {
@@ -134,7 +151,8 @@ make_anew(struct recompute *r)
 	const uint32_t tasks = fal_files_tasks(&r->files);
 	const struct fal_anew_conf conf = { .files = &r->files,
 					    .lanes = fal_cli_cores(),
-					    .versions = (uint32_t)r->course.delay };
+					    .versions = (uint32_t)r->course.delay,
+					    .held = held(r) };
 	int err = fal_anew_new(&conf, &r->anew, &diag);
 	if (err == FAL_EINVAL)
 		return recompute_cannot(r, "%s", diag.text);

@@ -104,12 +104,14 @@ fal_anew_need(const struct fal_anew *a, uint64_t *space)
 	const struct fal_store_most own = { .versions = versions, .rounds = 1 },
 				    other = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
+	/* Racks and images are counted as if each held a version. */
+	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
 	*space = lanes * FAL_KERN_SPACE;
 	return fal_setup_bytes(&a->setup) +
 	       lanes * (fal_net_kernel_bytes(a->net) + fal_desk_bytes(a->net) + sums) +
 	       fal_rack_bytes(&a->rack_conf, &own) +
 	       fal_rack_bytes(&a->rack_conf, &other) +
-	       2 * fal_rack_image_bytes(&a->rack_conf, &other);
+	       2 * fal_rack_image_bytes(&a->rack_conf, &other) - not_held;
 }
 
 int

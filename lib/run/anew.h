@@ -15,6 +15,7 @@ struct fal_anew_conf {
 	const struct fal_files *files; /* kept until fal_anew_free */
 	unsigned lanes;                /* threads that compute */
 	uint32_t versions;             /* that rounds run on, at a time */
+	uint32_t held; /* copies of versions that snapshots hold, at a time: 4 at most */
 };
 
 /* It has read the job; what is large is for fal_anew_start.  FAL_EINVAL: the job's
