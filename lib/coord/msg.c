@@ -402,23 +402,21 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 {
 	const struct fal_owed *o = &p->owed[0];
 	const double at = fal_coord_seconds(c, now), part = credible(p, at, m);
-	struct fal_ev_clock line = {
-		.clock = o->clock,
-		.round = o->own ? o->round : FAL_TRACE_ABSENT,
-		.worker = p->name,
-		.id = p->worker,
-		.lanes = o->info.lanes,
-		.compute = part_of(m->worked.compute, part),
-		.push = part_of(m->worked.push, part),
-		.pull = part_of(m->worked.pull, part),
-		.wait = part_of(m->worked.wait, part),
-		.push_all = part_of(m->worked.push_all, 1),
-		.pull_all = part_of(m->worked.pull_all, 1),
-		.late = part_of(m->worked.late, 1),
-		.rtt = o->info.rtt,
-		.tx = o->tx - p->told_tx,
-		.rx = o->rx - p->told_rx
-	};
+	struct fal_ev_clock line = { .clock = o->clock,
+				     .round = o->own ? o->round : FAL_TRACE_ABSENT,
+				     .worker = p->name,
+				     .id = p->worker,
+				     .lanes = o->info.lanes,
+				     .compute = part_of(m->worked.compute, part),
+				     .push = part_of(m->worked.push, part),
+				     .pull = part_of(m->worked.pull, part),
+				     .wait = part_of(m->worked.wait, part),
+				     .push_all = part_of(m->worked.push_all, 1),
+				     .pull_all = part_of(m->worked.pull_all, 1),
+				     .late = part_of(m->worked.late, 1),
+				     .rtt = o->info.rtt,
+				     .tx = o->tx - p->told_tx,
+				     .rx = o->rx - p->told_rx };
 	fal_line_clock(&c->line, at, &o->work, &line);
 	coord_trace(c);
 	p->told_tx = o->tx;
@@ -490,8 +488,7 @@ on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
 	if (m->leave.cause == FAL_LEAVE_NONFINITE && fal_sched_steps(c->sched, p->worker))
-		coord_diverged(c, p,
-			       "local steps led to weights that are not finite");
+		coord_diverged(c, p, "local steps led to weights that are not finite");
 	if (m->leave.cause == FAL_LEAVE_TRAINER)
 		coord_trainer_failed(c, now, p, why);
 	p->parted = m->leave.cause == FAL_LEAVE_ASKED;

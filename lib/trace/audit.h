@@ -46,12 +46,12 @@ struct fal_audit_verdict {
 	uint64_t samples_dropped; /* of dropped rounds */
 	uint64_t samples_twice;   /* that were computed once more than needed */
 	struct fal_stale stale;   /* of the samples that became a part of a version */
-	struct fal_evals evals; /* of the test set, by who confirmed them */
-	uint64_t charges;       /* of workers, for what they said */
-	uint64_t refused;       /* lines of what it refused */
-	uint64_t suspects;      /* times that a worker became one */
-	uint64_t unlike;        /* tasks of which two keys had unlike results */
-	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
+	struct fal_evals evals;   /* of the test set, by who confirmed them */
+	uint64_t charges;         /* of workers, for what they said */
+	uint64_t refused;         /* lines of what it refused */
+	uint64_t suspects;        /* times that a worker became one */
+	uint64_t unlike;          /* tasks of which two keys had unlike results */
+	uint64_t nonfinite; /* words of workers that a task makes no finite result */
 	/* Where the coordinator above is, whose job the trace is a group's of; "": it is
 	 * none. */
 	const char *above;
