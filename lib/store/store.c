@@ -419,30 +419,39 @@ store_largest(struct fal_largest *of, const struct fal_largest *more)
 		*of = *more;
 }
 
-/* Is the change more than FAL_CHANGE_MOST times the largest weight, taken as at least 1?
- */
-static bool
-is_too_large(const struct fal_store *s, const float *by, uint32_t len)
+/* The largest weight of all, taken as at least 1. */
+static double
+largest_weight(const struct fal_store *s)
 {
-	const double is = (double)fal_max_abs(by, len) / FAL_CHANGE_MOST;
-	bool any = false;
-	if (is <= 1)
-		return false;
-	for (uint32_t b = 0; b < s->blocks && !any; b++)
-		any = is <= (double)fal_max_abs(s->params + (size_t)b * FAL_BLOCK,
-						fal_block_len(s->conf.n, b));
-	return !any;
+	double most = 1;
+	for (uint32_t b = 0; b < s->blocks; b++)
+		most = fmax(most, (double)fal_max_abs(s->params + (size_t)b * FAL_BLOCK,
+						      fal_block_len(s->conf.n, b)));
+	return most;
 }
 
-/* Block b of a round's change of the weights, zeros where it is too large; how many
- * values. */
+/* Is the change more than FAL_CHANGE_MOST times the largest weight?  That is looked for
+ * once for all blocks, and mostly not at all: `*most` is 0 until then. */
+static bool
+is_too_large(const struct fal_store *s, const float *by, uint32_t len, double *most)
+{
+	const double is = (double)fal_max_abs(by, len) / FAL_CHANGE_MOST;
+	if (is <= 1)
+		return false;
+	if (*most < 1)
+		*most = largest_weight(s);
+	return is > *most;
+}
+
+/* Block b of a round's change of the weights, zeros where it is too large, as
+ * is_too_large has it; how many values. */
 static uint32_t
 change(const struct fal_store *s, const struct round *r, uint32_t b,
-       float by[static FAL_BLOCK], struct fal_unstepped *out)
+       float by[static FAL_BLOCK], double *most, struct fal_unstepped *out)
 {
 	const uint32_t len = fal_block_len(s->conf.n, b);
 	fal_sum_mean(r->sum, b, r->exps[b], 1, by);
-	if (is_too_large(s, by, len)) {
+	if (is_too_large(s, by, len, most)) {
 		memset(by, 0, len * sizeof(*by));
 		out->by = r->largest;
 		out->beyond++;
@@ -471,9 +480,10 @@ fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 	if (store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	float by[FAL_BLOCK];
+	double most = 0;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, by, out);
+		uint32_t len = change(s, r, b, by, &most, out);
 		for (uint32_t i = 0; i < len; i++)
 			to[i] += (float)weight * by[i];
 	}
@@ -511,10 +521,11 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	float changed[FAL_BLOCK];
+	double most = 0;
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, changed, out);
+		uint32_t len = change(s, r, b, changed, &most, out);
 		for (uint32_t i = 0; i < len; i++) {
 			float by = (changed[i] - u->mean[first + i]) / (float)d;
 			u->mean[first + i] += by;
