@@ -637,7 +637,8 @@ struct squares {
 	double *out;
 };
 
-/* The sum of the squares of what is clipped of the mean gradient of block b. */
+/* The sum of the squares of what is clipped of the mean gradient of block b: 0 where that
+ * leads out of the numbers, as it is not stepped then. */
 static void
 square_block(void *of, uint32_t b, uint32_t thread)
 {
@@ -648,7 +649,9 @@ square_block(void *of, uint32_t b, uint32_t thread)
 					       .n = fal_block_len(q->s->conf.n, b),
 					       .mean_grad = mean };
 	mean_of(q->step, b, mean);
-	q->out[b] = fal_optim_squares(&q->s->conf.optim, &piece);
+	q->out[b] = is_beyond(q->s, q->step, b, mean)
+			    ? 0
+			    : fal_optim_squares(&q->s->conf.optim, &piece);
 }
 
 /* What the mean gradient is scaled by: by its own norm, or by that of the whole model. */

@@ -207,7 +207,8 @@ struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double diviso
  */
 const float *fal_store_average(const struct fal_store *s);
 /* The squares of the mean gradient over `divisor` samples, summed by block into `out`: of
- * the complete round of this number, or, where there is none, of what was collected. */
+ * the complete round of this number, or, where there is none, of what was collected.  A
+ * block that leads out of the numbers has 0. */
 void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
 /* The next step of gradients, of a line or not, is clipped by these summed squares, of
  * the whole model; else by its own.  Without optim.clip nothing is. */

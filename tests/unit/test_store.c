@@ -780,6 +780,43 @@ beyond_the_numbers(void **state)
 	}
 }
 
+/* What leads out of the numbers counts in no norm: others are clipped by their own, which
+ * is finite. */
+static void
+beyond_is_not_clipped_by(void **state)
+{
+	(void)state;
+	const struct fal_store_conf conf = { .n = N, .optim = { .clip = 0.5 } };
+	const struct fal_store_round r = {
+		.round = 0, .tasks = 1, .kind = FAL_KIND_GRAD, .mixed = true
+	};
+	double squares[BLOCKS];
+	int8_t exps[BLOCKS];
+	fal_store_free(store);
+	store = fal_store_new(&conf, init);
+	assert_non_null(store);
+	memcpy(exps, fal_store_exps(store), sizeof(exps));
+	had_exponent(100, exps);
+	check(fal_store_open(store, &r), 0, "open");
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		bring_block(0, b, i, (int64_t)1 << (i == 1 ? 54 : 35),
+			    i == 1 ? 100 : -12);
+	check(fal_store_merge(store, 0), 0, "merge");
+	fal_store_squares(store, 0, 1, squares);
+	double all = 0;
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		const double len = fal_block_len(N, i);
+		assert_true(fabs(squares[i] - (i == 1 ? 0 : len)) < 1e-9);
+		all += squares[i];
+	}
+	check(fal_store_step(store, 1, 1).beyond, 1, "beyond");
+	/* All mean gradients were 1. */
+	const double by = (double)init[0] - (double)fal_store_params(store)[0];
+	assert_true(fabs(by - 0.5 / sqrt(all)) < 1e-6);
+	assert_memory_equal(fal_store_params(store) + FAL_BLOCK, init + FAL_BLOCK,
+			    FAL_BLOCK * sizeof(float));
+}
+
 /* The same where blocks are stepped as they come. */
 static void
 beyond_as_it_comes(void **state)
@@ -1158,6 +1195,7 @@ main(void)
 		TEST(checksums),
 		TEST(what_each_brought),
 		TEST(beyond_the_numbers),
+		TEST(beyond_is_not_clipped_by),
 		TEST(beyond_as_it_comes),
 		TEST(small_gradients_train),
 		TEST(a_lie_costs_four_clocks),
