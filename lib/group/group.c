@@ -280,8 +280,11 @@ pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 	int err = FAL_OK;
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
-		/* A member has pushed it, and gone without a word of it: once more. */
-		if (t.done && !t.run.eval && !t.claimed && !t.unwanted) {
+		/* A member has pushed it, and gone without a word of it: once more, as
+		 * long as its version is kept. */
+		const bool silent = t.done && !t.run.eval && !t.claimed && !t.unwanted;
+		t.ran.nonfinite |= silent;
+		if (silent && name_of(g, t.run.version) != NULL) {
 			fal_sum_free(t.ran.sum);
 			t = g->task[i] = (struct task){ .run = t.run, .lane = t.lane };
 		}
