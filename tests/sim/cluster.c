@@ -583,7 +583,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
 	out.seconds = c.now;
-	if (out.status.failed && c.failure == NULL && c.beyond == 0)
+	if (out.status.failed && c.failure == NULL)
 		c.failure = "the job stopped";
 	if (p->apart)
 		fleet_take(&c);

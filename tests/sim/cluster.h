@@ -188,7 +188,7 @@ struct lines {
 };
 
 struct outcome {
-	/* Static text; NULL: none, and the job was finished, or stopped, as `beyond`. */
+	/* Static text; NULL: none, and the job was finished. */
 	const char *failure;
 	struct fal_coord_status status;
 	double seconds; /* virtual */

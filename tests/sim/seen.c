@@ -35,7 +35,6 @@ static const struct {
 	[SEEN_NONFINITE] = { "gradient that is not finite", NULL },
 	[SEEN_LIE] = { "lie", NULL },
 	[SEEN_REFUSED] = { "liar refused", NULL },
-	[SEEN_EXCUSED] = { "liar believed", NULL },
 	[SEEN_FLIP] = { "bit that was flipped", NULL },
 	[SEEN_ESCAPED] = { "flip in the model", NULL },
 	[SEEN_EARLY_PUSH] = { "push before its round is open", NULL },

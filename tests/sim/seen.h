@@ -29,7 +29,6 @@ enum seen {
 	SEEN_NONFINITE,        /* a gradient came out so, once */
 	SEEN_LIE,              /* a message lied */
 	SEEN_REFUSED,          /* a liar's session was ended */
-	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
 	SEEN_FLIP,             /* a task came out with a bit wrong, */
 	SEEN_ESCAPED,          /* … and that is in the model */
 	/* Where there are group servers: */
