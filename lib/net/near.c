@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,9 @@
 /* Whom the kernel names where a user has no number here. */
 #define NOBODY 65534
 #define BOOT_BYTES 36
+#ifndef SO_PEERPIDFD /* of Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
 
 _Static_assert(4 + 8 + BOOT_BYTES == FAL_PROCESS_BYTES, "all of it");
 
@@ -78,6 +82,22 @@ fal_near_is_kin(int fd)
 	return find_kin(fd, &of);
 }
 
+/* Is the process that made the other end still here?  Else its number may be another's by
+ * now, and whoever it has left the connection to is in between.  Where the kernel does
+ * not know that, it is taken to be. */
+static bool
+lives(int fd)
+{
+	int process;
+	socklen_t n = sizeof(process);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &n) < 0)
+		return errno == ENOPROTOOPT;
+	struct pollfd is = { .fd = process, .events = POLLIN };
+	const bool ended = poll(&is, 1, 0) != 0;
+	close(process);
+	return !ended;
+}
+
 /* Process `pid` of our kernel and namespace. */
 static bool
 describe(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
@@ -108,7 +128,7 @@ fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 {
 	struct ucred of;
 	uint8_t want[FAL_PROCESS_BYTES];
-	return find_kin(fd, &of) && describe(of.pid, want) &&
+	return find_kin(fd, &of) && describe(of.pid, want) && lives(fd) &&
 	       memcmp(process, want, FAL_PROCESS_BYTES) == 0;
 }
 

@@ -40,7 +40,7 @@ bool fal_near_is_kin(int fd);
 /* This one; false: the system does not tell. */
 bool fal_near_self(uint8_t out[static FAL_PROCESS_BYTES]);
 /* Is it, as a peer says that it is, the process that made the other end of this Unix
- * socket, of this kernel, our own namespace, and our own user? */
+ * socket, of this kernel, our own namespace, and our own user, and still here? */
 bool fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES]);
 
 #endif

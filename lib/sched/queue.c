@@ -238,7 +238,7 @@ is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal
 }
 
 /* Can nobody else get the task while `w` has it?  Neither does it move, nor is it run
- * twice, as what is on trial is, or decided of by others. */
+ * twice, as what is on trial is, or in a retry. */
 static bool
 is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_round *r, uint32_t task)

@@ -379,6 +379,65 @@ doors_of_others_are_none(void **state)
 		skip();
 }
 
+/* Does the kernel, since 6.5? */
+static bool
+knows_who_ended(int fd)
+{
+	const int peer_pidfd = 77;
+	int process;
+	socklen_t n = sizeof(process);
+	const bool is = getsockopt(fd, SOL_SOCKET, peer_pidfd, &process, &n) == 0;
+	if (is)
+		close(process);
+	return is;
+}
+
+/* Who has made a connection, and left it to another process, is not taken for whoever has
+ * its number later. */
+static void
+numbers_are_used_again(void **state)
+{
+	struct sockaddr_un at;
+	const socklen_t n = name_of((unsigned)getpid(), &at);
+	const int l = socket(AF_UNIX, SOCK_STREAM, 0);
+	uint8_t process[FAL_PROCESS_BYTES];
+	int tell[2], stay[2];
+	char byte;
+	(void)state;
+	assert_int_equal(pipe(tell) + pipe(stay), 0);
+	assert_int_equal(bind(l, (struct sockaddr *)&at, n) + listen(l, 1), 0);
+	const pid_t pid = fork();
+	if (pid == 0) {
+		const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		close(tell[1]);
+		close(stay[1]);
+		if (connect(fd, (struct sockaddr *)&at, n) < 0)
+			_exit(3);
+		if (fork() != 0) /* the connection outlives who made it */
+			_exit(read(tell[0], &byte, 1) == 0 ? 0 : 4);
+		_exit(read(stay[0], &byte, 1) == 0 ? 0 : 4);
+	}
+	const int fd = accept(l, NULL, NULL);
+	const uint32_t number = (uint32_t)pid;
+	assert_true(fal_near_self(process));
+	assert_false(fal_near_is(fd, process));
+	memcpy(process, &number, sizeof(number));
+	assert_true(fal_near_is(fd, process));
+	const bool knows = knows_who_ended(fd);
+	close(tell[1]);
+	came_to(pid, 0);
+	const bool is = fal_near_is(fd, process);
+	close(stay[1]);
+	assert_int_equal(read(fd, &byte, 1), 0);
+	close(tell[0]);
+	close(stay[0]);
+	close(fd);
+	close(l);
+	assert_false(is && knows);
+	if (!knows)
+		skip();
+}
+
 int
 main(void)
 {
@@ -390,6 +449,7 @@ main(void)
 		cmocka_unit_test(a_door_proves_nothing),
 		cmocka_unit_test(other_users_are_shown_out),
 		cmocka_unit_test(doors_of_others_are_none),
+		cmocka_unit_test(numbers_are_used_again),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
