@@ -377,7 +377,6 @@ on_published(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 		.version = m->published.version,
 		.first = m->published.first,
 		.blocks = m->published.blocks,
-		.order = m->published.order,
 	};
 	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->published.version, pub.ad);
 	return fal_chan_expect_shared(c, &pub);

@@ -61,7 +61,7 @@ struct fal_publication {
 	struct fal_aead *aead; /* by its suite; borrowed */
 	/* What it is of, for who expects it; nothing of this is authenticated. */
 	uint64_t version;
-	uint32_t first, blocks, order;
+	uint32_t first, blocks;
 };
 
 /* Judges the record that begins the n bytes at `p`.  FAL_ETRUNC until all of it is there;

@@ -57,7 +57,6 @@ is_published(struct got *g, struct fal_chan *c, const struct fal_msg *m)
 		.version = m->published.version,
 		.first = m->published.first,
 		.blocks = m->published.blocks,
-		.order = m->published.order,
 	};
 	fal_msg_model_ad(hash, INCARNATION, m->published.version, pub.ad);
 	assert_int_equal(m->published.blocks, t.blocks);
