@@ -27,8 +27,8 @@
 
 enum { FAL_PSLD_SHARDS = 64 };
 
-#define FAL_PSLD_BUDGET 0.02 /* part of the job's seconds that trials may take together \
-			      */
+/* The part of the job's seconds that trials may take together. */
+#define FAL_PSLD_BUDGET 0.02
 
 /* A shard in a clock, as the middle worker saw it. */
 struct fal_psld_seen {
