@@ -386,6 +386,8 @@ void restart_begin(struct cluster *c);
  * has failed. */
 void restart_judge(struct cluster *c);
 void restart_end(struct cluster *c);
+/* The next of the deaths that are planned comes; false: there is none. */
+bool restart_now(struct cluster *c, double after);
 /* The plan's marks and deaths, as the clocks go by. */
 void restart_watch(struct cluster *c, const struct fal_coord_status *s);
 /* A MARKED or RESTART.  One whose shard was not known to be dead is over, too. */

@@ -57,11 +57,14 @@ may_die(const struct cluster *c, uint32_t i)
 	       m->lie == HONEST && !plan_flips(c->p, i);
 }
 
-/* The first that may dies soon; not the last one, which lives to the end. */
+/* The coordinator dies, where that is planned; else the first worker that may, but not
+ * the last one, which lives to the end. */
 static void
 strike(struct cluster *c)
 {
 	uint32_t i = 0;
+	if (restart_now(c, 0))
+		return;
 	while (i + 1 < c->p->machines && !may_die(c, i))
 		i++;
 	if (i + 1 < c->p->machines)

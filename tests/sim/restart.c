@@ -21,12 +21,14 @@ free_next(struct cluster *c)
 	c->writing = false;
 }
 
-/* The next of the deaths that are planned. */
-static void
-die(struct cluster *c, double after)
+bool
+restart_now(struct cluster *c, double after)
 {
+	if (c->restarts == c->p->restarts)
+		return false;
 	c->restarts++;
 	cluster_push(c, (struct event){ .kind = RESTART, .t = c->now + after });
+	return true;
 }
 
 /* ---- marks ------------------------------------------------------------------------- */
@@ -92,7 +94,7 @@ restart_marked(void *arg, const struct fal_coord_past *past)
 	 * spares the disk. */
 	if (c->p->marks_all && past->agains > 0 && c->restarts < c->p->restarts) {
 		c->spares = true;
-		die(c, c->p->mark[at].takes);
+		restart_now(c, c->p->mark[at].takes);
 	}
 }
 
@@ -306,7 +308,7 @@ restart_watch(struct cluster *c, const struct fal_coord_status *s)
 			fal_coord_mark(c->coord);
 	}
 	while (c->restarts < p->restarts && s->clock >= p->restart[c->restarts].clock)
-		die(c, p->restart[c->restarts].after);
+		restart_now(c, p->restart[c->restarts].after);
 }
 
 void
