@@ -9,7 +9,6 @@
  *	sums.c      the sums that all of these hold
  *	local.c     local steps: rounds of kind delta
  *	waits.c     what it waits for of each shard
- *	times.c     when what was done for a round
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_AGENT_PRIV_H

@@ -12,8 +12,7 @@
  *	plan.c    who gets a round's free tasks
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
- *	retry.c   tasks without a finite result
- *	skip.c    … that are skipped
+ *	retry.c   tasks without a finite result, and those that are skipped
  *	due.c     what workers owe, and until when
  *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
