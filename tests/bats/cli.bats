@@ -283,7 +283,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	refused 2 "--min-gain: only with --policy" falcon-proj --min-gain 5
 	refused 2 "--allow-model: only with --policy" falcon-proj --what-if all --allow-model
 	refused 2 "--window: only with --follow" falcon-proj -p --window 10
-	refused 2 "--seed: only with --workers" falcon-proj --shards 2 --seed 1
+	refused 2 "--seed: only with --workers" falcon-proj --seed 1
 	counted 13
 }
 

@@ -224,7 +224,7 @@ odd() {
 	says() {
 		local code=$1 want=$2
 		run timeout 30 "$3" -K "$BATS_FILE_TMPDIR/one/keyring" -l unix:odd -s state.odd \
-			--upstream "$ready" "${@:4}"
+			--upstream "$ready" "${@:4}" "${job[@]}"
 		same "exit status: $output" "$status" "$code"
 		same "lines of $output" "$(grep -c "^falcon-ps: .*$want" <<<"$output")" 1
 	}
