@@ -59,7 +59,7 @@ def scribble(grads):
     end = time.monotonic() + 0.02
     while time.monotonic() < end:
         for grad in grads:
-            grad[draw.randrange(len(grad))] = draw.choice([0.5, -1e30, math.inf, math.nan])
+            grad[draw.randrange(len(grad))] = draw.choice([0.5, -8.0, math.inf, math.nan])
         time.sleep(0.001)
 
 
@@ -128,7 +128,7 @@ def gradient(task):
         z = [bias[c] + sum(weight[c * inputs + k] * x[k] for k in range(inputs))
              for c in range(classes)]
         e = [math.exp(v - max(z)) for v in z]
-        loss -= math.log(e[y] / sum(e))
+        loss -= math.log(max(e[y] / sum(e), 1e-300))  # whatever the weights are
         right += z.index(max(z)) == y
         for c in range(classes):
             d = e[c] / sum(e) - (c == y)
