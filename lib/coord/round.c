@@ -541,7 +541,7 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 		s->lost += l->log[FAL_ENTRY_LOST].v[i].count;
 	for (uint32_t i = 0; i < l->contribs; i++)
 		if (l->contrib[i].fills != FAL_NONE &&
-		    l->contrib[i].state == FAL_CONTRIB_DONE)
+		    l->contrib[i].state != FAL_CONTRIB_FENCED)
 			s->filled += l->contrib[i].tasks;
 	s->dropped += fate == FAL_FATE_DROP ? l->tasks : 0;
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
