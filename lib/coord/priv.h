@@ -113,7 +113,7 @@ struct fal_control {
 		struct fal_policy policy;
 		uint64_t clock;
 		char by[FAL_MSG_NAME];
-	} * again;
+	} *again;
 	size_t agains, again_cap;
 	bool held; /* by fal_coord_hold */
 	bool stopping, stopped;
@@ -160,7 +160,7 @@ struct fal_coord {
 	/* The workers of the live sessions, in order of their ids. */
 	struct fal_live {
 		uint32_t worker, session;
-	} * live;
+	} *live;
 	uint32_t lives;
 	size_t live_cap;
 	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
@@ -188,9 +188,9 @@ struct fal_coord {
 			struct fal_health_key {    /* claims, by number of the key - 1 */
 				double loss[2];    /* not known: at the bound; known */
 				uint64_t samples[2];
-			} * key;
+			} *key;
 			size_t keys, key_cap;
-		} * epoch;
+		} *epoch;
 		double *scratch;
 		size_t epochs, epoch_cap, scratch_cap;
 	} health;
@@ -209,7 +209,7 @@ struct fal_coord {
 			} word[3]; /* the first one counts */
 			uint32_t words;
 			bool asked; /* was to be run once more */
-		} * count;          /* by test task */
+		} *count;           /* by test task */
 		size_t cap;
 	} eval;
 	struct fal_rng rng;
@@ -242,7 +242,7 @@ struct fal_coord {
 		uint8_t *leaves; /* and behind them, exponents */
 		bool hashed;
 		uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
-	} * news;
+	} *news;
 	uint32_t newses;
 	size_t news_cap;
 	/* Rounds of updates not told yet, and of the next ones. */
@@ -276,10 +276,10 @@ struct fal_coord {
 		 * fenced, until all have. */
 		struct fal_partly {
 			uint64_t whole, fenced;
-		} * partly;
+		} *partly;
 		size_t partly_cap;
 		uint32_t places;
-	} * gather;
+	} *gather;
 	size_t gathers, gather_cap;
 	struct fal_waits {
 		struct fal_rows rows; /* since the last `shard` lines */

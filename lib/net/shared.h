@@ -31,7 +31,7 @@ struct fal_shared_opt {
 			       * a version is a publication */
 	uint32_t count;       /* messages that will be added, at least 1 */
 	const void *ad;       /* what all readers must agree on: job, incarnation, */
-	size_t ad_n;      /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
+	size_t ad_n;          /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
 	uint64_t version; /* for whoever is to tell old ones, see fal_chan_skip_shared */
 	uint32_t parts;   /* publications that a version has; 0: one */
 	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
