@@ -107,6 +107,7 @@ is_hash(const char *hex, const struct fal_anew_task *t, bool fenced)
 static void
 read_tasks(const struct compare *c, const struct fal_ev_contrib *e, struct contrib *to)
 {
+	const bool hashed = e->hashes.v != NULL;
 	size_t at = 0;
 	for (size_t i = 0; i < e->tasks.n; i++) {
 		const uint64_t *row = e->tasks.v + 2 * i;
@@ -114,7 +115,7 @@ read_tasks(const struct compare *c, const struct fal_ev_contrib *e, struct contr
 			const char *hash = at < e->hashes.n ? e->hashes.v[at] : "";
 			at++;
 			to->made += c->task[t].sum;
-			if (e->hashes.v == NULL || is_hash(hash, &c->task[t], to->fenced))
+			if (!hashed || is_hash(hash, &c->task[t], to->fenced))
 				continue;
 			to->first = to->wrongs++ == 0 ? t : to->first;
 		}

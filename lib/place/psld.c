@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/quantile.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ median(const double *v, uint32_t n)
 static double
 series_spread(const struct series *s)
 {
-	double off[MEMORY];
+	double off[MEMORY] = { 0 };
 	const double mid = fmax(median(s->v, s->n), at_once);
 	for (uint32_t i = 0; i < s->n; i++)
 		off[i] = fabs(s->v[i] - mid);
@@ -196,6 +197,7 @@ probe(const struct fal_psld *p)
 	uint32_t busy = 0;
 	for (uint32_t i = 0; i < p->shards; i++)
 		busy += p->shard[i].count > 0;
+	assert(busy > 0); /* somebody has the blocks */
 	return 1 + p->blocks / (4 * busy);
 }
 

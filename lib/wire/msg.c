@@ -332,8 +332,8 @@ fal_msg_schema(void)
 		for (uint8_t j = 0; j == 0 || j < d->fields; j++) {
 			snprintf(text, sizeof(text), "%d.%d %s %u %u %u %u %s\n",
 				 FAL_PROTO_MAJOR, FAL_PROTO_MINOR, d->name, d->type,
-				 d->sender, d->fields, d->field[j].kind,
-				 d->field[j].name);
+				 (unsigned)d->sender, d->fields,
+				 (unsigned)d->field[j].kind, d->field[j].name);
 			for (const char *c = text; *c != '\0'; c++)
 				h = (h ^ (uint8_t)*c) * 1099511628211u;
 		}
