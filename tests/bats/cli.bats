@@ -190,7 +190,7 @@ shards() {
 	printf 'input 16\ndense 4\n' >small.model
 	same "with 5 shards of one block" \
 		"$((($(shards --shards 5 --set model.file=small.model) -
-			$(shards --set model.file=small.model)) >> 20))" 0
+			$(shards --set model.file=small.model)) / 1048576))" 0
 	# One version more, and all of them in one piece; 5.25 MiB each.
 	same "with 5 shards of many blocks, more" "$((($(shards --shards 5) - $(shards)) >> 20))" 10
 }

@@ -112,7 +112,7 @@ $(schema "$at") (from Falcon $(version "$theirs") to Falcon $(version "$at"))"
 by() {
 	local name
 	for name in "${@:2}"; do
-		soon "what $name has" grep -q "joined job tiny by $1;" "$name.err"
+		soon "what $name has" grep -q "joined job tiny by $1[;,]" "$name.err"
 	done
 }
 
