@@ -99,10 +99,10 @@ judge_job(struct folder *f, const struct fal_job *job)
 	same(f, "job: from-sha256", t->from,
 	     job->from_sha256 != NULL ? job->from_sha256 : "");
 	same(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
-	same_number(f, "job: epochs", t->job.epochs, job->epochs);
-	same_number(f, "job: batch", t->job.batch, job->batch);
-	same_number(f, "job: task", t->job.task, job->task);
-	same_number(f, "job: audit = sums", t->job.sums,
+	same_number(f, "job: epochs", t->job->epochs, job->epochs);
+	same_number(f, "job: batch", t->job->batch, job->batch);
+	same_number(f, "job: task", t->job->task, job->task);
+	same_number(f, "job: audit = sums", t->job->sums,
 		    job->audit == FAL_JOB_AUDIT_SUMS);
 }
 
@@ -165,7 +165,7 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 		fal_hex(hash, sizeof(hash), f->hash);
 		if (f->told->failed[0] == '\0')
 			same(f, "model.safetensors: hash", f->told->model_hash, f->hash);
-		same_number(f, "job: hashes", f->told->job.hashes,
+		same_number(f, "job: hashes", f->told->job->hashes,
 			    f->job.hashes > 0 ? f->job.hashes
 					      : fal_leaf_every(m->params));
 	}
@@ -271,7 +271,7 @@ judge_result(struct folder *f, const json_t *o)
 		{ true, "model", "model.safetensors", 0, 0 },
 		{ true, "sha256", failed ? f->sha256 : t->sha256, 0, 0 },
 		{ true, "hash", failed ? f->hash : t->model_hash, 0, 0 },
-		{ true, "clocks", NULL, (double)t->job.clocks, 0 },
+		{ true, "clocks", NULL, (double)t->job->clocks, 0 },
 		{ average, "average", "average.safetensors", 0, 0 },
 		{ average, "average_sha256", average_sum, 0, 0 },
 		{ best, "best", "best.safetensors", 0, 0 },

@@ -160,9 +160,8 @@ fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t fi
 	va_end(ap);
 }
 
-void
-fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l, const char *fmt,
-		 ...)
+static void __attribute__((format(printf, 3, 4)))
+finding_line(struct fal_findings *f, const struct fal_trace_line *l, const char *fmt, ...)
 {
 	char of[32];
 	snprintf(of, sizeof(of), "line %" PRIu64 ": ", l->number);
@@ -198,7 +197,14 @@ findings_end(struct fal_findings *f)
 struct fal_audit *
 fal_audit_new(void)
 {
-	return fal_calloc(1, sizeof(struct fal_audit));
+	struct fal_audit *a = fal_calloc(1, sizeof(*a));
+	if (a == NULL)
+		return NULL;
+	a->told.job = &a->job;
+	a->told.link = a->v.link = a->chain.link;
+	a->told.evals = &a->v.evals;
+	a->told.sums = &a->v.sums;
+	return a;
 }
 
 void
@@ -309,17 +315,16 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 	    (is.key = add_key(a, e->key, e->key_fingerprint)) == 0)
 		return FAL_ENOMEM;
 	if (fal_ids_get(&a->people.ids, e->id) != NULL) {
-		fal_finding_line(&a->f, l, "worker %u joined before", e->id);
+		finding_line(&a->f, l, "worker %u joined before", e->id);
 		return 0;
 	}
 	if (fal_names_get(&a->people.names, e->worker, &last) && a->people.v[last].here)
-		fal_finding_line(&a->f, l, "worker %u joined as %.64s, who is here",
-				 e->id, e->worker);
+		finding_line(&a->f, l, "worker %u joined as %.64s, who is here", e->id,
+			     e->worker);
 	if (is.key != 0 && a->people.key[is.key - 1].charges >= TWICE &&
 	    is_other_here(a, is.key))
-		fal_finding_line(&a->f, l,
-				 "worker %u joined by a key that was charged twice",
-				 e->id);
+		finding_line(&a->f, l, "worker %u joined by a key that was charged twice",
+			     e->id);
 	if (FAL_GROW(a->people.v, a->people.cap, a->people.n + 1) < 0)
 		return FAL_ENOMEM;
 	is.name = fal_strdup(e->worker);
@@ -338,8 +343,8 @@ judge_charged(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	if (a->people.leaves == 0)
 		return;
-	fal_finding_line(&a->f, l, "worker %u was charged twice, but did not leave",
-			 a->people.leaves);
+	finding_line(&a->f, l, "worker %u was charged twice, but did not leave",
+		     a->people.leaves);
 	a->people.leaves = 0;
 }
 
@@ -349,8 +354,7 @@ take_charge(struct fal_audit *a, struct fal_trace_line *l)
 	struct person *is = person_of(a, l->id);
 	a->v.charges++;
 	if (is == NULL) {
-		fal_finding_line(&a->f, l, "worker %u was charged, but never joined",
-				 l->id);
+		finding_line(&a->f, l, "worker %u was charged, but never joined", l->id);
 		return 0;
 	}
 	if (is->key != 0)
@@ -364,7 +368,7 @@ static int
 take_group(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (!is_here(a, l->id))
-		fal_finding_line(&a->f, l, "group: worker %u is not here", l->id);
+		finding_line(&a->f, l, "group: worker %u is not here", l->id);
 	return 0;
 }
 
@@ -387,7 +391,7 @@ take_late(struct fal_audit *a, struct fal_trace_line *l)
 	else if (back && fabs(seconds - (l->t - is->since)) > rounding)
 		what = "was one for another time";
 	if (what != NULL)
-		fal_finding_line(&a->f, l, "%s: worker %u %s", l->ev, l->id, what);
+		finding_line(&a->f, l, "%s: worker %u %s", l->ev, l->id, what);
 	if (is != NULL) {
 		is->suspect = !back;
 		is->since = l->t;
@@ -478,11 +482,11 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	const bool gappy = !a->plain || a->accounts.lost;
 	struct person *is = person_of(a, l->id);
 	if (a->plain && e->staleness > a->rules.rule.slack)
-		fal_finding_line(&a->f, l,
-				 "clock: staleness is %" PRIu64 " with a slack of %u",
-				 e->staleness, a->rules.rule.slack);
+		finding_line(&a->f, l,
+			     "clock: staleness is %" PRIu64 " with a slack of %u",
+			     e->staleness, a->rules.rule.slack);
 	if (is == NULL || !is->here)
-		fal_finding_line(&a->f, l, "clock: worker %u is not here", l->id);
+		finding_line(&a->f, l, "clock: worker %u is not here", l->id);
 	if (is == NULL)
 		return 0;
 	for (size_t i = 0; i < FIGURES; i++)
@@ -494,16 +498,16 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	const double here = l->t - is->joined;
 	/* It measures by a clock of its own. */
 	if (is->spent > here + 1 + here / 100)
-		fal_finding_line(&a->f, l,
-				 "clock: worker %u was here for %.3f s, but spent %.3f s",
-				 l->id, here, is->spent);
+		finding_line(&a->f, l,
+			     "clock: worker %u was here for %.3f s, but spent %.3f s",
+			     l->id, here, is->spent);
 	if (e->round != FAL_TRACE_ABSENT)
 		return 0;
 	if (!gappy && is->due != 0 && e->clock != is->due)
-		fal_finding_line(&a->f, l,
-				 "clock: worker %u tells of clock %" PRIu64
-				 ", but clock %" PRIu64 " is next",
-				 l->id, e->clock, is->due);
+		finding_line(&a->f, l,
+			     "clock: worker %u tells of clock %" PRIu64
+			     ", but clock %" PRIu64 " is next",
+			     l->id, e->clock, is->due);
 	is->due = e->clock + 1;
 	return 0;
 }
@@ -536,11 +540,11 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 		if ((!must || is->told[i] >= is->sure[i]) &&
 		    (!most || is->told[i] <= all))
 			continue;
-		fal_finding_line(&a->f, l,
-				 "%s: worker %u: %s is %" PRIu64
-				 " in its clock lines, %" PRIu64 " in the ledger",
-				 l->ev, id, names[i], is->told[i],
-				 is->told[i] < all ? is->sure[i] : all);
+		finding_line(&a->f, l,
+			     "%s: worker %u: %s is %" PRIu64
+			     " in its clock lines, %" PRIu64 " in the ledger",
+			     l->ev, id, names[i], is->told[i],
+			     is->told[i] < all ? is->sure[i] : all);
 	}
 }
 
@@ -553,7 +557,7 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 	else
 		judge_charged(a, l);
 	if (is == NULL || !is->here)
-		fal_finding_line(&a->f, l, "worker %u left, but is not here", l->id);
+		finding_line(&a->f, l, "worker %u left, but is not here", l->id);
 	if (is == NULL)
 		return 0;
 	is->here = false;
@@ -579,9 +583,9 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 		const bool late = is->due == 0 && is->oldest >= a->accounts.ran_on;
 		if (is->here && a->plain && !a->accounts.lost &&
 		    is->due != a->job.clocks && !late)
-			fal_finding_line(&a->f, l,
-					 "done: worker %u has no line of clock %" PRIu64,
-					 id, is->due > 0 ? is->due : a->job.clocks - 1);
+			finding_line(&a->f, l,
+				     "done: worker %u has no line of clock %" PRIu64, id,
+				     is->due > 0 ? is->due : a->job.clocks - 1);
 	}
 }
 
@@ -712,11 +716,11 @@ take_policy(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	if (e->version != a->version)
-		fal_finding_line(&a->f, l, "policy: version is %" PRIu64 ", not %" PRIu64,
-				 e->version, a->version);
+		finding_line(&a->f, l, "policy: version is %" PRIu64 ", not %" PRIu64,
+			     e->version, a->version);
 	if (!a->policy && strcmp(e->scheme, a->text) != 0)
-		fal_finding_line(&a->f, l, "policy: the job does not begin with %.64s",
-				 e->scheme);
+		finding_line(&a->f, l, "policy: the job does not begin with %.64s",
+			     e->scheme);
 	a->policy = true;
 	return take_scheme(a, l, e->scheme);
 }
@@ -779,8 +783,8 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		TELL(is, of[i].is);
 		if (e->accepted == NULL && !(i == 0 && a->job.epochs > epochs) &&
 		    strcmp(is, of[i].told) != 0)
-			fal_finding_line(&a->f, l, "restart: %s is of another job",
-					 of[i].name);
+			finding_line(&a->f, l, "restart: %s is of another job",
+				     of[i].name);
 		memcpy(of[i].told, is, sizeof(is));
 	}
 	if (e->accepted != NULL) {
@@ -806,10 +810,10 @@ judge_even(struct fal_audit *a, const struct fal_trace_line *l)
 		for (; b < end; b++) {
 			if (p->shard[b] == shard)
 				continue;
-			fal_finding_line(&a->f, l,
-					 "place: block %u is on shard %u; by the rule "
-					 "blocks it is on %u",
-					 b, p->shard[b] + 1, shard + 1);
+			finding_line(&a->f, l,
+				     "place: block %u is on shard %u; by the rule "
+				     "blocks it is on %u",
+				     b, p->shard[b] + 1, shard + 1);
 			return;
 		}
 		shard += b > first;
@@ -828,12 +832,12 @@ take_place(struct fal_audit *a, struct fal_trace_line *l)
 	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
 	/* Moves that never were have numbers, too. */
 	if (p->map != next && (!moved || p->map < next))
-		fal_finding_line(&a->f, l, "place: map %" PRIu64 ", not %" PRIu64, p->map,
-				 next);
+		finding_line(&a->f, l, "place: map %" PRIu64 ", not %" PRIu64, p->map,
+			     next);
 	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
 		judge_even(a, l);
 	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
-		fal_finding_line(&a->f, l, "place: no rule is called %s", p->rule);
+		finding_line(&a->f, l, "place: no rule is called %s", p->rule);
 	return 0;
 }
 
@@ -848,37 +852,35 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 	if (fal_trace_shard_check(l, &a->job) < 0)
 		return l->err;
 	if (e->shard != a->shards.next + 1)
-		fal_finding_line(&a->f, l,
-				 "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
-				 e->shard, a->shards.next + 1);
+		finding_line(&a->f, l,
+			     "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
+			     e->shard, a->shards.next + 1);
 	else if (first ? e->clock < a->shards.over : e->clock + 1 != a->shards.over)
-		fal_finding_line(&a->f, l,
-				 "shard: clock %" PRIu64 " behind that of clock %" PRIu64,
-				 e->clock, a->shards.over - 1);
+		finding_line(&a->f, l,
+			     "shard: clock %" PRIu64 " behind that of clock %" PRIu64,
+			     e->clock, a->shards.over - 1);
 	if (e->version > a->version)
-		fal_finding_line(&a->f, l,
-				 "shard: version is %" PRIu64 ", but %" PRIu64
-				 " is the newest",
-				 e->version, a->version);
+		finding_line(&a->f, l,
+			     "shard: version is %" PRIu64 ", but %" PRIu64
+			     " is the newest",
+			     e->version, a->version);
 	for (uint32_t b = 0; mapped && b < a->place.blocks; b++)
 		placed += a->place.shard[b] + 1 == e->shard;
 	if (mapped && e->blocks != placed)
-		fal_finding_line(&a->f, l,
-				 "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
-				 e->blocks, placed);
+		finding_line(&a->f, l,
+			     "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
+			     e->blocks, placed);
 	if (e->blame > l->t || e->took > l->t)
-		fal_finding_line(&a->f, l,
-				 "shard: workers waited longer than the job runs");
+		finding_line(&a->f, l, "shard: workers waited longer than the job runs");
 	a->shards.over = e->clock + 1;
 	a->shards.blocks = first ? e->blocks : a->shards.blocks + e->blocks;
 	const bool last =
 		mapped ? e->shard >= a->place.shards : a->shards.blocks >= a->job.blocks;
 	a->shards.next = last ? 0 : e->shard;
 	if (last && a->shards.blocks != a->job.blocks)
-		fal_finding_line(&a->f, l,
-				 "shard: all of them have %" PRIu64
-				 " blocks, not %" PRIu64,
-				 a->shards.blocks, a->job.blocks);
+		finding_line(&a->f, l,
+			     "shard: all of them have %" PRIu64 " blocks, not %" PRIu64,
+			     a->shards.blocks, a->job.blocks);
 	return 0;
 }
 
@@ -891,13 +893,12 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 		return fal_trace_fail(l, FAL_EFORMAT, "words: not two");
 	for (size_t i = 0; i < 2; i++)
 		if (person_of(a, w[i].id) == NULL)
-			fal_finding_line(&a->f, l, "verify: worker %u never joined",
-					 w[i].id);
+			finding_line(&a->f, l, "verify: worker %u never joined", w[i].id);
 	const size_t key = key_of(a, w[0].id);
 	if (w[0].id == w[1].id || (key != 0 && key == key_of(a, w[1].id)))
-		fal_finding_line(&a->f, l, "verify: two words of one key");
+		finding_line(&a->f, l, "verify: two words of one key");
 	if (strcmp(w[0].hash, w[1].hash) == 0)
-		fal_finding_line(&a->f, l, "verify: the words say the same");
+		finding_line(&a->f, l, "verify: the words say the same");
 	a->v.unlike++;
 	return 0;
 }
@@ -917,10 +918,9 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 	else if (!is_here(a, l->id))
 		what = "it is not here";
 	if (what != NULL)
-		fal_finding_line(&a->f, l,
-				 "%s: worker %u of task %" PRIu64 " of clock %" PRIu64
-				 ": %s",
-				 l->ev, l->id, is.task, is.clock, what);
+		finding_line(&a->f, l,
+			     "%s: worker %u of task %" PRIu64 " of clock %" PRIu64 ": %s",
+			     l->ev, l->id, is.task, is.clock, what);
 	a->v.nonfinite++;
 	if (a->nonfinites == WAITING_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
@@ -994,9 +994,10 @@ is_due(struct fal_audit *a, struct fal_trace_round *r)
 		return false;
 	}
 	if (r->clock > a->due)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "clock %" PRIu64 ": no ledger before that of clock %" PRIu64,
-			    a->due, r->clock);
+		fal_audit_found(a,
+				"clock %" PRIu64
+				": no ledger before that of clock %" PRIu64,
+				a->due, r->clock);
 	if (r->first != 0 || r->tasks != tasks)
 		fal_finding(&a->f, r, 0, 0,
 			    r->first == 0 ? "tasks is %" PRIu64 ", not %" PRIu64
@@ -1060,10 +1061,7 @@ judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 static void
 judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_round *r)
 {
-	const uint64_t skipped = fal_trace_rows_samples(&a->job, r->clock, e->skipped, 2);
-	const uint64_t all =
-		fal_trace_range_samples(&a->job, r->clock, r->first, r->tasks);
-	const uint64_t samples = all > skipped ? all - skipped : 0;
+	const uint64_t samples = fal_trace_round_counted(r, e->skipped, &a->job);
 	if (r->samples != samples)
 		fal_finding(&a->f, r, 0, 0, "samples is %" PRIu64 ", not %" PRIu64,
 			    r->samples, samples);
@@ -1080,9 +1078,9 @@ static void
 judge_unstepped(struct fal_audit *a, const struct fal_trace_line *l, uint64_t blocks)
 {
 	if (blocks > a->job.blocks)
-		fal_finding_line(&a->f, l,
-				 "%" PRIu64 " of %" PRIu64 " blocks were not stepped",
-				 blocks, a->job.blocks);
+		finding_line(&a->f, l,
+			     "%" PRIu64 " of %" PRIu64 " blocks were not stepped", blocks,
+			     a->job.blocks);
 }
 
 static int
@@ -1120,8 +1118,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
 	if ((err = count_ledger(a, e, &r)) < 0)
 		return err;
-	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
-	return fal_judge_ledger(&env, l, &a->v.sums);
+	return fal_judge_ledger(l, &a->job, &r, &a->people.ids, &a->f, &a->v.sums);
 }
 
 /* ---- versions ------------------------------------------------------------------------
@@ -1144,10 +1141,10 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 	while (at < a->n_waiting && a->waiting[at].round != number)
 		at++;
 	if (at == a->n_waiting) {
-		fal_finding(&a->f, NULL, 0, 0,
-			    "version %" PRIu64 ": round %" PRIu64
-			    " was not applied before, or twice",
-			    u->is.version, number);
+		fal_audit_found(a,
+				"version %" PRIu64 ": round %" PRIu64
+				" was not applied before, or twice",
+				u->is.version, number);
 		return FAL_OK;
 	}
 	const struct fal_trace_round r = a->waiting[at];
@@ -1185,7 +1182,7 @@ get_hash(struct fal_audit *a, struct fal_trace_line *l, const char *hash,
 {
 	snprintf(out, 65, "%s", hash != NULL ? hash : "");
 	if (hash != NULL && a->job.hashes == 0)
-		fal_finding_line(&a->f, l, "it has a hash, which the job has not");
+		finding_line(&a->f, l, "it has a hash, which the job has not");
 	return hash != NULL;
 }
 
@@ -1200,8 +1197,8 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	if (err < 0)
 		return err;
 	if (e->rounds.n == 0)
-		fal_finding(&a->f, NULL, 0, 0, "version %" PRIu64 " is made of no round",
-			    u.is.version);
+		fal_audit_found(a, "version %" PRIu64 " is made of no round",
+				u.is.version);
 	fal_rules_update_end(&a->rules, &u.last, &u.is, &a->f);
 	const struct {
 		const char *name;
@@ -1212,16 +1209,15 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 		   { "epoch", e->epoch, fal_trace_job_epoch(&a->job, u.clock) } };
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
 		if (of[i].is != of[i].want)
-			fal_finding(&a->f, NULL, 0, 0,
-				    "clock %" PRIu64 ": update: %s is %" PRIu64
-				    ", not %" PRIu64,
-				    e->clock, of[i].name, of[i].is, of[i].want);
+			fal_audit_found(a,
+					"clock %" PRIu64 ": update: %s is %" PRIu64
+					", not %" PRIu64,
+					e->clock, of[i].name, of[i].is, of[i].want);
 	judge_unstepped(a, l, e->unstepped);
 	/* One version of so many has a hash, at least. */
 	if (!get_hash(a, l, e->hash, a->hash) && a->job.hashes > 0 &&
 	    e->version % a->job.hashes == 0)
-		fal_finding(&a->f, NULL, 0, 0, "version %" PRIu64 ": it has no hash",
-			    e->version);
+		fal_audit_found(a, "version %" PRIu64 ": it has no hash", e->version);
 	a->told.loss = e->loss;
 	/* After a gap, go on from there. */
 	a->version = e->version > u.is.version ? e->version : u.is.version;
@@ -1234,12 +1230,12 @@ take_version(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const uint64_t is = l->is.version.version;
 	if (!a->group || is < a->version)
-		fal_finding_line(&a->f, l,
-				 a->group ? "version is %" PRIu64 ", but %" PRIu64
-					    " came before"
-					  : "version %" PRIu64
-					    " came from above, where nobody is",
-				 is, a->version);
+		finding_line(&a->f, l,
+			     a->group ? "version is %" PRIu64 ", but %" PRIu64
+					" came before"
+				      : "version %" PRIu64
+					" came from above, where nobody is",
+			     is, a->version);
 	a->version = a->group && is > a->version ? is : a->version;
 	return 0;
 }
@@ -1290,18 +1286,17 @@ judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 		    k->alone > k->tasks - k->twice)
 			return fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
 		if (k->twice + k->alone == 0)
-			fal_finding_line(
-				&a->f, l,
-				"eval: nobody was to confirm what key %.64s said",
-				k->key);
+			finding_line(&a->f, l,
+				     "eval: nobody was to confirm what key %.64s said",
+				     k->key);
 		tasks += k->tasks;
 		a->v.evals.twice += k->twice;
 		a->v.evals.alone += k->alone;
 	}
 	a->v.evals.tasks += tasks;
 	if (e->keys.v != NULL && tasks != want)
-		fal_finding_line(&a->f, l, "eval: %" PRIu64 " test tasks, not %" PRIu64,
-				 tasks, want);
+		finding_line(&a->f, l, "eval: %" PRIu64 " test tasks, not %" PRIu64,
+			     tasks, want);
 	return 0;
 }
 
@@ -1313,7 +1308,7 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	const char *what = eval_wrong(a, e);
 	all->plain = a->plain;
 	if (what != NULL)
-		fal_finding_line(&a->f, l, "eval: %s", what);
+		finding_line(&a->f, l, "eval: %s", what);
 	if (FAL_GROW(all->all, a->evals_cap, (size_t)all->lines + 1) < 0)
 		return FAL_ENOMEM;
 	all->all[all->lines] = (struct fal_evaluation){ e->version, e->accuracy };
@@ -1337,16 +1332,16 @@ judge_evals(struct fal_audit *a, const struct fal_trace_line *l)
 	const struct fal_evals *all = &a->v.evals;
 	const bool told = !isnan(e->accuracy);
 	if (told != (all->lines > 0) || (told && !is_equal(e->accuracy, all->accuracy)))
-		fal_finding_line(&a->f, l,
-				 "done: accuracy is not that of the last evaluation");
+		finding_line(&a->f, l,
+			     "done: accuracy is not that of the last evaluation");
 	if (a->odd_eval != 0 && a->odd_eval != e->version)
-		fal_finding_line(&a->f, l,
-				 "done: version %" PRIu64 " was evaluated, and %" PRIu64
-				 " at first",
-				 a->odd_eval, a->first_eval);
+		finding_line(&a->f, l,
+			     "done: version %" PRIu64 " was evaluated, and %" PRIu64
+			     " at first",
+			     a->odd_eval, a->first_eval);
 	if (all->version > e->version)
-		fal_finding_line(&a->f, l, "done: version %" PRIu64 " was evaluated",
-				 all->version);
+		finding_line(&a->f, l, "done: version %" PRIu64 " was evaluated",
+			     all->version);
 }
 
 /* ---- the end -------------------------------------------------------------------------
@@ -1358,8 +1353,8 @@ judge_trained(struct fal_audit *a, const struct fal_trace_line *l, double traine
 {
 	a->told.trained = trained;
 	if (trained > l->t + 2e-6)
-		fal_finding(&a->f, NULL, 0, 0, "%s: trained is %.6f, but it is %.6f",
-			    l->ev, trained, l->t);
+		fal_audit_found(a, "%s: trained is %.6f, but it is %.6f", l->ev, trained,
+				l->t);
 }
 
 static int
@@ -1388,25 +1383,24 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 		const bool both =
 			a->hash[0] != '\0' || (a->rules.is.shared && a->version > 0);
 		if (a->job.hashes > 0 && !there)
-			fal_finding(&a->f, NULL, 0, 0, "done: it has no hash");
+			fal_audit_found(a, "done: it has no hash");
 		else if (there && both && strcmp(is, a->hash) != 0)
-			fal_finding(&a->f, NULL, 0, 0,
-				    "done: hash is %.64s, but version %" PRIu64
-				    " has %.64s",
-				    is, a->version,
-				    a->hash[0] != '\0' ? a->hash : "none");
+			fal_audit_found(a,
+					"done: hash is %.64s, but version %" PRIu64
+					" has %.64s",
+					is, a->version,
+					a->hash[0] != '\0' ? a->hash : "none");
 	}
 	judge_trained(a, l, e->trained);
 	if (!(fabs(e->seconds - l->t) <= 2e-6))
-		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",
-			    e->seconds, l->t);
+		fal_audit_found(a, "done: seconds is %.6f, but it is %.6f", e->seconds,
+				l->t);
 	judge_evals(a, l);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
 		judge_accounts(a, l);
 	if (e->version != a->version)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "done: version is %" PRIu64 ", not %" PRIu64, e->version,
-			    a->version);
+		fal_audit_found(a, "done: version is %" PRIu64 ", not %" PRIu64,
+				e->version, a->version);
 	return 0;
 }
 
@@ -1433,10 +1427,10 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || l->event == FAL_EV_GAP)
 		return;
 	if (a->chain.link[0] == '\0')
-		fal_finding_line(&a->f, l, "it has no link of the chain");
+		finding_line(&a->f, l, "it has no link of the chain");
 	else
-		fal_finding_line(&a->f, l,
-				 "it does not chain the line before, or was changed");
+		finding_line(&a->f, l,
+			     "it does not chain the line before, or was changed");
 }
 
 int
@@ -1481,25 +1475,21 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (l->event != FAL_EV_LEAVE && l->event != FAL_EV_CLOCK)
 		judge_charged(a, l);
 	if (a->ended)
-		fal_finding_line(&a->f, l, "%.32s behind the end", l->ev);
+		finding_line(&a->f, l, "%.32s behind the end", l->ev);
 	a->ended = fal_trace_is_last(l);
 	/* A line of a worker has the name that it joined with. */
 	const struct person *is = l->worker != NULL ? person_of(a, l->id) : NULL;
 	if (l->event != FAL_EV_JOIN && is != NULL && strcmp(is->name, l->worker) != 0)
-		fal_finding_line(&a->f, l, "%s: worker %u is %.64s, not %.64s", l->ev,
-				 l->id, is->name, l->worker);
+		finding_line(&a->f, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
+			     is->name, l->worker);
 	if (take[l->event] != NULL)
 		err = take[l->event](a, l);
 	return err == 0 ? a->f.err : err;
 }
 
 const struct fal_audit_told *
-fal_audit_told(struct fal_audit *a)
+fal_audit_told(const struct fal_audit *a)
 {
-	a->told.job = a->job;
-	memcpy(a->told.link, a->chain.link, sizeof(a->told.link));
-	a->told.evals = &a->v.evals;
-	a->told.sums = &a->v.sums;
 	return &a->told;
 }
 
@@ -1512,9 +1502,8 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = a->have_job && cover_gap(a, &clock, &task);
 	if (a->done && whole && gap && !a->group)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "clock %" PRIu64 ": task %" PRIu64 ": never ended", clock,
-			    task);
+		fal_audit_found(a, "clock %" PRIu64 ": task %" PRIu64 ": never ended",
+				clock, task);
 	if (a->done && whole && a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
 	findings_end(&a->f);
@@ -1525,7 +1514,6 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	out->above = a->told.above;
 	out->ok = a->f.n == 0 && whole && !out->cut;
 	out->finished = a->done;
-	memcpy(out->link, a->chain.link, sizeof(out->link));
 	out->clocks = gap ? clock : a->job.clocks;
 	out->of_clocks = a->job.clocks;
 	out->findings = a->f.n;

@@ -61,8 +61,8 @@ struct fal_audit_verdict {
 	char part[32];
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
-	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */
-	uint64_t findings;               /* all of them */
+	const char *link;  /* that the chain ends with; "": none; borrowed */
+	uint64_t findings; /* all of them */
 	const char *const
 		*text; /* n_text of them, each one line without newline, as
 			* "clock 7: task 3: never added"; borrowed from the audit */
@@ -94,21 +94,21 @@ int fal_audit_cut(void *audit, struct fal_trace_line *l);
 
 /* What the lines so far say that stands elsewhere, too; "" where they do not. */
 struct fal_audit_told {
-	struct fal_trace_job job;
+	const struct fal_trace_job *job;
 	char hash[65], model[65], data[65], from[65], name[256], seed[24], optimizer[16];
 	char above[256]; /* where the coordinator above is */
 	/* Of the model, and of its version: the job is done. */
 	char sha256[65], model_hash[65];
 	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */
-	char link[FAL_CHAIN_DIGITS + 1];
-	char failed[512]; /* why the job failed; "": it did not */
-	bool resumed;     /* it went on from a snapshot */
-	double loss;      /* of the last version; NAN: not known */
-	double trained;   /* seconds, as the last line has them; NAN: it does not */
+	const char *link;                   /* that the chain ends with; "": none */
+	char failed[512];                   /* why the job failed; "": it did not */
+	bool resumed;                       /* it went on from a snapshot */
+	double loss;                        /* of the last version; NAN: not known */
+	double trained; /* seconds, as the last line has them; NAN: it does not */
 	const struct fal_evals *evals;
 	const struct fal_judge_sums *sums;
 };
-const struct fal_audit_told *fal_audit_told(struct fal_audit *a);
+const struct fal_audit_told *fal_audit_told(const struct fal_audit *a);
 
 /* One more finding: what stands elsewhere is not what the lines say. */
 void fal_audit_found(struct fal_audit *a, const char *fmt, ...)

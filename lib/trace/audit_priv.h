@@ -40,9 +40,6 @@ struct fal_findings {
 void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 		 uint64_t count, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-/* The same, of a line: "line 7: ". */
-void fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l,
-		      const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- ledger.c ------------------------------------------------------------------------
  */
@@ -52,19 +49,13 @@ void fal_finding_line(struct fal_findings *f, const struct fal_trace_line *l,
 #define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
 #define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
 
-/* What the ledger is judged by, and where findings go. */
-struct fal_judge_env {
-	const struct fal_trace_job *job;
-	const struct fal_trace_round *round; /* its clock has its tasks */
-	const struct fal_ids *ids;           /* of the workers that joined */
-	struct fal_findings *findings;
-};
-
 /* Judges the line (ev = ledger) and adds to *sums: all rules for a round that was
- * applied; one that was dropped or abandoned may be incomplete.  Findings are not errors:
- * 0, or l->err: FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
-int fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
-		     struct fal_judge_sums *sums);
+ * applied; one that was dropped or abandoned may be incomplete.  The clock of round r has
+ * the round's tasks; `ids` are those of the workers that joined.  Findings are not
+ * errors: 0, or l->err: FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+int fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
+		     const struct fal_trace_round *r, const struct fal_ids *ids,
+		     struct fal_findings *f, struct fal_judge_sums *sums);
 
 /* ---- schemes.c -----------------------------------------------------------------------
  */

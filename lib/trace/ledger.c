@@ -47,10 +47,11 @@ struct holder {
 };
 
 struct ledger {
-	const struct fal_judge_env *env;
-	struct fal_findings *f;          /* of env */
-	const struct fal_trace_round *r; /* of env */
 	struct fal_trace_line *l;
+	const struct fal_trace_job *job;
+	const struct fal_trace_round *r;
+	const struct fal_ids *ids;
+	struct fal_findings *f;
 	struct event *ev;
 	size_t n_ev, cap_ev;
 	struct contrib *c;
@@ -99,7 +100,7 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 static bool
 known(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
 {
-	if (id <= UINT32_MAX && fal_ids_get(g->env->ids, (uint32_t)id) != NULL)
+	if (id <= UINT32_MAX && fal_ids_get(g->ids, (uint32_t)id) != NULL)
 		return true;
 	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %llu never joined", name,
 		    (unsigned long long)id);
@@ -136,7 +137,7 @@ read_skipped(struct ledger *g)
 	for (size_t i = 0; i < rows.n; i++)
 		g->skipped += unroll(g, "skipped", rows.v + 2 * i,
 				     (struct event){ .what = SKIPPED });
-	if (rows.n > 0 && g->l->err == 0 && !g->env->job->skips)
+	if (rows.n > 0 && g->l->err == 0 && !g->job->skips)
 		fal_finding(g->f, g->r, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
 			    "skipped, but the job does not say so");
 }
@@ -172,7 +173,7 @@ static void
 judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 {
 	struct contrib *c = &g->c[i];
-	const uint64_t B = g->env->job->blocks;
+	const uint64_t B = g->job->blocks;
 	if (fills.n > 0) {
 		const struct contrib key = { .id = (uint32_t)fills.v[0],
 					     .seq = (uint32_t)fills.v[1] };
@@ -338,13 +339,13 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 			    "contribution %u.%u was filled %u times", c->id, c->seq,
 			    c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
-	if (c->fills_seen == 0 && sum < g->env->job->blocks && !skipped &&
+	if (c->fills_seen == 0 && sum < g->job->blocks && !skipped &&
 	    fal_trace_round_whole(g->r))
 		fal_finding(g->f, g->r, e->task, 1,
 			    "contribution %u.%u was fenced after %llu of %llu blocks and "
 			    "not filled",
 			    c->id, c->seq, (unsigned long long)sum,
-			    (unsigned long long)g->env->job->blocks);
+			    (unsigned long long)g->job->blocks);
 }
 
 /* The verdict over the grants and the root contributions of a task; was it skipped? */
@@ -433,10 +434,10 @@ judge_sums(const struct ledger *g)
 {
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
-	if (!g->env->job->sums && e->added.is)
+	if (!g->job->sums && e->added.is)
 		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
 			    "it has sums, which the job has not");
-	if (!g->env->job->sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
+	if (!g->job->sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {
 		if (!e->contrib.v[i].sum.is)
@@ -457,19 +458,20 @@ judge_sums(const struct ledger *g)
 static bool
 adds_up(const struct ledger *g)
 {
-	uint64_t sum = g->skipped * g->env->job->blocks - g->brought;
+	uint64_t sum = g->skipped * g->job->blocks - g->brought;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->env->job->blocks;
+	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->job->blocks;
 }
 
 int
-fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
-		 struct fal_judge_sums *sums)
+fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
+		 const struct fal_trace_round *r, const struct fal_ids *ids,
+		 struct fal_findings *f, struct fal_judge_sums *sums)
 {
-	struct ledger g = { .env = env, .f = env->findings, .r = env->round, .l = l };
+	struct ledger g = { .l = l, .job = job, .r = r, .ids = ids, .f = f };
 	struct fal_judge_sums s = *sums;
-	const uint64_t findings = g.f->n;
+	const uint64_t findings = f->n;
 	g.hold = fal_calloc(FAL_JUDGE_TASK_EVENTS_MAX, sizeof(*g.hold));
 	if (g.hold == NULL)
 		return fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
@@ -488,9 +490,9 @@ fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
 	for (size_t i = 0; i < g.n_c; i++)
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
-	assert(l->err != 0 || g.f->n > findings || adds_up(&g));
-	if (g.r->end != FAL_END_ABANDONED) {
-		s.tasks += g.r->tasks;
+	assert(l->err != 0 || f->n > findings || adds_up(&g));
+	if (r->end != FAL_END_ABANDONED) {
+		s.tasks += r->tasks;
 		s.skipped += g.skipped;
 	}
 	if (l->err == 0)

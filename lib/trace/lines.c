@@ -305,11 +305,12 @@ fal_trace_round_twice(const struct fal_ev_ledger *e, const struct fal_trace_job 
 }
 
 uint64_t
-fal_trace_round_counted(const struct fal_ev_ledger *e, const struct fal_trace_job *job)
+fal_trace_round_counted(const struct fal_trace_round *r, struct fal_numbers skipped,
+			const struct fal_trace_job *job)
 {
-	const uint64_t all = fal_trace_range_samples(job, e->clock, e->first, e->tasks);
-	const uint64_t skipped = fal_trace_rows_samples(job, e->clock, e->skipped, 2);
-	return all > skipped ? all - skipped : 0;
+	const uint64_t all = fal_trace_range_samples(job, r->clock, r->first, r->tasks);
+	const uint64_t none = fal_trace_rows_samples(job, r->clock, skipped, 2);
+	return all > none ? all - none : 0;
 }
 
 const char *

@@ -122,7 +122,8 @@ uint64_t fal_trace_round_twice(const struct fal_ev_ledger *e,
 
 /* The samples of the round's tasks, but for those that were skipped.  Its clock is one of
  * the job's, and has its tasks. */
-uint64_t fal_trace_round_counted(const struct fal_ev_ledger *e,
+uint64_t fal_trace_round_counted(const struct fal_trace_round *r,
+				 struct fal_numbers skipped,
 				 const struct fal_trace_job *job);
 
 /* "clock 7", or "round 9 of clock 7" where it is not the same; returns `out`. */

@@ -248,7 +248,7 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	s->cloned += fal_trace_rows_tasks(e->clone, 3);
 	s->twice += fal_trace_round_twice(e, &s->job);
 	if (r.end == FAL_END_GIVEN) {
-		tick(s, l->t, r.clock, fal_trace_round_counted(e, &s->job));
+		tick(s, l->t, r.clock, fal_trace_round_counted(&r, e->skipped, &s->job));
 		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
 	}
 	s->skipped += over ? fal_trace_rows_tasks(e->skipped, 2) : 0;
