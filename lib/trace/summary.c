@@ -10,6 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RING = FAL_SUMMARY_RATE_UPDATES + 1 };
+
+/* The updates that are in the ring. */
+static uint64_t
+ticks(const struct fal_summary *s)
+{
+	return s->n_tick < RING ? s->n_tick : RING;
+}
+
 /* Replaces *p by a copy of the text, if there is one.  FAL_ENOMEM. */
 static int
 set_text(char **p, const char *text)
@@ -55,8 +64,7 @@ row_for(struct fal_summary *s, const char *name)
 static int
 stay(struct fal_summary *s, struct fal_summary_worker *w, double t, bool ready)
 {
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	const double oldest = s->tick[s->n_tick < ring ? 0 : s->n_tick % ring].t;
+	const double oldest = s->tick[(s->n_tick - ticks(s)) % RING].t;
 	size_t kept = 0;
 	if (w->stands_ready == ready)
 		return 0;
@@ -228,7 +236,7 @@ static void
 tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 {
 	s->samples += samples;
-	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_UPDATES + 1)] = (struct fal_summary_tick){
+	s->tick[s->n_tick++ % RING] = (struct fal_summary_tick){
 		.t = t,
 		.clocks = (double)samples / (double)fal_trace_job_samples(&s->job, clock),
 		.samples = samples,
@@ -354,12 +362,12 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 /* ---- shards --------------------------------------------------------------------------
  */
 
-int
-fal_shard_rows_line(struct fal_shard_rows *r, struct fal_trace_line *l,
-		    const struct fal_trace_job *job)
+static int
+take_shard(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_shard *e = &l->is.shard;
-	if (fal_trace_shard_check(l, job) < 0)
+	struct fal_shard_rows *r = &s->shards;
+	if (fal_trace_shard_check(l, &s->job) < 0)
 		return l->err;
 	struct fal_shard_row *w = &r->v[e->shard - 1];
 	r->n = e->shard > r->n ? (uint32_t)e->shard : r->n;
@@ -428,12 +436,6 @@ fal_shard_rows_end(struct fal_shard_rows *r)
 		w->class = FAL_CLASS_STRAGGLER;
 		w->cause = pace * pace >= w->slower ? "pace" : "blocks";
 	}
-}
-
-static int
-take_shard(struct fal_summary *s, struct fal_trace_line *l)
-{
-	return fal_shard_rows_line(&s->shards, l, &s->job);
 }
 
 /* Blocks have moved, or an incarnation begins; of more blocks than can be read nothing is
@@ -541,13 +543,12 @@ is_quiet(double seconds, double longest)
 static void
 quiet(struct fal_summary *s)
 {
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
+	const uint64_t n = ticks(s);
 	double longest = 0, last = 0;
 	if (s->done || s->failed != NULL || s->clocks >= s->job.clocks)
 		return;
 	for (uint64_t i = s->n_tick - n; i < s->n_tick; i++) {
-		const double t = s->tick[i % ring].t;
+		const double t = s->tick[i % RING].t;
 		if (i > s->n_tick - n)
 			longest = fmax(longest, t - last);
 		last = t;
@@ -562,16 +563,15 @@ quiet(struct fal_summary *s)
 	}
 }
 
-/* The oldest and the newest update of the ring; false: there are no two. */
+/* The times of the oldest and the newest update of the ring; false: there are no two. */
 static bool
 window(const struct fal_summary *s, double *from, double *to)
 {
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
+	const uint64_t n = ticks(s);
 	if (n < 2)
 		return false;
-	*from = s->tick[(s->n_tick - n) % ring].t;
-	*to = s->tick[(s->n_tick - 1) % ring].t;
+	*from = s->tick[(s->n_tick - n) % RING].t;
+	*to = s->tick[(s->n_tick - 1) % RING].t;
 	return *to > *from;
 }
 
@@ -579,15 +579,14 @@ window(const struct fal_summary *s, double *from, double *to)
 static void
 rates(struct fal_summary *s)
 {
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	const uint64_t n = s->n_tick < ring ? s->n_tick : ring, oldest = s->n_tick - n;
+	const uint64_t n = ticks(s);
 	double from, to;
 	if (!window(s, &from, &to) || s->stalled > 0)
 		return;
 	double samples = 0, clocks = 0;
-	for (uint64_t i = oldest + 1; i < s->n_tick; i++) {
-		samples += (double)s->tick[i % ring].samples;
-		clocks += s->tick[i % ring].clocks;
+	for (uint64_t i = s->n_tick - n + 1; i < s->n_tick; i++) {
+		samples += (double)s->tick[i % RING].samples;
+		clocks += s->tick[i % RING].clocks;
 	}
 	s->updates_s = (double)(n - 1) / (to - from);
 	s->clocks_s = clocks / (to - from);

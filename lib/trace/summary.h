@@ -40,9 +40,6 @@ struct fal_shard_rows {
 	double from, to; /* seconds of the job that the lines are of */
 };
 
-/* Takes a `shard` line.  0 or l->err. */
-int fal_shard_rows_line(struct fal_shard_rows *r, struct fal_trace_line *l,
-			const struct fal_trace_job *job);
 /* Classifies them; more lines may follow.  A straggler is more than FAL_CLASS_TOLERANCE
  * above the median, and waited for. */
 void fal_shard_rows_end(struct fal_shard_rows *r);
