@@ -83,6 +83,10 @@ struct fal_json_text {
  *	OPT   unless it is FAL_TRACE_ABSENT or NAN
  *
  * M(kind, member, when, argument) */
+
+/* The worker that the line is of. */
+#define FAL_OF_WORKER(M) M(TEXT, worker, MUST, 0) M(ID, id, MUST, 0)
+
 #define FAL_LINE_job(M)                                         \
 	M(TEXT, name, MUST, 0)                                  \
 	M(TEXT, hash, MUST, 0)                                  \
@@ -164,8 +168,7 @@ struct fal_json_text {
 	M(TEXT, by, MUST, 0)
 
 #define FAL_LINE_join(M)                            \
-	M(TEXT, worker, MUST, 0)                    \
-	M(ID, id, MUST, 0)                          \
+	FAL_OF_WORKER(M)                            \
 	M(TEXT, key, MAY, 0)                        \
 	M(TEXT, key_fingerprint, MAY, 0)            \
 	M(TUPLE, lanes, MUST, 2)                    \
@@ -178,22 +181,19 @@ struct fal_json_text {
 	M(SECONDS, large_s, OPT, 0)
 
 #define FAL_LINE_group(M)                   \
-	M(TEXT, worker, MUST, 0)            \
-	M(ID, id, MUST, 0)                  \
+	FAL_OF_WORKER(M)                    \
 	M(WHOLE, members, MUST, UINT32_MAX) \
 	M(WHOLE, lanes, MUST, UINT32_MAX)
 
 #define FAL_LINE_leave(M)        \
-	M(TEXT, worker, MUST, 0) \
-	M(ID, id, MUST, 0)       \
+	FAL_OF_WORKER(M)         \
 	M(TEXT, reason, MUST, 0) \
 	M(FLAG, fell, MAY, 0)
 
 #define FAL_LINE_clock(M)                            \
 	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX)     \
 	M(WHOLE, round, OPT, FAL_TRACE_NUM_MAX)      \
-	M(TEXT, worker, MUST, 0)                     \
-	M(ID, id, MUST, 0)                           \
+	FAL_OF_WORKER(M)                             \
 	M(WHOLE, lanes, MUST, UINT32_MAX)            \
 	M(WHOLE, share, MUST, FAL_TRACE_TASKS_MAX)   \
 	M(WHOLE, done, MUST, FAL_TRACE_TASKS_MAX)    \
@@ -304,22 +304,19 @@ struct fal_json_text {
 	M(REAL, accuracy, MUST, 0)                 \
 	M(LIST, keys, MAY, eval_key)
 
-#define FAL_LINE_suspect(M)      \
-	M(TEXT, worker, MUST, 0) \
-	M(ID, id, MUST, 0)       \
-	M(TEXT, owes, MUST, 0)   \
-	M(TEXT, why, MUST, 0)    \
+#define FAL_LINE_suspect(M)    \
+	FAL_OF_WORKER(M)       \
+	M(TEXT, owes, MUST, 0) \
+	M(TEXT, why, MUST, 0)  \
 	M(SECONDS, seconds, MUST, 0)
 
-#define FAL_LINE_back(M)         \
-	M(TEXT, worker, MUST, 0) \
-	M(ID, id, MUST, 0)       \
-	M(TEXT, why, MUST, 0)    \
+#define FAL_LINE_back(M)      \
+	FAL_OF_WORKER(M)      \
+	M(TEXT, why, MUST, 0) \
 	M(SECONDS, seconds, MUST, 0)
 
-#define FAL_LINE_charge(M)       \
-	M(TEXT, worker, MUST, 0) \
-	M(ID, id, MUST, 0)       \
+#define FAL_LINE_charge(M) \
+	FAL_OF_WORKER(M)   \
 	M(TEXT, why, MUST, 0)
 
 #define FAL_LINE_refuse(M)    \
@@ -335,13 +332,11 @@ struct fal_json_text {
 	M(WHOLE, round, MUST, FAL_TRACE_NUM_MAX) \
 	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX) \
 	M(WHOLE, task, MUST, FAL_TRACE_NUM_MAX)  \
-	M(TEXT, worker, MUST, 0)                 \
-	M(ID, id, MUST, 0)                       \
+	FAL_OF_WORKER(M)                         \
 	M(WHOLE, first_sample, MUST, FAL_TRACE_NUM_MAX)
 
-#define FAL_LINE_word(M)         \
-	M(TEXT, worker, MUST, 0) \
-	M(ID, id, MUST, 0)       \
+#define FAL_LINE_word(M) \
+	FAL_OF_WORKER(M) \
 	M(HEX, hash, MUST, 32)
 
 #define FAL_LINE_verify(M)                       \
