@@ -258,7 +258,7 @@ main(int argc, char **argv)
 		o.recompute.max_memory = max_memory;
 		code = stat_source_find(cli.arg[0], o.key, &src);
 		if (code == FAL_EXIT_DONE && o.audit)
-			code = stat_source_enter(&src);
+			stat_source_enter(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run(&src, &o);
 		stat_source_free(&src);

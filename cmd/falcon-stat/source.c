@@ -34,15 +34,14 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 	return FAL_EXIT_USAGE;
 }
 
-int
+void
 stat_source_enter(struct stat_source *s)
 {
 	if (s->live || !stat_is_folder(s->name))
-		return FAL_EXIT_DONE;
+		return;
 	s->path = fal_xprintf("%s/trace.jsonl", s->name);
 	s->folder = s->name;
 	s->name = s->path;
-	return FAL_EXIT_DONE;
 }
 
 void

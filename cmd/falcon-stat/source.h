@@ -20,8 +20,8 @@ struct stat_source {
  * Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
-/* A folder stands for the trace.jsonl in it.  Returns as above. */
-int stat_source_enter(struct stat_source *s);
+/* A folder stands for the trace.jsonl in it. */
+void stat_source_enter(struct stat_source *s);
 void stat_source_free(struct stat_source *s);
 
 /* Feeds the trace to on_line, of a live job what there is now; on_cut (or NULL) gets what
