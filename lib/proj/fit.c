@@ -89,7 +89,6 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 				     .epochs = (uint32_t)j.epochs,
 				     .parts = (uint32_t)j.parts };
 	f->job = j;
-	f->clocks = j.clocks;
 	f->have_job = true;
 	f->group = l->is.job.above != NULL;
 	set_policy(f, l->is.job.scheme, &p, 0);
@@ -124,7 +123,6 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 	if (f->job.clocks > UINT32_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
 	f->grid.epochs = (uint32_t)f->job.epochs;
-	f->clocks = f->job.clocks;
 	return 0;
 }
 
@@ -439,7 +437,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	    fal_trace_most(l, "lost", e->lost, most) < 0 ||
 	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
 	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
-	    (!own && fal_trace_most(l, "clock", e->clock, f->clocks - 1) < 0) ||
+	    (!own && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
 	    fal_trace_clock_ran(l, &f->job, &c.ran) < 0)
 		return l->err;
 	if (e->cut > 0 && isnan(e->cut_s))
@@ -458,7 +456,7 @@ static int
 take_update(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const uint64_t clock = l->is.update.clock, samples = l->is.update.samples;
-	if (fal_trace_most(l, "clock", clock, f->clocks - 1) < 0)
+	if (fal_trace_most(l, "clock", clock, f->job.clocks - 1) < 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
 	const bool hung = f->suspects > 0 || f->lates != f->last_lates;

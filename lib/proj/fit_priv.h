@@ -64,7 +64,6 @@ struct fal_fit {
 	bool group; /* the trace is a group's: versions are made elsewhere */
 	struct fal_trace_job job;
 	struct fal_grid grid; /* the same */
-	uint64_t clocks;
 	struct fit_worker *worker;
 	size_t workers, cap;
 	uint32_t *by_name; /* indices of worker, sorted */
