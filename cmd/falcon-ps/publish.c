@@ -493,7 +493,7 @@ ps_publisher_forget(struct ps_publisher *p)
 }
 
 void
-ps_publisher_moved(struct ps_publisher *p)
+ps_publisher_reset(struct ps_publisher *p)
 {
 	give_up(p);
 	ps_publisher_forget(p);
@@ -507,15 +507,9 @@ ps_encoded_most(const struct fal_rule *rule, bool mixed)
 }
 
 void
-ps_publisher_end(struct ps_publisher *p)
-{
-	ps_publisher_moved(p);
-}
-
-void
 ps_publisher_free(struct ps_publisher *p)
 {
-	ps_publisher_end(p);
+	ps_publisher_reset(p);
 	free(p->making);
 	free(p->older);
 	fal_shared_pool_free(p->pool);

@@ -35,7 +35,7 @@ struct ps_publisher {
 	uint64_t publications;               /* so far */
 	bool odd;                            /* as the version before was */
 	struct fal_rule rule;                /* that versions are made by */
-	bool mixed; /* a version may be wanted in several encodings: of ps_encoded_most */
+	bool mixed;  /* a version may be wanted in several encodings, ps_encoded_most */
 	bool placed; /* blocks are placed by what is waited for: versions leave as a whole
 		      */
 	struct ps_making {
@@ -85,17 +85,16 @@ int ps_publish_more(struct ps_publisher *p);
 bool ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
-/* The same, and what is not whole never will be: its shard has other blocks by now. */
-void ps_publisher_moved(struct ps_publisher *p);
-/* The same: what comes next is of another job. */
-void ps_publisher_end(struct ps_publisher *p);
+/* The same, and what is not whole never will be: its shard has other blocks by now, or is
+ * of another job. */
+void ps_publisher_reset(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
 
-/* So many vectors of parameters are encoded at a time under this rule: the newest, those
- * of a slack, and one that is on its way or encoded otherwise, where workers come that
- * are sealed for and others that are not; ps_publish forgets others before it makes more,
- * but what is on its way.  That is encoded twice where somebody has to be told of it once
- * more before it has come (ps_params.anew). */
+/* How many encoded versions are held at a time under this rule: the newest, those of a
+ * slack, and, where some workers are sealed for and others are not (`mixed`), one more.
+ * ps_publish forgets older versions before it encodes another one, but none that is on
+ * its way.  A version on its way is encoded twice where a worker must be told of it again
+ * before it has come (ps_params.anew). */
 uint32_t ps_encoded_most(const struct fal_rule *rule, bool mixed);
 
 #endif

@@ -249,7 +249,7 @@ ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
 void
 ps_wants_moved(struct ps_wants *w)
 {
-	ps_publisher_moved(&w->publisher);
+	ps_publisher_reset(&w->publisher);
 	w->n = 0;
 }
 
@@ -265,7 +265,7 @@ void
 ps_wants_forget(struct ps_wants *w)
 {
 	forget_leaving(w);
-	ps_publisher_end(&w->publisher);
+	ps_publisher_reset(&w->publisher);
 	w->n = 0;
 	w->served = (struct ps_served){ 0 };
 }

@@ -186,7 +186,7 @@ moved_ones_are_broken(void **state)
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
 	fal_shared_ref(s);
-	ps_publisher_moved(&p);
+	ps_publisher_reset(&p);
 	blocks = MOST;
 	versions = UINT64_MAX;
 	assert_true(fal_shared_broken(s));
@@ -199,7 +199,7 @@ moved_ones_are_broken(void **state)
 	ps_publisher_free(&p);
 }
 
-/* Who reads what is not sealed has it once more, and changes no suite of others. */
+/* An unsealed version is one publication more, and changes no suite of sealed ones. */
 static void
 unsealed_ones_are_apart(void **state)
 {
