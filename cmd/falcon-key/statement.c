@@ -9,7 +9,6 @@
 #include "trace/chain.h"
 #include "trace/reader.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

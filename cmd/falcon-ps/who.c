@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum {
 	BURST = 20,             /* lines of comings and goings at once */

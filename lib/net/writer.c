@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "net/unzip.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>

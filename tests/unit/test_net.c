@@ -828,14 +828,6 @@ auto_compresses(const char *at, const struct fal_link *link)
 	return yes;
 }
 
-static uint64_t
-no_delay(void *arg, uint64_t now)
-{
-	(void)arg;
-	(void)now;
-	return 0;
-}
-
 static void
 compresses_to_none(const char *const *at, size_t n)
 {

@@ -18,7 +18,7 @@
 
 enum kind { BULK, CONTROL, KINDS };
 
-/* What an end is to hear, and has heard. */
+/* Messages that an end is to hear, and has heard, of each kind. */
 struct ear {
 	uint64_t seed;
 	uint32_t said[KINDS], heard[KINDS];
@@ -128,14 +128,14 @@ on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	t.placed++;
 }
 
-/* --- a relay, which hands on bytes: another process, as one is who it says --- */
+/* --- a relay of bytes: in another process, as the kernel tells processes apart --- */
 
 static struct {
 	pid_t pid; /* 0: none */
 	struct sockaddr_un from, to;
 } relay;
 
-/* What the one has said, to the other; false: no more comes. */
+/* Hands on bytes that have come; false: no more come. */
 static bool
 hand_on(int from, int to)
 {
@@ -166,8 +166,8 @@ relay_runs(int at)
 	}
 }
 
-/* Where it listens, before dir/s.  The socket is made there, too: the kernel names who
- * began to listen. */
+/* Begins the relay before dir/s; returns its address.  The relay's process listens, as
+ * the kernel names the process that did. */
 static struct fal_addr
 relay_begin(void)
 {
@@ -193,7 +193,7 @@ relay_begin(void)
 	return addr("unix:%s/r", t.w.dir);
 }
 
-/* After its ends. */
+/* Waits for the relay's end; both channels have ended. */
 static void
 relay_end(void)
 {
@@ -218,14 +218,6 @@ enum way {
 	BY_SLOWED, /* the server's is */
 	WAYS
 };
-
-static uint64_t
-no_delay(void *arg, uint64_t now)
-{
-	(void)arg;
-	(void)now;
-	return 0;
-}
 
 static void
 two_meet(enum way way, uint64_t seed)
@@ -303,7 +295,7 @@ unsealed(void)
 	return fal_chan_is_unsealed(s);
 }
 
-/* One message. */
+/* Adds one message. */
 static int
 add_text(struct fal_shared *s, const struct fal_aead_text *msg, uint32_t index)
 {
@@ -338,7 +330,7 @@ publish(bool sealed)
 	return s;
 }
 
-/* And sends it, once the client has been told. */
+/* Tells the client of the publication, and sends it. */
 static void
 send_publication(struct fal_shared *s)
 {
@@ -360,7 +352,7 @@ all_heard(const struct ear *ear)
 	       ear->heard[CONTROL] == ear->said[CONTROL];
 }
 
-/* What was sent is what was received, by whatever way. */
+/* Has each end received as many bytes as the other one has sent? */
 static bool
 counts_agree(void)
 {
@@ -381,7 +373,7 @@ talk(struct fal_rng *rng)
 		if (one_in(rng, 5))
 			say(s, &t.client, one_in(rng, 4) ? CONTROL : BULK);
 	}
-	/* What was sealed for others may be sent to any. */
+	/* A sealed publication may be sent by any channel. */
 	for (int i = 0; i < VERSIONS; i++)
 		send_publication(publish(seals || i == 1));
 	UNTIL(&t.w, all_heard(&t.server) && all_heard(&t.client));
@@ -435,7 +427,7 @@ all_is_sealed(void **state)
 
 /* --- what breaks the rules --- */
 
-/* Who says a process: his own with this byte of it changed, or not (-1). */
+/* Names a process: our own, with this byte changed, or none (-1). */
 static void
 name(struct end *from, int changed)
 {
@@ -461,7 +453,8 @@ liars_are_not_believed(void **state)
 			struct end *c = &t.w.client[0], *s = &t.w.server[0];
 			if (!by_server) {
 				name(c, at);
-				/* A right name is answered, which it did not ask for. */
+				/* The client did not ask for the answer to a right name.
+				 */
 				if (at < 0)
 					UNTIL(&t.w, c->closed == 1);
 				else
@@ -595,7 +588,7 @@ rules_that_are_broken(void **state)
 	}
 }
 
-/* Who is killed while the ends agree leaves nothing. */
+/* An end that is killed while both agree leaks nothing. */
 static void
 killed_between(void **state)
 {
