@@ -104,7 +104,7 @@ void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *
 /* After an event: whoever has joined a job that is under way gets blocks, and whoever is
  * to be drained loses them, as soon as that can be. */
 void ps_fleet_moves(struct ps_server *s);
-/* A move that is under way never was: in the midst of it no version could be marked. */
+/* Aborts a move that is under way: in the midst of a move no version can be marked. */
 void ps_fleet_move_abort(struct ps_server *s);
 /* Are blocks on their way?  To whom, with commas between. */
 bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);

@@ -95,8 +95,8 @@ fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image 
 
 /* ---- a move ------------------------------------------------------------------------ */
 
-/* Asks for the move.  FAL_ELIMIT: there is no memory for it;
- * FAL_ESTATE: the job is over.  Anything else ends the job. */
+/* Asks for the move.  FAL_ELIMIT: there is no memory for it; FAL_ESTATE: the job is over,
+ * or another move is under way.  Other errors end the job. */
 static int
 move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 	struct fal_diag *why)

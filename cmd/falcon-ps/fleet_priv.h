@@ -40,11 +40,11 @@ const char *fleet_which(const struct ps_member *m, char out[static 40]);
 /* Its shards, as bits; has it any block? */
 uint64_t fleet_bits(const struct ps_member *m);
 bool fleet_has(const struct ps_server *s, const struct ps_member *m);
-/* The piece leaves for the process whose shard it is for; a process that is gone gets
- * nothing.  Takes the image; `server` is a struct ps_server.  FAL_ENOMEM. */
+/* Queues the piece for the process that has shard `to`, and takes its image; where that
+ * process is gone, does nothing.  `server` is a struct ps_server.  FAL_ENOMEM. */
 int fleet_give_piece(void *server, uint32_t to, struct fal_rack_piece *piece);
-/* The shards have heard this order.  Of a map: what is here, and others are to have,
- * leaves; of ABORT: no piece leaves any more.  FAL_ENOMEM. */
+/* After the shards have heard this order: MIGRATE_BEGIN sends the pieces that others are
+ * to have, ABORT drops those that were not sent.  FAL_ENOMEM. */
 int fleet_move_order(struct ps_server *s, const struct fal_shard_order *o);
 /* A piece has come: for a shard that is here, or on to another process.  FAL_EFORMAT,
  * FAL_ENOMEM. */

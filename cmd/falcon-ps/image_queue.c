@@ -18,7 +18,7 @@ image_queue_add(struct image_queue *q, const struct queued_image *image)
 	return FAL_OK;
 }
 
-/* The next message of it; false: that was all. */
+/* Makes the next message of the image; false: there is none. */
 static bool
 next_message(struct queued_image *p, uint32_t incarnation, struct fal_buf *out)
 {

@@ -18,16 +18,16 @@ struct image_queue {
 	size_t n, cap;
 };
 
-/* Takes the image, with FAL_ENOMEM, too. */
+/* Adds an image; takes it, also with FAL_ENOMEM. */
 int image_queue_add(struct image_queue *q, const struct queued_image *image);
 
-/* Sends what there is room for; a channel that does not take it is closed.  `left` (NULL:
- * nobody) may take an image that has left. */
+/* Sends as much as the channel has room for, and closes a channel that fails.  `left`
+ * (may be NULL) may take an image that was sent. */
 void image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
 		      void (*left)(void *arg, struct queued_image *image), void *arg);
 
-/* A move never was: its pieces do not leave any more.  One that has begun does, as a
- * copy: what it borrows may change from now on.  FAL_ENOMEM: that cannot be. */
+/* Drops the pieces of an aborted move.  A piece that is partly sent stays, as a copy, as
+ * what it borrows may change from now on.  FAL_ENOMEM: it was not copied. */
 int image_queue_abort(struct image_queue *q);
 
 void image_queue_clear(struct image_queue *q);

@@ -204,7 +204,7 @@ main(int argc, char **argv)
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
 		  "that steps, seals and compresses (one a core, at most 8)", "N" },
 		{ "seal-all", 0, FAL_OPT_FLAG, &o->seal_all,
-		  "what workers of this machine send and get, too", NULL },
+		  "seal records of workers on this machine, too", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
 		  "refuse a job that needs more", "SIZE" },
 		{ "ready-fd", 0, FAL_OPT_U64, &ready_fd,

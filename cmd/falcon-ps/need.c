@@ -88,7 +88,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	struct fal_store_most at_most = most(of->rule, of->workers);
 	const bool snapshots = (job->state_clocks > 0 || job->state_seconds > 0) &&
 			       fal_rule_traits(of->rule).shared;
-	/* Of the best model two files may wait, the one for the other. */
+	/* Two files of the best model may be in memory: one is written, one waits. */
 	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
 	const uint64_t own = own_bytes(of);
 	const uint64_t kept = own + best * ps_need_export(j) +
@@ -102,7 +102,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	const uint64_t begin = own + (3 + state + averages) * vector(j);
 	part.each.n = values_of(j, of->shards, all);
 	at_most.beyond++; /* until all shards have made the next */
-	/* Those of the others in one piece, and on their way there. */
+	/* The parameters of the others, in one piece and on their way there. */
 	uint64_t away = kept + fal_rack_bytes(&part, &at_most) +
 			published(of->rule, part.each.n * sizeof(float), of->mixed) +
 			(2 + 2 * averages) * vector(j) + far * stream(vector(j));

@@ -14,12 +14,13 @@ struct ps_need_of {
 	const struct fal_rule *rule; /* that holds, or would */
 	uint64_t workers;
 	uint32_t shards;
-	bool mixed; /* of ps_encoded_most */
+	bool mixed; /* as for ps_encoded_most */
 };
 
-/* Its bytes while `far` other processes have a shard each: where all begins, or with
- * theirs on their way for a snapshot, and the parameters for an evaluation.  Never more
- * than with all shards in this process, which is `far` 0. */
+/* Bytes of the coordinator while `far` other processes have a shard each: at the job's
+ * begin, or with their images on the way for a snapshot and the parameters for an
+ * evaluation, whichever is more.  At most what it needs with all shards in this process,
+ * which is `far` 0. */
 uint64_t ps_need(const struct ps_need_of *of, uint32_t far);
 
 /* Of a process of shards that has joined. */
@@ -28,12 +29,12 @@ struct ps_need_part_of {
 	const struct fal_rack_conf *rack; /* of its part of the model */
 	const struct fal_rule *rule;
 	uint32_t versions; /* that are kept, or as many as the rule has */
-	bool mixed;        /* as above */
+	bool mixed;        /* as for ps_encoded_most */
 };
 
 uint64_t ps_need_part(const struct ps_need_part_of *of);
 
-/* Are they and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
+/* Are these and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
 int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,
 	      struct fal_diag *why);
 

@@ -144,7 +144,7 @@ make(struct ps_join *j)
 		with += map.of[i].count > 0;
 	if (with != 0 && with != j->count)
 		return FAL_EFORMAT;
-	/* Its blocks come as those of a move do, from a map by which nobody has any. */
+	/* The blocks come as in a move, from a map by which no shard has any. */
 	const struct fal_map none = { .epoch = map.epoch, .shards = map.shards };
 	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					       .map = &map };

@@ -19,8 +19,8 @@ struct ps_reader {
 	uint64_t gone; /* and of those that are not there any more */
 };
 
-/* Publications that are known of each reader: mostly more than are still to be had.  Of
- * one before these it may have been told. */
+/* Publications that are remembered of each reader: mostly more than still exist.  A
+ * reader counts as told of every one before these. */
 #define PS_TOLD 1024
 
 struct ps_wants {

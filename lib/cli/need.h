@@ -1,5 +1,5 @@
-/* What a program needs of memory, at its peak: estimated before it begins, said, and held
- * against --max-memory, its control groups and ulimit. */
+/* The memory that a program needs at its peak: estimated before it begins, said, and
+ * compared with --max-memory, its control groups and ulimit. */
 #ifndef FAL_CLI_NEED_H
 #define FAL_CLI_NEED_H
 

@@ -1,5 +1,5 @@
-/* What is granted above is brought here task by task, and what members make of it goes
- * back: a claim with its sum, or what an evaluation came to.
+/* Tasks that are granted above become rounds and evaluations of the coordinator below,
+ * and their results go back: a claim with its sum, or what an evaluation came to.
  *
  * Callbacks of the agent and of the coordinator only take notes, as neither may be called
  * back; fal_group_work carries them out. */
@@ -135,7 +135,7 @@ forget_names(struct fal_group *g, const struct fal_agent *a)
 	g->names = kept;
 }
 
-/* It keeps its number, if that is higher than those of before. */
+/* Names a version.  It keeps its number if that is above all numbers given so far. */
 static const struct name *
 add_name(struct fal_group *g, uint64_t up)
 {
@@ -273,7 +273,7 @@ settle(const struct fal_group_ends *e, struct task *t)
 	return err;
 }
 
-/* One pass over all tasks; *any: something was done, so another one is due. */
+/* Passes once over all tasks; *any: something was done, so another pass is due. */
 static int
 pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 {

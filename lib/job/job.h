@@ -31,9 +31,10 @@ enum fal_job_numerics {
 	FAL_JOB_NUMERICS_REQUIRE
 };
 
+/* Do unlike results of two keys end the job? */
+enum fal_job_verify_stop { FAL_JOB_VERIFY_STOP_NO, FAL_JOB_VERIFY_STOP_YES };
 /* What becomes of a task whose gradient is not finite: it ends the job, or counts with no
  * samples. */
-enum fal_job_verify_stop { FAL_JOB_VERIFY_STOP_NO, FAL_JOB_VERIFY_STOP_YES };
 enum fal_job_nonfinite { FAL_JOB_NONFINITE_STOP, FAL_JOB_NONFINITE_SKIP };
 
 /* When the test set is judged: after each epoch, after the last one, or not at all. */

@@ -105,10 +105,10 @@ void fal_chan_flush(struct fal_chan *c);
  * knows. */
 bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
 
-/* Of chan_unseal.c: a client whose records may go unsealed says which process it is.
+/* chan_unseal.c: a client whose records may go unsealed says which process it is.
  * FAL_ENOMEM. */
 int fal_chan_name_self(struct fal_chan *c);
-/* What an unseal record says.  FAL_EFORMAT, FAL_ESTATE, FAL_ENOMEM: the session ends. */
+/* An unseal record has come.  FAL_EFORMAT, FAL_ESTATE, FAL_ENOMEM: the session ends. */
 int fal_chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n);
 
 /* The command has ended. */

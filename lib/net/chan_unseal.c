@@ -2,9 +2,9 @@
  *
  * The client says which process it is, and the server, if its kernel has that at the
  * other end, which one it is itself.  If the same holds there, the client sends an empty
- * unseal record, the last sealed one, and then the server does.  Who relays between the
- * two, as ssh and socat, is another process than either: then all stays sealed.  So a
- * liar unseals no session but its own. */
+ * unseal record, the last sealed one, and then the server does.  A relay between the two,
+ * as ssh and socat, is another process than either: then all stays sealed.  So a liar
+ * unseals no session but its own. */
 #include "net/chan_priv.h"
 #include "net/near.h"
 
@@ -39,7 +39,7 @@ fal_chan_name_self(struct fal_chan *c)
 	return !c->server && may_unseal(c) ? name_self(c) : FAL_OK;
 }
 
-/* All that is sent from now on. */
+/* Seals nothing more that is sent from now on. */
 static int
 unseal(struct fal_chan *c)
 {
@@ -59,8 +59,8 @@ on_name(struct fal_chan *c, const uint8_t *p)
 	return c->server ? name_self(c) : unseal(c);
 }
 
-/* What it sends from now on is not sealed: to a server that has answered, and to a client
- * that has begun. */
+/* The peer seals nothing more: a client does so first, once the server has answered, then
+ * the server. */
 static int
 on_unsealed(struct fal_chan *c)
 {

@@ -26,7 +26,7 @@ int fal_connect_new(uv_loop_t *loop, const struct fal_addr *addr, struct fal_str
 /* Begins: every address that a name has is tried in turn; a command gets a socket as its
  * stdin and stdout.  libuv's errors. */
 int fal_connect_begin(struct fal_connect *k);
-/* Or it is up: this Unix socket, which is taken. */
+/* Begins with a Unix socket that is connected; takes it.  libuv's errors. */
 int fal_connect_take(struct fal_connect *k, int fd);
 
 /* Ends a lookup, and a command that runs; its owner closes the stream.  True: something

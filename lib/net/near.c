@@ -66,7 +66,7 @@ close_fd:
 	return -1;
 }
 
-/* Whose process made the other end; false: another user's. */
+/* The process that made the other end; false: it is another user's. */
 static bool
 find_kin(int fd, struct ucred *of)
 {

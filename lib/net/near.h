@@ -37,10 +37,10 @@ bool fal_near_is_kin(int fd);
  * processes, and the boot of its kernel in 36 bytes, as /proc has them. */
 #define FAL_PROCESS_BYTES 48
 
-/* This one; false: the system does not tell. */
+/* This process; false: the system does not tell. */
 bool fal_near_self(uint8_t out[static FAL_PROCESS_BYTES]);
-/* Is it, as a peer says that it is, the process that made the other end of this Unix
- * socket, of this kernel, our own namespace, and our own user, and still here? */
+/* Is `process`, which a peer says to be, the one that made the other end of this Unix
+ * socket, of this kernel, our own namespace and our own user, and is it still here? */
 bool fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES]);
 
 #endif

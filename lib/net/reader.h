@@ -45,7 +45,7 @@ enum fal_read {
 	FAL_READ_NOTHING, /* it is of a publication that nobody waits for any more */
 	FAL_READ_MESSAGE, /* a message */
 	FAL_READ_PLACED,  /* the same; the rest of it is where fal_place_fn wanted it */
-	FAL_READ_UNSEAL   /* what an unseal record says */
+	FAL_READ_UNSEAL   /* the text of an unseal record */
 };
 
 /* Where what is behind the first *head of the n bytes of the message in record `index` of

@@ -48,7 +48,7 @@ struct fal_record {
 	uint32_t index;       /* of a shared record */
 	size_t head;          /* clear bytes */
 	size_t body;          /* bytes behind them, tag included */
-	size_t tag;           /* of these, FAL_SEAL_TAG, or none */
+	size_t tag;           /* bytes of the tag: FAL_SEAL_TAG, or 0 */
 };
 
 /* What all records of a publication have in common. */
@@ -81,11 +81,11 @@ int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p)
 /* Makes an unsealed session record: a head before the message, which stands there. */
 void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
-/* The same for shared records, but to be sealed, the message is elsewhere, in two places.
- * Besides the head, count
- * and ad of `pub` are authenticated, so the last record is known for what it is.  Sealing
- * adds the flag of the suite; opening is told the suite by it, and demands that of
- * pub->aead (FAL_EFORMAT).  Errors as fal_aead_seal and fal_aead_open. */
+/* Makes and opens shared records; the message to be sealed is elsewhere, in two places.
+ * Besides the head, count and ad of `pub` are authenticated, so the last record is known
+ * for what it is.  Sealing adds the flag of the suite; opening is told the suite by it,
+ * and demands that of pub->aead (FAL_EFORMAT).  Errors as fal_aead_seal and
+ * fal_aead_open. */
 uint8_t fal_record_suite(const struct fal_record *r);
 int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);

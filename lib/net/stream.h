@@ -21,7 +21,8 @@ struct fal_stream; /* opaque */
  * free() where it is not up, or closed. */
 struct fal_stream *fal_stream_new(uv_loop_t *loop, void *owner);
 
-/* It is up, and to be closed: as TCP, or as a pipe.  libuv's errors: it is not. */
+/* Opens it, as TCP or as a pipe; it is then to be closed.  libuv's errors: it is not up.
+ */
 int fal_stream_tcp(struct fal_stream *s);
 int fal_stream_pipe(struct fal_stream *s);
 /* Closes it, if it is up and not closing: true, and `closed` follows; `reset`: the peer

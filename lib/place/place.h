@@ -1,4 +1,4 @@
-/* Which shard has which block, where nothing else says so.
+/* The even placement: which shard has which block by default.
  *
  * Pure: no memory of its own, no I/O, no clock.
  */

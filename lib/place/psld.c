@@ -1,4 +1,4 @@
-/* What each clock tells, and how many blocks each shard has then. */
+/* Measurements of each clock, and the numbers of blocks that follow. */
 #include "place/psld.h"
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ enum {
 static const double twice = 2;         /* a shard has changed: by this factor */
 static const double step = 0.2;        /* part of the blocks that may move at a time */
 static const double gain_least = 0.02; /* of a clock */
-/* Of spreads: three standard errors of a median, as 1.25 · 1.48 · MAD / √n is one. */
+/* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
 static const double errors = 6;
 static const double never = 1e9, at_once = 1e-12; /* seconds: as good as */
 static const double rounding = 1e-9;              /* of a product that is divided again */
@@ -134,8 +134,7 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 			return (double)INFINITY;
 		*(sum >= blocks ? &high : &low) = t;
 	}
-	/* Of several that could have the last ones those have fewer that are done last.
-	 */
+	/* The last blocks are too many: the shards that are done last give them up. */
 	for (; sum > blocks; sum--) {
 		uint32_t last = 0;
 		for (uint32_t i = 1; i < n; i++)
@@ -201,8 +200,9 @@ probe(const struct fal_psld *p)
 	return 1 + p->blocks / (4 * busy);
 }
 
-/* What a block takes on each shard, and how many it may get; INFINITY: it has none, and
- * is not known.  False: too little is known of one that has some. */
+/* Seconds of a block on each shard (INFINITY: a shard without blocks that was not
+ * measured), and how many blocks it may have.  False: too little is known of a shard that
+ * has some. */
 static bool
 costs(const struct fal_psld *p, double *cost, uint32_t *most)
 {

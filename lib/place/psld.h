@@ -6,13 +6,15 @@
  * Times of clocks in, numbers of blocks out.  A shard is as fast as workers saw it,
  * whatever it says of itself.  A shard without a block stands by.
  *
- * exploit  The slowest shard is to be done soonest, at what a block took on each.  At
+ * Exploit: the slowest shard is to be done soonest, at what a block took on each.  At
  * most a fifth of the blocks moves at a time, and no shard gets more than twice what it
- * has.  Nothing moves for less than 2 % of a clock, what workers did not wait, or what
- * the medians may be wrong by. explore  Where nothing is to be gained, a shard that
- * stands by, and was not measured in the last 300 clocks, gets a quarter of a mean share.
- * When that was measured it is exploited; when all trials together have taken 2 % of the
- * job's seconds the blocks go back.
+ * has.  A gain counts up to what workers waited; nothing moves for less than 2 % of a
+ * clock, or than the medians may be wrong by.
+ *
+ * Explore: where nothing is to be gained, a shard that stands by, and was not measured in
+ * the last 300 clocks, gets a quarter of a mean share.  When that was measured it is
+ * exploited; when all trials together have taken 2 % of the job's seconds the blocks go
+ * back.
  *
  * A shard has changed when the median of three clocks is twice or half that of those
  * before: these are forgotten.  A shard that was given blocks and takes twice as long for
@@ -60,9 +62,10 @@ enum fal_psld_act fal_psld_clock(struct fal_psld *p, double seconds,
 /* How many blocks the shard is to have. */
 uint32_t fal_psld_count(const struct fal_psld *p, uint32_t shard);
 
-/* So many blocks on n shards, of which a block takes cost[i] > 0 seconds (INFINITY: the
- * shard gets none) and which may have most[i] of them (NULL: all): `to`, so that the
- * slowest is done soonest.  Returns its seconds; INFINITY: there is no room for all. */
+/* Divides `blocks` among n shards, into `to`, so that the slowest shard is done soonest:
+ * a block takes shard i cost[i] > 0 seconds (INFINITY: the shard gets none), and the
+ * shard may have most[i] blocks (NULL: all).  Returns the seconds of the slowest shard;
+ * INFINITY: there is no room for all blocks. */
 double fal_psld_level(const double *cost, const uint32_t *most, uint32_t n,
 		      uint32_t blocks, uint32_t *to);
 

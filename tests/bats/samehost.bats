@@ -21,7 +21,7 @@ setup() {
 	job=(--set optimizer.lr=1e-4 --set job.epochs=6 "$PWD/tiny/tiny.job")
 }
 
-# seals NAME [YES]: what the worker says of it.
+# seals NAME [no]: whether the worker says that its records are sealed.
 seals() {
 	soon "what $1 joins" grep -q "joined job" "$1.err"
 	[ "${2:-yes}" != no ] || grep -q "joined job tiny by .*, unsealed on this machine;" "$1.err"
@@ -56,7 +56,7 @@ all() {
 		([.[].tx] | add) > 1000000 and ([.[].rx] | add) > 1000000' "$state/trace.jsonl"
 }
 
-@test "who listens at several addresses seals nothing for those who are near" {
+@test "a server at several addresses seals nothing for workers of this machine" {
 	serve_at unix:sock,127.0.0.1:0,127.0.0.1:0 --set sync.scheme=epsp -w 2
 	IFS=, read -r near port other <<<"$ready"
 	[ "$near" = unix:sock ]
@@ -102,7 +102,7 @@ all() {
 	[[ $output == *"--listen: 'unix:first,unix:second': with --join there is one"* ]]
 }
 
-@test "who types a port of this machine seals nothing, either" {
+@test "a worker at a port of this machine seals nothing, either" {
 	local port
 	drawn bsp epsp
 	job+=(--set "sync.scheme=$one")
@@ -128,7 +128,7 @@ has_door() {
 	socat -u /dev/null "ABSTRACT-CONNECT:falcon/${1%:*}/${1##*:}" 2>/dev/null
 }
 
-@test "who is told to seals all" {
+@test "with --seal-all, all is sealed" {
 	serve_at unix:sock,127.0.0.1:0 -w 2 --seal-all
 	run ! has_door "${ready#*,}"
 	ready=${ready%,*} work a --lanes 1 -v
@@ -201,7 +201,7 @@ passes() {
 	all
 }
 
-# sent HOW...: a process of shards, told that, sends this many bytes of versions to a worker.
+# sent OPTION...: $sent is how many bytes of versions a process of shards sends to a worker.
 sent() {
 	again
 	"${at[@]}" -w 1 --min-shards 1 --set sync.scheme=bsp

@@ -379,7 +379,8 @@ doors_of_others_are_none(void **state)
 		skip();
 }
 
-/* Does the kernel, since 6.5? */
+/* Does the kernel tell, as Linux does since 6.5, whether the other end's process ended?
+ */
 static bool
 knows_who_ended(int fd)
 {
@@ -392,8 +393,8 @@ knows_who_ended(int fd)
 	return is;
 }
 
-/* Who has made a connection, and left it to another process, is not taken for whoever has
- * its number later. */
+/* A process that made a connection, left it to another one and ended is not taken for one
+ * that has its number later. */
 static void
 numbers_are_used_again(void **state)
 {

@@ -467,7 +467,7 @@ test_odd(void **state)
 		}
 		if (odd == 3)
 			assert_int_equal(s.moved, 0);
-		/* One that has no room is given more once in 300 clocks. */
+		/* A shard that has no room is given more once in 300 clocks. */
 		if (late > 50 || s.moved - moved > 2 * s.blocks)
 			fail_msg("seed %llu: odd %u: %.0f clocks are longer than at "
 				 "first, "

@@ -148,7 +148,7 @@ waits(uint64_t number)
 	return false;
 }
 
-/* What was sealed last is what it is told of, unless it was before. */
+/* A reader is told of the publication that was sealed last, unless it was told before. */
 static void
 judge(const struct line *l, const struct fal_msg *m)
 {
