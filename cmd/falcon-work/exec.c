@@ -52,7 +52,7 @@ exec_close(struct exec *e)
 	if (e == NULL)
 		return;
 	for (uint32_t i = 0; i < e->lanes; i++) /* all at the same time */
-		trainer_bid_farewell(e->trainer[i]);
+		trainer_close_input(e->trainer[i]);
 	for (uint32_t i = 0; i < e->lanes; i++)
 		trainer_free(e->trainer[i]);
 	free(e->trainer);

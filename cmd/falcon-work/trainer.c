@@ -27,17 +27,18 @@
 #define MS UINT64_C(1000000)
 #define S (1000 * MS)
 
-static const uint64_t hello_ns = 120 * S, say_ns = 10 * S; /* it says nothing so long */
-static const uint64_t unknown_ns = 300 * S; /* for a task of a kind that is new */
-static const uint64_t least_ns = 1 * S;     /* for any */
+static const uint64_t hello_ns = 120 * S,
+		      say_ns = 10 * S;      /* for a hello; till a warning */
+static const uint64_t unknown_ns = 300 * S; /* allowed for the first task of a kind */
+static const uint64_t least_ns = 1 * S;     /* allowed for any task */
 static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
-static const uint64_t bye_ns = 2 * S;
-static const uint64_t any_id = UINT64_MAX; /* that nobody cancels */
+static const uint64_t exit_ns = 2 * S;
+static const uint64_t any_id = UINT64_MAX; /* no task has it */
 
 enum { HISTORY = 16 };
 enum { STDERR_LINE = 900 }; /* bytes; more are another line */
 enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start mends */
-enum { MOST_READS = 16 };   /* of what is left at an end, which may be endless */
+enum { MOST_READS = 16 };   /* after the end: the rest may be endless */
 enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
 
 /* Bytes on their way to a descriptor that does not block. */
@@ -61,7 +62,7 @@ struct trainer {
 	pthread_mutex_t mutex;
 	struct fal_diag trouble; /* under the mutex: what went wrong last */
 
-	/* What trainer_steps saw last: answers, and CPU time. */
+	/* Answers and CPU time, as trainer_steps saw them last. */
 	uint64_t seen, ticks;
 
 	/* A thread of its own starts the process, passes on what it says on standard
@@ -84,10 +85,10 @@ struct trainer {
 	unsigned mute;                 /* starts in a row without a hello */
 	uint64_t history[TRAINER_KINDS][HISTORY], known[TRAINER_KINDS];
 
-	/* Of this start. */
+	/* State of this start. */
 	enum stage stage;
 	int pidfd;
-	uint64_t bye; /* when it is killed, after its standard input was closed */
+	uint64_t kill_at; /* once its standard input is closed */
 	struct bulk_area area[SPAWN_SHARED];
 	struct outgoing lines, params;
 	struct fal_buf in;          /* output that is not parsed yet */
@@ -97,7 +98,7 @@ struct trainer {
 	const char *closed;         /* which stream that was */
 	unsigned fails;             /* tasks in a row that it answered by fail */
 	struct fal_diag why_failed; /* the last of these; "": the last task was none */
-	bool blamed, hopeless;      /* settle() is to end it; for good */
+	bool blamed, hopeless;      /* end_blamed() is to end it; for good */
 	struct fal_diag blame;
 	uint64_t serial, edition; /* of the parameters in memory */
 	uint8_t head[8];          /* length of the frame on the gradients' pipe */
@@ -106,7 +107,8 @@ struct trainer {
 
 /* --- blame -------------------------------------------------------------------------- */
 
-/* It did something wrong, and is to be ended; hopeless: for good. */
+/* Notes the first error of this start, for end_blamed; hopeless: the trainer is not to
+ * start again. */
 static void __attribute__((format(printf, 3, 4)))
 blame(struct trainer *t, bool hopeless, const char *fmt, ...)
 {
@@ -120,7 +122,8 @@ blame(struct trainer *t, bool hopeless, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* It said this on standard output, as a banner that is for standard error. */
+/* The trainer wrote this to standard output: often a banner, which is for standard error.
+ */
 static void
 blame_output(struct trainer *t, const char *why, const char *p, size_t n)
 {
@@ -131,18 +134,19 @@ blame_output(struct trainer *t, const char *why, const char *p, size_t n)
 }
 
 static const char *
-before(const struct trainer *t)
+before_hello(const struct trainer *t)
 {
 	return t->stage >= GREETED ? "" : " before it said hello";
 }
 
-/* It ended by itself.  What the shell cannot start will not start the next time. */
+/* The process ended by itself.  A command that the shell cannot start now will not start
+ * the next time. */
 static void
 blame_end(struct trainer *t)
 {
 	int status;
 	if (!spawn_ended(&t->proc, &status))
-		blame(t, false, "it closed %s%s", t->closed, before(t));
+		blame(t, false, "it closed %s%s", t->closed, before_hello(t));
 	else if (t->starts == 1 && t->stage < GREETED && WIFEXITED(status) &&
 		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
 		  WEXITSTATUS(status) == SH_NOT_RUN))
@@ -150,10 +154,10 @@ blame_end(struct trainer *t)
 		      WEXITSTATUS(status));
 	else if (WIFSIGNALED(status))
 		blame(t, false, "it was ended by signal %d%s", WTERMSIG(status),
-		      before(t));
+		      before_hello(t));
 	else
 		blame(t, false, "it exited with status %d%s", WEXITSTATUS(status),
-		      before(t));
+		      before_hello(t));
 }
 
 static void
@@ -167,10 +171,9 @@ set_trouble(struct trainer *t, const char *what, const char *last)
 
 /* --- standard error, in the keeper's thread ----------------------------------------- */
 
-/* What stands on the descriptor, up to 64 KiB, after what `b` holds; 0: its end, -1:
- * nothing. */
+/* Appends to `b` up to 64 KiB that the descriptor has.  0: end of file; -1: nothing. */
 static ssize_t
-take(int fd, struct fal_buf *b)
+read_some(int fd, struct fal_buf *b)
 {
 	uint8_t some[65536];
 	const ssize_t n = read(fd, some, sizeof(some));
@@ -180,7 +183,7 @@ take(int fd, struct fal_buf *b)
 }
 
 static void
-say(struct trainer *t, const char *p, size_t n)
+log_line(struct trainer *t, const char *p, size_t n)
 {
 	char line[STDERR_LINE + 1];
 	memcpy(line, p, n);
@@ -191,9 +194,9 @@ say(struct trainer *t, const char *p, size_t n)
 		fal_diag_set(&t->last, 0, "%.180s", line);
 }
 
-/* Passes on what stderr has, line by line; `rest`: that of the last one, too. */
+/* Logs the lines of standard error; `rest`: the last one, too, though it has no end. */
 static void
-say_lines(struct trainer *t, bool rest)
+log_lines(struct trainer *t, bool rest)
 {
 	size_t at = 0;
 	/* A NUL would end a text: it becomes what other controls do. */
@@ -215,7 +218,7 @@ say_lines(struct trainer *t, bool rest)
 			n = (size_t)(nl - p);
 		else if (left > STDERR_LINE) /* it looks one byte behind */
 			n = fal_text_cut(p, STDERR_LINE);
-		say(t, p, n);
+		log_line(t, p, n);
 		at += n + (nl != NULL) +
 		      (nl == cr && nl != NULL && n + 1 < left && nl[1] == '\n');
 	}
@@ -225,7 +228,7 @@ say_lines(struct trainer *t, bool rest)
 }
 
 static void *
-keep(void *arg)
+keeper_main(void *arg)
 {
 	struct trainer *t = arg;
 	struct spawn_conf conf = { t->conf.command, t->conf.key, t->conf.number, { 0 } };
@@ -239,18 +242,19 @@ keep(void *arg)
 	while (runs && p[1].revents == 0) {
 		if (poll(p, 2, -1) <= 0 || p[0].revents == 0)
 			continue;
-		/* It may close that, or have it elsewhere, and live on. */
-		if (take(p[0].fd, &t->err) == 0)
+		/* A trainer may close standard error, or redirect it, and live on. */
+		if (read_some(p[0].fd, &t->err) == 0)
 			p[0].fd = -1;
-		say_lines(t, p[0].fd < 0);
+		log_lines(t, p[0].fd < 0);
 	}
 	if (!runs)
 		return NULL;
 	(void)!read(t->stop, &stops, sizeof(stops));
 	spawn_kill(&t->proc);
-	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && take(p[0].fd, &t->err) > 0; i++)
-		say_lines(t, false);
-	say_lines(t, true);
+	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && read_some(p[0].fd, &t->err) > 0;
+	     i++)
+		log_lines(t, false);
+	log_lines(t, true);
 	spawn_close(&t->proc);
 	return NULL;
 }
@@ -299,7 +303,7 @@ start(struct trainer *t)
 			blame(t, false, "memory to share: %s", strerror(errno));
 			return;
 		}
-	int why = pthread_create(&t->keeper, NULL, keep, t);
+	int why = pthread_create(&t->keeper, NULL, keeper_main, t);
 	if (why == 0) {
 		while (sem_wait(&t->begun) < 0)
 			;
@@ -326,9 +330,9 @@ give_up(struct trainer *t, const char *why)
 	t->failed = true;
 }
 
-/* Ends what was blamed, which starts again after a pause, or is given up. */
+/* Ends a blamed process.  The trainer starts again after a pause, or is given up. */
 static void
-settle(struct trainer *t)
+end_blamed(struct trainer *t)
 {
 	const struct fal_diag why = t->blame;
 	const bool heard = t->stage >= GREETED;
@@ -362,7 +366,7 @@ waits(const struct outgoing *o)
 	return o->sent < o->b.n;
 }
 
-/* Writes what goes in; whoever does not listen is found out by its end. */
+/* Writes as much as the pipe takes; poll_events finds a trainer that closed its end. */
 static void
 push(struct outgoing *o, int fd)
 {
@@ -377,20 +381,20 @@ push(struct outgoing *o, int fd)
 	}
 }
 
-/* Whether its standard output has come to its end.  What is left there is heard the next
- * time, if there is one: unless it has `ended`. */
+/* Reads from standard output: once, or, of a process that has `ended`, the rest.  True:
+ * end of file. */
 static bool
-hear(struct trainer *t, bool ended)
+read_output(struct trainer *t, bool ended)
 {
-	ssize_t n = take(t->proc.out, &t->in);
+	ssize_t n = read_some(t->proc.out, &t->in);
 	for (int i = 0; i < MOST_READS && ended && n > 0; i++)
-		n = take(t->proc.out, &t->in);
+		n = read_some(t->proc.out, &t->in);
 	return n == 0;
 }
 
-/* Takes as much of a gradient as its pipe has.  True: no more will come. */
+/* Reads as much of a gradient as the pipe has.  True: end of file. */
 static bool
-hear_gradient(struct trainer *t)
+read_gradient(struct trainer *t)
 {
 	const size_t head = sizeof(t->head);
 	uint8_t *to = t->head + t->frame;
@@ -426,10 +430,10 @@ timeout_ms(uint64_t until)
 
 enum { WAKE, END, OUT, GRADS, IN, PARAMS, ALL };
 
-/* Waits for bytes, its end, or whoever wakes the owner, and deals with the bytes.  False:
- * nothing of these came, and it is `until` (uv_hrtime). */
+/* Waits for bytes, the end of the process or another thread's wake-up, and reads and
+ * writes.  False: none of these came before `until` (uv_hrtime). */
 static bool
-turn(struct trainer *t, uint64_t until)
+poll_events(struct trainer *t, uint64_t until)
 {
 	struct pollfd p[ALL] = {
 		[WAKE] = { t->wake, POLLIN, 0 },
@@ -444,20 +448,20 @@ turn(struct trainer *t, uint64_t until)
 	const int n = poll(p, ALL, timeout_ms(until));
 	if (p[WAKE].revents != 0)
 		(void)!read(t->wake, &wakes, sizeof(wakes));
-	if (p[GRADS].revents != 0 && hear_gradient(t))
+	if (p[GRADS].revents != 0 && read_gradient(t))
 		t->closed = "the pipe of its gradients", eof = true;
-	/* Nobody is there who would read. */
+	/* The trainer has closed its end. */
 	if ((p[IN].revents & POLLERR) != 0)
 		t->closed = "its standard input", eof = true;
 	if ((p[PARAMS].revents & POLLERR) != 0)
 		t->closed = "the pipe of its parameters", eof = true;
 	if ((p[OUT].revents | p[END].revents) != 0)
-		eof = hear(t, p[END].revents != 0) || eof;
+		eof = read_output(t, p[END].revents != 0) || eof;
 	push(&t->lines, t->proc.in);
 	push(&t->params, t->proc.params);
 	if (eof && p[END].revents == 0) {
 		(void)poll(&p[END], 1, 200); /* a moment for its status */
-		(void)hear(t, true);         /* its last word */
+		(void)read_output(t, true);  /* its last word */
 	}
 	t->gone = eof || p[END].revents != 0;
 	return n != 0 || uv_hrtime() < until;
@@ -465,7 +469,7 @@ turn(struct trainer *t, uint64_t until)
 
 /* --- words -------------------------------------------------------------------------- */
 
-/* Whether the task of this id is not wanted, or nothing more comes of any. */
+/* Was the task of this id cancelled, or are all refused? */
 static bool
 is_unwanted(const struct trainer *t, uint64_t id)
 {
@@ -484,7 +488,8 @@ sleep_until(struct trainer *t, uint64_t until, uint64_t id)
 	return !is_unwanted(t, id);
 }
 
-/* A word that is there.  False: there is none, or one that it is blamed for. */
+/* Takes the next word from `in`.  False: there is none, or the trainer is blamed for it.
+ */
 static bool
 next_word(struct trainer *t, struct fal_grad_word *w)
 {
@@ -508,21 +513,21 @@ next_word(struct trainer *t, struct fal_grad_word *w)
 	return !t->blamed;
 }
 
-/* Waits for its next word.  False: it is blamed, or the task of this id is not wanted, or
- * it is late. */
+/* Waits for the next word.  False: the trainer is blamed, the task of this id is not
+ * wanted, or none came before `until`. */
 static bool
 await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w)
 {
 	while (!next_word(t, w)) {
 		if (!t->blamed && t->gone)
 			blame_end(t);
-		if (t->blamed || is_unwanted(t, id) || !turn(t, until))
+		if (t->blamed || is_unwanted(t, id) || !poll_events(t, until))
 			return false;
 	}
 	return true;
 }
 
-/* A word that is no answer to what it was asked. */
+/* The word answers nothing that the trainer was asked. */
 static void
 blame_word(struct trainer *t, const struct fal_grad_word *w)
 {
@@ -589,7 +594,7 @@ make_ready(struct trainer *t, uint64_t id, enum stage stage)
 	struct fal_grad_word w;
 	while (!is_unwanted(t, id)) {
 		if (t->blamed) {
-			settle(t);
+			end_blamed(t);
 		} else if (t->stage == ENDED) {
 			if (sleep_until(t, t->restart, id))
 				start(t);
@@ -610,7 +615,7 @@ make_ready(struct trainer *t, uint64_t id, enum stage stage)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* How long a task of this kind may take: much longer than the longest of late. */
+/* How long a task of this kind may take: much longer than any of the last ones. */
 static uint64_t
 allowed(const struct trainer *t, unsigned kind)
 {
@@ -621,7 +626,7 @@ allowed(const struct trainer *t, unsigned kind)
 	return t->known[kind] == 0 ? unknown_ns : least_ns + 8 * longest;
 }
 
-/* The area's file, behind its length, to the pipe of parameters. */
+/* Puts the area's file, behind its length, into the pipe of parameters. */
 static void
 put_file(struct trainer *t, enum spawn_shared which)
 {
@@ -664,8 +669,8 @@ send_task(struct trainer *t, const struct trainer_task *task)
 	return FAL_OK;
 }
 
-/* Waits for the answer to the task; `*cancels`: it was told that nobody wants it.  False:
- * there will be none. */
+/* Waits for the answer to the task; `*cancels`: the trainer was told to cancel the task.
+ * False: there will be no answer. */
 static bool
 await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w,
 	     bool *cancels)
@@ -694,13 +699,13 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_wor
 			return false;
 		if (t->gone)
 			blame_end(t);
-		else if (!turn(t, until))
+		else if (!poll_events(t, until))
 			blame(t, false, "no answer in time");
 	}
 	return said && !t->blamed;
 }
 
-/* A task failed, and somebody wanted it. */
+/* Counts a task that failed without a cancel. */
 static void
 count_fail(struct trainer *t, const char *why)
 {
@@ -755,7 +760,7 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 				 task->line.eval ? NULL
 						 : bulk_data(&t->area[SPAWN_GRADS]));
 	if (t->blamed)
-		settle(t);
+		end_blamed(t);
 	return err;
 }
 
@@ -769,7 +774,7 @@ void
 trainer_fault(struct trainer *t, const char *why)
 {
 	blame(t, false, "%s", why);
-	settle(t);
+	end_blamed(t);
 }
 
 void
@@ -871,13 +876,13 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 }
 
 void
-trainer_bid_farewell(struct trainer *t)
+trainer_close_input(struct trainer *t)
 {
 	if (t->stage == ENDED || t->proc.in < 0)
 		return;
 	close(t->proc.in);
 	t->proc.in = -1;
-	t->bye = uv_hrtime() + bye_ns;
+	t->kill_at = uv_hrtime() + exit_ns;
 }
 
 void
@@ -885,8 +890,8 @@ trainer_free(struct trainer *t)
 {
 	if (t == NULL)
 		return;
-	trainer_bid_farewell(t);
-	while (t->stage != ENDED && !t->gone && turn(t, t->bye))
+	trainer_close_input(t);
+	while (t->stage != ENDED && !t->gone && poll_events(t, t->kill_at))
 		fal_buf_clear(&t->in); /* nobody hears it any more */
 	end(t);
 	if (t->wake >= 0)

@@ -1,9 +1,9 @@
-/* A trainer: a program that computes gradients, as a child process with memory that it
- * shares (falcon-gradient(7)).  It is started, ended and started again after pauses that
- * grow; what it does wrong costs the task that it has, which is to be done again.
+/* A trainer: a child process that computes gradients in shared memory
+ * (falcon-gradient(7)).  After an error the process is ended, and started again after
+ * pauses that grow.  An error costs the current task alone, which the caller repeats.
  *
- * One thread at a time calls these functions, and blocks in them; those that are for any
- * thread say so.
+ * One thread at a time, the owner, calls these functions and blocks in them.  A function
+ * for any thread says so.
  */
 #ifndef WORK_TRAINER_H
 #define WORK_TRAINER_H
@@ -22,28 +22,29 @@ struct trainer_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number;
-	unsigned mute; /* after so many starts in a row without a hello it is given up */
-	bool once;     /* it is not started again, whatever it was blamed for */
+	unsigned mute; /* so many starts in a row without a hello, and it is given up */
+	bool once;     /* the process is never started again */
 };
 
 /* Starts the process, and does not wait for it.  FAL_ENOMEM, FAL_EIO. */
 int trainer_new(const struct trainer_conf *conf, struct trainer **out);
 
-/* For any thread: what is under way ends at once, as cancelled, and nothing begins any
- * more; the trainer's standard input ends with trainer_free. */
+/* For any thread: ends a task that is under way, as cancelled, and refuses all later
+ * ones. The trainer's standard input stays open. */
 void trainer_quit(struct trainer *t);
 
-/* Closes its standard input; it has two seconds from then on.  After trainer_quit, where
- * several are to end at the same time. */
-void trainer_bid_farewell(struct trainer *t);
+/* Closes the trainer's standard input: the process has two seconds to end.  Before
+ * trainer_free, so that several trainers end at the same time. */
+void trainer_close_input(struct trainer *t);
 
-/* Ends it, once its time is over.  NULL: nothing. */
+/* Closes the standard input, and kills the process once its two seconds are over.  NULL:
+ * nothing. */
 void trainer_free(struct trainer *t);
 
-/* Waits for its first hello.  FAL_EPERM: it was given up, with `diag`. */
+/* Waits for the first hello.  FAL_EPERM: the trainer was given up, with `diag`. */
 int trainer_greet(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag);
 
-/* A job, kept until trainer_forget; memory is laid out by it when it is told. */
+/* A job, kept until trainer_forget; its headers lay out the shared memory. */
 struct trainer_job {
 	struct fal_grad_job job;
 	struct fal_buf params, samples; /* headers, of safetensors, without lengths */
@@ -52,15 +53,15 @@ struct trainer_job {
 	const char **buffer; /* of `job` */
 };
 
-/* It is to be told of this job; it has none, or was told of none since trainer_new or
- * trainer_forget. */
+/* Sets the job.  The trainer was told of none since trainer_new or trainer_forget. */
 void trainer_begin(struct trainer *t, const struct trainer_job *job);
 
-/* Its job is over.  It is ended if it was told of that, and starts again when it is
- * needed. */
+/* Clears the job.  A process that was told of the job is ended; the next task starts
+ * another one. */
 void trainer_forget(struct trainer *t);
 
-/* TRAINER_FAILED: as it said; TRAINER_LOST: it was ended, or ended itself. */
+/* TRAINER_FAILED: the trainer said so; TRAINER_LOST: the process was ended, or ended by
+ * itself. */
 enum trainer_end { TRAINER_MADE, TRAINER_CANCELLED, TRAINER_FAILED, TRAINER_LOST };
 
 struct trainer_made {
@@ -80,37 +81,37 @@ struct trainer_task {
 	/* Fills the memory of samples, if they are wanted. */
 	int (*fill)(void *arg, void *data);
 	void *arg; /* of both */
-	/* Takes what was made, and the gradient's tensors, NULL for a task that has none;
-	 * the trainer, which must not, may write to them meanwhile. */
+	/* Takes the result, and the gradient's tensors, NULL for a task that has none.  A
+	 * trainer that breaks the rules may write to the tensors meanwhile. */
 	int (*take)(void *arg, const struct trainer_made *made, const float *grads);
 };
 
-/* Waits until it has started and knows the job; how often it has started until then, or
- * 0: the task of this id was cancelled, or it was given up. */
+/* Waits until the process has started and knows the job.  Returns the number of starts so
+ * far, or 0: the task of this id was cancelled, or the trainer was given up. */
 uint64_t trainer_start(struct trainer *t, uint64_t id);
 
-/* Has a task done, after trainer_start, by the start that this was.  Errors are those of
+/* Has a task done by the process that trainer_start waited for.  Returns the errors of
  * `fill` and `take`. */
 int trainer_do(struct trainer *t, const struct trainer_task *task,
 	       struct trainer_made *out);
 
-/* For any thread: the task of this id, which it has, or will have, is not wanted. */
+/* For any thread: cancels the task of this id, under way or still to come. */
 void trainer_cancel(struct trainer *t, uint64_t id);
 
-/* Waits for a while, as before a task is tried again; false: it was cancelled. */
+/* Waits for a while, as before another try of the task; false: the task was cancelled. */
 bool trainer_pause(struct trainer *t, uint64_t id, uint64_t ns);
 
-/* It did something wrong: it is ended, and is to start again. */
+/* The trainer did something wrong: ends the process, which is to start again. */
 void trainer_fault(struct trainer *t, const char *why);
 
-/* For any thread: whether it was given up; nothing more comes of it, which was said if it
- * has ever said hello. */
+/* For any thread: was the trainer given up?  The reason was logged, if the trainer has
+ * ever said hello. */
 bool trainer_failed(const struct trainer *t);
 
-/* For any thread: what went wrong with it last, and what it said of that. */
+/* For any thread: the last error, and the trainer's last words about it. */
 void trainer_trouble(struct trainer *t, struct fal_diag *out);
 
-/* A number that grows while it works; for one thread, whichever that is. */
+/* A number that grows while the trainer works; for one thread, whichever that is. */
 uint64_t trainer_steps(struct trainer *t);
 
 #endif

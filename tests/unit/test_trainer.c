@@ -1,9 +1,9 @@
-/* A trainer's side of falcon-work, by its header alone: the trainer is this process,
- * which a shell's two cats bring what is said, and take what is answered, byte by byte.
+/* A trainer's side of falcon-work, by its header alone.  This process plays the trainer:
+ * two cats of a shell bring it what falcon-work says, and take its answers, byte by byte.
  */
 #include "../../cmd/falcon-work/trainer.h"
 
-#include "base/rng.h"
+#include "../drawn.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,7 +35,7 @@ static bool here, told; /* the trainer has said hello; it has heard of its job *
 
 /* ---- the trainer ------------------------------------------------------------------ */
 
-static char line[4096]; /* that it heard last */
+static char line[4096]; /* the last one to the trainer */
 
 /* The next line to the trainer has this text. */
 static void
@@ -46,7 +47,7 @@ hear(const char *text)
 		fail_msg("%s is without %s", line, text);
 }
 
-/* In pieces, wherever they end. */
+/* Writes in pieces of drawn lengths. */
 static void
 tell(const char *text, size_t n)
 {
@@ -68,7 +69,7 @@ say(const char *fmt, ...)
 	tell(text, (size_t)n);
 }
 
-/* A start of it, with its hello. */
+/* The process has started: says hello. */
 static void
 arrive(void)
 {
@@ -81,7 +82,7 @@ arrive(void)
 	told = false;
 }
 
-/* Whatever it is told, until it is gone. */
+/* Reads lines until the process and its cats are gone. */
 static void
 hear_all(void)
 {
@@ -91,7 +92,7 @@ hear_all(void)
 	here = false;
 }
 
-/* It says no more, and is gone. */
+/* The trainer closes its standard output, and is gone. */
 static void
 depart(void)
 {
@@ -99,9 +100,9 @@ depart(void)
 	hear_all();
 }
 
-/* Of its process; 0: it has not said it yet. */
-static int
-number(void)
+/* The process's id; 0: not written yet. */
+static pid_t
+process(void)
 {
 	FILE *f = fopen(pid, "r");
 	int of = 0;
@@ -112,26 +113,12 @@ number(void)
 	return of;
 }
 
-/* Waits until this process has ended, though nobody has noticed. */
-static void
-has_ended(int of)
-{
-	char path[64], state = 'R';
-	snprintf(path, sizeof(path), "/proc/%d/stat", of);
-	while (state != 'Z') {
-		FILE *f = fopen(path, "r");
-		assert_true(f != NULL && fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
-		fclose(f);
-		usleep(1000);
-	}
-}
-
-/* The memory of its parameters: the first that it inherits. */
+/* The memory of the parameters: the first that the process inherits. */
 static int
 memory(void)
 {
 	char path[64];
-	snprintf(path, sizeof(path), "/proc/%d/fd/3", number());
+	snprintf(path, sizeof(path), "/proc/%d/fd/3", process());
 	const int fd = open(path, O_RDONLY);
 	assert_true(fd >= 0);
 	return fd;
@@ -166,7 +153,7 @@ run(void *arg)
 	return NULL;
 }
 
-/* Where data begin, as the line says it. */
+/* Where the line says that this member's data begin. */
 static off_t
 begins(const char *member)
 {
@@ -188,7 +175,7 @@ begin_on(struct lane *l, uint64_t serial)
 	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
 }
 
-/* It hears of the task; whoever is gone comes back for it. */
+/* The trainer hears of the task; one that is gone is started for it. */
 static void
 hear_task(struct lane *l)
 {
@@ -267,7 +254,7 @@ end(void **state)
 {
 	(void)state;
 	trainer_quit(trainer);
-	trainer_bid_farewell(trainer);
+	trainer_close_input(trainer);
 	depart();
 	trainer_free(trainer);
 	return 0;
@@ -282,7 +269,7 @@ many_tasks(void **state)
 		one_task();
 }
 
-/* Whatever is wrong costs what it had, and nothing of it is there after the next start,
+/* A wrong word costs the current task alone: nothing of it is left after the next start,
  * which does well. */
 static void
 wrong_words(void **state)
@@ -390,7 +377,8 @@ parameters(void **state)
 	close(fd);
 }
 
-/* Whoever is silent after a cancel is ended, and has other memory when it comes back. */
+/* A trainer that is silent after a cancel is ended, and has other memory when it starts
+ * again. */
 static void
 silent(void **state)
 {
@@ -414,8 +402,7 @@ silent(void **state)
 	close(other);
 }
 
-/* Whoever ended while it had nothing to do is started for the next task, which it did not
- * cost. */
+/* A trainer that ended between tasks is started for the next one, which is not lost. */
 static void
 ends_meanwhile(void **state)
 {
@@ -423,15 +410,14 @@ ends_meanwhile(void **state)
 	for (int round = 0; round < 3; round++) {
 		struct lane l;
 		one_task();
-		const int of = number();
+		const pid_t was = process();
+		siginfo_t end;
 		fclose(words);
-		fclose(said);
-		here = false;
-		has_ended(of);
+		assert_int_equal(waitid(P_PID, (id_t)was, &end, WEXITED | WNOWAIT), 0);
 		begin_on(&l, 1);
-		while (number() == of || number() == 0)
-			usleep(1000);
+		hear_all();
 		hear_task(&l);
+		assert_int_not_equal(process(), was);
 		done(&l);
 		ends(&l, TRAINER_MADE);
 	}
@@ -448,7 +434,7 @@ failures(void **state)
 	one_task();
 }
 
-/* Whoever quits waits for nobody. */
+/* trainer_quit waits for no answer. */
 static void
 quits(void **state)
 {
@@ -467,7 +453,7 @@ now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Ends at a task, and how long until it is there again, with another one. */
+/* The trainer ends during a task.  Milliseconds until it has another one. */
 static uint64_t
 comes_back(struct lane *l)
 {
@@ -478,8 +464,8 @@ comes_back(struct lane *l)
 	return now_ms() - gone;
 }
 
-/* Who ends again and again, and has done nothing, starts after pauses that grow; a task
- * that is done makes that good. */
+/* A trainer that ends again and again without a task done starts after pauses that grow;
+ * one task done makes them short. */
 static void
 backs_off(void **state)
 {
@@ -503,7 +489,7 @@ backs_off(void **state)
 	ends(&l, TRAINER_MADE);
 }
 
-/* Without a hello it is given up in the end, and who waits is told. */
+/* A trainer that never says hello is given up, and the waiting lane is told. */
 static void
 gives_up(void **state)
 {
@@ -543,11 +529,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(backs_off, begin, end),
 		cmocka_unit_test_setup_teardown(gives_up, begin, end),
 	};
-	const char *given = getenv("TRAINER_SEED");
-	const uint64_t seed =
-		given != NULL ? strtoull(given, NULL, 10) : (unsigned)getpid();
-	printf("# TRAINER_SEED=%llu\n", (unsigned long long)seed);
-	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	rng = fal_rng_init(drawn_seed((uint64_t)getpid()), FAL_RNG_TEST, 0);
 	signal(SIGPIPE, SIG_IGN);
 	alarm(300);
 	if (mkdtemp(dir) == NULL)
