@@ -89,13 +89,12 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
-	a->all = conf->lanes_max;
 	/* Lanes go on beside so many results without a verdict: one of each, or what is
 	 * small. */
 	a->waiting = 2 * WAITING / fal_sum_bytes(conf->n);
-	a->waiting = a->waiting > a->all ? a->waiting : a->all;
+	a->waiting = a->waiting > a->conf.lanes_max ? a->waiting : a->conf.lanes_max;
 	a->serial = conf->serial;
-	a->lane = fal_calloc(a->all, sizeof(*a->lane));
+	a->lane = fal_calloc(a->conf.lanes_max, sizeof(*a->lane));
 	if (a->lane == NULL) {
 		free(a);
 		return NULL;
@@ -108,7 +107,7 @@ fal_agent_free(struct fal_agent *a)
 {
 	if (a == NULL)
 		return;
-	for (uint32_t i = 0; i < a->all; i++) {
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		fal_sum_free(a->lane[i].sum);
 		agent_drop(a, a->lane[i].on);
 	}
@@ -140,7 +139,7 @@ fal_agent_free(struct fal_agent *a)
 static enum activity
 activity(const struct fal_agent *a)
 {
-	for (uint32_t i = 0; i < a->all; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (a->lane[i].busy)
 			return COMPUTE;
 	if (a->pushing)
@@ -153,7 +152,7 @@ static bool
 is_behind(const struct fal_agent *a)
 {
 	bool any = false;
-	for (uint32_t i = 0; i < a->all; i++) {
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		if (a->lane[i].busy && a->lane[i].on->left == 0)
 			return false;
 		any |= a->lane[i].busy;
@@ -227,7 +226,7 @@ may_begin(const struct fal_agent *a)
 {
 	size_t held = a->pending.n;
 	bool trains = held > 0;
-	for (uint32_t i = 0; i < a->all; i++) {
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		held += a->lane[i].busy && a->lane[i].cancelled;
 		trains |= agent_trains(&a->lane[i]);
 	}
@@ -290,9 +289,9 @@ int
 agent_dispatch(struct fal_agent *a)
 {
 	int err = a->leaving ? FAL_OK : agent_local_begin(a);
-	for (uint32_t i = 0; i < a->all && !a->leaving && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < a->lanes && !a->leaving && err == FAL_OK; i++) {
 		struct lane *l = &a->lane[i];
-		if (l->busy || i >= a->lanes)
+		if (l->busy)
 			continue;
 		*l = (struct lane){ 0 };
 		if (!choose(a, l))
@@ -472,7 +471,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	a->queue.n = 0;
 	a->evals.n = 0;
-	for (uint32_t i = 0; i < a->all; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (a->lane[i].busy && !a->lane[i].cancelled)
 			agent_cancel(a, i);
 	int err = agent_local_leave(a);

@@ -136,7 +136,7 @@ is_old(const struct fal_agent *a, const struct snapshot *s)
 static bool
 is_begun(const struct fal_agent *a, const struct snapshot *s)
 {
-	for (uint32_t i = 0; i < a->all && s->left > 0; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max && s->left > 0; i++)
 		if (a->lane[i].on == s && !a->lane[i].cancelled)
 			return true;
 	return false;
@@ -276,7 +276,7 @@ go_on(struct fal_agent *a, struct snapshot *s, bool more)
 	const uint32_t was = s->came;
 	while (s->came < a->blocks && s->seen[s->came])
 		s->came++;
-	for (uint32_t i = 0; i < a->all && s->came > was; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max && s->came > was; i++)
 		if (a->lane[i].on == s)
 			a->ops.came(a->ops.arg, i, s->came);
 	more |= was == 0;

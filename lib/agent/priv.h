@@ -142,7 +142,6 @@ struct fal_agent {
 	struct snapshot *kept;         /* version under evaluation */
 
 	uint32_t lanes; /* in use */
-	uint32_t all;   /* that there are */
 	size_t waiting; /* lanes go on beside so many results without a verdict */
 	uint64_t serial;
 	struct lane *lane;

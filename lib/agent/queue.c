@@ -37,7 +37,7 @@ agent_at_work(const struct fal_agent *a, const struct contrib *c)
 	     i--)
 		if (goes_into(&a->queue.v[i - 1], c))
 			return true;
-	for (uint32_t i = 0; i < a->all; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (agent_trains(&a->lane[i]) && goes_into(&a->lane[i].item, c))
 			return true;
 	return false;
@@ -69,7 +69,7 @@ mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bo
 	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
 		if (is_of(&a->queue.v[i - 1], round, first, count, item->check))
 			held[a->queue.v[i - 1].task - first] = true;
-	for (uint32_t i = 0; i < a->all; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (agent_trains(&a->lane[i]) &&
 		    is_of(&a->lane[i].item, round, first, count, item->check))
 			held[a->lane[i].item.task - first] = true;
@@ -180,7 +180,7 @@ agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t co
 		if (!is_of(&a->queue.v[i], round, first, count, check))
 			a->queue.v[kept++] = a->queue.v[i];
 	a->queue.n = kept;
-	for (uint32_t i = 0; i < a->all; i++) {
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		const struct lane *l = &a->lane[i];
 		if (agent_trains(l) && is_of(&l->item, round, first, count, check))
 			agent_cancel(a, i);

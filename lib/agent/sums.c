@@ -183,7 +183,7 @@ in_use(const struct fal_agent *a)
 	size_t n = 0;
 	for (size_t i = 0; i < a->pending.n; i++)
 		n += a->pending.v[i].sum != NULL;
-	for (uint32_t i = 0; i < a->all; i++)
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		n += charged(a, i);
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		const struct contrib *c = &a->contribs.v[i];
@@ -241,7 +241,7 @@ agent_affords(const struct fal_agent *a, const struct item *item, bool *alone)
 		return true;
 	if (used >= most)
 		return false;
-	if (item->check || has_contrib(a, item) || runs(a, item, a->all))
+	if (item->check || has_contrib(a, item) || runs(a, item, a->conf.lanes_max))
 		return true;
 	if (used + 3 <= most)
 		return true;
