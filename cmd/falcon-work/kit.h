@@ -27,6 +27,7 @@ struct kit {
 	struct fal_setup setup;
 	struct probe probe;
 	struct fill fill;           /* with --data */
+	bool large_said;            /* the worker said that a gradient has no room */
 	struct fal_agent_most most; /* what memory was judged by, */
 	struct need need;           /* and what it comes to */
 	/* private */

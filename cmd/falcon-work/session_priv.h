@@ -20,8 +20,7 @@ struct session {
 	uv_signal_t on_term, on_int;
 	size_t at; /* of opt->addr, where the coordinator is, or is looked for: */
 	char addr[FAL_ADDR_MAX + 16];
-	bool large; /* it was said that a gradient has no room */
-	bool far;   /* a door led nowhere: all go to the ports, until one is reached */
+	bool far; /* a door led nowhere: all go to the ports, until one is reached */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 	unsigned looks;                 /* so far */
 	uint64_t addresses;             /* of this machine, as they were looked at last */

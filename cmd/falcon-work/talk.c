@@ -220,9 +220,9 @@ on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 	kit_ended(&s->kit, lane);
 	if (e->err < 0)
 		fail(s, "a task", lane, e->err);
-	if (e->err == FAL_OK && e->ran.room > 0 && !s->large) {
+	if (e->err == FAL_OK && e->ran.room > 0 && !s->kit.large_said) {
 		struct fal_diag what;
-		s->large = true;
+		s->kit.large_said = true;
 		fal_run_say_large(e->ran.most, e->ran.room, &what);
 		fal_cli_err(PROG, "%s: a %s", s->kit.setup.job.name, what.text);
 	}
