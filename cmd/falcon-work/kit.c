@@ -260,17 +260,12 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	return FAL_OK;
 }
 
-/* A net whose time is real. */
-static bool
-is_plain(const struct kit *k)
-{
-	return k->maker->quick && k->fault == NULL;
-}
-
 bool
 kit_begins(const struct kit *k)
 {
-	return is_plain(k) && k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
+	/* A net whose time is real. */
+	return k->maker->quick && k->fault == NULL &&
+	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
 }
 
 void

@@ -33,7 +33,7 @@ struct bench {
 	uint32_t *index, *label; /* [task] */
 	struct work work;
 	struct trainer_task task;
-	/* Of its tries. */
+	/* State of the tries. */
 	bool failed, nonfinite; /* the last one, as it said; one */
 	unsigned failures;      /* in a row, of whatever task, without one that is made */
 	/* Whether this start of the trainer computes as the first one did. */
@@ -50,7 +50,7 @@ struct maker_exec {
 	/* The fixed task: the first of the job, on parameters that all workers make. */
 	float *params;
 	uint32_t *index, count;
-	bool probed, pure;
+	bool pure; /* false: not, or not probed yet */
 	uint8_t bits[FAL_HASH_BYTES];
 	_Atomic uint64_t ids; /* of fixed tasks */
 };
@@ -119,7 +119,7 @@ start(struct maker *maker)
 	return err;
 }
 
-/* A try came to this. */
+/* Counts a try that came to nothing, unless it was cancelled. */
 static void
 count_failure(struct bench *b, enum trainer_end end)
 {
@@ -186,7 +186,8 @@ take_fixed(void *arg, const struct trainer_made *made, const float *grads)
 	return FAL_OK;
 }
 
-/* In the start of the trainer that is there; its bits. */
+/* Has the trainer's current process compute the fixed task, and hashes the gradient to
+ * `bits`. */
 static int
 run_fixed(struct maker_exec *m, struct trainer *t, struct trainer_made *made,
 	  uint8_t bits[static FAL_HASH_BYTES])
@@ -207,7 +208,7 @@ run_fixed(struct maker_exec *m, struct trainer *t, struct trainer_made *made,
 	return trainer_do(t, &task, made);
 }
 
-/* Until it is made. */
+/* Tries until the fixed task is made. */
 static int
 probe_once(struct maker_exec *m, uint32_t lane, struct trainer_made *made,
 	   uint8_t bits[static FAL_HASH_BYTES])
@@ -263,11 +264,11 @@ probe(struct maker *maker, struct maker_probed *out)
 			    m->exec->hello.impure ? ", as it says itself"
 						  : ": the same task gives other bits");
 	}
-	m->probed = true;
 	return FAL_OK;
 }
 
-/* The bits that this start gave are those of before, or it is not the one to go on with.
+/* Compares this start's bits with the first ones.  The trainer starts again if they
+ * differ.
  */
 static int
 compare(const struct maker_exec *m, uint32_t lane, uint64_t start,
@@ -297,7 +298,7 @@ prove(struct maker_exec *m, uint32_t lane, uint64_t start, bool *proven)
 	uint8_t bits[FAL_HASH_BYTES];
 	struct trainer_made made;
 	int err = FAL_OK;
-	if (!m->probed || !m->pure)
+	if (!m->pure)
 		b->proven = start; /* is as good as any */
 	if (b->proven != start) {
 		err = run_fixed(m, b->trainer, &made, bits);
