@@ -433,18 +433,10 @@ fal_max_abs(const float *v, uint32_t len)
 	return isnan(max) ? INFINITY : max;
 }
 
-/* Powers of 2 as floats have them: from the one that is returned on there is no room. */
-static int
-limit_of(int8_t e, unsigned room)
-{
-	const int limit = e + (int)room - (FAL_BFP_P - 1);
-	return limit < 128 ? limit : 128;
-}
-
 float
 fal_bfp_most(int8_t e, unsigned room)
 {
-	return ldexpf(1, limit_of(e, room));
+	return ldexpf(1, e + (int)room - (FAL_BFP_P - 1));
 }
 
 int
