@@ -63,8 +63,8 @@ struct walk {
 	struct fal_arena *a;
 	const float *params;
 	uint32_t n;
-	const struct fal_net_wait *wait; /* NULL: nobody is told */
-	uint64_t asked;                  /* of told->need, so far */
+	const struct fal_net_wait *wait; /* NULL: all parameters are there */
+	uint64_t asked;                  /* of wait->need, so far */
 };
 
 /* Takes an array of `n` floats; returns where it begins. */
@@ -558,9 +558,8 @@ fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a, const float
 	const float *z = forward(&k, t->x);
 	if (z != NULL)
 		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
-	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a)) {
+	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a))
 		back_layer(&k, i, d, grad);
-	}
 	fal_kern_unflush(before);
 	return z != NULL;
 }
