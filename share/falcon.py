@@ -59,39 +59,34 @@ def _word():
 
 
 class _Area:
-    """A memory that is a safetensors file."""
+    """A memory that is a safetensors file; its data begin at `data`, `wrap` makes a tensor."""
 
-    def __init__(self, name):
+    def __init__(self, name, data, wrap):
         fd = int(os.environ["FALCON_%s_FD" % name.upper()])
         # A private mapping looks writable to those who insist, and shows what is new.
         self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED if name == "grads" else mmap.MAP_PRIVATE)
         n = int.from_bytes(self.map[:8], "little")
-        self.header, self.views = json.loads(self.map[8:8 + n]), {}
+        self.header = json.loads(self.map[8:8 + n])
         self.frozen = self.header.pop("__metadata__", {})
-
-    def tensors(self, data, wrap):
-        """{name: tensor} of the place whose data begin there; `wrap` makes one."""
-        if data not in self.views:
-            flat, kinds = memoryview(self.map)[data:], {"F32": "f", "I64": "q"}
-            self.views[data] = {
-                name: wrap(flat[slice(*t["data_offsets"])].cast(kinds[t["dtype"]]), t["shape"])
-                for name, t in self.header.items()}
-        return self.views[data]
+        flat, kinds = memoryview(self.map)[data:], {"F32": "f", "I64": "q"}
+        self.tensors = {
+            name: wrap(flat[slice(*t["data_offsets"])].cast(kinds[t["dtype"]]), t["shape"])
+            for name, t in self.header.items()}
 
 
 class Task:
     """id, kind ("train" or "eval"), clock, task, version, seed, indices (an array), count;
     params and grads, {name: array}, without NumPy flat ones; x and y, if they are wanted."""
 
-    def __init__(self, word, areas, wrap):
+    def __init__(self, word, areas):
         self.__dict__.update(word)
         self.seed = int(word["seed"], 16)
         self.train = word["kind"] == "train"
-        self.params = areas["params"].tensors(word["params"], wrap)
-        self.grads = areas["grads"].tensors(word["grads"], wrap) if self.train else None
+        self.params = areas["params"].tensors
+        self.grads = areas["grads"].tensors if self.train else None
         if "samples" in areas:
             full = areas["samples"].header["y"]["shape"][0]  # views may have no dimensions
-            at = areas["samples"].tensors(word["samples"], wrap)
+            at = areas["samples"].tensors
             self.x, self.y = (at[k][:len(at[k]) // full * self.count] for k in "xy")
 
 
@@ -122,10 +117,11 @@ def serve(gradient, samples=False, about="Python", has={},
         if word["op"] == "hello":
             _say(op="hello", protocol=1, samples=samples, about=about, **has)
         elif word["op"] == "job":
-            areas = {name: _Area(name) for name in ("params", "grads", "samples") if name in word}
+            areas = {name: _Area(name, word[name]["data"], _wrap)
+                     for name in ("params", "grads", "samples") if name in word}
             _begin(areas["params"], word)
         elif word["op"] == "task":
-            _answer(Task(word, areas, _wrap), gradient)
+            _answer(Task(word, areas), gradient)
 
 
 def torch(model, loss, **options):
