@@ -245,14 +245,10 @@ skip(struct fal_coord *c, const struct fal_act *a)
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	const struct fal_shard_order o = {
-		.kind = FAL_ORDER_SKIP,
-		.round = a->round,
-		.fills = a->fills,
-		.facts = { .tasks = 1,
-			   .samples = fal_grid_range_samples(&c->conf.grid, r.clock,
-							     a->first, 1) }
-	};
+	const struct fal_shard_order o = { .kind = FAL_ORDER_SKIP,
+					   .round = a->round,
+					   .fills = a->fills,
+					   .facts = { .tasks = 1 } };
 	const struct fal_coord_claimed none = { .round = a->round,
 						.task = a->first,
 						.nonfinite = true };

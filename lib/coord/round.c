@@ -12,13 +12,10 @@
 #include <string.h>
 
 static struct fal_facts
-facts_of(const struct fal_coord *c, const struct fal_round_info *r)
+facts_of(const struct fal_round_info *r)
 {
 	return (struct fal_facts){ .version = r->version,
 				   .tasks = r->tasks,
-				   .samples =
-					   fal_grid_range_samples(&c->conf.grid, r->clock,
-								  r->first, r->tasks),
 				   .kind = r->delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
 				   .mixed = r->mixed };
 }
@@ -35,8 +32,7 @@ coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 				    .id = id,
 				    .fills = fal_sched_fills(c->sched, round, contrib),
 				    .tasks = contrib->tasks,
-				    .key = coord_known(c, id.worker)->key,
-				    .facts = facts_of(c, &r) };
+				    .facts = facts_of(&r) };
 	return true;
 }
 
@@ -48,7 +44,7 @@ coord_open_round(struct fal_coord *c, const struct fal_act *a)
 		return FAL_OK;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
 					   .round = r.round,
-					   .facts = facts_of(c, &r) };
+					   .facts = facts_of(&r) };
 	int err = coord_gather_open(c, r.round);
 	return err < 0 ? err : coord_order(c, &o);
 }

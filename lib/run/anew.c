@@ -361,27 +361,23 @@ push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 {
 	const uint64_t clock = a->now->clock;
 	const uint32_t blocks = fal_blocks(a->setup.model->params);
-	const struct fal_shard_order open = {
-		.kind = FAL_ORDER_OPEN,
-		.round = a->round,
-		.facts = { .version = a->now->on,
-			   .tasks = a->tasks,
-			   .samples = fal_grid_samples(g, clock),
-			   .kind = FAL_KIND_GRAD }
-	};
+	const struct fal_shard_order open = { .kind = FAL_ORDER_OPEN,
+					      .round = a->round,
+					      .facts = { .version = a->now->on,
+							 .tasks = a->tasks,
+							 .kind = FAL_KIND_GRAD } };
 	struct fal_ticket t = {
 		.round = a->round, .id = { 1, 1 }, .tasks = a->tasks, .facts = open.facts
 	};
 	int err = order(a, &open);
-	*samples = open.facts.samples;
+	*samples = fal_grid_samples(g, clock);
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++) {
-		struct fal_shard_order skip = { .kind = FAL_ORDER_SKIP,
-						.round = a->round,
-						.facts = { .tasks = 1 } };
+		const struct fal_shard_order skip = { .kind = FAL_ORDER_SKIP,
+						      .round = a->round,
+						      .facts = { .tasks = 1 } };
 		if (!a->now->skips[i])
 			continue;
-		skip.facts.samples = fal_grid_range_samples(g, clock, i, 1);
-		*samples -= skip.facts.samples;
+		*samples -= fal_grid_range_samples(g, clock, i, 1);
 		t.tasks--;
 		err = order(a, &skip);
 	}

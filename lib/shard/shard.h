@@ -60,8 +60,7 @@ enum fal_order_kind {
 	/* nothing more of contribution `id` counts; it fills `fills`; answered by FENCED
 	 */
 	FAL_ORDER_FENCE,
-	/* `facts.tasks` tasks of the round, which fill `fills`, bring nothing, and their
-	 * `facts.samples` do not count */
+	/* `facts.tasks` tasks of the round, which fill `fills`, bring nothing */
 	FAL_ORDER_SKIP,
 	/* the round is over: `end`, `version`, `weight`, `slot`, `below`, `lr`,
 	 * `divisor`; answered by ENDED.  `ahead`: as soon as it is complete; so are all

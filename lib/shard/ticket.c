@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { SAID = 11 * 4 + 2 * 8 + 2 }; /* bytes of what the MAC covers */
+enum { SAID = 9 * 4 + 2 * 8 + 2 }; /* bytes of what the MAC covers */
 
 static uint8_t *
 put(uint8_t *out, uint64_t v, size_t n)
@@ -20,9 +20,9 @@ static void
 mac_of(const struct fal_ticket_in *in, uint32_t session, const struct fal_msg_ticket *m,
        uint8_t out[static FAL_HASH_BYTES])
 {
-	const uint32_t words[] = { session,    in->incarnation, in->epoch,   m->worker,
-				   m->seq,     m->tasks,        m->key,      m->of,
-				   m->samples, m->fills_worker, m->fills_seq };
+	const uint32_t words[] = { session,   in->incarnation, in->epoch,
+				   m->worker, m->seq,          m->tasks,
+				   m->of,     m->fills_worker, m->fills_seq };
 	uint8_t said[SAID], *p = said;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		p = put(p, words[i], 4);
@@ -55,10 +55,8 @@ fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 					.tasks = t->tasks,
 					.fills_worker = t->fills.worker,
 					.fills_seq = t->fills.seq,
-					.key = t->key,
 					.version = t->facts.version,
 					.of = t->facts.tasks,
-					.samples = t->facts.samples,
 					.kind = (uint8_t)t->facts.kind,
 					.mixed = t->facts.mixed };
 	mac_of(in, session, out, out->mac);
@@ -81,10 +79,8 @@ fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
 				    .id = { m->worker, m->seq },
 				    .fills = { m->fills_worker, m->fills_seq },
 				    .tasks = m->tasks,
-				    .key = m->key,
 				    .facts = { .version = m->version,
 					       .tasks = m->of,
-					       .samples = m->samples,
 					       .kind = (enum fal_kind)m->kind,
 					       .mixed = m->mixed != 0 } };
 	return fal_secret_equal(mac, m->mac, sizeof(mac));

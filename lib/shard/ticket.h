@@ -14,18 +14,16 @@
 struct fal_facts {
 	uint64_t version; /* that it is computed on; with `mixed`, on others, too */
 	uint32_t tasks;
-	uint32_t samples;   /* of all its tasks */
 	enum fal_kind kind; /* what its contributions are: GRAD or DELTA */
 	bool mixed;
 };
 
-/* What the coordinator knows of a contribution: whose it is, of how many tasks, what it
- * fills, and what OPEN says of its round. */
+/* What the coordinator knows of a contribution: of how many tasks it is, what it fills,
+ * and what OPEN says of its round. */
 struct fal_ticket {
 	uint64_t round;
 	struct fal_cid id, fills;
 	uint32_t tasks;
-	uint32_t key;
 	struct fal_facts facts;
 	uint32_t epoch; /* of the block map that it is pushed by; 0: that which holds */
 };

@@ -16,7 +16,7 @@ struct field {
 	const char *name;
 };
 
-enum { MOST_FIELDS = 24 };
+enum { MOST_FIELDS = 23 };
 
 struct desc {
 	uint16_t type;
@@ -27,13 +27,12 @@ struct desc {
 };
 
 #define F(kind, member) { kind, offsetof(struct fal_msg, member), #member }
-#define TICKET(member)                                                                \
-	F(U64, member.round), F(U32, member.worker), F(U32, member.seq),              \
-		F(U32, member.tasks), F(U32, member.fills_worker),                    \
-		F(U32, member.fills_seq), F(U32, member.key), F(U64, member.version), \
-		F(U32, member.of), F(U32, member.samples), F(U8, member.kind),        \
-		F(U8, member.mixed), F(BYTES32, member.mac)
-enum { TICKET_FIELDS = 13 };
+#define TICKET(member)                                                               \
+	F(U64, member.round), F(U32, member.worker), F(U32, member.seq),             \
+		F(U32, member.tasks), F(U32, member.fills_worker),                   \
+		F(U32, member.fills_seq), F(U64, member.version), F(U32, member.of), \
+		F(U8, member.kind), F(U8, member.mixed), F(BYTES32, member.mac)
+enum { TICKET_FIELDS = 11 };
 #define DESC(type, sender, n, ...)                           \
 	{                                                    \
 		FAL_MSG_##type, FAL_FROM_##sender, #type, n, \
@@ -103,11 +102,10 @@ static const struct desc descs[] = {
 	     F(U32, place.first), F(U32, place.count), F(U32, place.tasks),
 	     F(U32, place.job_n), F(U32, place.model_n), F(BYTES64, place.key),
 	     F(TAIL, place.map)),
-	DESC(ORDER, COORDINATOR, 24, F(U8, order.kind), F(U64, order.round),
+	DESC(ORDER, COORDINATOR, 23, F(U8, order.kind), F(U64, order.round),
 	     F(U64, order.version), F(U64, order.facts.version),
-	     F(U32, order.facts.tasks), F(U32, order.facts.samples),
-	     F(U8, order.facts.kind), F(U32, order.worker), F(U32, order.seq),
-	     F(U32, order.fills_worker), F(U32, order.fills_seq),
+	     F(U32, order.facts.tasks), F(U8, order.facts.kind), F(U32, order.worker),
+	     F(U32, order.seq), F(U32, order.fills_worker), F(U32, order.fills_seq),
 	     F(U8, order.end), F(F64, order.weight), F(F64, order.divisor),
 	     F(F64, order.squares), F(F64, order.momentum), F(F32, order.lr), F(U64, order.slot),
 	     F(U64, order.below), F(U32, order.line), F(U32, order.versions),

@@ -176,12 +176,11 @@ struct fal_msg_ticket {
 	uint32_t worker, seq; /* the contribution */
 	uint32_t tasks;       /* summed up in it */
 	uint32_t fills_worker, fills_seq;
-	uint32_t key; /* number of the worker's */
 	/* of the round: */
 	uint64_t version;
-	uint32_t of, samples; /* all its tasks, and their samples */
-	uint8_t kind;         /* enum fal_kind */
-	uint8_t mixed;        /* 1: its tasks are computed on several versions */
+	uint32_t of;   /* all its tasks */
+	uint8_t kind;  /* enum fal_kind */
+	uint8_t mixed; /* 1: its tasks are computed on several versions */
 	uint8_t mac[FAL_MAC];
 };
 
@@ -424,7 +423,7 @@ struct fal_msg {
 			uint64_t round, version;
 			struct {
 				uint64_t version;
-				uint32_t tasks, samples;
+				uint32_t tasks;
 				uint8_t kind;
 			} facts;
 			uint32_t worker, seq, fills_worker, fills_seq;

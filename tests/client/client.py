@@ -592,7 +592,7 @@ class Worker:
 
     def on_ticket(self, rest):
         round_, _, seq, tasks = struct.unpack_from("<QIII", rest)
-        assert len(rest) == 82
+        assert len(rest) == 74
         if (round_, seq) in self.ahead:
             assert self.ahead[round_, seq]["of"] == tasks
             self.ahead[round_, seq]["ticket"] = rest
@@ -761,10 +761,10 @@ class Worker:
         for b, (needed, values) in enumerate(contribution["sums"]):
             one = record(b, contribution["part"]["e"][b], needed, values)
             if records and (self.route[b] != shard or len(records) + len(one) > MOST - 128):
-                self.say(PUSH, "82sI", ticket, self.epoch, rest=records)
+                self.say(PUSH, "74sI", ticket, self.epoch, rest=records)
                 records = b""
             records, shard = records + one, self.route[b]
-        self.say(PUSH, "82sI", ticket, self.epoch, rest=records)
+        self.say(PUSH, "74sI", ticket, self.epoch, rest=records)
         self.pushes += 1
 
     def evaluate(self, task):

@@ -267,8 +267,8 @@ build(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 		m->ticket.round = number(r, 4);
 		m->ticket.seq = (uint32_t)number(r, 8);
 		m->ticket.tasks = (uint32_t)number(r, 5);
-		m->ticket.key = fal_get_u8(r);
-		if (m->ticket.key > 0x80)
+		m->ticket.fills_seq = fal_get_u8(r);
+		if (m->ticket.fills_seq > 0x80)
 			m->ticket.seq |= FAL_PRECLAIMED;
 		break;
 	case FAL_MSG_LANES:

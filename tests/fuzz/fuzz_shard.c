@@ -83,13 +83,11 @@ ticket(struct world *w, uint64_t round, uint32_t task, uint32_t generation)
 	if (r->facts.tasks == 0)
 		r->facts = (struct fal_facts){ .version = w->version,
 					       .tasks = TASKS,
-					       .samples = 2 * TASKS,
 					       .kind = FAL_KIND_GRAD };
 	struct fal_ticket t = { .round = round,
 				.id = { 1 + task + TASKS * generation,
 					(uint32_t)round + 1 },
 				.tasks = 1,
-				.key = 1 + task % 2,
 				.facts = r->facts };
 	if (generation > 0)
 		t.fills = (struct fal_cid){ t.id.worker - TASKS, t.id.seq };

@@ -148,7 +148,7 @@ has_all(uint32_t i)
 
 /* ---- the shard --------------------------------------------------------------------- */
 
-static const struct fal_facts facts = { .tasks = 1, .samples = 1, .kind = FAL_KIND_GRAD };
+static const struct fal_facts facts = { .tasks = 1, .kind = FAL_KIND_GRAD };
 
 static void
 order(struct fal_shard_order o)
@@ -162,7 +162,7 @@ static void
 push(uint32_t b)
 {
 	const struct fal_ticket ticket = {
-		.round = 1, .id = { 1, 1 }, .tasks = 1, .key = 1, .facts = facts
+		.round = 1, .id = { 1, 1 }, .tasks = 1, .facts = facts
 	};
 	const struct fal_shard *shard = fal_rack_at(t.rack, 0);
 	struct fal_shard_say say;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 9 * FAL_BLOCK, RACKS = 4, TASKS = 4, KEYS = 3 };
+enum { MOST = 9 * FAL_BLOCK, RACKS = 4, TASKS = 4 };
 
 static struct fal_rng rng;
 static size_t n;
@@ -182,7 +182,6 @@ facts(uint64_t version)
 {
 	return (struct fal_facts){ .version = version,
 				   .tasks = TASKS,
-				   .samples = TASKS,
 				   .kind = FAL_KIND_GRAD };
 }
 
@@ -216,9 +215,8 @@ law_over_placements(void **state)
 		const uint32_t opens = 1 + fal_rng_below(&rng, TASKS + 1);
 		nothing_said();
 		for (uint32_t i = 1; i <= TASKS; i++) {
-			struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
-						1,     1 + i % KEYS, facts(round - 1),
-						0 };
+			struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
+						1,     facts(round - 1), 0 };
 			if (i == opens)
 				open_round(round, round - 1);
 			uint32_t came = blocks;
@@ -257,8 +255,8 @@ whole_round(uint64_t round, float scale, bool mark)
 	nothing_said();
 	open_round(round, round - 1);
 	for (uint32_t i = 1; i <= TASKS; i++) {
-		const struct fal_ticket t = { round,        { i, 1 },         { 0, 0 }, 1,
-					      1 + i % KEYS, facts(round - 1), 0 };
+		const struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
+					      1,     facts(round - 1), 0 };
 		check(push(&t, round - 1, scale, 0, blocks), 0, "push");
 	}
 	order((struct fal_shard_order){
@@ -357,9 +355,9 @@ static void
 refused(void **state)
 {
 	(void)state;
-	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
-	const struct fal_ticket late = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
-	const struct fal_ticket soon = { 7, { 1, 1 }, { 0, 0 }, 1, 1, facts(1), 0 };
+	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
+	const struct fal_ticket late = { 1, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
+	const struct fal_ticket soon = { 7, { 1, 1 }, { 0, 0 }, 1, facts(1), 0 };
 	const struct fal_tail rubbish = { (const uint8_t *)"\1\2\3", 3 };
 	open_round(2, 0);
 	check(push(&soon, 0, 1, 0, blocks), FAL_ESTATE, "on a version to come");
@@ -410,11 +408,10 @@ refused_in_part(void **state)
 		nothing_said();
 		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
-			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 },
-						      1,     1,        facts(round - 1),
-						      0 };
-			const struct fal_ticket fill = { round, { 9, i }, t.id, 1,
-							 2,     t.facts,  0 };
+			const struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
+						      1,     facts(round - 1), 0 };
+			const struct fal_ticket fill = { round, { 9, i }, t.id,
+							 1,     t.facts,  0 };
 			const bool fenced = fal_rng_below(&rng, 4) == 0;
 			const bool cut = fal_rng_below(&rng, 2) == 0;
 			const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
@@ -494,10 +491,8 @@ fenced_early(void **state)
 	for (uint32_t r = 0; r < RACKS; r++)
 		check(fal_rack_order(rack[r], &o), FAL_ELIMIT, "one too many");
 	for (uint64_t round = 1; round <= TASKS; round++) {
-		const struct fal_ticket t = {
-			round, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0
-		};
-		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 }, 1,
+		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
+		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
 						  1,     facts(0), 0 };
 		nothing_said();
 		check(push(&t, 0, 1, 0, blocks), 0, "what is fenced");
@@ -555,7 +550,7 @@ any_order(struct fal_map *map)
 		.kind = (enum fal_order_kind)some(FAL_ORDER_ABORT),
 		.round = some(2),
 		.version = some_version(),
-		.facts = { some_version(), some(TASKS), some(TASKS),
+		.facts = { some_version(), some(TASKS),
 			   (enum fal_kind)some(FAL_KIND_CHECK), some(1) != 0 },
 		.id = { some(2), some(1) },
 		.fills = { some(2), some(1) },
@@ -617,7 +612,7 @@ pushes_by_other_maps(void **state)
 	epoch = 2 + fal_rng_below(&rng, 5);
 	begin(state);
 	open_round(1, 0);
-	struct fal_ticket t = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), epoch - 1 };
+	struct fal_ticket t = { 1, { 1, 1 }, { 0, 0 }, 1, facts(0), epoch - 1 };
 	check(push(&t, 0, 1, 0, blocks), 0, "by the map before");
 	check(said[0].arrived, 0, "blocks of it");
 	t.epoch = epoch + 1;

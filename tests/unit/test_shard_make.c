@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 9, TASKS = 6, PARTS = 64, CLOCKS = 5, KEYS = 3, EARLY = 0, TWIN = 1 };
+enum { BLOCKS = 9, TASKS = 6, PARTS = 64, CLOCKS = 5, EARLY = 0, TWIN = 1 };
 
 static struct fal_rng rng;
 static size_t n;
@@ -42,7 +42,7 @@ static struct said {
 /* A contribution. */
 struct part {
 	struct fal_cid id, fills;
-	uint32_t tasks, key;
+	uint32_t tasks;
 	const struct fal_sum *sum;
 	const int8_t *exps;      /* of that */
 	bool had[BLOCKS];        /* it, or what it fills, has brought them */
@@ -250,7 +250,6 @@ begin_round(struct round *r, uint64_t round)
 	*r = (struct round){ .round = round };
 	r->facts = (struct fal_facts){ .version = before > slack ? before - slack : 0,
 				       .tasks = TASKS,
-				       .samples = TASKS,
 				       .kind = FAL_KIND_GRAD,
 				       .mixed = below(4) == 0 };
 	assert_true(fal_shard_at(shard[TWIN], r->facts.version, &params, &exps));
@@ -260,7 +259,6 @@ begin_round(struct round *r, uint64_t round)
 		r->sum[i] = some_sum(r, 1);
 		add_part(r, (struct part){ .id = { i + 1, 1 },
 					   .tasks = tasks,
-					   .key = 1 + i % KEYS,
 					   .sum = r->sum[i],
 					   .exps = r->exps });
 		left -= tasks;
@@ -288,8 +286,7 @@ end_of_round(struct round *r)
 static void
 push(struct round *r, struct part *p, uint32_t b)
 {
-	const struct fal_ticket t = { r->round, p->id,    p->fills, p->tasks,
-				      p->key,   r->facts, 0 };
+	const struct fal_ticket t = { r->round, p->id, p->fills, p->tasks, r->facts, 0 };
 	/* Records name blocks as the model has them. */
 	struct fal_sum *as = fal_sum_new(n + (size_t)first * FAL_BLOCK);
 	struct fal_buf out = { 0 };
@@ -332,7 +329,6 @@ go_on(struct round *r, struct part *p)
 						.fills = p->fills });
 		fill.fills = p->id;
 		fill.id = (struct fal_cid){ 40 + r->parts, 1 };
-		fill.key = KEYS + 1;
 		fill.pushed = 0;
 		/* Whoever fills it is honest. */
 		if (fill.sum == r->odd)
@@ -596,7 +592,7 @@ not_meanwhile(void **state)
 					     .exps = exps },
 				     skip = { .kind = FAL_ORDER_SKIP,
 					      .round = 1,
-					      .facts = { .tasks = 1, .samples = 1 } };
+					      .facts = { .tasks = 1 } };
 	struct fal_shard_making m;
 	struct fal_image live = { 0 };
 	begin_plain();
