@@ -14,13 +14,6 @@ enum { GRACE_MS = 5000 }; /* for those to come back who had blocks, or others */
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-static int
-on_piece(void *arg, const struct fal_buf *msg)
-{
-	const struct ps_member *m = arg;
-	return fal_chan_send(m->session->chan, msg, FAL_SEND_CONTROL);
-}
-
 void
 fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 	  enum fal_send how)
@@ -62,19 +55,22 @@ static int
 order(void *arg, const struct fal_shard_order *o)
 {
 	struct ps_server *s = arg;
+	struct fal_buf msg = { 0 };
+	int err = fal_post_order(s->opt->incarnation, o, &msg);
 	for (size_t i = 0; i < s->fleet.n; i++) {
-		struct ps_member *m = s->fleet.v[i];
-		if (fleet_works(m) &&
-		    fal_post_order(s->opt->incarnation, o, on_piece, m) < 0)
-			fal_chan_close(m->session->chan);
+		struct fal_chan *chan = s->fleet.v[i]->session->chan;
+		if (fleet_works(s->fleet.v[i]) &&
+		    (err < 0 || fal_chan_send(chan, &msg, FAL_SEND_CONTROL) < 0))
+			fal_chan_close(chan);
 	}
+	fal_buf_free(&msg);
 	if (o->kind == FAL_ORDER_STEP) /* our own shards' step comes behind it */
 		ps_fleet_offer(s);
 	if (o->kind != FAL_ORDER_OPEN) /* others may drop what is wanted */
 		ps_publish_wanted(s);
 	struct fal_shard_order own = *o;
 	const uint64_t began = uv_hrtime();
-	int err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
+	err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
 	if (err == FAL_OK)
 		err = fal_rack_order(s->rack, &own);
 	if (err == FAL_OK)

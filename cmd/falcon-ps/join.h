@@ -66,7 +66,6 @@ struct ps_join {
 	struct fal_post_of of_coming;
 	bool comes;
 	struct fal_post_at at;
-	struct fal_post post; /* an ORDER on its way */
 	struct ps_wants wants;
 	struct ps_guest **guest; /* by id */
 	size_t guests, guest_cap;
@@ -79,7 +78,7 @@ struct ps_join {
 struct fal_chan_opt join_chan_opt(const struct ps_join *j);
 /* Sends `m` to the coordinator. */
 void join_say(struct ps_join *j, struct fal_msg *m);
-/* Of fal_post. */
+/* A fal_post_each: a piece of a SAY goes to the coordinator. */
 int join_piece(void *join, const struct fal_buf *msg);
 /* It has no blocks any more: ends it when workers have what was sent to them. */
 void join_parted(struct ps_join *j);

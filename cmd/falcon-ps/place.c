@@ -30,7 +30,6 @@ place_forget(struct ps_join *j)
 	for (int i = 0; i < 2; i++)
 		fal_buf_free(&j->text[i]);
 	fal_image_free(&j->coming);
-	fal_post_free(&j->post);
 	image_queue_clear(&j->images);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
 	j->of = j->became = j->versions = 0;
@@ -360,14 +359,10 @@ static int
 on_order(struct ps_join *j, const struct fal_msg *m)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
-	struct fal_msg whole = *m;
 	struct fal_shard_order o;
 	struct fal_map map;
 	const uint64_t began = uv_hrtime();
-	int err = fal_post_add(&j->post, &whole, blocks);
-	if (err <= 0)
-		return err;
-	err = fal_post_order_get(&whole, blocks, &map, &o);
+	int err = fal_post_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
 		err = on_map(j, o.map);
 		if (err <= 0)

@@ -21,19 +21,17 @@ _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it
 
 /* ---- pieces ------------------------------------------------------------------------ */
 
-/* `tail` is m's, `more` its member. */
 static int
-send_pieces(struct fal_msg *m, struct fal_tail *tail, uint8_t *more, fal_post_each *each,
-	    void *arg)
+send_pieces(struct fal_msg *m, fal_post_each *each, void *arg)
 {
+	struct fal_tail *tail = &m->say.rest, left = *tail;
 	struct fal_buf out = { 0 };
-	struct fal_tail left = *tail;
 	int err = FAL_OK;
 	do {
 		*tail = (struct fal_tail){ left.p, left.n < PIECE ? left.n : PIECE };
 		left.p += left.p != NULL ? tail->n : 0;
 		left.n -= tail->n;
-		*more = left.n > 0;
+		m->say.more = left.n > 0;
 		fal_buf_clear(&out);
 		err = fal_msg_put(&out, m);
 		if (err == FAL_OK)
@@ -46,9 +44,8 @@ send_pieces(struct fal_msg *m, struct fal_tail *tail, uint8_t *more, fal_post_ea
 int
 fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most)
 {
-	const bool say = m->type == FAL_MSG_SAY;
-	struct fal_tail *tail = say ? &m->say.rest : &m->order.map;
-	const bool more = (say ? m->say.more : m->order.more) != 0;
+	struct fal_tail *tail = &m->say.rest;
+	const bool more = m->say.more != 0;
 	if (p->tail.n == 0 && !more)
 		return 1;
 	if (tail->n > most || p->tail.n > most - tail->n)
@@ -72,8 +69,7 @@ fal_post_free(struct fal_post *p)
 /* ---- orders ------------------------------------------------------------------------ */
 
 int
-fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, fal_post_each *each,
-	       void *arg)
+fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, struct fal_buf *out)
 {
 	const int flags = (o->clipped ? FAL_WIRE_CLIPPED : 0) |
 			  (o->ahead ? FAL_WIRE_AHEAD : 0) |
@@ -107,8 +103,7 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, fal_post_e
 		m.order.version = o->map->epoch;
 		m.order.map = (struct fal_tail){ map.p, map.n };
 	}
-	int err = map.err < 0 ? map.err
-			      : send_pieces(&m, &m.order.map, &m.order.more, each, arg);
+	int err = map.err < 0 ? map.err : fal_msg_put(out, &m);
 	fal_buf_free(&map);
 	return err;
 }
@@ -207,8 +202,7 @@ fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s
 		strncpy(m.say.odd, s->odd, sizeof(m.say.odd) - 1);
 	put_rest(&rest, s);
 	m.say.rest = (struct fal_tail){ rest.p, rest.n };
-	int err = rest.err < 0 ? rest.err
-			       : send_pieces(&m, &m.say.rest, &m.say.more, each, arg);
+	int err = rest.err < 0 ? rest.err : send_pieces(&m, each, arg);
 	fal_buf_free(&rest);
 	return err;
 }

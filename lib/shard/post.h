@@ -1,8 +1,8 @@
 /* What the coordinator and a shard of another process say to each other, as messages
  * (falcon-protocol(7), SHARDS): orders, says and images as bytes, and back.  No I/O.
  *
- * What is longer than a message goes in pieces: each has all fields, their tails are
- * one.  Calls return 0 or a negative enum fal_err.
+ * A SAY that is longer than a message goes in pieces: each has all fields, their tails
+ * are one.  Calls return 0 or a negative enum fal_err.
  */
 #ifndef FAL_SHARD_POST_H
 #define FAL_SHARD_POST_H
@@ -10,12 +10,14 @@
 #include "base/buf.h"
 #include "shard/shard.h"
 
+/* Appends the ORDER. */
+int fal_post_order(uint32_t incarnation, const struct fal_shard_order *o,
+		   struct fal_buf *out);
+
 /* Gets the message bytes of each piece, in order, borrowed for the call; what it returns
  * below 0 is returned. */
 typedef int fal_post_each(void *arg, const struct fal_buf *msg);
 
-int fal_post_order(uint32_t incarnation, const struct fal_shard_order *o,
-		   fal_post_each *each, void *arg);
 /* What a shard says, number `shard` of its process. */
 int fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
 		 fal_post_each *each, void *arg);
@@ -24,13 +26,13 @@ int fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_sa
 struct fal_post {
 	struct fal_buf tail;
 };
-/* The next piece, an ORDER or a SAY: 1: that was the last one, and m's tail is all of
+/* The next piece of a SAY: 1: that was the last one, and m's tail is all of
  * it, borrowed until the next call; 0: more follow.  FAL_ELIMIT: more than `most` bytes,
  * FAL_ENOMEM. */
 int fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most);
 void fal_post_free(struct fal_post *p);
 
-/* The order of a whole ORDER, for a model of so many blocks; its map is in `map`.
+/* The order of an ORDER, for a model of so many blocks; its map is in `map`.
  * FAL_EFORMAT. */
 int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);

@@ -433,9 +433,8 @@ struct fal_msg {
 			uint64_t slot, below;
 			uint32_t line, versions;
 			uint8_t flags; /* FAL_WIRE_… */
-			uint8_t more;  /* 1: the next one goes on with the tail */
-			/* of MAP, whose epoch is in `version`: of each shard u32 first,
-			 * u32 count */
+			/* of MIGRATE_BEGIN, whose epoch is in `version`: of each shard
+			 * u32 first, u32 count */
 			struct fal_tail map;
 		} order;
 		struct {                /* struct fal_shard_say */

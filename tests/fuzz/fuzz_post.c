@@ -18,7 +18,7 @@ enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, FIRST = 1, HAS = 2, TASKS = 4 };
 struct world {
 	struct fal_rack *rack; /* of the second shard of two */
 	struct fal_rack *next; /* the same, which waits for its blocks */
-	struct fal_post post[2];
+	struct fal_post post;
 	struct fal_image image;
 	struct fal_post_at at;
 	bool took, over;
@@ -40,7 +40,7 @@ on_say(struct world *w, struct fal_msg *m)
 	struct fal_shard_say s;
 	uint64_t sum = 0;
 	const size_t most = fal_post_say_most(HAS, TASKS);
-	if (fal_post_add(&w->post[0], m, most) != 1)
+	if (fal_post_add(&w->post, m, most) != 1)
 		return;
 	must(m->say.rest.n <= most);
 	if (fal_post_say_get(m, FIRST, HAS, odd, &s) < 0)
@@ -65,8 +65,7 @@ on_order(struct world *w, struct fal_msg *m)
 {
 	struct fal_shard_order o;
 	struct fal_map map;
-	if (fal_post_add(&w->post[1], m, BLOCKS) != 1 ||
-	    fal_post_order_get(m, BLOCKS, &map, &o) < 0)
+	if (fal_post_order_get(m, BLOCKS, &map, &o) < 0)
 		return;
 	must(o.kind <= FAL_ORDER_ABORT && o.end <= FAL_END_DROP &&
 	     o.facts.kind <= FAL_KIND_CHECK);
@@ -151,8 +150,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		else if (m.type == FAL_MSG_BYTES)
 			on_bytes(&w, &m);
 	}
-	for (int i = 0; i < 2; i++)
-		fal_post_free(&w.post[i]);
+	fal_post_free(&w.post);
 	fal_image_free(&w.image);
 	fal_rack_free(w.rack);
 	fal_rack_free(w.next);
