@@ -1,5 +1,5 @@
 /* Members of a trace's lines, read by the text of falcon-trace(5) and not by the table of
- * lib/trace: a second reader, which the product's own is held against.  One that is
+ * lib/trace: a second reader, which the product's own is held against.  A member that is
  * missing or of another type is the line's error; then 0 or "" is returned. */
 #ifndef TOLD_H
 #define TOLD_H

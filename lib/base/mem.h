@@ -47,7 +47,7 @@ char *fal_strdup(const char *s);
 
 enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
 
-/* One line on standard error, and the process ends with FAL_EXIT_MEMORY. */
+/* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);
 
 /* As fal_calloc, fal_strdup, FAL_GROW, asprintf(3); never NULL. */

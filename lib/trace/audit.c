@@ -1,5 +1,5 @@
-/* The audit across lines: who joined, which tasks have ended, what versions are made of,
- * which scheme holds. */
+/* The audit across lines: the workers that joined, the tasks that have ended, the rounds
+ * that make versions, the scheme that holds. */
 #include "trace/audit.h"
 
 #include "base/mem.h"
@@ -18,8 +18,7 @@ enum { FIGURES = 6, TWICE = 2 };
 /* Most results that are not finite and wait for the ends of their tasks. */
 enum { WAITING_MAX = 1 << 16 };
 
-/* A worker that joined: who it is, and what it did by its clock lines and by the ledger.
- */
+/* A worker that joined: its names, and its work by its clock lines and by the ledger. */
 struct person {
 	size_t key; /* a place in `key`, and 1; 0: the trace does not say */
 	uint32_t charges;
@@ -27,8 +26,8 @@ struct person {
 	double joined, since; /* since: when it became a suspect */
 	char *name;
 	uint64_t oldest, newest; /* the newest version when it joined, and left */
-	/* Of FIGURES: told in clock lines; in ledger lines what it must have told of, and
-	 * what it may have. */
+	/* Sums of each figure: in clock lines; in ledger lines those that clock lines
+	 * must have by now, and those that they may have. */
 	uint64_t told[FIGURES], sure[FIGURES], maybe[FIGURES];
 	bool begun;            /* it has had a clock line */
 	double spent;          /* seconds, told in those behind the first */
@@ -68,8 +67,8 @@ struct fal_audit {
 		uint64_t blocks; /* of this one, so far */
 	} shards;
 	bool policy; /* there was a policy line */
-	/* Which tasks have ended.  Clocks are handed out in order, in each part of the
-	 * data by itself, so that these are runs along each of job.parts. */
+	/* The tasks that have ended, of each of job.parts: clocks are handed out in order
+	 * within a part of the data, so that the tasks form few runs. */
 	struct fal_spans *part;
 	struct fal_spans rounds; /* numbers that have been */
 	uint64_t last_round;
@@ -106,7 +105,7 @@ struct fal_audit {
 /* Bytes of a text; room behind it for how many more there are of its kind. */
 enum { TEXT = 400, MORE = 48 };
 
-/* Where the text of another finding of this kind belongs; NULL: nowhere. */
+/* The buffer for the text of another finding of this kind; NULL: the text is not kept. */
 static char *
 finding_place(struct fal_findings *f, const char *fmt)
 {
@@ -265,7 +264,7 @@ is_here(const struct fal_audit *a, uint64_t id)
 	return is != NULL && is->here;
 }
 
-/* Its key, from 1; 0: unknown. */
+/* The key of the worker, from 1; 0: unknown. */
 static size_t
 key_of(const struct fal_audit *a, uint64_t id)
 {
@@ -455,7 +454,7 @@ count_ledger(struct fal_audit *a, const struct fal_ev_ledger *e,
 		const struct fal_ev_contrib *c = &e->contrib.v[i];
 		const uint64_t id = c->c.v[0], seq = c->c.v[1];
 		uint64_t twice;
-		/* What was claimed as it was granted need not have been run, where it is
+		/* A worker may claim tasks as it gets them, and never run those that are
 		 * not needed. */
 		count(a, r, id, DONE, fal_trace_rows_tasks(c->tasks, 2),
 		      r->end == FAL_END_DROPPED || c->fenced);
@@ -491,12 +490,12 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 		return 0;
 	for (size_t i = 0; i < FIGURES; i++)
 		is->told[i] += figure[i];
-	/* Its first line tells also of what was before it joined. */
+	/* The first line counts seconds before the join, too. */
 	if (is->begun)
 		is->spent += e->compute + e->push + e->pull + e->wait;
 	is->begun = true;
 	const double here = l->t - is->joined;
-	/* It measures by a clock of its own. */
+	/* Worker and coordinator measure by different clocks. */
 	if (is->spent > here + 1 + here / 100)
 		finding_line(&a->f, l,
 			     "clock: worker %u was here for %.3f s, but spent %.3f s",
@@ -525,8 +524,8 @@ due_figures(const struct fal_audit *a)
 	return a->accounts.ahead ? ALL & ~(1U << DONE) : ALL;
 }
 
-/* Whether it has told of all of these figures that had ended, and of no more than there
- * was, if `most`. */
+/* The clock lines of the worker have at least the ledger's sums of the figures in `least`
+ * and, if `most`, of no figure more than the ledger has. */
 static void
 judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 	   unsigned least, bool most)
@@ -569,7 +568,7 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 	return 0;
 }
 
-/* The job is done: everybody has told of it. */
+/* The job is done: every worker has written its last clock line. */
 static void
 judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 {
@@ -770,8 +769,8 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		   { "data", e->data, a->told.data },
 		   { "from", e->from, a->told.from } };
 	const uint64_t epochs = a->job.epochs;
-	/* What workers had still to tell is lost with the coordinator that was told it;
-	 * rounds and maps are of an incarnation. */
+	/* The figures that workers had sent to the coordinator before are lost with it;
+	 * shard lines and maps begin again with each incarnation. */
 	a->accounts.loose = a->accounts.lost = true;
 	a->place.map = 0;
 	memset(&a->shards, 0, sizeof(a->shards));
@@ -906,7 +905,7 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 /* ---- tasks without a finite result ---------------------------------------------------
  */
 
-/* Of somebody who is here, about a task that the job has. */
+/* The worker must be here, and the job have the task. */
 static int
 take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -1040,7 +1039,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 	return true;
 }
 
-/* Its number, and its tasks if it is not abandoned, must not have been before. */
+/* No round before had its number, nor, if it is not abandoned, its tasks. */
 static int
 judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 {
@@ -1250,7 +1249,7 @@ is_equal(double a, double b)
 	return fabs(a - b) <= 1e-12;
 }
 
-/* What was found agrees with itself, and comes in its turn. */
+/* What is wrong with the numbers of an evaluation, or with its place; NULL: nothing. */
 static const char *
 eval_wrong(const struct fal_audit *a, const struct fal_ev_eval *e)
 {
@@ -1272,8 +1271,7 @@ eval_wrong(const struct fal_audit *a, const struct fal_ev_eval *e)
 	return NULL;
 }
 
-/* What each key said of the test set has another key's word, in part: something of it was
- * run again, or was to be. */
+/* Another key has run some test tasks of each key again, or was to. */
 static int
 judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -1312,7 +1310,7 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	if (FAL_GROW(all->all, a->evals_cap, (size_t)all->lines + 1) < 0)
 		return FAL_ENOMEM;
 	all->all[all->lines] = (struct fal_evaluation){ e->version, e->accuracy };
-	/* Every so many clocks, and at the end. */
+	/* Evaluations come every so many clocks, and at the end. */
 	if (all->lines++ == 0)
 		a->first_eval = e->version;
 	if (a->plain && !a->delayed && a->odd_eval == 0 && a->first_eval > 0 &&
@@ -1324,7 +1322,7 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	return judge_keys(a, l);
 }
 
-/* The done line tells of the last one. */
+/* The done line has the accuracy of the last evaluation. */
 static void
 judge_evals(struct fal_audit *a, const struct fal_trace_line *l)
 {

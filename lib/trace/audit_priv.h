@@ -1,8 +1,8 @@
-/* What the files of the audit share: findings, and who judges what.
+/* Shared by the files of the audit: findings, and the calls from file to file.
  *
- *	audit.c    lines: who joined, which tasks have ended, what versions are made of
+ *	audit.c    all lines: workers, tasks that have ended, versions, schemes
  *	ledger.c   one round: was every task of it added exactly once?
- *	schemes.c  what each scheme promises of its rounds and versions
+ *	schemes.c  the promises of each scheme about its rounds and versions
  */
 #ifndef FAL_TRACE_AUDIT_PRIV_H
 #define FAL_TRACE_AUDIT_PRIV_H
@@ -44,7 +44,7 @@ void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64
 /* ---- ledger.c ------------------------------------------------------------------------
  */
 
-/* What one ledger line may hold at most, so that judging it stays cheap. */
+/* Limits of one ledger line, so that judging it stays cheap. */
 #define FAL_JUDGE_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
 #define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
 #define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
@@ -60,7 +60,7 @@ int fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
 /* ---- schemes.c -----------------------------------------------------------------------
  */
 
-/* {0} with a scheme is the beginning of a job. */
+/* The scheme that holds, and the rounds under it.  {0} is valid before the first one. */
 struct fal_rules {
 	struct fal_rule rule;
 	struct fal_traits is; /* of it */
@@ -73,7 +73,8 @@ struct fal_rules {
 	} *slot;
 	size_t slots, cap;
 	uint64_t newest; /* slot */
-	/* Of the version that is read, if its scheme has a quorum: what groups pushed. */
+	/* The pushes of groups in the version that is read, if its scheme has a quorum.
+	 */
 	struct fal_pushed {
 		uint64_t group, samples, rounds;
 		double weight; /* of its line; 0: it has none */

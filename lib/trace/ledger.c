@@ -362,7 +362,7 @@ judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 		}
 	}
 	const bool all = fal_trace_round_whole(g->r);
-	/* What was skipped may have been so in a round that was abandoned. */
+	/* A task that was skipped may have been skipped in an abandoned round before. */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		fal_finding(g->f, g->r, task, 1, "granted %u times", grants);
 	if (roots == 0 && skips == 0 && all)
@@ -453,8 +453,8 @@ judge_sums(const struct ledger *g)
 			    (unsigned long long)sum, (unsigned long long)e->added.v);
 }
 
-/* That the blocks added over all tasks are tasks · B, those counted in that were skipped,
- * follows from what was judged. */
+/* The blocks added over all tasks, with all B blocks of each skipped one, are tasks · B:
+ * this follows from the rules above. */
 static bool
 adds_up(const struct ledger *g)
 {

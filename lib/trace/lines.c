@@ -1,4 +1,4 @@
-/* What lines say beyond their members. */
+/* Facts that follow from the members of one line, and checks that they agree. */
 #include "trace/lines.h"
 
 #include "base/mem.h"
@@ -208,7 +208,7 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu samples, not %llu",
 			       (unsigned long long)samples,
 			       (unsigned long long)c->samples);
-	/* All of them are rounded to a microsecond. */
+	/* Each number is rounded to a microsecond. */
 	const double mean = sum / (double)all.tasks;
 	if (fabs(mean - all.task_s) > 2e-6 + 1e-5 * mean)
 		fal_trace_fail(l, FAL_EINVAL, "paces: their mean is %.6f, task_s %.6f",

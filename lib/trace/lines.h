@@ -1,7 +1,7 @@
-/* What lines say beyond their members: the clocks of the job line, the round of a ledger
- * line, the tasks of a clock line, where a place line puts the blocks.
+/* Facts that follow from the members of one line: the clocks of the job line, the round
+ * of a ledger line, the tasks of a clock line, the map of a place line.
  *
- * Judged here is whether the members of one line agree with each other and with the job;
+ * These calls check that the members of one line agree with each other and with the job;
  * each call that takes a line returns 0 or l->err.
  */
 #ifndef FAL_TRACE_LINES_H
@@ -64,11 +64,11 @@ struct fal_trace_pace {
 	double task_s;  /* mean seconds of one */
 };
 
-/* What they are in full tasks: the fixed share of each, the rest by samples. */
+/* Their work in full tasks: the fixed share of each, the rest by samples. */
 double fal_trace_size(const struct fal_trace_job *job, double fixed,
 		      const struct fal_trace_pace *p);
 
-/* What a clock line says of its tasks, done and lost. */
+/* The tasks of a clock line, done and lost. */
 struct fal_trace_ran {
 	struct fal_trace_pace all;
 	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; one that is `all`, where
@@ -142,7 +142,7 @@ uint64_t fal_trace_rows_tasks(struct fal_numbers rows, size_t width);
 /* Limit of what is read. */
 #define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20) /* blocks */
 
-/* What made a map: as many blocks for each shard, a file, a move. */
+/* The rules that make maps: as many blocks for each shard, a file, a move. */
 #define FAL_TRACE_BLOCKS "blocks"
 #define FAL_TRACE_FILE "file"
 #define FAL_TRACE_MOVED "moved"

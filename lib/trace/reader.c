@@ -486,7 +486,7 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 	r->t = l->t;
 }
 
-/* What `lines` says, or 0. */
+/* The member `lines`, or 0. */
 static uint64_t
 lines_of(const json_t *o)
 {

@@ -21,7 +21,7 @@
 /* The longest line that is read, in bytes without its newline. */
 #define FAL_TRACE_LINE_MAX ((size_t)16 << 20)
 
-/* One line.  All of it is gone when on_line returns. */
+/* A line.  Its memory is freed when on_line returns. */
 struct fal_trace_line {
 	uint64_t number; /* of the line, from 1 */
 	double t;        /* seconds since the job began */

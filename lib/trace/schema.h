@@ -419,7 +419,7 @@ struct fal_json_text {
 		const struct fal_ev_##arg *v; \
 		size_t n;                     \
 	}
-/* Any of these. */
+/* A TUPLE, ROWS, REALS, HEXES or LIST of any type. */
 struct fal_trace_list {
 	const void *v;
 	size_t n;
@@ -486,7 +486,7 @@ struct fal_schema {
 	size_t members;
 };
 
-/* What the event's lines have; not of FAL_EV_OTHER.  Static. */
+/* The members of the event's lines; `ev` is not FAL_EV_OTHER.  Static. */
 const struct fal_schema *fal_event_schema(enum fal_event ev);
 /* The event of that name. */
 enum fal_event fal_event_find(const char *name);

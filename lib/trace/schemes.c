@@ -1,8 +1,8 @@
-/* What each scheme promises of its rounds and versions, judged from the trace.
+/* The promises of each scheme about its rounds and versions, judged from the trace.
  *
- * Owns: which version a round may run on, who it may belong to, what an update may be
- * made of, how stale it may be.  What cannot be told from a trace is left alone.  The
- * rules are those of falcon-trace(5), section AUDIT.
+ * Owns: the version that a round may run on, its owner, the rounds that an update may
+ * have, the staleness that is allowed, all as far as a trace shows them.  The rules are
+ * those of falcon-trace(5), section AUDIT.
  */
 #include "trace/audit_priv.h"
 
@@ -42,7 +42,7 @@ shared_version(const struct fal_rules *s)
 	return s->base + (s->applied > delay ? s->applied - delay : 0);
 }
 
-/* Whose it is, and what it sums up. */
+/* The owner or group of the round, and the kind of its contributions. */
 static void
 judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	   struct fal_findings *f)
@@ -267,14 +267,14 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
 	return FAL_OK;
 }
 
-/* What the gradients of an update, r its last round, were divided by. */
+/* The divisor of the gradients of an update, r being its last round. */
 static void
 judge_divisors(const struct fal_rules *s, const struct fal_trace_round *r,
 	       const struct fal_rules_update *u, struct fal_findings *f)
 {
 	const uint64_t samples = u->samples;
 	const bool line = fal_rules_by_group(s);
-	/* Where all is skipped nothing is divided. */
+	/* An update whose tasks were all skipped has no gradients to divide. */
 	const double want =
 		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
 	if ((line || s->is.delta) && u->line->divisor > 0)
@@ -289,7 +289,7 @@ judge_divisors(const struct fal_rules *s, const struct fal_trace_round *r,
 		judge_divisor(s, r, u->line->divisor, want, samples, f);
 }
 
-/* What the group's line counts by. */
+/* The factor that the changes of a group count by. */
 static void
 judge_push(const struct fal_pushed *is, double samples, uint64_t version,
 	   struct fal_findings *f)

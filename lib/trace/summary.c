@@ -1,4 +1,4 @@
-/* Sums over the lines of a trace; and what all of them together say: classes, rates,
+/* Sums over the lines of a trace; and, from all of them together, classes, rates and
  * capacity. */
 #include "trace/summary.h"
 
@@ -157,7 +157,7 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 	return stay(s, w, l->t, !w->suspect);
 }
 
-/* Whose results of a task are unlike. */
+/* The workers that have unlike results of a task. */
 static int
 take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -539,7 +539,7 @@ is_quiet(double seconds, double longest)
 	return seconds > fmax(QUIET_S, QUIET_TIMES * longest);
 }
 
-/* What does not move, by the time of the last line. */
+/* Is the job stalled, and which workers are silent, by the time of the last line? */
 static void
 quiet(struct fal_summary *s)
 {

@@ -44,13 +44,13 @@ struct fal_shard_rows {
  * above the median, and waited for. */
 void fal_shard_rows_end(struct fal_shard_rows *r);
 
-/* What place lines say of the last move of blocks. */
+/* The last move of blocks, by place lines. */
 struct fal_trace_moves {
 	uint64_t moves;  /* of the newest incarnation; of the last of them: */
 	char by[256];    /* who wanted it */
 	double t, took;  /* when it was done, and in which seconds; NAN: not known */
 	uint64_t blocks; /* that went to another shard */
-	/* By shard: how many it has more than before. */
+	/* By how many blocks each shard has grown. */
 	int64_t more[FAL_TRACE_SHARDS_MAX];
 	struct fal_trace_place is; /* private: where the blocks are */
 };

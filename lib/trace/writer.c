@@ -1,5 +1,5 @@
-/* Lines of a trace, written by the table of schema.h; and those that are made of what
- * others keep: of the job, its blocks, a worker's clock, a round, a version. */
+/* Lines of a trace, written by the table of schema.h; and the lines of a map of blocks, a
+ * worker's clock, a round and a version, made from the structs of their owners. */
 #include "trace/writer.h"
 
 #include "base/build.h"
@@ -253,7 +253,7 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 /* ---- rounds --------------------------------------------------------------------------
  */
 
-/* What a ledger line is made of, in its order: numbers, contributions, hashes. */
+/* Memory of a ledger line: numbers, in the order of the line, contributions, hashes. */
 struct space {
 	uint64_t *v;
 	struct fal_ev_contrib *contrib;
@@ -310,7 +310,7 @@ elsewhere(const struct fal_line_ledger *d, const struct fal_ev_ledger *e, uint32
 	return false;
 }
 
-/* What was granted to those who got any of it on another version than the round's. */
+/* The grants of each worker that got any on another version than the round's. */
 static struct fal_numbers
 rows_on(struct space *s, const struct fal_line_ledger *d, const struct fal_ev_ledger *e)
 {
@@ -345,7 +345,7 @@ rows_of(struct space *s, const struct fal_ledger *l, int kind)
 	return rows;
 }
 
-/* One more task, which is not before those of the rows. */
+/* Adds a task, which is not before those of the rows. */
 static void
 add_task(struct space *s, struct fal_numbers *rows, uint64_t task)
 {

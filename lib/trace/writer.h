@@ -1,7 +1,7 @@
-/* Writes those lines of falcon-trace(5) that are made of what others keep; any other is a
- * struct of schema.h and fal_trace_put.
+/* Writes the lines of falcon-trace(5) that are made from structs of other rooms; any
+ * other line is a struct of schema.h and fal_trace_put.
  *
- * Pure: it knows what a line says, not whose state that is.
+ * Pure: no state, no descriptors.
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
  * seconds since the job began.
  */
@@ -41,7 +41,7 @@ struct fal_granted_on {
 	uint32_t worker, first, count;
 };
 
-/* What a round that has ended leaves beside its head and its ledger. */
+/* Facts of a round that has ended, beside its head and its ledger. */
 struct fal_line_ledger {
 	bool hashed; /* it is known what each task gave */
 	/* on which versions its tasks were granted, where it may have several; of all
@@ -73,7 +73,7 @@ struct fal_line_push {
 	uint32_t among; /* workers of whom that is a share; 0: of samples */
 };
 
-/* What a new version is made of, beside the members of its line. */
+/* The rounds, pushes and hashes of a new version, beside the members of its line. */
 struct fal_line_update {
 	/* in the order of their ledger lines */
 	const struct fal_collected *round;
@@ -86,13 +86,13 @@ struct fal_line_update {
 };
 
 void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
-/* Of a worker's clock, `e` has what is not in `w`; its members of `w` are set. */
+/* The caller sets the members of `e` that `w` does not have; the call sets the others. */
 void fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 		    struct fal_ev_clock *e);
-/* `e` has the head of the line; who did what is set. */
+/* The caller sets the head of the line in `e`; the call sets the rows of tasks. */
 void fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l, struct fal_ev_ledger *e);
-/* `e` has what is not in `d`; the members of `d` are set. */
+/* The caller sets the members of `e` that `d` does not have; the call sets the others. */
 void fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		     struct fal_ev_update *e);
 

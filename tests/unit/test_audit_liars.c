@@ -116,7 +116,7 @@ static const struct {
 	{ SUSPECT("3", "0.0") BACK("3", "0.1"), NULL,
 	  "line 8: back: worker 3 was one for another time" },
 	{ SUSPECT("3", "-1"), NULL, "" },
-	/* Of its five blocks as many can be left as they were. */
+	/* All five blocks may be left as they were, and no more. */
 	{ "", UNSTEPPED("5"), NULL },
 	{ "", UNSTEPPED("6"), "line 7: 6 of 5 blocks were not stepped" },
 	/* An evaluation is no single key's word, but where nobody else was there. */

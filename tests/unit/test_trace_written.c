@@ -1,6 +1,6 @@
-/* What the writer puts into lines of a trace, the reader finds there: over drawn values
- * of each member, as JSON of its kind, and whatever is not there stays out.  And the man
- * page has the table. */
+/* The reader gets from the lines of a trace the members that the writer has put there,
+ * drawn ones of each kind, as JSON of that kind, and no others.  The man page has the
+ * table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -278,7 +278,7 @@ same(const struct fal_schema *s, const void *a, const void *b)
 	return true;
 }
 
-/* Is it JSON of this kind? */
+/* Is the value JSON of this kind? */
 static bool
 fits(const json_t *v, enum fal_member_kind kind)
 {

@@ -1,6 +1,6 @@
 /* Lines of traces for tests that say only what matters to them: the members that
- * falcon-trace(5) demands beside are added, with values that find nothing.  One that is
- * null is left out. */
+ * falcon-trace(5) demands beside are added, with values that give no finding.  A member
+ * that is null is left out. */
 #ifndef WHOLE_H
 #define WHOLE_H
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the lines so far have said. */
+/* Members of the lines so far. */
 static struct {
 	json_int_t batch, task, samples, per_epoch, epochs, version;
 } whole_job;
