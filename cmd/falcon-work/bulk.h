@@ -19,8 +19,8 @@ struct bulk_area {
 	uint8_t *map; /* NULL: not mapped yet */
 };
 
-/* What it is to hold: `header`, as of safetensors without its length (borrowed), and so
- * many bytes of data. */
+/* The content: a safetensors header without its length (borrowed), and so many bytes of
+ * data. */
 struct bulk_conf {
 	struct fal_buf header;
 	uint64_t data;
@@ -31,13 +31,13 @@ struct bulk_conf {
  * FAL_EIO. */
 int bulk_open(const char *name, struct bulk_area *out);
 
-/* Gives it its size, which nobody can change from then on, and the header, and maps it.
- * FAL_EIO: or it was tampered with; FAL_ENOMEM. */
+/* Gives the memfd its size, which nobody can change from then on, and the header, and
+ * maps the memfd.  FAL_EIO: or it was tampered with; FAL_ENOMEM. */
 int bulk_map(struct bulk_area *a, const struct bulk_conf *conf);
 
 void bulk_close(struct bulk_area *a); /* {-1} is closed already */
 
-/* Where its data begin. */
+/* The first byte of the data. */
 static inline void *
 bulk_data(const struct bulk_area *a)
 {

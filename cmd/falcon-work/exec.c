@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* All say the same. */
+/* Waits for all hellos, which must be alike. */
 static int
 greet(struct exec *e, const char *command, struct fal_diag *diag)
 {

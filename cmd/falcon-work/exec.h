@@ -12,8 +12,8 @@ struct exec {
 	struct fal_grad_hello hello; /* the same for all */
 };
 
-/* Starts so many by `conf`, whose number is not looked at, and waits for their first
- * words.  FAL_EPERM: one was given up; FAL_EIO, FAL_ENOMEM; with `diag`. */
+/* Starts one trainer for each lane, by `conf` but for its number, and waits for their
+ * hellos.  FAL_EPERM: one was given up; FAL_EIO, FAL_ENOMEM; with `diag`. */
 int exec_open(const struct trainer_conf *conf, uint32_t lanes, struct exec **out,
 	      struct fal_diag *diag);
 /* Ends them all.  NULL: nothing. */

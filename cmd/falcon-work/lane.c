@@ -171,8 +171,8 @@ emulated_steps(const struct lane *l, uint64_t ns)
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }
 
-/* Reports what is over.  A lane whose next task is started meanwhile
- * goes on where the one before ended. */
+/* Reports the tasks that are over.  A lane whose next task is started meanwhile goes on
+ * where the one before ended. */
 static void
 report(struct lanes *all)
 {

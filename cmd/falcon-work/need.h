@@ -5,14 +5,14 @@
 #include "base/err.h"
 #include "work.h"
 
-/* What a job takes: bytes that are resident at its peak, and address space besides that
- * is hardly used. */
+/* Memory of a job: resident bytes at the peak, and address space beside them that is
+ * hardly used. */
 struct need {
 	uint64_t bytes, space;
 };
 
-/* Says it, and no word where `said` bytes are as many MiB: the job "needs", or "now
- * needs". FAL_ENOMEM, with `diag`, where it is beyond --max-memory. */
+/* Logs that the job "needs", or "now needs", so many MiB, unless `said` bytes are as
+ * many.  FAL_ENOMEM, with `diag`: the need is beyond --max-memory. */
 int need_judge(const struct work_opt *opt, const char *job, const char *needs,
 	       struct need need, uint64_t said, struct fal_diag *diag);
 

@@ -50,9 +50,9 @@ struct fal_run {
 /* What a lane made of it. */
 struct fal_ran {
 	bool cancelled; /* nothing was made */
-	bool nonfinite; /* a value of the gradient is */
-	/* Of a gradient without room: its largest value, rounded up to a power of 2, and
-	 * what that was to be less than; 0, 0: it has room. */
+	bool nonfinite; /* a value of the gradient is not finite */
+	/* The gradient's largest value, rounded up to a power of 2, and the bound that
+	 * this value is not below; 0, 0: the gradient has room. */
 	float most, room;
 	int64_t loss; /* Σ over the samples, as base/loss.h has it */
 	uint32_t right, samples;
@@ -128,7 +128,7 @@ struct fal_agent_conf {
 	uint32_t push_blocks;       /* in a PUSH at most; 0: as many as it holds */
 	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */
 	/* Others run the tasks, all that there are lanes for, and make their sums:
-	 * run.sum is NULL.  None is claimed when it is granted. */
+	 * run.sum is NULL.  No task is claimed when it is granted. */
 	bool outer;
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */

@@ -215,8 +215,8 @@ find(const struct fal_image *m, const char *name)
 	return NULL;
 }
 
-/* What is made of a job and its data; what is held, or how many versions are kept, is the
- * coordinator's. */
+/* Compares what a job and its data determine.  Held copies, and the number of versions
+ * that are kept, are the coordinator's choice. */
 static bool
 equal(const struct fal_image *a, const struct fal_image *b,
       char differs[static FAL_IMAGE_NAME])

@@ -113,8 +113,8 @@ fal_desk_free(struct fal_desk *d)
 	free(d);
 }
 
-/* Where a gradient is to be made: in the sum that it goes to.  Nobody writes what is
- * between tensors. */
+/* The memory for a gradient: that of its sum.  Clears the gaps between tensors, which no
+ * layer writes. */
 static float *
 begin_grad(const struct fal_model *m, struct fal_sum *sum)
 {

@@ -26,8 +26,8 @@ flip(struct fal_sum *s, uint32_t block)
 	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
 }
 
-/* Where block `b` of the gradient lies: where it was made if it is in one piece, else in
- * `own`, and there if it is to be changed. */
+/* Block `b` of the gradient: where it was made, if it is in one piece there, or a copy in
+ * `own`; always the copy with `copy`. */
 static const float *
 block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
 	 float own[static FAL_BLOCK])
@@ -82,7 +82,7 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	return err;
 }
 
-/* Finds the block that is furthest beyond its room, if any is. */
+/* Notes the block that is furthest beyond its room, if one is. */
 static void
 note_large(const struct fal_run *r, struct fal_ran *ran)
 {

@@ -46,8 +46,8 @@ struct fal_run_made {
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);
 
-/* What is said of a gradient that has no room in this version: to `diag`, of fal_ran.most
- * and room. */
+/* Writes the message about a gradient without room, by fal_ran.most and room, to `diag`.
+ */
 void fal_run_say_large(float most, float room, struct fal_diag *diag);
 
 #endif

@@ -3,10 +3,10 @@
  * A value g of a task is below 2^room quanta, and `needed` is the least k with max|g| <=
  * 2^k; so, d being needed - e in powers of two of a quantum, the task's largest integer M
  * has 2^(d-1) <= M <= 2^d, half a quantum rounding to 0; with d above room M is the
- * largest that has room.  A sum of T tasks has no such
- * lower end, as they may cancel out; its upper one is T times that.  A record's bound, by
- * base and width, is less than thrice its largest value: for sums that is near enough,
- * and costs nothing.  Exponents that were clamped prove nothing at their end. */
+ * largest that has room.  A sum of T tasks has no such lower end, as they may cancel out;
+ * its upper one is T times that.  A record's bound, by base and width, is less than
+ * thrice its largest value: for sums that is near enough, and costs nothing.  Exponents
+ * that were clamped prove nothing at their end. */
 #include "wire/bfp.h"
 
 #include "base/err.h"

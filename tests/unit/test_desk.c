@@ -97,7 +97,7 @@ struct drawn {
 	struct fal_run_job job;
 	struct fal_ran ran;             /* of the plain run, */
 	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
-	/* What has come. */
+	/* The parameters that have come. */
 	float *come; /* the parameters that are here */
 	uint32_t here, needs, stop;
 	struct fal_sum *sum;
