@@ -1,24 +1,16 @@
 /* The worker's state machine, driven by hand: what it sends, runs and cancels, and when.
  */
-#include "agent/agent.h"
-#include "base/err.h"
+#include "../drawn.h"
+#include "agent_play.h"
 #include "base/line.h"
 #include "shard/map.h"
 #include "wire/waited.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "../drawn.h"
-
-enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 4096 };
+enum { N = FAL_BLOCK + 5, BLOCKS = 2, MOST = 4096 };
 
 /* What the agent did. */
 struct sent {
@@ -28,8 +20,6 @@ struct sent {
 };
 static struct sent sent[MOST];
 static uint32_t sents, seen; /* `seen`: looked at by next() */
-static struct fal_run run[LANES];
-static bool busy[LANES], cancelled[LANES];
 
 /* Contributions, and what stands in for the coordinator that closes them. */
 static struct desk {
@@ -39,17 +29,8 @@ static struct desk {
 } desk[MOST];
 static uint32_t desks;
 
-static struct fal_agent *agent;
 static uint64_t now;  /* ns */
 static uint32_t room; /* bulk messages that the channel takes */
-
-static void
-check(int64_t got, int64_t want, const char *what)
-{
-	if (got != want)
-		fail_msg("%s: got %lld, want %lld", what, (long long)got,
-			 (long long)want);
-}
 
 static struct desk *
 desk_of(uint64_t round, uint32_t seq)
@@ -98,39 +79,12 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 }
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *r)
-{
-	(void)arg;
-	if (lane >= LANES || busy[lane])
-		fail_msg("lane %u cannot run anything", lane);
-	busy[lane] = true;
-	cancelled[lane] = false;
-	run[lane] = *r;
-}
-
-static void
-on_cancel(void *arg, uint32_t lane)
-{
-	(void)arg;
-	check(busy[lane], 1, "a busy lane is cancelled");
-	check(cancelled[lane], 0, "cancelled already");
-	cancelled[lane] = true;
-}
-
-static void
 pump(void)
 {
 	int got = 1;
 	for (; room > 0 && got > 0; room -= got > 0)
 		got = fal_agent_more(agent);
 	check(got >= 0, 1, "more");
-}
-
-static uint64_t
-on_steps(void *arg)
-{
-	(void)arg;
-	return 77;
 }
 
 /* What was asked for, and whether it may be. */

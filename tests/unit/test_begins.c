@@ -1,25 +1,16 @@
 /* Tasks begin while their version comes.  Drawn, against what the shards have sent. */
-#include "agent/agent.h"
-#include "base/err.h"
+#include "../drawn.h"
+#include "agent_play.h"
 #include "shard/map.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "../drawn.h"
-
-enum { LANES = 3, BLOCKS = 12, N = BLOCKS * FAL_BLOCK, SHARDS = 5 };
+enum { BLOCKS = 12, N = BLOCKS * FAL_BLOCK, SHARDS = 5 };
 
 static struct fal_rng rng;
-static struct fal_agent *agent;
 static size_t n;    /* floats */
 static size_t sums; /* in halves, that there may be; 0: any number */
 static uint32_t blocks, push_blocks;
@@ -27,21 +18,11 @@ static struct fal_map map;
 static uint64_t now; /* ns */
 static bool may_begin;
 
-static struct fal_run run[LANES];
-static bool busy[LANES], cancelled[LANES];
-
-/* What the test has for each message, and for a lane that begins. */
+/* Hooks of a test: a message was sent, a lane begins, so many blocks are here for a lane.
+ */
 static void (*heard)(const struct fal_msg *m, uint32_t shard);
 static void (*begun)(uint32_t lane);
 static void (*came)(uint32_t lane, uint32_t blocks);
-
-static void
-check(int64_t got, int64_t want, const char *what)
-{
-	if (got != want)
-		fail_msg("%s: got %lld, want %lld", what, (long long)got,
-			 (long long)want);
-}
 
 /* ---- the driver -------------------------------------------------------------------- */
 
@@ -63,30 +44,11 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 }
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *r)
+on_begun(void *arg, uint32_t lane, const struct fal_run *r)
 {
-	(void)arg;
-	assert_true(lane < LANES && !busy[lane]);
-	busy[lane] = true;
-	cancelled[lane] = false;
-	run[lane] = *r;
+	on_run(arg, lane, r);
 	if (begun != NULL)
 		begun(lane);
-}
-
-static void
-on_cancel(void *arg, uint32_t lane)
-{
-	(void)arg;
-	assert_true(busy[lane] && !cancelled[lane]);
-	cancelled[lane] = true;
-}
-
-static uint64_t
-on_steps(void *arg)
-{
-	(void)arg;
-	return 0;
 }
 
 static bool
@@ -111,7 +73,7 @@ tell(const struct fal_msg *m)
 	check(fal_agent_msg(agent, now, m), 0, fal_msg_name(m->type));
 }
 
-/* This map holds. */
+/* Announces `map`. */
 static void
 tell_map(void)
 {
@@ -123,7 +85,7 @@ tell_map(void)
 	fal_buf_free(&of);
 }
 
-/* Another one does: runs of drawn lengths, of shards in a drawn order. */
+/* Announces another map: runs of drawn lengths, of shards in a drawn order. */
 static void
 draw_map(uint32_t epoch)
 {
@@ -144,12 +106,12 @@ draw_map(uint32_t epoch)
 	tell_map();
 }
 
-/* So many blocks, or more. */
+/* Makes an agent whose model has so many blocks, or more. */
 static void
 begin(uint32_t least)
 {
 	const struct fal_agent_ops ops = { .send = on_send,
-					   .run = on_run,
+					   .run = on_begun,
 					   .cancel = on_cancel,
 					   .steps = on_steps,
 					   .push = on_push,
@@ -189,14 +151,14 @@ published(uint64_t v, uint32_t shard)
 	tell(&m);
 }
 
-/* What block b of version v is full of. */
+/* Each value in block b of version v. */
 static float
 value_of(uint64_t v, uint32_t b)
 {
 	return (float)(v * 1000 + b + 1);
 }
 
-/* A few blocks of it, as a message holds no more. */
+/* Sends a few blocks of version v: a message holds no more. */
 static void
 model(uint64_t v, uint32_t first, uint32_t count)
 {
@@ -294,7 +256,7 @@ worked_heard(const struct fal_msg *m, uint32_t shard)
 		worked = *m;
 }
 
-/* Where the time went since the last one. */
+/* Asks where the time went since the last ACCOUNT; `worked` gets the answer. */
 static void
 account(void)
 {

@@ -1,20 +1,13 @@
 /* Local steps of a worker: what it pushes for a delta round is, bit for bit, what a plain
  * loop makes of the same tasks, whatever lanes there are and whatever ends first. */
-#include "agent/agent.h"
-#include "base/err.h"
+#include "agent_play.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 64 };
+enum { N = FAL_BLOCK + 5, BLOCKS = 2, MOST = 64 };
 
 static const struct fal_optim optim = { .kind = FAL_ADAMW,
 					.weight_decay = 0.1f,
@@ -23,10 +16,7 @@ static const struct fal_optim optim = { .kind = FAL_ADAMW,
 					.beta2 = 0.98,
 					.eps = 1e-8f };
 
-static struct fal_agent *agent;
 static struct fal_rng rng; /* which lane ends next, which verdict comes next */
-static struct fal_run run[LANES];
-static bool busy[LANES], cancelled[LANES];
 static uint32_t nonfinite; /* this task is, once; UINT32_MAX: none */
 
 /* Claims without verdict, in no order. */
@@ -48,14 +38,6 @@ static struct {
 	int64_t v[N];
 } pushed;
 static bool left, left_before_push;
-
-static void
-check(int64_t got, int64_t want, const char *what)
-{
-	if (got != want)
-		fail_msg("%s: got %lld, want %lld", what, (long long)got,
-			 (long long)want);
-}
 
 static void
 on_push(const struct fal_msg *m)
@@ -97,30 +79,6 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 		left = true;
 		left_before_push = !pushed.is;
 	}
-}
-
-static void
-on_run(void *arg, uint32_t lane, const struct fal_run *r)
-{
-	(void)arg;
-	check(busy[lane], 0, "a busy lane runs");
-	busy[lane] = true;
-	cancelled[lane] = false;
-	run[lane] = *r;
-}
-
-static void
-on_cancel(void *arg, uint32_t lane)
-{
-	(void)arg;
-	cancelled[lane] = true;
-}
-
-static uint64_t
-on_steps(void *arg)
-{
-	(void)arg;
-	return 0;
 }
 
 static int

@@ -1,0 +1,56 @@
+/* Drives an agent by hand: its lanes, and which of them are at work, on what. */
+#ifndef FAL_TESTS_AGENT_PLAY_H
+#define FAL_TESTS_AGENT_PLAY_H
+
+#include "agent/agent.h"
+#include "base/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { LANES = 3 };
+
+static struct fal_agent *agent;
+static struct fal_run run[LANES];
+static bool busy[LANES], cancelled[LANES];
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld", what, (long long)got,
+			 (long long)want);
+}
+
+static void
+on_run(void *arg, uint32_t lane, const struct fal_run *r)
+{
+	(void)arg;
+	if (lane >= LANES || busy[lane])
+		fail_msg("lane %u cannot run anything", lane);
+	busy[lane] = true;
+	cancelled[lane] = false;
+	run[lane] = *r;
+}
+
+static void
+on_cancel(void *arg, uint32_t lane)
+{
+	(void)arg;
+	check(busy[lane], 1, "a busy lane is cancelled");
+	check(cancelled[lane], 0, "cancelled already");
+	cancelled[lane] = true;
+}
+
+static uint64_t
+on_steps(void *arg)
+{
+	(void)arg;
+	return 77;
+}
+
+#endif
