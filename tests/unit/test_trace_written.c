@@ -408,8 +408,7 @@ test_man(void **state)
 	uint64_t seen = 0;
 	uint32_t events = 0;
 	(void)state;
-	if (f == NULL)
-		skip();
+	assert_non_null(f);
 	for (bool more = true; more;) {
 		more = fgets(line, sizeof(line), f) != NULL &&
 		       strncmp(line, ".Sh CHAIN", 9) != 0;
