@@ -209,12 +209,10 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 	int err = guest_keys(j);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	const bool unseals = ps_may_unseal(&j->run->opt);
 	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
 					 .keyring = j->keys,
-					 .chan = join_chan_opt(j),
-					 .near = unseals };
-	listen.chan.unseals = unseals;
+					 .chan = join_chan_opt(j) };
+	listen.chan.unseals = ps_may_unseal(&j->run->opt);
 	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
 	const int fd = (int)j->run->opt.ready_fd - 1;
 	return err < 0 || fd < 0 ? err

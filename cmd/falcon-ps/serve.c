@@ -558,7 +558,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 					 .chan.link =
 						 opt->rate_limit > 0 ? &s.link : NULL,
 					 .chan.unseals = opt->unseals,
-					 .near = opt->unseals,
 					 .paused = opt->host->listen };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)

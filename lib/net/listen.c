@@ -482,7 +482,7 @@ open_door(struct fal_listen *l, size_t i, const struct fal_listen_opt *opt,
 	d->io.handle.data = d;
 	uv_unref(&d->io.handle);
 	l->handles++;
-	err = tcp ? bind_tcp(d, opt->near, diag) : bind_unix(d, diag);
+	err = tcp ? bind_tcp(d, opt->chan.unseals, diag) : bind_unix(d, diag);
 	if (err < 0) { /* what has its name is another's */
 		uv_close(&d->io.handle, on_door_closed);
 		return err;

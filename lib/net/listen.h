@@ -43,12 +43,12 @@ struct fal_listen_opt {
 	const struct fal_addr *addr;       /* borrowed for the call; TCP or Unix, */
 	size_t addrs;                      /* so many, FAL_ADDRS_MAX at most; 0: one */
 	const struct fal_keyring *keyring; /* kept until replaced, or closed */
-	struct fal_chan_opt chan;          /* of the channels */
-	unsigned half_open;                /* 0: FAL_LISTEN_HALF_OPEN */
-	/* Beside each TCP address a door for our own user (net/near.h), if it can be had:
-	 * whoever else comes there is gone without a word, and counts for nothing; of who
-	 * comes no further than the handshake on_refused hears at the port. */
-	bool near;
+	/* Of the channels.  Where they may go unsealed, each TCP address has a door for
+	 * our own user beside it (net/near.h), if it can be had: a client of another user
+	 * is closed there without a word, and counts for nothing; on_refused hears at the
+	 * port alone of clients that come no further than the handshake. */
+	struct fal_chan_opt chan;
+	unsigned half_open; /* 0: FAL_LISTEN_HALF_OPEN */
 	/* Goes on with this one, and all of these options but the addresses; NULL: a new
 	 * one. */
 	struct fal_listen *paused;

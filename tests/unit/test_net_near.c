@@ -19,7 +19,9 @@ listens(struct world *w, const char *list)
 {
 	struct fal_addr at[FAL_ADDRS_MAX];
 	const struct fal_listen_ops ops = { w, on_accept, on_refused, NULL };
-	struct fal_listen_opt opt = { .addr = at, .keyring = w->kr, .near = true };
+	struct fal_listen_opt opt = { .addr = at,
+				      .keyring = w->kr,
+				      .chan.unseals = true };
 	assert_int_equal(fal_addrs_parse(list, at, FAL_ADDRS_MAX, &opt.addrs, NULL), 0);
 	fal_listen_close(w->l);
 	w->l = NULL;
@@ -266,7 +268,7 @@ a_door_proves_nothing(void **state)
 		assert_true(w.client[0].err < 0);
 		/* A server that listens there does so without a door. */
 		fal_listen_close(w.l);
-		listen_at(&w, to, (struct fal_listen_opt){ .near = true });
+		listen_at(&w, to, (struct fal_listen_opt){ .chan.unseals = true });
 		dial(&w, 1);
 		UNTIL(&w, w.client[1].opened == 1);
 		assert_false(fal_chan_is_near(w.client[1].c));
