@@ -22,7 +22,7 @@ fleet_works(const struct ps_member *m)
 {
 	return m->count > 0 && m->placed;
 }
-/* To all of these. */
+/* Sends the message to every process that works. */
 void fleet_say_all(struct ps_server *s, struct fal_msg *msg);
 /* A JOIN.  0, or why its session must end. */
 int fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,

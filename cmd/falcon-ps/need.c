@@ -37,7 +37,7 @@ most(const struct fal_rule *rule, uint64_t workers)
 					.outer = rule->outer > 0 };
 }
 
-/* Versions of so many bytes as they are sent, those on their way with them. */
+/* Bytes of versions as they are sent, of so many bytes each, with those on their way. */
 static uint64_t
 published(const struct fal_rule *rule, uint64_t bytes, bool mixed)
 {

@@ -191,8 +191,8 @@ on_text(struct ps_join *j, const struct fal_msg *m)
 									: FAL_OK;
 }
 
-/* Shards that have all of their blocks say so; with the last one the process is placed.
- */
+/* Counts the shards that have all of their blocks; with the last one the process is
+ * placed. */
 static int
 become(struct ps_join *j)
 {
@@ -283,7 +283,7 @@ place_speak(struct ps_join *j)
 	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
 }
 
-/* A part of what is here leaves for a shard elsewhere, by way of the coordinator. */
+/* Queues a piece for a shard elsewhere, by way of the coordinator; takes its image. */
 static int
 give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
 {

@@ -32,7 +32,7 @@ struct ps_run {
 	struct fal_client_key *key;  /* and the key to it */
 	struct ps_above_opt above;   /* with --upstream */
 	struct fal_retry retry;      /* of it */
-	bool several;                /* the same */
+	bool several;                /* as above.several */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */

@@ -56,7 +56,7 @@ int ps_state_change(struct ps_state *s, const struct fal_files *job,
 		    struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
-/* Gives the trace of an earlier start that trained the first name of trace.1.jsonl,
+/* Renames the trace of an earlier start, if that trained: to the first of trace.1.jsonl,
  * trace.2.jsonl, … that is free.  FAL_EIO with a diagnosis. */
 int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
 

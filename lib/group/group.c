@@ -41,7 +41,7 @@ struct fal_group {
 	size_t tasks, task_cap;
 	struct name *name; /* of versions that the agent has */
 	size_t names, name_cap;
-	uint64_t next; /* versions have numbers below */
+	uint64_t next; /* above all numbers that versions have here */
 	/* The version that is being told of here; NULL: none is. */
 	const struct fal_whole *telling;
 };
@@ -280,8 +280,8 @@ pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 	int err = FAL_OK;
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
-		/* A member has pushed it, and gone without a word of it: once more, as
-		 * long as its version is kept. */
+		/* A member has pushed the sum and left without its claim: the task is
+		 * run once more, as long as its version is kept. */
 		const bool silent = t.done && !t.run.eval && !t.claimed && !t.unwanted;
 		t.ran.nonfinite |= silent;
 		if (silent && name_of(g, t.run.version) != NULL) {

@@ -97,7 +97,7 @@ struct fal_job {
 	enum fal_job_task_hashes task_hashes;
 	enum fal_job_placement placement;
 	char *placement_file; /* NULL: none; fal_job_path */
-	double verify;        /* per cent of the claims that another key computes, too */
+	double verify; /* per cent of the claims, which another key computes, too */
 	enum fal_job_verify_stop verify_stop;
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 

@@ -93,7 +93,7 @@ int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
  * are sent from now on, as else the loop lets who was sent something last go first. */
 void fal_chan_offer(struct fal_chan *c);
 
-/* Whether what is sent from now on goes unsealed: so may publications. */
+/* Whether all that is sent from now on goes unsealed; then publications may, too. */
 bool fal_chan_is_unsealed(const struct fal_chan *c);
 
 /* Forgets the publications, or rest of one, that were not sent yet and are old: the peer

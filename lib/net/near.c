@@ -82,9 +82,9 @@ fal_near_is_kin(int fd)
 	return find_kin(fd, &of);
 }
 
-/* Is the process that made the other end still here?  Else its number may be another's by
- * now, and whoever it has left the connection to is in between.  Where the kernel does
- * not know that, it is taken to be. */
+/* Is the process that made the other end still here?  Else another process may have its
+ * number by now, or the connection, which is then a relay.  Where the kernel does not
+ * know, the process counts as here. */
 static bool
 lives(int fd)
 {

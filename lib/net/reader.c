@@ -253,8 +253,7 @@ open_session(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
 	return rec->type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
 }
 
-/* Is the record sealed, or not, as it is to be?  A publication may have been sealed
- * before. */
+/* Is the record sealed exactly if it must be?  A publication may always be sealed. */
 static bool
 is_as_agreed(const struct fal_reader *r, const struct fal_record *rec)
 {

@@ -78,7 +78,8 @@ int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p
  * plain.  Errors as fal_seal_open. */
 int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p);
 
-/* Makes an unsealed session record: a head before the message, which stands there. */
+/* Makes an unsealed session record: writes its head at p; the message's n bytes stand at
+ * p + FAL_RECORD_HEAD. */
 void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
 /* Makes and opens shared records; the message to be sealed is elsewhere, in two places.
