@@ -830,7 +830,7 @@ take_place(struct fal_audit *a, struct fal_trace_line *l)
 		return l->err;
 	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
 	/* Moves that never were have numbers, too. */
-	if (p->map != next && (!moved || p->map < next))
+	if (moved ? p->map < next : p->map != next)
 		finding_line(&a->f, l, "place: map %" PRIu64 ", not %" PRIu64, p->map,
 			     next);
 	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
@@ -1095,13 +1095,11 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	judge_head(a, e, &r);
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
-	if (!a->group)
-		err = fal_rules_round(&a->rules, &r, a->version, &a->f);
-	else if (r.version > a->version)
+	if (r.version > a->version)
 		fal_finding(&a->f, &r, 0, 0,
 			    "version is %" PRIu64 ", but the newest is %" PRIu64,
 			    r.version, a->version);
-	if (err < 0)
+	if (!a->group && (err = fal_rules_round(&a->rules, &r, &a->f)) < 0)
 		return err;
 	if (r.end == FAL_END_APPLIED) {
 		if (a->n_waiting == FAL_AUDIT_WAITING_MAX)
@@ -1123,17 +1121,10 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 /* ---- versions ------------------------------------------------------------------------
  */
 
-/* What the rounds of an update add up to. */
-struct update {
-	struct fal_rules_update is;
-	uint64_t clock;
-	struct fal_trace_round last;
-};
-
 /* The round `number` becomes a part of the version: it is the first that waits, or the
  * first of its group. */
 static int
-take_round(struct fal_audit *a, struct update *u, uint64_t number)
+take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 {
 	const bool by_group = fal_rules_by_group(&a->rules);
 	size_t at = 0, kept = 0;
@@ -1143,7 +1134,7 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 		fal_audit_found(a,
 				"version %" PRIu64 ": round %" PRIu64
 				" was not applied before, or twice",
-				u->is.version, number);
+				u->version, number);
 		return FAL_OK;
 	}
 	const struct fal_trace_round r = a->waiting[at];
@@ -1161,17 +1152,17 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 	a->n_waiting += kept;
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
 	u->last = r;
-	u->is.samples += r.samples;
-	u->is.local++;
-	if (u->is.at == 0 || (u->is.line->groups > 0 && r.group != u->is.group)) {
-		u->is.group = r.group;
-		u->is.model = r.version;
-		u->is.local = 1;
+	u->samples += r.samples;
+	u->local++;
+	if (u->at == 0 || (u->line->groups > 0 && r.group != u->group)) {
+		u->group = r.group;
+		u->model = r.version;
+		u->local = 1;
 	}
-	u->is.clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
-			      fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
-	fal_stale_add(&a->v.stale, &r, u->is.version);
-	return fal_rules_update_round(&a->rules, &r, &u->is, &a->f);
+	u->clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
+			   fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
+	fal_stale_add(&a->v.stale, &r, u->version);
+	return fal_rules_update_round(&a->rules, u, &a->f);
 }
 
 /* The hash that the line has of its version, into `out`; false: it has none. */
@@ -1189,22 +1180,21 @@ static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *e = &l->is.update;
-	struct update u = { .is = { .line = e, .version = a->version + 1 } };
+	struct fal_rules_update u = { .line = e, .version = a->version + 1 };
 	int err = fal_rules_update(&a->rules, e);
-	for (; u.is.at < e->rounds.n && err == FAL_OK; u.is.at++)
-		err = take_round(a, &u, e->rounds.v[u.is.at]);
+	for (; u.at < e->rounds.n && err == FAL_OK; u.at++)
+		err = take_round(a, &u, e->rounds.v[u.at]);
 	if (err < 0)
 		return err;
 	if (e->rounds.n == 0)
-		fal_audit_found(a, "version %" PRIu64 " is made of no round",
-				u.is.version);
-	fal_rules_update_end(&a->rules, &u.last, &u.is, &a->f);
+		fal_audit_found(a, "version %" PRIu64 " is made of no round", u.version);
+	fal_rules_update_end(&a->rules, &u, &a->f);
 	const struct {
 		const char *name;
 		uint64_t is, want;
-	} of[] = { { "version", e->version, u.is.version },
+	} of[] = { { "version", e->version, u.version },
 		   { "clock", e->clock, u.clock },
-		   { "samples", e->samples, u.is.samples },
+		   { "samples", e->samples, u.samples },
 		   { "epoch", e->epoch, fal_trace_job_epoch(&a->job, u.clock) } };
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
 		if (of[i].is != of[i].want)
@@ -1219,7 +1209,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 		fal_audit_found(a, "version %" PRIu64 ": it has no hash", e->version);
 	a->told.loss = e->loss;
 	/* After a gap, go on from there. */
-	a->version = e->version > u.is.version ? e->version : u.is.version;
+	a->version = e->version > u.version ? e->version : u.version;
 	return 0;
 }
 

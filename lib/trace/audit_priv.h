@@ -86,31 +86,33 @@ struct fal_rules {
 void fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest);
 void fal_rules_free(struct fal_rules *s);
 
-/* Judges a round that has ended while `newest` was the newest version.  0 or
- * FAL_ENOMEM. */
-int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
+/* Judges a round that has ended.  0 or FAL_ENOMEM. */
+int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 		    struct fal_findings *f);
 
 /* True if an update has the rounds of one group only, while those of others wait. */
 bool fal_rules_by_group(const struct fal_rules *s);
 
-/* An update: what of it is known when its round number `at` is judged. */
+/* An update, and its rounds so far. */
 struct fal_rules_update {
 	const struct fal_ev_update *line;
-	uint64_t version; /* that it should make */
-	size_t at;        /* from 0 */
-	/* the first, of a quorum that of its group: its group, the version it ran on;
-	 * which one of those from there the round is, from 1 */
+	uint64_t version;            /* that it should make */
+	size_t at;                   /* the place of `last`, from 0 */
+	struct fal_trace_round last; /* the newest of them; tasks 0: none yet */
+	/* the first round, of a quorum that of its group: its group, its version; the
+	 * place of `last` among the rounds from there on, from 1 */
 	uint64_t group, model, local;
-	uint64_t clock_samples; /* of its clock, but for those that it has skipped */
-	uint64_t samples;       /* of its rounds so far */
+	uint64_t
+		clock_samples; /* of the clock of `last`, but for those that it skipped */
+	uint64_t samples, clock; /* of all rounds; of the newest clock */
 };
 
-/* An update begins; round r became a part of it; r was the last one.  0 or FAL_ENOMEM. */
+/* An update begins; `last` became a part of it; `last` was the last one.  0 or
+ * FAL_ENOMEM. */
 int fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line);
-int fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
-			   const struct fal_rules_update *u, struct fal_findings *f);
-void fal_rules_update_end(const struct fal_rules *s, const struct fal_trace_round *r,
-			  const struct fal_rules_update *u, struct fal_findings *f);
+int fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
+			   struct fal_findings *f);
+void fal_rules_update_end(const struct fal_rules *s, const struct fal_rules_update *u,
+			  struct fal_findings *f);
 
 #endif

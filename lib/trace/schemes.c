@@ -140,13 +140,10 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 }
 
 int
-fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
+fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 		struct fal_findings *f)
 {
 	judge_kind(s, r, f);
-	if (r->version > newest)
-		fal_finding(f, r, 0, 0, "version is %llu, but the newest is %llu",
-			    (unsigned long long)r->version, (unsigned long long)newest);
 	if (r->end != FAL_END_APPLIED)
 		return 0;
 	if (s->is.shared && r->version != shared_version(s))
@@ -213,9 +210,10 @@ fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line)
 
 /* groups, mode=delta: what a line has done since it took over a version. */
 static void
-judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
-	   const struct fal_rules_update *u, struct fal_findings *f)
+judge_line(const struct fal_rules *s, const struct fal_rules_update *u,
+	   struct fal_findings *f)
 {
+	const struct fal_trace_round *r = &u->last;
 	if (r->group != u->group || r->version != u->model)
 		fal_finding(f, r, 0, 0,
 			    "it is of group %llu, version %llu, but version %llu began "
@@ -236,9 +234,10 @@ judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
 }
 
 int
-fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
-		       const struct fal_rules_update *u, struct fal_findings *f)
+fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
+		       struct fal_findings *f)
 {
+	const struct fal_trace_round *r = &u->last;
 	struct fal_pushed *is = NULL;
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
@@ -249,7 +248,7 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
 	if (line)
-		judge_line(s, r, u, f);
+		judge_line(s, u, f);
 	if (u->line->groups > 0) {
 		if ((is = pushed(s, r->group)) == NULL)
 			return FAL_ENOMEM;
@@ -267,11 +266,12 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_trace_round *r,
 	return FAL_OK;
 }
 
-/* The divisor of the gradients of an update, r being its last round. */
+/* The divisor of the gradients of an update. */
 static void
-judge_divisors(const struct fal_rules *s, const struct fal_trace_round *r,
-	       const struct fal_rules_update *u, struct fal_findings *f)
+judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
+	       struct fal_findings *f)
 {
+	const struct fal_trace_round *r = &u->last;
 	const uint64_t samples = u->samples;
 	const bool line = fal_rules_by_group(s);
 	/* An update whose tasks were all skipped has no gradients to divide. */
@@ -364,10 +364,10 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 }
 
 void
-fal_rules_update_end(const struct fal_rules *s, const struct fal_trace_round *r,
-		     const struct fal_rules_update *u, struct fal_findings *f)
+fal_rules_update_end(const struct fal_rules *s, const struct fal_rules_update *u,
+		     struct fal_findings *f)
 {
 	judge_pushes(s, u, f);
-	if (r->tasks > 0)
-		judge_divisors(s, r, u, f);
+	if (u->last.tasks > 0)
+		judge_divisors(s, u, f);
 }
