@@ -966,7 +966,7 @@ judge_nonfinite(struct fal_audit *a, struct fal_numbers skipped,
 			is.task++;
 		if (is.task < end)
 			fal_finding(&a->f, r, is.task, 1,
-				    "skipped, but its result was not twice not finite");
+				    "skipped, but no two results of it were not finite");
 	}
 	for (size_t i = 0; i < a->nonfinites; i++) {
 		const struct nonfinite is = a->nonfinite[i];

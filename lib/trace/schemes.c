@@ -75,13 +75,15 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	double want = r->weight;
 	if (!r->delta)
 		want = 1;
+	else if (s->is.ranked)
+		want = r->rank > 0 ? 1 / (double)r->rank : r->weight;
 	else if (s->rule.lambda > 0)
 		want = s->rule.lambda;
 	else if (r->among > 0) /* the default: that of one of them */
 		want = 1 / (double)r->among;
 	else if (s->rule.by_updates)
 		want = 1 / ((double)r->updates + 1);
-	else if (s->all_said && !s->is.ranked)
+	else if (s->all_said)
 		fal_finding(f, r, 0, 0,
 			    "nothing says of how many workers its weight is a share");
 	if (!(r->weight > 0 && r->weight <= 1))
@@ -131,9 +133,6 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 		fal_finding(f, r, 0, 0, "rank is %llu, but %llu came before in slot %llu",
 			    (unsigned long long)r->rank, (unsigned long long)at->rank,
 			    (unsigned long long)r->slot);
-	else if (fabs(r->weight - 1 / (double)r->rank) > WEIGHT_TOLERANCE)
-		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight,
-			    1 / (double)r->rank);
 	if (r->rank > at->rank)
 		at->rank = r->rank;
 	return 0;
