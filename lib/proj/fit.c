@@ -310,11 +310,10 @@ clock_of(struct fal_fit *f, uint64_t number)
 	return c;
 }
 
-/* A clock line; latency: what its worker waited for its own link, which is no part of
- * `wait`. */
+/* A clock line; latency: the worker's wait for its own link, which is not in `wait`. */
 struct line {
 	const struct fal_ev_clock *is;
-	double compute, latency, wait, cut_s; /* less what it hung */
+	double compute, latency, wait, cut_s; /* without the time that it hung */
 	uint64_t cut;
 	struct fal_trace_ran ran;
 };

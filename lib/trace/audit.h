@@ -23,8 +23,8 @@ struct fal_judge_sums {
 	uint64_t dropped; /* claims that lost */
 };
 
-/* Test tasks, summed; twice: of two keys; alone: to be run by another key, but none was
- * there that answered. */
+/* Sums of test tasks; twice: that two keys have run; alone: that another key was to run,
+ * but none was there that answered. */
 struct fal_evals {
 	uint64_t tasks, twice, alone;
 	uint64_t lines, version; /* evaluations; the version of the last one */
@@ -46,17 +46,16 @@ struct fal_audit_verdict {
 	uint64_t samples_dropped; /* of dropped rounds */
 	uint64_t samples_twice;   /* that were computed once more than needed */
 	struct fal_stale stale;   /* of the samples that became a part of a version */
-	struct fal_evals evals;   /* of the test set, by who confirmed them */
-	uint64_t charges;         /* of workers, for what they said */
-	uint64_t refused;         /* lines of what it refused */
-	uint64_t suspects;        /* times that a worker became one */
-	uint64_t unlike;          /* tasks of which two keys had unlike results */
-	uint64_t nonfinite; /* words of workers that a task makes no finite result */
-	/* Where the coordinator above is, whose job the trace is a group's of; "": it is
-	 * none. */
+	struct fal_evals evals;
+	uint64_t charges;   /* charge lines */
+	uint64_t refused;   /* refuse lines */
+	uint64_t suspects;  /* suspect lines */
+	uint64_t unlike;    /* verify lines */
+	uint64_t nonfinite; /* nonfinite lines */
+	/* The address of the coordinator above; "": the trace is not a group server's. */
 	const char *above;
-	/* Times that it went on with other files; the last: from which clock, and what.
-	 */
+	/* Times that the job went on with other files; of the last: the clock, and which
+	 * files. */
 	uint64_t parts, part_clock;
 	char part[32];
 	/* That a gap line tells of; if any, only what is before the first was judged. */
