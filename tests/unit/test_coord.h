@@ -54,6 +54,24 @@ on_trace(void *arg, const char *line, size_t n)
 	fal_put_u8(&trace, '\n');
 }
 
+/* A coordinator of the scheme, without clones, begins with zeros. */
+static inline void
+begin_scheme(const char *scheme, struct fal_coord_conf conf, struct fal_coord_ops ops)
+{
+	static const float init[2 * FAL_BLOCK];
+	struct fal_policy policy = { .no_clones = true };
+	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
+	conf.name = "test";
+	conf.hash = "00";
+	conf.policy = &policy;
+	conf.policy_by = "job";
+	ops.trace = on_trace;
+	now = 0.5;
+	fal_buf_clear(&trace);
+	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
+	coord = job.coord;
+}
+
 /* How often the trace has this. */
 static inline uint32_t
 lines(const char *what)

@@ -127,19 +127,12 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 static void
 begin_job(const char *scheme, uint32_t workers)
 {
-	static const float init[N];
-	struct fal_policy policy = { .no_clones = true };
-	struct fal_coord_ops ops = { .shards = { &job, order, push_to, next },
-				     .send = on_send,
-				     .model = on_model,
-				     .close = on_close,
-				     .unstepped = on_unstepped,
-				     .trace = on_trace };
-	struct fal_coord_conf conf = { .name = "test",
-				       .hash = "00",
-				       .policy = &policy,
-				       .policy_by = "job",
-				       .grid = { .samples = CLOCKS * TASKS * TASK,
+	const struct fal_coord_ops ops = { .shards = { &job, order, push_to, next },
+					   .send = on_send,
+					   .model = on_model,
+					   .close = on_close,
+					   .unstepped = on_unstepped };
+	struct fal_coord_conf conf = { .grid = { .samples = CLOCKS * TASKS * TASK,
 						 .batch = TASKS * TASK,
 						 .task = TASK,
 						 .epochs = 1 },
@@ -150,13 +143,9 @@ begin_job(const char *scheme, uint32_t workers)
 				       .eval_every = test_tasks > 0 ? 4 : 0,
 				       .min_workers = workers };
 	conf.schedule.lr = (double)lr;
-	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
-	now = 0.5;
 	seq = 0;
 	tickets.n = 0;
-	fal_buf_clear(&trace);
-	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
-	coord = job.coord;
+	begin_scheme(scheme, conf, ops);
 	for (uint32_t i = 1; i <= workers; i++)
 		join(i);
 }

@@ -54,18 +54,11 @@ on_unlike(void *arg, const struct fal_coord_unlike *u)
 static void
 begin_job(const char *scheme, double verify, bool stops, uint64_t seed)
 {
-	static const float init[N];
-	struct fal_policy policy = { .no_clones = true };
-	struct fal_coord_ops ops = { .send = on_send,
-				     .model = racked_no_model,
-				     .close = on_close,
-				     .unlike = on_unlike,
-				     .trace = on_trace };
-	struct fal_coord_conf conf = { .name = "test",
-				       .hash = "00",
-				       .policy = &policy,
-				       .policy_by = "job",
-				       .grid = { .samples = CLOCKS * TASKS * TASK,
+	const struct fal_coord_ops ops = { .send = on_send,
+					   .model = racked_no_model,
+					   .close = on_close,
+					   .unlike = on_unlike };
+	struct fal_coord_conf conf = { .grid = { .samples = CLOCKS * TASKS * TASK,
 						 .batch = TASKS * TASK,
 						 .task = TASK,
 						 .epochs = 1 },
@@ -76,12 +69,8 @@ begin_job(const char *scheme, double verify, bool stops, uint64_t seed)
 				       .verify_stop = stops,
 				       .min_workers = 1 };
 	conf.schedule.lr = 0.1;
-	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
-	now = 0.5;
 	tickets.n = 0;
-	fal_buf_clear(&trace);
-	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
-	coord = job.coord;
+	begin_scheme(scheme, conf, ops);
 }
 
 static void
