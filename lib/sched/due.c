@@ -146,7 +146,7 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 double
 fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return deadline(s, w, FAL_TURN_TASK, there_and_back(w));
+	return (w->checks > 0 ? 2 : 1) * deadline(s, w, FAL_TURN_TASK, there_and_back(w));
 }
 
 void
@@ -238,14 +238,14 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 	struct debt o = { .first = INFINITY, .since = INFINITY, .whole = INFINITY };
 	if (w->queued > 0) {
 		o.first = o.since = w->began;
-		o.d = (w->checks > 0 ? 2 : 1) * fal_deadline_s(s, w);
+		o.d = fal_deadline_s(s, w);
 		o.owes = "task";
 	}
 	if (owes_blocks(s, w))
 		owed_blocks(s, w, &o);
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
-		double d = (w->checks > 0 ? 2 : 1) * fal_deadline_s(s, w);
+		double d = fal_deadline_s(s, w);
 		o.first = o.since = w->base;
 		o.d = d + fal_min(w->pull.most, d);
 		o.owes = "eval";

@@ -8,7 +8,7 @@
  * there until its claim is heard: median + 6·max(MAD, 5 %) of what was measured here,
  * without that 4 times the median of the others, or 10 times the least probe; with floors
  * of 4 RTT, of a second at most, and 200 ms; on trial twice that for each one that it
- * failed in a row. */
+ * failed in a row; with checks, which come first, twice as many. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
 /* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
  */
