@@ -229,8 +229,8 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* Where no worker is here and the trainers of so many keys have failed, the job ends at
- * once; where those of fewer have, after these seconds. */
+/* While no worker is here, the job ends at once when the trainers of so many keys have
+ * failed, and after these seconds when those of fewer keys have. */
 void fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys);
 /* Of the last trainer that failed since a task counted; "": of none. */
 const char *fal_coord_trainer(const struct fal_coord *c);

@@ -1,11 +1,8 @@
 /* Local steps that lead out of the numbers, and trainers that fail. */
 #include "coord/priv.h"
 
-#include "base/mem.h"
-
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- local steps ---------------------------------------------------------------- */
 

@@ -366,7 +366,7 @@ is_asked(const struct fal_coord *c, uint32_t shard, const struct fal_shard_say *
 	       say->kind == FAL_SAY_REFUSED;
 }
 
-/* Whose values a shard calls too large has worked here. */
+/* The worker whose values a shard calls too large has worked here. */
 static bool
 can_be(const struct fal_coord *c, const struct fal_shard_say *say)
 {

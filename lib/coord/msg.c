@@ -292,9 +292,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
 	int err = FAL_OK;
-	if (won == 1 && !in.nonfinite) {
+	if (won == 1 && !in.nonfinite)
 		coord_trainer_works(c);
-	}
 	if (won == 1 && !in.nonfinite && !c->brought &&
 	    fal_sched_round(c->sched, in.round, &r))
 		err = coord_health_claim(c, r.clock, p->key, in.loss,

@@ -550,7 +550,8 @@ int coord_hear(struct fal_coord *c, double now);
 struct fal_gather *coord_gather(const struct fal_coord *c, uint64_t round);
 int coord_gather_open(struct fal_coord *c, uint64_t round);
 void coord_gather_end(struct fal_coord *c, uint64_t round);
-/* One shard more says so; true: now all have.  Each counts once, whatever it says. */
+/* Have all shards said so?  coord_all_say: a shard says so; true: now all have.  Each
+ * shard counts once. */
 bool coord_have_all(const struct fal_coord *c, uint64_t said);
 bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
 /* A round has ended: those that waited for it may be complete. */
@@ -568,6 +569,7 @@ void coord_trainer_works(struct fal_coord *c);
 /* When trainers end the job, as no worker is here and each key's have failed; infinity:
  * not so. */
 double coord_trainer_until(const struct fal_coord *c);
+
 /* verify.c */
 /* Workers of one number compute the same bits; 0: those of no other. */
 uint32_t coord_numerics_of(const struct fal_coord *c,

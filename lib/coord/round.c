@@ -543,7 +543,7 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
-/* Whose values were so large that blocks are left as they were. */
+/* Names the worker whose values were so large that blocks are left as they were. */
 static void
 tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bool change)
 {

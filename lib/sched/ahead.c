@@ -21,10 +21,9 @@ has_all(const struct fal_round *r)
 	return r->ledger.claimed == r->ledger.tasks || r->complete;
 }
 
-/* Is what it is made of known, so that it stays so, and had those who have claimed it its
- * version to compute on?  What was
- * claimed as it was granted may still be at work, of one round, that workers need no
- * more versions than they would. */
+/* Are all tasks of the round claimed, by workers that had its version?  Tasks that were
+ * claimed as they were granted may still be at work in the oldest round alone: workers
+ * would need more versions else. */
 static bool
 can_arm(const struct fal_sched *s, const struct fal_round *r)
 {

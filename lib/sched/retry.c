@@ -27,7 +27,8 @@ retry_of(const struct fal_sched *s, uint64_t clock, uint32_t task)
 	return NULL;
 }
 
-/* How much the retry by `w` says: 0 it had the task itself, 1 its key had, 2 more. */
+/* How much the retry by `w` says: 0 where `w` had no result itself, 1 where another
+ * worker of its key had none, else 2. */
 static int
 retry_rank(const struct fal_worker *w, const struct fal_retry *t)
 {
@@ -114,7 +115,7 @@ retry_tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* The task of the round goes to nobody any more, and counts without a result. */
+/* The round does without the task: nobody gets the task any more. */
 static int
 skip_in(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
@@ -188,7 +189,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	}
 	if (!shared && retry_best(s, r, is) < retry_best(s, NULL, is))
 		return fal_round_end(s, r, abandoned, now);
-	/* What was fenced for it is free when all shards know. */
+	/* A task whose contribution was fenced is free when all shards know. */
 	const bool freed = t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
 	return fal_task_held(r, task) || !freed ? FAL_OK : fal_free_task(s, r, task);
 }
@@ -223,8 +224,8 @@ fal_retries_review(struct fal_sched *s, double now, bool *changed)
 		struct fal_worker *w = &s->worker[i];
 		if (w->gone)
 			continue;
-		/* Who has work goes on with it; who has none waits for the others, and
-		 * they not for him. */
+		/* A worker with work goes on with it; one without waits for the others,
+		 * and nobody for that one. */
 		const bool bar = t != NULL && retry_rank(w, t) < best;
 		const bool waits = bar && w->team->open == 0;
 		*changed |= bar != w->barred || waits != w->waits;

@@ -161,7 +161,7 @@ plan_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
-/* Rounds begin, of whoever may retry what they have. */
+/* Rounds begin, of workers that may do the retries in them. */
 static int
 begin_retried(struct fal_sched *s, double now)
 {
@@ -185,7 +185,7 @@ share_out(struct fal_sched *s, double now)
 	return err;
 }
 
-/* What was complete but for reports, and is not any more. */
+/* Rounds that waited for reports alone, and have them. */
 static int
 end_reported(struct fal_sched *s, double now)
 {

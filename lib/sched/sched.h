@@ -367,7 +367,7 @@ struct fal_verify {
 	struct fal_cid id;     /* of the claim */
 	uint8_t hash[FAL_CLAIM_HASH];
 };
-/* What came of the check of a task by a worker. */
+/* A worker's answer to a check. */
 struct fal_checked_in {
 	uint32_t worker, task;
 	uint64_t round;

@@ -107,9 +107,9 @@ struct fal_worker {
 	uint64_t included;      /* its last round of local steps that was collected */
 	uint64_t given, claims; /* grants to it, claims by it */
 	uint32_t preclaimed;    /* contributions that were claimed ahead for it */
-	bool group;             /* nothing is: its claims wait for their verdicts */
+	bool group;             /* server: nothing is claimed ahead for it */
 	uint32_t evals;         /* eval tasks it holds */
-	uint32_t checks;        /* fal_verify of it */
+	uint32_t checks;        /* that it has not answered (verify.c) */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
 	/* How often it was given a task all the same, since it had a result without that;
@@ -261,14 +261,14 @@ struct fal_sched {
 	struct fal_heap eager;  /* those that may be able to begin a round */
 	uint64_t slowest; /* the least clock of these; where there are none, the last */
 	uint32_t *manned; /* by part of the data: those with active workers */
-	/* Tasks that are to be retried, and whose result was not finite. */
+	/* Tasks that are to be retried, and the worker that had no finite result. */
 	struct fal_retry {
 		uint64_t clock;
 		uint32_t task, worker, key;
 	} *retry;
 	uint32_t retries;
 	size_t retry_cap;
-	bool skips; /* these that were not finite twice, of clocks that are not over: */
+	bool skips; /* tasks that were not finite twice, of clocks that are not over: */
 	struct fal_skip {
 		uint64_t clock;
 		uint32_t task;

@@ -1,9 +1,9 @@
 /* Teams: who works for whom, and when a round begins. */
 #include "sched/team.h"
-#include "sched/retry.h"
 
 #include "base/mem.h"
 #include "sched/queue.h"
+#include "sched/retry.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/trial.h"

@@ -551,7 +551,7 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-/* What no value of the mean gradient of block b exceeds, as the sum's bound tells. */
+/* A bound of the values of the mean gradient of block b, from the sum's bound. */
 static double
 mean_bound(const struct store_step *step, uint32_t b)
 {
@@ -637,8 +637,8 @@ struct squares {
 	double *out;
 };
 
-/* The sum of the squares of what is clipped of the mean gradient of block b: 0 where that
- * leads out of the numbers, as it is not stepped then. */
+/* The sum of the squares of what is clipped of the mean gradient of block b: 0 where the
+ * block leads out of the numbers, and so is not stepped. */
 static void
 square_block(void *of, uint32_t b, uint32_t thread)
 {

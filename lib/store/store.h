@@ -119,7 +119,7 @@ uint32_t fal_store_contribs(const struct fal_store *s, uint64_t round,
 uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id);
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
 
-/* Of the blocks of an open round, how many contribution `id` has added. */
+/* How many blocks of an open round contribution `id` has added. */
 uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
 /* The contribution with the largest value in a sum, which is about 2^exponent;

@@ -147,11 +147,11 @@ struct round *store_completed(const struct fal_store *s, uint64_t round,
 /* All parameters of a version are copied; NULL: the newest, be the next one made or not.
  */
 void store_copy(const struct fal_store *s, float *to, const float *from);
-/* This version, newer than all old ones, becomes one; its values are copied, as by that.
- * Of more than are kept the oldest goes. */
+/* The version, newer than all old ones, becomes an old one; its values are copied, as by
+ * store_copy.  Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
-/* The newest version's exponents are in the ranges. */
+/* The ranges take in the newest version's exponents. */
 void store_widen_ranges(struct fal_store *s);
 /* *of becomes what has the larger value. */
 void store_largest(struct fal_largest *of, const struct fal_largest *more);
@@ -176,7 +176,7 @@ struct store_step {
 /* That of the newest version. */
 struct store_step store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 				  const int8_t *sum_exps, float lr, double divisor);
-/* Steps all blocks but those that are not to be. */
+/* Steps all blocks; those that cannot be stepped are counted. */
 struct fal_unstepped store_step(struct fal_store *s, const struct store_step *step);
 /* Block b alone, its mean gradient scaled. */
 enum stepped { STEPPED, BEYOND, REFUSED };

@@ -469,7 +469,7 @@ loop(struct cluster *c)
 }
 
 /* When everybody has heard what was said nobody is at a task any more, but for
- * witnesses, whom nobody calls off, be they so above a group server, too, and for who
+ * checks, which nobody calls off, those of a group server above, too, and for who
  * said that it had left, or claimed what it had yet to be given. */
 static void
 judge_idle(struct cluster *c)

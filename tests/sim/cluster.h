@@ -38,7 +38,7 @@ enum hang {
 	HANG_CLAIM,   /* it claims, and pushes nothing */
 	HANG_HALF,    /* it pushes the first half of the blocks */
 	HANG_DRAWN,   /* one of those before; the next one is drawn on its own: */
-	HANG_MUTE = HANG_DRAWN, /* it works on, but answers nothing as a witness */
+	HANG_MUTE = HANG_DRAWN, /* it works on, but answers no check */
 	HANGS
 };
 

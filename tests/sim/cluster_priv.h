@@ -114,7 +114,7 @@ struct told {
 	uint32_t left;
 };
 
-/* What a link carries: an order, with its own `map`, or what is wanted; or a
+/* A link carries an order, with its own `map`, or what is wanted; or a
  * say; or a piece of what shard `to` will have, which the coordinator passes on. */
 struct packet {
 	struct fal_shard_order order;
@@ -257,7 +257,7 @@ struct cluster {
 	uint32_t woke, came; /* wake-ups, other events */
 	const char *failure;
 	uint64_t lies, refused, flips, beyond;
-	VEC(struct asked) asks; /* of all who were asked to witness */
+	VEC(struct asked) asks; /* checks, of all workers */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
 	VEC(struct fenced) tickets;
@@ -471,8 +471,7 @@ void levels_end(struct cluster *root);
 void worker_join(struct cluster *c, struct worker *w);
 /* Its session is gone, and all that was in it. */
 void worker_forget(struct worker *w);
-/* A lane's task has made some of its sum; or is over, if it is the run of the event
- * still. */
+/* A lane's task is over, if it is the run of the event still. */
 void worker_lane_over(struct cluster *c, struct worker *w, const struct event *e);
 /* Sends a PUSH that is for a shard; arg is the worker. */
 void worker_push(void *arg, uint32_t shard, const struct fal_buf *msg);

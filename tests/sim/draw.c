@@ -290,7 +290,7 @@ share_key(struct fal_rng *r, struct plan *p)
 	m->join_at *= 1 + (double)fal_rng_unit(r);
 }
 
-/* One of those that hang works on, but is no witness. */
+/* One of those that hang works on, but answers no check. */
 static void
 fall_mute(struct fal_rng *r, struct plan *p)
 {

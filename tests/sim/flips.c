@@ -148,7 +148,7 @@ in(struct fal_trace_line *l, const json_t *o, const char *key, uint64_t task)
 	return false;
 }
 
-/* What is wrong, and counts. */
+/* Wrong tasks that are in the model. */
 static void
 take_contribs(struct judge *j, struct fal_trace_line *l)
 {

@@ -9,7 +9,7 @@ bool flips_strike(struct worker *w, const struct fal_run *run);
 
 /* A worker was asked to run a task that counts already. */
 void flips_asked(struct cluster *c, uint32_t peer, const struct fal_msg *grant);
-/* Does the worker run it as a witness, or for a group server that does? */
+/* Does the worker run it as a check, or for a group server that does? */
 bool flips_is_asked(const struct worker *w, const struct fal_run *run);
 /* The coordinator's op: two keys have unlike results of a task. */
 void flips_unlike(void *arg, const struct fal_coord_unlike *is);

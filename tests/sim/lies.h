@@ -14,7 +14,7 @@ bool plan_lies_in_words(const struct plan *p);
 /* Tells the toy who lies about exponents. */
 void plan_tell_lies(struct plan *p);
 
-/* What of lies counts, by the trace (n bytes). */
+/* Lies that count, by the trace (n bytes). */
 struct lies_found {
 	bool skipped; /* a task that has a gradient was skipped */
 	bool made_up; /* there is one of a task that has none */

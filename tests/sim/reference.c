@@ -703,6 +703,7 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	const size_t n = r->t->n;
 	struct plain next = plain_new(n, NULL);
 	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
+	/* Gradients of toys never are: test_store and test_coord_liars have such. */
 	if (told_has(l->o, "unstepped"))
 		fal_trace_fail(l, FAL_EINVAL, "no gradient is beyond the numbers");
 	/* Without a divisor all was skipped. */

@@ -60,8 +60,7 @@ enum seen {
 	SEEN_EARLY_FENCE,      /* … or a contribution was fenced, */
 	SEEN_EARLY_FILL,       /* … or somebody was to fill one, */
 	SEEN_EARLY_RESTART,    /* … or all began again; */
-	SEEN_EARLY_BEGUN,      /* a task began with what came of it; */
-
+	SEEN_EARLY_BEGUN,      /* a task began with what came of it */
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,

@@ -35,7 +35,7 @@ uint32_t toy_clocks(const struct toy *t); /* of the whole job */
 uint32_t toy_clock_tasks(const struct toy *t, uint64_t clock);
 /* What a task has room for. */
 unsigned toy_room(const struct toy *t);
-/* What a liar says to have needed of a block with this exponent. */
+/* The exponent that a liar says a block of this exponent needed. */
 int toy_need(const struct toy *t, int exponent);
 uint32_t toy_clock_samples(const struct toy *t, uint64_t clock);
 uint32_t toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task);

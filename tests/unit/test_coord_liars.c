@@ -13,7 +13,7 @@ static const double gradient = 0x1p-10;
 enum { NEEDED = -10 };
 static const float lr = 0.125f;
 
-/* What a worker says of each of its tasks, instead of what is so. */
+/* The values and exponents of a worker's tasks, where it lies. */
 struct lie {
 	bool lies;
 	int64_t value; /* in each place of a contribution */
@@ -23,7 +23,7 @@ struct lie {
 	bool boasts; /* of the test set it says what nobody else does */
 };
 
-/* What they push are changes of weights, as large as gradients are. */
+/* Workers push changes of weights, as large as gradients are. */
 static bool changes;
 
 static uint32_t seq;
@@ -106,29 +106,10 @@ on_unstepped(void *arg, const struct fal_coord_unstepped *is)
 	unstepped.change = is->change;
 }
 
-static int
-order(void *arg, const struct fal_shard_order *o)
-{
-	return fal_rack_order(((struct racked *)arg)->rack, o);
-}
-
-static int
-push_to(void *arg, uint32_t from, const struct fal_msg *m, struct fal_diag *why)
-{
-	return fal_rack_msg(((struct racked *)arg)->rack, from, m, why);
-}
-
-static bool
-next(void *arg, uint32_t *shard, struct fal_shard_say *out)
-{
-	return fal_rack_next(((struct racked *)arg)->rack, shard, out);
-}
-
 static void
 begin_job(const char *scheme, uint32_t workers)
 {
-	const struct fal_coord_ops ops = { .shards = { &job, order, push_to, next },
-					   .send = on_send,
+	const struct fal_coord_ops ops = { .send = on_send,
 					   .model = on_model,
 					   .close = on_close,
 					   .unstepped = on_unstepped };
@@ -306,7 +287,7 @@ run(void)
 		 (unsigned long long)fal_coord_status(coord).clock);
 }
 
-/* It is that of gradients that are all honest. */
+/* The model is that of honest gradients alone. */
 static void
 honest_model(void)
 {
@@ -363,8 +344,8 @@ one_liar(void **state)
 		}
 }
 
-/* What a sum of several tasks needed nobody can tell: a lie about that counts, and raises
- * the exponents by no more than 8 a clock; when it ends they fall by 2 a clock. */
+/* Nobody can tell what a sum of several tasks needed: a lie about that counts, and raises
+ * the exponents by no more than 8 a clock; after it they fall by 2 a clock. */
 static void
 lies_that_count(void **state)
 {
@@ -512,7 +493,7 @@ changes_that_ruin(void **state)
 	begin_job("asp", 1);
 }
 
-/* One task at a time, true to their values, they lead out of the numbers, in some clocks:
+/* Gradients, one task at a time and with true exponents, grow out of the numbers:
  * blocks are not stepped, and their exponents stay.  The squares of what one optimiser or
  * another keeps are beyond sooner. */
 static void

@@ -267,8 +267,8 @@ says(uint32_t shard, struct fal_shard_say what)
 	assert_int_equal(liar, 0);
 }
 
-/* Who calls values too large of whom nobody knows ends the job: what it says has a place
- * in no list. */
+/* A shard that calls the values of an unknown worker too large ends the job: the
+ * coordinator has no name for that worker. */
 static void
 words_of_nobody(void **state)
 {
@@ -305,7 +305,7 @@ claims(uint32_t seq, struct standin_task *task)
 	return (struct fal_cid){ 1, seq };
 }
 
-/* What no shard was told to fence is not fenced by that it says so. */
+/* A shard's FENCED of a contribution that nobody has fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
 {

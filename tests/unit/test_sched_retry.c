@@ -119,7 +119,7 @@ deny(uint32_t worker)
 	play_check(claim(worker, r, task, true), 0, "claim");
 }
 
-/* Where all have one key another session retries, and a worker that is alone does so
+/* Another session retries where all have one key; a worker that is alone does so
  * itself. */
 static void
 test_alone(void **state)

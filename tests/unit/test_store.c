@@ -780,8 +780,8 @@ beyond_the_numbers(void **state)
 	}
 }
 
-/* What leads out of the numbers counts in no norm: others are clipped by their own, which
- * is finite. */
+/* A block that leads out of the numbers counts in no norm: the others are clipped by
+ * their own norm, which is finite. */
 static void
 beyond_is_not_clipped_by(void **state)
 {
@@ -904,8 +904,8 @@ small_gradients_train(void **state)
 	}
 }
 
-/* Who says once to have needed 2^31 times what its block had costs it four clocks of
- * coarseness, whatever others need. */
+/* A worker that says once to have needed 2^31 times what the block had makes the block
+ * coarse for four clocks, whatever others need. */
 static void
 a_lie_costs_four_clocks(void **state)
 {

@@ -271,8 +271,8 @@ nobody_to_ask(void **state)
 	begin_job("bsp", 0, false, 1);
 }
 
-/* Of whoever gets one wrong, in its claims, each check that is answered tells; of three
- * keys as of two; and so of a check that is wrong, or not finite. */
+/* Each answered check of a wrong claim tells, among three keys as among two; and so does
+ * a check that is wrong, or not finite. */
 static void
 unlike_results_are_told(void **state)
 {
