@@ -77,15 +77,15 @@ static int
 ask_again(struct fal_coord *c, double now, uint32_t task)
 {
 	c->eval.count[task].asked = true;
-	if (!fal_sched_eval_witness(c->sched, task))
+	if (!fal_sched_eval_can_repeat(c->sched, task))
 		return 0;
 	int err = fal_sched_eval_again(c->sched, now, task);
 	return err < 0 ? err : 1;
 }
 
-/* What nobody has confirmed of the key is run again. */
+/* Test tasks that no other key has confirmed are evaluated again. */
 static int
-doubt_key(struct fal_coord *c, double now, uint32_t key)
+repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 {
 	int err = FAL_OK;
 	for (uint32_t t = 0; t < c->eval.tasks && err >= 0; t++) {
@@ -108,14 +108,14 @@ first_in_keyring(struct fal_coord *c, double now, struct fal_count *of)
 	int err = FAL_OK;
 	for (uint32_t i = 1; i < of->words && err == FAL_OK; i++)
 		if (of->word[i].key != of->word[0].key)
-			err = doubt_key(c, now, of->word[i].key);
+			err = repeat_unconfirmed(c, now, of->word[i].key);
 	return err;
 }
 
 static int
 refute(struct fal_coord *c, double now, const struct fal_word *liar)
 {
-	int err = doubt_key(c, now, liar->key);
+	int err = repeat_unconfirmed(c, now, liar->key);
 	if (err < 0)
 		return err;
 	return fal_sched_charge(c->sched, now, liar->worker,

@@ -44,7 +44,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
-	if (coord_unwelcome(c, p))
+	if (coord_is_banned(c, p))
 		return unwelcome(diag);
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
@@ -121,7 +121,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 {
 	if (p->ready)
 		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
-	if (coord_unwelcome(c, p)) /* since HELLO */
+	if (coord_is_banned(c, p)) /* since HELLO */
 		return unwelcome(diag);
 	const bool tried = m->ready.large > 0 || m->ready.large_ns > 0;
 	if (tried && (m->ready.task_ns == 0 || m->ready.large_ns == 0 ||

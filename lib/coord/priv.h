@@ -365,7 +365,7 @@ void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
 int coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why);
 /* Was the session's key charged twice, and is somebody of another key here?  Then it has
  * no session any more; else, as where all share one key, the job needs it. */
-bool coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p);
+bool coord_is_banned(const struct fal_coord *c, const struct fal_peer *p);
 /* The session gets its name: the one that its process has already, in an older session,
  * which ends; else the one it asks for, with a suffix where another one has it. */
 int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,

@@ -58,7 +58,7 @@ coord_known(const struct fal_coord *c, uint32_t worker)
 }
 
 bool
-coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p)
+coord_is_banned(const struct fal_coord *c, const struct fal_peer *p)
 {
 	if (c->key[p->key - 1].charges < TWICE)
 		return false;
@@ -99,7 +99,7 @@ coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
 		      &(struct fal_ev_charge){ w->name, worker, why });
 	coord_trace(c);
 	while (err == FAL_OK && (p = session_of_key(c, key, worker)) != NULL &&
-	       coord_unwelcome(c, p))
+	       coord_is_banned(c, p))
 		err = coord_refuse(c, now, p->id, why);
 	return err;
 }

@@ -105,7 +105,7 @@ most_weight(const struct fal_sched *s, uint32_t task, bool *one_key)
 }
 
 bool
-fal_sched_eval_witness(const struct fal_sched *s, uint32_t task)
+fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task)
 {
 	bool one_key;
 	if (s->eval_holder[task] != FAL_EVALUATED)

@@ -389,7 +389,7 @@ int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t t
 bool fal_sched_eval_done(const struct fal_sched *s);
 /* Is somebody here who could say something new of a task that was evaluated: under a key
  * that did not, or, where all have the same one, in another session? */
-bool fal_sched_eval_witness(const struct fal_sched *s, uint32_t task);
+bool fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task);
 /* The task is evaluated once more, by such a one if there is one still. */
 int fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task);
 
