@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	BURST = 20,             /* lines of comings and goings at once */
