@@ -466,10 +466,15 @@ says_diverged(uint32_t p)
 	return steps;
 }
 
+/* The same of a session that joins, and is granted something while the others work. */
 static bool
-leave_diverged(uint32_t key)
+works_and_diverges(uint32_t key)
 {
-	return says_diverged(join(key, false));
+	const uint32_t p = join(key, false);
+	for (int k = 0; k < 50 && w.s[p].is.helds == 0; k++)
+		for (uint32_t o = 1; o < p; o++)
+			work(o);
+	return says_diverged(p);
 }
 
 /* A worker that is alone ends the job by that. */
@@ -480,7 +485,7 @@ lone_leavers_are_believed(void **state)
 	uint32_t local = 0;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
-		const bool steps = leave_diverged(1);
+		const bool steps = says_diverged(join(1, false));
 		check(fal_coord_status(w.coord).failed, steps, "failed");
 		if (steps)
 			finish(false);
@@ -501,19 +506,11 @@ leavers_and_others(void **state)
 		for (uint32_t key = 2; key <= 4; key++)
 			join(key, true);
 		for (uint32_t n = 0; n < 5; n++) {
-			const uint32_t p = join(1, false);
-			for (int k = 0; k < 50 && w.s[p].is.helds == 0; k++)
-				for (uint32_t o = 1; o < p; o++)
-					work(o);
-			says_diverged(p);
+			works_and_diverges(1);
 			check(fal_coord_status(w.coord).failed, 0, "failed");
 		}
 		if (second) {
-			const uint32_t p = join(5, false);
-			for (int k = 0; k < 50 && w.s[p].is.helds == 0; k++)
-				for (uint32_t o = 1; o < p; o++)
-					work(o);
-			const bool steps = says_diverged(p);
+			const bool steps = works_and_diverges(5);
 			check(fal_coord_status(w.coord).failed, steps, "failed by two");
 			if (steps) {
 				end(NULL);

@@ -219,7 +219,7 @@ test_bad_company(void **state)
 							  : 8 + fal_rng_below(&rng, bad));
 			play.worker[play.last_id].fault = (enum play_fault)fault;
 		}
-		if (!honest && (keeps || !denies)) { /* waits, and says so */
+		if (!honest && (keeps || !denies)) { /* may wait for ever */
 			play_end(NULL);
 			continue;
 		}
