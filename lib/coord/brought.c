@@ -45,7 +45,7 @@ fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-/* The shards keep it, and no others than those from `oldest` on. */
+/* The shards keep the version, and no older ones than `oldest`. */
 static int
 put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 {

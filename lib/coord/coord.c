@@ -2,7 +2,6 @@
 #include "coord/priv.h"
 
 #include "base/build.h"
-#include "base/line.h"
 #include "base/mem.h"
 #include "sched/bound.h"
 #include "sched/traits.h"
@@ -12,7 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };

@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 const struct fal_map *
 fal_coord_next_map(const struct fal_coord *c)

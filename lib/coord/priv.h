@@ -12,6 +12,7 @@
  *	waits.c     what workers waited for of each of them
  *	balance.c   which of them should have which block, by that
  *	verify.c    claims that another key computes once more
+ *	failures.c  local steps that lead out of the numbers, trainers that fail
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
  *	move.c      blocks that move from shard to shard

@@ -6,7 +6,6 @@
 #include "base/loss.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 void
 fal_ledger_free(struct fal_ledger *l)

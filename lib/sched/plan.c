@@ -2,7 +2,6 @@
  */
 #include "sched/plan.h"
 
-#include "base/mem.h"
 #include "sched/queue.h"
 #include "sched/retry.h"
 #include "sched/round.h"

@@ -5,7 +5,6 @@
 #include "sched/bound.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const double ewma_weight = 0.3; /* of the newest value */
 static const double jump_rtts = 4;     /* round trips that it must differ by */

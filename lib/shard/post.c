@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "sec/hash.h"
-#include "trace/leaf.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "place/place.h"
 #include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"

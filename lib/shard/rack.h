@@ -77,9 +77,9 @@ bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
  * 1; 0: nothing more, or `to` stays as it is; FAL_ENOMEM. */
 int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
-/* Hands all of it that is for shards elsewhere to `each`, about a mebibyte of a version
- * at a time; `each` may take the image.  What `each` returns below 0 is returned, as
- * FAL_ENOMEM is. */
+/* Hands all pieces of a move that are for shards elsewhere to `each`, about a mebibyte of
+ * a version at a time; `each` may take the image.  What `each` returns below 0 is
+ * returned, as FAL_ENOMEM is. */
 int fal_rack_pieces(const struct fal_rack *r,
 		    int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
 		    void *arg);

@@ -6,7 +6,6 @@
  * its own: what a block had is where its sum was, which nobody needs any more. */
 #include "store/store_priv.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <math.h>

@@ -5,7 +5,6 @@
 #include "base/parse.h"
 #include "sec/hash.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

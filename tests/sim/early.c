@@ -2,7 +2,6 @@
  * has made of it goes to whoever waits for it, in drawn pieces at drawn moments, and its
  * first message when all of it is made. */
 #include "cluster_priv.h"
-#include "flips.h"
 
 #include <assert.h>
 #include <math.h>

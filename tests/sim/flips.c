@@ -3,10 +3,8 @@
 #include "../told.h"
 
 #include "reference.h"
-#include "sched/traits.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,6 @@
 /* Blocks that go from one shard to another while the job runs. */
 #include "cluster_priv.h"
 
-#include <assert.h>
-#include <string.h>
-
 /* May it have blocks?  Who is gone, or never was reached, does not. */
 static bool
 is_there(const struct cluster *c, uint32_t i)

@@ -2,7 +2,6 @@
 #include "reference.h"
 
 #include "../told.h"
-#include "base/cid.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "plain.h"
