@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -931,7 +932,7 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
-by_task(const void *a, const void *b)
+nonfinite_order(const void *a, const void *b)
 {
 	const struct nonfinite *x = a, *y = b;
 	return x->clock != y->clock ? (x->clock > y->clock) - (x->clock < y->clock)
@@ -944,10 +945,10 @@ is_twice(const struct fal_audit *a, const struct nonfinite *is)
 {
 	const struct nonfinite *first = a->nonfinite, *at = NULL;
 	if (a->nonfinites > 0)
-		at = bsearch(is, first, a->nonfinites, sizeof(*is), by_task);
+		at = bsearch(is, first, a->nonfinites, sizeof(*is), nonfinite_order);
 	return at != NULL &&
-	       ((at > first && by_task(at - 1, is) == 0) ||
-		(at + 1 < first + a->nonfinites && by_task(at + 1, is) == 0));
+	       ((at > first && nonfinite_order(at - 1, is) == 0) ||
+		(at + 1 < first + a->nonfinites && nonfinite_order(at + 1, is) == 0));
 }
 
 /* The round has ended: what it skipped was not finite twice. */
@@ -957,7 +958,8 @@ judge_nonfinite(struct fal_audit *a, struct fal_numbers skipped,
 {
 	size_t kept = 0;
 	if (skipped.n > 0 && a->nonfinites > 0)
-		qsort(a->nonfinite, a->nonfinites, sizeof(*a->nonfinite), by_task);
+		qsort(a->nonfinite, a->nonfinites, sizeof(*a->nonfinite),
+		      nonfinite_order);
 	for (size_t i = 0; i < skipped.n; i++) {
 		const uint64_t *row = skipped.v + 2 * i;
 		struct nonfinite is = { .clock = r->clock, .task = row[0] };

@@ -12,8 +12,6 @@
 #include "trace/ids.h"
 #include "trace/lines.h"
 
-#include <stdarg.h>
-
 /* ---- findings: what is wrong, and with which task of which round ---------------------
  */
 

@@ -98,7 +98,7 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 }
 
 static bool
-known(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
+has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
 {
 	if (id <= UINT32_MAX && fal_ids_get(g->ids, (uint32_t)id) != NULL)
 		return true;
@@ -123,8 +123,8 @@ read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what
 			fal_finding(g->f, g->r, run[0], run[1],
 				    "granted to worker %llu, but it is worker %u's",
 				    (unsigned long long)row[0], g->r->owner);
-		if (known(g, name, row[0], run) &&
-		    (what != MOVE || known(g, name, row[1], run)))
+		if (has_joined(g, name, row[0], run) &&
+		    (what != MOVE || has_joined(g, name, row[1], run)))
 			sum += unroll(g, name, run, e);
 	}
 	return sum;
@@ -228,7 +228,7 @@ read_contrib(struct ledger *g, size_t i)
 	if (twice != NO_CONTRIB)
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u is there twice", c->id, c->seq);
-	known(g, "contrib", c->id, e->tasks.v);
+	has_joined(g, "contrib", c->id, e->tasks.v);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u: %zu hashes of %llu tasks", c->id, c->seq,
@@ -350,7 +350,7 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 
 /* The verdict over the grants and the root contributions of a task; was it skipped? */
 static bool
-judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
+judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 {
 	uint32_t grants = 0, roots = 0, skips = 0, by[2] = { 0, 0 };
 	for (size_t i = 0; i < n; i++) {
@@ -389,7 +389,7 @@ judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 	g->n_hold = 0;
 	for (size_t i = 0; i < n; i++)
 		judge_holder(g, &e[i]);
-	const bool skipped = judge_once(g, task, e, n);
+	const bool skipped = judge_grants(g, task, e, n);
 	for (size_t i = 0; i < n; i++)
 		if (e[i].what == ADDED)
 			judge_added(g, &e[i], skipped);
@@ -404,7 +404,7 @@ judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 }
 
 static int
-by_task(const void *a, const void *b)
+event_order(const void *a, const void *b)
 {
 	const struct event *x = a, *y = b;
 	if (x->task != y->task)
@@ -416,7 +416,7 @@ static void
 judge_tasks(struct ledger *g)
 {
 	if (g->n_ev > 0)
-		qsort(g->ev, g->n_ev, sizeof(*g->ev), by_task);
+		qsort(g->ev, g->n_ev, sizeof(*g->ev), event_order);
 	size_t at = 0;
 	for (uint64_t i = 0; i < g->r->tasks && g->l->err == 0; i++) {
 		uint32_t task = (uint32_t)(g->r->first + i);

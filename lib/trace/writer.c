@@ -264,7 +264,7 @@ struct space {
 };
 
 static uint64_t *
-take(struct space *s, size_t n)
+space_take(struct space *s, size_t n)
 {
 	s->used += n;
 	return s->v + s->used - n;
@@ -301,7 +301,8 @@ space_free(struct space *s)
 
 /* Was the worker granted anything of the round on another version than the round's? */
 static bool
-elsewhere(const struct fal_line_ledger *d, const struct fal_ev_ledger *e, uint32_t worker)
+has_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e,
+		  uint32_t worker)
 {
 	for (size_t i = 0; i < d->ons; i++)
 		if (d->on[i].round == e->round && d->on[i].worker == worker &&
@@ -317,9 +318,9 @@ rows_on(struct space *s, const struct fal_line_ledger *d, const struct fal_ev_le
 	struct fal_numbers rows = { s->v + s->used, 0 };
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != e->round || !elsewhere(d, e, on->worker))
+		if (on->round != e->round || !has_other_version(d, e, on->worker))
 			continue;
-		uint64_t *v = take(s, 4);
+		uint64_t *v = space_take(s, 4);
 		v[0] = on->worker;
 		v[1] = on->first;
 		v[2] = on->count;
@@ -336,11 +337,11 @@ rows_of(struct space *s, const struct fal_ledger *l, int kind)
 	const struct fal_numbers rows = { s->v + s->used, l->log[kind].n };
 	for (size_t i = 0; i < rows.n; i++) {
 		const struct fal_entry *e = &l->log[kind].v[i];
-		*take(s, 1) = e->a;
+		*space_take(s, 1) = e->a;
 		if (kind == FAL_ENTRY_MOVE)
-			*take(s, 1) = e->b;
-		*take(s, 1) = e->first;
-		*take(s, 1) = e->count;
+			*space_take(s, 1) = e->b;
+		*space_take(s, 1) = e->first;
+		*space_take(s, 1) = e->count;
 	}
 	return rows;
 }
@@ -354,7 +355,7 @@ add_task(struct space *s, struct fal_numbers *rows, uint64_t task)
 		last[1]++;
 		return;
 	}
-	uint64_t *v = take(s, 2);
+	uint64_t *v = space_take(s, 2);
 	v[0] = task;
 	v[1] = 1;
 	rows->n++;
@@ -372,7 +373,7 @@ rows_skipped(struct space *s, const struct fal_ledger *l)
 }
 
 static int
-by_task(const void *a, const void *b)
+claim_order(const void *a, const void *b)
 {
 	uint32_t x = ((const struct fal_claim *)a)->task;
 	uint32_t y = ((const struct fal_claim *)b)->task;
@@ -385,7 +386,7 @@ put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_l
 {
 	const struct fal_contrib *c = &l->contrib[i];
 	struct fal_ev_contrib *e = &s->contrib[i];
-	uint64_t *key = take(s, 4);
+	uint64_t *key = space_take(s, 4);
 	uint32_t n = 0;
 	*e = (struct fal_ev_contrib){ .c = { key, 2 },
 				      .blocks = c->blocks,
@@ -402,7 +403,7 @@ put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_l
 	/* A fenced one's list is what it had. */
 	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
 		s->claim[n++] = l->claim[j];
-	qsort(s->claim, n, sizeof(*s->claim), by_task);
+	qsort(s->claim, n, sizeof(*s->claim), claim_order);
 	e->tasks.v = s->v + s->used;
 	for (uint32_t j = 0; j < n; j++)
 		add_task(s, &e->tasks, s->claim[j].task);
