@@ -2,13 +2,10 @@
 #include "links.h"
 
 #include "base/mem.h"
-#include "net/dial.h"
-#include "net/near.h"
 #include "sec/secret.h"
 #include "session_priv.h"
 #include "shard/map.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -14,12 +14,8 @@
 #include "sec/secret.h"
 #include "work.h"
 
-#include <assert.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Its samples come first, as exec_job_fill has them. */
 struct work {

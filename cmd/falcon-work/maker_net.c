@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "run/desk.h"
-#include "work.h"
 
 #include <stdlib.h>
 

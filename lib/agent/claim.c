@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* ---- contributions ----------------------------------------------------------------- */

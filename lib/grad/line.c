@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "base/json_load.h"
 #include "base/parse.h"
-#include "base/rng.h"
 #include "base/text.h"
 
 #include <inttypes.h>

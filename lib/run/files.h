@@ -8,7 +8,6 @@
 #include "data/set.h"
 #include "job/job.h"
 #include "model/model.h"
-#include "run/texts.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
 #include "trace/writer.h"

@@ -6,7 +6,6 @@
 #include "shard/map.h"
 #include "wire/waited.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

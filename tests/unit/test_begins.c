@@ -3,7 +3,6 @@
 #include "agent_play.h"
 #include "shard/map.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

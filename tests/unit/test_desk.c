@@ -2,7 +2,6 @@
 #include "../drawn.h"
 #include "run/desk.h"
 
-#include "base/err.h"
 #include "data/set.h"
 #include "wire/bfp.h"
 

@@ -9,11 +9,8 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -4,7 +4,6 @@
 #include "base/rng.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { N = FAL_BLOCK + 5, BLOCKS = 2, MOST = 64 };
