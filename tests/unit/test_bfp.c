@@ -139,7 +139,7 @@ same_use(struct fal_sum *fast, struct fal_sum *naive, const struct fal_sum *more
 	fal_sum_free(to[1]);
 }
 
-/* Floats that are where the sum has its own. */
+/* Quantises floats that lie in the sum's own memory. */
 static void
 quantise_there(struct fal_sum *s, const float *g, const int8_t *exps)
 {
@@ -1029,7 +1029,7 @@ dishonest_records(void **state)
 		{ 0, -12, 100, 1, FAL_EINVAL },
 		{ 0, -12, 100, 4, FAL_EINVAL },
 		{ (INT64_C(1) << 62) - 1, -12, 20, 4, FAL_ELIMIT },
-		/* beyond e + 32, as which the largest counts, and just there */
+		/* without room: counts as the largest that has room; and just below */
 		{ most, -12, 21, 4, 0 },
 		{ most - 1, -12, 21, 1, 0 },
 		{ most - (most >> FAL_BFP_P), -12, 99, 1, 0 },

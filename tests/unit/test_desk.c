@@ -29,15 +29,12 @@ static struct fal_manifest manifest;
 static struct fal_samples *samples;
 static struct fal_order order;
 static struct fal_norm norm;
-static float *params;
-static int8_t *exps;
 
 static int
 begin(void **state)
 {
 	(void)state;
-	const uint64_t seed = drawn_seed((uint64_t)time(NULL));
-	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	rng = fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
 	set = (struct fal_set){ .n = SAMPLES,
 				.shape = { 1, 1, INPUTS },
 				.classes = CLASSES,
@@ -58,10 +55,6 @@ begin(void **state)
 	    fal_samples_put_set(samples, &set) < 0 || fal_order_init(&order, &opts) < 0 ||
 	    fal_norm_init(&norm, 1, &mean, &std) < 0)
 		return -1;
-	params = malloc(model->params * sizeof(*params));
-	exps = calloc(fal_blocks(model->params), 1);
-	fal_model_init(model, seed, params);
-	memset(exps, FAL_EXP_FIRST, fal_blocks(model->params));
 	return 0;
 }
 
@@ -69,8 +62,6 @@ static int
 end(void **state)
 {
 	(void)state;
-	free(params);
-	free(exps);
 	fal_samples_free(samples);
 	fal_order_free(&order);
 	fal_manifest_free(&manifest);
@@ -92,7 +83,7 @@ struct drawn {
 	float *params;
 	int8_t exps[MOST_BLOCKS];
 	uint32_t blocks;
-	uint32_t parts; /* that layers are waited for in */
+	uint32_t parts; /* waits of a whole task: for each layer, or part of one */
 	struct fal_run_job job;
 	struct fal_ran ran;             /* of the plain run, */
 	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
@@ -143,7 +134,7 @@ draw_task(struct drawn *d)
 	};
 }
 
-/* By a desk that waits for nothing. */
+/* Runs the task on a desk that waits for nothing. */
 static void
 run_plainly(struct drawn *d)
 {
@@ -250,7 +241,8 @@ waiting_changes_nothing(void **state)
 	}
 }
 
-/* A block has no room for its values, or one of them is not finite: that is told of. */
+/* A task reports a block that has no room for its values, and a value that is not finite.
+ */
 static void
 waiting_tells_of_the_bad_one(void **state)
 {
@@ -280,8 +272,8 @@ waiting_tells_of_the_bad_one(void **state)
 	}
 }
 
-/* Values of which some have no room, by more in one block than in all others: that one is
- * told of.  One that is not finite, anywhere, is all that there is to tell. */
+/* Some values have no room, by more in one block than in all others: fal_run_finish
+ * reports that block.  A value that is not finite, anywhere, is reported alone. */
 static void
 larger_than_its_room(void **state)
 {
