@@ -342,7 +342,7 @@ end_blamed(struct trainer *t)
 		    t->why_failed.text[0] != '\0' ? t->why_failed.text : t->last.text);
 	t->blamed = false;
 	t->mute = heard ? 0 : t->mute + 1;
-	if (t->hopeless || t->conf.once) {
+	if (t->hopeless || t->conf.mute == 0) {
 		give_up(t, why.text);
 	} else if (t->mute >= t->conf.mute) {
 		fal_diag_set(&all, FAL_EPERM, "%s; %u starts in a row without a hello",

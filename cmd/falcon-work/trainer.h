@@ -22,8 +22,8 @@ struct trainer_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number;
-	unsigned mute; /* so many starts in a row without a hello, and it is given up */
-	bool once;     /* the process is never started again */
+	unsigned mute; /* starts in a row without a hello, after which it is given up; 0:
+			after any error */
 };
 
 /* Starts the process, and does not wait for it.  FAL_ENOMEM, FAL_EIO. */

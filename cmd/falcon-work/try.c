@@ -435,9 +435,7 @@ try_eval(struct try *t)
 int
 try_run(const struct work_opt *opt, const char *file, const char *command)
 {
-	const struct trainer_conf conf = { .command = command,
-					   .worker = "try",
-					   .once = true };
+	const struct trainer_conf conf = { .command = command, .worker = "try" };
 	struct fal_diag diag = { "" };
 	struct try t = { 0 };
 	char params[32];
