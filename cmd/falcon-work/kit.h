@@ -31,7 +31,7 @@ struct kit {
 	struct fal_agent_most most; /* what memory was judged by, */
 	struct need need;           /* and what it comes to */
 	/* private */
-	uint64_t agent, streams; /* bytes of the agent and of streams in it */
+	uint64_t agent, streams; /* parts of `need`, in bytes */
 	struct feed *feed;
 	struct maker *maker;
 	struct lanes *lanes;

@@ -505,8 +505,8 @@ fal_files_full(const struct fal_files *j)
 	return fal_grid_full(&g);
 }
 
-/* How many blocks each place has when the job begins.  Of a file the lines beyond these
- * are the last one's. */
+/* How many blocks each place has when the job begins.  Lines of a placement file beyond
+ * `places` count for the last place. */
 static void
 count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 {
