@@ -34,7 +34,7 @@ struct lane {
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
-	struct fal_run_wait wait;
+	struct fal_net_wait wait;
 	uint32_t came;   /* of what is coming, blocks that are here */
 	uint32_t needs;  /* of those, how many it waits for; 0: it does not */
 	uint64_t waited; /* ns that the task has, for its parameters */
@@ -124,9 +124,10 @@ tell(const struct lanes *all)
 /* The lane's thread waits for what its task needs next: that is no part of what the task
  * takes. */
 static bool
-on_need(void *arg, uint32_t blocks)
+on_need(void *arg, uint64_t floats)
 {
 	struct lane *l = arg;
+	const uint32_t blocks = fal_blocks(floats);
 	pthread_mutex_lock(&l->all->mutex);
 	const uint64_t from = l->came < blocks ? uv_hrtime() : 0;
 	l->needs = blocks;
@@ -238,7 +239,7 @@ start_thread(struct lanes *all, uint32_t number)
 	pthread_condattr_t monotonic;
 	l->all = all;
 	l->number = number;
-	l->wait = (struct fal_run_wait){ l, on_need };
+	l->wait = (struct fal_net_wait){ l, on_need };
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);

@@ -129,13 +129,6 @@ begin_grad(const struct fal_model *m, struct fal_sum *sum)
 	return grad;
 }
 
-static bool
-on_need(void *arg, uint64_t floats)
-{
-	const struct fal_run_wait *wait = arg;
-	return wait->need(wait->arg, fal_blocks(floats));
-}
-
 /* False: what it needs is not to come. */
 static bool
 compute(struct fal_desk *d, const struct fal_run_job *job, float *grad,
@@ -143,10 +136,9 @@ compute(struct fal_desk *d, const struct fal_run_job *job, float *grad,
 {
 	const struct fal_run *run = &job->run;
 	const struct fal_task t = { d->x, d->label, job->count };
-	const struct fal_net_wait wait = { (void *)(uintptr_t)job->wait, on_need };
 	if (!run->eval)
 		return fal_net_grad_waiting(d->net, d->arena, run->params, &t, grad, res,
-					    job->wait != NULL ? &wait : NULL);
+					    job->wait);
 	fal_net_eval(d->net, d->arena, run->params, &t, res);
 	return true;
 }

@@ -6,17 +6,10 @@
 #include "agent/agent.h"
 #include "data/batch.h"
 #include "model/model.h"
+#include "nn/net.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* For a task that begins before all of its parameters are here.  `need` is called by the
- * thread that computes, and returns when the first `blocks` of the parameters are here.
- * False: nothing more is wanted of the task. */
-struct fal_run_wait {
-	void *arg;
-	bool (*need)(void *arg, uint32_t blocks);
-};
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
  * chunks are all here. */
@@ -27,7 +20,7 @@ struct fal_run_job {
 	uint32_t first, count;
 	bool hashed; /* the hash of what it gives is wanted */
 	bool flip;   /* it comes out with one bit wrong, for falcon-emulate(5) */
-	const struct fal_run_wait *wait; /* NULL: all is here */
+	const struct fal_net_wait *wait; /* for parameters to come; NULL: all are here */
 };
 
 /* What a task gave. */

@@ -176,9 +176,10 @@ expect_block(const struct drawn *d, uint32_t b)
 
 /* Whole blocks come, and more than is asked for at times. */
 static bool
-give(void *arg, uint32_t blocks)
+give(void *arg, uint64_t floats)
 {
 	struct drawn *d = arg;
+	uint32_t blocks = fal_blocks(floats);
 	assert_true(blocks > 0 && blocks <= d->blocks);
 	if (++d->needs == d->stop)
 		return false;
@@ -195,7 +196,7 @@ give(void *arg, uint32_t blocks)
 static void
 run_waiting(struct drawn *d, struct fal_ran *ran)
 {
-	const struct fal_run_wait wait = { d, give };
+	const struct fal_net_wait wait = { d, give };
 	for (uint64_t i = 0; i < d->model->params; i++)
 		d->come[i] = NAN;
 	d->here = d->needs = 0;

@@ -229,7 +229,8 @@ work_waiting(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 	clock_ns += w->ns;
 	for (uint32_t i = 0; i < w->needs && w->waiting; i++) {
 		asks = &w->waits;
-		const bool here = job->wait->need(job->wait->arg, w->need[i]);
+		const bool here =
+			job->wait->need(job->wait->arg, (uint64_t)w->need[i] * FAL_BLOCK);
 		asks = NULL;
 		assert(!here || w->came >= w->need[i]);
 		assert(here || w->cancelled);
