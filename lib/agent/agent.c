@@ -36,10 +36,12 @@ fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *m
 	 * where tasks move; where they do not, claims wait for nobody (design.md, D25).
 	 */
 	const size_t waits = most->moves ? (small > few ? small : few) : 0;
-	/* Of each round that is open a contribution, of two tasks at least; but where
-	 * they move, what is of one when they meet: of the others some may wait.  Where
-	 * rounds are this worker's own, one more is on its way. */
-	const size_t shared = most->moves ? 2 + most->delay : 2 * (1 + most->delay);
+	/* Each open round has a contribution of two tasks at least.  Where tasks move, a
+	 * round has one sum, beside the one where two results meet; with a delay, a
+	 * result of the last open round may wait for either.  Rounds of this worker's
+	 * own: one more is on its way. */
+	const size_t shared =
+		most->moves ? 2 + most->delay - (most->delay > 0) : 2 * (1 + most->delay);
 	const size_t contribs = most->own ? 2 * (2 + most->delay) : shared;
 	return (all + waits < tasks ? all + waits : tasks) + contribs;
 }
