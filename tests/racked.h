@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "coord/coord.h"
 #include "shard/rack.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 #include "wire/bfp.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "sec/secret.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <math.h>
 #include <string.h>

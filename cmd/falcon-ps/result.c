@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "cli/file.h"
 #include "model/safetensors.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -8,7 +8,7 @@
 #include "cli/notify.h"
 #include "net/options.h"
 #include "sec/secret.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -43,7 +43,7 @@ ps_close(void *handle)
 struct ps_outcome {
 	struct fal_coord_status status;
 	char sha256[65];         /* of what finish() kept; "": nothing */
-	char hash[65];           /* of their version (trace/leaf.h) */
+	char hash[65];           /* of their version (trace/chain.h) */
 	uint64_t clock;          /* whose parameters these are */
 	const float *average;    /* for finish(): that of the weights; NULL: none */
 	char average_sha256[65]; /* of what finish() kept of it */

@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "model/safetensors.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <inttypes.h>
 #include <stdio.h>

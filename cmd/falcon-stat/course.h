@@ -5,8 +5,7 @@
 
 #include "base/buf.h"
 #include "sec/hash.h"
-#include "trace/ids.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 #include <stdbool.h>
 

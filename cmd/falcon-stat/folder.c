@@ -11,7 +11,7 @@
 #include "model/safetensors.h"
 #include "sec/hash.h"
 #include "stat.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 #include "wire/bfp.h"
 
 #include <inttypes.h>

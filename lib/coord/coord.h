@@ -435,7 +435,7 @@ int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
-	/* 64 hex digits: its file; the version (trace/leaf.h).  NULL: it is above */
+	/* 64 hex digits: its file; the version (trace/chain.h).  NULL: it is above */
 	const char *sha256, *hash;
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
 	double seconds;      /* of training, as the result has them */

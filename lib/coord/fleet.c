@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>

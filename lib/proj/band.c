@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/quantile.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 #include <math.h>
 #include <stdlib.h>

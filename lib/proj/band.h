@@ -9,8 +9,7 @@
 #ifndef FAL_PROJ_BAND_H
 #define FAL_PROJ_BAND_H
 
-#include "trace/classify.h"
-#include "trace/ids.h"
+#include "trace/summary.h"
 #include "trace/reader.h"
 
 #include <stdbool.h>

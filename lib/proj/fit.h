@@ -12,7 +12,7 @@
 #include "optim/optim.h"
 #include "proj/cost.h"
 #include "sched/policy.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 #include <stdbool.h>
 

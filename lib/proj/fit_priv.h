@@ -8,7 +8,7 @@
 
 #include "base/crowd.h"
 #include "proj/fit.h"
-#include "trace/ids.h"
+#include "trace/reader.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "base/sorted.h"
 #include "proj/fit.h"
 #include "proj/report_priv.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 #include <math.h>
 #include <stdlib.h>

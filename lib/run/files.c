@@ -9,7 +9,7 @@
 #include "model/safetensors.h"
 #include "place/place.h"
 #include "run/setup.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 #include "wire/bfp.h"
 
 #include <inttypes.h>

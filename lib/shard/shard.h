@@ -153,7 +153,7 @@ enum fal_say_kind {
 	 * stepped, or of its change of weights are left out, by `id` with 2^most */
 	FAL_SAY_ENDED,
 	/* to `version`; `beyond` blocks were not stepped, most of all by `id` with
-	 * 2^most; where that was asked for, with the `leaves` (trace/leaf.h) and
+	 * 2^most; where that was asked for, with the `leaves` (trace/chain.h) and
 	 * exponents, `exps`, of all `blocks` from `first` on */
 	FAL_SAY_STEPPED,
 	/* It has all of what it will have by the map of epoch `version`; or, said by

@@ -3,7 +3,7 @@
 
 #include "base/line.h"
 #include "base/mem.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 
 #include <stdlib.h>
 #include <string.h>

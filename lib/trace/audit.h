@@ -9,8 +9,7 @@
 #define FAL_TRACE_AUDIT_H
 
 #include "trace/chain.h"
-#include "trace/lines.h"
-#include "trace/stale.h"
+#include "trace/reader.h"
 
 /* Most rounds that wait for their version. */
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)

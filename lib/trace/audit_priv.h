@@ -9,8 +9,7 @@
 
 #include "sched/traits.h"
 #include "trace/audit.h"
-#include "trace/ids.h"
-#include "trace/lines.h"
+#include "trace/reader.h"
 
 /* ---- findings: what is wrong, and with which task of which round ---------------------
  */

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "plain.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 #include "trace/reader.h"
 
 #include <assert.h>

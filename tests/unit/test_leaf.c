@@ -9,7 +9,7 @@
 
 #include "base/parse.h"
 #include "base/rng.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "shard/shard.h"
-#include "trace/leaf.h"
+#include "trace/chain.h"
 #include "wire/bfp.h"
 
 #include <math.h>
