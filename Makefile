@@ -110,16 +110,15 @@ $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 test_account_OF := cmd/falcon-ps/account.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_course_OF  := cmd/falcon-stat/course.c
-test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c join.c place.c\
-	guest.c),\
+test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c shard_server.c),\
 	$(wildcard cmd/falcon-ps/*.c))
 test_image_queue_OF := cmd/falcon-ps/image_queue.c
-test_journal_OF := cmd/falcon-ps/journal.c
+test_journal_OF := cmd/falcon-ps/state_dir.c
 test_lane_OF    := cmd/falcon-work/lane.c
 test_plot_OF    := cmd/falcon-proj/plot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/publish.c
-test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/state.c cmd/falcon-ps/tape.c
+test_record_OF  := cmd/falcon-ps/state_dir.c cmd/falcon-ps/trace_file.c
 test_served_OF  := cmd/falcon-ps/served.c
 test_spare_OF   := cmd/falcon-work/spare.c
 test_trainer_OF := $(addprefix cmd/falcon-work/,bulk.c spawn.c trainer.c)

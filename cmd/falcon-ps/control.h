@@ -2,7 +2,7 @@
 #ifndef FALCON_PS_CONTROL_H
 #define FALCON_PS_CONTROL_H
 
-#include "journal.h"
+#include "state_dir.h"
 #include "run/manifest.h"
 #include "wire/msg.h"
 

@@ -3,10 +3,10 @@
 #define FALCON_PS_RUN_H
 
 #include "cli/cli.h"
-#include "need.h"
+#include "memory.h"
 #include "run/threads.h"
 #include "serve.h"
-#include "state.h"
+#include "state_dir.h"
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
@@ -61,7 +61,7 @@ bool ps_has_port(const struct ps_addrs *listen);
 /* start.c: opens the state and trains, unless the job was done before.  An exit code. */
 int ps_run_start(struct ps_run *r);
 
-/* join.c: shards for the job of another coordinator.  An exit code. */
+/* shard_server.c: shards for the job of another coordinator.  An exit code. */
 int ps_run_join(const struct ps_run *r);
 
 /* result.c */

@@ -2,16 +2,16 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
-#include "above.h"
+#include "upstream.h"
 #include "account.h"
-#include "best.h"
+#include "best_checkpoint.h"
 #include "coord/coord.h"
-#include "keep.h"
-#include "need.h"
+#include "snapshots.h"
+#include "memory.h"
 #include "net/addr.h"
 #include "net/listen.h"
 #include "net/writer.h"
-#include "record.h"
+#include "trace_file.h"
 #include "run/files.h"
 #include "sec/keyring.h"
 
@@ -74,7 +74,7 @@ struct ps_serve_opt {
 	double worked;             /* seconds, before this start */
 	const char *best;          /* file of the best model; NULL: none is kept */
 	struct ps_best_is best_is; /* what it holds */
-	const char *journal;       /* file of the policies that held (journal.h) */
+	const char *journal;       /* file of the policies that held (state_dir.h) */
 	const struct ps_addrs *listen;
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */

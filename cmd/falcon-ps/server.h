@@ -2,14 +2,14 @@
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
-#include "above.h"
+#include "upstream.h"
 #include "account.h"
-#include "best.h"
+#include "best_checkpoint.h"
 #include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
-#include "fleet.h"
-#include "keep.h"
+#include "shard_pool.h"
+#include "snapshots.h"
 #include "net/refusals.h"
 #include "serve.h"
 #include "session.h"

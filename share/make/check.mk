@@ -184,7 +184,7 @@ $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))
 # Seconds for each target.  What a target found stays in build/fuzz, a crash too.
 T ?= 20
 # What a target has of a program, beside the library.
-fuzz_journal_OF := cmd/falcon-ps/journal.c
+fuzz_journal_OF := cmd/falcon-ps/state_dir.c
 fuzz_set_OF := cmd/falcon-sync/set.c
 fuzz_texts_OF := lib/run/texts.c
 # Folders of examples to begin with, by target, beside those that are kept.

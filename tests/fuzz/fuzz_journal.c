@@ -1,7 +1,7 @@
 /* A policy journal as it may lie on a disk: its lines as they are, and, behind a first
  * byte other than '{', each with the link that it should have.  What was read is there
  * again, with one line more, after that was added; what is refused is as it was. */
-#include "../../cmd/falcon-ps/journal.h"
+#include "../../cmd/falcon-ps/state_dir.h"
 
 #include "base/err.h"
 

@@ -6,7 +6,7 @@
  * follow; FAL_TEST_SEED is another first one, and is printed.
  */
 #include "../../cmd/falcon-ps/control.h"
-#include "../../cmd/falcon-ps/record.h"
+#include "../../cmd/falcon-ps/trace_file.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -155,7 +155,7 @@ no_line(void *arg, const struct fal_journal_line *l)
 	return FAL_OK;
 }
 
-/* As keep.c fills one in. */
+/* As snapshots.c fills one in. */
 static void
 take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record *r,
 	      const struct ps_journal *j)

@@ -1,6 +1,6 @@
 /* The policy journal: what was added is read; a torn last line is cut; all else that is
  * wrong is said with its line. */
-#include "../../cmd/falcon-ps/journal.h"
+#include "../../cmd/falcon-ps/state_dir.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

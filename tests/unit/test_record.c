@@ -1,7 +1,6 @@
 /* The history that a follower gets: what lasts, and the last 100 clocks; no more, however
  * long the job is.  What is to be told of its files. */
-#include "../../cmd/falcon-ps/record.h"
-#include "../../cmd/falcon-ps/tape.h"
+#include "../../cmd/falcon-ps/trace_file.h"
 
 #include <setjmp.h>
 #include <signal.h>

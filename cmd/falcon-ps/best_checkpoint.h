@@ -1,7 +1,7 @@
 /* The model of the best evaluation so far, a file of the state folder (falcon-ps(1),
  * FILES): the loop's part, and the file's. */
-#ifndef FALCON_PS_BEST_H
-#define FALCON_PS_BEST_H
+#ifndef FALCON_PS_BEST_CHECKPOINT_H
+#define FALCON_PS_BEST_CHECKPOINT_H
 
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,8 +1,8 @@
 /* --upstream: the coordinator above, of which this one is a worker (design.md, D50).
  * The connection is one worker's session, from HELLO to its end; what passes between that
  * and what is here is lib/group's. */
-#ifndef FALCON_PS_ABOVE_H
-#define FALCON_PS_ABOVE_H
+#ifndef FALCON_PS_UPSTREAM_H
+#define FALCON_PS_UPSTREAM_H
 
 #include "coord/coord.h"
 #include "net/addr.h"

@@ -1,6 +1,6 @@
 /* When snapshots are taken, and what is in them: the loop's part of it. */
-#ifndef FALCON_PS_KEEP_H
-#define FALCON_PS_KEEP_H
+#ifndef FALCON_PS_SNAPSHOTS_H
+#define FALCON_PS_SNAPSHOTS_H
 
 #include "base/seldom.h"
 #include "run/snapshot.h"

@@ -3,18 +3,38 @@
  *
  * When it ends, so does this incarnation: members come back to the next one, in which
  * nothing is left of what nobody waits for any more. */
-#include "above_priv.h"
+#include "agent/agent.h"
 
 #include "base/build.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "group/group.h"
 #include "net/dial.h"
+#include "run/texts.h"
 #include "sec/secret.h"
+#include "server.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct above {
+	struct ps_server *server;
+	const struct ps_above_opt *opt;
+	uv_timer_t timer; /* to dial, or the deadline of WELCOME */
+	struct fal_chan *chan;
+	struct fal_agent *agent; /* NULL: the job's texts are not here yet */
+	uint32_t incarnation, epoch;
+	struct fal_texts texts; /* of the job above, as they come */
+	bool welcome, closing, working;
+	bool ready; /* READY was said, with these numerics */
+	uint8_t said[FAL_FINGERPRINT];
+	struct fal_diag later;   /* why it has no time for us now; "": it has not said */
+	struct fal_diag why;     /* that it has ended */
+	int err;                 /* of something in a callback of the agent */
+	struct fal_group *group; /* what is between it and what is here */
+};
 
 static void dial(struct above *a);
 

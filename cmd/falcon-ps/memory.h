@@ -1,6 +1,6 @@
 /* What the coordinator needs of memory. */
-#ifndef FALCON_PS_NEED_H
-#define FALCON_PS_NEED_H
+#ifndef FALCON_PS_MEMORY_H
+#define FALCON_PS_MEMORY_H
 
 #include "cli/need.h"
 #include "run/files.h"

@@ -1,8 +1,8 @@
 /* Shards of other processes, as the coordinator's process knows them: who has joined,
  * which blocks are whose, and the streams to them (falcon-protocol(7), SHARDS).
  */
-#ifndef FALCON_PS_FLEET_H
-#define FALCON_PS_FLEET_H
+#ifndef FALCON_PS_SHARD_POOL_H
+#define FALCON_PS_SHARD_POOL_H
 
 #include "coord/coord.h"
 #include "image_queue.h"
@@ -62,7 +62,7 @@ struct ps_fleet {
 	uint32_t places;        /* that its rule knew: some may have got none */
 	uint32_t unplaced;      /* members that do not know theirs yet */
 	uint32_t members;       /* that have numbers, and hear of what is to be done */
-	struct ps_drain {       /* fleet_moves.c */
+	struct ps_drain {       /* shard_pool.c */
 		bool own;       /* this process is to have no block any more */
 		bool any;       /* somebody is to have none, who has some */
 		bool refused;   /* who should have more instead cannot */

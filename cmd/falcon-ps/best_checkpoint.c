@@ -1,5 +1,5 @@
 /* Keeping the best model. */
-#include "best.h"
+#include "best_checkpoint.h"
 
 #include "base/json_load.h"
 #include "base/parse.h"

@@ -1,5 +1,5 @@
 /* The coordinator's memory. */
-#include "need.h"
+#include "memory.h"
 
 #include "cache.h"
 #include "model/safetensors.h"

@@ -1,0 +1,1386 @@
+/* Shards of other processes, as the coordinator's process knows them: who has joined,
+ * which blocks are whose, and the streams to them (falcon-protocol(7), SHARDS).
+ *
+ * Blocks that move (design.md, D38, D39) travel by way of the coordinator: each process
+ * has one stream, and the coordinator's own shards are among those that give and get. */
+#include "base/least.h"
+#include "base/mem.h"
+#include "base/parse.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "sec/secret.h"
+#include "server.h"
+#include "wire/bfp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	GRACE_MS = 5000, /* for those to come back who had blocks, or others */
+	EVERY_MS = 1000  /* between questions whether processes live */
+};
+
+/* ---- sending ----------------------------------------------------------------------- */
+
+/* Does the process hear of what is to be done? */
+static bool
+fleet_works(const struct ps_member *m)
+{
+	return m->count > 0 && m->placed;
+}
+
+static void
+fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
+	  enum fal_send how)
+{
+	msg->incarnation = s->opt->incarnation;
+	if (ps_chan_send(m->session->chan, msg, how) <
+	    0) /* it does not keep up, or is gone */
+		fal_chan_close(m->session->chan);
+}
+
+static void
+fleet_say_all(struct ps_server *s, struct fal_msg *msg)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (fleet_works(s->fleet.v[i]))
+			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+}
+
+static struct ps_member *
+fleet_of(const struct ps_server *s, uint32_t shard)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (shard - s->fleet.v[i]->first < s->fleet.v[i]->count)
+			return s->fleet.v[i];
+	return NULL;
+}
+
+void
+ps_fleet_offer(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (fleet_works(s->fleet.v[i]))
+			fal_chan_offer(s->fleet.v[i]->session->chan);
+}
+
+static const char *
+fleet_which(const struct ps_member *m, char out[static 40])
+{
+	if (m->count == 1)
+		snprintf(out, 40, "shard %u", m->first + 1);
+	else
+		snprintf(out, 40, "shards %u to %u", m->first + 1, m->first + m->count);
+	return out;
+}
+
+static uint64_t
+fleet_bits(const struct ps_member *m)
+{
+	return m->count == 0 ? 0 : (UINT64_MAX >> (64 - m->count)) << m->first;
+}
+
+static uint64_t
+own_bits(const struct ps_server *s)
+{
+	return s->fleet.own == 0 ? 0 : UINT64_MAX >> (64 - s->fleet.own);
+}
+
+static bool
+fleet_has(const struct ps_server *s, const struct ps_member *m)
+{
+	return (fal_map_busy(&s->fleet.map) & fleet_bits(m)) != 0;
+}
+
+/* ---- workers, of whom each process is to know before they come -------------------- */
+
+static uint8_t *
+seat(const struct ps_session *session, const struct ps_member *m)
+{
+	return session->seats + (size_t)m->first * FAL_KEY_BYTES;
+}
+
+static uint64_t
+bit(const struct ps_member *m)
+{
+	return UINT64_C(1) << m->first;
+}
+
+static void
+tell_one(struct ps_server *s, struct ps_session *session, const struct ps_member *is)
+{
+	struct fal_msg m = { .type = FAL_MSG_MAP,
+			     .incarnation = s->opt->incarnation,
+			     .map = { .first = is->first + 1, .count = is->count } };
+	memcpy(m.map.address, is->address, sizeof(m.map.address));
+	memcpy(m.map.public, is->public, sizeof(m.map.public));
+	memcpy(m.map.psk, seat(session, is), sizeof(m.map.psk));
+	snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
+	if (ps_chan_send(session->chan, &m, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(session->chan);
+	fal_secret_wipe(&m, sizeof(m));
+}
+
+/* All processes know the worker: now it learns where they are, before the texts; of those
+ * that join later, as soon as they do. */
+static void
+tell_map(struct ps_server *s, struct ps_session *session)
+{
+	for (size_t i = 0; i < s->fleet.n && session->seats != NULL; i++)
+		if (s->fleet.v[i]->count > 0 &&
+		    (session->seating & bit(s->fleet.v[i])) != 0)
+			tell_one(s, session, s->fleet.v[i]);
+	fal_secret_free(session->seats);
+	session->seats = NULL;
+	session->seating = 0;
+	if (session->mapped)
+		return;
+	session->mapped = session->texts_due = true;
+	ps_more(s, session);
+}
+
+/* The process is to know the worker. */
+static void
+seat_at(struct ps_server *s, struct ps_session *session, struct ps_member *is)
+{
+	struct fal_msg m = { .type = FAL_MSG_ADMIT, .admit.session = session->id };
+	if (session->seats == NULL)
+		session->seats = fal_secret_alloc((size_t)FAL_SHARDS_MAX * FAL_KEY_BYTES);
+	if (session->seats == NULL) {
+		ps_fail(s, FAL_ENOMEM, "sessions");
+		return;
+	}
+	fal_random_bytes(seat(session, is), FAL_KEY_BYTES);
+	session->unseated |= bit(is);
+	session->seating |= bit(is);
+	memcpy(m.admit.psk, seat(session, is), sizeof(m.admit.psk));
+	fleet_say(s, is, &m, FAL_SEND_CONTROL);
+	fal_secret_wipe(&m, sizeof(m));
+}
+
+void
+ps_fleet_admit(struct ps_server *s, struct ps_session *session)
+{
+	const struct ps_fleet *f = &s->fleet;
+	session->seated = true;
+	for (size_t i = 0; i < f->n; i++)
+		if (fleet_works(f->v[i]))
+			seat_at(s, session, f->v[i]);
+	if (session->unseated == 0)
+		tell_map(s, session);
+}
+
+static void
+fleet_seat_all(struct ps_server *s, const struct ps_member *m)
+{
+	for (size_t i = 0; i < s->sessions.n; i++)
+		if (s->sessions.v[i]->seated)
+			seat_at(s, s->sessions.v[i], m->session->member);
+}
+
+static bool
+fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
+{
+	size_t i = 0;
+	while (i < s->sessions.n && (s->sessions.v[i]->unseated & bit(m)) == 0)
+		i++;
+	return i == s->sessions.n;
+}
+
+static void
+seated(struct ps_server *s, struct ps_session *session, const struct ps_member *by)
+{
+	const bool last = session->unseated == bit(by);
+	session->unseated &= ~bit(by);
+	if (last)
+		tell_map(s, session);
+}
+
+static void
+fleet_unseat(struct ps_server *s, const struct ps_member *m)
+{
+	for (size_t i = 0; i < s->sessions.n && m->count > 0; i++) {
+		s->sessions.v[i]->seating &= ~bit(m);
+		seated(s, s->sessions.v[i], m);
+	}
+}
+
+static void
+fleet_admitted(struct ps_server *s, const struct ps_member *by, const struct fal_msg *m)
+{
+	struct ps_session *session = ps_session_find(&s->sessions, m->admitted.session);
+	if (session != NULL)
+		seated(s, session, by);
+}
+
+/* ---- whether processes live ------------------------------------------------------- *
+ *
+ * Each is asked, and whoever leaves that unanswered for longer than it may is lost.
+ *
+ * A process whose stream is open and which does nothing would hold the clock until the
+ * stream's own signs of life end it.  What it may take follows from what it took before,
+ * as other deadlines do (design.md, D7): the median and six spreads, a second at least,
+ * and ten times that. */
+
+#define FLOOR_S 1.0
+#define TIMES 10 /* as who is asked has in all */
+
+static double
+deadline(struct ps_asked *a)
+{
+	double most = 0;
+	if (a->took.n > 0) {
+		fal_recent_judge(&a->took);
+		most = fal_max(a->took.most, 4 * a->took.mid);
+	}
+	return TIMES * fal_max(most, FLOOR_S);
+}
+
+static void
+ask(struct ps_server *s, struct ps_member *m, double now)
+{
+	struct fal_msg msg = { .type = FAL_MSG_PING, .ping.stamp = ++m->asked.stamp };
+	m->asked.at = now;
+	m->asked.is = true;
+	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+}
+
+/* Is something still to be sent to `m`, before a question is?  Till it has taken more of
+ * that it owes as much as an answer. */
+static bool
+takes(struct ps_member *m, double now)
+{
+	struct ps_asked *a = &m->asked;
+	const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
+	const uint64_t taken = is.tx - (is.held - is.queued);
+	if (is.held > 0 && (a->at <= 0 || taken != a->taken))
+		a->at = now;
+	a->taken = taken;
+	return is.held > 0;
+}
+
+/* Nothing is heard of `m`; true: it was lost, and is gone. */
+static bool
+judge(struct ps_member *m, double now)
+{
+	struct fal_diag why;
+	const double most = deadline(&m->asked);
+	if (now - m->asked.at <= most)
+		return false;
+	fal_diag_set(&why, FAL_EIO, "it does not answer for %.0f s", now - m->asked.at);
+	ps_lose(m->session, why.text);
+	return true;
+}
+
+static void
+on_ask(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	struct ps_fleet *f = &s->fleet;
+	const double now = ps_now(), since = now - f->asked;
+	/* Who was stopped itself has not heard what was said meanwhile. */
+	const bool late = since > 3 * EVERY_MS / 1e3;
+	f->asked = now;
+	for (size_t i = 0; i < f->n && !s->stopping && !s->saved; i++) {
+		struct ps_member *m = f->v[i];
+		if (!fleet_works(m))
+			continue;
+		const bool waits = takes(m, now);
+		if (m->asked.at > 0 && late)
+			m->asked.at = now;
+		else if (m->asked.at > 0 && judge(m, now))
+			return;
+		else if (!waits && !m->asked.is)
+			ask(s, m, now);
+	}
+}
+
+static void
+fleet_heard(struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_asked *a = &m->asked;
+	if (msg->type == FAL_MSG_PONG && msg->pong.stamp == a->stamp && a->is)
+		fal_recent_add(&a->took, ps_now() - a->at);
+	a->at = 0;
+	a->is = false;
+}
+
+static void
+fleet_ask_init(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	uv_timer_init(s->loop, &f->ask);
+	f->ask.data = s;
+	f->asked = ps_now();
+	uv_timer_start(&f->ask, on_ask, EVERY_MS, EVERY_MS);
+	uv_unref((uv_handle_t *)&f->ask);
+}
+
+/* ---- pieces ------------------------------------------------------------------------ */
+
+static int
+fleet_give_piece(void *arg, uint32_t to, struct fal_rack_piece *piece)
+{
+	struct ps_server *s = arg;
+	struct ps_member *m = fleet_of(s, to);
+	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
+						piece->first, piece->count },
+					.image = piece->image };
+	if (m == NULL)
+		return FAL_OK;
+	piece->image = (struct fal_image){ 0 };
+	int err = image_queue_add(&m->images, &p);
+	ps_fleet_more(m->session);
+	return err;
+}
+
+static int
+fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
+{
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
+		s->fleet.to = *o->map;
+		return fal_rack_pieces(s->rack, fleet_give_piece, s);
+	}
+	if (o->kind == FAL_ORDER_COMMIT)
+		ps_wants_moved(&s->wants);
+	for (size_t i = 0; i < s->fleet.n && o->kind == FAL_ORDER_ABORT; i++)
+		if (image_queue_abort(&s->fleet.v[i]->images) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
+}
+
+static bool
+fleet_owns(const struct ps_server *s, const struct ps_member *m,
+	   const struct fal_msg *msg)
+{
+	const uint32_t first = msg->image.first, count = msg->image.blocks;
+	for (uint32_t i = m->first; i < m->first + m->count; i++) {
+		const struct fal_extent *e = &s->fleet.map.of[i];
+		if (count > 0 && count <= e->count && first >= e->first &&
+		    first - e->first <= e->count - count)
+			return true;
+	}
+	return false;
+}
+
+static int
+fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
+{
+	struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
+	if (of->shard >= s->fleet.own) {
+		*image = (struct fal_image){ 0 };
+		int left = fleet_give_piece(s, of->shard, &piece);
+		fal_image_free(&piece.image);
+		return left;
+	}
+	int err = fal_rack_graft(s->rack, of->shard, &piece);
+	if (err == FAL_OK && s->coord != NULL && !s->saved && s->broken == FAL_OK)
+		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+	return err;
+}
+
+/* ---- of fal_coord_shards ----------------------------------------------------------- */
+
+static int
+order(void *arg, const struct fal_shard_order *o)
+{
+	struct ps_server *s = arg;
+	struct fal_buf msg = { 0 };
+	int err = fal_post_order(s->opt->incarnation, o, &msg);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct fal_chan *chan = s->fleet.v[i]->session->chan;
+		if (fleet_works(s->fleet.v[i]) &&
+		    (err < 0 || fal_chan_send(chan, &msg, FAL_SEND_CONTROL) < 0))
+			fal_chan_close(chan);
+	}
+	fal_buf_free(&msg);
+	if (o->kind == FAL_ORDER_STEP) /* our own shards' step comes behind it */
+		ps_fleet_offer(s);
+	if (o->kind != FAL_ORDER_OPEN) /* others may drop what is wanted */
+		ps_publish_wanted(s);
+	struct fal_shard_order own = *o;
+	const uint64_t began = uv_hrtime();
+	err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
+	if (err == FAL_OK)
+		err = fal_rack_order(s->rack, &own);
+	if (err == FAL_OK)
+		err = fleet_move_order(s, o);
+	s->wants.served.service += uv_hrtime() - began;
+	return err;
+}
+
+static int
+push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	struct ps_server *s = arg;
+	const uint64_t began = uv_hrtime();
+	ps_served_push(&s->wants.served, s->rack, &m->push.records);
+	int err = fal_rack_msg(s->rack, session, m, diag);
+	s->wants.served.service += uv_hrtime() - began;
+	return err;
+}
+
+static bool
+next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct ps_server *s = arg;
+	struct ps_fleet *f = &s->fleet;
+	if (fal_rack_next(s->rack, shard, out))
+		return true;
+	fal_post_say_free(&f->said);
+	if (f->next == f->heards) {
+		f->next = f->heards = 0;
+		return false;
+	}
+	const struct ps_heard *h = &f->heard[f->next++];
+	*shard = h->shard;
+	*out = f->said = h->say;
+	return true;
+}
+
+static void
+served_by(void *arg, uint32_t shard, struct fal_coord_served *out)
+{
+	const struct ps_server *s = arg;
+	const struct ps_member *m = fleet_of(s, shard);
+	const struct ps_served *by = &s->wants.served;
+	uint32_t first;
+	fal_rack_range(s->rack, shard, &first, &out->blocks);
+	if (m != NULL) {
+		out->name = fal_chan_name(m->session->chan);
+		out->address = m->address;
+		by = &m->served;
+	}
+	out->rx = by->rx[shard];
+	out->tx = by->tx[shard];
+	out->service = (double)by->service * 1e-9;
+	out->queue = (double)by->queue * 1e-9;
+}
+
+const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served_by };
+
+void
+ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct fal_buf named = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_PUBLISH,
+			     .publish = { .session = peer,
+					  .order = model->order,
+					  .version = model->version,
+					  .newest = model->newest,
+					  .oldest = model->oldest,
+					  .from = model->from,
+					  .keep = model->keep } };
+	if (s->fleet.members == 0)
+		return;
+	for (uint32_t i = 0; i < model->names; i++)
+		fal_put_u64(&named, model->named[i]);
+	m.publish.named = (struct fal_tail){ named.p, named.n };
+	if (named.err < 0)
+		ps_fail(s, named.err, "publishing");
+	else
+		fleet_say_all(s, &m);
+	fal_buf_free(&named);
+}
+
+/* ---- placing ----------------------------------------------------------------------- */
+
+/* Processes that may have blocks: those that came for that, and as many of those on
+ * standby as are wanted beside them. */
+static uint32_t
+ready(const struct ps_fleet *f, bool standby)
+{
+	uint32_t n = 0;
+	for (size_t i = 0; i < f->n; i++)
+		n += f->v[i]->standby == standby;
+	return n;
+}
+
+uint32_t
+ps_fleet_waits(const struct ps_server *s)
+{
+	const struct ps_fleet *f = &s->fleet;
+	const uint32_t here = ready(f, false) + ready(f, true);
+	return !f->cut && here < f->wanted ? f->wanted - here : 0;
+}
+
+void
+ps_fleet_more(struct ps_session *session)
+{
+	struct ps_member *m = session->member;
+	if (m != NULL)
+		image_queue_send(&m->images, session->server->opt->incarnation,
+				 session->chan, NULL, NULL);
+}
+
+/* Its images go when there is room. */
+static void
+fleet_tell_place(struct ps_server *s, struct ps_member *m)
+{
+	const struct fal_files *j = s->opt->job;
+	struct fal_msg msg = { .type = FAL_MSG_PLACE,
+			       .place = { .epoch = s->fleet.map.epoch,
+					  .first = m->first,
+					  .count = m->count,
+					  .tasks = fal_files_tasks(j),
+					  .job_n = (uint32_t)j->job_text.n,
+					  .model_n = (uint32_t)j->model_text.n } };
+	struct fal_buf cut = { 0 };
+	struct fal_map map = s->fleet.map;
+	/* Numbers behind its own, and its own, may have no block, or none yet. */
+	if (map.shards < m->first + m->count)
+		map.shards = m->first + m->count;
+	msg.place.of = map.shards;
+	fal_map_put(&cut, &map);
+	if (cut.err < 0) { /* it could not know its blocks */
+		fal_chan_close(m->session->chan);
+		fal_buf_free(&cut);
+		return;
+	}
+	msg.place.map = (struct fal_tail){ cut.p, cut.n };
+	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
+	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+	fal_secret_wipe(&msg, sizeof(msg));
+	fal_buf_free(&cut);
+	ps_send_text(m->session, FAL_TEXT_JOB, &j->job_text);
+	ps_send_text(m->session, FAL_TEXT_MODEL, &j->model_text);
+	ps_fleet_more(m->session);
+}
+
+/* Gives a process its shards. */
+static int
+give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
+{
+	m->first = first;
+	m->count = count;
+	s->fleet.members++;
+	s->fleet.unplaced++;
+	char own[40];
+	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, fleet_which(m, own),
+		    fal_rack_shards(s->rack), m->address);
+	fleet_tell_place(s, m);
+	for (uint32_t i = first; i < first + count; i++) {
+		struct fal_rack_piece piece;
+		if (fal_rack_give(s->rack, i, &piece) < 0 ||
+		    fleet_give_piece(s, i, &piece) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+/* Who takes part: those who came for that; then, of standby, as many as are missing. */
+static bool
+takes_part(const struct ps_fleet *f, size_t i, bool standby)
+{
+	if (f->v[i]->standby != standby)
+		return false;
+	const uint32_t have = ready(f, false);
+	uint32_t before = 0;
+	for (size_t k = 0; k < i && standby; k++)
+		before += f->v[k]->standby;
+	return !standby || have + before < f->wanted;
+}
+
+/* The rack of all shards, as the job begins, or goes on: its rule places the blocks on so
+ * many, and whoever is given none is no shard of it.  `before` gets how many shards
+ * there are of those before each. */
+static int
+make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX + 1])
+{
+	const struct fal_files *j = s->opt->job;
+	struct fal_map *map = &s->fleet.map;
+	struct fal_rack_conf rack = fal_files_rack_conf(j, places);
+	fal_files_map(j, places, map, before);
+	map->epoch = s->tickets.epoch;
+	rack.map = map;
+	rack.tickets = s->tickets;
+	rack.each.parallel = s->opt->parallel;
+	rack.each.at_once = &s->near;
+	s->rack = fal_files_rack(j, &rack);
+	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
+	if (s->rack == NULL)
+		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	return s->opt->found == NULL ? FAL_OK
+				     : fal_snapshot_load(s->opt->snapshots.folder,
+							 s->opt->found, s->rack, s->diag);
+}
+
+int
+ps_fleet_place(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	uint32_t before[FAL_SHARDS_MAX + 1];
+	uint32_t places = s->opt->shards;
+	for (size_t i = 0; i < f->n; i++)
+		if (takes_part(f, i, false) || takes_part(f, i, true))
+			places += f->v[i]->shards;
+	places = places < FAL_SHARDS_MAX ? places : FAL_SHARDS_MAX;
+	f->places = places;
+	f->cut = true;
+	uv_timer_stop(&f->grace);
+	s->tickets =
+		(struct fal_ticket_in){ .epoch = 1, .incarnation = s->opt->incarnation };
+	fal_random_bytes(s->tickets.key, sizeof(s->tickets.key));
+	int err = make_rack(s, places, before);
+	if (err < 0)
+		return err;
+	uint32_t at = s->opt->shards;
+	f->own = before[at];
+	for (int standby = 0; standby < 2; standby++)
+		for (size_t i = 0; i < f->n && at < places; i++) {
+			struct ps_member *m = f->v[i];
+			const uint32_t left = places - at;
+			if (!takes_part(f, i, standby != 0))
+				continue;
+			const uint32_t end = at + (m->shards < left ? m->shards : left);
+			m->idle = before[end] == before[at]; /* so the rule has it */
+			if (!m->idle &&
+			    give(s, m, before[at], before[end] - before[at]) < 0)
+				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
+						    fal_strerror(FAL_ENOMEM));
+			at = end;
+		}
+	return f->unplaced > 0 ? FAL_OK : ps_begin(s);
+}
+
+/* Enough are here, or were waited for. */
+static void
+place_now(struct ps_server *s)
+{
+	int err = ps_fleet_place(s);
+	if (err < 0)
+		ps_abandon(s, err);
+}
+
+static void
+on_grace(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	s->fleet.wanted = s->opt->min_shards;
+	if (!s->stopping && !s->fleet.cut && ps_fleet_waits(s) == 0)
+		place_now(s);
+}
+
+void
+ps_fleet_init(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	const uint32_t least = s->opt->min_shards, had = s->opt->had;
+	uv_timer_init(s->loop, &f->grace);
+	f->grace.data = s;
+	fleet_ask_init(s);
+	f->wanted = least > had ? least : had;
+	if (f->wanted > 0)
+		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
+			    s->opt->job->job.name, f->wanted, f->wanted > 1 ? "es" : "",
+			    had > least ? ", as before, for a while" : "");
+	if (had > least)
+		uv_timer_start(&f->grace, on_grace, GRACE_MS, 0);
+}
+
+void
+ps_fleet_close(struct ps_server *s)
+{
+	if (uv_is_closing((uv_handle_t *)&s->fleet.grace))
+		return;
+	uv_close((uv_handle_t *)&s->fleet.grace, NULL);
+	uv_close((uv_handle_t *)&s->fleet.ask, NULL);
+}
+
+/* ---- a move ------------------------------------------------------------------------ */
+
+/* Asks for the move.  FAL_ELIMIT: there is no memory for it; FAL_ESTATE: the job is over,
+ * or another move is under way.  Other errors end the job. */
+static int
+move_to(struct ps_server *s, const struct fal_map *to, const char *by,
+	struct fal_diag *why)
+{
+	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
+	const struct fal_map *now = &s->fleet.map;
+	struct fal_rack_conf part = fal_files_rack_conf(s->opt->job, 1);
+	struct fal_diag need;
+	size_t blocks = 0;
+	/* What shards of this process will be is there beside what they are. */
+	for (uint32_t i = 0; i < s->fleet.own; i++)
+		if (to->of[i].first != now->of[i].first ||
+		    to->of[i].count != now->of[i].count)
+			blocks += to->of[i].count;
+	if (blocks * FAL_BLOCK < part.each.n)
+		part.each.n = blocks * FAL_BLOCK;
+	const struct ps_need_part_of of = { .rack = &part, .rule = &policy->rule };
+	const uint64_t more = blocks > 0 ? ps_need_part(&of) : 0;
+	if (ps_affords(s, &policy->rule, fal_coord_status(s->coord).workers, more,
+		       &need) < 0)
+		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
+				    need.text);
+	int err = fal_coord_move(s->coord, ps_now(), to, by, why);
+	if (err < 0 && err != FAL_ESTATE)
+		ps_fail(s, err, "a move");
+	return err;
+}
+
+void
+ps_fleet_move_abort(struct ps_server *s)
+{
+	if (s->coord != NULL && s->broken == FAL_OK && !s->saved)
+		ps_fail(s, fal_coord_move_abort(s->coord, ps_now()), "scheduler");
+}
+
+/* "shard 1 has 12, shard 3 has 12" of its blocks. */
+static void
+say_map(const struct ps_server *s)
+{
+	const struct fal_map *m = &s->fleet.map;
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_map_in_order(m, order);
+	struct fal_buf text = { 0 };
+	for (uint32_t i = 0; i < n; i++)
+		fal_put_fmt(&text, "%sshard %u has %u", i > 0 ? ", " : "", order[i] + 1,
+			    m->of[order[i]].count);
+	fal_put_u8(&text, '\0');
+	if (text.err == FAL_OK)
+		fal_cli_err(PROG, "%s: blocks have moved: %s", s->opt->job->job.name,
+			    (const char *)text.p);
+	fal_buf_free(&text);
+}
+
+bool
+ps_fleet_moving(const struct ps_server *s, struct fal_diag *to)
+{
+	const struct fal_map *map = &s->fleet.map, *next = &s->fleet.to;
+	size_t n = 0;
+	to->text[0] = '\0';
+	for (uint32_t i = 0; i < next->shards; i++) {
+		const struct ps_member *m = fleet_of(s, i);
+		const struct fal_extent *a = &map->of[i], *b = &next->of[i];
+		/* None, or those that it has already. */
+		if (b->count == 0 ||
+		    (b->first >= a->first && b->first + b->count <= a->first + a->count))
+			continue;
+		const int more = snprintf(to->text + n, sizeof(to->text) - n,
+					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
+					  m != NULL ? m->address : "this one");
+		n += more > 0 && n + (size_t)more < sizeof(to->text) ? (size_t)more : 0;
+	}
+	return n > 0;
+}
+
+void
+ps_fleet_moved(void *arg, const struct fal_map *map, int err)
+{
+	struct ps_server *s = arg;
+	s->fleet.to = (struct fal_map){ 0 };
+	if (err < 0)
+		return;
+	s->fleet.map = *map;
+	fal_progress_end(&s->progress);
+	say_map(s);
+}
+
+/* ---- who joins --------------------------------------------------------------------- */
+
+/* So many numbers in a row that nobody has; FAL_SHARDS_MAX: there are none. */
+static uint32_t
+free_numbers(const struct ps_server *s, uint32_t count)
+{
+	uint64_t taken = own_bits(s) | fal_map_busy(&s->fleet.map);
+	for (size_t i = 0; i < s->fleet.n; i++)
+		taken |= fleet_bits(s->fleet.v[i]);
+	const uint64_t row = UINT64_MAX >> (64 - count);
+	for (uint32_t first = 0; first + count <= FAL_SHARDS_MAX; first++)
+		if ((taken & row << first) == 0)
+			return first;
+	return FAL_SHARDS_MAX;
+}
+
+/* It is told of the job, without a block. */
+static void
+call_in(struct ps_server *s, struct ps_member *m)
+{
+	const uint32_t first = free_numbers(s, m->shards);
+	if (first == FAL_SHARDS_MAX) {
+		m->standby = true;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
+			    s->opt->job->job.name, m->address);
+		return;
+	}
+	m->first = first;
+	m->count = m->shards;
+	m->late = true;
+	fleet_tell_place(s, m);
+}
+
+/* Each shard of it gets half of what that with the most has. */
+static void
+enter(struct ps_server *s, struct ps_member *m)
+{
+	struct fal_map map = s->fleet.map;
+	struct fal_diag why;
+	uint32_t got = 0;
+	while (got < m->count && fal_map_enter(&map, m->first + got) == FAL_OK)
+		got++;
+	int err = got > 0 ? move_to(s, &map, fal_chan_name(m->session->chan), &why)
+			  : fal_diag_set(&why, FAL_ENOENT, "nobody has a block to spare");
+	if (err == FAL_OK || err == FAL_ESTATE) /* under way; or the job is over */
+		return;
+	m->idle = true;
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: %s gets no block: %s", s->opt->job->job.name, m->address,
+		    why.text);
+}
+
+/* ---- who is drained ---------------------------------------------------------------- */
+
+static uint64_t
+leaving(const struct ps_server *s)
+{
+	uint64_t bits = s->fleet.drain.own ? own_bits(s) : 0;
+	for (size_t i = 0; i < s->fleet.n; i++)
+		bits |= s->fleet.v[i]->drained ? fleet_bits(s->fleet.v[i]) : 0;
+	return bits;
+}
+
+/* Whoever waits for it learns that it is done, or why it is not. */
+static void
+answer(struct ps_server *s, const char *why)
+{
+	struct ps_drain *d = &s->fleet.drain;
+	struct ps_session *session = ps_session_find(&s->sessions, d->asks);
+	d->any = d->refused = false;
+	d->asks = 0;
+	if (why != NULL) {
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: nothing is drained: %s", s->opt->job->job.name,
+			    why);
+	}
+	if (session != NULL)
+		ps_control_drained(session, why);
+}
+
+static void
+give_up(struct ps_server *s, const char *why)
+{
+	s->fleet.drain.own = false;
+	for (size_t i = 0; i < s->fleet.n; i++)
+		s->fleet.v[i]->drained = false;
+	answer(s, why);
+}
+
+/* What was drained is: its processes may go. */
+static void
+dismiss(struct ps_server *s)
+{
+	struct fal_msg msg = { .type = FAL_MSG_DONE };
+	snprintf(msg.done.why, sizeof(msg.done.why),
+		 "drained by '%s': others have its blocks", s->fleet.drain.by);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct ps_member *m = s->fleet.v[i];
+		char own[40];
+		if (!m->drained)
+			continue;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->opt->job->job.name,
+			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
+			    s->fleet.drain.by);
+		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+		fal_chan_close(m->session->chan);
+	}
+	answer(s, NULL);
+}
+
+static void
+drain(struct ps_server *s)
+{
+	struct fal_map map = s->fleet.map;
+	const uint64_t bits = leaving(s);
+	struct fal_diag why;
+	if ((fal_map_busy(&map) & bits) == 0) {
+		dismiss(s);
+		return;
+	}
+	if (s->fleet.drain.refused) {
+		give_up(s, "a shard that should have more cannot");
+		return;
+	}
+	if (fal_map_drain(&map, bits) < 0) {
+		give_up(s, "nobody else has blocks");
+		return;
+	}
+	if (move_to(s, &map, s->fleet.drain.by, &why) < 0)
+		give_up(s, why.text);
+}
+
+static void
+fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
+{
+	char own[40];
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->opt->job->job.name,
+		    fleet_which(m, own), m->address, why != NULL ? why : "unknown");
+	m->full = true;
+	if (leaving(s) != 0 && (fal_map_busy(&s->fleet.to) & leaving(s)) == 0)
+		s->fleet.drain.refused = true;
+}
+
+/* The process that is meant: `*m`, or NULL, and it is this one. */
+static int
+find(const struct ps_server *s, const char *which, struct ps_member **m,
+     struct fal_diag *why)
+{
+	uint64_t number = 0;
+	*m = NULL;
+	if (strncmp(which, "shard:", 6) == 0) {
+		if (fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) < 0)
+			return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard",
+					    FAL_QUOTE(which));
+		*m = fleet_of(s, (uint32_t)number - 1);
+		if (*m != NULL || number <= s->fleet.own)
+			return FAL_OK;
+	}
+	for (size_t i = 0; i < s->fleet.n && number == 0; i++)
+		if (strcmp(s->fleet.v[i]->address, which) == 0) {
+			*m = s->fleet.v[i];
+			return FAL_OK;
+		}
+	return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard of this job",
+			    FAL_QUOTE(which));
+}
+
+int
+ps_fleet_drain(struct ps_server *s, const struct ps_session *session, const char *which,
+	       struct fal_diag *why)
+{
+	struct ps_drain *d = &s->fleet.drain;
+	struct ps_member *m;
+	if (d->any)
+		return fal_diag_set(why, FAL_ESTATE, "another shard is being drained");
+	int err = find(s, which, &m, why);
+	if (err < 0)
+		return err;
+	const uint64_t bits = m != NULL ? fleet_bits(m) : own_bits(s),
+		       busy = fal_map_busy(&s->fleet.map);
+	if ((busy & bits) != 0 && (busy & ~(bits | leaving(s))) == 0)
+		return fal_diag_set(why, FAL_ESTATE, "nobody else has blocks");
+	if (m != NULL)
+		m->drained = true;
+	else
+		d->own = true;
+	d->any = true;
+	d->asks = session->id;
+	snprintf(d->by, sizeof(d->by), "%s", fal_chan_name(session->chan));
+	return FAL_OK;
+}
+
+void
+ps_fleet_drain_over(struct ps_server *s)
+{
+	if (s->fleet.drain.any)
+		give_up(s, "the job is over");
+}
+
+void
+ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session)
+{
+	if (s->fleet.drain.asks == session->id)
+		s->fleet.drain.asks = 0;
+}
+
+/* ---- by what workers waited for --------------------------------------------------- */
+
+static bool
+balances(const struct ps_server *s)
+{
+	return s->opt->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
+}
+
+/* May it have blocks that it has not? */
+static bool
+is_ready(const struct ps_server *s, const struct ps_member *m)
+{
+	return m->placed && !m->drained && (fleet_has(s, m) || fleet_seated_all(s, m));
+}
+
+/* Would a process that has said that it cannot have more blocks get some? */
+static bool
+overfills(const struct ps_server *s, const struct fal_map *map)
+{
+	for (uint32_t i = 0; i < map->shards; i++) {
+		const struct ps_member *m = fleet_of(s, i);
+		if (m != NULL && m->full && map->of[i].count > s->fleet.map.of[i].count)
+			return true;
+	}
+	return false;
+}
+
+static void
+balance(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct fal_map map;
+	struct fal_diag why;
+	uint64_t may = own_bits(s) & ~leaving(s);
+	for (size_t i = 0; i < f->n; i++)
+		may |= is_ready(s, f->v[i]) ? fleet_bits(f->v[i]) : 0;
+	const char *by = fal_coord_balance(s->coord, may, &map);
+	if (by == NULL)
+		return;
+	int err = overfills(s, &map)
+			  ? fal_diag_set(&why, FAL_ELIMIT, "who should have more cannot")
+			  : move_to(s, &map, by, &why);
+	if (err == FAL_ELIMIT && !f->tight) {
+		f->tight = true;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: blocks stay where they are: %s",
+			    s->opt->job->job.name, why.text);
+	}
+}
+
+/* ---- after an event ---------------------------------------------------------------- */
+
+void
+ps_fleet_moves(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	if (f->unplaced > 0 || s->broken < 0 || s->leaving)
+		return;
+	for (size_t i = 0; i < f->n; i++)
+		if (f->v[i]->count == 0 && (!f->v[i]->standby || balances(s)))
+			call_in(s, f->v[i]);
+	if (fal_coord_next_map(s->coord) != NULL)
+		return;
+	if (f->drain.any)
+		drain(s);
+	for (size_t i = 0; i < f->n && fal_coord_next_map(s->coord) == NULL; i++) {
+		struct ps_member *m = f->v[i];
+		if (m->late && m->placed && !m->standby && !m->idle && !m->full &&
+		    !m->drained && !fleet_has(s, m) && fleet_seated_all(s, m))
+			enter(s, m);
+	}
+	if (balances(s) && fal_coord_next_map(s->coord) == NULL)
+		balance(s);
+}
+
+/* ---- images ------------------------------------------------------------------------ */
+
+/* An image is whole. */
+static int
+on_whole(struct ps_server *s, struct ps_member *m)
+{
+	struct ps_coming *c = &m->coming;
+	int err = FAL_OK;
+	c->any = false;
+	uint32_t first, blocks;
+	fal_rack_range(s->rack, m->first + c->of.shard, &first, &blocks);
+	if (c->of.what == FAL_FETCH_PIECE)
+		err = fleet_piece(s, &c->of, &c->image);
+	else if (c->of.what == FAL_FETCH_MARKED)
+		ps_keep_image(s, m->first + c->of.shard, &c->image);
+	else if (c->of.first == first && c->of.count == blocks)
+		err = fal_rack_fill(s->rack, m->first + c->of.shard, &c->image);
+	fal_image_free(&c->image);
+	return err;
+}
+
+static int
+on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_coming *c = &m->coming;
+	const bool piece = msg->image.what == FAL_FETCH_PIECE;
+	/* What was asked for before a move may be of other blocks than its shard has. */
+	const uint32_t blocks =
+		piece ? msg->image.blocks : fal_blocks(s->opt->job->model->params);
+	if (c->any || (piece ? !fleet_owns(s, m, msg) : msg->image.shard >= m->count) ||
+	    msg->image.shard >= FAL_SHARDS_MAX || msg->image.what < FAL_FETCH_MARKED ||
+	    msg->image.what > FAL_FETCH_PIECE)
+		return FAL_EFORMAT;
+	const uint64_t most = fal_post_image_most(blocks, FAL_SLACK_MAX);
+	*c = (struct ps_coming){ .of = { (enum fal_fetch)msg->image.what,
+					 msg->image.shard, msg->image.epoch,
+					 msg->image.first, msg->image.blocks } };
+	int err = fal_post_image_get(msg, most, &c->image);
+	c->any = err == FAL_OK;
+	return err == FAL_OK && c->image.arrays == 0 ? on_whole(s, m) : err;
+}
+
+static int
+on_bytes(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_coming *c = &m->coming;
+	if (!c->any || msg->bytes.shard != c->of.shard)
+		return FAL_EFORMAT;
+	int got = fal_post_bytes_get(&msg->bytes.bytes, &c->image, &c->at);
+	return got == 1 ? on_whole(s, m) : got;
+}
+
+const float *
+ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming)
+{
+	struct fal_msg m = { .type = FAL_MSG_FETCH,
+			     .fetch = { .what = FAL_FETCH_PARAMS, .version = version } };
+	const float *params = fal_rack_params(s->rack, version);
+	*coming = false;
+	if (params != NULL || s->fleet.members == 0)
+		return params;
+	*coming = true;
+	if (fal_rack_gathers(s->rack)) /* this one, or another one first */
+		return NULL;
+	*coming = fal_rack_gather(s->rack, version);
+	if (*coming)
+		fleet_say_all(s, &m);
+	return NULL;
+}
+
+void
+ps_fleet_fetch_marked(struct ps_server *s, uint64_t version)
+{
+	struct fal_msg m = { .type = FAL_MSG_FETCH,
+			     .fetch = { .what = FAL_FETCH_MARKED, .version = version } };
+	fleet_say_all(s, &m);
+}
+
+/* ---- what they say ----------------------------------------------------------------- */
+
+static int
+on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct fal_msg whole = *msg;
+	uint32_t first, blocks;
+	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
+	if (err < 0 || s->saved || s->broken < 0) /* nobody listens any more */
+		return err;
+	struct ps_heard h = { .shard = m->first + msg->say.shard };
+	fal_rack_range(s->rack, h.shard, &first, &blocks);
+	err = fal_post_add(&m->post, &whole,
+			   fal_post_say_most(blocks, fal_files_tasks(s->opt->job)));
+	if (err <= 0)
+		return err;
+	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
+	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
+		fal_post_say_free(&h.say);
+		err = FAL_ENOMEM;
+	}
+	if (err < 0)
+		return err;
+	if (h.say.kind == FAL_SAY_MIGRATED && h.say.err < 0)
+		fleet_refused(s, m, h.say.odd);
+	f->heard[f->heards++] = h;
+	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+	return FAL_OK;
+}
+
+static int
+on_placed(struct ps_server *s, struct ps_member *m)
+{
+	if (m->count == 0 || m->placed)
+		return FAL_ESTATE;
+	m->placed = true;
+	if (m->late) { /* it hears from here on */
+		s->fleet.members++;
+		fleet_seat_all(s, m);
+		return FAL_OK;
+	}
+	if (--s->fleet.unplaced > 0)
+		return FAL_OK;
+	int err = ps_begin(s);
+	if (err < 0)
+		ps_abandon(s, err);
+	return FAL_OK;
+}
+
+/* Where workers find it: what listens everywhere, where it comes from. */
+static void
+find_host(char out[static FAL_MSG_WHY], const char *says, const char *source)
+{
+	const char *port = strrchr(says, ':');
+	if (fal_addr_is_any(says) && strcmp(source, "unix") != 0)
+		snprintf(out, FAL_MSG_WHY,
+			 strchr(source, ':') != NULL ? "[%s]%s" : "%s%s", source, port);
+	else
+		snprintf(out, FAL_MSG_WHY, "%s", says);
+}
+
+static int
+fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	   struct fal_diag *why)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct fal_addr at;
+	if (session->member != NULL)
+		return fal_diag_set(why, FAL_ESTATE, "a second JOIN");
+	const int err = fal_msg_judge_schema(m->join.schema, why);
+	if (err < 0)
+		return err;
+	if (m->join.shards < 1 || m->join.shards > FAL_SHARDS_MAX ||
+	    m->join.address[0] == '\0')
+		return fal_diag_set(why, FAL_EINVAL, "a JOIN of %u shards at '%s'",
+				    m->join.shards, m->join.address);
+	/* One that no worker can dial would end every session. */
+	if (fal_addr_parse(m->join.address, &at, NULL) < 0 || at.kind == FAL_ADDR_EXEC)
+		return fal_diag_set(why, FAL_EINVAL,
+				    "a JOIN at '%s', which is no address",
+				    m->join.address);
+	struct ps_member *is = fal_calloc(1, sizeof(*is));
+	if (is == NULL || FAL_GROW(f->v, f->cap, f->n + 1) < 0) {
+		free(is);
+		return fal_diag_set(why, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	}
+	is->session = session;
+	is->standby = m->join.standby != 0;
+	is->shards = m->join.shards;
+	find_host(is->address, m->join.address, fal_chan_source(session->chan));
+	memcpy(is->public, m->join.public, sizeof(is->public));
+	session->member = f->v[f->n++] = is;
+	session->asks_only = true;
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->opt->job->job.name,
+		    fal_chan_name(session->chan), is->shards, fal_text_s(is->shards),
+		    is->address,
+		    is->standby ? ", on standby"
+		    : f->cut    ? ", and has its part from the next boundary on"
+				: "");
+	if (!f->cut && ps_fleet_waits(s) == 0)
+		place_now(s);
+	return FAL_OK;
+}
+
+static int
+member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	switch (msg->type) {
+	case FAL_MSG_PLACED:
+		return on_placed(s, m);
+	case FAL_MSG_ADMITTED:
+		fleet_admitted(s, m, msg);
+		return FAL_OK;
+	case FAL_MSG_SAY:
+		return on_say(s, m, msg);
+	case FAL_MSG_SERVED:
+		return ps_served_get(&m->served, m->first, m->count, msg);
+	case FAL_MSG_IMAGE:
+		return on_image(s, m, msg);
+	case FAL_MSG_PONG:
+		return FAL_OK;
+	default: /* BYTES */
+		return on_bytes(s, m, msg);
+	}
+}
+
+int
+ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	     struct fal_diag *why)
+{
+	struct ps_member *is = session->member;
+	if (m->type == FAL_MSG_JOIN)
+		return fleet_join(s, session, m, why);
+	if (is == NULL || (m->type != FAL_MSG_PLACED && !is->placed))
+		return fal_diag_set(why, FAL_ESTATE, "%s before %s",
+				    fal_msg_name(m->type),
+				    is == NULL ? "JOIN" : "PLACED");
+	if (m->incarnation != s->opt->incarnation)
+		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
+				    fal_msg_name(m->type), m->incarnation);
+	fleet_heard(is, m);
+	int err = member_msg(s, is, m);
+	return err < 0 ? fal_diag_set(why, err, "%s: %s", fal_msg_name(m->type),
+				      fal_strerror(err))
+		       : FAL_OK;
+}
+
+/* ---- who comes and goes ------------------------------------------------------------ */
+
+static struct ps_account *
+ends_of(const struct ps_server *s, const struct ps_session *session)
+{
+	return ps_account_find(s->opt->ends, fal_chan_fingerprint(session->chan), "",
+			       ps_now());
+}
+
+bool
+ps_fleet_spent(const struct ps_server *s, const struct ps_session *session)
+{
+	return !ps_account_has(ends_of(s, session), PS_END);
+}
+
+static void
+free_member(struct ps_member *m)
+{
+	image_queue_free(&m->images);
+	fal_post_free(&m->post);
+	fal_image_free(&m->coming.image);
+	free(m);
+}
+
+/* Does the move that is under way, or the next one, give it blocks? */
+static bool
+is_to_get(const struct ps_server *s, const struct ps_member *m)
+{
+	const struct fal_map *next =
+		s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
+	return next != NULL && (fal_map_busy(next) & fleet_bits(m)) != 0;
+}
+
+void
+ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct ps_member *m = session->member;
+	if (session->seated) {
+		struct fal_msg msg = { .type = FAL_MSG_DISMISS,
+				       .dismiss.session = session->id };
+		fleet_say_all(s, &msg);
+	}
+	fal_secret_free(session->seats);
+	session->seats = NULL;
+	if (m == NULL)
+		return;
+	session->member = NULL;
+	const bool had = fleet_has(s, m);
+	uint32_t busy = 0;
+	for (size_t i = 0; i < f->n; i++)
+		busy += fleet_has(s, f->v[i]);
+	fleet_unseat(s, m);
+	size_t at = 0;
+	while (f->v[at] != m)
+		at++;
+	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
+	f->members -= m->count > 0 && (m->placed || !m->late);
+	if (had && !s->saved && !s->stopping) {
+		fal_progress_end(&s->progress);
+		char own[40];
+		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
+			    fleet_which(m, own), m->address, why);
+		(void)ps_account_comes(ends_of(s, session), PS_END);
+		f->members = busy;
+		ps_again(s);
+	} else if (is_to_get(s, m)) {
+		ps_fleet_move_abort(s);
+	}
+	free_member(m);
+}
+
+void
+ps_fleet_free(struct ps_fleet *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free_member(f->v[i]);
+	free(f->v);
+	fal_post_say_free(&f->said);
+	for (size_t i = f->next; i < f->heards; i++)
+		fal_post_say_free(&f->heard[i].say);
+	free(f->heard);
+	*f = (struct ps_fleet){ 0 };
+}
+
+void
+ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why)
+{
+	struct fal_msg m = { .type = (uint16_t)type };
+	fal_text_plain(m.done.why, sizeof(m.done.why), why);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		fleet_say(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
+		fal_chan_close(s->fleet.v[i]->session->chan);
+	}
+}

@@ -1,0 +1,1085 @@
+/* A process of shards for another coordinator's job (falcon-ps --join): one connection
+ * after another, and what lives longer than they do; what it is given, job, blocks and
+ * values, and what becomes of these; the workers' sessions, which each of them opens with
+ * the key that the coordinator gave to both. */
+#include "base/build.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/notify.h"
+#include "image_queue.h"
+#include "job/job.h"
+#include "memory.h"
+#include "model/model.h"
+#include "net/dial.h"
+#include "net/listen.h"
+#include "net/retry.h"
+#include "run.h"
+#include "run/files.h"
+#include "run/setup.h"
+#include "sec/secret.h"
+#include "session.h"
+#include "shard/post.h"
+#include "wants.h"
+#include "wire/bfp.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+enum {
+	PART_MS = 10000,          /* for workers to take what they were sent */
+	LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
+	TEXT_MAX = 1 << 20,       /* bytes of a job's or a model's text */
+	YET = 1 << 20, /* of code and streams, until there are shards: measured */
+};
+
+/* A worker's session with the coordinator. */
+struct ps_guest {
+	struct ps_join *join;
+	uint32_t id;
+	uint8_t *psk; /* in locked memory */
+	bool attached;
+	struct ps_reader reader; /* its channel, once it has come */
+};
+
+struct ps_join {
+	const struct ps_run *run;
+	uv_loop_t loop;
+	uv_timer_t timer; /* to try again, or the end */
+	uv_signal_t on_int, on_term;
+	struct fal_listen *listen;
+	struct fal_link link; /* of all that it sends, with --rate-limit */
+	uint64_t busy;        /* of that */
+	struct fal_keyring *keys;
+	uint8_t *secret; /* its own static key, in locked memory */
+	uint8_t instance[FAL_INSTANCE];
+	struct fal_chan *chan; /* to the coordinator */
+	bool open;
+	struct fal_retry retry;
+	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
+	struct fal_diag bye;   /* it was drained: what it says when workers have all */
+	bool parting;          /* so it is */
+	bool ending;
+	int code;
+
+	/* What it was given, from PLACE on; `of` 0: nothing. */
+	uint32_t incarnation, of, first, count, tasks;
+	struct fal_ticket_in tickets;
+	struct fal_buf cut;     /* which shard has which blocks */
+	struct fal_buf text[2]; /* job, model */
+	uint32_t size[2];
+	struct fal_job job;
+	struct fal_model *model;
+	struct fal_rack *rack;  /* NULL: the texts are not here yet */
+	uint32_t became;        /* shards that are what they should be */
+	uint32_t versions;      /* that were to be kept, at most */
+	uint64_t program;       /* bytes of itself, before it had shards */
+	uint64_t need;          /* as it was said last, in bytes */
+	bool near;              /* all workers so far were on this machine */
+	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
+	struct fal_image coming;
+	struct fal_post_of of_coming;
+	bool comes;
+	struct fal_post_at at;
+	struct ps_wants wants;
+	struct ps_guest **guest; /* by id */
+	size_t guests, guest_cap;
+	struct image_queue images;
+};
+
+static void dial(struct ps_join *j);
+
+/* How its channels are to be. */
+static struct fal_chan_opt
+join_chan_opt(const struct ps_join *j)
+{
+	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
+}
+
+/* A fal_post_each: a piece of a SAY goes to the coordinator. */
+static int
+join_piece(void *join, const struct fal_buf *msg)
+{
+	const struct ps_join *j = join;
+	int err = fal_chan_send(j->chan, msg, FAL_SEND_CONTROL);
+	if (err < 0 && err != FAL_ENOMEM) { /* what is lost ends the incarnation there */
+		fal_chan_close(j->chan);
+		err = FAL_OK;
+	}
+	return err;
+}
+
+static void
+join_say(struct ps_join *j, struct fal_msg *m)
+{
+	m->incarnation = j->incarnation;
+	if (ps_chan_send(j->chan, m, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(j->chan);
+}
+
+/* ---- workers' sessions ------------------------------------------------------------ */
+
+static size_t
+guest_place(const struct ps_join *j, uint32_t id)
+{
+	size_t at = 0;
+	while (at < j->guests && j->guest[at]->id < id)
+		at++;
+	return at;
+}
+
+static struct ps_guest *
+guest_find(const struct ps_join *j, uint32_t id)
+{
+	const size_t at = guest_place(j, id);
+	return at < j->guests && j->guest[at]->id == id ? j->guest[at] : NULL;
+}
+
+static struct ps_reader *
+guest_reader(void *arg, uint32_t id)
+{
+	struct ps_guest *g = guest_find(arg, id);
+	return g != NULL ? &g->reader : NULL;
+}
+
+static int
+guest_keys(struct ps_join *j)
+{
+	const size_t most = (j->guests + 1) * LINE;
+	char *text = fal_secret_alloc(most);
+	char *key = fal_secret_alloc(FAL_KEY_TEXT + 1);
+	struct fal_keyring *fresh = NULL;
+	int err = text != NULL && key != NULL ? FAL_OK : FAL_ENOMEM;
+	size_t n = 0;
+	if (err == FAL_OK) {
+		fal_key_encode(j->secret, key);
+		n = (size_t)snprintf(text, most, "shard self %s\n", key);
+	}
+	for (size_t i = 0; i < j->guests && err == FAL_OK; i++) {
+		fal_key_encode(j->guest[i]->psk, key);
+		n += (size_t)snprintf(text + n, most - n, "session%u work %s\n",
+				      j->guest[i]->id, key);
+	}
+	if (err == FAL_OK)
+		err = fal_keyring_parse(text, n, "sessions", &fresh, NULL);
+	fal_secret_free(text);
+	fal_secret_free(key);
+	if (err < 0)
+		return err;
+	if (j->listen != NULL)
+		fal_listen_keyring(j->listen, fresh);
+	fal_keyring_free(j->keys);
+	j->keys = fresh;
+	return FAL_OK;
+}
+
+static void
+free_guest(struct ps_guest *g)
+{
+	if (g->reader.chan != NULL)
+		fal_chan_kill(g->reader.chan);
+	ps_reader_free(&g->reader);
+	fal_secret_free(g->psk);
+	free(g);
+}
+
+static int
+guest_admit(struct ps_join *j, const struct fal_msg *m)
+{
+	const size_t at = guest_place(j, m->admit.session);
+	struct ps_guest *g = fal_calloc(1, sizeof(*g));
+	if (guest_find(j, m->admit.session) != NULL) {
+		free(g);
+		return FAL_ESTATE;
+	}
+	if (g == NULL || (g->psk = fal_secret_alloc(FAL_KEY_BYTES)) == NULL ||
+	    FAL_GROW(j->guest, j->guest_cap, j->guests + 1) < 0) {
+		if (g != NULL)
+			free_guest(g);
+		return FAL_ENOMEM;
+	}
+	g->join = j;
+	g->id = m->admit.session;
+	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
+	memmove(j->guest + at + 1, j->guest + at,
+		(j->guests++ - at) * sizeof(struct ps_guest *));
+	j->guest[at] = g;
+	int err = guest_keys(j);
+	struct fal_msg known = { .type = FAL_MSG_ADMITTED, .admitted.session = g->id };
+	if (err == FAL_OK)
+		join_say(j, &known);
+	return err;
+}
+
+static int
+guest_dismiss(struct ps_join *j, uint32_t id)
+{
+	const size_t at = guest_place(j, id);
+	if (guest_find(j, id) == NULL)
+		return FAL_OK;
+	free_guest(j->guest[at]);
+	memmove(j->guest + at, j->guest + at + 1,
+		(--j->guests - at) * sizeof(struct ps_guest *));
+	return guest_keys(j);
+}
+
+static void
+guest_part(struct ps_join *j)
+{
+	for (size_t i = 0; i < j->guests; i++)
+		if (j->guest[i]->reader.chan != NULL)
+			fal_chan_close(j->guest[i]->reader.chan);
+}
+
+static bool
+guest_parted(const struct ps_join *j)
+{
+	size_t i = 0;
+	while (i < j->guests && j->guest[i]->reader.chan == NULL)
+		i++;
+	return i == j->guests;
+}
+
+static void
+guest_forget(struct ps_join *j)
+{
+	while (j->guests > 0)
+		free_guest(j->guest[--j->guests]);
+	(void)guest_keys(j); /* else the old ones open nothing that is here */
+}
+
+/* ---- the end ---------------------------------------------------------------------- */
+
+/* The coordinator is gone: nothing of it is any use. */
+static void
+place_forget(struct ps_join *j)
+{
+	guest_forget(j);
+	ps_wants_forget(&j->wants);
+	fal_rack_free(j->rack);
+	j->rack = NULL;
+	fal_model_free(j->model);
+	j->model = NULL;
+	fal_job_free(&j->job);
+	fal_buf_free(&j->cut);
+	for (int i = 0; i < 2; i++)
+		fal_buf_free(&j->text[i]);
+	fal_image_free(&j->coming);
+	image_queue_clear(&j->images);
+	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
+	j->of = j->became = j->versions = 0;
+	j->need = 0;
+	j->map = j->to = (struct fal_map){ 0 };
+	j->comes = false;
+}
+
+/* Ends the process with this exit code, and why; NULL: it was said. */
+static void
+join_end(struct ps_join *j, int code, const char *why)
+{
+	if (j->ending)
+		return;
+	if (why != NULL)
+		fal_cli_err(PROG, "%s", why);
+	j->ending = true;
+	j->code = code;
+	if (j->chan != NULL && j->open)
+		fal_chan_close(j->chan);
+	else if (j->chan != NULL)
+		fal_chan_kill(j->chan);
+	place_forget(j);
+	fal_listen_close(j->listen);
+	j->listen = NULL;
+	ps_close(&j->timer);
+	/* Another signal is heard, and changes nothing. */
+	uv_unref((uv_handle_t *)&j->on_int);
+	uv_unref((uv_handle_t *)&j->on_term);
+}
+
+/* It has no blocks any more: ends it when workers have what was sent to them. */
+static void
+join_parted(struct ps_join *j)
+{
+	if (j->parting && !j->ending && guest_parted(j))
+		join_end(j, FAL_EXIT_DONE, j->bye.text);
+}
+
+/* ---- what its shards say and send --------------------------------------------- */
+
+/* Before what is said of a new version: what was done so far. */
+static int
+say_served(struct ps_join *j)
+{
+	struct fal_msg m;
+	struct fal_buf rows = { 0 };
+	int err = ps_served_put(&j->wants.served, j->first, j->count, &m, &rows);
+	if (err == FAL_OK)
+		join_say(j, &m);
+	fal_buf_free(&rows);
+	return err;
+}
+
+/* What the shards have to say leaves, and what was wanted and is made. */
+static int
+place_speak(struct ps_join *j)
+{
+	struct fal_shard_say say;
+	uint32_t shard;
+	int err = FAL_OK;
+	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say)) {
+		if (say.kind == FAL_SAY_STEPPED)
+			err = say_served(j);
+		if (err == FAL_OK)
+			err = fal_post_say(j->incarnation, shard - j->first, &say,
+					   join_piece, j);
+	}
+	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
+}
+
+/* The memory of a mark is for the next one. */
+static void
+on_left(void *arg, struct queued_image *p)
+{
+	const struct ps_join *j = arg;
+	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
+		return;
+	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->of.shard);
+	if (shard != NULL)
+		fal_shard_spare(shard, &p->image);
+}
+
+/* There is room for what is long. */
+static void
+place_more(struct ps_join *j)
+{
+	image_queue_send(&j->images, j->incarnation, j->chan, on_left, j);
+}
+
+/* ---- what it is given ------------------------------------------------------------- */
+
+static int
+on_place(struct ps_join *j, const struct fal_msg *m)
+{
+	if (j->of > 0 || m->place.of > FAL_SHARDS_MAX || m->place.count < 1 ||
+	    m->place.first >= m->place.of ||
+	    m->place.count > m->place.of - m->place.first)
+		return FAL_ESTATE;
+	if (m->place.job_n < 1 || m->place.job_n > TEXT_MAX || m->place.model_n < 1 ||
+	    m->place.model_n > TEXT_MAX)
+		return FAL_ELIMIT;
+	j->incarnation = m->incarnation;
+	j->of = m->place.of;
+	j->first = m->place.first;
+	j->count = m->place.count;
+	j->tasks = m->place.tasks;
+	j->size[0] = m->place.job_n;
+	j->size[1] = m->place.model_n;
+	j->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
+					     .incarnation = m->incarnation };
+	memcpy(j->tickets.key, m->place.key, sizeof(j->tickets.key));
+	if (m->place.map.n > FAL_SHARDS_MAX * sizeof(struct fal_extent))
+		return FAL_ELIMIT;
+	fal_buf_clear(&j->cut);
+	fal_put_bytes(&j->cut, m->place.map.p, m->place.map.n);
+	return j->cut.err;
+}
+
+/* Values that its shards have by a map. */
+static size_t
+values_of(const struct ps_join *j, const struct fal_map *map)
+{
+	size_t n = 0;
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		n += (size_t)map->of[i].count * FAL_BLOCK;
+	return n < j->model->params ? n : j->model->params;
+}
+
+/* What so many values need is said, if it is more than it was, and must be allowed; else
+ * FAL_ELIMIT, with `why`. */
+static int
+afford(struct ps_join *j, size_t n, struct fal_diag *why)
+{
+	struct fal_rack_conf part = {
+		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
+	};
+	part.each.n = n;
+	if (j->program == 0)
+		j->program = fal_need_begun(
+			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
+	const struct ps_need_part_of of = { .program = j->program,
+					    .rack = &part,
+					    .rule = &j->job.rule,
+					    .versions = j->versions,
+					    .mixed = ps_has_port(&j->run->listen) };
+	const uint64_t need = ps_need_part(&of);
+	const bool more = need > j->need;
+	j->need = need;
+	if (n > 0 && more)
+		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
+			    j->job.name, j->first + 1, j->first + j->count, j->of,
+			    fal_need_mib(need));
+	int err = fal_need_allowed(need, 0, j->run->opt.max_memory, why);
+	if (err < 0)
+		fal_cli_err(PROG, "%s", why->text);
+	return err;
+}
+
+/* Its shards are what they should be: with a job under way, nothing yet. */
+static void
+has_all(struct ps_join *j)
+{
+	struct fal_msg placed = { .type = FAL_MSG_PLACED,
+				  .placed.epoch = j->tickets.epoch };
+	const bool any = values_of(j, &j->map) > 0;
+	j->became = j->count;
+	join_say(j, &placed);
+	fal_cli_err(PROG, "%s: %s: %s shards %u to %u of %u%s", j->run->opt.join,
+		    j->job.name, any ? "has" : "is", j->first + 1, j->first + j->count,
+		    j->of, any ? "" : ", without blocks yet");
+}
+
+/* Job and model are here. */
+static int
+make(struct ps_join *j)
+{
+	const struct fal_setup_text job = { "job", j->text[0].p, j->text[0].n },
+				    model = { "model", j->text[1].p, j->text[1].n };
+	struct fal_diag diag = { "" };
+	int err = fal_setup_parse(&job, &model, &j->job, &j->model, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s",
+			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
+		return err;
+	}
+	const struct fal_tail cut = { j->cut.p, j->cut.n };
+	struct fal_map map;
+	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
+	if (err < 0 || map.shards != j->of)
+		return FAL_EFORMAT;
+	/* All of its shards have blocks, or none, so far. */
+	uint32_t with = 0;
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		with += map.of[i].count > 0;
+	if (with != 0 && with != j->count)
+		return FAL_EFORMAT;
+	/* The blocks come as in a move, from a map by which no shard has any. */
+	const struct fal_map none = { .epoch = map.epoch, .shards = map.shards };
+	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+					       .map = &map };
+	struct fal_rack_conf conf = { .map = with > 0 ? &none : &map,
+				      .first = j->first,
+				      .here = j->count,
+				      .tickets = j->tickets,
+				      .each = fal_files_shard_conf(&j->job, j->model,
+								   j->tasks) };
+	conf.each.parallel = fal_threads_parallel(j->run->threads);
+	conf.each.at_once = &j->near;
+	j->near = true;
+	j->map = map;
+	err = afford(j, values_of(j, &map), &diag);
+	if (err < 0)
+		return err;
+	j->rack = fal_rack_new(&conf, NULL);
+	if (j->rack == NULL)
+		return FAL_ENOMEM;
+	j->wants.publisher.rack = j->rack;
+	j->wants.publisher.parallel = conf.each.parallel;
+	j->wants.publisher.placed = j->job.placement == FAL_JOB_PLACEMENT_PSLD;
+	j->wants.publisher.incarnation = j->incarnation;
+	j->wants.publisher.rule = j->job.rule;
+	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
+	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
+	if (with > 0)
+		return fal_rack_order(j->rack, &begin);
+	has_all(j);
+	return FAL_OK;
+}
+
+static int
+on_text(struct ps_join *j, const struct fal_msg *m)
+{
+	if (m->text.which > 1 || j->rack != NULL)
+		return FAL_ESTATE;
+	struct fal_buf *b = &j->text[m->text.which];
+	if (m->text.offset != b->n || m->text.bytes.n > j->size[m->text.which] - b->n)
+		return FAL_ESTATE;
+	fal_put_bytes(b, m->text.bytes.p, m->text.bytes.n);
+	if (b->err < 0)
+		return b->err;
+	return j->text[0].n == j->size[0] && j->text[1].n == j->size[1] ? make(j)
+									: FAL_OK;
+}
+
+/* Counts the shards that have all of their blocks; with the last one the process is
+ * placed. */
+static int
+become(struct ps_join *j)
+{
+	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
+	struct fal_shard_say say;
+	uint32_t shard;
+	while (fal_rack_next(j->rack, &shard, &say))
+		j->became++;
+	if (j->became < j->count)
+		return FAL_OK;
+	int err = fal_rack_order(j->rack, &commit);
+	if (err == FAL_OK)
+		has_all(j);
+	return err;
+}
+
+/* A part of what a shard will be comes. */
+static int
+on_image(struct ps_join *j, const struct fal_msg *m)
+{
+	if (j->rack == NULL || j->comes || m->image.what != FAL_FETCH_PIECE ||
+	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
+	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
+		return FAL_ESTATE;
+	j->at = (struct fal_post_at){ 0 };
+	j->of_coming =
+		(struct fal_post_of){ FAL_FETCH_PIECE, m->image.shard, m->image.epoch,
+				      m->image.first, m->image.blocks };
+	int err =
+		fal_post_image_get(m, fal_post_image_most(m->image.blocks, FAL_SLACK_MAX),
+				   &j->coming);
+	j->comes = err == FAL_OK;
+	return err;
+}
+
+/* All of it is here. */
+static int
+graft(struct ps_join *j)
+{
+	const struct fal_post_of *of = &j->of_coming;
+	const struct fal_rack_piece piece = { of->epoch, of->first, of->count,
+					      j->coming };
+	int err = fal_rack_graft(j->rack, of->shard, &piece);
+	j->comes = false;
+	fal_image_free(&j->coming);
+	if (err < 0)
+		return err;
+	return j->became < j->count ? become(j) : place_speak(j);
+}
+
+static int
+on_bytes(struct ps_join *j, const struct fal_msg *m)
+{
+	if (!j->comes)
+		return FAL_ESTATE;
+	int got = fal_post_bytes_get(&m->bytes.bytes, &j->coming, &j->at);
+	return got == 1 ? graft(j) : got;
+}
+
+/* ---- at work ----------------------------------------------------------------------- */
+
+/* Queues a piece for a shard elsewhere, by way of the coordinator; takes its image. */
+static int
+give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
+{
+	struct ps_join *j = join;
+	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
+						piece->first, piece->count },
+					.image = piece->image };
+	piece->image = (struct fal_image){ 0 };
+	return image_queue_add(&j->images, &p);
+}
+
+/* It will have others, beside which those that it has stay for a while.  1: so it was
+ * told; 0: it cannot, and has said so. */
+static int
+on_map(struct ps_join *j, const struct fal_map *map)
+{
+	struct fal_diag why;
+	size_t n = values_of(j, &j->map);
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		if (map->of[i].first != j->map.of[i].first ||
+		    map->of[i].count != j->map.of[i].count)
+			n += (size_t)map->of[i].count * FAL_BLOCK;
+	const bool more = n > values_of(j, &j->map);
+	int err = more ? afford(j, n, &why) : FAL_OK;
+	if (err < 0) { /* the move never was */
+		const struct fal_shard_say say = { .kind = FAL_SAY_MIGRATED,
+						   .version = map->epoch,
+						   .err = err,
+						   .odd = why.text };
+		return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+	}
+	j->to = *map;
+	return 1;
+}
+
+/* The shards were told so: what follows. */
+static int
+after_order(struct ps_join *j, const struct fal_shard_order *o)
+{
+	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
+		int err = fal_rack_pieces(j->rack, give_piece, j);
+		place_more(j);
+		return err;
+	}
+	if (o->kind == FAL_ORDER_COMMIT && j->to.shards > 0) {
+		const bool other = values_of(j, &j->to) != values_of(j, &j->map);
+		j->map = j->to;
+		ps_wants_moved(&j->wants);
+		if (other)
+			fal_cli_err(PROG, "%s: %s: has %zu of %u blocks from here on",
+				    j->run->opt.join, j->job.name,
+				    (values_of(j, &j->map) + FAL_BLOCK - 1) / FAL_BLOCK,
+				    fal_blocks(j->model->params));
+	}
+	if (o->kind == FAL_ORDER_COMMIT || o->kind == FAL_ORDER_ABORT)
+		j->to = (struct fal_map){ 0 };
+	return o->kind == FAL_ORDER_ABORT ? image_queue_abort(&j->images) : FAL_OK;
+}
+
+/* Another rule, or a coordinator that means ill, has more versions kept. */
+static int
+keeps(struct ps_join *j, const struct fal_shard_order *o)
+{
+	const uint32_t most = o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX;
+	if (most <= j->versions)
+		return FAL_OK;
+	struct fal_diag why;
+	j->versions = most;
+	return afford(j, values_of(j, &j->map), &why);
+}
+
+static int
+on_order(struct ps_join *j, const struct fal_msg *m)
+{
+	const uint32_t blocks = fal_blocks(j->model->params);
+	struct fal_shard_order o;
+	struct fal_map map;
+	const uint64_t began = uv_hrtime();
+	int err = fal_post_order_get(m, blocks, &map, &o);
+	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
+		err = on_map(j, o.map);
+		if (err <= 0)
+			return err;
+		err = FAL_OK;
+	}
+	if (err == FAL_OK)
+		err = keeps(j, &o);
+	if (err == FAL_OK)
+		err = fal_rack_order(j->rack, &o);
+	if (err == FAL_OK)
+		err = after_order(j, &o);
+	if (err == FAL_OK)
+		err = place_speak(j);
+	j->wants.served.service += uv_hrtime() - began;
+	return err;
+}
+
+static int
+on_publish(struct ps_join *j, const struct fal_msg *m)
+{
+	const uint32_t names = (uint32_t)(m->publish.named.n / 8);
+	struct fal_rd r = fal_rd_init(m->publish.named.p, m->publish.named.n);
+	struct ps_guest *g = guest_find(j, m->publish.session);
+	uint64_t *named = fal_calloc((size_t)names + 1, sizeof(*named));
+	if (named == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < names; i++)
+		named[i] = fal_get_u64(&r);
+	const struct fal_coord_model model = { .version = m->publish.version,
+					       .newest = m->publish.newest,
+					       .order = m->publish.order,
+					       .oldest = m->publish.oldest,
+					       .keep = m->publish.keep != 0,
+					       .from = m->publish.from,
+					       .named = named,
+					       .names = names };
+	int err = fal_rd_end(&r);
+	if (err == FAL_OK && g != NULL)
+		err = ps_wants_add(&j->wants, g->id, &g->reader, &model);
+	free(named);
+	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
+}
+
+/* The parameters that a shard has of a version, and the average; nothing, if it has it
+ * no more. */
+static int
+params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image *out)
+{
+	struct fal_shard_part part;
+	struct fal_image live = { .is.version = version };
+	if (!fal_rack_part(j->rack, shard, version, &part))
+		return FAL_OK;
+	const float *average = fal_shard_average(fal_rack_at(j->rack, shard));
+	const size_t bytes = part.values * sizeof(float);
+	int err = fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params,
+				bytes);
+	if (err == FAL_OK && average != NULL)
+		err = fal_image_add(&live, "average", true, (void *)(uintptr_t)average,
+				    bytes);
+	if (err == FAL_OK)
+		err = fal_image_copy(out, &live);
+	fal_image_free(&live);
+	return err;
+}
+
+static int
+on_fetch(struct ps_join *j, const struct fal_msg *m)
+{
+	for (uint32_t i = 0; i < j->count; i++) {
+		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
+		struct queued_image p = { .of = { .what = (enum fal_fetch)m->fetch.what,
+						  .shard = i },
+					  .image.is.version = m->fetch.version };
+		if (shard == NULL) /* it has no block */
+			continue;
+		fal_rack_range(j->rack, j->first + i, &p.of.first, &p.of.count);
+		if (p.of.what == FAL_FETCH_PARAMS &&
+		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
+			return FAL_ENOMEM;
+		if (p.of.what == FAL_FETCH_MARKED)
+			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
+		if (image_queue_add(&j->images, &p) < 0)
+			return FAL_ENOMEM;
+	}
+	place_more(j);
+	return FAL_OK;
+}
+
+/* A message of the coordinator that is about what it was given.  0 or an error. */
+static int
+place_msg(struct ps_join *j, const struct fal_msg *m)
+{
+	const bool placed = j->rack != NULL && j->became == j->count;
+	if (m->type == FAL_MSG_PLACE)
+		return on_place(j, m);
+	if (j->of == 0)
+		return FAL_ESTATE;
+	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
+	switch (m->type) {
+	case FAL_MSG_PING:
+		join_say(j, &pong);
+		return FAL_OK;
+	case FAL_MSG_TEXT:
+		return on_text(j, m);
+	case FAL_MSG_IMAGE:
+		return on_image(j, m);
+	case FAL_MSG_BYTES:
+		return on_bytes(j, m);
+	case FAL_MSG_ORDER:
+		return placed ? on_order(j, m) : FAL_ESTATE;
+	case FAL_MSG_ADMIT:
+		return placed ? guest_admit(j, m) : FAL_ESTATE;
+	case FAL_MSG_DISMISS:
+		return guest_dismiss(j, m->dismiss.session);
+	case FAL_MSG_PUBLISH:
+		return placed ? on_publish(j, m) : FAL_ESTATE;
+	case FAL_MSG_FETCH:
+		return placed ? on_fetch(j, m) : FAL_ESTATE;
+	default:
+		return FAL_EFORMAT;
+	}
+}
+/* ---- what workers say ------------------------------------------------------------- */
+
+/* Ends a session that did what it may not. */
+static void
+refuse(struct ps_guest *g, const char *why)
+{
+	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	(void)ps_chan_send(g->reader.chan, &m, FAL_SEND_CONTROL);
+	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(g->reader.chan), why);
+	fal_chan_close(g->reader.chan);
+}
+
+/* What is refused of a push the coordinator hears, and charges its key. */
+static int
+refused(struct ps_join *j, const struct fal_ticket *t, int err, const char *why)
+{
+	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
+					   .round = t->round,
+					   .id = t->id,
+					   .err = err,
+					   .odd = why };
+	return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+}
+
+static int
+guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
+{
+	struct ps_join *j = g->join;
+	struct fal_ticket t;
+	int err = fal_rack_ticket(j->rack, g->id, m, &t, why);
+	if (err < 0)
+		return err;
+	const uint64_t began = uv_hrtime();
+	ps_served_push(&j->wants.served, j->rack, &m->push.records);
+	err = fal_rack_push(j->rack, &t, &m->push.records, why);
+	if (err < 0 && err != FAL_ENOMEM && refused(j, &t, err, why->text) == FAL_OK)
+		err = FAL_OK;
+	int said = place_speak(j);
+	j->wants.served.service += uv_hrtime() - began;
+	if (err == FAL_ENOMEM || said < 0)
+		join_end(j, FAL_EXIT_NO, fal_strerror(err < 0 ? err : said));
+	return FAL_OK;
+}
+
+static void
+guest_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct ps_guest *g = arg;
+	struct ps_join *j = g->join;
+	struct fal_diag why = { "" };
+	struct fal_msg m;
+	(void)c;
+	int err = fal_msg_get(p, n, &m);
+	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
+		refuse(g, "a message that cannot be read");
+	} else if (m.type == FAL_MSG_ATTACH) {
+		j->near &= fal_chan_is_local(g->reader.chan);
+		g->attached = true;
+		if (place_speak(j) < 0)
+			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
+		refuse(g, "a shard takes PUSH behind ATTACH alone");
+	} else if (guest_on_push(g, &m, &why) < 0) {
+		refuse(g, why.text);
+	}
+}
+
+static void
+guest_on_drain(void *arg, struct fal_chan *c)
+{
+	struct ps_guest *g = arg;
+	(void)c;
+	ps_wants_taken(&g->join->wants, &g->reader);
+	if (place_speak(g->join) < 0)
+		join_end(g->join, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+}
+
+static void
+guest_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct ps_guest *g = arg;
+	(void)c;
+	(void)err;
+	(void)reason;
+	ps_wants_taken(&g->join->wants, &g->reader);
+	g->reader.chan = NULL;
+	join_parted(g->join);
+}
+
+static void
+guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
+{
+	struct ps_join *j = arg;
+	unsigned id = 0;
+	struct ps_guest *g =
+		sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
+	const struct fal_chan_ops ops = { .arg = g,
+					  .on_msg = guest_on_msg,
+					  .on_drain = guest_on_drain,
+					  .on_close = guest_on_close };
+	(void)role;
+	if (g == NULL || g->reader.chan != NULL || j->parting) { /* it has one */
+		fal_chan_kill(c);
+		return;
+	}
+	g->attached = false;
+	ps_reader_free(&g->reader);
+	g->reader.chan = c;
+	fal_chan_adopt(c, &ops);
+	fal_chan_compress(c, j->run->compress);
+}
+/* ---- the connection --------------------------------------------------------------- */
+
+static void
+on_open(void *arg, struct fal_chan *c)
+{
+	struct ps_join *j = arg;
+	const struct ps_options *o = &j->run->opt;
+	struct fal_msg m = { .type = FAL_MSG_JOIN };
+	(void)c;
+	j->open = true;
+	j->incarnation = 0; /* not known before PLACE */
+	m.join.schema = fal_msg_schema();
+	snprintf(m.join.version, sizeof(m.join.version), "%s", fal_build());
+	snprintf(m.join.address, sizeof(m.join.address), "%s",
+		 fal_listen_text(j->listen));
+	memcpy(m.join.public, fal_keyring_public(j->keys), sizeof(m.join.public));
+	m.join.shards = (uint32_t)o->shards;
+	m.join.standby = o->standby;
+	memcpy(m.join.instance, j->instance, sizeof(m.join.instance));
+	join_say(j, &m);
+	if (fal_retry_reached(&j->retry, uv_hrtime()))
+		fal_cli_err(PROG, "%s: connected again", o->join);
+	else
+		fal_cli_err(PROG, "%s: joined, listening on %s", o->join,
+			    fal_listen_text(j->listen));
+	fal_cli_notify("READY=1\nSTATUS=joined");
+}
+
+static void
+on_parting(uv_timer_t *t)
+{
+	struct ps_join *j = t->data;
+	join_end(j, FAL_EXIT_DONE, j->bye.text);
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct ps_join *j = arg;
+	struct fal_msg m;
+	struct fal_diag why;
+	(void)c;
+	int err = fal_msg_get(p, n, &m);
+	if (j->ending || j->parting)
+		return;
+	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
+		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
+		/* What workers were sent and have not got yet they may wait for. */
+		j->parting = true;
+		guest_part(j);
+		uv_timer_start(&j->timer, on_parting, PART_MS, 0);
+		join_parted(j);
+	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
+		fal_diag_set(&j->later, 0, "%s: %s", j->run->opt.join, m.later.why);
+	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {
+		fal_diag_set(&why, 0, "%s: refused: %s", j->run->opt.join, m.refuse.why);
+		join_end(j, m.refuse.key != 0 ? FAL_EXIT_NOPERM : FAL_EXIT_NO, why.text);
+	} else {
+		err = err == FAL_OK ? place_msg(j, &m) : err;
+		if (err < 0) {
+			fal_diag_set(&why, 0, "%s: %s: %s", j->run->opt.join,
+				     fal_msg_name(m.type), fal_strerror(err));
+			join_end(j, FAL_EXIT_NO, why.text);
+		}
+	}
+}
+
+static void
+on_room(void *arg, struct fal_chan *c)
+{
+	(void)c;
+	place_more(arg);
+}
+
+static void
+on_retry(uv_timer_t *t)
+{
+	dial(t->data);
+}
+
+static void
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct ps_join *j = arg;
+	(void)c;
+	j->chan = NULL;
+	j->open = false;
+	if (j->ending || j->parting)
+		return;
+	place_forget(j);
+	const int code = fal_retry_after(&j->retry, PROG, err, reason, &j->later, false);
+	if (code >= 0)
+		join_end(j, code, reason);
+	else
+		uv_timer_start(&j->timer, on_retry,
+			       fal_retry_pause_ms(&j->retry, uv_hrtime()), 0);
+}
+
+static void
+dial(struct ps_join *j)
+{
+	const struct fal_chan_ops ops = { .arg = j,
+					  .on_open = on_open,
+					  .on_msg = on_msg,
+					  .on_room = on_room,
+					  .on_close = on_close };
+	const struct fal_chan_opt opt = join_chan_opt(j);
+	int err = fal_dial(&j->loop, &j->run->coordinator, j->run->key, &opt, &ops,
+			   &j->chan);
+	struct fal_diag why;
+	if (err < 0) {
+		fal_diag_set(&why, err, "%s: %s", j->run->opt.join, fal_strerror(err));
+		join_end(j, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, why.text);
+	}
+}
+
+static void
+on_signal(uv_signal_t *h, int signum)
+{
+	(void)signum;
+	fal_cli_notify("STOPPING=1");
+	join_end(h->data, FAL_EXIT_DONE, NULL);
+}
+
+/* Its listener, with a key of its own that nobody has seen before. */
+static int
+listen_for(struct ps_join *j, struct fal_diag *diag)
+{
+	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
+	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
+	if (j->secret == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	fal_random_bytes(j->secret, FAL_KEY_BYTES);
+	int err = guest_keys(j);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
+					 .keyring = j->keys,
+					 .chan = join_chan_opt(j) };
+	listen.chan.unseals = ps_may_unseal(&j->run->opt);
+	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
+	const int fd = (int)j->run->opt.ready_fd - 1;
+	return err < 0 || fd < 0 ? err
+				 : fal_cli_ready(fd, fal_listen_text(j->listen), diag);
+}
+
+int
+ps_run_join(const struct ps_run *run)
+{
+	struct ps_join *j = fal_calloc(1, sizeof(*j));
+	struct fal_diag diag = { "" };
+	if (j == NULL)
+		return ps_run_say(&diag, FAL_ENOMEM);
+	const int bad = uv_loop_init(&j->loop);
+	if (bad < 0) {
+		free(j);
+		fal_diag_set(&diag, FAL_EIO, "%s", uv_strerror(bad));
+		return ps_run_say(&diag, FAL_EIO);
+	}
+	signal(SIGPIPE, SIG_IGN);
+	j->run = run;
+	j->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
+				     .shared = &j->busy };
+	j->retry.lost = uv_hrtime();
+	fal_random_bytes(j->instance, sizeof(j->instance));
+	uv_timer_init(&j->loop, &j->timer);
+	uv_signal_init(&j->loop, &j->on_int);
+	uv_signal_init(&j->loop, &j->on_term);
+	j->timer.data = j->on_int.data = j->on_term.data = j;
+	uv_signal_start(&j->on_int, on_signal, SIGINT);
+	uv_signal_start(&j->on_term, on_signal, SIGTERM);
+	int err = listen_for(j, &diag);
+	if (err < 0)
+		join_end(j, fal_cli_exit(err), diag.text);
+	else
+		dial(j);
+	uv_run(&j->loop, UV_RUN_DEFAULT);
+	ps_close(&j->on_int);
+	ps_close(&j->on_term);
+	uv_run(&j->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&j->loop);
+	ps_wants_free(&j->wants);
+	const int code = j->code;
+	fal_keyring_free(j->keys);
+	fal_secret_free(j->secret);
+	free(j->guest);
+	image_queue_free(&j->images);
+	free(j);
+	return code;
+}
