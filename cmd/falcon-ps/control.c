@@ -40,7 +40,6 @@ reply_text(struct ps_session *session, int status, const char *text)
 static void
 say(struct ps_server *s, const struct ps_session *session, const char *what)
 {
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s '%s' at clock %" PRIu64, what, fal_chan_name(session->chan),
 		    fal_coord_front(s->coord));
 }
@@ -193,7 +192,6 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	if (err < 0)
 		return err;
 	s->control.lines++;
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "policy changed by '%s' from clock %" PRIu64 " on", by, clock);
 	return remember(&s->control, p, clock, by);
 }

@@ -77,12 +77,7 @@ on_flush(uv_timer_t *t)
 	ps_tell_refusals(s, false);
 	ps_more_all(s); /* data that were to be had again */
 	ps_put_off_held(s);
-	struct fal_diag said;
 	ps_record_flush(s->opt->record);
-	while (ps_record_said(s->opt->record, &said)) {
-		fal_progress_end(&s->progress);
-		fal_cli_err(PROG, "%s", said.text);
-	}
 	ps_tell_waiting(s);
 }
 
@@ -143,7 +138,7 @@ conclude(struct ps_server *s)
 	ps_fleet_drain_over(s);
 	s->saved = true;
 	s->out->seconds = ps_worked(s, now);
-	fal_progress_end(&s->progress);
+	fal_progress_end();
 	if (any)
 		s->out->clock = left.clock;
 	const char *why = NULL;
@@ -303,7 +298,6 @@ ps_after_event(struct ps_server *s)
 	    (!ps_keep_end(s, status.clock) || !ps_best_written(s)))
 		return;
 	if (status.failed && s->above != NULL) {
-		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, status.why);
 		ps_above_end(s, FAL_EXIT_NO, status.why);
 		return;
@@ -385,7 +379,6 @@ renew_keyring(struct ps_server *s)
 {
 	struct fal_keyring *fresh = NULL;
 	struct fal_diag why = { "" };
-	fal_progress_end(&s->progress);
 	if (fal_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
 		return;
@@ -576,7 +569,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		stop(&s);
 	}
 	uv_run(s.loop, UV_RUN_DEFAULT);
-	fal_progress_end(&s.progress);
+	fal_progress_end();
 	ps_close(&s.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* Be it one of before the last one, which may have failed. */

@@ -15,8 +15,6 @@
 #include "run/files.h"
 #include "sec/keyring.h"
 
-#define PROG "falcon-ps"
-
 /* Addresses to listen at, or that were bound. */
 struct ps_addrs {
 	struct fal_addr v[FAL_ADDRS_MAX];

@@ -774,7 +774,6 @@ ps_fleet_moved(void *arg, const struct fal_map *map, int err)
 	if (err < 0)
 		return;
 	s->fleet.map = *map;
-	fal_progress_end(&s->progress);
 	say_map(s);
 }
 
@@ -801,7 +800,6 @@ call_in(struct ps_server *s, struct ps_member *m)
 	const uint32_t first = free_numbers(s, m->shards);
 	if (first == FAL_SHARDS_MAX) {
 		m->standby = true;
-		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
 			    s->opt->job->job.name, m->address);
 		return;
@@ -826,7 +824,6 @@ enter(struct ps_server *s, struct ps_member *m)
 	if (err == FAL_OK || err == FAL_ESTATE) /* under way; or the job is over */
 		return;
 	m->idle = true;
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: %s gets no block: %s", s->opt->job->job.name, m->address,
 		    why.text);
 }
@@ -850,11 +847,9 @@ answer(struct ps_server *s, const char *why)
 	struct ps_session *session = ps_session_find(&s->sessions, d->asks);
 	d->any = d->refused = false;
 	d->asks = 0;
-	if (why != NULL) {
-		fal_progress_end(&s->progress);
+	if (why != NULL)
 		fal_cli_err(PROG, "%s: nothing is drained: %s", s->opt->job->job.name,
 			    why);
-	}
 	if (session != NULL)
 		ps_control_drained(session, why);
 }
@@ -880,7 +875,6 @@ dismiss(struct ps_server *s)
 		char own[40];
 		if (!m->drained)
 			continue;
-		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->opt->job->job.name,
 			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
 			    s->fleet.drain.by);
@@ -916,7 +910,6 @@ static void
 fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
 {
 	char own[40];
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->opt->job->job.name,
 		    fleet_which(m, own), m->address, why != NULL ? why : "unknown");
 	m->full = true;
@@ -1031,7 +1024,6 @@ balance(struct ps_server *s)
 			  : move_to(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !f->tight) {
 		f->tight = true;
-		fal_progress_end(&s->progress);
 		fal_cli_err(PROG, "%s: blocks stay where they are: %s",
 			    s->opt->job->job.name, why.text);
 	}
@@ -1234,7 +1226,6 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	memcpy(is->public, m->join.public, sizeof(is->public));
 	session->member = f->v[f->n++] = is;
 	session->asks_only = true;
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->opt->job->job.name,
 		    fal_chan_name(session->chan), is->shards, fal_text_s(is->shards),
 		    is->address,
@@ -1348,7 +1339,6 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
 	f->members -= m->count > 0 && (m->placed || !m->late);
 	if (had && !s->saved && !s->stopping) {
-		fal_progress_end(&s->progress);
 		char own[40];
 		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
 			    fleet_which(m, own), m->address, why);

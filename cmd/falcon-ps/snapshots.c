@@ -20,7 +20,6 @@ say_not(struct ps_server *s, const char *why)
 		return;
 	if (n > 0)
 		snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
 		    s->opt->job->job.name, s->keep.now.is.past.clock, times, why);
 }

@@ -245,11 +245,6 @@ train(struct ps_run *r)
 	opt.worked = r->worked;
 	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
-	/* The record is whole, what it could not write is said. */
-	struct fal_diag said;
-	ps_record_flush(&r->record);
-	while (ps_record_said(&r->record, &said))
-		fal_cli_err(PROG, "%s", said.text);
 	ps_record_close(&r->record);
 	r->had = err == FAL_OK ? outcome.again : 0;
 	r->state.begun = r->state.begun || r->had > 0;

@@ -440,7 +440,7 @@ place_regain(struct ps_place *p)
 	char *slash = strrchr(p->path, '/');
 	*slash = '\0';
 	if (mkdir(p->path, 0777) == 0) /* else open says what is wrong */
-		fal_cli_err("falcon-ps",
+		fal_cli_err(PROG,
 			    "%s: was removed while the job ran; the result is put there",
 			    p->path);
 	*slash = '/';

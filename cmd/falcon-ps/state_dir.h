@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define PROG "falcon-ps"
+
 struct ps_state {
 	char *dir;
 	int lock, folder;     /* descriptors */

@@ -177,25 +177,6 @@ fall_back(struct ps_tape *t, size_t done)
 	fal_buf_free(&line);
 }
 
-/* Where the next thing to be told stands. */
-static struct fal_diag *
-say(struct ps_tape *t)
-{
-	size_t i = 0;
-	while (i < TAPE_SAID - 1 && t->said[i].text[0] != '\0')
-		i++;
-	return &t->said[i];
-}
-
-bool
-ps_tape_said(struct ps_tape *t, struct fal_diag *out)
-{
-	*out = t->said[0];
-	memmove(t->said, t->said + 1, sizeof(t->said) - sizeof(t->said[0]));
-	t->said[TAPE_SAID - 1].text[0] = '\0';
-	return out->text[0] != '\0';
-}
-
 void
 ps_tape_flush(struct ps_tape *t)
 {
@@ -213,23 +194,22 @@ ps_tape_flush(struct ps_tape *t)
 	if (done == what->n && what->err == FAL_OK) {
 		remember(t, what->p, what->n);
 		if (was)
-			fal_diag_set(say(t), 0,
-				     "%s: is written again: %llu line%s %s missing",
-				     t->path, (unsigned long long)t->gap.lines,
-				     fal_text_s(t->gap.lines),
-				     t->gap.lines == 1 ? "is" : "are");
+			fal_cli_err(PROG, "%s: is written again: %llu line%s %s missing",
+				    t->path, (unsigned long long)t->gap.lines,
+				    fal_text_s(t->gap.lines),
+				    t->gap.lines == 1 ? "is" : "are");
 		t->gap = (struct ps_gap){ 0 };
 	} else if (!t->seeks) { /* a pipe that is gone, or a full device */
-		fal_diag_set(say(t), 0, "%s: %s: no more is written to it", t->path,
-			     strerror(errno));
+		fal_cli_err(PROG, "%s: %s: no more is written to it", t->path,
+			    strerror(errno));
 		close(t->fd);
 		t->fd = -1;
 	} else {
 		if (!was)
-			fal_diag_set(say(t), 0,
-				     "%s: %s: lines are missing from here on; the job "
-				     "goes on",
-				     t->path, strerror(errno));
+			fal_cli_err(PROG,
+				    "%s: %s: lines are missing from here on; the job "
+				    "goes on",
+				    t->path, strerror(errno));
 		fall_back(t, done);
 	}
 	fal_buf_free(&all);
@@ -242,8 +222,8 @@ ps_tape_sync(struct ps_tape *t)
 	ps_tape_flush(t);
 	/* Of a pipe there is nothing to sync. */
 	if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
-		fal_diag_set(say(t), 0, "%s: %s: may not outlive a loss of power",
-			     t->path, strerror(errno));
+		fal_cli_err(PROG, "%s: %s: may not outlive a loss of power", t->path,
+			    strerror(errno));
 }
 
 void
@@ -443,16 +423,6 @@ ps_record_sync(struct ps_record *r)
 {
 	for (int i = 0; i < r->files; i++)
 		ps_tape_sync(&r->file[i]);
-}
-
-bool
-ps_record_said(struct ps_record *r, struct fal_diag *out)
-{
-	for (int i = 0; i < r->files; i++) {
-		if (ps_tape_said(&r->file[i], out))
-			return true;
-	}
-	return false;
 }
 
 void

@@ -16,8 +16,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TAPE_SAID = 4 }; /* things that wait to be told */
-
 struct ps_tape {
 	int fd;                   /* -1: closed, or given up */
 	const char *path;         /* borrowed */
@@ -30,7 +28,6 @@ struct ps_tape {
 		char t[32]; /* of its last line */
 		char link[FAL_CHAIN_DIGITS + 1];
 	} gap;
-	struct fal_diag said[TAPE_SAID]; /* to be told, the oldest first; "": no more */
 };
 
 /* Makes `path`, borrowed until ps_tape_close, and cuts it off after `size` bytes, which
@@ -42,14 +39,11 @@ int ps_tape_open(struct ps_tape *t, const char *path, uint64_t size,
  * much. */
 void ps_tape_add(struct ps_tape *t, const char *line, size_t n);
 
-/* Writes what there is, and leaves in `said` that a gap begins or is over, to be told.
- * Of more than it holds the last takes the place of the one before. */
+/* Writes what there is, and says on stderr that a gap begins or is over. */
 void ps_tape_flush(struct ps_tape *t);
 /* The same, and what is there outlives a loss of power, as far as the file can. */
 void ps_tape_sync(struct ps_tape *t);
-/* Takes the oldest thing that is to be told; false: there is none. */
-bool ps_tape_said(struct ps_tape *t, struct fal_diag *out);
-/* After a last flush: what it said is gone, too. */
+/* After a last flush. */
 void ps_tape_close(struct ps_tape *t);
 
 enum { RECORD_FILES = 2 };
@@ -99,9 +93,6 @@ void ps_record_history(const struct ps_record *r, struct fal_buf *out);
 void ps_record_flush(struct ps_record *r);
 /* The same, and what is there outlives a loss of power. */
 void ps_record_sync(struct ps_record *r);
-/* Takes one of the things that are to be told of the files; false: there is
- * none. */
-bool ps_record_said(struct ps_record *r, struct fal_diag *out);
 void ps_record_close(struct ps_record *r);
 
 #endif

@@ -48,7 +48,6 @@ end(struct above *a, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(a->why.text, sizeof(a->why.text), fmt, ap);
 	va_end(ap);
-	fal_progress_end(&a->server->progress);
 	fal_cli_err(PROG, "%s", a->why.text);
 	ps_above_end(a->server, code, a->why.text);
 }
@@ -155,7 +154,6 @@ follow_members(struct above *a)
 		if (word != FAL_GROUP_READY)
 			continue;
 		a->ready = true;
-		fal_progress_end(&a->server->progress);
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
 			    a->opt->text, are.workers, are.workers == 1 ? "" : "s",
 			    are.lanes, are.lanes == 1 ? "" : "s");
@@ -199,7 +197,6 @@ above_event(struct above *a)
 	if (err < 0) {
 		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
 	} else if (a->agent != NULL && !a->closing && fal_agent_left(a->agent)) {
-		fal_progress_end(&a->server->progress);
 		fal_cli_err(PROG, "%s: drained: leaving", a->opt->text);
 		ps_above_left(a->server);
 	}
@@ -429,7 +426,6 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	a->chan = NULL;
 	if (a->closing)
 		return;
-	fal_progress_end(&a->server->progress);
 	const int code =
 		fal_retry_after(a->opt->retry, PROG, err, reason, &a->later, false);
 	if (code >= 0) {

@@ -47,7 +47,6 @@ tell_offender(struct ps_server *s, struct ps_offender *o, bool over)
 	const double now = ps_now();
 	if (o->n == 0 || (o->told != 0 && now - o->told < FAL_REFUSALS_S && !over))
 		return;
-	fal_progress_end(&s->progress);
 	if (o->n == 1)
 		fal_cli_err(PROG, "%s: refused: %s", o->key, o->why);
 	else
@@ -96,10 +95,8 @@ void
 ps_tell_refusals(struct ps_server *s, bool over)
 {
 	struct fal_diag line;
-	if (fal_refusals_due(&s->strangers, ps_now(), over, &line)) {
-		fal_progress_end(&s->progress);
+	if (fal_refusals_due(&s->strangers, ps_now(), over, &line))
 		fal_cli_err(PROG, "%s", line.text);
-	}
 	for (size_t i = 0; i < PS_OFFENDERS; i++)
 		tell_offender(s, &s->offender[i], over);
 }
@@ -118,7 +115,6 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 	if (!isnan(sizes.small))
 		snprintf(small, sizeof(small), ", %.1f %% as they are small",
 			 100 * sizes.small);
-	fal_progress_end(&s->progress);
 	fal_cli_err(
 		PROG,
 		"%s: %u lane%s of %u worker%s, %u task%s of %u sample%s a clock: %.1f "

@@ -31,7 +31,6 @@ say(struct ps_server *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text.text, sizeof(text.text), fmt, ap);
 	va_end(ap);
-	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, text.text);
 }
 

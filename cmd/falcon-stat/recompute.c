@@ -339,7 +339,7 @@ recompute(struct recompute *r)
 	for (size_t i = 0; i < r->points && err == FAL_OK && r->out->wrongs == 0; i++)
 		if (r->point[i].drawn)
 			err = one_stretch(r, &r->point[i]);
-	fal_progress_end(&r->progress);
+	fal_progress_end();
 	return err;
 }
 

@@ -79,7 +79,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		fal_client_await(client);
 		return FAL_CLIENT_ON;
 	}
-	fal_progress_end(&e->progress);
+	fal_progress_end();
 	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_NO;
@@ -90,8 +90,8 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 static void
 on_end(void *arg)
 {
-	struct export *e = arg;
-	fal_progress_end(&e->progress);
+	(void)arg;
+	fal_progress_end();
 }
 
 int

@@ -165,7 +165,7 @@ judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 		out->unknown |= !fal_loss_known(ran.loss, ran.samples);
 		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
 	}
-	fal_progress_end(&bar);
+	fal_progress_end();
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 

@@ -73,6 +73,7 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_fold((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
+	fal_progress_end();
 	/* One call, so that lines of several processes do not mix. */
 	if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);

@@ -5,10 +5,15 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+/* Where a bar stands; NULL: nowhere.  A process has one terminal, so it has one of these.
+ */
+static _Atomic(FILE *) drawn;
 
 enum { CELLS = 30, CELLS_MIN = 10 };
 
@@ -130,15 +135,15 @@ fal_progress_show(struct fal_progress *p, uint64_t done, double now)
 			 (now - p->began) * (1 - part) / part);
 	draw(p, part, left);
 	p->next = now + 0.1;
-	p->drawn = true;
+	drawn = p->out;
 }
 
 void
-fal_progress_end(struct fal_progress *p)
+fal_progress_end(void)
 {
-	if (!p->drawn)
+	FILE *f = atomic_exchange(&drawn, NULL);
+	if (f == NULL)
 		return;
-	fputs("\r\033[K", p->out);
-	fflush(p->out);
-	p->drawn = false;
+	fputs("\r\033[K", f);
+	fflush(f);
 }

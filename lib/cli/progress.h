@@ -21,7 +21,6 @@ struct fal_progress {
 	bool colour;
 	double began,
 		next; /* seconds: the last without any unit done; the next drawing */
-	bool drawn;
 };
 
 /* A bar for `total` units, beginning now.  Shows nothing where stderr is no terminal or
@@ -33,8 +32,9 @@ struct fal_progress fal_progress_begin(const char *label, uint64_t total, double
  * seconds on after the last call with none done. */
 void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
 
-/* Wipes the bar, so that the next line on stderr starts clean. */
-void fal_progress_end(struct fal_progress *p);
+/* Wipes the bar that was drawn last, if it stands there still, so that the next line
+ * starts clean.  fal_cli_err does that itself. */
+void fal_progress_end(void);
 
 /* Columns of the terminal `f`; where it does not say, COLUMNS of the environment, else
  * 80. */

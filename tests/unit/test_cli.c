@@ -501,8 +501,8 @@ test_progress(void **state)
 	fal_progress_show(&p, 51, 12.05);
 	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
 				  "left\033[K");
-	fal_progress_end(&p);
-	fal_progress_end(&p);
+	fal_progress_end();
+	fal_progress_end();
 	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
 				  "left\033[K\r\033[K");
 	fclose(p.out);
@@ -526,6 +526,7 @@ test_progress_left(void **state)
 	assert_null(strstr(text, "left"));
 	fal_progress_show(&p, 50, 115);
 	assert_non_null(strstr(text, "  5 %, 95 s left\033[K"));
+	fal_progress_end();
 	fclose(p.out);
 	free(text);
 }
@@ -592,6 +593,7 @@ test_progress_fits(void **state)
 		const size_t n = drawn(&p, master);
 		assert_in_range(n, 0, size.ws_col - 1);
 	}
+	fal_progress_end();
 	fclose(slave);
 	close(master);
 
@@ -615,8 +617,10 @@ test_progress_fits(void **state)
 					   .out = open_memstream(&text, &n) };
 		setenv("COLUMNS", lines[i].columns, 1);
 		fal_progress_show(&p, 41, 10);
-		fclose(p.out);
+		fflush(p.out);
 		assert_string_equal(text, lines[i].line);
+		fal_progress_end();
+		fclose(p.out);
 		free(text);
 	}
 	unsetenv("COLUMNS");
