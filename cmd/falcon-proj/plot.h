@@ -9,8 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "proj/band.h"
-#include "proj/curve.h"
+#include "proj/picture.h"
 
 /* A scheme of a what-if. */
 struct plot_bar {

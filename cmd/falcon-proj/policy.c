@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "job/stale.h"
 #include "proj.h"
-#include "proj/predict.h"
+#include "proj/what_if.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +67,7 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);
 	free(rule);
 	if (err < 0) {
-		fal_cli_err(PROG, "%s",
-			    err == FAL_ESTATE ? "the policy that runs cannot go on"
-					      : fal_strerror(err));
+		fal_cli_err(PROG, "the policy that runs cannot go on");
 		return FAL_EXIT_NO;
 	}
 	bool off = proj_is_off(job, a.now_s);

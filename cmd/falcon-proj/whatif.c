@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "plot.h"
-#include "proj/machines.h"
+#include "proj/what_if.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,17 +18,16 @@ int
 proj_rules(const char *text, struct fal_rule **out, size_t *n)
 {
 	bool all = strcmp(text, "all") == 0;
-	char *copy = fal_strdup(all ? all_rules : text), *rest = copy, *one;
+	char *copy = fal_xstrdup(all ? all_rules : text), *rest = copy, *one;
 	size_t cap = 0;
-	int code = copy != NULL ? -1 : FAL_EXIT_NO;
+	int code = -1;
 	*out = NULL;
 	*n = 0;
 	while (code < 0 && (one = strsep(&rest, ";")) != NULL) {
 		struct fal_diag diag;
 		one += strspn(one, " ");
-		if (FAL_GROW(*out, cap, *n + 1) < 0) {
-			code = FAL_EXIT_NO;
-		} else if (fal_rule_parse(one, &(*out)[*n], &diag) < 0) {
+		FAL_XGROW(*out, cap, *n + 1);
+		if (fal_rule_parse(one, &(*out)[*n], &diag) < 0) {
 			fal_cli_err(PROG, "--what-if: %s", diag.text);
 			code = FAL_EXIT_USAGE;
 		} else {
@@ -44,14 +43,15 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
 	return code;
 }
 
-static int
+/* Plays the policy on these machines: seconds per epoch of the trace's job; infinite: the
+ * policy cannot go on. */
+static double
 predict(const struct proj_job *job, const struct fal_cost *cost,
-	const struct fal_policy *policy, struct whatif_row *r)
+	const struct fal_policy *policy, struct fal_play *play)
 {
-	int err = fal_predict(cost, policy, &r->play);
-	r->ok = err == FAL_OK;
-	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &job->cost.grid) : INFINITY;
-	return err == FAL_ESTATE ? FAL_OK : err;
+	return fal_predict(cost, policy, play) < 0
+		       ? INFINITY
+		       : fal_play_epoch_s(play, &job->cost.grid);
 }
 
 bool
@@ -59,17 +59,6 @@ proj_changes(const struct proj_opt *o)
 {
 	return o->with.n + o->without.n > 0 || o->lanes + o->task + o->batch > 0 ||
 	       o->workers != NULL;
-}
-
-/* Seconds per epoch of the policy that ran on these machines, and how it was played;
- * negative: an error. */
-static double
-epoch_of(const struct proj_job *job, const struct fal_cost *cost, struct fal_play *play)
-{
-	struct whatif_row r = { 0 };
-	int err = predict(job, cost, &job->run.policy, &r);
-	*play = r.play;
-	return err < 0 ? err : r.epoch_s;
 }
 
 /* --- changes of machines and sizes -------------------------------------------------- */
@@ -129,8 +118,7 @@ static int
 judge(const char *option, int err, const struct fal_diag *diag)
 {
 	if (err < 0)
-		fal_cli_err(PROG, "%s: %s", option,
-			    err == FAL_EINVAL ? diag->text : fal_strerror(err));
+		fal_cli_err(PROG, "%s: %s", option, diag->text);
 	return err < 0 ? (int)fal_cli_exit(err) : -1;
 }
 
@@ -166,13 +154,12 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	   const char *what)
 {
 	struct whatif_change *c = &w->change[w->changes];
-	struct fal_cost cost;
-	if (fal_cost_copy(&w->job->cost, &cost) < 0)
-		return FAL_EXIT_NO;
+	struct fal_cost cost = fal_cost_copy(&w->job->cost);
 	int code = change(only, &cost);
 	if (code < 0) {
 		struct fal_play play;
-		const double epoch_s = epoch_of(w->job, &cost, &play);
+		const double epoch_s =
+			predict(w->job, &cost, &w->job->run.policy, &play);
 		if (what == NULL) /* the newest machine */
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
@@ -180,7 +167,6 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 		c->other = !fal_grid_alike(&cost.grid, &w->job->cost.grid);
 		c->by_s = epoch_s - w->predicted;
 		w->changes++;
-		code = epoch_s < 0 ? FAL_EXIT_NO : -1;
 	}
 	fal_cost_free(&cost);
 	return code;
@@ -199,9 +185,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 			  { "task", o->task, { .task = o->task } },
 			  { "batch", o->batch, { .batch = o->batch } } };
 	int code = -1;
-	w->change = fal_calloc(o->with.n + o->without.n + SIZES, sizeof(*w->change));
-	if (w->change == NULL)
-		return FAL_EXIT_NO;
+	w->change = fal_xcalloc(o->with.n + o->without.n + SIZES, sizeof(*w->change));
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
 		code = add_change(w, &only, WHATIF_ADD, NULL);
@@ -234,18 +218,12 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 	size_t rules = 0;
 	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
 	bool ran = false;
-	w->row = fal_calloc(rules + 1, sizeof(*w->row));
-	if (code < 0 && w->row == NULL)
-		code = FAL_EXIT_NO;
+	w->row = fal_xcalloc(rules + 1, sizeof(*w->row));
 	for (size_t i = 0; i < rules; i++)
 		ran |= fal_rule_eq(&rule[i], &job->run.policy.rule);
 	for (size_t i = 0; i < rules + !ran && code < 0; i++) {
-		struct fal_policy p;
-		struct whatif_row *r = &w->row[w->rows];
-		if (fal_policy_copy(&job->run.policy, &p) < 0) {
-			code = FAL_EXIT_NO;
-			break;
-		}
+		struct fal_policy p = job->run.policy; /* borrowed but for the rule */
+		struct whatif_row *r = &w->row[w->rows++];
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
@@ -253,17 +231,15 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 			resized || !fal_rule_same_model(&p.rule, &job->run.policy.rule);
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
 				  r->warning);
-		w->rows++;
 		fal_rule_put(&p.rule, &r->name);
 		fal_put_u8(&r->name, 0);
 		if (r->ran && !proj_changes(o)) { /* that is the backtest */
-			r->ok = true;
 			r->epoch_s = w->predicted;
 			r->play = w->backtest;
-		} else if (predict(job, &w->cost, &p, r) < 0) {
-			code = FAL_EXIT_NO;
+		} else {
+			r->epoch_s = predict(job, &w->cost, &p, &r->play);
 		}
-		fal_policy_free(&p);
+		r->ok = !isinf(r->epoch_s);
 	}
 	free(rule);
 	return code;
@@ -285,12 +261,12 @@ proj_is_off(const struct proj_job *job, double predicted)
 static int
 draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
-	struct plot_bar *bar = fal_calloc(w->rows, sizeof(*bar));
+	struct plot_bar *bar = fal_xcalloc(w->rows, sizeof(*bar));
 	struct fal_buf numbers = { 0 };
-	struct fal_diag diag = { 0 };
+	struct fal_diag diag;
 	size_t bars = 0;
-	int err = bar != NULL ? FAL_OK : FAL_ENOMEM;
-	for (size_t i = 0; i < w->rows && err == FAL_OK; i++) {
+	int err = FAL_OK;
+	for (size_t i = 0; i < w->rows; i++) {
 		const struct whatif_row *r = &w->row[i];
 		if (r->ok)
 			bar[bars++] = (struct plot_bar){ (const char *)r->name.p,
@@ -300,15 +276,13 @@ draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 							 r->ran,
 							 r->other };
 	}
-	if (err == FAL_OK)
-		plot_put_bars(o->tsv ? out : &numbers, bar, bars);
-	if (err == FAL_OK && !o->tsv)
+	plot_put_bars(o->tsv ? out : &numbers, bar, bars);
+	if (!o->tsv)
 		err = plot_draw(o->plot, "bars", &numbers, &diag);
 	fal_buf_free(&numbers);
 	free(bar);
 	if (err < 0)
-		fal_cli_err(PROG, "%s",
-			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
+		fal_cli_err(PROG, "%s", diag.text);
 	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
 
@@ -323,15 +297,14 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 		return draw_bars(o, w, out);
 	if (code < 0)
 		code = make_changes(o, w);
-	if (code < 0 && fal_cost_sizes(&w->cost, &w->whole, &w->small) < 0)
-		code = FAL_EXIT_NO;
-	if (code == FAL_EXIT_NO)
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-	if (code < 0 && o->json)
+	if (code >= 0)
+		return code;
+	fal_cost_sizes(&w->cost, &w->whole, &w->small);
+	if (o->json)
 		whatif_json(w, out);
-	else if (code < 0)
+	else
 		whatif_text(o, w, out);
-	return code < 0 ? (int)FAL_EXIT_DONE : code;
+	return FAL_EXIT_DONE;
 }
 
 int
@@ -341,16 +314,13 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	int code = check_sizes(o, &job->cost);
 	if (code >= 0)
 		return code;
-	w.predicted = epoch_of(job, &job->cost, &w.backtest);
+	w.predicted = predict(job, &job->cost, &job->run.policy, &w.backtest);
 	if (isinf(w.predicted)) {
 		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
 			    job->name);
 		return FAL_EXIT_USAGE;
 	}
-	if (w.predicted < 0 || fal_cost_copy(&job->cost, &w.cost) < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		return FAL_EXIT_NO;
-	}
+	w.cost = fal_cost_copy(&job->cost);
 	bool off = proj_is_off(job, w.predicted);
 	code = answer(o, &w, out);
 	for (size_t i = 0; i < w.rows; i++)

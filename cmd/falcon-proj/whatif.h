@@ -4,7 +4,7 @@
 
 #include "job/stale.h"
 #include "proj.h"
-#include "proj/predict.h"
+#include "proj/what_if.h"
 
 /* A prediction; ok is false where the policy cannot go on. */
 struct whatif_row {

@@ -2,7 +2,6 @@
 #include "proj/cost.h"
 
 #include "base/crowd.h"
-#include "base/err.h"
 #include "base/mem.h"
 #include "sched/bound.h"
 
@@ -26,38 +25,26 @@ fal_cost_free(struct fal_cost *c)
 	*c = (struct fal_cost){ 0 };
 }
 
-int
+void
 fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name)
 {
 	struct fal_cost_machine copy = *m; /* it may be one of those that move */
-	copy.name = fal_strdup(name);
-	copy.pace = fal_calloc(m->paces, sizeof(*copy.pace));
-	struct fal_cost_machine *all = NULL;
-	if (copy.name != NULL && copy.pace != NULL) {
-		memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));
-		all = fal_realloc(c->machine, c->machines + 1, sizeof(*all));
-	}
-	if (all == NULL) {
-		machine_free(&copy);
-		return FAL_ENOMEM;
-	}
-	c->machine = all;
+	copy.name = fal_xstrdup(name);
+	copy.pace = fal_xcalloc(m->paces, sizeof(*copy.pace));
+	memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));
+	FAL_XGROW(c->machine, c->cap, c->machines + 1);
 	c->machine[c->machines++] = copy;
-	return FAL_OK;
 }
 
-int
-fal_cost_copy(const struct fal_cost *c, struct fal_cost *out)
+struct fal_cost
+fal_cost_copy(const struct fal_cost *c)
 {
-	*out = *c;
-	out->machine = NULL;
-	out->machines = 0;
+	struct fal_cost copy = *c;
+	copy.machine = NULL;
+	copy.machines = copy.cap = 0;
 	for (size_t i = 0; i < c->machines; i++)
-		if (fal_cost_add(out, &c->machine[i], c->machine[i].name) < 0) {
-			fal_cost_free(out);
-			return FAL_ENOMEM;
-		}
-	return FAL_OK;
+		fal_cost_add(&copy, &c->machine[i], c->machine[i].name);
+	return copy;
 }
 
 void
@@ -249,16 +236,13 @@ fal_cost_speed(const struct fal_cost *c)
 	return sum * fal_grid_full(&c->grid);
 }
 
-int
+void
 fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 {
-	struct fal_bound_lanes *v = fal_calloc(c->machines, sizeof(*v));
+	struct fal_bound_lanes *v = fal_xcalloc(c->machines, sizeof(*v));
 	const double k = fal_grid_size(&c->grid, 0);
-	if (v == NULL)
-		return FAL_ENOMEM;
 	for (size_t i = 0; i < c->machines; i++)
 		v[i] = lanes_of(&c->machine[i]);
 	fal_bound_sizes(v, c->machines, k, whole, small);
 	free(v);
-	return FAL_OK;
 }

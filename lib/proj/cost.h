@@ -1,6 +1,6 @@
 /* The cost model of a job: what its machines, links and coordinator take for what the
- * scheduler asks of them.  fit.h makes one from a trace; play.h plays the scheduler on
- * it.
+ * scheduler asks of them.  fit.h makes one from a trace; simulate.h plays the
+ * scheduler on it.
  *
  * Owns: the struct and its memory.  Seconds everywhere.
  */
@@ -50,7 +50,7 @@ struct fal_cost_machine {
 struct fal_cost {
 	struct fal_grid grid; /* of the job */
 	struct fal_cost_machine *machine;
-	size_t machines;
+	size_t machines, cap;
 	/* The coordinator: */
 	double step_s; /* the last contribution is counted → the next round is granted */
 	double message_s;              /* seconds that a message costs it */
@@ -59,10 +59,10 @@ struct fal_cost {
 };
 
 void fal_cost_free(struct fal_cost *c); /* `c` is {0} again */
-/* A deep copy.  FAL_ENOMEM. */
-int fal_cost_copy(const struct fal_cost *c, struct fal_cost *out);
-/* Appends a copy of `m`, which may be one of them, under `name`.  FAL_ENOMEM. */
-int fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name);
+/* A deep copy. */
+struct fal_cost fal_cost_copy(const struct fal_cost *c);
+/* Appends a copy of `m`, which may be one of them, under `name`. */
+void fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name);
 /* Takes machine `i` out. */
 void fal_cost_remove(struct fal_cost *c, size_t i);
 /* The machine of this name, or NULL. */
@@ -88,7 +88,7 @@ double fal_cost_mean(const struct fal_cost_machine *m);
 /* The sum of the machines' speeds at their mean paces: samples a second that their lanes
  * compute in full tasks, without a pause; no more lanes than cores. */
 double fal_cost_speed(const struct fal_cost *c);
-/* fal_bound_sizes at these machines' mean paces.  0 or FAL_ENOMEM. */
-int fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
+/* fal_bound_sizes at these machines' mean paces. */
+void fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
 
 #endif

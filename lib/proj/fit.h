@@ -37,8 +37,7 @@ void fal_fit_free(struct fal_fit *f);
 /* Takes the next line; an on_line of fal_trace_reader_new.  The trace may begin in
  * mid-job, as that of a live stream does, but not without its job line.  Errors, with the
  * line's number: FAL_EFORMAT, FAL_ELIMIT (also: more workers than FAL_FIT_WORKERS, more
- * tasks in a line than can be), FAL_EINVAL (also: a worker that never joined),
- * FAL_ENOMEM. */
+ * tasks in a line than can be), FAL_EINVAL (also: a worker that never joined). */
 int fal_fit_line(void *fit, struct fal_trace_line *l);
 
 /* What ran. */
@@ -68,8 +67,8 @@ void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
  * tasks is what its probe and its lines with short tasks say.  A machine that ran no task
  * yet, or whose fixed part nothing tells, is in that as the median of the others. `cost`
  * is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: it is the trace of a group
- * server, which makes no versions.  FAL_ETRUNC with `diag`: too little to say anything,
- * FAL_ENOMEM. */
+ * server, which makes no versions.  FAL_ETRUNC with `diag`: too little to say anything.
+ */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

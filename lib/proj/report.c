@@ -1,18 +1,346 @@
-/* The lines of a trace, sorted into frames. */
+/* The straggler projection: lines of a trace, sorted into frames; what each frame says;
+ * sums over a window of them; and findings, one sentence of advice each. */
 #include "proj/report.h"
 
 #include "base/mem.h"
+#include "base/quantile.h"
 #include "base/sorted.h"
+#include "base/text.h"
+#include "job/stale.h"
+#include "optim/optim.h"
 #include "proj/fit.h"
-#include "proj/report_priv.h"
+#include "sched/bound.h"
+#include "sched/traits.h"
 #include "trace/reader.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The most numbers of lanes of a worker whose speeds are kept. */
 enum { LANES_MAX = 64 };
+
+/* A worker in one frame, or its sums over the frames of a window.  Seconds. */
+struct report_cell {
+	struct fal_trace_load load;
+	double compute, wait;
+	double samples;            /* of the tasks that it ran, lost ones included */
+	double won_samples, won_s; /* of those whose claims won: their samples, their
+				      seconds on lanes / lanes */
+	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
+	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
+	double idle_s; /* that it waited in these, but for latency */
+};
+
+/* What the parts of a clock are made of; seconds of a worker, or weighted sums. */
+struct report_use {
+	double compute; /* in which a lane was busy */
+	double ran;     /* that its tasks take if its lanes are all busy */
+	double won;     /* the same of those whose claims won */
+	double whole, comm, wait[FAL_REPORT_WAITS];
+};
+
+/* The last speeds at one number of lanes, a ring. */
+struct report_ring {
+	uint32_t lanes;
+	uint64_t clocks, n; /* n: speeds */
+	double *v;
+	size_t cap;
+};
+
+/* Sums over the frames of a window. */
+struct report_sums {
+	struct report_cell cell;
+	struct report_use use; /* of its own */
+	double finish, lag;
+	uint64_t finishes; /* frames that these two are of */
+	uint64_t in_class[FAL_CLASS_PIONEER + 1];
+	uint64_t in_run[FAL_CLASS_PIONEER + 1]; /* of them, in runs */
+	double slower[FAL_CLASS_PIONEER + 1];   /* sums */
+};
+
+/* Counts over all lines of a window. */
+struct report_counts {
+	uint64_t lines, tasks, in, out, cloned, lost, stale, suspected;
+	uint64_t dropped;                /* of the summary, when the window began */
+	double lane_tasks, tx, push_all; /* tasks of each lane; bytes sent; seconds */
+};
+
+/* A worker; its index is that of its row in the summary. */
+struct report_row {
+	bool fresh;    /* its next line does not count for times */
+	double speed;  /* newest, samples a second; 0: not known */
+	double task_s; /* of a full task */
+	uint32_t lanes;
+	uint64_t dropped;            /* rounds, up to its newest frame */
+	double wait;                 /* of a line in its newest frame, but for latency */
+	struct fal_trace_load load;  /* of its newest frame */
+	struct report_cell cell[2];  /* of the open frames */
+	enum fal_class class;        /* in its newest frame */
+	enum fal_cause straggles_by; /* when it last was a straggler */
+	uint64_t run;                /* frames of this class in a row */
+	struct report_ring *ring;    /* by lanes, ascending */
+	size_t rings, cap_rings;
+	struct report_sums sums;
+	struct report_counts counts;
+};
+
+struct fal_report_state {
+	struct fal_summary summary;
+	struct fal_rule rule;
+	struct fal_optim optim; /* {0}: not known */
+	struct report_row *row;
+	size_t rows, cap_rows;
+	size_t present; /* rows whose sessions last */
+	bool told;      /* some worker has, ever */
+	/* The open frames of shared rounds: clocks base and base+1, and the lines of
+	 * each.  With rounds of their own: cell 0. */
+	bool open;
+	uint64_t base;
+	size_t lines[2];
+	bool partial[2]; /* some of these lines do not count */
+	/* The clock that ends: its tasks so far, and when the last one ended. */
+	bool ticking;
+	uint64_t ended;
+	double tick;
+	double ring[FAL_REPORT_TICKS]; /* clock seconds, a ring */
+	/* Sums of the window. */
+	bool begun;   /* a round has ended, ever */
+	double begin; /* when the window began */
+	uint64_t ticks;
+	double samples; /* that are over, of the frames */
+	/* Under shared rounds, where each frame has its clock and speeds of its own: the
+	 * ideal seconds of the clocks, those by which whole tasks exceed them, and the
+	 * workers', weighted by their speeds. */
+	double ideal, whole;
+	struct report_use use;
+	double vain; /* samples claimed for rounds that were not applied */
+	/* Scratch for all rows. */
+	struct fal_trace_load *load;
+	struct fal_trace_class *verdict;
+	struct fal_bound_lanes *lanes;
+	double *value;
+	size_t cap_load, cap_verdict, cap_lanes, cap_value;
+};
+
+/* Whether workers share rounds, so that a clock has a line of each of them.  Those of a
+ * group share what was granted above, of which there are several at once, and a member
+ * has part in some. */
+static bool
+report_shared(const struct fal_report_state *s)
+{
+	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
+}
+
+/* ---- a frame: its seconds by cause, and how the workers stood in it ------------------
+ */
+
+/* The median of the projected times of those that have one; NAN: none has. */
+static double
+report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (verdict[i].class != FAL_CLASS_NONE)
+			scratch[k++] = verdict[i].projected;
+	return fal_quantile(scratch, k, 0.5);
+}
+
+/* Whether the row counts in the frame: it told in it; or, if rounds are its own, it is
+ * there and told before. */
+static bool
+counts(const struct fal_report_state *s, size_t row, size_t at)
+{
+	const struct report_row *w = &s->row[row];
+	if (w->cell[at].load.clocks > 0)
+		return true;
+	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
+}
+
+/* What is newest of a row that told in the frame. */
+static void
+renew(struct report_row *w, const struct report_cell *c)
+{
+	w->load = c->load;
+	w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
+	if (c->load.tasks == 0 || !(c->load.lane_s > 0))
+		return;
+	w->speed = c->samples / c->load.lane_s;
+	w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
+}
+
+static void
+add_cell(struct report_cell *to, const struct report_cell *c)
+{
+	to->load.clocks += c->load.clocks;
+	to->load.tasks += c->load.tasks;
+	to->load.size += c->load.size;
+	to->load.lane_s += c->load.lane_s;
+	to->load.push += c->load.push;
+	to->load.pull += c->load.pull;
+	to->load.latency += c->load.latency;
+	to->compute += c->compute;
+	to->wait += c->wait;
+	to->samples += c->samples;
+	to->idle += c->idle;
+}
+
+/* Adds weight · use. */
+static void
+report_use_add(struct report_use *to, const struct report_use *use, double weight)
+{
+	to->compute += weight * use->compute;
+	to->ran += weight * use->ran;
+	to->won += weight * use->won;
+	to->whole += weight * use->whole;
+	to->comm += weight * use->comm;
+	for (int i = 0; i < FAL_REPORT_WAITS; i++)
+		to->wait[i] += weight * use->wait[i];
+}
+
+/* What the cell's seconds went to; no line of those who had tasks waited less than
+ * `least` seconds. */
+static struct report_use
+use_of(const struct report_cell *c, double least)
+{
+	const double lines = (double)(c->load.clocks - c->idle);
+	const double rest = c->wait - c->load.latency - c->idle_s;
+	const double all = lines > 0 && rest > lines * least ? lines * least : rest;
+	return (struct report_use){
+		.compute = c->compute,
+		.ran = c->load.lane_s,
+		.won = c->won_s,
+		.whole = c->whole,
+		.comm = c->load.push + c->load.pull + c->load.latency,
+		.wait = { [FAL_REPORT_OTHERS] = rest - all,
+			  [FAL_REPORT_COORDINATOR] = all,
+			  [FAL_REPORT_IDLE] = c->idle_s,
+			  [FAL_REPORT_LATENCY] = c->load.latency },
+	};
+}
+
+/* The least wait of a line among those who had tasks and were waited for, as they are not
+ * if their rounds are dropped.  Where nobody is, all waits are the coordinator's. */
+static double
+least_wait(struct fal_report_state *s, size_t at)
+{
+	double least = HUGE_VAL;
+	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
+		struct report_row *w = &s->row[i];
+		const uint64_t dropped = s->summary.worker[i].dropped;
+		const struct report_cell *c = &w->cell[at];
+		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
+		if (counts(s, i, at) && asked && dropped == w->dropped && w->wait < least)
+			least = w->wait;
+		w->dropped = dropped;
+	}
+	return least;
+}
+
+/* Under shared rounds, of a clock that `speed` samples a second worked on: what it would
+ * take, when each finished, against all at once, and what whole tasks cost, which under
+ * slack need not fit the clock. */
+static void
+clock_ends(struct fal_report_state *s, size_t at, double speed)
+{
+	const double samples =
+		(double)fal_trace_job_samples(&s->summary.job, s->base + at);
+	const double full = (double)fal_trace_job_full(&s->summary.job);
+	double ran = 0, won = 0; /* full tasks */
+	size_t n = 0;
+	for (size_t i = 0; i < s->rows; i++) {
+		const struct report_row *w = &s->row[i];
+		if (!counts(s, i, at) || !(w->speed > 0))
+			continue;
+		s->lanes[n++] = (struct fal_bound_lanes){ w->task_s, w->lanes,
+							  s->summary.worker[i].fixed };
+		ran += w->cell[at].samples / full;
+		won += w->cell[at].won_samples / full;
+	}
+	s->samples += samples;
+	s->ideal += samples / speed;
+	const double ideal = fal_bound_capacity(s->lanes, n, ran);
+	if (s->rule.slack == 0)
+		s->whole += fal_bound_whole(s->lanes, n, won) -
+			    fal_bound_capacity(s->lanes, n, won);
+	for (size_t i = 0; i < s->rows; i++) {
+		const struct report_cell *c = &s->row[i].cell[at];
+		struct report_sums *sum = &s->row[i].sums;
+		if (c->load.tasks == 0)
+			continue;
+		const double finish = c->compute + c->load.push + c->load.pull;
+		sum->finishes++;
+		sum->finish += finish;
+		sum->lag += finish - ideal;
+	}
+}
+
+/* The row told of a frame in which it was of this class, this much slower. */
+static void
+note_class(struct report_row *w, const struct fal_trace_class *v, double slower)
+{
+	struct report_sums *sum = &w->sums;
+	w->run = v->class == w->class ? w->run + 1 : 1;
+	w->class = v->class;
+	if (v->class == FAL_CLASS_STRAGGLER)
+		w->straggles_by = v->cause;
+	sum->in_class[v->class]++;
+	if (w->run >= FAL_REPORT_RUN)
+		sum->in_run[v->class] += w->run == FAL_REPORT_RUN ? FAL_REPORT_RUN : 1;
+	sum->slower[v->class] += slower;
+}
+
+static void
+classes(struct fal_report_state *s, size_t at)
+{
+	for (size_t i = 0; i < s->rows; i++)
+		s->load[i] =
+			counts(s, i, at) ? s->row[i].load : (struct fal_trace_load){ 0 };
+	if (fal_trace_classify(s->load, s->rows, s->verdict) < 0)
+		fal_out_of_memory();
+	const double pace = report_pace(s->verdict, s->rows, s->value);
+	for (size_t i = 0; i < s->rows; i++)
+		if (s->row[i].cell[at].load.clocks > 0 &&
+		    s->verdict[i].class != FAL_CLASS_NONE && pace > 0)
+			note_class(&s->row[i], &s->verdict[i],
+				   s->verdict[i].projected / pace);
+}
+
+/* Closes the open frame `at` (0 or 1): its cells are empty afterwards. */
+static void
+report_frame(struct fal_report_state *s, size_t at)
+{
+	double all = 0;
+	for (size_t i = 0; i < s->rows; i++) {
+		struct report_row *w = &s->row[i];
+		if (w->cell[at].load.clocks > 0)
+			renew(w, &w->cell[at]);
+		if (counts(s, i, at))
+			all += w->speed;
+	}
+	/* A clock of which not all is known would have work without workers. */
+	const bool whole = all > 0 && !(report_shared(s) && s->partial[at]);
+	const double least = least_wait(s, at);
+	for (size_t i = 0; i < s->rows && whole; i++) {
+		struct report_row *w = &s->row[i];
+		const struct report_use use = use_of(&w->cell[at], least);
+		add_cell(&w->sums.cell, &w->cell[at]);
+		report_use_add(&w->sums.use, &use, 1);
+		report_use_add(&s->use, &use, w->speed / all);
+		if (!report_shared(s))
+			s->samples += w->cell[at].won_samples;
+	}
+	if (report_shared(s) && whole)
+		clock_ends(s, at, all);
+	classes(s, at);
+	for (size_t i = 0; i < s->rows; i++)
+		s->row[i].cell[at] = (struct report_cell){ 0 };
+}
+
+/* ---- lines ---------------------------------------------------------------------------
+ */
 
 /* A clock line. */
 struct told {
@@ -88,8 +416,11 @@ static int
 take_session(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const struct fal_summary *sum = &s->summary;
-	if (FAL_GROW(s->row, s->cap_rows, sum->n_worker) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(s->row, s->cap_rows, sum->n_worker);
+	FAL_XGROW(s->load, s->cap_load, sum->n_worker);
+	FAL_XGROW(s->verdict, s->cap_verdict, sum->n_worker);
+	FAL_XGROW(s->lanes, s->cap_lanes, sum->n_worker);
+	FAL_XGROW(s->value, s->cap_value, sum->n_worker);
 	for (; s->rows < sum->n_worker; s->rows++)
 		s->row[s->rows] = (struct report_row){ 0 };
 	s->row[*fal_ids_get(&sum->ids, l->id)].fresh = true;
@@ -107,10 +438,10 @@ take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
 }
 
 /* Closes the frame of clock `base`; the one behind it becomes the first. */
-static int
+static void
 shift(struct fal_report_state *s)
 {
-	int err = report_frame(s, 0);
+	report_frame(s, 0);
 	for (size_t i = 0; i < s->rows; i++) {
 		s->row[i].cell[0] = s->row[i].cell[1];
 		s->row[i].cell[1] = (struct report_cell){ 0 };
@@ -120,29 +451,26 @@ shift(struct fal_report_state *s)
 	s->lines[1] = 0;
 	s->partial[1] = false;
 	s->base++;
-	return err;
 }
 
 /* The frame of the clock: 0 or 1, or 2 if that is closed.  Lines come up to a clock late,
  * so a line closes what is two clocks before it. */
-static int
-frame_of(struct fal_report_state *s, uint64_t clock, size_t *at)
+static size_t
+frame_of(struct fal_report_state *s, uint64_t clock)
 {
-	int err = 0;
 	if (!s->open)
 		s->base = clock;
 	s->open = true;
-	while (err == 0 && clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
-		err = shift(s);
+	while (clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
+		shift(s);
 	if (clock > s->base + 1)
 		s->base = clock;
-	*at = clock < s->base ? 2 : (size_t)(clock - s->base);
-	return err;
+	return clock < s->base ? 2 : (size_t)(clock - s->base);
 }
 
 /* The tasks of the line are `size` full ones. */
 static void
-add(struct report_cell *c, const struct told *t, double size)
+add_line(struct report_cell *c, const struct told *t, double size)
 {
 	const struct fal_trace_pace *all = &t->ran.all;
 	const uint64_t n = all->tasks, lanes = t->lanes;
@@ -167,62 +495,41 @@ add(struct report_cell *c, const struct told *t, double size)
 	}
 }
 
-/* The speeds at a number of lanes, or NULL: of so many none are kept.  FAL_ENOMEM. */
-static int
-ring_of(struct report_row *w, uint32_t lanes, struct report_ring **out)
+/* The speeds at a number of lanes, or NULL: of so many none are kept. */
+static struct report_ring *
+ring_of(struct report_row *w, uint32_t lanes)
 {
 	const size_t size = sizeof(*w->ring);
 	const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
-	*out = NULL;
-	if (at == w->rings || w->ring[at].lanes != lanes) {
-		if (w->rings == LANES_MAX)
-			return 0;
-		if (FAL_GROW(w->ring, w->cap_rings, w->rings + 1) < 0)
-			return FAL_ENOMEM;
-		memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
-		w->ring[at] = (struct report_ring){ .lanes = lanes };
-	}
-	*out = &w->ring[at];
-	return 0;
-}
-
-/* Notes a speed at a number of lanes. */
-static int
-note(struct report_row *w, uint32_t lanes, double speed)
-{
-	struct report_ring *r;
-	int err = ring_of(w, lanes, &r);
-	if (err < 0 || r == NULL)
-		return err;
-	if (r->n < FAL_REPORT_SPEEDS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
-		return FAL_ENOMEM;
-	r->v[r->n++ % FAL_REPORT_SPEEDS] = speed;
-	return 0;
+	if (at < w->rings && w->ring[at].lanes == lanes)
+		return &w->ring[at];
+	if (w->rings == LANES_MAX)
+		return NULL;
+	FAL_XGROW(w->ring, w->cap_rings, w->rings + 1);
+	memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
+	w->ring[at] = (struct report_ring){ .lanes = lanes };
+	return &w->ring[at];
 }
 
 /* Notes the speed of each pace: with full tasks, whatever it ran. */
-static int
+static void
 note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 	    const struct told *t)
 {
-	const double full = (double)fal_trace_job_full(job);
-	const uint32_t lanes = (uint32_t)t->lanes;
-	struct report_ring *r;
-	int err = 0;
-	bool any = false;
-	for (size_t i = 0; i < t->ran.paces && err == 0; i++) {
+	const double full = (double)fal_trace_job_full(job) * (double)t->lanes;
+	struct report_ring *r = NULL;
+	for (size_t i = 0; i < t->ran.paces; i++) {
 		const struct fal_trace_pace *p = &t->ran.pace[i];
 		const double seconds = (double)p->tasks * p->task_s;
-		if (!(seconds > 0))
+		if (!(seconds > 0) || (r = ring_of(w, (uint32_t)t->lanes)) == NULL)
 			continue;
-		err = note(w, lanes,
-			   full * (double)lanes * fal_trace_size(job, fixed, p) /
-				   seconds);
-		any = true;
+		if (r->n < FAL_REPORT_SPEEDS)
+			FAL_XGROW(r->v, r->cap, r->n + 1);
+		r->v[r->n++ % FAL_REPORT_SPEEDS] =
+			full * fal_trace_size(job, fixed, p) / seconds;
 	}
-	if (err == 0 && any && (err = ring_of(w, lanes, &r)) == 0 && r != NULL)
+	if (r != NULL)
 		r->clocks++;
-	return err;
 }
 
 static void
@@ -256,11 +563,11 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	fal_trace_clock_ran(l, job, &t.ran);
 	struct report_row *w = &s->row[row];
 	size_t at = 0;
-	int err = l->err != 0 ? l->err : note_speeds(job, fixed, w, &t);
-	if (err == 0 && report_shared(s))
-		err = frame_of(s, e->clock, &at);
-	if (err < 0)
-		return err;
+	if (l->err < 0)
+		return l->err;
+	note_speeds(job, fixed, w, &t);
+	if (report_shared(s))
+		at = frame_of(s, e->clock);
 	s->told = true;
 	w->lanes = (uint32_t)t.lanes;
 	count(&w->counts, &t);
@@ -269,12 +576,11 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	s->lines[at % 2] += at < 2;
 	s->partial[at % 2] = s->partial[at % 2] || w->fresh;
 	if (!w->fresh)
-		add(&w->cell[at % 2], &t, fal_trace_size(job, fixed, &t.ran.all));
+		add_line(&w->cell[at % 2], &t, fal_trace_size(job, fixed, &t.ran.all));
 	w->fresh = false;
-	while (err == 0 && report_shared(s) && s->lines[0] > 0 &&
-	       s->lines[0] >= s->present)
-		err = shift(s);
-	return err;
+	while (report_shared(s) && s->lines[0] > 0 && s->lines[0] >= s->present)
+		shift(s);
+	return 0;
 }
 
 /* A round that was not applied: what had been claimed for it was computed in vain. */
@@ -292,14 +598,15 @@ take_vain(struct fal_report_state *s, const struct fal_ev_ledger *e)
 }
 
 /* The tasks of a clock, or some more, are over: notes its seconds. */
-static int
+static void
 tick(struct fal_report_state *s, double t)
 {
 	const double clock = (double)fal_trace_job_tasks(&s->summary.job, 0);
 	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
 	s->tick = t;
 	s->ended = 0;
-	return report_shared(s) ? 0 : report_frame(s, 0);
+	if (!report_shared(s))
+		report_frame(s, 0);
 }
 
 /* Rounds of workers' own end in swarms where they are applied together, so a clock lasts
@@ -310,7 +617,6 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
 	const struct fal_ev_ledger *e = &l->is.ledger;
-	int err = 0;
 	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED)
 		take_vain(s, e);
 	if (!s->begun)
@@ -320,14 +626,14 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 		s->tick = l->t;
 		s->ended = 0;
 	} else if (!report_shared(s) && s->ended >= clock) {
-		err = tick(s, l->t);
+		tick(s, l->t);
 	}
 	if (e->end != FAL_END_ABANDONED && (s->ticking || !report_shared(s)))
 		s->ended += e->tasks;
 	s->ticking = true;
 	if (report_shared(s) && s->ended >= clock)
-		err = tick(s, l->t);
-	return err < 0 ? err : l->err;
+		tick(s, l->t);
+	return l->err;
 }
 
 int
@@ -354,4 +660,896 @@ fal_report_window(struct fal_report *r)
 {
 	if (r->state != NULL)
 		restart(r->state);
+}
+
+/* ---- what the frames say -------------------------------------------------------------
+ */
+
+/* What a worker is in this share of its clocks, it is often. */
+#define OFTEN 0.10
+/* Times that it stood still, or nearly so: fewer may be chance. */
+#define STALLS 3
+
+const char *
+fal_report_part_name(enum fal_report_part part)
+{
+	static const char *const name[FAL_REPORT_PARTS] = {
+		"ideal",         "granularity", "small_tasks", "stragglers",
+		"communication", "coordinator", "standby",     "extra",
+	};
+	return name[part];
+}
+
+static void
+forget(struct fal_report *r)
+{
+	for (size_t i = 0; i < r->workers; i++)
+		free(r->worker[i].speed);
+	free(r->worker);
+	free(r->finding);
+	*r = (struct fal_report){ .state = r->state };
+}
+
+void
+fal_report_free(struct fal_report *r)
+{
+	struct fal_report_state *s = r->state;
+	forget(r);
+	*r = (struct fal_report){ 0 };
+	if (s == NULL)
+		return;
+	for (size_t i = 0; i < s->rows; i++) {
+		for (size_t k = 0; k < s->row[i].rings; k++)
+			free(s->row[i].ring[k].v);
+		free(s->row[i].ring);
+	}
+	free(s->row);
+	free(s->load);
+	free(s->verdict);
+	free(s->lanes);
+	free(s->value);
+	fal_summary_free(&s->summary);
+	free(s);
+}
+
+/* The worker's speed at this number of lanes, or NULL. */
+static const struct fal_report_speed *
+report_speed_at(const struct fal_report_worker *w, uint32_t lanes)
+{
+	for (size_t i = 0; i < w->speeds; i++)
+		if (w->speed[i].lanes == lanes)
+			return &w->speed[i];
+	return NULL;
+}
+
+static void
+speeds(const struct report_row *w, struct fal_report_worker *out)
+{
+	double v[FAL_REPORT_SPEEDS];
+	out->speed = fal_xcalloc(w->rings, sizeof(*out->speed));
+	out->speeds = w->rings;
+	for (size_t i = 0; i < w->rings; i++) {
+		const struct report_ring *r = &w->ring[i];
+		const size_t n = r->n < FAL_REPORT_SPEEDS ? r->n : FAL_REPORT_SPEEDS;
+		memcpy(v, r->v, n * sizeof(*v));
+		out->speed[i] = (struct fal_report_speed){
+			.lanes = r->lanes,
+			.clocks = r->clocks,
+			.median = fal_quantile(v, n, 0.5),
+			.p10 = fal_quantile(v, n, 0.1),
+			.p90 = fal_quantile(v, n, 0.9),
+		};
+	}
+}
+
+static bool
+often(const struct report_sums *sum, enum fal_class class, double all)
+{
+	return all > 0 && (double)sum->in_class[class] >= OFTEN * all;
+}
+
+/* The class of the window: by its sums, v, `slower` than the others.  Who was slow now
+ * and then may be slow by them or not; who never was is no pioneer for that. */
+static void
+classify(const struct report_row *w, const struct fal_trace_class *v, double slower,
+	 struct fal_report_worker *out)
+{
+	const struct report_sums *sum = &w->sums;
+	double all = 0;
+	for (int i = 0; i <= FAL_CLASS_PIONEER; i++)
+		all += (double)sum->in_class[i];
+	out->class = v->class;
+	out->cause = v->cause;
+	out->projected = v->projected;
+	out->slower = v->class != FAL_CLASS_NONE ? slower : (double)NAN;
+	out->now = w->class;
+	out->run = w->run;
+	if (v->class == FAL_CLASS_PIONEER && !often(sum, v->class, all)) {
+		out->class = FAL_CLASS_STEADY;
+		out->cause = FAL_CAUSE_NONE;
+	}
+	/* Jitter of 15 % makes anybody one in a tenth of its clocks, and costs 4 %. */
+	const double more = sum->slower[FAL_CLASS_STRAGGLER] -
+			    (double)sum->in_class[FAL_CLASS_STRAGGLER];
+	const bool slow = more >= OFTEN * all,
+		   is_often = often(sum, FAL_CLASS_STRAGGLER, all);
+	const uint64_t slowed = slow ? sum->in_class[FAL_CLASS_STRAGGLER] : 0;
+	out->stalls = w->counts.suspected > slowed ? w->counts.suspected : slowed;
+	if (out->class == FAL_CLASS_STEADY && slow && is_often) {
+		out->class = FAL_CLASS_STRAGGLER;
+		out->cause = w->straggles_by;
+	} else if (!is_often && out->stalls >= STALLS &&
+		   out->class != FAL_CLASS_PIONEER) {
+		out->class = FAL_CLASS_STALLS;
+		out->cause = FAL_CAUSE_NONE;
+		return;
+	}
+	const uint64_t in = sum->in_class[out->class];
+	if (in == 0)
+		return;
+	out->in_class = (double)in / all;
+	out->persistent = 2 * sum->in_run[out->class] >= in && out->in_class >= 0.5;
+	out->slower = sum->slower[out->class] / (double)in;
+}
+
+static void
+means(const struct report_row *w, struct fal_report_worker *out)
+{
+	const struct report_sums *sum = &w->sums;
+	const double n = (double)sum->cell.load.clocks;
+	const bool ended = sum->finishes > 0;
+	out->finish = ended ? sum->finish / (double)sum->finishes : (double)NAN;
+	out->lag = ended ? sum->lag / (double)sum->finishes : (double)NAN;
+	if (!(n > 0)) {
+		out->compute = out->push = out->pull = out->wait = (double)NAN;
+		return;
+	}
+	out->compute = sum->cell.compute / n;
+	out->push = sum->cell.load.push / n;
+	out->pull = sum->cell.load.pull / n;
+	out->wait = sum->cell.wait / n;
+	for (int i = 0; i < FAL_REPORT_WAITS; i++)
+		out->waits[i] = sum->use.wait[i] / n;
+	out->idle = (double)sum->cell.idle / n;
+}
+
+/* When fewer bits would pay.  A contribution has 24 of them or a few more, besides what
+ * else is sent; with much less it has fewer already, or is compressed. */
+static void
+judge_link(const struct report_counts *c, uint64_t params, struct fal_report_worker *out)
+{
+	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
+	const double lines = (double)c->lines, all = (double)params;
+	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
+	out->fewer_bits = NAN;
+	if (lines > 0 && c->lane_tasks > 0 && c->tx > all * lines * 18 / 8 && params > 0)
+		out->fewer_bits = c->tx / 3 / (c->lane_tasks * all * round_s);
+}
+
+static void
+worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out)
+{
+	const struct fal_summary_worker *row = &s->summary.worker[i];
+	const struct report_row *w = &s->row[i];
+	const struct report_counts *c = &w->counts;
+	*out = (struct fal_report_worker){
+		.name = row->name,
+		.left = row->left,
+		.suspect = row->suspect,
+		.falls = row->falls,
+		.fell_s = row->fell_s,
+		.members = row->members,
+		.clocks = c->lines,
+		.lanes = w->lanes,
+		.lanes_max = (uint32_t)row->lanes_max,
+		.cores = (uint32_t)row->cores,
+		.tasks = c->tasks,
+		.in = c->in,
+		.out = c->out,
+		.cloned = c->cloned,
+		.lost = c->lost,
+		.fixed = row->fixed,
+		.dropped = row->dropped - c->dropped,
+		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
+	};
+	fal_text_plain(out->shown, sizeof(out->shown), row->name);
+	means(w, out);
+	judge_link(c, s->summary.job.params, out);
+	speeds(w, out);
+}
+
+/* Those who told in the window, or are there. */
+static void
+workers(struct fal_report *r)
+{
+	struct fal_report_state *s = r->state;
+	for (size_t i = 0; i < s->rows; i++)
+		s->load[i] = s->row[i].sums.cell.load;
+	if (fal_trace_classify(s->load, s->rows, s->verdict) < 0)
+		fal_out_of_memory();
+	r->worker = fal_xcalloc(s->rows, sizeof(*r->worker));
+	const double pace = report_pace(s->verdict, s->rows, s->value);
+	for (size_t i = 0; i < s->rows; i++) {
+		struct fal_report_worker *w = &r->worker[r->workers];
+		if (s->row[i].counts.lines == 0 && s->summary.worker[i].left)
+			continue;
+		worker(s, i, w);
+		r->workers++;
+		classify(&s->row[i], &s->verdict[i], s->verdict[i].projected / pace, w);
+	}
+}
+
+/* With rounds of their own workers are weighed by their speeds over the whole window,
+ * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
+ * seconds. A second is then worth v_w · T / Σ v T. */
+static struct report_use
+window_use(const struct fal_report_state *s, double *ideal)
+{
+	struct report_use use = { 0 };
+	double longest = 0, all = 0;
+	for (size_t i = 0; i < s->rows; i++) {
+		const struct report_cell *c = &s->row[i].sums.cell;
+		const double wall = c->compute + c->load.push + c->load.pull + c->wait;
+		longest = wall > longest ? wall : longest;
+		all += c->load.lane_s > 0 ? c->samples / c->load.lane_s * wall : 0;
+	}
+	for (size_t i = 0; i < s->rows && all > 0; i++) {
+		const struct report_cell *c = &s->row[i].sums.cell;
+		if (c->load.lane_s > 0)
+			report_use_add(&use, &s->row[i].sums.use,
+				       c->samples / c->load.lane_s * longest / all);
+	}
+	*ideal = use.won - (all > 0 ? s->vain * longest / all : 0);
+	return use;
+}
+
+/* The lanes that the workers ran last, at their median speeds, as they are with tasks of
+ * `task` samples, into v, which has room for all workers.  Returns how many. */
+static size_t
+report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
+{
+	const double full = (double)fal_trace_job_full(&r->state->summary.job);
+	const double ratio = (double)task / full;
+	size_t n = 0;
+	for (size_t i = 0; i < r->workers; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const struct fal_report_speed *s = report_speed_at(w, w->lanes);
+		if (w->clocks == 0 || s == NULL)
+			continue;
+		const double longer = fal_bound_longer(w->fixed, ratio);
+		v[n++] = (struct fal_bound_lanes){
+			.task_s = full * s->lanes / s->median * longer,
+			.lanes = s->lanes,
+			.fixed = w->fixed / longer,
+		};
+	}
+	return n;
+}
+
+/* The share of computing that tasks are small by. */
+static double
+small(const struct fal_report *r)
+{
+	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
+	const uint64_t full = fal_trace_job_full(&r->state->summary.job);
+	return fal_bound_small(v, report_lanes(r, full, v),
+			       (double)r->batch / (double)full);
+}
+
+/* What lanes idle while others of their worker compute, which whole tasks explain, stands
+ * by the waiting for others: under shared rounds a better sharing might save it, but for
+ * what whole tasks cost however they are shared; a round of one's own has its tasks. */
+static void
+parts(struct fal_report *r)
+{
+	const struct fal_report_state *s = r->state;
+	double ideal = s->ideal;
+	const struct report_use use = r->shared ? s->use : window_use(s, &ideal);
+	const double lanes = fmin(fmax(use.compute - use.ran, 0), use.whole);
+	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
+	const double whole = r->shared ? fmin(fmax(s->whole, 0), all) : lanes;
+	const double extra = use.compute - ideal - lanes;
+	r->clocks = s->samples / (double)r->batch;
+	if (!(s->samples > 0))
+		return;
+	/* Below 0 if tasks that began in an earlier window ended in this one. */
+	r->part[FAL_REPORT_IDEAL] = ideal + (extra < 0 ? extra : 0);
+	r->part[FAL_REPORT_GRANULARITY] = whole;
+	r->part[FAL_REPORT_STRAGGLERS] = all - whole;
+	r->part[FAL_REPORT_COMMUNICATION] = use.comm;
+	r->part[FAL_REPORT_COORDINATION] = use.wait[FAL_REPORT_COORDINATOR];
+	r->part[FAL_REPORT_STANDBY] = use.wait[FAL_REPORT_IDLE];
+	r->part[FAL_REPORT_EXTRA] = extra > 0 ? extra : 0;
+	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
+		r->part[i] /= r->clocks;
+		r->clock += r->part[i];
+	}
+	r->part[FAL_REPORT_SMALL_TASKS] = r->part[FAL_REPORT_IDEAL] * small(r);
+	if (r->part[FAL_REPORT_SMALL_TASKS] > 0)
+		r->part[FAL_REPORT_IDEAL] -= r->part[FAL_REPORT_SMALL_TASKS];
+}
+
+static void
+ticks(struct fal_report *r)
+{
+	const struct fal_report_state *s = r->state;
+	double v[FAL_REPORT_TICKS];
+	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
+	memcpy(v, s->ring, n * sizeof(*v));
+	r->clock_median = fal_quantile(v, n, 0.5);
+	r->clock_p95 = fal_quantile(v, n, 0.95);
+}
+
+/* ---- advice --------------------------------------------------------------------------
+ */
+
+#define LOSS 0.05        /* of the clock, that is worth mending */
+#define NOBODY 0.001     /* of the clock, that is not there */
+#define ALONE 0.01       /* of a worker's time, waiting for others: it does not */
+#define LINK 0.20        /* of a worker's time, pushing or pulling */
+#define COORDINATOR 0.10 /* of the clock */
+#define SPARE 0.50       /* of a worker's clocks, granted nothing */
+#define TASK_MIN 8       /* samples; smaller tasks compute slowly */
+#define LEFT_IDLE 0.03   /* of the clock, by tasks of another size */
+#define FASTER 0.05      /* that more lanes are to give */
+#define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
+#define WELL 0.90        /* of the clock is ideal */
+
+/* Behind what alters the model: seconds are not accuracy. */
+#define OTHER " (model)"
+
+enum { WHO_MAX = 2 * FAL_REPORT_SHOWN };
+
+/* Some workers and the worst of them. */
+struct group {
+	const struct fal_report_worker *worst;
+	size_t n;
+	double value;      /* of the worst */
+	char who[WHO_MAX]; /* "w5", or "w5, w2 and w7", or as many as fit "and 3 more" */
+};
+
+const char *
+fal_report_kind_name(enum fal_report_kind kind)
+{
+	static const char *const name[] = { "straggler",   "waiting",     "granularity",
+					    "small_tasks", "link",        "bits",
+					    "shard",       "coordinator", "unused",
+					    "lanes",       "spare",       "stalls",
+					    "well" };
+	return name[kind];
+}
+
+static void add(struct fal_report *r, enum fal_report_kind kind, const struct group *who,
+		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* Adds a finding before those of smaller share, or whose advice alters the model.  Where
+ * it advises more slack it says what that costs the learning rate. */
+static void
+add(struct fal_report *r, enum fal_report_kind kind, const struct group *who,
+    double share, const char *fmt, ...)
+{
+	const struct fal_rule slacker = { .scheme = FAL_EPSP,
+					  .slack = r->rule.slack + 1 };
+	char bound[FAL_STALE_TEXT];
+	va_list ap;
+	FAL_XGROW(r->finding, r->cap, r->findings + 1);
+	struct fal_report_finding new = {
+		.kind = kind,
+		.worker = who != NULL ? who->worst : NULL,
+		.workers = who != NULL ? who->n : 0,
+		.share = share,
+	};
+	va_start(ap, fmt);
+	vsnprintf(new.text, sizeof(new.text), fmt, ap);
+	va_end(ap);
+	const size_t n = strlen(new.text);
+	if (strstr(new.text, "epsp:") != NULL &&
+	    fal_stale_warning(&slacker, &r->state->optim, 0, bound))
+		snprintf(new.text + n, sizeof(new.text) - n, "; %s", bound);
+	const bool other = strstr(new.text, OTHER) != NULL;
+	size_t at = r->findings++;
+	for (; at > 0; at--) {
+		const struct fal_report_finding *f = &r->finding[at - 1];
+		const bool is = strstr(f->text, OTHER) != NULL;
+		if (is != other ? other : f->share >= share)
+			break;
+		r->finding[at] = *f;
+	}
+	r->finding[at] = new;
+}
+
+static bool
+epsp(const struct fal_report *r)
+{
+	return fal_rule_traits(&r->rule).slacks;
+}
+
+static bool
+more_slack(const struct fal_report *r)
+{
+	return r->above == NULL && epsp(r) && r->rule.slack < FAL_SLACK_MAX;
+}
+
+/* Behind advice of epsp with this slack. */
+static const char *
+mark(const struct fal_report *r, uint32_t slack)
+{
+	const struct fal_rule then = { .scheme = FAL_EPSP, .slack = slack };
+	return fal_rule_same_model(&r->rule, &then) ? "" : OTHER;
+}
+
+static double
+share_of(const struct fal_report *r, enum fal_report_part part)
+{
+	return r->part[part] / r->clock;
+}
+
+/* The workers for which `value` is above 0. */
+static struct group
+group_of(const struct fal_report *r, double (*value)(const struct fal_report_worker *w))
+{
+	struct group g = { 0 };
+	for (size_t i = 0; i < r->workers; i++) {
+		const double v = r->worker[i].clocks > 0 ? value(&r->worker[i]) : 0;
+		if (v > g.value) {
+			g.value = v;
+			g.worst = &r->worker[i];
+		}
+		g.n += v > 0;
+	}
+	size_t at = 0, said = 1;
+	if (g.n > 0)
+		at = (size_t)snprintf(g.who, WHO_MAX, "%s", g.worst->shown);
+	for (size_t i = 0; i < r->workers && said < g.n; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const size_t room = WHO_MAX - at - sizeof(" and 65536 more");
+		if (w == g.worst || w->clocks == 0 || !(value(w) > 0))
+			continue;
+		if (strlen(w->shown) + 5 >= room)
+			break;
+		at += (size_t)snprintf(g.who + at, room, "%s%s",
+				       ++said == g.n ? " and " : ", ", w->shown);
+	}
+	if (said < g.n)
+		snprintf(g.who + at, WHO_MAX - at, " and %zu more", g.n - said);
+	return g;
+}
+
+static bool
+slow(const struct fal_report_worker *w, bool persistent)
+{
+	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
+	       w->persistent == persistent;
+}
+
+static double
+persistent(const struct fal_report_worker *w)
+{
+	return slow(w, true) ? w->slower : 0;
+}
+
+static double
+transient(const struct fal_report_worker *w)
+{
+	return slow(w, false) ? w->slower * w->in_class : 0;
+}
+
+/* What to do about workers that compute slowly. */
+static void
+remedy(const struct fal_report *r, const struct group *g, double loss,
+       char out[static 96])
+{
+	const struct fal_report_worker *w = g->worst;
+	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
+	const bool has_share = !fal_rule_traits(&r->rule).own;
+	if (more_slack(r) && loss >= LOSS)
+		snprintf(out, 96, "epsp:%u would let the others go on" OTHER,
+			 r->rule.slack + 1);
+	else if (epsp(r) && w->persistent)
+		snprintf(out, 96, "epsp gives %s fewer tasks already", it);
+	else if (epsp(r))
+		snprintf(out, 96, "epsp moves %s tasks already", its);
+	else if (2 * w->dropped >= w->clocks)
+		snprintf(out, 96, "%s rounds are dropped, epsp would use them%s", its,
+			 mark(r, 0));
+	else if (loss < LOSS && w->persistent && w->stale >= 2)
+		snprintf(out, 96, "%.0f updates stale, 0 under epsp%s", w->stale,
+			 mark(r, 0));
+	else if (loss < NOBODY)
+		snprintf(out, 96, "nobody waits for %s", it);
+	else if (loss < LOSS)
+		snprintf(out, 96, "waiting for %s is %.1f %% of the clock", it,
+			 100 * loss);
+	else if (w->persistent && has_share)
+		snprintf(out, 96, "give %s less to do, as epsp does%s", it, mark(r, 0));
+	else
+		snprintf(out, 96, "epsp would move %s tasks%s%s", its,
+			 fal_rule_traits(&r->rule).moves ? " sooner" : "", mark(r, 0));
+}
+
+/* Who of a group it is. */
+static const char *
+whose(const struct group *g)
+{
+	return g->worst->members > 1 ? "; its own trace names whom" : "";
+}
+
+static void
+stragglers(struct fal_report *r, const struct group *g)
+{
+	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	const struct fal_report_worker *w = g->worst;
+	const bool one = g->n == 1;
+	char what[96];
+	if (g->n == 0)
+		return;
+	remedy(r, g, loss, what);
+	if (w->persistent)
+		add(r, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s%s",
+		    g->who,
+		    one ? "is a persistent straggler" : "are persistent stragglers",
+		    w->slower, what, whose(g));
+	else
+		add(r, FAL_REPORT_STRAGGLER, g, loss,
+		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s", g->who,
+		    one ? "is" : "are", w->slower, 100 * w->in_class, what, whose(g));
+}
+
+/* A worker that waits for nobody is waited for, in each clock. */
+static double
+awaited(const struct fal_report_worker *w)
+{
+	const double all = w->compute + w->push + w->pull + w->wait;
+	return w->waits[FAL_REPORT_OTHERS] < ALONE * all ? w->compute : 0;
+}
+
+/* Waiting that no straggler explains. */
+static void
+waiting(struct fal_report *r)
+{
+	const struct group last = group_of(r, awaited);
+	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	if (more_slack(r))
+		add(r, FAL_REPORT_WAITING, NULL, loss,
+		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
+		    "others go on" OTHER,
+		    100 * loss, r->rule.slack + 1);
+	else if (!epsp(r))
+		add(r, FAL_REPORT_WAITING, NULL, loss,
+		    "%.0f %% of the clock waits for %s: epsp moves tasks%s", 100 * loss,
+		    last.n > 0 ? last.who : "the last, not always the same", mark(r, 0));
+}
+
+/* Lanes that the workers ran last. */
+static uint64_t
+lanes_of(const struct fal_report *r)
+{
+	uint64_t lanes = 0;
+	for (size_t i = 0; i < r->workers; i++)
+		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
+	return lanes;
+}
+
+/* Seconds of the best sharing of a clock in tasks of this size, and of these what lanes
+ * idle.  With a slack s the tasks of s + 1 clocks are shared at once. */
+struct sharing {
+	double clock, idle;
+};
+
+static struct sharing
+share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
+{
+	const double clocks = (double)r->rule.slack + 1;
+	const double tasks = (double)r->batch / (double)task;
+	const size_t n = report_lanes(r, task, v);
+	const double clock = fal_bound_whole(v, n, clocks * tasks) / clocks;
+	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
+}
+
+/* The largest halving of the task that would leave little idle and is faster, and what it
+ * would leave.  Where the sharing of the median clock does not explain the loss, speeds
+ * that change do: then it goes with the size.  Returns 0 if there is none. */
+static uint64_t
+smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
+	     double *left)
+{
+	const struct sharing now = share_in(r, r->task, v);
+	const bool steady = now.idle >= loss / 2 * now.clock;
+	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
+		const struct sharing then = share_in(r, task, v);
+		*left = steady ? then.idle / then.clock
+			       : loss * (double)task / (double)r->task;
+		if (*left <= LEFT_IDLE)
+			return !steady || then.clock < now.clock ? task : 0;
+	}
+	return 0;
+}
+
+/* The doubling of the task whose best sharing is fastest, of those that leave each lane
+ * enough tasks to share when speeds change, and the share of that which it saves.
+ * Returns 0 if none is clearly faster. */
+static uint64_t
+larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
+{
+	enum { OF_A_LANE = 4 };
+	const double now = share_in(r, r->task, v).clock;
+	const uint64_t least = OF_A_LANE * lanes_of(r);
+	uint64_t best = 0;
+	*saved = LEFT_IDLE;
+	for (uint64_t task = 2 * r->task; least * task <= r->batch; task *= 2) {
+		const double gain = 1 - share_in(r, task, v).clock / now;
+		if (gain <= *saved)
+			continue;
+		*saved = gain;
+		best = task;
+	}
+	return best;
+}
+
+static void
+whole_tasks(struct fal_report *r)
+{
+	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
+	char what[96];
+	const unsigned long lanes = (unsigned long)lanes_of(r);
+	double left;
+	const uint64_t task =
+		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
+	if (task > 0)
+		snprintf(what, sizeof(what),
+			 "batch.task = %llu would leave %.1f %%" OTHER,
+			 (unsigned long long)task, 100 * left);
+	else
+		snprintf(what, sizeof(what), "%s",
+			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
+				   : "a larger batch would fill them" OTHER);
+	add(r, FAL_REPORT_WHOLE_TASKS, NULL, loss,
+	    "tasks of %llu sample%s leave %.0f %% idle at %lu lane%s: %s",
+	    (unsigned long long)r->task, fal_text_s(r->task), 100 * loss, lanes,
+	    fal_text_s(lanes), what);
+}
+
+static void
+small_tasks(struct fal_report *r)
+{
+	const double loss = share_of(r, FAL_REPORT_SMALL_TASKS);
+	char what[96] = "larger ones would not share as well";
+	double saved;
+	const uint64_t task = larger_task(r, r->state->lanes, &saved);
+	/* Of computing, as the sharing is. */
+	saved *= share_of(r, FAL_REPORT_IDEAL) + share_of(r, FAL_REPORT_GRANULARITY) +
+		 loss;
+	saved = saved < loss ? saved : loss;
+	if (task > 0)
+		snprintf(what, sizeof(what), "batch.task = %llu saves %.0f %%" OTHER,
+			 (unsigned long long)task, 100 * saved);
+	add(r, FAL_REPORT_SMALL, NULL, loss,
+	    "%.0f %% of the clock is that tasks have %llu sample%s only: %s", 100 * loss,
+	    (unsigned long long)r->task, fal_text_s(r->task), what);
+}
+
+static double
+linked(const struct fal_report_worker *w)
+{
+	const double wall = w->compute + w->push + w->pull + w->wait;
+	double most = w->push > w->pull ? w->push : w->pull;
+	most = most > w->waits[FAL_REPORT_LATENCY] ? most : w->waits[FAL_REPORT_LATENCY];
+	return wall > 0 && most >= LINK * wall ? most / wall : 0;
+}
+
+/* What is overlapped, or else paid less often. */
+static const char *
+overlap(const struct fal_report *r)
+{
+	return r->shared && r->rule.slack == 0
+		       ? "epsp:1 would overlap it" OTHER
+		       : "a larger batch needs it less often" OTHER;
+}
+
+static void
+links(struct fal_report *r, const struct group *g)
+{
+	const struct fal_report_worker *w = g->worst;
+	const double latency = w->waits[FAL_REPORT_LATENCY];
+	const bool far = latency > w->push && latency > w->pull;
+	const bool few = r->above != NULL || 2 * g->n <= r->workers;
+	add(r, FAL_REPORT_LINK, g, share_of(r, FAL_REPORT_COMMUNICATION),
+	    "%s spend%s %.0f %% of the time %s: %s", g->who, g->n == 1 ? "s" : "",
+	    100 * g->value,
+	    far                 ? "on latency of the link"
+	    : w->push > w->pull ? "pushing"
+				: "pulling",
+	    few && !far ? "a faster link would mend it" : overlap(r));
+}
+
+/* Pushes for long, and on a link that is slow enough for fewer bits. */
+static double
+fewer_bits(const struct fal_report_worker *w)
+{
+	const double wall = w->compute + w->push + w->pull + w->wait;
+	return wall > 0 && w->push >= LINK * wall && w->rate < w->fewer_bits
+		       ? w->push / wall
+		       : 0;
+}
+
+static void
+bits(struct fal_report *r, const struct group *g)
+{
+	add(r, FAL_REPORT_BITS, g, 0,
+	    "%s push%s %.1f MB/s: push.bits = 16 pays below %.0f MB/s, by a third of the "
+	    "bytes" OTHER,
+	    g->who, g->n == 1 ? "es" : "", g->worst->rate * 1e-6,
+	    g->worst->fewer_bits * 1e-6);
+}
+
+/* Each shard that workers wait for, as one is named. */
+static void
+shards(struct fal_report *r)
+{
+	struct fal_shard_rows *all = &r->state->summary.shards;
+	const double seconds = all->to - all->from;
+	fal_shard_rows_end(all);
+	for (uint32_t i = 0; i < all->n; i++) {
+		const struct fal_shard_row *w = &all->v[i];
+		char who[64]; /* a number, and so much of an address */
+		if (w->class != FAL_CLASS_STRAGGLER)
+			continue;
+		if (w->address[0] != '\0')
+			snprintf(who, sizeof(who), "shard %u at %.40s", i + 1,
+				 w->address);
+		else
+			snprintf(who, sizeof(who), "shard %u, the coordinator's", i + 1);
+		add(r, FAL_REPORT_SHARD, NULL, w->blame / seconds,
+		    "%s is a straggler by %s (%.1fx slower): workers wait for it %.0f %% "
+		    "of the time",
+		    who, w->cause, w->slower, 100 * w->blame / seconds);
+	}
+}
+
+static double
+spare(const struct fal_report_worker *w)
+{
+	return w->idle >= SPARE ? w->idle : 0;
+}
+
+/* The fewer lanes at which the worker is as fast, or NULL. */
+static const struct fal_report_speed *
+enough(const struct fal_report_worker *w)
+{
+	const struct fal_report_speed *now = report_speed_at(w, w->lanes);
+	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
+		const struct fal_report_speed *s = &w->speed[i];
+		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
+		    now->clocks >= COMPARED && now->median < s->median * (1 + FASTER))
+			return s;
+	}
+	return NULL;
+}
+
+static double
+crowded(const struct fal_report_worker *w)
+{
+	const struct fal_report_speed *s = enough(w);
+	return s != NULL ? s->median / report_speed_at(w, w->lanes)->median : 0;
+}
+
+static double
+stalls(const struct fal_report_worker *w)
+{
+	return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
+}
+
+/* What is said of single workers that no part of the clock shows. */
+static void
+single(struct fal_report *r, const struct group *still)
+{
+	const struct group idle = group_of(r, spare);
+	const struct group many = group_of(r, crowded);
+	if (still->n > 0)
+		add(r, FAL_REPORT_STALLS, still, share_of(r, FAL_REPORT_STRAGGLERS),
+		    "%s stood still again and again (%.0f times): not slow, but held up",
+		    still->who, still->value);
+	if (idle.n > 0)
+		add(r, FAL_REPORT_SPARE, &idle, share_of(r, FAL_REPORT_STANDBY),
+		    "%s had no task in %.0f %% of clocks: the job can spare %s", idle.who,
+		    100 * idle.value, idle.n == 1 ? "it" : "them");
+	if (many.n > 0)
+		add(r, FAL_REPORT_LANES, &many, 0,
+		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
+		    "lanes",
+		    many.who, many.worst->lanes, enough(many.worst)->lanes,
+		    report_speed_at(many.worst, many.worst->lanes)->median);
+}
+
+static uint64_t
+dropped(const struct fal_report *r)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < r->workers; i++)
+		sum += r->worker[i].dropped;
+	return sum;
+}
+
+static void
+well(struct fal_report *r)
+{
+	const double ideal = share_of(r, FAL_REPORT_IDEAL);
+	for (size_t i = 0; i < r->findings; i++)
+		if (r->finding[i].kind != FAL_REPORT_STRAGGLER ||
+		    r->finding[i].share >= LOSS)
+			return;
+	add(r, FAL_REPORT_WELL, NULL, 0, "nothing to %s: %.0f %% of the time is compute",
+	    ideal >= WELL ? "mend" : "advise", 100 * ideal);
+}
+
+/* Fills r->finding from the rest: a sentence stands there when its number passes its
+ * threshold, and never advises what already is. */
+static void
+report_advise(struct fal_report *r)
+{
+	const struct group always = group_of(r, persistent);
+	const struct group at_times = group_of(r, transient);
+	const struct group link = group_of(r, linked);
+	const struct group slow = group_of(r, fewer_bits);
+	const struct group still = group_of(r, stalls);
+	if (!(r->clock > 0))
+		return;
+	stragglers(r, &always);
+	stragglers(r, &at_times);
+	if (link.n > 0)
+		links(r, &link);
+	/* What else there is to be done is the coordinator's above. */
+	if (r->above != NULL)
+		return;
+	if (slow.n > 0)
+		bits(r, &slow);
+	if (always.n + at_times.n + link.n + still.n == 0 &&
+	    share_of(r, FAL_REPORT_STRAGGLERS) >= LOSS)
+		waiting(r);
+	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)
+		whole_tasks(r);
+	if (share_of(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
+		small_tasks(r);
+	if (share_of(r, FAL_REPORT_COORDINATION) >= COORDINATOR)
+		add(r, FAL_REPORT_SLOW_COORDINATOR, NULL,
+		    share_of(r, FAL_REPORT_COORDINATION),
+		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s",
+		    100 * share_of(r, FAL_REPORT_COORDINATION),
+		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r));
+	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
+		add(r, FAL_REPORT_UNUSED, NULL, share_of(r, FAL_REPORT_EXTRA),
+		    "%.0f %% of the clock computes what %.20s drops: epsp drops "
+		    "nothing%s",
+		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));
+	shards(r);
+	single(r, &still);
+	well(r);
+}
+
+/* ---- all of it -----------------------------------------------------------------------
+ */
+
+int
+fal_report_end(struct fal_report *r, struct fal_diag *diag)
+{
+	struct fal_report_state *s = r->state;
+	forget(r);
+	if (s == NULL || !s->summary.have_job)
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+	if (!s->told)
+		return fal_diag_set(diag, FAL_ETRUNC, "no worker has told of a clock");
+	r->name = s->summary.name;
+	r->scheme = s->summary.scheme;
+	r->rule = s->rule;
+	r->above = s->summary.above;
+	r->shared = report_shared(s);
+	r->done = s->summary.done;
+	r->batch = fal_trace_job_samples(&s->summary.job, 0);
+	r->task = fal_trace_job_full(&s->summary.job);
+	r->seconds = s->summary.seconds - s->begin;
+	workers(r);
+	ticks(r);
+	parts(r);
+	report_advise(r);
+	return 0;
 }

@@ -153,7 +153,7 @@ struct fal_report {
 	struct fal_report_worker *worker;
 	size_t workers;
 	struct fal_report_finding *finding; /* those that cost most first */
-	size_t findings;
+	size_t findings, cap;
 
 	struct fal_report_state *state; /* private */
 };
@@ -168,7 +168,7 @@ int fal_report_line(void *report, struct fal_trace_line *l);
 void fal_report_window(struct fal_report *r);
 
 /* Sums up; more lines may follow.  FAL_ETRUNC with `diag`: there was no job line, or no
- * worker has told of a clock; FAL_ENOMEM. */
+ * worker has told of a clock. */
 int fal_report_end(struct fal_report *r, struct fal_diag *diag);
 
 void fal_report_free(struct fal_report *r); /* `r` is {0} again */

@@ -7,8 +7,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "proj/band.h"
-#include "proj/curve.h"
+#include "proj/picture.h"
 #include "whole.h"
 
 #include <stdlib.h>

@@ -6,11 +6,10 @@
  * the parts of a worker follow each other without a gap, whether its rounds are shared or
  * its own.
  */
-#ifndef FAL_PROJ_BAND_H
-#define FAL_PROJ_BAND_H
+#ifndef FAL_PROJ_PICTURE_H
+#define FAL_PROJ_PICTURE_H
 
 #include "trace/summary.h"
-#include "trace/reader.h"
 
 #include <stdbool.h>
 
@@ -70,16 +69,56 @@ struct fal_band {
 };
 
 /* Takes the next line; `band` is a struct fal_band, so this is an on_line of
- * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL, FAL_ENOMEM. */
+ * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
 int fal_band_line(void *band, struct fal_trace_line *l);
 
 /* Chooses what is drawn: the time in which the median worker had its last FAL_BAND_CLOCKS
  * clocks.  Who is a straggler in a clock says fal_trace_classify, over the last clock of
  * each worker, the last but one of each, and so on, as far as they are drawn, but at
  * least FAL_BAND_PERSISTENT of each.  More lines may follow, and another end. FAL_ETRUNC:
- * no clock has ended; FAL_ENOMEM. */
+ * no clock has ended. */
 int fal_band_end(struct fal_band *b, struct fal_diag *diag);
 
 void fal_band_free(struct fal_band *b);
+
+/* How the loss and the accuracy of a job went, thinned so that a picture shows all that
+ * an eye would see: lines in, points out.
+ *
+ * Pure, one pass, bounded memory: at most FAL_CURVE_POINTS points each, a mean over equal
+ * numbers of lines.
+ */
+
+enum { FAL_CURVE_POINTS = 500, FAL_CURVE_VERSIONS = 1 << 14 };
+
+struct fal_curve_point {
+	double t, samples; /* seconds of the job; samples that the model was made from */
+	double value;
+};
+
+/* Points that are means over `each` values; the last over what is left. */
+struct fal_curve_line {
+	struct fal_curve_point point[FAL_CURVE_POINTS];
+	size_t n;
+	uint64_t each, in_last; /* values of a point, of the last one */
+};
+
+/* {0} is empty and valid, and large: not for the stack. */
+struct fal_curve {
+	struct fal_curve_line loss;     /* of training, by updates */
+	struct fal_curve_line accuracy; /* of the test set, a ratio */
+
+	/* Private. */
+	double samples; /* so far */
+	struct fal_curve_version {
+		uint64_t version;
+		double samples;
+	} version[FAL_CURVE_VERSIONS]; /* the last ones, by their number */
+};
+
+/* Takes the next line; `curve` is a struct fal_curve, so this is an on_line of
+ * fal_trace_reader_new.  An accuracy stands at the time when it was known and at the
+ * samples of the version that was judged.  A loss that is not finite is left out.
+ * Errors: FAL_EFORMAT, FAL_ELIMIT. */
+int fal_curve_line(void *curve, struct fal_trace_line *l);
 
 #endif

@@ -1,16 +1,219 @@
 /* The scheduler in virtual time: grants → claims after the tasks' times → arrivals →
  * complete rounds.  The coordinator does one thing after the other, and what comes
  * meanwhile waits. */
-#include "proj/play.h"
+#include "proj/simulate.h"
 
 #include "base/mem.h"
-#include "proj/player.h"
+#include "sched/bound.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
 #include "sched/traits.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Versions that it is known to have; more than slack asks for. */
+enum { PLAYER_VERSIONS = 128 };
+
+/* A task in a worker's queue; the first `lanes` of it run. */
+struct player_item {
+	uint64_t round;
+	uint32_t task;
+	struct fal_cid fills;
+	double from; /* not before: the worker has the round's version */
+	double ends; /* negative: no lane began with it */
+	double task_s;
+};
+
+/* What a worker does, or did, of a round. */
+struct player_part {
+	uint64_t round;
+	struct fal_cid fills;
+	uint32_t seq;   /* 0: nothing won yet */
+	double arrives; /* infinite: not pushed yet */
+};
+
+struct player {
+	const struct fal_cost_machine *machine;
+	struct player_item *q;
+	size_t n, q_cap;
+	struct player_part *part;
+	size_t parts, part_cap;
+	uint32_t lanes, seq;
+	double way;         /* seconds that what it says, or is told, is on its way */
+	double ticket;      /* that it waits for leave to push, once all is claimed */
+	double asked, pong; /* when it was last, and its answer comes; INFINITY */
+	double begun;       /* tasks that a lane began with, in full ones */
+	double ready;       /* has what it was sent last */
+	struct {
+		uint64_t version;
+		double at;
+	} has[PLAYER_VERSIONS]; /* by version, modulo; UINT64_MAX: none */
+	uint32_t running;
+	double since;   /* running is not 0 since */
+	double compute; /* seconds before that */
+};
+
+/* What is heard of it next: the end of an item, or a part's arrival; the other is
+ * SIZE_MAX, both if it is an answer, or nothing. */
+struct player_event {
+	double at;
+	size_t item, part;
+};
+
+/* --- a worker: its queue, its lanes, its parts -------------------------------------- */
+
+/* A worker on machine `m` (borrowed), which has no version yet; `asks`: it may push what
+ * its claims have been answered for. */
+static void
+player_init(struct player *w, const struct fal_cost_machine *m, bool asks)
+{
+	*w = (struct player){ .machine = m,
+			      .way = m->rtt_s / 2,
+			      .ticket = asks ? m->rtt_s : 0,
+			      .pong = INFINITY };
+	for (size_t v = 0; v < PLAYER_VERSIONS; v++)
+		w->has[v].version = UINT64_MAX;
+}
+
+/* The worker is sent a version, which leaves at `at`. */
+static void
+player_pull(struct player *w, uint64_t version, double at)
+{
+	w->ready = at + w->machine->pull_s + w->way;
+	w->has[version % PLAYER_VERSIONS].version = version;
+	w->has[version % PLAYER_VERSIONS].at = w->ready;
+}
+
+/* A lane begins (+1) or ends (-1) with a task. */
+static void
+runs(struct player *w, int change, double at)
+{
+	if (w->running == 0)
+		w->since = at;
+	w->running = (uint32_t)((int)w->running + change);
+	if (w->running == 0)
+		w->compute += fmax(at - w->since, 0);
+}
+
+/* Lanes that are free at `at` begin with what stands first. */
+static void
+player_begin(struct player *w, const struct fal_sched *s, const struct fal_grid *grid,
+	     double at)
+{
+	struct fal_round_info r;
+	const uint32_t busy = w->n < w->lanes ? (uint32_t)w->n : w->lanes;
+	for (size_t i = 0; i < busy; i++) {
+		struct player_item *it = &w->q[i];
+		if (it->ends >= 0 || !fal_sched_round(s, it->round, &r))
+			continue;
+		double samples = fal_grid_range_samples(grid, r.clock, it->task, 1);
+		double part = samples / fal_grid_full(grid);
+		double from = fmax(at, it->from);
+		it->task_s = fal_cost_task_s(w->machine, w->begun, from, part, busy);
+		it->ends = from + it->task_s + w->machine->turn_s;
+		w->begun += fal_bound_longer(w->machine->fixed, part);
+		runs(w, 1, from);
+	}
+}
+
+/* Item i is over; the others move up. */
+static struct player_item
+player_take(struct player *w, size_t i, double at)
+{
+	struct player_item it = w->q[i];
+	memmove(&w->q[i], &w->q[i + 1], (--w->n - i) * sizeof(*w->q));
+	if (it.ends >= 0)
+		runs(w, -1, at);
+	return it;
+}
+
+static bool
+holds_of(const struct player *w, uint64_t round)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->q[i].round == round)
+			return true;
+	return false;
+}
+
+/* What the worker holds no more of is pushed; what it won nothing of is forgotten. */
+static void
+player_push(struct player *w, double at)
+{
+	for (size_t i = 0; i < w->parts; i++) {
+		struct player_part *p = &w->part[i];
+		if (!isinf(p->arrives) || holds_of(w, p->round))
+			continue;
+		if (p->seq == 0)
+			w->part[i--] = w->part[--w->parts];
+		else
+			p->arrives = at + w->ticket + w->machine->push_s + w->way;
+	}
+}
+
+static struct player_event
+player_next(const struct player *w)
+{
+	struct player_event e = { w->pong, SIZE_MAX, SIZE_MAX };
+	for (size_t i = 0; i < w->n && i < w->lanes; i++)
+		if (w->q[i].ends >= 0 && w->q[i].ends + w->way < e.at)
+			e = (struct player_event){ w->q[i].ends + w->way, i, SIZE_MAX };
+	for (size_t i = 0; i < w->parts; i++)
+		if (w->part[i].arrives < e.at)
+			e = (struct player_event){ w->part[i].arrives, SIZE_MAX, i };
+	return e;
+}
+
+/* The worker's part of the item's round, made if there is none. */
+static struct player_part *
+player_part(struct player *w, const struct player_item *it)
+{
+	for (size_t i = 0; i < w->parts; i++) {
+		struct player_part *p = &w->part[i];
+		if (p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
+		    isinf(p->arrives))
+			return p;
+	}
+	FAL_XGROW(w->part, w->part_cap, w->parts + 1);
+	w->part[w->parts] = (struct player_part){ it->round, it->fills, 0, INFINITY };
+	return &w->part[w->parts++];
+}
+
+/* The worker is granted tasks of the round `r` at `now`. */
+static void
+player_grant(struct player *w, const struct fal_act *a, const struct fal_round_info *r,
+	     double now)
+{
+	double from = w->ready;
+	if (r->delta && r->base == FAL_START_LOCAL)
+		from = now;
+	else if (w->has[r->version % PLAYER_VERSIONS].version == r->version)
+		from = w->has[r->version % PLAYER_VERSIONS].at;
+	FAL_XGROW(w->q, w->q_cap, w->n + a->count);
+	for (uint32_t i = 0; i < a->count; i++) {
+		size_t at = w->n++;
+		for (; at > 0 && w->q[at - 1].round > a->round && w->q[at - 1].ends < 0;
+		     at--)
+			w->q[at] = w->q[at - 1];
+		w->q[at] = (struct player_item){ .round = a->round,
+						 .task = a->first + i,
+						 .fills = a->fills,
+						 .from = fmax(from, now + w->way),
+						 .ends = -1 };
+	}
+}
+
+static void
+player_revoke(struct player *w, const struct fal_act *a, double now)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->q[i].round == a->round && w->q[i].task - a->first < a->count)
+			(void)player_take(w, i--, now);
+}
+
+/* --- the coordinator --------------------------------------------------------------- */
 
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
@@ -23,8 +226,8 @@ struct game {
 	const struct fal_play_conf *conf;
 	struct fal_grid grid;
 	struct fal_sched *s;
-	struct fal_player *worker; /* worker i has the id i + 1 */
-	struct fal_heap next;      /* by the time of the worker's next event */
+	struct player *worker; /* worker i has the id i + 1 */
+	struct fal_heap next;  /* by the time of the worker's next event */
 	double now;
 	uint64_t version;
 	/* Of shared rounds: the contributions before `open` have all arrived. */
@@ -49,9 +252,9 @@ spend(struct game *g, double bytes)
 
 /* Something may happen with the worker at another time than before. */
 static void
-schedule(struct game *g, struct fal_player *w)
+schedule(struct game *g, struct player *w)
 {
-	double next = fal_player_next(w).at;
+	double next = player_next(w).at;
 	uint32_t slot = (uint32_t)(w - g->worker);
 	if (isinf(next))
 		fal_heap_remove(&g->next, slot);
@@ -60,7 +263,7 @@ schedule(struct game *g, struct fal_player *w)
 }
 
 static double
-samples_of(const struct game *g, const struct fal_player_item *it)
+samples_of(const struct game *g, const struct player_item *it)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(g->s, it->round, &r)) /* over, and forgotten */
@@ -72,19 +275,10 @@ samples_of(const struct game *g, const struct fal_player_item *it)
 
 /* A version reaches the worker. */
 static void
-send_model(struct game *g, struct fal_player *w, uint64_t version)
+send_model(struct game *g, struct player *w, uint64_t version)
 {
 	spend(g, g->conf->cost->pull_bytes);
-	fal_player_pull(w, version, g->now);
-}
-
-static int
-grant(struct game *g, struct fal_player *w, const struct fal_act *a)
-{
-	struct fal_round_info r;
-	if (!fal_sched_round(g->s, a->round, &r))
-		return FAL_OK;
-	return fal_player_grant(w, a, &r, g->now);
+	player_pull(w, version, g->now);
 }
 
 /* Samples of the round's tasks that are claimed. */
@@ -122,14 +316,17 @@ end_round(struct game *g, const struct fal_act *a)
 static int
 follow(struct game *g, const struct fal_act *a)
 {
-	struct fal_player *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
+	struct player *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
+	struct fal_round_info r;
 	switch (a->kind) {
 	case FAL_ACT_GRANT:
 		spend(g, 0);
-		return grant(g, w, a);
+		if (fal_sched_round(g->s, a->round, &r))
+			player_grant(w, a, &r, g->now);
+		break;
 	case FAL_ACT_REVOKE:
 		spend(g, 0);
-		fal_player_revoke(w, a, g->now);
+		player_revoke(w, a, g->now);
 		break;
 	case FAL_ACT_END:
 		end_round(g, a);
@@ -166,18 +363,10 @@ follow(struct game *g, const struct fal_act *a)
 	case FAL_ACT_ACCOUNT:
 		spend(g, 0);
 		break;
-	case FAL_ACT_CHECK: /* nobody lies here */
-	case FAL_ACT_UNCHECK:
-	case FAL_ACT_SUSPECT:
-	case FAL_ACT_BACK:
-	case FAL_ACT_BARRED:
-	case FAL_ACT_LINE:
-	case FAL_ACT_PUSH:
-	case FAL_ACT_OPEN:
-	case FAL_ACT_EVAL:
-		break;
 	case FAL_ACT_FENCE:
 		return fal_sched_fenced(g->s, g->now, a->round, a->cid);
+	default: /* nobody lies here, and nothing is written or judged */
+		break;
 	}
 	return FAL_OK;
 }
@@ -192,10 +381,10 @@ follow_all(struct game *g)
 			return err;
 		if (a.worker == 0)
 			continue;
-		struct fal_player *w = &g->worker[a.worker - 1];
+		struct player *w = &g->worker[a.worker - 1];
 		if (a.kind == FAL_ACT_REVOKE)
-			fal_player_push(w, g->now);
-		fal_player_begin(w, g->s, &g->grid, g->now);
+			player_push(w, g->now);
+		player_begin(w, g->s, &g->grid, g->now);
 		schedule(g, w);
 	}
 	fal_sched_forget(g->s);
@@ -207,13 +396,11 @@ follow_all(struct game *g)
 /* The task of item i is done: its claim, and what follows at the worker, which does not
  * wait for the coordinator. */
 static int
-claim(struct game *g, struct fal_player *w, size_t i)
+claim(struct game *g, struct player *w, size_t i)
 {
 	double ended = w->q[i].ends;
-	struct fal_player_item it = fal_player_take(w, i, ended);
-	struct fal_player_part *p = fal_player_part(w, &it);
-	if (p == NULL)
-		return FAL_ENOMEM;
+	struct player_item it = player_take(w, i, ended);
+	struct player_part *p = player_part(w, &it);
 	struct fal_claim_in c = { .worker = (uint32_t)(w - g->worker) + 1,
 				  .round = it.round,
 				  .task = it.task,
@@ -221,7 +408,7 @@ claim(struct game *g, struct fal_player *w, size_t i)
 				  .fills = it.fills,
 				  .task_s = it.task_s };
 	const double samples = samples_of(g, &it);
-	fal_player_begin(w, g->s, &g->grid, ended);
+	player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
 	int won = fal_sched_heard(g->s, g->now, c.worker);
 	if (won == FAL_OK)
@@ -231,7 +418,7 @@ claim(struct game *g, struct fal_player *w, size_t i)
 	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
-	fal_player_push(w, ended);
+	player_push(w, ended);
 	return FAL_OK;
 }
 
@@ -254,9 +441,9 @@ all_in(struct game *g, const struct fal_round_info *r)
 }
 
 static int
-arrive(struct game *g, struct fal_player *w, size_t i)
+arrive(struct game *g, struct player *w, size_t i)
 {
-	struct fal_player_part p = w->part[i];
+	struct player_part p = w->part[i];
 	struct fal_cid cid = { (uint32_t)(w - g->worker) + 1, p.seq };
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
@@ -270,10 +457,10 @@ arrive(struct game *g, struct fal_player *w, size_t i)
 
 /* The worker's next event. */
 static int
-step_worker(struct game *g, struct fal_player *w)
+step_worker(struct game *g, struct player *w)
 {
 	const uint32_t id = (uint32_t)(w - g->worker) + 1;
-	struct fal_player_event e = fal_player_next(w);
+	struct player_event e = player_next(w);
 	g->now = fmax(g->now, e.at);
 	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* its lanes go on, then */
 		w->pong = INFINITY;
@@ -297,7 +484,7 @@ step(struct game *g)
 		g->now = fmax(g->now, wake);
 		err = fal_sched_tick(g->s, g->now);
 	} else {
-		struct fal_player *w = &g->worker[fal_heap_top(&g->next)];
+		struct player *w = &g->worker[fal_heap_top(&g->next)];
 		err = step_worker(g, w);
 		schedule(g, w);
 	}
@@ -320,7 +507,7 @@ join(struct game *g, uint32_t i)
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
 			      .fixed = m->fixed,
 			      .rtt = m->rtt_s };
-	fal_player_init(&g->worker[i], m, fal_rule_traits(&g->conf->policy->rule).moves);
+	player_init(&g->worker[i], m, fal_rule_traits(&g->conf->policy->rule).moves);
 	return fal_sched_join(g->s, g->now, &j);
 }
 
@@ -334,11 +521,10 @@ begin_game(struct game *g)
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);
 	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
-	g->worker = fal_calloc(c->machines, sizeof(*g->worker));
-	if (g->worker == NULL || fal_heap_reserve(&g->next, c->machines) < 0 ||
-	    fal_sched_new(&conf, &g->s) < 0)
-		return FAL_ENOMEM;
-	int err = FAL_OK;
+	g->worker = fal_xcalloc(c->machines, sizeof(*g->worker));
+	int err = fal_heap_reserve(&g->next, c->machines);
+	if (err == FAL_OK)
+		err = fal_sched_new(&conf, &g->s);
 	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
 		err = join(g, i);
 	if (err == FAL_OK)
@@ -349,40 +535,13 @@ begin_game(struct game *g)
 static void
 free_game(struct game *g)
 {
-	for (size_t i = 0; g->worker != NULL && i < g->conf->cost->machines; i++) {
-		fal_player_free(&g->worker[i]);
+	for (size_t i = 0; i < g->conf->cost->machines; i++) {
+		free(g->worker[i].q);
+		free(g->worker[i].part);
 	}
 	free(g->worker);
 	fal_heap_free(&g->next);
 	fal_sched_free(g->s);
-}
-
-/* Seconds that the workers have computed. */
-static double
-computed(const struct game *g)
-{
-	double sum = 0;
-	for (size_t i = 0; i < g->conf->cost->machines; i++)
-		sum += fal_player_computed(&g->worker[i], g->now);
-	return sum;
-}
-
-/* Samples of the parts of tasks that lanes have done of those that they run. */
-static double
-begun(const struct game *g)
-{
-	double sum = 0;
-	for (size_t i = 0; i < g->conf->cost->machines; i++) {
-		const struct fal_player *w = &g->worker[i];
-		for (size_t k = 0; k < w->n && k < w->lanes; k++) {
-			const struct fal_player_item *it = &w->q[k];
-			const double left = it->ends - w->machine->turn_s - g->now;
-			if (it->ends >= 0 && left < it->task_s)
-				sum += samples_of(g, it) *
-				       (1 - fmax(left, 0) / it->task_s);
-		}
-	}
-	return sum;
 }
 
 /* What there is at this moment.  Work under way counts by its parts, at the beginning as
@@ -392,8 +551,19 @@ totals(const struct game *g)
 {
 	struct totals t = g->t;
 	t.now = g->now;
-	t.compute = computed(g);
-	t.won += begun(g);
+	for (size_t i = 0; i < g->conf->cost->machines; i++) {
+		const struct player *w = &g->worker[i];
+		t.compute += w->compute;
+		if (w->running > 0)
+			t.compute += fmax(g->now - w->since, 0);
+		for (size_t k = 0; k < w->n && k < w->lanes; k++) {
+			const struct player_item *it = &w->q[k];
+			const double left = it->ends - w->machine->turn_s - g->now;
+			if (it->ends >= 0 && left < it->task_s)
+				t.won += samples_of(g, it) *
+					 (1 - fmax(left, 0) / it->task_s);
+		}
+	}
 	return t;
 }
 
@@ -441,6 +611,8 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 			warm = true;
 		}
 	}
+	if (err == FAL_ENOMEM)
+		fal_out_of_memory();
 	if (err == FAL_OK)
 		sum_up(&g, out);
 	free_game(&g);

@@ -1,5 +1,7 @@
-/* The last clocks of a trace as bands. */
-#include "proj/band.h"
+/* What falcon-proj draws of a trace: its last clocks as bands; loss and accuracy,
+ * thinned.
+ */
+#include "proj/picture.h"
 
 #include "base/mem.h"
 #include "base/quantile.h"
@@ -9,19 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- bands ----------------------------------------------------------------------- */
+
 /* What of the drawn time may be cut off a part at its begin: lines come a little late. */
 #define SLIVER 0.004
 
 /* Replaces *p by a copy of the text. */
-static int
+static void
 set_text(char **p, const char *text)
 {
-	char *copy = fal_strdup(text);
-	if (copy == NULL)
-		return FAL_ENOMEM;
 	free(*p);
-	*p = copy;
-	return FAL_OK;
+	*p = fal_xstrdup(text);
 }
 
 /* The row of the line's id; NULL with the error set. */
@@ -47,12 +47,9 @@ take_join(struct fal_band *b, struct fal_trace_line *l)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
 				      FAL_BAND_WORKERS_MAX);
 	if (i == b->rows) {
-		if (FAL_GROW(b->row, b->cap_rows, i + 1) < 0)
-			return FAL_ENOMEM;
-		b->row[i] = (struct fal_band_row){ .name = fal_strdup(l->worker) };
-		if (b->row[i].name == NULL)
-			return FAL_ENOMEM;
-		b->rows++;
+		FAL_XGROW(b->row, b->cap_rows, i + 1);
+		b->row[b->rows++] =
+			(struct fal_band_row){ .name = fal_xstrdup(l->worker) };
 	}
 	b->row[i].left = false;
 	return fal_ids_put(&b->ids, l->id, i);
@@ -70,14 +67,14 @@ take_leave(struct fal_band *b, struct fal_trace_line *l)
 }
 
 /* Room for one more at the end of an array that keeps its last `keep` elements. */
-static int
+static void
 slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
 {
 	if (*n == 2 * keep) {
 		memmove(*v, (char *)*v + (keep + 1) * size, (keep - 1) * size);
 		*n = keep - 1;
 	}
-	return fal_grow(v, cap, *n + 1, size);
+	fal_xgrow(v, cap, *n + 1, size);
 }
 
 static int
@@ -111,13 +108,12 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 		p.load.size = (double)e->samples;
 	}
 	r->cut = r->cut || r->n == 2 * FAL_BAND_LINES;
-	if (slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p)) < 0)
-		return FAL_ENOMEM;
+	slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p));
 	r->part[r->n++] = p;
 	return FAL_OK;
 }
 
-static int
+static void
 take_update(struct fal_band *b, struct fal_trace_line *l)
 {
 	const struct fal_band_update u = {
@@ -125,24 +121,23 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 		.version = l->is.update.version,
 		.clock = l->is.update.clock,
 	};
-	if (slide((void **)&b->update, &b->updates, &b->cap_updates, FAL_BAND_UPDATES,
-		  sizeof(u)) < 0)
-		return FAL_ENOMEM;
+	slide((void **)&b->update, &b->updates, &b->cap_updates, FAL_BAND_UPDATES,
+	      sizeof(u));
 	b->update[b->updates++] = u;
-	return FAL_OK;
 }
 
 int
 fal_band_line(void *band, struct fal_trace_line *l)
 {
 	struct fal_band *b = band;
-	int err;
 	switch (l->event) {
 	case FAL_EV_JOB:
-		err = set_text(&b->scheme, l->is.job.scheme);
-		return err < 0 ? err : set_text(&b->name, l->is.job.name);
+		set_text(&b->scheme, l->is.job.scheme);
+		set_text(&b->name, l->is.job.name);
+		return FAL_OK;
 	case FAL_EV_POLICY:
-		return set_text(&b->scheme, l->is.policy.scheme);
+		set_text(&b->scheme, l->is.policy.scheme);
+		return FAL_OK;
 	case FAL_EV_JOIN:
 		return take_join(b, l);
 	case FAL_EV_LEAVE:
@@ -150,7 +145,8 @@ fal_band_line(void *band, struct fal_trace_line *l)
 	case FAL_EV_CLOCK:
 		return take_clock(b, l);
 	case FAL_EV_UPDATE:
-		return take_update(b, l);
+		take_update(b, l);
+		return FAL_OK;
 	default:
 		return FAL_OK;
 	}
@@ -224,11 +220,13 @@ judged(const struct fal_band_row *r)
 	return FAL_BAND_PERSISTENT;
 }
 
-/* Sets `persistent`; load, verdict and streak have room for each row. */
-static int
-classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class *verdict,
-	size_t *streak)
+/* Sets `persistent`. */
+static void
+classes(struct fal_band *b)
 {
+	struct fal_trace_load *load = fal_xcalloc(b->n_shown, sizeof(*load));
+	struct fal_trace_class *verdict = fal_xcalloc(b->n_shown, sizeof(*verdict));
+	size_t *streak = fal_xcalloc(b->n_shown, sizeof(*streak));
 	for (size_t i = 0; i < b->rows; i++)
 		b->row[i].persistent = false;
 	for (size_t back = 1; back <= FAL_BAND_CLOCKS; back++) {
@@ -237,9 +235,8 @@ classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class 
 			load[i] = back <= judged(r) ? r->part[r->n - back].load
 						    : (struct fal_trace_load){ 0 };
 		}
-		const int err = fal_trace_classify(load, b->n_shown, verdict);
-		if (err < 0)
-			return err;
+		if (fal_trace_classify(load, b->n_shown, verdict) < 0)
+			fal_out_of_memory();
 		for (size_t i = 0; i < b->n_shown; i++) {
 			const bool is = verdict[i].class == FAL_CLASS_STRAGGLER;
 			streak[i] = is ? streak[i] + 1 : 0;
@@ -247,36 +244,25 @@ classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class 
 				b->row[b->shown[i]].persistent = true;
 		}
 	}
-	return FAL_OK;
+	free(load);
+	free(verdict);
+	free(streak);
 }
 
 int
 fal_band_end(struct fal_band *b, struct fal_diag *diag)
 {
-	double *v = fal_calloc(b->rows, sizeof(*v));
-	size_t *shown = fal_calloc(b->rows, sizeof(*shown));
-	size_t *streak = fal_calloc(b->rows, sizeof(*streak));
-	struct fal_trace_load *load = fal_calloc(b->rows, sizeof(*load));
-	struct fal_trace_class *verdict = fal_calloc(b->rows, sizeof(*verdict));
-	int err = FAL_ENOMEM;
-	if (v != NULL && shown != NULL && streak != NULL && load != NULL &&
-	    verdict != NULL) {
-		free(b->shown);
-		b->shown = shown;
-		shown = NULL;
-		choose_time(b, v);
-		choose_rows(b);
-		qsort_r(b->shown, b->n_shown, sizeof(*b->shown), by_name, b->row);
-		err = b->n_shown > 0 ? classes(b, load, verdict, streak) : FAL_ETRUNC;
-	}
+	double *v = fal_xcalloc(b->rows, sizeof(*v));
+	choose_time(b, v);
 	free(v);
-	free(shown);
-	free(streak);
-	free(load);
-	free(verdict);
-	if (err == FAL_ETRUNC)
-		return fal_diag_set(diag, err, "no clock ended");
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+	free(b->shown);
+	b->shown = fal_xcalloc(b->rows, sizeof(*b->shown));
+	choose_rows(b);
+	qsort_r(b->shown, b->n_shown, sizeof(*b->shown), by_name, b->row);
+	if (b->n_shown == 0)
+		return fal_diag_set(diag, FAL_ETRUNC, "no clock ended");
+	classes(b);
+	return FAL_OK;
 }
 
 void
@@ -293,4 +279,71 @@ fal_band_free(struct fal_band *b)
 	free(b->name);
 	free(b->scheme);
 	*b = (struct fal_band){ 0 };
+}
+
+/* ---- curves ---------------------------------------------------------------------- */
+
+static double
+mean(double a, double n, double b, double m)
+{
+	return a + (b - a) * m / (n + m);
+}
+
+/* The mean of two points, over n and m values. */
+static struct fal_curve_point
+merge(struct fal_curve_point a, uint64_t n, struct fal_curve_point b, uint64_t m)
+{
+	const double x = (double)n, y = (double)m;
+	return (struct fal_curve_point){ .t = mean(a.t, x, b.t, y),
+					 .samples = mean(a.samples, x, b.samples, y),
+					 .value = mean(a.value, x, b.value, y) };
+}
+
+/* Halves the points of a full line: pairs become their means. */
+static void
+halve(struct fal_curve_line *c)
+{
+	for (size_t i = 0; i < c->n / 2; i++)
+		c->point[i] = merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
+	c->n /= 2;
+	c->each *= 2;
+}
+
+static void
+add_point(struct fal_curve_line *c, struct fal_curve_point p)
+{
+	if (c->each == 0)
+		c->each = c->in_last = 1;
+	if (c->in_last < c->each) {
+		struct fal_curve_point *last = &c->point[c->n - 1];
+		*last = merge(*last, c->in_last++, p, 1);
+		return;
+	}
+	if (c->n == FAL_CURVE_POINTS)
+		halve(c);
+	c->point[c->n++] = p;
+	c->in_last = 1;
+}
+
+int
+fal_curve_line(void *curve, struct fal_trace_line *l)
+{
+	const struct fal_ev_update *u = &l->is.update;
+	const struct fal_ev_eval *e = &l->is.eval;
+	struct fal_curve *c = curve;
+	if (l->event == FAL_EV_UPDATE) {
+		c->samples += (double)u->samples;
+		c->version[u->version % FAL_CURVE_VERSIONS] =
+			(struct fal_curve_version){ u->version, c->samples };
+		if (!isnan(u->loss))
+			add_point(&c->loss,
+				  (struct fal_curve_point){ l->t, c->samples, u->loss });
+	} else if (l->event == FAL_EV_EVAL) {
+		const struct fal_curve_version *v =
+			&c->version[e->version % FAL_CURVE_VERSIONS];
+		const double samples = v->version == e->version ? v->samples : c->samples;
+		add_point(&c->accuracy,
+			  (struct fal_curve_point){ l->t, samples, e->accuracy });
+	}
+	return FAL_OK;
 }

@@ -1,5 +1,5 @@
-/* Other machines, other sizes. */
-#include "proj/machines.h"
+/* What-if. */
+#include "proj/what_if.h"
 
 #include "base/crowd.h"
 #include "base/mem.h"
@@ -8,19 +8,20 @@
 #include "base/rng.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The machine in the middle by speed; NULL: out of memory. */
+/* --- other machines, other sizes --------------------------------------------------- */
+
+/* The machine in the middle by speed. */
 static const struct fal_cost_machine *
 middle(const struct fal_cost *cost)
 {
-	double *v = fal_calloc(cost->machines, sizeof(*v));
-	if (v == NULL)
-		return NULL;
+	double *v = fal_xcalloc(cost->machines, sizeof(*v));
 	for (size_t i = 0; i < cost->machines; i++)
 		v[i] = fal_cost_mean(&cost->machine[i]);
 	const double mean = fal_quantile(v, cost->machines, 0.5);
@@ -121,19 +122,17 @@ apply(const struct spec *s, double speed, struct fal_cost_machine *m)
 int
 fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 {
-	char *text = fal_strdup(spec), *rest = text, *item;
+	char *text = fal_xstrdup(spec), *rest = text, *item;
 	struct spec s = { 0 };
-	int err = text != NULL ? FAL_OK : FAL_ENOMEM;
+	int err = FAL_OK;
 	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
 		err = get_item(cost, item, &s, diag);
 	if (err == FAL_OK && s.name == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "'%s' has no name=", spec);
-	if (err == FAL_OK && s.like == NULL && (s.like = middle(cost)) == NULL)
-		err = FAL_ENOMEM;
-	if (err == FAL_OK)
-		err = fal_cost_add(cost, s.like, s.name);
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
+		fal_cost_add(cost, s.like != NULL ? s.like : middle(cost), s.name);
 		apply(&s, s.speed[0], &cost->machine[cost->machines - 1]);
+	}
 	free(text);
 	return err;
 }
@@ -160,8 +159,7 @@ cut(struct fal_cost *cost, struct fal_grid to)
 
 /* The groups of a SPEC. */
 struct groups {
-	char *text;
-	struct spec *v;
+	struct spec *v; /* their texts are those of the SPEC that is read */
 	size_t n, cap;
 	uint64_t workers;
 };
@@ -182,48 +180,31 @@ get_group(const struct fal_cost *cost, char *text, struct groups *g,
 		err = get_item(cost, item, &s, diag);
 	if (err < 0)
 		return err;
-	if (FAL_GROW(g->v, g->cap, g->n + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(g->v, g->cap, g->n + 1);
 	g->v[g->n++] = s;
 	g->workers += s.count;
 	return FAL_OK;
 }
 
-static int
-get_groups(const struct fal_cost *cost, const char *spec, struct groups *g,
-	   struct fal_diag *diag)
-{
-	g->text = fal_strdup(spec);
-	if (g->text == NULL)
-		return FAL_ENOMEM;
-	char *rest = g->text, *one;
-	int err = FAL_OK;
-	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL)
-		err = get_group(cost, one, g, diag);
-	return err;
-}
-
-/* A copy of `m` that begins elsewhere in its paces, of which it gets at most `most`. */
-static int
-copy_of(struct fal_cost *to, const struct fal_cost_machine *m, size_t most,
-	struct fal_rng *r)
+/* Adds a copy of `m` that begins elsewhere in its paces, of which it gets at most `most`.
+ */
+static void
+add_copy(struct fal_cost *to, const struct fal_cost_machine *m, size_t most,
+	 struct fal_rng *r)
 {
 	struct fal_cost_machine part = *m;
 	char name[24];
 	part.paces = m->paces < most ? m->paces : most;
-	part.pace = fal_calloc(part.paces, sizeof(*part.pace));
-	if (part.pace == NULL)
-		return FAL_ENOMEM;
+	part.pace = fal_xcalloc(part.paces, sizeof(*part.pace));
 	size_t first = fal_rng_below(r, (uint32_t)m->paces);
 	for (size_t i = 0; i < part.paces; i++)
 		part.pace[i] = m->pace[(first + i) % m->paces];
 	snprintf(name, sizeof(name), "w%zu", to->machines + 1);
-	int err = fal_cost_add(to, &part, name);
+	fal_cost_add(to, &part, name);
 	free(part.pace);
-	return err;
 }
 
-static int
+static void
 draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, size_t most,
      struct fal_rng *r)
 {
@@ -231,12 +212,10 @@ draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, siz
 	double speed = s->speed[0];
 	if (like == NULL)
 		like = &from->machine[fal_rng_below(r, (uint32_t)from->machines)];
-	int err = copy_of(to, like, most, r);
+	add_copy(to, like, most, r);
 	if (s->speed[1] > s->speed[0])
 		speed += (s->speed[1] - s->speed[0]) * (double)fal_rng_unit(r);
-	if (err == FAL_OK)
-		apply(s, speed, &to->machine[to->machines - 1]);
-	return err;
+	apply(s, speed, &to->machine[to->machines - 1]);
 }
 
 /* The batch of so many workers; clocks stay whole.  FAL_ELIMIT. */
@@ -266,24 +245,26 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	struct fal_cost all = *cost;
 	struct fal_grid grid = cost->grid;
 	struct groups g = { 0 };
-	all.machine = NULL;
-	all.machines = 0;
-	int err = get_groups(cost, spec, &g, diag);
+	char *text = fal_xstrdup(spec), *rest = text, *one;
+	int err = FAL_OK;
+	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL)
+		err = get_group(cost, one, &g, diag);
 	if (err == FAL_OK && grow_batch(cost, g.workers, &grid) < 0)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "'%s': the batch would not fit 32 bits", spec);
-	for (size_t i = 0; i < g.n && err == FAL_OK; i++) {
+	if (err == FAL_OK) {
 		const uint64_t even = PACES / g.workers;
 		const size_t most = even > LEAST ? (size_t)even : LEAST;
-		for (uint64_t k = 0; k < g.v[i].count && err == FAL_OK; k++)
-			err = draw(&all, cost, &g.v[i], most, &r);
-	}
-	if (err == FAL_OK)
+		all.machine = NULL;
+		all.machines = all.cap = 0;
+		for (size_t i = 0; i < g.n; i++)
+			for (uint64_t k = 0; k < g.v[i].count; k++)
+				draw(&all, cost, &g.v[i], most, &r);
 		cut(&all, grid);
-	fal_cost_free(err == FAL_OK ? cost : &all);
-	if (err == FAL_OK)
+		fal_cost_free(cost);
 		*cost = all;
-	free(g.text);
+	}
+	free(text);
 	free(g.v);
 	return err;
 }
@@ -302,4 +283,200 @@ fal_machines_batch(struct fal_cost *cost, uint32_t batch)
 	struct fal_grid to = cost->grid;
 	to.batch = batch;
 	cut(cost, to);
+}
+
+/* --- predictions ------------------------------------------------------------------- */
+
+int
+fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
+	    struct fal_play *out)
+{
+	enum { USUAL = 100, LEAST = 2, WARM = 20 };
+	/* About five seconds: a clock costs as much as its tasks, and a worker's part in
+	 * it half as much as a task. */
+	static const double most_tasks = 2e6, per_worker = 0.5;
+	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
+	for (size_t i = 0; i < cost->machines; i++) {
+		work += cost->machine[i].tasks / fal_grid_size(&cost->grid, 0);
+		seconds = fmax(seconds, cost->machine[i].seconds);
+	}
+	double clock = k + per_worker * (double)cost->machines;
+	const double all = floor(most_tasks / clock);
+	const double warm = fmax(fmin(ceil(all / 4), WARM), 1);
+	double most = fmax(all - warm, LEAST);
+	struct fal_play_conf conf = { .cost = cost,
+				      .policy = policy,
+				      .clocks = (uint64_t)fmin(fmax(work, USUAL), most),
+				      .warm = (uint64_t)warm,
+				      .seconds = seconds,
+				      .most = (uint64_t)most };
+	int err = fal_play(&conf, out);
+	/* A play that meets the quick paces of uneven machines more often than the slow
+	 * ones. */
+	if (err == FAL_OK)
+		out->seconds = fmax(out->seconds, out->samples / fal_cost_speed(cost));
+	return err;
+}
+
+/* --- advice ----------------------------------------------------------------------- */
+
+/* A copy of the policy, for the caller to free. */
+static struct fal_policy
+policy_like(const struct fal_policy *p)
+{
+	struct fal_policy copy;
+	if (fal_policy_copy(p, &copy) < 0)
+		fal_out_of_memory();
+	return copy;
+}
+
+static struct fal_policy_worker *
+policy_entry(struct fal_policy *p, const char *name)
+{
+	struct fal_policy_worker *e;
+	if (fal_policy_entry(p, name, &e) < 0)
+		fal_out_of_memory();
+	return e;
+}
+
+/* Takes the policy in `try` as the advice if it can begin and is clearly faster than what
+ * stands there; frees it otherwise. */
+static void
+consider(const struct fal_cost *cost, struct fal_policy *try, struct fal_advice *best)
+{
+	static const double worth = 1.01; /* times faster, for one change more */
+	struct fal_play played;
+	const double s = fal_predict(cost, try, &played) < 0
+				 ? INFINITY
+				 : fal_play_epoch_s(&played, &cost->grid);
+	if (!(s * worth < best->then_s)) {
+		fal_policy_free(try);
+		return;
+	}
+	fal_policy_free(&best->policy);
+	best->policy = *try;
+	best->then_s = s;
+}
+
+static void
+try_rules(const struct fal_cost *cost, const struct fal_policy *now,
+	  const struct fal_rule *rules, size_t n, bool model, struct fal_advice *best)
+{
+	for (size_t i = 0; i < n; i++) {
+		const bool same = fal_rule_same_model(&rules[i], &now->rule);
+		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
+			continue;
+		struct fal_policy try = policy_like(now);
+		try.rule = rules[i];
+		consider(cost, &try, best);
+	}
+}
+
+/* Shares by speed, for a scheme that gives equal ones. */
+static void
+try_shares(const struct fal_cost *cost, struct fal_advice *best)
+{
+	enum { MOST = 256 }; /* a policy has a bounded length */
+	double all = 0;
+	const struct fal_traits is = fal_rule_traits(&best->policy.rule);
+	if (!is.shared || is.moves || cost->machines > MOST)
+		return;
+	for (size_t i = 0; i < cost->machines; i++)
+		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);
+	struct fal_policy try = policy_like(&best->policy);
+	for (size_t i = 0; i < cost->machines; i++) {
+		const struct fal_cost_machine *m = &cost->machine[i];
+		const double share =
+			m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
+		/* In steps, so that windows agree. */
+		policy_entry(&try, m->name)->share = round(share * 20) / 20;
+	}
+	consider(cost, &try, best);
+}
+
+/* No more lanes than cores. */
+static void
+try_lanes(const struct fal_cost *cost, struct fal_advice *best)
+{
+	struct fal_policy try = policy_like(&best->policy);
+	bool any = false;
+	for (size_t i = 0; i < cost->machines; i++) {
+		const struct fal_cost_machine *m = &cost->machine[i];
+		if (m->lanes_max <= m->cores)
+			continue;
+		struct fal_policy_worker *e = policy_entry(&try, m->name);
+		any = true;
+		e->lanes_max = m->cores;
+		e->lanes_min = m->lanes_min < m->cores ? m->lanes_min : m->cores;
+	}
+	if (any)
+		consider(cost, &try, best);
+	else
+		fal_policy_free(&try);
+}
+
+static bool
+policy_excludes(const struct fal_policy *p, const struct fal_cost_machine *m)
+{
+	const struct fal_policy_worker *e = fal_policy_find(p, m->name);
+	return e != NULL && e->excluded;
+}
+
+/* Of those that are not excluded, the one that needs longest for a task and its link. */
+static const struct fal_cost_machine *
+slowest(const struct fal_cost *cost, const struct fal_policy *p)
+{
+	const struct fal_cost_machine *at = NULL;
+	double most = 0;
+	for (size_t i = 0; i < cost->machines; i++) {
+		const struct fal_cost_machine *m = &cost->machine[i];
+		const double s = fal_cost_mean(m) + m->pull_s + m->push_s + m->rtt_s;
+		if (s > most && !policy_excludes(p, m)) {
+			most = s;
+			at = m;
+		}
+	}
+	return at;
+}
+
+/* Each that is excluded comes back, if that helps; then the slowest go, as long as that
+ * does. */
+static void
+try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
+{
+	for (size_t i = 0; i + 1 < 2 * cost->machines; i++) {
+		const bool back = i < cost->machines;
+		const struct fal_cost_machine *m =
+			back ? &cost->machine[i] : slowest(cost, &best->policy);
+		const double before = best->then_s;
+		if (m == NULL || (back && !policy_excludes(&best->policy, m)))
+			continue;
+		struct fal_policy try = policy_like(&best->policy);
+		struct fal_policy_worker *e = policy_entry(&try, m->name);
+		e->excluded = !back;
+		e->admitted = back;
+		consider(cost, &try, best);
+		if (!back && best->then_s >= before)
+			return;
+	}
+}
+
+int
+fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
+	   const struct fal_rule *rules, size_t n_rules, bool model,
+	   struct fal_advice *out)
+{
+	struct fal_play played;
+	int err = fal_predict(cost, now, &played);
+	if (err < 0)
+		return err;
+	*out = (struct fal_advice){ .now_s = fal_play_epoch_s(&played, &cost->grid) };
+	out->then_s = out->now_s;
+	out->policy = policy_like(now);
+	try_rules(cost, now, rules, n_rules, model, out);
+	try_shares(cost, out);
+	try_lanes(cost, out);
+	try_exclusions(cost, out);
+	out->model = !fal_rule_same_model(&out->policy.rule, &now->rule);
+	return FAL_OK;
 }

@@ -4,8 +4,8 @@
  *
  * Cost: O(log W) for an event beside the scheduler's own.
  */
-#ifndef FAL_PROJ_PLAY_H
-#define FAL_PROJ_PLAY_H
+#ifndef FAL_PROJ_SIMULATE_H
+#define FAL_PROJ_SIMULATE_H
 
 #include "proj/cost.h"
 #include "sched/policy.h"
@@ -35,7 +35,7 @@ struct fal_play {
 	double load;          /* the coordinator's own seconds / seconds */
 };
 
-/* 0, FAL_ENOMEM, or FAL_ESTATE: nothing happens any more, the policy cannot go on. */
+/* 0, or FAL_ESTATE: nothing happens any more, the policy cannot go on. */
 int fal_play(const struct fal_play_conf *conf, struct fal_play *out);
 
 /* Seconds that an epoch takes at this rate. */
