@@ -117,12 +117,12 @@ test_journal_OF := cmd/falcon-ps/state_dir.c
 test_lane_OF    := cmd/falcon-work/lane.c
 test_plot_OF    := cmd/falcon-proj/plot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
-test_publish_OF := cmd/falcon-ps/publish.c
+test_publish_OF := cmd/falcon-ps/broadcast.c
 test_record_OF  := cmd/falcon-ps/state_dir.c cmd/falcon-ps/trace_file.c
-test_served_OF  := cmd/falcon-ps/served.c
+test_served_OF  := cmd/falcon-ps/broadcast.c
 test_spare_OF   := cmd/falcon-work/spare.c
 test_trainer_OF := $(addprefix cmd/falcon-work/,bulk.c spawn.c trainer.c)
-test_leave_OF   := $(addprefix cmd/falcon-ps/,wants.c publish.c served.c)
+test_leave_OF   := cmd/falcon-ps/broadcast.c
 test_told_OF    := $(test_leave_OF)
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc

@@ -128,10 +128,7 @@ ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_b
 		m.text.which = (uint8_t)which;
 		m.text.offset = (uint32_t)at;
 		m.text.bytes = (struct fal_tail){ text->p + at, n };
-		if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0) {
-			fal_chan_close(session->chan);
-			break;
-		}
+		ps_say(session->chan, &m, FAL_SEND_PACKED);
 	}
 }
 

@@ -26,8 +26,7 @@ reply(struct ps_session *session, int status, bool more, const void *p, size_t n
 	struct fal_msg m = { .type = FAL_MSG_REPLY,
 			     .reply = { .status = (uint8_t)status, .more = more } };
 	m.reply.bytes = (struct fal_tail){ p, n };
-	if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0)
-		fal_chan_close(session->chan);
+	ps_say(session->chan, &m, FAL_SEND_PACKED);
 }
 
 static void

@@ -3,7 +3,7 @@
 
 #include "cache.h"
 #include "model/safetensors.h"
-#include "publish.h"
+#include "broadcast.h"
 #include "sched/traits.h"
 #include "wire/bfp.h"
 

@@ -18,21 +18,12 @@ ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		fal_chan_close(session->chan); /* it does not keep up */
 }
 
-/* Of ps_wants. */
-static struct ps_reader *
-reader_of(void *arg, uint32_t peer)
-{
-	struct ps_server *s = arg;
-	struct ps_session *session = ps_session_find(&s->sessions, peer);
-	return session != NULL ? &session->reader : NULL;
-}
-
 void
 ps_publish_wanted(struct ps_server *s)
 {
 	const uint64_t began = uv_hrtime();
 	s->wants.publisher.rule = s->control.last.rule;
-	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
+	ps_fail(s, ps_wants_leave(&s->wants), "publishing");
 	s->wants.served.service += uv_hrtime() - began;
 }
 
@@ -43,7 +34,7 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	ps_fail(s, ps_wants_add(&s->wants, peer, &session->reader, model), "publishing");
+	ps_wants_add(&s->wants, &session->reader, model);
 	ps_fleet_publish(s, peer, model);
 }
 
@@ -86,7 +77,7 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 		const struct ps_session *of = s->sessions.v[i];
 		if (!of->asks_only &&
 		    fal_role_may(fal_chan_role(of->chan), FAL_ROLE_WORK))
-			(void)ps_chan_send(of->chan, &m, FAL_SEND_CONTROL);
+			ps_say(of->chan, &m, FAL_SEND_CONTROL);
 	}
 }
 
@@ -109,7 +100,7 @@ send_away(struct ps_server *s, struct ps_session *session, bool key, const char 
 	struct fal_diag text;
 	fal_diag_set(&text, 0, "%.250s", why);
 	memcpy(m.refuse.why, text.text, sizeof(m.refuse.why) - 1);
-	(void)ps_chan_send(session->chan, &m, FAL_SEND_CONTROL);
+	ps_say(session->chan, &m, FAL_SEND_CONTROL);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
 	tell_gone(s, session, why);
 	fal_chan_close(session->chan);
@@ -141,7 +132,7 @@ put_off(struct ps_server *s, struct ps_session *session, const char *why)
 	struct fal_msg m = { .type = FAL_MSG_LATER,
 			     .incarnation = s->wants.publisher.incarnation };
 	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
-	(void)ps_chan_send(session->chan, &m, FAL_SEND_CONTROL);
+	ps_say(session->chan, &m, FAL_SEND_CONTROL);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
 	fal_chan_close(session->chan);
 }
@@ -428,7 +419,8 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 				    .on_drain = on_drain,
 				    .on_close = on_chan_close };
 	session->server = s;
-	session->chan = session->reader.chan = c;
+	session->chan = c;
+	ps_reader_begin(&session->reader, c);
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
 	if (!is_full(s, session))

@@ -13,7 +13,7 @@
 #include "net/refusals.h"
 #include "serve.h"
 #include "session.h"
-#include "wants.h"
+#include "broadcast.h"
 
 #include <uv.h>
 

@@ -1,26 +1,12 @@
 /* The table of sessions. */
-#include "session.h"
+#include "server.h"
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "sec/secret.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int
-ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
-{
-	struct fal_buf out = { 0 };
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		err = fal_chan_send(c, &out, how);
-	if (out.n > 0)
-		fal_secret_wipe(out.p, out.n);
-	fal_buf_free(&out);
-	return err;
-}
 
 static size_t
 place(const struct ps_sessions *s, uint32_t id)
@@ -117,6 +103,6 @@ ps_session_remove(struct ps_sessions *s, struct ps_session *session)
 	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
 	fal_buf_free(&session->export);
 	fal_buf_free(&session->hello);
-	ps_reader_free(&session->reader);
+	ps_reader_end(&session->server->wants, &session->reader);
 	free(session);
 }

@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 #include "base/seldom.h"
+#include "broadcast.h"
 #include "net/chan.h"
 #include "sec/keyring.h"
-#include "wants.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,9 +78,6 @@ struct ps_sessions {
 	size_t lookers_on; /* that may not work */
 	struct ps_crowd *crowds;
 };
-
-/* Sends a message, of which nothing stays in memory.  Errors as of fal_chan_send. */
-int ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
 
 struct ps_session *ps_session_find(const struct ps_sessions *s, uint32_t id);
 /* A new session, or NULL. */

@@ -35,9 +35,7 @@ fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 	  enum fal_send how)
 {
 	msg->incarnation = s->opt->incarnation;
-	if (ps_chan_send(m->session->chan, msg, how) <
-	    0) /* it does not keep up, or is gone */
-		fal_chan_close(m->session->chan);
+	ps_say(m->session->chan, msg, how); /* it may not keep up, or be gone */
 }
 
 static void
@@ -117,8 +115,7 @@ tell_one(struct ps_server *s, struct ps_session *session, const struct ps_member
 	memcpy(m.map.public, is->public, sizeof(m.map.public));
 	memcpy(m.map.psk, seat(session, is), sizeof(m.map.psk));
 	snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
-	if (ps_chan_send(session->chan, &m, FAL_SEND_CONTROL) < 0)
-		fal_chan_close(session->chan);
+	ps_say(session->chan, &m, FAL_SEND_CONTROL);
 	fal_secret_wipe(&m, sizeof(m));
 }
 

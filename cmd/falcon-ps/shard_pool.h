@@ -4,10 +4,10 @@
 #ifndef FALCON_PS_SHARD_POOL_H
 #define FALCON_PS_SHARD_POOL_H
 
+#include "broadcast.h"
 #include "coord/coord.h"
 #include "image_queue.h"
 #include "sched/recent.h"
-#include "served.h"
 #include "shard/post.h"
 #include "shard/rack.h"
 

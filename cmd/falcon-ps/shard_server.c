@@ -5,6 +5,7 @@
 #include "base/build.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "broadcast.h"
 #include "cli/notify.h"
 #include "image_queue.h"
 #include "job/job.h"
@@ -19,7 +20,6 @@
 #include "sec/secret.h"
 #include "session.h"
 #include "shard/post.h"
-#include "wants.h"
 #include "wire/bfp.h"
 
 #include <errno.h>
@@ -118,8 +118,7 @@ static void
 join_say(struct ps_join *j, struct fal_msg *m)
 {
 	m->incarnation = j->incarnation;
-	if (ps_chan_send(j->chan, m, FAL_SEND_CONTROL) < 0)
-		fal_chan_close(j->chan);
+	ps_say(j->chan, m, FAL_SEND_CONTROL);
 }
 
 /* ---- workers' sessions ------------------------------------------------------------ */
@@ -138,13 +137,6 @@ guest_find(const struct ps_join *j, uint32_t id)
 {
 	const size_t at = guest_place(j, id);
 	return at < j->guests && j->guest[at]->id == id ? j->guest[at] : NULL;
-}
-
-static struct ps_reader *
-guest_reader(void *arg, uint32_t id)
-{
-	struct ps_guest *g = guest_find(arg, id);
-	return g != NULL ? &g->reader : NULL;
 }
 
 static int
@@ -183,7 +175,7 @@ free_guest(struct ps_guest *g)
 {
 	if (g->reader.chan != NULL)
 		fal_chan_kill(g->reader.chan);
-	ps_reader_free(&g->reader);
+	ps_reader_end(&g->join->wants, &g->reader);
 	fal_secret_free(g->psk);
 	free(g);
 }
@@ -192,18 +184,15 @@ static int
 guest_admit(struct ps_join *j, const struct fal_msg *m)
 {
 	const size_t at = guest_place(j, m->admit.session);
-	struct ps_guest *g = fal_calloc(1, sizeof(*g));
-	if (guest_find(j, m->admit.session) != NULL) {
-		free(g);
-		return FAL_ESTATE;
+	uint8_t *psk = fal_secret_alloc(FAL_KEY_BYTES);
+	if (guest_find(j, m->admit.session) != NULL || psk == NULL) {
+		fal_secret_free(psk);
+		return psk != NULL ? FAL_ESTATE : FAL_ENOMEM;
 	}
-	if (g == NULL || (g->psk = fal_secret_alloc(FAL_KEY_BYTES)) == NULL ||
-	    FAL_GROW(j->guest, j->guest_cap, j->guests + 1) < 0) {
-		if (g != NULL)
-			free_guest(g);
-		return FAL_ENOMEM;
-	}
+	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
+	struct ps_guest *g = fal_xcalloc(1, sizeof(*g));
 	g->join = j;
+	g->psk = psk;
 	g->id = m->admit.session;
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
 	memmove(j->guest + at + 1, j->guest + at,
@@ -338,7 +327,7 @@ place_speak(struct ps_join *j)
 			err = fal_post_say(j->incarnation, shard - j->first, &say,
 					   join_piece, j);
 	}
-	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
+	return err == FAL_OK ? ps_wants_leave(&j->wants) : err;
 }
 
 /* The memory of a mark is for the next one. */
@@ -697,9 +686,9 @@ on_publish(struct ps_join *j, const struct fal_msg *m)
 					       .names = names };
 	int err = fal_rd_end(&r);
 	if (err == FAL_OK && g != NULL)
-		err = ps_wants_add(&j->wants, g->id, &g->reader, &model);
+		ps_wants_add(&j->wants, &g->reader, &model);
 	free(named);
-	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
+	return err == FAL_OK ? ps_wants_leave(&j->wants) : err;
 }
 
 /* The parameters that a shard has of a version, and the average; nothing, if it has it
@@ -789,7 +778,7 @@ refuse(struct ps_guest *g, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	(void)ps_chan_send(g->reader.chan, &m, FAL_SEND_CONTROL);
+	ps_say(g->reader.chan, &m, FAL_SEND_CONTROL);
 	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(g->reader.chan), why);
 	fal_chan_close(g->reader.chan);
 }
@@ -888,8 +877,7 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 		return;
 	}
 	g->attached = false;
-	ps_reader_free(&g->reader);
-	g->reader.chan = c;
+	ps_reader_begin(&g->reader, c);
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, j->run->compress);
 }

@@ -17,10 +17,7 @@ send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 	while (n > 0) {
 		size_t piece = n < PS_PIECE ? n : PS_PIECE;
 		m.trace.lines = (struct fal_tail){ p, piece };
-		if (ps_chan_send(session->chan, &m, FAL_SEND_PACKED) < 0) {
-			fal_chan_close(session->chan);
-			break;
-		}
+		ps_say(session->chan, &m, FAL_SEND_PACKED);
 		p += piece;
 		n -= piece;
 	}
@@ -154,7 +151,7 @@ ps_bid_farewell(struct ps_session *session)
 {
 	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	if (session->follows)
-		(void)ps_chan_send(session->chan, &m, FAL_SEND_BULK);
+		ps_say(session->chan, &m, FAL_SEND_BULK);
 	session->follows = false;
 	fal_chan_close(session->chan);
 }

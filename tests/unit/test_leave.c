@@ -1,6 +1,6 @@
 /* A version that a shard makes leaves for whoever wants it, over real channels, while the
  * shard's blocks come in any order; readers come, and go away, meanwhile. */
-#include "../../cmd/falcon-ps/wants.h"
+#include "../../cmd/falcon-ps/broadcast.h"
 #include "../drawn.h"
 #include "net/chan_priv.h"
 #include "shard/rack.h"
@@ -36,15 +36,6 @@ static struct {
 } t;
 
 /* ---- readers ----------------------------------------------------------------------- */
-
-static struct ps_reader *
-reader_of(void *arg, uint32_t peer)
-{
-	struct ps_reader *r = &t.reader[peer];
-	(void)arg;
-	r->chan = t.w.server[peer].c;
-	return r->chan != NULL ? r : NULL;
-}
 
 static void
 is_published(struct got *g, struct fal_chan *c, const struct fal_msg *m)
@@ -125,7 +116,8 @@ static void
 wants(uint32_t i)
 {
 	const struct fal_coord_model model = { .version = 1, .order = 1 };
-	assert_int_equal(ps_wants_add(&t.wants, i, reader_of(NULL, i), &model), 0);
+	ps_reader_begin(&t.reader[i], t.w.server[i].c);
+	ps_wants_add(&t.wants, &t.reader[i], &model);
 }
 
 /* What there is leaves, and again when links have taken that. */
@@ -133,7 +125,7 @@ static void
 leave(void)
 {
 	for (uint32_t i = 0; i < 4; i++) {
-		assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
+		assert_int_equal(ps_wants_leave(&t.wants), 0);
 		for (uint32_t k = 0; k < 20; k++)
 			uv_run(&t.w.loop, UV_RUN_NOWAIT);
 	}
@@ -247,7 +239,7 @@ end_all(void)
 {
 	end(&t.w);
 	for (uint32_t i = 0; i < READERS; i++)
-		ps_reader_free(&t.reader[i]);
+		ps_reader_end(&t.wants, &t.reader[i]);
 	ps_wants_free(&t.wants);
 	fal_rack_free(t.rack);
 	fal_sum_free(t.sum);
@@ -321,10 +313,11 @@ readers_come_and_go(void **state)
 			push(at[i]);
 			if (fal_rng_below(&t.rng, 3) == 0)
 				leave();
-			if (i == goes)
+			if (i == goes) {
+				ps_reader_end(&t.wants, &t.reader[GOES]);
 				fal_chan_kill(t.w.server[GOES].c);
-			if (i == goes)
 				t.w.server[GOES].c = NULL;
+			}
 		}
 		leave();
 		UNTIL(&t.w, has_all(COMES) && has_all(STAYS));

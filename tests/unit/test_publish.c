@@ -1,6 +1,6 @@
 /* Which suite versions are sealed by, for a crew of which some open ChaCha20-Poly1305
  * alone; and what of them leaves when. */
-#include "../../cmd/falcon-ps/publish.h"
+#include "../../cmd/falcon-ps/broadcast.h"
 #include "../drawn.h"
 #include "base/err.h"
 #include "base/rng.h"

@@ -1,5 +1,5 @@
 /* What a process of shards says that they have done, there and back. */
-#include "../../cmd/falcon-ps/served.h"
+#include "../../cmd/falcon-ps/broadcast.h"
 #include "base/err.h"
 
 #include <setjmp.h>

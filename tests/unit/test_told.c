@@ -1,6 +1,6 @@
 /* Of which publications readers are told: in any order of their numbers, as long as each
  * is told once in a session, so that what waits for a slow one is there once for all. */
-#include "../../cmd/falcon-ps/wants.h"
+#include "../../cmd/falcon-ps/broadcast.h"
 #include "../drawn.h"
 #include "base/err.h"
 #include "wire/bfp.h"
@@ -200,6 +200,8 @@ begin(uint32_t shards, uint32_t blocks)
 	t.shards = shards;
 	t.rack = fal_rack_new(&conf, NULL);
 	assert_non_null(t.rack);
+	for (uint32_t i = 0; i < READERS; i++)
+		ps_reader_begin(&t.line[i].reader, (struct fal_chan *)&t.line[i]);
 	t.wants.publisher.rack = t.rack;
 	t.wants.publisher.rule =
 		(struct fal_rule){ .scheme = FAL_EPSP, .slack = VERSIONS };
@@ -221,19 +223,10 @@ end(void)
 {
 	for (uint32_t i = 0; i < READERS; i++) {
 		takes(i, t.line[i].n);
-		ps_reader_free(&t.line[i].reader);
+		ps_reader_end(&t.wants, &t.line[i].reader);
 	}
 	ps_wants_free(&t.wants);
 	fal_rack_free(t.rack);
-}
-
-static struct ps_reader *
-reader_of(void *arg, uint32_t peer)
-{
-	struct line *l = &t.line[peer];
-	(void)arg;
-	l->reader.chan = (struct fal_chan *)l;
-	return &l->reader;
 }
 
 /* The reader is told of a version, which there is by then. */
@@ -245,8 +238,8 @@ tell(uint32_t i, uint64_t version)
 	const struct fal_coord_model model = { .version = version,
 					       .order = ++t.line[i].orders,
 					       .newest = t.versions - 1 };
-	assert_int_equal(ps_wants_add(&t.wants, i, reader_of(NULL, i), &model), 0);
-	assert_int_equal(ps_wants_leave(&t.wants, reader_of, NULL), 0);
+	ps_wants_add(&t.wants, &t.line[i].reader, &model);
+	assert_int_equal(ps_wants_leave(&t.wants), 0);
 }
 
 /* How often each shard's part was sealed. */
@@ -328,8 +321,7 @@ arrived_ones_go_alone(void **state)
 		tell(0, 1);
 		for (size_t i = 0; i < p->older_n; i++)
 			for (int as = 0; as < PS_ENCODINGS; as++)
-				for (uint32_t k = 0;
-				     p->older[i].as[as] != NULL && k < shards; k++)
+				for (uint32_t k = 0; k < shards; k++)
 					if (p->older[i].as[as][k] != NULL)
 						assert_false(fal_shared_alone(
 							p->older[i].as[as][k]));

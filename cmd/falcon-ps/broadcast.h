@@ -1,7 +1,9 @@
-/* Published versions, encoded once for all workers (design.md, D10). */
-#ifndef FALCON_PS_PUBLISH_H
-#define FALCON_PS_PUBLISH_H
+/* Versions that leave: encoded once for all workers (design.md, D10), for each who is to
+ * have them; and what the shards of a process have served. */
+#ifndef FALCON_PS_BROADCAST_H
+#define FALCON_PS_BROADCAST_H
 
+#include "coord/coord.h"
 #include "net/chan.h"
 #include "net/shared.h"
 #include "sched/traits.h"
@@ -11,6 +13,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Sends a message, of which nothing stays in memory.  Errors as of fal_chan_send. */
+int ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
+/* The same; a channel that does not take it is closed. */
+void ps_say(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
 
 enum ps_encoding {
 	PS_PLAIN,
@@ -23,7 +30,7 @@ enum ps_encoding {
 struct ps_version {
 	bool there, odd; /* odd: somebody who was sent it opens ChaCha20-Poly1305 alone */
 	uint64_t version;
-	struct fal_shared **as[PS_ENCODINGS]; /* NULL: nobody asked */
+	struct fal_shared *as[PS_ENCODINGS][FAL_SHARDS_MAX]; /* NULL: nobody asked */
 };
 
 struct ps_publisher {
@@ -96,5 +103,83 @@ void ps_publisher_free(struct ps_publisher *p);
  * its way.  A version on its way is encoded twice where a worker must be told of it again
  * before it has come (ps_params.anew). */
 uint32_t ps_encoded_most(const struct fal_rule *rule, bool mixed);
+
+/* ---- what was served --- */
+
+/* {0}: nothing. */
+struct ps_served {
+	uint64_t rx[FAL_SHARDS_MAX], tx[FAL_SHARDS_MAX]; /* bytes, by shard of the job */
+	uint64_t service; /* ns in which it was at work on them */
+	uint64_t queue; /* ns in which links had not taken what they were sent, summed */
+};
+
+/* Records have come: for the shard that has the first of their blocks. */
+void ps_served_push(struct ps_served *s, const struct fal_rack *rack,
+		    const struct fal_tail *records);
+
+/* As SERVED of `count` shards from `first` on, whose tail is in `rows`; and back, into
+ * the same.  FAL_EFORMAT, FAL_ENOMEM. */
+int ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
+		  struct fal_msg *m, struct fal_buf *rows);
+int ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,
+		  const struct fal_msg *m);
+
+/* ---- who is to have which --- */
+
+/* Who reads: a session. */
+struct ps_reader {
+	struct fal_chan *chan; /* NULL: it is still to come */
+	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
+	uint64_t *told;        /* the last PS_TOLD publications, */
+	uint64_t tolds;        /* … of so many */
+	size_t told_cap;
+	uint64_t most; /* largest number of them all, */
+	uint64_t gone; /* and of those that are not there any more */
+};
+
+/* Publications that are remembered of each reader: mostly more than still exist.  A
+ * reader counts as told of every one before these. */
+#define PS_TOLD 1024
+
+struct ps_wants {
+	struct ps_publisher publisher;
+	struct ps_want {
+		struct ps_reader *reader;
+		uint32_t shard;
+		struct fal_coord_model model;
+	} *v;
+	size_t n, cap;
+	struct ps_leaving {
+		struct ps_reader *reader;
+		uint32_t shard;
+		bool early; /* its version was not made yet */
+		struct fal_shared *shared;
+	} *leaving; /* until they are whole */
+	size_t leaving_n, leaving_cap;
+	struct ps_served served;
+};
+
+/* Whoever reads by this channel (NULL: it is still to come) was told of nothing yet; what
+ * it wanted stays. */
+void ps_reader_begin(struct ps_reader *reader, struct fal_chan *c);
+/* The reader is gone, before its memory is. */
+void ps_reader_end(struct ps_wants *w, struct ps_reader *reader);
+
+/* A version is wanted (fal_coord_ops.model), of all shards that are here; what there is
+ * of it leaves with the next ps_wants_leave.  `reader` is kept until ps_reader_end. */
+void ps_wants_add(struct ps_wants *w, struct ps_reader *reader,
+		  const struct fal_coord_model *model);
+/* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
+ * channel that does not take it is closed.  FAL_ENOMEM: for a version's records. */
+int ps_wants_leave(struct ps_wants *w);
+/* The reader's link has taken all, or is gone. */
+void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);
+/* The shards have other blocks: what was published, and what was wanted and could not
+ * leave, is over; what is on its way arrives. */
+void ps_wants_moved(struct ps_wants *w);
+/* Nothing is wanted any more, nor what was published; channels that are closing may still
+ * have some of that.  With the second there is no channel. */
+void ps_wants_forget(struct ps_wants *w);
+void ps_wants_free(struct ps_wants *w);
 
 #endif
