@@ -181,18 +181,15 @@ work(struct above *a)
 void
 above_event(struct above *a)
 {
-	int got = 1;
 	if (a->closing || a->working)
 		return;
 	a->working = true;
 	if (a->agent != NULL && a->chan != NULL)
 		follow_members(a);
 	int err = a->agent != NULL && !a->closing ? work(a) : FAL_OK;
-	while (err == FAL_OK && got > 0 && a->agent != NULL && a->chan != NULL &&
-	       fal_chan_room(a->chan)) {
-		got = fal_agent_more(a->agent);
-		err = got < 0 ? got : work(a);
-	}
+	while (err == FAL_OK && a->agent != NULL && a->chan != NULL &&
+	       fal_chan_room(a->chan) && fal_agent_more(a->agent))
+		err = work(a);
 	a->working = false;
 	if (err < 0) {
 		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
@@ -277,7 +274,7 @@ on_welcome(struct above *a, const struct fal_msg *m)
 }
 
 /* The texts are those of the files here: the job is the same. */
-static int
+static void
 begin_job(struct above *a)
 {
 	const struct fal_files *j = a->server->opt->job;
@@ -297,7 +294,6 @@ begin_job(struct above *a)
 					     .optim = j->job.optim,
 					     .outer = true };
 	a->agent = fal_agent_new(&conf, &ops);
-	return a->agent != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 static int
@@ -320,9 +316,11 @@ on_text(struct above *a, const struct fal_msg *m)
 		    a->opt->text, own[i].name, a->opt->job);
 		return FAL_OK;
 	}
-	if (all > 0)
+	if (all > 0) {
 		fal_texts_free(&a->texts);
-	return all > 0 ? begin_job(a) : all;
+		begin_job(a);
+	}
+	return all < 0 ? all : FAL_OK;
 }
 
 static int

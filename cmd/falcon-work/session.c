@@ -146,11 +146,11 @@ session_after(struct session *s, int err)
 	if (err == FAL_OK && s->denied.text[0] != '\0' && !s->leaving && !s->ending) {
 		fal_cli_err(PROG, "%s: leaving", s->denied.text);
 		session_leave(s);
-		err = fal_agent_leave(s->agent, uv_hrtime(),
-				      "the job came to need more memory than it has");
+		fal_agent_leave(s->agent, uv_hrtime(),
+				"the job came to need more memory than it has");
 	}
 	if (err == FAL_OK)
-		err = session_push(s);
+		session_push(s);
 	const int trouble = s->trouble;
 	s->trouble = FAL_OK;
 	if (trouble == FAL_ELIMIT && !s->ending && !s->leaving) {
@@ -395,7 +395,8 @@ on_look(uv_timer_t *t)
 				RENEW_NS - s->instance[0] * UINT64_C(2000000000)) {
 		s->renews = true;
 		session_leave(s);
-		session_after(s, fal_agent_leave(s->agent, uv_hrtime(), "a new session"));
+		fal_agent_leave(s->agent, uv_hrtime(), "a new session");
+		session_after(s, FAL_OK);
 		return;
 	}
 	if (s->chan != NULL &&
@@ -421,8 +422,8 @@ on_signal(uv_signal_t *h, int sig)
 		return;
 	}
 	session_leave(s);
-	session_after(s, fal_agent_leave(s->agent, uv_hrtime(),
-					 sig == SIGINT ? "SIGINT" : "SIGTERM"));
+	fal_agent_leave(s->agent, uv_hrtime(), sig == SIGINT ? "SIGINT" : "SIGTERM");
+	session_after(s, FAL_OK);
 }
 
 /* 0, or what libuv says. */

@@ -113,8 +113,8 @@ void session_on_drain(void *arg, struct fal_chan *c);
 void session_on_shard(struct session *s, struct fal_chan *c, const uint8_t *p, size_t n);
 void session_attached(struct session *s);
 
-/* Sends what the agent has to push, as far as there is room.  0 or an error. */
-int session_push(struct session *s);
+/* Sends what the agent has to push, as far as there is room. */
+void session_push(struct session *s);
 
 /* Sends `m` as control; what goes wrong is s->trouble. */
 void session_send(struct session *s, struct fal_msg *m);

@@ -327,7 +327,7 @@ begin_job(struct session *s)
 	conf.incarnation = s->incarnation;
 	conf.map_epoch = s->map_epoch;
 	s->agent = fal_agent_new(&conf, &ops);
-	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
+	int err = kit_fetch(&s->kit, s->clock);
 	if (err == FAL_OK)
 		err = links_dial(s);
 	if (err < 0)
@@ -522,16 +522,12 @@ session_on_shard(struct session *s, struct fal_chan *c, const uint8_t *p, size_t
 			     fal_msg_name(m.type), fal_strerror(err));
 }
 
-int
+void
 session_push(struct session *s)
 {
-	int got = 1;
-	while (got > 0 && s->trouble == FAL_OK && fal_chan_room(s->chan) &&
-	       links_room(s)) {
-		got = fal_agent_more(s->agent);
-		s->pushed += got > 0;
-	}
-	return got < 0 ? got : FAL_OK;
+	while (s->trouble == FAL_OK && fal_chan_room(s->chan) && links_room(s) &&
+	       fal_agent_more(s->agent))
+		s->pushed++;
 }
 
 void

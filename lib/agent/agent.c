@@ -1,4 +1,4 @@
-/* The worker's lanes and time, and what the coordinator says. */
+/* The worker's lanes and time, the tasks that wait, and what the coordinator says. */
 #include "agent/priv.h"
 
 #include "base/mem.h"
@@ -84,9 +84,7 @@ ask_for_sums(struct fal_agent *a)
 struct fal_agent *
 fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops)
 {
-	struct fal_agent *a = fal_calloc(1, sizeof(*a));
-	if (a == NULL)
-		return NULL;
+	struct fal_agent *a = fal_xcalloc(1, sizeof(*a));
 	a->conf = *conf;
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
@@ -96,11 +94,7 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->waiting = 2 * WAITING / fal_sum_bytes(conf->n);
 	a->waiting = a->waiting > a->conf.lanes_max ? a->waiting : a->conf.lanes_max;
 	a->serial = conf->serial;
-	a->lane = fal_calloc(a->conf.lanes_max, sizeof(*a->lane));
-	if (a->lane == NULL) {
-		free(a);
-		return NULL;
-	}
+	a->lane = fal_xcalloc(a->conf.lanes_max, sizeof(*a->lane));
 	return a;
 }
 
@@ -123,7 +117,10 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->pool.v[i]);
 	for (size_t i = 0; i < a->versions.n; i++)
 		agent_drop(a, a->versions.v[i]);
-	agent_push_free(a);
+	for (size_t i = 0; i < a->pushes.n; i++) {
+		fal_sum_free(a->pushes.v[i].sum);
+		free(a->pushes.v[i].exps);
+	}
 	agent_local_free(a);
 	agent_drop(a, a->kept);
 	agent_free_snapshot(a->spare);
@@ -133,7 +130,9 @@ fal_agent_free(struct fal_agent *a)
 	free(a->evals.v);
 	free(a->pending.v);
 	free(a->contribs.v);
+	free(a->pushes.v);
 	free(a->pool.v);
+	fal_buf_free(&a->records);
 	free(a);
 }
 
@@ -162,7 +161,8 @@ is_behind(const struct fal_agent *a)
 	return any;
 }
 
-void
+/* Charges the time since the last event to what was going on. */
+static void
 agent_charge(struct fal_agent *a, uint64_t now)
 {
 	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
@@ -196,16 +196,15 @@ settle_behind(struct fal_agent *a, uint64_t waited)
 	a->behind = 0;
 }
 
-int
+void
 agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 {
 	struct fal_buf out = { 0 };
 	m->incarnation = a->conf.incarnation;
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		a->ops.send(a->ops.arg, &out, bulk);
+	if (fal_msg_put(&out, m) < 0)
+		fal_out_of_memory();
+	a->ops.send(a->ops.arg, &out, bulk);
 	fal_buf_free(&out);
-	return err;
 }
 
 bool
@@ -214,12 +213,213 @@ agent_trains(const struct lane *l)
 	return l->busy && !l->eval && !l->cancelled;
 }
 
-void
+/* The result of this lane is not wanted any more. */
+static void
 agent_cancel(struct fal_agent *a, uint32_t lane)
 {
 	a->lane[lane].cancelled = true;
 	a->ops.cancel(a->ops.arg, lane);
 }
+
+/* ---- the queue
+ * ------------------------------------------------------------------------- */
+
+/* Where the items of later rounds begin. */
+static size_t
+end_of(const struct fal_agent *a, uint64_t round)
+{
+	size_t low = 0, high = a->queue.n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (a->queue.v[mid].round <= round)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Would the item go into the contribution? */
+static bool
+goes_into(const struct item *item, const struct contrib *c)
+{
+	return !item->check && !item->alone && item->seq == 0 &&
+	       item->round == c->round && item->version == c->on->version &&
+	       fal_cid_eq(item->fills, c->fills);
+}
+
+bool
+agent_at_work(const struct fal_agent *a, const struct contrib *c)
+{
+	for (size_t i = end_of(a, c->round); i > 0 && a->queue.v[i - 1].round == c->round;
+	     i--)
+		if (goes_into(&a->queue.v[i - 1], c))
+			return true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (agent_trains(&a->lane[i]) && goes_into(&a->lane[i].item, c))
+			return true;
+	return false;
+}
+
+bool
+agent_named(const struct fal_agent *a, uint64_t version)
+{
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (a->queue.v[i].version == version)
+			return true;
+	return false;
+}
+
+/* Is it one of `count` tasks of the round from `first` on, of kind check or not? */
+static bool
+is_of(const struct item *at, uint64_t round, uint32_t first, uint32_t count, bool check)
+{
+	return at->round == round && at->check == check && at->task - first < count;
+}
+
+/* Which of `count` tasks from that of `item` on are queued or being run already, by task.
+ */
+static void
+mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bool *held)
+{
+	const uint64_t round = item->round;
+	const uint32_t first = item->task;
+	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
+		if (is_of(&a->queue.v[i - 1], round, first, count, item->check))
+			held[a->queue.v[i - 1].task - first] = true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (agent_trains(&a->lane[i]) &&
+		    is_of(&a->lane[i].item, round, first, count, item->check))
+			held[a->lane[i].item.task - first] = true;
+}
+
+/* The tasks from that of `item` on that are not held: behind those of their round, but
+ * checks before them, as nobody waits for a check when the round is over. */
+static void
+enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
+{
+	uint32_t fresh = 0;
+	for (uint32_t i = 0; i < count; i++)
+		fresh += !held[i];
+	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
+	const size_t before = item.round > 0 ? end_of(a, item.round - 1) : 0;
+	struct item *at = a->queue.v + (item.check ? before : end_of(a, item.round));
+	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(item));
+	a->queue.n += fresh;
+	for (uint32_t i = 0; i < count; i++, item.task++)
+		if (!held[i])
+			*at++ = item;
+}
+
+/* May there be local steps? */
+static bool
+may_step(struct fal_agent *a)
+{
+	struct fal_agent_most to = a->conf.most;
+	to.own = to.delta = true;
+	return to.versions == 0 || a->conf.most.delta || agent_grow(a, &to);
+}
+
+static int
+on_grant(struct fal_agent *a, const struct fal_msg *m)
+{
+	const bool delta = m->grant.kind == FAL_KIND_DELTA;
+	const bool check = m->grant.kind == FAL_KIND_CHECK;
+	if (a->leaving)
+		return FAL_OK;
+	if (m->grant.count > MOST_TASKS - a->queue.n)
+		return FAL_ELIMIT;
+	if (m->grant.seq != 0 &&
+	    (m->grant.seq < FAL_PRECLAIMED || m->grant.kind != FAL_KIND_GRAD))
+		return FAL_EFORMAT;
+	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
+		return FAL_EFORMAT;
+	/* Nobody here has weights to step, and members claim for themselves. */
+	if ((delta || m->grant.seq != 0) && a->conf.outer)
+		return FAL_EINVAL;
+	if (delta && !may_step(a))
+		return FAL_OK;
+	int err = delta ? agent_local_grant(a, m) : FAL_OK;
+	if (err < 0 || m->grant.count == 0)
+		return err;
+	const struct item item = {
+		.round = m->grant.round,
+		.clock = m->grant.clock,
+		.version = m->grant.version,
+		.task = m->grant.first,
+		.delta = delta,
+		.check = check,
+		.seq = m->grant.seq,
+		.fills = { m->grant.fills_worker, m->grant.fills_seq },
+	};
+	bool *held = fal_xcalloc(m->grant.count, sizeof(*held));
+	mark_held(a, &item, m->grant.count, held);
+	if (item.seq != 0)
+		err = memchr(held, 1, m->grant.count * sizeof(*held)) != NULL
+			      ? FAL_ESTATE
+			      : agent_preclaimed(a, m);
+	if (err == FAL_OK)
+		enqueue(a, item, held, m->grant.count);
+	free(held);
+	if (err == FAL_OK)
+		agent_dispatch(a);
+	return err;
+}
+
+/* The first task that can run, and what on, taken from the queue; false: there is none.
+ */
+static bool
+next_task(struct fal_agent *a, struct item *item, struct snapshot **on)
+{
+	for (size_t i = 0; i < a->queue.n; i++) {
+		const struct item *q = &a->queue.v[i];
+		struct snapshot *s = q->delta   ? agent_local_on(a, q)
+				     : q->check ? agent_version(a, q->version)
+						: agent_to_begin(a, q->version);
+		bool alone;
+		if (s == NULL || !agent_affords(a, q, &alone))
+			continue;
+		*on = s;
+		*item = *q;
+		item->alone = alone;
+		memmove(a->queue.v + i, a->queue.v + i + 1,
+			(--a->queue.n - i) * sizeof(*q));
+		return true;
+	}
+	return false;
+}
+
+void
+agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+		bool check)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (!is_of(&a->queue.v[i], round, first, count, check))
+			a->queue.v[kept++] = a->queue.v[i];
+	a->queue.n = kept;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+		const struct lane *l = &a->lane[i];
+		if (agent_trains(l) && is_of(&l->item, round, first, count, check))
+			agent_cancel(a, i);
+	}
+}
+
+static void
+on_revoke(struct fal_agent *a, const struct fal_msg *m)
+{
+	const bool check = m->revoke.check != 0;
+	if (!check && agent_local(a, m->revoke.round) != NULL)
+		agent_local_kill(a, m->revoke.round);
+	else
+		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count,
+				check);
+	if (!check)
+		agent_drop_preclaimed(a, m->revoke.round, m->revoke.first,
+				      m->revoke.count);
+}
+
+/* ---- lanes ---------------------------------------------------------------------- */
 
 /* May another task begin?  Results without a verdict are bounded, and a task that was
  * cancelled counts as one: what it runs on is kept for it alone.  One may always. */
@@ -239,7 +439,7 @@ may_begin(const struct fal_agent *a)
 static bool
 choose(struct fal_agent *a, struct lane *l)
 {
-	if (may_begin(a) && agent_next(a, &l->item, &l->on))
+	if (may_begin(a) && next_task(a, &l->item, &l->on))
 		return true;
 	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0)
 		ask_for_sums(a);
@@ -252,19 +452,13 @@ choose(struct fal_agent *a, struct lane *l)
 }
 
 /* Starts a lane for which something was chosen. */
-static int
+static void
 start(struct fal_agent *a, uint32_t lane)
 {
 	struct lane *l = &a->lane[lane];
 	l->busy = true;
 	l->on->refs++;
-	const bool sums = !l->eval && !a->conf.outer;
-	l->sum = sums ? agent_take_sum(a) : NULL;
-	if (sums && l->sum == NULL) {
-		agent_drop(a, l->on);
-		*l = (struct lane){ 0 };
-		return FAL_ENOMEM;
-	}
+	l->sum = l->eval || a->conf.outer ? NULL : agent_take_sum(a);
 	const struct fal_run run = {
 		.eval = l->eval,
 		.round = l->item.round,
@@ -284,26 +478,25 @@ start(struct fal_agent *a, uint32_t lane)
 	a->overlap.tasks += !l->eval;
 	a->overlap.begun += l->begun = run.coming;
 	a->ops.run(a->ops.arg, lane, &run);
-	return FAL_OK;
 }
 
-int
+void
 agent_dispatch(struct fal_agent *a)
 {
-	int err = a->leaving ? FAL_OK : agent_local_begin(a);
-	for (uint32_t i = 0; i < a->lanes && !a->leaving && err == FAL_OK; i++) {
+	if (!a->leaving)
+		agent_local_begin(a);
+	for (uint32_t i = 0; i < a->lanes && !a->leaving; i++) {
 		struct lane *l = &a->lane[i];
 		if (l->busy)
 			continue;
 		*l = (struct lane){ 0 };
 		if (!choose(a, l))
 			break;
-		err = start(a, i);
+		start(a, i);
 	}
-	return err;
 }
 
-static int
+static void
 send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	       const struct fal_ran *ran)
 {
@@ -314,7 +507,7 @@ send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	m.evaluated.samples = ran->samples;
 	m.evaluated.loss = ran->loss;
 	m.evaluated.task_ns = ran->task_ns;
-	return agent_send(a, &m, false);
+	agent_send(a, &m, false);
 }
 
 int
@@ -335,17 +528,19 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		a->halves += 1 + fal_sum_grown(was.sum);
 	}
 	if (was.cancelled || ran->cancelled)
-		err = agent_give_sum(a, was.sum);
+		agent_give_sum(a, was.sum);
 	else if (was.eval)
-		err = send_evaluated(a, was.on->version, was.item.task, ran);
+		send_evaluated(a, was.on->version, was.item.task, ran);
 	else if (was.item.check)
-		err = agent_checked(a, &was, ran);
+		agent_checked(a, &was, ran);
 	else
 		err = agent_claim(a, &was, ran);
 	agent_drop(a, was.on);
-	if (err == FAL_OK)
-		err = agent_dispatch(a);
-	return err == FAL_OK ? agent_close(a) : err;
+	if (err < 0)
+		return err;
+	agent_dispatch(a);
+	agent_close(a);
+	return FAL_OK;
 }
 
 static int
@@ -355,7 +550,8 @@ on_lanes(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EINVAL;
 	if (!a->conf.outer)
 		a->lanes = m->lanes.lanes;
-	return agent_dispatch(a);
+	agent_dispatch(a);
+	return FAL_OK;
 }
 
 static int
@@ -368,16 +564,15 @@ on_eval(struct fal_agent *a, const struct fal_msg *m)
 	if (m->eval.count > MOST_TASKS - a->evals.n)
 		return FAL_ELIMIT;
 	a->eval_version = m->eval.version;
-	for (uint32_t i = 0; i < m->eval.count; i++) {
-		if (FAL_GROW(a->evals.v, a->evals.cap, a->evals.n + 1) < 0)
-			return FAL_ENOMEM;
+	FAL_XGROW(a->evals.v, a->evals.cap, a->evals.n + m->eval.count);
+	for (uint32_t i = 0; i < m->eval.count; i++)
 		a->evals.v[a->evals.n++] = m->eval.first + i;
-	}
-	return agent_dispatch(a);
+	agent_dispatch(a);
+	return FAL_OK;
 }
 
 /* Where the time went since the last one. */
-static int
+static void
 on_account(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg w = { .type = FAL_MSG_WORKED };
@@ -393,67 +588,72 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	memset(a->spent, 0, sizeof(a->spent));
 	a->push_all = a->pull_all = 0;
 	a->late -= (int64_t)w.worked.late;
-	int err = agent_put_waits(a, &waits);
+	agent_put_waits(a, &waits);
 	w.worked.waits = (struct fal_tail){ waits.p, waits.n };
-	if (err == FAL_OK)
-		err = agent_send(a, &w, false);
+	agent_send(a, &w, false);
 	fal_buf_free(&waits);
-	return err;
 }
 
-static int
+static void
 on_ping(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg pong = { .type = FAL_MSG_PONG };
 	pong.pong.stamp = m->ping.stamp;
 	pong.pong.steps = a->pulled + a->ops.steps(a->ops.arg);
-	return agent_send(a, &pong, false);
-}
-
-/* A sum may be free now, for which a task waits. */
-static int
-freed(struct fal_agent *a, int err)
-{
-	return err == FAL_OK ? agent_dispatch(a) : err;
+	agent_send(a, &pong, false);
 }
 
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
+	int err = FAL_OK;
 	agent_charge(a, now);
 	switch (m->type) {
 	case FAL_MSG_VERSION:
-		return agent_on_version(a, m);
+		agent_on_version(a, m);
+		return FAL_OK;
 	case FAL_MSG_PUBLISHED:
 		return agent_on_published(a, m);
 	case FAL_MSG_MODEL:
 		a->pulled++;
 		return agent_on_model(a, m);
 	case FAL_MSG_BLOCKS:
-		return freed(a, agent_on_blocks(a, m));
+		err = agent_on_blocks(a, m);
+		break;
 	case FAL_MSG_GRANT:
-		return agent_on_grant(a, m);
+		return on_grant(a, m);
 	case FAL_MSG_REVOKE:
-		return agent_on_revoke(a, m);
+		on_revoke(a, m);
+		agent_dispatch(a);
+		agent_close(a);
+		return FAL_OK;
 	case FAL_MSG_VERDICT:
 		return agent_on_verdict(a, m);
 	case FAL_MSG_LANES:
 		return on_lanes(a, m);
 	case FAL_MSG_TICKET:
-		return freed(a, agent_on_ticket(a, m));
+		err = agent_on_ticket(a, m);
+		break;
 	case FAL_MSG_FENCE:
-		return freed(a, agent_on_fence(a, m));
+		agent_on_fence(a, m);
+		break;
 	case FAL_MSG_EVAL:
 		return on_eval(a, m);
 	case FAL_MSG_PING:
-		return on_ping(a, m);
+		on_ping(a, m);
+		return FAL_OK;
 	case FAL_MSG_ACCOUNT:
-		return on_account(a, m);
+		on_account(a, m);
+		return FAL_OK;
 	case FAL_MSG_DRAIN:
-		return fal_agent_leave(a, now, m->drain.why);
+		fal_agent_leave(a, now, m->drain.why);
+		return FAL_OK;
 	default:
 		return FAL_ESTATE;
 	}
+	if (err == FAL_OK) /* a sum may be free, for which a task waits */
+		agent_dispatch(a);
+	return err;
 }
 
 void
@@ -463,12 +663,12 @@ fal_agent_flushed(struct fal_agent *a, uint64_t now)
 	a->pushing = agent_push_waits(a);
 }
 
-int
+void
 fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 {
 	agent_charge(a, now);
 	if (a->leaving)
-		return FAL_OK;
+		return;
 	a->leaving = true;
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	a->queue.n = 0;
@@ -476,10 +676,9 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (a->lane[i].busy && !a->lane[i].cancelled)
 			agent_cancel(a, i);
-	int err = agent_local_leave(a);
-	if (err == FAL_OK)
-		err = agent_leave_preclaimed(a);
-	return err == FAL_OK ? agent_close(a) : err;
+	agent_local_leave(a);
+	agent_leave_preclaimed(a);
+	agent_close(a);
 }
 
 bool

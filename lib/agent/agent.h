@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "sched/rule.h"
+#include "sec/hash.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -58,7 +59,8 @@ struct fal_ran {
 	uint32_t right, samples;
 	uint64_t task_ns;            /* how long it took, */
 	uint64_t waited_ns;          /* … beside waiting for what was coming */
-	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
+	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: fal_task_hash
+				      */
 	struct fal_sum *sum;         /* with conf.outer: taken; NULL: no result */
 };
 
@@ -143,7 +145,7 @@ size_t fal_agent_sums(const struct fal_agent_conf *conf,
 uint64_t fal_agent_bytes(const struct fal_agent_conf *conf,
 			 const struct fal_agent_most *most);
 
-/* `ops` is copied.  NULL when out of memory. */
+/* `ops` is copied. */
 struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
 				const struct fal_agent_ops *ops);
 /* No lane may be running. */
@@ -151,8 +153,8 @@ void fal_agent_free(struct fal_agent *a);
 
 /* One message of the coordinator (BLOCKS, VERSION, GRANT, REVOKE, VERDICT, TICKET, LANES,
  * FENCE, EVAL, ACCOUNT, DRAIN, PING) or of a shard (PUBLISHED, MODEL).  `now` in ns.  0,
- * or why the coordinator is not understood; FAL_ENOMEM; FAL_ENONFINITE: local steps have
- * led out of the numbers, and the coordinator was told so by a LEAVE. */
+ * or why the coordinator is not understood; FAL_ENONFINITE: local steps have led out of
+ * the numbers, and the coordinator was told so by a LEAVE. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
 /* Blocks of a version. */
@@ -168,21 +170,21 @@ struct fal_agent_part {
 uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 			 size_t *head);
 
-/* The task of `lane` is over.  0 or FAL_ENOMEM. */
+/* The task of `lane` is over.  As fal_sum_add. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);
 
 /* The driver has room for a bulk message: sends the next one of what is to be pushed, and
  * at last LEAVE.  To be called after each of the calls here, and when there is room
- * again, until it returns 0: nothing is to be sent now.  1: something was; FAL_ENOMEM. */
-int fal_agent_more(struct fal_agent *a);
+ * again, until it returns false: nothing is to be sent now. */
+bool fal_agent_more(struct fal_agent *a);
 
 /* Everything that was sent has left. */
 void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 
 /* Hands back what is not claimed, pushes what is, then sends LEAVE with `why`; so does
  * DRAIN.  fal_agent_left becomes true when nothing more is to come. */
-int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
+void fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 
 /* Lanes that the coordinator has it use. */
@@ -198,6 +200,16 @@ struct fal_agent_overlap fal_agent_overlap(const struct fal_agent *a);
 
 /* The block map that it pushes by, borrowed; NULL: none was said yet. */
 const struct fal_map *fal_agent_map(const struct fal_agent *a);
+
+/* The hash of what a task gave (falcon-protocol(7), "The task's hash"): whoever computes
+ * the same bits says the same, in whatever contribution the task goes.  A running one, in
+ * the pass that quantises: fal_hash_init, then all blocks in order, then the end. */
+void fal_task_hash_block(struct fal_hash_state *h, const struct fal_sum *s,
+			 uint32_t block, int8_t exponent);
+void fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH]);
+/* All of the task alone, as it was quantised under `exps`. */
+void fal_task_hash(const struct fal_sum *s, const int8_t *exps,
+		   uint8_t out[static FAL_TASK_HASH]);
 
 /* An emulated task ended so late, in ns, or made so much good of what was lost before;
  * the sum is reported with the next WORKED, as soon as it is above 0. */

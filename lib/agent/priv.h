@@ -1,16 +1,8 @@
-/* The worker's state, shared by its own files only:
+/* The worker's state, shared by its own files only: agent.c (lanes, time, the queue),
+ * versions.c, contributions.c and local_steps.c.
  *
- *	agent.c     lanes and time; what the coordinator says
- *	queue.c     tasks that wait: granted, revoked
- *	model.c     versions of the parameters
- *	route.c     which shard has which blocks
- *	claim.c     claims, and the contributions that they fill
- *	push.c      contributions on their way
- *	sums.c      the sums that all of these hold
- *	local.c     local steps: rounds of kind delta
- *	waits.c     what it waits for of each shard
- *
- * Calls that can fail return 0 or a negative enum fal_err. */
+ * Calls that can fail return 0 or a negative enum fal_err; a lack of memory ends the
+ * program. */
 #ifndef FAL_AGENT_PRIV_H
 #define FAL_AGENT_PRIV_H
 
@@ -183,25 +175,15 @@ struct fal_agent {
 	char why[FAL_MSG_WHY];
 };
 
-/* agent.c */
-int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
+/* ---- agent.c --- */
+
+void agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
-int agent_dispatch(struct fal_agent *a);
-/* Charges the time since the last event to what was going on. */
-void agent_charge(struct fal_agent *a, uint64_t now);
+void agent_dispatch(struct fal_agent *a);
 /* May the agent take so much from now on? */
 bool agent_grow(struct fal_agent *a, const struct fal_agent_most *to);
 /* Is this lane at a task of training that is still wanted? */
 bool agent_trains(const struct lane *l);
-/* The result of this lane is not wanted any more. */
-void agent_cancel(struct fal_agent *a, uint32_t lane);
-
-/* queue.c */
-int agent_on_grant(struct fal_agent *a, const struct fal_msg *m);
-int agent_on_revoke(struct fal_agent *a, const struct fal_msg *m);
-/* The first task that can run, and what on, taken from the queue; false: there is none.
- */
-bool agent_next(struct fal_agent *a, struct item *item, struct snapshot **on);
 /* Drops tasks first … first+count-1 of a round from the queue and the lanes, be they of
  * kind check or of the others. */
 void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
@@ -211,16 +193,17 @@ bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
 /* Is a task queued that wants this version? */
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
-/* route.c */
+/* ---- versions.c --- */
+
 /* Another map holds: a BLOCKS. */
 int agent_on_blocks(struct fal_agent *a, const struct fal_msg *m);
 /* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
-
-/* model.c */
+/* A vector of n zeros. */
+float *agent_vector(size_t n);
 /* May be NULL. */
 void agent_free_snapshot(struct snapshot *s);
-/* Memory with one reference; NULL: out of memory. */
+/* Memory with one reference. */
 struct snapshot *agent_snapshot(struct fal_agent *a);
 /* One reference less; the last one leaves the memory to the next version. */
 void agent_drop(struct fal_agent *a, struct snapshot *s);
@@ -230,34 +213,21 @@ bool agent_pulling(const struct fal_agent *a);
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 /* The same, or one that comes as surely as tasks may begin on it, if that may be. */
 struct snapshot *agent_to_begin(const struct fal_agent *a, uint64_t version);
-int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
+void agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
-
-/* waits.c */
-/* A shard publishes these blocks of a version. */
-void agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard,
-		       uint32_t first, uint32_t blocks);
-/* These blocks are here: have more shards begun by that?  Who begins has all that its
- * part is made of. */
-bool agent_part_begun(struct snapshot *s, uint32_t first, uint32_t blocks);
-/* So many blocks that were not here have come, of the shard that has this one. */
-void agent_part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block,
-		      uint32_t blocks);
 /* No lane was at work for so long. */
 void agent_wait_for(struct fal_agent *a, uint64_t ns);
-/* The rows of WORKED, which begin anew. */
-int agent_put_waits(struct fal_agent *a, struct fal_buf *out);
+/* Puts the rows of WORKED, which begin anew. */
+void agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
-/* sums.c */
-/* A sum from the pool, or a new one, that has not grown; NULL: out of memory. */
+/* ---- contributions.c --- */
+
+/* A sum from the pool, or a new one, that has not grown. */
 struct fal_sum *agent_take_sum(struct fal_agent *a);
-/* A zero one of the pool that has, or NULL. */
-struct fal_sum *agent_take_grown(struct fal_agent *a);
-/* Back to the pool; may be NULL. */
-int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
-/* As fal_sum_add, and `sum` is all zero afterwards, on error, too: `to`, which is of
- * these, may grow. */
+/* Gives a sum back to the pool; may be NULL. */
+void agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
+/* Adds `sum`, which is taken, to `to`, which may grow.  As fal_sum_add. */
 int agent_add(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
 /* May memory be taken for one version more?  May that of one which is over be kept for
  * the next? */
@@ -266,59 +236,49 @@ bool agent_spares(const struct fal_agent *a);
 /* May a queued task begin, as far as sums go?  Alone: with no other in its contribution.
  */
 bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alone);
-
-/* push.c */
-/* A contribution is to go out, behind those before it; sum and exps are taken, and may be
- * NULL when out of memory. */
-int agent_push(struct fal_agent *a, const struct push *p);
-/* The place of a push, or pushes.n. */
-size_t agent_push_of(const struct fal_agent *a, uint64_t round, uint32_t seq);
-/* Push i is over, or the rest of it is not wanted. */
-int agent_push_end(struct fal_agent *a, size_t i);
+/* A contribution is to go out, behind those before it; sum and exps are taken. */
+void agent_push(struct fal_agent *a, const struct push *p);
 /* Is there anything that could be sent now? */
 bool agent_push_waits(const struct fal_agent *a);
 /* All that has a ticket, or goes without, is over: it was of rounds that are. */
-int agent_push_over(struct fal_agent *a);
-/* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
-int agent_diverged(struct fal_agent *a);
-/* Forgets what is on its way, as it is to be freed. */
-void agent_push_free(struct fal_agent *a);
-
-/* claim.c */
+void agent_push_over(struct fal_agent *a);
 /* Tasks were granted that are claimed already. */
 int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);
 /* Drops what was claimed ahead and has some of these tasks: no result comes of them. */
-int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
-			  uint32_t count);
+void agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
+			   uint32_t count);
 /* … of which not all is done. */
-int agent_leave_preclaimed(struct fal_agent *a);
+void agent_leave_preclaimed(struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
-int agent_close(struct fal_agent *a);
-/* Claims a finished task; its sum is taken. */
+void agent_close(struct fal_agent *a);
+/* Claims a finished task; its sum is taken.  As fal_sum_add. */
 int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
 /* Says what a task of kind check needed; its sum is taken. */
-int agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
+void agent_checked(struct fal_agent *a, const struct lane *was,
+		   const struct fal_ran *ran);
 int agent_on_verdict(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_ticket(struct fal_agent *a, const struct fal_msg *m);
-int agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
+void agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
 
-/* local.c */
+/* ---- local_steps.c --- */
+
 /* The round of a GRANT of kind delta, which may be new. */
 int agent_local_grant(struct fal_agent *a, const struct fal_msg *m);
 /* The round of this number, or NULL. */
 struct local *agent_local(struct fal_agent *a, uint64_t round);
 /* Begins the first round if its base is here. */
-int agent_local_begin(struct fal_agent *a);
+void agent_local_begin(struct fal_agent *a);
 /* What a task of a delta round runs on; NULL: its piece is not at work. */
 struct snapshot *agent_local_on(const struct fal_agent *a, const struct item *item);
 /* Is every task of the round claimed, with this one? */
 bool agent_local_last(const struct fal_agent *a, const struct local *l);
-/* A claim was won. */
+/* A claim was won; its sum is taken.  FAL_ENONFINITE: the weights are of no use any more,
+ * which a LEAVE has said; those of fal_sum_add. */
 int agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p);
 /* Nothing will come of the round any more. */
-int agent_local_kill(struct fal_agent *a, uint64_t round);
+void agent_local_kill(struct fal_agent *a, uint64_t round);
 /* Kills the rounds that cannot end without another task. */
-int agent_local_leave(struct fal_agent *a);
+void agent_local_leave(struct fal_agent *a);
 void agent_local_free(struct fal_agent *a);
 
 #endif

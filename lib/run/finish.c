@@ -1,7 +1,6 @@
 /* What a lane made, as it travels. */
 #include "run/finish.h"
 
-#include "agent/taskhash.h"
 #include "base/loss.h"
 
 #include <math.h>

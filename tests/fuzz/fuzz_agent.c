@@ -342,11 +342,11 @@ step(struct world *w, struct fal_rd *r)
 		err = finish(w, fal_get_u8(r));
 		break;
 	case 3:
-		err = fal_agent_more(w->agent);
+		(void)fal_agent_more(w->agent);
 		break;
 	case 4:
 		if (what >> 3 == 31)
-			err = fal_agent_leave(w->agent, w->now, "so");
+			fal_agent_leave(w->agent, w->now, "so");
 		else
 			fal_agent_flushed(w->agent, w->now);
 		break;

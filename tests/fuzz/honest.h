@@ -120,11 +120,8 @@ honest_turn(struct honest *h)
 	}
 	memmove(h->in, h->in + n, (h->n_in - n) * sizeof(*h->in));
 	h->n_in -= n;
-	int more;
-	while ((more = fal_agent_more(h->agent)) > 0)
+	while (fal_agent_more(h->agent))
 		;
-	if (more < 0)
-		abort();
 	fal_agent_flushed(h->agent, ns);
 	return n > 0;
 }

@@ -245,10 +245,8 @@ order(struct cluster *c, const struct order *o)
 static void
 push_more(struct cluster *c, struct worker *w)
 {
-	int got = 1;
-	while (got > 0 && w->here && w->under_way < w->m->window)
-		got = fal_agent_more(w->agent);
-	cluster_ok(c, got, "agent: more");
+	while (w->here && w->under_way < w->m->window && fal_agent_more(w->agent))
+		;
 	const uint32_t most = w->m->sums + w->m->versions;
 	if (w->here && w->m->sums > 0 && !w->grown && fal_agent_holds(w->agent) > most)
 		cluster_ok(c, FAL_ELIMIT, "agent: more memory than it may have");
@@ -365,8 +363,7 @@ handle(struct cluster *c, struct event *e)
 			break;
 		}
 		w->leaving = true;
-		cluster_ok(c, fal_agent_leave(w->agent, cluster_ns(c), "SIGTERM"),
-			   "leave");
+		fal_agent_leave(w->agent, cluster_ns(c), "SIGTERM");
 		break;
 	case TAKEN:
 		if (w->here && e->session == w->session && --w->under_way == 0)

@@ -238,16 +238,16 @@ static void
 go_on(struct cluster *c)
 {
 	struct worker *w = c->up;
-	int got = 1;
 	if (!tell(c)) {
 		c->root->seen[SEEN_GROUP_EMPTY]++;
 		levels_close(w);
 		return;
 	}
 	cluster_ok(c, work(c), "group: work");
-	while (got > 0 && w->under_way < w->m->window) {
-		got = fal_agent_more(w->agent);
-		cluster_ok(c, got < 0 ? got : work(c), "group: more");
+	bool more = true;
+	while (more && w->under_way < w->m->window) {
+		more = fal_agent_more(w->agent);
+		cluster_ok(c, work(c), "group: more");
 	}
 	if (fal_agent_left(w->agent)) {
 		c->root->seen[SEEN_GROUP_LEFT]++;

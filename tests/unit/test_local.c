@@ -225,10 +225,9 @@ same_change(uint64_t round, uint32_t of)
 static int
 pumped(int err)
 {
-	int got = 1;
-	while (err == 0 && got > 0)
-		got = fal_agent_more(agent);
-	return got < 0 ? got : err;
+	while (err == 0 && fal_agent_more(agent))
+		;
+	return err;
 }
 
 static int
@@ -599,7 +598,8 @@ leaving(void **state)
 	finish(0);
 	finish(1);
 	check(claims, 2, "claims");
-	check(pumped(fal_agent_leave(agent, 1, "SIGTERM")), 0, "leave");
+	fal_agent_leave(agent, 1, "SIGTERM");
+	pumped(FAL_OK);
 	check(left, 0, "left");
 	check(verdict(1), 0, "VERDICT");
 	check(verdict(0), 0, "VERDICT");
@@ -617,7 +617,8 @@ leaving_in_the_middle(void **state)
 	version(0);
 	granted(1, FAL_BASE_VERSION, 0, 2, 2);
 	finish(0);
-	check(pumped(fal_agent_leave(agent, 1, "SIGTERM")), 0, "leave");
+	fal_agent_leave(agent, 1, "SIGTERM");
+	pumped(FAL_OK);
 	check(left, 0, "left without the verdict");
 	check(verdict(0), 0, "VERDICT");
 	check(left, 1, "left");

@@ -1,5 +1,5 @@
 /* The hash of what a task gave, against the bytes that falcon-protocol(7) says. */
-#include "agent/taskhash.h"
+#include "agent/agent.h"
 #include "base/err.h"
 #include "base/rng.h"
 

@@ -1,4 +1,5 @@
-/* Versions of the parameters: coming, here, kept for evaluation. */
+/* Versions of the parameters: coming, here, kept for evaluation; which shard has which
+ * blocks, and how long the worker waits for each shard. */
 #include "agent/priv.h"
 
 #include "base/line.h"
@@ -6,6 +7,141 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- shards
+ * ---------------------------------------------------------------------------- */
+
+int
+agent_on_blocks(struct fal_agent *a, const struct fal_msg *m)
+{
+	struct fal_map map;
+	const bool other = m->blocks.epoch != a->conf.map_epoch;
+	int err = fal_map_get(&m->blocks.of, m->blocks.epoch, a->blocks, &map);
+	if (err < 0 || map.epoch < a->conf.map_epoch)
+		return FAL_EFORMAT;
+	a->map = map;
+	a->conf.map_epoch = map.epoch;
+	if (other) /* no round is open from one map to the next */
+		agent_push_over(a);
+	return FAL_OK;
+}
+
+const struct fal_map *
+fal_agent_map(const struct fal_agent *a)
+{
+	return a->map.shards > 0 ? &a->map : NULL;
+}
+
+uint32_t
+agent_route(const struct fal_agent *a, uint32_t block)
+{
+	for (uint32_t i = 0; i < a->map.shards; i++)
+		if (block - a->map.of[i].first < a->map.of[i].count)
+			return i + 1;
+	return 0;
+}
+
+/* What the worker waits for of each shard: from when the first one has begun with a
+ * version, those that have not come to its end.  What is before that is nobody's. */
+
+static uint64_t
+bit_of(uint32_t shard)
+{
+	return (uint64_t)1 << (shard - 1);
+}
+
+/* These blocks are here: have more shards begun by that?  Who begins has all that its
+ * part is made of. */
+static bool
+part_begun(struct snapshot *s, uint32_t first, uint32_t blocks)
+{
+	const uint64_t was = s->begun;
+	for (uint64_t left = s->opened; left != 0; left &= left - 1) {
+		const uint32_t i = (uint32_t)__builtin_ctzll(left);
+		if (s->head[i] - first < blocks)
+			s->begun |= bit_of(i + 1);
+	}
+	s->opened &= ~s->begun;
+	return s->begun != was;
+}
+
+/* A shard publishes these blocks of a version. */
+static void
+part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint32_t first,
+	    uint32_t blocks)
+{
+	uint32_t lack = blocks;
+	if (shard > FAL_SHARDS_MAX || s->left == 0)
+		return;
+	for (uint32_t b = first; b < first + blocks && s->seen != NULL; b++)
+		lack -= s->seen[b];
+	if (s->began == 0) {
+		s->began = a->since;
+		s->owing = s->shards = fal_map_busy(&a->map);
+	}
+	s->head[shard - 1] = first;
+	s->opened |= bit_of(shard);
+	if (s->seen != NULL && s->seen[first])
+		part_begun(s, first, 1);
+	s->lack[shard - 1] += lack;
+	if (lack > 0)
+		s->owing |= bit_of(shard);
+}
+
+/* All of it is here. */
+static void
+part_ends(struct fal_agent *a, struct snapshot *s, uint32_t shard)
+{
+	struct fal_waited *w = &a->waited[shard - 1];
+	s->owing &= ~bit_of(shard);
+	w->parts++;
+	w->took += a->since - s->began;
+}
+
+/* So many blocks that were not here have come, of the shard that has this one. */
+static void
+part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block, uint32_t blocks)
+{
+	const uint32_t shard = agent_route(a, block);
+	if (shard > 0 && shard <= FAL_SHARDS_MAX && s->lack[shard - 1] > 0) {
+		uint32_t *lack = &s->lack[shard - 1];
+		*lack -= blocks < *lack ? blocks : *lack;
+		if (*lack == 0)
+			part_ends(a, s, shard);
+	}
+	/* What was published twice. */
+	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && s->left == 0 && s->owing != 0; i++)
+		if ((s->owing & bit_of(i)) != 0)
+			part_ends(a, s, i);
+}
+
+void
+agent_wait_for(struct fal_agent *a, uint64_t ns)
+{
+	uint64_t owing = 0;
+	uint32_t n = 0;
+	for (size_t i = 0; i < a->versions.n; i++)
+		owing |= a->versions.v[i]->left > 0 ? a->versions.v[i]->owing : 0;
+	for (uint64_t left = owing; left != 0; left &= left - 1)
+		n++;
+	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && owing != 0; i++)
+		if ((owing & bit_of(i)) != 0)
+			a->waited[i - 1].waited += ns / n;
+}
+
+void
+agent_put_waits(struct fal_agent *a, struct fal_buf *out)
+{
+	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++) {
+		fal_waited_put(out, i, &a->waited[i]);
+		a->waited[i] = (struct fal_waited){ 0 };
+	}
+	if (out->err < 0)
+		fal_out_of_memory();
+}
+
+/* ---- versions
+ * -------------------------------------------------------------------------- */
 
 void
 agent_free_snapshot(struct snapshot *s)
@@ -34,19 +170,22 @@ agent_drop(struct fal_agent *a, struct snapshot *s)
 	agent_free_snapshot(s);
 }
 
+float *
+agent_vector(size_t n)
+{
+	float *v = fal_calloc_aligned(n, sizeof(*v));
+	if (v == NULL)
+		fal_out_of_memory();
+	return v;
+}
+
 static struct snapshot *
 snapshot_alloc(struct fal_agent *a)
 {
-	struct snapshot *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return NULL;
-	s->params = fal_calloc_aligned(a->conf.n, sizeof(float));
-	s->exps = fal_calloc(a->blocks, 1);
-	s->seen = fal_calloc(a->blocks, 1);
-	if (s->params == NULL || s->exps == NULL || s->seen == NULL) {
-		agent_free_snapshot(s);
-		return NULL;
-	}
+	struct snapshot *s = fal_xcalloc(1, sizeof(*s));
+	s->params = agent_vector(a->conf.n);
+	s->exps = fal_xcalloc(a->blocks, 1);
+	s->seen = fal_xcalloc(a->blocks, 1);
 	a->live++;
 	return s;
 }
@@ -56,8 +195,6 @@ agent_snapshot(struct fal_agent *a)
 {
 	struct snapshot *s = a->spare != NULL ? a->spare : snapshot_alloc(a);
 	a->spare = NULL;
-	if (s == NULL)
-		return NULL;
 	s->refs = 1;
 	s->left = 0;
 	s->due = s->map = 0;
@@ -86,7 +223,7 @@ agent_pulling(const struct fal_agent *a)
 }
 
 static struct snapshot *
-find(const struct fal_agent *a, uint64_t version)
+find_version(const struct fal_agent *a, uint64_t version)
 {
 	for (size_t i = 0; i < a->versions.n; i++)
 		if (a->versions.v[i]->version == version)
@@ -97,7 +234,7 @@ find(const struct fal_agent *a, uint64_t version)
 struct snapshot *
 agent_version(const struct fal_agent *a, uint64_t version)
 {
-	struct snapshot *s = find(a, version);
+	struct snapshot *s = find_version(a, version);
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
@@ -106,7 +243,7 @@ agent_version(const struct fal_agent *a, uint64_t version)
 struct snapshot *
 agent_to_begin(const struct fal_agent *a, uint64_t version)
 {
-	struct snapshot *s = find(a, version);
+	struct snapshot *s = find_version(a, version);
 	if (s == NULL || s->left == 0)
 		return s;
 	const uint64_t from = s->shards | fal_map_busy(&a->map);
@@ -191,11 +328,8 @@ tell_whole(struct fal_agent *a, const struct snapshot *s, bool kept)
 static struct snapshot *
 told(struct fal_agent *a, uint64_t version)
 {
-	if (FAL_GROW(a->versions.v, a->versions.cap, a->versions.n + 1) < 0)
-		return NULL;
-	struct snapshot *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return NULL;
+	struct snapshot *s = fal_xcalloc(1, sizeof(*s));
+	FAL_XGROW(a->versions.v, a->versions.cap, a->versions.n + 1);
 	a->versions.v[a->versions.n++] = s;
 	s->version = version;
 	s->left = a->blocks;
@@ -203,22 +337,19 @@ told(struct fal_agent *a, uint64_t version)
 	return s;
 }
 
-static int
+static void
 take_memory(struct fal_agent *a, struct snapshot *s)
 {
 	struct snapshot *from = agent_snapshot(a);
-	if (from == NULL)
-		return FAL_ENOMEM;
 	s->params = from->params;
 	s->exps = from->exps;
 	s->seen = from->seen;
 	free(from);
 	s->left = a->blocks;
 	memset(s->seen, 0, a->blocks);
-	return FAL_OK;
 }
 
-int
+void
 agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 {
 	const uint64_t version = m->version.version;
@@ -228,23 +359,21 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 		a->versions.v[i]->keep = false;
 	prune(a, NULL);
 	a->told++;
-	s = find(a, version);
+	s = find_version(a, version);
 	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
 		if (m->version.keep != 0) {
 			keep(a, s);
 			tell_whole(a, s, true);
 		}
-		return agent_dispatch(a);
+		agent_dispatch(a);
+		return;
 	}
 	if (s == NULL)
 		s = told(a, version);
-	if (s == NULL)
-		return FAL_ENOMEM;
 	if (s->due < a->told)
 		s->due = a->told;
 	s->map = a->conf.map_epoch + 1;
 	s->keep |= m->version.keep != 0;
-	return FAL_OK;
 }
 
 /* A shard's part of a version begins to come, be it announced or not yet. */
@@ -255,22 +384,22 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first ||
 	    m->published.shard == 0)
 		return FAL_EFORMAT;
-	struct snapshot *s = find(a, m->published.version);
+	struct snapshot *s = find_version(a, m->published.version);
 	if (s == NULL && m->published.order <= a->told)
 		return FAL_OK; /* told, and not wanted any more */
 	if (s == NULL)
 		s = told(a, m->published.version);
-	if (s == NULL)
-		return FAL_ENOMEM;
 	if (s->due < m->published.order)
 		s->due = m->published.order;
-	agent_part_begins(a, s, m->published.shard, first, blocks);
-	return s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
+	part_begins(a, s, m->published.shard, first, blocks);
+	if (s->came > 0 && s->left > 0)
+		agent_dispatch(a);
+	return FAL_OK;
 }
 
 /* More of `s` may be here: the lanes that wait for it hear of it, and others begin when
  * its first block is, and `more` shards have begun. */
-static int
+static void
 go_on(struct fal_agent *a, struct snapshot *s, bool more)
 {
 	const uint32_t was = s->came;
@@ -280,11 +409,12 @@ go_on(struct fal_agent *a, struct snapshot *s, bool more)
 		if (a->lane[i].on == s)
 			a->ops.came(a->ops.arg, i, s->came);
 	more |= was == 0;
-	return more && s->came > 0 && s->left > 0 ? agent_dispatch(a) : FAL_OK;
+	if (more && s->came > 0 && s->left > 0)
+		agent_dispatch(a);
 }
 
 /* All of `s` is here. */
-static int
+static void
 model_complete(struct fal_agent *a, struct snapshot *s)
 {
 	s->serial = ++a->serial;
@@ -293,7 +423,7 @@ model_complete(struct fal_agent *a, struct snapshot *s)
 		keep(a, s);
 	s->keep = false;
 	prune(a, s);
-	return agent_dispatch(a);
+	agent_dispatch(a);
 }
 
 /* Bytes of the values of these blocks; 0: there are no such. */
@@ -312,7 +442,7 @@ uint8_t *
 fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 		size_t *head)
 {
-	const struct snapshot *s = find(a, part->version);
+	const struct snapshot *s = find_version(a, part->version);
 	const size_t bytes = bytes_of(a, part->first, part->blocks);
 	const size_t before = FAL_MODEL_HEAD + (size_t)part->blocks;
 	a->placing.blocks = 0;
@@ -340,7 +470,7 @@ is_placed(struct fal_agent *a, const struct fal_msg *m)
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
-	struct snapshot *s = find(a, m->model.version);
+	struct snapshot *s = find_version(a, m->model.version);
 	const bool placed = is_placed(a, m);
 	if (placed != m->model.placed)
 		return FAL_EFORMAT; /* its values are where others belong */
@@ -352,8 +482,8 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (s->params == NULL && !agent_version_more(a))
 		return FAL_OK; /* nothing will be computed on it */
-	if (s->params == NULL && take_memory(a, s) < 0)
-		return FAL_ENOMEM;
+	if (s->params == NULL)
+		take_memory(a, s);
 	const uint8_t *at = m->model.data.p + blocks;
 	const uint32_t lacked = s->left;
 	for (uint32_t b = first; b < first + blocks; b++) {
@@ -370,7 +500,9 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		}
 		at += n;
 	}
-	agent_part_comes(a, s, first, lacked - s->left);
-	int err = go_on(a, s, agent_part_begun(s, first, blocks));
-	return err == FAL_OK && s->left == 0 ? model_complete(a, s) : err;
+	part_comes(a, s, first, lacked - s->left);
+	go_on(a, s, part_begun(s, first, blocks));
+	if (s->left == 0)
+		model_complete(a, s);
+	return FAL_OK;
 }

@@ -9,6 +9,7 @@
 #include "sched/rule.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,17 +36,15 @@ agent_local(struct fal_agent *a, uint64_t round)
 }
 
 /* Makes the weights ours alone, to be changed. */
-static int
+static void
 own_weights(struct fal_agent *a)
 {
 	struct snapshot *was = a->weights;
 	if (was != NULL && was->refs == 1) {
 		was->serial = ++a->serial;
-		return FAL_OK;
+		return;
 	}
 	struct snapshot *s = agent_snapshot(a);
-	if (s == NULL)
-		return FAL_ENOMEM;
 	s->serial = ++a->serial;
 	if (was != NULL) {
 		memcpy(s->params, was->params, a->conf.n * sizeof(float));
@@ -53,24 +52,19 @@ own_weights(struct fal_agent *a)
 	}
 	agent_drop(a, was);
 	a->weights = s;
-	return FAL_OK;
 }
 
-static int
-make_room(struct fal_agent *a)
+/* Takes memory for local steps, once. */
+static void
+make_local_room(struct fal_agent *a)
 {
-	const size_t n = a->conf.n, slots = fal_optim_slots(&a->conf.optim);
-	if (a->last == NULL)
-		a->last = fal_calloc_aligned(n, sizeof(float));
-	for (int i = 0; i < 2; i++)
-		if (a->change[i].by == NULL)
-			a->change[i].by = fal_calloc_aligned(n, sizeof(float));
-	if (a->state == NULL)
-		a->state = fal_calloc_aligned(n * slots, sizeof(float));
-	return a->last != NULL && a->change[0].by != NULL && a->change[1].by != NULL &&
-			       a->state != NULL
-		       ? FAL_OK
-		       : FAL_ENOMEM;
+	const size_t n = a->conf.n;
+	if (a->last != NULL)
+		return;
+	a->last = agent_vector(n);
+	a->change[0].by = agent_vector(n);
+	a->change[1].by = agent_vector(n);
+	a->state = agent_vector(n * fal_optim_slots(&a->conf.optim));
 }
 
 /* ---- beginning ----------------------------------------------------------------- */
@@ -86,8 +80,7 @@ agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (l != NULL)
 		return l->from == from && l->of == of ? FAL_OK : FAL_EFORMAT;
-	if (FAL_GROW(a->locals.v, a->locals.cap, a->locals.n + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(a->locals.v, a->locals.cap, a->locals.n + 1);
 	size_t i = a->locals.n++;
 	for (; i > 0 && a->locals.v[i - 1].round > m->grant.round &&
 	       !a->locals.v[i - 1].begun;
@@ -123,12 +116,10 @@ next_piece(struct local *l)
 }
 
 /* The weights become those of `on`, and what that lacks of the worker's own steps. */
-static int
+static void
 set_weights(struct fal_agent *a, const struct local *l, const struct snapshot *on)
 {
-	int err = own_weights(a);
-	if (err < 0)
-		return err;
+	own_weights(a);
 	float *w = a->weights->params;
 	memcpy(w, on->params, a->conf.n * sizeof(float));
 	memcpy(a->weights->exps, on->exps, a->blocks);
@@ -137,30 +128,25 @@ set_weights(struct fal_agent *a, const struct local *l, const struct snapshot *o
 		for (size_t i = 0; i < a->conf.n && c->there && c->round > l->since; i++)
 			w[i] += c->by[i];
 	}
-	return FAL_OK;
 }
 
-int
+void
 agent_local_begin(struct fal_agent *a)
 {
 	struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
 	if (l == NULL || l->begun)
-		return FAL_OK;
+		return;
 	const struct snapshot *on = agent_version(a, l->version);
 	/* Local ones may be missing while the round before is being revoked. */
 	if (l->base == FAL_BASE_LOCAL ? a->weights == NULL : on == NULL)
-		return FAL_OK;
-	int err = make_room(a);
-	if (err == FAL_OK && l->base != FAL_BASE_LOCAL)
-		err = set_weights(a, l, on);
-	if (err == FAL_OK)
-		l->sum = agent_take_sum(a);
-	if (err < 0 || l->sum == NULL)
-		return FAL_ENOMEM;
+		return;
+	make_local_room(a);
+	if (l->base != FAL_BASE_LOCAL)
+		set_weights(a, l, on);
+	l->sum = agent_take_sum(a);
 	memcpy(a->last, a->weights->params, a->conf.n * sizeof(float));
 	l->begun = true;
 	next_piece(l);
-	return FAL_OK;
 }
 
 struct snapshot *
@@ -191,7 +177,7 @@ mean_of(const struct fal_agent *a, const struct local *l, uint32_t b, float *mea
 	fal_sum_mean(l->sum, b, a->weights->exps[b], (double)l->samples, mean);
 }
 
-static int
+static void
 step(struct fal_agent *a, const struct local *l)
 {
 	const struct fal_optim *o = &a->conf.optim;
@@ -199,9 +185,7 @@ step(struct fal_agent *a, const struct local *l)
 	struct fal_optim_piece p;
 	float mean[FAL_BLOCK];
 	double squares = 0;
-	int err = own_weights(a);
-	if (err < 0)
-		return err;
+	own_weights(a);
 	a->steps++;
 	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
 		mean_of(a, l, b, mean, &p);
@@ -214,16 +198,13 @@ step(struct fal_agent *a, const struct local *l)
 		fal_optim_apply_piece(o, &by, scale, &p);
 		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
 	}
-	return FAL_OK;
 }
 
 /* What the round has changed, each block with the least exponent that holds it. */
 static int
 push_change(struct fal_agent *a, struct local *l)
 {
-	int8_t *exps = fal_calloc(a->blocks, 1);
-	if (exps == NULL)
-		return FAL_ENOMEM;
+	int8_t *exps = fal_xcalloc(a->blocks, 1);
 	/* The one before the last is not needed any more. */
 	float *by = a->change[1].by;
 	a->change[1] = a->change[0];
@@ -238,8 +219,13 @@ push_change(struct fal_agent *a, struct local *l)
 	}
 	int err = fal_sum_quantise(l->sum, by, exps, FAL_BFP_ROOM_DELTA, NULL);
 	if (err < 0) {
+		struct fal_msg m = { .type = FAL_MSG_LEAVE };
+		m.leave.cause = FAL_LEAVE_NONFINITE;
+		snprintf(m.leave.why, sizeof(m.leave.why), "its weights are not finite");
 		free(exps);
-		return err == FAL_ENONFINITE ? agent_diverged(a) : err;
+		a->left = true;
+		agent_send(a, &m, false);
+		return err;
 	}
 	const struct push p = {
 		.ticket = { .round = l->round, .seq = l->seq, .tasks = l->of },
@@ -247,17 +233,18 @@ push_change(struct fal_agent *a, struct local *l)
 		.exps = exps
 	};
 	l->sum = NULL;
-	return agent_push(a, &p);
+	agent_push(a, &p);
+	return FAL_OK;
 }
 
 /* Round i is over. */
-static int
-forget(struct fal_agent *a, size_t i)
+static void
+forget_round(struct fal_agent *a, size_t i)
 {
 	struct fal_sum *sum = a->locals.v[i].sum;
 	memmove(a->locals.v + i, a->locals.v + i + 1,
 		(--a->locals.n - i) * sizeof(*a->locals.v));
-	return agent_give_sum(a, sum);
+	agent_give_sum(a, sum);
 }
 
 /* Tasks of the piece at work that are claimed: won, or unanswered. */
@@ -285,47 +272,41 @@ agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p)
 	l->samples += p->samples;
 	if (err < 0 || l->won < piece_at(l, l->piece + 1) - piece_at(l, l->piece))
 		return err;
-	err = step(a, l);
-	if (err < 0)
-		return err;
+	step(a, l);
 	if (++l->piece < l->steps) {
 		next_piece(l);
 		return FAL_OK;
 	}
 	assert(l == &a->locals.v[0]);
 	err = push_change(a, l);
-	int gave = forget(a, 0);
-	return err == FAL_OK ? gave : err;
+	forget_round(a, 0);
+	return err;
 }
 
 /* ---- ending -------------------------------------------------------------------- */
 
-int
+void
 agent_local_kill(struct fal_agent *a, uint64_t round)
 {
 	const struct local *l = agent_local(a, round);
 	agent_take_back(a, round, l->from, l->of, false);
 	if (l->begun) {
 		/* The weights are again as the round before left them. */
-		int err = own_weights(a);
-		if (err < 0)
-			return err;
+		own_weights(a);
 		memcpy(a->weights->params, a->last, a->conf.n * sizeof(float));
 	}
-	return forget(a, (size_t)(l - a->locals.v));
+	forget_round(a, (size_t)(l - a->locals.v));
 }
 
-int
+void
 agent_local_leave(struct fal_agent *a)
 {
-	int err = FAL_OK;
-	for (size_t i = 0; i < a->locals.n && err == FAL_OK;) {
+	for (size_t i = 0; i < a->locals.n;) {
 		const struct local *l = &a->locals.v[i];
 		if (l->begun && l->piece + 1 == l->steps &&
 		    claimed(a, l) == piece_at(l, l->piece + 1) - piece_at(l, l->piece))
 			i++;
 		else
-			err = agent_local_kill(a, l->round);
+			agent_local_kill(a, l->round);
 	}
-	return err;
 }
