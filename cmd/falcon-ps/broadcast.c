@@ -263,8 +263,8 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 	struct fal_shard_part part;
 	struct fal_shard_making is;
 	struct fal_shared *s = NULL;
-	if (p->pool == NULL && (p->pool = fal_shared_pool_new(p->parallel)) == NULL)
-		return NULL;
+	if (p->pool == NULL)
+		p->pool = fal_shared_pool_new(p->parallel);
 	if (!part_of(p, from->shard, from->version, &part, &is))
 		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);

@@ -32,8 +32,8 @@ make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
      struct fal_msg *m, struct fal_buf *out)
 {
 	struct fal_buf chunk = { 0 };
-	if (c->zip == NULL && (c->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
-		return FAL_ENOMEM;
+	if (c->zip == NULL)
+		c->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	const uint32_t i = m->chunk.chunk;
 	int err = fal_chunk_get(part, set, i, &chunk);
 	m->chunk.total = (uint32_t)chunk.n;

@@ -2,7 +2,7 @@
 #ifndef FALCON_PS_IMAGE_QUEUE_H
 #define FALCON_PS_IMAGE_QUEUE_H
 
-#include "net/chan.h"
+#include "net/conn.h"
 #include "shard/post.h"
 
 struct queued_image {

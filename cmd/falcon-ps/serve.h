@@ -10,7 +10,7 @@
 #include "memory.h"
 #include "net/addr.h"
 #include "net/listen.h"
-#include "net/writer.h"
+#include "net/sendq.h"
 #include "trace_file.h"
 #include "run/files.h"
 #include "sec/keyring.h"

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/seldom.h"
 #include "broadcast.h"
-#include "net/chan.h"
+#include "net/conn.h"
 #include "sec/keyring.h"
 
 #include <stdbool.h>

@@ -11,7 +11,7 @@
 #include "job/job.h"
 #include "memory.h"
 #include "model/model.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "net/listen.h"
 #include "net/retry.h"
 #include "run.h"

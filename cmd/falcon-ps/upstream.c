@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "group/group.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "run/texts.h"
 #include "sec/secret.h"
 #include "server.h"

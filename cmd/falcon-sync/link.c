@@ -1,6 +1,6 @@
 /* The way to the coordinator: the key, one session, its requests. */
 #include "cli/cli.h"
-#include "net/chan.h"
+#include "net/conn.h"
 #include "net/options.h"
 #include "sec/secret.h"
 #include "sync.h"

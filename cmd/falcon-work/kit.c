@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "fault.h"
 #include "need.h"
-#include "net/chan.h"
-#include "net/outbox.h"
+#include "net/conn.h"
+#include "net/sendq.h"
 #include "sched/traits.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "base/build.h"
 #include "base/mem.h"
 #include "cli/notify.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "sec/secret.h"
 
 #include <signal.h>

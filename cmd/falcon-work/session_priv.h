@@ -6,7 +6,7 @@
 #include "agent/agent.h"
 #include "kit.h"
 #include "links.h"
-#include "net/chan.h"
+#include "net/conn.h"
 #include "net/retry.h"
 #include "session.h"
 #include "spare.h"

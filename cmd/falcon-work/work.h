@@ -6,7 +6,7 @@
 #include "emul/emul.h"
 #include "exec.h"
 #include "net/addr.h"
-#include "net/writer.h"
+#include "net/sendq.h"
 #include "sec/keyring.h"
 
 #include <stdbool.h>

@@ -1,6 +1,7 @@
 /* Addresses as text. */
 #include "net/addr.h"
 
+#include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
 
@@ -126,7 +127,7 @@ fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
 	snprintf(out->host, sizeof(out->host), "%.*s", FAL_ADDR_HOST_MAX - 1, to->what);
 }
 
-int
+void
 fal_addr_command(const struct fal_addr *a, struct fal_buf *out)
 {
 	const bool own = a->host[0] == '\0';
@@ -143,7 +144,8 @@ fal_addr_command(const struct fal_addr *a, struct fal_buf *out)
 			fal_put_u8(out, '%');
 	}
 	fal_put_u8(out, '\0');
-	return out->err;
+	if (out->err < 0)
+		fal_out_of_memory();
 }
 
 int

@@ -54,7 +54,7 @@ void fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
 
 /* Appends the command of an exec address with a NUL: %h and %p become the host and port
  * that it is to reach, or at which a coordinator listens by default, as seen from the far
- * end, %% a percent sign.  FAL_ENOMEM. */
-int fal_addr_command(const struct fal_addr *a, struct fal_buf *out);
+ * end, %% a percent sign. */
+void fal_addr_command(const struct fal_addr *a, struct fal_buf *out);
 
 #endif

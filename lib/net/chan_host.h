@@ -3,7 +3,7 @@
 #ifndef FAL_NET_CHAN_HOST_H
 #define FAL_NET_CHAN_HOST_H
 
-#include "net/chan.h"
+#include "net/conn.h"
 #include "sec/keyring.h"
 
 #include <stdint.h>
@@ -33,8 +33,8 @@ struct fal_chan_host {
 };
 
 /* Accepts who waits at `at`, and does not begin yet; `opt`, `ops` and `host` are copied.
- * FAL_ENOMEM: it waits on; FAL_EIO: it is gone.  Then there is no channel, and no
- * callback. */
+ * FAL_ELIMIT: it waits on, as there is nothing for a line of opt->link; FAL_EIO: it is
+ * gone.  Then there is no channel, and no callback. */
 int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
 		    struct fal_chan **out);

@@ -2,7 +2,7 @@
 #include "net/client.h"
 
 #include "cli/cli.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "net/retry.h"
 
 #include <assert.h>

@@ -1,6 +1,7 @@
 /* Preambles, MACs, verdicts and the two Noise messages. */
 #include "net/handshake.h"
 
+#include "base/mem.h"
 #include "base/text.h"
 #include "net/record.h"
 #include "sec/noise.h"
@@ -162,10 +163,9 @@ say_first(struct fal_handshake *hs, const struct fal_client_key *key)
 		.static_key = key->server,
 		.client_key = key->is_static ? key->secret : NULL,
 	};
-	int err = fal_noise_new(&opt, &hs->noise);
+	hs->noise = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
-	if (err == FAL_OK)
-		err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
+	int err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
 	if (err < 0)
 		return err;
 	hs->said_n += fal_noise_overhead(opt.pattern, 1);
@@ -179,31 +179,22 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 		    struct fal_handshake **h)
 {
 	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
-	if (hs == NULL)
-		return FAL_ENOMEM;
 	memset(hs, 0, sizeof(*hs));
 	mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_client_key_print(key, hs->fingerprint);
 	const size_t from = out->n;
 	put_preamble(out, key);
-	int err = out->err;
-	if (err < 0)
-		goto free_hs;
-	hs->said_n = out->n - from;
-	memcpy(hs->said, out->p + from, hs->said_n);
-	err = say_first(hs, key);
-	if (err < 0)
-		goto free_hs;
-	const size_t preamble_n = out->n - from;
+	const size_t preamble_n = hs->said_n = out->n - from;
+	memcpy(hs->said, out->p + from, preamble_n);
+	int err = say_first(hs, key);
 	fal_put_bytes(out, hs->said + preamble_n, hs->said_n - preamble_n);
-	err = out->err;
-	if (err < 0)
-		goto free_hs;
-	*h = hs;
-	return FAL_OK;
-free_hs:
-	fal_handshake_free(hs);
+	if (out->err < 0)
+		fal_out_of_memory(); /* for a few hundred bytes */
+	if (err == FAL_OK)
+		*h = hs;
+	else
+		fal_handshake_free(hs);
 	return err;
 }
 
@@ -498,7 +489,6 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 {
 	struct fal_session new = { .used = g->n, .role = g->key->role };
 	const size_t from = out->n;
-	struct fal_noise *ns;
 	struct body body;
 	const uint8_t verdict = read_body(g, &body, diag);
 	if (verdict != VERDICT_OK)
@@ -516,15 +506,12 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		.static_key = fal_keyring_secret(kr),
 		.client_key = g->key->public,
 	};
-	int err = fal_noise_new(&opt, &ns);
+	struct fal_noise *ns = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
-	if (err == FAL_OK) {
-		err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1),
-				     NULL);
-		if (err == FAL_OK)
-			err = welcome(ns, body.suite, &new, out);
-		fal_noise_free(ns);
-	}
+	int err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1), NULL);
+	if (err == FAL_OK)
+		err = welcome(ns, body.suite, &new, out);
+	fal_noise_free(ns);
 	if (err < 0) {
 		out->n = from; /* half an answer says nothing */
 		return fal_diag_set(diag, err, "key '%s': %s", g->name,

@@ -47,7 +47,8 @@ struct fal_session {
 /* The client's half between its two steps. */
 struct fal_handshake;
 
-/* Appends what the client says first.  `key` is borrowed for the call.  FAL_ENOMEM. */
+/* Appends what the client says first.  `key` is borrowed for the call.  FAL_EAUTH: the
+ * coordinator's key is of small order. */
 int fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 			struct fal_handshake **h);
 

@@ -240,12 +240,12 @@ source_of(const struct fal_chan *c)
 		       : fal_limit_source((struct sockaddr *)&ss);
 }
 
-/* False: there was no memory, so it goes on waiting. */
+/* False: there was nothing for its slow line, so it goes on waiting. */
 static bool
 accept_one(struct door *d)
 {
 	struct fal_listen *l = d->listen;
-	struct guest *g = fal_calloc(1, sizeof(*g));
+	struct guest *g = fal_xcalloc(1, sizeof(*g));
 	const struct fal_chan_ops ops = { .arg = g,
 					  .on_open = on_half_open,
 					  .on_close = on_half_close };
@@ -254,15 +254,13 @@ accept_one(struct door *d)
 					    .wrong = on_wrong,
 					    .right = on_right,
 					    .gone = on_gone };
-	if (g == NULL)
-		return false;
 	g->listen = l;
 	g->near = d->near;
 	const int err =
 		fal_chan_accept(&d->io.stream, &l->chan_opt, &ops, &host, &g->chan);
 	if (err < 0) {
 		free(g);
-		return err != FAL_ENOMEM;
+		return err != FAL_ELIMIT;
 	}
 	if (d->near && !fal_chan_is_kin(g->chan)) {
 		g->listen = NULL;
@@ -503,9 +501,7 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	int err = FAL_OK;
 	assert(addrs <= FAL_ADDRS_MAX);
 	if (l == NULL)
-		l = fal_calloc(1, sizeof(*l) + 2 * addrs * sizeof(l->door[0]));
-	if (l == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		l = fal_xcalloc(1, sizeof(*l) + 2 * addrs * sizeof(l->door[0]));
 	l->keyring = opt->keyring;
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
@@ -530,10 +526,9 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	l->turn.data = l->review.data = l;
 	for (size_t i = 0; i < addrs && err == FAL_OK; i++)
 		err = open_door(l, i, opt, diag);
-	if (err == FAL_OK) {
-		fal_put_u8(&l->text, '\0');
-		err = l->text.err;
-	}
+	fal_put_u8(&l->text, '\0');
+	if (l->text.err < 0)
+		fal_out_of_memory();
 	if (err < 0) {
 		shut(l);
 		return err;

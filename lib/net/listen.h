@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "net/addr.h"
-#include "net/chan.h"
+#include "net/conn.h"
 #include "sec/keyring.h"
 
 #include <stdbool.h>
@@ -57,8 +57,8 @@ struct fal_listen_opt {
 /* Listens, at all addresses or none; whatever is limited is so for all together.  A name
  * is resolved at once (it blocks); its first address is taken.  A Unix socket gets mode
  * 0600; one that nobody listens on any more is replaced.  The loop does not live for it.
- * `ops` is copied.  FAL_EINVAL (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT,
- * FAL_ENOMEM; `diag` (may be NULL) begins with the address. */
+ * `ops` is copied.  FAL_EINVAL (exec), FAL_EEXIST (in use), FAL_EIO;
+ * `diag` (may be NULL) begins with the address. */
 int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		     const struct fal_listen_ops *ops, struct fal_listen **out,
 		     struct fal_diag *diag);

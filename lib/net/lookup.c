@@ -126,9 +126,7 @@ fal_lookup_begin(uv_loop_t *loop, const char *host, uint16_t port, fal_lookup_fn
 		 void *arg, struct fal_lookup **out)
 {
 	const size_t n = strlen(host) + 1;
-	struct fal_lookup *l = fal_calloc(1, sizeof(*l) + n);
-	if (l == NULL)
-		return UV_ENOMEM;
+	struct fal_lookup *l = fal_xcalloc(1, sizeof(*l) + n);
 	memcpy(l->host, host, n);
 	snprintf(l->port, sizeof(l->port), "%u", port);
 	l->found = found;

@@ -5,7 +5,7 @@
 #define FAL_NET_OPTIONS_H
 
 #include "base/err.h"
-#include "net/writer.h"
+#include "net/sendq.h"
 #include "sec/keyring.h"
 
 /* Reads the client's key of -k/--key (`option`), or where fal_cli_key looks if that is

@@ -1,13 +1,13 @@
-/* Heads of records, and what is authenticated with them. */
+/* Heads of records, what is authenticated with them, and how they are opened. */
 #include "net/record.h"
 
-#include "base/buf.h"
 #include "base/err.h"
-#include "wire/msg.h"
+#include "base/mem.h"
 
 #include <assert.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 _Static_assert((int)FAL_RECORD_MAX == (int)FAL_MSG_MAX, "a record holds any message");
 
@@ -170,4 +170,304 @@ fal_record_shared_open(const struct fal_publication *pub, const struct fal_recor
 		       uint8_t *p)
 {
 	return fal_record_shared_open_apart(pub, r, p, r->body - FAL_SEAL_TAG, NULL);
+}
+
+/* --- the receiving half of a session --- */
+
+struct fal_expect {
+	struct fal_publication pub; /* id 0: none */
+	uint64_t told;              /* it was expected as this one, from 1; 0: none */
+	uint32_t came;              /* records */
+	uint8_t *seen;              /* by index, bits: it came; NULL: none did */
+};
+
+struct fal_reader {
+	struct fal_seal rx;
+	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, as they come */
+	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
+	uint8_t *keys;             /* which is locked memory; both grow as needed */
+	size_t cap, last;          /* last: of whose record came last */
+	uint64_t told;             /* so many were ever expected, */
+	uint64_t most;             /* of these numbers at most */
+	fal_place_fn *place;
+	void *place_arg;
+	bool unsealed;
+	struct fal_zip *zip;
+	struct fal_buf plain;
+	struct fal_zip_stat unzipped;
+};
+
+struct fal_reader *
+fal_reader_new(void)
+{
+	return fal_xcalloc(1, sizeof(struct fal_reader));
+}
+
+void
+fal_reader_free(struct fal_reader *r)
+{
+	if (r == NULL)
+		return;
+	fal_seal_wipe(&r->rx);
+	for (unsigned i = 0; i <= FAL_SUITES; i++)
+		fal_aead_free(r->shared[i]);
+	fal_secret_free(r->keys);
+	for (size_t i = 0; i < r->cap; i++)
+		free(r->expect[i].seen);
+	free(r->expect);
+	fal_zip_free(r->zip);
+	fal_buf_free(&r->plain);
+	free(r);
+}
+
+void
+fal_reader_key(struct fal_reader *r, const struct fal_seal *rx)
+{
+	r->rx = *rx;
+}
+
+void
+fal_reader_place(struct fal_reader *r, fal_place_fn *fn, void *arg)
+{
+	r->place = fn;
+	r->place_arg = arg;
+}
+
+void
+fal_reader_unseal(struct fal_reader *r)
+{
+	r->unsealed = true;
+}
+
+bool
+fal_reader_is_unsealed(const struct fal_reader *r)
+{
+	return r->unsealed;
+}
+
+struct fal_zip_stat
+fal_reader_unzipped(const struct fal_reader *r)
+{
+	return r->unzipped;
+}
+
+static void
+grow(struct fal_reader *r)
+{
+	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / FAL_SHARDS_MAX;
+	uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
+	struct fal_expect *expect = fal_xcalloc(cap, sizeof(*expect));
+	for (size_t i = 0; i < r->cap; i++) {
+		expect[i] = r->expect[i];
+		expect[i].pub.key = keys + i * FAL_KEY_BYTES;
+		memcpy(keys + i * FAL_KEY_BYTES, r->keys + i * FAL_KEY_BYTES,
+		       FAL_KEY_BYTES);
+	}
+	fal_secret_free(r->keys);
+	free(r->expect);
+	r->keys = keys;
+	r->expect = expect;
+	r->cap = cap;
+}
+
+/* Where the next one goes: to a free place, in that of the one told first, or, at `cap`,
+ * into more room. */
+static size_t
+place(const struct fal_reader *r)
+{
+	size_t at = 0;
+	for (size_t i = 1; i < r->cap; i++)
+		if (r->expect[i].told < r->expect[at].told)
+			at = i;
+	const bool full = r->cap == 0 || r->expect[at].told != 0;
+	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
+}
+
+/* NULL: it is not expected, or not any more. */
+static struct fal_expect *
+find(struct fal_reader *r, uint64_t id)
+{
+	for (size_t i = 0; i < r->cap; i++) {
+		const size_t at = (r->last + i) % r->cap;
+		if (r->expect[at].pub.id == id)
+			return &r->expect[r->last = at];
+	}
+	return NULL;
+}
+
+int
+fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
+{
+	if (pub->id == 0 || pub->count == 0)
+		return FAL_EINVAL;
+	if (pub->ad_n > FAL_SHARED_AD_MAX)
+		return FAL_ELIMIT;
+	if (find(r, pub->id) != NULL)
+		return FAL_EEXIST;
+	const size_t at = place(r);
+	if (at == r->cap)
+		grow(r);
+	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
+	memcpy(key, pub->key, FAL_KEY_BYTES);
+	free(r->expect[at].seen);
+	r->expect[at] = (struct fal_expect){ .pub = *pub, .told = ++r->told };
+	r->expect[at].pub.key = key;
+	if (pub->id > r->most)
+		r->most = pub->id;
+	return FAL_OK;
+}
+
+/* Whoever publishes has no other suites than ChaCha and the session's. */
+static int
+take_aead(struct fal_reader *r, uint8_t suite, struct fal_aead **out)
+{
+	if (suite != FAL_SUITE_CHACHA20_POLY1305 && suite != r->rx.suite)
+		return FAL_EFORMAT;
+	struct fal_aead **a = &r->shared[suite];
+	int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+	*out = *a;
+	return err;
+}
+
+/* What a record of a publication says, once it is open. */
+struct open {
+	const uint8_t *msg;
+	size_t n;
+};
+
+/* Opens it to where it is wanted. */
+static int
+open_placed(struct fal_reader *r, const struct fal_publication *pub,
+	    const struct fal_record *rec, uint8_t *p, struct open *out)
+{
+	const bool whole = r->place == NULL || (rec->flags & FAL_RECORD_ZSTD) != 0;
+	size_t head = out->n;
+	uint8_t *rest =
+		whole ? NULL : r->place(r->place_arg, pub, rec->index, out->n, &head);
+	assert(head <= out->n);
+	int err = FAL_OK;
+	if (rec->tag != 0)
+		err = rest == NULL
+			      ? fal_record_shared_open(pub, rec, p)
+			      : fal_record_shared_open_apart(pub, rec, p, head, rest);
+	else if (rest != NULL)
+		memcpy(rest, out->msg + head, out->n - head);
+	if (err < 0 || rest == NULL)
+		return err < 0 ? err : FAL_READ_MESSAGE;
+	out->n = head;
+	return FAL_READ_PLACED;
+}
+
+/* FAL_ESTATE: there is no such record, or it has come. */
+static int
+is_due(struct fal_expect *e, uint32_t index)
+{
+	if (index >= e->pub.count)
+		return FAL_ESTATE;
+	if (e->seen == NULL)
+		e->seen = fal_calloc(((size_t)e->pub.count + 7) / 8, 1);
+	if (e->seen == NULL)
+		return FAL_ENOMEM;
+	return (e->seen[index / 8] >> index % 8 & 1) == 0 ? FAL_OK : FAL_ESTATE;
+}
+
+/* Nothing more of it is expected. */
+static void
+give_up(struct fal_expect *e)
+{
+	free(e->seen);
+	e->seen = NULL;
+	e->pub.id = e->told = 0;
+}
+
+static int
+open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
+	    struct open *out)
+{
+	if (rec->publication == 0 || rec->publication > r->most)
+		return FAL_ESTATE;
+	struct fal_expect *e = find(r, rec->publication);
+	if (e == NULL)
+		return FAL_READ_NOTHING;
+	int err = is_due(e, rec->index);
+	if (err == FAL_OK && rec->tag != 0)
+		err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
+	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
+	if (got < 0)
+		return got;
+	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
+	if (++e->came == e->pub.count)
+		give_up(e);
+	return got;
+}
+
+/* Opens a session or unseal record. */
+static int
+open_session(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
+{
+	const int err = rec->tag != 0 ? fal_record_open(&r->rx, rec, p) : FAL_OK;
+	if (err < 0)
+		return err;
+	return rec->type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
+}
+
+/* Is the record sealed exactly if it must be?  A publication may always be sealed. */
+static bool
+is_as_agreed(const struct fal_reader *r, const struct fal_record *rec)
+{
+	return rec->tag == 0 ? r->unsealed
+			     : !r->unsealed || rec->type == FAL_RECORD_SHARED;
+}
+
+static int
+unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
+{
+	const uint64_t begun = uv_hrtime();
+	if (r->zip == NULL)
+		r->zip = fal_zip_new(FAL_ZIP_LEVEL);
+	fal_buf_clear(&r->plain);
+	const int err = fal_zip_decompress(r->zip, *msg, *n, FAL_RECORD_MAX, &r->plain);
+	if (err == FAL_ETRUNC)
+		return FAL_EFORMAT; /* the frame, not the stream */
+	if (err < 0)
+		return err;
+	r->unzipped.bytes_in += *n;
+	r->unzipped.bytes_out += r->plain.n;
+	r->unzipped.ns += uv_hrtime() - begun;
+	*msg = r->plain.p;
+	*n = r->plain.n;
+	return FAL_OK;
+}
+
+int
+fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
+		const uint8_t **msg, size_t *msg_n)
+{
+	struct fal_record rec;
+	int err = fal_record_peek(p, n, &rec);
+	if (err < 0)
+		return err;
+	if (!is_as_agreed(r, &rec))
+		return FAL_EFORMAT;
+	struct open is = { p + rec.head, rec.body - rec.tag };
+	const int got = rec.type == FAL_RECORD_SHARED ? open_shared(r, &rec, p, &is)
+						      : open_session(r, &rec, p);
+	if (got < 0)
+		return got;
+	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
+	    (err = unzip(r, &is.msg, &is.n)) < 0)
+		return err;
+	*used = rec.head + rec.body;
+	*msg = is.msg;
+	*msg_n = is.n;
+	return got;
+}
+
+uint64_t
+fal_unzip_ns(struct fal_zip *z, const void *p, size_t n, struct fal_buf *scratch)
+{
+	const uint64_t begun = uv_hrtime();
+	fal_buf_clear(scratch);
+	(void)fal_zip_decompress(z, p, n, FAL_RECORD_MAX, scratch);
+	return uv_hrtime() - begun;
 }

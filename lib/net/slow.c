@@ -5,7 +5,7 @@
 #include "base/fault.h"
 #include "base/least.h"
 #include "base/mem.h"
-#include "net/outbox.h"
+#include "net/sendq.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -227,7 +227,7 @@ add(struct fal_slow *s, size_t n)
 static int
 add_pieces(struct fal_slow *s, const struct fal_outbox *b, size_t each)
 {
-	const size_t n = fal_outbox_bytes(b);
+	const size_t n = b->bytes;
 	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
 	if (all != NULL)
 		fal_outbox_copy(b, all);
@@ -244,7 +244,7 @@ add_pieces(struct fal_slow *s, const struct fal_outbox *b, size_t each)
 int
 fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 {
-	const size_t n = fal_outbox_bytes(b), most = piece(s);
+	const size_t n = b->bytes, most = piece(s);
 	char *to = NULL;
 	if (n > most && add_pieces(s, b, most) < 0)
 		return FAL_ENOMEM;
@@ -326,13 +326,11 @@ on_timer(uv_poll_t *poll, int status, int events)
 		arm(s);
 }
 
-int
+struct fal_slow *
 fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
-	     const struct fal_slow_ops *ops, struct fal_slow **out)
+	     const struct fal_slow_ops *ops)
 {
-	struct fal_slow *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return FAL_ENOMEM;
+	struct fal_slow *s = fal_xcalloc(1, sizeof(*s));
 	s->ops = *ops;
 	s->link = *link;
 	s->to = to;
@@ -344,14 +342,13 @@ fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
 		goto close_fd;
 	s->poll.data = s;
 	(void)uv_poll_start(&s->poll, UV_READABLE, on_timer); /* no other one has it */
-	*out = s;
-	return FAL_OK;
+	return s;
 
 close_fd:
 	close(s->fd);
 free_slow:
 	free(s);
-	return FAL_EIO;
+	return NULL;
 }
 
 static void

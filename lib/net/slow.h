@@ -32,9 +32,9 @@ struct fal_slow_ops {
 };
 
 /* A line before the stream `to`, kept, which is to be up before the first batch; `link`
- * and `ops` are copied.  FAL_ENOMEM, FAL_EIO. */
-int fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
-		 const struct fal_slow_ops *ops, struct fal_slow **out);
+ * and `ops` are copied.  NULL: the system has no timer for it. */
+struct fal_slow *fal_slow_new(uv_loop_t *loop, const struct fal_link *link,
+			      uv_stream_t *to, const struct fal_slow_ops *ops);
 void fal_slow_close(struct fal_slow *s); /* NULL: nothing */
 void fal_slow_free(struct fal_slow *s);  /* after that; may be NULL */
 

@@ -41,8 +41,8 @@ least_ns(uint8_t suite, enum fal_library library, uint64_t (*now)(void))
 	const uint8_t key[FAL_KEY_BYTES] = { 0 };
 	struct fal_aead *a = NULL;
 	uint64_t least = UINT64_MAX;
-	uint8_t *p = fal_calloc(1, BYTES + FAL_SEAL_TAG);
-	if (p != NULL && fal_aead_new(suite, library, &a) == FAL_OK)
+	uint8_t *p = fal_xcalloc(1, BYTES + FAL_SEAL_TAG);
+	if (fal_aead_new(suite, library, &a) == FAL_OK)
 		for (uint64_t i = 0; i < TIMES; i++) {
 			const struct fal_aead_record r = { key, i, NULL, 0 };
 			const uint64_t from = now();
@@ -83,7 +83,7 @@ fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
 	if (!chacha && suite != FAL_SUITE_AES256_GCM)
 		return FAL_EVERSION;
 	if (sodium_init() < 0) /* idempotent; it finds the CPU's instructions */
-		return FAL_ENOMEM;
+		return FAL_EVERSION;
 	if (library == FAL_LIBRARY_ANY && chacha && !chacha_by_crypto)
 		library = FAL_LIBRARY_SODIUM;
 	if (library != FAL_LIBRARY_SODIUM && (evp = fal_evp_new(suite)) == NULL)
@@ -93,13 +93,8 @@ fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
 	*out = NULL;
 	if (chacha && evp == NULL)
 		return FAL_OK;
-	struct fal_aead *a = fal_calloc(1, sizeof(*a));
-	if (a == NULL) {
-		fal_evp_free(evp);
-		return FAL_ENOMEM;
-	}
-	*a = (struct fal_aead){ suite, evp };
-	*out = a;
+	*out = fal_xcalloc(1, sizeof(**out));
+	**out = (struct fal_aead){ suite, evp };
 	return FAL_OK;
 }
 

@@ -36,7 +36,7 @@ enum fal_library { FAL_LIBRARY_ANY = 0, FAL_LIBRARY_SODIUM, FAL_LIBRARY_CRYPTO }
 struct fal_aead;
 
 /* Makes one; *out may be NULL.  FAL_EVERSION: the suite, or that library of it, is not
- * here; FAL_ENOMEM. */
+ * here. */
 int fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out);
 void fal_aead_free(struct fal_aead *a); /* may be NULL */
 

@@ -417,16 +417,10 @@ find_common(struct fal_keyring *kr, struct lines *l)
 static struct fal_keyring *
 keyring_new(size_t lines)
 {
-	struct fal_keyring *kr = fal_calloc(1, sizeof(*kr));
-	if (kr == NULL)
-		return NULL;
-	kr->keys = fal_calloc(lines, sizeof(*kr->keys));
+	struct fal_keyring *kr = fal_xcalloc(1, sizeof(*kr));
+	kr->keys = fal_xcalloc(lines, sizeof(*kr->keys));
 	kr->secrets = fal_secret_alloc((2 + lines) * FAL_KEY_BYTES);
-	kr->publics = fal_calloc(lines, FAL_KEY_BYTES);
-	if (kr->keys == NULL || kr->secrets == NULL || kr->publics == NULL) {
-		fal_keyring_free(kr);
-		return NULL;
-	}
+	kr->publics = fal_xcalloc(lines, FAL_KEY_BYTES);
 	kr->nobody.psk = kr->secrets + FAL_KEY_BYTES;
 	kr->nobody.expires = INT64_MAX;
 	fal_random_bytes(kr->secrets + FAL_KEY_BYTES, FAL_KEY_BYTES);
@@ -456,8 +450,6 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 	if (err < 0)
 		return err;
 	struct fal_keyring *kr = keyring_new(count);
-	if (kr == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
 	while (err == FAL_OK && next_line(&l) > 0) {
 		const struct field *role = &l.field[1];
 		const bool self = role->n == 4 && memcmp(role->p, "self", 4) == 0;
@@ -593,8 +585,6 @@ fal_client_key_parse(const char *text, size_t n, const char *file,
 		return bad_line(&l, "not name, role, key and coordinator's public key",
 				NULL);
 	struct fal_client_key *key = fal_secret_alloc(sizeof(*key));
-	if (key == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
 	memset(key, 0, sizeof(*key));
 	err = client_key(&l, key);
 	if (err < 0) {

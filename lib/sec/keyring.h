@@ -89,7 +89,7 @@ struct fal_keyring;
 
 /* Reads a keyring of n bytes (borrowed, no NUL needed).  `file` is its name in
  * diagnoses: "FILE:LINE: what 'value'" in `diag` (may be NULL).
- * FAL_EFORMAT; FAL_ELIMIT beyond FAL_KEYRING_MAX or FAL_KEYRING_LINES; FAL_ENOMEM. */
+ * FAL_EFORMAT; FAL_ELIMIT beyond FAL_KEYRING_MAX or FAL_KEYRING_LINES. */
 int fal_keyring_parse(const char *text, size_t n, const char *file,
 		      struct fal_keyring **out, struct fal_diag *diag);
 

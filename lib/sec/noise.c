@@ -239,12 +239,10 @@ take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
 	fal_noise_public(ns->e, ns->e_pub);
 }
 
-int
-fal_noise_new(const struct fal_noise_opt *opt, struct fal_noise **out)
+struct fal_noise *
+fal_noise_new(const struct fal_noise_opt *opt)
 {
 	struct fal_noise *ns = fal_secret_alloc(sizeof(*ns));
-	if (ns == NULL)
-		return FAL_ENOMEM;
 	memset(ns, 0, sizeof(*ns));
 	ns->pattern = &patterns[opt->pattern];
 	ns->side = (int)opt->side;
@@ -254,8 +252,7 @@ fal_noise_new(const struct fal_noise_opt *opt, struct fal_noise **out)
 	mix_hash(ns, opt->prologue, opt->prologue_n);
 	mix_hash(ns, opt->side == FAL_NOISE_INITIATOR ? ns->rs : ns->s_pub,
 		 FAL_KEY_BYTES); /* the pre-message */
-	*out = ns;
-	return FAL_OK;
+	return ns;
 }
 
 void

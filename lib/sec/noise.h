@@ -54,8 +54,8 @@ size_t fal_noise_overhead(enum fal_noise_pattern pattern, int message);
 /* One handshake, in locked memory. */
 struct fal_noise;
 
-/* Begins a handshake; everything in `opt` is borrowed for the call.  FAL_ENOMEM. */
-int fal_noise_new(const struct fal_noise_opt *opt, struct fal_noise **out);
+/* Begins a handshake; everything in `opt` is borrowed for the call. */
+struct fal_noise *fal_noise_new(const struct fal_noise_opt *opt);
 
 /* Wipes and frees; `ns` may be NULL. */
 void fal_noise_free(struct fal_noise *ns);
@@ -75,7 +75,7 @@ int fal_noise_read(struct fal_noise *ns, const uint8_t *msg, size_t n, uint8_t *
 
 /* After both messages: sets up the seals of the two directions, as seen from this side
  * (the caller's to wipe), and the handshake hash, which names the session and holds no
- * secret.  Once only.  FAL_ESTATE before and after; FAL_EVERSION, FAL_ENOMEM as
+ * secret.  Once only.  FAL_ESTATE before and after; FAL_EVERSION as
  * fal_seal_init. */
 int fal_noise_split(struct fal_noise *ns, uint8_t suite, struct fal_seal *tx,
 		    struct fal_seal *rx, uint8_t hash[static FAL_NOISE_HASH]);

@@ -14,10 +14,6 @@ fal_seal_init(struct fal_seal *s, uint8_t suite, const uint8_t key[static FAL_KE
 	if (err < 0)
 		return err;
 	uint8_t *copy = fal_secret_alloc(FAL_KEY_BYTES);
-	if (copy == NULL) {
-		fal_aead_free(aead);
-		return FAL_ENOMEM;
-	}
 	memcpy(copy, key, FAL_KEY_BYTES);
 	*s = (struct fal_seal){ .key = copy, .suite = suite, .aead = aead };
 	return FAL_OK;
@@ -29,13 +25,6 @@ fal_seal_wipe(struct fal_seal *s)
 	fal_secret_free(s->key);
 	fal_aead_free(s->aead);
 	*s = (struct fal_seal){ 0 };
-}
-
-/* The number of the next record, and what it comes with. */
-static struct fal_aead_record
-record(const struct fal_seal *s, const void *ad, size_t ad_n)
-{
-	return (struct fal_aead_record){ s->key, s->next, ad, ad_n };
 }
 
 /* One more record was sealed or opened: the key changes behind the last one of each. */
@@ -60,7 +49,7 @@ fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_
 	assert(s->key != NULL);
 	if (s->next == UINT64_MAX)
 		return FAL_ELIMIT;
-	const struct fal_aead_record r = record(s, ad, ad_n);
+	const struct fal_aead_record r = { s->key, s->next, ad, ad_n };
 	int err = fal_aead_seal(s->aead, &r, p, n, p);
 	return err == FAL_OK ? count(s) : err;
 }
@@ -71,7 +60,7 @@ fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_
 	assert(s->key != NULL);
 	if (s->next == UINT64_MAX)
 		return FAL_ELIMIT;
-	const struct fal_aead_record r = record(s, ad, ad_n);
+	const struct fal_aead_record r = { s->key, s->next, ad, ad_n };
 	int err = fal_aead_open(s->aead, &r, p, n, p);
 	return err == FAL_OK ? count(s) : err;
 }

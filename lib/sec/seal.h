@@ -32,7 +32,7 @@ struct fal_seal {
 };
 
 /* Sets up `s` with a copy of `key`, counter 0.  FAL_EVERSION when `suite` is not known
- * here, FAL_ENOMEM.  Undo with fal_seal_wipe. */
+ * here.  Undo with fal_seal_wipe. */
 int fal_seal_init(struct fal_seal *s, uint8_t suite,
 		  const uint8_t key[static FAL_KEY_BYTES]);
 

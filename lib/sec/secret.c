@@ -2,6 +2,7 @@
 #include "sec/secret.h"
 
 #include "base/fault.h"
+#include "base/mem.h"
 
 #include <sodium.h>
 
@@ -9,9 +10,10 @@ void *
 fal_secret_alloc(size_t n)
 {
 	/* Idempotent and thread-safe; sodium_malloc needs it. */
-	if (sodium_init() < 0)
-		return NULL;
-	return FAL_TRY(MALLOC, NULL, sodium_malloc(n));
+	void *p = sodium_init() < 0 ? NULL : FAL_TRY(MALLOC, NULL, sodium_malloc(n));
+	if (p == NULL)
+		fal_out_of_memory();
+	return p;
 }
 
 bool

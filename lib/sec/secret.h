@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* n bytes, n > 0, between guard pages, kept out of swap and core dumps as far as the
- * system allows; contents undefined.  NULL when there is no memory.  Free with
- * fal_secret_free. */
+ * system allows; contents undefined.  Never NULL: a lack of memory ends the program
+ * (fal_out_of_memory).  Free with fal_secret_free. */
 void *fal_secret_alloc(size_t n);
 
 /* Whether the n bytes at `p`, of fal_secret_alloc, are kept out of swap: RLIMIT_MEMLOCK

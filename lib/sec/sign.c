@@ -121,8 +121,6 @@ fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line)
 	uint8_t public[FAL_KEY_BYTES], signature[crypto_sign_BYTES];
 	char text[SIGNATURE_TEXT + 1];
 	uint8_t *both = fal_secret_alloc(crypto_sign_SECRETKEYBYTES);
-	if (both == NULL)
-		return FAL_ENOMEM;
 	fal_put_u8(line, '\n');
 	if (line->err == FAL_OK) {
 		(void)crypto_sign_seed_keypair(public, both, secret);

@@ -25,7 +25,7 @@ struct fal_stock {
 struct fal_stock *
 fal_stock_new(void)
 {
-	return fal_calloc(1, sizeof(struct fal_stock));
+	return fal_xcalloc(1, sizeof(struct fal_stock));
 }
 
 void
@@ -41,32 +41,28 @@ fal_stock_free(struct fal_stock *s)
 	free(s);
 }
 
-/* s->at becomes a batch of KEYS fresh keys; false: out of memory. */
-static bool
+/* s->at becomes a batch of KEYS fresh keys. */
+static void
 refill(struct fal_stock *s)
 {
 	size_t i = 0;
 	while (i < s->n && s->v[i].given < KEYS)
 		i++;
 	if (i == s->n) {
-		if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
-			return false;
+		FAL_XGROW(s->v, s->cap, s->n + 1);
 		s->v[i].keys = fal_secret_alloc((size_t)KEYS * FAL_KEY_BYTES);
-		if (s->v[i].keys == NULL)
-			return false;
 		s->n++;
 	}
 	struct batch *b = &s->v[s->at = i];
 	fal_random_bytes(b->keys, (size_t)KEYS * FAL_KEY_BYTES);
 	b->taken = b->given = 0;
-	return true;
 }
 
 const uint8_t *
 fal_stock_take(struct fal_stock *s)
 {
-	if ((s->n == 0 || s->v[s->at].taken == KEYS) && !refill(s))
-		return NULL;
+	if (s->n == 0 || s->v[s->at].taken == KEYS)
+		refill(s);
 	struct batch *b = &s->v[s->at];
 	return b->keys + (size_t)b->taken++ * FAL_KEY_BYTES;
 }

@@ -10,13 +10,12 @@
 
 struct fal_stock; /* opaque */
 
-/* NULL when out of memory; memory for keys is taken with the first one. */
+/* Memory for keys is taken with the first one. */
 struct fal_stock *fal_stock_new(void);
 /* All keys were given back; may be NULL. */
 void fal_stock_free(struct fal_stock *s);
 
-/* A key of FAL_KEY_BYTES random bytes that nobody had before, in locked memory; NULL when
- * there is none. */
+/* A key of FAL_KEY_BYTES random bytes that nobody had before, in locked memory. */
 const uint8_t *fal_stock_take(struct fal_stock *s);
 /* Wipes it; may be NULL. */
 void fal_stock_give(struct fal_stock *s, const uint8_t *key);

@@ -664,8 +664,8 @@ fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_d
 		r->begun = true;
 		if (kind != NULL)
 			fal_trace_fail(&l, FAL_EFORMAT, "the file is %s", kind->name);
-		else if (zstd && (r->unzip = fal_unzip_new()) == NULL)
-			fal_trace_fail(&l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		else if (zstd)
+			r->unzip = fal_unzip_new();
 		if (l.err < 0)
 			return stop(r, &l, diag);
 		p = (const uint8_t *)p + bom;

@@ -19,16 +19,12 @@ struct fal_zip {
 struct fal_zip *
 fal_zip_new(int level)
 {
-	struct fal_zip *z = fal_calloc(1, sizeof(*z));
-	if (z == NULL)
-		return NULL;
+	struct fal_zip *z = fal_xcalloc(1, sizeof(*z));
 	z->c = FAL_TRY(MALLOC, NULL, ZSTD_createCCtx());
 	z->d = FAL_TRY(MALLOC, NULL, ZSTD_createDCtx());
 	if (z->c == NULL || z->d == NULL ||
-	    ZSTD_isError(ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, level))) {
-		fal_zip_free(z);
-		return NULL;
-	}
+	    ZSTD_isError(ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, level)))
+		fal_out_of_memory();
 	return z;
 }
 
@@ -119,16 +115,12 @@ struct fal_unzip *
 fal_unzip_new(void)
 {
 	const size_t size = ZSTD_DStreamOutSize();
-	struct fal_unzip *u = fal_calloc(1, sizeof(*u) + size);
-	if (u == NULL)
-		return NULL;
+	struct fal_unzip *u = fal_xcalloc(1, sizeof(*u) + size);
 	u->size = size;
 	u->d = FAL_TRY(MALLOC, NULL, ZSTD_createDCtx());
 	if (u->d == NULL || ZSTD_isError(ZSTD_DCtx_setParameter(u->d, ZSTD_d_windowLogMax,
-								FAL_UNZIP_WINDOW))) {
-		fal_unzip_free(u);
-		return NULL;
-	}
+								FAL_UNZIP_WINDOW)))
+		fal_out_of_memory();
 	return u;
 }
 

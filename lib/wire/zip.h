@@ -20,7 +20,7 @@ enum {
 /* Working memory of one connection or one thread.  Opaque. */
 struct fal_zip;
 
-/* NULL when out of memory.  `level` is 1 to FAL_ZIP_LEVEL_MAX. */
+/* `level` is 1 to FAL_ZIP_LEVEL_MAX. */
 struct fal_zip *fal_zip_new(int level);
 void fal_zip_free(struct fal_zip *z);
 
@@ -40,7 +40,6 @@ int fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limi
  * compressed file.  Opaque. */
 struct fal_unzip;
 
-/* NULL when out of memory. */
 struct fal_unzip *fal_unzip_new(void);
 void fal_unzip_free(struct fal_unzip *u);
 

@@ -35,8 +35,7 @@ begin(enum fal_noise_pattern pattern, enum fal_noise_side side)
 		.ephemeral = e[side],
 	};
 	struct fal_noise *ns;
-	if (fal_noise_new(&opt, &ns) < 0)
-		abort();
+	ns = fal_noise_new(&opt);
 	return ns;
 }
 

@@ -3,8 +3,8 @@
  * be anything. */
 #include "net/addr.h"
 #include "net/handshake.h"
-#include "net/reader.h"
-#include "net/writer.h"
+#include "net/record.h"
+#include "net/sendq.h"
 #include "sec/noise.h"
 #include "wire/msg.h"
 

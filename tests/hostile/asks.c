@@ -12,7 +12,7 @@
  * later, chunks, in how many seconds, and why the last one ended. */
 #include "cli/cli.h"
 #include "data/chunk.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "net/options.h"
 #include "sec/keyring.h"
 #include "wire/msg.h"

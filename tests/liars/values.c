@@ -4,8 +4,7 @@
 #include "base/err.h"
 #include "base/loss.h"
 #include "base/mem.h"
-#include "net/chan.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 

@@ -96,7 +96,7 @@ cluster_key(const struct cluster *c, uint32_t owner, char out[static 24])
 		snprintf(out, 24, "k%u.%u", c->up->index, owner);
 }
 
-/* Seconds until a connection is known to be dead, as lib/net/stream.h has it, or so. */
+/* Seconds until a connection is known to be dead, as lib/net/conn.h has it, or so. */
 static const double found_out_s = 60;
 
 void

@@ -2,7 +2,7 @@
  * shard's blocks come in any order; readers come, and go away, meanwhile. */
 #include "../../cmd/falcon-ps/broadcast.h"
 #include "../drawn.h"
-#include "net/chan_priv.h"
+#include "net/conn_priv.h"
 #include "shard/rack.h"
 #include "test_net.h"
 #include "wire/bfp.h"

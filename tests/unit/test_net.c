@@ -2,7 +2,7 @@
 #include "test_net.h"
 #include "../drawn.h"
 #include "base/rng.h"
-#include "net/chan_priv.h"
+#include "net/conn_priv.h"
 #include "net/handshake.h"
 #include "net/lookup.h"
 
@@ -261,7 +261,7 @@ signs_of_life(void **state)
 	assert_int_equal(s->msgs, 1);
 	/* Now the server is as if it hung. */
 	uv_timer_stop(&s->c->deadline);
-	uv_read_stop(fal_stream_uv(s->c->io));
+	uv_read_stop(&s->c->io.stream);
 	UNTIL(&w, c->closed == 1);
 	assert_int_equal(c->err, FAL_EIO);
 	assert_non_null(strstr(c->reason, ": nothing was heard for 0.12 s"));
@@ -409,13 +409,13 @@ all_leaves_that_is_sent_on_room(void **state)
 						  .on_drain = drained_there,
 						  .on_close = closed_there };
 		struct fal_chan *c = w.client[0].c, *s = w.server[0].c;
-		const int from = fal_stream_fd(c->io), to = fal_stream_fd(s->io);
+		const int from = fal_chan_fd(c), to = fal_chan_fd(s);
 		const int little = 16384;
 		size_t sent = r.more, came = 0;
 		ssize_t n = 1;
 		UNTIL(&w, w.client[0].drained > 0);
 		fal_chan_adopt(c, &ops);
-		uv_read_stop(fal_stream_uv(s->io));
+		uv_read_stop(&s->io.stream);
 		for (; fal_chan_room(c); sent++) {
 			assert_int_equal(send_bytes(&w.client[0], 'b', 32768,
 						    FAL_SEND_BULK),
@@ -482,7 +482,7 @@ asks_silent_peers(void **state)
 	meet(&w, 0);
 	for (size_t i = 0; i < 2 * (sizeof(want) / sizeof(*want)); i++) {
 		struct fal_chan *c = i % 2 == 0 ? w.client[0].c : w.server[0].c;
-		const int fd = fal_stream_fd(c->io);
+		const int fd = fal_chan_fd(c);
 		int got = -1;
 		socklen_t n = sizeof(got);
 		assert_true(fd >= 0);
@@ -644,7 +644,7 @@ goes_with_later_offers(void **state)
 	meet(&w, 0);
 	struct fal_chan *c = w.server[0].c;
 	struct fal_shared *s = publish(7, 's', false);
-	const int fd = fal_stream_fd(w.client[0].c->io);
+	const int fd = fal_chan_fd(w.client[0].c);
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	size_t came = 0;
 	assert_int_equal(fal_chan_send_shared(c, s), 0);

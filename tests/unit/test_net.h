@@ -4,7 +4,7 @@
 #define TEST_NET_H
 
 #include "base/err.h"
-#include "net/dial.h"
+#include "net/conn.h"
 #include "net/listen.h"
 #include "sec/noise.h"
 

@@ -3,8 +3,8 @@
  * orders by one. */
 #include "../drawn.h"
 #include "base/err.h"
-#include "net/reader.h"
-#include "net/shared.h"
+#include "net/broadcast.h"
+#include "net/record.h"
 #include "run/threads.h"
 #include "shard/shard.h"
 #include "store/store.h"

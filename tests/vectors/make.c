@@ -169,8 +169,8 @@ first(const struct fal_client_key *key, enum fal_noise_pattern pattern,
 								 : NULL,
 					   .ephemeral = key_of(CLIENT) };
 	struct fal_noise *ns;
-	must(fal_noise_new(&opt, &ns) == 0 && fal_noise_write(ns, NULL, 0, msg) == 0,
-	     "noise");
+	ns = fal_noise_new(&opt);
+	must(fal_noise_write(ns, NULL, 0, msg) == 0, "noise");
 	return ns;
 }
 

@@ -1,10 +1,9 @@
 /* Publications: records made once. */
-#include "net/shared.h"
+#include "net/broadcast.h"
 
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "net/unzip.h"
 #include "sec/stock.h"
 
 #include <assert.h>
@@ -62,16 +61,10 @@ struct fal_shared {
 struct fal_shared_pool *
 fal_shared_pool_new(const struct fal_parallel *parallel)
 {
-	struct fal_shared_pool *p = fal_calloc(1, sizeof(*p));
-	if (p == NULL)
-		return NULL;
+	struct fal_shared_pool *p = fal_xcalloc(1, sizeof(*p));
 	p->parallel = parallel;
-	p->hand = fal_calloc(fal_parallel_threads(parallel), sizeof(*p->hand));
+	p->hand = fal_xcalloc(fal_parallel_threads(parallel), sizeof(*p->hand));
 	p->keys = fal_stock_new();
-	if (p->hand == NULL || p->keys == NULL) {
-		fal_shared_pool_free(p);
-		return NULL;
-	}
 	return p;
 }
 
@@ -100,8 +93,7 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	fal_shared_pool_trim(p);
 	free(p->spare);
 	fal_stock_free(p->keys);
-	for (uint32_t i = 0; p->hand != NULL && i < fal_parallel_threads(p->parallel);
-	     i++)
+	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel); i++)
 		free_hand(&p->hand[i]);
 	free(p->hand);
 	free(p->item);
@@ -113,8 +105,8 @@ static int
 equip(struct hand *h, uint8_t suite, bool zstd)
 {
 	struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
-	if (zstd && h->zip == NULL && (h->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
-		return FAL_ENOMEM;
+	if (zstd && h->zip == NULL)
+		h->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	return *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
 }
 
@@ -134,9 +126,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 		return FAL_EINVAL;
 	if (opt->ad_n > FAL_SHARED_AD_MAX)
 		return FAL_ELIMIT;
-	struct fal_shared *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return FAL_ENOMEM;
+	struct fal_shared *s = fal_xcalloc(1, sizeof(*s));
 	s->refs = 1;
 	s->pub = (struct fal_publication){ .id = opt->publication, .count = opt->count };
 	if (opt->ad_n != 0)
@@ -150,9 +140,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->unsealed = opt->unsealed;
 	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
 	s->key = s->pub.key = fal_stock_take(s->pool->keys);
-	int err = s->key == NULL ? FAL_ENOMEM : FAL_OK;
-	if (err == FAL_OK && !s->unsealed)
-		err = equip_all(s->pool, s->suite, s->zstd);
+	int err = s->unsealed ? FAL_OK : equip_all(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;
@@ -228,10 +216,12 @@ take_wire(struct fal_shared_pool *p, size_t n)
 static void
 give_wire(struct fal_shared_pool *p, const struct wire *w)
 {
-	if (w->cap == p->each && FAL_GROW(p->spare, p->spare_cap, p->spare_n + 1) == 0)
-		p->spare[p->spare_n++] = w->p;
-	else
+	if (w->cap != p->each) {
 		free(w->p);
+		return;
+	}
+	FAL_XGROW(p->spare, p->spare_cap, p->spare_n + 1);
+	p->spare[p->spare_n++] = w->p;
 }
 
 /* Makes the record of message `i`. */
@@ -254,16 +244,6 @@ make_record(void *of, uint32_t i, uint32_t thread)
 					 it->wire.p);
 }
 
-/* Memory for record `i`: its size is known before it is made. */
-static int
-prepare(struct fal_shared *s, struct item *it)
-{
-	it->wire =
-		take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n + it->text.rest_n +
-					   (s->unsealed ? 0 : FAL_SEAL_TAG));
-	return it->wire.p != NULL ? FAL_OK : FAL_ENOMEM;
-}
-
 /* Those that are sealed are in; or none is. */
 static int
 take_in(struct fal_shared *s, uint32_t n, int err)
@@ -283,17 +263,6 @@ take_in(struct fal_shared *s, uint32_t n, int err)
 	return err;
 }
 
-/* Room for n more. */
-static int
-make_room(struct fal_shared *s, uint32_t n)
-{
-	struct fal_shared_pool *p = s->pool;
-	if (FAL_GROW(s->records, s->cap, (size_t)s->n + n) < 0 ||
-	    FAL_GROW(p->item, p->item_cap, n) < 0)
-		return FAL_ENOMEM;
-	return FAL_OK;
-}
-
 int
 fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
 {
@@ -305,16 +274,20 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uin
 		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
 	}
-	int err = make_room(s, n);
-	if (err < 0)
-		return err;
+	FAL_XGROW(s->records, s->cap, (size_t)s->n + n);
+	FAL_XGROW(s->pool->item, s->pool->item_cap, n);
 	for (uint32_t i = 0; i < n; i++)
 		s->pool->item[i] = (struct item){ .text = of[i].msg };
 	if (s->zstd)
 		pack_all(&a, n);
+	int err = FAL_OK;
 	for (uint32_t i = 0; i < n; i++) {
-		const int got = prepare(s, &s->pool->item[i]);
-		err = err < 0 ? err : got;
+		struct item *it = &s->pool->item[i];
+		/* The record's size is known before it is made. */
+		it->wire = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n +
+						      it->text.rest_n +
+						      (s->unsealed ? 0 : FAL_SEAL_TAG));
+		err = it->wire.p == NULL ? FAL_ENOMEM : err;
 	}
 	if (err == FAL_OK)
 		fal_parallel_each(s->pool->parallel, n, make_record, &a);

@@ -19,7 +19,7 @@ struct fal_shared; /* opaque, reference-counted */
 /* What publications need while they are made, kept for the next one: keys, contexts to
  * seal with, memory to compress with, and that of their records, as new pages cost as
  * much as the sealing.  It outlives them.  `parallel` (borrowed; NULL: none) seals and
- * compresses.  NULL when out of memory. */
+ * compresses. */
 struct fal_shared_pool *fal_shared_pool_new(const struct fal_parallel *parallel);
 /* Memory of records is not kept, until more are made. */
 void fal_shared_pool_trim(struct fal_shared_pool *p);
@@ -42,7 +42,7 @@ struct fal_shared_opt {
 
 /* A publication without records, under a fresh random key; the caller holds the one
  * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION (no
- * such suite here), FAL_ENOMEM. */
+ * such suite here). */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
 /* Makes records of n messages (borrowed), the next ones to leave, each of which lies in

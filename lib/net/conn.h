@@ -8,19 +8,20 @@
  * call, unless fal_chan_kill came first: then nothing is called any more.  The pointer is
  * good until on_close returns or fal_chan_kill is called.
  */
-#ifndef FAL_NET_CHAN_H
-#define FAL_NET_CHAN_H
+#ifndef FAL_NET_CONN_H
+#define FAL_NET_CONN_H
 
 #include "base/buf.h"
+#include "net/addr.h"
 #include "net/link.h"   /* IWYU pragma: export */
-#include "net/reader.h" /* IWYU pragma: export */
-#include "net/shared.h"
-#include "net/writer.h" /* IWYU pragma: export */
+#include "net/record.h" /* IWYU pragma: export */
+#include "net/sendq.h"  /* IWYU pragma: export */
 #include "sec/keyring.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
 /* Milliseconds for connecting and the handshake, up to the first record of a client, and
  * again for closing. */
@@ -31,6 +32,15 @@
  * stopped counts as one of them at most. */
 #define FAL_CHAN_LIFE_MS 10000
 #define FAL_CHAN_LIVES 6
+/* TCP, both sides: when the peer has been silent for FAL_CHAN_IDLE_S it is asked, and
+ * again every FAL_CHAN_PROBE_S; after FAL_CHAN_PROBES without an answer, and when what
+ * was sent is not acknowledged, or not taken, for FAL_CHAN_UNHEARD_MS, the channel ends
+ * with FAL_EIO.  So a peer that lost its power is missed after a minute, whoever waits.
+ */
+#define FAL_CHAN_IDLE_S 30
+#define FAL_CHAN_PROBE_S 10
+#define FAL_CHAN_PROBES 3
+#define FAL_CHAN_UNHEARD_MS 60000
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
 #define FAL_CHAN_TURN_NS 2000000u            /* of reading before others have a turn */
 
@@ -68,6 +78,46 @@ struct fal_chan_opt {
 
 /* Bytes that an open channel reads ahead, but where a line is emulated. */
 #define FAL_CHAN_AHEAD ((size_t)256 << 10)
+
+/* ---- dialling ------------------------------------------------------------------------
+ */
+
+/* Begins to connect; on_open follows, or on_close with a reason that begins with the
+ * address.  All arguments are borrowed for the call.  FAL_EINVAL (port 0),
+ * FAL_EIO (of opt->link), FAL_EAUTH (as fal_handshake_begin).
+ *
+ * Every address that a name has is tried in turn.  An exec command gets one socket as its
+ * stdin and stdout, and SIGKILL when the channel ends before it; the loop lives until it
+ * has exited.
+ *
+ * Before on_open, `err` is
+ *     FAL_EAUTH     surely not permitted: the answer does not authenticate
+ *     FAL_EPERM     perhaps not: the server, or who was to lead there, took what we said
+ *                   and left in order, without a word
+ *     FAL_EVERSION  a refusal, which is authentic
+ *     FAL_EFORMAT   the answer is not of our protocol, or says that it is of an older one
+ *     FAL_ETRUNC    the stream ended within the answer
+ *     FAL_ENOENT    the name of its host is not known
+ *     FAL_EIO       no connection, a reset (a server that is full), an end before we had
+ *                   said a word, a deadline; a command that failed, with its status (128
+ *                   and the signal), or that ended without reading what we said
+ *     FAL_ENOMEM    no room for the peer's records */
+int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
+	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
+	     const struct fal_chan_ops *ops, struct fal_chan **out);
+
+/* The same by the door beside a TCP address of this machine (net/near.h).  FAL_ENOENT:
+ * there is none.  It has FAL_NEAR_MS for its answer, and opt->link is NULL.  An end
+ * before on_open says nothing of the key: whoever was behind that door, the server is at
+ * the port. */
+int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
+		  const struct fal_chan_ops *ops, struct fal_chan **out);
+/* Was it dialled so? */
+bool fal_chan_is_near(const struct fal_chan *c);
+
+/* ---- a channel -----------------------------------------------------------------------
+ */
 
 /* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in
  * its own order.  A message that is queued before the handshake is through waits for it;

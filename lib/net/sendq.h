@@ -1,18 +1,20 @@
-/* The sending half of a session: messages in, records in the order of the wire out.
+/* The sending half of a session: messages in, records in the order of the wire out, and
+ * batches of these for the socket, with the rate at which it takes them.
  *
  * Two queues, control before bulk.  A message is compressed and sealed when its turn has
- * come, as the nonces follow the order of the wire.  It touches no descriptor.
+ * come, as the nonces follow the order of the wire.  Nothing here touches a descriptor.
  */
-#ifndef FAL_NET_WRITER_H
-#define FAL_NET_WRITER_H
+#ifndef FAL_NET_SENDQ_H
+#define FAL_NET_SENDQ_H
 
 #include "base/buf.h"
-#include "net/shared.h"
+#include "net/broadcast.h"
 #include "wire/zip.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
 #define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
@@ -39,8 +41,9 @@ struct fal_piece {
 	uint32_t at;
 };
 
-/* For at most `cap` bytes that wait; NULL: out of memory.  Freed, with what waits, it is
- * wiped; NULL is let be. */
+/* For at most `cap` bytes that wait.  Freed, with what waits, it is wiped; NULL is let
+ * be.
+ */
 struct fal_writer *fal_writer_new(size_t cap);
 void fal_writer_free(struct fal_writer *w);
 
@@ -57,15 +60,14 @@ struct fal_zip_stat fal_writer_zipped(const struct fal_writer *w);
 int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how);
 
 /* Queues an unseal record of n bytes, with control; behind an empty one all records of
- * messages are unsealed.  FAL_ENOMEM. */
-int fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n);
+ * messages are unsealed. */
+void fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n);
 
 /* Queues bytes that leave as they are, before anything else that waits: handshakes. */
-int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
+void fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 
 /* Queues a publication by reference; while more of it is to be made, what is behind it
- * leaves before that.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
- * FAL_ENOMEM. */
+ * leaves before that.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
 /* Forgets what was not sent yet of the publications in the queue that are old. */
@@ -88,5 +90,44 @@ int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 
 /* Before its writer. */
 void fal_piece_free(struct fal_piece *piece);
+
+/* What goes out at once: sealed records in the hands of the socket. */
+#define FAL_OUTBOX_PIECES 256               /* records in one */
+#define FAL_OUTBOX_MAX ((size_t)1 << 20)    /* most bytes in one */
+#define FAL_OUTBOX_SMALL ((size_t)64 << 10) /* the least that is the limit */
+#define FAL_OUTBOX_S 0.002 /* what one takes at the link's rate, between the two */
+
+/* {0} is empty and valid; to be read but for `offered`. */
+struct fal_outbox {
+	size_t bytes;     /* 0: nothing went in */
+	size_t own;       /* these that no other one has: all but publications */
+	size_t taken;     /* of them by the socket */
+	uint64_t offered; /* when the socket was offered all of it, by uv_hrtime */
+	uint64_t tx;      /* bytes that were taken, ever */
+	double rate;      /* bytes a second; 0: not known */
+	/* private */
+	struct fal_piece piece[FAL_OUTBOX_PIECES];
+	unsigned n;
+	uint64_t rate_bytes, rate_ns; /* of the running measurement */
+};
+
+/* Seals what goes next, up to `limit` bytes; `rate` as fal_writer_next.  0, or an error,
+ * which leaves what was sealed to fal_outbox_drop. */
+int fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit,
+		    double rate);
+
+/* What the socket has not taken, as buffers, of which it returns how many; all of it
+ * copied, one behind the other. */
+unsigned fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES]);
+void fal_outbox_copy(const struct fal_outbox *b, char *out);
+
+/* The socket has taken so many bytes more; has taken all, and it is dropped; it is
+ * dropped. */
+void fal_outbox_took(struct fal_outbox *b, size_t n);
+void fal_outbox_taken(struct fal_outbox *b);
+void fal_outbox_drop(struct fal_outbox *b);
+
+/* Bytes for FAL_OUTBOX_S. */
+size_t fal_outbox_limit(const struct fal_outbox *b);
 
 #endif

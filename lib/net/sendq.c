@@ -1,10 +1,8 @@
-/* Queues, compression and sealing of what is sent. */
-#include "net/writer.h"
+/* Queues, compression and sealing of what is sent, and batches of it. */
+#include "net/sendq.h"
 
-#include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "net/unzip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,10 @@
 /* Long messages of bulk come one after another: the memory of so many, about a batch, is
  * used again, as new pages cost as much as the sealing. */
 #define SPARES 24
+
+#define RATE_BATCH ((size_t)32 << 10)  /* of batches that are at least as large */
+#define RATE_BYTES ((uint64_t)1 << 20) /* a rate is taken after so many bytes, */
+#define RATE_NS 20000000u              /* or so much time */
 
 /* A message between its head and its tag, or a publication that is on its way. */
 struct fal_node {
@@ -103,9 +105,8 @@ free_fifo(struct fal_fifo *q)
 struct fal_writer *
 fal_writer_new(size_t cap)
 {
-	struct fal_writer *w = fal_calloc(1, sizeof(*w));
-	if (w != NULL)
-		w->cap = cap;
+	struct fal_writer *w = fal_xcalloc(1, sizeof(*w));
+	w->cap = cap;
 	return w;
 }
 
@@ -142,7 +143,7 @@ fal_writer_zipped(const struct fal_writer *w)
 	return w->zipped;
 }
 
-/* A node with room for head, n bytes and tag. */
+/* A node with room for head, n bytes and tag; NULL: out of memory. */
 static struct fal_node *
 new_node(size_t n)
 {
@@ -154,36 +155,38 @@ new_node(size_t n)
 	return node;
 }
 
-/* The same for a long message of bulk, or for any. */
+/* The same for a message; a long one of bulk gets the memory of an earlier one. */
 static struct fal_node *
 node_for(struct fal_writer *w, size_t n, enum fal_send how)
 {
 	if (how != FAL_SEND_BULK || n < FAL_RECORD_MAX / 2)
 		return new_node(n);
-	struct fal_node *node;
-	if (w->spares > 0) {
-		node = pop(&w->spare);
-		w->spares--;
-	} else {
-		node = new_node(FAL_RECORD_MAX);
-	}
+	struct fal_node *node = w->spares > 0 ? pop(&w->spare) : new_node(FAL_RECORD_MAX);
+	w->spares -= w->spares > 0;
 	if (node != NULL)
 		*node = (struct fal_node){ .n = n, .of = w };
 	return node;
 }
 
-int
-fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
+/* The same for what the program itself says, a few bytes. */
+static struct fal_node *
+own_node(struct fal_writer *w, size_t n)
 {
 	struct fal_node *node = new_node(n);
 	if (node == NULL)
-		return FAL_ENOMEM;
+		fal_out_of_memory();
+	w->queued += n;
+	return node;
+}
+
+void
+fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
+{
+	struct fal_node *node = own_node(w, n);
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, p, n);
 	node->unseal = true;
 	append(&w->control, node);
-	w->queued += n;
-	return FAL_OK;
 }
 
 int
@@ -204,20 +207,16 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 	return FAL_OK;
 }
 
-int
+void
 fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 {
-	struct fal_node *node = new_node(n);
-	if (node == NULL)
-		return FAL_ENOMEM;
+	struct fal_node *node = own_node(w, n);
 	memcpy(node->bytes, p, n);
 	node->raw = true;
 	node->next = w->control.head;
 	if (w->control.head == NULL)
 		w->control.tail = node;
 	w->control.head = node;
-	w->queued += n;
-	return FAL_OK;
 }
 
 int
@@ -225,9 +224,7 @@ fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 {
 	if (w->shared >= FAL_VERSIONS_MAX * fal_shared_parts(s))
 		return FAL_ELIMIT;
-	struct fal_node *node = new_node(0);
-	if (node == NULL)
-		return FAL_ENOMEM;
+	struct fal_node *node = own_node(w, 0);
 	node->shared = fal_shared_ref(s);
 	append(&w->bulk, node);
 	w->shared++;
@@ -302,8 +299,8 @@ static bool
 pack(struct fal_writer *w, struct fal_node *node)
 {
 	const uint64_t begun = uv_hrtime();
-	if (w->zip == NULL && (w->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
-		return false;
+	if (w->zip == NULL)
+		w->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	uint8_t *msg = node->bytes + FAL_RECORD_HEAD;
 	struct fal_zip_stat stat = { .bytes_in = node->n, .bytes_out = node->n };
 	fal_buf_clear(&w->packed);
@@ -436,4 +433,98 @@ fal_piece_free(struct fal_piece *piece)
 	if (piece->shared != NULL)
 		fal_shared_return(piece->shared, piece->at);
 	*piece = (struct fal_piece){ 0 };
+}
+
+/* --- batches --- */
+
+void
+fal_outbox_drop(struct fal_outbox *b)
+{
+	for (unsigned i = 0; i < b->n; i++)
+		fal_piece_free(&b->piece[i]);
+	b->n = 0;
+	b->bytes = b->own = b->taken = 0;
+}
+
+int
+fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit, double rate)
+{
+	while (b->n < FAL_OUTBOX_PIECES && b->bytes < limit) {
+		struct fal_piece *piece = &b->piece[b->n];
+		const int got = fal_writer_next(w, rate, piece);
+		if (got <= 0)
+			return got;
+		b->n++;
+		b->bytes += piece->n;
+		b->own += piece->node != NULL ? piece->n : 0;
+	}
+	return FAL_OK;
+}
+
+unsigned
+fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES])
+{
+	size_t skip = b->taken;
+	unsigned n = 0;
+	for (unsigned i = 0; i < b->n; i++) {
+		const struct fal_piece *piece = &b->piece[i];
+		if (skip >= piece->n) {
+			skip -= piece->n;
+			continue;
+		}
+		/* libuv's buffers are not const, even to be written from. */
+		out[n].base = (char *)(uintptr_t)piece->p + skip;
+		out[n++].len = piece->n - skip;
+		skip = 0;
+	}
+	return n;
+}
+
+void
+fal_outbox_copy(const struct fal_outbox *b, char *out)
+{
+	for (unsigned i = 0; i < b->n; out += b->piece[i++].n)
+		memcpy(out, b->piece[i].p, b->piece[i].n);
+}
+
+/* From when it was offered to now is what the link needed. */
+static void
+measure(struct fal_outbox *b, size_t bytes)
+{
+	/* A small one tells of wake-ups, not of the link. */
+	if (bytes < RATE_BATCH)
+		return;
+	b->rate_bytes += bytes;
+	b->rate_ns += uv_hrtime() - b->offered;
+	if (b->rate_bytes < RATE_BYTES && b->rate_ns < RATE_NS)
+		return;
+	const double rate = (double)b->rate_bytes / ((double)(b->rate_ns + 1) * 1e-9);
+	b->rate = b->rate > 0 ? 0.75 * b->rate + 0.25 * rate : rate;
+	b->rate_bytes = b->rate_ns = 0;
+}
+
+void
+fal_outbox_taken(struct fal_outbox *b)
+{
+	const size_t bytes = b->bytes;
+	fal_outbox_drop(b);
+	b->tx += bytes;
+	measure(b, bytes);
+}
+
+void
+fal_outbox_took(struct fal_outbox *b, size_t n)
+{
+	b->taken += n;
+	if (b->taken == b->bytes)
+		fal_outbox_taken(b);
+}
+
+size_t
+fal_outbox_limit(const struct fal_outbox *b)
+{
+	const double n = b->rate * FAL_OUTBOX_S;
+	if (b->rate <= 0 || n >= (double)FAL_OUTBOX_MAX)
+		return FAL_OUTBOX_MAX;
+	return n < (double)FAL_OUTBOX_SMALL ? FAL_OUTBOX_SMALL : (size_t)n;
 }
