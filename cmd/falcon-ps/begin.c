@@ -19,7 +19,7 @@ ps_begin_policy(struct ps_server *s)
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
 	struct fal_buf text = { 0 };
-	int err = ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
+	int err = ps_control_open(&s->control, fal_xstrdup(s->opt->journal), &own,
 				  found != NULL ? &found->is : NULL, s->diag);
 	if (err == FAL_OK && s->opt->before->accepted != NULL &&
 	    s->opt->before->accepted[0] != '\0')

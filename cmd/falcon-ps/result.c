@@ -63,8 +63,7 @@ check_file(const struct ps_run *r, const char *name, const char *sha256,
 	uint8_t digest[FAL_HASH_BYTES];
 	char is[2 * FAL_HASH_BYTES + 1], *path = ps_state_path(&r->state, name);
 	struct fal_buf file = { 0 };
-	int err =
-		path != NULL ? fal_cli_read(path, SIZE_MAX / 2, &file, diag) : FAL_ENOMEM;
+	int err = fal_cli_read(path, SIZE_MAX / 2, &file, diag);
 	fal_sha256(file.p, file.n, digest);
 	fal_hex(digest, sizeof(digest), is);
 	if (err == FAL_OK && strcmp(is, sha256) != 0)
@@ -189,7 +188,9 @@ ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag)
 	int err = out.err;
 	ps_record_sync(&r->record);
 	if (err == FAL_OK)
-		err = ps_state_put(&r->state, &r->result, out.p, out.n, diag);
+		err = ps_place_write(&r->result, out.p, out.n, diag);
+	if (err == FAL_OK)
+		err = ps_state_settle(&r->state, &r->result, diag);
 	if (err == FAL_OK) {
 		ps_result_print(r, &out);
 		fflush(stdout); /* the end may be far; errors are said there */

@@ -234,13 +234,9 @@ train(struct ps_run *r)
 				    .keep = ps_result_keep,
 				    .tell = ps_result_tell,
 				    .arg = r };
-	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
-	if (job->state_best == FAL_JOB_BEST_YES && !below) {
+	if (job->state_best == FAL_JOB_BEST_YES && !below)
 		opt.best = r->best = ps_state_path(&r->state, "best.safetensors");
-		err = r->best == NULL ? FAL_ENOMEM : err;
-	}
-	if (err == FAL_OK)
-		err = prepare(r, trace, &before, &opt.best_is, &diag);
+	int err = prepare(r, trace, &before, &opt.best_is, &diag);
 	opt.incarnation = r->state.incarnation;
 	opt.worked = r->worked;
 	if (err == FAL_OK)

@@ -25,17 +25,13 @@ enum { TEXT_MAX = 1 << 20, JOURNAL_MAX = 64 << 20 }; /* bytes */
 char *
 ps_state_path(const struct ps_state *s, const char *name)
 {
-	char *path = NULL;
-	return FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", s->dir, name)) < 0 ? NULL
-									       : path;
+	return fal_xprintf("%s/%s", s->dir, name);
 }
 
 static int
 lock_dir(struct ps_state *s, struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, "lock");
-	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	int err = FAL_OK;
 	if (s->lock < 0)
@@ -53,8 +49,6 @@ read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *t
 	struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, name);
-	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	int err = fal_cli_read(path, TEXT_MAX, out, diag);
 	*there = err == FAL_OK;
 	free(path);
@@ -153,8 +147,7 @@ static int
 write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, "job");
-	int err = path == NULL ? FAL_ENOMEM
-			       : fal_cli_write(path, text->p, text->n, 0666, diag);
+	int err = fal_cli_write(path, text->p, text->n, 0666, diag);
 	free(path);
 	return err;
 }
@@ -213,8 +206,6 @@ each_line(const struct ps_state *s,
 	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
 	size_t cap = 0;
 	ssize_t n = 1;
-	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	FILE *f = fopen(path, "re");
 	bool bad = f == NULL && errno != ENOENT;
 	while (f != NULL && n > 0) {
@@ -249,9 +240,8 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 	struct fal_buf text = { 0 };
 	uint64_t was = 0;
 	bool there = false;
-	char *path = ps_state_path(s, "incarnation");
-	int err = path != NULL ? read_if(s, "incarnation", &text, &there, diag)
-			       : FAL_ENOMEM;
+	char *path = ps_state_path(s, "incarnation"), *number;
+	int err = read_if(s, "incarnation", &text, &there, diag);
 	if (err == FAL_OK && there) {
 		if (text.n > 0)
 			text.p[text.n - 1] = '\0'; /* its newline */
@@ -263,12 +253,11 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 					   path);
 	}
 	s->incarnation = (uint32_t)was + (there || s->begun);
-	fal_buf_clear(&text);
-	fal_put_fmt(&text, "%u\n", s->incarnation);
+	number = fal_xprintf("%u\n", s->incarnation);
 	if (err == FAL_OK)
-		err = text.err < 0 ? text.err
-				   : fal_cli_write(path, text.p, text.n, 0666, diag);
+		err = fal_cli_write(path, number, strlen(number), 0666, diag);
 	fal_buf_free(&text);
+	free(number);
 	free(path);
 	return err;
 }
@@ -277,7 +266,6 @@ struct tracing {
 	struct ps_trace *out;
 	struct ps_trace_at *at;
 	double first; /* when the first worker came; -1: none did */
-	bool full;    /* there was no memory for an evaluation */
 };
 
 /* The number that stands in one of our own lines behind "KEY":, if there is one. */
@@ -297,16 +285,6 @@ forget_evals(struct ps_trace *t, uint64_t lines)
 	t->evals.n = t->n_evals > 0 ? t->eval[t->n_evals - 1].end : 0;
 }
 
-static void
-keep_eval(struct tracing *r, const char *line, size_t n)
-{
-	struct ps_trace *t = r->out;
-	fal_put_bytes(&t->evals, line, n);
-	r->full |= t->evals.err < 0 || FAL_GROW(t->eval, t->cap, t->n_evals + 1) < 0;
-	if (!r->full)
-		t->eval[t->n_evals++] = (struct ps_eval_at){ t->lines + 1, t->evals.n };
-}
-
 /* What the line says; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
 take_line(struct tracing *r, const char *line, size_t n)
@@ -319,7 +297,9 @@ take_line(struct tracing *r, const char *line, size_t n)
 		if (find_number(line, "\"clock\":", &v))
 			t->clocks = v + 1;
 	} else if (strstr(line, "\"ev\":\"eval\"") != NULL) {
-		keep_eval(r, line, n);
+		fal_put_bytes(&t->evals, line, n);
+		FAL_XGROW(t->eval, t->cap, t->n_evals + 1);
+		t->eval[t->n_evals++] = (struct ps_eval_at){ t->lines + 1, t->evals.n };
 	} else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
 		if (find_number(line, "\"lines\":", &v))
 			forget_evals(t, v);
@@ -368,7 +348,7 @@ ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_a
 	/* What was changed need not be what readers can read. */
 	forget_evals(out, out->changed == 0 ? at->lines : 0);
 	out->worked = r.first >= 0 ? out->t - r.first : 0;
-	return err == FAL_OK && r.full
+	return err == FAL_OK && out->evals.err < 0
 		       ? fal_diag_set(diag, FAL_ENOMEM, "%s/trace.jsonl: out of memory",
 				      s->dir)
 		       : err;
@@ -406,19 +386,15 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		 struct ps_place *p, struct fal_diag *diag)
 {
 	*p = (struct ps_place){ .fd = -1, .path = ps_state_path(s, name) };
-	if (p->path == NULL ||
-	    FAL_TRY(MALLOC, -1, asprintf(&p->temp, "%s.new", p->path)) < 0) {
-		p->temp = NULL;
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	}
+	p->temp = fal_xprintf("%s.new", p->path);
 	struct stat old;
-	if (stat(p->path, &old) == 0 && !S_ISREG(old.st_mode))
+	const bool there = stat(p->path, &old) == 0;
+	if (there && !S_ISREG(old.st_mode))
 		return fal_diag_set(diag, FAL_EEXIST, "%s: is not a file", p->path);
 	/* What a crash left has a mode of its own. */
 	if (unlink(p->temp) == 0 || errno == ENOENT)
 		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (p->fd < 0 || (stat(p->path, &old) == 0 && S_ISREG(old.st_mode) &&
-			  fchmod(p->fd, old.st_mode & 0666) < 0))
+	if (p->fd < 0 || (there && fchmod(p->fd, old.st_mode & 0666) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
 	int err = FAL_TRY(WRITE, ENOSPC, posix_fallocate(p->fd, 0, (off_t)bytes));
 	if (err == 0)
@@ -482,14 +458,6 @@ ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *d
 	return FAL_OK;
 }
 
-int
-ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes, size_t n,
-	     struct fal_diag *diag)
-{
-	int err = ps_place_write(p, bytes, n, diag);
-	return err == FAL_OK ? ps_state_settle(s, p, diag) : err;
-}
-
 void
 ps_place_drop(struct ps_place *p)
 {
@@ -507,9 +475,7 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	      const struct fal_opt_list *accept, bool anew, struct fal_diag *diag)
 {
 	static const char failed[] = ",\"failed\":"; /* our own line */
-	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
-	if (s->dir == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_xstrdup(dir) };
 	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
 	int err = lock_dir(s, diag);
@@ -560,9 +526,8 @@ judge_rest(struct fal_journal_reading *r, const struct fal_buf *text,
 static int
 sync_folder(const char *path)
 {
-	char *copy = fal_strdup(path);
-	int fd = copy != NULL ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-			      : -1;
+	char *copy = fal_xstrdup(path);
+	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int err = fd >= 0 ? FAL_TRY(FSYNC, -1, fsync(fd)) : -1;
 	if (fd >= 0)
 		close(fd);
@@ -577,8 +542,6 @@ ps_journal_open(struct ps_journal *j, char *path,
 {
 	struct fal_buf text = { 0 };
 	*j = (struct ps_journal){ .fd = -1, .path = path };
-	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));

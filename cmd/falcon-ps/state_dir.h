@@ -98,7 +98,7 @@ int ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_tra
 		   struct fal_diag *diag);
 void ps_trace_free(struct ps_trace *t);
 
-/* Takes room for `bytes` of DIR/name.  FAL_EIO (no room), FAL_ENOMEM with a diagnosis;
+/* Takes room for `bytes` of DIR/name.  FAL_EEXIST, FAL_EIO (no room) with a diagnosis;
  * drop it in each case. */
 int ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		     struct ps_place *p, struct fal_diag *diag);
@@ -108,9 +108,6 @@ int ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 int ps_place_write(struct ps_place *p, const void *bytes, size_t n,
 		   struct fal_diag *diag);
 int ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *diag);
-/* Both. */
-int ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes,
-		 size_t n, struct fal_diag *diag);
 void ps_place_drop(struct ps_place *p);
 
 /* DIR/name; free with free(). */
@@ -125,7 +122,7 @@ struct ps_journal {
 	uint64_t torn;          /* bytes that ps_journal_open cut off */
 };
 
-/* Opens `path` (taken; NULL: out of memory), made if it is not there, and hands each line
+/* Opens `path` (taken), made if it is not there, and hands each line
  * to on_line, borrowed for the call, with j->chain as it was before it; a negative return
  * of it ends the reading.  A last line without its newline, or that cannot be read, was
  * torn by a crash before its change was acknowledged: it is

@@ -27,9 +27,20 @@ enum {
 	TAPE_MUCH = 1 << 20 /* bytes that are not kept waiting */
 };
 
+/* As fal_put_bytes: lines are our own, and a lack of memory ends the program. */
+static void
+put_all(struct fal_buf *out, const void *p, size_t n)
+{
+	fal_put_bytes(out, p, n);
+	if (out->err < 0)
+		fal_out_of_memory();
+}
+
 /* ---- a file ------------------------------------------------------------------------ */
 
-int
+/* Makes `path`, borrowed until ps_tape_close, and cuts it off after `size` bytes, which
+ * are whole lines. */
+static int
 ps_tape_open(struct ps_tape *t, const char *path, uint64_t size, struct fal_diag *diag)
 {
 	struct stat st;
@@ -41,26 +52,6 @@ ps_tape_open(struct ps_tape *t, const char *path, uint64_t size, struct fal_diag
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	t->seeks = fstat(t->fd, &st) == 0 && S_ISREG(st.st_mode);
 	return FAL_OK;
-}
-
-void
-ps_tape_add(struct ps_tape *t, const char *line, size_t n)
-{
-	if (t->fd < 0)
-		return;
-	fal_put_bytes(&t->out, line, n);
-	const bool copied = t->out.err == FAL_OK;
-	t->out.err = FAL_OK;
-	if (t->out.n >= TAPE_MUCH || !copied)
-		ps_tape_flush(t);
-	if (copied)
-		return;
-	/* There was no memory for a copy: from where it is, behind the others. */
-	struct fal_buf out = t->out;
-	t->out = (struct fal_buf){ .p = (uint8_t *)(uintptr_t)line, .n = n };
-	ps_tape_flush(t);
-	t->out = out;
-	fal_buf_clear(&t->out);
 }
 
 /* Writes behind the whole lines; returns the bytes that were taken.  Not all: errno says
@@ -103,13 +94,10 @@ remember(struct ps_tape *t, const uint8_t *p, size_t n)
 	if (t->size == 0)
 		first = (size_t)((uint8_t *)memchr(p, '\n', n) + 1 - p);
 	t->size += n;
-	fal_put_bytes(&t->tail, p + first, n - first);
-	if (t->tail.err < 0) /* nothing can be taken back */
-		fal_buf_clear(&t->tail);
-	if (t->tail.n == 0)
-		return;
+	put_all(&t->tail, p + first, n - first);
 	const size_t at = tail_of(&t->tail);
-	memmove(t->tail.p, t->tail.p + at, t->tail.n - at);
+	if (at > 0)
+		memmove(t->tail.p, t->tail.p + at, t->tail.n - at);
 	t->tail.n -= at;
 }
 
@@ -148,7 +136,7 @@ put_gap(const struct ps_gap *g, struct fal_buf *out)
 	fal_hex(digest, sizeof(digest), hex);
 	fal_trace_put(out, strtod(g->t, NULL), FAL_EV_GAP,
 		      &(struct fal_ev_gap){ g->lines, g->bytes, hex, g->link });
-	fal_put_u8(out, '\n');
+	put_all(out, "\n", 1);
 }
 
 /* Of what was to be written `done` bytes were taken; the rest is a part of the gap, and
@@ -169,15 +157,16 @@ fall_back(struct ps_tape *t, size_t done)
 	}
 	miss(&t->gap, t->out.p + lines, t->out.n - lines);
 	put_gap(&t->gap, &line);
-	/* What remains of a line that could not be written is cut off. */
-	if (FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0 && line.err == 0 &&
-	    put(t, line.p, line.n) < line.n &&
-	    FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) < 0)
-		line.err = FAL_EIO; /* tried again with the next lines */
+	/* What remains of a line that could not be written is cut off; what cannot be cut
+	 * off yet is with the next lines. */
+	if (FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0 &&
+	    put(t, line.p, line.n) < line.n)
+		(void)!FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size));
 	fal_buf_free(&line);
 }
 
-void
+/* Writes what there is, and says on stderr that a gap begins or is over. */
+static void
 ps_tape_flush(struct ps_tape *t)
 {
 	struct fal_buf all = { 0 };
@@ -186,12 +175,11 @@ ps_tape_flush(struct ps_tape *t)
 		return;
 	if (was) {
 		put_gap(&t->gap, &all);
-		fal_put_bytes(&all, t->out.p, t->out.n);
+		put_all(&all, t->out.p, t->out.n);
 	}
 	const struct fal_buf *what = was ? &all : &t->out;
-	errno = ENOMEM;
-	const size_t done = what->err == FAL_OK ? put(t, what->p, what->n) : 0;
-	if (done == what->n && what->err == FAL_OK) {
+	const size_t done = put(t, what->p, what->n);
+	if (done == what->n) {
 		remember(t, what->p, what->n);
 		if (was)
 			fal_cli_err(PROG, "%s: is written again: %llu line%s %s missing",
@@ -216,7 +204,19 @@ ps_tape_flush(struct ps_tape *t)
 	fal_buf_clear(&t->out);
 }
 
-void
+/* Takes a line with its newline; written by the next ps_tape_flush, or when there is
+ * much. */
+static void
+ps_tape_add(struct ps_tape *t, const char *line, size_t n)
+{
+	if (t->fd < 0)
+		return;
+	put_all(&t->out, line, n);
+	if (t->out.n >= TAPE_MUCH)
+		ps_tape_flush(t);
+}
+
+static void
 ps_tape_sync(struct ps_tape *t)
 {
 	ps_tape_flush(t);
@@ -226,7 +226,7 @@ ps_tape_sync(struct ps_tape *t)
 			    strerror(errno));
 }
 
-void
+static void
 ps_tape_close(struct ps_tape *t)
 {
 	ps_tape_flush(t);
@@ -248,7 +248,7 @@ ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
 }
 
 int
-ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *was,
+ps_record_append(struct ps_record *r, const char *path, struct ps_trace *was,
 		 struct fal_diag *diag)
 {
 	int err = ps_tape_open(&r->file[r->files], path, was->bytes, diag);
@@ -256,8 +256,9 @@ ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *w
 	r->lines = was->lines;
 	r->chain = was->chain;
 	r->goes_on = true;
-	fal_put_bytes(&r->evals, was->evals.p, was->evals.n);
-	return err == FAL_OK ? r->evals.err : err;
+	r->evals = was->evals;
+	was->evals = (struct fal_buf){ 0 };
+	return err;
 }
 
 int
@@ -268,8 +269,13 @@ ps_record_copy(struct ps_record *r, const char *from, const char *path,
 	int err = fal_cli_read(from, SIZE_MAX, &all, diag);
 	if (err == FAL_OK)
 		err = ps_record_file(r, path, diag);
-	if (err == FAL_OK && all.n > 0)
-		ps_tape_add(&r->file[r->files - 1], (const char *)all.p, all.n);
+	if (err == FAL_OK) {
+		struct ps_tape *t = &r->file[r->files - 1];
+		t->out = all;
+		ps_tape_flush(t);
+		all = t->out;
+		t->out = (struct fal_buf){ 0 };
+	}
 	fal_buf_free(&all);
 	return err;
 }
@@ -316,10 +322,8 @@ forget(struct ps_record *r, const struct ps_line *l, const char *ev)
 	if (to == NULL)
 		return;
 	fal_put_fmt(&what, "\"ev\":\"%s\",", ev);
-	fal_put_bytes(&what, from, (size_t)(to + 1 - from));
-	uint8_t *at = what.err == 0 && r->kept.n > 0
-			      ? memmem(r->kept.p, r->kept.n, what.p, what.n)
-			      : NULL;
+	put_all(&what, from, (size_t)(to + 1 - from));
+	uint8_t *at = r->kept.n > 0 ? memmem(r->kept.p, r->kept.n, what.p, what.n) : NULL;
 	fal_buf_free(&what);
 	if (at == NULL)
 		return;
@@ -342,7 +346,7 @@ retire(struct ps_record *r)
 	if (is_event(l, "group") || is_event(l, "leave"))
 		forget(r, l, "group");
 	if (is_lasting(l))
-		fal_put_bytes(&r->kept, l->text, l->n);
+		put_all(&r->kept, l->text, l->n);
 	r->rounds -= is_event(l, "ledger");
 	free(l->text);
 }
@@ -355,12 +359,9 @@ recall(struct ps_record *r)
 	while (p < end) {
 		const char *nl = memchr(p, '\n', (size_t)(end - p));
 		const size_t n = (size_t)(nl + 1 - p);
-		char *copy = fal_calloc(n, 1);
-		if (copy == NULL || FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0) {
-			free(copy);
-			break; /* it is for those who look on alone */
-		}
+		char *copy = fal_xcalloc(n, 1);
 		memcpy(copy, p, n);
+		FAL_XGROW(r->recent, r->cap, r->head + r->n + 1);
 		r->recent[r->head + r->n++] = line_of(copy, n);
 		p += n;
 	}
@@ -375,17 +376,14 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 		memmove(r->recent, r->recent + r->head, r->n * sizeof(*r->recent));
 		r->head = 0;
 	}
-	if (FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0)
-		return NULL;
+	FAL_XGROW(r->recent, r->cap, r->head + r->n + 1);
 	/* The first line of a job that goes on stands in the files already: it is for
 	 * those who look on. */
 	const bool there = r->goes_on && r->n == 0 && r->kept.n == 0;
 	struct fal_chain first = { "" };
 	fal_chain_put(there ? &first : &r->chain, line, n, &b);
-	if (b.err < 0) {
-		fal_buf_free(&b);
-		return NULL;
-	}
+	if (b.err < 0)
+		fal_out_of_memory();
 	const size_t at = r->head + r->n++;
 	r->recent[at] = line_of((char *)b.p, b.n);
 	if (there)

@@ -30,22 +30,6 @@ struct ps_tape {
 	} gap;
 };
 
-/* Makes `path`, borrowed until ps_tape_close, and cuts it off after `size` bytes, which
- * are whole lines. */
-int ps_tape_open(struct ps_tape *t, const char *path, uint64_t size,
-		 struct fal_diag *diag);
-
-/* Takes a line with its newline; written by the next ps_tape_flush, or when there is
- * much. */
-void ps_tape_add(struct ps_tape *t, const char *line, size_t n);
-
-/* Writes what there is, and says on stderr that a gap begins or is over. */
-void ps_tape_flush(struct ps_tape *t);
-/* The same, and what is there outlives a loss of power, as far as the file can. */
-void ps_tape_sync(struct ps_tape *t);
-/* After a last flush. */
-void ps_tape_close(struct ps_tape *t);
-
 enum { RECORD_FILES = 2 };
 
 struct ps_line {
@@ -72,8 +56,8 @@ struct ps_record {
 
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
-/* The same; lines follow what it has.  FAL_ENOMEM, too. */
-int ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *was,
+/* The same; lines follow what it has.  Takes the evaluations of `was`. */
+int ps_record_append(struct ps_record *r, const char *path, struct ps_trace *was,
 		     struct fal_diag *diag);
 
 /* Adds a file that first gets what `from` has so far.  FAL_EIO, FAL_ENOMEM. */
@@ -81,8 +65,7 @@ int ps_record_copy(struct ps_record *r, const char *from, const char *path,
 		   struct fal_diag *diag);
 
 /* Takes a line without its newline, and puts its link; that of the job's end is in the
- * files at once.  Returns the line as it is kept, until the next one comes; NULL: there
- * was no memory, and it is left out, of the chain, too. */
+ * files at once.  Returns the line as it is kept, until the next one comes. */
 const struct ps_line *ps_record_add(struct ps_record *r, const char *line, size_t n);
 
 /* Appends what a follower gets first: job, join, leave, policy, who is a suspect, and the

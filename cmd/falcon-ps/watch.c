@@ -28,7 +28,7 @@ ps_trace(void *arg, const char *line, size_t n)
 {
 	struct ps_server *s = arg;
 	const struct ps_line *l = ps_record_add(s->opt->record, line, n);
-	for (size_t i = 0; l != NULL && i < s->sessions.n; i++) {
+	for (size_t i = 0; i < s->sessions.n; i++) {
 		if (!s->sessions.v[i]->follows)
 			continue;
 		if (ps_too_much(s->sessions.v[i]))
