@@ -169,7 +169,7 @@ ps_begin(struct ps_server *s)
 	int err = new_coord(s);
 	s->keep.at = ps_now();
 	/* What the job begins with is the first snapshot. */
-	if (err == FAL_OK && found == NULL && s->opt->snapshots.folder >= 0)
+	if (err == FAL_OK && found == NULL && s->opt->snapshots >= 0)
 		err = fal_coord_mark_now(s->coord, ps_now());
 	else if (err == FAL_OK && found != NULL) {
 		s->keep.clock = s->keep.last = found->clock;

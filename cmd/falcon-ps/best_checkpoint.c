@@ -173,12 +173,6 @@ ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
 	write_next(s);
 }
 
-bool
-ps_best_written(const struct ps_server *s)
-{
-	return !s->best.busy;
-}
-
 void
 ps_best_free(struct ps_best *b)
 {

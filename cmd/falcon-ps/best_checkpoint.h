@@ -27,8 +27,8 @@ struct ps_best {
 	struct fal_buf now, next; /* files: that is being written; that is to be */
 	struct ps_best_is is;     /* the best one, written or not */
 	uint64_t seen;            /* clock of the last evaluation that was looked at */
-	bool busy;
-	int err; /* of writing; and that it was said */
+	bool busy;                /* one is being written; ps_after_event follows */
+	int err;                  /* of writing; and that it was said */
 	struct fal_seldom none;
 	struct fal_diag diag;
 };
@@ -38,8 +38,6 @@ int ps_best_read(const char *path, struct ps_best_is *out, struct fal_diag *diag
 
 /* After an event: was there an evaluation, and is it the best one? */
 void ps_best_event(struct ps_server *s, const struct fal_coord_status *now);
-/* False: it is still being written; ps_after_event follows. */
-bool ps_best_written(const struct ps_server *s);
 void ps_best_free(struct ps_best *b);
 
 #endif

@@ -691,8 +691,6 @@ void
 ps_control_gone(struct ps_server *s, const struct ps_session *session)
 {
 	struct ps_control *c = &s->control;
-	ps_keep_gone(s, session);
-	ps_fleet_drain_gone(s, session);
 	if (c->asks != session->id)
 		return;
 	c->asks = 0;

@@ -295,7 +295,7 @@ ps_after_event(struct ps_server *s)
 	ps_best_event(s, &status);
 	ps_control_export(s);
 	if (status.done && !status.failed &&
-	    (!ps_keep_end(s, status.clock) || !ps_best_written(s)))
+	    (!ps_keep_end(s, status.clock) || s->best.busy))
 		return;
 	if (status.failed && s->above != NULL) {
 		fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, status.why);

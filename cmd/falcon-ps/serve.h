@@ -2,18 +2,18 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
-#include "upstream.h"
 #include "account.h"
 #include "best_checkpoint.h"
 #include "coord/coord.h"
-#include "snapshots.h"
 #include "memory.h"
 #include "net/addr.h"
 #include "net/listen.h"
 #include "net/sendq.h"
-#include "trace_file.h"
 #include "run/files.h"
 #include "sec/keyring.h"
+#include "snapshots.h"
+#include "trace_file.h"
+#include "upstream.h"
 
 /* Addresses to listen at, or that were bound. */
 struct ps_addrs {
@@ -64,7 +64,7 @@ struct ps_serve_opt {
 	struct ps_host *host;
 	const struct fal_files *job;
 	struct ps_record *record;
-	struct ps_keep_opt snapshots;
+	int snapshots; /* folder of the state that gets them; -1: there are none */
 	uint32_t incarnation;
 	/* That the job goes on from, and its trace so far; NULL: it begins. */
 	const struct fal_found *found;

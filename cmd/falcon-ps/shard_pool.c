@@ -599,7 +599,7 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	if (s->rack == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	return s->opt->found == NULL ? FAL_OK
-				     : fal_snapshot_load(s->opt->snapshots.folder,
+				     : fal_snapshot_load(s->opt->snapshots,
 							 s->opt->found, s->rack, s->diag);
 }
 
@@ -968,13 +968,6 @@ ps_fleet_drain_over(struct ps_server *s)
 {
 	if (s->fleet.drain.any)
 		give_up(s, "the job is over");
-}
-
-void
-ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session)
-{
-	if (s->fleet.drain.asks == session->id)
-		s->fleet.drain.asks = 0;
 }
 
 /* ---- by what workers waited for --------------------------------------------------- */

@@ -117,8 +117,6 @@ int ps_fleet_drain(struct ps_server *s, const struct ps_session *session,
 		   const char *which, struct fal_diag *why);
 /* The job is over, or the server ends: whoever waits for a drain is told so. */
 void ps_fleet_drain_over(struct ps_server *s);
-/* The session is over: nobody waits for its drain, which goes on. */
-void ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session);
 
 /* A worker is to have the job's texts: when all processes know it, and it knows where
  * they are. */

@@ -34,24 +34,6 @@ answer(struct ps_server *s, uint64_t clock, const char *why)
 		ps_control_kept(session, clock, why);
 }
 
-static void
-over(struct ps_server *s)
-{
-	struct ps_keep *k = &s->keep;
-	k->busy = false;
-	k->good = k->now.err == FAL_OK;
-	k->any |= k->good;
-	if (k->good)
-		k->last = k->clock = k->now.is.past.clock;
-	else
-		say_not(s, k->now.diag.text);
-	if (!k->again)
-		answer(s, k->clock, k->good ? NULL : k->now.diag.text);
-	for (uint32_t i = 0; i < k->now.shards; i++)
-		fal_rack_spare(s->rack, k->slot[i].shard, &k->now.image[i]);
-	fal_snapshot_free(&k->now);
-}
-
 /* One of what there is; or of the next version, where some of it is on its way. */
 static void
 take(struct ps_server *s)
@@ -69,14 +51,35 @@ take(struct ps_server *s)
 		answer(s, 0, "there can be none: rounds of this scheme are not shared");
 }
 
-/* Another one was asked for meanwhile. */
+/* The one under way is over: it is there; or it is not, and why. */
 static void
-again(struct ps_server *s)
+over(struct ps_server *s, const char *why)
 {
-	if (!s->keep.again)
-		return;
-	s->keep.again = false;
-	take(s);
+	struct ps_keep *k = &s->keep;
+	k->busy = false;
+	k->missing = 0;
+	k->good = why == NULL;
+	k->any |= k->good;
+	if (k->good)
+		k->last = k->clock = k->now.is.past.clock;
+	else
+		say_not(s, why);
+	if (!k->again)
+		answer(s, k->clock, why);
+	for (uint32_t i = 0; i < k->now.shards; i++)
+		fal_rack_spare(s->rack, k->slot[i].shard, &k->now.image[i]);
+	fal_snapshot_free(&k->now);
+	if (k->again) { /* another one was asked for meanwhile */
+		k->again = false;
+		take(s);
+	}
+}
+
+static void
+written(struct ps_server *s)
+{
+	const struct fal_snapshot *n = &s->keep.now;
+	over(s, n->err == FAL_OK ? NULL : n->diag.text);
 }
 
 /* Hashing and writing take a core for a while: behind whoever computes. */
@@ -94,8 +97,7 @@ on_written(uv_work_t *w, int status)
 {
 	struct ps_server *s = w->data;
 	(void)status;
-	over(s);
-	again(s);
+	written(s);
 	ps_after_event(s); /* its end may have waited for that */
 }
 
@@ -114,9 +116,9 @@ take_images(struct ps_server *s, struct fal_snapshot *n)
 	struct fal_image own[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
 	const uint32_t shards = fal_rack_in_order(s->rack, order);
-	n->image = fal_calloc(shards, sizeof(*n->image));
-	if (n->image == NULL || !fal_rack_marked(s->rack, p->version, own))
+	if (!fal_rack_marked(s->rack, p->version, own))
 		return FAL_ENOMEM;
+	n->image = fal_xcalloc(shards, sizeof(*n->image));
 	n->shards = shards;
 	for (uint32_t i = 0; i < shards; i++) {
 		struct fal_shard_part part;
@@ -130,26 +132,13 @@ take_images(struct ps_server *s, struct fal_snapshot *n)
 	return FAL_OK;
 }
 
-/* All images are here: they say what is held when the coordinator says so. */
-static int
-hold(struct fal_snapshot *n)
-{
-	const struct fal_coord_past *p = &n->is.past;
-	bool fits = true;
-	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
-		fits &= fal_image_hold(&n->image[i], p->kept_version);
-	if (n->shards > 0)
-		n->is.image = n->image[0].is;
-	return fits ? FAL_OK : FAL_ESTATE;
-}
-
 static int
 fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snapshot *n)
 {
 	struct ps_control *c = &s->control;
 	*n = fal_snapshot_none;
-	n->folder = s->opt->snapshots.folder;
-	n->keep = s->opt->snapshots.keep;
+	n->folder = s->opt->snapshots;
+	n->keep = s->opt->job->job.state_keep;
 	int err = fal_coord_past_copy(past, &n->is.past);
 	if (err == FAL_OK)
 		err = fal_policy_copy(past->policy, &n->is.policy);
@@ -172,35 +161,28 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	return err;
 }
 
-/* There will be none. */
-static void
-give_up(struct ps_server *s, const char *why)
-{
-	struct ps_keep *k = &s->keep;
-	k->good = k->busy = false;
-	say_not(s, why);
-	if (!k->again)
-		answer(s, 0, why);
-	fal_snapshot_free(&k->now);
-}
-
-/* All of it is here. */
+/* All images are here: they say what is held when the coordinator says so. */
 static void
 write_it(struct ps_server *s)
 {
 	struct ps_keep *k = &s->keep;
-	int err = hold(&k->now);
-	if (err < 0) {
-		give_up(s, fal_strerror(err));
+	struct fal_snapshot *n = &k->now;
+	const struct fal_coord_past *p = &n->is.past;
+	bool fits = true;
+	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
+		fits &= fal_image_hold(&n->image[i], p->kept_version);
+	if (!fits) {
+		over(s, fal_strerror(FAL_ESTATE));
 		return;
 	}
+	if (n->shards > 0)
+		n->is.image = n->image[0].is;
 	k->work.data = s;
 	/* Nothing has begun before the first one, which is small, is there. */
-	if (k->now.is.past.version > 0 &&
-	    uv_queue_work(s->loop, &k->work, on_work, on_written) == 0)
+	if (p->version > 0 && uv_queue_work(s->loop, &k->work, on_work, on_written) == 0)
 		return;
-	fal_snapshot_write(&k->now);
-	over(s);
+	fal_snapshot_write(n);
+	written(s);
 }
 
 void
@@ -208,7 +190,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 {
 	struct ps_server *s = arg;
 	struct ps_keep *k = &s->keep;
-	if (k->busy || s->opt->snapshots.folder < 0)
+	if (k->busy || s->opt->snapshots < 0)
 		return;
 	k->soon = false;
 	k->at = ps_now();
@@ -216,7 +198,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 	k->missing = 0;
 	int err = fill_in(s, past, &k->now);
 	if (err < 0) {
-		give_up(s, fal_strerror(err));
+		over(s, fal_strerror(err));
 		return;
 	}
 	k->busy = true;
@@ -261,10 +243,8 @@ ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
 	if (k->missing == 0 || slot == k->now.shards || k->now.image[slot].arrays > 0)
 		return;
 	if (!fits(s, slot, image)) {
-		k->missing = 0;
-		give_up(s, image->arrays == 0 ? "a shard has none"
-					      : "a shard has another one");
-		again(s);
+		over(s,
+		     image->arrays == 0 ? "a shard has none" : "a shard has another one");
 		return;
 	}
 	k->now.image[slot] = *image;
@@ -276,15 +256,15 @@ ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
 void
 ps_keep_event(struct ps_server *s, uint64_t clock)
 {
-	const struct ps_keep_opt *o = &s->opt->snapshots;
+	const struct fal_job *job = &s->opt->job->job;
 	const struct ps_keep *k = &s->keep;
-	if (o->folder < 0 || k->busy)
+	if (s->opt->snapshots < 0 || k->busy)
 		return;
 	if (k->soon)
 		take(s);
 	/* The next version is marked, which ends one clock more. */
-	if ((o->clocks > 0 && clock + 1 >= k->clock + o->clocks) ||
-	    (o->seconds > 0 && ps_now() - k->at >= o->seconds))
+	if ((job->state_clocks > 0 && clock + 1 >= k->clock + job->state_clocks) ||
+	    (job->state_seconds > 0 && ps_now() - k->at >= job->state_seconds))
 		fal_coord_mark(s->coord);
 }
 
@@ -308,12 +288,12 @@ void
 ps_keep_ask(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_keep *k = &s->keep;
-	if (s->opt->snapshots.folder < 0) {
+	if (s->opt->snapshots < 0) {
 		ps_control_kept(session, 0,
 				"the job has none: state.clocks, state.seconds");
 		return;
 	}
-	if (k->asks != 0) {
+	if (ps_session_find(&s->sessions, k->asks) != NULL) {
 		ps_control_kept(session, 0, "another one was asked for");
 		return;
 	}
@@ -325,18 +305,11 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 		say_waits(s, session);
 }
 
-void
-ps_keep_gone(struct ps_server *s, const struct ps_session *session)
-{
-	if (s->keep.asks == session->id)
-		s->keep.asks = 0;
-}
-
 bool
 ps_keep_end(struct ps_server *s, uint64_t clock)
 {
 	const struct ps_keep *k = &s->keep;
-	if (s->opt->snapshots.folder < 0)
+	if (s->opt->snapshots < 0)
 		return true;
 	if (k->busy)
 		return false;
@@ -348,7 +321,7 @@ ps_keep_end(struct ps_server *s, uint64_t clock)
 bool
 ps_keep_last(struct ps_server *s)
 {
-	if (s->opt->snapshots.folder < 0 || s->coord == NULL)
+	if (s->opt->snapshots < 0 || s->coord == NULL)
 		return false;
 	s->keep.again = s->keep.busy;
 	if (!s->keep.busy)

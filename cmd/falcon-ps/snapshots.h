@@ -10,14 +10,6 @@
 struct ps_server;
 struct ps_session;
 
-/* What the loop is told. */
-struct ps_keep_opt {
-	int folder;      /* of the state; -1: no snapshots */
-	uint32_t clocks; /* between two of them; 0: any */
-	double seconds;  /* the same; 0: any */
-	uint32_t keep;   /* so many are kept */
-};
-
 struct ps_keep {
 	uv_work_t work;
 	struct fal_snapshot now; /* that is being written, */
@@ -46,8 +38,6 @@ void ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
 void ps_keep_event(struct ps_server *s, uint64_t clock);
 /* One at once, for a session, which is answered when it is there. */
 void ps_keep_ask(struct ps_server *s, struct ps_session *session);
-/* The session is over: nobody waits for one. */
-void ps_keep_gone(struct ps_server *s, const struct ps_session *session);
 /* The job is done, after so many clocks: what more epochs would go on from.  False: not
  * before what is being written is; ps_after_event follows. */
 bool ps_keep_end(struct ps_server *s, uint64_t clock);
