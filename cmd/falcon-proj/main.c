@@ -5,7 +5,6 @@
 #include "cli/need.h"
 #include "plot.h"
 #include "proj.h"
-#include "report.h"
 #include "sched/sched.h"
 
 #include <stdio.h>

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The JSON of a policy as a string; NULL: out of memory. */
+/* The JSON of a policy as a string. */
 static char *
 text_of(const struct fal_policy *p)
 {
 	struct fal_buf b = { 0 };
 	fal_policy_json_put(p, &b);
 	fal_put_u8(&b, 0);
-	char *text = b.err == 0 ? fal_strdup((const char *)b.p) : NULL;
-	fal_buf_free(&b);
-	return text;
+	if (b.err < 0)
+		fal_out_of_memory();
+	return (char *)b.p;
 }
 
 /* Says what a scheme that makes another model would save; it is not proposed, as seconds
@@ -36,19 +36,17 @@ say_other(const struct proj_opt *o, const struct proj_job *job, double then_s)
 	free(rule);
 	if (err < 0)
 		return;
-	struct fal_buf name = { 0 };
-	fal_rule_put(&a.policy.rule, &name);
-	fal_put_u8(&name, 0);
-	if (name.err == 0 && a.model && a.then_s < then_s) {
+	if (a.model && a.then_s < then_s) {
+		char name[FAL_RULE_TEXT];
 		const bool late =
 			fal_stale_warning(&a.policy.rule, &job->run.optim,
 					  (uint32_t)job->cost.machines, warning);
 		fal_cli_err(PROG,
 			    "%s: %.1f s per epoch predicted, but another model: not "
 			    "proposed, as seconds are not accuracy%s%s",
-			    (const char *)name.p, a.then_s, late ? "; " : "", warning);
+			    fal_rule_text(&a.policy.rule, name), a.then_s,
+			    late ? "; " : "", warning);
 	}
-	fal_buf_free(&name);
 	fal_policy_free(&a.policy);
 }
 

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "proj/fit.h"
+#include "proj/report.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +37,11 @@ int proj_rules(const char *text, struct fal_rule **out, size_t *n);
 
 /* Whether machines or sizes are to be others. */
 bool proj_changes(const struct proj_opt *o);
+
+/* The straggler projection as text: a line for the job, tables of the workers and of the
+ * parts of a clock, a line for each finding; or as one JSON object on a line. */
+void report_text(struct fal_buf *out, const struct fal_report *r);
+void report_json(struct fal_buf *out, const struct fal_report *r);
 
 /* --what-if, --workers, and the changes of machines and sizes; also draws the bars for
  * --plot, or prints their numbers for --tsv.  Appends to `out`; returns an exit code,

@@ -1,5 +1,5 @@
 /* The report as text and as JSON. */
-#include "report.h"
+#include "proj.h"
 
 #include "base/err.h"
 #include "base/json.h"
@@ -7,6 +7,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static const char *const wait_name[FAL_REPORT_WAITS] = {
@@ -50,50 +51,36 @@ add_ms(struct fal_table *t, double seconds)
 	add_fixed(t, 1e3 * seconds, 1);
 }
 
-static void
-add_speed(struct fal_table *t, const struct fal_report_speed *s)
-{
-	fal_table_add(t, "%u", s->lanes);
-	fal_table_add(t, "%.1f", s->median);
-	fal_table_add(t, "%.1f", s->p10);
-	fal_table_add(t, "%.1f", s->p90);
-}
-
 /* A row for each number of lanes that the worker ran; the worker stands in the first. */
 static void
 add_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
-	fal_table_add(t, "%s", w->shown);
-	fal_table_add(t, "%s", w->suspect ? "suspect" : fal_class_name(w->class));
-	fal_table_add(t, "%s",
+	fal_table_row(t, "%s\t%s\t%s", w->shown,
+		      w->suspect ? "suspect" : fal_class_name(w->class),
 		      !(w->in_class > 0) ? "-" : /* too seldom to say how */
 			      w->persistent ? "persistent"
 					    : "transient");
 	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
 	add_fixed(t, w->slower, 2);
-	if (w->speeds == 0) {
-		fal_table_add(t, "%u", w->lanes);
-		for (int i = 0; i < 3; i++)
-			fal_table_add(t, "-");
-	}
+	if (w->speeds == 0)
+		fal_table_row(t, "%u\t-\t-\t-", w->lanes);
 	for (size_t i = 0; i < w->speeds; i++) {
-		for (int k = 0; i > 0 && k < 6; k++)
-			fal_table_add(t, "%s", "");
-		add_speed(t, &w->speed[i]);
+		const struct fal_report_speed *s = &w->speed[i];
+		if (i > 0)
+			fal_table_row(t, "\t\t\t\t\t");
+		fal_table_row(t, "%u\t%.1f\t%.1f\t%.1f", s->lanes, s->median, s->p10,
+			      s->p90);
 	}
 }
 
 static void
 put_classes(struct fal_buf *out, const struct fal_report *r)
 {
-	static const char *const head[] = { "WORKER", "CLASS",  "HOLDS", "CLOCKS%",
-					    "CAUSE",  "SLOWER", "LANES", "SAMPLES/S",
-					    "P10",    "P90" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+	struct fal_table t = { .columns = 10,
 			       .drops = "P10 P90 LANES CLOCKS% HOLDS SAMPLES/S CAUSE" };
-	for (size_t i = 0; i < t.columns; i++)
-		fal_table_add(&t, "%s", head[i]);
+	fal_table_row(&t, "WORKER\tCLASS\tHOLDS\tCLOCKS%%\tCAUSE\tSLOWER\tLANES\t"
+			  "SAMPLES/S\tP10\tP90");
 	for (size_t i = 0; i < r->workers; i++)
 		add_worker(&t, &r->worker[i]);
 	put_table(out, &t);
@@ -117,16 +104,12 @@ waits_for(const struct fal_report *r, const struct fal_report_worker *w)
 static void
 put_times(struct fal_buf *out, const struct fal_report *r)
 {
-	static const char *const head[] = { "WORKER", "COMPUTE", "PUSH", "PULL",  "WAIT",
-					    "FOR",    "FINISH",  "LAG",  "TASKS", "IN",
-					    "OUT",    "CLONED",  "LOST" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+	struct fal_table t = { .columns = 13,
 			       .drops = "LOST CLONED FINISH OUT IN TASKS PUSH PULL LAG" };
-	for (size_t i = 0; i < t.columns; i++)
-		fal_table_add(&t, "%s", head[i]);
+	fal_table_row(&t, "WORKER\tCOMPUTE\tPUSH\tPULL\tWAIT\tFOR\tFINISH\tLAG\tTASKS\t"
+			  "IN\tOUT\tCLONED\tLOST");
 	for (size_t i = 0; i < r->workers; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
-		const uint64_t n[] = { w->tasks, w->in, w->out, w->cloned, w->lost };
 		fal_table_add(&t, "%s", w->shown);
 		add_ms(&t, w->compute);
 		add_ms(&t, w->push);
@@ -135,8 +118,10 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 		fal_table_add(&t, "%s", waits_for(r, w));
 		add_ms(&t, w->finish);
 		add_ms(&t, w->lag);
-		for (size_t k = 0; k < sizeof(n) / sizeof(n[0]); k++)
-			fal_table_add(&t, "%llu", (unsigned long long)n[k]);
+		fal_table_row(&t,
+			      "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+			      "\t%" PRIu64,
+			      w->tasks, w->in, w->out, w->cloned, w->lost);
 	}
 	fal_put_fmt(out, "\nms of a %s:\n",
 		    r->shared || r->above != NULL ? "clock" : "round of its own");
@@ -147,9 +132,7 @@ static void
 put_parts(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_table t = { .columns = 3 };
-	fal_table_add(&t, "PART");
-	fal_table_add(&t, "MS");
-	fal_table_add(&t, "%%");
+	fal_table_row(&t, "PART\tMS\t%%");
 	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
 		const bool asked = i == FAL_REPORT_IDEAL || i == FAL_REPORT_GRANULARITY ||
 				   i == FAL_REPORT_SMALL_TASKS;

@@ -4,7 +4,7 @@
 #include "cli/cores.h"
 #include "cli/need.h"
 #include "data/cache.h"
-#include "emul/spec.h"
+#include "emul/emul.h"
 #include "eval.h"
 #include "net/options.h"
 #include "sched/sched.h"

@@ -33,6 +33,21 @@ fal_table_add(struct fal_table *t, const char *fmt, ...)
 	t->cell[t->n++] = text;
 }
 
+void
+fal_table_row(struct fal_table *t, const char *fmt, ...)
+{
+	char *text, *cell;
+	va_list ap;
+	va_start(ap, fmt);
+	const int n = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		fal_out_of_memory();
+	for (char *rest = text; (cell = strsep(&rest, "\t")) != NULL;)
+		fal_table_add(t, "%s", cell);
+	free(text);
+}
+
 static bool
 numeric(const char *s)
 {

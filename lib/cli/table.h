@@ -30,6 +30,11 @@ struct fal_table {
 void fal_table_add(struct fal_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The next cells, which are apart by tabs in the text that comes of it: no cell that may
+ * have a tab of its own. */
+void fal_table_row(struct fal_table *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Appends the text of the table to `out`, lines without trailing blanks; cells of an
  * unfinished last row are left out.  The cells may be cut now.  Returns 0 or FAL_ENOMEM.
  */

@@ -1,8 +1,7 @@
 /* --emulate SPEC: how long a task takes on another machine, and when.
  *
  * Times in, times out, but for the record: who sleeps is lane.c, who crashes fault.c,
- * whose records are late lib/net/slow.h.  What SPEC may say is in spec.h, what the
- * patterns are in pattern.h. All of it is for the loop's thread.
+ * whose records are late lib/net/slow.h.  All of it is for the loop's thread.
  *
  * The speed is a step function of the time since the first task began, whatever the
  * tasks; patterns of work go by clocks of it, counted here in samples of training.  So
@@ -12,13 +11,122 @@
 #define FAL_EMUL_EMUL_H
 
 #include "base/err.h"
-#include "emul/pattern.h"
-#include "emul/speeds.h"
 #include "net/link.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* ---- patterns of slowness: pure functions of time, of the work that was done, and of a
+ * seed.  falcon-emulate(5) defines them; their P-numbers are the benchmark's. ---- */
+
+/* The numbers are part of falcon-emulate(5), as random numbers are keyed by them. */
+enum fal_pattern_kind {
+	/* Of the machine: one factor for ever. */
+	FAL_PATTERN_PERSISTENT,
+	FAL_PATTERN_LEVEL,
+	FAL_PATTERN_CLASSES,
+	FAL_PATTERN_GRADED,
+	/* Of the work that was done, in clocks of it. */
+	FAL_PATTERN_JITTER,
+	FAL_PATTERN_SLEEP,
+	FAL_PATTERN_RANDOM_CLOCK,
+	FAL_PATTERN_RANDOM_SLEEP,
+	FAL_PATTERN_GAUSS_SLEEP,
+	FAL_PATTERN_POWER_LAW,
+	FAL_PATTERN_SHIFTED_EXP,
+	/* Of time. */
+	FAL_PATTERN_SLOW_WORKER,
+	FAL_PATTERN_DISRUPTED,
+	FAL_PATTERN_STALL,
+	FAL_PATTERN_DRIFT,
+	FAL_PATTERN_NETWORK,
+	FAL_PATTERNS
+};
+
+enum { FAL_PATTERN_ARGS = 3 };
+
+struct fal_pattern {
+	bool on;
+	double arg[FAL_PATTERN_ARGS]; /* as falcon-emulate(5) lists them */
+};
+
+/* Whose slowness it is. */
+struct fal_machine {
+	uint64_t seed;
+	uint32_t index, count; /* worker=I/M; count 0: not told */
+	uint64_t t0_ns;        /* what a clock takes nominally, > 0 */
+};
+
+/* A piece of a step function of time. */
+struct fal_speed {
+	double speed;
+	uint64_t until; /* ns; UINT64_MAX: for ever */
+};
+
+/* What a clock of work is like. */
+struct fal_clock_pace {
+	double slow;       /* it takes so many times as long, > 0 */
+	uint64_t pause_ns; /* before it, nothing is done */
+};
+
+/* The numbers of event `n` of a stream (a pattern's, by its kind, or one of the two
+ * beyond them), each above 0 and below 1. */
+void fal_emul_draw(const struct fal_machine *m, unsigned stream, uint64_t n,
+		   double out[static 4]);
+
+/* Reads NAME[:ARG...]; changes `text`.  FAL_EINVAL with `diag`. */
+int fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *out,
+		      struct fal_diag *diag);
+
+const char *fal_pattern_name(enum fal_pattern_kind kind);
+bool fal_pattern_is_clocked(enum fal_pattern_kind kind);
+
+/* Whether these arguments say something only about worker I of M. */
+bool fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_pattern *p);
+
+/* The part of `m`'s speed that a pattern of the machine leaves it; 1 for other kinds. */
+double fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
+			 const struct fal_machine *m);
+
+/* Clock `n`, from 0, of a pattern of work; { 1, 0 } for other kinds. */
+struct fal_clock_pace fal_pattern_pace(enum fal_pattern_kind kind,
+				       const struct fal_pattern *p,
+				       const struct fal_machine *m, uint64_t n);
+
+/* The speed at `t` ns, and until when it surely stays; 1 for ever for other kinds. */
+struct fal_speed fal_pattern_at(enum fal_pattern_kind kind, const struct fal_pattern *p,
+				const struct fal_machine *m, uint64_t t);
+
+/* The delay in ns that the network pattern adds at `t`. */
+uint64_t fal_pattern_delay(const struct fal_pattern *p, const struct fal_machine *m,
+			   uint64_t t);
+
+/* ---- recorded speeds: lines "SECONDS SPEED", read, looked up and written ---- */
+
+/* Zero: none. */
+struct fal_speeds {
+	struct fal_speeds_line {
+		uint64_t t; /* ns, increasing, the first 0 */
+		double speed;
+	} *v;
+	size_t n, cap;
+	uint64_t loop; /* it begins again every so many ns; 0: the last speed stays */
+};
+
+/* Reads a file into `out`, which is zero; free with fal_speeds_free.  A `diag` names
+ * file, line and value.  FAL_EFORMAT, FAL_EINVAL, those of fal_cli_read. */
+int fal_speeds_read(const char *path, struct fal_speeds *out, struct fal_diag *diag);
+void fal_speeds_free(struct fal_speeds *s);
+
+/* The speed at `t` ns; `s` has lines. */
+struct fal_speed fal_speeds_at(const struct fal_speeds *s, uint64_t t);
+
+/* One line of such a file. */
+void fal_speeds_write(FILE *f, uint64_t t, double speed);
+
+/* ---- the machine ---- */
 
 struct fal_emul {
 	double rate;    /* samples a second that a nominal core trains, > 0 */
@@ -104,5 +212,23 @@ struct fal_emulated {
  * else 0. */
 uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now,
 			uint64_t *regained);
+
+/* ---- SPEC, which falcon-emulate(5) defines ---- */
+
+/* What SPEC need not say. */
+struct fal_spec_host {
+	const char *name; /* of this worker, to be found in a file; borrowed */
+	uint32_t cores;
+};
+
+/* Reads KEY=VALUE[,KEY=VALUE...] or @FILE[,KEY=VALUE...], and the file of trace=; makes
+ * that of record=.  Free with fal_spec_free.  FAL_EFORMAT, FAL_EINVAL, those
+ * of fal_cli_read, FAL_EIO, each with `diag`. */
+int fal_spec_read(const char *spec, const struct fal_spec_host *host,
+		  struct fal_emul **out, struct fal_diag *diag);
+
+/* FAL_EIO where not all that was recorded got to its file; `e` is freed in any case, and
+ * may be NULL. */
+int fal_spec_free(struct fal_emul *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* What each pattern means. */
-#include "emul/pattern.h"
+#include "emul/emul.h"
 
 #include "base/parse.h"
 #include "base/rng.h"
@@ -19,58 +19,37 @@ struct arg {
 };
 
 /* By kind. */
+/* clang-format off */
 static const struct {
 	const char *number, *name;
 	struct arg arg[FAL_PATTERN_ARGS]; /* max 0: none */
 } table[FAL_PATTERNS] = {
-	[FAL_PATTERN_PERSISTENT] = { "p1",
-				     "persistent",
-				     { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
+	[FAL_PATTERN_PERSISTENT] = { "p1", "persistent", { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
 	[FAL_PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
-	[FAL_PATTERN_CLASSES] = { "p1c",
-				  "classes",
-				  { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
+	[FAL_PATTERN_CLASSES] = { "p1c", "classes", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
 	[FAL_PATTERN_GRADED] = { "p1e", "graded", { { 1, SLOW_MAX, 4 } } },
 	[FAL_PATTERN_JITTER] = { "p0", "jitter", { { 0, 1, 0.05 } } },
 	[FAL_PATTERN_SLEEP] = { "p1d", "sleep", { { 0, SECONDS_MAX, 0.5 } } },
-	[FAL_PATTERN_RANDOM_CLOCK] = { "p2",
-				       "random-clock",
-				       { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
-	[FAL_PATTERN_RANDOM_SLEEP] = { "p2b",
-				       "random-sleep",
-				       { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
-	[FAL_PATTERN_GAUSS_SLEEP] = { "p2c",
-				      "gauss-sleep",
-				      { { 0, 1, 0.3 },
-					{ 0, CLOCKS_MAX, 1 },
-					{ 0, CLOCKS_MAX, 0.5 } } },
+	[FAL_PATTERN_RANDOM_CLOCK] = { "p2", "random-clock",
+	  { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
+	[FAL_PATTERN_RANDOM_SLEEP] = { "p2b", "random-sleep",
+	  { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
+	[FAL_PATTERN_GAUSS_SLEEP] = { "p2c", "gauss-sleep",
+	  { { 0, 1, 0.3 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 0.5 } } },
 	[FAL_PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
 	[FAL_PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
 	/* The search in slow_worker ends soon, as onsets are not rare. */
-	[FAL_PATTERN_SLOW_WORKER] = { "p3",
-				      "slow-worker",
-				      { { 0.001, 1, 0.01 },
-					{ 1, SLOW_MAX, 4 },
-					{ 0.01, 1000, 2 } } },
-	[FAL_PATTERN_DISRUPTED] = { "p4",
-				    "disrupted",
-				    { { 0, 1, 0.2 },
-				      { 1, SLOW_MAX, 2 },
-				      { 0.01, CLOCKS_MAX, 20 } } },
-	[FAL_PATTERN_STALL] = { "p9",
-				"stall",
-				{ { 0.01, CLOCKS_MAX, 50 },
-				  { 0, CLOCKS_MAX, 1 },
-				  { 0, CLOCKS_MAX, 10 } } },
-	[FAL_PATTERN_DRIFT] = { "p10",
-				"drift",
-				{ { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
-	[FAL_PATTERN_NETWORK] = { "p7",
-				  "network",
-				  { { 0, SECONDS_MAX, 0.05 },
-				    { 0, 1, 0.2 },
-				    { 0.01, CLOCKS_MAX, 20 } } },
+	[FAL_PATTERN_SLOW_WORKER] = { "p3", "slow-worker",
+	  { { 0.001, 1, 0.01 }, { 1, SLOW_MAX, 4 }, { 0.01, 1000, 2 } } },
+	[FAL_PATTERN_DISRUPTED] = { "p4", "disrupted",
+	  { { 0, 1, 0.2 }, { 1, SLOW_MAX, 2 }, { 0.01, CLOCKS_MAX, 20 } } },
+	[FAL_PATTERN_STALL] = { "p9", "stall",
+	  { { 0.01, CLOCKS_MAX, 50 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 10 } } },
+	[FAL_PATTERN_DRIFT] = { "p10", "drift", { { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
+	[FAL_PATTERN_NETWORK] = { "p7", "network",
+	  { { 0, SECONDS_MAX, 0.05 }, { 0, 1, 0.2 }, { 0.01, CLOCKS_MAX, 20 } } },
 };
+/* clang-format on */
 
 /* --- reading --------------------------------------------------------------------- */
 
@@ -141,14 +120,13 @@ fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_pattern *p
 
 /* --- random numbers -------------------------------------------------------------- */
 
-/* The numbers of event `n` of a pattern, each above 0 and below 1. */
-static void
-draw(const struct fal_machine *m, enum fal_pattern_kind kind, uint64_t n,
-     double out[static 4])
+void
+fal_emul_draw(const struct fal_machine *m, unsigned stream, uint64_t n,
+	      double out[static 4])
 {
 	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
 	const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32),
-				  (uint32_t)kind << 16 | m->index, FAL_RNG_EMULATE };
+				  stream << 16 | m->index, FAL_RNG_EMULATE };
 	uint32_t word[4];
 	fal_philox(ctr, key, word);
 	for (unsigned i = 0; i < 4; i++)
@@ -206,7 +184,7 @@ fal_pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	struct fal_clock_pace pace = { 1, 0 };
 	const double t0 = (double)m->t0_ns * 1e-9;
 	double u[4];
-	draw(m, kind, n, u);
+	fal_emul_draw(m, kind, n, u);
 	switch (kind) {
 	case FAL_PATTERN_JITTER:
 		/* A clock that takes no time is none. */
@@ -257,7 +235,7 @@ slow_worker(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t
 	const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
 	for (uint64_t i = now + 1; i-- > oldest;) {
 		double u[4];
-		draw(m, FAL_PATTERN_SLOW_WORKER, i, u);
+		fal_emul_draw(m, FAL_PATTERN_SLOW_WORKER, i, u);
 		const uint64_t end = i * POINT_NS + (uint64_t)(u[1] * (double)longest);
 		if (u[0] < p->arg[0] && end > t)
 			return (struct fal_speed){ 1 / p->arg[1], end };
@@ -275,7 +253,7 @@ is_struck(enum fal_pattern_kind kind, double chance, double clocks,
 	const uint64_t shift = m->count == 0 ? 0 : window / m->count * (m->index - 1);
 	const uint64_t n = (t + shift) / window;
 	double u[4];
-	draw(m, kind, n, u);
+	fal_emul_draw(m, kind, n, u);
 	*until = (n + 1) * window - shift;
 	return u[0] < chance;
 }
@@ -287,7 +265,7 @@ stall(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 	const uint64_t window = clocks_ns(m, p->arg[0]);
 	const uint64_t n = t / window, at = t % window;
 	double u[4];
-	draw(m, FAL_PATTERN_STALL, n, u);
+	fal_emul_draw(m, FAL_PATTERN_STALL, n, u);
 	const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
 	const uint64_t length = clocks_ns(m, clocks);
 	const uint64_t room = window > length ? window - length : 0;

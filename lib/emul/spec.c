@@ -1,9 +1,8 @@
 /* Items, files of machines, and whether they go together. */
-#include "emul/spec.h"
+#include "emul/emul.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "cli/file.h"
 #include "job/ini.h"
@@ -15,15 +14,12 @@
 #include <string.h>
 
 #define SPEC_FILE_MAX ((size_t)1 << 20) /* bytes */
-#define RATE_MIN 1e-6                   /* samples a second */
-#define RATE_MAX 1e12
 #define FRACTION_MIN 1e-6
 #define FRACTION_MAX 1e6
 #define TIME_MIN 1e-6 /* seconds */
 #define TIME_MAX 1e6
 #define CORES_MAX 1024
 #define WORKERS_MAX 65535
-#define CLOCK_MAX 1000000000
 
 /* A SPEC on its way. */
 struct reader {
@@ -42,11 +38,7 @@ struct reader {
 
 /* --- values ---------------------------------------------------------------------- */
 
-static int
-parse_rate(struct reader *r, char *value)
-{
-	return fal_parse_double(value, RATE_MIN, RATE_MAX, &r->e->rate);
-}
+#define refuse(r, ...) fal_diag_set((r)->diag, FAL_EINVAL, __VA_ARGS__)
 
 /* "0.25" or "1/4". */
 static int
@@ -75,12 +67,6 @@ parse_cores(struct reader *r, char *value)
 	return FAL_OK;
 }
 
-static int
-parse_seed(struct reader *r, char *value)
-{
-	return fal_parse_u64(value, 0, UINT64_MAX, &r->e->machine.seed);
-}
-
 /* "3/8". */
 static int
 parse_worker(struct reader *r, char *value)
@@ -99,12 +85,6 @@ parse_worker(struct reader *r, char *value)
 }
 
 static int
-parse_clock(struct reader *r, char *value)
-{
-	return fal_parse_u64(value, 1, CLOCK_MAX, &r->e->clock);
-}
-
-static int
 parse_ns(const char *value, uint64_t *out)
 {
 	double seconds;
@@ -114,40 +94,13 @@ parse_ns(const char *value, uint64_t *out)
 	return FAL_OK;
 }
 
-static int
-parse_t0(struct reader *r, char *value)
-{
-	return parse_ns(value, &r->e->machine.t0_ns);
-}
-
 /* A path, which in a file is seen from its folder. */
 static int
 parse_path(const struct reader *r, const char *value, char **out)
 {
-	char *path = r->file != NULL ? fal_job_path(r->file, value) : fal_strdup(value);
-	if (path == NULL)
-		return FAL_ENOMEM;
 	free(*out);
-	*out = path;
+	*out = r->file != NULL ? fal_job_path(r->file, value) : fal_xstrdup(value);
 	return *value == '\0' ? FAL_EFORMAT : FAL_OK;
-}
-
-static int
-parse_trace(struct reader *r, char *value)
-{
-	return parse_path(r, value, &r->trace);
-}
-
-static int
-parse_record(struct reader *r, char *value)
-{
-	return parse_path(r, value, &r->record);
-}
-
-static int
-parse_latency(struct reader *r, char *value)
-{
-	return parse_ns(value, &r->e->latency_ns);
 }
 
 static int
@@ -158,24 +111,6 @@ parse_bandwidth(struct reader *r, char *value)
 		return FAL_EFORMAT;
 	r->e->bandwidth = (double)bytes;
 	return FAL_OK;
-}
-
-static int
-parse_crash(struct reader *r, char *value)
-{
-	return parse_ns(value, &r->e->crash_ns);
-}
-
-static int
-parse_crash_every(struct reader *r, char *value)
-{
-	return fal_parse_double(value, TIME_MIN, TIME_MAX, &r->crash_every);
-}
-
-static int
-parse_flip(struct reader *r, char *value)
-{
-	return fal_parse_double(value, 0, 1, &r->e->flip);
 }
 
 /* "10:3". */
@@ -192,27 +127,36 @@ parse_freeze(struct reader *r, char *value)
 
 /* --- items ----------------------------------------------------------------------- */
 
-static const struct item {
+/* How an item is read: as a type, or by a function of its own. */
+enum item_type { OWN, NUMBER, COUNT, SECONDS, PATH };
+
+struct item {
 	const char *key;
-	int (*parse)(struct reader *r, char *value); /* changes `value` */
+	enum item_type type;
+	void *to;        /* double, uint64_t, uint64_t of nanoseconds, char * */
+	double min, max; /* of numbers and counts */
 	const char *want;
-} items[] = {
-	{ "rate", parse_rate, "a number of samples a second" },
-	{ "speed", parse_speed, "a fraction such as 0.25 or 1/4" },
-	{ "cores", parse_cores, "1 to 1024" },
-	{ "seed", parse_seed, "a number" },
-	{ "worker", parse_worker, "I/M, worker I of M" },
-	{ "clock", parse_clock, "a number of samples" },
-	{ "t0", parse_t0, "a number of seconds" },
-	{ "trace", parse_trace, "a file" },
-	{ "record", parse_record, "a file" },
-	{ "latency", parse_latency, "a number of seconds" },
-	{ "bandwidth", parse_bandwidth, "a number of bytes a second" },
-	{ "crash", parse_crash, "a number of seconds" },
-	{ "crash-every", parse_crash_every, "a number of seconds" },
-	{ "flip", parse_flip, "0 to 1" },
-	{ "freeze", parse_freeze, "AT:FOR, in seconds" },
+	int (*parse)(struct reader *r, char *value); /* changes `value` */
 };
+
+static int
+parse_item(struct reader *r, const struct item *i, char *value)
+{
+	switch (i->type) {
+	case NUMBER:
+		return fal_parse_double(value, i->min, i->max, i->to);
+	case COUNT:
+		return fal_parse_u64(value, (uint64_t)i->min,
+				     i->max < 0x1p64 ? (uint64_t)i->max : UINT64_MAX,
+				     i->to);
+	case SECONDS:
+		return parse_ns(value, i->to);
+	case PATH:
+		return parse_path(r, value, i->to);
+	default:
+		return i->parse(r, value);
+	}
+}
 
 static int
 take_pattern(struct reader *r, char *value)
@@ -221,10 +165,9 @@ take_pattern(struct reader *r, char *value)
 	struct fal_pattern p;
 	struct fal_diag why;
 	if (fal_pattern_parse(value, &kind, &p, &why) < 0)
-		return fal_diag_set(r->diag, FAL_EINVAL, "pattern: %s", why.text);
+		return refuse(r, "pattern: %s", why.text);
 	if (r->patterns[kind])
-		return fal_diag_set(r->diag, FAL_EINVAL, "pattern %s is given twice",
-				    fal_pattern_name(kind));
+		return refuse(r, "pattern %s is given twice", fal_pattern_name(kind));
 	r->patterns[kind] = true;
 	r->e->pattern[kind] = p;
 	return FAL_OK;
@@ -234,6 +177,28 @@ take_pattern(struct reader *r, char *value)
 static int
 take(struct reader *r, const char *key, char *value)
 {
+	struct fal_emul *e = r->e;
+	const struct item items[] = {
+		{ "rate", NUMBER, &e->rate, 1e-6, 1e12, "a number of samples a second",
+		  NULL },
+		{ "speed", OWN, NULL, 0, 0, "a fraction such as 0.25 or 1/4",
+		  parse_speed },
+		{ "cores", OWN, NULL, 0, 0, "1 to 1024", parse_cores },
+		{ "seed", COUNT, &e->machine.seed, 0, 0x1p64, "a number", NULL },
+		{ "worker", OWN, NULL, 0, 0, "I/M, worker I of M", parse_worker },
+		{ "clock", COUNT, &e->clock, 1, 1e9, "a number of samples", NULL },
+		{ "t0", SECONDS, &e->machine.t0_ns, 0, 0, "a number of seconds", NULL },
+		{ "trace", PATH, &r->trace, 0, 0, "a file", NULL },
+		{ "record", PATH, &r->record, 0, 0, "a file", NULL },
+		{ "latency", SECONDS, &e->latency_ns, 0, 0, "a number of seconds", NULL },
+		{ "bandwidth", OWN, NULL, 0, 0, "a number of bytes a second",
+		  parse_bandwidth },
+		{ "crash", SECONDS, &e->crash_ns, 0, 0, "a number of seconds", NULL },
+		{ "crash-every", NUMBER, &r->crash_every, TIME_MIN, TIME_MAX,
+		  "a number of seconds", NULL },
+		{ "flip", NUMBER, &e->flip, 0, 1, "0 to 1", NULL },
+		{ "freeze", OWN, NULL, 0, 0, "AT:FOR, in seconds", parse_freeze },
+	};
 	struct fal_diag bad;
 	if (strcmp(key, "pattern") == 0)
 		return take_pattern(r, value);
@@ -241,20 +206,16 @@ take(struct reader *r, const char *key, char *value)
 		if (strcmp(key, items[i].key) != 0)
 			continue;
 		if (r->given & 1u << i)
-			return fal_diag_set(r->diag, FAL_EINVAL, "%s is given twice",
-					    key);
+			return refuse(r, "%s is given twice", key);
 		r->given |= 1u << i;
 		/* Made before, as parsing cuts the value. */
 		fal_diag_set(&bad, 0, "%s: '%s' is not %s", key, FAL_QUOTE(value),
 			     items[i].want);
-		const int err = items[i].parse(r, value);
-		if (err == FAL_ENOMEM)
-			return fal_diag_set(r->diag, err, "%s", fal_strerror(err));
-		return err < 0 ? fal_diag_set(r->diag, FAL_EINVAL, "%s", bad.text)
-			       : FAL_OK;
+		if (parse_item(r, &items[i], value) < 0)
+			return refuse(r, "%s", bad.text);
+		return FAL_OK;
 	}
-	return fal_diag_set(r->diag, FAL_EINVAL,
-			    "'%s' is not an item of falcon-emulate(5)", FAL_QUOTE(key));
+	return refuse(r, "'%s' is not an item of falcon-emulate(5)", FAL_QUOTE(key));
 }
 
 /* What follows overrides what was there. */
@@ -288,9 +249,7 @@ take_list(struct reader *r, char *list)
 static int
 take_header(struct reader *r, const char *names, unsigned line)
 {
-	char *copy = fal_strdup(names);
-	if (copy == NULL)
-		return fal_diag_set(r->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	char *copy = fal_xstrdup(names);
 	int err = FAL_OK;
 	r->mine = false;
 	for (char *rest = copy; rest != NULL && err == FAL_OK;) {
@@ -301,9 +260,8 @@ take_header(struct reader *r, const char *names, unsigned line)
 		if (strcmp(name, r->host->name) != 0)
 			continue;
 		if (r->index != 0)
-			err = fal_diag_set(r->diag, FAL_EINVAL,
-					   "%s:%u: machine '%s' for the second time",
-					   r->file, line, name);
+			err = refuse(r, "%s:%u: machine '%s' for the second time",
+				     r->file, line, name);
 		r->mine = true;
 		r->index = r->machines;
 	}
@@ -324,9 +282,7 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		return take_header(r, section, line);
 	if (r->machines > 0 && !r->mine)
 		return FAL_OK;
-	char *copy = fal_strdup(value);
-	if (copy == NULL)
-		return fal_diag_set(r->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	char *copy = fal_xstrdup(value);
 	struct fal_diag *out = r->diag;
 	r->diag = &why;
 	int err = take(r, key, copy);
@@ -369,24 +325,19 @@ check(const struct reader *r)
 {
 	const struct fal_emul *e = r->e;
 	if (e->rate == 0)
-		return fal_diag_set(r->diag, FAL_EINVAL,
-				    "rate=SAMPLES_PER_SECOND is missing");
+		return refuse(r, "rate=SAMPLES_PER_SECOND is missing");
 	if (e->crash_ns != 0 && r->crash_every != 0)
-		return fal_diag_set(r->diag, FAL_EINVAL,
-				    "crash and crash-every: one of them");
+		return refuse(r, "crash and crash-every: one of them");
 	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
 		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
 		if (!e->pattern[i].on || e->machine.count > 0)
 			continue;
 		if (fal_pattern_needs_worker(kind, &e->pattern[i]))
-			return fal_diag_set(r->diag, FAL_EINVAL,
-					    "pattern %s needs worker=I/M",
-					    fal_pattern_name(kind));
+			return refuse(r, "pattern %s needs worker=I/M",
+				      fal_pattern_name(kind));
 		if (fal_pattern_is_clocked(kind) && e->clock == 0)
-			return fal_diag_set(r->diag, FAL_EINVAL,
-					    "pattern %s needs worker=I/M or "
-					    "clock=SAMPLES",
-					    fal_pattern_name(kind));
+			return refuse(r, "pattern %s needs worker=I/M or clock=SAMPLES",
+				      fal_pattern_name(kind));
 	}
 	return FAL_OK;
 }
@@ -397,10 +348,7 @@ conclude(struct reader *r)
 {
 	struct fal_emul *e = r->e;
 	const struct fal_machine *m = &e->machine;
-	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
-	const uint32_t ctr[4] = { 0, 0, (uint32_t)FAL_PATTERNS << 16 | m->index,
-				  FAL_RNG_EMULATE };
-	uint32_t word[4];
+	double u[4];
 	if (e->speed == 0)
 		e->speed = 1;
 	if (e->cores == 0)
@@ -411,9 +359,8 @@ conclude(struct reader *r)
 						      &e->pattern[i], m);
 	if (r->crash_every == 0)
 		return;
-	fal_philox(ctr, key, word);
-	e->crash_ns =
-		1 + (uint64_t)(-1e9 * r->crash_every * log((word[0] + 0.5) * 0x1p-32));
+	fal_emul_draw(m, FAL_PATTERNS, 0, u);
+	e->crash_ns = 1 + (uint64_t)(-1e9 * r->crash_every * log(u[0]));
 }
 
 static int

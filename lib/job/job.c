@@ -614,13 +614,6 @@ char *
 fal_job_path(const char *job_file, const char *path)
 {
 	const char *slash = strrchr(job_file, '/');
-	if (*path == '/' || slash == NULL)
-		return fal_strdup(path);
-	size_t dir = (size_t)(slash - job_file) + 1;
-	char *out = FAL_TRY(MALLOC, NULL, malloc(dir + strlen(path) + 1));
-	if (out != NULL) {
-		memcpy(out, job_file, dir);
-		strcpy(out + dir, path);
-	}
-	return out;
+	const int dir = *path == '/' || slash == NULL ? 0 : (int)(slash - job_file) + 1;
+	return fal_xprintf("%.*s%s", dir, job_file, path);
 }

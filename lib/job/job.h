@@ -206,8 +206,8 @@ int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 				 const char *in_b),
 		   void *arg);
 
-/* `path` as seen from the folder of `job_file`: itself when absolute.  Free with free();
- * NULL when out of memory. */
+/* `path` as seen from the folder of `job_file`: itself when absolute.  Free with free().
+ */
 char *fal_job_path(const char *job_file, const char *path);
 
 /* Whether it names a test set. */

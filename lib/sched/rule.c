@@ -2,11 +2,13 @@
 #include "sched/rule.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
 #include "sched/traits.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TEXT_MAX = 256 };
@@ -516,6 +518,18 @@ fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
 			fal_put_fmt(out, ",%s=", p->key);
 		put_value(r, p, out);
 	}
+}
+
+const char *
+fal_rule_text(const struct fal_rule *r, char out[static FAL_RULE_TEXT])
+{
+	struct fal_buf b = { 0 };
+	fal_rule_put(r, &b);
+	if (b.err < 0)
+		fal_out_of_memory();
+	snprintf(out, FAL_RULE_TEXT, "%.*s", (int)b.n, (const char *)b.p);
+	fal_buf_free(&b);
+	return out;
 }
 
 /* ---- comparing ----------------------------------------------------------------- */

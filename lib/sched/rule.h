@@ -67,6 +67,10 @@ int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag
  * rules give equal texts, and each text parses to its rule. */
 void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 
+/* The same text with its NUL; returns `out`. */
+enum { FAL_RULE_TEXT = 256 };
+const char *fal_rule_text(const struct fal_rule *r, char out[static FAL_RULE_TEXT]);
+
 bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
 
 /* Are weights stepped by workers, or by groups, between the updates of the model, to

@@ -1,7 +1,7 @@
 /* What --emulate says: the first line is SPEC, the rest the file that it names, as one of
  * machines and as one of speeds.  A machine that was read does tasks, whose times are
  * possible.  No other file is opened. */
-#include "emul/spec.h"
+#include "emul/emul.h"
 #include "spill.h"
 
 #include <assert.h>

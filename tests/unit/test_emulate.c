@@ -14,7 +14,6 @@
 
 #include "base/mem.h"
 #include "emul/emul.h"
-#include "emul/spec.h"
 
 #define SECOND UINT64_C(1000000000)
 #define START (7 * SECOND) /* uv_hrtime() of a first task */

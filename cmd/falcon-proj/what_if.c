@@ -1,15 +1,54 @@
 /* --what-if: the backtest, then a row for each scheme, then what each change is worth. */
-#include "whatif.h"
+#include "proj/what_if.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "job/stale.h"
 #include "plot.h"
-#include "proj/what_if.h"
+#include "proj.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A prediction; ok is false where the policy cannot go on. */
+struct whatif_row {
+	char name[FAL_RULE_TEXT]; /* of the rule */
+	bool ok, ran;
+	bool other; /* it alters the model of what ran */
+	/* Where momentum meets late gradients, "" else. */
+	char warning[FAL_STALE_TEXT];
+	double epoch_s;
+	struct fal_play play;
+};
+
+/* A worker more, a worker less, or another size. */
+enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
+
+/* What one change is worth under the policy that ran, all else being as it was. */
+struct whatif_change {
+	enum whatif_kind kind;
+	char what[80]; /* the worker, or "task = 16" */
+	bool other;    /* it alters the model of what ran */
+	double by_s;   /* seconds per epoch that it adds */
+};
+
+/* The whole answer. */
+struct whatif {
+	const struct proj_job *job; /* borrowed */
+	struct fal_play backtest;   /* what ran, on the machines that there were */
+	double predicted;           /* seconds per epoch of that */
+	struct fal_cost cost;       /* with all changes */
+	double whole, small;        /* fal_cost_sizes of that */
+	struct whatif_row *row;
+	size_t rows;
+	struct whatif_change *change;
+	size_t changes;
+};
 
 static const char all_rules[] = "bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsgd:3;wbsp;"
 				"groups:2;epsp;epsp:2";
@@ -158,8 +197,7 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	int code = change(only, &cost);
 	if (code < 0) {
 		struct fal_play play;
-		const double epoch_s =
-			predict(w->job, &cost, &w->job->run.policy, &play);
+		const double epoch_s = predict(w->job, &cost, &w->job->run.policy, &play);
 		if (what == NULL) /* the newest machine */
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
@@ -176,16 +214,16 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 static int
 make_changes(const struct proj_opt *o, struct whatif *w)
 {
-	enum { SIZES = 3 };
 	const struct {
 		const char *name;
 		uint64_t value;
 		struct proj_opt only;
-	} size[SIZES] = { { "lanes", o->lanes, { .lanes = o->lanes } },
-			  { "task", o->task, { .task = o->task } },
-			  { "batch", o->batch, { .batch = o->batch } } };
+	} size[] = { { "lanes", o->lanes, { .lanes = o->lanes } },
+		     { "task", o->task, { .task = o->task } },
+		     { "batch", o->batch, { .batch = o->batch } } };
+	const size_t sizes = sizeof(size) / sizeof(size[0]);
 	int code = -1;
-	w->change = fal_xcalloc(o->with.n + o->without.n + SIZES, sizeof(*w->change));
+	w->change = fal_xcalloc(o->with.n + o->without.n + sizes, sizeof(*w->change));
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
 		code = add_change(w, &only, WHATIF_ADD, NULL);
@@ -194,7 +232,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
 		code = add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
 	}
-	for (size_t i = 0; i < SIZES && code < 0; i++) {
+	for (size_t i = 0; i < sizes && code < 0; i++) {
 		char what[40];
 		/* A task that only fits the other batch, too, is worth nothing alone. */
 		const struct fal_grid g = sizes_of(&size[i].only, w->job->cost.grid);
@@ -204,6 +242,226 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 			code = add_change(w, &size[i].only, WHATIF_SIZE, what);
 	}
 	return code;
+}
+
+/* --- as text and as JSON ----------------------------------------------------------- */
+
+static double
+per_cent(double part, double all)
+{
+	return all > 0 ? 100 * part / all : 0;
+}
+
+static void
+put_rows(const struct whatif *w, struct fal_buf *out)
+{
+	const double rate = w->job->cost.grid.samples / w->predicted;
+	struct fal_table t = {
+		.columns = 11,
+		.width = fal_cli_width(stdout),
+		.drops = "MB/s load moved ms/clock dropped stale compute speed"
+	};
+	fal_table_row(&t, "scheme\tmodel\ts/epoch\tspeed\tms/clock\tcompute\tstale\t"
+			  "dropped\tmoved\tload\tMB/s");
+	for (size_t i = 0; i < w->rows; i++) {
+		const struct whatif_row *r = &w->row[i];
+		const struct fal_play *p = &r->play;
+		const double work = p->samples + p->dropped + p->twice;
+		fal_table_row(&t, "%s%s\t%s", r->name, r->ran ? " *" : "",
+			      r->other ? "another" : "same");
+		if (!r->ok) {
+			fal_table_row(&t, "-\t-\t-\t-\t-\t-\t"
+					  "-\t-\t-");
+			continue;
+		}
+		fal_table_row(&t, "%.1f\t%.2f\t%.1f\t%.1f %%\t%.1f", r->epoch_s,
+			      p->samples / p->seconds / rate,
+			      1e3 * p->seconds / p->clocks, 100 * p->compute,
+			      p->stale_updates);
+		fal_table_row(&t, "%.1f %%\t%.1f\t%.1f %%\t%.1f",
+			      per_cent(p->dropped + p->twice, work), p->moved / p->clocks,
+			      100 * p->load, p->bytes / p->seconds / 1e6);
+	}
+	if (fal_table_text(&t, out) < 0)
+		out->err = FAL_ENOMEM;
+	fal_table_free(&t);
+}
+
+static void
+put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
+{
+	const struct fal_fit_run *run = &w->job->run;
+	const struct fal_cost *cost = &w->cost;
+	const uint32_t full = fal_grid_full(&cost->grid);
+	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clock%s of %s\n", w->job->name,
+		    w->job->cost.machines, fal_text_s(w->job->cost.machines), run->clocks,
+		    fal_text_s(run->clocks), run->scheme);
+	if (run->epoch_s > 0)
+		fal_put_fmt(out,
+			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
+			    "%%)\n",
+			    w->predicted, run->epoch_s,
+			    per_cent(w->predicted - run->epoch_s, run->epoch_s));
+	else
+		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
+	fal_put_fmt(out,
+		    "coordinator: %.1f ms an update; assumed %.1f us a message, %.2f ns "
+		    "a byte; %.3f MB pushed, %.3f MB pulled\n",
+		    1e3 * cost->step_s, 1e6 * cost->message_s, 1e9 * cost->byte_s,
+		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
+	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
+	fal_put_fmt(
+		out,
+		"tasks a clock: %u of %u sample%s; of computing %.1f %% is lost as they "
+		"are whole",
+		fal_grid_tasks(&cost->grid, 0), full, fal_text_s(full), 100 * w->whole);
+	if (!isnan(w->small))
+		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
+	fal_put_u8(out, '\n');
+	if (o->workers != NULL)
+		fal_put_fmt(out,
+			    "%zu worker%s drawn from these (seed %" PRIu64
+			    "), batch %u\n",
+			    cost->machines, fal_text_s(cost->machines), o->seed,
+			    cost->grid.batch);
+	fal_put_fmt(out, "\n");
+}
+
+/* What seconds do not say. */
+static void
+put_cautions(const struct whatif *w, struct fal_buf *out)
+{
+	bool other = false;
+	for (size_t i = 0; i < w->rows; i++)
+		other |= w->row[i].other;
+	if (other)
+		fal_put_fmt(out, "another model: what it is worth only training shows; "
+				 "seconds are not accuracy\n");
+	for (size_t i = 0; i < w->rows; i++)
+		if (w->row[i].warning[0] != '\0')
+			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
+}
+
+static void
+put_change(const struct whatif_change *c, struct fal_buf *out)
+{
+	const char *sign = c->by_s < 0 ? "-" : "+";
+	const double by = fabs(c->by_s);
+	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
+	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
+	if (c->kind == WHATIF_SIZE)
+		fal_put_fmt(out, "%s: %s%.1f s per epoch%s\n", c->what, sign, by,
+			    c->other ? ", another model" : "");
+	else if (c->kind == WHATIF_ADD)
+		fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n", c->what,
+			    verdict, sign, by);
+	else
+		fal_put_fmt(out, "%s is %sworth keeping: without it %s%.1f s per epoch\n",
+			    c->what, verdict, sign, by);
+}
+
+/* As text. */
+static void
+whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
+{
+	put_head(o, w, out);
+	put_rows(w, out);
+	put_cautions(w, out);
+	for (size_t i = 0; i < w->changes; i++)
+		put_change(&w->change[i], out);
+}
+
+/* A number of an object. */
+struct field {
+	const char *key;
+	double value;
+	int decimals;
+};
+
+static void
+put_fields(struct fal_buf *out, const struct field *f, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fal_json_member_fixed(out, f[i].key, f[i].value, f[i].decimals);
+}
+
+static void
+put_json_row(struct fal_buf *out, const struct whatif_row *r)
+{
+	const struct fal_play *p = &r->play;
+	const struct field field[] = {
+		{ "epoch_s", r->epoch_s, 6 },
+		{ "clock_s", p->seconds / p->clocks, 6 },
+		{ "compute", p->compute, 4 },
+		{ "stale", p->stale_updates, 3 },
+		{ "samples", p->samples, 0 },
+		{ "dropped", p->dropped, 0 },
+		{ "twice", p->twice, 0 },
+		{ "moved", p->moved, 0 },
+		{ "cloned", p->cloned, 0 },
+		{ "load", p->load, 4 },
+		{ "bytes_s", p->bytes / p->seconds, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "scheme", r->name);
+	fal_json_member_bool(out, "another_model", r->other);
+	if (r->warning[0] != '\0')
+		fal_json_member_str(out, "warning", r->warning);
+	put_fields(out, field, r->ok ? sizeof(field) / sizeof(field[0]) : 0);
+	fal_json_close(out, '}');
+}
+
+static void
+put_json_change(struct fal_buf *out, const struct whatif_change *c)
+{
+	static const char *const kind[] = { "add", "remove", "size" };
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "kind", kind[c->kind]);
+	fal_json_member_str(out, "what", c->what);
+	fal_json_member_fixed(out, "by_s", c->by_s, 6);
+	if (c->kind == WHATIF_SIZE)
+		fal_json_member_bool(out, "another_model", c->other);
+	fal_json_close(out, '}');
+}
+
+/* As one JSON object. */
+static void
+whatif_json(const struct whatif *w, struct fal_buf *out)
+{
+	const struct fal_cost *cost = &w->cost;
+	const struct fal_fit_run *run = &w->job->run;
+	const struct field field[] = {
+		{ "workers", (double)cost->machines, 0 },
+		{ "batch", cost->grid.batch, 0 },
+		{ "task", cost->grid.task, 0 },
+		{ "capacity", fal_cost_speed(cost), 3 },
+		{ "granularity", w->whole, 4 },
+		{ "small_tasks", w->small, 4 },
+		{ "clocks", (double)run->clocks, 0 },
+		{ "measured_s", run->epoch_s > 0 ? run->epoch_s : (double)NAN, 6 },
+		{ "backtest_s", w->predicted, 6 },
+		{ "message_s", cost->message_s, 9 },
+		{ "byte_s", cost->byte_s, 12 },
+		{ "step_s", cost->step_s, 6 },
+		{ "push_bytes", cost->push_bytes, 0 },
+		{ "pull_bytes", cost->pull_bytes, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "trace", w->job->name);
+	fal_json_member_str(out, "scheme", run->scheme);
+	put_fields(out, field, sizeof(field) / sizeof(field[0]));
+	fal_json_key(out, "schemes");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < w->rows; i++)
+		put_json_row(out, &w->row[i]);
+	fal_json_close(out, ']');
+	fal_json_key(out, "changes");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < w->changes; i++)
+		put_json_change(out, &w->change[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+	fal_put_fmt(out, "\n");
 }
 
 /* --- all of it -------------------------------------------------------------------- */
@@ -231,8 +489,7 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 			resized || !fal_rule_same_model(&p.rule, &job->run.policy.rule);
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
 				  r->warning);
-		fal_rule_put(&p.rule, &r->name);
-		fal_put_u8(&r->name, 0);
+		fal_rule_text(&p.rule, r->name);
 		if (r->ran && !proj_changes(o)) { /* that is the backtest */
 			r->epoch_s = w->predicted;
 			r->play = w->backtest;
@@ -269,7 +526,7 @@ draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	for (size_t i = 0; i < w->rows; i++) {
 		const struct whatif_row *r = &w->row[i];
 		if (r->ok)
-			bar[bars++] = (struct plot_bar){ (const char *)r->name.p,
+			bar[bars++] = (struct plot_bar){ r->name,
 							 r->epoch_s,
 							 r->ran ? w->job->run.epoch_s : 0,
 							 r->play.compute,
@@ -323,8 +580,6 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	w.cost = fal_cost_copy(&job->cost);
 	bool off = proj_is_off(job, w.predicted);
 	code = answer(o, &w, out);
-	for (size_t i = 0; i < w.rows; i++)
-		fal_buf_free(&w.row[i].name);
 	free(w.row);
 	free(w.change);
 	fal_cost_free(&w.cost);
