@@ -425,7 +425,7 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	struct ps_fleet *f = &s->fleet;
 	if (fal_rack_next(s->rack, shard, out))
 		return true;
-	fal_post_say_free(&f->said);
+	fal_shard_say_free(&f->said);
 	if (f->next == f->heards) {
 		f->next = f->heards = 0;
 		return false;
@@ -1141,7 +1141,7 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 		return err;
 	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
 	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
-		fal_post_say_free(&h.say);
+		fal_shard_say_free(&h.say);
 		err = FAL_ENOMEM;
 	}
 	if (err < 0)
@@ -1347,9 +1347,9 @@ ps_fleet_free(struct ps_fleet *f)
 	for (size_t i = 0; i < f->n; i++)
 		free_member(f->v[i]);
 	free(f->v);
-	fal_post_say_free(&f->said);
+	fal_shard_say_free(&f->said);
 	for (size_t i = f->next; i < f->heards; i++)
-		fal_post_say_free(&f->heard[i].say);
+		fal_shard_say_free(&f->heard[i].say);
 	free(f->heard);
 	*f = (struct ps_fleet){ 0 };
 }

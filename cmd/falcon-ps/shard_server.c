@@ -702,13 +702,10 @@ params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image 
 		return FAL_OK;
 	const float *average = fal_shard_average(fal_rack_at(j->rack, shard));
 	const size_t bytes = part.values * sizeof(float);
-	int err = fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params,
-				bytes);
-	if (err == FAL_OK && average != NULL)
-		err = fal_image_add(&live, "average", true, (void *)(uintptr_t)average,
-				    bytes);
-	if (err == FAL_OK)
-		err = fal_image_copy(out, &live);
+	fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params, bytes);
+	if (average != NULL)
+		fal_image_add(&live, "average", true, (void *)(uintptr_t)average, bytes);
+	int err = fal_image_copy(out, &live);
 	fal_image_free(&live);
 	return err;
 }

@@ -104,21 +104,23 @@ fal_out_of_memory(void)
 }
 
 void *
-fal_xcalloc(size_t n, size_t size)
+fal_must(void *p)
 {
-	void *p = fal_calloc(n, size);
 	if (p == NULL)
 		fal_out_of_memory();
 	return p;
 }
 
+void *
+fal_xcalloc(size_t n, size_t size)
+{
+	return fal_must(fal_calloc(n, size));
+}
+
 char *
 fal_xstrdup(const char *s)
 {
-	char *copy = fal_strdup(s);
-	if (copy == NULL)
-		fal_out_of_memory();
-	return copy;
+	return fal_must(fal_strdup(s));
 }
 
 void

@@ -50,6 +50,9 @@ enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
 /* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);
 
+/* `p`, an allocation of other functions: NULL ends the program. */
+void *fal_must(void *p);
+
 /* As fal_calloc, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
 void *fal_xcalloc(size_t n, size_t size);
 char *fal_xstrdup(const char *s);

@@ -206,57 +206,39 @@ fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s
 	return err;
 }
 
-/* A copy of so many bytes; NULL, with its error, where there are none. */
+/* A copy of so many elements; NULL, with its error, where they are not there. */
 static void *
-copy_of(struct fal_rd *r, uint64_t n, size_t size)
+copy_of(struct fal_rd *r, uint32_t n, size_t size)
 {
-	const uint8_t *p = n <= r->n / size ? fal_get_bytes(r, (size_t)n * size) : NULL;
-	void *to = p != NULL ? fal_calloc((size_t)n + 1, size) : NULL;
-	if (to != NULL)
-		memcpy(to, p, (size_t)n * size);
-	else if (r->err == 0)
-		r->err = p != NULL ? FAL_ENOMEM : FAL_EFORMAT;
-	return to;
+	const uint8_t *p = fal_get_bytes(r, n * size);
+	return p != NULL ? memcpy(fal_xcalloc(n, size), p, n * size) : NULL;
 }
 
 static void
 get_squares(struct fal_rd *r, uint32_t n, struct fal_shard_say *out)
 {
-	out->squares = fal_calloc((size_t)n + 1, sizeof(*out->squares));
-	for (uint32_t i = 0; i < n && out->squares != NULL; i++) {
+	out->squares = fal_xcalloc(n, sizeof(*out->squares));
+	for (uint32_t i = 0; i < n; i++) {
 		const uint64_t bits = fal_get_u64(r);
 		memcpy(&out->squares[i], &bits, sizeof(bits));
 	}
-	if (out->squares == NULL && r->err == 0)
-		r->err = FAL_ENOMEM;
 }
 
 static void
 get_brought(struct fal_rd *r, struct fal_shard_say *out)
 {
-	if (out->broughts == 0)
-		return;
-	if (out->broughts > r->n / BROUGHT) {
+	if (out->broughts > r->n / BROUGHT)
 		r->err = FAL_EFORMAT;
+	if (out->broughts == 0 || r->err != 0)
 		return;
-	}
-	out->brought = fal_calloc(out->broughts, sizeof(*out->brought));
-	for (uint32_t i = 0; i < out->broughts && out->brought != NULL; i++) {
+	out->brought = fal_xcalloc(out->broughts, sizeof(*out->brought));
+	for (uint32_t i = 0; i < out->broughts; i++) {
 		struct fal_brought *b = &out->brought[i];
 		b->id.worker = fal_get_u32(r);
 		b->id.seq = fal_get_u32(r);
 		b->blocks = fal_get_u32(r);
 		b->sum = fal_get_u64(r);
 	}
-	if (out->brought == NULL)
-		r->err = FAL_ENOMEM;
-}
-
-/* Of all blocks of the shard, as each array is. */
-static bool
-is_all(const struct fal_shard_say *s, uint32_t first, uint32_t blocks)
-{
-	return s->first == first && s->blocks == blocks;
 }
 
 int
@@ -281,36 +263,26 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 							   : FAL_EINVAL };
 	const bool squares = s.kind == FAL_SAY_SQUARES;
 	if (m->say.kind > FAL_SAY_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
-	    ((leaves || squares) && !is_all(&s, first, blocks)) ||
+	    ((leaves || squares) && (s.first != first || s.blocks != blocks)) ||
 	    (leaves && s.kind != FAL_SAY_STEPPED))
 		return FAL_EFORMAT;
 	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_SAY_REFUSED) {
 		memcpy(odd, m->say.odd, FAL_MSG_WHY);
 		s.odd = odd;
 	}
-	if (leaves)
+	if (leaves) {
 		s.leaves = copy_of(&r, blocks, FAL_HASH_BYTES);
-	if (leaves)
 		s.exps = copy_of(&r, blocks, 1);
+	}
 	if (squares)
 		get_squares(&r, blocks, &s);
 	get_brought(&r, &s);
-	int err = fal_rd_end(&r);
-	if (err < 0)
-		fal_post_say_free(&s);
-	else
-		*out = s;
-	return err < 0 && err != FAL_ENOMEM ? FAL_EFORMAT : err;
-}
-
-void
-fal_post_say_free(struct fal_shard_say *s)
-{
-	free(s->exps);
-	free(s->squares);
-	free(s->leaves);
-	free(s->brought);
-	*s = (struct fal_shard_say){ 0 };
+	if (fal_rd_end(&r) < 0) {
+		fal_shard_say_free(&s);
+		return FAL_EFORMAT;
+	}
+	*out = s;
+	return FAL_OK;
 }
 
 /* ---- images ------------------------------------------------------------------------ */
@@ -384,13 +356,15 @@ fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out
 		}
 		most -= bytes;
 		void *p = fal_calloc(1, bytes > 0 ? (size_t)bytes : 1);
-		err = p != NULL ? fal_image_add(&image, name, floats, p, (size_t)bytes)
-				: FAL_ENOMEM;
-		if (err < 0)
-			free(p);
+		if (p != NULL)
+			fal_image_add(&image, name, floats, p, (size_t)bytes);
+		else
+			err = FAL_ENOMEM;
 	}
-	/* Each version that is kept has arrays of its own. */
-	if (err == FAL_OK && (r.err != 0 || image.is.olds > image.arrays))
+	/* Each version that is kept, each line and slot has arrays of its own. */
+	const struct fal_image_head *is = &image.is;
+	if (err == FAL_OK &&
+	    (r.err != 0 || (uint64_t)is->olds + is->lines + is->slots > image.arrays))
 		err = FAL_EFORMAT;
 	if (err < 0)
 		fal_image_free(&image);

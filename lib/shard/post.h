@@ -37,10 +37,9 @@ void fal_post_free(struct fal_post *p);
 int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);
 /* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.
- * FAL_EFORMAT, FAL_ENOMEM; free it with fal_post_say_free. */
+ * FAL_EFORMAT; free it with fal_shard_say_free. */
 int fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 		     char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
-void fal_post_say_free(struct fal_shard_say *s);
 
 /* Bytes that arrays of a SAY of a shard of so many blocks have at most, in clocks of so
  * many tasks: each task of a block is one contribution's. */

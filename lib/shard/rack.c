@@ -96,10 +96,8 @@ make_room(struct fal_rack *r)
 struct fal_rack *
 fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 {
-	struct fal_rack *r = fal_calloc(1, sizeof(*r));
+	struct fal_rack *r = fal_xcalloc(1, sizeof(*r));
 	struct fal_map map;
-	if (r == NULL)
-		return NULL;
 	if (conf->map != NULL)
 		map = *conf->map;
 	else
@@ -231,18 +229,6 @@ take_move(struct fal_rack *r, uint32_t i)
 	r->gathers = false;
 }
 
-static uint32_t
-larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint32_t
-smaller(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 int
 fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 	       struct fal_rack_piece *out)
@@ -250,10 +236,11 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 	const struct place *p = &r->at[from];
 	const struct fal_extent *b = &p->to.of[to];
 	const struct has *a = &p->now;
-	const uint32_t both = larger(a->first, b->first),
-		       first = larger(both, out->first + out->count),
-		       end = smaller(smaller(a->first + a->count, b->first + b->count),
-				     first + most);
+	const uint32_t a_end = a->first + a->count, b_end = b->first + b->count;
+	uint32_t first = a->first > b->first ? a->first : b->first,
+		 end = a_end < b_end ? a_end : b_end;
+	first = first > out->first + out->count ? first : out->first + out->count;
+	end = end < first + most ? end : first + most;
 	struct fal_image live = { 0 };
 	if (a->shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
 		return 0;
@@ -261,7 +248,7 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 	const struct fal_image_run run = run_of(a), of = run_of(&is);
 	int err = fal_shard_image(a->shard, &live);
 	if (err == FAL_OK)
-		err = fal_image_cut(&live, &run, &of, &out->image);
+		fal_image_cut(&live, &run, &of, &out->image);
 	fal_image_free(&live);
 	out->epoch = p->to.epoch;
 	out->first = first;

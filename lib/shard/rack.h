@@ -13,7 +13,6 @@
 #define FAL_SHARD_RACK_H
 
 #include "shard/shard.h"
-#include "store/most.h"
 
 struct fal_rack; /* opaque */
 

@@ -5,7 +5,7 @@
  * rounds by their numbers and never sees the ledger or the scheduler.  No I/O, no clock.
  *
  * Owns lib/store, and is its only user.  Calls that can fail return 0 or a negative
- * enum fal_err; FAL_ENOMEM leaves it of no use.
+ * enum fal_err.
  */
 #ifndef FAL_SHARD_SHARD_H
 #define FAL_SHARD_SHARD_H
@@ -18,10 +18,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Versions that are kept at most, whatever an order says: those of the largest slack, and
- * those that are on their way. */
-enum { FAL_KEPT_MAX = 72 };
 
 struct fal_shard; /* opaque */
 
@@ -117,7 +113,7 @@ struct fal_shard_order {
 	const float *params;       /* PUT, as `exps`: borrowed */
 	const int8_t *exps;
 };
-/* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
+/* 0; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
  * has tasks; FAL_EINVAL, FAL_ESTATE: what no coordinator says.  What is asked of a round
  * that is over here is answered by nothing done, other orders for rounds that are not
  * open are passed over.  END and what follows it in enum fal_order_kind are carried out
@@ -130,8 +126,8 @@ int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
  * by the ticket.  Each record stands alone: those that are good count whatever else is in
  * the push, as far as it can be read, so that shards need not know of each other's.
  * 0, also where the contribution is fenced: it has not heard of it yet;
- * or why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault;
- * FAL_ENOMEM. */
+ * or why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault.
+ */
 int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		   const struct fal_tail *records, struct fal_diag *diag);
 
@@ -166,16 +162,12 @@ struct fal_shard_say {
 	uint64_t round, version;
 	struct fal_cid id;
 	uint32_t blocks, beyond, first;
-	int8_t *exps;    /* as brought */
+	int8_t *exps;    /* owned by the shard until the next say is fetched */
 	double *squares; /* the same */
 	uint8_t *leaves; /* the same */
 	int8_t most;
 	bool whole;
-	struct fal_brought { /* owned by the shard until the next say is fetched */
-		struct fal_cid id;
-		uint32_t blocks;
-		uint64_t sum; /* their checksum */
-	} *brought;
+	struct fal_brought *brought; /* the same */
 	uint32_t broughts;
 	uint32_t rank;
 	uint64_t added;
@@ -184,6 +176,8 @@ struct fal_shard_say {
 };
 /* The next thing that it has to say; false: nothing. */
 bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);
+/* Frees the arrays of one that is the caller's own. */
+void fal_shard_say_free(struct fal_shard_say *say);
 
 /* The newest version that is whole. */
 uint64_t fal_shard_version(const struct fal_shard *s);
@@ -206,7 +200,7 @@ bool fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out);
 const float *fal_shard_average(const struct fal_shard *s);
 
 /* All that it is, as it is: borrowed until the next order.  FAL_ESTATE: a version is
- * being made; FAL_ENOMEM. */
+ * being made. */
 int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* ---- what is left when it is gone ---- */
@@ -219,7 +213,7 @@ void fal_shard_spare(struct fal_shard *s, struct fal_image *image);
 
 /* A new shard becomes what an image says: these numbers, and then the arrays, which
  * `live` borrows from it, to be filled in; then fal_shard_became.  Nothing else may be
- * called between.  FAL_EINVAL: no image has these numbers; FAL_ENOMEM. */
+ * called between.  FAL_EINVAL: no image has these numbers. */
 int fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
 		     struct fal_image *live);
 void fal_shard_became(struct fal_shard *s);

@@ -10,15 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-int
+void
 fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_t bytes)
 {
-	if (FAL_GROW(m->array, m->cap, (size_t)m->arrays + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(m->array, m->cap, (size_t)m->arrays + 1);
 	struct fal_image_array *a = &m->array[m->arrays++];
 	*a = (struct fal_image_array){ .floats = floats, .p = p, .bytes = bytes };
 	snprintf(a->name, sizeof(a->name), "%s", name);
-	return FAL_OK;
 }
 
 /* Memory for a copy of the array: that of one of this name in `spare`, or new. */
@@ -42,15 +40,15 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 {
 	struct fal_image copy = { .is = from->is, .owned = true };
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < from->arrays && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < from->arrays; i++) {
 		const struct fal_image_array *a = &from->array[i];
 		void *p = room_for(a, m);
-		err = p != NULL ? fal_image_add(&copy, a->name, a->floats, p, a->bytes)
-				: FAL_ENOMEM;
-		if (err == FAL_OK)
-			memcpy(p, a->p, a->bytes);
-		else
-			free(p);
+		if (p == NULL) {
+			err = FAL_ENOMEM;
+			break;
+		}
+		memcpy(p, a->p, a->bytes);
+		fal_image_add(&copy, a->name, a->floats, p, a->bytes);
 	}
 	fal_image_free(m);
 	if (err < 0)
@@ -78,21 +76,17 @@ part_of(const struct fal_image_array *a, const struct fal_image_run *run,
 	return (a->floats ? (size_t)skipped * FAL_BLOCK : skipped) * per;
 }
 
-int
+void
 fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 	      const struct fal_image_run *of, struct fal_image *out)
 {
 	*out = (struct fal_image){ .is = from->is };
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < from->arrays && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < from->arrays; i++) {
 		const struct fal_image_array *a = &from->array[i];
 		size_t bytes;
 		const size_t at = part_of(a, run, of, &bytes);
-		err = fal_image_add(out, a->name, a->floats, (char *)a->p + at, bytes);
+		fal_image_add(out, a->name, a->floats, (char *)a->p + at, bytes);
 	}
-	if (err < 0)
-		fal_image_free(out);
-	return err;
 }
 
 int

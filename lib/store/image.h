@@ -1,5 +1,8 @@
-/* What a run of blocks is at a version: all that the versions to come depend on, as named
- * arrays and a few numbers, to be copied, kept and brought back.
+/* What others than its shard know of a store: its image, what contributions have brought,
+ * and what it has at most.
+ *
+ * An image is what a run of blocks is at a version: all that the versions to come depend
+ * on, as named arrays and a few numbers, to be copied, kept and brought back.
  *
  * Each array is made of its blocks, one after the other, in the model's order: those of
  * all shards, one behind the other, are those of the model, however it is cut.
@@ -7,13 +10,18 @@
 #ifndef FAL_STORE_IMAGE_H
 #define FAL_STORE_IMAGE_H
 
+#include "base/cid.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
 	FAL_IMAGE_NAME = 24,
-	FAL_IMAGE_OTHERS = 1024 /* lines, and slots, at most */
+	FAL_IMAGE_OTHERS = 1024, /* lines, and slots, at most */
+	/* Versions that are kept at most, whatever an order says: those of the largest
+	 * slack, and those that are on their way. */
+	FAL_KEPT_MAX = 72
 };
 
 /* The numbers; the same in all shards. */
@@ -42,9 +50,9 @@ struct fal_image {
 	bool owned; /* the arrays' bytes are its own */
 };
 
-/* Appends an array that is borrowed.  FAL_ENOMEM. */
-int fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
-		  size_t bytes);
+/* Appends an array that is borrowed. */
+void fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
+		   size_t bytes);
 /* Makes `m` a copy of `from`, of its arrays, too.  What it was before, empty or a copy,
  * is memory for that: new memory costs several times as much as the copying.  FAL_ENOMEM,
  * and it is empty. */
@@ -57,9 +65,9 @@ struct fal_image_run {
 	size_t values;
 };
 /* What `from`, of the blocks `run`, has of `of`, which are some of them: in `out`, which
- * borrows it.  FAL_ENOMEM. */
-int fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
-		  const struct fal_image_run *of, struct fal_image *out);
+ * borrows it. */
+void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
+		   const struct fal_image_run *of, struct fal_image *out);
 /* What is so cut becomes a part of `to`, whose arrays are written.  FAL_EFORMAT: it has
  * other numbers or arrays. */
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
@@ -74,5 +82,24 @@ fal_image_keeps(const struct fal_image_head *is)
 /* `version` was held when the image had been made: now it says so.  False: it has no such
  * version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
+
+/* What a contribution has brought to a round: blocks, and, with checksums, theirs. */
+struct fal_brought {
+	struct fal_cid id;
+	uint32_t blocks;
+	uint64_t sum;
+};
+
+/* The most that a store has at a time, for whoever counts its bytes. */
+struct fal_store_most {
+	uint32_t versions; /* that are kept, the newest with them, */
+	/* … and so many more, until the next one is whole everywhere: what a shard has of
+	 * the newest while it makes that, and what other shards may lack tasks of. */
+	uint32_t beyond;
+	uint32_t rounds; /* sums: of open ones, and what is collected of others */
+	uint32_t lines;
+	bool deltas; /* they bring changes of weights */
+	bool outer;  /* lines are pushed by an outer step */
+};
 
 #endif

@@ -1,4 +1,4 @@
-/* Versions, and what is collected for the next one. */
+/* A store: versions, what is collected for the next one, and how that is made. */
 #include "store/store_priv.h"
 
 #include "base/err.h"
@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,36 +73,35 @@ begin_with(struct fal_store *s, const float *init)
 struct fal_store *
 fal_store_new(const struct fal_store_conf *conf, const float *init)
 {
-	struct fal_store *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return NULL;
+	const uint32_t blocks = fal_blocks(conf->n);
+	struct fal_store *s = fal_xcalloc(1, sizeof(*s));
+	struct making *m = s->making = fal_xcalloc(1, sizeof(*m));
+	const bool averages = conf->optim.ema > 0, clips = conf->optim.clip > 0;
 	assert(fal_optim_slots(&conf->optim) <= FAL_OPTIM_SLOTS);
 	s->conf = *conf;
-	s->blocks = fal_blocks(conf->n);
+	s->blocks = blocks;
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
-	s->reach = fal_calloc(s->blocks, sizeof(*s->reach));
-	s->exps = fal_calloc(s->blocks, 1);
-	s->range = fal_calloc(s->blocks, sizeof(*s->range));
-	s->making = store_making_new(conf);
-	s->sum_exps = fal_calloc(s->blocks, 1);
-	if (s->params == NULL || s->state == NULL || s->reach == NULL ||
-	    s->exps == NULL || s->range == NULL || s->making == NULL ||
-	    s->sum_exps == NULL) {
+	s->average = averages ? fal_calloc_aligned(conf->n, sizeof(float)) : NULL;
+	/* Touched where it is needed alone: falcon-ps counts it (image.h, `beyond`). */
+	m->params = fal_alloc_pages(conf->n, sizeof(float));
+	if (s->params == NULL || s->state == NULL || m->params == NULL ||
+	    (averages && s->average == NULL)) {
 		fal_store_free(s);
 		return NULL;
 	}
-	if (conf->optim.ema > 0)
-		s->average = fal_calloc_aligned(conf->n, sizeof(float));
-	if (conf->optim.clip > 0)
-		s->norms = fal_calloc(s->blocks, sizeof(*s->norms));
-	if ((conf->optim.ema > 0 && s->average == NULL) ||
-	    (conf->optim.clip > 0 && s->norms == NULL)) {
-		fal_store_free(s);
-		return NULL;
-	}
-	memset(s->exps, FAL_EXP_FIRST, s->blocks);
-	memset(s->range, FAL_EXP_FIRST, s->blocks * sizeof(*s->range));
+	s->reach = fal_xcalloc(blocks, sizeof(*s->reach));
+	s->exps = fal_xcalloc(blocks, 1);
+	s->range = fal_xcalloc(blocks, sizeof(*s->range));
+	s->sum_exps = fal_xcalloc(blocks, 1);
+	s->norms = clips ? fal_xcalloc(blocks, sizeof(*s->norms)) : NULL;
+	m->made = fal_xcalloc(blocks, 1);
+	m->due = fal_xcalloc(blocks, sizeof(*m->due));
+	m->exps = fal_xcalloc(blocks, 1);
+	if (conf->checksums)
+		m->checksums = fal_xcalloc(blocks, sizeof(*m->checksums));
+	memset(s->exps, FAL_EXP_FIRST, blocks);
+	memset(s->range, FAL_EXP_FIRST, blocks * sizeof(*s->range));
 	if (init != NULL)
 		begin_with(s, init);
 	return s;
@@ -121,19 +121,11 @@ fal_store_free(struct fal_store *s)
 {
 	if (s == NULL)
 		return;
-	while (s->open.n > 0)
-		fal_store_drop(s, s->open.v[0]->is.round);
+	store_free_rounds(s);
 	fal_store_forget_slots(s, UINT64_MAX);
 	fal_store_forget_lines(s);
-	for (size_t i = 0; i < s->closed.n; i++)
-		round_free(s->closed.v[i]);
-	for (size_t i = 0; i < s->spares.n; i++)
-		fal_sum_free(s->spares.v[i]);
 	free_olds(s, 0);
 	free(s->old);
-	free(s->open.v);
-	free(s->closed.v);
-	free(s->spares.v);
 	free(s->slots.v);
 	free(s->lines.v);
 	fal_sum_free(s->sum);
@@ -146,7 +138,12 @@ fal_store_free(struct fal_store *s)
 	free(s->norms);
 	free(s->exps);
 	free(s->range);
-	store_making_free(s->making);
+	free(s->making->made);
+	free(s->making->due);
+	free(s->making->exps);
+	free(s->making->params);
+	free(s->making->checksums);
+	free(s->making);
 	free(s);
 }
 
@@ -176,27 +173,9 @@ fal_store_exps(const struct fal_store *s)
 	return s->exps;
 }
 
-/* One place more for an old version. */
-static int
-add_old(struct fal_store *s)
-{
-	struct old *old = fal_realloc(s->old, (size_t)s->old_cap + 1, sizeof(*old));
-	if (old == NULL)
-		return FAL_ENOMEM;
-	s->old = old;
-	struct old o = { .params = fal_alloc_pages(s->conf.n, sizeof(float)),
-			 .exps = fal_calloc(s->blocks, 1) };
-	if (o.params == NULL || o.exps == NULL) {
-		free(o.params);
-		free(o.exps);
-		return FAL_ENOMEM;
-	}
-	old[s->old_cap++] = o;
-	return FAL_OK;
-}
-
-void
-store_widen_ranges(struct fal_store *s)
+/* The ranges take in the newest version's exponents. */
+static void
+widen_ranges(struct fal_store *s)
 {
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		struct range *r = &s->range[b];
@@ -214,20 +193,21 @@ rotate(struct fal_store *s)
 	s->old[s->old_cap - 1] = first;
 }
 
-int
+void
 fal_store_keep(struct fal_store *s, uint32_t versions)
 {
+	const uint32_t olds = versions - 1;
 	assert(versions > 0);
-	while (s->old_cap < versions - 1) {
-		int err = add_old(s);
-		if (err < 0)
-			return err;
-	}
-	for (; s->olds > versions - 1; s->olds--)
+	for (; s->olds > olds; s->olds--)
 		rotate(s);
-	free_olds(s, versions - 1);
-	s->old_cap = versions - 1;
-	return FAL_OK;
+	free_olds(s, olds);
+	s->old = fal_must(fal_realloc(s->old, olds, sizeof(*s->old)));
+	for (; s->old_cap < olds; s->old_cap++)
+		s->old[s->old_cap] = (struct old){
+			.params = fal_must(fal_alloc_pages(s->conf.n, sizeof(float))),
+			.exps = fal_xcalloc(s->blocks, 1)
+		};
+	s->old_cap = olds;
 }
 
 uint64_t
@@ -243,6 +223,69 @@ find_old(const struct fal_store *s, uint64_t version)
 	for (uint32_t i = 0; i < s->olds; i++)
 		if (s->old[i].version == version)
 			return &s->old[i];
+	return NULL;
+}
+
+/* A block of the newest version. */
+static const float *
+newest_block(const struct fal_store *s, uint32_t b)
+{
+	const struct making *m = s->making;
+	return m->on && m->made[b] ? fal_sum_memory(m->sum, b)
+				   : s->params + (size_t)b * FAL_BLOCK;
+}
+
+struct copying {
+	const struct fal_store *s;
+	float *to;
+	const float *from;
+};
+
+static void
+copy_block(void *of, uint32_t b, uint32_t thread)
+{
+	(void)thread;
+	const struct copying *c = of;
+	const size_t first = (size_t)b * FAL_BLOCK;
+	memcpy(c->to + first, c->from != NULL ? c->from + first : newest_block(c->s, b),
+	       fal_block_len(c->s->conf.n, b) * sizeof(float));
+}
+
+/* All parameters of a version are copied; NULL: the newest, be the next one made or not.
+ */
+static void
+copy_params(const struct fal_store *s, float *to, const float *from)
+{
+	struct copying of = { s, to, from };
+	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
+}
+
+/* All parameters of the newest version, and its exponents. */
+static const float *
+newest(const struct fal_store *s)
+{
+	struct making *m = s->making;
+	if (!m->on)
+		return s->params;
+	if (!m->whole)
+		copy_params(s, m->params, NULL);
+	m->whole = true;
+	return m->params;
+}
+
+static const int8_t *
+newest_exps(const struct fal_store *s)
+{
+	return s->making->on ? s->making->exps : s->exps;
+}
+
+/* The line, or NULL. */
+static struct line *
+line_find(const struct fal_store *s, uint32_t line)
+{
+	for (size_t i = 0; i < s->lines.n; i++)
+		if (fal_line_of(s->lines.v[i].version) == line)
+			return &s->lines.v[i];
 	return NULL;
 }
 
@@ -262,43 +305,16 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 			return false;
 	}
 	if (params != NULL)
-		*params = l != NULL     ? l->params
-			  : old != NULL ? old->params
-					: store_newest(s);
+		*params = l != NULL ? l->params : old != NULL ? old->params : newest(s);
 	if (exps != NULL)
-		*exps = l != NULL     ? l->exps
-			: old != NULL ? old->exps
-				      : store_newest_exps(s);
+		*exps = l != NULL ? l->exps : old != NULL ? old->exps : newest_exps(s);
 	return true;
 }
 
-struct copying {
-	const struct fal_store *s;
-	float *to;
-	const float *from;
-};
-
+/* The version, newer than all old ones, becomes an old one; its values are copied, as by
+ * copy_params.  Of more than are kept the oldest goes. */
 static void
-copy_block(void *of, uint32_t b, uint32_t thread)
-{
-	(void)thread;
-	const struct copying *c = of;
-	const size_t first = (size_t)b * FAL_BLOCK;
-	memcpy(c->to + first,
-	       c->from != NULL ? c->from + first : store_newest_block(c->s, b),
-	       fal_block_len(c->s->conf.n, b) * sizeof(float));
-}
-
-void
-store_copy(const struct fal_store *s, float *to, const float *from)
-{
-	struct copying of = { s, to, from };
-	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
-}
-
-void
-store_put_by(struct fal_store *s, uint64_t version, const float *params,
-	     const int8_t *exps)
+put_by(struct fal_store *s, uint64_t version, const float *params, const int8_t *exps)
 {
 	if (s->old_cap == 0)
 		return;
@@ -308,90 +324,11 @@ store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		s->olds++;
 	struct old *o = &s->old[s->olds - 1];
 	o->version = version;
-	store_copy(s, o->params, params);
+	copy_params(s, o->params, params);
 	memcpy(o->exps, exps, s->blocks);
 }
 
-/* ---- rounds -------------------------------------------------------------------- */
-
-/* Memory for the next sum. */
-static void
-spare(struct fal_store *s, struct fal_sum *sum)
-{
-	if (FAL_GROW(s->spares.v, s->spares.cap, s->spares.n + 1) < 0)
-		fal_sum_free(sum);
-	else
-		s->spares.v[s->spares.n++] = sum;
-}
-
-static struct fal_sum *
-take_sum(struct fal_store *s)
-{
-	if (s->spares.n == 0)
-		return fal_sum_new(s->conf.n);
-	struct fal_sum *sum = s->spares.v[--s->spares.n];
-	fal_sum_clear(sum);
-	return sum;
-}
-
-int
-fal_store_open(struct fal_store *s, const struct fal_store_round *is)
-{
-	const int8_t *exps;
-	size_t at = round_place(s, is->round);
-	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
-	if (FAL_GROW(s->open.v, s->open.cap, s->open.n + 1) < 0)
-		return FAL_ENOMEM;
-	struct fal_sum *sum = take_sum(s);
-	if (sum == NULL)
-		return FAL_ENOMEM;
-	struct round *r =
-		s->closed.n > 0 ? s->closed.v[--s->closed.n] : round_new(s->blocks);
-	if (r == NULL) {
-		spare(s, sum);
-		return FAL_ENOMEM;
-	}
-	round_clear(r, s->blocks);
-	r->is = *is;
-	r->sum = sum;
-	if (is->kind == FAL_KIND_GRAD) {
-		bool kept = fal_store_at(s, is->version, NULL, &exps);
-		assert(kept);
-		memcpy(r->exps, exps, s->blocks);
-	}
-	memmove(s->open.v + at + 1, s->open.v + at,
-		(s->open.n++ - at) * sizeof(struct round *));
-	s->open.v[at] = r;
-	return FAL_OK;
-}
-
-void
-fal_store_drop(struct fal_store *s, uint64_t round)
-{
-	struct round *r = round_find(s, round);
-	if (r == NULL)
-		return;
-	size_t at = round_place(s, round);
-	memmove(s->open.v + at, s->open.v + at + 1,
-		(--s->open.n - at) * sizeof(struct round *));
-	if (r->sum != NULL)
-		spare(s, r->sum);
-	r->sum = NULL;
-	if (FAL_GROW(s->closed.v, s->closed.cap, s->closed.n + 1) < 0)
-		round_free(r);
-	else
-		s->closed.v[s->closed.n++] = r;
-}
-
 /* ---- collecting ---------------------------------------------------------------- */
-
-struct round *
-store_completed(const struct fal_store *s, uint64_t round, enum fal_kind kind)
-{
-	struct round *r = round_find(s, round);
-	assert(r != NULL && r->left == 0 && r->is.kind == kind);
-	return r;
-}
 
 int
 fal_store_merge(struct fal_store *s, uint64_t round)
@@ -410,13 +347,6 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 	}
 	fal_store_drop(s, round);
 	return FAL_OK;
-}
-
-void
-store_largest(struct fal_largest *of, const struct fal_largest *more)
-{
-	if (more->exponent > of->exponent)
-		*of = *more;
 }
 
 /* The largest weight of all, taken as at least 1. */
@@ -459,28 +389,32 @@ change(const struct fal_store *s, const struct round *r, uint32_t b,
 	return len;
 }
 
-int
-store_begin_delta(struct fal_store *s)
+/* n floats, zeros. */
+static float *
+new_vector(const struct fal_store *s)
+{
+	return fal_must(fal_calloc_aligned(s->conf.n, sizeof(float)));
+}
+
+/* Something is added to s->delta, which is there then. */
+static void
+begin_delta(struct fal_store *s)
 {
 	if (s->delta == NULL)
-		s->delta = fal_calloc_aligned(s->conf.n, sizeof(float));
-	if (s->delta == NULL)
-		return FAL_ENOMEM;
+		s->delta = new_vector(s);
 	if (!s->moved)
 		memset(s->delta, 0, s->conf.n * sizeof(float));
 	s->moved = true;
-	return FAL_OK;
 }
 
-int
+void
 fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 		    struct fal_unstepped *out)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
-	if (store_begin_delta(s) < 0)
-		return FAL_ENOMEM;
 	float by[FAL_BLOCK];
 	double most = 0;
+	begin_delta(s);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
 		uint32_t len = change(s, r, b, by, &most, out);
@@ -488,40 +422,32 @@ fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 			to[i] += (float)weight * by[i];
 	}
 	fal_store_drop(s, round);
-	return FAL_OK;
 }
 
-struct slot *
-store_slot(struct fal_store *s, uint64_t slot)
+/* The slot's entry, made if it is new. */
+static struct slot *
+slot_at(struct fal_store *s, uint64_t slot)
 {
 	for (size_t i = 0; i < s->slots.n; i++)
 		if (s->slots.v[i].slot == slot)
 			return &s->slots.v[i];
-	if (FAL_GROW(s->slots.v, s->slots.cap, s->slots.n + 1) < 0)
-		return NULL;
-	struct slot *u = &s->slots.v[s->slots.n];
+	FAL_XGROW(s->slots.v, s->slots.cap, s->slots.n + 1);
+	struct slot *u = &s->slots.v[s->slots.n++];
 	*u = (struct slot){ .slot = slot,
-			    .mean = fal_calloc_aligned(s->conf.n, sizeof(float)),
-			    .is = fal_calloc(s->blocks, sizeof(*u->is)) };
-	if (u->mean == NULL || u->is == NULL) {
-		free(u->mean);
-		free(u->is);
-		return NULL;
-	}
-	s->slots.n++;
+			    .mean = new_vector(s),
+			    .is = fal_xcalloc(s->blocks, sizeof(*u->is)) };
 	return u;
 }
 
-int
+uint32_t
 fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 		 struct fal_unstepped *out)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
-	struct slot *u = store_slot(s, slot);
-	if (u == NULL || store_begin_delta(s) < 0)
-		return FAL_ENOMEM;
+	struct slot *u = slot_at(s, slot);
 	float changed[FAL_BLOCK];
 	double most = 0;
+	begin_delta(s);
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
@@ -533,7 +459,7 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 		}
 	}
 	fal_store_drop(s, round);
-	return (int)d;
+	return d;
 }
 
 void
@@ -550,6 +476,21 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 		*u = s->slots.v[--s->slots.n];
 	}
 }
+
+/* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
+ * `divisor` samples. */
+struct store_step {
+	const struct fal_sum *sum;
+	const int8_t *sum_exps;
+	struct fal_optim_step by;
+	double divisor;
+	float *params, *state; /* which model */
+	int8_t *exps;
+	struct fal_reach *reach;
+	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
+	/* That whose memory gets what a block was; NULL: nobody asks for that. */
+	struct fal_sum *keeps;
+};
 
 /* A bound of the values of the mean gradient of block b, from the sum's bound. */
 static double
@@ -578,9 +519,9 @@ place_of(const struct fal_store *s, uint32_t b)
 	return ((uint64_t)s->conf.first + b) * FAL_BLOCK;
 }
 
-struct fal_reach
-store_reach(const struct fal_store *s, const float *params, const float *state,
-	    uint32_t b)
+/* How far block b of a model with this state reaches. */
+static struct fal_reach
+reach_of(const struct fal_store *s, const float *params, const float *state, uint32_t b)
 {
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
 	const size_t first = (size_t)b * FAL_BLOCK;
@@ -614,7 +555,7 @@ step_block(const struct fal_store *s, const struct store_step *step, float scale
 	const struct fal_optim_piece piece = { place_of(s, b), len, params, state, mean };
 	fal_optim_apply_piece(&s->conf.optim, &step->by, scale, &piece);
 	if (!proven)
-		reach = store_reach(s, step->params, step->state, b);
+		reach = reach_of(s, step->params, step->state, b);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
 		memcpy(params, was, len * sizeof(float));
 		memcpy(state, held_was, held * sizeof(float));
@@ -706,9 +647,11 @@ struct stepping {
 	atomic_uint beyond, refused;
 };
 
-enum stepped
-store_step_one(const struct fal_store *s, const struct store_step *step, float scale,
-	       uint32_t b)
+enum stepped { STEPPED, BEYOND, REFUSED };
+/* Steps block b alone, its mean gradient scaled. */
+static enum stepped
+step_block_of(const struct fal_store *s, const struct store_step *step, float scale,
+	      uint32_t b)
 {
 	_Alignas(64) float mean[FAL_BLOCK];
 	const size_t first = (size_t)b * FAL_BLOCK;
@@ -732,17 +675,26 @@ step_one(void *of, uint32_t b, uint32_t thread)
 	struct stepping *g = of;
 	if (g->step->made != NULL && g->step->made[b])
 		return;
-	const enum stepped is = store_step_one(g->s, g->step, g->scale, b);
+	const enum stepped is = step_block_of(g->s, g->step, g->scale, b);
 	g->beyond += is == BEYOND;
 	g->refused += is == REFUSED;
 }
 
-struct fal_unstepped
-store_step(struct fal_store *s, const struct store_step *step)
+/* Steps all blocks; those that cannot be stepped are counted. */
+static struct fal_unstepped
+step_all(struct fal_store *s, const struct store_step *step)
 {
 	struct stepping of = { .s = s, .step = step, .scale = scale_of(s, step) };
 	fal_parallel_each(s->conf.parallel, s->blocks, step_one, &of);
 	return (struct fal_unstepped){ .beyond = of.beyond, .refused = of.refused };
+}
+
+const uint8_t *
+fal_store_made(const struct fal_store *s, uint32_t *n)
+{
+	if (n != NULL)
+		*n = s->making->n;
+	return s->making->on ? s->making->made : NULL;
 }
 
 const float *
@@ -755,14 +707,15 @@ fal_store_average(const struct fal_store *s)
 static void
 drop_gradients(struct fal_store *s)
 {
-	spare(s, s->sum);
+	store_spare_sum(s, s->sum);
 	s->sum = NULL;
 	s->known = false;
 }
 
-struct store_step
-store_next_step(const struct fal_store *s, const struct fal_sum *sum,
-		const int8_t *sum_exps, float lr, double divisor)
+/* The step of the newest version. */
+static struct store_step
+next_step(const struct fal_store *s, const struct fal_sum *sum, const int8_t *sum_exps,
+	  float lr, double divisor)
 {
 	return (struct store_step){ .sum = sum,
 				    .sum_exps = sum_exps,
@@ -778,9 +731,8 @@ store_next_step(const struct fal_store *s, const struct fal_sum *sum,
 static struct fal_unstepped
 step_gradients(struct fal_store *s, float lr, double divisor)
 {
-	const struct store_step step =
-		store_next_step(s, s->sum, s->sum_exps, lr, divisor);
-	const struct fal_unstepped is = store_step(s, &step);
+	const struct store_step step = next_step(s, s->sum, s->sum_exps, lr, divisor);
+	const struct fal_unstepped is = step_all(s, &step);
 	s->steps++;
 	drop_gradients(s);
 	return is;
@@ -832,7 +784,7 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 	struct fal_unstepped is = { .by = s->largest };
 	assert(!m->on || (s->sum == m->sum && !s->moved && lr == m->how.lr &&
 			  divisor == m->how.divisor));
-	store_put_by(s, s->version, NULL, store_newest_exps(s));
+	put_by(s, s->version, NULL, newest_exps(s));
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
@@ -845,8 +797,362 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 		is.refused += step_deltas(s);
 	s->moved = m->on = false;
 	s->version++;
-	store_widen_ranges(s);
+	widen_ranges(s);
 	if (s->average != NULL && stepped)
 		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);
 	return is;
+}
+
+/* ---- a version that is made while its round is open (struct making) -------------- */
+
+/* Some blocks that may be made. */
+struct some {
+	const struct fal_store *s;
+	const struct round *r;
+	struct store_step step;
+	atomic_uint made, beyond, refused;
+};
+
+static void
+make_due(void *of, uint32_t i, uint32_t thread)
+{
+	(void)thread;
+	struct some *some = of;
+	const struct fal_store *s = some->s;
+	const struct round *r = some->r;
+	struct making *m = s->making;
+	const uint32_t b = m->due[i];
+	if (m->made[b])
+		return;
+	if (m->checksums != NULL)
+		m->checksums[b] = round_checksum(s, r, b);
+	const enum stepped is = step_block_of(s, &some->step, 1, b);
+	some->beyond += is == BEYOND;
+	some->refused += is == REFUSED;
+	m->made[b] = 1;
+	some->made++;
+}
+
+/* What may be made is. */
+static void
+make_dues(struct fal_store *s, const struct round *r)
+{
+	struct making *m = s->making;
+	struct some of = { .s = s,
+			   .r = r,
+			   .step = next_step(s, r->sum, r->exps, m->how.lr,
+					     m->how.divisor) };
+	of.step.keeps = m->sum;
+	fal_parallel_each(s->conf.parallel, m->dues, make_due, &of);
+	m->n += of.made;
+	m->beyond += of.beyond;
+	m->refused += of.refused;
+	m->dues = 0;
+}
+
+/* Is the step of nothing but gradients that no other block has a say in? */
+static bool
+is_plain(const struct fal_store *s, const struct fal_store_make *how)
+{
+	return s->sum == NULL && !s->moved && s->conf.optim.clip <= 0 &&
+	       s->average == NULL && how->divisor > 0 && isfinite(how->lr);
+}
+
+int
+fal_store_make(struct fal_store *s, const struct fal_store_make *how)
+{
+	const struct round *r = round_find(s, how->round);
+	struct making *m = s->making;
+	if (m->on || r == NULL || r->is.kind != FAL_KIND_GRAD || !is_plain(s, how))
+		return 0;
+	memcpy(m->exps, s->exps, s->blocks);
+	memset(m->made, 0, s->blocks);
+	m->on = true;
+	m->whole = false;
+	m->how = *how;
+	m->sum = r->sum;
+	m->n = m->beyond = m->refused = m->dues = 0;
+	for (uint32_t b = 0; b < s->blocks; b++)
+		if (r->counted[b] == r->is.tasks)
+			store_make_next(s, r, b);
+	make_dues(s, r);
+	return 1;
+}
+
+void
+store_make_next(struct fal_store *s, const struct round *r, uint32_t b)
+{
+	struct making *m = s->making;
+	if (m->on && r->is.round == m->how.round && m->dues < s->blocks)
+		m->due[m->dues++] = b;
+}
+
+void
+fal_store_make_more(struct fal_store *s)
+{
+	struct making *m = s->making;
+	const struct round *r = m->on && m->dues > 0 ? round_find(s, m->how.round) : NULL;
+	if (r != NULL)
+		make_dues(s, r);
+}
+
+bool
+store_is_made(const struct fal_store *s, const struct round *r, uint32_t b)
+{
+	const struct making *m = s->making;
+	return m->on && r->is.round == m->how.round && m->made[b];
+}
+
+/* ---- lines ------------------------------------------------------------------------ */
+
+bool
+fal_store_has_line(const struct fal_store *s, uint32_t line)
+{
+	return line_find(s, line) != NULL;
+}
+
+void
+fal_store_forget_lines(struct fal_store *s)
+{
+	for (size_t i = 0; i < s->lines.n; i++) {
+		struct line *l = &s->lines.v[i];
+		free(l->params);
+		free(l->taken);
+		free(l->state);
+		free(l->exps);
+		free(l->reach);
+		free(l->is);
+	}
+	s->lines.n = 0;
+}
+
+static struct line *
+add_line(struct fal_store *s, uint64_t version)
+{
+	FAL_XGROW(s->lines.v, s->lines.cap, s->lines.n + 1);
+	struct line *l = &s->lines.v[s->lines.n++];
+	*l = (struct line){ .version = version,
+			    .params = new_vector(s),
+			    .taken = new_vector(s),
+			    .state = fal_must(fal_calloc_aligned(state_len(&s->conf),
+								 sizeof(float))),
+			    .exps = fal_xcalloc(s->blocks, 1),
+			    .reach = fal_xcalloc(s->blocks, sizeof(*l->reach)),
+			    .is = fal_xcalloc(s->blocks, sizeof(*l->is)) };
+	memcpy(l->exps, s->exps, s->blocks);
+	return l;
+}
+
+void
+fal_store_line(struct fal_store *s, uint64_t version)
+{
+	struct line *l = line_find(s, fal_line_of(version));
+	if (l == NULL)
+		l = add_line(s, version);
+	l->version = version;
+	memcpy(l->params, s->params, s->conf.n * sizeof(float));
+	memcpy(l->taken, s->params, s->conf.n * sizeof(float));
+	for (uint32_t b = 0; b < s->blocks; b++)
+		l->reach[b].params = s->reach[b].params;
+}
+
+struct fal_unstepped
+fal_store_line_step(struct fal_store *s, uint64_t round,
+		    const struct fal_store_line_step *step)
+{
+	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
+	struct line *l = line_find(s, fal_line_of(step->version));
+	assert(l != NULL);
+	const struct store_step by = { .sum = r->sum,
+				       .sum_exps = r->exps,
+				       .by = fal_optim_step(&s->conf.optim, step->lr,
+							    l->steps++),
+				       .divisor = step->divisor,
+				       .params = l->params,
+				       .state = l->state,
+				       .exps = l->exps,
+				       .reach = l->reach };
+	struct fal_unstepped is = step_all(s, &by);
+	is.by = r->largest;
+	l->version = step->version;
+	fal_store_drop(s, round);
+	return is;
+}
+
+void
+fal_store_push(struct fal_store *s, uint32_t line, double weight)
+{
+	const struct line *l = line_find(s, line);
+	assert(l != NULL);
+	begin_delta(s);
+	for (size_t i = 0; i < s->conf.n; i++)
+		s->delta[i] += (float)weight * (l->params[i] - l->taken[i]);
+}
+
+void
+fal_store_outer(struct fal_store *s, double rate, double momentum)
+{
+	const struct slot *v = slot_at(s, 0);
+	const float m = (float)momentum, lr = (float)rate;
+	begin_delta(s);
+	for (size_t i = 0; i < s->conf.n; i++) {
+		v->mean[i] = m * v->mean[i] + s->delta[i];
+		s->delta[i] = lr * (s->delta[i] + m * v->mean[i]);
+	}
+}
+
+/* ---- a version that comes from elsewhere ------------------------------------------ */
+
+int
+fal_store_put(struct fal_store *s, uint64_t version, const float *params,
+	      const int8_t *exps)
+{
+	assert(!s->making->on);
+	if (version < s->version)
+		return FAL_EINVAL;
+	if (version > s->version)
+		put_by(s, s->version, s->params, s->exps);
+	s->version = version;
+	memcpy(s->params, params, s->conf.n * sizeof(*params));
+	memcpy(s->exps, exps, s->blocks);
+	widen_ranges(s);
+	for (uint32_t b = 0; b < s->blocks; b++)
+		s->reach[b] = reach_of(s, s->params, s->state, b);
+	return FAL_OK;
+}
+
+/* ---- images ----------------------------------------------------------------------- */
+
+/* Of the versions before the newest, from `from` on, those that follow each other up to
+ * it. */
+static uint32_t
+olds_of(const struct fal_store *s, uint64_t from)
+{
+	uint32_t n = 0;
+	while (n < s->olds && s->version - n > from &&
+	       s->old[s->olds - 1 - n].version + n + 1 == s->version)
+		n++;
+	return n;
+}
+
+/* The newest of them first. */
+static void
+image_olds(const struct fal_store *s, struct fal_image *m)
+{
+	for (uint32_t i = 1; i <= m->is.olds; i++) {
+		const struct old *o = &s->old[s->olds - i];
+		char name[FAL_IMAGE_NAME];
+		snprintf(name, sizeof(name), "params.%u", i);
+		fal_image_add(m, name, true, o->params, s->conf.n * sizeof(float));
+		snprintf(name, sizeof(name), "exponents.%u", i);
+		fal_image_add(m, name, false, o->exps, s->blocks);
+	}
+}
+
+/* Their numbers, as an array; `p` is one of a line or a slot. */
+static void
+image_numbers(const struct fal_store *s, struct fal_image *m, const char *name,
+	      struct store_numbers *p, struct store_numbers is)
+{
+	for (uint32_t b = 0; b < s->blocks; b++)
+		p[b] = is;
+	fal_image_add(m, name, false, p, (size_t)s->blocks * sizeof(*p));
+}
+
+static void
+image_line(const struct fal_store *s, struct fal_image *m, uint32_t i)
+{
+	const struct line *l = &s->lines.v[i];
+	const size_t values = s->conf.n * sizeof(float);
+	char name[FAL_IMAGE_NAME];
+	snprintf(name, sizeof(name), "line.%u", i);
+	image_numbers(s, m, name, l->is, (struct store_numbers){ l->version, l->steps });
+	snprintf(name, sizeof(name), "line.%u.params", i);
+	fal_image_add(m, name, true, l->params, values);
+	snprintf(name, sizeof(name), "line.%u.taken", i);
+	fal_image_add(m, name, true, l->taken, values);
+	snprintf(name, sizeof(name), "line.%u.exponents", i);
+	fal_image_add(m, name, false, l->exps, s->blocks);
+	snprintf(name, sizeof(name), "line.%u.optimizer", i);
+	if (state_len(&s->conf) > 0)
+		fal_image_add(m, name, true, l->state,
+			      state_len(&s->conf) * sizeof(float));
+}
+
+static void
+image_slot(const struct fal_store *s, struct fal_image *m, uint32_t i)
+{
+	const struct slot *u = &s->slots.v[i];
+	char name[FAL_IMAGE_NAME];
+	snprintf(name, sizeof(name), "slot.%u", i);
+	image_numbers(s, m, name, u->is, (struct store_numbers){ u->slot, u->came });
+	snprintf(name, sizeof(name), "slot.%u.mean", i);
+	fal_image_add(m, name, true, u->mean, s->conf.n * sizeof(float));
+}
+
+int
+fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
+{
+	const size_t values = s->conf.n * sizeof(float),
+		     state = state_len(&s->conf) * sizeof(float);
+	if (s->making->on)
+		return FAL_ESTATE;
+	m->is = (struct fal_image_head){ .version = s->version,
+					 .steps = s->steps,
+					 .olds = olds_of(s, from),
+					 .lines = (uint32_t)s->lines.n,
+					 .slots = (uint32_t)s->slots.n };
+	fal_image_add(m, "params", true, s->params, values);
+	fal_image_add(m, "exponents", false, s->exps, s->blocks);
+	fal_image_add(m, "ranges", false, s->range, s->blocks * sizeof(*s->range));
+	if (state > 0)
+		fal_image_add(m, "optimizer", true, s->state, state);
+	if (s->average != NULL)
+		fal_image_add(m, "average", true, s->average, values);
+	image_olds(s, m);
+	for (uint32_t i = 0; i < s->lines.n; i++)
+		image_line(s, m, i);
+	for (uint32_t i = 0; i < s->slots.n; i++)
+		image_slot(s, m, i);
+	return FAL_OK;
+}
+
+int
+fal_store_become(struct fal_store *s, const struct fal_image_head *is)
+{
+	assert(s->version == 0 && s->open.n == 0);
+	if (is->olds > is->version || is->olds >= FAL_KEPT_MAX ||
+	    fal_line_of(is->version) != 0 || is->lines > FAL_IMAGE_OTHERS ||
+	    is->slots > FAL_IMAGE_OTHERS)
+		return FAL_EINVAL;
+	fal_store_keep(s, is->olds + 1);
+	s->version = is->version;
+	s->steps = is->steps;
+	s->olds = is->olds;
+	for (uint32_t i = 0; i < s->olds; i++)
+		s->old[i].version = s->version - s->olds + i;
+	/* Lines and slots, whose numbers come with their arrays. */
+	for (uint32_t i = 0; i < is->lines; i++)
+		add_line(s, 0);
+	for (uint32_t i = 0; i < is->slots; i++)
+		slot_at(s, i);
+	return FAL_OK;
+}
+
+void
+fal_store_became(struct fal_store *s)
+{
+	for (uint32_t b = 0; b < s->blocks; b++)
+		s->reach[b] = reach_of(s, s->params, s->state, b);
+	for (size_t i = 0; i < s->lines.n; i++) {
+		struct line *l = &s->lines.v[i];
+		l->version = l->is[0].number;
+		l->steps = l->is[0].count;
+		for (uint32_t b = 0; b < s->blocks; b++)
+			l->reach[b] = reach_of(s, l->params, l->state, b);
+	}
+	for (size_t i = 0; i < s->slots.n; i++) {
+		s->slots.v[i].slot = s->slots.v[i].is[0].number;
+		s->slots.v[i].came = (uint32_t)s->slots.v[i].is[0].count;
+	}
 }

@@ -14,7 +14,6 @@
 #include "base/parallel.h"
 #include "optim/optim.h"
 #include "store/image.h"
-#include "store/most.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -51,8 +50,8 @@ const float *fal_store_params(const struct fal_store *s); /* n floats, borrowed 
 const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borrowed */
 
 /* From now on the newest `versions` versions are kept (1: only the newest; before the
- * first call, too).  0 or FAL_ENOMEM. */
-int fal_store_keep(struct fal_store *s, uint32_t versions);
+ * first call, too). */
+void fal_store_keep(struct fal_store *s, uint32_t versions);
 /* The oldest version that is kept. */
 uint64_t fal_store_oldest(const struct fal_store *s);
 /* A version that is kept, or the newest one of a line: parameters and exponents, borrowed
@@ -74,14 +73,14 @@ struct fal_store_round {
 	bool mixed;
 	uint64_t seed; /* of its checksums */
 };
-int fal_store_open(struct fal_store *s, const struct fal_store_round *r); /* FAL_ENOMEM */
+void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
 
 /* One block record of contribution `id`, a sum over `tasks` tasks, which fills `fills`
  * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
  * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
  * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
  * round has, or a `needed` that these values cannot have.  FAL_ELIMIT:
- * values that its tasks have no room for.  FAL_ENOMEM.  The record's block is numbered as
+ * values that its tasks have no room for.  The record's block is numbered as
  * in the whole model; all others here from 0. */
 struct fal_store_from {
 	uint64_t round;
@@ -92,7 +91,7 @@ int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		  const struct fal_bfp_rec *rec);
 
 /* Nothing more of contribution `id` is accepted; what it brought stays counted.
- * 0 or FAL_ENOMEM. */
+ * FAL_ESTATE: the round is not open, or what it fills is not fenced. */
 int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		    struct fal_cid fills);
 
@@ -108,19 +107,13 @@ bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid i
 /* True when every block has counted the round's tasks. */
 bool fal_store_complete(const struct fal_store *s, uint64_t round);
 
-/* The contributions of an open round of which anything came, or that are fenced: how
- * many; their ids, where `ids` is not NULL. */
-uint32_t fal_store_contribs(const struct fal_store *s, uint64_t round,
-			    struct fal_cid *ids);
-
-/* With checksums, of an open round: what this contribution has added, as its records
- * came; and the sum as it is, both over all blocks.  Those of all contributions make that
- * of the sum, unless the shard did wrong. */
-uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id);
+/* What the contributions of an open round have brought of which anything came, or that
+ * are fenced: *n of them, to be freed. */
+struct fal_brought *fal_store_brought(const struct fal_store *s, uint64_t round,
+				      uint32_t *n);
+/* With checksums: that of an open round's sum as it is, over all blocks.  Those of all
+ * contributions make that of the sum, unless the shard did wrong. */
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
-
-/* How many blocks of an open round contribution `id` has added. */
-uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
 /* The contribution with the largest value in a sum, which is about 2^exponent;
  * FAL_EXP_NONE: no value was added. */
@@ -141,21 +134,21 @@ struct fal_unstepped {
 
 /* What becomes of an open round, after which it is forgotten.  All but drop need it
  * complete.
- * merge: its gradients are collected for the next update.  FAL_ENOMEM, FAL_ELIMIT.
+ * merge: its gradients are collected for the next update.  FAL_ELIMIT.
  * add: weight · its change of the weights is collected for the next update.
  * revise: collected as DynSGD by version (schemes.md, dynsgd): it is one of the changes
  *   of slot `slot`; the d-th to come changes what the slot has contributed by (u - U)/d,
- *   so that it always is their mean.  Returns d, or FAL_ENOMEM.
+ *   so that it always is their mean.  Returns d.
  * Both count a block that they leave out as unchanged, and add it to *out.
  * drop: thrown away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
-int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
-			struct fal_unstepped *out);
-int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
-		     struct fal_unstepped *out);
+void fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
+			 struct fal_unstepped *out);
+uint32_t fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
+			  struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
-/* Where parameters are made elsewhere (store_given.c).  give: the sum of the complete
+/* Where parameters are made elsewhere .  give: the sum of the complete
  * round of gradients is added to `into`, of the whole model, and the round is forgotten.
  *   FAL_ELIMIT: it would be beyond the range of sums.
  * put: the version, the newest from now on, has these parameters and exponents (copied);
@@ -171,12 +164,11 @@ int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
  *
  * line: the line of `version` is the newest version of the store from now on, under this
  *   number.  A new line begins with its exponents, too, and optimiser state 0.
- *   FAL_ENOMEM.
  * line_step: the gradients of the complete round, over `divisor` samples, step the line
  *   of `version`, by the optimiser at rate `lr`, to this number; the round is forgotten.
  * push: weight times what the line has changed since it took over a version is collected
- *   for the next update.  FAL_ENOMEM. */
-int fal_store_line(struct fal_store *s, uint64_t version);
+ *   for the next update. */
+void fal_store_line(struct fal_store *s, uint64_t version);
 struct fal_store_line_step {
 	uint64_t version;
 	float lr;
@@ -184,11 +176,11 @@ struct fal_store_line_step {
 };
 struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
 					 const struct fal_store_line_step *step);
-int fal_store_push(struct fal_store *s, uint32_t line, double weight);
+void fal_store_push(struct fal_store *s, uint32_t line, double weight);
 /* What was collected, changes of weights, becomes the step of an outer optimiser with
  * Nesterov's momentum, which begins with none and is kept until slots are forgotten: it
- * is slot 0, of which nobody revises anything then.  FAL_ENOMEM. */
-int fal_store_outer(struct fal_store *s, double rate, double momentum);
+ * is slot 0, of which nobody revises anything then. */
+void fal_store_outer(struct fal_store *s, double rate, double momentum);
 bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);
@@ -241,11 +233,11 @@ const uint8_t *fal_store_made(const struct fal_store *s, uint32_t *n);
 
 /* Appends all that the versions to come depend on, as it is, with the versions from
  * `from` on: borrowed until the next call.  No round is a part of it, nor what was
- * collected for a step.  FAL_ESTATE: a version is being made; FAL_ENOMEM. */
+ * collected for a step.  FAL_ESTATE: a version is being made. */
 int fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m);
 /* A new store becomes one with these numbers: its image has the arrays to be filled;
- * then fal_store_became.  FAL_EINVAL: it kept more versions than there were;
- * FAL_ENOMEM. */
+ * then fal_store_became.  FAL_EINVAL: it kept more versions than there were,
+ * or than there may be. */
 int fal_store_become(struct fal_store *s, const struct fal_image_head *is);
 void fal_store_became(struct fal_store *s);
 

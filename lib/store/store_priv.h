@@ -1,11 +1,7 @@
 /* The store's state, shared by its own files only:
  *
- *	store.c        versions, and what is collected for the next one
- *	store_line.c   models that are stepped by themselves
- *	store_round.c  an open round: who brought what
- *	store_make.c   a version that is made while its round is not complete
- *	store_image.c  all of it as arrays, and back
- *	store_given.c  sums that leave, and versions that come
+ *	store.c      versions and lines, how they are stepped, and all of it as arrays
+ *	round_sum.c  open rounds: the sum of each, and which contribution brought what
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_STORE_STORE_PRIV_H
@@ -49,7 +45,12 @@ struct old {
 	int8_t *exps;
 };
 
-/* The next version, which is made, block by block, where the newest one was. */
+/* The next version, which is made, block by block, where the newest one was: each block
+ * as soon as it has all its tasks.  What is not made so is left to the step, which makes
+ * of all blocks what it would have made of them at once.
+ *
+ * Till then the version before is had whole, as a fill may need it, and without memory of
+ * its own: what a block had is where its sum was, which nobody needs any more. */
 struct making {
 	bool on;
 	struct fal_store_make how;
@@ -139,86 +140,31 @@ struct fal_store {
 	VEC(struct line) lines;
 };
 
-/* store.c */
+/* ---- store.c ---- */
 
-/* The complete round of this number and kind. */
-struct round *store_completed(const struct fal_store *s, uint64_t round,
-			      enum fal_kind kind);
-/* All parameters of a version are copied; NULL: the newest, be the next one made or not.
- */
-void store_copy(const struct fal_store *s, float *to, const float *from);
-/* The version, newer than all old ones, becomes an old one; its values are copied, as by
- * store_copy.  Of more than are kept the oldest goes. */
-void store_put_by(struct fal_store *s, uint64_t version, const float *params,
-		  const int8_t *exps);
-/* The ranges take in the newest version's exponents. */
-void store_widen_ranges(struct fal_store *s);
 /* *of becomes what has the larger value. */
-void store_largest(struct fal_largest *of, const struct fal_largest *more);
-/* The slot's entry, made if it is new; NULL: out of memory. */
-struct slot *store_slot(struct fal_store *s, uint64_t slot);
-/* Something is added to s->delta, which is there then.  FAL_ENOMEM. */
-int store_begin_delta(struct fal_store *s);
-/* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
- * `divisor` samples. */
-struct store_step {
-	const struct fal_sum *sum;
-	const int8_t *sum_exps;
-	struct fal_optim_step by;
-	double divisor;
-	float *params, *state; /* which model */
-	int8_t *exps;
-	struct fal_reach *reach;
-	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
-	/* That whose memory gets what a block was; NULL: nobody asks for that. */
-	struct fal_sum *keeps;
-};
-/* That of the newest version. */
-struct store_step store_next_step(const struct fal_store *s, const struct fal_sum *sum,
-				  const int8_t *sum_exps, float lr, double divisor);
-/* Steps all blocks; those that cannot be stepped are counted. */
-struct fal_unstepped store_step(struct fal_store *s, const struct store_step *step);
-/* Block b alone, its mean gradient scaled. */
-enum stepped { STEPPED, BEYOND, REFUSED };
-enum stepped store_step_one(const struct fal_store *s, const struct store_step *step,
-			    float scale, uint32_t b);
-
-/* How far block b of a model with this state reaches. */
-struct fal_reach store_reach(const struct fal_store *s, const float *params,
-			     const float *state, uint32_t b);
-
-/* store_make.c */
-
-/* NULL: out of memory. */
-struct making *store_making_new(const struct fal_store_conf *conf);
-void store_making_free(struct making *m); /* NULL is fine */
-/* What the newest version has: of a block; of all; its exponents. */
-const float *store_newest_block(const struct fal_store *s, uint32_t b);
-const float *store_newest(const struct fal_store *s);
-const int8_t *store_newest_exps(const struct fal_store *s);
-/* The checksum of the sum of a block that is made. */
-uint64_t store_made_checksum(const struct fal_store *s, uint32_t b);
+static inline void
+store_largest(struct fal_largest *of, const struct fal_largest *more)
+{
+	if (more->exponent > of->exponent)
+		*of = *more;
+}
 /* Block b of the round has all its tasks: it is made next, where that is to be. */
 void store_make_next(struct fal_store *s, const struct round *r, uint32_t b);
 /* Was it made of this round? */
 bool store_is_made(const struct fal_store *s, const struct round *r, uint32_t b);
 
-/* store_line.c: the line, or NULL; a line of this version, or NULL: out of memory. */
-struct line *line_find(const struct fal_store *s, uint32_t line);
-struct line *store_add_line(struct fal_store *s, uint64_t version);
+/* ---- round_sum.c ---- */
 
-/* store_round.c */
-
-/* The memory of a round of this many blocks; NULL: out of memory. */
-struct round *round_new(uint32_t blocks);
-void round_free(struct round *r); /* NULL is fine; r->sum is NULL */
-/* As if no record had ever come. */
-void round_clear(struct round *r, uint32_t blocks);
 /* The open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
+/* The complete round of this number and kind. */
+struct round *store_completed(const struct fal_store *s, uint64_t round,
+			      enum fal_kind kind);
 /* The checksum of the block of its sum, by its number in the model. */
 uint64_t round_checksum(const struct fal_store *s, const struct round *r, uint32_t b);
-/* Where it stands, or belongs, in s->open. */
-size_t round_place(const struct fal_store *s, uint64_t number);
+/* Memory for the next sum (taken). */
+void store_spare_sum(struct fal_store *s, struct fal_sum *sum);
+void store_free_rounds(struct fal_store *s);
 
 #endif

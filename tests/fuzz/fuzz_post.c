@@ -57,7 +57,7 @@ on_say(struct world *w, struct fal_msg *m)
 	must(s.kind != FAL_SAY_SQUARES || s.squares != NULL);
 	must(s.leaves == NULL || s.exps != NULL);
 	w->sum += sum;
-	fal_post_say_free(&s);
+	fal_shard_say_free(&s);
 }
 
 static void

