@@ -65,18 +65,15 @@ static int
 remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const char *by)
 {
 	struct fal_policy_change *v = NULL;
-	struct fal_policy copy;
 	size_t n = 0;
 	int err = fal_policy_changes(&c->last, p, &v, &n);
 	for (size_t i = 0; i < n && err == FAL_OK; i++)
 		err = dwell_set(c, v[i].key, clock);
 	free(v);
-	if (err == FAL_OK)
-		err = fal_policy_copy(p, &copy);
 	if (err < 0)
 		return err;
 	fal_policy_free(&c->last);
-	c->last = copy;
+	c->last = fal_policy_copy(p);
 	c->since.clock = clock;
 	snprintf(c->since.by, sizeof(c->since.by), "%s", by);
 	return FAL_OK;
@@ -94,8 +91,7 @@ on_line(void *arg, const struct fal_journal_line *l)
 		*to = (struct ps_later){ .since.clock = l->clock,
 					 .before = c->journal.chain };
 		snprintf(to->since.by, sizeof(to->since.by), "%s", l->by);
-		if (fal_policy_copy(l->policy, &to->policy) < 0)
-			return FAL_ENOMEM;
+		to->policy = fal_policy_copy(l->policy);
 		c->laters++;
 	}
 	int err = remember(c, l->policy, l->clock, l->by);
@@ -138,12 +134,8 @@ ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 				  .since.by = "job",
 				  .before.by = "job",
 				  .from = was != NULL ? was->journal : UINT64_MAX };
-	int err = fal_policy_copy(job, &c->last);
-	if (err < 0) {
-		free(path);
-		return fal_diag_set(diag, err, "out of memory");
-	}
-	err = ps_journal_open(&c->journal, path, on_line, c, diag);
+	c->last = fal_policy_copy(job);
+	int err = ps_journal_open(&c->journal, path, on_line, c, diag);
 	if (err == FAL_OK && c->journal.torn > 0)
 		fal_cli_err(PROG, "%s: its end was torn: %" PRIu64 " byte%s cut off",
 			    c->journal.path, c->journal.torn,

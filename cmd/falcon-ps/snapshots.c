@@ -140,8 +140,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	n->folder = s->opt->snapshots;
 	n->keep = s->opt->job->job.state_keep;
 	int err = fal_coord_past_copy(past, &n->is.past);
-	if (err == FAL_OK)
-		err = fal_policy_copy(past->policy, &n->is.policy);
+	n->is.policy = fal_policy_copy(past->policy);
 	/* Version 0 is known by the job; its image stays, as memory for the others. */
 	if (err == FAL_OK && past->version > 0)
 		err = take_images(s, n);

@@ -10,11 +10,9 @@ void
 coord_let_go(struct fal_coord *c, double now)
 {
 	uint64_t round;
-	int err = FAL_OK;
-	while (err == FAL_OK && fal_sched_brought(c->sched, &round))
-		err = fal_sched_unwanted(c->sched, now, round);
-	if (err == FAL_OK)
-		(void)coord_drain(c, now);
+	while (fal_sched_brought(c->sched, &round))
+		fal_sched_unwanted(c->sched, now, round);
+	(void)coord_drain(c, now);
 }
 
 bool
@@ -33,16 +31,16 @@ fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 	coord_enter(c);
 	if (!coord_given(c, b->version))
 		return FAL_EINVAL;
-	int err = fal_sched_bring(c->sched, now, b, round);
-	return err < 0 ? err : coord_advance(c, now);
+	*round = fal_sched_bring(c->sched, now, b);
+	return coord_advance(c, now);
 }
 
 int
 fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 {
 	coord_enter(c);
-	int err = fal_sched_unwanted(c->sched, now, round);
-	return err < 0 ? err : coord_advance(c, now);
+	fal_sched_unwanted(c->sched, now, round);
+	return coord_advance(c, now);
 }
 
 /* The shards keep the version, and no older ones than `oldest`. */
@@ -80,8 +78,8 @@ fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t olde
 	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERSION,
 		      &(struct fal_ev_version){ version });
 	coord_trace(c);
-	err = fal_sched_newer(c->sched, now, version);
-	return err < 0 ? err : coord_advance(c, now);
+	fal_sched_newer(c->sched, now, version);
+	return coord_advance(c, now);
 }
 
 int
@@ -93,10 +91,10 @@ fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
 		return FAL_EINVAL;
 	c->evaluating = true;
 	int err = coord_keep(c, version, version);
-	if (err == FAL_OK)
-		err = fal_sched_evals(c->sched, now,
-				      (c->conf.test_samples + full - 1) / full);
-	return err < 0 ? err : coord_advance(c, now);
+	if (err < 0)
+		return err;
+	fal_sched_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
+	return coord_advance(c, now);
 }
 
 int

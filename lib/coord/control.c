@@ -161,9 +161,9 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 	struct fal_policy_again *a = &k->again[k->agains];
 	*a = (struct fal_policy_again){ .clock = clock };
 	snprintf(a->by, sizeof(a->by), "%s", by);
-	int err = fal_policy_copy(p, &a->policy);
-	k->agains += err == FAL_OK;
-	return err;
+	a->policy = fal_policy_copy(p);
+	k->agains++;
+	return FAL_OK;
 }
 
 uint64_t
@@ -211,7 +211,9 @@ coord_control_advance(struct fal_coord *c, double now)
 	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
 		return FAL_OK;
 	err = carry_out(c, now);
-	return err < 0 ? err : fal_sched_hold(c->sched, now, coord_holds(c));
+	if (err == FAL_OK)
+		fal_sched_hold(c->sched, now, coord_holds(c));
+	return err;
 }
 
 /* After a call of a controller: what it has made possible happens. */
@@ -241,16 +243,12 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 	if (k->waits)
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "a change by '%s' waits for its boundary", k->by);
-	int err = fal_policy_copy(p, &k->next);
-	if (err < 0)
-		return err;
+	k->next = fal_policy_copy(p);
 	k->waits = true;
 	k->ticket = ticket;
 	snprintf(k->by, sizeof(k->by), "%s", by);
 	if (!fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule)) {
-		err = fal_sched_hold(c->sched, now, true);
-		if (err < 0)
-			return err;
+		fal_sched_hold(c->sched, now, true);
 		trace_hold(c, now, "policy", k->by);
 	}
 	return go_on(c, now);
@@ -270,22 +268,16 @@ fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside
 	coord_enter(c);
 	struct fal_control *k = &c->control;
 	const struct fal_rule *is = &fal_coord_policy_now(c)->rule;
-	struct fal_policy next;
 	if (is_over(c) || c->move.begun || !k->waits || fal_rule_eq(is, &k->next.rule) ||
 	    !fal_rule_eq(is, &b->p->rule) || !fal_rule_eq(&k->next.rule, &b->next->rule))
 		return FAL_ESTATE;
-	int err = fal_policy_copy(b->next, &next);
-	if (err < 0)
-		return err;
 	b->clock = fal_coord_front(c);
 	b->kept = keep_policy(c, b->p, b->clock, b->by);
-	if (b->kept < 0) {
-		fal_policy_free(&next);
+	if (b->kept < 0)
 		return FAL_OK;
-	}
 	fal_policy_free(&k->next);
-	k->next = next;
-	err = enforce(c, now, b->p, b->by);
+	k->next = fal_policy_copy(b->next);
+	int err = enforce(c, now, b->p, b->by);
 	return err < 0 ? err : go_on(c, now);
 }
 
@@ -298,8 +290,8 @@ fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
 		return FAL_OK;
 	k->waits = false;
 	fal_policy_free(&k->next);
-	int err = fal_sched_hold(c->sched, now, coord_holds(c));
-	return err < 0 ? err : go_on(c, now);
+	fal_sched_hold(c->sched, now, coord_holds(c));
+	return go_on(c, now);
 }
 
 int
@@ -311,8 +303,8 @@ fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 		return FAL_OK;
 	k->held = hold;
 	trace_hold(c, now, hold ? "paused" : "resumed", by);
-	int err = fal_sched_hold(c->sched, now, coord_holds(c));
-	return err < 0 ? err : go_on(c, now);
+	fal_sched_hold(c->sched, now, coord_holds(c));
+	return go_on(c, now);
 }
 
 int
@@ -344,6 +336,6 @@ fal_coord_stop(struct fal_coord *c, double now, const char *by)
 		return FAL_OK;
 	c->control.stopping = true;
 	trace_hold(c, now, "stopped", by);
-	int err = fal_sched_hold(c->sched, now, true);
-	return err < 0 ? err : go_on(c, now);
+	fal_sched_hold(c->sched, now, true);
+	return go_on(c, now);
 }

@@ -109,9 +109,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	if (past != NULL)
 		sched.from = (struct fal_sched_from){ past->clock, past->version,
 						      past->first, past->round };
-	int err = fal_sched_new(&sched, &c->sched);
-	if (err == FAL_OK && past != NULL)
-		err = coord_become(c, past);
+	c->sched = fal_sched_new(&sched);
+	int err = past != NULL ? coord_become(c, past) : FAL_OK;
 	if (err == FAL_OK)
 		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0) {
@@ -249,10 +248,10 @@ coord_advance(struct fal_coord *c, double now)
 		if (err == FAL_OK)
 			err = coord_drain(c, now);
 	}
-	if (err == FAL_OK)
-		err = fal_sched_allow(c->sched, now, allowed(c));
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
+		fal_sched_allow(c->sched, now, allowed(c));
 		err = coord_drain(c, now);
+	}
 	if (err == FAL_OK)
 		err = send_kept(c);
 	c->finished = done && !c->evaluating;
@@ -278,8 +277,8 @@ int
 fal_coord_tick(struct fal_coord *c, double now)
 {
 	coord_enter(c);
-	int err = fal_sched_tick(c->sched, now);
-	return err < 0 ? err : coord_advance(c, now);
+	fal_sched_tick(c->sched, now);
+	return coord_advance(c, now);
 }
 
 double

@@ -79,8 +79,8 @@ ask_again(struct fal_coord *c, double now, uint32_t task)
 	c->eval.count[task].asked = true;
 	if (!fal_sched_eval_can_repeat(c->sched, task))
 		return 0;
-	int err = fal_sched_eval_again(c->sched, now, task);
-	return err < 0 ? err : 1;
+	fal_sched_eval_again(c->sched, now, task);
+	return 1;
 }
 
 /* Test tasks that no other key has confirmed are evaluated again. */
@@ -118,8 +118,8 @@ refute(struct fal_coord *c, double now, const struct fal_word *liar)
 	int err = repeat_unconfirmed(c, now, liar->key);
 	if (err < 0)
 		return err;
-	return fal_sched_charge(c->sched, now, liar->worker,
-				"it evaluated otherwise than others");
+	fal_sched_charge(c->sched, liar->worker, "it evaluated otherwise than others");
+	return FAL_OK;
 }
 
 /* There is more than one word on the task. */

@@ -167,7 +167,8 @@ on_arrived(struct fal_coord *c, double now, uint32_t shard,
 	const bool all = say->whole && coord_have_all(c, *whole | g->over);
 	if (all)
 		*whole = 0;
-	return fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
+	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
+	return FAL_OK;
 }
 
 static int
@@ -185,9 +186,9 @@ on_fenced(struct fal_coord *c, double now, uint32_t shard,
 	/* None was told to, or all have said so. */
 	if (is->state != FAL_CONTRIB_FENCED || is->everywhere)
 		return FAL_OK;
-	return coord_all_say(c, &g->partly[at].fenced, shard)
-		       ? fal_sched_fenced(c->sched, now, say->round, say->id)
-		       : FAL_OK;
+	if (coord_all_say(c, &g->partly[at].fenced, shard))
+		fal_sched_fenced(c->sched, now, say->round, say->id);
+	return FAL_OK;
 }
 
 /* It is charged and ends, as if it had pushed that here. */
@@ -223,8 +224,9 @@ complete(struct fal_coord *c, double now, const struct fal_gather *g)
 	    !fal_sched_round(c->sched, g->round, &r))
 		return FAL_OK;
 	/* An order that is on its way ends it. */
-	return r.armed || is_behind(c, &r) ? FAL_OK
-					   : fal_sched_complete(c->sched, now, r.round);
+	if (!r.armed && !is_behind(c, &r))
+		fal_sched_complete(c->sched, now, r.round);
+	return FAL_OK;
 }
 
 int

@@ -66,7 +66,8 @@ conclude(struct fal_coord *c, double now, int result)
 		c->ops.moved(c->ops.arg, &c->map, result);
 		coord_called(c);
 	}
-	return fal_sched_hold(c->sched, now, coord_holds(c));
+	fal_sched_hold(c->sched, now, coord_holds(c));
+	return FAL_OK;
 }
 
 int
@@ -148,9 +149,8 @@ fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const 
 	m->epoch = (m->epoch > c->map.epoch ? m->epoch : c->map.epoch) + 1;
 	m->to.epoch = m->epoch;
 	snprintf(m->by, sizeof(m->by), "%s", by);
-	int err = fal_sched_hold(c->sched, now, true);
-	if (err == FAL_OK)
-		err = coord_control_advance(c, now);
+	fal_sched_hold(c->sched, now, true);
+	int err = coord_control_advance(c, now);
 	return err < 0 ? err : coord_advance(c, now);
 }
 

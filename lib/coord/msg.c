@@ -471,9 +471,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 		      &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted });
 	coord_trace(c);
 	tell_went(c, p, why);
-	int err = fal_sched_leave(c->sched, now, p->worker);
-	if (err == FAL_OK)
-		err = coord_numerics(c, now);
+	fal_sched_leave(c->sched, now, p->worker);
+	int err = coord_numerics(c, now);
 	return err < 0 ? err : coord_advance(c, now);
 }
 
@@ -503,8 +502,8 @@ on_pong(struct fal_coord *c, double now, const struct fal_peer *p,
 	const struct fal_msg *m)
 {
 	double rtt = fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0);
-	int err = fal_sched_pong(c->sched, now, p->worker, rtt, m->pong.steps);
-	return err < 0 ? err : coord_advance(c, now);
+	fal_sched_pong(c->sched, now, p->worker, rtt, m->pong.steps);
+	return coord_advance(c, now);
 }
 
 int
@@ -525,9 +524,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	if (!greeted || (!p->ready && !early))
 		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
 				    fal_msg_name(m->type), greeted ? "READY" : "HELLO");
-	int err = p->worker != 0 ? fal_sched_heard(c->sched, now, p->worker) : FAL_OK;
-	if (err < 0)
-		return err;
+	if (p->worker != 0)
+		fal_sched_heard(c->sched, now, p->worker);
 	switch (m->type) {
 	case FAL_MSG_READY:
 		return on_ready(c, now, p, m, diag);
@@ -541,9 +539,10 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_worked(c, now, p, m, diag);
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);
-	case FAL_MSG_CHECKED:
-		err = coord_verify_checked(c, now, p, m);
+	case FAL_MSG_CHECKED: {
+		int err = coord_verify_checked(c, now, p, m);
 		return err < 0 ? err : coord_advance(c, now);
+	}
 	case FAL_MSG_LEAVE:
 		return on_leave(c, now, p, m, diag);
 	case FAL_MSG_PONG:

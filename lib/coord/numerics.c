@@ -113,7 +113,7 @@ coord_numerics(struct fal_coord *c, double now)
 			coord_called(c);
 		}
 		if (strict)
-			err = fal_sched_stand_by(c->sched, now, p->worker, p->odd);
+			fal_sched_stand_by(c->sched, now, p->worker, p->odd);
 	}
 	return err;
 }

@@ -336,7 +336,8 @@ made(struct fal_coord *c, double now, uint64_t round)
 	if (!fal_sched_round(c->sched, round, &r) || !r.armed)
 		return FAL_OK;
 	coord_gather_end(c, round);
-	return fal_sched_made(c->sched, now, round);
+	fal_sched_made(c->sched, now, round);
+	return FAL_OK;
 }
 
 /* As it turned out: other claims may have taken the place of those that were there when
@@ -418,10 +419,9 @@ int
 coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
 {
 	const uint32_t first = n->first, rounds = n->rounds;
-	int err = FAL_OK;
-	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
-		err = fal_sched_stepped(c->sched, now, c->merged[i].round);
-	return err == FAL_OK ? coord_publish(c, now) : err;
+	for (uint32_t i = first; i < first + rounds; i++)
+		fal_sched_stepped(c->sched, now, c->merged[i].round);
+	return coord_publish(c, now);
 }
 
 void

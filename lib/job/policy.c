@@ -107,13 +107,13 @@ static int
 get_worker(struct reader *r, const char *name, json_t *o)
 {
 	char place[FAL_NAME_MAX + 80];
-	struct fal_policy_worker *w;
 	snprintf(place, sizeof(place), "workers.%.63s", name);
 	if (!fal_name_valid(name))
 		return refuse(r, FAL_EINVAL, place, o, "does not stand under a name");
 	if (!json_is_object(o))
 		return refuse(r, FAL_EFORMAT, place, o, "is not an object");
-	int err = fal_policy_entry(r->p, name, &w);
+	struct fal_policy_worker *w = fal_policy_entry(r->p, name);
+	int err = FAL_OK;
 	const char *key;
 	json_t *v;
 	json_object_foreach(o, key, v)
@@ -199,7 +199,6 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 		    struct fal_policy *out, struct fal_diag *diag)
 {
 	json_error_t at;
-	struct fal_policy p;
 	skip(in, 0);
 	json_t *o = fal_json_load(in->p, in->n,
 				  JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
@@ -210,29 +209,22 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 				    in->line + (unsigned)(at.line > 0 ? at.line - 1 : 0),
 				    at.column, fal_text_unless_key(at.text));
 	size_t used = (size_t)at.position;
+	struct fal_policy p = fal_policy_copy(base);
+	struct reader r = { in, &p, diag };
 	int err = used <= FAL_POLICY_TEXT_MAX
-			  ? fal_policy_copy(base, &p)
+			  ? get_policy(&r, o)
 			  : fal_diag_set(diag, FAL_ELIMIT,
 					 "%s:%u: a policy of %zu bytes, at most %zu",
 					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);
-	if (err == FAL_ENOMEM)
-		fal_diag_set(diag, err, "out of memory");
-	if (err < 0)
-		goto drop_o;
-	struct reader r = { in, &p, diag };
-	err = get_policy(&r, o);
+	json_decref(o);
 	if (err < 0) {
-		if (err == FAL_ENOMEM)
-			fal_diag_set(diag, err, "out of memory");
 		fal_policy_free(&p);
-		goto drop_o;
+		return err;
 	}
 	fal_policy_tidy(&p);
 	skip(in, used);
 	*out = p;
-drop_o:
-	json_decref(o);
-	return err;
+	return FAL_OK;
 }
 
 /* ---- writing ------------------------------------------------------------------- */

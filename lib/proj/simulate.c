@@ -364,7 +364,8 @@ follow(struct game *g, const struct fal_act *a)
 		spend(g, 0);
 		break;
 	case FAL_ACT_FENCE:
-		return fal_sched_fenced(g->s, g->now, a->round, a->cid);
+		fal_sched_fenced(g->s, g->now, a->round, a->cid);
+		break;
 	default: /* nobody lies here, and nothing is written or judged */
 		break;
 	}
@@ -410,9 +411,8 @@ claim(struct game *g, struct player *w, size_t i)
 	const double samples = samples_of(g, &it);
 	player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
-	int won = fal_sched_heard(g->s, g->now, c.worker);
-	if (won == FAL_OK)
-		won = fal_sched_claim(g->s, g->now, &c);
+	fal_sched_heard(g->s, g->now, c.worker);
+	int won = fal_sched_claim(g->s, g->now, &c);
 	if (won < 0)
 		return won;
 	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
@@ -440,7 +440,7 @@ all_in(struct game *g, const struct fal_round_info *r)
 	return *open == l->contribs;
 }
 
-static int
+static void
 arrive(struct game *g, struct player *w, size_t i)
 {
 	struct player_part p = w->part[i];
@@ -448,11 +448,10 @@ arrive(struct game *g, struct player *w, size_t i)
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
 	spend(g, g->conf->cost->push_bytes);
-	int err = fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
-	if (err < 0 || !fal_sched_round(g->s, p.round, &r) ||
-	    r.ledger->claimed < r.tasks || !all_in(g, &r))
-		return err;
-	return fal_sched_complete(g->s, g->now, p.round);
+	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
+	if (fal_sched_round(g->s, p.round, &r) && r.ledger->claimed == r.tasks &&
+	    all_in(g, &r))
+		fal_sched_complete(g->s, g->now, p.round);
 }
 
 /* The worker's next event. */
@@ -464,12 +463,15 @@ step_worker(struct game *g, struct player *w)
 	g->now = fmax(g->now, e.at);
 	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* its lanes go on, then */
 		w->pong = INFINITY;
-		const int err = fal_sched_heard(g->s, g->now, id);
-		return err < 0 ? err
-			       : fal_sched_pong(g->s, g->now, id, g->now - w->asked,
-						(uint64_t)(g->now * 1e9));
+		fal_sched_heard(g->s, g->now, id);
+		fal_sched_pong(g->s, g->now, id, g->now - w->asked,
+			       (uint64_t)(g->now * 1e9));
+		return FAL_OK;
 	}
-	return e.part != SIZE_MAX ? arrive(g, w, e.part) : claim(g, w, e.item);
+	if (e.part == SIZE_MAX)
+		return claim(g, w, e.item);
+	arrive(g, w, e.part);
+	return FAL_OK;
 }
 
 /* The next event of all.  FAL_ESTATE: there is none. */
@@ -477,12 +479,12 @@ static int
 step(struct game *g)
 {
 	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
-	int err;
+	int err = FAL_OK;
 	if (isinf(next) && isinf(wake))
 		return FAL_ESTATE;
 	if (wake < next) {
 		g->now = fmax(g->now, wake);
-		err = fal_sched_tick(g->s, g->now);
+		fal_sched_tick(g->s, g->now);
 	} else {
 		struct player *w = &g->worker[fal_heap_top(&g->next)];
 		err = step_worker(g, w);
@@ -522,13 +524,13 @@ begin_game(struct game *g)
 				    1000);
 	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
 	g->worker = fal_xcalloc(c->machines, sizeof(*g->worker));
-	int err = fal_heap_reserve(&g->next, c->machines);
-	if (err == FAL_OK)
-		err = fal_sched_new(&conf, &g->s);
+	fal_heap_reserve(&g->next, c->machines);
+	g->s = fal_sched_new(&conf);
+	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
 		err = join(g, i);
 	if (err == FAL_OK)
-		err = fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
+		fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
 	return err == FAL_OK ? follow_all(g) : err;
 }
 

@@ -320,25 +320,6 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 
 /* --- advice ----------------------------------------------------------------------- */
 
-/* A copy of the policy, for the caller to free. */
-static struct fal_policy
-policy_like(const struct fal_policy *p)
-{
-	struct fal_policy copy;
-	if (fal_policy_copy(p, &copy) < 0)
-		fal_out_of_memory();
-	return copy;
-}
-
-static struct fal_policy_worker *
-policy_entry(struct fal_policy *p, const char *name)
-{
-	struct fal_policy_worker *e;
-	if (fal_policy_entry(p, name, &e) < 0)
-		fal_out_of_memory();
-	return e;
-}
-
 /* Takes the policy in `try` as the advice if it can begin and is clearly faster than what
  * stands there; frees it otherwise. */
 static void
@@ -366,7 +347,7 @@ try_rules(const struct fal_cost *cost, const struct fal_policy *now,
 		const bool same = fal_rule_same_model(&rules[i], &now->rule);
 		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
 			continue;
-		struct fal_policy try = policy_like(now);
+		struct fal_policy try = fal_policy_copy(now);
 		try.rule = rules[i];
 		consider(cost, &try, best);
 	}
@@ -383,13 +364,13 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 		return;
 	for (size_t i = 0; i < cost->machines; i++)
 		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);
-	struct fal_policy try = policy_like(&best->policy);
+	struct fal_policy try = fal_policy_copy(&best->policy);
 	for (size_t i = 0; i < cost->machines; i++) {
 		const struct fal_cost_machine *m = &cost->machine[i];
 		const double share =
 			m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
 		/* In steps, so that windows agree. */
-		policy_entry(&try, m->name)->share = round(share * 20) / 20;
+		fal_policy_entry(&try, m->name)->share = round(share * 20) / 20;
 	}
 	consider(cost, &try, best);
 }
@@ -398,13 +379,13 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 static void
 try_lanes(const struct fal_cost *cost, struct fal_advice *best)
 {
-	struct fal_policy try = policy_like(&best->policy);
+	struct fal_policy try = fal_policy_copy(&best->policy);
 	bool any = false;
 	for (size_t i = 0; i < cost->machines; i++) {
 		const struct fal_cost_machine *m = &cost->machine[i];
 		if (m->lanes_max <= m->cores)
 			continue;
-		struct fal_policy_worker *e = policy_entry(&try, m->name);
+		struct fal_policy_worker *e = fal_policy_entry(&try, m->name);
 		any = true;
 		e->lanes_max = m->cores;
 		e->lanes_min = m->lanes_min < m->cores ? m->lanes_min : m->cores;
@@ -451,8 +432,8 @@ try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 		const double before = best->then_s;
 		if (m == NULL || (back && !policy_excludes(&best->policy, m)))
 			continue;
-		struct fal_policy try = policy_like(&best->policy);
-		struct fal_policy_worker *e = policy_entry(&try, m->name);
+		struct fal_policy try = fal_policy_copy(&best->policy);
+		struct fal_policy_worker *e = fal_policy_entry(&try, m->name);
 		e->excluded = !back;
 		e->admitted = back;
 		consider(cost, &try, best);
@@ -472,7 +453,7 @@ fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 		return err;
 	*out = (struct fal_advice){ .now_s = fal_play_epoch_s(&played, &cost->grid) };
 	out->then_s = out->now_s;
-	out->policy = policy_like(now);
+	out->policy = fal_policy_copy(now);
 	try_rules(cost, now, rules, n_rules, model, out);
 	try_shares(cost, out);
 	try_lanes(cost, out);

@@ -31,54 +31,52 @@ can_arm(const struct fal_sched *s, const struct fal_round *r)
 	       s->published >= r->version;
 }
 
-static int
+static void
 arm(struct fal_sched *s, struct fal_round *r)
 {
 	const double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
-	if (fal_round_arm(s, r) < 0 || fal_step(s, samples) < 0)
-		return FAL_ENOMEM;
+	fal_round_arm(s, r);
+	fal_step(s, samples);
 	s->act[s->acts - 1].ahead = true;
-	return FAL_OK;
 }
 
 /* In the order of rounds, as their updates are: each is armed, and passes when all of it
  * is reported, as the next one may then, too. */
-int
+void
 fal_ahead(struct fal_sched *s, double now)
 {
 	struct fal_round *r = fal_goes_ahead(s) ? s->oldest : NULL;
-	int err = FAL_OK;
-	for (; r != NULL && err == FAL_OK && (r->armed || can_arm(s, r)); r = r->newer) {
+	for (; r != NULL && (r->armed || can_arm(s, r)); r = r->newer) {
 		if (!r->armed)
-			err = arm(s, r);
-		if (r->passed || err < 0)
+			arm(s, r);
+		if (r->passed)
 			continue;
 		if (r->ledger.due > 0 || !has_all(r))
 			break;
 		fal_round_pass(s, r);
-		err = fal_tell_clock(s, r, now);
+		fal_tell_clock(s, r, now);
 	}
-	return err;
 }
 
-int
+void
 fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || !r->armed || r->passed || r->complete)
-		return FAL_OK;
+		return;
 	r->complete = true;
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }
 
-int
+void
 fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || !r->passed)
-		return FAL_OK;
-	return fal_round_over(s, r, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+		return;
+	fal_round_over(s, r, now);
+	fal_settle(s, now);
 }
 
 uint64_t

@@ -7,7 +7,7 @@
 /* Are they, under this rule? */
 bool fal_goes_ahead(const struct fal_sched *s);
 /* Orders what can be. */
-int fal_ahead(struct fal_sched *s, double now);
+void fal_ahead(struct fal_sched *s, double now);
 /* The first open round that anybody has to compute for; or NULL. */
 const struct fal_round *fal_pressing(const struct fal_sched *s);
 

@@ -2,11 +2,11 @@
  * nobody waits for anybody (schemes.md, asp). */
 #include "sched/ssp.h"
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	return fal_apply_alone(s, r, end, now);
+	fal_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_asp = { .ahead = fal_ahead_one,

@@ -11,13 +11,12 @@
 
 #include <assert.h>
 
-int
+void
 fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act give = { .fate = FAL_FATE_GIVE };
-	if (fal_round_end(s, r, give, now) < 0)
-		return FAL_ENOMEM;
-	return fal_account_all(s, r);
+	fal_round_end(s, r, give, now);
+	fal_account_all(s, r);
 }
 
 /* Clocks may come back, of which somebody else had tasks. */
@@ -30,29 +29,29 @@ follow_clocks(struct fal_sched *s)
 	fal_pool_skip(&s->pool, first);
 }
 
-int
-fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
-		uint64_t *round)
+uint64_t
+fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 {
 	const struct fal_run_of run = { b->clock, b->task, 1 };
 	assert(s->brought && b->version <= s->version);
-	if (fal_team_bring(s, &run, b->version, now) < 0)
-		return FAL_ENOMEM;
-	*round = s->newest->id;
+	fal_team_bring(s, &run, b->version, now);
+	const uint64_t round = s->newest->id;
 	follow_clocks(s);
-	return fal_settle(s, now);
+	fal_settle(s, now);
+	return round;
 }
 
-int
+void
 fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 {
 	const struct fal_act end = { .fate = FAL_FATE_DROP,
 				     .why = "it is not wanted any more" };
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
-		return FAL_OK;
+		return;
 	fal_retry_forget(s, r); /* if they are brought again, it is another story */
-	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	fal_round_end(s, r, end, now);
+	fal_settle(s, now);
 }
 
 bool
@@ -63,7 +62,7 @@ fal_sched_brought(const struct fal_sched *s, uint64_t *round)
 	return s->oldest != NULL;
 }
 
-int
+void
 fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
@@ -73,5 +72,5 @@ fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 		if (!s->worker[i].gone)
 			s->worker[i].version = version;
 	fal_sched_published(s, now, version);
-	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, model);
 }

@@ -5,6 +5,6 @@
 #include "sched/state.h"
 
 /* The round has all of its tasks: what was summed up is given. */
-int fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now);
+void fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now);
 
 #endif

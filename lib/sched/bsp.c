@@ -21,18 +21,18 @@ fal_ahead_one(const struct fal_sched *s)
 	return 1;
 }
 
-int
+void
 fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
-	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
-		return FAL_ENOMEM;
-	return fal_tell_clock(s, r, now);
+	fal_round_end(s, r, end, now);
+	fal_step(s, samples);
+	fal_tell_clock(s, r, now);
 }
 
-int
+void
 fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
@@ -54,9 +54,9 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 		w->version = s->version;
 	}
 	/* What comes late is of the next clock, but for the last one. */
-	if ((!r->armed || r->clock + 1 < s->pool.clocks) && fal_account_all(s, r) < 0)
-		return FAL_ENOMEM;
-	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+	if (!r->armed || r->clock + 1 < s->pool.clocks)
+		fal_account_all(s, r);
+	fal_emit(s, model);
 }
 
 const struct fal_scheme fal_scheme_bsp = { .ahead = fal_ahead_one,

@@ -66,14 +66,6 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
 }
 
-/* The claim is lost. */
-static int
-lose(struct fal_round *r, struct fal_worker *w, uint32_t task)
-{
-	w->work.lost++;
-	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, task);
-}
-
 /* It was run, whether that counts or not. */
 static void
 note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
@@ -88,7 +80,7 @@ note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_
 }
 
 /* Its result counts, for contribution `ci`. */
-static int
+static void
 has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	   const struct fal_claim_in *c, uint32_t ci)
 {
@@ -100,11 +92,10 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	struct fal_claim *is = fal_ledger_claimed(&r->ledger, c->task);
 	memcpy(is->hash, c->hash, sizeof(c->hash));
 	is->version = c->version;
-	if (c->verify && fal_verify_ask(s, r, w, c, now) < 0)
-		return FAL_ENOMEM;
+	if (c->verify)
+		fal_verify_ask(s, r, w, c, now);
 	fal_touch_owner(s, r);
 	fal_retry_done(s, r, c->task);
-	return FAL_OK;
 }
 
 /* A number is for one contribution of the whole session, as its name stands in the trace:
@@ -132,20 +123,23 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	if (won < 0)
 		return won;
 	note_run(s, now, r, w, c);
-	if (won == 0)
-		return lose(r, w, c->task);
+	if (won == 0) {
+		w->work.lost++;
+		fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+		return 0;
+	}
 	const bool opened = r->ledger.contrib[ci].tasks == 1;
 	w->owed += opened;
 	if (opened && fal_spans_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
 		return FAL_ENOMEM;
-	if (fal_drop_claimed(s, r, c->task, w) < 0 ||
-	    fal_withdraw(s, r, c->task, now) < 0)
-		return FAL_ENOMEM;
-	return has_result(s, now, r, w, c, ci) < 0 ? FAL_ENOMEM : 1;
+	fal_drop_claimed(s, r, c->task, w);
+	fal_withdraw(s, r, c->task, now);
+	has_result(s, now, r, w, c, ci);
+	return 1;
 }
 
 /* All blocks of the contribution are counted, and what they are made of is reported. */
-static int
+static void
 done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
      struct fal_worker *w)
 {
@@ -156,14 +150,12 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	fal_ledger_done(&r->ledger, ci);
 	w->owed--;
 	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, w->relieved));
-	if (fal_trial_kept(s, w, now) < 0)
-		return FAL_ENOMEM;
+	fal_trial_kept(s, w, now);
 	/* It pushes when it holds nothing more: since its last claim, or since a task was
 	 * taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_lately_add(&w->push, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
-	return FAL_OK;
 }
 
 /* A task that was claimed ahead has a result. */
@@ -177,11 +169,9 @@ report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *
 		return FAL_ESTATE;
 	note_run(s, now, r, w, c);
 	fal_drop_own(s, r, c->task, w);
-	if (has_result(s, now, r, w, c, ci) < 0)
-		return FAL_ENOMEM;
-	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole &&
-	    done(s, now, r, ci, w) < 0)
-		return FAL_ENOMEM;
+	has_result(s, now, r, w, c, ci);
+	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole)
+		done(s, now, r, ci, w);
 	return 1;
 }
 
@@ -196,17 +186,16 @@ is_fenced(const struct fal_round *r, const struct fal_claim_in *c)
 
 /* A task without a result: where it was claimed ahead, nothing comes of the others that
  * were granted with it. */
-static int
+static void
 no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	  uint32_t task)
 {
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
-		if (fal_fence(s, r, t->contrib) < 0)
-			return FAL_ENOMEM;
+		fal_fence(s, r, t->contrib);
 		w->owed--;
 	}
-	return fal_retry_nonfinite(s, now, r, w, task);
+	fal_retry_nonfinite(s, now, r, w, task);
 }
 
 int
@@ -236,14 +225,16 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
 	w->base = now;
-	int won = c->nonfinite ? no_result(s, now, r, w, c->task)
-		  : ahead      ? report(s, now, r, w, c)
-			       : claim_result(s, now, r, w, c);
+	int won = 0;
+	if (c->nonfinite)
+		no_result(s, now, r, w, c->task);
+	else
+		won = ahead ? report(s, now, r, w, c) : claim_result(s, now, r, w, c);
 	if (won < 0)
 		return won;
 	fal_refresh(s, w, now);
-	int err = fal_settle(s, now);
-	return err < 0 ? err : won;
+	fal_settle(s, now);
+	return won;
 }
 
 const struct fal_contrib *
@@ -277,43 +268,43 @@ fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_cont
 						 : (struct fal_cid){ 0, 0 };
 }
 
-int
+void
 fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
 		  uint32_t blocks, bool complete)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
 	if (ci == FAL_NONE)
-		return FAL_OK;
+		return;
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
 	struct fal_worker *w = fal_find(s, cid.worker);
 	/* They count, too, where they came before the fence. */
 	fal_ledger_arrived(&r->ledger, ci, blocks);
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
-		return FAL_OK;
+		return;
 	if (blocks > 0)
 		r->ledger.contrib[ci].came = w->came = now;
 	if (blocks > 0 && c->first == 0)
 		r->ledger.contrib[ci].first = now;
 	r->ledger.contrib[ci].whole |= complete;
-	return complete && c->due == 0 ? done(s, now, r, ci, w) : FAL_OK;
+	if (complete && c->due == 0)
+		done(s, now, r, ci, w);
 }
 
-int
+void
 fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
 	if (ci == FAL_NONE)
-		return FAL_OK;
+		return;
 	struct fal_contrib *c = &r->ledger.contrib[ci];
 	assert(c->state == FAL_CONTRIB_FENCED && !c->everywhere);
 	c->everywhere = true;
 	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
 		const uint32_t task = r->ledger.claim[i].task;
-		if (!fal_ledger_task(&r->ledger, task)->skipped &&
-		    fal_free_task(s, r, task) < 0)
-			return FAL_ENOMEM;
+		if (!fal_ledger_task(&r->ledger, task)->skipped)
+			fal_free_task(s, r, task);
 	}
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }

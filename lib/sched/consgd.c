@@ -3,14 +3,14 @@
  * steps; the server adds λ times it, λ = 1/M unless set. */
 #include "sched/ssp.h"
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	double lambda = s->policy.rule.lambda;
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
 				     .weight = lambda > 0 ? lambda : 1.0 / s->active,
 				     .among = lambda > 0 ? 0 : s->active };
-	return fal_apply_alone(s, r, end, now);
+	fal_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_consgd = { .team_own = sizeof(struct fal_ssp_local),

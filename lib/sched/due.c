@@ -316,10 +316,10 @@ is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 	return waited && fal_trial_others(s, w);
 }
 
-/* It has not kept its deadline.  1: it is suspected; 0: nobody waits for it, or nobody
- * would do it sooner, but for who is suspected and was not asked since.  Where nothing is
- * known, whoever is busy would not. */
-static int
+/* The worker has not kept its deadline.  True: it is suspected.  False: nobody waits for
+ * it, or nobody would do it sooner but suspects that were not asked since.  Where nothing
+ * is known, a busy worker would not. */
+static bool
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)
 {
@@ -328,36 +328,36 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 				     .why = why,
 				     .seconds = now - o->since };
 	w->asked = -1;
-	if (free && is_waited_for(s, w))
-		return fal_trial_tell(s, w, act, now) < 0 ||
-				       fal_suspect(s, w, waits_since(s, w, o, now), now) <
-					       0
-			       ? FAL_ENOMEM
-			       : 1;
+	if (free && is_waited_for(s, w)) {
+		fal_trial_tell(s, w, act, now);
+		fal_suspect(s, w, waits_since(s, w, o, now), now);
+		return true;
+	}
 	w->excused = now + o->d;
 	w->spared = now;
 	fal_refresh(s, w, now);
-	return fal_trial_ask(s, now);
+	fal_trial_ask(s, now);
+	return false;
 }
 
-int
+void
 fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
 	if (now < next_look(s, w, &o))
-		return FAL_OK;
+		return;
 	if (now >= fal_max(o.whole, w->excused)) {
 		const struct debt all = { o.begun, o.begun, o.d, push, o.begun, o.whole };
-		return overdue(s, w, &all, "it sends too slowly", now);
+		overdue(s, w, &all, "it sends too slowly", now);
+	} else if (is_asked(w, &o)) {
+		overdue(s, w, &o, "it does not answer", now);
+	} else {
+		w->asked = now;
+		fal_emit(s, (struct fal_act){ .kind = FAL_ACT_PING, .worker = w->id });
 	}
-	if (is_asked(w, &o))
-		return overdue(s, w, &o, "it does not answer", now);
-	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
-	w->asked = now;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-int
+bool
 fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t steps,
 	       double now)
 {
@@ -365,7 +365,7 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 	bool answers = is_asked(w, &o) && asked >= w->asked;
 	bool known = w->steps_at >= o.since, moved = steps > w->steps;
 	if (!answers)
-		return FAL_OK;
+		return false;
 	w->asked = -1;
 	w->steps = steps;
 	w->steps_at = now;
@@ -380,16 +380,15 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 		w->excused = fal_min(now + o.d, limit(s, w, &o));
 	}
 	fal_refresh(s, w, now);
-	return FAL_OK;
+	return false;
 }
 
-int
+void
 fal_due_left(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
 	const double usual =
 		o.owes == push ? s->typical[FAL_TURN_PUSH] : fal_turn_s(s, w);
-	return is_waited_for(s, w) && now > o.first + usual
-		       ? fal_trial_charge(s, w, waits_since(s, w, &o, now) + usual, now)
-		       : FAL_OK;
+	if (is_waited_for(s, w) && now > o.first + usual)
+		fal_trial_charge(s, w, waits_since(s, w, &o, now) + usual, now);
 }

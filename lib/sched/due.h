@@ -25,13 +25,13 @@ void fal_due_typical(struct fal_sched *s);
  * nothing. */
 double fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late);
 /* Looks at it: asks the worker, or suspects it. */
-int fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
-/* It answers what it was asked at `asked`: its lanes are `steps` far.  1: that was not
- * enough, it is suspected. */
-int fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
-		   uint64_t steps, double now);
+void fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
+/* The worker answers what it was asked at `asked`: its lanes are `steps` far.  True: that
+ * was not enough, it is suspected. */
+bool fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+		    uint64_t steps, double now);
 /* `w` goes: what it owes for longer than that takes its key pays, if others wait for it.
  */
-int fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
 
 #endif

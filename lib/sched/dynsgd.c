@@ -9,7 +9,7 @@
 #include "sched/ssp.h"
 #include "sched/team.h"
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint64_t own = r->team->clock + 1, others = fal_slowest(s, r->team);
@@ -20,7 +20,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		end.fate = FAL_FATE_ADD;
 		end.weight = 1.0 / (double)(s->version - r->version + 1);
 	}
-	return fal_apply_alone(s, r, end, now);
+	fal_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_dynsgd = { .team_own = sizeof(struct fal_ssp_local),

@@ -55,14 +55,14 @@ latest(struct fal_sched *s, const struct fal_heap *h, uint32_t *sure, double now
 	return slot;
 }
 
-/* Moves one task to whoever finishes it first, if that ends before its holder would. */
-static int
-transfer(struct fal_sched *s, double now, uint32_t *sure, bool *moved)
+/* Moves one task to whoever finishes it first, if that ends before its holder would.
+ * False: no task is moved. */
+static bool
+transfer(struct fal_sched *s, double now, uint32_t *sure)
 {
 	uint32_t to = fal_heap_top(&s->takers), from = latest(s, &s->donors, sure, now);
-	*moved = false;
 	if (to == FAL_NONE || from == FAL_NONE || to == from)
-		return FAL_OK;
+		return false;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	struct fal_node *n = fal_last_unstarted(s, d);
 	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
@@ -70,21 +70,20 @@ transfer(struct fal_sched *s, double now, uint32_t *sure, bool *moved)
 			now) +
 			    move_cost(s, r) >=
 		    d->finish)
-		return FAL_OK;
-	*moved = true;
+		return false;
 	*sure = FAL_NONE;
-	return fal_move(s, n, r, now);
+	fal_move(s, n, r, now);
+	return true;
 }
 
 /* Clones a last running task on the fastest idle worker, if that does all of it clearly
- * sooner than what is left of it is done. */
-static int
-clone(struct fal_sched *s, double now, uint32_t *sure, bool *cloned)
+ * sooner than what is left of it is done.  False: no task is cloned. */
+static bool
+clone(struct fal_sched *s, double now, uint32_t *sure)
 {
 	uint32_t to = fal_heap_top(&s->idle), from = latest(s, &s->runners, sure, now);
-	*cloned = false;
 	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
-		return FAL_OK;
+		return false;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	const struct fal_load none = { 0 };
 	const struct fal_node *n = fal_uncloned(d);
@@ -92,24 +91,20 @@ clone(struct fal_sched *s, double now, uint32_t *sure, bool *cloned)
 	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
 	    d->finish <= fal_project(s, r, none, fal_load_of(s, n->round, n->task), now) +
 				 doubt + r->rtt)
-		return FAL_OK;
-	*cloned = true;
+		return false;
 	*sure = FAL_NONE;
-	return fal_clone_head(s, d, r, now);
+	fal_clone_head(s, d, r, now);
+	return true;
 }
 
-static int
+static void
 rebalance(struct fal_sched *s, double now)
 {
 	uint32_t sure = FAL_NONE;
-	bool again = true;
-	int err = FAL_OK;
-	while (again && err == FAL_OK)
-		err = transfer(s, now, &sure, &again);
-	again = true;
-	while (again && err == FAL_OK && !s->policy.no_clones)
-		err = clone(s, now, &sure, &again);
-	return err;
+	while (transfer(s, now, &sure))
+		;
+	while (!s->policy.no_clones && clone(s, now, &sure))
+		;
 }
 
 static double
@@ -126,16 +121,16 @@ best_rate(const struct fal_sched *s, const struct fal_worker *w)
 static const double keep = 0.99, regain = 0.985;
 static const uint32_t settle = 3;
 
-static int
+static void
 change_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
 {
 	w->lanes = lanes;
 	w->lanes_held = 0;
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-static int
+static void
 lanes(struct fal_sched *s)
 {
 	double total = 0, best = 0;
@@ -162,12 +157,11 @@ lanes(struct fal_sched *s)
 			give = w;
 	}
 	if (gain != NULL && total < regain * best)
-		return change_lanes(s, gain, gain->lanes + 1);
-	if (give != NULL &&
-	    total - fal_rate(s, give, give->lanes) + fal_rate(s, give, give->lanes - 1) >=
-		    keep * best)
-		return change_lanes(s, give, give->lanes - 1);
-	return FAL_OK;
+		change_lanes(s, gain, gain->lanes + 1);
+	else if (give != NULL && total - fal_rate(s, give, give->lanes) +
+						 fal_rate(s, give, give->lanes - 1) >=
+					 keep * best)
+		change_lanes(s, give, give->lanes - 1);
 }
 
 static uint32_t
@@ -185,15 +179,12 @@ begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 }
 
 /* Updates are applied in the order of rounds, whichever is complete first. */
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
-	struct fal_round *oldest;
-	int err = FAL_OK;
 	(void)r;
-	while (err == FAL_OK && (oldest = s->oldest) != NULL && oldest->complete)
-		err = fal_complete_clock(s, oldest, now);
-	return err;
+	while (s->oldest != NULL && s->oldest->complete)
+		fal_complete_clock(s, s->oldest, now);
 }
 
 const struct fal_scheme fal_scheme_epsp = { .ahead = ahead,

@@ -14,26 +14,32 @@
 /* So that a worker with eval tasks is back when training needs it. */
 static const uint32_t most_at_once = 64;
 
+static void
+make_room(struct fal_sched *s, uint32_t tasks)
+{
+	FAL_XGROW(s->eval_holder, s->eval_holder_cap, tasks);
+	FAL_XGROW(s->eval_free, s->eval_free_cap, tasks);
+	FAL_XGROW(s->eval_said, s->eval_said_cap, tasks);
+	fal_holds_open(&s->eval_given, tasks);
+}
+
 int
 fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 {
 	if (s->eval_left > 0)
 		return FAL_ESTATE;
-	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||
-	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0 ||
-	    FAL_GROW(s->eval_said, s->eval_said_cap, tasks) < 0 ||
-	    fal_holds_open(&s->eval_given, tasks) < 0)
-		return FAL_ENOMEM;
+	make_room(s, tasks);
 	for (uint32_t i = 0; i < tasks; i++) {
 		s->eval_holder[i] = 0;
 		s->eval_said[i].n = 0;
 		s->eval_free[i] = tasks - 1 - i;
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = tasks;
-	return fal_eval_feed(s, now);
+	fal_eval_feed(s, now);
+	return FAL_OK;
 }
 
-int
+void
 fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -42,15 +48,10 @@ fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 			fal_refresh(s, &s->worker[i], now);
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = 0;
-	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||
-	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0 ||
-	    FAL_GROW(s->eval_said, s->eval_said_cap, tasks) < 0 ||
-	    fal_holds_open(&s->eval_given, tasks) < 0)
-		return FAL_ENOMEM;
+	make_room(s, tasks);
 	for (uint32_t i = 0; i < tasks; i++)
 		s->eval_holder[i] = FAL_EVALUATED;
 	s->eval_tasks = tasks;
-	return FAL_OK;
 }
 
 int
@@ -61,7 +62,8 @@ fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task)
 	if (s->eval_holder[task] != FAL_EVALUATED)
 		return FAL_OK;
 	s->eval_said[task].n = 0;
-	return fal_sched_eval_again(s, now, task);
+	fal_sched_eval_again(s, now, task);
+	return FAL_OK;
 }
 
 bool
@@ -124,13 +126,13 @@ may_have(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 	       weight(s, w, task) >= most_weight(s, task, &one_key);
 }
 
-int
+void
 fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task)
 {
 	s->eval_holder[task] = 0;
 	s->eval_free[s->eval_free_n++] = task;
 	s->eval_left++;
-	return fal_eval_feed(s, now);
+	fal_eval_feed(s, now);
 }
 
 /* The last free task that it may have; eval_free_n: there is none. */
@@ -143,11 +145,11 @@ free_for(const struct fal_sched *s, const struct fal_worker *w)
 	return s->eval_free_n;
 }
 
-/* 1: it was given something. */
-static int
+/* Grants `w` up to n eval tasks.  False: there is none that it may have. */
+static bool
 grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {
-	int given = 0;
+	bool given = false;
 	for (; n > 0 && s->eval_free_n > 0; n--) {
 		uint32_t at = free_for(s, w), task;
 		struct fal_act act = { .kind = FAL_ACT_EVAL, .worker = w->id };
@@ -158,10 +160,9 @@ grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 			(--s->eval_free_n - at) * sizeof(*s->eval_free));
 		s->eval_holder[task] = w->id;
 		w->evals++;
-		given = 1;
-		if (fal_holds_give(&s->eval_given, task, w->id) < 0 ||
-		    fal_emit_task(s, act, task) < 0)
-			return FAL_ENOMEM;
+		given = true;
+		fal_holds_give(&s->eval_given, task, w->id);
+		fal_emit_task(s, act, task);
 	}
 	fal_refresh(s, w, now);
 	return given;
@@ -221,18 +222,17 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		fal_ewma(&w->eval_s,
 			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
 		w->base = now;
-		if ((w->trial || w->suspected) && fal_trial_kept(s, w, now) < 0)
-			return FAL_ENOMEM;
+		if (w->trial || w->suspected)
+			fal_trial_kept(s, w, now);
 	}
 	fal_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */
 	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
 		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
-		if (grant(s, w, n, now) < 0)
-			return FAL_ENOMEM;
+		grant(s, w, n, now);
 	}
-	int err = fal_settle(s, now);
-	return err < 0 ? err : counts;
+	fal_settle(s, now);
+	return counts;
 }
 
 /* How many eval tasks `w` may take: while a round is open, what fits into the time it
@@ -250,7 +250,7 @@ appetite(const struct fal_sched *s, const struct fal_worker *w, double now)
 }
 
 /* Somebody else than the first one that is idle may have what is left. */
-static int
+static void
 feed_others(struct fal_sched *s, double now)
 {
 	for (uint32_t slot = 0; slot < s->workers && s->eval_free_n > 0; slot++) {
@@ -258,15 +258,12 @@ feed_others(struct fal_sched *s, double now)
 		if (!fal_heap_has(&s->idle, slot))
 			continue;
 		uint32_t n = appetite(s, w, now);
-		int given = n > 0 ? grant(s, w, n, now) : 0;
-		if (given < 0)
-			return given;
-		w->base = given == 1 ? now : w->base;
+		if (n > 0 && grant(s, w, n, now))
+			w->base = now;
 	}
-	return FAL_OK;
 }
 
-int
+void
 fal_eval_feed(struct fal_sched *s, double now)
 {
 	struct fal_worker *tried = s->rounds == 0 ? fal_trial_untried(s) : NULL;
@@ -274,20 +271,17 @@ fal_eval_feed(struct fal_sched *s, double now)
 	if (tried != NULL && s->eval_free_n > 0) {
 		tried->tried = true;
 		tried->base = now;
-		if (grant(s, tried, 1, now) < 0)
-			return FAL_ENOMEM;
+		grant(s, tried, 1, now);
 	}
 	while (s->eval_free_n > 0 && (slot = fal_heap_top(&s->idle)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];
 		uint32_t n = appetite(s, w, now);
 		if (n == 0)
 			break;
-		int given = grant(s, w, n, now);
-		if (given < 0)
-			return given;
-		if (given == 0)
-			return feed_others(s, now);
+		if (!grant(s, w, n, now)) {
+			feed_others(s, now);
+			return;
+		}
 		w->base = now;
 	}
-	return FAL_OK;
 }

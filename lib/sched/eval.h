@@ -4,7 +4,7 @@
 
 #include "sched/state.h"
 
-int fal_eval_feed(struct fal_sched *s, double now);
+void fal_eval_feed(struct fal_sched *s, double now);
 /* The eval tasks that `w` holds are anybody's again. */
 void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
 

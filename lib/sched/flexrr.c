@@ -66,27 +66,27 @@ left(const struct fal_worker *w, const struct fal_round *r)
 
 /* Whoever helps computes on what it pulled last, but on nothing older than the round's
  * owner does: the bound of the owner's clock holds for it, too. */
-static int
+static void
 pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
 	if (fal_line_of(w->version) == 0 && w->version >= r->version)
-		return FAL_OK;
+		return;
 	w->version = s->version;
-	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, model);
 }
 
-static int
+static void
 lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
      const struct fal_round *r, uint32_t n, double now)
 {
 	struct fal_node *node;
 	for (; n > 0 && (node = last_of(from, r)) != NULL &&
 	       fal_retry_may(s, to, r, node->task);
-	     n--)
-		if (pull_for(s, to, r) < 0 || fal_move(s, node, to, now) < 0)
-			return FAL_ENOMEM;
-	return FAL_OK;
+	     n--) {
+		pull_for(s, to, r);
+		fal_move(s, node, to, now);
+	}
 }
 
 /* The worker `step` places on in the ring of those that are there, or NULL: it is alone.
@@ -110,7 +110,7 @@ before(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 /* `w` is dry: it takes back what helpers have not begun of its own round. */
-static int
+static void
 take_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_round *r = own_round(w);
@@ -118,9 +118,9 @@ take_back(struct fal_sched *s, struct fal_worker *w, double now)
 		struct fal_node *n = r->held[i];
 		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
 			continue;
-		return fal_move(s, n, w, now);
+		fal_move(s, n, w, now);
+		return;
 	}
-	return FAL_OK;
 }
 
 /* Does `w` work for round `r`, or did it? */
@@ -134,7 +134,7 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 }
 
 /* `w` is done, or waits: it helps whoever of those before it is furthest behind. */
-static int
+static void
 help(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	double least = progress(s, w) - behind_at;
@@ -150,15 +150,15 @@ help(struct fal_sched *s, struct fal_worker *w, double now)
 		helpee = e;
 	}
 	if (helpee == NULL)
-		return FAL_OK;
+		return;
 	const struct fal_round *r = own_round(helpee);
 	double part = works_on(w, r) ? next_loan : first_loan;
-	return lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
+	lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
 }
 
 /* `w` is done: it takes half of what is left to the one of its group that has most of a
  * round before its next one, its own or stolen. */
-static int
+static void
 steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_worker *e = w, *victim = NULL;
@@ -175,41 +175,42 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 		most = left(e, r);
 		victim = e;
 	}
-	return victim != NULL ? lend(s, victim, w, victim->head->round, most / 2, now)
-			      : FAL_OK;
+	if (victim != NULL)
+		lend(s, victim, w, victim->head->round, most / 2, now);
 }
 
 /* What it may want to do now, if it has nothing, or little, left to begin. */
-static int
+static void
 look_at(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	bool half = s->policy.rule.half;
 	uint32_t slot = fal_slot(s, w);
 	if (!fal_heap_has(&s->takers, slot)) /* who is not active never is */
-		return FAL_OK;
-	if (half)
-		return w->queued == 0 ? steal_half(s, w, now) : FAL_OK;
-	if (w->queued == 0 && take_back(s, w, now) < 0)
-		return FAL_ENOMEM;
-	return fal_heap_has(&s->takers, slot) ? help(s, w, now) : FAL_OK;
+		return;
+	if (s->policy.rule.half) {
+		if (w->queued == 0)
+			steal_half(s, w, now);
+		return;
+	}
+	if (w->queued == 0)
+		take_back(s, w, now);
+	if (fal_heap_has(&s->takers, slot))
+		help(s, w, now);
 }
 
 /* Each one that it matters to is looked at once, in the order of the slots. */
-static int
+static void
 rebalance(struct fal_sched *s, double now)
 {
 	struct flexrr *is = s->own;
-	int err = FAL_OK;
-	for (uint32_t i; err == FAL_OK && (i = fal_heap_top(&is->look)) != FAL_NONE;) {
+	for (uint32_t i; (i = fal_heap_top(&is->look)) != FAL_NONE;) {
 		fal_heap_remove(&is->look, i);
 		is->looked = i + 1;
-		err = look_at(s, &s->worker[i], now);
+		look_at(s, &s->worker[i], now);
 	}
 	const struct fal_heap done = is->look;
 	is->look = is->later;
 	is->later = done;
 	is->looked = 0;
-	return err;
 }
 
 /* It matters to the worker itself and to those that may help it: whoever had its turn has
@@ -226,12 +227,12 @@ touched(struct fal_sched *s, const struct fal_worker *w)
 	}
 }
 
-static int
+static void
 reserve(struct fal_sched *s, size_t workers)
 {
 	struct flexrr *is = s->own;
-	int err = fal_heap_reserve(&is->look, workers);
-	return err < 0 ? err : fal_heap_reserve(&is->later, workers);
+	fal_heap_reserve(&is->look, workers);
+	fal_heap_reserve(&is->later, workers);
 }
 
 static void

@@ -124,14 +124,12 @@ next_cut(const struct place *p, const bool *cut, uint32_t n)
 static struct fal_team *
 team(struct fal_sched *s, uint32_t i)
 {
-	if (i < s->teams)
-		return s->team[i];
-	return fal_team_new(s, i, i + 1);
+	return i < s->teams ? s->team[i] : fal_team_new(s, i, i + 1);
 }
 
 /* The active workers by site and speed, each with the group that it is to have; returns
- * how many. Negative: FAL_ENOMEM. */
-static int64_t
+ * how many. */
+static uint32_t
 arrange(struct fal_sched *s, struct place *p, bool *cut)
 {
 	struct groups *is = s->own;
@@ -149,8 +147,6 @@ arrange(struct fal_sched *s, struct place *p, bool *cut)
 	for (uint32_t i = 0; i < n; i++) {
 		at += i > 0 && cut[i];
 		p[i].team = team(s, at);
-		if (p[i].team == NULL)
-			return FAL_ENOMEM;
 	}
 	return n;
 }
@@ -207,18 +203,18 @@ is_as_good(const struct fal_sched *s, const struct place *p, uint32_t n)
 
 /* Puts the workers into the groups that their sites and speeds ask for, unless those that
  * they have are about as good: who changes its group waits for a round. */
-static int
+static void
 regroup(struct fal_sched *s)
 {
 	struct groups *is = s->own;
-	struct place *p = fal_calloc((size_t)s->workers + 1, sizeof(*p));
-	bool *cut = fal_calloc((size_t)s->workers + 1, sizeof(*cut));
-	uint32_t wanted = is->n < s->active ? is->n : s->active;
-	int64_t n = p != NULL && cut != NULL ? arrange(s, p, cut) : FAL_ENOMEM;
-	if (n > 0 && (fal_teams_active(s) != wanted || !is_as_good(s, p, (uint32_t)n))) {
+	struct place *p = fal_xcalloc((size_t)s->workers + 1, sizeof(*p));
+	bool *cut = fal_xcalloc((size_t)s->workers + 1, sizeof(*cut));
+	const uint32_t wanted = is->n < s->active ? is->n : s->active;
+	const uint32_t n = arrange(s, p, cut);
+	if (n > 0 && (fal_teams_active(s) != wanted || !is_as_good(s, p, n))) {
 		for (uint32_t i = 0; i < s->teams; i++)
 			fal_team_set(s, s->team[i], 0, s->team[i]->clock);
-		for (int64_t i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++) {
 			struct fal_team *t = p[i].team;
 			s->worker[p[i].slot].team = t;
 			fal_team_set(s, t, t->members + 1, t->clock);
@@ -226,7 +222,6 @@ regroup(struct fal_sched *s)
 	}
 	free(p);
 	free(cut);
-	return n < 0 ? FAL_ENOMEM : FAL_OK;
 }
 
 /* Is the loss more above its best than batches make it by chance?  Of what is between the
@@ -248,13 +243,13 @@ has_grown(struct groups *is)
 
 /* Every `window` updates: one group more, one less, or as it is.  A fixed number is
  * looked at after each. */
-static int
+static void
 control(struct fal_sched *s, double now)
 {
 	struct groups *is = s->own;
 	const struct fal_rule *rule = &s->policy.rule;
 	if (s->version < is->at)
-		return FAL_OK;
+		return;
 	double wall = (now - is->since) * s->active;
 	double idle = wall > 0 ? is->idle / wall : 0;
 	const bool guard = !has_grown(is), first = is->since <= 0;
@@ -270,19 +265,18 @@ control(struct fal_sched *s, double now)
 	is->since = now;
 	is->idle = 0;
 	is->rounds = is->stale = is->told = is->samples = is->loss = is->off = 0;
-	return regroup(s);
+	regroup(s);
 }
 
 /* A worker came or went, or stands elsewhere: groups are formed anew at the next update,
  * which in mode=delta is not put off any longer. */
-static int
+static void
 changed(struct fal_sched *s, double now)
 {
 	struct groups *is = s->own;
 	(void)now;
 	is->at = s->version;
 	is->anew = true;
-	return FAL_OK;
 }
 
 static void
@@ -318,7 +312,7 @@ busy(struct fal_sched *s, double idle)
 }
 
 /* What the line has changed goes into the next version. */
-static int
+static void
 collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 {
 	struct group *g = t->own;
@@ -329,25 +323,26 @@ collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 	if (s->merged == 0)
 		s->merged_samples = 0;
 	g->unpushed = 0;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-static int
+static void
 step(struct fal_sched *s, struct fal_act act)
 {
 	act.kind = FAL_ACT_STEP;
 	act.own = true;
 	act.version = ++s->version;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 /* What the line has changed becomes a part of the model. */
-static int
+static void
 push(struct fal_sched *s, struct fal_team *t)
 {
 	struct group *g = t->own;
 	const struct fal_act act = { .clock = g->newest };
-	return collect(s, t, g->weight, g->among) < 0 ? FAL_ENOMEM : step(s, act);
+	collect(s, t, g->weight, g->among);
+	step(s, act);
 }
 
 /* ---- a quorum -------------------------------------------------------------------- */
@@ -408,7 +403,7 @@ momentum(const struct fal_rule *rule, const struct pushes *p)
 	return fmax(1 - (1 - rule->momentum) * spans, 0);
 }
 
-static int
+static void
 publish(struct fal_sched *s, const struct pushes *p)
 {
 	struct groups *is = s->own;
@@ -420,8 +415,8 @@ publish(struct fal_sched *s, const struct pushes *p)
 		const double part = (double)g->samples / (double)p->samples;
 		if (!g->pushed)
 			continue;
-		if (rule->delta && collect(s, t, part, 0) < 0)
-			return FAL_ENOMEM;
+		if (rule->delta)
+			collect(s, t, part, 0);
 		g->pushed = false;
 		g->samples = 0;
 	}
@@ -435,17 +430,18 @@ publish(struct fal_sched *s, const struct pushes *p)
 	}
 	is->until = INFINITY;
 	fal_teams_wake(s);
-	return step(s, act);
+	step(s, act);
 }
 
-static int
+static void
 publish_if_due(struct fal_sched *s, double now)
 {
 	push_rest(s);
 	const struct pushes p = pushes(s);
 	if (!is_due(s, &p, now))
-		return FAL_OK;
-	return publish(s, &p) < 0 ? FAL_ENOMEM : control(s, now);
+		return;
+	publish(s, &p);
+	control(s, now);
 }
 
 static double
@@ -465,40 +461,43 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 
 /* ---- rounds ---------------------------------------------------------------------- */
 
-static int
+static void
 flush(struct fal_sched *s, double now)
 {
-	if (s->policy.rule.quorum > 0)
-		return publish_if_due(s, now);
-	if (!s->policy.rule.delta)
-		return s->rounds == 0 ? fal_step(s, (double)s->merged_samples) : FAL_OK;
+	if (s->policy.rule.quorum > 0) {
+		publish_if_due(s, now);
+		return;
+	}
+	if (!s->policy.rule.delta) {
+		if (s->rounds == 0)
+			fal_step(s, (double)s->merged_samples);
+		return;
+	}
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
 		const struct group *g = t->own;
 		if (g->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
 			continue;
-		if (push(s, t) < 0)
-			return FAL_ENOMEM;
+		push(s, t);
 	}
-	return FAL_OK;
 }
 
 /* A line that has nothing to push takes over the newest version. */
-static int
+static void
 prepare(struct fal_sched *s, struct fal_team *t)
 {
 	struct group *g = t->own;
 	/* What is on a line has one weight, that by which its gradients were divided. */
 	if (s->policy.rule.delta && g->unpushed > 0)
-		return FAL_OK;
+		return;
 	g->among = s->active;
 	g->weight = (double)t->members / s->active;
 	if (!s->policy.rule.delta)
-		return FAL_OK;
+		return;
 	t->line = fal_line_version(t->id, ++s->lines);
 	g->taken = s->version;
 	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 static void
@@ -533,7 +532,7 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	end->among = g->among;
 }
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct groups *is = s->own;
@@ -551,25 +550,26 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		step_line(s, r, &end);
 	if (samples > 0)
 		watch(s, r, samples);
-	if (fal_round_end(s, r, end, now) < 0)
-		return FAL_ENOMEM;
+	fal_round_end(s, r, end, now);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
-			return FAL_ENOMEM;
+		if (!w->gone && w->team == t)
+			fal_account(s, w, r);
 	}
 	double divisor = fal_round_divisor(s, r);
 	g->samples += rule->quorum > 0 ? samples : 0;
 	if (rule->delta && g->unpushed < rule->rounds && !is->anew)
-		return FAL_OK;
+		return;
 	if (rule->quorum > 0) {
 		g->pushed = true;
 		g->newest = rule->delta ? g->newest : r->clock;
-		return FAL_OK;
+		return;
 	}
-	if ((rule->delta ? push(s, t) : fal_step(s, divisor)) < 0)
-		return FAL_ENOMEM;
-	return control(s, now);
+	if (rule->delta)
+		push(s, t);
+	else
+		fal_step(s, divisor);
+	control(s, now);
 }
 
 const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),

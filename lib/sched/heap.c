@@ -1,7 +1,6 @@
 /* An indexed binary min-heap. */
 #include "sched/heap.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -22,16 +21,15 @@ fal_heap_clear(struct fal_heap *h)
 		h->pos[h->item[--h->n].id] = UINT32_MAX;
 }
 
-int
+void
 fal_heap_reserve(struct fal_heap *h, size_t ids)
 {
 	size_t items = h->ids, places = h->ids;
-	if (FAL_GROW(h->item, items, ids) < 0 || FAL_GROW(h->pos, places, ids) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(h->item, items, ids);
+	FAL_XGROW(h->pos, places, ids);
 	for (size_t i = h->ids; i < places; i++)
 		h->pos[i] = UINT32_MAX;
 	h->ids = places;
-	return FAL_OK;
 }
 
 /* Smaller key first; equal keys by id, so that a run can be repeated exactly. */

@@ -25,8 +25,8 @@ void fal_heap_free(struct fal_heap *h);
 /* Takes everything out; keeps the room. */
 void fal_heap_clear(struct fal_heap *h);
 
-/* Makes room for ids below `ids`; the other calls then cannot fail.  0 or FAL_ENOMEM. */
-int fal_heap_reserve(struct fal_heap *h, size_t ids);
+/* Makes room for ids below `ids`; the other calls need it. */
+void fal_heap_reserve(struct fal_heap *h, size_t ids);
 
 /* Inserts `id`, or moves it to its new key.  O(log n). */
 void fal_heap_set(struct fal_heap *h, uint32_t id, double key);

@@ -1,21 +1,18 @@
 /* Who was ever given what. */
 #include "sched/holds.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int
+void
 fal_holds_open(struct fal_holds *h, uint32_t n)
 {
-	if (FAL_GROW(h->newest, h->newest_cap, n) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(h->newest, h->newest_cap, n);
 	if (n > 0)
 		memset(h->newest, 0, n * sizeof(*h->newest));
 	h->n = 0;
-	return FAL_OK;
 }
 
 void
@@ -34,14 +31,12 @@ fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker)
 	return at != 0;
 }
 
-int
+void
 fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker)
 {
 	if (fal_holds_has(h, thing, worker))
-		return FAL_OK;
-	if (FAL_GROW(h->v, h->cap, (size_t)h->n + 1) < 0)
-		return FAL_ENOMEM;
+		return;
+	FAL_XGROW(h->v, h->cap, (size_t)h->n + 1);
 	h->v[h->n] = (struct fal_hold){ .worker = worker, .older = h->newest[thing] };
 	h->newest[thing] = ++h->n;
-	return FAL_OK;
 }

@@ -19,12 +19,12 @@ struct fal_holds {
 	size_t cap;
 };
 
-/* Empty again, for n things.  FAL_ENOMEM. */
-int fal_holds_open(struct fal_holds *h, uint32_t n);
+/* Empty again, for n things. */
+void fal_holds_open(struct fal_holds *h, uint32_t n);
 void fal_holds_free(struct fal_holds *h);
 
-/* Once more counts once.  FAL_ENOMEM. */
-int fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker);
+/* Once more counts once. */
+void fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker);
 
 bool fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker);
 

@@ -20,11 +20,10 @@ fal_ledger_free(struct fal_ledger *l)
 	*l = (struct fal_ledger){ 0 };
 }
 
-int
+void
 fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 {
-	if (FAL_GROW(l->task, l->task_cap, tasks) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(l->task, l->task_cap, tasks);
 	for (uint32_t i = 0; i < tasks; i++)
 		l->task[i] = (struct fal_ltask){ .contrib = FAL_NONE, .fills = FAL_NONE };
 	l->first = first;
@@ -39,7 +38,6 @@ fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 	l->claims = 0;
 	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
 		l->log[k].n = 0;
-	return FAL_OK;
 }
 
 /* The worker's place, or the empty one where it belongs.  newest_cap is a power of 2. */
@@ -53,23 +51,19 @@ place(const struct fal_ledger *l, uint32_t worker)
 }
 
 /* Makes room for one worker more. */
-static int
+static void
 grow_newest(struct fal_ledger *l)
 {
 	if (((size_t)l->contributors + 1) * 2 <= l->newest_cap)
-		return FAL_OK;
+		return;
 	struct fal_newest *old = l->newest;
 	size_t n = l->newest_cap, cap = n > 0 ? n * 2 : 4;
-	struct fal_newest *grown = fal_calloc(cap, sizeof(*grown));
-	if (grown == NULL)
-		return FAL_ENOMEM;
-	l->newest = grown;
+	l->newest = fal_xcalloc(cap, sizeof(*l->newest));
 	l->newest_cap = cap;
 	for (size_t i = 0; i < n; i++)
 		if (old[i].worker != 0)
 			l->newest[place(l, old[i].worker)] = old[i];
 	free(old);
-	return FAL_OK;
 }
 
 uint32_t
@@ -96,13 +90,12 @@ cid_of(const struct fal_ledger *l, uint32_t ci)
 	return ci == FAL_NONE ? (struct fal_cid){ 0, 0 } : l->contrib[ci].id;
 }
 
-/* Opens contribution `id` for the first claim of its task; its index or an error. */
-static int
-open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills, uint32_t *ci)
+/* Opens contribution `id` for the first claim of its task; returns its index. */
+static uint32_t
+open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
 {
-	if (FAL_GROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1) < 0 ||
-	    grow_newest(l) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1);
+	grow_newest(l);
 	struct fal_newest *n = &l->newest[place(l, id.worker)];
 	uint32_t older = n->worker != 0 ? n->contrib : FAL_NONE;
 	l->contributors += n->worker == 0;
@@ -110,8 +103,7 @@ open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills, uint32_t *
 	l->contrib[l->contribs] = (struct fal_contrib){
 		.id = id, .fills = fills, .head = FAL_NONE, .older = older
 	};
-	*ci = l->contribs++;
-	return FAL_OK;
+	return l->contribs++;
 }
 
 int
@@ -133,9 +125,9 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 	if (t->contrib != FAL_NONE || t->skipped ||
 	    !fal_cid_eq(cid_of(l, t->fills), fills))
 		return 0;
-	if (FAL_GROW(l->claim, l->claim_cap, (size_t)l->claims + 1) < 0 ||
-	    (ci == FAL_NONE && open_contrib(l, id, t->fills, &ci) < 0))
-		return FAL_ENOMEM;
+	FAL_XGROW(l->claim, l->claim_cap, (size_t)l->claims + 1);
+	if (ci == FAL_NONE)
+		ci = open_contrib(l, id, t->fills);
 	t->contrib = ci;
 	t->loss = loss;
 	l->claim[l->claims] =
@@ -159,18 +151,16 @@ fal_ledger_skip(struct fal_ledger *l, uint32_t task)
 	l->skipped++;
 }
 
-int
-fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task, uint32_t *ci)
+void
+fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task)
 {
 	struct fal_ltask *t = fal_ledger_task(l, task);
-	int won = fal_ledger_claim(l, id, cid_of(l, t->fills), task, t->loss, ci);
-	if (won < 0)
-		return won;
+	uint32_t ci;
+	const int won = fal_ledger_claim(l, id, cid_of(l, t->fills), task, t->loss, &ci);
 	assert(won == 1);
 	t->due = true;
-	l->contrib[*ci].due++;
+	l->contrib[ci].due++;
 	l->due++;
-	return FAL_OK;
 }
 
 bool
@@ -224,7 +214,7 @@ fal_ledger_done(struct fal_ledger *l, uint32_t ci)
 	l->contrib[ci].state = FAL_CONTRIB_DONE;
 }
 
-int
+void
 fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
 	       uint32_t task)
 {
@@ -232,11 +222,9 @@ fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint3
 		l->log[kind].n > 0 ? &l->log[kind].v[l->log[kind].n - 1] : NULL;
 	if (last != NULL && last->a == a && last->b == b &&
 	    fal_range_join(&last->first, &last->count, task))
-		return FAL_OK;
-	if (FAL_GROW(l->log[kind].v, l->log[kind].cap, l->log[kind].n + 1) < 0)
-		return FAL_ENOMEM;
+		return;
+	FAL_XGROW(l->log[kind].v, l->log[kind].cap, l->log[kind].n + 1);
 	l->log[kind].v[l->log[kind].n++] = (struct fal_entry){ a, b, task, 1 };
-	return FAL_OK;
 }
 
 int64_t

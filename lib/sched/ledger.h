@@ -119,9 +119,8 @@ struct fal_ledger {
 
 void fal_ledger_free(struct fal_ledger *l);
 
-/* Begins a round of the unclaimed tasks first … first+tasks-1; forgets the one before.
- * 0, FAL_ENOMEM. */
-int fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks);
+/* Begins a round of the unclaimed tasks first … first+tasks-1; forgets the one before. */
+void fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks);
 
 /* The place of task `task` in l->task. */
 static inline struct fal_ltask *
@@ -141,16 +140,14 @@ fal_ledger_has(const struct fal_ledger *l, uint32_t task)
  * becomes the index of the contribution when it is won.
  * Returns 1: won.  0: lost (claimed already, or skipped, or the task must fill another
  * contribution, or the contribution is fenced).  FAL_EINVAL: not a task of this round.
- * FAL_ESTATE: a contribution that changes what it fills or is sealed.  FAL_ENOMEM.
+ * FAL_ESTATE: a contribution that changes what it fills or is sealed.
  * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *ci);
 
 /* The same, ahead: `task`, which nobody has claimed, is granted to contribution `id`,
- * which it goes into whatever becomes of others; it fills what the task must fill.  0 or
- * FAL_ENOMEM. */
-int fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task,
-			uint32_t *ci);
+ * which it goes into whatever becomes of others; it fills what the task must fill. */
+void fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task);
 /* A task of contribution `ci` that was claimed ahead has a result.  False: it is none, or
  * was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
@@ -185,9 +182,9 @@ void fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks);
 /* All blocks of contribution `ci` are counted. */
 void fal_ledger_done(struct fal_ledger *l, uint32_t ci);
 
-/* Writes an entry for the trace; joins ranges that touch.  0 or FAL_ENOMEM. */
-int fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
-		   uint32_t task);
+/* Writes an entry for the trace; joins ranges that touch. */
+void fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a,
+		    uint32_t b, uint32_t task);
 
 /* Σ of the losses of the claims that count, modulo 2^64. */
 int64_t fal_ledger_loss(const struct fal_ledger *l);

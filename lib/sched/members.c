@@ -41,31 +41,30 @@ fal_sched_staffed(const struct fal_sched *s)
 	return s->active > 0;
 }
 
-int
+void
 fal_recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	bool active = fal_worker_active(w);
 	uint32_t members = w->team->members - w->counted + active;
 	s->active = s->active - w->counted + active;
 	w->counted = active;
-	int err = fal_team_changed(s, w, members, now);
+	fal_team_changed(s, w, members, now);
 	fal_refresh(s, w, now);
-	return err;
 }
 
 /* Where all are one team, everybody has the versions before a round begins. */
-static int
+static void
 send_ahead(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
 	if (!s->is.shared || w->version == s->version)
-		return FAL_OK;
+		return;
 	w->version = s->version;
-	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, model);
 }
 
 /* What the policy lays down for the worker. */
-static int
+static void
 lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct fal_policy_worker *p = fal_policy_find(&s->policy, w->name);
@@ -83,30 +82,29 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 				       .worker = w->id,
 				       .count = lanes };
 		w->lanes = lanes;
-		if (fal_emit(s, act) == NULL)
-			return FAL_ENOMEM;
+		fal_emit(s, act);
 	}
 	const bool moved = strcmp(w->site, site) != 0;
 	snprintf(w->site, sizeof(w->site), "%s", site);
-	if (excluded == w->excluded)
-		return moved && w->team != NULL && s->scheme->changed != NULL
-			       ? s->scheme->changed(s, now)
-			       : FAL_OK;
+	if (excluded == w->excluded) {
+		if (moved && w->team != NULL && s->scheme->changed != NULL)
+			s->scheme->changed(s, now);
+		return;
+	}
 	w->excluded = excluded;
-	if (excluded && fal_strip(s, w, true, now) < 0)
-		return FAL_ENOMEM;
-	return w->team != NULL ? fal_recount(s, w, now) : FAL_OK;
+	if (excluded)
+		fal_strip(s, w, true, now);
+	if (w->team != NULL)
+		fal_recount(s, w, now);
 }
 
 int
 fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p)
 {
-	struct fal_policy copy;
 	bool other = s->scheme == NULL || !fal_rule_eq(&p->rule, &s->policy.rule);
 	if (other && s->scheme != NULL && !fal_sched_quiet(s))
 		return FAL_ESTATE;
-	if (fal_policy_copy(p, &copy) < 0)
-		return FAL_ENOMEM;
+	const struct fal_policy copy = fal_policy_copy(p);
 	fal_policy_free(&s->policy);
 	s->policy = copy;
 	if (other && s->scheme != NULL)
@@ -116,27 +114,26 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	s->fixed_shares = false;
 	for (size_t i = 0; i < p->workers; i++)
 		s->fixed_shares |= p->worker[i].share >= 0;
-	if (other && fal_teams_form(s) < 0)
-		return FAL_ENOMEM;
+	if (other)
+		fal_teams_form(s);
 	for (uint32_t i = 0; i < s->workers && other; i++)
-		if (!s->worker[i].gone && send_ahead(s, &s->worker[i]) < 0)
-			return FAL_ENOMEM;
+		if (!s->worker[i].gone)
+			send_ahead(s, &s->worker[i]);
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
-			return FAL_ENOMEM;
+		if (!s->worker[i].gone)
+			lay_down(s, &s->worker[i], now);
 	fal_teams_wake(s);
-	return fal_settle(s, now);
+	fal_settle(s, now);
+	return FAL_OK;
 }
 
 /* The slots of workers that left are free for others. */
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers, &s->donors,  &s->runners,  &s->idle,
-				     &s->due,    &s->planner, &s->suspects, &s->awaits };
 	uint32_t kept = 0;
-	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
-		fal_heap_clear(heaps[i]);
+	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
+		fal_heap_clear(&s->of_workers[i]);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		if (s->worker[i].gone)
 			continue;
@@ -155,23 +152,19 @@ drop_gone(struct fal_sched *s, double now)
 		fal_refresh(s, &s->worker[i], now);
 }
 
-static int
+static void
 make_room(struct fal_sched *s, double now)
 {
 	enum { SPARE = 16 }; /* so many that left may stay */
 	if (s->gone > SPARE + s->workers / 2)
 		drop_gone(s, now);
 	size_t n = (size_t)s->workers + 1;
-	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
-	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
-	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
-	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0 ||
-	    fal_heap_reserve(&s->suspects, n) < 0 ||
-	    fal_heap_reserve(&s->awaits, n) < 0 ||
-	    (s->scheme->reserve != NULL && s->scheme->reserve(s, n) < 0) ||
-	    FAL_GROW(s->scratch, s->scratch_cap, n) < 0)
-		return FAL_ENOMEM;
-	return FAL_OK;
+	FAL_XGROW(s->worker, s->worker_cap, n);
+	FAL_XGROW(s->scratch, s->scratch_cap, n);
+	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
+		fal_heap_reserve(&s->of_workers[i], n);
+	if (s->scheme->reserve != NULL)
+		s->scheme->reserve(s, n);
 }
 
 int
@@ -180,11 +173,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
-	if (make_room(s, now) < 0)
-		return FAL_ENOMEM;
-	struct fal_pace *pace = fal_calloc((size_t)j->lanes_max + 1, sizeof(*pace));
-	if (pace == NULL)
-		return FAL_ENOMEM;
+	make_room(s, now);
 	uint32_t lanes = s->lanes_start > 0 ? s->lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
 	lanes = lanes > j->lanes_max ? j->lanes_max : lanes;
@@ -198,7 +187,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.own_min = j->lanes_min,
 		.own_max = j->lanes_max,
 		.cores = j->cores,
-		.pace = pace,
+		.pace = fal_xcalloc((size_t)j->lanes_max + 1, sizeof(*w->pace)),
 		.probe_s = j->task_s,
 		.fixed = j->fixed,
 		.rtt = j->rtt,
@@ -225,12 +214,13 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (s->typical_known.probe_s <= 0)
 		s->typical_known.probe_s = s->probe_s;
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
-	if (fal_emit(s, act) == NULL || lay_down(s, w, now) < 0 ||
-	    fal_team_join(s, w) < 0)
-		return FAL_ENOMEM;
-	if (send_ahead(s, w) < 0)
-		return FAL_ENOMEM;
-	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	fal_emit(s, act);
+	lay_down(s, w, now);
+	fal_team_join(s, w);
+	send_ahead(s, w);
+	fal_recount(s, w, now);
+	fal_settle(s, now);
+	return FAL_OK;
 }
 
 int
@@ -242,9 +232,6 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 		return FAL_OK;
 	if (lanes < 1 || lanes > FAL_LANES_MAX)
 		return FAL_EINVAL;
-	struct fal_pace *pace = fal_calloc((size_t)lanes + 1, sizeof(*pace));
-	if (pace == NULL)
-		return FAL_ENOMEM;
 	/* A lane stays as fast as it is. */
 	const uint32_t at = w->pace[w->lanes].nearest;
 	const struct fal_history was = { .lanes = lanes,
@@ -253,45 +240,47 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 					 .eval_s = w->eval_s,
 					 .push_s = w->push.s };
 	free(w->pace);
-	w->pace = pace;
+	w->pace = fal_xcalloc((size_t)lanes + 1, sizeof(*w->pace));
 	w->own_min = w->own_max = w->cores = lanes;
 	fal_remember(w, &was);
 	if (task_s > 0)
 		w->probe_s = task_s;
-	return lay_down(s, w, now) < 0 || fal_recount(s, w, now) < 0 ? FAL_ENOMEM
-								     : fal_settle(s, now);
+	lay_down(s, w, now);
+	fal_recount(s, w, now);
+	fal_settle(s, now);
+	return FAL_OK;
 }
 
-int
+void
 fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 {
 	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
-		return FAL_OK;
-	if (fal_due_left(s, w, now) < 0)
-		return FAL_ENOMEM;
+		return;
+	fal_due_left(s, w, now);
 	w->gone = true;
 	w->waits = false;
 	s->gone++;
 	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
-	if (fal_strip(s, w, false, now) < 0 || fal_recount(s, w, now) < 0)
-		return FAL_ENOMEM;
+	fal_strip(s, w, false, now);
+	fal_recount(s, w, now);
 	free(w->pace);
 	w->pace = NULL;
 	fal_spans_free(&w->seqs);
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }
 
-int
+void
 fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 {
 	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL || w->stands_by == stands_by)
-		return FAL_OK;
+		return;
 	w->stands_by = stands_by;
-	if (stands_by && fal_strip(s, w, true, now) < 0)
-		return FAL_ENOMEM;
-	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	if (stands_by)
+		fal_strip(s, w, true, now);
+	fal_recount(s, w, now);
+	fal_settle(s, now);
 }
 
 bool

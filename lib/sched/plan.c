@@ -23,7 +23,7 @@ fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
 	       (!s->is.groups || w->version == r->version);
 }
 
-static int
+static void
 hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_t task,
 	 double now)
 {
@@ -33,9 +33,8 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 		w->work.share++;
 	w->tried = true;
 	*granted = true;
-	if (fal_ledger_log(&r->ledger, kind, w->id, 0, task) < 0)
-		return FAL_ENOMEM;
-	return fal_give(s, w, r, task, now);
+	fal_ledger_log(&r->ledger, kind, w->id, 0, task);
+	fal_give(s, w, r, task, now);
 }
 
 /* What it costs to plan a task of so many samples more for `w`. */
@@ -176,7 +175,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 }
 
 /* Tasks that are to be retried go to whoever is drawn for that. */
-static int
+static void
 hand_out_retries(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint32_t kept = 0;
@@ -188,12 +187,10 @@ hand_out_retries(struct fal_sched *s, struct fal_round *r, double now)
 			continue;
 		}
 		s->unplanned--;
-		if (hand_out(s, r, w, task, now) < 0)
-			return FAL_ENOMEM;
+		hand_out(s, r, w, task, now);
 		fal_refresh(s, w, now);
 	}
 	r->free_n = kept;
-	return FAL_OK;
 }
 
 static int
@@ -204,46 +201,42 @@ by_number(const void *a, const void *b)
 }
 
 /* Hands `w` its plan, from the free task `next` on. */
-static int
+static void
 hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 	      uint32_t *next, double now)
 {
 	for (; w->plan > 0; w->plan--, s->unplanned--)
-		if (hand_out(s, r, w, r->free_task[(*next)++], now) < 0)
-			return FAL_ENOMEM;
+		hand_out(s, r, w, r->free_task[(*next)++], now);
 	fal_refresh(s, w, now);
-	return FAL_OK;
 }
 
-int
+void
 fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_worker *last = NULL;
 	uint32_t next = 0, left = 0;
-	int err = FAL_OK;
 	if (s->active > 0)
-		err = hand_out_retries(s, r, now);
-	if (r->free_n == 0 || s->active == 0 || err < 0)
-		return err;
+		hand_out_retries(s, r, now);
+	if (r->free_n == 0 || s->active == 0)
+		return;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
 	struct fal_worker *one = fal_team_worker(s, r->team);
 	if (one != NULL && fal_works_for(s, one, r)) {
 		one->plan = r->free_n;
-		err = hand_out_plan(s, r, one, &next, now);
+		hand_out_plan(s, r, one, &next, now);
 	} else if (one == NULL) {
 		left = count_out(s, r, &last, now);
-		for (uint32_t i = 0; i < s->workers && err == FAL_OK; i++)
+		for (uint32_t i = 0; i < s->workers; i++)
 			if (s->worker[i].plan > 0 && &s->worker[i] != last)
-				err = hand_out_plan(s, r, &s->worker[i], &next, now);
-		if (last != NULL && err == FAL_OK)
-			err = hand_out_plan(s, r, last, &next, now);
+				hand_out_plan(s, r, &s->worker[i], &next, now);
+		if (last != NULL)
+			hand_out_plan(s, r, last, &next, now);
 	}
 	memmove(r->free_task, r->free_task + next,
 		(r->free_n - next) * sizeof(*r->free_task));
 	r->free_n -= next;
-	if (err < 0 || left == 0 || !s->is.groups)
-		return err;
-	struct fal_act end = { .fate = FAL_FATE_ABANDON,
-			       .why = "nobody of its group has its version" };
-	return fal_round_end(s, r, end, now);
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+				     .why = "nobody of its group has its version" };
+	if (left > 0 && s->is.groups)
+		fal_round_end(s, r, end, now);
 }

@@ -8,6 +8,6 @@
  * in the one team of all everybody is. */
 bool fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r);
-int fal_plan(struct fal_sched *s, struct fal_round *r, double now);
+void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 #endif

@@ -1,7 +1,6 @@
 /* Policies: a rule and a sorted list of workers. */
 #include "sched/policy.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -16,24 +15,17 @@ fal_policy_free(struct fal_policy *p)
 	*p = (struct fal_policy){ 0 };
 }
 
-int
-fal_policy_copy(const struct fal_policy *p, struct fal_policy *out)
+struct fal_policy
+fal_policy_copy(const struct fal_policy *p)
 {
-	struct fal_policy copy = { .rule = p->rule, .no_clones = p->no_clones };
-	copy.worker = fal_calloc(p->workers, sizeof(*copy.worker));
-	if (copy.worker == NULL)
-		return FAL_ENOMEM;
+	struct fal_policy copy = *p;
+	copy.worker_cap = p->workers;
+	copy.worker = fal_xcalloc(p->workers, sizeof(*copy.worker));
 	for (size_t i = 0; i < p->workers; i++) {
-		struct fal_policy_worker *w = &copy.worker[copy.workers++];
-		*w = p->worker[i];
-		w->name = fal_strdup(p->worker[i].name);
-		if (w->name == NULL) {
-			fal_policy_free(&copy);
-			return FAL_ENOMEM;
-		}
+		copy.worker[i] = p->worker[i];
+		copy.worker[i].name = fal_xstrdup(p->worker[i].name);
 	}
-	*out = copy;
-	return FAL_OK;
+	return copy;
 }
 
 /* Where the entry of this name is, or belongs. */
@@ -59,25 +51,18 @@ fal_policy_find(const struct fal_policy *p, const char *name)
 	return there ? &p->worker[at] : NULL;
 }
 
-int
-fal_policy_entry(struct fal_policy *p, const char *name, struct fal_policy_worker **out)
+struct fal_policy_worker *
+fal_policy_entry(struct fal_policy *p, const char *name)
 {
-	size_t at = place(p, name);
+	const size_t at = place(p, name);
 	if (fal_policy_find(p, name) == NULL) {
-		char *copy = fal_strdup(name);
-		struct fal_policy_worker *v =
-			fal_realloc(p->worker, p->workers + 1, sizeof(*v));
-		if (v != NULL)
-			p->worker = v;
-		if (v == NULL || copy == NULL) {
-			free(copy);
-			return FAL_ENOMEM;
-		}
-		memmove(v + at + 1, v + at, (p->workers++ - at) * sizeof(*v));
-		v[at] = (struct fal_policy_worker){ .name = copy, .share = -1 };
+		FAL_XGROW(p->worker, p->worker_cap, p->workers + 1);
+		memmove(p->worker + at + 1, p->worker + at,
+			(p->workers++ - at) * sizeof(*p->worker));
+		p->worker[at] = (struct fal_policy_worker){ .name = fal_xstrdup(name),
+							    .share = -1 };
 	}
-	*out = &p->worker[at];
-	return FAL_OK;
+	return &p->worker[at];
 }
 
 void

@@ -25,18 +25,17 @@ struct fal_policy {
 	struct fal_rule rule;
 	bool no_clones;
 	struct fal_policy_worker *worker; /* sorted by name */
-	size_t workers;
+	size_t workers, worker_cap;
 };
 
 void fal_policy_free(struct fal_policy *p); /* `p` is {0} again */
-int fal_policy_copy(const struct fal_policy *p, struct fal_policy *out); /* FAL_ENOMEM */
+struct fal_policy fal_policy_copy(const struct fal_policy *p);
 /* The entry of this name, or NULL. */
 const struct fal_policy_worker *fal_policy_find(const struct fal_policy *p,
 						const char *name);
 /* The entry of this name, made if there is none; good until the next call that changes
- * the policy.  FAL_ENOMEM. */
-int fal_policy_entry(struct fal_policy *p, const char *name,
-		     struct fal_policy_worker **out);
+ * the policy. */
+struct fal_policy_worker *fal_policy_entry(struct fal_policy *p, const char *name);
 /* Takes out the entries that lay nothing down. */
 void fal_policy_tidy(struct fal_policy *p);
 

@@ -1,7 +1,6 @@
 /* Parts, what came back, what is over. */
 #include "sched/pool.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 #include "base/sorted.h"
 
@@ -62,18 +61,15 @@ settle(struct fal_pool *p, uint32_t i)
 	pass_on(p, i, was);
 }
 
-int
+void
 fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
 {
 	*p = (struct fal_pool){ .grid = *g, .clocks = fal_grid_clocks(g) };
-	p->part = fal_calloc(parts(p), sizeof(*p->part));
-	if (p->part == NULL)
-		return FAL_ENOMEM;
+	p->part = fal_xcalloc(parts(p), sizeof(*p->part));
 	for (uint32_t i = 0; i < parts(p); i++) {
 		p->part[i].task = fal_grid_part(g, 0, i);
 		settle(p, i);
 	}
-	return FAL_OK;
 }
 
 void
@@ -144,18 +140,16 @@ place(const struct fal_pool *p, uint64_t clock)
 }
 
 /* The clock has begun: it will be over when all its tasks have ended. */
-static int
+static void
 begin_clock(struct fal_pool *p, uint64_t clock)
 {
 	size_t i = place(p, clock);
 	if (i < p->unendeds && p->unended[i].clock == clock)
-		return FAL_OK;
-	if (FAL_GROW(p->unended, p->unended_cap, p->unendeds + 1) < 0)
-		return FAL_ENOMEM;
+		return;
+	FAL_XGROW(p->unended, p->unended_cap, p->unendeds + 1);
 	memmove(p->unended + i + 1, p->unended + i,
 		(p->unendeds++ - i) * sizeof(*p->unended));
 	p->unended[i] = (struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
-	return FAL_OK;
 }
 
 /* Takes from what came back. */
@@ -173,7 +167,7 @@ take_back(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
 	memmove(p->back, p->back + 1, --p->backs * sizeof(*p->back));
 }
 
-int
+void
 fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	      struct fal_run_of *out)
 {
@@ -181,15 +175,14 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	*out = (struct fal_run_of){ .count = 0 };
 	if (p->backs > 0) {
 		take_back(p, most, out);
-		return FAL_OK;
+		return;
 	}
 	if (whole || p->part[part].clock == p->clocks)
 		part = fal_pool_hindmost(p);
 	uint64_t clock = p->part[part].clock;
 	if (clock == p->clocks)
-		return FAL_OK;
-	if (begin_clock(p, clock) < 0)
-		return FAL_ENOMEM;
+		return;
+	begin_clock(p, clock);
 	*out = (struct fal_run_of){ clock, p->part[part].task, 0 };
 	for (uint32_t i = part; i < parts(p) && out->count < most; i++) {
 		struct fal_part *a = &p->part[i];
@@ -207,7 +200,6 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		if (!whole)
 			break;
 	}
-	return FAL_OK;
 }
 
 /* Run `i` and the one after it are one where they touch. */
@@ -221,12 +213,11 @@ join(struct fal_pool *p, size_t i)
 	memmove(b, b + 1, (--p->backs - (i + 1)) * sizeof(*b));
 }
 
-int
+void
 fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 {
 	size_t i = 0;
-	if (FAL_GROW(p->back, p->back_cap, p->backs + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(p->back, p->back_cap, p->backs + 1);
 	while (i < p->backs &&
 	       (p->back[i].clock < r->clock ||
 		(p->back[i].clock == r->clock && p->back[i].first < r->first)))
@@ -236,7 +227,6 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 	join(p, i);
 	if (i > 0)
 		join(p, i - 1);
-	return FAL_OK;
 }
 
 void

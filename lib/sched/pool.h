@@ -35,7 +35,7 @@ struct fal_pool {
 	size_t unendeds, unended_cap;
 };
 
-int fal_pool_init(struct fal_pool *p, const struct fal_grid *g); /* FAL_ENOMEM */
+void fal_pool_init(struct fal_pool *p, const struct fal_grid *g);
 void fal_pool_free(struct fal_pool *p);
 /* Of a new pool all clocks before `clock` are over. */
 void fal_pool_skip(struct fal_pool *p, uint64_t clock);
@@ -54,12 +54,12 @@ uint64_t fal_pool_untouched(const struct fal_pool *p);
 /* Takes at most `most` tasks of one clock, from what came back, else from part `part`,
  * else, when that is used up, from the one that is furthest behind; `whole`: from the
  * part furthest behind and over all parts that stand at the same clock.  count 0:
- * nothing is left.  FAL_ENOMEM. */
-int fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
-		  struct fal_run_of *out);
+ * nothing is left. */
+void fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
+		   struct fal_run_of *out);
 
-/* A run that was taken comes back.  FAL_ENOMEM. */
-int fal_pool_back(struct fal_pool *p, const struct fal_run_of *r);
+/* A run that was taken comes back. */
+void fal_pool_back(struct fal_pool *p, const struct fal_run_of *r);
 /* A run that was taken has ended. */
 void fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r);
 

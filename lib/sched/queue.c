@@ -18,13 +18,11 @@
 
 #include <math.h>
 
-struct fal_act *
+void
 fal_emit(struct fal_sched *s, struct fal_act act)
 {
-	if (FAL_GROW(s->act, s->act_cap, s->acts + 1) < 0)
-		return NULL;
-	s->act[s->acts] = act;
-	return &s->act[s->acts++];
+	FAL_XGROW(s->act, s->act_cap, s->acts + 1);
+	s->act[s->acts++] = act;
 }
 
 /* Does the task continue the last action, which nobody has fetched yet? */
@@ -38,14 +36,14 @@ join(struct fal_sched *s, const struct fal_act *act, uint32_t task)
 	       fal_range_join(&last->first, &last->count, task);
 }
 
-int
+void
 fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 {
 	if (join(s, &act, task))
-		return FAL_OK;
+		return;
 	act.first = task;
 	act.count = 1;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 struct fal_node *
@@ -223,7 +221,7 @@ take_node(struct fal_sched *s)
 {
 	struct fal_node *n = s->spare_node;
 	if (n == NULL)
-		return fal_calloc(1, sizeof(*n));
+		return fal_xcalloc(1, sizeof(*n));
 	s->spare_node = n->next;
 	return n;
 }
@@ -249,45 +247,43 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 }
 
 /* The task is claimed as it is granted: each grant is a contribution of its own. */
-static int
+static void
 preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	 struct fal_act act, uint32_t task)
 {
-	uint32_t ci;
 	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaimed };
 	if (!join(s, &act, task)) {
 		act.cid.seq = FAL_PRECLAIMED | ++w->preclaimed;
 		act.first = task;
 		act.count = 1;
-		if (fal_emit(s, act) == NULL)
-			return FAL_ENOMEM;
+		fal_emit(s, act);
 		w->owed++;
 	}
-	return fal_ledger_preclaim(&r->ledger, act.cid, task, &ci);
+	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
 
-int
+void
 fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	       uint32_t task, bool ahead)
 {
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
 	w->given++;
-	if (fal_holds_give(&r->given, task - r->ledger.first, w->id) < 0)
-		return FAL_ENOMEM;
+	fal_holds_give(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	return ahead ? preclaim(s, w, r, act, task) : fal_emit_task(s, act, task);
+	if (ahead)
+		preclaim(s, w, r, act, task);
+	else
+		fal_emit_task(s, act, task);
 }
 
-int
+void
 fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
 	 double now)
 {
 	struct fal_node *n = take_node(s), *after = w->tail;
 	struct fal_node **held = &r->held[task - r->ledger.first];
-	if (n == NULL)
-		return FAL_ENOMEM;
 	if (w->queued == 0) { /* begins to work now */
 		w->base = now;
 		/* What was pulled meanwhile takes it no time. */
@@ -312,15 +308,15 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
 	w->queued++;
 	w->queued_samples += fal_task_samples(s, r, task);
-	return fal_tell_grant(s, w, r, task, is_its_own(s, w, r, task));
+	fal_tell_grant(s, w, r, task, is_its_own(s, w, r, task));
 }
 
-static int
+static void
 revoke(struct fal_sched *s, const struct fal_worker *w, const struct fal_round *r,
        uint32_t task)
 {
 	struct fal_act act = { .kind = FAL_ACT_REVOKE, .worker = w->id, .round = r->id };
-	return fal_emit_task(s, act, task);
+	fal_emit_task(s, act, task);
 }
 
 struct fal_node *
@@ -333,7 +329,7 @@ fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 	return n != NULL && n->began < 0 && !is_claimed(n) ? n : NULL;
 }
 
-int
+void
 fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double now)
 {
 	struct fal_worker *from = &s->worker[n->slot];
@@ -343,35 +339,33 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	from->relieved = now;
 	if (fal_task_held(r, task)) { /* a clone that never began */
 		fal_refresh(s, from, now);
-		return revoke(s, from, r, task);
+		revoke(s, from, r, task);
+		return;
 	}
 	from->work.out++;
 	to->work.in++;
-	if (revoke(s, from, r, task) < 0 || fal_give(s, to, r, task, now) < 0 ||
-	    fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task) < 0)
-		return FAL_ENOMEM;
+	revoke(s, from, r, task);
+	fal_give(s, to, r, task, now);
+	fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
-	return FAL_OK;
 }
 
-int
+void
 fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	       double now)
 {
 	struct fal_node *n = fal_uncloned(from);
 	if (n == NULL)
-		return FAL_OK;
+		return;
 	to->work.cloned++;
-	if (fal_give(s, to, n->round, n->task, now) < 0 ||
-	    fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task) < 0)
-		return FAL_ENOMEM;
+	fal_give(s, to, n->round, n->task, now);
+	fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
-	return FAL_OK;
 }
 
-int
+void
 fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 {
 	struct fal_worker *w = &s->worker[n->slot];
@@ -383,13 +377,12 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 	const uint32_t task = n->task;
 	fal_detach(s, n);
 	w->relieved = now;
-	if (!w->gone && revoke(s, w, r, task) < 0)
-		return FAL_ENOMEM;
+	if (!w->gone)
+		revoke(s, w, r, task);
 	fal_refresh(s, w, now);
-	return FAL_OK;
 }
 
-int
+void
 fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
 	for (uint32_t i = 0; i < r->free_n; i++)
@@ -398,21 +391,20 @@ fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now
 			s->unplanned--;
 		}
 	for (struct fal_node *n; (n = fal_holders(r, task)) != NULL;)
-		if (fal_take_away(s, n, now) < 0)
-			return FAL_ENOMEM;
-	return FAL_OK;
+		fal_take_away(s, n, now);
 }
 
-int
+void
 fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		 const struct fal_worker *w)
 {
 	struct fal_node *n = fal_held_by(s, r, task, w);
 	if (n == NULL)
-		return FAL_OK;
+		return;
 	const bool again = n->again && !r->delta;
 	fal_detach(s, n);
-	return again ? revoke(s, w, r, task) : FAL_OK;
+	if (again)
+		revoke(s, w, r, task);
 }
 
 void
@@ -424,7 +416,7 @@ fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		fal_detach(s, n);
 }
 
-int
+void
 fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 {
 	struct fal_ledger *l = &r->ledger;
@@ -436,19 +428,17 @@ fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 			       .cid = c->id };
 	if (c->fills != FAL_NONE)
 		act.fills = l->contrib[c->fills].id;
-	if (fal_emit(s, act) == NULL)
-		return FAL_ENOMEM;
+	fal_emit(s, act);
 	/* What of it is not done is called off with it. */
 	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
 	     i = l->claim[i].next)
 		if (fal_ledger_task(l, l->claim[i].task)->due)
 			fal_drop_own(s, r, l->claim[i].task, w);
 	fal_ledger_fence(l, ci);
-	return FAL_OK;
 }
 
 /* Fences every open contribution of `w` to round `r`. */
-static int
+static void
 fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 {
 	const struct fal_ledger *l = &r->ledger;
@@ -456,33 +446,28 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 	     c = l->contrib[c].older) {
 		if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 			continue;
-		if (fal_fence(s, r, c) < 0)
-			return FAL_ENOMEM;
+		fal_fence(s, r, c);
 		fal_touch_owner(s, r);
 		w->owed--;
 	}
-	return FAL_OK;
 }
 
-int
+void
 fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 {
 	while (w->head != NULL) {
 		struct fal_round *r = w->head->round;
 		const uint32_t task = w->head->task;
 		fal_detach(s, w->head);
-		if (tell && revoke(s, w, r, task) < 0)
-			return FAL_ENOMEM;
+		if (tell)
+			revoke(s, w, r, task);
 		/* What was claimed ahead is free when all shards have fenced it. */
 		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
-		    !fal_task_held(r, task) && fal_free_task(s, r, task) < 0)
-			return FAL_ENOMEM;
+		    !fal_task_held(r, task))
+			fal_free_task(s, r, task);
 	}
 	fal_eval_return(s, w);
-	if (fal_verifies_end(s, w, NULL, now) < 0)
-		return FAL_ENOMEM;
+	fal_verifies_end(s, w, NULL, now);
 	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
-		if (fence_all(s, r, w) < 0)
-			return FAL_ENOMEM;
-	return FAL_OK;
+		fence_all(s, r, w);
 }

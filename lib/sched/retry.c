@@ -103,7 +103,7 @@ fal_retry_forget(struct fal_sched *s, const struct fal_round *r)
 	retry_remove(s, r->clock, r->ledger.first, r->ledger.tasks);
 }
 
-static int
+static void
 retry_tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *r,
 	   const struct fal_worker *w, uint32_t task)
 {
@@ -112,11 +112,11 @@ retry_tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *
 				     .round = r->id,
 				     .clock = r->clock,
 				     .first = task };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 /* The round does without the task: nobody gets the task any more. */
-static int
+static void
 skip_in(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
 	struct fal_act act = { .kind = FAL_ACT_SKIP, .round = r->id, .first = task };
@@ -124,38 +124,34 @@ skip_in(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
 	fal_ledger_skip(&r->ledger, task);
-	if (fal_withdraw(s, r, task, now) < 0)
-		return FAL_ENOMEM;
+	fal_withdraw(s, r, task, now);
 	fal_touch_owner(s, r);
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-static int
+static void
 skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
 	uint32_t kept = 0;
-	if (FAL_GROW(s->skip, s->skip_cap, (size_t)s->skipped + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(s->skip, s->skip_cap, (size_t)s->skipped + 1);
 	for (uint32_t i = 0; i < s->skipped; i++)
 		if (s->skip[i].clock >= s->pool.over)
 			s->skip[kept++] = s->skip[i];
 	s->skip[kept++] = (struct fal_skip){ r->clock, task };
 	s->skipped = kept;
-	return skip_in(s, r, task, now);
+	skip_in(s, r, task, now);
 }
 
-int
+void
 fal_skip_again(struct fal_sched *s, struct fal_round *r)
 {
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < s->skipped && err == FAL_OK; i++)
+	for (uint32_t i = 0; i < s->skipped; i++)
 		if (s->skip[i].clock == r->clock &&
 		    fal_ledger_has(&r->ledger, s->skip[i].task))
-			err = skip_in(s, r, s->skip[i].task, 0); /* nobody holds it */
-	return err;
+			skip_in(s, r, s->skip[i].task, 0); /* nobody holds it */
 }
 
-int
+void
 fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		    struct fal_worker *w, uint32_t task)
 {
@@ -163,35 +159,39 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 						  .why = "not finite" };
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->contrib != FAL_NONE || t->skipped)
-		return FAL_OK;
-	if (fal_drop_claimed(s, r, task, w) < 0 ||
-	    retry_tell(s, FAL_ACT_NONFINITE, r, w, task) < 0)
-		return FAL_ENOMEM;
+		return;
+	fal_drop_claimed(s, r, task, w);
+	retry_tell(s, FAL_ACT_NONFINITE, r, w, task);
 	struct fal_retry *is = retry_of(s, r->clock, task);
 	const bool shared = r->owner == 0 && r->group == 0;
 	/* The retry is that of the best worker there is; or of the same one, whose round
 	 * was abandoned for nothing. */
 	if (is != NULL && (retry_rank(w, is) >= retry_best(s, NULL, is) ||
 			   (!shared && w->id == is->worker))) {
-		if (!s->skips)
-			return retry_tell(s, FAL_ACT_STOP, r, w, task);
-		fal_retry_done(s, r, task);
-		return skip(s, r, task, now);
+		if (s->skips) {
+			fal_retry_done(s, r, task);
+			skip(s, r, task, now);
+		} else {
+			retry_tell(s, FAL_ACT_STOP, r, w, task);
+		}
+		return;
 	}
 	if (is == NULL) {
-		if (FAL_GROW(s->retry, s->retry_cap, (size_t)s->retries + 1) < 0)
-			return FAL_ENOMEM;
+		FAL_XGROW(s->retry, s->retry_cap, (size_t)s->retries + 1);
 		is = &s->retry[s->retries++];
 		*is = (struct fal_retry){ r->clock, task, w->id, w->key };
 		/* Suspects that answer are better than no other key. */
-		if (retry_best(s, NULL, is) < 2 && fal_trial_recall(s, now) < 0)
-			return FAL_ENOMEM;
+		if (retry_best(s, NULL, is) < 2)
+			fal_trial_recall(s, now);
 	}
-	if (!shared && retry_best(s, r, is) < retry_best(s, NULL, is))
-		return fal_round_end(s, r, abandoned, now);
+	if (!shared && retry_best(s, r, is) < retry_best(s, NULL, is)) {
+		fal_round_end(s, r, abandoned, now);
+		return;
+	}
 	/* A task whose contribution was fenced is free when all shards know. */
 	const bool freed = t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
-	return fal_task_held(r, task) || !freed ? FAL_OK : fal_free_task(s, r, task);
+	if (freed && !fal_task_held(r, task))
+		fal_free_task(s, r, task);
 }
 
 /* The first retry that would be handed out next, of a clock that is not over; NULL. */
@@ -206,13 +206,13 @@ next_retry(const struct fal_sched *s)
 	return NULL;
 }
 
-int
-fal_retries_review(struct fal_sched *s, double now, bool *changed)
+bool
+fal_retries_review(struct fal_sched *s, double now)
 {
 	uint32_t kept = 0;
-	*changed = false;
+	bool changed = false;
 	if (s->retries == 0 && s->barred == 0)
-		return FAL_OK;
+		return false;
 	for (uint32_t i = 0; i < s->retries; i++)
 		if (s->retry[i].clock >= s->pool.over)
 			s->retry[kept++] = s->retry[i];
@@ -228,17 +228,17 @@ fal_retries_review(struct fal_sched *s, double now, bool *changed)
 		 * and nobody for that one. */
 		const bool bar = t != NULL && retry_rank(w, t) < best;
 		const bool waits = bar && w->team->open == 0;
-		*changed |= bar != w->barred || waits != w->waits;
+		changed |= bar != w->barred || waits != w->waits;
 		w->barred = bar;
 		s->barred += bar;
 		if (waits == w->waits)
 			continue;
 		w->waits = waits;
-		if ((waits && fal_strip(s, w, true, now) < 0) ||
-		    fal_recount(s, w, now) < 0)
-			return FAL_ENOMEM;
+		if (waits)
+			fal_strip(s, w, true, now);
+		fal_recount(s, w, now);
 	}
-	if (*changed)
+	if (changed)
 		fal_teams_wake(s);
-	return FAL_OK;
+	return changed;
 }

@@ -5,9 +5,9 @@
 #include "sched/state.h"
 
 /* `w` has claimed the task without a finite result: the task is retried, or, after the
- * retry, is skipped or ends the job.  FAL_ENOMEM. */
-int fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
-			struct fal_worker *w, uint32_t task);
+ * retry, is skipped or ends the job. */
+void fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
+			 struct fal_worker *w, uint32_t task);
 /* Forgets the retry of the task, which has a result; of all tasks of the round, which
  * nobody wants any more. */
 void fal_retry_done(struct fal_sched *s, const struct fal_round *r, uint32_t task);
@@ -20,10 +20,10 @@ struct fal_worker *fal_retry_draw(struct fal_sched *s, const struct fal_round *r
 bool fal_retry_may(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r, uint32_t task);
 /* Workers begin no round while the next one has a task that others are to retry.
- * *changed: some are stopped, or go on.  FAL_ENOMEM. */
-int fal_retries_review(struct fal_sched *s, double now, bool *changed);
+ * True: some are stopped, or go on. */
+bool fal_retries_review(struct fal_sched *s, double now);
 /* The round is new: tasks that an earlier round of its clock skipped are skipped in it,
- * too.  FAL_ENOMEM. */
-int fal_skip_again(struct fal_sched *s, struct fal_round *r);
+ * too. */
+void fal_skip_again(struct fal_sched *s, struct fal_round *r);
 
 #endif

@@ -43,17 +43,14 @@ learn(struct fal_sched *s, struct fal_round *r)
 }
 
 /* Room for one more that is known: chains are one round long. */
-static int
+static void
 grow_known(struct fal_sched *s)
 {
 	if (s->knowns < s->known_cap)
-		return FAL_OK;
+		return;
 	struct fal_round **old = s->known;
 	size_t n = s->known_cap, cap = n > 0 ? n * 2 : 16;
-	struct fal_round **grown = fal_calloc(cap, sizeof(struct fal_round *));
-	if (grown == NULL)
-		return FAL_ENOMEM;
-	s->known = grown;
+	s->known = fal_xcalloc(cap, sizeof(struct fal_round *));
 	s->known_cap = cap;
 	for (size_t i = 0; i < n; i++)
 		for (struct fal_round *r = old[i], *next; r != NULL; r = next) {
@@ -61,14 +58,11 @@ grow_known(struct fal_sched *s)
 			learn(s, r);
 		}
 	free(old);
-	return FAL_OK;
 }
 
 void
 fal_round_free(struct fal_round *r)
 {
-	if (r == NULL)
-		return;
 	fal_ledger_free(&r->ledger);
 	free(r->held);
 	fal_holds_free(&r->given);
@@ -83,21 +77,20 @@ take(struct fal_sched *s)
 {
 	struct fal_round *r = s->spare;
 	if (r == NULL)
-		return fal_calloc(1, sizeof(*r));
+		return fal_xcalloc(1, sizeof(*r));
 	s->spare = r->next;
 	return r;
 }
 
 /* Everything is as in a new round; the memory stays. */
-static int
+static void
 clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
 {
-	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
-	    FAL_GROW(r->held, r->held_cap, run->count) < 0 ||
-	    fal_holds_open(&r->given, run->count) < 0 ||
-	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
-	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
-		return FAL_ENOMEM;
+	fal_ledger_open(&r->ledger, run->first, run->count);
+	FAL_XGROW(r->held, r->held_cap, run->count);
+	fal_holds_open(&r->given, run->count);
+	FAL_XGROW(r->granted, r->granted_cap, run->count);
+	FAL_XGROW(r->free_task, r->free_cap, run->count);
 	r->clock = run->clock;
 	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
@@ -114,7 +107,6 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 		r->granted[i] = false;
 		r->free_task[i] = run->first + i;
 	}
-	return FAL_OK;
 }
 
 /* The newest of all, and of its team. */
@@ -135,16 +127,12 @@ append(struct fal_sched *s, struct fal_round *r)
 	s->knowns++;
 }
 
-int
+void
 fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
-	if (grow_known(s) < 0)
-		return FAL_ENOMEM;
+	grow_known(s);
 	struct fal_round *r = take(s);
-	if (r == NULL || clear(s, r, run) < 0) {
-		fal_round_free(r);
-		return FAL_ENOMEM;
-	}
+	clear(s, r, run);
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
@@ -157,7 +145,7 @@ fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of 
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
 	struct fal_act act = { .kind = FAL_ACT_OPEN, .round = r->id };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 uint32_t
@@ -211,13 +199,12 @@ fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 }
 
 /* Takes what is held of the round away from whoever holds it. */
-static int
+static void
 take_all(struct fal_sched *s, struct fal_round *r, double now)
 {
 	for (uint32_t i = 0; i < r->ledger.tasks; i++)
 		while (r->held[i] != NULL)
-			if (fal_take_away(s, r->held[i], now) < 0)
-				return FAL_ENOMEM;
+			fal_take_away(s, r->held[i], now);
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
 		struct fal_contrib *c = &r->ledger.contrib[i];
 		struct fal_worker *w = fal_find(s, c->id.worker);
@@ -226,7 +213,6 @@ take_all(struct fal_sched *s, struct fal_round *r, double now)
 		w->owed--;
 		fal_refresh(s, w, now);
 	}
-	return FAL_OK;
 }
 
 /* No open round any more, but known until it is forgotten. */
@@ -249,18 +235,17 @@ unlink_round(struct fal_sched *s, struct fal_round *r)
 }
 
 /* The round is over. */
-static int
+static void
 close_round(struct fal_sched *s, struct fal_round *r, double now)
 {
 	assert(!r->ended);
 	unlink_round(s, r);
 	s->unreported -= r->unreported;
 	r->unreported = false;
-	if (fal_verifies_end(s, NULL, r, now) < 0)
-		return FAL_ENOMEM;
+	fal_verifies_end(s, NULL, r, now);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
-	return take_all(s, r, now);
+	take_all(s, r, now);
 }
 
 /* It goes into the next update. */
@@ -276,7 +261,7 @@ collected(struct fal_sched *s, const struct fal_round *r)
 		w->included = r->id;
 }
 
-int
+void
 fal_round_arm(struct fal_sched *s, struct fal_round *r)
 {
 	const struct fal_act end = { .kind = FAL_ACT_END,
@@ -286,7 +271,7 @@ fal_round_arm(struct fal_sched *s, struct fal_round *r)
 				     .ahead = true };
 	r->armed = true;
 	collected(s, r);
-	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, end);
 }
 
 void
@@ -299,30 +284,28 @@ fal_round_pass(struct fal_sched *s, struct fal_round *r)
 	fal_team_set(s, t, t->members, t->clock + 1);
 }
 
-int
+void
 fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
 	assert(r->passed);
-	if (close_round(s, r, now) < 0)
-		return FAL_ENOMEM;
+	close_round(s, r, now);
 	fal_pool_ended(&s->pool, &run);
-	return r->clock + 1 == s->pool.clocks ? fal_account_all(s, r) : FAL_OK;
+	if (r->clock + 1 == s->pool.clocks)
+		fal_account_all(s, r);
 }
 
-int
+void
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
 	struct fal_team *t = r->team;
-	if (close_round(s, r, now) < 0)
-		return FAL_ENOMEM;
+	close_round(s, r, now);
 	fal_touch_owner(s, r);
 	if (s->brought) { /* the clocks are another's */
 		fal_team_set(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_ABANDON) {
-		if (fal_pool_back(&s->pool, &run) < 0)
-			return FAL_ENOMEM;
+		fal_pool_back(&s->pool, &run);
 		t->version = UINT64_MAX;
 		fal_teams_wake(s);
 	} else {
@@ -335,10 +318,10 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 		collected(s, r);
 	end.kind = FAL_ACT_END;
 	end.round = r->id;
-	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, end);
 }
 
-int
+void
 fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
@@ -352,10 +335,10 @@ fal_step(struct fal_sched *s, double divisor)
 		act.over++;
 	s->merged = 0;
 	s->merged_samples = 0;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-int
+void
 fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
 {
 	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id };
@@ -368,16 +351,15 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 		w->standby++;
 	act.work = w->work;
 	w->work = (struct fal_work){ 0 };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-int
+void
 fal_account_all(struct fal_sched *s, const struct fal_round *r)
 {
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone && fal_account(s, &s->worker[i], r) < 0)
-			return FAL_ENOMEM;
-	return FAL_OK;
+		if (!s->worker[i].gone)
+			fal_account(s, &s->worker[i], r);
 }
 
 /* The ended round that *link leads to is known no more. */
@@ -411,16 +393,14 @@ fal_sched_forget_round(struct fal_sched *s, uint64_t round)
 		forget(s, link);
 }
 
-int
+void
 fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
 {
-	if (FAL_GROW(r->free_task, r->free_cap, (size_t)r->free_n + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(r->free_task, r->free_cap, (size_t)r->free_n + 1);
 	r->free_task[r->free_n++] = task;
 	s->unplanned++;
 	if (s->needy == NULL || r->id < s->needy->id)
 		s->needy = r;
-	return FAL_OK;
 }
 
 bool

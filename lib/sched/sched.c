@@ -18,12 +18,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-int
-fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
+struct fal_sched *
+fal_sched_new(const struct fal_sched_conf *conf)
 {
-	struct fal_sched *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return FAL_ENOMEM;
+	struct fal_sched *s = fal_xcalloc(1, sizeof(*s));
 	s->lanes_start = conf->lanes_start;
 	s->ahead = conf->ahead;
 	s->patience = 1;
@@ -36,18 +34,14 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full(&s->grid);
 	s->typical_fixed = (double)NAN;
-	s->manned = fal_calloc(s->grid.parts, sizeof(*s->manned));
-	if (s->manned == NULL || fal_pool_init(&s->pool, &s->grid) < 0 ||
-	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
-		fal_sched_free(s);
-		return FAL_ENOMEM;
-	}
+	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
+	fal_pool_init(&s->pool, &s->grid);
+	fal_sched_set_policy(s, 0, conf->policy);
 	s->version = s->published = conf->from.version;
 	s->first = conf->from.first;
 	s->next_round = conf->from.round;
 	fal_pool_skip(&s->pool, conf->from.clock);
-	*out = s;
-	return FAL_OK;
+	return s;
 }
 
 void
@@ -55,8 +49,7 @@ fal_sched_free(struct fal_sched *s)
 {
 	if (s == NULL)
 		return;
-	if (s->scheme != NULL)
-		fal_teams_end(s);
+	fal_teams_end(s);
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
@@ -84,15 +77,9 @@ fal_sched_free(struct fal_sched *s)
 	fal_policy_free(&s->policy);
 	fal_heap_free(&s->behind);
 	fal_heap_free(&s->eager);
-	fal_heap_free(&s->takers);
-	fal_heap_free(&s->donors);
-	fal_heap_free(&s->runners);
-	fal_heap_free(&s->idle);
-	fal_heap_free(&s->due);
-	fal_heap_free(&s->suspects);
-	fal_heap_free(&s->awaits);
+	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
+		fal_heap_free(&s->of_workers[i]);
 	free(s->scratch);
-	fal_heap_free(&s->planner);
 	free(s->retry);
 	free(s->cost);
 	free(s->skip);
@@ -114,135 +101,108 @@ is_whole(const struct fal_sched *s)
 }
 
 /* When no round is open, nothing more will come to what was collected. */
-static int
+static void
 flush(struct fal_sched *s, double now)
 {
 	if (s->merged == 0)
-		return FAL_OK;
-	if (s->scheme->flush != NULL)
-		return s->scheme->flush(s, now);
+		return;
+	if (s->scheme->flush != NULL) {
+		s->scheme->flush(s, now);
+		return;
+	}
 	if (s->rounds > 0 || !is_whole(s))
-		return FAL_OK;
+		return;
 	fal_teams_wake(s);
-	return fal_step(s, (double)s->merged_samples);
+	fal_step(s, (double)s->merged_samples);
 }
 
 /* Rounds begin, and others in the place of what had to be applied first. */
-static int
+static void
 begin_rounds(struct fal_sched *s, double now)
 {
 	uint64_t version;
-	int err;
 	do {
 		version = s->version;
-		err = fal_teams_begin(s, now);
-		if (err == FAL_OK)
-			err = flush(s, now);
-	} while (err == FAL_OK && s->version != version);
-	return err;
+		fal_teams_begin(s, now);
+		flush(s, now);
+	} while (s->version != version);
 }
 
 /* Free tasks find holders, those of the oldest round first. */
-static int
+static void
 plan_rounds(struct fal_sched *s, double now)
 {
 	struct fal_round *r = s->needy, *next;
-	int err = FAL_OK;
-	for (; r != NULL && s->unplanned > 0 && err == FAL_OK; r = next) {
+	for (; r != NULL && s->unplanned > 0; r = next) {
 		next = r->newer;
-		err = fal_plan(s, r, now);
-		if (err == FAL_OK && s->eager.n > 0) { /* one was abandoned */
-			err = begin_rounds(s, now);
+		fal_plan(s, r, now);
+		if (s->eager.n > 0) { /* one was abandoned */
+			begin_rounds(s, now);
 			next = s->needy; /* from the first one on */
 		}
 	}
 	if (s->unplanned == 0)
 		s->needy = NULL;
-	return err;
-}
-
-/* Rounds begin, of workers that may do the retries in them. */
-static int
-begin_retried(struct fal_sched *s, double now)
-{
-	bool anew = true;
-	int err = FAL_OK;
-	while (err == FAL_OK && anew) {
-		err = fal_retries_review(s, now, &anew);
-		if (err == FAL_OK)
-			err = begin_rounds(s, now);
-	}
-	return err;
-}
-
-/* Free tasks find holders, work is evened out. */
-static int
-share_out(struct fal_sched *s, double now)
-{
-	int err = plan_rounds(s, now);
-	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
-		err = s->scheme->rebalance(s, now);
-	return err;
 }
 
 /* Rounds that waited for reports alone, and have them. */
-static int
+static void
 end_reported(struct fal_sched *s, double now)
 {
 	struct fal_round *r = s->oldest, *next;
-	int err = FAL_OK;
-	for (; r != NULL && s->unreported > 0 && err == FAL_OK; r = next) {
+	for (; r != NULL && s->unreported > 0; r = next) {
 		next = r->newer;
 		if (!r->unreported || r->ledger.due > 0)
 			continue;
 		r->unreported = false;
 		r->complete = true;
 		s->unreported--;
-		err = s->brought ? fal_brought_complete(s, r, now)
-				 : s->scheme->complete(s, r, now);
+		if (s->brought)
+			fal_brought_complete(s, r, now);
+		else
+			s->scheme->complete(s, r, now);
 		next = s->oldest; /* it may have ended others */
 	}
-	return err;
 }
 
-int
+void
 fal_settle(struct fal_sched *s, double now)
 {
-	int err = end_reported(s, now);
-	if (err == FAL_OK)
-		err = fal_ahead(s, now);
-	if (err < 0)
-		return err;
+	end_reported(s, now);
+	fal_ahead(s, now);
 	fal_due_typical(s);
 	do {
-		if (err == FAL_OK)
-			err = fal_trial_next(s, now);
-		if (err == FAL_OK)
-			err = begin_retried(s, now);
-		if (err == FAL_OK)
-			err = share_out(s, now);
-	} while (err == FAL_OK && s->eager.n > 0); /* a round was abandoned */
-	if (err == FAL_OK)
-		err = fal_ahead(s, now); /* of what was granted, too */
-	return err == FAL_OK ? fal_eval_feed(s, now) : err;
+		fal_trial_next(s, now);
+		/* Rounds begin, of workers that may do the retries in them. */
+		bool changed;
+		do {
+			changed = fal_retries_review(s, now);
+			begin_rounds(s, now);
+		} while (changed);
+		plan_rounds(s, now);
+		if (s->rounds > 0 && s->scheme->rebalance != NULL)
+			s->scheme->rebalance(s, now);
+	} while (s->eager.n > 0); /* a round was abandoned */
+	fal_ahead(s, now); /* of what was granted, too */
+	fal_eval_feed(s, now);
 }
 
-int
+void
 fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 {
 	if (s->allowed == clock)
-		return FAL_OK;
+		return;
 	s->allowed = clock;
 	fal_teams_wake(s);
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }
 
-int
+void
 fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->held = hold;
 	fal_teams_wake(s);
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }
 
 bool
@@ -344,20 +304,21 @@ fal_sched_done(const struct fal_sched *s)
 	return fal_sched_quiet(s) && s->pool.over == s->pool.clocks;
 }
 
-int
+void
 fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->unreported)
-		return FAL_OK;
+		return;
 	if (fal_goes_ahead(s)) {
 		r->complete = true;
-		return fal_settle(s, now);
+		fal_settle(s, now);
+		return;
 	}
 	/* What is there may be sooner than the word of it. */
 	r->unreported = true;
 	s->unreported++;
-	return fal_settle(s, now);
+	fal_settle(s, now);
 }
 
 bool

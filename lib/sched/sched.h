@@ -211,20 +211,20 @@ struct fal_worker_info {
 	bool able; /* to work: no suspect, and not kept from it */
 };
 
-/* A scheduler that holds: fal_sched_allow lets it begin.  FAL_ENOMEM. */
-int fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out);
+/* A scheduler that holds: fal_sched_allow lets it begin. */
+struct fal_sched *fal_sched_new(const struct fal_sched_conf *conf);
 void fal_sched_free(struct fal_sched *s);
 
 /* Rounds of clocks before `clock` may begin. */
-int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
+void fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 /* No new round begins while `hold` is true. */
-int fal_sched_hold(struct fal_sched *s, double now, bool hold);
+void fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* No round is open, nothing waits for a step, all versions are published. */
 bool fal_sched_quiet(const struct fal_sched *s);
 /* Somebody is there who may be given work. */
 bool fal_sched_staffed(const struct fal_sched *s);
 /* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another
- * one and the scheduler is not quiet; FAL_ENOMEM. */
+ * one and the scheduler is not quiet. */
 int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p);
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* Versions back from the newest that tasks are computed on: 1 is the newest only. */
@@ -251,7 +251,7 @@ bool fal_sched_done(const struct fal_sched *s);
 /* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
  * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
  * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
- * `name` is copied (FAL_WORKER_NAME).  0 or FAL_ENOMEM, FAL_EINVAL.  It is sent a version
+ * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  It is sent a version
  * before its first grant; `has`: it was sent the newest one already. */
 /* What was measured of a worker, for a scheduler that comes later.  Seconds; of what was
  * not, 0, of `fixed` -1. */
@@ -276,27 +276,26 @@ struct fal_join {
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* It has so many lanes from now on, all of them in use, each with `task_s` for a task as
- * probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to FAL_LANES_MAX;
- * FAL_ENOMEM. */
+ * probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to FAL_LANES_MAX. */
 int fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 		       double task_s);
 
 /* The worker gets no work, or gets it again; what it had is others'. */
-int fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by);
+void fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
 /* The worker is gone (unknown ids are ignored): its open contributions are fenced, its
  * tasks granted to others, rounds of its own abandoned. */
-int fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
+void fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
 /* Any message of the worker arrived.  That makes no member of a suspected one, but it may
  * be tried. */
-int fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
+void fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
 
 /* The worker was given a round of local steps, which is not over. */
 bool fal_sched_steps(const struct fal_sched *s, uint32_t id);
 
-/* The store says that the round is complete.  0 or FAL_ENOMEM. */
-int fal_sched_complete(struct fal_sched *s, double now, uint64_t round);
+/* The store says that the round is complete. */
+void fal_sched_complete(struct fal_sched *s, double now, uint64_t round);
 
 /* A finished task is claimed. */
 struct fal_claim_in {
@@ -331,34 +330,33 @@ const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s, uint64_t 
 struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
 			       const struct fal_contrib *c);
 
-/* `blocks` blocks of `cid` were added; `complete`: all its blocks are counted.  0 or
- * FAL_ENOMEM. */
-int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
-		      uint32_t blocks, bool complete);
+/* `blocks` blocks of `cid` were added; `complete`: all its blocks are counted. */
+void fal_sched_arrived(struct fal_sched *s, double now, uint64_t round,
+		       struct fal_cid cid, uint32_t blocks, bool complete);
 
 /* All shards have fenced `cid` (FAL_ACT_FENCE): its tasks may go out again, to fill it.
- * FAL_ENOMEM. */
-int fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid);
+ */
+void fal_sched_fenced(struct fal_sched *s, double now, uint64_t round,
+		      struct fal_cid cid);
 /* All shards have made the version (FAL_ACT_STEP): before, no task can begin on it. */
 void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
 /* All shards have made what the round, whose end was ordered ahead, went into: so all of
  * it is there, and reports that will not come are not waited for.  Where it has passed
- * (fal_round_info), it is over.  Unknown ones, and those that are, are ignored.
- * FAL_ENOMEM. */
-int fal_sched_stepped(struct fal_sched *s, double now, uint64_t round);
-int fal_sched_made(struct fal_sched *s, double now, uint64_t round);
+ * (fal_round_info), it is over.  Unknown ones, and those that are, are ignored. */
+void fal_sched_stepped(struct fal_sched *s, double now, uint64_t round);
+void fal_sched_made(struct fal_sched *s, double now, uint64_t round);
 /* The oldest version, up to this one, that such a round is computed on, which is not
  * over; this one where there is none. */
 uint64_t fal_sched_read(const struct fal_sched *s, uint64_t version);
 
 /* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
- * that it grows proves that they work.  0 or FAL_ENOMEM. */
-int fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
-		   uint64_t steps);
+ * that it grows proves that they work. */
+void fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
+		    uint64_t steps);
 
 /* The worker, which may be gone, did something that charges it; at the second charge it
  * is evicted. */
-int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
+void fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why);
 
 /* A claim that a worker of another key computes once more (verify.c). */
 struct fal_verify {
@@ -379,7 +377,7 @@ bool fal_sched_verified(struct fal_sched *s, double now, const struct fal_checke
 			struct fal_verify *unlike);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
- * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
+ * round is open, by everyone.  0 or FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`, of so many samples, in task_s seconds: 1 it counts, 0
  * it was done before, or another one is to say more of it, FAL_EINVAL; FAL_ESTATE: it was
@@ -391,10 +389,10 @@ bool fal_sched_eval_done(const struct fal_sched *s);
  * that did not, or, where all have the same one, in another session? */
 bool fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task);
 /* The task is evaluated once more, by such a one if there is one still. */
-int fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task);
+void fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task);
 
-/* Time passes: call at or after fal_sched_wake.  0 or FAL_ENOMEM. */
-int fal_sched_tick(struct fal_sched *s, double now);
+/* Time passes: call at or after fal_sched_wake. */
+void fal_sched_tick(struct fal_sched *s, double now);
 /* When the next tick is due; infinity: not before another event. */
 double fal_sched_wake(const struct fal_sched *s);
 
@@ -406,24 +404,22 @@ void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
 /* ---- work of another scheduler's, with conf.brought (brought.c) ---- */
 
-/* A round of this task begins, which is over when its sum is given (FAL_FATE_GIVE); its
- * number is in `round`.  The version is one that fal_sched_newer has told.  FAL_ENOMEM.
- */
+/* A round of this task begins, which is over when its sum is given (FAL_FATE_GIVE);
+ * returns its number.  The version is one that fal_sched_newer has told. */
 struct fal_bring {
 	uint64_t clock, version;
 	uint32_t task;
 };
-int fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
-		    uint64_t *round);
-/* Nobody wants the round any more; unknown ones are ignored.  FAL_ENOMEM. */
-int fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round);
+uint64_t fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b);
+/* Nobody wants the round any more; unknown ones are ignored. */
+void fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round);
 /* The oldest round that is not over; false: there is none. */
 bool fal_sched_brought(const struct fal_sched *s, uint64_t *round);
-/* The newest version is this one.  FAL_ENOMEM. */
-int fal_sched_newer(struct fal_sched *s, double now, uint64_t version);
+/* The newest version is this one. */
+void fal_sched_newer(struct fal_sched *s, double now, uint64_t version);
 /* Of so many test tasks none is to be evaluated; this one is.  FAL_EINVAL: there is no
- * such task; FAL_ENOMEM. */
-int fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks);
+ * such task. */
+void fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks);
 int fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task);
 
 /* What is known of a worker; false if it is not here. */

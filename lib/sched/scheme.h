@@ -15,7 +15,7 @@ struct fal_scheme {
 	/* It ends: frees what s->own holds.  NULL: nothing. */
 	void (*leave)(struct fal_sched *s);
 	/* There are so many workers, or will be.  NULL: nothing to do. */
-	int (*reserve)(struct fal_sched *s, size_t workers);
+	void (*reserve)(struct fal_sched *s, size_t workers);
 	/* Workers have other slots from now on; all are `refreshed` then.  NULL: nothing
 	 * to do. */
 	void (*renumber)(struct fal_sched *s);
@@ -32,15 +32,15 @@ struct fal_scheme {
 	 * begin although the scheduler holds?  NULL: never. */
 	bool (*under_way)(const struct fal_sched *s, const struct fal_team *t);
 	/* A round of the team is about to be opened.  NULL: nothing to do. */
-	int (*prepare)(struct fal_sched *s, struct fal_team *t);
+	void (*prepare)(struct fal_sched *s, struct fal_team *t);
 	/* Sets version, base, since of the team's new round; the newest version, pulled
 	 * by its workers if they have it not, where NULL. */
 	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
 	/* The round is complete: ends it, and whatever follows. */
-	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
+	void (*complete)(struct fal_sched *s, struct fal_round *r, double now);
 	/* After each event, where something is collected: applies it, where that waits
 	 * in vain for more.  NULL: all of it, when no round is open. */
-	int (*flush)(struct fal_sched *s, double now);
+	void (*flush)(struct fal_sched *s, double now);
 	/* When that would be, though nothing happens.  NULL: never. */
 	double (*until)(const struct fal_sched *s);
 	/* A round of the team was dropped or abandoned: what its workers have is not what
@@ -51,16 +51,16 @@ struct fal_scheme {
 	void (*busy)(struct fal_sched *s, double idle);
 	/* A team came, left or was suspected, or a worker has another site.  NULL:
 	 * nothing to do. */
-	int (*changed)(struct fal_sched *s, double now);
+	void (*changed)(struct fal_sched *s, double now);
 	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
 	 * gets the next. */
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
 		       struct fal_load more, double now);
-	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
+	void (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
 	/* Something of `w` changed; of the round that it owns.  NULL: nothing to do. */
 	void (*refreshed)(struct fal_sched *s, const struct fal_worker *w);
 	void (*touched)(struct fal_sched *s, const struct fal_worker *w);
-	int (*lanes)(struct fal_sched *s); /* NULL: fixed */
+	void (*lanes)(struct fal_sched *s); /* NULL: fixed */
 };
 extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
@@ -69,9 +69,9 @@ extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 /* bsp.c: what schemes share. */
 
 /* The round was the clock's: applies it, and publishes the version to all. */
-int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
+void fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
 /* All of it is reported, and its step ordered: everybody hears of the version. */
-int fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
+void fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
 /* One round at a time. */
 uint32_t fal_ahead_one(const struct fal_sched *s);
 /* Equal parts of the samples; among equals the fastest is first. */

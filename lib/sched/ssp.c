@@ -8,16 +8,19 @@
 #include "sched/round.h"
 #include "sched/team.h"
 
-int
+#include <assert.h>
+
+void
 fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	struct fal_team *t = r->team;
 	struct fal_worker *w = fal_find(s, r->owner);
 	double divisor = fal_round_divisor(s, r);
 	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
-		return FAL_ENOMEM;
-	return fal_step(s, divisor);
+	assert(w != NULL); /* the rounds of a worker that left are abandoned */
+	fal_round_end(s, r, end, now);
+	fal_account(s, w, r);
+	fal_step(s, divisor);
 }
 
 /* s = 0: no round of the next clock while one of this clock is open or not applied. */
@@ -45,26 +48,29 @@ fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 }
 
 /* s = 0: collects the clock's rounds. */
-static int
+static void
 complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	struct fal_worker *w = fal_find(s, r->owner);
 	fal_stale(s, r, 0);
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
-		return FAL_ENOMEM;
+	assert(w != NULL); /* the rounds of a worker that left are abandoned */
+	fal_round_end(s, r, end, now);
+	fal_account(s, w, r);
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
-		return FAL_OK;
+		return;
 	fal_teams_wake(s);
-	return fal_step(s, (double)s->merged_samples);
+	fal_step(s, (double)s->merged_samples);
 }
 
-int
+void
 fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	return s->policy.rule.slack > 0 ? fal_apply_alone(s, r, end, now)
-					: complete_wave(s, r, now);
+	if (s->policy.rule.slack > 0)
+		fal_apply_alone(s, r, end, now);
+	else
+		complete_wave(s, r, now);
 }
 
 /* What it pulled last is too old for its next clock: SSP's bound holds for what was the

@@ -9,9 +9,9 @@ bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
 /* Ends the round as `end` says, and steps. */
-int fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
-		    double now);
-int fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
+void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		     double now);
+void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 
 /* With local steps a team pulls only when what it pulled last is too old, else it goes on
  * by itself.  What is kept of it then, at t->own; for ssp.c alone. */

@@ -23,7 +23,7 @@
  *	traits.c  what each scheme is
  *	bsp.c epsp.c asp.c … what it does, and keeps of its own: scheme.h
  *
- * Calls that can fail return 0 or FAL_ENOMEM. */
+ * Calls that can fail return */
 #ifndef FAL_SCHED_STATE_H
 #define FAL_SCHED_STATE_H
 
@@ -194,6 +194,8 @@ struct fal_load {
 	uint64_t samples;
 };
 
+enum { FAL_HEAPS_OF_WORKERS = 8 }; /* of struct fal_sched */
+
 struct fal_sched {
 	struct fal_policy policy;
 	struct fal_traits is; /* of its rule */
@@ -290,16 +292,27 @@ struct fal_sched {
 	uint64_t unplanned;      /* free tasks of the open rounds */
 	struct fal_round *needy; /* none before it has any; NULL: none at all */
 
-	/* Active workers by what they can give or take (keys in the order of heap.h): */
-	struct fal_heap takers; /* nothing unstarted; by finish after one task more */
-	struct fal_heap donors; /* something unstarted; latest finish first */
-	struct fal_heap
-		runners; /* running what nobody was given since; latest finish first */
-	struct fal_heap idle;     /* holding nothing; fastest first */
-	struct fal_heap due;      /* owing something; when to look at it again */
-	struct fal_heap suspects; /* that speak; by `again` */
-	struct fal_heap awaits;   /* a version that is not published, to begin; by that */
-	struct fal_heap planner;  /* scratch of fal_plan */
+	/* Heaps of workers, by their slots. */
+	union {
+		struct fal_heap of_workers[FAL_HEAPS_OF_WORKERS];
+		struct {
+			/* Active ones by what they can give or take (keys in the order of
+			 * heap.h): */
+			struct fal_heap takers;  /* nothing unstarted; by finish after one
+						    task more */
+			struct fal_heap donors;  /* something unstarted; latest finish
+						    first */
+			struct fal_heap runners; /* running what nobody was given since;
+						    latest finish first */
+			struct fal_heap idle;    /* holding nothing; fastest first */
+			struct fal_heap due;     /* owing something; when to look at it
+						    again */
+			struct fal_heap suspects; /* that speak; by `again` */
+			struct fal_heap awaits;   /* a version that is not published, to
+						     begin; by that */
+			struct fal_heap planner;  /* scratch of fal_plan */
+		};
+	};
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
 	uint32_t *eval_holder; /* by eval task: worker id, 0: nobody, FAL_EVALUATED */
@@ -368,7 +381,7 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 /* sched.c: what follows every event. */
-int fal_settle(struct fal_sched *s, double now);
+void fal_settle(struct fal_sched *s, double now);
 /* No round is open, nothing waits for a step. */
 bool fal_drained(const struct fal_sched *s);
 

@@ -26,37 +26,35 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 }
 
 /* Ends the round of worker `w`, who need not be there any more. */
-static int
+static void
 end_round(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	struct fal_worker *w = fal_find(s, r->owner);
 	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
-	if (fal_round_end(s, r, end, now) < 0)
-		return FAL_ENOMEM;
-	return w != NULL ? fal_account(s, w, r) : FAL_OK;
+	fal_round_end(s, r, end, now);
+	if (w != NULL)
+		fal_account(s, w, r);
 }
 
 /* The update, when enough came for it; whoever is not done yet is too late. */
-static int
+static void
 decide(struct fal_sched *s, double now)
 {
 	const struct fal_act drop = { .fate = FAL_FATE_DROP, .why = "stale" };
 	if (s->merged == 0 || s->merged < among(s))
-		return FAL_OK;
-	if (fal_step(s, (double)s->merged_samples) < 0)
-		return FAL_ENOMEM;
+		return;
+	fal_step(s, (double)s->merged_samples);
 	while (s->newest != NULL)
-		if (end_round(s, s->newest, drop, now) < 0)
-			return FAL_ENOMEM;
+		end_round(s, s->newest, drop, now);
 	fal_teams_wake(s);
-	return FAL_OK;
 }
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	return end_round(s, r, end, now) < 0 ? FAL_ENOMEM : decide(s, now);
+	end_round(s, r, end, now);
+	decide(s, now);
 }
 
 const struct fal_scheme fal_scheme_syncopt = { .ahead = fal_ahead_one,

@@ -81,12 +81,10 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 {
 	size_t n = (size_t)at + 1;
 	assert(at >= s->teams);
-	if (FAL_GROW(s->team, s->team_cap, n) < 0 ||
-	    fal_heap_reserve(&s->behind, n) < 0 || fal_heap_reserve(&s->eager, n) < 0)
-		return NULL;
-	struct fal_team *t = fal_calloc(1, sizeof(*t) + s->scheme->team_own);
-	if (t == NULL)
-		return NULL;
+	FAL_XGROW(s->team, s->team_cap, n);
+	fal_heap_reserve(&s->behind, n);
+	fal_heap_reserve(&s->eager, n);
+	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_own);
 	while (s->teams < at)
 		s->team[s->teams++] = NULL;
 	*t = (struct fal_team){ .id = id,
@@ -113,20 +111,17 @@ least_used_part(const struct fal_sched *s)
 	return best;
 }
 
-int
+void
 fal_team_join(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_team *t = !s->is.own && s->teams > 0 ? s->team[0] : NULL;
 	if (t == NULL) {
 		t = s->is.own ? fal_team_new(s, fal_slot(s, w), w->id)
 			      : fal_team_new(s, 0, s->is.groups ? 1 : 0);
-		if (t == NULL)
-			return FAL_ENOMEM;
 		t->part = least_used_part(s);
 	}
 	w->team = t;
 	fal_team_set(s, t, t->members + w->counted, t->clock);
-	return FAL_OK;
 }
 
 static void
@@ -169,15 +164,14 @@ fal_teams_end(struct fal_sched *s)
 	s->own = NULL;
 }
 
-int
+void
 fal_teams_form(struct fal_sched *s)
 {
 	const struct fal_scheme *is = s->scheme;
 	assert(s->rounds == 0 && s->teams == 0);
-	if (is->own > 0 && (s->own = fal_calloc(1, is->own)) == NULL)
-		return FAL_ENOMEM;
-	if (is->reserve != NULL && is->reserve(s, s->worker_cap) < 0)
-		return FAL_ENOMEM;
+	s->own = fal_xcalloc(1, is->own);
+	if (is->reserve != NULL)
+		is->reserve(s, s->worker_cap);
 	if (is->form != NULL)
 		is->form(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
@@ -188,13 +182,12 @@ fal_teams_form(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->team = NULL;
-		if (!w->gone && fal_team_join(s, w) < 0)
-			return FAL_ENOMEM;
+		if (!w->gone)
+			fal_team_join(s, w);
 	}
-	return FAL_OK;
 }
 
-int
+void
 fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
 {
 	struct fal_team *t = w->team;
@@ -212,14 +205,14 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 				     .why = w->suspected ? "its worker is overdue"
 							 : "its worker left" };
 	while (t->rounds != NULL && ends)
-		if (fal_round_end(s, t->rounds, end, now) < 0)
-			return FAL_ENOMEM;
+		fal_round_end(s, t->rounds, end, now);
 	if (w->gone) {
 		w->team = NULL;
 		if (s->is.own)
 			free_team(s, t);
 	}
-	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
+	if (s->scheme->changed != NULL)
+		s->scheme->changed(s, now);
 }
 
 /* The part of the data that the team takes from: its own, unless that must wait, or one
@@ -282,7 +275,7 @@ next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 }
 
 /* Those of the team who have it not are sent the newest version, or that of its line. */
-static int
+static void
 pull(struct fal_sched *s, struct fal_team *t)
 {
 	uint64_t newest = t->line != 0 ? t->line : s->version;
@@ -293,11 +286,9 @@ pull(struct fal_sched *s, struct fal_team *t)
 		struct fal_act act = { .kind = FAL_ACT_MODEL, .worker = w->id };
 		act.version = t->line;
 		w->version = newest;
-		if (fal_emit(s, act) == NULL)
-			return FAL_ENOMEM;
+		fal_emit(s, act);
 	}
 	t->version = newest;
-	return FAL_OK;
 }
 
 /* Tasks were taken, when part `hindmost` was the hindmost: anybody may begin on a part
@@ -333,27 +324,26 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
 }
 
-static int
+static void
 begin(struct fal_sched *s, struct fal_team *t)
 {
 	struct fal_run_of run;
 	bool whole = s->is.shared;
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
 	uint32_t hindmost = fal_pool_hindmost(&s->pool);
-	if (s->scheme->prepare != NULL && s->scheme->prepare(s, t) < 0)
-		return FAL_ENOMEM;
-	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
-	    fal_round_open(s, t, &run) < 0)
-		return FAL_ENOMEM;
+	if (s->scheme->prepare != NULL)
+		s->scheme->prepare(s, t);
+	fal_pool_take(&s->pool, part, whole, most, &run);
+	fal_round_open(s, t, &run);
 	wake_others(s, hindmost);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
-	if (fal_skip_again(s, r) < 0)
-		return FAL_ENOMEM;
-	if (!whole && r->base != FAL_START_LOCAL && pull(s, t) < 0)
-		return FAL_ENOMEM;
-	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
+	fal_skip_again(s, r);
+	if (!whole && r->base != FAL_START_LOCAL)
+		pull(s, t);
+	if (whole && s->scheme->lanes != NULL)
+		s->scheme->lanes(s);
 }
 
 /* The team's workers are about to get new work, of the rounds from this one on. */
@@ -373,20 +363,20 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 	}
 }
 
-int
+void
 fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
 	       double now)
 {
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
 	assert(s->is.shared);
-	if (t == NULL || fal_round_open(s, t, run) < 0)
-		return FAL_ENOMEM;
+	fal_round_open(s, t, run);
 	s->newest->version = version;
 	refresh_members(s, t, s->newest->id, now);
-	return s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
+	if (s->scheme->lanes != NULL)
+		s->scheme->lanes(s);
 }
 
-int
+void
 fal_teams_begin(struct fal_sched *s, double now)
 {
 	uint32_t at;
@@ -395,10 +385,8 @@ fal_teams_begin(struct fal_sched *s, double now)
 		const uint64_t begun = t->begun, first = s->next_round;
 		fal_heap_remove(&s->eager, at);
 		while (may_begin(s, t))
-			if (begin(s, t) < 0)
-				return FAL_ENOMEM;
+			begin(s, t);
 		if (t->begun > begun)
 			refresh_members(s, t, first, now);
 	}
-	return FAL_OK;
 }

@@ -39,20 +39,20 @@ fal_trial_others(const struct fal_sched *s, const struct fal_worker *w)
 	return waits || s->active > fal_worker_active(w) || s->suspects.n > 0;
 }
 
-int
+void
 fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act, double now)
 {
 	if (w->told)
-		return FAL_OK;
+		return;
 	act.kind = FAL_ACT_SUSPECT;
 	act.worker = w->id;
 	w->told = true;
 	w->told_at = now;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
 /* It is a full member again. */
-static int
+static void
 tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now)
 {
 	const struct fal_act act = { .kind = FAL_ACT_BACK,
@@ -60,12 +60,12 @@ tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now
 				     .why = why,
 				     .seconds = now - w->told_at };
 	if (!w->told)
-		return FAL_OK;
+		return;
 	w->told = false;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-int
+void
 fal_trial_ask(struct fal_sched *s, double now)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -75,10 +75,8 @@ fal_trial_ask(struct fal_sched *s, double now)
 		if (w->gone || !w->suspected || speaks || w->asked >= w->suspected_at)
 			continue;
 		w->asked = now;
-		if (fal_emit(s, ping) == NULL)
-			return FAL_ENOMEM;
+		fal_emit(s, ping);
 	}
-	return FAL_OK;
 }
 
 /* Nobody works, or is waited for. */
@@ -88,23 +86,21 @@ is_deserted(const struct fal_sched *s)
 	return s->active == 0 && s->barred == 0;
 }
 
-int
+void
 fal_trial_recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
-	if (fal_trial_ask(s, now) < 0)
-		return FAL_ENOMEM;
+	fal_trial_ask(s, now);
 	if (s->suspects.n == 0)
-		return FAL_OK;
+		return;
 	s->patience *= 2;
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = false;
 		w->base = now;
-		if (fal_recount(s, w, now) < 0 || tell_back(s, w, alone, now) < 0)
-			return FAL_ENOMEM;
+		fal_recount(s, w, now);
+		tell_back(s, w, alone, now);
 	}
-	return FAL_OK;
 }
 
 /* What the key has cost others, which it pays as time goes by; NULL: nothing. */
@@ -151,13 +147,12 @@ fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
 	return c != NULL ? paid_at(s, c, now) : now;
 }
 
-int
+void
 fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
 	struct fal_key_debt *c = cost_of(s, w->key, now);
 	if (c == NULL) {
-		if (FAL_GROW(s->cost, s->cost_cap, s->costs + 1) < 0)
-			return FAL_ENOMEM;
+		FAL_XGROW(s->cost, s->cost_cap, s->costs + 1);
 		c = &s->cost[s->costs++];
 		*c = (struct fal_key_debt){ .key = w->key, .at = now };
 	}
@@ -175,12 +170,12 @@ fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double
 		fal_refresh(s, of, now);
 	}
 	if (c->told || act.seconds < 1)
-		return FAL_OK;
+		return;
 	c->told = true;
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	fal_emit(s, act);
 }
 
-int
+void
 fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
 	if (w->trial) {
@@ -191,20 +186,22 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	w->suspected = true;
 	w->suspected_at = now;
 	s->trial_clock = s->pool.over + 1;
-	if (fal_trial_charge(s, w, since, now) < 0 || fal_strip(s, w, true, now) < 0 ||
-	    fal_recount(s, w, now) < 0)
-		return FAL_ENOMEM;
-	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
+	fal_trial_charge(s, w, since, now);
+	fal_strip(s, w, true, now);
+	fal_recount(s, w, now);
+	if (is_deserted(s))
+		fal_trial_recall(s, now);
 }
 
-int
+void
 fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	fal_refresh(s, w, now);
-	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
+	if (is_deserted(s))
+		fal_trial_recall(s, now);
 }
 
-int
+void
 fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
@@ -213,11 +210,12 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 	w->trial = false;
 	w->failed = 0;
 	fal_refresh(s, w, now);
-	return w->suspected ? FAL_OK : tell_back(s, w, came, now);
+	if (!w->suspected)
+		tell_back(s, w, came, now);
 }
 
 /* Those whose work came, late as it was, are back. */
-static int
+static void
 take_back(struct fal_sched *s, double now)
 {
 	uint32_t slot;
@@ -225,10 +223,9 @@ take_back(struct fal_sched *s, double now)
 	       s->worker[slot].proved) {
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = w->proved = false;
-		if (fal_recount(s, w, now) < 0 || tell_back(s, w, came, now) < 0)
-			return FAL_ENOMEM;
+		fal_recount(s, w, now);
+		tell_back(s, w, came, now);
 	}
-	return FAL_OK;
 }
 
 bool
@@ -239,38 +236,41 @@ fal_trial_of(const struct fal_sched *s, const struct fal_team *t)
 }
 
 /* Ends the trial that has lost its object. */
-static int
+static void
 end(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	if (!fal_worker_active(w) || s->active == 1) {
 		const bool only = fal_worker_active(w);
 		w->trial = false;
 		fal_refresh(s, w, now);
-		return tell_back(s, w, only ? alone : "it is given no work", now);
+		tell_back(s, w, only ? alone : "it is given no work", now);
+		return;
 	}
 	/* The round was over without it. */
 	bool lost = w->tried && w->queued == 0 && w->owed == 0 && w->evals == 0;
-	return lost ? fal_suspect(s, w, now, now) : FAL_OK;
+	if (lost)
+		fal_suspect(s, w, now, now);
 }
 
-int
+void
 fal_trial_next(struct fal_sched *s, double now)
 {
 	struct fal_worker *w = on_trial(s);
-	if ((w != NULL && end(s, w, now) < 0) || take_back(s, now) < 0)
-		return FAL_ENOMEM;
-	if (is_deserted(s) && fal_trial_recall(s, now) < 0)
-		return FAL_ENOMEM;
+	if (w != NULL)
+		end(s, w, now);
+	take_back(s, now);
+	if (is_deserted(s))
+		fal_trial_recall(s, now);
 	if (on_trial(s) != NULL || s->active == 0 || now < s->trial_from ||
 	    s->pool.over < s->trial_clock || fal_heap_least(&s->suspects) > now)
-		return FAL_OK;
+		return;
 	w = &s->worker[fal_heap_top(&s->suspects)];
 	w->suspected = w->tried = false;
 	w->trial = true;
 	w->base = now;
 	s->trial = w->id;
 	s->trial_clock = s->pool.over + 1;
-	return fal_recount(s, w, now);
+	fal_recount(s, w, now);
 }
 
 struct fal_worker *

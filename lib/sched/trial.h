@@ -14,25 +14,26 @@
 bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
 /* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
  * That it is a suspect was told before (fal_trial_tell). */
-int fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
+void fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
 /* Its key pays for what others have waited for `w` since `since`, but for what it pays
  * for another worker already, and for when nobody waited. */
-int fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now);
+void fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since,
+		      double now);
 /* Tells that it is a suspect from now on, as the act says, unless that was told. */
-int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
-		   double now);
+void fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
+		    double now);
 /* Whoever has not spoken since it was suspected is asked, once. */
-int fal_trial_ask(struct fal_sched *s, double now);
+void fal_trial_ask(struct fal_sched *s, double now);
 /* Nobody is left who may do what is next: all who speak are back, the others asked. */
-int fal_trial_recall(struct fal_sched *s, double now);
+void fal_trial_recall(struct fal_sched *s, double now);
 /* A suspected worker spoke. */
-int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
 /* Work of `w` has arrived. */
-int fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
 /* Is the team nobody but who is on trial? */
 bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
 /* Ends a trial, begins the next one, if that is due. */
-int fal_trial_next(struct fal_sched *s, double now);
+void fal_trial_next(struct fal_sched *s, double now);
 /* The worker on trial that still has to get its task, or NULL. */
 struct fal_worker *fal_trial_untried(const struct fal_sched *s);
 /* Until when workers of the key get no work: `now`, or later. */

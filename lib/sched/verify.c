@@ -40,7 +40,7 @@ may_check(const struct fal_sched *s, const struct fal_round *r,
 	       verify_place(s, w->id, r->id, c->task) == s->verifies;
 }
 
-int
+void
 fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
 	       const struct fal_claim_in *c, double now)
 {
@@ -62,9 +62,8 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 		}
 	}
 	if (best == NULL)
-		return FAL_OK;
-	if (FAL_GROW(s->verify, s->verify_cap, s->verifies + 1) < 0)
-		return FAL_ENOMEM;
+		return;
+	FAL_XGROW(s->verify, s->verify_cap, s->verifies + 1);
 	struct fal_verify *v = &s->verify[s->verifies++];
 	*v = (struct fal_verify){ .round = r->id,
 				  .task = c->task,
@@ -74,7 +73,7 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 	best->checks++;
 	fal_refresh(s, best, now);
 	act.worker = best->id;
-	return fal_emit_task(s, act, c->task);
+	fal_emit_task(s, act, c->task);
 }
 
 /* Removes check i.  The worker may have been running it until now, before its own tasks.
@@ -112,12 +111,11 @@ fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in 
 	return !equal;
 }
 
-int
+void
 fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
 		 const struct fal_round *r, double now)
 {
-	int err = FAL_OK;
-	for (size_t i = s->verifies; i-- > 0 && err == FAL_OK;) {
+	for (size_t i = s->verifies; i-- > 0;) {
 		const struct fal_verify v = s->verify[i];
 		const struct fal_act act = { .kind = FAL_ACT_UNCHECK,
 					     .worker = v.worker,
@@ -125,7 +123,6 @@ fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
 		if ((w != NULL && v.worker != w->id) || (r != NULL && v.round != r->id))
 			continue;
 		verify_remove(s, i, now);
-		err = fal_emit_task(s, act, v.task);
+		fal_emit_task(s, act, v.task);
 	}
-	return err;
 }

@@ -5,12 +5,12 @@
 #include "sched/state.h"
 
 /* A claim of the worker `of`, which counts, was drawn: another key is asked, if one can
- * be.  FAL_ENOMEM. */
-int fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
-		   const struct fal_claim_in *c, double now);
+ * be. */
+void fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
+		    const struct fal_claim_in *c, double now);
 /* Takes back the checks of a worker (NULL: of all) and of a round that is over (NULL: of
- * all).  FAL_ENOMEM. */
-int fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
-		     const struct fal_round *r, double now);
+ * all). */
+void fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
+		      const struct fal_round *r, double now);
 
 #endif

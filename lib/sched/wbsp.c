@@ -14,6 +14,8 @@
 #include "sched/speed.h"
 #include "sched/team.h"
 
+#include <assert.h>
+
 struct wbsp {
 	uint32_t awaited;     /* no team before this place has yet to push */
 	struct fal_heap slow; /* publish=slowest: least rate first, as refreshed */
@@ -88,7 +90,7 @@ due(struct fal_sched *s)
 	       (slowest != FAL_NONE && !must_push(s->team[slowest]));
 }
 
-static int
+static void
 publish(struct fal_sched *s)
 {
 	struct wbsp *is = s->own;
@@ -102,33 +104,35 @@ publish(struct fal_sched *s)
 	}
 	is->awaited = 0;
 	fal_teams_wake(s);
-	return fal_step(s, (double)s->merged_samples);
+	fal_step(s, (double)s->merged_samples);
 }
 
-static int
+static void
 publish_if_due(struct fal_sched *s)
 {
-	return s->merged > 0 && due(s) ? publish(s) : FAL_OK;
+	if (s->merged > 0 && due(s))
+		publish(s);
 }
 
-static int
+static void
 changed(struct fal_sched *s, double now)
 {
 	struct wbsp *is = s->own;
 	(void)now;
 	is->awaited = 0;
-	return publish_if_due(s);
+	publish_if_due(s);
 }
 
 /* Whoever has done its `cap` of local steps may go on from here, too. */
-static int
+static void
 flush(struct fal_sched *s, double now)
 {
 	(void)now;
-	return s->rounds == 0 ? publish(s) : FAL_OK;
+	if (s->rounds == 0)
+		publish(s);
 }
 
-static int
+static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
@@ -137,10 +141,11 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_worker *w = fal_find(s, r->owner);
 	struct steps *own = r->team->own;
 	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
-		return FAL_ENOMEM;
+	assert(w != NULL); /* the rounds of a worker that left are abandoned */
+	fal_round_end(s, r, end, now);
+	fal_account(s, w, r);
 	own->pushed = true;
-	return publish_if_due(s);
+	publish_if_due(s);
 }
 
 static void
@@ -154,11 +159,11 @@ refreshed(struct fal_sched *s, const struct fal_worker *w)
 		fal_heap_remove(&is->slow, slot);
 }
 
-static int
+static void
 reserve(struct fal_sched *s, size_t workers)
 {
 	struct wbsp *is = s->own;
-	return fal_heap_reserve(&is->slow, workers);
+	fal_heap_reserve(&is->slow, workers);
 }
 
 static void

@@ -84,9 +84,9 @@ disk_journal(struct disk *d, const struct fal_journal_line *l)
 	struct disk_change c = { .clock = l->clock,
 				 .before = d->chain,
 				 .at = d->journal.n };
-	if (FAL_GROW(d->change, d->change_cap, d->changes + 1) < 0 ||
-	    fal_policy_copy(l->policy, &c.policy) < 0)
+	if (FAL_GROW(d->change, d->change_cap, d->changes + 1) < 0)
 		return FAL_ENOMEM;
+	c.policy = fal_policy_copy(l->policy);
 	snprintf(c.by, sizeof(c.by), "%s", l->by);
 	d->change[d->changes++] = c;
 	fal_journal_put(l, 1, &d->chain, &d->journal);
@@ -211,9 +211,9 @@ on_line(void *arg, const struct fal_journal_line *l)
 {
 	struct disk_found *f = arg;
 	struct disk_change c = { .clock = l->clock };
-	if (FAL_GROW(f->change, f->change_cap, f->changes + 1) < 0 ||
-	    fal_policy_copy(l->policy, &c.policy) < 0)
+	if (FAL_GROW(f->change, f->change_cap, f->changes + 1) < 0)
 		return FAL_ENOMEM;
+	c.policy = fal_policy_copy(l->policy);
 	snprintf(c.by, sizeof(c.by), "%s", l->by);
 	f->change[f->changes++] = c;
 	return FAL_OK;

@@ -78,7 +78,7 @@ restart_marked(void *arg, const struct fal_coord_past *past)
 		return;
 	c->writing = true;
 	cluster_ok(c, fal_coord_past_copy(past, &m->is.past), "a mark's past");
-	cluster_ok(c, fal_policy_copy(past->policy, &m->is.policy), "a mark's policy");
+	m->is.policy = fal_policy_copy(past->policy);
 	m->is.incarnation = c->incarnation;
 	m->is.lines = c->lines;
 	disk_reach(&c->disk, past->agains, &m->is);

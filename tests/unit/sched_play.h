@@ -188,15 +188,11 @@ play_follow(const struct fal_act *a)
 		for (uint32_t i = 0; i < 32; i++)
 			if (w->part[i].seq == a->cid.seq)
 				w->part[i].seq = 0;
-		play_check(fal_sched_fenced(play.s, play.now, a->round, a->cid), 0,
-			   "fenced");
+		fal_sched_fenced(play.s, play.now, a->round, a->cid);
 	}
 	if (a->kind == FAL_ACT_PING && w->id != 0)
-		play_check(fal_sched_pong(play.s, play.now, w->id, 0,
-					  w->fault == PLAY_HANGS
-						  ? 0
-						  : (uint64_t)(play.now * 1e6)),
-			   0, "pong");
+		fal_sched_pong(play.s, play.now, w->id, 0,
+			       w->fault == PLAY_HANGS ? 0 : (uint64_t)(play.now * 1e6));
 }
 
 /* What a task takes, in full ones. */
@@ -244,7 +240,7 @@ play_begin(const char *rule, const struct fal_grid *grid)
 	play = (struct play){ .task_s = 5e-3, .link_s = 2e-3 };
 	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
 		fail_msg("%s: %s", rule, diag.text);
-	play_check(fal_sched_new(&conf, &play.s), 0, "fal_sched_new");
+	play.s = fal_sched_new(&conf);
 }
 
 /* key: whose; 0: its own. */
@@ -271,7 +267,7 @@ static inline void
 play_leave(uint32_t id)
 {
 	memset(&play.worker[id], 0, sizeof(play.worker[id]));
-	play_check(fal_sched_leave(play.s, play.now, id), 0, "leave");
+	fal_sched_leave(play.s, play.now, id);
 	play_follow_all();
 }
 
@@ -316,7 +312,7 @@ play_checked(struct play_worker *w)
 {
 	const struct play_item i = w->q[0];
 	play_drop(w, &i, 1);
-	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
+	fal_sched_heard(play.s, play.now, w->id);
 	play_follow_all();
 }
 
@@ -336,7 +332,7 @@ play_claim(struct play_worker *w)
 				  .nonfinite = denies };
 	play_forget(w, i.round, i.task, 1);
 	play.busy += c.task_s;
-	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
+	fal_sched_heard(play.s, play.now, w->id);
 	int won = fal_sched_claim(play.s, play.now, &c);
 	play_at_least(won, 0, "claim");
 	if (won > 0 && p->seq == 0)
@@ -364,7 +360,7 @@ play_arrive(struct play_worker *w, struct play_part *p)
 	for (uint32_t i = 0; i < r.ledger->contribs; i++)
 		complete &= r.ledger->contrib[i].state != FAL_CONTRIB_OPEN;
 	if (complete && (play.on_complete == NULL || !play.on_complete(p->round)))
-		play_check(fal_sched_complete(play.s, play.now, p->round), 0, "complete");
+		fal_sched_complete(play.s, play.now, p->round);
 	play_follow_all();
 }
 
@@ -400,7 +396,7 @@ play_step(double until)
 	else if (who != NULL)
 		play_claim(who);
 	else
-		play_check(fal_sched_tick(play.s, play.now), 0, "tick");
+		fal_sched_tick(play.s, play.now);
 	play_follow_all();
 	return true;
 }
@@ -409,7 +405,7 @@ play_step(double until)
 static inline void
 play_run(uint64_t clocks, double until)
 {
-	play_check(fal_sched_allow(play.s, play.now, clocks), 0, "allow");
+	fal_sched_allow(play.s, play.now, clocks);
 	play_follow_all();
 	while (!(fal_sched_quiet(play.s) && fal_sched_front(play.s) >= clocks) &&
 	       play_step(until))

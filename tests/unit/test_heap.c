@@ -58,7 +58,7 @@ random_operations(void **state)
 		uint32_t id = fal_rng_below(&r, IDS);
 		if (id >= room) { /* grows while it is in use */
 			room = id + 1;
-			same((uint32_t)fal_heap_reserve(&h, room), 0, "reserve", step);
+			fal_heap_reserve(&h, room);
 		}
 		bool in = fal_rng_below(&r, 5) < 3;
 		count += (uint32_t)in - (uint32_t)n.has[id];
@@ -85,7 +85,7 @@ empties_in_order(void **state)
 	(void)state;
 	struct fal_heap h = { 0 };
 	struct fal_rng r = fal_rng_init(2, FAL_RNG_TEST, 0);
-	assert_int_equal(fal_heap_reserve(&h, IDS), 0);
+	fal_heap_reserve(&h, IDS);
 	for (uint32_t i = 0; i < IDS; i++)
 		fal_heap_set(&h, i, (double)fal_rng_unit(&r));
 	double before = -1;

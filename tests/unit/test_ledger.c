@@ -22,7 +22,8 @@ static int
 begin(void **state)
 {
 	(void)state;
-	return fal_ledger_open(&ledger, FIRST, TASKS);
+	fal_ledger_open(&ledger, FIRST, TASKS);
+	return 0;
 }
 
 static int
@@ -194,7 +195,7 @@ many_contributors(void **state)
 {
 	(void)state;
 	enum { MANY = 3000, STEP = 1 << 20 };
-	check(fal_ledger_open(&ledger, FIRST, MANY), 0, "open");
+	fal_ledger_open(&ledger, FIRST, MANY);
 	for (uint32_t i = 0; i < MANY; i++) {
 		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
 		check(fal_ledger_newest(&ledger, id.worker) == FAL_NONE, i < 1000,
@@ -210,7 +211,7 @@ many_contributors(void **state)
 	      "no such seq");
 	check(fal_ledger_newest(&ledger, 2), FAL_NONE, "no such worker");
 	check(ledger.contributors, 1000, "contributors");
-	check(fal_ledger_open(&ledger, FIRST, TASKS), 0, "open");
+	fal_ledger_open(&ledger, FIRST, TASKS);
 	check(fal_ledger_newest(&ledger, 1), FAL_NONE, "forgotten by the next round");
 }
 

@@ -107,7 +107,7 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 	told_done = 0;
 	now = 0;
 	late = preclaims = false;
-	check(fal_sched_new(&conf, &sched), 0, "fal_sched_new");
+	sched = fal_sched_new(&conf);
 }
 
 static inline void
@@ -185,7 +185,7 @@ follow(const struct fal_act *a)
 	if (a->kind == FAL_ACT_STEP && !late)
 		fal_sched_published(sched, now, a->version);
 	if (a->kind == FAL_ACT_FENCE && !late)
-		check(fal_sched_fenced(sched, now, a->round, a->cid), 0, "fenced");
+		fal_sched_fenced(sched, now, a->round, a->cid);
 	run_lanes(w);
 }
 
@@ -248,7 +248,7 @@ static inline void
 open_clock(uint64_t clock)
 {
 	fal_sched_forget(sched);
-	check(fal_sched_allow(sched, now, clock + 1), 0, "allow");
+	fal_sched_allow(sched, now, clock + 1);
 	follow_all();
 }
 
@@ -256,7 +256,7 @@ open_clock(uint64_t clock)
 static inline void
 complete(uint64_t round)
 {
-	check(fal_sched_complete(sched, now, round), 0, "complete");
+	fal_sched_complete(sched, now, round);
 	follow_all();
 }
 
@@ -342,7 +342,7 @@ entries(enum fal_entry_kind kind)
 static inline void
 hear(uint32_t id)
 {
-	check(fal_sched_heard(sched, now, id), 0, "heard");
+	fal_sched_heard(sched, now, id);
 	follow_all();
 }
 
@@ -355,7 +355,7 @@ answer(uint32_t id, uint64_t steps)
 	if (w == NULL)
 		return;
 	double rtt = w->rtt;
-	check(fal_sched_pong(sched, now, id, 0, steps), 0, "pong");
+	fal_sched_pong(sched, now, id, 0, steps);
 	w->rtt = rtt;
 	follow_all();
 }
@@ -368,7 +368,7 @@ tick_until(enum fal_act_kind kind, uint32_t count)
 		if (wake == INFINITY)
 			fail_msg("nothing to wait for, %u of %u came", acts[kind], count);
 		now = fmax(now, wake);
-		check(fal_sched_tick(sched, now), 0, "tick");
+		fal_sched_tick(sched, now);
 		follow_all();
 	}
 	check(acts[kind], count, "actions");
@@ -488,7 +488,7 @@ play_step(void)
 	double wake = fal_sched_wake(sched);
 	now = fmax(now, fmin(wake, t));
 	if (wake < t) {
-		check(fal_sched_tick(sched, now), 0, "tick");
+		fal_sched_tick(sched, now);
 		follow_all();
 		for (id = 1; id <= WORKERS; id++) /* whoever was asked answers */
 			answer(id, (uint64_t)(now * 1e6));

@@ -89,7 +89,7 @@ static void
 judge_begun(void)
 {
 	uint64_t rounds = play.s->next_round;
-	play_check(fal_sched_hold(play.s, play.now, false), 0, "hold");
+	fal_sched_hold(play.s, play.now, false);
 	play_check(play.s->next_round, rounds, "rounds that began");
 	play_follow_all();
 }
@@ -103,13 +103,13 @@ judge_helped(void)
 		return;
 	for (uint32_t quiet = 0;
 	     quiet < 2;) { /* some have their turn after the next one */
-		play_check(s->scheme->rebalance(s, play.now), 0, "rebalance");
+		s->scheme->rebalance(s, play.now);
 		quiet = s->acts == 0 ? quiet + 1 : 0;
 		play_follow_all();
 	}
 	for (uint32_t i = 0; i < s->workers; i++)
 		s->scheme->touched(s, &s->worker[i]);
-	play_check(s->scheme->rebalance(s, play.now), 0, "rebalance");
+	s->scheme->rebalance(s, play.now);
 	play_check(s->acts, 0, "what it led to");
 	play_follow_all();
 }
@@ -145,7 +145,7 @@ test_nobody_is_overlooked(void **state)
 		play_begin(rules[i / 2], &grid);
 		for (uint32_t k = 0; k < 3; k++)
 			play_join(1 + k);
-		play_check(fal_sched_allow(play.s, 0, 8000), 0, "allow");
+		fal_sched_allow(play.s, 0, 8000);
 		play_follow_all();
 		for (uint32_t step = 0; step < STEPS; step++) {
 			happen(&r);
