@@ -39,6 +39,7 @@ endif
 MODE_FLAGS := $(MODE_FLAGS_$(MODE))
 # What each program of a mode has beside its own.
 MODE_SRC_tsan := tests/closed.c
+MODE_SRC_fault := tests/fault.c
 MODE_OBJ := $(MODE_SRC_$(MODE):%.c=$(B)/%.o)
 
 # What an older C would let pass, a pointer cut to an int, is an error always.

@@ -29,9 +29,7 @@ put_table(struct fal_buf *out, struct fal_table *t)
 {
 	t->width = fal_cli_width(stdout);
 	t->shorten = NAME_LEAST;
-	const int err = fal_table_text(t, out);
-	if (out->err == 0)
-		out->err = err;
+	fal_table_text(t, out);
 	fal_table_free(t);
 }
 

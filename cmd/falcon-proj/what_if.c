@@ -282,8 +282,7 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 			      per_cent(p->dropped + p->twice, work), p->moved / p->clocks,
 			      100 * p->load, p->bytes / p->seconds / 1e6);
 	}
-	if (fal_table_text(&t, out) < 0)
-		out->err = FAL_ENOMEM;
+	fal_table_text(&t, out);
 	fal_table_free(&t);
 }
 

@@ -57,7 +57,7 @@ forget_arrived(struct ps_version *v)
 	for (int i = 0; i < PS_ENCODINGS; i++)
 		for (uint32_t k = 0; k < FAL_SHARDS_MAX; k++) {
 			struct fal_shared **s = &v->as[i][k];
-			if (*s != NULL && fal_shared_alone(*s)) {
+			if (*s != NULL && (*s)->refs == 1) {
 				fal_shared_drop(*s);
 				*s = NULL;
 			}
@@ -225,8 +225,7 @@ go_on(const struct ps_publisher *p, struct ps_making *m)
 	}
 	/* Else what comes then, which the first layers are in, would be behind all of
 	 * that. */
-	if (is.made != NULL &&
-	    fal_shared_made(m->shared) > fal_shared_taken(m->shared) + PIECE)
+	if (is.made != NULL && m->shared->made > m->shared->taken + PIECE)
 		return 0;
 	const uint32_t n = is.made != NULL ? next_early(&part, &is, m->in, &m->due, at)
 					   : next_piece(&part, NULL, m->in, at);
@@ -411,7 +410,7 @@ ps_publish_more(struct ps_publisher *p)
 		more += got > 0;
 		if (fal_shared_whole(m.shared))
 			is_made(p, m.version);
-		if (fal_shared_whole(m.shared) || fal_shared_broken(m.shared))
+		if (fal_shared_whole(m.shared) || m.shared->broken)
 			end_making(&m);
 		else
 			p->making[kept++] = m;
@@ -437,8 +436,8 @@ ps_publish(struct ps_publisher *p, const struct ps_params *from)
 	if (!is_encoded(v, from->as))
 		make_room(p, v);
 	struct fal_shared **s = &v->as[from->as][from->shard];
-	const bool opens = *s == NULL || !seals || from->suite != every ||
-			   fal_shared_suite(*s) == every;
+	const bool opens =
+		*s == NULL || !seals || from->suite != every || (*s)->suite == every;
 	if (*s != NULL && (from->anew || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
@@ -513,7 +512,7 @@ note_told(struct ps_reader *reader, uint64_t publication)
 static bool
 is_over(const struct ps_reader *reader, const struct fal_shared *s)
 {
-	const uint64_t number = fal_shared_publication(s);
+	const uint64_t number = s->pub.id;
 	if (number > reader->most)
 		return false;
 	if (number <= reader->gone)
@@ -548,12 +547,12 @@ static bool
 is_old(const void *arg, const struct fal_shared *s)
 {
 	const struct fal_coord_model *told = arg;
-	const uint64_t version = fal_shared_version(s);
+	const uint64_t version = s->version;
 	/* Of another line, or from before. */
 	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
 			   version < told->version;
 	bool named = version >= told->from;
-	if (fal_shared_lasting(s) && !told->keep)
+	if (s->lasting && !told->keep)
 		return false;
 	for (uint32_t i = 0; i < told->names && !named; i++)
 		named = told->named[i] == version;
@@ -584,9 +583,9 @@ send_part(struct ps_wants *w, const struct ps_want *want, bool early)
 	m.published.order = model->order;
 	m.published.shard = shard + 1;
 	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
-	m.published.publication = fal_shared_publication(shared);
+	m.published.publication = shared->pub.id;
 	note_told(reader, m.published.publication);
-	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
+	memcpy(m.published.key, shared->pub.key, sizeof(m.published.key));
 	if (ps_chan_send(reader->chan, &m, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(reader->chan, shared) < 0) {
 		fal_chan_close(reader->chan);
@@ -604,7 +603,7 @@ send_part(struct ps_wants *w, const struct ps_want *want, bool early)
 static void
 end_leaving(struct ps_wants *w, const struct ps_leaving *l)
 {
-	w->served.tx[l->shard] += fal_shared_bytes(l->shared);
+	w->served.tx[l->shard] += l->shared->bytes;
 	fal_shared_drop(l->shared);
 }
 
@@ -622,7 +621,7 @@ make_all(struct ps_wants *w)
 	for (size_t i = 0; i < w->leaving_n; i++) {
 		const struct ps_leaving l = w->leaving[i];
 		if (l.reader->chan != NULL && !fal_shared_whole(l.shared) &&
-		    !fal_shared_broken(l.shared)) {
+		    !l.shared->broken) {
 			w->leaving[kept++] = l;
 			continue;
 		}

@@ -65,16 +65,14 @@ say_need(const struct ps_run *r)
 }
 
 /* On standard output; frees its cells. */
-static int
+static void
 print_table(struct fal_table *table)
 {
 	struct fal_buf text = { 0 };
-	int err = fal_table_text(table, &text);
-	if (err == FAL_OK)
-		fal_cli_print(&text);
+	fal_table_text(table, &text);
+	fal_cli_print(&text);
 	fal_buf_free(&text);
 	fal_table_free(table);
-	return err;
 }
 
 /* Tensors as lines for people and scripts: name, shape, how many values. */
@@ -95,7 +93,8 @@ print_tensors(const struct fal_model *m)
 		fal_table_add(&table, "%s", shape);
 		fal_table_add(&table, "%" PRIu64, t->count);
 	}
-	return print_table(&table);
+	print_table(&table);
+	return FAL_OK;
 }
 
 /* Where the blocks will be, on so many shards. */
@@ -123,7 +122,8 @@ print_shards(const struct fal_files *j, uint32_t shards)
 		fal_table_add(&table, "%zu", values * sizeof(float));
 		fal_table_add(&table, "%.1f", 100.0 * e.count / fal_blocks(all));
 	}
-	return print_table(&table);
+	print_table(&table);
+	return FAL_OK;
 }
 
 /* Judges what any process of shards is told.  0 or an exit code. */

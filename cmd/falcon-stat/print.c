@@ -271,9 +271,7 @@ void
 stat_put_table(struct fal_buf *out, struct fal_table *t)
 {
 	t->width = fal_cli_width(stdout);
-	int err = fal_table_text(t, out);
-	if (out->err == 0)
-		out->err = err;
+	fal_table_text(t, out);
 	fal_table_free(t);
 }
 

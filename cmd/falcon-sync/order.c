@@ -158,10 +158,10 @@ show(const json_t *o)
 		fal_table_add(&t, "next by");
 		fal_table_add(&t, "%s", next_by != NULL ? next_by : "");
 	}
-	if (err == FAL_OK)
-		err = fal_table_text(&t, &out);
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
+		fal_table_text(&t, &out);
 		fal_cli_print(&out);
+	}
 	fal_table_free(&t);
 	fal_buf_free(&out);
 	return err;

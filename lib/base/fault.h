@@ -1,6 +1,6 @@
 /* Fault points: every call that the system may refuse, for want of memory or for a broken
  * or full disk, is made through FAL_TRY; in a build with FAL_FAULTS (make MODE=fault) the
- * environment says which one fails.  Elsewhere nothing is left of it.
+ * environment says which one fails (tests/fault.c).  Elsewhere nothing is left of it.
  *
  *	FALCON_FAULT=KIND:N     the N-th of its kind fails, and no other
  *	FALCON_FAULT=KIND:N+    it and all that follow

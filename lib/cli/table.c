@@ -1,7 +1,6 @@
 /* Tables. */
 #include "cli/table.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -19,17 +18,10 @@ fal_table_add(struct fal_table *t, const char *fmt, ...)
 	char *text;
 	va_list ap;
 	va_start(ap, fmt);
-	int n = vasprintf(&text, fmt, ap);
+	if (vasprintf(&text, fmt, ap) < 0)
+		fal_out_of_memory();
 	va_end(ap);
-	if (n < 0) {
-		t->err = FAL_ENOMEM;
-		return;
-	}
-	if (FAL_GROW(t->cell, t->cap, t->n + 1) < 0) {
-		free(text);
-		t->err = FAL_ENOMEM;
-		return;
-	}
+	FAL_XGROW(t->cell, t->cap, t->n + 1);
 	t->cell[t->n++] = text;
 }
 
@@ -108,41 +100,30 @@ cut(const char *s, size_t most)
 	static const char gap[] = "...";
 	const size_t width = fal_text_width(s), room = most - strlen(gap);
 	if (width <= most)
-		return fal_strdup(s);
+		return fal_xstrdup(s);
 	const size_t head = bytes_of(s, room - room / 2);
-	const char *tail = s + bytes_of(s, width - room / 2);
-	char *text = fal_calloc(head + strlen(gap) + strlen(tail) + 1, 1);
-	if (text == NULL)
-		return NULL;
-	memcpy(text, s, head);
-	strcpy(text + head, gap);
-	strcat(text, tail);
-	return text;
+	return fal_xprintf("%.*s%s%s", (int)head, s, gap,
+			   s + bytes_of(s, width - room / 2));
 }
 
 static void
 cuts_free(struct cut *v, size_t n)
 {
-	for (size_t i = 0; v != NULL && i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		free(v[i].text);
 	free(v);
 }
 
-/* The first cells of all rows, sorted.  NULL: out of memory. */
+/* The first cells of all rows, sorted. */
 static struct cut *
 cuts_of(const struct fal_table *t, size_t rows, size_t most)
 {
-	struct cut *v = fal_calloc(rows, sizeof(*v));
-	for (size_t r = 0; v != NULL && r < rows; r++) {
+	struct cut *v = fal_xcalloc(rows, sizeof(*v));
+	for (size_t r = 0; r < rows; r++) {
 		v[r].whole = t->cell[r * t->columns];
 		v[r].text = cut(v[r].whole, most);
-		if (v[r].text == NULL) {
-			cuts_free(v, rows);
-			return NULL;
-		}
 	}
-	if (v != NULL)
-		qsort(v, rows, sizeof(*v), by_text);
+	qsort(v, rows, sizeof(*v), by_text);
 	return v;
 }
 
@@ -158,25 +139,20 @@ alike(const struct cut *v, size_t rows)
 }
 
 /* Cuts the first column to `most` characters, or as few more as keep its cells apart. */
-static int
+static void
 shorten(struct fal_table *t, size_t rows, size_t most)
 {
 	struct cut *v;
-	while ((v = cuts_of(t, rows, most)) != NULL && alike(v, rows)) {
+	while (alike(v = cuts_of(t, rows, most), rows)) {
 		cuts_free(v, rows);
 		most++; /* whole ones are not alike */
 	}
-	if (v == NULL)
-		return FAL_ENOMEM;
 	cuts_free(v, rows);
 	for (size_t r = 0; r < rows; r++) {
 		char **cell = &t->cell[r * t->columns], *text = cut(*cell, most);
-		if (text == NULL)
-			return FAL_ENOMEM;
 		free(*cell);
 		*cell = text;
 	}
-	return FAL_OK;
 }
 
 /* --- the whole ---------------------------------------------------------------------- */
@@ -191,17 +167,16 @@ width_of(const struct fal_table *t, const int *width)
 }
 
 /* Names are cut as far as it takes, and as they may be. */
-static int
+static void
 fit_names(struct fal_table *t, size_t rows, int *width)
 {
 	const size_t all = width_of(t, width), first = (size_t)abs(width[0]);
 	if (t->width == 0 || all <= t->width || t->shorten == 0 || first <= t->shorten)
-		return FAL_OK;
+		return;
 	const size_t over = all - t->width;
 	const bool enough = first >= over + t->shorten;
-	int err = shorten(t, rows, enough ? first - over : t->shorten);
+	shorten(t, rows, enough ? first - over : t->shorten);
 	width[0] = column_width(t, rows, 0);
-	return err;
 }
 
 /* Columns go until it fits. */
@@ -231,19 +206,14 @@ put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
 	fal_put_fmt(out, "%s%*s", before, width < 0 ? width - more : width + more, cell);
 }
 
-int
+void
 fal_table_text(struct fal_table *t, struct fal_buf *out)
 {
 	size_t rows = t->n / t->columns;
-	if (t->err < 0)
-		return t->err;
 	int *width = fal_xcalloc(t->columns, sizeof(*width));
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
-	if (fit_names(t, rows, width) < 0) {
-		free(width);
-		return FAL_ENOMEM;
-	}
+	fit_names(t, rows, width);
 	fit(t, width);
 	for (size_t r = 0; r < rows; r++) {
 		const char *before = "";
@@ -258,7 +228,8 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 		fal_put_u8(out, '\n');
 	}
 	free(width);
-	return out->err;
+	if (out->err < 0)
+		fal_out_of_memory();
 }
 
 void

@@ -23,7 +23,6 @@ struct fal_table {
 	const char *drops;
 	char **cell; /* row after row, the header first */
 	size_t n, cap;
-	int err; /* sticky FAL_ENOMEM */
 };
 
 /* The next cell, in reading order. */
@@ -36,9 +35,8 @@ void fal_table_row(struct fal_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* Appends the text of the table to `out`, lines without trailing blanks; cells of an
- * unfinished last row are left out.  The cells may be cut now.  Returns 0 or FAL_ENOMEM.
- */
-int fal_table_text(struct fal_table *t, struct fal_buf *out);
+ * unfinished last row are left out.  The cells may be cut now. */
+void fal_table_text(struct fal_table *t, struct fal_buf *out);
 
 /* Frees the cells; `t` is empty again, but for what the caller set. */
 void fal_table_free(struct fal_table *t);

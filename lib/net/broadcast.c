@@ -11,12 +11,6 @@
 #include <string.h>
 #include <uv.h>
 
-struct wire {
-	uint8_t *p;
-	size_t n, cap;
-	unsigned lent;
-};
-
 /* What one thread seals and compresses with. */
 struct hand {
 	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
@@ -28,7 +22,7 @@ struct hand {
 struct item {
 	struct fal_aead_text text; /* what is sealed */
 	struct fal_buf packed;
-	struct wire wire;
+	struct fal_shared_record wire;
 	int err;
 };
 
@@ -40,22 +34,6 @@ struct fal_shared_pool {
 	size_t item_cap;
 	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
 	size_t spare_n, spare_cap, each;
-};
-
-struct fal_shared {
-	unsigned refs, lent; /* lent: records, each as often as it is */
-	struct fal_shared_pool *pool;
-	const uint8_t *key;
-	struct fal_publication pub;
-	struct wire *records;
-	size_t cap; /* of records: grows with them, not by `count` */
-	uint32_t n, taken;
-	size_t bytes;
-	struct fal_zip_stat stat;
-	uint64_t version;
-	uint32_t parts;
-	uint8_t suite;
-	bool zstd, lasting, unsealed, broken;
 };
 
 struct fal_shared_pool *
@@ -139,7 +117,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->zstd = opt->zstd;
 	s->unsealed = opt->unsealed;
 	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
-	s->key = s->pub.key = fal_stock_take(s->pool->keys);
+	s->pub.key = fal_stock_take(s->pool->keys);
 	int err = s->unsealed ? FAL_OK : equip_all(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
@@ -196,10 +174,10 @@ pack_all(struct adding *a, uint32_t n)
 
 /* Memory for a record of n bytes, kept or new; p is NULL: there is none.  What is much
  * shorter than others has its own. */
-static struct wire
+static struct fal_shared_record
 take_wire(struct fal_shared_pool *p, size_t n)
 {
-	struct wire w = { .n = n, .cap = n };
+	struct fal_shared_record w = { .n = n, .cap = n };
 	if (n > p->each) {
 		fal_shared_pool_trim(p);
 		p->each = n;
@@ -214,7 +192,7 @@ take_wire(struct fal_shared_pool *p, size_t n)
 }
 
 static void
-give_wire(struct fal_shared_pool *p, const struct wire *w)
+give_wire(struct fal_shared_pool *p, const struct fal_shared_record *w)
 {
 	if (w->cap != p->each) {
 		free(w->p);
@@ -253,7 +231,7 @@ take_in(struct fal_shared *s, uint32_t n, int err)
 		err = it[i].err;
 	for (uint32_t i = 0; i < n; i++) {
 		if (err == FAL_OK) {
-			s->records[s->n++] = it[i].wire;
+			s->records[s->made++] = it[i].wire;
 			s->bytes += it[i].wire.n;
 		} else if (it[i].wire.p != NULL) {
 			give_wire(s->pool, &it[i].wire);
@@ -267,14 +245,14 @@ int
 fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
 {
 	struct adding a = { s, of };
-	if (n > s->pub.count - s->n)
+	if (n > s->pub.count - s->made)
 		return FAL_ESTATE;
 	for (uint32_t i = 0; i < n; i++) {
 		assert(of[i].index < s->pub.count);
 		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
 	}
-	FAL_XGROW(s->records, s->cap, (size_t)s->n + n);
+	FAL_XGROW(s->records, s->cap, (size_t)s->made + n);
 	FAL_XGROW(s->pool->item, s->pool->item_cap, n);
 	for (uint32_t i = 0; i < n; i++)
 		s->pool->item[i] = (struct item){ .text = of[i].msg };
@@ -307,12 +285,6 @@ fal_shared_ref(struct fal_shared *s)
 	return s;
 }
 
-bool
-fal_shared_alone(const struct fal_shared *s)
-{
-	return s->refs == 1;
-}
-
 static void
 free_shared(struct fal_shared *s)
 {
@@ -325,90 +297,12 @@ fal_shared_drop(struct fal_shared *s)
 {
 	if (s == NULL || --s->refs != 0)
 		return;
-	for (uint32_t i = 0; i < s->n; i++)
+	for (uint32_t i = 0; i < s->made; i++)
 		if (s->records[i].lent == 0)
 			give_wire(s->pool, &s->records[i]);
-	fal_stock_give(s->pool->keys, s->key);
+	fal_stock_give(s->pool->keys, s->pub.key);
 	if (s->lent == 0)
 		free_shared(s);
-}
-
-uint64_t
-fal_shared_publication(const struct fal_shared *s)
-{
-	return s->pub.id;
-}
-
-const uint8_t *
-fal_shared_key(const struct fal_shared *s)
-{
-	return s->key;
-}
-
-uint8_t
-fal_shared_suite(const struct fal_shared *s)
-{
-	return s->suite;
-}
-
-uint32_t
-fal_shared_count(const struct fal_shared *s)
-{
-	return s->pub.count;
-}
-
-uint64_t
-fal_shared_version(const struct fal_shared *s)
-{
-	return s->version;
-}
-
-uint32_t
-fal_shared_parts(const struct fal_shared *s)
-{
-	return s->parts;
-}
-
-bool
-fal_shared_lasting(const struct fal_shared *s)
-{
-	return s->lasting;
-}
-
-bool
-fal_shared_unsealed(const struct fal_shared *s)
-{
-	return s->unsealed;
-}
-
-bool
-fal_shared_whole(const struct fal_shared *s)
-{
-	return s->n == s->pub.count;
-}
-
-bool
-fal_shared_broken(const struct fal_shared *s)
-{
-	return s->broken;
-}
-
-uint32_t
-fal_shared_made(const struct fal_shared *s)
-{
-	return s->n;
-}
-
-uint32_t
-fal_shared_taken(const struct fal_shared *s)
-{
-	return s->taken;
-}
-
-size_t
-fal_shared_bytes(const struct fal_shared *s)
-{
-	return s->bytes;
 }
 
 const uint8_t *
@@ -434,10 +328,4 @@ fal_shared_return(struct fal_shared *s, uint32_t i)
 		give_wire(s->pool, &s->records[i]);
 	if (s->lent == 0 && s->refs == 0)
 		free_shared(s);
-}
-
-struct fal_zip_stat
-fal_shared_stat(const struct fal_shared *s)
-{
-	return s->stat;
 }

@@ -14,7 +14,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct fal_shared; /* opaque, reference-counted */
+/* Counted by reference.  To be read; the functions below alone change it. */
+struct fal_shared {
+	struct fal_publication pub; /* id and key are told each receiver in its session */
+	uint64_t version;           /* this and the next five as struct fal_shared_opt */
+	uint32_t parts;
+	uint8_t suite;
+	bool zstd, lasting, unsealed;
+	bool broken;              /* by fal_shared_break */
+	uint32_t made;            /* records that are in, of pub.count */
+	uint32_t taken;           /* … and that are on their way to whoever is quickest */
+	size_t bytes;             /* of records */
+	struct fal_zip_stat stat; /* what compressing gave, and what it costs on both
+				   * sides, as that is here; zeros for a plain one */
+	unsigned refs;
+	/* private */
+	unsigned lent; /* records, each as often as it is */
+	struct fal_shared_pool *pool;
+	struct fal_shared_record {
+		uint8_t *p;
+		size_t n, cap;
+		unsigned lent;
+	} *records;
+	size_t cap; /* of records: grows with them, not by pub.count */
+};
+
+static inline bool
+fal_shared_whole(const struct fal_shared *s)
+{
+	return s->made == s->pub.count;
+}
 
 /* What publications need while they are made, kept for the next one: keys, contexts to
  * seal with, memory to compress with, and that of their records, as new pages cost as
@@ -67,35 +96,11 @@ struct fal_shared *fal_shared_ref(struct fal_shared *s);
  * lent. May be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
-/* Is this the one reference to it? */
-bool fal_shared_alone(const struct fal_shared *s);
-
-/* What each receiver must be told inside its session. */
-uint64_t fal_shared_publication(const struct fal_shared *s);
-const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, borrowed */
-
-uint8_t fal_shared_suite(const struct fal_shared *s);
-uint32_t fal_shared_count(const struct fal_shared *s);
-uint64_t fal_shared_version(const struct fal_shared *s);
-uint32_t fal_shared_parts(const struct fal_shared *s);
-bool fal_shared_lasting(const struct fal_shared *s);
-bool fal_shared_unsealed(const struct fal_shared *s);
-bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
-bool fal_shared_broken(const struct fal_shared *s);
-uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */
-/* … and so many are on their way to whoever is quickest. */
-uint32_t fal_shared_taken(const struct fal_shared *s);
-size_t fal_shared_bytes(const struct fal_shared *s);
-
 /* The record that came in as number `i`, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
 /* It alone stays where it is until it was returned as often, whoever drops `s`: who is
  * slow keeps no more of a version than is on its way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
-
-/* What compressing gave, and what it costs on both sides, as that is here; zeros for a
- * plain one. */
-struct fal_zip_stat fal_shared_stat(const struct fal_shared *s);
 
 #endif

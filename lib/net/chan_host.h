@@ -4,7 +4,7 @@
 #define FAL_NET_CHAN_HOST_H
 
 #include "net/conn.h"
-#include "sec/keyring.h"
+#include "net/handshake.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -21,13 +21,10 @@ enum fal_chan_state {
 
 struct fal_chan_host {
 	void *arg;
-	/* The keys as they are now, borrowed for the turn. */
-	const struct fal_keyring *(*keyring)(void *arg);
-	/* A first message has the wrong MAC, or the right one of this name: FAL_OK, it
-	 * may be answered; else why not.  As fal_gate_wrong and fal_gate_right. */
-	int (*wrong)(void *arg, struct fal_diag *diag);
-	int (*right)(void *arg, const char *name, const uint8_t *mac,
-		     struct fal_diag *diag);
+	/* Judges and answers the client's first message, as fal_handshake_check and
+	 * fal_handshake_answer do, within the limits of fal_gate. */
+	int (*greet)(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
+		     struct fal_buf *out, struct fal_diag *diag);
 	/* It ends, even if it was killed: after on_close. */
 	void (*gone)(void *arg);
 };

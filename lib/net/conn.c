@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define OFFER ((size_t)128 << 10) /* bytes of bulk that are offered at a time */
@@ -492,16 +491,9 @@ static int
 greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 {
 	struct fal_buf out = { 0 };
-	struct fal_greeting g;
 	size_t n;
 	const uint8_t *in = arrived(c, &n);
-	const struct fal_keyring *keys = c->host.keyring(c->host.arg);
-	int err = fal_handshake_check(keys, (int64_t)time(NULL), in, n, &g, d);
-	if (err == FAL_EAUTH)
-		err = c->host.wrong(c->host.arg, d);
-	else if (err == FAL_OK &&
-		 (err = c->host.right(c->host.arg, g.name, g.mac, d)) == FAL_OK)
-		err = fal_handshake_answer(keys, &g, s, &out, d);
+	const int err = c->host.greet(c->host.arg, in, n, s, &out, d);
 	if (out.n != 0) {
 		fal_writer_put_raw(c->writer, out.p, out.n);
 		fal_chan_flush(c);
@@ -1092,7 +1084,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 int
 fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 {
-	assert(c->unsealed || !fal_shared_unsealed(s));
+	assert(c->unsealed || !s->unsealed);
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return FAL_ESTATE;
 	return queued(c, fal_writer_put_shared(c->writer, s));

@@ -210,7 +210,7 @@ const char *fal_chan_skew(const struct fal_chan *c);
 struct fal_chan_stat {
 	uint64_t rx, tx; /* bytes */
 	uint64_t saved;  /* bytes that compression has spared both directions; what was
-			  * spared in publications is in fal_shared_stat */
+			  * spared in publications is in its `stat` */
 	uint64_t zip_ns; /* time spent on that */
 	size_t queued;   /* bytes of messages that wait */
 	size_t held;     /* these, and those that the socket has not taken yet */

@@ -70,27 +70,22 @@ struct guest {
 	TAILQ_ENTRY(guest) link;
 };
 
-static const struct fal_keyring *
-keyring_now(void *arg)
-{
-	const struct guest *g = arg;
-	return g->listen->keyring;
-}
-
+/* A wrong MAC costs its source, and a right one its name and source. */
 static int
-on_wrong(void *arg, struct fal_diag *diag)
+on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
+	    struct fal_buf *out, struct fal_diag *diag)
 {
 	struct guest *g = arg;
-	return fal_gate_wrong(&g->listen->gate, g->from, uv_hrtime(), diag);
-}
-
-static int
-on_right(void *arg, const char *name, const uint8_t *mac, struct fal_diag *diag)
-{
-	struct guest *g = arg;
-	g->group = fal_gate_group(g->from, name);
-	return fal_gate_right(&g->listen->gate, g->from, g->group, mac, uv_hrtime(),
-			      diag);
+	struct fal_listen *l = g->listen;
+	struct fal_greeting said;
+	int err = fal_handshake_check(l->keyring, (int64_t)time(NULL), p, n, &said, diag);
+	if (err == FAL_EAUTH)
+		return fal_gate_wrong(&l->gate, g->from, uv_hrtime(), diag);
+	if (err < 0)
+		return err;
+	g->group = fal_gate_group(g->from, said.name);
+	err = fal_gate_right(&l->gate, g->from, g->group, said.mac, uv_hrtime(), diag);
+	return err < 0 ? err : fal_handshake_answer(l->keyring, &said, s, out, diag);
 }
 
 /* Why its key is not good any more, or NULL: then g->expires says for how long. */
@@ -250,9 +245,7 @@ accept_one(struct door *d)
 					  .on_open = on_half_open,
 					  .on_close = on_half_close };
 	const struct fal_chan_host host = { .arg = g,
-					    .keyring = keyring_now,
-					    .wrong = on_wrong,
-					    .right = on_right,
+					    .greet = on_greeting,
 					    .gone = on_gone };
 	g->listen = l;
 	g->near = d->near;

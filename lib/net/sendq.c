@@ -222,7 +222,7 @@ fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 int
 fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 {
-	if (w->shared >= FAL_VERSIONS_MAX * fal_shared_parts(s))
+	if (w->shared >= FAL_VERSIONS_MAX * s->parts)
 		return FAL_ELIMIT;
 	struct fal_node *node = own_node(w, 0);
 	node->shared = fal_shared_ref(s);
@@ -252,7 +252,7 @@ fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg
 static bool
 is_dry(const struct fal_node *node)
 {
-	return node->shared != NULL && node->index == fal_shared_made(node->shared);
+	return node->shared != NULL && node->index == node->shared->made;
 }
 
 bool
@@ -351,7 +351,7 @@ first_ready(struct fal_writer *w, struct fal_node **before)
 	*before = NULL;
 	while (node != NULL && is_dry(node)) {
 		struct fal_node *next = node->next;
-		if (fal_shared_broken(node->shared))
+		if (node->shared->broken)
 			drop_shared(w, *before, node);
 		else
 			*before = node;
@@ -369,8 +369,8 @@ next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node
 	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
-	if (++node->index == fal_shared_count(node->shared)) {
-		const struct fal_zip_stat stat = fal_shared_stat(node->shared);
+	if (++node->index == node->shared->pub.count) {
+		const struct fal_zip_stat stat = node->shared->stat;
 		add(&w->measured, &stat);
 		drop_shared(w, before, node);
 	}

@@ -167,107 +167,40 @@ find(uint16_t type)
 	return NULL;
 }
 
+/* Bytes of fields that travel as they lie in memory (base/host.c). */
+static const uint8_t sizes[] = {
+	[U8] = 1,  [U32] = 4,      [U64] = 8,      [NS] = 8,      [F32] = 4,
+	[F64] = 8, [BYTES16] = 16, [BYTES32] = 32, [BYTES64] = 64
+};
+
 static void
 put_field(struct fal_buf *out, enum kind kind, const void *at)
 {
 	const struct fal_tail *tail = at;
-	uint32_t bits;
-	uint64_t wide;
-	switch (kind) {
-	case U8:
-		fal_put_u8(out, *(const uint8_t *)at);
-		break;
-	case U32:
-		fal_put_u32(out, *(const uint32_t *)at);
-		break;
-	case U64:
-	case NS:
-		fal_put_u64(out, *(const uint64_t *)at);
-		break;
-	case F32:
-		memcpy(&bits, at, sizeof(bits));
-		fal_put_u32(out, bits);
-		break;
-	case F64:
-		memcpy(&wide, at, sizeof(wide));
-		fal_put_u64(out, wide);
-		break;
-	case STR64:
-	case STR256:
+	if (kind == STR64 || kind == STR256)
 		fal_put_str(out, at);
-		break;
-	case BYTES16:
-		fal_put_bytes(out, at, 16);
-		break;
-	case BYTES32:
-		fal_put_bytes(out, at, 32);
-		break;
-	case BYTES64:
-		fal_put_bytes(out, at, 64);
-		break;
-	case TAIL:
+	else if (kind == TAIL)
 		fal_put_bytes(out, tail->p, tail->n);
-		break;
-	}
-}
-
-static void
-get_bytes(struct fal_rd *r, void *at, size_t n)
-{
-	const uint8_t *p = fal_get_bytes(r, n);
-	if (p != NULL)
-		memcpy(at, p, n);
+	else
+		fal_put_bytes(out, at, sizes[kind]);
 }
 
 static void
 get_field(struct fal_rd *r, enum kind kind, void *at)
 {
 	struct fal_tail *tail = at;
-	uint32_t bits;
-	uint64_t wide;
-	switch (kind) {
-	case U8:
-		*(uint8_t *)at = fal_get_u8(r);
-		break;
-	case U32:
-		*(uint32_t *)at = fal_get_u32(r);
-		break;
-	case U64:
-		*(uint64_t *)at = fal_get_u64(r);
-		break;
-	case NS:
-		*(uint64_t *)at = fal_get_u64(r);
-		if (*(uint64_t *)at > FAL_MSG_NS_MAX && r->err == 0)
-			r->err = FAL_ELIMIT;
-		break;
-	case F32:
-		bits = fal_get_u32(r);
-		memcpy(at, &bits, sizeof(bits));
-		break;
-	case F64:
-		wide = fal_get_u64(r);
-		memcpy(at, &wide, sizeof(wide));
-		break;
-	case STR64:
-		fal_get_str(r, at, FAL_MSG_NAME);
-		break;
-	case STR256:
-		fal_get_str(r, at, FAL_MSG_WHY);
-		break;
-	case BYTES16:
-		get_bytes(r, at, 16);
-		break;
-	case BYTES32:
-		get_bytes(r, at, 32);
-		break;
-	case BYTES64:
-		get_bytes(r, at, 64);
-		break;
-	case TAIL:
-		tail->n = r->n;
-		tail->p = fal_get_bytes(r, r->n);
-		break;
+	if (kind == STR64 || kind == STR256) {
+		fal_get_str(r, at, kind == STR64 ? FAL_MSG_NAME : FAL_MSG_WHY);
+		return;
 	}
+	const size_t n = kind == TAIL ? r->n : sizes[kind];
+	const uint8_t *p = fal_get_bytes(r, n);
+	if (kind == TAIL)
+		*tail = (struct fal_tail){ p, n };
+	else if (p != NULL)
+		memcpy(at, p, n);
+	if (kind == NS && *(uint64_t *)at > FAL_MSG_NS_MAX && r->err == 0)
+		r->err = FAL_ELIMIT;
 }
 
 int
@@ -390,18 +323,11 @@ fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 	return out->err;
 }
 
-static void
-store_le(uint8_t *out, uint64_t v, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = (uint8_t)(v >> (8 * i));
-}
-
 void
 fal_msg_model_ad(const uint8_t job_hash[static 32], uint32_t incarnation,
 		 uint64_t version, uint8_t out[static FAL_MODEL_AD])
 {
 	memcpy(out, job_hash, 32);
-	store_le(out + 32, incarnation, 4);
-	store_le(out + 36, version, 8);
+	memcpy(out + 32, &incarnation, sizeof(incarnation));
+	memcpy(out + 36, &version, sizeof(version));
 }

@@ -78,7 +78,8 @@ $(B)/tests/points/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(ALL_CFLAGS) -DFAL_FAULTS -c -o $@ $<
 # $(call points_program,PROGRAM)
-points_program = $(call program,$(B)/tests/points/$(1),$(patsubst %,tests/points/%,$(filter lib/%,$(POINTS))) \
+points_program = $(call program,$(B)/tests/points/$(1),$(filter-out $(MODE_SRC_$(MODE)),tests/fault.c) \
+	$(patsubst %,tests/points/%,$(filter lib/%,$(POINTS))) \
 	$(foreach f,$(wildcard cmd/$(1)/*.c),$(if $(filter $(f),$(POINTS)),tests/points/)$(f)),\
 	$(if $(filter falcon-work falcon-stat,$(1)),$(BLAS_LIBS)))
 $(foreach p,$(PROGS),$(eval $(call points_program,$(p))))

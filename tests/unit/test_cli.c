@@ -353,7 +353,7 @@ test_table(void **state)
 				       "",       "cut",   "lone" };
 	for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
 		fal_table_add(&t, "%s", cells[i]);
-	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_table_text(&t, &b);
 	fal_put_u8(&b, 0);
 	assert_string_equal((char *)b.p, "worker  tasks  why\n"
 					 "a           9  push\n"
@@ -367,7 +367,7 @@ test_table(void **state)
 	t.columns = 2;
 	for (size_t i = 0; i < sizeof(mixed) / sizeof(mixed[0]); i++)
 		fal_table_add(&t, "%s", mixed[i]);
-	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_table_text(&t, &b);
 	fal_put_u8(&b, 0);
 	assert_string_equal((char *)b.p, "name       part\n"
 					 "0.weight  1.5 %\n"
@@ -394,7 +394,7 @@ test_table(void **state)
 		t.drops = "lanes tasks worker";
 		for (size_t k = 0; k < 6; k++)
 			fal_table_add(&t, "%s", cells[k]);
-		assert_int_equal(fal_table_text(&t, &b), 0);
+		fal_table_text(&t, &b);
 		fal_put_u8(&b, 0);
 		assert_string_equal((char *)b.p, fits[i].text);
 		fal_buf_free(&b);
@@ -406,7 +406,7 @@ test_table(void **state)
 	static const char *wide[] = { "n\u00fcm", "\u20ac", "", "\u00e9", "12", "x" };
 	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
 		fal_table_add(&t, "%s", wide[i]);
-	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_table_text(&t, &b);
 	fal_put_u8(&b, 0);
 	assert_string_equal((char *)b.p, "n\u00fcm   \u20ac\n\u00e9    12  x\n");
 	fal_buf_free(&b);
@@ -447,7 +447,7 @@ test_table_names(void **state)
 			fal_table_add(&t, "%zu", i);
 			fal_table_add(&t, "-");
 		}
-		assert_int_equal(fal_table_text(&t, &b), 0);
+		fal_table_text(&t, &b);
 		fal_put_u8(&b, 0);
 		char *rest = (char *)b.p;
 		strsep(&rest, "\n");

@@ -521,7 +521,7 @@ static int
 add_one(struct fal_shared *s, const void *msg, size_t n)
 {
 	const struct fal_shared_text text = { .msg = { .p = msg, .n = n },
-					      .index = fal_shared_made(s) };
+					      .index = s->made };
 	return fal_shared_add_texts(s, &text, 1);
 }
 
@@ -560,11 +560,9 @@ publish(uint64_t id, char first, bool zstd)
 static void
 expect(struct end *e, const struct fal_shared *s)
 {
-	const struct fal_publication pub = { .id = fal_shared_publication(s),
-					     .count = 40,
-					     .key = fal_shared_key(s),
-					     .ad = "job 1",
-					     .ad_n = 5 };
+	const struct fal_publication pub = {
+		.id = s->pub.id, .count = 40, .key = s->pub.key, .ad = "job 1", .ad_n = 5
+	};
 	assert_int_equal(fal_chan_expect_shared(e->c, &pub), 0);
 }
 
@@ -572,7 +570,7 @@ static bool
 is_old(const void *arg, const struct fal_shared *s)
 {
 	(void)arg;
-	return !fal_shared_lasting(s);
+	return !s->lasting;
 }
 
 static void
@@ -589,7 +587,7 @@ shared_to_three(void **state)
 			expect(&w.client[i], s);
 			assert_int_equal(fal_chan_send_shared(w.server[i].c, s), 0);
 		}
-		const size_t bytes = fal_shared_bytes(s);
+		const size_t bytes = s->bytes;
 		fal_shared_drop(s); /* the queues hold it */
 		for (int i = 0; i < 3; i++) {
 			UNTIL(&w, w.client[i].msgs == 40 && w.server[i].drained == 1);
@@ -649,14 +647,14 @@ goes_with_later_offers(void **state)
 	size_t came = 0;
 	assert_int_equal(fal_chan_send_shared(c, s), 0);
 	fal_chan_offer(c);
-	while (came < fal_shared_bytes(s) && poll(&p, 1, 1000) == 1) {
+	while (came < s->bytes && poll(&p, 1, 1000) == 1) {
 		const size_t most = 1000 + fal_rng_below(&rng, sizeof(in) - 999);
 		const ssize_t n = recv(fd, in, most, 0);
 		assert_true(n > 0);
 		came += (size_t)n;
 		fal_chan_offer(c);
 	}
-	assert_int_equal(came, fal_shared_bytes(s));
+	assert_int_equal(came, s->bytes);
 	assert_int_equal(w.server[0].drained, 0);
 	UNTIL(&w, w.server[0].drained == 1);
 	fal_shared_drop(s);

@@ -384,7 +384,7 @@ static int
 add_one(struct fal_shared *s, const void *msg, size_t n)
 {
 	const struct fal_shared_text text = { .msg = { .p = msg, .n = n },
-					      .index = fal_shared_made(s) };
+					      .index = s->made };
 	return fal_shared_add_texts(s, &text, 1);
 }
 
@@ -421,11 +421,9 @@ publish(uint64_t id, bool zstd)
 static struct fal_publication
 announced(const struct fal_shared *s)
 {
-	return (struct fal_publication){ .id = fal_shared_publication(s),
-					 .count = 3,
-					 .key = fal_shared_key(s),
-					 .ad = "job",
-					 .ad_n = 3 };
+	return (struct fal_publication){
+		.id = s->pub.id, .count = 3, .key = s->pub.key, .ad = "job", .ad_n = 3
+	};
 }
 
 /* What a reader that expects `pub` says to record i of `s`. */
@@ -467,7 +465,7 @@ shared_ones_are_decompressed(void **state)
 				.msg = { .p = zeros, .n = sizeof(zeros) }, .index = i
 			};
 		assert_int_equal(fal_shared_add_texts(s, text, MESSAGES), 0);
-		assert_int_equal(fal_shared_stat(s).ns / each, zstd ? MESSAGES : 0);
+		assert_int_equal(s->stat.ns / each, zstd ? MESSAGES : 0);
 		fal_shared_drop(s);
 		unzips = 0;
 	}
@@ -497,7 +495,7 @@ shared_records(void **state)
 		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE);
 		assert_int_equal(reads(p.r, s, 1), 1);
 		assert_int_equal(reads(p.r, s, 0), 0); /* it is through */
-		assert_int_equal(fal_shared_bytes(s) < 1000, zstd);
+		assert_int_equal(s->bytes < 1000, zstd);
 		fal_shared_drop(s);
 		fal_shared_drop(t);
 		wipe(&p);
@@ -632,7 +630,7 @@ shared_suites(void **state)
 			const uint8_t *wire, *msg;
 			size_t n, used, msg_n;
 			const bool aes = shared_suite == AES;
-			assert_int_equal(fal_shared_suite(s), shared_suite);
+			assert_int_equal(s->suite, shared_suite);
 			wire = fal_shared_record(s, 0, &n);
 			assert_int_equal(wire[5] & FAL_RECORD_AES,
 					 aes ? FAL_RECORD_AES : 0);
@@ -674,7 +672,7 @@ static bool
 is_old(const void *arg, const struct fal_shared *s)
 {
 	(void)arg;
-	return !fal_shared_lasting(s);
+	return !s->lasting;
 }
 
 static void

@@ -330,12 +330,12 @@ publish(bool sealed)
 static void
 send_publication(struct fal_shared *s)
 {
-	const struct fal_publication pub = { .id = fal_shared_publication(s),
+	const struct fal_publication pub = { .id = s->pub.id,
 					     .count = COUNT,
-					     .key = fal_shared_key(s),
+					     .key = s->pub.key,
 					     .ad = "job",
 					     .ad_n = 3,
-					     .version = fal_shared_version(s) };
+					     .version = s->version };
 	assert_int_equal(fal_chan_expect_shared(t.w.client[0].c, &pub), 0);
 	assert_int_equal(fal_chan_send_shared(t.w.server[0].c, s), 0);
 	fal_shared_drop(s);

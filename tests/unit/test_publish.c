@@ -70,8 +70,8 @@ gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 					.newest = true };
 	const struct fal_shared *s = ps_publish(p, &from);
 	assert_non_null(s);
-	assert_int_equal(fal_shared_version(s), version);
-	return fal_shared_suite(s);
+	assert_int_equal(s->version, version);
+	return s->suite;
 }
 
 static void
@@ -131,18 +131,18 @@ long_ones_are_begun(void **state)
 	blocks = MOST;
 	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
-	assert_int_equal(fal_shared_made(s), 0);
+	assert_int_equal(s->made, 0);
 	while ((left = ps_publish_more(&p)) > 0) {
 		assert_int_equal(left, 1);
-		assert_true(fal_shared_made(s) > so_far);
+		assert_true(s->made > so_far);
 		assert_ptr_equal(ps_publish(&p, &from), s);
-		so_far = fal_shared_made(s);
+		so_far = s->made;
 	}
 	assert_int_equal(left, 0);
 	assert_true(so_far > 0);
 	assert_true(fal_shared_whole(s));
 	/* Values that are there, exponents, and what each record adds. */
-	assert_true(fal_shared_bytes(s) > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
+	assert_true(s->bytes > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
 	assert_int_equal(p.publications, 1);
 	blocks = 1;
 	ps_publisher_free(&p);
@@ -159,11 +159,11 @@ broken_ones_are_told(void **state)
 	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(ps_publish_more(&p), 1);
-	assert_false(fal_shared_broken(s));
+	assert_false(s->broken);
 	fal_shared_ref(s);
 	versions = 0;
 	assert_int_equal(ps_publish_more(&p), 0);
-	assert_true(fal_shared_broken(s));
+	assert_true(s->broken);
 	assert_int_equal(p.making_n, 0);
 	fal_shared_drop(s);
 	versions = UINT64_MAX;
@@ -189,7 +189,7 @@ moved_ones_are_broken(void **state)
 	ps_publisher_reset(&p);
 	blocks = MOST;
 	versions = UINT64_MAX;
-	assert_true(fal_shared_broken(s));
+	assert_true(s->broken);
 	assert_int_equal(ps_publish_more(&p), 0);
 	assert_ptr_not_equal(ps_publish(&p, &from), s);
 	while (ps_publish_more(&p) > 0)
@@ -210,13 +210,13 @@ unsealed_ones_are_apart(void **state)
 	(void)state;
 	const struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
-	assert_true(fal_shared_unsealed(s));
+	assert_true(s->unsealed);
 	from.suite = AES;
 	assert_ptr_equal(ps_publish(&p, &from), s);
 	assert_int_equal(p.publications, 1);
 	from.as = PS_PLAIN;
 	from.suite = CHACHA;
-	assert_false(fal_shared_unsealed(ps_publish(&p, &from)));
+	assert_false(ps_publish(&p, &from)->unsealed);
 	assert_int_equal(p.publications, 2);
 	from.as = PS_UNSEALED;
 	assert_ptr_equal(ps_publish(&p, &from), s);
@@ -229,8 +229,8 @@ static void
 make_more(struct ps_publisher *p, struct fal_shared *s, uint32_t *order, uint32_t *n)
 {
 	size_t bytes;
-	while (ps_publish_more(p) > 0 || *n < fal_shared_made(s))
-		for (; *n < fal_shared_made(s); ++*n) {
+	while (ps_publish_more(p) > 0 || *n < s->made)
+		for (; *n < s->made; ++*n) {
 			const uint8_t *wire = fal_shared_record(s, *n, &bytes);
 			order[*n] = (uint32_t)(wire[16] | wire[17] << 8);
 			fal_shared_lend(s, *n);
@@ -321,11 +321,11 @@ no_more_than_links_take(void **state)
 	struct fal_shared *s = ps_publish(&p, &from);
 	while (ps_publish_more(&p) > 0)
 		;
-	assert_int_equal(fal_shared_made(s), 20);
+	assert_int_equal(s->made, 20);
 	fal_shared_lend(s, 9);
 	while (ps_publish_more(&p) > 0)
 		;
-	assert_int_equal(fal_shared_made(s), 30);
+	assert_int_equal(s->made, 30);
 	fal_shared_return(s, 9);
 	versions = UINT64_MAX;
 	while (ps_publish_more(&p) > 0)

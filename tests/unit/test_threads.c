@@ -538,25 +538,25 @@ publish(uint64_t id)
 		text[i].index = text[k].index;
 		text[k].index = was;
 	}
-	for (uint32_t n; fal_shared_made(s) < count;) {
-		const uint32_t made = fal_shared_made(s);
+	for (uint32_t n; s->made < count;) {
+		const uint32_t made = s->made;
 		n = 1 + below(count - made);
 		if (below(3) == 0) /* one too many */
 			assert_int_equal(fal_shared_add_texts(s, text, count - made + 1),
 					 FAL_ESTATE);
-		assert_int_equal(fal_shared_made(s), made);
+		assert_int_equal(s->made, made);
 		assert_int_equal(fal_shared_add_texts(s, text + made, n), 0);
-		assert_int_equal(fal_shared_made(s), made + n);
+		assert_int_equal(s->made, made + n);
 	}
 	assert_true(fal_shared_whole(s));
 	struct fal_reader *r = fal_reader_new();
 	const struct fal_publication pub = { .id = id,
 					     .count = count,
-					     .key = fal_shared_key(s) };
+					     .key = s->pub.key };
 	assert_int_equal(fal_reader_expect(r, &pub), 0);
 	for (uint32_t i = 0; i < count; i++)
 		is_read(r, s, i, bytes[i], text[i].msg.n + text[i].msg.rest_n);
-	const struct fal_zip_stat zip = fal_shared_stat(s);
+	const struct fal_zip_stat zip = s->stat;
 	assert_int_equal(zip.bytes_in > 0, opt.zstd);
 	assert_true(zip.bytes_out <= zip.bytes_in);
 	fal_reader_free(r);

@@ -1,7 +1,9 @@
-/* Counting calls, and failing one. */
+/* What programs with fault points (base/fault.h) have beside their own: this counts
+ * calls, and fails one. */
+#ifndef FAL_FAULTS
+#define FAL_FAULTS
+#endif
 #include "base/fault.h"
-
-#ifdef FAL_FAULTS
 
 #include <errno.h>
 #include <execinfo.h>
@@ -108,5 +110,3 @@ begin(void)
 	fprintf(stderr, "FALCON_FAULT: '%s' is not KIND:N\n", plan);
 	abort();
 }
-
-#endif
