@@ -59,15 +59,16 @@ take_bytes(void *arg, const void *p, size_t n)
 	return err;
 }
 
-/* Digests the file `f`, after a `finder` has seen it. */
+/* Digests the file `f`; a trace is read twice. */
 static int
-read_file(struct run *r, enum file f, struct fal_trace_reader *finder)
+read_file(struct run *r, enum file f)
 {
 	uint8_t digest[FAL_HASH_BYTES];
 	char *path = fal_xprintf("%s/%s", r->dir, names[f]);
 	fal_sha256_init(&r->sum);
-	int err = finder != NULL ? fal_cli_feed(path, fal_trace_find, finder, r->diag)
-				 : FAL_OK;
+	int err = r->reader != NULL
+			  ? fal_cli_feed(path, fal_trace_find, r->reader, r->diag)
+			  : FAL_OK;
 	if (err == FAL_OK)
 		err = fal_cli_feed(path, take_bytes, r, r->diag);
 	fal_sha256_final(&r->sum, digest);
@@ -124,19 +125,12 @@ take_line(void *arg, struct fal_trace_line *l)
 static int
 read_trace(struct run *r)
 {
-	struct fal_trace_cuts cuts = { 0 };
-	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
 	r->reader = fal_trace_reader_new(take_line, r);
-	if (finder == NULL || r->reader == NULL)
-		fal_out_of_memory();
-	fal_trace_reader_cut(r->reader, &cuts);
 	fal_trace_reader_on_cut(r->reader, take_link);
-	int err = read_file(r, TRACE, finder);
+	int err = read_file(r, TRACE);
 	if (err == FAL_OK)
 		err = fal_trace_end(r->reader, r->diag);
-	fal_trace_reader_free(finder);
 	fal_trace_reader_free(r->reader);
-	fal_trace_cuts_free(&cuts);
 	r->reader = NULL;
 	if (err == FAL_OK && r->model[0] == '\0')
 		err = fal_diag_set(r->diag, FAL_ESTATE, "%s: the job is not done",
@@ -154,7 +148,7 @@ read_job(struct run *r)
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[HEX];
 	r->text = &text;
-	int err = read_file(r, JOB, NULL);
+	int err = read_file(r, JOB);
 	r->text = NULL;
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
@@ -169,15 +163,15 @@ read_run(struct run *r)
 {
 	int err = read_trace(r);
 	if (err == FAL_OK)
-		err = read_file(r, MODEL, NULL);
+		err = read_file(r, MODEL);
 	if (err == FAL_OK && strcmp(r->sha256[MODEL], r->model) != 0)
 		err = odd(r, MODEL, "is not the one of the trace");
 	if (err == FAL_OK)
 		err = read_job(r);
 	for (enum file f = RESULT; f <= JOURNAL && err == FAL_OK; f += JOURNAL - RESULT)
-		err = read_file(r, f, NULL);
+		err = read_file(r, f);
 	for (enum file f = AVERAGE; f <= BEST && err == FAL_OK; f++) {
-		err = read_file(r, f, NULL);
+		err = read_file(r, f);
 		if (err == FAL_ENOENT)
 			err = FAL_OK;
 	}

@@ -200,19 +200,13 @@ read_trace(struct input *in)
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
-	struct fal_trace_cuts cuts = { 0 };
-	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
-	const struct fal_cli_pass first = { fal_trace_find, finder }, then = { feed, in };
 	in->reader = fal_trace_reader_new(on_line, in);
-	if (in->reader == NULL || finder == NULL)
-		fal_out_of_memory();
-	fal_trace_reader_cut(in->reader, &cuts);
+	const struct fal_cli_pass first = { fal_trace_find, in->reader };
+	const struct fal_cli_pass then = { feed, in };
 	int err = fal_cli_feed_twice(name, first, then, &diag);
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
 	fal_trace_reader_free(in->reader);
-	fal_trace_reader_free(finder);
-	fal_trace_cuts_free(&cuts);
 	if (err < 0 && in->code >= 0)
 		return in->code;
 	if (err < 0 && in->diag.text[0] == '\0') {

@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "sched/traits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 const struct course_worker *
 course_worker(const struct course *c, uint64_t id)
 {
-	const size_t *at = id <= UINT32_MAX ? fal_ids_get(&c->ids, (uint32_t)id) : NULL;
+	const size_t *at = fal_ids_get(&c->ids, id);
 	return at != NULL ? &c->worker[*at] : NULL;
 }
 
@@ -22,7 +23,7 @@ static struct course_clock *
 clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 {
 	if (clock >= c->job.clocks) {
-		fal_trace_fail(l, FAL_EINVAL, "clock: %llu", (unsigned long long)clock);
+		fal_trace_fail(l, FAL_EINVAL, "clock: %" PRIu64, clock);
 		return NULL;
 	}
 	if (FAL_GROW(c->clock, c->clock_cap, (size_t)clock + 1) < 0) {
@@ -45,51 +46,38 @@ take_scheme(struct course *c, struct fal_trace_line *l, const char *scheme)
 	return FAL_OK;
 }
 
-/* A copy of the text; NULL, with l->err if there is no memory: there is none. */
 static char *
-copy(struct fal_trace_line *l, const char *text)
+copy(const char *text)
 {
-	char *own = text != NULL ? fal_strdup(text) : NULL;
-	if (text != NULL && own == NULL)
-		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	return own;
+	return text != NULL ? fal_xstrdup(text) : NULL;
 }
 
 /* The place, and 1, of a fingerprint of numerics. */
 static size_t
-print_of(struct course *c, struct fal_trace_line *l)
+print_of(struct course *c, const char *text)
 {
-	const char *text = l->is.join.fingerprint;
 	size_t i = 0;
 	while (i < c->prints && strcmp(c->print[i], text) != 0)
 		i++;
-	if (i < c->prints)
-		return i + 1;
-	char *own = copy(l, text);
-	if (own == NULL || FAL_GROW(c->print, c->print_cap, c->prints + 1) < 0) {
-		free(own);
-		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-		return 0;
+	if (i == c->prints) {
+		FAL_XGROW(c->print, c->print_cap, c->prints + 1);
+		c->print[c->prints++] = fal_xstrdup(text);
 	}
-	c->print[c->prints++] = own;
-	return c->prints;
+	return i + 1;
 }
 
-static int
-take_join(struct course *c, struct fal_trace_line *l)
+static void
+take_join(struct course *c, const struct fal_ev_join *e)
 {
-	const struct fal_ev_join *e = &l->is.join;
 	if (course_worker(c, e->id) != NULL)
-		return FAL_OK;
-	if (FAL_GROW(c->worker, c->worker_cap, c->workers + 1) < 0 ||
-	    fal_ids_put(&c->ids, e->id, c->workers) < 0)
-		return FAL_ENOMEM;
+		return;
+	FAL_XGROW(c->worker, c->worker_cap, c->workers + 1);
+	fal_ids_put(&c->ids, e->id, c->workers);
 	c->worker[c->workers++] =
-		(struct course_worker){ .name = copy(l, e->worker),
-					.key = copy(l, e->key),
-					.key_fingerprint = copy(l, e->key_fingerprint),
-					.print = print_of(c, l) };
-	return l->err;
+		(struct course_worker){ .name = copy(e->worker),
+					.key = copy(e->key),
+					.key_fingerprint = copy(e->key_fingerprint),
+					.print = print_of(c, e->fingerprint) };
 }
 
 /* Who made the clock has which numerics? */
@@ -111,10 +99,9 @@ static int
 keep_line(struct course_clock *at, const struct fal_trace_line *l)
 {
 	struct fal_trace_line *own = fal_trace_line_new(l->text, l->n);
-	if (own == NULL || FAL_GROW(at->line, at->line_cap, at->lines + 1) < 0) {
-		fal_trace_line_free(own);
+	if (own == NULL)
 		return FAL_ENOMEM;
-	}
+	FAL_XGROW(at->line, at->line_cap, at->lines + 1);
 	at->line[at->lines++] = own;
 	return FAL_OK;
 }
@@ -193,7 +180,8 @@ course_line(void *course, struct fal_trace_line *l)
 	case FAL_EV_POLICY:
 		return take_scheme(c, l, l->is.policy.scheme);
 	case FAL_EV_JOIN:
-		return take_join(c, l);
+		take_join(c, &l->is.join);
+		return FAL_OK;
 	case FAL_EV_LEDGER:
 		return take_ledger(c, l);
 	case FAL_EV_UPDATE:

@@ -5,6 +5,7 @@
 #include "cli/progress.h"
 #include "stat.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,8 +157,8 @@ stat_stale(struct fal_buf *out, const struct fal_stale *s)
 		const uint64_t n = s->samples[FAL_STALE_UPDATES][i];
 		if (n == 0)
 			continue;
-		fal_put_fmt(out, "%s%zu%s: %llu", comma, i, i == FAL_STALE_MAX ? "+" : "",
-			    (unsigned long long)n);
+		fal_put_fmt(out, "%s%zu%s: %" PRIu64, comma, i,
+			    i == FAL_STALE_MAX ? "+" : "", n);
 		comma = ", ";
 	}
 	if (*comma == '\0')
@@ -285,7 +286,7 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 		fal_table_add(&t, "%s", head[i]);
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
-		fal_table_add(&t, "%llu", (unsigned long long)e->epoch);
+		fal_table_add(&t, "%" PRIu64, e->epoch);
 		if (isnan(mean_loss(e)))
 			fal_table_add(&t, "-");
 		else

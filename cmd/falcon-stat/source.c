@@ -109,18 +109,10 @@ static int
 feed_file(struct feed *f)
 {
 	struct fal_diag diag;
-	struct fal_trace_cuts cuts = { 0 };
-	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
-	const struct fal_cli_pass first = { fal_trace_find, finder };
+	const struct fal_cli_pass first = { fal_trace_find, f->r };
 	const struct fal_cli_pass then = { on_chunk, f };
 	f->code = -1;
-	if (finder == NULL)
-		fal_out_of_memory();
-	fal_trace_reader_cut(f->r, &cuts);
 	int err = fal_cli_feed_twice(f->s->name, first, then, &diag);
-	fal_trace_reader_free(finder);
-	fal_trace_reader_cut(f->r, NULL);
-	fal_trace_cuts_free(&cuts);
 	if (err == FAL_OK || f->code >= 0)
 		return f->code;
 	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
@@ -154,8 +146,6 @@ stat_source_read(const struct stat_source *s, const struct stat_take *take)
 {
 	struct fal_diag diag;
 	struct feed f = { .s = s, .r = fal_trace_reader_new(take->on_line, take->arg) };
-	if (f.r == NULL)
-		fal_out_of_memory();
 	fal_trace_reader_on_cut(f.r, take->on_cut);
 	int code = s->live ? feed_live(&f) : feed_file(&f);
 	if (code <= FAL_EXIT_DONE) {
@@ -180,8 +170,6 @@ stat_source_follow(const struct stat_source *s)
 {
 	struct feed f = { .s = s, .print = true };
 	f.r = fal_trace_reader_new(watch_end, &f);
-	if (f.r == NULL)
-		fal_out_of_memory();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = feed_live(&f);
 	if (!ferror(stdout)) /* else it has been said */

@@ -4,6 +4,7 @@
 #include "sec/keyring.h"
 #include "stat.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -79,15 +80,15 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 	fal_table_add(t, "%s", fal_summary_class(w));
 	fal_table_add(t, "%s", cause_of(w));
 	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
-		fal_table_add(t, "%llu", (unsigned long long)count[i]);
+		fal_table_add(t, "%" PRIu64, count[i]);
 	for (size_t i = 0; i < 4; i++)
 		fal_table_add(t, "%.1f", 100 * part[i]);
 	if (c.stale) {
 		fal_table_add(t, "%.2f", mean_stale(w));
-		fal_table_add(t, "%llu", (unsigned long long)w->stale_max);
+		fal_table_add(t, "%" PRIu64, w->stale_max);
 	}
 	if (c.dropped)
-		fal_table_add(t, "%llu", (unsigned long long)w->dropped);
+		fal_table_add(t, "%" PRIu64, w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
 	if (c.kernels)
 		fal_table_add(t, "%s",
@@ -147,8 +148,8 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 		fal_table_add(&t, "%s", fal_text_plain(name, sizeof(name), w->name));
 		fal_table_add(&t, "%s", fal_summary_class(w));
 		fal_table_add(&t, "%s", cause_of(w));
-		fal_table_add(&t, "%llu", (unsigned long long)w->members);
-		fal_table_add(&t, "%llu", (unsigned long long)w->lanes_max);
+		fal_table_add(&t, "%" PRIu64, w->members);
+		fal_table_add(&t, "%" PRIu64, w->lanes_max);
 		fal_table_add(&t, "%.1f", row_of(w).samples_s);
 		fal_table_add(&t, "%.2f", (double)w->up * 1e-6);
 		fal_table_add(&t, "%.2f", (double)w->down * 1e-6);
@@ -236,10 +237,10 @@ put_falls(struct fal_buf *out, const struct fal_summary *s)
 	char name[SHOWN + 1];
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].falls > 1)
-			fal_put_fmt(out, "%s fell %llu times, %.0f s of work lost\n",
+			fal_put_fmt(out,
+				    "%s fell %" PRIu64 " times, %.0f s of work lost\n",
 				    fal_text_plain(name, sizeof(name), s->worker[i].name),
-				    (unsigned long long)s->worker[i].falls,
-				    s->worker[i].fell_s);
+				    s->worker[i].falls, s->worker[i].fell_s);
 }
 
 static uint64_t
@@ -254,15 +255,13 @@ put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	char who[4 * SHOWN];
 	if (v->asked > 0)
 		fal_put_fmt(out,
-			    "verify: %llu asked, %llu equal, %llu unlike, %llu "
+			    "verify: %" PRIu64 " asked, %" PRIu64 " equal, %" PRIu64
+			    " unlike, %" PRIu64 " "
 			    "unanswered\n",
-			    (unsigned long long)v->asked, (unsigned long long)v->equal,
-			    (unsigned long long)v->unlike,
-			    (unsigned long long)unanswered(v));
+			    v->asked, v->equal, v->unlike, unanswered(v));
 	if (v->who != NULL)
-		fal_put_fmt(out, "unlike: %s: task %llu of clock %llu\n",
-			    fal_text_plain(who, sizeof(who), v->who),
-			    (unsigned long long)v->task, (unsigned long long)v->clock);
+		fal_put_fmt(out, "unlike: %s: task %" PRIu64 " of clock %" PRIu64 "\n",
+			    fal_text_plain(who, sizeof(who), v->who), v->task, v->clock);
 }
 
 static void
@@ -289,24 +288,25 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 {
 	if (s->above != NULL) {
 		fal_put_fmt(out,
-			    "version: %llu\nsamples: %llu given, %llu dropped, "
-			    "%llu computed twice\n",
-			    (unsigned long long)s->version,
-			    (unsigned long long)s->samples,
-			    (unsigned long long)s->dropped, (unsigned long long)s->twice);
+			    "version: %" PRIu64 "\nsamples: %" PRIu64 " given, %" PRIu64
+			    " dropped, "
+			    "%" PRIu64 " computed twice\n",
+			    s->version, s->samples, s->dropped, s->twice);
 		return;
 	}
 	if (s->ended == 0)
 		return;
-	fal_put_fmt(out, "updates: %llu", (unsigned long long)s->version);
+	fal_put_fmt(out, "updates: %" PRIu64, s->version);
 	if (s->updates_s > 0)
 		fal_put_fmt(out, ", %.2f/s", s->updates_s);
-	fal_put_fmt(out, "\nsamples: %llu used, %llu dropped, %llu computed twice\n",
-		    (unsigned long long)s->samples, (unsigned long long)s->dropped,
-		    (unsigned long long)s->twice);
+	fal_put_fmt(out,
+		    "\nsamples: %" PRIu64 " used, %" PRIu64 " dropped, %" PRIu64
+		    " computed twice\n",
+		    s->samples, s->dropped, s->twice);
 	if (s->skipped > 0)
-		fal_put_fmt(out, "skipped: %llu task%s without a finite gradient\n",
-			    (unsigned long long)s->skipped, fal_text_s(s->skipped));
+		fal_put_fmt(out,
+			    "skipped: %" PRIu64 " task%s without a finite gradient\n",
+			    s->skipped, fal_text_s(s->skipped));
 	fal_put_fmt(out, "staleness: ");
 	stat_stale(out, &s->stale);
 	fal_put_u8(out, '\n');
@@ -342,19 +342,17 @@ put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
 	const uint64_t again = done_again(r);
 	if (r->incarnation > 0)
 		fal_put_fmt(out,
-			    "incarnation: %llu, since %.1f s, resumed at clock %llu, "
-			    "%llu clock%s done again\n",
-			    (unsigned long long)r->incarnation, r->t,
-			    (unsigned long long)r->clock, (unsigned long long)again,
-			    fal_text_s(again));
+			    "incarnation: %" PRIu64
+			    ", since %.1f s, resumed at clock %" PRIu64 ", "
+			    "%" PRIu64 " clock%s done again\n",
+			    r->incarnation, r->t, r->clock, again, fal_text_s(again));
 }
 
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
 	char why[512];
-	fal_put_fmt(out, "clocks: %llu of %llu", (unsigned long long)s->clocks,
-		    (unsigned long long)s->job.clocks);
+	fal_put_fmt(out, "clocks: %" PRIu64 " of %" PRIu64, s->clocks, s->job.clocks);
 	if (s->clocks_s > 0)
 		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
 	if (s->stalled > 0)
@@ -364,8 +362,8 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
 	if (s->judged)
-		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
-			    (unsigned long long)s->judged_epoch);
+		fal_put_fmt(out, "accuracy: %.4f after epoch %" PRIu64 "\n", s->accuracy,
+			    s->judged_epoch);
 	put_suspects(out, s);
 	put_falls(out, s);
 	put_verify(out, &s->verify);

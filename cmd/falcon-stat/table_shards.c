@@ -4,6 +4,7 @@
 #include "sec/keyring.h"
 #include "stat.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 enum { SHOWN = FAL_NAME_MAX }; /* bytes of a name: all that one may have */
@@ -35,7 +36,7 @@ stat_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 			      w->address[0] == '\0'
 				      ? "-"
 				      : fal_text_plain(name, sizeof(name), w->address));
-		fal_table_add(&t, "%llu", (unsigned long long)w->blocks);
+		fal_table_add(&t, "%" PRIu64, w->blocks);
 		fal_table_add(&t, "%.2f", (double)w->rx * 1e-6);
 		fal_table_add(&t, "%.2f", (double)w->tx * 1e-6);
 		fal_table_add(&t, "%.2f", w->service);
@@ -57,9 +58,9 @@ stat_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 	const char *sign = ":";
 	if (m->moves == 0)
 		return;
-	fal_put_fmt(out, "last move: by %s at %.1f s: %llu block%s",
-		    fal_text_plain(name, sizeof(name), m->by), m->t,
-		    (unsigned long long)m->blocks, fal_text_s(m->blocks));
+	fal_put_fmt(out, "last move: by %s at %.1f s: %" PRIu64 " block%s",
+		    fal_text_plain(name, sizeof(name), m->by), m->t, m->blocks,
+		    fal_text_s(m->blocks));
 	if (!isnan(m->took))
 		fal_put_fmt(out, " in %.2f s", m->took);
 	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
@@ -68,7 +69,7 @@ stat_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
 		sign = ",";
 	}
-	fal_put_fmt(out, "; %llu in all\n", (unsigned long long)m->moves);
+	fal_put_fmt(out, "; %" PRIu64 " in all\n", m->moves);
 }
 
 void

@@ -77,8 +77,6 @@ sync_watch(const struct sync_conf *conf)
 					    .on_msg = on_msg,
 					    .on_interrupt = on_interrupt };
 	w.reader = fal_trace_reader_new(on_line, &w);
-	if (w.reader == NULL)
-		fal_out_of_memory();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &ops);
 	if (!ferror(stdout)) /* else it has been said */

@@ -302,7 +302,8 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	w->fixed = fal_trace_join_fixed(e, &f->job);
 	w->t = l->t;
 	f->breaks++;
-	return fal_ids_put(&f->ids, e->id, (size_t)(w - f->worker));
+	fal_ids_put(&f->ids, e->id, (size_t)(w - f->worker));
+	return 0;
 }
 
 /* The row of the line's id; NULL with the error set. */

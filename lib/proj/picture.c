@@ -52,7 +52,8 @@ take_join(struct fal_band *b, struct fal_trace_line *l)
 			(struct fal_band_row){ .name = fal_xstrdup(l->worker) };
 	}
 	b->row[i].left = false;
-	return fal_ids_put(&b->ids, l->id, i);
+	fal_ids_put(&b->ids, l->id, i);
+	return 0;
 }
 
 static int
@@ -235,8 +236,7 @@ classes(struct fal_band *b)
 			load[i] = back <= judged(r) ? r->part[r->n - back].load
 						    : (struct fal_trace_load){ 0 };
 		}
-		if (fal_trace_classify(load, b->n_shown, verdict) < 0)
-			fal_out_of_memory();
+		fal_trace_classify(load, b->n_shown, verdict);
 		for (size_t i = 0; i < b->n_shown; i++) {
 			const bool is = verdict[i].class == FAL_CLASS_STRAGGLER;
 			streak[i] = is ? streak[i] + 1 : 0;

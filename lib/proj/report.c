@@ -298,8 +298,7 @@ classes(struct fal_report_state *s, size_t at)
 	for (size_t i = 0; i < s->rows; i++)
 		s->load[i] =
 			counts(s, i, at) ? s->row[i].load : (struct fal_trace_load){ 0 };
-	if (fal_trace_classify(s->load, s->rows, s->verdict) < 0)
-		fal_out_of_memory();
+	fal_trace_classify(s->load, s->rows, s->verdict);
 	const double pace = report_pace(s->verdict, s->rows, s->value);
 	for (size_t i = 0; i < s->rows; i++)
 		if (s->row[i].cell[at].load.clocks > 0 &&
@@ -865,8 +864,7 @@ workers(struct fal_report *r)
 	struct fal_report_state *s = r->state;
 	for (size_t i = 0; i < s->rows; i++)
 		s->load[i] = s->row[i].sums.cell.load;
-	if (fal_trace_classify(s->load, s->rows, s->verdict) < 0)
-		fal_out_of_memory();
+	fal_trace_classify(s->load, s->rows, s->verdict);
 	r->worker = fal_xcalloc(s->rows, sizeof(*r->worker));
 	const double pace = report_pace(s->verdict, s->rows, s->value);
 	for (size_t i = 0; i < s->rows; i++) {

@@ -106,39 +106,25 @@ struct fal_audit {
 /* Bytes of a text; room behind it for how many more there are of its kind. */
 enum { TEXT = 400, MORE = 48 };
 
-/* The buffer for the text of another finding of this kind; NULL: the text is not kept. */
-static char *
-finding_place(struct fal_findings *f, const char *fmt)
-{
-	size_t i = 0;
-	while (i < f->kinds && f->kind[i].fmt != fmt)
-		i++;
-	if (FAL_GROW(f->kind, f->kind_cap, i + 1) < 0 ||
-	    FAL_GROW(f->text, f->cap, f->n_text + 1) < 0) {
-		f->err = FAL_ENOMEM;
-		return NULL;
-	}
-	if (i == f->kinds)
-		f->kind[f->kinds++] = (struct fal_findings_kind){ .fmt = fmt };
-	if (f->kind[i].n++ >= FAL_FINDINGS_KIND_MAX)
-		return NULL;
-	char *text = fal_calloc(1, TEXT + MORE);
-	if (text == NULL)
-		f->err = FAL_ENOMEM;
-	else
-		f->text[f->kind[i].last = f->n_text++] = text;
-	return text;
-}
-
 static void __attribute__((format(printf, 3, 0)))
 finding_add(struct fal_findings *f, const char *of, const char *fmt, va_list ap)
 {
+	size_t i = 0;
 	f->n++;
-	char *text = f->err == 0 ? finding_place(f, fmt) : NULL;
-	if (text == NULL)
+	while (i < f->kinds && f->kind[i].fmt != fmt)
+		i++;
+	if (i == f->kinds) {
+		FAL_XGROW(f->kind, f->kind_cap, i + 1);
+		f->kind[f->kinds++] = (struct fal_findings_kind){ .fmt = fmt };
+	}
+	if (f->kind[i].n++ >= FAL_FINDINGS_KIND_MAX)
 		return;
+	char *text = fal_xcalloc(1, TEXT + MORE);
 	const size_t at = (size_t)snprintf(text, TEXT, "%s", of);
 	vsnprintf(text + at, TEXT - at, fmt, ap);
+	FAL_XGROW(f->text, f->cap, f->n_text + 1);
+	f->kind[i].last = f->n_text;
+	f->text[f->n_text++] = text;
 }
 
 void
@@ -161,13 +147,13 @@ fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t fi
 }
 
 static void __attribute__((format(printf, 3, 4)))
-finding_line(struct fal_findings *f, const struct fal_trace_line *l, const char *fmt, ...)
+finding_line(struct fal_audit *a, const struct fal_trace_line *l, const char *fmt, ...)
 {
 	char of[32];
 	snprintf(of, sizeof(of), "line %" PRIu64 ": ", l->number);
 	va_list ap;
 	va_start(ap, fmt);
-	finding_add(f, of, fmt, ap);
+	finding_add(&a->f, of, fmt, ap);
 	va_end(ap);
 }
 
@@ -184,7 +170,7 @@ fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 static void
 findings_end(struct fal_findings *f)
 {
-	for (size_t i = 0; i < f->kinds && f->err == 0; i++)
+	for (size_t i = 0; i < f->kinds; i++)
 		if (f->kind[i].n > FAL_FINDINGS_KIND_MAX)
 			snprintf(strchr(f->text[f->kind[i].last], '\0'), MORE,
 				 ", and %" PRIu64 " more of this kind",
@@ -197,9 +183,7 @@ findings_end(struct fal_findings *f)
 struct fal_audit *
 fal_audit_new(void)
 {
-	struct fal_audit *a = fal_calloc(1, sizeof(*a));
-	if (a == NULL)
-		return NULL;
+	struct fal_audit *a = fal_xcalloc(1, sizeof(*a));
 	a->told.job = &a->job;
 	a->told.link = a->v.link = a->chain.link;
 	a->told.evals = &a->v.evals;
@@ -253,9 +237,26 @@ fal_audit_free(struct fal_audit *a)
 static struct person *
 person_of(const struct fal_audit *a, uint64_t id)
 {
-	const size_t *at =
-		id <= UINT32_MAX ? fal_ids_get(&a->people.ids, (uint32_t)id) : NULL;
+	const size_t *at = fal_ids_get(&a->people.ids, id);
 	return at != NULL ? &a->people.v[*at] : NULL;
+}
+
+static void
+line_fail(struct fal_trace_line *l, int err)
+{
+	fal_trace_fail(l, err, "%s", fal_strerror(err));
+}
+
+/* Adds to the set: were some of these there, *twice being the first?  False, and the line
+ * fails, where there are too many runs. */
+static bool
+add_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin, uint64_t end,
+	 uint64_t *twice)
+{
+	const int was = fal_spans_add(s, begin, end, twice);
+	if (was < 0)
+		line_fail(l, was);
+	return was == 1;
 }
 
 static bool
@@ -273,26 +274,17 @@ key_of(const struct fal_audit *a, uint64_t id)
 	return is != NULL ? is->key : 0;
 }
 
-/* The place of a key, and 1; keys of the same name or fingerprint are one.  0: no memory.
- */
+/* The place of a key, and 1; keys of the same name or fingerprint are one. */
 static size_t
 add_key(struct fal_audit *a, const char *name, const char *fingerprint)
 {
-	size_t i = 0;
-	for (; i < a->people.keys; i++)
+	for (size_t i = 0; i < a->people.keys; i++)
 		if (strcmp(a->people.key[i].name, name) == 0 ||
 		    strcmp(a->people.key[i].fingerprint, fingerprint) == 0)
 			return i + 1;
-	if (FAL_GROW(a->people.key, a->people.key_cap, i + 1) < 0)
-		return 0;
-	struct person_key k = { .name = fal_strdup(name),
-				.fingerprint = fal_strdup(fingerprint) };
-	if (k.name == NULL || k.fingerprint == NULL) {
-		free(k.name);
-		free(k.fingerprint);
-		return 0;
-	}
-	a->people.key[i] = k;
+	FAL_XGROW(a->people.key, a->people.key_cap, a->people.keys + 1);
+	a->people.key[a->people.keys] =
+		(struct person_key){ fal_xstrdup(name), fal_xstrdup(fingerprint), 0 };
 	return ++a->people.keys;
 }
 
@@ -305,36 +297,30 @@ is_other_here(const struct fal_audit *a, size_t key)
 	return false;
 }
 
-static int
+static void
 take_join(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_join *e = &l->is.join;
 	struct person is = { .here = true, .joined = l->t, .oldest = a->version };
 	size_t last;
-	if (e->key != NULL && e->key_fingerprint != NULL &&
-	    (is.key = add_key(a, e->key, e->key_fingerprint)) == 0)
-		return FAL_ENOMEM;
+	if (e->key != NULL && e->key_fingerprint != NULL)
+		is.key = add_key(a, e->key, e->key_fingerprint);
 	if (fal_ids_get(&a->people.ids, e->id) != NULL) {
-		finding_line(&a->f, l, "worker %u joined before", e->id);
-		return 0;
+		finding_line(a, l, "worker %u joined before", e->id);
+		return;
 	}
 	if (fal_names_get(&a->people.names, e->worker, &last) && a->people.v[last].here)
-		finding_line(&a->f, l, "worker %u joined as %.64s, who is here", e->id,
+		finding_line(a, l, "worker %u joined as %.64s, who is here", e->id,
 			     e->worker);
 	if (is.key != 0 && a->people.key[is.key - 1].charges >= TWICE &&
 	    is_other_here(a, is.key))
-		finding_line(&a->f, l, "worker %u joined by a key that was charged twice",
+		finding_line(a, l, "worker %u joined by a key that was charged twice",
 			     e->id);
-	if (FAL_GROW(a->people.v, a->people.cap, a->people.n + 1) < 0)
-		return FAL_ENOMEM;
-	is.name = fal_strdup(e->worker);
-	if (is.name == NULL ||
-	    fal_names_put(&a->people.names, e->worker, a->people.n) < 0) {
-		free(is.name);
-		return FAL_ENOMEM;
-	}
-	a->people.v[a->people.n] = is;
-	return fal_ids_put(&a->people.ids, e->id, a->people.n++);
+	FAL_XGROW(a->people.v, a->people.cap, a->people.n + 1);
+	is.name = fal_xstrdup(e->worker);
+	fal_names_put(&a->people.names, e->worker, a->people.n);
+	fal_ids_put(&a->people.ids, e->id, a->people.n);
+	a->people.v[a->people.n++] = is;
 }
 
 /* Whoever was charged twice must be gone, before anything but a clock line. */
@@ -343,37 +329,35 @@ judge_charged(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	if (a->people.leaves == 0)
 		return;
-	finding_line(&a->f, l, "worker %u was charged twice, but did not leave",
+	finding_line(a, l, "worker %u was charged twice, but did not leave",
 		     a->people.leaves);
 	a->people.leaves = 0;
 }
 
-static int
+static void
 take_charge(struct fal_audit *a, struct fal_trace_line *l)
 {
 	struct person *is = person_of(a, l->id);
 	a->v.charges++;
 	if (is == NULL) {
-		finding_line(&a->f, l, "worker %u was charged, but never joined", l->id);
-		return 0;
+		finding_line(a, l, "worker %u was charged, but never joined", l->id);
+		return;
 	}
 	if (is->key != 0)
 		a->people.key[is->key - 1].charges++;
 	if (++is->charges >= TWICE && is->here)
 		a->people.leaves = l->id;
-	return 0;
 }
 
-static int
+static void
 take_group(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (!is_here(a, l->id))
-		finding_line(&a->f, l, "group: worker %u is not here", l->id);
-	return 0;
+		finding_line(a, l, "group: worker %u is not here", l->id);
 }
 
 /* suspect and back take turns, and name the times that their lines have. */
-static int
+static void
 take_late(struct fal_audit *a, struct fal_trace_line *l)
 {
 	static const double rounding = 1e-3; /* seconds */
@@ -391,12 +375,11 @@ take_late(struct fal_audit *a, struct fal_trace_line *l)
 	else if (back && fabs(seconds - (l->t - is->since)) > rounding)
 		what = "was one for another time";
 	if (what != NULL)
-		finding_line(&a->f, l, "%s: worker %u %s", l->ev, l->id, what);
+		finding_line(a, l, "%s: worker %u %s", l->ev, l->id, what);
 	if (is != NULL) {
 		is->suspect = !back;
 		is->since = l->t;
 	}
-	return 0;
 }
 
 /* ---- a worker's two accounts of its work ---------------------------------------------
@@ -438,10 +421,11 @@ count_rows(struct fal_audit *a, const struct fal_trace_round *r, struct fal_numb
 		count(a, r, rows.v[width * i], what, rows.v[width * (i + 1) - 1], false);
 }
 
-static int
-count_ledger(struct fal_audit *a, const struct fal_ev_ledger *e,
+static void
+count_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	     const struct fal_trace_round *r)
 {
+	const struct fal_ev_ledger *e = &l->is.ledger;
 	a->accounts.ran_on = r->version;
 	count_rows(a, r, e->grant, 3, SHARE);
 	for (size_t i = 0; i < e->move.n; i++) {
@@ -454,26 +438,21 @@ count_ledger(struct fal_audit *a, const struct fal_ev_ledger *e,
 	for (size_t i = 0; i < e->contrib.n; i++) {
 		const struct fal_ev_contrib *c = &e->contrib.v[i];
 		const uint64_t id = c->c.v[0], seq = c->c.v[1];
-		uint64_t twice;
 		/* A worker may claim tasks as it gets them, and never run those that are
 		 * not needed. */
 		count(a, r, id, DONE, fal_trace_rows_tasks(c->tasks, 2),
 		      r->end == FAL_END_DROPPED || c->fenced);
 		struct person *is = person_of(a, id);
-		const int was =
-			is != NULL ? fal_spans_add(&is->seqs, seq, seq + 1, &twice) : 0;
-		if (was < 0)
-			return was;
-		if (was == 1)
+		uint64_t twice;
+		if (is != NULL && add_span(l, &is->seqs, seq, seq + 1, &twice))
 			fal_finding(&a->f, r, 0, 0,
 				    "contribution %" PRIu64 ".%" PRIu64
 				    " was one of an earlier line",
 				    id, seq);
 	}
-	return 0;
 }
 
-static int
+static void
 take_clock(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
@@ -482,13 +461,12 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	const bool gappy = !a->plain || a->accounts.lost;
 	struct person *is = person_of(a, l->id);
 	if (a->plain && e->staleness > a->rules.rule.slack)
-		finding_line(&a->f, l,
-			     "clock: staleness is %" PRIu64 " with a slack of %u",
+		finding_line(a, l, "clock: staleness is %" PRIu64 " with a slack of %u",
 			     e->staleness, a->rules.rule.slack);
 	if (is == NULL || !is->here)
-		finding_line(&a->f, l, "clock: worker %u is not here", l->id);
+		finding_line(a, l, "clock: worker %u is not here", l->id);
 	if (is == NULL)
-		return 0;
+		return;
 	for (size_t i = 0; i < FIGURES; i++)
 		is->told[i] += figure[i];
 	/* The first line counts seconds before the join, too. */
@@ -498,18 +476,17 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	const double here = l->t - is->joined;
 	/* Worker and coordinator measure by different clocks. */
 	if (is->spent > here + 1 + here / 100)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "clock: worker %u was here for %.3f s, but spent %.3f s",
 			     l->id, here, is->spent);
 	if (e->round != FAL_TRACE_ABSENT)
-		return 0;
+		return;
 	if (!gappy && is->due != 0 && e->clock != is->due)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "clock: worker %u tells of clock %" PRIu64
 			     ", but clock %" PRIu64 " is next",
 			     l->id, e->clock, is->due);
 	is->due = e->clock + 1;
-	return 0;
 }
 
 /* The figures that must all have been told when the job is done.  Where a step is ordered
@@ -540,7 +517,7 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 		if ((!must || is->told[i] >= is->sure[i]) &&
 		    (!most || is->told[i] <= all))
 			continue;
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "%s: worker %u: %s is %" PRIu64
 			     " in its clock lines, %" PRIu64 " in the ledger",
 			     l->ev, id, names[i], is->told[i],
@@ -548,7 +525,7 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 	}
 }
 
-static int
+static void
 take_leave(struct fal_audit *a, struct fal_trace_line *l)
 {
 	struct person *is = person_of(a, l->id);
@@ -557,16 +534,15 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 	else
 		judge_charged(a, l);
 	if (is == NULL || !is->here)
-		finding_line(&a->f, l, "worker %u left, but is not here", l->id);
+		finding_line(a, l, "worker %u left, but is not here", l->id);
 	if (is == NULL)
-		return 0;
+		return;
 	is->here = false;
 	is->newest = a->version;
 	const unsigned due = due_figures(a);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
 		judge_told(a, l, l->id, a->accounts.ahead ? due & 1U << SHARE : due,
 			   false);
-	return 0;
 }
 
 /* The job is done: every worker has written its last clock line. */
@@ -583,7 +559,7 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 		const bool late = is->due == 0 && is->oldest >= a->accounts.ran_on;
 		if (is->here && a->plain && !a->accounts.lost &&
 		    is->due != a->job.clocks && !late)
-			finding_line(&a->f, l,
+			finding_line(a, l,
 				     "done: worker %u has no line of clock %" PRIu64, id,
 				     is->due > 0 ? is->due : a->job.clocks - 1);
 	}
@@ -614,37 +590,34 @@ part_before(const struct fal_audit *a, uint64_t p, uint64_t clock)
 	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
 }
 
-/* More tasks than can be counted: FAL_ELIMIT. */
-static int
-cover_limit(const struct fal_audit *a)
+/* The job has no more tasks than can be counted. */
+static void
+cover_limit(const struct fal_audit *a, struct fal_trace_line *l)
 {
-	const uint64_t tasks = fal_trace_job_tasks(&a->job, 0);
-	return a->job.clocks > INT64_MAX / tasks ? FAL_ELIMIT : 0;
+	if (a->job.clocks > INT64_MAX / fal_trace_job_tasks(&a->job, 0))
+		line_fail(l, FAL_ELIMIT);
 }
 
-/* The tasks of the round have ended.  0; 1 if some had ended before, *twice being the
- * first of them; FAL_ELIMIT or FAL_ENOMEM. */
-static int
-cover_add(struct fal_audit *a, const struct fal_trace_round *r, uint64_t *twice)
+/* The tasks of the round have ended.  Had some ended before, *twice being the first of
+ * them? */
+static bool
+cover_add(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_round *r,
+	  uint64_t *twice)
 {
 	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
 	const uint64_t end_of = r->first + r->tasks;
-	int overlap = 0;
+	bool overlap = false;
 	for (uint64_t p = r->first * a->job.parts / tasks;
 	     p < a->job.parts && part_first(a, p, tasks) < end_of; p++) {
 		uint64_t from = part_first(a, p, tasks), to = part_first(a, p + 1, tasks);
 		uint64_t base = part_before(a, p, r->clock), at;
 		uint64_t begin = r->first > from ? r->first : from;
 		uint64_t end = end_of < to ? end_of : to;
-		if (begin >= end)
+		if (begin >= end || !add_span(l, &a->part[p], base + begin - from,
+					      base + end - from, &at))
 			continue;
-		int was = fal_spans_add(&a->part[p], base + begin - from,
-					base + end - from, &at);
-		if (was < 0)
-			return was;
-		if (was == 1 && overlap == 0)
-			*twice = at - base + from;
-		overlap |= was;
+		*twice = overlap ? *twice : at - base + from;
+		overlap = true;
 	}
 	return overlap;
 }
@@ -689,14 +662,14 @@ cover_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
  */
 
 /* Another scheme begins when nothing of the one before is under way. */
-static int
+static void
 take_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text)
 {
 	struct fal_rule rule;
 	if (fal_trace_scheme_read(l, text, &rule) < 0)
-		return l->err;
+		return;
 	if (strcmp(text, a->text) == 0)
-		return 0;
+		return;
 	if (a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0,
 			    "no update before the scheme changes");
@@ -708,34 +681,34 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text)
 	a->accounts.loose = a->accounts.loose || (!is.shared && (is.groups || is.moves));
 	snprintf(a->text, sizeof(a->text), "%s", text);
 	fal_rules_begin(&a->rules, &rule, a->version);
-	return 0;
 }
 
-static int
+static void
 take_policy(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	if (e->version != a->version)
-		finding_line(&a->f, l, "policy: version is %" PRIu64 ", not %" PRIu64,
+		finding_line(a, l, "policy: version is %" PRIu64 ", not %" PRIu64,
 			     e->version, a->version);
 	if (!a->policy && strcmp(e->scheme, a->text) != 0)
-		finding_line(&a->f, l, "policy: the job does not begin with %.64s",
+		finding_line(a, l, "policy: the job does not begin with %.64s",
 			     e->scheme);
 	a->policy = true;
-	return take_scheme(a, l, e->scheme);
+	take_scheme(a, l, e->scheme);
 }
 
 /* A copy of the text, "" where there is none. */
 #define TELL(to, text) snprintf((to), sizeof(to), "%s", (text) != NULL ? (text) : "")
 
-static int
+static void
 take_job(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_job *e = &l->is.job;
 	a->plain = true;
 	a->told.loss = a->told.trained = (double)NAN;
-	if (take_scheme(a, l, e->scheme) < 0 || fal_trace_job_read(l, &a->job) < 0)
-		return l->err;
+	take_scheme(a, l, e->scheme);
+	if (l->err < 0 || fal_trace_job_read(l, &a->job) < 0)
+		return;
 	a->have_job = true;
 	a->group = e->above != NULL && e->above[0] != '\0';
 	if (a->group) { /* clocks are another's */
@@ -750,15 +723,13 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	TELL(a->told.name, e->name);
 	TELL(a->told.seed, e->seed);
 	TELL(a->told.optimizer, e->optimizer);
-	if (cover_limit(a) < 0)
-		return FAL_ELIMIT;
-	a->part = fal_calloc(a->job.parts, sizeof(*a->part));
-	return a->part != NULL ? 0 : FAL_ENOMEM;
+	cover_limit(a, l);
+	a->part = fal_xcalloc(a->job.parts, sizeof(*a->part));
 }
 
 /* The same job goes on, perhaps with more epochs, or as another part, with other files.
  */
-static int
+static void
 take_restart(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_restart *e = &l->is.restart;
@@ -776,15 +747,14 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 	a->place.map = 0;
 	memset(&a->shards, 0, sizeof(a->shards));
 	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
-		return l->err;
+		return;
 	a->told.resumed = true;
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
 		char is[sizeof(a->told.hash)];
 		TELL(is, of[i].is);
 		if (e->accepted == NULL && !(i == 0 && a->job.epochs > epochs) &&
 		    strcmp(is, of[i].told) != 0)
-			finding_line(&a->f, l, "restart: %s is of another job",
-				     of[i].name);
+			finding_line(a, l, "restart: %s is of another job", of[i].name);
 		memcpy(of[i].told, is, sizeof(is));
 	}
 	if (e->accepted != NULL) {
@@ -792,7 +762,7 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		a->v.part_clock = e->clock;
 		TELL(a->v.part, e->accepted);
 	}
-	return cover_limit(a);
+	cover_limit(a, l);
 }
 
 /* ---- shards --------------------------------------------------------------------------
@@ -810,7 +780,7 @@ judge_even(struct fal_audit *a, const struct fal_trace_line *l)
 		for (; b < end; b++) {
 			if (p->shard[b] == shard)
 				continue;
-			finding_line(&a->f, l,
+			finding_line(a, l,
 				     "place: block %u is on shard %u; by the rule "
 				     "blocks it is on %u",
 				     b, p->shard[b] + 1, shard + 1);
@@ -822,92 +792,88 @@ judge_even(struct fal_audit *a, const struct fal_trace_line *l)
 
 /* Each map has the next number, or that of a later move, and one by the rule `blocks` is
  * even. */
-static int
+static void
 take_place(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_trace_place *p = &a->place;
 	const uint64_t next = p->map + 1;
 	if (fal_trace_place_read(l, &a->job, &a->place) < 0)
-		return l->err;
+		return;
 	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
 	/* Moves that never were have numbers, too. */
 	if (moved ? p->map < next : p->map != next)
-		finding_line(&a->f, l, "place: map %" PRIu64 ", not %" PRIu64, p->map,
-			     next);
+		finding_line(a, l, "place: map %" PRIu64 ", not %" PRIu64, p->map, next);
 	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
 		judge_even(a, l);
 	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
-		finding_line(&a->f, l, "place: no rule is called %s", p->rule);
-	return 0;
+		finding_line(a, l, "place: no rule is called %s", p->rule);
 }
 
 /* Shard lines come in sets, one of each shard in order, each set of a later clock;
  * together they have all blocks, each as many as the last place line says. */
-static int
+static void
 take_shard(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_shard *e = &l->is.shard;
 	const bool first = a->shards.next == 0, mapped = a->place.map > 0;
 	uint64_t placed = 0;
 	if (fal_trace_shard_check(l, &a->job) < 0)
-		return l->err;
+		return;
 	if (e->shard != a->shards.next + 1)
-		finding_line(&a->f, l,
-			     "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
+		finding_line(a, l, "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
 			     e->shard, a->shards.next + 1);
 	else if (first ? e->clock < a->shards.over : e->clock + 1 != a->shards.over)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "shard: clock %" PRIu64 " behind that of clock %" PRIu64,
 			     e->clock, a->shards.over - 1);
 	if (e->version > a->version)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "shard: version is %" PRIu64 ", but %" PRIu64
 			     " is the newest",
 			     e->version, a->version);
 	for (uint32_t b = 0; mapped && b < a->place.blocks; b++)
 		placed += a->place.shard[b] + 1 == e->shard;
 	if (mapped && e->blocks != placed)
-		finding_line(&a->f, l,
-			     "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
+		finding_line(a, l, "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
 			     e->blocks, placed);
 	if (e->blame > l->t || e->took > l->t)
-		finding_line(&a->f, l, "shard: workers waited longer than the job runs");
+		finding_line(a, l, "shard: workers waited longer than the job runs");
 	a->shards.over = e->clock + 1;
 	a->shards.blocks = first ? e->blocks : a->shards.blocks + e->blocks;
 	const bool last =
 		mapped ? e->shard >= a->place.shards : a->shards.blocks >= a->job.blocks;
 	a->shards.next = last ? 0 : e->shard;
 	if (last && a->shards.blocks != a->job.blocks)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "shard: all of them have %" PRIu64 " blocks, not %" PRIu64,
 			     a->shards.blocks, a->job.blocks);
-	return 0;
 }
 
 /* Unlike results of a task, of two keys. */
-static int
+static void
 take_verify(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_word *w = l->is.verify.words.v;
-	if (l->is.verify.words.n != 2)
-		return fal_trace_fail(l, FAL_EFORMAT, "words: not two");
+	if (l->is.verify.words.n != 2) {
+		fal_trace_fail(l, FAL_EFORMAT, "words: not two");
+		return;
+	}
 	for (size_t i = 0; i < 2; i++)
 		if (person_of(a, w[i].id) == NULL)
-			finding_line(&a->f, l, "verify: worker %u never joined", w[i].id);
+			finding_line(a, l, "verify: worker %u never joined", w[i].id);
 	const size_t key = key_of(a, w[0].id);
 	if (w[0].id == w[1].id || (key != 0 && key == key_of(a, w[1].id)))
-		finding_line(&a->f, l, "verify: two words of one key");
+		finding_line(a, l, "verify: two words of one key");
 	if (strcmp(w[0].hash, w[1].hash) == 0)
-		finding_line(&a->f, l, "verify: the words say the same");
+		finding_line(a, l, "verify: the words say the same");
 	a->v.unlike++;
-	return 0;
 }
 
 /* ---- tasks without a finite result ---------------------------------------------------
  */
 
 /* The worker must be here, and the job have the task. */
-static int
+static void
 take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct nonfinite is = { l->is.nonfinite.clock, l->is.nonfinite.task };
@@ -918,17 +884,17 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 	else if (!is_here(a, l->id))
 		what = "it is not here";
 	if (what != NULL)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "%s: worker %u of task %" PRIu64 " of clock %" PRIu64 ": %s",
 			     l->ev, l->id, is.task, is.clock, what);
 	a->v.nonfinite++;
-	if (a->nonfinites == WAITING_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
-				      WAITING_MAX);
-	if (FAL_GROW(a->nonfinite, a->nonfinite_cap, a->nonfinites + 1) < 0)
-		return FAL_ENOMEM;
+	if (a->nonfinites == WAITING_MAX) {
+		fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
+			       WAITING_MAX);
+		return;
+	}
+	FAL_XGROW(a->nonfinite, a->nonfinite_cap, a->nonfinites + 1);
 	a->nonfinite[a->nonfinites++] = is;
-	return 0;
 }
 
 static int
@@ -1042,20 +1008,15 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 }
 
 /* No round before had its number, nor, if it is not abandoned, its tasks. */
-static int
-judge_once(struct fal_audit *a, const struct fal_trace_round *r)
+static void
+judge_once(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_round *r)
 {
 	uint64_t twice;
-	int was = fal_spans_add(&a->rounds, r->round, r->round + 1, &twice);
-	if (was == 1)
+	if (add_span(l, &a->rounds, r->round, r->round + 1, &twice))
 		fal_finding(&a->f, r, 0, 0, "ledger again, or out of order");
 	/* Above they may have been asked for again: there the ledger is. */
-	if (was < 0 || r->end == FAL_END_ABANDONED || a->group)
-		return was < 0 ? was : 0;
-	was = cover_add(a, r, &twice);
-	if (was == 1)
+	if (r->end != FAL_END_ABANDONED && !a->group && cover_add(a, l, r, &twice))
 		fal_finding(&a->f, r, twice, 1, "it ended in an earlier round, too");
-	return was < 0 ? was : 0;
 }
 
 /* The numbers that the job line demands. */
@@ -1079,21 +1040,20 @@ static void
 judge_unstepped(struct fal_audit *a, const struct fal_trace_line *l, uint64_t blocks)
 {
 	if (blocks > a->job.blocks)
-		finding_line(&a->f, l,
-			     "%" PRIu64 " of %" PRIu64 " blocks were not stepped", blocks,
-			     a->job.blocks);
+		finding_line(a, l, "%" PRIu64 " of %" PRIu64 " blocks were not stepped",
+			     blocks, a->job.blocks);
 }
 
-static int
+static void
 take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	struct fal_trace_round r = fal_trace_round_of(e);
 	if (!may_come(a, &r))
-		return 0;
-	int err = judge_once(a, &r);
-	if (err < 0)
-		return err;
+		return;
+	judge_once(a, l, &r);
+	if (l->err < 0)
+		return;
 	judge_head(a, e, &r);
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
@@ -1101,23 +1061,23 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 		fal_finding(&a->f, &r, 0, 0,
 			    "version is %" PRIu64 ", but the newest is %" PRIu64,
 			    r.version, a->version);
-	if (!a->group && (err = fal_rules_round(&a->rules, &r, &a->f)) < 0)
-		return err;
+	if (!a->group)
+		fal_rules_round(&a->rules, &r, &a->f);
 	if (r.end == FAL_END_APPLIED) {
-		if (a->n_waiting == FAL_AUDIT_WAITING_MAX)
-			return fal_trace_fail(l, FAL_ELIMIT,
-					      "round: %zu wait for an update before it",
-					      a->n_waiting);
-		if (FAL_GROW(a->waiting, a->cap_waiting, a->n_waiting + 1) < 0)
-			return FAL_ENOMEM;
+		if (a->n_waiting == FAL_AUDIT_WAITING_MAX) {
+			fal_trace_fail(l, FAL_ELIMIT,
+				       "round: %zu wait for an update before it",
+				       a->n_waiting);
+			return;
+		}
+		FAL_XGROW(a->waiting, a->cap_waiting, a->n_waiting + 1);
 		a->waiting[a->n_waiting++] = r;
 	}
 	judge_nonfinite(a, e->skipped, &r);
 	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
-	if ((err = count_ledger(a, e, &r)) < 0)
-		return err;
-	return fal_judge_ledger(l, &a->job, &r, &a->people.ids, &a->f, &a->v.sums);
+	count_ledger(a, l, &r);
+	fal_judge_ledger(l, &a->job, &r, &a->people.ids, &a->f, &a->v.sums);
 }
 
 /* ---- versions ------------------------------------------------------------------------
@@ -1125,7 +1085,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 
 /* The round `number` becomes a part of the version: it is the first that waits, or the
  * first of its group. */
-static int
+static void
 take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 {
 	const bool by_group = fal_rules_by_group(&a->rules);
@@ -1137,7 +1097,7 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 				"version %" PRIu64 ": round %" PRIu64
 				" was not applied before, or twice",
 				u->version, number);
-		return FAL_OK;
+		return;
 	}
 	const struct fal_trace_round r = a->waiting[at];
 	char name[FAL_TRACE_ROUND_NAME];
@@ -1164,7 +1124,7 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 	u->clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
 			   fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
 	fal_stale_add(&a->v.stale, &r, u->version);
-	return fal_rules_update_round(&a->rules, u, &a->f);
+	fal_rules_update_round(&a->rules, u, &a->f);
 }
 
 /* The hash that the line has of its version, into `out`; false: it has none. */
@@ -1174,20 +1134,18 @@ get_hash(struct fal_audit *a, struct fal_trace_line *l, const char *hash,
 {
 	snprintf(out, 65, "%s", hash != NULL ? hash : "");
 	if (hash != NULL && a->job.hashes == 0)
-		finding_line(&a->f, l, "it has a hash, which the job has not");
+		finding_line(a, l, "it has a hash, which the job has not");
 	return hash != NULL;
 }
 
-static int
+static void
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *e = &l->is.update;
 	struct fal_rules_update u = { .line = e, .version = a->version + 1 };
-	int err = fal_rules_update(&a->rules, e);
-	for (; u.at < e->rounds.n && err == FAL_OK; u.at++)
-		err = take_round(a, &u, e->rounds.v[u.at]);
-	if (err < 0)
-		return err;
+	fal_rules_update(&a->rules, e);
+	for (; u.at < e->rounds.n; u.at++)
+		take_round(a, &u, e->rounds.v[u.at]);
 	if (e->rounds.n == 0)
 		fal_audit_found(a, "version %" PRIu64 " is made of no round", u.version);
 	fal_rules_update_end(&a->rules, &u, &a->f);
@@ -1212,23 +1170,21 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	a->told.loss = e->loss;
 	/* After a gap, go on from there. */
 	a->version = e->version > u.version ? e->version : u.version;
-	return 0;
 }
 
 /* A version came from above. */
-static int
+static void
 take_version(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const uint64_t is = l->is.version.version;
 	if (!a->group || is < a->version)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     a->group ? "version is %" PRIu64 ", but %" PRIu64
 					" came before"
 				      : "version %" PRIu64
 					" came from above, where nobody is",
 			     is, a->version);
 	a->version = a->group && is > a->version ? is : a->version;
-	return 0;
 }
 
 /* ---- evaluations ---------------------------------------------------------------------
@@ -1264,7 +1220,7 @@ eval_wrong(const struct fal_audit *a, const struct fal_ev_eval *e)
 }
 
 /* Another key has run some test tasks of each key again, or was to. */
-static int
+static void
 judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
@@ -1273,10 +1229,12 @@ judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 	for (size_t i = 0; i < e->keys.n; i++) {
 		const struct fal_ev_eval_key *k = &e->keys.v[i];
 		if (k->tasks == 0 || k->twice > k->tasks ||
-		    k->alone > k->tasks - k->twice)
-			return fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
+		    k->alone > k->tasks - k->twice) {
+			fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
+			return;
+		}
 		if (k->twice + k->alone == 0)
-			finding_line(&a->f, l,
+			finding_line(a, l,
 				     "eval: nobody was to confirm what key %.64s said",
 				     k->key);
 		tasks += k->tasks;
@@ -1285,12 +1243,11 @@ judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 	}
 	a->v.evals.tasks += tasks;
 	if (e->keys.v != NULL && tasks != want)
-		finding_line(&a->f, l, "eval: %" PRIu64 " test tasks, not %" PRIu64,
-			     tasks, want);
-	return 0;
+		finding_line(a, l, "eval: %" PRIu64 " test tasks, not %" PRIu64, tasks,
+			     want);
 }
 
-static int
+static void
 take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
@@ -1298,9 +1255,8 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	const char *what = eval_wrong(a, e);
 	all->plain = a->plain;
 	if (what != NULL)
-		finding_line(&a->f, l, "eval: %s", what);
-	if (FAL_GROW(all->all, a->evals_cap, (size_t)all->lines + 1) < 0)
-		return FAL_ENOMEM;
+		finding_line(a, l, "eval: %s", what);
+	FAL_XGROW(all->all, a->evals_cap, (size_t)all->lines + 1);
 	all->all[all->lines] = (struct fal_evaluation){ e->version, e->accuracy };
 	/* Evaluations come every so many clocks, and at the end. */
 	if (all->lines++ == 0)
@@ -1311,7 +1267,7 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	all->version = e->version;
 	all->accuracy = e->accuracy;
 	all->loss = e->loss;
-	return judge_keys(a, l);
+	judge_keys(a, l);
 }
 
 /* The done line has the accuracy of the last evaluation. */
@@ -1322,15 +1278,14 @@ judge_evals(struct fal_audit *a, const struct fal_trace_line *l)
 	const struct fal_evals *all = &a->v.evals;
 	const bool told = !isnan(e->accuracy);
 	if (told != (all->lines > 0) || (told && !is_equal(e->accuracy, all->accuracy)))
-		finding_line(&a->f, l,
-			     "done: accuracy is not that of the last evaluation");
+		finding_line(a, l, "done: accuracy is not that of the last evaluation");
 	if (a->odd_eval != 0 && a->odd_eval != e->version)
-		finding_line(&a->f, l,
+		finding_line(a, l,
 			     "done: version %" PRIu64 " was evaluated, and %" PRIu64
 			     " at first",
 			     a->odd_eval, a->first_eval);
 	if (all->version > e->version)
-		finding_line(&a->f, l, "done: version %" PRIu64 " was evaluated",
+		finding_line(a, l, "done: version %" PRIu64 " was evaluated",
 			     all->version);
 }
 
@@ -1347,20 +1302,21 @@ judge_trained(struct fal_audit *a, const struct fal_trace_line *l, double traine
 				l->t);
 }
 
-static int
+static void
 take_failed(struct fal_audit *a, struct fal_trace_line *l)
 {
 	TELL(a->told.failed, l->is.failed.reason);
 	judge_trained(a, l, l->is.failed.trained);
-	return 0;
 }
 
-static int
+static void
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_done *e = &l->is.done;
-	if (a->done)
-		return fal_trace_fail(l, FAL_EINVAL, "a second done line");
+	if (a->done) {
+		fal_trace_fail(l, FAL_EINVAL, "a second done line");
+		return;
+	}
 	a->done = true;
 	TELL(a->told.sha256, e->sha256);
 	TELL(a->told.journal, e->journal);
@@ -1391,21 +1347,20 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	if (e->version != a->version)
 		fal_audit_found(a, "done: version is %" PRIu64 ", not %" PRIu64,
 				e->version, a->version);
-	return 0;
 }
 
 /* Lines are missing here: of what follows nothing can be told. */
-static int
+static void
 take_gap(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_gap *e = &l->is.gap;
-	if (e->lines == 0 || e->bytes < e->lines)
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "%" PRIu64 " lines of %" PRIu64 " bytes", e->lines,
-				      e->bytes);
+	if (e->lines == 0 || e->bytes < e->lines) {
+		fal_trace_fail(l, FAL_EINVAL, "%" PRIu64 " lines of %" PRIu64 " bytes",
+			       e->lines, e->bytes);
+		return;
+	}
 	a->v.missing_lines += e->lines;
 	a->v.missing_bytes += e->bytes;
-	return 0;
 }
 
 /* A line is itself, and stands behind the one that it was written behind.  The link of a
@@ -1417,10 +1372,9 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || l->event == FAL_EV_GAP)
 		return;
 	if (a->chain.link[0] == '\0')
-		finding_line(&a->f, l, "it has no link of the chain");
+		finding_line(a, l, "it has no link of the chain");
 	else
-		finding_line(&a->f, l,
-			     "it does not chain the line before, or was changed");
+		finding_line(a, l, "it does not chain the line before, or was changed");
 }
 
 int
@@ -1429,14 +1383,14 @@ fal_audit_cut(void *audit, struct fal_trace_line *l)
 	struct fal_audit *a = audit;
 	a->any = true;
 	judge_link(a, l);
-	return a->f.err;
+	return FAL_OK;
 }
 
 int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
-	static int (*const take[FAL_EVENTS])(struct fal_audit *a,
-					     struct fal_trace_line *l) = {
+	static void (*const take[FAL_EVENTS])(struct fal_audit *a,
+					      struct fal_trace_line *l) = {
 		[FAL_EV_JOB] = take_job,       [FAL_EV_JOIN] = take_join,
 		[FAL_EV_LEAVE] = take_leave,   [FAL_EV_POLICY] = take_policy,
 		[FAL_EV_LEDGER] = take_ledger, [FAL_EV_UPDATE] = take_update,
@@ -1449,32 +1403,33 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		[FAL_EV_FAILED] = take_failed,
 	};
 	struct fal_audit *a = audit;
-	int err = 0;
 	a->any = true;
 	a->v.refused += l->event == FAL_EV_REFUSE;
 	judge_link(a, l);
 	if (l->event == FAL_EV_GAP)
-		return take_gap(a, l);
-	if (l->event == FAL_EV_RESTART && (err = take_restart(a, l)) < 0)
-		return err;
+		take_gap(a, l);
+	else if (l->event == FAL_EV_RESTART)
+		take_restart(a, l);
+	if (l->event == FAL_EV_GAP || l->err < 0)
+		return l->err;
 	if (a->v.missing_lines > 0) {
 		a->done = a->done || l->event == FAL_EV_DONE;
 		a->ended = a->ended || fal_trace_is_last(l);
-		return 0;
+		return FAL_OK;
 	}
 	if (l->event != FAL_EV_LEAVE && l->event != FAL_EV_CLOCK)
 		judge_charged(a, l);
 	if (a->ended)
-		finding_line(&a->f, l, "%.32s behind the end", l->ev);
+		finding_line(a, l, "%.32s behind the end", l->ev);
 	a->ended = fal_trace_is_last(l);
 	/* A line of a worker has the name that it joined with. */
 	const struct person *is = l->worker != NULL ? person_of(a, l->id) : NULL;
 	if (l->event != FAL_EV_JOIN && is != NULL && strcmp(is->name, l->worker) != 0)
-		finding_line(&a->f, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
+		finding_line(a, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
 			     is->name, l->worker);
 	if (take[l->event] != NULL)
-		err = take[l->event](a, l);
-	return err == 0 ? a->f.err : err;
+		take[l->event](a, l);
+	return l->err;
 }
 
 const struct fal_audit_told *
@@ -1497,8 +1452,6 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	if (a->done && whole && a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
 	findings_end(&a->f);
-	if (a->f.err < 0)
-		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
 	*out = a->v;
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
 	out->above = a->told.above;

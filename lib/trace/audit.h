@@ -69,7 +69,6 @@ struct fal_audit_verdict {
 
 struct fal_audit;
 
-/* NULL: out of memory. */
 struct fal_audit *fal_audit_new(void);
 /* What is demanded of the lines beside that they agree with each other. */
 enum fal_audit_demand {
@@ -84,7 +83,7 @@ void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EINVAL (also: an unknown scheme), FAL_ENOMEM. */
+ * FAL_EINVAL (also: an unknown scheme). */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
 /* The same of a line that the job has gone on from before: only the chain counts.  An
  * on_cut of fal_trace_reader_on_cut. */
@@ -113,7 +112,7 @@ void fal_audit_found(struct fal_audit *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was none of
- * the job; FAL_ENOMEM.  Call it once. */
+ * the job.  Call it once. */
 int fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out,
 		  struct fal_diag *diag);
 

@@ -29,7 +29,6 @@ struct fal_findings {
 		size_t last; /* the place in `text` of the last one */
 	} *kind;
 	size_t kinds, kind_cap;
-	int err; /* 0 or FAL_ENOMEM, sticky */
 };
 
 /* Adds "clock 7: tasks 3-4: …", or, for a round that is not just a clock, "round 9 of
@@ -49,10 +48,10 @@ void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64
 /* Judges the line (ev = ledger) and adds to *sums: all rules for a round that was
  * applied; one that was dropped or abandoned may be incomplete.  The clock of round r has
  * the round's tasks; `ids` are those of the workers that joined.  Findings are not
- * errors: 0, or l->err: FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
-int fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
-		     const struct fal_trace_round *r, const struct fal_ids *ids,
-		     struct fal_findings *f, struct fal_judge_sums *sums);
+ * errors: l->err is FAL_EFORMAT or FAL_ELIMIT. */
+void fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
+		      const struct fal_trace_round *r, const struct fal_ids *ids,
+		      struct fal_findings *f, struct fal_judge_sums *sums);
 
 /* ---- schemes.c -----------------------------------------------------------------------
  */
@@ -83,9 +82,9 @@ struct fal_rules {
 void fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest);
 void fal_rules_free(struct fal_rules *s);
 
-/* Judges a round that has ended.  0 or FAL_ENOMEM. */
-int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
-		    struct fal_findings *f);
+/* Judges a round that has ended. */
+void fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
+		     struct fal_findings *f);
 
 /* True if an update has the rounds of one group only, while those of others wait. */
 bool fal_rules_by_group(const struct fal_rules *s);
@@ -104,11 +103,10 @@ struct fal_rules_update {
 	uint64_t samples, clock; /* of all rounds; of the newest clock */
 };
 
-/* An update begins; `last` became a part of it; `last` was the last one.  0 or
- * FAL_ENOMEM. */
-int fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line);
-int fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
-			   struct fal_findings *f);
+/* An update begins; `last` became a part of it; `last` was the last one. */
+void fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line);
+void fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
+			    struct fal_findings *f);
 void fal_rules_update_end(const struct fal_rules *s, const struct fal_rules_update *u,
 			  struct fal_findings *f);
 

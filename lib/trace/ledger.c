@@ -13,6 +13,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +57,8 @@ struct ledger {
 	size_t n_ev, cap_ev;
 	struct contrib *c;
 	size_t n_c;
-	size_t *by_key; /* contributions sorted by (id, seq) */
-	struct holder *hold;
+	json_t *by_key; /* the last contribution of each "worker.seq" */
+	struct holder hold[FAL_JUDGE_TASK_EVENTS_MAX];
 	size_t n_hold;
 	/* Tasks that were skipped, and what fenced contributions brought of them. */
 	uint64_t skipped, brought;
@@ -75,20 +76,17 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 		return 0;
 	if (count == 0 || count > FAL_JUDGE_EVENTS_MAX - g->n_ev) {
 		fal_trace_fail(g->l, count == 0 ? FAL_EFORMAT : FAL_ELIMIT,
-			       "%s: %llu tasks", name, (unsigned long long)count);
+			       "%s: %" PRIu64 " tasks", name, count);
 		return 0;
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(g->f, g->r, first, count, "%s: it has tasks %llu-%llu", name,
-			    (unsigned long long)g->r->first,
-			    (unsigned long long)(g->r->first + g->r->tasks - 1));
+		fal_finding(g->f, g->r, first, count,
+			    "%s: it has tasks %" PRIu64 "-%" PRIu64, name, g->r->first,
+			    (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
-	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) {
-		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-		return 0;
-	}
+	FAL_XGROW(g->ev, g->cap_ev, g->n_ev + count);
 	for (uint64_t i = 0; i < count; i++) {
 		e.task = (uint32_t)(first + i);
 		e.order = (uint32_t)g->n_ev;
@@ -100,10 +98,10 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 static bool
 has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
 {
-	if (id <= UINT32_MAX && fal_ids_get(g->ids, (uint32_t)id) != NULL)
+	if (fal_ids_get(g->ids, id) != NULL)
 		return true;
-	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %llu never joined", name,
-		    (unsigned long long)id);
+	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %" PRIu64 " never joined",
+		    name, id);
 	return false;
 }
 
@@ -121,8 +119,9 @@ read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what
 					 .what = what };
 		if (what == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
 			fal_finding(g->f, g->r, run[0], run[1],
-				    "granted to worker %llu, but it is worker %u's",
-				    (unsigned long long)row[0], g->r->owner);
+				    "granted to worker %" PRIu64
+				    ", but it is worker %u's",
+				    row[0], g->r->owner);
 		if (has_joined(g, name, row[0], run) &&
 		    (what != MOVE || has_joined(g, name, row[1], run)))
 			sum += unroll(g, name, run, e);
@@ -142,30 +141,13 @@ read_skipped(struct ledger *g)
 			    "skipped, but the job does not say so");
 }
 
-static int
-key_order(const struct contrib *a, const struct contrib *b)
+/* "worker.seq" of a contribution, in `out`, which is returned. */
+enum { CONTRIB_KEY = 48 };
+static const char *
+contrib_key(const uint64_t c[static 2], char out[static CONTRIB_KEY])
 {
-	if (a->id != b->id)
-		return a->id < b->id ? -1 : 1;
-	return a->seq < b->seq ? -1 : a->seq > b->seq;
-}
-
-/* The place in by_key of the first of the n sorted contributions that is not before c;
- * *found: the index of the one that has its key, or NO_CONTRIB. */
-static size_t
-place_of(const struct ledger *g, const struct contrib *c, size_t n, size_t *found)
-{
-	size_t lo = 0, hi = n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (key_order(&g->c[g->by_key[mid]], c) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	*found = lo < n && key_order(&g->c[g->by_key[lo]], c) == 0 ? g->by_key[lo]
-								   : NO_CONTRIB;
-	return lo;
+	snprintf(out, CONTRIB_KEY, "%" PRIu64 ".%" PRIu64, c[0], c[1]);
+	return out;
 }
 
 /* Resolves what contribution i fills and judges its blocks. */
@@ -174,15 +156,13 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 {
 	struct contrib *c = &g->c[i];
 	const uint64_t B = g->job->blocks;
+	char key[CONTRIB_KEY];
 	if (fills.n > 0) {
-		const struct contrib key = { .id = (uint32_t)fills.v[0],
-					     .seq = (uint32_t)fills.v[1] };
-		place_of(g, &key, i, &c->fills);
-		if (c->fills == NO_CONTRIB) {
-			fal_finding(
-				g->f, g->r, c->first, c->count,
-				"contribution %u.%u fills %u.%u, which is not before it",
-				c->id, c->seq, key.id, key.seq);
+		if (!fal_names_get(&g->by_key, contrib_key(fills.v, key), &c->fills)) {
+			c->fills = NO_CONTRIB;
+			fal_finding(g->f, g->r, c->first, c->count,
+				    "contribution %u.%u fills %s, which is not before it",
+				    c->id, c->seq, key);
 			return;
 		}
 		const struct contrib *d = &g->c[c->fills];
@@ -196,8 +176,9 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 	uint64_t sum = c->inherited + c->blocks;
 	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
 		fal_finding(g->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %llu of %llu blocks were added", c->id,
-			    c->seq, (unsigned long long)sum, (unsigned long long)B);
+			    "contribution %u.%u: %" PRIu64 " of %" PRIu64
+			    " blocks were added",
+			    c->id, c->seq, sum, B);
 	if (sum > B) /* keeps later sums small */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
@@ -207,6 +188,7 @@ read_contrib(struct ledger *g, size_t i)
 {
 	const struct fal_ev_contrib *e = &g->l->is.ledger.contrib.v[i];
 	struct contrib *c = &g->c[i];
+	char key[CONTRIB_KEY];
 	size_t twice;
 	*c = (struct contrib){ .id = (uint32_t)e->c.v[0],
 			       .seq = (uint32_t)e->c.v[1],
@@ -224,18 +206,16 @@ read_contrib(struct ledger *g, size_t i)
 				   (struct event){ .a = (uint32_t)i, .what = ADDED });
 	if (g->l->err != 0)
 		return;
-	const size_t at = place_of(g, c, i, &twice);
-	if (twice != NO_CONTRIB)
+	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &twice))
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u is there twice", c->id, c->seq);
 	has_joined(g, "contrib", c->id, e->tasks.v);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
 		fal_finding(g->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %zu hashes of %llu tasks", c->id, c->seq,
-			    e->hashes.n, (unsigned long long)c->tasks);
+			    "contribution %u.%u: %zu hashes of %" PRIu64 " tasks", c->id,
+			    c->seq, e->hashes.n, c->tasks);
 	judge_blocks(g, i, e->fills);
-	memmove(&g->by_key[at + 1], &g->by_key[at], (i - at) * sizeof(*g->by_key));
-	g->by_key[at] = i;
+	fal_names_put(&g->by_key, key, i);
 }
 
 static void
@@ -247,12 +227,7 @@ read_contribs(struct ledger *g)
 			       FAL_JUDGE_CONTRIBS_MAX);
 		return;
 	}
-	g->c = fal_calloc(n, sizeof(*g->c));
-	g->by_key = fal_calloc(n + 1, sizeof(*g->by_key));
-	if (g->c == NULL || g->by_key == NULL) {
-		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-		return;
-	}
+	g->c = fal_xcalloc(n, sizeof(*g->c));
 	for (; g->n_c < n && g->l->err == 0; g->n_c++)
 		read_contrib(g, g->n_c);
 }
@@ -342,10 +317,10 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 	if (c->fills_seen == 0 && sum < g->job->blocks && !skipped &&
 	    fal_trace_round_whole(g->r))
 		fal_finding(g->f, g->r, e->task, 1,
-			    "contribution %u.%u was fenced after %llu of %llu blocks and "
+			    "contribution %u.%u was fenced after %" PRIu64 " of %" PRIu64
+			    " blocks and "
 			    "not filled",
-			    c->id, c->seq, (unsigned long long)sum,
-			    (unsigned long long)g->job->blocks);
+			    c->id, c->seq, sum, g->job->blocks);
 }
 
 /* The verdict over the grants and the root contributions of a task; was it skipped? */
@@ -449,8 +424,9 @@ judge_sums(const struct ledger *g)
 			       e->seed.is ? "added" : "seed");
 	if (g->l->err == 0 && sum != e->added.v)
 		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
-			    "the contributions' sums make %016llx, but %016llx was added",
-			    (unsigned long long)sum, (unsigned long long)e->added.v);
+			    "the contributions' sums make %016" PRIx64 ", but %016" PRIx64
+			    " was added",
+			    sum, e->added.v);
 }
 
 /* The blocks added over all tasks, with all B blocks of each skipped one, are tasks · B:
@@ -464,7 +440,7 @@ adds_up(const struct ledger *g)
 	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->job->blocks;
 }
 
-int
+void
 fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
 		 const struct fal_trace_round *r, const struct fal_ids *ids,
 		 struct fal_findings *f, struct fal_judge_sums *sums)
@@ -472,9 +448,6 @@ fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
 	struct ledger g = { .l = l, .job = job, .r = r, .ids = ids, .f = f };
 	struct fal_judge_sums s = *sums;
 	const uint64_t findings = f->n;
-	g.hold = fal_calloc(FAL_JUDGE_TASK_EVENTS_MAX, sizeof(*g.hold));
-	if (g.hold == NULL)
-		return fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	read_rows(&g, "grant", e->grant, GRANT);
 	read_rows(&g, "regrant", e->regrant, REGRANT);
@@ -499,7 +472,5 @@ fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
 		*sums = s;
 	free(g.ev);
 	free(g.c);
-	free(g.by_key);
-	free(g.hold);
-	return l->err;
+	json_decref(g.by_key);
 }

@@ -11,6 +11,7 @@
 #include "wire/zip.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,13 +25,18 @@ struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
 	int (*on_cut)(void *arg, struct fal_trace_line *l); /* or NULL */
 	void *arg;
-	bool begun;                   /* there was a byte */
-	struct fal_unzip *unzip;      /* NULL: plain */
-	struct fal_buf part;          /* the line so far */
-	uint64_t number;              /* lines completed */
-	uint64_t counted;             /* the same, and for a gap what it stands for */
-	struct fal_trace_cuts *found; /* this is a finder */
-	const struct fal_trace_cuts *cuts;
+	bool begun;              /* there was a byte */
+	struct fal_unzip *unzip; /* NULL: plain */
+	struct fal_buf part;     /* the line so far */
+	uint64_t number;         /* lines completed */
+	uint64_t counted;        /* the same, and for a gap what it stands for */
+	bool finds;              /* fal_trace_find reads, to fill these: */
+	struct cut {
+		uint64_t at;    /* number of the line `restart` */
+		uint64_t lines; /* that count of those before it; a gap is as many as it
+				 * stands for */
+	} *cut;
+	size_t cuts, cut_cap;
 	double t;      /* of the last one */
 	char hash[65]; /* of the job */
 	int err;
@@ -50,8 +56,7 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	l->err = err;
 	/* Does it begin with the name of a field, and not with a word? */
 	const bool is_of_field = what[strcspn(what, ": ")] == ':';
-	return fal_diag_set(&l->diag, err, "%llu: %.40s%s%s",
-			    (unsigned long long)l->number, l->ev,
+	return fal_diag_set(&l->diag, err, "%" PRIu64 ": %.40s%s%s", l->number, l->ev,
 			    l->ev[0] == '\0' ? ""
 			    : is_of_field    ? "."
 					     : ": ",
@@ -96,8 +101,8 @@ read_whole(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t
 	if (!json_is_integer(v) || n < 0)
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number", name);
 	else if ((uint64_t)n > max)
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu", name,
-			       (unsigned long long)n, (unsigned long long)max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %" PRIu64 " is above %" PRIu64, name,
+			       (uint64_t)n, max);
 	return l->err == 0 ? (uint64_t)n : 0;
 }
 
@@ -132,8 +137,8 @@ read_hex(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t d
 	const char *s = read_text(l, v, name);
 	if (l->err == 0 &&
 	    (strlen(s) != digits || strspn(s, "0123456789abcdef") != digits))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %llu hexadecimal digits", name,
-			       (unsigned long long)digits);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %" PRIu64 " hexadecimal digits",
+			       name, digits);
 	return l->err == 0 ? s : "";
 }
 
@@ -158,8 +163,7 @@ static size_t
 read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t n)
 {
 	if (n > 0 && (!json_is_array(v) || json_array_size(v) != n))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %llu numbers", name,
-			       (unsigned long long)n);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %" PRIu64 " numbers", name, n);
 	else if (!json_is_array(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", name);
 	return l->err == 0 ? json_array_size(v) : 0;
@@ -387,27 +391,10 @@ fal_trace_line_free(struct fal_trace_line *l)
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
 {
-	struct fal_trace_reader *r = fal_calloc(1, sizeof(*r));
-	if (r == NULL)
-		return NULL;
+	struct fal_trace_reader *r = fal_xcalloc(1, sizeof(*r));
 	r->on_line = on_line;
 	r->arg = arg;
 	return r;
-}
-
-struct fal_trace_reader *
-fal_trace_finder_new(struct fal_trace_cuts *out)
-{
-	struct fal_trace_reader *r = fal_trace_reader_new(NULL, NULL);
-	if (r != NULL)
-		r->found = out;
-	return r;
-}
-
-void
-fal_trace_reader_cut(struct fal_trace_reader *r, const struct fal_trace_cuts *c)
-{
-	r->cuts = c;
 }
 
 void
@@ -436,19 +423,13 @@ fal_trace_ending_note(struct fal_trace_ending *e, const struct fal_trace_line *l
 }
 
 void
-fal_trace_cuts_free(struct fal_trace_cuts *c)
-{
-	free(c->v);
-	*c = (struct fal_trace_cuts){ 0 };
-}
-
-void
 fal_trace_reader_free(struct fal_trace_reader *r)
 {
 	if (r == NULL)
 		return;
 	fal_unzip_free(r->unzip);
 	fal_buf_free(&r->part);
+	free(r->cut);
 	free(r);
 }
 
@@ -484,20 +465,12 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 		judge_job(r, l, ev);
 	l->ev = ev;
 	if (l->t < r->t)
-		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %llu",
-			       l->t, r->t, (unsigned long long)r->number);
+		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %" PRIu64,
+			       l->t, r->t, r->number);
 	r->t = l->t;
 }
 
-/* The member `lines`, or 0. */
-static uint64_t
-lines_of(const json_t *o)
-{
-	const json_int_t n = json_integer_value(json_object_get(o, "lines"));
-	return n > 0 ? (uint64_t)n : 0;
-}
-
-/* Looks for what fal_trace_finder_new is for. */
+/* Notes what the line cuts off, if it is a restart. */
 static void
 find(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
@@ -509,11 +482,9 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (o == NULL && why.text[0] == '\0')
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	if (ev != NULL && strcmp(ev, "restart") == 0) {
-		if (FAL_GROW(r->found->v, r->found->cap, r->found->n + 1) < 0)
-			fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-		else
-			r->found->v[r->found->n++] =
-				(struct fal_trace_cut){ l->number, lines_of(o) };
+		const json_int_t n = json_integer_value(json_object_get(o, "lines"));
+		FAL_XGROW(r->cut, r->cut_cap, r->cuts + 1);
+		r->cut[r->cuts++] = (struct cut){ l->number, n > 0 ? (uint64_t)n : 0 };
 	}
 	json_decref(o);
 }
@@ -522,8 +493,8 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 static bool
 is_cut(const struct fal_trace_reader *r, const struct fal_trace_line *l)
 {
-	for (size_t i = 0; r->cuts != NULL && i < r->cuts->n; i++)
-		if (l->number < r->cuts->v[i].at && r->counted >= r->cuts->v[i].lines)
+	for (size_t i = 0; i < r->cuts; i++)
+		if (l->number < r->cut[i].at && r->counted >= r->cut[i].lines)
 			return true;
 	return false;
 }
@@ -533,21 +504,22 @@ static void
 judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
 {
 	const uint64_t lines = l->is.restart.lines;
-	for (size_t i = 0; r->cuts != NULL && i < r->cuts->n; i++)
-		if (r->cuts->v[i].at == l->number)
+	for (size_t i = 0; i < r->cuts; i++)
+		if (r->cut[i].at == l->number)
 			return;
 	if (l->err == 0 && lines < r->counted)
 		fal_trace_fail(l, FAL_EINVAL,
-			       "the job goes on from line %llu, and what follows it was "
+			       "the job goes on from line %" PRIu64
+			       ", and what follows it was "
 			       "read already: give the file itself",
-			       (unsigned long long)lines);
+			       lines);
 }
 
 /* Parses the collected line and delivers it; fills *l with the outcome. */
 static void
 deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	if (r->found != NULL) {
+	if (r->finds) {
 		find(r, l);
 		return;
 	}
@@ -639,8 +611,8 @@ feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 		err = fal_unzip_next(r->unzip, &in, &piece, &n);
 		if (err < 0) {
 			struct fal_trace_line l = next_line(r);
-			fal_trace_fail(&l, err, "zstd: byte %llu: %s",
-				       (unsigned long long)fal_unzip_frame(r->unzip),
+			fal_trace_fail(&l, err, "zstd: byte %" PRIu64 ": %s",
+				       fal_unzip_frame(r->unzip),
 				       err == FAL_EFORMAT  ? "not a frame, or damaged"
 				       : err == FAL_ELIMIT ? "a window above 128 MiB"
 							   : fal_strerror(err));
@@ -651,8 +623,8 @@ feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 	return err;
 }
 
-int
-fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+static int
+feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
 {
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
@@ -675,15 +647,42 @@ fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_d
 }
 
 int
-fal_trace_find(void *finder, const void *p, size_t n)
+fal_trace_find(void *reader, const void *p, size_t n)
 {
-	int err = fal_trace_feed(finder, p, n, NULL);
-	return err == FAL_ENOMEM ? err : FAL_OK;
+	struct fal_trace_reader *r = reader;
+	r->finds = true;
+	return feed(r, p, n, NULL) == FAL_ENOMEM ? FAL_ENOMEM : FAL_OK;
+}
+
+/* What was read to find restarts begins again. */
+static void
+rewind_found(struct fal_trace_reader *r)
+{
+	if (!r->finds)
+		return;
+	fal_unzip_free(r->unzip);
+	fal_buf_free(&r->part);
+	*r = (struct fal_trace_reader){
+		.on_line = r->on_line,
+		.on_cut = r->on_cut,
+		.arg = r->arg,
+		.cut = r->cut,
+		.cuts = r->cuts,
+		.cut_cap = r->cut_cap,
+	};
+}
+
+int
+fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+{
+	rewind_found(r);
+	return feed(r, p, n, diag);
 }
 
 int
 fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 {
+	rewind_found(r);
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
 	struct fal_trace_line l = next_line(r);
@@ -698,8 +697,8 @@ int
 fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
 {
 	if (n > max)
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu", name,
-			       (unsigned long long)n, (unsigned long long)max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %" PRIu64 " is above %" PRIu64, name,
+			       (uint64_t)n, max);
 	return l->err;
 }
 
@@ -737,20 +736,19 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				      "epochs, batch, task, samples, blocks, shards: "
 				      "one of them is 0");
 	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %llu tasks",
-				      (unsigned long long)FAL_TRACE_TASKS_MAX);
+		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %" PRIu64 " tasks",
+				      FAL_TRACE_TASKS_MAX);
 	uint64_t per_epoch = ceil_div(j.samples, j.batch);
 	if (j.clocks_per_epoch != per_epoch)
-		return fal_trace_fail(
-			l, FAL_EINVAL,
-			"clocks_per_epoch: %llu, but samples / batch make %llu",
-			(unsigned long long)j.clocks_per_epoch,
-			(unsigned long long)per_epoch);
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "clocks_per_epoch: %" PRIu64
+				      ", but samples / batch make %" PRIu64,
+				      j.clocks_per_epoch, per_epoch);
 	if (j.clocks % per_epoch != 0 || j.clocks / per_epoch != j.epochs)
 		return fal_trace_fail(l, FAL_EINVAL,
-				      "clocks: %llu, but it is not epochs × %llu",
-				      (unsigned long long)j.clocks,
-				      (unsigned long long)per_epoch);
+				      "clocks: %" PRIu64
+				      ", but it is not epochs × %" PRIu64,
+				      j.clocks, per_epoch);
 	*out = j;
 	return 0;
 }
@@ -760,9 +758,9 @@ fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job)
 {
 	const uint64_t epochs = l->is.restart.epochs;
 	if (l->err == 0 && epochs < job->epochs)
-		fal_trace_fail(l, FAL_EINVAL, "epochs: %llu, but there were %llu",
-			       (unsigned long long)epochs,
-			       (unsigned long long)job->epochs);
+		fal_trace_fail(l, FAL_EINVAL,
+			       "epochs: %" PRIu64 ", but there were %" PRIu64, epochs,
+			       job->epochs);
 	if (l->err == 0 && epochs > FAL_TRACE_NUM_MAX / job->clocks_per_epoch)
 		fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
 	if (l->err != 0)
@@ -861,9 +859,8 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 	uint64_t tasks = 0, samples = 0;
 	double sum = 0;
 	if (!can_have(job, all.tasks, c->samples))
-		fal_trace_fail(l, FAL_EINVAL, "samples: %llu of %llu tasks",
-			       (unsigned long long)c->samples,
-			       (unsigned long long)all.tasks);
+		fal_trace_fail(l, FAL_EINVAL, "samples: %" PRIu64 " of %" PRIu64 " tasks",
+			       c->samples, all.tasks);
 	*out = (struct fal_trace_ran){ .all = all, .pace = { all }, .paces = 1 };
 	if (l->err != 0 || c->paces.n == 0)
 		return l->err;
@@ -877,9 +874,9 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 			return fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
 		if (row[0] > all.tasks || !can_have(job, row[0], row[2]))
 			return fal_trace_fail(l, FAL_EINVAL,
-					      "paces: %llu samples of %llu tasks",
-					      (unsigned long long)row[2],
-					      (unsigned long long)row[0]);
+					      "paces: %" PRIu64 " samples of %" PRIu64
+					      " tasks",
+					      row[2], row[0]);
 		out->pace[i] = (struct fal_trace_pace){ row[0], (double)row[2],
 							1e-6 * (double)row[1] };
 		tasks += row[0];
@@ -887,12 +884,12 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 		sum += (double)row[0] * out->pace[i].task_s;
 	}
 	if (tasks != all.tasks)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
-			       (unsigned long long)tasks, (unsigned long long)all.tasks);
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %" PRIu64 " tasks, not %" PRIu64,
+			       tasks, all.tasks);
 	if (samples != c->samples)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu samples, not %llu",
-			       (unsigned long long)samples,
-			       (unsigned long long)c->samples);
+		fal_trace_fail(l, FAL_EINVAL,
+			       "paces: of %" PRIu64 " samples, not %" PRIu64, samples,
+			       c->samples);
 	/* Each number is rounded to a microsecond. */
 	const double mean = sum / (double)all.tasks;
 	if (fabs(mean - all.task_s) > 2e-6 + 1e-5 * mean)
@@ -1003,11 +1000,10 @@ fal_trace_round_name(const struct fal_trace_round *r,
 		     char out[static FAL_TRACE_ROUND_NAME])
 {
 	if (r->round == r->clock && r->owner == 0 && r->group == 0)
-		snprintf(out, FAL_TRACE_ROUND_NAME, "clock %llu",
-			 (unsigned long long)r->clock);
+		snprintf(out, FAL_TRACE_ROUND_NAME, "clock %" PRIu64, r->clock);
 	else
-		snprintf(out, FAL_TRACE_ROUND_NAME, "round %llu of clock %llu",
-			 (unsigned long long)r->round, (unsigned long long)r->clock);
+		snprintf(out, FAL_TRACE_ROUND_NAME, "round %" PRIu64 " of clock %" PRIu64,
+			 r->round, r->clock);
 	return out;
 }
 
@@ -1030,8 +1026,7 @@ read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
 		const uint64_t *row = runs.v + 3 * i;
 		if (row[0] == 0 || row[0] > p->shards)
 			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: there is no shard %llu",
-					      (unsigned long long)row[0]);
+					      "runs: there is no shard %" PRIu64, row[0]);
 		if (row[1] != next || row[2] == 0 || row[2] > p->blocks - next)
 			return fal_trace_fail(l, FAL_EINVAL,
 					      "runs: not each block once, in order");
@@ -1055,17 +1050,15 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		.blocks = (uint32_t)job->blocks,
 	};
 	if (job->blocks > FAL_TRACE_PLACED_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "more than %llu blocks",
-				      (unsigned long long)FAL_TRACE_PLACED_MAX);
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %" PRIu64 " blocks",
+				      FAL_TRACE_PLACED_MAX);
 	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(is.rule))
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
 	snprintf(is.rule, sizeof(is.rule), "%s", e->rule);
-	is.shard = fal_calloc(is.blocks, sizeof(*is.shard));
-	int err = is.shard != NULL ? read_runs(l, &is)
-				   : fal_trace_fail(l, FAL_ENOMEM, "out of memory");
-	if (err < 0) {
+	is.shard = fal_xcalloc(is.blocks, sizeof(*is.shard));
+	if (read_runs(l, &is) < 0) {
 		fal_trace_place_free(&is);
-		return err;
+		return l->err;
 	}
 	fal_trace_place_free(p);
 	*p = is;
@@ -1119,22 +1112,20 @@ place(const struct fal_ids *ids, uint32_t id)
 }
 
 size_t *
-fal_ids_get(const struct fal_ids *ids, uint32_t id)
+fal_ids_get(const struct fal_ids *ids, uint64_t id)
 {
-	size_t at = place(ids, id);
+	const size_t at = id <= UINT32_MAX ? place(ids, (uint32_t)id) : ids->n;
 	return at < ids->n && ids->v[at].id == id ? &ids->v[at].value : NULL;
 }
 
-int
+void
 fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value)
 {
-	if (FAL_GROW(ids->v, ids->cap, ids->n + 1) < 0)
-		return FAL_ENOMEM;
-	size_t at = place(ids, id);
+	const size_t at = place(ids, id);
+	FAL_XGROW(ids->v, ids->cap, ids->n + 1);
 	memmove(&ids->v[at + 1], &ids->v[at], (ids->n - at) * sizeof(*ids->v));
 	ids->v[at] = (struct fal_id){ .id = id, .value = value };
 	ids->n++;
-	return 0;
 }
 
 bool
@@ -1145,14 +1136,13 @@ fal_names_get(json_t *const *names, const char *name, size_t *out)
 	return v != NULL;
 }
 
-int
+void
 fal_names_put(json_t **names, const char *name, size_t value)
 {
 	if (*names == NULL)
 		*names = json_object();
-	return json_object_set_new(*names, name, json_integer((json_int_t)value)) < 0
-		       ? FAL_ENOMEM
-		       : FAL_OK;
+	if (json_object_set_new(*names, name, json_integer((json_int_t)value)) < 0)
+		fal_out_of_memory();
 }
 
 void

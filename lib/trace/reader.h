@@ -71,42 +71,26 @@ extern const char fal_trace_early_end[];
 
 struct fal_trace_reader;
 
-/* Lines that do not count: the job went on, in a line `restart`, from before them.  {0}
- * is empty and valid. */
-struct fal_trace_cuts {
-	struct fal_trace_cut {
-		uint64_t at;    /* number of the line `restart` */
-		uint64_t lines; /* that count of those before it; a gap is as many as it
-				 * stands for */
-	} *v;
-	size_t n, cap;
-};
-void fal_trace_cuts_free(struct fal_trace_cuts *c);
-
-/* A reader that only finds these, and judges nothing: to be fed the whole trace before
- * another one reads it.  NULL: out of memory. */
-struct fal_trace_reader *fal_trace_finder_new(struct fal_trace_cuts *out);
-/* fal_trace_feed for it; what is wrong is left to whoever reads.  `finder` is a struct
- * fal_trace_reader.  0 or FAL_ENOMEM. */
-int fal_trace_find(void *finder, const void *p, size_t n);
-/* The lines that these cut are not delivered; borrowed, and may still be empty.  Any
- * other line `restart` that cuts some off is FAL_EINVAL: it is too late to take them
- * back. */
-void fal_trace_reader_cut(struct fal_trace_reader *r, const struct fal_trace_cuts *c);
-/* They are delivered to on_cut, for what holds of any line; with the reader's own arg. */
-void fal_trace_reader_on_cut(struct fal_trace_reader *r,
-			     int (*on_cut)(void *arg, struct fal_trace_line *l));
-
 /* A reader that calls on_line(arg, line) for each line, the job line first, if there was
- * room for it; a negative return of it ends the reading.  NULL: out of memory. */
+ * room for it; a negative return of it ends the reading. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
+/* Lines that do not count, as the job went on from before them in a line `restart`, go to
+ * on_cut, for what holds of any line; with the same arg. */
+void fal_trace_reader_on_cut(struct fal_trace_reader *r,
+			     int (*on_cut)(void *arg, struct fal_trace_line *l));
 void fal_trace_reader_free(struct fal_trace_reader *r);
+
+/* Finds which lines do not count: to be fed the whole trace before fal_trace_feed reads
+ * it again.  Judges nothing: what is wrong is found then.  `reader` is a struct
+ * fal_trace_reader.  0 or FAL_ENOMEM. */
+int fal_trace_find(void *reader, const void *p, size_t n);
 
 /* Feeds n bytes; lines are delivered inside the call.  A trace that begins with a zstd
  * frame is one or more of them, to its end.  Errors: FAL_EFORMAT (no JSON object, a
  * member is missing or of another kind, no zstd frame where one must be), FAL_EINVAL (the
- * first line is not job, another one is, or t decreases), FAL_ELIMIT (line too long, a
+ * first line is not job, another one is, t decreases, or a restart that was not found
+ * before cuts lines off which were delivered), FAL_ELIMIT (line too long, a
  * number too large, a frame's window too large: zip.h), FAL_ENOMEM, or what on_line
  * returned; after an error every further call returns it again. */
 int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
@@ -263,7 +247,7 @@ struct fal_trace_place {
 void fal_trace_place_free(struct fal_trace_place *p);
 
 /* Reads the line in place of what `p` has.  FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL: a block
- * is in no run, or in two, or on a shard that is none; FAL_ENOMEM. */
+ * is in no run, or in two, or on a shard that is none. */
 int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			 struct fal_trace_place *p);
 
@@ -305,9 +289,9 @@ struct fal_id {
 };
 
 /* A map from names to numbers, NULL at first and freed by json_decref: the number of
- * `name`; and another one for it, 0 or FAL_ENOMEM. */
+ * `name`; and another one for it. */
 bool fal_names_get(json_t *const *names, const char *name, size_t *out);
-int fal_names_put(json_t **names, const char *name, size_t value);
+void fal_names_put(json_t **names, const char *name, size_t value);
 
 /* {0} is empty and valid. */
 struct fal_ids {
@@ -316,9 +300,9 @@ struct fal_ids {
 };
 
 /* The value of `id`, borrowed until the next put, or NULL. */
-size_t *fal_ids_get(const struct fal_ids *ids, uint32_t id);
-/* Adds an id that is not there.  Returns 0 or FAL_ENOMEM. */
-int fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value);
+size_t *fal_ids_get(const struct fal_ids *ids, uint64_t id);
+/* Adds an id that is not there. */
+void fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value);
 void fal_ids_free(struct fal_ids *ids);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -53,14 +54,15 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if ((r->group != 0) != s->is.groups)
 		fal_finding(f, r, 0, 0, r->group != 0 ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		fal_finding(f, r, 0, 0, "local is %llu, but at most %u round%s pushed",
-			    (unsigned long long)r->local, s->rule.rounds,
+		fal_finding(f, r, 0, 0,
+			    "local is %" PRIu64 ", but at most %u round%s pushed",
+			    r->local, s->rule.rounds,
 			    s->rule.rounds == 1 ? " is" : "s are");
 	if (r->delta != s->is.delta)
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
-		fal_finding(f, r, 0, 0, "steps is %llu, not %u",
-			    (unsigned long long)r->steps, s->rule.steps);
+		fal_finding(f, r, 0, 0, "steps is %" PRIu64 ", not %u", r->steps,
+			    s->rule.steps);
 	if (r->moved && !s->is.moves)
 		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
 	if (s->is.shared && r->end == FAL_END_DROPPED)
@@ -92,7 +94,7 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight, want);
 }
 
-/* The open slot of the round, or NULL: no memory.  Slots so old that nobody can bring
+/* The open slot of the round, made if it is new.  Slots so old that nobody can bring
  * anything for them any more are forgotten: workers may have left. */
 static struct fal_slot *
 slot_of(struct fal_rules *s, uint64_t slot)
@@ -108,57 +110,54 @@ slot_of(struct fal_rules *s, uint64_t slot)
 	s->slots = kept;
 	if (at != SIZE_MAX)
 		return &s->slot[at];
-	if (FAL_GROW(s->slot, s->cap, s->slots + 1) < 0)
-		return NULL;
+	FAL_XGROW(s->slot, s->cap, s->slots + 1);
 	s->slot[s->slots] = (struct fal_slot){ .slot = slot };
 	return &s->slot[s->slots++];
 }
 
 /* dynsgd by version: the rounds of a slot arrive as 1, 2, … */
-static int
+static void
 judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_findings *f)
 {
 	const bool has = r->slot != FAL_TRACE_ABSENT;
 	if (has && r->slot > s->newest)
 		s->newest = r->slot;
 	if (!has || r->slot + s->rule.slack + 1 < s->newest) {
-		fal_finding(f, r, 0, 0, has ? "slot %llu is too old" : "no slot",
-			    (unsigned long long)r->slot);
-		return 0;
+		fal_finding(f, r, 0, 0, has ? "slot %" PRIu64 " is too old" : "no slot",
+			    r->slot);
+		return;
 	}
 	struct fal_slot *at = slot_of(s, r->slot);
-	if (at == NULL)
-		return FAL_ENOMEM;
 	if (r->rank != at->rank + 1)
-		fal_finding(f, r, 0, 0, "rank is %llu, but %llu came before in slot %llu",
-			    (unsigned long long)r->rank, (unsigned long long)at->rank,
-			    (unsigned long long)r->slot);
+		fal_finding(f, r, 0, 0,
+			    "rank is %" PRIu64 ", but %" PRIu64
+			    " came before in slot %" PRIu64,
+			    r->rank, at->rank, r->slot);
 	if (r->rank > at->rank)
 		at->rank = r->rank;
-	return 0;
 }
 
-int
+void
 fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 		struct fal_findings *f)
 {
 	judge_kind(s, r, f);
 	if (r->end != FAL_END_APPLIED)
-		return 0;
+		return;
 	if (s->is.shared && r->version != shared_version(s))
-		fal_finding(f, r, 0, 0, "version is %llu, not %llu",
-			    (unsigned long long)r->version,
-			    (unsigned long long)shared_version(s));
+		fal_finding(f, r, 0, 0, "version is %" PRIu64 ", not %" PRIu64,
+			    r->version, shared_version(s));
 	if (s->is.bounded && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
-			    "it is %llu clock%s before the slowest, but the slack is %u",
-			    (unsigned long long)r->clocks, fal_text_s(r->clocks),
-			    s->rule.slack);
+			    "it is %" PRIu64
+			    " clock%s before the slowest, but the slack is %u",
+			    r->clocks, fal_text_s(r->clocks), s->rule.slack);
 	if (!s->is.shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
 	judge_weight(s, r, f);
 	s->applied++;
-	return s->is.ranked ? judge_rank(s, r, f) : 0;
+	if (s->is.ranked)
+		judge_rank(s, r, f);
 }
 
 bool
@@ -187,24 +186,19 @@ pushed(struct fal_rules *s, uint64_t group)
 	for (size_t i = 0; i < s->pushes; i++)
 		if (s->push[i].group == group)
 			return &s->push[i];
-	if (FAL_GROW(s->push, s->push_cap, s->pushes + 1) < 0)
-		return NULL;
+	FAL_XGROW(s->push, s->push_cap, s->pushes + 1);
 	s->push[s->pushes] = (struct fal_pushed){ .group = group };
 	return &s->push[s->pushes++];
 }
 
-int
+void
 fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line)
 {
 	s->pushes = 0;
 	for (size_t i = 0; i < line->pushes.n; i++) {
 		const double *row = line->pushes.v + 2 * i;
-		struct fal_pushed *is = pushed(s, (uint64_t)row[0]);
-		if (is == NULL)
-			return FAL_ENOMEM;
-		is->weight += row[1];
+		pushed(s, (uint64_t)row[0])->weight += row[1];
 	}
-	return FAL_OK;
 }
 
 /* groups, mode=delta: what a line has done since it took over a version. */
@@ -215,54 +209,50 @@ judge_line(const struct fal_rules *s, const struct fal_rules_update *u,
 	const struct fal_trace_round *r = &u->last;
 	if (r->group != u->group || r->version != u->model)
 		fal_finding(f, r, 0, 0,
-			    "it is of group %llu, version %llu, but version %llu began "
-			    "with group %llu, version %llu",
-			    (unsigned long long)r->group, (unsigned long long)r->version,
-			    (unsigned long long)u->version, (unsigned long long)u->group,
-			    (unsigned long long)u->model);
+			    "it is of group %" PRIu64 ", version %" PRIu64
+			    ", but version %" PRIu64 " began "
+			    "with group %" PRIu64 ", version %" PRIu64,
+			    r->group, r->version, u->version, u->group, u->model);
 	if (r->local != u->local)
 		fal_finding(f, r, 0, 0,
-			    "local is %llu, but it is number %llu of version %llu",
-			    (unsigned long long)r->local, (unsigned long long)u->local,
-			    (unsigned long long)u->version);
+			    "local is %" PRIu64 ", but it is number %" PRIu64
+			    " of version %" PRIu64,
+			    r->local, u->local, u->version);
 	if (s->rule.quorum > 0)
 		judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
 	else if (!(u->line->weight > 0 && u->line->weight <= 1))
-		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
-			    (unsigned long long)u->version, u->line->weight);
+		fal_finding(f, r, 0, 0, "the weight of version %" PRIu64 " is %g",
+			    u->version, u->line->weight);
 }
 
-int
+void
 fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 		       struct fal_findings *f)
 {
 	const struct fal_trace_round *r = &u->last;
-	struct fal_pushed *is = NULL;
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!s->is.collects && u->line->rounds.n > 1)
-		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
-			    (unsigned long long)u->version, u->line->rounds.n);
+		fal_finding(f, r, 0, 0, "version %" PRIu64 " is made of %zu rounds",
+			    u->version, u->line->rounds.n);
 	if (s->is.fresh && r->version != was)
-		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
-			    (unsigned long long)r->version, (unsigned long long)was);
+		fal_finding(f, r, 0, 0,
+			    "it ran on version %" PRIu64 ", but was applied to %" PRIu64,
+			    r->version, was);
 	if (line)
 		judge_line(s, u, f);
 	if (u->line->groups > 0) {
-		if ((is = pushed(s, r->group)) == NULL)
-			return FAL_ENOMEM;
+		struct fal_pushed *is = pushed(s, r->group);
 		is->samples += r->samples;
 		is->rounds++;
 	}
 	if (!r->has_stale || r->version > was)
-		return FAL_OK;
+		return;
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
 	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %llu update%s, not %llu",
-			    (unsigned long long)r->updates, fal_text_s(r->updates),
-			    (unsigned long long)stale);
-	return FAL_OK;
+		fal_finding(f, r, 0, 0, "stale by %" PRIu64 " update%s, not %" PRIu64,
+			    r->updates, fal_text_s(r->updates), stale);
 }
 
 /* The divisor of the gradients of an update. */
@@ -277,8 +267,9 @@ judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
 	const double want =
 		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
 	if ((line || s->is.delta) && u->line->divisor > 0)
-		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
-			    (unsigned long long)u->version);
+		fal_finding(f, r, 0, 0,
+			    "version %" PRIu64 " has a divisor, but no gradients",
+			    u->version);
 	else if (line && s->rule.quorum > 0)
 		return; /* each round by its own samples */
 	else if (line)  /* the same part of the workers */
@@ -296,10 +287,10 @@ judge_push(const struct fal_pushed *is, double samples, uint64_t version,
 	const double want = samples > 0 ? (double)is->samples / samples : 0;
 	if (fabs(is->weight - want) > WEIGHT_TOLERANCE)
 		fal_finding(f, NULL, 0, 0,
-			    "version %llu: group %llu counts by %g, but has %g of its "
+			    "version %" PRIu64 ": group %" PRIu64
+			    " counts by %g, but has %g of its "
 			    "samples",
-			    (unsigned long long)version, (unsigned long long)is->group,
-			    is->weight, want);
+			    version, is->group, is->weight, want);
 }
 
 /* The outer step, and its momentum: less, where only some push at a time. */
@@ -312,12 +303,13 @@ judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
 	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0, "version %llu: its outer rate is %g, not %g",
-			    (unsigned long long)u->version, outer, s->rule.outer);
+		fal_finding(f, NULL, 0, 0,
+			    "version %" PRIu64 ": its outer rate is %g, not %g",
+			    u->version, outer, s->rule.outer);
 	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
 		fal_finding(f, NULL, 0, 0,
-			    "version %llu: its outer momentum is %g, not %g",
-			    (unsigned long long)u->version, momentum, want);
+			    "version %" PRIu64 ": its outer momentum is %g, not %g",
+			    u->version, momentum, want);
 }
 
 /* The pushes of a quorum, each by its samples. */
@@ -329,23 +321,23 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	const uint64_t least = s->rule.quorum < groups ? s->rule.quorum : groups;
 	double samples = 0;
 	if ((groups > 0) != (s->rule.quorum > 0)) {
-		fal_finding(
-			f, NULL, 0, 0,
-			s->rule.quorum > 0
-				? "version %llu: nothing says how many groups there are"
-				: "version %llu: a quorum, which the scheme has not",
-			(unsigned long long)u->version);
+		fal_finding(f, NULL, 0, 0,
+			    s->rule.quorum > 0
+				    ? "version %" PRIu64
+				      ": nothing says how many groups there are"
+				    : "version %" PRIu64
+				      ": a quorum, which the scheme has not",
+			    u->version);
 		return;
 	}
 	if (s->rule.quorum == 0)
 		return;
 	if (s->pushes < least || s->pushes > groups)
-		fal_finding(
-			f, NULL, 0, 0,
-			"version %llu: %zu of %llu groups have pushed, but the quorum "
-			"is %u",
-			(unsigned long long)u->version, s->pushes,
-			(unsigned long long)groups, s->rule.quorum);
+		fal_finding(f, NULL, 0, 0,
+			    "version %" PRIu64 ": %zu of %" PRIu64
+			    " groups have pushed, but the quorum "
+			    "is %u",
+			    u->version, s->pushes, groups, s->rule.quorum);
 	for (size_t i = 0; i < s->pushes; i++)
 		samples += (double)s->push[i].samples;
 	for (size_t i = 0; i < s->pushes; i++) {
@@ -353,10 +345,9 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 			judge_push(&s->push[i], samples, u->version, f);
 		else if (s->push[i].rounds > 1)
 			fal_finding(f, NULL, 0, 0,
-				    "version %llu: group %llu has pushed %llu times",
-				    (unsigned long long)u->version,
-				    (unsigned long long)s->push[i].group,
-				    (unsigned long long)s->push[i].rounds);
+				    "version %" PRIu64 ": group %" PRIu64
+				    " has pushed %" PRIu64 " times",
+				    u->version, s->push[i].group, s->push[i].rounds);
 	}
 	if (s->rule.delta && s->pushes > 0)
 		judge_outer(s, u, f);

@@ -20,91 +20,85 @@ ticks(const struct fal_summary *s)
 	return s->n_tick < RING ? s->n_tick : RING;
 }
 
-/* Replaces *p by a copy of the text, if there is one.  FAL_ENOMEM. */
-static int
+/* Replaces *p by a copy of the text, if there is one. */
+static void
 set_text(char **p, const char *text)
 {
-	char *copy = text != NULL ? fal_strdup(text) : NULL;
-	if (text != NULL && copy == NULL)
-		return FAL_ENOMEM;
-	if (copy != NULL) {
-		free(*p);
-		*p = copy;
-	}
-	return 0;
+	if (text == NULL)
+		return;
+	free(*p);
+	*p = fal_xstrdup(text);
 }
 
-static int
+static void
 take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_job *e = &l->is.job;
-	if (set_text(&s->name, e->name) < 0 || set_text(&s->scheme, e->scheme) < 0 ||
-	    set_text(&s->above, e->above) < 0)
-		return FAL_ENOMEM;
+	set_text(&s->name, e->name);
+	set_text(&s->scheme, e->scheme);
+	set_text(&s->above, e->above);
 	s->strict = strcmp(e->numerics, "require") == 0;
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
-	return l->err;
 }
 
-/* The row that a newcomer of this name continues, or a new one; NULL: no memory. */
+/* The row that a newcomer of this name continues, or a new one. */
 static struct fal_summary_worker *
 row_for(struct fal_summary *s, const char *name)
 {
 	size_t at;
 	if (fal_names_get(&s->names, name, &at) && s->worker[at].left)
 		return &s->worker[at];
-	if (FAL_GROW(s->worker, s->cap_worker, s->n_worker + 1) < 0 ||
-	    fal_names_put(&s->names, name, s->n_worker) < 0)
-		return NULL;
+	FAL_XGROW(s->worker, s->cap_worker, s->n_worker + 1);
+	fal_names_put(&s->names, name, s->n_worker);
 	s->worker[s->n_worker] = (struct fal_summary_worker){ 0 };
 	return &s->worker[s->n_worker++];
 }
 
 /* Whether it is there to be given work from `t` on.  What was over before the oldest
  * update that the rates know is forgotten. */
-static int
+static void
 stay(struct fal_summary *s, struct fal_summary_worker *w, double t, bool ready)
 {
 	const double oldest = s->tick[(s->n_tick - ticks(s)) % RING].t;
 	size_t kept = 0;
 	if (w->stands_ready == ready)
-		return 0;
+		return;
 	w->stands_ready = ready;
 	if (!ready) {
 		w->stay[w->stays - 1].to = t;
-		return 0;
+		return;
 	}
 	for (size_t i = 0; i < w->stays; i++)
 		if (w->stay[i].to >= oldest)
 			w->stay[kept++] = w->stay[i];
 	w->stays = kept;
-	if (FAL_GROW(w->stay, w->stay_cap, w->stays + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(w->stay, w->stay_cap, w->stays + 1);
 	w->stay[w->stays++] = (struct fal_summary_stay){ t, INFINITY };
-	return 0;
 }
 
-static int
+static void
 take_join(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_join *e = &l->is.join;
-	if (fal_ids_get(&s->ids, e->id) != NULL)
-		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
+	if (fal_ids_get(&s->ids, e->id) != NULL) {
+		fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
+		return;
+	}
 	struct fal_summary_worker *w = row_for(s, e->worker);
-	if (w == NULL || fal_ids_put(&s->ids, e->id, (size_t)(w - s->worker)) < 0 ||
-	    set_text(&w->name, e->worker) < 0 ||
-	    set_text(&w->fingerprint, e->fingerprint) < 0 ||
-	    set_text(&w->key, e->key) < 0 ||
-	    set_text(&w->key_fingerprint, e->key_fingerprint) < 0 ||
-	    set_text(&w->build, e->version) < 0 || set_text(&w->kernels, e->kernels) < 0)
-		return FAL_ENOMEM;
+	fal_ids_put(&s->ids, e->id, (size_t)(w - s->worker));
+	set_text(&w->name, e->worker);
+	set_text(&w->fingerprint, e->fingerprint);
+	set_text(&w->key, e->key);
+	set_text(&w->key_fingerprint, e->key_fingerprint);
+	set_text(&w->build, e->version);
+	set_text(&w->kernels, e->kernels);
 	w->left = w->suspect = false;
 	w->worked = l->t;
 	w->lanes = w->lanes_max = e->lanes.v[1];
 	w->cores = e->cores;
 	w->fixed = fal_trace_join_fixed(e, &s->job);
 	w->members = 0;
-	return stay(s, w, l->t, true);
+	stay(s, w, l->t, true);
 }
 
 /* The row of the line's id; NULL with the error set. */
@@ -118,48 +112,46 @@ row_of(struct fal_summary *s, struct fal_trace_line *l)
 }
 
 /* Members of a group have come or gone. */
-static int
+static void
 take_group(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL)
-		return l->err;
+		return;
 	w->members = l->is.group.members;
 	w->lanes_max = w->cores = l->is.group.lanes;
-	return 0;
 }
 
-static int
+static void
 take_leave(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL)
-		return l->err;
+		return;
 	if (l->is.leave.fell) {
 		w->falls++;
 		w->fell_s += l->t - w->worked;
 	}
 	w->left = true;
 	w->suspect = false;
-	return stay(s, w, l->t, false);
+	stay(s, w, l->t, false);
 }
 
 /* It is a suspect, or back. */
-static int
+static void
 take_late(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
 	if (w == NULL || w->left)
-		return l->err;
+		return;
 	w->suspect = l->event == FAL_EV_SUSPECT;
 	w->since = l->t;
-	if (set_text(&w->why, w->suspect ? l->is.suspect.why : l->is.back.why) < 0)
-		return FAL_ENOMEM;
-	return stay(s, w, l->t, !w->suspect);
+	set_text(&w->why, w->suspect ? l->is.suspect.why : l->is.back.why);
+	stay(s, w, l->t, !w->suspect);
 }
 
 /* The workers that have unlike results of a task. */
-static int
+static void
 take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_verify *e = &l->is.verify;
@@ -170,12 +162,13 @@ take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	for (size_t i = 0; i < e->words.n; i++)
 		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
 	fal_put_u8(&who, 0);
+	if (who.err < 0)
+		fal_out_of_memory();
 	free(v->who);
 	v->who = (char *)who.p;
-	return who.err;
 }
 
-static int
+static void
 take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
@@ -184,7 +177,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_trace_ran ran;
 	if (w == NULL || fal_trace_clock_ran(l, &s->job, &ran) < 0 ||
 	    (!own && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
-		return l->err;
+		return;
 	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
 	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
 	w->own_rounds = own;
@@ -220,16 +213,15 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	if (ran.all.tasks > 0)
 		w->samples += ran.all.samples * (double)e->done / (double)ran.all.tasks;
 	if (e->lanes == 0 || w->cores == 0)
-		return 0;
+		return;
 	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)e->lanes;
 	w->load.tasks += ran.all.tasks;
 	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
 	w->load.lane_s += lane_s;
 	if (!as_before)
-		return 0;
+		return;
 	w->ran += ran.all.samples;
 	w->core_s += lane_s * (double)(e->lanes < w->cores ? e->lanes : w->cores);
-	return 0;
 }
 
 /* So many samples have gone into what is made here. */
@@ -244,13 +236,13 @@ tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 	};
 }
 
-static int
+static void
 take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	const struct fal_trace_round r = fal_trace_round_of(e);
 	if (fal_trace_most(l, "clock", r.clock, s->job.clocks - 1) < 0)
-		return l->err;
+		return;
 	const size_t *owner = r.owner != 0 ? fal_ids_get(&s->ids, r.owner) : NULL;
 	const bool over = r.end != FAL_END_ABANDONED;
 	s->moved += fal_trace_rows_tasks(e->move, 4);
@@ -275,11 +267,11 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 		s->verify.equal += e->verified.v[1];
 		s->verify.unlike += e->verified.v[2];
 	}
-	return fal_trace_verified(l);
+	fal_trace_verified(l);
 }
 
-/* The row of the epoch, which is there or a new one: updates of two epochs may mix; NULL:
- * no memory. */
+/* The row of the epoch, which is there or a new one: updates of two epochs may mix.
+ */
 static struct fal_summary_epoch *
 epoch_for(struct fal_summary *s, uint64_t epoch)
 {
@@ -289,24 +281,21 @@ epoch_for(struct fal_summary *s, uint64_t epoch)
 	if (at > 0 && s->epoch[at - 1].epoch == epoch)
 		return &s->epoch[at - 1];
 	double begin = at > 0 ? s->epoch[at - 1].end : 0;
-	if (FAL_GROW(s->epoch, s->cap_epoch, s->n_epoch + 1) < 0)
-		return NULL;
+	FAL_XGROW(s->epoch, s->cap_epoch, s->n_epoch + 1);
 	memmove(&s->epoch[at + 1], &s->epoch[at], (s->n_epoch - at) * sizeof(*s->epoch));
 	s->epoch[at] = (struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
 	s->n_epoch++;
 	return &s->epoch[at];
 }
 
-static int
+static void
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *is = &l->is.update;
 	if (fal_trace_most(l, "clock", is->clock, s->job.clocks - 1) < 0)
-		return l->err;
+		return;
 	struct fal_summary_epoch *e =
 		epoch_for(s, fal_trace_job_epoch(&s->job, is->clock));
-	if (e == NULL)
-		return FAL_ENOMEM;
 	e->updates++;
 	e->samples += is->samples;
 	e->loss_sum += is->samples > 0 ? is->loss * (double)is->samples : 0;
@@ -316,18 +305,16 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 	s->loss = is->samples > 0 ? is->loss : s->loss;
 	s->next_clock = is->clock + 1 > s->next_clock ? is->clock + 1 : s->next_clock;
 	tick(s, l->t, is->clock, is->samples);
-	return 0;
 }
 
 /* A version has come from above. */
-static int
+static void
 take_version(struct fal_summary *s, struct fal_trace_line *l)
 {
 	s->version = l->is.version.version;
-	return 0;
 }
 
-static int
+static void
 take_eval(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
@@ -341,10 +328,9 @@ take_eval(struct fal_summary *s, struct fal_trace_line *l)
 		s->epoch[i].accuracy = e->accuracy;
 		break;
 	}
-	return 0;
 }
 
-static int
+static void
 take_restart(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_restart *e = &l->is.restart;
@@ -357,19 +343,19 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 		s->gap = s->part = true;
 	if (s->part && s->next_clock < s->resumed.clock)
 		s->next_clock = s->resumed.clock;
-	return fal_trace_job_restart(l, &s->job);
+	fal_trace_job_restart(l, &s->job);
 }
 
 /* ---- shards --------------------------------------------------------------------------
  */
 
-static int
+static void
 take_shard(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_shard *e = &l->is.shard;
 	struct fal_shard_rows *r = &s->shards;
 	if (fal_trace_shard_check(l, &s->job) < 0)
-		return l->err;
+		return;
 	struct fal_shard_row *w = &r->v[e->shard - 1];
 	r->n = e->shard > r->n ? (uint32_t)e->shard : r->n;
 	r->to = l->t;
@@ -388,7 +374,6 @@ take_shard(struct fal_summary *s, struct fal_trace_line *l)
 		const double sum = w->lines > 0 ? w->took * w->lines : 0;
 		w->took = (sum + e->took) / ++w->lines;
 	}
-	return 0;
 }
 
 /* Seconds of a part: at least what a trace can tell from none. */
@@ -441,18 +426,17 @@ fal_shard_rows_end(struct fal_shard_rows *r)
 
 /* Blocks have moved, or an incarnation begins; of more blocks than can be read nothing is
  * known. */
-static int
+static void
 take_place(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_place *e = &l->is.place;
 	struct fal_trace_moves *m = &s->moves;
 	struct fal_trace_place was = m->is;
 	if (s->job.blocks > FAL_TRACE_PLACED_MAX)
-		return 0;
+		return;
 	m->is = (struct fal_trace_place){ 0 };
 	m->moves = strcmp(e->rule, FAL_TRACE_MOVED) == 0 ? m->moves + 1 : 0;
-	const int err = fal_trace_place_read(l, &s->job, &m->is);
-	if (err == 0 && m->moves > 0) {
+	if (fal_trace_place_read(l, &s->job, &m->is) == 0 && m->moves > 0) {
 		snprintf(m->by, sizeof(m->by), "%s", e->by != NULL ? e->by : "");
 		m->t = l->t;
 		m->took = e->took;
@@ -465,7 +449,6 @@ take_place(struct fal_summary *s, struct fal_trace_line *l)
 		}
 	}
 	fal_trace_place_free(&was);
-	return err;
 }
 
 /* ---- lines ----------------------------------------------------------------------------
@@ -474,8 +457,8 @@ take_place(struct fal_summary *s, struct fal_trace_line *l)
 int
 fal_summary_line(void *summary, struct fal_trace_line *l)
 {
-	static int (*const take[FAL_EVENTS])(struct fal_summary *s,
-					     struct fal_trace_line *l) = {
+	static void (*const take[FAL_EVENTS])(struct fal_summary *s,
+					      struct fal_trace_line *l) = {
 		[FAL_EV_JOB] = take_job,         [FAL_EV_JOIN] = take_join,
 		[FAL_EV_LEAVE] = take_leave,     [FAL_EV_CLOCK] = take_clock,
 		[FAL_EV_UPDATE] = take_update,   [FAL_EV_EVAL] = take_eval,
@@ -490,15 +473,17 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	if (!s->have_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	if (l->event == FAL_EV_POLICY)
-		return set_text(&s->scheme, l->is.policy.scheme);
+		set_text(&s->scheme, l->is.policy.scheme);
 	if (l->event == FAL_EV_TRAINER)
-		return set_text(&s->trainer, l->is.trainer.why);
+		set_text(&s->trainer, l->is.trainer.why);
 	if (l->event == FAL_EV_FAILED)
-		return set_text(&s->failed, l->is.failed.reason);
+		set_text(&s->failed, l->is.failed.reason);
 	s->done |= l->event == FAL_EV_DONE;
 	if (l->event == FAL_EV_GAP)
 		s->gap = s->part = true;
-	return take[l->event] != NULL ? take[l->event](s, l) : 0;
+	if (take[l->event] != NULL)
+		take[l->event](s, l);
+	return l->err;
 }
 
 void
@@ -662,16 +647,15 @@ is_impure(const struct fal_summary_worker *w)
 
 /* Marks who is impure, or has not the fingerprint that most of the others have; of
  * equals, the earliest: to be as an impure one is says nothing of anybody. */
-static int
+static void
 numerics(struct fal_summary *s)
 {
 	size_t best = 0, most = 0, same;
 	const char *build;
 	json_t *have = NULL; /* how many have each */
-	int err = FAL_OK;
-	for (size_t i = 0; i < s->n_worker && err == FAL_OK; i++) {
+	for (size_t i = 0; i < s->n_worker; i++) {
 		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
-		err = fal_names_put(&have, s->worker[i].fingerprint, same + 1);
+		fal_names_put(&have, s->worker[i].fingerprint, same + 1);
 	}
 	for (size_t i = 0; i < s->n_worker; i++) {
 		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
@@ -694,25 +678,20 @@ numerics(struct fal_summary *s)
 			    strcmp(w->build, build) != 0;
 	}
 	json_decref(have);
-	return err;
 }
 
-static int
+static void
 classes(struct fal_summary *s)
 {
-	struct fal_trace_load *load = fal_calloc(s->n_worker, sizeof(*load));
-	struct fal_trace_class *out = fal_calloc(s->n_worker, sizeof(*out));
-	int err = FAL_ENOMEM;
-	if (load != NULL && out != NULL) {
-		for (size_t i = 0; i < s->n_worker; i++)
-			load[i] = s->worker[i].load;
-		err = fal_trace_classify(load, s->n_worker, out);
-	}
-	for (size_t i = 0; err == 0 && i < s->n_worker; i++)
+	struct fal_trace_load *load = fal_xcalloc(s->n_worker, sizeof(*load));
+	struct fal_trace_class *out = fal_xcalloc(s->n_worker, sizeof(*out));
+	for (size_t i = 0; i < s->n_worker; i++)
+		load[i] = s->worker[i].load;
+	fal_trace_classify(load, s->n_worker, out);
+	for (size_t i = 0; i < s->n_worker; i++)
 		s->worker[i].verdict = out[i];
 	free(load);
 	free(out);
-	return err;
 }
 
 const char *
@@ -736,10 +715,9 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	spent(s);
 	fal_shard_rows_end(&s->shards);
 	capacity(s);
-	int err = numerics(s);
-	if (err == FAL_OK)
-		err = classes(s);
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : 0;
+	numerics(s);
+	classes(s);
+	return FAL_OK;
 }
 
 /* ---- classes -------------------------------------------------------------------------
@@ -786,14 +764,12 @@ ran(const struct fal_trace_load *w)
 	return w->size > 0 && w->clocks > 0;
 }
 
-int
+void
 fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 		   struct fal_trace_class *out)
 {
-	double *v = fal_calloc(n, sizeof(*v)), med[PARTS] = { 0 }, parts[PARTS];
+	double *v = fal_xcalloc(n, sizeof(*v)), med[PARTS] = { 0 }, parts[PARTS];
 	double size = 0, clocks = 0;
-	if (v == NULL)
-		return FAL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		size += ran(&loads[i]) ? loads[i].size : 0;
 		clocks += ran(&loads[i]) ? (double)loads[i].clocks : 0;
@@ -819,7 +795,6 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 			out[i] = c;
 	}
 	free(v);
-	return 0;
 }
 
 const char *

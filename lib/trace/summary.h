@@ -66,9 +66,9 @@ struct fal_trace_class {
  * A worker that was there and ran no task is a straggler by what its link alone takes, at
  * the median's computing, or nothing is known of it.
  *
- * Writes out[i] for loads[i].  Returns 0 or FAL_ENOMEM. */
-int fal_trace_classify(const struct fal_trace_load *loads, size_t n,
-		       struct fal_trace_class *out);
+ * Writes out[i] for loads[i]. */
+void fal_trace_classify(const struct fal_trace_load *loads, size_t n,
+			struct fal_trace_class *out);
 
 const char *fal_class_name(enum fal_class c); /* "straggler", …; NONE: "-" */
 const char *fal_cause_name(enum fal_cause c); /* "compute", …; NONE: "-" */
@@ -256,14 +256,14 @@ struct fal_summary {
 };
 
 /* Takes the next line; `summary` is a struct fal_summary, so this is an on_line of
- * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL, FAL_ENOMEM. */
+ * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
 int fal_summary_line(void *summary, struct fal_trace_line *l);
 
 /* Derives what needs all lines: clocks, classes, rates, numerics, and the capacity
  *	Σ min(lanes_max, cores) · samples a core-second,
  * over the workers, each for the part of the time of the rates in which it was here and
  * no suspect; who was told of no more clocks, as it was excluded, was here until then.
- * FAL_ETRUNC: there was no line; FAL_ENOMEM. */
+ * FAL_ETRUNC: there was no line. */
 int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
 
 void fal_summary_free(struct fal_summary *s);

@@ -194,12 +194,8 @@ fal_trace_put(struct fal_buf *b, double t, enum fal_event ev, const void *line)
 void
 fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 {
-	uint64_t *v = fal_calloc(3 * (size_t)d->blocks, sizeof(*v));
+	uint64_t *v = fal_xcalloc(3 * (size_t)d->blocks, sizeof(*v));
 	size_t runs = 0;
-	if (v == NULL) {
-		b->err = FAL_ENOMEM;
-		return;
-	}
 	for (uint32_t i = 0, end = 0; i < d->blocks; i = end, runs++) {
 		while (end < d->blocks && d->shard[end] == d->shard[i])
 			end++;
@@ -271,7 +267,7 @@ space_take(struct space *s, size_t n)
 }
 
 /* Room for the most that the ledger may have. */
-static bool
+static void
 space_new(struct space *s, const struct fal_line_ledger *d, const struct fal_ledger *l)
 {
 	size_t n = 4 * d->ons + 2 * (size_t)l->tasks, claims = 0;
@@ -280,13 +276,11 @@ space_new(struct space *s, const struct fal_line_ledger *d, const struct fal_led
 	for (uint32_t i = 0; i < l->contribs; i++)
 		claims += l->contrib[i].tasks;
 	n += 4 * (size_t)l->contribs + 2 * claims;
-	s->v = fal_calloc(n + 1, sizeof(*s->v));
-	s->contrib = fal_calloc(l->contribs + (size_t)1, sizeof(*s->contrib));
-	s->hex = fal_calloc(claims + 1, sizeof(*s->hex));
-	s->hash = fal_calloc(claims + 1, sizeof(*s->hash));
-	s->claim = fal_calloc(claims + 1, sizeof(*s->claim));
-	return s->v != NULL && s->contrib != NULL && s->hex != NULL && s->hash != NULL &&
-	       s->claim != NULL;
+	s->v = fal_xcalloc(n + 1, sizeof(*s->v));
+	s->contrib = fal_xcalloc(l->contribs + (size_t)1, sizeof(*s->contrib));
+	s->hex = fal_xcalloc(claims + 1, sizeof(*s->hex));
+	s->hash = fal_xcalloc(claims + 1, sizeof(*s->hash));
+	s->claim = fal_xcalloc(claims + 1, sizeof(*s->claim));
 }
 
 static void
@@ -426,22 +420,19 @@ fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 	e->verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
 	e->seed = (struct fal_word64){ d->sums, d->seed };
 	e->added = (struct fal_word64){ d->sums, d->added };
-	if (space_new(&s, d, l)) {
-		e->grant = rows_of(&s, l, FAL_ENTRY_GRANT);
-		e->move = rows_of(&s, l, FAL_ENTRY_MOVE);
-		e->clone = rows_of(&s, l, FAL_ENTRY_CLONE);
-		e->regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
-		e->lost = rows_of(&s, l, FAL_ENTRY_LOST);
-		e->skipped = rows_skipped(&s, l);
-		for (uint32_t i = 0; i < l->contribs; i++)
-			put_contrib(&s, d, l, i);
-		e->contrib.v = s.contrib;
-		e->contrib.n = l->contribs;
-		e->on = rows_on(&s, d, e);
-		fal_trace_put(b, t, FAL_EV_LEDGER, e);
-	} else {
-		b->err = FAL_ENOMEM;
-	}
+	space_new(&s, d, l);
+	e->grant = rows_of(&s, l, FAL_ENTRY_GRANT);
+	e->move = rows_of(&s, l, FAL_ENTRY_MOVE);
+	e->clone = rows_of(&s, l, FAL_ENTRY_CLONE);
+	e->regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
+	e->lost = rows_of(&s, l, FAL_ENTRY_LOST);
+	e->skipped = rows_skipped(&s, l);
+	for (uint32_t i = 0; i < l->contribs; i++)
+		put_contrib(&s, d, l, i);
+	e->contrib.v = s.contrib;
+	e->contrib.n = l->contribs;
+	e->on = rows_on(&s, d, e);
+	fal_trace_put(b, t, FAL_EV_LEDGER, e);
 	space_free(&s);
 }
 
@@ -450,14 +441,10 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		struct fal_ev_update *e)
 {
 	char hash[2 * FAL_HASH_BYTES + 1], exponents[sizeof(hash)];
-	uint64_t *rounds = fal_calloc(d->rounds + 1, sizeof(*rounds));
-	double *pushes = fal_calloc(2 * d->pushes + 1, sizeof(*pushes));
+	uint64_t *rounds = fal_xcalloc(d->rounds + 1, sizeof(*rounds));
+	double *pushes = fal_xcalloc(2 * d->pushes + 1, sizeof(*pushes));
 	const double outer[] = { d->outer, d->momentum };
 	e->among = FAL_TRACE_ABSENT;
-	if (rounds == NULL || pushes == NULL) {
-		b->err = FAL_ENOMEM;
-		goto done;
-	}
 	for (size_t i = 0; i < d->rounds; i++)
 		rounds[i] = d->round[i].round;
 	e->rounds = (struct fal_numbers){ rounds, d->rounds };
@@ -481,7 +468,6 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		e->exponents = exponents;
 	}
 	fal_trace_put(b, t, FAL_EV_UPDATE, e);
-done:
 	free(rounds);
 	free(pushes);
 }

@@ -67,21 +67,14 @@ static int
 feed(on_line *line, on_line *cut, void *arg, const uint8_t *p, size_t n)
 {
 	struct fal_diag diag;
-	struct fal_trace_cuts cuts = { 0 };
-	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
 	struct fal_trace_reader *r = fal_trace_reader_new(line, arg);
-	if (finder == NULL || r == NULL)
-		abort();
-	fal_trace_reader_cut(r, &cuts);
 	fal_trace_reader_on_cut(r, cut);
-	int err = hand(fal_trace_find, finder, p, n);
+	int err = hand(fal_trace_find, r, p, n);
 	if (err == 0)
 		err = hand(take, r, p, n);
 	if (err == 0)
 		err = fal_trace_end(r, &diag);
-	fal_trace_reader_free(finder);
 	fal_trace_reader_free(r);
-	fal_trace_cuts_free(&cuts);
 	return err;
 }
 

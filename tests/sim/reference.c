@@ -800,18 +800,11 @@ int
 reference_read(struct fal_trace_reader *r, const char *trace, size_t length,
 	       struct fal_diag *diag)
 {
-	struct fal_trace_cuts cuts = { 0 };
-	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
-	assert(finder != NULL);
-	int err = fal_trace_find(finder, trace, length);
-	fal_trace_reader_cut(r, &cuts);
+	int err = fal_trace_find(r, trace, length);
 	if (err == 0)
 		err = fal_trace_feed(r, trace, length, diag);
 	if (err == 0)
 		err = fal_trace_end(r, diag);
-	fal_trace_reader_cut(r, NULL);
-	fal_trace_reader_free(finder);
-	fal_trace_cuts_free(&cuts);
 	return err;
 }
 

@@ -111,25 +111,19 @@ test_restarts(void **state)
 	const char *text = (const char *)b.p;
 	const size_t n = b.n;
 	for (size_t step = 1; step < n; step += 7) {
-		struct fal_trace_cuts cuts = { 0 };
 		struct fal_diag diag = { "" };
 		struct seen s = { 0 };
-		struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
 		struct fal_trace_reader *r = fal_trace_reader_new(on_count, &s);
-		fal_trace_reader_cut(r, &cuts);
 		fal_trace_reader_on_cut(r, on_cut);
 		for (size_t at = 0; at < n; at += step)
-			assert_int_equal(fal_trace_find(finder, text + at,
+			assert_int_equal(fal_trace_find(r, text + at,
 							n - at < step ? n - at : step),
 					 0);
-		assert_int_equal(cuts.n, 2);
 		assert_int_equal(fal_trace_feed(r, text, n, &diag), 0);
 		assert_int_equal(s.lines, 6);
 		assert_int_equal(s.cut, 3);
 		assert_near(s.t_sum, 0 + 1 + 2 + 3 + 5 + 8);
-		fal_trace_reader_free(finder);
 		fal_trace_reader_free(r);
-		fal_trace_cuts_free(&cuts);
 	}
 	/* Read once, it is said when it is too late. */
 	struct fal_diag diag = { "" };
