@@ -126,7 +126,6 @@ test_trainer_OF := $(addprefix cmd/falcon-work/,bulk.c spawn.c trainer.c)
 test_leave_OF   := cmd/falcon-ps/broadcast.c
 test_told_OF    := $(test_leave_OF)
 # An allocation may fail.
-test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
 # Libcrypto may fail.
 test_aead_WITH    := -Wl,--wrap=fal_evp_seal

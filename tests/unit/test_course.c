@@ -21,34 +21,6 @@ enum { SEEDS = 500, CLOCKS = 12, WORKERS = 4, LINE = 64 };
 
 static struct fal_rng rng;
 
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-static uint64_t left; /* calls until the one that fails; 0: none does */
-static bool failed;
-
-static bool
-fails(void)
-{
-	if (left == 0 || --left > 0)
-		return false;
-	return failed = true;
-}
-
-void *
-__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *
-__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
 static int
 begin(void **state)
 {
@@ -263,38 +235,6 @@ a_snapshot_is_of_the_trace_that_has_its_link(void **state)
 	fal_buf_free(&w.text);
 }
 
-/* Who joined is known with its name, its key and that one's fingerprint, or there was no
- * memory, and the reading says so. */
-static void
-nothing_is_left_out_for_want_of_memory(void **state)
-{
-	(void)state;
-	uint64_t call = 0, enough = 0;
-	do {
-		struct run w;
-		struct course c = { 0 };
-		draw_run(&w);
-		struct fal_trace_reader *r = fal_trace_reader_new(course_line, &c);
-		struct fal_buf all = whole_lines((const char *)w.text.p, w.text.n);
-		assert_non_null(r);
-		failed = false;
-		left = ++call;
-		const int err = fal_trace_feed(r, all.p, all.n, NULL);
-		left = 0;
-		assert_true(err == FAL_OK || (failed && err == FAL_ENOMEM));
-		for (size_t i = 0; i < c.workers && err == FAL_OK; i++)
-			assert_true(c.worker[i].name != NULL && c.worker[i].key != NULL);
-		enough += err == FAL_OK && failed;
-		fal_trace_reader_free(r);
-		course_free(&c);
-		fal_buf_free(&all);
-		fal_buf_free(&w.text);
-	} while (failed);
-	print_message("# %llu calls, %llu that were not needed\n",
-		      (unsigned long long)call, (unsigned long long)enough);
-	assert_true(call > 100);
-}
-
 int
 main(void)
 {
@@ -302,7 +242,6 @@ main(void)
 		cmocka_unit_test(each_clock_is_what_its_lines_say),
 		cmocka_unit_test(lines_that_are_wanted_are_kept),
 		cmocka_unit_test(a_snapshot_is_of_the_trace_that_has_its_link),
-		cmocka_unit_test(nothing_is_left_out_for_want_of_memory),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, begin, NULL);
