@@ -1,21 +1,27 @@
-/* Images on their way out. */
+/* Images on their way. */
 #include "image_queue.h"
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-int
+void
 image_queue_add(struct image_queue *q, const struct queued_image *image)
 {
-	struct queued_image is = *image;
-	if (FAL_GROW(q->v, q->cap, q->n + 1) < 0) {
-		fal_image_free(&is.image);
-		return FAL_ENOMEM;
-	}
-	q->v[q->n++] = is;
-	return FAL_OK;
+	FAL_XGROW(q->v, q->cap, q->n + 1);
+	q->v[q->n++] = *image;
+}
+
+void
+image_queue_add_piece(struct image_queue *q, uint32_t to, struct fal_rack_piece *piece)
+{
+	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
+						piece->first, piece->count },
+					.image = piece->image };
+	piece->image = (struct fal_image){ 0 };
+	image_queue_add(q, &p);
 }
 
 /* Makes the next message of the image; false: there is none. */
@@ -88,4 +94,29 @@ image_queue_free(struct image_queue *q)
 	image_queue_clear(q);
 	free(q->v);
 	*q = (struct image_queue){ 0 };
+}
+
+int
+image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t blocks)
+{
+	assert(!in->any);
+	*in = (struct image_intake){ .of = { (enum fal_fetch)m->image.what,
+					     m->image.shard, m->image.epoch,
+					     m->image.first, m->image.blocks } };
+	int err = fal_post_image_get(m, fal_post_image_most(blocks, FAL_SLACK_MAX),
+				     &in->image);
+	in->any = err == FAL_OK && in->image.arrays > 0;
+	return err < 0 ? err : !in->any;
+}
+
+int
+image_intake_add(struct image_intake *in, const struct fal_msg *m)
+{
+	if (!in->any)
+		return FAL_ESTATE;
+	if (m->bytes.shard != in->of.shard)
+		return FAL_EFORMAT;
+	int got = fal_post_bytes_get(&m->bytes.bytes, &in->image, &in->at);
+	in->any = got != 1;
+	return got;
 }

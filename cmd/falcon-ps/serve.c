@@ -194,14 +194,14 @@ ps_abandon(struct ps_server *s, int err)
 }
 
 void
-ps_again(struct ps_server *s)
+ps_again(struct ps_server *s, uint32_t had)
 {
 	if (s->leaving) { /* nobody waits for what they would have sent */
 		s->reached = s->keep.last;
 		leave(s);
 		return;
 	}
-	s->out->again = s->fleet.members;
+	s->out->again = had;
 	s->out->status = s->coord != NULL ? fal_coord_status(s->coord)
 					  : (struct fal_coord_status){ 0 };
 	ps_tell_all(s, FAL_MSG_LATER,

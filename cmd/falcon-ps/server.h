@@ -2,18 +2,18 @@
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
-#include "upstream.h"
 #include "account.h"
 #include "best_checkpoint.h"
+#include "broadcast.h"
 #include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
-#include "shard_pool.h"
-#include "snapshots.h"
 #include "net/refusals.h"
 #include "serve.h"
 #include "session.h"
-#include "broadcast.h"
+#include "shard_pool.h"
+#include "snapshots.h"
+#include "upstream.h"
 
 #include <uv.h>
 
@@ -104,8 +104,9 @@ ps_now(void)
 void ps_fail(struct ps_server *s, int err, const char *what);
 /* It cannot begin, as s->diag says. */
 void ps_abandon(struct ps_server *s, int err);
-/* Shards are lost: the job goes on in a new incarnation. */
-void ps_again(struct ps_server *s);
+/* Shards are lost, of so many processes that had some: the job goes on in a new
+ * incarnation. */
+void ps_again(struct ps_server *s, uint32_t had);
 /* The coordinator above has ended it, or cannot be reached: the server ends with this
  * exit code.  Its connection is lost: it goes on in a new incarnation. */
 void ps_above_end(struct ps_server *s, int code, const char *why);

@@ -27,12 +27,10 @@ struct ps_session {
 	uint32_t id;              /* grows */
 	struct ps_reader reader;  /* of versions */
 	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
-	uint8_t *seats; /* keys to such processes, until it has got them; NULL: none */
-	bool seated;    /* such processes are told of it, */
-	bool mapped;    /* and it was told of those that there were */
-	/* As bits, by their first shard: that it is to be told of; that do not know it
-	 * yet. */
-	uint64_t seating, unseated;
+	bool seated;              /* such processes are told of it, */
+	bool mapped;              /* and it was told of those that there were */
+	uint64_t unseated; /* those that do not know it yet: bits, by their first shard */
+	uint8_t *seats;    /* its keys to these; NULL: there are none */
 	struct fal_buf hello; /* that came too soon, */
 	double held;          /* since then */
 	char refused[256];    /* why the coordinator ended it; "": said, or it did not */

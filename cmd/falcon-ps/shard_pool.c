@@ -105,8 +105,9 @@ bit(const struct ps_member *m)
 	return UINT64_C(1) << m->first;
 }
 
+/* The process knows the worker: the worker learns where it is. */
 static void
-tell_one(struct ps_server *s, struct ps_session *session, const struct ps_member *is)
+tell_map(struct ps_server *s, struct ps_session *session, const struct ps_member *is)
 {
 	struct fal_msg m = { .type = FAL_MSG_MAP,
 			     .incarnation = s->opt->incarnation,
@@ -115,22 +116,19 @@ tell_one(struct ps_server *s, struct ps_session *session, const struct ps_member
 	memcpy(m.map.public, is->public, sizeof(m.map.public));
 	memcpy(m.map.psk, seat(session, is), sizeof(m.map.psk));
 	snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
-	ps_say(session->chan, &m, FAL_SEND_CONTROL);
+	if (ps_chan_send(session->chan, &m, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(session->chan);
 	fal_secret_wipe(&m, sizeof(m));
 }
 
-/* All processes know the worker: now it learns where they are, before the texts; of those
- * that join later, as soon as they do. */
+/* A worker that all processes know gets the texts. */
 static void
-tell_map(struct ps_server *s, struct ps_session *session)
+end_seating(struct ps_server *s, struct ps_session *session)
 {
-	for (size_t i = 0; i < s->fleet.n && session->seats != NULL; i++)
-		if (s->fleet.v[i]->count > 0 &&
-		    (session->seating & bit(s->fleet.v[i])) != 0)
-			tell_one(s, session, s->fleet.v[i]);
+	if (!session->seated || session->unseated != 0)
+		return;
 	fal_secret_free(session->seats);
 	session->seats = NULL;
-	session->seating = 0;
 	if (session->mapped)
 		return;
 	session->mapped = session->texts_due = true;
@@ -144,13 +142,10 @@ seat_at(struct ps_server *s, struct ps_session *session, struct ps_member *is)
 	struct fal_msg m = { .type = FAL_MSG_ADMIT, .admit.session = session->id };
 	if (session->seats == NULL)
 		session->seats = fal_secret_alloc((size_t)FAL_SHARDS_MAX * FAL_KEY_BYTES);
-	if (session->seats == NULL) {
-		ps_fail(s, FAL_ENOMEM, "sessions");
-		return;
-	}
+	if (session->seats == NULL)
+		fal_out_of_memory();
 	fal_random_bytes(seat(session, is), FAL_KEY_BYTES);
 	session->unseated |= bit(is);
-	session->seating |= bit(is);
 	memcpy(m.admit.psk, seat(session, is), sizeof(m.admit.psk));
 	fleet_say(s, is, &m, FAL_SEND_CONTROL);
 	fal_secret_wipe(&m, sizeof(m));
@@ -164,18 +159,10 @@ ps_fleet_admit(struct ps_server *s, struct ps_session *session)
 	for (size_t i = 0; i < f->n; i++)
 		if (fleet_works(f->v[i]))
 			seat_at(s, session, f->v[i]);
-	if (session->unseated == 0)
-		tell_map(s, session);
+	end_seating(s, session);
 }
 
-static void
-fleet_seat_all(struct ps_server *s, const struct ps_member *m)
-{
-	for (size_t i = 0; i < s->sessions.n; i++)
-		if (s->sessions.v[i]->seated)
-			seat_at(s, s->sessions.v[i], m->session->member);
-}
-
+/* Do all workers that are here know the process, and it them? */
 static bool
 fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
 {
@@ -186,29 +173,14 @@ fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
 }
 
 static void
-seated(struct ps_server *s, struct ps_session *session, const struct ps_member *by)
-{
-	const bool last = session->unseated == bit(by);
-	session->unseated &= ~bit(by);
-	if (last)
-		tell_map(s, session);
-}
-
-static void
-fleet_unseat(struct ps_server *s, const struct ps_member *m)
-{
-	for (size_t i = 0; i < s->sessions.n && m->count > 0; i++) {
-		s->sessions.v[i]->seating &= ~bit(m);
-		seated(s, s->sessions.v[i], m);
-	}
-}
-
-static void
 fleet_admitted(struct ps_server *s, const struct ps_member *by, const struct fal_msg *m)
 {
 	struct ps_session *session = ps_session_find(&s->sessions, m->admitted.session);
-	if (session != NULL)
-		seated(s, session, by);
+	if (session == NULL || (session->unseated & bit(by)) == 0)
+		return;
+	tell_map(s, session, by);
+	session->unseated &= ~bit(by);
+	end_seating(s, session);
 }
 
 /* ---- whether processes live ------------------------------------------------------- *
@@ -235,61 +207,41 @@ deadline(struct ps_asked *a)
 }
 
 static void
-ask(struct ps_server *s, struct ps_member *m, double now)
-{
-	struct fal_msg msg = { .type = FAL_MSG_PING, .ping.stamp = ++m->asked.stamp };
-	m->asked.at = now;
-	m->asked.is = true;
-	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
-}
-
-/* Is something still to be sent to `m`, before a question is?  Till it has taken more of
- * that it owes as much as an answer. */
-static bool
-takes(struct ps_member *m, double now)
-{
-	struct ps_asked *a = &m->asked;
-	const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
-	const uint64_t taken = is.tx - (is.held - is.queued);
-	if (is.held > 0 && (a->at <= 0 || taken != a->taken))
-		a->at = now;
-	a->taken = taken;
-	return is.held > 0;
-}
-
-/* Nothing is heard of `m`; true: it was lost, and is gone. */
-static bool
-judge(struct ps_member *m, double now)
-{
-	struct fal_diag why;
-	const double most = deadline(&m->asked);
-	if (now - m->asked.at <= most)
-		return false;
-	fal_diag_set(&why, FAL_EIO, "it does not answer for %.0f s", now - m->asked.at);
-	ps_lose(m->session, why.text);
-	return true;
-}
-
-static void
 on_ask(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
 	struct ps_fleet *f = &s->fleet;
-	const double now = ps_now(), since = now - f->asked;
+	const double now = ps_now();
 	/* Who was stopped itself has not heard what was said meanwhile. */
-	const bool late = since > 3 * EVERY_MS / 1e3;
+	const bool late = now - f->asked > 3 * EVERY_MS / 1e3;
 	f->asked = now;
 	for (size_t i = 0; i < f->n && !s->stopping && !s->saved; i++) {
 		struct ps_member *m = f->v[i];
+		struct ps_asked *a = &m->asked;
 		if (!fleet_works(m))
 			continue;
-		const bool waits = takes(m, now);
-		if (m->asked.at > 0 && late)
-			m->asked.at = now;
-		else if (m->asked.at > 0 && judge(m, now))
+		/* What is still to be sent to it comes before a question: until the
+		 * process has taken more of that it owes as much as an answer. */
+		const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
+		const uint64_t taken = is.tx - (is.held - is.queued);
+		if (is.held > 0 && (a->at <= 0 || taken != a->taken))
+			a->at = now;
+		a->taken = taken;
+		if (a->at > 0 && late)
+			a->at = now;
+		if (a->at > 0 && now - a->at > deadline(a)) {
+			struct fal_diag why;
+			fal_diag_set(&why, FAL_EIO, "it does not answer for %.0f s",
+				     now - a->at);
+			ps_lose(m->session, why.text); /* `m` is gone */
 			return;
-		else if (!waits && !m->asked.is)
-			ask(s, m, now);
+		}
+		if (is.held > 0 || a->is)
+			continue;
+		struct fal_msg ping = { .type = FAL_MSG_PING, .ping.stamp = ++a->stamp };
+		a->at = now;
+		a->is = true;
+		fleet_say(s, m, &ping, FAL_SEND_CONTROL);
 	}
 }
 
@@ -303,35 +255,23 @@ fleet_heard(struct ps_member *m, const struct fal_msg *msg)
 	a->is = false;
 }
 
-static void
-fleet_ask_init(struct ps_server *s)
-{
-	struct ps_fleet *f = &s->fleet;
-	uv_timer_init(s->loop, &f->ask);
-	f->ask.data = s;
-	f->asked = ps_now();
-	uv_timer_start(&f->ask, on_ask, EVERY_MS, EVERY_MS);
-	uv_unref((uv_handle_t *)&f->ask);
-}
-
 /* ---- pieces ------------------------------------------------------------------------ */
 
+/* Queues the piece for the process that has shard `to`, and takes its image; where that
+ * process is gone, does nothing.  `server` is a struct ps_server. */
 static int
-fleet_give_piece(void *arg, uint32_t to, struct fal_rack_piece *piece)
+fleet_give_piece(void *server, uint32_t to, struct fal_rack_piece *piece)
 {
-	struct ps_server *s = arg;
-	struct ps_member *m = fleet_of(s, to);
-	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
-						piece->first, piece->count },
-					.image = piece->image };
+	struct ps_member *m = fleet_of(server, to);
 	if (m == NULL)
 		return FAL_OK;
-	piece->image = (struct fal_image){ 0 };
-	int err = image_queue_add(&m->images, &p);
+	image_queue_add_piece(&m->images, to, piece);
 	ps_fleet_more(m->session);
-	return err;
+	return FAL_OK;
 }
 
+/* After the shards have heard this order: MIGRATE_BEGIN sends the pieces that others are
+ * to have, ABORT drops those that were not sent.  FAL_ENOMEM. */
 static int
 fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
 {
@@ -347,6 +287,7 @@ fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
 	return FAL_OK;
 }
 
+/* May the process send such a piece? */
 static bool
 fleet_owns(const struct ps_server *s, const struct ps_member *m,
 	   const struct fal_msg *msg)
@@ -361,17 +302,19 @@ fleet_owns(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
+/* A piece has come: for a shard that is here, or on to another process.  FAL_EFORMAT,
+ * FAL_ENOMEM. */
 static int
-fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
+fleet_piece(struct ps_server *s, struct image_intake *in)
 {
-	struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
-	if (of->shard >= s->fleet.own) {
-		*image = (struct fal_image){ 0 };
-		int left = fleet_give_piece(s, of->shard, &piece);
-		fal_image_free(&piece.image);
-		return left;
+	struct fal_rack_piece piece = { in->of.epoch, in->of.first, in->of.count,
+					in->image };
+	if (in->of.shard >= s->fleet.own) {
+		int err = fleet_give_piece(s, in->of.shard, &piece);
+		in->image = piece.image;
+		return err;
 	}
-	int err = fal_rack_graft(s->rack, of->shard, &piece);
+	int err = fal_rack_graft(s->rack, in->of.shard, &piece);
 	if (err == FAL_OK && s->coord != NULL && !s->saved && s->broken == FAL_OK)
 		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
 	return err;
@@ -425,14 +368,13 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	struct ps_fleet *f = &s->fleet;
 	if (fal_rack_next(s->rack, shard, out))
 		return true;
-	fal_shard_say_free(&f->said);
-	if (f->next == f->heards) {
-		f->next = f->heards = 0;
+	if (!f->unheard) {
+		fal_shard_say_free(&f->said);
 		return false;
 	}
-	const struct ps_heard *h = &f->heard[f->next++];
-	*shard = h->shard;
-	*out = f->said = h->say;
+	f->unheard = false;
+	*shard = f->said_by;
+	*out = f->said;
 	return true;
 }
 
@@ -469,37 +411,24 @@ ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_mode
 					  .oldest = model->oldest,
 					  .from = model->from,
 					  .keep = model->keep } };
-	if (s->fleet.members == 0)
+	if (s->fleet.n == 0)
 		return;
 	for (uint32_t i = 0; i < model->names; i++)
 		fal_put_u64(&named, model->named[i]);
-	m.publish.named = (struct fal_tail){ named.p, named.n };
 	if (named.err < 0)
-		ps_fail(s, named.err, "publishing");
-	else
-		fleet_say_all(s, &m);
+		fal_out_of_memory();
+	m.publish.named = (struct fal_tail){ named.p, named.n };
+	fleet_say_all(s, &m);
 	fal_buf_free(&named);
 }
 
 /* ---- placing ----------------------------------------------------------------------- */
 
-/* Processes that may have blocks: those that came for that, and as many of those on
- * standby as are wanted beside them. */
-static uint32_t
-ready(const struct ps_fleet *f, bool standby)
-{
-	uint32_t n = 0;
-	for (size_t i = 0; i < f->n; i++)
-		n += f->v[i]->standby == standby;
-	return n;
-}
-
 uint32_t
 ps_fleet_waits(const struct ps_server *s)
 {
 	const struct ps_fleet *f = &s->fleet;
-	const uint32_t here = ready(f, false) + ready(f, true);
-	return !f->cut && here < f->wanted ? f->wanted - here : 0;
+	return !f->cut && f->n < f->wanted ? f->wanted - (uint32_t)f->n : 0;
 }
 
 void
@@ -530,11 +459,8 @@ fleet_tell_place(struct ps_server *s, struct ps_member *m)
 		map.shards = m->first + m->count;
 	msg.place.of = map.shards;
 	fal_map_put(&cut, &map);
-	if (cut.err < 0) { /* it could not know its blocks */
-		fal_chan_close(m->session->chan);
-		fal_buf_free(&cut);
-		return;
-	}
+	if (cut.err < 0)
+		fal_out_of_memory();
 	msg.place.map = (struct fal_tail){ cut.p, cut.n };
 	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
 	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
@@ -551,8 +477,6 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 {
 	m->first = first;
 	m->count = count;
-	s->fleet.members++;
-	s->fleet.unplaced++;
 	char own[40];
 	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, fleet_which(m, own),
 		    fal_rack_shards(s->rack), m->address);
@@ -564,19 +488,6 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;
-}
-
-/* Who takes part: those who came for that; then, of standby, as many as are missing. */
-static bool
-takes_part(const struct ps_fleet *f, size_t i, bool standby)
-{
-	if (f->v[i]->standby != standby)
-		return false;
-	const uint32_t have = ready(f, false);
-	uint32_t before = 0;
-	for (size_t k = 0; k < i && standby; k++)
-		before += f->v[k]->standby;
-	return !standby || have + before < f->wanted;
 }
 
 /* The rack of all shards, as the job begins, or goes on: its rule places the blocks on so
@@ -599,8 +510,19 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	if (s->rack == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	return s->opt->found == NULL ? FAL_OK
-				     : fal_snapshot_load(s->opt->snapshots,
-							 s->opt->found, s->rack, s->diag);
+				     : fal_snapshot_load(s->opt->snapshots, s->opt->found,
+							 s->rack, s->diag);
+}
+
+uint32_t
+ps_fleet_unplaced(const struct ps_server *s)
+{
+	uint32_t n = 0;
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		const struct ps_member *m = s->fleet.v[i];
+		n += m->count > 0 && !m->placed && !m->late;
+	}
+	return n;
 }
 
 int
@@ -608,10 +530,16 @@ ps_fleet_place(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
 	uint32_t before[FAL_SHARDS_MAX + 1];
-	uint32_t places = s->opt->shards;
-	for (size_t i = 0; i < f->n; i++)
-		if (takes_part(f, i, false) || takes_part(f, i, true))
-			places += f->v[i]->shards;
+	/* Those take part who came for that; then, of standby, as many as are missing. */
+	struct ps_member *part[FAL_SHARDS_MAX];
+	uint32_t parts = 0, at = s->opt->shards, places = at;
+	for (int standby = 0; standby < 2; standby++)
+		for (size_t i = 0; i < f->n && places < FAL_SHARDS_MAX; i++)
+			if (f->v[i]->standby == standby &&
+			    (!standby || parts < f->wanted)) {
+				part[parts++] = f->v[i];
+				places += f->v[i]->shards;
+			}
 	places = places < FAL_SHARDS_MAX ? places : FAL_SHARDS_MAX;
 	f->places = places;
 	f->cut = true;
@@ -622,23 +550,18 @@ ps_fleet_place(struct ps_server *s)
 	int err = make_rack(s, places, before);
 	if (err < 0)
 		return err;
-	uint32_t at = s->opt->shards;
 	f->own = before[at];
-	for (int standby = 0; standby < 2; standby++)
-		for (size_t i = 0; i < f->n && at < places; i++) {
-			struct ps_member *m = f->v[i];
-			const uint32_t left = places - at;
-			if (!takes_part(f, i, standby != 0))
-				continue;
-			const uint32_t end = at + (m->shards < left ? m->shards : left);
-			m->idle = before[end] == before[at]; /* so the rule has it */
-			if (!m->idle &&
-			    give(s, m, before[at], before[end] - before[at]) < 0)
-				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
-						    fal_strerror(FAL_ENOMEM));
-			at = end;
-		}
-	return f->unplaced > 0 ? FAL_OK : ps_begin(s);
+	for (uint32_t i = 0; i < parts; i++) {
+		struct ps_member *m = part[i];
+		const uint32_t left = places - at;
+		const uint32_t end = at + (m->shards < left ? m->shards : left);
+		m->idle = before[end] == before[at]; /* so the rule has it */
+		if (!m->idle && give(s, m, before[at], before[end] - before[at]) < 0)
+			return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
+					    fal_strerror(FAL_ENOMEM));
+		at = end;
+	}
+	return ps_fleet_unplaced(s) > 0 ? FAL_OK : ps_begin(s);
 }
 
 /* Enough are here, or were waited for. */
@@ -666,7 +589,11 @@ ps_fleet_init(struct ps_server *s)
 	const uint32_t least = s->opt->min_shards, had = s->opt->had;
 	uv_timer_init(s->loop, &f->grace);
 	f->grace.data = s;
-	fleet_ask_init(s);
+	uv_timer_init(s->loop, &f->ask);
+	f->ask.data = s;
+	f->asked = ps_now();
+	uv_timer_start(&f->ask, on_ask, EVERY_MS, EVERY_MS);
+	uv_unref((uv_handle_t *)&f->ask);
 	f->wanted = least > had ? least : had;
 	if (f->wanted > 0)
 		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
@@ -1025,7 +952,7 @@ void
 ps_fleet_moves(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
-	if (f->unplaced > 0 || s->broken < 0 || s->leaving)
+	if (ps_fleet_unplaced(s) > 0 || s->broken < 0 || s->leaving)
 		return;
 	for (size_t i = 0; i < f->n; i++)
 		if (f->v[i]->count == 0 && (!f->v[i]->standby || balances(s)))
@@ -1046,17 +973,18 @@ ps_fleet_moves(struct ps_server *s)
 
 /* ---- images ------------------------------------------------------------------------ */
 
-/* An image is whole. */
+/* An image is whole, if `got` is 1. */
 static int
-on_whole(struct ps_server *s, struct ps_member *m)
+on_whole(struct ps_server *s, struct ps_member *m, int got)
 {
-	struct ps_coming *c = &m->coming;
+	struct image_intake *c = &m->coming;
 	int err = FAL_OK;
-	c->any = false;
 	uint32_t first, blocks;
+	if (got != 1)
+		return got;
 	fal_rack_range(s->rack, m->first + c->of.shard, &first, &blocks);
 	if (c->of.what == FAL_FETCH_PIECE)
-		err = fleet_piece(s, &c->of, &c->image);
+		err = fleet_piece(s, c);
 	else if (c->of.what == FAL_FETCH_MARKED)
 		ps_keep_image(s, m->first + c->of.shard, &c->image);
 	else if (c->of.first == first && c->of.count == blocks)
@@ -1068,32 +996,15 @@ on_whole(struct ps_server *s, struct ps_member *m)
 static int
 on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
-	struct ps_coming *c = &m->coming;
 	const bool piece = msg->image.what == FAL_FETCH_PIECE;
 	/* What was asked for before a move may be of other blocks than its shard has. */
 	const uint32_t blocks =
 		piece ? msg->image.blocks : fal_blocks(s->opt->job->model->params);
-	if (c->any || (piece ? !fleet_owns(s, m, msg) : msg->image.shard >= m->count) ||
-	    msg->image.shard >= FAL_SHARDS_MAX || msg->image.what < FAL_FETCH_MARKED ||
-	    msg->image.what > FAL_FETCH_PIECE)
+	if (m->coming.any || msg->image.shard >= FAL_SHARDS_MAX ||
+	    (piece ? !fleet_owns(s, m, msg) : msg->image.shard >= m->count) ||
+	    msg->image.what < FAL_FETCH_MARKED || msg->image.what > FAL_FETCH_PIECE)
 		return FAL_EFORMAT;
-	const uint64_t most = fal_post_image_most(blocks, FAL_SLACK_MAX);
-	*c = (struct ps_coming){ .of = { (enum fal_fetch)msg->image.what,
-					 msg->image.shard, msg->image.epoch,
-					 msg->image.first, msg->image.blocks } };
-	int err = fal_post_image_get(msg, most, &c->image);
-	c->any = err == FAL_OK;
-	return err == FAL_OK && c->image.arrays == 0 ? on_whole(s, m) : err;
-}
-
-static int
-on_bytes(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
-{
-	struct ps_coming *c = &m->coming;
-	if (!c->any || msg->bytes.shard != c->of.shard)
-		return FAL_EFORMAT;
-	int got = fal_post_bytes_get(&msg->bytes.bytes, &c->image, &c->at);
-	return got == 1 ? on_whole(s, m) : got;
+	return on_whole(s, m, image_intake_begin(&m->coming, msg, blocks));
 }
 
 const float *
@@ -1103,7 +1014,7 @@ ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming)
 			     .fetch = { .what = FAL_FETCH_PARAMS, .version = version } };
 	const float *params = fal_rack_params(s->rack, version);
 	*coming = false;
-	if (params != NULL || s->fleet.members == 0)
+	if (params != NULL || s->fleet.n == 0)
 		return params;
 	*coming = true;
 	if (fal_rack_gathers(s->rack)) /* this one, or another one first */
@@ -1133,22 +1044,20 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
 	if (err < 0 || s->saved || s->broken < 0) /* nobody listens any more */
 		return err;
-	struct ps_heard h = { .shard = m->first + msg->say.shard };
-	fal_rack_range(s->rack, h.shard, &first, &blocks);
+	const uint32_t shard = m->first + msg->say.shard;
+	fal_rack_range(s->rack, shard, &first, &blocks);
 	err = fal_post_add(&m->post, &whole,
 			   fal_post_say_most(blocks, fal_files_tasks(s->opt->job)));
 	if (err <= 0)
 		return err;
-	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
-	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
-		fal_shard_say_free(&h.say);
-		err = FAL_ENOMEM;
-	}
+	fal_shard_say_free(&f->said);
+	err = fal_post_say_get(&whole, first, blocks, m->odd, &f->said);
 	if (err < 0)
 		return err;
-	if (h.say.kind == FAL_SAY_MIGRATED && h.say.err < 0)
-		fleet_refused(s, m, h.say.odd);
-	f->heard[f->heards++] = h;
+	if (f->said.kind == FAL_SAY_MIGRATED && f->said.err < 0)
+		fleet_refused(s, m, f->said.odd);
+	f->said_by = shard;
+	f->unheard = true;
 	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
 	return FAL_OK;
 }
@@ -1159,12 +1068,10 @@ on_placed(struct ps_server *s, struct ps_member *m)
 	if (m->count == 0 || m->placed)
 		return FAL_ESTATE;
 	m->placed = true;
-	if (m->late) { /* it hears from here on */
-		s->fleet.members++;
-		fleet_seat_all(s, m);
-		return FAL_OK;
-	}
-	if (--s->fleet.unplaced > 0)
+	for (size_t i = 0; i < s->sessions.n && m->late; i++) /* it hears from here on */
+		if (s->sessions.v[i]->seated)
+			seat_at(s, s->sessions.v[i], m);
+	if (m->late || ps_fleet_unplaced(s) > 0)
 		return FAL_OK;
 	int err = ps_begin(s);
 	if (err < 0)
@@ -1204,11 +1111,8 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 		return fal_diag_set(why, FAL_EINVAL,
 				    "a JOIN at '%s', which is no address",
 				    m->join.address);
-	struct ps_member *is = fal_calloc(1, sizeof(*is));
-	if (is == NULL || FAL_GROW(f->v, f->cap, f->n + 1) < 0) {
-		free(is);
-		return fal_diag_set(why, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	}
+	struct ps_member *is = fal_xcalloc(1, sizeof(*is));
+	FAL_XGROW(f->v, f->cap, f->n + 1);
 	is->session = session;
 	is->standby = m->join.standby != 0;
 	is->shards = m->join.shards;
@@ -1245,7 +1149,7 @@ member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	case FAL_MSG_PONG:
 		return FAL_OK;
 	default: /* BYTES */
-		return on_bytes(s, m, msg);
+		return on_whole(s, m, image_intake_add(&m->coming, msg));
 	}
 }
 
@@ -1322,19 +1226,20 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 	uint32_t busy = 0;
 	for (size_t i = 0; i < f->n; i++)
 		busy += fleet_has(s, f->v[i]);
-	fleet_unseat(s, m);
+	for (size_t i = 0; i < s->sessions.n && m->count > 0; i++) {
+		s->sessions.v[i]->unseated &= ~bit(m);
+		end_seating(s, s->sessions.v[i]);
+	}
 	size_t at = 0;
 	while (f->v[at] != m)
 		at++;
 	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
-	f->members -= m->count > 0 && (m->placed || !m->late);
 	if (had && !s->saved && !s->stopping) {
 		char own[40];
 		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
 			    fleet_which(m, own), m->address, why);
 		(void)ps_account_comes(ends_of(s, session), PS_END);
-		f->members = busy;
-		ps_again(s);
+		ps_again(s, busy);
 	} else if (is_to_get(s, m)) {
 		ps_fleet_move_abort(s);
 	}
@@ -1348,9 +1253,6 @@ ps_fleet_free(struct ps_fleet *f)
 		free_member(f->v[i]);
 	free(f->v);
 	fal_shard_say_free(&f->said);
-	for (size_t i = f->next; i < f->heards; i++)
-		fal_shard_say_free(&f->heard[i].say);
-	free(f->heard);
 	*f = (struct ps_fleet){ 0 };
 }
 

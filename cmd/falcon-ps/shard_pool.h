@@ -40,12 +40,7 @@ struct ps_member {
 	} asked;
 	struct fal_post post; /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
-	struct ps_coming { /* an image that is on its way */
-		bool any;
-		struct fal_post_of of;
-		struct fal_image image;
-		struct fal_post_at at;
-	} coming;
+	struct image_intake coming;
 };
 
 struct ps_fleet {
@@ -60,21 +55,18 @@ struct ps_fleet {
 	bool tight;             /* it was said that there is no memory for a move */
 	uint32_t own;           /* shards of this process: the first numbers */
 	uint32_t places;        /* that its rule knew: some may have got none */
-	uint32_t unplaced;      /* members that do not know theirs yet */
-	uint32_t members;       /* that have numbers, and hear of what is to be done */
-	struct ps_drain {       /* shard_pool.c */
-		bool own;       /* this process is to have no block any more */
-		bool any;       /* somebody is to have none, who has some */
-		bool refused;   /* who should have more instead cannot */
-		uint32_t asks;  /* session that waits for that; 0: none */
+	struct ps_drain {
+		bool own;      /* this process is to have no block any more */
+		bool any;      /* somebody is to have none, who has some */
+		bool refused;  /* who should have more instead cannot */
+		uint32_t asks; /* session that waits for that; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
-	struct ps_heard {
-		uint32_t shard;
-		struct fal_shard_say say;
-	} *heard; /* that the coordinator has not fetched yet */
-	size_t heards, next, heard_cap;
-	struct fal_shard_say said; /* that it has fetched last */
+	/* What a shard of another process has said last, and whether the coordinator is
+	 * still to fetch that. */
+	struct fal_shard_say said;
+	uint32_t said_by;
+	bool unheard;
 };
 
 /* What the coordinator's shards are, whoever has them: of fal_coord_ops; `arg` is the
@@ -89,8 +81,9 @@ void ps_fleet_free(struct ps_fleet *f);
 /* Cuts the model, now, or when enough processes are here; ps_begin follows when all know
  * their part.  0, or an error with s->diag. */
 int ps_fleet_place(struct ps_server *s);
-/* For how many more. */
+/* For how many more; how many do not know yet what they have from the job's begin on. */
 uint32_t ps_fleet_waits(const struct ps_server *s);
+uint32_t ps_fleet_unplaced(const struct ps_server *s);
 
 /* A message of a session that may be one of shards.  0, or why it must end, in `why`. */
 int ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,

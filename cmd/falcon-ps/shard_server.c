@@ -82,10 +82,7 @@ struct ps_join {
 	uint64_t need;          /* as it was said last, in bytes */
 	bool near;              /* all workers so far were on this machine */
 	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
-	struct fal_image coming;
-	struct fal_post_of of_coming;
-	bool comes;
-	struct fal_post_at at;
+	struct image_intake coming;
 	struct ps_wants wants;
 	struct ps_guest **guest; /* by id */
 	size_t guests, guest_cap;
@@ -258,13 +255,13 @@ place_forget(struct ps_join *j)
 	fal_buf_free(&j->cut);
 	for (int i = 0; i < 2; i++)
 		fal_buf_free(&j->text[i]);
-	fal_image_free(&j->coming);
+	fal_image_free(&j->coming.image);
+	j->coming.any = false;
 	image_queue_clear(&j->images);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
 	j->of = j->became = j->versions = 0;
 	j->need = 0;
 	j->map = j->to = (struct fal_map){ 0 };
-	j->comes = false;
 }
 
 /* Ends the process with this exit code, and why; NULL: it was said. */
@@ -522,61 +519,39 @@ become(struct ps_join *j)
 	return err;
 }
 
-/* A part of what a shard will be comes. */
+/* An image has come, if `got` is 1: a part of what a shard will be. */
 static int
-on_image(struct ps_join *j, const struct fal_msg *m)
+graft(struct ps_join *j, int got)
 {
-	if (j->rack == NULL || j->comes || m->image.what != FAL_FETCH_PIECE ||
-	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
-	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
-		return FAL_ESTATE;
-	j->at = (struct fal_post_at){ 0 };
-	j->of_coming =
-		(struct fal_post_of){ FAL_FETCH_PIECE, m->image.shard, m->image.epoch,
-				      m->image.first, m->image.blocks };
-	int err =
-		fal_post_image_get(m, fal_post_image_most(m->image.blocks, FAL_SLACK_MAX),
-				   &j->coming);
-	j->comes = err == FAL_OK;
-	return err;
-}
-
-/* All of it is here. */
-static int
-graft(struct ps_join *j)
-{
-	const struct fal_post_of *of = &j->of_coming;
+	const struct fal_post_of *of = &j->coming.of;
 	const struct fal_rack_piece piece = { of->epoch, of->first, of->count,
-					      j->coming };
+					      j->coming.image };
+	if (got != 1)
+		return got;
 	int err = fal_rack_graft(j->rack, of->shard, &piece);
-	j->comes = false;
-	fal_image_free(&j->coming);
+	fal_image_free(&j->coming.image);
 	if (err < 0)
 		return err;
 	return j->became < j->count ? become(j) : place_speak(j);
 }
 
 static int
-on_bytes(struct ps_join *j, const struct fal_msg *m)
+on_image(struct ps_join *j, const struct fal_msg *m)
 {
-	if (!j->comes)
+	if (j->rack == NULL || j->coming.any || m->image.what != FAL_FETCH_PIECE ||
+	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
+	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
-	int got = fal_post_bytes_get(&m->bytes.bytes, &j->coming, &j->at);
-	return got == 1 ? graft(j) : got;
+	return graft(j, image_intake_begin(&j->coming, m, m->image.blocks));
 }
-
-/* ---- at work ----------------------------------------------------------------------- */
 
 /* Queues a piece for a shard elsewhere, by way of the coordinator; takes its image. */
 static int
 give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
 {
 	struct ps_join *j = join;
-	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
-						piece->first, piece->count },
-					.image = piece->image };
-	piece->image = (struct fal_image){ 0 };
-	return image_queue_add(&j->images, &p);
+	image_queue_add_piece(&j->images, to, piece);
+	return FAL_OK;
 }
 
 /* It will have others, beside which those that it has stay for a while.  1: so it was
@@ -726,8 +701,7 @@ on_fetch(struct ps_join *j, const struct fal_msg *m)
 			return FAL_ENOMEM;
 		if (p.of.what == FAL_FETCH_MARKED)
 			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
-		if (image_queue_add(&j->images, &p) < 0)
-			return FAL_ENOMEM;
+		image_queue_add(&j->images, &p);
 	}
 	place_more(j);
 	return FAL_OK;
@@ -752,7 +726,7 @@ place_msg(struct ps_join *j, const struct fal_msg *m)
 	case FAL_MSG_IMAGE:
 		return on_image(j, m);
 	case FAL_MSG_BYTES:
-		return on_bytes(j, m);
+		return graft(j, image_intake_add(&j->coming, m));
 	case FAL_MSG_ORDER:
 		return placed ? on_order(j, m) : FAL_ESTATE;
 	case FAL_MSG_ADMIT:

@@ -343,7 +343,7 @@ shards(const struct ps_server *s, const char *at, struct fal_diag *out)
 			     more, wanted, wanted > 1 ? "es" : "", at);
 	else
 		fal_diag_set(out, 0, "waits for %u process%s of shards to have blocks",
-			     s->fleet.unplaced, s->fleet.unplaced > 1 ? "es" : "");
+			     ps_fleet_unplaced(s), ps_fleet_unplaced(s) > 1 ? "es" : "");
 }
 
 /* What was asked for, and waits as well; or why nobody is here. */
