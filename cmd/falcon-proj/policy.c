@@ -1,7 +1,6 @@
 /* --policy: what falcon-sync is to apply. */
 #include "job/policy.h"
 #include "base/mem.h"
-#include "job/stale.h"
 #include "proj.h"
 #include "proj/what_if.h"
 

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cli/progress.h"
 #include "cli/table.h"
-#include "job/stale.h"
+#include "job/policy.h"
 #include "plot.h"
 #include "proj.h"
 

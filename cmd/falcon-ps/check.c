@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cli/table.h"
 #include "group/group.h"
-#include "job/stale.h"
+#include "job/policy.h"
 #include "net/options.h"
 #include "sched/traits.h"
 #include "sec/secret.h"

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "job/policy.h"
-#include "job/stale.h"
 #include "model/safetensors.h"
 #include "server.h"
 
@@ -64,9 +63,9 @@ dwell_set(struct ps_control *c, const char *key, uint64_t clock)
 static int
 remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const char *by)
 {
-	struct fal_policy_change *v = NULL;
-	size_t n = 0;
-	int err = fal_policy_changes(&c->last, p, &v, &n);
+	struct fal_policy_change *v;
+	const size_t n = fal_policy_changes(&c->last, p, &v);
+	int err = FAL_OK;
 	for (size_t i = 0; i < n && err == FAL_OK; i++)
 		err = dwell_set(c, v[i].key, clock);
 	free(v);
@@ -391,15 +390,11 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 	const struct fal_policy *is = fal_coord_policy_now(s->coord);
 	const bool other = !fal_rule_eq(&is->rule, &p->rule);
 	uint64_t now = fal_coord_front(s->coord);
-	struct fal_policy_change *v = NULL;
+	struct fal_policy_change *v;
 	struct fal_buf changes = { 0 };
 	struct fal_diag why = { "" };
-	size_t n = 0;
-	int err = fal_policy_changes(is, p, &v, &n);
-	if (err < 0) {
-		ps_fail(s, err, "policy");
-		return;
-	}
+	const size_t n = fal_policy_changes(is, p, &v);
+	int err = FAL_OK;
 	put_changes(&changes, v, n);
 	char warning[FAL_STALE_TEXT];
 	if (other && fal_stale_warning(&p->rule, &s->opt->job->job.optim,

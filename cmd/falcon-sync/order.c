@@ -88,29 +88,18 @@ on_end(void *arg)
 /* ---- show ---------------------------------------------------------------------- */
 
 /* The keys of the policy, in the words of `set`. */
-static int
+static void
 add_policy(struct fal_table *t, const struct fal_policy *p)
 {
 	const struct fal_policy plain = { .rule = p->rule, .no_clones = p->no_clones };
 	struct fal_policy_change *v;
-	struct fal_buf rule = { 0 };
-	size_t n;
-	fal_rule_put(&p->rule, &rule);
-	fal_put_u8(&rule, '\0');
-	int err = rule.err < 0 ? rule.err : fal_policy_changes(&plain, p, &v, &n);
-	if (err == FAL_OK) {
-		fal_table_add(t, "scheme");
-		fal_table_add(t, "%s", (const char *)rule.p);
-		fal_table_add(t, "clones");
-		fal_table_add(t, "%s", p->no_clones ? "no" : "yes");
-		for (size_t i = 0; i < n; i++) {
-			fal_table_add(t, "%s", v[i].key);
-			fal_table_add(t, "%s", v[i].to);
-		}
-		free(v);
-	}
-	fal_buf_free(&rule);
-	return err;
+	char rule[FAL_RULE_TEXT];
+	const size_t n = fal_policy_changes(&plain, p, &v);
+	fal_table_row(t, "scheme\t%s", fal_rule_text(&p->rule, rule));
+	fal_table_row(t, "clones\t%s", p->no_clones ? "no" : "yes");
+	for (size_t i = 0; i < n; i++)
+		fal_table_row(t, "%s\t%s", v[i].key, v[i].to);
+	free(v);
 }
 
 /* Reads an object of `show` and prints it for a person. */
@@ -139,29 +128,22 @@ show(const json_t *o)
 	free(text);
 	if (err < 0)
 		return err;
-	fal_table_add(&t, "KEY");
-	fal_table_add(&t, "VALUE");
-	err = add_policy(&t, &p);
+	fal_table_row(&t, "KEY\tVALUE");
+	add_policy(&t, &p);
 	fal_policy_free(&p);
-	const char *const name[] = { "since", "by", "clock", "paused" };
-	for (size_t i = 0; i < 4; i++) {
-		fal_table_add(&t, "%s", name[i]);
-		if (i % 2 == 0)
-			fal_table_add(&t, "%" PRId64, (int64_t)(i == 0 ? since : clock));
-		else
-			fal_table_add(&t, "%s", i == 1 ? by : paused ? "yes" : "no");
-	}
+	fal_table_row(&t, "since\t%" PRId64 "\tby", (int64_t)since);
+	fal_table_add(&t, "%s", by);
+	fal_table_row(&t, "clock\t%" PRId64 "\tpaused\t%s", (int64_t)clock,
+		      paused ? "yes" : "no");
 	if (scheme != NULL) { /* waits for its boundary */
 		next_by = json_string_value(json_object_get(o, "next_by"));
-		fal_table_add(&t, "next scheme");
+		fal_table_row(&t, "next scheme");
 		fal_table_add(&t, "%s", scheme);
-		fal_table_add(&t, "next by");
+		fal_table_row(&t, "next by");
 		fal_table_add(&t, "%s", next_by != NULL ? next_by : "");
 	}
-	if (err == FAL_OK) {
-		fal_table_text(&t, &out);
-		fal_cli_print(&out);
-	}
+	fal_table_text(&t, &out);
+	fal_cli_print(&out);
 	fal_table_free(&t);
 	fal_buf_free(&out);
 	return err;

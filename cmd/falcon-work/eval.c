@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/progress.h"
-#include "data/load.h"
+#include "data/set.h"
 #include "maker.h"
 #include "model/safetensors.h"
 #include "need.h"

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "data/cache.h"
+#include "data/chunk.h"
 #include "work.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define WORK_FEED_H
 
 #include "data/order.h"
-#include "data/samples.h"
+#include "data/chunk.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* Reading, inflating and checking, in a thread of libuv's pool. */
 #include "fill.h"
 
-#include "data/load.h"
+#include "data/set.h"
 
 static int
 fill_set(const struct fill *f, bool test, struct fal_diag *diag)

@@ -3,7 +3,7 @@
 #define WORK_FILL_H
 
 #include "base/err.h"
-#include "data/samples.h"
+#include "data/chunk.h"
 #include "job/job.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include "base/parse.h"
 #include "cli/cores.h"
 #include "cli/need.h"
-#include "data/cache.h"
+#include "data/chunk.h"
 #include "emul/emul.h"
 #include "eval.h"
 #include "net/options.h"

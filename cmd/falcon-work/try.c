@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "cli/file.h"
-#include "data/load.h"
+#include "data/set.h"
 #include "exec.h"
 #include "exec_job.h"
 #include "model/safetensors.h"

@@ -1,5 +1,5 @@
 /* A directory of chunks. */
-#include "data/cache.h"
+#include "data/chunk.h"
 
 #include "base/fault.h"
 #include "base/mem.h"
@@ -69,21 +69,14 @@ char *
 fal_cache_where(const char *option)
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	struct fal_buf b = { 0 };
 	if (option != NULL && strcmp(option, "none") == 0)
 		return NULL;
 	if (option != NULL)
-		return fal_strdup(option);
+		return fal_xstrdup(option);
 	if (cache != NULL && *cache == '/') /* the standard ignores relative ones */
-		fal_put_fmt(&b, "%s/falcon", cache);
-	else if (home != NULL && *home != '\0')
-		fal_put_fmt(&b, "%s/.cache/falcon", home);
-	else
-		return NULL;
-	fal_put_u8(&b, '\0');
-	if (b.err < 0)
-		fal_buf_free(&b);
-	return (char *)b.p;
+		return fal_xprintf("%s/falcon", cache);
+	return home != NULL && *home != '\0' ? fal_xprintf("%s/.cache/falcon", home)
+					     : NULL;
 }
 
 int

@@ -152,10 +152,8 @@ add_name(struct reader *r, size_t column)
 	r->name_bytes += r->len + sizeof(char *);
 	if (r->columns == COLUMNS_MAX || r->name_bytes > NAMES_MAX)
 		return fail(r, FAL_ELIMIT, r->began, "too many columns");
-	if (FAL_GROW(r->name, r->name_cap, r->columns + 1) < 0 ||
-	    (r->name[r->columns] = fal_strdup(r->field)) == NULL)
-		return fail(r, FAL_ENOMEM, r->began, "out of memory");
-	r->columns++;
+	FAL_XGROW(r->name, r->name_cap, r->columns + 1);
+	r->name[r->columns++] = fal_xstrdup(r->field);
 	return FAL_OK;
 }
 
@@ -173,23 +171,14 @@ judge_names(const struct reader *r)
 }
 
 /* Makes them those that others are to have. */
-static int
+static void
 tell_names(struct reader *r)
 {
-	struct fal_columns c = { fal_calloc(r->columns, sizeof(*c.name)), 0,
-				 fal_strdup(r->s.path) };
-	int err = c.name != NULL && c.file != NULL ? FAL_OK : FAL_ENOMEM;
-	for (size_t i = 0; i < r->columns && err == FAL_OK; i++) {
-		c.name[i] = fal_strdup(r->name[i]);
-		err = c.name[i] != NULL ? FAL_OK : FAL_ENOMEM;
-		c.n += err == FAL_OK;
-	}
-	if (err < 0) {
-		fal_columns_free(&c);
-		return fail(r, err, 1, "out of memory");
-	}
-	*r->as = c;
-	return FAL_OK;
+	struct fal_columns *c = r->as;
+	c->name = fal_xcalloc(r->columns, sizeof(*c->name));
+	c->file = fal_xstrdup(r->s.path);
+	for (; c->n < r->columns; c->n++)
+		c->name[c->n] = fal_xstrdup(r->name[c->n]);
 }
 
 static int
@@ -212,8 +201,10 @@ read_header(struct reader *r)
 			   FAL_QUOTE(r->label_name));
 	if (err == FAL_OK && r->columns == 0)
 		err = fail(r, FAL_EFORMAT, 1, "no column but the label's");
-	if (err == FAL_OK && r->as != NULL)
-		err = r->as->n > 0 ? judge_names(r) : tell_names(r);
+	if (err == FAL_OK && r->as != NULL && r->as->n > 0)
+		err = judge_names(r);
+	else if (err == FAL_OK && r->as != NULL)
+		tell_names(r);
 	return err;
 }
 
@@ -365,9 +356,7 @@ static int
 read_csv(const struct fal_csv *t, const struct fal_set_opts *opts, struct fal_columns *as,
 	 struct fal_set *out, struct fal_diag *diag)
 {
-	struct reader *r = fal_calloc(1, sizeof(*r));
-	if (r == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", t->file);
+	struct reader *r = fal_xcalloc(1, sizeof(*r));
 	r->comma = t->comma;
 	r->line = r->began = 1;
 	r->label = SIZE_MAX;

@@ -1,8 +1,9 @@
 /* Names of files into sets. */
-#include "data/load.h"
+#include "data/set.h"
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "job/job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,23 +29,15 @@ first_of(const char *list, bool one, struct name *out)
 	return list[n] == ',' ? list + n + 1 : NULL;
 }
 
-/* Where the file is; free() it.  NULL: out of memory. */
+/* Where the file is; free() it. */
 static char *
 path_of(const struct fal_load *l, struct name name)
 {
-	char *copy = fal_calloc(name.n + 1, 1), *path = NULL;
-	if (copy == NULL)
-		return NULL;
-	memcpy(copy, name.p, name.n);
+	char *copy = fal_xprintf("%.*s", (int)name.n, name.p);
 	const char *slash = strrchr(copy, '/');
 	const char *last = slash != NULL ? slash + 1 : copy;
-	if (l->dir == NULL)
-		path = fal_job_path(l->job_file, copy);
-	else if ((path = fal_calloc(strlen(l->dir) + strlen(last) + 2, 1)) != NULL) {
-		strcpy(path, l->dir);
-		strcat(path, "/");
-		strcat(path, last);
-	}
+	char *path = l->dir == NULL ? fal_job_path(l->job_file, copy)
+				    : fal_xprintf("%s/%s", l->dir, last);
 	free(copy);
 	return path;
 }
@@ -65,11 +58,11 @@ load_file(const struct fal_job *job, const char *samples, const char *labels,
 	const struct fal_csv table = table_of(job, samples);
 	switch (job->format) {
 	case FAL_JOB_FORMAT_IDX:
-		return fal_set_load_arrays(FAL_FILETYPE_IDX, samples, labels, opts, out,
-					   diag);
 	case FAL_JOB_FORMAT_NPY:
-		return fal_set_load_arrays(FAL_FILETYPE_NPY, samples, labels, opts, out,
-					   diag);
+		return fal_set_load_arrays(job->format == FAL_JOB_FORMAT_IDX
+						   ? FAL_FILETYPE_IDX
+						   : FAL_FILETYPE_NPY,
+					   samples, labels, opts, out, diag);
 	case FAL_JOB_FORMAT_SAFETENSORS:
 		return fal_set_load_tensors(samples, job->features, job->label, opts, out,
 					    diag);
@@ -79,11 +72,12 @@ load_file(const struct fal_job *job, const char *samples, const char *labels,
 	case FAL_JOB_FORMAT_TEXT:
 		return fal_set_load_text(samples, job->window, opts, out, diag);
 	case FAL_JOB_FORMAT_CIFAR10:
-		return fal_set_load_cifar(samples, FAL_CIFAR10, opts, out, diag);
 	case FAL_JOB_FORMAT_CIFAR100:
 		return fal_set_load_cifar(samples,
-					  coarse ? FAL_CIFAR100_COARSE
-						 : FAL_CIFAR100_FINE,
+					  job->format == FAL_JOB_FORMAT_CIFAR10
+						  ? FAL_CIFAR10
+					  : coarse ? FAL_CIFAR100_COARSE
+						   : FAL_CIFAR100_FINE,
 					  opts, out, diag);
 	default:
 		return fal_diag_set(diag, FAL_EINVAL, "data.format has no files");
@@ -96,9 +90,7 @@ load_next(const struct fal_load *l, struct name samples, struct name labels,
 {
 	struct fal_set more = { 0 };
 	char *a = path_of(l, samples), *b = path_of(l, labels);
-	int err = a != NULL && b != NULL
-			  ? load_file(l->job, a, b, opts, &more, diag)
-			  : fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	int err = load_file(l->job, a, b, opts, &more, diag);
 	if (err == FAL_OK && out->n > 0) {
 		err = fal_set_append(out, &more);
 		if (err < 0)
@@ -161,8 +153,6 @@ find_columns(const struct fal_load *l, struct fal_columns *out, struct fal_diag 
 		return FAL_OK;
 	first_of(l->job->train, false, &name);
 	char *path = path_of(l, name);
-	if (path == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	const struct fal_csv table = table_of(l->job, path);
 	int err = fal_csv_columns(&table, out, diag);
 	free(path);

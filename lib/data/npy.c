@@ -20,8 +20,8 @@ struct cursor {
 static int
 bad(const struct cursor *c, const char *what)
 {
-	return fal_diag_set(c->s->diag, FAL_EFORMAT, "%s: header: %s at '%s'", c->s->path,
-			    what, FAL_QUOTE(c->p));
+	return source_fail(c->s, FAL_EFORMAT, "header: %s at '%s'", what,
+			   FAL_QUOTE(c->p));
 }
 
 static void
@@ -65,20 +65,19 @@ get_descr(struct cursor *c, struct fal_array *a)
 	c->descr = true;
 	blanks(c);
 	if (*c->p == '[')
-		return fal_diag_set(c->s->diag, FAL_EFORMAT,
-				    "%s: an array of structures, not of numbers",
-				    c->s->path);
+		return source_fail(c->s, FAL_EFORMAT,
+				   "an array of structures, not of numbers");
 	int err = get_string(c, descr);
 	if (err == FAL_OK && descr[0] == '>')
-		return fal_diag_set(c->s->diag, FAL_EFORMAT,
-				    "%s: type '%s' is big-endian: save it with "
-				    ".astype('<%s')",
-				    c->s->path, descr, descr + 1);
+		return source_fail(c->s, FAL_EFORMAT,
+				   "type '%s' is big-endian: save it with "
+				   ".astype('<%s')",
+				   descr, descr + 1);
 	if (err == FAL_OK && !fal_dtype_of(descr, true, &a->dtype))
-		return fal_diag_set(c->s->diag, FAL_EFORMAT,
-				    "%s: type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 "
-				    "<i8 <f4 <f8",
-				    c->s->path, FAL_QUOTE(descr));
+		return source_fail(c->s, FAL_EFORMAT,
+				   "type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 "
+				   "<i8 <f4 <f8",
+				   FAL_QUOTE(descr));
 	return err;
 }
 
@@ -90,9 +89,8 @@ get_order(struct cursor *c)
 		return FAL_OK;
 	if (!next_is(c, "True"))
 		return bad(c, "not True or False");
-	return fal_diag_set(c->s->diag, FAL_EFORMAT,
-			    "%s: Fortran order: save it with numpy.ascontiguousarray",
-			    c->s->path);
+	return source_fail(c->s, FAL_EFORMAT,
+			   "Fortran order: save it with numpy.ascontiguousarray");
 }
 
 /* A decimal number; what is too large stays too large. */
@@ -120,17 +118,15 @@ get_shape(struct cursor *c, struct fal_array *a)
 		return bad(c, "not a shape");
 	while (!next_is(c, ")")) {
 		if (a->ndim == FAL_ARRAY_DIMS)
-			return fal_diag_set(c->s->diag, FAL_EFORMAT,
-					    "%s: more than %d dimensions", c->s->path,
-					    FAL_ARRAY_DIMS);
+			return source_fail(c->s, FAL_EFORMAT, "more than %d dimensions",
+					   FAL_ARRAY_DIMS);
 		if ((err = get_dim(c, &a->dim[a->ndim++])) < 0)
 			return err;
 		if (!next_is(c, ",") && *c->p != ')')
 			return bad(c, "not a shape");
 	}
 	if (a->ndim == 0)
-		return fal_diag_set(c->s->diag, FAL_EFORMAT,
-				    "%s: a single value, not an array", c->s->path);
+		return source_fail(c->s, FAL_EFORMAT, "a single value, not an array");
 	return FAL_OK;
 }
 
@@ -149,9 +145,8 @@ get_entry(struct cursor *c, struct fal_array *a)
 		return get_order(c);
 	if (strcmp(key, "shape") == 0 && !c->shape)
 		return get_shape(c, a);
-	return fal_diag_set(c->s->diag, FAL_EFORMAT,
-			    "%s: header: unknown or second key '%s'", c->s->path,
-			    FAL_QUOTE(key));
+	return source_fail(c->s, FAL_EFORMAT, "header: unknown or second key '%s'",
+			   FAL_QUOTE(key));
 }
 
 static int
@@ -169,11 +164,10 @@ get_header(struct cursor *c, struct fal_array *a)
 	if (err == FAL_OK && *c->p != '\0')
 		err = bad(c, "more than a dictionary");
 	if (err == FAL_OK && !(c->descr && c->order && c->shape))
-		err = fal_diag_set(c->s->diag, FAL_EFORMAT, "%s: header without %s",
-				   c->s->path,
-				   !c->descr   ? "descr"
-				   : !c->order ? "fortran_order"
-					       : "shape");
+		err = source_fail(c->s, FAL_EFORMAT, "header without %s",
+				  !c->descr   ? "descr"
+				  : !c->order ? "fortran_order"
+					      : "shape");
 	return err;
 }
 
@@ -187,24 +181,22 @@ source_npy(struct source *s, struct fal_array *a)
 	if (err < 0)
 		return err;
 	if (memcmp(head, magic, sizeof(magic)) != 0)
-		return fal_diag_set(s->diag, FAL_EFORMAT, "%s: not a .npy file", s->path);
+		return source_fail(s, FAL_EFORMAT, "not a .npy file");
 	if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-		return fal_diag_set(s->diag, FAL_EVERSION,
-				    "%s: version %u.%u of .npy, not 1.0 to 3.0", s->path,
-				    head[6], head[7]);
+		return source_fail(s, FAL_EVERSION,
+				   "version %u.%u of .npy, not 1.0 to 3.0", head[6],
+				   head[7]);
 	if ((err = source_exact(s, len, head[6] == 1 ? 2 : 4)) < 0)
 		return err;
 	struct fal_rd r = fal_rd_init(len, sizeof(len));
 	const uint32_t n = fal_get_u32(&r);
 	if (n > HEADER_MAX)
-		return fal_diag_set(s->diag, FAL_ELIMIT,
-				    "%s: a header of %u bytes is too long", s->path, n);
+		return source_fail(s, FAL_ELIMIT, "a header of %u bytes is too long", n);
 	if ((err = source_exact(s, (uint8_t *)text, n)) < 0)
 		return err;
 	text[n] = '\0';
 	if (strlen(text) != n)
-		return fal_diag_set(s->diag, FAL_EFORMAT, "%s: a NUL in the header",
-				    s->path);
+		return source_fail(s, FAL_EFORMAT, "a NUL in the header");
 	struct cursor c = { .s = s, .p = text };
 	return get_header(&c, a);
 }

@@ -25,9 +25,8 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 		got = source_some(s, p + len, left < STEP ? (unsigned)left : STEP);
 		len += got > 0 ? (size_t)got : 0;
 		if (max_bytes != 0 && len > max_bytes)
-			got = fal_diag_set(s->diag, FAL_ELIMIT,
-					   "%s: above the limit of %llu bytes", s->path,
-					   (unsigned long long)max_bytes);
+			got = source_fail(s, FAL_ELIMIT, "above the limit of %llu bytes",
+					  (unsigned long long)max_bytes);
 	}
 	uint8_t scrap[4096];
 	while (got > 0)
@@ -65,12 +64,11 @@ static int
 count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t *n)
 {
 	if (opts->max_samples > have)
-		return fal_diag_set(s->diag, FAL_EINVAL, "%s: has %llu sample%s, not %u",
-				    s->path, (unsigned long long)have, fal_text_s(have),
-				    opts->max_samples);
+		return source_fail(s, FAL_EINVAL, "has %llu sample%s, not %u",
+				   (unsigned long long)have, fal_text_s(have),
+				   opts->max_samples);
 	if (opts->max_samples == 0 && have > FAL_SAMPLES_MAX)
-		return fal_diag_set(s->diag, FAL_ELIMIT, "%s: more than 2^31 samples",
-				    s->path);
+		return source_fail(s, FAL_ELIMIT, "more than 2^31 samples");
 	*n = opts->max_samples != 0 ? opts->max_samples : (uint32_t)have;
 	return FAL_OK;
 }
@@ -82,10 +80,10 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 	const uint32_t shape[3] = { 1, 1, window + 1 };
 	uint32_t n;
 	if (bytes <= window)
-		return fal_diag_set(s->diag, FAL_EFORMAT,
-				    "%s: %zu byte%s, not even one window of %u and the "
-				    "next",
-				    s->path, bytes, fal_text_s(bytes), window);
+		return source_fail(s, FAL_EFORMAT,
+				   "%zu byte%s, not even one window of %u and the "
+				   "next",
+				   bytes, fal_text_s(bytes), window);
 	int err = count(s, (bytes - 1) / window, opts, &n);
 	if (err == FAL_OK)
 		err = set_of(s, n, shape, out);
@@ -113,9 +111,8 @@ make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kin
 	if (opts->classes != 0 && opts->classes < limit)
 		limit = opts->classes;
 	if (bytes == 0 || bytes % record != 0)
-		return fal_diag_set(s->diag, FAL_EFORMAT,
-				    "%s: not records of %u bytes, but %zu", s->path,
-				    record, bytes);
+		return source_fail(s, FAL_EFORMAT, "not records of %u bytes, but %zu",
+				   record, bytes);
 	s->kind = NULL; /* no other file has such a size: pixels look like anything */
 	int err = count(s, bytes / record, opts, &n);
 	if (err == FAL_OK)
@@ -123,9 +120,9 @@ make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kin
 	for (size_t i = 0; err == FAL_OK && i < bytes / record; i++, p += record) {
 		const uint8_t label = p[cifars[kind].label];
 		if (label >= limit)
-			err = fal_diag_set(s->diag, FAL_EFORMAT,
-					   "%s: label %u of sample %zu is not below %u",
-					   s->path, label, i, limit);
+			err = source_fail(s, FAL_EFORMAT,
+					  "label %u of sample %zu is not below %u", label,
+					  i, limit);
 		else if (i < n) {
 			out->labels[i] = label;
 			memcpy(out->pixels + i * image, p + cifars[kind].labels, image);

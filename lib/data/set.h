@@ -2,18 +2,98 @@
  * value to be predicted.
  *
  * This is what the coordinator (or a worker with a local copy) loads from files;
- * chunk.h cuts it up, samples.h is the worker's side, load.h knows what a job says.
+ * chunk.h cuts it up, order.h deals it out.
  */
 #ifndef FAL_DATA_SET_H
 #define FAL_DATA_SET_H
 
 #include "base/err.h"
 #include "base/filetype.h"
-#include "data/dtype.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* ---- types of values ---- */
+
+/* The numbers are those of a manifest (falcon-data(7)). */
+enum fal_dtype {
+	FAL_U8 = 0,
+	FAL_I8,
+	FAL_U16,
+	FAL_I16,
+	FAL_U32,
+	FAL_I32,
+	FAL_I64,
+	FAL_F32,
+	FAL_ABSENT, /* samples have no bytes: others have them, by index */
+	FAL_DTYPES,
+	FAL_F64 = FAL_DTYPES /* in files alone: what is kept of it is F32 */
+};
+
+/* Its name in safetensors ("F32"), which is also ours; static. */
+const char *fal_dtype_name(enum fal_dtype t);
+
+/* Bytes of a value. */
+size_t fal_dtype_size(enum fal_dtype t);
+
+/* By name ("F32"), or by what .npy files say ("<f4"); false: there is none. */
+bool fal_dtype_of(const char *name, bool npy, enum fal_dtype *out);
+
+/* Is it of whole numbers? */
+static inline bool
+fal_dtype_is_whole(enum fal_dtype t)
+{
+	return t < FAL_F32;
+}
+
+/* The value at `p`, little-endian and not aligned, of a type of whole numbers; and of
+ * any but ABSENT, rounded to float. */
+int64_t fal_dtype_whole(enum fal_dtype t, const uint8_t *p);
+float fal_dtype_float(enum fal_dtype t, const uint8_t *p);
+
+/* ---- an array from a file: IDX, the format of MNIST; .npy, that of NumPy; or a tensor
+ * of a safetensors file.  Plain or gzipped, which is told by the content. ---- */
+
+enum { FAL_ARRAY_DIMS = 4 };
+
+/* Row-major. */
+struct fal_array {
+	enum fal_dtype dtype;         /* neither ABSENT nor F64 */
+	unsigned ndim;                /* 1 … FAL_ARRAY_DIMS */
+	uint32_t dim[FAL_ARRAY_DIMS]; /* as in the file, each 1 … 2^31; unused ones are 1
+				       */
+	uint32_t rows;                /* rows kept: the first of dim[0] */
+	size_t row_values;            /* dim[1] · dim[2] · dim[3] */
+	size_t row_bytes;
+	uint8_t *data; /* rows · row_bytes; floats are finite */
+};
+
+/* How much to keep.  {0} is everything, without a limit. */
+struct fal_array_opts {
+	uint32_t max_rows;  /* keep the first so many rows; 0: all */
+	uint64_t max_bytes; /* refuse to keep more bytes than this; 0: no limit */
+	const char *tensor; /* its name, for safetensors alone; borrowed */
+};
+
+/* Reads a file of one kind, NPY, IDX or SAFETENSORS, or, NONE, of the first two as its
+ * first byte has it; `diag` (may be NULL) names the file and what is wrong
+ * with it.  IDX is of unsigned bytes, .npy of version 1 to 3, little-endian and in C
+ * order; F64 is rounded to F32.  The whole file is read and judged, also behind the rows
+ * that are kept; of safetensors the values of other tensors are not.
+ *
+ * FAL_ENOENT or FAL_EIO (cannot be read), FAL_EFORMAT (not the format, another type or
+ * order, a dimension of 0, trailing or broken compressed bytes), FAL_EVERSION (of .npy),
+ * FAL_ETRUNC, FAL_ELIMIT (above max_bytes), FAL_EINVAL (max_rows is more than the file
+ * has; there is no such tensor), FAL_ENONFINITE, FAL_ENOMEM.  A gzip file is
+ * members, zero bytes between and behind them, and nothing else. */
+int fal_array_read(enum fal_filetype_is kind, const char *path,
+		   const struct fal_array_opts *opts, struct fal_array *out,
+		   struct fal_diag *diag);
+
+void fal_array_free(struct fal_array *a); /* `a` is {0} again */
+
+/* ---- sets ---- */
 
 enum {
 	/* bytes a sample: one less than a chunk, which holds its label too */
@@ -111,5 +191,29 @@ int fal_set_none(uint32_t n, struct fal_set *out);
 int fal_set_append(struct fal_set *set, struct fal_set *from);
 
 void fal_set_free(struct fal_set *set); /* `set` is {0} again */
+
+/* ---- the data that a job names, from its files ---- */
+
+struct fal_job;
+
+/* Which set of which job, all borrowed. */
+struct fal_load {
+	const struct fal_job *job;
+	const char *job_file; /* names begin at its folder */
+	const char *dir;      /* or, not NULL: the last parts of the names are here */
+	bool test;            /* the test set, which the job has */
+	uint32_t classes;     /* as of fal_set_opts */
+};
+
+/* Loads it, of several files one after the other.  Errors are those of set.h, of which
+ * `diag` says file, line and value.  The columns of tables are those of the training
+ * set's first file, by name and order, of which a test set reads the first line; without
+ * that file, those of its own first one. */
+int fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag);
+
+/* Both sets, or, without a test set, test->n = 0; with `classes` = 0 they get one count
+ * of classes, the larger one. */
+int fal_load_sets(const struct fal_load *l, struct fal_set *train, struct fal_set *test,
+		  struct fal_diag *diag);
 
 #endif

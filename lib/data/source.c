@@ -2,13 +2,17 @@
  * member. */
 #include "data/source.h"
 
+#include "base/buf.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "model/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +25,20 @@ static const uint32_t dim_max = UINT32_C(1) << 31;
 const char source_stdin[] = "standard input";
 
 int
+source_fail(const struct source *s, int err, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return fal_diag_set(s->diag, err, "%s: %s", s->path, text);
+}
+
+int
 source_nomem(const struct source *s)
 {
-	return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
+	return source_fail(s, FAL_ENOMEM, "out of memory");
 }
 
 /* Reads on until the memory is full or the file ends; what was there is used. */
@@ -36,8 +51,7 @@ fill(struct source *s)
 					    read(s->fd, s->in + s->z.avail_in,
 						 IN_BYTES - s->z.avail_in));
 		if (got < 0 && errno != EINTR)
-			return fal_diag_set(s->diag, FAL_EIO, "%s: %s", s->path,
-					    strerror(errno));
+			return source_fail(s, FAL_EIO, "%s", strerror(errno));
 		s->at_end = got == 0;
 		s->z.avail_in += got > 0 ? (unsigned)got : 0;
 		s->read += got > 0 ? (uint64_t)got : 0;
@@ -48,9 +62,7 @@ fill(struct source *s)
 static int
 start(struct source *s)
 {
-	s->in = fal_calloc(IN_BYTES, 1);
-	if (s->in == NULL)
-		return source_nomem(s);
+	s->in = fal_xcalloc(IN_BYTES, 1);
 	int err = fill(s);
 	if (err < 0 || s->z.avail_in < 2 || s->in[0] != GZIP_0 || s->in[1] != GZIP_1)
 		return err;
@@ -83,15 +95,14 @@ refuse_zipped(const struct source *s, int z)
 	if (z == Z_MEM_ERROR)
 		return source_nomem(s);
 	if (!is_member)
-		return fal_diag_set(s->diag, FAL_EFORMAT,
-				    "%s: byte %llu: neither a gzip member nor zero "
-				    "padding",
-				    s->path, (unsigned long long)s->member);
+		return source_fail(s, FAL_EFORMAT,
+				   "byte %llu: neither a gzip member nor zero "
+				   "padding",
+				   (unsigned long long)s->member);
 	if (z == Z_BUF_ERROR)
-		return fal_diag_set(s->diag, FAL_ETRUNC,
-				    "%s: compressed data is truncated", s->path);
-	return fal_diag_set(s->diag, FAL_EFORMAT, "%s: %s", s->path,
-			    s->z.msg != NULL ? s->z.msg : "compressed data is damaged");
+		return source_fail(s, FAL_ETRUNC, "compressed data is truncated");
+	return source_fail(s, FAL_EFORMAT, "%s",
+			   s->z.msg != NULL ? s->z.msg : "compressed data is damaged");
 }
 
 /* As source_some, of the members one after the other. */
@@ -189,15 +200,15 @@ source_exact(struct source *s, uint8_t *p, uint64_t n)
 		if (got < 0 && got != FAL_ETRUNC)
 			return got;
 		if (got <= 0)
-			return fal_diag_set(s->diag, FAL_ETRUNC, "%s: file is truncated",
-					    s->path);
+			return source_fail(s, FAL_ETRUNC, "file is truncated");
 		p = p != NULL ? p + got : NULL;
 		n -= (uint64_t)got;
 	}
 	return FAL_OK;
 }
 
-int
+/* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
+static int
 source_shape(const struct source *s, struct fal_array *a)
 {
 	a->row_values = 1;
@@ -205,23 +216,22 @@ source_shape(const struct source *s, struct fal_array *a)
 		if (i >= a->ndim)
 			a->dim[i] = 1;
 		if (a->dim[i] == 0 || a->dim[i] > dim_max)
-			return fal_diag_set(s->diag, FAL_EFORMAT,
-					    "%s: dimension %u is %u, not 1 to 2^31",
-					    s->path, i, a->dim[i]);
+			return source_fail(s, FAL_EFORMAT,
+					   "dimension %u is %u, not 1 to 2^31", i,
+					   a->dim[i]);
 		if (i > 0 && __builtin_mul_overflow(a->row_values, (size_t)a->dim[i],
 						    &a->row_values))
-			return fal_diag_set(s->diag, FAL_ELIMIT, "%s: too large",
-					    s->path);
+			return source_fail(s, FAL_ELIMIT, "too large");
 	}
 	size_t all;
 	if (__builtin_mul_overflow(a->row_values, fal_dtype_size(a->dtype),
 				   &a->row_bytes) ||
 	    __builtin_mul_overflow(a->row_bytes, (size_t)a->dim[0], &all))
-		return fal_diag_set(s->diag, FAL_ELIMIT, "%s: too large", s->path);
+		return source_fail(s, FAL_ELIMIT, "too large");
 	a->rows = s->opts->max_rows != 0 ? s->opts->max_rows : a->dim[0];
 	if (a->rows > a->dim[0])
-		return fal_diag_set(s->diag, FAL_EINVAL, "%s: has %u row%s, not %u",
-				    s->path, a->dim[0], fal_text_s(a->dim[0]), a->rows);
+		return source_fail(s, FAL_EINVAL, "has %u row%s, not %u", a->dim[0],
+				   fal_text_s(a->dim[0]), a->rows);
 	return FAL_OK;
 }
 
@@ -236,10 +246,10 @@ refuse_value(const struct source *s, const struct fal_array *a, size_t at,
 		memcpy(&is, p, sizeof(is));
 	if (!isnan(is))
 		snprintf(text, sizeof(text), "%.15g", is);
-	return fal_diag_set(s->diag, FAL_ENONFINITE,
-			    "%s: value %zu of row %zu is %s, not finite in single "
-			    "precision",
-			    s->path, at % a->row_values, at / a->row_values, text);
+	return source_fail(s, FAL_ENONFINITE,
+			   "value %zu of row %zu is %s, not finite in single "
+			   "precision",
+			   at % a->row_values, at / a->row_values, text);
 }
 
 /* F64 becomes F32, in its place; what is not finite then is refused. */
@@ -267,9 +277,8 @@ read_rows(struct source *s, struct fal_array *a)
 	const uint64_t most = s->opts->max_bytes;
 	const size_t keep = a->rows * a->row_bytes;
 	if (most != 0 && keep > most)
-		return fal_diag_set(s->diag, FAL_ELIMIT,
-				    "%s: %zu bytes are above the limit of %llu", s->path,
-				    keep, (unsigned long long)most);
+		return source_fail(s, FAL_ELIMIT, "%zu bytes are above the limit of %llu",
+				   keep, (unsigned long long)most);
 	a->data = fal_calloc(keep, 1);
 	if (a->data == NULL)
 		return source_nomem(s);
@@ -280,13 +289,98 @@ read_rows(struct source *s, struct fal_array *a)
 	return err < 0 || fal_dtype_is_whole(a->dtype) ? err : make_floats(s, a);
 }
 
+/* ---- headers of IDX and of safetensors ------------------------------------------- */
+
+enum { IDX_U8 = 0x08 };
+
+static int
+source_idx(struct source *s, struct fal_array *a)
+{
+	uint8_t magic[4], d[4];
+	int err = source_exact(s, magic, sizeof(magic));
+	if (err < 0)
+		return err;
+	if (magic[0] != 0 || magic[1] != 0)
+		return source_fail(s, FAL_EFORMAT, "not an IDX file");
+	if (magic[2] != IDX_U8)
+		return source_fail(s, FAL_EFORMAT,
+				   "IDX type 0x%02x is not supported, only 0x08 "
+				   "(unsigned byte)",
+				   magic[2]);
+	if (magic[3] < 1 || magic[3] > FAL_ARRAY_DIMS)
+		return source_fail(s, FAL_EFORMAT, "%u dimensions, not 1 to %d", magic[3],
+				   FAL_ARRAY_DIMS);
+	a->dtype = FAL_U8;
+	a->ndim = magic[3];
+	for (unsigned i = 0; i < a->ndim; i++) {
+		if ((err = source_exact(s, d, sizeof(d))) < 0)
+			return err;
+		a->dim[i] = (uint32_t)d[0] << 24 | (uint32_t)d[1] << 16 |
+			    (uint32_t)d[2] << 8 | d[3];
+	}
+	return FAL_OK;
+}
+
+/* Type, shape and place of the tensor. */
+static int
+describe(struct source *s, const char *text, size_t n, struct fal_array *a)
+{
+	const char *name = s->opts->tensor;
+	struct fal_safetensor t;
+	int err = fal_safetensors_find(s->path, text, n, name, &t, s->diag);
+	if (err < 0)
+		return err;
+	if (!fal_dtype_of(t.dtype, false, &a->dtype))
+		return source_fail(s, FAL_EFORMAT,
+				   "tensor '%s': type '%s' is not one of U8 I8 U16 "
+				   "I16 U32 I32 I64 F32 F64",
+				   FAL_QUOTE(name), FAL_QUOTE(t.dtype));
+	if (t.dims < 1 || t.dims > FAL_ARRAY_DIMS)
+		return source_fail(s, FAL_EFORMAT,
+				   "tensor '%s' has not 1 to 4 dimensions",
+				   FAL_QUOTE(name));
+	a->ndim = t.dims;
+	memcpy(a->dim, t.dim, t.dims * sizeof(*a->dim));
+	s->before = t.at[0];
+	s->behind = t.all - t.at[1];
+	err = source_shape(s, a);
+	if (err == FAL_OK && t.at[1] - t.at[0] != (uint64_t)a->dim[0] * a->row_bytes)
+		err = source_fail(s, FAL_EFORMAT,
+				  "tensor '%s' has not the bytes of its shape",
+				  FAL_QUOTE(name));
+	return err;
+}
+
+static int
+source_tensor(struct source *s, struct fal_array *a)
+{
+	uint8_t len[8];
+	int err = source_exact(s, len, sizeof(len));
+	if (err < 0)
+		return err;
+	struct fal_rd r = fal_rd_init(len, sizeof(len));
+	const uint64_t n = fal_get_u64(&r);
+	if (n > FAL_SAFETENSORS_HEADER)
+		return source_fail(s, FAL_ELIMIT,
+				   "a header of %" PRIu64
+				   " bytes is too long: not a safetensors file?",
+				   n);
+	char *text = fal_xcalloc(n, 1);
+	err = source_exact(s, (uint8_t *)text, n);
+	if (err == FAL_OK)
+		err = describe(s, text, n, a);
+	free(text);
+	return err;
+}
+
+/* ---- an array -------------------------------------------------------------------- */
+
 static int
 read_header(struct source *s, struct fal_array *a)
 {
 	const uint8_t first = s->head_n > 0 ? s->head[0] : 0;
 	if (s->own == FAL_FILETYPE_NONE && first != 0 && first != 0x93)
-		return fal_diag_set(s->diag, FAL_EFORMAT,
-				    "%s: not an IDX file, nor a .npy one", s->path);
+		return source_fail(s, FAL_EFORMAT, "not an IDX file, nor a .npy one");
 	if (s->own == FAL_FILETYPE_NONE)
 		s->own = first != 0 ? FAL_FILETYPE_NPY : FAL_FILETYPE_IDX;
 	return s->own == FAL_FILETYPE_IDX   ? source_idx(s, a)

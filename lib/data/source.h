@@ -3,7 +3,7 @@
 #ifndef FAL_DATA_SOURCE_H
 #define FAL_DATA_SOURCE_H
 
-#include "data/array.h"
+#include "data/set.h"
 
 #include <zlib.h>
 
@@ -37,7 +37,10 @@ int source_open(struct source *s, const char *path, struct fal_diag *diag);
  * diagnosis is that instead. */
 int source_close(struct source *s, int err);
 
-int source_nomem(const struct source *s); /* FAL_ENOMEM */
+/* Sets the diagnosis "FILE: what" and returns `err`; of FAL_ENOMEM. */
+int source_fail(const struct source *s, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int source_nomem(const struct source *s);
 
 /* Exactly n bytes into `p` (NULL: nowhere); FAL_ETRUNC. */
 int source_exact(struct source *s, uint8_t *p, uint64_t n);
@@ -45,13 +48,7 @@ int source_exact(struct source *s, uint8_t *p, uint64_t n);
 /* Up to n bytes; how many, 0 at the end, or an error. */
 int source_some(struct source *s, uint8_t *p, unsigned n);
 
-/* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
-int source_shape(const struct source *s, struct fal_array *a);
-
-/* Headers: magic, type and dimensions; that of tensors says in s->before and s->behind
- * how many bytes lie between it and the rows, and behind these. */
-int source_idx(struct source *s, struct fal_array *a);
+/* The header of a .npy file: magic, type and dimensions. */
 int source_npy(struct source *s, struct fal_array *a);
-int source_tensor(struct source *s, struct fal_array *a);
 
 #endif

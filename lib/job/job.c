@@ -1,18 +1,29 @@
-/* The job file: one table of keys, and what each takes by itself. */
-#include "job/priv.h"
+/* The job file: one table of keys, what each takes by itself, and what goes together. */
+#include "job/job.h"
 
-#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
 #include "job/ini.h"
 #include "wire/bfp.h"
 
-#include <assert.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define JOB_AT(field) offsetof(struct fal_job, field)
+
+/* A text that is read. */
+struct job_read {
+	const char *name;
+	const struct fal_job_set *set;
+	struct fal_job *job;
+	unsigned *line;         /* by key: where it stands; 0 for nowhere */
+	uint32_t mean_n, std_n; /* entries of the lists */
+	struct fal_diag *diag;
+};
 
 enum type {
 	TEXT,    /* char *, of min..max bytes */
@@ -30,17 +41,12 @@ enum type {
 	PLACEMENT /* as CHOICE, or a file's name */
 };
 
-struct choice {
-	const char *text; /* NULL ends the list */
-	unsigned value;
-};
-
 struct key {
 	const char *section, *name;
 	enum type type;
 	size_t at; /* offset in struct fal_job */
 	double min, max;
-	const struct choice *choices;
+	const char *choices; /* words, in the order of the enum's values */
 	bool needed;
 };
 
@@ -52,59 +58,32 @@ struct key {
 	  .min = lo,                 \
 	  .max = hi,                 \
 	  __VA_ARGS__ }
-#define CHOICES(...)                       \
-	.choices = (const struct choice[]) \
-	{                                  \
-		__VA_ARGS__, { NULL, 0 }   \
-	}
 #define NEEDED .needed = true
 
-/* clang-format off: a table reads as one. */
+/* clang-format off */
 static const struct key keys[] = {
 	KEY("job", "name", NAME, name, 1, 64, NEEDED),
 	KEY("job", "seed", U64, seed, 0, 0x1p64, NEEDED),
 	KEY("job", "epochs", U32, epochs, 1, 1e6, NEEDED),
-	KEY("job", "numerics", CHOICE, numerics, 0, 0,
-	    CHOICES({ "fast", FAL_JOB_NUMERICS_FAST },
-		    { "portable", FAL_JOB_NUMERICS_PORTABLE },
-		    { "require", FAL_JOB_NUMERICS_REQUIRE })),
-	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0,
-	    CHOICES({ "stop", FAL_JOB_NONFINITE_STOP },
-		    { "skip", FAL_JOB_NONFINITE_SKIP })),
-	KEY("job", "eval", CHOICE, eval, 0, 0,
-	    CHOICES({ "epoch", FAL_JOB_EVAL_EPOCH }, { "end", FAL_JOB_EVAL_END },
-		    { "never", FAL_JOB_EVAL_NEVER })),
-	KEY("job", "audit", CHOICE, audit, 0, 0,
-	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
+	KEY("job", "numerics", CHOICE, numerics, 0, 0, .choices = "fast portable require"),
+	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0, .choices = "stop skip"),
+	KEY("job", "eval", CHOICE, eval, 0, 0, .choices = "epoch end never"),
+	KEY("job", "audit", CHOICE, audit, 0, 0, .choices = "claims sums"),
 	KEY("job", "hashes", U32, hashes, 1, 1e6),
-	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0,
-	    CHOICES({ "no", FAL_JOB_TASK_HASHES_NO },
-		    { "yes", FAL_JOB_TASK_HASHES_YES })),
-	KEY("job", "placement", PLACEMENT, placement, 0, 0,
-	    CHOICES({ "blocks", FAL_JOB_PLACEMENT_BLOCKS },
-		    { "psld", FAL_JOB_PLACEMENT_PSLD },
-		    { "file:PATH", FAL_JOB_PLACEMENT_FILE })),
+	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0, .choices = "no yes"),
+	KEY("job", "placement", PLACEMENT, placement, 0, 0, .choices = "blocks psld file:PATH"),
 	KEY("job", "verify", PERCENT, verify, 0, 100),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "file-sha256", HASH, model_sha256, 64, 64),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", HASH, init_sha256, 64, 64),
 	KEY("model", "from-sha256", HASH, from_sha256, 64, 64),
-	KEY("model", "block", CHOICE, block, 0, 0,
-	    CHOICES({ "vector", FAL_JOB_BLOCK_VECTOR },
-		    { "tensor", FAL_JOB_BLOCK_TENSOR })),
+	KEY("model", "block", CHOICE, block, 0, 0, .choices = "vector tensor"),
 	KEY("model", "freeze", TEXT, freeze, 1, FAL_INI_LINE),
 	KEY("model", "buffers", TEXT, buffers, 1, FAL_INI_LINE),
 	KEY("model", "buffer-momentum", DOUBLE, optim.buffer_momentum, 0, 1),
 	KEY("data", "format", CHOICE, format, 0, 0,
-	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }, { "npy", FAL_JOB_FORMAT_NPY },
-		    { "safetensors", FAL_JOB_FORMAT_SAFETENSORS },
-		    { "csv", FAL_JOB_FORMAT_CSV }, { "tsv", FAL_JOB_FORMAT_TSV },
-		    { "text", FAL_JOB_FORMAT_TEXT },
-		    { "cifar10", FAL_JOB_FORMAT_CIFAR10 },
-		    { "cifar100", FAL_JOB_FORMAT_CIFAR100 },
-		    { "index", FAL_JOB_FORMAT_INDEX }),
-	    NEEDED),
+	    .choices = "idx npy safetensors csv tsv text cifar10 cifar100 index", NEEDED),
 	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE),
 	KEY("data", "train", TEXT, train, 1, FAL_INI_LINE),
 	KEY("data", "train-labels", TEXT, train_labels, 1, FAL_INI_LINE),
@@ -113,63 +92,45 @@ static const struct key keys[] = {
 	KEY("data", "test-labels", TEXT, test_labels, 1, FAL_INI_LINE),
 	KEY("data", "features", TEXT, features, 1, FAL_INI_LINE),
 	KEY("data", "label", TEXT, label, 1, FAL_INI_LINE),
-	KEY("data", "target", CHOICE, target, 0, 0,
-	    CHOICES({ "class", FAL_JOB_TARGET_CLASS },
-		    { "value", FAL_JOB_TARGET_VALUE })),
+	KEY("data", "target", CHOICE, target, 0, 0, .choices = "class value"),
 	KEY("data", "window", U32, window, 1, (1 << 20) - 2),
 	KEY("data", "hash", HASH, data_hash, 64, 64),
 	KEY("data", "train-hash", HASH, train_hash, 64, 64),
 	KEY("data", "test-hash", HASH, test_hash, 64, 64),
 	KEY("data", "samples", U32, samples, 0, 0x1p31),
 	KEY("data", "test-samples", U32, test_samples, 0, 0x1p31),
-	KEY("data", "shuffle", CHOICE, shuffle, 0, 0,
-	    CHOICES({ "window", FAL_JOB_SHUFFLE_WINDOW },
-		    { "full", FAL_JOB_SHUFFLE_FULL })),
-	KEY("data", "partition", CHOICE, partition, 0, 0,
-	    CHOICES({ "shared", FAL_JOB_PARTITION_SHARED },
-		    { "worker", FAL_JOB_PARTITION_WORKER },
-		    { "label-skew", FAL_JOB_PARTITION_LABEL_SKEW })),
+	KEY("data", "shuffle", CHOICE, shuffle, 0, 0, .choices = "window full"),
+	KEY("data", "partition", CHOICE, partition, 0, 0, .choices = "shared worker label-skew"),
 	KEY("data", "parts", U32, parts, 1, 1 << 20),
 	KEY("data", "mean", LIST, mean, -1e6, 1e6),
 	KEY("data", "std", LIST, std, 1e-6, 1e6),
 	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
 	KEY("batch", "task", U32, task, 1, 1 << 20),
-	KEY("verify", "stop", CHOICE, verify_stop, 0, 0,
-	    CHOICES({ "no", FAL_JOB_VERIFY_STOP_NO },
-		    { "yes", FAL_JOB_VERIFY_STOP_YES })),
+	KEY("verify", "stop", CHOICE, verify_stop, 0, 0, .choices = "no yes"),
 	KEY("push", "bits", U32, push_bits, 8, FAL_BFP_P),
 	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
-	    CHOICES({ "sgd", FAL_SGD }, { "momentum", FAL_MOMENTUM },
-		    { "nesterov", FAL_NESTEROV }, { "adagrad", FAL_ADAGRAD },
-		    { "adamw", FAL_ADAMW }),
-	    NEEDED),
+	    .choices = "sgd momentum nesterov adagrad adamw", NEEDED),
 	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, NEEDED),
 	KEY("optimizer", "momentum", FLOAT, optim.momentum, 0, 0.9999),
 	KEY("optimizer", "beta1", DOUBLE, optim.beta1, 0, 0.9999),
 	KEY("optimizer", "beta2", DOUBLE, optim.beta2, 0, 0.999999),
 	KEY("optimizer", "eps", FLOAT, optim.eps, 1e-20, 1),
 	KEY("optimizer", "weight-decay", FLOAT, optim.weight_decay, 0, 1),
-	KEY("optimizer", "decay", CHOICE, decay, 0, 0,
-	    CHOICES({ "coupled", FAL_JOB_DECAY_COUPLED },
-		    { "decoupled", FAL_JOB_DECAY_DECOUPLED })),
+	KEY("optimizer", "decay", CHOICE, decay, 0, 0, .choices = "coupled decoupled"),
 	KEY("optimizer", "clip", DOUBLE, optim.clip, 0, 1e30),
 	KEY("optimizer", "ema", DOUBLE, optim.ema, 0, 0.999999),
-	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
-	    CHOICES({ "constant", FAL_CONSTANT }, { "step", FAL_STEP },
-		    { "cosine", FAL_COSINE })),
+	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0, .choices = "constant step cosine"),
 	KEY("schedule", "warmup", U64, schedule.warmup, 0, 1e9),
 	KEY("schedule", "every", U64, schedule.every, 0, 1e9),
 	KEY("schedule", "gamma", DOUBLE, schedule.gamma, 1e-6, 1),
 	KEY("schedule", "min-lr", DOUBLE, schedule.min_lr, 0, 1000),
 	KEY("sync", "scheme", SCHEME, rule, 0, 0, NEEDED),
-	KEY("sync", "clones", CHOICE, clones, 0, 0,
-	    CHOICES({ "yes", FAL_JOB_CLONES_YES }, { "no", FAL_JOB_CLONES_NO })),
+	KEY("sync", "clones", CHOICE, clones, 0, 0, .choices = "yes no"),
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
 	KEY("state", "clocks", U32, state_clocks, 0, 1e9),
 	KEY("state", "seconds", DOUBLE, state_seconds, 0, 1e9),
 	KEY("state", "keep", U32, state_keep, 1, 1000),
-	KEY("state", "best", CHOICE, state_best, 0, 0,
-	    CHOICES({ "no", FAL_JOB_BEST_NO }, { "yes", FAL_JOB_BEST_YES })),
+	KEY("state", "best", CHOICE, state_best, 0, 0, .choices = "no yes"),
 };
 /* clang-format on */
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -199,15 +160,6 @@ key_at(size_t at)
 	while (keys[i].at != at)
 		i++;
 	return i;
-}
-
-static bool
-known_section(const char *section)
-{
-	for (size_t i = 0; i < KEYS; i++)
-		if (strcmp(keys[i].section, section) == 0)
-			return true;
-	return false;
 }
 
 const char *
@@ -318,10 +270,7 @@ set_text(struct job_read *p, size_t i, const char *value)
 		return refuse_value(p, i, value, "is too long");
 	if (keys[i].type == NAME && !fal_text_is_utf8(value))
 		return refuse_value(p, i, value, "is not UTF-8");
-	char *copy = fal_strdup(value);
-	if (copy == NULL)
-		return refuse(p, i, FAL_ENOMEM, fal_strerror(FAL_ENOMEM));
-	*(char **)field(p, i) = copy;
+	*(char **)field(p, i) = fal_xstrdup(value);
 	return FAL_OK;
 }
 
@@ -336,17 +285,19 @@ set_scheme(struct job_read *p, size_t i, const char *value)
 static int
 set_choice(struct job_read *p, size_t i, const char *value)
 {
-	char all[128] = "is not one of";
-	size_t n = strlen(all);
-	for (const struct choice *c = keys[i].choices; c->text != NULL; c++) {
-		if (strcmp(c->text, value) == 0) {
-			*(unsigned *)field(p, i) = c->value;
+	const char *word = keys[i].choices;
+	const size_t n = strlen(value);
+	for (unsigned k = 0; *word != '\0'; k++, word += strspn(word, " ")) {
+		const size_t len = strcspn(word, " ");
+		if (len == n && memcmp(word, value, n) == 0) {
+			*(unsigned *)field(p, i) = k;
 			return FAL_OK;
 		}
-		n += (size_t)snprintf(all + n, sizeof(all) - n, " %s", c->text);
-		assert(n < sizeof(all));
+		word += len;
 	}
-	return refuse_value(p, i, value, all);
+	struct fal_diag all;
+	fal_diag_set(&all, 0, "is not one of %s", keys[i].choices);
+	return refuse_value(p, i, value, all.text);
 }
 
 static int
@@ -357,10 +308,8 @@ set_placement(struct job_read *p, size_t i, const char *value)
 	if (strncmp(value, prefix, n) != 0 || value[n] == '\0')
 		return set_choice(p, i, value);
 	p->job->placement = FAL_JOB_PLACEMENT_FILE;
-	p->job->placement_file = fal_strdup(value + n);
-	return p->job->placement_file != NULL
-		       ? FAL_OK
-		       : refuse(p, i, FAL_ENOMEM, fal_strerror(FAL_ENOMEM));
+	p->job->placement_file = fal_xstrdup(value + n);
+	return FAL_OK;
 }
 
 static int
@@ -391,15 +340,16 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 	 unsigned line)
 {
 	struct job_read *p = user;
-	if (!known_section(section)) {
-		if (*section == '\0')
-			return fal_diag_set(p->diag, FAL_EFORMAT,
-					    "%s:%u: '%s' stands before any section",
-					    p->name, line,
-					    key != NULL ? FAL_QUOTE(key) : "");
+	size_t known = 0;
+	while (known < KEYS && strcmp(keys[known].section, section) != 0)
+		known++;
+	if (*section == '\0')
+		return fal_diag_set(p->diag, FAL_EFORMAT,
+				    "%s:%u: '%s' stands before any section", p->name,
+				    line, key != NULL ? FAL_QUOTE(key) : "");
+	if (known == KEYS)
 		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: [%s]: no such section",
 				    p->name, line, FAL_QUOTE(section));
-	}
 	if (key == NULL)
 		return FAL_OK;
 	size_t i = find(section, key);
@@ -426,17 +376,252 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 	return set_number(p, i, value);
 }
 
-bool
+/* Has the text the key that sets the field at this offset? */
+static bool
 job_has(const struct job_read *p, size_t at)
 {
 	return p->line[key_at(at)] != 0;
 }
 
-int
+/* As refuse(), about that key. */
+static int
 job_refuse(const struct job_read *p, size_t at, int err, const char *what)
 {
 	return refuse(p, key_at(at), err, what);
 }
+
+/* ---- what one value demands of others, and what follows where none is given ----------
+ */
+
+/* Which formats have a key, and of these those that can do without it. */
+enum {
+	IDX = 1 << FAL_JOB_FORMAT_IDX,
+	NPY = 1 << FAL_JOB_FORMAT_NPY,
+	TENSORS = 1 << FAL_JOB_FORMAT_SAFETENSORS,
+	TABLE = 1 << FAL_JOB_FORMAT_CSV | 1 << FAL_JOB_FORMAT_TSV,
+	TEXTS = 1 << FAL_JOB_FORMAT_TEXT,
+	CIFAR100 = 1 << FAL_JOB_FORMAT_CIFAR100,
+	CIFAR = 1 << FAL_JOB_FORMAT_CIFAR10 | CIFAR100,
+	FILES = NPY | TENSORS | TABLE | TEXTS | CIFAR
+};
+
+/* What data.format demands of the keys that name files and what is in them. */
+static int
+check_files(const struct job_read *p)
+{
+	const struct fal_job *job = p->job;
+	const unsigned format = 1u << job->format;
+	const bool test = job->eval != FAL_JOB_EVAL_NEVER || fal_job_has_test(job) ||
+			  job->test_labels != NULL;
+	const struct {
+		size_t at;
+		unsigned of, without;
+		bool test;
+	} rules[] = {
+		{ JOB_AT(train_images), IDX, 0, false },
+		{ JOB_AT(train), FILES, 0, false },
+		{ JOB_AT(train_labels), IDX | NPY, 0, false },
+		{ JOB_AT(test_images), IDX, 0, true },
+		{ JOB_AT(test), FILES, 0, true },
+		{ JOB_AT(test_labels), IDX | NPY, 0, true },
+		{ JOB_AT(features), TENSORS, 0, false },
+		{ JOB_AT(label), TENSORS | TABLE | CIFAR100, CIFAR100, false },
+		{ JOB_AT(target), NPY | TENSORS | TABLE, NPY | TENSORS | TABLE, false },
+		{ JOB_AT(window), TEXTS, 0, false },
+		{ JOB_AT(train_hash), IDX | FILES, IDX | FILES, false },
+		{ JOB_AT(test_hash), IDX | FILES, IDX | FILES, true },
+	};
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		const size_t at = rules[i].at;
+		const bool needed = (rules[i].of & ~rules[i].without & format) != 0 &&
+				    (test || !rules[i].test);
+		if (job_has(p, at) && (rules[i].of & format) == 0)
+			return job_refuse(p, at, FAL_EINVAL,
+					  "is not for this data.format");
+		if (needed && !job_has(p, at))
+			return job_refuse(
+				p, at, rules[i].test ? FAL_EINVAL : FAL_EFORMAT,
+				rules[i].test ? "missing (job.eval = never needs none)"
+					      : "missing");
+	}
+	return FAL_OK;
+}
+
+/* What only the server can do is not for schemes whose steps are made elsewhere. */
+static int
+check_local(const struct job_read *p)
+{
+	const char *key = fal_job_server_only(p->job);
+	struct fal_diag d;
+	if (key == NULL || !fal_rule_local(&p->job->rule))
+		return FAL_OK;
+	fal_diag_set(&d, 0, "takes steps outside the server, which %s is not for", key);
+	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
+}
+
+/* One value, and what it demands of others. */
+struct rule {
+	bool wrong;
+	size_t at;
+	const char *what;
+};
+
+/* The first that is broken. */
+static int
+hold(const struct job_read *p, const struct rule *rules, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (rules[i].wrong)
+			return job_refuse(p, rules[i].at, FAL_EINVAL, rules[i].what);
+	return FAL_OK;
+}
+
+/* Between model and data. */
+static int
+check_data(const struct job_read *p)
+{
+	const struct fal_job *job = p->job;
+	const char *fine = job->label;
+	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
+	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
+	const bool values = job->target == FAL_JOB_TARGET_VALUE;
+	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
+	const bool shuffles = job_has(p, JOB_AT(shuffle));
+	const struct rule rules[] = {
+		{ job->model == NULL && job->init == NULL, JOB_AT(model),
+		  "missing, and so is model.init" },
+		{ job->init_sha256 != NULL && job->init == NULL, JOB_AT(init_sha256),
+		  "does nothing without model.init" },
+		{ job->model_sha256 != NULL && job->model == NULL, JOB_AT(model_sha256),
+		  "does nothing without model.file" },
+		{ !test && job->state_best == FAL_JOB_BEST_YES, JOB_AT(state_best),
+		  "does nothing for job.eval = never" },
+		{ by_index && job->samples == 0, JOB_AT(samples),
+		  "missing (data.format = index needs it)" },
+		{ by_index && test && job->test_samples == 0, JOB_AT(test_samples),
+		  "missing (job.eval = never needs none)" },
+		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
+			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
+		  JOB_AT(label), "is not fine or coarse" },
+		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
+			  (p->mean_n > 0 || p->std_n > 0),
+		  p->mean_n > 0 ? JOB_AT(mean) : JOB_AT(std),
+		  "does nothing for this data.format" },
+		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
+			  job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
+		  JOB_AT(partition), "'label-skew' needs labels" },
+		{ values && job->model != NULL, JOB_AT(target),
+		  "'value' is only for a job without model.file: its layers classify" },
+		{ values && job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
+		  JOB_AT(partition), "'label-skew' needs labels that are classes" },
+		{ job->buffers != NULL && job->model != NULL, JOB_AT(buffers),
+		  "are only for a job without model.file" },
+		{ job->buffers == NULL && job_has(p, JOB_AT(optim.buffer_momentum)),
+		  JOB_AT(optim.buffer_momentum), "does nothing without model.buffers" },
+		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, JOB_AT(std),
+		  "lists other channels than data.mean" },
+		{ shared && job->parts != 0, JOB_AT(parts),
+		  "does nothing for data.partition = shared" },
+		{ !shared && job->parts == 0, JOB_AT(parts),
+		  "missing (data.partition = shared needs none)" },
+		{ !shared && shuffles, JOB_AT(shuffle),
+		  "is only for data.partition = shared" },
+	};
+	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
+}
+
+/* Of a step: its batch, the optimiser, its rate. */
+static int
+check_steps(const struct job_read *p)
+{
+	const struct fal_job *job = p->job;
+	const enum fal_optim_kind kind = job->optim.kind;
+	const bool moves = kind == FAL_MOMENTUM || kind == FAL_NESTEROV;
+	const bool adam = kind == FAL_ADAMW;
+	const bool steps = job->schedule.kind == FAL_STEP;
+	const bool cosine = job->schedule.kind == FAL_COSINE;
+	const struct rule rules[] = {
+		{ job->task > job->batch, JOB_AT(task), "is more than batch.size" },
+		{ moves && job->optim.momentum <= 0, JOB_AT(optim.momentum),
+		  "must be above 0 for this optimizer.kind" },
+		{ !moves && job->optim.momentum > 0, JOB_AT(optim.momentum),
+		  "does nothing for this optimizer.kind" },
+		{ !adam && job_has(p, JOB_AT(optim.beta1)), JOB_AT(optim.beta1),
+		  "is only for optimizer.kind = adamw" },
+		{ !adam && job_has(p, JOB_AT(optim.beta2)), JOB_AT(optim.beta2),
+		  "is only for optimizer.kind = adamw" },
+		{ !adam && kind != FAL_ADAGRAD && job_has(p, JOB_AT(optim.eps)),
+		  JOB_AT(optim.eps), "is only for optimizer.kind = adagrad or adamw" },
+		{ job->optim.weight_decay <= 0 && job_has(p, JOB_AT(decay)),
+		  JOB_AT(decay), "does nothing without optimizer.weight-decay" },
+		{ adam && job_has(p, JOB_AT(decay)) &&
+			  job->decay == FAL_JOB_DECAY_COUPLED,
+		  JOB_AT(decay), "'coupled' is not for optimizer.kind = adamw" },
+		{ job->verify <= 0 && job->verify_stop == FAL_JOB_VERIFY_STOP_YES,
+		  JOB_AT(verify_stop), "does nothing without job.verify" },
+		{ steps && job->schedule.every == 0, JOB_AT(schedule.every),
+		  "must be above 0 for schedule.kind = step" },
+		{ !steps && job->schedule.every != 0, JOB_AT(schedule.every),
+		  "is only for schedule.kind = step" },
+		{ steps && job->schedule.gamma >= 1, JOB_AT(schedule.gamma),
+		  "must be below 1 for schedule.kind = step" },
+		{ !steps && job->schedule.gamma < 1, JOB_AT(schedule.gamma),
+		  "is only for schedule.kind = step" },
+		{ !cosine && job->schedule.min_lr > 0, JOB_AT(schedule.min_lr),
+		  "is only for schedule.kind = cosine" },
+		{ job->schedule.min_lr > job->schedule.lr, JOB_AT(schedule.min_lr),
+		  "is more than optimizer.lr" },
+	};
+	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
+}
+
+/* Whether all that the text says goes together. */
+static int
+job_judge(const struct job_read *p)
+{
+	int err = check_files(p);
+	err = err == FAL_OK ? check_data(p) : err;
+	err = err == FAL_OK ? check_steps(p) : err;
+	return err == FAL_OK ? check_local(p) : err;
+}
+
+/* Values of the keys that the text does not have, where 0 is not it. */
+static void
+job_fill(const struct job_read *p)
+{
+	struct fal_job *job = p->job;
+	job->channels = p->mean_n > p->std_n ? p->mean_n : p->std_n;
+	if (job->channels == 0)
+		job->channels = 1;
+	if (!job_has(p, JOB_AT(state_seconds)) && !job_has(p, JOB_AT(state_clocks)))
+		job->state_seconds = 60;
+	if (job->state_keep == 0)
+		job->state_keep = 2;
+	for (uint32_t i = p->std_n; i < FAL_JOB_CHANNELS; i++)
+		job->std[i] = 1;
+	if (job->partition == FAL_JOB_PARTITION_SHARED)
+		job->parts = 1;
+	if (job->push_bits == FAL_BFP_P)
+		job->push_bits = 0;
+	struct fal_optim *o = &job->optim;
+	if (o->kind == FAL_ADAMW && !job_has(p, JOB_AT(optim.beta1)))
+		o->beta1 = 0.9;
+	if (o->kind == FAL_ADAMW && !job_has(p, JOB_AT(optim.beta2)))
+		o->beta2 = 0.999;
+	if (job->buffers != NULL && !job_has(p, JOB_AT(optim.buffer_momentum)))
+		o->buffer_momentum = 0.1;
+	if (!job_has(p, JOB_AT(optim.eps)))
+		o->eps = o->kind == FAL_ADAMW ? 1e-8f : 1e-10f;
+	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
+	if (job->task == 0) {
+		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
+		if (job->task > job->batch)
+			job->task = job->batch;
+	}
+}
+
+/* ---- a text as a whole ---------------------------------------------------------------
+ */
 
 int
 fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
@@ -475,11 +660,11 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 void
 fal_job_free(struct fal_job *job)
 {
-	for (size_t i = 0; job != NULL && i < KEYS; i++)
-		if (is_text(i))
-			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job == NULL)
 		return;
+	for (size_t i = 0; i < KEYS; i++)
+		if (is_text(i))
+			free(*(char **)(void *)((char *)job + keys[i].at));
 	free(job->placement_file);
 	free(job->ranges);
 	*job = (struct fal_job){ 0 };
@@ -578,8 +763,8 @@ job_values_add(void *arg, const char *section, const char *key, const char *valu
 	(void)line;
 	if (i == KEYS || t->v[t->text][i] != NULL)
 		return FAL_OK;
-	t->v[t->text][i] = fal_strdup(value);
-	return t->v[t->text][i] != NULL ? FAL_OK : FAL_ENOMEM;
+	t->v[t->text][i] = fal_xstrdup(value);
+	return FAL_OK;
 }
 
 int
@@ -616,4 +801,145 @@ fal_job_path(const char *job_file, const char *path)
 	const char *slash = strrchr(job_file, '/');
 	const int dir = *path == '/' || slash == NULL ? 0 : (int)(slash - job_file) + 1;
 	return fal_xprintf("%.*s%s", dir, job_file, path);
+}
+
+/* ---- which tensors are not stepped by their gradients --------------------------------
+ */
+
+/* A key whose patterns, apart by blanks, name such tensors. */
+struct patterns {
+	const char *key, *text; /* NULL: none */
+	enum fal_range_rule rule;
+	bool lax; /* not each of them has to name one, for some name what is left out */
+};
+
+/* Whether any of the patterns names it. */
+static bool
+names(const char *patterns, const char *name)
+{
+	char copy[FAL_INI_LINE + 1], *rest = NULL;
+	snprintf(copy, sizeof(copy), "%s", patterns != NULL ? patterns : "");
+	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
+	     p = strtok_r(NULL, " \t", &rest))
+		if (fnmatch(p, name, 0) == 0)
+			return true;
+	return false;
+}
+
+bool
+fal_job_buffers(const void *job, const char *name)
+{
+	return names(((const struct fal_job *)job)->buffers, name);
+}
+
+struct fal_safetensors
+fal_job_tensors(const struct fal_job *job, const char *name, const struct fal_buf *bytes)
+{
+	return (struct fal_safetensors){ name, bytes->p, bytes->n, fal_job_buffers, job };
+}
+
+const char *
+fal_job_server_only(const struct fal_job *job)
+{
+	if (job->buffers != NULL)
+		return "model.buffers";
+	if (job->push_bits != 0)
+		return "push.bits";
+	return job->nonfinite == FAL_JOB_NONFINITE_SKIP ? "job.nonfinite = skip" : NULL;
+}
+
+static int
+useless(const struct patterns *k, const char *pattern, struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor", k->key,
+			    FAL_QUOTE(pattern));
+}
+
+/* Marks what the key names by 1 + rule. */
+static int
+mark(const struct fal_model *m, const struct patterns *k, uint8_t *marks,
+     struct fal_diag *diag)
+{
+	char copy[FAL_INI_LINE + 1], *rest = NULL;
+	uint32_t all = 0;
+	if (k->text == NULL)
+		return FAL_OK;
+	snprintf(copy, sizeof(copy), "%s", k->text);
+	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
+	     p = strtok_r(NULL, " \t", &rest)) {
+		uint32_t n = 0;
+		for (uint32_t i = 0; i < m->tensors; i++)
+			if (fnmatch(p, m->tensor[i].name, 0) == 0) {
+				marks[i] = (uint8_t)(1 + k->rule);
+				n++;
+			}
+		if (n == 0 && !k->lax)
+			return useless(k, p, diag);
+		all += n;
+	}
+	return all > 0 ? FAL_OK : useless(k, k->text, diag);
+}
+
+/* Ranges of marked tensors, neighbours of one rule in one; how many elements. */
+static uint64_t
+gather(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o,
+       struct fal_range *range)
+{
+	uint64_t all = 0;
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		if (marks[i] == 0)
+			continue;
+		const struct fal_range is = { t->offset, t->count,
+					      (enum fal_range_rule)(marks[i] - 1) };
+		struct fal_range *last = o->ranges > 0 ? &range[o->ranges - 1] : NULL;
+		if (last != NULL && last->rule == is.rule &&
+		    last->first + last->count == is.first)
+			last->count += is.count;
+		else
+			range[o->ranges++] = is;
+		all += t->count;
+	}
+	return all;
+}
+
+int
+fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
+{
+	/* What is frozen is so, though it be a buffer. */
+	const struct patterns key[] = {
+		{ "buffers", job->buffers, FAL_RANGE_EMA, true },
+		{ "freeze", job->freeze, FAL_RANGE_FROZEN, false },
+	};
+	uint32_t frozen = 0;
+	for (uint32_t i = 0; i < m->tensors; i++)
+		frozen += m->tensor[i].frozen;
+	if (job->freeze == NULL && job->buffers == NULL && frozen == 0)
+		return FAL_OK;
+	uint8_t *marks = fal_xcalloc(m->tensors, 1);
+	struct fal_range *range = fal_xcalloc(m->tensors, sizeof(*range));
+	int err = FAL_OK;
+	for (size_t k = 0; k < sizeof(key) / sizeof(key[0]) && err == FAL_OK; k++)
+		err = mark(m, &key[k], marks, diag);
+	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
+		if (m->tensor[i].frozen)
+			marks[i] = 1 + FAL_RANGE_FROZEN;
+	if (err == FAL_OK && gather(m, marks, &job->optim, range) == m->values)
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "model.%s: '%s' leaves nothing to train",
+				   job->freeze != NULL    ? "freeze"
+				   : job->buffers != NULL ? "buffers"
+							  : "init",
+				   FAL_QUOTE(job->freeze != NULL    ? job->freeze
+					     : job->buffers != NULL ? job->buffers
+								    : job->init));
+	free(marks);
+	if (err < 0) {
+		job->optim.ranges = 0;
+		free(range);
+		return err;
+	}
+	job->ranges = range;
+	job->optim.range = range;
+	return FAL_OK;
 }

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The values of all enums here are in the order of their words in job.c's table. */
+
 /* Where blocks begin: anywhere in the flat vector, or at each tensor. */
 enum fal_job_block { FAL_JOB_BLOCK_VECTOR, FAL_JOB_BLOCK_TENSOR };
 
@@ -150,7 +152,7 @@ struct fal_job {
  * line, section, key and value: "fashion.job:14: optimizer.lr: 'o.1' is not a number".
  * On success `out` is owned by the caller: fal_job_free().
  * Errors: FAL_EFORMAT (not this format; unknown, repeated or missing key), FAL_EINVAL (a
- * value that is not allowed), FAL_ENOMEM. */
+ * value that is not allowed). */
 int fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 		  struct fal_diag *diag);
 
@@ -178,8 +180,7 @@ int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
 /* Once the model is known: sets optim.range to the tensors that are frozen, or that
  * model.freeze and model.buffers name.  FAL_EINVAL when a pattern of freeze, or all of
- * buffers, name no tensor, or nothing is left to train; the diagnosis names no file.
- * FAL_ENOMEM. */
+ * buffers, name no tensor, or nothing is left to train; the diagnosis names no file. */
 int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
 /* The key of the job that only the server's own steps can follow, and so no rule of
  * fal_rule_local: "model.buffers", "job.nonfinite = skip", or NULL. */
@@ -200,7 +201,7 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
 
 /* Hands on_key each key whose values in two texts differ, as they are written, in the
  * order of falcon-job(5); NULL: the text has none.  How many
- * differ; or what on_key returned, if that is negative; FAL_EFORMAT, FAL_ENOMEM. */
+ * differ; or what on_key returned, if that is negative; FAL_EFORMAT. */
 int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 		   int (*on_key)(void *arg, const char *key, const char *in_a,
 				 const char *in_b),

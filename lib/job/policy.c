@@ -5,7 +5,9 @@
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "optim/stable.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 #include "sec/keyring.h"
 
 #include <jansson.h>
@@ -239,26 +241,21 @@ put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
 		fal_json_u64(out, w->lanes_max);
 		fal_json_close(out, ']');
 	}
-	if (w->share >= 0) {
+	if (w->share >= 0)
 		fal_json_member_num(out, "share", w->share);
-	}
-	if (w->site[0] != '\0') {
+	if (w->site[0] != '\0')
 		fal_json_member_str(out, "site", w->site);
-	}
-	if (w->excluded || w->admitted) {
+	if (w->excluded || w->admitted)
 		fal_json_member_bool(out, "exclude", w->excluded);
-	}
 	fal_json_close(out, '}');
 }
 
 void
 fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 {
-	struct fal_buf rule = { 0 };
-	fal_rule_put(&p->rule, &rule);
-	fal_put_u8(&rule, '\0');
+	char rule[FAL_RULE_TEXT];
 	fal_json_open(out, '{');
-	fal_json_member_str(out, "scheme", rule.err < 0 ? "" : (const char *)rule.p);
+	fal_json_member_str(out, "scheme", fal_rule_text(&p->rule, rule));
 	fal_json_member_bool(out, "clones", !p->no_clones);
 	if (p->workers > 0) {
 		fal_json_member_open(out, "workers", '{');
@@ -267,9 +264,6 @@ fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, '}');
-	if (rule.err < 0)
-		out->err = rule.err;
-	fal_buf_free(&rule);
 }
 
 /* ---- comparing ----------------------------------------------------------------- */
@@ -277,7 +271,6 @@ fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 struct changes {
 	struct fal_policy_change *v;
 	size_t n, cap;
-	int err;
 };
 
 /* A change of this key, unless from and to are the same. */
@@ -285,35 +278,14 @@ static void
 add(struct changes *c, const char *key, const char *name, const char *from,
     const char *to)
 {
-	if (strcmp(from, to) == 0 || c->err < 0)
+	if (strcmp(from, to) == 0)
 		return;
-	c->err = FAL_GROW(c->v, c->cap, c->n + 1);
-	if (c->err < 0)
-		return;
+	FAL_XGROW(c->v, c->cap, c->n + 1);
 	struct fal_policy_change *ch = &c->v[c->n++];
 	*ch = (struct fal_policy_change){ .model = false };
 	snprintf(ch->key, sizeof(ch->key), "%.10s%.63s", key, name);
 	snprintf(ch->from, sizeof(ch->from), "%.127s", from);
 	snprintf(ch->to, sizeof(ch->to), "%.127s", to);
-}
-
-static void
-add_scheme(struct changes *c, const struct fal_rule *a, const struct fal_rule *b)
-{
-	struct fal_buf from = { 0 }, to = { 0 };
-	fal_rule_put(a, &from);
-	fal_rule_put(b, &to);
-	fal_put_u8(&from, '\0');
-	fal_put_u8(&to, '\0');
-	size_t n = c->n;
-	if (from.err < 0 || to.err < 0)
-		c->err = FAL_ENOMEM;
-	else
-		add(c, "scheme", "", (const char *)from.p, (const char *)to.p);
-	if (c->n > n)
-		c->v[n].model = !fal_rule_same_model(a, b);
-	fal_buf_free(&from);
-	fal_buf_free(&to);
 }
 
 /* The words of `falcon-sync set`. */
@@ -350,12 +322,15 @@ add_worker(struct changes *c, const char *name, const struct fal_policy_worker *
 	add(c, "site.", name, from.site, to.site);
 }
 
-int
+size_t
 fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
-		   struct fal_policy_change **out, size_t *n)
+		   struct fal_policy_change **out)
 {
 	struct changes c = { 0 };
-	add_scheme(&c, &a->rule, &b->rule);
+	char from[FAL_RULE_TEXT], to[FAL_RULE_TEXT];
+	add(&c, "scheme", "", fal_rule_text(&a->rule, from), fal_rule_text(&b->rule, to));
+	if (c.n > 0)
+		c.v[0].model = !fal_rule_same_model(&a->rule, &b->rule);
 	add(&c, "clones", "", a->no_clones ? "no" : "yes", b->no_clones ? "no" : "yes");
 	for (size_t i = 0, j = 0; i < a->workers || j < b->workers;) {
 		const struct fal_policy_worker *x = i < a->workers ? &a->worker[i] : NULL;
@@ -366,13 +341,8 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 		i += order <= 0;
 		j += order >= 0;
 	}
-	if (c.err < 0) {
-		free(c.v);
-		return c.err;
-	}
 	*out = c.v;
-	*n = c.n;
-	return FAL_OK;
+	return c.n;
 }
 
 /* The members of an entry but its policy, which is `*policy`, borrowed of `o`. */
@@ -399,8 +369,8 @@ get_entry(const struct fal_policy_text *in, json_t *o, const json_error_t *parse
 				    in->line);
 	out->clock = (uint64_t)clock;
 	out->version = (uint64_t)version;
-	out->by = fal_strdup(by);
-	return out->by != NULL ? FAL_OK : FAL_ENOMEM;
+	out->by = fal_xstrdup(by);
+	return FAL_OK;
 }
 
 int
@@ -434,4 +404,41 @@ fal_policy_entry_free(struct fal_policy_entry *e)
 	free(e->by);
 	fal_policy_free(&e->policy);
 	*e = (struct fal_policy_entry){ 0 };
+}
+
+/* ---- what a rule costs ----------------------------------------------------------- */
+
+enum { SUPPOSED = 4 }; /* workers, where they are not known */
+
+bool
+fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
+		  uint32_t workers, char out[static FAL_STALE_TEXT])
+{
+	const uint32_t n = workers > 0 ? workers : SUPPOSED;
+	/* Where each worker's, or group's, gradients are updates of their own, those of
+	 * the others come in between. */
+	const struct fal_traits is = fal_rule_traits(rule);
+	const uint32_t most = !is.groups         ? n
+			      : rule->groups > 0 ? rule->groups
+						 : rule->most;
+	const uint32_t of = most < n ? most : n;
+	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
+	const uint32_t delay = is.alone ? (of - 1) / together : is.delay;
+	out[0] = '\0';
+	const double momentum = fal_stable_momentum(optim);
+	if (delay == 0 || momentum <= 0)
+		return false;
+	char what[80], name[FAL_RULE_TEXT];
+	if (is.alone)
+		snprintf(what, sizeof(what), "%s of %u workers%s",
+			 fal_rule_text(rule, name), n,
+			 workers > 0 ? "" : ", if so many come,");
+	else
+		snprintf(what, sizeof(what), "slack %u", delay);
+	const double factor = fal_stable_factor(optim, delay);
+	snprintf(out, FAL_STALE_TEXT,
+		 "%s with %s %g: stable learning rates are up to %.*f times lower", what,
+		 optim->kind == FAL_ADAMW ? "beta1" : "momentum", momentum,
+		 factor < 9.95 ? 1 : 0, factor);
+	return true;
 }

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "optim/optim.h"
 #include "sched/policy.h"
 
 #include <stdbool.h>
@@ -40,10 +41,10 @@ struct fal_policy_change {
 	bool model; /* may alter the model under the law; else neutral */
 };
 
-/* The changes from `a` to `b`, by scheme, clones, then workers by name.  `*out` is freed
- * with free().  0 or FAL_ENOMEM. */
-int fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
-		       struct fal_policy_change **out, size_t *n);
+/* The changes from `a` to `b`, by scheme, clones, then workers by name: how many.  `*out`
+ * is freed with free(). */
+size_t fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
+			  struct fal_policy_change **out);
 
 /* An entry of a journal: a policy, by whom and from which clock on; all owned. */
 struct fal_policy_entry {
@@ -57,5 +58,17 @@ struct fal_policy_entry {
 int fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *out,
 			 struct fal_diag *diag);
 void fal_policy_entry_free(struct fal_policy_entry *e);
+
+/* ---- where late gradients meet momentum: what a rule costs in learning rate ---- */
+
+enum { FAL_STALE_TEXT = 192 };
+
+/* Says how many times lower stable learning rates may be under the rule, with `workers`
+ * workers (0: not known), than with gradients that are never late: "slack 2 with momentum
+ * 0.9: stable learning rates are up to 17 times lower".  Where it takes workers and they
+ * are not known, it supposes some, and says so.  false, and "": the rule makes no
+ * gradient late, or the optimiser has no momentum. */
+bool fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
+		       uint32_t workers, char out[static FAL_STALE_TEXT]);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/quantile.h"
 #include "base/sorted.h"
 #include "base/text.h"
-#include "job/stale.h"
+#include "job/policy.h"
 #include "optim/optim.h"
 #include "proj/fit.h"
 #include "sched/bound.h"

@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/file.h"
-#include "data/load.h"
+#include "data/set.h"
 #include "model/safetensors.h"
 #include "place/place.h"
 #include "run/setup.h"

@@ -4,7 +4,7 @@
 #define FAL_RUN_FINISH_H
 
 #include "agent/agent.h"
-#include "data/batch.h"
+#include "data/order.h"
 #include "model/model.h"
 #include "nn/net.h"
 

@@ -7,9 +7,8 @@
 #define FAL_RUN_SETUP_H
 
 #include "base/err.h"
-#include "data/batch.h"
-#include "data/chunk.h"
 #include "data/order.h"
+#include "data/chunk.h"
 #include "job/job.h"
 #include "model/model.h"
 

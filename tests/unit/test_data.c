@@ -2,7 +2,6 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "data/array.h"
 #include "data/set.h"
 #include "sec/hash.h"
 

@@ -3,11 +3,8 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "data/batch.h"
-#include "data/cache.h"
-#include "data/chunk.h"
 #include "data/order.h"
-#include "data/samples.h"
+#include "data/chunk.h"
 
 #include <errno.h>
 #include <math.h>

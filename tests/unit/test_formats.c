@@ -4,9 +4,8 @@
  * batches. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "data/array.h"
-#include "data/batch.h"
 #include "data/set.h"
+#include "data/order.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Warnings where late gradients meet momentum. */
-#include "job/stale.h"
+#include "job/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
