@@ -115,14 +115,14 @@ test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c s
 	$(wildcard cmd/falcon-ps/*.c))
 test_image_queue_OF := cmd/falcon-ps/image_queue.c
 test_journal_OF := cmd/falcon-ps/state_dir.c
-test_lane_OF    := cmd/falcon-work/lane.c
+test_lane_OF    := cmd/falcon-work/lanes.c
 test_plot_OF    := cmd/falcon-proj/plot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/broadcast.c
 test_record_OF  := cmd/falcon-ps/state_dir.c cmd/falcon-ps/trace_file.c
 test_served_OF  := cmd/falcon-ps/broadcast.c
-test_spare_OF   := cmd/falcon-work/spare.c
-test_trainer_OF := $(addprefix cmd/falcon-work/,bulk.c spawn.c trainer.c)
+test_spare_OF   := cmd/falcon-work/lanes.c
+test_trainer_OF := cmd/falcon-work/trainer.c
 test_leave_OF   := cmd/falcon-ps/broadcast.c
 test_told_OF    := $(test_leave_OF)
 # An allocation may fail.

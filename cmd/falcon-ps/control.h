@@ -3,7 +3,7 @@
 #define FALCON_PS_CONTROL_H
 
 #include "state_dir.h"
-#include "run/manifest.h"
+#include "run/snapshot.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #define FALCON_PS_MEMORY_H
 
 #include "cli/need.h"
-#include "run/files.h"
+#include "run/job_files.h"
 
 #include <stdbool.h>
 

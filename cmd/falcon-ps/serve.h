@@ -9,7 +9,7 @@
 #include "net/addr.h"
 #include "net/listen.h"
 #include "net/sendq.h"
-#include "run/files.h"
+#include "run/job_files.h"
 #include "sec/keyring.h"
 #include "snapshots.h"
 #include "trace_file.h"

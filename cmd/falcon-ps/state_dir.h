@@ -16,8 +16,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "run/files.h"
-#include "run/journal.h"
+#include "run/job_files.h"
+#include "run/snapshot.h"
 #include "trace/chain.h"
 
 #include <stdbool.h>

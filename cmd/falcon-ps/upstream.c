@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "group/group.h"
 #include "net/conn.h"
-#include "run/texts.h"
+#include "run/job_files.h"
 #include "sec/secret.h"
 #include "server.h"
 

@@ -5,7 +5,7 @@
 #include "course.h"
 #include "model/model.h"
 #include "recompute.h"
-#include "run/anew.h"
+#include "run/replay.h"
 
 /* Of a clock whose lines are there; by task, as many as a clock has. */
 struct compare {

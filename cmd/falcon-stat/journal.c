@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "job/policy.h"
-#include "run/journal.h"
+#include "run/snapshot.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #include "cli/progress.h"
 #include "course.h"
 #include "recompute.h"
-#include "run/anew.h"
+#include "run/replay.h"
 
 #include <stdbool.h>
 #include <stdint.h>

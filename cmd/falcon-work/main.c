@@ -1,16 +1,18 @@
 /* falcon-work: a worker. */
+#include "backend_exec.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cli/cores.h"
 #include "cli/need.h"
 #include "data/chunk.h"
 #include "emul/emul.h"
-#include "eval.h"
 #include "net/options.h"
 #include "sched/sched.h"
 #include "session.h"
-#include "try.h"
+#include "tools.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,24 @@ struct given {
 	bool json, try;
 };
 
+int
+need_judge(const struct work_opt *opt, const char *job, const char *needs,
+	   struct need need, uint64_t said, struct fal_diag *diag)
+{
+	if (fal_need_mib(need.bytes) > fal_need_mib(said))
+		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB", job, needs,
+			    fal_need_mib(need.bytes));
+	struct fal_diag why;
+	const int err = fal_need_allowed(need.bytes, need.space, opt->max_memory, &why);
+	if (err == FAL_OK)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
+			    opt->lanes_max, fal_text_s(opt->lanes_max), why.text,
+			    err == FAL_ENOMEM && need.space > 0
+				    ? "; OpenBLAS needs 128 MiB of it a lane"
+				    : "");
+}
+
 static int
 usage(const char *option, const char *value, const char *want)
 {
@@ -38,9 +58,7 @@ static int
 parse_lanes(const char *s, struct work_opt *opt)
 {
 	uint64_t min, max;
-	char *copy = fal_strdup(s);
-	if (copy == NULL)
-		return FAL_ENOMEM;
+	char *copy = fal_xstrdup(s);
 	char *colon = strchr(copy, ':');
 	if (colon != NULL)
 		*colon++ = '\0';
@@ -101,12 +119,7 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
-	const int err = t->lanes != NULL ? parse_lanes(t->lanes, opt) : FAL_OK;
-	if (err == FAL_ENOMEM) {
-		fal_cli_err(PROG, "%s", fal_strerror(err));
-		return FAL_EXIT_NO;
-	}
-	if (err < 0)
+	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
 		return usage("lanes", t->lanes, "MIN:MAX, or a number");
 	if (t->name != NULL && !fal_name_valid(t->name))
 		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");

@@ -1,28 +1,36 @@
-/* A trainer's process, and what is said between it and its lane. */
+/* A trainer's process, the memory that is shared with it, and what is said between it and
+ * its lane. */
 #include "trainer.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "bulk.h"
-#include "spawn.h"
 #include "work.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
+
+#ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1 */
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 #define MS UINT64_C(1000000)
 #define S (1000 * MS)
@@ -40,6 +48,31 @@ enum { STDERR_LINE = 900 }; /* bytes; more are another line */
 enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start mends */
 enum { MOST_READS = 16 };   /* after the end: the rest may be endless */
 enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
+
+/* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  One set for each
+ * start, so that what a former one left running writes where nobody reads. */
+enum { AREA_PARAMS, AREA_GRADS, AREA_SAMPLES, AREAS };
+
+/* A memfd that is a safetensors file. */
+struct area {
+	int fd; /* -1: there is none */
+	struct fal_grad_area shape;
+	uint8_t *map; /* NULL: not mapped yet */
+};
+
+/* The descriptors of the trainer, from the standard ones on; behind the errors its
+ * memory. */
+enum { FD_IN, FD_OUT, FD_ERR, FD_AREAS, FD_PARAMS = FD_AREAS + AREAS, FD_GRADS, FDS };
+
+/* The pipes: our ends, which do not block. */
+enum { PIPE_IN, PIPE_OUT, PIPE_ERR, PIPE_PARAMS, PIPE_GRADS, PIPES };
+
+struct process {
+	pid_t pid; /* also its group's; 0: none */
+	int end[PIPES];
+};
+
+static const struct process no_process = { 0, { -1, -1, -1, -1, -1 } };
 
 /* Bytes on their way to a descriptor that does not block. */
 struct outgoing {
@@ -71,7 +104,7 @@ struct trainer {
 	int stop;    /* eventfd: end() wakes the keeper */
 	sem_t begun; /* the keeper has set `error` and `proc` */
 	int error;   /* errno, where the process could not be started */
-	struct spawned proc;
+	struct process proc;
 	struct fal_buf err;   /* the beginning of a line */
 	struct fal_diag last; /* the last line of this start */
 
@@ -89,7 +122,7 @@ struct trainer {
 	enum stage stage;
 	int pidfd;
 	uint64_t kill_at; /* once its standard input is closed */
-	struct bulk_area area[SPAWN_SHARED];
+	struct area area[AREAS];
 	struct outgoing lines, params;
 	struct fal_buf in;          /* output that is not parsed yet */
 	bool late;                  /* "no hello yet" was said */
@@ -104,6 +137,263 @@ struct trainer {
 	uint8_t head[8];          /* length of the frame on the gradients' pipe */
 	uint64_t frame, frames;   /* bytes of the frame that have come, and all */
 };
+
+/* --- shared memory ------------------------------------------------------------------ */
+
+static void *
+area_data(const struct area *a)
+{
+	return a->map + a->shape.data;
+}
+
+/* Gives the memfd room for a safetensors header without its length, and for so many bytes
+ * of data, and maps it.  Nobody can change the size from then on.  FAL_EIO: or it was
+ * tampered with; FAL_ENOMEM. */
+static int
+area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_only)
+{
+	enum { ALIGN = 64 };
+	a->shape.data = (8 + header->n + ALIGN - 1) / ALIGN * ALIGN;
+	a->shape.bytes = a->shape.data + data;
+	/* A page that the system comes to lack would kill whoever writes there first, */
+	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->shape.bytes)) < 0)
+		return FAL_ENOMEM;
+	/* … and shrunk by whom it is shared with, it would kill us. */
+	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+		return FAL_EIO;
+	void *map = FAL_TRY(MALLOC, MAP_FAILED,
+			    mmap(NULL, a->shape.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+				 a->fd, 0));
+	if (map == MAP_FAILED)
+		return FAL_ENOMEM;
+	a->map = map;
+	const uint64_t n = a->shape.data - 8;
+	for (unsigned k = 0; k < 8; k++)
+		a->map[k] = (uint8_t)(n >> k * 8);
+	memcpy(a->map + 8, header->p, header->n);
+	memset(a->map + 8 + header->n, ' ', n - header->n);
+	/* Kernels that do not know it leave the trainer to its manners. */
+	if (read_only)
+		(void)fcntl(a->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+	return fcntl(a->fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ? FAL_EIO : FAL_OK;
+}
+
+static void
+area_close(struct area *a)
+{
+	if (a->map != NULL)
+		munmap(a->map, a->shape.bytes);
+	if (a->fd >= 0)
+		close(a->fd);
+	*a = (struct area){ .fd = -1 };
+}
+
+/* --- the process -------------------------------------------------------------------- */
+
+/* Whether a variable is one that it is not to have: where our keys are, or of a trainer
+ * above us. */
+static bool
+is_ours(const char *var, const char *key)
+{
+	static const char *const names[] = {
+		"FALCON_KEY=",        "CREDENTIALS_DIRECTORY=", "NOTIFY_SOCKET=",
+		"FALCON_LANE=",       "FALCON_PARAMS_FD=",      "FALCON_GRADS_FD=",
+		"FALCON_SAMPLES_FD=", "FALCON_PARAMS_PIPE=",    "FALCON_GRADS_PIPE="
+	};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strncmp(var, names[i], strlen(names[i])) == 0)
+			return true;
+	const char *value = strchr(var, '=');
+	return key != NULL && value != NULL && strcmp(value + 1, key) == 0;
+}
+
+/* Ends with NULL; free with free_environment. */
+static char **
+make_environment(const struct trainer_conf *conf)
+{
+	const struct {
+		const char *name;
+		uint32_t value;
+	} more[] = { { "LANE", conf->number },
+		     { "PARAMS_FD", FD_AREAS + AREA_PARAMS },
+		     { "GRADS_FD", FD_AREAS + AREA_GRADS },
+		     { "SAMPLES_FD", FD_AREAS + AREA_SAMPLES },
+		     { "PARAMS_PIPE", FD_PARAMS },
+		     { "GRADS_PIPE", FD_GRADS } };
+	const size_t m = sizeof(more) / sizeof(more[0]);
+	size_t n = 0;
+	while (environ[n] != NULL)
+		n++;
+	char **v = fal_xcalloc(n + m + 1, sizeof(*v)), **at = v;
+	for (size_t i = 0; i < n; i++)
+		if (!is_ours(environ[i], conf->key))
+			*at++ = fal_xstrdup(environ[i]);
+	for (size_t i = 0; i < m; i++)
+		*at++ = fal_xprintf("FALCON_%s=%u", more[i].name, more[i].value);
+	return v;
+}
+
+static void
+free_environment(char **v)
+{
+	for (char **at = v; *at != NULL; at++)
+		free(*at);
+	free(v);
+}
+
+/* In the child: nothing but system calls from here on. */
+static void
+process_become(const char *command, char **env, const int fd[static FDS], pid_t parent)
+{
+	char *const argv[] = { (char *)"sh", (char *)"-c", (char *)command, NULL };
+	sigset_t none;
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(127);
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	/* They are all above those that they become. */
+	for (int i = 0; i < FDS; i++)
+		if (dup2(fd[i], i) < 0)
+			_exit(127);
+	if (close_range(FDS, ~0U, 0) < 0)
+		for (int i = FDS; i < sysconf(_SC_OPEN_MAX); i++)
+			close(i);
+	execve("/bin/sh", argv, env);
+	_exit(127);
+}
+
+static void
+close_all(const int *fd, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (fd[i] >= 0)
+			close(fd[i]);
+}
+
+/* `fd` moved above all that a child uses; it is closed in any case. */
+static int
+lift(int fd)
+{
+	const int up = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FDS);
+	const int why = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = why;
+	return up;
+}
+
+/* Their end and ours; `to_them`: they read. */
+static int
+make_pipe(bool to_them, int *theirs, int *ours)
+{
+	int p[2];
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return FAL_EIO;
+	*theirs = lift(p[to_them ? 0 : 1]);
+	*ours = p[to_them ? 1 : 0];
+	if (*theirs < 0 || fcntl(*ours, F_SETFL, O_NONBLOCK) < 0)
+		return FAL_EIO;
+	return FAL_OK;
+}
+
+/* Closes our ends. */
+static void
+process_close(struct process *s)
+{
+	close_all(s->end, PIPES);
+	*s = no_process;
+}
+
+/* Starts it in a group of its own; it is killed when the calling thread ends.  FAL_EIO
+ * (errno). */
+static int
+process_start(const struct trainer *t, struct process *out)
+{
+	static const struct {
+		int theirs;
+		bool to_them;
+	} pipes[PIPES] = { [PIPE_IN] = { FD_IN, true },
+			   [PIPE_OUT] = { FD_OUT, false },
+			   [PIPE_ERR] = { FD_ERR, false },
+			   [PIPE_PARAMS] = { FD_PARAMS, true },
+			   [PIPE_GRADS] = { FD_GRADS, false } };
+	struct process s = no_process;
+	const pid_t parent = getpid();
+	int fd[FDS] = { -1, -1, -1, -1, -1, -1, -1, -1 };
+	int err = FAL_OK;
+	for (int i = 0; i < PIPES && err == FAL_OK; i++)
+		err = make_pipe(pipes[i].to_them, &fd[pipes[i].theirs], &s.end[i]);
+	for (int i = 0; i < AREAS && err == FAL_OK; i++) {
+		fd[FD_AREAS + i] = fcntl(t->area[i].fd, F_DUPFD_CLOEXEC, FDS);
+		err = fd[FD_AREAS + i] < 0 ? FAL_EIO : FAL_OK;
+	}
+	if (err == FAL_OK) {
+		char **env = make_environment(&t->conf);
+		s.pid = fork();
+		if (s.pid == 0)
+			process_become(t->conf.command, env, fd, parent);
+		err = s.pid < 0 ? FAL_EIO : FAL_OK;
+		const int why = errno;
+		free_environment(env);
+		errno = why;
+	}
+	if (err == FAL_OK)
+		setpgid(s.pid, s.pid); /* whoever comes first */
+	const int why = errno;
+	close_all(fd, FDS);
+	if (err < 0)
+		process_close(&s);
+	errno = why;
+	*out = s;
+	return err;
+}
+
+/* Whether it has ended by itself; then `status` is as of waitpid, and it is still to be
+ * killed, as is whoever it left in its group. */
+static bool
+process_ended(const struct process *s, int *status)
+{
+	siginfo_t info = { 0 };
+	if (waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+	    info.si_pid == 0)
+		return false;
+	*status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+	return true;
+}
+
+/* Kills the group, and reaps the process. */
+static void
+process_kill(const struct process *s)
+{
+	/* Before it is reaped, so that the number is still its group's. */
+	kill(-s->pid, SIGKILL);
+	while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* CPU time of it, in clock ticks; 0: not known. */
+static uint64_t
+process_ticks(pid_t pid)
+{
+	char path[40], text[512];
+	unsigned long long user, sys;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	FILE *f = pid > 0 ? fopen(path, "re") : NULL;
+	if (f == NULL)
+		return 0;
+	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+	fclose(f);
+	const char *p = strrchr(text, ')'); /* of its name, which may hold anything */
+	if (p == NULL ||
+	    sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+		   &sys) != 2)
+		return 0;
+	return user + sys;
+}
 
 /* --- blame -------------------------------------------------------------------------- */
 
@@ -145,7 +435,7 @@ static void
 blame_end(struct trainer *t)
 {
 	int status;
-	if (!spawn_ended(&t->proc, &status))
+	if (!process_ended(&t->proc, &status))
 		blame(t, false, "it closed %s%s", t->closed, before_hello(t));
 	else if (t->starts == 1 && t->stage < GREETED && WIFEXITED(status) &&
 		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
@@ -231,12 +521,10 @@ static void *
 keeper_main(void *arg)
 {
 	struct trainer *t = arg;
-	struct spawn_conf conf = { t->conf.command, t->conf.key, t->conf.number, { 0 } };
-	for (int i = 0; i < SPAWN_SHARED; i++)
-		conf.fd[i] = t->area[i].fd;
-	t->error = spawn(&conf, &t->proc) < 0 ? errno : 0;
+	t->error = process_start(t, &t->proc) < 0 ? errno : 0;
 	const bool runs = t->error == 0;
-	struct pollfd p[] = { { t->proc.err, POLLIN, 0 }, { t->stop, POLLIN, 0 } };
+	struct pollfd p[] = { { t->proc.end[PIPE_ERR], POLLIN, 0 },
+			      { t->stop, POLLIN, 0 } };
 	uint64_t stops;
 	sem_post(&t->begun);
 	while (runs && p[1].revents == 0) {
@@ -250,12 +538,12 @@ keeper_main(void *arg)
 	if (!runs)
 		return NULL;
 	(void)!read(t->stop, &stops, sizeof(stops));
-	spawn_kill(&t->proc);
+	process_kill(&t->proc);
 	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && read_some(p[0].fd, &t->err) > 0;
 	     i++)
 		log_lines(t, false);
 	log_lines(t, true);
-	spawn_close(&t->proc);
+	process_close(&t->proc);
 	return NULL;
 }
 
@@ -274,8 +562,8 @@ end(struct trainer *t)
 	if (t->pidfd >= 0)
 		close(t->pidfd);
 	t->pidfd = -1;
-	for (int i = 0; i < SPAWN_SHARED; i++)
-		bulk_close(&t->area[i]);
+	for (int i = 0; i < AREAS; i++)
+		area_close(&t->area[i]);
 	fal_buf_clear(&t->lines.b);
 	fal_buf_clear(&t->params.b);
 	fal_buf_clear(&t->in);
@@ -298,11 +586,13 @@ start(struct trainer *t)
 	t->fails = 0;
 	t->serial = t->edition = t->frame = t->frames = 0;
 	t->last.text[0] = t->why_failed.text[0] = '\0';
-	for (int i = 0; i < SPAWN_SHARED; i++)
-		if (bulk_open(name[i], &t->area[i]) < 0) {
+	for (int i = 0; i < AREAS; i++) {
+		t->area[i].fd = memfd_create(name[i], MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		if (t->area[i].fd < 0) {
 			blame(t, false, "memory to share: %s", strerror(errno));
 			return;
 		}
+	}
 	int why = pthread_create(&t->keeper, NULL, keeper_main, t);
 	if (why == 0) {
 		while (sem_wait(&t->begun) < 0)
@@ -386,9 +676,9 @@ push(struct outgoing *o, int fd)
 static bool
 read_output(struct trainer *t, bool ended)
 {
-	ssize_t n = read_some(t->proc.out, &t->in);
+	ssize_t n = read_some(t->proc.end[PIPE_OUT], &t->in);
 	for (int i = 0; i < MOST_READS && ended && n > 0; i++)
-		n = read_some(t->proc.out, &t->in);
+		n = read_some(t->proc.end[PIPE_OUT], &t->in);
 	return n == 0;
 }
 
@@ -400,10 +690,10 @@ read_gradient(struct trainer *t)
 	uint8_t *to = t->head + t->frame;
 	uint64_t want = head - t->frame;
 	if (t->frame >= head) {
-		to = (uint8_t *)bulk_data(&t->area[SPAWN_GRADS]) + t->frame - head;
+		to = (uint8_t *)area_data(&t->area[AREA_GRADS]) + t->frame - head;
 		want = t->frames - t->frame;
 	}
-	const ssize_t n = read(t->proc.grads, to, want);
+	const ssize_t n = read(t->proc.end[PIPE_GRADS], to, want);
 	if (n <= 0)
 		return n == 0;
 	t->frame += (uint64_t)n;
@@ -428,42 +718,43 @@ timeout_ms(uint64_t until)
 	return ms < 3600000 ? (int)ms : 3600000;
 }
 
-enum { WAKE, END, OUT, GRADS, IN, PARAMS, ALL };
+enum { ON_WAKE, ON_END, ON_OUT, ON_GRADS, ON_IN, ON_PARAMS, EVENTS };
 
 /* Waits for bytes, the end of the process or another thread's wake-up, and reads and
  * writes.  False: none of these came before `until` (uv_hrtime). */
 static bool
 poll_events(struct trainer *t, uint64_t until)
 {
-	struct pollfd p[ALL] = {
-		[WAKE] = { t->wake, POLLIN, 0 },
-		[END] = { t->pidfd, POLLIN, 0 },
-		[OUT] = { t->proc.out, POLLIN, 0 },
-		[GRADS] = { t->frame < t->frames ? t->proc.grads : -1, POLLIN, 0 },
-		[IN] = { waits(&t->lines) ? t->proc.in : -1, POLLOUT, 0 },
-		[PARAMS] = { waits(&t->params) ? t->proc.params : -1, POLLOUT, 0 },
+	const int *end = t->proc.end;
+	struct pollfd p[EVENTS] = {
+		[ON_WAKE] = { t->wake, POLLIN, 0 },
+		[ON_END] = { t->pidfd, POLLIN, 0 },
+		[ON_OUT] = { end[PIPE_OUT], POLLIN, 0 },
+		[ON_GRADS] = { t->frame < t->frames ? end[PIPE_GRADS] : -1, POLLIN, 0 },
+		[ON_IN] = { waits(&t->lines) ? end[PIPE_IN] : -1, POLLOUT, 0 },
+		[ON_PARAMS] = { waits(&t->params) ? end[PIPE_PARAMS] : -1, POLLOUT, 0 },
 	};
 	uint64_t wakes;
 	bool eof = false;
-	const int n = poll(p, ALL, timeout_ms(until));
-	if (p[WAKE].revents != 0)
+	const int n = poll(p, EVENTS, timeout_ms(until));
+	if (p[ON_WAKE].revents != 0)
 		(void)!read(t->wake, &wakes, sizeof(wakes));
-	if (p[GRADS].revents != 0 && read_gradient(t))
+	if (p[ON_GRADS].revents != 0 && read_gradient(t))
 		t->closed = "the pipe of its gradients", eof = true;
 	/* The trainer has closed its end. */
-	if ((p[IN].revents & POLLERR) != 0)
+	if ((p[ON_IN].revents & POLLERR) != 0)
 		t->closed = "its standard input", eof = true;
-	if ((p[PARAMS].revents & POLLERR) != 0)
+	if ((p[ON_PARAMS].revents & POLLERR) != 0)
 		t->closed = "the pipe of its parameters", eof = true;
-	if ((p[OUT].revents | p[END].revents) != 0)
-		eof = read_output(t, p[END].revents != 0) || eof;
-	push(&t->lines, t->proc.in);
-	push(&t->params, t->proc.params);
-	if (eof && p[END].revents == 0) {
-		(void)poll(&p[END], 1, 200); /* a moment for its status */
-		(void)read_output(t, true);  /* its last word */
+	if ((p[ON_OUT].revents | p[ON_END].revents) != 0)
+		eof = read_output(t, p[ON_END].revents != 0) || eof;
+	push(&t->lines, end[PIPE_IN]);
+	push(&t->params, end[PIPE_PARAMS]);
+	if (eof && p[ON_END].revents == 0) {
+		(void)poll(&p[ON_END], 1, 200); /* a moment for its status */
+		(void)read_output(t, true);     /* its last word */
 	}
-	t->gone = eof || p[END].revents != 0;
+	t->gone = eof || p[ON_END].revents != 0;
 	return n != 0 || uv_hrtime() < until;
 }
 
@@ -566,22 +857,20 @@ static void
 tell_job(struct trainer *t)
 {
 	const struct trainer_job *j = t->job;
-	const struct bulk_conf params = { j->params, j->params_bytes, true },
-			       grads = { j->params, j->params_bytes, false },
-			       samples = { j->samples, j->samples_bytes, true };
 	struct fal_grad_job line = j->job;
-	int err = bulk_map(&t->area[SPAWN_PARAMS], &params);
+	int err = area_map(&t->area[AREA_PARAMS], &j->params, j->params_bytes, true);
 	if (err == FAL_OK)
-		err = bulk_map(&t->area[SPAWN_GRADS], &grads);
+		err = area_map(&t->area[AREA_GRADS], &j->params, j->params_bytes, false);
 	if (err == FAL_OK && t->hello.samples)
-		err = bulk_map(&t->area[SPAWN_SAMPLES], &samples);
+		err = area_map(&t->area[AREA_SAMPLES], &j->samples, j->samples_bytes,
+			       true);
 	if (err < 0) {
 		blame(t, false, "memory to share: %s", fal_strerror(err));
 		return;
 	}
-	line.params = t->area[SPAWN_PARAMS].shape;
-	line.grads = t->area[SPAWN_GRADS].shape;
-	line.samples = t->area[SPAWN_SAMPLES].shape;
+	line.params = t->area[AREA_PARAMS].shape;
+	line.grads = t->area[AREA_GRADS].shape;
+	line.samples = t->area[AREA_SAMPLES].shape;
 	fal_grad_put_job(&t->lines.b, &line);
 	t->stage = TOLD;
 }
@@ -628,45 +917,40 @@ allowed(const struct trainer *t, unsigned kind)
 
 /* Puts the area's file, behind its length, into the pipe of parameters. */
 static void
-put_file(struct trainer *t, enum spawn_shared which)
+put_file(struct trainer *t, const struct area *a)
 {
-	const struct bulk_area *a = &t->area[which];
 	fal_put_u64(&t->params.b, a->shape.bytes);
 	fal_put_bytes(&t->params.b, a->map, a->shape.bytes);
 }
 
-static int
+static void
 send_task(struct trainer *t, const struct trainer_task *task)
 {
-	const bool samples = t->hello.samples, pipes = t->hello.pipes;
+	const bool pipes = t->hello.pipes;
+	const struct area *params = &t->area[AREA_PARAMS],
+			  *samples = &t->area[AREA_SAMPLES];
 	struct fal_grad_task line = task->line;
 	if (t->serial != task->serial) {
-		fal_model_pack(t->job->model, task->params,
-			       bulk_data(&t->area[SPAWN_PARAMS]));
+		fal_model_pack(t->job->model, task->params, area_data(params));
 		t->serial = task->serial;
 		t->edition++;
 		if (pipes) {
 			fal_grad_put_params(&t->lines.b, line.version);
-			put_file(t, SPAWN_PARAMS);
+			put_file(t, params);
 		}
 	}
-	int err = samples ? task->fill(task->arg, bulk_data(&t->area[SPAWN_SAMPLES]))
-			  : FAL_OK;
-	if (err < 0)
-		return err;
 	line.edition = t->edition;
-	line.params = t->area[SPAWN_PARAMS].shape.data;
-	line.grads = t->area[SPAWN_GRADS].shape.data;
-	line.samples = t->area[SPAWN_SAMPLES].shape.data;
+	line.params = params->shape.data;
+	line.grads = t->area[AREA_GRADS].shape.data;
+	line.samples = samples->shape.data;
 	fal_grad_put_task(&t->lines.b, &line);
-	if (pipes && samples)
-		put_file(t, SPAWN_SAMPLES);
+	if (pipes && t->hello.samples)
+		put_file(t, samples);
 	t->frame = 0;
 	t->frames = pipes && !line.eval ? sizeof(t->head) + t->job->params_bytes : 0;
 	t->why_failed.text[0] = '\0';
-	push(&t->lines, t->proc.in);
-	push(&t->params, t->proc.params);
-	return FAL_OK;
+	push(&t->lines, t->proc.end[PIPE_IN]);
+	push(&t->params, t->proc.end[PIPE_PARAMS]);
 }
 
 /* Waits for the answer to the task; `*cancels`: the trainer was told to cancel the task.
@@ -722,7 +1006,21 @@ trainer_start(struct trainer *t, uint64_t id)
 	return make_ready(t, id, TOLD) ? t->starts : 0;
 }
 
-int
+void *
+trainer_samples(const struct trainer *t)
+{
+	assert(t->stage == TOLD);
+	return t->hello.samples ? area_data(&t->area[AREA_SAMPLES]) : NULL;
+}
+
+const float *
+trainer_grads(const struct trainer *t)
+{
+	assert(t->stage == TOLD);
+	return area_data(&t->area[AREA_GRADS]);
+}
+
+void
 trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_made *out)
 {
 	const uint64_t id = task->line.id;
@@ -731,10 +1029,8 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 	*out = (struct trainer_made){ .end = TRAINER_CANCELLED };
 	assert(t->stage == TOLD);
 	if (is_unwanted(t, id))
-		return FAL_OK;
-	int err = send_task(t, task);
-	if (err < 0)
-		return err;
+		return;
+	send_task(t, task);
 	const uint64_t begun = uv_hrtime(), until = begun + allowed(t, task->kind);
 	const bool answered = await_answer(t, id, until, &w, &cancels);
 	out->ns = uv_hrtime() - begun;
@@ -755,13 +1051,8 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 		   : !answered             ? TRAINER_LOST
 		   : w.op == FAL_GRAD_FAIL ? TRAINER_FAILED
 					   : TRAINER_MADE;
-	if (out->end == TRAINER_MADE && task->take != NULL)
-		err = task->take(task->arg, out,
-				 task->line.eval ? NULL
-						 : bulk_data(&t->area[SPAWN_GRADS]));
 	if (t->blamed)
 		end_blamed(t);
-	return err;
 }
 
 bool
@@ -843,7 +1134,7 @@ trainer_steps(struct trainer *t)
 {
 	const uint64_t answers = t->answers;
 	if (answers == t->seen) /* answers tell as well that it works */
-		t->ticks = spawn_ticks(t->pid);
+		t->ticks = process_ticks(t->pid);
 	t->seen = answers;
 	return answers + t->ticks;
 }
@@ -853,13 +1144,11 @@ trainer_steps(struct trainer *t)
 int
 trainer_new(const struct trainer_conf *conf, struct trainer **out)
 {
-	struct trainer *t = fal_calloc(1, sizeof(*t));
-	if (t == NULL)
-		return FAL_ENOMEM;
+	struct trainer *t = fal_xcalloc(1, sizeof(*t));
 	t->conf = *conf;
 	t->pidfd = -1;
 	t->pause = least_pause / 2;
-	for (int i = 0; i < SPAWN_SHARED; i++)
+	for (int i = 0; i < AREAS; i++)
 		t->area[i].fd = -1;
 	t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -870,7 +1159,7 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 		return FAL_EIO;
 	}
 	start(t);
-	push(&t->lines, t->proc.in);
+	push(&t->lines, t->proc.end[PIPE_IN]);
 	*out = t;
 	return FAL_OK;
 }
@@ -878,10 +1167,11 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 void
 trainer_close_input(struct trainer *t)
 {
-	if (t->stage == ENDED || t->proc.in < 0)
+	int *input = &t->proc.end[PIPE_IN];
+	if (t->stage == ENDED || *input < 0)
 		return;
-	close(t->proc.in);
-	t->proc.in = -1;
+	close(*input);
+	*input = -1;
 	t->kill_at = uv_hrtime() + exit_ns;
 }
 

@@ -26,7 +26,7 @@ struct trainer_conf {
 			after any error */
 };
 
-/* Starts the process, and does not wait for it.  FAL_ENOMEM, FAL_EIO. */
+/* Starts the process, and does not wait for it.  FAL_EIO. */
 int trainer_new(const struct trainer_conf *conf, struct trainer **out);
 
 /* For any thread: ends a task that is under way, as cancelled, and refuses all later
@@ -78,22 +78,23 @@ struct trainer_task {
 	const float *params;
 	uint64_t serial; /* another one for other parameters; not 0 */
 	unsigned kind;   /* below TRAINER_KINDS: those of a kind take about as long */
-	/* Fills the memory of samples, if they are wanted. */
-	int (*fill)(void *arg, void *data);
-	void *arg; /* of both */
-	/* Takes the result, and the gradient's tensors, NULL for a task that has none.  A
-	 * trainer that breaks the rules may write to the tensors meanwhile. */
-	int (*take)(void *arg, const struct trainer_made *made, const float *grads);
 };
 
 /* Waits until the process has started and knows the job.  Returns the number of starts so
  * far, or 0: the task of this id was cancelled, or the trainer was given up. */
 uint64_t trainer_start(struct trainer *t, uint64_t id);
 
-/* Has a task done by the process that trainer_start waited for.  Returns the errors of
- * `fill` and `take`. */
-int trainer_do(struct trainer *t, const struct trainer_task *task,
-	       struct trainer_made *out);
+/* The memory for the samples of the next task, between trainer_start and trainer_do;
+ * NULL: the trainer wants none. */
+void *trainer_samples(const struct trainer *t);
+
+/* Has a task done by the process that trainer_start waited for. */
+void trainer_do(struct trainer *t, const struct trainer_task *task,
+		struct trainer_made *out);
+
+/* The tensors of the gradient that was made last, until the next of these calls.  A
+ * trainer that breaks the rules may write there meanwhile. */
+const float *trainer_grads(const struct trainer *t);
 
 /* For any thread: cancels the task of this id, under way or still to come. */
 void trainer_cancel(struct trainer *t, uint64_t id);

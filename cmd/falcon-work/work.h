@@ -1,10 +1,9 @@
-/* What the command line asks for. */
+/* What the command line asks for, and whether a job is within it. */
 #ifndef WORK_WORK_H
 #define WORK_WORK_H
 
 #include "cli/cli.h"
 #include "emul/emul.h"
-#include "exec.h"
 #include "net/addr.h"
 #include "net/sendq.h"
 #include "sec/keyring.h"
@@ -13,6 +12,8 @@
 #include <stdint.h>
 
 #define PROG "falcon-work"
+
+struct exec;
 
 struct work_opt {
 	struct fal_addr addr[FAL_ADDRS_MAX]; /* tried one after the other */
@@ -30,5 +31,16 @@ struct work_opt {
 	struct exec *exec;   /* NULL: the net of this process computes */
 	bool verbose;
 };
+
+/* Memory of a job: resident bytes at the peak, and address space beside them that is
+ * hardly used. */
+struct need {
+	uint64_t bytes, space;
+};
+
+/* Logs that the job "needs", or "now needs", so many MiB, unless `said` bytes are as
+ * many.  FAL_ENOMEM, with `diag`: the need is beyond --max-memory. */
+int need_judge(const struct work_opt *opt, const char *job, const char *needs,
+	       struct need need, uint64_t said, struct fal_diag *diag);
 
 #endif

@@ -1,6 +1,6 @@
 /* --emulate SPEC: how long a task takes on another machine, and when.
  *
- * Times in, times out, but for the record: who sleeps is lane.c, who crashes fault.c,
+ * Times in, times out, but for the record: who sleeps and who crashes is lanes.c,
  * whose records are late lib/net/slow.h.  All of it is for the loop's thread.
  *
  * The speed is a step function of the time since the first task began, whatever the

@@ -4,8 +4,8 @@
 
 #include "nn/kern.h"
 #include "nn/net.h"
-#include "run/finish.h"
-#include "run/setup.h"
+#include "run/job_files.h"
+#include "run/task_runner.h"
 
 struct fal_desk; /* opaque */
 

@@ -1,16 +1,94 @@
 /* Snapshots: folders of the state folder, each with an image of all shards and a
- * manifest, which is there when all of it is on disk (falcon-ps(1), FILES).
+ * manifest, which is there when all of it is on disk (falcon-ps(1), FILES); and the lines
+ * of a policy journal, falcon-policy(5).
  *
  * Written by a thread, one at a time; the loop hands over what is its own by then.
  */
 #ifndef FAL_RUN_SNAPSHOT_H
 #define FAL_RUN_SNAPSHOT_H
 
-#include "run/files.h"
-#include "run/manifest.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "coord/past.h"
+#include "run/job_files.h"
+#include "sched/policy.h"
+#include "sec/hash.h"
 #include "shard/rack.h"
+#include "store/image.h"
+#include "trace/chain.h"
 
 #include <stdbool.h>
+#include <stdint.h>
+
+/* ---- policy journals
+ * ------------------------------------------------------------------- */
+
+struct fal_journal_line {
+	uint64_t clock, version;
+	const char *by;
+	const struct fal_policy *policy;
+};
+
+/* Appends the line, with its newline and its link; `time` is in seconds of the epoch.
+ * Where `out` has no memory the chain stays where it was. */
+void fal_journal_put(const struct fal_journal_line *l, int64_t time,
+		     struct fal_chain *chain, struct fal_buf *out);
+
+/* What is read, and by whom it is wanted; 0 but for the first four. */
+struct fal_journal_reading {
+	const char *name; /* of the file, for `diag` */
+	/* Borrowed for the call, with *chain as it was before the line; a negative return
+	 * ends the reading. */
+	int (*on_line)(void *arg, const struct fal_journal_line *l);
+	void *arg;
+	struct fal_chain *chain; /* of all that was read; kept */
+	unsigned line;           /* the last one that was looked at, from 1 */
+	bool unchained;          /* it is a line, but not the one that follows */
+	size_t whole;            /* bytes of the lines that are some, with their ends */
+};
+
+/* Hands each line that has an end to on_line.  FAL_EFORMAT, FAL_EINVAL, FAL_ELIMIT: one
+ * is no line of a journal, or does not follow, which `diag` (may be NULL) names;
+ * FAL_ENOMEM; what on_line returned. */
+int fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
+		     struct fal_diag *diag);
+
+/* The line at r->line does not chain the one before.  FAL_EINVAL. */
+int fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag);
+
+/* ---- manifests
+ * ------------------------------------------------------------------------- */
+
+/* What a snapshot's manifest says: the numbers of the image beside it, its hash, what the
+ * coordinator was, the policy that held, and how much of trace and journal belongs to it;
+ * last a link of its own (trace/chain.h), so that none that was damaged is believed.
+ * Bytes in, bytes out: no I/O. */
+struct fal_snap_manifest {
+	char job[2 * FAL_HASH_BYTES + 1]; /* fal_files.lasting_hex */
+	/* model_hex and data_hex of the same; its `from`, or else init_hex. */
+	char net[2 * FAL_HASH_BYTES + 1], data[2 * FAL_HASH_BYTES + 1],
+		init[2 * FAL_HASH_BYTES + 1];
+	char sizes[FAL_FILES_SIZES]; /* of the same */
+	uint32_t incarnation;
+	uint64_t lines, journal; /* of trace and journal that are before it, and the */
+	char chain[FAL_CHAIN_DIGITS + 1], journal_chain[FAL_CHAIN_DIGITS + 1]; /* links */
+	struct fal_image_head image;
+	uint64_t bytes; /* of state.safetensors, and its BLAKE2b; version 0 has none: 0,
+			   "" */
+	char blake2b[2 * FAL_HASH_BYTES + 1];
+	struct fal_policy policy;
+	struct fal_coord_past past;
+};
+
+void fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out);
+/* Reads what fal_snap_manifest_put made, and nothing else.  `name` stands first in the
+ * diagnosis.  FAL_EFORMAT, FAL_EINVAL, FAL_ENOMEM. */
+int fal_snap_manifest_get(const char *name, const void *p, size_t n,
+			  struct fal_snap_manifest *out, struct fal_diag *diag);
+void fal_snap_manifest_free(struct fal_snap_manifest *m);
+
+/* ---- snapshots
+ * ------------------------------------------------------------------------- */
 
 /* One to be written, of which everything is owned. */
 struct fal_snapshot {

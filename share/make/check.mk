@@ -187,7 +187,6 @@ T ?= 20
 # What a target has of a program, beside the library.
 fuzz_journal_OF := cmd/falcon-ps/state_dir.c
 fuzz_set_OF := cmd/falcon-sync/set.c
-fuzz_texts_OF := lib/run/texts.c
 # Folders of examples to begin with, by target, beside those that are kept.
 FUZZ_KEPT := tests/fuzz/corpus
 FUZZ_SEEDS_fuzz_job := share/jobs

@@ -59,14 +59,14 @@ refused() {
 	refused lib/shard/shard.c '#include "sched/ledger.h"' 'which is behind a wall'
 	refused lib/store/store.h '#include "sched/ledger.h"' 'which is behind a wall'
 	refused lib/coord/round.c '#include "store/image.h"' 'which is behind a wall'
-	refused lib/agent/push.c '#include "store/store.h"' 'is not for this place'
+	refused lib/agent/contributions.c '#include "store/store.h"' 'is not for this place'
 	refused lib/sched/sched.c '#include "shard/shard.h"' 'which is not below it'
 }
 
 @test "floors: nets are known where gradients are made by them, and nowhere else" {
 	refused cmd/falcon-work/session.c '#include "run/desk.h"' 'is not for this place'
-	refused cmd/falcon-work/maker_exec.c '#include "nn/net.h"' 'is not for this place'
-	refused lib/agent/push.c '#include "nn/net.h"' 'is not for this place'
+	refused cmd/falcon-work/backend_exec.c '#include "nn/net.h"' 'is not for this place'
+	refused lib/agent/contributions.c '#include "nn/net.h"' 'is not for this place'
 }
 
 @test "floors: nobody includes a source" {
@@ -76,8 +76,8 @@ refused() {
 
 # The command of a trainer comes from the command line alone: falcon-security(7).
 @test "floors: programs are started, and code is loaded, in few places" {
-	refused cmd/falcon-work/talk.c 'execve(text, argv, environ);' 'that starts programs'
-	refused lib/run/setup.c 'void *p = dlopen(name, 1);' 'that starts programs'
+	refused cmd/falcon-work/session.c 'execve(text, argv, environ);' 'that starts programs'
+	refused lib/run/job_files.c 'void *p = dlopen(name, 1);' 'that starts programs'
 	refused cmd/falcon-ps/control.c 'system (text);' 'that starts programs'
 }
 

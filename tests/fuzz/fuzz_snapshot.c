@@ -1,6 +1,6 @@
 /* A snapshot's manifest as it may lie on a disk: what is read says what is possible, and
  * is written and read again as itself. */
-#include "run/manifest.h"
+#include "run/snapshot.h"
 
 #include <assert.h>
 #include <string.h>

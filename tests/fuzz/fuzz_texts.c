@@ -1,6 +1,6 @@
 /* The three texts of a job from a hostile coordinator: the input is WELCOME's sizes, then
  * pieces.  No text outgrows its size, and what is whole is so once. */
-#include "run/texts.h"
+#include "run/job_files.h"
 
 #include "base/err.h"
 

@@ -9,8 +9,7 @@
 
 #include "base/buf.h"
 #include "base/rng.h"
-#include "run/journal.h"
-#include "run/manifest.h"
+#include "run/snapshot.h"
 #include "shard/rack.h"
 
 #include <stdbool.h>

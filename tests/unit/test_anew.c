@@ -1,7 +1,7 @@
 /* Clocks computed anew: they come out the same however many threads there are, from
  * version 0 as from a snapshot; what a snapshot is not held for is said in one line: that
  * of another job, a manifest that is damaged; and of one that differs, what does. */
-#include "run/anew.h"
+#include "run/replay.h"
 
 #include "../drawn.h"
 #include "base/mem.h"

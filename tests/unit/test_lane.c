@@ -1,6 +1,6 @@
 /* Which thread computes a task: the lane's, or, of quick ones, the loop's; and what a
  * lane waits for and tells while it is at a task. */
-#include "../../cmd/falcon-work/lane.h"
+#include "../../cmd/falcon-work/lanes.h"
 
 #include "../drawn.h"
 

@@ -1,7 +1,7 @@
 /* Manifests of snapshots: what was put is got, and whatever else it is, is refused in one
  * line.  Values are drawn from SEED, which is printed; FAL_TEST_SEED gives another one.
  */
-#include "run/manifest.h"
+#include "run/snapshot.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* When a core counts as left over: by what the system says of the time since it was asked
  * last, and no more often than twice a second. */
-#include "../../cmd/falcon-work/spare.h"
+#include "../../cmd/falcon-work/lanes.h"
 
 #include "../drawn.h"
 #include "base/rng.h"

@@ -3,13 +3,16 @@
  * cost as much, is computed in the loop's thread (maker.quick); so it is over when
  * lane_start or lane_begin is, and on_end comes behind that as ever.
  *
+ * With emulation a task takes its virtual time, and once the first one has begun the
+ * faults of --emulate come: a crash, and a time in which no message is answered.
+ *
  * All functions are for the loop's thread.  None of them calls back.
  */
-#ifndef WORK_LANE_H
-#define WORK_LANE_H
+#ifndef WORK_LANES_H
+#define WORK_LANES_H
 
+#include "backend.h"
 #include "emul/emul.h"
-#include "maker.h"
 
 #include <uv.h>
 
@@ -37,7 +40,7 @@ struct lanes_conf {
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 };
 
-/* Starts the threads.  `conf` is copied.  FAL_ENOMEM, FAL_EIO. */
+/* Starts the threads.  `conf` is copied.  FAL_EIO; FAL_ENOMEM: of a stack. */
 int lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out);
 
 /* Ends the threads, all of them idle; memory goes when the loop has run once more. */
@@ -63,5 +66,17 @@ const struct fal_run_job *lane_waits(struct lanes *l, uint32_t lane);
 uint64_t lanes_steps(const struct lanes *l);
 
 bool lanes_idle(const struct lanes *l);
+
+struct spare { /* zeroed at first */
+	/* ns: when it was looked at; fal_cli_idle_ns and fal_cli_own_ns then */
+	uint64_t at, idle, own;
+	bool core;
+};
+
+/* Would the machine have had a third of a core lately beside so many lanes that compute
+ * all the time, whoever else is on it?  That is what was idle and what this process had,
+ * which does not depend on what this process makes of the answer.  now: ns.  What it says
+ * is good for half a second; at first, and where the system does not tell: no. */
+bool spare_core(struct spare *s, uint64_t now, uint32_t lanes);
 
 #endif

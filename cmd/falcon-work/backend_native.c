@@ -1,5 +1,5 @@
 /* Gradients of the job's model by the net of this process: a desk for each lane. */
-#include "maker.h"
+#include "backend.h"
 
 #include "base/mem.h"
 #include "run/desk.h"
@@ -53,9 +53,7 @@ start(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	int err = FAL_OK;
-	m->desk = fal_calloc(m->lanes, sizeof(struct fal_desk *));
-	if (m->desk == NULL)
-		return FAL_ENOMEM;
+	m->desk = fal_xcalloc(m->lanes, sizeof(struct fal_desk *));
 	fal_kern_reserve(m->lanes);
 	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
 		err = fal_desk_new(m->net, &m->desk[i]);
@@ -145,9 +143,7 @@ maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		.steps = steps,
 		.free = net_free,
 	};
-	struct maker_net *m = fal_calloc(1, sizeof(*m));
-	if (m == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	struct maker_net *m = fal_xcalloc(1, sizeof(*m));
 	int err = fal_desk_net(s, &m->net, diag);
 	if (err < 0) {
 		free(m);

@@ -1,15 +1,15 @@
-/* What makes gradients of a job's tasks: the net of this process, in maker_net.c, or
- * trainers, programs that it starts, in maker_exec.c.  Lanes, kit and session know no
+/* What makes gradients of a job's tasks: the net of this process, in backend_native.c, or
+ * trainers, programs that it starts, in backend_exec.c.  Lanes, kit and session know no
  * more of it than stands here.
  *
  * One task at a time on each lane, each from a thread of its own, or from the loop's.
  */
-#ifndef WORK_MAKER_H
-#define WORK_MAKER_H
+#ifndef WORK_BACKEND_H
+#define WORK_BACKEND_H
 
 #include "base/err.h"
-#include "run/finish.h"
-#include "run/setup.h"
+#include "run/job_files.h"
+#include "run/task_runner.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>

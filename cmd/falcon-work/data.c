@@ -1,9 +1,10 @@
 /* Chunks: what is needed, what was asked for, what is here. */
-#include "feed.h"
+#include "data.h"
 
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "data/chunk.h"
+#include "data/set.h"
 #include "work.h"
 
 #include <stdio.h>
@@ -56,39 +57,27 @@ int
 feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 	 const struct feed_ops *ops, struct feed **out)
 {
-	struct feed *f = fal_calloc(1, sizeof(*f));
-	int err = FAL_ENOMEM;
-	if (f == NULL)
-		return err;
+	struct feed *f = fal_xcalloc(1, sizeof(*f));
 	f->ops = *ops;
 	f->cache = cache;
 	f->part[0] = &m->train;
 	f->part[1] = &m->test;
-	f->list = fal_calloc((size_t)m->train.chunks + m->test.chunks, sizeof(*f->list));
-	if (f->list == NULL)
-		goto free_f;
-	for (unsigned t = 0; t < 2; t++) {
-		f->marked[t] = fal_calloc(f->part[t]->chunks, 1);
-		err = f->marked[t] != NULL ? FAL_OK : FAL_ENOMEM;
-		if (err == FAL_OK && f->part[t]->n > 0)
-			err = fal_samples_new(f->part[t], &f->samples[t]);
-		if (err < 0)
-			goto free_f;
-	}
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		f->place[i].feed = f;
+	f->list = fal_xcalloc((size_t)m->train.chunks + m->test.chunks, sizeof(*f->list));
 	uv_idle_init(loop, &f->idle);
 	f->idle.data = f;
 	f->pending = 1;
-	*out = f;
-	return FAL_OK;
-free_f:
-	for (unsigned t = 0; t < 2; t++) {
-		fal_samples_free(f->samples[t]);
-		free(f->marked[t]);
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		f->place[i].feed = f;
+	int err = FAL_OK;
+	for (unsigned t = 0; t < 2 && err == FAL_OK; t++) {
+		f->marked[t] = fal_xcalloc(f->part[t]->chunks, 1);
+		if (f->part[t]->n > 0)
+			err = fal_samples_new(f->part[t], &f->samples[t]);
 	}
-	free(f->list);
-	free(f);
+	if (err < 0)
+		feed_free(f);
+	else
+		*out = f;
 	return err;
 }
 
@@ -114,8 +103,7 @@ feed_free(struct feed *f)
 	feed_stop(f);
 	f->freed = true;
 	for (unsigned t = 0; t < 2; t++) {
-		if (f->samples[t] != NULL)
-			fal_samples_free(f->samples[t]);
+		fal_samples_free(f->samples[t]);
 		free(f->marked[t]);
 	}
 	free(f->list);
@@ -277,7 +265,7 @@ mark(struct feed *f, bool test, uint32_t chunk)
 	f->list[f->n++] = (struct want){ test, chunk };
 }
 
-int
+void
 feed_start(struct feed *f, const struct fal_order *order, uint32_t first, uint32_t task)
 {
 	const struct fal_part *train = f->part[0];
@@ -298,7 +286,7 @@ feed_start(struct feed *f, const struct fal_order *order, uint32_t first, uint32
 	for (uint32_t i = 0; i < f->part[1]->chunks; i++)
 		mark(f, true, i);
 	f->running = true;
-	return uv_idle_start(&f->idle, on_idle) < 0 ? FAL_EIO : FAL_OK;
+	uv_idle_start(&f->idle, on_idle);
 }
 
 void
@@ -343,10 +331,10 @@ feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t fi
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const struct want w = want_at(f, test, order, first + i);
-		/* Without memory it comes in its turn. */
-		if (!here(f, w) && !is_coming(f, w) &&
-		    FAL_GROW(f->urgent, f->urgent_cap, f->urgents + 1) == FAL_OK)
-			f->urgent[f->urgents++] = w;
+		if (here(f, w) || is_coming(f, w))
+			continue;
+		FAL_XGROW(f->urgent, f->urgent_cap, f->urgents + 1);
+		f->urgent[f->urgents++] = w;
 	}
 	f->running = true;
 	uv_idle_start(&f->idle, on_idle);
@@ -386,4 +374,36 @@ feed_chunk(struct feed *f, const struct fal_msg *m)
 	if (p->bytes.err < 0)
 		return p->bytes.err;
 	return p->bytes.n == total ? complete(p) : FAL_OK;
+}
+
+/* ---- a local copy --- */
+
+static int
+fill_set(struct feed *f, const struct fal_job *job, const char *dir, bool test,
+	 struct fal_diag *diag)
+{
+	struct fal_samples *to = f->samples[test];
+	const struct fal_load files = { .job = job,
+					.dir = dir,
+					.test = test,
+					.classes = fal_samples_part(to)->classes };
+	struct fal_set set = { 0 };
+	int err = fal_load_set(&files, &set, diag);
+	if (err < 0)
+		return err;
+	err = fal_samples_put_set(to, &set);
+	fal_set_free(&set);
+	return err < 0 ? fal_diag_set(diag, err, "%s: not the %s data of the job", dir,
+				      test ? "test" : "training")
+		       : FAL_OK;
+}
+
+int
+feed_fill(struct feed *f, const struct fal_job *job, const char *dir,
+	  struct fal_diag *diag)
+{
+	int err = fill_set(f, job, dir, false, diag);
+	if (err == FAL_OK && f->samples[1] != NULL && fal_job_has_test(job))
+		err = fill_set(f, job, dir, true, diag);
+	return err;
 }

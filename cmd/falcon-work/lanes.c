@@ -1,9 +1,11 @@
 /* Threads that compute; what is quickly done is done where it came. */
-#include "lane.h"
+#include "lanes.h"
 
 #include "base/mem.h"
+#include "cli/cores.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -14,6 +16,8 @@
 /* Two threads take tens of microseconds to hand a task over and back.  A task that takes
  * less than so many ns of the loop, of all lanes together, has none of that. */
 #define QUICK_NS 200000u
+
+enum { KILLED = 137 }; /* as a shell sees one that was killed by signal 9 */
 
 enum state { IDLE, HELD, GIVEN, OVER };
 
@@ -56,9 +60,11 @@ struct lanes {
 	 * turn's messages are written, which it adds to: by the first of these. */
 	uv_check_t check;
 	uv_idle_t idle;
-	unsigned handles; /* that are open */
-	uint32_t started; /* threads */
-	uint64_t ids;     /* of tasks, so far */
+	uv_timer_t crash, freeze; /* faults of --emulate */
+	bool faults;              /* these are under way */
+	unsigned handles;         /* that are open */
+	uint32_t started;         /* threads */
+	uint64_t ids;             /* of tasks, so far */
 	struct lane lane[];
 };
 
@@ -213,24 +219,66 @@ on_told(uv_poll_t *h, int status, int events)
 }
 
 static void
-report_here(struct lanes *all)
+on_check(uv_check_t *h)
 {
+	struct lanes *all = h->data;
 	uv_check_stop(&all->check);
 	uv_idle_stop(&all->idle);
 	report(all);
 }
 
 static void
-on_check(uv_check_t *h)
-{
-	report_here(h->data);
-}
-
-static void
 on_idle(uv_idle_t *h)
 {
-	report_here(h->data);
+	struct lanes *all = h->data;
+	on_check(&all->check);
 }
+
+/* ---- faults of --emulate --- */
+
+static void
+on_crash(uv_timer_t *t)
+{
+	(void)t;
+	_exit(KILLED);
+}
+
+/* As under SIGSTOP: the loop does nothing.  The tasks of the lanes stand still in their
+ * speed. */
+static void
+on_freeze(uv_timer_t *t)
+{
+	const struct lanes *all = t->data;
+	const struct fal_emul *e = all->conf.emulate;
+	const uint64_t end = e->origin + e->freeze_ns + e->freeze_for_ns;
+	const struct timespec at = { (time_t)(end / 1000000000),
+				     (long)(end % 1000000000) };
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+		;
+}
+
+/* Starts a timer for `at` ns from the first task, unless that is over. */
+static void
+start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb cb)
+{
+	const uint64_t due = all->conf.emulate->origin + at, now = uv_hrtime();
+	if (at != 0 && due >= now)
+		uv_timer_start(timer, cb, (due - now) / 1000000, 0);
+}
+
+/* The first task has begun. */
+static void
+start_faults(struct lanes *all)
+{
+	if (all->faults)
+		return;
+	all->faults = true;
+	uv_update_time(all->crash.loop);
+	start_fault(all, &all->crash, all->conf.emulate->crash_ns, on_crash);
+	start_fault(all, &all->freeze, all->conf.emulate->freeze_ns, on_freeze);
+}
+
+/* ---- beginning and end --- */
 
 static int
 start_thread(struct lanes *all, uint32_t number)
@@ -254,9 +302,7 @@ int
 lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 {
 	struct lanes *all =
-		fal_calloc(1, sizeof(*all) + conf->lanes * sizeof(struct lane));
-	if (all == NULL)
-		return FAL_ENOMEM;
+		fal_xcalloc(1, sizeof(*all) + conf->lanes * sizeof(struct lane));
 	all->conf = *conf;
 	all->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (all->told < 0 || uv_poll_init(loop, &all->poll, all->told) < 0) {
@@ -268,8 +314,11 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	uv_poll_start(&all->poll, UV_READABLE, on_told);
 	uv_check_init(loop, &all->check);
 	uv_idle_init(loop, &all->idle);
+	uv_timer_init(loop, &all->crash);
+	uv_timer_init(loop, &all->freeze);
 	all->poll.data = all->check.data = all->idle.data = all;
-	all->handles = 3;
+	all->crash.data = all->freeze.data = all;
+	all->handles = 5;
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
 	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
@@ -311,6 +360,8 @@ lanes_free(struct lanes *all)
 	uv_close((uv_handle_t *)&all->poll, on_closed);
 	uv_close((uv_handle_t *)&all->check, on_closed);
 	uv_close((uv_handle_t *)&all->idle, on_closed);
+	uv_close((uv_handle_t *)&all->crash, on_closed);
+	uv_close((uv_handle_t *)&all->freeze, on_closed);
 }
 
 /* Is the task to be computed here, as it is like the last one, which was quick? */
@@ -339,6 +390,7 @@ begin(struct lanes *all, struct lane *l)
 		l->begun = fal_emul_start(&l->before, now, &l->regained);
 		l->task = fal_emul_begin(e, &job, l->begun);
 		l->due_ns = l->task.end - l->begun;
+		start_faults(all);
 	}
 	if (!is_quick(all, l)) {
 		l->state = GIVEN;
@@ -445,4 +497,29 @@ lanes_idle(const struct lanes *all)
 		if (all->lane[i].busy)
 			return false;
 	return true;
+}
+
+/* ---- cores --- */
+
+#define SPARE_EVERY_NS UINT64_C(500000000)
+
+/* Of a core: between what one worker on two cores leaves, 0.43 and more, and what two of
+ * them do, 0.25 and less.  Less is enough for what runs there to stay. */
+static const double to_begin = 0.35, to_stay = 0.28;
+
+bool
+spare_core(struct spare *s, uint64_t now, uint32_t lanes)
+{
+	const uint64_t since = now - s->at;
+	if (s->at > 0 && since < SPARE_EVERY_NS)
+		return s->core;
+	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_own_ns();
+	const double left = (double)(idle - s->idle) + (double)(own - s->own);
+	const double enough = lanes + (s->core ? to_stay : to_begin);
+	const bool told = s->at > 0 && idle > 0 && idle >= s->idle && own >= s->own;
+	s->core = told && left >= enough * (double)since;
+	s->at = now;
+	s->idle = idle;
+	s->own = own;
+	return s->core;
 }

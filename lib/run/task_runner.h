@@ -1,7 +1,7 @@
 /* A task of a job on its way through a lane: what it is, what was computed, and what of
  * that travels. */
-#ifndef FAL_RUN_FINISH_H
-#define FAL_RUN_FINISH_H
+#ifndef FAL_RUN_TASK_RUNNER_H
+#define FAL_RUN_TASK_RUNNER_H
 
 #include "agent/agent.h"
 #include "data/order.h"

@@ -1,5 +1,5 @@
 /* Computing clocks anew. */
-#include "run/anew.h"
+#include "run/replay.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -44,20 +44,6 @@ struct fal_anew {
 /* ---- what it computes with --- */
 
 static int
-make_setup(struct fal_anew *a, struct fal_diag *diag)
-{
-	const struct fal_files *f = a->conf.files;
-	const struct fal_setup_text job = { "job", f->job_text.p, f->job_text.n };
-	const struct fal_setup_text model = { "model", f->model_text.p, f->model_text.n };
-	int err = fal_manifest_parse(f->manifest_bytes.p, f->manifest_bytes.n,
-				     &a->setup.manifest);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	err = fal_setup_make(&a->setup, &job, &model, diag);
-	return err < 0 ? err : fal_desk_net(&a->setup, &a->net, diag);
-}
-
-static int
 make_lanes(struct fal_anew *a)
 {
 	const size_t n = a->setup.model->params;
@@ -86,7 +72,9 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	a->conf = *conf;
 	a->rack_conf = fal_files_rack_conf(conf->files, 1);
 	a->rack_conf.each.checksums = false; /* what is right needs no proof */
-	int err = make_setup(a, diag);
+	int err = fal_files_setup(conf->files, &a->setup, diag);
+	if (err == FAL_OK)
+		err = fal_desk_net(&a->setup, &a->net, diag);
 	if (err < 0)
 		fal_anew_free(a);
 	else

@@ -1,22 +1,21 @@
 /* Lanes, data and the job they are for. */
-#include "kit.h"
+#include "job_runtime.h"
 
 #include "base/mem.h"
-#include "fault.h"
-#include "need.h"
 #include "net/conn.h"
 #include "net/sendq.h"
 #include "sched/traits.h"
 
 #include <stdlib.h>
 
+/* All but what follows from k->most. */
 static struct fal_agent_conf
-agent_conf(const struct kit *k, const struct work_opt *opt)
+agent_conf(const struct kit *k)
 {
 	const struct fal_grid grid =
 		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
 	return (struct fal_agent_conf){ .n = k->setup.model->params,
-					.lanes_max = opt->lanes_max,
+					.lanes_max = k->conf.opt->lanes_max,
 					.tasks = fal_grid_tasks(&grid, 0),
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,
@@ -24,9 +23,9 @@ agent_conf(const struct kit *k, const struct work_opt *opt)
 }
 
 struct fal_agent_conf
-kit_agent_conf(const struct kit *k, const struct work_opt *opt)
+kit_agent_conf(const struct kit *k)
 {
-	struct fal_agent_conf conf = agent_conf(k, opt);
+	struct fal_agent_conf conf = agent_conf(k);
 	conf.most = k->most;
 	conf.sums = fal_agent_sums(&conf, &k->most);
 	return conf;
@@ -45,13 +44,13 @@ streams_bytes(const struct kit *k, size_t streams)
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
 static struct need
-need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t room)
+need_of(struct kit *k, uint64_t agent, uint64_t room)
 {
 	const struct maker_need is = k->maker->ops->need(k->maker, room);
 	const uint64_t data = k->maker->samples ? fal_setup_bytes(&k->setup) : 0;
 	k->agent = agent > is.probe ? agent : is.probe;
-	k->streams = streams_bytes(k, conf->streams);
-	return (struct need){ conf->opt->program + is.kernels + data + is.lanes +
+	k->streams = streams_bytes(k, k->conf.streams);
+	return (struct need){ k->conf.opt->program + is.kernels + data + is.lanes +
 				      k->agent + k->streams,
 			      is.space };
 }
@@ -60,29 +59,30 @@ need_of(struct kit *k, const struct kit_conf *conf, uint64_t agent, uint64_t roo
  * of a larger batch may take what versions and sums will, or 16 MiB; none, where
  * --max-memory is less. */
 static int
-afford(struct kit *k, const struct kit_conf *with, struct fal_diag *diag)
+afford(struct kit *k, struct fal_diag *diag)
 {
-	const uint64_t least = 16 << 20, most = with->opt->max_memory;
-	const struct fal_agent_conf conf = kit_agent_conf(k, with->opt);
+	const struct work_opt *opt = k->conf.opt;
+	const uint64_t least = 16 << 20, most = opt->max_memory;
+	const struct fal_agent_conf conf = kit_agent_conf(k);
 	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
-	k->need = need_of(k, with, agent, agent > least ? agent : least);
+	k->need = need_of(k, agent, agent > least ? agent : least);
 	if (most != 0 && k->need.bytes > most)
-		k->need = need_of(k, with, agent, 0);
-	return need_judge(with->opt, k->setup.job.name, "needs", k->need, 0, diag);
+		k->need = need_of(k, agent, 0);
+	return need_judge(opt, k->setup.job.name, "needs", k->need, 0, diag);
 }
 
 int
-kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
-	 size_t streams, struct fal_diag *diag)
+kit_grow(struct kit *k, const struct fal_agent_most *to, size_t streams,
+	 struct fal_diag *diag)
 {
-	const struct fal_agent_conf conf = agent_conf(k, opt);
+	const struct fal_agent_conf conf = agent_conf(k);
 	const uint64_t agent = fal_agent_bytes(&conf, to),
 		       bytes = streams_bytes(k, streams);
 	const uint64_t more = agent > k->agent ? agent - k->agent : 0,
 		       wider = bytes > k->streams ? bytes - k->streams : 0;
 	const struct need need = { k->need.bytes + more + wider, k->need.space };
-	int err = need_judge(opt, k->setup.job.name, "now needs", need, k->need.bytes,
-			     diag);
+	int err = need_judge(k->conf.opt, k->setup.job.name, "now needs", need,
+			     k->need.bytes, diag);
 	if (err < 0)
 		return err;
 	k->need = need;
@@ -118,83 +118,93 @@ make_setup(struct kit *k, struct fal_diag *diag)
 }
 
 static int
-equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
+equip(struct kit *k)
 {
+	const struct kit_conf *conf = &k->conf;
 	const struct work_opt *opt = conf->opt;
-	const uint32_t n = opt->lanes_max;
 	const struct lanes_conf lanes = { .maker = k->maker,
-					  .lanes = n,
+					  .lanes = opt->lanes_max,
 					  .emulate = opt->emulate,
 					  .hashed = fal_job_hashes_tasks(&k->setup.job),
 					  .arg = conf->arg,
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
-	k->n_lanes = n;
-	k->epoch = fal_calloc(n, sizeof(struct fal_epoch *));
-	int err = k->epoch == NULL ? FAL_ENOMEM : FAL_OK;
-	if (err == FAL_OK)
-		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
-			       &k->feed);
+	k->epoch = fal_xcalloc(opt->lanes_max, sizeof(struct fal_epoch *));
+	int err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed, &k->feed);
 	if (err == FAL_OK)
 		err = k->maker->ops->start(k->maker);
-	if (err == FAL_OK)
-		err = lanes_new(conf->loop, &lanes, &k->lanes);
-	if (err == FAL_OK && opt->emulate != NULL) {
+	if (opt->emulate != NULL)
 		fal_emul_bind(opt->emulate, k->setup.job.batch);
-		err = fault_new(conf->loop, opt->emulate, &k->fault);
-	}
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+	return err < 0 ? err : lanes_new(conf->loop, &lanes, &k->lanes);
+}
+
+/* ---- preparing --- */
+
+static void
+do_probe(uv_work_t *work)
+{
+	struct kit *k = work->data;
+	k->probe.err = k->maker->ops->probe(k->maker, &k->probed);
+}
+
+static void
+do_fill(uv_work_t *work)
+{
+	struct kit *k = work->data;
+	k->fill.err = feed_fill(k->feed, &k->setup.job, k->conf.opt->data, &k->fill.diag);
+}
+
+static void
+on_work_end(uv_work_t *work, int status)
+{
+	struct kit *k = work->data;
+	struct kit_work *w = work == &k->probe.work ? &k->probe : &k->fill;
+	(void)status; /* nobody cancels it */
+	w->running = false;
+	w->done = w->err == FAL_OK;
+	k->conf.on_prepared(k->conf.arg);
 }
 
 static int
-prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
+start_work(struct kit *k, struct kit_work *w, uv_work_cb work)
 {
-	const struct fill_conf fill = { .samples = { feed_samples(k->feed, false),
-						     feed_samples(k->feed, true) },
-					.job = &k->setup.job,
-					.dir = conf->opt->data,
-					.on_end = conf->on_prepared,
-					.arg = conf->arg };
-	const struct probe_conf probe = { .maker = k->maker,
-					  .on_end = conf->on_prepared,
-					  .arg = conf->arg };
-	int err = probe_start(&k->probe, conf->loop, &probe);
-	k->local = fill.dir != NULL || !k->maker->samples;
-	if (err == FAL_OK && fill.dir != NULL)
-		err = fill_start(&k->fill, conf->loop, &fill);
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+	w->work.data = k;
+	w->running = uv_queue_work(k->conf.loop, &w->work, work, on_work_end) == 0;
+	return w->running ? FAL_OK : FAL_EIO;
 }
 
 int
 kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
 	 struct fal_diag *diag)
 {
+	const struct work_opt *opt = conf->opt;
+	k->conf = *conf;
 	k->texts = *texts;
 	*texts = (struct fal_texts){ 0 };
 	int err = make_setup(k, diag);
 	if (err == FAL_OK)
-		err = conf->opt->exec != NULL
-			      ? maker_exec_new(&k->setup, conf->opt->exec, &k->maker,
-					       diag)
-			      : maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker,
-					      diag);
+		err = opt->exec != NULL
+			      ? maker_exec_new(&k->setup, opt->exec, &k->maker, diag)
+			      : maker_net_new(&k->setup, opt->lanes_max, &k->maker, diag);
 	if (err == FAL_OK)
-		err = afford(k, conf, diag);
+		err = afford(k, diag);
+	if (err < 0)
+		return err;
+	k->local = opt->data != NULL || !k->maker->samples;
+	err = equip(k);
 	if (err == FAL_OK)
-		err = equip(k, conf, diag);
-	if (err == FAL_OK)
-		err = prepare(k, conf, diag);
+		err = start_work(k, &k->probe, do_probe);
+	if (err == FAL_OK && opt->data != NULL)
+		err = start_work(k, &k->fill, do_fill);
 	k->made = err == FAL_OK;
-	return err;
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
 void
 kit_stop(struct kit *k)
 {
-	fault_free(k->fault);
 	lanes_free(k->lanes);
 	feed_free(k->feed);
-	k->fault = NULL;
 	k->lanes = NULL;
 	k->feed = NULL;
 }
@@ -220,9 +230,9 @@ kit_fetch(struct kit *k, uint64_t clock)
 	struct fal_epoch *e = fal_setup_epoch(&k->setup, p.epoch);
 	if (e == NULL)
 		return FAL_ENOMEM;
-	int err = feed_start(k->feed, &e->order, p.first, k->setup.job.task);
+	feed_start(k->feed, &e->order, p.first, k->setup.job.task);
 	fal_epoch_drop(e);
-	return err;
+	return FAL_OK;
 }
 
 bool
@@ -256,7 +266,6 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	lane_start(k->lanes, lane, &job, here);
 	if (!here)
 		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
-	fault_begin(k->fault);
 	return FAL_OK;
 }
 
@@ -264,26 +273,19 @@ bool
 kit_begins(const struct kit *k)
 {
 	/* A net whose time is real. */
-	return k->maker->quick && k->fault == NULL &&
+	return k->maker->quick && k->conf.opt->emulate == NULL &&
 	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
-}
-
-void
-kit_came(struct kit *k, uint32_t lane, uint32_t blocks)
-{
-	lane_came(k->lanes, lane, blocks);
 }
 
 void
 kit_resume(struct kit *k)
 {
-	for (uint32_t i = 0; i < k->n_lanes; i++) {
+	for (uint32_t i = 0; i < k->conf.opt->lanes_max; i++) {
 		const struct fal_run_job *j = lane_waits(k->lanes, i);
 		if (j != NULL &&
 		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
 			lane_begin(k->lanes, i);
 	}
-	fault_begin(k->fault);
 }
 
 uint64_t
@@ -300,19 +302,13 @@ kit_chunk(struct kit *k, const struct fal_msg *m)
 }
 
 void
-kit_cancel(struct kit *k, uint32_t lane)
-{
-	lane_cancel(k->lanes, lane);
-}
-
-void
 kit_halt(struct kit *k, bool end)
 {
 	if (end && k->maker != NULL && k->maker->ops->quit != NULL)
 		k->maker->ops->quit(k->maker);
 	if (k->feed != NULL)
 		feed_stop(k->feed);
-	for (uint32_t i = 0; k->lanes != NULL && i < k->n_lanes; i++)
+	for (uint32_t i = 0; k->lanes != NULL && i < k->conf.opt->lanes_max; i++)
 		lane_cancel(k->lanes, i);
 }
 

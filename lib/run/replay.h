@@ -3,10 +3,10 @@
  *
  * Begins at version 0 or at a snapshot; what the clocks were made of, beside job and
  * data, is said with each.  Threads of its own. */
-#ifndef FAL_RUN_ANEW_H
-#define FAL_RUN_ANEW_H
+#ifndef FAL_RUN_REPLAY_H
+#define FAL_RUN_REPLAY_H
 
-#include "run/files.h"
+#include "run/job_files.h"
 #include "run/snapshot.h"
 
 struct fal_anew; /* opaque */

@@ -1,5 +1,5 @@
-/* Loading a job. */
-#include "run/files.h"
+/* Texts that come in pieces, setups, and loading a job. */
+#include "run/job_files.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
@@ -8,7 +8,6 @@
 #include "data/set.h"
 #include "model/safetensors.h"
 #include "place/place.h"
-#include "run/setup.h"
 #include "trace/reader.h"
 #include "wire/bfp.h"
 
@@ -17,6 +16,226 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- texts in pieces
+ * ------------------------------------------------------------------- */
+
+int
+fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome)
+{
+	static const uint32_t most[FAL_TEXTS] = {
+		[FAL_TEXT_JOB] = FAL_TEXT_JOB_MAX,
+		[FAL_TEXT_MODEL] = FAL_TEXT_MODEL_MAX,
+		[FAL_TEXT_MANIFEST] = FAL_TEXT_MANIFEST_MAX,
+	};
+	const uint32_t size[FAL_TEXTS] = {
+		[FAL_TEXT_JOB] = welcome->welcome.job_n,
+		[FAL_TEXT_MODEL] = welcome->welcome.model_n,
+		[FAL_TEXT_MANIFEST] = welcome->welcome.manifest_n,
+	};
+	for (unsigned i = 0; i < FAL_TEXTS; i++) {
+		if (size[i] == 0)
+			return FAL_EFORMAT;
+		if (size[i] > most[i])
+			return FAL_ELIMIT;
+	}
+	for (unsigned i = 0; i < FAL_TEXTS; i++) {
+		fal_buf_clear(&t->text[i]);
+		t->size[i] = size[i];
+	}
+	return FAL_OK;
+}
+
+int
+fal_texts_add(struct fal_texts *t, const struct fal_msg *m)
+{
+	if (m->text.which >= FAL_TEXTS)
+		return FAL_ESTATE;
+	struct fal_buf *b = &t->text[m->text.which];
+	if (m->text.bytes.n == 0 || m->text.offset != b->n ||
+	    m->text.bytes.n > t->size[m->text.which] - b->n)
+		return FAL_ESTATE;
+	fal_put_bytes(b, m->text.bytes.p, m->text.bytes.n);
+	if (b->err < 0)
+		return b->err;
+	for (unsigned i = 0; i < FAL_TEXTS; i++)
+		if (t->text[i].n < t->size[i])
+			return 0;
+	return 1;
+}
+
+bool
+fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b)
+{
+	for (unsigned i = 0; i < FAL_TEXTS; i++)
+		if (a->text[i].n != b->text[i].n ||
+		    memcmp(a->text[i].p, b->text[i].p, a->text[i].n) != 0)
+			return false;
+	return true;
+}
+
+void
+fal_texts_free(struct fal_texts *t)
+{
+	for (unsigned i = 0; i < FAL_TEXTS; i++)
+		fal_buf_free(&t->text[i]);
+	*t = (struct fal_texts){ 0 };
+}
+
+/* ---- the setup of lanes
+ * ---------------------------------------------------------------- */
+
+static int
+check_data(const struct fal_setup *s, struct fal_diag *diag)
+{
+	const struct fal_part *part = &s->manifest.train;
+	const uint32_t has = fal_part_channels(part);
+	if (s->job.channels != 1 && s->job.channels != has)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "data.mean lists %u channel%s, a sample has %u",
+				    s->job.channels, fal_text_s(s->job.channels), has);
+	if (s->job.format == FAL_JOB_FORMAT_TEXT &&
+	    (part->dtype != FAL_U8 || part->values != s->job.window + 1))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "data.window is %u, but a sample has %u of %s",
+				    s->job.window, part->values,
+				    fal_dtype_name(part->dtype));
+	return FAL_OK;
+}
+
+int
+fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
+		struct fal_job *out, struct fal_model **m, struct fal_diag *diag)
+{
+	int err = fal_job_parse(job->name, job->p, job->n, out, diag);
+	if (err == FAL_OK)
+		err = fal_model_parse(model->name, model->p, model->n, m, diag);
+	if (err == FAL_OK && out->block == FAL_JOB_BLOCK_TENSOR &&
+	    (err = fal_model_align(*m, FAL_BLOCK)) < 0)
+		fal_diag_set(diag, err, "%s: more than 2^31 values", model->name);
+	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
+}
+
+static int
+setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+	   const struct fal_setup_text *model, struct fal_diag *diag)
+{
+	const struct fal_part *test = &s->manifest.test;
+	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
+	if (err == FAL_OK)
+		err = check_data(s, diag);
+	if (err < 0)
+		return err;
+	err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
+	const struct fal_order_opts in_order = { .n = test->n,
+						 .per_chunk = test->per_chunk };
+	if (err == FAL_OK && test->n > 0)
+		err = fal_order_init(&s->test_order, &in_order);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+	       const struct fal_setup_text *model, struct fal_diag *diag)
+{
+	int err = setup_make(s, job, model, diag);
+	if (err < 0)
+		fal_setup_free(s);
+	return err;
+}
+
+void
+fal_setup_free(struct fal_setup *s)
+{
+	fal_epoch_drop(s->epoch);
+	fal_order_free(&s->test_order);
+	fal_manifest_free(&s->manifest);
+	fal_model_free(s->model);
+	fal_job_free(&s->job);
+	*s = (struct fal_setup){ 0 };
+}
+
+static enum fal_shuffle
+shuffle_of(const struct fal_job *job)
+{
+	if (job->partition != FAL_JOB_PARTITION_SHARED)
+		return FAL_SHUFFLE_PARTS;
+	return job->shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
+						    : FAL_SHUFFLE_WINDOW;
+}
+
+struct fal_epoch *
+fal_setup_epoch(struct fal_setup *s, uint32_t number)
+{
+	const struct fal_order_opts opts = {
+		.seed = s->job.seed,
+		.epoch = number,
+		.n = s->manifest.train.n,
+		.per_chunk = s->manifest.train.per_chunk,
+		.shuffle = shuffle_of(&s->job),
+		.batch = s->job.batch,
+		.task = s->job.task,
+		.parts = s->job.parts,
+		.labels = s->manifest.train.labels,
+	};
+	if (s->epoch == NULL || s->epoch->number != number) {
+		struct fal_epoch *e = fal_calloc(1, sizeof(*e));
+		if (e == NULL || fal_order_init(&e->order, &opts) < 0) {
+			free(e);
+			return NULL;
+		}
+		e->number = number;
+		e->refs = 1;
+		fal_epoch_drop(s->epoch);
+		s->epoch = e;
+	}
+	s->epoch->refs++;
+	return s->epoch;
+}
+
+void
+fal_epoch_drop(struct fal_epoch *e)
+{
+	if (e == NULL || --e->refs > 0)
+		return;
+	fal_order_free(&e->order);
+	free(e);
+}
+
+uint64_t
+fal_setup_bytes(const struct fal_setup *s)
+{
+	return fal_part_bytes(&s->manifest.train) + fal_part_bytes(&s->manifest.test) +
+	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
+}
+
+struct fal_places
+fal_setup_places(const struct fal_setup *s, uint64_t clock, uint32_t task)
+{
+	const struct fal_grid g = fal_job_grid(&s->job, s->manifest.train.n);
+	const uint64_t clocks = fal_grid_epoch_clocks(&g);
+	struct fal_places p = { .epoch = (uint32_t)(clock / clocks) };
+	if (task >= fal_grid_tasks(&g, clock))
+		return p;
+	p.first = (uint32_t)(clock % clocks * g.batch + (uint64_t)task * g.task);
+	p.count = fal_grid_range_samples(&g, clock, task, 1);
+	return p;
+}
+
+struct fal_places
+fal_setup_test_places(const struct fal_setup *s, uint32_t task)
+{
+	const uint64_t first = (uint64_t)task * s->job.task, n = s->manifest.test.n;
+	struct fal_places p = { 0 };
+	if (first >= n)
+		return p;
+	p.first = (uint32_t)first;
+	p.count = n - first < s->job.task ? (uint32_t)(n - first) : s->job.task;
+	return p;
+}
+
+/* ---- the files
+ * ------------------------------------------------------------------------- */
 
 enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or model file */
 
@@ -483,6 +702,17 @@ fal_files_free(struct fal_files *j)
 	fal_buf_free(&j->job_text);
 	fal_buf_free(&j->model_text);
 	fal_buf_free(&j->manifest_bytes);
+}
+
+int
+fal_files_setup(const struct fal_files *j, struct fal_setup *out, struct fal_diag *diag)
+{
+	const struct fal_setup_text job = { "job", j->job_text.p, j->job_text.n };
+	const struct fal_setup_text model = { "model", j->model_text.p, j->model_text.n };
+	int err = fal_manifest_parse(j->manifest_bytes.p, j->manifest_bytes.n,
+				     &out->manifest);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err))
+		       : fal_setup_make(out, &job, &model, diag);
 }
 
 uint64_t

@@ -1,13 +1,16 @@
 /* Where samples come from: the cache, the coordinator; what is needed first comes first.
  *
  * A feed asks for chunks through its owner and gets them back as messages; lanes read
- * the samples.  The cache is read and written beside the loop.
+ * the samples.  The cache is read and written beside the loop.  Or all of them come from
+ * a local copy of the job's files.
  */
-#ifndef WORK_FEED_H
-#define WORK_FEED_H
+#ifndef WORK_DATA_H
+#define WORK_DATA_H
 
-#include "data/order.h"
+#include "base/err.h"
 #include "data/chunk.h"
+#include "data/order.h"
+#include "job/job.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -28,7 +31,7 @@ struct feed_ops {
 };
 
 /* An empty one for the data of `m`, which is kept until feed_free, `cache` (a
- * directory; NULL: none) until the loop ends.  `ops` is copied.  FAL_ENOMEM, FAL_EIO. */
+ * directory; NULL: none) until the loop ends.  `ops` is copied.  FAL_ENOMEM. */
 int feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 	     const struct feed_ops *ops, struct feed **out);
 
@@ -41,9 +44,9 @@ struct fal_samples *feed_samples(const struct feed *f, bool test);
 /* Fetches what is missing, from the next turn of the loop on: the chunks that `order`
  * (borrowed for the call) needs from the place `first` on, the other training chunks,
  * the test set.  Chunks that were asked for before are asked for again.  `task` are the
- * samples of a task.  FAL_ENOMEM. */
-int feed_start(struct feed *f, const struct fal_order *order, uint32_t first,
-	       uint32_t task);
+ * samples of a task. */
+void feed_start(struct feed *f, const struct fal_order *order, uint32_t first,
+		uint32_t task);
 
 /* Asks for nothing any more, until feed_start or feed_hurry. */
 void feed_stop(struct feed *f);
@@ -62,5 +65,11 @@ void feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32
 /* A CHUNK message.  FAL_ESTATE: not asked for, or out of order; errors of
  * fal_samples_put_chunk. */
 int feed_chunk(struct feed *f, const struct fal_msg *m);
+
+/* Puts all of the job's data in, from files in `dir` that have the last parts of the
+ * job's names, in the calling thread; nobody else touches the samples meanwhile.  Errors
+ * of fal_load_set or fal_samples_put_set, with `diag`. */
+int feed_fill(struct feed *f, const struct fal_job *job, const char *dir,
+	      struct fal_diag *diag);
 
 #endif

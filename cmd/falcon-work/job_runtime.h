@@ -1,17 +1,13 @@
 /* What a worker has for a job: what was made of its texts, the data, the lanes.  It
  * stays while connections come and go, as long as the texts are the same.
  */
-#ifndef WORK_KIT_H
-#define WORK_KIT_H
+#ifndef WORK_JOB_RUNTIME_H
+#define WORK_JOB_RUNTIME_H
 
 #include "agent/agent.h"
-#include "feed.h"
-#include "fill.h"
-#include "lane.h"
-#include "need.h"
-#include "probe.h"
-#include "run/setup.h"
-#include "run/texts.h"
+#include "data.h"
+#include "lanes.h"
+#include "run/job_files.h"
 #include "sec/hash.h"
 #include "work.h"
 
@@ -19,30 +15,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Zero: none. */
-struct kit {
-	bool made;
-	struct fal_texts texts;
-	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
-	struct fal_setup setup;
-	struct probe probe;
-	struct fill fill;           /* with --data */
-	bool large_said;            /* the worker said that a gradient has no room */
-	struct fal_agent_most most; /* what memory was judged by, */
-	struct need need;           /* and what it comes to */
-	/* private */
-	uint64_t agent, streams; /* parts of `need`, in bytes */
-	struct feed *feed;
-	struct maker *maker;
-	struct lanes *lanes;
-	struct fault *fault; /* with emulation, or NULL */
-	bool local;          /* data are not fetched */
-	uint64_t chunks;     /* CHUNK messages, ever */
-	uint32_t n_lanes;
-	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
-};
-
-/* Where and for whom a kit is made; borrowed for the call, `opt` and `loop` are kept. */
+/* Where and for whom a kit is made; `opt` and `loop` are kept. */
 struct kit_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
@@ -54,6 +27,36 @@ struct kit_conf {
 	void (*on_prepared)(void *arg);                    /* see kit->probe, kit->fill */
 };
 
+/* What prepares a kit, in a thread of libuv's pool. */
+struct kit_work {
+	uv_work_t work;
+	bool running, done; /* done: without an error */
+	int err;
+	struct fal_diag diag;
+};
+
+/* Zero: none. */
+struct kit {
+	bool made;
+	struct fal_texts texts;
+	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
+	struct fal_setup setup;
+	struct kit_work probe, fill; /* fill: with --data */
+	struct maker_probed probed;  /* once probe.done */
+	struct lanes *lanes;
+	bool large_said;            /* the worker said that a gradient has no room */
+	struct fal_agent_most most; /* what memory was judged by, */
+	struct need need;           /* and what it comes to */
+	/* private */
+	struct kit_conf conf;
+	uint64_t agent, streams; /* parts of `need`, in bytes */
+	struct feed *feed;
+	struct maker *maker;
+	bool local;               /* data are not fetched */
+	uint64_t chunks;          /* CHUNK messages, ever */
+	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
+};
+
 /* Makes `k`, which is zero, from `texts` (taken), and starts what prepares it: the probe,
  * and reading a local copy of the data.  on_prepared follows for each.  An error
  * comes with `diag` and a kit that is half made, for kit_forget. */
@@ -62,14 +65,14 @@ int kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts
 
 /* What the job's agent is made for; what a connection says of it is the caller's to add.
  */
-struct fal_agent_conf kit_agent_conf(const struct kit *k, const struct work_opt *opt);
+struct fal_agent_conf kit_agent_conf(const struct kit *k);
 
 /* The job is to be as `to`, with so many streams: says what it needs then, if that is
  * more.  FAL_ENOMEM, with `diag`, where it is beyond --max-memory; then it stays as it
  * is.
  */
-int kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
-	     size_t streams, struct fal_diag *diag);
+int kit_grow(struct kit *k, const struct fal_agent_most *to, size_t streams,
+	     struct fal_diag *diag);
 
 /* Ends lanes and feed, the kit being idle. */
 void kit_stop(struct kit *k);
@@ -78,7 +81,7 @@ void kit_stop(struct kit *k);
 void kit_forget(struct kit *k);
 
 /* Fetches data, those that the tasks from `clock` on need first; nothing where there is a
- * local copy.  FAL_ENOMEM, FAL_EIO. */
+ * local copy.  FAL_ENOMEM. */
 int kit_fetch(struct kit *k, uint64_t clock);
 
 /* Whether the probe was well and data are here to begin with. */
@@ -92,9 +95,6 @@ int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
  * workers wait for. */
 bool kit_begins(const struct kit *k);
 
-/* So many of the first blocks are here of what the lane's task runs on. */
-void kit_came(struct kit *k, uint32_t lane, uint32_t blocks);
-
 /* Starts the tasks whose samples have come. */
 void kit_resume(struct kit *k);
 
@@ -104,9 +104,8 @@ uint64_t kit_steps(const struct kit *k);
 /* A CHUNK message.  Errors of feed_chunk. */
 int kit_chunk(struct kit *k, const struct fal_msg *m);
 
-/* Cancels a lane's task; or all, and fetches no more. */
-void kit_cancel(struct kit *k, uint32_t lane);
-void kit_halt(struct kit *k, bool end); /* end: of this worker, too */
+/* Cancels all tasks, and fetches no more; `end`: the worker ends, too. */
+void kit_halt(struct kit *k, bool end);
 
 /* The task of `lane` is over; whether all are, and all that prepares. */
 void kit_ended(struct kit *k, uint32_t lane);

@@ -1,16 +1,107 @@
-/* A job's files, judged and in memory: what falcon-ps serves, and whoever checks it. */
-#ifndef FAL_RUN_FILES_H
-#define FAL_RUN_FILES_H
+/* A job's texts and files: as they come to a worker in pieces; what lanes compute with of
+ * them; and, judged and in memory, what falcon-ps serves, and whoever checks it. */
+#ifndef FAL_RUN_JOB_FILES_H
+#define FAL_RUN_JOB_FILES_H
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "data/chunk.h"
+#include "data/order.h"
 #include "data/set.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
 #include "trace/writer.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- texts in pieces
+ * ------------------------------------------------------------------- */
+
+/* What a coordinator may make a worker keep, in bytes. */
+#define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
+#define FAL_TEXT_MODEL_MAX (UINT32_C(1) << 20)
+#define FAL_TEXT_MANIFEST_MAX (UINT32_C(64) << 20)
+
+struct fal_texts {
+	struct fal_buf text[FAL_TEXTS];
+	uint32_t size[FAL_TEXTS]; /* of each, once whole */
+};
+
+/* Begins anew with the sizes of a WELCOME.  FAL_EFORMAT (a size of 0), FAL_ELIMIT. */
+int fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome);
+
+/* Takes a TEXT: 1 when all are whole now, 0 when more is to come; FAL_ESTATE when it is
+ * not the next piece, FAL_ENOMEM. */
+int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
+
+bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
+void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
+
+/* ---- the setup of lanes
+ * ---------------------------------------------------------------- */
+
+/* What a job's three texts are made into: everything that lanes compute with and that
+ * does not change while the job runs; parsed, and checked against each other. */
+
+/* The order of one epoch; lanes keep it alive while they use it. */
+struct fal_epoch {
+	struct fal_order order;
+	uint32_t number;
+	unsigned refs;
+};
+
+struct fal_setup {
+	struct fal_job job;
+	struct fal_model *model;
+	struct fal_manifest manifest;
+	struct fal_norm norm;
+	struct fal_order test_order;
+	struct fal_epoch *epoch; /* the last one asked for, or NULL */
+};
+
+/* Bytes, borrowed, and how to call them in a diagnosis. */
+struct fal_setup_text {
+	const char *name;
+	const void *p;
+	size_t n;
+};
+
+/* The job and its model, laid out as the job has it, with the job's names of tensors
+ * found in it.  Errors are those of the parsers, with `diag`; what was made is the
+ * caller's in either case. */
+int fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
+		    struct fal_job *out, struct fal_model **m, struct fal_diag *diag);
+
+/* Makes `s`, whose manifest the caller has set already and loses in either case; free
+ * with fal_setup_free.  Errors are those of the parsers, and FAL_EINVAL for data that do
+ * not fit data.mean; each with `diag`. */
+int fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+		   const struct fal_setup_text *model, struct fal_diag *diag);
+void fal_setup_free(struct fal_setup *s); /* `s` is {0} again */
+
+/* The order of epoch `number`, with a reference that fal_epoch_drop gives back; NULL when
+ * out of memory. */
+struct fal_epoch *fal_setup_epoch(struct fal_setup *s, uint32_t number);
+void fal_epoch_drop(struct fal_epoch *e);
+
+/* The bytes of all samples with their labels, and of two orders of epochs. */
+uint64_t fal_setup_bytes(const struct fal_setup *s);
+
+/* The places of a task: its first one in `clock`'s epoch (or in the test set), and how
+ * many samples, 0 when there is no such task. */
+struct fal_places {
+	uint32_t epoch, first, count;
+};
+struct fal_places fal_setup_places(const struct fal_setup *s, uint64_t clock,
+				   uint32_t task);
+struct fal_places fal_setup_test_places(const struct fal_setup *s, uint32_t task);
+
+/* ---- the files
+ * ------------------------------------------------------------------------- */
 
 #define FAL_FILES_SIZES 128
 
@@ -60,6 +151,10 @@ const char *fal_files_input(const struct fal_files *j, const char *key,
 /* Is this key the name of a file whose hash the text has, if there is one? */
 bool fal_files_is_path(const char *key);
 void fal_files_free(struct fal_files *j);
+
+/* What lanes compute with, of the job's texts.  As fal_setup_make. */
+int fal_files_setup(const struct fal_files *j, struct fal_setup *out,
+		    struct fal_diag *diag);
 
 /* What all shards of a job have in common, whose clocks are of `tasks` at most. */
 struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,

@@ -1,0 +1,660 @@
+/* Tools of a job file: judging a model, in the tasks and the order of adding that workers
+ * judge it in, so that the result is the coordinator's to the last bit; and trying a
+ * trainer on tasks as a coordinator would grant them, each twice, in halves, and judged.
+ */
+#include "tools.h"
+
+#include "backend_exec.h"
+#include "base/json.h"
+#include "base/loss.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "cli/file.h"
+#include "cli/progress.h"
+#include "data/set.h"
+#include "model/safetensors.h"
+#include "nn/net.h"
+#include "run/job_files.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20 }; /* bytes */
+
+static int
+nomem(struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+}
+
+/* --- --eval ------------------------------------------------------------------------- */
+
+struct eval {
+	const struct work_opt *opt;
+	struct fal_buf job_text, model_text;
+	struct fal_job job;
+	struct fal_set set;
+	struct fal_setup setup;
+	struct fal_samples *samples;
+	struct maker *maker;
+	float *params;
+};
+
+struct judged {
+	uint64_t right, total;
+	bool unknown; /* the loss of a task */
+	int64_t loss; /* Σ, as base/loss.h has it */
+};
+
+static int
+load_job(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	int err = fal_cli_read(file, TEXT_MAX, &e->job_text, diag);
+	if (err == FAL_OK)
+		err = fal_job_parse(file, (char *)e->job_text.p, e->job_text.n, &e->job,
+				    diag);
+	if (err == FAL_OK && e->job.model == NULL)
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
+				   file);
+	return err;
+}
+
+/* The set and its copy by chunks; a file's bytes and the parameters that are in it; a
+ * desk, and, to predict, another one. */
+static int
+eval_afford(struct eval *e, bool predicts, struct fal_diag *diag)
+{
+	const struct maker_need is = e->maker->ops->need(e->maker, 0);
+	const struct need need = { e->opt->program + is.kernels +
+					   fal_setup_bytes(&e->setup) +
+					   is.lanes * (predicts ? 2 : 1) +
+					   2 * e->setup.model->params * sizeof(float) +
+					   HEADER_MAX,
+				   is.space };
+	return need_judge(e->opt, e->job.name, "needs", need, 0, diag);
+}
+
+static int
+load_set(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	const struct fal_load files = { .job = &e->job, .job_file = file, .test = true };
+	if (!fal_job_has_test(&e->job))
+		return fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set",
+				    file);
+	return fal_load_set(&files, &e->set, diag);
+}
+
+/* The set stands for the training data, too: they are not read. */
+static int
+load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
+{
+	char *path = fal_job_path(file, e->job.model);
+	int err = fal_cli_read(path, TEXT_MAX, &e->model_text, diag);
+	const struct fal_setup_text job = { file, e->job_text.p, e->job_text.n };
+	const struct fal_setup_text model = { path, e->model_text.p, e->model_text.n };
+	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
+		err = nomem(diag);
+	if (err == FAL_OK)
+		err = fal_setup_make(&e->setup, &job, &model, diag);
+	if (err == FAL_OK)
+		err = maker_net_new(&e->setup, 1, &e->maker, diag);
+	if (err == FAL_OK)
+		err = eval_afford(e, predicts, diag);
+	if (err == FAL_OK && e->maker->ops->start(e->maker) < 0)
+		err = nomem(diag);
+	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
+			      fal_samples_put_set(e->samples, &e->set) < 0))
+		err = nomem(diag);
+	free(path);
+	return err;
+}
+
+static int
+load_params(struct eval *e, const char *path, struct fal_diag *diag)
+{
+	const struct fal_model *m = e->setup.model;
+	struct fal_buf bytes = { 0 };
+	int err =
+		fal_cli_read(path, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
+	const struct fal_safetensors file = fal_job_tensors(&e->job, path, &bytes);
+	e->params = fal_calloc_aligned(m->params, sizeof(float));
+	if (err == FAL_OK && e->params == NULL)
+		err = nomem(diag);
+	if (err == FAL_OK)
+		err = fal_safetensors_get(&file, m, e->params, diag);
+	fal_buf_free(&bytes);
+	return err;
+}
+
+/* The samples are of a file without labels, or, NULL, the job's test set. */
+static int
+eval_load(struct eval *e, const char *job, const char *samples, const char *model,
+	  struct fal_diag *diag)
+{
+	int err = load_job(e, job, diag);
+	if (err == FAL_OK)
+		err = samples != NULL ? fal_set_load_unlabelled(samples, &e->set, diag)
+				      : load_set(e, job, diag);
+	if (err == FAL_OK)
+		err = load_setup(e, job, samples != NULL, diag);
+	return err < 0 ? err : load_params(e, model, diag);
+}
+
+static int
+judge(struct eval *e, struct judged *out, struct fal_diag *diag)
+{
+	const struct fal_setup *s = &e->setup;
+	int err = FAL_OK;
+	struct fal_progress bar = fal_progress_begin("judging", s->manifest.test.n,
+						     (double)uv_hrtime() * 1e-9);
+	for (uint32_t task = 0; err == FAL_OK; task++) {
+		const struct fal_places p = fal_setup_test_places(s, task);
+		const struct fal_run_job job = {
+			.run = { .eval = true, .params = e->params },
+			.batch = { e->samples, &s->test_order, &s->norm },
+			.first = p.first,
+			.count = p.count,
+		};
+		struct fal_ran ran = { 0 };
+		if (p.count == 0)
+			break;
+		err = e->maker->ops->run(e->maker, 0, &job, &ran);
+		out->right += ran.right;
+		out->total += ran.samples;
+		out->loss += ran.loss;
+		out->unknown |= !fal_loss_known(ran.loss, ran.samples);
+		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
+	}
+	fal_progress_end();
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+static int
+print(const struct judged *j, bool json)
+{
+	const double accuracy = (double)j->right / (double)j->total;
+	const double loss =
+		j->unknown ? (double)NAN : fal_loss_is(j->loss) / (double)j->total;
+	if (!json) {
+		printf("%" PRIu64 " %" PRIu64 " %.6f ", j->right, j->total, accuracy);
+		printf(j->unknown ? "-\n" : "%.6f\n", loss);
+		return fal_cli_finish(PROG, FAL_EXIT_DONE);
+	}
+	struct fal_buf out = { 0 };
+	fal_json_open(&out, '{');
+	fal_json_member_u64(&out, "right", j->right);
+	fal_json_member_u64(&out, "total", j->total);
+	fal_json_key(&out, "accuracy");
+	fal_json_num(&out, accuracy);
+	fal_json_key(&out, "loss");
+	fal_json_num(&out, loss);
+	fal_json_close(&out, '}');
+	fal_put_u8(&out, '\n');
+	if (out.err == 0)
+		fwrite(out.p, 1, out.n, stdout);
+	int code = out.err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	fal_buf_free(&out);
+	return fal_cli_finish(PROG, code);
+}
+
+static void
+eval_unload(struct eval *e)
+{
+	free(e->params);
+	fal_samples_free(e->samples);
+	if (e->maker != NULL)
+		e->maker->ops->free(e->maker);
+	fal_setup_free(&e->setup);
+	fal_set_free(&e->set);
+	fal_job_free(&e->job);
+	fal_buf_free(&e->job_text);
+	fal_buf_free(&e->model_text);
+}
+
+/* --- --predict ---------------------------------------------------------------------- */
+
+/* The class of the first largest logit, and its probability by softmax. */
+static void
+print_best(const float *z, uint32_t classes)
+{
+	uint32_t best = 0;
+	double sum = 0;
+	for (uint32_t c = 1; c < classes; c++)
+		best = z[c] > z[best] ? c : best;
+	for (uint32_t c = 0; c < classes; c++)
+		sum += exp((double)z[c] - (double)z[best]);
+	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
+}
+
+static int
+predict(struct eval *e, struct fal_diag *diag)
+{
+	const struct fal_setup *s = &e->setup;
+	const struct fal_model *m = s->model;
+	const struct fal_batch batch = { e->samples, &s->test_order, &s->norm };
+	struct fal_net *net = NULL;
+	struct fal_arena *arena = NULL;
+	float *x = fal_calloc_aligned((size_t)s->job.task * m->inputs, sizeof(*x));
+	uint32_t *label = fal_xcalloc(s->job.task, sizeof(*label));
+	int err = x != NULL ? fal_net_new(m, s->job.task, &net) : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = fal_arena_new(net, &arena);
+	for (uint32_t task = 0; err == FAL_OK; task++) {
+		const struct fal_places p = fal_setup_test_places(s, task);
+		const struct fal_task t = { x, label, p.count };
+		if (p.count == 0)
+			break;
+		err = fal_batch_fill(&batch, p.first, p.count, x, label);
+		if (err < 0)
+			break;
+		const float *z = fal_net_forward(net, arena, e->params, &t);
+		for (uint32_t i = 0; i < p.count; i++)
+			print_best(z + (size_t)i * m->classes, m->classes);
+	}
+	fal_arena_free(arena);
+	fal_net_free(net);
+	free(label);
+	free(x);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+eval_run(const struct work_opt *opt, const char *job, const char *model,
+	 const char *samples, bool json)
+{
+	struct eval e = { .opt = opt };
+	struct judged j = { 0 };
+	struct fal_diag diag = { "" };
+	int err = eval_load(&e, job, samples, model, &diag);
+	/* What went wrong so far is wrong with the files. */
+	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+	if (err == FAL_OK)
+		err = samples != NULL ? predict(&e, &diag) : judge(&e, &j, &diag);
+	if (err < 0)
+		fal_cli_err(PROG, "%s", diag.text);
+	else
+		code = samples != NULL ? fal_cli_finish(PROG, FAL_EXIT_DONE)
+				       : print(&j, json);
+	eval_unload(&e);
+	return code;
+}
+
+/* --- --try -------------------------------------------------------------------------- */
+
+enum { TASKS = 3, VECTORS = 3 };
+
+struct
+try {
+	struct fal_files files;
+	struct fal_setup setup;
+	struct fal_samples *samples[2];
+	struct fal_epoch *epoch;
+	struct exec *exec;
+	struct trainer_job told;
+	float *params, *grad[VECTORS];
+	uint32_t *index, *label;
+	uint64_t ids;
+	bool redrawn; /* tasks have another seed than they would have */
+	bool bad;     /* something is to be changed */
+};
+
+/* --- the job ------------------------------------------------------------------------ */
+
+/* What it has at its peak.  The data are there as they were read, and as samples. */
+static int
+try_afford(const struct try *t, const struct work_opt *opt, struct fal_diag *diag)
+{
+	const struct fal_setup *s = &t->setup;
+	const uint64_t vector = s->model->params * sizeof(float);
+	/* Parameters of the job's file, and of the trainer; gradients. */
+	const struct need need = { .bytes = opt->program + 2 * fal_setup_bytes(s) +
+					    (2 + VECTORS + 2) * vector };
+	return need_judge(opt, s->job.name, "needs", need, 0, diag);
+}
+
+static int
+make_samples(struct try *t, bool test)
+{
+	const struct fal_set *set = test ? &t->files.test : &t->files.train;
+	const struct fal_manifest *m = &t->setup.manifest;
+	if (set->n == 0)
+		return FAL_OK;
+	int err = fal_samples_new(test ? &m->test : &m->train, &t->samples[test]);
+	return err == FAL_OK ? fal_samples_put_set(t->samples[test], set) : err;
+}
+
+static int
+try_load(struct try *t, const struct work_opt *opt, const char *file,
+	 struct fal_diag *diag)
+{
+	struct fal_setup *s = &t->setup;
+	int err = fal_files_load(&t->files, file, NULL, NULL, 0, diag);
+	if (err == FAL_OK)
+		err = fal_files_setup(&t->files, s, diag);
+	if (err == FAL_OK)
+		err = try_afford(t, opt, diag);
+	if (err < 0)
+		return err;
+	t->epoch = fal_setup_epoch(s, 0);
+	t->params = fal_calloc_aligned(s->model->params, sizeof(float));
+	for (int i = 0; i < VECTORS; i++)
+		t->grad[i] = fal_calloc_aligned(s->model->values, sizeof(float));
+	if (make_samples(t, false) < 0 || make_samples(t, true) < 0 || t->epoch == NULL ||
+	    t->params == NULL || t->grad[0] == NULL || t->grad[1] == NULL ||
+	    t->grad[2] == NULL)
+		return nomem(diag);
+	t->index = fal_xcalloc(s->job.task, sizeof(*t->index));
+	t->label = fal_xcalloc(s->job.task, sizeof(*t->label));
+	exec_job_make(&t->told, s);
+	if (t->files.init != NULL)
+		memcpy(t->params, t->files.init, s->model->params * sizeof(float));
+	else
+		exec_job_params(s, t->params);
+	return FAL_OK;
+}
+
+static void
+try_unload(struct try *t)
+{
+	exec_close(t->exec);
+	exec_job_free(&t->told);
+	fal_epoch_drop(t->epoch);
+	fal_samples_free(t->samples[0]);
+	fal_samples_free(t->samples[1]);
+	fal_setup_free(&t->setup);
+	fal_files_free(&t->files);
+	for (int i = 0; i < VECTORS; i++)
+		free(t->grad[i]);
+	free(t->params);
+	free(t->index);
+	free(t->label);
+}
+
+/* --- tasks -------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3)))
+no(struct try *t, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fputs("no: ", stdout);
+	vprintf(fmt, ap);
+	putchar('\n');
+	va_end(ap);
+	t->bad = true;
+}
+
+/* The samples at `count` places from `first`; false: it was not made, which was said. */
+static bool
+try_make(struct try *t, uint32_t first, uint32_t count, float *grad,
+	 struct trainer_made *made)
+{
+	const struct fal_setup *s = &t->setup;
+	const bool eval = grad == NULL;
+	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
+	struct trainer *trainer = t->exec->trainer[0];
+	const struct fal_run_job job = { .batch = { t->samples[eval], order, &s->norm },
+					 .first = first,
+					 .count = count };
+	const struct trainer_task task = {
+		.line = { .id = ++t->ids,
+			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task) ^
+				  t->redrawn,
+			  .task = first / s->job.task,
+			  .count = count,
+			  .index = t->index,
+			  .eval = eval },
+		.params = t->params,
+		.serial = 1,
+	};
+	bool done = false;
+	for (uint32_t i = 0; i < count; i++)
+		t->index[i] = fal_order_at(order, first + i);
+	if (trainer_start(trainer, t->ids) != 0) {
+		void *samples = trainer_samples(trainer);
+		if (samples == NULL ||
+		    exec_job_fill(s, &job, t->label, samples) == FAL_OK) {
+			trainer_do(trainer, &task, made);
+			done = made->end == TRAINER_MADE;
+		}
+	}
+	if (done && !eval)
+		memcpy(grad, trainer_grads(trainer), s->model->values * sizeof(*grad));
+	if (done)
+		return true;
+	fflush(stdout);
+	no(t, "a task of %u sample%s was not computed: see what it said above", count,
+	   fal_text_s(count));
+	return false;
+}
+
+/* The largest magnitude in a gradient; infinity where a value is not finite. */
+static float
+largest(const struct try *t, const float *v)
+{
+	const uint64_t n = t->setup.model->values;
+	float most = 0;
+	for (uint64_t i = 0; i < n; i += FAL_BLOCK) {
+		const uint64_t left = n - i;
+		const float of =
+			fal_max_abs(v + i, left < FAL_BLOCK ? (uint32_t)left : FAL_BLOCK);
+		most = fmaxf(most, of);
+	}
+	return most;
+}
+
+/* What a run has room for on these parameters, of which no exponent is another's. */
+static float
+room_for(const struct try *t)
+{
+	const struct fal_grid grid =
+		fal_job_grid(&t->setup.job, t->setup.manifest.train.n);
+	return fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
+}
+
+/* Whether there is room for gradients of up to `most`. */
+static bool
+judge_size(struct try *t, float most)
+{
+	struct fal_diag what;
+	if (most < room_for(t))
+		return true;
+	fal_run_say_large(most, room_for(t), &what);
+	no(t, "a %s", what.text);
+	return false;
+}
+
+/* The same, with another seed. */
+static bool
+make_redrawn(struct try *t, uint32_t first, uint32_t count, float *grad,
+	     struct trainer_made *made)
+{
+	t->redrawn = true;
+	const bool ok = try_make(t, first, count, grad, made);
+	t->redrawn = false;
+	return ok;
+}
+
+/* How long a times the first gradient, b times the second, c times the third is, all
+ * together, by the length of the third. */
+static double
+length(const struct try *t, double a, double b, double c)
+{
+	double off = 0, all = 0;
+	for (uint64_t i = 0; i < t->setup.model->values; i++) {
+		const double whole = (double)t->grad[2][i];
+		const double d =
+			a * (double)t->grad[0][i] + b * (double)t->grad[1][i] + c * whole;
+		off += d * d;
+		all += whole * whole;
+	}
+	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
+}
+
+/* A few tasks, each twice; false: no more can be tried. */
+static bool
+try_twice(struct try *t, double *ms)
+{
+	const size_t bytes = t->setup.model->values * sizeof(float);
+	uint32_t n = 0;
+	bool same = true, null = false;
+	float most = 0;
+	*ms = INFINITY;
+	for (; n < TASKS; n++) {
+		const struct fal_places p = fal_setup_places(&t->setup, 0, n);
+		struct trainer_made made[2];
+		if (p.count == 0)
+			break;
+		for (int i = 0; i < 2; i++)
+			if (!try_make(t, p.first, p.count, t->grad[i], &made[i]))
+				return false;
+		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
+		most = fmaxf(most, largest(t, t->grad[0]));
+		null = null || isnan(made[0].loss);
+		*ms = fmin(*ms, (double)made[1].ns * 1e-6);
+	}
+	if (!same && !t->exec->hello.impure)
+		no(t, "the same task gives other bits the second time: take all "
+		      "randomness from the task's seed, carry nothing from task to task, "
+		      "and ask the library for deterministic kernels");
+	const bool finite = isfinite(most), fits = !finite || judge_size(t, most);
+	if (!finite)
+		no(t, "gradients are not finite on the job's first parameters");
+	if ((same || t->exec->hello.impure) && finite && fits)
+		printf("ok %u tasks, each twice: %s; %.3g ms a task; finite\n", n,
+		       same ? "same bits" : "other bits, as it says itself", *ms);
+	if (null)
+		puts("ok its loss is null: not finite, or not known");
+	return finite;
+}
+
+/* Two halves and a whole, the first `half` of `count`: are the gradients sums?  Whoever
+ * adds in another order is off by little, and by less than whoever has one sample less;
+ * unless it is one of many, and 16 bits are computed with.  What is drawn from seeds, of
+ * which each half has another one, is not the whole's: they differ by as much as the
+ * whole with another seed, but neither is longer.  False: no more can be tried. */
+static bool
+try_sum(struct try *t, uint32_t half, uint32_t count)
+{
+	static const char whole[] = "the sum of two half tasks is the whole task";
+	const double most = 1e-3, most_of_16_bits = 2e-2, part = (double)half / count;
+	const double sum = length(t, 1, 1, -1);
+	const bool mean = length(t, 1, 1, 0) > sqrt(2);
+	const double off = mean ? length(t, part, 1 - part, -1) : sum;
+	double drawn = 0;
+	if (off >= most) {
+		struct trainer_made made;
+		if (!make_redrawn(t, 0, count, t->grad[0], &made))
+			return false;
+		drawn = length(t, 1, 0, -1);
+	}
+	if (off >= most_of_16_bits && off > 3 * drawn)
+		no(t,
+		   "the sum of two half tasks is not the whole task, off by %.2g of it: "
+		   "statistics of a batch do so; else samples are left out or weighted",
+		   sum);
+	else if (mean)
+		no(t, "the gradient is a MEAN over the task's samples: it is to be their "
+		      "SUM; with PyTorch: reduction=\"sum\"");
+	else if (off < most)
+		printf("ok %s (to %.0e): a SUM, not a mean\n", whole, fmax(sum, 1e-9));
+	else if (off <= 3 * drawn)
+		printf("ok %s, but for what is drawn from the seed (%.2g; with another "
+		       "one %.2g): a SUM, not a mean\n",
+		       whole, off, drawn);
+	else
+		printf("ok %s (to %.0e, as with bfloat16; with float32 a sample may be "
+		       "left out): a SUM, not a mean\n",
+		       whole, off);
+	return true;
+}
+
+static void
+say_cost(uint32_t count, double ms, uint32_t half, double half_ms)
+{
+	const double each = (ms - half_ms) / (count - half);
+	const double fixed = fmin(1, fmax(0, (ms - each * count) / ms));
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
+	       "%s\n",
+	       count, fal_text_s(count), ms, half, half_ms, 100 * fixed,
+	       fixed > 0.5 ? "do not depend on its size: larger ones (batch.task) "
+			     "would cost little more"
+			   : "do not depend on its size");
+}
+
+static bool
+try_halves(struct try *t, double ms)
+{
+	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
+	struct trainer_made a, b;
+	if (half == 0)
+		return true;
+	if (!try_make(t, 0, half, t->grad[0], &a) ||
+	    !make_redrawn(t, half, count - half, t->grad[1], &b) ||
+	    !try_make(t, 0, count, t->grad[2], &b))
+		return false;
+	if (t->setup.job.buffers != NULL)
+		printf("ok two half tasks are not compared with the whole: statistics of "
+		       "a batch (model.buffers) make them differ\n");
+	else if (!try_sum(t, half, count))
+		return false;
+	/* The second time, as of the whole. */
+	if (!try_make(t, 0, half, t->grad[0], &a))
+		return false;
+	say_cost(count, ms, half, (double)a.ns * 1e-6);
+	return true;
+}
+
+static void
+try_eval(struct try *t)
+{
+	const uint32_t count = fal_setup_test_places(&t->setup, 0).count;
+	struct trainer_made made;
+	if (!fal_job_has_test(&t->setup.job) || !try_make(t, 0, count, NULL, &made))
+		return;
+	if (made.right > count)
+		no(t, "judging: %u of %u right, loss %g", made.right, count, made.loss);
+	else if (isnan(made.loss)) /* as of null; no number in JSON is infinite */
+		printf("ok judging: %u of %u right, loss not known\n", made.right, count);
+	else
+		printf("ok judging: %u of %u right, loss %.4g a sample\n", made.right,
+		       count, made.loss / count);
+}
+
+int
+try_run(const struct work_opt *opt, const char *file, const char *command)
+{
+	const struct trainer_conf conf = { .command = command, .worker = "try" };
+	struct fal_diag diag = { "" };
+	struct try t = { 0 };
+	char params[32];
+	double ms;
+	int err = try_load(&t, opt, file, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		try_unload(&t);
+		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	}
+	if (exec_open(&conf, 1, &t.exec, &diag) < 0) {
+		no(&t, "no hello: %s", diag.text);
+	} else if (exec_job_agrees(&t.setup, &t.exec->hello, &diag) < 0) {
+		no(&t, "%s", diag.text);
+	} else {
+		const char *about = t.exec->hello.about;
+		const struct fal_model *m = t.setup.model;
+		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
+		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
+		       fal_text_group(m->values, params), fal_text_s(m->values));
+		trainer_begin(t.exec->trainer[0], &t.told);
+		if (try_twice(&t, &ms) && try_halves(&t, ms))
+			try_eval(&t);
+	}
+	try_unload(&t);
+	return fal_cli_finish(PROG, t.bad ? FAL_EXIT_NO : FAL_EXIT_DONE);
+}
