@@ -108,11 +108,10 @@ endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 	$(if $(filter falcon-work falcon-stat,$(p)),$(BLAS_LIBS)))))
 # What a test has of a program, beside the library.
-test_account_OF := cmd/falcon-ps/account.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_course_OF  := cmd/falcon-stat/course.c
-test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c shard_server.c),\
-	$(wildcard cmd/falcon-ps/*.c))
+test_disks_OF   := $(filter-out %/main.c %/shard_server.c,$(wildcard cmd/falcon-ps/*.c))
+test_account_OF := $(test_disks_OF)
 test_image_queue_OF := cmd/falcon-ps/image_queue.c
 test_journal_OF := cmd/falcon-ps/state_dir.c
 test_lane_OF    := cmd/falcon-work/lanes.c

@@ -99,7 +99,7 @@ on_work(uv_work_t *w)
 {
 	struct ps_server *s = w->data;
 	struct ps_best *b = &s->best;
-	b->err = fal_cli_write(s->opt->best, b->now.p, b->now.n, 0666, &b->diag);
+	b->err = fal_cli_write(s->run->best, b->now.p, b->now.n, 0666, &b->diag);
 }
 
 static void
@@ -145,7 +145,7 @@ ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
 {
 	struct ps_best *b = &s->best;
 	struct fal_coord_left left;
-	if (s->opt->best == NULL || now->accuracy < 0 || now->judged == b->seen)
+	if (s->run->best == NULL || now->accuracy < 0 || now->judged == b->seen)
 		return;
 	struct ps_best_is is = { .there = true,
 				 .clock = now->judged,
@@ -163,7 +163,7 @@ ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
 	if (!better)
 		return;
 	struct fal_buf file = { 0 };
-	if (params == NULL || put(s->opt->job->model, params, &is, &file) < 0) {
+	if (params == NULL || put(s->job->model, params, &is, &file) < 0) {
 		fal_buf_free(&file);
 		return;
 	}

@@ -4,8 +4,8 @@
 #define FALCON_PS_BROADCAST_H
 
 #include "coord/coord.h"
-#include "net/conn.h"
 #include "net/broadcast.h"
+#include "net/conn.h"
 #include "sched/traits.h"
 #include "sec/hash.h"
 #include "shard/rack.h"

@@ -1,9 +1,9 @@
 /* The coordinator's memory. */
 #include "memory.h"
 
+#include "broadcast.h"
 #include "cache.h"
 #include "model/safetensors.h"
-#include "broadcast.h"
 #include "sched/traits.h"
 #include "wire/bfp.h"
 

@@ -1,5 +1,5 @@
 /* Keeping and telling the result. */
-#include "run.h"
+#include "server.h"
 
 #include "base/json.h"
 #include "base/json_load.h"
@@ -16,8 +16,9 @@
 
 /* The result as JSON, one object on one line. */
 static void
-result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *out)
+result_json(const struct ps_run *r, struct fal_buf *out)
 {
+	const struct ps_outcome *o = &r->out;
 	const struct fal_coord_status *s = &o->status;
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "name", r->job.job.name);
@@ -166,10 +167,9 @@ keep_model(struct ps_run *r, const float *params, struct ps_place *place,
 }
 
 int
-ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
-	       struct fal_diag *diag)
+ps_result_keep(struct ps_run *r, const float *params, struct fal_diag *diag)
 {
-	struct ps_run *r = arg;
+	struct ps_outcome *o = &r->out;
 	uint8_t hash[FAL_HASH_BYTES];
 	int err = FAL_OK;
 	fal_leaf_model(params, r->job.model->params, hash);
@@ -180,11 +180,10 @@ ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 }
 
 int
-ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag)
+ps_result_tell(struct ps_run *r, struct fal_diag *diag)
 {
-	struct ps_run *r = arg;
 	struct fal_buf out = { 0 };
-	result_json(r, o, &out);
+	result_json(r, &out);
 	int err = out.err;
 	ps_record_sync(&r->record);
 	if (err == FAL_OK)

@@ -1,21 +1,290 @@
-/* The server's state, shared by serve.c, peers.c and watch.c. */
+/* falcon-ps: what it was told and has open, and the server's state.
+ *
+ *	main         options and files, judged; a job that begins, goes on, and is over
+ *	loop         the event loop: how the server begins, its timers and signals, its
+ *end sessions     those who are served: sessions, and their messages broadcast versions,
+ *encoded once for all controllers  what falcon-sync asks for observers    followers of
+ *the trace status_log   what stderr says of the job
+ */
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
-#include "account.h"
 #include "best_checkpoint.h"
 #include "broadcast.h"
 #include "cache.h"
+#include "cli/cli.h"
 #include "cli/progress.h"
-#include "control.h"
+#include "coord/coord.h"
+#include "memory.h"
+#include "net/listen.h"
 #include "net/refusals.h"
-#include "serve.h"
-#include "session.h"
+#include "run/snapshot.h"
+#include "run/threads.h"
+#include "sec/keyring.h"
 #include "shard_pool.h"
 #include "snapshots.h"
+#include "state_dir.h"
+#include "trace_file.h"
 #include "upstream.h"
 
 #include <uv.h>
+
+/* ---- what it was told, and has open --- */
+
+struct ps_options {
+	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
+		*upstream, *scheme;
+	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit,
+		threads;
+	struct fal_opt_list set, accept;
+	bool check, exit_when_done, json, restart, standby, seal_all;
+};
+
+/* Addresses to listen at, or that were bound. */
+struct ps_addrs {
+	struct fal_addr v[FAL_ADDRS_MAX];
+	size_t n;
+};
+
+/* What outlives an incarnation: a signal that comes between two is heard, and whoever
+ * dials waits, until the next one.  Zero at first. */
+struct ps_host {
+	uv_loop_t loop;
+	uv_signal_t heard[3];
+	struct fal_listen *listen; /* NULL: not yet, or not any more */
+	bool signalled;            /* to stop, ever */
+};
+
+/* Closes the libuv handle, unless that is under way. */
+static inline void
+ps_close(void *handle)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+/* What an incarnation came to. */
+struct ps_outcome {
+	struct fal_coord_status status;
+	char sha256[65];         /* of the model that was kept; "": none was */
+	char hash[65];           /* of its version (trace/chain.h) */
+	uint64_t clock;          /* whose parameters these are */
+	const float *average;    /* of the weights, to be kept; NULL: none */
+	char average_sha256[65]; /* of what was kept of it */
+	struct ps_best_is best;  /* if such a file is kept */
+	double seconds;          /* from the first clock to the last update; before
+				  * this start from the first worker on */
+	bool stopped;            /* before the job was done, */
+	bool signalled;          /* by a signal; */
+	uint32_t again; /* shards were lost, of so many processes: it is to go on; 0: not
+			 */
+	bool above;     /* the coordinator above has ended it, with this exit code */
+	int code;
+	struct ps_addrs bound; /* where it listened */
+	bool kept;             /* a snapshot of where it was is there */
+	struct fal_diag
+		why; /* an error of our own: status.failed is then set; "": none */
+};
+
+/* One run of falcon-ps. */
+struct ps_run {
+	struct ps_options opt;
+	struct ps_host host;
+	uint64_t program;            /* bytes of it */
+	struct fal_threads *threads; /* NULL: only the one of the loop */
+	struct fal_files job;
+	struct ps_need_of need;
+	struct ps_state state;
+	struct ps_record record;
+	struct ps_addrs listen;
+	struct fal_keyring *keys;    /* replaced at SIGHUP */
+	struct fal_addr coordinator; /* with --join or --upstream, */
+	struct fal_client_key *key;  /* and the key to it */
+	struct ps_above_opt above;   /* with --upstream */
+	struct fal_retry retry;      /* of it */
+	bool several;                /* as above.several */
+	enum fal_compress compress;
+	char *best;                /* path of the best model; NULL: it is not kept; */
+	struct ps_best_is best_is; /* … what it holds */
+	struct ps_place model, average, result; /* where they will be */
+	struct fal_found found;                 /* that the job goes on from, if there, */
+	struct fal_coord_trace before;          /* with its trace so far */
+	char accepted[16];                      /* kinds of files that are others since */
+	double worked;                          /* seconds, before this start */
+	struct ps_account *ends; /* of keys of shards, for all incarnations */
+	uint32_t had;  /* processes with shards, of which some were lost just now; 0: none
+			*/
+	int snapshots; /* folder that gets them; -1: there are none */
+	struct ps_outcome out; /* of this incarnation */
+};
+
+/* main.c */
+
+/* Says what went wrong.  The exit code for it. */
+int ps_run_say(const struct fal_diag *diag, int err);
+/* May records of this machine's workers go unsealed, as far as options go? */
+static inline bool
+ps_may_unseal(const struct ps_options *o)
+{
+	return !o->seal_all && o->rate_limit == 0;
+}
+
+/* May workers come from elsewhere, by TCP? */
+bool ps_has_port(const struct ps_addrs *listen);
+
+/* shard_server.c: shards for the job of another coordinator.  An exit code. */
+int ps_run_join(const struct ps_run *r);
+
+/* result.c */
+
+/* Room for what is written at the end, so that no full disk or want of descriptors loses
+ * it. */
+int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
+/* Called once, when the job is done, or has failed and a version is there to be kept:
+ * keeps the parameters (borrowed), and r->out says as what.  0, or an error with its
+ * diagnosis: the job then counts as failed. */
+int ps_result_keep(struct ps_run *r, const float *params, struct fal_diag *diag);
+/* Called next, if that went well, when the trace has its last line: keeps and tells the
+ * result, and the job is done. */
+int ps_result_tell(struct ps_run *r, struct fal_diag *diag);
+/* Prints the result as it was kept, now or in a run before: then its files have to be
+ * what it says.  An exit code. */
+int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
+
+/* ---- sessions --- */
+
+/* What the sessions of a key have cost, so that they cannot cost the job its time: of a
+ * key, or, where one key is for all, of a key and a source.  Time is an argument. */
+enum {
+	PS_ACCOUNTS = 1024,    /* that are told apart */
+	PS_COMINGS = 256,      /* at once; */
+	PS_COMING_S = 10,      /* … then one in so many seconds */
+	PS_AGAIN_S = 1 << 20,  /* bytes a second of data that were had already, */
+	PS_AGAIN_MAX = 2 << 20 /* … and at once: a chunk, at least */
+};
+
+/* Zero: nobody came yet. */
+struct ps_account {
+	char key[FAL_KEY_FINGERPRINT + 1]; /* its fingerprint; "": the place is free */
+	char source[64];                   /* "": any */
+	double at;                         /* when the rest was true */
+	double comings;                    /* of PS_COMINGS, used up */
+	double again;                      /* bytes, of PS_AGAIN_MAX, used up */
+};
+
+/* The account; a new one takes over, as it is, the place of the one with least used up:
+ * so all together are limited, however many there are. */
+struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
+				   const char *key, const char *source, double now);
+
+/* What a look at the job costs of a worker's coming, which costs 1. */
+#define PS_LOOK 0.1
+
+/* What it costs a key that an incarnation ended with one of its processes of shards: so
+ * 16 at once, then one in 160 s. */
+#define PS_END 16
+
+/* Is so much left? */
+bool ps_account_has(const struct ps_account *a, double cost);
+/* A session comes; false: too many did, and it is to come back later. */
+bool ps_account_comes(struct ps_account *a, double cost);
+/* A worker's has gone, and is not to count: it stayed and worked. */
+void ps_account_forgive(struct ps_account *a);
+
+/* n ≤ FAL_CHUNK_BYTES of data are wanted again; false: not yet. */
+bool ps_account_again(struct ps_account *a, size_t n);
+
+enum {
+	PS_SESSIONS_MAX = 256, /* of a key; of a source, where one key is for all */
+	PS_ASKS_MAX = 16       /* for chunks, of a session, that wait */
+};
+
+struct ps_session {
+	struct ps_server *server;
+	struct fal_chan *chan;
+	struct ps_crowd *crowd;   /* whose it is one of; NULL: not yet */
+	struct ps_session *mate;  /* the next one of these */
+	uint32_t id;              /* grows */
+	struct ps_reader reader;  /* of versions */
+	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
+	bool seated;              /* such processes are told of it, */
+	bool mapped;              /* and it was told of those that there were */
+	uint64_t unseated; /* those that do not know it yet: bits, by their first shard */
+	uint8_t *seats;    /* its keys to these; NULL: there are none */
+	struct fal_buf hello; /* that came too soon, */
+	double held;          /* since then */
+	char refused[256];    /* why the coordinator ended it; "": said, or it did not */
+	struct ps_ask {
+		bool test;
+		uint32_t chunk;
+	} ask[PS_ASKS_MAX]; /* for chunks, oldest first */
+	size_t asks;
+	uint64_t had;           /* bytes of chunks */
+	bool texts_due;         /* it has said HELLO, and has not got them yet */
+	bool asks_only;         /* it has said FOLLOW or CONTROL: it is no worker */
+	bool followed;          /* it has said FOLLOW */
+	bool live, history_due; /* … with these words, and has not got it yet */
+	bool follows;           /* gets trace lines as they come */
+	char worker[64];        /* who is ready in it; "": nobody */
+	double came;            /* when it was ready first; 0: never */
+	bool brought;           /* work, ever */
+	struct ps_late {        /* that it is a suspect */
+		bool said;
+		struct fal_seldom seldom;
+	} late;
+	bool export_due;       /* it asked for a model: */
+	uint64_t exports;      /* this version */
+	struct fal_buf export; /* a model on its way */
+	size_t exported;       /* bytes of it that were sent */
+};
+
+/* The sessions of a key; where one key is for all who work, those of the same source. */
+struct ps_crowd {
+	char key[FAL_KEY_FINGERPRINT + 1]; /* its fingerprint */
+	char source[64];                   /* "": any */
+	struct ps_session *first;
+	size_t n;
+	struct ps_crowd *next;
+};
+
+/* In order of their ids. */
+struct ps_sessions {
+	struct ps_session **v;
+	size_t n, cap;
+	uint32_t last_id;
+	size_t lookers_on; /* that may not work */
+	struct ps_crowd *crowds;
+};
+
+/* ---- controllers (falcon-protocol(7), CONTROL) --- */
+
+/* {.journal.fd = -1} is valid. */
+struct ps_control {
+	struct ps_journal journal;
+	uint64_t lines;         /* of it */
+	struct fal_policy last; /* of the journal, or that of the job */
+	struct ps_since {
+		uint64_t clock;        /* since when it holds */
+		char by[FAL_MSG_NAME]; /* who made it: "job", or a key */
+	} since, before;               /* that of the last line before c->later */
+	struct ps_dwell {              /* when a key was changed last */
+		char key[80];
+		uint64_t clock;
+	} *dwell;
+	size_t n, cap;
+	struct ps_later { /* changes that are to hold again, in order */
+		struct fal_policy policy;
+		struct ps_since since;
+		struct fal_chain before; /* of the journal's lines before it */
+	} *later;
+	size_t laters, later_cap;
+	uint64_t from; /* lines of the journal before the first of these */
+	uint32_t asks; /* session that waits for its change; 0: none */
+	uint64_t ticket;
+	struct fal_buf report; /* its answer */
+};
+
+/* ---- the server --- */
 
 enum {
 	PS_PIECE = 60 << 10, /* bytes of a text, chunk or trace in one message */
@@ -31,8 +300,10 @@ struct ps_offender {
 };
 
 struct ps_server {
-	const struct ps_serve_opt *opt;
-	struct ps_outcome *out;
+	struct ps_run *run;
+	const struct fal_files *job;   /* the run's, */
+	const struct fal_found *found; /* that it goes on from; NULL: it begins; */
+	struct ps_outcome *out;        /* and what it comes to */
 	struct fal_diag *diag;
 	uv_loop_t *loop;
 	uv_timer_t wake, flush, leave, end;
@@ -57,14 +328,14 @@ struct ps_server {
 	struct ps_keep keep;
 	struct ps_best best;
 	struct fal_progress progress;
-	struct ps_show { /* show.c */
+	struct ps_show { /* how far it is */
 		char loss[32], accuracy[32];
 		uint64_t epoch; /* the last one that was told */
 		double next;    /* when another one may be */
 	} show;
 	struct fal_refusals strangers;
 	struct ps_offender offender[PS_OFFENDERS];
-	struct ps_who {              /* who.c */
+	struct ps_who {              /* status_log.c */
 		double lines, at;    /* lines that may be said; since when */
 		uint64_t came, went; /* not said */
 		double worked;       /* when work came last, or the server began */
@@ -99,6 +370,14 @@ ps_now(void)
 	return (double)uv_hrtime() * 1e-9;
 }
 
+/* loop.c */
+
+/* Serves the job until it is done (and, without --exit-when-done, until a signal), as
+ * r->out says.  0, or an error with its diagnosis. */
+int ps_serve(struct ps_run *r, struct fal_diag *diag);
+/* After the last incarnation. */
+void ps_host_close(struct ps_host *h);
+
 /* An error of our own: the job has failed, and its newest version is the result; once it
  * was over, the server ends. */
 void ps_fail(struct ps_server *s, int err, const char *what);
@@ -122,15 +401,13 @@ void ps_after_event(struct ps_server *s);
 int ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	       uint64_t more, struct fal_diag *why);
 
-/* begin.c; 0, or an error with its diagnosis. */
-
-/* The policy that the job begins with: the journal's last one, or the job's own; or that
- * goes on. */
-int ps_begin_policy(struct ps_server *s);
-/* All blocks have their shards: the job begins, or goes on. */
+/* All blocks have their shards: the job begins, or goes on.  0, or an error with its
+ * diagnosis. */
 int ps_begin(struct ps_server *s);
 
-/* peers.c: sessions and messages. */
+/* sessions.c */
+
+struct ps_session *ps_session_find(const struct ps_sessions *s, uint32_t id);
 
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_send(void *arg, uint32_t peer, const struct fal_buf *msg);
@@ -152,15 +429,7 @@ void ps_put_off_held(struct ps_server *s);
 /* The coordinator is there: it hears of the sessions that are, and what they said. */
 void ps_accept_again(struct ps_server *s);
 
-/* show.c: says how far the job is. */
-
-/* The epochs before that are told already. */
-void ps_show_from(struct ps_server *s, const struct fal_coord_past *past);
-/* Seconds that it was worked on, in all its starts. */
-double ps_worked(const struct ps_server *s, double now);
-void ps_show(struct ps_server *s, const struct fal_coord_status *now);
-
-/* who.c: who is here, and whom the job waits for; all of it on stderr. */
+/* status_log.c: who is here, and whom the job waits for; all of it on stderr. */
 
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
@@ -176,48 +445,81 @@ void ps_late(void *arg, uint32_t peer, const char *name,
 bool ps_knows(const struct ps_server *s, const char *name, const char **instead);
 /* The session brought work: the job moves. */
 void ps_moved(struct ps_server *s, struct ps_session *session);
+/* A session of this key is ended for what it did: stderr and trace say so, of each key
+ * once in FAL_REFUSALS_S. */
+void ps_log_refused(struct ps_server *s, const char *key, const char *why);
+/* Of fal_listen_ops: somebody came no further than the handshake; stderr alone says so,
+ * and how many. */
+void ps_log_stranger(void *arg, const char *source, const char *why);
+/* Says what is due by now of all these; `over`: all that was not said yet. */
+void ps_tell_refusals(struct ps_server *s, bool over);
+/* Says what sizes cost, at first and when there are twice as many workers. */
+void ps_tell_sizes(struct ps_server *s, uint32_t workers);
 /* Says, now and again, whom the job waits for, since when, and what to type. */
 void ps_tell_waiting(struct ps_server *s);
 
-/* chunks.c: what is long. */
-
-/* A CHUNK_GET.  NULL, or why the session must end. */
-const char *ps_chunk_get(struct ps_server *s, struct ps_session *session,
-			 const struct fal_msg *get);
 /* All of a text. */
 void ps_send_text(struct ps_session *session, enum fal_text which,
 		  const struct fal_buf *text);
 /* There may be room: more of what the session asked for; of what all did. */
 void ps_more(struct ps_server *s, struct ps_session *session);
 void ps_more_all(struct ps_server *s);
-/* Whether more may be queued for the session now; if not, it is tried again. */
-bool ps_has_room(struct ps_server *s, const struct ps_session *session);
 /* Are more bytes queued for this session, with all others of its key, than may be? */
 bool ps_too_much(const struct ps_session *session);
-struct ps_account *ps_account_of(struct ps_server *s, const struct fal_chan *c);
-
 /* The keyring was read: sets work_keys, and whose sessions are whose. */
 void ps_count_keys(struct ps_server *s);
 
-/* watch.c: those who look on, and what they get. */
+/* observers.c */
 
 /* A line of the trace: kept, and sent to all who follow.  `arg`: the server. */
 void ps_trace(void *arg, const char *line, size_t n);
-/* A session of this key is ended for what it did: stderr and trace say so, of each key
- * once in FAL_REFUSALS_S. */
-void ps_log_refused(struct ps_server *s, const char *key, const char *why);
-/* Somebody came no further than the handshake: stderr alone says so, and how many. */
-void ps_log_stranger(struct ps_server *s, const char *source, const char *why);
-/* Says what is due by now of all these; `over`: all that was not said yet. */
-void ps_tell_refusals(struct ps_server *s, bool over);
-/* Says what sizes cost, at first and when there are twice as many workers. */
-void ps_tell_sizes(struct ps_server *s, uint32_t workers);
-/* What a follower gets first, and what time it is. */
-void ps_history(struct ps_server *s, struct fal_buf *out);
-/* Sends that and, to who wants it live, what follows. */
+/* Sends what a follower gets first, what time it is and, to who wants it live, what
+ * follows. */
 void ps_follow(struct ps_server *s, struct ps_session *session);
 /* Nothing more comes in it: a follower is told so, and the channel closes behind what was
  * sent. */
 void ps_bid_farewell(struct ps_session *session);
+
+/* controllers.c */
+
+/* Reads the journal `path` (taken); without one the job's policy `job` holds.  What the
+ * job begins with is then c->last; or, if it goes on from a snapshot (else `was` is
+ * NULL), what held then, with c->later to come again.  FAL_EINVAL: the snapshot was taken
+ * with another journal; else errors as of ps_journal_open. */
+int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
+		    const struct fal_snap_manifest *was, struct fal_diag *diag);
+/* Other `kinds` of files are gone on with from this clock on: a line of the journal, if
+ * there is none yet, which repeats its last policy.  FAL_EIO, FAL_ENOMEM. */
+int ps_control_accept(struct ps_control *c, const char *kinds, uint64_t clock,
+		      uint64_t version);
+/* How much of the journal is in force while so many of c->later wait: for a manifest. */
+void ps_control_reach(const struct ps_control *c, size_t agains,
+		      struct fal_snap_manifest *out);
+void ps_control_close(struct ps_control *c);
+
+/* A CONTROL message of a session that may send it. */
+void ps_control_msg(struct ps_server *s, struct ps_session *session,
+		    const struct fal_msg *m);
+
+/* The session is over: what it waits for is given up. */
+void ps_control_gone(struct ps_server *s, const struct ps_session *session);
+
+/* The session has asked for a snapshot: what that waits for; that it is there (why NULL),
+ * or is not. */
+void ps_control_waits(struct ps_session *session, const char *what);
+void ps_control_kept(struct ps_session *session, uint64_t clock, const char *why);
+
+/* The shard that the session wanted drained is; or why not. */
+void ps_control_drained(struct ps_session *session, const char *why);
+
+/* For struct fal_coord_ops; `arg` is the server. */
+int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
+		       uint64_t version, const char *by);
+void ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err);
+
+/* Copies that were asked for, of what is here by now. */
+void ps_control_export(struct ps_server *s);
+/* The socket has taken what was sent: the next pieces of an export follow. */
+void ps_control_more(struct ps_session *session);
 
 #endif

@@ -34,7 +34,7 @@ static void
 fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 	  enum fal_send how)
 {
-	msg->incarnation = s->opt->incarnation;
+	msg->incarnation = s->run->state.incarnation;
 	ps_say(m->session->chan, msg, how); /* it may not keep up, or be gone */
 }
 
@@ -110,7 +110,7 @@ static void
 tell_map(struct ps_server *s, struct ps_session *session, const struct ps_member *is)
 {
 	struct fal_msg m = { .type = FAL_MSG_MAP,
-			     .incarnation = s->opt->incarnation,
+			     .incarnation = s->run->state.incarnation,
 			     .map = { .first = is->first + 1, .count = is->count } };
 	memcpy(m.map.address, is->address, sizeof(m.map.address));
 	memcpy(m.map.public, is->public, sizeof(m.map.public));
@@ -327,7 +327,7 @@ order(void *arg, const struct fal_shard_order *o)
 {
 	struct ps_server *s = arg;
 	struct fal_buf msg = { 0 };
-	int err = fal_post_order(s->opt->incarnation, o, &msg);
+	int err = fal_post_order(s->run->state.incarnation, o, &msg);
 	for (size_t i = 0; i < s->fleet.n; i++) {
 		struct fal_chan *chan = s->fleet.v[i]->session->chan;
 		if (fleet_works(s->fleet.v[i]) &&
@@ -436,7 +436,7 @@ ps_fleet_more(struct ps_session *session)
 {
 	struct ps_member *m = session->member;
 	if (m != NULL)
-		image_queue_send(&m->images, session->server->opt->incarnation,
+		image_queue_send(&m->images, session->server->run->state.incarnation,
 				 session->chan, NULL, NULL);
 }
 
@@ -444,7 +444,7 @@ ps_fleet_more(struct ps_session *session)
 static void
 fleet_tell_place(struct ps_server *s, struct ps_member *m)
 {
-	const struct fal_files *j = s->opt->job;
+	const struct fal_files *j = s->job;
 	struct fal_msg msg = { .type = FAL_MSG_PLACE,
 			       .place = { .epoch = s->fleet.map.epoch,
 					  .first = m->first,
@@ -478,7 +478,7 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 	m->first = first;
 	m->count = count;
 	char own[40];
-	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, fleet_which(m, own),
+	fal_cli_err(PROG, "%s: %s of %u: %s", s->job->job.name, fleet_which(m, own),
 		    fal_rack_shards(s->rack), m->address);
 	fleet_tell_place(s, m);
 	for (uint32_t i = first; i < first + count; i++) {
@@ -496,22 +496,22 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 static int
 make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX + 1])
 {
-	const struct fal_files *j = s->opt->job;
+	const struct fal_files *j = s->job;
 	struct fal_map *map = &s->fleet.map;
 	struct fal_rack_conf rack = fal_files_rack_conf(j, places);
 	fal_files_map(j, places, map, before);
 	map->epoch = s->tickets.epoch;
 	rack.map = map;
 	rack.tickets = s->tickets;
-	rack.each.parallel = s->opt->parallel;
+	rack.each.parallel = fal_threads_parallel(s->run->threads);
 	rack.each.at_once = &s->near;
 	s->rack = fal_files_rack(j, &rack);
 	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
 	if (s->rack == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	return s->opt->found == NULL ? FAL_OK
-				     : fal_snapshot_load(s->opt->snapshots, s->opt->found,
-							 s->rack, s->diag);
+	return s->found == NULL
+		       ? FAL_OK
+		       : fal_snapshot_load(s->run->snapshots, s->found, s->rack, s->diag);
 }
 
 uint32_t
@@ -532,7 +532,7 @@ ps_fleet_place(struct ps_server *s)
 	uint32_t before[FAL_SHARDS_MAX + 1];
 	/* Those take part who came for that; then, of standby, as many as are missing. */
 	struct ps_member *part[FAL_SHARDS_MAX];
-	uint32_t parts = 0, at = s->opt->shards, places = at;
+	uint32_t parts = 0, at = (uint32_t)s->run->opt.shards, places = at;
 	for (int standby = 0; standby < 2; standby++)
 		for (size_t i = 0; i < f->n && places < FAL_SHARDS_MAX; i++)
 			if (f->v[i]->standby == standby &&
@@ -544,8 +544,8 @@ ps_fleet_place(struct ps_server *s)
 	f->places = places;
 	f->cut = true;
 	uv_timer_stop(&f->grace);
-	s->tickets =
-		(struct fal_ticket_in){ .epoch = 1, .incarnation = s->opt->incarnation };
+	s->tickets = (struct fal_ticket_in){ .epoch = 1,
+					     .incarnation = s->run->state.incarnation };
 	fal_random_bytes(s->tickets.key, sizeof(s->tickets.key));
 	int err = make_rack(s, places, before);
 	if (err < 0)
@@ -577,7 +577,7 @@ static void
 on_grace(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
-	s->fleet.wanted = s->opt->min_shards;
+	s->fleet.wanted = (uint32_t)s->run->opt.min_shards;
 	if (!s->stopping && !s->fleet.cut && ps_fleet_waits(s) == 0)
 		place_now(s);
 }
@@ -586,7 +586,9 @@ void
 ps_fleet_init(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
-	const uint32_t least = s->opt->min_shards, had = s->opt->had;
+	const struct ps_run *r = s->run;
+	const uint32_t least = (uint32_t)r->opt.min_shards,
+		       had = r->opt.upstream != NULL ? 0 : r->had;
 	uv_timer_init(s->loop, &f->grace);
 	f->grace.data = s;
 	uv_timer_init(s->loop, &f->ask);
@@ -597,7 +599,7 @@ ps_fleet_init(struct ps_server *s)
 	f->wanted = least > had ? least : had;
 	if (f->wanted > 0)
 		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
-			    s->opt->job->job.name, f->wanted, f->wanted > 1 ? "es" : "",
+			    s->job->job.name, f->wanted, f->wanted > 1 ? "es" : "",
 			    had > least ? ", as before, for a while" : "");
 	if (had > least)
 		uv_timer_start(&f->grace, on_grace, GRACE_MS, 0);
@@ -622,7 +624,7 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 {
 	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
 	const struct fal_map *now = &s->fleet.map;
-	struct fal_rack_conf part = fal_files_rack_conf(s->opt->job, 1);
+	struct fal_rack_conf part = fal_files_rack_conf(s->job, 1);
 	struct fal_diag need;
 	size_t blocks = 0;
 	/* What shards of this process will be is there beside what they are. */
@@ -664,7 +666,7 @@ say_map(const struct ps_server *s)
 			    m->of[order[i]].count);
 	fal_put_u8(&text, '\0');
 	if (text.err == FAL_OK)
-		fal_cli_err(PROG, "%s: blocks have moved: %s", s->opt->job->job.name,
+		fal_cli_err(PROG, "%s: blocks have moved: %s", s->job->job.name,
 			    (const char *)text.p);
 	fal_buf_free(&text);
 }
@@ -725,7 +727,7 @@ call_in(struct ps_server *s, struct ps_member *m)
 	if (first == FAL_SHARDS_MAX) {
 		m->standby = true;
 		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
-			    s->opt->job->job.name, m->address);
+			    s->job->job.name, m->address);
 		return;
 	}
 	m->first = first;
@@ -748,7 +750,7 @@ enter(struct ps_server *s, struct ps_member *m)
 	if (err == FAL_OK || err == FAL_ESTATE) /* under way; or the job is over */
 		return;
 	m->idle = true;
-	fal_cli_err(PROG, "%s: %s gets no block: %s", s->opt->job->job.name, m->address,
+	fal_cli_err(PROG, "%s: %s gets no block: %s", s->job->job.name, m->address,
 		    why.text);
 }
 
@@ -772,8 +774,7 @@ answer(struct ps_server *s, const char *why)
 	d->any = d->refused = false;
 	d->asks = 0;
 	if (why != NULL)
-		fal_cli_err(PROG, "%s: nothing is drained: %s", s->opt->job->job.name,
-			    why);
+		fal_cli_err(PROG, "%s: nothing is drained: %s", s->job->job.name, why);
 	if (session != NULL)
 		ps_control_drained(session, why);
 }
@@ -799,7 +800,7 @@ dismiss(struct ps_server *s)
 		char own[40];
 		if (!m->drained)
 			continue;
-		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->opt->job->job.name,
+		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->job->job.name,
 			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
 			    s->fleet.drain.by);
 		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
@@ -834,7 +835,7 @@ static void
 fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
 {
 	char own[40];
-	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->opt->job->job.name,
+	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->job->job.name,
 		    fleet_which(m, own), m->address, why != NULL ? why : "unknown");
 	m->full = true;
 	if (leaving(s) != 0 && (fal_map_busy(&s->fleet.to) & leaving(s)) == 0)
@@ -902,7 +903,7 @@ ps_fleet_drain_over(struct ps_server *s)
 static bool
 balances(const struct ps_server *s)
 {
-	return s->opt->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
+	return s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
 }
 
 /* May it have blocks that it has not? */
@@ -941,8 +942,8 @@ balance(struct ps_server *s)
 			  : move_to(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !f->tight) {
 		f->tight = true;
-		fal_cli_err(PROG, "%s: blocks stay where they are: %s",
-			    s->opt->job->job.name, why.text);
+		fal_cli_err(PROG, "%s: blocks stay where they are: %s", s->job->job.name,
+			    why.text);
 	}
 }
 
@@ -999,7 +1000,7 @@ on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	const bool piece = msg->image.what == FAL_FETCH_PIECE;
 	/* What was asked for before a move may be of other blocks than its shard has. */
 	const uint32_t blocks =
-		piece ? msg->image.blocks : fal_blocks(s->opt->job->model->params);
+		piece ? msg->image.blocks : fal_blocks(s->job->model->params);
 	if (m->coming.any || msg->image.shard >= FAL_SHARDS_MAX ||
 	    (piece ? !fleet_owns(s, m, msg) : msg->image.shard >= m->count) ||
 	    msg->image.what < FAL_FETCH_MARKED || msg->image.what > FAL_FETCH_PIECE)
@@ -1047,7 +1048,7 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	const uint32_t shard = m->first + msg->say.shard;
 	fal_rack_range(s->rack, shard, &first, &blocks);
 	err = fal_post_add(&m->post, &whole,
-			   fal_post_say_most(blocks, fal_files_tasks(s->opt->job)));
+			   fal_post_say_most(blocks, fal_files_tasks(s->job)));
 	if (err <= 0)
 		return err;
 	fal_shard_say_free(&f->said);
@@ -1120,7 +1121,7 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	memcpy(is->public, m->join.public, sizeof(is->public));
 	session->member = f->v[f->n++] = is;
 	session->asks_only = true;
-	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->opt->job->job.name,
+	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->job->job.name,
 		    fal_chan_name(session->chan), is->shards, fal_text_s(is->shards),
 		    is->address,
 		    is->standby ? ", on standby"
@@ -1164,7 +1165,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 		return fal_diag_set(why, FAL_ESTATE, "%s before %s",
 				    fal_msg_name(m->type),
 				    is == NULL ? "JOIN" : "PLACED");
-	if (m->incarnation != s->opt->incarnation)
+	if (m->incarnation != s->run->state.incarnation)
 		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
 				    fal_msg_name(m->type), m->incarnation);
 	fleet_heard(is, m);
@@ -1179,7 +1180,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 static struct ps_account *
 ends_of(const struct ps_server *s, const struct ps_session *session)
 {
-	return ps_account_find(s->opt->ends, fal_chan_fingerprint(session->chan), "",
+	return ps_account_find(s->run->ends, fal_chan_fingerprint(session->chan), "",
 			       ps_now());
 }
 
@@ -1236,7 +1237,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
 	if (had && !s->saved && !s->stopping) {
 		char own[40];
-		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
+		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->job->job.name,
 			    fleet_which(m, own), m->address, why);
 		(void)ps_account_comes(ends_of(s, session), PS_END);
 		ps_again(s, busy);

@@ -14,10 +14,9 @@
 #include "net/conn.h"
 #include "net/listen.h"
 #include "net/retry.h"
-#include "run.h"
 #include "run/job_files.h"
 #include "sec/secret.h"
-#include "session.h"
+#include "server.h"
 #include "shard/post.h"
 #include "wire/bfp.h"
 

@@ -21,7 +21,7 @@ say_not(struct ps_server *s, const char *why)
 	if (n > 0)
 		snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
 	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
-		    s->opt->job->job.name, s->keep.now.is.past.clock, times, why);
+		    s->job->job.name, s->keep.now.is.past.clock, times, why);
 }
 
 /* Whoever asked for it gets an answer. */
@@ -137,25 +137,25 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 {
 	struct ps_control *c = &s->control;
 	*n = fal_snapshot_none;
-	n->folder = s->opt->snapshots;
-	n->keep = s->opt->job->job.state_keep;
+	n->folder = s->run->snapshots;
+	n->keep = s->job->job.state_keep;
 	int err = fal_coord_past_copy(past, &n->is.past);
 	n->is.policy = fal_policy_copy(past->policy);
 	/* Version 0 is known by the job; its image stays, as memory for the others. */
 	if (err == FAL_OK && past->version > 0)
 		err = take_images(s, n);
-	ps_record_flush(s->opt->record);
-	const struct fal_files *job = s->opt->job;
+	ps_record_flush(&s->run->record);
+	const struct fal_files *job = s->job;
 	memcpy(n->is.job, job->lasting_hex, sizeof(n->is.job));
 	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
 	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
 	memcpy(n->is.init, fal_files_init(job), sizeof(n->is.init));
 	memcpy(n->is.sizes, job->sizes, sizeof(n->is.sizes));
-	n->is.incarnation = s->opt->incarnation;
-	n->is.lines = s->opt->record->lines;
+	n->is.incarnation = s->run->state.incarnation;
+	n->is.lines = s->run->record.lines;
 	ps_control_reach(c, past->agains, &n->is);
-	memcpy(n->is.chain, s->opt->record->chain.link, sizeof(n->is.chain));
-	n->synced[0] = copy_of(s->opt->record->file[0].fd);
+	memcpy(n->is.chain, s->run->record.chain.link, sizeof(n->is.chain));
+	n->synced[0] = copy_of(s->run->record.file[0].fd);
 	n->synced[1] = copy_of(c->journal.fd);
 	return err;
 }
@@ -189,7 +189,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 {
 	struct ps_server *s = arg;
 	struct ps_keep *k = &s->keep;
-	if (k->busy || s->opt->snapshots < 0)
+	if (k->busy || s->run->snapshots < 0)
 		return;
 	k->soon = false;
 	k->at = ps_now();
@@ -255,9 +255,9 @@ ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
 void
 ps_keep_event(struct ps_server *s, uint64_t clock)
 {
-	const struct fal_job *job = &s->opt->job->job;
+	const struct fal_job *job = &s->job->job;
 	const struct ps_keep *k = &s->keep;
-	if (s->opt->snapshots < 0 || k->busy)
+	if (s->run->snapshots < 0 || k->busy)
 		return;
 	if (k->soon)
 		take(s);
@@ -287,7 +287,7 @@ void
 ps_keep_ask(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_keep *k = &s->keep;
-	if (s->opt->snapshots < 0) {
+	if (s->run->snapshots < 0) {
 		ps_control_kept(session, 0,
 				"the job has none: state.clocks, state.seconds");
 		return;
@@ -308,7 +308,7 @@ bool
 ps_keep_end(struct ps_server *s, uint64_t clock)
 {
 	const struct ps_keep *k = &s->keep;
-	if (s->opt->snapshots < 0)
+	if (s->run->snapshots < 0)
 		return true;
 	if (k->busy)
 		return false;
@@ -320,7 +320,7 @@ ps_keep_end(struct ps_server *s, uint64_t clock)
 bool
 ps_keep_last(struct ps_server *s)
 {
-	if (s->opt->snapshots < 0 || s->coord == NULL)
+	if (s->run->snapshots < 0 || s->coord == NULL)
 		return false;
 	s->keep.again = s->keep.busy;
 	if (!s->keep.busy)
@@ -331,7 +331,7 @@ ps_keep_last(struct ps_server *s)
 bool
 ps_keep_any(const struct ps_server *s)
 {
-	return s->keep.any || s->opt->found != NULL;
+	return s->keep.any || s->found != NULL;
 }
 
 bool

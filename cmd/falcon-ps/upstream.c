@@ -138,9 +138,10 @@ follow_members(struct above *a)
 	struct fal_msg m;
 	enum fal_group_word word;
 	struct fal_coord_together are;
-	while (a->chan != NULL && (word = fal_group_word(a->group, a->server->coord,
-							 a->server->opt->min_workers,
-							 &m)) != FAL_GROUP_NOTHING) {
+	while (a->chan != NULL &&
+	       (word = fal_group_word(a->group, a->server->coord,
+				      (uint32_t)a->server->run->opt.min_workers, &m)) !=
+		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
 			return;
@@ -277,7 +278,7 @@ on_welcome(struct above *a, const struct fal_msg *m)
 static void
 begin_job(struct above *a)
 {
-	const struct fal_files *j = a->server->opt->job;
+	const struct fal_files *j = a->server->job;
 	const struct fal_agent_ops ops = { .arg = a,
 					   .send = send_bytes,
 					   .run = on_run,
@@ -299,7 +300,7 @@ begin_job(struct above *a)
 static int
 on_text(struct above *a, const struct fal_msg *m)
 {
-	const struct fal_files *j = a->server->opt->job;
+	const struct fal_files *j = a->server->job;
 	const struct {
 		const char *name;
 		const struct fal_buf *is;
@@ -332,7 +333,7 @@ on_published(struct above *a, const struct fal_msg *m)
 		.key = m->published.key,
 		.ad_n = FAL_MODEL_AD,
 	};
-	fal_msg_model_ad(a->server->opt->job->hash, a->incarnation, m->published.version,
+	fal_msg_model_ad(a->server->job->hash, a->incarnation, m->published.version,
 			 pub.ad);
 	return fal_chan_expect_shared(a->chan, &pub);
 }
@@ -457,7 +458,7 @@ on_open(void *arg, struct fal_chan *c)
 	struct above *a = arg;
 	struct fal_coord_together are;
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	fal_chan_compress(c, a->server->opt->compress);
+	fal_chan_compress(c, a->server->run->compress);
 	fal_coord_together(a->server->coord, &are);
 	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
@@ -494,16 +495,16 @@ above_new(struct ps_server *s)
 	struct above *a = fal_calloc(1, sizeof(*a));
 	if (a == NULL)
 		return NULL;
-	a->group = fal_group_new(s->opt->job->model->params);
+	a->group = fal_group_new(s->job->model->params);
 	if (a->group == NULL) {
 		free(a);
 		return NULL;
 	}
 	a->server = s;
-	a->opt = s->opt->above;
+	a->opt = &s->run->above;
 	uv_timer_init(s->loop, &a->timer);
 	a->timer.data = a;
-	const bool again = s->opt->incarnation > 1;
+	const bool again = s->run->state.incarnation > 1;
 	if (!again)
 		a->opt->retry->lost = uv_hrtime();
 	uv_timer_start(&a->timer, on_dial,

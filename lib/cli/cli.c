@@ -54,17 +54,14 @@ is_read(unsigned *lost)
 	return true;
 }
 
-void
-fal_cli_err(const char *prog, const char *fmt, ...)
+__attribute__((format(printf, 2, 0))) static void
+say(const char *prog, const char *fmt, va_list ap)
 {
 	char text[1024];
 	unsigned lost;
-	va_list ap;
 	if (!is_read(&lost))
 		return;
-	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	fal_text_plain(text, sizeof(text), text);
 	fal_text_hide_keys(text); /* given where a name belongs */
 	struct fal_buf line = { 0 }, folded = { 0 };
@@ -81,6 +78,25 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 		fprintf(stderr, "%s: %s\n", prog, text);
 	fal_buf_free(&line);
 	fal_buf_free(&folded);
+}
+
+void
+fal_cli_err(const char *prog, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	say(prog, fmt, ap);
+	va_end(ap);
+}
+
+int
+fal_cli_usage(const char *prog, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	say(prog, fmt, ap);
+	va_end(ap);
+	return FAL_EXIT_USAGE;
 }
 
 void

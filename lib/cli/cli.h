@@ -89,6 +89,10 @@ void fal_cli_free(struct fal_cli *cli);
 void fal_cli_err(const char *prog, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The same; returns FAL_EXIT_USAGE. */
+int fal_cli_usage(const char *prog, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Text for a person, on stdout; on a terminal as above. */
 void fal_cli_print(const struct fal_buf *text);
 

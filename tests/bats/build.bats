@@ -78,7 +78,7 @@ refused() {
 @test "floors: programs are started, and code is loaded, in few places" {
 	refused cmd/falcon-work/session.c 'execve(text, argv, environ);' 'that starts programs'
 	refused lib/run/job_files.c 'void *p = dlopen(name, 1);' 'that starts programs'
-	refused cmd/falcon-ps/control.c 'system (text);' 'that starts programs'
+	refused cmd/falcon-ps/controllers.c 'system (text);' 'that starts programs'
 }
 
 @test "floors: what comments and strings say does not count" {

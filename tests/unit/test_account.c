@@ -2,7 +2,7 @@
  *
  * Who comes, when, and what he takes is drawn from a seed that is printed; FAL_TEST_SEED
  * gives it again. */
-#include "../../cmd/falcon-ps/account.h"
+#include "../../cmd/falcon-ps/server.h"
 #include "base/rng.h"
 #include "cli/cli.h"
 #include "net/retry.h"

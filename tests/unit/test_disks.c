@@ -5,7 +5,7 @@
  * The fault model is TigerBeetle's (docs/concepts/safety.md).  Seeds are 1 and those that
  * follow; FAL_TEST_SEED is another first one, and is printed.
  */
-#include "../../cmd/falcon-ps/control.h"
+#include "../../cmd/falcon-ps/server.h"
 #include "../../cmd/falcon-ps/trace_file.h"
 
 #include <fcntl.h>

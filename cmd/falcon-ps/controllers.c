@@ -1,5 +1,4 @@
 /* Controllers: their verbs, the dwell of keys, and the pieces of an export. */
-#include "control.h"
 
 #include "base/json.h"
 #include "base/json_load.h"
@@ -296,7 +295,7 @@ is_unknown(const struct ps_server *s, const struct fal_policy_change *v, size_t 
 static bool
 is_local(const struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
 {
-	const char *key = fal_job_server_only(&s->opt->job->job);
+	const char *key = fal_job_server_only(&s->job->job);
 	if (key == NULL || !fal_rule_local(&p->rule))
 		return false;
 	fal_diag_set(why, 0,
@@ -397,7 +396,7 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 	int err = FAL_OK;
 	put_changes(&changes, v, n);
 	char warning[FAL_STALE_TEXT];
-	if (other && fal_stale_warning(&p->rule, &s->opt->job->job.optim,
+	if (other && fal_stale_warning(&p->rule, &s->job->job.optim,
 				       fal_coord_status(s->coord).workers, warning))
 		fal_json_member_str(&changes, "warning", warning);
 	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
@@ -618,12 +617,12 @@ copy(struct ps_server *s, struct ps_session *session, const float *params)
 {
 	char version[24];
 	snprintf(version, sizeof(version), "%" PRIu64, session->exports);
-	const struct fal_metadata meta[] = { { "job", s->opt->job->job.name },
+	const struct fal_metadata meta[] = { { "job", s->job->job.name },
 					     { "version", version } };
 	session->export_due = false;
 	session->exported = 0;
-	int err = params != NULL ? fal_safetensors_put(s->opt->job->model, params, meta,
-						       2, &session->export)
+	int err = params != NULL ? fal_safetensors_put(s->job->model, params, meta, 2,
+						       &session->export)
 				 : FAL_ENOENT;
 	if (err < 0) {
 		fal_buf_free(&session->export);
@@ -660,7 +659,7 @@ static void export(struct ps_server *s, struct ps_session *session)
 		reply_text(session, FAL_EXIT_NO, "an export is under way");
 		return;
 	}
-	uint64_t copies = ps_need_export(s->opt->job);
+	uint64_t copies = ps_need_export(s->job);
 	struct fal_diag why;
 	for (size_t i = 0; i < s->sessions.n; i++)
 		copies += s->sessions.v[i]->export.n;

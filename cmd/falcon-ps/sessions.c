@@ -1,12 +1,307 @@
-/* Those who are served: their sessions, what they say and what the coordinator sends
- * them. */
+/* Those who are served: what their keys have cost, their sessions, what is long and sent
+ * as there is room, what they say, and what the coordinator sends them. */
 #include "server.h"
 
+#include "base/mem.h"
 #include "base/text.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* --- what the coordinator wants --- */
+/* ---- accounts: token buckets by key --- */
+
+static void
+account_age(struct ps_account *a, double now)
+{
+	const double s = now - a->at;
+	a->comings = fmax(a->comings - s / PS_COMING_S, 0);
+	a->again = fmax(a->again - s * PS_AGAIN_S, 0);
+	a->at = now;
+}
+
+/* How much of it all is used up at `now`. */
+static double
+account_used(const struct ps_account *v, double now)
+{
+	struct ps_account a = *v;
+	account_age(&a, now);
+	return a.comings / PS_COMINGS + a.again / PS_AGAIN_MAX;
+}
+
+struct ps_account *
+ps_account_find(struct ps_account v[static PS_ACCOUNTS], const char *key,
+		const char *source, double now)
+{
+	struct ps_account *a = NULL, *least = v;
+	for (int i = 0; i < PS_ACCOUNTS && a == NULL; i++)
+		if (strcmp(v[i].key, key) == 0 && strcmp(v[i].source, source) == 0)
+			a = &v[i];
+	for (int i = 1; i < PS_ACCOUNTS && a == NULL; i++)
+		if (account_used(&v[i], now) < account_used(least, now))
+			least = &v[i];
+	if (a == NULL) {
+		a = least;
+		snprintf(a->key, sizeof(a->key), "%s", key);
+		snprintf(a->source, sizeof(a->source), "%s", source);
+	}
+	account_age(a, now);
+	return a;
+}
+
+bool
+ps_account_has(const struct ps_account *a, double cost)
+{
+	return a->comings <= PS_COMINGS - cost;
+}
+
+bool
+ps_account_comes(struct ps_account *a, double cost)
+{
+	if (!ps_account_has(a, cost))
+		return false;
+	a->comings += cost;
+	return true;
+}
+
+void
+ps_account_forgive(struct ps_account *a)
+{
+	a->comings = fmax(a->comings - 1, 0);
+}
+
+bool
+ps_account_again(struct ps_account *a, size_t n)
+{
+	if (a->again + (double)n > PS_AGAIN_MAX)
+		return false;
+	a->again += (double)n;
+	return true;
+}
+
+/* ---- the table of sessions --- */
+
+static size_t
+session_place(const struct ps_sessions *s, uint32_t id)
+{
+	size_t low = 0, high = s->n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (s->v[mid]->id < id)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+struct ps_session *
+ps_session_find(const struct ps_sessions *s, uint32_t id)
+{
+	size_t at = session_place(s, id);
+	return at < s->n && s->v[at]->id == id ? s->v[at] : NULL;
+}
+
+static bool
+looks_on(const struct ps_session *session)
+{
+	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
+}
+
+/* Takes the session out of its crowd; an empty crowd is freed. */
+static void
+leave_crowd(struct ps_sessions *s, struct ps_session *session)
+{
+	struct ps_crowd *c = session->crowd, **at = &s->crowds;
+	struct ps_session **m;
+	if (c == NULL)
+		return;
+	for (m = &c->first; *m != session; m = &(*m)->mate)
+		;
+	*m = session->mate;
+	session->crowd = NULL;
+	s->lookers_on -= looks_on(session);
+	if (--c->n > 0)
+		return;
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	free(c);
+}
+
+/* Puts the session into the crowd of its key, or, `by_source`, of key and source; also
+ * when that has changed. */
+static void
+join_crowd(struct ps_sessions *s, struct ps_session *session, bool by_source)
+{
+	const char *key = fal_chan_fingerprint(session->chan);
+	const char *source = by_source ? fal_chan_source(session->chan) : "";
+	leave_crowd(s, session);
+	struct ps_crowd *c = s->crowds;
+	while (c != NULL && (strcmp(c->key, key) != 0 || strcmp(c->source, source) != 0))
+		c = c->next;
+	if (c == NULL) {
+		c = fal_xcalloc(1, sizeof(*c));
+		snprintf(c->key, sizeof(c->key), "%s", key);
+		snprintf(c->source, sizeof(c->source), "%s", source);
+		c->next = s->crowds;
+		s->crowds = c;
+	}
+	session->crowd = c;
+	session->mate = c->first;
+	c->first = session;
+	c->n++;
+	s->lookers_on += looks_on(session);
+}
+
+/* Forgets the session, and frees it. */
+static void
+remove_session(struct ps_sessions *s, struct ps_session *session)
+{
+	leave_crowd(s, session);
+	size_t at = session_place(s, session->id);
+	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
+	fal_buf_free(&session->export);
+	fal_buf_free(&session->hello);
+	ps_reader_end(&session->server->wants, &session->reader);
+	free(session);
+}
+
+/* ---- what a session asks for and is long: the job's texts, the data chunk by chunk, the
+ * history of the trace.  Each is queued as the channel takes it, and waits while much is
+ * queued for the session, or for all of its key; data that the session had already wait
+ * for its key's account, too --- */
+
+/* Bytes queued. */
+static const size_t session_max = (size_t)1 << 20, key_max = (size_t)16 << 20;
+static const size_t least = (size_t)256 << 10, most = (size_t)64 << 20;
+
+/* Seconds in which a worker may come, before trainers that have failed end the job. */
+static const double trainer_s = 300;
+
+void
+ps_count_keys(struct ps_server *s)
+{
+	size_t n, workers = 0, any = 0;
+	const struct fal_key *key = fal_keyring_keys(s->run->keys, &n);
+	for (size_t i = 0; i < n; i++) {
+		workers += key[i].role == FAL_ROLE_WORK;
+		any += key[i].role == FAL_ROLE_ALL;
+	}
+	s->work_keys = (uint32_t)(workers > 0 ? workers : any);
+	if (s->coord != NULL)
+		fal_coord_trainer_wait(s->coord, trainer_s, s->work_keys);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		join_crowd(&s->sessions, s->sessions.v[i], s->work_keys == 1);
+}
+
+static struct ps_account *
+account_of(struct ps_server *s, const struct fal_chan *c)
+{
+	const char *source = s->work_keys == 1 ? fal_chan_source(c) : "";
+	return ps_account_find(s->accounts, fal_chan_fingerprint(c), source, ps_now());
+}
+
+/* Bytes that are queued for it and all others of its key. */
+static size_t
+queued(const struct ps_session *session)
+{
+	size_t sum = fal_chan_stat(session->chan).held;
+	if (session->crowd == NULL)
+		return sum;
+	sum = 0;
+	for (const struct ps_session *m = session->crowd->first; m != NULL; m = m->mate)
+		sum += fal_chan_stat(m->chan).held;
+	return sum;
+}
+
+bool
+ps_too_much(const struct ps_session *session)
+{
+	return fal_chan_stat(session->chan).held >= least && queued(session) > most;
+}
+
+/* Whether more may be queued for the session now; if not, it is tried again. */
+static bool
+has_room(struct ps_server *s, const struct ps_session *session)
+{
+	if (fal_chan_stat(session->chan).held >= session_max)
+		return false;
+	if (queued(session) < key_max)
+		return true;
+	s->crowded = true;
+	return false;
+}
+
+/* Sends the chunk; false: not yet. */
+static bool
+send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask *a)
+{
+	const struct fal_files *j = s->job;
+	const struct fal_part *part = a->test ? &j->manifest.test : &j->manifest.train;
+	const size_t n = fal_chunk_bytes(part, a->chunk);
+	if (session->had + n > fal_files_data(j) &&
+	    !ps_account_again(account_of(s, session->chan), n))
+		return false;
+	session->had += n;
+	const struct fal_buf *packed;
+	int err = ps_cache_get(&s->cache, part, a->test ? &j->test : &j->train, a->test,
+			       a->chunk, &packed);
+	struct fal_rd r = { 0 };
+	if (err == FAL_OK)
+		r = fal_rd_init(packed->p, packed->n);
+	while (err == FAL_OK && r.n > 0) {
+		const size_t bytes = fal_get_u32(&r);
+		struct fal_buf msg = { .n = bytes };
+		msg.p = (uint8_t *)(uintptr_t)fal_get_bytes(&r, bytes); /* only read */
+		err = fal_chan_send(session->chan, &msg, FAL_SEND_ZIPPED);
+	}
+	if (err < 0)
+		fal_chan_close(session->chan);
+	return true;
+}
+
+void
+ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
+{
+	struct fal_msg m = { .type = FAL_MSG_TEXT };
+	for (size_t at = 0; at < text->n; at += PS_PIECE) {
+		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
+		m.text.which = (uint8_t)which;
+		m.text.offset = (uint32_t)at;
+		m.text.bytes = (struct fal_tail){ text->p + at, n };
+		ps_say(session->chan, &m, FAL_SEND_PACKED);
+	}
+}
+
+void
+ps_more(struct ps_server *s, struct ps_session *session)
+{
+	if (session->texts_due && has_room(s, session)) {
+		session->texts_due = false;
+		ps_send_text(session, FAL_TEXT_JOB, &s->job->job_text);
+		ps_send_text(session, FAL_TEXT_MODEL, &s->job->model_text);
+		ps_send_text(session, FAL_TEXT_MANIFEST, &s->job->manifest_bytes);
+	}
+	if (session->history_due && has_room(s, session)) {
+		session->history_due = false;
+		ps_follow(s, session);
+	}
+	while (session->asks > 0 && has_room(s, session) &&
+	       send_chunk(s, session, &session->ask[0]))
+		memmove(session->ask, session->ask + 1,
+			--session->asks * sizeof(session->ask[0]));
+}
+
+void
+ps_more_all(struct ps_server *s)
+{
+	s->crowded = false;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		ps_more(s, s->sessions.v[i]);
+}
+
+/* ---- what the coordinator wants --- */
 
 void
 ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -81,7 +376,7 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 	}
 }
 
-/* --- sessions --- */
+/* ---- how sessions end, and what they say --- */
 
 /* The coordinator learns of it, unless it has stopped in the midst of something. */
 static void
@@ -142,7 +437,7 @@ put_off(struct ps_server *s, struct ps_session *session, const char *why)
 static bool
 is_crowd(struct ps_server *s, struct ps_session *session, double cost)
 {
-	if (ps_account_comes(ps_account_of(s, session->chan), cost))
+	if (ps_account_comes(account_of(s, session->chan), cost))
 		return false;
 	put_off(s, session, "too many sessions of its key came and went");
 	return true;
@@ -162,6 +457,25 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 	return true;
 }
 
+/* A CHUNK_GET.  NULL, or why the session must end. */
+static const char *
+chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
+{
+	const struct fal_files *j = s->job;
+	const bool test = get->chunk_get.test != 0;
+	const struct fal_part *part = test ? &j->manifest.test : &j->manifest.train;
+	if (!fal_coord_greeted(s->coord, session->id))
+		return "CHUNK_GET before HELLO";
+	if (get->chunk_get.chunk >= part->chunks)
+		return "asks for a chunk that is not there";
+	if (session->asks == PS_ASKS_MAX)
+		return "asks for too many chunks at once";
+	session->ask[session->asks++] =
+		(struct ps_ask){ .test = test, .chunk = get->chunk_get.chunk };
+	ps_more(s, session);
+	return NULL;
+}
+
 static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -169,7 +483,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	struct fal_chan_stat stat = fal_chan_stat(session->chan);
 	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
 	if (m->type == FAL_MSG_CHUNK_GET) {
-		const char *odd = ps_chunk_get(s, session, m);
+		const char *odd = chunk_get(s, session, m);
 		if (odd != NULL)
 			refuse(s, session, odd);
 		return;
@@ -323,8 +637,8 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	ps_control_gone(s, session);
 	ps_fleet_gone(s, session, reason);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)
-		ps_account_forgive(ps_account_of(s, c));
-	ps_session_remove(&s->sessions, session);
+		ps_account_forgive(account_of(s, c));
+	remove_session(&s->sessions, session);
 	if (s->crowded)
 		ps_more_all(s);
 	ps_after_event(s);
@@ -378,7 +692,7 @@ introduce(struct ps_server *s, const struct ps_session *session)
 	const struct fal_chan *c = session->chan;
 	const struct fal_coord_who who = { .key = fal_chan_name(c),
 					   .fingerprint = fal_chan_fingerprint(c),
-					   .place = line_of(*s->opt->keys, c),
+					   .place = line_of(s->run->keys, c),
 					   .rtt = fal_chan_rtt(c) };
 	if (s->broken == FAL_OK && s->coord != NULL &&
 	    fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
@@ -391,9 +705,8 @@ static bool
 is_full(struct ps_server *s, struct ps_session *session)
 {
 	const bool works = fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
-	if (ps_session_crowd(&s->sessions, session, s->work_keys == 1) < 0)
-		put_off(s, session, "out of memory");
-	else if (session->crowd->n > PS_SESSIONS_MAX)
+	join_crowd(&s->sessions, session, s->work_keys == 1);
+	if (session->crowd->n > PS_SESSIONS_MAX)
 		send_away(s, session, false, "its key has too many sessions");
 	else if (s->sessions.n > s->room ||
 		 (!works && s->sessions.lookers_on > s->room / 2))
@@ -409,20 +722,19 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	struct ps_server *s = arg;
 	(void)name;
 	(void)role;
-	struct ps_session *session = ps_session_add(&s->sessions);
-	if (session == NULL) {
-		fal_chan_kill(c);
-		return;
-	}
+	struct ps_session *session = fal_xcalloc(1, sizeof(*session));
 	struct fal_chan_ops ops = { .arg = session,
 				    .on_msg = on_msg,
 				    .on_drain = on_drain,
 				    .on_close = on_chan_close };
+	FAL_XGROW(s->sessions.v, s->sessions.cap, s->sessions.n + 1);
+	session->id = ++s->sessions.last_id;
+	s->sessions.v[s->sessions.n++] = session;
 	session->server = s;
 	session->chan = c;
 	ps_reader_begin(&session->reader, c);
 	fal_chan_adopt(c, &ops);
-	fal_chan_compress(c, s->opt->compress);
+	fal_chan_compress(c, s->run->compress);
 	if (!is_full(s, session))
 		introduce(s, session);
 }

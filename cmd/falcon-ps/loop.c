@@ -1,10 +1,10 @@
-/* The loop: setting up, timers, signals and the end.  Who is served is peers.c's. */
+/* The loop: how the server begins, its timers and signals, what it shows, and its end.
+ * Those who are served are sessions.c's. */
 #include "server.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "cli/notify.h"
 #include "net/options.h"
 #include "sec/secret.h"
@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,22 +45,88 @@ ps_fail(struct ps_server *s, int err, const char *what)
 		uv_timer_start(&s->wake, on_wake, 0, 0);
 		return;
 	}
-	s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
-	ps_tell_all(s, FAL_MSG_REFUSE, s->diag->text);
-	stop(s);
+	ps_abandon(s, fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err)));
 }
 
 int
 ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	   uint64_t more, struct fal_diag *why)
 {
-	struct ps_need_of of = s->opt->need;
+	struct ps_need_of of = s->run->need;
 	of.rule = rule;
 	of.workers = workers > of.workers ? workers : of.workers;
-	return ps_afford(&of, more, s->opt->max_memory, why);
+	return ps_afford(&of, more, s->run->opt.max_memory, why);
 }
 
-/* --- the end, and time --- */
+/* ---- how far the job is, for people: a bar on a terminal, else a line for each epoch
+ * --- */
+
+/* Is each epoch's accuracy known? */
+static bool
+judges_all(const struct fal_files *j)
+{
+	return j->job.eval == FAL_JOB_EVAL_EPOCH && j->test.n > 0;
+}
+
+/* Seconds that it was worked on, in all its starts. */
+static double
+seconds_worked(const struct ps_server *s, double now)
+{
+	return s->run->worked + (s->began > 0 ? now - s->began : 0);
+}
+
+static void
+show_bar(struct ps_server *s, const struct fal_coord_status *now)
+{
+	struct ps_show *w = &s->show;
+	if (now->version > 0)
+		snprintf(w->loss, sizeof(w->loss),
+			 isnan(now->loss) ? "loss -" : "loss %.4f", now->loss);
+	if (now->accuracy >= 0)
+		snprintf(w->accuracy, sizeof(w->accuracy), "accuracy %.4f",
+			 now->accuracy);
+	s->progress.note[0] = w->accuracy;
+	s->progress.note[1] = w->loss;
+	fal_progress_show(&s->progress, now->clock, ps_now());
+}
+
+/* The epochs before that are told already. */
+static void
+show_from(struct ps_server *s, const struct fal_coord_past *past)
+{
+	const struct fal_files *j = s->job;
+	const uint64_t every = fal_coord_status(s->coord).clocks / j->job.epochs;
+	s->show.epoch = judges_all(j) ? past->judged_clock / every : past->epoch;
+}
+
+/* With the accuracy, if each epoch is judged: that is known a little later, when others
+ * may be over. */
+static void
+show_epoch(struct ps_server *s, const struct fal_coord_status *now)
+{
+	const struct fal_files *j = s->job;
+	const bool judges = judges_all(j);
+	const uint64_t every = now->clocks / j->job.epochs;
+	const uint64_t last = judges ? now->judged / every : now->epoch;
+	struct ps_show *w = &s->show;
+	const double t = ps_now();
+	/* Of epochs that are shorter than a second not each one. */
+	if (last <= w->epoch || last > now->epoch ||
+	    (t < w->next && last < j->job.epochs))
+		return;
+	w->epoch = last;
+	w->next = t + 1;
+	char loss[32] = "", accuracy[32] = "";
+	const double is = fal_coord_epoch_loss(s->coord, last);
+	if (!isnan(is))
+		snprintf(loss, sizeof(loss), "loss %.4f, ", is);
+	if (judges)
+		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ", now->accuracy);
+	fal_cli_err(PROG, "%s: epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", j->job.name,
+		    last, (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
+}
+
+/* ---- the end, and time --- */
 
 static void
 on_wake(uv_timer_t *t)
@@ -77,8 +144,15 @@ on_flush(uv_timer_t *t)
 	ps_tell_refusals(s, false);
 	ps_more_all(s); /* data that were to be had again */
 	ps_put_off_held(s);
-	ps_record_flush(s->opt->record);
+	ps_record_flush(&s->run->record);
 	ps_tell_waiting(s);
+}
+
+static void
+bid_farewell_all(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->sessions.n; i++)
+		ps_bid_farewell(s->sessions.v[i]);
 }
 
 /* No new sessions; the others end when what was sent has left. */
@@ -92,19 +166,26 @@ stop(struct ps_server *s)
 	if (s->out->again > 0) {
 		fal_listen_pause(s->listen);
 	} else {
-		fal_listen_close(s->opt->host->listen);
-		s->opt->host->listen = NULL;
+		fal_listen_close(s->run->host.listen);
+		s->run->host.listen = NULL;
 	}
 	s->listen = NULL;
 	ps_tell_refusals(s, true);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		ps_bid_farewell(s->sessions.v[i]);
+	bid_farewell_all(s);
 	ps_close(&s->wake);
 	ps_close(&s->flush);
 	ps_close(&s->leave);
 	ps_fleet_close(s);
 	if (s->above != NULL)
 		above_close(s->above);
+}
+
+/* Ends, and tells the workers why. */
+static void
+stop_for(struct ps_server *s, enum fal_msg_type type, const char *why)
+{
+	ps_tell_all(s, type, why);
+	stop(s);
 }
 
 /* Who has not taken the last word by now does without. */
@@ -137,7 +218,7 @@ conclude(struct ps_server *s)
 	ps_tell_refusals(s, true);
 	ps_fleet_drain_over(s);
 	s->saved = true;
-	s->out->seconds = ps_worked(s, now);
+	s->out->seconds = seconds_worked(s, now);
 	fal_progress_end();
 	if (any)
 		s->out->clock = left.clock;
@@ -155,19 +236,18 @@ conclude(struct ps_server *s)
 		s->out->average = fal_rack_average(s->rack);
 	ps_publisher_forget(&s->wants.publisher); /* nobody computes on them any more */
 	if (params != NULL)
-		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
+		s->err = ps_result_keep(s->run, params, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,
 						 s->control.journal.chain.link,
 						 s->out->seconds };
 	fal_coord_finish(s->coord, now, &result,
 			 s->err < 0 ? "the result could not be kept" : why);
 	if (params != NULL && s->err == FAL_OK)
-		s->err = s->opt->tell(s->opt->arg, s->out, s->diag);
+		s->err = ps_result_tell(s->run, s->diag);
 	ps_fleet_end(s, FAL_MSG_DONE,
 		     status.failed ? "the job has failed" : "the job is done");
-	for (size_t i = 0; i < s->sessions.n; i++)
-		ps_bid_farewell(s->sessions.v[i]);
-	if (s->opt->exit_when_done || s->err < 0 || status.failed)
+	bid_farewell_all(s);
+	if (s->run->opt.exit_when_done || s->err < 0 || status.failed)
 		stop(s);
 	else
 		fal_cli_notify("STATUS=done");
@@ -180,17 +260,15 @@ give_up(struct ps_server *s)
 	s->err = fal_diag_set(s->diag, s->broken,
 			      "%s: %s; goes on from its last snapshot when it is "
 			      "started again",
-			      s->opt->job->job.name, s->out->why.text);
-	ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
-	stop(s);
+			      s->job->job.name, s->out->why.text);
+	stop_for(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 }
 
 void
 ps_abandon(struct ps_server *s, int err)
 {
 	s->err = err;
-	ps_tell_all(s, FAL_MSG_REFUSE, s->diag->text);
-	stop(s);
+	stop_for(s, FAL_MSG_REFUSE, s->diag->text);
 }
 
 void
@@ -204,10 +282,8 @@ ps_again(struct ps_server *s, uint32_t had)
 	s->out->again = had;
 	s->out->status = s->coord != NULL ? fal_coord_status(s->coord)
 					  : (struct fal_coord_status){ 0 };
-	ps_tell_all(s, FAL_MSG_LATER,
-		    "a shard is lost; the job goes on from its last "
-		    "snapshot");
-	stop(s);
+	stop_for(s, FAL_MSG_LATER,
+		 "a shard is lost; the job goes on from its last snapshot");
 }
 
 void
@@ -215,10 +291,9 @@ ps_above_end(struct ps_server *s, int code, const char *why)
 {
 	s->out->code = code;
 	s->out->above = true;
+	ps_tell_refusals(s, true);
 	const struct fal_coord_result none = { .journal = "" };
 	fal_coord_finish(s->coord, ps_now(), &none, code == FAL_EXIT_DONE ? NULL : why);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		ps_bid_farewell(s->sessions.v[i]);
 	stop(s);
 }
 
@@ -227,8 +302,7 @@ ps_above_lost(struct ps_server *s)
 {
 	s->out->again = 1;
 	fal_coord_parted(s->coord, ps_now(), "the coordinator above is gone");
-	ps_tell_all(s, FAL_MSG_LATER, "the coordinator above is gone, and may be back");
-	stop(s);
+	stop_for(s, FAL_MSG_LATER, "the coordinator above is gone, and may be back");
 }
 
 void
@@ -237,16 +311,15 @@ ps_above_left(struct ps_server *s)
 	s->out->code = FAL_EXIT_DONE;
 	s->out->above = true;
 	fal_coord_parted(s->coord, ps_now(), "it was drained above");
-	ps_tell_all(s, FAL_MSG_LATER, "the group server was drained");
-	stop(s);
+	stop_for(s, FAL_MSG_LATER, "the group server was drained");
 }
 
 /* How far it is; before its shards are there, from where it is to go on. */
 static struct fal_coord_status
 how_far(const struct ps_server *s)
 {
-	const struct fal_files *job = s->opt->job;
-	const struct fal_found *found = s->opt->found;
+	const struct fal_files *job = s->job;
+	const struct fal_found *found = s->found;
 	if (s->coord != NULL)
 		return fal_coord_status(s->coord);
 	const struct fal_grid grid = fal_job_grid(&job->job, job->train.n);
@@ -287,9 +360,12 @@ ps_after_event(struct ps_server *s)
 	}
 	ps_fleet_moves(s);
 	struct fal_coord_status status = fal_coord_status(s->coord);
-	if (s->began == 0 && status.workers >= s->opt->min_workers)
+	if (s->began == 0 && status.workers >= s->run->opt.min_workers)
 		s->began = ps_now();
-	ps_show(s, &status);
+	if (s->progress.out != NULL)
+		show_bar(s, &status);
+	else
+		show_epoch(s, &status);
 	if (s->began != 0)
 		ps_tell_sizes(s, status.workers);
 	ps_best_event(s, &status);
@@ -298,7 +374,7 @@ ps_after_event(struct ps_server *s)
 	    (!ps_keep_end(s, status.clock) || s->best.busy))
 		return;
 	if (status.failed && s->above != NULL) {
-		fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, status.why);
+		fal_cli_err(PROG, "%s: %s", s->job->job.name, status.why);
 		ps_above_end(s, FAL_EXIT_NO, status.why);
 		return;
 	}
@@ -313,9 +389,8 @@ ps_after_event(struct ps_server *s)
 		s->out->status = status;
 		if (s->keep.missing > 0)
 			return;
-		ps_tell_all(s, FAL_MSG_DONE, "the job was stopped");
 		ps_fleet_end(s, FAL_MSG_DONE, "the job was stopped");
-		stop(s);
+		stop_for(s, FAL_MSG_DONE, "the job was stopped");
 		return;
 	}
 	ps_keep_event(s, status.clock);
@@ -323,7 +398,7 @@ ps_after_event(struct ps_server *s)
 		leave(s);
 		return;
 	}
-	if (s->opt->compress == FAL_COMPRESS_AUTO &&
+	if (s->run->compress == FAL_COMPRESS_AUTO &&
 	    status.clock >= s->measured + COMPRESS_EVERY) {
 		s->measured = status.clock;
 		for (size_t i = 0; i < s->sessions.n; i++)
@@ -348,8 +423,8 @@ static void
 stop_soon(struct ps_server *s)
 {
 	fal_cli_notify("STOPPING=1");
-	const bool again = s->opt->host->signalled;
-	s->opt->host->signalled = true;
+	const bool again = s->run->host.signalled;
+	s->run->host.signalled = true;
 	uv_timer_start(&s->end, on_end, !again ? END_MS : s->stopping ? 0 : WORD_MS, 0);
 	if (s->stopping) {
 		/* Not to begin again: it ends where it would have gone on. */
@@ -379,28 +454,202 @@ renew_keyring(struct ps_server *s)
 {
 	struct fal_keyring *fresh = NULL;
 	struct fal_diag why = { "" };
-	if (fal_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
+	if (fal_keyring_load(s->run->opt.keyring, &fresh, &why) < 0) {
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
 		return;
 	}
-	struct fal_keyring *old = *s->opt->keys;
+	struct fal_keyring *old = s->run->keys;
 	size_t n;
 	(void)fal_keyring_keys(fresh, &n);
-	fal_cli_err(PROG, "%s: read again: %zu key%s", s->opt->keyring, n, fal_text_s(n));
-	*s->opt->keys = fresh;
+	fal_cli_err(PROG, "%s: read again: %zu key%s", s->run->opt.keyring, n,
+		    fal_text_s(n));
+	s->run->keys = fresh;
 	if (s->listen != NULL)
 		fal_listen_keyring(s->listen, fresh);
 	fal_keyring_free(old);
 	ps_count_keys(s);
 }
 
-/* --- setting up --- */
+/* ---- the job begins, or goes on --- */
 
-static void
-on_refused(void *arg, const char *source, const char *reason)
+/* The policy that the job begins with: the journal's last one, or the job's own; or that
+ * goes on. */
+static int
+begin_policy(struct ps_server *s)
 {
-	ps_log_stranger(arg, source, reason);
+	struct ps_run *r = s->run;
+	const struct fal_found *found = s->found;
+	const struct fal_policy own = { .rule = r->job.job.rule,
+					.no_clones =
+						r->job.job.clones == FAL_JOB_CLONES_NO };
+	struct fal_buf text = { 0 };
+	int err = ps_control_open(&s->control, ps_state_path(&r->state, "policy.jsonl"),
+				  &own, found != NULL ? &found->is : NULL, s->diag);
+	if (err == FAL_OK && r->accepted[0] != '\0')
+		err = ps_control_accept(&s->control, r->before.accepted, found->clock,
+					found->is.past.version);
+	s->policy = found != NULL ? &found->is.policy : &s->control.last;
+	s->policy_by = found != NULL ? found->is.past.by : s->control.since.by;
+	if (err < 0 || strcmp(s->policy_by, "job") == 0)
+		return err;
+	fal_rule_put(&s->policy->rule, &text);
+	fal_put_u8(&text, '\0');
+	if (text.err == FAL_OK)
+		fal_cli_err(PROG, "%s: goes on with the policy %s, set by '%s'",
+			    r->job.job.name, (const char *)text.p, s->policy_by);
+	err = text.err;
+	fal_buf_free(&text);
+	return err;
 }
+
+/* What job, model and data say of it. */
+static struct fal_coord_conf
+conf_of(const struct fal_files *j)
+{
+	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
+	const bool evals = j->job.eval != FAL_JOB_EVAL_NEVER;
+	struct fal_coord_conf conf = {
+		.name = j->job.name,
+		.hash = j->hash_hex,
+		.model_hash = j->model_hex,
+		.data_hash = j->data_hex,
+		.from = j->from[0] != '\0' ? j->from : NULL,
+		.seed = j->job.seed,
+		.numerics = (enum fal_numerics)j->job.numerics,
+		.grid = grid,
+		.test_samples = evals ? j->test.n : 0,
+		.eval_every = j->job.eval == FAL_JOB_EVAL_EPOCH
+				      ? (uint32_t)fal_grid_epoch_clocks(&grid)
+				      : 0,
+		.params = j->model->params,
+		.optim = j->job.optim,
+		.schedule = j->job.schedule,
+		/* Whose loss is whose is not known without layers. */
+		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
+		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
+		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
+		.hashes = j->job.hashes > 0 ? j->job.hashes
+					    : fal_leaf_every(j->model->params),
+		.task_hashes = fal_job_hashes_tasks(&j->job),
+		.verify = j->job.verify / 100,
+		.verify_stop = j->job.verify_stop == FAL_JOB_VERIFY_STOP_YES,
+		.lanes_start = j->job.lanes_start,
+		.preclaims = true,
+		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD,
+		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
+			    (uint32_t)j->manifest_bytes.n },
+	};
+	if (j->job.data_hash != NULL)
+		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
+	return conf;
+}
+
+/* The coordinator, of a conf that says all but where blocks are. */
+static int
+make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
+{
+	struct fal_coord_conf placed = *conf;
+	struct fal_coord_ops ops = { .arg = s,
+				     .send = ps_send,
+				     .model = ps_send_model,
+				     .close = ps_close_peer,
+				     .trace = ps_trace,
+				     .came = ps_came,
+				     .went = ps_went,
+				     .late = ps_late,
+				     .odd = ps_odd,
+				     .unlike = ps_unlike,
+				     .unstepped = ps_unstepped,
+				     .journal = ps_control_journal,
+				     .changed = ps_control_changed,
+				     .marked = ps_keep_marked,
+				     .moved = ps_fleet_moved,
+				     .claimed = above_claimed,
+				     .given = above_given,
+				     .evaluated = above_evaluated };
+	struct fal_line_place place = { 0 };
+	ops.shards = ps_fleet_ops;
+	ops.shards.arg = s;
+	int err = fal_files_place(s->job, s->fleet.places, &place);
+	if (err == FAL_OK) {
+		place.map = conf->tickets.epoch;
+		placed.place = &place;
+		err = fal_coord_new(&placed, &ops, ps_now(), &s->coord);
+	}
+	fal_secret_wipe(&placed.tickets, sizeof(placed.tickets));
+	fal_files_place_free(&place);
+	return err;
+}
+
+static int
+new_coord(struct ps_server *s)
+{
+	const struct ps_above_opt *up = s->above != NULL ? &s->run->above : NULL;
+	char print[FAL_KEY_FINGERPRINT + 1] = "";
+	const struct fal_line_above above = { .address = up != NULL ? up->text : NULL,
+					      .key = up != NULL ? up->key->name : NULL,
+					      .key_fingerprint = print };
+	struct fal_coord_conf conf = conf_of(s->job);
+	conf.policy = s->policy;
+	conf.policy_by = s->policy_by;
+	conf.min_workers = (uint32_t)s->run->opt.min_workers;
+	conf.tickets = s->tickets;
+	conf.shards = fal_rack_shards(s->rack);
+	conf.map = &s->fleet.map;
+	if (up != NULL) {
+		fal_client_key_print(up->key, print);
+		conf.above = &above;
+		conf.psld = false;
+	}
+	if (s->found != NULL) {
+		conf.past = &s->found->is.past;
+		conf.before = s->run->before;
+	}
+	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
+	int err = make_coord(s, &conf);
+	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
+	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
+		const struct ps_later *l = &s->control.later[i];
+		err = fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
+	}
+	if (err < 0 && s->diag->text[0] != '\0')
+		return err;
+	if (err < 0)
+		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	s->progress = fal_progress_begin(s->job->job.name,
+					 fal_coord_status(s->coord).clocks, ps_now());
+	return FAL_OK;
+}
+
+int
+ps_begin(struct ps_server *s)
+{
+	const struct fal_found *found = s->found;
+	s->wants.publisher.rack = s->rack;
+	s->wants.publisher.parallel = fal_threads_parallel(s->run->threads);
+	s->wants.publisher.placed = s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
+	memcpy(s->wants.publisher.job_hash, s->job->hash, FAL_HASH_BYTES);
+	int err = new_coord(s);
+	s->keep.at = ps_now();
+	/* What the job begins with is the first snapshot. */
+	if (err == FAL_OK && found == NULL && s->run->snapshots >= 0)
+		err = fal_coord_mark_now(s->coord, ps_now());
+	else if (err == FAL_OK && found != NULL) {
+		s->keep.clock = s->keep.last = found->clock;
+		s->keep.good = true; /* whatever comes before the next one */
+		show_from(s, &found->is.past);
+	}
+	if (err == FAL_OK)
+		ps_count_keys(s);
+	if (err == FAL_OK)
+		ps_accept_again(s);
+	/* What goes on may be at its end already. */
+	if (err == FAL_OK && found != NULL)
+		err = fal_coord_heard(s->coord, ps_now());
+	return err;
+}
+
+/* ---- setting up --- */
 
 /* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
  * needs to its end are open by now, but for those that listen, with what is beside each,
@@ -419,7 +668,7 @@ share_descriptors(struct ps_server *s, uint32_t *handshakes)
 	if (lowest < 0)
 		return fal_diag_set(s->diag, FAL_EIO, "%s", strerror(errno));
 	close(lowest);
-	const rlim_t used = (rlim_t)lowest + SPARE + 2 * s->opt->listen->n;
+	const rlim_t used = (rlim_t)lowest + SPARE + 2 * s->run->listen.n;
 	if (most.rlim_cur <= used)
 		return fal_diag_set(s->diag, FAL_EIO,
 				    "%ju descriptors are too few: with what is open it "
@@ -439,8 +688,7 @@ tell_ready(struct ps_server *s)
 {
 	const char *text = fal_listen_text(s->listen);
 	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
-	int fd = s->opt->ready_fd;
-	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
+	fal_cli_err(PROG, "%s: listening on %s", s->job->job.name, text);
 	ps_count_keys(s);
 	if (s->work_keys == 1)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
@@ -451,6 +699,7 @@ tell_ready(struct ps_server *s)
 			    "other nobody can tell who lies, and the honest one may "
 			    "be sent away");
 	fal_cli_notify("READY=1\nSTATUS=training");
+	const int fd = (int)s->run->opt.ready_fd - 1;
 	return fd < 0 ? FAL_OK : fal_cli_ready(fd, text, s->diag);
 }
 
@@ -482,7 +731,7 @@ static int
 begin_host(struct ps_server *s)
 {
 	static const int heard[] = { SIGINT, SIGTERM, SIGHUP };
-	struct ps_host *h = s->opt->host;
+	struct ps_host *h = &s->run->host;
 	const bool anew = h->loop.data == NULL;
 	const int bad = anew ? uv_loop_init(&h->loop) : 0;
 	if (bad < 0)
@@ -515,50 +764,51 @@ ps_host_close(struct ps_host *h)
 }
 
 int
-ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
+ps_serve(struct ps_run *r, struct fal_diag *diag)
 {
-	struct ps_server s = { .opt = opt,
-			       .loop = &opt->host->loop,
-			       .out = out,
+	struct ps_server s = { .run = r,
+			       .job = &r->job,
+			       .found = r->found.there ? &r->found : NULL,
+			       .out = &r->out,
 			       .diag = diag,
-			       .cache.most = PS_CACHE_MAX };
-	s.control.journal.fd = -1;
-	s.best.is = opt->best_is;
-	*out = (struct ps_outcome){ 0 };
-	s.keep.now = fal_snapshot_none;
+			       .loop = &r->host.loop,
+			       .cache.most = PS_CACHE_MAX,
+			       .control.journal.fd = -1,
+			       .best.is = r->best_is,
+			       .keep.now = fal_snapshot_none,
+			       .near = true,
+			       .wants.publisher = { .incarnation = r->state.incarnation,
+						    .mixed = r->need.mixed } };
+	const uint64_t rate = r->opt.rate_limit;
+	r->out = (struct ps_outcome){ 0 };
 	signal(SIGPIPE, SIG_IGN);
 	int err = begin_host(&s);
 	if (err < 0)
 		return err;
 	init_handles(&s);
 	ps_fleet_init(&s);
-	if (opt->above != NULL)
+	if (r->opt.upstream != NULL)
 		s.above = above_new(&s);
-	s.near = true;
-	s.wants.publisher.incarnation = opt->incarnation;
-	s.wants.publisher.mixed = opt->need.mixed;
-	err = opt->above != NULL && s.above == NULL
+	err = r->opt.upstream != NULL && s.above == NULL
 		      ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
-		      : ps_begin_policy(&s);
-	/* Where nobody is waited for it begins before anybody can come. */
+		      : begin_policy(&s);
+	/* Without processes of shards to wait for the job begins before anybody comes. */
 	if (err == FAL_OK && ps_fleet_waits(&s) == 0)
 		err = ps_fleet_place(&s);
-	s.link = (struct fal_link){ .bandwidth = (double)opt->rate_limit,
-				    .shared = &s.busy };
-	struct fal_listen_opt listen = { .addr = opt->listen->v,
-					 .addrs = opt->listen->n,
-					 .keyring = *opt->keys,
-					 .chan.link =
-						 opt->rate_limit > 0 ? &s.link : NULL,
-					 .chan.unseals = opt->unseals,
-					 .paused = opt->host->listen };
-	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
+	s.link = (struct fal_link){ .bandwidth = (double)rate, .shared = &s.busy };
+	struct fal_listen_opt listen = { .addr = r->listen.v,
+					 .addrs = r->listen.n,
+					 .keyring = r->keys,
+					 .chan.link = rate > 0 ? &s.link : NULL,
+					 .chan.unseals = ps_may_unseal(&r->opt),
+					 .paused = r->host.listen };
+	struct fal_listen_ops ops = { &s, ps_accept, ps_log_stranger, ps_unwelcome };
 	if (err == FAL_OK)
 		err = share_descriptors(&s, &listen.half_open);
 	if (err == FAL_OK)
 		err = fal_listen_start(s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK) {
-		opt->host->listen = s.listen;
+		r->host.listen = s.listen;
 		err = tell_ready(&s);
 	}
 	if (err == FAL_OK)
@@ -573,8 +823,8 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	ps_close(&s.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* Be it one of before the last one, which may have failed. */
-	out->kept = ps_keep_any(&s) &&
-		    s.keep.last >= (s.leaving ? s.reached : out->status.clock);
+	r->out.kept = ps_keep_any(&s) &&
+		      s.keep.last >= (s.leaving ? s.reached : r->out.status.clock);
 	if (s.keep.busy) /* some of it did not come any more */
 		fal_snapshot_free(&s.keep.now);
 	ps_wants_free(&s.wants);

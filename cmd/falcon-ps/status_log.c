@@ -1,4 +1,4 @@
-/* Who is here, and whom the job waits for. */
+/* The log: who is here, who was refused, what sizes cost, and whom the job waits for. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -31,7 +31,7 @@ say(struct ps_server *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text.text, sizeof(text.text), fmt, ap);
 	va_end(ap);
-	fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, text.text);
+	fal_cli_err(PROG, "%s: %s", s->job->job.name, text.text);
 }
 
 /* ---- who comes and goes --- */
@@ -73,7 +73,7 @@ bool
 ps_knows(const struct ps_server *s, const char *name, const char **instead)
 {
 	size_t n;
-	const struct fal_key *key = fal_keyring_keys(*s->opt->keys, &n);
+	const struct fal_key *key = fal_keyring_keys(s->run->keys, &n);
 	bool is_key = false;
 	*instead = NULL;
 	if (seen(s, name) != NULL)
@@ -250,7 +250,7 @@ void
 ps_odd(void *arg, const char *const name[2], const char *const kernels[2])
 {
 	struct ps_server *s = arg;
-	const bool strict = s->opt->job->job.numerics == FAL_JOB_NUMERICS_REQUIRE;
+	const bool strict = s->job->job.numerics == FAL_JOB_NUMERICS_REQUIRE;
 	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
 	if (!may_say(&s->who))
 		return;
@@ -261,6 +261,92 @@ ps_odd(void *arg, const char *const name[2], const char *const kernels[2])
 	    fal_text_plain(other, sizeof(other), kernels[1]),
 	    strict ? "it stands by, without work"
 		   : "the model depends on who has which task");
+}
+
+/* ---- who was refused --- */
+
+static void
+tell_offender(struct ps_server *s, struct ps_offender *o, bool over)
+{
+	const double now = ps_now();
+	if (o->n == 0 || (o->told != 0 && now - o->told < FAL_REFUSALS_S && !over))
+		return;
+	if (o->n == 1)
+		fal_cli_err(PROG, "%s: refused: %s", o->key, o->why);
+	else
+		fal_cli_err(PROG, "%s: refused %llu times, the last time: %s", o->key,
+			    (unsigned long long)o->n, o->why);
+	if (s->coord != NULL && !s->saved) /* else the trace is over */
+		fal_coord_refused(s->coord, now, o->key, o->why, o->n);
+	o->n = 0;
+	o->told = now;
+}
+
+/* The place of this key, or of that which was told of longest ago. */
+static struct ps_offender *
+find_offender(struct ps_server *s, const char *key)
+{
+	struct ps_offender *oldest = s->offender;
+	for (struct ps_offender *o = oldest; o < s->offender + PS_OFFENDERS; o++) {
+		if (strcmp(o->key, key) == 0)
+			return o;
+		if (o->told < oldest->told)
+			oldest = o;
+	}
+	tell_offender(s, oldest, true);
+	*oldest = (struct ps_offender){ 0 };
+	snprintf(oldest->key, sizeof(oldest->key), "%s", key);
+	return oldest;
+}
+
+void
+ps_log_refused(struct ps_server *s, const char *key, const char *why)
+{
+	struct ps_offender *o = find_offender(s, key);
+	snprintf(o->why, sizeof(o->why), "%s", why);
+	o->n++;
+	tell_offender(s, o, false);
+}
+
+void
+ps_log_stranger(void *arg, const char *source, const char *why)
+{
+	struct ps_server *s = arg;
+	fal_refusals_add(&s->strangers, source, why);
+	ps_tell_refusals(s, false);
+}
+
+void
+ps_tell_refusals(struct ps_server *s, bool over)
+{
+	struct fal_diag line;
+	if (fal_refusals_due(&s->strangers, ps_now(), over, &line))
+		fal_cli_err(PROG, "%s", line.text);
+	for (size_t i = 0; i < PS_OFFENDERS; i++)
+		tell_offender(s, &s->offender[i], over);
+}
+
+void
+ps_tell_sizes(struct ps_server *s, uint32_t workers)
+{
+	const uint32_t tasks = fal_files_tasks(s->job);
+	const uint32_t task = fal_files_full(s->job);
+	struct fal_coord_sizes sizes;
+	char small[64] = "";
+	if (workers == 0 || workers < 2 * s->sized ||
+	    fal_coord_sizes(s->coord, &sizes) < 0 || sizes.lanes == 0)
+		return;
+	s->sized = workers;
+	if (!isnan(sizes.small))
+		snprintf(small, sizeof(small), ", %.1f %% as they are small",
+			 100 * sizes.small);
+	fal_cli_err(
+		PROG,
+		"%s: %u lane%s of %u worker%s, %u task%s of %u sample%s a clock: %.1f "
+		"%% is lost as tasks are whole%s",
+		s->job->job.name, sizes.lanes, fal_text_s(sizes.lanes), sizes.workers,
+		fal_text_s(sizes.workers), tasks, fal_text_s(tasks), task,
+		fal_text_s(task), 100 * sizes.whole, small);
 }
 
 /* ---- whom the job waits for --- */
@@ -368,7 +454,7 @@ add_order(const struct ps_server *s, struct fal_diag *out)
 static void
 reason(const struct ps_server *s, struct fal_diag *out)
 {
-	const uint32_t here = workers(s), least = s->opt->min_workers;
+	const uint32_t here = workers(s), least = (uint32_t)s->run->opt.min_workers;
 	struct fal_diag list = { .text = "" }, dialled;
 	const char *at = dial(s, &dialled);
 	if (s->coord == NULL)

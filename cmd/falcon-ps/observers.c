@@ -1,0 +1,74 @@
+/* Those who look on: followers of the trace. */
+#include "server.h"
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "trace/writer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void
+send_lines(struct ps_session *session, const uint8_t *p, size_t n)
+{
+	struct fal_msg m = { .type = FAL_MSG_TRACE };
+	while (n > 0) {
+		size_t piece = n < PS_PIECE ? n : PS_PIECE;
+		m.trace.lines = (struct fal_tail){ p, piece };
+		ps_say(session->chan, &m, FAL_SEND_PACKED);
+		p += piece;
+		n -= piece;
+	}
+}
+
+void
+ps_trace(void *arg, const char *line, size_t n)
+{
+	struct ps_server *s = arg;
+	const struct ps_line *l = ps_record_add(&s->run->record, line, n);
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		if (!s->sessions.v[i]->follows)
+			continue;
+		if (ps_too_much(s->sessions.v[i]))
+			fal_chan_close(s->sessions.v[i]->chan);
+		else
+			send_lines(s->sessions.v[i], (uint8_t *)l->text, l->n);
+	}
+}
+
+/* What a follower gets first, and what time it is. */
+static void
+put_history(struct ps_server *s, struct fal_buf *history)
+{
+	struct fal_buf out = { 0 };
+	ps_record_history(&s->run->record, history);
+	/* What time it is: where nothing moves, lines do not tell. */
+	fal_trace_put(&out, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
+		      &(struct fal_ev_now){ s->run->record.chain.link });
+	fal_put_bytes(history, out.p, out.n);
+	fal_put_u8(history, '\n');
+	fal_buf_free(&out);
+}
+
+void
+ps_follow(struct ps_server *s, struct ps_session *session)
+{
+	struct fal_buf history = { 0 };
+	put_history(s, &history);
+	send_lines(session, history.p, history.n);
+	session->follows = true;
+	if (!session->live || s->saved)
+		ps_bid_farewell(session);
+	fal_buf_free(&history);
+}
+
+void
+ps_bid_farewell(struct ps_session *session)
+{
+	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
+	if (session->follows)
+		ps_say(session->chan, &m, FAL_SEND_BULK);
+	session->follows = false;
+	fal_chan_close(session->chan);
+}
