@@ -55,7 +55,7 @@ ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	struct ps_need_of of = s->run->need;
 	of.rule = rule;
 	of.workers = workers > of.workers ? workers : of.workers;
-	return ps_afford(&of, more, s->run->opt.max_memory, why);
+	return fal_need_allowed(more + ps_need(&of, 0), 0, s->run->opt.max_memory, why);
 }
 
 /* ---- how far the job is, for people: a bar on a terminal, else a line for each epoch

@@ -343,7 +343,7 @@ check_need(struct ps_run *r, const char *path)
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		fal_cli_err(PROG, "%s: warning: %s", j->job.name, warning);
-	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0) {
+	if (fal_need_allowed(ps_need(&r->need, 0), 0, o->max_memory, &diag) < 0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		return FAL_EXIT_NO;
 	}

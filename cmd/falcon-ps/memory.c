@@ -123,12 +123,6 @@ ps_need_part(const struct ps_need_part_of *of)
 	       published(of->rule, bytes, of->mixed) + 2 * stream(bytes); /* in and out */
 }
 
-int
-ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_diag *why)
-{
-	return fal_need_allowed(more + ps_need(of, 0), 0, most, why);
-}
-
 uint64_t
 ps_need_export(const struct fal_files *j)
 {

@@ -34,10 +34,6 @@ struct ps_need_part_of {
 
 uint64_t ps_need_part(const struct ps_need_part_of *of);
 
-/* Are these and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
-int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,
-	      struct fal_diag *why);
-
 /* The copy of the model that an export takes while it is under way. */
 uint64_t ps_need_export(const struct fal_files *j);
 

@@ -245,16 +245,6 @@ on_ask(uv_timer_t *t)
 	}
 }
 
-static void
-fleet_heard(struct ps_member *m, const struct fal_msg *msg)
-{
-	struct ps_asked *a = &m->asked;
-	if (msg->type == FAL_MSG_PONG && msg->pong.stamp == a->stamp && a->is)
-		fal_recent_add(&a->took, ps_now() - a->at);
-	a->at = 0;
-	a->is = false;
-}
-
 /* ---- pieces ------------------------------------------------------------------------ */
 
 /* Queues the piece for the process that has shard `to`, and takes its image; where that
@@ -267,23 +257,6 @@ fleet_give_piece(void *server, uint32_t to, struct fal_rack_piece *piece)
 		return FAL_OK;
 	image_queue_add_piece(&m->images, to, piece);
 	ps_fleet_more(m->session);
-	return FAL_OK;
-}
-
-/* After the shards have heard this order: MIGRATE_BEGIN sends the pieces that others are
- * to have, ABORT drops those that were not sent.  FAL_ENOMEM. */
-static int
-fleet_move_order(struct ps_server *s, const struct fal_shard_order *o)
-{
-	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
-		s->fleet.to = *o->map;
-		return fal_rack_pieces(s->rack, fleet_give_piece, s);
-	}
-	if (o->kind == FAL_ORDER_COMMIT)
-		ps_wants_moved(&s->wants);
-	for (size_t i = 0; i < s->fleet.n && o->kind == FAL_ORDER_ABORT; i++)
-		if (image_queue_abort(&s->fleet.v[i]->images) < 0)
-			return FAL_ENOMEM;
 	return FAL_OK;
 }
 
@@ -326,11 +299,12 @@ static int
 order(void *arg, const struct fal_shard_order *o)
 {
 	struct ps_server *s = arg;
+	struct ps_fleet *f = &s->fleet;
 	struct fal_buf msg = { 0 };
 	int err = fal_post_order(s->run->state.incarnation, o, &msg);
-	for (size_t i = 0; i < s->fleet.n; i++) {
-		struct fal_chan *chan = s->fleet.v[i]->session->chan;
-		if (fleet_works(s->fleet.v[i]) &&
+	for (size_t i = 0; i < f->n; i++) {
+		struct fal_chan *chan = f->v[i]->session->chan;
+		if (fleet_works(f->v[i]) &&
 		    (err < 0 || fal_chan_send(chan, &msg, FAL_SEND_CONTROL) < 0))
 			fal_chan_close(chan);
 	}
@@ -344,8 +318,14 @@ order(void *arg, const struct fal_shard_order *o)
 	err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
 	if (err == FAL_OK)
 		err = fal_rack_order(s->rack, &own);
-	if (err == FAL_OK)
-		err = fleet_move_order(s, o);
+	if (err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN) {
+		f->to = *o->map;
+		err = fal_rack_pieces(s->rack, fleet_give_piece, s);
+	}
+	if (err == FAL_OK && o->kind == FAL_ORDER_COMMIT)
+		ps_wants_moved(&s->wants);
+	for (size_t i = 0; i < f->n && err == FAL_OK && o->kind == FAL_ORDER_ABORT; i++)
+		err = image_queue_abort(&f->v[i]->images);
 	s->wants.served.service += uv_hrtime() - began;
 	return err;
 }
@@ -653,24 +633,6 @@ ps_fleet_move_abort(struct ps_server *s)
 		ps_fail(s, fal_coord_move_abort(s->coord, ps_now()), "scheduler");
 }
 
-/* "shard 1 has 12, shard 3 has 12" of its blocks. */
-static void
-say_map(const struct ps_server *s)
-{
-	const struct fal_map *m = &s->fleet.map;
-	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_map_in_order(m, order);
-	struct fal_buf text = { 0 };
-	for (uint32_t i = 0; i < n; i++)
-		fal_put_fmt(&text, "%sshard %u has %u", i > 0 ? ", " : "", order[i] + 1,
-			    m->of[order[i]].count);
-	fal_put_u8(&text, '\0');
-	if (text.err == FAL_OK)
-		fal_cli_err(PROG, "%s: blocks have moved: %s", s->job->job.name,
-			    (const char *)text.p);
-	fal_buf_free(&text);
-}
-
 bool
 ps_fleet_moving(const struct ps_server *s, struct fal_diag *to)
 {
@@ -696,35 +658,35 @@ void
 ps_fleet_moved(void *arg, const struct fal_map *map, int err)
 {
 	struct ps_server *s = arg;
+	uint32_t order[FAL_SHARDS_MAX];
+	char text[1024] = "";
+	size_t n = 0;
 	s->fleet.to = (struct fal_map){ 0 };
 	if (err < 0)
 		return;
 	s->fleet.map = *map;
-	say_map(s);
+	const uint32_t shards = fal_map_in_order(map, order);
+	for (uint32_t i = 0; i < shards && n < sizeof(text); i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%sshard %u has %u",
+				      i > 0 ? ", " : "", order[i] + 1,
+				      map->of[order[i]].count);
+	fal_cli_err(PROG, "%s: blocks have moved: %s", s->job->job.name, text);
 }
 
 /* ---- who joins --------------------------------------------------------------------- */
 
-/* So many numbers in a row that nobody has; FAL_SHARDS_MAX: there are none. */
-static uint32_t
-free_numbers(const struct ps_server *s, uint32_t count)
-{
-	uint64_t taken = own_bits(s) | fal_map_busy(&s->fleet.map);
-	for (size_t i = 0; i < s->fleet.n; i++)
-		taken |= fleet_bits(s->fleet.v[i]);
-	const uint64_t row = UINT64_MAX >> (64 - count);
-	for (uint32_t first = 0; first + count <= FAL_SHARDS_MAX; first++)
-		if ((taken & row << first) == 0)
-			return first;
-	return FAL_SHARDS_MAX;
-}
-
-/* It is told of the job, without a block. */
+/* It is told of the job, without a block, by numbers in a row that nobody has. */
 static void
 call_in(struct ps_server *s, struct ps_member *m)
 {
-	const uint32_t first = free_numbers(s, m->shards);
-	if (first == FAL_SHARDS_MAX) {
+	const uint64_t row = UINT64_MAX >> (64 - m->shards);
+	uint64_t taken = own_bits(s) | fal_map_busy(&s->fleet.map);
+	uint32_t first = 0;
+	for (size_t i = 0; i < s->fleet.n; i++)
+		taken |= fleet_bits(s->fleet.v[i]);
+	while (first + m->shards <= FAL_SHARDS_MAX && (taken & row << first) != 0)
+		first++;
+	if (first + m->shards > FAL_SHARDS_MAX) {
 		m->standby = true;
 		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
 			    s->job->job.name, m->address);
@@ -765,12 +727,29 @@ leaving(const struct ps_server *s)
 	return bits;
 }
 
-/* Whoever waits for it learns that it is done, or why it is not. */
+/* It is done, and the processes may go; or it is not, and why.  Whoever waits for it
+ * learns that. */
 static void
-answer(struct ps_server *s, const char *why)
+end_drain(struct ps_server *s, const char *why)
 {
 	struct ps_drain *d = &s->fleet.drain;
 	struct ps_session *session = ps_session_find(&s->sessions, d->asks);
+	struct fal_msg msg = { .type = FAL_MSG_DONE };
+	snprintf(msg.done.why, sizeof(msg.done.why),
+		 "drained by '%s': others have its blocks", d->by);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct ps_member *m = s->fleet.v[i];
+		char own[40];
+		m->drained &= why == NULL;
+		if (!m->drained)
+			continue;
+		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->job->job.name,
+			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
+			    d->by);
+		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+		fal_chan_close(m->session->chan);
+	}
+	d->own &= why == NULL;
 	d->any = d->refused = false;
 	d->asks = 0;
 	if (why != NULL)
@@ -780,57 +759,22 @@ answer(struct ps_server *s, const char *why)
 }
 
 static void
-give_up(struct ps_server *s, const char *why)
-{
-	s->fleet.drain.own = false;
-	for (size_t i = 0; i < s->fleet.n; i++)
-		s->fleet.v[i]->drained = false;
-	answer(s, why);
-}
-
-/* What was drained is: its processes may go. */
-static void
-dismiss(struct ps_server *s)
-{
-	struct fal_msg msg = { .type = FAL_MSG_DONE };
-	snprintf(msg.done.why, sizeof(msg.done.why),
-		 "drained by '%s': others have its blocks", s->fleet.drain.by);
-	for (size_t i = 0; i < s->fleet.n; i++) {
-		struct ps_member *m = s->fleet.v[i];
-		char own[40];
-		if (!m->drained)
-			continue;
-		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->job->job.name,
-			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
-			    s->fleet.drain.by);
-		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
-		fal_chan_close(m->session->chan);
-	}
-	answer(s, NULL);
-}
-
-static void
 drain(struct ps_server *s)
 {
 	struct fal_map map = s->fleet.map;
 	const uint64_t bits = leaving(s);
 	struct fal_diag why;
-	if ((fal_map_busy(&map) & bits) == 0) {
-		dismiss(s);
-		return;
-	}
-	if (s->fleet.drain.refused) {
-		give_up(s, "a shard that should have more cannot");
-		return;
-	}
-	if (fal_map_drain(&map, bits) < 0) {
-		give_up(s, "nobody else has blocks");
-		return;
-	}
-	if (move_to(s, &map, s->fleet.drain.by, &why) < 0)
-		give_up(s, why.text);
+	if ((fal_map_busy(&map) & bits) == 0)
+		end_drain(s, NULL);
+	else if (s->fleet.drain.refused)
+		end_drain(s, "a shard that should have more cannot");
+	else if (fal_map_drain(&map, bits) < 0)
+		end_drain(s, "nobody else has blocks");
+	else if (move_to(s, &map, s->fleet.drain.by, &why) < 0)
+		end_drain(s, why.text);
 }
 
+/* The process cannot have what it should by the next map. */
 static void
 fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
 {
@@ -895,7 +839,7 @@ void
 ps_fleet_drain_over(struct ps_server *s)
 {
 	if (s->fleet.drain.any)
-		give_up(s, "the job is over");
+		end_drain(s, "the job is over");
 }
 
 /* ---- by what workers waited for --------------------------------------------------- */
@@ -904,13 +848,6 @@ static bool
 balances(const struct ps_server *s)
 {
 	return s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
-}
-
-/* May it have blocks that it has not? */
-static bool
-is_ready(const struct ps_server *s, const struct ps_member *m)
-{
-	return m->placed && !m->drained && (fleet_has(s, m) || fleet_seated_all(s, m));
 }
 
 /* Would a process that has said that it cannot have more blocks get some? */
@@ -932,8 +869,12 @@ balance(struct ps_server *s)
 	struct fal_map map;
 	struct fal_diag why;
 	uint64_t may = own_bits(s) & ~leaving(s);
-	for (size_t i = 0; i < f->n; i++)
-		may |= is_ready(s, f->v[i]) ? fleet_bits(f->v[i]) : 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct ps_member *m = f->v[i];
+		if (m->placed && !m->drained &&
+		    (fleet_has(s, m) || fleet_seated_all(s, m)))
+			may |= fleet_bits(m);
+	}
 	const char *by = fal_coord_balance(s->coord, may, &map);
 	if (by == NULL)
 		return;
@@ -1168,7 +1109,11 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 	if (m->incarnation != s->run->state.incarnation)
 		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
 				    fal_msg_name(m->type), m->incarnation);
-	fleet_heard(is, m);
+	/* It lives. */
+	if (m->type == FAL_MSG_PONG && m->pong.stamp == is->asked.stamp && is->asked.is)
+		fal_recent_add(&is->asked.took, ps_now() - is->asked.at);
+	is->asked.at = 0;
+	is->asked.is = false;
 	int err = member_msg(s, is, m);
 	return err < 0 ? fal_diag_set(why, err, "%s: %s", fal_msg_name(m->type),
 				      fal_strerror(err))
@@ -1197,15 +1142,6 @@ free_member(struct ps_member *m)
 	fal_post_free(&m->post);
 	fal_image_free(&m->coming.image);
 	free(m);
-}
-
-/* Does the move that is under way, or the next one, give it blocks? */
-static bool
-is_to_get(const struct ps_server *s, const struct ps_member *m)
-{
-	const struct fal_map *next =
-		s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
-	return next != NULL && (fal_map_busy(next) & fleet_bits(m)) != 0;
 }
 
 void
@@ -1241,8 +1177,12 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 			    fleet_which(m, own), m->address, why);
 		(void)ps_account_comes(ends_of(s, session), PS_END);
 		ps_again(s, busy);
-	} else if (is_to_get(s, m)) {
-		ps_fleet_move_abort(s);
+	} else {
+		/* Does the move that is under way, or the next one, give it blocks? */
+		const struct fal_map *next =
+			s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
+		if (next != NULL && (fal_map_busy(next) & fleet_bits(m)) != 0)
+			ps_fleet_move_abort(s);
 	}
 	free_member(m);
 }

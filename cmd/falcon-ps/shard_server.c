@@ -68,7 +68,8 @@ struct ps_join {
 	/* What it was given, from PLACE on; `of` 0: nothing. */
 	uint32_t incarnation, of, first, count, tasks;
 	struct fal_ticket_in tickets;
-	struct fal_buf cut;     /* which shard has which blocks */
+	uint8_t cut[FAL_SHARDS_MAX * sizeof(struct fal_extent)];
+	size_t cut_n;           /* bytes of which shard has which blocks */
 	struct fal_buf text[2]; /* job, model */
 	uint32_t size[2];
 	struct fal_job job;
@@ -96,17 +97,15 @@ join_chan_opt(const struct ps_join *j)
 	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
 }
 
-/* A fal_post_each: a piece of a SAY goes to the coordinator. */
+/* A fal_post_each: a piece of a SAY goes to the coordinator; what is lost ends the
+ * incarnation there. */
 static int
 join_piece(void *join, const struct fal_buf *msg)
 {
 	const struct ps_join *j = join;
-	int err = fal_chan_send(j->chan, msg, FAL_SEND_CONTROL);
-	if (err < 0 && err != FAL_ENOMEM) { /* what is lost ends the incarnation there */
+	if (fal_chan_send(j->chan, msg, FAL_SEND_CONTROL) < 0)
 		fal_chan_close(j->chan);
-		err = FAL_OK;
-	}
-	return err;
+	return FAL_OK;
 }
 
 static void
@@ -118,51 +117,40 @@ join_say(struct ps_join *j, struct fal_msg *m)
 
 /* ---- workers' sessions ------------------------------------------------------------ */
 
-static size_t
-guest_place(const struct ps_join *j, uint32_t id)
-{
-	size_t at = 0;
-	while (at < j->guests && j->guest[at]->id < id)
-		at++;
-	return at;
-}
-
 static struct ps_guest *
 guest_find(const struct ps_join *j, uint32_t id)
 {
-	const size_t at = guest_place(j, id);
-	return at < j->guests && j->guest[at]->id == id ? j->guest[at] : NULL;
+	for (size_t i = 0; i < j->guests; i++)
+		if (j->guest[i]->id == id)
+			return j->guest[i];
+	return NULL;
 }
 
-static int
+/* Opens the listener to those guests, and no others. */
+static void
 guest_keys(struct ps_join *j)
 {
 	const size_t most = (j->guests + 1) * LINE;
 	char *text = fal_secret_alloc(most);
 	char *key = fal_secret_alloc(FAL_KEY_TEXT + 1);
 	struct fal_keyring *fresh = NULL;
-	int err = text != NULL && key != NULL ? FAL_OK : FAL_ENOMEM;
-	size_t n = 0;
-	if (err == FAL_OK) {
-		fal_key_encode(j->secret, key);
-		n = (size_t)snprintf(text, most, "shard self %s\n", key);
-	}
-	for (size_t i = 0; i < j->guests && err == FAL_OK; i++) {
+	if (text == NULL || key == NULL)
+		fal_out_of_memory();
+	fal_key_encode(j->secret, key);
+	size_t n = (size_t)snprintf(text, most, "shard self %s\n", key);
+	for (size_t i = 0; i < j->guests; i++) {
 		fal_key_encode(j->guest[i]->psk, key);
 		n += (size_t)snprintf(text + n, most - n, "session%u work %s\n",
 				      j->guest[i]->id, key);
 	}
-	if (err == FAL_OK)
-		err = fal_keyring_parse(text, n, "sessions", &fresh, NULL);
+	if (fal_keyring_parse(text, n, "sessions", &fresh, NULL) < 0)
+		fal_out_of_memory(); /* the text is our own */
 	fal_secret_free(text);
 	fal_secret_free(key);
-	if (err < 0)
-		return err;
 	if (j->listen != NULL)
 		fal_listen_keyring(j->listen, fresh);
 	fal_keyring_free(j->keys);
 	j->keys = fresh;
-	return FAL_OK;
 }
 
 static void
@@ -178,63 +166,36 @@ free_guest(struct ps_guest *g)
 static int
 guest_admit(struct ps_join *j, const struct fal_msg *m)
 {
-	const size_t at = guest_place(j, m->admit.session);
-	uint8_t *psk = fal_secret_alloc(FAL_KEY_BYTES);
-	if (guest_find(j, m->admit.session) != NULL || psk == NULL) {
-		fal_secret_free(psk);
-		return psk != NULL ? FAL_ESTATE : FAL_ENOMEM;
-	}
-	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
+	struct fal_msg known = { .type = FAL_MSG_ADMITTED,
+				 .admitted.session = m->admit.session };
+	if (guest_find(j, m->admit.session) != NULL)
+		return FAL_ESTATE;
+	if (j->guests + 1 >= FAL_KEYRING_MAX / LINE)
+		return FAL_ELIMIT;
 	struct ps_guest *g = fal_xcalloc(1, sizeof(*g));
 	g->join = j;
-	g->psk = psk;
 	g->id = m->admit.session;
+	g->psk = fal_secret_alloc(FAL_KEY_BYTES);
+	if (g->psk == NULL)
+		fal_out_of_memory();
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
-	memmove(j->guest + at + 1, j->guest + at,
-		(j->guests++ - at) * sizeof(struct ps_guest *));
-	j->guest[at] = g;
-	int err = guest_keys(j);
-	struct fal_msg known = { .type = FAL_MSG_ADMITTED, .admitted.session = g->id };
-	if (err == FAL_OK)
-		join_say(j, &known);
-	return err;
+	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
+	j->guest[j->guests++] = g;
+	guest_keys(j);
+	join_say(j, &known);
+	return FAL_OK;
 }
 
-static int
+static void
 guest_dismiss(struct ps_join *j, uint32_t id)
 {
-	const size_t at = guest_place(j, id);
-	if (guest_find(j, id) == NULL)
-		return FAL_OK;
-	free_guest(j->guest[at]);
-	memmove(j->guest + at, j->guest + at + 1,
-		(--j->guests - at) * sizeof(struct ps_guest *));
-	return guest_keys(j);
-}
-
-static void
-guest_part(struct ps_join *j)
-{
 	for (size_t i = 0; i < j->guests; i++)
-		if (j->guest[i]->reader.chan != NULL)
-			fal_chan_close(j->guest[i]->reader.chan);
-}
-
-static bool
-guest_parted(const struct ps_join *j)
-{
-	size_t i = 0;
-	while (i < j->guests && j->guest[i]->reader.chan == NULL)
-		i++;
-	return i == j->guests;
-}
-
-static void
-guest_forget(struct ps_join *j)
-{
-	while (j->guests > 0)
-		free_guest(j->guest[--j->guests]);
-	(void)guest_keys(j); /* else the old ones open nothing that is here */
+		if (j->guest[i]->id == id) {
+			free_guest(j->guest[i]);
+			j->guest[i] = j->guest[--j->guests];
+			guest_keys(j);
+			return;
+		}
 }
 
 /* ---- the end ---------------------------------------------------------------------- */
@@ -243,14 +204,15 @@ guest_forget(struct ps_join *j)
 static void
 place_forget(struct ps_join *j)
 {
-	guest_forget(j);
+	while (j->guests > 0)
+		free_guest(j->guest[--j->guests]);
+	guest_keys(j);
 	ps_wants_forget(&j->wants);
 	fal_rack_free(j->rack);
 	j->rack = NULL;
 	fal_model_free(j->model);
 	j->model = NULL;
 	fal_job_free(&j->job);
-	fal_buf_free(&j->cut);
 	for (int i = 0; i < 2; i++)
 		fal_buf_free(&j->text[i]);
 	fal_image_free(&j->coming.image);
@@ -289,40 +251,40 @@ join_end(struct ps_join *j, int code, const char *why)
 static void
 join_parted(struct ps_join *j)
 {
-	if (j->parting && !j->ending && guest_parted(j))
+	size_t i = 0;
+	while (i < j->guests && j->guest[i]->reader.chan == NULL)
+		i++;
+	if (j->parting && !j->ending && i == j->guests)
 		join_end(j, FAL_EXIT_DONE, j->bye.text);
 }
 
 /* ---- what its shards say and send --------------------------------------------- */
 
-/* Before what is said of a new version: what was done so far. */
-static int
-say_served(struct ps_join *j)
-{
-	struct fal_msg m;
-	struct fal_buf rows = { 0 };
-	int err = ps_served_put(&j->wants.served, j->first, j->count, &m, &rows);
-	if (err == FAL_OK)
-		join_say(j, &m);
-	fal_buf_free(&rows);
-	return err;
-}
-
-/* What the shards have to say leaves, and what was wanted and is made. */
-static int
+/* What the shards have to say leaves, and what was wanted and is made; before what is
+ * said of a new version, what was done so far.  A lack of memory ends the process. */
+static void
 place_speak(struct ps_join *j)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say)) {
+		struct fal_msg m;
+		struct fal_buf rows = { 0 };
 		if (say.kind == FAL_SAY_STEPPED)
-			err = say_served(j);
+			err = ps_served_put(&j->wants.served, j->first, j->count, &m,
+					    &rows);
+		if (err == FAL_OK && say.kind == FAL_SAY_STEPPED)
+			join_say(j, &m);
+		fal_buf_free(&rows);
 		if (err == FAL_OK)
 			err = fal_post_say(j->incarnation, shard - j->first, &say,
 					   join_piece, j);
 	}
-	return err == FAL_OK ? ps_wants_leave(&j->wants) : err;
+	if (err == FAL_OK)
+		err = ps_wants_leave(&j->wants);
+	if (err < 0)
+		join_end(j, FAL_EXIT_NO, fal_strerror(err));
 }
 
 /* The memory of a mark is for the next one. */
@@ -366,11 +328,12 @@ on_place(struct ps_join *j, const struct fal_msg *m)
 	j->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
 					     .incarnation = m->incarnation };
 	memcpy(j->tickets.key, m->place.key, sizeof(j->tickets.key));
-	if (m->place.map.n > FAL_SHARDS_MAX * sizeof(struct fal_extent))
+	if (m->place.map.n > sizeof(j->cut))
 		return FAL_ELIMIT;
-	fal_buf_clear(&j->cut);
-	fal_put_bytes(&j->cut, m->place.map.p, m->place.map.n);
-	return j->cut.err;
+	j->cut_n = m->place.map.n;
+	if (j->cut_n > 0)
+		memcpy(j->cut, m->place.map.p, j->cut_n);
+	return FAL_OK;
 }
 
 /* Values that its shards have by a map. */
@@ -440,7 +403,7 @@ make(struct ps_join *j)
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 		return err;
 	}
-	const struct fal_tail cut = { j->cut.p, j->cut.n };
+	const struct fal_tail cut = { j->cut, j->cut_n };
 	struct fal_map map;
 	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
 	if (err < 0 || map.shards != j->of)
@@ -530,7 +493,10 @@ graft(struct ps_join *j, int got)
 	fal_image_free(&j->coming.image);
 	if (err < 0)
 		return err;
-	return j->became < j->count ? become(j) : place_speak(j);
+	if (j->became < j->count)
+		return become(j);
+	place_speak(j);
+	return FAL_OK;
 }
 
 static int
@@ -600,24 +566,13 @@ after_order(struct ps_join *j, const struct fal_shard_order *o)
 	return o->kind == FAL_ORDER_ABORT ? image_queue_abort(&j->images) : FAL_OK;
 }
 
-/* Another rule, or a coordinator that means ill, has more versions kept. */
-static int
-keeps(struct ps_join *j, const struct fal_shard_order *o)
-{
-	const uint32_t most = o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX;
-	if (most <= j->versions)
-		return FAL_OK;
-	struct fal_diag why;
-	j->versions = most;
-	return afford(j, values_of(j, &j->map), &why);
-}
-
 static int
 on_order(struct ps_join *j, const struct fal_msg *m)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
-	struct fal_shard_order o;
+	struct fal_shard_order o = { 0 };
 	struct fal_map map;
+	struct fal_diag why;
 	const uint64_t began = uv_hrtime();
 	int err = fal_post_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
@@ -626,14 +581,18 @@ on_order(struct ps_join *j, const struct fal_msg *m)
 			return err;
 		err = FAL_OK;
 	}
-	if (err == FAL_OK)
-		err = keeps(j, &o);
+	/* Another rule, or a coordinator that means ill, has more versions kept. */
+	const uint32_t most = o.versions < FAL_KEPT_MAX ? o.versions : FAL_KEPT_MAX;
+	if (err == FAL_OK && most > j->versions) {
+		j->versions = most;
+		err = afford(j, values_of(j, &j->map), &why);
+	}
 	if (err == FAL_OK)
 		err = fal_rack_order(j->rack, &o);
 	if (err == FAL_OK)
 		err = after_order(j, &o);
 	if (err == FAL_OK)
-		err = place_speak(j);
+		place_speak(j);
 	j->wants.served.service += uv_hrtime() - began;
 	return err;
 }
@@ -730,7 +689,8 @@ place_msg(struct ps_join *j, const struct fal_msg *m)
 	case FAL_MSG_ADMIT:
 		return placed ? guest_admit(j, m) : FAL_ESTATE;
 	case FAL_MSG_DISMISS:
-		return guest_dismiss(j, m->dismiss.session);
+		guest_dismiss(j, m->dismiss.session);
+		return FAL_OK;
 	case FAL_MSG_PUBLISH:
 		return placed ? on_publish(j, m) : FAL_ESTATE;
 	case FAL_MSG_FETCH:
@@ -752,18 +712,6 @@ refuse(struct ps_guest *g, const char *why)
 	fal_chan_close(g->reader.chan);
 }
 
-/* What is refused of a push the coordinator hears, and charges its key. */
-static int
-refused(struct ps_join *j, const struct fal_ticket *t, int err, const char *why)
-{
-	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
-					   .round = t->round,
-					   .id = t->id,
-					   .err = err,
-					   .odd = why };
-	return fal_post_say(j->incarnation, 0, &say, join_piece, j);
-}
-
 static int
 guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 {
@@ -775,12 +723,20 @@ guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 	const uint64_t began = uv_hrtime();
 	ps_served_push(&j->wants.served, j->rack, &m->push.records);
 	err = fal_rack_push(j->rack, &t, &m->push.records, why);
-	if (err < 0 && err != FAL_ENOMEM && refused(j, &t, err, why->text) == FAL_OK)
-		err = FAL_OK;
-	int said = place_speak(j);
+	if (err == FAL_ENOMEM) {
+		join_end(j, FAL_EXIT_NO, fal_strerror(err));
+		return FAL_OK;
+	}
+	/* What is refused the coordinator hears, and charges its key. */
+	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
+					   .round = t.round,
+					   .id = t.id,
+					   .err = err,
+					   .odd = why->text };
+	if (err < 0)
+		(void)fal_post_say(j->incarnation, 0, &say, join_piece, j);
+	place_speak(j);
 	j->wants.served.service += uv_hrtime() - began;
-	if (err == FAL_ENOMEM || said < 0)
-		join_end(j, FAL_EXIT_NO, fal_strerror(err < 0 ? err : said));
 	return FAL_OK;
 }
 
@@ -798,8 +754,7 @@ guest_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	} else if (m.type == FAL_MSG_ATTACH) {
 		j->near &= fal_chan_is_local(g->reader.chan);
 		g->attached = true;
-		if (place_speak(j) < 0)
-			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+		place_speak(j);
 	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
 		refuse(g, "a shard takes PUSH behind ATTACH alone");
 	} else if (guest_on_push(g, &m, &why) < 0) {
@@ -813,8 +768,7 @@ guest_on_drain(void *arg, struct fal_chan *c)
 	struct ps_guest *g = arg;
 	(void)c;
 	ps_wants_taken(&g->join->wants, &g->reader);
-	if (place_speak(g->join) < 0)
-		join_end(g->join, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+	place_speak(g->join);
 }
 
 static void
@@ -899,7 +853,9 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
 		/* What workers were sent and have not got yet they may wait for. */
 		j->parting = true;
-		guest_part(j);
+		for (size_t i = 0; i < j->guests; i++)
+			if (j->guest[i]->reader.chan != NULL)
+				fal_chan_close(j->guest[i]->reader.chan);
 		uv_timer_start(&j->timer, on_parting, PART_MS, 0);
 		join_parted(j);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
@@ -981,16 +937,14 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
 	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
 	if (j->secret == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		fal_out_of_memory();
 	fal_random_bytes(j->secret, FAL_KEY_BYTES);
-	int err = guest_keys(j);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	guest_keys(j);
 	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
 					 .keyring = j->keys,
 					 .chan = join_chan_opt(j) };
 	listen.chan.unseals = ps_may_unseal(&j->run->opt);
-	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
+	int err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
 	const int fd = (int)j->run->opt.ready_fd - 1;
 	return err < 0 || fd < 0 ? err
 				 : fal_cli_ready(fd, fal_listen_text(j->listen), diag);
@@ -999,10 +953,8 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 int
 ps_run_join(const struct ps_run *run)
 {
-	struct ps_join *j = fal_calloc(1, sizeof(*j));
+	struct ps_join *j = fal_xcalloc(1, sizeof(*j));
 	struct fal_diag diag = { "" };
-	if (j == NULL)
-		return ps_run_say(&diag, FAL_ENOMEM);
 	const int bad = uv_loop_init(&j->loop);
 	if (bad < 0) {
 		free(j);

@@ -28,21 +28,6 @@ ps_state_path(const struct ps_state *s, const char *name)
 	return fal_xprintf("%s/%s", s->dir, name);
 }
 
-static int
-lock_dir(struct ps_state *s, struct fal_diag *diag)
-{
-	char *path = ps_state_path(s, "lock");
-	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	int err = FAL_OK;
-	if (s->lock < 0)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	else if (flock(s->lock, LOCK_EX | LOCK_NB) < 0)
-		err = fal_diag_set(diag, FAL_EEXIST, "%s: another falcon-ps serves it",
-				   s->dir);
-	free(path);
-	return err;
-}
-
 /* Reads DIR/name if it is there. */
 static int
 read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *there,
@@ -478,13 +463,20 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_xstrdup(dir) };
 	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
-	int err = lock_dir(s, diag);
-	if (err < 0)
-		return err;
+	char *lock = ps_state_path(s, "lock");
+	s->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock < 0)
+		fal_diag_set(diag, FAL_EIO, "%s: %s", lock, strerror(errno));
+	free(lock);
+	if (s->lock < 0)
+		return FAL_EIO;
+	if (flock(s->lock, LOCK_EX | LOCK_NB) < 0)
+		return fal_diag_set(diag, FAL_EEXIST, "%s: another falcon-ps serves it",
+				    dir);
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
-	err = read_if(s, "result.json", &s->result, &s->done, diag);
+	int err = read_if(s, "result.json", &s->result, &s->done, diag);
 	if (err == FAL_OK)
 		err = check_job(s, job, accept, anew, diag);
 	if (err == FAL_OK)
@@ -522,19 +514,6 @@ judge_rest(struct fal_journal_reading *r, const struct fal_buf *text,
 		       : FAL_OK;
 }
 
-/* The file's name is to outlive a loss of power, too. */
-static int
-sync_folder(const char *path)
-{
-	char *copy = fal_xstrdup(path);
-	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int err = fd >= 0 ? FAL_TRY(FSYNC, -1, fsync(fd)) : -1;
-	if (fd >= 0)
-		close(fd);
-	free(copy);
-	return err;
-}
-
 int
 ps_journal_open(struct ps_journal *j, char *path,
 		int (*on_line)(void *arg, const struct fal_journal_line *l), void *arg,
@@ -543,8 +522,17 @@ ps_journal_open(struct ps_journal *j, char *path,
 	struct fal_buf text = { 0 };
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	if (j->fd < 0 || sync_folder(path) < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	/* The file's name is to outlive a loss of power, too. */
+	char *copy = fal_xstrdup(path);
+	const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const bool synced = folder >= 0 && FAL_TRY(FSYNC, -1, fsync(folder)) == 0;
+	if (j->fd < 0 || !synced)
+		fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	if (folder >= 0)
+		close(folder);
+	free(copy);
+	if (j->fd < 0 || !synced)
+		return FAL_EIO;
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
 	struct fal_journal_reading r = {
 		.name = path, .on_line = on_line, .arg = arg, .chain = &j->chain
