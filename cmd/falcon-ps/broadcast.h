@@ -6,7 +6,7 @@
 #include "coord/coord.h"
 #include "net/broadcast.h"
 #include "net/conn.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
 

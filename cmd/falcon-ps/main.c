@@ -9,7 +9,7 @@
 #include "group/group.h"
 #include "job/policy.h"
 #include "net/options.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "sec/secret.h"
 #include "wire/bfp.h"
 

@@ -4,7 +4,7 @@
 #include "broadcast.h"
 #include "cache.h"
 #include "model/safetensors.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "wire/bfp.h"
 
 /* A vector of parameters. */

@@ -1,7 +1,7 @@
 /* Taking snapshots. */
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "server.h"
 
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

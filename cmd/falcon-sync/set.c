@@ -3,7 +3,7 @@
 
 #include "base/parse.h"
 #include "base/text.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
 #include "sec/keyring.h"
 

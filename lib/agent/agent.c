@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <assert.h>
 #include <stdio.h>

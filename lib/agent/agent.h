@@ -20,7 +20,7 @@
 #include "base/cid.h"
 #include "base/err.h"
 #include "optim/optim.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 #include "sec/hash.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"

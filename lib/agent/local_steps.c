@@ -6,7 +6,7 @@
 #include "agent/priv.h"
 
 #include "base/mem.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "job/policy.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/build.h"
 #include "base/mem.h"
 #include "sched/bound.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "sec/secret.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 
 #include "base/line.h"
 #include "base/mem.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include "optim/optim.h"
 #include "optim/schedule.h"
 #include "sched/grid.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 
 #include <stdbool.h>
 #include <stddef.h>

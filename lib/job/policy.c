@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "optim/stable.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
-#include "sched/traits.h"
 #include "sec/keyring.h"
 
 #include <jansson.h>

@@ -19,7 +19,7 @@
 #define FAL_NET_RECORD_H
 
 #include "base/buf.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 #include "sec/seal.h"
 #include "wire/msg.h"
 #include "wire/zip.h"

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/quantile.h"
 #include "job/policy.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
-#include "sched/traits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "optim/optim.h"
 #include "proj/fit.h"
 #include "sched/bound.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "trace/reader.h"
 
 #include <math.h>

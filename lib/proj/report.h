@@ -21,7 +21,7 @@
 #ifndef FAL_PROJ_REPORT_H
 #define FAL_PROJ_REPORT_H
 
-#include "sched/rule.h"
+#include "sched/policy.h"
 #include "trace/summary.h"
 
 enum {

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "sched/bound.h"
 #include "sched/heap.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
-#include "sched/traits.h"
 
 #include <math.h>
 #include <stdlib.h>

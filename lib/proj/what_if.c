@@ -7,8 +7,8 @@
 #include "base/quantile.h"
 #include "base/rng.h"
 #include "sched/bound.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
-#include "sched/traits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * claimed, what its step is made of is known, and stays so.  Each shard steps when it has
  * all of it, and the next clock is handed out meanwhile.  Whatever happens to a
  * contribution on its way, its tasks are run again and fill it: the shards wait.  Under
- * the law only (traits.c), where no round is abandoned. */
+ * the law only (policy.c), where no round is abandoned. */
 #include "sched/ahead.h"
 #include "sched/round.h"
 #include "sched/scheme.h"

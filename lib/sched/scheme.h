@@ -4,7 +4,7 @@
 
 #include "sched/state.h"
 
-/* A scheme: what it does.  What it is stands in traits.h: every worker is a team where
+/* A scheme: what it does.  What it is stands in policy.h: every worker is a team where
  * rounds are its own, all are one where they are shared, else the scheme forms them. */
 struct fal_scheme {
 	/* What it keeps of its own, known to its file alone: so many bytes at s->own, and

@@ -20,7 +20,7 @@
  *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
  *	          what
  *	heap.c, recent.c   a heap; the last measurements of something
- *	traits.c  what each scheme is
+ *	policy.c  rules, what each scheme is, policies
  *	bsp.c epsp.c asp.c … what it does, and keeps of its own: scheme.h
  *
  * Calls that can fail return */
@@ -31,10 +31,10 @@
 #include "base/spans.h"
 #include "sched/heap.h"
 #include "sched/holds.h"
+#include "sched/policy.h"
 #include "sched/pool.h"
 #include "sched/recent.h"
 #include "sched/sched.h"
-#include "sched/traits.h"
 
 /* Nothing extends a deadline beyond so many times itself. */
 #define FAL_MOST_TIMES 10.0

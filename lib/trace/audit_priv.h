@@ -7,7 +7,7 @@
 #ifndef FAL_TRACE_AUDIT_PRIV_H
 #define FAL_TRACE_AUDIT_PRIV_H
 
-#include "sched/traits.h"
+#include "sched/policy.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
 

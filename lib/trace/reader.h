@@ -13,7 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "sched/rule.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
 #include "trace/schema.h"
 

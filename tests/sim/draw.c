@@ -5,8 +5,7 @@
 #include "base/rng.h"
 #include "group/group.h"
 #include "lies.h"
-#include "sched/rule.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <assert.h>
 #include <math.h>

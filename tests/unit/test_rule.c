@@ -1,8 +1,7 @@
 /* Rules: what parses to what, what is written back, and what is refused, how. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "sched/rule.h"
-#include "sched/traits.h"
+#include "sched/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
