@@ -610,7 +610,7 @@ new_coord(struct ps_server *s)
 	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
 	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
 		const struct ps_later *l = &s->control.later[i];
-		err = fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
+		fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
 	}
 	if (err < 0 && s->diag->text[0] != '\0')
 		return err;

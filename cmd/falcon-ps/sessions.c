@@ -696,7 +696,7 @@ introduce(struct ps_server *s, const struct ps_session *session)
 					   .rtt = fal_chan_rtt(c) };
 	if (s->broken == FAL_OK && s->coord != NULL &&
 	    fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
-		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
+		fal_coord_open(s->coord, session->id, &who);
 }
 
 /* Is there no room for this session?  It is sent away then: for later, where room may

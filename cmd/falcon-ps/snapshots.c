@@ -139,10 +139,11 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	*n = fal_snapshot_none;
 	n->folder = s->run->snapshots;
 	n->keep = s->job->job.state_keep;
-	int err = fal_coord_past_copy(past, &n->is.past);
+	int err = FAL_OK;
+	fal_coord_past_copy(past, &n->is.past);
 	n->is.policy = fal_policy_copy(past->policy);
 	/* Version 0 is known by the job; its image stays, as memory for the others. */
-	if (err == FAL_OK && past->version > 0)
+	if (past->version > 0)
 		err = take_images(s, n);
 	ps_record_flush(&s->run->record);
 	const struct fal_files *job = s->job;

@@ -333,8 +333,10 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 	const uint32_t task = fal_files_full(s->job);
 	struct fal_coord_sizes sizes;
 	char small[64] = "";
-	if (workers == 0 || workers < 2 * s->sized ||
-	    fal_coord_sizes(s->coord, &sizes) < 0 || sizes.lanes == 0)
+	if (workers == 0 || workers < 2 * s->sized)
+		return;
+	fal_coord_sizes(s->coord, &sizes);
+	if (sizes.lanes == 0)
 		return;
 	s->sized = workers;
 	if (!isnan(sizes.small))

@@ -8,12 +8,12 @@
 #define FAL_COORD_COORD_H
 
 #include "base/err.h"
-#include "coord/past.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
 #include "sched/sched.h"
+#include "sec/keyring.h"
 #include "shard/shard.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
@@ -72,6 +72,56 @@ struct fal_coord_served {
 	double service;  /* seconds in which its process was at work on them */
 	double queue;    /* in which workers' links had not taken all, summed up */
 };
+
+/* What a coordinator was when a version was marked: with the image of that version, all
+ * that a new incarnation needs to go on from there as if nothing had happened. */
+struct fal_coord_past {
+	uint64_t version, clock; /* so many clocks are over with it */
+	uint64_t oldest;         /* version that the shards have, too */
+	uint64_t first;          /* the version at which the policy began to hold */
+	uint64_t round;          /* number of the next round */
+	double t;                /* of the trace */
+	const struct fal_policy *policy; /* that held, of the coordinator; borrowed */
+	char by[FAL_MSG_NAME];           /* whose it is */
+	size_t agains;    /* fal_coord_again that still wait for their clocks */
+	uint32_t workers; /* ids given */
+	/* Evaluations. */
+	bool evaluating, judged;
+	uint64_t kept_version, kept_clock; /* of the version that is held; 0: none */
+	uint64_t next_eval;
+	double accuracy, accuracy_loss; /* of the last one; -1: none */
+	uint64_t judged_clock;
+	/* How it learns. */
+	uint64_t epoch;
+	double loss, epoch_loss;
+	double start_loss, sum_loss; /* health.c */
+	uint64_t samples;
+	uint64_t moved, cloned, filled, lost, dropped, skipped, epoch_skipped;
+	char data[2 * FAL_DATA_HASH + 1]; /* of trainers; "": none said so (data.c) */
+	/* The keys that are known, by number, and who is here. */
+	struct fal_past_key {
+		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];
+		uint32_t charges;
+	} *key;
+	struct fal_past_worker {
+		char name[FAL_MSG_NAME];
+		uint32_t id;
+	} *worker;
+	/* The scheduler's history of speeds: of who is here, and of who was here before a
+	 * restart and did not come back yet. */
+	struct fal_past_speed {
+		char name[FAL_MSG_NAME];
+		uint32_t key; /* its number, from 1 */
+		struct fal_history is;
+	} *speed;
+	uint32_t keys, here, speeds;
+	size_t key_cap, worker_cap, speed_cap;
+};
+
+/* `out`, whatever it was, becomes a copy with a memory of its own, but for `policy`,
+ * which is NULL. */
+void fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out);
+void fal_coord_past_free(struct fal_coord_past *p);
 
 /* The shards of the job, which must be at version 0 with the parameters to begin with.
  * lib/shard/rack.h has functions that fit. */
@@ -224,7 +274,8 @@ struct fal_coord_conf {
 };
 
 /* `conf` and `ops` are copied.  Writes the `job` and `policy` lines, and, of a job that
- * goes on, `restart` and who has left by that.  0, FAL_ENOMEM. */
+ * goes on, `restart` and who has left by that.  FAL_EFORMAT: its past has no data hash.
+ */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
@@ -244,7 +295,7 @@ struct fal_coord_who {
 
 /* A session opens whose key may send what workers do: before its first message.  Sessions
  * whose keys have the same name or fingerprint are of one key, and one witness. */
-int fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who);
+void fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who);
 
 /* A message of such a session.  0, or the error for which the session must
  * be closed; `diag` then says why.  The caller then calls fal_coord_gone. */
@@ -381,9 +432,9 @@ int fal_coord_drain(struct fal_coord *c, double now, const char *name,
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
 
 /* Of a job that goes on: policy `p` (copied) held from `clock` on, wanted by `by`, and
- * does again from there; clocks in order, before anybody is here.  FAL_ENOMEM. */
-int fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
-		    const char *by);
+ * does again from there; clocks in order, before anybody is here. */
+void fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+		     const char *by);
 
 /* The policy in force, borrowed until the next call; the next clock to be begun. */
 const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);
@@ -431,7 +482,7 @@ struct fal_coord_sizes {
 	uint32_t workers, lanes; /* with probes; no more lanes than cores */
 	double whole, small;
 };
-int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
+void fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {

@@ -9,8 +9,10 @@
 
 #include "base/loss.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +33,16 @@ samples_of(const struct fal_coord *c, uint32_t task)
 	return all - first < most ? (uint32_t)(all - first) : most;
 }
 
-int
+void
 coord_eval_begin(struct fal_coord *c, double now)
 {
 	struct fal_evaluation *e = &c->eval;
 	const uint32_t task = c->conf.grid.task;
 	e->tasks = (c->conf.test_samples + task - 1) / task;
 	e->drawn = false;
-	if (FAL_GROW(e->count, e->cap, e->tasks) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(e->count, e->cap, e->tasks);
 	memset(e->count, 0, e->tasks * sizeof(*e->count));
-	return fal_sched_eval(c->sched, now, e->tasks);
+	coord_expect(c, fal_sched_eval(c->sched, now, e->tasks));
 }
 
 /* Do they say the same? */
@@ -58,12 +59,6 @@ agree(const struct fal_word *a, const struct fal_word *b, uint32_t samples)
 			       ldexp(samples, FAL_LOSS_BITS - 10);
 }
 
-static uint32_t
-place_of(const struct fal_coord *c, uint32_t key)
-{
-	return c->key[key - 1].place;
-}
-
 /* The word that counts comes first. */
 static void
 prefer(struct fal_count *of, uint32_t at)
@@ -73,68 +68,53 @@ prefer(struct fal_count *of, uint32_t at)
 	of->word[0] = word;
 }
 
-static int
+static bool
 ask_again(struct fal_coord *c, double now, uint32_t task)
 {
 	c->eval.count[task].asked = true;
 	if (!fal_sched_eval_can_repeat(c->sched, task))
-		return 0;
+		return false;
 	fal_sched_eval_again(c->sched, now, task);
-	return 1;
+	return true;
 }
 
 /* Test tasks that no other key has confirmed are evaluated again. */
-static int
+static void
 repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 {
-	int err = FAL_OK;
-	for (uint32_t t = 0; t < c->eval.tasks && err >= 0; t++) {
+	for (uint32_t t = 0; t < c->eval.tasks; t++) {
 		const struct fal_count *of = &c->eval.count[t];
 		if (of->words == 1 && of->word[0].key == key)
-			err = ask_again(c, now, t);
+			(void)ask_again(c, now, t);
 	}
-	return err < 0 ? err : FAL_OK;
 }
 
 /* Two words differ, and there is no third. */
-static int
+static void
 first_in_keyring(struct fal_coord *c, double now, struct fal_count *of)
 {
 	uint32_t best = 0;
 	for (uint32_t i = 1; i < of->words; i++)
-		if (place_of(c, of->word[i].key) < place_of(c, of->word[best].key))
+		if (c->key[of->word[i].key - 1].place <
+		    c->key[of->word[best].key - 1].place)
 			best = i;
 	prefer(of, best);
-	int err = FAL_OK;
-	for (uint32_t i = 1; i < of->words && err == FAL_OK; i++)
+	for (uint32_t i = 1; i < of->words; i++)
 		if (of->word[i].key != of->word[0].key)
-			err = repeat_unconfirmed(c, now, of->word[i].key);
-	return err;
-}
-
-static int
-refute(struct fal_coord *c, double now, const struct fal_word *liar)
-{
-	int err = repeat_unconfirmed(c, now, liar->key);
-	if (err < 0)
-		return err;
-	fal_sched_charge(c->sched, liar->worker, "it evaluated otherwise than others");
-	return FAL_OK;
+			repeat_unconfirmed(c, now, of->word[i].key);
 }
 
 /* There is more than one word on the task. */
-static int
+static void
 judge(struct fal_coord *c, double now, uint32_t task)
 {
 	struct fal_count *of = &c->eval.count[task];
 	const uint32_t n = samples_of(c, task);
 	struct fal_word *w = of->word;
 	if (of->words == 2) {
-		if (agree(&w[0], &w[1], n))
-			return FAL_OK;
-		int asked = ask_again(c, now, task);
-		return asked == 0 ? first_in_keyring(c, now, of)
-				  : (asked < 0 ? asked : FAL_OK);
+		if (!agree(&w[0], &w[1], n) && !ask_again(c, now, task))
+			first_in_keyring(c, now, of);
+		return;
 	}
 	for (uint32_t i = 0; i < 2; i++) {
 		const struct fal_word liar = w[1 - i];
@@ -142,14 +122,17 @@ judge(struct fal_coord *c, double now, uint32_t task)
 		const bool two = w[i].key != w[2].key || w[i].key == liar.key;
 		if (two && agree(&w[i], &w[2], n)) {
 			prefer(of, i);
-			return refute(c, now, &liar);
+			repeat_unconfirmed(c, now, liar.key);
+			fal_sched_charge(c->sched, liar.worker,
+					 "it evaluated otherwise than others");
+			return;
 		}
 	}
-	return first_in_keyring(c, now, of);
+	first_in_keyring(c, now, of);
 }
 
 /* A part of what the key alone has said is run once more. */
-static int
+static void
 draw_of(struct fal_coord *c, double now, uint32_t key)
 {
 	struct fal_evaluation *e = &c->eval;
@@ -163,21 +146,8 @@ draw_of(struct fal_coord *c, double now, uint32_t key)
 		if (fal_rng_below(&c->rng, left--) >= want)
 			continue;
 		want--;
-		int err = ask_again(c, now, t);
-		if (err < 0)
-			return err;
+		(void)ask_again(c, now, t);
 	}
-	return FAL_OK;
-}
-
-static int
-draw(struct fal_coord *c, double now)
-{
-	int err = FAL_OK;
-	c->eval.drawn = true;
-	for (uint32_t key = 1; key <= c->keys && err == FAL_OK; key++)
-		err = draw_of(c, now, key);
-	return err;
 }
 
 /* Whose words make the evaluation: counts the task for its key. */
@@ -193,16 +163,14 @@ count_for(struct fal_ev_eval_key *key, const struct fal_count *of)
 	k->alone += of->asked && !twice;
 }
 
-static int
+static void
 conclude(struct fal_coord *c, double now)
 {
 	uint64_t right = 0;
 	int64_t loss = 0;
 	bool known = true;
-	struct fal_ev_eval_key *key = fal_calloc(c->keys, sizeof(*key));
+	struct fal_ev_eval_key *key = fal_xcalloc(c->keys, sizeof(*key));
 	uint32_t keys = 0;
-	if (key == NULL)
-		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < c->keys; i++)
 		key[i].key = c->key[i].name;
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
@@ -231,10 +199,9 @@ conclude(struct fal_coord *c, double now)
 	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
 	coord_trace(c);
 	free(key);
-	return FAL_OK;
 }
 
-static int
+static void
 hear(struct fal_coord *c, double now, const struct fal_peer *p, const struct fal_msg *m)
 {
 	struct fal_count *of = &c->eval.count[m->evaluated.task];
@@ -244,10 +211,13 @@ hear(struct fal_coord *c, double now, const struct fal_peer *p, const struct fal
 				   .right = m->evaluated.right,
 				   .loss = m->evaluated.loss };
 	memcpy(word->fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	int err = of->words > 1 ? judge(c, now, m->evaluated.task) : FAL_OK;
-	if (err == FAL_OK && fal_sched_eval_done(c->sched) && !c->eval.drawn)
-		err = draw(c, now);
-	return err;
+	if (of->words > 1)
+		judge(c, now, m->evaluated.task);
+	if (!fal_sched_eval_done(c->sched) || c->eval.drawn)
+		return;
+	c->eval.drawn = true;
+	for (uint32_t key = 1; key <= c->keys; key++)
+		draw_of(c, now, key);
 }
 
 int
@@ -272,9 +242,300 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 				    "evaluated task %u, which it was not given",
 				    m->evaluated.task);
 	if (counts == 1 && c->brought)
-		return coord_tell_evaluated(c, now, m);
-	int err = counts == 1 ? hear(c, now, p, m) : FAL_OK;
-	if (err == FAL_OK && fal_sched_eval_done(c->sched) && !c->brought)
-		err = conclude(c, now);
-	return err < 0 ? err : coord_advance(c, now);
+		coord_tell_evaluated(c, m);
+	else if (counts == 1)
+		hear(c, now, p, m);
+	if (fal_sched_eval_done(c->sched) && !c->brought)
+		conclude(c, now);
+	return FAL_OK;
+}
+
+/* ---- health ---------------------------------------------------------------------- */
+
+/* Whether the job learns: the mean loss of its epochs, and the last version of which that
+ * could be said.  falcon-job(5) has the rule of divergence. */
+
+/* A job has diverged whose epoch has so many times the mean loss of guessing. */
+enum { FAR = 3 };
+
+void
+coord_keep(struct fal_coord *c, uint64_t version, uint64_t over)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = version };
+	if (c->kept_clock == over && c->kept_version == version)
+		return;
+	c->kept_version = version;
+	c->kept_clock = over;
+	c->judged = false;
+	coord_order(c, &o);
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* What is known of the epoch of the clock, which has begun with that; NULL: it is over.
+ */
+static struct fal_health_epoch *
+epoch_at(struct fal_coord *c, uint64_t clock)
+{
+	struct fal_health *h = &c->health;
+	const uint64_t epoch = clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
+	size_t i = h->epochs;
+	if (epoch <= c->status.epoch)
+		return NULL;
+	while (i > 0 && h->epoch[i - 1].epoch > epoch)
+		i--;
+	if (i > 0 && h->epoch[i - 1].epoch == epoch)
+		return &h->epoch[i - 1];
+	FAL_XGROW(h->epoch, h->epoch_cap, h->epochs + 1);
+	memmove(h->epoch + i + 1, h->epoch + i, (h->epochs++ - i) * sizeof(*h->epoch));
+	h->epoch[i] = (struct fal_health_epoch){ .epoch = epoch };
+	return &h->epoch[i];
+}
+
+void
+coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
+{
+	struct fal_health_epoch *e = epoch_at(c, clock);
+	if (e == NULL)
+		return;
+	e->loss += loss;
+	e->samples += samples;
+}
+
+void
+coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks)
+{
+	struct fal_health_epoch *e = tasks > 0 ? epoch_at(c, clock) : NULL;
+	if (e != NULL)
+		e->skipped += tasks;
+}
+
+void
+coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
+		   uint32_t samples)
+{
+	struct fal_health_epoch *e = epoch_at(c, clock);
+	assert(key > 0);
+	if (e == NULL)
+		return;
+	FAL_XGROW(e->key, e->key_cap, (size_t)key);
+	FAL_XGROW(c->health.scratch, c->health.scratch_cap, (size_t)key);
+	if (key > e->keys) {
+		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
+		e->keys = key;
+	}
+	const bool known = fal_loss_known(loss, samples);
+	e->key[key - 1].loss[known] += fal_loss_is(loss);
+	e->key[key - 1].samples[known] += samples;
+}
+
+struct fal_health_epoch
+coord_health_under_way(const struct fal_coord *c)
+{
+	static const struct fal_health_epoch none;
+	const struct fal_health *h = &c->health;
+	const bool any = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
+	return any ? h->epoch[0] : none;
+}
+
+/* The median, by key, of the mean losses that workers have had in the epoch so far, so
+ * that one that lies neither ends a job nor keeps it from ending; of two keys the lower.
+ * A loss that is not known, as a trainer may not say one, tells of nothing; but where a
+ * key has no other they are all too large, or were none at first either. */
+static double
+median(struct fal_coord *c, const struct fal_health_epoch *e)
+{
+	size_t n = 0;
+	double *v = c->health.scratch;
+	for (size_t i = 0; i < e->keys; i++) {
+		const bool known = e->key[i].samples[true] > 0;
+		if (e->key[i].samples[known] > 0)
+			v[n++] = e->key[i].loss[known] / (double)e->key[i].samples[known];
+	}
+	if (n == 0)
+		return 0;
+	qsort(v, n, sizeof(*v), compare);
+	return v[(n - 1) / 2];
+}
+
+/* Is there none of its tasks that was not skipped?  What was dropped before it was done
+ * may have had a result. */
+static bool
+all_skipped(const struct fal_coord *c, const struct fal_health_epoch *e)
+{
+	const uint64_t clocks = fal_grid_epoch_clocks(&c->conf.grid);
+	uint64_t tasks = 0;
+	if (e->samples > 0 || e->keys > 0 || e->skipped == 0)
+		return false;
+	for (uint64_t i = 0; i < clocks; i++)
+		tasks += fal_grid_tasks(&c->conf.grid, c->status.epoch * clocks + i);
+	return e->skipped >= tasks;
+}
+
+/* The next epoch is over. */
+static void
+judge_epoch(struct fal_coord *c)
+{
+	const struct fal_health_epoch e = coord_health_under_way(c);
+	struct fal_health *h = &c->health;
+	const bool none = all_skipped(c, &e);
+	c->status.epoch++;
+	if (e.samples > 0)
+		c->status.epoch_loss = e.loss / (double)e.samples;
+	h->loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
+	if (none)
+		c->why = "diverged: no task of an epoch has a finite gradient";
+	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
+		c->why = "diverged: the mean loss of an epoch is far above that of "
+			 "guessing";
+	if (e.epoch == 0)
+		return;
+	free(e.key);
+	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
+}
+
+/* Epochs of which all is counted.  Of what another policy has left clocks may be over in
+ * another order than theirs, and in several updates. */
+static uint64_t
+ended(const struct fal_coord *c, uint32_t later)
+{
+	uint64_t over = fal_sched_over(c->sched);
+	if (over > c->health.over)
+		over = c->health.over;
+	for (uint32_t i = later; i < c->mergeds; i++)
+		if (!c->merged[i].own && c->merged[i].clock < over)
+			over = c->merged[i].clock;
+	return over / fal_grid_epoch_clocks(&c->conf.grid);
+}
+
+void
+coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later)
+{
+	struct fal_health *h = &c->health;
+	const uint64_t was = c->status.epoch;
+	h->over = over > h->over ? over : h->over;
+	if (h->start == 0)
+		h->start =
+			fmax(h->epochs > 0 ? median(c, &h->epoch[0]) : 0, c->conf.guess);
+	while (c->why == NULL && c->status.epoch < ended(c, later))
+		judge_epoch(c);
+	if (c->why == NULL && c->status.epoch > was && !c->evaluating)
+		coord_keep(c, version, over);
+}
+
+void
+coord_health_become(struct fal_coord *c, double start)
+{
+	c->health.start = start;
+	c->health.first = c->status.epoch;
+	c->health.loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
+}
+
+double
+fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
+{
+	coord_enter(c);
+	const uint64_t last = c->status.epoch;
+	const bool known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
+			   last - epoch < HEALTH_LOSSES;
+	return known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
+}
+
+void
+coord_health_free(struct fal_coord *c)
+{
+	for (size_t i = 0; i < c->health.epochs; i++)
+		free(c->health.epoch[i].key);
+	free(c->health.epoch);
+	free(c->health.scratch);
+}
+
+bool
+fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
+{
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock,
+					c->why == c->trainer.why };
+	return c->kept_clock != 0;
+}
+
+bool
+fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
+{
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->published, c->stepped, false };
+	return c->published != 0;
+}
+
+/* ---- verify ---------------------------------------------------------------------- */
+
+/* Claims that another key computes once more: job.verify.
+ *
+ * A claim is drawn, when it has come, from what nobody else knows.  The scheduler asks a
+ * worker of another key whose numerics are the same, and the round does not wait.  Unlike
+ * results are told to the trace and the log; nothing is made again, and no key is
+ * charged: falcon-stat --recompute tells which of the two is wrong. */
+
+uint32_t
+coord_numerics_of(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
+{
+	uint32_t i = 0;
+	while (i < c->workers &&
+	       memcmp(c->known[i].fingerprint, fp, FAL_FINGERPRINT) != 0)
+		i++;
+	return coord_is_pure(fp) ? i + 1 : 0;
+}
+
+bool
+coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round)
+{
+	struct fal_round_info r;
+	if (c->conf.verify <= 0 || !coord_is_pure(p->fingerprint) ||
+	    !fal_sched_round(c->sched, round, &r) || r.delta)
+		return false;
+	return (double)fal_rng_unit(&c->rng) < c->conf.verify;
+}
+
+void
+coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+		     const struct fal_msg *m)
+{
+	const struct fal_checked_in in = { .worker = p->worker,
+					   .task = m->checked.task,
+					   .round = m->checked.round,
+					   .hash = m->checked.hash };
+	struct fal_round_info r;
+	struct fal_verify of;
+	if (!fal_sched_verified(c->sched, now, &in, &of) ||
+	    !fal_sched_round(c->sched, of.round, &r))
+		return;
+	const struct fal_known_worker *w = coord_known(c, of.id.worker);
+	const uint64_t id[] = { of.id.worker, of.id.seq };
+	char hex[2][2 * FAL_CLAIM_HASH + 1];
+	const struct fal_ev_word word[] = { { w->name, of.id.worker, hex[0] },
+					    { p->name, p->worker, hex[1] } };
+	fal_hex(of.hash, FAL_CLAIM_HASH, hex[0]);
+	fal_hex(m->checked.hash, FAL_CLAIM_HASH, hex[1]);
+	const struct fal_coord_unlike unlike = {
+		.clock = r.clock,
+		.task = of.task,
+		.name = { w->name, p->name },
+		.key = { c->key[w->key - 1].name, c->key[p->key - 1].name },
+	};
+	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERIFY,
+		      &(struct fal_ev_verify){
+			      of.round, r.clock, of.task, { id, 2 }, { word, 2 } });
+	coord_trace(c);
+	if (c->conf.verify_stop && c->why == NULL)
+		c->why = "two keys have unlike results of a task (verify.stop)";
+	if (c->ops.unlike == NULL)
+		return;
+	coord_call(c);
+	c->ops.unlike(c->ops.arg, &unlike);
+	coord_called(c);
 }

@@ -1,23 +1,17 @@
 /* The coordinator's state, shared by its own files only:
  *
- *	coord.c     the job: its beginning, evaluations, its end
- *	who.c       whose sessions they are, and what workers are called
- *	msg.c       what workers say
- *	eval.c      what they say of the test set
- *	numerics.c  whose fingerprint counts
- *	data.c      whose data count, where trainers have their own
- *	act.c       what the scheduler decides becomes messages,
- *	round.c     … and versions, and lines of the trace
- *	fleet.c     what the shards have said
- *	waits.c     what workers waited for of each of them
- *	balance.c   which of them should have which block, by that
- *	verify.c    claims that another key computes once more
- *	failures.c  local steps that lead out of the numbers, trainers that fail
- *	health.c    does it learn, and what is kept for when it does not any more
- *	control.c   what controllers ask for
- *	move.c      blocks that move from shard to shard
- *	brought.c   work and versions of another coordinator's
- *	past.c      what is left of it when it is gone, and how it goes on from that
+ *	coordinator.c      the job: its beginning, its clocks, its end; what is sent
+ *	commit.c           what the scheduler decides of rounds, updates and versions,
+ *what the shards say of these, and what the trace says then sessions.c         whose they
+ *are, what workers say, whose numerics and data count, trainers that fail eval.c what
+ *workers say of the test set and of each other's claims; does the model learn, and what
+ *is kept for when it does not any more placement.c        what workers waited for of each
+ *shard, and blocks that move policy.c           what controllers ask for checkpoint.c
+ *what is left of it when it is gone, and how it goes on from that external_rounds.c  work
+ *and versions of another coordinator's
+ *
+ * What cannot fail but by a shard that is of no use, or by a mistake of ours, is judged
+ *in one place: c->err, the first such error, ends the job (coord_expect).
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_COORD_PRIV_H
@@ -131,6 +125,7 @@ struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
 	bool calling; /* one of these */
+	int err;      /* that ends the job, or 0 */
 	double start;
 	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
@@ -356,161 +351,131 @@ coord_called(struct fal_coord *c)
 	c->calling = false;
 }
 
-/* who.c */
-/* Who has this id, or had it. */
-const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
-/* The session's key is charged for what it has sent. */
-void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
-/* The worker did what counts against its key, though its session may be over; twice, and
- * all sessions of the key end. */
-int coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why);
-/* Was the session's key charged twice, and is somebody of another key here?  Then it has
- * no session any more; else, as where all share one key, the job needs it. */
-bool coord_is_banned(const struct fal_coord *c, const struct fal_peer *p);
-/* The session gets its name: the one that its process has already, in an older session,
- * which ends; else the one it asks for, with a suffix where another one has it. */
-int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
-	       const uint8_t instance[static FAL_INSTANCE]);
+/* ---- coordinator.c ---- */
 
-/* eval.c */
-int coord_eval_begin(struct fal_coord *c, double now);
-int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
-		    const struct fal_msg *m, struct fal_diag *diag);
-
-/* brought.c */
-/* The job is over: nobody wants any more what was brought and is not over.  What goes
- * wrong of that is of no interest any more. */
-void coord_let_go(struct fal_coord *c, double now);
-/* Was the version given, and is kept? */
-bool coord_given(const struct fal_coord *c, uint64_t version);
-void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);
-int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m);
-
-/* numerics.c */
-/* Not that of a worker whose bits are never the same twice. */
-bool coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* Somebody came or went: whoever's fingerprint does not count is told of, and with
- * require it stands by. */
-int coord_numerics(struct fal_coord *c, double now);
-/* Whether the peer does not stand by for its numerics, among those who are ready now. */
-bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);
-
-/* data.c */
-/* The session says what data it has of its own, in READY.  1: it was sent away. */
-int coord_data(struct fal_coord *c, double now, struct fal_peer *p,
-	       const uint8_t data[static FAL_DATA_HASH]);
-/* The data that count, in digits; "": nobody has said any. */
-void coord_data_remember(const struct fal_coord *c,
-			 char out[static 2 * FAL_DATA_HASH + 1]);
-/* Sends away whoever is ready and has said other data than those that count. */
-int coord_data_others(struct fal_coord *c, double now);
-
-/* act.c */
+/* What cannot fail has: the job ends, and the shards get no more orders. */
+void coord_expect(struct fal_coord *c, int err);
+/* To all shards, in order. */
+void coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Ends a session for cause; 0 stands for one that is gone. */
-int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
+void coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Ends a session that is to try again. */
-int coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Hands the line in c->line to the trace; whose line it is. */
+void coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
+/* Hands the line in c->line to the trace. */
 void coord_trace(struct fal_coord *c);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
 uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);
 /* Where worker `id` is, or belongs, among the live ones. */
 uint32_t coord_live_place(const struct fal_coord *c, uint32_t id);
-/* The session of worker `id`, if it is ready; or NULL. */
-struct fal_peer *coord_at_work(const struct fal_coord *c, uint32_t id);
+/* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
+uint32_t coord_session_of(const struct fal_coord *c, uint32_t id);
 /* To a session; 0 stands for one that is gone. */
-int coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
+void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
 /* Asks for a sign of life; the answer gives the round trip time, too. */
-int coord_ping(struct fal_coord *c, double now, uint32_t peer);
-/* Carries out what the scheduler decided. */
-int coord_drain(struct fal_coord *c, double now);
-
-/* round.c: what the scheduler decides of rounds and versions */
-/* The ticket of an open round's contribution as it stands; false: there is none. */
-bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
-		  struct fal_ticket *out);
-int coord_open_round(struct fal_coord *c, const struct fal_act *a);
-int coord_end_round(struct fal_coord *c, const struct fal_act *a);
-/* A line goes into the STEP that follows. */
-int coord_push(struct fal_coord *c, const struct fal_act *a);
-int coord_step(struct fal_coord *c, const struct fal_act *a);
-/* All shards have made the version of this news. */
-int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
-/* Versions that all shards have made, and whose tasks are reported, are published. */
-int coord_publish(struct fal_coord *c, double now);
-/* The squares of the gradient are known by which the step to `version` is clipped. */
-void coord_norm(struct fal_coord *c, uint64_t version, double squares);
-/* So many of the newest versions are kept from now on. */
-int coord_keep_versions(struct fal_coord *c, uint32_t versions);
-int coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
-		       bool keep);
-/* The peer will be told to compute on the version: it is sent it once more, where it was
- * told to forget it, or came later. */
-int coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version);
-/* Sends the versions that the peer, or with 0 every one, has not got yet. */
-int coord_send_versions(struct fal_coord *c, uint32_t peer);
-/* Sends the peer the newest version of a line. */
-int coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
-/* Writes what happened to the trace.  FAL_ENOMEM. */
-int coord_tell(struct fal_coord *c, double now);
-
-/* coord.c */
-/* After whatever happened: evaluates, lets clocks begin, sees the end. */
+void coord_ping(struct fal_coord *c, double now, uint32_t peer);
+/* After whatever happened: evaluates, lets clocks begin, sees the end.  Returns c->err.
+ */
 int coord_advance(struct fal_coord *c, double now);
 /* The version is to be evaluated, `over` clocks being over with it. */
-int coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);
+void coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);
 /* The lanes of a worker, as its probe found them with full tasks. */
 struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
 
-/* waits.c */
-/* What a worker says of the shards.  FAL_EFORMAT, FAL_ELIMIT: it cannot be; FAL_ENOMEM.
- */
-int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
-/* What the middle one of the workers says of a shard, by these rows, of which there is
- * scratch for each: nobody waited longer than `t` seconds.  Seconds in all, and of a part
- * of a version, NAN: nobody had all of one. */
-struct coord_middle {
-	double waited, took;
-};
-struct coord_middle coord_middle(const struct fal_rows *r, uint32_t shard, double t,
-				 double *scratch);
-/* An update was told; the job is at its end: `shard` lines, if they are due.
- * FAL_ENOMEM. */
-int coord_tell_shards(struct fal_coord *c, double now, bool last);
-void coord_waits_free(struct fal_coord *c);
+/* ---- commit.c ---- */
 
-/* balance.c */
-/* An update was told: is a clock over, and what of it?  FAL_ENOMEM. */
-int coord_measure(struct fal_coord *c, double now);
-/* Blocks have moved: what comes next is of the map of before. */
-void coord_measure_anew(struct fal_coord *c);
+/* Carries out what the scheduler decided. */
+void coord_drain(struct fal_coord *c, double now);
+/* The ticket of an open round's contribution as it stands; false: there is none. */
+bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+		  struct fal_ticket *out);
+/* So many of the newest versions are kept from now on. */
+void coord_keep_versions(struct fal_coord *c, uint32_t versions);
+void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
+			bool keep);
+void coord_commit_free(struct fal_coord *c);
 
-/* health.c */
-/* So many samples of the clock are in the model, or will be, and their Σ loss.
- * FAL_ENOMEM. */
-int coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
-		       uint64_t samples);
+/* ---- sessions.c ---- */
+
+/* Who has this id, or had it. */
+const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
+/* The session's key is charged for what it has sent. */
+void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
+/* The worker did what counts against its key, though its session may be over; twice, and
+ * all sessions of the key end. */
+void coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why);
+/* The session has said HELLO, and not yet LEAVE. */
+bool coord_is_here(const struct fal_peer *p);
+/* Not that of a worker whose bits are never the same twice. */
+bool coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT]);
+/* Whether the peer does not stand by for its numerics, among those who are ready now. */
+bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);
+/* The data that count, in digits; "": nobody has said any. */
+void coord_data_remember(const struct fal_coord *c,
+			 char out[static 2 * FAL_DATA_HASH + 1]);
+/* When trainers end the job, as no worker is here and each key's have failed; infinity:
+ * not so. */
+double coord_trainer_until(const struct fal_coord *c);
+/* Tells a session that there is nothing to do any more. */
+void coord_send_done(struct fal_coord *c, uint32_t peer);
+/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without
+ * its own figures: it says nothing of these any more. */
+void coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left);
+
+/* ---- eval.c ---- */
+
+void coord_eval_begin(struct fal_coord *c, double now);
+int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
+		    const struct fal_msg *m, struct fal_diag *diag);
+/* Keeps the version, `over` clocks being over with it. */
+void coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
+/* So many samples of the clock are in the model, or will be, and their Σ loss. */
+void coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
+			uint64_t samples);
 /* An update was made, by which so many clocks are over, and what was collected from
  * `later` on is for others.  Ends the job where it has diverged. */
-int coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later);
+void coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later);
 /* What is counted of the epoch under way: 0, where that is nothing. */
 struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
 /* A claim of a worker of this key counts: Σ loss of so many samples of the clock, as it
- * travels.  FAL_ENOMEM. */
-int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
-		       uint32_t samples);
-/* So many tasks of the clock are skipped.  FAL_ENOMEM. */
-int coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
+ * travels. */
+void coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
+			uint32_t samples);
+/* So many tasks of the clock are skipped. */
+void coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
 /* Goes on with the epochs of c->status, and what the loss was at first. */
 void coord_health_become(struct fal_coord *c, double start);
 void coord_health_free(struct fal_coord *c);
-/* Keeps the version, `over` clocks being over with it. */
-int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
+/* Workers of one number compute the same bits; 0: those of no other. */
+uint32_t coord_numerics_of(const struct fal_coord *c,
+			   const uint8_t fp[static FAL_FINGERPRINT]);
+/* A claim of the round has come: is another key to compute it once more? */
+bool coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round);
+/* A CHECKED: the result is compared with the claim's. */
+void coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+			  const struct fal_msg *m);
 
-/* control.c */
+/* ---- placement.c ---- */
+
+/* What a worker says of the shards.  FAL_EFORMAT, FAL_ELIMIT: it cannot be. */
+int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
+/* An update was told; the job is at its end: `shard` lines, if they are due. */
+void coord_tell_shards(struct fal_coord *c, double now, bool last);
+void coord_waits_free(struct fal_coord *c);
+/* An update was told: is a clock over, and what of it? */
+void coord_measure(struct fal_coord *c, double now);
+/* Begins what waits for a boundary, if there is one now. */
+void coord_move_advance(struct fal_coord *c, double now, bool quiet);
+/* A shard has all of what it will have. */
+void coord_migrated(struct fal_coord *c, double now, uint32_t shard,
+		    const struct fal_shard_say *say);
+/* The session learns which shard has which blocks. */
+void coord_send_blocks(struct fal_coord *c, uint32_t peer);
+
+/* ---- policy.c ---- */
+
 /* Carries out what waits for a boundary, if there is one now; after each event. */
-int coord_control_advance(struct fal_coord *c, double now);
+void coord_control_advance(struct fal_coord *c, double now);
 void coord_control_free(struct fal_coord *c);
 /* Is there a reason that no round may begin? */
 bool coord_holds(const struct fal_coord *c);
@@ -519,22 +484,14 @@ uint64_t coord_control_until(const struct fal_coord *c);
 /* Writes the `policy` line of what holds from this clock on, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by);
 
-/* move.c */
-/* Begins what waits for a boundary, if there is one now. */
-int coord_move_advance(struct fal_coord *c, double now, bool quiet);
-/* A shard has all of what it will have. */
-int coord_migrated(struct fal_coord *c, double now, uint32_t shard,
-		   const struct fal_shard_say *say);
-/* The session learns which shard has which blocks. */
-int coord_send_blocks(struct fal_coord *c, uint32_t peer);
+/* ---- checkpoint.c ---- */
 
-/* past.c */
 /* May a version be marked?  Rounds are shared. */
 bool coord_markable(const struct fal_coord *c);
 /* The version was made, which is to be marked: what it was is kept; it is told. */
-int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
-int coord_marked(struct fal_coord *c, double now);
-/* Goes on from what was. */
+void coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
+void coord_marked(struct fal_coord *c, double now);
+/* Goes on from what was.  FAL_EFORMAT: its data have no such hash. */
 int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
 /* What is known of a worker that comes from before a restart; the next of its name and
  * key is another one. */
@@ -542,48 +499,14 @@ struct fal_history coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
 /* Writes that it does; past NULL: from version 0. */
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 
-/* fleet.c */
-/* To all shards, in order. */
-int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
-/* Takes in what they have to say. */
-int coord_hear(struct fal_coord *c, double now);
-/* What they have said of the round, or NULL; it begins, it is over. */
-struct fal_gather *coord_gather(const struct fal_coord *c, uint64_t round);
-int coord_gather_open(struct fal_coord *c, uint64_t round);
-void coord_gather_end(struct fal_coord *c, uint64_t round);
-/* Have all shards said so?  coord_all_say: a shard says so; true: now all have.  Each
- * shard counts once. */
-bool coord_have_all(const struct fal_coord *c, uint64_t said);
-bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
-/* A round has ended: those that waited for it may be complete. */
-int coord_complete_behind(struct fal_coord *c, double now);
-void coord_fleet_free(struct fal_coord *c);
+/* ---- external_rounds.c ---- */
 
-/* failures.c */
-/* The worker's local steps led out of the numbers: ends the job where it is alone, or
- * another worker's have within 100 clocks, of another key if one is here. */
-void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
-/* The trainer of the worker can do nothing for the job; a task has counted. */
-void coord_trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p,
-			  const char *why);
-void coord_trainer_works(struct fal_coord *c);
-/* When trainers end the job, as no worker is here and each key's have failed; infinity:
- * not so. */
-double coord_trainer_until(const struct fal_coord *c);
-
-/* verify.c */
-/* Workers of one number compute the same bits; 0: those of no other. */
-uint32_t coord_numerics_of(const struct fal_coord *c,
-			   const uint8_t fp[static FAL_FINGERPRINT]);
-/* A claim of the round has come: is another key to compute it once more? */
-bool coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round);
-/* A CHECKED: the result is compared with the claim's. */
-int coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
-			 const struct fal_msg *m);
-/* Tells a session that there is nothing to do any more. */
-int coord_send_done(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without
- * its own figures: it says nothing of these any more. */
-void coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left);
+/* The job is over: nobody wants any more what was brought and is not over.  What goes
+ * wrong of that is of no interest any more. */
+void coord_let_go(struct fal_coord *c, double now);
+/* Was the version given, and is kept? */
+bool coord_given(const struct fal_coord *c, uint64_t version);
+void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);
+void coord_tell_evaluated(struct fal_coord *c, const struct fal_msg *m);
 
 #endif

@@ -313,9 +313,7 @@ fal_psld_clock(struct fal_psld *p, double seconds, const struct fal_psld_seen *s
 struct fal_psld *
 fal_psld_new(const uint32_t *count, uint32_t shards)
 {
-	struct fal_psld *p = fal_calloc(1, sizeof(*p));
-	if (p == NULL)
-		return NULL;
+	struct fal_psld *p = fal_xcalloc(1, sizeof(*p));
 	p->shards = shards;
 	for (uint32_t i = 0; i < shards; i++)
 		p->blocks += p->shard[i].count = count[i];

@@ -50,7 +50,7 @@ enum fal_psld_act {
 
 struct fal_psld; /* opaque */
 
-/* Shards, those that stand by, too, and their blocks; NULL: no memory. */
+/* Shards, those that stand by, too, and their blocks. */
 struct fal_psld *fal_psld_new(const uint32_t *count, uint32_t shards);
 void fal_psld_free(struct fal_psld *p);
 

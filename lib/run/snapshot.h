@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "coord/past.h"
+#include "coord/coord.h"
 #include "run/job_files.h"
 #include "sched/policy.h"
 #include "sec/hash.h"

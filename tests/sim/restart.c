@@ -77,7 +77,7 @@ restart_marked(void *arg, const struct fal_coord_past *past)
 	if (c->writing)
 		return;
 	c->writing = true;
-	cluster_ok(c, fal_coord_past_copy(past, &m->is.past), "a mark's past");
+	fal_coord_past_copy(past, &m->is.past);
 	m->is.policy = fal_policy_copy(past->policy);
 	m->is.incarnation = c->incarnation;
 	m->is.lines = c->lines;
@@ -230,8 +230,7 @@ restart(struct cluster *c)
 		found.is.bytes > 0 && fal_rack_shards(c->shards.rack) != shards;
 	for (size_t i = found.again; found.there && i < found.changes; i++) {
 		const struct disk_change *l = &found.change[i];
-		cluster_ok(c, fal_coord_again(c->coord, &l->policy, l->clock, l->by),
-			   "a policy again");
+		fal_coord_again(c->coord, &l->policy, l->clock, l->by);
 	}
 	if (!found.there)
 		cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "the first mark");

@@ -323,7 +323,7 @@ worker_join(struct cluster *c, struct worker *w)
 	c->seen[SEEN_REJOIN] += process != w->index;
 	ops_new_session(c, w->index + 1);
 	cluster_key(c, owner, key);
-	cluster_ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
+	fal_coord_open(c->coord, w->index + 1, &who);
 	if (w->m->group != NULL)
 		levels_ops(&conf, &ops);
 	w->agent = fal_agent_new(&conf, &ops);

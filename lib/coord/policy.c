@@ -115,55 +115,34 @@ keep_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 }
 
 /* The policy holds from now on. */
-static int
+static void
 enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char *by)
 {
 	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
 	const bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule);
 	/* As the journal has it: what is begun under it is not behind it. */
 	const uint64_t clock = fal_coord_front(c);
-	int err = fal_sched_set_policy(c->sched, now, p);
-	if (err == FAL_OK)
-		err = coord_keep_versions(c, fal_sched_versions(c->sched));
+	coord_expect(c, fal_sched_set_policy(c->sched, now, p));
+	coord_keep_versions(c, fal_sched_versions(c->sched));
 	c->loose |= !fal_rule_traits(&p->rule).shared;
-	if (err == FAL_OK && other)
-		err = coord_order(c, &forget);
-	if (err == FAL_OK)
+	if (other)
+		coord_order(c, &forget);
+	if (c->err == 0)
 		coord_trace_policy(c, now, clock, by);
-	return err;
 }
 
-/* Makes the waiting policy the one in force. */
-static int
-carry_out(struct fal_coord *c, double now)
-{
-	struct fal_control *k = &c->control;
-	uint64_t clock = fal_coord_front(c);
-	int err = keep_policy(c, &k->next, clock, k->by);
-	if (err < 0) {
-		conclude(c, clock, err);
-		return FAL_OK;
-	}
-	err = enforce(c, now, &k->next, k->by);
-	if (err == FAL_OK)
-		conclude(c, clock, FAL_OK);
-	return err;
-}
-
-int
+void
 fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		const char *by)
 {
 	coord_enter(c);
 	struct fal_control *k = &c->control;
-	if (FAL_GROW(k->again, k->again_cap, k->agains + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(k->again, k->again_cap, k->agains + 1);
 	struct fal_policy_again *a = &k->again[k->agains];
 	*a = (struct fal_policy_again){ .clock = clock };
 	snprintf(a->by, sizeof(a->by), "%s", by);
 	a->policy = fal_policy_copy(p);
 	k->agains++;
-	return FAL_OK;
 }
 
 uint64_t
@@ -173,55 +152,54 @@ coord_control_until(const struct fal_coord *c)
 }
 
 /* What held from here on in an incarnation before holds again. */
-static int
+static void
 hold_again(struct fal_coord *c, double now, bool quiet)
 {
 	struct fal_control *k = &c->control;
-	int err = FAL_OK;
-	while (err == FAL_OK && k->agains > 0 &&
-	       fal_coord_front(c) >= k->again[0].clock &&
+	while (c->err == 0 && k->agains > 0 && fal_coord_front(c) >= k->again[0].clock &&
 	       (quiet ||
 		fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->again[0].policy.rule))) {
-		err = enforce(c, now, &k->again[0].policy, k->again[0].by);
+		enforce(c, now, &k->again[0].policy, k->again[0].by);
 		fal_policy_free(&k->again[0].policy);
 		memmove(k->again, k->again + 1, --k->agains * sizeof(*k->again));
 	}
-	return err;
 }
 
-int
+void
 coord_control_advance(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
 	/* What was done under the old rule is told before it ends. */
 	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
 	if (c->move.begun)
-		return FAL_OK;
+		return;
 	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
 		k->stopped = true;
-	int err = hold_again(c, now, quiet);
-	if (err == FAL_OK)
-		err = coord_move_advance(c, now, quiet);
-	if (!k->waits || c->move.begun || err < 0)
-		return err;
+	hold_again(c, now, quiet);
+	coord_move_advance(c, now, quiet);
+	if (!k->waits || c->move.begun || c->err < 0)
+		return;
+	const uint64_t clock = fal_coord_front(c);
 	if (c->finished || c->why != NULL) {
-		conclude(c, fal_coord_front(c), FAL_ESTATE);
-		return FAL_OK;
+		conclude(c, clock, FAL_ESTATE);
+		return;
 	}
 	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
-		return FAL_OK;
-	err = carry_out(c, now);
-	if (err == FAL_OK)
-		fal_sched_hold(c->sched, now, coord_holds(c));
-	return err;
+		return;
+	const int kept = keep_policy(c, &k->next, clock, k->by);
+	if (kept == FAL_OK)
+		enforce(c, now, &k->next, k->by);
+	if (c->err == 0)
+		conclude(c, clock, kept);
+	fal_sched_hold(c->sched, now, coord_holds(c));
 }
 
 /* After a call of a controller: what it has made possible happens. */
 static int
 go_on(struct fal_coord *c, double now)
 {
-	int err = coord_control_advance(c, now);
-	return err < 0 ? err : coord_advance(c, now);
+	coord_control_advance(c, now);
+	return coord_advance(c, now);
 }
 
 int
@@ -277,8 +255,8 @@ fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside
 		return FAL_OK;
 	fal_policy_free(&k->next);
 	k->next = fal_policy_copy(b->next);
-	int err = enforce(c, now, b->p, b->by);
-	return err < 0 ? err : go_on(c, now);
+	enforce(c, now, b->p, b->by);
+	return go_on(c, now);
 }
 
 int
@@ -317,9 +295,7 @@ fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_di
 		const struct fal_peer *p = &c->peer[i];
 		if (!p->ready || p->left || strcmp(p->name, name) != 0)
 			continue;
-		int err = coord_send(c, p->id, &m);
-		if (err < 0)
-			return err;
+		coord_send(c, p->id, &m);
 		found = true;
 	}
 	if (!found)

@@ -12,7 +12,7 @@ coord_let_go(struct fal_coord *c, double now)
 	uint64_t round;
 	while (fal_sched_brought(c->sched, &round))
 		fal_sched_unwanted(c->sched, now, round);
-	(void)coord_drain(c, now);
+	coord_drain(c, now);
 }
 
 bool
@@ -44,14 +44,13 @@ fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 }
 
 /* The shards keep the version, and no older ones than `oldest`. */
-static int
+static void
 put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 {
 	size_t gone = c->givens == FAL_KEPT_MAX;
 	while (gone < c->givens && c->given[gone] < oldest)
 		gone++;
-	if (FAL_GROW(c->given, c->given_cap, c->givens + 1) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(c->given, c->given_cap, c->givens + 1);
 	memmove(c->given, c->given + gone, (c->givens -= gone) * sizeof(*c->given));
 	c->given[c->givens++] = version;
 	c->oldest = c->given[0];
@@ -59,7 +58,7 @@ put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 	const struct fal_shard_order o = { .kind = FAL_ORDER_PUT,
 					   .version = version,
 					   .versions = c->keeps };
-	return coord_order(c, &o);
+	coord_order(c, &o);
 }
 
 int
@@ -70,9 +69,7 @@ fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t olde
 		return FAL_OK;
 	if (oldest > version || (c->newer && version < c->version))
 		return FAL_EINVAL;
-	int err = put(c, version, oldest);
-	if (err < 0)
-		return err;
+	put(c, version, oldest);
 	c->newer = true;
 	c->version = c->published = version;
 	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERSION,
@@ -90,9 +87,7 @@ fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
 	if (!coord_given(c, version))
 		return FAL_EINVAL;
 	c->evaluating = true;
-	int err = coord_keep(c, version, version);
-	if (err < 0)
-		return err;
+	coord_keep(c, version, version);
 	fal_sched_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
 	return coord_advance(c, now);
 }
@@ -115,8 +110,8 @@ coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is)
 	coord_called(c);
 }
 
-int
-coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m)
+void
+coord_tell_evaluated(struct fal_coord *c, const struct fal_msg *m)
 {
 	const struct fal_coord_evaluated is = { .version = m->evaluated.version,
 						.task_ns = m->evaluated.task_ns,
@@ -127,7 +122,6 @@ coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m)
 	coord_call(c);
 	c->ops.evaluated(c->ops.arg, &is);
 	coord_called(c);
-	return coord_advance(c, now);
 }
 
 void

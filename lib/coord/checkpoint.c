@@ -7,26 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-int
+/* A copy of n elements, which may be 0. */
+static void *
+copy_of(const void *from, uint32_t n, size_t size)
+{
+	void *to = fal_xcalloc(n, size);
+	return n > 0 ? memcpy(to, from, n * size) : to;
+}
+
+void
 fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out)
 {
 	*out = *from;
 	out->policy = NULL;
-	out->key = NULL;
-	out->worker = NULL;
-	out->speed = NULL;
-	out->key_cap = out->worker_cap = out->speed_cap = 0;
-	if (FAL_GROW(out->key, out->key_cap, (size_t)from->keys) < 0 ||
-	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0 ||
-	    FAL_GROW(out->speed, out->speed_cap, (size_t)from->speeds) < 0)
-		return FAL_ENOMEM;
-	if (from->speeds > 0)
-		memcpy(out->speed, from->speed, from->speeds * sizeof(*out->speed));
-	if (from->keys > 0)
-		memcpy(out->key, from->key, from->keys * sizeof(*out->key));
-	if (from->here > 0)
-		memcpy(out->worker, from->worker, from->here * sizeof(*out->worker));
-	return FAL_OK;
+	out->key = copy_of(from->key, from->keys, sizeof(*out->key));
+	out->worker = copy_of(from->worker, from->here, sizeof(*out->worker));
+	out->speed = copy_of(from->speed, from->speeds, sizeof(*out->speed));
+	out->key_cap = from->keys;
+	out->worker_cap = from->here;
+	out->speed_cap = from->speeds;
 }
 
 void
@@ -67,19 +66,6 @@ fal_coord_mark(struct fal_coord *c)
 	c->mark |= !is_marking(c);
 }
 
-/* If any was measured; there is room. */
-static void
-remember_speed(const struct fal_coord *c, const struct fal_peer *of,
-	       struct fal_coord_past *p)
-{
-	struct fal_past_speed *to = &p->speed[p->speeds];
-	if (!fal_sched_history(c->sched, of->worker, &to->is))
-		return;
-	memcpy(to->name, of->name, sizeof(to->name));
-	to->key = of->key;
-	p->speeds++;
-}
-
 struct fal_history
 coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
 {
@@ -92,13 +78,12 @@ coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
 	return was;
 }
 
-static int
+static void
 remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 {
-	if (FAL_GROW(p->key, p->key_cap, (size_t)c->keys) < 0 ||
-	    FAL_GROW(p->worker, p->worker_cap, (size_t)c->peers) < 0 ||
-	    FAL_GROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(p->key, p->key_cap, (size_t)c->keys);
+	FAL_XGROW(p->worker, p->worker_cap, (size_t)c->peers);
+	FAL_XGROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds);
 	p->workers = c->workers;
 	p->keys = c->keys;
 	for (uint32_t i = 0; i < c->keys; i++) {
@@ -115,15 +100,20 @@ remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 		struct fal_past_worker *w = &p->worker[p->here++];
 		memcpy(w->name, of->name, sizeof(w->name));
 		w->id = of->worker;
-		remember_speed(c, of, p);
+		struct fal_past_speed *to = &p->speed[p->speeds];
+		if (fal_sched_history(c->sched, of->worker,
+				      &to->is)) { /* if it was measured */
+			memcpy(to->name, of->name, sizeof(to->name));
+			to->key = of->key;
+			p->speeds++;
+		}
 	}
 	if (c->speeds > 0)
 		memcpy(p->speed + p->speeds, c->speed, c->speeds * sizeof(*c->speed));
 	p->speeds += c->speeds;
-	return FAL_OK;
 }
 
-int
+void
 coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 {
 	struct fal_coord_past *p = &c->past;
@@ -135,7 +125,7 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 		     fal_sched_at(c->sched, version, over, &at);
 	if (!c->marking) { /* the next one, then */
 		c->mark = true;
-		return FAL_OK;
+		return;
 	}
 	coord_data_remember(c, p->data);
 	p->version = version;
@@ -162,14 +152,13 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->sum_loss = coord_health_under_way(c).loss;
 	p->samples = coord_health_under_way(c).samples;
 	p->epoch_skipped = coord_health_under_way(c).skipped;
-	return FAL_OK;
 }
 
-int
+void
 coord_marked(struct fal_coord *c, double now)
 {
 	if (!c->marking)
-		return FAL_OK;
+		return;
 	struct fal_coord_past *p = &c->past;
 	const struct fal_coord_status *s = &c->status;
 	c->marking = false;
@@ -181,16 +170,15 @@ coord_marked(struct fal_coord *c, double now)
 	p->lost = s->lost;
 	p->dropped = s->dropped;
 	p->skipped = s->skipped;
-	c->past.policy = fal_coord_policy_now(c);
+	p->policy = fal_coord_policy_now(c);
 	/* As the trace has them up to here: some may have come or gone since the order.
 	 */
-	int err = remember_people(c, &c->past);
-	if (err < 0 || c->ops.marked == NULL)
-		return err;
+	remember_people(c, p);
+	if (c->ops.marked == NULL)
+		return;
 	coord_call(c);
-	c->ops.marked(c->ops.arg, &c->past);
+	c->ops.marked(c->ops.arg, p);
 	coord_called(c);
-	return FAL_OK;
 }
 
 int
@@ -203,22 +191,23 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	/* The shards have made it, it is told, and nothing is on its way to the next. */
 	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||
 	    c->why != NULL || !coord_markable(c))
-		return FAL_OK;
-	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
-	if (err == FAL_OK && c->marking)
-		err = coord_order(c, &o);
-	return err == FAL_OK ? coord_marked(c, now) : err;
+		return c->err;
+	coord_remember(c, c->version, fal_sched_over(c->sched));
+	if (c->marking)
+		coord_order(c, &o);
+	if (c->err == 0)
+		coord_marked(c, now);
+	return c->err;
 }
 
 /* ---- going on ---------------------------------------------------------------------- */
 
-static int
+static void
 meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 {
-	if (FAL_GROW(c->key, c->key_cap, (size_t)p->keys) < 0 ||
-	    FAL_GROW(c->known, c->known_cap, (size_t)p->workers) < 0 ||
-	    FAL_GROW(c->speed, c->speed_cap, (size_t)p->speeds) < 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(c->key, c->key_cap, (size_t)p->keys);
+	FAL_XGROW(c->known, c->known_cap, (size_t)p->workers);
+	FAL_XGROW(c->speed, c->speed_cap, (size_t)p->speeds);
 	if (p->speeds > 0)
 		memcpy(c->speed, p->speed, p->speeds * sizeof(*c->speed));
 	c->speeds = p->speeds;
@@ -233,7 +222,6 @@ meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 	for (uint32_t i = 0; i < p->workers; i++)
 		c->known[i] = (struct fal_known_worker){ 0 };
 	c->workers = p->workers;
-	return FAL_OK;
 }
 
 /* The job may have more epochs than it had: its end is no evaluation any more, but that
@@ -276,14 +264,15 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->skipped = p->skipped;
 	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
 		return FAL_EFORMAT;
-	int err = meet_again(c, p);
-	if (err == FAL_OK && p->samples > 0)
-		err = coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
-	if (err == FAL_OK && p->epoch_skipped > 0)
-		err = coord_health_skip(c, p->clock - 1, p->epoch_skipped);
+	meet_again(c, p);
+	if (p->samples > 0)
+		coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
+	coord_health_skip(c, p->clock - 1, p->epoch_skipped);
 	/* What was counted of an evaluation is counted again. */
 	c->evaluating = p->evaluating;
-	return err == FAL_OK && p->evaluating ? coord_eval_begin(c, c->start) : err;
+	if (p->evaluating)
+		coord_eval_begin(c, c->start);
+	return FAL_OK;
 }
 
 void

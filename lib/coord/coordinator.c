@@ -1,8 +1,10 @@
-/* The coordinator's clocks. */
+/* The coordinator: a job's beginning, its clocks and its end; what the scheduler decides
+ * becomes messages and orders. */
 #include "coord/priv.h"
 
 #include "base/build.h"
 #include "base/mem.h"
+#include "base/sorted.h"
 #include "sched/bound.h"
 #include "sched/policy.h"
 #include "sec/secret.h"
@@ -11,6 +13,116 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* ---- what is sent ---------------------------------------------------------------- */
+
+void
+coord_trace(struct fal_coord *c)
+{
+	if (c->line.err != 0)
+		return;
+	coord_call(c);
+	c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
+	coord_called(c);
+}
+
+uint32_t
+coord_place(const struct fal_coord *c, uint32_t id)
+{
+	return (uint32_t)fal_sorted_place(c->peer, c->peers, sizeof(*c->peer), id);
+}
+
+struct fal_peer *
+coord_find(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = coord_place(c, id);
+	return at < c->peers && c->peer[at].id == id ? &c->peer[at] : NULL;
+}
+
+uint32_t
+coord_live_place(const struct fal_coord *c, uint32_t id)
+{
+	return (uint32_t)fal_sorted_place(c->live, c->lives, sizeof(*c->live), id);
+}
+
+uint32_t
+coord_session_of(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = coord_live_place(c, id);
+	return at < c->lives && c->live[at].worker == id ? c->live[at].session : 0;
+}
+
+void
+coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
+{
+	struct fal_buf out = { 0 };
+	if (peer == 0)
+		return;
+	m->incarnation = c->conf.tickets.incarnation;
+	if (fal_msg_put(&out, m) < 0)
+		fal_out_of_memory();
+	coord_call(c);
+	c->ops.send(c->ops.arg, peer, &out);
+	coord_called(c);
+	fal_buf_free(&out);
+}
+
+void
+coord_expect(struct fal_coord *c, int err)
+{
+	c->err = c->err == 0 && err < 0 ? err : c->err;
+}
+
+void
+coord_order(struct fal_coord *c, const struct fal_shard_order *o)
+{
+	if (c->err < 0)
+		return;
+	coord_call(c);
+	const int err = c->ops.shards.order(c->ops.shards.arg, o);
+	coord_called(c);
+	coord_expect(c, err);
+}
+
+static void
+send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type,
+	  const char *why)
+{
+	struct fal_msg m = { .type = (uint16_t)type };
+	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	if (peer == 0)
+		return;
+	struct fal_peer *p = coord_find(c, peer);
+	if (p != NULL)
+		p->parted = true;
+	coord_send(c, peer, &m);
+	(void)fal_coord_gone(c, now, peer, why);
+	coord_call(c);
+	c->ops.close(c->ops.arg, peer, why);
+	coord_called(c);
+}
+
+void
+coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	send_away(c, now, peer, FAL_MSG_REFUSE, why);
+}
+
+void
+coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	send_away(c, now, peer, FAL_MSG_LATER, why);
+}
+
+void
+coord_ping(struct fal_coord *c, double now, uint32_t peer)
+{
+	struct fal_msg m = { .type = FAL_MSG_PING };
+	m.ping.stamp = (uint64_t)((now - c->start) * 1e9);
+	coord_send(c, peer, &m);
+}
+
+/* ---- the job --------------------------------------------------------------------- */
 
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
@@ -70,9 +182,7 @@ int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      double now, struct fal_coord **out)
 {
-	struct fal_coord *c = fal_calloc(1, sizeof(*c));
-	if (c == NULL)
-		return FAL_ENOMEM;
+	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
 	c->conf.above = NULL;
 	c->brought = conf->above != NULL;
@@ -112,8 +222,9 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->sched = fal_sched_new(&sched);
 	int err = past != NULL ? coord_become(c, past) : FAL_OK;
 	if (err == FAL_OK)
-		err = coord_keep_versions(c, fal_sched_versions(c->sched));
-	if (err < 0) {
+		coord_keep_versions(c, fal_sched_versions(c->sched));
+	if (err < 0 || c->err < 0) {
+		err = err < 0 ? err : c->err;
 		fal_coord_free(c);
 		return err;
 	}
@@ -153,7 +264,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_control_free(c);
 	coord_health_free(c);
 	fal_sched_free(c->sched);
-	coord_fleet_free(c);
+	coord_commit_free(c);
 	coord_waits_free(c);
 	free(c->peer);
 	free(c->known);
@@ -176,34 +287,30 @@ fal_coord_free(struct fal_coord *c)
 	free(c);
 }
 
-int
+void
 coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over)
 {
-	int err = coord_keep(c, version, over);
-	if (err < 0)
-		return err;
+	coord_keep(c, version, over);
 	c->evaluating = c->judged = true;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	c->next_eval = over / every * every + every;
 	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
-	return coord_eval_begin(c, now);
+	coord_eval_begin(c, now);
 }
 
 /* Everybody gets the version under evaluation who did not get it as the newest one. */
-static int
+static void
 send_kept(struct fal_coord *c)
 {
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < c->peers && c->evaluating && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < c->peers && c->evaluating; i++) {
 		struct fal_peer *p = &c->peer[i];
 		if (!p->ready || p->kept == c->kept_version)
 			continue;
 		p->kept = c->kept_version;
 		if (!p->on_line && p->next_version <= c->kept_version)
 			p->next_version = c->kept_version + 1;
-		err = coord_send_version(c, p, c->kept_version, true);
+		coord_send_version(c, p, c->kept_version, true);
 	}
-	return err;
 }
 
 /* The clocks that may begin: none before enough workers are here; then all, but for the
@@ -226,36 +333,35 @@ allowed(const struct fal_coord *c)
 int
 coord_advance(struct fal_coord *c, double now)
 {
-	int err = coord_drain(c, now);
-	if (err == FAL_OK)
-		err = coord_control_advance(c, now);
-	if (err == FAL_OK && c->move.begun) { /* shards may have answered at once */
-		err = coord_drain(c, now);
-		err = err == FAL_OK ? coord_control_advance(c, now) : err;
+	coord_drain(c, now);
+	if (c->err < 0)
+		return c->err;
+	coord_control_advance(c, now);
+	if (c->move.begun) { /* shards may have answered at once */
+		coord_drain(c, now);
+		coord_control_advance(c, now);
 	}
-	if (err == FAL_OK && now >= coord_trainer_until(c))
+	if (now >= coord_trainer_until(c))
 		c->why = c->trainer.why;
-	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
-		return err;
-	if (c->brought)
-		return send_kept(c);
+	if (c->err < 0 || c->finished || c->why != NULL || c->move.begun)
+		return c->err;
+	if (c->brought) {
+		send_kept(c);
+		return c->err;
+	}
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
 	/* The last version; or clocks that were over in another order than theirs. */
 	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
 	if (due && c->conf.test_samples > 0 && !c->evaluating && !c->untold &&
 	    !(c->judged && c->kept_version == c->version)) {
-		err = coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
-		if (err == FAL_OK)
-			err = coord_drain(c, now);
+		coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
+		coord_drain(c, now);
 	}
-	if (err == FAL_OK) {
-		fal_sched_allow(c->sched, now, allowed(c));
-		err = coord_drain(c, now);
-	}
-	if (err == FAL_OK)
-		err = send_kept(c);
+	fal_sched_allow(c->sched, now, allowed(c));
+	coord_drain(c, now);
+	send_kept(c);
 	c->finished = done && !c->evaluating;
-	return err;
+	return c->err;
 }
 
 double
@@ -323,15 +429,13 @@ coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
 	};
 }
 
-int
+void
 fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
 	coord_enter(c);
 	struct fal_coord_sizes sizes = { 0 };
-	struct fal_bound_lanes *v = fal_calloc(c->peers + 1, sizeof(*v));
+	struct fal_bound_lanes *v = fal_xcalloc(c->peers, sizeof(*v));
 	size_t n = 0;
-	if (v == NULL)
-		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *p = &c->peer[i];
 		if (!p->ready || p->task_ns == 0)
@@ -344,13 +448,6 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 	fal_bound_sizes(v, n, tasks, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;
-	return FAL_OK;
-}
-
-static bool
-is_here(const struct fal_peer *p)
-{
-	return p->greeted && !p->left;
 }
 
 void
@@ -363,9 +460,9 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	if (c->brought && c->why == NULL)
 		coord_let_go(c, now);
 	for (uint32_t i = 0; i < c->peers; i++)
-		if (is_here(&c->peer[i]))
+		if (coord_is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i], 0);
-	(void)coord_tell_shards(c, now, true);
+	coord_tell_shards(c, now, true);
 	const bool judged = !c->brought && c->status.accuracy >= 0;
 	if (c->why != NULL)
 		fal_trace_put(&c->line, t, FAL_EV_FAILED,
@@ -387,7 +484,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];
-		if (!is_here(p))
+		if (!coord_is_here(p))
 			continue;
 		coord_send_done(c, p->id);
 		p->ready = false;
