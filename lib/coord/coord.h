@@ -94,10 +94,10 @@ struct fal_coord_past {
 	/* How it learns. */
 	uint64_t epoch;
 	double loss, epoch_loss;
-	double start_loss, sum_loss; /* health.c */
+	double start_loss, sum_loss; /* eval.c */
 	uint64_t samples;
 	uint64_t moved, cloned, filled, lost, dropped, skipped, epoch_skipped;
-	char data[2 * FAL_DATA_HASH + 1]; /* of trainers; "": none said so (data.c) */
+	char data[2 * FAL_DATA_HASH + 1]; /* of trainers; "": none said so (sessions.c) */
 	/* The keys that are known, by number, and who is here. */
 	struct fal_past_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];
@@ -249,7 +249,7 @@ struct fal_coord_conf {
 	double verify;
 	bool verify_stop;
 	bool skips; /* fal_sched_conf's */
-	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
+	/* The work is another coordinator's (external_rounds.c), unless NULL: no round begins but
 	 * by fal_coord_bring, no version is made here; tasks are skipped whatever `skips`
 	 * is.  Borrowed for fal_coord_new. */
 	const struct fal_line_above *above;
@@ -334,7 +334,7 @@ int fal_coord_mark_now(struct fal_coord *c, double now);
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 
-/* ---- what a controller asks for (control.c) ---- */
+/* ---- what a controller asks for (policy.c) ---- */
 
 /* Policy `p` (copied) shall hold; `by` is the name of the key that wants it, for the
  * trace and the journal (copied).  Where the rule stays as it is, it does at once; else
@@ -365,7 +365,7 @@ int fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_be
  * ops.changed is not called. */
 int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
 
-/* The blocks move (move.c; design.md, D38) to `to`, whose numbers of shards include those
+/* The blocks move (placement.c; design.md, D38) to `to`, whose numbers of shards include those
  * that there are; it gets an epoch of its own.  No round is begun until those under way
  * are over; then the shards are told, and when each has all of what it will have, they
  * take it, and the job goes on by the new map.  ops.moved is called, perhaps before this
@@ -387,7 +387,7 @@ const struct fal_map *fal_coord_next_map(const struct fal_coord *c);
 #define FAL_PSLD_BY "psld"
 const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to);
 
-/* ---- with conf.above (brought.c; design.md, D50) ---- */
+/* ---- with conf.above (external_rounds.c; design.md, D50) ---- */
 
 /* As fal_sched_bring, fal_sched_unwanted and fal_sched_newer; the version's parameters
  * are the caller's to add to the order (FAL_ORDER_PUT).  Not all versions need come; none

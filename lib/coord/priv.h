@@ -55,7 +55,7 @@ struct fal_known_key {
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
-	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
+	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see sessions.c */
 	bool failed; /* a trainer of its workers has, since a task counted */
 };
 
@@ -169,7 +169,7 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
-	struct fal_health {    /* health.c */
+	struct fal_health {    /* eval.c */
 		double start;  /* mean loss of guessing, or at the first update */
 		uint64_t over; /* the most clocks that an update was told to end */
 		double loss[HEALTH_LOSSES]; /* of the last ones, by epoch, round and round
@@ -262,7 +262,7 @@ struct fal_coord {
 		double since, wait_s;
 	} trainer;
 
-	/* What the shards have said of open rounds (fleet.c), by round. */
+	/* What the shards have said of open rounds (commit.c), by round. */
 	struct fal_gather {
 		uint64_t round; /* first: they stand in its order */
 		/* Shards, as bits, that have all of their part; that have ended it, as
@@ -286,7 +286,7 @@ struct fal_coord {
 		double *scratch;
 		size_t scratch_cap;
 	} waits;
-	struct fal_balance { /* balance.c */
+	struct fal_balance { /* placement.c */
 		bool on;
 		struct fal_rows rows; /* since the last clock */
 		uint64_t over;        /* clocks, when that was; */

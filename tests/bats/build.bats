@@ -58,7 +58,7 @@ refused() {
 @test "floors: shards know of no scheduler; the coordinator of no store" {
 	refused lib/shard/shard.c '#include "sched/ledger.h"' 'which is behind a wall'
 	refused lib/store/store.h '#include "sched/ledger.h"' 'which is behind a wall'
-	refused lib/coord/round.c '#include "store/image.h"' 'which is behind a wall'
+	refused lib/coord/commit.c '#include "store/image.h"' 'which is behind a wall'
 	refused lib/agent/contributions.c '#include "store/store.h"' 'is not for this place'
 	refused lib/sched/sched.c '#include "shard/shard.h"' 'which is not below it'
 }
