@@ -1,14 +1,17 @@
 /* What lies beside a trace. */
 #include "folder.h"
 
+#include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/job.h"
-#include "journal.h"
+#include "job/policy.h"
 #include "model/safetensors.h"
+#include "run/snapshot.h"
 #include "sec/hash.h"
 #include "stat.h"
 #include "trace/chain.h"
@@ -17,6 +20,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +46,19 @@ stat_is_folder(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* A file cannot be judged, which is said. */
+static void __attribute__((format(printf, 3, 4)))
+give_up(struct folder *f, int err, const char *fmt, ...)
+{
+	char what[600];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : what);
+	f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+}
+
 /* DIR/name into `out`; false: it is not there, which is found if it must be, or cannot be
  * read. */
 static bool
@@ -51,23 +68,11 @@ read_file(struct folder *f, const char *name, size_t most, bool must, struct fal
 	char *path = fal_xprintf("%s/%s", f->dir, name);
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
-	if (err == FAL_ENOENT && !must) {
-		return false;
-	} else if (err == FAL_ENOENT) {
+	if (err == FAL_ENOENT && must)
 		fal_audit_found(f->audit, "%s: is not there", name);
-	} else if (err < 0) {
-		fal_cli_err(PROG, "%s",
-			    err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
-		f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	}
+	else if (err < 0 && err != FAL_ENOENT)
+		give_up(f, err, "%s", diag.text);
 	return err == FAL_OK;
-}
-
-static void
-no_memory(struct folder *f)
-{
-	fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-	f->code = FAL_EXIT_NO;
 }
 
 static void
@@ -121,7 +126,7 @@ check_job(struct folder *f)
 	if (err == FAL_OK)
 		judge_job(f, &f->job);
 	else if (err == FAL_ENOMEM)
-		no_memory(f);
+		give_up(f, err, "job");
 	else
 		fal_audit_found(f->audit, "job: is none");
 	fal_buf_free(&text);
@@ -156,11 +161,8 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 	uint8_t hash[FAL_HASH_BYTES];
 	struct fal_diag diag = { "" };
 	int err = hash_of(f, bytes, &m, hash, &diag);
-	if (err == FAL_ENOMEM) {
-		no_memory(f);
-	} else if (err < 0) {
-		fal_cli_err(PROG, "%s/%s", f->dir, diag.text);
-		f->code = FAL_EXIT_USAGE;
+	if (err < 0) {
+		give_up(f, err, "%s/%s", f->dir, diag.text);
 	} else {
 		fal_hex(hash, sizeof(hash), f->hash);
 		if (f->told->failed[0] == '\0')
@@ -320,11 +322,9 @@ check_result(struct folder *f)
 	if (!read_file(f, "result.json", TEXT_MAX, f->told->sha256[0] != '\0', &text))
 		return;
 	json_t *o = fal_json_load(text.p, text.n, 0, &why);
-	if (o == NULL && why.text[0] == '\0') {
-		no_memory(f);
-	} else if (o == NULL) {
-		fal_cli_err(PROG, "%s/result.json: %s", f->dir, why.text);
-		f->code = FAL_EXIT_USAGE;
+	if (o == NULL) {
+		give_up(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
+			"%s/result.json: %s", f->dir, why.text);
 	} else if (!json_is_object(o)) {
 		fal_audit_found(f->audit, "result.json: is none");
 	} else {
@@ -334,18 +334,168 @@ check_result(struct folder *f)
 	fal_buf_free(&text);
 }
 
+/* ---- the journal of policies ---- */
+
+void
+stat_policies_free(struct stat_policies *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		free(s->v[i].by);
+		free(s->v[i].text);
+	}
+	free(s->v);
+	*s = (struct stat_policies){ 0 };
+}
+
+static void
+add_policy(struct stat_policies *s, uint64_t clock, const char *by,
+	   const struct fal_policy *policy)
+{
+	struct fal_buf whole = { 0 };
+	fal_policy_json_put(policy, &whole);
+	fal_put_u8(&whole, '\0');
+	if (whole.err < 0)
+		fal_out_of_memory();
+	FAL_XGROW(s->v, s->cap, s->n + 1);
+	s->v[s->n++] = (struct stat_policy){ clock, fal_xstrdup(by), (char *)whole.p };
+}
+
+static bool
+same_policy(const struct stat_policy *a, const struct stat_policy *b)
+{
+	return strcmp(a->by, b->by) == 0 && strcmp(a->text, b->text) == 0;
+}
+
+int
+stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
+{
+	const struct fal_ev_policy *e = &l->is.policy;
+	const struct fal_policy none = { 0 };
+	struct fal_policy policy;
+	struct fal_buf scheme = { 0 };
+	s->resumed = s->resumed || l->event == FAL_EV_RESTART;
+	if (l->event != FAL_EV_POLICY)
+		return FAL_OK;
+	struct fal_policy_text in = { "policy", 1, e->policy.p, e->policy.n };
+	if (e->policy.p == NULL) { /* nothing is known but the scheme */
+		fal_json_open(&scheme, '{');
+		fal_json_member_str(&scheme, "scheme", e->scheme);
+		fal_json_close(&scheme, '}');
+		in.p = (const char *)scheme.p;
+		in.n = scheme.n;
+	}
+	int err = scheme.err < 0 ? scheme.err
+				 : fal_policy_json_get(&in, &none, &policy, NULL);
+	fal_buf_free(&scheme);
+	if (err < 0)
+		return fal_trace_fail(l, err, "%s",
+				      err == FAL_ENOMEM ? fal_strerror(err) : "is none");
+	add_policy(s, e->clock, e->by, &policy);
+	fal_policy_free(&policy);
+	if (s->resumed && s->n > 1 && same_policy(&s->v[s->n - 2], &s->v[s->n - 1])) {
+		s->n--;
+		free(s->v[s->n].by);
+		free(s->v[s->n].text);
+	}
+	s->resumed = false;
+	return FAL_OK;
+}
+
+static int
+on_line(void *arg, const struct fal_journal_line *l)
+{
+	add_policy(arg, l->clock, l->by, l->policy);
+	return FAL_OK;
+}
+
+/* What the trace begins with is the job's policy, or the one that a job which was begun
+ * again found last: what stands before that is of the runs before. */
+static void
+compare_policies(const struct stat_policies *trace, const struct stat_policies *journal,
+		 bool done, struct fal_audit *a)
+{
+	const struct stat_policy *first = &trace->v[0];
+	const bool fresh = trace->n == 0 || strcmp(first->by, "job") == 0;
+	const size_t changes = trace->n > 0 ? trace->n - 1 : 0;
+	size_t from = 0;
+	if (!fresh) {
+		/* The last one by which all that follows is what the trace has. */
+		from = journal->n > changes ? journal->n - changes : 0;
+		while (!done && from > 1 && !same_policy(&journal->v[from - 1], first))
+			from--;
+		if (from == 0 || !same_policy(&journal->v[from - 1], first)) {
+			fal_audit_found(a,
+					"policy.jsonl: has not the policy that the trace "
+					"begins with, and then %zu change%s",
+					changes, fal_text_s(changes));
+			return;
+		}
+	}
+	for (size_t i = 0; i < changes; i++) {
+		const struct stat_policy *is = &trace->v[i + 1];
+		if (from + i < journal->n && journal->v[from + i].clock == is->clock &&
+		    same_policy(&journal->v[from + i], is))
+			continue;
+		fal_audit_found(a,
+				"policy.jsonl: line %zu is not the trace's change by "
+				"'%.64s' from clock %" PRIu64 " on",
+				from + i + 1, is->by, is->clock);
+		return;
+	}
+	if (done && journal->n > from + changes)
+		fal_audit_found(a,
+				"policy.jsonl: line %zu is a change that the trace has "
+				"not",
+				from + changes + 1);
+}
+
+/* The journal may be missing, where the trace knows of no change.  Where the trace has
+ * the end of its job, it says with which link the journal ends, and that stands for what
+ * the trace does not repeat, as the time of a change; else the journal may know of
+ * changes that the trace did not come to. */
 static void
 check_journal(struct folder *f, const struct stat_policies *policies)
 {
 	struct fal_buf text = { 0 };
-	const char *end = f->told->sha256[0] != '\0' ? f->told->journal : NULL;
-	const bool must = f->told->journal[0] != '\0' || policies->n > 1 ||
+	struct stat_policies journal = { 0 };
+	struct fal_chain chain = { 0 };
+	struct fal_journal_reading r = { .name = "policy.jsonl",
+					 .on_line = on_line,
+					 .arg = &journal,
+					 .chain = &chain };
+	const char *end = f->told->journal;
+	const bool done = f->told->sha256[0] != '\0';
+	const bool must = end[0] != '\0' || policies->n > 1 ||
 			  (policies->n > 0 && strcmp(policies->v[0].by, "job") != 0);
 	const bool is = read_file(f, "policy.jsonl", JOURNAL_MAX, must, &text);
-	if (is && stat_journal_audit(policies, &text, end, f->audit) == FAL_ENOMEM)
-		no_memory(f);
+	/* All whole lines; a last one without its newline is none, as falcon-policy(5)
+	 * says. */
+	const int err = is ? fal_journal_read(&r, &text, NULL) : FAL_ENOENT;
+	if (err == FAL_OK) {
+		compare_policies(policies, &journal, done, f->audit);
+		if (done && strcmp(chain.link, end) != 0)
+			fal_audit_found(
+				f->audit,
+				"policy.jsonl: its last link is %s, but the trace says "
+				"%.64s",
+				chain.link[0] != '\0' ? chain.link : "none",
+				end[0] != '\0' ? end : "none");
+	} else if (err == FAL_ENOMEM) {
+		give_up(f, err, "policy.jsonl");
+	} else if (is && r.unchained) {
+		fal_audit_found(
+			f->audit,
+			"policy.jsonl: line %u does not chain the line before, or "
+			"was changed",
+			r.line);
+	} else if (is) {
+		fal_audit_found(f->audit, "policy.jsonl: line %u is none", r.line);
+	}
+	stat_policies_free(&journal);
 	fal_buf_free(&text);
 }
+
+/* ---- all of them ---- */
 
 int
 stat_folder_audit(const char *dir, const struct stat_policies *policies,

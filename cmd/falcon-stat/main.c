@@ -99,13 +99,7 @@ run_audit(const struct stat_source *src, const struct options *o)
 	const bool anew = o->part != NULL && v.ok;
 	if (anew && (code = stat_recompute(src, &o->recompute, &r)) != FAL_EXIT_DONE)
 		goto free_a;
-	if (o->json) {
-		stat_audit_json(&out, &v, anew ? &r : NULL);
-	} else {
-		stat_audit(&out, &v);
-		if (anew)
-			stat_recomputed_put(&out, &r);
-	}
+	(o->json ? stat_audit_json : stat_audit)(&out, &v, anew ? &r : NULL);
 	code = v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO;
 	code = finish(&out, o->json, anew ? stat_recomputed_code(&r) : code);
 free_a:

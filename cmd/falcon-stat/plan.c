@@ -11,8 +11,7 @@
 static struct point *
 add_point(struct recompute *r, uint64_t clock)
 {
-	if (FAL_GROW(r->point, r->point_cap, r->points + 1) < 0)
-		return NULL;
+	FAL_XGROW(r->point, r->point_cap, r->points + 1);
 	struct point *p = &r->point[r->points++];
 	*p = (struct point){ .clock = clock };
 	return p;
@@ -39,11 +38,8 @@ plan_find(struct recompute *r)
 			fal_snap_manifest_free(&f.is);
 			continue;
 		}
-		struct point *p = add_point(r, f.clock);
-		if (p == NULL)
-			err = FAL_ENOMEM;
-		else
-			*p = (struct point){ f.clock, .found = f, .snapshot = true };
+		*add_point(r, f.clock) =
+			(struct point){ f.clock, .found = f, .snapshot = true };
 	}
 	free(clock);
 	return err;
@@ -73,7 +69,7 @@ plan_judge(struct recompute *r)
 	r->points = kept;
 }
 
-int
+void
 plan_ends(struct recompute *r)
 {
 	const struct course *c = &r->course;
@@ -81,26 +77,19 @@ plan_ends(struct recompute *r)
 	for (uint64_t i = 0; i < c->clocks && c->sha256[0] != '\0'; i++)
 		if (c->clock[i].version == c->version)
 			last = i + 1;
-	struct point *first = add_point(r, 0);
-	if (first == NULL)
-		return FAL_ENOMEM;
-	const struct point begin = *first;
+	const struct point begin = *add_point(r, 0);
 	memmove(r->point + 1, r->point, (r->points - 1) * sizeof(begin));
 	r->point[0] = begin;
 	/* A snapshot of the same version says more. */
 	for (size_t i = 0; i < r->points; i++)
 		if (r->point[i].clock == last)
-			return FAL_OK;
-	struct point *end = add_point(r, last);
-	if (end == NULL)
-		return FAL_ENOMEM;
-	end->last = true;
+			return;
+	add_point(r, last)->last = true;
 	for (size_t i = r->points - 1; i > 0 && r->point[i - 1].clock > last; i--) {
 		const struct point p = r->point[i];
 		r->point[i] = r->point[i - 1];
 		r->point[i - 1] = p;
 	}
-	return FAL_OK;
 }
 
 /* ---- what is drawn --- */

@@ -1,8 +1,10 @@
-/* The verdict of the audit, and the history. */
+/* What falcon-stat prints: the table of a job, its history, the verdict of the audit and
+ * of computing anew, for people and as JSON. */
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "sec/keyring.h"
 #include "stat.h"
 
 #include <inttypes.h>
@@ -10,147 +12,51 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How far it goes: in clocks, or that these are another's. */
-static void
-put_extent(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	char a[32];
-	char text[128];
-	if (v->above[0] != '\0') {
-		fal_put_fmt(out, "group of %s, ",
-			    fal_text_plain(text, sizeof(text), v->above));
-		return;
-	}
-	fal_put_fmt(out, "%s", fal_text_group(v->clocks, a));
-	if (!v->finished)
-		fal_put_fmt(out, " of %s", fal_text_group(v->of_clocks, a));
-	fal_put_fmt(out, " clock%s, ",
-		    fal_text_s(v->finished ? v->clocks : v->of_clocks));
-}
-
-/* Why nothing can be said. */
-static void
-put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	char a[32], b[32];
-	if (v->missing_lines == 0) {
-		fal_put_fmt(out,
-			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
-			    "(--partial judges these)\n",
-			    fal_text_group(v->clocks, a), fal_text_group(v->of_clocks, b),
-			    fal_text_s(v->of_clocks));
-		return;
-	}
-	fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
-		    fal_text_group(v->missing_lines, a), fal_text_s(v->missing_lines),
-		    fal_text_group(v->missing_bytes, b), fal_text_s(v->missing_bytes),
-		    v->missing_lines == 1 ? "is" : "are");
-	fal_put_fmt(out, "from clock %s on\n", fal_text_group(v->clocks, a));
-}
-
-/* What was done with tasks. */
-static void
-put_tasks(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	char a[32], b[32];
-	fal_put_fmt(out, "%s task%s, moved %s", fal_text_group(v->sums.tasks, a),
-		    fal_text_s(v->sums.tasks), fal_text_group(v->sums.moved, b));
-	fal_put_fmt(out, ", cloned %s", fal_text_group(v->sums.cloned, a));
-	fal_put_fmt(out, ", filled %s, dropped %s", fal_text_group(v->sums.filled, a),
-		    fal_text_group(v->sums.dropped, b));
-	fal_put_fmt(out, ", %s sample%s dropped (stale), %s computed twice",
-		    fal_text_group(v->samples_dropped, a), fal_text_s(v->samples_dropped),
-		    fal_text_group(v->samples_twice, b));
-	if (v->sums.skipped > 0)
-		fal_put_fmt(out, ", skipped %s", fal_text_group(v->sums.skipped, a));
-}
-
-/* Of the test set, as other keys have said, too. */
-static void
-put_evals(struct fal_buf *out, const struct fal_evals *e)
-{
-	char a[32], b[32];
-	if (e->tasks == 0)
-		return;
-	fal_put_fmt(out, ", evaluated %s test task%s", fal_text_group(e->tasks, a),
-		    fal_text_s(e->tasks));
-	fal_put_fmt(out, ", confirmed %s, unconfirmed %s", fal_text_group(e->twice, a),
-		    fal_text_group(e->alone, b));
-}
-
-/* What nothing else in the trace bears out: no proof. */
-enum { SAID = 6 };
-struct said {
-	const char *what;
-	uint64_t n;
+enum {
+	SHOWN = FAL_NAME_MAX, /* bytes of a name: all that one may have */
+	NAME_LEAST = 40       /* characters that stay on a narrow terminal */
 };
 
+/* A stranger's text, and a large number, as people are to see them; alive to the end of
+ * the block that they stand in. */
+#define PLAIN(s) fal_text_plain((char[SHOWN + 1]){ 0 }, SHOWN + 1, (s))
+#define GROUPED(n) fal_text_group((n), (char[32]){ 0 })
+
+/* ---- tables ---- */
+
+/* One column more for each of these headers, blanks between. */
 static void
-get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
+table_head(struct fal_table *t, const char *heads)
 {
-	memcpy(out,
-	       (struct said[SAID]){ { "charged", v->charges },
-				    { "refused", v->refused },
-				    { "unlike", v->unlike },
-				    { "suspected", v->suspects },
-				    { "nonfinite", v->nonfinite },
-				    { "accepted", v->parts } },
-	       SAID * sizeof(*out));
+	for (size_t n; *heads != '\0'; heads += n + (heads[n] == ' ')) {
+		n = strcspn(heads, " ");
+		fal_table_add(t, "%.*s", (int)n, heads);
+		t->columns++;
+	}
+}
+
+/* NAN: it is not known. */
+static void
+table_real(struct fal_table *t, double value, int decimals)
+{
+	if (isnan(value))
+		fal_table_add(t, "-");
+	else
+		fal_table_add(t, "%.*f", decimals, value);
 }
 
 static void
-put_said(struct fal_buf *out, const struct fal_audit_verdict *v)
+table_put(struct fal_buf *out, struct fal_table *t)
 {
-	const char *before = "audit: not proven, only said by the coordinator: ";
-	struct said said[SAID];
-	char a[32];
-	get_said(v, said);
-	for (size_t i = 0; i < SAID; i++) {
-		if (said[i].n == 0)
-			continue;
-		fal_put_fmt(out, "%s%s %s", before, said[i].what,
-			    fal_text_group(said[i].n, a));
-		before = ", ";
-	}
-	fal_put_fmt(out, before[0] == ',' ? "\n" : "");
+	t->width = fal_cli_width(stdout);
+	fal_table_text(t, out);
+	fal_table_free(t);
 }
 
-void
-stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	char a[32];
-	if (v->findings > 0) {
-		for (size_t i = 0; i < v->n_text; i++)
-			fal_put_fmt(out, "audit: %s\n", v->text[i]);
-		fal_put_fmt(out, "audit: failed: %s finding%s\n",
-			    fal_text_group(v->findings, a), fal_text_s(v->findings));
-		return;
-	}
-	if (!v->ok) {
-		put_cannot(out, v);
-		return;
-	}
-	fal_put_fmt(out, "audit: ok: ");
-	put_extent(out, v);
-	put_tasks(out, v);
-	put_evals(out, &v->evals);
-	fal_put_fmt(out, ", used at staleness: ");
-	stat_stale(out, &v->stale);
-	if (v->parts > 0) {
-		char b[32], text[sizeof(v->part)];
-		fal_put_fmt(out,
-			    "\naudit: %s parts, each of other files: the last from "
-			    "clock %s, other %s",
-			    fal_text_group(v->parts + 1, a),
-			    fal_text_group(v->part_clock, b),
-			    fal_text_plain(text, sizeof(text), v->part));
-	}
-	fal_put_u8(out, '\n');
-	put_said(out, v);
-}
-
-void
-stat_stale(struct fal_buf *out, const struct fal_stale *s)
+/* How many samples were used at which staleness: "0: 1234, 1: 567" by updates, "-" if
+ * none; or all three histograms as a JSON object. */
+static void
+put_stale(struct fal_buf *out, const struct fal_stale *s)
 {
 	const char *comma = "";
 	for (size_t i = 0; i <= FAL_STALE_MAX; i++) {
@@ -165,8 +71,8 @@ stat_stale(struct fal_buf *out, const struct fal_stale *s)
 		fal_put_u8(out, '-');
 }
 
-void
-stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
+static void
+json_stale(struct fal_buf *out, const struct fal_stale *s)
 {
 	fal_json_open(out, '{');
 	for (size_t k = 0; k < FAL_STALE_KINDS; k++) {
@@ -183,58 +89,595 @@ stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
 	fal_json_close(out, '}');
 }
 
-static void
-put_u64(struct fal_buf *out, const char *key, uint64_t v)
+/* ---- workers and totals ---- */
+
+/* The rates of a worker, each once for both outputs. */
+struct row {
+	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
+	double samples_s;                 /* samples a second of its wall time */
+};
+
+static struct row
+row_of(const struct fal_summary_worker *w)
 {
-	fal_json_member_u64(out, key, v);
+	const struct fal_summary_spent *at = &w->spent;
+	double wall = at->compute + at->push + at->pull + at->wait;
+	if (!(wall > 0))
+		return (struct row){ 0 };
+	return (struct row){
+		.compute = at->compute / wall,
+		.push = at->push / wall,
+		.pull = at->pull / wall,
+		.wait = at->wait / wall,
+		.samples_s = w->samples / wall,
+	};
+}
+
+/* Columns that stand there only if they have something to say. */
+struct columns {
+	bool stale, dropped, kernels;
+};
+
+static struct columns
+columns_of(const struct fal_summary *s)
+{
+	struct columns c = { 0 };
+	for (size_t i = 0; i < s->n_worker; i++) {
+		c.stale = c.stale || s->worker[i].stale_max > 0;
+		c.dropped = c.dropped || s->worker[i].dropped > 0;
+		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
+	}
+	return c;
+}
+
+static double
+mean_stale(const struct fal_summary_worker *w)
+{
+	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
+}
+
+/* Of its class, if that is one of speed. */
+static const char *
+cause_of(const struct fal_summary_worker *w)
+{
+	const bool off = w->left || w->suspect || w->silent;
+	if (w->standby)
+		return "numerics";
+	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
+}
+
+static void
+add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct columns c)
+{
+	struct row r = row_of(w);
+	const double part[] = { r.compute, r.push, r.pull, r.wait };
+	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
+	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
+	fal_table_add(t, "%s", PLAIN(w->name));
+	fal_table_add(t, "%s", fal_summary_class(w));
+	fal_table_add(t, "%s", cause_of(w));
+	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
+		fal_table_add(t, "%" PRIu64, count[i]);
+	for (size_t i = 0; i < 4; i++)
+		fal_table_add(t, "%.1f", 100 * part[i]);
+	if (c.stale) {
+		fal_table_add(t, "%.2f", mean_stale(w));
+		fal_table_add(t, "%" PRIu64, w->stale_max);
+	}
+	if (c.dropped)
+		fal_table_add(t, "%" PRIu64, w->dropped);
+	fal_table_add(t, "%.1f", r.samples_s);
+	if (c.kernels)
+		fal_table_add(t, "%s", PLAIN(w->kernels != NULL ? w->kernels : ""));
+}
+
+static void
+put_workers(struct fal_buf *out, const struct fal_summary *s)
+{
+	const struct columns c = columns_of(s);
+	struct fal_table t = {
+		.shorten = NAME_LEAST,
+		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
+			 "COMPUTE% TASKS DROPPED STALE WAIT% KERNELS CAUSE SAMPLES/S"
+	};
+	table_head(&t, "WORKER CLASS CAUSE CLOCK LANES SHARE TASKS IN OUT COMPUTE% PUSH% "
+		       "PULL% WAIT%");
+	table_head(&t, c.stale ? "STALE MAX" : "");
+	table_head(&t, c.dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
+	table_head(&t, c.kernels ? "KERNELS" : "");
+	for (size_t i = 0; i < s->n_worker; i++)
+		add_worker(&t, &s->worker[i], c);
+	table_put(out, &t);
+}
+
+/* A row for each group. */
+static void
+put_groups(struct fal_buf *out, const struct fal_summary *s)
+{
+	struct fal_table t = { .shorten = NAME_LEAST,
+			       .drops = "CAUSE CLASS MB_DOWN LANES" };
+	bool any = false;
+	table_head(&t, "GROUP CLASS CAUSE MEMBERS LANES SAMPLES/S MB_UP MB_DOWN");
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (w->members == 0)
+			continue;
+		any = true;
+		fal_table_add(&t, "%s", PLAIN(w->name));
+		fal_table_add(&t, "%s", fal_summary_class(w));
+		fal_table_add(&t, "%s", cause_of(w));
+		fal_table_add(&t, "%" PRIu64, w->members);
+		fal_table_add(&t, "%" PRIu64, w->lanes_max);
+		table_real(&t, row_of(w).samples_s, 1);
+		table_real(&t, (double)w->up * 1e-6, 2);
+		table_real(&t, (double)w->down * 1e-6, 2);
+	}
+	if (any)
+		table_put(out, &t);
+	else
+		fal_table_free(&t);
+}
+
+static void
+put_numerics(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (s->n_worker == 0)
+		return;
+	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
+	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (!w->differs)
+			continue;
+		fal_put_fmt(out, " %s%s%s", PLAIN(w->name), w->impure ? " (impure)" : "",
+			    w->standby ? " (standby: numerics)" : "");
+		if (w->skewed)
+			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
+	}
+	if (!s->identical)
+		fal_put_u8(out, '\n');
+}
+
+static bool
+same_key(const struct fal_summary_worker *a, const struct fal_summary_worker *b)
+{
+	return a->key != NULL && b->key != NULL &&
+	       strcmp(a->key_fingerprint, b->key_fingerprint) == 0 &&
+	       strcmp(a->key, b->key) == 0;
+}
+
+/* A line for each key: whose workers are whose. */
+static void
+put_keys(struct fal_buf *out, const struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		size_t first = 0;
+		while (w->key != NULL && first < i && !same_key(&s->worker[first], w))
+			first++;
+		if (w->key == NULL || first < i)
+			continue;
+		fal_put_fmt(out, "key %s", PLAIN(w->key));
+		fal_put_fmt(out, " %s:", PLAIN(w->key_fingerprint));
+		for (size_t k = i; k < s->n_worker; k++)
+			if (same_key(w, &s->worker[k]))
+				fal_put_fmt(out, " %s", PLAIN(s->worker[k].name));
+		fal_put_u8(out, '\n');
+	}
+}
+
+/* A line for each suspect: since when, and why. */
+static void
+put_suspects(struct fal_buf *out, const struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (!w->suspect)
+			continue;
+		fal_put_fmt(out, "suspect %s: for %.1f s, %s\n", PLAIN(w->name),
+			    s->seconds - w->since, PLAIN(w->why));
+	}
+}
+
+/* A line for each that was lost again and again. */
+static void
+put_falls(struct fal_buf *out, const struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].falls > 1)
+			fal_put_fmt(out,
+				    "%s fell %" PRIu64 " times, %.0f s of work lost\n",
+				    PLAIN(s->worker[i].name), s->worker[i].falls,
+				    s->worker[i].fell_s);
+}
+
+static uint64_t
+unanswered(const struct fal_summary_verify *v)
+{
+	return v->asked - v->equal - v->unlike;
+}
+
+static void
+put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
+{
+	char who[4 * SHOWN];
+	if (v->asked > 0)
+		fal_put_fmt(out,
+			    "verify: %" PRIu64 " asked, %" PRIu64 " equal, %" PRIu64
+			    " unlike, %" PRIu64 " "
+			    "unanswered\n",
+			    v->asked, v->equal, v->unlike, unanswered(v));
+	if (v->who != NULL)
+		fal_put_fmt(out, "unlike: %s: task %" PRIu64 " of clock %" PRIu64 "\n",
+			    fal_text_plain(who, sizeof(who), v->who), v->task, v->clock);
+}
+
+static void
+json_verify(struct fal_buf *out, const struct fal_summary_verify *v)
+{
+	if (v->asked == 0 && v->who == NULL)
+		return;
+	fal_json_member_open(out, "verify", '{');
+	fal_json_member_u64(out, "asked", v->asked);
+	fal_json_member_u64(out, "equal", v->equal);
+	fal_json_member_u64(out, "unlike", v->unlike);
+	fal_json_member_u64(out, "unanswered", unanswered(v));
+	if (v->who != NULL) {
+		fal_json_member_str(out, "workers", v->who);
+		fal_json_member_u64(out, "clock", v->clock);
+		fal_json_member_u64(out, "task", v->task);
+	}
+	fal_json_close(out, '}');
+}
+
+/* What became of the samples, if there are ledgers to tell. */
+static void
+put_samples(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (s->above != NULL) {
+		fal_put_fmt(out,
+			    "version: %" PRIu64 "\nsamples: %" PRIu64 " given, %" PRIu64
+			    " dropped, "
+			    "%" PRIu64 " computed twice\n",
+			    s->version, s->samples, s->dropped, s->twice);
+		return;
+	}
+	if (s->ended == 0)
+		return;
+	fal_put_fmt(out, "updates: %" PRIu64, s->version);
+	if (s->updates_s > 0)
+		fal_put_fmt(out, ", %.2f/s", s->updates_s);
+	fal_put_fmt(out,
+		    "\nsamples: %" PRIu64 " used, %" PRIu64 " dropped, %" PRIu64
+		    " computed twice\n",
+		    s->samples, s->dropped, s->twice);
+	if (s->skipped > 0)
+		fal_put_fmt(out,
+			    "skipped: %" PRIu64 " task%s without a finite gradient\n",
+			    s->skipped, fal_text_s(s->skipped));
+	fal_put_fmt(out, "staleness: ");
+	put_stale(out, &s->stale);
+	fal_put_u8(out, '\n');
+}
+
+/* Whether the machines were as fast, or as slow, as they were to be. */
+static void
+put_capacity(struct fal_buf *out, const struct fal_summary *s)
+{
+	static const double most_late = 0.02; /* falcon-emulate(5), which catches up */
+	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
+	const double compute = s->spent.compute;
+	const char *beyond = ": more than there is, so do not believe the speeds";
+	if (used > 0)
+		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
+			    s->capacity, 100 * used, used > 1 + most_late ? beyond : "");
+	if (compute > 0 && s->spent.late > most_late * compute)
+		fal_put_fmt(out,
+			    "emulation: %.1f %% late, so do not believe the speeds: "
+			    "emulate fewer or slower machines, or give a lower rate\n",
+			    100 * s->spent.late / compute);
+}
+
+static uint64_t
+done_again(const struct fal_summary_resumed *r)
+{
+	return r->until > r->clock ? r->until - r->clock : 0;
+}
+
+static void
+put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
+{
+	const uint64_t again = done_again(r);
+	if (r->incarnation > 0)
+		fal_put_fmt(out,
+			    "incarnation: %" PRIu64
+			    ", since %.1f s, resumed at clock %" PRIu64 ", "
+			    "%" PRIu64 " clock%s done again\n",
+			    r->incarnation, r->t, r->clock, again, fal_text_s(again));
+}
+
+static void
+put_totals(struct fal_buf *out, const struct fal_summary *s)
+{
+	char why[512];
+	fal_put_fmt(out, "clocks: %" PRIu64 " of %" PRIu64, s->clocks, s->job.clocks);
+	if (s->clocks_s > 0)
+		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
+	if (s->stalled > 0)
+		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
+	fal_put_u8(out, '\n');
+	put_resumed(out, &s->resumed);
+	if (s->n_epoch > 0)
+		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
+	if (s->judged)
+		fal_put_fmt(out, "accuracy: %.4f after epoch %" PRIu64 "\n", s->accuracy,
+			    s->judged_epoch);
+	put_suspects(out, s);
+	put_falls(out, s);
+	put_verify(out, &s->verify);
+	if (s->trainer != NULL)
+		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
+	put_numerics(out, s);
+	put_keys(out, s);
+	put_capacity(out, s);
+	put_samples(out, s);
+}
+
+/* ---- shards ---- */
+
+static void
+put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
+{
+	struct fal_table t = { .drops =
+				       "CAUSE MB_IN SERVICE QUEUE BY MB_OUT AT TOOK_MS" };
+	if (r->n == 0)
+		return;
+	table_head(&t,
+		   "SHARD CLASS CAUSE BY AT BLOCKS MB_IN MB_OUT SERVICE QUEUE TOOK_MS "
+		   "BLAME");
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct fal_shard_row *w = &r->v[i];
+		fal_table_add(&t, "%u", i + 1);
+		fal_table_add(&t, "%s", fal_class_name(w->class));
+		fal_table_add(&t, "%s", w->cause);
+		fal_table_add(&t, "%s",
+			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator");
+		fal_table_add(&t, "%s", w->address[0] != '\0' ? PLAIN(w->address) : "-");
+		fal_table_add(&t, "%" PRIu64, w->blocks);
+		table_real(&t, (double)w->rx * 1e-6, 2);
+		table_real(&t, (double)w->tx * 1e-6, 2);
+		table_real(&t, w->service, 2);
+		table_real(&t, w->queue, 2);
+		table_real(&t, 1e3 * w->took, 1);
+		table_real(&t, w->blame, 2);
+	}
+	table_put(out, &t);
+}
+
+/* "last move: psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, shard 2 +8, …" */
+static void
+put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
+{
+	const char *sign = ":";
+	if (m->moves == 0)
+		return;
+	fal_put_fmt(out, "last move: by %s at %.1f s: %" PRIu64 " block%s", PLAIN(m->by),
+		    m->t, m->blocks, fal_text_s(m->blocks));
+	if (!isnan(m->took))
+		fal_put_fmt(out, " in %.2f s", m->took);
+	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
+		if (m->more[i] == 0)
+			continue;
+		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
+		sign = ",";
+	}
+	fal_put_fmt(out, "; %" PRIu64 " in all\n", m->moves);
+}
+
+static void
+json_moves(struct fal_buf *out, const struct fal_trace_moves *m)
+{
+	fal_json_member_u64(out, "moves", m->moves);
+	if (m->moves == 0)
+		return;
+	fal_json_member_open(out, "last_move", '{');
+	fal_json_member_str(out, "by", m->by);
+	fal_json_member_fixed(out, "at", m->t, 6);
+	fal_json_member_fixed(out, "took", m->took, 6);
+	fal_json_member_u64(out, "blocks", m->blocks);
+	fal_json_close(out, '}');
+}
+
+static void
+json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
+{
+	fal_json_member_open(out, "shards", '[');
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct fal_shard_row *w = &r->v[i];
+		fal_json_open(out, '{');
+		fal_json_member_u64(out, "shard", (uint64_t)i + 1);
+		if (w->name[0] != '\0') {
+			fal_json_member_str(out, "by", w->name);
+			fal_json_member_str(out, "address", w->address);
+		}
+		fal_json_member_str(out, "class", fal_class_name(w->class));
+		fal_json_member_str(out, "cause", w->cause);
+		fal_json_member_u64(out, "blocks", w->blocks);
+		fal_json_member_u64(out, "rx", w->rx);
+		fal_json_member_u64(out, "tx", w->tx);
+		fal_json_member_fixed(out, "service", w->service, 6);
+		fal_json_member_fixed(out, "queue", w->queue, 6);
+		fal_json_member_fixed(out, "took", w->took, 6);
+		fal_json_member_fixed(out, "blame", w->blame, 6);
+		fal_json_close(out, '}');
+	}
+	fal_json_close(out, ']');
+}
+
+/* ---- all of the job ---- */
+
+void
+stat_table(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_put_fmt(out, "job: %s, %s%s", PLAIN(s->name), PLAIN(s->scheme),
+		    s->done             ? ", done"
+		    : s->failed != NULL ? ", failed"
+					: "");
+	if (s->above != NULL)
+		fal_put_fmt(out, ", a group of %s", PLAIN(s->above));
+	fal_put_u8(out, '\n');
+	put_workers(out, s);
+	put_groups(out, s);
+	put_shards(out, &s->shards);
+	put_moves(out, &s->moves);
+	put_totals(out, s);
+}
+
+static void
+json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
+{
+	fal_json_member_open(out, "spent", '{');
+	fal_json_member_fixed(out, "compute", at->compute, 6);
+	fal_json_member_fixed(out, "push", at->push, 6);
+	fal_json_member_fixed(out, "pull", at->pull, 6);
+	fal_json_member_fixed(out, "wait", at->wait, 6);
+	fal_json_member_fixed(out, "late", at->late, 6);
+	fal_json_close(out, '}');
+}
+
+static void
+json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
+{
+	struct row r = row_of(w);
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "worker", w->name);
+	if (w->key != NULL) {
+		fal_json_member_str(out, "key", w->key);
+		fal_json_member_str(out, "key_fingerprint", w->key_fingerprint);
+	}
+	fal_json_member_str(out, "version", w->build);
+	fal_json_member_str(out, "kernels", w->kernels);
+	fal_json_member_str(out, "class", fal_summary_class(w));
+	fal_json_member_str(out, "cause", cause_of(w));
+	fal_json_member_u64(out, "clock", w->last_clock);
+	if (w->own_rounds)
+		fal_json_member_u64(out, "round", w->last_round);
+	fal_json_member_u64(out, "lanes", w->lanes);
+	fal_json_member_u64(out, "share", w->share);
+	fal_json_member_u64(out, "tasks", w->done);
+	fal_json_member_u64(out, "in", w->in);
+	fal_json_member_u64(out, "out", w->out);
+	fal_json_member_u64(out, "cloned", w->cloned);
+	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "dropped", w->dropped);
+	fal_json_member_fixed(out, "compute", r.compute, 4);
+	fal_json_member_fixed(out, "push", r.push, 4);
+	fal_json_member_fixed(out, "pull", r.pull, 4);
+	fal_json_member_fixed(out, "wait", r.wait, 4);
+	json_spent(out, &w->spent);
+	if (w->members > 0)
+		fal_json_member_u64(out, "members", w->members);
+	fal_json_member_u64(out, "bytes_up", w->up);
+	fal_json_member_u64(out, "bytes_down", w->down);
+	fal_json_member_fixed(out, "stale", mean_stale(w), 3);
+	fal_json_member_u64(out, "stale_max", w->stale_max);
+	fal_json_member_fixed(out, "samples", w->samples, 0);
+	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
+	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
+	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_u64(out, "falls", w->falls);
+	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
+	fal_json_member_bool(out, "suspect", w->suspect);
+	fal_json_member_bool(out, "silent", w->silent);
+	fal_json_close(out, '}');
+}
+
+/* Who is impure, or differs. */
+static void
+json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bool impure)
+{
+	fal_json_member_open(out, key, '[');
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (impure ? s->worker[i].impure : s->worker[i].differs)
+			fal_json_str(out, s->worker[i].name);
+	fal_json_close(out, ']');
+}
+
+/* What the samples and the seconds were spent on. */
+static void
+json_sums(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_json_member_fixed(out, "seconds", s->seconds, 6);
+	fal_json_member_u64(out, "updates", s->version);
+	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
+	fal_json_member_u64(out, "samples", s->samples);
+	fal_json_member_u64(out, "dropped", s->dropped);
+	fal_json_member_u64(out, "duplicated", s->twice);
+	fal_json_member_u64(out, "moved", s->moved);
+	fal_json_member_u64(out, "cloned", s->cloned);
+	fal_json_member_u64(out, "skipped", s->skipped);
+	json_spent(out, &s->spent);
+	fal_json_key(out, "staleness");
+	json_stale(out, &s->stale);
+}
+
+static void
+json_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
+{
+	fal_json_member_u64(out, "incarnation", r->incarnation);
+	if (r->incarnation == 0)
+		return;
+	fal_json_member_open(out, "resumed", '{');
+	fal_json_member_fixed(out, "t", r->t, 6);
+	fal_json_member_u64(out, "clock", r->clock);
+	fal_json_member_u64(out, "again", done_again(r));
+	fal_json_close(out, '}');
 }
 
 void
-stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
-		const struct stat_recomputed *r)
+stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 {
-	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
-	struct said said[SAID];
-	get_said(v, said);
 	fal_json_open(out, '{');
-	if (v->above[0] != '\0')
-		fal_json_member_str(out, "above", v->above);
-	fal_json_member_bool(out, "ok", v->ok && ok);
-	fal_json_member_bool(out, "finished", v->finished);
-	fal_json_member_bool(out, "cut", v->cut);
-	put_u64(out, "clocks", v->clocks);
-	put_u64(out, "of_clocks", v->of_clocks);
-	put_u64(out, "tasks", v->sums.tasks);
-	put_u64(out, "moved", v->sums.moved);
-	put_u64(out, "cloned", v->sums.cloned);
-	put_u64(out, "filled", v->sums.filled);
-	put_u64(out, "dropped", v->sums.dropped);
-	put_u64(out, "skipped", v->sums.skipped);
-	put_u64(out, "samples_dropped", v->samples_dropped);
-	put_u64(out, "samples_duplicated", v->samples_twice);
-	put_u64(out, "evaluated", v->evals.tasks);
-	put_u64(out, "evaluated_twice", v->evals.twice);
-	put_u64(out, "evaluated_alone", v->evals.alone);
-	for (size_t i = 0; i < SAID; i++)
-		put_u64(out, said[i].what, said[i].n);
-	fal_json_key(out, "staleness");
-	stat_stale_json(out, &v->stale);
-	put_u64(out, "parts", v->parts + 1);
-	put_u64(out, "missing_lines", v->missing_lines);
-	put_u64(out, "missing_bytes", v->missing_bytes);
-	fal_json_member_str(out, "chain", v->link);
-	put_u64(out, "findings", v->findings);
-	fal_json_member_open(out, "text", '[');
-	for (size_t i = 0; i < v->n_text; i++)
-		fal_json_str(out, v->text[i]);
+	fal_json_member_str(out, "job", s->name);
+	fal_json_member_str(out, "scheme", s->scheme);
+	fal_json_member_str(out, "above", s->above);
+	fal_json_member_bool(out, "done", s->done);
+	fal_json_member_str(out, "failed", s->failed);
+	fal_json_member_open(out, "workers", '[');
+	for (size_t i = 0; i < s->n_worker; i++)
+		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	if (r != NULL) {
-		fal_json_key(out, "recompute");
-		stat_recomputed_json(out, r);
+	if (s->shards.n > 0) {
+		json_shards(out, &s->shards);
+		json_moves(out, &s->moves);
+	}
+	fal_json_member_u64(out, "clocks", s->clocks);
+	fal_json_member_u64(out, "of_clocks", s->job.clocks);
+	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
+	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
+	fal_json_member_fixed(out, "stalled", s->stalled, 1);
+	json_resumed(out, &s->resumed);
+	json_verify(out, &s->verify);
+	fal_json_member_str(out, "trainer", s->trainer);
+	json_sums(out, s);
+	if (s->n_epoch > 0) {
+		fal_json_member_num(out, "loss", s->loss);
+	}
+	if (s->judged) {
+		fal_json_member_num(out, "accuracy", s->accuracy);
+		fal_json_member_u64(out, "epoch", s->judged_epoch);
+	}
+	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
+	json_names(out, "differ", s, false);
+	json_names(out, "impure", s, true);
+	if (s->capacity > 0 && s->samples_s > 0) {
+		fal_json_member_fixed(out, "capacity", s->capacity, 1);
+		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);
 	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');
 }
+
+/* ---- history ---- */
 
 /* Clocks that its samples make. */
 static uint64_t
@@ -269,41 +712,20 @@ mean_loss(const struct fal_summary_epoch *e)
 }
 
 void
-stat_put_table(struct fal_buf *out, struct fal_table *t)
-{
-	t->width = fal_cli_width(stdout);
-	fal_table_text(t, out);
-	fal_table_free(t);
-}
-
-void
 stat_history(struct fal_buf *out, const struct fal_summary *s)
 {
-	static const char *const head[] = { "EPOCH", "LOSS", "ACCURACY", "SECONDS",
-					    "CLOCKS/S" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
-	for (size_t i = 0; i < t.columns; i++)
-		fal_table_add(&t, "%s", head[i]);
+	struct fal_table t = { 0 };
+	table_head(&t, "EPOCH LOSS ACCURACY SECONDS CLOCKS/S");
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
+		const bool begins = has_begin(s, i);
 		fal_table_add(&t, "%" PRIu64, e->epoch);
-		if (isnan(mean_loss(e)))
-			fal_table_add(&t, "-");
-		else
-			fal_table_add(&t, "%.5f", mean_loss(e));
-		if (e->judged)
-			fal_table_add(&t, "%.4f", e->accuracy);
-		else
-			fal_table_add(&t, "-");
-		if (has_begin(s, i)) {
-			fal_table_add(&t, "%.2f", e->end - e->begin);
-			fal_table_add(&t, "%.2f", rate(s, e));
-		} else {
-			fal_table_add(&t, "-");
-			fal_table_add(&t, "-");
-		}
+		table_real(&t, mean_loss(e), 5);
+		table_real(&t, e->judged ? e->accuracy : (double)NAN, 4);
+		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
+		table_real(&t, begins ? rate(s, e) : (double)NAN, 2);
 	}
-	stat_put_table(out, &t);
+	table_put(out, &t);
 }
 
 void
@@ -312,10 +734,10 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		fal_json_open(out, '{');
-		put_u64(out, "epoch", e->epoch);
-		put_u64(out, "clocks", clocks_of(s, e));
-		put_u64(out, "updates", e->updates);
-		put_u64(out, "samples", e->samples);
+		fal_json_member_u64(out, "epoch", e->epoch);
+		fal_json_member_u64(out, "clocks", clocks_of(s, e));
+		fal_json_member_u64(out, "updates", e->updates);
+		fal_json_member_u64(out, "samples", e->samples);
 		fal_json_member_num(out, "loss", mean_loss(e));
 		if (e->judged) {
 			fal_json_member_num(out, "accuracy", e->accuracy);
@@ -327,4 +749,254 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		fal_json_close(out, '}');
 		fal_put_u8(out, '\n');
 	}
+}
+
+/* ---- computed anew ---- */
+
+static size_t
+told(const struct stat_recomputed *r)
+{
+	return r->wrongs < STAT_WRONGS ? r->wrongs : STAT_WRONGS;
+}
+
+static void
+put_wrong(struct fal_buf *out, const struct stat_wrong *w)
+{
+	fal_put_fmt(out, "recompute: clock %" PRIu64 ": ", w->clock);
+	if (w->id == 0)
+		fal_put_fmt(out, "%s\n", w->what);
+	else
+		fal_put_fmt(out,
+			    "contribution %" PRIu32 ".%" PRIu32
+			    " of %s, key %s (%s): %s is not what job and data make\n",
+			    w->id, w->seq, w->worker, w->key, w->fingerprint, w->what);
+}
+
+static void
+put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
+{
+	for (size_t i = 0; i < told(r); i++)
+		put_wrong(out, &r->wrong[i]);
+	if (r->wrongs > told(r))
+		fal_put_fmt(out, "recompute: and %s more\n",
+			    GROUPED(r->wrongs - told(r)));
+	if (r->cannot[0] != '\0') {
+		fal_put_fmt(out, "recompute: cannot judge: %s\n", r->cannot);
+		return;
+	}
+	fal_put_fmt(out, "recomputed %s of %s clock%s: ", GROUPED(r->clocks),
+		    GROUPED(r->of), fal_text_s(r->of));
+	if (r->wrongs == 0)
+		fal_put_fmt(out, "equal\n");
+	else if (r->differs && r->from < r->to)
+		fal_put_fmt(out,
+			    "not equal, from one of clocks %" PRIu64 " to %" PRIu64
+			    " on\n",
+			    r->from, r->to);
+	else if (r->differs)
+		fal_put_fmt(out, "not equal, from clock %" PRIu64 " on\n", r->to);
+	else
+		fal_put_fmt(out, "not what the run says\n");
+	fal_put_fmt(out,
+		    "%s of %s clock%s (%.1f %%) can be judged so, from %" PRIu32
+		    " kept version%s\n",
+		    GROUPED(r->reach), GROUPED(r->of), fal_text_s(r->of),
+		    100 * (double)r->reach / (double)r->of, r->kept, fal_text_s(r->kept));
+}
+
+static void
+json_wrong(struct fal_buf *out, const struct stat_wrong *w)
+{
+	fal_json_open(out, '{');
+	fal_json_member_u64(out, "clock", w->clock);
+	fal_json_member_str(out, "what", w->what);
+	if (w->id != 0) {
+		fal_json_member_open(out, "c", '[');
+		fal_json_u64(out, w->id);
+		fal_json_u64(out, w->seq);
+		fal_json_close(out, ']');
+		fal_json_member_str(out, "worker", w->worker);
+		fal_json_member_str(out, "key", w->key);
+		fal_json_member_str(out, "key_fingerprint", w->fingerprint);
+	}
+	fal_json_close(out, '}');
+}
+
+static void
+json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
+{
+	fal_json_open(out, '{');
+	fal_json_member_u64(out, "clocks", r->clocks);
+	fal_json_member_u64(out, "of_clocks", r->of);
+	fal_json_member_u64(out, "reach", r->reach);
+	fal_json_member_u64(out, "kept", r->kept);
+	fal_json_member_bool(out, "equal", r->wrongs == 0 && r->cannot[0] == '\0');
+	if (r->cannot[0] != '\0')
+		fal_json_member_str(out, "cannot_judge", r->cannot);
+	if (r->differs) {
+		fal_json_member_u64(out, "from", r->from);
+		fal_json_member_u64(out, "to", r->to);
+	}
+	fal_json_member_u64(out, "findings", r->wrongs);
+	fal_json_member_open(out, "wrong", '[');
+	for (size_t i = 0; i < told(r); i++)
+		json_wrong(out, &r->wrong[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+}
+
+/* ---- audit ---- */
+
+/* Why nothing can be said. */
+static void
+put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	if (v->missing_lines == 0)
+		fal_put_fmt(out,
+			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
+			    "(--partial judges these)\n",
+			    GROUPED(v->clocks), GROUPED(v->of_clocks),
+			    fal_text_s(v->of_clocks));
+	else
+		fal_put_fmt(out,
+			    "audit: cannot tell: %s line%s (%s byte%s) %s missing, from "
+			    "clock %s on\n",
+			    GROUPED(v->missing_lines), fal_text_s(v->missing_lines),
+			    GROUPED(v->missing_bytes), fal_text_s(v->missing_bytes),
+			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
+}
+
+/* How far it goes, in clocks or, as these are another's, by whose they are; and what was
+ * done with tasks. */
+static void
+put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char above[128];
+	fal_put_fmt(out, "audit: ok: ");
+	if (v->above[0] != '\0')
+		fal_put_fmt(out, "group of %s, ",
+			    fal_text_plain(above, sizeof(above), v->above));
+	else if (v->finished)
+		fal_put_fmt(out, "%s clock%s, ", GROUPED(v->clocks),
+			    fal_text_s(v->clocks));
+	else
+		fal_put_fmt(out, "%s of %s clock%s, ", GROUPED(v->clocks),
+			    GROUPED(v->of_clocks), fal_text_s(v->of_clocks));
+	fal_put_fmt(out,
+		    "%s task%s, moved %s, cloned %s, filled %s, dropped %s, %s sample%s "
+		    "dropped (stale), %s computed twice",
+		    GROUPED(v->sums.tasks), fal_text_s(v->sums.tasks),
+		    GROUPED(v->sums.moved), GROUPED(v->sums.cloned),
+		    GROUPED(v->sums.filled), GROUPED(v->sums.dropped),
+		    GROUPED(v->samples_dropped), fal_text_s(v->samples_dropped),
+		    GROUPED(v->samples_twice));
+	if (v->sums.skipped > 0)
+		fal_put_fmt(out, ", skipped %s", GROUPED(v->sums.skipped));
+	if (v->evals.tasks > 0) /* as other keys have said, too */
+		fal_put_fmt(out,
+			    ", evaluated %s test task%s, confirmed %s, unconfirmed %s",
+			    GROUPED(v->evals.tasks), fal_text_s(v->evals.tasks),
+			    GROUPED(v->evals.twice), GROUPED(v->evals.alone));
+	fal_put_fmt(out, ", used at staleness: ");
+	put_stale(out, &v->stale);
+	if (v->parts > 0)
+		fal_put_fmt(out,
+			    "\naudit: %s parts, each of other files: the last from "
+			    "clock %s, other %s",
+			    GROUPED(v->parts + 1), GROUPED(v->part_clock),
+			    PLAIN(v->part));
+	fal_put_u8(out, '\n');
+}
+
+/* What nothing else in the trace bears out: no proof. */
+enum { SAID = 6 };
+struct said {
+	const char *what;
+	uint64_t n;
+};
+
+static void
+get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
+{
+	out[0] = (struct said){ "charged", v->charges };
+	out[1] = (struct said){ "refused", v->refused };
+	out[2] = (struct said){ "unlike", v->unlike };
+	out[3] = (struct said){ "suspected", v->suspects };
+	out[4] = (struct said){ "nonfinite", v->nonfinite };
+	out[5] = (struct said){ "accepted", v->parts };
+}
+
+void
+stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v,
+	   const struct stat_recomputed *r)
+{
+	const char *before = "audit: not proven, only said by the coordinator: ";
+	struct said said[SAID];
+	for (size_t i = 0; i < v->n_text; i++)
+		fal_put_fmt(out, "audit: %s\n", v->text[i]);
+	if (v->findings > 0)
+		fal_put_fmt(out, "audit: failed: %s finding%s\n", GROUPED(v->findings),
+			    fal_text_s(v->findings));
+	else if (!v->ok)
+		put_cannot(out, v);
+	if (!v->ok)
+		return;
+	put_proven(out, v);
+	get_said(v, said);
+	for (size_t i = 0; i < SAID; i++) {
+		if (said[i].n == 0)
+			continue;
+		fal_put_fmt(out, "%s%s %s", before, said[i].what, GROUPED(said[i].n));
+		before = ", ";
+	}
+	fal_put_fmt(out, before[0] == ',' ? "\n" : "");
+	if (r != NULL)
+		put_recomputed(out, r);
+}
+
+void
+stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
+		const struct stat_recomputed *r)
+{
+	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
+	struct said said[SAID];
+	get_said(v, said);
+	fal_json_open(out, '{');
+	if (v->above[0] != '\0')
+		fal_json_member_str(out, "above", v->above);
+	fal_json_member_bool(out, "ok", v->ok && ok);
+	fal_json_member_bool(out, "finished", v->finished);
+	fal_json_member_bool(out, "cut", v->cut);
+	fal_json_member_u64(out, "clocks", v->clocks);
+	fal_json_member_u64(out, "of_clocks", v->of_clocks);
+	fal_json_member_u64(out, "tasks", v->sums.tasks);
+	fal_json_member_u64(out, "moved", v->sums.moved);
+	fal_json_member_u64(out, "cloned", v->sums.cloned);
+	fal_json_member_u64(out, "filled", v->sums.filled);
+	fal_json_member_u64(out, "dropped", v->sums.dropped);
+	fal_json_member_u64(out, "skipped", v->sums.skipped);
+	fal_json_member_u64(out, "samples_dropped", v->samples_dropped);
+	fal_json_member_u64(out, "samples_duplicated", v->samples_twice);
+	fal_json_member_u64(out, "evaluated", v->evals.tasks);
+	fal_json_member_u64(out, "evaluated_twice", v->evals.twice);
+	fal_json_member_u64(out, "evaluated_alone", v->evals.alone);
+	for (size_t i = 0; i < SAID; i++)
+		fal_json_member_u64(out, said[i].what, said[i].n);
+	fal_json_key(out, "staleness");
+	json_stale(out, &v->stale);
+	fal_json_member_u64(out, "parts", v->parts + 1);
+	fal_json_member_u64(out, "missing_lines", v->missing_lines);
+	fal_json_member_u64(out, "missing_bytes", v->missing_bytes);
+	fal_json_member_str(out, "chain", v->link);
+	fal_json_member_u64(out, "findings", v->findings);
+	fal_json_member_open(out, "text", '[');
+	for (size_t i = 0; i < v->n_text; i++)
+		fal_json_str(out, v->text[i]);
+	fal_json_close(out, ']');
+	if (r != NULL) {
+		fal_json_key(out, "recompute");
+		json_recomputed(out, r);
+	}
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
 }

@@ -1,4 +1,5 @@
-/* Computing clocks anew, and what is found. */
+/* Computing clocks anew, held against what the trace says of who made them, and what is
+ * found. */
 #include "recompute_priv.h"
 
 #include "base/mem.h"
@@ -8,7 +9,6 @@
 #include "cli/cores.h"
 #include "cli/file.h"
 #include "cli/need.h"
-#include "compare.h"
 #include "model/safetensors.h"
 #include "sec/secret.h"
 #include "stat.h"
@@ -36,6 +36,13 @@ recompute_cannot(struct recompute *r, const char *fmt, ...)
 	return FAL_ESTATE;
 }
 
+static void
+wrong_add(struct stat_recomputed *r, const struct stat_wrong *w)
+{
+	if (r->wrongs++ < STAT_WRONGS)
+		r->wrong[r->wrongs - 1] = *w;
+}
+
 void
 recompute_found(struct recompute *r, uint64_t clock, const char *fmt, ...)
 {
@@ -44,7 +51,7 @@ recompute_found(struct recompute *r, uint64_t clock, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(w.what, sizeof(w.what), fmt, ap);
 	va_end(ap);
-	stat_wrong_add(r->out, &w);
+	wrong_add(r->out, &w);
 }
 
 int
@@ -160,18 +167,275 @@ make_anew(struct recompute *r)
 		return err;
 	if (err == FAL_OK)
 		err = fal_anew_start(r->anew, &diag);
-	r->task = fal_calloc(tasks, sizeof(*r->task));
-	r->skips = fal_calloc(tasks, 1);
-	r->seed = fal_calloc(tasks, sizeof(*r->seed));
-	if (err == FAL_OK && (r->task == NULL || r->skips == NULL || r->seed == NULL))
-		err = FAL_ENOMEM;
 	if (err < 0)
 		return recompute_say(err, &diag);
+	r->task = fal_xcalloc(tasks, sizeof(*r->task));
+	r->skips = fal_xcalloc(tasks, 1);
+	r->seed = fal_xcalloc(tasks, sizeof(*r->seed));
 	fal_hex(fal_anew_fingerprint(r->anew), FAL_FINGERPRINT, hex);
 	for (size_t i = 0; i < r->course.prints; i++)
 		if (strcmp(r->course.print[i], hex) == 0)
 			r->print = i + 1;
 	return FAL_OK;
+}
+
+/* ---- a clock, held against what the trace says of who made it --- */
+
+/* A line of the clock, which the audit has passed. */
+static const struct fal_ev_ledger *
+line_of(const struct recompute *r, size_t i)
+{
+	return &r->course.clock[r->clock].line[i]->is.ledger;
+}
+
+static uint64_t
+tasks_of(const struct recompute *r)
+{
+	return fal_trace_job_tasks(&r->course.job, r->clock);
+}
+
+/* Reads what was skipped, and the seeds of checksums; are there any? */
+static bool
+read_clock(struct recompute *r)
+{
+	const size_t lines = r->course.clock[r->clock].lines;
+	const uint64_t tasks = tasks_of(r);
+	bool sums = lines > 0;
+	memset(r->skips, 0, tasks);
+	memset(r->seed, 0, tasks * sizeof(*r->seed));
+	for (size_t i = 0; i < lines; i++) {
+		const struct fal_ev_ledger *e = line_of(r, i);
+		for (size_t k = 0; k < e->skipped.n; k++) {
+			const uint64_t *row = e->skipped.v + 2 * k;
+			for (uint64_t t = row[0]; t < tasks && t - row[0] < row[1]; t++)
+				r->skips[t] = 1;
+		}
+		sums &= e->seed.is;
+		for (uint64_t t = e->first; t < tasks && t - e->first < e->tasks; t++)
+			r->seed[t] = e->seed.v;
+	}
+	return sums;
+}
+
+struct contrib {
+	uint64_t id[2];
+	uint64_t blocks;
+	size_t root; /* that it fills, and that fills none */
+	bool fenced;
+	uint64_t sum, made; /* checksum that was added; of its tasks, as computed */
+	uint64_t first;     /* of its tasks that are not what they must be, */
+	uint64_t wrongs;    /* and how many are not */
+};
+
+/* Is the hash that was claimed that of the task?  Of what was never reported there is
+ * none. */
+static bool
+is_hash(const char *hex, const struct fal_anew_task *t, bool fenced)
+{
+	static const uint8_t none[FAL_TASK_HASH];
+	uint8_t hash[FAL_TASK_HASH];
+	if (fal_unhex(hex, sizeof(hash), hash) < 0)
+		return false;
+	if (fenced && memcmp(hash, none, sizeof(hash)) == 0)
+		return true;
+	return !t->nonfinite && memcmp(hash, t->hash, sizeof(hash)) == 0;
+}
+
+static void
+read_contrib(const struct recompute *r, const struct fal_ev_contrib *e,
+	     struct contrib *all, size_t i)
+{
+	struct contrib *to = &all[i];
+	size_t filled = 0, at = 0;
+	*to = (struct contrib){ .id = { e->c.v[0], e->c.v[1] },
+				.blocks = e->blocks,
+				.root = i,
+				.fenced = e->fenced,
+				.sum = e->sum.v };
+	while (e->fills.n > 0 && filled < i &&
+	       memcmp(all[filled].id, e->fills.v, sizeof(to->id)) != 0)
+		filled++;
+	if (e->fills.n > 0 && filled < i)
+		to->root = all[filled].root;
+	for (size_t k = 0; k < e->tasks.n; k++) {
+		const uint64_t *row = e->tasks.v + 2 * k;
+		for (uint64_t t = row[0]; t < tasks_of(r) && t - row[0] < row[1]; t++) {
+			const char *hash = at < e->hashes.n ? e->hashes.v[at] : "";
+			at++;
+			to->made += r->task[t].sum;
+			if (e->hashes.v == NULL || is_hash(hash, &r->task[t], to->fenced))
+				continue;
+			to->first = to->wrongs++ == 0 ? t : to->first;
+		}
+	}
+}
+
+/* The contributions of a line, with what their tasks make. */
+static struct contrib *
+read_line(const struct recompute *r, const struct fal_ev_ledger *e)
+{
+	struct contrib *all = fal_xcalloc(e->contrib.n + 1, sizeof(*all));
+	for (size_t i = 0; i < e->contrib.n; i++)
+		read_contrib(r, &e->contrib.v[i], all, i);
+	return all;
+}
+
+static void
+blame(const struct recompute *r, const struct contrib *is, const char *what)
+{
+	const struct course_worker *w = course_worker(&r->course, is->id[0]);
+	struct stat_wrong wrong = { .clock = r->clock,
+				    .id = (uint32_t)is->id[0],
+				    .seq = (uint32_t)is->id[1] };
+	if (w != NULL) {
+		snprintf(wrong.worker, sizeof(wrong.worker), "%s", w->name);
+		snprintf(wrong.key, sizeof(wrong.key), "%s", w->key);
+		snprintf(wrong.fingerprint, sizeof(wrong.fingerprint), "%s",
+			 w->key_fingerprint);
+	}
+	snprintf(wrong.what, sizeof(wrong.what), "%s", what);
+	wrong_add(r->out, &wrong);
+}
+
+/* Those that claimed what is not so. */
+static void
+judge_claims(const struct recompute *r, const struct contrib *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		char what[100];
+		if (all[i].wrongs == 0)
+			continue;
+		snprintf(what, sizeof(what), "task %" PRIu64, all[i].first);
+		if (all[i].wrongs > 1)
+			snprintf(what, sizeof(what),
+				 "task %" PRIu64 " and %" PRIu64 " more", all[i].first,
+				 all[i].wrongs - 1);
+		blame(r, &all[i], what);
+	}
+}
+
+/* Those that claimed what is so, and brought something else: a contribution, or one with
+ * those that filled it, have together the checksum of their tasks. */
+static void
+judge_sums(const struct recompute *r, const struct contrib *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t sum = 0;
+		for (size_t k = i; k < n && all[i].root == i; k++)
+			sum += all[k].root == i ? all[k].sum : 0;
+		if (all[i].root != i || sum == all[i].made)
+			continue;
+		for (size_t k = i; k < n; k++)
+			if (all[k].root == i && all[k].blocks > 0)
+				blame(r, &all[k], "its sum");
+	}
+}
+
+static void
+judge_line(const struct recompute *r, const struct fal_ev_ledger *e)
+{
+	const size_t before = r->out->wrongs, n = e->contrib.n;
+	struct contrib *all = read_line(r, e);
+	judge_claims(r, all, n);
+	/* Of tasks that were skipped something may be in what was fenced. */
+	if (e->seed.is && r->out->wrongs == before && e->skipped.n == 0)
+		judge_sums(r, all, n);
+	free(all);
+}
+
+/* Keys, each once. */
+struct keys {
+	const char **v;
+	size_t n, cap;
+};
+
+static void
+add_key(struct keys *k, const char *name)
+{
+	for (size_t i = 0; i < k->n; i++)
+		if (strcmp(k->v[i], name) == 0)
+			return;
+	FAL_XGROW(k->v, k->cap, k->n + 1);
+	k->v[k->n++] = name;
+}
+
+/* Can it be the fault of whoever's tasks are not what they must be?  Where it is not sure
+ * what the clock was computed with: if more keys made what is right than did not. */
+static bool
+may_blame(const struct recompute *r, bool sure)
+{
+	const struct course_clock *at = &r->course.clock[r->clock];
+	struct keys right = { 0 }, wrong = { 0 };
+	for (size_t i = 0; i < at->lines && !sure; i++) {
+		const struct fal_ev_ledger *e = line_of(r, i);
+		struct contrib *all = read_line(r, e);
+		for (size_t k = 0; k < e->contrib.n; k++) {
+			const struct course_worker *w =
+				course_worker(&r->course, all[k].id[0]);
+			if (w != NULL && w->key != NULL)
+				add_key(all[k].wrongs > 0 ? &wrong : &right, w->key);
+		}
+		free(all);
+	}
+	free(right.v);
+	free(wrong.v);
+	return wrong.n == 0 || right.n > wrong.n;
+}
+
+/* Adds each contribution that is not what its tasks make, with its key, to what is wrong;
+ * so are tasks that were skipped and make something.  `sure`: what they were computed
+ * with is known to be what the run had. */
+static void
+judge_clock(struct recompute *r, bool sure)
+{
+	for (uint64_t t = 0; t < tasks_of(r); t++)
+		if (r->skips[t] && !r->task[t].nonfinite)
+			recompute_found(r, r->clock,
+					"task %" PRIu64
+					" was skipped, but has a finite gradient",
+					t);
+	if (!may_blame(r, sure)) {
+		recompute_found(r, r->clock,
+				"its tasks are not what job and data make, or what they "
+				"began with");
+		return;
+	}
+	for (size_t i = 0; i < r->course.clock[r->clock].lines; i++)
+		judge_line(r, line_of(r, i));
+}
+
+/* Have these n parameters this hash of a version? */
+static bool
+is_version(const uint8_t hash[static FAL_HASH_BYTES], const float *params, size_t n)
+{
+	uint8_t own[FAL_HASH_BYTES];
+	fal_leaf_model(params, n, own);
+	return memcmp(own, hash, sizeof(own)) == 0;
+}
+
+/* Have the exponents of so many blocks this one? */
+static bool
+is_exponents(const uint8_t hash[static FAL_HASH_BYTES], const int8_t *exps,
+	     uint32_t blocks)
+{
+	uint8_t own[FAL_HASH_BYTES];
+	fal_leaf_exponents(exps, blocks, own);
+	return memcmp(own, hash, sizeof(own)) == 0;
+}
+
+/* Is a file of parameters this SHA-256? */
+static bool
+is_model(const char *sha256, const float *params, const struct fal_model *m)
+{
+	struct fal_buf file = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1] = "";
+	if (fal_safetensors_put(m, params, NULL, 0, &file) == FAL_OK) {
+		fal_sha256(file.p, file.n, digest);
+		fal_hex(digest, sizeof(digest), hex);
+	}
+	fal_buf_free(&file);
+	return strcmp(hex, sha256) == 0;
 }
 
 /* ---- what is computed --- */
@@ -202,26 +466,23 @@ static int
 one_clock(struct recompute *r, const struct point *p, uint64_t clock)
 {
 	const struct course_clock *at = &r->course.clock[clock];
-	const struct compare with = { &r->course, clock,   r->skips,
-				      r->seed,    r->task, is_sure(r, p, at->on) };
-	bool sums;
-	int err = compare_begin(&with, &sums);
+	r->clock = clock;
+	const bool sums = read_clock(r);
 	const struct fal_anew_clock c = { .clock = clock,
 					  .on = at->on,
 					  .lr = (float)at->lr,
 					  .skips = r->skips,
 					  .seed = sums ? r->seed : NULL };
-	if (err == FAL_OK)
-		err = fal_anew_clock(r->anew, &c, r->task);
+	const int err = fal_anew_clock(r->anew, &c, r->task);
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	r->out->clocks++;
 	const size_t before = r->out->wrongs;
 	judge_rate(r, clock);
-	int got = compare_tasks(&with, r->out);
-	if (got == FAL_OK && err < 0 && r->out->wrongs == before)
+	judge_clock(r, is_sure(r, p, at->on));
+	if (err < 0 && r->out->wrongs == before)
 		recompute_found(r, clock, "what it makes is not finite");
-	return got;
+	return FAL_OK;
 }
 
 /* The version after so many clocks. */
@@ -234,11 +495,11 @@ one_version(struct recompute *r, uint64_t clocks)
 	struct fal_diag diag = { "" };
 	const struct fal_files *f = &r->files;
 	if (at->hashed &&
-	    !compare_hash(at->hash, fal_anew_params(r->anew), f->model->params))
+	    !is_version(at->hash, fal_anew_params(r->anew), f->model->params))
 		recompute_found(r, clocks - 1, "version %" PRIu64 " is not what it makes",
 				at->version);
-	else if (at->exact && !compare_exponents(at->exponents, fal_anew_exps(r->anew),
-						 fal_blocks(f->model->params)))
+	else if (at->exact && !is_exponents(at->exponents, fal_anew_exps(r->anew),
+					    fal_blocks(f->model->params)))
 		recompute_found(r, clocks - 1,
 				"the exponents of version %" PRIu64
 				" are not what it makes",
@@ -247,8 +508,7 @@ one_version(struct recompute *r, uint64_t clocks)
 	if (p == NULL || r->out->wrongs > 0)
 		return FAL_OK;
 	if (p->last) {
-		if (!compare_model(r->course.sha256, fal_anew_params(r->anew),
-				   r->files.model))
+		if (!is_model(r->course.sha256, fal_anew_params(r->anew), r->files.model))
 			recompute_found(r, clocks - 1, "the model is not what it makes");
 		return FAL_OK;
 	}
@@ -280,8 +540,8 @@ one_stretch(struct recompute *r, const struct point *p)
 	if (err < 0)
 		return recompute_say(err, &diag);
 	if (p->clock > 0 && r->course.clock[p->clock - 1].hashed &&
-	    !compare_hash(r->course.clock[p->clock - 1].hash, fal_anew_params(r->anew),
-			  r->files.model->params))
+	    !is_version(r->course.clock[p->clock - 1].hash, fal_anew_params(r->anew),
+			r->files.model->params))
 		recompute_found(r, p->clock,
 				"the snapshot is not the version that the trace has");
 	for (uint64_t c = p->clock; c < p->clock + p->reach; c++) {
@@ -304,14 +564,11 @@ one_stretch(struct recompute *r, const struct point *p)
 static int
 recompute(struct recompute *r)
 {
-	struct fal_diag diag = { "" };
 	uint64_t total;
 	int err = load_files(r);
 	if (err == FAL_OK)
 		err = plan_find(r);
-	r->course.mark = fal_calloc(r->points + 1, sizeof(*r->course.mark));
-	if (err == FAL_OK && r->course.mark == NULL)
-		err = recompute_say(FAL_ENOMEM, &diag);
+	r->course.mark = fal_xcalloc(r->points + 1, sizeof(*r->course.mark));
 	for (size_t i = 0; i < r->points && err == FAL_OK; i++)
 		r->course.mark[r->course.marks++] =
 			(struct course_mark){ r->point[i].found.is.lines,
@@ -327,7 +584,7 @@ recompute(struct recompute *r)
 		return err;
 	err = make_anew(r);
 	if (err == FAL_OK)
-		err = plan_ends(r);
+		plan_ends(r);
 	const uint64_t n = (uint64_t)ceil(r->how->part * (double)r->course.clocks);
 	if (err == FAL_OK)
 		err = plan_measure(r, n);
@@ -369,13 +626,6 @@ stat_recompute(const struct stat_source *src, const struct stat_recompute *how,
 	if (err < 0 && out->cannot[0] == '\0')
 		return fal_cli_exit_file(err);
 	return FAL_EXIT_DONE;
-}
-
-void
-stat_wrong_add(struct stat_recomputed *r, const struct stat_wrong *w)
-{
-	if (r->wrongs++ < STAT_WRONGS)
-		r->wrong[r->wrongs - 1] = *w;
 }
 
 int

@@ -46,12 +46,6 @@ struct stat_recomputed {
 int stat_recompute(const struct stat_source *src, const struct stat_recompute *how,
 		   struct stat_recomputed *out);
 
-void stat_wrong_add(struct stat_recomputed *r, const struct stat_wrong *w);
-
-/* Lines for people; a JSON object. */
-void stat_recomputed_put(struct fal_buf *out, const struct stat_recomputed *r);
-void stat_recomputed_json(struct fal_buf *out, const struct stat_recomputed *r);
-
 /* The exit code for it. */
 int stat_recomputed_code(const struct stat_recomputed *r);
 

