@@ -1,9 +1,7 @@
 /* Keeping the best model. */
-#include "best_checkpoint.h"
 
 #include "base/json_load.h"
 #include "base/parse.h"
-#include "cli/cli.h"
 #include "cli/file.h"
 #include "model/safetensors.h"
 #include "server.h"

@@ -1,33 +1,110 @@
 /* falcon-ps: what it was told and has open, and the server's state.
  *
- *	main         options and files, judged; a job that begins, goes on, and is over
- *	loop         the event loop: how the server begins, its timers and signals, its
- *end sessions     those who are served: sessions, and their messages broadcast versions,
- *encoded once for all controllers  what falcon-sync asks for observers    followers of
- *the trace status_log   what stderr says of the job
+ *	main          options and files; a job that begins, goes on, and is over
+ *	loop          the event loop: begin, timers, signals, end
+ *	sessions      those who are served: sessions, and their messages
+ *	broadcast     versions, encoded once for all
+ *	controllers   what falcon-sync asks for
+ *	observers     followers of the trace
+ *	status_log    what stderr says of the job
+ *	snapshots, best_checkpoint, result, trace_file, state_dir
+ *	              what is on disk
+ *	shard_pool    shards of other processes
+ *	shard_server  such a process
+ *	upstream      the coordinator above
+ *	memory        how much memory that takes
  */
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
-#include "best_checkpoint.h"
+#include "base/seldom.h"
 #include "broadcast.h"
 #include "cache.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "coord/coord.h"
+#include "image_queue.h"
 #include "memory.h"
+#include "net/addr.h"
 #include "net/listen.h"
 #include "net/refusals.h"
+#include "net/retry.h"
 #include "run/snapshot.h"
 #include "run/threads.h"
+#include "sched/recent.h"
 #include "sec/keyring.h"
-#include "shard_pool.h"
-#include "snapshots.h"
+#include "shard/post.h"
+#include "shard/rack.h"
 #include "state_dir.h"
 #include "trace_file.h"
-#include "upstream.h"
 
 #include <uv.h>
+
+struct ps_server;
+struct ps_session;
+
+/* ---- best_checkpoint.c: the model of the best evaluation so far, a file of the state
+ * folder (falcon-ps(1), FILES) --- */
+
+/* What the file says of itself. */
+struct ps_best_is {
+	bool there;
+	uint64_t clock;        /* clocks that were over with it */
+	double accuracy, loss; /* loss: NAN: not known */
+	char sha256[65];       /* of the file */
+};
+
+struct ps_best {
+	uv_work_t work;
+	struct fal_buf now, next; /* files: that is being written; that is to be */
+	struct ps_best_is is;     /* the best one, written or not */
+	uint64_t seen;            /* clock of the last evaluation that was looked at */
+	bool busy;                /* one is being written; ps_after_event follows */
+	int err;                  /* of writing; and that it was said */
+	struct fal_seldom none;
+	struct fal_diag diag;
+};
+
+/* What `path` holds.  It may not be there.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
+int ps_best_read(const char *path, struct ps_best_is *out, struct fal_diag *diag);
+
+/* After an event: was there an evaluation, and is it the best one? */
+void ps_best_event(struct ps_server *s, const struct fal_coord_status *now);
+void ps_best_free(struct ps_best *b);
+
+/* ---- upstream.c: with --upstream, the coordinator above, of which this one is a worker
+ * (design.md, D50); lib/group has what passes between that and what is here --- */
+
+struct above; /* opaque */
+
+struct ps_above_opt {
+	const char *text; /* its address, as it was said */
+	const struct fal_addr *addr;
+	const struct fal_client_key *key;
+	struct fal_retry *retry; /* of all incarnations */
+	bool *several;   /* its members have had several numerics, in any incarnation */
+	const char *job; /* the job's file here; job, model and data are those above */
+	uint8_t instance[FAL_INSTANCE]; /* of this process */
+};
+
+/* It is dialled at once; what is here is ready when enough members are.  NULL: out of
+ * memory. */
+struct above *above_new(struct ps_server *s);
+void above_free(struct above *a); /* when the loop has ended; may be NULL */
+
+/* After an event: what is to be done goes down and up. */
+void above_event(struct above *a);
+/* The server ends; it is not waited for any more. */
+void above_close(struct above *a);
+void above_kill(struct above *a);
+
+/* What an order needs beside what the coordinator knows: parameters, or room for a sum.
+ * FAL_ENOMEM. */
+int above_order(struct above *a, struct fal_shard_order *o);
+/* Of fal_coord_ops; `arg` is the server. */
+void above_claimed(void *arg, const struct fal_coord_claimed *is);
+void above_given(void *arg, uint64_t round);
+void above_evaluated(void *arg, const struct fal_coord_evaluated *is);
 
 /* ---- what it was told, and has open --- */
 
@@ -283,6 +360,163 @@ struct ps_control {
 	uint64_t ticket;
 	struct fal_buf report; /* its answer */
 };
+
+/* ---- snapshots.c: when snapshots are taken, and what is in them --- */
+
+struct ps_keep {
+	uv_work_t work;
+	struct fal_snapshot now; /* that is being written, */
+	struct ps_slot {         /* whose its images are, in the order of blocks */
+		uint32_t shard, count;
+		size_t values;
+	} slot[FAL_SHARDS_MAX];
+	bool busy;              /* if any is; */
+	uint32_t missing;       /* images of it that are on their way */
+	bool again;             /* then another one, at once */
+	bool soon;              /* one is wanted as soon as there can be one */
+	uint32_t asks;          /* session that waits for the next one; 0: none */
+	bool any;               /* this start has made one */
+	bool good;              /* the last one is there, */
+	uint64_t clock;         /* of so many clocks, */
+	uint64_t last;          /* (those of the last one that is there, if any) */
+	double at;              /* since then */
+	struct fal_seldom none; /* that one was not made */
+};
+
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_keep_marked(void *arg, const struct fal_coord_past *past);
+/* The image of a shard that is elsewhere, taken; without arrays: it has none. */
+void ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image);
+/* After an event: is one due, or wanted? */
+void ps_keep_event(struct ps_server *s, uint64_t clock);
+/* One at once, for a session, which is answered when it is there. */
+void ps_keep_ask(struct ps_server *s, struct ps_session *session);
+/* The job is done, after so many clocks: what more epochs would go on from.  False: not
+ * before what is being written is; ps_after_event follows. */
+bool ps_keep_end(struct ps_server *s, uint64_t clock);
+/* The server ends: one more, of what there is.  False: there can be none, or it was
+ * taken; true: as soon as what is on its way to the next version, or of it, is there, and
+ * then ps_keep_soon is false. */
+bool ps_keep_last(struct ps_server *s);
+bool ps_keep_soon(const struct ps_server *s);
+/* Is there one, of this start or that which it went on from? */
+bool ps_keep_any(const struct ps_server *s);
+
+/* ---- shard_pool.c: shards of other processes, as the coordinator's process knows them
+ * (falcon-protocol(7), SHARDS) --- */
+
+/* A process. */
+struct ps_member {
+	struct ps_session *session;
+	bool standby;
+	uint32_t shards; /* that it is good for */
+	char address[FAL_MSG_WHY];
+	uint8_t public[FAL_KEY_BYTES];
+	uint32_t first, count;     /* its shards; 0: it has no numbers yet */
+	bool placed;               /* it has what it was given with them */
+	bool late;                 /* that was nothing: the job was under way */
+	bool idle;                 /* there is no block to spare for it */
+	bool full;                 /* it cannot have more blocks than it has */
+	bool drained;              /* it is to have no block any more */
+	struct image_queue images; /* what it is to be, and has not got yet */
+	struct ps_served served;   /* as it says */
+	struct ps_asked {          /* whether it lives */
+		double at;         /* since when it owes something; 0: nothing */
+		bool is;           /* an answer, to this: */
+		uint64_t stamp;
+		uint64_t taken; /* of what was sent to it, in bytes */
+		struct fal_recent took;
+	} asked;
+	struct fal_post post; /* a SAY that is on its way */
+	char odd[FAL_MSG_WHY];
+	struct image_intake coming;
+};
+
+struct ps_fleet {
+	struct ps_member **v; /* in the order in which they joined */
+	size_t n, cap;
+	uint32_t wanted;        /* processes that the placement waits for; */
+	uv_timer_t grace;       /* after it, for no more than the least */
+	uv_timer_t ask;         /* whether they live; */
+	double asked;           /* when it was last */
+	bool cut;               /* each block has its shard: */
+	struct fal_map map, to; /* that holds; that shards were told of, else none */
+	bool tight;             /* it was said that there is no memory for a move */
+	uint32_t own;           /* shards of this process: the first numbers */
+	uint32_t places;        /* that its rule knew: some may have got none */
+	struct ps_drain {
+		bool own;      /* this process is to have no block any more */
+		bool any;      /* somebody is to have none, who has some */
+		bool refused;  /* who should have more instead cannot */
+		uint32_t asks; /* session that waits for that; 0: none */
+		char by[FAL_MSG_NAME];
+	} drain;
+	/* What a shard of another process has said last, and whether the coordinator is
+	 * still to fetch that. */
+	struct fal_shard_say said;
+	uint32_t said_by;
+	bool unheard;
+};
+
+/* What the coordinator's shards are, whoever has them: of fal_coord_ops; `arg` is the
+ * server. */
+extern const struct fal_coord_shards ps_fleet_ops;
+
+/* Makes the timer, before anything else; closes it. */
+void ps_fleet_init(struct ps_server *s);
+void ps_fleet_close(struct ps_server *s);
+void ps_fleet_free(struct ps_fleet *f);
+
+/* Cuts the model, now, or when enough processes are here; ps_begin follows when all know
+ * their part.  0, or an error with s->diag. */
+int ps_fleet_place(struct ps_server *s);
+/* For how many more; how many do not know yet what they have from the job's begin on. */
+uint32_t ps_fleet_waits(const struct ps_server *s);
+uint32_t ps_fleet_unplaced(const struct ps_server *s);
+
+/* A message of a session that may be one of shards.  0, or why it must end, in `why`. */
+int ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+		 struct fal_diag *why);
+/* There is room in the session. */
+void ps_fleet_more(struct ps_session *session);
+/* Have processes of its key ended so many incarnations that it is to come back later? */
+bool ps_fleet_spent(const struct ps_server *s, const struct ps_session *session);
+void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why);
+
+/* After an event: whoever has joined a job that is under way gets blocks, and whoever is
+ * to be drained loses them, as soon as that can be. */
+void ps_fleet_moves(struct ps_server *s);
+/* Aborts a move that is under way: in the midst of a move no version can be marked. */
+void ps_fleet_move_abort(struct ps_server *s);
+/* Are blocks on their way?  To whom, with commas between. */
+bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_fleet_moved(void *arg, const struct fal_map *map, int err);
+/* The process that has this shard ("shard:2"), or listens there, is to have no block any
+ * more, and ends then; this one goes on.  The session gets its answer when it is done.
+ * FAL_ENOENT, FAL_ESTATE with `why`: there is no such process, or nobody beside it. */
+int ps_fleet_drain(struct ps_server *s, const struct ps_session *session,
+		   const char *which, struct fal_diag *why);
+/* The job is over, or the server ends: whoever waits for a drain is told so. */
+void ps_fleet_drain_over(struct ps_server *s);
+
+/* A worker is to have the job's texts: when all processes know it, and it knows where
+ * they are. */
+void ps_fleet_admit(struct ps_server *s, struct ps_session *session);
+/* What was said to them leaves before what others are sent from now on. */
+void ps_fleet_offer(struct ps_server *s);
+/* As fal_coord_ops.model, to them. */
+void ps_fleet_publish(struct ps_server *s, uint32_t peer,
+		      const struct fal_coord_model *m);
+
+/* All parameters of a version; NULL, and *coming says whether they are on their way: then
+ * ps_after_event follows. */
+const float *ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming);
+/* The images of a marked version are wanted: ps_keep_image gets them. */
+void ps_fleet_fetch_marked(struct ps_server *s, uint64_t version);
+
+/* Tells them all that the job is over. */
+void ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why);
 
 /* ---- the server --- */
 

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "sec/secret.h"
 #include "server.h"
 #include "wire/bfp.h"

@@ -1,6 +1,5 @@
 /* Taking snapshots. */
 #include "base/mem.h"
-#include "cli/cli.h"
 #include "sched/policy.h"
 #include "server.h"
 

@@ -7,7 +7,6 @@
 
 #include "base/build.h"
 #include "base/mem.h"
-#include "cli/cli.h"
 #include "group/group.h"
 #include "net/conn.h"
 #include "run/job_files.h"
