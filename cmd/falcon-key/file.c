@@ -1,11 +1,10 @@
 /* Key files on disk. */
-#include "file.h"
+#include "key.h"
 
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "cli/file.h"
-#include "sec/keyring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,50 +16,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+void *
+secret(size_t n)
+{
+	void *p = fal_secret_alloc(n);
+	if (p == NULL)
+		fal_out_of_memory();
+	return p;
+}
+
 int
 file_read(const char *path, struct text *out)
 {
 	const size_t cap = FAL_KEYRING_MAX + 1; /* one more, to see that it is too long */
 	const bool std = strcmp(path, "-") == 0;
-	int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	const int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return FAL_EIO;
-	int err = FAL_EIO;
+	char *p = secret(cap);
 	size_t n = 0;
-	char *p = NULL;
 	struct stat st;
-	if (fstat(fd, &st) < 0)
-		goto close_fd;
-	p = fal_secret_alloc(cap);
-	if (p == NULL) {
-		err = FAL_ENOMEM;
-		goto close_fd;
-	}
-	for (ssize_t got = 1; got != 0 && n < cap;) {
+	ssize_t got = fstat(fd, &st) < 0 ? -1 : 1;
+	while (got > 0 && n < cap) {
 		got = FAL_TRY(READ, -1, read(fd, p + n, cap - n));
-		if (got < 0)
-			goto free_text;
-		n += (size_t)got;
+		n += got > 0 ? (size_t)got : 0;
 	}
-	if (n == cap) {
-		err = FAL_ELIMIT;
-		goto free_text;
+	const int saved = errno;
+	if (!std)
+		close(fd);
+	errno = saved;
+	if (got < 0 || n == cap) {
+		fal_secret_free(p);
+		return got < 0 ? FAL_EIO : FAL_ELIMIT;
 	}
-	*out = (struct text){ .p = p, .n = n };
 	/* As fal_cli_read_into judges it. */
 	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
+	*out = (struct text){ .p = p, .n = n };
 	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (group | S_IRWXO)) != 0;
-	p = NULL;
-	err = FAL_OK;
-free_text:
-	fal_secret_free(p);
-close_fd:
-	if (!std) {
-		const int saved = errno;
-		close(fd);
-		errno = saved;
-	}
-	return err;
+	return FAL_OK;
 }
 
 /* Writes and syncs n bytes to `fd` and closes it, in any case. */

@@ -44,9 +44,7 @@ static char *
 with_line(const struct text *old, const char *add, size_t *n)
 {
 	const size_t add_n = strlen(add);
-	char *p = fal_secret_alloc(old->n + 1 + add_n);
-	if (p == NULL)
-		return NULL;
+	char *p = secret(old->n + 1 + add_n);
 	memcpy(p, old->p, old->n);
 	*n = old->n;
 	if (*n > 0 && p[*n - 1] != '\n')
@@ -67,20 +65,14 @@ warn_of_output(void)
 				  "use umask 077");
 }
 
-/* "NAME.key" beside the keyring, as falcon-key init has them. */
-static char *
-client_file(const struct options *o)
-{
-	const char *slash = strrchr(o->keyring, '/');
-	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
-	return fal_xprintf("%.*s%s.key", dir, o->keyring, o->name);
-}
-
-/* The client's line to its file; `*made` is then its name, to be freed. */
+/* The client's line to its file, "NAME.key" beside the keyring, as falcon-key init has
+ * them; `*made` is then its name, to be freed. */
 static int
 write_client(const struct options *o, const char *client, char **made)
 {
-	char *path = client_file(o);
+	const char *slash = strrchr(o->keyring, '/');
+	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
+	char *path = fal_xprintf("%.*s%s.key", dir, o->keyring, o->name);
 	const int err = file_create(path, client, 0600);
 	if (err == FAL_OK) {
 		*made = path;
@@ -114,25 +106,21 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 	struct fal_keyring *kr;
 	size_t n;
 	char *text = with_line(old, add, &n);
-	if (text == NULL)
-		return fail(path, FAL_ENOMEM);
 	int status = FAL_EXIT_DONE;
 	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
 		status = say(FAL_EXIT_NO, "%s", diag.text);
-		goto free_text;
+	} else {
+		fal_keyring_free(kr);
+		if (client != NULL)
+			status = o->add ? write_client(o, client, &made)
+					: print_client(client);
 	}
-	fal_keyring_free(kr);
-	if (client != NULL)
-		status = o->add ? write_client(o, client, &made) : print_client(client);
-	if (status != FAL_EXIT_DONE)
-		goto free_text;
-	if (fal_cli_rewrite(path, text, n, &diag) < 0) {
+	if (status == FAL_EXIT_DONE && fal_cli_rewrite(path, text, n, &diag) < 0) {
 		status = say(FAL_EXIT_NO, "%s", diag.text);
 		if (made != NULL)
 			unlink(made);
 	}
 	free(made);
-free_text:
 	fal_secret_free(text);
 	return status;
 }
@@ -204,9 +192,7 @@ cmd_init(const struct options *o, const char *const *arg, size_t n)
 		uint8_t secret[FAL_KEY_BYTES];
 		struct made key[FILES];
 		char keyring[FILES * LINE_MAX_BYTES];
-	} *s = fal_secret_alloc(sizeof(*s));
-	if (s == NULL)
-		fal_out_of_memory();
+	} *s = secret(sizeof(*s));
 	const char *text[FILES] = { s->keyring };
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	fal_noise_keypair(s->secret, server);
@@ -236,19 +222,16 @@ new_key(const char *path, const struct text *old, const struct options *o)
 	if (err < 0)
 		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			   diag.text);
-	struct made *m = NULL;
 	if (o->public != NULL)
 		(void)fal_key_decode(o->public, strlen(o->public), public);
 	int status = o->add ? refuse_known(kr, o, public) : FAL_EXIT_DONE;
-	if (status != FAL_EXIT_DONE)
-		goto free_keyring;
-	m = fal_secret_alloc(sizeof(*m));
-	if (m == NULL)
-		fal_out_of_memory();
-	make_key(m, o, public, fal_keyring_public(kr));
-	status = hand_out(o, path, old, m->keyring, o->public == NULL ? m->client : NULL);
-	fal_secret_free(m);
-free_keyring:
+	if (status == FAL_EXIT_DONE) {
+		struct made *m = secret(sizeof(*m));
+		make_key(m, o, public, fal_keyring_public(kr));
+		status = hand_out(o, path, old, m->keyring,
+				  o->public == NULL ? m->client : NULL);
+		fal_secret_free(m);
+	}
 	fal_keyring_free(kr);
 	return status;
 }
@@ -277,9 +260,7 @@ own_key(const struct options *o)
 	int status = read_public("--coordinator", o->coordinator, server);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	struct made *m = fal_secret_alloc(sizeof(*m));
-	if (m == NULL)
-		fal_out_of_memory();
+	struct made *m = secret(sizeof(*m));
 	make_key(m, o, public, server);
 	status = print_client(m->client);
 	fal_secret_free(m);
@@ -296,18 +277,14 @@ change(const struct options *o,
 	if (path == NULL)
 		return fail(o->keyring, FAL_EIO);
 	struct text old;
-	int status, lock = file_lock(path);
-	if (lock < 0) {
-		status = fail(o->keyring, lock);
-		goto free_path;
-	}
-	status = read_keys(path, &old);
+	const int lock = file_lock(path);
+	int status = lock < 0 ? fail(o->keyring, lock) : read_keys(path, &old);
 	if (status == FAL_EXIT_DONE) {
 		status = by(path, &old, o);
 		fal_secret_free(old.p);
 	}
-	close(lock);
-free_path:
+	if (lock >= 0)
+		close(lock);
 	free(path);
 	return status;
 }
@@ -393,10 +370,10 @@ static char *
 without_lines(const struct text *old, const struct fal_keyring *kr,
 	      const struct options *o, size_t *n)
 {
-	char *p = fal_secret_alloc(old->n);
+	char *p = secret(old->n);
 	unsigned line = 0;
 	*n = 0;
-	for (size_t at = 0, len; p != NULL && at < old->n; at += len) {
+	for (size_t at = 0, len; at < old->n; at += len) {
 		const char *nl = memchr(old->p + at, '\n', old->n - at);
 		len = nl != NULL ? (size_t)(nl - old->p) + 1 - at : old->n - at;
 		if (is_revoked(kr, ++line, o))
@@ -419,9 +396,7 @@ revoke_key(const char *path, const struct text *old, const struct options *o)
 			   diag.text);
 	int status = FAL_EXIT_DONE;
 	char *text = without_lines(old, kr, o, &n);
-	if (text == NULL)
-		status = fail(path, FAL_ENOMEM);
-	else if (n == old->n)
+	if (n == old->n)
 		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
 			     o->fingerprint != NULL ? " of fingerprint " : "",
 			     o->fingerprint != NULL ? o->fingerprint : "");
@@ -462,12 +437,6 @@ show_self(const char *name, const uint8_t public[static FAL_KEY_BYTES])
 	show_row(name, "self", INT64_MAX, print, "");
 }
 
-static const char *
-kind_of(bool is_shared)
-{
-	return is_shared ? " shared" : "";
-}
-
 static void
 show_keyring(const struct fal_keyring *kr)
 {
@@ -478,7 +447,7 @@ show_keyring(const struct fal_keyring *kr)
 	for (size_t i = 0; i < n; i++) {
 		fal_key_print(&key[i], print);
 		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires, print,
-			 kind_of(key[i].public == NULL));
+			 key[i].public == NULL ? " shared" : "");
 	}
 }
 
@@ -488,7 +457,7 @@ show_client(const struct fal_client_key *key)
 	char print[FAL_KEY_FINGERPRINT + 1];
 	fal_client_key_print(key, print);
 	show_row(key->name, fal_role_name(key->role), INT64_MAX, print,
-		 kind_of(!key->is_static));
+		 key->is_static ? "" : " shared");
 	show_self("coordinator", key->server);
 }
 
