@@ -183,8 +183,7 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 static void
 json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 {
-	fal_json_key(out, "speed");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "speed", '[');
 	for (size_t i = 0; i < w->speeds; i++) {
 		const struct fal_report_speed *s = &w->speed[i];
 		fal_json_open(out, '{');
@@ -205,8 +204,7 @@ json_times(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_fixed(out, "push", w->push, 6);
 	fal_json_member_fixed(out, "pull", w->pull, 6);
 	fal_json_member_fixed(out, "wait", w->wait, 6);
-	fal_json_key(out, "waits");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "waits", '{');
 	for (int i = 0; i < FAL_REPORT_WAITS; i++)
 		fal_json_member_fixed(out, wait_name[i], w->waits[i], 6);
 	fal_json_close(out, '}');
@@ -278,8 +276,7 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	if (r->above != NULL)
 		fal_json_member_str(out, "above", r->above);
 	fal_json_member_fixed(out, "clocks", r->clocks, 2);
-	fal_json_key(out, "clock");
-	fal_json_open(out, '{');
+	fal_json_member_open(out, "clock", '{');
 	fal_json_member_fixed(out, "mean", r->clocks > 0 ? r->clock : (double)NAN, 6);
 	fal_json_member_fixed(out, "median", r->clock_median, 6);
 	fal_json_member_fixed(out, "p95", r->clock_p95, 6);
@@ -287,13 +284,11 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 		fal_json_member_fixed(out, fal_report_part_name((enum fal_report_part)i),
 				      r->clocks > 0 ? r->part[i] : (double)NAN, 6);
 	fal_json_close(out, '}');
-	fal_json_key(out, "workers");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "workers", '[');
 	for (size_t i = 0; i < r->workers; i++)
 		json_worker(out, &r->worker[i]);
 	fal_json_close(out, ']');
-	fal_json_key(out, "findings");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "findings", '[');
 	for (size_t i = 0; i < r->findings; i++)
 		json_finding(out, &r->finding[i]);
 	fal_json_close(out, ']');

@@ -449,13 +449,11 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 	fal_json_member_str(out, "trace", w->job->name);
 	fal_json_member_str(out, "scheme", run->scheme);
 	put_fields(out, field, sizeof(field) / sizeof(field[0]));
-	fal_json_key(out, "schemes");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "schemes", '[');
 	for (size_t i = 0; i < w->rows; i++)
 		put_json_row(out, &w->row[i]);
 	fal_json_close(out, ']');
-	fal_json_key(out, "changes");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "changes", '[');
 	for (size_t i = 0; i < w->changes; i++)
 		put_json_change(out, &w->change[i]);
 	fal_json_close(out, ']');

@@ -275,14 +275,6 @@ set_text(struct job_read *p, size_t i, const char *value)
 }
 
 static int
-set_scheme(struct job_read *p, size_t i, const char *value)
-{
-	struct fal_diag why;
-	int err = fal_rule_parse(value, field(p, i), &why);
-	return err < 0 ? refuse(p, i, err, why.text) : FAL_OK;
-}
-
-static int
 set_choice(struct job_read *p, size_t i, const char *value)
 {
 	const char *word = keys[i].choices;
@@ -365,8 +357,11 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 	p->line[i] = line;
 	if (is_text(i))
 		return set_text(p, i, value);
-	if (keys[i].type == SCHEME)
-		return set_scheme(p, i, value);
+	if (keys[i].type == SCHEME) {
+		struct fal_diag why;
+		const int err = fal_rule_parse(value, field(p, i), &why);
+		return err < 0 ? refuse(p, i, err, why.text) : FAL_OK;
+	}
 	if (keys[i].type == CHOICE)
 		return set_choice(p, i, value);
 	if (keys[i].type == PLACEMENT)
@@ -575,16 +570,6 @@ check_steps(const struct job_read *p)
 	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
 }
 
-/* Whether all that the text says goes together. */
-static int
-job_judge(const struct job_read *p)
-{
-	int err = check_files(p);
-	err = err == FAL_OK ? check_data(p) : err;
-	err = err == FAL_OK ? check_steps(p) : err;
-	return err == FAL_OK ? check_local(p) : err;
-}
-
 /* Values of the keys that the text does not have, where 0 is not it. */
 static void
 job_fill(const struct job_read *p)
@@ -647,7 +632,13 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 		if (keys[i].needed && line[i] == 0)
 			err = refuse(&p, i, FAL_EFORMAT, "missing");
 	if (err == FAL_OK)
-		err = job_judge(&p);
+		err = check_files(&p);
+	if (err == FAL_OK)
+		err = check_data(&p);
+	if (err == FAL_OK)
+		err = check_steps(&p);
+	if (err == FAL_OK)
+		err = check_local(&p);
 	if (err < 0) {
 		fal_job_free(&job);
 		return err;

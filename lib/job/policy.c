@@ -53,15 +53,6 @@ get_scheme(struct reader *r, const json_t *v)
 }
 
 static int
-get_clones(struct reader *r, const json_t *v)
-{
-	if (!json_is_boolean(v))
-		return refuse(r, FAL_EFORMAT, "clones", v, "is not true or false");
-	r->p->no_clones = json_is_false(v);
-	return FAL_OK;
-}
-
-static int
 get_lanes(struct reader *r, const char *place, const json_t *v,
 	  struct fal_policy_worker *w)
 {
@@ -171,8 +162,10 @@ get_policy(struct reader *r, json_t *o)
 			break;
 		if (strcmp(key, "scheme") == 0)
 			err = get_scheme(r, v);
+		else if (strcmp(key, "clones") == 0 && !json_is_boolean(v))
+			err = refuse(r, FAL_EFORMAT, key, v, "is not true or false");
 		else if (strcmp(key, "clones") == 0)
-			err = get_clones(r, v);
+			r->p->no_clones = json_is_false(v);
 		else if (strcmp(key, "workers") == 0)
 			err = get_workers(r, v);
 		else

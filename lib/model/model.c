@@ -1,7 +1,6 @@
 /* Parsing the model file, line by line, into shapes and tensors. */
 #include "model/model.h"
 
-#include "base/fault.h"
 #include "base/filetype.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -126,15 +125,13 @@ static int
 add_tensor(struct parser *p, const char *part, const uint32_t dim[4], enum fal_init init)
 {
 	struct fal_model *m = p->m;
-	if (FAL_GROW(m->tensor, p->tensor_cap, m->tensors + (size_t)1) != 0)
-		return FAL_ENOMEM;
-	struct fal_tensor *t = &m->tensor[m->tensors];
-	*t = (struct fal_tensor){
-		.offset = m->params, .at = m->params, .count = 1, .init = init
-	};
-	if (FAL_TRY(MALLOC, -1, asprintf(&t->name, "%u.%s", m->layers, part)) < 0)
-		return FAL_ENOMEM;
-	m->tensors++;
+	FAL_XGROW(m->tensor, p->tensor_cap, m->tensors + (size_t)1);
+	struct fal_tensor *t = &m->tensor[m->tensors++];
+	*t = (struct fal_tensor){ .name = fal_xprintf("%u.%s", m->layers, part),
+				  .offset = m->params,
+				  .at = m->params,
+				  .count = 1,
+				  .init = init };
 	/* Each dim is at most 2^16 and the product is checked at each step: no overflow.
 	 */
 	for (; t->dims < 4 && dim[t->dims] != 0; t->dims++) {
@@ -224,17 +221,6 @@ fit_dense(struct parser *p, struct fal_layer *l, const struct options *o)
 }
 
 static int
-fit_flatten(const struct parser *p, struct fal_layer *l)
-{
-	uint64_t n = fal_shape_floats(l->in);
-	if (l->in.flat)
-		return FAIL(p, FAL_EINVAL, "'flatten' has a flat input of %u already",
-			    l->in.c);
-	l->out = (struct fal_shape){ (uint32_t)n, 1, 1, true };
-	return FAL_OK;
-}
-
-static int
 fit(struct parser *p, struct fal_layer *l, const struct options *o)
 {
 	switch (l->kind) {
@@ -246,7 +232,12 @@ fit(struct parser *p, struct fal_layer *l, const struct options *o)
 	case FAL_LAYER_AVGPOOL:
 		return fit_pool(p, l, o);
 	case FAL_LAYER_FLATTEN:
-		return fit_flatten(p, l);
+		if (l->in.flat)
+			return FAIL(p, FAL_EINVAL,
+				    "'flatten' has a flat input of %u already", l->in.c);
+		l->out = (struct fal_shape){ (uint32_t)fal_shape_floats(l->in), 1, 1,
+					     true };
+		break;
 	case FAL_LAYER_RELU:
 	case FAL_LAYER_TANH:
 		break;
@@ -278,8 +269,7 @@ parse_layer(struct parser *p)
 		return err;
 	if (fal_shape_floats(l.out) > FAL_MODEL_MAX_FLOATS)
 		return FAIL(p, FAL_ELIMIT, "'%s' has more than 2^31 outputs", p->word[0]);
-	if (FAL_GROW(m->layer, p->layer_cap, m->layers + (size_t)1) != 0)
-		return FAL_ENOMEM;
+	FAL_XGROW(m->layer, p->layer_cap, m->layers + (size_t)1);
 	m->layer[m->layers++] = l;
 	p->shape = l.out;
 	return FAL_OK;
@@ -378,16 +368,12 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 		return FAL_EFORMAT;
 	if (n > 0 && text[0] == '{')
 		return fal_safetensors_names(name, text, n, out, diag);
-	p.m = fal_calloc(1, sizeof(*p.m));
-	if (p.m == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", name);
+	p.m = fal_xcalloc(1, sizeof(*p.m));
 	int err = parse_lines(&p, text, n);
 	if (err == 0)
 		err = judge(&p);
 	if (err != 0) {
 		fal_model_free(p.m);
-		if (err == FAL_ENOMEM)
-			fal_diag_set(diag, err, "%s: out of memory", name);
 		return err;
 	}
 	p.m->classes = p.shape.c;

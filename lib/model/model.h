@@ -88,8 +88,8 @@ fal_shape_floats(struct fal_shape s)
  * '{', as what fal_safetensors_header writes.  `name` stands before each diagnosis:
  * "NAME:LINE: what's wrong".  On success `*out` is for the caller to free.
  * FAL_EFORMAT: not the syntax, or a number out of its range; FAL_EINVAL: layers that do
- * not fit one another; FAL_ELIMIT: above a FAL_MODEL_MAX; FAL_ENOMEM.  `diag` may be
- * NULL. */
+ * not fit one another; FAL_ELIMIT: above a FAL_MODEL_MAX; FAL_ENOMEM of such a header.
+ * `diag` may be NULL. */
 int fal_model_parse(const char *name, const char *text, size_t n, struct fal_model **out,
 		    struct fal_diag *diag);
 

@@ -32,16 +32,13 @@ put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 static void
 put_tensor(const struct fal_tensor *t, uint64_t begin, struct fal_buf *out)
 {
-	fal_json_key(out, t->name);
-	fal_json_open(out, '{');
+	fal_json_member_open(out, t->name, '{');
 	fal_json_member_str(out, "dtype", "F32");
-	fal_json_key(out, "shape");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "shape", '[');
 	for (uint32_t i = 0; i < t->dims; i++)
 		fal_json_u64(out, t->dim[i]);
 	fal_json_close(out, ']');
-	fal_json_key(out, "data_offsets");
-	fal_json_open(out, '[');
+	fal_json_member_open(out, "data_offsets", '[');
 	fal_json_u64(out, begin * 4);
 	fal_json_u64(out, (begin + t->count) * 4);
 	fal_json_close(out, ']');
@@ -59,8 +56,7 @@ put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
 		frozens += m->tensor[i].frozen;
 	fal_json_open(out, '{');
 	if (n + frozens > 0) {
-		fal_json_key(out, "__metadata__");
-		fal_json_open(out, '{');
+		fal_json_member_open(out, "__metadata__", '{');
 		err = put_metadata(meta, n, out);
 		for (uint32_t i = 0; i < m->tensors && frozens > 0; i++)
 			if (m->tensor[i].frozen)
@@ -151,12 +147,6 @@ struct reader {
 #define FAIL(r, fmt, ...) \
 	fal_diag_set((r)->diag, FAL_EFORMAT, "%s: " fmt, (r)->file->name, __VA_ARGS__)
 
-static int
-st_nomem(const struct reader *r)
-{
-	return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory", r->file->name);
-}
-
 /* The integer at place i of an array; -1: there is none, or it is below 0. */
 static int64_t
 whole_at(const json_t *array, size_t i)
@@ -246,9 +236,7 @@ read_pieces(struct reader *r)
 {
 	json_t *meta = json_object_get(r->o, "__metadata__");
 	int err = meta != NULL ? read_metadata(r, meta) : FAL_OK;
-	r->piece = fal_calloc(json_object_size(r->o) + 1, sizeof(*r->piece));
-	if (r->piece == NULL)
-		return st_nomem(r);
+	r->piece = fal_xcalloc(json_object_size(r->o) + 1, sizeof(*r->piece));
 	for (void *i = json_object_iter(r->o); err == 0 && i != NULL;
 	     i = json_object_iter_next(r->o, i))
 		if (json_object_iter_value(i) != meta)
@@ -282,8 +270,10 @@ read_header(struct reader *r, const char *text, size_t n)
 	r->o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
 	if (r->o != NULL)
 		return read_pieces(r);
-	return why.text[0] == '\0' ? st_nomem(r)
-				   : FAIL(r, "header: %s", fal_text_unless_key(why.text));
+	if (why.text[0] == '\0')
+		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory",
+				    r->file->name);
+	return FAIL(r, "header: %s", fal_text_unless_key(why.text));
 }
 
 /* The same of a whole file. */
@@ -417,15 +407,6 @@ read_tensor(const struct reader *r, const struct fal_tensor *t, float *to)
 	return err;
 }
 
-static bool
-has_tensor(const struct fal_model *m, const char *name)
-{
-	for (uint32_t i = 0; i < m->tensors; i++)
-		if (strcmp(m->tensor[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 int
 fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
 		    float *params, struct fal_diag *diag)
@@ -434,10 +415,14 @@ fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
 	int err = read_file(&r);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
 		err = read_tensor(&r, &m->tensor[i], NULL);
-	for (uint32_t i = 0; err == 0 && i < r.pieces && r.pieces != m->tensors; i++)
-		if (!has_tensor(m, r.piece[i].name))
+	for (uint32_t i = 0; err == 0 && i < r.pieces && r.pieces != m->tensors; i++) {
+		uint32_t k = 0;
+		while (k < m->tensors && strcmp(m->tensor[k].name, r.piece[i].name) != 0)
+			k++;
+		if (k == m->tensors)
 			err = FAIL(&r, "tensor '%s' is none of the model's",
 				   FAL_QUOTE(r.piece[i].name));
+	}
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
 		err = read_tensor(&r, &m->tensor[i], params + m->tensor[i].offset);
 	end_reading(&r);
@@ -480,8 +465,8 @@ describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
 	const json_t *mark =
 		json_object_get(json_object_get(r->o, "__metadata__"), p->name);
 	t->frozen = mark != NULL && strcmp(json_string_value(mark), frozen) == 0;
-	t->name = fal_strdup(p->name);
-	return t->name != NULL ? check_bytes(r, t, p, sizeof(float)) : st_nomem(r);
+	t->name = fal_xstrdup(p->name);
+	return check_bytes(r, t, p, sizeof(float));
 }
 
 /* All tensors, in the order of the data. */
@@ -494,9 +479,7 @@ describe_all(const struct reader *r, struct fal_model *m)
 	if (r->pieces > FAL_MODEL_MAX_TENSORS)
 		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
 				    r->file->name, FAL_MODEL_MAX_TENSORS);
-	m->tensor = fal_calloc(r->pieces, sizeof(*m->tensor));
-	if (m->tensor == NULL)
-		return st_nomem(r);
+	m->tensor = fal_xcalloc(r->pieces, sizeof(*m->tensor));
 	while (err == 0 && m->tensors < r->pieces) {
 		struct fal_tensor *t = &m->tensor[m->tensors];
 		err = describe(r, &r->piece[m->tensors++], t);
@@ -514,9 +497,9 @@ describe_all(const struct reader *r, struct fal_model *m)
 static int
 make_model(struct reader *r, int err, struct fal_model **out)
 {
-	struct fal_model *m = err == 0 ? fal_calloc(1, sizeof(*m)) : NULL;
+	struct fal_model *m = fal_xcalloc(1, sizeof(*m));
 	if (err == 0)
-		err = m != NULL ? describe_all(r, m) : st_nomem(r);
+		err = describe_all(r, m);
 	end_reading(r);
 	if (err == 0)
 		*out = m;

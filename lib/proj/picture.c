@@ -56,17 +56,6 @@ take_join(struct fal_band *b, struct fal_trace_line *l)
 	return 0;
 }
 
-static int
-take_leave(struct fal_band *b, struct fal_trace_line *l)
-{
-	struct fal_band_row *r = row_of(b, l);
-	if (r != NULL) {
-		r->left = true;
-		r->left_t = l->t;
-	}
-	return l->err;
-}
-
 /* Room for one more at the end of an array that keeps its last `keep` elements. */
 static void
 slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
@@ -131,6 +120,7 @@ int
 fal_band_line(void *band, struct fal_trace_line *l)
 {
 	struct fal_band *b = band;
+	struct fal_band_row *r;
 	switch (l->event) {
 	case FAL_EV_JOB:
 		set_text(&b->scheme, l->is.job.scheme);
@@ -142,7 +132,11 @@ fal_band_line(void *band, struct fal_trace_line *l)
 	case FAL_EV_JOIN:
 		return take_join(b, l);
 	case FAL_EV_LEAVE:
-		return take_leave(b, l);
+		if ((r = row_of(b, l)) != NULL) {
+			r->left = true;
+			r->left_t = l->t;
+		}
+		return l->err;
 	case FAL_EV_CLOCK:
 		return take_clock(b, l);
 	case FAL_EV_UPDATE:
@@ -299,16 +293,6 @@ merge(struct fal_curve_point a, uint64_t n, struct fal_curve_point b, uint64_t m
 					 .value = mean(a.value, x, b.value, y) };
 }
 
-/* Halves the points of a full line: pairs become their means. */
-static void
-halve(struct fal_curve_line *c)
-{
-	for (size_t i = 0; i < c->n / 2; i++)
-		c->point[i] = merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
-	c->n /= 2;
-	c->each *= 2;
-}
-
 static void
 add_point(struct fal_curve_line *c, struct fal_curve_point p)
 {
@@ -319,8 +303,12 @@ add_point(struct fal_curve_line *c, struct fal_curve_point p)
 		*last = merge(*last, c->in_last++, p, 1);
 		return;
 	}
-	if (c->n == FAL_CURVE_POINTS)
-		halve(c);
+	if (c->n == FAL_CURVE_POINTS) { /* pairs become their means */
+		for (size_t i = 0; i < c->n / 2; i++)
+			c->point[i] = merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
+		c->n /= 2;
+		c->each *= 2;
+	}
 	c->point[c->n++] = p;
 	c->in_last = 1;
 }

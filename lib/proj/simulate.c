@@ -64,28 +64,6 @@ struct player_event {
 
 /* --- a worker: its queue, its lanes, its parts -------------------------------------- */
 
-/* A worker on machine `m` (borrowed), which has no version yet; `asks`: it may push what
- * its claims have been answered for. */
-static void
-player_init(struct player *w, const struct fal_cost_machine *m, bool asks)
-{
-	*w = (struct player){ .machine = m,
-			      .way = m->rtt_s / 2,
-			      .ticket = asks ? m->rtt_s : 0,
-			      .pong = INFINITY };
-	for (size_t v = 0; v < PLAYER_VERSIONS; v++)
-		w->has[v].version = UINT64_MAX;
-}
-
-/* The worker is sent a version, which leaves at `at`. */
-static void
-player_pull(struct player *w, uint64_t version, double at)
-{
-	w->ready = at + w->machine->pull_s + w->way;
-	w->has[version % PLAYER_VERSIONS].version = version;
-	w->has[version % PLAYER_VERSIONS].at = w->ready;
-}
-
 /* A lane begins (+1) or ends (-1) with a task. */
 static void
 runs(struct player *w, int change, double at)
@@ -205,14 +183,6 @@ player_grant(struct player *w, const struct fal_act *a, const struct fal_round_i
 	}
 }
 
-static void
-player_revoke(struct player *w, const struct fal_act *a, double now)
-{
-	for (size_t i = 0; i < w->n; i++)
-		if (w->q[i].round == a->round && w->q[i].task - a->first < a->count)
-			(void)player_take(w, i--, now);
-}
-
 /* --- the coordinator --------------------------------------------------------------- */
 
 /* What is counted from the beginning; the warm part is taken off at the end. */
@@ -278,7 +248,9 @@ static void
 send_model(struct game *g, struct player *w, uint64_t version)
 {
 	spend(g, g->conf->cost->pull_bytes);
-	player_pull(w, version, g->now);
+	w->ready = g->now + w->machine->pull_s + w->way;
+	w->has[version % PLAYER_VERSIONS].version = version;
+	w->has[version % PLAYER_VERSIONS].at = w->ready;
 }
 
 /* Samples of the round's tasks that are claimed. */
@@ -326,7 +298,10 @@ follow(struct game *g, const struct fal_act *a)
 		break;
 	case FAL_ACT_REVOKE:
 		spend(g, 0);
-		player_revoke(w, a, g->now);
+		for (size_t i = 0; i < w->n; i++)
+			if (w->q[i].round == a->round &&
+			    w->q[i].task - a->first < a->count)
+				(void)player_take(w, i--, g->now);
 		break;
 	case FAL_ACT_END:
 		end_round(g, a);
@@ -509,7 +484,14 @@ join(struct game *g, uint32_t i)
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
 			      .fixed = m->fixed,
 			      .rtt = m->rtt_s };
-	player_init(&g->worker[i], m, fal_rule_traits(&g->conf->policy->rule).moves);
+	/* Where tasks move, a worker may push what its claims have been answered for. */
+	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
+	g->worker[i] = (struct player){ .machine = m,
+					.way = m->rtt_s / 2,
+					.ticket = asks ? m->rtt_s : 0,
+					.pong = INFINITY };
+	for (size_t v = 0; v < PLAYER_VERSIONS; v++)
+		g->worker[i].has[v].version = UINT64_MAX;
 	return fal_sched_join(g->s, g->now, &j);
 }
 
@@ -532,18 +514,6 @@ begin_game(struct game *g)
 	if (err == FAL_OK)
 		fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
 	return err == FAL_OK ? follow_all(g) : err;
-}
-
-static void
-free_game(struct game *g)
-{
-	for (size_t i = 0; i < g->conf->cost->machines; i++) {
-		free(g->worker[i].q);
-		free(g->worker[i].part);
-	}
-	free(g->worker);
-	fal_heap_free(&g->next);
-	fal_sched_free(g->s);
 }
 
 /* What there is at this moment.  Work under way counts by its parts, at the beginning as
@@ -617,7 +587,13 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 		fal_out_of_memory();
 	if (err == FAL_OK)
 		sum_up(&g, out);
-	free_game(&g);
+	for (size_t i = 0; i < conf->cost->machines; i++) {
+		free(g.worker[i].q);
+		free(g.worker[i].part);
+	}
+	free(g.worker);
+	fal_heap_free(&g.next);
+	fal_sched_free(g.s);
 	return err;
 }
 
