@@ -70,23 +70,16 @@ write_all(int fd, const char *p, size_t n)
 	return FAL_EIO;
 }
 
-/* "BASE.XXXXXX" for mkstemp and mkdtemp, without slashes at the end of BASE. */
-static char *
-temp_name(const char *base)
-{
-	size_t n = strlen(base);
-	while (n > 1 && base[n - 1] == '/')
-		n--;
-	return fal_xprintf("%.*s.XXXXXX", (int)n, base);
-}
-
 int
 dir_create(const char *dir, const char *const *name, const char *const *text, size_t n)
 {
 	struct stat st;
 	if (lstat(dir, &st) == 0)
 		return FAL_EEXIST;
-	char *temp = temp_name(dir);
+	size_t base = strlen(dir);
+	while (base > 1 && dir[base - 1] == '/')
+		base--;
+	char *temp = fal_xprintf("%.*s.XXXXXX", (int)base, dir);
 	int err = FAL_EIO, saved, dirfd;
 	size_t made = 0;
 	if (mkdtemp(temp) == NULL)

@@ -54,17 +54,6 @@ with_line(const struct text *old, const char *add, size_t *n)
 	return p;
 }
 
-/* As wg genkey does: a shell's redirection makes files that others can read. */
-static void
-warn_of_output(void)
-{
-	struct stat st;
-	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
-	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
-		fal_cli_err(PROG, "standard output: warning: others can read this file; "
-				  "use umask 077");
-}
-
 /* The client's line to its file, "NAME.key" beside the keyring, as falcon-key init has
  * them; `*made` is then its name, to be freed. */
 static int
@@ -88,7 +77,12 @@ write_client(const struct options *o, const char *client, char **made)
 static int
 print_client(const char *client)
 {
-	warn_of_output();
+	struct stat st;
+	/* As wg genkey does: a shell's redirection makes files that others can read. */
+	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
+		fal_cli_err(PROG, "standard output: warning: others can read this file; "
+				  "use umask 077");
 	/* By no buffer of stdio, which is not wiped. */
 	if (fal_cli_put(STDOUT_FILENO, client, strlen(client)) < 0)
 		return fail("standard output", FAL_EIO);

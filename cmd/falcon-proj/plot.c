@@ -166,19 +166,6 @@ plot_find_script(char *out, size_t room, const char *kind)
 	return FAL_ENOENT;
 }
 
-static int
-write_all(int fd, const uint8_t *p, size_t n)
-{
-	while (n > 0) {
-		const ssize_t k = FAL_TRY(WRITE, -1, write(fd, p, n));
-		if (k < 0 && errno != EINTR)
-			return -1;
-		p += k > 0 ? k : 0;
-		n -= k > 0 ? (size_t)k : 0;
-	}
-	return lseek(fd, 0, SEEK_SET) == 0 ? 0 : -1;
-}
-
 /* Runs gnuplot on three files; sets the status of waitpid.  Returns 0 or an errno. */
 static int
 run_gnuplot(const int fd[static 3], char *script, const char *format, int *status)
@@ -255,7 +242,8 @@ plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
 		fd[i] = memfd_create("gnuplot", MFD_CLOEXEC);
 		e = fd[i] < 0 ? errno : 0;
 	}
-	if (e == 0 && write_all(fd[0], numbers->p, numbers->n) < 0)
+	if (e == 0 && (fal_cli_put(fd[0], numbers->p, numbers->n) < 0 ||
+		       lseek(fd[0], 0, SEEK_SET) < 0))
 		e = errno;
 	if (e == 0)
 		e = run_gnuplot(fd, script, plot_format(file), &status);

@@ -130,16 +130,6 @@ check_sizes(const struct proj_opt *o, const struct fal_cost *c)
 	return FAL_EXIT_USAGE;
 }
 
-static void
-set_lanes(struct fal_cost *c, uint32_t lanes)
-{
-	for (size_t i = 0; i < c->machines; i++) {
-		c->machine[i].lanes_max = lanes;
-		if (c->machine[i].lanes_min > lanes)
-			c->machine[i].lanes_min = lanes;
-	}
-}
-
 static int
 without(struct fal_cost *c, const char *name)
 {
@@ -174,8 +164,12 @@ change(const struct proj_opt *o, struct fal_cost *c)
 		code = without(c, o->without.v[i]);
 	if (code >= 0)
 		return code;
-	if (o->lanes > 0)
-		set_lanes(c, (uint32_t)o->lanes);
+	const uint32_t lanes = (uint32_t)o->lanes;
+	for (size_t i = 0; lanes > 0 && i < c->machines; i++) {
+		struct fal_cost_machine *m = &c->machine[i];
+		m->lanes_max = lanes;
+		m->lanes_min = m->lanes_min < lanes ? m->lanes_min : lanes;
+	}
 	if (o->task > 0)
 		fal_machines_task(c, (uint32_t)o->task);
 	if (o->batch > 0)
@@ -326,21 +320,6 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_put_fmt(out, "\n");
 }
 
-/* What seconds do not say. */
-static void
-put_cautions(const struct whatif *w, struct fal_buf *out)
-{
-	bool other = false;
-	for (size_t i = 0; i < w->rows; i++)
-		other |= w->row[i].other;
-	if (other)
-		fal_put_fmt(out, "another model: what it is worth only training shows; "
-				 "seconds are not accuracy\n");
-	for (size_t i = 0; i < w->rows; i++)
-		if (w->row[i].warning[0] != '\0')
-			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
-}
-
 static void
 put_change(const struct whatif_change *c, struct fal_buf *out)
 {
@@ -365,7 +344,16 @@ whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *ou
 {
 	put_head(o, w, out);
 	put_rows(w, out);
-	put_cautions(w, out);
+	/* What seconds do not say. */
+	bool other = false;
+	for (size_t i = 0; i < w->rows; i++)
+		other |= w->row[i].other;
+	if (other)
+		fal_put_fmt(out, "another model: what it is worth only training shows; "
+				 "seconds are not accuracy\n");
+	for (size_t i = 0; i < w->rows; i++)
+		if (w->row[i].warning[0] != '\0')
+			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
 	for (size_t i = 0; i < w->changes; i++)
 		put_change(&w->change[i], out);
 }

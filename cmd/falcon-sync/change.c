@@ -170,18 +170,6 @@ on_readable(uv_poll_t *h, int status, int events)
 	next(c);
 }
 
-/* Watches stdin, unless it is a plain file, which never keeps one waiting.  libuv would
- * leave it nonblocking, for whoever else has it open, too. */
-static void
-watch_stdin(struct change *c)
-{
-	const int flags = fcntl(STDIN_FILENO, F_GETFL);
-	c->poll.data = c;
-	c->polled = uv_poll_init(fal_client_loop(c->client), &c->poll, STDIN_FILENO) == 0;
-	if (c->polled)
-		fcntl(STDIN_FILENO, F_SETFL, flags);
-}
-
 /* ---- one after the other ------------------------------------------------------- */
 
 /* No APPLY is out: the next policy, or the end. */
@@ -213,7 +201,14 @@ on_open(void *arg, struct fal_client *client)
 	struct change *c = arg;
 	c->client = client;
 	if (c->lines) {
-		watch_stdin(c);
+		/* Unless stdin is a plain file, which never keeps one waiting.  libuv
+		 * would leave it nonblocking, for whoever else has it open, too. */
+		const int flags = fcntl(STDIN_FILENO, F_GETFL);
+		c->poll.data = c;
+		c->polled = uv_poll_init(fal_client_loop(c->client), &c->poll,
+					 STDIN_FILENO) == 0;
+		if (c->polled)
+			fcntl(STDIN_FILENO, F_SETFL, flags);
 		/* The coordinator waits for a first word; the pipe may take its time. */
 		sync_ask(client, FAL_VERB_SHOW, NULL, 0);
 	} else {

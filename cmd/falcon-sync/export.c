@@ -51,15 +51,6 @@ total(const struct fal_buf *b)
 	return 8 + n + (uint64_t)most;
 }
 
-static void
-show(struct export *e)
-{
-	if (e->progress.total == 0)
-		e->progress.total = total(&e->model);
-	if (e->progress.total > 0)
-		fal_progress_show(&e->progress, e->model.n, now());
-}
-
 static int
 on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
@@ -74,7 +65,10 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		fal_cli_err(PROG, "%s", fal_strerror(e->model.err));
 		return FAL_EXIT_NO;
 	}
-	show(e);
+	if (e->progress.total == 0)
+		e->progress.total = total(&e->model);
+	if (e->progress.total > 0)
+		fal_progress_show(&e->progress, e->model.n, now());
 	if (m->reply.more) {
 		fal_client_await(client);
 		return FAL_CLIENT_ON;

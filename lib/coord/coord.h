@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "optim/optim.h"
-#include "optim/schedule.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
 #include "sched/sched.h"

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "cli/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,21 +107,6 @@ fal_cache_get(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	return err;
 }
 
-static int
-write_all(int fd, const uint8_t *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t put = FAL_TRY(WRITE, -1, write(fd, p, n));
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return FAL_EIO;
-		p += put;
-		n -= (size_t)put;
-	}
-	return FAL_OK;
-}
-
 int
 fal_cache_put(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	      const uint8_t *p, size_t n)
@@ -138,7 +124,7 @@ fal_cache_put(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	int fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return FAL_EIO;
-	err = write_all(fd, p, n);
+	err = fal_cli_put(fd, p, n) < 0 ? FAL_EIO : FAL_OK;
 	if (close(fd) < 0 && err == FAL_OK)
 		err = FAL_EIO;
 	if (err == FAL_OK && FAL_TRY(RENAME, -1, rename(temp, path)) < 0)

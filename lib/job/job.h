@@ -12,7 +12,6 @@
 #include "model/model.h"
 #include "model/safetensors.h"
 #include "optim/optim.h"
-#include "optim/schedule.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
 

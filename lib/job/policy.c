@@ -5,7 +5,7 @@
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "optim/stable.h"
+#include "optim/optim.h"
 #include "sched/policy.h"
 #include "sched/sched.h"
 #include "sec/keyring.h"

@@ -199,38 +199,28 @@ fit_conv(struct parser *p, struct fal_layer *l, const struct options *o)
 }
 
 static int
-fit_pool(const struct parser *p, struct fal_layer *l, const struct options *o)
-{
-	if (l->kind == FAL_LAYER_MAXPOOL && o->number > 16)
-		return FAIL(p, FAL_ELIMIT, "maxpool window '%u' is larger than 16",
-			    o->number); /* the place of a maximum is kept in a byte */
-	l->kernel = o->number;
-	l->stride = o->stride != 0 ? o->stride : o->number;
-	return slide(p, l);
-}
-
-static int
-fit_dense(struct parser *p, struct fal_layer *l, const struct options *o)
-{
-	if (!l->in.flat)
-		return FAIL(p, FAL_EINVAL,
-			    "'dense' needs a flatten before it: input is %ux%ux%u",
-			    l->in.c, l->in.h, l->in.w);
-	l->out.c = o->number;
-	return add_weights(p, l, o);
-}
-
-static int
 fit(struct parser *p, struct fal_layer *l, const struct options *o)
 {
 	switch (l->kind) {
 	case FAL_LAYER_CONV:
 		return fit_conv(p, l, o);
 	case FAL_LAYER_DENSE:
-		return fit_dense(p, l, o);
+		if (!l->in.flat)
+			return FAIL(
+				p, FAL_EINVAL,
+				"'dense' needs a flatten before it: input is %ux%ux%u",
+				l->in.c, l->in.h, l->in.w);
+		l->out.c = o->number;
+		return add_weights(p, l, o);
 	case FAL_LAYER_MAXPOOL:
 	case FAL_LAYER_AVGPOOL:
-		return fit_pool(p, l, o);
+		if (l->kind == FAL_LAYER_MAXPOOL && o->number > 16)
+			return FAIL(
+				p, FAL_ELIMIT, "maxpool window '%u' is larger than 16",
+				o->number); /* the place of a maximum is kept in a byte */
+		l->kernel = o->number;
+		l->stride = o->stride != 0 ? o->stride : o->number;
+		return slide(p, l);
 	case FAL_LAYER_FLATTEN:
 		if (l->in.flat)
 			return FAIL(p, FAL_EINVAL,

@@ -4,7 +4,7 @@
  * ascending order, so that the next row mends it; lanes from outside the image are masked
  * to zero as bits, as 0·NaN is NaN.
  */
-#include "nn/conv.h"
+#include "nn/layers.h"
 
 #include "base/vector.h"
 #include "nn/kern.h"

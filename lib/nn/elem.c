@@ -1,5 +1,5 @@
 /* Elementwise kernels: plain loops that the compiler vectorises. */
-#include "nn/elem.h"
+#include "nn/layers.h"
 
 #include "base/vector.h"
 #include "nn/scalar.h"

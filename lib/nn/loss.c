@@ -1,5 +1,5 @@
 /* Softmax and cross-entropy: float for the exponentials, double for their sum. */
-#include "nn/loss.h"
+#include "nn/layers.h"
 
 #include "nn/scalar.h"
 

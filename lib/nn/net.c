@@ -7,10 +7,8 @@
 #include "nn/net.h"
 
 #include "base/mem.h"
-#include "nn/conv.h"
-#include "nn/elem.h"
 #include "nn/kern.h"
-#include "nn/pool.h"
+#include "nn/layers.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -186,27 +184,21 @@ plan(struct fal_net *net)
 int
 fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out)
 {
-	int err = FAL_ENOMEM;
 	if (batch == 0)
 		return FAL_EINVAL;
-	struct fal_net *net = fal_calloc(1, sizeof(*net));
-	if (net == NULL)
-		return FAL_ENOMEM;
-	net->place = fal_calloc(m->layers, sizeof(*net->place));
-	if (net->place == NULL)
-		goto free_net;
+	struct fal_net *net = fal_xcalloc(1, sizeof(*net));
+	net->place = fal_xcalloc(m->layers, sizeof(*net->place));
 	net->m = m;
 	net->batch = batch;
 	while (!has_params(&m->layer[net->first]))
 		net->first++;
-	if ((err = plan(net)) != 0)
-		goto free_net;
+	if (plan(net) < 0) {
+		fal_net_free(net);
+		return FAL_ELIMIT;
+	}
 	fal_kern_init();
 	*out = net;
 	return FAL_OK;
-free_net:
-	fal_net_free(net);
-	return err;
 }
 
 void

@@ -8,15 +8,14 @@
 #ifndef FAL_NN_NET_H
 #define FAL_NN_NET_H
 
-#include "model/model.h"
-#include "nn/loss.h"
+#include "nn/layers.h"
 
 struct fal_net;
 struct fal_arena;
 
 /* Plans for tasks of 1 … `batch` samples.  `m` is kept, unchanged, until fal_net_free.
  * FAL_EINVAL: batch is 0; FAL_ELIMIT: an activation of the whole batch has 2^31 values
- * or more; FAL_ENOMEM. */
+ * or more. */
 int fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out);
 void fal_net_free(struct fal_net *net);
 

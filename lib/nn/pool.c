@@ -1,6 +1,6 @@
 /* Pools.  The window of 2 with stride 2 has loops of its own, 16 outputs at a time: they
  * write past the end of a row, in ascending order, so that the next row mends it. */
-#include "nn/pool.h"
+#include "nn/layers.h"
 
 #include "base/vector.h"
 

@@ -3,7 +3,7 @@
  * Owns: the arithmetic of an update.  Elementwise and in float32 with a stated order of
  * operations, of sums, products, quotients and square roots alone, so every machine,
  * vector width and split of the arrays gives the same bits.  Knows no blocks, no
- * versions; the learning rate is an argument (schedule.h).
+ * versions; the learning rate is an argument (fal_schedule_lr).
  */
 #ifndef FAL_OPTIM_OPTIM_H
 #define FAL_OPTIM_OPTIM_H
@@ -126,5 +126,57 @@ struct fal_reach {
  * rounded. */
 struct fal_reach fal_optim_reach(const struct fal_optim_step *s,
 				 const struct fal_reach *was, double mean);
+
+/* Learning-rate schedules.
+ *
+ * Only the coordinator computes a rate, and sends it with the update as a float: the
+ * functions of libm differ between machines.
+ */
+
+enum fal_schedule_kind {
+	FAL_CONSTANT = 0,
+	FAL_STEP,  /* lr·gamma^⌊t / every⌋ */
+	FAL_COSINE /* min_lr + (lr - min_lr)·(1 + cos(π·t / T)) / 2; min_lr from t = T on
+		    */
+};
+
+/* t counts the updates after the warm-up, T = total - warmup. */
+struct fal_schedule {
+	enum fal_schedule_kind kind;
+	double lr;
+	uint64_t warmup; /* updates; 0: none */
+	uint64_t every;  /* step: updates, > 0 */
+	double gamma;    /* step */
+	uint64_t total;  /* cosine: updates with the warm-up, >= warmup */
+	double min_lr;   /* cosine */
+};
+
+/* The rate of an update, the first one being 0.  The warm-up is linear: lr·(u + 1) /
+ * warmup for update u < warmup, so from lr/warmup to lr (Goyal et al., "Accurate, large
+ * minibatch SGD", 2017); then the rule (cosine: Loshchilov and Hutter, "SGDR", ICLR
+ * 2017, without restarts). */
+double fal_schedule_lr(const struct fal_schedule *s, uint64_t update);
+
+/* How large a learning rate may be where gradients come late.
+ *
+ * The step of lib/optim on a quadratic, with gradients that are `delay` updates old, is a
+ * linear recurrence; the rate is stable as long as all roots of its characteristic
+ * polynomial lie within the unit circle.
+ *
+ * What adagrad and adamw divide by changes slowly beside that, and is taken as a part of
+ * the curvature: the one then is sgd, the other momentum at the rate lr·(1 - beta1).
+ */
+
+enum { FAL_DELAY_MAX = 1024 };
+
+/* The largest stable learning rate, times the largest curvature, of gradients that are
+ * `delay` updates old (more than FAL_DELAY_MAX count as so many). */
+double fal_stable_rate(const struct fal_optim *o, uint32_t delay);
+
+/* The part of the last step that the next one takes over. */
+double fal_stable_momentum(const struct fal_optim *o);
+
+/* How many times lower that is than without delay. */
+double fal_stable_factor(const struct fal_optim *o, uint32_t delay);
 
 #endif

@@ -4,7 +4,6 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "optim/optim.h"
-#include "optim/schedule.h"
 #include "sec/hash.h"
 
 #include <math.h>
