@@ -95,28 +95,8 @@ displace(struct ps_publisher *p, struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
-/* Message `at` of one shard's blocks: its head is made, its values stay where they are.
- */
-static int
-message(const struct ps_publisher *p, uint64_t version, const struct fal_shard_part *part,
-	uint32_t at, struct fal_buf *head, struct fal_shared_text *out)
-{
-	const uint32_t b = at * FAL_MODEL_BLOCKS;
-	const struct fal_model_part of = { .version = version,
-					   .first = part->first + b,
-					   .blocks =
-						   fal_msg_model_blocks(part->count, at),
-					   .params = part->params + (size_t)b * FAL_BLOCK,
-					   .values = part->values - (size_t)b * FAL_BLOCK,
-					   .exps = part->exps + b };
-	struct fal_tail values;
-	int err = fal_msg_put_model_head(head, p->incarnation, &of, &values);
-	out->msg = (struct fal_aead_text){ head->p, head->n, values.p, values.n };
-	out->index = at;
-	return err;
-}
-
-/* These messages of one shard's blocks, a piece at most. */
+/* These messages of one shard's blocks, a piece at most: their heads are made, their
+ * values stay where they are. */
 static int
 encode_piece(const struct ps_publisher *p, uint64_t version,
 	     const struct fal_shard_part *part, const uint32_t *at, uint32_t n,
@@ -125,8 +105,23 @@ encode_piece(const struct ps_publisher *p, uint64_t version,
 	struct fal_buf head[PIECE] = { 0 };
 	struct fal_shared_text text[PIECE] = { 0 };
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = message(p, version, part, at[i], &head[i], &text[i]);
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
+		const uint32_t b = at[i] * FAL_MODEL_BLOCKS;
+		const size_t before = (size_t)b * FAL_BLOCK;
+		const struct fal_model_part of = {
+			.version = version,
+			.first = part->first + b,
+			.blocks = fal_msg_model_blocks(part->count, at[i]),
+			.params = part->params + before,
+			.values = part->values - before,
+			.exps = part->exps + b
+		};
+		struct fal_tail values;
+		err = fal_msg_put_model_head(&head[i], p->incarnation, &of, &values);
+		text[i].msg = (struct fal_aead_text){ head[i].p, head[i].n, values.p,
+						      values.n };
+		text[i].index = at[i];
+	}
 	if (err == FAL_OK)
 		err = fal_shared_add_texts(s, text, n);
 	for (uint32_t i = 0; i < n; i++)
@@ -328,16 +323,6 @@ is_made(struct ps_publisher *p, uint64_t version)
 	p->next = (struct ps_version){ 0 };
 }
 
-/* NULL: it is none of the older ones. */
-static struct ps_version *
-find_older(struct ps_publisher *p, uint64_t version)
-{
-	for (size_t i = 0; i < p->older_n; i++)
-		if (p->older[i].there && p->older[i].version == version)
-			return &p->older[i];
-	return NULL;
-}
-
 /* Where the version is kept.  What is being made has a place of its
  * own until it is made, as who joins then wants the one before, too. */
 static struct ps_version *
@@ -352,9 +337,9 @@ place_of(struct ps_publisher *p, const struct ps_params *from)
 		return &p->newest;
 	if (from->making)
 		return &p->next;
-	struct ps_version *older = find_older(p, from->version);
-	if (older != NULL && !from->keep)
-		return older;
+	for (size_t i = 0; i < p->older_n && !from->keep; i++)
+		if (p->older[i].version == from->version)
+			return &p->older[i];
 	if (from->newest && !(line && from->version < newest->version))
 		return &p->newest;
 	if (from->keep)
@@ -398,19 +383,19 @@ ps_publish_more(struct ps_publisher *p)
 	size_t kept = 0;
 	int more = 0;
 	for (size_t i = 0; i < p->making_n; i++) {
-		struct ps_making m = p->making[i];
-		const int got = go_on(p, &m);
+		const int got = go_on(p, &p->making[i]);
 		if (got < 0) {
-			memmove(p->making + kept, p->making + i,
-				(p->making_n - i) * sizeof(m));
-			p->making_n -= i - kept;
 			give_up(p);
-			return FAL_ENOMEM;
+			return got;
 		}
 		more += got > 0;
-		if (fal_shared_whole(m.shared))
+	}
+	for (size_t i = 0; i < p->making_n; i++) {
+		struct ps_making m = p->making[i];
+		const bool whole = fal_shared_whole(m.shared);
+		if (whole)
 			is_made(p, m.version);
-		if (fal_shared_whole(m.shared) || m.shared->broken)
+		if (whole || m.shared->broken)
 			end_making(&m);
 		else
 			p->making[kept++] = m;

@@ -43,59 +43,44 @@ say(struct ps_server *s, const struct ps_session *session, const char *what)
 
 /* ---- what was changed when --- */
 
-static int
-dwell_set(struct ps_control *c, const char *key, uint64_t clock)
-{
-	size_t i = 0;
-	while (i < c->n && strcmp(c->dwell[i].key, key) != 0)
-		i++;
-	if (i == c->n) {
-		if (FAL_GROW(c->dwell, c->cap, c->n + 1) < 0)
-			return FAL_ENOMEM;
-		snprintf(c->dwell[c->n++].key, sizeof(c->dwell->key), "%s", key);
-	}
-	c->dwell[i].clock = clock;
-	return FAL_OK;
-}
-
 /* Policy `p` holds from `clock` on. */
-static int
+static void
 remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const char *by)
 {
 	struct fal_policy_change *v;
 	const size_t n = fal_policy_changes(&c->last, p, &v);
-	int err = FAL_OK;
-	for (size_t i = 0; i < n && err == FAL_OK; i++)
-		err = dwell_set(c, v[i].key, clock);
+	for (size_t i = 0; i < n; i++) {
+		size_t k = 0;
+		while (k < c->n && strcmp(c->dwell[k].key, v[i].key) != 0)
+			k++;
+		if (k == c->n) {
+			FAL_XGROW(c->dwell, c->cap, c->n + 1);
+			snprintf(c->dwell[c->n++].key, sizeof(c->dwell->key), "%s",
+				 v[i].key);
+		}
+		c->dwell[k].clock = clock;
+	}
 	free(v);
-	if (err < 0)
-		return err;
 	fal_policy_free(&c->last);
 	c->last = fal_policy_copy(p);
 	c->since.clock = clock;
 	snprintf(c->since.by, sizeof(c->since.by), "%s", by);
-	return FAL_OK;
 }
 
 static int
 on_line(void *arg, const struct fal_journal_line *l)
 {
 	struct ps_control *c = arg;
-	const bool later = c->lines++ >= c->from;
-	if (later) {
-		if (FAL_GROW(c->later, c->later_cap, c->laters + 1) < 0)
-			return FAL_ENOMEM;
-		struct ps_later *to = &c->later[c->laters];
-		*to = (struct ps_later){ .since.clock = l->clock,
-					 .before = c->journal.chain };
-		snprintf(to->since.by, sizeof(to->since.by), "%s", l->by);
-		to->policy = fal_policy_copy(l->policy);
-		c->laters++;
-	}
-	int err = remember(c, l->policy, l->clock, l->by);
-	if (!later)
+	remember(c, l->policy, l->clock, l->by);
+	if (c->lines++ < c->from) {
 		c->before = c->since;
-	return err;
+		return FAL_OK;
+	}
+	FAL_XGROW(c->later, c->later_cap, c->laters + 1);
+	c->later[c->laters++] = (struct ps_later){ .policy = fal_policy_copy(l->policy),
+						   .since = c->since,
+						   .before = c->journal.chain };
+	return FAL_OK;
 }
 
 void
@@ -153,8 +138,8 @@ ps_control_accept(struct ps_control *c, const char *kinds, uint64_t clock,
 	const struct fal_journal_line l = { clock > c->since.clock ? clock
 								   : c->since.clock,
 					    version, by, &c->last };
-	int err = on_line(c, &l); /* as one that is to hold again from its clock on */
-	return err == FAL_OK ? ps_journal_add(&c->journal, &l) : err;
+	(void)on_line(c, &l); /* as one that is to hold again from its clock on */
+	return ps_journal_add(&c->journal, &l);
 }
 
 void
@@ -182,7 +167,8 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		return err;
 	s->control.lines++;
 	fal_cli_err(PROG, "policy changed by '%s' from clock %" PRIu64 " on", by, clock);
-	return remember(&s->control, p, clock, by);
+	remember(&s->control, p, clock, by);
+	return FAL_OK;
 }
 
 /* The answer to a change: what `b` has, and the clock. */
@@ -237,100 +223,73 @@ put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
 	fal_json_close(b, ']');
 }
 
-/* Why these changes are not made, in `why`; false: nothing against them. */
-static bool
-is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
-	   const struct fal_policy_change *v, size_t n, struct fal_diag *why)
+/* Is nothing against this change of a key at clock `now`? */
+static int
+judge_key(const struct ps_server *s, const struct apply *a,
+	  const struct fal_policy_change *v, uint64_t now, struct fal_diag *why)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (v[i].model && !a->allow_model) {
-			fal_diag_set(why, 0,
-				     "%s: '%s' may alter the model: --allow-model",
-				     v[i].key, v[i].to);
-			return true;
-		}
-		for (size_t k = 0; k < c->n; k++)
-			/* A restart begins before the journal's clocks. */
-			if (strcmp(c->dwell[k].key, v[i].key) == 0 &&
-			    now >= c->dwell[k].clock &&
-			    now - c->dwell[k].clock < a->min_dwell) {
-				fal_diag_set(why, 0,
-					     "%s: '%s': changed at clock %" PRIu64
-					     ", now %" PRIu64 ": --min-dwell %" PRIu64,
-					     v[i].key, v[i].to, c->dwell[k].clock, now,
-					     a->min_dwell);
-				return true;
-			}
+	const struct ps_control *c = &s->control;
+	const char *dot = strchr(v->key, '.'), *instead;
+	if (v->model && !a->allow_model)
+		return fal_diag_set(why, FAL_EPERM,
+				    "%s: '%s' may alter the model: --allow-model", v->key,
+				    v->to);
+	for (size_t i = 0; i < c->n; i++) {
+		const struct ps_dwell *was = &c->dwell[i];
+		/* A restart begins before the journal's clocks. */
+		if (strcmp(was->key, v->key) == 0 && now >= was->clock &&
+		    now - was->clock < a->min_dwell)
+			return fal_diag_set(why, FAL_EPERM,
+					    "%s: '%s': changed at clock %" PRIu64
+					    ", now %" PRIu64 ": --min-dwell %" PRIu64,
+					    v->key, v->to, was->clock, now, a->min_dwell);
 	}
-	return false;
+	/* A name that no worker had so far, nor may have that is still to come, is a slip
+	 * of the keys; what sets everything to normal again harms nobody. */
+	if (dot == NULL || strcmp(v->to, "auto") == 0 || strcmp(v->to, "no") == 0 ||
+	    ps_knows(s, dot + 1, &instead))
+		return FAL_OK;
+	if (instead != NULL)
+		return fal_diag_set(why, FAL_ENOENT,
+				    "%s: '%s' is a key: its worker is called '%s'",
+				    v->key, dot + 1, instead);
+	return fal_diag_set(why, FAL_ENOENT,
+			    "%s: '%s' is no worker of this job, and no key: one that is "
+			    "still to come is known by the name of its key",
+			    v->key, dot + 1);
 }
 
-/* A change for a name that no worker had so far, nor may have that is still to come, is a
- * slip of the keys; what sets everything to normal again harms nobody. */
-static bool
-is_unknown(const struct ps_server *s, const struct fal_policy_change *v, size_t n,
-	   struct fal_diag *why)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *dot = strchr(v[i].key, '.'), *instead;
-		if (dot == NULL || strcmp(v[i].to, "auto") == 0 ||
-		    strcmp(v[i].to, "no") == 0 || ps_knows(s, dot + 1, &instead))
-			continue;
-		if (instead != NULL) {
-			fal_diag_set(why, 0,
-				     "%s: '%s' is a key: its worker is called '%s'",
-				     v[i].key, dot + 1, instead);
-			return true;
-		}
-		fal_diag_set(why, 0,
-			     "%s: '%s' is no worker of this job, and no key: one that is "
-			     "still to come is known by the name of its key",
-			     v[i].key, dot + 1);
-		return true;
-	}
-	return false;
-}
-
-/* Is its scheme not for this job? */
-static bool
-is_local(const struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
-{
-	const char *key = fal_job_server_only(&s->job->job);
-	if (key == NULL || !fal_rule_local(&p->rule))
-		return false;
-	fal_diag_set(why, 0,
-		     "scheme: takes steps outside the server, which the job's %s is not "
-		     "for",
-		     key);
-	return true;
-}
-
-/* Is there too little memory for its scheme? */
-static bool
-is_beyond(struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
-{
-	struct fal_diag need;
-	if (ps_affords(s, &p->rule, fal_coord_status(s->coord).workers, 0, &need) ==
-	    FAL_OK)
-		return false;
-	fal_diag_set(why, 0, "scheme: %s", need.text);
-	return true;
-}
-
-/* Would the policy be too large for the journal, or its `report` for an answer? */
-static bool
-is_too_large(const struct fal_policy *p, const struct fal_buf *report,
-	     struct fal_diag *why)
+/* Is the policy not too large for the journal, nor its `report` for an answer? */
+static int
+judge_size(const struct fal_policy *p, const struct fal_buf *report, struct fal_diag *why)
 {
 	struct fal_buf policy = { 0 };
 	fal_policy_json_put(p, &policy);
-	bool large = policy.n > FAL_POLICY_TEXT_MAX || report->n > PS_PIECE;
-	if (large)
-		fal_diag_set(why, FAL_ELIMIT,
-			     "a policy of %zu bytes, %zu of them changed: at most %zu",
-			     policy.n, report->n, FAL_POLICY_TEXT_MAX);
+	const size_t n = policy.n;
 	fal_buf_free(&policy);
-	return large;
+	return n <= FAL_POLICY_TEXT_MAX && report->n <= PS_PIECE
+		       ? FAL_OK
+		       : fal_diag_set(why, FAL_ELIMIT,
+				      "a policy of %zu bytes, %zu of them changed: at "
+				      "most %zu",
+				      n, report->n, FAL_POLICY_TEXT_MAX);
+}
+
+/* Can this policy hold, which would be reported so? */
+static int
+judge_policy(struct ps_server *s, const struct fal_policy *p,
+	     const struct fal_buf *report, struct fal_diag *why)
+{
+	const char *key = fal_job_server_only(&s->job->job);
+	struct fal_diag need;
+	if (key != NULL && fal_rule_local(&p->rule))
+		return fal_diag_set(why, FAL_EINVAL,
+				    "scheme: takes steps outside the server, which the "
+				    "job's %s is not for",
+				    key);
+	if (ps_affords(s, &p->rule, fal_coord_status(s->coord).workers, 0, &need) < 0)
+		return fal_diag_set(why, FAL_ELIMIT, "scheme: %s", need.text);
+	return judge_size(p, report, why);
 }
 
 /* Does another one wait for its boundary?  `why` says whose. */
@@ -364,7 +323,7 @@ change_beside(struct ps_server *s, struct ps_session *session, const struct appl
 		reply_text(session, FAL_EXIT_USAGE, why.text);
 		return FAL_OK;
 	}
-	if (is_too_large(&next, changes, &why)) {
+	if (judge_size(&next, changes, &why) < 0) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else {
 		struct fal_coord_beside b = { p, &next, fal_chan_name(session->chan), 0,
@@ -399,9 +358,12 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 	if (other && fal_stale_warning(&p->rule, &s->job->job.optim,
 				       fal_coord_status(s->coord).workers, warning))
 		fal_json_member_str(&changes, "warning", warning);
-	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
-	    is_local(s, p, &why) || is_beyond(s, p, &why) ||
-	    is_too_large(p, &changes, &why)) {
+	for (size_t i = 0; i < n && err == FAL_OK; i++)
+		err = judge_key(s, a, &v[i], now, &why);
+	if (err == FAL_OK)
+		err = judge_policy(s, p, &changes, &why);
+	if (err < 0) {
+		err = FAL_OK;
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (n == 0 || a->dry_run) {
 		report(session, &changes, now);
@@ -510,13 +472,6 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_buf_free(&b);
 }
 
-void
-ps_control_drained(struct ps_session *session, const char *why)
-{
-	reply_text(session, why != NULL ? FAL_EXIT_NO : FAL_EXIT_DONE,
-		   why != NULL ? why : "");
-}
-
 static void
 drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 {
@@ -574,15 +529,10 @@ ps_control_waits(struct ps_session *session, const char *what)
 }
 
 void
-ps_control_kept(struct ps_session *session, uint64_t clock, const char *why)
+ps_control_answer(struct ps_session *session, const char *why, const char *text)
 {
-	struct fal_buf b = { 0 };
-	fal_put_fmt(&b, "{\"clock\":%" PRIu64 "}", clock);
-	if (why != NULL)
-		reply_text(session, FAL_EXIT_NO, why);
-	else
-		reply(session, FAL_EXIT_DONE, false, b.p, b.n);
-	fal_buf_free(&b);
+	reply_text(session, why != NULL ? FAL_EXIT_NO : FAL_EXIT_DONE,
+		   why != NULL ? why : text);
 }
 
 void

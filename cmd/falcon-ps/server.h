@@ -279,8 +279,6 @@ enum {
 struct ps_session {
 	struct ps_server *server;
 	struct fal_chan *chan;
-	struct ps_crowd *crowd;   /* whose it is one of; NULL: not yet */
-	struct ps_session *mate;  /* the next one of these */
 	uint32_t id;              /* grows */
 	struct ps_reader reader;  /* of versions */
 	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
@@ -315,22 +313,11 @@ struct ps_session {
 	size_t exported;       /* bytes of it that were sent */
 };
 
-/* The sessions of a key; where one key is for all who work, those of the same source. */
-struct ps_crowd {
-	char key[FAL_KEY_FINGERPRINT + 1]; /* its fingerprint */
-	char source[64];                   /* "": any */
-	struct ps_session *first;
-	size_t n;
-	struct ps_crowd *next;
-};
-
 /* In order of their ids. */
 struct ps_sessions {
 	struct ps_session **v;
 	size_t n, cap;
 	uint32_t last_id;
-	size_t lookers_on; /* that may not work */
-	struct ps_crowd *crowds;
 };
 
 /* ---- controllers (falcon-protocol(7), CONTROL) --- */
@@ -738,13 +725,10 @@ void ps_control_msg(struct ps_server *s, struct ps_session *session,
 /* The session is over: what it waits for is given up. */
 void ps_control_gone(struct ps_server *s, const struct ps_session *session);
 
-/* The session has asked for a snapshot: what that waits for; that it is there (why NULL),
- * or is not. */
+/* The session has asked for what takes a while: what that waits for; then, once, why it
+ * cannot be, or (`why` NULL) this text. */
 void ps_control_waits(struct ps_session *session, const char *what);
-void ps_control_kept(struct ps_session *session, uint64_t clock, const char *why);
-
-/* The shard that the session wanted drained is; or why not. */
-void ps_control_drained(struct ps_session *session, const char *why);
+void ps_control_answer(struct ps_session *session, const char *why, const char *text);
 
 /* For struct fal_coord_ops; `arg` is the server. */
 int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,

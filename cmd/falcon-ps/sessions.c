@@ -108,57 +108,20 @@ looks_on(const struct ps_session *session)
 	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
 }
 
-/* Takes the session out of its crowd; an empty crowd is freed. */
-static void
-leave_crowd(struct ps_sessions *s, struct ps_session *session)
+/* Are both of one key, and, where one key is for all who work, of one source? */
+static bool
+share_limits(const struct ps_session *a, const struct ps_session *b)
 {
-	struct ps_crowd *c = session->crowd, **at = &s->crowds;
-	struct ps_session **m;
-	if (c == NULL)
-		return;
-	for (m = &c->first; *m != session; m = &(*m)->mate)
-		;
-	*m = session->mate;
-	session->crowd = NULL;
-	s->lookers_on -= looks_on(session);
-	if (--c->n > 0)
-		return;
-	while (*at != c)
-		at = &(*at)->next;
-	*at = c->next;
-	free(c);
-}
-
-/* Puts the session into the crowd of its key, or, `by_source`, of key and source; also
- * when that has changed. */
-static void
-join_crowd(struct ps_sessions *s, struct ps_session *session, bool by_source)
-{
-	const char *key = fal_chan_fingerprint(session->chan);
-	const char *source = by_source ? fal_chan_source(session->chan) : "";
-	leave_crowd(s, session);
-	struct ps_crowd *c = s->crowds;
-	while (c != NULL && (strcmp(c->key, key) != 0 || strcmp(c->source, source) != 0))
-		c = c->next;
-	if (c == NULL) {
-		c = fal_xcalloc(1, sizeof(*c));
-		snprintf(c->key, sizeof(c->key), "%s", key);
-		snprintf(c->source, sizeof(c->source), "%s", source);
-		c->next = s->crowds;
-		s->crowds = c;
-	}
-	session->crowd = c;
-	session->mate = c->first;
-	c->first = session;
-	c->n++;
-	s->lookers_on += looks_on(session);
+	return strcmp(fal_chan_fingerprint(a->chan), fal_chan_fingerprint(b->chan)) ==
+		       0 &&
+	       (a->server->work_keys != 1 ||
+		strcmp(fal_chan_source(a->chan), fal_chan_source(b->chan)) == 0);
 }
 
 /* Forgets the session, and frees it. */
 static void
 remove_session(struct ps_sessions *s, struct ps_session *session)
 {
-	leave_crowd(s, session);
 	size_t at = session_place(s, session->id);
 	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
 	fal_buf_free(&session->export);
@@ -191,8 +154,6 @@ ps_count_keys(struct ps_server *s)
 	s->work_keys = (uint32_t)(workers > 0 ? workers : any);
 	if (s->coord != NULL)
 		fal_coord_trainer_wait(s->coord, trainer_s, s->work_keys);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		join_crowd(&s->sessions, s->sessions.v[i], s->work_keys == 1);
 }
 
 static struct ps_account *
@@ -206,12 +167,11 @@ account_of(struct ps_server *s, const struct fal_chan *c)
 static size_t
 queued(const struct ps_session *session)
 {
-	size_t sum = fal_chan_stat(session->chan).held;
-	if (session->crowd == NULL)
-		return sum;
-	sum = 0;
-	for (const struct ps_session *m = session->crowd->first; m != NULL; m = m->mate)
-		sum += fal_chan_stat(m->chan).held;
+	const struct ps_sessions *all = &session->server->sessions;
+	size_t sum = 0;
+	for (size_t i = 0; i < all->n; i++)
+		if (share_limits(all->v[i], session))
+			sum += fal_chan_stat(all->v[i]->chan).held;
 	return sum;
 }
 
@@ -457,23 +417,25 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 	return true;
 }
 
-/* A CHUNK_GET.  NULL, or why the session must end. */
-static const char *
-chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
+static void
+chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
-	const struct fal_files *j = s->job;
-	const bool test = get->chunk_get.test != 0;
-	const struct fal_part *part = test ? &j->manifest.test : &j->manifest.train;
-	if (!fal_coord_greeted(s->coord, session->id))
-		return "CHUNK_GET before HELLO";
-	if (get->chunk_get.chunk >= part->chunks)
-		return "asks for a chunk that is not there";
-	if (session->asks == PS_ASKS_MAX)
-		return "asks for too many chunks at once";
+	const bool test = m->chunk_get.test != 0;
+	const struct fal_part *part =
+		test ? &s->job->manifest.test : &s->job->manifest.train;
+	const char *odd =
+		!fal_coord_greeted(s->coord, session->id) ? "CHUNK_GET before HELLO"
+		: m->chunk_get.chunk >= part->chunks
+			? "asks for a chunk that is not there"
+		: session->asks == PS_ASKS_MAX ? "asks for too many chunks at once"
+					       : NULL;
+	if (odd != NULL) {
+		refuse(s, session, odd);
+		return;
+	}
 	session->ask[session->asks++] =
-		(struct ps_ask){ .test = test, .chunk = get->chunk_get.chunk };
+		(struct ps_ask){ .test = test, .chunk = m->chunk_get.chunk };
 	ps_more(s, session);
-	return NULL;
 }
 
 static void
@@ -483,9 +445,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	struct fal_chan_stat stat = fal_chan_stat(session->chan);
 	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
 	if (m->type == FAL_MSG_CHUNK_GET) {
-		const char *odd = chunk_get(s, session, m);
-		if (odd != NULL)
-			refuse(s, session, odd);
+		chunk_get(s, session, m);
 		return;
 	}
 	if (m->type == FAL_MSG_HELLO &&
@@ -588,37 +548,44 @@ ps_put_off_held(struct ps_server *s)
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
+	/* Who may send what; the first that fits. */
+	static const struct {
+		enum fal_sender from;
+		enum fal_role role;
+		void (*take)(struct ps_server *s, struct ps_session *session,
+			     const struct fal_msg *m);
+	} as[] = {
+		{ FAL_FROM_SHARD, FAL_ROLE_SHARD, shard_msg },
+		{ FAL_FROM_WORKER, FAL_ROLE_WORK, work_msg },
+		{ FAL_FROM_OBSERVER, FAL_ROLE_OBSERVE, follow_msg },
+		{ FAL_FROM_CONTROLLER, FAL_ROLE_CONTROL, control_msg },
+	};
+	enum { SHARD, ALL = sizeof(as) / sizeof(as[0]) };
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
+	const enum fal_role role = fal_chan_role(c);
 	struct fal_msg m;
+	struct fal_diag why;
 	if (s->broken < 0) /* nobody is there who would listen */
 		return;
-	int err = fal_msg_get(p, n, &m);
-	if (err < 0) {
+	if (fal_msg_get(p, n, &m) < 0) {
 		refuse(s, session, "a message that cannot be read");
 		return;
 	}
-	enum fal_role role = fal_chan_role(c);
-	const bool shard = session->member != NULL && m.type == FAL_MSG_PONG;
-	if (s->above != NULL && fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
-	    fal_role_may(role, FAL_ROLE_SHARD) && m.type != FAL_MSG_PONG)
+	const bool pong = m.type == FAL_MSG_PONG;
+	size_t i = 0;
+	while (i < ALL &&
+	       !(fal_msg_may_send(m.type, as[i].from) && fal_role_may(role, as[i].role)))
+		i++;
+	if (pong && session->member != NULL)
+		i = SHARD;
+	if (i == SHARD && s->above != NULL && !pong) {
 		refuse(s, session, "a group server has no shards of other processes");
-	else if (shard || (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
-			   fal_role_may(role, FAL_ROLE_SHARD)))
-		shard_msg(s, session, &m);
-	else if (s->coord == NULL)
+	} else if (i != SHARD && s->coord == NULL) {
 		too_soon(s, session, &m, p, n);
-	else if (fal_msg_may_send(m.type, FAL_FROM_WORKER) &&
-		 fal_role_may(role, FAL_ROLE_WORK))
-		work_msg(s, session, &m);
-	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
-		 fal_role_may(role, FAL_ROLE_OBSERVE))
-		follow_msg(s, session, &m);
-	else if (fal_msg_may_send(m.type, FAL_FROM_CONTROLLER) &&
-		 fal_role_may(role, FAL_ROLE_CONTROL))
-		control_msg(s, session, &m);
-	else {
-		struct fal_diag why;
+	} else if (i < ALL) {
+		as[i].take(s, session, &m);
+	} else {
 		fal_diag_set(&why, 0, "a key of role %s may not send %s",
 			     fal_role_name(role), fal_msg_name(m.type));
 		refuse(s, session, why.text);
@@ -704,12 +671,15 @@ introduce(struct ps_server *s, const struct ps_session *session)
 static bool
 is_full(struct ps_server *s, struct ps_session *session)
 {
-	const bool works = fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
-	join_crowd(&s->sessions, session, s->work_keys == 1);
-	if (session->crowd->n > PS_SESSIONS_MAX)
+	size_t alike = 0, lookers_on = 0;
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		alike += share_limits(s->sessions.v[i], session);
+		lookers_on += looks_on(s->sessions.v[i]);
+	}
+	if (alike > PS_SESSIONS_MAX)
 		send_away(s, session, false, "its key has too many sessions");
 	else if (s->sessions.n > s->room ||
-		 (!works && s->sessions.lookers_on > s->room / 2))
+		 (looks_on(session) && lookers_on > s->room / 2))
 		put_off(s, session, "no descriptor is left for one more session");
 	else
 		return false;

@@ -754,7 +754,7 @@ end_drain(struct ps_server *s, const char *why)
 	if (why != NULL)
 		fal_cli_err(PROG, "%s: nothing is drained: %s", s->job->job.name, why);
 	if (session != NULL)
-		ps_control_drained(session, why);
+		ps_control_answer(session, why, "");
 }
 
 static void

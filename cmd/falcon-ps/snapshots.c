@@ -29,8 +29,10 @@ answer(struct ps_server *s, uint64_t clock, const char *why)
 {
 	struct ps_session *session = ps_session_find(&s->sessions, s->keep.asks);
 	s->keep.asks = 0;
+	char text[40];
+	snprintf(text, sizeof(text), "{\"clock\":%" PRIu64 "}", clock);
 	if (session != NULL)
-		ps_control_kept(session, clock, why);
+		ps_control_answer(session, why, text);
 }
 
 /* One of what there is; or of the next version, where some of it is on its way. */
@@ -288,12 +290,12 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_keep *k = &s->keep;
 	if (s->run->snapshots < 0) {
-		ps_control_kept(session, 0,
-				"the job has none: state.clocks, state.seconds");
+		ps_control_answer(session,
+				  "the job has none: state.clocks, state.seconds", NULL);
 		return;
 	}
 	if (ps_session_find(&s->sessions, k->asks) != NULL) {
-		ps_control_kept(session, 0, "another one was asked for");
+		ps_control_answer(session, "another one was asked for", NULL);
 		return;
 	}
 	k->asks = session->id;
