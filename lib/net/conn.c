@@ -147,32 +147,19 @@ fal_chan_ended(struct fal_chan *c)
 }
 
 static void
-close_handle(uv_handle_t *h)
-{
-	if (!uv_is_closing(h))
-		uv_close(h, on_closed);
-}
-
-/* A server that did not judge the client says so by a reset: the client would take an end
- * in order for a refusal. */
-static bool
-ends_unjudged(const struct fal_chan *c)
-{
-	return c->server && c->state == FAL_CHAN_GREETING && is_tcp(c) &&
-	       c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
-}
-
-static void
 die(struct fal_chan *c)
 {
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	const bool reset = ends_unjudged(c);
+	/* A server that did not judge the client says so by a reset: the client would
+	 * take an end in order for a refusal. */
+	const bool reset = c->server && c->state == FAL_CHAN_GREETING && is_tcp(c) &&
+			   c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 	c->state = FAL_CHAN_DEAD;
 	c->pending += fal_dial_end(c->dial);
-	close_handle((uv_handle_t *)&c->deadline);
-	close_handle((uv_handle_t *)&c->again);
-	close_handle((uv_handle_t *)&c->flush);
+	uv_close((uv_handle_t *)&c->deadline, on_closed);
+	uv_close((uv_handle_t *)&c->again, on_closed);
+	uv_close((uv_handle_t *)&c->flush, on_closed);
 	fal_slow_close(c->slow);
 	if (!c->up || uv_is_closing(&c->io.handle))
 		return;
@@ -220,14 +207,6 @@ begin_close(struct fal_chan *c)
 	c->state = FAL_CHAN_FLUSHING;
 	start_deadline(c);
 	fal_chan_flush(c);
-}
-
-/* What waits, a refusal, is sent; then the channel ends for this reason. */
-static void
-turn_away(struct fal_chan *c, int err, const char *why)
-{
-	set_why(c, err, why);
-	begin_close(c);
 }
 
 /* --- the deadline --- */
@@ -281,30 +260,13 @@ on_life(uv_timer_t *t)
 	c->said = said;
 }
 
-/* The session is open: signs of life are given and looked for. */
-static void
-live(struct fal_chan *c)
-{
-	c->heard = true;
-	uv_timer_start(&c->deadline, on_life, c->life_ms, c->life_ms);
-}
-
 /* --- what comes --- */
 
-/* What has arrived and is to be opened. */
-static uint8_t *
-arrived(const struct fal_chan *c, size_t *n)
+/* How many bytes, from c->in.from on, have arrived and are to be opened. */
+static size_t
+arrived(const struct fal_chan *c)
 {
-	*n = c->in.to - c->in.from - fal_slow_held(c->slow);
-	return c->in.p + c->in.from;
-}
-
-static bool
-has_more(const struct fal_chan *c)
-{
-	size_t n;
-	(void)arrived(c, &n);
-	return n != 0;
+	return c->in.to - c->in.from - fal_slow_held(c->slow);
 }
 
 /* --- the end of the stream --- */
@@ -408,10 +370,23 @@ unseal(struct fal_chan *c)
 	put_unseal(c, NULL, 0);
 }
 
-/* The peer says which process it is: once, a server as an answer. */
+/* An unseal record has come.  With a text the peer says which process it is: once, a
+ * server as an answer.  Behind an empty one the peer seals nothing more: a client does so
+ * first, once the server has answered, then the server. */
 static int
-on_name(struct fal_chan *c, const uint8_t *p)
+on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
+	if (n == 0) {
+		if (!c->named || c->unsealed == c->server ||
+		    fal_reader_is_unsealed(c->reader))
+			return FAL_ESTATE;
+		fal_reader_unseal(c->reader);
+		if (c->server)
+			unseal(c);
+		return FAL_OK;
+	}
+	if (n != FAL_PROCESS_BYTES)
+		return FAL_EFORMAT;
 	if (c->knows_peer || (!c->server && !c->named))
 		return FAL_ESTATE;
 	c->knows_peer = true;
@@ -422,27 +397,6 @@ on_name(struct fal_chan *c, const uint8_t *p)
 	else
 		unseal(c);
 	return FAL_OK;
-}
-
-/* The peer seals nothing more: a client does so first, once the server has answered, then
- * the server. */
-static int
-on_unsealed(struct fal_chan *c)
-{
-	if (!c->named || c->unsealed == c->server || fal_reader_is_unsealed(c->reader))
-		return FAL_ESTATE;
-	fal_reader_unseal(c->reader);
-	if (c->server)
-		unseal(c);
-	return FAL_OK;
-}
-
-static int
-on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
-{
-	if (n != 0 && n != FAL_PROCESS_BYTES)
-		return FAL_EFORMAT;
-	return n != 0 ? on_name(c, p) : on_unsealed(c);
 }
 
 bool
@@ -480,26 +434,12 @@ open_now(struct fal_chan *c)
 	c->state = FAL_CHAN_OPEN;
 	fal_handshake_free(c->handshake); /* it has our key */
 	c->handshake = NULL;
-	live(c);
+	c->heard = true; /* from now on signs of life are given and looked for */
+	uv_timer_start(&c->deadline, on_life, c->life_ms, c->life_ms);
 	if (!c->server && may_unseal(c))
 		name_self(c);
 	if (c->ops.on_open != NULL)
 		c->ops.on_open(c->ops.arg, c);
-}
-
-static int
-greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
-{
-	struct fal_buf out = { 0 };
-	size_t n;
-	const uint8_t *in = arrived(c, &n);
-	const int err = c->host.greet(c->host.arg, in, n, s, &out, d);
-	if (out.n != 0) {
-		fal_writer_put_raw(c->writer, out.p, out.n);
-		fal_chan_flush(c);
-	}
-	fal_buf_free(&out);
-	return err;
 }
 
 /* The peer's half of the handshake; false: nothing more can be done with the input. */
@@ -507,15 +447,22 @@ static bool
 greet(struct fal_chan *c)
 {
 	struct fal_session s = { 0 };
+	struct fal_buf out = { 0 };
 	struct fal_diag d;
-	size_t n;
-	const uint8_t *in = arrived(c, &n);
-	const int err = c->server ? greet_server(c, &s, &d)
+	const uint8_t *in = c->in.p + c->in.from;
+	const size_t n = arrived(c);
+	const int err = c->server ? c->host.greet(c->host.arg, in, n, &s, &out, &d)
 				  : fal_handshake_finish(c->handshake, in, n, &s, &d);
+	if (out.n != 0) {
+		fal_writer_put_raw(c->writer, out.p, out.n);
+		fal_chan_flush(c);
+	}
+	fal_buf_free(&out);
 	if (err == FAL_ETRUNC)
 		return false;
 	if (err == FAL_EVERSION && c->server) { /* the refusal is on its way */
-		turn_away(c, err, d.text);
+		set_why(c, err, d.text);
+		begin_close(c);
 	} else if (err == FAL_EAUTH && !c->server) {
 		fal_chan_fail(c, err, MISMATCH);
 	} else if (err < 0) {
@@ -534,29 +481,14 @@ greet(struct fal_chan *c)
 
 /* --- records --- */
 
-/* What a record held. */
-static void
-hear(struct fal_chan *c, enum fal_read what, const uint8_t *msg, size_t n)
-{
-	int err = FAL_OK;
-	if (what == FAL_READ_PLACED)
-		c->ops.on_placed(c->ops.arg, c, msg, n);
-	else if (what == FAL_READ_UNSEAL)
-		err = on_unseal(c, msg, n);
-	else if (what == FAL_READ_MESSAGE && n > 0) /* else a sign of life */
-		c->ops.on_msg(c->ops.arg, c, msg, n);
-	if (err < 0)
-		fal_chan_fail(c, err, "an unseal record: %s", fal_strerror(err));
-}
-
 /* One record; false: more bytes are needed. */
 static bool
 read_record(struct fal_chan *c)
 {
 	const uint8_t *msg;
-	size_t used, n, left;
-	uint8_t *in = arrived(c, &left);
-	int got = fal_reader_next(c->reader, in, left, &used, &msg, &n);
+	size_t used, n;
+	const int got = fal_reader_next(c->reader, c->in.p + c->in.from, arrived(c),
+					&used, &msg, &n);
 	if (got == FAL_ETRUNC)
 		return false;
 	if (got < 0) {
@@ -571,8 +503,17 @@ read_record(struct fal_chan *c)
 		c->proved = uv_hrtime();
 		open_now(c);
 	}
-	if (c->state == FAL_CHAN_OPEN)
-		hear(c, (enum fal_read)got, msg, n);
+	if (c->state != FAL_CHAN_OPEN)
+		return true;
+	int err = FAL_OK;
+	if (got == FAL_READ_PLACED)
+		c->ops.on_placed(c->ops.arg, c, msg, n);
+	else if (got == FAL_READ_UNSEAL)
+		err = on_unseal(c, msg, n);
+	else if (got == FAL_READ_MESSAGE && n > 0) /* else a sign of life */
+		c->ops.on_msg(c->ops.arg, c, msg, n);
+	if (err < 0)
+		fal_chan_fail(c, err, "an unseal record: %s", fal_strerror(err));
 	return true;
 }
 
@@ -590,33 +531,24 @@ read_or_not(struct fal_chan *c)
 		start_reading(c);
 }
 
-/* The channel is closing: nobody wants it any more. */
-static void
-drop_arrived(struct fal_chan *c)
-{
-	size_t n;
-	(void)arrived(c, &n);
-	c->in.from += n;
-}
-
 /* Opens what is there, until the turn is over. */
 static void
 consume(struct fal_chan *c)
 {
 	bool more = true;
-	while (more && has_more(c)) {
+	while (more && arrived(c) > 0) {
 		if (c->state == FAL_CHAN_GREETING)
 			more = greet(c);
 		else if (c->state == FAL_CHAN_OPEN || c->state == FAL_CHAN_UNPROVEN)
 			more = read_record(c);
-		else
-			drop_arrived(c);
+		else /* the channel is closing: nobody wants it any more */
+			c->in.from += arrived(c);
 		if (more && uv_hrtime() - c->turn_begun > FAL_CHAN_TURN_NS)
 			break;
 	}
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	const bool pause = more && has_more(c);
+	const bool pause = more && arrived(c) > 0;
 	if (pause && !c->paused)
 		uv_idle_start(&c->again, on_again);
 	else if (!pause && c->paused)
@@ -734,14 +666,6 @@ fal_chan_room(struct fal_chan *c)
 	return !c->crowded;
 }
 
-/* Seals what goes next; 0 or an error. */
-static int
-fill_batch(struct fal_chan *c)
-{
-	const double rate = fal_writer_measuring(c->writer) ? link_rate(c) : 0;
-	return fal_outbox_fill(&c->out, c->writer, batch_limit(c), rate);
-}
-
 /* The socket, or the slow line, has taken the batch. */
 static void
 on_taken(void *arg)
@@ -779,9 +703,7 @@ static void
 on_shutdown(uv_shutdown_t *req, int status)
 {
 	struct fal_chan *c = req->data;
-	if (c->state == FAL_CHAN_DEAD)
-		return;
-	if (status < 0)
+	if (c->state != FAL_CHAN_DEAD && status < 0)
 		stream_ended(c, UV_EOF);
 }
 
@@ -793,7 +715,6 @@ drained(struct fal_chan *c)
 		return;
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
-		c->shutdown.data = c;
 		if (uv_shutdown(&c->shutdown, &c->io.stream, on_shutdown) < 0)
 			fal_chan_fail(c, FAL_OK, "closed");
 	} else if (c->undrained && c->state == FAL_CHAN_OPEN) {
@@ -801,25 +722,6 @@ drained(struct fal_chan *c)
 		if (c->ops.on_drain != NULL)
 			c->ops.on_drain(c->ops.arg, c);
 	}
-}
-
-/* A batch could not be written, or not be made. */
-static void
-lost_batch(struct fal_chan *c)
-{
-	fal_outbox_drop(&c->out);
-	fal_chan_fail(c, FAL_EIO, "cannot write");
-}
-
-/* The line has room for what is soon over, as a socket has. */
-static int
-try_line(struct fal_chan *c)
-{
-	int err = fal_slow_write(c->slow, &c->out);
-	c->writing = err == FAL_OK && !fal_slow_took(c->slow);
-	if (err == FAL_OK && !c->writing)
-		fal_outbox_taken(&c->out);
-	return err;
 }
 
 /* What the socket takes of the batch at once. */
@@ -838,27 +740,23 @@ try_batch(struct fal_chan *c)
 static int
 next_batch(struct fal_chan *c)
 {
-	int err = fill_batch(c);
+	const double rate = fal_writer_measuring(c->writer) ? link_rate(c) : 0;
+	int err = fal_outbox_fill(&c->out, c->writer, batch_limit(c), rate);
 	if (err < 0 || c->out.bytes == 0)
 		return err;
 	c->out.offered = uv_hrtime();
-	if (c->slow != NULL)
-		err = try_line(c);
-	else
+	if (c->slow == NULL) {
 		try_batch(c);
-	return err < 0 ? err : 1;
-}
-
-/* The rest of the batch follows when there is room again. */
-static int
-write_rest(struct fal_chan *c)
-{
-	uv_buf_t bufs[FAL_OUTBOX_PIECES];
-	const unsigned n = fal_outbox_bufs(&c->out, bufs);
-	c->write.data = c;
-	const int err = uv_write(&c->write, &c->io.stream, bufs, n, on_written);
-	c->writing = err == 0;
-	return err;
+		return 1;
+	}
+	/* The line has room for what is soon over, as a socket has. */
+	err = fal_slow_write(c->slow, &c->out);
+	if (err < 0)
+		return err;
+	c->writing = !fal_slow_took(c->slow);
+	if (!c->writing)
+		fal_outbox_taken(&c->out);
+	return 1;
 }
 
 void
@@ -887,10 +785,16 @@ pump(struct fal_chan *c)
 	int got = c->fill_err;
 	if (got == FAL_OK)
 		got = c->out.bytes > 0 ? 1 : next_batch(c);
-	if (got > 0 && !c->writing && c->out.bytes > 0)
-		got = write_rest(c) == 0 ? 1 : FAL_EIO;
+	if (got > 0 && !c->writing && c->out.bytes > 0) {
+		/* The rest of the batch follows when there is room again. */
+		uv_buf_t bufs[FAL_OUTBOX_PIECES];
+		const unsigned n = fal_outbox_bufs(&c->out, bufs);
+		c->writing = uv_write(&c->write, &c->io.stream, bufs, n, on_written) == 0;
+		got = c->writing ? 1 : FAL_EIO;
+	}
 	if (got < 0) {
-		lost_batch(c);
+		fal_outbox_drop(&c->out);
+		fal_chan_fail(c, FAL_EIO, "cannot write");
 		return;
 	}
 	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
@@ -974,21 +878,11 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	uv_idle_init(loop, &c->again);
 	uv_idle_init(loop, &c->flush);
 	c->deadline.data = c->again.data = c->flush.data = c;
+	c->write.data = c->shutdown.data = c;
 	c->pending += c->slow != NULL ? 4 : 3;
 	start_deadline(c);
 	*out = c;
 	return FAL_OK;
-}
-
-/* The peer's address as text, without its port. */
-static void
-set_source(struct fal_chan *c)
-{
-	struct sockaddr_storage ss = { 0 };
-	char ip[INET6_ADDRSTRLEN] = "?";
-	if (fal_chan_peer(c, &ss) == 0)
-		(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
-	snprintf(c->source, sizeof(c->source), "%s", is_tcp(c) ? ip : "unix");
 }
 
 int
@@ -996,6 +890,8 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		const struct fal_chan_ops *ops, const struct fal_chan_host *host,
 		struct fal_chan **out)
 {
+	struct sockaddr_storage ss = { 0 };
+	char ip[INET6_ADDRSTRLEN] = "?";
 	struct fal_chan *c;
 	if (fal_chan_new(at->loop, opt, ops, &c) < 0)
 		return FAL_ELIMIT;
@@ -1006,7 +902,9 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		return FAL_EIO;
 	}
 	c->host = *host;
-	set_source(c);
+	if (fal_chan_peer(c, &ss) == 0)
+		(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+	snprintf(c->source, sizeof(c->source), "%s", is_tcp(c) ? ip : "unix");
 	*out = c;
 	return FAL_OK;
 }

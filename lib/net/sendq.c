@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 /* Long messages of bulk come one after another: the memory of so many, about a batch, is
@@ -18,7 +19,7 @@
 
 /* A message between its head and its tag, or a publication that is on its way. */
 struct fal_node {
-	struct fal_node *next;
+	TAILQ_ENTRY(fal_node) link;
 	struct fal_writer *of;     /* whose spare it becomes, or NULL */
 	struct fal_shared *shared; /* NULL: bytes */
 	uint32_t index;            /* of its next record */
@@ -28,9 +29,7 @@ struct fal_node {
 	uint8_t bytes[];
 };
 
-struct fal_fifo {
-	struct fal_node *head, *tail;
-};
+TAILQ_HEAD(fal_fifo, fal_node);
 
 struct fal_writer {
 	struct fal_seal tx;
@@ -50,56 +49,16 @@ struct fal_writer {
 };
 
 static void
-append(struct fal_fifo *q, struct fal_node *node)
-{
-	if (q->head == NULL)
-		q->head = node;
-	else
-		q->tail->next = node;
-	q->tail = node;
-}
-
-static struct fal_node *
-pop(struct fal_fifo *q)
-{
-	struct fal_node *node = q->head;
-	q->head = node->next;
-	return node;
-}
-
-/* The node behind `before` (NULL: the head) leaves the queue. */
-static void
-take(struct fal_fifo *q, struct fal_node *before, const struct fal_node *node)
-{
-	if (before == NULL)
-		q->head = node->next;
-	else
-		before->next = node->next;
-	if (q->tail == node)
-		q->tail = before;
-}
-
-static void
 free_node(struct fal_node *node)
 {
-	if (node == NULL)
-		return;
 	fal_shared_drop(node->shared);
 	struct fal_writer *w = node->of;
 	if (w == NULL || w->spares == SPARES) {
 		free(node);
 		return;
 	}
-	node->next = w->spare.head;
-	w->spare.head = node;
+	TAILQ_INSERT_HEAD(&w->spare, node, link);
 	w->spares++;
-}
-
-static void
-free_fifo(struct fal_fifo *q)
-{
-	while (q->head != NULL)
-		free_node(pop(q));
 }
 
 struct fal_writer *
@@ -107,6 +66,9 @@ fal_writer_new(size_t cap)
 {
 	struct fal_writer *w = fal_xcalloc(1, sizeof(*w));
 	w->cap = cap;
+	TAILQ_INIT(&w->control);
+	TAILQ_INIT(&w->bulk);
+	TAILQ_INIT(&w->spare);
 	return w;
 }
 
@@ -116,10 +78,13 @@ fal_writer_free(struct fal_writer *w)
 	if (w == NULL)
 		return;
 	fal_seal_wipe(&w->tx);
-	free_fifo(&w->control);
-	free_fifo(&w->bulk);
-	while (w->spare.head != NULL)
-		free(pop(&w->spare));
+	w->spares = SPARES; /* nothing becomes one any more */
+	TAILQ_CONCAT(&w->control, &w->bulk, link);
+	TAILQ_CONCAT(&w->control, &w->spare, link);
+	for (struct fal_node *node; (node = TAILQ_FIRST(&w->control)) != NULL;) {
+		TAILQ_REMOVE(&w->control, node, link);
+		free_node(node);
+	}
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
 	free(w);
@@ -161,8 +126,13 @@ node_for(struct fal_writer *w, size_t n, enum fal_send how)
 {
 	if (how != FAL_SEND_BULK || n < FAL_RECORD_MAX / 2)
 		return new_node(n);
-	struct fal_node *node = w->spares > 0 ? pop(&w->spare) : new_node(FAL_RECORD_MAX);
-	w->spares -= w->spares > 0;
+	struct fal_node *node = TAILQ_FIRST(&w->spare);
+	if (node != NULL) {
+		TAILQ_REMOVE(&w->spare, node, link);
+		w->spares--;
+	} else {
+		node = new_node(FAL_RECORD_MAX);
+	}
 	if (node != NULL)
 		*node = (struct fal_node){ .n = n, .of = w };
 	return node;
@@ -186,7 +156,7 @@ fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, p, n);
 	node->unseal = true;
-	append(&w->control, node);
+	TAILQ_INSERT_TAIL(&w->control, node, link);
 }
 
 int
@@ -202,7 +172,7 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 	node->bulk = how != FAL_SEND_CONTROL;
 	node->packed = how == FAL_SEND_PACKED;
 	node->zipped = how == FAL_SEND_ZIPPED;
-	append(node->bulk ? &w->bulk : &w->control, node);
+	TAILQ_INSERT_TAIL(node->bulk ? &w->bulk : &w->control, node, link);
 	w->queued += n;
 	return FAL_OK;
 }
@@ -213,10 +183,7 @@ fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 	struct fal_node *node = own_node(w, n);
 	memcpy(node->bytes, p, n);
 	node->raw = true;
-	node->next = w->control.head;
-	if (w->control.head == NULL)
-		w->control.tail = node;
-	w->control.head = node;
+	TAILQ_INSERT_HEAD(&w->control, node, link);
 }
 
 int
@@ -226,26 +193,29 @@ fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 		return FAL_ELIMIT;
 	struct fal_node *node = own_node(w, 0);
 	node->shared = fal_shared_ref(s);
-	append(&w->bulk, node);
+	TAILQ_INSERT_TAIL(&w->bulk, node, link);
 	w->shared++;
 	return FAL_OK;
+}
+
+/* All that leaves of a publication has left. */
+static void
+drop_shared(struct fal_writer *w, struct fal_node *node)
+{
+	TAILQ_REMOVE(&w->bulk, node, link);
+	free_node(node);
+	w->shared--;
 }
 
 void
 fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
 {
-	struct fal_fifo kept = { 0 };
-	while (w->bulk.head != NULL) {
-		struct fal_node *node = pop(&w->bulk);
-		node->next = NULL;
-		if (node->shared == NULL || !is_old(arg, node->shared)) {
-			append(&kept, node);
-		} else {
-			free_node(node);
-			w->shared--;
-		}
+	struct fal_node *next;
+	for (struct fal_node *node = TAILQ_FIRST(&w->bulk); node != NULL; node = next) {
+		next = TAILQ_NEXT(node, link);
+		if (node->shared != NULL && is_old(arg, node->shared))
+			drop_shared(w, node);
 	}
-	w->bulk = kept;
 }
 
 /* Is the next record of a publication still to be made? */
@@ -258,10 +228,10 @@ is_dry(const struct fal_node *node)
 bool
 fal_writer_idle(const struct fal_writer *w)
 {
-	const struct fal_node *node = w->bulk.head;
+	const struct fal_node *node = TAILQ_FIRST(&w->bulk);
 	while (node != NULL && is_dry(node))
-		node = node->next;
-	return w->control.head == NULL && node == NULL;
+		node = TAILQ_NEXT(node, link);
+	return TAILQ_EMPTY(&w->control) && node == NULL;
 }
 
 void
@@ -332,29 +302,17 @@ judge(struct fal_writer *w, double rate)
 	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 }
 
-/* All that leaves of a publication has left. */
-static void
-drop_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node)
-{
-	take(&w->bulk, before, node);
-	free_node(node);
-	w->shared--;
-}
-
-/* The first of the bulk that can leave, behind `*before` (NULL: it is at the head); NULL:
- * there is none.  A publication that waits for more of it to be made holds nobody up, as
- * that may wait for what is behind it; what will never be whole is left out. */
+/* The first of the bulk that can leave; NULL: there is none.  A publication that waits
+ * for more of it to be made holds nobody up, as that may wait for what is behind it; what
+ * will never be whole is left out. */
 static struct fal_node *
-first_ready(struct fal_writer *w, struct fal_node **before)
+first_ready(struct fal_writer *w)
 {
-	struct fal_node *node = w->bulk.head;
-	*before = NULL;
+	struct fal_node *node = TAILQ_FIRST(&w->bulk);
 	while (node != NULL && is_dry(node)) {
-		struct fal_node *next = node->next;
+		struct fal_node *next = TAILQ_NEXT(node, link);
 		if (node->shared->broken)
-			drop_shared(w, *before, node);
-		else
-			*before = node;
+			drop_shared(w, node);
 		node = next;
 	}
 	return node;
@@ -362,17 +320,15 @@ first_ready(struct fal_writer *w, struct fal_node **before)
 
 /* The next record of the publication. */
 static void
-next_shared(struct fal_writer *w, struct fal_node *before, struct fal_node *node,
-	    struct fal_piece *out)
+next_shared(struct fal_writer *w, struct fal_node *node, struct fal_piece *out)
 {
 	struct fal_piece piece = { .shared = node->shared, .at = node->index };
 	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	if (++node->index == node->shared->pub.count) {
-		const struct fal_zip_stat stat = node->shared->stat;
-		add(&w->measured, &stat);
-		drop_shared(w, before, node);
+		add(&w->measured, &node->shared->stat);
+		drop_shared(w, node);
 	}
 	*out = piece;
 }
@@ -401,18 +357,18 @@ make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 int
 fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 {
-	struct fal_node *before = NULL, *node = w->control.head;
+	struct fal_node *node = TAILQ_FIRST(&w->control);
 	struct fal_fifo *q = node != NULL ? &w->control : &w->bulk;
 	if (node == NULL)
-		node = first_ready(w, &before);
+		node = first_ready(w);
 	if (node == NULL || (w->tx.key == NULL && !node->raw))
 		return 0;
 	judge(w, rate);
 	if (node->shared != NULL) {
-		next_shared(w, before, node, out);
+		next_shared(w, node, out);
 		return 1;
 	}
-	take(q, before, node);
+	TAILQ_REMOVE(q, node, link);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
 	if (!node->raw) {
@@ -429,7 +385,8 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 void
 fal_piece_free(struct fal_piece *piece)
 {
-	free_node(piece->node);
+	if (piece->node != NULL)
+		free_node(piece->node);
 	if (piece->shared != NULL)
 		fal_shared_return(piece->shared, piece->at);
 	*piece = (struct fal_piece){ 0 };
