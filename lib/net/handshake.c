@@ -120,12 +120,24 @@ mac_key(const uint8_t public[static FAL_KEY_BYTES],
 	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
 }
 
+/* The first of ours that is among theirs; 0: none is. */
+static uint8_t
+choose(const uint8_t *theirs, size_t n)
+{
+	uint8_t ours[FAL_SUITES];
+	const size_t ours_n = fal_suites(ours);
+	for (size_t i = 0; i < ours_n; i++)
+		if (n > 0 && memchr(theirs, ours[i], n) != NULL)
+			return ours[i];
+	return 0;
+}
+
 /* --- the client --- */
 
 static enum fal_noise_pattern
-pattern_of(const struct fal_client_key *key)
+pattern_of(bool is_static)
 {
-	return key->is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
+	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
 /* All but message 1 and MAC. */
@@ -133,7 +145,7 @@ static void
 put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
 	const size_t name_n = strlen(key->name);
-	const size_t noise_n = fal_noise_overhead(pattern_of(key), 1);
+	const size_t noise_n = fal_noise_overhead(pattern_of(key->is_static), 1);
 	uint8_t suites[FAL_SUITES];
 	const size_t suites_n = fal_suites(suites);
 	put_version(out);
@@ -156,7 +168,7 @@ say_first(struct fal_handshake *hs, const struct fal_client_key *key)
 	fal_key_derive("falcon psk", key->server, key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
-		.pattern = pattern_of(key),
+		.pattern = pattern_of(key->is_static),
 		.prologue = hs->said,
 		.prologue_n = hs->said_n,
 		.psk = psk,
@@ -227,29 +239,18 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + n, want);
 	if (!fal_secret_equal(mac, want, MAC_N))
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	switch (fal_get_u8(&head)) {
-	case VERDICT_VERSION:
+	static const char *const verdicts[] = {
+		[VERDICT_PATTERN] = "it takes no such handshake of this key",
+		[VERDICT_SHARD] = "it has no such shard",
+		[VERDICT_SUITE] = "it speaks none of our cipher suites",
+	};
+	const uint8_t verdict = fal_get_u8(&head);
+	if (verdict == VERDICT_VERSION)
 		return tell_versions(diag, FAL_EVERSION, build, major, minor);
-	case VERDICT_PATTERN:
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it takes no such handshake of this key");
-	case VERDICT_SHARD:
-		return fal_diag_set(diag, FAL_EVERSION, "it has no such shard");
-	case VERDICT_SUITE:
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it speaks none of our cipher suites");
-	default:
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it refuses us for a reason that we do not know");
-	}
-}
-
-static bool
-offers(uint8_t suite)
-{
-	uint8_t suites[FAL_SUITES];
-	const size_t n = fal_suites(suites);
-	return memchr(suites, suite, n) != NULL;
+	return fal_diag_set(diag, FAL_EVERSION, "%s",
+			    verdict <= VERDICT_SUITE
+				    ? verdicts[verdict]
+				    : "it refuses us for a reason that we do not know");
 }
 
 /* Message 2 behind the HEAD_N bytes, and the keys of the session. */
@@ -262,7 +263,7 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
 	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	if (!offers(suite))
+	if (choose(&suite, 1) == 0)
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "it chose a suite that we did not offer");
 	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
@@ -399,24 +400,6 @@ refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdi
 	return out->err < 0 ? out->err : FAL_EVERSION;
 }
 
-static enum fal_noise_pattern
-pattern_taken(const struct fal_key *key)
-{
-	return key->public != NULL ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
-}
-
-/* The first of ours that is among theirs; 0: none is. */
-static uint8_t
-choose(const uint8_t *theirs, size_t n)
-{
-	uint8_t ours[FAL_SUITES];
-	const size_t ours_n = fal_suites(ours);
-	for (size_t i = 0; i < ours_n; i++)
-		if (n > 0 && memchr(theirs, ours[i], n) != NULL)
-			return ours[i];
-	return 0;
-}
-
 /* What stands between name and MAC: the suite, message 1. */
 struct body {
 	uint8_t suite;
@@ -445,7 +428,8 @@ read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 	const size_t suites_n = fal_get_u8(&r);
 	const uint8_t *suites = fal_get_bytes(&r, suites_n);
 	const uint8_t *noise =
-		fal_get_bytes(&r, fal_noise_overhead(pattern_taken(g->key), 1));
+		fal_get_bytes(&r,
+			      fal_noise_overhead(pattern_of(g->key->public != NULL), 1));
 	if (r.err < 0 || r.n != 0) {
 		fal_diag_set(diag, 0, "a handshake of a length that none has");
 		return VERDICT_OK;
@@ -499,7 +483,7 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	fal_key_derive("falcon psk", fal_keyring_public(kr), g->key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
-		.pattern = pattern_taken(g->key),
+		.pattern = pattern_of(g->key->public != NULL),
 		.prologue = g->p,
 		.prologue_n = (size_t)(body.msg - g->p),
 		.psk = psk,

@@ -350,16 +350,22 @@ fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t boun
 	return FAL_OK;
 }
 
+static uint64_t
+checksum(const int64_t *v, uint32_t len, uint32_t as, uint64_t seed)
+{
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < len; i++)
+		sum += (fal_rng_u64(&rng) | 1) * (uint64_t)v[i];
+	return sum;
+}
+
 uint64_t
 fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint32_t as, uint64_t seed)
 {
-	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
-	size_t first = (size_t)block * FAL_BLOCK;
-	uint32_t len = s->block[block].bound != 0 ? fal_block_len(s->n, block) : 0;
-	uint64_t sum = 0;
-	for (uint32_t i = 0; i < len; i++)
-		sum += (fal_rng_u64(&rng) | 1) * (uint64_t)fal_sum_get(s, first + i);
-	return sum;
+	int64_t v[FAL_BLOCK];
+	fal_sum_load(s, block, v);
+	return checksum(v, fal_block_len(s->n, block), as, seed);
 }
 
 void
@@ -472,50 +478,6 @@ fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
 		int r = fal_sum_quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
 					       room);
-		if (r == FAL_ENONFINITE && bad_block != NULL)
-			*bad_block = b;
-		if (r < 0)
-			return r;
-	}
-	return FAL_OK;
-}
-
-static int
-quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsigned room)
-{
-	struct block *k = &s->block[b];
-	uint32_t len = fal_block_len(s->n, b);
-	double max = 0;
-	const double most = (double)fal_bfp_largest(room);
-	for (uint32_t i = 0; i < len; i++) {
-		if (!isfinite(g[i]))
-			return FAL_ENONFINITE;
-		max = fmax(max, fabs((double)g[i]));
-	}
-	k->needed = max > 0 ? FAL_EXP_MIN : FAL_EXP_NONE;
-	while (max > ldexp(1, k->needed) && k->needed != FAL_EXP_NONE &&
-	       k->needed < FAL_EXP_MAX)
-		k->needed++;
-	k->bound = (uint64_t)fmin(nearbyint(ldexp(max, FAL_BFP_P - 1 - e)), most);
-	k->scale = 0;
-	for (uint32_t i = 0; i < len; i++) {
-		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
-		q = fmax(fmin(q, most), -most);
-		if (is_wide(k))
-			*wide_at(s, b, i) = (int64_t)q;
-		else
-			narrow_at(s, b)[i] = (int32_t)q;
-	}
-	return FAL_OK;
-}
-
-int
-fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
-		       unsigned room, uint32_t *bad_block)
-{
-	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
-		int r = quantise_block_naive(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
-					     room);
 		if (r == FAL_ENONFINITE && bad_block != NULL)
 			*bad_block = b;
 		if (r < 0)
@@ -714,13 +676,9 @@ fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v)
 uint64_t
 fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint32_t as, uint64_t seed)
 {
-	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
 	int64_t v[FAL_BLOCK];
-	uint64_t sum = 0;
 	fal_bfp_rec_load(rec, v);
-	for (uint32_t i = 0; i < rec->len; i++)
-		sum += (fal_rng_u64(&rng) | 1) * (uint64_t)v[i];
-	return sum;
+	return checksum(v, rec->len, as, seed);
 }
 
 int

@@ -106,10 +106,6 @@ int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsi
 int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			   int8_t exponent, unsigned room);
 
-/* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
-int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
-			   unsigned room, uint32_t *bad_block);
-
 /* dst += src (two sums of equal lengths); needed = max of both.  0, or
  * FAL_ELIMIT when a bound would pass 2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6), so that no
  * int64 overflows.  On error the blocks before the one that failed are added, that one

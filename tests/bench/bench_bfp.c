@@ -1,6 +1,7 @@
 /* bench_bfp: GB/s of the exact-sum kernels beside their naive twins: bytes of float32
  * parameters handled a second, one thread, best of several rounds, in cache and in
  * memory. */
+#include "../naive_bfp.h"
 #include "base/buf.h"
 #include "base/rng.h"
 #include "wire/bfp.h"

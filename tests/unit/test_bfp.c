@@ -17,6 +17,7 @@
 
 #include "../drawn.h"
 #include "../held.h"
+#include "../naive_bfp.h"
 
 #define LIMIT ((int64_t)1 << 62)
 
