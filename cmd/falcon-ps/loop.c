@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/notify.h"
-#include "net/options.h"
+#include "net/client.h"
 #include "sec/secret.h"
 #include "trace/chain.h"
 

@@ -8,7 +8,7 @@
 #include "cli/table.h"
 #include "group/group.h"
 #include "job/policy.h"
-#include "net/options.h"
+#include "net/client.h"
 #include "sched/policy.h"
 #include "sec/secret.h"
 #include "wire/bfp.h"

@@ -28,7 +28,7 @@
 #include "net/addr.h"
 #include "net/listen.h"
 #include "net/refusals.h"
-#include "net/retry.h"
+#include "net/client.h"
 #include "run/snapshot.h"
 #include "run/threads.h"
 #include "sched/recent.h"

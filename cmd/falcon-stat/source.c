@@ -7,7 +7,6 @@
 #include "cli/file.h"
 #include "folder.h"
 #include "net/client.h"
-#include "net/options.h"
 #include "sec/secret.h"
 #include "stat.h"
 

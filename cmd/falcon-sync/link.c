@@ -1,7 +1,7 @@
 /* The way to the coordinator: the key, one session, its requests. */
 #include "cli/cli.h"
+#include "net/client.h"
 #include "net/conn.h"
-#include "net/options.h"
 #include "sec/secret.h"
 #include "sync.h"
 

@@ -7,7 +7,7 @@
 #include "cli/need.h"
 #include "data/chunk.h"
 #include "emul/emul.h"
-#include "net/options.h"
+#include "net/client.h"
 #include "sched/sched.h"
 #include "session.h"
 #include "tools.h"

@@ -15,7 +15,7 @@
 #include "cli/notify.h"
 #include "job_runtime.h"
 #include "net/conn.h"
-#include "net/retry.h"
+#include "net/client.h"
 #include "sec/secret.h"
 #include "shard/map.h"
 

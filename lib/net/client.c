@@ -1,12 +1,213 @@
-/* One channel in one loop. */
+/* A client's session, how it tries again, and what a program at an end of a channel is
+ * told on its command line. */
 #include "net/client.h"
 
 #include "cli/cli.h"
-#include "net/conn.h"
-#include "net/retry.h"
+#include "cli/file.h"
+#include "sec/secret.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- keys and words of the command line ------------------------------------------ */
+
+/* The file, in locked memory, if that can be had; free with fal_secret_free.  Of a
+ * regular file no more is taken than its size, as little may be locked. */
+static int
+read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
+{
+	struct stat st;
+	const bool sized = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+			   st.st_size < (off_t)FAL_KEYRING_MAX;
+	const size_t most = sized ? (size_t)st.st_size + 4096 : FAL_KEYRING_MAX;
+	char *text = fal_secret_alloc(most);
+	if (text == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
+	if (!fal_secret_locked(text, most))
+		fal_cli_err(program_invocation_short_name,
+			    "keys are not in locked memory, and may be written to swap: "
+			    "see ulimit -l");
+	int err = fal_cli_read_into(path, text, most, n, diag);
+	if (err == FAL_OK)
+		*out = text;
+	else
+		fal_secret_free(text);
+	return err;
+}
+
+int
+fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_key **out,
+		    struct fal_diag *diag)
+{
+	struct fal_client_key *key = NULL;
+	char *text, *path = fal_cli_key(option);
+	size_t n;
+	if (path == NULL)
+		return fal_diag_set(diag, FAL_ENOENT, "no key: give --key FILE");
+	int err = read_secret(path, &text, &n, diag);
+	if (err == FAL_OK) {
+		err = fal_client_key_parse(text, n, path, &key, diag);
+		fal_secret_free(text);
+	}
+	if (err == FAL_OK && needed != FAL_ROLE_NONE &&
+	    !fal_role_may(key->role, needed)) {
+		err = fal_diag_set(diag, FAL_EPERM, "%s: a key of role %s may not %s",
+				   path, fal_role_name(key->role), fal_role_name(needed));
+		fal_secret_free(key);
+	}
+	if (err == FAL_OK)
+		*out = key;
+	free(path);
+	return err;
+}
+
+int
+fal_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag)
+{
+	char *text;
+	size_t n;
+	int err = read_secret(path, &text, &n, diag);
+	if (err < 0)
+		return err;
+	err = fal_keyring_parse(text, n, path, out, diag);
+	fal_secret_free(text);
+	return err;
+}
+
+int
+fal_compress_parse(const char *word, enum fal_compress *out)
+{
+	static const char *const words[] = { [FAL_COMPRESS_NEVER] = "never",
+					     [FAL_COMPRESS_ALWAYS] = "always",
+					     [FAL_COMPRESS_AUTO] = "auto" };
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strcmp(word, words[i]) == 0) {
+			*out = (enum fal_compress)i;
+			return FAL_OK;
+		}
+	return FAL_EINVAL;
+}
+
+/* ---- verdicts and pauses ----------------------------------------------------------- */
+
+enum {
+	REFUSED_MS = 3000,         /* of nothing but refusals */
+	LEAST_MS = 1000,           /* for the last attempt */
+	PAUSE_FIRST_MAX_MS = 1000, /* until it was there, and while it refuses */
+};
+
+bool
+fal_retry_reached(struct fal_retry *r, uint64_t now)
+{
+	const bool again = r->reached && r->lost != 0;
+	r->reached = true;
+	r->told = false;
+	r->lost = 0;
+	r->came = now;
+	r->refused = 0;
+	r->silent = false;
+	return again;
+}
+
+void
+fal_retry_later(struct fal_retry *r)
+{
+	r->told = r->told && r->reached;
+	r->reached = true;
+}
+
+bool
+fal_retry_is_first(const struct fal_retry *r)
+{
+	return (r->reached || r->refused == 0) && !r->told;
+}
+
+static bool
+is_over(uint64_t since, uint64_t now, uint64_t ms)
+{
+	return now - since > ms * 1000000;
+}
+
+/* ns until it is given up. */
+static uint64_t
+time_left(const struct fal_retry *r, uint64_t now)
+{
+	const uint64_t gone = r->lost != 0 ? now - r->lost : 0;
+	return r->give_up == 0 ? UINT64_MAX : gone < r->give_up ? r->give_up - gone : 0;
+}
+
+int
+fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
+{
+	if (err == FAL_EVERSION)
+		return FAL_EXIT_NO;
+	const bool refused = err == FAL_EAUTH || (err == FAL_EPERM && !r->reached);
+	if (refused && r->refused != 0)
+		return is_over(r->refused, now, REFUSED_MS) ? FAL_EXIT_NOPERM : -1;
+	r->refused = 0;
+	if (refused) {
+		r->refused = now;
+		r->tries = 0;
+		r->told = false;
+	}
+	if (err == FAL_EPERM && r->reached && !r->silent) {
+		r->silent = true; /* which is another reason than before */
+		r->told = false;
+	}
+	if (r->lost == 0) {
+		r->lost = now;
+		if (now - r->came > r->paused)
+			r->tries = 0;
+	}
+	return time_left(r, now) == 0 ? FAL_EXIT_TEMPFAIL : -1;
+}
+
+int
+fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
+		struct fal_diag *later, bool each)
+{
+	const char *said = later->text[0] != '\0' ? later->text : why;
+	if (said != why)
+		fal_retry_later(r);
+	const int code = fal_retry_verdict(r, err, uv_hrtime());
+	if (code < 0 && (each || fal_retry_is_first(r)))
+		fal_cli_err(prog, "%s; trying again", said);
+	later->text[0] = '\0';
+	return code;
+}
+
+uint64_t
+fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most)
+{
+	const uint64_t ms = time_left(r, now) / 1000000;
+	return ms > most ? most : ms < LEAST_MS ? LEAST_MS : ms;
+}
+
+uint64_t
+fal_retry_pause_ms(struct fal_retry *r, uint64_t now)
+{
+	const uint64_t left = time_left(r, now) / 1000000 + 1;
+	const bool soon = !r->reached || r->refused != 0;
+	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
+	uint64_t ms = (uint64_t)FAL_RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
+	uint8_t jitter;
+	r->tries++;
+	r->told = true;
+	fal_random_bytes(&jitter, sizeof(jitter));
+	if (ms > most)
+		ms = most;
+	ms = ms / 2 + ms / 2 * jitter / UINT8_MAX;
+	if (ms > left)
+		ms = left;
+	r->paused = ms * 1000000;
+	return ms;
+}
+
+/* ---- one channel in one loop ------------------------------------------------------- */
 
 #define FIRST_NS UINT64_C(10000000000) /* for reaching the coordinator at all */
 

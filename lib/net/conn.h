@@ -82,6 +82,8 @@ struct fal_chan_opt {
 /* ---- dialling ------------------------------------------------------------------------
  */
 
+#define FAL_LOOKUPS_MAX 8 /* of names, of a process at once, those that hang included */
+
 /* Begins to connect; on_open follows, or on_close with a reason that begins with the
  * address.  All arguments are borrowed for the call.  FAL_EINVAL (port 0),
  * FAL_EIO (of opt->link), FAL_EAUTH (as fal_handshake_begin).

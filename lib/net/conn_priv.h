@@ -1,4 +1,4 @@
-/* A channel, for conn.c and dial.c alone.
+/* A channel, for conn.c, dial.c and, behind the struct, listen.c alone.
  *
  * conn.c owns state, deadline, handles and the stream; dial.c begins a client's.  Parts
  * with fields of their own: messages out of records (record.h), messages into records and
@@ -8,14 +8,34 @@
 
 #include "net/acked.h"
 #include "net/addr.h"
-#include "net/chan_host.h"
+#include "net/conn.h"
 #include "net/handshake.h"
-#include "net/lookup.h"
 #include "net/slow.h"
 
 #include <uv.h>
 
 #define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
+
+enum fal_chan_state {
+	FAL_CHAN_CONNECTING,
+	FAL_CHAN_GREETING, /* the peer's half of the handshake is to come */
+	FAL_CHAN_UNPROVEN, /* server: until the first record opens */
+	FAL_CHAN_OPEN,
+	FAL_CHAN_FLUSHING,  /* closing: what waits is sent */
+	FAL_CHAN_LINGERING, /* closing: until the peer's end */
+	FAL_CHAN_DEAD       /* handles are closing */
+};
+
+/* Whoever accepts a channel is its host, whose guest it is until it has opened. */
+struct fal_chan_host {
+	void *arg;
+	/* Judges and answers the client's first message, as fal_handshake_check and
+	 * fal_handshake_answer do, within the limits of fal_gate. */
+	int (*greet)(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
+		     struct fal_buf *out, struct fal_diag *diag);
+	/* It ends, even if it was killed: after on_close. */
+	void (*gone)(void *arg);
+};
 
 /* How a client's stream comes up: every address that a name has is tried in turn. */
 struct fal_dial {
@@ -116,5 +136,21 @@ void fal_chan_ended(struct fal_chan *c);
 bool fal_dial_end(struct fal_dial *d);
 /* After that, and when the stream is closed; may be NULL. */
 void fal_dial_free(struct fal_dial *d);
+
+/* Accepts who waits at `at`, and does not begin yet; `opt`, `ops` and `host` are copied.
+ * FAL_ELIMIT: it waits on, as there is nothing for a line of opt->link; FAL_EIO: it is
+ * gone.  Then there is no channel, and no callback. */
+int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
+		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
+		    struct fal_chan **out);
+
+/* Its stream is up: greet and read. */
+void fal_chan_connected(struct fal_chan *c);
+
+enum fal_chan_state fal_chan_state(const struct fal_chan *c);
+/* The peer's address; libuv's errors, of what is no network. */
+int fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out);
+/* Is it a process of the same user, over a unix socket? */
+bool fal_chan_is_kin(const struct fal_chan *c);
 
 #endif

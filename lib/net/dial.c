@@ -4,9 +4,12 @@
 #include "net/conn_priv.h"
 #include "net/near.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The process lives as long as it likes, its connection too. */
@@ -78,16 +81,155 @@ connect_next(struct fal_chan *c)
 		attempted(c, err);
 }
 
+/* The end of a lookup: what was found, or libuv's error. */
 static void
-on_found(void *arg, int status, struct addrinfo *all)
+found(struct fal_chan *c, int status, struct addrinfo *all)
 {
-	struct fal_chan *c = arg;
 	c->dial->lookup = NULL;
 	c->dial->all = c->dial->next = all;
 	if (status < 0)
 		no_stream(c, status);
 	else
 		connect_next(c);
+}
+
+/* Of the process, as its threads are: what hangs is nobody's any more. */
+static atomic_uint lookups;
+
+struct fal_lookup {
+	uv_async_t over;
+	struct fal_chan *of;
+	char port[8];
+	pthread_mutex_t lock;
+	atomic_uint holders; /* the thread, and the loop */
+	bool closing;        /* locked: `over` may not be used any more */
+	int status;          /* libuv's; */
+	struct addrinfo *all;
+	char host[];
+};
+
+static void
+lookup_release(struct fal_lookup *l)
+{
+	if (atomic_fetch_sub(&l->holders, 1) != 1)
+		return;
+	if (l->all != NULL)
+		freeaddrinfo(l->all);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+/* libuv's name for an error of getaddrinfo. */
+static int
+status_of(int err)
+{
+	switch (err) {
+	case 0:
+		return 0;
+	case EAI_AGAIN:
+		return UV_EAI_AGAIN;
+	case EAI_MEMORY:
+		return UV_EAI_MEMORY;
+	case EAI_NONAME:
+		return UV_EAI_NONAME;
+	default:
+		return UV_EAI_FAIL;
+	}
+}
+
+static void *
+look_up(void *arg)
+{
+	struct fal_lookup *l = arg;
+	const struct addrinfo hints = { .ai_family = AF_UNSPEC,
+					.ai_socktype = SOCK_STREAM };
+	struct addrinfo *all = NULL;
+	const int err = getaddrinfo(l->host, l->port, &hints, &all);
+	atomic_fetch_sub(&lookups, 1);
+	pthread_mutex_lock(&l->lock);
+	l->status = status_of(err);
+	l->all = err == 0 ? all : NULL;
+	if (!l->closing)
+		uv_async_send(&l->over);
+	pthread_mutex_unlock(&l->lock);
+	lookup_release(l);
+	return NULL;
+}
+
+static void
+on_lookup_closed(uv_handle_t *h)
+{
+	lookup_release(h->data);
+}
+
+/* Nothing is called any more. */
+static void
+lookup_cancel(struct fal_lookup *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->closing = true;
+	pthread_mutex_unlock(&l->lock);
+	uv_close((uv_handle_t *)&l->over, on_lookup_closed);
+}
+
+static void
+on_over(uv_async_t *h)
+{
+	struct fal_lookup *l = h->data;
+	pthread_mutex_lock(&l->lock);
+	struct addrinfo *all = l->all;
+	const int status = l->status;
+	l->all = NULL;
+	pthread_mutex_unlock(&l->lock);
+	lookup_cancel(l);
+	found(l->of, status, all);
+}
+
+static int
+start_thread(struct fal_lookup *l)
+{
+	pthread_t thread;
+	if (atomic_fetch_add(&lookups, 1) >= FAL_LOOKUPS_MAX) {
+		atomic_fetch_sub(&lookups, 1);
+		return UV_EAGAIN;
+	}
+	const int err = pthread_create(&thread, NULL, look_up, l);
+	if (err != 0) {
+		atomic_fetch_sub(&lookups, 1);
+		return uv_translate_sys_error(err);
+	}
+	pthread_detach(thread);
+	return 0;
+}
+
+/* Looks the host up in a thread of its own: a resolver cannot be interrupted, so one that
+ * hangs is left behind, and neither the channel nor the end of the program waits for it.
+ * libuv's errors; UV_EAGAIN: too many hang. */
+static int
+look_up_host(struct fal_chan *c)
+{
+	const char *host = c->dial->addr.what;
+	const size_t n = strlen(host) + 1;
+	struct fal_lookup *l = fal_xcalloc(1, sizeof(*l) + n);
+	memcpy(l->host, host, n);
+	snprintf(l->port, sizeof(l->port), "%u", c->dial->addr.port);
+	l->of = c;
+	int err = uv_async_init(c->loop, &l->over, on_over);
+	if (err < 0) {
+		free(l);
+		return err;
+	}
+	l->over.data = l;
+	pthread_mutex_init(&l->lock, NULL);
+	atomic_init(&l->holders, 2);
+	err = start_thread(l);
+	if (err < 0) {
+		lookup_release(l); /* the thread's */
+		lookup_cancel(l);
+		return err;
+	}
+	c->dial->lookup = l;
+	return 0;
 }
 
 static int
@@ -105,8 +247,7 @@ begin_tcp(struct fal_chan *c)
 		connect_next(c);
 		return 0;
 	}
-	return fal_lookup_begin(c->loop, d->addr.what, d->addr.port, on_found, c,
-				&d->lookup);
+	return look_up_host(c);
 }
 
 static int
@@ -203,7 +344,8 @@ fal_dial_end(struct fal_dial *d)
 {
 	if (d == NULL)
 		return false;
-	fal_lookup_cancel(d->lookup);
+	if (d->lookup != NULL)
+		lookup_cancel(d->lookup);
 	d->lookup = NULL;
 	if (d->command != NULL) {
 		/* The loop waits for its end: a command that hangs in its handlers would

@@ -2,7 +2,7 @@
 #include "net/listen.h"
 
 #include "base/mem.h"
-#include "net/chan_host.h"
+#include "net/conn_priv.h"
 #include "net/gate.h"
 #include "net/near.h"
 

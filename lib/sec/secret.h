@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* n bytes, n > 0, between guard pages, kept out of swap and core dumps as far as the
  * system allows; contents undefined.  Never NULL: a lack of memory ends the program
@@ -27,5 +28,20 @@ bool fal_secret_equal(const void *a, const void *b, size_t n);
 
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);
+
+/* A stock of fresh keys, for whoever needs one many times a second: locked memory and the
+ * kernel's random bytes are had a batch at a time, as each costs system calls.  One
+ * thread at a time. */
+struct fal_stock; /* opaque */
+
+/* Memory for keys is taken with the first one. */
+struct fal_stock *fal_stock_new(void);
+/* All keys were given back; may be NULL. */
+void fal_stock_free(struct fal_stock *s);
+
+/* A key of FAL_KEY_BYTES random bytes that nobody had before, in locked memory. */
+const uint8_t *fal_stock_take(struct fal_stock *s);
+/* Wipes it; may be NULL. */
+void fal_stock_give(struct fal_stock *s, const uint8_t *key);
 
 #endif

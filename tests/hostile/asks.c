@@ -12,8 +12,8 @@
  * later, chunks, in how many seconds, and why the last one ended. */
 #include "cli/cli.h"
 #include "data/chunk.h"
+#include "net/client.h"
 #include "net/conn.h"
-#include "net/options.h"
 #include "sec/keyring.h"
 #include "wire/msg.h"
 

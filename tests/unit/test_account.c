@@ -5,7 +5,7 @@
 #include "../../cmd/falcon-ps/server.h"
 #include "base/rng.h"
 #include "cli/cli.h"
-#include "net/retry.h"
+#include "net/client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

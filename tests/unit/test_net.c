@@ -4,7 +4,6 @@
 #include "base/rng.h"
 #include "net/conn_priv.h"
 #include "net/handshake.h"
-#include "net/lookup.h"
 
 #include <dlfcn.h>
 #include <netdb.h>

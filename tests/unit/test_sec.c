@@ -3,7 +3,7 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "sec/seal.h"
-#include "sec/stock.h"
+#include "sec/secret.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
