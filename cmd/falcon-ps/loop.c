@@ -584,10 +584,10 @@ make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
 static int
 new_coord(struct ps_server *s)
 {
-	const struct ps_above_opt *up = s->above != NULL ? &s->run->above : NULL;
+	const struct fal_client_key *key = s->run->key;
 	char print[FAL_KEY_FINGERPRINT + 1] = "";
-	const struct fal_line_above above = { .address = up != NULL ? up->text : NULL,
-					      .key = up != NULL ? up->key->name : NULL,
+	const struct fal_line_above above = { .address = s->run->opt.upstream,
+					      .key = key != NULL ? key->name : NULL,
 					      .key_fingerprint = print };
 	struct fal_coord_conf conf = conf_of(s->job);
 	conf.policy = s->policy;
@@ -596,8 +596,8 @@ new_coord(struct ps_server *s)
 	conf.tickets = s->tickets;
 	conf.shards = fal_rack_shards(s->rack);
 	conf.map = &s->fleet.map;
-	if (up != NULL) {
-		fal_client_key_print(up->key, print);
+	if (s->above != NULL) {
+		fal_client_key_print(key, print);
 		conf.above = &above;
 		conf.psld = false;
 	}

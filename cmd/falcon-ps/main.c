@@ -274,11 +274,7 @@ static int
 check_above(struct ps_run *r, const char *path)
 {
 	const struct ps_options *o = &r->opt;
-	r->above = (struct ps_above_opt){ .text = o->upstream,
-					  .addr = &r->coordinator,
-					  .retry = &r->retry,
-					  .several = &r->several,
-					  .job = path };
+	r->path = path;
 	if (o->scheme != NULL && strcmp(o->scheme, "bsp") != 0 &&
 	    strcmp(o->scheme, "epsp") != 0)
 		return fal_cli_usage(PROG, "--scheme: '%s' is not bsp or epsp",
@@ -292,8 +288,7 @@ check_above(struct ps_run *r, const char *path)
 				     "--upstream: %s is the key to this very server: %s "
 				     "is its keyring",
 				     o->key, o->keyring);
-	fal_random_bytes(r->above.instance, sizeof(r->above.instance));
-	r->above.key = r->key;
+	fal_random_bytes(r->instance, sizeof(r->instance));
 	return FAL_EXIT_DONE;
 }
 

@@ -52,16 +52,6 @@ stream(uint64_t bytes)
 	return bytes < MOST ? bytes : MOST;
 }
 
-/* What there is wherever the shards are. */
-static uint64_t
-own_bytes(const struct ps_need_of *of)
-{
-	const struct fal_files *j = of->job;
-	const uint64_t data = fal_files_data(j);
-	return of->program + data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
-	       (j->init != NULL ? vector(j) : 0);
-}
-
 /* The parameters of the first `places` of so many. */
 static uint64_t
 values_of(const struct fal_files *j, uint32_t places, uint32_t all)
@@ -90,7 +80,11 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 			       fal_rule_traits(of->rule).shared;
 	/* Two files of the best model may be in memory: one is written, one waits. */
 	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	const uint64_t own = own_bytes(of);
+	const uint64_t data = fal_files_data(j);
+	/* What there is wherever the shards are. */
+	const uint64_t own = of->program + data +
+			     (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
+			     (j->init != NULL ? vector(j) : 0);
 	const uint64_t kept = own + best * ps_need_export(j) +
 			      (snapshots ? fal_rack_image_bytes(&rack, &at_most) : 0);
 	const uint64_t here = kept + fal_rack_bytes(&rack, &at_most) +

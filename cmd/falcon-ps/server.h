@@ -77,16 +77,6 @@ void ps_best_free(struct ps_best *b);
 
 struct above; /* opaque */
 
-struct ps_above_opt {
-	const char *text; /* its address, as it was said */
-	const struct fal_addr *addr;
-	const struct fal_client_key *key;
-	struct fal_retry *retry; /* of all incarnations */
-	bool *several;   /* its members have had several numerics, in any incarnation */
-	const char *job; /* the job's file here; job, model and data are those above */
-	uint8_t instance[FAL_INSTANCE]; /* of this process */
-};
-
 /* It is dialled at once; what is here is ready when enough members are.  NULL: out of
  * memory. */
 struct above *above_new(struct ps_server *s);
@@ -177,9 +167,10 @@ struct ps_run {
 	struct fal_keyring *keys;    /* replaced at SIGHUP */
 	struct fal_addr coordinator; /* with --join or --upstream, */
 	struct fal_client_key *key;  /* and the key to it */
-	struct ps_above_opt above;   /* with --upstream */
-	struct fal_retry retry;      /* of it */
-	bool several;                /* as above.several */
+	struct fal_retry retry;      /* of it, of all incarnations */
+	const char *path;            /* the job's file */
+	bool several; /* members of a group server had several numerics, ever */
+	uint8_t instance[FAL_INSTANCE]; /* of this process, for the coordinator above */
 	enum fal_compress compress;
 	char *best;                /* path of the best model; NULL: it is not kept; */
 	struct ps_best_is best_is; /* … what it holds */

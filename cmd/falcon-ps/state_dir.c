@@ -181,42 +181,45 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 	return err < 0 ? err : FAL_OK;
 }
 
-/* Hands each line of the trace to on_line, with its newline if it has one, until that
- * returns false.  No trace: no line. */
-static int
-each_line(const struct ps_state *s,
-	  bool (*on_line)(void *arg, const char *line, size_t n), void *arg,
-	  struct fal_diag *diag)
+/* The lines of the trace, one after the other; no trace has none. */
+struct trace_lines {
+	char *path, *line; /* with its newline if it has one */
+	size_t cap, n;     /* n: bytes of it */
+	FILE *f;
+	int err; /* FAL_EIO: `diag` says why */
+};
+
+static struct trace_lines
+open_lines(const struct ps_state *s, struct fal_diag *diag)
 {
-	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
-	size_t cap = 0;
-	ssize_t n = 1;
-	FILE *f = fopen(path, "re");
-	bool bad = f == NULL && errno != ENOENT;
-	while (f != NULL && n > 0) {
-		n = FAL_TRY(READ, -1, getline(&line, &cap, f));
-		bad = n < 0 && !feof(f);
-		if (n > 0 && !on_line(arg, line, (size_t)n))
-			break;
-	}
-	if (bad)
-		fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	if (f != NULL)
-		fclose(f);
-	free(line);
-	free(path);
-	return bad ? FAL_EIO : FAL_OK;
+	struct trace_lines t = { .path = ps_state_path(s, "trace.jsonl") };
+	t.f = fopen(t.path, "re");
+	if (t.f == NULL && errno != ENOENT)
+		t.err = fal_diag_set(diag, FAL_EIO, "%s: %s", t.path, strerror(errno));
+	return t;
 }
 
-/* Whether a model was trained here: the trace tells of an update, or is none. */
+/* The next one; false: that was all, or an error. */
 static bool
-is_no_update(void *arg, const char *line, size_t n)
+next_line(struct trace_lines *t, struct fal_diag *diag)
 {
-	bool *begun = arg;
-	(void)n;
-	*begun = line[0] != '{' || strstr(line, "\"ev\":\"update\"") != NULL ||
-		 strstr(line, "\"ev\":\"version\"") != NULL;
-	return !*begun;
+	if (t->f == NULL)
+		return false;
+	const ssize_t n = FAL_TRY(READ, -1, getline(&t->line, &t->cap, t->f));
+	if (n < 0 && !feof(t->f))
+		t->err = fal_diag_set(diag, FAL_EIO, "%s: %s", t->path, strerror(errno));
+	t->n = n > 0 ? (size_t)n : 0;
+	return n > 0;
+}
+
+static int
+close_lines(struct trace_lines *t)
+{
+	if (t->f != NULL)
+		fclose(t->f);
+	free(t->line);
+	free(t->path);
+	return t->err;
 }
 
 int
@@ -247,12 +250,6 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 	return err;
 }
 
-struct tracing {
-	struct ps_trace *out;
-	struct ps_trace_at *at;
-	double first; /* when the first worker came; -1: none did */
-};
-
 /* The number that stands in one of our own lines behind "KEY":, if there is one. */
 static bool
 find_number(const char *line, const char *key, unsigned long long *out)
@@ -272,9 +269,9 @@ forget_evals(struct ps_trace *t, uint64_t lines)
 
 /* What the line says; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
-take_line(struct tracing *r, const char *line, size_t n)
+take_line(struct ps_trace *t, const struct trace_lines *l)
 {
-	struct ps_trace *t = r->out;
+	const char *line = l->line;
 	unsigned long long v;
 	sscanf(line, "{\"t\":%lf", &t->t);
 	t->job |= strstr(line, "\"ev\":\"job\"") != NULL;
@@ -282,58 +279,52 @@ take_line(struct tracing *r, const char *line, size_t n)
 		if (find_number(line, "\"clock\":", &v))
 			t->clocks = v + 1;
 	} else if (strstr(line, "\"ev\":\"eval\"") != NULL) {
-		fal_put_bytes(&t->evals, line, n);
+		fal_put_bytes(&t->evals, line, l->n);
 		FAL_XGROW(t->eval, t->cap, t->n_evals + 1);
 		t->eval[t->n_evals++] = (struct ps_eval_at){ t->lines + 1, t->evals.n };
 	} else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
 		if (find_number(line, "\"lines\":", &v))
 			forget_evals(t, v);
-	} else if (r->first < 0 && strstr(line, "\"ev\":\"join\"") != NULL) {
-		r->first = t->t;
 	}
-	t->bytes += n;
-}
-
-static bool
-on_trace_line(void *arg, const char *line, size_t n)
-{
-	static const char gap[] = "\"ev\":\"gap\"";
-	struct tracing *r = arg;
-	struct ps_trace *t = r->out;
-	struct fal_chain chain = t->chain;
-	unsigned long long lines = 1;
-	/* Behind what the snapshot knows to be on disk nothing need be whole. */
-	const bool known = t->lines < r->at->lines;
-	if (t->torn == 0 && line[n - 1] == '\n') {
-		const bool holds = fal_chain_take(&chain, line, n - 1);
-		const bool gaps = strstr(line, gap) != NULL && chain.link[0] != '\0' &&
-				  find_number(line, "\"lines\":", &lines);
-		if (holds || gaps || known) {
-			if (!holds && !gaps && t->changed == 0)
-				t->changed = t->lines + 1;
-			take_line(r, line, n);
-			t->chain = chain;
-			t->lines += lines;
-			if (t->lines == r->at->lines)
-				r->at->chain = chain;
-			return true;
-		}
-	}
-	t->torn += n;
-	return true;
+	t->bytes += l->n;
 }
 
 int
-ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
+ps_state_trace(const struct ps_state *s, struct ps_trace *t, struct ps_trace_at *at,
 	       struct fal_diag *diag)
 {
-	struct tracing r = { .out = out, .at = at, .first = -1 };
-	*out = (struct ps_trace){ 0 };
-	const int err = each_line(s, on_trace_line, &r, diag);
+	struct trace_lines l = open_lines(s, diag);
+	double first = -1; /* when the first worker came */
+	*t = (struct ps_trace){ 0 };
+	while (next_line(&l, diag)) {
+		struct fal_chain chain = t->chain;
+		unsigned long long lines = 1;
+		/* Behind what the snapshot knows to be on disk nothing need be whole. */
+		const bool known = t->lines < at->lines,
+			   whole = t->torn == 0 && l.line[l.n - 1] == '\n',
+			   holds = whole && fal_chain_take(&chain, l.line, l.n - 1),
+			   gaps = whole && strstr(l.line, "\"ev\":\"gap\"") != NULL &&
+				  chain.link[0] != '\0' &&
+				  find_number(l.line, "\"lines\":", &lines);
+		if (!whole || (!holds && !gaps && !known)) {
+			t->torn += l.n;
+			continue;
+		}
+		if (!holds && !gaps && t->changed == 0)
+			t->changed = t->lines + 1;
+		take_line(t, &l);
+		if (first < 0 && strstr(l.line, "\"ev\":\"join\"") != NULL)
+			first = t->t;
+		t->chain = chain;
+		t->lines += lines;
+		if (t->lines == at->lines)
+			at->chain = chain;
+	}
 	/* What was changed need not be what readers can read. */
-	forget_evals(out, out->changed == 0 ? at->lines : 0);
-	out->worked = r.first >= 0 ? out->t - r.first : 0;
-	return err == FAL_OK && out->evals.err < 0
+	forget_evals(t, t->changed == 0 ? at->lines : 0);
+	t->worked = first >= 0 ? t->t - first : 0;
+	const int err = close_lines(&l);
+	return err == FAL_OK && t->evals.err < 0
 		       ? fal_diag_set(diag, FAL_ENOMEM, "%s/trace.jsonl: out of memory",
 				      s->dir)
 		       : err;
@@ -479,11 +470,17 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	int err = read_if(s, "result.json", &s->result, &s->done, diag);
 	if (err == FAL_OK)
 		err = check_job(s, job, accept, anew, diag);
-	if (err == FAL_OK)
-		err = each_line(s, is_no_update, &s->begun, diag);
+	if (err < 0)
+		return err;
 	s->failed = s->done &&
 		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;
-	return err;
+	/* Was a model trained here?  The trace tells of an update, or is none. */
+	struct trace_lines l = open_lines(s, diag);
+	while (!s->begun && next_line(&l, diag))
+		s->begun = l.line[0] != '{' ||
+			   strstr(l.line, "\"ev\":\"update\"") != NULL ||
+			   strstr(l.line, "\"ev\":\"version\"") != NULL;
+	return close_lines(&l);
 }
 
 void

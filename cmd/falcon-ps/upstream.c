@@ -7,6 +7,7 @@
 
 #include "base/build.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "group/group.h"
 #include "net/conn.h"
 #include "run/job_files.h"
@@ -20,7 +21,7 @@
 
 struct above {
 	struct ps_server *server;
-	const struct ps_above_opt *opt;
+	struct ps_run *run;
 	uv_timer_t timer; /* to dial, or the deadline of WELCOME */
 	struct fal_chan *chan;
 	struct fal_agent *agent; /* NULL: the job's texts are not here yet */
@@ -103,50 +104,28 @@ send_msg(struct above *a, struct fal_msg *m)
 		a->err = err;
 }
 
-/* The numerics of those who are here; once they were several, that stays: whoever looks
- * can tell, and members come back one by one. */
-static void
-numerics(const struct above *a, struct fal_coord_together *are)
-{
-	fal_coord_together(a->server->coord, are);
-	if (*a->opt->several)
-		fal_coord_several(are->fingerprint);
-}
-
-/* What was said of numerics holds no longer: above that is another worker. */
-static void
-follow_numerics(struct above *a)
-{
-	struct fal_coord_together are;
-	uint8_t several[FAL_FINGERPRINT];
-	numerics(a, &are);
-	if (!a->ready || are.workers == 0 ||
-	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
-		return;
-	fal_coord_several(several);
-	*a->opt->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
-	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
-		      *a->opt->several ? "do not all compute the same bits"
-				       : "compute other bits now");
-}
-
-/* Those who are here came or went. */
+/* Those who are here came or went; once their numerics were several, that stays: whoever
+ * looks can tell, and members come back one by one. */
 static void
 follow_members(struct above *a)
 {
 	struct fal_msg m;
 	enum fal_group_word word;
 	struct fal_coord_together are;
+	uint8_t several[FAL_FINGERPRINT];
+	fal_coord_several(several);
+	fal_coord_together(a->server->coord, &are);
+	if (a->run->several)
+		memcpy(are.fingerprint, several, FAL_FINGERPRINT);
 	while (a->chan != NULL &&
 	       (word = fal_group_word(a->group, a->server->coord,
-				      (uint32_t)a->server->run->opt.min_workers, &m)) !=
+				      (uint32_t)a->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
 			return;
 		}
 		if (word == FAL_GROUP_READY) {
-			numerics(a, &are);
 			memcpy(m.ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
 			memcpy(a->said, are.fingerprint, FAL_FINGERPRINT);
 		}
@@ -155,11 +134,17 @@ follow_members(struct above *a)
 			continue;
 		a->ready = true;
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
-			    a->opt->text, are.workers, are.workers == 1 ? "" : "s",
-			    are.lanes, are.lanes == 1 ? "" : "s");
+			    a->run->opt.upstream, are.workers, fal_text_s(are.workers),
+			    are.lanes, fal_text_s(are.lanes));
 	}
-	if (a->chan != NULL)
-		follow_numerics(a);
+	if (a->chan == NULL || !a->ready || are.workers == 0 ||
+	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
+		return;
+	/* What was said of numerics holds no longer: above that is another worker. */
+	a->run->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
+	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
+		      a->run->several ? "do not all compute the same bits"
+				      : "compute other bits now");
 }
 
 static struct fal_group_ends
@@ -192,9 +177,9 @@ above_event(struct above *a)
 		err = work(a);
 	a->working = false;
 	if (err < 0) {
-		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
+		end(a, FAL_EXIT_NO, "%s: %s", a->run->opt.upstream, fal_strerror(err));
 	} else if (a->agent != NULL && !a->closing && fal_agent_left(a->agent)) {
-		fal_cli_err(PROG, "%s: drained: leaving", a->opt->text);
+		fal_cli_err(PROG, "%s: drained: leaving", a->run->opt.upstream);
 		ps_above_left(a->server);
 	}
 }
@@ -266,8 +251,8 @@ on_welcome(struct above *a, const struct fal_msg *m)
 		return FAL_ESTATE;
 	a->welcome = true;
 	uv_timer_stop(&a->timer);
-	if (fal_retry_reached(a->opt->retry, uv_hrtime()))
-		fal_cli_err(PROG, "%s: connected again", a->opt->text);
+	if (fal_retry_reached(&a->run->retry, uv_hrtime()))
+		fal_cli_err(PROG, "%s: connected again", a->run->opt.upstream);
 	a->incarnation = m->incarnation;
 	a->epoch = m->welcome.epoch;
 	return fal_texts_begin(&a->texts, m);
@@ -313,7 +298,7 @@ on_text(struct above *a, const struct fal_msg *m)
 		if (is->n == own[i].is->n && memcmp(is->p, own[i].is->p, is->n) == 0)
 			continue;
 		end(a, FAL_EXIT_USAGE, "%s: its %s is another one than that of %s",
-		    a->opt->text, own[i].name, a->opt->job);
+		    a->run->opt.upstream, own[i].name, a->run->path);
 		return FAL_OK;
 	}
 	if (all > 0) {
@@ -321,20 +306,6 @@ on_text(struct above *a, const struct fal_msg *m)
 		begin_job(a);
 	}
 	return all < 0 ? all : FAL_OK;
-}
-
-static int
-on_published(struct above *a, const struct fal_msg *m)
-{
-	struct fal_publication pub = {
-		.id = m->published.publication,
-		.count = fal_msg_models(m->published.blocks),
-		.key = m->published.key,
-		.ad_n = FAL_MODEL_AD,
-	};
-	fal_msg_model_ad(a->server->job->hash, a->incarnation, m->published.version,
-			 pub.ad);
-	return fal_chan_expect_shared(a->chan, &pub);
 }
 
 static int
@@ -346,11 +317,23 @@ on_agent_msg(struct above *a, const struct fal_msg *m)
 		end(a, FAL_EXIT_NO,
 		    "%s: its policy has local steps by now, which no "
 		    "group server makes",
-		    a->opt->text);
+		    a->run->opt.upstream);
 		return FAL_OK;
 	}
-	int err = m->type == FAL_MSG_PUBLISHED ? on_published(a, m) : FAL_OK;
-	return err < 0 ? err : fal_agent_msg(a->agent, uv_hrtime(), m);
+	if (m->type == FAL_MSG_PUBLISHED) {
+		struct fal_publication pub = {
+			.id = m->published.publication,
+			.count = fal_msg_models(m->published.blocks),
+			.key = m->published.key,
+			.ad_n = FAL_MODEL_AD,
+		};
+		fal_msg_model_ad(a->server->job->hash, a->incarnation,
+				 m->published.version, pub.ad);
+		int err = fal_chan_expect_shared(a->chan, &pub);
+		if (err < 0)
+			return err;
+	}
+	return fal_agent_msg(a->agent, uv_hrtime(), m);
 }
 
 static void
@@ -362,8 +345,8 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (a->closing)
 		return;
 	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
-		end(a, FAL_EXIT_NO, "%s: a message that cannot be read%s", a->opt->text,
-		    fal_chan_skew(c));
+		end(a, FAL_EXIT_NO, "%s: a message that cannot be read%s",
+		    a->run->opt.upstream, fal_chan_skew(c));
 		return;
 	}
 	if (m.type == FAL_MSG_WELCOME)
@@ -374,19 +357,19 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		end(a, FAL_EXIT_NO,
 		    "%s: its shards are in several processes, which no group server "
 		    "can push to",
-		    a->opt->text);
+		    a->run->opt.upstream);
 	else if (m.type == FAL_MSG_DONE)
 		end(a, FAL_EXIT_DONE, "done: %s", m.done.why);
 	else if (m.type == FAL_MSG_REFUSE)
 		end(a, m.refuse.key != 0 || !a->welcome ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
-		    "%s: refused: %s", a->opt->text, m.refuse.why);
+		    "%s: refused: %s", a->run->opt.upstream, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
-		fal_diag_set(&a->later, 0, "%s: %s", a->opt->text, m.later.why);
+		fal_diag_set(&a->later, 0, "%s: %s", a->run->opt.upstream, m.later.why);
 	else
 		err = on_agent_msg(a, &m);
 	if (err < 0)
-		end(a, FAL_EXIT_NO, "%s: %s: %s%s", a->opt->text, fal_msg_name(m.type),
-		    fal_strerror(err), fal_chan_skew(c));
+		end(a, FAL_EXIT_NO, "%s: %s: %s%s", a->run->opt.upstream,
+		    fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
 	else
 		ps_after_event(a->server);
 }
@@ -394,9 +377,8 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 static void
 on_room(void *arg, struct fal_chan *c)
 {
-	struct above *a = arg;
 	(void)c;
-	ps_after_event(a->server);
+	ps_after_event(((struct above *)arg)->server);
 }
 
 static void
@@ -425,7 +407,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (a->closing)
 		return;
 	const int code =
-		fal_retry_after(a->opt->retry, PROG, err, reason, &a->later, false);
+		fal_retry_after(&a->run->retry, PROG, err, reason, &a->later, false);
 	if (code >= 0) {
 		end(a, code, "%s", reason);
 		return;
@@ -438,8 +420,8 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	a->welcome = false;
 	fal_agent_free(a->agent);
 	a->agent = NULL;
-	uv_timer_start(&a->timer, on_dial, fal_retry_pause_ms(a->opt->retry, uv_hrtime()),
-		       0);
+	uv_timer_start(&a->timer, on_dial,
+		       fal_retry_pause_ms(&a->run->retry, uv_hrtime()), 0);
 }
 
 static void
@@ -460,11 +442,11 @@ on_open(void *arg, struct fal_chan *c)
 	fal_chan_compress(c, a->server->run->compress);
 	fal_coord_together(a->server->coord, &are);
 	m.hello.schema = fal_msg_schema();
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->run->key->name);
 	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =
 		are.lanes > 0 ? are.lanes : 1;
-	memcpy(m.hello.instance, a->opt->instance, sizeof(a->opt->instance));
+	memcpy(m.hello.instance, a->run->instance, sizeof(a->run->instance));
 	m.hello.group = 1;
 	a->incarnation = 0; /* not known before WELCOME */
 	send_msg(a, &m);
@@ -481,32 +463,30 @@ dial(struct above *a)
 					  .on_drain = on_drain,
 					  .on_close = on_close };
 	const struct fal_chan_opt opt = { 0 };
-	int err = fal_dial(a->server->loop, a->opt->addr, a->opt->key, &opt, &ops,
+	int err = fal_dial(a->server->loop, &a->run->coordinator, a->run->key, &opt, &ops,
 			   &a->chan);
 	if (err < 0)
 		end(a, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
-		    a->opt->text, fal_strerror(err));
+		    a->run->opt.upstream, fal_strerror(err));
 }
 
 struct above *
 above_new(struct ps_server *s)
 {
-	struct above *a = fal_calloc(1, sizeof(*a));
-	if (a == NULL)
-		return NULL;
+	struct above *a = fal_xcalloc(1, sizeof(*a));
 	a->group = fal_group_new(s->job->model->params);
 	if (a->group == NULL) {
 		free(a);
 		return NULL;
 	}
 	a->server = s;
-	a->opt = &s->run->above;
+	a->run = s->run;
 	uv_timer_init(s->loop, &a->timer);
 	a->timer.data = a;
 	const bool again = s->run->state.incarnation > 1;
 	if (!again)
-		a->opt->retry->lost = uv_hrtime();
+		a->run->retry.lost = uv_hrtime();
 	uv_timer_start(&a->timer, on_dial,
-		       again ? fal_retry_pause_ms(a->opt->retry, uv_hrtime()) : 0, 0);
+		       again ? fal_retry_pause_ms(&a->run->retry, uv_hrtime()) : 0, 0);
 	return a;
 }
