@@ -94,7 +94,7 @@ int above_order(struct above *a, struct fal_shard_order *o);
 /* Of fal_coord_ops; `arg` is the server. */
 void above_claimed(void *arg, const struct fal_coord_claimed *is);
 void above_given(void *arg, uint64_t round);
-void above_evaluated(void *arg, const struct fal_coord_evaluated *is);
+void above_evaluated(void *arg, const struct fal_msg *m);
 
 /* ---- what it was told, and has open --- */
 

@@ -230,10 +230,10 @@ above_given(void *arg, uint64_t round)
 }
 
 void
-above_evaluated(void *arg, const struct fal_coord_evaluated *is)
+above_evaluated(void *arg, const struct fal_msg *m)
 {
 	struct ps_server *s = arg;
-	fal_group_evaluated(s->above->group, is);
+	fal_group_evaluated(s->above->group, m);
 }
 
 int

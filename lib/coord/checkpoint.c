@@ -176,8 +176,7 @@ coord_marked(struct fal_coord *c, double now)
 	remember_people(c, p);
 	if (c->ops.marked == NULL)
 		return;
-	coord_call(c);
-	c->ops.marked(c->ops.arg, p);
+	c->ops.marked(coord_call(c), p);
 	coord_called(c);
 }
 

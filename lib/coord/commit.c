@@ -211,8 +211,7 @@ tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
 	m->newest = c->published;
 	m->names = name_versions(c, p);
 	m->named = c->named;
-	coord_call(c);
-	c->ops.model(c->ops.arg, p->id, m);
+	c->ops.model(coord_call(c), p->id, m);
 	coord_called(c);
 }
 
@@ -464,24 +463,6 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	p->on_line = false;
 }
 
-static void
-send_line(struct fal_coord *c, uint32_t peer, uint64_t version)
-{
-	struct fal_peer *p = coord_find(c, peer);
-	if (p == NULL || !p->ready)
-		return;
-	p->on_line = true;
-	coord_send_version(c, p, version, false);
-}
-
-static void
-send_versions(struct fal_coord *c, uint32_t peer)
-{
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (peer == 0 || c->peer[i].id == peer)
-			send_to(c, &c->peer[i]);
-}
-
 /* Adds up what the round's ledger says. */
 static void
 count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
@@ -513,8 +494,7 @@ tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bo
 						.name = w->name,
 						.key = c->key[w->key - 1].name,
 						.change = change };
-	coord_call(c);
-	c->ops.unstepped(c->ops.arg, &is);
+	c->ops.unstepped(coord_call(c), &is);
 	coord_called(c);
 }
 
@@ -577,8 +557,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	if (n->act.fate != FAL_FATE_ABANDON)
 		coord_health_skip(c, r.clock, r.ledger->skipped);
 	if (n->act.fate == FAL_FATE_GIVE) {
-		coord_call(c);
-		c->ops.given(c->ops.arg, r.round);
+		c->ops.given(coord_call(c), r.round);
 		coord_called(c);
 	}
 	size_t kept = 0;
@@ -765,20 +744,12 @@ on_fenced(struct fal_coord *c, double now, uint32_t shard,
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
-/* The session of worker `id`, if it is ready; or NULL. */
-static struct fal_peer *
-at_work(const struct fal_coord *c, uint32_t id)
-{
-	struct fal_peer *p = coord_find(c, coord_session_of(c, id));
-	return p != NULL && p->ready ? p : NULL;
-}
-
 /* It is charged and ends, as if it had pushed that here. */
 static void
 on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
-	const struct fal_peer *p = at_work(c, say->id.worker);
-	if (p == NULL)
+	const struct fal_peer *p = coord_find(c, coord_session_of(c, say->id.worker));
+	if (p == NULL || !p->ready)
 		return;
 	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)
 		coord_charge_key(c, p);
@@ -987,19 +958,6 @@ hear_all(struct fal_coord *c, double now)
 
 /* ---- what the scheduler decides is carried out ------------------------------------- */
 
-/* What was granted is claimed: its ticket.  Where that does not count any more, a fence
- * or the round's end is on its way. */
-static void
-send_ticket(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	struct fal_msg m = { .type = FAL_MSG_TICKET };
-	struct fal_ticket t;
-	if (!coord_ticket(c, a->round, a->cid, &t))
-		return;
-	fal_ticket_put(&c->conf.tickets, to, &t, &m.ticket);
-	coord_send(c, to, &m);
-}
-
 static void
 grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
@@ -1039,8 +997,14 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	if (a->cid.seq != 0)
-		send_ticket(c, to, a);
+	/* What is granted claimed gets its ticket.  Where that does not count any more, a
+	 * fence or the round's end is on its way. */
+	struct fal_msg with = { .type = FAL_MSG_TICKET };
+	struct fal_ticket t;
+	if (a->cid.seq == 0 || !coord_ticket(c, a->round, a->cid, &t))
+		return;
+	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
+	coord_send(c, to, &with);
 }
 
 /* Asks where the worker's time went; its `clock` line follows when it has answered. */
@@ -1094,8 +1058,7 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	}
 	if (c->ops.late == NULL)
 		return;
-	coord_call(c);
-	c->ops.late(c->ops.arg, p->id, p->name, &late);
+	c->ops.late(coord_call(c), p->id, p->name, &late);
 	coord_called(c);
 }
 
@@ -1171,16 +1134,21 @@ evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 static void
 tell_versions(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
-	if (a->version != 0) {
-		send_line(c, to, a->version);
-		return;
+	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	if (a->version != 0 && p != NULL && p->ready) { /* the newest one of a line */
+		p->on_line = true;
+		coord_send_version(c, p, a->version, false);
 	}
-	if (a->worker == 0)
-		c->untold = false;
-	if (a->worker == 0 || to != 0)
-		send_versions(c, to);
-	if (a->worker == 0)
-		publish_all(c, now);
+	if (a->version != 0)
+		return;
+	if (p != NULL)
+		send_to(c, p);
+	if (a->worker != 0)
+		return;
+	c->untold = false;
+	for (uint32_t i = 0; i < c->peers; i++)
+		send_to(c, &c->peer[i]);
+	publish_all(c, now);
 }
 
 static void

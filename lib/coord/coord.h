@@ -148,13 +148,6 @@ struct fal_coord_claimed {
 	bool nonfinite;
 };
 
-/* What a member says of a test task. */
-struct fal_coord_evaluated {
-	uint64_t version, task_ns;
-	uint32_t task, right, samples;
-	int64_t loss;
-};
-
 /* Callbacks; none may call back into the coordinator, not even to ask, which it asserts:
  * it is in the midst of an event, and they are told what they need.  `peer` is the
  * caller's number of a session, from 1, never used again. */
@@ -204,8 +197,8 @@ struct fal_coord_ops {
 	 * its sum was given (FAL_END_GIVE). */
 	void (*claimed)(void *arg, const struct fal_coord_claimed *is);
 	void (*given)(void *arg, uint64_t round);
-	/* A test task that fal_coord_eval has brought is evaluated. */
-	void (*evaluated)(void *arg, const struct fal_coord_evaluated *is);
+	/* A test task that fal_coord_eval has brought is evaluated: the EVALUATED. */
+	void (*evaluated)(void *arg, const struct fal_msg *m);
 	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
 	 * 0), or was given up (an error).  May be NULL. */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
@@ -248,9 +241,9 @@ struct fal_coord_conf {
 	double verify;
 	bool verify_stop;
 	bool skips; /* fal_sched_conf's */
-	/* The work is another coordinator's (external_rounds.c), unless NULL: no round begins but
-	 * by fal_coord_bring, no version is made here; tasks are skipped whatever `skips`
-	 * is.  Borrowed for fal_coord_new. */
+	/* The work is another coordinator's (external_rounds.c), unless NULL: no round
+	 * begins but by fal_coord_bring, no version is made here; tasks are skipped
+	 * whatever `skips` is.  Borrowed for fal_coord_new. */
 	const struct fal_line_above *above;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
@@ -364,11 +357,11 @@ int fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_be
  * ops.changed is not called. */
 int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
 
-/* The blocks move (placement.c; design.md, D38) to `to`, whose numbers of shards include those
- * that there are; it gets an epoch of its own.  No round is begun until those under way
- * are over; then the shards are told, and when each has all of what it will have, they
- * take it, and the job goes on by the new map.  ops.moved is called, perhaps before this
- * returns.  FAL_ESTATE with `diag`: another move is under way, or the job is over;
+/* The blocks move (placement.c; design.md, D38) to `to`, whose numbers of shards include
+ * those that there are; it gets an epoch of its own.  No round is begun until those under
+ * way are over; then the shards are told, and when each has all of what it will have,
+ * they take it, and the job goes on by the new map.  ops.moved is called, perhaps before
+ * this returns.  FAL_ESTATE with `diag`: another move is under way, or the job is over;
  * FAL_EINVAL: it is no such map; nothing is called then.  Any other error ends the job.
  */
 int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,

@@ -21,8 +21,7 @@ coord_trace(struct fal_coord *c)
 {
 	if (c->line.err != 0)
 		return;
-	coord_call(c);
-	c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
+	c->ops.trace(coord_call(c), (const char *)c->line.p, c->line.n);
 	coord_called(c);
 }
 
@@ -61,8 +60,7 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 	m->incarnation = c->conf.tickets.incarnation;
 	if (fal_msg_put(&out, m) < 0)
 		fal_out_of_memory();
-	coord_call(c);
-	c->ops.send(c->ops.arg, peer, &out);
+	c->ops.send(coord_call(c), peer, &out);
 	coord_called(c);
 	fal_buf_free(&out);
 }
@@ -97,8 +95,7 @@ send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type
 		p->parted = true;
 	coord_send(c, peer, &m);
 	(void)fal_coord_gone(c, now, peer, why);
-	coord_call(c);
-	c->ops.close(c->ops.arg, peer, why);
+	c->ops.close(coord_call(c), peer, why);
 	coord_called(c);
 }
 

@@ -150,19 +150,6 @@ draw_of(struct fal_coord *c, double now, uint32_t key)
 	}
 }
 
-/* Whose words make the evaluation: counts the task for its key. */
-static void
-count_for(struct fal_ev_eval_key *key, const struct fal_count *of)
-{
-	bool twice = false;
-	for (uint32_t i = 1; i < of->words; i++)
-		twice |= of->word[i].key != of->word[0].key;
-	struct fal_ev_eval_key *k = &key[of->word[0].key - 1];
-	k->tasks++;
-	k->twice += twice;
-	k->alone += of->asked && !twice;
-}
-
 static void
 conclude(struct fal_coord *c, double now)
 {
@@ -174,10 +161,18 @@ conclude(struct fal_coord *c, double now)
 	for (uint32_t i = 0; i < c->keys; i++)
 		key[i].key = c->key[i].name;
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
-		right += c->eval.count[t].word[0].right;
-		loss += c->eval.count[t].word[0].loss;
-		known &= fal_loss_known(c->eval.count[t].word[0].loss, samples_of(c, t));
-		count_for(key, &c->eval.count[t]);
+		/* The first word makes the evaluation: the task counts for its key. */
+		const struct fal_count *of = &c->eval.count[t];
+		right += of->word[0].right;
+		loss += of->word[0].loss;
+		known &= fal_loss_known(of->word[0].loss, samples_of(c, t));
+		struct fal_ev_eval_key *k = &key[of->word[0].key - 1];
+		bool twice = false;
+		for (uint32_t i = 1; i < of->words; i++)
+			twice |= of->word[i].key != of->word[0].key;
+		k->tasks++;
+		k->twice += twice;
+		k->alone += of->asked && !twice;
 	}
 	const double n = c->conf.test_samples;
 	c->evaluating = false;
@@ -241,10 +236,12 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		return fal_diag_set(diag, counts,
 				    "evaluated task %u, which it was not given",
 				    m->evaluated.task);
-	if (counts == 1 && c->brought)
-		coord_tell_evaluated(c, m);
-	else if (counts == 1)
+	if (counts == 1 && c->brought) {
+		c->ops.evaluated(coord_call(c), m);
+		coord_called(c);
+	} else if (counts == 1) {
 		hear(c, now, p, m);
+	}
 	if (fal_sched_eval_done(c->sched) && !c->brought)
 		conclude(c, now);
 	return FAL_OK;
@@ -535,7 +532,6 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 		c->why = "two keys have unlike results of a task (verify.stop)";
 	if (c->ops.unlike == NULL)
 		return;
-	coord_call(c);
-	c->ops.unlike(c->ops.arg, &unlike);
+	c->ops.unlike(coord_call(c), &unlike);
 	coord_called(c);
 }

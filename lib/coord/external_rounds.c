@@ -105,22 +105,7 @@ fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task)
 void
 coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is)
 {
-	coord_call(c);
-	c->ops.claimed(c->ops.arg, is);
-	coord_called(c);
-}
-
-void
-coord_tell_evaluated(struct fal_coord *c, const struct fal_msg *m)
-{
-	const struct fal_coord_evaluated is = { .version = m->evaluated.version,
-						.task_ns = m->evaluated.task_ns,
-						.task = m->evaluated.task,
-						.right = m->evaluated.right,
-						.samples = m->evaluated.samples,
-						.loss = m->evaluated.loss };
-	coord_call(c);
-	c->ops.evaluated(c->ops.arg, &is);
+	c->ops.claimed(coord_call(c), is);
 	coord_called(c);
 }
 

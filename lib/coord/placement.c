@@ -178,14 +178,6 @@ coord_measure(struct fal_coord *c, double now)
 	b->rows.n = 0;
 }
 
-static void
-measure_anew(struct fal_coord *c)
-{
-	c->balance.stale = true;
-	c->balance.due = false;
-	c->balance.rows.n = 0;
-}
-
 /* Has psld these shards, and the map that holds? */
 static bool
 knows(const struct fal_coord *c, uint64_t who)
@@ -302,10 +294,12 @@ static void
 conclude_move(struct fal_coord *c, double now, int result)
 {
 	c->move.waits = c->move.begun = false;
-	measure_anew(c);
+	/* What comes next is of the map of before. */
+	c->balance.stale = true;
+	c->balance.due = false;
+	c->balance.rows.n = 0;
 	if (c->ops.moved != NULL) {
-		coord_call(c);
-		c->ops.moved(c->ops.arg, &c->map, result);
+		c->ops.moved(coord_call(c), &c->map, result);
 		coord_called(c);
 	}
 	fal_sched_hold(c->sched, now, coord_holds(c));

@@ -87,8 +87,7 @@ conclude(struct fal_coord *c, uint64_t clock, int err)
 	fal_policy_free(&c->control.next);
 	if (c->ops.changed == NULL)
 		return;
-	coord_call(c);
-	c->ops.changed(c->ops.arg, c->control.ticket, clock, err);
+	c->ops.changed(coord_call(c), c->control.ticket, clock, err);
 	coord_called(c);
 }
 
@@ -108,8 +107,7 @@ keep_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 {
 	if (c->ops.journal == NULL)
 		return FAL_OK;
-	coord_call(c);
-	int err = c->ops.journal(c->ops.arg, p, clock, c->published, by);
+	int err = c->ops.journal(coord_call(c), p, clock, c->published, by);
 	coord_called(c);
 	return err;
 }

@@ -337,12 +337,13 @@ coord_enter(const struct fal_coord *c)
 	assert(!c->calling);
 }
 
-/* One of the ops is called, and has returned. */
-static inline void
+/* One of the ops is called with this argument, and has returned. */
+static inline void *
 coord_call(struct fal_coord *c)
 {
 	assert(!c->calling);
 	c->calling = true;
+	return c->ops.arg;
 }
 
 static inline void
@@ -507,6 +508,5 @@ void coord_let_go(struct fal_coord *c, double now);
 /* Was the version given, and is kept? */
 bool coord_given(const struct fal_coord *c, uint64_t version);
 void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);
-void coord_tell_evaluated(struct fal_coord *c, const struct fal_msg *m);
 
 #endif

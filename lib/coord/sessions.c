@@ -120,19 +120,6 @@ fal_coord_greeted(const struct fal_coord *c, uint32_t peer)
 	return p != NULL && coord_is_here(p);
 }
 
-/* The older session of the same process, or NULL. */
-static struct fal_peer *
-older_of(const struct fal_coord *c, const struct fal_peer *p)
-{
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *o = &c->peer[i];
-		if (o != p && coord_is_here(o) && o->key == p->key &&
-		    memcmp(o->instance, p->instance, FAL_INSTANCE) == 0)
-			return o;
-	}
-	return NULL;
-}
-
 static bool
 is_taken(const struct fal_coord *c, const struct fal_peer *by, const char *name)
 {
@@ -163,15 +150,18 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 	static const char why[] = "its process has opened another session";
 	struct fal_peer *p = coord_find(c, peer);
 	memcpy(p->instance, instance, FAL_INSTANCE);
-	struct fal_peer *older = older_of(c, p);
-	if (older == NULL) {
-		call(c, p, name);
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *older = &c->peer[i];
+		if (older == p || !coord_is_here(older) || older->key != p->key ||
+		    memcmp(older->instance, p->instance, FAL_INSTANCE) != 0)
+			continue;
+		snprintf(p->name, sizeof(p->name), "%s", older->name);
+		/* What came last need not have been said last: if this one is the dead
+		 * one, the other comes back. */
+		coord_later(c, now, older->id, why);
 		return;
 	}
-	snprintf(p->name, sizeof(p->name), "%s", older->name);
-	/* What came last need not have been said last: if this one is the dead one, the
-	 * other comes back. */
-	coord_later(c, now, older->id, why);
+	call(c, p, name);
 }
 
 /* ---- numerics -------------------------------------------------------------------- */
@@ -180,7 +170,7 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
  * those that have as many, one that is not an impure worker's, and that of the key which
  * stands first in the keyring. */
 
-/* Who is behind a fingerprint. */
+/* Who is behind a fingerprint, or a hash of data. */
 struct side {
 	uint32_t keys, place, sessions;
 	bool pure;
@@ -277,8 +267,7 @@ coord_numerics(struct fal_coord *c, double now)
 			const char *const name[] = { p->name, first->name },
 					  *const kernels[] = { p->kernels,
 							       first->kernels };
-			coord_call(c);
-			c->ops.odd(c->ops.arg, name, kernels);
+			c->ops.odd(coord_call(c), name, kernels);
 			coord_called(c);
 		}
 		if (strict)
@@ -306,15 +295,10 @@ same_data(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, FAL_DATA_HASH) == 0;
 }
 
-/* Who is behind a hash. */
-struct behind {
-	uint32_t keys, place;
-};
-
-static struct behind
+static struct side
 behind(const struct fal_coord *c, const uint8_t *data)
 {
-	struct behind b = { 0, UINT32_MAX };
+	struct side b = { .place = UINT32_MAX };
 	for (uint32_t i = 0; i < c->keys; i++) {
 		const struct fal_known_key *k = &c->key[i];
 		if (!same_data(k->data, data))
@@ -325,18 +309,12 @@ behind(const struct fal_coord *c, const uint8_t *data)
 	return b;
 }
 
-static bool
-outweighs(struct behind a, struct behind b)
-{
-	return a.keys != b.keys ? a.keys > b.keys : a.place < b.place;
-}
-
 /* The hash that counts; `no_data`: nobody has said one.  Keys are few. */
 static const uint8_t *
-data_leader(const struct fal_coord *c, struct behind *out)
+data_leader(const struct fal_coord *c, struct side *out)
 {
 	const uint8_t *best = no_data;
-	*out = (struct behind){ 0, UINT32_MAX };
+	*out = (struct side){ .place = UINT32_MAX };
 	if (!same_data(c->conf.data, no_data)) {
 		out->keys = UINT32_MAX;
 		return c->conf.data;
@@ -345,8 +323,8 @@ data_leader(const struct fal_coord *c, struct behind *out)
 		const uint8_t *data = c->key[i].data;
 		if (same_data(data, no_data) || same_data(data, best))
 			continue;
-		const struct behind b = behind(c, data);
-		if (!outweighs(b, *out))
+		const struct side b = behind(c, data);
+		if (!side_outweighs(b, *out))
 			continue;
 		best = data;
 		*out = b;
@@ -386,7 +364,7 @@ coord_data(struct fal_coord *c, double now, struct fal_peer *p,
 	   const uint8_t data[static FAL_DATA_HASH])
 {
 	struct fal_known_key *key = &c->key[p->key - 1];
-	struct behind best, mine;
+	struct side best, mine;
 	memcpy(p->data, data, FAL_DATA_HASH);
 	if (same_data(data, no_data))
 		return true;
@@ -404,7 +382,7 @@ coord_data(struct fal_coord *c, double now, struct fal_peer *p,
 void
 coord_data_remember(const struct fal_coord *c, char out[static 2 * FAL_DATA_HASH + 1])
 {
-	struct behind best;
+	struct side best;
 	const uint8_t *data = data_leader(c, &best);
 	out[0] = '\0';
 	if (!same_data(data, no_data))
@@ -415,7 +393,7 @@ coord_data_remember(const struct fal_coord *c, char out[static 2 * FAL_DATA_HASH
 static void
 coord_data_others(struct fal_coord *c, double now)
 {
-	struct behind best;
+	struct side best;
 	uint8_t leading[FAL_DATA_HASH];
 	const struct fal_peer *p;
 	memcpy(leading, data_leader(c, &best), FAL_DATA_HASH);
@@ -433,28 +411,21 @@ coord_data_others(struct fal_coord *c, double now)
 
 /* ---- local steps ---------------------------------------------------------------- */
 
-/* Is anybody of another key able to work? */
-static bool
-others_can_work(const struct fal_coord *c, uint32_t key)
-{
-	struct fal_worker_info is;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready && p->key != key &&
-		    fal_sched_info(c->sched, p->worker, &is) && is.able)
-			return true;
-	}
-	return false;
-}
-
 static void
 note_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
 {
 	enum { SOON = 100 }; /* clocks */
 	const uint64_t clock = fal_sched_over(c->sched);
+	struct fal_worker_info is;
+	bool others = false; /* is anybody of another key able to work? */
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *o = &c->peer[i];
+		others |= o->ready && o->key != p->key &&
+			  fal_sched_info(c->sched, o->worker, &is) && is.able;
+	}
 	const bool soon = c->diverged.key != 0 && clock - c->diverged.clock <= SOON;
 	const bool alone = c->ready == (p->ready ? 1 : 0);
-	if (alone || (soon && (c->diverged.key != p->key || !others_can_work(c, p->key))))
+	if (alone || (soon && (c->diverged.key != p->key || !others)))
 		c->why = why;
 	c->diverged.key = p->key;
 	c->diverged.clock = clock;
@@ -473,14 +444,6 @@ trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p, const 
 	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_TRAINER,
 		      &(struct fal_ev_trainer){ key->name, c->trainer.why });
 	coord_trace(c);
-}
-
-static void
-trainer_works(struct fal_coord *c)
-{
-	for (uint32_t i = 0; c->trainer.why[0] != '\0' && i < c->keys; i++)
-		c->key[i].failed = false;
-	c->trainer.why[0] = '\0';
 }
 
 const char *
@@ -598,8 +561,7 @@ tell_went(struct fal_coord *c, const struct fal_peer *p, const char *why)
 {
 	if (c->ops.went == NULL)
 		return;
-	coord_call(c);
-	c->ops.went(c->ops.arg, p->id, p->name, why);
+	c->ops.went(coord_call(c), p->id, p->name, why);
 	coord_called(c);
 }
 
@@ -636,8 +598,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->ready++;
 	trace_join(c, now, p);
 	if (c->ops.came != NULL) {
-		coord_call(c);
-		c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
+		c->ops.came(coord_call(c), p->id, p->name, c->key[p->key - 1].name);
 		coord_called(c);
 	}
 	const struct fal_bound_lanes probe = coord_lanes(c, p);
@@ -757,8 +718,10 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
 	const bool counts = won == 1 && !in.nonfinite;
+	for (uint32_t i = 0; counts && c->trainer.why[0] != '\0' && i < c->keys; i++)
+		c->key[i].failed = false;
 	if (counts)
-		trainer_works(c);
+		c->trainer.why[0] = '\0';
 	if (counts && !c->brought && fal_sched_round(c->sched, in.round, &r))
 		coord_health_claim(c, r.clock, p->key, in.loss,
 				   fal_grid_range_samples(&c->conf.grid, r.clock, in.task,

@@ -202,20 +202,20 @@ fal_group_given(struct fal_group *g, uint64_t round)
 }
 
 void
-fal_group_evaluated(struct fal_group *g, const struct fal_coord_evaluated *is)
+fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 {
 	g->steps++;
 	for (size_t i = 0; i < g->tasks; i++) {
 		struct task *t = &g->task[i];
 		const struct name *of = name_of(g, t->run.version);
-		if (!t->run.eval || of == NULL || of->down != is->version ||
-		    t->run.task != is->task)
+		if (!t->run.eval || of == NULL || of->down != m->evaluated.version ||
+		    t->run.task != m->evaluated.task)
 			continue;
 		t->done = true;
-		t->ran = (struct fal_ran){ .loss = is->loss,
-					   .right = is->right,
-					   .samples = is->samples,
-					   .task_ns = is->task_ns };
+		t->ran = (struct fal_ran){ .loss = m->evaluated.loss,
+					   .right = m->evaluated.right,
+					   .samples = m->evaluated.samples,
+					   .task_ns = m->evaluated.task_ns };
 	}
 }
 

@@ -53,7 +53,7 @@ void fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 /* Of fal_coord_ops. */
 void fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is);
 void fal_group_given(struct fal_group *g, uint64_t round);
-void fal_group_evaluated(struct fal_group *g, const struct fal_coord_evaluated *is);
+void fal_group_evaluated(struct fal_group *g, const struct fal_msg *m);
 
 /* What an order needs beside what the coordinator knows: parameters, borrowed for the
  * call of fal_group_whole, or room for a sum.  FAL_ENOMEM. */

@@ -351,18 +351,12 @@ fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *
 	}
 }
 
-static bool
-joins(const struct fal_shard_order *o, uint32_t i)
-{
-	return o->kind == FAL_ORDER_MIGRATE_BEGIN && i < o->map->shards;
-}
-
 int
 fal_rack_order(void *rack, const struct fal_shard_order *o)
 {
 	struct fal_rack *r = rack;
 	int err = FAL_OK;
-	for (uint32_t i = 0; (i < r->n || joins(o, i)) && err == FAL_OK; i++)
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
 		err = fal_rack_order_at(r, i, o);
 	return err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN ? exchange(r) : err;
 }
@@ -501,15 +495,6 @@ is_apart(const struct place *p)
 	return p->now.shard == NULL && p->now.count > 0;
 }
 
-static bool
-any_apart(const struct fal_rack *r)
-{
-	uint32_t i = 0;
-	while (i < r->n && !is_apart(&r->at[i]))
-		i++;
-	return i < r->n;
-}
-
 /* The one that has all blocks, and is here; or NULL. */
 static const struct place *
 only_one(const struct fal_rack *r)
@@ -591,8 +576,9 @@ fal_rack_params(struct fal_rack *r, uint64_t version)
 	if (one != NULL)
 		return fal_shard_at(one->now.shard, version, &params, &exps) ? params
 									     : NULL;
-	if (any_apart(r))
-		return fal_rack_gathered(r, version) ? r->all : NULL;
+	for (uint32_t i = 0; i < r->n; i++)
+		if (is_apart(&r->at[i]))
+			return fal_rack_gathered(r, version) ? r->all : NULL;
 	return fal_rack_gather(r, version) ? r->all : NULL;
 }
 

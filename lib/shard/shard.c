@@ -301,13 +301,6 @@ enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 	return FAL_OK;
 }
 
-static int
-on_open(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	s->next_round = o->round + 1;
-	return find(s, o->round) != NULL ? FAL_OK : enter(s, o->round, &o->facts);
-}
-
 /* A version was made: rounds on it open. */
 static int
 open_late(struct fal_shard *s)
@@ -640,7 +633,8 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 	struct shard_round *open = find(s, o->round);
 	switch (o->kind) {
 	case FAL_ORDER_OPEN:
-		return on_open(s, o);
+		s->next_round = o->round + 1;
+		return open != NULL ? FAL_OK : enter(s, o->round, &o->facts);
 	case FAL_ORDER_FENCE:
 		return fence(s, open, o);
 	case FAL_ORDER_SKIP:

@@ -339,25 +339,20 @@ store_spare_sum(struct fal_store *s, struct fal_sum *sum)
 	s->spares.v[s->spares.n++] = sum;
 }
 
-/* Memory for a round: that of one that is over, or new. */
-static struct round *
-take_round(struct fal_store *s)
-{
-	if (s->closed.n > 0)
-		return s->closed.v[--s->closed.n];
-	struct round *r = fal_xcalloc(1, sizeof(*r));
-	r->exps = fal_xcalloc(s->blocks, sizeof(*r->exps));
-	r->counted = fal_xcalloc(s->blocks, sizeof(*r->counted));
-	return r;
-}
-
 void
 fal_store_open(struct fal_store *s, const struct fal_store_round *is)
 {
 	const int8_t *exps;
 	const size_t at = round_place(s, is->round);
-	struct round *r = take_round(s);
+	struct round *r;
 	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
+	if (s->closed.n > 0) { /* memory of one that is over */
+		r = s->closed.v[--s->closed.n];
+	} else {
+		r = fal_xcalloc(1, sizeof(*r));
+		r->exps = fal_xcalloc(s->blocks, sizeof(*r->exps));
+		r->counted = fal_xcalloc(s->blocks, sizeof(*r->counted));
+	}
 	FAL_XGROW(s->open.v, s->open.cap, s->open.n + 1);
 	r->is = *is;
 	if (s->spares.n > 0)

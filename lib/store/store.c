@@ -58,18 +58,6 @@ fal_store_image_bytes(const struct fal_store_conf *conf,
 	return newest_bytes(conf) + old_bytes(conf, most);
 }
 
-static void
-begin_with(struct fal_store *s, const float *init)
-{
-	const size_t bytes = s->conf.n * sizeof(float);
-	memcpy(s->params, init, bytes);
-	if (s->average != NULL)
-		memcpy(s->average, init, bytes);
-	for (uint32_t b = 0; b < s->blocks; b++)
-		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
-							 fal_block_len(s->conf.n, b));
-}
-
 struct fal_store *
 fal_store_new(const struct fal_store_conf *conf, const float *init)
 {
@@ -102,8 +90,14 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 		m->checksums = fal_xcalloc(blocks, sizeof(*m->checksums));
 	memset(s->exps, FAL_EXP_FIRST, blocks);
 	memset(s->range, FAL_EXP_FIRST, blocks * sizeof(*s->range));
-	if (init != NULL)
-		begin_with(s, init);
+	if (init == NULL)
+		return s;
+	memcpy(s->params, init, conf->n * sizeof(float));
+	if (averages)
+		memcpy(s->average, init, conf->n * sizeof(float));
+	for (uint32_t b = 0; b < blocks; b++)
+		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
+							 fal_block_len(conf->n, b));
 	return s;
 }
 
@@ -633,13 +627,6 @@ fal_store_clip(struct fal_store *s, double squares)
 	s->squares = squares;
 }
 
-static int8_t
-next_exponent(const struct fal_store *s, const struct store_step *step, uint32_t b)
-{
-	const int8_t needed = fal_sum_needed(step->sum, b);
-	return fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
-}
-
 struct stepping {
 	const struct fal_store *s;
 	const struct store_step *step;
@@ -664,7 +651,9 @@ step_block_of(const struct fal_store *s, const struct store_step *step, float sc
 		return BEYOND;
 	if (!step_block(s, step, scale, b, mean))
 		return REFUSED;
-	step->exps[b] = next_exponent(s, step, b);
+	const int8_t needed = fal_sum_needed(step->sum, b);
+	step->exps[b] =
+		fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
 	return STEPPED;
 }
 
@@ -728,16 +717,6 @@ next_step(const struct fal_store *s, const struct fal_sum *sum, const int8_t *su
 				    .made = fal_store_made(s, NULL) };
 }
 
-static struct fal_unstepped
-step_gradients(struct fal_store *s, float lr, double divisor)
-{
-	const struct store_step step = next_step(s, s->sum, s->sum_exps, lr, divisor);
-	const struct fal_unstepped is = step_all(s, &step);
-	s->steps++;
-	drop_gradients(s);
-	return is;
-}
-
 /* Adds the changes of weights. */
 static uint32_t
 step_deltas(struct fal_store *s)
@@ -789,7 +768,11 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
 	if (s->sum != NULL) {
-		const struct fal_unstepped now = step_gradients(s, lr, divisor);
+		const struct store_step step =
+			next_step(s, s->sum, s->sum_exps, lr, divisor);
+		const struct fal_unstepped now = step_all(s, &step);
+		s->steps++;
+		drop_gradients(s);
 		is.beyond = now.beyond + (m->on ? m->beyond : 0);
 		is.refused = now.refused + (m->on ? m->refused : 0);
 	}
@@ -850,20 +833,16 @@ make_dues(struct fal_store *s, const struct round *r)
 	m->dues = 0;
 }
 
-/* Is the step of nothing but gradients that no other block has a say in? */
-static bool
-is_plain(const struct fal_store *s, const struct fal_store_make *how)
-{
-	return s->sum == NULL && !s->moved && s->conf.optim.clip <= 0 &&
-	       s->average == NULL && how->divisor > 0 && isfinite(how->lr);
-}
-
 int
 fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 {
 	const struct round *r = round_find(s, how->round);
 	struct making *m = s->making;
-	if (m->on || r == NULL || r->is.kind != FAL_KIND_GRAD || !is_plain(s, how))
+	if (m->on || r == NULL || r->is.kind != FAL_KIND_GRAD)
+		return 0;
+	/* The step is of nothing but gradients that no other block has a say in. */
+	if (s->sum != NULL || s->moved || s->conf.optim.clip > 0 || s->average != NULL ||
+	    !(how->divisor > 0) || !isfinite(how->lr))
 		return 0;
 	memcpy(m->exps, s->exps, s->blocks);
 	memset(m->made, 0, s->blocks);

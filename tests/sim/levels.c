@@ -76,10 +76,10 @@ on_given(void *arg, uint64_t round)
 }
 
 static void
-on_evaluated(void *arg, const struct fal_coord_evaluated *is)
+on_evaluated(void *arg, const struct fal_msg *m)
 {
 	const struct cluster *c = arg;
-	fal_group_evaluated(c->group, is);
+	fal_group_evaluated(c->group, m);
 }
 
 void
