@@ -70,8 +70,7 @@ judge(const struct input *in, int err, const struct fal_diag *diag)
 	if (err == FAL_ETRUNC && in->waits)
 		return -1;
 	if (err < 0)
-		fal_cli_err(PROG, "%s: %s", fal_cli_file(in->job.name),
-			    err == FAL_ENOMEM ? fal_strerror(err) : diag->text);
+		fal_cli_err(PROG, "%s: %s", fal_cli_file(in->job.name), diag->text);
 	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
 

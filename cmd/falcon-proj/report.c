@@ -54,7 +54,7 @@ static void
 add_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_row(t, "%s\t%s\t%s", w->shown,
-		      w->suspect ? "suspect" : fal_class_name(w->class),
+		      w->row->suspect ? "suspect" : fal_class_name(w->class),
 		      !(w->in_class > 0) ? "-" : /* too seldom to say how */
 			      w->persistent ? "persistent"
 					    : "transient");
@@ -119,7 +119,8 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 		fal_table_row(&t,
 			      "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
 			      "\t%" PRIu64,
-			      w->tasks, w->in, w->out, w->cloned, w->lost);
+			      w->counts.tasks, w->counts.in, w->counts.out,
+			      w->counts.cloned, w->counts.lost);
 	}
 	fal_put_fmt(out, "\nms of a %s:\n",
 		    r->shared || r->above != NULL ? "clock" : "round of its own");
@@ -173,11 +174,11 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 	for (size_t i = 0; i < r->workers; i++)
-		if (r->worker[i].falls > 1)
+		if (r->worker[i].row->falls > 1)
 			fal_put_fmt(out, "%s fell %llu times, %.0f s of work lost\n",
 				    r->worker[i].shown,
-				    (unsigned long long)r->worker[i].falls,
-				    r->worker[i].fell_s);
+				    (unsigned long long)r->worker[i].row->falls,
+				    r->worker[i].row->fell_s);
 }
 
 static void
@@ -217,13 +218,13 @@ static void
 json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_open(out, '{');
-	fal_json_member_str(out, "worker", w->name);
-	if (w->members > 0)
-		fal_json_member_u64(out, "members", w->members);
-	fal_json_member_bool(out, "left", w->left);
-	fal_json_member_bool(out, "suspect", w->suspect);
-	fal_json_member_u64(out, "falls", w->falls);
-	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
+	fal_json_member_str(out, "worker", w->row->name);
+	if (w->row->members > 0)
+		fal_json_member_u64(out, "members", w->row->members);
+	fal_json_member_bool(out, "left", w->row->left);
+	fal_json_member_bool(out, "suspect", w->row->suspect);
+	fal_json_member_u64(out, "falls", w->row->falls);
+	fal_json_member_fixed(out, "fell_s", w->row->fell_s, 3);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
 	fal_json_member_bool(out, "persistent", w->persistent);
@@ -233,19 +234,19 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_fixed(out, "slower", w->slower, 4);
 	fal_json_member_u64(out, "clocks", w->clocks);
 	fal_json_member_u64(out, "lanes", w->lanes);
-	fal_json_member_u64(out, "lanes_max", w->lanes_max);
-	fal_json_member_u64(out, "cores", w->cores);
+	fal_json_member_u64(out, "lanes_max", w->row->lanes_max);
+	fal_json_member_u64(out, "cores", w->row->cores);
 	json_speeds(out, w);
 	json_times(out, w);
-	fal_json_member_u64(out, "tasks", w->tasks);
-	fal_json_member_u64(out, "in", w->in);
-	fal_json_member_u64(out, "out", w->out);
-	fal_json_member_u64(out, "cloned", w->cloned);
-	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "tasks", w->counts.tasks);
+	fal_json_member_u64(out, "in", w->counts.in);
+	fal_json_member_u64(out, "out", w->counts.out);
+	fal_json_member_u64(out, "cloned", w->counts.cloned);
+	fal_json_member_u64(out, "lost", w->counts.lost);
 	fal_json_member_u64(out, "dropped", w->dropped);
 	fal_json_member_fixed(out, "stale", w->stale, 3);
 	fal_json_member_fixed(out, "idle", w->idle, 4);
-	fal_json_member_fixed(out, "fixed", w->fixed, 4);
+	fal_json_member_fixed(out, "fixed", w->row->fixed, 4);
 	fal_json_member_fixed(out, "rate", w->rate, 0);
 	fal_json_member_fixed(out, "fewer_bits", w->fewer_bits, 0);
 	fal_json_close(out, '}');
@@ -255,9 +256,9 @@ static void
 json_finding(struct fal_buf *out, const struct fal_report_finding *f)
 {
 	fal_json_open(out, '{');
-	fal_json_member_str(out, "kind", fal_report_kind_name(f->kind));
+	fal_json_member_str(out, "kind", f->kind);
 	if (f->worker != NULL) {
-		fal_json_member_str(out, "worker", f->worker->name);
+		fal_json_member_str(out, "worker", f->worker->row->name);
 		fal_json_member_u64(out, "workers", f->workers);
 	}
 	fal_json_member_fixed(out, "share", f->share, 4);

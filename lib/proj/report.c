@@ -61,13 +61,6 @@ struct report_sums {
 	double slower[FAL_CLASS_PIONEER + 1];   /* sums */
 };
 
-/* Counts over all lines of a window. */
-struct report_counts {
-	uint64_t lines, tasks, in, out, cloned, lost, stale, suspected;
-	uint64_t dropped;                /* of the summary, when the window began */
-	double lane_tasks, tx, push_all; /* tasks of each lane; bytes sent; seconds */
-};
-
 /* A worker; its index is that of its row in the summary. */
 struct report_row {
 	bool fresh;    /* its next line does not count for times */
@@ -84,7 +77,7 @@ struct report_row {
 	struct report_ring *ring;    /* by lanes, ascending */
 	size_t rings, cap_rings;
 	struct report_sums sums;
-	struct report_counts counts;
+	struct fal_report_counts counts;
 };
 
 struct fal_report_state {
@@ -372,7 +365,7 @@ restart(struct fal_report_state *s)
 	s->use = (struct report_use){ 0 };
 	for (size_t i = 0; i < s->rows; i++) {
 		s->row[i].sums = (struct report_sums){ 0 };
-		s->row[i].counts = (struct report_counts){
+		s->row[i].counts = (struct fal_report_counts){
 			.dropped = s->summary.worker[i].dropped,
 		};
 	}
@@ -532,7 +525,7 @@ note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 }
 
 static void
-count(struct report_counts *c, const struct told *t)
+count(struct fal_report_counts *c, const struct told *t)
 {
 	const struct fal_ev_clock *e = t->is;
 	c->lines++;
@@ -815,7 +808,8 @@ means(const struct report_row *w, struct fal_report_worker *out)
 /* When fewer bits would pay.  A contribution has 24 of them or a few more, besides what
  * else is sent; with much less it has fewer already, or is compressed. */
 static void
-judge_link(const struct report_counts *c, uint64_t params, struct fal_report_worker *out)
+judge_link(const struct fal_report_counts *c, uint64_t params,
+	   struct fal_report_worker *out)
 {
 	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
 	const double lines = (double)c->lines, all = (double)params;
@@ -830,24 +824,12 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 {
 	const struct fal_summary_worker *row = &s->summary.worker[i];
 	const struct report_row *w = &s->row[i];
-	const struct report_counts *c = &w->counts;
+	const struct fal_report_counts *c = &w->counts;
 	*out = (struct fal_report_worker){
-		.name = row->name,
-		.left = row->left,
-		.suspect = row->suspect,
-		.falls = row->falls,
-		.fell_s = row->fell_s,
-		.members = row->members,
+		.row = row,
+		.counts = *c,
 		.clocks = c->lines,
 		.lanes = w->lanes,
-		.lanes_max = (uint32_t)row->lanes_max,
-		.cores = (uint32_t)row->cores,
-		.tasks = c->tasks,
-		.in = c->in,
-		.out = c->out,
-		.cloned = c->cloned,
-		.lost = c->lost,
-		.fixed = row->fixed,
 		.dropped = row->dropped - c->dropped,
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
@@ -914,11 +896,11 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 		const struct fal_report_speed *s = report_speed_at(w, w->lanes);
 		if (w->clocks == 0 || s == NULL)
 			continue;
-		const double longer = fal_bound_longer(w->fixed, ratio);
+		const double longer = fal_bound_longer(w->row->fixed, ratio);
 		v[n++] = (struct fal_bound_lanes){
 			.task_s = full * s->lanes / s->median * longer,
 			.lanes = s->lanes,
-			.fixed = w->fixed / longer,
+			.fixed = w->row->fixed / longer,
 		};
 	}
 	return n;
@@ -1006,25 +988,14 @@ struct group {
 	char who[WHO_MAX]; /* "w5", or "w5, w2 and w7", or as many as fit "and 3 more" */
 };
 
-const char *
-fal_report_kind_name(enum fal_report_kind kind)
-{
-	static const char *const name[] = { "straggler",   "waiting",     "granularity",
-					    "small_tasks", "link",        "bits",
-					    "shard",       "coordinator", "unused",
-					    "lanes",       "spare",       "stalls",
-					    "well" };
-	return name[kind];
-}
-
-static void add(struct fal_report *r, enum fal_report_kind kind, const struct group *who,
+static void add(struct fal_report *r, const char *kind, const struct group *who,
 		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* Adds a finding before those of smaller share, or whose advice alters the model.  Where
  * it advises more slack it says what that costs the learning rate. */
 static void
-add(struct fal_report *r, enum fal_report_kind kind, const struct group *who,
-    double share, const char *fmt, ...)
+add(struct fal_report *r, const char *kind, const struct group *who, double share,
+    const char *fmt, ...)
 {
 	const struct fal_rule slacker = { .scheme = FAL_EPSP,
 					  .slack = r->rule.slack + 1 };
@@ -1169,7 +1140,7 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 static const char *
 whose(const struct group *g)
 {
-	return g->worst->members > 1 ? "; its own trace names whom" : "";
+	return g->worst->row->members > 1 ? "; its own trace names whom" : "";
 }
 
 static void
@@ -1183,12 +1154,11 @@ stragglers(struct fal_report *r, const struct group *g)
 		return;
 	remedy(r, g, loss, what);
 	if (w->persistent)
-		add(r, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s%s",
-		    g->who,
+		add(r, "straggler", g, loss, "%s %s (%.1fx slower): %s%s", g->who,
 		    one ? "is a persistent straggler" : "are persistent stragglers",
 		    w->slower, what, whose(g));
 	else
-		add(r, FAL_REPORT_STRAGGLER, g, loss,
+		add(r, "straggler", g, loss,
 		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s", g->who,
 		    one ? "is" : "are", w->slower, 100 * w->in_class, what, whose(g));
 }
@@ -1208,12 +1178,12 @@ waiting(struct fal_report *r)
 	const struct group last = group_of(r, awaited);
 	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
 	if (more_slack(r))
-		add(r, FAL_REPORT_WAITING, NULL, loss,
+		add(r, "waiting", NULL, loss,
 		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
 		    "others go on" OTHER,
 		    100 * loss, r->rule.slack + 1);
 	else if (!epsp(r))
-		add(r, FAL_REPORT_WAITING, NULL, loss,
+		add(r, "waiting", NULL, loss,
 		    "%.0f %% of the clock waits for %s: epsp moves tasks%s", 100 * loss,
 		    last.n > 0 ? last.who : "the last, not always the same", mark(r, 0));
 }
@@ -1301,7 +1271,7 @@ whole_tasks(struct fal_report *r)
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
 				   : "a larger batch would fill them" OTHER);
-	add(r, FAL_REPORT_WHOLE_TASKS, NULL, loss,
+	add(r, "granularity", NULL, loss,
 	    "tasks of %llu sample%s leave %.0f %% idle at %lu lane%s: %s",
 	    (unsigned long long)r->task, fal_text_s(r->task), 100 * loss, lanes,
 	    fal_text_s(lanes), what);
@@ -1321,7 +1291,7 @@ small_tasks(struct fal_report *r)
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %llu saves %.0f %%" OTHER,
 			 (unsigned long long)task, 100 * saved);
-	add(r, FAL_REPORT_SMALL, NULL, loss,
+	add(r, "small_tasks", NULL, loss,
 	    "%.0f %% of the clock is that tasks have %llu sample%s only: %s", 100 * loss,
 	    (unsigned long long)r->task, fal_text_s(r->task), what);
 }
@@ -1351,7 +1321,7 @@ links(struct fal_report *r, const struct group *g)
 	const double latency = w->waits[FAL_REPORT_LATENCY];
 	const bool far = latency > w->push && latency > w->pull;
 	const bool few = r->above != NULL || 2 * g->n <= r->workers;
-	add(r, FAL_REPORT_LINK, g, share_of(r, FAL_REPORT_COMMUNICATION),
+	add(r, "link", g, share_of(r, FAL_REPORT_COMMUNICATION),
 	    "%s spend%s %.0f %% of the time %s: %s", g->who, g->n == 1 ? "s" : "",
 	    100 * g->value,
 	    far                 ? "on latency of the link"
@@ -1373,7 +1343,7 @@ fewer_bits(const struct fal_report_worker *w)
 static void
 bits(struct fal_report *r, const struct group *g)
 {
-	add(r, FAL_REPORT_BITS, g, 0,
+	add(r, "bits", g, 0,
 	    "%s push%s %.1f MB/s: push.bits = 16 pays below %.0f MB/s, by a third of the "
 	    "bytes" OTHER,
 	    g->who, g->n == 1 ? "es" : "", g->worst->rate * 1e-6,
@@ -1397,7 +1367,7 @@ shards(struct fal_report *r)
 				 w->address);
 		else
 			snprintf(who, sizeof(who), "shard %u, the coordinator's", i + 1);
-		add(r, FAL_REPORT_SHARD, NULL, w->blame / seconds,
+		add(r, "shard", NULL, w->blame / seconds,
 		    "%s is a straggler by %s (%.1fx slower): workers wait for it %.0f %% "
 		    "of the time",
 		    who, w->cause, w->slower, 100 * w->blame / seconds);
@@ -1444,15 +1414,15 @@ single(struct fal_report *r, const struct group *still)
 	const struct group idle = group_of(r, spare);
 	const struct group many = group_of(r, crowded);
 	if (still->n > 0)
-		add(r, FAL_REPORT_STALLS, still, share_of(r, FAL_REPORT_STRAGGLERS),
+		add(r, "stalls", still, share_of(r, FAL_REPORT_STRAGGLERS),
 		    "%s stood still again and again (%.0f times): not slow, but held up",
 		    still->who, still->value);
 	if (idle.n > 0)
-		add(r, FAL_REPORT_SPARE, &idle, share_of(r, FAL_REPORT_STANDBY),
+		add(r, "spare", &idle, share_of(r, FAL_REPORT_STANDBY),
 		    "%s had no task in %.0f %% of clocks: the job can spare %s", idle.who,
 		    100 * idle.value, idle.n == 1 ? "it" : "them");
 	if (many.n > 0)
-		add(r, FAL_REPORT_LANES, &many, 0,
+		add(r, "lanes", &many, 0,
 		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
 		    "lanes",
 		    many.who, many.worst->lanes, enough(many.worst)->lanes,
@@ -1473,10 +1443,10 @@ well(struct fal_report *r)
 {
 	const double ideal = share_of(r, FAL_REPORT_IDEAL);
 	for (size_t i = 0; i < r->findings; i++)
-		if (r->finding[i].kind != FAL_REPORT_STRAGGLER ||
+		if (strcmp(r->finding[i].kind, "straggler") != 0 ||
 		    r->finding[i].share >= LOSS)
 			return;
-	add(r, FAL_REPORT_WELL, NULL, 0, "nothing to %s: %.0f %% of the time is compute",
+	add(r, "well", NULL, 0, "nothing to %s: %.0f %% of the time is compute",
 	    ideal >= WELL ? "mend" : "advise", 100 * ideal);
 }
 
@@ -1509,13 +1479,12 @@ report_advise(struct fal_report *r)
 	if (share_of(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
 		small_tasks(r);
 	if (share_of(r, FAL_REPORT_COORDINATION) >= COORDINATOR)
-		add(r, FAL_REPORT_SLOW_COORDINATOR, NULL,
-		    share_of(r, FAL_REPORT_COORDINATION),
+		add(r, "coordinator", NULL, share_of(r, FAL_REPORT_COORDINATION),
 		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s",
 		    100 * share_of(r, FAL_REPORT_COORDINATION),
 		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r));
 	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
-		add(r, FAL_REPORT_UNUSED, NULL, share_of(r, FAL_REPORT_EXTRA),
+		add(r, "unused", NULL, share_of(r, FAL_REPORT_EXTRA),
 		    "%.0f %% of the clock computes what %.20s drops: epsp drops "
 		    "nothing%s",
 		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));

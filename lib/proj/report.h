@@ -49,14 +49,19 @@ enum fal_report_wait {
 	FAL_REPORT_WAITS
 };
 
+/* Counts over all lines of a window: tasks whose claims won, moved to the worker and
+ * away, clones, claims that lost; staleness in updates; times that it was a suspect. */
+struct fal_report_counts {
+	uint64_t lines, tasks, in, out, cloned, lost, stale, suspected;
+	uint64_t dropped;                /* of the summary, when the window began */
+	double lane_tasks, tx, push_all; /* tasks of each lane; bytes sent; seconds */
+};
+
 /* Seconds are means over its clocks, or rounds of its own. */
 struct fal_report_worker {
-	const char *name;                 /* borrowed */
-	char shown[FAL_REPORT_SHOWN + 1]; /* it, without control characters */
-	bool left, suspect;               /* now (falcon-trace(5)) */
-	uint64_t falls;                   /* of the summary, as fell_s */
-	double fell_s;
-	uint64_t members; /* it is a group server, with so many; 0: it is none */
+	const struct fal_summary_worker *row; /* borrowed: what it is now */
+	struct fal_report_counts counts;
+	char shown[FAL_REPORT_SHOWN + 1]; /* its name, without control characters */
 	/* By the window's sums (classify.h); but a steady one that was a straggler in a
 	 * tenth of its clocks is one, and a pioneer was it in a tenth of them. */
 	enum fal_class class;
@@ -68,8 +73,8 @@ struct fal_report_worker {
 	uint64_t run;       /* clocks in a row of that class, up to it */
 	uint64_t clocks;    /* lines of the window */
 	uint64_t stalls;    /* times that it was a suspect, or, rarely, very slow */
-	uint32_t lanes, lanes_max, cores; /* lanes: that it ran last */
-	struct fal_report_speed *speed;   /* by lanes, ascending */
+	uint32_t lanes;     /* that it ran last */
+	struct fal_report_speed *speed; /* by lanes, ascending */
 	size_t speeds;
 	double compute, push, pull, wait;
 	double waits[FAL_REPORT_WAITS]; /* parts of wait */
@@ -77,13 +82,10 @@ struct fal_report_worker {
 	/* Compute, push and pull of a clock in which it ran tasks, and how much later
 	 * than the ideal common finish that is; NAN with rounds of its own. */
 	double finish, lag;
-	/* Tasks whose claims won, moved to it and away, clones, claims that lost; rounds
-	 * that were dropped; mean staleness in updates. */
-	uint64_t tasks, in, out, cloned, lost, dropped;
-	double stale;
-	double idle;  /* share of its clocks in which it was granted nothing */
-	double fixed; /* share of a task's seconds that any task takes; NAN: not known */
-	double rate;  /* bytes a second in which it pushes; NAN: not known */
+	uint64_t dropped; /* rounds */
+	double stale;     /* mean staleness in updates */
+	double idle;      /* share of its clocks in which it was granted nothing */
+	double rate;      /* bytes a second in which it pushes; NAN: not known */
 	/* The rate below which push.bits = 16 would pay: rounding then takes less than
 	 * the third of the bytes that it saves.  NAN: not known, or it pushes fewer bits.
 	 */
@@ -107,31 +109,13 @@ enum fal_report_part {
 
 const char *fal_report_part_name(enum fal_report_part part);
 
-enum fal_report_kind {
-	FAL_REPORT_STRAGGLER,
-	FAL_REPORT_WAITING,
-	FAL_REPORT_WHOLE_TASKS,
-	FAL_REPORT_SMALL,
-	FAL_REPORT_LINK,
-	FAL_REPORT_BITS,
-	FAL_REPORT_SHARD,
-	FAL_REPORT_SLOW_COORDINATOR,
-	FAL_REPORT_UNUSED,
-	FAL_REPORT_LANES,
-	FAL_REPORT_SPARE,
-	FAL_REPORT_STALLS,
-	FAL_REPORT_WELL
-};
-
 struct fal_report_finding {
-	enum fal_report_kind kind;
+	const char *kind; /* static: "straggler" … as falcon-proj(1) lists them */
 	const struct fal_report_worker *worker; /* the worst of them, or NULL */
 	size_t workers;                         /* that it is said of; 0: of the job */
 	double share; /* of the clock that is lost to it, all workers together */
 	char text[320];
 };
-
-const char *fal_report_kind_name(enum fal_report_kind kind);
 
 /* {0} is empty and valid. */
 struct fal_report {

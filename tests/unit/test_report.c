@@ -35,10 +35,10 @@ test_equal(void **state)
 		assert_near(w->finish, 0.042);
 		assert_near(w->lag, 0.002);
 		assert_near(w->waits[FAL_REPORT_COORDINATOR], 0.001);
-		assert_int_equal(w->tasks, 80);
-		assert_int_equal(w->in, 20);
-		assert_int_equal(w->out, 40);
-		assert_int_equal(w->cloned, 60);
+		assert_int_equal(w->counts.tasks, 80);
+		assert_int_equal(w->counts.in, 20);
+		assert_int_equal(w->counts.out, 40);
+		assert_int_equal(w->counts.cloned, 60);
 		assert_int_equal(w->speeds, 1);
 		assert_near(w->speed[0].median, TASK / 0.01);
 	}
@@ -322,7 +322,7 @@ test_window(void **state)
 	assert_near(r.clock, 0.043);
 	assert_near(r.seconds, 5 * 0.043);
 	assert_int_equal(r.worker[3].clocks, 5);
-	assert_int_equal(r.worker[3].tasks, 20);
+	assert_int_equal(r.worker[3].counts.tasks, 20);
 	assert_string_equal(fal_class_name(r.worker[3].class), "steady");
 	assert_int_equal(r.worker[3].speed[0].clocks, 25);
 	assert_near(r.worker[3].speed[0].median, TASK / 0.04);

@@ -67,7 +67,7 @@ test_dropped(void **state)
 		fail_msg("extra is %g of %g", r.part[FAL_REPORT_EXTRA], r.clock);
 	assert_near(r.part[FAL_REPORT_IDEAL] + r.part[FAL_REPORT_EXTRA], r.clock);
 	assert_int_equal(r.findings, 1);
-	assert_string_equal(fal_report_kind_name(r.finding[0].kind), "unused");
+	assert_string_equal(r.finding[0].kind, "unused");
 	fal_report_free(&r);
 }
 
@@ -126,7 +126,7 @@ test_small_tasks(void **state)
 	for (int c = 0; c < 20; c++)
 		clock_of(&p);
 	finish(&r, &p);
-	assert_near(r.worker[1].fixed, 0.4);
+	assert_near(r.worker[1].row->fixed, 0.4);
 	assert_near(r.clock, 0.04);
 	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.012); /* 3 of 4 times */
 	assert_near(r.part[FAL_REPORT_IDEAL], 0.028);
@@ -326,7 +326,7 @@ test_two_classes(void **state)
 	FINDINGS(&r, "w3 and w2 are persistent stragglers (1.3x slower): give them "
 		     "less to do, as epsp does");
 	assert_int_equal(r.finding[0].workers, 2);
-	assert_string_equal(r.finding[0].worker->name, "w3");
+	assert_string_equal(r.finding[0].worker->row->name, "w3");
 	fal_report_free(&r);
 
 	/* Nobody waits for anybody. */
@@ -340,10 +340,10 @@ test_two_classes(void **state)
 	}
 	finish(&r, &p);
 	assert_int_equal(r.findings, 2);
-	assert_string_equal(fal_report_kind_name(r.finding[0].kind), "straggler");
+	assert_string_equal(r.finding[0].kind, "straggler");
 	if (strstr(r.finding[0].text, ": nobody waits for them") == NULL)
 		fail_msg("'%s'", r.finding[0].text);
-	assert_string_equal(fal_report_kind_name(r.finding[1].kind), "well");
+	assert_string_equal(r.finding[1].kind, "well");
 	fal_report_free(&r);
 }
 
@@ -526,7 +526,7 @@ test_other_models(void **state)
 			clock_of(&p);
 		finish(&r, &p);
 		assert_true(r.findings > 1);
-		assert_string_equal(fal_report_kind_name(r.finding[0].kind), "straggler");
+		assert_string_equal(r.finding[0].kind, "straggler");
 		assert_null(strstr(r.finding[0].text, "(model)"));
 		assert_non_null(
 			strstr(r.finding[1].text, "epsp:1 would overlap it (model)"));
