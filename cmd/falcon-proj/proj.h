@@ -31,10 +31,6 @@ struct proj_job {
 	struct fal_fit_run run;
 };
 
-/* The schemes of --what-if, or the default ones for "all".  `*out` is free()d
- * by the caller.  Returns -1 to go on or an exit code, having said why. */
-int proj_rules(const char *text, struct fal_rule **out, size_t *n);
-
 /* Whether machines or sizes are to be others. */
 bool proj_changes(const struct proj_opt *o);
 
@@ -47,9 +43,6 @@ void report_json(struct fal_buf *out, const struct fal_report *r);
  * --plot, or prints their numbers for --tsv.  Appends to `out`; returns an exit code,
  * having said what is wrong. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
-
-/* Whether the backtest is too far off, having said so. */
-bool proj_is_off(const struct proj_job *job, double predicted);
 
 /* What the window before would have changed. */
 struct proj_proposal {

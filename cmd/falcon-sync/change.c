@@ -3,11 +3,11 @@
 #include "base/fault.h"
 #include "base/json.h"
 #include "base/json_load.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/policy.h"
-#include "set.h"
 #include "sync.h"
 
 #include <errno.h>
@@ -92,10 +92,9 @@ send_one(struct change *c)
 	fal_json_member_u64(&b, "min_dwell", c->o->min_dwell);
 	fal_json_close(&b, '}');
 	c->out = true;
-	if (b.err == FAL_OK)
-		sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
-	else
-		end_bad(c, b.err, &(struct fal_diag){ "out of memory" });
+	if (b.err < 0)
+		fal_out_of_memory();
+	sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
 	fal_buf_free(&b);
 }
 
@@ -143,10 +142,8 @@ read_more(struct change *c)
 		return;
 	}
 	uint8_t *room = fal_buf_room(&c->in, READ_BYTES);
-	if (room == NULL) {
-		end_bad(c, FAL_ENOMEM, &(struct fal_diag){ "out of memory" });
-		return;
-	}
+	if (room == NULL)
+		fal_out_of_memory();
 	ssize_t n = FAL_TRY(READ, -1, read(STDIN_FILENO, room, READ_BYTES));
 	c->in.n -= READ_BYTES - (n > 0 ? (size_t)n : 0);
 	c->eof = n == 0;
@@ -216,19 +213,16 @@ on_open(void *arg, struct fal_client *client)
 	}
 }
 
-/* Prints the answer to an APPLY.  FAL_EFORMAT: it is none; FAL_ENOMEM. */
+/* Prints the answer to an APPLY.  FAL_EFORMAT: it is none. */
 static int
 print(const struct change *c, const struct fal_tail *t)
 {
-	json_error_t why;
-	json_t *o = fal_json_load(t->p, t->n, 0, &why), *v;
+	json_t *o = sync_json(t), *v;
 	const json_t *all = json_object_get(o, "changes");
 	const json_int_t clock = json_integer_value(json_object_get(o, "clock"));
 	const char *warning = json_string_value(json_object_get(o, "warning"));
 	const bool ok = json_is_array(all);
-	int err = ok                                 ? FAL_OK
-		  : o == NULL && why.text[0] == '\0' ? FAL_ENOMEM
-						     : FAL_EFORMAT;
+	int err = ok ? FAL_OK : FAL_EFORMAT;
 	size_t i;
 	if (ok && warning != NULL && !c->o->json)
 		fal_cli_err(PROG, "warning: %s", warning);
@@ -242,8 +236,9 @@ print(const struct change *c, const struct fal_tail *t)
 	json_array_foreach(all, i, v)
 	{
 		const char *key, *from, *to, *class;
-		err = fal_json_unpack(v, NULL, 0, "{s:s, s:s, s:s, s:s}", "key", &key,
-				      "from", &from, "to", &to, "class", &class);
+		err = sync_unpacked(fal_json_unpack(v, NULL, 0, "{s:s, s:s, s:s, s:s}",
+						    "key", &key, "from", &from, "to", &to,
+						    "class", &class));
 		if (err < 0)
 			break;
 		printf("%s: %s -> %s (%s)", key, from, to, class);
@@ -260,19 +255,18 @@ static int
 on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct change *c = arg;
-	int err;
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
 	if (m->reply.more)
-		return sync_bad_answer(FAL_EFORMAT);
+		return sync_bad_answer();
 	if (m->reply.status != FAL_EXIT_DONE) {
 		int code = sync_refused(m, c->named && c->out ? c->place : NULL);
 		if (code != FAL_EXIT_NO)
 			return code;
 		c->refused = true;
-	} else if (c->out && (err = print(c, &m->reply.bytes)) < 0) {
-		return sync_bad_answer(err);
+	} else if (c->out && print(c, &m->reply.bytes) < 0) {
+		return sync_bad_answer();
 	}
 	if (ferror(stdout))
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
@@ -321,21 +315,22 @@ int
 sync_set(const struct sync_conf *conf, const struct sync_change *o,
 	 const char *const *arg, size_t n)
 {
-	struct fal_diag diag = { "out of memory" };
+	struct fal_diag diag;
 	json_t *policy = json_object();
-	int err = policy != NULL ? FAL_OK : FAL_ENOMEM;
+	int err = FAL_OK;
 	for (size_t i = 0; i < n && err == FAL_OK; i++)
 		err = sync_set_word(policy, arg[i], &diag);
-	char *text = err == FAL_OK ? json_dumps(policy, JSON_COMPACT) : NULL;
-	int code = FAL_EXIT_NO;
-	json_decref(policy);
-	if (text != NULL) {
-		struct change c = { .o = o, .text = { "set", 1, text, strlen(text) } };
-		code = run(conf, &c);
-	} else {
+	if (err < 0) {
+		json_decref(policy);
 		fal_cli_err(PROG, "%s", diag.text);
-		code = err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+		return FAL_EXIT_USAGE;
 	}
+	char *text = json_dumps(policy, JSON_COMPACT);
+	json_decref(policy);
+	if (text == NULL)
+		fal_out_of_memory();
+	struct change c = { .o = o, .text = { "set", 1, text, strlen(text) } };
+	const int code = run(conf, &c);
 	free(text);
 	return code;
 }

@@ -1,6 +1,5 @@
 /* export: the newest version, in pieces, to a file. */
 #include "base/buf.h"
-#include "base/json_load.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "cli/progress.h"
@@ -37,8 +36,7 @@ total(const struct fal_buf *b)
 	const uint64_t n = fal_get_u64(&r);
 	if (r.err < 0 || n > r.n)
 		return 0;
-	json_error_t why;
-	json_t *header = fal_json_load(r.p, (size_t)n, 0, &why), *tensor;
+	json_t *header = sync_json(&(struct fal_tail){ r.p, (size_t)n }), *tensor;
 	json_int_t most = 0;
 	const char *name;
 	json_object_foreach(header, name, tensor)

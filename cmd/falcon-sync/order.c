@@ -1,16 +1,51 @@
-/* Requests with one answer: show, drain, pause, resume, checkpoint, stop. */
+/* The way to the coordinator, and requests with one answer: show, drain, pause, resume,
+ * checkpoint, stop. */
 #include "base/json.h"
 #include "base/json_load.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/table.h"
 #include "job/policy.h"
+#include "net/client.h"
+#include "sec/secret.h"
 #include "sync.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the way to the coordinator: the key, one session, its requests ------------- */
+
+int
+sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
+{
+	struct fal_client_key *key;
+	struct fal_diag diag;
+	fal_cli_hide_memory();
+	int err = fal_client_key_load(conf->key, ops->role, &key, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return fal_cli_exit_file(err);
+	}
+	int code = fal_client_run(conf->addr, key, ops, &diag);
+	if (diag.text[0] != '\0')
+		fal_cli_err(PROG, "%s", diag.text);
+	fal_secret_free(key);
+	return code;
+}
+
+void
+sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t n)
+{
+	const struct fal_msg m = { .type = FAL_MSG_CONTROL,
+				   .control = { .verb = (uint8_t)verb,
+						.args = { args, n } } };
+	fal_client_send(client, &m);
+	if (verb != FAL_VERB_APPLY && verb != FAL_VERB_CHECKPOINT)
+		fal_client_await(client);
+}
 
 int
 sync_refused(const struct fal_msg *m, const char *place)
@@ -25,12 +60,28 @@ sync_refused(const struct fal_msg *m, const char *place)
 }
 
 int
-sync_bad_answer(int err)
+sync_bad_answer(void)
 {
-	fal_cli_err(PROG, "%s",
-		    err == FAL_ENOMEM ? fal_strerror(err)
-				      : "an answer that cannot be read");
+	fal_cli_err(PROG, "an answer that cannot be read");
 	return FAL_EXIT_NO;
+}
+
+json_t *
+sync_json(const struct fal_tail *t)
+{
+	json_error_t why;
+	json_t *o = fal_json_load(t->p, t->n, 0, &why);
+	if (o == NULL && why.text[0] == '\0')
+		fal_out_of_memory();
+	return o;
+}
+
+int
+sync_unpacked(int err)
+{
+	if (err == FAL_ENOMEM)
+		fal_out_of_memory();
+	return err;
 }
 
 enum { SAY_S = 2 }; /* what is waited for is said when it takes as long */
@@ -115,14 +166,15 @@ show(const json_t *o)
 	json_int_t since, clock;
 	const char *by, *next_by;
 	int paused;
-	int err = fal_json_unpack((json_t *)o, NULL, 0, "{s:o, s:I, s:s, s:I, s:b}",
-				  "policy", &policy, "since", &since, "by", &by, "clock",
-				  &clock, "paused", &paused);
+	int err = sync_unpacked(fal_json_unpack((json_t *)o, NULL, 0,
+						"{s:o, s:I, s:s, s:I, s:b}", "policy",
+						&policy, "since", &since, "by", &by,
+						"clock", &clock, "paused", &paused));
 	if (err < 0)
 		return err;
 	char *text = json_dumps(policy, JSON_COMPACT);
 	if (text == NULL)
-		return FAL_ENOMEM;
+		fal_out_of_memory();
 	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
 	err = fal_policy_json_get(&in, &none, &p, NULL);
 	free(text);
@@ -160,7 +212,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
 	if (m->reply.more && o->seconds == 0 && o->verb != FAL_VERB_DRAIN)
-		return sync_bad_answer(FAL_EFORMAT);
+		return sync_bad_answer();
 	if (m->reply.more) {
 		fal_diag_set(&o->waits, 0, "%.*s", (int)t->n, (const char *)t->p);
 		return FAL_CLIENT_ON;
@@ -169,19 +221,14 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return sync_refused(m, NULL);
 	if (o->verb != FAL_VERB_SHOW)
 		return FAL_EXIT_DONE;
-	json_error_t why;
-	json_t *v = fal_json_load(t->p, t->n, 0, &why);
-	int err = FAL_OK;
-	if (v == NULL && why.text[0] == '\0')
-		err = FAL_ENOMEM;
-	else if (!json_is_object(v))
-		err = FAL_EFORMAT;
-	else if (o->json)
+	json_t *v = sync_json(t);
+	int err = json_is_object(v) ? FAL_OK : FAL_EFORMAT;
+	if (err == FAL_OK && o->json)
 		printf("%.*s\n", (int)t->n, (const char *)t->p);
-	else
+	else if (err == FAL_OK)
 		err = show(v);
 	json_decref(v);
-	return err < 0 ? sync_bad_answer(err) : fal_cli_finish(PROG, FAL_EXIT_DONE);
+	return err < 0 ? sync_bad_answer() : fal_cli_finish(PROG, FAL_EXIT_DONE);
 }
 
 static int
@@ -220,7 +267,6 @@ sync_drain(const struct sync_conf *conf, const char *which)
 	/* No worker's name has a colon; whatever shards are called by has one. */
 	const bool shard = strchr(which, ':') != NULL;
 	struct order o = { .verb = FAL_VERB_DRAIN };
-	int code = FAL_EXIT_NO;
 	if (!shard && !fal_name_valid(which)) {
 		fal_cli_err(PROG, "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
 			    FAL_QUOTE(which), FAL_NAME_MAX);
@@ -231,10 +277,9 @@ sync_drain(const struct sync_conf *conf, const char *which)
 	fal_json_str(&o.args, which);
 	fal_json_close(&o.args, '}');
 	o.seconds = shard ? UINT64_MAX : 0; /* its blocks take as long as they take */
-	if (o.args.err == FAL_OK)
-		code = run(conf, &o);
-	else
-		fal_cli_err(PROG, "%s", fal_strerror(o.args.err));
+	if (o.args.err < 0)
+		fal_out_of_memory();
+	const int code = run(conf, &o);
 	fal_buf_free(&o.args);
 	return code;
 }

@@ -1,6 +1,7 @@
 /* The words of `set`, KEY=VALUE, as a policy in JSON. */
-#include "set.h"
+#include "sync.h"
 
+#include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
 #include "sched/policy.h"
@@ -12,22 +13,14 @@
 
 enum { SHARE_MAX = 1000 }; /* falcon-policy(5) */
 
-/* The object under a key, made if there is none; borrowed.  NULL: no memory. */
+/* The object under a key, made if there is none; borrowed. */
 static json_t *
 member(json_t *o, const char *key)
 {
-	json_t *one = json_object_get(o, key);
-	if (one == NULL && json_object_set_new(o, key, json_object()) == 0)
-		one = json_object_get(o, key);
-	return one;
-}
-
-/* The object of the worker `name`, made if there is none; borrowed.  NULL: no memory. */
-static json_t *
-worker(json_t *policy, const char *name)
-{
-	json_t *all = member(policy, "workers");
-	return all != NULL ? member(all, name) : NULL;
+	if (json_object_get(o, key) == NULL &&
+	    json_object_set_new(o, key, json_object()) < 0)
+		fal_out_of_memory();
+	return json_object_get(o, key);
 }
 
 /* Puts `v` (taken) under a key that has none yet. */
@@ -39,7 +32,7 @@ put(json_t *o, const char *key, json_t *v, const char *said, struct fal_diag *di
 		return fal_diag_set(diag, FAL_EINVAL, "%s: given twice", said);
 	}
 	if (json_object_set_new(o, key, v) < 0)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		fal_out_of_memory();
 	return FAL_OK;
 }
 
@@ -165,5 +158,7 @@ sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 	if (err < 0)
 		return err;
 	snprintf(key, sizeof(key), "%.*s", (int)strcspn(k->name, "."), k->name);
-	return put(*name == '\0' ? policy : worker(policy, name), key, v, said, diag);
+	if (*name != '\0')
+		policy = member(member(policy, "workers"), name);
+	return put(policy, key, v, said, diag);
 }

@@ -4,6 +4,7 @@
 
 #include "net/client.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,7 +56,15 @@ void sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, s
 /* Says why the answer is no, after `place` ("policy.json:3") unless it is NULL; the exit
  * code of its status. */
 int sync_refused(const struct fal_msg *m, const char *place);
-/* Says that an answer is not what was asked for, or FAL_ENOMEM; FAL_EXIT_NO. */
-int sync_bad_answer(int err);
+/* Says that an answer is not what was asked for; FAL_EXIT_NO. */
+int sync_bad_answer(void);
+/* An answer's JSON; NULL: it is none.  A lack of memory ends the program, as it does of
+ * what fal_json_unpack returned. */
+json_t *sync_json(const struct fal_tail *t);
+int sync_unpacked(int err);
+
+/* Adds one word of `set`, KEY=VALUE, to the policy in JSON.  FAL_EINVAL with `diag`: no
+ * such key, a value that is not allowed, a key that has one already. */
+int sync_set_word(json_t *policy, const char *word, struct fal_diag *diag);
 
 #endif

@@ -338,55 +338,43 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 	return c.n;
 }
 
-/* The members of an entry but its policy, which is `*policy`, borrowed of `o`. */
-static int
-get_entry(const struct fal_policy_text *in, json_t *o, const json_error_t *parsed,
-	  struct fal_policy_entry *out, json_t **policy, struct fal_diag *diag)
-{
-	json_int_t clock = 0, version = 0, seconds;
-	const char *by, *link;
-	json_error_t at = *parsed;
-	const int err = o == NULL ? (at.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT)
-				  : fal_json_unpack(o, &at, JSON_STRICT,
-						    "{s:I, s:I, s:s, s:I, s:o, s:s}",
-						    "clock", &clock, "version", &version,
-						    "by", &by, "time", &seconds, "policy",
-						    policy, "h", &link);
-	if (err == FAL_ENOMEM)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s:%u: %s", in->name, in->line,
-				    fal_text_unless_key(at.text));
-	if (clock < 0 || version < 0)
-		return fal_diag_set(diag, FAL_EINVAL, "%s:%u: a number below 0", in->name,
-				    in->line);
-	out->clock = (uint64_t)clock;
-	out->version = (uint64_t)version;
-	out->by = fal_xstrdup(by);
-	return FAL_OK;
-}
-
 int
 fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *out,
 		     struct fal_diag *diag)
 {
 	const struct fal_policy none = { 0 };
+	json_int_t clock = 0, version = 0, seconds;
+	const char *by, *link;
 	json_t *policy;
 	json_error_t at;
 	json_t *o = fal_json_load(in->p, in->n, JSON_REJECT_DUPLICATES, &at);
+	int err = o == NULL ? (at.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT)
+			    : fal_json_unpack(o, &at, JSON_STRICT,
+					      "{s:I, s:I, s:s, s:I, s:o, s:s}", "clock",
+					      &clock, "version", &version, "by", &by,
+					      "time", &seconds, "policy", &policy, "h",
+					      &link);
+	char *text =
+		err == FAL_OK ? json_dumps(policy, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	*out = (struct fal_policy_entry){ 0 };
-	int err = get_entry(in, o, &at, out, &policy, diag);
-	if (err < 0)
-		goto drop_o;
-	char *text = json_dumps(policy, JSON_COMPACT | JSON_ENCODE_ANY);
-	struct fal_policy_text its = { in->name, in->line, text,
-				       text != NULL ? strlen(text) : 0 };
-	err = text != NULL ? fal_policy_json_get(&its, &none, &out->policy, diag)
-			   : FAL_ENOMEM;
+	if (err == FAL_ENOMEM || (err == FAL_OK && text == NULL)) {
+		err = fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	} else if (err < 0) {
+		fal_diag_set(diag, err, "%s:%u: %s", in->name, in->line,
+			     fal_text_unless_key(at.text));
+	} else if (clock < 0 || version < 0) {
+		err = fal_diag_set(diag, FAL_EINVAL, "%s:%u: a number below 0", in->name,
+				   in->line);
+	} else {
+		struct fal_policy_text its = { in->name, in->line, text, strlen(text) };
+		out->clock = (uint64_t)clock;
+		out->version = (uint64_t)version;
+		out->by = fal_xstrdup(by);
+		err = fal_policy_json_get(&its, &none, &out->policy, diag);
+		if (err < 0)
+			fal_policy_entry_free(out);
+	}
 	free(text);
-	if (err < 0)
-		fal_policy_entry_free(out);
-drop_o:
 	json_decref(o);
 	return err;
 }

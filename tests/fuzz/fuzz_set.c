@@ -1,6 +1,6 @@
 /* The words of falcon-sync set, one a line: what was taken is a policy that a coordinator
  * can read. */
-#include "../../cmd/falcon-sync/set.h"
+#include "../../cmd/falcon-sync/sync.h"
 
 #include "job/policy.h"
 
