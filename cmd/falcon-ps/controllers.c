@@ -455,14 +455,9 @@ show(struct ps_server *s, struct ps_session *session)
 	const char *by;
 	const struct fal_policy *next = fal_coord_policy_next(s->coord, &by);
 	if (next != NULL) {
-		struct fal_buf rule = { 0 };
-		fal_rule_put(&next->rule, &rule);
-		fal_put_u8(&rule, '\0');
-		b.err = b.err < 0 ? b.err : rule.err;
-		fal_json_member_str(&b, "next_scheme",
-				    rule.err < 0 ? "" : (const char *)rule.p);
+		char rule[FAL_RULE_TEXT];
+		fal_json_member_str(&b, "next_scheme", fal_rule_text(&next->rule, rule));
 		fal_json_member_str(&b, "next_by", by);
-		fal_buf_free(&rule);
 	}
 	fal_json_close(&b, '}');
 	if (b.err < 0)

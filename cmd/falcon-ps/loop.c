@@ -271,6 +271,17 @@ ps_abandon(struct ps_server *s, int err)
 	stop_for(s, FAL_MSG_REFUSE, s->diag->text);
 }
 
+/* How far it is; before its shards are there, from where it is to go on. */
+static struct fal_coord_status
+how_far(const struct ps_server *s)
+{
+	if (s->coord != NULL)
+		return fal_coord_status(s->coord);
+	const struct fal_grid grid = fal_job_grid(&s->job->job, s->job->train.n);
+	return (struct fal_coord_status){ .clock = s->found != NULL ? s->found->clock : 0,
+					  .clocks = fal_grid_clocks(&grid) };
+}
+
 void
 ps_again(struct ps_server *s, uint32_t had)
 {
@@ -280,8 +291,7 @@ ps_again(struct ps_server *s, uint32_t had)
 		return;
 	}
 	s->out->again = had;
-	s->out->status = s->coord != NULL ? fal_coord_status(s->coord)
-					  : (struct fal_coord_status){ 0 };
+	s->out->status = how_far(s);
 	stop_for(s, FAL_MSG_LATER,
 		 "a shard is lost; the job goes on from its last snapshot");
 }
@@ -312,19 +322,6 @@ ps_above_left(struct ps_server *s)
 	s->out->above = true;
 	fal_coord_parted(s->coord, ps_now(), "it was drained above");
 	stop_for(s, FAL_MSG_LATER, "the group server was drained");
-}
-
-/* How far it is; before its shards are there, from where it is to go on. */
-static struct fal_coord_status
-how_far(const struct ps_server *s)
-{
-	const struct fal_files *job = s->job;
-	const struct fal_found *found = s->found;
-	if (s->coord != NULL)
-		return fal_coord_status(s->coord);
-	const struct fal_grid grid = fal_job_grid(&job->job, job->train.n);
-	return (struct fal_coord_status){ .clock = found != NULL ? found->clock : 0,
-					  .clocks = fal_grid_clocks(&grid) };
 }
 
 /* By a signal. */
@@ -472,17 +469,17 @@ renew_keyring(struct ps_server *s)
 
 /* ---- the job begins, or goes on --- */
 
-/* The policy that the job begins with: the journal's last one, or the job's own; or that
- * goes on. */
+/* Reads the journal.  The policy that the job begins with is the journal's last one, or
+ * the job's own; or that of the snapshot that it goes on from. */
 static int
 begin_policy(struct ps_server *s)
 {
 	struct ps_run *r = s->run;
 	const struct fal_found *found = s->found;
-	const struct fal_policy own = { .rule = r->job.job.rule,
-					.no_clones =
-						r->job.job.clones == FAL_JOB_CLONES_NO };
-	struct fal_buf text = { 0 };
+	const struct fal_job *job = &r->job.job;
+	const struct fal_policy own = { .rule = job->rule,
+					.no_clones = job->clones == FAL_JOB_CLONES_NO };
+	char text[FAL_RULE_TEXT];
 	int err = ps_control_open(&s->control, ps_state_path(&r->state, "policy.jsonl"),
 				  &own, found != NULL ? &found->is : NULL, s->diag);
 	if (err == FAL_OK && r->accepted[0] != '\0')
@@ -490,22 +487,18 @@ begin_policy(struct ps_server *s)
 					found->is.past.version);
 	s->policy = found != NULL ? &found->is.policy : &s->control.last;
 	s->policy_by = found != NULL ? found->is.past.by : s->control.since.by;
-	if (err < 0 || strcmp(s->policy_by, "job") == 0)
-		return err;
-	fal_rule_put(&s->policy->rule, &text);
-	fal_put_u8(&text, '\0');
-	if (text.err == FAL_OK)
+	if (err == FAL_OK && strcmp(s->policy_by, "job") != 0)
 		fal_cli_err(PROG, "%s: goes on with the policy %s, set by '%s'",
-			    r->job.job.name, (const char *)text.p, s->policy_by);
-	err = text.err;
-	fal_buf_free(&text);
+			    job->name, fal_rule_text(&s->policy->rule, text),
+			    s->policy_by);
 	return err;
 }
 
-/* What job, model and data say of it. */
+/* What job, model and data say of the coordinator, and where it begins or goes on. */
 static struct fal_coord_conf
-conf_of(const struct fal_files *j)
+conf_of(const struct ps_server *s)
 {
+	const struct fal_files *j = s->job;
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
 	const bool evals = j->job.eval != FAL_JOB_EVAL_NEVER;
 	struct fal_coord_conf conf = {
@@ -535,20 +528,26 @@ conf_of(const struct fal_files *j)
 		.verify_stop = j->job.verify_stop == FAL_JOB_VERIFY_STOP_YES,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
-		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD,
+		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD && s->above == NULL,
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
+		.policy = s->policy,
+		.policy_by = s->policy_by,
+		.min_workers = (uint32_t)s->run->opt.min_workers,
+		.tickets = s->tickets,
+		.shards = fal_rack_shards(s->rack),
+		.map = &s->fleet.map,
+		.past = s->found != NULL ? &s->found->is.past : NULL,
+		.before = s->run->before,
 	};
 	if (j->job.data_hash != NULL)
 		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
 	return conf;
 }
 
-/* The coordinator, of a conf that says all but where blocks are. */
 static int
-make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
+new_coord(struct ps_server *s)
 {
-	struct fal_coord_conf placed = *conf;
 	struct fal_coord_ops ops = { .arg = s,
 				     .send = ps_send,
 				     .model = ps_send_model,
@@ -566,56 +565,36 @@ make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
 				     .moved = ps_fleet_moved,
 				     .claimed = above_claimed,
 				     .given = above_given,
-				     .evaluated = above_evaluated };
+				     .evaluated = above_evaluated,
+				     .shards = ps_fleet_ops };
+	struct fal_coord_conf conf = conf_of(s);
 	struct fal_line_place place = { 0 };
-	ops.shards = ps_fleet_ops;
+	struct fal_line_above above;
+	char print[FAL_KEY_FINGERPRINT + 1];
 	ops.shards.arg = s;
-	int err = fal_files_place(s->job, s->fleet.places, &place);
-	if (err == FAL_OK) {
-		place.map = conf->tickets.epoch;
-		placed.place = &place;
-		err = fal_coord_new(&placed, &ops, ps_now(), &s->coord);
-	}
-	fal_secret_wipe(&placed.tickets, sizeof(placed.tickets));
-	fal_files_place_free(&place);
-	return err;
-}
-
-static int
-new_coord(struct ps_server *s)
-{
-	const struct fal_client_key *key = s->run->key;
-	char print[FAL_KEY_FINGERPRINT + 1] = "";
-	const struct fal_line_above above = { .address = s->run->opt.upstream,
-					      .key = key != NULL ? key->name : NULL,
-					      .key_fingerprint = print };
-	struct fal_coord_conf conf = conf_of(s->job);
-	conf.policy = s->policy;
-	conf.policy_by = s->policy_by;
-	conf.min_workers = (uint32_t)s->run->opt.min_workers;
-	conf.tickets = s->tickets;
-	conf.shards = fal_rack_shards(s->rack);
-	conf.map = &s->fleet.map;
 	if (s->above != NULL) {
+		const struct fal_client_key *key = s->run->key;
 		fal_client_key_print(key, print);
+		above = (struct fal_line_above){ s->run->opt.upstream, key->name, print };
 		conf.above = &above;
-		conf.psld = false;
-	}
-	if (s->found != NULL) {
-		conf.past = &s->found->is.past;
-		conf.before = s->run->before;
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	int err = make_coord(s, &conf);
+	int err = fal_files_place(s->job, s->fleet.places, &place);
+	if (err == FAL_OK) {
+		place.map = conf.tickets.epoch;
+		conf.place = &place;
+		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
+	}
 	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
-	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
+	fal_files_place_free(&place);
+	if (err < 0)
+		return s->diag->text[0] != '\0'
+			       ? err
+			       : fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	for (size_t i = 0; i < s->control.laters; i++) {
 		const struct ps_later *l = &s->control.later[i];
 		fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
 	}
-	if (err < 0 && s->diag->text[0] != '\0')
-		return err;
-	if (err < 0)
-		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	s->progress = fal_progress_begin(s->job->job.name,
 					 fal_coord_status(s->coord).clocks, ps_now());
 	return FAL_OK;
@@ -634,19 +613,17 @@ ps_begin(struct ps_server *s)
 	/* What the job begins with is the first snapshot. */
 	if (err == FAL_OK && found == NULL && s->run->snapshots >= 0)
 		err = fal_coord_mark_now(s->coord, ps_now());
-	else if (err == FAL_OK && found != NULL) {
+	if (err < 0)
+		return err;
+	if (found != NULL) {
 		s->keep.clock = s->keep.last = found->clock;
 		s->keep.good = true; /* whatever comes before the next one */
 		show_from(s, &found->is.past);
 	}
-	if (err == FAL_OK)
-		ps_count_keys(s);
-	if (err == FAL_OK)
-		ps_accept_again(s);
+	ps_count_keys(s);
+	ps_accept_again(s);
 	/* What goes on may be at its end already. */
-	if (err == FAL_OK && found != NULL)
-		err = fal_coord_heard(s->coord, ps_now());
-	return err;
+	return found != NULL ? fal_coord_heard(s->coord, ps_now()) : FAL_OK;
 }
 
 /* ---- setting up --- */
