@@ -122,8 +122,8 @@ show_epoch(struct ps_server *s, const struct fal_coord_status *now)
 		snprintf(loss, sizeof(loss), "loss %.4f, ", is);
 	if (judges)
 		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ", now->accuracy);
-	fal_cli_err(PROG, "%s: epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", j->job.name,
-		    last, (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
+	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", last,
+	       (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
 }
 
 /* ---- the end, and time --- */
@@ -371,7 +371,7 @@ ps_after_event(struct ps_server *s)
 	    (!ps_keep_end(s, status.clock) || s->best.busy))
 		return;
 	if (status.failed && s->above != NULL) {
-		fal_cli_err(PROG, "%s: %s", s->job->job.name, status.why);
+		ps_log(s->run, "%s", status.why);
 		ps_above_end(s, FAL_EXIT_NO, status.why);
 		return;
 	}
@@ -665,7 +665,7 @@ tell_ready(struct ps_server *s)
 {
 	const char *text = fal_listen_text(s->listen);
 	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
-	fal_cli_err(PROG, "%s: listening on %s", s->job->job.name, text);
+	ps_log(s->run, "listening on %s", text);
 	ps_count_keys(s);
 	if (s->work_keys == 1)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "

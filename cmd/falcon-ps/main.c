@@ -160,12 +160,11 @@ say_need(const struct ps_run *r)
 			 ", %" PRIu64 " while %" PRIu64 " process%s shards",
 			 fal_need_mib(ps_need(&r->need, (uint32_t)o->min_shards)),
 			 o->min_shards, o->min_shards > 1 ? "es have" : " has");
-	fal_cli_err(PROG,
-		    "%s: %" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
-		    "needs %" PRIu64 " MiB%s",
-		    j->job.name, params, fal_text_s(params), blocks, fal_text_s(blocks),
-		    more, tasks, fal_text_s(tasks), fal_need_mib(ps_need(&r->need, 0)),
-		    beside);
+	ps_log(r,
+	       "%" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
+	       "needs %" PRIu64 " MiB%s",
+	       params, fal_text_s(params), blocks, fal_text_s(blocks), more, tasks,
+	       fal_text_s(tasks), fal_need_mib(ps_need(&r->need, 0)), beside);
 }
 
 /* On standard output; frees its cells. */
@@ -337,7 +336,7 @@ check_need(struct ps_run *r, const char *path)
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
-		fal_cli_err(PROG, "%s: warning: %s", j->job.name, warning);
+		ps_log(r, "warning: %s", warning);
 	if (fal_need_allowed(ps_need(&r->need, 0), 0, o->max_memory, &diag) < 0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		return FAL_EXIT_NO;
@@ -472,11 +471,10 @@ say_resumed(const struct ps_run *r)
 	/* Of what had hardly begun there is nothing to say. */
 	const double again_s = before->t - r->found.is.past.t;
 	if (r->found.clock > 0 || again_s >= 0.05)
-		fal_cli_err(PROG,
-			    "%s: resumed at clock %" PRIu64 " of %" PRIu64
-			    "; %.1f s of work are done again",
-			    r->job.job.name, r->found.clock, fal_grid_clocks(&grid),
-			    again_s);
+		ps_log(r,
+		       "resumed at clock %" PRIu64 " of %" PRIu64
+		       "; %.1f s of work are done again",
+		       r->found.clock, fal_grid_clocks(&grid), again_s);
 }
 
 /* The job has more epochs than it had. */
@@ -485,12 +483,11 @@ say_longer(const struct ps_run *r)
 {
 	const struct fal_schedule *s = &r->job.job.schedule;
 	const bool other = s->kind == FAL_COSINE && r->found.clock > s->warmup;
-	fal_cli_err(PROG, "%s: %u epochs instead of %u%s", r->job.job.name,
-		    r->job.job.epochs, r->state.epochs,
-		    other ? "; by schedule.kind = cosine the learning rate of each clock "
-			    "depends on how many there are: the model will not be the "
-			    "one of a job that had them from its start"
-			  : "");
+	ps_log(r, "%u epochs instead of %u%s", r->job.job.epochs, r->state.epochs,
+	       other ? "; by schedule.kind = cosine the learning rate of each clock "
+		       "depends on how many there are: the model will not be the "
+		       "one of a job that had them from its start"
+		     : "");
 }
 
 /* What state and trace are to be when it serves: counted, as long as the job is now, at
@@ -520,27 +517,25 @@ static int
 say_end(const struct ps_run *r)
 {
 	const struct ps_outcome *o = &r->out;
-	const char *name = r->job.job.name;
 	const uint64_t clock = o->status.clock, clocks = o->status.clocks;
 	if (o->above)
 		return o->code;
 	if (o->stopped && r->opt.upstream != NULL)
 		return FAL_EXIT_DONE;
 	if (o->stopped && o->kept) {
-		fal_cli_err(PROG,
-			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
-			    ", and goes on from there when it is started again",
-			    name, clock, clocks);
+		ps_log(r,
+		       "stopped at clock %" PRIu64 " of %" PRIu64
+		       ", and goes on from there when it is started again",
+		       clock, clocks);
 		return o->signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
 	}
 	if (o->stopped) {
-		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64, name,
-			    clock, clocks);
+		ps_log(r, "stopped at clock %" PRIu64 " of %" PRIu64, clock, clocks);
 		return FAL_EXIT_TEMPFAIL;
 	}
 	if (o->status.failed && o->sha256[0] != '\0')
-		fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s", name,
-			    o->clock, r->model.path);
+		ps_log(r, "what it was at clock %" PRIu64 " is in %s", o->clock,
+		       r->model.path);
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
@@ -562,8 +557,8 @@ find_changes(struct ps_run *r)
 		 strcmp(m->net, j->model_hex) != 0 ? " net" : "",
 		 strcmp(m->init, fal_files_init(j)) != 0 ? " init" : "");
 	if (r->accepted[0] != '\0')
-		fal_cli_err(PROG, "%s: goes on at clock %" PRIu64 " with other files:%s",
-			    j->job.name, r->found.clock, r->accepted);
+		ps_log(r, "goes on at clock %" PRIu64 " with other files:%s",
+		       r->found.clock, r->accepted);
 }
 
 /* Trains.  An exit code. */
@@ -619,8 +614,7 @@ run_once(struct ps_run *r)
 	}
 	if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
 		code = ps_result_print(r, &r->state.result);
-		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
-			    r->state.failed ? "has failed" : "is done");
+		ps_log(r, "the job %s", r->state.failed ? "has failed" : "is done");
 	} else if (r->opt.upstream != NULL) { /* what is kept is kept above */
 		code = train(r);
 	} else if ((!r->opt.restart || r->had > 0) &&

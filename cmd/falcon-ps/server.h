@@ -641,7 +641,13 @@ void ps_put_off_held(struct ps_server *s);
 /* The coordinator is there: it hears of the sessions that are, and what they said. */
 void ps_accept_again(struct ps_server *s);
 
-/* status_log.c: who is here, and whom the job waits for; all of it on stderr. */
+/* status_log.c */
+
+/* A line on stderr, behind the job's name. */
+void ps_log(const struct ps_run *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Who is here, and whom the job waits for; all of it on stderr. */
 
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);

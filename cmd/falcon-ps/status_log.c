@@ -20,18 +20,15 @@ enum {
 	NAMED = 5    /* workers that a line names */
 };
 
-static void say(struct ps_server *s, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void
-say(struct ps_server *s, const char *fmt, ...)
+void
+ps_log(const struct ps_run *r, const char *fmt, ...)
 {
-	struct fal_diag text;
+	char text[1024];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text.text, sizeof(text.text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fal_cli_err(PROG, "%s: %s", s->job->job.name, text.text);
+	fal_cli_err(PROG, "%s: %s", r->job.job.name, text);
 }
 
 /* ---- who comes and goes --- */
@@ -87,15 +84,14 @@ ps_knows(const struct ps_server *s, const char *name, const char **instead)
 	return is_key && *instead == NULL;
 }
 
-/* The oldest names are forgotten; without memory, all later ones. */
+/* The oldest names are forgotten. */
 static void
 see(struct ps_server *s, const char *name, const char *key)
 {
 	struct ps_who *w = &s->who;
 	struct ps_seen *is = seen(s, name);
-	if (is == NULL && w->n_seen < SEEN &&
-	    FAL_GROW(w->seen, w->cap_seen, w->n_seen + 1) < 0)
-		return;
+	if (is == NULL && w->n_seen < SEEN)
+		FAL_XGROW(w->seen, w->cap_seen, w->n_seen + 1);
 	if (is == NULL)
 		is = &w->seen[w->n_seen++ % SEEN];
 	snprintf(is->name, sizeof(is->name), "%s", name);
@@ -124,10 +120,11 @@ look(struct ps_server *s, double now)
 	w->moved += w->moved > 0 ? gone : 0;
 	w->said += w->said > 0 ? gone : 0;
 	if (may_say(w))
-		say(s,
-		    "stood still itself for %s: it was stopped, or had to do more at a "
-		    "time than its machine can",
-		    seconds(gone, text));
+		ps_log(s->run,
+		       "stood still itself for %s: it was stopped, or had to do more at "
+		       "a "
+		       "time than its machine can",
+		       seconds(gone, text));
 }
 
 void
@@ -143,7 +140,7 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 		see(s, name, key);
 	}
 	if (may_say(&s->who))
-		say(s, "%s joined with key '%s': %u here", name, key, workers(s));
+		ps_log(s->run, "%s joined with key '%s': %u here", name, key, workers(s));
 	else
 		s->who.came++;
 }
@@ -156,7 +153,7 @@ ps_went(void *arg, uint32_t peer, const char *name, const char *why)
 	if (session != NULL)
 		session->worker[0] = '\0';
 	if (may_say(&s->who))
-		say(s, "%s left: %s: %u here", name, why, workers(s));
+		ps_log(s->run, "%s left: %s: %u here", name, why, workers(s));
 	else
 		s->who.went++;
 }
@@ -172,18 +169,6 @@ times_more(uint64_t n, char out[static 48])
 	return out;
 }
 
-static void
-say_late(struct ps_server *s, const char *name, const struct fal_coord_late *late,
-	 uint64_t before)
-{
-	const char *owes = strcmp(late->owes, "push") == 0   ? "a part of what it pushes"
-			   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
-							     : "a task";
-	char text[16], times[48];
-	say(s, "%s owes %s for %s, %s%s: its tasks go elsewhere", name, owes,
-	    seconds(late->seconds, text), late->why, times_more(before, times));
-}
-
 /* Of one that is late time and again ever more seldom; that it is back is said if that it
  * was late was. */
 void
@@ -191,26 +176,31 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
-	struct ps_late *l = session != NULL ? &session->late : NULL;
 	uint64_t before;
-	char text[16];
-	if (l == NULL)
+	char text[16], times[48];
+	if (session == NULL)
 		return;
+	struct ps_late *l = &session->late;
+	seconds(late->seconds, text);
 	if (late->key != NULL) {
 		if (may_say(&s->who))
-			say(s,
-			    "workers of key '%s' kept the others waiting: they get no "
-			    "work for %s",
-			    late->key, seconds(late->seconds, text));
+			ps_log(s->run,
+			       "workers of key '%s' kept the others waiting: they get no "
+			       "work for %s",
+			       late->key, text);
 	} else if (late->owes == NULL) {
 		if (l->said && may_say(&s->who))
-			say(s, "%s is back after %s: %s", name,
-			    seconds(late->seconds, text), late->why);
+			ps_log(s->run, "%s is back after %s: %s", name, text, late->why);
 		l->said = false;
 	} else if (fal_seldom(&l->seldom, ps_now(), &before)) {
+		const char *owes = strcmp(late->owes, "push") == 0
+					   ? "a part of what it pushes"
+				   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
+								     : "a task";
 		l->said = may_say(&s->who);
 		if (l->said)
-			say_late(s, name, late, before);
+			ps_log(s->run, "%s owes %s for %s, %s%s: its tasks go elsewhere",
+			       name, owes, text, late->why, times_more(before, times));
 	}
 }
 
@@ -223,11 +213,12 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 	uint64_t before;
 	char times[48];
 	if (fal_seldom(&s->who.unlike, ps_now(), &before))
-		say(s,
-		    "%s with key '%s' and %s with key '%s' have unlike results of task "
-		    "%u of clock %llu%s",
-		    is->name[0], is->key[0], is->name[1], is->key[1], is->task,
-		    (unsigned long long)is->clock, times_more(before, times));
+		ps_log(s->run,
+		       "%s with key '%s' and %s with key '%s' have unlike results of "
+		       "task "
+		       "%u of clock %llu%s",
+		       is->name[0], is->key[0], is->name[1], is->key[1], is->task,
+		       (unsigned long long)is->clock, times_more(before, times));
 }
 
 void
@@ -237,13 +228,13 @@ ps_unstepped(void *arg, const struct fal_coord_unstepped *is)
 	uint64_t before;
 	char times[48];
 	if (fal_seldom(&s->who.unstepped, ps_now(), &before))
-		say(s,
-		    "clock %llu: %u block%s %s, the largest value is from %s with key "
-		    "'%s'%s",
-		    (unsigned long long)is->clock, is->blocks, fal_text_s(is->blocks),
-		    is->change ? "of a change of weights left out as too large"
-			       : "not stepped: gradients beyond the numbers",
-		    is->name, is->key, times_more(before, times));
+		ps_log(s->run,
+		       "clock %llu: %u block%s %s, the largest value is from %s with key "
+		       "'%s'%s",
+		       (unsigned long long)is->clock, is->blocks, fal_text_s(is->blocks),
+		       is->change ? "of a change of weights left out as too large"
+				  : "not stepped: gradients beyond the numbers",
+		       is->name, is->key, times_more(before, times));
 }
 
 void
@@ -254,13 +245,13 @@ ps_odd(void *arg, const char *const name[2], const char *const kernels[2])
 	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
 	if (!may_say(&s->who))
 		return;
-	say(s,
-	    "%s (%s) rounds otherwise than %s (%s): %s; job.numerics = portable, with "
-	    "the same OpenBLAS, lets all with AVX2 round alike",
-	    name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
-	    fal_text_plain(other, sizeof(other), kernels[1]),
-	    strict ? "it stands by, without work"
-		   : "the model depends on who has which task");
+	ps_log(s->run,
+	       "%s (%s) rounds otherwise than %s (%s): %s; job.numerics = portable, with "
+	       "the same OpenBLAS, lets all with AVX2 round alike",
+	       name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
+	       fal_text_plain(other, sizeof(other), kernels[1]),
+	       strict ? "it stands by, without work"
+		      : "the model depends on who has which task");
 }
 
 /* ---- who was refused --- */
@@ -282,27 +273,20 @@ tell_offender(struct ps_server *s, struct ps_offender *o, bool over)
 	o->told = now;
 }
 
-/* The place of this key, or of that which was told of longest ago. */
-static struct ps_offender *
-find_offender(struct ps_server *s, const char *key)
-{
-	struct ps_offender *oldest = s->offender;
-	for (struct ps_offender *o = oldest; o < s->offender + PS_OFFENDERS; o++) {
-		if (strcmp(o->key, key) == 0)
-			return o;
-		if (o->told < oldest->told)
-			oldest = o;
-	}
-	tell_offender(s, oldest, true);
-	*oldest = (struct ps_offender){ 0 };
-	snprintf(oldest->key, sizeof(oldest->key), "%s", key);
-	return oldest;
-}
-
 void
 ps_log_refused(struct ps_server *s, const char *key, const char *why)
 {
-	struct ps_offender *o = find_offender(s, key);
+	/* The place of this key, or of that which was told of longest ago. */
+	struct ps_offender *o = s->offender, *const end = o + PS_OFFENDERS, *oldest = o;
+	for (; o < end && strcmp(o->key, key) != 0; o++)
+		if (o->told < oldest->told)
+			oldest = o;
+	if (o == end) {
+		o = oldest;
+		tell_offender(s, o, true);
+		*o = (struct ps_offender){ 0 };
+		snprintf(o->key, sizeof(o->key), "%s", key);
+	}
 	snprintf(o->why, sizeof(o->why), "%s", why);
 	o->n++;
 	tell_offender(s, o, false);
@@ -342,13 +326,12 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 	if (!isnan(sizes.small))
 		snprintf(small, sizeof(small), ", %.1f %% as they are small",
 			 100 * sizes.small);
-	fal_cli_err(
-		PROG,
-		"%s: %u lane%s of %u worker%s, %u task%s of %u sample%s a clock: %.1f "
-		"%% is lost as tasks are whole%s",
-		s->job->job.name, sizes.lanes, fal_text_s(sizes.lanes), sizes.workers,
-		fal_text_s(sizes.workers), tasks, fal_text_s(tasks), task,
-		fal_text_s(task), 100 * sizes.whole, small);
+	ps_log(s->run,
+	       "%u lane%s of %u worker%s, %u task%s of %u sample%s a clock: %.1f "
+	       "%% is lost as tasks are whole%s",
+	       sizes.lanes, fal_text_s(sizes.lanes), sizes.workers,
+	       fal_text_s(sizes.workers), tasks, fal_text_s(tasks), task,
+	       fal_text_s(task), 100 * sizes.whole, small);
 }
 
 /* ---- whom the job waits for --- */
@@ -361,7 +344,7 @@ ps_moved(struct ps_server *s, struct ps_session *session)
 	char text[16];
 	look(s, now);
 	if (w->said > 0)
-		say(s, "goes on after %s", seconds(now - w->worked, text));
+		ps_log(s->run, "goes on after %s", seconds(now - w->worked, text));
 	else if (w->moved > 0)
 		w->longest = fmax(w->longest, now - w->moved);
 	w->said = w->pause = 0;
@@ -489,8 +472,8 @@ tell_counts(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	if (w->came + w->went == 0 || !may_say(w))
 		return;
-	say(s, "%llu more joined, %llu left: %u here", (unsigned long long)w->came,
-	    (unsigned long long)w->went, workers(s));
+	ps_log(s->run, "%llu more joined, %llu left: %u here",
+	       (unsigned long long)w->came, (unsigned long long)w->went, workers(s));
 	w->came = w->went = 0;
 }
 
@@ -523,7 +506,7 @@ ps_tell_waiting(struct ps_server *s)
 	if (w->said > 0 ? now - w->said < w->pause : now - w->moved < quiet_s(s))
 		return;
 	reason(s, &why);
-	say(s, "for %.0f s, it %s", now - w->moved, why.text);
+	ps_log(s->run, "for %.0f s, it %s", now - w->moved, why.text);
 	w->said = now;
 	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, FAL_SELDOM_MAX_S);
 }
