@@ -756,7 +756,7 @@ ps_served_push(struct ps_served *s, const struct fal_rack *rack,
 	}
 }
 
-int
+void
 ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 	      struct fal_msg *m, struct fal_buf *rows)
 {
@@ -766,8 +766,9 @@ ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 		fal_put_u64(rows, s->rx[i] < MOST ? s->rx[i] : MOST);
 		fal_put_u64(rows, s->tx[i] < MOST ? s->tx[i] : MOST);
 	}
+	if (rows->err < 0)
+		fal_out_of_memory();
 	m->served.bytes = (struct fal_tail){ rows->p, rows->n };
-	return rows->err;
 }
 
 int

@@ -118,9 +118,9 @@ void ps_served_push(struct ps_served *s, const struct fal_rack *rack,
 		    const struct fal_tail *records);
 
 /* As SERVED of `count` shards from `first` on, whose tail is in `rows`; and back, into
- * the same.  FAL_EFORMAT, FAL_ENOMEM. */
-int ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
-		  struct fal_msg *m, struct fal_buf *rows);
+ * the same.  FAL_EFORMAT. */
+void ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
+		   struct fal_msg *m, struct fal_buf *rows);
 int ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,
 		  const struct fal_msg *m);
 

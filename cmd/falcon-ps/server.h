@@ -201,7 +201,7 @@ ps_may_unseal(const struct ps_options *o)
 bool ps_has_port(const struct ps_addrs *listen);
 
 /* shard_server.c: shards for the job of another coordinator.  An exit code. */
-int ps_run_join(const struct ps_run *r);
+int ps_run_join(struct ps_run *r);
 
 /* result.c */
 

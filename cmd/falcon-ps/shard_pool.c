@@ -29,12 +29,12 @@ fleet_works(const struct ps_member *m)
 	return m->count > 0 && m->placed;
 }
 
+/* A process that does not keep up, or is gone, is closed. */
 static void
-fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
-	  enum fal_send how)
+fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg)
 {
 	msg->incarnation = s->run->state.incarnation;
-	ps_say(m->session->chan, msg, how); /* it may not keep up, or be gone */
+	ps_say(m->session->chan, msg, FAL_SEND_CONTROL);
 }
 
 static void
@@ -42,7 +42,7 @@ fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
 	for (size_t i = 0; i < s->fleet.n; i++)
 		if (fleet_works(s->fleet.v[i]))
-			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+			fleet_say(s, s->fleet.v[i], msg);
 }
 
 static struct ps_member *
@@ -115,8 +115,7 @@ tell_map(struct ps_server *s, struct ps_session *session, const struct ps_member
 	memcpy(m.map.public, is->public, sizeof(m.map.public));
 	memcpy(m.map.psk, seat(session, is), sizeof(m.map.psk));
 	snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
-	if (ps_chan_send(session->chan, &m, FAL_SEND_CONTROL) < 0)
-		fal_chan_close(session->chan);
+	ps_say(session->chan, &m, FAL_SEND_CONTROL);
 	fal_secret_wipe(&m, sizeof(m));
 }
 
@@ -146,7 +145,7 @@ seat_at(struct ps_server *s, struct ps_session *session, struct ps_member *is)
 	fal_random_bytes(seat(session, is), FAL_KEY_BYTES);
 	session->unseated |= bit(is);
 	memcpy(m.admit.psk, seat(session, is), sizeof(m.admit.psk));
-	fleet_say(s, is, &m, FAL_SEND_CONTROL);
+	fleet_say(s, is, &m);
 	fal_secret_wipe(&m, sizeof(m));
 }
 
@@ -240,7 +239,7 @@ on_ask(uv_timer_t *t)
 		struct fal_msg ping = { .type = FAL_MSG_PING, .ping.stamp = ++a->stamp };
 		a->at = now;
 		a->is = true;
-		fleet_say(s, m, &ping, FAL_SEND_CONTROL);
+		fleet_say(s, m, &ping);
 	}
 }
 
@@ -442,7 +441,7 @@ fleet_tell_place(struct ps_server *s, struct ps_member *m)
 		fal_out_of_memory();
 	msg.place.map = (struct fal_tail){ cut.p, cut.n };
 	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
-	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+	fleet_say(s, m, &msg);
 	fal_secret_wipe(&msg, sizeof(msg));
 	fal_buf_free(&cut);
 	ps_send_text(m->session, FAL_TEXT_JOB, &j->job_text);
@@ -745,7 +744,7 @@ end_drain(struct ps_server *s, const char *why)
 		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->job->job.name,
 			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
 			    d->by);
-		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+		fleet_say(s, m, &msg);
 		fal_chan_close(m->session->chan);
 	}
 	d->own &= why == NULL;
@@ -1202,7 +1201,7 @@ ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why)
 	struct fal_msg m = { .type = (uint16_t)type };
 	fal_text_plain(m.done.why, sizeof(m.done.why), why);
 	for (size_t i = 0; i < s->fleet.n; i++) {
-		fleet_say(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
+		fleet_say(s, s->fleet.v[i], &m);
 		fal_chan_close(s->fleet.v[i]->session->chan);
 	}
 }

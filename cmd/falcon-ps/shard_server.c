@@ -40,7 +40,7 @@ struct ps_guest {
 };
 
 struct ps_join {
-	const struct ps_run *run;
+	struct ps_run *run;
 	uv_loop_t loop;
 	uv_timer_t timer; /* to try again, or the end */
 	uv_signal_t on_int, on_term;
@@ -48,11 +48,9 @@ struct ps_join {
 	struct fal_link link; /* of all that it sends, with --rate-limit */
 	uint64_t busy;        /* of that */
 	struct fal_keyring *keys;
-	uint8_t *secret; /* its own static key, in locked memory */
-	uint8_t instance[FAL_INSTANCE];
+	uint8_t *secret;       /* its own static key, in locked memory */
 	struct fal_chan *chan; /* to the coordinator */
 	bool open;
-	struct fal_retry retry;
 	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
 	struct fal_diag bye;   /* it was drained: what it says when workers have all */
 	bool parting;          /* so it is */
@@ -263,17 +261,14 @@ place_speak(struct ps_join *j)
 	uint32_t shard;
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say)) {
-		struct fal_msg m;
-		struct fal_buf rows = { 0 };
-		if (say.kind == FAL_SAY_STEPPED)
-			err = ps_served_put(&j->wants.served, j->first, j->count, &m,
-					    &rows);
-		if (err == FAL_OK && say.kind == FAL_SAY_STEPPED)
+		if (say.kind == FAL_SAY_STEPPED) {
+			struct fal_msg m;
+			struct fal_buf rows = { 0 };
+			ps_served_put(&j->wants.served, j->first, j->count, &m, &rows);
 			join_say(j, &m);
-		fal_buf_free(&rows);
-		if (err == FAL_OK)
-			err = fal_post_say(j->incarnation, shard - j->first, &say,
-					   join_piece, j);
+			fal_buf_free(&rows);
+		}
+		err = fal_post_say(j->incarnation, shard - j->first, &say, join_piece, j);
 	}
 	if (err == FAL_OK)
 		err = ps_wants_leave(&j->wants);
@@ -816,9 +811,9 @@ on_open(void *arg, struct fal_chan *c)
 	memcpy(m.join.public, fal_keyring_public(j->keys), sizeof(m.join.public));
 	m.join.shards = (uint32_t)o->shards;
 	m.join.standby = o->standby;
-	memcpy(m.join.instance, j->instance, sizeof(m.join.instance));
+	memcpy(m.join.instance, j->run->instance, sizeof(m.join.instance));
 	join_say(j, &m);
-	if (fal_retry_reached(&j->retry, uv_hrtime()))
+	if (fal_retry_reached(&j->run->retry, uv_hrtime()))
 		fal_cli_err(PROG, "%s: connected again", o->join);
 	else
 		fal_cli_err(PROG, "%s: joined, listening on %s", o->join,
@@ -890,12 +885,13 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (j->ending || j->parting)
 		return;
 	place_forget(j);
-	const int code = fal_retry_after(&j->retry, PROG, err, reason, &j->later, false);
+	const int code =
+		fal_retry_after(&j->run->retry, PROG, err, reason, &j->later, false);
 	if (code >= 0)
 		join_end(j, code, reason);
 	else
 		uv_timer_start(&j->timer, on_retry,
-			       fal_retry_pause_ms(&j->retry, uv_hrtime()), 0);
+			       fal_retry_pause_ms(&j->run->retry, uv_hrtime()), 0);
 }
 
 static void
@@ -945,7 +941,7 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 }
 
 int
-ps_run_join(const struct ps_run *run)
+ps_run_join(struct ps_run *run)
 {
 	struct ps_join *j = fal_xcalloc(1, sizeof(*j));
 	struct fal_diag diag = { "" };
@@ -959,8 +955,8 @@ ps_run_join(const struct ps_run *run)
 	j->run = run;
 	j->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
 				     .shared = &j->busy };
-	j->retry.lost = uv_hrtime();
-	fal_random_bytes(j->instance, sizeof(j->instance));
+	run->retry.lost = uv_hrtime();
+	fal_random_bytes(j->run->instance, sizeof(j->run->instance));
 	uv_timer_init(&j->loop, &j->timer);
 	uv_signal_init(&j->loop, &j->on_int);
 	uv_signal_init(&j->loop, &j->on_term);

@@ -497,20 +497,6 @@ ps_state_close(struct ps_state *s)
 /* ---- the policy journal -------------------------------------------------------------
  */
 
-/* Tearing leaves a part of a line, never more than all of it. */
-static int
-judge_rest(struct fal_journal_reading *r, const struct fal_buf *text,
-	   struct fal_diag *diag)
-{
-	const char *p = (const char *)text->p + r->whole;
-	const size_t left = text->n - r->whole;
-	struct fal_chain chain = *r->chain;
-	r->line++;
-	return left > 1 && fal_chain_take(&chain, p, left - 1)
-		       ? fal_journal_refuse(r, diag)
-		       : FAL_OK;
-}
-
 int
 ps_journal_open(struct ps_journal *j, char *path,
 		int (*on_line)(void *arg, const struct fal_journal_line *l), void *arg,
@@ -519,18 +505,19 @@ ps_journal_open(struct ps_journal *j, char *path,
 	struct fal_buf text = { 0 };
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (j->fd < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	/* The file's name is to outlive a loss of power, too. */
 	char *copy = fal_xstrdup(path);
 	const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const bool synced = folder >= 0 && FAL_TRY(FSYNC, -1, fsync(folder)) == 0;
-	if (j->fd < 0 || !synced)
-		fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	int err = FAL_OK;
+	if (folder < 0 || FAL_TRY(FSYNC, -1, fsync(folder)) < 0)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	if (folder >= 0)
 		close(folder);
 	free(copy);
-	if (j->fd < 0 || !synced)
-		return FAL_EIO;
-	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
+	if (err == FAL_OK)
+		err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
 	struct fal_journal_reading r = {
 		.name = path, .on_line = on_line, .arg = arg, .chain = &j->chain
 	};
@@ -540,13 +527,18 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (err == FAL_EFORMAT &&
 	    memchr(text.p + r.whole, '\n', text.n - r.whole) == text.p + text.n - 1)
 		err = FAL_OK;
-	if (err == FAL_OK)
-		err = judge_rest(&r, &text, diag);
-	if (err == FAL_OK && r.whole < text.n &&
+	/* Tearing leaves a part of a line, never more than all of it. */
+	const size_t left = text.n - r.whole;
+	struct fal_chain chain = j->chain;
+	r.line++;
+	if (err == FAL_OK && left > 1 &&
+	    fal_chain_take(&chain, (const char *)text.p + r.whole, left - 1))
+		err = fal_journal_refuse(&r, diag);
+	if (err == FAL_OK && left > 0 &&
 	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)r.whole)) < 0)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	if (err == FAL_OK)
-		j->torn = text.n - r.whole;
+		j->torn = left;
 	fal_buf_free(&text);
 	return err;
 }
