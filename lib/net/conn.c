@@ -377,10 +377,9 @@ static int
 on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	if (n == 0) {
-		if (!c->named || c->unsealed == c->server ||
-		    fal_reader_is_unsealed(c->reader))
+		if (!c->named || c->unsealed == c->server || c->reader->unsealed)
 			return FAL_ESTATE;
-		fal_reader_unseal(c->reader);
+		c->reader->unsealed = true;
 		if (c->server)
 			unseal(c);
 		return FAL_OK;
@@ -411,8 +410,8 @@ fal_chan_is_unsealed(const struct fal_chan *c)
 static int
 establish(struct fal_chan *c, const struct fal_session *s)
 {
-	fal_reader_key(c->reader, &s->rx);
-	fal_writer_key(c->writer, &s->tx);
+	c->reader->rx = s->rx;
+	c->writer->tx = s->tx;
 	memcpy(c->name, s->name, sizeof(c->name));
 	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
 	c->role = s->role;
@@ -661,8 +660,7 @@ link_rate(const struct fal_chan *c)
 bool
 fal_chan_room(struct fal_chan *c)
 {
-	c->crowded = fal_writer_queued(c->writer) >= batch_limit(c) ||
-		     c->bulk >= FAL_OUTBOX_MAX;
+	c->crowded = c->writer->queued >= batch_limit(c) || c->bulk >= FAL_OUTBOX_MAX;
 	return !c->crowded;
 }
 
@@ -740,7 +738,7 @@ try_batch(struct fal_chan *c)
 static int
 next_batch(struct fal_chan *c)
 {
-	const double rate = fal_writer_measuring(c->writer) ? link_rate(c) : 0;
+	const double rate = c->writer->trial ? link_rate(c) : 0;
 	int err = fal_outbox_fill(&c->out, c->writer, batch_limit(c), rate);
 	if (err < 0 || c->out.bytes == 0)
 		return err;
@@ -872,7 +870,8 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 			return FAL_EIO;
 		}
 	}
-	fal_reader_place(c->reader, ops->on_place, ops->arg);
+	c->reader->place = ops->on_place;
+	c->reader->place_arg = ops->arg;
 	/* These three cannot fail. */
 	uv_timer_init(loop, &c->deadline);
 	uv_idle_init(loop, &c->again);
@@ -945,7 +944,8 @@ void
 fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops)
 {
 	c->ops = *ops;
-	fal_reader_place(c->reader, ops->on_place, ops->arg);
+	c->reader->place = ops->on_place;
+	c->reader->place_arg = ops->arg;
 }
 
 /* --- sending and asking --- */
@@ -1085,9 +1085,9 @@ fal_chan_source(const struct fal_chan *c)
 struct fal_chan_stat
 fal_chan_stat(const struct fal_chan *c)
 {
-	const struct fal_zip_stat z = fal_writer_zipped(c->writer);
-	const struct fal_zip_stat u = fal_reader_unzipped(c->reader);
-	const size_t queued = fal_writer_queued(c->writer);
+	const struct fal_zip_stat z = c->writer->zipped;
+	const struct fal_zip_stat u = c->reader->unzipped;
+	const size_t queued = c->writer->queued;
 	return (struct fal_chan_stat){
 		.rx = c->rx,
 		.tx = c->out.tx,

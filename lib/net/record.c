@@ -181,22 +181,6 @@ struct fal_expect {
 	uint8_t *seen;              /* by index, bits: it came; NULL: none did */
 };
 
-struct fal_reader {
-	struct fal_seal rx;
-	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, as they come */
-	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
-	uint8_t *keys;             /* which is locked memory; both grow as needed */
-	size_t cap, last;          /* last: of whose record came last */
-	uint64_t told;             /* so many were ever expected, */
-	uint64_t most;             /* of these numbers at most */
-	fal_place_fn *place;
-	void *place_arg;
-	bool unsealed;
-	struct fal_zip *zip;
-	struct fal_buf plain;
-	struct fal_zip_stat unzipped;
-};
-
 struct fal_reader *
 fal_reader_new(void)
 {
@@ -218,37 +202,6 @@ fal_reader_free(struct fal_reader *r)
 	fal_zip_free(r->zip);
 	fal_buf_free(&r->plain);
 	free(r);
-}
-
-void
-fal_reader_key(struct fal_reader *r, const struct fal_seal *rx)
-{
-	r->rx = *rx;
-}
-
-void
-fal_reader_place(struct fal_reader *r, fal_place_fn *fn, void *arg)
-{
-	r->place = fn;
-	r->place_arg = arg;
-}
-
-void
-fal_reader_unseal(struct fal_reader *r)
-{
-	r->unsealed = true;
-}
-
-bool
-fal_reader_is_unsealed(const struct fal_reader *r)
-{
-	return r->unsealed;
-}
-
-struct fal_zip_stat
-fal_reader_unzipped(const struct fal_reader *r)
-{
-	return r->unzipped;
 }
 
 static void

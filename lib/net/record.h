@@ -114,27 +114,44 @@ int fal_record_shared_open_apart(const struct fal_publication *pub,
 /* Publications that may arrive interleaved with their keys, of all shards. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-struct fal_reader; /* opaque */
+/* Where what is behind the first *head of the n bytes of the message in record `index` of
+ * `pub` is wanted, elsewhere than in the reader; NULL: nowhere.  It may be written to
+ * before the record has been authenticated, so nobody may believe what is there before
+ * fal_reader_next has returned FAL_READ_PLACED, which it does next or fails. */
+typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
+			      uint32_t index, size_t n, size_t *head);
+
+struct fal_reader {
+	struct fal_seal
+		rx; /* what session records are opened with; set, and then taken */
+	/* Set, for good: records of the session come unsealed, and those of publications
+	 * may; until then such records are refused. */
+	bool unsealed;
+	/* Set: is asked for each record but compressed ones; NULL: nobody. */
+	fal_place_fn *place;
+	void *place_arg;
+	/* To be read: all that was decompressed here, bytes_in as sent, bytes_out as
+	 * read. */
+	struct fal_zip_stat unzipped;
+	/* private */
+	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, as they come */
+	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
+	uint8_t *keys;             /* which is locked memory; both grow as needed */
+	size_t cap, last;          /* last: of whose record came last */
+	uint64_t told;             /* so many were ever expected, */
+	uint64_t most;             /* of these numbers at most */
+	struct fal_zip *zip;
+	struct fal_buf plain;
+};
 
 /* Freed, it is wiped; NULL is let be. */
 struct fal_reader *fal_reader_new(void);
 void fal_reader_free(struct fal_reader *r);
 
-/* What session records are opened with; taken. */
-void fal_reader_key(struct fal_reader *r, const struct fal_seal *rx);
-
-/* All that was decompressed here.  bytes_in: as sent; bytes_out: as read. */
-struct fal_zip_stat fal_reader_unzipped(const struct fal_reader *r);
-
 /* Shared records of `pub` may come from now on; copied, key included.  Ids come in any
  * order; when FAL_EXPECT_MAX are expected the one told longest ago is given up.
  * FAL_EEXIST: this one is expected; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n). */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
-
-/* From now on records of the session come unsealed, and those of publications may; until
- * then such records are refused. */
-void fal_reader_unseal(struct fal_reader *r);
-bool fal_reader_is_unsealed(const struct fal_reader *r);
 
 /* What a record held. */
 enum fal_read {
@@ -143,15 +160,6 @@ enum fal_read {
 	FAL_READ_PLACED,  /* the same; the rest of it is where fal_place_fn wanted it */
 	FAL_READ_UNSEAL   /* the text of an unseal record */
 };
-
-/* Where what is behind the first *head of the n bytes of the message in record `index` of
- * `pub` is wanted, elsewhere than in the reader; NULL: nowhere.  It may be written to
- * before the record has been authenticated, so nobody may believe what is there before
- * fal_reader_next has returned FAL_READ_PLACED, which it does next or fails. */
-typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
-			      uint32_t index, size_t n, size_t *head);
-/* Asks from now on, for each record but compressed ones; NULL: nobody. */
-void fal_reader_place(struct fal_reader *r, fal_place_fn *place, void *arg);
 
 /* Takes the record that begins the n bytes at `p`, which it decrypts in place: enum
  * fal_read, and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the

@@ -29,25 +29,6 @@ struct fal_node {
 	uint8_t bytes[];
 };
 
-TAILQ_HEAD(fal_fifo, fal_node);
-
-struct fal_writer {
-	struct fal_seal tx;
-	struct fal_fifo control, bulk;
-	size_t cap, queued;
-	unsigned shared;
-	enum fal_compress mode;
-	bool trial, pays; /* of FAL_COMPRESS_AUTO */
-	unsigned tries;
-	struct fal_zip_stat measured;
-	struct fal_zip_stat zipped;
-	struct fal_zip *zip;
-	struct fal_buf packed;
-	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
-	unsigned spares;
-	bool unsealed;
-};
-
 static void
 free_node(struct fal_node *node)
 {
@@ -88,24 +69,6 @@ fal_writer_free(struct fal_writer *w)
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
 	free(w);
-}
-
-void
-fal_writer_key(struct fal_writer *w, const struct fal_seal *tx)
-{
-	w->tx = *tx;
-}
-
-size_t
-fal_writer_queued(const struct fal_writer *w)
-{
-	return w->queued;
-}
-
-struct fal_zip_stat
-fal_writer_zipped(const struct fal_writer *w)
-{
-	return w->zipped;
 }
 
 /* A node with room for head, n bytes and tag; NULL: out of memory. */
@@ -248,12 +211,6 @@ bool
 fal_writer_compressing(const struct fal_writer *w)
 {
 	return w->mode == FAL_COMPRESS_ALWAYS || w->trial || w->pays;
-}
-
-bool
-fal_writer_measuring(const struct fal_writer *w)
-{
-	return w->trial;
 }
 
 static void

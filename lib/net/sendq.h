@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
@@ -29,8 +30,7 @@ enum fal_send {
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
 
-struct fal_node;   /* a queued message */
-struct fal_writer; /* opaque */
+struct fal_node; /* a queued message */
 
 /* Bytes for the wire. */
 struct fal_piece {
@@ -41,19 +41,36 @@ struct fal_piece {
 	uint32_t at;
 };
 
+TAILQ_HEAD(fal_fifo, fal_node);
+
+struct fal_writer {
+	/* What messages are sealed with; set, and then taken.  Without it only raw bytes
+	 * leave. */
+	struct fal_seal tx;
+	/* To be read: */
+	size_t queued;              /* bytes of messages that wait; shared ones are not */
+	struct fal_zip_stat zipped; /* all that was compressed here */
+	bool trial;                 /* a measurement of FAL_COMPRESS_AUTO goes on, */
+	bool pays;                  /* which then found that it pays */
+	/* private */
+	struct fal_fifo control, bulk;
+	size_t cap;
+	unsigned shared;
+	enum fal_compress mode;
+	unsigned tries;
+	struct fal_zip_stat measured;
+	struct fal_zip *zip;
+	struct fal_buf packed;
+	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
+	unsigned spares;
+	bool unsealed;
+};
+
 /* For at most `cap` bytes that wait.  Freed, with what waits, it is wiped; NULL is let
  * be.
  */
 struct fal_writer *fal_writer_new(size_t cap);
 void fal_writer_free(struct fal_writer *w);
-
-/* What messages are sealed with; taken.  Without it only raw bytes leave. */
-void fal_writer_key(struct fal_writer *w, const struct fal_seal *tx);
-
-/* Bytes of messages that wait; shared ones are not copied.  All that was compressed
- * here. */
-size_t fal_writer_queued(const struct fal_writer *w);
-struct fal_zip_stat fal_writer_zipped(const struct fal_writer *w);
 
 /* Queues a copy of n ≤ FAL_RECORD_MAX bytes.  FAL_ELIMIT when that is too long or more
  * than `cap` would wait; FAL_ENOMEM. */
@@ -82,7 +99,6 @@ bool fal_writer_idle(const struct fal_writer *w);
  * too quick for that. */
 void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
 bool fal_writer_compressing(const struct fal_writer *w);
-bool fal_writer_measuring(const struct fal_writer *w);
 
 /* The next bytes for the wire: 1 and `out`, to be ended with fal_piece_free; 0: nothing
  * is to be sent yet; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */

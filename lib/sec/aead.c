@@ -3,11 +3,15 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "sec/aead_priv.h"
 
+#ifdef FAL_LIBCRYPTO
+#include <openssl/evp.h>
+#endif
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { AEAD_NONCE = 12 };
 
 struct fal_aead {
 	uint8_t suite;
@@ -17,6 +21,102 @@ struct fal_aead {
 /* libcrypto needs some 0.7 µs more for a record of any length: what is small libsodium
  * seals faster, and the bytes are the same. */
 enum { SMALL = 1024 };
+
+/* ---- libcrypto, version 3: the one place that knows it -------------------------------
+ *
+ * A context gets a record's key and, after it, a key of zeros in its place: libcrypto's
+ * memory is not locked.  Without libcrypto no suite has a context. */
+
+/* A stretch of a record's text: n bytes from `in` to `out`, which may be the same. */
+struct piece {
+	const void *in;
+	size_t n;
+	uint8_t *out;
+};
+
+#ifdef FAL_LIBCRYPTO
+
+/* A context of the suite without a key, as EVP_CIPHER_CTX.  NULL: it has none such, or no
+ * memory. */
+static void *
+evp_new(uint8_t suite)
+{
+	EVP_CIPHER *cipher =
+		EVP_CIPHER_fetch(NULL,
+				 suite == FAL_SUITE_AES256_GCM ? "AES-256-GCM"
+							       : "ChaCha20-Poly1305",
+				 NULL);
+	EVP_CIPHER_CTX *ctx = cipher != NULL ? EVP_CIPHER_CTX_new() : NULL;
+	if (ctx != NULL && EVP_CipherInit_ex2(ctx, cipher, NULL, NULL, 1, NULL) != 1) {
+		EVP_CIPHER_CTX_free(ctx);
+		ctx = NULL;
+	}
+	EVP_CIPHER_free(cipher); /* the context has it */
+	return ctx;
+}
+
+static int
+evp_wipe(EVP_CIPHER_CTX *ctx)
+{
+	static const uint8_t zeros[FAL_KEY_BYTES];
+	return EVP_CipherInit_ex2(ctx, NULL, zeros, zeros, 1, NULL);
+}
+
+/* All of the record but its tag; false: no memory, or a wrong tag, set before. */
+static bool
+evp_run(EVP_CIPHER_CTX *ctx, const struct fal_aead_record *r,
+	const struct piece text[static 2])
+{
+	uint8_t none[1];
+	int len;
+	bool good = r->ad_n == 0 ||
+		    EVP_CipherUpdate(ctx, NULL, &len, r->ad, (int)r->ad_n) == 1;
+	for (int i = 0; i < 2 && good; i++)
+		good = text[i].n == 0 ||
+		       EVP_CipherUpdate(ctx, text[i].out, &len, text[i].in,
+					(int)text[i].n) == 1;
+	return good && EVP_CipherFinal_ex(ctx, none, &len) == 1;
+}
+
+static int
+evp_seal(void *ctx, const struct fal_aead_record *r,
+	 const uint8_t nonce[static AEAD_NONCE], const struct piece text[static 2],
+	 uint8_t *tag)
+{
+	const bool sealed =
+		EVP_CipherInit_ex2(ctx, NULL, r->key, nonce, 1, NULL) == 1 &&
+		evp_run(ctx, r, text) &&
+		EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, FAL_SEAL_TAG, tag) == 1;
+	return evp_wipe(ctx) == 1 && sealed ? FAL_OK : FAL_ENOMEM;
+}
+
+static int
+evp_open(void *ctx, const struct fal_aead_record *r,
+	 const uint8_t nonce[static AEAD_NONCE], const struct piece text[static 2],
+	 const uint8_t *tag)
+{
+	uint8_t want[FAL_SEAL_TAG]; /* libcrypto's pointer is not const */
+	memcpy(want, tag, sizeof(want));
+	const bool set =
+		EVP_CipherInit_ex2(ctx, NULL, r->key, nonce, 0, NULL) == 1 &&
+		EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, FAL_SEAL_TAG, want) == 1;
+	const bool opened = set && evp_run(ctx, r, text);
+	for (int i = 0; i < 2 && !opened; i++)
+		if (text[i].n != 0)
+			memset(text[i].out, 0, text[i].n);
+	if (evp_wipe(ctx) != 1 || !set)
+		return FAL_ENOMEM;
+	return opened ? FAL_OK : FAL_EAUTH;
+}
+
+#else
+
+#define evp_new(suite) NULL
+#define evp_seal(ctx, r, nonce, text, tag) ((void)(nonce), (void)(text), FAL_EVERSION)
+#define evp_open(ctx, r, nonce, text, tag) ((void)(nonce), (void)(text), FAL_EVERSION)
+#define EVP_CIPHER_CTX_free(ctx) ((void)(ctx))
+
+#endif
 
 /* Of this process, found once at its start: see fal_suites_measure. */
 static uint8_t first = FAL_SUITE_CHACHA20_POLY1305;
@@ -86,7 +186,7 @@ fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
 		return FAL_EVERSION;
 	if (library == FAL_LIBRARY_ANY && chacha && !chacha_by_crypto)
 		library = FAL_LIBRARY_SODIUM;
-	if (library != FAL_LIBRARY_SODIUM && (evp = fal_evp_new(suite)) == NULL)
+	if (library != FAL_LIBRARY_SODIUM && (evp = evp_new(suite)) == NULL)
 		return FAL_EVERSION;
 	if (!chacha && evp == NULL && !crypto_aead_aes256gcm_is_available())
 		return FAL_EVERSION;
@@ -103,7 +203,7 @@ fal_aead_free(struct fal_aead *a)
 {
 	if (a == NULL)
 		return;
-	fal_evp_free(a->evp);
+	EVP_CIPHER_CTX_free(a->evp);
 	free(a);
 }
 
@@ -148,9 +248,9 @@ fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 	const void *text = in->p;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct aead_piece of[2] = { { in->p, in->n, out },
-						  { in->rest, in->rest_n, out + in->n } };
-		return fal_evp_seal(evp, r, nonce, of, out + n);
+		const struct piece of[2] = { { in->p, in->n, out },
+					     { in->rest, in->rest_n, out + in->n } };
+		return evp_seal(evp, r, nonce, of, out + n);
 	}
 	if (in->rest_n != 0) { /* libsodium takes a text in one place only */
 		memmove(out, in->p, in->n);
@@ -203,8 +303,8 @@ fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *i
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp == NULL)
 		return open_sodium(a, r, nonce, in, n, out);
-	const struct aead_piece of[2] = { { in, n - FAL_SEAL_TAG, out } };
-	return fal_evp_open(evp, r, nonce, of, (const uint8_t *)in + of[0].n);
+	const struct piece of[2] = { { in, n - FAL_SEAL_TAG, out } };
+	return evp_open(evp, r, nonce, of, (const uint8_t *)in + of[0].n);
 }
 
 int
@@ -218,9 +318,8 @@ fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t
 	const size_t rest_n = n - FAL_SEAL_TAG - head;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct aead_piece of[2] = { { p, head, p },
-						  { p + head, rest_n, rest } };
-		return fal_evp_open(evp, r, nonce, of, p + head + rest_n);
+		const struct piece of[2] = { { p, head, p }, { p + head, rest_n, rest } };
+		return evp_open(evp, r, nonce, of, p + head + rest_n);
 	}
 	const int err = open_sodium(a, r, nonce, p, n, p);
 	if (err == FAL_OK && rest_n != 0)

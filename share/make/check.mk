@@ -65,7 +65,7 @@ $(foreach p,$(OTHER_TWO),$(eval $(call other_program,build,$(p),lib/base/build.c
 $(B)/tests/sodium/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
-sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/sec/aead_evp.c \
+sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/sec/aead.c \
 	$(wildcard cmd/$(1)/*.c),$(if $(filter falcon-work,$(1)),$(BLAS_LIBS)))
 $(foreach p,$(OTHER_TWO),$(eval $(call sodium_program,$(p))))
 OTHER_BIN := $(OTHER_ALL:%=$(B)/tests/protocol/%) \

@@ -115,8 +115,8 @@ pair_of(size_t cap)
 	assert_int_equal(fal_seal_init(&tx, suite, key), 0);
 	assert_int_equal(fal_seal_init(&rx, suite, key), 0);
 	assert_true(p.w != NULL && p.r != NULL);
-	fal_writer_key(p.w, &tx);
-	fal_reader_key(p.r, &rx);
+	p.w->tx = tx;
+	p.r->rx = rx;
 	return p;
 }
 
@@ -187,10 +187,10 @@ caps_hold(void **state)
 	assert_int_equal(fal_writer_put(p.w, msg, FAL_RECORD_MAX, FAL_SEND_BULK), 0);
 	assert_int_equal(fal_writer_put(p.w, msg, 34465, FAL_SEND_CONTROL), FAL_ELIMIT);
 	assert_int_equal(fal_writer_put(p.w, msg, 34464, FAL_SEND_CONTROL), 0);
-	assert_int_equal(fal_writer_queued(p.w), 100000);
+	assert_int_equal(p.w->queued, 100000);
 	passes(&p, msg, 34464);
 	passes(&p, msg, FAL_RECORD_MAX);
-	assert_int_equal(fal_writer_queued(p.w), 0);
+	assert_int_equal(p.w->queued, 0);
 	wipe(&p);
 }
 
@@ -272,17 +272,15 @@ compresses_as_told(void **state)
 	static uint8_t zeros[60000];
 	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_PACKED), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_in_range(fal_writer_zipped(p.w).bytes_out, 1, 1000);
-	assert_int_equal(fal_reader_unzipped(p.r).bytes_in,
-			 fal_writer_zipped(p.w).bytes_out);
+	assert_in_range(p.w->zipped.bytes_out, 1, 1000);
+	assert_int_equal(p.r->unzipped.bytes_in, p.w->zipped.bytes_out);
 	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_int_equal(fal_writer_zipped(p.w).bytes_in,
-			 sizeof(zeros)); /* not that one */
+	assert_int_equal(p.w->zipped.bytes_in, sizeof(zeros)); /* not that one */
 	fal_writer_compress(p.w, FAL_COMPRESS_ALWAYS);
 	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_int_equal(fal_writer_zipped(p.w).bytes_in, 2 * sizeof(zeros));
+	assert_int_equal(p.w->zipped.bytes_in, 2 * sizeof(zeros));
 	fal_writer_compress(p.w, FAL_COMPRESS_NEVER);
 	assert_false(fal_writer_compressing(p.w));
 	wipe(&p);
@@ -366,7 +364,7 @@ every_measurement_ends(void **state)
 						 1);
 				fal_piece_free(&piece);
 			}
-			if (fal_writer_measuring(p.w))
+			if (p.w->trial)
 				fail_msg("%zu bytes at %g B/s are measured for ever",
 					 sizes[k], rates[i]);
 			assert_int_equal(fal_writer_compressing(p.w),
@@ -582,7 +580,8 @@ placed_records(void **state)
 		size_t n, used, msg_n;
 		pub.version = 77;
 		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
-		fal_reader_place(p.r, on_place, &a);
+		p.r->place = on_place;
+		p.r->place_arg = &a;
 		memset(room, 0x55, sizeof(room));
 		wire = fal_shared_record(s, 0, &n);
 		uint8_t *copy = malloc(n);

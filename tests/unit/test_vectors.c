@@ -322,7 +322,7 @@ record(const struct vector *v)
 	struct fal_seal rx;
 	assert_int_equal(fal_seal_init(&rx, (uint8_t)suite, key), 0);
 	rx.next = session ? (uint64_t)number(v, "counter") : 0;
-	fal_reader_key(r, &rx);
+	r->rx = rx;
 	if (!session) {
 		struct fal_publication pub = { .id = (uint64_t)number(v, "publication"),
 					       .count = (uint32_t)number(v, "records"),
