@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/vector.h"
 #include "wire/bfp_kern.h"
 
 #include <assert.h>
@@ -703,4 +704,280 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 	else
 		fal_bfp_unpack_add(narrow, in, (uint32_t)rec->base, rec->len, rec->width);
 	return FAL_OK;
+}
+
+/* ---- sums whose exponents differ ----------------------------------------------
+ *
+ * The coarser side (the larger exponent) is shifted to the finer quantum, which is exact,
+ * as long as the sum stays within 2^FAL_BFP_ROOM_ALL.  Where it would not, the finer side
+ * is rounded to the coarser quantum, half to even: an error of half a quantum at most, as
+ * each task of the coarser side has brought already.  So shifting never uses up the room
+ * of what is still to come, and only a sum that is too large by itself is refused. */
+
+/* A block: len values of magnitude up to `bound`, in quanta of 2^(e - FAL_BFP_P + 1). */
+struct values {
+	int64_t v[FAL_BLOCK];
+	uint32_t len;
+	uint64_t bound;
+	int e;
+};
+
+/* Whether the coarser one, shifted by k, and the finer one can be added. */
+static bool
+fits(uint64_t coarse, int k, uint64_t fine)
+{
+	const uint64_t most = (uint64_t)1 << FAL_BFP_ROOM_ALL;
+	return coarse == 0 || (k < 63 && fine <= most && coarse <= (most - fine) >> k);
+}
+
+static void
+make_finer(struct values *x, int k)
+{
+	x->e -= k;
+	if (x->bound == 0)
+		return;
+	x->bound <<= k;
+	for (uint32_t i = 0; i < x->len; i++)
+		x->v[i] *= (int64_t)1 << k;
+}
+
+/* v / 2^k, rounded half to even; |v| <= 2^62. */
+static int64_t
+rounded(int64_t v, int k)
+{
+	if (k > 62)
+		return 0;
+	const int64_t unit = (int64_t)1 << k, low = v & (unit - 1);
+	const int64_t q = (v - low) / unit;
+	return q + (low > unit / 2 || (low == unit / 2 && (q & 1) != 0));
+}
+
+static void
+make_coarser(struct values *x, int k)
+{
+	x->e += k;
+	x->bound = k > 62 ? 0 : (uint64_t)rounded((int64_t)x->bound, k);
+	for (uint32_t i = 0; i < x->len; i++)
+		x->v[i] = rounded(x->v[i], k);
+}
+
+/* to += from, both brought to one quantum: 0, or 1 when that had to round; FAL_ELIMIT. */
+static int
+align_add(struct values *to, struct values *from)
+{
+	struct values *fine = to->e < from->e ? to : from;
+	struct values *coarse = fine == to ? from : to;
+	const int k = coarse->e - fine->e;
+	const bool exact = fits(coarse->bound, k, fine->bound);
+	if (exact)
+		make_finer(coarse, k);
+	else
+		make_coarser(fine, k);
+	if (to->bound + from->bound > (uint64_t)FAL_BFP_LIMIT)
+		return FAL_ELIMIT;
+	to->bound += from->bound;
+	for (uint32_t i = 0; i < to->len; i++)
+		to->v[i] += from->v[i];
+	return !exact;
+}
+
+/* Adds `from` to the block, whose exponent is *e. */
+static int
+add_values(struct fal_sum *dst, uint32_t block, int8_t *e, struct values *from,
+	   int8_t needed)
+{
+	struct values to = { .len = from->len,
+			     .bound = fal_sum_bound(dst, block),
+			     .e = *e };
+	const int8_t had = fal_sum_needed(dst, block);
+	fal_sum_load(dst, block, to.v);
+	const int rounding = align_add(&to, from);
+	if (rounding < 0)
+		return rounding;
+	(void)fal_sum_store(dst, block, to.v, to.bound, needed > had ? needed : had);
+	*e = (int8_t)to.e;
+	return rounding;
+}
+
+int
+fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum *src,
+		    const int8_t *src_exps)
+{
+	const size_t n = fal_sum_len(dst);
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		int err;
+		if (fal_sum_bound(dst, b) == 0)
+			dst_exps[b] = src_exps[b];
+		if (dst_exps[b] == src_exps[b] || fal_sum_bound(src, b) == 0) {
+			err = fal_sum_add_block(dst, src, b);
+		} else {
+			struct values from = { .len = fal_block_len(n, b),
+					       .bound = fal_sum_bound(src, b),
+					       .e = src_exps[b] };
+			fal_sum_load(src, b, from.v);
+			err = add_values(dst, b, &dst_exps[b], &from,
+					 fal_sum_needed(src, b));
+		}
+		if (err < 0)
+			return err;
+	}
+	return FAL_OK;
+}
+
+int
+fal_sum_add_rec_aligned(struct fal_sum *dst, int8_t *e, const struct fal_bfp_rec *rec)
+{
+	if (fal_bfp_rec_bound(rec) == 0 || *e == rec->exponent)
+		return fal_sum_add_rec(dst, rec);
+	if (fal_sum_bound(dst, rec->block) == 0) {
+		int err = fal_sum_add_rec(dst, rec);
+		*e = err == FAL_OK ? rec->exponent : *e;
+		return err;
+	}
+	struct values from = { .len = rec->len,
+			       .bound = fal_bfp_rec_bound(rec),
+			       .e = rec->exponent };
+	fal_bfp_rec_load(rec, from.v);
+	return add_values(dst, rec->block, e, &from, rec->needed);
+}
+
+/* ---- which records honest tasks can have made ---------------------------------
+ *
+ * A value g of a task is below 2^room quanta, and `needed` is the least k with max|g| <=
+ * 2^k; so, d being needed - e in powers of two of a quantum, the task's largest integer M
+ * has 2^(d-1) <= M <= 2^d, half a quantum rounding to 0; with d above room M is the
+ * largest that has room.  A sum of T tasks has no such lower end, as they may cancel out;
+ * its upper one is T times that.  A record's bound, by base and width, is less than
+ * thrice its largest value: for sums that is near enough, and costs nothing.  Exponents
+ * that were clamped prove nothing at their end. */
+
+/* A record's bound is less than so many times its largest value. */
+enum { SLACK = 3 };
+
+/* `needed` in quanta, as a power of two. */
+static int
+rec_power(const struct fal_bfp_rec *rec)
+{
+	return rec->needed - rec->exponent + FAL_BFP_P - 1;
+}
+
+/* The largest and the smallest that the largest integer of a task can be. */
+static uint64_t
+rec_most(const struct fal_bfp_rec *rec, unsigned room)
+{
+	const int d = rec_power(rec);
+	if (rec->needed == FAL_EXP_NONE || d < 0)
+		return 0;
+	return (uint64_t)1 << (rec->needed < FAL_EXP_MAX && d < (int)room ? (unsigned)d
+									  : room);
+}
+
+static uint64_t
+rec_least(const struct fal_bfp_rec *rec, unsigned room)
+{
+	const int d = rec_power(rec);
+	if (rec->needed == FAL_EXP_NONE || rec->needed == FAL_EXP_MIN || d < 0)
+		return 0;
+	if (d > (int)room)
+		return (uint64_t)fal_bfp_largest(room);
+	return d > 0 ? (uint64_t)1 << (d - 1) : 1;
+}
+
+/* The largest magnitude in it. */
+static uint64_t
+rec_largest(const struct fal_bfp_rec *rec)
+{
+	int64_t min, max;
+	if (fal_bfp_rec_bound(rec) <= INT32_MAX) {
+		int32_t v[FAL_BLOCK];
+		fal_bfp_unpack((uint32_t *)v, (const fal_u32_any *)rec->packed,
+			       (uint32_t)rec->base, rec->len, rec->width);
+		fal_bfp_range_narrow(v, rec->len, &min, &max);
+	} else {
+		int64_t v[FAL_BLOCK];
+		fal_bfp_rec_load(rec, v);
+		fal_bfp_range_wide(v, rec->len, &min, &max);
+	}
+	return (uint64_t)(max > -min ? max : -min);
+}
+
+int
+fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room)
+{
+	const uint64_t bound = fal_bfp_rec_bound(rec);
+	if (bound > SLACK * ((uint64_t)tasks << room))
+		return FAL_ELIMIT;
+	if (bound == 0 && rec->needed != FAL_EXP_NONE && rec_power(rec) > (int)room)
+		return FAL_EINVAL;
+	if (tasks > 1)
+		return bound > SLACK * tasks * rec_most(rec, room) ? FAL_EINVAL : FAL_OK;
+	const uint64_t is = bound > 0 ? rec_largest(rec) : 0;
+	return is > rec_most(rec, room) || is < rec_least(rec, room) ? FAL_EINVAL
+								     : FAL_OK;
+}
+
+int
+fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec)
+{
+	const int8_t e = rec->needed != FAL_EXP_NONE ? rec->needed : FAL_EXP_MIN;
+	if (rec->exponent != e)
+		return FAL_EINVAL;
+	return fal_bfp_rec_check(rec, 1, FAL_BFP_ROOM_DELTA);
+}
+
+/* ---- fewer bits ---------------------------------------------------------------
+ *
+ * Fewer bits than a sum has: rounding by chance, the same chance for whoever computes the
+ * task.  Loops as in bfp_kern.c: all widths of vectors give the same bits. */
+
+enum { WORDS = 4, COLS = FAL_BLOCK / WORDS / 2 }; /* a word is two numbers */
+
+/* fal_philox of the counters (0 … COLS-1, block, 0, FAL_RNG_ROUND), side by side. */
+FAL_VECTOR static void
+draw(uint32_t w[static WORDS][COLS], uint64_t seed, uint32_t block)
+{
+	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+	for (uint32_t i = 0; i < COLS; i++) {
+		w[0][i] = i;
+		w[1][i] = block;
+		w[2][i] = 0;
+		w[3][i] = FAL_RNG_ROUND;
+	}
+	for (int round = 0; round < 10; round++) {
+		for (uint32_t i = 0; i < COLS; i++) {
+			const uint64_t p0 = (uint64_t)0xD2511F53u * w[0][i];
+			const uint64_t p1 = (uint64_t)0xCD9E8D57u * w[2][i];
+			w[0][i] = (uint32_t)(p1 >> 32) ^ w[1][i] ^ k0;
+			w[2][i] = (uint32_t)(p0 >> 32) ^ w[3][i] ^ k1;
+			w[1][i] = (uint32_t)p1;
+			w[3][i] = (uint32_t)p0;
+		}
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+}
+
+/* From 2^23 on a float is a whole number; a NaN is not less. */
+FAL_VECTOR static void
+round_by(const uint32_t *restrict w, unsigned shift, float scale, float quantum,
+	 float *restrict v, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++) {
+		const float t = v[i] * scale, low = floorf(t);
+		const float r = (float)(int32_t)(w[i] >> shift & 0xffff);
+		const float up = t - low > (r + 0.5f) * 0x1p-16f ? 1.0f : 0.0f;
+		v[i] = fabsf(t) < 0x1p23f ? (low + up) * quantum : v[i];
+	}
+}
+
+void
+fal_bfp_dither(float *v, uint32_t len, int8_t e, uint64_t seed, uint32_t block)
+{
+	const float scale = ldexpf(1, FAL_BFP_P - 1 - e);
+	const float quantum = ldexpf(1, e - FAL_BFP_P + 1);
+	uint32_t w[WORDS][COLS];
+	draw(w, seed, block);
+	for (uint32_t at = 0, row = 0; at < len; at += COLS, row++)
+		round_by(w[row / 2], row % 2 * 16, scale, quantum, v + at,
+			 len - at < COLS ? len - at : COLS);
 }

@@ -183,7 +183,7 @@ int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
 int fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec);
 
 /* dst += src, two sums of equal lengths whose blocks have the exponents `dst_exps` and
- * `src_exps` (one per block), which may differ: see bfp_align.c.  Where they are equal
+ * `src_exps` (one per block), which may differ: see bfp.c.  Where they are equal
  * this is fal_sum_add; `dst_exps` becomes what the sums now have.  0 or FAL_ELIMIT; on
  * error the blocks before the one that failed are added. */
 int fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum *src,
@@ -208,7 +208,7 @@ uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
 /* Can honest tasks, `tasks` of them in a job of this room, have made the record?  0;
  * FAL_ELIMIT: its values exceed thrice their room.  FAL_EINVAL: its `needed` is not what
  * the values show: those of one task show it but for rounding and what has no room, those
- * of several show what it is at least.  See bfp_check.c. */
+ * of several show what it is at least.  See bfp.c. */
 int fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room);
 
 /* The same of a record's values, as fal_sum_checksum has it. */
