@@ -1,6 +1,6 @@
 /* asp: asynchronous parallel.  Every worker has rounds of its own, applied at once;
  * nobody waits for anybody (schemes.md, asp). */
-#include "sched/ssp.h"
+#include "sched/scheme.h"
 
 static void
 complete(struct fal_sched *s, struct fal_round *r, double now)

@@ -1,9 +1,6 @@
 /* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares:
  * nothing moves, nothing is cloned, lanes stay. */
-#include "sched/queue.h"
-#include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/speed.h"
 
 double
 fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,

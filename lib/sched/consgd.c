@@ -1,7 +1,7 @@
 /* consgd: constant learning rate for updates (Jiang, Cui, Zhang, Yu, SIGMOD 2017;
  * schemes.md, consgd).  SSP whose workers push the change of weights of their local
  * steps; the server adds λ times it, λ = 1/M unless set. */
-#include "sched/ssp.h"
+#include "sched/scheme.h"
 
 static void
 complete(struct fal_sched *s, struct fal_round *r, double now)

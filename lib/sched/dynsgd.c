@@ -6,8 +6,7 @@
  * before it are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
  * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
  */
-#include "sched/ssp.h"
-#include "sched/team.h"
+#include "sched/scheme.h"
 
 static void
 complete(struct fal_sched *s, struct fal_round *r, double now)

@@ -7,10 +7,7 @@
  * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
  * the slack: it takes from the oldest round first.  s = 0: enforced.
  */
-#include "sched/queue.h"
-#include "sched/retry.h"
 #include "sched/scheme.h"
-#include "sched/speed.h"
 
 #include <math.h>
 

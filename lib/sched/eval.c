@@ -1,11 +1,7 @@
 /* Evaluation of the test set: optional work for whoever would wait. */
-#include "sched/eval.h"
+#include "sched/state.h"
 
 #include "base/mem.h"
-#include "sched/members.h"
-#include "sched/queue.h"
-#include "sched/speed.h"
-#include "sched/trial.h"
 
 #include <assert.h>
 #include <math.h>

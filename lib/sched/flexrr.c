@@ -8,11 +8,7 @@
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
 #include "base/line.h"
-#include "sched/queue.h"
-#include "sched/retry.h"
-#include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/ssp.h"
 
 #include <math.h>
 

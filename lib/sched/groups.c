@@ -22,11 +22,7 @@
  */
 #include "base/line.h"
 #include "base/mem.h"
-#include "sched/queue.h"
-#include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/speed.h"
-#include "sched/team.h"
 
 #include <math.h>
 #include <stdlib.h>

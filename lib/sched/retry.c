@@ -8,15 +8,9 @@
  *
  * A task that is skipped is so whichever round has it: one that is begun again after it
  * was abandoned is without the task. */
-#include "sched/retry.h"
+#include "sched/state.h"
 
 #include "base/mem.h"
-#include "sched/members.h"
-#include "sched/plan.h"
-#include "sched/queue.h"
-#include "sched/round.h"
-#include "sched/team.h"
-#include "sched/trial.h"
 
 static struct fal_retry *
 retry_of(const struct fal_sched *s, uint64_t clock, uint32_t task)

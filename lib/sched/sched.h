@@ -402,7 +402,7 @@ bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
 void fal_sched_forget(struct fal_sched *s);
 void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
-/* ---- work of another scheduler's, with conf.brought (brought.c) ---- */
+/* ---- work of another scheduler's, with conf.brought ---- */
 
 /* A round of this task begins, which is over when its sum is given (FAL_FATE_GIVE);
  * returns its number.  The version is one that fal_sched_newer has told. */

@@ -3,10 +3,7 @@
  *
  * s = 0 is bsp: the rounds of a clock are collected and applied together.
  */
-#include "sched/ssp.h"
-#include "sched/members.h"
-#include "sched/round.h"
-#include "sched/team.h"
+#include "sched/scheme.h"
 
 #include <assert.h>
 

@@ -1,36 +1,25 @@
 /* The scheduler's state, shared by its own files only; what each of them does for the
  * others stands in its header:
  *
- *	sched.c   events in, actions out; what follows every event
- *	members.c   who is there, and what the policy lays down for each
- *	claims.c  what workers have claimed, and what of it has come
- *	suspicion.c   signs of life, and what follows where there are none
- *	round.c   rounds: opened, found, ended
- *	ahead.c   rounds whose end is ordered before they are complete
- *	brought.c work that another scheduler has given out
- *	team.c    who works for whom; when a round begins
- *	plan.c    who gets a round's free tasks
- *	queue.c   the workers' queues, the heaps over them
- *	speed.c   what is measured, what is projected from it
- *	retry.c   tasks without a finite result, and those that are skipped
- *	due.c     what workers owe, and until when
- *	trial.c   who has not kept that, and how it comes back
- *	eval.c    the test set
- *	verify.c  claims that another key computes once more
- *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
- *	          what
+ *	scheduler.c   workers, claims, time; what follows every event
+ *	rounds.c      rounds, the teams that have them, ends ordered ahead
+ *	queues.c      the workers' queues, the heaps over them; who gets free tasks
+ *	deadlines.c   what workers owe, and until when; suspects and trials
+ *	projection.c  what is measured, what is projected from it
+ *	retry.c       tasks without a finite result, and those that are skipped
+ *	eval.c        the test set
+ *	verify.c      claims that another key computes once more
+ *	pool.c, ledger.c   tasks not handed out; who claimed what, who was given what
  *	heap.c, recent.c   a heap; the last measurements of something
- *	policy.c  rules, what each scheme is, policies
- *	bsp.c epsp.c asp.c … what it does, and keeps of its own: scheme.h
- *
- * Calls that can fail return */
+ *	bound.c       what a clock is held against
+ *	policy.c      rules, what each scheme is, policies
+ *	bsp.c epsp.c asp.c … what each scheme does, and keeps of its own: scheme.h */
 #ifndef FAL_SCHED_STATE_H
 #define FAL_SCHED_STATE_H
 
 #include "base/rng.h"
 #include "base/spans.h"
 #include "sched/heap.h"
-#include "sched/holds.h"
 #include "sched/policy.h"
 #include "sched/pool.h"
 #include "sched/recent.h"
@@ -380,9 +369,311 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 	return (uint32_t)(w - s->worker);
 }
 
-/* sched.c: what follows every event. */
+/* ---- scheduler.c ---- */
+
+/* What follows every event. */
 void fal_settle(struct fal_sched *s, double now);
 /* No round is open, nothing waits for a step. */
 bool fal_drained(const struct fal_sched *s);
+
+/* The worker with this id, or NULL: unknown or gone.  O(log W). */
+struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+/* The worker came, went, or changed: who counts, and who works for whom. */
+void fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
+
+/* The round has all of its tasks: what was summed up is given. */
+void fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now);
+
+/* ---- rounds.c ---- */
+
+/* The open round of this number, or NULL.  O(1). */
+struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
+/* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
+struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
+/* A new round of the tasks `run` for team `t`, all of them free. */
+void fal_round_open(struct fal_sched *s, struct fal_team *t,
+		    const struct fal_run_of *run);
+/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
+ * is taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
+ * must be set before. */
+void fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		   double now);
+/* Its end is ordered ahead.  When all of it is reported its team passes on, and may begin
+ * another in its place.  It is over when it is so and its end has come to pass
+ * everywhere. */
+void fal_round_arm(struct fal_sched *s, struct fal_round *r);
+void fal_round_pass(struct fal_sched *s, struct fal_round *r);
+void fal_round_over(struct fal_sched *s, struct fal_round *r, double now);
+/* Applies what was collected, over `divisor` samples. */
+void fal_step(struct fal_sched *s, double divisor);
+/* Tells worker `w` to account for its time up to now, the end of round `r`. */
+void fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
+/* Of all workers that are here. */
+void fal_account_all(struct fal_sched *s, const struct fal_round *r);
+/* Sets the round's staleness: its team's clocks before the slowest, and the updates
+ * since its version. */
+void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
+/* Samples of the round's tasks; of those that are claimed, or skipped; of all but those
+ * that are skipped. */
+uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
+uint32_t fal_round_claimed(const struct fal_sched *s, const struct fal_round *r);
+uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
+/* What the sum of a round that is applied alone, as its part of its clock, is divided by:
+ * the clock's samples but for those that it has skipped; 0: it has skipped all. */
+double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
+void fal_round_free(struct fal_round *r);
+void fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
+bool fal_task_held(const struct fal_round *r, uint32_t task);
+
+/* Forms the teams, as the scheme has them: at a new policy. */
+void fal_teams_form(struct fal_sched *s);
+/* Frees them, and what is the scheme's own. */
+void fal_teams_end(struct fal_sched *s);
+/* A team of nobody yet, whose clock is the slowest, behind those that there are, at
+ * place `at`; NULL: out of memory. */
+struct fal_team *fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id);
+/* The team has so many active workers, and this clock: it may begin, and, where it was
+ * the slowest, others. */
+void fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members,
+		  uint64_t clock);
+/* A worker that joined gets its team. */
+void fal_team_join(struct fal_sched *s, struct fal_worker *w);
+/* A worker left, is suspected or excluded, or is in again: its team has so many active
+ * workers now; its rounds are abandoned if nobody is left for them. */
+void fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members,
+		      double now);
+/* Teams move up to where there are none any more. */
+void fal_teams_close_up(struct fal_sched *s);
+/* Any team may be able to begin a round that could not before. */
+void fal_teams_wake(struct fal_sched *s);
+/* A round of these tasks, on this version, of the one team that there is:
+ * fal_sched_bring. */
+void fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
+		    double now);
+/* Begins whatever may begin.  O(log W) for each team that may be able to. */
+void fal_teams_begin(struct fal_sched *s, double now);
+/* The clock of the tasks that its next round would get. */
+uint64_t fal_team_next(const struct fal_sched *s, const struct fal_team *t);
+/* The least clock of the teams that have active workers; `but` is not looked at.
+ * UINT64_MAX: there is none.  O(1). */
+uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
+/* Teams with active workers. */
+uint32_t fal_teams_active(const struct fal_sched *s);
+/* The worker of a team of one. */
+struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_team *t);
+
+/* Are they, under this rule? */
+bool fal_goes_ahead(const struct fal_sched *s);
+/* Orders what can be. */
+void fal_ahead(struct fal_sched *s, double now);
+/* The first open round that anybody has to compute for; or NULL. */
+const struct fal_round *fal_pressing(const struct fal_sched *s);
+
+/* ---- queues.c ---- */
+
+void fal_emit(struct fal_sched *s, struct fal_act act);
+/* Appends the task to a range of the last action where it touches it. */
+void fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
+/* Recomputes the projection of `w` and its places in the heaps. */
+void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
+/* Only its place in the heap `due`. */
+void fal_refresh_due(struct fal_sched *s, struct fal_worker *w);
+/* The round's owner, if it has one, is told to the scheme. */
+void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
+/* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */
+struct fal_node *fal_holders(const struct fal_round *r, uint32_t task);
+/* Where the task stands in the queue of `w`, or NULL. */
+struct fal_node *fal_held_by(const struct fal_sched *s, const struct fal_round *r,
+			     uint32_t task, const struct fal_worker *w);
+/* Takes the node out of all lists; it is spare. */
+void fal_detach(struct fal_sched *s, struct fal_node *node);
+/* Takes it from its worker, who is told unless it is gone; if it had begun it was cut
+ * short, and its worker says so. */
+void fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
+/* Puts a task into the queue of `w`, which does not hold it, behind what is of its round
+ * or older, and tells it. */
+void fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	      uint32_t task, double now);
+/* Tells `w`, which holds it, that it is to run the task, which may be claimed ahead for
+ * it; not so for who may have been told, and know it. */
+void fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+		    uint32_t task, bool ahead);
+/* The last unstarted task of the oldest round that `w` has any of, or NULL. */
+struct fal_node *fal_last_unstarted(const struct fal_sched *s,
+				    const struct fal_worker *w);
+void fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
+	      double now);
+/* A running task of `w` that nobody else was given since, or NULL. */
+struct fal_node *fal_uncloned(const struct fal_worker *w);
+/* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
+void fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
+		    double now);
+/* Fences the open contribution `ci`: shards and its worker are told.  Its tasks are free
+ * again when all shards know (fal_sched_fenced). */
+void fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
+/* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
+ * revokes. */
+void fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now);
+/* The task leaves all queues and the free tasks; its holders are told. */
+void fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
+/* The task leaves the queue of `w`, which has claimed it; other holders keep it.  Who was
+ * given it twice may have claimed it before it heard of that, and is told: else it would
+ * run it again. */
+void fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+		      const struct fal_worker *w);
+/* The task leaves the queue of `w`, which knows; other holders keep it. */
+void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+		  const struct fal_worker *w);
+
+/* May `w` work for round `r`?  For a team's own round it must have been sent the version;
+ * in the one team of all everybody is. */
+bool fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
+		   const struct fal_round *r);
+void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
+
+/* ---- deadlines.c ---- */
+
+/* So many seconds may pass at `w` from the moment that a full task and its version are
+ * there until its claim is heard: median + 6·max(MAD, 5 %) of what was measured here,
+ * without that 4 times the median of the others, or 10 times the least probe; with floors
+ * of 4 RTT, of a second at most, and 200 ms; on trial twice that for each one that it
+ * failed in a row; with checks, which come first, twice as many. */
+double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
+/* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
+ */
+double fal_turn_s(const struct fal_sched *s, const struct fal_worker *w);
+/* It took `w` so many seconds. */
+void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
+		double seconds);
+/* The task at `n` was claimed by its holder `w`. */
+void fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
+		     double now);
+/* Brings what is typical up to date, once in a clock; after any event. */
+void fal_due_typical(struct fal_sched *s);
+/* When what `w` owes must be looked at, or `late`, if that is sooner; infinity: it owes
+ * nothing. */
+double fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late);
+/* Looks at it: asks the worker, or suspects it. */
+void fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
+/* The worker answers what it was asked at `asked`: its lanes are `steps` far.  True: that
+ * was not enough, it is suspected. */
+bool fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+		    uint64_t steps, double now);
+/* `w` goes: what it owes for longer than that takes its key pays, if others wait for it.
+ */
+void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
+
+/* Seconds that a key may cost others, or so many times what a task or a push takes; and
+ * the part of each second that it may cost beyond that. */
+#define FAL_COST_FREE_S 2.0
+#define FAL_COST_FREE_TURNS 16
+#define FAL_COST_PART 0.02
+
+/* Is there anybody else who works, or may be tried? */
+bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
+/* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
+ * That it is a suspect was told before (fal_trial_tell). */
+void fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
+/* Its key pays for what others have waited for `w` since `since`, but for what it pays
+ * for another worker already, and for when nobody waited. */
+void fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since,
+		      double now);
+/* Tells that it is a suspect from now on, as the act says, unless that was told. */
+void fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
+		    double now);
+/* Whoever has not spoken since it was suspected is asked, once. */
+void fal_trial_ask(struct fal_sched *s, double now);
+/* Nobody is left who may do what is next: all who speak are back, the others asked. */
+void fal_trial_recall(struct fal_sched *s, double now);
+/* A suspected worker spoke. */
+void fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
+/* Work of `w` has arrived. */
+void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+/* Is the team nobody but who is on trial? */
+bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
+/* Ends a trial, begins the next one, if that is due. */
+void fal_trial_next(struct fal_sched *s, double now);
+/* The worker on trial that still has to get its task, or NULL. */
+struct fal_worker *fal_trial_untried(const struct fal_sched *s);
+/* Until when workers of the key get no work: `now`, or later. */
+double fal_trial_barred(const struct fal_sched *s, uint32_t key, double now);
+
+/* ---- projection.c ---- */
+
+/* Seconds a full task takes on a lane of `w` at `lanes` lanes; a guess if never measured.
+ */
+double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
+/* What some tasks take of `w`, in full tasks: each its fixed part, the rest by samples.
+ */
+double fal_size(const struct fal_sched *s, const struct fal_worker *w,
+		struct fal_load load);
+/* Full tasks per second of `w` at its lanes. */
+double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
+/* What was known of `w` counts until it is measured itself; lanes that it may not run now
+ * say nothing. */
+void fal_remember(struct fal_worker *w, const struct fal_history *was);
+double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
+/* Times, by which one speed differs from another. */
+#define FAL_JUMP 1.5
+
+/* One more task was claimed, of so many samples, which took `task_s` seconds: it joins
+ * the pace before it if that is no other speed, else begins one; where there are too
+ * many, the neighbours that differ least become one (Ward).  size: in full tasks. */
+void fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size);
+
+/* A task of so many samples took `task_s` seconds.  O(1), O(lanes) once for each lane
+ * count. */
+void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s,
+		  uint32_t samples);
+void fal_ewma(double *mean, double x); /* 0 means: no value yet */
+/* Something was found out of a worker's fixed part. */
+void fal_typical_fixed(struct fal_sched *s, double fixed);
+/* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
+double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
+/* When `w` will have finished `first`, which it holds first, and `extra` more, pushing
+ * included: running tasks end on their lanes, the others follow lane by lane. */
+double fal_project(const struct fal_sched *s, const struct fal_worker *w,
+		   struct fal_load first, struct fal_load extra, double now);
+
+/* ---- retry.c ---- */
+
+/* `w` has claimed the task without a finite result: the task is retried, or, after the
+ * retry, is skipped or ends the job. */
+void fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
+			 struct fal_worker *w, uint32_t task);
+/* Forgets the retry of the task, which has a result; of all tasks of the round, which
+ * nobody wants any more. */
+void fal_retry_done(struct fal_sched *s, const struct fal_round *r, uint32_t task);
+void fal_retry_forget(struct fal_sched *s, const struct fal_round *r);
+/* Is the task to be retried?  The worker that is drawn for the retry, or NULL: there is
+ * no retry, or anybody may do it.  May `w` have the task? */
+bool fal_retried(const struct fal_sched *s, const struct fal_round *r, uint32_t task);
+struct fal_worker *fal_retry_draw(struct fal_sched *s, const struct fal_round *r,
+				  uint32_t task);
+bool fal_retry_may(const struct fal_sched *s, const struct fal_worker *w,
+		   const struct fal_round *r, uint32_t task);
+/* Workers begin no round while the next one has a task that others are to retry.
+ * True: some are stopped, or go on. */
+bool fal_retries_review(struct fal_sched *s, double now);
+/* The round is new: tasks that an earlier round of its clock skipped are skipped in it,
+ * too. */
+void fal_skip_again(struct fal_sched *s, struct fal_round *r);
+
+/* ---- eval.c ---- */
+
+void fal_eval_feed(struct fal_sched *s, double now);
+/* The eval tasks that `w` holds are anybody's again. */
+void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
+
+/* ---- verify.c ---- */
+
+/* A claim of the worker `of`, which counts, was drawn: another key is asked, if one can
+ * be. */
+void fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
+		    const struct fal_claim_in *c, double now);
+/* Takes back the checks of a worker (NULL: of all) and of a round that is over (NULL: of
+ * all). */
+void fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
+		      const struct fal_round *r, double now);
 
 #endif

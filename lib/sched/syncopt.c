@@ -3,10 +3,7 @@
  * b that are done make the update; the others abandon their work, and its samples are
  * dropped.  The decision is made once for a round, not for each block.
  */
-#include "sched/members.h"
-#include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/team.h"
 
 /* N: rounds that make an update. */
 static uint32_t

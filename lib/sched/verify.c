@@ -4,14 +4,10 @@
  * computes the same bits and holds the version.  The round does not wait: a check without
  * an answer ends with its round, or when its worker leaves or is suspected.  A worker has
  * at most one check a lane, as it runs a check before its own tasks of the round. */
-#include "sched/verify.h"
+#include "sched/state.h"
 
 #include "base/least.h"
 #include "base/mem.h"
-#include "sched/members.h"
-#include "sched/queue.h"
-#include "sched/round.h"
-#include "sched/speed.h"
 
 #include <math.h>
 #include <string.h>

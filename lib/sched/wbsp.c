@@ -8,11 +8,7 @@
  * published version lacks of a worker's own steps is kept.  At most `cap` local steps lie
  * between two pulls.
  */
-#include "sched/members.h"
-#include "sched/round.h"
 #include "sched/scheme.h"
-#include "sched/speed.h"
-#include "sched/team.h"
 
 #include <assert.h>
 

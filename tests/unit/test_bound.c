@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "sched/bound.h"
-#include "sched/speed.h"
+#include "sched/state.h"
 
 #include <math.h>
 

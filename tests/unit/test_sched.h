@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
-#include "sched/members.h"
+#include "sched/state.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * little of the time.  Two honest workers of other keys are there. */
 #include "sched_play.h"
 
-#include "sched/trial.h"
+#include "sched/state.h"
 
 enum { CLOCKS = 40000, TASKS = 12, HONEST = 2 };
 

@@ -1,7 +1,7 @@
 /* Who gets what under epsp and bsp: shares, transfer, clones, versions. */
 #include "test_sched.h"
 
-#include "sched/members.h"
+#include "sched/state.h"
 
 #include "../drawn.h"
 

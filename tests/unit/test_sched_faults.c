@@ -2,9 +2,7 @@
 #include "../drawn.h"
 #include "test_sched.h"
 
-#include "sched/due.h"
-#include "sched/members.h"
-#include "sched/queue.h"
+#include "sched/state.h"
 
 static void
 leave_is_filled(void **state)

@@ -2,7 +2,7 @@
  * while nobody is there; what a group's round weighs. */
 #include "sched_play.h"
 
-#include "sched/trial.h"
+#include "sched/state.h"
 
 /* Round `i` of the open ones. */
 static struct fal_round *

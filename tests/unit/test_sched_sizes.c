@@ -6,7 +6,7 @@
 #include "sched_play.h"
 
 #include "base/rng.h"
-#include "sched/speed.h"
+#include "sched/state.h"
 
 #include <stdlib.h>
 
