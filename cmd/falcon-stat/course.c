@@ -6,7 +6,6 @@
 #include "base/parse.h"
 #include "sched/policy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@ static struct course_clock *
 clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 {
 	if (clock >= c->job.clocks) {
-		fal_trace_fail(l, FAL_EINVAL, "clock: %" PRIu64, clock);
+		fal_trace_fail(l, FAL_EINVAL, "clock: %ju", clock);
 		return NULL;
 	}
 	if (FAL_GROW(c->clock, c->clock_cap, (size_t)clock + 1) < 0) {

@@ -17,7 +17,6 @@
 #include "trace/chain.h"
 #include "wire/bfp.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -87,9 +86,8 @@ static void
 same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
 {
 	if (told != is)
-		fal_audit_found(f->audit,
-				"%s is %" PRIu64 ", but the trace says %" PRIu64, what,
-				is, told);
+		fal_audit_found(f->audit, "%s is %ju, but the trace says %ju", what, is,
+				told);
 }
 
 /* What the job line repeats of it. */
@@ -98,7 +96,7 @@ judge_job(struct folder *f, const struct fal_job *job)
 {
 	const struct fal_audit_told *t = f->told;
 	char seed[24];
-	snprintf(seed, sizeof(seed), "%" PRIu64, job->seed);
+	snprintf(seed, sizeof(seed), "%ju", job->seed);
 	same(f, "job: name", t->name, job->name);
 	same(f, "job: seed", t->seed, seed);
 	same(f, "job: from-sha256", t->from,
@@ -302,11 +300,10 @@ judge_result(struct folder *f, const json_t *o)
 			fal_audit_found(f->audit, "result.json: the run has no %s",
 					m->key);
 		else if (m->there && !is_member(m, v))
-			fal_audit_found(
-				f->audit,
-				"result.json: %s is not %.64s, as the trace and the "
-				"files say",
-				m->key, m->text != NULL ? m->text : number);
+			fal_audit_found(f->audit,
+					"result.json: %s is not %.64s, as the trace and "
+					"the files say",
+					m->key, m->text != NULL ? m->text : number);
 	}
 	if (known != json_object_size(o))
 		fal_audit_found(f->audit, "result.json: it has what no result has");
@@ -438,15 +435,14 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 			continue;
 		fal_audit_found(a,
 				"policy.jsonl: line %zu is not the trace's change by "
-				"'%.64s' from clock %" PRIu64 " on",
+				"'%.64s' from clock %ju on",
 				from + i + 1, is->by, is->clock);
 		return;
 	}
 	if (done && journal->n > from + changes)
-		fal_audit_found(a,
-				"policy.jsonl: line %zu is a change that the trace has "
-				"not",
-				from + changes + 1);
+		fal_audit_found(
+			a, "policy.jsonl: line %zu is a change that the trace has not",
+			from + changes + 1);
 }
 
 /* The journal may be missing, where the trace knows of no change.  Where the trace has
@@ -474,20 +470,18 @@ check_journal(struct folder *f, const struct stat_policies *policies)
 	if (err == FAL_OK) {
 		compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
-			fal_audit_found(
-				f->audit,
-				"policy.jsonl: its last link is %s, but the trace says "
-				"%.64s",
-				chain.link[0] != '\0' ? chain.link : "none",
-				end[0] != '\0' ? end : "none");
+			fal_audit_found(f->audit,
+					"policy.jsonl: its last link is %s, but the "
+					"trace says %.64s",
+					chain.link[0] != '\0' ? chain.link : "none",
+					end[0] != '\0' ? end : "none");
 	} else if (err == FAL_ENOMEM) {
 		give_up(f, err, "policy.jsonl");
 	} else if (is && r.unchained) {
-		fal_audit_found(
-			f->audit,
-			"policy.jsonl: line %u does not chain the line before, or "
-			"was changed",
-			r.line);
+		fal_audit_found(f->audit,
+				"policy.jsonl: line %u does not chain the line before, "
+				"or was changed",
+				r.line);
 	} else if (is) {
 		fal_audit_found(f->audit, "policy.jsonl: line %u is none", r.line);
 	}

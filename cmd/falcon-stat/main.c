@@ -164,8 +164,7 @@ run(const struct stat_source *src, const struct options *o)
 	if ((o->part != NULL || files) &&
 	    (o->part == NULL || !o->audit || src->folder == NULL)) {
 		fal_cli_err(PROG, "--recompute, and with it --directory and --from, are "
-				  "for --audit of "
-				  "a run's folder");
+				  "for --audit of a run's folder");
 		return FAL_EXIT_USAGE;
 	}
 	if (o->audit && src->live) {

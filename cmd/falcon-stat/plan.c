@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +61,7 @@ plan_judge(struct recompute *r)
 			continue;
 		}
 		recompute_found(r, p->clock,
-				"the snapshot of clock %" PRIu64 " is not of this trace",
+				"the snapshot of clock %ju is not of this trace",
 				p->clock);
 		fal_snap_manifest_free(&p->found.is);
 	}

@@ -63,8 +63,8 @@ put_stale(struct fal_buf *out, const struct fal_stale *s)
 		const uint64_t n = s->samples[FAL_STALE_UPDATES][i];
 		if (n == 0)
 			continue;
-		fal_put_fmt(out, "%s%zu%s: %" PRIu64, comma, i,
-			    i == FAL_STALE_MAX ? "+" : "", n);
+		fal_put_fmt(out, "%s%zu%s: %ju", comma, i, i == FAL_STALE_MAX ? "+" : "",
+			    n);
 		comma = ", ";
 	}
 	if (*comma == '\0')
@@ -157,15 +157,15 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 	fal_table_add(t, "%s", fal_summary_class(w));
 	fal_table_add(t, "%s", cause_of(w));
 	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
-		fal_table_add(t, "%" PRIu64, count[i]);
+		fal_table_add(t, "%ju", count[i]);
 	for (size_t i = 0; i < 4; i++)
 		fal_table_add(t, "%.1f", 100 * part[i]);
 	if (c.stale) {
 		fal_table_add(t, "%.2f", mean_stale(w));
-		fal_table_add(t, "%" PRIu64, w->stale_max);
+		fal_table_add(t, "%ju", w->stale_max);
 	}
 	if (c.dropped)
-		fal_table_add(t, "%" PRIu64, w->dropped);
+		fal_table_add(t, "%ju", w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
 	if (c.kernels)
 		fal_table_add(t, "%s", PLAIN(w->kernels != NULL ? w->kernels : ""));
@@ -177,8 +177,8 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	const struct columns c = columns_of(s);
 	struct fal_table t = {
 		.shorten = NAME_LEAST,
-		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
-			 "COMPUTE% TASKS DROPPED STALE WAIT% KERNELS CAUSE SAMPLES/S"
+		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX COMPUTE% TASKS "
+			 "DROPPED STALE WAIT% KERNELS CAUSE SAMPLES/S"
 	};
 	table_head(&t, "WORKER CLASS CAUSE CLOCK LANES SHARE TASKS IN OUT COMPUTE% PUSH% "
 		       "PULL% WAIT%");
@@ -206,8 +206,8 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 		fal_table_add(&t, "%s", PLAIN(w->name));
 		fal_table_add(&t, "%s", fal_summary_class(w));
 		fal_table_add(&t, "%s", cause_of(w));
-		fal_table_add(&t, "%" PRIu64, w->members);
-		fal_table_add(&t, "%" PRIu64, w->lanes_max);
+		fal_table_add(&t, "%ju", w->members);
+		fal_table_add(&t, "%ju", w->lanes_max);
 		table_real(&t, row_of(w).samples_s, 1);
 		table_real(&t, (double)w->up * 1e-6, 2);
 		table_real(&t, (double)w->down * 1e-6, 2);
@@ -284,8 +284,7 @@ put_falls(struct fal_buf *out, const struct fal_summary *s)
 {
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].falls > 1)
-			fal_put_fmt(out,
-				    "%s fell %" PRIu64 " times, %.0f s of work lost\n",
+			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
 				    PLAIN(s->worker[i].name), s->worker[i].falls,
 				    s->worker[i].fell_s);
 }
@@ -302,12 +301,10 @@ put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	char who[4 * SHOWN];
 	if (v->asked > 0)
 		fal_put_fmt(out,
-			    "verify: %" PRIu64 " asked, %" PRIu64 " equal, %" PRIu64
-			    " unlike, %" PRIu64 " "
-			    "unanswered\n",
+			    "verify: %ju asked, %ju equal, %ju unlike, %ju unanswered\n",
 			    v->asked, v->equal, v->unlike, unanswered(v));
 	if (v->who != NULL)
-		fal_put_fmt(out, "unlike: %s: task %" PRIu64 " of clock %" PRIu64 "\n",
+		fal_put_fmt(out, "unlike: %s: task %ju of clock %ju\n",
 			    fal_text_plain(who, sizeof(who), v->who), v->task, v->clock);
 }
 
@@ -335,24 +332,20 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 {
 	if (s->above != NULL) {
 		fal_put_fmt(out,
-			    "version: %" PRIu64 "\nsamples: %" PRIu64 " given, %" PRIu64
-			    " dropped, "
-			    "%" PRIu64 " computed twice\n",
+			    "version: %ju\nsamples: %ju given, %ju dropped, %ju computed "
+			    "twice\n",
 			    s->version, s->samples, s->dropped, s->twice);
 		return;
 	}
 	if (s->ended == 0)
 		return;
-	fal_put_fmt(out, "updates: %" PRIu64, s->version);
+	fal_put_fmt(out, "updates: %ju", s->version);
 	if (s->updates_s > 0)
 		fal_put_fmt(out, ", %.2f/s", s->updates_s);
-	fal_put_fmt(out,
-		    "\nsamples: %" PRIu64 " used, %" PRIu64 " dropped, %" PRIu64
-		    " computed twice\n",
+	fal_put_fmt(out, "\nsamples: %ju used, %ju dropped, %ju computed twice\n",
 		    s->samples, s->dropped, s->twice);
 	if (s->skipped > 0)
-		fal_put_fmt(out,
-			    "skipped: %" PRIu64 " task%s without a finite gradient\n",
+		fal_put_fmt(out, "skipped: %ju task%s without a finite gradient\n",
 			    s->skipped, fal_text_s(s->skipped));
 	fal_put_fmt(out, "staleness: ");
 	put_stale(out, &s->stale);
@@ -389,9 +382,8 @@ put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
 	const uint64_t again = done_again(r);
 	if (r->incarnation > 0)
 		fal_put_fmt(out,
-			    "incarnation: %" PRIu64
-			    ", since %.1f s, resumed at clock %" PRIu64 ", "
-			    "%" PRIu64 " clock%s done again\n",
+			    "incarnation: %ju, since %.1f s, resumed at clock %ju, %ju "
+			    "clock%s done again\n",
 			    r->incarnation, r->t, r->clock, again, fal_text_s(again));
 }
 
@@ -399,7 +391,7 @@ static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
 	char why[512];
-	fal_put_fmt(out, "clocks: %" PRIu64 " of %" PRIu64, s->clocks, s->job.clocks);
+	fal_put_fmt(out, "clocks: %ju of %ju", s->clocks, s->job.clocks);
 	if (s->clocks_s > 0)
 		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
 	if (s->stalled > 0)
@@ -409,7 +401,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
 	if (s->judged)
-		fal_put_fmt(out, "accuracy: %.4f after epoch %" PRIu64 "\n", s->accuracy,
+		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
 			    s->judged_epoch);
 	put_suspects(out, s);
 	put_falls(out, s);
@@ -431,9 +423,8 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 				       "CAUSE MB_IN SERVICE QUEUE BY MB_OUT AT TOOK_MS" };
 	if (r->n == 0)
 		return;
-	table_head(&t,
-		   "SHARD CLASS CAUSE BY AT BLOCKS MB_IN MB_OUT SERVICE QUEUE TOOK_MS "
-		   "BLAME");
+	table_head(&t, "SHARD CLASS CAUSE BY AT BLOCKS MB_IN MB_OUT SERVICE QUEUE "
+		       "TOOK_MS BLAME");
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
 		fal_table_add(&t, "%u", i + 1);
@@ -442,7 +433,7 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		fal_table_add(&t, "%s",
 			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator");
 		fal_table_add(&t, "%s", w->address[0] != '\0' ? PLAIN(w->address) : "-");
-		fal_table_add(&t, "%" PRIu64, w->blocks);
+		fal_table_add(&t, "%ju", w->blocks);
 		table_real(&t, (double)w->rx * 1e-6, 2);
 		table_real(&t, (double)w->tx * 1e-6, 2);
 		table_real(&t, w->service, 2);
@@ -460,8 +451,8 @@ put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 	const char *sign = ":";
 	if (m->moves == 0)
 		return;
-	fal_put_fmt(out, "last move: by %s at %.1f s: %" PRIu64 " block%s", PLAIN(m->by),
-		    m->t, m->blocks, fal_text_s(m->blocks));
+	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by), m->t,
+		    m->blocks, fal_text_s(m->blocks));
 	if (!isnan(m->took))
 		fal_put_fmt(out, " in %.2f s", m->took);
 	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
@@ -470,7 +461,7 @@ put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
 		sign = ",";
 	}
-	fal_put_fmt(out, "; %" PRIu64 " in all\n", m->moves);
+	fal_put_fmt(out, "; %ju in all\n", m->moves);
 }
 
 static void
@@ -719,7 +710,7 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		const bool begins = has_begin(s, i);
-		fal_table_add(&t, "%" PRIu64, e->epoch);
+		fal_table_add(&t, "%ju", e->epoch);
 		table_real(&t, mean_loss(e), 5);
 		table_real(&t, e->judged ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
@@ -762,7 +753,7 @@ told(const struct stat_recomputed *r)
 static void
 put_wrong(struct fal_buf *out, const struct stat_wrong *w)
 {
-	fal_put_fmt(out, "recompute: clock %" PRIu64 ": ", w->clock);
+	fal_put_fmt(out, "recompute: clock %ju: ", w->clock);
 	if (w->id == 0)
 		fal_put_fmt(out, "%s\n", w->what);
 	else
@@ -789,12 +780,10 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 	if (r->wrongs == 0)
 		fal_put_fmt(out, "equal\n");
 	else if (r->differs && r->from < r->to)
-		fal_put_fmt(out,
-			    "not equal, from one of clocks %" PRIu64 " to %" PRIu64
-			    " on\n",
-			    r->from, r->to);
+		fal_put_fmt(out, "not equal, from one of clocks %ju to %ju on\n", r->from,
+			    r->to);
 	else if (r->differs)
-		fal_put_fmt(out, "not equal, from clock %" PRIu64 " on\n", r->to);
+		fal_put_fmt(out, "not equal, from clock %ju on\n", r->to);
 	else
 		fal_put_fmt(out, "not what the run says\n");
 	fal_put_fmt(out,
@@ -901,8 +890,8 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_stale(out, &v->stale);
 	if (v->parts > 0)
 		fal_put_fmt(out,
-			    "\naudit: %s parts, each of other files: the last from "
-			    "clock %s, other %s",
+			    "\naudit: %s parts, each of other files: the last from clock "
+			    "%s, other %s",
 			    GROUPED(v->parts + 1), GROUPED(v->part_clock),
 			    PLAIN(v->part));
 	fal_put_u8(out, '\n');

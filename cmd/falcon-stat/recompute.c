@@ -107,9 +107,8 @@ judge_files(struct recompute *r)
 	const struct course *c = &r->course;
 	const struct fal_files *f = &r->files;
 	if (f->model->layers == 0)
-		return recompute_cannot(
-			r, "the job has no model.file: its gradients are made by "
-			   "another program");
+		return recompute_cannot(r, "the job has no model.file: its gradients are "
+					   "made by another program");
 	if (c->parts)
 		return recompute_cannot(r, "the run has parts, each of other files");
 	if (strcmp(c->hash, f->hash_hex) != 0)
@@ -126,7 +125,7 @@ afford(const struct recompute *r)
 	uint64_t space;
 	const uint64_t need = how->program + fal_need_read(how->program) +
 			      fal_anew_need(r->anew, &space);
-	fal_cli_err(PROG, "recompute needs %" PRIu64 " MiB", fal_need_mib(need));
+	fal_cli_err(PROG, "recompute needs %ju MiB", fal_need_mib(need));
 	(void)setrlimit(RLIMIT_DATA, &how->data);
 	if (fal_need_allowed(need, space, how->max_memory, &why) < 0)
 		return recompute_say(FAL_ENOMEM, &why);
@@ -305,11 +304,10 @@ judge_claims(const struct recompute *r, const struct contrib *all, size_t n)
 		char what[100];
 		if (all[i].wrongs == 0)
 			continue;
-		snprintf(what, sizeof(what), "task %" PRIu64, all[i].first);
+		snprintf(what, sizeof(what), "task %ju", all[i].first);
 		if (all[i].wrongs > 1)
-			snprintf(what, sizeof(what),
-				 "task %" PRIu64 " and %" PRIu64 " more", all[i].first,
-				 all[i].wrongs - 1);
+			snprintf(what, sizeof(what), "task %ju and %ju more",
+				 all[i].first, all[i].wrongs - 1);
 		blame(r, &all[i], what);
 	}
 }
@@ -391,8 +389,7 @@ judge_clock(struct recompute *r, bool sure)
 	for (uint64_t t = 0; t < tasks_of(r); t++)
 		if (r->skips[t] && !r->task[t].nonfinite)
 			recompute_found(r, r->clock,
-					"task %" PRIu64
-					" was skipped, but has a finite gradient",
+					"task %ju was skipped, but has a finite gradient",
 					t);
 	if (!may_blame(r, sure)) {
 		recompute_found(r, r->clock,
@@ -496,13 +493,12 @@ one_version(struct recompute *r, uint64_t clocks)
 	const struct fal_files *f = &r->files;
 	if (at->hashed &&
 	    !is_version(at->hash, fal_anew_params(r->anew), f->model->params))
-		recompute_found(r, clocks - 1, "version %" PRIu64 " is not what it makes",
+		recompute_found(r, clocks - 1, "version %ju is not what it makes",
 				at->version);
 	else if (at->exact && !is_exponents(at->exponents, fal_anew_exps(r->anew),
 					    fal_blocks(f->model->params)))
 		recompute_found(r, clocks - 1,
-				"the exponents of version %" PRIu64
-				" are not what it makes",
+				"the exponents of version %ju are not what it makes",
 				at->version);
 	at->sure = at->hashed && at->exact && r->out->wrongs == 0;
 	if (p == NULL || r->out->wrongs > 0)

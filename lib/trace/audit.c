@@ -7,7 +7,6 @@
 #include "place/place.h"
 #include "trace/audit_priv.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -136,10 +135,10 @@ fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t fi
 	if (r != NULL)
 		at = snprintf(of, sizeof(of), "%s: ", fal_trace_round_name(r, name));
 	if (count == 1)
-		snprintf(of + at, sizeof(of) - (size_t)at, "task %" PRIu64 ": ", first);
+		snprintf(of + at, sizeof(of) - (size_t)at, "task %ju: ", first);
 	else if (count > 1)
-		snprintf(of + at, sizeof(of) - (size_t)at,
-			 "tasks %" PRIu64 "-%" PRIu64 ": ", first, first + count - 1);
+		snprintf(of + at, sizeof(of) - (size_t)at, "tasks %ju-%ju: ", first,
+			 first + count - 1);
 	va_list ap;
 	va_start(ap, fmt);
 	finding_add(f, of, fmt, ap);
@@ -150,7 +149,7 @@ static void __attribute__((format(printf, 3, 4)))
 finding_line(struct fal_audit *a, const struct fal_trace_line *l, const char *fmt, ...)
 {
 	char of[32];
-	snprintf(of, sizeof(of), "line %" PRIu64 ": ", l->number);
+	snprintf(of, sizeof(of), "line %ju: ", l->number);
 	va_list ap;
 	va_start(ap, fmt);
 	finding_add(&a->f, of, fmt, ap);
@@ -173,7 +172,7 @@ findings_end(struct fal_findings *f)
 	for (size_t i = 0; i < f->kinds; i++)
 		if (f->kind[i].n > FAL_FINDINGS_KIND_MAX)
 			snprintf(strchr(f->text[f->kind[i].last], '\0'), MORE,
-				 ", and %" PRIu64 " more of this kind",
+				 ", and %ju more of this kind",
 				 f->kind[i].n - FAL_FINDINGS_KIND_MAX);
 }
 
@@ -407,9 +406,8 @@ count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id, int wha
 	(maybe || r->end == FAL_END_ABANDONED ? is->maybe : is->sure)[what] += tasks;
 	if (!is->here && is->newest + early < r->version)
 		fal_finding(&a->f, r, 0, 0,
-			    "worker %" PRIu64 " left when version %" PRIu64
-			    " was the newest",
-			    id, is->newest);
+			    "worker %ju left when version %ju was the newest", id,
+			    is->newest);
 }
 
 /* Rows [id, .., count]. */
@@ -446,9 +444,8 @@ count_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		uint64_t twice;
 		if (is != NULL && add_span(l, &is->seqs, seq, seq + 1, &twice))
 			fal_finding(&a->f, r, 0, 0,
-				    "contribution %" PRIu64 ".%" PRIu64
-				    " was one of an earlier line",
-				    id, seq);
+				    "contribution %ju.%ju was one of an earlier line", id,
+				    seq);
 	}
 }
 
@@ -461,7 +458,7 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	const bool gappy = !a->plain || a->accounts.lost;
 	struct person *is = person_of(a, l->id);
 	if (a->plain && e->staleness > a->rules.rule.slack)
-		finding_line(a, l, "clock: staleness is %" PRIu64 " with a slack of %u",
+		finding_line(a, l, "clock: staleness is %ju with a slack of %u",
 			     e->staleness, a->rules.rule.slack);
 	if (is == NULL || !is->here)
 		finding_line(a, l, "clock: worker %u is not here", l->id);
@@ -483,8 +480,7 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 		return;
 	if (!gappy && is->due != 0 && e->clock != is->due)
 		finding_line(a, l,
-			     "clock: worker %u tells of clock %" PRIu64
-			     ", but clock %" PRIu64 " is next",
+			     "clock: worker %u tells of clock %ju, but clock %ju is next",
 			     l->id, e->clock, is->due);
 	is->due = e->clock + 1;
 }
@@ -517,11 +513,11 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 		if ((!must || is->told[i] >= is->sure[i]) &&
 		    (!most || is->told[i] <= all))
 			continue;
-		finding_line(a, l,
-			     "%s: worker %u: %s is %" PRIu64
-			     " in its clock lines, %" PRIu64 " in the ledger",
-			     l->ev, id, names[i], is->told[i],
-			     is->told[i] < all ? is->sure[i] : all);
+		finding_line(
+			a, l,
+			"%s: worker %u: %s is %ju in its clock lines, %ju in the ledger",
+			l->ev, id, names[i], is->told[i],
+			is->told[i] < all ? is->sure[i] : all);
 	}
 }
 
@@ -559,8 +555,7 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 		const bool late = is->due == 0 && is->oldest >= a->accounts.ran_on;
 		if (is->here && a->plain && !a->accounts.lost &&
 		    is->due != a->job.clocks && !late)
-			finding_line(a, l,
-				     "done: worker %u has no line of clock %" PRIu64, id,
+			finding_line(a, l, "done: worker %u has no line of clock %ju", id,
 				     is->due > 0 ? is->due : a->job.clocks - 1);
 	}
 }
@@ -688,8 +683,8 @@ take_policy(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	if (e->version != a->version)
-		finding_line(a, l, "policy: version is %" PRIu64 ", not %" PRIu64,
-			     e->version, a->version);
+		finding_line(a, l, "policy: version is %ju, not %ju", e->version,
+			     a->version);
 	if (!a->policy && strcmp(e->scheme, a->text) != 0)
 		finding_line(a, l, "policy: the job does not begin with %.64s",
 			     e->scheme);
@@ -781,8 +776,8 @@ judge_even(struct fal_audit *a, const struct fal_trace_line *l)
 			if (p->shard[b] == shard)
 				continue;
 			finding_line(a, l,
-				     "place: block %u is on shard %u; by the rule "
-				     "blocks it is on %u",
+				     "place: block %u is on shard %u; by the rule blocks "
+				     "it is on %u",
 				     b, p->shard[b] + 1, shard + 1);
 			return;
 		}
@@ -802,7 +797,7 @@ take_place(struct fal_audit *a, struct fal_trace_line *l)
 	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
 	/* Moves that never were have numbers, too. */
 	if (moved ? p->map < next : p->map != next)
-		finding_line(a, l, "place: map %" PRIu64 ", not %" PRIu64, p->map, next);
+		finding_line(a, l, "place: map %ju, not %ju", p->map, next);
 	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
 		judge_even(a, l);
 	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
@@ -820,22 +815,19 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 	if (fal_trace_shard_check(l, &a->job) < 0)
 		return;
 	if (e->shard != a->shards.next + 1)
-		finding_line(a, l, "shard: it is of %" PRIu64 ", but %" PRIu64 " is next",
-			     e->shard, a->shards.next + 1);
+		finding_line(a, l, "shard: it is of %ju, but %ju is next", e->shard,
+			     a->shards.next + 1);
 	else if (first ? e->clock < a->shards.over : e->clock + 1 != a->shards.over)
-		finding_line(a, l,
-			     "shard: clock %" PRIu64 " behind that of clock %" PRIu64,
-			     e->clock, a->shards.over - 1);
+		finding_line(a, l, "shard: clock %ju behind that of clock %ju", e->clock,
+			     a->shards.over - 1);
 	if (e->version > a->version)
-		finding_line(a, l,
-			     "shard: version is %" PRIu64 ", but %" PRIu64
-			     " is the newest",
+		finding_line(a, l, "shard: version is %ju, but %ju is the newest",
 			     e->version, a->version);
 	for (uint32_t b = 0; mapped && b < a->place.blocks; b++)
 		placed += a->place.shard[b] + 1 == e->shard;
 	if (mapped && e->blocks != placed)
-		finding_line(a, l, "shard: blocks is %" PRIu64 ", but it has %" PRIu64,
-			     e->blocks, placed);
+		finding_line(a, l, "shard: blocks is %ju, but it has %ju", e->blocks,
+			     placed);
 	if (e->blame > l->t || e->took > l->t)
 		finding_line(a, l, "shard: workers waited longer than the job runs");
 	a->shards.over = e->clock + 1;
@@ -844,8 +836,7 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 		mapped ? e->shard >= a->place.shards : a->shards.blocks >= a->job.blocks;
 	a->shards.next = last ? 0 : e->shard;
 	if (last && a->shards.blocks != a->job.blocks)
-		finding_line(a, l,
-			     "shard: all of them have %" PRIu64 " blocks, not %" PRIu64,
+		finding_line(a, l, "shard: all of them have %ju blocks, not %ju",
 			     a->shards.blocks, a->job.blocks);
 }
 
@@ -884,9 +875,8 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 	else if (!is_here(a, l->id))
 		what = "it is not here";
 	if (what != NULL)
-		finding_line(a, l,
-			     "%s: worker %u of task %" PRIu64 " of clock %" PRIu64 ": %s",
-			     l->ev, l->id, is.task, is.clock, what);
+		finding_line(a, l, "%s: worker %u of task %ju of clock %ju: %s", l->ev,
+			     l->id, is.task, is.clock, what);
 	a->v.nonfinite++;
 	if (a->nonfinites == WAITING_MAX) {
 		fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
@@ -961,14 +951,12 @@ is_due(struct fal_audit *a, struct fal_trace_round *r)
 		return false;
 	}
 	if (r->clock > a->due)
-		fal_audit_found(a,
-				"clock %" PRIu64
-				": no ledger before that of clock %" PRIu64,
+		fal_audit_found(a, "clock %ju: no ledger before that of clock %ju",
 				a->due, r->clock);
 	if (r->first != 0 || r->tasks != tasks)
 		fal_finding(&a->f, r, 0, 0,
-			    r->first == 0 ? "tasks is %" PRIu64 ", not %" PRIu64
-					  : "first is %" PRIu64 ", not 0",
+			    r->first == 0 ? "tasks is %ju, not %ju"
+					  : "first is %ju, not 0",
 			    r->first == 0 ? r->tasks : r->first, tasks);
 	a->rules.applied += r->clock - a->due;
 	a->due = r->clock + 1;
@@ -982,7 +970,7 @@ static bool
 may_come(struct fal_audit *a, struct fal_trace_round *r)
 {
 	if (r->clock >= a->job.clocks) {
-		fal_finding(&a->f, r, 0, 0, "ledger: the job has %" PRIu64 " clocks",
+		fal_finding(&a->f, r, 0, 0, "ledger: the job has %ju clocks",
 			    a->job.clocks);
 		return false;
 	}
@@ -997,13 +985,12 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 	a->plain = false;
 	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
 	if (r->tasks == 0 || r->first >= tasks || r->tasks > tasks - r->first) {
-		fal_finding(&a->f, r, r->first, r->tasks,
-			    "the clock has tasks 0-%" PRIu64, tasks - 1);
+		fal_finding(&a->f, r, r->first, r->tasks, "the clock has tasks 0-%ju",
+			    tasks - 1);
 		return false;
 	}
 	if (a->rules.is.shared && !a->group && r->round < a->last_round)
-		fal_finding(&a->f, r, 0, 0, "it ended after round %" PRIu64,
-			    a->last_round);
+		fal_finding(&a->f, r, 0, 0, "it ended after round %ju", a->last_round);
 	return true;
 }
 
@@ -1025,11 +1012,11 @@ judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_
 {
 	const uint64_t samples = fal_trace_round_counted(r, e->skipped, &a->job);
 	if (r->samples != samples)
-		fal_finding(&a->f, r, 0, 0, "samples is %" PRIu64 ", not %" PRIu64,
-			    r->samples, samples);
+		fal_finding(&a->f, r, 0, 0, "samples is %ju, not %ju", r->samples,
+			    samples);
 	if (r->blocks != a->job.blocks)
-		fal_finding(&a->f, r, 0, 0, "blocks is %" PRIu64 ", not %" PRIu64,
-			    r->blocks, a->job.blocks);
+		fal_finding(&a->f, r, 0, 0, "blocks is %ju, not %ju", r->blocks,
+			    a->job.blocks);
 	if (r->owner != 0 && person_of(a, r->owner) == NULL)
 		fal_finding(&a->f, r, 0, 0, "owner: worker %u never joined", r->owner);
 	r->samples = samples;
@@ -1040,8 +1027,8 @@ static void
 judge_unstepped(struct fal_audit *a, const struct fal_trace_line *l, uint64_t blocks)
 {
 	if (blocks > a->job.blocks)
-		finding_line(a, l, "%" PRIu64 " of %" PRIu64 " blocks were not stepped",
-			     blocks, a->job.blocks);
+		finding_line(a, l, "%ju of %ju blocks were not stepped", blocks,
+			     a->job.blocks);
 }
 
 static void
@@ -1058,8 +1045,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
 	if (r.version > a->version)
-		fal_finding(&a->f, &r, 0, 0,
-			    "version is %" PRIu64 ", but the newest is %" PRIu64,
+		fal_finding(&a->f, &r, 0, 0, "version is %ju, but the newest is %ju",
 			    r.version, a->version);
 	if (!a->group)
 		fal_rules_round(&a->rules, &r, &a->f);
@@ -1094,8 +1080,7 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 		at++;
 	if (at == a->n_waiting) {
 		fal_audit_found(a,
-				"version %" PRIu64 ": round %" PRIu64
-				" was not applied before, or twice",
+				"version %ju: round %ju was not applied before, or twice",
 				u->version, number);
 		return;
 	}
@@ -1147,7 +1132,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	for (; u.at < e->rounds.n; u.at++)
 		take_round(a, &u, e->rounds.v[u.at]);
 	if (e->rounds.n == 0)
-		fal_audit_found(a, "version %" PRIu64 " is made of no round", u.version);
+		fal_audit_found(a, "version %ju is made of no round", u.version);
 	fal_rules_update_end(&a->rules, &u, &a->f);
 	const struct {
 		const char *name;
@@ -1158,15 +1143,13 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 		   { "epoch", e->epoch, fal_trace_job_epoch(&a->job, u.clock) } };
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
 		if (of[i].is != of[i].want)
-			fal_audit_found(a,
-					"clock %" PRIu64 ": update: %s is %" PRIu64
-					", not %" PRIu64,
+			fal_audit_found(a, "clock %ju: update: %s is %ju, not %ju",
 					e->clock, of[i].name, of[i].is, of[i].want);
 	judge_unstepped(a, l, e->unstepped);
 	/* One version of so many has a hash, at least. */
 	if (!get_hash(a, l, e->hash, a->hash) && a->job.hashes > 0 &&
 	    e->version % a->job.hashes == 0)
-		fal_audit_found(a, "version %" PRIu64 ": it has no hash", e->version);
+		fal_audit_found(a, "version %ju: it has no hash", e->version);
 	a->told.loss = e->loss;
 	/* After a gap, go on from there. */
 	a->version = e->version > u.version ? e->version : u.version;
@@ -1179,10 +1162,8 @@ take_version(struct fal_audit *a, struct fal_trace_line *l)
 	const uint64_t is = l->is.version.version;
 	if (!a->group || is < a->version)
 		finding_line(a, l,
-			     a->group ? "version is %" PRIu64 ", but %" PRIu64
-					" came before"
-				      : "version %" PRIu64
-					" came from above, where nobody is",
+			     a->group ? "version is %ju, but %ju came before"
+				      : "version %ju came from above, where nobody is",
 			     is, a->version);
 	a->version = a->group && is > a->version ? is : a->version;
 }
@@ -1243,8 +1224,7 @@ judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 	}
 	a->v.evals.tasks += tasks;
 	if (e->keys.v != NULL && tasks != want)
-		finding_line(a, l, "eval: %" PRIu64 " test tasks, not %" PRIu64, tasks,
-			     want);
+		finding_line(a, l, "eval: %ju test tasks, not %ju", tasks, want);
 }
 
 static void
@@ -1280,13 +1260,10 @@ judge_evals(struct fal_audit *a, const struct fal_trace_line *l)
 	if (told != (all->lines > 0) || (told && !is_equal(e->accuracy, all->accuracy)))
 		finding_line(a, l, "done: accuracy is not that of the last evaluation");
 	if (a->odd_eval != 0 && a->odd_eval != e->version)
-		finding_line(a, l,
-			     "done: version %" PRIu64 " was evaluated, and %" PRIu64
-			     " at first",
+		finding_line(a, l, "done: version %ju was evaluated, and %ju at first",
 			     a->odd_eval, a->first_eval);
 	if (all->version > e->version)
-		finding_line(a, l, "done: version %" PRIu64 " was evaluated",
-			     all->version);
+		finding_line(a, l, "done: version %ju was evaluated", all->version);
 }
 
 /* ---- the end -------------------------------------------------------------------------
@@ -1332,8 +1309,7 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 			fal_audit_found(a, "done: it has no hash");
 		else if (there && both && strcmp(is, a->hash) != 0)
 			fal_audit_found(a,
-					"done: hash is %.64s, but version %" PRIu64
-					" has %.64s",
+					"done: hash is %.64s, but version %ju has %.64s",
 					is, a->version,
 					a->hash[0] != '\0' ? a->hash : "none");
 	}
@@ -1345,8 +1321,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
 		judge_accounts(a, l);
 	if (e->version != a->version)
-		fal_audit_found(a, "done: version is %" PRIu64 ", not %" PRIu64,
-				e->version, a->version);
+		fal_audit_found(a, "done: version is %ju, not %ju", e->version,
+				a->version);
 }
 
 /* Lines are missing here: of what follows nothing can be told. */
@@ -1355,8 +1331,8 @@ take_gap(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_gap *e = &l->is.gap;
 	if (e->lines == 0 || e->bytes < e->lines) {
-		fal_trace_fail(l, FAL_EINVAL, "%" PRIu64 " lines of %" PRIu64 " bytes",
-			       e->lines, e->bytes);
+		fal_trace_fail(l, FAL_EINVAL, "%ju lines of %ju bytes", e->lines,
+			       e->bytes);
 		return;
 	}
 	a->v.missing_lines += e->lines;
@@ -1447,8 +1423,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = a->have_job && cover_gap(a, &clock, &task);
 	if (a->done && whole && gap && !a->group)
-		fal_audit_found(a, "clock %" PRIu64 ": task %" PRIu64 ": never ended",
-				clock, task);
+		fal_audit_found(a, "clock %ju: task %ju: never ended", clock, task);
 	if (a->done && whole && a->n_waiting > 0)
 		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
 	findings_end(&a->f);

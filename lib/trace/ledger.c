@@ -76,14 +76,13 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 		return 0;
 	if (count == 0 || count > FAL_JUDGE_EVENTS_MAX - g->n_ev) {
 		fal_trace_fail(g->l, count == 0 ? FAL_EFORMAT : FAL_ELIMIT,
-			       "%s: %" PRIu64 " tasks", name, count);
+			       "%s: %ju tasks", name, count);
 		return 0;
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(g->f, g->r, first, count,
-			    "%s: it has tasks %" PRIu64 "-%" PRIu64, name, g->r->first,
-			    (g->r->first + g->r->tasks - 1));
+		fal_finding(g->f, g->r, first, count, "%s: it has tasks %ju-%ju", name,
+			    g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
 	FAL_XGROW(g->ev, g->cap_ev, g->n_ev + count);
@@ -100,8 +99,7 @@ has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2
 {
 	if (fal_ids_get(g->ids, id) != NULL)
 		return true;
-	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %" PRIu64 " never joined",
-		    name, id);
+	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %ju never joined", name, id);
 	return false;
 }
 
@@ -119,8 +117,7 @@ read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what
 					 .what = what };
 		if (what == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
 			fal_finding(g->f, g->r, run[0], run[1],
-				    "granted to worker %" PRIu64
-				    ", but it is worker %u's",
+				    "granted to worker %ju, but it is worker %u's",
 				    row[0], g->r->owner);
 		if (has_joined(g, name, row[0], run) &&
 		    (what != MOVE || has_joined(g, name, row[1], run)))
@@ -146,7 +143,7 @@ enum { CONTRIB_KEY = 48 };
 static const char *
 contrib_key(const uint64_t c[static 2], char out[static CONTRIB_KEY])
 {
-	snprintf(out, CONTRIB_KEY, "%" PRIu64 ".%" PRIu64, c[0], c[1]);
+	snprintf(out, CONTRIB_KEY, "%ju.%ju", c[0], c[1]);
 	return out;
 }
 
@@ -176,9 +173,8 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 	uint64_t sum = c->inherited + c->blocks;
 	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
 		fal_finding(g->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %" PRIu64 " of %" PRIu64
-			    " blocks were added",
-			    c->id, c->seq, sum, B);
+			    "contribution %u.%u: %ju of %ju blocks were added", c->id,
+			    c->seq, sum, B);
 	if (sum > B) /* keeps later sums small */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
@@ -212,8 +208,8 @@ read_contrib(struct ledger *g, size_t i)
 	has_joined(g, "contrib", c->id, e->tasks.v);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
 		fal_finding(g->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %zu hashes of %" PRIu64 " tasks", c->id,
-			    c->seq, e->hashes.n, c->tasks);
+			    "contribution %u.%u: %zu hashes of %ju tasks", c->id, c->seq,
+			    e->hashes.n, c->tasks);
 	judge_blocks(g, i, e->fills);
 	fal_names_put(&g->by_key, key, i);
 }
@@ -317,8 +313,7 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 	if (c->fills_seen == 0 && sum < g->job->blocks && !skipped &&
 	    fal_trace_round_whole(g->r))
 		fal_finding(g->f, g->r, e->task, 1,
-			    "contribution %u.%u was fenced after %" PRIu64 " of %" PRIu64
-			    " blocks and "
+			    "contribution %u.%u was fenced after %ju of %ju blocks and "
 			    "not filled",
 			    c->id, c->seq, sum, g->job->blocks);
 }

@@ -11,7 +11,6 @@
 #include "wire/zip.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +55,7 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	l->err = err;
 	/* Does it begin with the name of a field, and not with a word? */
 	const bool is_of_field = what[strcspn(what, ": ")] == ':';
-	return fal_diag_set(&l->diag, err, "%" PRIu64 ": %.40s%s%s", l->number, l->ev,
+	return fal_diag_set(&l->diag, err, "%ju: %.40s%s%s", l->number, l->ev,
 			    l->ev[0] == '\0' ? ""
 			    : is_of_field    ? "."
 					     : ": ",
@@ -101,8 +100,8 @@ read_whole(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t
 	if (!json_is_integer(v) || n < 0)
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number", name);
 	else if ((uint64_t)n > max)
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %" PRIu64 " is above %" PRIu64, name,
-			       (uint64_t)n, max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %ju is above %ju", name, (uint64_t)n,
+			       max);
 	return l->err == 0 ? (uint64_t)n : 0;
 }
 
@@ -137,8 +136,8 @@ read_hex(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t d
 	const char *s = read_text(l, v, name);
 	if (l->err == 0 &&
 	    (strlen(s) != digits || strspn(s, "0123456789abcdef") != digits))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %" PRIu64 " hexadecimal digits",
-			       name, digits);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %ju hexadecimal digits", name,
+			       digits);
 	return l->err == 0 ? s : "";
 }
 
@@ -163,7 +162,7 @@ static size_t
 read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t n)
 {
 	if (n > 0 && (!json_is_array(v) || json_array_size(v) != n))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %" PRIu64 " numbers", name, n);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %ju numbers", name, n);
 	else if (!json_is_array(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", name);
 	return l->err == 0 ? json_array_size(v) : 0;
@@ -465,7 +464,7 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 		judge_job(r, l, ev);
 	l->ev = ev;
 	if (l->t < r->t)
-		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %" PRIu64,
+		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %ju",
 			       l->t, r->t, r->number);
 	r->t = l->t;
 }
@@ -509,8 +508,7 @@ judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
 			return;
 	if (l->err == 0 && lines < r->counted)
 		fal_trace_fail(l, FAL_EINVAL,
-			       "the job goes on from line %" PRIu64
-			       ", and what follows it was "
+			       "the job goes on from line %ju, and what follows it was "
 			       "read already: give the file itself",
 			       lines);
 }
@@ -611,7 +609,7 @@ feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 		err = fal_unzip_next(r->unzip, &in, &piece, &n);
 		if (err < 0) {
 			struct fal_trace_line l = next_line(r);
-			fal_trace_fail(&l, err, "zstd: byte %" PRIu64 ": %s",
+			fal_trace_fail(&l, err, "zstd: byte %ju: %s",
 				       fal_unzip_frame(r->unzip),
 				       err == FAL_EFORMAT  ? "not a frame, or damaged"
 				       : err == FAL_ELIMIT ? "a window above 128 MiB"
@@ -697,8 +695,8 @@ int
 fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
 {
 	if (n > max)
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %" PRIu64 " is above %" PRIu64, name,
-			       (uint64_t)n, max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %ju is above %ju", name, (uint64_t)n,
+			       max);
 	return l->err;
 }
 
@@ -732,23 +730,22 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 	};
 	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
 	    j.blocks == 0 || j.shards == 0)
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "epochs, batch, task, samples, blocks, shards: "
-				      "one of them is 0");
+		return fal_trace_fail(
+			l, FAL_EINVAL,
+			"epochs, batch, task, samples, blocks, shards: one of them is 0");
 	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %" PRIu64 " tasks",
+		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %ju tasks",
 				      FAL_TRACE_TASKS_MAX);
 	uint64_t per_epoch = ceil_div(j.samples, j.batch);
 	if (j.clocks_per_epoch != per_epoch)
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "clocks_per_epoch: %" PRIu64
-				      ", but samples / batch make %" PRIu64,
-				      j.clocks_per_epoch, per_epoch);
+		return fal_trace_fail(
+			l, FAL_EINVAL,
+			"clocks_per_epoch: %ju, but samples / batch make %ju",
+			j.clocks_per_epoch, per_epoch);
 	if (j.clocks % per_epoch != 0 || j.clocks / per_epoch != j.epochs)
 		return fal_trace_fail(l, FAL_EINVAL,
-				      "clocks: %" PRIu64
-				      ", but it is not epochs × %" PRIu64,
-				      j.clocks, per_epoch);
+				      "clocks: %ju, but it is not epochs × %ju", j.clocks,
+				      per_epoch);
 	*out = j;
 	return 0;
 }
@@ -758,8 +755,7 @@ fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job)
 {
 	const uint64_t epochs = l->is.restart.epochs;
 	if (l->err == 0 && epochs < job->epochs)
-		fal_trace_fail(l, FAL_EINVAL,
-			       "epochs: %" PRIu64 ", but there were %" PRIu64, epochs,
+		fal_trace_fail(l, FAL_EINVAL, "epochs: %ju, but there were %ju", epochs,
 			       job->epochs);
 	if (l->err == 0 && epochs > FAL_TRACE_NUM_MAX / job->clocks_per_epoch)
 		fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
@@ -859,8 +855,8 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 	uint64_t tasks = 0, samples = 0;
 	double sum = 0;
 	if (!can_have(job, all.tasks, c->samples))
-		fal_trace_fail(l, FAL_EINVAL, "samples: %" PRIu64 " of %" PRIu64 " tasks",
-			       c->samples, all.tasks);
+		fal_trace_fail(l, FAL_EINVAL, "samples: %ju of %ju tasks", c->samples,
+			       all.tasks);
 	*out = (struct fal_trace_ran){ .all = all, .pace = { all }, .paces = 1 };
 	if (l->err != 0 || c->paces.n == 0)
 		return l->err;
@@ -874,9 +870,8 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 			return fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
 		if (row[0] > all.tasks || !can_have(job, row[0], row[2]))
 			return fal_trace_fail(l, FAL_EINVAL,
-					      "paces: %" PRIu64 " samples of %" PRIu64
-					      " tasks",
-					      row[2], row[0]);
+					      "paces: %ju samples of %ju tasks", row[2],
+					      row[0]);
 		out->pace[i] = (struct fal_trace_pace){ row[0], (double)row[2],
 							1e-6 * (double)row[1] };
 		tasks += row[0];
@@ -884,11 +879,10 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 		sum += (double)row[0] * out->pace[i].task_s;
 	}
 	if (tasks != all.tasks)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %" PRIu64 " tasks, not %" PRIu64,
-			       tasks, all.tasks);
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %ju tasks, not %ju", tasks,
+			       all.tasks);
 	if (samples != c->samples)
-		fal_trace_fail(l, FAL_EINVAL,
-			       "paces: of %" PRIu64 " samples, not %" PRIu64, samples,
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %ju samples, not %ju", samples,
 			       c->samples);
 	/* Each number is rounded to a microsecond. */
 	const double mean = sum / (double)all.tasks;
@@ -1000,10 +994,10 @@ fal_trace_round_name(const struct fal_trace_round *r,
 		     char out[static FAL_TRACE_ROUND_NAME])
 {
 	if (r->round == r->clock && r->owner == 0 && r->group == 0)
-		snprintf(out, FAL_TRACE_ROUND_NAME, "clock %" PRIu64, r->clock);
+		snprintf(out, FAL_TRACE_ROUND_NAME, "clock %ju", r->clock);
 	else
-		snprintf(out, FAL_TRACE_ROUND_NAME, "round %" PRIu64 " of clock %" PRIu64,
-			 r->round, r->clock);
+		snprintf(out, FAL_TRACE_ROUND_NAME, "round %ju of clock %ju", r->round,
+			 r->clock);
 	return out;
 }
 
@@ -1026,7 +1020,7 @@ read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
 		const uint64_t *row = runs.v + 3 * i;
 		if (row[0] == 0 || row[0] > p->shards)
 			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: there is no shard %" PRIu64, row[0]);
+					      "runs: there is no shard %ju", row[0]);
 		if (row[1] != next || row[2] == 0 || row[2] > p->blocks - next)
 			return fal_trace_fail(l, FAL_EINVAL,
 					      "runs: not each block once, in order");
@@ -1050,7 +1044,7 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		.blocks = (uint32_t)job->blocks,
 	};
 	if (job->blocks > FAL_TRACE_PLACED_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "more than %" PRIu64 " blocks",
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %ju blocks",
 				      FAL_TRACE_PLACED_MAX);
 	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(is.rule))
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -54,15 +53,13 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if ((r->group != 0) != s->is.groups)
 		fal_finding(f, r, 0, 0, r->group != 0 ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		fal_finding(f, r, 0, 0,
-			    "local is %" PRIu64 ", but at most %u round%s pushed",
+		fal_finding(f, r, 0, 0, "local is %ju, but at most %u round%s pushed",
 			    r->local, s->rule.rounds,
 			    s->rule.rounds == 1 ? " is" : "s are");
 	if (r->delta != s->is.delta)
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
-		fal_finding(f, r, 0, 0, "steps is %" PRIu64 ", not %u", r->steps,
-			    s->rule.steps);
+		fal_finding(f, r, 0, 0, "steps is %ju, not %u", r->steps, s->rule.steps);
 	if (r->moved && !s->is.moves)
 		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
 	if (s->is.shared && r->end == FAL_END_DROPPED)
@@ -123,15 +120,12 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 	if (has && r->slot > s->newest)
 		s->newest = r->slot;
 	if (!has || r->slot + s->rule.slack + 1 < s->newest) {
-		fal_finding(f, r, 0, 0, has ? "slot %" PRIu64 " is too old" : "no slot",
-			    r->slot);
+		fal_finding(f, r, 0, 0, has ? "slot %ju is too old" : "no slot", r->slot);
 		return;
 	}
 	struct fal_slot *at = slot_of(s, r->slot);
 	if (r->rank != at->rank + 1)
-		fal_finding(f, r, 0, 0,
-			    "rank is %" PRIu64 ", but %" PRIu64
-			    " came before in slot %" PRIu64,
+		fal_finding(f, r, 0, 0, "rank is %ju, but %ju came before in slot %ju",
 			    r->rank, at->rank, r->slot);
 	if (r->rank > at->rank)
 		at->rank = r->rank;
@@ -145,12 +139,11 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 	if (r->end != FAL_END_APPLIED)
 		return;
 	if (s->is.shared && r->version != shared_version(s))
-		fal_finding(f, r, 0, 0, "version is %" PRIu64 ", not %" PRIu64,
-			    r->version, shared_version(s));
+		fal_finding(f, r, 0, 0, "version is %ju, not %ju", r->version,
+			    shared_version(s));
 	if (s->is.bounded && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
-			    "it is %" PRIu64
-			    " clock%s before the slowest, but the slack is %u",
+			    "it is %ju clock%s before the slowest, but the slack is %u",
 			    r->clocks, fal_text_s(r->clocks), s->rule.slack);
 	if (!s->is.shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
@@ -209,20 +202,18 @@ judge_line(const struct fal_rules *s, const struct fal_rules_update *u,
 	const struct fal_trace_round *r = &u->last;
 	if (r->group != u->group || r->version != u->model)
 		fal_finding(f, r, 0, 0,
-			    "it is of group %" PRIu64 ", version %" PRIu64
-			    ", but version %" PRIu64 " began "
-			    "with group %" PRIu64 ", version %" PRIu64,
+			    "it is of group %ju, version %ju, but version %ju began with "
+			    "group %ju, version %ju",
 			    r->group, r->version, u->version, u->group, u->model);
 	if (r->local != u->local)
 		fal_finding(f, r, 0, 0,
-			    "local is %" PRIu64 ", but it is number %" PRIu64
-			    " of version %" PRIu64,
-			    r->local, u->local, u->version);
+			    "local is %ju, but it is number %ju of version %ju", r->local,
+			    u->local, u->version);
 	if (s->rule.quorum > 0)
 		judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
 	else if (!(u->line->weight > 0 && u->line->weight <= 1))
-		fal_finding(f, r, 0, 0, "the weight of version %" PRIu64 " is %g",
-			    u->version, u->line->weight);
+		fal_finding(f, r, 0, 0, "the weight of version %ju is %g", u->version,
+			    u->line->weight);
 }
 
 void
@@ -233,11 +224,10 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!s->is.collects && u->line->rounds.n > 1)
-		fal_finding(f, r, 0, 0, "version %" PRIu64 " is made of %zu rounds",
-			    u->version, u->line->rounds.n);
+		fal_finding(f, r, 0, 0, "version %ju is made of %zu rounds", u->version,
+			    u->line->rounds.n);
 	if (s->is.fresh && r->version != was)
-		fal_finding(f, r, 0, 0,
-			    "it ran on version %" PRIu64 ", but was applied to %" PRIu64,
+		fal_finding(f, r, 0, 0, "it ran on version %ju, but was applied to %ju",
 			    r->version, was);
 	if (line)
 		judge_line(s, u, f);
@@ -251,8 +241,8 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
 	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %" PRIu64 " update%s, not %" PRIu64,
-			    r->updates, fal_text_s(r->updates), stale);
+		fal_finding(f, r, 0, 0, "stale by %ju update%s, not %ju", r->updates,
+			    fal_text_s(r->updates), stale);
 }
 
 /* The divisor of the gradients of an update. */
@@ -267,8 +257,7 @@ judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
 	const double want =
 		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
 	if ((line || s->is.delta) && u->line->divisor > 0)
-		fal_finding(f, r, 0, 0,
-			    "version %" PRIu64 " has a divisor, but no gradients",
+		fal_finding(f, r, 0, 0, "version %ju has a divisor, but no gradients",
 			    u->version);
 	else if (line && s->rule.quorum > 0)
 		return; /* each round by its own samples */
@@ -286,11 +275,10 @@ judge_push(const struct fal_pushed *is, double samples, uint64_t version,
 {
 	const double want = samples > 0 ? (double)is->samples / samples : 0;
 	if (fabs(is->weight - want) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0,
-			    "version %" PRIu64 ": group %" PRIu64
-			    " counts by %g, but has %g of its "
-			    "samples",
-			    version, is->group, is->weight, want);
+		fal_finding(
+			f, NULL, 0, 0,
+			"version %ju: group %ju counts by %g, but has %g of its samples",
+			version, is->group, is->weight, want);
 }
 
 /* The outer step, and its momentum: less, where only some push at a time. */
@@ -303,13 +291,12 @@ judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
 	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0,
-			    "version %" PRIu64 ": its outer rate is %g, not %g",
+		fal_finding(f, NULL, 0, 0, "version %ju: its outer rate is %g, not %g",
 			    u->version, outer, s->rule.outer);
 	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
 		fal_finding(f, NULL, 0, 0,
-			    "version %" PRIu64 ": its outer momentum is %g, not %g",
-			    u->version, momentum, want);
+			    "version %ju: its outer momentum is %g, not %g", u->version,
+			    momentum, want);
 }
 
 /* The pushes of a quorum, each by its samples. */
@@ -321,21 +308,19 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	const uint64_t least = s->rule.quorum < groups ? s->rule.quorum : groups;
 	double samples = 0;
 	if ((groups > 0) != (s->rule.quorum > 0)) {
-		fal_finding(f, NULL, 0, 0,
-			    s->rule.quorum > 0
-				    ? "version %" PRIu64
-				      ": nothing says how many groups there are"
-				    : "version %" PRIu64
-				      ": a quorum, which the scheme has not",
-			    u->version);
+		fal_finding(
+			f, NULL, 0, 0,
+			s->rule.quorum > 0
+				? "version %ju: nothing says how many groups there are"
+				: "version %ju: a quorum, which the scheme has not",
+			u->version);
 		return;
 	}
 	if (s->rule.quorum == 0)
 		return;
 	if (s->pushes < least || s->pushes > groups)
 		fal_finding(f, NULL, 0, 0,
-			    "version %" PRIu64 ": %zu of %" PRIu64
-			    " groups have pushed, but the quorum "
+			    "version %ju: %zu of %ju groups have pushed, but the quorum "
 			    "is %u",
 			    u->version, s->pushes, groups, s->rule.quorum);
 	for (size_t i = 0; i < s->pushes; i++)
@@ -345,8 +330,7 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 			judge_push(&s->push[i], samples, u->version, f);
 		else if (s->push[i].rounds > 1)
 			fal_finding(f, NULL, 0, 0,
-				    "version %" PRIu64 ": group %" PRIu64
-				    " has pushed %" PRIu64 " times",
+				    "version %ju: group %ju has pushed %ju times",
 				    u->version, s->push[i].group, s->push[i].rounds);
 	}
 	if (s->rule.delta && s->pushes > 0)
