@@ -148,33 +148,37 @@ read_part(const char *text, double *out)
 	return *out > 0;
 }
 
+/* Options that exclude one another are refused. */
+static int
+judge_options(const struct stat_source *src, const struct options *o)
+{
+	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
+	const char *name = src->name, *wrong = NULL;
+	if (o->audit + o->history + o->follow > 1 || (o->follow && o->json))
+		wrong = "one of --audit, --history, --follow; --follow prints JSON as it "
+			"is";
+	else if (o->partial && !o->audit)
+		wrong = "--partial is for --audit";
+	else if ((o->part != NULL || files) &&
+		 (o->part == NULL || !o->audit || src->folder == NULL))
+		wrong = "--recompute, and with it --directory and --from, are for "
+			"--audit of a run's folder";
+	if (wrong != NULL)
+		fal_cli_err(PROG, "%s", wrong);
+	else if (o->audit && src->live)
+		fal_cli_err(PROG, "%s: --audit needs the whole trace, a file", name);
+	else if (o->follow && !src->live)
+		fal_cli_err(PROG, "%s: --follow needs an address", name);
+	else
+		return FAL_EXIT_DONE;
+	return FAL_EXIT_USAGE;
+}
+
 static int
 run(const struct stat_source *src, const struct options *o)
 {
-	if (o->audit + o->history + o->follow > 1 || (o->follow && o->json)) {
-		fal_cli_err(PROG, "one of --audit, --history, --follow; --follow prints "
-				  "JSON as it is");
+	if (judge_options(src, o) != FAL_EXIT_DONE)
 		return FAL_EXIT_USAGE;
-	}
-	if (o->partial && !o->audit) {
-		fal_cli_err(PROG, "--partial is for --audit");
-		return FAL_EXIT_USAGE;
-	}
-	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
-	if ((o->part != NULL || files) &&
-	    (o->part == NULL || !o->audit || src->folder == NULL)) {
-		fal_cli_err(PROG, "--recompute, and with it --directory and --from, are "
-				  "for --audit of a run's folder");
-		return FAL_EXIT_USAGE;
-	}
-	if (o->audit && src->live) {
-		fal_cli_err(PROG, "%s: --audit needs the whole trace, a file", src->name);
-		return FAL_EXIT_USAGE;
-	}
-	if (o->follow && !src->live) {
-		fal_cli_err(PROG, "%s: --follow needs an address", src->name);
-		return FAL_EXIT_USAGE;
-	}
 	if (o->follow)
 		return stat_source_follow(src);
 	if (o->audit)

@@ -265,30 +265,6 @@ put_keys(struct fal_buf *out, const struct fal_summary *s)
 	}
 }
 
-/* A line for each suspect: since when, and why. */
-static void
-put_suspects(struct fal_buf *out, const struct fal_summary *s)
-{
-	for (size_t i = 0; i < s->n_worker; i++) {
-		const struct fal_summary_worker *w = &s->worker[i];
-		if (!w->suspect)
-			continue;
-		fal_put_fmt(out, "suspect %s: for %.1f s, %s\n", PLAIN(w->name),
-			    s->seconds - w->since, PLAIN(w->why));
-	}
-}
-
-/* A line for each that was lost again and again. */
-static void
-put_falls(struct fal_buf *out, const struct fal_summary *s)
-{
-	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].falls > 1)
-			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    PLAIN(s->worker[i].name), s->worker[i].falls,
-				    s->worker[i].fell_s);
-}
-
 static uint64_t
 unanswered(const struct fal_summary_verify *v)
 {
@@ -377,19 +353,9 @@ done_again(const struct fal_summary_resumed *r)
 }
 
 static void
-put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
-{
-	const uint64_t again = done_again(r);
-	if (r->incarnation > 0)
-		fal_put_fmt(out,
-			    "incarnation: %ju, since %.1f s, resumed at clock %ju, %ju "
-			    "clock%s done again\n",
-			    r->incarnation, r->t, r->clock, again, fal_text_s(again));
-}
-
-static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
+	const struct fal_summary_resumed *r = &s->resumed;
 	char why[512];
 	fal_put_fmt(out, "clocks: %ju of %ju", s->clocks, s->job.clocks);
 	if (s->clocks_s > 0)
@@ -397,14 +363,28 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->stalled > 0)
 		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
 	fal_put_u8(out, '\n');
-	put_resumed(out, &s->resumed);
+	if (r->incarnation > 0)
+		fal_put_fmt(out,
+			    "incarnation: %ju, since %.1f s, resumed at clock %ju, %ju "
+			    "clock%s done again\n",
+			    r->incarnation, r->t, r->clock, done_again(r),
+			    fal_text_s(done_again(r)));
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
 	if (s->judged)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
 			    s->judged_epoch);
-	put_suspects(out, s);
-	put_falls(out, s);
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].suspect)
+			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
+				    PLAIN(s->worker[i].name),
+				    s->seconds - s->worker[i].since,
+				    PLAIN(s->worker[i].why));
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].falls > 1)
+			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
+				    PLAIN(s->worker[i].name), s->worker[i].falls,
+				    s->worker[i].fell_s);
 	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
@@ -593,40 +573,10 @@ json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bo
 	fal_json_close(out, ']');
 }
 
-/* What the samples and the seconds were spent on. */
-static void
-json_sums(struct fal_buf *out, const struct fal_summary *s)
-{
-	fal_json_member_fixed(out, "seconds", s->seconds, 6);
-	fal_json_member_u64(out, "updates", s->version);
-	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
-	fal_json_member_u64(out, "samples", s->samples);
-	fal_json_member_u64(out, "dropped", s->dropped);
-	fal_json_member_u64(out, "duplicated", s->twice);
-	fal_json_member_u64(out, "moved", s->moved);
-	fal_json_member_u64(out, "cloned", s->cloned);
-	fal_json_member_u64(out, "skipped", s->skipped);
-	json_spent(out, &s->spent);
-	fal_json_key(out, "staleness");
-	json_stale(out, &s->stale);
-}
-
-static void
-json_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
-{
-	fal_json_member_u64(out, "incarnation", r->incarnation);
-	if (r->incarnation == 0)
-		return;
-	fal_json_member_open(out, "resumed", '{');
-	fal_json_member_fixed(out, "t", r->t, 6);
-	fal_json_member_u64(out, "clock", r->clock);
-	fal_json_member_u64(out, "again", done_again(r));
-	fal_json_close(out, '}');
-}
-
 void
 stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 {
+	const struct fal_summary_resumed *r = &s->resumed;
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "job", s->name);
 	fal_json_member_str(out, "scheme", s->scheme);
@@ -646,13 +596,30 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
-	json_resumed(out, &s->resumed);
+	fal_json_member_u64(out, "incarnation", r->incarnation);
+	if (r->incarnation > 0) {
+		fal_json_member_open(out, "resumed", '{');
+		fal_json_member_fixed(out, "t", r->t, 6);
+		fal_json_member_u64(out, "clock", r->clock);
+		fal_json_member_u64(out, "again", done_again(r));
+		fal_json_close(out, '}');
+	}
 	json_verify(out, &s->verify);
 	fal_json_member_str(out, "trainer", s->trainer);
-	json_sums(out, s);
-	if (s->n_epoch > 0) {
+	fal_json_member_fixed(out, "seconds", s->seconds, 6);
+	fal_json_member_u64(out, "updates", s->version);
+	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
+	fal_json_member_u64(out, "samples", s->samples);
+	fal_json_member_u64(out, "dropped", s->dropped);
+	fal_json_member_u64(out, "duplicated", s->twice);
+	fal_json_member_u64(out, "moved", s->moved);
+	fal_json_member_u64(out, "cloned", s->cloned);
+	fal_json_member_u64(out, "skipped", s->skipped);
+	json_spent(out, &s->spent);
+	fal_json_key(out, "staleness");
+	json_stale(out, &s->stale);
+	if (s->n_epoch > 0)
 		fal_json_member_num(out, "loss", s->loss);
-	}
 	if (s->judged) {
 		fal_json_member_num(out, "accuracy", s->accuracy);
 		fal_json_member_u64(out, "epoch", s->judged_epoch);
@@ -730,9 +697,8 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		fal_json_member_u64(out, "updates", e->updates);
 		fal_json_member_u64(out, "samples", e->samples);
 		fal_json_member_num(out, "loss", mean_loss(e));
-		if (e->judged) {
+		if (e->judged)
 			fal_json_member_num(out, "accuracy", e->accuracy);
-		}
 		if (has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
 			fal_json_member_fixed(out, "clocks_s", rate(s, e), 3);

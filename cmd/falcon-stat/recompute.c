@@ -410,16 +410,6 @@ is_version(const uint8_t hash[static FAL_HASH_BYTES], const float *params, size_
 	return memcmp(own, hash, sizeof(own)) == 0;
 }
 
-/* Have the exponents of so many blocks this one? */
-static bool
-is_exponents(const uint8_t hash[static FAL_HASH_BYTES], const int8_t *exps,
-	     uint32_t blocks)
-{
-	uint8_t own[FAL_HASH_BYTES];
-	fal_leaf_exponents(exps, blocks, own);
-	return memcmp(own, hash, sizeof(own)) == 0;
-}
-
 /* Is a file of parameters this SHA-256? */
 static bool
 is_model(const char *sha256, const float *params, const struct fal_model *m)
@@ -436,27 +426,6 @@ is_model(const char *sha256, const float *params, const struct fal_model *m)
 }
 
 /* ---- what is computed --- */
-
-/* The rate that the job says; libraries differ in the last bits of a cosine. */
-static void
-judge_rate(struct recompute *r, uint64_t clock)
-{
-	const struct course_clock *at = &r->course.clock[clock];
-	struct fal_schedule schedule = r->files.job.schedule;
-	schedule.total = at->total;
-	const double own = fal_schedule_lr(&schedule, clock);
-	if (!(fabs(at->lr - own) <= 1e-5 * fabs(own)))
-		recompute_found(r, clock, "the learning rate is %g, not %g", at->lr, own);
-}
-
-/* Is the version, on which tasks run after this point, known to be what the run had? */
-static bool
-is_sure(const struct recompute *r, const struct point *p, uint64_t version)
-{
-	const struct course_clock *clock = r->course.clock;
-	const uint64_t was = p->clock > 0 ? clock[p->clock - 1].version : 0;
-	return version <= was || clock[p->clock + (version - was) - 1].sure;
-}
 
 /* Computes it; what is wrong with it is found. */
 static int
@@ -475,8 +444,16 @@ one_clock(struct recompute *r, const struct point *p, uint64_t clock)
 		return err;
 	r->out->clocks++;
 	const size_t before = r->out->wrongs;
-	judge_rate(r, clock);
-	judge_clock(r, is_sure(r, p, at->on));
+	/* The rate that the job says; libraries differ in the last bits of a cosine. */
+	struct fal_schedule schedule = r->files.job.schedule;
+	schedule.total = at->total;
+	const double own = fal_schedule_lr(&schedule, clock);
+	if (!(fabs(at->lr - own) <= 1e-5 * fabs(own)))
+		recompute_found(r, clock, "the learning rate is %g, not %g", at->lr, own);
+	/* Is the version, on which its tasks run, known to be what the run had? */
+	const struct course_clock *all = r->course.clock;
+	const uint64_t was = p->clock > 0 ? all[p->clock - 1].version : 0;
+	judge_clock(r, at->on <= was || all[p->clock + (at->on - was) - 1].sure);
 	if (err < 0 && r->out->wrongs == before)
 		recompute_found(r, clock, "what it makes is not finite");
 	return FAL_OK;
@@ -491,12 +468,14 @@ one_version(struct recompute *r, uint64_t clocks)
 	char differs[FAL_IMAGE_NAME];
 	struct fal_diag diag = { "" };
 	const struct fal_files *f = &r->files;
+	uint8_t exponents[FAL_HASH_BYTES];
+	fal_leaf_exponents(fal_anew_exps(r->anew), fal_blocks(f->model->params),
+			   exponents);
 	if (at->hashed &&
 	    !is_version(at->hash, fal_anew_params(r->anew), f->model->params))
 		recompute_found(r, clocks - 1, "version %ju is not what it makes",
 				at->version);
-	else if (at->exact && !is_exponents(at->exponents, fal_anew_exps(r->anew),
-					    fal_blocks(f->model->params)))
+	else if (at->exact && memcmp(at->exponents, exponents, sizeof(exponents)) != 0)
 		recompute_found(r, clocks - 1,
 				"the exponents of version %ju are not what it makes",
 				at->version);

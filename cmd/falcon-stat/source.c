@@ -53,10 +53,9 @@ stat_source_free(struct stat_source *s)
 struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
-	bool print; /* the bytes, too */
+	bool print; /* each line, too */
 	struct fal_trace_ending ending;
-	struct fal_buf line; /* to be printed when it is whole: it was not judged yet */
-	int code;            /* of a file's last chunk */
+	int code; /* of a file's last chunk */
 };
 
 /* The exit code of a trace that cannot be read, having said so. */
@@ -76,22 +75,7 @@ feed(void *arg, const void *p, size_t n)
 	int err = fal_trace_feed(f->r, p, n, &diag);
 	if (err < 0)
 		return bad_trace(f->s, err, &diag);
-	if (!f->print)
-		return -1;
-	const uint8_t *end = memrchr(p, '\n', n);
-	const size_t whole = end != NULL ? (size_t)(end + 1 - (const uint8_t *)p) : 0;
-	if (whole > 0) {
-		if (f->line.n > 0) /* or it has no memory, which is not to be named */
-			fwrite(f->line.p, 1, f->line.n, stdout);
-		fwrite(p, 1, whole, stdout);
-		fal_buf_clear(&f->line);
-	}
-	fal_put_bytes(&f->line, (const uint8_t *)p + whole, n - whole);
-	if (f->line.err < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(f->line.err));
-		return FAL_EXIT_NO;
-	}
-	if (ferror(stdout))
+	if (f->print && ferror(stdout))
 		return fal_cli_finish(PROG, errno == EPIPE ? FAL_EXIT_DONE : FAL_EXIT_NO);
 	return f->ending.over ? FAL_EXIT_DONE : -1;
 }
@@ -203,28 +187,28 @@ stat_source_read(const struct stat_source *s, const struct stat_take *take)
 		code = err < 0 ? bad_trace(s, err, &diag) : FAL_EXIT_DONE;
 	}
 	fal_trace_reader_free(f.r);
-	fal_buf_free(&f.line);
 	return code;
 }
 
 static int
-watch_end(void *arg, struct fal_trace_line *l)
+print_line(void *arg, struct fal_trace_line *l)
 {
 	struct feed *f = arg;
 	fal_trace_ending_note(&f->ending, l);
-	return 0;
+	fwrite(l->text, 1, l->n, stdout);
+	putchar('\n');
+	return FAL_OK;
 }
 
 int
 stat_source_follow(const struct stat_source *s)
 {
 	struct feed f = { .s = s, .print = true };
-	f.r = fal_trace_reader_new(watch_end, &f);
+	f.r = fal_trace_reader_new(print_line, &f);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = feed_live(&f);
 	if (!ferror(stdout)) /* else it has been said */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(f.r);
-	fal_buf_free(&f.line);
 	return code;
 }

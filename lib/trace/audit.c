@@ -621,15 +621,10 @@ cover_add(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_
 static uint64_t
 clock_at(const struct fal_audit *a, uint64_t p, uint64_t at)
 {
-	uint64_t low = 0, high = a->job.clocks; /* before(low) ≤ at < before(high) */
-	while (high - low > 1) {
-		uint64_t mid = low + (high - low) / 2;
-		if (part_before(a, p, mid) <= at)
-			low = mid;
-		else
-			high = mid;
-	}
-	return low;
+	const uint64_t n = a->job.clocks_per_epoch, epoch = part_before(a, p, n);
+	const uint64_t clock = n > 1 ? part_before(a, p, 1) : 0, rest = at % epoch;
+	const bool last = clock == 0 || rest / clock >= n - 1;
+	return at / epoch * n + (last ? n - 1 : rest / clock);
 }
 
 /* The first clock that has a task that has not ended, and the first such task; false:

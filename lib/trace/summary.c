@@ -169,6 +169,16 @@ take_verify(struct fal_summary *s, struct fal_trace_line *l)
 }
 
 static void
+spend(struct fal_summary_spent *to, const struct fal_ev_clock *e)
+{
+	to->compute += e->compute;
+	to->push += e->push;
+	to->pull += e->pull;
+	to->wait += e->wait;
+	to->late += e->late;
+}
+
+static void
 take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
@@ -184,11 +194,8 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->last_round = own ? e->round : 0;
 	w->stale_sum += e->staleness;
 	w->stale_max = e->staleness > w->stale_max ? e->staleness : w->stale_max;
-	w->spent.compute += e->compute;
-	w->spent.push += e->push;
-	w->spent.pull += e->pull;
-	w->spent.wait += e->wait;
-	w->spent.late += e->late;
+	spend(&w->spent, e);
+	spend(&s->spent, e);
 	w->load.clocks++;
 	w->load.push += e->push;
 	w->load.pull += e->pull;
@@ -596,19 +603,6 @@ progress(struct fal_summary *s)
 		s->clocks = j->clocks;
 }
 
-static void
-spent(struct fal_summary *s)
-{
-	for (size_t i = 0; i < s->n_worker; i++) {
-		const struct fal_summary_spent *w = &s->worker[i].spent;
-		s->spent.compute += w->compute;
-		s->spent.push += w->push;
-		s->spent.pull += w->pull;
-		s->spent.wait += w->wait;
-		s->spent.late += w->late;
-	}
-}
-
 /* The part of the time between `from` and `to` in which it was there to be given work. */
 static double
 presence(const struct fal_summary *s, const struct fal_summary_worker *w, double from,
@@ -712,7 +706,6 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	progress(s);
 	quiet(s);
 	rates(s);
-	spent(s);
 	fal_shard_rows_end(&s->shards);
 	capacity(s);
 	numerics(s);
