@@ -3,7 +3,6 @@
 #include "trace/audit.h"
 
 #include "base/mem.h"
-#include "base/spans.h"
 #include "place/place.h"
 #include "trace/audit_priv.h"
 
@@ -13,91 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIGURES = 6, TWICE = 2 };
+enum { TWICE = 2 };
 
 /* Most results that are not finite and wait for the ends of their tasks. */
 enum { WAITING_MAX = 1 << 16 };
-
-/* A worker that joined: its names, and its work by its clock lines and by the ledger. */
-struct person {
-	size_t key; /* a place in `key`, and 1; 0: the trace does not say */
-	uint32_t charges;
-	bool here, suspect;
-	double joined, since; /* since: when it became a suspect */
-	char *name;
-	uint64_t oldest, newest; /* the newest version when it joined, and left */
-	/* Sums of each figure: in clock lines; in ledger lines those that clock lines
-	 * must have by now, and those that they may have. */
-	uint64_t told[FIGURES], sure[FIGURES], maybe[FIGURES];
-	bool begun;            /* it has had a clock line */
-	double spent;          /* seconds, told in those behind the first */
-	uint64_t due;          /* the clock of its next line, if it has had one; or 0 */
-	struct fal_spans seqs; /* of its contributions */
-};
-
-struct fal_audit {
-	bool any, have_job; /* lines; that of the job */
-	unsigned demands;
-	struct fal_audit_told told;
-	struct fal_chain chain;
-	struct fal_trace_job job;
-	struct {
-		struct fal_ids ids; /* of all that joined: places in `v` */
-		json_t *names;      /* of each the last that joined */
-		struct person *v;
-		size_t n, cap;
-		struct person_key {
-			char *name, *fingerprint;
-			uint32_t charges; /* of its workers */
-		} *key;
-		size_t keys, key_cap;
-		uint32_t leaves; /* was charged twice: the next to go; 0: none */
-	} people;
-	struct {
-		uint64_t ran_on; /* the version that the last round ran on */
-		bool loose; /* workers of some rounds may join them when others have told
-			     */
-		bool lost;  /* the coordinator was restarted: what it was told is */
-		bool ahead; /* workers may have told before their round ended */
-	} accounts;
-	struct fal_trace_place place;
-	struct {                 /* shard lines; {0}: none yet in this incarnation */
-		uint64_t next;   /* shard that the next line is of; 0: a set begins */
-		uint64_t over;   /* behind the clock of the last set */
-		uint64_t blocks; /* of this one, so far */
-	} shards;
-	bool policy; /* there was a policy line */
-	/* The tasks that have ended, of each of job.parts: clocks are handed out in order
-	 * within a part of the data, so that the tasks form few runs. */
-	struct fal_spans *part;
-	struct fal_spans rounds; /* numbers that have been */
-	uint64_t last_round;
-	char text[256]; /* of the scheme */
-	struct fal_rules rules;
-	/* Only shared rounds so far, none abandoned: each is its clock, and `due` next.
-	 */
-	bool plain;
-	bool delayed; /* clocks were over together, or may have been */
-	uint64_t due;
-	/* Rounds that were applied, in order, and are in no version yet. */
-	struct fal_trace_round *waiting;
-	size_t n_waiting, cap_waiting;
-	uint64_t version;              /* the newest */
-	char hash[65];                 /* its hash; "": its line has none */
-	uint64_t first_eval, odd_eval; /* versions: of the first evaluation; of one that
-					* is no multiple of it, or 0 */
-	bool done, ended;              /* ended: or failed */
-	struct fal_audit_verdict v;    /* sums so far */
-	size_t evals_cap;
-	/* Results that were not finite, of tasks that have not ended. */
-	struct nonfinite {
-		uint64_t clock, task;
-	} *nonfinite;
-	size_t nonfinites, nonfinite_cap;
-	struct fal_findings f;
-	bool group; /* the trace is a group's: what it makes becomes a part of a version
-		     * above */
-};
 
 /* ---- findings ------------------------------------------------------------------------
  */
@@ -223,7 +141,8 @@ fal_audit_free(struct fal_audit *a)
 		fal_spans_free(&a->part[p]);
 	free(a->part);
 	fal_spans_free(&a->rounds);
-	fal_rules_free(&a->rules);
+	free(a->rules.slot);
+	free(a->rules.push);
 	free(a->nonfinite);
 	free(a->v.evals.all);
 	free(a->waiting);
@@ -233,8 +152,8 @@ fal_audit_free(struct fal_audit *a)
 /* ---- who is there --------------------------------------------------------------------
  */
 
-static struct person *
-person_of(const struct fal_audit *a, uint64_t id)
+struct person *
+fal_audit_person(const struct fal_audit *a, uint64_t id)
 {
 	const size_t *at = fal_ids_get(&a->people.ids, id);
 	return at != NULL ? &a->people.v[*at] : NULL;
@@ -246,11 +165,9 @@ line_fail(struct fal_trace_line *l, int err)
 	fal_trace_fail(l, err, "%s", fal_strerror(err));
 }
 
-/* Adds to the set: were some of these there, *twice being the first?  False, and the line
- * fails, where there are too many runs. */
-static bool
-add_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin, uint64_t end,
-	 uint64_t *twice)
+bool
+fal_audit_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin,
+	       uint64_t end, uint64_t *twice)
 {
 	const int was = fal_spans_add(s, begin, end, twice);
 	if (was < 0)
@@ -261,7 +178,7 @@ add_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin, uint64_t
 static bool
 is_here(const struct fal_audit *a, uint64_t id)
 {
-	const struct person *is = person_of(a, id);
+	const struct person *is = fal_audit_person(a, id);
 	return is != NULL && is->here;
 }
 
@@ -269,7 +186,7 @@ is_here(const struct fal_audit *a, uint64_t id)
 static size_t
 key_of(const struct fal_audit *a, uint64_t id)
 {
-	const struct person *is = person_of(a, id);
+	const struct person *is = fal_audit_person(a, id);
 	return is != NULL ? is->key : 0;
 }
 
@@ -336,7 +253,7 @@ judge_charged(struct fal_audit *a, const struct fal_trace_line *l)
 static void
 take_charge(struct fal_audit *a, struct fal_trace_line *l)
 {
-	struct person *is = person_of(a, l->id);
+	struct person *is = fal_audit_person(a, l->id);
 	a->v.charges++;
 	if (is == NULL) {
 		finding_line(a, l, "worker %u was charged, but never joined", l->id);
@@ -362,7 +279,7 @@ take_late(struct fal_audit *a, struct fal_trace_line *l)
 	static const double rounding = 1e-3; /* seconds */
 	const bool back = l->event == FAL_EV_BACK;
 	const double seconds = back ? l->is.back.seconds : l->is.suspect.seconds;
-	struct person *is = person_of(a, l->id);
+	struct person *is = fal_audit_person(a, l->id);
 	const char *what = NULL;
 	a->v.suspects += !back;
 	if (is == NULL || !is->here)
@@ -389,15 +306,13 @@ take_late(struct fal_audit *a, struct fal_trace_line *l)
  * these with those that were open or abandoned.  The clock lines of shared rounds count
  * up by one, up to the last one for whoever is here when the job is done: who has none of
  * that is gone, and its `leave` is missing. */
-enum { SHARE, DONE, IN, OUT, CLONED, LOST, ALL = (1 << FIGURES) - 1 };
+enum { ALL = (1 << FAL_FIGURES) - 1 };
 
-/* The worker did so many tasks of the round, or may have: it need not tell of them.  It
- * must have been here when they could be granted. */
-static void
-count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id, int what,
-      uint64_t tasks, bool maybe)
+void
+fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
+		enum fal_figure what, uint64_t tasks, bool maybe)
 {
-	struct person *is = person_of(a, id);
+	struct person *is = fal_audit_person(a, id);
 	/* Lines of updates may be late, too, by as many as are under way. */
 	const uint64_t early =
 		1 + a->rules.rule.slack + (a->rules.is.shared ? 0 : a->people.n);
@@ -410,53 +325,14 @@ count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id, int wha
 			    is->newest);
 }
 
-/* Rows [id, .., count]. */
-static void
-count_rows(struct fal_audit *a, const struct fal_trace_round *r, struct fal_numbers rows,
-	   size_t width, int what)
-{
-	for (size_t i = 0; i < rows.n; i++)
-		count(a, r, rows.v[width * i], what, rows.v[width * (i + 1) - 1], false);
-}
-
-static void
-count_ledger(struct fal_audit *a, struct fal_trace_line *l,
-	     const struct fal_trace_round *r)
-{
-	const struct fal_ev_ledger *e = &l->is.ledger;
-	a->accounts.ran_on = r->version;
-	count_rows(a, r, e->grant, 3, SHARE);
-	for (size_t i = 0; i < e->move.n; i++) {
-		const uint64_t *row = e->move.v + 4 * i;
-		count(a, r, row[0], OUT, row[3], false);
-		count(a, r, row[1], IN, row[3], false);
-	}
-	count_rows(a, r, e->clone, 3, CLONED);
-	count_rows(a, r, e->lost, 3, LOST);
-	for (size_t i = 0; i < e->contrib.n; i++) {
-		const struct fal_ev_contrib *c = &e->contrib.v[i];
-		const uint64_t id = c->c.v[0], seq = c->c.v[1];
-		/* A worker may claim tasks as it gets them, and never run those that are
-		 * not needed. */
-		count(a, r, id, DONE, fal_trace_rows_tasks(c->tasks, 2),
-		      r->end == FAL_END_DROPPED || c->fenced);
-		struct person *is = person_of(a, id);
-		uint64_t twice;
-		if (is != NULL && add_span(l, &is->seqs, seq, seq + 1, &twice))
-			fal_finding(&a->f, r, 0, 0,
-				    "contribution %ju.%ju was one of an earlier line", id,
-				    seq);
-	}
-}
-
 static void
 take_clock(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	const uint64_t figure[FIGURES] = { e->share, e->done,   e->in,
-					   e->out,   e->cloned, e->lost };
+	const uint64_t figure[FAL_FIGURES] = { e->share, e->done,   e->in,
+					       e->out,   e->cloned, e->lost };
 	const bool gappy = !a->plain || a->accounts.lost;
-	struct person *is = person_of(a, l->id);
+	struct person *is = fal_audit_person(a, l->id);
 	if (a->plain && e->staleness > a->rules.rule.slack)
 		finding_line(a, l, "clock: staleness is %ju with a slack of %u",
 			     e->staleness, a->rules.rule.slack);
@@ -464,7 +340,7 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 		finding_line(a, l, "clock: worker %u is not here", l->id);
 	if (is == NULL)
 		return;
-	for (size_t i = 0; i < FIGURES; i++)
+	for (size_t i = 0; i < FAL_FIGURES; i++)
 		is->told[i] += figure[i];
 	/* The first line counts seconds before the join, too. */
 	if (is->begun)
@@ -494,8 +370,8 @@ due_figures(const struct fal_audit *a)
 	if (a->accounts.loose)
 		return 0;
 	if (a->accounts.ahead && (!a->plain || a->accounts.lost))
-		return 1U << SHARE;
-	return a->accounts.ahead ? ALL & ~(1U << DONE) : ALL;
+		return 1U << FAL_FIGURE_SHARE;
+	return a->accounts.ahead ? ALL & ~(1U << FAL_FIGURE_DONE) : ALL;
 }
 
 /* The clock lines of the worker have at least the ledger's sums of the figures in `least`
@@ -506,8 +382,8 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 {
 	static const char *const names[] = { "share", "done",   "in",
 					     "out",   "cloned", "lost" };
-	const struct person *is = person_of(a, id);
-	for (size_t i = 0; i < FIGURES; i++) {
+	const struct person *is = fal_audit_person(a, id);
+	for (size_t i = 0; i < FAL_FIGURES; i++) {
 		const uint64_t all = is->sure[i] + is->maybe[i];
 		const bool must = (least >> i & 1) != 0;
 		if ((!must || is->told[i] >= is->sure[i]) &&
@@ -524,7 +400,7 @@ judge_told(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 static void
 take_leave(struct fal_audit *a, struct fal_trace_line *l)
 {
-	struct person *is = person_of(a, l->id);
+	struct person *is = fal_audit_person(a, l->id);
 	if (l->id == a->people.leaves)
 		a->people.leaves = 0;
 	else
@@ -537,8 +413,8 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 	is->newest = a->version;
 	const unsigned due = due_figures(a);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
-		judge_told(a, l, l->id, a->accounts.ahead ? due & 1U << SHARE : due,
-			   false);
+		judge_told(a, l, l->id,
+			   a->accounts.ahead ? due & 1U << FAL_FIGURE_SHARE : due, false);
 }
 
 /* The job is done: every worker has written its last clock line. */
@@ -547,7 +423,7 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	for (size_t i = 0; i < a->people.ids.n; i++) {
 		const uint32_t id = a->people.ids.v[i].id;
-		const struct person *is = person_of(a, id);
+		const struct person *is = fal_audit_person(a, id);
 		judge_told(a, l, id, is->here ? due_figures(a) : 0, !a->accounts.lost);
 		/* All are asked for their last line when the last round is complete: then
 		 * its version was told of.  Who came behind that may have come too late.
@@ -608,8 +484,8 @@ cover_add(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_
 		uint64_t base = part_before(a, p, r->clock), at;
 		uint64_t begin = r->first > from ? r->first : from;
 		uint64_t end = end_of < to ? end_of : to;
-		if (begin >= end || !add_span(l, &a->part[p], base + begin - from,
-					      base + end - from, &at))
+		if (begin >= end || !fal_audit_span(l, &a->part[p], base + begin - from,
+						    base + end - from, &at))
 			continue;
 		*twice = overlap ? *twice : at - base + from;
 		overlap = true;
@@ -670,7 +546,11 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text)
 	a->accounts.ahead = a->accounts.ahead || is.shared;
 	a->accounts.loose = a->accounts.loose || (!is.shared && (is.groups || is.moves));
 	snprintf(a->text, sizeof(a->text), "%s", text);
-	fal_rules_begin(&a->rules, &rule, a->version);
+	a->rules.rule = rule;
+	a->rules.is = is;
+	a->rules.base = a->version;
+	a->rules.applied = a->rules.newest = 0;
+	a->rules.slots = 0;
 }
 
 static void
@@ -845,7 +725,7 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 		return;
 	}
 	for (size_t i = 0; i < 2; i++)
-		if (person_of(a, w[i].id) == NULL)
+		if (fal_audit_person(a, w[i].id) == NULL)
 			finding_line(a, l, "verify: worker %u never joined", w[i].id);
 	const size_t key = key_of(a, w[0].id);
 	if (w[0].id == w[1].id || (key != 0 && key == key_of(a, w[1].id)))
@@ -994,7 +874,7 @@ static void
 judge_once(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_round *r)
 {
 	uint64_t twice;
-	if (add_span(l, &a->rounds, r->round, r->round + 1, &twice))
+	if (fal_audit_span(l, &a->rounds, r->round, r->round + 1, &twice))
 		fal_finding(&a->f, r, 0, 0, "ledger again, or out of order");
 	/* Above they may have been asked for again: there the ledger is. */
 	if (r->end != FAL_END_ABANDONED && !a->group && cover_add(a, l, r, &twice))
@@ -1012,7 +892,7 @@ judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_
 	if (r->blocks != a->job.blocks)
 		fal_finding(&a->f, r, 0, 0, "blocks is %ju, not %ju", r->blocks,
 			    a->job.blocks);
-	if (r->owner != 0 && person_of(a, r->owner) == NULL)
+	if (r->owner != 0 && fal_audit_person(a, r->owner) == NULL)
 		fal_finding(&a->f, r, 0, 0, "owner: worker %u never joined", r->owner);
 	r->samples = samples;
 }
@@ -1057,8 +937,8 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	judge_nonfinite(a, e->skipped, &r);
 	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
-	count_ledger(a, l, &r);
-	fal_judge_ledger(l, &a->job, &r, &a->people.ids, &a->f, &a->v.sums);
+	a->accounts.ran_on = r.version;
+	fal_judge_ledger(a, l, &r);
 }
 
 /* ---- versions ------------------------------------------------------------------------
@@ -1069,7 +949,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 static void
 take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 {
-	const bool by_group = fal_rules_by_group(&a->rules);
+	const bool by_group = a->rules.rule.rounds > 0;
 	size_t at = 0, kept = 0;
 	while (at < a->n_waiting && a->waiting[at].round != number)
 		at++;
@@ -1394,7 +1274,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		finding_line(a, l, "%.32s behind the end", l->ev);
 	a->ended = fal_trace_is_last(l);
 	/* A line of a worker has the name that it joined with. */
-	const struct person *is = l->worker != NULL ? person_of(a, l->id) : NULL;
+	const struct person *is = l->worker != NULL ? fal_audit_person(a, l->id) : NULL;
 	if (l->event != FAL_EV_JOIN && is != NULL && strcmp(is->name, l->worker) != 0)
 		finding_line(a, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
 			     is->name, l->worker);

@@ -48,11 +48,9 @@ struct holder {
 };
 
 struct ledger {
+	struct fal_audit *a;
 	struct fal_trace_line *l;
-	const struct fal_trace_job *job;
 	const struct fal_trace_round *r;
-	const struct fal_ids *ids;
-	struct fal_findings *f;
 	struct event *ev;
 	size_t n_ev, cap_ev;
 	struct contrib *c;
@@ -81,8 +79,8 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(g->f, g->r, first, count, "%s: it has tasks %ju-%ju", name,
-			    g->r->first, (g->r->first + g->r->tasks - 1));
+		fal_finding(&g->a->f, g->r, first, count, "%s: it has tasks %ju-%ju",
+			    name, g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
 	FAL_XGROW(g->ev, g->cap_ev, g->n_ev + count);
@@ -97,9 +95,10 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 static bool
 has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
 {
-	if (fal_ids_get(g->ids, id) != NULL)
+	if (fal_audit_person(g->a, id) != NULL)
 		return true;
-	fal_finding(g->f, g->r, run[0], run[1], "%s: worker %ju never joined", name, id);
+	fal_finding(&g->a->f, g->r, run[0], run[1], "%s: worker %ju never joined", name,
+		    id);
 	return false;
 }
 
@@ -108,6 +107,10 @@ has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2
 static uint64_t
 read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what what)
 {
+	static const enum fal_figure figure[] = { [GRANT] = FAL_FIGURE_SHARE,
+						  [CLONE] = FAL_FIGURE_CLONED,
+						  [MOVE] = FAL_FIGURE_OUT,
+						  [LOST] = FAL_FIGURE_LOST };
 	const size_t width = what == MOVE ? 4 : 3;
 	uint64_t sum = 0;
 	for (size_t i = 0; i < rows.n && g->l->err == 0; i++) {
@@ -116,9 +119,13 @@ read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what
 					 .b = (uint32_t)row[1],
 					 .what = what };
 		if (what == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
-			fal_finding(g->f, g->r, run[0], run[1],
+			fal_finding(&g->a->f, g->r, run[0], run[1],
 				    "granted to worker %ju, but it is worker %u's",
 				    row[0], g->r->owner);
+		if (what == MOVE)
+			fal_audit_count(g->a, g->r, row[1], FAL_FIGURE_IN, run[1], false);
+		if (what != REGRANT)
+			fal_audit_count(g->a, g->r, row[0], figure[what], run[1], false);
 		if (has_joined(g, name, row[0], run) &&
 		    (what != MOVE || has_joined(g, name, row[1], run)))
 			sum += unroll(g, name, run, e);
@@ -133,8 +140,9 @@ read_skipped(struct ledger *g)
 	for (size_t i = 0; i < rows.n; i++)
 		g->skipped += unroll(g, "skipped", rows.v + 2 * i,
 				     (struct event){ .what = SKIPPED });
-	if (rows.n > 0 && g->l->err == 0 && !g->job->skips)
-		fal_finding(g->f, g->r, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
+	if (rows.n > 0 && g->l->err == 0 && !g->a->job.skips)
+		fal_finding(&g->a->f, g->r, rows.v[2 * rows.n - 2],
+			    rows.v[2 * rows.n - 1],
 			    "skipped, but the job does not say so");
 }
 
@@ -152,12 +160,12 @@ static void
 judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 {
 	struct contrib *c = &g->c[i];
-	const uint64_t B = g->job->blocks;
+	const uint64_t B = g->a->job.blocks;
 	char key[CONTRIB_KEY];
 	if (fills.n > 0) {
 		if (!fal_names_get(&g->by_key, contrib_key(fills.v, key), &c->fills)) {
 			c->fills = NO_CONTRIB;
-			fal_finding(g->f, g->r, c->first, c->count,
+			fal_finding(&g->a->f, g->r, c->first, c->count,
 				    "contribution %u.%u fills %s, which is not before it",
 				    c->id, c->seq, key);
 			return;
@@ -166,13 +174,13 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 		c->inherited = d->inherited + d->blocks;
 		if (!d->fenced)
 			fal_finding(
-				g->f, g->r, c->first, c->count,
+				&g->a->f, g->r, c->first, c->count,
 				"contribution %u.%u fills %u.%u, which was not fenced",
 				c->id, c->seq, d->id, d->seq);
 	}
 	uint64_t sum = c->inherited + c->blocks;
 	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
-		fal_finding(g->f, g->r, c->first, c->count,
+		fal_finding(&g->a->f, g->r, c->first, c->count,
 			    "contribution %u.%u: %ju of %ju blocks were added", c->id,
 			    c->seq, sum, B);
 	if (sum > B) /* keeps later sums small */
@@ -185,6 +193,7 @@ read_contrib(struct ledger *g, size_t i)
 	const struct fal_ev_contrib *e = &g->l->is.ledger.contrib.v[i];
 	struct contrib *c = &g->c[i];
 	char key[CONTRIB_KEY];
+	uint64_t again;
 	size_t twice;
 	*c = (struct contrib){ .id = (uint32_t)e->c.v[0],
 			       .seq = (uint32_t)e->c.v[1],
@@ -203,11 +212,21 @@ read_contrib(struct ledger *g, size_t i)
 	if (g->l->err != 0)
 		return;
 	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &twice))
-		fal_finding(g->f, g->r, c->first, c->count,
+		fal_finding(&g->a->f, g->r, c->first, c->count,
 			    "contribution %u.%u is there twice", c->id, c->seq);
 	has_joined(g, "contrib", c->id, e->tasks.v);
+	/* A worker may claim tasks as it gets them, and never run those that are not
+	 * needed. */
+	fal_audit_count(g->a, g->r, c->id, FAL_FIGURE_DONE,
+			fal_trace_rows_tasks(e->tasks, 2),
+			g->r->end == FAL_END_DROPPED || c->fenced);
+	struct person *is = fal_audit_person(g->a, c->id);
+	if (is != NULL && fal_audit_span(g->l, &is->seqs, c->seq, c->seq + 1ULL, &again))
+		fal_finding(&g->a->f, g->r, 0, 0,
+			    "contribution %u.%u was one of an earlier line", c->id,
+			    c->seq);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
-		fal_finding(g->f, g->r, c->first, c->count,
+		fal_finding(&g->a->f, g->r, c->first, c->count,
 			    "contribution %u.%u: %zu hashes of %ju tasks", c->id, c->seq,
 			    e->hashes.n, c->tasks);
 	judge_blocks(g, i, e->fills);
@@ -258,7 +277,7 @@ judge_holder(struct ledger *g, const struct event *e)
 	case MOVE:
 		h = holder(g, e->a, false);
 		if (h == NULL || h->now == 0)
-			fal_finding(g->f, g->r, e->task, 1,
+			fal_finding(&g->a->f, g->r, e->task, 1,
 				    "moved from worker %u, which did not hold it", e->a);
 		else
 			h->now--;
@@ -267,7 +286,7 @@ judge_holder(struct ledger *g, const struct event *e)
 	case LOST:
 		if (holder(g, e->a, false) == NULL)
 			fal_finding(
-				g->f, g->r, e->task, 1,
+				&g->a->f, g->r, e->task, 1,
 				"a claim of worker %u was dropped, which never held it",
 				e->a);
 		break;
@@ -276,7 +295,7 @@ judge_holder(struct ledger *g, const struct event *e)
 	case ADDED:
 		c = &g->c[e->a];
 		if (holder(g, c->id, false) == NULL)
-			fal_finding(g->f, g->r, e->task, 1,
+			fal_finding(&g->a->f, g->r, e->task, 1,
 				    "contribution %u.%u: worker %u never held it", c->id,
 				    c->seq, c->id);
 		c->seen++;
@@ -293,29 +312,29 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 	const struct contrib *c = &g->c[e->a];
 	g->brought += skipped ? c->blocks : 0;
 	if (skipped && !c->fenced)
-		fal_finding(g->f, g->r, e->task, 1,
+		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "skipped, but contribution %u.%u has it", c->id, c->seq);
 	if (c->seen > 1)
-		fal_finding(g->f, g->r, e->task, 1,
+		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "contribution %u.%u names it %u times", c->id, c->seq,
 			    c->seen);
 	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
-		fal_finding(g->f, g->r, e->task, 1,
+		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "contribution %u.%u fills %u.%u, which has it not", c->id,
 			    c->seq, g->c[c->fills].id, g->c[c->fills].seq);
 	if (!c->fenced)
 		return;
 	if (c->fills_seen > 1)
-		fal_finding(g->f, g->r, e->task, 1,
+		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "contribution %u.%u was filled %u times", c->id, c->seq,
 			    c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
-	if (c->fills_seen == 0 && sum < g->job->blocks && !skipped &&
+	if (c->fills_seen == 0 && sum < g->a->job.blocks && !skipped &&
 	    fal_trace_round_whole(g->r))
-		fal_finding(g->f, g->r, e->task, 1,
+		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "contribution %u.%u was fenced after %ju of %ju blocks and "
 			    "not filled",
-			    c->id, c->seq, sum, g->job->blocks);
+			    c->id, c->seq, sum, g->a->job.blocks);
 }
 
 /* The verdict over the grants and the root contributions of a task; was it skipped? */
@@ -334,13 +353,13 @@ judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 	const bool all = fal_trace_round_whole(g->r);
 	/* A task that was skipped may have been skipped in an abandoned round before. */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
-		fal_finding(g->f, g->r, task, 1, "granted %u times", grants);
+		fal_finding(&g->a->f, g->r, task, 1, "granted %u times", grants);
 	if (roots == 0 && skips == 0 && all)
-		fal_finding(g->f, g->r, task, 1, "never added");
+		fal_finding(&g->a->f, g->r, task, 1, "never added");
 	if (skips > 1)
-		fal_finding(g->f, g->r, task, 1, "skipped %u times", skips);
+		fal_finding(&g->a->f, g->r, task, 1, "skipped %u times", skips);
 	if (roots > 1)
-		fal_finding(g->f, g->r, task, 1,
+		fal_finding(&g->a->f, g->r, task, 1,
 			    "added %u times, by contributions %u.%u and %u.%u", roots,
 			    g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
 			    g->c[by[1]].seq);
@@ -404,10 +423,10 @@ judge_sums(const struct ledger *g)
 {
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
-	if (!g->job->sums && e->added.is)
-		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
+	if (!g->a->job.sums && e->added.is)
+		fal_finding(&g->a->f, g->r, g->r->first, g->r->tasks,
 			    "it has sums, which the job has not");
-	if (!g->job->sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
+	if (!g->a->job.sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {
 		if (!e->contrib.v[i].sum.is)
@@ -418,7 +437,7 @@ judge_sums(const struct ledger *g)
 		fal_trace_fail(g->l, FAL_EFORMAT, "%s: missing",
 			       e->seed.is ? "added" : "seed");
 	if (g->l->err == 0 && sum != e->added.v)
-		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
+		fal_finding(&g->a->f, g->r, g->r->first, g->r->tasks,
 			    "the contributions' sums make %016" PRIx64 ", but %016" PRIx64
 			    " was added",
 			    sum, e->added.v);
@@ -429,20 +448,19 @@ judge_sums(const struct ledger *g)
 static bool
 adds_up(const struct ledger *g)
 {
-	uint64_t sum = g->skipped * g->job->blocks - g->brought;
+	uint64_t sum = g->skipped * g->a->job.blocks - g->brought;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->job->blocks;
+	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->a->job.blocks;
 }
 
 void
-fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
-		 const struct fal_trace_round *r, const struct fal_ids *ids,
-		 struct fal_findings *f, struct fal_judge_sums *sums)
+fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
+		 const struct fal_trace_round *r)
 {
-	struct ledger g = { .l = l, .job = job, .r = r, .ids = ids, .f = f };
-	struct fal_judge_sums s = *sums;
-	const uint64_t findings = f->n;
+	struct ledger g = { .a = a, .l = l, .r = r };
+	struct fal_judge_sums s = a->v.sums;
+	const uint64_t findings = a->f.n;
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	read_rows(&g, "grant", e->grant, GRANT);
 	read_rows(&g, "regrant", e->regrant, REGRANT);
@@ -458,13 +476,13 @@ fal_judge_ledger(struct fal_trace_line *l, const struct fal_trace_job *job,
 	for (size_t i = 0; i < g.n_c; i++)
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
-	assert(l->err != 0 || f->n > findings || adds_up(&g));
+	assert(l->err != 0 || a->f.n > findings || adds_up(&g));
 	if (r->end != FAL_END_ABANDONED) {
 		s.tasks += r->tasks;
 		s.skipped += g.skipped;
 	}
 	if (l->err == 0)
-		*sums = s;
+		a->v.sums = s;
 	free(g.ev);
 	free(g.c);
 	json_decref(g.by_key);

@@ -15,25 +15,6 @@
 /* How far a weight may be off: it is written with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6
 
-void
-fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest)
-{
-	s->rule = *rule;
-	s->is = fal_rule_traits(rule);
-	s->base = newest;
-	s->applied = 0;
-	s->slots = 0;
-	s->newest = 0;
-}
-
-void
-fal_rules_free(struct fal_rules *s)
-{
-	free(s->slot);
-	free(s->push);
-	*s = (struct fal_rules){ 0 };
-}
-
 /* The version that an applied round of shared rounds must have run on. */
 static uint64_t
 shared_version(const struct fal_rules *s)
@@ -153,12 +134,6 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 		judge_rank(s, r, f);
 }
 
-bool
-fal_rules_by_group(const struct fal_rules *s)
-{
-	return s->rule.rounds > 0;
-}
-
 /* The samples that gradients are divided by: of so many that count. */
 static void
 judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, double is,
@@ -221,7 +196,7 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 		       struct fal_findings *f)
 {
 	const struct fal_trace_round *r = &u->last;
-	const bool line = fal_rules_by_group(s);
+	const bool line = s->rule.rounds > 0;
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!s->is.collects && u->line->rounds.n > 1)
 		fal_finding(f, r, 0, 0, "version %ju is made of %zu rounds", u->version,
@@ -252,7 +227,7 @@ judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
 {
 	const struct fal_trace_round *r = &u->last;
 	const uint64_t samples = u->samples;
-	const bool line = fal_rules_by_group(s);
+	const bool line = s->rule.rounds > 0;
 	/* An update whose tasks were all skipped has no gradients to divide. */
 	const double want =
 		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
