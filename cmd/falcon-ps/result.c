@@ -46,11 +46,11 @@ result_json(const struct ps_run *r, struct fal_buf *out)
 	}
 	fal_json_member_num(out, "loss", s->loss);
 	fal_json_member_fixed(out, "seconds", o->seconds, 3);
-	fal_json_member_u64(out, "moved", s->moved);
-	fal_json_member_u64(out, "cloned", s->cloned);
-	fal_json_member_u64(out, "filled", s->filled);
-	fal_json_member_u64(out, "lost", s->lost);
-	fal_json_member_u64(out, "skipped", s->skipped);
+	fal_json_member_u64(out, "moved", s->tasks.moved);
+	fal_json_member_u64(out, "cloned", s->tasks.cloned);
+	fal_json_member_u64(out, "filled", s->tasks.filled);
+	fal_json_member_u64(out, "lost", s->tasks.lost);
+	fal_json_member_u64(out, "skipped", s->tasks.skipped);
 	fal_json_member_str(out, "chain", r->record.chain.link);
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');

@@ -164,12 +164,7 @@ coord_marked(struct fal_coord *c, double now)
 	c->marking = false;
 	p->t = fal_coord_seconds(c, now);
 	/* Of the rounds that the trace has by now, which are all of the version's. */
-	p->moved = s->moved;
-	p->cloned = s->cloned;
-	p->filled = s->filled;
-	p->lost = s->lost;
-	p->dropped = s->dropped;
-	p->skipped = s->skipped;
+	p->tasks = s->tasks;
 	p->policy = fal_coord_policy_now(c);
 	/* As the trace has them up to here: some may have come or gone since the order.
 	 */
@@ -255,12 +250,7 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->loss = p->loss;
 	s->epoch_loss = p->epoch_loss;
 	coord_health_become(c, p->start_loss);
-	s->moved = p->moved;
-	s->cloned = p->cloned;
-	s->filled = p->filled;
-	s->lost = p->lost;
-	s->dropped = p->dropped;
-	s->skipped = p->skipped;
+	s->tasks = p->tasks;
 	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
 		return FAL_EFORMAT;
 	meet_again(c, p);
@@ -293,15 +283,13 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 		.lines = was->lines,
 		.torn = was->torn,
 	};
-	fal_trace_put(&c->line, was->t, FAL_EV_RESTART, &line);
-	coord_trace(c);
+	coord_put(c, was->t, FAL_EV_RESTART, &line);
 	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
 		const struct fal_past_worker *w = &past->worker[i];
-		fal_trace_put(&c->line, was->t, FAL_EV_LEAVE,
-			      &(struct fal_ev_leave){
-				      .worker = w->name,
-				      .id = w->id,
-				      .reason = "the coordinator was restarted" });
-		coord_trace(c);
+		coord_put(c, was->t, FAL_EV_LEAVE,
+			  &(struct fal_ev_leave){
+				  .worker = w->name,
+				  .id = w->id,
+				  .reason = "the coordinator was restarted" });
 	}
 }

@@ -467,7 +467,7 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 static void
 count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
-	struct fal_coord_status *s = &c->status;
+	struct fal_coord_tasks *s = &c->status.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
 		s->moved += l->log[FAL_ENTRY_MOVE].v[i].count;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_CLONE].n; i++)
@@ -645,8 +645,6 @@ tell_news(struct fal_coord *c, double now)
 
 /* ---- what shards say ------------------------------------------------------------- */
 
-/* ---- orders ------------------------------------------------------------------------ */
-
 static struct fal_news *
 news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 {
@@ -681,8 +679,6 @@ on_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 		n->norm = sqrt(o.squares);
 	coord_order(c, &o);
 }
-
-/* ---- rounds ------------------------------------------------------------------------ */
 
 void
 coord_commit_free(struct fal_coord *c)
@@ -800,8 +796,6 @@ has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
 	if ((g->complete | g->over) != was)
 		complete(c, now, g);
 }
-
-/* ---- what is told when all have said so -------------------------------------------- */
 
 /* What the shard has done, as it says for the first time; or NULL.  Where it says why the
  * job cannot go on, that ends. */
@@ -1068,11 +1062,10 @@ trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
 				(uint64_t)a->first * g->task;
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
-		      &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
-						  coord_known(c, a->worker)->name,
-						  a->worker, sample });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
+		  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
+					      coord_known(c, a->worker)->name, a->worker,
+					      sample });
 }
 
 /* The shards count a task that brings nothing. */

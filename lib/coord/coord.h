@@ -72,6 +72,11 @@ struct fal_coord_served {
 	double queue;    /* in which workers' links had not taken all, summed up */
 };
 
+/* Tasks so far, by what became of them. */
+struct fal_coord_tasks {
+	uint64_t moved, cloned, filled, lost, dropped, skipped;
+};
+
 /* What a coordinator was when a version was marked: with the image of that version, all
  * that a new incarnation needs to go on from there as if nothing had happened. */
 struct fal_coord_past {
@@ -95,7 +100,8 @@ struct fal_coord_past {
 	double loss, epoch_loss;
 	double start_loss, sum_loss; /* eval.c */
 	uint64_t samples;
-	uint64_t moved, cloned, filled, lost, dropped, skipped, epoch_skipped;
+	struct fal_coord_tasks tasks;
+	uint64_t epoch_skipped;
 	char data[2 * FAL_DATA_HASH + 1]; /* of trainers; "": none said so (sessions.c) */
 	/* The keys that are known, by number, and who is here. */
 	struct fal_past_key {
@@ -456,7 +462,7 @@ struct fal_coord_status {
 	uint64_t judged;      /* clocks that were over when its version was made */
 	uint64_t epoch;       /* epochs that are over, by their clocks */
 	double epoch_loss;    /* mean loss of the tasks of the last one, or NAN */
-	uint64_t moved, cloned, filled, lost, dropped, skipped; /* tasks, so far */
+	struct fal_coord_tasks tasks;
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */

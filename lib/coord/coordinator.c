@@ -25,6 +25,13 @@ coord_trace(struct fal_coord *c)
 	coord_called(c);
 }
 
+void
+coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *line)
+{
+	fal_trace_put(&c->line, t, ev, line);
+	coord_trace(c);
+}
+
 uint32_t
 coord_place(const struct fal_coord *c, uint32_t id)
 {

@@ -191,8 +191,7 @@ conclude(struct fal_coord *c, double now)
 		.accuracy = c->status.accuracy,
 		.keys = { key, keys },
 	};
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
 	free(key);
 }
 
@@ -524,10 +523,9 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 		.name = { w->name, p->name },
 		.key = { c->key[w->key - 1].name, c->key[p->key - 1].name },
 	};
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERIFY,
-		      &(struct fal_ev_verify){
-			      of.round, r.clock, of.task, { id, 2 }, { word, 2 } });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_VERIFY,
+		  &(struct fal_ev_verify){
+			  of.round, r.clock, of.task, { id, 2 }, { word, 2 } });
 	if (c->conf.verify_stop && c->why == NULL)
 		c->why = "two keys have unlike results of a task (verify.stop)";
 	if (c->ops.unlike == NULL)

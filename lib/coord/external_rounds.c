@@ -72,9 +72,8 @@ fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t olde
 	put(c, version, oldest);
 	c->newer = true;
 	c->version = c->published = version;
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_VERSION,
-		      &(struct fal_ev_version){ version });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_VERSION,
+		  &(struct fal_ev_version){ version });
 	fal_sched_newer(c->sched, now, version);
 	return coord_advance(c, now);
 }
@@ -113,9 +112,8 @@ void
 fal_coord_parted(struct fal_coord *c, double now, const char *why)
 {
 	coord_enter(c);
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_FAILED,
-		      &(struct fal_ev_failed){ .version = c->published, .reason = why });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_FAILED,
+		  &(struct fal_ev_failed){ .version = c->published, .reason = why });
 	/* Nobody's leave comes behind the end. */
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];

@@ -128,8 +128,7 @@ tell(struct fal_coord *c, double now)
 		const struct middle is_of = middle_of(&w->rows, i, t, w->scratch);
 		line.blame = is_of.waited;
 		line.took = is_of.took;
-		fal_trace_put(&c->line, t, FAL_EV_SHARD, &line);
-		coord_trace(c);
+		coord_put(c, t, FAL_EV_SHARD, &line);
 		*was = is;
 	}
 	w->rows.n = 0;
@@ -329,8 +328,7 @@ coord_move_advance(struct fal_coord *c, double now, bool quiet)
 static void
 take(struct fal_coord *c, double now)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_COMMIT };
-	coord_order(c, &o);
+	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
 	c->map = c->move.to;
 	c->conf.shards = c->map.shards;
 	c->conf.tickets.epoch = c->map.epoch;
@@ -345,8 +343,7 @@ take(struct fal_coord *c, double now)
 static void
 give_up(struct fal_coord *c, double now, int why)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_ABORT };
-	coord_order(c, &o);
+	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_ABORT });
 	conclude_move(c, now, why);
 }
 

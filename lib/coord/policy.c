@@ -59,13 +59,12 @@ coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *
 		c->line.err = FAL_ENOMEM;
 	} else {
 		const char *all = more ? (const char *)policy.p : NULL;
-		fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_POLICY,
-			      &(struct fal_ev_policy){ .clock = clock,
-						       .version = c->published,
-						       .scheme = (const char *)rule.p,
-						       .by = by,
-						       .policy = { all, policy.n } });
-		coord_trace(c);
+		coord_put(c, fal_coord_seconds(c, now), FAL_EV_POLICY,
+			  &(struct fal_ev_policy){ .clock = clock,
+						   .version = c->published,
+						   .scheme = (const char *)rule.p,
+						   .by = by,
+						   .policy = { all, policy.n } });
 	}
 	fal_buf_free(&rule);
 	fal_buf_free(&policy);
@@ -74,9 +73,8 @@ coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *
 static void
 trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
 {
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_HOLD,
-		      &(struct fal_ev_hold){ why, by });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_HOLD,
+		  &(struct fal_ev_hold){ why, by });
 }
 
 /* The change that waits is over, with this result. */
@@ -116,7 +114,6 @@ keep_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 static void
 enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char *by)
 {
-	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
 	const bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule);
 	/* As the journal has it: what is begun under it is not behind it. */
 	const uint64_t clock = fal_coord_front(c);
@@ -124,7 +121,7 @@ enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char 
 	coord_keep_versions(c, fal_sched_versions(c->sched));
 	c->loose |= !fal_rule_traits(&p->rule).shared;
 	if (other)
-		coord_order(c, &forget);
+		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET });
 	if (c->err == 0)
 		coord_trace_policy(c, now, clock, by);
 }

@@ -364,6 +364,8 @@ void coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *wh
 void coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Hands the line in c->line to the trace. */
 void coord_trace(struct fal_coord *c);
+/* The line of this event and time, of its struct, goes to the trace. */
+void coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *line);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
 uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);

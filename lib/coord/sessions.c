@@ -99,9 +99,8 @@ coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
 	if (c->key[key - 1].charges >= TWICE && session_of_key(c, key, worker) == NULL)
 		return;
 	c->key[key - 1].charges++;
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_CHARGE,
-		      &(struct fal_ev_charge){ w->name, worker, why });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_CHARGE,
+		  &(struct fal_ev_charge){ w->name, worker, why });
 	while ((p = session_of_key(c, key, worker)) != NULL && is_banned(c, p))
 		coord_refuse(c, now, p->id, why);
 }
@@ -441,9 +440,8 @@ trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p, const 
 	c->trainer.since = now;
 	snprintf(c->trainer.why, sizeof(c->trainer.why), "trainer of %s failed: %s",
 		 p->name, why);
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_TRAINER,
-		      &(struct fal_ev_trainer){ key->name, c->trainer.why });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_TRAINER,
+		  &(struct fal_ev_trainer){ key->name, c->trainer.why });
 }
 
 const char *
@@ -552,8 +550,7 @@ trace_join(struct fal_coord *c, double now, struct fal_peer *p)
 	};
 	fal_hex(p->fingerprint, FAL_FINGERPRINT, hex);
 	p->joined = fal_coord_seconds(c, now);
-	fal_trace_put(&c->line, p->joined, FAL_EV_JOIN, &line);
-	coord_trace(c);
+	coord_put(c, p->joined, FAL_EV_JOIN, &line);
 }
 
 static void
@@ -639,10 +636,9 @@ on_capacity(struct fal_coord *c, double now, struct fal_peer *p, const struct fa
 	p->task_ns = m->capacity.task_ns > 0 ? m->capacity.task_ns : p->task_ns;
 	p->large = 0;
 	p->large_ns = 0;
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_GROUP,
-		      &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
-					      m->capacity.lanes });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_GROUP,
+		  &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
+					  m->capacity.lanes });
 	return fal_sched_capacity(c->sched, now, p->worker, m->capacity.lanes,
 				  (double)m->capacity.task_ns * 1e-9);
 }
@@ -900,9 +896,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p, 0);
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_LEAVE,
-		      &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_LEAVE,
+		  &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted });
 	tell_went(c, p, why);
 	fal_sched_leave(c->sched, now, p->worker);
 	coord_numerics(c, now);
@@ -1017,9 +1012,8 @@ fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *
 		  uint64_t count)
 {
 	coord_enter(c);
-	fal_trace_put(&c->line, fal_coord_seconds(c, now), FAL_EV_REFUSE,
-		      &(struct fal_ev_refuse){ key, why, count });
-	coord_trace(c);
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_REFUSE,
+		  &(struct fal_ev_refuse){ key, why, count });
 }
 
 void

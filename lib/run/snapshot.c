@@ -152,12 +152,12 @@ static const struct member members[] = {
 	M("start_loss", REAL, past.start_loss),
 	M("sum_loss", MEAN, past.sum_loss),
 	M("samples", WHOLE, past.samples),
-	M("moved", WHOLE, past.moved),
-	M("cloned", WHOLE, past.cloned),
-	M("filled", WHOLE, past.filled),
-	M("lost", WHOLE, past.lost),
-	M("dropped", WHOLE, past.dropped),
-	M("skipped", WHOLE, past.skipped),
+	M("moved", WHOLE, past.tasks.moved),
+	M("cloned", WHOLE, past.tasks.cloned),
+	M("filled", WHOLE, past.tasks.filled),
+	M("lost", WHOLE, past.tasks.lost),
+	M("dropped", WHOLE, past.tasks.dropped),
+	M("skipped", WHOLE, past.tasks.skipped),
 	M("epoch_skipped", WHOLE, past.epoch_skipped),
 };
 /* clang-format on */

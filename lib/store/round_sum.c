@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -17,8 +18,6 @@ forget_entries(struct round *r)
 		free(r->entry[i].sums);
 	}
 	r->entries = 0;
-	for (size_t i = 0; i < r->index_cap; i++)
-		r->index[i] = EMPTY;
 }
 
 /* Where the round of this number stands, or belongs, in s->open. */
@@ -46,34 +45,22 @@ round_find(const struct fal_store *s, uint64_t number)
 
 /* ---- contributions ------------------------------------------------------------- */
 
-/* The place of `id` in the index: its entry, or the empty place where it belongs. */
+/* Where the entry of `id` stands, or belongs. */
 static size_t
-probe(const struct round *r, struct fal_cid id)
+entry_place(const struct round *r, struct fal_cid id)
 {
-	uint64_t h = ((uint64_t)id.worker << 32 | id.seq) * 0x9E3779B97F4A7C15u;
-	size_t at = (size_t)(h >> 32) & (r->index_cap - 1);
-	while (r->index[at] != EMPTY && !fal_cid_eq(r->entry[r->index[at]].id, id))
-		at = (at + 1) & (r->index_cap - 1);
-	return at;
+	uint64_t key;
+	_Static_assert(sizeof(key) == sizeof(id), "an id is a number");
+	memcpy(&key, &id, sizeof(key));
+	return fal_sorted_place64(r->entry, r->entries, sizeof(*r->entry), key);
 }
 
 static struct entry *
 find(const struct round *r, struct fal_cid id)
 {
-	if (r->index_cap == 0)
-		return NULL;
-	size_t at = probe(r, id);
-	return r->index[at] != EMPTY ? &r->entry[r->index[at]] : NULL;
-}
-
-static void
-grow_index(struct round *r)
-{
-	FAL_XGROW(r->index, r->index_cap, r->index_cap > 0 ? r->index_cap * 2 : 64);
-	for (size_t i = 0; i < r->index_cap; i++)
-		r->index[i] = EMPTY;
-	for (uint32_t i = 0; i < r->entries; i++)
-		r->index[probe(r, r->entry[i].id)] = i;
+	const size_t at = entry_place(r, id);
+	const bool is = at < r->entries && fal_cid_eq(r->entry[at].id, id);
+	return is ? &r->entry[at] : NULL;
 }
 
 static bool
@@ -105,12 +92,11 @@ enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_
 				(from->inherited != NULL ? from->inherited[i] : 0);
 		e.have = from->have;
 	}
-	if (((size_t)r->entries + 1) * 2 > r->index_cap)
-		grow_index(r);
+	const size_t at = entry_place(r, id);
 	FAL_XGROW(r->entry, r->entry_cap, (size_t)r->entries + 1);
-	r->entry[r->entries] = e;
-	r->index[probe(r, id)] = r->entries;
-	*out = &r->entry[r->entries++];
+	*out = &r->entry[at];
+	memmove(*out + 1, *out, (r->entries++ - at) * sizeof(**out));
+	**out = e;
 	return FAL_OK;
 }
 
@@ -401,7 +387,6 @@ store_free_rounds(struct fal_store *s)
 		free(r->exps);
 		free(r->counted);
 		free(r->entry);
-		free(r->index);
 		free(r);
 	}
 	for (size_t i = 0; i < s->spares.n; i++)

@@ -11,8 +11,8 @@
 
 /* One contribution as this shard sees it. */
 struct entry {
-	struct fal_cid id;
-	uint32_t tasks; /* 0: only fenced so far */
+	struct fal_cid id; /* first: they stand in its order */
+	uint32_t tasks;    /* 0: only fenced so far */
 	bool fenced;
 	uint32_t have;      /* bits set in `seen` and `inherited` */
 	uint8_t *seen;      /* by block, bits: came with this contribution */
@@ -20,8 +20,6 @@ struct entry {
 	/* With checksums, by block: of what was added, in the quantum of the sum. */
 	uint64_t *sums;
 };
-
-#define EMPTY UINT32_MAX /* of an index */
 
 struct round {
 	struct fal_store_round is;
@@ -33,8 +31,6 @@ struct round {
 	struct entry *entry;
 	uint32_t entries;
 	size_t entry_cap;
-	uint32_t *index; /* open addressing over entries; or EMPTY */
-	size_t index_cap;
 	struct fal_largest largest; /* value that was added */
 };
 

@@ -176,7 +176,8 @@ static bool
 moved_needlessly(const struct plan *p, const struct outcome *o)
 {
 	return all_equal(p) && p->orders == 0 && !p->apart &&
-	       rule_of(p->scheme).scheme != FAL_FLEXRR && o->status.moved > may_move(p);
+	       rule_of(p->scheme).scheme != FAL_FLEXRR &&
+	       o->status.tasks.moved > may_move(p);
 }
 
 /* Do words on a task differ, or is somebody charged, although nobody lies or is flaky? */
