@@ -579,12 +579,10 @@ new_coord(struct ps_server *s)
 		conf.above = &above;
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	int err = fal_files_place(s->job, s->fleet.places, &place);
-	if (err == FAL_OK) {
-		place.map = conf.tickets.epoch;
-		conf.place = &place;
-		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
-	}
+	fal_files_place(s->job, s->fleet.places, &place);
+	place.map = conf.tickets.epoch;
+	conf.place = &place;
+	int err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
 	fal_files_place_free(&place);
 	if (err < 0)

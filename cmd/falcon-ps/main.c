@@ -681,8 +681,7 @@ run(struct ps_run *r, const char *path)
 	if (r->opt.check && !joins)
 		return FAL_EXIT_DONE;
 	fal_suites_measure(uv_hrtime);
-	if (fal_threads_new((uint32_t)r->opt.threads, WORTH_NS, &r->threads) < 0)
-		return ps_run_say(&(struct fal_diag){ "" }, FAL_ENOMEM);
+	r->threads = fal_threads_new((uint32_t)r->opt.threads, WORTH_NS);
 	code = joins ? ps_run_join(r) : run_job(r);
 	fal_threads_free(r->threads);
 	return code;

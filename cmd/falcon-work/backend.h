@@ -12,8 +12,6 @@
 #include "run/task_runner.h"
 #include "wire/msg.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
 /* What READY says of it. */
 struct maker_probed {

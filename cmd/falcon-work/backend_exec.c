@@ -120,32 +120,6 @@ samples_header(const struct fal_setup *s, struct fal_buf *out)
 		    l.x_at + l.x);
 }
 
-/* The names of tensors that are running statistics, though they be frozen. */
-static void
-find_buffers(struct trainer_job *j, const struct fal_setup *s)
-{
-	j->buffer = fal_xcalloc(s->model->tensors, sizeof(*j->buffer));
-	j->job.buffer = j->buffer;
-	for (uint32_t i = 0; i < s->model->tensors; i++) {
-		const char *name = s->model->tensor[i].name;
-		if (fal_job_buffers(&s->job, name))
-			j->buffer[j->job.buffers++] = name;
-	}
-}
-
-/* What the job's keys freeze is marked in the model, too. */
-static void
-mark_frozen(const struct fal_setup *s)
-{
-	const struct fal_optim *o = &s->job.optim;
-	for (uint32_t i = 0; i < s->model->tensors; i++)
-		for (uint32_t k = 0; k < o->ranges; k++)
-			s->model->tensor[i].frozen |=
-				o->range[k].rule == FAL_RANGE_FROZEN &&
-				s->model->tensor[i].offset - o->range[k].first <
-					o->range[k].count;
-}
-
 void
 exec_job_make(struct trainer_job *j, const struct fal_setup *s)
 {
@@ -161,8 +135,19 @@ exec_job_make(struct trainer_job *j, const struct fal_setup *s)
 	j->params_bytes = s->model->values * sizeof(float);
 	const struct layout l = layout_of(s);
 	j->samples_bytes = l.y + l.x;
-	find_buffers(j, s);
-	mark_frozen(s);
+	const struct fal_optim *o = &s->job.optim;
+	j->buffer = fal_xcalloc(s->model->tensors, sizeof(*j->buffer));
+	j->job.buffer = j->buffer;
+	for (uint32_t i = 0; i < s->model->tensors; i++) {
+		struct fal_tensor *t = &s->model->tensor[i];
+		/* Running statistics, though they be frozen. */
+		if (fal_job_buffers(&s->job, t->name))
+			j->buffer[j->job.buffers++] = t->name;
+		/* What the job's keys freeze is marked in the model, too. */
+		for (uint32_t k = 0; k < o->ranges; k++)
+			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
+				     t->offset - o->range[k].first < o->range[k].count;
+	}
 	samples_header(s, &j->samples);
 	if (fal_safetensors_header(s->model, &j->params) < 0 || j->samples.err < 0)
 		fal_out_of_memory();
@@ -378,13 +363,6 @@ start(struct maker *maker)
 	return fixed_task(m);
 }
 
-/* Counts a try that came to nothing, unless it was cancelled. */
-static void
-count_failure(struct bench *b, enum trainer_end end)
-{
-	b->failures += end != TRAINER_CANCELLED;
-}
-
 /* FAL_EPERM where the lane's trainer was given up, or has failed too often: it was said.
  */
 static int
@@ -459,7 +437,7 @@ probe_once(struct maker_exec *m, uint32_t lane, struct trainer_made *made,
 		else if (!trainer_failed(b->trainer))
 			err = FAL_EIO;
 		if (made->end != TRAINER_MADE)
-			count_failure(b, made->end);
+			b->failures += made->end != TRAINER_CANCELLED;
 		err = err == FAL_OK ? judge_failures(m, lane) : err;
 	}
 	b->failures = 0;
@@ -541,7 +519,7 @@ prove(struct maker_exec *m, uint32_t lane, uint64_t start, bool *proven)
 		if (made.end == TRAINER_MADE)
 			err = compare(m, lane, start, bits);
 		else
-			count_failure(b, made.end);
+			b->failures += made.end != TRAINER_CANCELLED;
 	}
 	*proven = b->proven == start;
 	return err;
@@ -613,7 +591,7 @@ was_last(struct bench *b, enum trainer_end end, const struct fal_ran *ran)
 	if (end == TRAINER_MADE && ran->nonfinite)
 		b->nonfinite = true;
 	else
-		count_failure(b, end);
+		b->failures += end != TRAINER_CANCELLED;
 	return end == TRAINER_CANCELLED;
 }
 

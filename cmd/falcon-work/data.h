@@ -13,8 +13,6 @@
 #include "job/job.h"
 #include "wire/msg.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 
 enum { FEED_PLACES = 4 }; /* chunks that are looked for, asked for or kept at a time */

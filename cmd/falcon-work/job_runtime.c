@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "net/conn.h"
 #include "net/sendq.h"
-#include "sched/policy.h"
 
 #include <stdlib.h>
 

@@ -11,8 +11,6 @@
 #include "sec/hash.h"
 #include "work.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 
 /* Where and for whom a kit is made; `opt` and `loop` are kept. */

@@ -145,31 +145,25 @@ read_emulate(const char *spec, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
-/* The client key; 0 or an exit code. */
-static int
-read_key(const char *option, struct fal_client_key **out)
-{
-	struct fal_diag diag;
-	fal_cli_hide_memory();
-	int err = fal_client_key_load(option, FAL_ROLE_WORK, out, &diag);
-	if (err == FAL_OK)
-		return FAL_EXIT_DONE;
-	fal_cli_err(PROG, "%s", diag.text);
-	return fal_cli_exit_file(err);
-}
-
 static int
 work(const struct given *t, const char *addr, struct work_opt *opt)
 {
 	char host[FAL_NAME_MAX + 1] = "";
 	struct fal_client_key *key;
+	struct fal_diag diag;
 	int code = check(t, addr, opt);
 	gethostname(host, sizeof(host) - 1);
 	opt->name = t->name != NULL ? t->name : fal_name_valid(host) ? host : "worker";
 	if (code == FAL_EXIT_DONE)
 		code = read_emulate(t->emulate, opt);
-	if (code == FAL_EXIT_DONE)
-		code = read_key(t->key, &key);
+	if (code == FAL_EXIT_DONE) {
+		fal_cli_hide_memory();
+		int err = fal_client_key_load(t->key, FAL_ROLE_WORK, &key, &diag);
+		if (err < 0) {
+			fal_cli_err(PROG, "%s", diag.text);
+			code = fal_cli_exit_file(err);
+		}
+	}
 	if (code != FAL_EXIT_DONE) {
 		fal_spec_free(opt->emulate);
 		return code;

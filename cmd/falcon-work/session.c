@@ -118,13 +118,6 @@ is_needed(const struct link *l)
 	return i < l->first - 1 + l->count;
 }
 
-static void
-link_free(struct link *l)
-{
-	fal_secret_free(l->key);
-	free(l);
-}
-
 /* Where it is, and the key to it. */
 static int
 link_fill(struct link *l, const struct fal_msg *m)
@@ -160,7 +153,8 @@ link_drop(struct session *s, size_t at)
 	struct link *l = s->link[at];
 	if (l->chan != NULL)
 		fal_chan_kill(l->chan);
-	link_free(l);
+	fal_secret_free(l->key);
+	free(l);
 	memmove(s->link + at, s->link + at + 1,
 		(--s->links - at) * sizeof(struct link *));
 }
@@ -169,10 +163,9 @@ link_drop(struct session *s, size_t at)
 static int
 links_add(struct session *s, const struct fal_msg *m)
 {
-	const uint32_t over = m->map.first - 1 < FAL_SHARDS_MAX
-				      ? FAL_SHARDS_MAX - (m->map.first - 1)
-				      : 0;
-	if (!fal_name_valid(m->map.name) || m->map.count < 1 || m->map.count > over)
+	const uint32_t before = m->map.first - 1;
+	if (!fal_name_valid(m->map.name) || m->map.count < 1 ||
+	    before >= FAL_SHARDS_MAX || m->map.count > FAL_SHARDS_MAX - before)
 		return FAL_EFORMAT;
 	for (size_t i = s->links; i > 0; i--) {
 		const struct link *l = s->link[i - 1];
@@ -243,21 +236,6 @@ is_well(const struct link *l)
 	return !l->dialled || l->chan != NULL || !is_needed(l);
 }
 
-/* Sends a PUSH to the shard, if it is elsewhere; else 0.  1, or an error. */
-static int
-links_push(struct session *s, uint32_t shard, const struct fal_buf *msg)
-{
-	for (size_t i = 0; i < s->links; i++) {
-		const struct link *l = s->link[i];
-		if (shard < l->first || shard - l->first >= l->count)
-			continue;
-		int err = l->chan != NULL ? fal_chan_send(l->chan, msg, FAL_SEND_BULK)
-					  : FAL_OK;
-		return err < 0 && err != FAL_ESTATE ? err : 1; /* closing: all was said */
-	}
-	return 0;
-}
-
 /* Ends the streams when what was sent has left. */
 static void
 links_close(struct session *s)
@@ -277,14 +255,8 @@ links_close(struct session *s)
 static void
 links_kill(struct session *s)
 {
-	for (size_t i = 0; i < s->links; i++) {
-		if (s->link[i]->chan != NULL)
-			fal_chan_kill(s->link[i]->chan);
-		link_free(s->link[i]);
-	}
-	free(s->link);
-	s->link = NULL;
-	s->links = s->links_cap = 0;
+	while (s->links > 0)
+		link_drop(s, s->links - 1);
 }
 
 /* --- sending ---------------------------------------------------------------------- */
@@ -323,11 +295,16 @@ static void
 agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 {
 	struct session *s = arg;
-	int err = links_push(s, shard, msg);
-	if (err == 0)
+	size_t i = 0;
+	while (i < s->links && shard - s->link[i]->first >= s->link[i]->count)
+		i++;
+	if (i == s->links) {
 		agent_send(s, msg, true);
-	else if (err < 0)
-		session_trouble(s, err);
+	} else if (s->link[i]->chan != NULL) {
+		int err = fal_chan_send(s->link[i]->chan, msg, FAL_SEND_BULK);
+		if (err < 0 && err != FAL_ESTATE)
+			session_trouble(s, err);
+	}
 }
 
 /* With no other process there is nobody else to push to. */
@@ -528,18 +505,14 @@ session_after(struct session *s, int err)
  * coordinator is elsewhere, or, if no more is to be done than to copy, where others leave
  * one. */
 static bool
-has_core(struct session *s)
-{
-	return !fal_chan_is_local(s->chan) ||
-	       (fal_chan_is_unsealed(s->chan) &&
-		spare_core(&s->spare, uv_hrtime(), fal_agent_lanes(s->agent)));
-}
-
-static bool
 agent_begins(void *arg)
 {
 	struct session *s = arg;
-	return kit_begins(&s->kit) && has_core(s);
+	if (!kit_begins(&s->kit))
+		return false;
+	return !fal_chan_is_local(s->chan) ||
+	       (fal_chan_is_unsealed(s->chan) &&
+		spare_core(&s->spare, uv_hrtime(), fal_agent_lanes(s->agent)));
 }
 
 static void
@@ -645,29 +618,23 @@ session_say_late(struct session *s)
 		    100 * (double)s->late_ns / (double)s->due_ns);
 }
 
-/* Its trainer can do nothing for the job: the coordinator is told why. */
-static void
-resign(struct session *s, const char *why)
-{
-	struct fal_msg m = { .type = FAL_MSG_LEAVE };
-	m.leave.cause = FAL_LEAVE_TRAINER;
-	fal_text_plain(m.leave.why, sizeof(m.leave.why), why);
-	if (s->welcome && !s->ending)
-		session_send(s, &m);
-	session_end(s, FAL_EXIT_NO);
-}
-
-/* No more can be computed on the lane. */
+/* No more can be computed on the lane: a trainer that was given up has said so, and the
+ * coordinator is told why. */
 static void
 fail(struct session *s, const char *what, uint32_t lane, int err)
 {
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
 	struct fal_diag why;
 	if (err != FAL_EPERM) {
 		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
 		return;
 	}
-	trainer_trouble(s->opt->exec->trainer[lane], &why); /* it was said */
-	resign(s, why.text);
+	trainer_trouble(s->opt->exec->trainer[lane], &why);
+	m.leave.cause = FAL_LEAVE_TRAINER;
+	fal_text_plain(m.leave.why, sizeof(m.leave.why), why.text);
+	if (s->welcome && !s->ending)
+		session_send(s, &m);
+	session_end(s, FAL_EXIT_NO);
 }
 
 static void
@@ -716,26 +683,15 @@ on_chunk(void *arg)
 		send_ready(s);
 }
 
-/* One more stream is open. */
-static void
-session_attached(struct session *s)
-{
-	if (s->agent == NULL)
-		return;
-	on_chunk(s);
-	if (s->ready && !s->ending)
-		session_after(s, FAL_OK); /* what waits for that stream goes out */
-}
-
 /* The probe, or a local copy of the data, has come to its end. */
 static void
 on_prepared(void *arg)
 {
 	struct session *s = arg;
 	const struct kit *k = &s->kit;
-	if (k->probe.err < 0)
+	if (!k->probe.running && k->probe.err < 0)
 		fail(s, "probing", k->probed.lane, k->probe.err);
-	else if (k->fill.err < 0)
+	else if (!k->fill.running && k->fill.err < 0)
 		session_fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
 	if (s->chan == NULL)
 		session_settle(s);
@@ -1068,10 +1024,14 @@ on_link_open(void *arg, struct fal_chan *c)
 		fal_out_of_memory();
 	int err = fal_chan_send(c, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
-	if (err < 0)
+	if (err < 0) {
 		session_trouble(s, err);
-	else
-		session_attached(s);
+	} else if (s->agent != NULL) {
+		on_chunk(s);
+		if (s->ready && !s->ending)
+			session_after(s,
+				      FAL_OK); /* what waits for that stream goes out */
+	}
 }
 
 static int link_dial(struct session *s, struct link *l);
@@ -1291,13 +1251,16 @@ on_signal(uv_signal_t *h, int sig)
 	session_after(s, FAL_OK);
 }
 
-/* 0, or what libuv says. */
-static int
-start(struct session *s)
+int
+session_run(const struct work_opt *opt)
 {
+	struct session *s = fal_xcalloc(1, sizeof(*s));
 	const int bad = uv_loop_init(&s->loop);
-	if (bad < 0)
-		return bad;
+	if (bad < 0) {
+		fal_cli_err(PROG, "%s", uv_strerror(bad));
+		free(s);
+		return FAL_EXIT_NO;
+	}
 	uv_timer_init(&s->loop, &s->timer);
 	uv_timer_init(&s->loop, &s->soon);
 	uv_timer_init(&s->loop, &s->look);
@@ -1308,19 +1271,6 @@ start(struct session *s)
 	uv_timer_start(&s->look, on_look, 0, LOOK_MS);
 	uv_signal_start(&s->on_term, on_signal, SIGTERM);
 	uv_signal_start(&s->on_int, on_signal, SIGINT);
-	return 0;
-}
-
-int
-session_run(const struct work_opt *opt)
-{
-	struct session *s = fal_xcalloc(1, sizeof(*s));
-	const int bad = start(s);
-	if (bad < 0) {
-		fal_cli_err(PROG, "%s", uv_strerror(bad));
-		free(s);
-		return FAL_EXIT_NO;
-	}
 	s->opt = opt;
 	s->retry.lost = uv_hrtime();
 	s->retry.give_up = opt->give_up * 1000000000;
@@ -1338,6 +1288,7 @@ session_run(const struct work_opt *opt)
 	const int code = s->code;
 	kit_forget(&s->kit);
 	fal_texts_free(&s->coming);
+	free(s->link);
 	free(s);
 	return code;
 }

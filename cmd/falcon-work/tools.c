@@ -80,16 +80,6 @@ eval_afford(struct eval *e, bool predicts, struct fal_diag *diag)
 	return need_judge(e->opt, e->job.name, "needs", need, 0, diag);
 }
 
-static int
-load_set(struct eval *e, const char *file, struct fal_diag *diag)
-{
-	const struct fal_load files = { .job = &e->job, .job_file = file, .test = true };
-	if (!fal_job_has_test(&e->job))
-		return fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set",
-				    file);
-	return fal_load_set(&files, &e->set, diag);
-}
-
 /* The set stands for the training data, too: they are not read. */
 static int
 load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
@@ -137,10 +127,14 @@ static int
 eval_load(struct eval *e, const char *job, const char *samples, const char *model,
 	  struct fal_diag *diag)
 {
+	const struct fal_load files = { .job = &e->job, .job_file = job, .test = true };
 	int err = load_job(e, job, diag);
-	if (err == FAL_OK)
-		err = samples != NULL ? fal_set_load_unlabelled(samples, &e->set, diag)
-				      : load_set(e, job, diag);
+	if (err == FAL_OK && samples != NULL)
+		err = fal_set_load_unlabelled(samples, &e->set, diag);
+	else if (err == FAL_OK && !fal_job_has_test(&e->job))
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set", job);
+	else if (err == FAL_OK)
+		err = fal_load_set(&files, &e->set, diag);
 	if (err == FAL_OK)
 		err = load_setup(e, job, samples != NULL, diag);
 	return err < 0 ? err : load_params(e, model, diag);

@@ -243,7 +243,7 @@ free_environment(char **v)
 
 /* In the child: nothing but system calls from here on. */
 static void
-process_become(const char *command, char **env, const int fd[static FDS], pid_t parent)
+process_become(const char *command, char **env, int fd[static FDS], pid_t parent)
 {
 	char *const argv[] = { (char *)"sh", (char *)"-c", (char *)command, NULL };
 	sigset_t none;
@@ -255,7 +255,10 @@ process_become(const char *command, char **env, const int fd[static FDS], pid_t 
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	/* They are all above those that they become. */
+	/* First they go above all those that they become. */
+	for (int i = 0; i < FDS; i++)
+		if ((fd[i] = fcntl(fd[i], F_DUPFD, FDS)) < 0)
+			_exit(127);
 	for (int i = 0; i < FDS; i++)
 		if (dup2(fd[i], i) < 0)
 			_exit(127);
@@ -272,32 +275,6 @@ close_all(const int *fd, int n)
 	for (int i = 0; i < n; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
-}
-
-/* `fd` moved above all that a child uses; it is closed in any case. */
-static int
-lift(int fd)
-{
-	const int up = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FDS);
-	const int why = errno;
-	if (fd >= 0)
-		close(fd);
-	errno = why;
-	return up;
-}
-
-/* Their end and ours; `to_them`: they read. */
-static int
-make_pipe(bool to_them, int *theirs, int *ours)
-{
-	int p[2];
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return FAL_EIO;
-	*theirs = lift(p[to_them ? 0 : 1]);
-	*ours = p[to_them ? 1 : 0];
-	if (*theirs < 0 || fcntl(*ours, F_SETFL, O_NONBLOCK) < 0)
-		return FAL_EIO;
-	return FAL_OK;
 }
 
 /* Closes our ends. */
@@ -323,13 +300,19 @@ process_start(const struct trainer *t, struct process *out)
 			   [PIPE_GRADS] = { FD_GRADS, false } };
 	struct process s = no_process;
 	const pid_t parent = getpid();
-	int fd[FDS] = { -1, -1, -1, -1, -1, -1, -1, -1 };
-	int err = FAL_OK;
-	for (int i = 0; i < PIPES && err == FAL_OK; i++)
-		err = make_pipe(pipes[i].to_them, &fd[pipes[i].theirs], &s.end[i]);
-	for (int i = 0; i < AREAS && err == FAL_OK; i++) {
-		fd[FD_AREAS + i] = fcntl(t->area[i].fd, F_DUPFD_CLOEXEC, FDS);
-		err = fd[FD_AREAS + i] < 0 ? FAL_EIO : FAL_OK;
+	int fd[FDS], theirs[PIPES] = { -1, -1, -1, -1, -1 }, err = FAL_OK;
+	for (int i = 0; i < AREAS; i++)
+		fd[FD_AREAS + i] = t->area[i].fd;
+	for (int i = 0; i < PIPES && err == FAL_OK; i++) {
+		const bool to_them = pipes[i].to_them;
+		int p[2];
+		if (pipe2(p, O_CLOEXEC) < 0) {
+			err = FAL_EIO;
+			break;
+		}
+		fd[pipes[i].theirs] = theirs[i] = p[to_them ? 0 : 1];
+		s.end[i] = p[to_them ? 1 : 0];
+		err = fcntl(s.end[i], F_SETFL, O_NONBLOCK) < 0 ? FAL_EIO : FAL_OK;
 	}
 	if (err == FAL_OK) {
 		char **env = make_environment(&t->conf);
@@ -337,14 +320,12 @@ process_start(const struct trainer *t, struct process *out)
 		if (s.pid == 0)
 			process_become(t->conf.command, env, fd, parent);
 		err = s.pid < 0 ? FAL_EIO : FAL_OK;
-		const int why = errno;
+		if (err == FAL_OK)
+			setpgid(s.pid, s.pid); /* whoever comes first */
 		free_environment(env);
-		errno = why;
 	}
-	if (err == FAL_OK)
-		setpgid(s.pid, s.pid); /* whoever comes first */
 	const int why = errno;
-	close_all(fd, FDS);
+	close_all(theirs, PIPES);
 	if (err < 0)
 		process_close(&s);
 	errno = why;
@@ -375,24 +356,16 @@ process_kill(const struct process *s)
 		;
 }
 
-/* CPU time of it, in clock ticks; 0: not known. */
+/* CPU time of it, in hundredths of a second; 0: not known. */
 static uint64_t
 process_ticks(pid_t pid)
 {
-	char path[40], text[512];
-	unsigned long long user, sys;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	FILE *f = pid > 0 ? fopen(path, "re") : NULL;
-	if (f == NULL)
+	clockid_t clock;
+	struct timespec t;
+	if (pid == 0 || clock_getcpuclockid(pid, &clock) != 0 ||
+	    clock_gettime(clock, &t) < 0)
 		return 0;
-	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-	fclose(f);
-	const char *p = strrchr(text, ')'); /* of its name, which may hold anything */
-	if (p == NULL ||
-	    sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-		   &sys) != 2)
-		return 0;
-	return user + sys;
+	return (uint64_t)t.tv_sec * 100 + (uint64_t)t.tv_nsec / 10000000;
 }
 
 /* --- blame -------------------------------------------------------------------------- */

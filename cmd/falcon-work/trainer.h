@@ -13,8 +13,6 @@
 #include "grad/line.h"
 #include "model/model.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
 struct trainer; /* opaque */
 

@@ -8,8 +8,6 @@
 #include "net/sendq.h"
 #include "sec/keyring.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
 #define PROG "falcon-work"
 

@@ -69,18 +69,6 @@ agent_grow(struct fal_agent *a, const struct fal_agent_most *to)
 	return true;
 }
 
-/* Tasks move now: lanes stand still while results wait for their verdicts, where there
- * are no sums for that. */
-static void
-ask_for_sums(struct fal_agent *a)
-{
-	struct fal_agent_most to = a->conf.most;
-	to.moves = true;
-	if (a->conf.most.versions == 0 || a->conf.most.moves || a->refused)
-		return;
-	a->refused = !agent_grow(a, &to);
-}
-
 struct fal_agent *
 fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops)
 {
@@ -441,8 +429,15 @@ choose(struct fal_agent *a, struct lane *l)
 {
 	if (may_begin(a) && next_task(a, &l->item, &l->on))
 		return true;
-	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0)
-		ask_for_sums(a);
+	const struct fal_agent_most *most = &a->conf.most;
+	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0 &&
+	    most->versions > 0 && !most->moves && !a->refused) {
+		/* Tasks move now: lanes stand still while results wait for their
+		 * verdicts, where there are no sums for that. */
+		struct fal_agent_most to = *most;
+		to.moves = true;
+		a->refused = !agent_grow(a, &to);
+	}
 	if (a->evals.n == 0 || a->kept == NULL || a->kept->version != a->eval_version)
 		return false;
 	l->eval = true;

@@ -25,8 +25,6 @@
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
 struct fal_agent; /* opaque */
 

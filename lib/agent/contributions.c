@@ -400,26 +400,16 @@ agent_push_waits(const struct fal_agent *a)
 	return first_sendable(a) < a->pushes.n;
 }
 
-/* Moves the first sendable push to the front; false: there is none. */
-static bool
-bring_forward(struct fal_agent *a)
-{
-	const size_t i = first_sendable(a);
-	if (i == a->pushes.n)
-		return false;
-	const struct push p = a->pushes.v[i];
-	memmove(a->pushes.v + 1, a->pushes.v, i * sizeof(p));
-	a->pushes.v[0] = p;
-	return true;
-}
-
 bool
 fal_agent_more(struct fal_agent *a)
 {
-	const size_t on_way = a->pushes.n;
+	const size_t i = first_sendable(a), on_way = a->pushes.n;
 	if (a->left)
 		return false;
-	if (bring_forward(a)) {
+	if (i < on_way) {
+		const struct push p = a->pushes.v[i];
+		memmove(a->pushes.v + 1, a->pushes.v, i * sizeof(p));
+		a->pushes.v[0] = p;
 		push_some(a);
 		if (a->pushes.n < on_way)
 			agent_dispatch(a); /* what waits for its sum */

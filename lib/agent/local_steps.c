@@ -6,7 +6,6 @@
 #include "agent/priv.h"
 
 #include "base/mem.h"
-#include "sched/policy.h"
 
 #include <assert.h>
 #include <stdio.h>

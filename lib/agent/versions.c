@@ -179,21 +179,17 @@ agent_vector(size_t n)
 	return v;
 }
 
-static struct snapshot *
-snapshot_alloc(struct fal_agent *a)
-{
-	struct snapshot *s = fal_xcalloc(1, sizeof(*s));
-	s->params = agent_vector(a->conf.n);
-	s->exps = fal_xcalloc(a->blocks, 1);
-	s->seen = fal_xcalloc(a->blocks, 1);
-	a->live++;
-	return s;
-}
-
 struct snapshot *
 agent_snapshot(struct fal_agent *a)
 {
-	struct snapshot *s = a->spare != NULL ? a->spare : snapshot_alloc(a);
+	struct snapshot *s = a->spare;
+	if (s == NULL) {
+		s = fal_xcalloc(1, sizeof(*s));
+		s->params = agent_vector(a->conf.n);
+		s->exps = fal_xcalloc(a->blocks, 1);
+		s->seen = fal_xcalloc(a->blocks, 1);
+		a->live++;
+	}
 	a->spare = NULL;
 	s->refs = 1;
 	s->left = 0;
@@ -413,19 +409,6 @@ go_on(struct fal_agent *a, struct snapshot *s, bool more)
 		agent_dispatch(a);
 }
 
-/* All of `s` is here. */
-static void
-model_complete(struct fal_agent *a, struct snapshot *s)
-{
-	s->serial = ++a->serial;
-	tell_whole(a, s, s->keep);
-	if (s->keep)
-		keep(a, s);
-	s->keep = false;
-	prune(a, s);
-	agent_dispatch(a);
-}
-
 /* Bytes of the values of these blocks; 0: there are no such. */
 static size_t
 bytes_of(const struct fal_agent *a, uint32_t first, uint32_t blocks)
@@ -457,22 +440,15 @@ fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n
 	return (uint8_t *)(s->params + (size_t)part->first * FAL_BLOCK);
 }
 
-/* Is the message of what a place was given for, which is over now? */
-static bool
-is_placed(struct fal_agent *a, const struct fal_msg *m)
-{
-	const struct fal_agent_part p = a->placing;
-	a->placing.blocks = 0;
-	return m->model.placed && p.blocks > 0 && m->model.version == p.version &&
-	       m->model.first == p.first && m->model.blocks == p.blocks;
-}
-
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct snapshot *s = find_version(a, m->model.version);
-	const bool placed = is_placed(a, m);
-	if (placed != m->model.placed)
+	const struct fal_agent_part place = a->placing;
+	const bool placed = m->model.placed;
+	a->placing.blocks = 0;
+	if (placed && (place.blocks == 0 || m->model.version != place.version ||
+		       m->model.first != place.first || m->model.blocks != place.blocks))
 		return FAL_EFORMAT; /* its values are where others belong */
 	if (s == NULL || s->left == 0)
 		return FAL_OK; /* of a version that is not wanted, or that is here */
@@ -502,7 +478,14 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	}
 	part_comes(a, s, first, lacked - s->left);
 	go_on(a, s, part_begun(s, first, blocks));
-	if (s->left == 0)
-		model_complete(a, s);
+	if (s->left > 0)
+		return FAL_OK;
+	s->serial = ++a->serial;
+	tell_whole(a, s, s->keep);
+	if (s->keep)
+		keep(a, s);
+	s->keep = false;
+	prune(a, s);
+	agent_dispatch(a);
 	return FAL_OK;
 }

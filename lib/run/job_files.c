@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- texts in pieces
- * ------------------------------------------------------------------- */
+/* ---- texts in pieces --- */
 
 int
 fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome)
@@ -82,8 +81,7 @@ fal_texts_free(struct fal_texts *t)
 	*t = (struct fal_texts){ 0 };
 }
 
-/* ---- the setup of lanes
- * ---------------------------------------------------------------- */
+/* ---- the setup of lanes --- */
 
 static int
 check_data(const struct fal_setup *s, struct fal_diag *diag)
@@ -234,8 +232,7 @@ fal_setup_test_places(const struct fal_setup *s, uint32_t task)
 	return p;
 }
 
-/* ---- the files
- * ------------------------------------------------------------------------- */
+/* ---- the files --- */
 
 enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or model file */
 
@@ -382,30 +379,33 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 			    j->from, diag);
 }
 
+/* The net of model.file. */
+static int
+load_net(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
+{
+	uint8_t sum[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	int err = fal_cli_read(file, TEXT_MAX, &j->model_text, diag);
+	if (err == FAL_OK)
+		err = fal_model_parse(file, (const char *)j->model_text.p,
+				      j->model_text.n, &j->model, diag);
+	if (err == FAL_OK)
+		err = lay_out(j, file, diag);
+	if (err < 0)
+		return err;
+	fal_sha256(j->model_text.p, j->model_text.n, sum);
+	fal_hex(sum, sizeof(sum), hex);
+	return put_hash(j, path, "model.file-sha256", j->job.model_sha256, file, hex,
+			diag);
+}
+
 static int
 load_model(struct fal_files *j, const char *path, const char *from, struct fal_diag *diag)
 {
 	const struct fal_job *job = &j->job;
 	char *file = job->model != NULL ? fal_job_path(path, job->model) : NULL;
 	char *init = job->init != NULL ? fal_job_path(path, job->init) : NULL;
-	uint8_t sum[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
-	int err = FAL_OK;
-	if ((job->model != NULL && file == NULL) || (job->init != NULL && init == NULL))
-		err = fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	if (err == FAL_OK && file != NULL)
-		err = fal_cli_read(file, TEXT_MAX, &j->model_text, diag);
-	if (err == FAL_OK && file != NULL)
-		err = fal_model_parse(file, (const char *)j->model_text.p,
-				      j->model_text.n, &j->model, diag);
-	if (err == FAL_OK && file != NULL)
-		err = lay_out(j, file, diag);
-	if (err == FAL_OK && file != NULL) {
-		fal_sha256(j->model_text.p, j->model_text.n, sum);
-		fal_hex(sum, sizeof(sum), hex);
-		err = put_hash(j, path, "model.file-sha256", job->model_sha256, file, hex,
-			       diag);
-	}
+	int err = file != NULL ? load_net(j, path, file, diag) : FAL_OK;
 	if (err == FAL_OK && init != NULL)
 		err = load_weights(j, path, init, "model.init-sha256", job->init_sha256,
 				   j->init_hex, diag);
@@ -441,9 +441,8 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 					: test      ? job->test
 						    : job->train);
 	int err = fal_diag_set(diag, FAL_EINVAL,
-			       "%s: samples of %u value%s, but the model takes %u",
-			       file != NULL ? file : path, set->values,
-			       fal_text_s(set->values), m->inputs);
+			       "%s: samples of %u value%s, but the model takes %u", file,
+			       set->values, fal_text_s(set->values), m->inputs);
 	free(file);
 	return err;
 }
@@ -521,8 +520,8 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 		char *file = fal_job_path(path, name);
 		fal_manifest_encode(&set[i], &bytes);
 		hash(&bytes, hex);
-		err = bytes.err < 0 || file == NULL
-			      ? FAL_ENOMEM
+		err = bytes.err < 0
+			      ? bytes.err
 			      : put_hash(j, path, key[i], demanded[i], file, hex, diag);
 		free(file);
 		fal_buf_free(&bytes);
@@ -658,8 +657,7 @@ load_placement(struct fal_files *j, const char *path, struct fal_diag *diag)
 		return FAL_OK;
 	char *file = fal_job_path(path, j->job.placement_file);
 	struct fal_buf text = { 0 };
-	int err = file == NULL ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
-			       : fal_cli_read(file, TEXT_MAX, &text, diag);
+	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
 	if (err == FAL_OK) {
 		fal_put_u8(&text, '\0');
 		err = text.err < 0 ? text.err
@@ -749,14 +747,12 @@ count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 		count[places - 1] += j->placed[i];
 }
 
-int
+void
 fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
 	uint32_t count[FAL_SHARDS_MAX], b = 0;
-	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
-	if (shard == NULL)
-		return FAL_ENOMEM;
+	uint32_t *shard = fal_xcalloc(blocks, sizeof(*shard));
 	*out = (struct fal_line_place){ .rule = j->placed_n > 0 ? FAL_TRACE_FILE
 								: FAL_TRACE_BLOCKS,
 					.places = places,
@@ -768,7 +764,6 @@ fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_plac
 			shard[b] = out->shards;
 		out->shards += count[i] > 0;
 	}
-	return FAL_OK;
 }
 
 void

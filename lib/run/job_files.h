@@ -15,11 +15,8 @@
 #include "trace/writer.h"
 #include "wire/msg.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
-/* ---- texts in pieces
- * ------------------------------------------------------------------- */
+/* ---- texts in pieces --- */
 
 /* What a coordinator may make a worker keep, in bytes. */
 #define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
@@ -41,8 +38,7 @@ int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
 bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
 void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
 
-/* ---- the setup of lanes
- * ---------------------------------------------------------------- */
+/* ---- the setup of lanes --- */
 
 /* What a job's three texts are made into: everything that lanes compute with and that
  * does not change while the job runs; parsed, and checked against each other. */
@@ -100,8 +96,7 @@ struct fal_places fal_setup_places(const struct fal_setup *s, uint64_t clock,
 				   uint32_t task);
 struct fal_places fal_setup_test_places(const struct fal_setup *s, uint32_t task);
 
-/* ---- the files
- * ------------------------------------------------------------------------- */
+/* ---- the files --- */
 
 #define FAL_FILES_SIZES 128
 
@@ -172,9 +167,9 @@ struct fal_rack *fal_files_rack(const struct fal_files *j,
  * many shards there are of those before it. */
 void fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 		   uint32_t before[FAL_SHARDS_MAX + 1]);
-/* The same as the trace tells it, but for the map's number.  FAL_ENOMEM. */
-int fal_files_place(const struct fal_files *j, uint32_t places,
-		    struct fal_line_place *out);
+/* The same as the trace tells it, but for the map's number. */
+void fal_files_place(const struct fal_files *j, uint32_t places,
+		     struct fal_line_place *out);
 void fal_files_place_free(struct fal_line_place *p);
 
 /* Tasks of a whole clock: K; and samples of a full one. */

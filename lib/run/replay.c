@@ -14,6 +14,7 @@
 
 struct lane {
 	struct fal_anew *all;
+	pthread_t thread;
 	struct fal_desk *desk;
 	struct fal_sum *task, *sum; /* of all its tasks */
 	int err;
@@ -47,9 +48,7 @@ static int
 make_lanes(struct fal_anew *a)
 {
 	const size_t n = a->setup.model->params;
-	a->lane = fal_calloc(a->conf.lanes, sizeof(*a->lane));
-	if (a->lane == NULL)
-		return FAL_ENOMEM;
+	a->lane = fal_xcalloc(a->conf.lanes, sizeof(*a->lane));
 	for (unsigned i = 0; i < a->conf.lanes; i++) {
 		struct lane *l = &a->lane[i];
 		l->all = a;
@@ -66,9 +65,7 @@ int
 fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	     struct fal_diag *diag)
 {
-	struct fal_anew *a = fal_calloc(1, sizeof(*a));
-	if (a == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	struct fal_anew *a = fal_xcalloc(1, sizeof(*a));
 	a->conf = *conf;
 	a->rack_conf = fal_files_rack_conf(conf->files, 1);
 	a->rack_conf.each.checksums = false; /* what is right needs no proof */
@@ -105,11 +102,9 @@ fal_anew_need(const struct fal_anew *a, uint64_t *space)
 int
 fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 {
-	a->exps = fal_calloc(fal_blocks(a->setup.model->params), 1);
-	int err = a->exps != NULL ? FAL_OK : FAL_ENOMEM;
+	a->exps = fal_xcalloc(fal_blocks(a->setup.model->params), 1);
 	fal_kern_reserve(a->conf.lanes);
-	if (err == FAL_OK)
-		err = fal_samples_new(&a->setup.manifest.train, &a->samples);
+	int err = fal_samples_new(&a->setup.manifest.train, &a->samples);
 	if (err == FAL_OK)
 		err = fal_samples_put_set(a->samples, &a->conf.files->train);
 	if (err == FAL_OK)
@@ -295,23 +290,19 @@ lane_main(void *arg)
 static int
 compute_all(struct fal_anew *a)
 {
-	pthread_t *thread = fal_calloc(a->conf.lanes, sizeof(*thread));
 	unsigned n = 1;
-	if (thread == NULL)
-		return FAL_ENOMEM;
 	atomic_store(&a->next, 0);
 	while (n < a->conf.lanes &&
-	       pthread_create(&thread[n], NULL, lane_main, &a->lane[n]) == 0)
+	       pthread_create(&a->lane[n].thread, NULL, lane_main, &a->lane[n]) == 0)
 		n++;
 	lane_main(&a->lane[0]);
 	int err = a->lane[0].err;
 	for (unsigned i = 1; i < n; i++) {
-		pthread_join(thread[i], NULL);
+		pthread_join(a->lane[i].thread, NULL);
 		err = err < 0 ? err : a->lane[i].err;
 		if (err == FAL_OK)
 			err = fal_sum_add(a->lane[0].sum, a->lane[i].sum);
 	}
-	free(thread);
 	return err;
 }
 

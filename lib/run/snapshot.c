@@ -24,8 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- policy journals
- * ------------------------------------------------------------------- */
+/* ---- policy journals --- */
 
 void
 fal_journal_put(const struct fal_journal_line *l, int64_t time, struct fal_chain *chain,
@@ -90,8 +89,7 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 	return err;
 }
 
-/* ---- manifests
- * ------------------------------------------------------------------------- */
+/* ---- manifests --- */
 
 enum { FORMAT = 3, PEOPLE_MAX = 1 << 20 };
 
@@ -109,9 +107,9 @@ struct member {
 	size_t at, size;
 };
 
-#define M(name, kind, field)                                     \
-	{ name, kind, offsetof(struct fal_snap_manifest, field), \
-	  sizeof(((const struct fal_snap_manifest *)NULL)->field) }
+#define MEMBER(name, kind, type, field) \
+	{ name, kind, offsetof(type, field), sizeof(((const type *)NULL)->field) }
+#define M(name, kind, field) MEMBER(name, kind, struct fal_snap_manifest, field)
 /* clang-format off: a table reads as one. */
 static const struct member members[] = {
 	M("job", TEXT, job),
@@ -165,10 +163,51 @@ enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 6 };
 
 /* ---- out --- */
 
+/* A list of keys, workers or speeds: each element is a list of these members. */
+struct people {
+	const char *name;
+	const struct member *member;
+	uint32_t width;
+	size_t size;      /* of an element */
+	size_t v, n, cap; /* where struct fal_coord_past has them */
+};
+
+static const struct member key_members[] = {
+	MEMBER("keys", TEXT, struct fal_past_key, name),
+	MEMBER("keys", TEXT, struct fal_past_key, fingerprint),
+	MEMBER("keys", SMALL, struct fal_past_key, charges),
+};
+static const struct member speed_members[] = {
+	MEMBER("speeds", TEXT, struct fal_past_speed, name),
+	MEMBER("speeds", SMALL, struct fal_past_speed, key),
+	MEMBER("speeds", SMALL, struct fal_past_speed, is.lanes),
+	MEMBER("speeds", REAL, struct fal_past_speed, is.task_s),
+	MEMBER("speeds", REAL, struct fal_past_speed, is.fixed),
+	MEMBER("speeds", REAL, struct fal_past_speed, is.eval_s),
+	MEMBER("speeds", REAL, struct fal_past_speed, is.push_s),
+};
+static const struct member here_members[] = {
+	MEMBER("here", TEXT, struct fal_past_worker, name),
+	MEMBER("here", SMALL, struct fal_past_worker, id),
+};
+#define PEOPLE(name, members, type, v, n, cap)    \
+	{ name,                                   \
+	  members,                                \
+	  sizeof(members) / sizeof((members)[0]), \
+	  sizeof(type),                           \
+	  offsetof(struct fal_coord_past, v),     \
+	  offsetof(struct fal_coord_past, n),     \
+	  offsetof(struct fal_coord_past, cap) }
+static const struct people people[] = {
+	PEOPLE("keys", key_members, struct fal_past_key, key, keys, key_cap),
+	PEOPLE("speeds", speed_members, struct fal_past_speed, speed, speeds, speed_cap),
+	PEOPLE("here", here_members, struct fal_past_worker, worker, here, worker_cap),
+};
+enum { LISTS = sizeof(people) / sizeof(people[0]) };
+
 static void
-put_member(const struct member *m, const void *at, struct fal_buf *out)
+put_value(const struct member *m, const void *at, struct fal_buf *out)
 {
-	fal_json_key(out, m->name);
 	if (m->kind == WHOLE)
 		fal_json_u64(out, *(const uint64_t *)at);
 	else if (m->kind == SMALL)
@@ -182,36 +221,14 @@ put_member(const struct member *m, const void *at, struct fal_buf *out)
 }
 
 static void
-put_people(const struct fal_coord_past *p, struct fal_buf *out)
+put_people(const struct people *l, const char *past, struct fal_buf *out)
 {
-	fal_json_member_open(out, "keys", '[');
-	for (uint32_t i = 0; i < p->keys; i++) {
+	const char *at = *(const char *const *)(past + l->v);
+	fal_json_member_open(out, l->name, '[');
+	for (uint32_t n = *(const uint32_t *)(past + l->n); n > 0; n--, at += l->size) {
 		fal_json_open(out, '[');
-		fal_json_str(out, p->key[i].name);
-		fal_json_str(out, p->key[i].fingerprint);
-		fal_json_u64(out, p->key[i].charges);
-		fal_json_close(out, ']');
-	}
-	fal_json_close(out, ']');
-	fal_json_member_open(out, "speeds", '[');
-	for (uint32_t i = 0; i < p->speeds; i++) {
-		const struct fal_history *h = &p->speed[i].is;
-		fal_json_open(out, '[');
-		fal_json_str(out, p->speed[i].name);
-		fal_json_u64(out, p->speed[i].key);
-		fal_json_u64(out, h->lanes);
-		fal_json_num(out, h->task_s);
-		fal_json_num(out, h->fixed);
-		fal_json_num(out, h->eval_s);
-		fal_json_num(out, h->push_s);
-		fal_json_close(out, ']');
-	}
-	fal_json_close(out, ']');
-	fal_json_member_open(out, "here", '[');
-	for (uint32_t i = 0; i < p->here; i++) {
-		fal_json_open(out, '[');
-		fal_json_str(out, p->worker[i].name);
-		fal_json_u64(out, p->worker[i].id);
+		for (uint32_t i = 0; i < l->width; i++)
+			put_value(&l->member[i], at + l->member[i].at, out);
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
@@ -224,11 +241,14 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	struct fal_buf line = { 0 };
 	fal_json_open(&line, '{');
 	fal_json_member_u64(&line, "format", FORMAT);
-	for (size_t i = 0; i < MEMBERS; i++)
-		put_member(&members[i], (const char *)m + members[i].at, &line);
+	for (size_t i = 0; i < MEMBERS; i++) {
+		fal_json_key(&line, members[i].name);
+		put_value(&members[i], (const char *)m + members[i].at, &line);
+	}
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
-	put_people(&m->past, &line);
+	for (size_t i = 0; i < LISTS; i++)
+		put_people(&people[i], (const char *)&m->past, &line);
 	fal_json_close(&line, '}');
 	if (line.err == FAL_OK)
 		fal_chain_put(&none, (char *)line.p, line.n, out);
@@ -254,27 +274,13 @@ manifest_fail(struct manifest_reading *r, const char *member, const char *what)
 	return r->err;
 }
 
-/* The string, which fits with its NUL. */
 static void
-get_text(struct manifest_reading *r, const json_t *v, const char *member, char *out,
-	 size_t cap)
+get_value(struct manifest_reading *r, const json_t *v, const struct member *m, void *at)
 {
-	const char *text = json_string_value(v);
-	if (text == NULL || strlen(text) >= cap)
-		manifest_fail(r, member, "not what it should hold");
-	else
-		memcpy(out, text, strlen(text) + 1);
-}
-
-static void
-get_member(struct manifest_reading *r, const json_t *o, const struct member *m, void *at)
-{
-	const json_t *v = json_object_get(o, m->name);
 	const json_int_t n = json_integer_value(v);
-	if (v == NULL)
-		manifest_fail(r, m->name, "missing");
-	else if (m->kind == TEXT)
-		get_text(r, v, m->name, at, m->size);
+	const char *text = json_string_value(v);
+	if (m->kind == TEXT && text != NULL && strlen(text) < m->size)
+		memcpy(at, text, strlen(text) + 1);
 	else if ((m->kind == REAL || m->kind == MEAN) && json_is_number(v))
 		*(double *)at = json_number_value(v);
 	else if (m->kind == MEAN && json_is_null(v))
@@ -286,87 +292,30 @@ get_member(struct manifest_reading *r, const json_t *o, const struct member *m, 
 	else if (m->kind == SMALL && json_is_integer(v) && n >= 0 && n <= UINT32_MAX)
 		*(uint32_t *)at = (uint32_t)n;
 	else
-		manifest_fail(r, m->name, "not what it should hold");
+		manifest_fail(r, m->name,
+			      v != NULL ? "not what it should hold" : "missing");
 }
 
-static uint32_t
-get_small(struct manifest_reading *r, const json_t *v, const char *member)
+static void
+get_people(struct manifest_reading *r, const json_t *o, const struct people *l,
+	   char *past)
 {
-	const json_int_t n = json_integer_value(v);
-	if (!json_is_integer(v) || n < 0 || n > UINT32_MAX)
-		manifest_fail(r, member, "not what it should hold");
-	return (uint32_t)n;
-}
-
-/* A list of lists, each of `width` values: how many. */
-static uint32_t
-get_list(struct manifest_reading *r, const json_t *o, const char *member, size_t width)
-{
-	const json_t *v = json_object_get(o, member);
+	const json_t *v = json_object_get(o, l->name);
 	const size_t n = json_array_size(v);
+	uint32_t *count = (uint32_t *)(past + l->n);
 	if (!json_is_array(v) || n > PEOPLE_MAX)
-		manifest_fail(r, member, "not a list");
-	for (size_t i = 0; i < n && r->err == FAL_OK; i++)
-		if (json_array_size(json_array_get(v, i)) != width)
-			manifest_fail(r, member, "not what it should hold");
-	return r->err == FAL_OK ? (uint32_t)n : 0;
-}
-
-static double
-get_real(struct manifest_reading *r, const json_t *v, const char *member, double least)
-{
-	const double x = json_number_value(v);
-	if (!json_is_number(v) || !(x >= least))
-		manifest_fail(r, member, "not what it should hold");
-	return x;
-}
-
-static void
-get_speeds(struct manifest_reading *r, const json_t *o, struct fal_coord_past *p)
-{
-	static const char name[] = "speeds";
-	const uint32_t n = get_list(r, o, name, 7);
-	if (r->err == FAL_OK && FAL_GROW(p->speed, p->speed_cap, (size_t)n) < 0)
-		r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < n && r->err == FAL_OK; i++) {
-		const json_t *v = json_array_get(json_object_get(o, name), i);
-		struct fal_past_speed *s = &p->speed[p->speeds++];
-		get_text(r, json_array_get(v, 0), name, s->name, sizeof(s->name));
-		s->key = get_small(r, json_array_get(v, 1), name);
-		s->is = (struct fal_history){
-			.lanes = get_small(r, json_array_get(v, 2), name),
-			.task_s = get_real(r, json_array_get(v, 3), name, 0),
-			.fixed = get_real(r, json_array_get(v, 4), name, -1),
-			.eval_s = get_real(r, json_array_get(v, 5), name, 0),
-			.push_s = get_real(r, json_array_get(v, 6), name, 0),
-		};
-		if (s->key == 0 || s->key > p->keys || s->is.lanes == 0)
-			manifest_fail(r, name, "of no key, or at no lane");
-	}
-}
-
-static void
-get_people(struct manifest_reading *r, const json_t *o, struct fal_coord_past *p)
-{
-	const uint32_t keys = get_list(r, o, "keys", 3), here = get_list(r, o, "here", 2);
-	if (r->err == FAL_OK && (FAL_GROW(p->key, p->key_cap, (size_t)keys) < 0 ||
-				 FAL_GROW(p->worker, p->worker_cap, (size_t)here) < 0))
-		r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < keys && r->err == FAL_OK; i++) {
-		const json_t *v = json_array_get(json_object_get(o, "keys"), i);
-		struct fal_past_key *k = &p->key[p->keys++];
-		get_text(r, json_array_get(v, 0), "keys", k->name, sizeof(k->name));
-		get_text(r, json_array_get(v, 1), "keys", k->fingerprint,
-			 sizeof(k->fingerprint));
-		k->charges = get_small(r, json_array_get(v, 2), "keys");
-	}
-	for (uint32_t i = 0; i < here && r->err == FAL_OK; i++) {
-		const json_t *v = json_array_get(json_object_get(o, "here"), i);
-		struct fal_past_worker *w = &p->worker[p->here++];
-		get_text(r, json_array_get(v, 0), "here", w->name, sizeof(w->name));
-		w->id = get_small(r, json_array_get(v, 1), "here");
-		if (w->id == 0 || w->id > p->workers)
-			manifest_fail(r, "here", "a worker whose number was never given");
+		manifest_fail(r, l->name, "not a list");
+	else
+		fal_xgrow((void **)(past + l->v), (size_t *)(past + l->cap), n, l->size);
+	for (size_t i = 0; i < n && r->err == FAL_OK; i++) {
+		const json_t *element = json_array_get(v, i);
+		char *at = *(char **)(past + l->v) + (*count)++ * l->size;
+		memset(at, 0, l->size);
+		if (json_array_size(element) != l->width)
+			manifest_fail(r, l->name, "not what it should hold");
+		for (uint32_t k = 0; k < l->width && r->err == FAL_OK; k++)
+			get_value(r, json_array_get(element, k), &l->member[k],
+				  at + l->member[k].at);
 	}
 }
 
@@ -375,14 +324,13 @@ get_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
 {
 	const struct fal_policy none = { 0 };
 	const json_t *v = json_object_get(o, "policy");
-	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-	if (text == NULL) {
-		if (v == NULL)
-			manifest_fail(r, "policy", "missing");
-		else
-			r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
+	if (v == NULL) {
+		manifest_fail(r, "policy", "missing");
 		return;
 	}
+	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (text == NULL)
+		fal_out_of_memory();
 	struct fal_policy_text in = { r->name, 1, text, strlen(text) };
 	r->err = fal_policy_json_get(&in, &none, out, r->diag);
 	free(text);
@@ -393,6 +341,17 @@ static void
 judge_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 {
 	const struct fal_coord_past *p = &m->past;
+	for (uint32_t i = 0; i < p->speeds; i++) {
+		const struct fal_past_speed *s = &p->speed[i];
+		if (!(s->is.task_s >= 0 && s->is.fixed >= -1 && s->is.eval_s >= 0 &&
+		      s->is.push_s >= 0))
+			manifest_fail(r, "speeds", "not what it should hold");
+		if (s->key == 0 || s->key > p->keys || s->is.lanes == 0)
+			manifest_fail(r, "speeds", "of no key, or at no lane");
+	}
+	for (uint32_t i = 0; i < p->here; i++)
+		if (p->worker[i].id == 0 || p->worker[i].id > p->workers)
+			manifest_fail(r, "here", "a worker whose number was never given");
 	if (fal_line_of(m->image.version) != 0)
 		manifest_fail(r, "version", "none of the job's model");
 	if (m->image.olds > m->image.version || p->first > m->image.version)
@@ -434,13 +393,12 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 	else if (json_object_size(o) != MEMBERS + OTHERS)
 		manifest_fail(&r, "members", "too many or too few");
 	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)
-		get_member(&r, o, &members[i], (char *)out + members[i].at);
+		get_value(&r, json_object_get(o, members[i].name), &members[i],
+			  (char *)out + members[i].at);
 	out->past.version = out->image.version;
 	out->past.oldest = out->image.version - out->image.olds;
-	if (r.err == FAL_OK)
-		get_people(&r, o, &out->past);
-	if (r.err == FAL_OK)
-		get_speeds(&r, o, &out->past);
+	for (size_t i = 0; i < LISTS && r.err == FAL_OK; i++)
+		get_people(&r, o, &people[i], (char *)&out->past);
 	if (r.err == FAL_OK)
 		judge_manifest(&r, out);
 	if (r.err == FAL_OK)
@@ -459,8 +417,7 @@ fal_snap_manifest_free(struct fal_snap_manifest *m)
 	*m = (struct fal_snap_manifest){ 0 };
 }
 
-/* ---- snapshots
- * ------------------------------------------------------------------------- */
+/* ---- snapshots --- */
 
 static const char state[] = "state.safetensors", manifest[] = "manifest.json",
 		  begun[] = "snapshot.new";
@@ -623,19 +580,15 @@ fal_snapshot_list(int folder, uint64_t **out, size_t *n, struct fal_diag *diag)
 	static const char prefix[] = "snapshot.";
 	const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-	uint64_t *clock = fal_calloc(KEPT_MAX, sizeof(*clock));
+	uint64_t *clock = fal_xcalloc(KEPT_MAX, sizeof(*clock));
 	const struct dirent *e;
 	*out = clock;
 	*n = 0;
-	if (d == NULL || clock == NULL) {
-		const int err = d == NULL
-					? broken(diag, "the state folder", "")
-					: fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-		if (d != NULL)
-			closedir(d);
-		else if (fd >= 0)
+	if (d == NULL) {
+		broken(diag, "the state folder", "");
+		if (fd >= 0)
 			close(fd);
-		return err;
+		return FAL_EIO;
 	}
 	while ((e = readdir(d)) != NULL && *n < KEPT_MAX)
 		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) == 0 &&
@@ -687,11 +640,10 @@ void
 fal_snapshot_write(struct fal_snapshot *s)
 {
 	s->err = FAL_EIO;
-	if (remove_folder(s->folder, begun) < 0 || mkdirat(s->folder, begun, 0777) < 0) {
-		broken(&s->diag, begun, "");
-		return;
-	}
-	const int dir = openat(s->folder, begun, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = -1;
+	if (remove_folder(s->folder, begun) == FAL_OK &&
+	    mkdirat(s->folder, begun, 0777) == 0)
+		dir = openat(s->folder, begun, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0) {
 		broken(&s->diag, begun, "");
 		return;
@@ -768,9 +720,7 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
 	uint64_t bytes = 0;
-	uint8_t *piece = fal_calloc(1, PIECE);
-	if (piece == NULL)
-		return FAL_ENOMEM;
+	uint8_t *piece = fal_xcalloc(1, PIECE);
 	const int fd = open_in(folder, name, state);
 	ssize_t k = fd >= 0 ? 1 : -1;
 	fal_hash_init(&hash);

@@ -17,11 +17,8 @@
 #include "store/image.h"
 #include "trace/chain.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
-/* ---- policy journals
- * ------------------------------------------------------------------- */
+/* ---- policy journals --- */
 
 struct fal_journal_line {
 	uint64_t clock, version;
@@ -56,8 +53,7 @@ int fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 /* The line at r->line does not chain the one before.  FAL_EINVAL. */
 int fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag);
 
-/* ---- manifests
- * ------------------------------------------------------------------------- */
+/* ---- manifests --- */
 
 /* What a snapshot's manifest says: the numbers of the image beside it, its hash, what the
  * coordinator was, the policy that held, and how much of trace and journal belongs to it;
@@ -87,8 +83,7 @@ int fal_snap_manifest_get(const char *name, const void *p, size_t n,
 			  struct fal_snap_manifest *out, struct fal_diag *diag);
 void fal_snap_manifest_free(struct fal_snap_manifest *m);
 
-/* ---- snapshots
- * ------------------------------------------------------------------------- */
+/* ---- snapshots --- */
 
 /* One to be written, of which everything is owned. */
 struct fal_snapshot {

@@ -5,15 +5,13 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "nn/fingerprint.h"
-#include "nn/kern.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* ---- results
- * --------------------------------------------------------------------------- */
+/* ---- results --- */
 
 /* Makes one value of the block wrong by its lowest bit, where nothing in the block tells
  * of it; false: there is none. */
@@ -134,8 +132,7 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	return FAL_OK;
 }
 
-/* ---- desks
- * ----------------------------------------------------------------------------- */
+/* ---- desks --- */
 
 struct fal_desk {
 	const struct fal_net *net;

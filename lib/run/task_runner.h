@@ -8,8 +8,6 @@
 #include "model/model.h"
 #include "nn/net.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
  * chunks are all here. */

@@ -1,7 +1,6 @@
 /* Threads that share work: each takes the next part that nobody has taken. */
 #include "run/threads.h"
 
-#include "base/err.h"
 #include "base/mem.h"
 
 #include <pthread.h>
@@ -167,14 +166,12 @@ each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 	pthread_mutex_unlock(&t->mutex);
 }
 
-int
-fal_threads_new(uint32_t threads, uint64_t worth_ns, struct fal_threads **out)
+struct fal_threads *
+fal_threads_new(uint32_t threads, uint64_t worth_ns)
 {
 	struct fal_threads *t =
-		fal_calloc(1, sizeof(*t) + threads * sizeof(struct helper));
+		fal_xcalloc(1, sizeof(*t) + threads * sizeof(struct helper));
 	sigset_t all, was;
-	if (t == NULL)
-		return FAL_ENOMEM;
 	pthread_mutex_init(&t->mutex, NULL);
 	pthread_cond_init(&t->begun, NULL);
 	pthread_cond_init(&t->over, NULL);
@@ -191,8 +188,7 @@ fal_threads_new(uint32_t threads, uint64_t worth_ns, struct fal_threads **out)
 		t->parallel.threads++;
 	}
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
-	*out = t;
-	return FAL_OK;
+	return t;
 }
 
 void

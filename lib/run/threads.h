@@ -8,8 +8,8 @@ struct fal_threads; /* opaque */
 
 /* So many, the caller's among them, or fewer where no more can be had.  They sleep until
  * there is work that the caller alone would need `worth_ns` for, judged by its first
- * parts. They hear no signal.  FAL_ENOMEM. */
-int fal_threads_new(uint32_t threads, uint64_t worth_ns, struct fal_threads **out);
+ * parts. They hear no signal. */
+struct fal_threads *fal_threads_new(uint32_t threads, uint64_t worth_ns);
 void fal_threads_free(struct fal_threads *t); /* may be NULL */
 /* What so many take of memory, beside the caller's: stacks, and what they compress with.
  */

@@ -79,7 +79,7 @@ some_threads(struct some *s)
 	*s = (struct some){ .one = { n, in_any_order, &s->one } };
 	if (below(2) == 0)
 		return &s->one;
-	assert_int_equal(fal_threads_new(n, some_worth(), &s->real), 0);
+	s->real = fal_threads_new(n, some_worth());
 	return fal_threads_parallel(s->real);
 }
 
@@ -116,7 +116,7 @@ each_part_once(void **state)
 	for (int turn = 0; turn < 20; turn++) {
 		struct fal_threads *t;
 		const uint32_t n = 1 + below(MOST_THREADS);
-		assert_int_equal(fal_threads_new(n, some_worth(), &t), 0);
+		t = fal_threads_new(n, some_worth());
 		const struct fal_parallel *p = fal_threads_parallel(t);
 		assert_int_equal(fal_parallel_threads(p), n);
 		for (uint32_t job = below(30); job > 0; job--) {
@@ -164,14 +164,14 @@ only_long_work_is_shared(void **state)
 	struct doers brief = { .skipped = 10 }, one = { .slow = 1000 },
 		     lengthy = { .skipped = below(100), .slow = 1000 };
 	(void)state;
-	assert_int_equal(fal_threads_new(2 + below(3), UINT64_C(3600000000000), &t), 0);
+	t = fal_threads_new(2 + below(3), UINT64_C(3600000000000));
 	for (uint32_t i = 1; i <= 50; i++) {
 		fal_parallel_each(fal_threads_parallel(t), MOST_PARTS, doer_part, &brief);
 		assert_int_equal(brief.parts, i * MOST_PARTS);
 	}
 	assert_int_equal(brief.of_helpers, 0);
 	fal_threads_free(t);
-	assert_int_equal(fal_threads_new(2 + below(3), 1000000, &t), 0);
+	t = fal_threads_new(2 + below(3), 1000000);
 	fal_parallel_each(fal_threads_parallel(t), 1, doer_part, &one);
 	fal_parallel_each(fal_threads_parallel(t), 200, doer_part, &lengthy);
 	assert_int_equal(one.parts, 1);
@@ -209,7 +209,7 @@ keep_off_the_callers_core(void **state)
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) < 2)
 		skip();
-	assert_int_equal(fal_threads_new(2 + below(3), 0, &t), 0);
+	t = fal_threads_new(2 + below(3), 0);
 	uint32_t parts = 0;
 	for (int turn = 0; turn < 8; turn++) {
 		struct cores c = { .caller = (int)below(CPU_SETSIZE) };
