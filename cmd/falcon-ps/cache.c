@@ -1,5 +1,5 @@
 /* Making chunks ready, and forgetting those that nobody asks for. */
-#include "cache.h"
+#include "server.h"
 
 #include "base/mem.h"
 #include "wire/msg.h"

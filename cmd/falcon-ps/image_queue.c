@@ -1,5 +1,5 @@
 /* Images on their way. */
-#include "image_queue.h"
+#include "server.h"
 
 #include "base/mem.h"
 

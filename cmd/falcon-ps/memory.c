@@ -1,8 +1,6 @@
 /* The coordinator's memory. */
-#include "memory.h"
+#include "server.h"
 
-#include "broadcast.h"
-#include "cache.h"
 #include "model/safetensors.h"
 #include "sched/policy.h"
 #include "wire/bfp.h"

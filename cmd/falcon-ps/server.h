@@ -19,16 +19,15 @@
 
 #include "base/seldom.h"
 #include "broadcast.h"
-#include "cache.h"
 #include "cli/cli.h"
+#include "cli/need.h"
 #include "cli/progress.h"
 #include "coord/coord.h"
-#include "image_queue.h"
-#include "memory.h"
+#include "data/chunk.h"
 #include "net/addr.h"
+#include "net/client.h"
 #include "net/listen.h"
 #include "net/refusals.h"
-#include "net/client.h"
 #include "run/snapshot.h"
 #include "run/threads.h"
 #include "sched/recent.h"
@@ -37,11 +36,122 @@
 #include "shard/rack.h"
 #include "state_dir.h"
 #include "trace_file.h"
+#include "wire/zip.h"
 
 #include <uv.h>
 
 struct ps_server;
 struct ps_session;
+
+/* ---- memory.c: what the coordinator needs of memory --- */
+
+/* What it follows from. */
+struct ps_need_of {
+	uint64_t program; /* bytes of it, fal_need_program */
+	const struct fal_files *job;
+	const struct fal_rule *rule; /* that holds, or would */
+	uint64_t workers;
+	uint32_t shards;
+	bool mixed; /* as for ps_encoded_most */
+};
+
+/* Bytes of the coordinator while `far` other processes have a shard each: at the job's
+ * begin, or with their images on the way for a snapshot and the parameters for an
+ * evaluation, whichever is more.  At most what it needs with all shards in this process,
+ * which is `far` 0. */
+uint64_t ps_need(const struct ps_need_of *of, uint32_t far);
+
+/* Of a process of shards that has joined. */
+struct ps_need_part_of {
+	uint64_t program;
+	const struct fal_rack_conf *rack; /* of its part of the model */
+	const struct fal_rule *rule;
+	uint32_t versions; /* that are kept, or as many as the rule has */
+	bool mixed;        /* as for ps_encoded_most */
+};
+
+uint64_t ps_need_part(const struct ps_need_part_of *of);
+
+/* The copy of the model that an export takes while it is under way. */
+uint64_t ps_need_export(const struct fal_files *j);
+
+/* ---- cache.c: chunks of the data as they travel, cut into CHUNK messages, each
+ * compressed; those that were asked for last are kept, so that many who ask cost one
+ * reading and one compression --- */
+
+enum { PS_CACHE_MAX = 64 << 20 }; /* bytes; the newest one is kept in any case */
+
+struct ps_packed {
+	struct fal_buf bytes; /* of each message: u32 their number, then they */
+	uint64_t used;        /* when: grows; 0: it is not here */
+};
+
+/* {0} but for `most` is empty and valid. */
+struct ps_cache {
+	size_t most;
+	size_t bytes;           /* kept */
+	struct ps_packed *v[2]; /* by chunk: of the training set, of the test set */
+	uint32_t n[2];
+	uint64_t uses, made;
+	struct fal_zip *zip;
+};
+
+/* The messages of chunk `i` (< part->chunks) of `set`, which is the test set or not, in
+ * *out: borrowed until the next call.  FAL_ENOMEM, or as fal_chunk_get. */
+int ps_cache_get(struct ps_cache *c, const struct fal_part *part,
+		 const struct fal_set *set, bool test, uint32_t i,
+		 const struct fal_buf **out);
+void ps_cache_free(struct ps_cache *c);
+
+/* ---- image_queue.c: images of shards on their way to another process, one behind the
+ * other; and one that comes --- */
+
+struct queued_image {
+	struct fal_post_of of;
+	struct fal_image image;
+	bool begun;
+	struct fal_post_at at;
+};
+
+/* {0} is empty. */
+struct image_queue {
+	struct queued_image *v;
+	size_t n, cap;
+};
+
+/* Adds an image, and takes it. */
+void image_queue_add(struct image_queue *q, const struct queued_image *image);
+/* Adds a piece for shard `to` of the job, and takes its image. */
+void image_queue_add_piece(struct image_queue *q, uint32_t to,
+			   struct fal_rack_piece *piece);
+
+/* Sends as much as the channel has room for, and closes a channel that fails.  `left`
+ * (may be NULL) may take an image that was sent. */
+void image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
+		      void (*left)(void *arg, struct queued_image *image), void *arg);
+
+/* Drops the pieces of an aborted move.  A piece that is partly sent stays, as a copy, as
+ * what it borrows may change from now on.  FAL_ENOMEM: it was not copied. */
+int image_queue_abort(struct image_queue *q);
+
+void image_queue_clear(struct image_queue *q);
+void image_queue_free(struct image_queue *q);
+
+/* An image on its way in.  {0}: none is. */
+struct image_intake {
+	bool any;
+	struct fal_post_of of;
+	struct fal_image image;
+	struct fal_post_at at;
+};
+
+/* An IMAGE begins one, where none is on its way, of at most so many blocks.  1: it has no
+ * arrays, and is whole, as image_intake_add has it; 0; errors as of fal_post_image_get.
+ */
+int image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t blocks);
+/* BYTES of it.  1: it is whole: `image` is the caller's to free; 0; FAL_ESTATE: none is
+ * on its way; FAL_EFORMAT. */
+int image_intake_add(struct image_intake *in, const struct fal_msg *m);
 
 /* ---- best_checkpoint.c: the model of the best evaluation so far, a file of the state
  * folder (falcon-ps(1), FILES) --- */

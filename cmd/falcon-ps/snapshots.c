@@ -10,19 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static void
-say_not(struct ps_server *s, const char *why)
-{
-	char times[48] = "";
-	uint64_t n;
-	if (!fal_seldom(&s->keep.none, ps_now(), &n))
-		return;
-	if (n > 0)
-		snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
-	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
-		    s->job->job.name, s->keep.now.is.past.clock, times, why);
-}
-
 /* Whoever asked for it gets an answer. */
 static void
 answer(struct ps_server *s, uint64_t clock, const char *why)
@@ -57,14 +44,22 @@ static void
 over(struct ps_server *s, const char *why)
 {
 	struct ps_keep *k = &s->keep;
+	const uint64_t clock = k->now.is.past.clock;
+	char times[48] = "";
+	uint64_t n = 0;
 	k->busy = false;
 	k->missing = 0;
 	k->good = why == NULL;
 	k->any |= k->good;
 	if (k->good)
-		k->last = k->clock = k->now.is.past.clock;
-	else
-		say_not(s, why);
+		k->last = k->clock = clock;
+	else if (fal_seldom(&k->none, ps_now(), &n)) {
+		if (n > 0)
+			snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
+		fal_cli_err(PROG,
+			    "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
+			    s->job->job.name, clock, times, why);
+	}
 	if (!k->again)
 		answer(s, k->clock, why);
 	for (uint32_t i = 0; i < k->now.shards; i++)
@@ -269,26 +264,11 @@ ps_keep_event(struct ps_server *s, uint64_t clock)
 		fal_coord_mark(s->coord);
 }
 
-/* What has to come before the answer: that may take as long as whoever owes it. */
-static void
-say_waits(struct ps_server *s, struct ps_session *session)
-{
-	const struct ps_keep *k = &s->keep;
-	struct fal_diag last = { "" }, what;
-	if (ps_keep_any(s))
-		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
-			     k->last);
-	fal_diag_set(&what, 0, "%s %" PRIu64 "%s%s",
-		     k->busy ? "that of clock" : "version",
-		     k->busy ? k->clock : fal_coord_status(s->coord).version + 1,
-		     k->busy ? " is being written" : " is not made yet", last.text);
-	ps_control_waits(session, what.text);
-}
-
 void
 ps_keep_ask(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_keep *k = &s->keep;
+	struct fal_diag last = { "" }, what;
 	if (s->run->snapshots < 0) {
 		ps_control_answer(session,
 				  "the job has none: state.clocks, state.seconds", NULL);
@@ -302,8 +282,18 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 	k->again = k->busy;
 	if (!k->busy)
 		take(s);
-	if (k->asks != 0)
-		say_waits(s, session);
+	if (k->asks == 0)
+		return;
+	/* What has to come before the answer: that may take as long as whoever owes it.
+	 */
+	if (ps_keep_any(s))
+		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
+			     k->last);
+	fal_diag_set(&what, 0, "%s %" PRIu64 "%s%s",
+		     k->busy ? "that of clock" : "version",
+		     k->busy ? k->clock : fal_coord_status(s->coord).version + 1,
+		     k->busy ? " is being written" : " is not made yet", last.text);
+	ps_control_waits(session, what.text);
 }
 
 bool

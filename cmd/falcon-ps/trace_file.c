@@ -38,7 +38,7 @@ put_all(struct fal_buf *out, const void *p, size_t n)
 
 /* ---- a file ------------------------------------------------------------------------ */
 
-/* Makes `path`, borrowed until ps_tape_close, and cuts it off after `size` bytes, which
+/* Makes `path`, borrowed until ps_record_close, and cuts it off after `size` bytes, which
  * are whole lines. */
 static int
 ps_tape_open(struct ps_tape *t, const char *path, uint64_t size, struct fal_diag *diag)
@@ -75,16 +75,6 @@ put(const struct ps_tape *t, const uint8_t *p, size_t n)
 	return done;
 }
 
-/* Where the last lines begin that make up TAPE_TAIL bytes. */
-static size_t
-tail_of(const struct fal_buf *b)
-{
-	size_t at = b->n > TAPE_TAIL ? b->n - TAPE_TAIL : 0;
-	while (at > 0 && b->p[at - 1] != '\n')
-		at--;
-	return at;
-}
-
 /* n bytes were written, whole lines: their end is what can be taken back. */
 static void
 remember(struct ps_tape *t, const uint8_t *p, size_t n)
@@ -95,7 +85,9 @@ remember(struct ps_tape *t, const uint8_t *p, size_t n)
 		first = (size_t)((uint8_t *)memchr(p, '\n', n) + 1 - p);
 	t->size += n;
 	put_all(&t->tail, p + first, n - first);
-	const size_t at = tail_of(&t->tail);
+	size_t at = t->tail.n > TAPE_TAIL ? t->tail.n - TAPE_TAIL : 0;
+	while (at > 0 && t->tail.p[at - 1] != '\n')
+		at--;
 	if (at > 0)
 		memmove(t->tail.p, t->tail.p + at, t->tail.n - at);
 	t->tail.n -= at;
@@ -202,39 +194,6 @@ ps_tape_flush(struct ps_tape *t)
 	}
 	fal_buf_free(&all);
 	fal_buf_clear(&t->out);
-}
-
-/* Takes a line with its newline; written by the next ps_tape_flush, or when there is
- * much. */
-static void
-ps_tape_add(struct ps_tape *t, const char *line, size_t n)
-{
-	if (t->fd < 0)
-		return;
-	put_all(&t->out, line, n);
-	if (t->out.n >= TAPE_MUCH)
-		ps_tape_flush(t);
-}
-
-static void
-ps_tape_sync(struct ps_tape *t)
-{
-	ps_tape_flush(t);
-	/* Of a pipe there is nothing to sync. */
-	if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
-		fal_cli_err(PROG, "%s: %s: may not outlive a loss of power", t->path,
-			    strerror(errno));
-}
-
-static void
-ps_tape_close(struct ps_tape *t)
-{
-	ps_tape_flush(t);
-	if (t->fd >= 0)
-		close(t->fd);
-	fal_buf_free(&t->out);
-	fal_buf_free(&t->tail);
-	t->fd = -1;
 }
 
 /* ---- the files, and what is in memory ---------------------------------------------- */
@@ -390,8 +349,13 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 		recall(r);
 	struct ps_line *l = &r->recent[at];
 	r->lines += !there;
-	for (int i = 0; i < r->files && !there; i++)
-		ps_tape_add(&r->file[i], l->text, l->n);
+	for (int i = 0; i < r->files && !there; i++) {
+		struct ps_tape *t = &r->file[i];
+		if (t->fd >= 0)
+			put_all(&t->out, l->text, l->n);
+		if (t->out.n >= TAPE_MUCH)
+			ps_tape_flush(t);
+	}
 	/* Without the first line nothing of it can be read. */
 	if (r->lines == 1 || is_event(l, "done") || is_event(l, "failed"))
 		ps_record_flush(r);
@@ -419,15 +383,26 @@ ps_record_flush(struct ps_record *r)
 void
 ps_record_sync(struct ps_record *r)
 {
-	for (int i = 0; i < r->files; i++)
-		ps_tape_sync(&r->file[i]);
+	ps_record_flush(r);
+	for (int i = 0; i < r->files; i++) {
+		const struct ps_tape *t = &r->file[i];
+		/* Of a pipe there is nothing to sync. */
+		if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
+			fal_cli_err(PROG, "%s: %s: may not outlive a loss of power",
+				    t->path, strerror(errno));
+	}
 }
 
 void
 ps_record_close(struct ps_record *r)
 {
-	for (int i = 0; i < r->files; i++)
-		ps_tape_close(&r->file[i]);
+	ps_record_flush(r);
+	for (int i = 0; i < r->files; i++) {
+		if (r->file[i].fd >= 0)
+			close(r->file[i].fd);
+		fal_buf_free(&r->file[i].out);
+		fal_buf_free(&r->file[i].tail);
+	}
 	while (r->n > 0)
 		free(r->recent[r->head + --r->n].text);
 	free(r->recent);

@@ -1,6 +1,6 @@
 /* Chunks that are kept as they travel: what is in them, how often they are made, and how
  * much is kept. */
-#include "../../cmd/falcon-ps/cache.h"
+#include "../../cmd/falcon-ps/server.h"
 
 #include "base/mem.h"
 #include "base/rng.h"

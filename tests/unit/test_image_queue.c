@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "../../cmd/falcon-ps/image_queue.h"
+#include "../../cmd/falcon-ps/server.h"
 
 #include <stdlib.h>
 #include <string.h>
