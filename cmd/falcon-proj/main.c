@@ -70,8 +70,9 @@ judge(const struct input *in, int err, const struct fal_diag *diag)
 	if (err == FAL_ETRUNC && in->waits)
 		return -1;
 	if (err < 0)
-		fal_cli_err(PROG, "%s: %s", fal_cli_file(in->job.name), diag->text);
-	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+		return say(fal_cli_exit(err), "%s: %s", fal_cli_file(in->job.name),
+			   diag->text);
+	return FAL_EXIT_DONE;
 }
 
 /* Draws these numbers, or prints them for --tsv; frees them. */
@@ -84,8 +85,8 @@ show_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
 	int err = plot_draw(in->o->plot, kind, numbers, &diag);
 	fal_buf_free(numbers);
 	if (err < 0)
-		fal_cli_err(PROG, "%s", diag.text);
-	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+		return say(fal_cli_exit(err), "%s", diag.text);
+	return FAL_EXIT_DONE;
 }
 
 static int
@@ -208,15 +209,14 @@ read_trace(struct input *in)
 	fal_trace_reader_free(in->reader);
 	if (err < 0 && in->code >= 0)
 		return in->code;
-	if (err < 0 && in->diag.text[0] == '\0') {
-		fal_cli_err(PROG, "%s",
-			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
-		return fal_cli_exit_file(err);
-	}
+	if (err < 0 && in->diag.text[0] == '\0')
+		return say(fal_cli_exit_file(err), "%s",
+			   diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 	if (err < 0)
-		fal_cli_err(PROG, "%s:%s%s", fal_cli_file(name), in->diag.text,
-			    err == FAL_ETRUNC ? "; the rest counts" : "");
-	return err < 0 && err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+		return say(err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE,
+			   "%s:%s%s", fal_cli_file(name), in->diag.text,
+			   err == FAL_ETRUNC ? "; the rest counts" : "");
+	return FAL_EXIT_DONE;
 }
 
 /* The part of a path after its last slash. */
@@ -300,8 +300,8 @@ check_idle(const struct fal_cli *cli, const struct proj_opt *o)
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++) {
 		if (option[i].works || !fal_cli_given(cli, option[i].name))
 			continue;
-		fal_cli_err(PROG, "--%s: only with --%s", option[i].name, option[i].with);
-		return FAL_EXIT_USAGE;
+		return say(FAL_EXIT_USAGE, "--%s: only with --%s", option[i].name,
+			   option[i].with);
 	}
 	return -1;
 }
@@ -324,23 +324,18 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 	if (code >= 0)
 		return code;
 	struct fal_diag diag;
-	if (o->plot != NULL && plot_check_format(o->plot, &diag) < 0) {
-		fal_cli_err(PROG, "--plot: %s", diag.text);
-		return FAL_EXIT_USAGE;
-	}
+	if (o->plot != NULL && plot_check_format(o->plot, &diag) < 0)
+		return say(FAL_EXIT_USAGE, "--plot: %s", diag.text);
 	if (o->policy + (o->plot != NULL) + o->tsv + o->json > 1 ||
 	    (o->follow && (o->plot != NULL || o->tsv)) ||
-	    (n > 1 && mode_of(o, n) != CURVES) || (o->policy && proj_changes(o))) {
-		fal_cli_err(PROG,
-			    "one of --policy, --plot, --tsv, --json; --plot and --tsv "
-			    "without --follow; --policy on the machines as they are; "
-			    "several traces only for --plot or --tsv alone");
-		return FAL_EXIT_USAGE;
-	}
-	if (o->min_gain < 0 || o->min_gain > 100) {
-		fal_cli_err(PROG, "--min-gain: '%g' is not from 0 to 100", o->min_gain);
-		return FAL_EXIT_USAGE;
-	}
+	    (n > 1 && mode_of(o, n) != CURVES) || (o->policy && proj_changes(o)))
+		return say(FAL_EXIT_USAGE,
+			   "one of --policy, --plot, --tsv, --json; --plot and --tsv "
+			   "without --follow; --policy on the machines as they are; "
+			   "several traces only for --plot or --tsv alone");
+	if (o->min_gain < 0 || o->min_gain > 100)
+		return say(FAL_EXIT_USAGE, "--min-gain: '%g' is not from 0 to 100",
+			   o->min_gain);
 	return check_idle(cli, o);
 }
 

@@ -1,6 +1,5 @@
 /* --what-if: the backtest, then a row for each scheme, then what each change is worth;
  * --policy: what falcon-sync is to apply. */
-#include "proj/what_if.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -9,6 +8,7 @@
 #include "job/policy.h"
 #include "plot.h"
 #include "proj.h"
+#include "proj/simulate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -108,8 +108,7 @@ proj_changes(const struct proj_opt *o)
 static int
 bad(const char *option, const char *value, const char *why)
 {
-	fal_cli_err(PROG, "%s: '%s': %s", option, value, why);
-	return FAL_EXIT_USAGE;
+	return say(FAL_EXIT_USAGE, "%s: '%s': %s", option, value, why);
 }
 
 /* The grid with the sizes that are asked for. */
@@ -128,9 +127,9 @@ check_sizes(const struct proj_opt *o, const struct fal_cost *c)
 	const struct fal_grid g = sizes_of(o, c->grid);
 	if (o->task + o->batch == 0 || g.task <= g.batch)
 		return -1;
-	fal_cli_err(PROG, "--%s: a task of %u sample%s is more than a batch of %u",
-		    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task), g.batch);
-	return FAL_EXIT_USAGE;
+	return say(FAL_EXIT_USAGE,
+		   "--%s: a task of %u sample%s is more than a batch of %u",
+		   o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task), g.batch);
 }
 
 static int
@@ -150,8 +149,8 @@ static int
 judge(const char *option, int err, const struct fal_diag *diag)
 {
 	if (err < 0)
-		fal_cli_err(PROG, "%s: %s", option, diag->text);
-	return err < 0 ? (int)fal_cli_exit(err) : -1;
+		return say(fal_cli_exit(err), "%s: %s", option, diag->text);
+	return -1;
 }
 
 /* Makes the changes that are asked for.  -1 to go on, else an exit code. */
@@ -498,10 +497,8 @@ proj_is_off(const struct proj_job *job, double predicted)
 	double measured = job->run.epoch_s;
 	if (measured <= 0 || fabs(predicted - measured) <= most * measured)
 		return false;
-	fal_cli_err(PROG,
-		    "%s: the backtest is off by %+.1f %%: do not trust what follows",
-		    job->name, 100 * (predicted - measured) / measured);
-	return true;
+	return say(true, "%s: the backtest is off by %+.1f %%: do not trust what follows",
+		   job->name, 100 * (predicted - measured) / measured);
 }
 
 static int
@@ -528,8 +525,8 @@ draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_buf_free(&numbers);
 	free(bar);
 	if (err < 0)
-		fal_cli_err(PROG, "%s", diag.text);
-	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+		return say(fal_cli_exit(err), "%s", diag.text);
+	return FAL_EXIT_DONE;
 }
 
 /* Finds all that is asked for, and says or draws it.  An exit code. */
@@ -561,11 +558,9 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	if (code >= 0)
 		return code;
 	w.predicted = predict(job, &job->cost, &job->run.policy, &w.backtest);
-	if (isinf(w.predicted)) {
-		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
-			    job->name);
-		return FAL_EXIT_USAGE;
-	}
+	if (isinf(w.predicted))
+		return say(FAL_EXIT_USAGE,
+			   "%s: under the policy that ran nothing goes on", job->name);
 	w.cost = fal_cost_copy(&job->cost);
 	bool off = proj_is_off(job, w.predicted);
 	code = answer(o, &w, out);
@@ -636,10 +631,8 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 		return code;
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);
 	free(rule);
-	if (err < 0) {
-		fal_cli_err(PROG, "the policy that runs cannot go on");
-		return FAL_EXIT_NO;
-	}
+	if (err < 0)
+		return say(FAL_EXIT_NO, "the policy that runs cannot go on");
 	bool off = proj_is_off(job, a.now_s);
 	if (off && o->strict) {
 		fal_policy_free(&a.policy);

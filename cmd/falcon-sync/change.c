@@ -281,8 +281,8 @@ on_over(void *arg)
 {
 	const struct change *c = arg;
 	if (c->out)
-		fal_cli_err(PROG, "%s: no answer: the job is over", c->place);
-	return c->out || c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE;
+		return say(FAL_EXIT_NO, "%s: no answer: the job is over", c->place);
+	return c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
 static void
@@ -322,8 +322,7 @@ sync_set(const struct sync_conf *conf, const struct sync_change *o,
 		err = sync_set_word(policy, arg[i], &diag);
 	if (err < 0) {
 		json_decref(policy);
-		fal_cli_err(PROG, "%s", diag.text);
-		return FAL_EXIT_USAGE;
+		return say(FAL_EXIT_USAGE, "%s", diag.text);
 	}
 	char *text = json_dumps(policy, JSON_COMPACT);
 	json_decref(policy);

@@ -59,10 +59,8 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
-	if (e->model.err < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(e->model.err));
-		return FAL_EXIT_NO;
-	}
+	if (e->model.err < 0)
+		return say(FAL_EXIT_NO, "%s", fal_strerror(e->model.err));
 	if (e->progress.total == 0)
 		e->progress.total = total(&e->model);
 	if (e->progress.total > 0)
@@ -72,10 +70,8 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return FAL_CLIENT_ON;
 	}
 	fal_progress_end();
-	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return FAL_EXIT_NO;
-	}
+	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0)
+		return say(FAL_EXIT_NO, "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 

@@ -61,14 +61,12 @@ find(const char *name, size_t n)
 			continue;
 		if (n >= verbs[v].min && n <= verbs[v].max)
 			return v;
-		fal_cli_err(PROG, "usage: %s ADDR %s%s", PROG, name, verbs[v].operands);
-		return VERBS;
+		return say(VERBS, "usage: %s ADDR %s%s", PROG, name, verbs[v].operands);
 	}
-	fal_cli_err(PROG,
-		    "'%s' is not show, set, apply, watch, drain, pause, resume, export, "
-		    "checkpoint or stop",
-		    FAL_QUOTE(name));
-	return VERBS;
+	return say(VERBS,
+		   "'%s' is not show, set, apply, watch, drain, pause, resume, export, "
+		   "checkpoint or stop",
+		   FAL_QUOTE(name));
 }
 
 /* False after a line on stderr: an option that means nothing to this verb. */
@@ -89,8 +87,8 @@ options_fit(const struct options *o, enum verb v)
 	else if (o->timeout > 0 && v != CHECKPOINT)
 		wrong = "--timeout: only with checkpoint";
 	if (wrong != NULL)
-		fal_cli_err(PROG, "%s", wrong);
-	return wrong == NULL;
+		return say(false, "%s", wrong);
+	return true;
 }
 
 static int
@@ -141,10 +139,8 @@ begin(const struct fal_cli *cli, struct options *o)
 		code = fal_cli_range(cli, "timeout", 1, UINT32_MAX);
 	if (code >= 0)
 		return code;
-	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return FAL_EXIT_USAGE;
-	}
+	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0)
+		return say(FAL_EXIT_USAGE, "%s", diag.text);
 	const struct sync_conf conf = { .addr = &addr, .key = o->key };
 	return run(v, &conf, o, cli->arg + 2, n);
 }

@@ -25,10 +25,8 @@ sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
 	struct fal_diag diag;
 	fal_cli_hide_memory();
 	int err = fal_client_key_load(conf->key, ops->role, &key, &diag);
-	if (err < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return fal_cli_exit_file(err);
-	}
+	if (err < 0)
+		return say(fal_cli_exit_file(err), "%s", diag.text);
 	int code = fal_client_run(conf->addr, key, ops, &diag);
 	if (diag.text[0] != '\0')
 		fal_cli_err(PROG, "%s", diag.text);
@@ -52,18 +50,15 @@ sync_refused(const struct fal_msg *m, const char *place)
 {
 	const int n = (int)m->reply.bytes.n;
 	const char *why = (const char *)m->reply.bytes.p;
-	if (place != NULL)
-		fal_cli_err(PROG, "%s: %.*s", place, n, why);
-	else
-		fal_cli_err(PROG, "%.*s", n, why);
-	return m->reply.status == FAL_EXIT_NO ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	const int code = m->reply.status == FAL_EXIT_NO ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	return say(code, "%s%s%.*s", place != NULL ? place : "",
+		   place != NULL ? ": " : "", n, why);
 }
 
 int
 sync_bad_answer(void)
 {
-	fal_cli_err(PROG, "an answer that cannot be read");
-	return FAL_EXIT_NO;
+	return say(FAL_EXIT_NO, "an answer that cannot be read");
 }
 
 json_t *
@@ -267,11 +262,10 @@ sync_drain(const struct sync_conf *conf, const char *which)
 	/* No worker's name has a colon; whatever shards are called by has one. */
 	const bool shard = strchr(which, ':') != NULL;
 	struct order o = { .verb = FAL_VERB_DRAIN };
-	if (!shard && !fal_name_valid(which)) {
-		fal_cli_err(PROG, "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
-			    FAL_QUOTE(which), FAL_NAME_MAX);
-		return FAL_EXIT_USAGE;
-	}
+	if (!shard && !fal_name_valid(which))
+		return say(FAL_EXIT_USAGE,
+			   "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
+			   FAL_QUOTE(which), FAL_NAME_MAX);
 	fal_json_open(&o.args, '{');
 	fal_json_key(&o.args, shard ? "shard" : "worker");
 	fal_json_str(&o.args, which);

@@ -11,6 +11,9 @@
 
 #define PROG "falcon-sync"
 
+/* One line on stderr; returns `status`. */
+#define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
+
 struct sync_conf {
 	const struct fal_addr *addr;
 	const char *key; /* file; NULL: where fal_cli_key looks */

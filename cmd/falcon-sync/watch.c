@@ -47,16 +47,12 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (m->type != FAL_MSG_TRACE)
 		return FAL_CLIENT_ALIEN;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
-	if (err < 0) {
-		fal_cli_err(PROG, "trace:%s", diag.text);
-		return fal_cli_exit(err);
-	}
+	if (err < 0)
+		return say(fal_cli_exit(err), "trace:%s", diag.text);
 	if (w->failed == EPIPE) /* whoever reads has read enough */
 		return FAL_EXIT_DONE;
-	if (w->failed != 0) {
-		fal_cli_err(PROG, "standard output: %s", strerror(w->failed));
-		return FAL_EXIT_NO;
-	}
+	if (w->failed != 0)
+		return say(FAL_EXIT_NO, "standard output: %s", strerror(w->failed));
 	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_ON;
 }
 

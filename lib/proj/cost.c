@@ -1,5 +1,5 @@
 /* The cost model: its memory, and what a task takes. */
-#include "proj/cost.h"
+#include "proj/simulate.h"
 
 #include "base/crowd.h"
 #include "base/mem.h"

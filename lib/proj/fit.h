@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "optim/optim.h"
-#include "proj/cost.h"
+#include "proj/simulate.h"
 #include "sched/policy.h"
 #include "trace/reader.h"
 

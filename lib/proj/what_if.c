@@ -1,5 +1,5 @@
 /* What-if. */
-#include "proj/what_if.h"
+#include "proj/simulate.h"
 
 #include "base/crowd.h"
 #include "base/mem.h"

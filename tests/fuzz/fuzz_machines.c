@@ -1,6 +1,6 @@
 /* Machines as falcon-proj is told of them: one more, and other ones instead; what was
  * taken can be played. */
-#include "proj/what_if.h"
+#include "proj/simulate.h"
 
 #include <assert.h>
 #include <math.h>

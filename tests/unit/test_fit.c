@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "proj/fit.h"
-#include "proj/what_if.h"
+#include "proj/simulate.h"
 #include "whole.h"
 
 #include <math.h>

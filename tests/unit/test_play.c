@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "proj/simulate.h"
-#include "proj/what_if.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "proj/fit.h"
-#include "proj/what_if.h"
+#include "proj/simulate.h"
 #include "proj/report.h"
 #include "trace/reader.h"
 #include "trace/writer.h"
