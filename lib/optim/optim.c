@@ -4,7 +4,6 @@
 
 #include "base/vector.h"
 
-#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -151,60 +150,6 @@ fal_optim_apply(const struct fal_optim_step *s, float *w, float *state, size_t s
 	case FAL_ADAMW:
 		adamw(s, w, state, state + stride, mean_grad, n);
 		break;
-	}
-}
-
-/* By how much a weight changes; `m` and `v` are its state. */
-static float
-naive_change(const struct fal_optim_step *s, float d, float *m, float *v)
-{
-	float a, b;
-	switch (s->kind) {
-	case FAL_SGD:
-		return s->lr * d;
-	case FAL_MOMENTUM:
-	case FAL_NESTEROV:
-		a = s->momentum * *m;
-		*m = a + d;
-		a = s->momentum * *m;
-		a = s->kind == FAL_NESTEROV ? d + a : *m;
-		return s->lr * a;
-	case FAL_ADAGRAD:
-		a = d * d;
-		*m = normal(*m + a);
-		b = sqrtf(*m) + s->eps;
-		a = s->lr * d;
-		return a / b;
-	case FAL_ADAMW:
-		a = s->beta1 * *m;
-		b = s->rest1 * d;
-		*m = normal(a + b);
-		a = s->beta2 * *v;
-		b = s->rest2 * d;
-		b = b * d;
-		*v = normal(a + b);
-		b = s->root * sqrtf(*v);
-		b = b + s->eps;
-		a = s->lr * *m;
-		return a / b;
-	}
-	assert(0 && "a kind of optimiser");
-	return 0;
-}
-
-void
-fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
-		      size_t stride, const float *mean_grad, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		float none = 0;
-		float pulled = s->pull * w[i];
-		float d = mean_grad[i] + pulled;
-		float by =
-			naive_change(s, d, state != NULL ? &state[i] : &none,
-				     s->kind == FAL_ADAMW ? &state[stride + i] : &none);
-		float kept = s->keep * w[i];
-		w[i] = kept - by;
 	}
 }
 

@@ -86,10 +86,6 @@ struct fal_optim_step fal_optim_step(const struct fal_optim *o, float lr,
 void fal_optim_apply(const struct fal_optim_step *s, float *w, float *state,
 		     size_t stride, const float *mean_grad, size_t n);
 
-/* The naive twin of fal_optim_apply: one weight at a time. */
-void fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
-			   size_t stride, const float *mean_grad, size_t n);
-
 /* A piece of the flat vector, whose elements begin at number `first`; state as above. */
 struct fal_optim_piece {
 	uint64_t first;

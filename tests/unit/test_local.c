@@ -1,6 +1,7 @@
 /* Local steps of a worker: what it pushes for a delta round is, bit for bit, what a plain
  * loop makes of the same tasks, whatever lanes there are and whatever ends first. */
 #include "../naive_bfp.h"
+#include "../naive_optim.h"
 #include "agent_play.h"
 #include "base/rng.h"
 

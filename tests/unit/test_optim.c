@@ -4,6 +4,7 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "optim/optim.h"
+#include "../naive_optim.h"
 #include "sec/hash.h"
 
 #include <math.h>
