@@ -554,7 +554,7 @@ waits(struct ps_reader *reader)
 /* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
  * FAL_ENOMEM: there is nothing to publish. */
 static int
-send_part(struct ps_wants *w, const struct ps_want *want, bool early)
+send_part(struct ps_wants *w, struct ps_want *want, bool early)
 {
 	struct ps_reader *reader = want->reader;
 	const struct fal_coord_model *model = &want->model;
@@ -572,24 +572,22 @@ send_part(struct ps_wants *w, const struct ps_want *want, bool early)
 	note_told(reader, m.published.publication);
 	memcpy(m.published.key, shared->pub.key, sizeof(m.published.key));
 	if (ps_chan_send(reader->chan, &m, FAL_SEND_CONTROL) < 0 ||
-	    fal_chan_send_shared(reader->chan, shared) < 0) {
+	    fal_chan_send_shared(reader->chan, shared) < 0)
 		fal_chan_close(reader->chan);
-		return FAL_OK;
-	}
-	FAL_XGROW(w->leaving, w->leaving_cap, w->leaving_n + 1);
-	w->leaving[w->leaving_n++] =
-		(struct ps_leaving){ reader, shard, early, fal_shared_ref(shared) };
+	want->shared = fal_shared_ref(shared);
+	want->early = early;
 	if (!early)
 		waits(reader);
 	return FAL_OK;
 }
 
-/* All of it has left, or its reader is gone. */
+/* Forgets a want: all of it has left, or its reader is gone. */
 static void
-end_leaving(struct ps_wants *w, const struct ps_leaving *l)
+end_want(struct ps_wants *w, const struct ps_want *want)
 {
-	w->served.tx[l->shard] += l->shared->bytes;
-	fal_shared_drop(l->shared);
+	if (want->shared != NULL)
+		w->served.tx[want->shard] += want->shared->bytes;
+	fal_shared_drop(want->shared);
 }
 
 /* Makes what was begun, as far as shards have it, while what is there of it leaves for
@@ -600,21 +598,22 @@ make_all(struct ps_wants *w)
 	size_t kept = 0;
 	int more;
 	while ((more = ps_publish_more(&w->publisher)) > 0)
-		for (size_t i = 0; i < w->leaving_n; i++)
-			if (w->leaving[i].reader->chan != NULL)
-				fal_chan_offer(w->leaving[i].reader->chan);
-	for (size_t i = 0; i < w->leaving_n; i++) {
-		const struct ps_leaving l = w->leaving[i];
-		if (l.reader->chan != NULL && !fal_shared_whole(l.shared) &&
-		    !l.shared->broken) {
-			w->leaving[kept++] = l;
+		for (size_t i = 0; i < w->n; i++)
+			if (w->v[i].shared != NULL && w->v[i].reader->chan != NULL)
+				fal_chan_offer(w->v[i].reader->chan);
+	for (size_t i = 0; i < w->n; i++) {
+		const struct ps_want one = w->v[i];
+		if (one.shared == NULL ||
+		    (one.reader->chan != NULL && !fal_shared_whole(one.shared) &&
+		     !one.shared->broken)) {
+			w->v[kept++] = one;
 			continue;
 		}
-		if (l.early)
-			waits(l.reader);
-		end_leaving(w, &l);
+		if (one.early)
+			waits(one.reader);
+		end_want(w, &one);
 	}
-	w->leaving_n = kept;
+	w->n = kept;
 	return more;
 }
 
@@ -636,17 +635,20 @@ ps_wants_leave(struct ps_wants *w)
 	size_t kept = 0;
 	int err = FAL_OK;
 	for (size_t i = 0; i < w->n; i++) {
-		const struct ps_want one = w->v[i];
+		struct ps_want one = w->v[i];
 		const uint64_t version = one.model.version;
-		const bool there = fal_rack_part(rack, one.shard, version, &part);
-		const bool made =
-			version <= fal_shard_version(fal_rack_at(rack, one.shard));
-		if ((made && !there) || err < 0)
-			continue;
-		if (one.reader->chan == NULL || (!there && !is_early(w, &one)))
-			w->v[kept++] = one;
-		else
-			err = send_part(w, &one, !there);
+		if (one.shared == NULL) {
+			const bool there = fal_rack_part(rack, one.shard, version, &part);
+			const bool made = version <=
+					  fal_shard_version(fal_rack_at(rack, one.shard));
+			if ((made && !there) || err < 0)
+				continue;
+			if (one.reader->chan != NULL && (there || is_early(w, &one)))
+				err = send_part(w, &one, !there);
+			if (err < 0)
+				continue;
+		}
+		w->v[kept++] = one;
 	}
 	w->n = kept;
 	const int made = make_all(w);
@@ -665,7 +667,7 @@ ps_wants_add(struct ps_wants *w, struct ps_reader *reader,
 		if (fal_rack_at(rack, i) == NULL)
 			continue;
 		FAL_XGROW(w->v, w->cap, w->n + 1);
-		w->v[w->n] = (struct ps_want){ reader, i, *model };
+		w->v[w->n] = (struct ps_want){ reader, i, *model, NULL, false };
 		w->v[w->n++].model.named = NULL;
 	}
 }
@@ -684,14 +686,9 @@ ps_reader_end(struct ps_wants *w, struct ps_reader *reader)
 	for (size_t i = 0; i < w->n; i++)
 		if (w->v[i].reader != reader)
 			w->v[kept++] = w->v[i];
-	w->n = kept;
-	kept = 0;
-	for (size_t i = 0; i < w->leaving_n; i++)
-		if (w->leaving[i].reader != reader)
-			w->leaving[kept++] = w->leaving[i];
 		else
-			end_leaving(w, &w->leaving[i]);
-	w->leaving_n = kept;
+			end_want(w, &w->v[i]);
+	w->n = kept;
 	ps_reader_begin(reader, NULL);
 }
 
@@ -706,33 +703,28 @@ ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
 void
 ps_wants_moved(struct ps_wants *w)
 {
+	size_t kept = 0;
 	ps_publisher_reset(&w->publisher);
-	w->n = 0;
-}
-
-static void
-forget_leaving(struct ps_wants *w)
-{
-	for (size_t i = 0; i < w->leaving_n; i++)
-		fal_shared_drop(w->leaving[i].shared);
-	w->leaving_n = 0;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->v[i].shared != NULL)
+			w->v[kept++] = w->v[i];
+	w->n = kept;
 }
 
 void
 ps_wants_forget(struct ps_wants *w)
 {
-	forget_leaving(w);
+	while (w->n > 0)
+		fal_shared_drop(w->v[--w->n].shared);
 	ps_publisher_reset(&w->publisher);
-	w->n = 0;
 	w->served = (struct ps_served){ 0 };
 }
 
 void
 ps_wants_free(struct ps_wants *w)
 {
-	forget_leaving(w);
+	ps_wants_forget(w);
 	ps_publisher_free(&w->publisher);
-	free(w->leaving);
 	free(w->v);
 	*w = (struct ps_wants){ 0 };
 }

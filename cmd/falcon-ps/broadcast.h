@@ -147,15 +147,10 @@ struct ps_wants {
 		struct ps_reader *reader;
 		uint32_t shard;
 		struct fal_coord_model model;
+		struct fal_shared *shared; /* leaves until it is whole; NULL: not yet */
+		bool early;                /* its version was not made yet then */
 	} *v;
 	size_t n, cap;
-	struct ps_leaving {
-		struct ps_reader *reader;
-		uint32_t shard;
-		bool early; /* its version was not made yet */
-		struct fal_shared *shared;
-	} *leaving; /* until they are whole */
-	size_t leaving_n, leaving_cap;
 	struct ps_served served;
 };
 

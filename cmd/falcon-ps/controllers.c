@@ -544,18 +544,6 @@ ps_control_more(struct ps_session *session)
 	}
 }
 
-/* A copy is large: a key has one at a time. */
-static bool
-is_exporting(const struct ps_server *s, const struct ps_session *session)
-{
-	const char *key = fal_chan_fingerprint(session->chan);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		if ((s->sessions.v[i]->export.n > 0 || s->sessions.v[i]->export_due) &&
-		    strcmp(fal_chan_fingerprint(s->sessions.v[i]->chan), key) == 0)
-			return true;
-	return false;
-}
-
 /* What it is to have is copied; training goes on. */
 static void
 copy(struct ps_server *s, struct ps_session *session, const float *params)
@@ -600,15 +588,19 @@ ps_control_export(struct ps_server *s)
 /* The model as it is now. */
 static void export(struct ps_server *s, struct ps_session *session)
 {
-	if (is_exporting(s, session)) {
-		reply_text(session, FAL_EXIT_NO, "an export is under way");
-		return;
-	}
+	const char *key = fal_chan_fingerprint(session->chan);
 	uint64_t copies = ps_need_export(s->job);
-	struct fal_diag why;
-	for (size_t i = 0; i < s->sessions.n; i++)
-		copies += s->sessions.v[i]->export.n;
-	if (ps_affords(s, &fal_coord_policy_now(s->coord)->rule,
+	struct fal_diag why = { "" };
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		const struct ps_session *other = s->sessions.v[i];
+		copies += other->export.n;
+		/* A copy is large: a key has one at a time. */
+		if ((other->export.n > 0 || other->export_due) &&
+		    strcmp(fal_chan_fingerprint(other->chan), key) == 0)
+			fal_diag_set(&why, 0, "an export is under way");
+	}
+	if (why.text[0] != '\0' ||
+	    ps_affords(s, &fal_coord_policy_now(s->coord)->rule,
 		       fal_coord_status(s->coord).workers, copies, &why) < 0) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 		return;

@@ -352,33 +352,25 @@ ps_moved(struct ps_server *s, struct ps_session *session)
 	session->brought = true;
 }
 
-static bool
-is_excluded(const struct ps_server *s, const char *name)
-{
-	const struct fal_policy *p = fal_coord_policy_now(s->coord);
-	for (size_t i = 0; i < p->workers; i++)
-		if (p->worker[i].excluded && strcmp(p->worker[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 /* "a, b and 3 more": the workers that are excluded, or those that are not. */
 static const char *
 names(const struct ps_server *s, bool excluded, struct fal_diag *out)
 {
-	char *p = out->text, *end = p + sizeof(out->text);
+	const struct fal_policy *p = fal_coord_policy_now(s->coord);
+	char *at = out->text, *end = at + sizeof(out->text);
 	uint32_t n = 0;
-	*p = '\0';
+	*at = '\0';
 	for (size_t i = 0; i < s->sessions.n; i++) {
 		const char *name = s->sessions.v[i]->worker;
-		if (*name == '\0' || is_excluded(s, name) != excluded)
+		const struct fal_policy_worker *w = fal_policy_find(p, name);
+		if (*name == '\0' || (w != NULL && w->excluded) != excluded)
 			continue;
 		if (n++ < NAMED)
-			p += snprintf(p, (size_t)(end - p), "%s%s", n > 1 ? ", " : "",
-				      name);
+			at += snprintf(at, (size_t)(end - at), "%s%s", n > 1 ? ", " : "",
+				       name);
 	}
 	if (n > NAMED)
-		snprintf(p, (size_t)(end - p), " and %u more", n - NAMED);
+		snprintf(at, (size_t)(end - at), " and %u more", n - NAMED);
 	return out->text;
 }
 

@@ -263,7 +263,7 @@ leaves_while_it_is_made(void **state)
 		}
 		UNTIL(&t.w, t.got[0].blocks == t.blocks);
 		assert_int_equal(t.got[0].published, 1);
-		assert_int_equal(t.wants.leaving_n, 0);
+		assert_int_equal(t.wants.n, 0);
 		assert_int_equal(t.wants.publisher.making_n, 0);
 		early += t.early;
 		end_all();
@@ -323,7 +323,7 @@ readers_come_and_go(void **state)
 		UNTIL(&t.w, has_all(COMES) && has_all(STAYS));
 		assert_int_equal(t.got[COMES].published, 1);
 		assert_int_equal(t.got[STAYS].published, 1);
-		assert_int_equal(t.wants.leaving_n, 0);
+		assert_int_equal(t.wants.n, 0);
 		assert_int_equal(t.wants.publisher.making_n, 0);
 		assert_true(t.wants.publisher.publications <= 1);
 		early += t.early;
