@@ -9,39 +9,25 @@
 const char *
 fal_strerror(int err)
 {
-	switch ((enum fal_err)err) {
-	case FAL_OK:
-		return "success";
-	case FAL_ENOMEM:
-		return "out of memory";
-	case FAL_EINVAL:
-		return "invalid value";
-	case FAL_EFORMAT:
-		return "malformed data";
-	case FAL_ETRUNC:
-		return "truncated data";
-	case FAL_ELIMIT:
-		return "limit exceeded";
-	case FAL_EAUTH:
-		return "authentication failed";
-	case FAL_EPERM:
-		return "not permitted";
-	case FAL_EVERSION:
-		return "protocol version not supported";
-	case FAL_ESTATE:
-		return "unexpected message";
-	case FAL_EFENCED:
-		return "contribution is fenced";
-	case FAL_ENOENT:
-		return "not found";
-	case FAL_EIO:
-		return "input/output error";
-	case FAL_EEXIST:
-		return "already exists";
-	case FAL_ENONFINITE:
-		return "not a finite number";
-	}
-	return "unknown error";
+	static const char *const texts[] = {
+		[-FAL_OK] = "success",
+		[-FAL_ENOMEM] = "out of memory",
+		[-FAL_EINVAL] = "invalid value",
+		[-FAL_EFORMAT] = "malformed data",
+		[-FAL_ETRUNC] = "truncated data",
+		[-FAL_ELIMIT] = "limit exceeded",
+		[-FAL_EAUTH] = "authentication failed",
+		[-FAL_EPERM] = "not permitted",
+		[-FAL_EVERSION] = "protocol version not supported",
+		[-FAL_ESTATE] = "unexpected message",
+		[-FAL_EFENCED] = "contribution is fenced",
+		[-FAL_ENOENT] = "not found",
+		[-FAL_EIO] = "input/output error",
+		[-FAL_EEXIST] = "already exists",
+		[-FAL_ENONFINITE] = "not a finite number",
+	};
+	const int last = (int)(sizeof(texts) / sizeof(texts[0]));
+	return err <= 0 && err > -last ? texts[-err] : "unknown error";
 }
 
 int

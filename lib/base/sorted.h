@@ -6,16 +6,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where the element with `id`, a uint32_t, is among the n elements of `size` bytes at
- * `v`, or belongs: the first place whose id is not below it. */
+/* Where the element with `id`, an integer of `id_bytes` bytes, is among the n elements of
+ * `size` bytes at `v`, or belongs: the first place whose id is not below it. */
 static inline size_t
-fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
+fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint64_t id)
 {
 	size_t low = 0, high = n;
 	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		uint32_t at;
-		memcpy(&at, (const char *)v + mid * size, sizeof(at));
+		const size_t mid = low + (high - low) / 2;
+		uint64_t at = 0;
+		memcpy(&at, (const char *)v + mid * size, id_bytes);
 		if (at < id)
 			low = mid + 1;
 		else
@@ -24,21 +24,17 @@ fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
 	return low;
 }
 
-/* The same, of ids that are uint64_t. */
+/* Of ids that are uint32_t, and uint64_t. */
+static inline size_t
+fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
+{
+	return fal_sorted_place_of(v, n, size, sizeof(uint32_t), id);
+}
+
 static inline size_t
 fal_sorted_place64(const void *v, size_t n, size_t size, uint64_t id)
 {
-	size_t low = 0, high = n;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		uint64_t at;
-		memcpy(&at, (const char *)v + mid * size, sizeof(at));
-		if (at < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place_of(v, n, size, sizeof(uint64_t), id);
 }
 
 #endif

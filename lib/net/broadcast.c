@@ -54,15 +54,6 @@ fal_shared_pool_trim(struct fal_shared_pool *p)
 	p->each = 0;
 }
 
-static void
-free_hand(struct hand *h)
-{
-	for (unsigned i = 0; i <= FAL_SUITES; i++)
-		fal_aead_free(h->aead[i]);
-	fal_zip_free(h->zip);
-	fal_buf_free(&h->joined);
-}
-
 void
 fal_shared_pool_free(struct fal_shared_pool *p)
 {
@@ -71,29 +62,31 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	fal_shared_pool_trim(p);
 	free(p->spare);
 	fal_stock_free(p->keys);
-	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel); i++)
-		free_hand(&p->hand[i]);
+	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel); i++) {
+		struct hand *h = &p->hand[i];
+		for (unsigned k = 0; k <= FAL_SUITES; k++)
+			fal_aead_free(h->aead[k]);
+		fal_zip_free(h->zip);
+		fal_buf_free(&h->joined);
+	}
 	free(p->hand);
 	free(p->item);
 	free(p);
 }
 
-/* The thread has what this takes. */
+/* Each thread has what this takes. */
 static int
-equip(struct hand *h, uint8_t suite, bool zstd)
-{
-	struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
-	if (zstd && h->zip == NULL)
-		h->zip = fal_zip_new(FAL_ZIP_LEVEL);
-	return *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
-}
-
-static int
-equip_all(struct fal_shared_pool *p, uint8_t suite, bool zstd)
+equip(struct fal_shared_pool *p, uint8_t suite, bool zstd)
 {
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel) && err == FAL_OK; i++)
-		err = equip(&p->hand[i], suite, zstd);
+	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel) && err == FAL_OK;
+	     i++) {
+		struct hand *h = &p->hand[i];
+		struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
+		if (zstd && h->zip == NULL)
+			h->zip = fal_zip_new(FAL_ZIP_LEVEL);
+		err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+	}
 	return err;
 }
 
@@ -118,7 +111,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->unsealed = opt->unsealed;
 	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
 	s->pub.key = fal_stock_take(s->pool->keys);
-	int err = s->unsealed ? FAL_OK : equip_all(s->pool, s->suite, s->zstd);
+	int err = s->unsealed ? FAL_OK : equip(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;

@@ -126,12 +126,6 @@ fal_retry_is_first(const struct fal_retry *r)
 	return (r->reached || r->refused == 0) && !r->told;
 }
 
-static bool
-is_over(uint64_t since, uint64_t now, uint64_t ms)
-{
-	return now - since > ms * 1000000;
-}
-
 /* ns until it is given up. */
 static uint64_t
 time_left(const struct fal_retry *r, uint64_t now)
@@ -147,7 +141,8 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 		return FAL_EXIT_NO;
 	const bool refused = err == FAL_EAUTH || (err == FAL_EPERM && !r->reached);
 	if (refused && r->refused != 0)
-		return is_over(r->refused, now, REFUSED_MS) ? FAL_EXIT_NOPERM : -1;
+		return now - r->refused > REFUSED_MS * UINT64_C(1000000) ? FAL_EXIT_NOPERM
+									 : -1;
 	r->refused = 0;
 	if (refused) {
 		r->refused = now;
@@ -407,27 +402,15 @@ dial(struct fal_client *c)
 			&c->chan);
 }
 
-/* Sets up what the session needs, and dials. */
-static int
-begin(struct fal_client *c)
-{
-	c->sigint.data = c->silence.data = c->retry.data = c;
-	uv_timer_init(&c->loop, &c->silence); /* cannot fail */
-	uv_timer_init(&c->loop, &c->retry);
-	int err = uv_signal_init(&c->loop, &c->sigint);
-	assert(err == 0 && "a loop has its pipe for signals");
-	if (c->ops->on_interrupt != NULL &&
-	    uv_signal_start(&c->sigint, on_sigint, SIGINT) < 0)
-		return FAL_EIO;
-	c->again = (struct fal_retry){ .lost = uv_hrtime(), .give_up = FIRST_NS };
-	return dial(c);
-}
-
 int
 fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
 	       const struct fal_client_ops *ops, struct fal_diag *diag)
 {
-	struct fal_client c = { .addr = addr, .key = key, .ops = ops, .diag = diag };
+	struct fal_client c = { .addr = addr,
+				.key = key,
+				.ops = ops,
+				.diag = diag,
+				.again = { .lost = uv_hrtime(), .give_up = FIRST_NS } };
 	diag->text[0] = '\0';
 	fal_addr_format(addr, c.at);
 	signal(SIGPIPE, SIG_IGN); /* libuv writes without MSG_NOSIGNAL */
@@ -436,7 +419,14 @@ fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
 		fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
 		return FAL_EXIT_NO;
 	}
-	err = begin(&c);
+	c.sigint.data = c.silence.data = c.retry.data = &c;
+	uv_timer_init(&c.loop, &c.silence); /* cannot fail */
+	uv_timer_init(&c.loop, &c.retry);
+	err = uv_signal_init(&c.loop, &c.sigint);
+	assert(err == 0 && "a loop has its pipe for signals");
+	if (ops->on_interrupt != NULL)
+		err = uv_signal_start(&c.sigint, on_sigint, SIGINT);
+	err = err < 0 ? FAL_EIO : dial(&c);
 	if (err < 0)
 		fail(&c, err);
 	uv_run(&c.loop, UV_RUN_DEFAULT);

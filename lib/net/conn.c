@@ -28,7 +28,7 @@ _Static_assert(FAL_CHAN_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
 static void start_deadline(struct fal_chan *c);
 static void pump(struct fal_chan *c);
-static void stream_ended(struct fal_chan *c, int status);
+static void stream_ended(void *arg, int status);
 
 /* --- the stream --- */
 
@@ -312,8 +312,9 @@ fal_chan_command_ended(struct fal_chan *c)
 
 /* How the stream ended, for one who waits for more. */
 static void
-stream_ended(struct fal_chan *c, int status)
+stream_ended(void *arg, int status)
 {
+	struct fal_chan *c = arg;
 	const bool all_sent =
 		fal_writer_idle(c->writer) && c->out.bytes == 0 && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
@@ -824,12 +825,6 @@ fal_chan_flush(struct fal_chan *c)
 /* --- life --- */
 
 static void
-on_line_ended(void *arg, int status)
-{
-	stream_ended(arg, status);
-}
-
-static void
 on_line_failed(void *arg)
 {
 	fal_chan_fail(arg, FAL_EIO, "cannot write");
@@ -850,7 +845,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 					   .arrived = on_arrived,
 					   .taken = on_taken,
 					   .sent = on_sent,
-					   .ended = on_line_ended,
+					   .ended = stream_ended,
 					   .failed = on_line_failed,
 					   .closed = on_line_closed };
 	c->loop = loop;

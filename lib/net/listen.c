@@ -225,16 +225,6 @@ make_room(struct fal_listen *l)
 	}
 }
 
-/* As the limits see it. */
-static uint64_t
-source_of(const struct fal_chan *c)
-{
-	struct sockaddr_storage ss = { 0 };
-	return fal_chan_peer(c, &ss) == UV_ENOTSUP
-		       ? 0
-		       : fal_limit_source((struct sockaddr *)&ss);
-}
-
 /* False: there was nothing for its slow line, so it goes on waiting. */
 static bool
 accept_one(struct door *d)
@@ -260,7 +250,9 @@ accept_one(struct door *d)
 		fal_chan_kill(g->chan);
 		return true;
 	}
-	g->from = g->group = source_of(g->chan);
+	struct sockaddr_storage ss = { 0 };
+	if (fal_chan_peer(g->chan, &ss) != UV_ENOTSUP)
+		g->from = g->group = fal_limit_source((struct sockaddr *)&ss);
 	TAILQ_INSERT_TAIL(&l->half, g, link);
 	l->half_n++;
 	fal_chan_connected(g->chan);
@@ -332,6 +324,17 @@ on_door_closed(uv_handle_t *h)
 	release(((struct door *)h->data)->listen);
 }
 
+/* Listens at a Unix socket, which is taken.  libuv's errors. */
+static int
+listen_at(struct door *d, int fd)
+{
+	const int err = uv_pipe_open(&d->io.pipe, fd);
+	if (err == 0)
+		return uv_listen(&d->io.stream, BACKLOG, on_connection);
+	close(fd);
+	return err;
+}
+
 /* What is beside a port is no condition of it. */
 static void
 open_near(struct door *d, struct fal_listen *l, const struct sockaddr *at)
@@ -344,11 +347,7 @@ open_near(struct door *d, struct fal_listen *l, const struct sockaddr *at)
 	d->io.handle.data = d;
 	uv_unref(&d->io.handle);
 	l->handles++;
-	int err = uv_pipe_open(&d->io.pipe, fd);
-	if (err < 0)
-		close(fd);
-	else
-		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
+	int err = listen_at(d, fd);
 	d->up = err == 0;
 	if (err < 0)
 		uv_close(&d->io.handle, on_door_closed);
@@ -418,11 +417,7 @@ bind_unix(struct door *d, struct fal_diag *diag)
 		return fal_diag_set(diag, e == EADDRINUSE ? FAL_EEXIST : FAL_EIO,
 				    "%s: %s", d->text, strerror(e));
 	}
-	int err = uv_pipe_open(&d->io.pipe, fd);
-	if (err < 0)
-		close(fd);
-	else
-		err = uv_listen(&d->io.stream, BACKLOG, on_connection);
+	int err = listen_at(d, fd);
 	if (err < 0) {
 		(void)unlink(to.sun_path);
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, uv_strerror(err));

@@ -183,21 +183,6 @@ find(const struct fal_addr *at, union at *out)
 	return is_loopback(out) || is_own(out);
 }
 
-/* A connection to one door. */
-static int
-reach(const char *ip, unsigned port)
-{
-	struct sockaddr_un to;
-	const socklen_t n = name_of(ip, port, &to);
-	const int fd = new_socket();
-	if (fd < 0)
-		return -1;
-	if (connect(fd, (struct sockaddr *)&to, n) == 0 && fal_near_is_kin(fd))
-		return fd;
-	close(fd);
-	return -1;
-}
-
 int
 fal_near_reach(const struct fal_addr *at)
 {
@@ -208,8 +193,15 @@ fal_near_reach(const struct fal_addr *at)
 	/* Who listens at all of IPv6 has those of IPv4, too. */
 	const char *const ip[] = { own, "::", "0.0.0.0" };
 	const size_t all = is.sa.sa_family == AF_INET6 ? 2 : 3;
-	int fd = -1;
-	for (size_t i = 0; i < all && fd < 0; i++)
-		fd = reach(ip[i], at->port);
-	return fd;
+	for (size_t i = 0; i < all; i++) {
+		struct sockaddr_un to;
+		const socklen_t n = name_of(ip[i], at->port, &to);
+		const int fd = new_socket();
+		if (fd >= 0 && connect(fd, (struct sockaddr *)&to, n) == 0 &&
+		    fal_near_is_kin(fd))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
 }

@@ -88,12 +88,6 @@ fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n)
 	put_head(p, (uint32_t)n, FAL_RECORD_SESSION, flags | FAL_RECORD_UNSEALED);
 }
 
-int
-fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p)
-{
-	return fal_seal_open(rx, p, r->head, p + r->head, r->body);
-}
-
 #define AD_MAX (FAL_RECORD_SHARED_HEAD + 4 + FAL_SHARED_AD_MAX)
 
 /* head, u32 count, the owner's bytes. */
@@ -106,13 +100,6 @@ shared_ad(const struct fal_publication *pub, const uint8_t *head,
 	put_le(ad + FAL_RECORD_SHARED_HEAD, pub->count, 4);
 	memcpy(ad + FAL_RECORD_SHARED_HEAD + 4, pub->ad, pub->ad_n);
 	return FAL_RECORD_SHARED_HEAD + 4 + pub->ad_n;
-}
-
-uint8_t
-fal_record_suite(const struct fal_record *r)
-{
-	return (r->flags & FAL_RECORD_AES) != 0 ? FAL_SUITE_AES256_GCM
-						: FAL_SUITE_CHACHA20_POLY1305;
 }
 
 /* A shared record's head, before n bytes and perhaps a tag. */
@@ -150,26 +137,6 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 	put_shared_head(pub, index, flags, n + FAL_SEAL_TAG, p);
 	const struct fal_aead_record r = { pub->key, index, ad, shared_ad(pub, p, ad) };
 	return fal_aead_seal_text(pub->aead, &r, msg, body);
-}
-
-int
-fal_record_shared_open_apart(const struct fal_publication *pub,
-			     const struct fal_record *r, uint8_t *p, size_t head,
-			     uint8_t *rest)
-{
-	uint8_t ad[AD_MAX], *body = p + r->head;
-	const struct fal_aead_record of = { pub->key, r->index, ad,
-					    shared_ad(pub, p, ad) };
-	if (fal_record_suite(r) != fal_aead_suite(pub->aead))
-		return FAL_EFORMAT;
-	return fal_aead_open_apart(pub->aead, &of, body, r->body, head, rest);
-}
-
-int
-fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
-		       uint8_t *p)
-{
-	return fal_record_shared_open_apart(pub, r, p, r->body - FAL_SEAL_TAG, NULL);
 }
 
 /* --- the receiving half of a session --- */
@@ -270,10 +237,25 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	return FAL_OK;
 }
 
+/* Opens the message's first `head` bytes in place and what is behind them to `rest`, as
+ * fal_aead_open_apart. */
+static int
+shared_open(const struct fal_publication *pub, const struct fal_record *r, uint8_t *p,
+	    size_t head, uint8_t *rest)
+{
+	uint8_t ad[AD_MAX], *body = p + r->head;
+	const struct fal_aead_record of = { pub->key, r->index, ad,
+					    shared_ad(pub, p, ad) };
+	return fal_aead_open_apart(pub->aead, &of, body, r->body, head, rest);
+}
+
 /* Whoever publishes has no other suites than ChaCha and the session's. */
 static int
-take_aead(struct fal_reader *r, uint8_t suite, struct fal_aead **out)
+take_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **out)
 {
+	const uint8_t suite = (rec->flags & FAL_RECORD_AES) != 0
+				      ? FAL_SUITE_AES256_GCM
+				      : FAL_SUITE_CHACHA20_POLY1305;
 	if (suite != FAL_SUITE_CHACHA20_POLY1305 && suite != r->rx.suite)
 		return FAL_EFORMAT;
 	struct fal_aead **a = &r->shared[suite];
@@ -300,9 +282,7 @@ open_placed(struct fal_reader *r, const struct fal_publication *pub,
 	assert(head <= out->n);
 	int err = FAL_OK;
 	if (rec->tag != 0)
-		err = rest == NULL
-			      ? fal_record_shared_open(pub, rec, p)
-			      : fal_record_shared_open_apart(pub, rec, p, head, rest);
+		err = shared_open(pub, rec, p, rest != NULL ? head : out->n, rest);
 	else if (rest != NULL)
 		memcpy(rest, out->msg + head, out->n - head);
 	if (err < 0 || rest == NULL)
@@ -324,15 +304,6 @@ is_due(struct fal_expect *e, uint32_t index)
 	return (e->seen[index / 8] >> index % 8 & 1) == 0 ? FAL_OK : FAL_ESTATE;
 }
 
-/* Nothing more of it is expected. */
-static void
-give_up(struct fal_expect *e)
-{
-	free(e->seen);
-	e->seen = NULL;
-	e->pub.id = e->told = 0;
-}
-
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	    struct open *out)
@@ -344,32 +315,17 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 		return FAL_READ_NOTHING;
 	int err = is_due(e, rec->index);
 	if (err == FAL_OK && rec->tag != 0)
-		err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
+		err = take_aead(r, rec, &e->pub.aead);
 	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
 	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
-	if (++e->came == e->pub.count)
-		give_up(e);
+	if (++e->came == e->pub.count) { /* nothing more of it is expected */
+		free(e->seen);
+		e->seen = NULL;
+		e->pub.id = e->told = 0;
+	}
 	return got;
-}
-
-/* Opens a session or unseal record. */
-static int
-open_session(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
-{
-	const int err = rec->tag != 0 ? fal_record_open(&r->rx, rec, p) : FAL_OK;
-	if (err < 0)
-		return err;
-	return rec->type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
-}
-
-/* Is the record sealed exactly if it must be?  A publication may always be sealed. */
-static bool
-is_as_agreed(const struct fal_reader *r, const struct fal_record *rec)
-{
-	return rec->tag == 0 ? r->unsealed
-			     : !r->unsealed || rec->type == FAL_RECORD_SHARED;
 }
 
 static int
@@ -400,13 +356,18 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	int err = fal_record_peek(p, n, &rec);
 	if (err < 0)
 		return err;
-	if (!is_as_agreed(r, &rec))
+	const bool is_shared = rec.type == FAL_RECORD_SHARED;
+	/* A record is sealed exactly if it must be; a publication may always be. */
+	if (rec.tag == 0 ? !r->unsealed : r->unsealed && !is_shared)
 		return FAL_EFORMAT;
 	struct open is = { p + rec.head, rec.body - rec.tag };
-	const int got = rec.type == FAL_RECORD_SHARED ? open_shared(r, &rec, p, &is)
-						      : open_session(r, &rec, p);
-	if (got < 0)
-		return got;
+	int got = rec.type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
+	if (is_shared)
+		got = open_shared(r, &rec, p, &is);
+	else if (rec.tag != 0)
+		err = fal_seal_open(&r->rx, p, rec.head, p + rec.head, rec.body);
+	if (err < 0 || got < 0)
+		return err < 0 ? err : got;
 	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
 	    (err = unzip(r, &is.msg, &is.n)) < 0)
 		return err;

@@ -77,34 +77,19 @@ int fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out);
 int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p,
 		    size_t n);
 
-/* Opens the session or unseal record at `p`, in place: body - tag bytes at p + head are
- * plain.  Errors as fal_seal_open. */
-int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p);
-
 /* Makes an unsealed session record: writes its head at p; the message's n bytes stand at
  * p + FAL_RECORD_HEAD. */
 void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
-/* Makes and opens shared records; the message to be sealed is elsewhere, in two places.
- * Besides the head, count and ad of `pub` are authenticated, so the last record is known
- * for what it is.  Sealing adds the flag of the suite; opening is told the suite by it,
- * and demands that of pub->aead (FAL_EFORMAT).  Errors as fal_aead_seal and
- * fal_aead_open. */
-uint8_t fal_record_suite(const struct fal_record *r);
+/* Makes a shared record; the message to be sealed is elsewhere, in two places.  Besides
+ * the head, count and ad of `pub` are authenticated, so the last record is known for what
+ * it is.  Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
 int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
-int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
-			   uint8_t *p);
 
 /* Makes an unsealed shared record of the same message. */
 void fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
 				const struct fal_aead_text *msg, uint8_t *p);
-
-/* Opens the message's first `head` bytes in place and what is behind them to `rest`, as
- * fal_aead_open_apart. */
-int fal_record_shared_open_apart(const struct fal_publication *pub,
-				 const struct fal_record *r, uint8_t *p, size_t head,
-				 uint8_t *rest);
 
 /* ---- the receiving half of a session: records in, messages out -----------------------
  *

@@ -248,17 +248,6 @@ pack(struct fal_writer *w, struct fal_node *node)
 	return smaller;
 }
 
-/* Ends a measurement that has seen enough, or as much as it may. */
-static void
-judge(struct fal_writer *w, double rate)
-{
-	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
-	if (!w->trial || (!enough && w->tries < FAL_WRITER_TRIES))
-		return;
-	w->trial = false;
-	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
-}
-
 /* The first of the bulk that can leave; NULL: there is none.  A publication that waits
  * for more of it to be made holds nobody up, as that may wait for what is behind it; what
  * will never be whole is left out. */
@@ -320,7 +309,12 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 		node = first_ready(w);
 	if (node == NULL || (w->tx.key == NULL && !node->raw))
 		return 0;
-	judge(w, rate);
+	/* A measurement ends that has seen enough, or as much as it may. */
+	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
+	if (w->trial && (enough || w->tries >= FAL_WRITER_TRIES)) {
+		w->trial = false;
+		w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
+	}
 	if (node->shared != NULL) {
 		next_shared(w, node, out);
 		return 1;
