@@ -10,7 +10,6 @@
 #include "cli/file.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +43,7 @@ plot_put_row(struct fal_buf *out, const struct fal_band_row *r, size_t row)
 		const struct fal_band_part *p = &r->part[k];
 		fal_put_fmt(out, "%zu\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t", row, p->begin,
 			    p->pull, p->compute, p->push, p->wait);
-		fal_put_fmt(out, "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", p->in, p->out,
-			    p->cloned);
+		fal_put_fmt(out, "%ju\t%ju\t%ju\n", p->in, p->out, p->cloned);
 	}
 }
 
@@ -84,8 +82,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 	fal_put_fmt(out, "\n\n# time\t%s\n", b->own ? "version" : "clock");
 	for (size_t i = 0; i < b->shown_updates; i++) {
 		const struct fal_band_update *u = &b->update[b->first_update + i];
-		fal_put_fmt(out, "%.6f\t%" PRIu64 "\n", u->t,
-			    b->own ? u->version : u->clock);
+		fal_put_fmt(out, "%.6f\t%ju\n", u->t, b->own ? u->version : u->clock);
 	}
 }
 

@@ -7,7 +7,6 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 static const char *const wait_name[FAL_REPORT_WAITS] = {
@@ -116,11 +115,9 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 		fal_table_add(&t, "%s", waits_for(r, w));
 		add_ms(&t, w->finish);
 		add_ms(&t, w->lag);
-		fal_table_row(&t,
-			      "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-			      "\t%" PRIu64,
-			      w->counts.tasks, w->counts.in, w->counts.out,
-			      w->counts.cloned, w->counts.lost);
+		fal_table_row(&t, "%ju\t%ju\t%ju\t%ju\t%ju", w->counts.tasks,
+			      w->counts.in, w->counts.out, w->counts.cloned,
+			      w->counts.lost);
 	}
 	fal_put_fmt(out, "\nms of a %s:\n",
 		    r->shared || r->above != NULL ? "clock" : "round of its own");
@@ -175,9 +172,8 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 	for (size_t i = 0; i < r->workers; i++)
 		if (r->worker[i].row->falls > 1)
-			fal_put_fmt(out, "%s fell %llu times, %.0f s of work lost\n",
-				    r->worker[i].shown,
-				    (unsigned long long)r->worker[i].row->falls,
+			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
+				    r->worker[i].shown, r->worker[i].row->falls,
 				    r->worker[i].row->fell_s);
 }
 

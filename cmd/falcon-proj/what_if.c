@@ -10,7 +10,6 @@
 #include "proj.h"
 #include "proj/simulate.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,8 +231,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 		char what[40];
 		/* A task that only fits the other batch, too, is worth nothing alone. */
 		const struct fal_grid g = sizes_of(&size[i].only, w->job->cost.grid);
-		snprintf(what, sizeof(what), "%s = %" PRIu64, size[i].name,
-			 size[i].value);
+		snprintf(what, sizeof(what), "%s = %ju", size[i].name, size[i].value);
 		if (size[i].value > 0 && g.task <= g.batch)
 			code = add_change(w, &size[i].only, WHATIF_SIZE, what);
 	}
@@ -288,7 +286,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
 	const uint32_t full = fal_grid_full(&cost->grid);
-	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clock%s of %s\n", w->job->name,
+	fal_put_fmt(out, "%s: %zu worker%s, %ju clock%s of %s\n", w->job->name,
 		    w->job->cost.machines, fal_text_s(w->job->cost.machines), run->clocks,
 		    fal_text_s(run->clocks), run->scheme);
 	if (run->epoch_s > 0)
@@ -314,9 +312,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
-		fal_put_fmt(out,
-			    "%zu worker%s drawn from these (seed %" PRIu64
-			    "), batch %u\n",
+		fal_put_fmt(out, "%zu worker%s drawn from these (seed %ju), batch %u\n",
 			    cost->machines, fal_text_s(cost->machines), o->seed,
 			    cost->grid.batch);
 	fal_put_fmt(out, "\n");

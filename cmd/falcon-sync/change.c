@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -245,7 +244,7 @@ print(const struct change *c, const struct fal_tail *t)
 		if (c->o->dry_run)
 			puts(", not done");
 		else
-			printf(", from clock %" PRId64 " on\n", (int64_t)clock);
+			printf(", from clock %jd on\n", (int64_t)clock);
 	}
 	json_decref(o);
 	return err;

@@ -11,7 +11,6 @@
 #include "sec/secret.h"
 #include "sync.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +101,7 @@ on_second(uv_timer_t *h)
 		o->waits.text[0] != '\0' ? o->waits.text : "it does not answer";
 	o->passed++;
 	if (o->passed == o->seconds) {
-		fal_cli_err(PROG, "no snapshot within %" PRIu64 " s: %s", o->seconds,
-			    waits);
+		fal_cli_err(PROG, "no snapshot within %ju s: %s", o->seconds, waits);
 		fal_client_end(o->client, FAL_EXIT_TEMPFAIL);
 	} else if (o->passed == SAY_S) {
 		fal_cli_err(PROG, "waiting: %s", waits);
@@ -178,9 +176,9 @@ show(const json_t *o)
 	fal_table_row(&t, "KEY\tVALUE");
 	add_policy(&t, &p);
 	fal_policy_free(&p);
-	fal_table_row(&t, "since\t%" PRId64 "\tby", (int64_t)since);
+	fal_table_row(&t, "since\t%jd\tby", (int64_t)since);
 	fal_table_add(&t, "%s", by);
-	fal_table_row(&t, "clock\t%" PRId64 "\tpaused\t%s", (int64_t)clock,
+	fal_table_row(&t, "clock\t%jd\tpaused\t%s", (int64_t)clock,
 		      paused ? "yes" : "no");
 	if (scheme != NULL) { /* waits for its boundary */
 		next_by = json_string_value(json_object_get(o, "next_by"));

@@ -283,8 +283,8 @@ add_value(struct reader *r, size_t column, uint64_t max_bytes)
 	if (err < 0)
 		return err;
 	if (max_bytes != 0 && (r->values + 1) * sizeof(float) > max_bytes)
-		return fail(r, FAL_ELIMIT, r->began, "above the limit of %llu bytes",
-			    (unsigned long long)max_bytes);
+		return fail(r, FAL_ELIMIT, r->began, "above the limit of %ju bytes",
+			    max_bytes);
 	if (FAL_GROW(r->value, r->value_cap, r->values + 1) < 0)
 		return fail(r, FAL_ENOMEM, r->began, "out of memory");
 	r->value[r->values++] = v;

@@ -25,8 +25,8 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 		got = source_some(s, p + len, left < STEP ? (unsigned)left : STEP);
 		len += got > 0 ? (size_t)got : 0;
 		if (max_bytes != 0 && len > max_bytes)
-			got = source_fail(s, FAL_ELIMIT, "above the limit of %llu bytes",
-					  (unsigned long long)max_bytes);
+			got = source_fail(s, FAL_ELIMIT, "above the limit of %ju bytes",
+					  max_bytes);
 	}
 	uint8_t scrap[4096];
 	while (got > 0)
@@ -64,9 +64,8 @@ static int
 count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t *n)
 {
 	if (opts->max_samples > have)
-		return source_fail(s, FAL_EINVAL, "has %llu sample%s, not %u",
-				   (unsigned long long)have, fal_text_s(have),
-				   opts->max_samples);
+		return source_fail(s, FAL_EINVAL, "has %ju sample%s, not %u", have,
+				   fal_text_s(have), opts->max_samples);
 	if (opts->max_samples == 0 && have > FAL_SAMPLES_MAX)
 		return source_fail(s, FAL_ELIMIT, "more than 2^31 samples");
 	*n = opts->max_samples != 0 ? opts->max_samples : (uint32_t)have;

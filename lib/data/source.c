@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,9 +95,9 @@ refuse_zipped(const struct source *s, int z)
 		return source_nomem(s);
 	if (!is_member)
 		return source_fail(s, FAL_EFORMAT,
-				   "byte %llu: neither a gzip member nor zero "
+				   "byte %ju: neither a gzip member nor zero "
 				   "padding",
-				   (unsigned long long)s->member);
+				   s->member);
 	if (z == Z_BUF_ERROR)
 		return source_fail(s, FAL_ETRUNC, "compressed data is truncated");
 	return source_fail(s, FAL_EFORMAT, "%s",
@@ -277,8 +276,8 @@ read_rows(struct source *s, struct fal_array *a)
 	const uint64_t most = s->opts->max_bytes;
 	const size_t keep = a->rows * a->row_bytes;
 	if (most != 0 && keep > most)
-		return source_fail(s, FAL_ELIMIT, "%zu bytes are above the limit of %llu",
-				   keep, (unsigned long long)most);
+		return source_fail(s, FAL_ELIMIT, "%zu bytes are above the limit of %ju",
+				   keep, most);
 	a->data = fal_calloc(keep, 1);
 	if (a->data == NULL)
 		return source_nomem(s);
@@ -361,10 +360,9 @@ source_tensor(struct source *s, struct fal_array *a)
 	struct fal_rd r = fal_rd_init(len, sizeof(len));
 	const uint64_t n = fal_get_u64(&r);
 	if (n > FAL_SAFETENSORS_HEADER)
-		return source_fail(s, FAL_ELIMIT,
-				   "a header of %" PRIu64
-				   " bytes is too long: not a safetensors file?",
-				   n);
+		return source_fail(
+			s, FAL_ELIMIT,
+			"a header of %ju bytes is too long: not a safetensors file?", n);
 	char *text = fal_xcalloc(n, 1);
 	err = source_exact(s, (uint8_t *)text, n);
 	if (err == FAL_OK)

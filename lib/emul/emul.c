@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "cli/file.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,8 +341,7 @@ fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 void
 fal_speeds_write(FILE *f, uint64_t t, double speed)
 {
-	fprintf(f, "%" PRIu64 ".%09" PRIu64 " %.9g\n", t / 1000000000, t % 1000000000,
-		speed);
+	fprintf(f, "%ju.%09ju %.9g\n", t / 1000000000, t % 1000000000, speed);
 }
 
 /* --- the link -------------------------------------------------------------------- */

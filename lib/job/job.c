@@ -8,7 +8,6 @@
 #include "wire/bfp.h"
 
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -690,16 +689,16 @@ fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 	const struct fal_grid g = fal_job_grid(job, n);
 	uint64_t total = fal_grid_clocks(&g);
 	if (job->schedule.warmup > total)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "schedule.warmup: '%" PRIu64
-				    "' is more than the %" PRIu64 " update%s of the job",
-				    job->schedule.warmup, total, fal_text_s(total));
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"schedule.warmup: '%ju' is more than the %ju update%s of the job",
+			job->schedule.warmup, total, fal_text_s(total));
 	uint32_t tasks = fal_grid_tasks(&g, 0);
 	if (job->parts > tasks)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "data.parts: '%" PRIu32 "' is more than the %" PRIu32
-				    " task%s of a clock",
-				    job->parts, tasks, fal_text_s(tasks));
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"data.parts: '%u' is more than the %u task%s of a clock",
+			job->parts, tasks, fal_text_s(tasks));
 	job->schedule.total = total;
 	return FAL_OK;
 }

@@ -215,8 +215,8 @@ check_cover(struct reader *r)
 	       r->piece[i].at[1] >= r->end)
 		r->end = r->piece[i++].at[1];
 	if (i < r->pieces)
-		return FAIL(r, "tensors overlap or leave a gap at byte %llu of the data",
-			    (unsigned long long)r->end);
+		return FAIL(r, "tensors overlap or leave a gap at byte %ju of the data",
+			    r->end);
 	if (r->data != NULL && r->end != r->bytes)
 		return FAIL(r, "%s", "trailing bytes after the data");
 	return FAL_OK;
@@ -284,8 +284,8 @@ read_file(struct reader *r)
 	const uint64_t len = fal_get_u64(&in);
 	if (in.err == 0 && len > FAL_SAFETENSORS_HEADER)
 		return fal_diag_set(r->diag, FAL_ELIMIT,
-				    "%s: header of %llu bytes is too long", r->file->name,
-				    (unsigned long long)len);
+				    "%s: header of %ju bytes is too long", r->file->name,
+				    len);
 	const char *text = (const char *)fal_get_bytes(&in, (size_t)len);
 	if (in.err != 0)
 		return fal_diag_set(r->diag, FAL_ETRUNC, "%s: ends within the header",

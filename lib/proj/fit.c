@@ -287,9 +287,8 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	const struct fal_ev_join *e = &l->is.join;
 	const uint64_t *lanes = e->lanes.v;
 	if (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX)
-		return fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
-				      (unsigned long long)lanes[0],
-				      (unsigned long long)lanes[1]);
+		return fal_trace_fail(l, FAL_EINVAL, "lanes: [%ju, %ju]", lanes[0],
+				      lanes[1]);
 	if (fal_ids_get(&f->ids, e->id) != NULL)
 		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
 	struct fit_worker *w = row_for(f, l, e->worker);

@@ -1264,17 +1264,15 @@ whole_tasks(struct fal_report *r)
 	const uint64_t task =
 		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
 	if (task > 0)
-		snprintf(what, sizeof(what),
-			 "batch.task = %llu would leave %.1f %%" OTHER,
-			 (unsigned long long)task, 100 * left);
+		snprintf(what, sizeof(what), "batch.task = %ju would leave %.1f %%" OTHER,
+			 task, 100 * left);
 	else
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
 				   : "a larger batch would fill them" OTHER);
 	add(r, "granularity", NULL, loss,
-	    "tasks of %llu sample%s leave %.0f %% idle at %lu lane%s: %s",
-	    (unsigned long long)r->task, fal_text_s(r->task), 100 * loss, lanes,
-	    fal_text_s(lanes), what);
+	    "tasks of %ju sample%s leave %.0f %% idle at %lu lane%s: %s", r->task,
+	    fal_text_s(r->task), 100 * loss, lanes, fal_text_s(lanes), what);
 }
 
 static void
@@ -1289,11 +1287,11 @@ small_tasks(struct fal_report *r)
 		 loss;
 	saved = saved < loss ? saved : loss;
 	if (task > 0)
-		snprintf(what, sizeof(what), "batch.task = %llu saves %.0f %%" OTHER,
-			 (unsigned long long)task, 100 * saved);
+		snprintf(what, sizeof(what), "batch.task = %ju saves %.0f %%" OTHER, task,
+			 100 * saved);
 	add(r, "small_tasks", NULL, loss,
-	    "%.0f %% of the clock is that tasks have %llu sample%s only: %s", 100 * loss,
-	    (unsigned long long)r->task, fal_text_s(r->task), what);
+	    "%.0f %% of the clock is that tasks have %ju sample%s only: %s", 100 * loss,
+	    r->task, fal_text_s(r->task), what);
 }
 
 static double
