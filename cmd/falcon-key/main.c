@@ -111,8 +111,7 @@ main(int argc, char **argv)
 		.prog = PROG,
 		.args = "init DIR | add -K FILE NAME [PUBLIC] | new -K FILE | new -c KEY "
 			"| public FILE | revoke -K FILE NAME | show FILE | pair FILE | "
-			"sign -k FILE RUN | verify -k FILE "
-			"STATEMENT [RUN]",
+			"sign -k FILE RUN | verify -k FILE STATEMENT [RUN]",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,

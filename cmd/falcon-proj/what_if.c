@@ -50,8 +50,8 @@ struct whatif {
 	size_t changes;
 };
 
-static const char all_rules[] = "bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsgd:3;wbsp;"
-				"groups:2;epsp;epsp:2";
+static const char all_rules[] =
+	"bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsgd:3;wbsp;groups:2;epsp;epsp:2";
 
 /* The schemes of --what-if, or the default ones for "all".  `*out` is free()d by the
  * caller.  Returns -1 to go on or an exit code, having said why. */
@@ -264,8 +264,7 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 		fal_table_row(&t, "%s%s\t%s", r->name, r->ran ? " *" : "",
 			      r->other ? "another" : "same");
 		if (!r->ok) {
-			fal_table_row(&t, "-\t-\t-\t-\t-\t-\t"
-					  "-\t-\t-");
+			fal_table_row(&t, "-\t-\t-\t-\t-\t-\t-\t-\t-");
 			continue;
 		}
 		fal_table_row(&t, "%.1f\t%.2f\t%.1f\t%.1f %%\t%.1f", r->epoch_s,

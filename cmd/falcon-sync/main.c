@@ -167,8 +167,7 @@ main(int argc, char **argv)
 	struct fal_cli cli = {
 		.prog = PROG,
 		.args = "ADDR show|set KEY=VALUE...|apply FILE|watch|drain "
-			"NAME|SHARD|pause|"
-			"resume|export FILE|checkpoint|stop",
+			"NAME|SHARD|pause|resume|export FILE|checkpoint|stop",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 2,

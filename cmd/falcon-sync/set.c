@@ -75,10 +75,10 @@ lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 		memcpy(first, value, (size_t)(colon - value));
 	if (colon == NULL || fal_parse_u64(first, 1, FAL_LANES_MAX, &min) < 0 ||
 	    fal_parse_u64(colon + 1, min, FAL_LANES_MAX, &max) < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: '%s' is not MIN:MAX, 1 <= MIN <= MAX <= %d, "
-				    "or auto",
-				    said, FAL_QUOTE(value), FAL_LANES_MAX);
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"%s: '%s' is not MIN:MAX, 1 <= MIN <= MAX <= %d, or auto", said,
+			FAL_QUOTE(value), FAL_LANES_MAX);
 	*out = json_pack("[I, I]", (json_int_t)min, (json_int_t)max);
 	return FAL_OK;
 }

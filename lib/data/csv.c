@@ -258,10 +258,10 @@ add_label(struct reader *r, bool target, uint32_t limit)
 	int err = target ? number(r, r->label_name, &v)
 			 : fal_parse_u64(r->field, 0, limit - 1, &class);
 	if (err < 0 && !target)
-		return FAIL(r,
-			    "column '%s': '%s' is not a class, a whole number from 0 "
-			    "to %u",
-			    FAL_QUOTE(r->label_name), FAL_QUOTE(r->field), limit - 1);
+		return FAIL(
+			r,
+			"column '%s': '%s' is not a class, a whole number from 0 to %u",
+			FAL_QUOTE(r->label_name), FAL_QUOTE(r->field), limit - 1);
 	if (err < 0)
 		return err;
 	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)

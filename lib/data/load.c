@@ -94,13 +94,13 @@ load_next(const struct fal_load *l, struct name samples, struct name labels,
 	if (err == FAL_OK && out->n > 0) {
 		err = fal_set_append(out, &more);
 		if (err < 0)
-			fal_diag_set(diag, err,
-				     err == FAL_EINVAL
-					     ? "%s: samples of another type or shape "
-					       "than in the file before it"
-					     : "%s: together with those before it: too "
-					       "large",
-				     a);
+			fal_diag_set(
+				diag, err,
+				err == FAL_EINVAL
+					? "%s: samples of another type or shape than in "
+					  "the file before it"
+					: "%s: together with those before it: too large",
+				a);
 		fal_set_free(&more);
 	} else if (err == FAL_OK)
 		*out = more;

@@ -70,14 +70,13 @@ get_descr(struct cursor *c, struct fal_array *a)
 	int err = get_string(c, descr);
 	if (err == FAL_OK && descr[0] == '>')
 		return source_fail(c->s, FAL_EFORMAT,
-				   "type '%s' is big-endian: save it with "
-				   ".astype('<%s')",
+				   "type '%s' is big-endian: save it with .astype('<%s')",
 				   descr, descr + 1);
 	if (err == FAL_OK && !fal_dtype_of(descr, true, &a->dtype))
-		return source_fail(c->s, FAL_EFORMAT,
-				   "type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 "
-				   "<i8 <f4 <f8",
-				   FAL_QUOTE(descr));
+		return source_fail(
+			c->s, FAL_EFORMAT,
+			"type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 <i8 <f4 <f8",
+			FAL_QUOTE(descr));
 	return err;
 }
 

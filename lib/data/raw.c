@@ -80,8 +80,7 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 	uint32_t n;
 	if (bytes <= window)
 		return source_fail(s, FAL_EFORMAT,
-				   "%zu byte%s, not even one window of %u and the "
-				   "next",
+				   "%zu byte%s, not even one window of %u and the next",
 				   bytes, fal_text_s(bytes), window);
 	int err = count(s, (bytes - 1) / window, opts, &n);
 	if (err == FAL_OK)

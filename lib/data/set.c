@@ -153,12 +153,11 @@ make_classes(const struct side *lab, uint32_t asked, struct fal_set *out,
 	for (uint32_t i = 0; i < lab->a.rows; i++) {
 		const int64_t v = fal_dtype_whole(lab->a.dtype, lab->a.data + i * size);
 		if (v < 0 || v >= limit)
-			return fal_diag_set(diag, FAL_EFORMAT,
-					    v < 0 ? "%s: label %lld of sample %u is "
-						    "below 0"
-						  : "%s: label %lld of sample %u is not "
-						    "below %u",
-					    lab->name, (long long)v, i, limit);
+			return fal_diag_set(
+				diag, FAL_EFORMAT,
+				v < 0 ? "%s: label %jd of sample %u is below 0"
+				      : "%s: label %jd of sample %u is not below %u",
+				lab->name, v, i, limit);
 		if (v >= found)
 			found = (uint32_t)v + 1;
 		out->labels[i] = (uint32_t)v;

@@ -95,8 +95,7 @@ refuse_zipped(const struct source *s, int z)
 		return source_nomem(s);
 	if (!is_member)
 		return source_fail(s, FAL_EFORMAT,
-				   "byte %ju: neither a gzip member nor zero "
-				   "padding",
+				   "byte %ju: neither a gzip member nor zero padding",
 				   s->member);
 	if (z == Z_BUF_ERROR)
 		return source_fail(s, FAL_ETRUNC, "compressed data is truncated");
@@ -246,8 +245,7 @@ refuse_value(const struct source *s, const struct fal_array *a, size_t at,
 	if (!isnan(is))
 		snprintf(text, sizeof(text), "%.15g", is);
 	return source_fail(s, FAL_ENONFINITE,
-			   "value %zu of row %zu is %s, not finite in single "
-			   "precision",
+			   "value %zu of row %zu is %s, not finite in single precision",
 			   at % a->row_values, at / a->row_values, text);
 }
 
@@ -302,10 +300,10 @@ source_idx(struct source *s, struct fal_array *a)
 	if (magic[0] != 0 || magic[1] != 0)
 		return source_fail(s, FAL_EFORMAT, "not an IDX file");
 	if (magic[2] != IDX_U8)
-		return source_fail(s, FAL_EFORMAT,
-				   "IDX type 0x%02x is not supported, only 0x08 "
-				   "(unsigned byte)",
-				   magic[2]);
+		return source_fail(
+			s, FAL_EFORMAT,
+			"IDX type 0x%02x is not supported, only 0x08 (unsigned byte)",
+			magic[2]);
 	if (magic[3] < 1 || magic[3] > FAL_ARRAY_DIMS)
 		return source_fail(s, FAL_EFORMAT, "%u dimensions, not 1 to %d", magic[3],
 				   FAL_ARRAY_DIMS);
@@ -331,8 +329,8 @@ describe(struct source *s, const char *text, size_t n, struct fal_array *a)
 		return err;
 	if (!fal_dtype_of(t.dtype, false, &a->dtype))
 		return source_fail(s, FAL_EFORMAT,
-				   "tensor '%s': type '%s' is not one of U8 I8 U16 "
-				   "I16 U32 I32 I64 F32 F64",
+				   "tensor '%s': type '%s' is not one of U8 I8 U16 I16 "
+				   "U32 I32 I64 F32 F64",
 				   FAL_QUOTE(name), FAL_QUOTE(t.dtype));
 	if (t.dims < 1 || t.dims > FAL_ARRAY_DIMS)
 		return source_fail(s, FAL_EFORMAT,

@@ -348,11 +348,10 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: %s.%s: no such key",
 				    p->name, line, section, FAL_QUOTE(key));
 	if (p->line[i] != 0)
-		return fal_diag_set(p->diag, FAL_EFORMAT,
-				    "%s:%u: %s.%s: '%s' is a second value, line %u has "
-				    "the first",
-				    p->name, line, section, key, FAL_QUOTE(value),
-				    p->line[i]);
+		return fal_diag_set(
+			p->diag, FAL_EFORMAT,
+			"%s:%u: %s.%s: '%s' is a second value, line %u has the first",
+			p->name, line, section, key, FAL_QUOTE(value), p->line[i]);
 	p->line[i] = line;
 	if (is_text(i))
 		return set_text(p, i, value);
