@@ -29,84 +29,67 @@ put_piece(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
 
 static int
 make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
-     struct fal_msg *m, struct fal_buf *out)
+     struct ps_packed *p)
 {
+	struct fal_msg m = { .type = FAL_MSG_CHUNK,
+			     .chunk = { .test = p->test, .chunk = p->chunk } };
 	struct fal_buf chunk = { 0 };
 	if (c->zip == NULL)
 		c->zip = fal_zip_new(FAL_ZIP_LEVEL);
-	const uint32_t i = m->chunk.chunk;
-	int err = fal_chunk_get(part, set, i, &chunk);
-	m->chunk.total = (uint32_t)chunk.n;
+	int err = fal_chunk_get(part, set, p->chunk, &chunk);
+	m.chunk.total = (uint32_t)chunk.n;
 	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += CACHE_PIECE) {
 		const size_t left = chunk.n - at;
-		m->chunk.offset = (uint32_t)at;
-		m->chunk.bytes =
+		m.chunk.offset = (uint32_t)at;
+		m.chunk.bytes =
 			(struct fal_tail){ chunk.p + at,
 					   left < CACHE_PIECE ? left : CACHE_PIECE };
-		err = put_piece(c, m, out);
+		err = put_piece(c, &m, &p->bytes);
 	}
 	fal_buf_free(&chunk);
 	c->made++;
 	return err;
 }
 
-/* Forgets the chunks that were not asked for longest, but not `newest`. */
-static void
-shrink(struct ps_cache *c, const struct ps_packed *newest)
-{
-	while (c->bytes > c->most) {
-		struct ps_packed *oldest = NULL;
-		for (unsigned t = 0; t < 2; t++)
-			for (uint32_t i = 0; i < c->n[t]; i++) {
-				struct ps_packed *p = &c->v[t][i];
-				if (p->used != 0 && p != newest &&
-				    (oldest == NULL || p->used < oldest->used))
-					oldest = p;
-			}
-		if (oldest == NULL)
-			return;
-		c->bytes -= oldest->bytes.cap;
-		fal_buf_free(&oldest->bytes);
-		oldest->used = 0;
-	}
-}
-
 int
 ps_cache_get(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
 	     bool test, uint32_t i, const struct fal_buf **out)
 {
-	struct fal_msg m = { .type = FAL_MSG_CHUNK };
-	if (c->v[test] == NULL) {
-		c->v[test] = fal_calloc(part->chunks, sizeof(*c->v[test]));
-		if (c->v[test] == NULL)
-			return FAL_ENOMEM;
-		c->n[test] = part->chunks;
-	}
-	struct ps_packed *p = &c->v[test][i];
-	if (p->used == 0) {
-		m.chunk.test = test;
-		m.chunk.chunk = i;
-		int err = make(c, part, set, &m, &p->bytes);
+	size_t at = 0;
+	while (at < c->n && (c->v[at].test != test || c->v[at].chunk != i))
+		at++;
+	if (at == c->n) {
+		struct ps_packed p = { .test = test, .chunk = i };
+		int err = make(c, part, set, &p);
 		if (err < 0) {
-			fal_buf_free(&p->bytes);
+			fal_buf_free(&p.bytes);
 			return err;
 		}
-		c->bytes += p->bytes.cap;
+		FAL_XGROW(c->v, c->cap, c->n + 1);
+		c->v[c->n++] = p;
+		c->bytes += p.bytes.cap;
 	}
-	p->used = ++c->uses;
-	shrink(c, p);
-	*out = &p->bytes;
+	c->v[at].used = ++c->uses;
+	/* Forgets the chunks that were not asked for longest, but not this one. */
+	while (c->bytes > c->most && c->n > 1) {
+		size_t old = 0;
+		for (size_t k = 1; k < c->n; k++)
+			old = c->v[k].used < c->v[old].used ? k : old;
+		c->bytes -= c->v[old].bytes.cap;
+		fal_buf_free(&c->v[old].bytes);
+		c->v[old] = c->v[--c->n];
+		at = at == c->n ? old : at;
+	}
+	*out = &c->v[at].bytes;
 	return FAL_OK;
 }
 
 void
 ps_cache_free(struct ps_cache *c)
 {
-	for (unsigned t = 0; t < 2; t++) {
-		for (uint32_t i = 0; i < c->n[t]; i++)
-			fal_buf_free(&c->v[t][i].bytes);
-		free(c->v[t]);
-	}
+	while (c->n > 0)
+		fal_buf_free(&c->v[--c->n].bytes);
+	free(c->v);
 	fal_zip_free(c->zip);
 	*c = (struct ps_cache){ .most = c->most };
 }

@@ -589,7 +589,7 @@ ps_control_export(struct ps_server *s)
 static void export(struct ps_server *s, struct ps_session *session)
 {
 	const char *key = fal_chan_fingerprint(session->chan);
-	uint64_t copies = ps_need_export(s->job);
+	uint64_t copies = fal_safetensors_bound(s->job->model, 0);
 	struct fal_diag why = { "" };
 	for (size_t i = 0; i < s->sessions.n; i++) {
 		const struct ps_session *other = s->sessions.v[i];

@@ -83,7 +83,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	const uint64_t own = of->program + data +
 			     (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 			     (j->init != NULL ? vector(j) : 0);
-	const uint64_t kept = own + best * ps_need_export(j) +
+	const uint64_t kept = own + best * fal_safetensors_bound(j->model, 0) +
 			      (snapshots ? fal_rack_image_bytes(&rack, &at_most) : 0);
 	const uint64_t here = kept + fal_rack_bytes(&rack, &at_most) +
 			      published(of->rule, vector(j), of->mixed);
@@ -113,10 +113,4 @@ ps_need_part(const struct ps_need_part_of *of)
 	return of->program + fal_rack_bytes(of->rack, &at_most) +
 	       fal_rack_image_bytes(of->rack, &at_most) +
 	       published(of->rule, bytes, of->mixed) + 2 * stream(bytes); /* in and out */
-}
-
-uint64_t
-ps_need_export(const struct fal_files *j)
-{
-	return fal_safetensors_bound(j->model, 0);
 }

@@ -72,9 +72,6 @@ struct ps_need_part_of {
 
 uint64_t ps_need_part(const struct ps_need_part_of *of);
 
-/* The copy of the model that an export takes while it is under way. */
-uint64_t ps_need_export(const struct fal_files *j);
-
 /* ---- cache.c: chunks of the data as they travel, cut into CHUNK messages, each
  * compressed; those that were asked for last are kept, so that many who ask cost one
  * reading and one compression --- */
@@ -82,16 +79,18 @@ uint64_t ps_need_export(const struct fal_files *j);
 enum { PS_CACHE_MAX = 64 << 20 }; /* bytes; the newest one is kept in any case */
 
 struct ps_packed {
+	bool test; /* of the test set */
+	uint32_t chunk;
 	struct fal_buf bytes; /* of each message: u32 their number, then they */
-	uint64_t used;        /* when: grows; 0: it is not here */
+	uint64_t used;        /* when: grows */
 };
 
 /* {0} but for `most` is empty and valid. */
 struct ps_cache {
 	size_t most;
-	size_t bytes;           /* kept */
-	struct ps_packed *v[2]; /* by chunk: of the training set, of the test set */
-	uint32_t n[2];
+	size_t bytes; /* kept */
+	struct ps_packed *v;
+	size_t n, cap;
 	uint64_t uses, made;
 	struct fal_zip *zip;
 };

@@ -170,17 +170,6 @@ fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
 	return i == s->sessions.n;
 }
 
-static void
-fleet_admitted(struct ps_server *s, const struct ps_member *by, const struct fal_msg *m)
-{
-	struct ps_session *session = ps_session_find(&s->sessions, m->admitted.session);
-	if (session == NULL || (session->unseated & bit(by)) == 0)
-		return;
-	tell_map(s, session, by);
-	session->unseated &= ~bit(by);
-	end_seating(s, session);
-}
-
 /* ---- whether processes live ------------------------------------------------------- *
  *
  * Each is asked, and whoever leaves that unanswered for longer than it may is lost.
@@ -586,10 +575,8 @@ ps_fleet_init(struct ps_server *s)
 void
 ps_fleet_close(struct ps_server *s)
 {
-	if (uv_is_closing((uv_handle_t *)&s->fleet.grace))
-		return;
-	uv_close((uv_handle_t *)&s->fleet.grace, NULL);
-	uv_close((uv_handle_t *)&s->fleet.ask, NULL);
+	ps_close(&s->fleet.grace);
+	ps_close(&s->fleet.ask);
 }
 
 /* ---- a move ------------------------------------------------------------------------ */
@@ -1019,18 +1006,6 @@ on_placed(struct ps_server *s, struct ps_member *m)
 	return FAL_OK;
 }
 
-/* Where workers find it: what listens everywhere, where it comes from. */
-static void
-find_host(char out[static FAL_MSG_WHY], const char *says, const char *source)
-{
-	const char *port = strrchr(says, ':');
-	if (fal_addr_is_any(says) && strcmp(source, "unix") != 0)
-		snprintf(out, FAL_MSG_WHY,
-			 strchr(source, ':') != NULL ? "[%s]%s" : "%s%s", source, port);
-	else
-		snprintf(out, FAL_MSG_WHY, "%s", says);
-}
-
 static int
 fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
 	   struct fal_diag *why)
@@ -1056,7 +1031,14 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	is->session = session;
 	is->standby = m->join.standby != 0;
 	is->shards = m->join.shards;
-	find_host(is->address, m->join.address, fal_chan_source(session->chan));
+	/* Workers find it, where it listens everywhere, where it comes from. */
+	const char *source = fal_chan_source(session->chan),
+		   *port = strrchr(m->join.address, ':');
+	if (fal_addr_is_any(m->join.address) && strcmp(source, "unix") != 0)
+		snprintf(is->address, sizeof(is->address),
+			 strchr(source, ':') != NULL ? "[%s]%s" : "%s%s", source, port);
+	else
+		snprintf(is->address, sizeof(is->address), "%s", m->join.address);
 	memcpy(is->public, m->join.public, sizeof(is->public));
 	session->member = f->v[f->n++] = is;
 	session->asks_only = true;
@@ -1074,11 +1056,17 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 static int
 member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
+	struct ps_session *session;
 	switch (msg->type) {
 	case FAL_MSG_PLACED:
 		return on_placed(s, m);
 	case FAL_MSG_ADMITTED:
-		fleet_admitted(s, m, msg);
+		session = ps_session_find(&s->sessions, msg->admitted.session);
+		if (session != NULL && (session->unseated & bit(m)) != 0) {
+			tell_map(s, session, m);
+			session->unseated &= ~bit(m);
+			end_seating(s, session);
+		}
 		return FAL_OK;
 	case FAL_MSG_SAY:
 		return on_say(s, m, msg);
@@ -1192,7 +1180,6 @@ ps_fleet_free(struct ps_fleet *f)
 		free_member(f->v[i]);
 	free(f->v);
 	fal_shard_say_free(&f->said);
-	*f = (struct ps_fleet){ 0 };
 }
 
 void

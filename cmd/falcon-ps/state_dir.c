@@ -89,22 +89,19 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
 		c->s->epochs = (uint32_t)had;
-		return had < epochs
-			       ? FAL_OK
-			       : fal_diag_set(
-					 c->diag, FAL_EINVAL,
-					 "%s: job.epochs is %u, but the job there has "
-					 "%s, of which %" PRIu64 " are done",
-					 dir, epochs, was,
-					 epochs_done(c->s, c->job, had));
+		if (had < epochs)
+			return FAL_OK;
+		return fal_diag_set(c->diag, FAL_EINVAL,
+				    "%s: job.epochs is %u, but the job there has %s, of "
+				    "which %" PRIu64 " are done",
+				    dir, epochs, was, epochs_done(c->s, c->job, had));
 	}
 	if (was == NULL && (strcmp(key, "model.file-sha256") == 0 ||
 			    strcmp(key, "data.train-hash") == 0))
-		return fal_diag_set(
-			c->diag, FAL_EINVAL,
-			"%s: holds the state of an earlier Falcon, which kept "
-			"no hash of net and data",
-			dir);
+		return fal_diag_set(c->diag, FAL_EINVAL,
+				    "%s: holds the state of an earlier Falcon, which "
+				    "kept no hash of net and data",
+				    dir);
 	was = was != NULL ? was : "none";
 	is = is != NULL ? is : "none";
 	if (kind == NULL)
@@ -119,13 +116,14 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	struct fal_diag why;
 	int err = fal_snapshot_find(c->s->folder, c->job, &found, &why);
 	fal_snap_manifest_free(&found.is);
-	return err == FAL_ESTATE ? fal_diag_set(c->diag, FAL_EINVAL,
-						"%s: is not what %s was begun with: %s",
-						file, dir, why.text)
-				 : fal_diag_set(c->diag, FAL_EINVAL,
-						"%s: %s is %s, but %s was begun with %s: "
-						"--accept-change %s goes on with it",
-						file, key, is, dir, was, kind);
+	if (err == FAL_ESTATE)
+		return fal_diag_set(c->diag, FAL_EINVAL,
+				    "%s: is not what %s was begun with: %s", file, dir,
+				    why.text);
+	return fal_diag_set(c->diag, FAL_EINVAL,
+			    "%s: %s is %s, but %s was begun with %s: --accept-change %s "
+			    "goes on with it",
+			    file, key, is, dir, was, kind);
 }
 
 static int

@@ -271,7 +271,6 @@ is_lasting(const struct ps_line *l)
 static void
 forget(struct ps_record *r, const struct ps_line *l, const char *ev)
 {
-	struct fal_buf what = { 0 };
 	/* "worker":"NAME","id":N, */
 	const char *from = memmem(l->text, l->n, "\"worker\":", 9), *to = NULL;
 	if (from != NULL)
@@ -280,10 +279,10 @@ forget(struct ps_record *r, const struct ps_line *l, const char *ev)
 		to = memchr(to, ',', (size_t)(l->text + l->n - to));
 	if (to == NULL)
 		return;
-	fal_put_fmt(&what, "\"ev\":\"%s\",", ev);
-	put_all(&what, from, (size_t)(to + 1 - from));
-	uint8_t *at = r->kept.n > 0 ? memmem(r->kept.p, r->kept.n, what.p, what.n) : NULL;
-	fal_buf_free(&what);
+	char *what = fal_xprintf("\"ev\":\"%s\",%.*s", ev, (int)(to + 1 - from), from);
+	uint8_t *at =
+		r->kept.n > 0 ? memmem(r->kept.p, r->kept.n, what, strlen(what)) : NULL;
+	free(what);
 	if (at == NULL)
 		return;
 	uint8_t *end = r->kept.p + r->kept.n;
