@@ -94,25 +94,17 @@ keep(char *out, size_t cap, const char *s)
 	snprintf(out, cap, "%s", s != NULL ? s : "");
 }
 
-/* Any line, also one that does not count: the chain goes through all. */
-static int
-take_link(void *arg, struct fal_trace_line *l)
-{
-	struct run *r = arg;
-	const bool holds = fal_chain_take(&r->chain, l->text, l->n);
-	r->lines++;
-	if (holds || l->event == FAL_EV_GAP) /* its link is that of a line not here */
-		return FAL_OK;
-	return fal_trace_fail(l, FAL_EFORMAT, "it does not chain the line before");
-}
-
 static int
 take_line(void *arg, struct fal_trace_line *l)
 {
 	struct run *r = arg;
-	int err = take_link(r, l);
-	if (err < 0)
-		return err;
+	const bool holds = fal_chain_take(&r->chain, l->text, l->n);
+	r->lines++;
+	if (!holds && l->event != FAL_EV_GAP) /* its link is that of a line not here */
+		return fal_trace_fail(l, FAL_EFORMAT,
+				      "it does not chain the line before");
+	if (l->cut) /* the chain goes through all lines */
+		return FAL_OK;
 	const struct fal_ev_job *j = &l->is.job;
 	if (l->event == FAL_EV_JOB) {
 		keep(r->name, sizeof(r->name), j->name);
@@ -133,7 +125,7 @@ static int
 read_trace(struct run *r)
 {
 	r->reader = fal_trace_reader_new(take_line, r);
-	fal_trace_reader_on_cut(r->reader, take_link);
+	fal_trace_reader_tell_cut(r->reader);
 	int err = read_file(r, TRACE);
 	if (err == FAL_OK)
 		err = fal_trace_end(r->reader, r->diag);

@@ -95,25 +95,18 @@ take_makers(const struct course *c, const struct fal_ev_ledger *e,
 }
 
 static int
-keep_line(struct course_clock *at, const struct fal_trace_line *l)
-{
-	struct fal_trace_line *own = fal_trace_line_new(l->text, l->n);
-	if (own == NULL)
-		return FAL_ENOMEM;
-	FAL_XGROW(at->line, at->line_cap, at->lines + 1);
-	at->line[at->lines++] = own;
-	return FAL_OK;
-}
-
-static int
 take_ledger(struct course *c, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	struct course_clock *at = clock_at(c, l, e->clock);
 	if (at == NULL || e->end == FAL_END_ABANDONED)
 		return l->err;
+	if (c->again && at->want) {
+		FAL_XGROW(at->line, at->line_cap, at->lines + 1);
+		at->line[at->lines++] = fal_trace_line_keep(l);
+	}
 	if (c->again)
-		return at->want ? keep_line(at, l) : FAL_OK;
+		return FAL_OK;
 	if (at->why == COURSE_UNTOLD)
 		at->why = c->lawful ? COURSE_MAY : COURSE_UNLAWFUL;
 	at->scheme = c->scheme;
@@ -157,18 +150,11 @@ pass(struct course *c, const struct fal_trace_line *l)
 }
 
 int
-course_cut(void *course, struct fal_trace_line *l)
-{
-	pass(course, l);
-	return FAL_OK;
-}
-
-int
 course_line(void *course, struct fal_trace_line *l)
 {
 	struct course *c = course;
 	pass(c, l);
-	if (c->again && l->event != FAL_EV_LEDGER)
+	if (l->cut || (c->again && l->event != FAL_EV_LEDGER))
 		return FAL_OK;
 	switch (l->event) {
 	case FAL_EV_JOB:

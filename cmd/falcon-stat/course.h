@@ -69,7 +69,6 @@ struct course {
 /* {0} is empty and valid.  `course` is a struct course: on_line of a reader.  With
  * `again`, it reads the same trace once more.  Errors as of fal_audit_line. */
 int course_line(void *course, struct fal_trace_line *l);
-int course_cut(void *course, struct fal_trace_line *l);
 void course_free(struct course *c);
 
 /* NULL: it never joined. */

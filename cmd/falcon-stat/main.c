@@ -62,14 +62,9 @@ audit_line(void *arg, struct fal_trace_line *l)
 {
 	struct auditing *is = arg;
 	int err = fal_audit_line(is->audit, l);
-	return err == FAL_OK && is->journal ? stat_policies_line(&is->policies, l) : err;
-}
-
-static int
-audit_cut(void *arg, struct fal_trace_line *l)
-{
-	struct auditing *is = arg;
-	return fal_audit_cut(is->audit, l);
+	return err == FAL_OK && is->journal && !l->cut
+		       ? stat_policies_line(&is->policies, l)
+		       : err;
 }
 
 static int
@@ -84,8 +79,7 @@ run_audit(const struct stat_source *src, const struct options *o)
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
 	struct auditing is = { .audit = a, .journal = src->folder != NULL };
-	const struct stat_take take = { audit_line, audit_cut, &is };
-	int code = stat_source_read(src, &take);
+	int code = stat_source_read(src, true, audit_line, &is);
 	if (code == FAL_EXIT_DONE && src->folder != NULL)
 		code = stat_folder_audit(src->folder, &is.policies, a);
 	if (code != FAL_EXIT_DONE)
@@ -116,8 +110,7 @@ run_summary(const struct stat_source *src, bool json,
 	struct fal_summary s = { 0 };
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	const struct stat_take take = { .on_line = fal_summary_line, .arg = &s };
-	int code = stat_source_read(src, &take);
+	int code = stat_source_read(src, false, fal_summary_line, &s);
 	if (code != FAL_EXIT_DONE)
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);

@@ -66,10 +66,10 @@ recompute_say(int err, const struct fal_diag *diag)
 static int
 read_course(struct recompute *r, bool again)
 {
-	const struct stat_take take = { course_line, course_cut, &r->course };
 	r->course.again = again;
 	r->course.counted = 0;
-	return stat_source_read(r->src, &take) == FAL_EXIT_DONE ? FAL_OK : FAL_EFORMAT;
+	const int code = stat_source_read(r->src, true, course_line, &r->course);
+	return code == FAL_EXIT_DONE ? FAL_OK : FAL_EFORMAT;
 }
 
 /* The job as the run has it, with what it names. */

@@ -75,7 +75,7 @@ feed(void *arg, const void *p, size_t n)
 	int err = fal_trace_feed(f->r, p, n, &diag);
 	if (err < 0)
 		return bad_trace(f->s, err, &diag);
-	if (f->print && ferror(stdout))
+	if (f->print && (fflush(stdout) != 0 || ferror(stdout)))
 		return fal_cli_finish(PROG, errno == EPIPE ? FAL_EXIT_DONE : FAL_EXIT_NO);
 	return f->ending.over ? FAL_EXIT_DONE : -1;
 }
@@ -176,11 +176,13 @@ feed_live(struct feed *f)
 /* ---- both ---- */
 
 int
-stat_source_read(const struct stat_source *s, const struct stat_take *take)
+stat_source_read(const struct stat_source *s, bool cut,
+		 int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
 {
 	struct fal_diag diag;
-	struct feed f = { .s = s, .r = fal_trace_reader_new(take->on_line, take->arg) };
-	fal_trace_reader_on_cut(f.r, take->on_cut);
+	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
+	if (cut)
+		fal_trace_reader_tell_cut(f.r);
 	int code = s->live ? feed_live(&f) : feed_file(&f);
 	if (code <= FAL_EXIT_DONE) {
 		int err = fal_trace_end(f.r, &diag);
@@ -205,7 +207,6 @@ stat_source_follow(const struct stat_source *s)
 {
 	struct feed f = { .s = s, .print = true };
 	f.r = fal_trace_reader_new(print_line, &f);
-	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = feed_live(&f);
 	if (!ferror(stdout)) /* else it has been said */
 		code = fal_cli_finish(PROG, code);

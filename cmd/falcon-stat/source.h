@@ -24,14 +24,10 @@ int stat_source_find(const char *name, const char *key, struct stat_source *out)
 void stat_source_enter(struct stat_source *s);
 void stat_source_free(struct stat_source *s);
 
-/* Feeds the trace to on_line, of a live job what there is now; on_cut (or NULL) gets what
- * the job has gone on from before.  Returns as above. */
-struct stat_take {
-	int (*on_line)(void *arg, struct fal_trace_line *l);
-	int (*on_cut)(void *arg, struct fal_trace_line *l);
-	void *arg;
-};
-int stat_source_read(const struct stat_source *s, const struct stat_take *take);
+/* Feeds the trace to on_line, of a live job what there is now; with `cut`, also lines
+ * that the job has gone on from before.  Returns as above. */
+int stat_source_read(const struct stat_source *s, bool cut,
+		     int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 
 /* Prints the lines of a live job as they come, until it is over or SIGINT comes.
  * Returns as above. */

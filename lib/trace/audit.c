@@ -1229,15 +1229,6 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 }
 
 int
-fal_audit_cut(void *audit, struct fal_trace_line *l)
-{
-	struct fal_audit *a = audit;
-	a->any = true;
-	judge_link(a, l);
-	return FAL_OK;
-}
-
-int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
 	static void (*const take[FAL_EVENTS])(struct fal_audit *a,
@@ -1255,8 +1246,10 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	};
 	struct fal_audit *a = audit;
 	a->any = true;
-	a->v.refused += l->event == FAL_EV_REFUSE;
 	judge_link(a, l);
+	if (l->cut) /* only the chain counts */
+		return FAL_OK;
+	a->v.refused += l->event == FAL_EV_REFUSE;
 	if (l->event == FAL_EV_GAP)
 		take_gap(a, l);
 	else if (l->event == FAL_EV_RESTART)

@@ -85,10 +85,6 @@ void fal_audit_free(struct fal_audit *a);
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
  * FAL_EINVAL (also: an unknown scheme). */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
-/* The same of a line that the job has gone on from before: only the chain counts.  An
- * on_cut of fal_trace_reader_on_cut. */
-int fal_audit_cut(void *audit, struct fal_trace_line *l);
-
 /* What the lines so far say that stands elsewhere, too; "" where they do not. */
 struct fal_audit_told {
 	const struct fal_trace_job *job;

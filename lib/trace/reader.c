@@ -22,8 +22,8 @@
 
 struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
-	int (*on_cut)(void *arg, struct fal_trace_line *l); /* or NULL */
 	void *arg;
+	bool tells_cut;
 	bool begun;              /* there was a byte */
 	struct fal_unzip *unzip; /* NULL: plain */
 	struct fal_buf part;     /* the line so far */
@@ -91,6 +91,8 @@ line_clear(struct fal_trace_line *l)
 		free(b);
 	}
 	l->blocks = NULL;
+	json_decref((json_t *)(uintptr_t)l->o);
+	l->o = NULL;
 }
 
 static uint64_t
@@ -357,24 +359,15 @@ read_event(struct fal_trace_line *l)
 /* ---- lines ------------------------------------------------------------------------ */
 
 struct fal_trace_line *
-fal_trace_line_new(const char *text, size_t n)
+fal_trace_line_keep(struct fal_trace_line *l)
 {
-	json_error_t why;
-	struct fal_trace_line *l = fal_calloc(1, sizeof(*l));
-	json_t *o = l != NULL ? fal_json_load(text, n, 0, &why) : NULL;
-	if (o == NULL) {
-		free(l);
-		return NULL;
-	}
-	l->o = o;
-	l->ev = json_string_value(json_object_get(o, "ev"));
-	l->t = json_number_value(json_object_get(o, "t"));
-	read_event(l);
-	if (l->err != 0) {
-		fal_trace_line_free(l);
-		return NULL;
-	}
-	return l;
+	struct fal_trace_line *own = fal_xcalloc(1, sizeof(*own));
+	*own = *l;
+	own->text = NULL;
+	own->n = 0;
+	l->o = NULL;
+	l->blocks = NULL;
+	return own;
 }
 
 void
@@ -383,7 +376,6 @@ fal_trace_line_free(struct fal_trace_line *l)
 	if (l == NULL)
 		return;
 	line_clear(l);
-	json_decref((json_t *)(uintptr_t)l->o);
 	free(l);
 }
 
@@ -397,10 +389,9 @@ fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *
 }
 
 void
-fal_trace_reader_on_cut(struct fal_trace_reader *r,
-			int (*on_cut)(void *arg, struct fal_trace_line *l))
+fal_trace_reader_tell_cut(struct fal_trace_reader *r)
 {
-	r->on_cut = on_cut;
+	r->tells_cut = true;
 }
 
 const char fal_trace_early_end[] = "the trace ends before the job: it may go on";
@@ -488,16 +479,6 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 	json_decref(o);
 }
 
-/* Did the job go on from before this line? */
-static bool
-is_cut(const struct fal_trace_reader *r, const struct fal_trace_line *l)
-{
-	for (size_t i = 0; i < r->cuts; i++)
-		if (l->number < r->cut[i].at && r->counted >= r->cut[i].lines)
-			return true;
-	return false;
-}
-
 /* A restart takes back nothing that was delivered. */
 static void
 judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
@@ -543,16 +524,16 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	read_event(l);
 	if (l->event == FAL_EV_RESTART)
 		judge_restart(r, l);
-	int (*const take)(void *arg, struct fal_trace_line *line) =
-		is_cut(r, l) ? r->on_cut : r->on_line;
-	if (l->err == 0 && take != NULL) {
-		int err = take(r->arg, l);
+	/* Did the job go on from before this line? */
+	for (size_t i = 0; i < r->cuts; i++)
+		l->cut |= l->number < r->cut[i].at && r->counted >= r->cut[i].lines;
+	r->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
+	if (l->err == 0 && (!l->cut || r->tells_cut)) {
+		int err = r->on_line(r->arg, l);
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", fal_strerror(err));
 	}
-	r->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
 	line_clear(l);
-	json_decref(o);
 }
 
 static int
@@ -662,7 +643,7 @@ rewind_found(struct fal_trace_reader *r)
 	fal_buf_free(&r->part);
 	*r = (struct fal_trace_reader){
 		.on_line = r->on_line,
-		.on_cut = r->on_cut,
+		.tells_cut = r->tells_cut,
 		.arg = r->arg,
 		.cut = r->cut,
 		.cuts = r->cuts,

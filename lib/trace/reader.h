@@ -25,7 +25,7 @@
 /* The longest line that is read, in bytes without its newline. */
 #define FAL_TRACE_LINE_MAX ((size_t)16 << 20)
 
-/* A line.  Its memory is freed when on_line returns. */
+/* A line.  Its memory is freed when on_line returns, unless that keeps it. */
 struct fal_trace_line {
 	uint64_t number; /* of the line, from 1 */
 	double t;        /* seconds since the job began */
@@ -39,6 +39,8 @@ struct fal_trace_line {
 	/* The worker whose line it is; NULL: it names none. */
 	const char *worker;
 	uint32_t id;
+	bool cut; /* does not count: the job went on from before it, in a line `restart`
+		   */
 	const json_t *o;  /* the whole line */
 	const char *text; /* its bytes, without newline; as long */
 	size_t n;
@@ -52,9 +54,8 @@ struct fal_trace_line {
 int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* A line by itself, kept: of n bytes that a reader has delivered.  NULL: out of memory.
- */
-struct fal_trace_line *fal_trace_line_new(const char *text, size_t n);
+/* The line, which on_line was given, without its text; it has no members any more. */
+struct fal_trace_line *fal_trace_line_keep(struct fal_trace_line *l);
 void fal_trace_line_free(struct fal_trace_line *l); /* may be NULL */
 
 /* Is it a job's last line? */
@@ -75,10 +76,8 @@ struct fal_trace_reader;
  * room for it; a negative return of it ends the reading. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
-/* Lines that do not count, as the job went on from before them in a line `restart`, go to
- * on_cut, for what holds of any line; with the same arg. */
-void fal_trace_reader_on_cut(struct fal_trace_reader *r,
-			     int (*on_cut)(void *arg, struct fal_trace_line *l));
+/* Lines that do not count are told of, too, with `cut`: for what holds of any line. */
+void fal_trace_reader_tell_cut(struct fal_trace_reader *r);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
 /* Finds which lines do not count: to be fed the whole trace before fal_trace_feed reads

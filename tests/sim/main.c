@@ -109,7 +109,7 @@ one_passes(const struct lines *trace, struct fal_diag *diag)
 	struct fal_audit *audit = fal_audit_new();
 	fal_audit_demand(audit, FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
-	fal_trace_reader_on_cut(r, fal_audit_cut);
+	fal_trace_reader_tell_cut(r);
 	int err = reference_read(r, trace->p, trace->n, diag);
 	if (err == 0)
 		err = fal_audit_end(audit, &v, diag);
