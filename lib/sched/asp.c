@@ -9,6 +9,4 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	fal_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_asp = { .ahead = fal_ahead_one,
-					   .complete = complete,
-					   .cost = fal_cost_equal };
+const struct fal_scheme fal_scheme_asp = { .complete = complete };

@@ -2,22 +2,6 @@
  * nothing moves, nothing is cloned, lanes stay. */
 #include "sched/scheme.h"
 
-double
-fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
-	       struct fal_load more, double now)
-{
-	double t = fal_task_s(s, w, w->lanes);
-	(void)now;
-	return (double)(w->work.samples + w->queued_samples + more.samples) + t / (1 + t);
-}
-
-uint32_t
-fal_ahead_one(const struct fal_sched *s)
-{
-	(void)s;
-	return 1;
-}
-
 void
 fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 {
@@ -56,6 +40,4 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 	fal_emit(s, model);
 }
 
-const struct fal_scheme fal_scheme_bsp = { .ahead = fal_ahead_one,
-					   .complete = fal_complete_clock,
-					   .cost = fal_cost_equal };
+const struct fal_scheme fal_scheme_bsp = { .complete = fal_complete_clock };

@@ -110,8 +110,10 @@ guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind 
 	return probe_times * s->probe_s * fal_crowding(w->lanes, w->cores);
 }
 
-double
-fal_turn_s(const struct fal_sched *s, const struct fal_worker *w)
+/* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
+ */
+static double
+turn_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct fal_recent *t = &w->turn[FAL_TURN_TASK];
 	if (t->n > 0)
@@ -390,8 +392,7 @@ void
 fal_due_left(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
-	const double usual =
-		o.owes == push ? s->typical[FAL_TURN_PUSH] : fal_turn_s(s, w);
+	const double usual = o.owes == push ? s->typical[FAL_TURN_PUSH] : turn_s(s, w);
 	if (is_waited_for(s, w) && now > o.first + usual)
 		fal_trial_charge(s, w, waits_since(s, w, &o, now) + usual, now);
 }
@@ -587,18 +588,9 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 }
 
 void
-fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	fal_refresh(s, w, now);
-	if (is_deserted(s))
-		fal_trial_recall(s, now);
-}
-
-void
 fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
-	w->kept = now;
 	w->proved = w->suspected && w->again <= now;
 	w->trial = false;
 	w->failed = 0;

@@ -23,9 +23,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 }
 
 const struct fal_scheme fal_scheme_dynsgd = { .team_own = sizeof(struct fal_ssp_local),
-					      .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin_local,
 					      .begin = fal_ssp_begin_local,
 					      .complete = complete,
-					      .lost = fal_ssp_lost_local,
-					      .cost = fal_cost_equal };
+					      .lost = fal_ssp_lost_local };

@@ -98,19 +98,13 @@ next_cut(const struct place *p, const bool *cut, uint32_t n)
 			best = i;
 		}
 	}
-	for (uint32_t i = 1; i <= n && best == 0; i++) {
+	for (uint32_t i = 1; i <= n && gap <= distinct; i++) {
 		if (i < n && !cut[i])
 			continue;
-		if (i - from > longest)
+		if (i - from > longest) {
 			longest = i - from;
-		from = i;
-	}
-	from = 0;
-	for (uint32_t i = 1; i <= n && best == 0 && longest > 1; i++) {
-		if (i < n && !cut[i])
-			continue;
-		if (i - from == longest)
 			best = from + longest / 2;
+		}
 		from = i;
 	}
 	return best;
@@ -571,7 +565,6 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),
 					      .team_own = sizeof(struct group),
 					      .form = form,
-					      .ahead = fal_ahead_one,
 					      .prepare = prepare,
 					      .begin = begin,
 					      .may_begin = may_begin,
@@ -579,5 +572,4 @@ const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),
 					      .flush = flush,
 					      .until = until,
 					      .busy = busy,
-					      .changed = changed,
-					      .cost = fal_cost_equal };
+					      .changed = changed };

@@ -257,25 +257,11 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
 
-void
-fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	       uint32_t task, bool ahead)
-{
-	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
-	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
-	w->given++;
-	fal_holds_give(&r->given, task - r->ledger.first, w->id);
-	if (fills != FAL_NONE)
-		act.fills = r->ledger.contrib[fills].id;
-	if (ahead)
-		preclaim(s, w, r, act, task);
-	else
-		fal_emit_task(s, act, task);
-}
-
-void
-fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
-	 double now)
+/* Puts a task into the queue of `w`, which does not hold it, behind what is of its round
+ * or older, and tells it.  What nobody else can get is claimed ahead for it. */
+static void
+give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
+     double now)
 {
 	struct fal_node *n = take_node(s), *after = w->tail;
 	struct fal_node **held = &r->held[task - r->ledger.first];
@@ -303,7 +289,16 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
 	w->queued++;
 	w->queued_samples += fal_task_samples(s, r, task);
-	fal_tell_grant(s, w, r, task, is_its_own(s, w, r, task));
+	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
+	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
+	w->given++;
+	fal_holds_give(&r->given, task - r->ledger.first, w->id);
+	if (fills != FAL_NONE)
+		act.fills = r->ledger.contrib[fills].id;
+	if (is_its_own(s, w, r, task))
+		preclaim(s, w, r, act, task);
+	else
+		fal_emit_task(s, act, task);
 }
 
 static void
@@ -332,7 +327,7 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	const uint32_t task = n->task;
 	fal_detach(s, n);
 	from->relieved = now;
-	if (fal_task_held(r, task)) { /* a clone that never began */
+	if (fal_holders(r, task) != NULL) { /* a clone that never began */
 		fal_refresh(s, from, now);
 		revoke(s, from, r, task);
 		return;
@@ -340,7 +335,7 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	from->work.out++;
 	to->work.in++;
 	revoke(s, from, r, task);
-	fal_give(s, to, r, task, now);
+	give(s, to, r, task, now);
 	fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
@@ -354,7 +349,7 @@ fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *
 	if (n == NULL)
 		return;
 	to->work.cloned++;
-	fal_give(s, to, n->round, n->task, now);
+	give(s, to, n->round, n->task, now);
 	fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
@@ -458,7 +453,7 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 			revoke(s, w, r, task);
 		/* What was claimed ahead is free when all shards have fenced it. */
 		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
-		    !fal_task_held(r, task))
+		    fal_holders(r, task) == NULL)
 			fal_free_task(s, r, task);
 	}
 	fal_eval_return(s, w);
@@ -493,7 +488,7 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	w->tried = true;
 	*granted = true;
 	fal_ledger_log(&r->ledger, kind, w->id, 0, task);
-	fal_give(s, w, r, task, now);
+	give(s, w, r, task, now);
 }
 
 /* What it costs to plan a task of so many samples more for `w`. */
@@ -503,7 +498,10 @@ price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, d
 	struct fal_load more = fal_load_full(s, w->plan);
 	more.tasks++;
 	more.samples += samples;
-	return s->scheme->cost(s, w, more, now);
+	if (s->scheme->cost != NULL)
+		return s->scheme->cost(s, w, more, now);
+	const double t = fal_task_s(s, w, w->lanes);
+	return (double)(w->work.samples + w->queued_samples + more.samples) + t / (1 + t);
 }
 
 static void

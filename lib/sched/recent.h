@@ -1,5 +1,4 @@
-/* The last measurements of something, kept in order: what is typical of them, and what is
- * late. */
+/* The last measurements of something: what is typical of them, and what is late. */
 #ifndef FAL_SCHED_RECENT_H
 #define FAL_SCHED_RECENT_H
 
@@ -9,10 +8,9 @@ enum { FAL_RECENT = 16 }; /* so many are kept */
 
 /* {0} has none and is valid. */
 struct fal_recent {
-	double v[FAL_RECENT];    /* the k-th ever, from 0, at k modulo FAL_RECENT */
-	double rank[FAL_RECENT]; /* the same, the least first */
-	uint32_t n;              /* ever */
-	double mid, most;        /* what fal_recent_judge found; 0: nothing yet */
+	double v[FAL_RECENT]; /* the k-th ever, from 0, at k modulo FAL_RECENT */
+	uint32_t n;           /* ever */
+	double mid, most;     /* what fal_recent_judge found; 0: nothing yet */
 };
 
 /* What was measured last of something that now and then takes long once, which says
@@ -28,7 +26,7 @@ struct fal_lately {
  * longest took. */
 void fal_lately_add(struct fal_lately *l, double s);
 
-/* Takes in `x`, finite, for the oldest one.  O(FAL_RECENT). */
+/* Takes in `x`, finite, for the oldest one. */
 void fal_recent_add(struct fal_recent *r, double x);
 
 /* What was taken in `ago` times before the last, ago < n and < FAL_RECENT. */

@@ -184,7 +184,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	}
 	/* A task whose contribution was fenced is free when all shards know. */
 	const bool freed = t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
-	if (freed && !fal_task_held(r, task))
+	if (freed && fal_holders(r, task) == NULL)
 		fal_free_task(s, r, task);
 }
 

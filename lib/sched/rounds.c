@@ -127,8 +127,8 @@ append(struct fal_sched *s, struct fal_round *r)
 	s->knowns++;
 }
 
-void
-fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
+static void
+round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
 	grow_known(s);
 	struct fal_round *r = take(s);
@@ -262,40 +262,6 @@ collected(struct fal_sched *s, const struct fal_round *r)
 }
 
 void
-fal_round_arm(struct fal_sched *s, struct fal_round *r)
-{
-	const struct fal_act end = { .kind = FAL_ACT_END,
-				     .fate = FAL_FATE_MERGE,
-				     .weight = 1,
-				     .round = r->id,
-				     .ahead = true };
-	r->armed = true;
-	collected(s, r);
-	fal_emit(s, end);
-}
-
-void
-fal_round_pass(struct fal_sched *s, struct fal_round *r)
-{
-	struct fal_team *t = r->team;
-	assert(r->armed && !r->passed);
-	r->passed = true;
-	t->open--;
-	fal_team_set(s, t, t->members, t->clock + 1);
-}
-
-void
-fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
-{
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
-	assert(r->passed);
-	close_round(s, r, now);
-	fal_pool_ended(&s->pool, &run);
-	if (r->clock + 1 == s->pool.clocks)
-		fal_account_all(s, r);
-}
-
-void
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
@@ -403,12 +369,6 @@ fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
 		s->needy = r;
 }
 
-bool
-fal_task_held(const struct fal_round *r, uint32_t task)
-{
-	return fal_holders(r, task) != NULL;
-}
-
 /* ---- teams ---------------------------------------------------------------- */
 
 uint32_t
@@ -436,11 +396,18 @@ fal_team_worker(const struct fal_sched *s, const struct fal_team *t)
 	return s->is.own ? &s->worker[t->at] : NULL;
 }
 
-/* It may be able to begin a round, if it has none that it must end first. */
+/* Rounds that a team may have open at once. */
+static uint32_t
+most_open(const struct fal_sched *s)
+{
+	return s->scheme->ahead != NULL ? s->scheme->ahead(s) : 1;
+}
+
+/* The team may be able to begin a round, if there is none that must end first. */
 static void
 wake(struct fal_sched *s, const struct fal_team *t)
 {
-	if (t->members > 0 && t->open < s->scheme->ahead(s))
+	if (t->members > 0 && t->open < most_open(s))
 		fal_heap_set(&s->eager, t->at, 0);
 }
 
@@ -714,7 +681,7 @@ static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t next = fal_team_next(s, t);
-	uint32_t ahead = fal_trial_of(s, t) ? 1 : s->scheme->ahead(s);
+	uint32_t ahead = fal_trial_of(s, t) ? 1 : most_open(s);
 	return t->members > 0 && t->open < ahead && next < s->allowed &&
 	       next < s->pool.clocks && !is_barred(s, t) &&
 	       (!s->held ||
@@ -732,7 +699,7 @@ begin(struct fal_sched *s, struct fal_team *t)
 	if (s->scheme->prepare != NULL)
 		s->scheme->prepare(s, t);
 	fal_pool_take(&s->pool, part, whole, most, &run);
-	fal_round_open(s, t, &run);
+	round_open(s, t, &run);
 	wake_others(s, hindmost);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
@@ -767,7 +734,7 @@ fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t versi
 {
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
 	assert(s->is.shared);
-	fal_round_open(s, t, run);
+	round_open(s, t, run);
 	s->newest->version = version;
 	refresh_members(s, t, s->newest->id, now);
 	if (s->scheme->lanes != NULL)
@@ -821,14 +788,32 @@ can_arm(const struct fal_sched *s, const struct fal_round *r)
 	       s->published >= r->version;
 }
 
+/* Orders the round's end, and the step that it goes into. */
 static void
 arm(struct fal_sched *s, struct fal_round *r)
 {
 	const double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
-	fal_round_arm(s, r);
+	r->armed = true;
+	collected(s, r);
+	fal_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
+				      .fate = FAL_FATE_MERGE,
+				      .weight = 1,
+				      .round = r->id,
+				      .ahead = true });
 	fal_step(s, samples);
 	s->act[s->acts - 1].ahead = true;
+}
+
+/* All of an armed round is reported: its team may begin another in its place. */
+static void
+pass(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_team *t = r->team;
+	assert(r->armed && !r->passed);
+	r->passed = true;
+	t->open--;
+	fal_team_set(s, t, t->members, t->clock + 1);
 }
 
 /* In the order of rounds, as their updates are: each is armed, and passes when all of it
@@ -844,7 +829,7 @@ fal_ahead(struct fal_sched *s, double now)
 			continue;
 		if (r->ledger.due > 0 || !has_all(r))
 			break;
-		fal_round_pass(s, r);
+		pass(s, r);
 		fal_tell_clock(s, r, now);
 	}
 }
@@ -865,7 +850,11 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || !r->passed)
 		return;
-	fal_round_over(s, r, now);
+	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	close_round(s, r, now);
+	fal_pool_ended(&s->pool, &run);
+	if (r->clock + 1 == s->pool.clocks)
+		fal_account_all(s, r);
 	fal_settle(s, now);
 }
 

@@ -459,10 +459,13 @@ end_reported(struct fal_sched *s, double now)
 		r->unreported = false;
 		r->complete = true;
 		s->unreported--;
-		if (s->brought)
-			fal_brought_complete(s, r, now);
-		else
+		if (s->brought) { /* the sum is whoever's has brought the tasks */
+			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
+				      now);
+			fal_account_all(s, r);
+		} else {
 			s->scheme->complete(s, r, now);
+		}
 		next = s->oldest; /* it may have ended others */
 	}
 }
@@ -944,7 +947,7 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 	w->heard = now;
 	if (!w->suspected)
 		return;
-	fal_trial_heard(s, w, now);
+	fal_refresh(s, w, now);
 	fal_settle(s, now);
 }
 
@@ -1019,14 +1022,6 @@ fal_sched_wake(const struct fal_sched *s)
  * brought, and end when their sum is given; versions are told.  Which clocks are over
  * nobody says: as far as can be seen here, those before what was brought.  How a round is
  * shared, and what becomes of whoever dies or is late, is as ever. */
-
-void
-fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now)
-{
-	const struct fal_act give = { .fate = FAL_FATE_GIVE };
-	fal_round_end(s, r, give, now);
-	fal_account_all(s, r);
-}
 
 /* Clocks may come back, of which somebody else had tasks. */
 static void

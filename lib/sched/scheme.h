@@ -19,7 +19,7 @@ struct fal_scheme {
 	/* Workers have other slots from now on; all are `refreshed` then.  NULL: nothing
 	 * to do. */
 	void (*renumber)(struct fal_sched *s);
-	/* Rounds that a team may have open at once. */
+	/* Rounds that a team may have open at once.  NULL: one. */
 	uint32_t (*ahead)(const struct fal_sched *s);
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
 	 * each. */
@@ -53,7 +53,8 @@ struct fal_scheme {
 	 * nothing to do. */
 	void (*changed)(struct fal_sched *s, double now);
 	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
-	 * gets the next. */
+	 * gets the next.  NULL: equal parts of the samples; among equals the fastest is
+	 * first. */
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
 		       struct fal_load more, double now);
 	void (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
@@ -72,11 +73,6 @@ extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 void fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
 /* All of it is reported, and its step ordered: everybody hears of the version. */
 void fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
-/* One round at a time. */
-uint32_t fal_ahead_one(const struct fal_sched *s);
-/* Equal parts of the samples; among equals the fastest is first. */
-double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
-		      struct fal_load more, double now);
 
 /* ---- ssp.c: what the schemes on its base share ---- */
 

@@ -107,8 +107,6 @@ fal_ssp_lost_local(struct fal_team *t)
 	own->based = false;
 }
 
-const struct fal_scheme fal_scheme_ssp = { .ahead = fal_ahead_one,
-					   .may_begin = fal_ssp_may_begin,
+const struct fal_scheme fal_scheme_ssp = { .may_begin = fal_ssp_may_begin,
 					   .under_way = fal_ssp_under_way,
-					   .complete = fal_ssp_complete,
-					   .cost = fal_cost_equal };
+					   .complete = fal_ssp_complete };

@@ -116,7 +116,6 @@ struct fal_worker {
 	double finish;     /* projected finish; see fal_refresh */
 	double empty;      /* since when it holds nothing; negative: it does */
 	double came;       /* when a block of it last came */
-	double kept;       /* when work of it was last whole */
 	double relieved;   /* when a task was last taken from it */
 	double began;      /* since when the oldest of its running tasks runs */
 	double looked;     /* when it was last looked at, as something was due */
@@ -381,29 +380,17 @@ struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 /* The worker came, went, or changed: who counts, and who works for whom. */
 void fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
 
-/* The round has all of its tasks: what was summed up is given. */
-void fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now);
-
 /* ---- rounds.c ---- */
 
 /* The open round of this number, or NULL.  O(1). */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
 /* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
-/* A new round of the tasks `run` for team `t`, all of them free. */
-void fal_round_open(struct fal_sched *s, struct fal_team *t,
-		    const struct fal_run_of *run);
 /* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
  * is taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
  * must be set before. */
 void fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		   double now);
-/* Its end is ordered ahead.  When all of it is reported its team passes on, and may begin
- * another in its place.  It is over when it is so and its end has come to pass
- * everywhere. */
-void fal_round_arm(struct fal_sched *s, struct fal_round *r);
-void fal_round_pass(struct fal_sched *s, struct fal_round *r);
-void fal_round_over(struct fal_sched *s, struct fal_round *r, double now);
 /* Applies what was collected, over `divisor` samples. */
 void fal_step(struct fal_sched *s, double divisor);
 /* Tells worker `w` to account for its time up to now, the end of round `r`. */
@@ -423,7 +410,6 @@ uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
 double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
 void fal_round_free(struct fal_round *r);
 void fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
-bool fal_task_held(const struct fal_round *r, uint32_t task);
 
 /* Forms the teams, as the scheme has them: at a new policy. */
 void fal_teams_form(struct fal_sched *s);
@@ -490,14 +476,6 @@ void fal_detach(struct fal_sched *s, struct fal_node *node);
 /* Takes it from its worker, who is told unless it is gone; if it had begun it was cut
  * short, and its worker says so. */
 void fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
-/* Puts a task into the queue of `w`, which does not hold it, behind what is of its round
- * or older, and tells it. */
-void fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	      uint32_t task, double now);
-/* Tells `w`, which holds it, that it is to run the task, which may be claimed ahead for
- * it; not so for who may have been told, and know it. */
-void fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-		    uint32_t task, bool ahead);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
 struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);
@@ -539,9 +517,6 @@ void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
  * of 4 RTT, of a second at most, and 200 ms; on trial twice that for each one that it
  * failed in a row; with checks, which come first, twice as many. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
-/* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
- */
-double fal_turn_s(const struct fal_sched *s, const struct fal_worker *w);
 /* It took `w` so many seconds. */
 void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		double seconds);
@@ -585,8 +560,6 @@ void fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act ac
 void fal_trial_ask(struct fal_sched *s, double now);
 /* Nobody is left who may do what is next: all who speak are back, the others asked. */
 void fal_trial_recall(struct fal_sched *s, double now);
-/* A suspected worker spoke. */
-void fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
 /* Work of `w` has arrived. */
 void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
 /* Is the team nobody but who is on trial? */

@@ -54,9 +54,6 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	decide(s, now);
 }
 
-const struct fal_scheme fal_scheme_syncopt = { .ahead = fal_ahead_one,
-					       .among = among,
-					       .may_begin = may_begin,
-					       .complete = complete,
-					       .changed = decide,
-					       .cost = fal_cost_equal };
+const struct fal_scheme fal_scheme_syncopt = {
+	.among = among, .may_begin = may_begin, .complete = complete, .changed = decide
+};

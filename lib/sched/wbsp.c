@@ -188,5 +188,4 @@ const struct fal_scheme fal_scheme_wbsp = { .own = sizeof(struct wbsp),
 					    .flush = flush,
 					    .lost = lost,
 					    .changed = changed,
-					    .cost = fal_cost_equal,
 					    .refreshed = refreshed };

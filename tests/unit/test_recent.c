@@ -1,4 +1,4 @@
-/* The last measurements, kept in order, against sorting them each time. */
+/* The last measurements, against sorting them. */
 #include "base/rng.h"
 #include "sched/recent.h"
 
