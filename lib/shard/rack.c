@@ -17,13 +17,11 @@ struct fal_rack {
 	uint32_t n;
 	struct place {
 		struct has {
-			uint32_t first, count; /* blocks */
-			size_t values;
-			struct fal_shard *shard; /* NULL: elsewhere, or none */
+			struct fal_image_run run; /* of blocks */
+			struct fal_shard *shard;  /* NULL: elsewhere, or none */
 		} now, next;
 		/* That holds; in a move, that will: else its epoch is 0. */
 		struct fal_map map, to;
-		bool same;   /* it stays as it is */
 		bool placed; /* that is to be said */
 		/* Of what is to be: its image, to be filled in; by block, is it? */
 		struct fal_image live;
@@ -46,20 +44,12 @@ shards_of(const struct fal_rack_conf *conf)
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
-static struct has
-range_of(const struct fal_rack *r, const struct fal_extent *e)
-{
-	const size_t from = (size_t)e->first * FAL_BLOCK,
-		     most = (size_t)e->count * FAL_BLOCK, left = r->each.n - from;
-	return (struct has){ .first = e->first,
-			     .count = e->count,
-			     .values = left < most ? left : most };
-}
-
 static struct fal_image_run
-run_of(const struct has *h)
+range_of(const struct fal_rack *r, uint32_t first, uint32_t count)
 {
-	return (struct fal_image_run){ h->first, h->count, h->values };
+	const size_t from = (size_t)first * FAL_BLOCK, most = (size_t)count * FAL_BLOCK,
+		     left = r->each.n - from;
+	return (struct fal_image_run){ first, count, left < most ? left : most };
 }
 
 static bool
@@ -74,10 +64,11 @@ open_shard(const struct fal_rack *r, struct has *h, const float *init)
 {
 	struct fal_shard_conf one = r->each;
 	one.tickets = r->tickets;
-	one.first = h->first;
-	one.count = h->count;
-	h->shard = fal_shard_new(&one, init != NULL ? init + (size_t)h->first * FAL_BLOCK
-						    : NULL);
+	one.first = h->run.first;
+	one.count = h->run.count;
+	h->shard =
+		fal_shard_new(&one, init != NULL ? init + (size_t)h->run.first * FAL_BLOCK
+						 : NULL);
 	fal_secret_wipe(&one.tickets, sizeof(one.tickets));
 	return h->shard != NULL;
 }
@@ -110,10 +101,10 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	bool room = r->n == 1 || r->here < r->n || make_room(r);
 	for (uint32_t i = 0; room && i < r->n; i++) {
 		struct place *p = &r->at[i];
-		p->now = range_of(r, &map.of[i]);
+		p->now.run = range_of(r, map.of[i].first, map.of[i].count);
 		p->map = map;
 		p->map.epoch = r->tickets.epoch;
-		if (is_here(r, i) && p->now.count > 0)
+		if (is_here(r, i) && p->now.run.count > 0)
 			room = open_shard(r, &p->now, init);
 	}
 	if (room)
@@ -132,7 +123,7 @@ end_move(struct place *p)
 	p->next = (struct has){ 0 };
 	p->to.epoch = 0;
 	p->left = 0;
-	p->same = p->placed = false;
+	p->placed = false;
 }
 
 void
@@ -169,8 +160,8 @@ fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_rack_piece *out)
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 	struct fal_shard *shard = p->now.shard;
 	*out = (struct fal_rack_piece){ .epoch = p->map.epoch,
-					.first = p->now.first,
-					.count = p->now.count };
+					.first = p->now.run.first,
+					.count = p->now.run.count };
 	int err = fal_shard_order(shard, &mark);
 	if (err == FAL_OK &&
 	    !fal_shard_marked(shard, fal_shard_version(shard), &out->image))
@@ -201,14 +192,13 @@ begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
 	end_move(p);
 	r->n = map->shards > r->n ? map->shards : r->n;
 	p->to = *map;
-	p->next = range_of(r, &p->to.of[i]);
-	p->same = stays(p, i);
+	p->next.run = range_of(r, map->of[i].first, map->of[i].count);
 	if (!is_here(r, i))
 		return FAL_OK;
-	p->placed = p->same || p->next.count == 0;
+	p->placed = stays(p, i) || p->next.run.count == 0;
 	if (p->placed)
 		return FAL_OK;
-	p->left = p->next.count;
+	p->left = p->next.run.count;
 	p->there = fal_calloc(p->left, 1);
 	return p->there != NULL && open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
 }
@@ -219,7 +209,7 @@ take_move(struct fal_rack *r, uint32_t i)
 	struct place *p = &r->at[i];
 	if (p->to.epoch == 0)
 		return;
-	if (!p->same) {
+	if (!stays(p, i)) {
 		struct fal_shard *was = p->now.shard;
 		p->now = p->next;
 		p->next.shard = was; /* the last copy of nothing */
@@ -235,20 +225,19 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 {
 	const struct place *p = &r->at[from];
 	const struct fal_extent *b = &p->to.of[to];
-	const struct has *a = &p->now;
+	const struct fal_image_run *a = &p->now.run;
 	const uint32_t a_end = a->first + a->count, b_end = b->first + b->count;
 	uint32_t first = a->first > b->first ? a->first : b->first,
 		 end = a_end < b_end ? a_end : b_end;
 	first = first > out->first + out->count ? first : out->first + out->count;
 	end = end < first + most ? end : first + most;
 	struct fal_image live = { 0 };
-	if (a->shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
+	if (p->now.shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
 		return 0;
-	const struct has is = range_of(r, &(struct fal_extent){ first, end - first });
-	const struct fal_image_run run = run_of(a), of = run_of(&is);
-	int err = fal_shard_image(a->shard, &live);
+	const struct fal_image_run of = range_of(r, first, end - first);
+	int err = fal_shard_image(p->now.shard, &live);
 	if (err == FAL_OK)
-		fal_image_cut(&live, &run, &of, &out->image);
+		fal_image_cut(&live, a, &of, &out->image);
 	fal_image_free(&live);
 	out->epoch = p->to.epoch;
 	out->first = first;
@@ -256,20 +245,20 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 	return err < 0 ? err : 1;
 }
 
-int
-fal_rack_pieces(const struct fal_rack *r,
-		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
-		void *arg)
+/* Hands what is here of what others will have, which are here or not, to `each`; at most
+ * so many blocks at a time. */
+static int
+each_piece(const struct fal_rack *r, bool here, uint32_t most,
+	   int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece), void *arg)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
 		const uint32_t from = r->first + i / r->n, to = i % r->n;
 		struct fal_rack_piece piece = { 0 };
-		if (is_here(r, to))
+		if (is_here(r, to) != here)
 			continue;
-		/* Whoever passes a piece on, or grafts it, does so while the next one
-		 * comes, and has memory for no more than a few. */
-		while (err >= 0 && (err = fal_rack_piece(r, from, to, 64, &piece)) > 0) {
+		while (err >= 0 &&
+		       (err = fal_rack_piece(r, from, to, most, &piece)) > 0) {
 			err = each(arg, to, &piece);
 			fal_image_free(&piece.image);
 		}
@@ -278,29 +267,37 @@ fal_rack_pieces(const struct fal_rack *r,
 }
 
 int
+fal_rack_pieces(const struct fal_rack *r,
+		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
+		void *arg)
+{
+	/* Whoever passes a piece on, or grafts it, does so while the next one comes, and
+	 * has memory for no more than a few. */
+	return each_piece(r, false, 64, each, arg);
+}
+
+int
 fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
 {
 	struct place *p = &r->at[to];
 	struct has *h = &p->next;
-	if (piece->epoch != p->to.epoch || p->same || h->shard == NULL)
+	if (piece->epoch != p->to.epoch || stays(p, to) || h->shard == NULL)
 		return FAL_OK;
-	if (piece->count == 0 || piece->first < h->first || piece->count > h->count ||
-	    piece->first - h->first > h->count - piece->count)
+	const uint32_t at = piece->first - h->run.first;
+	if (piece->count == 0 || piece->first < h->run.first ||
+	    piece->count > h->run.count || at > h->run.count - piece->count)
 		return FAL_EFORMAT;
 	if (p->left == 0)
 		return FAL_OK;
 	int err = FAL_OK;
 	if (p->live.arrays == 0)
 		err = fal_shard_become(h->shard, &piece->image.is, &p->live);
-	const struct has is =
-		range_of(r, &(struct fal_extent){ piece->first, piece->count });
-	const struct fal_image_run run = run_of(h), of = run_of(&is);
+	const struct fal_image_run of = range_of(r, piece->first, piece->count);
 	if (err == FAL_OK)
-		err = fal_image_graft(&p->live, &run, &piece->image, &of);
+		err = fal_image_graft(&p->live, &h->run, &piece->image, &of);
 	if (err < 0)
 		return err;
-	for (uint32_t b = piece->first - h->first; b < of.first - h->first + of.count;
-	     b++) {
+	for (uint32_t b = at; b < at + piece->count; b++) {
 		p->left -= p->there[b] == 0;
 		p->there[b] = 1;
 	}
@@ -310,25 +307,6 @@ fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *pie
 	fal_image_free(&p->live);
 	p->placed = true;
 	return FAL_OK;
-}
-
-/* What is here of what is here. */
-static int
-exchange(struct fal_rack *r)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->n * r->n && err >= 0; i++) {
-		struct fal_rack_piece piece = { 0 };
-		if (!is_here(r, i % r->n))
-			continue;
-		err = fal_rack_piece(r, i / r->n, i % r->n, fal_blocks(r->each.n),
-				     &piece);
-		if (err <= 0)
-			continue;
-		err = fal_rack_graft(r, i % r->n, &piece);
-		fal_image_free(&piece.image);
-	}
-	return err < 0 ? err : FAL_OK;
 }
 
 /* ---- orders and pushes ------------------------------------------------------------- */
@@ -351,6 +329,12 @@ fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *
 	}
 }
 
+static int
+graft_here(void *rack, uint32_t to, struct fal_rack_piece *piece)
+{
+	return fal_rack_graft(rack, to, piece);
+}
+
 int
 fal_rack_order(void *rack, const struct fal_shard_order *o)
 {
@@ -358,7 +342,9 @@ fal_rack_order(void *rack, const struct fal_shard_order *o)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
 		err = fal_rack_order_at(r, i, o);
-	return err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN ? exchange(r) : err;
+	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
+		return err;
+	return each_piece(r, true, fal_blocks(r->each.n), graft_here, r);
 }
 
 int
@@ -366,7 +352,7 @@ fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
 		 const struct fal_tail *records, struct fal_diag *diag)
 {
 	const struct place *p = &r->at[i];
-	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !p->same;
+	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !stays(p, i);
 	struct fal_shard *shard = next ? p->next.shard : p->now.shard;
 	if (t->epoch != 0 && t->epoch < p->map.epoch)
 		return FAL_OK;
@@ -447,8 +433,8 @@ fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
 void
 fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first, uint32_t *blocks)
 {
-	*first = r->at[i].now.first;
-	*blocks = r->at[i].now.count;
+	*first = r->at[i].now.run.first;
+	*blocks = r->at[i].now.run.count;
 }
 
 uint32_t
@@ -456,7 +442,8 @@ fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
 {
 	struct fal_map map = { .shards = r->n };
 	for (uint32_t i = 0; i < r->n; i++)
-		map.of[i] = (struct fal_extent){ r->at[i].now.first, r->at[i].now.count };
+		map.of[i] = (struct fal_extent){ r->at[i].now.run.first,
+						 r->at[i].now.run.count };
 	return fal_map_in_order(&map, out);
 }
 
@@ -465,9 +452,10 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	      struct fal_shard_part *out)
 {
 	const struct has *h = &r->at[i].now;
-	*out = (struct fal_shard_part){
-		.shard = i, .first = h->first, .count = h->count, .values = h->values
-	};
+	*out = (struct fal_shard_part){ .shard = i,
+					.first = h->run.first,
+					.count = h->run.count,
+					.values = h->run.values };
 	return h->shard != NULL &&
 	       fal_shard_at(h->shard, version, &out->params, &out->exps);
 }
@@ -480,9 +468,9 @@ fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
 	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
 		return false;
 	*out = (struct fal_shard_part){ .shard = i,
-					.first = h->first,
-					.count = h->count,
-					.values = h->values,
+					.first = h->run.first,
+					.count = h->run.count,
+					.values = h->run.values,
 					.params = is->params,
 					.exps = is->exps };
 	return true;
@@ -492,7 +480,7 @@ fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
 static bool
 is_apart(const struct place *p)
 {
-	return p->now.shard == NULL && p->now.count > 0;
+	return p->now.shard == NULL && p->now.run.count > 0;
 }
 
 /* The one that has all blocks, and is here; or NULL. */
@@ -500,7 +488,7 @@ static const struct place *
 only_one(const struct fal_rack *r)
 {
 	for (uint32_t i = 0; i < r->n; i++)
-		if (r->at[i].now.values == r->each.n)
+		if (r->at[i].now.run.values == r->each.n)
 			return r->at[i].now.shard != NULL ? &r->at[i] : NULL;
 	return NULL;
 }
@@ -531,8 +519,8 @@ int
 fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
 {
 	struct place *p = &r->at[i];
-	const size_t from = (size_t)p->now.first * FAL_BLOCK,
-		     bytes = p->now.values * sizeof(float);
+	const size_t from = (size_t)p->now.run.first * FAL_BLOCK,
+		     bytes = p->now.run.values * sizeof(float);
 	const bool averages = r->average != NULL;
 	if (!r->gathers || has->is.version != r->gathered)
 		return FAL_OK; /* it is wanted no more */
@@ -595,8 +583,8 @@ fal_rack_average(struct fal_rack *r)
 		const float *of = fal_shard_average(h->shard);
 		if (of == NULL)
 			return of;
-		memcpy(r->average + (size_t)h->first * FAL_BLOCK, of,
-		       h->values * sizeof(*r->average));
+		memcpy(r->average + (size_t)h->run.first * FAL_BLOCK, of,
+		       h->run.values * sizeof(*r->average));
 	}
 	return r->average;
 }

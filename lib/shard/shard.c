@@ -417,11 +417,10 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 {
 	const struct fal_store_line_step step = { .version = o->version,
 						  .lr = o->lr,
-						  .divisor = o->divisor };
+						  .divisor = o->divisor,
+						  .squares = o->squares };
 	struct fal_unstepped unstepped = { 0 };
 	int err = FAL_OK;
-	if (o->end == FAL_END_LINE && s->conf.optim.clip > 0)
-		fal_store_clip(s->store, o->squares);
 	switch (o->end) {
 	case FAL_END_MERGE:
 		err = fal_store_merge(s->store, o->round);
@@ -515,10 +514,8 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	int err = keep(s, o->versions);
 	if (err < 0)
 		return err;
-	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
-		fal_store_clip(s->store, o->squares);
 	const struct fal_unstepped unstepped =
-		fal_store_step(s->store, o->lr, o->divisor);
+		fal_store_step(s->store, o->lr, o->divisor, o->squares);
 	say_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)

@@ -64,7 +64,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	const uint32_t blocks = fal_blocks(conf->n);
 	struct fal_store *s = fal_xcalloc(1, sizeof(*s));
 	struct making *m = s->making = fal_xcalloc(1, sizeof(*m));
-	const bool averages = conf->optim.ema > 0, clips = conf->optim.clip > 0;
+	const bool averages = conf->optim.ema > 0;
 	assert(fal_optim_slots(&conf->optim) <= FAL_OPTIM_SLOTS);
 	s->conf = *conf;
 	s->blocks = blocks;
@@ -82,7 +82,6 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->exps = fal_xcalloc(blocks, 1);
 	s->range = fal_xcalloc(blocks, sizeof(*s->range));
 	s->sum_exps = fal_xcalloc(blocks, 1);
-	s->norms = clips ? fal_xcalloc(blocks, sizeof(*s->norms)) : NULL;
 	m->made = fal_xcalloc(blocks, 1);
 	m->due = fal_xcalloc(blocks, sizeof(*m->due));
 	m->exps = fal_xcalloc(blocks, 1);
@@ -129,7 +128,6 @@ fal_store_free(struct fal_store *s)
 	free(s->state);
 	free(s->average);
 	free(s->reach);
-	free(s->norms);
 	free(s->exps);
 	free(s->range);
 	free(s->making->made);
@@ -589,23 +587,6 @@ square_block(void *of, uint32_t b, uint32_t thread)
 			    : fal_optim_squares(&q->s->conf.optim, &piece);
 }
 
-/* What the mean gradient is scaled by: by its own norm, or by that of the whole model. */
-static float
-scale_of(struct fal_store *s, const struct store_step *step)
-{
-	double squares = s->known ? s->squares : 0;
-	if (s->conf.optim.clip <= 0)
-		return 1;
-	if (!s->known) {
-		struct squares of = { s, step, s->norms };
-		fal_parallel_each(s->conf.parallel, s->blocks, square_block, &of);
-		for (uint32_t b = 0; b < s->blocks; b++)
-			squares += s->norms[b];
-	}
-	s->known = false;
-	return fal_optim_scale(&s->conf.optim, squares);
-}
-
 void
 fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out)
 {
@@ -618,13 +599,6 @@ fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *o
 		fal_parallel_each(s->conf.parallel, s->blocks, square_block, &of);
 	else
 		memset(out, 0, s->blocks * sizeof(*out));
-}
-
-void
-fal_store_clip(struct fal_store *s, double squares)
-{
-	s->known = true;
-	s->squares = squares;
 }
 
 struct stepping {
@@ -669,11 +643,14 @@ step_one(void *of, uint32_t b, uint32_t thread)
 	g->refused += is == REFUSED;
 }
 
-/* Steps all blocks; those that cannot be stepped are counted. */
+/* Steps all blocks, clipped by the summed squares of the whole model; those that cannot
+ * be stepped are counted. */
 static struct fal_unstepped
-step_all(struct fal_store *s, const struct store_step *step)
+step_all(const struct fal_store *s, const struct store_step *step, double squares)
 {
-	struct stepping of = { .s = s, .step = step, .scale = scale_of(s, step) };
+	const float scale =
+		s->conf.optim.clip > 0 ? fal_optim_scale(&s->conf.optim, squares) : 1;
+	struct stepping of = { .s = s, .step = step, .scale = scale };
 	fal_parallel_each(s->conf.parallel, s->blocks, step_one, &of);
 	return (struct fal_unstepped){ .beyond = of.beyond, .refused = of.refused };
 }
@@ -690,15 +667,6 @@ const float *
 fal_store_average(const struct fal_store *s)
 {
 	return s->average;
-}
-
-/* What was collected of gradients is of no use any more. */
-static void
-drop_gradients(struct fal_store *s)
-{
-	store_spare_sum(s, s->sum);
-	s->sum = NULL;
-	s->known = false;
 }
 
 /* The step of the newest version. */
@@ -750,32 +718,26 @@ average_block(void *of, uint32_t b, uint32_t thread)
 			  fal_block_len(s->conf.n, b));
 }
 
-bool
-fal_store_has_gradients(const struct fal_store *s)
-{
-	return s->sum != NULL;
-}
-
 struct fal_unstepped
-fal_store_step(struct fal_store *s, float lr, double divisor)
+fal_store_step(struct fal_store *s, float lr, double divisor, double squares)
 {
 	struct making *m = s->making;
 	struct fal_unstepped is = { .by = s->largest };
 	assert(!m->on || (s->sum == m->sum && !s->moved && lr == m->how.lr &&
 			  divisor == m->how.divisor));
 	put_by(s, s->version, NULL, newest_exps(s));
-	if (s->sum != NULL && divisor <= 0)
-		drop_gradients(s);
-	const bool stepped = s->sum != NULL || s->moved;
-	if (s->sum != NULL) {
+	const bool steps = s->sum != NULL && divisor > 0, stepped = steps || s->moved;
+	if (steps) {
 		const struct store_step step =
 			next_step(s, s->sum, s->sum_exps, lr, divisor);
-		const struct fal_unstepped now = step_all(s, &step);
+		const struct fal_unstepped now = step_all(s, &step, squares);
 		s->steps++;
-		drop_gradients(s);
 		is.beyond = now.beyond + (m->on ? m->beyond : 0);
 		is.refused = now.refused + (m->on ? m->refused : 0);
 	}
+	if (s->sum != NULL)
+		store_spare_sum(s, s->sum);
+	s->sum = NULL;
 	if (s->moved)
 		is.refused += step_deltas(s);
 	s->moved = m->on = false;
@@ -951,7 +913,7 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 				       .state = l->state,
 				       .exps = l->exps,
 				       .reach = l->reach };
-	struct fal_unstepped is = step_all(s, &by);
+	struct fal_unstepped is = step_all(s, &by, step->squares);
 	is.by = r->largest;
 	l->version = step->version;
 	fal_store_drop(s, round);

@@ -172,7 +172,7 @@ void fal_store_line(struct fal_store *s, uint64_t version);
 struct fal_store_line_step {
 	uint64_t version;
 	float lr;
-	double divisor;
+	double divisor, squares; /* as fal_store_step */
 };
 struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
 					 const struct fal_store_line_step *step);
@@ -189,12 +189,13 @@ void fal_store_forget_lines(struct fal_store *s);
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
- * rate `lr`, but for divisor 0, where they are no step; changes of weights by plain
- * addition.  Moves to the next version and its exponents.  A block whose mean gradient
- * leads out of the numbers, or that would not be finite any more, or its state, stays as
- * it is and is counted in what is returned.  So does line_step.  Parameters are always
- * finite. */
-struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double divisor);
+ * rate `lr`, but for divisor 0, where they are no step, and, with optim.clip, clipped by
+ * the summed `squares` of the whole model; changes of weights by plain addition.  Moves
+ * to the next version and its exponents.  A block whose mean gradient leads out of the
+ * numbers, or that would not be finite any more, or its state, stays as it is and is
+ * counted in what is returned.  So does line_step.  Parameters are always finite. */
+struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double divisor,
+				    double squares);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */
 const float *fal_store_average(const struct fal_store *s);
@@ -202,11 +203,6 @@ const float *fal_store_average(const struct fal_store *s);
  * the complete round of this number, or, where there is none, of what was collected.  A
  * block that leads out of the numbers has 0. */
 void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
-/* The next step of gradients, of a line or not, is clipped by these summed squares, of
- * the whole model; else by its own.  Without optim.clip nothing is. */
-void fal_store_clip(struct fal_store *s, double squares);
-/* Is any of what was collected gradients? */
-bool fal_store_has_gradients(const struct fal_store *s);
 
 /* The next version is made while its round is open: each block as soon as it has all its
  * tasks; what is not made so is when the round has been merged, and the step that must

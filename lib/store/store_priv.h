@@ -109,10 +109,7 @@ struct fal_store {
 	float *params, *state;
 	float *average;          /* of the versions; NULL: none is asked for */
 	struct fal_reach *reach; /* by block */
-	double *norms;  /* by block, scratch of a step that is clipped; NULL: none is */
-	uint64_t steps; /* that `state` has had */
-	bool known;     /* the next step is clipped by `squares`, not by its own */
-	double squares;
+	uint64_t steps;          /* that `state` has had */
 	int8_t *exps;
 	struct range *range; /* by block */
 	struct making *making;

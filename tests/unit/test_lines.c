@@ -160,7 +160,7 @@ lines_are_plain(void **state)
 			open_round(n, at[l]);
 			bring(n, grad, line[l].exps);
 			struct fal_store_line_step step = {
-				fal_line_version(l + 1, n + 1), 0.1f, 3
+				fal_line_version(l + 1, n + 1), 0.1f, 3, 0
 			};
 			fal_store_line_step(store, n++, &step);
 			const float *params;
@@ -175,7 +175,7 @@ lines_are_plain(void **state)
 		assert_memory_equal(fal_store_params(store), model, sizeof(model));
 		for (uint32_t l = 0; l < 2; l++) {
 			fal_store_push(store, l + 1, (double)weight[l]);
-			fal_store_step(store, 0.1f, 0);
+			fal_store_step(store, 0.1f, 0, 0);
 			for (size_t i = 0; i < N; i++)
 				model[i] += weight[l] * (line[l].params[i] - taken[l][i]);
 			assert_memory_equal(fal_store_params(store), model,
@@ -223,7 +223,7 @@ ended(const struct fal_act *a, const struct fal_round_info *r)
 		play_check(fal_store_merge(store, a->round), 0, "merge");
 		return;
 	}
-	const struct fal_store_line_step step = { a->version, 0.1f, a->divisor };
+	const struct fal_store_line_step step = { a->version, 0.1f, a->divisor, 0 };
 	play_check(a->fate, FAL_FATE_LINE, "fate");
 	play_check(fal_line_of(a->version), r->group, "line");
 	fal_store_line_step(store, a->round, &step);
@@ -238,7 +238,7 @@ stepped(const struct fal_act *a)
 	if (a->weight > 0)
 		fal_store_outer(store, a->weight, a->momentum);
 	is.pushes++;
-	fal_store_step(store, 0.1f, a->divisor);
+	fal_store_step(store, 0.1f, a->divisor, 0);
 }
 
 static void

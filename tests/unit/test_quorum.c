@@ -292,7 +292,7 @@ outer_is_plain(void **state)
 		}
 		fal_buf_free(&b);
 		const uint64_t to = fal_line_version(1, k + 2);
-		const struct fal_store_line_step step = { to, 0.1f, 1 };
+		const struct fal_store_line_step step = { to, 0.1f, 1, 0 };
 		play_check(fal_store_line_step(store, k, &step).beyond, 0, "step");
 		play_check(fal_store_at(store, to, &at, &exps), true, "is kept");
 		for (size_t i = 0; i < N; i++) {
@@ -302,7 +302,7 @@ outer_is_plain(void **state)
 		}
 		fal_store_push(store, 1, 0.25);
 		fal_store_outer(store, (double)0.7f, (double)m);
-		fal_store_step(store, 0.1f, 0);
+		fal_store_step(store, 0.1f, 0, 0);
 		assert_memory_equal(fal_store_params(store), x, sizeof(x));
 		play_at_least((double)fabsf(v[0]), 1e-6, "what it changes by");
 	}

@@ -284,11 +284,13 @@ nothing_is_no_step(void **state)
 	fal_store_skip(store, 1, 1, none);
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	check(fal_store_step(store, 0.5f, 0).refused, 0, "refused blocks");
+	check(fal_store_step(store, 0.5f, 0, 0).refused, 0, "refused blocks");
 	check((int64_t)fal_store_version(store), 1, "version");
 	same_params(was, "a step of nothing");
 	check(memcmp(fal_store_exps(store), exps, BLOCKS), 0, "exponents");
-	check(fal_store_has_gradients(store), 0, "gradients are left");
+	double left[BLOCKS];
+	fal_store_squares(store, UINT64_MAX, 1, left);
+	check(left[0] != 0, 0, "gradients are left");
 }
 
 static void
@@ -377,7 +379,7 @@ updates_are_naive(const struct fal_optim *optim)
 		}
 		check(fal_store_complete(store, clock), 1, "complete");
 		check(fal_store_merge(store, clock), 0, "merge");
-		check(fal_store_step(store, 0.1f, 24).refused, 0, "refused");
+		check(fal_store_step(store, 0.1f, 24, 0).refused, 0, "refused");
 		const struct fal_optim_step by = fal_optim_step(optim, 0.1f, clock);
 		for (uint32_t k = 0; k < BLOCKS; k++) {
 			const size_t first = (size_t)k * FAL_BLOCK;
@@ -594,7 +596,7 @@ versions_kept(void **state)
 		fill(grad, v + 20);
 		bring(v, a, grad, fal_store_exps(store));
 		check(fal_store_merge(store, v), 0, "merge");
-		fal_store_step(store, 0.1f, 1);
+		fal_store_step(store, 0.1f, 1, 0);
 	}
 	fal_store_keep(store, 2);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
@@ -604,7 +606,7 @@ versions_kept(void **state)
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
 	fal_store_keep(store, 1);
 	check(fal_store_at(store, 4, &params, &e), 0, "version 4");
-	fal_store_step(store, 0.1f, 1);
+	fal_store_step(store, 0.1f, 1, 0);
 	check((int64_t)fal_store_oldest(store), 6, "oldest");
 }
 
@@ -622,7 +624,7 @@ merge_aligns(void **state)
 	open_round(2, 1, 0);
 	bring(1, a, grad, old);
 	check(fal_store_merge(store, 1), 0, "merge");
-	fal_store_step(store, 0, 1);
+	fal_store_step(store, 0, 1, 0);
 	check(fal_store_exps(store)[0] != old[0], 1, "the exponent moved");
 	open_round(3, 1, 1);
 	fill(grad, 30);
@@ -640,7 +642,7 @@ merge_aligns(void **state)
 	 */
 	static float first[N];
 	fill(first, 1);
-	fal_store_step(store, 0.5f, 4);
+	fal_store_step(store, 0.5f, 4, 0);
 	for (size_t i = 0; i < N; i++)
 		want[i] = (double)before[i] - 0.5 * ((want[i] + (double)grad[i]) / 4 +
 						     0.9 * (double)first[i]);
@@ -682,7 +684,7 @@ mixed_round(void **state)
 	      "sums with rounding");
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	fal_store_step(store, 1, 1);
+	fal_store_step(store, 1, 1, 0);
 	for (size_t i = 0; i < N; i++) {
 		/* Half of the largest quantum, 2^(40-23), is what may be lost. */
 		double tolerance = i / FAL_BLOCK == 1 ? 1.5e5 : 1e-6;
@@ -779,7 +781,8 @@ beyond_the_numbers(void **state)
 		memcpy(exps, fal_store_exps(store), sizeof(exps));
 		check(fal_store_merge(store, k), 0, "merge");
 		/* 3 · 2^52 quanta of 2^67, over one sample and over two */
-		const struct fal_unstepped is = fal_store_step(store, 0x1p-100f, 1 + k);
+		const struct fal_unstepped is =
+			fal_store_step(store, 0x1p-100f, 1 + k, 0);
 		check(is.refused, 0, "refused");
 		check(is.beyond, k == 0 ? 2 : 0, "beyond");
 		check(memcmp(was, fal_store_params(store),
@@ -797,7 +800,7 @@ beyond_the_numbers(void **state)
 }
 
 /* A block that leads out of the numbers counts in no norm: the others are clipped by
- * their own norm, which is finite. */
+ * the norm of these, which is finite. */
 static void
 beyond_is_not_clipped_by(void **state)
 {
@@ -825,7 +828,7 @@ beyond_is_not_clipped_by(void **state)
 		assert_true(fabs(squares[i] - (i == 1 ? 0 : len)) < 1e-9);
 		all += squares[i];
 	}
-	check(fal_store_step(store, 1, 1).beyond, 1, "beyond");
+	check(fal_store_step(store, 1, 1, all).beyond, 1, "beyond");
 	/* All mean gradients were 1. */
 	const double by = (double)init[0] - (double)fal_store_params(store)[0];
 	assert_true(fabs(by - 0.5 / sqrt(all)) < 1e-6);
@@ -854,7 +857,7 @@ beyond_as_it_comes(void **state)
 		fal_store_make_more(store);
 	}
 	check(fal_store_merge(store, 0), 0, "merge");
-	const struct fal_unstepped is = fal_store_step(store, how.lr, how.divisor);
+	const struct fal_unstepped is = fal_store_step(store, how.lr, how.divisor, 0);
 	check(is.beyond, 1, "beyond");
 	check(is.refused, 0, "refused");
 	check(fal_cid_eq(is.by.id, b), 1, "the largest");
@@ -877,7 +880,7 @@ small_clock(uint64_t clock, int size)
 	open_round(clock, 1, clock);
 	bring(clock, a, grad, fal_store_exps(store));
 	check(fal_store_merge(store, clock), 0, "merge");
-	check(fal_store_step(store, 1, 1).refused, 0, "refused");
+	check(fal_store_step(store, 1, 1, 0).refused, 0, "refused");
 }
 
 /* Gradients of 2^-40 train when the exponent has come to them, by 2 a clock; they die
@@ -936,13 +939,13 @@ a_lie_costs_four_clocks(void **state)
 		check(add_to(0, b, none, 2), 1, "the lie");
 	}
 	check(fal_store_merge(store, 0), 0, "merge");
-	fal_store_step(store, 0, 4);
+	fal_store_step(store, 0, 4, 0);
 	for (uint32_t k = 0; k < 4; k++) {
 		check(fal_store_exps(store)[0], e + 8 - 2 * (int)k, "coarse");
 		open_round(k + 1, 2, k + 1);
 		bring_value(k + 1, a, 2, one >> (8 - 2 * k), fal_store_exps(store)[0]);
 		check(fal_store_merge(store, k + 1), 0, "merge");
-		fal_store_step(store, 0, 2);
+		fal_store_step(store, 0, 2, 0);
 	}
 	check(fal_store_exps(store)[0], e, "it is over");
 }
@@ -975,7 +978,7 @@ changes(void **state)
 		memcpy(was, fal_store_params(store), sizeof(was));
 		bring_change(++round, a, one, by[k]);
 		fal_store_add_delta(store, round, 1, &is);
-		fal_store_step(store, 0, 0);
+		fal_store_step(store, 0, 0, 0);
 		const bool left_out = k == 0 || k == 3;
 		check(is.beyond, left_out ? BLOCKS : 0, "blocks left out");
 		check(memcmp(was, fal_store_params(store), sizeof(was)) == 0, left_out,
@@ -991,7 +994,7 @@ changes(void **state)
 	bring_change(++round, b, one, 90);
 	check(fal_store_revise(store, round, 5, &is), 2, "rank");
 	check(is.beyond, BLOCKS, "blocks left out");
-	fal_store_step(store, 0, 0);
+	fal_store_step(store, 0, 0, 0);
 	for (size_t i = 0; i < N; i++)
 		if (fabs((double)fal_store_params(store)[i] - (double)was[i] - 0.5) >
 		    1e-5)
@@ -1032,7 +1035,7 @@ steps_stay_finite(void **state)
 				grad[i] = i / FAL_BLOCK == 1 ? -0x1p10f : -1;
 			bring(steps, a, grad, fal_store_exps(store));
 			check(fal_store_merge(store, steps), 0, "merge");
-			refused = fal_store_step(store, lr, 1).refused;
+			refused = fal_store_step(store, lr, 1, 0).refused;
 			for (size_t i = 0; i < N; i++)
 				if (!isfinite(fal_store_params(store)[i]))
 					fail_msg("value %zu is %g", i,
@@ -1080,14 +1083,14 @@ deltas_add(void **state)
 			want[i] += weight * (double)grad[i];
 	}
 	check((int64_t)fal_store_version(store), 0, "version");
-	fal_store_step(store, 0.1f, 1);
+	fal_store_step(store, 0.1f, 1, 0);
 	close_to(fal_store_params(store), want, 1e-6);
 	assert_memory_equal(fal_store_exps(store), exps, BLOCKS);
 	check((int64_t)fal_store_version(store), 1, "version");
 	/* The next step begins at nothing. */
 	bring_delta(7, grad);
 	fal_store_add_delta(store, 7, 0, &unstepped);
-	fal_store_step(store, 0.1f, 1);
+	fal_store_step(store, 0.1f, 1, 0);
 	close_to(fal_store_params(store), want, 1e-6);
 }
 
@@ -1114,7 +1117,7 @@ revisions(void **state)
 				for (size_t i = 0; i < N; i++)
 					u[i] = (u[i] + grad[i]) / 2;
 			}
-			fal_store_step(store, 0.1f, 1);
+			fal_store_step(store, 0.1f, 1, 0);
 			if (k < 2) {
 				static double mid[N];
 				for (size_t i = 0; i < N; i++)
@@ -1155,7 +1158,7 @@ gradients_and_deltas(void **state)
 	bring_delta(2, u);
 	check(fal_store_merge(store, 1), 0, "merge");
 	fal_store_add_delta(store, 2, 1, &unstepped);
-	fal_store_step(store, 0.5f, 2);
+	fal_store_step(store, 0.5f, 2, 0);
 	for (size_t i = 0; i < N; i++)
 		want[i] = (double)init[i] - 0.5 * (double)grad[i] / 2 + (double)u[i];
 	close_to(fal_store_params(store), want, 1e-6);

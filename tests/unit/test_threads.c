@@ -316,6 +316,19 @@ add_blocks(struct fal_store *s, const float *g, uint64_t round, uint32_t first,
 	fal_sum_free(sum);
 }
 
+/* What a step is clipped by, where it is. */
+static double
+squares_of(struct fal_store *s)
+{
+	const uint32_t blocks = fal_blocks(fal_store_len(s));
+	double *by = calloc(blocks, sizeof(*by)), all = 0;
+	fal_store_squares(s, UINT64_MAX, 1, by);
+	for (uint32_t b = 0; b < blocks; b++)
+		all += by[b];
+	free(by);
+	return all;
+}
+
 /* One round of one task, and a step. */
 static uint32_t
 step(struct fal_store *s, const float *g, uint64_t round, float lr)
@@ -323,7 +336,7 @@ step(struct fal_store *s, const float *g, uint64_t round, float lr)
 	open_round(s, round);
 	add_blocks(s, g, round, 0, fal_blocks(fal_store_len(s)));
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, lr, 1).refused;
+	return fal_store_step(s, lr, 1, squares_of(s)).refused;
 }
 
 static void
@@ -407,7 +420,7 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	assert_memory_equal(params, before, bytes);
 	free(before);
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, how.lr, how.divisor).refused;
+	return fal_store_step(s, how.lr, how.divisor, 0).refused;
 }
 
 static void
