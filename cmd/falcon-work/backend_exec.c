@@ -328,26 +328,6 @@ need(struct maker *maker, uint64_t room)
 }
 
 static int
-fixed_task(struct maker_exec *m)
-{
-	struct fal_setup *s = m->setup;
-	const struct fal_places p = fal_setup_places(s, 0, 0);
-	struct fal_epoch *e = fal_setup_epoch(s, 0);
-	m->params = fal_calloc_aligned(s->model->params, sizeof(float));
-	m->index = fal_xcalloc(p.count, sizeof(*m->index));
-	if (e == NULL || m->params == NULL) {
-		fal_epoch_drop(e);
-		return FAL_ENOMEM;
-	}
-	for (uint32_t i = 0; i < p.count; i++)
-		m->index[i] = fal_order_at(&e->order, p.first + i);
-	m->count = p.count;
-	fal_epoch_drop(e);
-	exec_job_params(s, m->params);
-	return FAL_OK;
-}
-
-static int
 start(struct maker *maker)
 {
 	struct maker_exec *m = of(maker);
@@ -360,7 +340,17 @@ start(struct maker *maker)
 		b->label = fal_xcalloc(task, sizeof(*b->label));
 		trainer_begin(b->trainer, &m->job);
 	}
-	return fixed_task(m);
+	struct fal_setup *s = m->setup;
+	const struct fal_places p = fal_setup_places(s, 0, 0);
+	struct fal_epoch *e = fal_setup_epoch(s, 0);
+	m->params = fal_xcalloc_aligned(s->model->params, sizeof(float));
+	exec_job_params(s, m->params);
+	m->index = fal_xcalloc(p.count, sizeof(*m->index));
+	m->count = p.count;
+	for (uint32_t i = 0; i < p.count; i++)
+		m->index[i] = fal_order_at(&e->order, p.first + i);
+	fal_epoch_drop(e);
+	return FAL_OK;
 }
 
 /* FAL_EPERM where the lane's trainer was given up, or has failed too often: it was said.

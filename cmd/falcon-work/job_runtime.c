@@ -220,18 +220,15 @@ kit_forget(struct kit *k)
 	*k = (struct kit){ 0 };
 }
 
-int
+void
 kit_fetch(struct kit *k, uint64_t clock)
 {
 	if (k->local)
-		return FAL_OK;
+		return;
 	const struct fal_places p = fal_setup_places(&k->setup, clock, 0);
 	struct fal_epoch *e = fal_setup_epoch(&k->setup, p.epoch);
-	if (e == NULL)
-		return FAL_ENOMEM;
 	feed_start(k->feed, &e->order, p.first, k->setup.job.task);
 	fal_epoch_drop(e);
-	return FAL_OK;
 }
 
 bool
@@ -256,8 +253,6 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	job.batch.order = &s->test_order;
 	if (!run->eval) {
 		k->epoch[lane] = fal_setup_epoch(s, p.epoch);
-		if (k->epoch[lane] == NULL)
-			return FAL_ENOMEM;
 		job.batch.order = &k->epoch[lane]->order;
 	}
 	const bool here = !k->maker->samples ||

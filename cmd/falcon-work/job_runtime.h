@@ -79,8 +79,8 @@ void kit_stop(struct kit *k);
 void kit_forget(struct kit *k);
 
 /* Fetches data, those that the tasks from `clock` on need first; nothing where there is a
- * local copy.  FAL_ENOMEM. */
-int kit_fetch(struct kit *k, uint64_t clock);
+ * local copy. */
+void kit_fetch(struct kit *k, uint64_t clock);
 
 /* Whether the probe was well and data are here to begin with. */
 bool kit_ready(const struct kit *k);

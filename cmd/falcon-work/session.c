@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "cli/notify.h"
 #include "job_runtime.h"
-#include "net/conn.h"
 #include "net/client.h"
+#include "net/conn.h"
 #include "sec/secret.h"
 #include "shard/map.h"
 
@@ -741,9 +741,8 @@ begin_job(struct session *s)
 	conf.incarnation = s->incarnation;
 	conf.map_epoch = s->map_epoch;
 	s->agent = fal_agent_new(&conf, &ops);
-	int err = kit_fetch(&s->kit, s->clock);
-	if (err == FAL_OK)
-		err = links_dial(s);
+	kit_fetch(&s->kit, s->clock);
+	int err = links_dial(s);
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
 	else

@@ -336,12 +336,10 @@ try_load(struct try *t, const struct work_opt *opt, const char *file,
 	if (err < 0)
 		return err;
 	t->epoch = fal_setup_epoch(s, 0);
-	t->params = fal_calloc_aligned(s->model->params, sizeof(float));
+	t->params = fal_xcalloc_aligned(s->model->params, sizeof(float));
 	for (int i = 0; i < VECTORS; i++)
-		t->grad[i] = fal_calloc_aligned(s->model->values, sizeof(float));
-	if (make_samples(t, false) < 0 || make_samples(t, true) < 0 || t->epoch == NULL ||
-	    t->params == NULL || t->grad[0] == NULL || t->grad[1] == NULL ||
-	    t->grad[2] == NULL)
+		t->grad[i] = fal_xcalloc_aligned(s->model->values, sizeof(float));
+	if (make_samples(t, false) < 0 || make_samples(t, true) < 0)
 		return nomem(diag);
 	t->index = fal_xcalloc(s->job.task, sizeof(*t->index));
 	t->label = fal_xcalloc(s->job.task, sizeof(*t->label));

@@ -25,7 +25,6 @@
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
-
 struct fal_agent; /* opaque */
 
 /* A task for a lane.  Pointers are borrowed until fal_agent_finished for that lane. */
@@ -205,9 +204,6 @@ const struct fal_map *fal_agent_map(const struct fal_agent *a);
 void fal_task_hash_block(struct fal_hash_state *h, const struct fal_sum *s,
 			 uint32_t block, int8_t exponent);
 void fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH]);
-/* All of the task alone, as it was quantised under `exps`. */
-void fal_task_hash(const struct fal_sum *s, const int8_t *exps,
-		   uint8_t out[static FAL_TASK_HASH]);
 
 /* An emulated task ended so late, in ns, or made so much good of what was lost before;
  * the sum is reported with the next WORKED, as soon as it is above 0. */

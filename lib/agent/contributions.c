@@ -41,17 +41,6 @@ fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH])
 	memcpy(out, all, FAL_TASK_HASH);
 }
 
-void
-fal_task_hash(const struct fal_sum *s, const int8_t *exps,
-	      uint8_t out[static FAL_TASK_HASH])
-{
-	struct fal_hash_state h;
-	fal_hash_init(&h);
-	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(s)); b++)
-		fal_task_hash_block(&h, s, b, exps[b]);
-	fal_task_hash_end(&h, out);
-}
-
 static size_t
 halves(const struct fal_sum *s)
 {

@@ -53,19 +53,6 @@ own_weights(struct fal_agent *a)
 	a->weights = s;
 }
 
-/* Takes memory for local steps, once. */
-static void
-make_local_room(struct fal_agent *a)
-{
-	const size_t n = a->conf.n;
-	if (a->last != NULL)
-		return;
-	a->last = agent_vector(n);
-	a->change[0].by = agent_vector(n);
-	a->change[1].by = agent_vector(n);
-	a->state = agent_vector(n * fal_optim_slots(&a->conf.optim));
-}
-
 /* ---- beginning ----------------------------------------------------------------- */
 
 int
@@ -139,7 +126,13 @@ agent_local_begin(struct fal_agent *a)
 	/* Local ones may be missing while the round before is being revoked. */
 	if (l->base == FAL_BASE_LOCAL ? a->weights == NULL : on == NULL)
 		return;
-	make_local_room(a);
+	if (a->last == NULL) {
+		const size_t n = a->conf.n, slots = fal_optim_slots(&a->conf.optim);
+		a->last = fal_xcalloc_aligned(n, sizeof(float));
+		a->change[0].by = fal_xcalloc_aligned(n, sizeof(float));
+		a->change[1].by = fal_xcalloc_aligned(n, sizeof(float));
+		a->state = fal_xcalloc_aligned(n * slots, sizeof(float));
+	}
 	if (l->base != FAL_BASE_LOCAL)
 		set_weights(a, l, on);
 	l->sum = agent_take_sum(a);

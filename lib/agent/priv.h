@@ -199,8 +199,6 @@ bool agent_named(const struct fal_agent *a, uint64_t version);
 int agent_on_blocks(struct fal_agent *a, const struct fal_msg *m);
 /* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
-/* A vector of n zeros. */
-float *agent_vector(size_t n);
 /* May be NULL. */
 void agent_free_snapshot(struct snapshot *s);
 /* Memory with one reference. */

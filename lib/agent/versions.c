@@ -170,22 +170,13 @@ agent_drop(struct fal_agent *a, struct snapshot *s)
 	agent_free_snapshot(s);
 }
 
-float *
-agent_vector(size_t n)
-{
-	float *v = fal_calloc_aligned(n, sizeof(*v));
-	if (v == NULL)
-		fal_out_of_memory();
-	return v;
-}
-
 struct snapshot *
 agent_snapshot(struct fal_agent *a)
 {
 	struct snapshot *s = a->spare;
 	if (s == NULL) {
 		s = fal_xcalloc(1, sizeof(*s));
-		s->params = agent_vector(a->conf.n);
+		s->params = fal_xcalloc_aligned(a->conf.n, sizeof(float));
 		s->exps = fal_xcalloc(a->blocks, 1);
 		s->seen = fal_xcalloc(a->blocks, 1);
 		a->live++;

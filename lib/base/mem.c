@@ -117,6 +117,15 @@ fal_xcalloc(size_t n, size_t size)
 	return fal_must(fal_calloc(n, size));
 }
 
+void *
+fal_xcalloc_aligned(size_t n, size_t size)
+{
+	void *p = fal_calloc_aligned(n, size);
+	if (p == NULL)
+		fal_out_of_memory();
+	return p;
+}
+
 char *
 fal_xstrdup(const char *s)
 {

@@ -53,8 +53,9 @@ __attribute__((noreturn)) void fal_out_of_memory(void);
 /* `p`, an allocation of other functions: NULL ends the program. */
 void *fal_must(void *p);
 
-/* As fal_calloc, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
+/* As fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
 void *fal_xcalloc(size_t n, size_t size);
+void *fal_xcalloc_aligned(size_t n, size_t size);
 char *fal_xstrdup(const char *s);
 void fal_xgrow(void **p, size_t *cap, size_t need, size_t size);
 #define FAL_XGROW(array, cap, need) \

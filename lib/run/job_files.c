@@ -177,11 +177,9 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 		.labels = s->manifest.train.labels,
 	};
 	if (s->epoch == NULL || s->epoch->number != number) {
-		struct fal_epoch *e = fal_calloc(1, sizeof(*e));
-		if (e == NULL || fal_order_init(&e->order, &opts) < 0) {
-			free(e);
-			return NULL;
-		}
+		struct fal_epoch *e = fal_xcalloc(1, sizeof(*e));
+		if (fal_order_init(&e->order, &opts) < 0)
+			fal_out_of_memory();
 		e->number = number;
 		e->refs = 1;
 		fal_epoch_drop(s->epoch);
@@ -811,9 +809,7 @@ fal_files_rack(const struct fal_files *j, const struct fal_rack_conf *conf)
 {
 	float *drawn = NULL;
 	if (j->init == NULL) {
-		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
-		if (drawn == NULL)
-			return NULL;
+		drawn = fal_xcalloc_aligned(j->model->params, sizeof(*drawn));
 		fal_model_init(j->model, j->job.seed, drawn);
 	}
 	struct fal_rack *rack = fal_rack_new(conf, drawn != NULL ? drawn : j->init);

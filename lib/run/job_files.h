@@ -15,7 +15,6 @@
 #include "trace/writer.h"
 #include "wire/msg.h"
 
-
 /* ---- texts in pieces --- */
 
 /* What a coordinator may make a worker keep, in bytes. */
@@ -79,8 +78,7 @@ int fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 		   const struct fal_setup_text *model, struct fal_diag *diag);
 void fal_setup_free(struct fal_setup *s); /* `s` is {0} again */
 
-/* The order of epoch `number`, with a reference that fal_epoch_drop gives back; NULL when
- * out of memory. */
+/* The order of epoch `number`, with a reference that fal_epoch_drop gives back. */
 struct fal_epoch *fal_setup_epoch(struct fal_setup *s, uint32_t number);
 void fal_epoch_drop(struct fal_epoch *e);
 

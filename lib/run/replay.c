@@ -414,8 +414,6 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	struct fal_epoch *e =
 		fal_setup_epoch(&a->setup,
 				fal_setup_places(&a->setup, c->clock, 0).epoch);
-	if (e == NULL)
-		return FAL_ENOMEM;
 	a->now = c;
 	a->out = out;
 	a->tasks = fal_grid_tasks(&g, c->clock);

@@ -17,7 +17,6 @@
 #include "store/image.h"
 #include "trace/chain.h"
 
-
 /* ---- policy journals --- */
 
 struct fal_journal_line {

@@ -212,13 +212,11 @@ fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 {
 	const struct fal_model *m = fal_net_model(net);
 	const uint32_t batch = fal_net_batch(net);
-	struct fal_desk *d = fal_calloc(1, sizeof(*d));
-	if (d == NULL)
-		return FAL_ENOMEM;
+	struct fal_desk *d = fal_xcalloc(1, sizeof(*d));
 	d->net = net;
 	d->x = fal_calloc_aligned((size_t)batch * m->inputs, sizeof(float));
-	d->label = fal_calloc(batch, sizeof(*d->label));
-	if (d->x == NULL || d->label == NULL || fal_arena_new(net, &d->arena) < 0) {
+	d->label = fal_xcalloc(batch, sizeof(*d->label));
+	if (d->x == NULL || fal_arena_new(net, &d->arena) < 0) {
 		fal_desk_free(d);
 		return FAL_ENOMEM;
 	}
@@ -253,20 +251,6 @@ begin_grad(const struct fal_model *m, struct fal_sum *sum)
 	return grad;
 }
 
-/* False: what it needs is not to come. */
-static bool
-compute(struct fal_desk *d, const struct fal_run_job *job, float *grad,
-	struct fal_loss *res)
-{
-	const struct fal_run *run = &job->run;
-	const struct fal_task t = { d->x, d->label, job->count };
-	if (!run->eval)
-		return fal_net_grad_waiting(d->net, d->arena, run->params, &t, grad, res,
-					    job->wait);
-	fal_net_eval(d->net, d->arena, run->params, &t, res);
-	return true;
-}
-
 int
 fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran)
 {
@@ -276,12 +260,17 @@ fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *
 	if (err < 0)
 		return err;
 	float *grad = job->run.eval ? NULL : begin_grad(m, job->run.sum);
-	struct fal_run_made made = { .grad = grad };
-	ran->cancelled = !compute(d, job, grad, &res);
-	if (ran->cancelled)
+	const struct fal_task t = { d->x, d->label, job->count };
+	if (job->run.eval)
+		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
+	else
+		ran->cancelled = !fal_net_grad_waiting(d->net, d->arena, job->run.params,
+						       &t, grad, &res, job->wait);
+	if (ran->cancelled) /* what it needs is not to come */
 		return FAL_OK;
-	made.loss = res.loss;
-	made.right = res.right;
+	const struct fal_run_made made = { .grad = grad,
+					   .loss = res.loss,
+					   .right = res.right };
 	return fal_run_finish(job, &made, ran);
 }
 
@@ -313,7 +302,7 @@ least(uint64_t a, uint64_t b)
 }
 
 /* Of a few runs the quickest: the first may find cold caches and new pages. */
-static int
+static void
 quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
 	 const int8_t *exps, struct fal_sum *sum, struct fal_desk_time *out)
 {
@@ -328,14 +317,11 @@ quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
 			       cpu = ns_of(CLOCK_THREAD_CPUTIME_ID);
 		float *grad = begin_grad(fal_net_model(d->net), sum);
 		fal_net_grad(d->net, d->arena, params, t, grad, &res);
-		int err = fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
-		if (err < 0 && err != FAL_ENONFINITE)
-			return err;
+		(void)fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
 		now = ns_of(CLOCK_MONOTONIC);
 		out->wall = least(out->wall, now - wall);
 		out->cpu = least(out->cpu, ns_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
 	}
-	return FAL_OK;
 }
 
 int
@@ -344,17 +330,17 @@ fal_desk_time(struct fal_desk *d, uint64_t seed, struct fal_desk_time *out)
 	const struct fal_model *m = fal_net_model(d->net);
 	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };
 	float *params = fal_calloc_aligned(m->params, sizeof(float));
-	int8_t *exps = fal_calloc(fal_blocks(m->params), 1);
+	int8_t *exps = fal_xcalloc(fal_blocks(m->params), 1);
 	struct fal_sum *sum = fal_sum_new(m->params);
-	int err = FAL_ENOMEM;
-	if (params != NULL && exps != NULL && sum != NULL) {
+	const bool fits = params != NULL && sum != NULL;
+	if (fits) {
 		fal_model_init(m, seed, params);
 		memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
 		memset(d->label, 0, t.n * sizeof(*d->label));
-		err = quickest(d, &t, params, exps, sum, out);
+		quickest(d, &t, params, exps, sum, out);
 	}
 	free(params);
 	free(exps);
 	fal_sum_free(sum);
-	return err;
+	return fits ? FAL_OK : FAL_ENOMEM;
 }

@@ -8,7 +8,6 @@
 #include "model/model.h"
 #include "nn/net.h"
 
-
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
  * chunks are all here. */
 struct fal_run_job {

@@ -3,7 +3,7 @@
 #include "flips.h"
 #include "lies.h"
 
-#include "agent/agent.h"
+#include "../task_hash.h"
 #include "base/vector.h"
 #include "sched/bound.h"
 

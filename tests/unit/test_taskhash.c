@@ -1,5 +1,5 @@
 /* The hash of what a task gave, against the bytes that falcon-protocol(7) says. */
-#include "agent/agent.h"
+#include "../task_hash.h"
 #include "base/err.h"
 #include "base/rng.h"
 
