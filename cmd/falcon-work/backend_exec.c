@@ -20,21 +20,6 @@
 
 /* --- the trainers ------------------------------------------------------------------- */
 
-/* Waits for all hellos, which must be alike. */
-static int
-exec_greet(struct exec *e, const char *command, struct fal_diag *diag)
-{
-	int err = trainer_greet(e->trainer[0], &e->hello, diag);
-	for (uint32_t i = 1; i < e->lanes && err == FAL_OK; i++) {
-		struct fal_grad_hello hello;
-		err = trainer_greet(e->trainer[i], &hello, diag);
-		if (err == FAL_OK && !fal_grad_alike(&e->hello, &hello))
-			err = fal_diag_set(diag, FAL_EIO,
-					   "%s: trainers say different things", command);
-	}
-	return err;
-}
-
 int
 exec_open(const struct trainer_conf *conf, uint32_t lanes, struct exec **out,
 	  struct fal_diag *diag)
@@ -49,8 +34,16 @@ exec_open(const struct trainer_conf *conf, uint32_t lanes, struct exec **out,
 	}
 	if (err < 0)
 		fal_diag_set(diag, err, "%s: %s", conf->command, fal_strerror(err));
-	else
-		err = exec_greet(e, conf->command, diag);
+	for (uint32_t i = 0; i < e->lanes && err == FAL_OK; i++) {
+		struct fal_grad_hello hello;
+		err = trainer_greet(e->trainer[i], &hello, diag);
+		if (i == 0)
+			e->hello = hello;
+		else if (err == FAL_OK && !fal_grad_alike(&e->hello, &hello))
+			err = fal_diag_set(diag, FAL_EIO,
+					   "%s: trainers say different things",
+					   conf->command);
+	}
 	if (err < 0)
 		exec_close(e);
 	else

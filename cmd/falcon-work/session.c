@@ -699,26 +699,6 @@ on_prepared(void *arg)
 		on_chunk(s);
 }
 
-/* A kit for the texts that have come; false: the session has ended. */
-static bool
-renew_kit(struct session *s)
-{
-	const struct kit_conf conf = { .loop = &s->loop,
-				       .opt = s->opt,
-				       .streams = s->links,
-				       .arg = s,
-				       .on_end = on_lane_end,
-				       .get = get_chunk,
-				       .on_chunk = on_chunk,
-				       .on_prepared = on_prepared };
-	struct fal_diag diag;
-	kit_forget(&s->kit);
-	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
-		return true;
-	session_fail(s, FAL_EXIT_NO, "%s", diag.text);
-	return false;
-}
-
 /* The texts are whole: an agent, and the first data. */
 static void
 begin_job(struct session *s)
@@ -733,9 +713,22 @@ begin_job(struct session *s)
 					   .begins = agent_begins,
 					   .came = agent_came,
 					   .grow = agent_grow };
-	const bool same = s->kit.made && fal_texts_equal(&s->kit.texts, &s->coming);
-	if (!same && !renew_kit(s))
-		return;
+	const struct kit_conf with = { .loop = &s->loop,
+				       .opt = s->opt,
+				       .streams = s->links,
+				       .arg = s,
+				       .on_end = on_lane_end,
+				       .get = get_chunk,
+				       .on_chunk = on_chunk,
+				       .on_prepared = on_prepared };
+	if (!s->kit.made || !fal_texts_equal(&s->kit.texts, &s->coming)) {
+		struct fal_diag diag;
+		kit_forget(&s->kit);
+		if (kit_make(&s->kit, &with, &s->coming, &diag) < 0) {
+			session_fail(s, FAL_EXIT_NO, "%s", diag.text);
+			return;
+		}
+	}
 	struct fal_agent_conf conf = kit_agent_conf(&s->kit);
 	conf.serial = (uint64_t)++s->agents << 40;
 	conf.incarnation = s->incarnation;

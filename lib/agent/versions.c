@@ -324,18 +324,6 @@ told(struct fal_agent *a, uint64_t version)
 	return s;
 }
 
-static void
-take_memory(struct fal_agent *a, struct snapshot *s)
-{
-	struct snapshot *from = agent_snapshot(a);
-	s->params = from->params;
-	s->exps = from->exps;
-	s->seen = from->seen;
-	free(from);
-	s->left = a->blocks;
-	memset(s->seen, 0, a->blocks);
-}
-
 void
 agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -449,8 +437,14 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (s->params == NULL && !agent_version_more(a))
 		return FAL_OK; /* nothing will be computed on it */
-	if (s->params == NULL)
-		take_memory(a, s);
+	if (s->params == NULL) {
+		struct snapshot *from = agent_snapshot(a);
+		s->params = from->params;
+		s->exps = from->exps;
+		s->seen = from->seen;
+		memset(s->seen, 0, a->blocks);
+		free(from);
+	}
 	const uint8_t *at = m->model.data.p + blocks;
 	const uint32_t lacked = s->left;
 	for (uint32_t b = first; b < first + blocks; b++) {

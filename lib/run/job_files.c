@@ -114,29 +114,23 @@ fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *m
 	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
 }
 
-static int
-setup_make(struct fal_setup *s, const struct fal_setup_text *job,
-	   const struct fal_setup_text *model, struct fal_diag *diag)
-{
-	const struct fal_part *test = &s->manifest.test;
-	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
-	if (err == FAL_OK)
-		err = check_data(s, diag);
-	if (err < 0)
-		return err;
-	err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
-	const struct fal_order_opts in_order = { .n = test->n,
-						 .per_chunk = test->per_chunk };
-	if (err == FAL_OK && test->n > 0)
-		err = fal_order_init(&s->test_order, &in_order);
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
-}
-
 int
 fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
-	int err = setup_make(s, job, model, diag);
+	const struct fal_part *test = &s->manifest.test;
+	const struct fal_order_opts in_order = { .n = test->n,
+						 .per_chunk = test->per_chunk };
+	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
+	if (err == FAL_OK)
+		err = check_data(s, diag);
+	if (err == FAL_OK) {
+		err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
+		if (err == FAL_OK && test->n > 0)
+			err = fal_order_init(&s->test_order, &in_order);
+		if (err < 0)
+			fal_diag_set(diag, err, "%s", fal_strerror(err));
+	}
 	if (err < 0)
 		fal_setup_free(s);
 	return err;
@@ -153,15 +147,6 @@ fal_setup_free(struct fal_setup *s)
 	*s = (struct fal_setup){ 0 };
 }
 
-static enum fal_shuffle
-shuffle_of(const struct fal_job *job)
-{
-	if (job->partition != FAL_JOB_PARTITION_SHARED)
-		return FAL_SHUFFLE_PARTS;
-	return job->shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
-						    : FAL_SHUFFLE_WINDOW;
-}
-
 struct fal_epoch *
 fal_setup_epoch(struct fal_setup *s, uint32_t number)
 {
@@ -170,7 +155,10 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 		.epoch = number,
 		.n = s->manifest.train.n,
 		.per_chunk = s->manifest.train.per_chunk,
-		.shuffle = shuffle_of(&s->job),
+		.shuffle = s->job.partition != FAL_JOB_PARTITION_SHARED
+				   ? FAL_SHUFFLE_PARTS
+			   : s->job.shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
+								    : FAL_SHUFFLE_WINDOW,
 		.batch = s->job.batch,
 		.task = s->job.task,
 		.parts = s->job.parts,

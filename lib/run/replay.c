@@ -44,23 +44,6 @@ struct fal_anew {
 
 /* ---- what it computes with --- */
 
-static int
-make_lanes(struct fal_anew *a)
-{
-	const size_t n = a->setup.model->params;
-	a->lane = fal_xcalloc(a->conf.lanes, sizeof(*a->lane));
-	for (unsigned i = 0; i < a->conf.lanes; i++) {
-		struct lane *l = &a->lane[i];
-		l->all = a;
-		l->task = fal_sum_new(n);
-		l->sum = fal_sum_new(n);
-		if (l->task == NULL || l->sum == NULL ||
-		    fal_desk_new(a->net, &l->desk) < 0)
-			return FAL_ENOMEM;
-	}
-	return FAL_OK;
-}
-
 int
 fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	     struct fal_diag *diag)
@@ -107,8 +90,16 @@ fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 	int err = fal_samples_new(&a->setup.manifest.train, &a->samples);
 	if (err == FAL_OK)
 		err = fal_samples_put_set(a->samples, &a->conf.files->train);
-	if (err == FAL_OK)
-		err = make_lanes(a);
+	const size_t n = a->setup.model->params;
+	a->lane = fal_xcalloc(a->conf.lanes, sizeof(*a->lane));
+	for (unsigned i = 0; i < a->conf.lanes && err == FAL_OK; i++) {
+		struct lane *l = &a->lane[i];
+		l->all = a;
+		l->task = fal_sum_new(n);
+		l->sum = fal_sum_new(n);
+		err = l->task != NULL && l->sum != NULL ? fal_desk_new(a->net, &l->desk)
+							: FAL_ENOMEM;
+	}
 	if (err == FAL_OK)
 		err = fal_desk_fingerprint(a->lane[0].desk, a->setup.job.seed,
 					   a->fingerprint);
@@ -392,16 +383,6 @@ step(struct fal_anew *a, uint32_t samples)
 	return err == FAL_OK && a->odd ? FAL_ENONFINITE : err;
 }
 
-/* Has every task that counts made something? */
-static bool
-finite(const struct fal_anew *a)
-{
-	for (uint32_t i = 0; i < a->tasks; i++)
-		if (a->out[i].nonfinite && !a->now->skips[i])
-			return false;
-	return true;
-}
-
 int
 fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	       struct fal_anew_task *out)
@@ -423,8 +404,9 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	memset(out, 0, a->tasks * sizeof(*out));
 	int err = compute_all(a);
 	fal_epoch_drop(e);
-	if (err == FAL_OK && !finite(a))
-		err = FAL_ENONFINITE;
+	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++)
+		if (out[i].nonfinite && !c->skips[i])
+			err = FAL_ENONFINITE;
 	if (err == FAL_OK)
 		err = push(a, &g, &samples);
 	return err < 0 ? err : step(a, samples);

@@ -498,38 +498,30 @@ put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 
 /* The arrays, one after the other, each of all shards. */
 static int
-write_arrays(const struct fal_snapshot *s, int fd, struct fal_hash_state *hash,
-	     uint64_t *bytes)
-{
-	struct fal_buf header = { 0 };
-	put_header(s, &header, bytes);
-	int err = header.err;
-	if (err == FAL_OK)
-		err = put(fd, hash, header.p, header.n);
-	*bytes += header.n;
-	for (uint32_t k = 0; k < s->image[0].arrays && err == FAL_OK; k++)
-		for (uint32_t i = 0; i < s->shards && err == FAL_OK; i++)
-			err = put(fd, hash, s->image[i].array[k].p,
-				  s->image[i].array[k].bytes);
-	fal_buf_free(&header);
-	return err;
-}
-
-static int
 write_state(struct fal_snapshot *s, int dir)
 {
 	struct fal_hash_state hash;
 	uint8_t digest[FAL_HASH_BYTES];
+	struct fal_buf header = { 0 };
 	const int fd = openat(dir, state, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return broken(&s->diag, begun, state);
 	fal_hash_init(&hash);
-	int err = write_arrays(s, fd, &hash, &s->is.bytes);
+	put_header(s, &header, &s->is.bytes);
+	int err = header.err;
+	if (err == FAL_OK)
+		err = put(fd, &hash, header.p, header.n);
+	s->is.bytes += header.n;
+	for (uint32_t k = 0; k < s->image[0].arrays && err == FAL_OK; k++)
+		for (uint32_t i = 0; i < s->shards && err == FAL_OK; i++)
+			err = put(fd, &hash, s->image[i].array[k].p,
+				  s->image[i].array[k].bytes);
 	if (err == FAL_OK && FAL_TRY(FSYNC, -1, fsync(fd)) < 0)
 		err = FAL_EIO;
 	if (err < 0)
 		broken(&s->diag, begun, state);
 	close(fd);
+	fal_buf_free(&header);
 	fal_hash_final(&hash, digest);
 	fal_hex(digest, sizeof(digest), s->is.blake2b);
 	return err;

@@ -51,40 +51,32 @@ block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
 	return own;
 }
 
-static int
-quantise_block(const struct fal_run_job *job, const struct fal_run_made *made, uint32_t b)
-{
-	const struct fal_run *r = &job->run;
-	const uint64_t n = fal_sum_len(r->sum);
-	float own[FAL_BLOCK];
-	const float *g = block_of(made, n, b, r->bits != 0, own);
-	if (r->bits != 0)
-		fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
-	return fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
-}
-
 /* Block by block, and hashes what comes of it. */
 static int
 quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	 uint8_t hash[static FAL_TASK_HASH])
 {
 	const struct fal_run *r = &job->run;
+	const uint64_t n = fal_sum_len(r->sum);
 	bool wrong = job->flip;
-	const uint32_t blocks = fal_blocks(fal_sum_len(r->sum));
 	struct fal_hash_state h;
-	int err = FAL_OK;
+	float own[FAL_BLOCK];
 	fal_hash_init(&h);
-	for (uint32_t b = 0; b < blocks && err == FAL_OK; b++) {
-		err = quantise_block(job, made, b);
-		if (err == FAL_OK && wrong)
-			wrong = !flip(r->sum, b);
-		if (err == FAL_OK && job->hashed)
+	memset(hash, 0, FAL_TASK_HASH);
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		const float *g = block_of(made, n, b, r->bits != 0, own);
+		if (r->bits != 0)
+			fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
+		int err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
+		if (err < 0)
+			return err;
+		wrong = wrong && !flip(r->sum, b);
+		if (job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
-	memset(hash, 0, FAL_TASK_HASH);
-	if (err == FAL_OK && job->hashed)
+	if (job->hashed)
 		fal_task_hash_end(&h, hash);
-	return err;
+	return FAL_OK;
 }
 
 /* Notes the block that is furthest beyond its room, if one is. */
