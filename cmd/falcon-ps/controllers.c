@@ -287,7 +287,7 @@ judge_policy(struct ps_server *s, const struct fal_policy *p,
 				    "scheme: takes steps outside the server, which the "
 				    "job's %s is not for",
 				    key);
-	if (ps_affords(s, &p->rule, fal_coord_status(s->coord).workers, 0, &need) < 0)
+	if (ps_affords(s, &p->rule, 0, 0, &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "scheme: %s", need.text);
 	return judge_size(p, report, why);
 }
@@ -599,9 +599,7 @@ static void export(struct ps_server *s, struct ps_session *session)
 		    strcmp(fal_chan_fingerprint(other->chan), key) == 0)
 			fal_diag_set(&why, 0, "an export is under way");
 	}
-	if (why.text[0] != '\0' ||
-	    ps_affords(s, &fal_coord_policy_now(s->coord)->rule,
-		       fal_coord_status(s->coord).workers, copies, &why) < 0) {
+	if (why.text[0] != '\0' || ps_affords(s, NULL, 0, copies, &why) < 0) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 		return;
 	}

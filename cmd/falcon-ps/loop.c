@@ -49,12 +49,13 @@ ps_fail(struct ps_server *s, int err, const char *what)
 }
 
 int
-ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+ps_affords(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 	   uint64_t more, struct fal_diag *why)
 {
+	const uint64_t all = workers + (uint64_t)fal_coord_status(s->coord).workers;
 	struct ps_need_of of = s->run->need;
-	of.rule = rule;
-	of.workers = workers > of.workers ? workers : of.workers;
+	of.rule = rule != NULL ? rule : &fal_coord_policy_now(s->coord)->rule;
+	of.workers = all > of.workers ? all : of.workers;
 	return fal_need_allowed(more + ps_need(&of, 0), 0, s->run->opt.max_memory, why);
 }
 
@@ -738,6 +739,35 @@ ps_host_close(struct ps_host *h)
 	signal(SIGTERM, SIG_IGN);
 }
 
+/* The policy is known, blocks have their shards if these are all here, and workers may
+ * come.  0, or an error with its diagnosis. */
+static int
+open_server(struct ps_server *s)
+{
+	struct ps_run *r = s->run;
+	const uint64_t rate = r->opt.rate_limit;
+	s->link = (struct fal_link){ .bandwidth = (double)rate, .shared = &s->busy };
+	struct fal_listen_opt listen = { .addr = r->listen.v,
+					 .addrs = r->listen.n,
+					 .keyring = r->keys,
+					 .chan.link = rate > 0 ? &s->link : NULL,
+					 .chan.unseals = ps_may_unseal(&r->opt),
+					 .paused = r->host.listen };
+	const struct fal_listen_ops ops = { s, ps_accept, ps_log_stranger, ps_unwelcome };
+	int err = begin_policy(s);
+	/* Without processes of shards to wait for the job begins before anybody comes. */
+	if (err == FAL_OK && ps_fleet_waits(s) == 0)
+		err = ps_fleet_place(s);
+	if (err == FAL_OK)
+		err = share_descriptors(s, &listen.half_open);
+	if (err == FAL_OK)
+		err = fal_listen_start(s->loop, &listen, &ops, &s->listen, s->diag);
+	if (err < 0)
+		return err;
+	r->host.listen = s->listen;
+	return tell_ready(s);
+}
+
 int
 ps_serve(struct ps_run *r, struct fal_diag *diag)
 {
@@ -754,8 +784,6 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 			       .near = true,
 			       .wants.publisher = { .incarnation = r->state.incarnation,
 						    .mixed = r->need.mixed } };
-	const uint64_t rate = r->opt.rate_limit;
-	r->out = (struct ps_outcome){ 0 };
 	signal(SIGPIPE, SIG_IGN);
 	int err = begin_host(&s);
 	if (err < 0)
@@ -764,31 +792,10 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 	ps_fleet_init(&s);
 	if (r->opt.upstream != NULL)
 		s.above = above_new(&s);
-	err = r->opt.upstream != NULL && s.above == NULL
-		      ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
-		      : begin_policy(&s);
-	/* Without processes of shards to wait for the job begins before anybody comes. */
-	if (err == FAL_OK && ps_fleet_waits(&s) == 0)
-		err = ps_fleet_place(&s);
-	s.link = (struct fal_link){ .bandwidth = (double)rate, .shared = &s.busy };
-	struct fal_listen_opt listen = { .addr = r->listen.v,
-					 .addrs = r->listen.n,
-					 .keyring = r->keys,
-					 .chan.link = rate > 0 ? &s.link : NULL,
-					 .chan.unseals = ps_may_unseal(&r->opt),
-					 .paused = r->host.listen };
-	struct fal_listen_ops ops = { &s, ps_accept, ps_log_stranger, ps_unwelcome };
-	if (err == FAL_OK)
-		err = share_descriptors(&s, &listen.half_open);
-	if (err == FAL_OK)
-		err = fal_listen_start(s.loop, &listen, &ops, &s.listen, diag);
+	err = open_server(&s);
 	if (err == FAL_OK) {
-		r->host.listen = s.listen;
-		err = tell_ready(&s);
-	}
-	if (err == FAL_OK)
 		ps_after_event(&s);
-	if (err < 0) {
+	} else {
 		if (s.above != NULL && s.coord != NULL) /* it gave nothing */
 			fal_coord_parted(s.coord, ps_now(), "it could not begin");
 		stop(&s);

@@ -268,14 +268,15 @@ load_key(struct ps_run *r, enum fal_role role)
 	return fal_cli_exit_file(err);
 }
 
-/* How the coordinator above is reached, and by which key.  0 or an exit code. */
+/* Judges what a group server is told, and whether there can be one for this job, which it
+ * shares by a rule of its own.  `path`: the job's file.  0 or an exit code. */
 static int
-check_above(struct ps_run *r, const char *path)
+check_group(struct ps_run *r, const char *path)
 {
 	const struct ps_options *o = &r->opt;
-	r->path = path;
-	if (o->scheme != NULL && strcmp(o->scheme, "bsp") != 0 &&
-	    strcmp(o->scheme, "epsp") != 0)
+	struct fal_job *job = &r->job.job;
+	const bool bsp = o->scheme != NULL && strcmp(o->scheme, "bsp") == 0;
+	if (o->scheme != NULL && !bsp && strcmp(o->scheme, "epsp") != 0)
 		return fal_cli_usage(PROG, "--scheme: '%s' is not bsp or epsp",
 				     o->scheme);
 	const int code = load_key(r, FAL_ROLE_WORK);
@@ -287,24 +288,13 @@ check_above(struct ps_run *r, const char *path)
 				     "--upstream: %s is the key to this very server: %s "
 				     "is its keyring",
 				     o->key, o->keyring);
-	fal_random_bytes(r->instance, sizeof(r->instance));
-	return FAL_EXIT_DONE;
-}
-
-/* Whether there can be a group server for this job, which it shares by a rule of its
- * own.  0 or an exit code. */
-static int
-check_group(struct ps_run *r)
-{
-	struct fal_job *job = &r->job.job;
-	const char *scheme = r->opt.scheme;
 	if (!fal_group_may(&job->rule))
 		return fal_cli_usage(
 			PROG, "%s: local steps, as by %s, are not for a group server",
 			job->name, fal_scheme_name(job->rule.scheme));
-	job->rule = (struct fal_rule){ .scheme = FAL_EPSP };
-	if (scheme != NULL && strcmp(scheme, "bsp") == 0)
-		job->rule.scheme = FAL_BSP;
+	job->rule = (struct fal_rule){ .scheme = bsp ? FAL_BSP : FAL_EPSP };
+	fal_random_bytes(r->instance, sizeof(r->instance));
+	r->path = path;
 	r->retry.lost = uv_hrtime();
 	return FAL_EXIT_DONE;
 }
@@ -359,7 +349,6 @@ check_job(struct ps_run *r, const char *path)
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const size_t n = o->trace != NULL ? strlen(o->trace) : 0;
-	int code = FAL_EXIT_DONE;
 	/* Under such a name readers would take a trace for what it is not. */
 	if (n >= 4 && strcmp(o->trace + n - 4, ".zst") == 0)
 		return fal_cli_usage(PROG,
@@ -375,13 +364,8 @@ check_job(struct ps_run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	if (o->upstream != NULL)
-		code = check_above(r, path);
-	if (o->upstream != NULL && code == FAL_EXIT_DONE)
-		code = check_group(r);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	return check_need(r, path);
+	const int code = o->upstream != NULL ? check_group(r, path) : FAL_EXIT_DONE;
+	return code == FAL_EXIT_DONE ? check_need(r, path) : code;
 }
 
 /* ---- a job begins, or goes on --- */

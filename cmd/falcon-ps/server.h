@@ -186,8 +186,7 @@ void ps_best_free(struct ps_best *b);
 
 struct above; /* opaque */
 
-/* It is dialled at once; what is here is ready when enough members are.  NULL: out of
- * memory. */
+/* It is dialled at once; what is here is ready when enough members are. */
 struct above *above_new(struct ps_server *s);
 void above_free(struct above *a); /* when the loop has ended; may be NULL */
 
@@ -717,9 +716,10 @@ void ps_above_left(struct ps_server *s);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 
-/* Is there memory for this rule with so many workers, and `more` bytes?  Or what is too
- * much.  What nobody has come to share makes room, and is shared with nobody then. */
-int ps_affords(struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+/* Is there memory for this rule (NULL: that in force) with so many workers more than
+ * there are, and `more` bytes?  Or what is too much.  What nobody has come to share makes
+ * room, and is shared with nobody then. */
+int ps_affords(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 	       uint64_t more, struct fal_diag *why);
 
 /* All blocks have their shards: the job begins, or goes on.  0, or an error with its

@@ -407,10 +407,8 @@ is_crowd(struct ps_server *s, struct ps_session *session, double cost)
 static bool
 is_beyond(struct ps_server *s, struct ps_session *session)
 {
-	const struct fal_rule *rule = &fal_coord_policy_now(s->coord)->rule;
 	struct fal_diag need, why;
-	if (ps_affords(s, rule, fal_coord_status(s->coord).workers + 1, 0, &need) ==
-	    FAL_OK)
+	if (ps_affords(s, NULL, 1, 0, &need) == FAL_OK)
 		return false;
 	fal_diag_set(&why, 0, "with one worker more the coordinator %s", need.text);
 	put_off(s, session, why.text);

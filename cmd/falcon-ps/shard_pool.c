@@ -601,8 +601,7 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 		part.each.n = blocks * FAL_BLOCK;
 	const struct ps_need_part_of of = { .rack = &part, .rule = &policy->rule };
 	const uint64_t more = blocks > 0 ? ps_need_part(&of) : 0;
-	if (ps_affords(s, &policy->rule, fal_coord_status(s->coord).workers, more,
-		       &need) < 0)
+	if (ps_affords(s, NULL, 0, more, &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
 				    need.text);
 	int err = fal_coord_move(s->coord, ps_now(), to, by, why);

@@ -84,20 +84,6 @@ ps_knows(const struct ps_server *s, const char *name, const char **instead)
 	return is_key && *instead == NULL;
 }
 
-/* The oldest names are forgotten. */
-static void
-see(struct ps_server *s, const char *name, const char *key)
-{
-	struct ps_who *w = &s->who;
-	struct ps_seen *is = seen(s, name);
-	if (is == NULL && w->n_seen < SEEN)
-		FAL_XGROW(w->seen, w->cap_seen, w->n_seen + 1);
-	if (is == NULL)
-		is = &w->seen[w->n_seen++ % SEEN];
-	snprintf(is->name, sizeof(is->name), "%s", name);
-	snprintf(is->key, sizeof(is->key), "%s", key);
-}
-
 /* Seconds as text, with what matters of them. */
 static const char *
 seconds(double v, char out[static 16])
@@ -132,17 +118,24 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	struct ps_who *w = &s->who;
 	if (session != NULL) {
 		snprintf(session->worker, sizeof(session->worker), "%s", name);
 		session->came = ps_now();
 		look(s, session->came);
-		s->who.moved = session->came;
-		see(s, name, key);
+		w->moved = session->came;
+		struct ps_seen *is = seen(s, name);
+		if (is == NULL && w->n_seen < SEEN)
+			FAL_XGROW(w->seen, w->cap_seen, w->n_seen + 1);
+		if (is == NULL) /* the oldest name is forgotten */
+			is = &w->seen[w->n_seen++ % SEEN];
+		snprintf(is->name, sizeof(is->name), "%s", name);
+		snprintf(is->key, sizeof(is->key), "%s", key);
 	}
-	if (may_say(&s->who))
+	if (may_say(w))
 		ps_log(s->run, "%s joined with key '%s': %u here", name, key, workers(s));
 	else
-		s->who.came++;
+		w->came++;
 }
 
 void
@@ -394,21 +387,6 @@ dial(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* What is missing before the job can begin, or go on. */
-static void
-shards(const struct ps_server *s, const char *at, struct fal_diag *out)
-{
-	const uint32_t more = ps_fleet_waits(s), wanted = s->fleet.wanted;
-	if (more > 0)
-		fal_diag_set(out, 0,
-			     "waits for %u more of %u process%s of shards: falcon-ps "
-			     "--join %s",
-			     more, wanted, wanted > 1 ? "es" : "", at);
-	else
-		fal_diag_set(out, 0, "waits for %u process%s of shards to have blocks",
-			     ps_fleet_unplaced(s), ps_fleet_unplaced(s) > 1 ? "es" : "");
-}
-
 /* What was asked for, and waits as well; or why nobody is here. */
 static void
 add_order(const struct ps_server *s, struct fal_diag *out)
@@ -434,8 +412,16 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	const uint32_t here = workers(s), least = (uint32_t)s->run->opt.min_workers;
 	struct fal_diag list = { .text = "" }, dialled;
 	const char *at = dial(s, &dialled);
-	if (s->coord == NULL)
-		shards(s, at, out);
+	const uint32_t more = ps_fleet_waits(s), wanted = s->fleet.wanted;
+	const uint32_t unplaced = ps_fleet_unplaced(s);
+	if (s->coord == NULL && more > 0)
+		fal_diag_set(out, 0,
+			     "waits for %u more of %u process%s of shards: falcon-ps "
+			     "--join %s",
+			     more, wanted, wanted > 1 ? "es" : "", at);
+	else if (s->coord == NULL)
+		fal_diag_set(out, 0, "waits for %u process%s of shards to have blocks",
+			     unplaced, unplaced > 1 ? "es" : "");
 	else if (fal_coord_status(s->coord).held)
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (ps_fleet_moving(s, &list))
@@ -458,44 +444,33 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	add_order(s, out);
 }
 
-static void
-tell_counts(struct ps_server *s)
-{
-	struct ps_who *w = &s->who;
-	if (w->came + w->went == 0 || !may_say(w))
-		return;
-	ps_log(s->run, "%llu more joined, %llu left: %u here",
-	       (unsigned long long)w->came, (unsigned long long)w->went, workers(s));
-	w->came = w->went = 0;
-}
-
-/* For how long nothing has moved when that is told.  Of blocks on their way before a
- * process that has them, and does not answer, is lost. */
-static double
-quiet_s(const struct ps_server *s)
-{
-	struct fal_diag list = { .text = "" };
-	return ps_fleet_moving(s, &list) ? QUIET_S / 2.0
-					 : fmax(QUIET_S, TIMES * s->who.longest);
-}
-
 void
 ps_tell_waiting(struct ps_server *s)
 {
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
-	struct fal_diag why;
+	struct fal_diag why, list = { .text = "" };
 	if (s->saved || s->stopping || s->listen == NULL) {
 		w->looked = now;
 		return;
 	}
 	look(s, now);
-	tell_counts(s);
+	if (w->came + w->went > 0 && may_say(w)) {
+		ps_log(s->run, "%llu more joined, %llu left: %u here",
+		       (unsigned long long)w->came, (unsigned long long)w->went,
+		       workers(s));
+		w->came = w->went = 0;
+	}
 	if (w->worked == 0)
 		w->worked = now;
 	if (w->moved == 0)
 		w->moved = now;
-	if (w->said > 0 ? now - w->said < w->pause : now - w->moved < quiet_s(s))
+	/* Of blocks on their way it is told before a process that has them, and does not
+	 * answer, is lost. */
+	const double quiet = ps_fleet_moving(s, &list)
+				     ? QUIET_S / 2.0
+				     : fmax(QUIET_S, TIMES * w->longest);
+	if (w->said > 0 ? now - w->said < w->pause : now - w->moved < quiet)
 		return;
 	reason(s, &why);
 	ps_log(s->run, "for %.0f s, it %s", now - w->moved, why.text);

@@ -475,10 +475,6 @@ above_new(struct ps_server *s)
 {
 	struct above *a = fal_xcalloc(1, sizeof(*a));
 	a->group = fal_group_new(s->job->model->params);
-	if (a->group == NULL) {
-		free(a);
-		return NULL;
-	}
 	a->server = s;
 	a->run = s->run;
 	uv_timer_init(s->loop, &a->timer);

@@ -49,9 +49,8 @@ struct fal_group {
 struct fal_group *
 fal_group_new(size_t params)
 {
-	struct fal_group *g = fal_calloc(1, sizeof(*g));
-	if (g != NULL)
-		g->params = params;
+	struct fal_group *g = fal_xcalloc(1, sizeof(*g));
+	g->params = params;
 	return g;
 }
 
