@@ -1,5 +1,5 @@
 /* Reading the course of a run. */
-#include "course.h"
+#include "recompute_priv.h"
 
 #include "base/err.h"
 #include "base/mem.h"

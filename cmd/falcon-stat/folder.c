@@ -1,5 +1,5 @@
 /* What lies beside a trace. */
-#include "folder.h"
+#include "stat.h"
 
 #include "base/json.h"
 #include "base/json_load.h"
@@ -13,7 +13,6 @@
 #include "model/safetensors.h"
 #include "run/snapshot.h"
 #include "sec/hash.h"
-#include "stat.h"
 #include "trace/chain.h"
 #include "wire/bfp.h"
 

@@ -1,14 +1,13 @@
 /* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
  * it comes. */
+#include "stat.h"
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "cli/need.h"
-#include "folder.h"
-#include "source.h"
-#include "stat.h"
 
 #include <limits.h>
 #include <stdio.h>

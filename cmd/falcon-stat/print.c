@@ -1,13 +1,13 @@
 /* What falcon-stat prints: the table of a job, its history, the verdict of the audit and
  * of computing anew, for people and as JSON. */
+#include "stat.h"
+
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "sec/keyring.h"
-#include "stat.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -724,8 +724,8 @@ put_wrong(struct fal_buf *out, const struct stat_wrong *w)
 		fal_put_fmt(out, "%s\n", w->what);
 	else
 		fal_put_fmt(out,
-			    "contribution %" PRIu32 ".%" PRIu32
-			    " of %s, key %s (%s): %s is not what job and data make\n",
+			    "contribution %u.%u of %s, key %s (%s): %s is not what job "
+			    "and data make\n",
 			    w->id, w->seq, w->worker, w->key, w->fingerprint, w->what);
 }
 
@@ -752,11 +752,11 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 		fal_put_fmt(out, "not equal, from clock %ju on\n", r->to);
 	else
 		fal_put_fmt(out, "not what the run says\n");
-	fal_put_fmt(out,
-		    "%s of %s clock%s (%.1f %%) can be judged so, from %" PRIu32
-		    " kept version%s\n",
-		    GROUPED(r->reach), GROUPED(r->of), fal_text_s(r->of),
-		    100 * (double)r->reach / (double)r->of, r->kept, fal_text_s(r->kept));
+	fal_put_fmt(
+		out,
+		"%s of %s clock%s (%.1f %%) can be judged so, from %u kept version%s\n",
+		GROUPED(r->reach), GROUPED(r->of), fal_text_s(r->of),
+		100 * (double)r->reach / (double)r->of, r->kept, fal_text_s(r->kept));
 }
 
 static void

@@ -11,7 +11,6 @@
 #include "cli/need.h"
 #include "model/safetensors.h"
 #include "sec/secret.h"
-#include "stat.h"
 #include "wire/bfp.h"
 
 #include <fcntl.h>

@@ -1,14 +1,12 @@
 /* Bytes from a file or a live job, through the reader of traces. */
-#include "source.h"
+#include "stat.h"
 
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
-#include "folder.h"
 #include "net/client.h"
 #include "sec/secret.h"
-#include "stat.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "../../cmd/falcon-stat/course.h"
+#include "../../cmd/falcon-stat/recompute_priv.h"
 #include "../drawn.h"
 #include "base/err.h"
 #include "whole.h"
