@@ -905,11 +905,8 @@ fal_trace_round_of(const struct fal_ev_ledger *e)
 		.divisor = e->divisor,
 		.slot = e->slot,
 	};
-	if (e->stale != NULL) {
-		r.clocks = e->stale->clocks;
-		r.updates = e->stale->updates;
-		r.rank = e->stale->rank;
-	}
+	if (e->stale != NULL)
+		r.stale = *e->stale;
 	return r;
 }
 
@@ -1063,10 +1060,10 @@ void
 fal_stale_add(struct fal_stale *s, const struct fal_trace_round *r, uint64_t version)
 {
 	uint64_t since = r->version + 1;
-	count(s, FAL_STALE_CLOCKS, r->clocks, r->samples);
+	count(s, FAL_STALE_CLOCKS, r->stale.clocks, r->samples);
 	count(s, FAL_STALE_UPDATES, version > since ? version - since : 0, r->samples);
-	if (r->rank > 0)
-		count(s, FAL_STALE_RANK, r->rank, r->samples);
+	if (r->stale.rank > 0)
+		count(s, FAL_STALE_RANK, r->stale.rank, r->samples);
 }
 
 const char *

@@ -181,15 +181,15 @@ struct fal_trace_round {
 	uint64_t round, clock, first, tasks, samples, version, blocks;
 	enum fal_trace_end end;
 	bool delta, has_stale;
-	bool moved;                     /* tasks of it were */
-	uint32_t owner;                 /* 0: none */
-	uint64_t group;                 /* 0: none */
-	uint64_t local;                 /* its place on its group's line; 0: none */
-	double weight;                  /* 1 if it is not there */
-	uint64_t among, steps;          /* 0 if they are not there */
-	double divisor;                 /* the same */
-	uint64_t clocks, updates, rank; /* stale; rank 0: it has none */
-	uint64_t slot;                  /* FAL_TRACE_ABSENT: none */
+	bool moved;                /* tasks of it were */
+	uint32_t owner;            /* 0: none */
+	uint64_t group;            /* 0: none */
+	uint64_t local;            /* its place on its group's line; 0: none */
+	double weight;             /* 1 if it is not there */
+	uint64_t among, steps;     /* 0 if they are not there */
+	double divisor;            /* the same */
+	struct fal_ev_stale stale; /* rank 0: it has none */
+	uint64_t slot;             /* FAL_TRACE_ABSENT: none */
 };
 
 struct fal_trace_round fal_trace_round_of(const struct fal_ev_ledger *e);

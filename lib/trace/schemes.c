@@ -56,13 +56,13 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	if (!r->delta)
 		want = 1;
 	else if (s->is.ranked)
-		want = r->rank > 0 ? 1 / (double)r->rank : r->weight;
+		want = r->stale.rank > 0 ? 1 / (double)r->stale.rank : r->weight;
 	else if (s->rule.lambda > 0)
 		want = s->rule.lambda;
 	else if (r->among > 0) /* the default: that of one of them */
 		want = 1 / (double)r->among;
 	else if (s->rule.by_updates)
-		want = 1 / ((double)r->updates + 1);
+		want = 1 / ((double)r->stale.updates + 1);
 	else if (s->all_said)
 		fal_finding(f, r, 0, 0,
 			    "nothing says of how many workers its weight is a share");
@@ -105,11 +105,11 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 		return;
 	}
 	struct fal_slot *at = slot_of(s, r->slot);
-	if (r->rank != at->rank + 1)
+	if (r->stale.rank != at->rank + 1)
 		fal_finding(f, r, 0, 0, "rank is %ju, but %ju came before in slot %ju",
-			    r->rank, at->rank, r->slot);
-	if (r->rank > at->rank)
-		at->rank = r->rank;
+			    r->stale.rank, at->rank, r->slot);
+	if (r->stale.rank > at->rank)
+		at->rank = r->stale.rank;
 }
 
 void
@@ -122,10 +122,10 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 	if (s->is.shared && r->version != shared_version(s))
 		fal_finding(f, r, 0, 0, "version is %ju, not %ju", r->version,
 			    shared_version(s));
-	if (s->is.bounded && r->clocks > s->rule.slack)
+	if (s->is.bounded && r->stale.clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
 			    "it is %ju clock%s before the slowest, but the slack is %u",
-			    r->clocks, fal_text_s(r->clocks), s->rule.slack);
+			    r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
 	if (!s->is.shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
 	judge_weight(s, r, f);
@@ -215,9 +215,10 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 		return;
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
-	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %ju update%s, not %ju", r->updates,
-			    fal_text_s(r->updates), stale);
+	if (line && r->local < s->rule.rounds ? r->stale.updates > stale
+					      : r->stale.updates != stale)
+		fal_finding(f, r, 0, 0, "stale by %ju update%s, not %ju",
+			    r->stale.updates, fal_text_s(r->stale.updates), stale);
 }
 
 /* The divisor of the gradients of an update. */

@@ -268,7 +268,7 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	}
 	/* It changes the version behind the newest, or one still later. */
 	if (r.end == FAL_END_APPLIED)
-		fal_stale_add(&s->stale, &r, r.version + 1 + r.updates);
+		fal_stale_add(&s->stale, &r, r.version + 1 + r.stale.updates);
 	if (e->verified.n > 0) {
 		s->verify.asked += e->verified.v[0];
 		s->verify.equal += e->verified.v[1];
