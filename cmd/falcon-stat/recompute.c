@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"

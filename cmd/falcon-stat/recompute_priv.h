@@ -7,7 +7,6 @@
 #ifndef FALCON_STAT_RECOMPUTE_PRIV_H
 #define FALCON_STAT_RECOMPUTE_PRIV_H
 
-#include "base/buf.h"
 #include "base/rng.h"
 #include "cli/progress.h"
 #include "run/replay.h"

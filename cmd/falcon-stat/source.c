@@ -2,7 +2,6 @@
 #include "stat.h"
 
 #include "base/mem.h"
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "net/client.h"

@@ -4,10 +4,8 @@
 #define FALCON_STAT_STAT_H
 
 #include "base/buf.h"
-#include "cli/table.h"
 #include "net/addr.h"
 #include "trace/audit.h"
-#include "trace/reader.h"
 #include "trace/summary.h"
 
 #include <stdbool.h>

@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum what { GRANT, REGRANT, CLONE, MOVE, LOST, SKIPPED, ADDED };
 

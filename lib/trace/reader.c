@@ -10,7 +10,6 @@
 #include "sched/bound.h"
 #include "wire/zip.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

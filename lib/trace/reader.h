@@ -11,7 +11,6 @@
 #ifndef FAL_TRACE_READER_H
 #define FAL_TRACE_READER_H
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "sched/policy.h"
 #include "sched/sched.h"

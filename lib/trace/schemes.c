@@ -10,7 +10,6 @@
 #include "base/text.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* How far a weight may be off: it is written with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6

@@ -2,15 +2,11 @@
  * worker's clock, a round and a version, made from the structs of their owners. */
 #include "trace/writer.h"
 
-#include "base/build.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "sec/hash.h"
-#include "wire/bfp.h"
-#include "wire/msg.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
