@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "sec/keyring.h"
 
