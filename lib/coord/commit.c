@@ -962,7 +962,7 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.round = a->round;
 	m.grant.clock = r.clock;
 	/* Whoever helps with a mixed round computes on what it has. */
-	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	struct fal_peer *p = coord_find(c, to);
 	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
 			  : r.mixed && p != NULL   ? p->next_version - 1
 						   : r.version;
@@ -1006,7 +1006,7 @@ static void
 account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
-	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	struct fal_peer *p = coord_find(c, to);
 	if (p == NULL || !p->ready)
 		return;
 	if (p->oweds == FAL_OWED_MAX) /* it answers none of them */
@@ -1032,7 +1032,7 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	struct fal_coord_late late = { .why = a->why,
 				       .owes = a->owes,
 				       .seconds = a->seconds };
-	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	const struct fal_peer *p = coord_find(c, to);
 	if (p == NULL || !p->ready)
 		return;
 	if (a->kind == FAL_ACT_BARRED) {
@@ -1127,7 +1127,7 @@ evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 static void
 tell_versions(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
-	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	struct fal_peer *p = coord_find(c, to);
 	if (a->version != 0 && p != NULL && p->ready) { /* the newest one of a line */
 		p->on_line = true;
 		coord_send_version(c, p, a->version, false);

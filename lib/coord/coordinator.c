@@ -46,16 +46,9 @@ coord_find(const struct fal_coord *c, uint32_t id)
 }
 
 uint32_t
-coord_live_place(const struct fal_coord *c, uint32_t id)
-{
-	return (uint32_t)fal_sorted_place(c->live, c->lives, sizeof(*c->live), id);
-}
-
-uint32_t
 coord_session_of(const struct fal_coord *c, uint32_t id)
 {
-	uint32_t at = coord_live_place(c, id);
-	return at < c->lives && c->live[at].worker == id ? c->live[at].session : 0;
+	return id > 0 && id <= c->workers ? c->known[id - 1].session : 0;
 }
 
 void
@@ -272,7 +265,6 @@ fal_coord_free(struct fal_coord *c)
 	coord_waits_free(c);
 	free(c->peer);
 	free(c->known);
-	free(c->live);
 	free(c->key);
 	free(c->eval.count);
 	for (uint32_t i = 0; i < c->newses; i++) {

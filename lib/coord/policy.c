@@ -55,17 +55,15 @@ coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *
 	fal_rule_put(&p->rule, &rule);
 	fal_put_u8(&rule, '\0');
 	fal_policy_json_put(p, &policy);
-	if (rule.err < 0 || policy.err < 0) {
-		c->line.err = FAL_ENOMEM;
-	} else {
-		const char *all = more ? (const char *)policy.p : NULL;
-		coord_put(c, fal_coord_seconds(c, now), FAL_EV_POLICY,
-			  &(struct fal_ev_policy){ .clock = clock,
-						   .version = c->published,
-						   .scheme = (const char *)rule.p,
-						   .by = by,
-						   .policy = { all, policy.n } });
-	}
+	if (rule.err < 0 || policy.err < 0)
+		fal_out_of_memory();
+	coord_put(c, fal_coord_seconds(c, now), FAL_EV_POLICY,
+		  &(struct fal_ev_policy){
+			  .clock = clock,
+			  .version = c->published,
+			  .scheme = (const char *)rule.p,
+			  .by = by,
+			  .policy = { more ? (const char *)policy.p : NULL, policy.n } });
 	fal_buf_free(&rule);
 	fal_buf_free(&policy);
 }

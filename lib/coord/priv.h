@@ -114,9 +114,10 @@ struct fal_control {
 	bool stopping, stopped;
 };
 
-/* What is remembered of a worker when its session is over. */
+/* A worker, and what is remembered of it when its session is over. */
 struct fal_known_worker {
 	uint32_t key;
+	uint32_t session; /* or 0: it is over */
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	char name[FAL_MSG_NAME];
 };
@@ -153,12 +154,6 @@ struct fal_coord {
 	struct fal_known_key *key; /* by number from 1, at number - 1 */
 	uint32_t keys;
 	size_t key_cap;
-	/* The workers of the live sessions, in order of their ids. */
-	struct fal_live {
-		uint32_t worker, session;
-	} *live;
-	uint32_t lives;
-	size_t live_cap;
 	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
 	size_t known_cap;
 	uint32_t workers; /* ids given so far */
@@ -369,8 +364,6 @@ void coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *lin
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
 uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);
-/* Where worker `id` is, or belongs, among the live ones. */
-uint32_t coord_live_place(const struct fal_coord *c, uint32_t id);
 /* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
 uint32_t coord_session_of(const struct fal_coord *c, uint32_t id);
 /* To a session; 0 stands for one that is gone. */

@@ -583,14 +583,13 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;
 	p->large_ns = m->ready.large_ns;
-	FAL_XGROW(c->live, c->live_cap, (size_t)c->lives + 1);
 	FAL_XGROW(c->known, c->known_cap, (size_t)c->workers + 1);
 	struct fal_known_worker *known = &c->known[c->workers];
 	known->key = p->key;
+	known->session = p->id;
 	memcpy(known->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 	memcpy(known->name, p->name, sizeof(known->name));
 	p->worker = ++c->workers;
-	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;
 	c->ready++;
 	trace_join(c, now, p);
@@ -999,10 +998,8 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 		c->trainer.since = now;
 	const bool was_ready = p->ready;
 	leave(c, now, p, why);
-	uint32_t at = coord_live_place(c, p->worker);
-	if (at < c->lives && c->live[at].worker == p->worker)
-		memmove(c->live + at, c->live + at + 1,
-			(--c->lives - at) * sizeof(*c->live));
+	if (p->worker != 0)
+		c->known[p->worker - 1].session = 0;
 	memmove(p, p + 1, (size_t)(c->peer + --c->peers - p) * sizeof(*p));
 	return was_ready ? coord_advance(c, now) : c->err;
 }

@@ -199,8 +199,8 @@ begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
 	if (p->placed)
 		return FAL_OK;
 	p->left = p->next.run.count;
-	p->there = fal_calloc(p->left, 1);
-	return p->there != NULL && open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
+	p->there = fal_xcalloc(p->left, 1);
+	return open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
 }
 
 static void
@@ -367,11 +367,11 @@ fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *rec
 {
 	struct fal_rack *r = rack;
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->n && err != FAL_ENOMEM; i++) {
+	for (uint32_t i = 0; i < r->n; i++) {
 		if (!is_here(r, i))
 			continue;
 		int got = fal_rack_push_at(r, i, t, records, err < 0 ? NULL : diag);
-		err = err == FAL_OK || got == FAL_ENOMEM ? got : err;
+		err = err == FAL_OK ? got : err;
 	}
 	return err;
 }

@@ -73,18 +73,18 @@ bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 
 /* In a move: what shard `from`, which is here, has of what `to` will have, borrowed until
  * the next order; no more than `most` blocks, behind those that `out` says: {0} are none.
- * 1; 0: nothing more, or `to` stays as it is; FAL_ENOMEM. */
+ * 1; 0: nothing more, or `to` stays as it is; FAL_ESTATE: a version is being made. */
 int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
 /* Hands all pieces of a move that are for shards elsewhere to `each`, about a mebibyte of
  * a version at a time; `each` may take the image.  What `each` returns below 0 is
- * returned, as FAL_ENOMEM is. */
+ * returned. */
 int fal_rack_pieces(const struct fal_rack *r,
 		    int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
 		    void *arg);
 /* Shard `to`, which is here, gets that; what it has already counts once, and what is of a
  * move that never was is passed over.  What is here gets it from what is here by
- * fal_rack_order.  FAL_EFORMAT: it cannot be a part of it; FAL_ENOMEM. */
+ * fal_rack_order.  FAL_EFORMAT, FAL_EINVAL: it cannot be a part of it. */
 int fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece);
 
 /* The blocks of shard `i`. */
