@@ -22,7 +22,7 @@ enum {
 
 /* ---- sending ----------------------------------------------------------------------- */
 
-/* Does the process hear of what is to be done? */
+/* The process has its part, and hears orders. */
 static bool
 fleet_works(const struct ps_member *m)
 {
@@ -37,6 +37,7 @@ fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg)
 	ps_say(m->session->chan, msg, FAL_SEND_CONTROL);
 }
 
+/* Sends the message to every process that works. */
 static void
 fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
@@ -45,6 +46,7 @@ fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 			fleet_say(s, s->fleet.v[i], msg);
 }
 
+/* The process that has the shard; NULL: the shard is this process's, or nobody's. */
 static struct ps_member *
 fleet_of(const struct ps_server *s, uint32_t shard)
 {
@@ -62,6 +64,7 @@ ps_fleet_offer(struct ps_server *s)
 			fal_chan_offer(s->fleet.v[i]->session->chan);
 }
 
+/* "shard 3" or "shards 3 to 5". */
 static const char *
 fleet_which(const struct ps_member *m, char out[static 40])
 {
@@ -72,6 +75,7 @@ fleet_which(const struct ps_member *m, char out[static 40])
 	return out;
 }
 
+/* The process's shards, as bits. */
 static uint64_t
 fleet_bits(const struct ps_member *m)
 {
@@ -84,20 +88,23 @@ own_bits(const struct ps_server *s)
 	return s->fleet.own == 0 ? 0 : UINT64_MAX >> (64 - s->fleet.own);
 }
 
+/* The process has a block. */
 static bool
 fleet_has(const struct ps_server *s, const struct ps_member *m)
 {
 	return (fal_map_busy(&s->fleet.map) & fleet_bits(m)) != 0;
 }
 
-/* ---- workers, of whom each process is to know before they come -------------------- */
+/* ---- workers' seats: a process knows a worker before the worker dials it ---------- */
 
+/* The worker's key to the process. */
 static uint8_t *
 seat(const struct ps_session *session, const struct ps_member *m)
 {
 	return session->seats + (size_t)m->first * FAL_KEY_BYTES;
 }
 
+/* The process in ps_session.unseated. */
 static uint64_t
 bit(const struct ps_member *m)
 {
@@ -133,7 +140,7 @@ end_seating(struct ps_server *s, struct ps_session *session)
 	ps_more(s, session);
 }
 
-/* The process is to know the worker. */
+/* Draws the key between worker and process, and tells the process. */
 static void
 seat_at(struct ps_server *s, struct ps_session *session, struct ps_member *is)
 {
@@ -160,7 +167,7 @@ ps_fleet_admit(struct ps_server *s, struct ps_session *session)
 	end_seating(s, session);
 }
 
-/* Do all workers that are here know the process, and it them? */
+/* Every worker that is here knows the process, which knows them all. */
 static bool
 fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
 {
@@ -180,7 +187,7 @@ fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
  * and ten times that. */
 
 #define FLOOR_S 1.0
-#define TIMES 10 /* as who is asked has in all */
+#define TIMES 10 /* the slack of a deadline */
 
 static double
 deadline(struct ps_asked *a)
@@ -199,7 +206,8 @@ on_ask(uv_timer_t *t)
 	struct ps_server *s = t->data;
 	struct ps_fleet *f = &s->fleet;
 	const double now = ps_now();
-	/* Who was stopped itself has not heard what was said meanwhile. */
+	/* No timer tick for three seconds: this process was suspended, and heard nothing.
+	 */
 	const bool late = now - f->asked > 3 * EVERY_MS / 1e3;
 	f->asked = now;
 	for (size_t i = 0; i < f->n && !s->stopping && !s->saved; i++) {
@@ -207,8 +215,8 @@ on_ask(uv_timer_t *t)
 		struct ps_asked *a = &m->asked;
 		if (!fleet_works(m))
 			continue;
-		/* What is still to be sent to it comes before a question: until the
-		 * process has taken more of that it owes as much as an answer. */
+		/* Bytes that are still to be sent come before a question: a process that
+		 * takes none of them owes as much as an answer. */
 		const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
 		const uint64_t taken = is.tx - (is.held - is.queued);
 		if (is.held > 0 && (a->at <= 0 || taken != a->taken))
@@ -247,7 +255,7 @@ fleet_give_piece(void *server, uint32_t to, struct fal_rack_piece *piece)
 	return FAL_OK;
 }
 
-/* May the process send such a piece? */
+/* The piece that the message begins lies within a shard of the process. */
 static bool
 fleet_owns(const struct ps_server *s, const struct ps_member *m,
 	   const struct fal_msg *msg)
@@ -296,9 +304,9 @@ order(void *arg, const struct fal_shard_order *o)
 			fal_chan_close(chan);
 	}
 	fal_buf_free(&msg);
-	if (o->kind == FAL_ORDER_STEP) /* our own shards' step comes behind it */
+	if (o->kind == FAL_ORDER_STEP) /* the order leaves before our own shards step */
 		ps_fleet_offer(s);
-	if (o->kind != FAL_ORDER_OPEN) /* others may drop what is wanted */
+	if (o->kind != FAL_ORDER_OPEN) /* the order may drop a version that is wanted */
 		ps_publish_wanted(s);
 	struct fal_shard_order own = *o;
 	const uint64_t began = uv_hrtime();
@@ -407,7 +415,7 @@ ps_fleet_more(struct ps_session *session)
 				 session->chan, NULL, NULL);
 }
 
-/* Its images go when there is room. */
+/* Sends PLACE and the texts; images go when there is room. */
 static void
 fleet_tell_place(struct ps_server *s, struct ps_member *m)
 {
@@ -421,7 +429,7 @@ fleet_tell_place(struct ps_server *s, struct ps_member *m)
 					  .model_n = (uint32_t)j->model_text.n } };
 	struct fal_buf cut = { 0 };
 	struct fal_map map = s->fleet.map;
-	/* Numbers behind its own, and its own, may have no block, or none yet. */
+	/* Numbers above the map have no block yet. */
 	if (map.shards < m->first + m->count)
 		map.shards = m->first + m->count;
 	msg.place.of = map.shards;
@@ -497,7 +505,8 @@ ps_fleet_place(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
 	uint32_t before[FAL_SHARDS_MAX + 1];
-	/* Those take part who came for that; then, of standby, as many as are missing. */
+	/* Processes that came to take part; then, of those on standby, as many as are
+	 * missing. */
 	struct ps_member *part[FAL_SHARDS_MAX];
 	uint32_t parts = 0, at = (uint32_t)s->run->opt.shards, places = at;
 	for (int standby = 0; standby < 2; standby++)
@@ -531,7 +540,7 @@ ps_fleet_place(struct ps_server *s)
 	return ps_fleet_unplaced(s) > 0 ? FAL_OK : ps_begin(s);
 }
 
-/* Enough are here, or were waited for. */
+/* Enough processes are here, or the wait for them is over. */
 static void
 place_now(struct ps_server *s)
 {
@@ -592,7 +601,8 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 	struct fal_rack_conf part = fal_files_rack_conf(s->job, 1);
 	struct fal_diag need;
 	size_t blocks = 0;
-	/* What shards of this process will be is there beside what they are. */
+	/* This process's shards have both their blocks and their next ones for a while.
+	 */
 	for (uint32_t i = 0; i < s->fleet.own; i++)
 		if (to->of[i].first != now->of[i].first ||
 		    to->of[i].count != now->of[i].count)
@@ -626,7 +636,7 @@ ps_fleet_moving(const struct ps_server *s, struct fal_diag *to)
 	for (uint32_t i = 0; i < next->shards; i++) {
 		const struct ps_member *m = fleet_of(s, i);
 		const struct fal_extent *a = &map->of[i], *b = &next->of[i];
-		/* None, or those that it has already. */
+		/* The shard gets no block that it has not. */
 		if (b->count == 0 ||
 		    (b->first >= a->first && b->first + b->count <= a->first + a->count))
 			continue;
@@ -659,7 +669,8 @@ ps_fleet_moved(void *arg, const struct fal_map *map, int err)
 
 /* ---- who joins --------------------------------------------------------------------- */
 
-/* It is told of the job, without a block, by numbers in a row that nobody has. */
+/* Tells a process that joins a running job of the job: shards without blocks, by numbers
+ * in a row that nobody has. */
 static void
 call_in(struct ps_server *s, struct ps_member *m)
 {
@@ -682,7 +693,7 @@ call_in(struct ps_server *s, struct ps_member *m)
 	fleet_tell_place(s, m);
 }
 
-/* Each shard of it gets half of what that with the most has. */
+/* Each shard of the process gets half of the blocks of the shard that has most. */
 static void
 enter(struct ps_server *s, struct ps_member *m)
 {
@@ -711,8 +722,8 @@ leaving(const struct ps_server *s)
 	return bits;
 }
 
-/* It is done, and the processes may go; or it is not, and why.  Whoever waits for it
- * learns that. */
+/* Ends the drain: the drained processes may go (`why` NULL), or nothing is drained.  The
+ * session that asked learns which. */
 static void
 end_drain(struct ps_server *s, const char *why)
 {
@@ -770,7 +781,7 @@ fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
 		s->fleet.drain.refused = true;
 }
 
-/* The process that is meant: `*m`, or NULL, and it is this one. */
+/* Finds the process by `which`: *m, or NULL for this process. */
 static int
 find(const struct ps_server *s, const char *which, struct ps_member **m,
      struct fal_diag *why)
@@ -826,7 +837,7 @@ ps_fleet_drain_over(struct ps_server *s)
 		end_drain(s, "the job is over");
 }
 
-/* ---- by what workers waited for --------------------------------------------------- */
+/* ---- placement = psld -------------------------------------------------------------- */
 
 static bool
 balances(const struct ps_server *s)
@@ -834,7 +845,7 @@ balances(const struct ps_server *s)
 	return s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
 }
 
-/* Would a process that has said that it cannot have more blocks get some? */
+/* The map gives blocks to a process that has refused more. */
 static bool
 overfills(const struct ps_server *s, const struct fal_map *map)
 {
@@ -899,7 +910,7 @@ ps_fleet_moves(struct ps_server *s)
 
 /* ---- images ------------------------------------------------------------------------ */
 
-/* An image is whole, if `got` is 1. */
+/* Takes the image that has come, if `got` is 1; else returns `got`. */
 static int
 on_whole(struct ps_server *s, struct ps_member *m, int got)
 {
@@ -923,7 +934,8 @@ static int
 on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
 	const bool piece = msg->image.what == FAL_FETCH_PIECE;
-	/* What was asked for before a move may be of other blocks than its shard has. */
+	/* An image that was asked for before a move may be of the blocks that the shard
+	 * had then. */
 	const uint32_t blocks =
 		piece ? msg->image.blocks : fal_blocks(s->job->model->params);
 	if (m->coming.any || msg->image.shard >= FAL_SHARDS_MAX ||
@@ -994,7 +1006,7 @@ on_placed(struct ps_server *s, struct ps_member *m)
 	if (m->count == 0 || m->placed)
 		return FAL_ESTATE;
 	m->placed = true;
-	for (size_t i = 0; i < s->sessions.n && m->late; i++) /* it hears from here on */
+	for (size_t i = 0; i < s->sessions.n && m->late; i++)
 		if (s->sessions.v[i]->seated)
 			seat_at(s, s->sessions.v[i], m);
 	if (m->late || ps_fleet_unplaced(s) > 0)
@@ -1020,7 +1032,7 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	    m->join.address[0] == '\0')
 		return fal_diag_set(why, FAL_EINVAL, "a JOIN of %u shards at '%s'",
 				    m->join.shards, m->join.address);
-	/* One that no worker can dial would end every session. */
+	/* An address that no worker can dial would end every session. */
 	if (fal_addr_parse(m->join.address, &at, NULL) < 0 || at.kind == FAL_ADDR_EXEC)
 		return fal_diag_set(why, FAL_EINVAL,
 				    "a JOIN at '%s', which is no address",
@@ -1030,7 +1042,7 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	is->session = session;
 	is->standby = m->join.standby != 0;
 	is->shards = m->join.shards;
-	/* Workers find it, where it listens everywhere, where it comes from. */
+	/* A process that listens everywhere is found where its connection comes from. */
 	const char *source = fal_chan_source(session->chan),
 		   *port = strrchr(m->join.address, ':');
 	if (fal_addr_is_any(m->join.address) && strcmp(source, "unix") != 0)
@@ -1094,7 +1106,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 	if (m->incarnation != s->run->state.incarnation)
 		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
 				    fal_msg_name(m->type), m->incarnation);
-	/* It lives. */
+	/* The process lives: whatever it owed is paid. */
 	if (m->type == FAL_MSG_PONG && m->pong.stamp == is->asked.stamp && is->asked.is)
 		fal_recent_add(&is->asked.took, ps_now() - is->asked.at);
 	is->asked.at = 0;
@@ -1107,6 +1119,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 /* ---- who comes and goes ------------------------------------------------------------ */
 
+/* The account of incarnations that processes of the key have ended. */
 static struct ps_account *
 ends_of(const struct ps_server *s, const struct ps_session *session)
 {
@@ -1163,7 +1176,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 		(void)ps_account_comes(ends_of(s, session), PS_END);
 		ps_again(s, busy);
 	} else {
-		/* Does the move that is under way, or the next one, give it blocks? */
+		/* A move that gives the process blocks never was. */
 		const struct fal_map *next =
 			s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
 		if (next != NULL && (fal_map_busy(next) & fleet_bits(m)) != 0)

@@ -57,7 +57,7 @@ struct ps_join {
 	bool ending;
 	int code;
 
-	/* What it was given, from PLACE on; `of` 0: nothing. */
+	/* The job's part, from PLACE on; `of` 0: none. */
 	uint32_t incarnation, of, first, count, tasks;
 	struct fal_ticket_in tickets;
 	uint8_t cut[FAL_SHARDS_MAX * sizeof(struct fal_extent)];
@@ -82,7 +82,7 @@ struct ps_join {
 
 static void dial(struct ps_join *j);
 
-/* How its channels are to be. */
+/* The options of its channels. */
 static struct fal_chan_opt
 join_chan_opt(const struct ps_join *j)
 {
@@ -109,6 +109,7 @@ join_say(struct ps_join *j, struct fal_msg *m)
 
 /* ---- workers' sessions ------------------------------------------------------------ */
 
+/* The guest of this session; NULL: there is none. */
 static struct ps_guest *
 guest_find(const struct ps_join *j, uint32_t id)
 {
@@ -118,7 +119,7 @@ guest_find(const struct ps_join *j, uint32_t id)
 	return NULL;
 }
 
-/* Opens the listener to those guests, and no others. */
+/* Makes the keyring of the guests that there are: the listener opens to no others. */
 static void
 guest_keys(struct ps_join *j)
 {
@@ -155,6 +156,7 @@ free_guest(struct ps_guest *g)
 	free(g);
 }
 
+/* ADMIT: a worker will come, with this key.  FAL_ESTATE: it is known; FAL_ELIMIT. */
 static int
 guest_admit(struct ps_join *j, const struct fal_msg *m)
 {
@@ -192,7 +194,7 @@ guest_dismiss(struct ps_join *j, uint32_t id)
 
 /* ---- the end ---------------------------------------------------------------------- */
 
-/* The coordinator is gone: nothing of it is any use. */
+/* Forgets the job: the coordinator is gone. */
 static void
 place_forget(struct ps_join *j)
 {
@@ -239,7 +241,7 @@ join_end(struct ps_join *j, int code, const char *why)
 	uv_unref((uv_handle_t *)&j->on_term);
 }
 
-/* It has no blocks any more: ends it when workers have what was sent to them. */
+/* A drained process ends when its workers have taken all that was sent to them. */
 static void
 join_parted(struct ps_join *j)
 {
@@ -252,8 +254,8 @@ join_parted(struct ps_join *j)
 
 /* ---- what its shards say and send --------------------------------------------- */
 
-/* What the shards have to say leaves, and what was wanted and is made; before what is
- * said of a new version, what was done so far.  A lack of memory ends the process. */
+/* Sends the words of the shards, and versions that are wanted and made; SERVED before the
+ * word of a new version.  A lack of memory ends the process. */
 static void
 place_speak(struct ps_join *j)
 {
@@ -276,7 +278,7 @@ place_speak(struct ps_join *j)
 		join_end(j, FAL_EXIT_NO, fal_strerror(err));
 }
 
-/* The memory of a mark is for the next one. */
+/* The memory of an image that has left is for the shard's next mark. */
 static void
 on_left(void *arg, struct queued_image *p)
 {
@@ -397,7 +399,7 @@ make(struct ps_join *j)
 	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
 	if (err < 0 || map.shards != j->of)
 		return FAL_EFORMAT;
-	/* All of its shards have blocks, or none, so far. */
+	/* Either each of its shards has blocks, or none has. */
 	uint32_t with = 0;
 	for (uint32_t i = j->first; i < j->first + j->count; i++)
 		with += map.of[i].count > 0;
@@ -507,8 +509,8 @@ give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
 	return FAL_OK;
 }
 
-/* It will have others, beside which those that it has stay for a while.  1: so it was
- * told; 0: it cannot, and has said so. */
+/* A move begins, for which the process has its old blocks beside the new ones.  1: there
+ * is memory for both; 0: there is none, and the coordinator was told so. */
 static int
 on_map(struct ps_join *j, const struct fal_map *map)
 {
@@ -531,7 +533,7 @@ on_map(struct ps_join *j, const struct fal_map *map)
 	return 1;
 }
 
-/* The shards were told so: what follows. */
+/* What follows from an order that the shards have heard. */
 static int
 after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
@@ -716,7 +718,7 @@ guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 		join_end(j, FAL_EXIT_NO, fal_strerror(err));
 		return FAL_OK;
 	}
-	/* What is refused the coordinator hears, and charges its key. */
+	/* The coordinator hears of a refusal, and charges the worker's key. */
 	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
 					   .round = t.round,
 					   .id = t.id,
@@ -840,7 +842,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		return;
 	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
 		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
-		/* What workers were sent and have not got yet they may wait for. */
+		/* Workers may wait for versions that are on their way. */
 		j->parting = true;
 		for (size_t i = 0; i < j->guests; i++)
 			if (j->guest[i]->reader.chan != NULL)

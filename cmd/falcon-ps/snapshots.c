@@ -22,7 +22,8 @@ answer(struct ps_server *s, uint64_t clock, const char *why)
 		ps_control_answer(session, why, text);
 }
 
-/* One of what there is; or of the next version, where some of it is on its way. */
+/* Takes a snapshot of the newest version; of the next one, where a part of it is on its
+ * way. */
 static void
 take(struct ps_server *s)
 {
@@ -104,7 +105,7 @@ copy_of(int fd)
 	return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-/* What the shards have; that of those elsewhere comes. */
+/* Takes the images of the shards that are here, and asks the others for theirs. */
 static int
 take_images(struct ps_server *s, struct fal_snapshot *n)
 {
@@ -157,7 +158,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	return err;
 }
 
-/* All images are here: they say what is held when the coordinator says so. */
+/* All images are here: writes the snapshot. */
 static void
 write_it(struct ps_server *s)
 {

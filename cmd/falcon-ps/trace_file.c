@@ -79,7 +79,7 @@ put(const struct ps_tape *t, const uint8_t *p, size_t n)
 static void
 remember(struct ps_tape *t, const uint8_t *p, size_t n)
 {
-	/* But for the job line: without it nothing can be read. */
+	/* The job line stays: without that line nothing can be read. */
 	size_t first = 0;
 	if (t->size == 0)
 		first = (size_t)((uint8_t *)memchr(p, '\n', n) + 1 - p);
@@ -93,7 +93,7 @@ remember(struct ps_tape *t, const uint8_t *p, size_t n)
 	t->tail.n -= at;
 }
 
-/* These n bytes of lines are missing. */
+/* Counts n bytes of lines as missing. */
 static void
 miss(struct ps_gap *g, const uint8_t *bytes, size_t n)
 {
@@ -267,7 +267,7 @@ is_lasting(const struct ps_line *l)
 	return false;
 }
 
-/* What a line of this event says of who this one is about is so no longer. */
+/* Drops the kept line of this event about the line's worker. */
 static void
 forget(struct ps_record *r, const struct ps_line *l, const char *ev)
 {
@@ -385,7 +385,7 @@ ps_record_sync(struct ps_record *r)
 	ps_record_flush(r);
 	for (int i = 0; i < r->files; i++) {
 		const struct ps_tape *t = &r->file[i];
-		/* Of a pipe there is nothing to sync. */
+		/* A pipe has nothing to sync. */
 		if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
 			fal_cli_err(PROG, "%s: %s: may not outlive a loss of power",
 				    t->path, strerror(errno));
