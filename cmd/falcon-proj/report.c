@@ -71,18 +71,6 @@ add_worker(struct fal_table *t, const struct fal_report_worker *w)
 	}
 }
 
-static void
-put_classes(struct fal_buf *out, const struct fal_report *r)
-{
-	struct fal_table t = { .columns = 10,
-			       .drops = "P10 P90 LANES CLOCKS% HOLDS SAMPLES/S CAUSE" };
-	fal_table_row(&t, "WORKER\tCLASS\tHOLDS\tCLOCKS%%\tCAUSE\tSLOWER\tLANES\t"
-			  "SAMPLES/S\tP10\tP90");
-	for (size_t i = 0; i < r->workers; i++)
-		add_worker(&t, &r->worker[i]);
-	put_table(out, &t);
-}
-
 /* What it waits for longest. */
 static const char *
 waits_for(const struct fal_report *r, const struct fal_report_worker *w)
@@ -159,7 +147,13 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 		fal_put_fmt(out, ", a group of %.*s", (int)fal_text_cut(r->above, 40),
 			    r->above);
 	fal_put_u8(out, '\n');
-	put_classes(out, r);
+	struct fal_table t = { .columns = 10,
+			       .drops = "P10 P90 LANES CLOCKS% HOLDS SAMPLES/S CAUSE" };
+	fal_table_row(&t, "WORKER\tCLASS\tHOLDS\tCLOCKS%%\tCAUSE\tSLOWER\tLANES\t"
+			  "SAMPLES/S\tP10\tP90");
+	for (size_t i = 0; i < r->workers; i++)
+		add_worker(&t, &r->worker[i]);
+	put_table(out, &t);
 	put_times(out, r);
 	if (r->clock > 0 && r->above == NULL)
 		put_parts(out, r);
@@ -195,22 +189,6 @@ json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 }
 
 static void
-json_times(struct fal_buf *out, const struct fal_report_worker *w)
-{
-	fal_json_member_fixed(out, "compute", w->compute, 6);
-	fal_json_member_fixed(out, "push", w->push, 6);
-	fal_json_member_fixed(out, "pull", w->pull, 6);
-	fal_json_member_fixed(out, "wait", w->wait, 6);
-	fal_json_member_open(out, "waits", '{');
-	for (int i = 0; i < FAL_REPORT_WAITS; i++)
-		fal_json_member_fixed(out, wait_name[i], w->waits[i], 6);
-	fal_json_close(out, '}');
-	fal_json_member_fixed(out, "projected", w->projected, 6);
-	fal_json_member_fixed(out, "finish", w->finish, 6);
-	fal_json_member_fixed(out, "lag", w->lag, 6);
-}
-
-static void
 json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_open(out, '{');
@@ -233,7 +211,17 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_u64(out, "lanes_max", w->row->lanes_max);
 	fal_json_member_u64(out, "cores", w->row->cores);
 	json_speeds(out, w);
-	json_times(out, w);
+	fal_json_member_fixed(out, "compute", w->compute, 6);
+	fal_json_member_fixed(out, "push", w->push, 6);
+	fal_json_member_fixed(out, "pull", w->pull, 6);
+	fal_json_member_fixed(out, "wait", w->wait, 6);
+	fal_json_member_open(out, "waits", '{');
+	for (int i = 0; i < FAL_REPORT_WAITS; i++)
+		fal_json_member_fixed(out, wait_name[i], w->waits[i], 6);
+	fal_json_close(out, '}');
+	fal_json_member_fixed(out, "projected", w->projected, 6);
+	fal_json_member_fixed(out, "finish", w->finish, 6);
+	fal_json_member_fixed(out, "lag", w->lag, 6);
 	fal_json_member_u64(out, "tasks", w->counts.tasks);
 	fal_json_member_u64(out, "in", w->counts.in);
 	fal_json_member_u64(out, "out", w->counts.out);
@@ -245,20 +233,6 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_fixed(out, "fixed", w->row->fixed, 4);
 	fal_json_member_fixed(out, "rate", w->rate, 0);
 	fal_json_member_fixed(out, "fewer_bits", w->fewer_bits, 0);
-	fal_json_close(out, '}');
-}
-
-static void
-json_finding(struct fal_buf *out, const struct fal_report_finding *f)
-{
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "kind", f->kind);
-	if (f->worker != NULL) {
-		fal_json_member_str(out, "worker", f->worker->row->name);
-		fal_json_member_u64(out, "workers", f->workers);
-	}
-	fal_json_member_fixed(out, "share", f->share, 4);
-	fal_json_member_str(out, "text", f->text);
 	fal_json_close(out, '}');
 }
 
@@ -286,8 +260,18 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 		json_worker(out, &r->worker[i]);
 	fal_json_close(out, ']');
 	fal_json_member_open(out, "findings", '[');
-	for (size_t i = 0; i < r->findings; i++)
-		json_finding(out, &r->finding[i]);
+	for (size_t i = 0; i < r->findings; i++) {
+		const struct fal_report_finding *f = &r->finding[i];
+		fal_json_open(out, '{');
+		fal_json_member_str(out, "kind", f->kind);
+		if (f->worker != NULL) {
+			fal_json_member_str(out, "worker", f->worker->row->name);
+			fal_json_member_u64(out, "workers", f->workers);
+		}
+		fal_json_member_fixed(out, "share", f->share, 4);
+		fal_json_member_str(out, "text", f->text);
+		fal_json_close(out, '}');
+	}
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');

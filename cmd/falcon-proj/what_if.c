@@ -335,26 +335,6 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 			    c->what, verdict, sign, by);
 }
 
-/* As text. */
-static void
-whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
-{
-	put_head(o, w, out);
-	put_rows(w, out);
-	/* What seconds do not say. */
-	bool other = false;
-	for (size_t i = 0; i < w->rows; i++)
-		other |= w->row[i].other;
-	if (other)
-		fal_put_fmt(out, "another model: what it is worth only training shows; "
-				 "seconds are not accuracy\n");
-	for (size_t i = 0; i < w->rows; i++)
-		if (w->row[i].warning[0] != '\0')
-			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
-	for (size_t i = 0; i < w->changes; i++)
-		put_change(&w->change[i], out);
-}
-
 /* A number of an object. */
 struct field {
 	const char *key;
@@ -395,19 +375,6 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	fal_json_close(out, '}');
 }
 
-static void
-put_json_change(struct fal_buf *out, const struct whatif_change *c)
-{
-	static const char *const kind[] = { "add", "remove", "size" };
-	fal_json_open(out, '{');
-	fal_json_member_str(out, "kind", kind[c->kind]);
-	fal_json_member_str(out, "what", c->what);
-	fal_json_member_fixed(out, "by_s", c->by_s, 6);
-	if (c->kind == WHATIF_SIZE)
-		fal_json_member_bool(out, "another_model", c->other);
-	fal_json_close(out, '}');
-}
-
 /* As one JSON object. */
 static void
 whatif_json(const struct whatif *w, struct fal_buf *out)
@@ -439,8 +406,17 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 		put_json_row(out, &w->row[i]);
 	fal_json_close(out, ']');
 	fal_json_member_open(out, "changes", '[');
-	for (size_t i = 0; i < w->changes; i++)
-		put_json_change(out, &w->change[i]);
+	for (size_t i = 0; i < w->changes; i++) {
+		const struct whatif_change *c = &w->change[i];
+		static const char *const kind[] = { "add", "remove", "size" };
+		fal_json_open(out, '{');
+		fal_json_member_str(out, "kind", kind[c->kind]);
+		fal_json_member_str(out, "what", c->what);
+		fal_json_member_fixed(out, "by_s", c->by_s, 6);
+		if (c->kind == WHATIF_SIZE)
+			fal_json_member_bool(out, "another_model", c->other);
+		fal_json_close(out, '}');
+	}
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 	fal_put_fmt(out, "\n");
@@ -538,10 +514,26 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 	if (code >= 0)
 		return code;
 	fal_cost_sizes(&w->cost, &w->whole, &w->small);
-	if (o->json)
+	if (o->json) {
 		whatif_json(w, out);
-	else
-		whatif_text(o, w, out);
+	} else {
+		put_head(o, w, out);
+		put_rows(w, out);
+		/* What seconds do not say. */
+		bool other = false;
+		for (size_t i = 0; i < w->rows; i++)
+			other |= w->row[i].other;
+		if (other)
+			fal_put_fmt(
+				out,
+				"another model: what it is worth only training shows; "
+				"seconds are not accuracy\n");
+		for (size_t i = 0; i < w->rows; i++)
+			if (w->row[i].warning[0] != '\0')
+				fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
+		for (size_t i = 0; i < w->changes; i++)
+			put_change(&w->change[i], out);
+	}
 	return FAL_EXIT_DONE;
 }
 

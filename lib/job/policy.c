@@ -224,25 +224,6 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 
 /* ---- writing ------------------------------------------------------------------- */
 
-static void
-put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
-{
-	fal_json_member_open(out, w->name, '{');
-	if (w->lanes_max > 0) {
-		fal_json_member_open(out, "lanes", '[');
-		fal_json_u64(out, w->lanes_min);
-		fal_json_u64(out, w->lanes_max);
-		fal_json_close(out, ']');
-	}
-	if (w->share >= 0)
-		fal_json_member_num(out, "share", w->share);
-	if (w->site[0] != '\0')
-		fal_json_member_str(out, "site", w->site);
-	if (w->excluded || w->admitted)
-		fal_json_member_bool(out, "exclude", w->excluded);
-	fal_json_close(out, '}');
-}
-
 void
 fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 {
@@ -252,8 +233,23 @@ fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
 	fal_json_member_bool(out, "clones", !p->no_clones);
 	if (p->workers > 0) {
 		fal_json_member_open(out, "workers", '{');
-		for (size_t i = 0; i < p->workers; i++)
-			put_worker(&p->worker[i], out);
+		for (size_t i = 0; i < p->workers; i++) {
+			const struct fal_policy_worker *w = &p->worker[i];
+			fal_json_member_open(out, w->name, '{');
+			if (w->lanes_max > 0) {
+				fal_json_member_open(out, "lanes", '[');
+				fal_json_u64(out, w->lanes_min);
+				fal_json_u64(out, w->lanes_max);
+				fal_json_close(out, ']');
+			}
+			if (w->share >= 0)
+				fal_json_member_num(out, "share", w->share);
+			if (w->site[0] != '\0')
+				fal_json_member_str(out, "site", w->site);
+			if (w->excluded || w->admitted)
+				fal_json_member_bool(out, "exclude", w->excluded);
+			fal_json_close(out, '}');
+		}
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, '}');

@@ -28,23 +28,6 @@ put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 	return FAL_OK;
 }
 
-/* `begin` floats of others lie before it. */
-static void
-put_tensor(const struct fal_tensor *t, uint64_t begin, struct fal_buf *out)
-{
-	fal_json_member_open(out, t->name, '{');
-	fal_json_member_str(out, "dtype", "F32");
-	fal_json_member_open(out, "shape", '[');
-	for (uint32_t i = 0; i < t->dims; i++)
-		fal_json_u64(out, t->dim[i]);
-	fal_json_close(out, ']');
-	fal_json_member_open(out, "data_offsets", '[');
-	fal_json_u64(out, begin * 4);
-	fal_json_u64(out, (begin + t->count) * 4);
-	fal_json_close(out, ']');
-	fal_json_close(out, '}');
-}
-
 /* Not by jansson, which without memory for all of a text makes one with holes. */
 static int
 put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
@@ -64,8 +47,20 @@ put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
 		fal_json_close(out, '}');
 	}
 	uint64_t begin = 0;
-	for (uint32_t i = 0; i < m->tensors; begin += m->tensor[i++].count)
-		put_tensor(&m->tensor[i], begin, out);
+	for (uint32_t i = 0; i < m->tensors; begin += m->tensor[i++].count) {
+		const struct fal_tensor *t = &m->tensor[i];
+		fal_json_member_open(out, t->name, '{');
+		fal_json_member_str(out, "dtype", "F32");
+		fal_json_member_open(out, "shape", '[');
+		for (uint32_t k = 0; k < t->dims; k++)
+			fal_json_u64(out, t->dim[k]);
+		fal_json_close(out, ']');
+		fal_json_member_open(out, "data_offsets", '[');
+		fal_json_u64(out, begin * 4);
+		fal_json_u64(out, (begin + t->count) * 4);
+		fal_json_close(out, ']');
+		fal_json_close(out, '}');
+	}
 	fal_json_close(out, '}');
 	return err < 0 ? err : out->err;
 }

@@ -575,20 +575,6 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	return 0;
 }
 
-/* A round that was not applied: what had been claimed for it was computed in vain. */
-static void
-take_vain(struct fal_report_state *s, const struct fal_ev_ledger *e)
-{
-	uint64_t claimed = 0;
-	for (size_t i = 0; i < e->contrib.n; i++)
-		if (e->contrib.v[i].fills.n == 0)
-			claimed += fal_trace_rows_samples(&s->summary.job, e->clock,
-							  e->contrib.v[i].tasks, 2);
-	s->vain += (double)claimed;
-	if (e->end == FAL_END_DROPPED && claimed < e->samples)
-		s->samples += (double)(e->samples - claimed);
-}
-
 /* The tasks of a clock, or some more, are over: notes its seconds. */
 static void
 tick(struct fal_report_state *s, double t)
@@ -609,8 +595,19 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
 	const struct fal_ev_ledger *e = &l->is.ledger;
-	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED)
-		take_vain(s, e);
+	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED) {
+		/* Not applied: what had been claimed for the round was computed in vain.
+		 */
+		uint64_t claimed = 0;
+		for (size_t i = 0; i < e->contrib.n; i++)
+			if (e->contrib.v[i].fills.n == 0)
+				claimed +=
+					fal_trace_rows_samples(&s->summary.job, e->clock,
+							       e->contrib.v[i].tasks, 2);
+		s->vain += (double)claimed;
+		if (e->end == FAL_END_DROPPED && claimed < e->samples)
+			s->samples += (double)(e->samples - claimed);
+	}
 	if (!s->begun)
 		s->begin = l->t;
 	s->begun = true;

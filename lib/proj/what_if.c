@@ -186,24 +186,6 @@ get_group(const struct fal_cost *cost, char *text, struct groups *g,
 	return FAL_OK;
 }
 
-/* Adds a copy of `m` that begins elsewhere in its paces, of which it gets at most `most`.
- */
-static void
-add_copy(struct fal_cost *to, const struct fal_cost_machine *m, size_t most,
-	 struct fal_rng *r)
-{
-	struct fal_cost_machine part = *m;
-	char name[24];
-	part.paces = m->paces < most ? m->paces : most;
-	part.pace = fal_xcalloc(part.paces, sizeof(*part.pace));
-	size_t first = fal_rng_below(r, (uint32_t)m->paces);
-	for (size_t i = 0; i < part.paces; i++)
-		part.pace[i] = m->pace[(first + i) % m->paces];
-	snprintf(name, sizeof(name), "w%zu", to->machines + 1);
-	fal_cost_add(to, &part, name);
-	free(part.pace);
-}
-
 static void
 draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, size_t most,
      struct fal_rng *r)
@@ -212,7 +194,17 @@ draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, siz
 	double speed = s->speed[0];
 	if (like == NULL)
 		like = &from->machine[fal_rng_below(r, (uint32_t)from->machines)];
-	add_copy(to, like, most, r);
+	/* A copy that begins elsewhere in its paces, of which it gets at most `most`. */
+	struct fal_cost_machine part = *like;
+	char name[24];
+	part.paces = like->paces < most ? like->paces : most;
+	part.pace = fal_xcalloc(part.paces, sizeof(*part.pace));
+	size_t first = fal_rng_below(r, (uint32_t)like->paces);
+	for (size_t i = 0; i < part.paces; i++)
+		part.pace[i] = like->pace[(first + i) % like->paces];
+	snprintf(name, sizeof(name), "w%zu", to->machines + 1);
+	fal_cost_add(to, &part, name);
+	free(part.pace);
 	if (s->speed[1] > s->speed[0])
 		speed += (s->speed[1] - s->speed[0]) * (double)fal_rng_unit(r);
 	apply(s, speed, &to->machine[to->machines - 1]);
