@@ -29,16 +29,6 @@ key_line(char *out, const char *name, const char *role, const char *kind,
 	fal_secret_wipe(text, sizeof(text));
 }
 
-static void
-client_line(char *out, const char *name, const char *role, const char *kind,
-	    const uint8_t key[static FAL_KEY_BYTES],
-	    const uint8_t server[static FAL_KEY_BYTES])
-{
-	char rest[1 + FAL_KEY_TEXT + 1] = " ";
-	fal_key_encode(server, rest + 1);
-	key_line(out, name, role, kind, key, rest);
-}
-
 /* The keyring `old` with the line `add`, in locked memory. */
 static char *
 with_line(const struct text *old, const char *add, size_t *n)
@@ -156,6 +146,7 @@ make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_
 	 const uint8_t server[static FAL_KEY_BYTES])
 {
 	char name[FAL_NAME_MAX + 1], rest[32] = "", print[FAL_KEY_FINGERPRINT + 1];
+	char coordinator[1 + FAL_KEY_TEXT + 1] = " ";
 	if (o->shared)
 		fal_random_bytes(m->secret, sizeof(m->secret));
 	else if (o->public == NULL)
@@ -169,8 +160,9 @@ make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_
 	if (o->expires != NULL)
 		snprintf(rest, sizeof(rest), " %s", o->expires);
 	key_line(m->keyring, name, o->role, o->shared ? "" : FAL_KEY_PUBLIC, shown, rest);
-	client_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET, m->secret,
-		    server);
+	fal_key_encode(server, coordinator + 1);
+	key_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET, m->secret,
+		 coordinator);
 }
 
 /* falcon-key init DIR */
@@ -431,30 +423,6 @@ show_self(const char *name, const uint8_t public[static FAL_KEY_BYTES])
 	show_row(name, "self", INT64_MAX, print, "");
 }
 
-static void
-show_keyring(const struct fal_keyring *kr)
-{
-	char print[FAL_KEY_FINGERPRINT + 1];
-	size_t n;
-	const struct fal_key *key = fal_keyring_keys(kr, &n);
-	show_self(fal_keyring_self(kr), fal_keyring_public(kr));
-	for (size_t i = 0; i < n; i++) {
-		fal_key_print(&key[i], print);
-		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires, print,
-			 key[i].public == NULL ? " shared" : "");
-	}
-}
-
-static void
-show_client(const struct fal_client_key *key)
-{
-	char print[FAL_KEY_FINGERPRINT + 1];
-	fal_client_key_print(key, print);
-	show_row(key->name, fal_role_name(key->role), INT64_MAX, print,
-		 key->is_static ? "" : " shared");
-	show_self("coordinator", key->server);
-}
-
 /* A file of keys, whichever it is: one of the two results, the other is NULL.  An exit
  * code. */
 static int
@@ -481,14 +449,26 @@ cmd_show(const struct options *o, const char *const *arg, size_t n)
 {
 	struct fal_client_key *client;
 	struct fal_keyring *kr;
-	(void)o, (void)n;
+	char print[FAL_KEY_FINGERPRINT + 1];
+	(void)o;
 	const int status = read_either(arg[0], &kr, &client);
 	if (status == FAL_EXIT_DONE)
 		puts("NAME                 ROLE     EXPIRES              FINGERPRINT");
-	if (client != NULL)
-		show_client(client);
-	if (kr != NULL)
-		show_keyring(kr);
+	if (client != NULL) {
+		fal_client_key_print(client, print);
+		show_row(client->name, fal_role_name(client->role), INT64_MAX, print,
+			 client->is_static ? "" : " shared");
+		show_self("coordinator", client->server);
+	}
+	if (kr != NULL) {
+		const struct fal_key *key = fal_keyring_keys(kr, &n);
+		show_self(fal_keyring_self(kr), fal_keyring_public(kr));
+		for (const struct fal_key *end = key + n; key < end; key++) {
+			fal_key_print(key, print);
+			show_row(key->name, fal_role_name(key->role), key->expires, print,
+				 key->public == NULL ? " shared" : "");
+		}
+	}
 	fal_secret_free(client);
 	fal_keyring_free(kr);
 	return fal_cli_finish(PROG, status);

@@ -89,18 +89,6 @@ show_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
 	return FAL_EXIT_DONE;
 }
 
-static int
-draw_bands(struct input *in)
-{
-	struct fal_buf numbers = { 0 };
-	struct fal_diag diag;
-	int code = judge(in, fal_band_end(&in->band, &diag), &diag);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	plot_put_bands(&numbers, &in->band);
-	return show_numbers(in, "bands", &numbers);
-}
-
 /* A terminal shows the newest window, a pipe all of them. */
 static void
 wipe(const struct input *in)
@@ -116,8 +104,13 @@ answer(struct input *in)
 	struct fal_buf out = { 0 };
 	struct fal_diag diag;
 	int code;
-	if (in->mode == BANDS)
-		return draw_bands(in);
+	if (in->mode == BANDS) {
+		code = judge(in, fal_band_end(&in->band, &diag), &diag);
+		if (code != FAL_EXIT_DONE)
+			return code;
+		plot_put_bands(&out, &in->band);
+		return show_numbers(in, "bands", &out);
+	}
 	if (in->mode == REPORT) {
 		code = judge(in, fal_report_end(&in->report, &diag), &diag);
 		if (code != FAL_EXIT_DONE)

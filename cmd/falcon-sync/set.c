@@ -23,19 +23,6 @@ member(json_t *o, const char *key)
 	return json_object_get(o, key);
 }
 
-/* Puts `v` (taken) under a key that has none yet. */
-static int
-put(json_t *o, const char *key, json_t *v, const char *said, struct fal_diag *diag)
-{
-	if (json_object_get(o, key) != NULL) {
-		json_decref(v);
-		return fal_diag_set(diag, FAL_EINVAL, "%s: given twice", said);
-	}
-	if (json_object_set_new(o, key, v) < 0)
-		fal_out_of_memory();
-	return FAL_OK;
-}
-
 /* "yes" or "no". */
 static int
 yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
@@ -160,5 +147,11 @@ sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 	snprintf(key, sizeof(key), "%.*s", (int)strcspn(k->name, "."), k->name);
 	if (*name != '\0')
 		policy = member(member(policy, "workers"), name);
-	return put(policy, key, v, said, diag);
+	if (json_object_get(policy, key) != NULL) {
+		json_decref(v);
+		return fal_diag_set(diag, FAL_EINVAL, "%s: given twice", said);
+	}
+	if (json_object_set_new(policy, key, v) < 0)
+		fal_out_of_memory();
+	return FAL_OK;
 }

@@ -257,25 +257,20 @@ parse_line(struct fal_speeds *s, char *line, const char **bad)
 	return NULL;
 }
 
-/* Cuts a comment and the blanks at both ends. */
-static char *
-trim(char *line)
-{
-	line[strcspn(line, "#")] = '\0';
-	line += strspn(line, " \t");
-	for (size_t n = strlen(line); n > 0 && strchr(" \t\r", line[n - 1]) != NULL; n--)
-		line[n - 1] = '\0';
-	return line;
-}
-
 static int
 parse_speeds(const char *path, char *text, struct fal_speeds *s, struct fal_diag *diag)
 {
 	unsigned number = 0;
 	for (char *rest = text; rest != NULL;) {
-		char *line = trim(strsep(&rest, "\n"));
+		char *line = strsep(&rest, "\n");
 		const char *bad, *why = NULL;
 		number++;
+		/* Without a comment, and blanks at both ends. */
+		line[strcspn(line, "#")] = '\0';
+		line += strspn(line, " \t");
+		for (size_t n = strlen(line);
+		     n > 0 && strchr(" \t\r", line[n - 1]) != NULL;)
+			line[--n] = '\0';
 		if (*line != '\0')
 			why = parse_line(s, line, &bad);
 		if (why != NULL)

@@ -53,26 +53,17 @@ static const struct {
 
 /* --- reading --------------------------------------------------------------------- */
 
-static int
-find(const char *name, enum fal_pattern_kind *out)
-{
-	for (unsigned i = 0; i < FAL_PATTERNS; i++)
-		if (strcmp(name, table[i].name) == 0 ||
-		    strcmp(name, table[i].number) == 0) {
-			*out = (enum fal_pattern_kind)i;
-			return FAL_OK;
-		}
-	return FAL_EINVAL;
-}
-
 int
 fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *out,
 		  struct fal_diag *diag)
 {
 	struct fal_pattern p = { .on = true };
-	enum fal_pattern_kind k;
 	char *rest = text, *name = strsep(&rest, ":");
-	if (find(name, &k) < 0)
+	enum fal_pattern_kind k = 0;
+	while (k < FAL_PATTERNS && strcmp(name, table[k].name) != 0 &&
+	       strcmp(name, table[k].number) != 0)
+		k++;
+	if (k == FAL_PATTERNS)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "'%s' is not a pattern of falcon-emulate(5)",
 				    FAL_QUOTE(name));

@@ -292,18 +292,6 @@ set_choice(struct job_read *p, size_t i, const char *value)
 }
 
 static int
-set_placement(struct job_read *p, size_t i, const char *value)
-{
-	static const char prefix[] = "file:";
-	const size_t n = sizeof(prefix) - 1;
-	if (strncmp(value, prefix, n) != 0 || value[n] == '\0')
-		return set_choice(p, i, value);
-	p->job->placement = FAL_JOB_PLACEMENT_FILE;
-	p->job->placement_file = fal_xstrdup(value + n);
-	return FAL_OK;
-}
-
-static int
 set_list(struct job_read *p, size_t i, const char *value)
 {
 	float *list = field(p, i);
@@ -360,10 +348,14 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		const int err = fal_rule_parse(value, field(p, i), &why);
 		return err < 0 ? refuse(p, i, err, why.text) : FAL_OK;
 	}
-	if (keys[i].type == CHOICE)
+	if (keys[i].type == PLACEMENT && strncmp(value, "file:", 5) == 0 &&
+	    value[5] != '\0') {
+		p->job->placement = FAL_JOB_PLACEMENT_FILE;
+		p->job->placement_file = fal_xstrdup(value + 5);
+		return FAL_OK;
+	}
+	if (keys[i].type == CHOICE || keys[i].type == PLACEMENT)
 		return set_choice(p, i, value);
-	if (keys[i].type == PLACEMENT)
-		return set_placement(p, i, value);
 	if (keys[i].type == LIST)
 		return set_list(p, i, value);
 	return set_number(p, i, value);

@@ -300,17 +300,6 @@ words(const struct fal_policy_worker *w)
 	return t;
 }
 
-static void
-add_worker(struct changes *c, const char *name, const struct fal_policy_worker *a,
-	   const struct fal_policy_worker *b)
-{
-	struct words from = words(a), to = words(b);
-	add(c, "lanes.", name, from.lanes, to.lanes);
-	add(c, "share.", name, from.share, to.share);
-	add(c, "exclude.", name, from.exclude, to.exclude);
-	add(c, "site.", name, from.site, to.site);
-}
-
 size_t
 fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 		   struct fal_policy_change **out)
@@ -325,8 +314,13 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 		const struct fal_policy_worker *x = i < a->workers ? &a->worker[i] : NULL;
 		const struct fal_policy_worker *y = j < b->workers ? &b->worker[j] : NULL;
 		int order = x == NULL ? 1 : y == NULL ? -1 : strcmp(x->name, y->name);
-		add_worker(&c, order <= 0 ? x->name : y->name, order <= 0 ? x : NULL,
-			   order >= 0 ? y : NULL);
+		const char *name = order <= 0 ? x->name : y->name;
+		const struct words was = words(order <= 0 ? x : NULL);
+		const struct words is = words(order >= 0 ? y : NULL);
+		add(&c, "lanes.", name, was.lanes, is.lanes);
+		add(&c, "share.", name, was.share, is.share);
+		add(&c, "exclude.", name, was.exclude, is.exclude);
+		add(&c, "site.", name, was.site, is.site);
 		i += order <= 0;
 		j += order >= 0;
 	}

@@ -183,27 +183,23 @@ slide(const struct parser *p, struct fal_layer *l)
 }
 
 static int
-fit_conv(struct parser *p, struct fal_layer *l, const struct options *o)
-{
-	if ((o->seen & OPT_KERNEL) == 0)
-		return FAIL(p, FAL_EFORMAT, "'%s' needs kernel=N", p->word[0]);
-	if (o->pad >= o->kernel)
-		return FAIL(p, FAL_EINVAL, "pad '%u' is not less than kernel '%u'",
-			    o->pad, o->kernel);
-	l->kernel = o->kernel;
-	l->pad = o->pad;
-	l->stride = o->stride != 0 ? o->stride : 1;
-	l->out.c = o->number;
-	int err = slide(p, l);
-	return err != 0 ? err : add_weights(p, l, o);
-}
-
-static int
 fit(struct parser *p, struct fal_layer *l, const struct options *o)
 {
+	int err;
 	switch (l->kind) {
 	case FAL_LAYER_CONV:
-		return fit_conv(p, l, o);
+		if ((o->seen & OPT_KERNEL) == 0)
+			return FAIL(p, FAL_EFORMAT, "'%s' needs kernel=N", p->word[0]);
+		if (o->pad >= o->kernel)
+			return FAIL(p, FAL_EINVAL,
+				    "pad '%u' is not less than kernel '%u'", o->pad,
+				    o->kernel);
+		l->kernel = o->kernel;
+		l->pad = o->pad;
+		l->stride = o->stride != 0 ? o->stride : 1;
+		l->out.c = o->number;
+		err = slide(p, l);
+		return err != 0 ? err : add_weights(p, l, o);
 	case FAL_LAYER_DENSE:
 		if (!l->in.flat)
 			return FAIL(

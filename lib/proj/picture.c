@@ -125,10 +125,10 @@ fal_band_line(void *band, struct fal_trace_line *l)
 	case FAL_EV_JOB:
 		set_text(&b->scheme, l->is.job.scheme);
 		set_text(&b->name, l->is.job.name);
-		return FAL_OK;
+		break;
 	case FAL_EV_POLICY:
 		set_text(&b->scheme, l->is.policy.scheme);
-		return FAL_OK;
+		break;
 	case FAL_EV_JOIN:
 		return take_join(b, l);
 	case FAL_EV_LEAVE:
@@ -136,15 +136,16 @@ fal_band_line(void *band, struct fal_trace_line *l)
 			r->left = true;
 			r->left_t = l->t;
 		}
-		return l->err;
+		break;
 	case FAL_EV_CLOCK:
 		return take_clock(b, l);
 	case FAL_EV_UPDATE:
 		take_update(b, l);
-		return FAL_OK;
+		break;
 	default:
-		return FAL_OK;
+		break;
 	}
+	return l->err;
 }
 
 /* Sets begin and end; `v` has room for a number of each row. */

@@ -206,7 +206,7 @@ struct game {
 		uint32_t open;
 	} shared[FAL_SLACK_MAX + 1];
 	struct totals t, warm;
-	bool stopped; /* the scheduler gave up */
+	bool stopped; /* the scheduler gave up, or refused a claim */
 };
 
 /* The coordinator is busy with a message of so many bytes. */
@@ -285,7 +285,7 @@ end_round(struct game *g, const struct fal_act *a)
 }
 
 /* A sign of life costs no time; everything else a message. */
-static int
+static void
 follow(struct game *g, const struct fal_act *a)
 {
 	struct player *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
@@ -344,17 +344,14 @@ follow(struct game *g, const struct fal_act *a)
 	default: /* nobody lies here, and nothing is written or judged */
 		break;
 	}
-	return FAL_OK;
 }
 
-static int
+static void
 follow_all(struct game *g)
 {
 	struct fal_act a;
 	while (fal_sched_next(g->s, &a)) {
-		int err = follow(g, &a);
-		if (err < 0)
-			return err;
+		follow(g, &a);
 		if (a.worker == 0)
 			continue;
 		struct player *w = &g->worker[a.worker - 1];
@@ -364,14 +361,13 @@ follow_all(struct game *g)
 		schedule(g, w);
 	}
 	fal_sched_forget(g->s);
-	return FAL_OK;
 }
 
 /* --- events ----------------------------------------------------------------------- */
 
 /* The task of item i is done: its claim, and what follows at the worker, which does not
  * wait for the coordinator. */
-static int
+static void
 claim(struct game *g, struct player *w, size_t i)
 {
 	double ended = w->q[i].ends;
@@ -387,14 +383,12 @@ claim(struct game *g, struct player *w, size_t i)
 	player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
 	fal_sched_heard(g->s, g->now, c.worker);
-	int won = fal_sched_claim(g->s, g->now, &c);
-	if (won < 0)
-		return won;
+	const int won = fal_sched_claim(g->s, g->now, &c);
+	g->stopped |= won < 0;
 	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
 	player_push(w, ended);
-	return FAL_OK;
 }
 
 /* Has all of the round come that was claimed? */
@@ -430,7 +424,7 @@ arrive(struct game *g, struct player *w, size_t i)
 }
 
 /* The worker's next event. */
-static int
+static void
 step_worker(struct game *g, struct player *w)
 {
 	const uint32_t id = (uint32_t)(w - g->worker) + 1;
@@ -441,12 +435,11 @@ step_worker(struct game *g, struct player *w)
 		fal_sched_heard(g->s, g->now, id);
 		fal_sched_pong(g->s, g->now, id, g->now - w->asked,
 			       (uint64_t)(g->now * 1e9));
-		return FAL_OK;
+	} else if (e.part == SIZE_MAX) {
+		claim(g, w, e.item);
+	} else {
+		arrive(g, w, e.part);
 	}
-	if (e.part == SIZE_MAX)
-		return claim(g, w, e.item);
-	arrive(g, w, e.part);
-	return FAL_OK;
 }
 
 /* The next event of all.  FAL_ESTATE: there is none. */
@@ -454,7 +447,6 @@ static int
 step(struct game *g)
 {
 	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
-	int err = FAL_OK;
 	if (isinf(next) && isinf(wake))
 		return FAL_ESTATE;
 	if (wake < next) {
@@ -462,12 +454,11 @@ step(struct game *g)
 		fal_sched_tick(g->s, g->now);
 	} else {
 		struct player *w = &g->worker[fal_heap_top(&g->next)];
-		err = step_worker(g, w);
+		step_worker(g, w);
 		schedule(g, w);
 	}
-	if (err == FAL_OK)
-		err = follow_all(g);
-	return err == FAL_OK && g->stopped ? FAL_ESTATE : err;
+	follow_all(g);
+	return g->stopped ? FAL_ESTATE : FAL_OK;
 }
 
 /* --- beginning and end ------------------------------------------------------------ */
@@ -511,9 +502,11 @@ begin_game(struct game *g)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
 		err = join(g, i);
-	if (err == FAL_OK)
-		fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
-	return err == FAL_OK ? follow_all(g) : err;
+	if (err < 0)
+		return err;
+	fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
+	follow_all(g);
+	return FAL_OK;
 }
 
 /* What there is at this moment.  Work under way counts by its parts, at the beginning as
@@ -583,8 +576,6 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 			warm = true;
 		}
 	}
-	if (err == FAL_ENOMEM)
-		fal_out_of_memory();
 	if (err == FAL_OK)
 		sum_up(&g, out);
 	for (size_t i = 0; i < conf->cost->machines; i++) {
