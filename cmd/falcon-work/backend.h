@@ -7,7 +7,6 @@
 #ifndef WORK_BACKEND_H
 #define WORK_BACKEND_H
 
-#include "base/err.h"
 #include "run/job_files.h"
 #include "run/task_runner.h"
 #include "wire/msg.h"

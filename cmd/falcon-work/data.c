@@ -83,7 +83,7 @@ feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 
 /* One of those that are pending has come. */
 static void
-ended(struct feed *f)
+feed_ended(struct feed *f)
 {
 	if (--f->pending == 0)
 		free(f);
@@ -92,7 +92,7 @@ ended(struct feed *f)
 static void
 on_closed(uv_handle_t *h)
 {
-	ended(h->data);
+	feed_ended(h->data);
 }
 
 void
@@ -123,22 +123,13 @@ here(const struct feed *f, struct want w)
 	return fal_samples_have(f->samples[w.test], w.chunk);
 }
 
-/* Whether it is looked or asked for already. */
-static bool
-is_coming(const struct feed *f, struct want w)
+/* Where it is looked or asked for already, or NULL. */
+static struct place *
+place_of(struct feed *f, struct want w)
 {
 	for (unsigned i = 0; i < FEED_PLACES; i++)
 		if (f->place[i].stage != FREE && f->place[i].want.test == w.test &&
 		    f->place[i].want.chunk == w.chunk)
-			return true;
-	return false;
-}
-
-static struct place *
-free_place(struct feed *f)
-{
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		if (f->place[i].stage == FREE)
 			return &f->place[i];
 	return NULL;
 }
@@ -149,7 +140,7 @@ take_next(struct feed *f, struct want *w)
 {
 	while (f->urgents > 0 || f->next < f->n) {
 		*w = f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
-		if (!here(f, *w) && !is_coming(f, *w))
+		if (!here(f, *w) && place_of(f, *w) == NULL)
 			return true;
 	}
 	return false;
@@ -221,7 +212,7 @@ on_after(uv_work_t *work, int status)
 		looked(p);
 	else
 		leave(p);
-	ended(f);
+	feed_ended(f);
 }
 
 /* Goes to the cache with the place; false: there is none. */
@@ -245,12 +236,15 @@ static void
 on_idle(uv_idle_t *idle)
 {
 	struct feed *f = idle->data;
-	struct place *p = free_place(f);
 	struct want w;
-	if (p == NULL || !take_next(f, &w)) {
+	unsigned i = 0;
+	while (i < FEED_PLACES && f->place[i].stage != FREE)
+		i++;
+	if (i == FEED_PLACES || !take_next(f, &w)) {
 		uv_idle_stop(idle);
 		return;
 	}
+	struct place *p = &f->place[i];
 	p->want = w;
 	if (!use_cache(p, LOOKING))
 		ask(p);
@@ -331,7 +325,7 @@ feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t fi
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const struct want w = want_at(f, test, order, first + i);
-		if (here(f, w) || is_coming(f, w))
+		if (here(f, w) || place_of(f, w) != NULL)
 			continue;
 		FAL_XGROW(f->urgent, f->urgent_cap, f->urgents + 1);
 		f->urgent[f->urgents++] = w;
@@ -359,12 +353,8 @@ int
 feed_chunk(struct feed *f, const struct fal_msg *m)
 {
 	const bool test = m->chunk.test != 0;
-	struct place *p = NULL;
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		if (f->place[i].stage == ASKED && f->place[i].want.test == test &&
-		    f->place[i].want.chunk == m->chunk.chunk)
-			p = &f->place[i];
-	if (p == NULL)
+	struct place *p = place_of(f, (struct want){ test, m->chunk.chunk });
+	if (p == NULL || p->stage != ASKED)
 		return FAL_ESTATE;
 	const size_t total = fal_chunk_bytes(f->part[test], p->want.chunk);
 	if (m->chunk.total != total || m->chunk.offset != p->bytes.n ||

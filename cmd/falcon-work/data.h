@@ -7,7 +7,6 @@
 #ifndef WORK_DATA_H
 #define WORK_DATA_H
 
-#include "base/err.h"
 #include "data/chunk.h"
 #include "data/order.h"
 #include "job/job.h"

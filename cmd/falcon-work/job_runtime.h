@@ -8,10 +8,8 @@
 #include "data.h"
 #include "lanes.h"
 #include "run/job_files.h"
-#include "sec/hash.h"
 #include "work.h"
 
-#include <uv.h>
 
 /* Where and for whom a kit is made; `opt` and `loop` are kept. */
 struct kit_conf {

@@ -441,23 +441,19 @@ largest(const struct try *t, const float *v)
 	return most;
 }
 
-/* What a run has room for on these parameters, of which no exponent is another's. */
-static float
-room_for(const struct try *t)
-{
-	const struct fal_grid grid =
-		fal_job_grid(&t->setup.job, t->setup.manifest.train.n);
-	return fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
-}
-
-/* Whether there is room for gradients of up to `most`. */
+/* Whether a run has room for gradients of up to `most` on these parameters, of which no
+ * exponent is another's. */
 static bool
 judge_size(struct try *t, float most)
 {
+	const struct fal_grid grid =
+		fal_job_grid(&t->setup.job, t->setup.manifest.train.n);
+	const float room =
+		fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
 	struct fal_diag what;
-	if (most < room_for(t))
+	if (most < room)
 		return true;
-	fal_run_say_large(most, room_for(t), &what);
+	fal_run_say_large(most, room, &what);
 	no(t, "a %s", what.text);
 	return false;
 }

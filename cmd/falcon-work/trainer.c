@@ -962,17 +962,6 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_wor
 	return said && !t->blamed;
 }
 
-/* Counts a task that failed without a cancel. */
-static void
-count_fail(struct trainer *t, const char *why)
-{
-	fal_cli_err(PROG, "trainer %u: a task failed: %s", t->conf.number, why);
-	set_trouble(t, why, "");
-	fal_diag_set(&t->why_failed, 0, "%s", why);
-	if (++t->fails == MOST_FAILS)
-		blame(t, false, "it failed at %d tasks in a row", MOST_FAILS);
-}
-
 uint64_t
 trainer_start(struct trainer *t, uint64_t id)
 {
@@ -1016,10 +1005,15 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 		t->history[task->kind][t->known[task->kind]++ % HISTORY] = out->ns;
 		t->useful = true;
 	}
-	if (answered && !cancels && w.op == FAL_GRAD_DONE)
+	if (answered && !cancels && w.op == FAL_GRAD_DONE) {
 		t->fails = 0;
-	else if (answered && !cancels)
-		count_fail(t, w.why);
+	} else if (answered && !cancels) {
+		fal_cli_err(PROG, "trainer %u: a task failed: %s", t->conf.number, w.why);
+		set_trouble(t, w.why, "");
+		fal_diag_set(&t->why_failed, 0, "%s", w.why);
+		if (++t->fails == MOST_FAILS)
+			blame(t, false, "it failed at %d tasks in a row", MOST_FAILS);
+	}
 	out->end = cancels || t->quit      ? TRAINER_CANCELLED
 		   : !answered             ? TRAINER_LOST
 		   : w.op == FAL_GRAD_FAIL ? TRAINER_FAILED

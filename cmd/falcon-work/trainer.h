@@ -8,8 +8,6 @@
 #ifndef WORK_TRAINER_H
 #define WORK_TRAINER_H
 
-#include "base/buf.h"
-#include "base/err.h"
 #include "grad/line.h"
 #include "model/model.h"
 

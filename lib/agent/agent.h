@@ -18,7 +18,6 @@
 #define FAL_AGENT_AGENT_H
 
 #include "base/cid.h"
-#include "base/err.h"
 #include "optim/optim.h"
 #include "sched/policy.h"
 #include "sec/hash.h"

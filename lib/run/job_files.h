@@ -3,8 +3,6 @@
 #ifndef FAL_RUN_JOB_FILES_H
 #define FAL_RUN_JOB_FILES_H
 
-#include "base/buf.h"
-#include "base/err.h"
 #include "data/chunk.h"
 #include "data/order.h"
 #include "data/set.h"

@@ -7,12 +7,9 @@
 #ifndef FAL_RUN_SNAPSHOT_H
 #define FAL_RUN_SNAPSHOT_H
 
-#include "base/buf.h"
-#include "base/err.h"
 #include "coord/coord.h"
 #include "run/job_files.h"
 #include "sched/policy.h"
-#include "sec/hash.h"
 #include "shard/rack.h"
 #include "store/image.h"
 #include "trace/chain.h"
