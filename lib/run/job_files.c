@@ -101,6 +101,18 @@ check_data(const struct fal_setup *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
+/* Where the tensors lie in the flat vector. */
+static int
+lay_out(const struct fal_job *job, struct fal_model *m, const char *file,
+	struct fal_diag *diag)
+{
+	if (job->block == FAL_JOB_BLOCK_TENSOR && fal_model_align(m, FAL_BLOCK) < 0)
+		return fal_diag_set(diag, FAL_ELIMIT,
+				    "%s: with model.block = tensor more than 2^31 values",
+				    file);
+	return FAL_OK;
+}
+
 int
 fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
 		struct fal_job *out, struct fal_model **m, struct fal_diag *diag)
@@ -108,9 +120,8 @@ fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *m
 	int err = fal_job_parse(job->name, job->p, job->n, out, diag);
 	if (err == FAL_OK)
 		err = fal_model_parse(model->name, model->p, model->n, m, diag);
-	if (err == FAL_OK && out->block == FAL_JOB_BLOCK_TENSOR &&
-	    (err = fal_model_align(*m, FAL_BLOCK)) < 0)
-		fal_diag_set(diag, err, "%s: more than 2^31 values", model->name);
+	if (err == FAL_OK)
+		err = lay_out(out, *m, model->name, diag);
 	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
 }
 
@@ -275,18 +286,6 @@ refuse(const struct fal_files *j, const char *path, int err, const char *why,
 	return fal_diag_set(diag, err, "%s: %s", fal_job_origin(&j->set, why, path), why);
 }
 
-/* Where the tensors lie in the flat vector. */
-static int
-lay_out(const struct fal_files *j, const char *file, struct fal_diag *diag)
-{
-	if (j->job.block == FAL_JOB_BLOCK_TENSOR &&
-	    fal_model_align(j->model, FAL_BLOCK) < 0)
-		return fal_diag_set(diag, FAL_ELIMIT,
-				    "%s: with model.block = tensor more than 2^31 values",
-				    file);
-	return FAL_OK;
-}
-
 /* The first values, of what the file holds. */
 static int
 use_values(struct fal_files *j, const struct fal_safetensors *file, struct fal_diag *diag)
@@ -321,7 +320,7 @@ use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 		if (err == FAL_OK)
 			err = fal_safetensors_header(j->model, &j->model_text);
 		if (err == FAL_OK)
-			err = lay_out(j, file, diag);
+			err = lay_out(&j->job, j->model, file, diag);
 	}
 	return err == FAL_OK ? use_values(j, &f, diag) : err;
 }
@@ -376,7 +375,7 @@ load_net(struct fal_files *j, const char *path, const char *file, struct fal_dia
 		err = fal_model_parse(file, (const char *)j->model_text.p,
 				      j->model_text.n, &j->model, diag);
 	if (err == FAL_OK)
-		err = lay_out(j, file, diag);
+		err = lay_out(&j->job, j->model, file, diag);
 	if (err < 0)
 		return err;
 	fal_sha256(j->model_text.p, j->model_text.n, sum);
