@@ -86,12 +86,8 @@ remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 	FAL_XGROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds);
 	p->workers = c->workers;
 	p->keys = c->keys;
-	for (uint32_t i = 0; i < c->keys; i++) {
-		struct fal_past_key *k = &p->key[i];
-		memcpy(k->name, c->key[i].name, sizeof(k->name));
-		memcpy(k->fingerprint, c->key[i].fingerprint, sizeof(k->fingerprint));
-		k->charges = c->key[i].charges;
-	}
+	for (uint32_t i = 0; i < c->keys; i++)
+		p->key[i] = c->key[i].is;
 	p->here = p->speeds = 0;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *of = &c->peer[i];
@@ -205,13 +201,8 @@ meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 	if (p->speeds > 0)
 		memcpy(c->speed, p->speed, p->speeds * sizeof(*c->speed));
 	c->speeds = p->speeds;
-	for (; c->keys < p->keys; c->keys++) {
-		const struct fal_past_key *is = &p->key[c->keys];
-		struct fal_known_key *k = &c->key[c->keys];
-		*k = (struct fal_known_key){ .charges = is->charges };
-		memcpy(k->name, is->name, sizeof(k->name));
-		memcpy(k->fingerprint, is->fingerprint, sizeof(k->fingerprint));
-	}
+	for (; c->keys < p->keys; c->keys++)
+		c->key[c->keys] = (struct fal_known_key){ .is = p->key[c->keys] };
 	/* Nobody has anything to say to those who were here: their numbers are over. */
 	for (uint32_t i = 0; i < p->workers; i++)
 		c->known[i] = (struct fal_known_worker){ 0 };

@@ -492,7 +492,7 @@ tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bo
 	const struct fal_coord_unstepped is = { .clock = clock,
 						.blocks = n->unstepped,
 						.name = w->name,
-						.key = c->key[w->key - 1].name,
+						.key = c->key[w->key - 1].is.name,
 						.change = change };
 	c->ops.unstepped(coord_call(c), &is);
 	coord_called(c);
@@ -1036,7 +1036,7 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	if (p == NULL || !p->ready)
 		return;
 	if (a->kind == FAL_ACT_BARRED) {
-		late.key = c->key[p->key - 1].name;
+		late.key = c->key[p->key - 1].is.name;
 	} else {
 		const double t = fal_coord_seconds(c, now);
 		if (a->owes != NULL)

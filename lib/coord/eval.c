@@ -159,7 +159,7 @@ conclude(struct fal_coord *c, double now)
 	struct fal_ev_eval_key *key = fal_xcalloc(c->keys, sizeof(*key));
 	uint32_t keys = 0;
 	for (uint32_t i = 0; i < c->keys; i++)
-		key[i].key = c->key[i].name;
+		key[i].key = c->key[i].is.name;
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
 		/* The first word makes the evaluation: the task counts for its key. */
 		const struct fal_count *of = &c->eval.count[t];
@@ -521,7 +521,7 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 		.clock = r.clock,
 		.task = of.task,
 		.name = { w->name, p->name },
-		.key = { c->key[w->key - 1].name, c->key[p->key - 1].name },
+		.key = { c->key[w->key - 1].is.name, c->key[p->key - 1].is.name },
 	};
 	coord_put(c, fal_coord_seconds(c, now), FAL_EV_VERIFY,
 		  &(struct fal_ev_verify){

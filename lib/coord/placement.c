@@ -26,17 +26,14 @@ enum { CLOCKS = 10 }; /* between lines */
 static struct fal_waited *
 row(struct fal_rows *r, uint32_t worker)
 {
-	const size_t shards = FAL_SHARDS_MAX; /* some may come later */
-	uint32_t at = 0;
-	while (at < r->n && r->worker[at] != worker)
+	size_t at = 0;
+	while (at < r->n && r->row[at].worker != worker)
 		at++;
 	if (at == r->n) {
-		FAL_XGROW(r->worker, r->worker_cap, at + 1);
-		FAL_XGROW(r->of, r->cap, (at + 1) * shards);
-		r->worker[r->n++] = worker;
-		memset(r->of + at * shards, 0, shards * sizeof(*r->of));
+		FAL_XGROW(r->row, r->cap, r->n + 1);
+		r->row[r->n++] = (struct fal_row){ .worker = worker };
 	}
-	return r->of + at * shards;
+	return r->row[at].of;
 }
 
 int
@@ -58,20 +55,11 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 void
 coord_waits_free(struct fal_coord *c)
 {
-	free(c->waits.rows.worker);
-	free(c->waits.rows.of);
-	free(c->balance.rows.worker);
-	free(c->balance.rows.of);
+	free(c->waits.rows.row);
+	free(c->balance.rows.row);
 	fal_psld_free(c->balance.psld);
 	free(c->waits.served);
 	free(c->waits.scratch);
-}
-
-/* What the worker in row `i` says of a shard. */
-static const struct fal_waited *
-said_of(const struct fal_rows *r, uint32_t i, uint32_t shard)
-{
-	return &r->of[(size_t)i * FAL_SHARDS_MAX + shard];
 }
 
 /* What the middle one of the workers says of a shard, by these rows, of which there is
@@ -85,12 +73,12 @@ middle_of(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
 {
 	struct middle out;
 	size_t n = 0;
-	for (uint32_t i = 0; i < r->n; i++)
-		scratch[n++] = fmin((double)said_of(r, i, shard)->waited * 1e-9, t);
+	for (size_t i = 0; i < r->n; i++)
+		scratch[n++] = fmin((double)r->row[i].of[shard].waited * 1e-9, t);
 	out.waited = n > 0 ? fal_quantile(scratch, n, 0.5) : 0;
 	n = 0;
-	for (uint32_t i = 0; i < r->n; i++) {
-		const struct fal_waited *of = said_of(r, i, shard);
+	for (size_t i = 0; i < r->n; i++) {
+		const struct fal_waited *of = &r->row[i].of[shard];
 		if (of->parts > 0)
 			scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
 	}

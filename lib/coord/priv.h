@@ -35,9 +35,11 @@ enum { FAL_OWED_MAX = 4, HEALTH_LOSSES = 8 };
 
 /* What workers said of the shards. */
 struct fal_rows {
-	uint32_t *worker, n;
-	struct fal_waited *of; /* by worker, then by shard */
-	size_t worker_cap, cap;
+	struct fal_row {
+		uint32_t worker;
+		struct fal_waited of[FAL_SHARDS_MAX];
+	} *row;
+	size_t n, cap;
 };
 
 /* A `clock` line that waits for the worker to say where its time went. */
@@ -51,10 +53,8 @@ struct fal_owed {
 
 /* A key that has opened a session. */
 struct fal_known_key {
-	char name[FAL_NAME_MAX + 1];
-	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	struct fal_past_key is;      /* charges: for what its sessions have sent, ever */
 	uint32_t place;              /* in the keyring */
-	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see sessions.c */
 	bool failed; /* a trainer of its workers has, since a task counted */
 };

@@ -21,8 +21,8 @@ number_of(struct fal_coord *c, const struct fal_coord_who *who)
 {
 	for (uint32_t i = 0; i < c->keys; i++) {
 		struct fal_known_key *k = &c->key[i];
-		if (strcmp(k->name, who->key) == 0 ||
-		    strcmp(k->fingerprint, who->fingerprint) == 0) {
+		if (strcmp(k->is.name, who->key) == 0 ||
+		    strcmp(k->is.fingerprint, who->fingerprint) == 0) {
 			k->place = who->place;
 			return i + 1;
 		}
@@ -30,8 +30,8 @@ number_of(struct fal_coord *c, const struct fal_coord_who *who)
 	FAL_XGROW(c->key, c->key_cap, (size_t)c->keys + 1);
 	struct fal_known_key *k = &c->key[c->keys];
 	*k = (struct fal_known_key){ .place = who->place };
-	snprintf(k->name, sizeof(k->name), "%s", who->key);
-	snprintf(k->fingerprint, sizeof(k->fingerprint), "%s", who->fingerprint);
+	snprintf(k->is.name, sizeof(k->is.name), "%s", who->key);
+	snprintf(k->is.fingerprint, sizeof(k->is.fingerprint), "%s", who->fingerprint);
 	return ++c->keys;
 }
 
@@ -53,7 +53,7 @@ fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *w
 void
 coord_charge_key(struct fal_coord *c, const struct fal_peer *p)
 {
-	c->key[p->key - 1].charges++;
+	c->key[p->key - 1].is.charges++;
 }
 
 const struct fal_known_worker *
@@ -65,7 +65,7 @@ coord_known(const struct fal_coord *c, uint32_t worker)
 static bool
 is_banned(const struct fal_coord *c, const struct fal_peer *p)
 {
-	if (c->key[p->key - 1].charges < TWICE)
+	if (c->key[p->key - 1].is.charges < TWICE)
 		return false;
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (c->peer[i].ready && c->peer[i].key != p->key)
@@ -96,9 +96,9 @@ coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
 	const uint32_t key = w->key;
 	const struct fal_peer *p;
 	/* Nothing more follows for a key that has no session any more. */
-	if (c->key[key - 1].charges >= TWICE && session_of_key(c, key, worker) == NULL)
+	if (c->key[key - 1].is.charges >= TWICE && session_of_key(c, key, worker) == NULL)
 		return;
-	c->key[key - 1].charges++;
+	c->key[key - 1].is.charges++;
 	coord_put(c, fal_coord_seconds(c, now), FAL_EV_CHARGE,
 		  &(struct fal_ev_charge){ w->name, worker, why });
 	while ((p = session_of_key(c, key, worker)) != NULL && is_banned(c, p))
@@ -441,7 +441,7 @@ trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p, const 
 	snprintf(c->trainer.why, sizeof(c->trainer.why), "trainer of %s failed: %s",
 		 p->name, why);
 	coord_put(c, fal_coord_seconds(c, now), FAL_EV_TRAINER,
-		  &(struct fal_ev_trainer){ key->name, c->trainer.why });
+		  &(struct fal_ev_trainer){ key->is.name, c->trainer.why });
 }
 
 const char *
@@ -537,8 +537,8 @@ trace_join(struct fal_coord *c, double now, struct fal_peer *p)
 	const struct fal_ev_join line = {
 		.worker = p->name,
 		.id = p->worker,
-		.key = k->name,
-		.key_fingerprint = k->fingerprint,
+		.key = k->is.name,
+		.key_fingerprint = k->is.fingerprint,
 		.lanes = { lanes, 2 },
 		.cores = p->cores,
 		.fingerprint = hex,
@@ -594,7 +594,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->ready++;
 	trace_join(c, now, p);
 	if (c->ops.came != NULL) {
-		c->ops.came(coord_call(c), p->id, p->name, c->key[p->key - 1].name);
+		c->ops.came(coord_call(c), p->id, p->name, c->key[p->key - 1].is.name);
 		coord_called(c);
 	}
 	const struct fal_bound_lanes probe = coord_lanes(c, p);
