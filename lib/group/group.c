@@ -94,10 +94,7 @@ fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t leas
 void
 fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run)
 {
-	if (FAL_GROW(g->task, g->task_cap, g->tasks + 1) < 0) {
-		g->err = FAL_ENOMEM;
-		return;
-	}
+	FAL_XGROW(g->task, g->task_cap, g->tasks + 1);
 	g->task[g->tasks++] = (struct task){ .run = *run, .lane = lane };
 }
 
@@ -138,8 +135,7 @@ forget_names(struct fal_group *g, const struct fal_agent *a)
 static const struct name *
 add_name(struct fal_group *g, uint64_t up)
 {
-	if (FAL_GROW(g->name, g->name_cap, g->names + 1) < 0)
-		return NULL;
+	FAL_XGROW(g->name, g->name_cap, g->names + 1);
 	const bool keeps = up >= g->next && fal_line_of(up) == 0;
 	const struct name is = { .up = up, .down = keeps ? up : g->next };
 	g->next = is.down + 1;
@@ -153,10 +149,8 @@ fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 {
 	forget_names(g, e->agent);
 	const struct name *is = name_of(g, v->version);
-	if (is == NULL && (is = add_name(g, v->version)) == NULL) {
-		g->err = FAL_ENOMEM;
-		return;
-	}
+	if (is == NULL)
+		is = add_name(g, v->version);
 	uint64_t oldest = is->down;
 	for (size_t i = 0; i < g->names; i++)
 		oldest = g->name[i].down < oldest ? g->name[i].down : oldest;

@@ -119,15 +119,6 @@ static const double keep = 0.99, regain = 0.985;
 static const uint32_t settle = 3;
 
 static void
-change_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
-{
-	w->lanes = lanes;
-	w->lanes_held = 0;
-	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
-	fal_emit(s, act);
-}
-
-static void
 lanes(struct fal_sched *s)
 {
 	double total = 0, best = 0;
@@ -154,11 +145,11 @@ lanes(struct fal_sched *s)
 			give = w;
 	}
 	if (gain != NULL && total < regain * best)
-		change_lanes(s, gain, gain->lanes + 1);
+		fal_set_lanes(s, gain, gain->lanes + 1);
 	else if (give != NULL && total - fal_rate(s, give, give->lanes) +
 						 fal_rate(s, give, give->lanes - 1) >=
 					 keep * best)
-		change_lanes(s, give, give->lanes - 1);
+		fal_set_lanes(s, give, give->lanes - 1);
 }
 
 static uint32_t

@@ -13,9 +13,8 @@ static const uint32_t most_at_once = 64;
 static void
 make_room(struct fal_sched *s, uint32_t tasks)
 {
-	FAL_XGROW(s->eval_holder, s->eval_holder_cap, tasks);
+	FAL_XGROW(s->eval_task, s->eval_task_cap, tasks);
 	FAL_XGROW(s->eval_free, s->eval_free_cap, tasks);
-	FAL_XGROW(s->eval_said, s->eval_said_cap, tasks);
 	fal_holds_open(&s->eval_given, tasks);
 }
 
@@ -26,8 +25,8 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 		return FAL_ESTATE;
 	make_room(s, tasks);
 	for (uint32_t i = 0; i < tasks; i++) {
-		s->eval_holder[i] = 0;
-		s->eval_said[i].n = 0;
+		s->eval_task[i].holder = 0;
+		s->eval_task[i].said = 0;
 		s->eval_free[i] = tasks - 1 - i;
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = tasks;
@@ -46,7 +45,7 @@ fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 	s->eval_tasks = s->eval_left = s->eval_free_n = 0;
 	make_room(s, tasks);
 	for (uint32_t i = 0; i < tasks; i++)
-		s->eval_holder[i] = FAL_EVALUATED;
+		s->eval_task[i].holder = FAL_EVALUATED;
 	s->eval_tasks = tasks;
 }
 
@@ -55,9 +54,9 @@ fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task)
 {
 	if (task >= s->eval_tasks)
 		return FAL_EINVAL;
-	if (s->eval_holder[task] != FAL_EVALUATED)
+	if (s->eval_task[task].holder != FAL_EVALUATED)
 		return FAL_OK;
-	s->eval_said[task].n = 0;
+	s->eval_task[task].said = 0;
 	fal_sched_eval_again(s, now, task);
 	return FAL_OK;
 }
@@ -73,12 +72,12 @@ fal_sched_eval_done(const struct fal_sched *s)
 static int
 weight(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 {
-	const struct fal_said *said = &s->eval_said[task];
+	const struct fal_eval_task *t = &s->eval_task[task];
 	int best = 2;
-	for (uint32_t i = 0; i < said->n; i++)
-		if (said->worker[i] == w->id)
+	for (uint32_t i = 0; i < t->said; i++)
+		if (t->worker[i] == w->id)
 			return 0;
-		else if (said->key[i] == w->key)
+		else if (t->key[i] == w->key)
 			best = 1;
 	return best;
 }
@@ -88,7 +87,7 @@ weight(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 static int
 most_weight(const struct fal_sched *s, uint32_t task, bool *one_key)
 {
-	const struct fal_said *said = &s->eval_said[task];
+	const struct fal_eval_task *t = &s->eval_task[task];
 	int most = 0;
 	*one_key = true;
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -97,7 +96,7 @@ most_weight(const struct fal_sched *s, uint32_t task, bool *one_key)
 			continue;
 		int is = weight(s, w, task);
 		most = is > most ? is : most;
-		*one_key &= said->n > 0 && w->key == said->key[0];
+		*one_key &= t->said > 0 && w->key == t->key[0];
 	}
 	return most;
 }
@@ -106,7 +105,7 @@ bool
 fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task)
 {
 	bool one_key;
-	if (s->eval_holder[task] != FAL_EVALUATED)
+	if (s->eval_task[task].holder != FAL_EVALUATED)
 		return false; /* it is under way */
 	int most = most_weight(s, task, &one_key);
 	return most == 2 || (most == 1 && one_key);
@@ -118,14 +117,14 @@ static bool
 may_have(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 {
 	bool one_key;
-	return s->eval_said[task].n == 0 ||
+	return s->eval_task[task].said == 0 ||
 	       weight(s, w, task) >= most_weight(s, task, &one_key);
 }
 
 void
 fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task)
 {
-	s->eval_holder[task] = 0;
+	s->eval_task[task].holder = 0;
 	s->eval_free[s->eval_free_n++] = task;
 	s->eval_left++;
 	fal_eval_feed(s, now);
@@ -154,7 +153,7 @@ grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 		task = s->eval_free[at];
 		memmove(s->eval_free + at, s->eval_free + at + 1,
 			(--s->eval_free_n - at) * sizeof(*s->eval_free));
-		s->eval_holder[task] = w->id;
+		s->eval_task[task].holder = w->id;
 		w->evals++;
 		given = true;
 		fal_holds_give(&s->eval_given, task, w->id);
@@ -168,9 +167,9 @@ void
 fal_eval_return(struct fal_sched *s, struct fal_worker *w)
 {
 	for (uint32_t t = 0; w->evals > 0 && t < s->eval_tasks; t++) {
-		if (s->eval_holder[t] != w->id)
+		if (s->eval_task[t].holder != w->id)
 			continue;
-		s->eval_holder[t] = 0;
+		s->eval_task[t].holder = 0;
 		s->eval_free[s->eval_free_n++] = t;
 		w->evals--;
 	}
@@ -180,7 +179,7 @@ fal_eval_return(struct fal_sched *s, struct fal_worker *w)
 static void
 settle_task(struct fal_sched *s, uint32_t task, double now)
 {
-	struct fal_worker *holder = fal_find(s, s->eval_holder[task]);
+	struct fal_worker *holder = fal_find(s, s->eval_task[task].holder);
 	if (holder != NULL) {
 		holder->evals--;
 		fal_refresh(s, holder, now);
@@ -191,7 +190,7 @@ settle_task(struct fal_sched *s, uint32_t task, double now)
 		assert(i < s->eval_free_n);
 		s->eval_free[i] = s->eval_free[--s->eval_free_n];
 	}
-	s->eval_holder[task] = FAL_EVALUATED;
+	s->eval_task[task].holder = FAL_EVALUATED;
 	s->eval_left--;
 }
 
@@ -206,14 +205,14 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		return 0;
 	if (!fal_holds_has(&s->eval_given, task, id))
 		return FAL_ESTATE;
-	struct fal_said *said = &s->eval_said[task];
+	struct fal_eval_task *t = &s->eval_task[task];
 	/* What it had once may be another one's by now, to confirm what it said. */
-	bool counts = s->eval_holder[task] != FAL_EVALUATED &&
-		      (s->eval_holder[task] == id || may_have(s, w, task));
+	bool counts = s->eval_task[task].holder != FAL_EVALUATED &&
+		      (s->eval_task[task].holder == id || may_have(s, w, task));
 	if (counts) {
-		said->worker[said->n % 2] = id;
-		said->key[said->n % 2] = w->key;
-		said->n += said->n < 2;
+		t->worker[t->said % 2] = id;
+		t->key[t->said % 2] = w->key;
+		t->said += t->said < 2;
 		settle_task(s, task, now);
 		fal_ewma(&w->eval_s,
 			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));

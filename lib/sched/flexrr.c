@@ -12,10 +12,9 @@
 
 #include <math.h>
 
-/* Workers to look at, by their slots: those from `looked` on now, the others after the
- * next event. */
+/* Workers to look at, by their slots: s->own_heap[0] holds those from `looked` on now,
+ * s->own_heap[1] the others, after the next event. */
 struct flexrr {
-	struct fal_heap look, later;
 	uint32_t looked;
 };
 
@@ -23,18 +22,11 @@ static const double behind_at = 0.20;                     /* of a round */
 static const double first_loan = 0.025, next_loan = 0.05; /* of a round */
 static const double too_late = 0.9; /* steal=half: done of a round */
 
-/* The round that the worker owns and has to do, or NULL. */
-static struct fal_round *
-own_round(const struct fal_worker *w)
-{
-	return w->team->rounds;
-}
-
-/* Rounds done, and the part of the open one. */
+/* Rounds done, and the part of the open one, which is the team's first. */
 static double
 progress(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const struct fal_round *r = own_round(w);
+	const struct fal_round *r = w->team->rounds;
 	double part =
 		r != NULL ? (double)fal_round_claimed(s, r) / fal_round_samples(s, r) : 0;
 	return (double)w->team->clock + part;
@@ -99,17 +91,11 @@ neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t step)
 	return NULL;
 }
 
-static struct fal_worker *
-before(const struct fal_sched *s, const struct fal_worker *w)
-{
-	return neighbour(s, w, s->workers - 1);
-}
-
 /* `w` is dry: it takes back what helpers have not begun of its own round. */
 static void
 take_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	struct fal_round *r = own_round(w);
+	struct fal_round *r = w->team->rounds;
 	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
 		struct fal_node *n = r->held[i];
 		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
@@ -136,10 +122,10 @@ help(struct fal_sched *s, struct fal_worker *w, double now)
 	double least = progress(s, w) - behind_at;
 	struct fal_worker *e = w, *helpee = NULL;
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
-		e = before(s, e);
+		e = neighbour(s, e, s->workers - 1); /* the one before */
 		if (e == NULL || e == w)
 			break;
-		const struct fal_round *r = own_round(e);
+		const struct fal_round *r = e->team->rounds;
 		if (r == NULL || progress(s, e) >= least || last_of(e, r) == NULL)
 			continue;
 		least = progress(s, e);
@@ -147,7 +133,7 @@ help(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 	if (helpee == NULL)
 		return;
-	const struct fal_round *r = own_round(helpee);
+	const struct fal_round *r = helpee->team->rounds;
 	double part = works_on(w, r) ? next_loan : first_loan;
 	lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
 }
@@ -160,7 +146,7 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 	struct fal_worker *e = w, *victim = NULL;
 	uint32_t most = 1; /* half of one is nothing */
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
-		e = before(s, e);
+		e = neighbour(s, e, s->workers - 1); /* the one before */
 		if (e == NULL || e == w)
 			break;
 		const struct fal_round *r = e->head != NULL ? e->head->round : NULL;
@@ -198,14 +184,14 @@ static void
 rebalance(struct fal_sched *s, double now)
 {
 	struct flexrr *is = s->own;
-	for (uint32_t i; (i = fal_heap_top(&is->look)) != FAL_NONE;) {
-		fal_heap_remove(&is->look, i);
+	for (uint32_t i; (i = fal_heap_top(&s->own_heap[0])) != FAL_NONE;) {
+		fal_heap_remove(&s->own_heap[0], i);
 		is->looked = i + 1;
 		look_at(s, &s->worker[i], now);
 	}
-	const struct fal_heap done = is->look;
-	is->look = is->later;
-	is->later = done;
+	const struct fal_heap done = s->own_heap[0];
+	s->own_heap[0] = s->own_heap[1];
+	s->own_heap[1] = done;
 	is->looked = 0;
 }
 
@@ -218,39 +204,12 @@ touched(struct fal_sched *s, const struct fal_worker *w)
 	const struct fal_worker *e = w;
 	for (uint32_t k = 0; e != NULL && k <= s->policy.rule.helpers; k++) {
 		uint32_t slot = fal_slot(s, e);
-		fal_heap_set(slot < is->looked ? &is->later : &is->look, slot, 0);
+		fal_heap_set(&s->own_heap[slot < is->looked], slot, 0);
 		e = neighbour(s, e, 1);
 	}
 }
 
-static void
-reserve(struct fal_sched *s, size_t workers)
-{
-	struct flexrr *is = s->own;
-	fal_heap_reserve(&is->look, workers);
-	fal_heap_reserve(&is->later, workers);
-}
-
-static void
-renumber(struct fal_sched *s)
-{
-	struct flexrr *is = s->own;
-	fal_heap_clear(&is->look);
-	fal_heap_clear(&is->later);
-}
-
-static void
-leave(struct fal_sched *s)
-{
-	struct flexrr *is = s->own;
-	fal_heap_free(&is->look);
-	fal_heap_free(&is->later);
-}
-
 const struct fal_scheme fal_scheme_flexrr = { .own = sizeof(struct flexrr),
-					      .leave = leave,
-					      .reserve = reserve,
-					      .renumber = renumber,
 					      .may_begin = fal_ssp_may_begin,
 					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,

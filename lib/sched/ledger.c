@@ -204,18 +204,6 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 }
 
 void
-fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks)
-{
-	l->contrib[ci].blocks += blocks;
-}
-
-void
-fal_ledger_done(struct fal_ledger *l, uint32_t ci)
-{
-	l->contrib[ci].state = FAL_CONTRIB_DONE;
-}
-
-void
 fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
 	       uint32_t task)
 {

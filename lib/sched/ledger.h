@@ -35,7 +35,7 @@ struct fal_contrib {
 	uint32_t tasks;  /* claimed tasks */
 	uint32_t due;    /* of these, claimed ahead and not reported yet */
 	uint32_t head;   /* its newest claim, an index into fal_ledger.claim */
-	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
+	uint32_t blocks; /* the caller's: blocks that were added, not dropped */
 	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
 	double claimed;  /* the caller's: when it last won a claim, */
 	double first;    /* when a block of it first came; 0: none did so far, */
@@ -175,12 +175,6 @@ int fal_ledger_seal(struct fal_ledger *l, uint32_t ci);
 /* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
  * caller puts them back into queues (walk head, next). */
 void fal_ledger_fence(struct fal_ledger *l, uint32_t ci);
-
-/* `blocks` more blocks of contribution `ci` were added (not dropped) by the shard. */
-void fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks);
-
-/* All blocks of contribution `ci` are counted. */
-void fal_ledger_done(struct fal_ledger *l, uint32_t ci);
 
 /* Writes an entry for the trace; joins ranges that touch. */
 void fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a,

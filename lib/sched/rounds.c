@@ -523,8 +523,8 @@ fal_teams_end(struct fal_sched *s)
 		free(s->team[--s->teams]);
 	fal_heap_clear(&s->behind);
 	fal_heap_clear(&s->eager);
-	if (s->own != NULL && s->scheme->leave != NULL)
-		s->scheme->leave(s);
+	fal_heap_clear(&s->own_heap[0]);
+	fal_heap_clear(&s->own_heap[1]);
 	free(s->own);
 	s->own = NULL;
 }
@@ -535,8 +535,6 @@ fal_teams_form(struct fal_sched *s)
 	const struct fal_scheme *is = s->scheme;
 	assert(s->rounds == 0 && s->teams == 0);
 	s->own = fal_xcalloc(1, is->own);
-	if (is->reserve != NULL)
-		is->reserve(s, s->worker_cap);
 	if (is->form != NULL)
 		is->form(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));

@@ -62,6 +62,15 @@ send_ahead(struct fal_sched *s, struct fal_worker *w)
 	fal_emit(s, model);
 }
 
+void
+fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
+{
+	w->lanes = lanes;
+	w->lanes_held = 0;
+	fal_emit(s, (struct fal_act){
+			    .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes });
+}
+
 /* What the policy lays down for the worker. */
 static void
 lay_down(struct fal_sched *s, struct fal_worker *w, double now)
@@ -76,13 +85,8 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 	w->lanes_min = least < w->lanes_max ? least : w->lanes_max;
 	uint32_t lanes = w->lanes < w->lanes_min ? w->lanes_min : w->lanes;
 	lanes = lanes > w->lanes_max ? w->lanes_max : lanes;
-	if (lanes != w->lanes) {
-		struct fal_act act = { .kind = FAL_ACT_LANES,
-				       .worker = w->id,
-				       .count = lanes };
-		w->lanes = lanes;
-		fal_emit(s, act);
-	}
+	if (lanes != w->lanes)
+		fal_set_lanes(s, w, lanes);
 	const bool moved = strcmp(w->site, site) != 0;
 	snprintf(w->site, sizeof(w->site), "%s", site);
 	if (excluded == w->excluded) {
@@ -145,8 +149,6 @@ drop_gone(struct fal_sched *s, double now)
 	s->workers = kept;
 	s->gone = 0;
 	fal_teams_close_up(s);
-	if (s->scheme->renumber != NULL)
-		s->scheme->renumber(s);
 	for (uint32_t i = 0; i < kept; i++)
 		fal_refresh(s, &s->worker[i], now);
 }
@@ -162,8 +164,6 @@ make_room(struct fal_sched *s, double now)
 	FAL_XGROW(s->scratch, s->scratch_cap, n);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_reserve(&s->of_workers[i], n);
-	if (s->scheme->reserve != NULL)
-		s->scheme->reserve(s, n);
 }
 
 int
@@ -212,8 +212,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		s->probe_s = j->task_s;
 	if (s->typical_known.probe_s <= 0)
 		s->typical_known.probe_s = s->probe_s;
-	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
-	fal_emit(s, act);
+	fal_set_lanes(s, w, lanes);
 	lay_down(s, w, now);
 	fal_team_join(s, w);
 	send_ahead(s, w);
@@ -385,9 +384,8 @@ fal_sched_free(struct fal_sched *s)
 	free(s->retry);
 	free(s->cost);
 	free(s->skip);
-	free(s->eval_holder);
+	free(s->eval_task);
 	free(s->eval_free);
-	free(s->eval_said);
 	fal_holds_free(&s->eval_given);
 	free(s->verify);
 	free(s->act);
@@ -774,7 +772,7 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	/* What goes out while it is made is under way before it is claimed: what is left
 	 * then says nothing of what a push takes. */
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
-	fal_ledger_done(&r->ledger, ci);
+	r->ledger.contrib[ci].state = FAL_CONTRIB_DONE;
 	w->owed--;
 	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, w->relieved));
 	fal_trial_kept(s, w, now);
@@ -906,7 +904,7 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
 	struct fal_worker *w = fal_find(s, cid.worker);
 	/* They count, too, where they came before the fence. */
-	fal_ledger_arrived(&r->ledger, ci, blocks);
+	r->ledger.contrib[ci].blocks += blocks;
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
 		return;
 	if (blocks > 0)

@@ -8,17 +8,12 @@
  * rounds are its own, all are one where they are shared, else the scheme forms them. */
 struct fal_scheme {
 	/* What it keeps of its own, known to its file alone: so many bytes at s->own, and
-	 * of each team at t->own, zero when the policy, or the team, begins. */
+	 * of each team at t->own, zero when the policy, or the team, begins; and the
+	 * heaps s->own_heap of workers, by their slots, empty then and when slots change,
+	 * after which all workers are `refreshed`. */
 	size_t own, team_own;
 	/* The policy begins, without a team.  NULL: nothing to do. */
 	void (*form)(struct fal_sched *s);
-	/* It ends: frees what s->own holds.  NULL: nothing. */
-	void (*leave)(struct fal_sched *s);
-	/* There are so many workers, or will be.  NULL: nothing to do. */
-	void (*reserve)(struct fal_sched *s, size_t workers);
-	/* Workers have other slots from now on; all are `refreshed` then.  NULL: nothing
-	 * to do. */
-	void (*renumber)(struct fal_sched *s);
 	/* Rounds that a team may have open at once.  NULL: one. */
 	uint32_t (*ahead)(const struct fal_sched *s);
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
@@ -80,7 +75,11 @@ void fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
-/* Ends the round as `end` says, and steps. */
+/* Ends the round of a worker, which was so many clocks ahead of the slowest, as `end`
+ * says; the worker accounts for its time. */
+void fal_end_own(struct fal_sched *s, struct fal_round *r, uint64_t behind,
+		 struct fal_act end, double now);
+/* The same, and steps. */
 void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		     double now);
 void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);

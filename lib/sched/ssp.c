@@ -8,15 +8,21 @@
 #include <assert.h>
 
 void
-fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+fal_end_own(struct fal_sched *s, struct fal_round *r, uint64_t behind, struct fal_act end,
+	    double now)
 {
-	struct fal_team *t = r->team;
 	struct fal_worker *w = fal_find(s, r->owner);
-	double divisor = fal_round_divisor(s, r);
-	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
-	assert(w != NULL); /* the rounds of a worker that left are abandoned */
+	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
+	fal_stale(s, r, behind);
 	fal_round_end(s, r, end, now);
 	fal_account(s, w, r);
+}
+
+void
+fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	const double divisor = fal_round_divisor(s, r);
+	fal_end_own(s, r, r->team->clock - fal_slowest(s, NULL), end, now);
 	fal_step(s, divisor);
 }
 
@@ -49,11 +55,7 @@ static void
 complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	struct fal_worker *w = fal_find(s, r->owner);
-	fal_stale(s, r, 0);
-	assert(w != NULL); /* the rounds of a worker that left are abandoned */
-	fal_round_end(s, r, end, now);
-	fal_account(s, w, r);
+	fal_end_own(s, r, 0, end, now);
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
 		return;
 	fal_teams_wake(s);

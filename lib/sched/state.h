@@ -182,7 +182,7 @@ struct fal_load {
 	uint64_t samples;
 };
 
-enum { FAL_HEAPS_OF_WORKERS = 8 }; /* of struct fal_sched */
+enum { FAL_HEAPS_OF_WORKERS = 10 }; /* of struct fal_sched */
 
 struct fal_sched {
 	struct fal_policy policy;
@@ -299,17 +299,17 @@ struct fal_sched {
 			struct fal_heap awaits;   /* a version that is not published, to
 						     begin; by that */
 			struct fal_heap planner;  /* scratch of fal_plan */
+			struct fal_heap own_heap[2]; /* the scheme\'s: see there */
 		};
 	};
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
-	uint32_t *eval_holder; /* by eval task: worker id, 0: nobody, FAL_EVALUATED */
-	size_t eval_holder_cap;
+	struct fal_eval_task {
+		uint32_t holder; /* worker id, 0: nobody, FAL_EVALUATED */
+		uint32_t said, worker[2], key[2]; /* who has evaluated it, two at most */
+	} *eval_task;
+	size_t eval_task_cap;
 	struct fal_holds eval_given; /* by eval task: to whom, ever */
-	struct fal_said {            /* by eval task: who has evaluated it */
-		uint32_t n, worker[2], key[2];
-	} *eval_said;
-	size_t eval_said_cap;
 	uint32_t *eval_free;
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
@@ -377,6 +377,8 @@ bool fal_drained(const struct fal_sched *s);
 
 /* The worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+/* The worker is to use so many lanes, and is told. */
+void fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes);
 /* The worker came, went, or changed: who counts, and who works for whom. */
 void fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
 

@@ -22,15 +22,11 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 	return t->version != s->version;
 }
 
-/* Ends the round of worker `w`, who need not be there any more. */
-static void
-end_round(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+/* Clocks that the round's worker is ahead of the slowest. */
+static uint64_t
+lead(const struct fal_sched *s, const struct fal_round *r)
 {
-	struct fal_worker *w = fal_find(s, r->owner);
-	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
-	fal_round_end(s, r, end, now);
-	if (w != NULL)
-		fal_account(s, w, r);
+	return r->team->clock - fal_slowest(s, NULL);
 }
 
 /* The update, when enough came for it; whoever is not done yet is too late. */
@@ -42,7 +38,7 @@ decide(struct fal_sched *s, double now)
 		return;
 	fal_step(s, (double)s->merged_samples);
 	while (s->newest != NULL)
-		end_round(s, s->newest, drop, now);
+		fal_end_own(s, s->newest, lead(s, s->newest), drop, now);
 	fal_teams_wake(s);
 }
 
@@ -50,7 +46,7 @@ static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	end_round(s, r, end, now);
+	fal_end_own(s, r, lead(s, r), end, now);
 	decide(s, now);
 }
 

@@ -10,11 +10,9 @@
  */
 #include "sched/scheme.h"
 
-#include <assert.h>
-
+/* s->own_heap[0], publish=slowest: least rate first, as refreshed. */
 struct wbsp {
-	uint32_t awaited;     /* no team before this place has yet to push */
-	struct fal_heap slow; /* publish=slowest: least rate first, as refreshed */
+	uint32_t awaited; /* no team before this place has yet to push */
 };
 
 /* Of a team. */
@@ -79,7 +77,7 @@ static bool
 due(struct fal_sched *s)
 {
 	struct wbsp *is = s->own;
-	uint32_t slowest = fal_heap_top(&is->slow);
+	uint32_t slowest = fal_heap_top(&s->own_heap[0]);
 	while (is->awaited < s->teams && !must_push(s->team[is->awaited]))
 		is->awaited++;
 	return is->awaited == s->teams ||
@@ -134,12 +132,8 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
 				     .weight = 1.0 / s->active,
 				     .among = s->active };
-	struct fal_worker *w = fal_find(s, r->owner);
 	struct steps *own = r->team->own;
-	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
-	assert(w != NULL); /* the rounds of a worker that left are abandoned */
-	fal_round_end(s, r, end, now);
-	fal_account(s, w, r);
+	fal_end_own(s, r, r->team->clock - fal_slowest(s, NULL), end, now);
 	own->pushed = true;
 	publish_if_due(s);
 }
@@ -147,40 +141,15 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 static void
 refreshed(struct fal_sched *s, const struct fal_worker *w)
 {
-	struct wbsp *is = s->own;
 	const uint32_t slot = fal_slot(s, w);
 	if (s->policy.rule.slowest && fal_worker_active(w))
-		fal_heap_set(&is->slow, slot, fal_rate(s, w, w->lanes));
+		fal_heap_set(&s->own_heap[0], slot, fal_rate(s, w, w->lanes));
 	else
-		fal_heap_remove(&is->slow, slot);
-}
-
-static void
-reserve(struct fal_sched *s, size_t workers)
-{
-	struct wbsp *is = s->own;
-	fal_heap_reserve(&is->slow, workers);
-}
-
-static void
-renumber(struct fal_sched *s)
-{
-	struct wbsp *is = s->own;
-	fal_heap_clear(&is->slow);
-}
-
-static void
-leave(struct fal_sched *s)
-{
-	struct wbsp *is = s->own;
-	fal_heap_free(&is->slow);
+		fal_heap_remove(&s->own_heap[0], slot);
 }
 
 const struct fal_scheme fal_scheme_wbsp = { .own = sizeof(struct wbsp),
 					    .team_own = sizeof(struct steps),
-					    .leave = leave,
-					    .reserve = reserve,
-					    .renumber = renumber,
 					    .ahead = ahead,
 					    .may_begin = may_begin,
 					    .begin = begin,
