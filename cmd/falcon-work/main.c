@@ -23,8 +23,7 @@ enum { MUTE_MAX = 8 }; /* starts of a trainer in a row without a hello */
 
 /* As given; NULL: not. */
 struct given {
-	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec,
-		*predict;
+	const char *key, *lanes, *cache, *emulate, *compress, *eval, *exec, *predict;
 	bool json, try;
 };
 
@@ -99,7 +98,7 @@ open_exec(const struct given *t, struct work_opt *opt)
 	}
 	if (opt->verbose && opt->exec->hello.about[0] != '\0')
 		fal_cli_err(PROG, "trainer: %s", opt->exec->hello.about);
-	if (t->data == NULL || opt->exec->hello.samples)
+	if (opt->data == NULL || opt->exec->hello.samples)
 		return FAL_EXIT_DONE;
 	fal_cli_err(PROG, "--data: the trainer has data of its own");
 	return FAL_EXIT_USAGE;
@@ -121,11 +120,10 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 	}
 	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
 		return usage("lanes", t->lanes, "MIN:MAX, or a number");
-	if (t->name != NULL && !fal_name_valid(t->name))
-		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");
+	if (opt->name != NULL && !fal_name_valid(opt->name))
+		return usage("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
 	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
 		return usage("compress", t->compress, "auto, always or never");
-	opt->data = t->data;
 	return FAL_EXIT_DONE;
 }
 
@@ -153,7 +151,8 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	struct fal_diag diag;
 	int code = check(t, addr, opt);
 	gethostname(host, sizeof(host) - 1);
-	opt->name = t->name != NULL ? t->name : fal_name_valid(host) ? host : "worker";
+	if (opt->name == NULL)
+		opt->name = fal_name_valid(host) ? host : "worker";
 	if (code == FAL_EXIT_DONE)
 		code = read_emulate(t->emulate, opt);
 	if (code == FAL_EXIT_DONE) {
@@ -204,11 +203,11 @@ main(int argc, char **argv)
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
 		  "how many tasks may run at a time (default: 1 to the cores)",
 		  "MIN:MAX" },
-		{ "name", 'n', FAL_OPT_TEXT, &t.name,
+		{ "name", 'n', FAL_OPT_TEXT, &opt.name,
 		  "this worker's name (default: the host's)", "NAME" },
 		{ "cache", 0, FAL_OPT_TEXT, &t.cache,
 		  "where data are kept between runs; none: nowhere", "DIR" },
-		{ "data", 0, FAL_OPT_TEXT, &t.data, "a local copy of the data files",
+		{ "data", 0, FAL_OPT_TEXT, &opt.data, "a local copy of the data files",
 		  "DIR" },
 		{ "emulate", 0, FAL_OPT_TEXT, &t.emulate,
 		  "take the time of another machine; see falcon-emulate(5)", "SPEC" },

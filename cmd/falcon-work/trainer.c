@@ -551,7 +551,6 @@ start(struct trainer *t)
 {
 	static const char *const name[] = { "falcon-params", "falcon-grads",
 					    "falcon-samples" };
-	const struct fal_grad_greeting hello = { t->conf.worker, t->conf.number };
 	t->starts++;
 	t->started = uv_hrtime();
 	t->late = t->useful = false;
@@ -581,7 +580,7 @@ start(struct trainer *t)
 	t->stage = STARTED;
 	t->pid = t->proc.pid;
 	t->pidfd = (int)syscall(SYS_pidfd_open, t->proc.pid, 0);
-	fal_grad_put_hello(&t->lines.b, &hello);
+	fal_grad_put_hello(&t->lines.b, t->conf.worker, t->conf.number);
 }
 
 static void

@@ -38,12 +38,12 @@ put_seed(struct fal_buf *b, uint64_t seed)
 }
 
 void
-fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g)
+fal_grad_put_hello(struct fal_buf *b, const char *worker, uint32_t lane)
 {
 	begin(b, "hello");
 	fal_json_member_u64(b, "protocol", FAL_GRAD_PROTOCOL);
-	fal_json_member_str(b, "worker", g->worker);
-	fal_json_member_u64(b, "lane", g->lane);
+	fal_json_member_str(b, "worker", worker);
+	fal_json_member_u64(b, "lane", lane);
 	end(b);
 }
 

@@ -21,11 +21,8 @@ enum {
 /* --- to the trainer; each appends one line, errors are sticky in `b` -----------------
  */
 
-struct fal_grad_greeting {
-	const char *worker; /* borrowed */
-	uint32_t lane;      /* the number of this trainer, from 0 */
-};
-void fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g);
+/* `lane`: the number of this trainer, from 0. */
+void fal_grad_put_hello(struct fal_buf *b, const char *worker, uint32_t lane);
 
 /* A memfd that is a safetensors file of `bytes` bytes, whose tensors' data begin at
  * `data`.  All 0: there is none. */

@@ -36,7 +36,7 @@ puts_lines(void **state)
 	static const uint32_t index[] = { 7, 0, 4294967295 };
 	struct fal_buf b = { 0 };
 	(void)state;
-	fal_grad_put_hello(&b, &(struct fal_grad_greeting){ "a\"b", 1 });
+	fal_grad_put_hello(&b, "a\"b", 1);
 	says(&b, "{\"op\":\"hello\",\"protocol\":1,\"worker\":\"a\\\"b\",\"lane\":1}\n");
 	const struct fal_grad_task t = { .id = 9,
 					 .clock = 3,
