@@ -581,7 +581,7 @@ send_part(struct ps_wants *w, struct ps_want *want, bool early)
 	return FAL_OK;
 }
 
-/* Forgets a want: all of it has left, or its reader is gone. */
+/* Forgets a want: its version has left, or its reader is gone. */
 static void
 end_want(struct ps_wants *w, const struct ps_want *want)
 {

@@ -1,5 +1,5 @@
-/* Versions that leave: encoded once for all workers (design.md, D10), for each who is to
- * have them; and what the shards of a process have served. */
+/* Versions are encoded once for all workers (design.md, D10), and leave for each one that
+ * is to have them; the shards' traffic is counted. */
 #ifndef FALCON_PS_BROADCAST_H
 #define FALCON_PS_BROADCAST_H
 
@@ -124,7 +124,7 @@ void ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 int ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,
 		  const struct fal_msg *m);
 
-/* ---- who is to have which --- */
+/* ---- wants: a version, a shard, and the session that is to have it --- */
 
 /* Who reads: a session. */
 struct ps_reader {
@@ -154,8 +154,8 @@ struct ps_wants {
 	struct ps_served served;
 };
 
-/* Whoever reads by this channel (NULL: it is still to come) was told of nothing yet; what
- * it wanted stays. */
+/* The reader has this channel (NULL: it is still to come), and was told of nothing by it;
+ * the versions that the reader waits for stay. */
 void ps_reader_begin(struct ps_reader *reader, struct fal_chan *c);
 /* The reader is gone, before its memory is. */
 void ps_reader_end(struct ps_wants *w, struct ps_reader *reader);

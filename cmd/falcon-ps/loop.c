@@ -1,5 +1,5 @@
-/* The loop: how the server begins, its timers and signals, what it shows, and its end.
- * Those who are served are sessions.c's. */
+/* The loop: the server's begin, its timers and signals, the progress that it shows, and
+ * its end.  Sessions are in sessions.c. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -739,8 +739,8 @@ ps_host_close(struct ps_host *h)
 	signal(SIGTERM, SIG_IGN);
 }
 
-/* The policy is known, blocks have their shards if these are all here, and workers may
- * come.  0, or an error with its diagnosis. */
+/* Reads the policy, places blocks if all shards are here, and listens.  0, or an error
+ * with its diagnosis. */
 static int
 open_server(struct ps_server *s)
 {

@@ -1,13 +1,7 @@
-/* Those who look on: followers of the trace. */
+/* Observers: followers of the trace. */
 #include "server.h"
 
-#include "base/text.h"
-#include "cli/cli.h"
 #include "trace/writer.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 static void
 send_lines(struct ps_session *session, const uint8_t *p, size_t n)
@@ -37,29 +31,22 @@ ps_trace(void *arg, const char *line, size_t n)
 	}
 }
 
-/* What a follower gets first, and what time it is. */
-static void
-put_history(struct ps_server *s, struct fal_buf *history)
-{
-	struct fal_buf out = { 0 };
-	ps_record_history(&s->run->record, history);
-	/* What time it is: where nothing moves, lines do not tell. */
-	fal_trace_put(&out, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
-		      &(struct fal_ev_now){ s->run->record.chain.link });
-	fal_put_bytes(history, out.p, out.n);
-	fal_put_u8(history, '\n');
-	fal_buf_free(&out);
-}
-
 void
 ps_follow(struct ps_server *s, struct ps_session *session)
 {
-	struct fal_buf history = { 0 };
-	put_history(s, &history);
+	struct ps_record *r = &s->run->record;
+	struct fal_buf history = { 0 }, now = { 0 };
+	ps_record_history(r, &history);
+	/* What time it is: where nothing moves, lines do not tell. */
+	fal_trace_put(&now, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
+		      &(struct fal_ev_now){ r->chain.link });
+	fal_put_bytes(&history, now.p, now.n);
+	fal_put_u8(&history, '\n');
 	send_lines(session, history.p, history.n);
 	session->follows = true;
 	if (!session->live || s->saved)
 		ps_bid_farewell(session);
+	fal_buf_free(&now);
 	fal_buf_free(&history);
 }
 

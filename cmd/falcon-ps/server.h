@@ -1,4 +1,4 @@
-/* falcon-ps: what it was told and has open, and the server's state.
+/* falcon-ps: the options and files of a run, and the server's state.
  *
  *	main          options and files; a job that begins, goes on, and is over
  *	loop          the event loop: begin, timers, signals, end
@@ -204,7 +204,7 @@ void above_claimed(void *arg, const struct fal_coord_claimed *is);
 void above_given(void *arg, uint64_t round);
 void above_evaluated(void *arg, const struct fal_msg *m);
 
-/* ---- what it was told, and has open --- */
+/* ---- a run: its options, files and descriptors --- */
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
@@ -238,7 +238,7 @@ ps_close(void *handle)
 		uv_close(handle, NULL);
 }
 
-/* What an incarnation came to. */
+/* The outcome of an incarnation. */
 struct ps_outcome {
 	struct fal_coord_status status;
 	char sha256[65];         /* of the model that was kept; "": none was */
@@ -775,8 +775,8 @@ void ps_moved(struct ps_server *s, struct ps_session *session);
 /* A session of this key is ended for what it did: stderr and trace say so, of each key
  * once in FAL_REFUSALS_S. */
 void ps_log_refused(struct ps_server *s, const char *key, const char *why);
-/* Of fal_listen_ops: somebody came no further than the handshake; stderr alone says so,
- * and how many. */
+/* A client came no further than the handshake (fal_listen_ops.on_refused): stderr alone
+ * says so, and how many did. */
 void ps_log_stranger(void *arg, const char *source, const char *why);
 /* Says what is due by now of all these; `over`: all that was not said yet. */
 void ps_tell_refusals(struct ps_server *s, bool over);

@@ -1,5 +1,5 @@
-/* Those who are served: what their keys have cost, their sessions, what is long and sent
- * as there is room, what they say, and what the coordinator sends them. */
+/* Sessions: what their keys have cost, their table, long answers that are sent as there
+ * is room, their messages, and what the coordinator sends. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -108,7 +108,8 @@ looks_on(const struct ps_session *session)
 	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
 }
 
-/* Are both of one key, and, where one key is for all who work, of one source? */
+/* Do two sessions share their key's limits: are they of one key, and, where one key is
+ * for all workers, of one source? */
 static bool
 share_limits(const struct ps_session *a, const struct ps_session *b)
 {
@@ -546,7 +547,7 @@ ps_put_off_held(struct ps_server *s)
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	/* Who may send what; the first that fits. */
+	/* Kinds of senders: the first one that may send a message has it taken. */
 	static const struct {
 		enum fal_sender from;
 		enum fal_role role;

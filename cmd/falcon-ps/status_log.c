@@ -1,4 +1,5 @@
-/* The log: who is here, who was refused, what sizes cost, and whom the job waits for. */
+/* The log on stderr: workers that come and go, refusals, the cost of sizes, and whom the
+ * job waits for. */
 #include "server.h"
 
 #include "base/mem.h"
