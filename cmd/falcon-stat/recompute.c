@@ -339,29 +339,13 @@ judge_line(const struct recompute *r, const struct fal_ev_ledger *e)
 	free(all);
 }
 
-/* Keys, each once. */
-struct keys {
-	const char **v;
-	size_t n, cap;
-};
-
-static void
-add_key(struct keys *k, const char *name)
-{
-	for (size_t i = 0; i < k->n; i++)
-		if (strcmp(k->v[i], name) == 0)
-			return;
-	FAL_XGROW(k->v, k->cap, k->n + 1);
-	k->v[k->n++] = name;
-}
-
 /* Can it be the fault of whoever's tasks are not what they must be?  Where it is not sure
  * what the clock was computed with: if more keys made what is right than did not. */
 static bool
 may_blame(const struct recompute *r, bool sure)
 {
 	const struct course_clock *at = &r->course.clock[r->clock];
-	struct keys right = { 0 }, wrong = { 0 };
+	json_t *right = NULL, *wrong = NULL; /* keys (fal_names_put) */
 	for (size_t i = 0; i < at->lines && !sure; i++) {
 		const struct fal_ev_ledger *e = line_of(r, i);
 		struct contrib *all = read_line(r, e);
@@ -369,13 +353,15 @@ may_blame(const struct recompute *r, bool sure)
 			const struct course_worker *w =
 				course_worker(&r->course, all[k].id[0]);
 			if (w != NULL && w->key != NULL)
-				add_key(all[k].wrongs > 0 ? &wrong : &right, w->key);
+				fal_names_put(all[k].wrongs > 0 ? &wrong : &right, w->key,
+					      1);
 		}
 		free(all);
 	}
-	free(right.v);
-	free(wrong.v);
-	return wrong.n == 0 || right.n > wrong.n;
+	const size_t rights = json_object_size(right), wrongs = json_object_size(wrong);
+	json_decref(right);
+	json_decref(wrong);
+	return wrongs == 0 || rights > wrongs;
 }
 
 /* Adds each contribution that is not what its tasks make, with its key, to what is wrong;

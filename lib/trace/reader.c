@@ -197,14 +197,6 @@ read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 }
 
 static struct fal_trace_list
-read_tuple(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
-{
-	const struct fal_member flat = { .name = m->name };
-	read_length(l, v, m->name, m->arg);
-	return read_rows(l, v, &flat, UINT32_MAX);
-}
-
-static struct fal_trace_list
 read_hexes(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
 {
 	const size_t n = read_length(l, v, m->name, 0);
@@ -301,7 +293,9 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 							    NULL, 16) };
 		break;
 	case FAL_M_TUPLE:
-		all = read_tuple(l, v, m);
+		read_length(l, v, m->name, m->arg);
+		all = read_rows(l, v, &(struct fal_member){ .name = m->name },
+				UINT32_MAX);
 		break;
 	case FAL_M_ROWS:
 		all = read_rows(l, v, m, FAL_TRACE_NUM_MAX);
@@ -675,8 +669,7 @@ int
 fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
 {
 	if (n > max)
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %ju is above %ju", name, (uint64_t)n,
-			       max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %ju is above %ju", name, n, max);
 	return l->err;
 }
 
