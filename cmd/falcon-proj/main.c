@@ -278,27 +278,6 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	return code;
 }
 
-/* Options that would do nothing; -1, or an exit code. */
-static int
-check_idle(const struct fal_cli *cli, const struct proj_opt *o)
-{
-	const struct {
-		const char *name;
-		bool works;
-		const char *with;
-	} option[] = { { "min-gain", o->policy, "policy" },
-		       { "allow-model", o->policy, "policy" },
-		       { "window", o->follow, "follow" },
-		       { "seed", o->workers != NULL, "workers" } };
-	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++) {
-		if (option[i].works || !fal_cli_given(cli, option[i].name))
-			continue;
-		return say(FAL_EXIT_USAGE, "--%s: only with --%s", option[i].name,
-			   option[i].with);
-	}
-	return -1;
-}
-
 /* Numbers within their bounds, options that go together.  -1, or an exit code. */
 static int
 check(const struct fal_cli *cli, const struct proj_opt *o)
@@ -329,7 +308,20 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 	if (o->min_gain < 0 || o->min_gain > 100)
 		return say(FAL_EXIT_USAGE, "--min-gain: '%g' is not from 0 to 100",
 			   o->min_gain);
-	return check_idle(cli, o);
+	/* Options that would do nothing. */
+	const struct {
+		const char *name;
+		bool works;
+		const char *with;
+	} option[] = { { "min-gain", o->policy, "policy" },
+		       { "allow-model", o->policy, "policy" },
+		       { "window", o->follow, "follow" },
+		       { "seed", o->workers != NULL, "workers" } };
+	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
+		if (!option[i].works && fal_cli_given(cli, option[i].name))
+			return say(FAL_EXIT_USAGE, "--%s: only with --%s", option[i].name,
+				   option[i].with);
+	return -1;
 }
 
 int

@@ -170,17 +170,6 @@ judge_names(const struct reader *r)
 	return FAL_OK;
 }
 
-/* Makes them those that others are to have. */
-static void
-tell_names(struct reader *r)
-{
-	struct fal_columns *c = r->as;
-	c->name = fal_xcalloc(r->columns, sizeof(*c->name));
-	c->file = fal_xstrdup(r->s.path);
-	for (; c->n < r->columns; c->n++)
-		c->name[c->n] = fal_xstrdup(r->name[c->n]);
-}
-
 static int
 read_header(struct reader *r)
 {
@@ -203,9 +192,14 @@ read_header(struct reader *r)
 		err = fail(r, FAL_EFORMAT, 1, "no column but the label's");
 	if (err == FAL_OK && r->as != NULL && r->as->n > 0)
 		err = judge_names(r);
-	else if (err == FAL_OK && r->as != NULL)
-		tell_names(r);
-	return err;
+	if (err < 0 || r->as == NULL || r->as->n > 0)
+		return err;
+	/* They become those that others are to have. */
+	r->as->name = fal_xcalloc(r->columns, sizeof(*r->as->name));
+	r->as->file = fal_xstrdup(r->s.path);
+	for (size_t i = 0; i < r->columns; i++)
+		r->as->name[r->as->n++] = fal_xstrdup(r->name[i]);
+	return FAL_OK;
 }
 
 /* Adds to the diagnosis of a header what the first line looks like: numbers, or columns

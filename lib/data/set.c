@@ -166,18 +166,6 @@ make_classes(const struct side *lab, uint32_t asked, struct fal_set *out,
 	return FAL_OK;
 }
 
-static void
-make_targets(const struct side *lab, struct fal_set *out)
-{
-	const size_t size = fal_dtype_size(lab->a.dtype);
-	for (uint32_t i = 0; i < lab->a.rows; i++) {
-		const float v = fal_dtype_float(lab->a.dtype, lab->a.data + i * size);
-		memcpy(&out->labels[i], &v, sizeof(v));
-	}
-	out->targets = true;
-	out->classes = 1;
-}
-
 /* The set of two arrays; the samples are taken. */
 static int
 make_set(struct side *img, const struct side *lab, const struct fal_set_opts *opts,
@@ -195,9 +183,16 @@ make_set(struct side *img, const struct side *lab, const struct fal_set_opts *op
 	set.labels = fal_calloc(set.n, sizeof(*set.labels));
 	if (set.labels == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", lab->name);
-	if (opts->targets)
-		make_targets(lab, &set);
-	else if ((err = make_classes(lab, opts->classes, &set, diag)) < 0) {
+	if (opts->targets) {
+		const size_t size = fal_dtype_size(lab->a.dtype);
+		for (uint32_t i = 0; i < lab->a.rows; i++) {
+			const float v =
+				fal_dtype_float(lab->a.dtype, lab->a.data + i * size);
+			memcpy(&set.labels[i], &v, sizeof(v));
+		}
+		set.targets = true;
+		set.classes = 1;
+	} else if ((err = make_classes(lab, opts->classes, &set, diag)) < 0) {
 		fal_set_free(&set);
 		return err;
 	}

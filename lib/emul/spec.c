@@ -363,23 +363,6 @@ conclude(struct reader *r)
 	e->crash_ns = 1 + (uint64_t)(-1e9 * r->crash_every * log(u[0]));
 }
 
-static int
-open_files(struct reader *r)
-{
-	int err = FAL_OK;
-	if (r->trace != NULL)
-		err = fal_speeds_read(r->trace, &r->e->trace, r->diag);
-	if (err < 0 || r->record == NULL)
-		return err;
-	r->e->record = fopen(r->record, "we");
-	if (r->e->record == NULL)
-		return fal_diag_set(r->diag, FAL_EIO, "%s: %s", r->record,
-				    strerror(errno));
-	/* A crash is not to cut it. */
-	setvbuf(r->e->record, NULL, _IOLBF, 0);
-	return FAL_OK;
-}
-
 /* All of SPEC; changes `spec`. */
 static int
 read_all(struct reader *r, char *spec)
@@ -396,7 +379,17 @@ read_all(struct reader *r, char *spec)
 	if (err < 0)
 		return err;
 	conclude(r);
-	return open_files(r);
+	if (r->trace != NULL)
+		err = fal_speeds_read(r->trace, &r->e->trace, r->diag);
+	if (err < 0 || r->record == NULL)
+		return err;
+	r->e->record = fopen(r->record, "we");
+	if (r->e->record == NULL)
+		return fal_diag_set(r->diag, FAL_EIO, "%s: %s", r->record,
+				    strerror(errno));
+	/* A crash is not to cut it. */
+	setvbuf(r->e->record, NULL, _IOLBF, 0);
+	return FAL_OK;
 }
 
 int
