@@ -20,9 +20,8 @@ int
 ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
 {
 	struct fal_buf out = { 0 };
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		err = fal_chan_send(c, &out, how);
+	fal_msg_put(&out, m);
+	const int err = fal_chan_send(c, &out, how);
 	if (out.n > 0)
 		fal_secret_wipe(out.p, out.n);
 	fal_buf_free(&out);
@@ -104,8 +103,7 @@ encode_piece(const struct ps_publisher *p, uint64_t version,
 {
 	struct fal_buf head[PIECE] = { 0 };
 	struct fal_shared_text text[PIECE] = { 0 };
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		const uint32_t b = at[i] * FAL_MODEL_BLOCKS;
 		const size_t before = (size_t)b * FAL_BLOCK;
 		const struct fal_model_part of = {
@@ -117,13 +115,12 @@ encode_piece(const struct ps_publisher *p, uint64_t version,
 			.exps = part->exps + b
 		};
 		struct fal_tail values;
-		err = fal_msg_put_model_head(&head[i], p->incarnation, &of, &values);
+		fal_msg_put_model_head(&head[i], p->incarnation, &of, &values);
 		text[i].msg = (struct fal_aead_text){ head[i].p, head[i].n, values.p,
 						      values.n };
 		text[i].index = at[i];
 	}
-	if (err == FAL_OK)
-		err = fal_shared_add_texts(s, text, n);
+	const int err = fal_shared_add_texts(s, text, n);
 	for (uint32_t i = 0; i < n; i++)
 		fal_buf_free(&head[i]);
 	return err;

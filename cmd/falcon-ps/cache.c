@@ -15,9 +15,8 @@ put_piece(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
 	struct fal_buf msg = { 0 };
 	const size_t at = out->n;
 	fal_put_u32(out, 0);
-	int err = fal_msg_put(&msg, m);
-	if (err == FAL_OK)
-		err = fal_zip_compress(c->zip, msg.p, msg.n, out);
+	fal_msg_put(&msg, m);
+	int err = fal_zip_compress(c->zip, msg.p, msg.n, out);
 	fal_buf_free(&msg);
 	if (err < 0 || out->err < 0)
 		return err < 0 ? err : out->err;

@@ -321,8 +321,7 @@ session_send(struct session *s, struct fal_msg *m)
 {
 	struct fal_buf out = { 0 };
 	m->incarnation = s->incarnation;
-	if (fal_msg_put(&out, m) < 0)
-		fal_out_of_memory();
+	fal_msg_put(&out, m);
 	agent_send(s, &out, false);
 	fal_buf_free(&out);
 }
@@ -1012,8 +1011,7 @@ on_link_open(void *arg, struct fal_chan *c)
 	struct fal_buf out = { 0 };
 	link_of(s, c)->open = true;
 	fal_chan_compress(c, s->opt->compress);
-	if (fal_msg_put(&out, &m) < 0)
-		fal_out_of_memory();
+	fal_msg_put(&out, &m);
 	int err = fal_chan_send(c, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	if (err < 0) {

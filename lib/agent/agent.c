@@ -189,8 +189,7 @@ agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 {
 	struct fal_buf out = { 0 };
 	m->incarnation = a->conf.incarnation;
-	if (fal_msg_put(&out, m) < 0)
-		fal_out_of_memory();
+	fal_msg_put(&out, m);
 	a->ops.send(a->ops.arg, &out, bulk);
 	fal_buf_free(&out);
 }

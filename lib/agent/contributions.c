@@ -339,8 +339,7 @@ send_records(struct fal_agent *a, uint32_t shard, const struct push *p, size_t n
 	struct fal_buf head = { 0 };
 	m.push.ticket = p->ticket;
 	m.push.epoch = a->conf.map_epoch;
-	if (fal_msg_put(&head, &m) < 0)
-		fal_out_of_memory();
+	fal_msg_put(&head, &m);
 	assert(head.n <= FAL_MSG_HEAD);
 	uint8_t *at = a->records.p + FAL_MSG_HEAD - head.n;
 	memcpy(at, head.p, head.n);

@@ -58,8 +58,7 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 	if (peer == 0)
 		return;
 	m->incarnation = c->conf.tickets.incarnation;
-	if (fal_msg_put(&out, m) < 0)
-		fal_out_of_memory();
+	fal_msg_put(&out, m);
 	c->ops.send(coord_call(c), peer, &out);
 	coord_called(c);
 	fal_buf_free(&out);

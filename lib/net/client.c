@@ -280,9 +280,8 @@ void
 fal_client_send(struct fal_client *c, const struct fal_msg *m)
 {
 	struct fal_buf out = { 0 };
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		err = fal_chan_send(c->chan, &out, FAL_SEND_CONTROL);
+	fal_msg_put(&out, m);
+	int err = fal_chan_send(c->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	if (err < 0)
 		fail(c, err);

@@ -52,6 +52,16 @@ struct fal_handshake {
 	size_t said_n;
 };
 
+/* Room for all that either side says, so that no put lacks memory. */
+static void
+reserve(struct fal_buf *b)
+{
+	const size_t n = b->n;
+	if (fal_buf_room(b, FAL_HANDSHAKE_MAX) == NULL)
+		fal_out_of_memory();
+	b->n = n;
+}
+
 static void
 put_version(struct fal_buf *b)
 {
@@ -196,13 +206,12 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_client_key_print(key, hs->fingerprint);
 	const size_t from = out->n;
+	reserve(out);
 	put_preamble(out, key);
 	const size_t preamble_n = hs->said_n = out->n - from;
 	memcpy(hs->said, out->p + from, preamble_n);
 	int err = say_first(hs, key);
 	fal_put_bytes(out, hs->said + preamble_n, hs->said_n - preamble_n);
-	if (out->err < 0)
-		fal_out_of_memory(); /* for a few hundred bytes */
 	if (err == FAL_OK)
 		*h = hs;
 	else
@@ -388,8 +397,6 @@ refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdi
 	fal_put_u8(out, 0);
 	if (g->major >= BUILD_MAJOR)
 		put_build(out);
-	if (out->err < 0)
-		return out->err;
 	const size_t n = out->n - from;
 	memcpy(both, g->p, g->n);
 	memcpy(both + g->n, out->p + from, n);
@@ -397,7 +404,7 @@ refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdi
 	fal_mac(LABEL_REFUSAL, key, both, g->n + n, mac);
 	fal_secret_wipe(key, sizeof(key));
 	fal_put_bytes(out, mac, MAC_N);
-	return out->err < 0 ? out->err : FAL_EVERSION;
+	return FAL_EVERSION;
 }
 
 /* What stands between name and MAC: the suite, message 1. */
@@ -451,19 +458,15 @@ read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 static int
 welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s, struct fal_buf *out)
 {
-	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N];
+	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N], msg[NOISE_2];
 	put_version(out);
 	fal_put_u8(out, VERDICT_OK);
 	fal_put_u8(out, suite);
-	if (out->err < 0)
-		return out->err;
 	memcpy(head, out->p + out->n - HEAD_N, HEAD_N);
-	uint8_t *msg = fal_buf_room(out, NOISE_2);
-	if (msg == NULL)
-		return FAL_ENOMEM;
 	int err = fal_noise_write(ns, head, HEAD_N, msg);
 	if (err < 0)
 		return err;
+	fal_put_bytes(out, msg, NOISE_2);
 	return fal_noise_split(ns, suite, &s->tx, &s->rx, hash);
 }
 
@@ -473,6 +476,7 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 {
 	struct fal_session new = { .used = g->n, .role = g->key->role };
 	const size_t from = out->n;
+	reserve(out);
 	struct body body;
 	const uint8_t verdict = read_body(g, &body, diag);
 	if (verdict != VERDICT_OK)

@@ -56,7 +56,7 @@ int fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
  * `s` but role.  FAL_ETRUNC: more bytes are needed, call again with all of them; else
  * `h` is of no use any more: FAL_EFORMAT (not our protocol, or one from before versions
  * were authenticated), FAL_EVERSION (a refusal, authenticated: `diag` says which, and
- * names both versions), FAL_EAUTH, FAL_ENOMEM. */
+ * names both versions), FAL_EAUTH. */
 int fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 			 struct fal_session *s, struct fal_diag *diag);
 
@@ -85,7 +85,7 @@ int fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t
 			size_t n, struct fal_greeting *g, struct fal_diag *diag);
 
 /* The second: on success sets `s` and appends the answer to `out`.  FAL_EFORMAT,
- * FAL_EAUTH, FAL_ENOMEM (say nothing, close); FAL_EVERSION (`out` holds a refusal). */
+ * FAL_EAUTH (say nothing, close); FAL_EVERSION (`out` holds a refusal). */
 int fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 			 struct fal_session *s, struct fal_buf *out,
 			 struct fal_diag *diag);

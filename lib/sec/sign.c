@@ -1,6 +1,7 @@
 /* Ed25519 by libsodium; PEM and base64 by comparing with what would be written. */
 #include "sec/sign.h"
 
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <sodium.h>
@@ -115,22 +116,22 @@ fal_sign_public_parse(const char *text, size_t n, uint8_t public[static FAL_KEY_
 
 enum { SIGNATURE_TEXT = 88 }; /* characters of base64 */
 
-int
+void
 fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line)
 {
 	uint8_t public[FAL_KEY_BYTES], signature[crypto_sign_BYTES];
 	char text[SIGNATURE_TEXT + 1];
 	uint8_t *both = fal_secret_alloc(crypto_sign_SECRETKEYBYTES);
 	fal_put_u8(line, '\n');
-	if (line->err == FAL_OK) {
-		(void)crypto_sign_seed_keypair(public, both, secret);
-		(void)crypto_sign_detached(signature, NULL, line->p, line->n, both);
-		sodium_bin2base64(text, sizeof(text), signature, sizeof(signature),
-				  BASE64);
-		fal_put_fmt(line, "%s\n", text);
-	}
+	if (line->err < 0)
+		fal_out_of_memory();
+	(void)crypto_sign_seed_keypair(public, both, secret);
+	(void)crypto_sign_detached(signature, NULL, line->p, line->n, both);
+	sodium_bin2base64(text, sizeof(text), signature, sizeof(signature), BASE64);
+	fal_put_fmt(line, "%s\n", text);
+	if (line->err < 0)
+		fal_out_of_memory();
 	fal_secret_free(both);
-	return line->err;
 }
 
 int

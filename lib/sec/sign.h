@@ -31,8 +31,8 @@ int fal_sign_public_parse(const char *text, size_t n,
 			  uint8_t public[static FAL_KEY_BYTES]);
 
 /* Appends to `line`, which has no newline, a newline, the signature of all that in
- * base64, and a newline.  FAL_ENOMEM. */
-int fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line);
+ * base64, and a newline. */
+void fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line);
 
 /* Checks what fal_sign_line has made, byte for byte; sets the length of the line, which
  * begins at `text`.  FAL_EFORMAT: not a signed line; FAL_EAUTH: not of this key, or

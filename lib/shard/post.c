@@ -32,9 +32,8 @@ send_pieces(struct fal_msg *m, fal_post_each *each, void *arg)
 		left.n -= tail->n;
 		m->say.more = left.n > 0;
 		fal_buf_clear(&out);
-		err = fal_msg_put(&out, m);
-		if (err == FAL_OK)
-			err = each(arg, &out);
+		fal_msg_put(&out, m);
+		err = each(arg, &out);
 	} while (err >= 0 && left.n > 0);
 	fal_buf_free(&out);
 	return err < 0 ? err : FAL_OK;
@@ -102,7 +101,9 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, struct fal
 		m.order.version = o->map->epoch;
 		m.order.map = (struct fal_tail){ map.p, map.n };
 	}
-	int err = map.err < 0 ? map.err : fal_msg_put(out, &m);
+	const int err = map.err;
+	if (err == FAL_OK)
+		fal_msg_put(out, &m);
 	fal_buf_free(&map);
 	return err;
 }
@@ -312,7 +313,9 @@ fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
 		fal_put_u64(&list, image->array[i].bytes);
 	}
 	m.image.arrays = (struct fal_tail){ list.p, list.n };
-	int err = list.err < 0 ? list.err : fal_msg_put(out, &m);
+	const int err = list.err;
+	if (err == FAL_OK)
+		fal_msg_put(out, &m);
 	fal_buf_free(&list);
 	return err;
 }
@@ -389,7 +392,7 @@ fal_post_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *ima
 	m.bytes.bytes = (struct fal_tail){ (const uint8_t *)a->p + at->offset,
 					   left < PIECE ? left : PIECE };
 	at->offset += m.bytes.bytes.n;
-	(void)fal_msg_put(out, &m); /* its error is out's */
+	fal_msg_put(out, &m);
 	return true;
 }
 

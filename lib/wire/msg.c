@@ -2,8 +2,10 @@
 #include "wire/msg.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "wire/bfp.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -203,18 +205,18 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		r->err = FAL_ELIMIT;
 }
 
-int
+void
 fal_msg_put(struct fal_buf *out, const struct fal_msg *m)
 {
 	const struct desc *d = find(m->type);
-	if (d == NULL)
-		return FAL_EINVAL;
+	assert(d != NULL);
 	fal_put_u16(out, m->type);
 	fal_put_u16(out, 0);
 	fal_put_u32(out, m->incarnation);
 	for (uint8_t i = 0; i < d->fields; i++)
 		put_field(out, d->field[i].kind, (const char *)m + d->field[i].at);
-	return out->err;
+	if (out->err == FAL_ENOMEM)
+		fal_out_of_memory();
 }
 
 int
@@ -297,7 +299,7 @@ fal_msg_model_blocks(uint32_t blocks, uint32_t index)
 	return left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS;
 }
 
-int
+void
 fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 		       const struct fal_model_part *part, struct fal_tail *values)
 {
@@ -310,17 +312,19 @@ fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 	fal_put_bytes(out, part->exps, part->blocks);
 	values->p = (const uint8_t *)part->params;
 	values->n = (part->values < most ? part->values : most) * sizeof(*part->params);
-	return out->err;
+	if (out->err == FAL_ENOMEM)
+		fal_out_of_memory();
 }
 
-int
+void
 fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 		  const struct fal_model_part *part)
 {
 	struct fal_tail values;
 	fal_msg_put_model_head(out, incarnation, part, &values);
 	fal_put_bytes(out, values.p, values.n);
-	return out->err;
+	if (out->err == FAL_ENOMEM)
+		fal_out_of_memory();
 }
 
 void

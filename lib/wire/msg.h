@@ -460,8 +460,8 @@ struct fal_msg {
 };
 
 /* Appends the message's bytes: u16 type, u16 0, u32 incarnation, its fields in table
- * order, its tail.  0 or FAL_ENOMEM. */
-int fal_msg_put(struct fal_buf *out, const struct fal_msg *m);
+ * order, its tail.  A lack of memory ends the program, here and below. */
+void fal_msg_put(struct fal_buf *out, const struct fal_msg *m);
 
 /* Reads one message of exactly n bytes.  Tails are borrowed from `p`.
  * 0; FAL_ETRUNC, FAL_EFORMAT (also unknown types and trailing bytes), FAL_ELIMIT. */
@@ -496,10 +496,10 @@ uint32_t fal_msg_models(uint32_t blocks);
 uint32_t fal_msg_model_blocks(uint32_t blocks, uint32_t index);
 /* Appends their MODEL message, and that but for its values: where these are, which belong
  * behind it. */
-int fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
-			   const struct fal_model_part *part, struct fal_tail *values);
-int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
-		      const struct fal_model_part *part);
+void fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
+			    const struct fal_model_part *part, struct fal_tail *values);
+void fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
+		       const struct fal_model_part *part);
 
 /* What all readers of a published version must agree on, the additional data of its
  * shared records: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */

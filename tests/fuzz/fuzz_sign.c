@@ -41,7 +41,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (memchr(data, '\n', n) != NULL)
 		return 0;
 	fal_put_bytes(&line, data, n);
-	check(fal_sign_line(secret, &line) == FAL_OK);
+	fal_sign_line(secret, &line);
 	check(fal_sign_check(public, (const char *)line.p, line.n, &back) == FAL_OK);
 	check(back == n && (n == 0 || memcmp(line.p, data, n) == 0));
 	if (n > 2) {

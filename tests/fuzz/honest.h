@@ -157,14 +157,12 @@ honest_model(struct honest *h, const struct fal_coord_model *is, const float *pa
 	m.published.shard = 1;
 	m.published.blocks = fal_blocks(h->n);
 	m.published.publication = ++publication;
-	if (fal_msg_put(&out, &m) < 0)
-		abort();
+	fal_msg_put(&out, &m);
 	honest_post(h->in, &h->n_in, &out);
 	fal_buf_clear(&out);
 	const struct fal_model_part part = { is->version, 0,    fal_blocks(h->n),
 					     params,      h->n, exps };
-	if (fal_msg_put_model(&out, 0, &part) < 0)
-		abort();
+	fal_msg_put_model(&out, 0, &part);
 	honest_post(h->in, &h->n_in, &out);
 	fal_buf_free(&out);
 }
@@ -188,14 +186,12 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 	fal_coord_open(h->coord, h->session, &who);
 	/* No other one may take it for its process. */
 	memset(m.hello.instance, 0x55, FAL_INSTANCE);
-	if (fal_msg_put(&out, &m) < 0)
-		abort();
+	fal_msg_put(&out, &m);
 	honest_send(h, &out, false);
 	fal_buf_clear(&out);
 	m = (struct fal_msg){ .type = FAL_MSG_READY };
 	m.ready.task_ns = 1000000;
-	if (fal_msg_put(&out, &m) < 0)
-		abort();
+	fal_msg_put(&out, &m);
 	honest_send(h, &out, false);
 	fal_buf_free(&out);
 	honest_heard(h);

@@ -57,8 +57,8 @@ static void
 say(struct session *s, const struct fal_msg *m)
 {
 	struct fal_buf out = { 0 };
-	if (fal_msg_put(&out, m) == FAL_OK)
-		fal_chan_send(s->c, &out, FAL_SEND_CONTROL);
+	fal_msg_put(&out, m);
+	fal_chan_send(s->c, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 }
 

@@ -24,8 +24,8 @@ int __real_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 			      const struct fal_ran *ran);
 int __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 			      const struct fal_ran *ran);
-int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
-int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
+void __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
+void __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __real_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
 			 enum fal_send how);
 int __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
@@ -177,7 +177,7 @@ put_push(struct fal_buf *b, struct fal_msg *m, const struct lie *lie)
 	}
 	m->push.records = (struct fal_tail){ records.p, records.n };
 	if (err == FAL_OK)
-		err = __real_fal_msg_put(b, m);
+		__real_fal_msg_put(b, m);
 	fal_buf_free(&records);
 	return err;
 }
@@ -219,12 +219,12 @@ __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	return __real_fal_agent_finished(a, now, lane, &said);
 }
 
-int
+void
 __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m)
 {
 	struct fal_msg said = *m;
 	lie_in_words(&said);
-	return __real_fal_msg_put(b, &said);
+	__real_fal_msg_put(b, &said);
 }
 
 /* --- what is late --- */
@@ -292,8 +292,7 @@ drip(struct fal_chan *c, struct fal_msg *m)
 			abort();
 		m->push.records = (struct fal_tail){ p, (size_t)(r.p - p) };
 		d->c = c;
-		if (__real_fal_msg_put(&d->msg, m) < 0)
-			abort();
+		__real_fal_msg_put(&d->msg, m);
 		*last = d;
 		last = &d->next;
 	}

@@ -205,7 +205,7 @@ tell(struct cluster *c)
 		if (word == FAL_GROUP_MEMBERS)
 			c->members = m.capacity.members;
 		c->root->seen[SEEN_GROUP] += word == FAL_GROUP_READY;
-		cluster_ok(c, fal_msg_put(&out, &m), "READY, CAPACITY");
+		fal_msg_put(&out, &m);
 		worker_send(w, &out, false);
 		fal_buf_clear(&out);
 	} while (c->root->failure == NULL);

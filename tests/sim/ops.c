@@ -208,7 +208,7 @@ ops_published(struct cluster *c, const struct fal_shard_part *part,
 	m.published.first = part->first;
 	m.published.blocks = part->count;
 	m.published.publication = ++c->publication;
-	cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
+	fal_msg_put(&out, &m);
 	leave(c, part->shard, to, &out, false);
 	fal_buf_free(&out);
 }
@@ -223,7 +223,7 @@ ops_model(struct cluster *c, const struct fal_shard_part *part, const struct wan
 		part->params + from, part->values - from, part->exps + b
 	};
 	struct fal_buf out = { 0 };
-	cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
+	fal_msg_put_model(&out, 0, &of);
 	leave(c, part->shard, to, &out, true);
 	fal_buf_free(&out);
 }

@@ -67,8 +67,7 @@ withhold(struct worker *w, struct fal_buf *msg)
 		return false;
 	struct fal_buf out = { 0 };
 	m.push.records.n -= left;
-	err = fal_msg_put(&out, &m);
-	assert(err == FAL_OK);
+	fal_msg_put(&out, &m);
 	fal_buf_free(msg);
 	*msg = out;
 	return true;
@@ -338,7 +337,7 @@ worker_join(struct cluster *c, struct worker *w)
 	m.hello.cores = w->m->cores;
 	m.hello.group = w->m->group != NULL;
 	memcpy(m.hello.instance, &process, sizeof(process));
-	cluster_ok(c, fal_msg_put(&out, &m), "HELLO");
+	fal_msg_put(&out, &m);
 	worker_send(w, &out, false);
 	fal_buf_clear(&out);
 	if (w->m->group != NULL) { /* it is ready when its members are */
@@ -358,7 +357,7 @@ worker_join(struct cluster *c, struct worker *w)
 		m.ready.large_ns =
 			(uint64_t)(w->m->task_s * 1e9 * fal_bound_longer(w->m->fixed, 8));
 	}
-	cluster_ok(c, fal_msg_put(&out, &m), "READY");
+	fal_msg_put(&out, &m);
 	worker_send(w, &out, false);
 	fal_buf_free(&out);
 }

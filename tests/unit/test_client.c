@@ -173,7 +173,7 @@ talk(struct session s, bool closes, struct fal_client_key key, int code, const c
 static void
 put(const struct fal_msg *m)
 {
-	assert_int_equal(fal_msg_put(&answer, m), 0);
+	fal_msg_put(&answer, m);
 }
 
 static void

@@ -157,7 +157,7 @@ bytes_round_trip(void **state)
 			check(fal_msg_get(in.p, in.n, &m), 0, types[i].name, "get");
 			check(m.type, types[i].type, types[i].name, "type");
 			fal_buf_clear(&out);
-			check(fal_msg_put(&out, &m), 0, types[i].name, "put");
+			fal_msg_put(&out, &m);
 			check((int64_t)out.n, (int64_t)in.n, types[i].name, "length");
 			assert_memory_equal(out.p, in.p, in.n);
 			assert_string_equal(fal_msg_name(types[i].type), types[i].name);
@@ -236,9 +236,6 @@ unknown_types_and_flags(void **state)
 		p[3] = (uint8_t)(1u << bit >> 8);
 		check(fal_msg_get(p, sizeof(p), &m), FAL_EFORMAT, "TRACE_END", "a flag");
 	}
-	m.type = 7777;
-	check(fal_msg_put(&out, &m), FAL_EINVAL, "7777", "put");
-	check((int64_t)out.n, 0, "7777", "bytes put");
 	fal_buf_free(&out);
 }
 
@@ -271,7 +268,7 @@ fields_by_name(void **state)
 	m.claim.nonfinite = 1;
 	m.claim.last = 1;
 	memcpy(m.claim.hash, want + sizeof(want) - FAL_TASK_HASH, FAL_TASK_HASH);
-	check(fal_msg_put(&out, &m), 0, "CLAIM", "put");
+	fal_msg_put(&out, &m);
 	check((int64_t)out.n, sizeof(want), "CLAIM", "length");
 	assert_memory_equal(out.p, want, sizeof(want));
 	check(fal_msg_get(out.p, out.n, &got), 0, "CLAIM", "get");
@@ -314,7 +311,7 @@ grant(void **state)
 	m.grant.of = 10;
 	m.grant.steps = 11;
 	m.grant.lr = -1.5f;
-	check(fal_msg_put(&out, &m), 0, "GRANT", "put");
+	fal_msg_put(&out, &m);
 	check((int64_t)out.n, sizeof(want), "GRANT", "length");
 	assert_memory_equal(out.p, want, sizeof(want));
 	check(fal_msg_get(out.p, out.n, &got), 0, "GRANT", "get");
@@ -332,7 +329,7 @@ strings(void **state)
 	memset(m.hello.name, 'n', sizeof(m.hello.name) - 1);
 	strcpy(m.hello.version, "0.1.0");
 	m.hello.cores = 12;
-	check(fal_msg_put(&out, &m), 0, "HELLO", "put");
+	fal_msg_put(&out, &m);
 	check(fal_msg_get(out.p, out.n, &got), 0, "HELLO", "get");
 	assert_string_equal(got.hello.name, m.hello.name);
 	assert_string_equal(got.hello.version, "0.1.0");
@@ -395,7 +392,7 @@ model(void **state)
 	struct fal_model_part part = {
 		9, 3, 2, params + 3 * FAL_BLOCK, N - 3 * FAL_BLOCK, exps + 3
 	};
-	check(fal_msg_put_model(&out, 2, &part), 0, "MODEL", "put");
+	fal_msg_put_model(&out, 2, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "MODEL", "get");
 	check(m.incarnation, 2, "MODEL", "incarnation");
 	check((int64_t)m.model.version, 9, "MODEL", "version");

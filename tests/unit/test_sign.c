@@ -38,7 +38,7 @@ reads_the_keys_of_rfc_8410(void **state)
 	assert_string_equal(other, rfc_public);
 	/* They belong together. */
 	fal_put_fmt(&line, "x");
-	assert_int_equal(fal_sign_line(secret, &line), 0);
+	fal_sign_line(secret, &line);
 	assert_int_equal(fal_sign_check(public, (const char *)line.p, line.n, &back), 0);
 	assert_int_equal(back, 1);
 	fal_buf_free(&line);
@@ -117,7 +117,7 @@ no_byte_may_differ(void **state)
 		struct fal_buf line = { 0 };
 		for (size_t i = 0; i < n; i++)
 			fal_put_u8(&line, (uint8_t)('a' + i % 26));
-		assert_int_equal(fal_sign_line(secret, &line), 0);
+		fal_sign_line(secret, &line);
 		assert_int_equal(check(public, &line, line.n), 0);
 		assert_int_equal(check(other, &line, line.n), FAL_EAUTH);
 		for (size_t bit = 0; bit < 8 * line.n; bit++) {
