@@ -21,11 +21,7 @@
 #include "coord/coord.h"
 #include "place/psld.h"
 #include "sched/bound.h"
-#include "sched/sched.h"
 #include "sec/hash.h"
-#include "sec/keyring.h"
-#include "shard/shard.h"
-#include "trace/writer.h"
 #include "wire/bfp.h"
 #include "wire/waited.h"
 

@@ -5,7 +5,6 @@
 #include "sec/hash.h"
 #include "wire/bfp.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
