@@ -571,9 +571,11 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 static void
 tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 {
+	uint64_t *rounds = fal_xcalloc(n->rounds, sizeof(*rounds));
 	struct fal_ev_update line = {
 		.version = n->version,
 		.clock = n->act.clock,
+		.rounds = { rounds, n->rounds },
 		.groups = n->act.among,
 		.divisor = n->graded ? n->act.divisor : 0,
 		.samples = (uint32_t)n->samples,
@@ -584,8 +586,6 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.unstepped = n->unstepped,
 	};
 	const struct fal_line_update of = {
-		.round = c->merged + n->first,
-		.rounds = n->rounds,
 		.push = n->push,
 		.pushes = n->pushes,
 		.outer = n->act.weight,
@@ -593,7 +593,10 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.hash = n->hashed ? n->hash : NULL,
 		.exponents = n->exponents,
 	};
+	for (uint32_t i = 0; i < n->rounds; i++)
+		rounds[i] = c->merged[n->first + i].round;
 	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
+	free(rounds);
 	coord_trace(c);
 	tell_unstepped(c, n, n->act.clock, false);
 	c->waits.version = n->version;

@@ -212,6 +212,12 @@ struct fal_coord_ops {
 
 enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUIRE };
 
+/* The coordinator above, of whose job this one is a worker. */
+struct fal_line_above {
+	const char *address;
+	const char *key, *key_fingerprint; /* by which it is one */
+};
+
 struct fal_coord_conf {
 	/* for the trace; borrowed until fal_coord_free */
 	const char *name, *hash, *model_hash, *data_hash;

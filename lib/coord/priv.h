@@ -118,6 +118,16 @@ struct fal_known_worker {
 	char name[FAL_MSG_NAME];
 };
 
+/* A round that was collected for an update. */
+struct fal_collected {
+	uint64_t round;
+	uint32_t line;          /* that it stepped; 0: none */
+	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
+	bool unknown;           /* the loss of one */
+	uint64_t clock;
+	bool own; /* of one worker or group, counted when it ended (eval.c) */
+};
+
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;

@@ -437,13 +437,9 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		struct fal_ev_update *e)
 {
 	char hash[2 * FAL_HASH_BYTES + 1], exponents[sizeof(hash)];
-	uint64_t *rounds = fal_xcalloc(d->rounds + 1, sizeof(*rounds));
 	double *pushes = fal_xcalloc(2 * d->pushes + 1, sizeof(*pushes));
 	const double outer[] = { d->outer, d->momentum };
 	e->among = FAL_TRACE_ABSENT;
-	for (size_t i = 0; i < d->rounds; i++)
-		rounds[i] = d->round[i].round;
-	e->rounds = (struct fal_numbers){ rounds, d->rounds };
 	/* Lines that were pushed: one by its part of the workers; or, with a quorum, each
 	 * by its samples. */
 	if (d->pushes > 0 && e->groups == 0) {
@@ -464,6 +460,5 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		e->exponents = exponents;
 	}
 	fal_trace_put(b, t, FAL_EV_UPDATE, e);
-	free(rounds);
 	free(pushes);
 }

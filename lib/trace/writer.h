@@ -17,12 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The coordinator above, of whose job this one is a worker. */
-struct fal_line_above {
-	const char *address;
-	const char *key, *key_fingerprint; /* by which it is one */
-};
-
 /* Where the blocks are.  All borrowed. */
 struct fal_line_place {
 	uint64_t map;          /* its number */
@@ -56,16 +50,6 @@ struct fal_line_ledger {
 	size_t n_sums;
 };
 
-/* A round that was collected for an update. */
-struct fal_collected {
-	uint64_t round;
-	uint32_t line;          /* that it stepped; 0: none */
-	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
-	bool unknown;           /* the loss of one */
-	uint64_t clock;
-	bool own; /* of one worker or group, counted when it ended: health.c */
-};
-
 /* The line of a group, pushed. */
 struct fal_line_push {
 	uint32_t group;
@@ -73,11 +57,8 @@ struct fal_line_push {
 	uint32_t among; /* workers of whom that is a share; 0: of samples */
 };
 
-/* The rounds, pushes and hashes of a new version, beside the members of its line. */
+/* The pushes and hashes of a new version, beside the members of its line. */
 struct fal_line_update {
-	/* in the order of their ledger lines */
-	const struct fal_collected *round;
-	size_t rounds;
 	const struct fal_line_push *push;
 	size_t pushes;
 	double outer, momentum; /* of its outer step; 0: none */

@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "proj/fit.h"
-#include "proj/simulate.h"
 #include "proj/report.h"
+#include "proj/simulate.h"
 #include "trace/reader.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
@@ -169,10 +169,10 @@ tell(const struct fal_act *a)
 		tell_clock(a);
 	if (a->kind != FAL_ACT_STEP)
 		return;
-	const struct fal_collected round = { .round = a->clock };
-	const struct fal_line_update d = { .round = &round, .rounds = 1 };
+	const struct fal_line_update d = { .pushes = 0 };
 	struct fal_ev_update line = { .version = a->clock + 1,
 				      .clock = a->clock,
+				      .rounds = { &a->clock, 1 },
 				      .epoch = 1,
 				      .samples = (uint32_t)a->divisor };
 	fal_line_update(&told.line, play.now, &d, &line);

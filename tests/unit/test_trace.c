@@ -753,7 +753,7 @@ check_line(struct fal_buf *b, const char *want)
 static void
 test_written(void **state)
 {
-	static const struct fal_collected rounds[] = { { .round = 7 }, { .round = 6 } };
+	static const uint64_t rounds[] = { 7, 6 };
 	static const char object[] = "{\"scheme\":\"dynsgd\"}";
 	static const struct fal_granted_on on[] = { { 1, 9, 5, 0, 1 },
 						    { 0, 3, 5, 2, 1 } };
@@ -809,16 +809,13 @@ test_written(void **state)
 	const struct fal_line_push push = { 1, 0.75, 4 };
 	struct fal_ev_update update = { .version = 6,
 					.clock = 3,
+					.rounds = { rounds, 2 },
 					.epoch = 1,
 					.divisor = 64,
 					.samples = 32,
 					.loss = 0.5,
 					.lr = 0.25 };
-	fal_line_update(&b, 2,
-			&(struct fal_line_update){ .round = rounds,
-						   .rounds = 2,
-						   .push = &push,
-						   .pushes = 1 },
+	fal_line_update(&b, 2, &(struct fal_line_update){ .push = &push, .pushes = 1 },
 			&update);
 	check_line(&b, "{\"t\":2.000000,\"ev\":\"update\",\"version\":6,\"clock\":3,"
 		       "\"rounds\":[7,6],\"weight\":0.75,\"among\":4,"
