@@ -135,15 +135,6 @@ update(struct wide *w, const uint8_t *const p[static LANES], size_t bytes)
 	} while (w->count < bytes);
 }
 
-static void
-take(const struct wide *w, unsigned lane, uint8_t out[static FAL_HASH_BYTES])
-{
-	for (unsigned i = 0; i < FAL_HASH_BYTES / 8; i++) {
-		const uint64_t le = htole64(w->h[i][lane]);
-		memcpy(out + 8 * i, &le, sizeof(le));
-	}
-}
-
 /* Of n messages, at most LANES. */
 static void
 together(const char *label, const uint8_t *p, size_t bytes, size_t n, uint8_t *out)
@@ -156,16 +147,10 @@ together(const char *label, const uint8_t *p, size_t bytes, size_t n, uint8_t *o
 	begin(&w, label);
 	update(&w, at, bytes);
 	for (size_t l = 0; l < n; l++)
-		take(&w, (unsigned)l, out + l * FAL_HASH_BYTES);
-}
-
-static void
-alone(const char *label, const uint8_t *p, size_t bytes, uint8_t *out)
-{
-	struct fal_hash_state s;
-	fal_hash_label(&s, label);
-	fal_hash_update(&s, p, bytes);
-	fal_hash_final(&s, out);
+		for (unsigned i = 0; i < FAL_HASH_BYTES / 8; i++) {
+			const uint64_t le = htole64(w.h[i][l]);
+			memcpy(out + l * FAL_HASH_BYTES + 8 * i, &le, sizeof(le));
+		}
 }
 
 void
@@ -175,10 +160,14 @@ fal_hash_each(const char *label, const void *messages, size_t bytes, size_t n,
 	const uint8_t *p = messages;
 	while (n > 0) {
 		const size_t now = n <= FEW ? 1 : n < LANES ? n : LANES;
-		if (now == 1)
-			alone(label, p, bytes, out);
-		else
+		if (now == 1) {
+			struct fal_hash_state s;
+			fal_hash_label(&s, label);
+			fal_hash_update(&s, p, bytes);
+			fal_hash_final(&s, out);
+		} else {
 			together(label, p, bytes, now, out);
+		}
 		p += now * bytes;
 		out += now * FAL_HASH_BYTES;
 		n -= now;

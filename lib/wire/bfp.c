@@ -730,17 +730,6 @@ fits(uint64_t coarse, int k, uint64_t fine)
 	return coarse == 0 || (k < 63 && fine <= most && coarse <= (most - fine) >> k);
 }
 
-static void
-make_finer(struct values *x, int k)
-{
-	x->e -= k;
-	if (x->bound == 0)
-		return;
-	x->bound <<= k;
-	for (uint32_t i = 0; i < x->len; i++)
-		x->v[i] *= (int64_t)1 << k;
-}
-
 /* v / 2^k, rounded half to even; |v| <= 2^62. */
 static int64_t
 rounded(int64_t v, int k)
@@ -752,15 +741,6 @@ rounded(int64_t v, int k)
 	return q + (low > unit / 2 || (low == unit / 2 && (q & 1) != 0));
 }
 
-static void
-make_coarser(struct values *x, int k)
-{
-	x->e += k;
-	x->bound = k > 62 ? 0 : (uint64_t)rounded((int64_t)x->bound, k);
-	for (uint32_t i = 0; i < x->len; i++)
-		x->v[i] = rounded(x->v[i], k);
-}
-
 /* to += from, both brought to one quantum: 0, or 1 when that had to round; FAL_ELIMIT. */
 static int
 align_add(struct values *to, struct values *from)
@@ -769,10 +749,16 @@ align_add(struct values *to, struct values *from)
 	struct values *coarse = fine == to ? from : to;
 	const int k = coarse->e - fine->e;
 	const bool exact = fits(coarse->bound, k, fine->bound);
-	if (exact)
-		make_finer(coarse, k);
-	else
-		make_coarser(fine, k);
+	if (exact && coarse->bound != 0) {
+		coarse->bound <<= k;
+		for (uint32_t i = 0; i < coarse->len; i++)
+			coarse->v[i] *= (int64_t)1 << k;
+	} else if (!exact) {
+		fine->bound = k > 62 ? 0 : (uint64_t)rounded((int64_t)fine->bound, k);
+		for (uint32_t i = 0; i < fine->len; i++)
+			fine->v[i] = rounded(fine->v[i], k);
+	}
+	coarse->e = fine->e = exact ? fine->e : coarse->e;
 	if (to->bound + from->bound > (uint64_t)FAL_BFP_LIMIT)
 		return FAL_ELIMIT;
 	to->bound += from->bound;
