@@ -16,15 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void *
-secret(size_t n)
-{
-	void *p = fal_secret_alloc(n);
-	if (p == NULL)
-		fal_out_of_memory();
-	return p;
-}
-
 int
 file_read(const char *path, struct text *out)
 {
@@ -33,7 +24,7 @@ file_read(const char *path, struct text *out)
 	const int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return FAL_EIO;
-	char *p = secret(cap);
+	char *p = fal_secret_alloc(cap);
 	size_t n = 0;
 	struct stat st;
 	ssize_t got = fstat(fd, &st) < 0 ? -1 : 1;

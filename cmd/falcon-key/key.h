@@ -13,9 +13,6 @@
 /* ---- key files on disk: read into locked memory, and made whole or not at all.  Errors
  * are FAL_EIO with errno, unless said otherwise. ---- */
 
-/* n bytes of locked memory: fal_secret_free. */
-void *secret(size_t n);
-
 /* A text in locked memory; free `p` with fal_secret_free. */
 struct text {
 	char *p;

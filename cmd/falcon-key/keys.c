@@ -34,7 +34,7 @@ static char *
 with_line(const struct text *old, const char *add, size_t *n)
 {
 	const size_t add_n = strlen(add);
-	char *p = secret(old->n + 1 + add_n);
+	char *p = fal_secret_alloc(old->n + 1 + add_n);
 	memcpy(p, old->p, old->n);
 	*n = old->n;
 	if (*n > 0 && p[*n - 1] != '\n')
@@ -178,7 +178,7 @@ cmd_init(const struct options *o, const char *const *arg, size_t n)
 		uint8_t secret[FAL_KEY_BYTES];
 		struct made key[FILES];
 		char keyring[FILES * LINE_MAX_BYTES];
-	} *s = secret(sizeof(*s));
+	} *s = fal_secret_alloc(sizeof(*s));
 	const char *text[FILES] = { s->keyring };
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	fal_noise_keypair(s->secret, server);
@@ -212,7 +212,7 @@ new_key(const char *path, const struct text *old, const struct options *o)
 		(void)fal_key_decode(o->public, strlen(o->public), public);
 	int status = o->add ? refuse_known(kr, o, public) : FAL_EXIT_DONE;
 	if (status == FAL_EXIT_DONE) {
-		struct made *m = secret(sizeof(*m));
+		struct made *m = fal_secret_alloc(sizeof(*m));
 		make_key(m, o, public, fal_keyring_public(kr));
 		status = hand_out(o, path, old, m->keyring,
 				  o->public == NULL ? m->client : NULL);
@@ -246,7 +246,7 @@ own_key(const struct options *o)
 	int status = read_public("--coordinator", o->coordinator, server);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	struct made *m = secret(sizeof(*m));
+	struct made *m = fal_secret_alloc(sizeof(*m));
 	make_key(m, o, public, server);
 	status = print_client(m->client);
 	fal_secret_free(m);
@@ -356,7 +356,7 @@ static char *
 without_lines(const struct text *old, const struct fal_keyring *kr,
 	      const struct options *o, size_t *n)
 {
-	char *p = secret(old->n);
+	char *p = fal_secret_alloc(old->n);
 	unsigned line = 0;
 	*n = 0;
 	for (size_t at = 0, len; at < old->n; at += len) {

@@ -233,7 +233,7 @@ cmd_pair(const struct options *o, const char *const *arg, size_t n)
 	struct {
 		uint8_t key[FAL_KEY_BYTES];
 		char text[FAL_PEM_SECRET + 1];
-	} *s = secret(sizeof(*s));
+	} *s = fal_secret_alloc(sizeof(*s));
 	(void)o, (void)n;
 	char *beside = fal_xprintf("%s.pub", path);
 	fal_sign_keypair(s->key, public);
@@ -276,7 +276,7 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	int status = read_keys(o->key, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	uint8_t *key = secret(FAL_KEY_BYTES);
+	uint8_t *key = fal_secret_alloc(FAL_KEY_BYTES);
 	if (fal_sign_secret_parse(text.p, text.n, key) < 0)
 		status = say(FAL_EXIT_USAGE, "%s: not a secret key to sign with", o->key);
 	fal_secret_free(text.p);

@@ -147,8 +147,6 @@ seat_at(struct ps_server *s, struct ps_session *session, struct ps_member *is)
 	struct fal_msg m = { .type = FAL_MSG_ADMIT, .admit.session = session->id };
 	if (session->seats == NULL)
 		session->seats = fal_secret_alloc((size_t)FAL_SHARDS_MAX * FAL_KEY_BYTES);
-	if (session->seats == NULL)
-		fal_out_of_memory();
 	fal_random_bytes(seat(session, is), FAL_KEY_BYTES);
 	session->unseated |= bit(is);
 	memcpy(m.admit.psk, seat(session, is), sizeof(m.admit.psk));

@@ -127,8 +127,6 @@ guest_keys(struct ps_join *j)
 	char *text = fal_secret_alloc(most);
 	char *key = fal_secret_alloc(FAL_KEY_TEXT + 1);
 	struct fal_keyring *fresh = NULL;
-	if (text == NULL || key == NULL)
-		fal_out_of_memory();
 	fal_key_encode(j->secret, key);
 	size_t n = (size_t)snprintf(text, most, "shard self %s\n", key);
 	for (size_t i = 0; i < j->guests; i++) {
@@ -170,8 +168,6 @@ guest_admit(struct ps_join *j, const struct fal_msg *m)
 	g->join = j;
 	g->id = m->admit.session;
 	g->psk = fal_secret_alloc(FAL_KEY_BYTES);
-	if (g->psk == NULL)
-		fal_out_of_memory();
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
 	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
 	j->guest[j->guests++] = g;
@@ -928,8 +924,6 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 {
 	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
 	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
-	if (j->secret == NULL)
-		fal_out_of_memory();
 	fal_random_bytes(j->secret, FAL_KEY_BYTES);
 	guest_keys(j);
 	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],

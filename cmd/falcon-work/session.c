@@ -133,8 +133,6 @@ link_fill(struct link *l, const struct fal_msg *m)
 	else
 		l->addr = at;
 	l->key = fal_secret_alloc(sizeof(*l->key));
-	if (l->key == NULL)
-		fal_out_of_memory();
 	if (err < 0)
 		return err;
 	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
