@@ -72,7 +72,7 @@ fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load 
 double
 fal_eval_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->eval_s > 0 ? w->eval_s : fal_task_s(s, w, w->lanes) * s->eval_cost;
+	return w->eval_s > 0 ? w->eval_s : fal_task_s(s, w, w->lanes) * s->conf.eval_cost;
 }
 
 /* By insertion: what is sorted here is short, and often in order. */

@@ -210,17 +210,6 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 	s->spare_node = n;
 }
 
-/* A node that was spare, or a new one. */
-static struct fal_node *
-take_node(struct fal_sched *s)
-{
-	struct fal_node *n = s->spare_node;
-	if (n == NULL)
-		return fal_xcalloc(1, sizeof(*n));
-	s->spare_node = n->next;
-	return n;
-}
-
 /* Is there nobody to move tasks to, and does each have a lane, so that whoever comes
  * would be given none to begin with, but what is at work to run again? */
 static bool
@@ -237,7 +226,7 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_round *r, uint32_t task)
 {
 	const struct fal_node *n = fal_holders(r, task);
-	return s->preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
+	return s->conf.preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
 	       !w->trial && !w->group && n->other == NULL && !fal_retried(s, r, task);
 }
 
@@ -263,8 +252,12 @@ static void
 give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
      double now)
 {
-	struct fal_node *n = take_node(s), *after = w->tail;
+	struct fal_node *n = s->spare_node, *after = w->tail;
 	struct fal_node **held = &r->held[task - r->ledger.first];
+	if (n != NULL)
+		s->spare_node = n->next;
+	else
+		n = fal_xcalloc(1, sizeof(*n));
 	if (w->queued == 0) { /* begins to work now */
 		w->base = now;
 		/* What was pulled meanwhile takes it no time. */

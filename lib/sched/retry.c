@@ -162,7 +162,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	 * was abandoned for nothing. */
 	if (is != NULL && (retry_rank(w, is) >= retry_best(s, NULL, is) ||
 			   (!shared && w->id == is->worker))) {
-		if (s->skips) {
+		if (s->conf.skips) {
 			fal_retry_done(s, r, task);
 			skip(s, r, task, now);
 		} else {

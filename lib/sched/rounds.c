@@ -71,17 +71,6 @@ fal_round_free(struct fal_round *r)
 	free(r);
 }
 
-/* A round's memory, used before or new. */
-static struct fal_round *
-take(struct fal_sched *s)
-{
-	struct fal_round *r = s->spare;
-	if (r == NULL)
-		return fal_xcalloc(1, sizeof(*r));
-	s->spare = r->next;
-	return r;
-}
-
 /* Everything is as in a new round; the memory stays. */
 static void
 clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
@@ -131,7 +120,11 @@ static void
 round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
 	grow_known(s);
-	struct fal_round *r = take(s);
+	struct fal_round *r = s->spare;
+	if (r != NULL)
+		s->spare = r->next;
+	else
+		r = fal_xcalloc(1, sizeof(*r));
 	clear(s, r, run);
 	r->id = s->next_round++;
 	r->order = t->begun++;
@@ -268,7 +261,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	struct fal_team *t = r->team;
 	close_round(s, r, now);
 	fal_touch_owner(s, r);
-	if (s->brought) { /* the clocks are another's */
+	if (s->conf.brought) { /* the clocks are another's */
 		fal_team_set(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_ABANDON) {
 		fal_pool_back(&s->pool, &run);
@@ -489,14 +482,6 @@ fal_team_join(struct fal_sched *s, struct fal_worker *w)
 	fal_team_set(s, t, t->members + w->counted, t->clock);
 }
 
-static void
-free_team(struct fal_sched *s, struct fal_team *t)
-{
-	fal_heap_remove(&s->eager, t->at);
-	s->team[t->at] = NULL;
-	free(t);
-}
-
 void
 fal_teams_close_up(struct fal_sched *s)
 {
@@ -571,8 +556,11 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 		fal_round_end(s, t->rounds, end, now);
 	if (w->gone) {
 		w->team = NULL;
-		if (s->is.own)
-			free_team(s, t);
+		if (s->is.own) {
+			fal_heap_remove(&s->eager, t->at);
+			s->team[t->at] = NULL;
+			free(t);
+		}
 	}
 	if (s->scheme->changed != NULL)
 		s->scheme->changed(s, now);
@@ -654,16 +642,6 @@ pull(struct fal_sched *s, struct fal_team *t)
 	t->version = newest;
 }
 
-/* Tasks were taken, when part `hindmost` was the hindmost: anybody may begin on a part
- * that is the hindmost now and that nobody has. */
-static void
-wake_others(struct fal_sched *s, uint32_t hindmost)
-{
-	uint32_t last = fal_pool_hindmost(&s->pool);
-	if (last != hindmost && s->manned[last] == 0)
-		fal_teams_wake(s);
-}
-
 /* Is it for others to decide of what would be handed out to it? */
 static bool
 is_barred(const struct fal_sched *s, const struct fal_team *t)
@@ -693,12 +671,15 @@ begin(struct fal_sched *s, struct fal_team *t)
 	struct fal_run_of run;
 	bool whole = s->is.shared;
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
-	uint32_t hindmost = fal_pool_hindmost(&s->pool);
+	const uint32_t hindmost = fal_pool_hindmost(&s->pool);
 	if (s->scheme->prepare != NULL)
 		s->scheme->prepare(s, t);
 	fal_pool_take(&s->pool, part, whole, most, &run);
 	round_open(s, t, &run);
-	wake_others(s, hindmost);
+	/* Anybody may begin on a part that is the hindmost now and that nobody has. */
+	const uint32_t last = fal_pool_hindmost(&s->pool);
+	if (last != hindmost && s->manned[last] == 0)
+		fal_teams_wake(s);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
@@ -766,7 +747,7 @@ bool
 fal_goes_ahead(const struct fal_sched *s)
 {
 	/* Samples that are skipped are known when all is complete. */
-	return s->ahead && s->is.ahead && !s->skips;
+	return s->conf.ahead && s->is.ahead && !s->conf.skips;
 }
 
 /* Is all of it claimed, or has it come although claims were lost again? */

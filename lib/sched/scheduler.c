@@ -173,7 +173,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
 	make_room(s, now);
-	uint32_t lanes = s->lanes_start > 0 ? s->lanes_start : j->lanes_max;
+	uint32_t lanes = s->conf.lanes_start > 0 ? s->conf.lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
 	lanes = lanes > j->lanes_max ? j->lanes_max : lanes;
 	struct fal_worker *w = &s->worker[s->workers++];
@@ -323,13 +323,9 @@ struct fal_sched *
 fal_sched_new(const struct fal_sched_conf *conf)
 {
 	struct fal_sched *s = fal_xcalloc(1, sizeof(*s));
-	s->lanes_start = conf->lanes_start;
-	s->ahead = conf->ahead;
+	s->conf = *conf;
+	s->conf.policy = NULL; /* the copy is s->policy */
 	s->patience = 1;
-	s->eval_cost = conf->eval_cost;
-	s->preclaims = conf->preclaims;
-	s->skips = conf->skips;
-	s->brought = conf->brought;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -392,14 +388,6 @@ fal_sched_free(struct fal_sched *s)
 	free(s);
 }
 
-/* Is what was collected all that the update is to be made of?  A clock that is collected
- * as a whole waits for its last task. */
-static bool
-is_whole(const struct fal_sched *s)
-{
-	return !s->is.waves || fal_pool_first(&s->pool) != s->merged_clock;
-}
-
 /* When no round is open, nothing more will come to what was collected. */
 static void
 flush(struct fal_sched *s, double now)
@@ -410,7 +398,8 @@ flush(struct fal_sched *s, double now)
 		s->scheme->flush(s, now);
 		return;
 	}
-	if (s->rounds > 0 || !is_whole(s))
+	/* A clock that is collected as a whole waits for its last task. */
+	if (s->rounds > 0 || (s->is.waves && fal_pool_first(&s->pool) == s->merged_clock))
 		return;
 	fal_teams_wake(s);
 	fal_step(s, (double)s->merged_samples);
@@ -457,7 +446,7 @@ end_reported(struct fal_sched *s, double now)
 		r->unreported = false;
 		r->complete = true;
 		s->unreported--;
-		if (s->brought) { /* the sum is whoever's has brought the tasks */
+		if (s->conf.brought) { /* the sum is whoever's has brought the tasks */
 			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
 				      now);
 			fal_account_all(s, r);
@@ -1021,24 +1010,18 @@ fal_sched_wake(const struct fal_sched *s)
  * nobody says: as far as can be seen here, those before what was brought.  How a round is
  * shared, and what becomes of whoever dies or is late, is as ever. */
 
-/* Clocks may come back, of which somebody else had tasks. */
-static void
-follow_clocks(struct fal_sched *s)
-{
-	uint64_t first = s->newest->clock;
-	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
-		first = r->clock < first ? r->clock : first;
-	fal_pool_skip(&s->pool, first);
-}
-
 uint64_t
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 {
 	const struct fal_run_of run = { b->clock, b->task, 1 };
-	assert(s->brought && b->version <= s->version);
+	assert(s->conf.brought && b->version <= s->version);
 	fal_team_bring(s, &run, b->version, now);
 	const uint64_t round = s->newest->id;
-	follow_clocks(s);
+	/* Clocks may come back, of which somebody else had tasks. */
+	uint64_t first = b->clock;
+	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
+		first = r->clock < first ? r->clock : first;
+	fal_pool_skip(&s->pool, first);
 	fal_settle(s, now);
 	return round;
 }
@@ -1068,7 +1051,7 @@ void
 fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
-	assert(s->brought && version >= s->version);
+	assert(s->conf.brought && version >= s->version);
 	s->version = version;
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone)

@@ -185,6 +185,7 @@ struct fal_load {
 enum { FAL_HEAPS_OF_WORKERS = 10 }; /* of struct fal_sched */
 
 struct fal_sched {
+	struct fal_sched_conf conf;
 	struct fal_policy policy;
 	struct fal_traits is; /* of its rule */
 	const struct fal_scheme *scheme;
@@ -192,11 +193,6 @@ struct fal_sched {
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
-	uint32_t lanes_start;
-	bool ahead; /* fal_sched_conf */
-	double eval_cost;
-	bool preclaims;
-	bool brought;     /* fal_sched_conf */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
@@ -258,7 +254,7 @@ struct fal_sched {
 	} *retry;
 	uint32_t retries;
 	size_t retry_cap;
-	bool skips; /* tasks that were not finite twice, of clocks that are not over: */
+	/* Tasks that were not finite twice, of clocks that are not over. */
 	struct fal_skip {
 		uint64_t clock;
 		uint32_t task;
@@ -546,20 +542,6 @@ void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
 #define FAL_COST_FREE_TURNS 16
 #define FAL_COST_PART 0.02
 
-/* Is there anybody else who works, or may be tried? */
-bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
-/* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
- * That it is a suspect was told before (fal_trial_tell). */
-void fal_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now);
-/* Its key pays for what others have waited for `w` since `since`, but for what it pays
- * for another worker already, and for when nobody waited. */
-void fal_trial_charge(struct fal_sched *s, struct fal_worker *w, double since,
-		      double now);
-/* Tells that it is a suspect from now on, as the act says, unless that was told. */
-void fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
-		    double now);
-/* Whoever has not spoken since it was suspected is asked, once. */
-void fal_trial_ask(struct fal_sched *s, double now);
 /* Nobody is left who may do what is next: all who speak are back, the others asked. */
 void fal_trial_recall(struct fal_sched *s, double now);
 /* Work of `w` has arrived. */

@@ -169,7 +169,7 @@ ordered_while_at_work(void **state)
 		struct fal_round_info is;
 		preclaims = true;
 		begin(fal_rng_below(&r, 2) == 0 ? "bsp" : "epsp", tasks, 0);
-		sched->ahead = true;
+		sched->conf.ahead = true;
 		join(1, tasks, tasks, 0.1);
 		late = true;
 		const uint32_t models = acts[FAL_ACT_MODEL];
@@ -220,7 +220,7 @@ made_and_never_reported(void **state)
 	(void)state;
 	preclaims = true;
 	begin("bsp", 1, 0);
-	sched->ahead = true;
+	sched->conf.ahead = true;
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	late = true;

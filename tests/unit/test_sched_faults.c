@@ -416,7 +416,7 @@ what_is_filled_is_named(void **state)
 {
 	(void)state;
 	begin("epsp:1", 2, 0);
-	sched->ahead = true;
+	sched->conf.ahead = true;
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(1);

@@ -78,7 +78,7 @@ static void
 begin_retry(const char *scheme, uint32_t keys, bool skips)
 {
 	play_job(scheme, 20, 16);
-	play.s->skips = skips;
+	play.s->conf.skips = skips;
 	for (uint32_t i = 0; i < keys; i++)
 		play_join_as(1, 7 + i);
 	fal_sched_allow(play.s, 0, 20);
