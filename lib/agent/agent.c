@@ -208,8 +208,7 @@ agent_cancel(struct fal_agent *a, uint32_t lane)
 	a->ops.cancel(a->ops.arg, lane);
 }
 
-/* ---- the queue
- * ------------------------------------------------------------------------- */
+/* ---- the queue ---- */
 
 /* Where the items of later rounds begin. */
 static size_t

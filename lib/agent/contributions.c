@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the hash of a task
- * ---------------------------------------------------------------- */
+/* ---- the hash of a task ---- */
 
 void
 fal_task_hash_block(struct fal_hash_state *h, const struct fal_sum *s, uint32_t block,
@@ -265,8 +264,7 @@ agent_affords(const struct fal_agent *a, const struct item *item, bool *alone)
 	return *alone;
 }
 
-/* ---- contributions on their way
- * -------------------------------------------------------- */
+/* ---- contributions on their way ---- */
 
 void
 agent_push(struct fal_agent *a, const struct push *p)

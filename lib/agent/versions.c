@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- shards
- * ---------------------------------------------------------------------------- */
+/* ---- shards ---- */
 
 int
 agent_on_blocks(struct fal_agent *a, const struct fal_msg *m)
@@ -140,8 +139,7 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 		fal_out_of_memory();
 }
 
-/* ---- versions
- * -------------------------------------------------------------------------- */
+/* ---- versions ---- */
 
 void
 agent_free_snapshot(struct snapshot *s)
