@@ -131,8 +131,8 @@ put_gap(const struct ps_gap *g, struct fal_buf *out)
 	put_all(out, "\n", 1);
 }
 
-/* Of what was to be written `done` bytes were taken; the rest is a part of the gap, and
- * what is there says so. */
+/* The file took `done` bytes: the rest becomes a part of the gap, and the gap line says
+ * so. */
 static void
 fall_back(struct ps_tape *t, size_t done)
 {
@@ -149,11 +149,12 @@ fall_back(struct ps_tape *t, size_t done)
 	}
 	miss(&t->gap, t->out.p + lines, t->out.n - lines);
 	put_gap(&t->gap, &line);
-	/* What remains of a line that could not be written is cut off; what cannot be cut
-	 * off yet is with the next lines. */
-	if (FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0 &&
-	    put(t, line.p, line.n) < line.n)
-		(void)!FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size));
+	/* Cuts off the rest of a line that could not be written; where that fails, the
+	 * next lines try again. */
+	bool cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
+	if (cut && put(t, line.p, line.n) < line.n)
+		cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
+	(void)cut;
 	fal_buf_free(&line);
 }
 
