@@ -58,8 +58,8 @@ struct group {
 	uint32_t among;    /* and how many these were */
 	bool pushed;       /* for a quorum: it waits for the next version, which has */
 	uint64_t samples;  /* so many of it */
-	double least;      /* scratch of `spread`, */
-	const char *site;  /* and of `mixed` */
+	double least;      /* scratch of `unlike`, */
+	const char *site;  /* … too */
 };
 
 struct place {
@@ -148,47 +148,40 @@ group_of(const struct fal_sched *s, const struct place *p, bool as_is)
 	return (as_is ? s->worker[p->slot].team : p->team)->own;
 }
 
-/* How much faster than another one of its group a worker is, at most. */
-static double
-spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
+/* How unlike the workers of a group are: how much faster than another one of its group a
+ * worker is at most, and how many sites groups have beside their first ones. */
+struct unlike {
+	double spread;
+	uint32_t sites;
+};
+
+/* Of the groups that the workers have, `as_is`, or are to have. */
+static struct unlike
+unlike(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {
-	double most = 1;
+	struct unlike u = { .spread = 1 };
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct group *g = s->team[i]->own;
 		g->least = INFINITY;
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		struct group *g = group_of(s, &p[i], as_is);
-		g->least = fmin(g->least, p[i].rate);
-	}
-	for (uint32_t i = 0; i < n; i++)
-		most = fmax(most, p[i].rate / group_of(s, &p[i], as_is)->least);
-	return most;
-}
-
-/* Sites that a group has beside its first one, of all of them. */
-static uint32_t
-mixed(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
-{
-	uint32_t others = 0;
-	for (uint32_t i = 0; i < s->teams; i++) {
-		struct group *g = s->team[i]->own;
 		g->site = NULL;
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct group *g = group_of(s, &p[i], as_is);
-		others += g->site != NULL && strcmp(g->site, p[i].site) != 0;
+		g->least = fmin(g->least, p[i].rate);
+		u.sites += g->site != NULL && strcmp(g->site, p[i].site) != 0;
 		g->site = p[i].site; /* they stand in order */
 	}
-	return others;
+	for (uint32_t i = 0; i < n; i++)
+		u.spread = fmax(u.spread, p[i].rate / group_of(s, &p[i], as_is)->least);
+	return u;
 }
 
-/* Are the groups that they have about as good as those that they are to have? */
+/* Are the groups that the workers have about as good as those that they are to have? */
 static bool
 is_as_good(const struct fal_sched *s, const struct place *p, uint32_t n)
 {
-	return mixed(s, p, n, true) <= mixed(s, p, n, false) &&
-	       spread(s, p, n, true) <= distinct * spread(s, p, n, false);
+	const struct unlike has = unlike(s, p, n, true), would = unlike(s, p, n, false);
+	return has.sites <= would.sites && has.spread <= distinct * would.spread;
 }
 
 /* Puts the workers into the groups that their sites and speeds ask for, unless those that

@@ -75,10 +75,9 @@ void fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
-/* Ends the round of a worker, which was so many clocks ahead of the slowest, as `end`
- * says; the worker accounts for its time. */
-void fal_end_own(struct fal_sched *s, struct fal_round *r, uint64_t behind,
-		 struct fal_act end, double now);
+/* Ends the round of a worker as `end` says; the worker accounts for its time. */
+void fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		 double now);
 /* The same, and steps. */
 void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		     double now);

@@ -8,12 +8,11 @@
 #include <assert.h>
 
 void
-fal_end_own(struct fal_sched *s, struct fal_round *r, uint64_t behind, struct fal_act end,
-	    double now)
+fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	struct fal_worker *w = fal_find(s, r->owner);
 	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
-	fal_stale(s, r, behind);
+	fal_stale(s, r, s->is.waves ? 0 : r->team->clock - fal_slowest(s, NULL));
 	fal_round_end(s, r, end, now);
 	fal_account(s, w, r);
 }
@@ -22,7 +21,7 @@ void
 fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	const double divisor = fal_round_divisor(s, r);
-	fal_end_own(s, r, r->team->clock - fal_slowest(s, NULL), end, now);
+	fal_end_own(s, r, end, now);
 	fal_step(s, divisor);
 }
 
@@ -55,7 +54,7 @@ static void
 complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_end_own(s, r, 0, end, now);
+	fal_end_own(s, r, end, now);
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
 		return;
 	fal_teams_wake(s);

@@ -22,13 +22,6 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 	return t->version != s->version;
 }
 
-/* Clocks that the round's worker is ahead of the slowest. */
-static uint64_t
-lead(const struct fal_sched *s, const struct fal_round *r)
-{
-	return r->team->clock - fal_slowest(s, NULL);
-}
-
 /* The update, when enough came for it; whoever is not done yet is too late. */
 static void
 decide(struct fal_sched *s, double now)
@@ -38,7 +31,7 @@ decide(struct fal_sched *s, double now)
 		return;
 	fal_step(s, (double)s->merged_samples);
 	while (s->newest != NULL)
-		fal_end_own(s, s->newest, lead(s, s->newest), drop, now);
+		fal_end_own(s, s->newest, drop, now);
 	fal_teams_wake(s);
 }
 
@@ -46,7 +39,7 @@ static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_end_own(s, r, lead(s, r), end, now);
+	fal_end_own(s, r, end, now);
 	decide(s, now);
 }
 

@@ -133,7 +133,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 				     .weight = 1.0 / s->active,
 				     .among = s->active };
 	struct steps *own = r->team->own;
-	fal_end_own(s, r, r->team->clock - fal_slowest(s, NULL), end, now);
+	fal_end_own(s, r, end, now);
 	own->pushed = true;
 	publish_if_due(s);
 }
