@@ -42,7 +42,7 @@ within() (
 
 # needs WORKERS: bytes, with so many of them.
 needs() {
-	falcon-ps --check --max-memory 1 -w "$1" "${job[@]}" 2>&1 |
+	falcon-ps --check -l unix:sock --max-memory 1 -w "$1" "${job[@]}" 2>&1 |
 		sed -n 's/.*needs \([0-9]*\) bytes, .*/\1/p'
 }
 
