@@ -267,7 +267,7 @@ held_to() {
 
 @test "programs that read files are held to what they may have" {
 	head -c 15000000 /dev/zero | tr '\0' a >line
-	for most in 20 24 28; do
+	for most in 16 18 20; do
 		held_to "$most" 1 falcon-proj line
 		held_to "$most" 1 falcon-stat line
 		held_to "$most" 1 falcon-stat --audit line
