@@ -154,9 +154,13 @@ $(eval $(call program,$(B)/bench/delay,tests/bench/delay.c,-lnetfilter_queue -ln
 # falcon-ps with a fault in it, which the audit, or who is there, must find.
 FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))
 FAULT_BIN := $(FAULTS:%=$(B)/tests/falcon-ps-%)
+keyless_WRAP := fal_msg_put
+lost_WRAP    := fal_store_merge
+never_WRAP   := fal_sum_add_rec
+twice_WRAP   := fal_sum_add_rec
 $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,\
-	-Wl$(comma)--wrap=$(if $(filter lost,$(f)),fal_store_merge,fal_sum_add_rec))))
+	-Wl$(comma)--wrap=$($(f)_WRAP))))
 # falcon-work that lies, which falcon-ps must find.
 LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put fal_agent_finished \
 	fal_chan_send fal_dial fal_dial_near

@@ -94,8 +94,8 @@ displace(struct ps_publisher *p, struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
-/* These messages of one shard's blocks, a piece at most: their heads are made, their
- * values stay where they are. */
+/* Messages of one shard's blocks, a piece at most: their heads are made, their values
+ * stay where they are. */
 static int
 encode_piece(const struct ps_publisher *p, uint64_t version,
 	     const struct fal_shard_part *part, const uint32_t *at, uint32_t n,

@@ -16,7 +16,7 @@
 
 /* Sends a message, of which nothing stays in memory.  Errors as of fal_chan_send. */
 int ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
-/* The same; a channel that does not take it is closed. */
+/* Sends it so; a channel that does not take it is closed. */
 void ps_say(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
 
 enum ps_encoding {
@@ -117,8 +117,8 @@ struct ps_served {
 void ps_served_push(struct ps_served *s, const struct fal_rack *rack,
 		    const struct fal_tail *records);
 
-/* As SERVED of `count` shards from `first` on, whose tail is in `rows`; and back, into
- * the same.  FAL_EFORMAT. */
+/* Makes a SERVED of `count` shards from `first` on, whose tail is in `rows`; and takes
+ * one back, into the same.  FAL_EFORMAT. */
 void ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 		   struct fal_msg *m, struct fal_buf *rows);
 int ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,

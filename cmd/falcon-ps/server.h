@@ -186,7 +186,7 @@ void ps_best_free(struct ps_best *b);
 
 struct above; /* opaque */
 
-/* It is dialled at once; what is here is ready when enough members are. */
+/* Dials it at once; what is here is ready when enough members are. */
 struct above *above_new(struct ps_server *s);
 void above_free(struct above *a); /* when the loop has ended; may be NULL */
 
@@ -556,7 +556,8 @@ void ps_fleet_free(struct ps_fleet *f);
 /* Cuts the model, now, or when enough processes are here; ps_begin follows when all know
  * their part.  0, or an error with s->diag. */
 int ps_fleet_place(struct ps_server *s);
-/* For how many more; how many do not know yet what they have from the job's begin on. */
+/* Processes that it waits for; that do not know yet what they have from the job's begin
+ * on. */
 uint32_t ps_fleet_waits(const struct ps_server *s);
 uint32_t ps_fleet_unplaced(const struct ps_server *s);
 
@@ -756,8 +757,6 @@ void ps_accept_again(struct ps_server *s);
 void ps_log(const struct ps_run *r, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Who is here, and whom the job waits for; all of it on stderr. */
-
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
@@ -793,7 +792,7 @@ void ps_more(struct ps_server *s, struct ps_session *session);
 void ps_more_all(struct ps_server *s);
 /* Are more bytes queued for this session, with all others of its key, than may be? */
 bool ps_too_much(const struct ps_session *session);
-/* The keyring was read: sets work_keys, and whose sessions are whose. */
+/* The keyring was read: sets work_keys. */
 void ps_count_keys(struct ps_server *s);
 
 /* observers.c */
@@ -828,7 +827,7 @@ void ps_control_close(struct ps_control *c);
 void ps_control_msg(struct ps_server *s, struct ps_session *session,
 		    const struct fal_msg *m);
 
-/* The session is over: what it waits for is given up. */
+/* The session is over: a change of its that waits is given up. */
 void ps_control_gone(struct ps_server *s, const struct ps_session *session);
 
 /* The session has asked for what takes a while: what that waits for; then, once, why it

@@ -599,8 +599,7 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 	struct fal_rack_conf part = fal_files_rack_conf(s->job, 1);
 	struct fal_diag need;
 	size_t blocks = 0;
-	/* This process's shards have both their blocks and their next ones for a while.
-	 */
+	/* Our own shards have both their blocks and their next ones for a while. */
 	for (uint32_t i = 0; i < s->fleet.own; i++)
 		if (to->of[i].first != now->of[i].first ||
 		    to->of[i].count != now->of[i].count)
@@ -651,7 +650,7 @@ ps_fleet_moved(void *arg, const struct fal_map *map, int err)
 {
 	struct ps_server *s = arg;
 	uint32_t order[FAL_SHARDS_MAX];
-	char text[1024] = "";
+	char text[FAL_SHARDS_MAX * 32] = "";
 	size_t n = 0;
 	s->fleet.to = (struct fal_map){ 0 };
 	if (err < 0)

@@ -119,8 +119,9 @@ guest_find(const struct ps_join *j, uint32_t id)
 	return NULL;
 }
 
-/* Makes the keyring of the guests that there are: the listener opens to no others. */
-static void
+/* Makes the keyring of the guests that there are: the listener opens to no others.
+ * FAL_ELIMIT: they are too many; FAL_EFORMAT: one has a key that is none. */
+static int
 guest_keys(struct ps_join *j)
 {
 	const size_t most = (j->guests + 1) * LINE;
@@ -134,14 +135,16 @@ guest_keys(struct ps_join *j)
 		n += (size_t)snprintf(text + n, most - n, "session%u work %s\n",
 				      j->guest[i]->id, key);
 	}
-	if (fal_keyring_parse(text, n, "sessions", &fresh, NULL) < 0)
-		fal_out_of_memory(); /* the text is our own */
+	const int err = fal_keyring_parse(text, n, "sessions", &fresh, NULL);
 	fal_secret_free(text);
 	fal_secret_free(key);
+	if (err < 0)
+		return err;
 	if (j->listen != NULL)
 		fal_listen_keyring(j->listen, fresh);
 	fal_keyring_free(j->keys);
 	j->keys = fresh;
+	return FAL_OK;
 }
 
 static void
@@ -154,7 +157,8 @@ free_guest(struct ps_guest *g)
 	free(g);
 }
 
-/* ADMIT: a worker will come, with this key.  FAL_ESTATE: it is known; FAL_ELIMIT. */
+/* ADMIT: a worker will come, with this key.  FAL_ESTATE: it is known; else as of
+ * guest_keys. */
 static int
 guest_admit(struct ps_join *j, const struct fal_msg *m)
 {
@@ -162,8 +166,6 @@ guest_admit(struct ps_join *j, const struct fal_msg *m)
 				 .admitted.session = m->admit.session };
 	if (guest_find(j, m->admit.session) != NULL)
 		return FAL_ESTATE;
-	if (j->guests + 1 >= FAL_KEYRING_MAX / LINE)
-		return FAL_ELIMIT;
 	struct ps_guest *g = fal_xcalloc(1, sizeof(*g));
 	g->join = j;
 	g->id = m->admit.session;
@@ -171,9 +173,10 @@ guest_admit(struct ps_join *j, const struct fal_msg *m)
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
 	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
 	j->guest[j->guests++] = g;
-	guest_keys(j);
-	join_say(j, &known);
-	return FAL_OK;
+	const int err = guest_keys(j);
+	if (err == FAL_OK)
+		join_say(j, &known);
+	return err;
 }
 
 static void
@@ -183,7 +186,7 @@ guest_dismiss(struct ps_join *j, uint32_t id)
 		if (j->guest[i]->id == id) {
 			free_guest(j->guest[i]);
 			j->guest[i] = j->guest[--j->guests];
-			guest_keys(j);
+			(void)guest_keys(j); /* of the others, which were good */
 			return;
 		}
 }
@@ -196,7 +199,7 @@ place_forget(struct ps_join *j)
 {
 	while (j->guests > 0)
 		free_guest(j->guest[--j->guests]);
-	guest_keys(j);
+	(void)guest_keys(j); /* of nobody */
 	ps_wants_forget(&j->wants);
 	fal_rack_free(j->rack);
 	j->rack = NULL;
@@ -686,6 +689,7 @@ place_msg(struct ps_join *j, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	}
 }
+
 /* ---- what workers say ------------------------------------------------------------- */
 
 /* Ends a session that did what it may not. */
@@ -791,6 +795,7 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, j->run->compress);
 }
+
 /* ---- the connection --------------------------------------------------------------- */
 
 static void
@@ -925,7 +930,7 @@ listen_for(struct ps_join *j, struct fal_diag *diag)
 	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
 	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
 	fal_random_bytes(j->secret, FAL_KEY_BYTES);
-	guest_keys(j);
+	(void)guest_keys(j); /* of nobody */
 	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
 					 .keyring = j->keys,
 					 .chan = join_chan_opt(j) };

@@ -29,8 +29,7 @@ take(struct ps_server *s)
 {
 	struct ps_keep *k = &s->keep;
 	k->soon = true;
-	if (fal_coord_mark_now(s->coord, ps_now()) < 0)
-		ps_fail(s, FAL_ENOMEM, "snapshot");
+	ps_fail(s, fal_coord_mark_now(s->coord, ps_now()), "snapshot");
 	if (!k->soon)
 		return;
 	k->soon = fal_rule_traits(&fal_coord_policy_now(s->coord)->rule).shared;

@@ -108,9 +108,8 @@ look(struct ps_server *s, double now)
 	w->said += w->said > 0 ? gone : 0;
 	if (may_say(w))
 		ps_log(s->run,
-		       "stood still itself for %s: it was stopped, or had to do more at "
-		       "a "
-		       "time than its machine can",
+		       "stood still itself for %s: it was stopped, or had to do more "
+		       "at a time than its machine can",
 		       seconds(gone, text));
 }
 
@@ -208,9 +207,8 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 	char times[48];
 	if (fal_seldom(&s->who.unlike, ps_now(), &before))
 		ps_log(s->run,
-		       "%s with key '%s' and %s with key '%s' have unlike results of "
-		       "task "
-		       "%u of clock %llu%s",
+		       "%s with key '%s' and %s with key '%s' have unlike results "
+		       "of task %u of clock %llu%s",
 		       is->name[0], is->key[0], is->name[1], is->key[1], is->task,
 		       (unsigned long long)is->clock, times_more(before, times));
 }
@@ -466,7 +464,7 @@ ps_tell_waiting(struct ps_server *s)
 		w->worked = now;
 	if (w->moved == 0)
 		w->moved = now;
-	/* Of blocks on their way it is told before a process that has them, and does not
+	/* Blocks on their way are told of before a process that has them, and does not
 	 * answer, is lost. */
 	const double quiet = ps_fleet_moving(s, &list)
 				     ? QUIET_S / 2.0

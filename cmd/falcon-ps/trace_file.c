@@ -27,7 +27,8 @@ enum {
 	TAPE_MUCH = 1 << 20 /* bytes that are not kept waiting */
 };
 
-/* As fal_put_bytes: lines are our own, and a lack of memory ends the program. */
+/* Appends as fal_put_bytes does: lines are our own, and a lack of memory ends the
+ * program. */
 static void
 put_all(struct fal_buf *out, const void *p, size_t n)
 {

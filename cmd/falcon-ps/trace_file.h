@@ -56,7 +56,7 @@ struct ps_record {
 
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
-/* The same; lines follow what it has.  Takes the evaluations of `was`. */
+/* Adds one whose lines follow what it has.  Takes the evaluations of `was`. */
 int ps_record_append(struct ps_record *r, const char *path, struct ps_trace *was,
 		     struct fal_diag *diag);
 

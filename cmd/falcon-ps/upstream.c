@@ -104,8 +104,8 @@ send_msg(struct above *a, struct fal_msg *m)
 		a->err = err;
 }
 
-/* Those who are here came or went; once their numerics were several, that stays: whoever
- * looks can tell, and members come back one by one. */
+/* Members came or went; once their numerics were several, that stays: whoever looks can
+ * tell, and members come back one by one. */
 static void
 follow_members(struct above *a)
 {

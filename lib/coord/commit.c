@@ -189,7 +189,7 @@ push_line(struct fal_coord *c, const struct fal_act *a)
 	coord_order(c, &o);
 }
 
-/* On which versions its open rounds are computed, in c->named: how many. */
+/* Names the versions that its open rounds are computed on, in c->named: how many. */
 static uint32_t
 name_versions(struct fal_coord *c, const struct fal_peer *p)
 {

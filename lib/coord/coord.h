@@ -435,7 +435,7 @@ int fal_coord_drain(struct fal_coord *c, double now, const char *name,
  * `stopping` from now on.  `by` as above. */
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
 
-/* Of a job that goes on: policy `p` (copied) held from `clock` on, wanted by `by`, and
+/* Policy `p` (copied) of a job that goes on held from `clock` on, wanted by `by`, and
  * does again from there; clocks in order, before anybody is here. */
 void fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		     const char *by);

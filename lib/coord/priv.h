@@ -1,17 +1,19 @@
 /* The coordinator's state, shared by its own files only:
  *
- *	coordinator.c      the job: its beginning, its clocks, its end; what is sent
- *	commit.c           what the scheduler decides of rounds, updates and versions,
- *what the shards say of these, and what the trace says then sessions.c         whose they
- *are, what workers say, whose numerics and data count, trainers that fail eval.c what
- *workers say of the test set and of each other's claims; does the model learn, and what
- *is kept for when it does not any more placement.c        what workers waited for of each
- *shard, and blocks that move policy.c           what controllers ask for checkpoint.c
- *what is left of it when it is gone, and how it goes on from that external_rounds.c  work
- *and versions of another coordinator's
+ *	coordinator.c      the job's beginning, clocks and end; what is sent
+ *	sessions.c         workers: whose they are, what they say, whose numerics
+ *	                   and data count; trainers that fail
+ *	commit.c           rounds, updates and versions, as the scheduler decides
+ *	                   and shards say; the trace's lines on them
+ *	eval.c             what workers say of the test set and of each other's
+ *	                   claims; does the model learn
+ *	placement.c        what workers waited for of each shard; blocks that move
+ *	policy.c           what controllers ask for
+ *	checkpoint.c       what is left of it, and how it goes on from that
+ *	external_rounds.c  work and versions of another coordinator's
  *
  * What cannot fail but by a shard that is of no use, or by a mistake of ours, is judged
- *in one place: c->err, the first such error, ends the job (coord_expect).
+ * in one place: c->err, the first such error, ends the job (coord_expect).
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_COORD_PRIV_H
@@ -376,8 +378,7 @@ uint32_t coord_session_of(const struct fal_coord *c, uint32_t id);
 void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
 /* Asks for a sign of life; the answer gives the round trip time, too. */
 void coord_ping(struct fal_coord *c, double now, uint32_t peer);
-/* After whatever happened: evaluates, lets clocks begin, sees the end.  Returns c->err.
- */
+/* Evaluates, lets clocks begin, sees the end, whatever has happened.  Returns c->err. */
 int coord_advance(struct fal_coord *c, double now);
 /* The version is to be evaluated, `over` clocks being over with it. */
 void coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);

@@ -169,7 +169,7 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
  * those that have as many, one that is not an impure worker's, and that of the key which
  * stands first in the keyring. */
 
-/* Who is behind a fingerprint, or a hash of data. */
+/* Keys and sessions behind a fingerprint, or a hash of data. */
 struct side {
 	uint32_t keys, place, sessions;
 	bool pure;
@@ -404,11 +404,7 @@ coord_data_others(struct fal_coord *c, double now)
 	}
 }
 
-/* ---- failures -------------------------------------------------------------------- */
-
-/* Local steps that lead out of the numbers, and trainers that fail. */
-
-/* ---- local steps ---------------------------------------------------------------- */
+/* ---- local steps that lead out of the numbers ------------------------------------- */
 
 static void
 note_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
@@ -430,7 +426,7 @@ note_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
 	c->diverged.clock = clock;
 }
 
-/* ---- trainers ------------------------------------------------------------------- */
+/* ---- trainers that fail ----------------------------------------------------------- */
 
 static void
 trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p, const char *why)

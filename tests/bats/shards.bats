@@ -282,3 +282,15 @@ until [ -e $PWD/go ]; do sleep 0.01; done; tee $PWD/up | socat - TCP:%h:\$p" \
 	same "status ($(<err))" "$got" 2
 	has "$(<err)" "--join: takes no JOB"
 }
+
+@test "a worker's key that is none is the coordinator's fault, and the process says so" {
+	local status=0
+	start_ready ps "$bin/tests/falcon-ps-keyless" -jx -K "$keys/keyring" -l unix:sock \
+		-s "$state" --min-shards 1 "${job[@]}"
+	start shard falcon-ps --join "$ready" -k "$keys/shard.key" -l unix:shard
+	shard=$pid
+	slow a 1 800
+	wait "$shard" || status=$?
+	same "status: $(<shard.err)" "$status" 1
+	has "$(<shard.err)" "unix:sock: ADMIT: "
+}
