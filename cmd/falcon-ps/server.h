@@ -9,6 +9,8 @@
  *	status_log    what stderr says of the job
  *	snapshots, best_checkpoint, result, trace_file, state_dir
  *	              what is on disk
+ *	cache         chunks of the data, as they travel
+ *	image_queue   images of shards on their way
  *	shard_pool    shards of other processes
  *	shard_server  such a process
  *	upstream      the coordinator above
