@@ -295,7 +295,7 @@ struct fal_sched {
 			struct fal_heap awaits;   /* a version that is not published, to
 						     begin; by that */
 			struct fal_heap planner;  /* scratch of fal_plan */
-			struct fal_heap own_heap[2]; /* the scheme\'s: see there */
+			struct fal_heap own_heap[2]; /* the scheme's: see there */
 		};
 	};
 
@@ -316,6 +316,9 @@ struct fal_sched {
 	struct fal_act *act;
 	size_t acts, act_next, act_cap;
 };
+_Static_assert(offsetof(struct fal_sched, own_heap[2]) ==
+		       offsetof(struct fal_sched, of_workers[FAL_HEAPS_OF_WORKERS]),
+	       "every heap of workers is counted");
 
 #define FAL_EVALUATED UINT32_MAX /* no worker's id */
 #define FAL_OWN_KEY 0x80000000u  /* set in what is no key's number */

@@ -276,6 +276,32 @@ fal_rack_pieces(const struct fal_rack *r,
 	return each_piece(r, false, 64, each, arg);
 }
 
+/* Can the piece be a part of what its shard is to be?  In a move all shards have the same
+ * numbers.  Where none is here, the piece has at least the values of all that its numbers
+ * name: what is made of it then takes memory in proportion to it. */
+static bool
+is_credible(const struct fal_rack *r, const struct fal_rack_piece *piece, size_t values)
+{
+	const struct fal_image *of = &piece->image;
+	const struct fal_image_head *is = &of->is;
+	const uint64_t state = fal_optim_slots(&r->each.optim);
+	const uint64_t named = 1 + state + is->olds + is->slots + (2 + state) * is->lines;
+	uint64_t there = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct fal_image here = { 0 };
+		if (r->at[i].now.shard == NULL || r->at[i].to.epoch != piece->epoch)
+			continue;
+		const bool same = fal_shard_image(r->at[i].now.shard, &here) == FAL_OK &&
+				  fal_image_is_same(&here.is, is);
+		fal_image_free(&here);
+		return same;
+	}
+	for (uint32_t i = 0; i < of->arrays; i++)
+		if (of->array[i].floats)
+			there += of->array[i].bytes / (values * sizeof(float));
+	return there >= named;
+}
+
 int
 fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
 {
@@ -289,10 +315,12 @@ fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *pie
 		return FAL_EFORMAT;
 	if (p->left == 0)
 		return FAL_OK;
+	const struct fal_image_run of = range_of(r, piece->first, piece->count);
 	int err = FAL_OK;
 	if (p->live.arrays == 0)
-		err = fal_shard_become(h->shard, &piece->image.is, &p->live);
-	const struct fal_image_run of = range_of(r, piece->first, piece->count);
+		err = is_credible(r, piece, of.values)
+			      ? fal_shard_become(h->shard, &piece->image.is, &p->live)
+			      : FAL_EFORMAT;
 	if (err == FAL_OK)
 		err = fal_image_graft(&p->live, &h->run, &piece->image, &of);
 	if (err < 0)

@@ -68,6 +68,8 @@ struct fal_image_run {
  * borrows it. */
 void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 		   const struct fal_image_run *of, struct fal_image *out);
+/* Are these the same numbers? */
+bool fal_image_is_same(const struct fal_image_head *a, const struct fal_image_head *b);
 /* What is so cut becomes a part of `to`, whose arrays are written.  FAL_EFORMAT: it has
  * other numbers or arrays. */
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,

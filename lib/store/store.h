@@ -148,8 +148,9 @@ uint32_t fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 			  struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
-/* Where parameters are made elsewhere .  give: the sum of the complete
- * round of gradients is added to `into`, of the whole model, and the round is forgotten.
+/* Parameters that are made elsewhere.
+ * give: the sum of the complete round of gradients is added to `into`, of the whole
+ *   model, and the round is forgotten.
  *   FAL_ELIMIT: it would be beyond the range of sums.
  * put: the version, the newest from now on, has these parameters and exponents (copied);
  *   as many are kept as of others, and some between them may be missing.  FAL_EINVAL: it

@@ -215,7 +215,7 @@ struct fal_msg {
 			int64_t loss; /* base/loss.h */
 			uint8_t nonfinite;
 			uint8_t last; /* 1: the contribution is closed with it */
-			uint8_t hash[FAL_TASK_HASH]; /* agent/taskhash.h */
+			uint8_t hash[FAL_TASK_HASH]; /* agent/agent.h */
 		} claim;
 		struct {
 			struct fal_msg_ticket ticket;

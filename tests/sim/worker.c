@@ -399,7 +399,7 @@ mix(uint32_t side[static FAL_LANES], const uint32_t *v, size_t n)
 }
 
 /* What is said of a task that gave this.  In three clusters of four it is not the hash of
- * taskhash.h, which costs as much as all else that a worker does here: whoever compares
+ * agent.h, which costs as much as all else that a worker does here: whoever compares
  * what two keys say sees no more of it than that other sums have another one. */
 static void
 say_what_came(const struct worker *w, const struct fal_run *run,

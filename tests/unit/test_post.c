@@ -280,7 +280,10 @@ images_come_back(void **state)
 						     got };
 		struct fal_shard_say say;
 		uint32_t shard;
+		struct fal_rack_piece lie = came; /* more than it has the values of */
+		lie.image.is.slots = FAL_IMAGE_OTHERS;
 		assert_int_equal(fal_rack_order(to, &begin), FAL_OK);
+		assert_int_equal(fal_rack_graft(to, which, &lie), FAL_EFORMAT);
 		assert_int_equal(fal_rack_graft(to, which, &came), FAL_OK);
 		assert_true(fal_rack_next(to, &shard, &say));
 		assert_int_equal(say.kind, FAL_SAY_MIGRATED);
@@ -297,6 +300,40 @@ images_come_back(void **state)
 		fal_rack_free(to);
 		free(init);
 	}
+}
+
+/* A shard becomes what the others are, whoever says that it is something else. */
+static void
+pieces_have_the_numbers_of_all(void **state)
+{
+	(void)state;
+	struct fal_rack_conf conf = { .shards = 2,
+				      .each = { .n = 2 * FAL_BLOCK, .tasks = 4 } };
+	const struct fal_map swapped = { .epoch = 1,
+					 .shards = 2,
+					 .of = { { 1, 1 }, { 0, 1 } } };
+	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
+					       .map = &swapped };
+	struct fal_rack *all = fal_rack_new(&conf, NULL);
+	conf.here = 1;
+	struct fal_rack *first = fal_rack_new(&conf, NULL);
+	assert_non_null(all);
+	assert_non_null(first);
+	assert_int_equal(fal_rack_order(all, &begin), FAL_OK);
+	assert_int_equal(fal_rack_order(first, &begin), FAL_OK);
+	struct fal_rack_piece piece = { 0 };
+	assert_int_equal(fal_rack_piece(all, 1, 0, 2, &piece), 1);
+	struct fal_rack_piece lie = piece;
+	lie.image.is.steps++;
+	assert_int_equal(fal_rack_graft(first, 0, &lie), FAL_EFORMAT);
+	assert_int_equal(fal_rack_graft(first, 0, &piece), FAL_OK);
+	struct fal_shard_say say;
+	uint32_t shard;
+	assert_true(fal_rack_next(first, &shard, &say));
+	assert_int_equal(say.kind, FAL_SAY_MIGRATED);
+	fal_image_free(&piece.image);
+	fal_rack_free(all);
+	fal_rack_free(first);
 }
 
 /* What lies within its type. */
@@ -330,8 +367,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(orders_come_back),    cmocka_unit_test(says_come_back),
-		cmocka_unit_test(pieces_have_a_limit), cmocka_unit_test(images_come_back),
+		cmocka_unit_test(orders_come_back),
+		cmocka_unit_test(says_come_back),
+		cmocka_unit_test(pieces_have_a_limit),
+		cmocka_unit_test(images_come_back),
+		cmocka_unit_test(pieces_have_the_numbers_of_all),
 		cmocka_unit_test(lies_are_refused),
 	};
 	rng = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
