@@ -178,9 +178,9 @@ read_run(struct run *r)
 }
 
 /* Reads the state folder `dir` of a job that is done and appends its statement.  The same
- * folder makes the same bytes.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM;
- * FAL_ESTATE where the job is not done; FAL_EFORMAT where trace, job and model do not
- * belong together, or the trace does not chain. */
+ * folder makes the same bytes.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM,
+ * FAL_ENOMEM; FAL_ESTATE where the job is not done; FAL_EFORMAT where trace, job and
+ * model do not belong together, or the trace does not chain. */
 static int
 statement_make(const char *dir, struct fal_buf *out, struct fal_diag *diag)
 {
@@ -204,6 +204,8 @@ statement_make(const char *dir, struct fal_buf *out, struct fal_diag *diag)
 		fal_json_close(out, '}');
 		err = out->err;
 	}
+	if (err == FAL_ENOMEM)
+		fal_diag_set(diag, err, "out of memory");
 	return err;
 }
 

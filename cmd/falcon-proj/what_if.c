@@ -375,7 +375,7 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	fal_json_close(out, '}');
 }
 
-/* As one JSON object. */
+/* One JSON object with the same. */
 static void
 whatif_json(const struct whatif *w, struct fal_buf *out)
 {

@@ -194,7 +194,7 @@ read_header(struct reader *r)
 		err = judge_names(r);
 	if (err < 0 || r->as == NULL || r->as->n > 0)
 		return err;
-	/* They become those that others are to have. */
+	/* Other files are to have the same columns. */
 	r->as->name = fal_xcalloc(r->columns, sizeof(*r->as->name));
 	r->as->file = fal_xstrdup(r->s.path);
 	for (size_t i = 0; i < r->columns; i++)

@@ -37,7 +37,7 @@ int source_open(struct source *s, const char *path, struct fal_diag *diag);
  * diagnosis is that instead. */
 int source_close(struct source *s, int err);
 
-/* Sets the diagnosis "FILE: what" and returns `err`; of FAL_ENOMEM. */
+/* Sets the diagnosis "FILE: what" and returns `err`; source_nomem: that of FAL_ENOMEM. */
 int source_fail(const struct source *s, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int source_nomem(const struct source *s);

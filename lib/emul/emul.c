@@ -265,7 +265,7 @@ parse_speeds(const char *path, char *text, struct fal_speeds *s, struct fal_diag
 		char *line = strsep(&rest, "\n");
 		const char *bad, *why = NULL;
 		number++;
-		/* Without a comment, and blanks at both ends. */
+		/* Comments do not count, nor do blanks at both ends. */
 		line[strcspn(line, "#")] = '\0';
 		line += strspn(line, " \t");
 		for (size_t n = strlen(line);

@@ -368,15 +368,14 @@ job_has(const struct job_read *p, size_t at)
 	return p->line[key_at(at)] != 0;
 }
 
-/* As refuse(), about that key. */
+/* The same about the key of that field. */
 static int
 job_refuse(const struct job_read *p, size_t at, int err, const char *what)
 {
 	return refuse(p, key_at(at), err, what);
 }
 
-/* ---- what one value demands of others, and what follows where none is given ----------
- */
+/* ---- what one value demands of others, and what follows where none is given -------- */
 
 /* Which formats have a key, and of these those that can do without it. */
 enum {
@@ -595,8 +594,7 @@ job_fill(const struct job_read *p)
 	}
 }
 
-/* ---- a text as a whole ---------------------------------------------------------------
- */
+/* ---- a text as a whole ------------------------------------------------------------- */
 
 int
 fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
@@ -784,8 +782,7 @@ fal_job_path(const char *job_file, const char *path)
 	return fal_xprintf("%.*s%s", dir, job_file, path);
 }
 
-/* ---- which tensors are not stepped by their gradients --------------------------------
- */
+/* ---- which tensors are not stepped by their gradients ------------------------------ */
 
 /* A key whose patterns, apart by blanks, name such tensors. */
 struct patterns {

@@ -127,8 +127,7 @@ report_shared(const struct fal_report_state *s)
 	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
 }
 
-/* ---- a frame: its seconds by cause, and how the workers stood in it ------------------
- */
+/* ---- a frame: its seconds by cause, and how the workers stood in it ---------------- */
 
 /* The median of the projected times of those that have one; NAN: none has. */
 static double
@@ -331,8 +330,7 @@ report_frame(struct fal_report_state *s, size_t at)
 		s->row[i].cell[at] = (struct report_cell){ 0 };
 }
 
-/* ---- lines ---------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------- */
 
 /* A clock line. */
 struct told {
@@ -651,8 +649,7 @@ fal_report_window(struct fal_report *r)
 		restart(r->state);
 }
 
-/* ---- what the frames say -------------------------------------------------------------
- */
+/* ---- what the frames say ----------------------------------------------------------- */
 
 /* What a worker is in this share of its clocks, it is often. */
 #define OFTEN 0.10
@@ -957,8 +954,7 @@ ticks(struct fal_report *r)
 	r->clock_p95 = fal_quantile(v, n, 0.95);
 }
 
-/* ---- advice --------------------------------------------------------------------------
- */
+/* ---- advice ------------------------------------------------------------------------ */
 
 #define LOSS 0.05        /* of the clock, that is worth mending */
 #define NOBODY 0.001     /* of the clock, that is not there */
@@ -1488,8 +1484,7 @@ report_advise(struct fal_report *r)
 	well(r);
 }
 
-/* ---- all of it -----------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------- */
 
 int
 fal_report_end(struct fal_report *r, struct fal_diag *diag)

@@ -361,7 +361,7 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 		const struct fal_cost_machine *m = &cost->machine[i];
 		const double share =
 			m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
-		/* In steps, so that windows agree. */
+		/* Steps, so that windows agree. */
 		fal_policy_entry(&try, m->name)->share = round(share * 20) / 20;
 	}
 	consider(cost, &try, best);

@@ -68,8 +68,7 @@ fal_chain_take(struct fal_chain *c, const char *line, size_t n)
 	return holds;
 }
 
-/* ---- versions ------------------------------------------------------------------------
- */
+/* ---- versions ---------------------------------------------------------------------- */
 
 uint32_t
 fal_leaf_every(size_t n)

@@ -43,8 +43,7 @@ bool fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGIT
  * whether that is the one that it has to have. */
 bool fal_chain_take(struct fal_chain *c, const char *line, size_t n);
 
-/* ---- versions ------------------------------------------------------------------------
- */
+/* ---- versions ---------------------------------------------------------------------- */
 
 /* Unless its job says otherwise, one version of so many is hashed of a model with n
  * parameters: so hashing is a small part of all clocks, whatever n is (bench_leaf). */

@@ -665,6 +665,7 @@ fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 		fal_trace_fail(&l, err, "ends in the middle of a zstd frame");
 	return l.err < 0 ? stop(r, &l, diag) : 0;
 }
+
 int
 fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
 {
@@ -1039,8 +1040,7 @@ fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job)
 	return fal_trace_most(l, "blocks", e->blocks, job->blocks);
 }
 
-/* ---- staleness -----------------------------------------------------------------------
- */
+/* ---- staleness --------------------------------------------------------------------- */
 
 static void
 count(struct fal_stale *s, enum fal_stale_kind kind, uint64_t value, uint64_t samples)
@@ -1065,8 +1065,7 @@ fal_stale_name(enum fal_stale_kind kind)
 	return names[kind];
 }
 
-/* ---- workers -------------------------------------------------------------------------
- */
+/* ---- workers ----------------------------------------------------------------------- */
 
 /* The first place that is not below `id`. */
 static size_t

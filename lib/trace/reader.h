@@ -253,8 +253,7 @@ int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *j
  * FAL_EINVAL. */
 int fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job);
 
-/* ---- staleness -----------------------------------------------------------------------
- */
+/* ---- staleness --------------------------------------------------------------------- */
 
 enum fal_stale_kind {
 	FAL_STALE_CLOCKS,  /* clocks before the slowest worker */
@@ -278,8 +277,7 @@ void fal_stale_add(struct fal_stale *s, const struct fal_trace_round *r,
 
 const char *fal_stale_name(enum fal_stale_kind kind); /* "clocks", … */
 
-/* ---- workers -------------------------------------------------------------------------
- */
+/* ---- workers ----------------------------------------------------------------------- */
 
 struct fal_id {
 	uint32_t id;

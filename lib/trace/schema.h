@@ -3,7 +3,7 @@
  *
  * One table makes the structs, the writer, the reader with its checks of syntax and
  * range, and the check of the man page.  Rules between members or lines are not here:
- * lines.h, audit.h.
+ * reader.h, audit.h.
  */
 #ifndef FAL_TRACE_SCHEMA_H
 #define FAL_TRACE_SCHEMA_H

@@ -353,8 +353,7 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 	fal_trace_job_restart(l, &s->job);
 }
 
-/* ---- shards --------------------------------------------------------------------------
- */
+/* ---- shards ------------------------------------------------------------------------ */
 
 static void
 take_shard(struct fal_summary *s, struct fal_trace_line *l)
@@ -458,8 +457,7 @@ take_place(struct fal_summary *s, struct fal_trace_line *l)
 	fal_trace_place_free(&was);
 }
 
-/* ---- lines ----------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------- */
 
 int
 fal_summary_line(void *summary, struct fal_trace_line *l)
@@ -520,8 +518,7 @@ fal_summary_free(struct fal_summary *s)
 	*s = (struct fal_summary){ 0 };
 }
 
-/* ---- what all lines together say ------------------------------------------------------
- */
+/* ---- what all lines together say --------------------------------------------------- */
 
 /* Nothing for so many seconds is a silence, or for so many times the longest before. */
 static const double QUIET_S = 10, QUIET_TIMES = 4;
@@ -713,8 +710,7 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* ---- classes -------------------------------------------------------------------------
- */
+/* ---- classes ----------------------------------------------------------------------- */
 
 /* The parts of a projected time, in the order of enum fal_cause, and their sum. */
 enum { COMPUTE, PUSH, PULL, LATENCY, SUM, PARTS };

@@ -11,8 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- classes -------------------------------------------------------------------------
- */
+/* ---- classes ----------------------------------------------------------------------- */
 
 /* A worker is off the pace when it is this much off the median. */
 #define FAL_CLASS_TOLERANCE 0.20
@@ -73,14 +72,12 @@ void fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 const char *fal_class_name(enum fal_class c); /* "straggler", …; NONE: "-" */
 const char *fal_cause_name(enum fal_cause c); /* "compute", …; NONE: "-" */
 
-/* ---- the job -------------------------------------------------------------------------
- */
+/* ---- the job ----------------------------------------------------------------------- */
 
 /* Updates that the job's rates are taken over. */
 #define FAL_SUMMARY_RATE_UPDATES 100
 
-/* ---- shards --------------------------------------------------------------------------
- */
+/* ---- shards ------------------------------------------------------------------------ */
 
 /* Workers do nothing but wait for a straggler in more than this part of the time. */
 #define FAL_SHARD_BLAME 0.02
@@ -121,8 +118,7 @@ struct fal_trace_moves {
 	struct fal_trace_place is; /* private: where the blocks are */
 };
 
-/* ---- workers, epochs, the job ---------------------------------------------------------
- */
+/* ---- workers, epochs, the job ------------------------------------------------------ */
 
 /* Where wall time went, in seconds; `late` is beside it. */
 struct fal_summary_spent {
@@ -197,7 +193,7 @@ struct fal_summary {
 	char *above;   /* its job is that of a coordinator there, for which it is a group;
 			  NULL: its own */
 	char *failed;  /* why the job could not be ended, or NULL */
-	json_t *names; /* the row of each, the last of several (ids.h) */
+	json_t *names; /* the row of each, the last of several (fal_names_put) */
 	struct fal_summary_worker *worker;
 	size_t n_worker, cap_worker;
 	struct fal_summary_epoch *epoch;

@@ -166,6 +166,11 @@ byte() {
 	run bash -c "falcon-key sign -k '$dir/lab.key' '$dir/run' >/dev/full"
 	same status "$status" 1
 	has "$output" "standard output: No space left on device"
+	cp -r "$dir/run" large
+	truncate -s 300M large/job
+	run falcon-key sign -k "$dir/lab.key" --max-memory 64M large
+	same "status ($output)" "$status" 1
+	has "$output" "falcon-key: out of memory"
 }
 
 @test "the statement of a run that was killed tells of what counts, and chains all of it" {
