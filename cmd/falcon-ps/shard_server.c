@@ -153,7 +153,7 @@ free_guest(struct ps_guest *g)
 	if (g->reader.chan != NULL)
 		fal_chan_kill(g->reader.chan);
 	ps_reader_end(&g->join->wants, &g->reader);
-	fal_secret_free(g->psk);
+	fal_secret_key_free(g->psk);
 	free(g);
 }
 
@@ -169,7 +169,7 @@ guest_admit(struct ps_join *j, const struct fal_msg *m)
 	struct ps_guest *g = fal_xcalloc(1, sizeof(*g));
 	g->join = j;
 	g->id = m->admit.session;
-	g->psk = fal_secret_alloc(FAL_KEY_BYTES);
+	g->psk = fal_secret_key();
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
 	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
 	j->guest[j->guests++] = g;

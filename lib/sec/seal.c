@@ -13,7 +13,7 @@ fal_seal_init(struct fal_seal *s, uint8_t suite, const uint8_t key[static FAL_KE
 	int err = fal_aead_new(suite, FAL_LIBRARY_ANY, &aead);
 	if (err < 0)
 		return err;
-	uint8_t *copy = fal_secret_alloc(FAL_KEY_BYTES);
+	uint8_t *copy = fal_secret_key();
 	memcpy(copy, key, FAL_KEY_BYTES);
 	*s = (struct fal_seal){ .key = copy, .suite = suite, .aead = aead };
 	return FAL_OK;
@@ -22,7 +22,7 @@ fal_seal_init(struct fal_seal *s, uint8_t suite, const uint8_t key[static FAL_KE
 void
 fal_seal_wipe(struct fal_seal *s)
 {
-	fal_secret_free(s->key);
+	fal_secret_key_free(s->key);
 	fal_aead_free(s->aead);
 	*s = (struct fal_seal){ 0 };
 }

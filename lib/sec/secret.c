@@ -6,8 +6,10 @@
 #include "sec/aead.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
+#include <string.h>
 
 void *
 fal_secret_alloc(size_t n)
@@ -49,11 +51,52 @@ fal_secret_equal(const void *a, const void *b, size_t n)
 	return sodium_memcmp(a, b, n) == 0;
 }
 
-/* ---- batches of keys: one is used from its beginning to its end, and filled anew when
- * all of it came back
- * ----------------------------------------------------------------------- */
+enum { KEYS = 128 }; /* that share 4 KiB, a page */
 
-enum { KEYS = 128 }; /* of a batch: 4 KiB, a page */
+/* ---- keys that come and go one by one: free places, each with the address of the next
+ * one, which last as long as the program --- */
+
+static struct {
+	pthread_mutex_t lock;
+	uint8_t *first; /* NULL: there is none */
+} places = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* The lock is held. */
+static void
+put_place(uint8_t *key)
+{
+	memcpy(key, &places.first, sizeof(places.first));
+	places.first = key;
+}
+
+uint8_t *
+fal_secret_key(void)
+{
+	pthread_mutex_lock(&places.lock);
+	if (places.first == NULL) {
+		uint8_t *page = fal_secret_alloc((size_t)KEYS * FAL_KEY_BYTES);
+		for (size_t i = 0; i < KEYS; i++)
+			put_place(page + i * FAL_KEY_BYTES);
+	}
+	uint8_t *key = places.first;
+	memcpy(&places.first, key, sizeof(places.first));
+	pthread_mutex_unlock(&places.lock);
+	return key;
+}
+
+void
+fal_secret_key_free(uint8_t *key)
+{
+	if (key == NULL)
+		return;
+	fal_secret_wipe(key, FAL_KEY_BYTES);
+	pthread_mutex_lock(&places.lock);
+	put_place(key);
+	pthread_mutex_unlock(&places.lock);
+}
+
+/* ---- batches of keys: one is used from its beginning to its end, and filled anew when
+ * all of it came back --- */
 
 struct batch {
 	uint8_t *keys; /* in locked memory */

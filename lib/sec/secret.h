@@ -29,6 +29,13 @@ bool fal_secret_equal(const void *a, const void *b, size_t n);
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);
 
+/* Room for a key of FAL_KEY_BYTES in such memory, contents undefined, and its end, which
+ * wipes it (may be NULL).  Each fal_secret_alloc takes mappings of its own, of which the
+ * system has some 65,000; these share a page, for what peers bring about: sessions.  Any
+ * thread. */
+uint8_t *fal_secret_key(void);
+void fal_secret_key_free(uint8_t *key);
+
 /* A stock of fresh keys, for whoever needs one many times a second: locked memory and the
  * kernel's random bytes are had a batch at a time, as each costs system calls.  One
  * thread at a time. */

@@ -194,6 +194,29 @@ unknown_suites(void **state)
 	assert_int_equal(refused, has_aes() ? 254 : 255);
 }
 
+/* So many as a coordinator may have of its peers: more than the system has mappings for,
+ * if each key took some of its own. */
+static void
+seals_of_many_sessions(void **state)
+{
+	enum { MANY = 20000 };
+	static struct fal_seal s[MANY];
+	uint8_t key[FAL_KEY_BYTES];
+	(void)state;
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < MANY; i++) {
+			memcpy(key, KEY, sizeof(key));
+			memcpy(key, &i, sizeof(i));
+			assert_int_equal(fal_seal_init(&s[i], suite, key), FAL_OK);
+		}
+		for (uint32_t i = 0; i < MANY; i++) {
+			memcpy(key, &i, sizeof(i));
+			assert_memory_equal(s[i].key, key, sizeof(key));
+			fal_seal_wipe(&s[i]);
+		}
+	}
+}
+
 static void
 shared_seal(const uint8_t *key, uint64_t number, const char *ad, uint8_t *out)
 {
@@ -347,6 +370,7 @@ main(void)
 		cmocka_unit_test(keys_are_renewed),
 		cmocka_unit_test(counter_never_wraps),
 		cmocka_unit_test(unknown_suites),
+		cmocka_unit_test(seals_of_many_sessions),
 		cmocka_unit_test(shared_records),
 		cmocka_unit_test(digests),
 		cmocka_unit_test(digests_at_a_time),
