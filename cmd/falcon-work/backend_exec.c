@@ -335,9 +335,11 @@ start(struct maker *maker)
 	}
 	struct fal_setup *s = m->setup;
 	const struct fal_places p = fal_setup_places(s, 0, 0);
-	struct fal_epoch *e = fal_setup_epoch(s, 0);
-	m->params = fal_xcalloc_aligned(s->model->params, sizeof(float));
+	m->params = fal_calloc_aligned(s->model->params, sizeof(float));
+	if (m->params == NULL)
+		return FAL_ENOMEM;
 	exec_job_params(s, m->params);
+	struct fal_epoch *e = fal_setup_epoch(s, 0);
 	m->index = fal_xcalloc(p.count, sizeof(*m->index));
 	m->count = p.count;
 	for (uint32_t i = 0; i < p.count; i++)

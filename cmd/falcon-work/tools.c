@@ -328,7 +328,11 @@ try_load(struct try *t, const struct work_opt *opt, const char *file,
 	 struct fal_diag *diag)
 {
 	struct fal_setup *s = &t->setup;
-	int err = fal_files_load(&t->files, file, NULL, NULL, 0, diag);
+	struct fal_buf text = { 0 };
+	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
+	if (err == FAL_OK)
+		err = fal_files_take(&t->files, file, fal_files_any_from, &text, diag);
+	fal_buf_free(&text);
 	if (err == FAL_OK)
 		err = fal_files_setup(&t->files, s, diag);
 	if (err == FAL_OK)

@@ -347,6 +347,8 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 	return err;
 }
 
+const char fal_files_any_from[] = "";
+
 /* Weights of elsewhere, for names and shapes that are there. */
 static int
 load_from(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
@@ -357,7 +359,7 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 				    "with the SHA-256 %s",
 				    fal_job_origin(&j->set, "model.from-sha256:", path),
 				    j->job.from_sha256);
-	if (file == NULL)
+	if (file == NULL || file == fal_files_any_from)
 		return FAL_OK;
 	j->from_file = file;
 	return load_weights(j, path, file, "model.from-sha256", j->job.from_sha256,

@@ -127,7 +127,10 @@ struct fal_files {
  * fal_files_free in each case. */
 int fal_files_load(struct fal_files *j, const char *path, const char *from,
 		   const char *const *set, size_t n_set, struct fal_diag *diag);
-/* The same of an effective text (copied), whose names begin where `path` lies. */
+/* The same of an effective text (copied), whose names begin where `path` lies, without
+ * what only a coordinator reads.  With fal_files_any_from, those that the text may ask
+ * for do not matter. */
+extern const char fal_files_any_from[];
 int fal_files_take(struct fal_files *j, const char *path, const char *from,
 		   const struct fal_buf *text, struct fal_diag *diag);
 /* Computes the hashes of all texts.  FAL_EFORMAT, FAL_ENOMEM. */
