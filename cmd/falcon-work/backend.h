@@ -11,7 +11,6 @@
 #include "run/task_runner.h"
 #include "wire/msg.h"
 
-
 /* What READY says of it. */
 struct maker_probed {
 	uint8_t fingerprint[FAL_FINGERPRINT];
@@ -73,8 +72,8 @@ struct maker_ops {
 int maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		  struct fal_diag *diag);
 
-/* Trainers, one for each lane.  `s` and `e` are kept.  FAL_ENOMEM, with
- * `diag`. */
+/* Trainers, one for each lane.  `s` and `e` are kept.  FAL_EINVAL, with
+ * `diag`: what the trainers said does not fit the job. */
 struct exec;
 int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		   struct fal_diag *diag);

@@ -10,7 +10,6 @@
 #include "run/job_files.h"
 #include "work.h"
 
-
 /* Where and for whom a kit is made; `opt` and `loop` are kept. */
 struct kit_conf {
 	uv_loop_t *loop;
@@ -84,7 +83,7 @@ void kit_fetch(struct kit *k, uint64_t clock);
 bool kit_ready(const struct kit *k);
 
 /* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
- * such task; FAL_ENOMEM. */
+ * such task. */
 int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
 
 /* May a task begin before all of its version is here?  Not where blocks go by what

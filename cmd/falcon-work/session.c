@@ -86,7 +86,7 @@ struct session {
 	bool renews; /* it leaves, to come back by another session at once */
 	int code;
 	uint64_t due_ns;                  /* of all emulated tasks */
-	int64_t late_ns;                  /* of all emulated tasks, lane.h */
+	int64_t late_ns;                  /* of all emulated tasks, lanes.h */
 	uint64_t said_ns;                 /* due_ns when that was last said */
 	struct fal_agent_overlap overlap; /* of the agents that are gone */
 };

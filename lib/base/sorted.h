@@ -24,7 +24,7 @@ fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint6
 	return low;
 }
 
-/* Of ids that are uint32_t, and uint64_t. */
+/* Ids that are uint32_t, and uint64_t. */
 static inline size_t
 fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
 {

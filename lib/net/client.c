@@ -25,8 +25,6 @@ read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
 			   st.st_size < (off_t)FAL_KEYRING_MAX;
 	const size_t most = sized ? (size_t)st.st_size + 4096 : FAL_KEYRING_MAX;
 	char *text = fal_secret_alloc(most);
-	if (text == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
 	if (!fal_secret_locked(text, most))
 		fal_cli_err(program_invocation_short_name,
 			    "keys are not in locked memory, and may be written to swap: "

@@ -107,8 +107,8 @@ struct fal_found {
 	struct fal_snap_manifest is; /* to be freed */
 	struct fal_diag damaged;     /* why a newer one was passed over; "": none was */
 };
-/* The clocks of all that there are, the newest first; free *clock with free().  FAL_EIO,
- * FAL_ENOMEM. */
+/* The clocks of all that there are, the newest first; free *clock with free(), after
+ * an error, too.  FAL_EIO. */
 int fal_snapshot_list(int folder, uint64_t **clock, size_t *n, struct fal_diag *diag);
 /* That of clock `out->clock`, if it is one of this job and whole; else FAL_EFORMAT,
  * FAL_EINVAL, FAL_EIO, FAL_ENOMEM, and `diag` says why not. */
@@ -121,7 +121,7 @@ int fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found 
 /* Makes new shards what it was; version 0 they are.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
 int fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
 		      struct fal_diag *diag);
-/* Removes those of this clock and later ones.  FAL_EIO, FAL_ENOMEM. */
+/* Removes those of this clock and later ones.  FAL_EIO. */
 int fal_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag);
 
 #endif
