@@ -21,7 +21,7 @@ struct fal_group_ends {
 	double s;    /* the coordinator's */
 };
 
-/* For sums of so many parameters. */
+/* A group whose sums have so many parameters. */
 struct fal_group *fal_group_new(size_t params);
 void fal_group_free(struct fal_group *g); /* may be NULL */
 

@@ -1,4 +1,4 @@
-/* What the layers of a net compute, each kernel by itself. */
+/* The kernels of the layers of a net. */
 #ifndef FAL_NN_LAYERS_H
 #define FAL_NN_LAYERS_H
 

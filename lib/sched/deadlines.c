@@ -1,4 +1,5 @@
-/* What workers owe, and until when; who has not kept that, and how it comes back. */
+/* Deadlines: the work that each worker owes; suspects, and the trials that bring them
+ * back. */
 #include "sched/state.h"
 
 #include "base/crowd.h"

@@ -155,7 +155,7 @@ struct unlike {
 	uint32_t sites;
 };
 
-/* Of the groups that the workers have, `as_is`, or are to have. */
+/* Compares the workers of each group that there is, `as_is`, or that is to be. */
 static struct unlike
 unlike(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {

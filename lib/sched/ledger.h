@@ -189,9 +189,9 @@ bool fal_ledger_loss_known(const struct fal_ledger *l, const struct fal_grid *g,
 
 /* ---- grants ---- */
 
-/* Of each of n things, every worker that was ever given it.  A claim must be of what was
- * given, be it that it was taken back while the claim was under way.  {0} is empty and
- * valid. */
+/* Every worker that was ever given each of n things.  A claim must be of a task that its
+ * worker was given, even one that was taken back while the claim was under way.  {0} is
+ * empty and valid. */
 struct fal_holds {
 	uint32_t *newest; /* by thing: index of its newest entry + 1; 0: none */
 	size_t newest_cap;

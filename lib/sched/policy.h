@@ -86,9 +86,9 @@ bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);
 
 /* ---- traits ---- */
 
-/* What holds under a rule, as far as anybody but the scheme's own file must know: a
- * caller that asks whether rounds are shared, gradients late or weights changed asks
- * here, and names no scheme. */
+/* The facts of a rule that others than the scheme's own file must know: a caller that
+ * asks whether rounds are shared, gradients late or weights changed asks here, and names
+ * no scheme. */
 struct fal_traits {
 	/* Whose rounds are: one of these. */
 	bool shared; /* of all workers: a clock is a round */

@@ -1,4 +1,4 @@
-/* What is measured of each worker, what is projected from it, and what it did since it
+/* Measurements of each worker, projections from them, and the work that it did since it
  * last told where its time went. */
 #include "sched/bound.h"
 #include "sched/state.h"

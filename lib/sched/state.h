@@ -369,7 +369,7 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 
 /* ---- scheduler.c ---- */
 
-/* What follows every event. */
+/* Does all that follows an event. */
 void fal_settle(struct fal_sched *s, double now);
 /* No round is open, nothing waits for a step. */
 bool fal_drained(const struct fal_sched *s);

@@ -271,8 +271,8 @@ fal_rack_pieces(const struct fal_rack *r,
 		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
 		void *arg)
 {
-	/* Whoever passes a piece on, or grafts it, does so while the next one comes, and
-	 * has memory for no more than a few. */
+	/* A process passes a piece on, or grafts it, while the next one comes, and has
+	 * memory for no more than a few. */
 	return each_piece(r, false, 64, each, arg);
 }
 

@@ -1,5 +1,5 @@
-/* What others than its shard know of a store: its image, what contributions have brought,
- * and what it has at most.
+/* The parts of a store that others than its shard know: its image, what contributions
+ * have brought, and what it has at most.
  *
  * An image is what a run of blocks is at a version: all that the versions to come depend
  * on, as named arrays and a few numbers, to be copied, kept and brought back.
@@ -85,7 +85,8 @@ fal_image_keeps(const struct fal_image_head *is)
  * version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
 
-/* What a contribution has brought to a round: blocks, and, with checksums, theirs. */
+/* A contribution, the blocks that it has brought to a round, and, with checksums, their
+ * checksum. */
 struct fal_brought {
 	struct fal_cid id;
 	uint32_t blocks;

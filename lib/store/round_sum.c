@@ -20,7 +20,7 @@ forget_entries(struct round *r)
 	r->entries = 0;
 }
 
-/* Where the round of this number stands, or belongs, in s->open. */
+/* The place in s->open where the round of this number stands, or belongs. */
 static size_t
 round_place(const struct fal_store *s, uint64_t number)
 {
@@ -45,7 +45,7 @@ round_find(const struct fal_store *s, uint64_t number)
 
 /* ---- contributions ------------------------------------------------------------- */
 
-/* Where the entry of `id` stands, or belongs. */
+/* The place where the entry of `id` stands, or belongs. */
 static size_t
 entry_place(const struct round *r, struct fal_cid id)
 {

@@ -107,12 +107,12 @@ bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid i
 /* True when every block has counted the round's tasks. */
 bool fal_store_complete(const struct fal_store *s, uint64_t round);
 
-/* What the contributions of an open round have brought of which anything came, or that
- * are fenced: *n of them, to be freed. */
+/* The contributions of an open round that are fenced, or of which anything came, each
+ * with what it has brought: *n of them, to be freed. */
 struct fal_brought *fal_store_brought(const struct fal_store *s, uint64_t round,
 				      uint32_t *n);
-/* With checksums: that of an open round's sum as it is, over all blocks.  Those of all
- * contributions make that of the sum, unless the shard did wrong. */
+/* The checksum, where there are any, of an open round's sum as it is, over all blocks.
+ * The checksums of all contributions add up to it, unless the shard did wrong. */
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
 
 /* The contribution with the largest value in a sum, which is about 2^exponent;
