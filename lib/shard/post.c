@@ -231,8 +231,10 @@ get_brought(struct fal_rd *r, struct fal_shard_say *out)
 		r->err = FAL_EFORMAT;
 	if (out->broughts == 0 || r->err != 0)
 		return;
-	out->brought = fal_xcalloc(out->broughts, sizeof(*out->brought));
-	for (uint32_t i = 0; i < out->broughts; i++) {
+	out->brought = fal_calloc(out->broughts, sizeof(*out->brought));
+	if (out->brought == NULL)
+		r->err = FAL_ENOMEM;
+	for (uint32_t i = 0; i < out->broughts && r->err == 0; i++) {
 		struct fal_brought *b = &out->brought[i];
 		b->id.worker = fal_get_u32(r);
 		b->id.seq = fal_get_u32(r);
@@ -279,7 +281,7 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 	get_brought(&r, &s);
 	if (fal_rd_end(&r) < 0) {
 		fal_shard_say_free(&s);
-		return FAL_EFORMAT;
+		return r.err == FAL_ENOMEM ? FAL_ENOMEM : FAL_EFORMAT;
 	}
 	*out = s;
 	return FAL_OK;

@@ -37,7 +37,8 @@ void fal_post_free(struct fal_post *p);
 int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);
 /* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.
- * FAL_EFORMAT; free it with fal_shard_say_free. */
+ * FAL_EFORMAT; FAL_ENOMEM: for all that contributions have brought, whose number the
+ * peer says.  Free it with fal_shard_say_free. */
 int fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 		     char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
 

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -217,6 +218,31 @@ pieces_have_a_limit(void **state)
 	fal_shard_say_free(&s);
 }
 
+/* What a peer says to be so much, and there is no memory for, ends its session alone. */
+static void
+more_than_there_is_room_for(void **state)
+{
+	(void)state;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	enum { BROUGHTS = 1 << 20 }; /* of 20 bytes each */
+	struct fal_shard_say got;
+	char odd[FAL_MSG_WHY];
+	struct rlimit was, none;
+	struct fal_msg m = { .type = FAL_MSG_SAY,
+			     .say = { .kind = FAL_SAY_ENDED, .broughts = BROUGHTS } };
+	uint8_t *rest = fal_xcalloc(BROUGHTS, 20);
+	m.say.rest = (struct fal_tail){ rest, (size_t)BROUGHTS * 20 };
+	getrlimit(RLIMIT_AS, &was);
+	none = was;
+	none.rlim_cur = 0;
+	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+	const int err = fal_post_say_get(&m, 0, 1, odd, &got);
+	setrlimit(RLIMIT_AS, &was);
+	assert_int_equal(err, FAL_ENOMEM);
+	free(rest);
+#endif
+}
+
 /* A shard goes elsewhere as an image, in BYTES, and is there what it was. */
 static void
 images_come_back(void **state)
@@ -370,6 +396,7 @@ main(void)
 		cmocka_unit_test(orders_come_back),
 		cmocka_unit_test(says_come_back),
 		cmocka_unit_test(pieces_have_a_limit),
+		cmocka_unit_test(more_than_there_is_room_for),
 		cmocka_unit_test(images_come_back),
 		cmocka_unit_test(pieces_have_the_numbers_of_all),
 		cmocka_unit_test(lies_are_refused),
