@@ -3,8 +3,8 @@
  * A publication is made by one thread, and what is made of it may go out meanwhile; its
  * count of references is not atomic, so all its channels live in one loop.
  */
-#ifndef FAL_NET_SHARED_H
-#define FAL_NET_SHARED_H
+#ifndef FAL_NET_BROADCAST_H
+#define FAL_NET_BROADCAST_H
 
 #include "base/parallel.h"
 #include "net/record.h"
