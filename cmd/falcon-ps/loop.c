@@ -308,12 +308,21 @@ ps_above_end(struct ps_server *s, int code, const char *why)
 	stop(s);
 }
 
+/* Nothing more is done for the coordinator above: the trace ends, and then the server. */
+static void
+part(struct ps_server *s, const char *why, const char *word)
+{
+	ps_tell_refusals(s, true);
+	fal_coord_parted(s->coord, ps_now(), why);
+	stop_for(s, FAL_MSG_LATER, word);
+}
+
 void
 ps_above_lost(struct ps_server *s)
 {
 	s->out->again = 1;
-	fal_coord_parted(s->coord, ps_now(), "the coordinator above is gone");
-	stop_for(s, FAL_MSG_LATER, "the coordinator above is gone, and may be back");
+	part(s, "the coordinator above is gone",
+	     "the coordinator above is gone, and may be back");
 }
 
 void
@@ -321,8 +330,7 @@ ps_above_left(struct ps_server *s)
 {
 	s->out->code = FAL_EXIT_DONE;
 	s->out->above = true;
-	fal_coord_parted(s->coord, ps_now(), "it was drained above");
-	stop_for(s, FAL_MSG_LATER, "the group server was drained");
+	part(s, "it was drained above", "the group server was drained");
 }
 
 /* By a signal. */

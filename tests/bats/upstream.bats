@@ -158,6 +158,21 @@ with_another() {
 	done
 }
 
+@test "whoever was refused stands in a group server's trace before its end" {
+	local i trace=state.one/trace
+	at_unix
+	group one
+	in_group one a
+	at_clock 2
+	for i in 1 2; do # of one key in 10 s: the second one is told of later
+		"$bin/tests/asks" "$BATS_FILE_TMPDIR/one/work.key" unix:one early
+	done
+	killed
+	soon "its end" test -e "$trace.1.jsonl"
+	same "refusals that are told" "$(grep -c '"ev":"refuse"' "$trace.1.jsonl")" 2
+	falcon-stat --audit "$trace.1.jsonl"
+}
+
 @test "groups above, each with servers of its own: gradients, and lines" {
 	local rules=("groups:2" "groups:2,mode=delta,rounds=2" "groups:2,mode=delta,quorum=2"
 		"groups:progressive,window=3,mode=delta")
