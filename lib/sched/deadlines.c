@@ -21,8 +21,10 @@
  * key that owes more than it may gets no work before it has paid what is beyond that,
  * FAL_COST_PART of a second in each.
  *
- * Somebody works at any time.  When nobody is left, or nobody of another key for a retry,
- * all are back, with twice the time: then it was not they who were slow. */
+ * Somebody works at any time.  When nobody is left all are back, with twice the time:
+ * then it was not they who were slow.  When nobody of another key is left for a retry all
+ * are back, too, each of them once, until work of it has come: of many retries each would
+ * wait for a worker that does nothing any more. */
 
 /* So often the time of a trial is doubled: what failed for want of it may succeed. */
 enum { DOUBLED = 4 };
@@ -89,27 +91,48 @@ trial_ask(struct fal_sched *s, double now)
 	}
 }
 
-/* Nobody works, or is waited for. */
+/* Is there no worker who works, or waits for others to do a retry? */
 static bool
 is_deserted(const struct fal_sched *s)
 {
-	return s->active == 0 && s->barred == 0;
+	bool any = s->active > 0;
+	for (uint32_t i = 0; i < s->workers && !any; i++)
+		any = fal_worker_able(&s->worker[i]);
+	return !any;
 }
 
-void
-fal_trial_recall(struct fal_sched *s, double now)
+static void
+call_back(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	w->suspected = false;
+	w->base = now;
+	fal_recount(s, w, now);
+	tell_back(s, w, alone, now);
+}
+
+/* All suspects are back: nobody else is left. */
+static void
+trial_recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
 	trial_ask(s, now);
 	if (s->suspects.n == 0)
 		return;
 	s->patience *= 2;
-	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
-		struct fal_worker *w = &s->worker[slot];
-		w->suspected = false;
-		w->base = now;
-		fal_recount(s, w, now);
-		tell_back(s, w, alone, now);
+	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE)
+		call_back(s, &s->worker[slot], now);
+}
+
+void
+fal_trial_for_retry(struct fal_sched *s, double now)
+{
+	trial_ask(s, now);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (w->called || !fal_heap_has(&s->suspects, i))
+			continue;
+		w->called = true;
+		call_back(s, w, now);
 	}
 }
 
@@ -204,7 +227,7 @@ suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	fal_strip(s, w, true, now);
 	fal_recount(s, w, now);
 	if (is_deserted(s))
-		fal_trial_recall(s, now);
+		trial_recall(s, now);
 }
 
 void
@@ -212,7 +235,7 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
 	w->proved = w->suspected && w->again <= now;
-	w->trial = false;
+	w->trial = w->called = false;
 	w->failed = 0;
 	fal_refresh(s, w, now);
 	if (!w->suspected)
@@ -265,7 +288,7 @@ fal_trial_next(struct fal_sched *s, double now)
 		end(s, w, now);
 	take_back(s, now);
 	if (is_deserted(s))
-		fal_trial_recall(s, now);
+		trial_recall(s, now);
 	if (on_trial(s) != NULL || s->active == 0 || now < s->trial_from ||
 	    s->pool.over < s->trial_clock || fal_heap_least(&s->suspects) > now)
 		return;
@@ -616,6 +639,7 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 	}
 	w->excused = now + o->d;
 	w->spared = now;
+	s->trial_clock = s->pool.over; /* nobody else may be there to end the clock */
 	fal_refresh(s, w, now);
 	trial_ask(s, now);
 	return false;

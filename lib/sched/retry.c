@@ -176,7 +176,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		*is = (struct fal_retry){ r->clock, task, w->id, w->key };
 		/* Suspects that answer are better than no other key. */
 		if (retry_best(s, NULL, is) < 2)
-			fal_trial_recall(s, now);
+			fal_trial_for_retry(s, now);
 	}
 	if (!shared && retry_best(s, r, is) < retry_best(s, NULL, is)) {
 		fal_round_end(s, r, abandoned, now);

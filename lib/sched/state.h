@@ -128,6 +128,7 @@ struct fal_worker {
 	double suspected_at;
 	bool trial, tried; /* it is on trial, and has got its task */
 	bool proved;       /* suspected, but its work came */
+	bool called;       /* back for a retry, and no work of it has come since */
 	bool told;         /* by SUSPECT, and not yet by BACK, */
 	double told_at;    /* … and when */
 	uint32_t failed;   /* trials, one after the other */
@@ -545,8 +546,9 @@ void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
 #define FAL_COST_FREE_TURNS 16
 #define FAL_COST_PART 0.02
 
-/* Nobody is left who may do what is next: all who speak are back, the others asked. */
-void fal_trial_recall(struct fal_sched *s, double now);
+/* No other key is left for a retry: suspects who speak are back, unless they were before
+ * and no work of theirs has come since; the others are asked. */
+void fal_trial_for_retry(struct fal_sched *s, double now);
 /* Work of `w` has arrived. */
 void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
 /* Is the team nobody but who is on trial? */

@@ -188,7 +188,8 @@ struct lines {
 };
 
 struct outcome {
-	/* Static text; NULL: none, and the job was finished. */
+	/* Static text; NULL: none, and the job was finished, or a liar ended it that may
+	 * (lies_end). */
 	const char *failure;
 	struct fal_coord_status status;
 	double seconds; /* virtual */

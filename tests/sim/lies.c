@@ -252,3 +252,69 @@ lies_find(const struct plan *p, const char *trace, size_t n)
 	fal_trace_reader_free(r);
 	return s.found;
 }
+
+/* Workers by the trace so far: who is here, and works. */
+struct company {
+	const struct plan *p;
+	struct member {
+		uint32_t machine;
+		bool works;
+	} member[2 * MAX_WORKERS * (MAX_RESTARTS + 1)]; /* by id, from 1 */
+	uint64_t last;                                  /* that had no finite result */
+	bool alone; /* … as the job failed for that: all who worked have its key */
+};
+
+static bool
+accuses(enum lie lie)
+{
+	return lie == LIE_ACCUSE;
+}
+
+static bool
+is_alone(const struct company *c)
+{
+	const uint32_t one = c->member[c->last].machine;
+	bool alone = c->last > 0 && any_lies(&c->p->machine[one], accuses);
+	for (size_t i = 0; i < sizeof(c->member) / sizeof(c->member[0]); i++)
+		if (c->member[i].works)
+			alone = alone && plan_owner(c->p, c->member[i].machine) ==
+						 plan_owner(c->p, one);
+	return alone;
+}
+
+static int
+keep_company_of(void *arg, struct fal_trace_line *l)
+{
+	struct company *c = arg;
+	const size_t most = sizeof(c->member) / sizeof(c->member[0]);
+	const uint64_t id = told_has(l->o, "id") ? told_u64(l, l->o, "id") : 0;
+	assert(id < most);
+	const bool comes = strcmp(l->ev, "join") == 0, back = strcmp(l->ev, "back") == 0;
+	if (comes)
+		c->member[id].machine = (uint32_t)atoi(told_str(l, l->o, "worker") + 1);
+	if (comes || back)
+		c->member[id].works = true;
+	if (strcmp(l->ev, "suspect") == 0 || strcmp(l->ev, "leave") == 0)
+		c->member[id].works = false;
+	for (size_t i = 0; strcmp(l->ev, "restart") == 0 && i < most; i++)
+		c->member[i].works = false;
+	if (strcmp(l->ev, "nonfinite") == 0)
+		c->last = id;
+	if (strcmp(l->ev, "failed") == 0)
+		c->alone = strcmp(told_str(l, l->o, "reason"),
+				  "a gradient is not finite, on two runs") == 0 &&
+			   is_alone(c);
+	return l->err;
+}
+
+bool
+lies_end(const struct plan *p, const char *trace, size_t n)
+{
+	struct company c = { .p = p };
+	struct fal_diag diag;
+	struct fal_trace_reader *r = fal_trace_reader_new(keep_company_of, &c);
+	assert(r != NULL);
+	const int err = reference_read(r, trace, n, &diag);
+	fal_trace_reader_free(r);
+	return err == FAL_OK && c.alone;
+}

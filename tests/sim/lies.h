@@ -22,4 +22,8 @@ struct lies_found {
 };
 struct lies_found lies_find(const struct plan *p, const char *trace, size_t n);
 
+/* Did a liar end the job by what it says of its own gradients, as falcon-security(7) has
+ * it: nobody of another key worked then, as all were suspects, or not back yet? */
+bool lies_end(const struct plan *p, const char *trace, size_t n);
+
 #endif

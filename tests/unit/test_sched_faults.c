@@ -817,6 +817,116 @@ nonfinite_twice_skips(void **state)
 }
 
 static void
+claim_first(uint32_t id, bool nonfinite)
+{
+	struct worker *w = &worker[id];
+	const struct item t = w->q[0];
+	struct fal_claim_in c = { .worker = id,
+				  .round = t.round,
+				  .task = t.task,
+				  .seq = ++w->seq,
+				  .task_s = 0.1,
+				  .nonfinite = nonfinite };
+	check(w->n > 0, 1, "a task that it holds");
+	w->q[0] = w->q[--w->n];
+	check(fal_sched_claim(sched, now, &c), !nonfinite, "claim");
+	follow_all();
+}
+
+/* The first task of a worker, and all of its round, is done and counted. */
+static void
+finish_first(uint32_t id)
+{
+	const uint64_t round = worker[id].q[0].round;
+	claim_first(id, false);
+	fal_sched_arrived(sched, now, round, (struct fal_cid){ id, worker[id].seq }, 1,
+			  true);
+	complete(round);
+}
+
+/* A retry waits for somebody to begin it when the last one who works falls under
+ * suspicion, and so has, before, who is to leave it to others: nobody is left. */
+static void
+who_is_left_with_a_retry_is_back(void **state)
+{
+	(void)state;
+	begin("asp", 1, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(9);
+	claim_first(1, true);
+	now = 0.05;
+	finish_first(2);
+	check(worker[2].n, 1, "the retry");
+	now = 0.1;
+	finish_first(3);
+	while (now < 100) {
+		talk();
+		check(sched->active > 0, 1, "somebody works");
+	}
+	check(now < INFINITY, 1, "something is going to happen");
+}
+
+/* All that work are gone, unnoticed, and nobody waits for them: a suspect that answers is
+ * tried, though no clock ends, and does what they had. */
+static void
+a_suspect_does_what_the_lost_had(void **state)
+{
+	(void)state;
+	begin("asp", 1, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(2);
+	check(worker[1].q[0].round < worker[2].q[0].round, 1, "the first clock");
+	now = 0.1;
+	finish_first(3);
+	for (uint64_t steps = 1; !info(2).suspected && now < 100; steps++) {
+		now = fmax(now, fal_sched_wake(sched));
+		fal_sched_tick(sched, now);
+		follow_all();
+		answer(1, steps);
+		answer(2, 7);
+	}
+	worker[2].n = 0;
+	open_clock(9);
+	check(worker[1].n + worker[3].n, 2, "tasks of those who are gone");
+	check((int64_t)sched->pool.over, 0, "clocks");
+	while (sched->pool.over < 10 && now < 100)
+		if (worker[2].n > 0) {
+			now += 0.1;
+			finish_first(2);
+		} else {
+			now = fmax(now, fal_sched_wake(sched));
+			fal_sched_tick(sched, now);
+			follow_all();
+			answer(2, 7);
+		}
+	check((int64_t)sched->pool.over, 10, "clocks");
+}
+
+/* One of many results that are not finite waits for a suspect that hangs, not each: who
+ * is left retries the others. */
+static void
+who_hangs_is_back_for_one_retry(void **state)
+{
+	(void)state;
+	skips = true;
+	begin("asp", 8, 0);
+	skips = false;
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	while (sched->skipped < 8 && now < 1000)
+		if (worker[1].n > 0)
+			claim_first(1, true);
+		else
+			talk();
+	check(sched->skipped, 8, "tasks skipped");
+	check(acts[FAL_ACT_BACK], 1, "times that the other one is back");
+	check(now < 1, 1, "soon");
+}
+
+static void
 nonfinite_alone(void **state)
 {
 	(void)state;
@@ -854,22 +964,6 @@ nonfinite_again_decides_nothing(void **state)
 	check(acts[FAL_ACT_STOP], 1, "stops at the end");
 }
 
-static void
-claim_first(uint32_t id, bool nonfinite)
-{
-	struct item t = worker[id].q[0];
-	struct fal_claim_in c = { .worker = id,
-				  .round = t.round,
-				  .task = t.task,
-				  .seq = ++worker[id].seq,
-				  .task_s = 0.1,
-				  .nonfinite = nonfinite };
-	check(worker[id].n, 1, "tasks that it holds");
-	worker[id].n = 0;
-	check(fal_sched_claim(sched, now, &c), !nonfinite, "claim");
-	follow_all();
-}
-
 /* Who waits for another one's word, and leaves, is not waited for. */
 static void
 who_waited_and_left_decides_nothing(void **state)
@@ -886,9 +980,11 @@ who_waited_and_left_decides_nothing(void **state)
 		check(fal_sched_join(sched, now, &j), 0, "join");
 	}
 	open_clock(9);
+	check(worker[1].n, 1, "tasks that the first holds");
 	claim_first(1, true);
 	check(worker[1].n, 0, "it waits");
 	uint64_t of_2 = worker[2].q[0].round;
+	check(worker[2].n, 1, "tasks that the second holds");
 	claim_first(2, false);
 	complete(of_2);
 	check(worker[2].n, 0, "so does the other one of its key");
@@ -1036,6 +1132,9 @@ main(void)
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
 		TEST(nonfinite_alone),
+		TEST(who_is_left_with_a_retry_is_back),
+		TEST(a_suspect_does_what_the_lost_had),
+		TEST(who_hangs_is_back_for_one_retry),
 		TEST(nonfinite_again_decides_nothing),
 		TEST(who_waited_and_left_decides_nothing),
 		TEST(second_charge_evicts),
