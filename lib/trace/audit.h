@@ -83,7 +83,7 @@ void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EINVAL (also: an unknown scheme). */
+ * FAL_EINVAL (also: an unknown scheme), FAL_ENOMEM (of what a line counts). */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
 /* What the lines so far say that stands elsewhere, too; "" where they do not. */
 struct fal_audit_told {

@@ -177,8 +177,8 @@ void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint6
 
 /* Judges the line (ev = ledger), and adds to the sums of the audit: all rules for a round
  * that was applied; one that was dropped or abandoned may be incomplete.  The clock of
- * round r has the round's tasks.  Findings are not errors: l->err is FAL_EFORMAT or
- * FAL_ELIMIT. */
+ * round r has the round's tasks.  Findings are not errors: l->err is FAL_EFORMAT,
+ * FAL_ELIMIT or FAL_ENOMEM. */
 void fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		      const struct fal_trace_round *r);
 

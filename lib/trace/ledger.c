@@ -82,7 +82,10 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 			    name, g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
-	FAL_XGROW(g->ev, g->cap_ev, g->n_ev + count);
+	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) { /* one row makes many */
+		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		return 0;
+	}
 	for (uint64_t i = 0; i < count; i++) {
 		e.task = (uint32_t)(first + i);
 		e.order = (uint32_t)g->n_ev;

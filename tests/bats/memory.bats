@@ -276,3 +276,14 @@ held_to() {
 	held_to 64 2 falcon-stat line
 	held_to 20 0 falcon-key show "$keys/keyring"
 }
+
+@test "a short line of a trace that counts a million tasks is named where they have no memory" {
+	local all=1048576
+	cat >short <<-END
+		{"t":0,"ev":"job","name":"j","hash":"a","seed":"1","epochs":1,"batch":$all,"task":1,"samples":$all,"test":0,"params":1,"blocks":1,"shards":1,"clocks_per_epoch":1,"clocks":1,"scheme":"epsp","audit":"claims","hashes":0,"numerics":"fast","optimizer":"sgd","incarnation":0,"version":"0"}
+		{"t":0,"ev":"join","worker":"a","id":1,"lanes":[1,1],"cores":1,"fingerprint":"f"}
+		{"t":1,"ev":"ledger","round":0,"clock":0,"first":0,"tasks":$all,"samples":$all,"version":0,"blocks":1,"kind":"grad","end":"applied","grant":[[1,0,$all]],"move":[],"clone":[],"regrant":[],"lost":[],"contrib":[{"c":[1,1],"tasks":[[0,$all]],"blocks":1}]}
+	END
+	run -1 falcon-stat --audit --max-memory 24M short
+	has "$output" "falcon-stat: short:3: ledger: out of memory"
+}
