@@ -442,6 +442,16 @@ open_now(struct fal_chan *c)
 		c->ops.on_open(c->ops.arg, c);
 }
 
+/* Is there memory for a stranger's connection and handshake, and what his session takes
+ * at first?  Where there is none nothing of ours may depend on him. */
+static bool
+has_room(void)
+{
+	void *room = fal_realloc(NULL, FAL_CHAN_AHEAD + 65536, 1); /* untouched */
+	free(room);
+	return room != NULL;
+}
+
 /* The peer's half of the handshake; false: nothing more can be done with the input. */
 static bool
 greet(struct fal_chan *c)
@@ -451,6 +461,10 @@ greet(struct fal_chan *c)
 	struct fal_diag d;
 	const uint8_t *in = c->in.p + c->in.from;
 	const size_t n = arrived(c);
+	if (c->server && !has_room()) {
+		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
+		return true;
+	}
 	const int err = c->server ? c->host.greet(c->host.arg, in, n, &s, &out, &d)
 				  : fal_handshake_finish(c->handshake, in, n, &s, &d);
 	if (out.n != 0) {
@@ -887,7 +901,7 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	struct sockaddr_storage ss = { 0 };
 	char ip[INET6_ADDRSTRLEN] = "?";
 	struct fal_chan *c;
-	if (fal_chan_new(at->loop, opt, ops, &c) < 0)
+	if (!has_room() || fal_chan_new(at->loop, opt, ops, &c) < 0)
 		return FAL_ELIMIT;
 	c->server = true;
 	(void)fal_chan_stream(c, at->type == UV_TCP); /* cannot fail without a socket */

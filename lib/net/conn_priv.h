@@ -138,8 +138,8 @@ bool fal_dial_end(struct fal_dial *d);
 void fal_dial_free(struct fal_dial *d);
 
 /* Accepts who waits at `at`, and does not begin yet; `opt`, `ops` and `host` are copied.
- * FAL_ELIMIT: it waits on, as there is nothing for a line of opt->link; FAL_EIO: it is
- * gone.  Then there is no channel, and no callback. */
+ * FAL_ELIMIT: it waits on, as there is no memory for it, or nothing for a line of
+ * opt->link; FAL_EIO: it is gone.  Then there is no channel, and no callback. */
 int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
 		    struct fal_chan **out);

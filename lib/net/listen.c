@@ -225,18 +225,21 @@ make_room(struct fal_listen *l)
 	}
 }
 
-/* False: there was nothing for its slow line, so it goes on waiting. */
+/* False: there was no memory for it, or nothing for its slow line, so it goes on waiting.
+ */
 static bool
 accept_one(struct door *d)
 {
 	struct fal_listen *l = d->listen;
-	struct guest *g = fal_xcalloc(1, sizeof(*g));
+	struct guest *g = fal_calloc(1, sizeof(*g));
 	const struct fal_chan_ops ops = { .arg = g,
 					  .on_open = on_half_open,
 					  .on_close = on_half_close };
 	const struct fal_chan_host host = { .arg = g,
 					    .greet = on_greeting,
 					    .gone = on_gone };
+	if (g == NULL)
+		return false;
 	g->listen = l;
 	g->near = d->near;
 	const int err =

@@ -144,6 +144,27 @@ said() {
 	[ "$got" -eq 0 ] || said a memory
 }
 
+@test "strangers where there is no memory for one more: they wait, the job does not" {
+	local n
+	job=("${job[@]:4}")
+	at_unix -w 2
+	work a --lanes 1
+	soon "one worker" grep -q "1 here" ps.err
+	n=$(awk '/^VmSize/ { print $2 }' "/proc/$ps/status")
+	prlimit --pid "$ps" --as=$(((n + RANDOM % 512) * 1024)):
+	timeout 20 python3 -c '
+import socket, time
+them = [socket.socket(socket.AF_UNIX) for i in range(200)]
+for it in them:
+    it.setblocking(False)
+    it.connect_ex("sock")
+time.sleep(3)'
+	kill -0 "$ps"
+	prlimit --pid "$ps" --as=unlimited:
+	work b --lanes 1
+	ended "$ps" ps
+}
+
 # OpenBLAS tries for ever to map its 128 MiB a thread; libuv's threads abort.
 @test "ulimit -v, -d: what cannot be had is said, and the status is 1" {
 	local kib how
