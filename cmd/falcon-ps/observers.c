@@ -1,7 +1,12 @@
 /* Observers: followers of the trace. */
 #include "server.h"
 
+#include "base/mem.h"
 #include "trace/writer.h"
+
+#include <stdlib.h>
+
+enum { BESIDE = 1 << 20 }; /* bytes of memory that no history takes */
 
 static void
 send_lines(struct ps_session *session, const uint8_t *p, size_t n)
@@ -42,9 +47,13 @@ ps_follow(struct ps_server *s, struct ps_session *session)
 		      &(struct fal_ev_now){ r->chain.link });
 	fal_put_bytes(&history, now.p, now.n);
 	fal_put_u8(&history, '\n');
-	send_lines(session, history.p, history.n);
-	session->follows = true;
-	if (!session->live || s->saved)
+	/* It is long: what the job needs beside it is not for who looks on. */
+	void *room = fal_realloc(NULL, 2 * history.n + BESIDE, 1);
+	session->follows = history.err == FAL_OK && room != NULL;
+	free(room);
+	if (session->follows)
+		send_lines(session, history.p, history.n);
+	if (!session->live || s->saved || !session->follows)
 		ps_bid_farewell(session);
 	fal_buf_free(&now);
 	fal_buf_free(&history);

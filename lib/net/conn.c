@@ -448,8 +448,9 @@ static bool
 has_room(void)
 {
 	void *room = fal_realloc(NULL, FAL_CHAN_AHEAD + 65536, 1); /* untouched */
+	const bool there = room != NULL;
 	free(room);
-	return room != NULL;
+	return there;
 }
 
 /* The peer's half of the handshake; false: nothing more can be done with the input. */

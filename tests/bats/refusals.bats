@@ -165,6 +165,22 @@ time.sleep(3)'
 	ended "$ps" ps
 }
 
+@test "who looks on where there is no memory for it is sent away, the job goes on" {
+	local n
+	job=(--set job.epochs=100 tiny.job)
+	at_unix
+	slow a 1 3000
+	at_clock 100
+	n=$(awk '/^VmSize/ { print $2 }' "/proc/$ps/status")
+	prlimit --pid "$ps" --as=$(((n + RANDOM % 3000) * 1024)):
+	for _ in $(seq 30); do
+		timeout 5 falcon-stat -k "$keys/observe.key" "$ready" >/dev/null 2>&1 &
+		started+=("$!")
+	done
+	sleep 4
+	kill -0 "$ps"
+}
+
 # OpenBLAS tries for ever to map its 128 MiB a thread; libuv's threads abort.
 @test "ulimit -v, -d: what cannot be had is said, and the status is 1" {
 	local kib how
