@@ -59,8 +59,7 @@ ps_affords(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 	return fal_need_allowed(more + ps_need(&of, 0), 0, s->run->opt.max_memory, why);
 }
 
-/* ---- how far the job is, for people: a bar on a terminal, else a line for each epoch
- * --- */
+/* ---- the progress of the job: a bar on a terminal, else a line for each epoch ---- */
 
 /* Is each epoch's accuracy known? */
 static bool

@@ -8,7 +8,7 @@
  *	                        stack, and the same with a `!` before it for what fails
  *
  * KIND is malloc, json (an allocation of jansson's, base/json_load.h), read, write, fsync
- *or rename; an ADDRESS is as addr2line(1) takes it.
+ * or rename; an ADDRESS is as addr2line(1) takes it.
  */
 #ifndef FAL_BASE_FAULT_H
 #define FAL_BASE_FAULT_H

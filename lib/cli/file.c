@@ -184,21 +184,17 @@ fal_cli_put(int fd, const void *p, size_t n)
 	return 0;
 }
 
-/* Makes the rename in the folder of `path` last. */
 static int
-sync_folder(const char *path)
+open_folder_of(const char *path)
 {
 	char *folder = fal_xstrdup(path);
 	char *slash = strrchr(folder, '/');
 	if (slash != NULL)
 		slash[slash == folder ? 1 : 0] = '\0';
-	int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const int fd =
+		open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(folder);
-	if (fd < 0)
-		return -1;
-	int rc = FAL_TRY(FSYNC, -1, fsync(fd));
-	close(fd);
-	return rc;
+	return fd;
 }
 
 /* A new file of a name that nobody can guess; with a mode of 0 for us alone, else with
@@ -229,6 +225,10 @@ replace(const char *path, const void *p, size_t n, mode_t mode, const struct kep
 	struct fal_diag *diag)
 {
 	const struct stat *owner = kept != NULL ? kept->owner : NULL;
+	/* Before the rename: behind it only the sync of the folder may fail. */
+	const int folder = open_folder_of(path);
+	if (folder < 0 && owner == NULL)
+		return refuse(diag, path);
 	char *temp = fal_xprintf("%s.XXXXXX", path);
 	int err = FAL_OK;
 	int fd = create(temp, kept != NULL ? 0 : mode);
@@ -242,11 +242,14 @@ replace(const char *path, const void *p, size_t n, mode_t mode, const struct kep
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0) {
 		err = refuse(diag, path);
 		unlink(temp);
-	} else if (sync_folder(path) < 0 && owner == NULL) {
+	} else if ((folder < 0 || FAL_TRY(FSYNC, -1, fsync(folder)) < 0) &&
+		   owner == NULL) {
 		err = refuse(diag, path);
 	}
 	close(fd);
 free_temp:
+	if (folder >= 0)
+		close(folder);
 	free(temp);
 	return err;
 }

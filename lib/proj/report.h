@@ -12,11 +12,11 @@
  *
  * Where the time goes.  A second of worker w is worth its speed v_w, so the parts of a
  * clock are the means of the workers' seconds, weighted by v_w / Σ v: by the speeds in
- *the clock where rounds are shared, by those in the window where they are not.  Then
+ * the clock where rounds are shared, by those in the window where they are not.  Then
  *	ideal = samples / Σ v
  * is what the same lanes would need if nothing else were to be done and samples could be
  * split at will (a part of it is that tasks are small), the others are what was lost to
- *each cause, and together they are the clock.
+ * each cause, and together they are the clock.
  */
 #ifndef FAL_PROJ_REPORT_H
 #define FAL_PROJ_REPORT_H

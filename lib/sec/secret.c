@@ -54,7 +54,7 @@ fal_secret_equal(const void *a, const void *b, size_t n)
 enum { KEYS = 128 }; /* that share 4 KiB, a page */
 
 /* ---- keys that come and go one by one: free places, each with the address of the next
- * one, which last as long as the program --- */
+ * one, which last as long as the program ---- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -96,7 +96,7 @@ fal_secret_key_free(uint8_t *key)
 }
 
 /* ---- batches of keys: one is used from its beginning to its end, and filled anew when
- * all of it came back --- */
+ * all of it came back ---- */
 
 struct batch {
 	uint8_t *keys; /* in locked memory */
