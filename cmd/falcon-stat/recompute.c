@@ -243,6 +243,7 @@ read_contrib(const struct recompute *r, const struct fal_ev_contrib *e,
 	     struct contrib *all, size_t i)
 {
 	struct contrib *to = &all[i];
+	const bool says_hashes = e->hashes.v != NULL;
 	size_t filled = 0, at = 0;
 	*to = (struct contrib){ .id = { e->c.v[0], e->c.v[1] },
 				.blocks = e->blocks,
@@ -260,7 +261,7 @@ read_contrib(const struct recompute *r, const struct fal_ev_contrib *e,
 			const char *hash = at < e->hashes.n ? e->hashes.v[at] : "";
 			at++;
 			to->made += r->task[t].sum;
-			if (e->hashes.v == NULL || is_hash(hash, &r->task[t], to->fenced))
+			if (!says_hashes || is_hash(hash, &r->task[t], to->fenced))
 				continue;
 			to->first = to->wrongs++ == 0 ? t : to->first;
 		}

@@ -11,7 +11,6 @@
 #include "grad/line.h"
 #include "model/model.h"
 
-
 struct trainer; /* opaque */
 
 struct trainer_conf {

@@ -8,7 +8,6 @@
 #include "net/sendq.h"
 #include "sec/keyring.h"
 
-
 #define PROG "falcon-work"
 
 struct exec;

@@ -56,7 +56,8 @@ lint-shell:
 
 # Arenas are cut from bytes (invalidPointerCast); an index is not bounded by each
 # comparison that it stands in (arrayIndexThenCheck).  It does not read the system's
-# headers, and has to be told which macro of theirs is a loop.
+# headers: it has to be told which macro of theirs is a loop, and whether %ju fits a
+# uint64_t is for the compilers' -Wformat (invalidPrintfArgType).
 lint-cppcheck:
 	@mkdir -p $(MODES)/cppcheck
 	cppcheck --quiet --error-exitcode=1 --std=c11 -j 2 -Ilib -D_GNU_SOURCE \
@@ -64,6 +65,7 @@ lint-cppcheck:
 		--enable=warning,performance,portability --inline-suppr \
 		--suppress=missingIncludeSystem --suppress=invalidPointerCast \
 		--suppress=arrayIndexThenCheck --suppress=normalCheckLevelMaxBranches \
+		--suppress=invalidPrintfArgType_uint --suppress=invalidPrintfArgType_sint \
 		--cppcheck-build-dir=$(MODES)/cppcheck \
 		lib cmd
 

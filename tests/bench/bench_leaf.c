@@ -1,8 +1,9 @@
-/* bench_leaf: what the hashes of versions cost (trace/chain.h), for models of 61 thousand,
- * 670 thousand and 25 million parameters and clocks of 2 ms, 8 ms and a second: the
- * milliseconds of a version that is hashed, by how much its clock is longer, and, as by
- * default only one version of several is, their part of all clocks, which is to be 2 % at
- * most.  Beside them the milliseconds of its leaves one by one, as libsodium hashes. */
+/* bench_leaf: what the hashes of versions cost (trace/chain.h), for models of 61
+ * thousand, 670 thousand and 25 million parameters and clocks of 2 ms, 8 ms and a second:
+ * the milliseconds of a version that is hashed, by how much its clock is longer, and, as
+ * by default only one version of several is, their part of all clocks, which is to be 2 %
+ * at most.  Beside them the milliseconds of its leaves one by one, as libsodium hashes.
+ */
 #include "base/mem.h"
 #include "trace/chain.h"
 #include "wire/bfp.h"

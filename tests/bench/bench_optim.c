@@ -37,7 +37,7 @@ collect(struct fal_store *s, uint64_t round, struct fal_sum *sum, const float *g
 	const struct fal_store_from from = { .round = round,
 					     .id = { 1, (uint32_t)round + 1 },
 					     .tasks = TASKS };
-	ok(fal_store_open(s, &r), "open");
+	fal_store_open(s, &r);
 	ok(fal_sum_quantise(sum, grad, fal_store_exps(s), FAL_BFP_ROOM, NULL),
 	   "quantise");
 	for (uint32_t b = 0; b < fal_blocks(fal_store_len(s)); b++) {

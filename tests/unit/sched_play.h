@@ -7,8 +7,8 @@
 #define FAL_TESTS_SCHED_PLAY_H
 
 #include "sched/bound.h"
-#include "sched/state.h"
 #include "sched/scheme.h"
+#include "sched/state.h"
 
 #include <math.h>
 #include <setjmp.h>

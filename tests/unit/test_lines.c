@@ -1,7 +1,7 @@
 /* Groups with a model of their own (groups, mode=delta): the store's lines against plain
  * loops, the scheduler's rounds and pushes, and both together against mode=grad. */
-#include "sched_play.h"
 #include "../naive_optim.h"
+#include "sched_play.h"
 
 #include "base/line.h"
 #include "base/rng.h"

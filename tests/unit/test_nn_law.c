@@ -5,10 +5,10 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "nn/layers.h"
 #include "nn/fingerprint.h"
-#include "nn/net.h"
 #include "nn/kern.h"
+#include "nn/layers.h"
+#include "nn/net.h"
 
 #include <math.h>
 #include <pthread.h>

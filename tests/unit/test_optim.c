@@ -1,10 +1,10 @@
 /* Optimisers against worked figures of torch.optim.SGD's algorithm, against PyTorch's
  * formulas in double precision, and against their naive twin; schedules against closed
  * forms.  Held to an instruction set (base/vector.h) by programs of their own. */
+#include "../naive_optim.h"
 #include "base/parse.h"
 #include "base/rng.h"
 #include "optim/optim.h"
-#include "../naive_optim.h"
 #include "sec/hash.h"
 
 #include <math.h>

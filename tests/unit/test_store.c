@@ -1,7 +1,7 @@
 /* The store: each block of each contribution counts once, whatever comes again, comes
  * late or comes from whoever fills a fenced one; and the update is the naive one. */
-#include "base/err.h"
 #include "../naive_optim.h"
+#include "base/err.h"
 #include "base/rng.h"
 #include "store/store.h"
 
