@@ -187,7 +187,9 @@ fal_cli_put(int fd, const void *p, size_t n)
 static int
 open_folder_of(const char *path)
 {
-	char *folder = fal_xstrdup(path);
+	char *folder = fal_strdup(path);
+	if (folder == NULL)
+		return -1;
 	char *slash = strrchr(folder, '/');
 	if (slash != NULL)
 		slash[slash == folder ? 1 : 0] = '\0';
@@ -225,13 +227,16 @@ replace(const char *path, const void *p, size_t n, mode_t mode, const struct kep
 	struct fal_diag *diag)
 {
 	const struct stat *owner = kept != NULL ? kept->owner : NULL;
-	/* Before the rename: behind it only the sync of the folder may fail. */
+	/* Before the rename: behind it only the sync of the folder may fail.  A lack of
+	 * memory is told, for callers have other files to take back. */
 	const int folder = open_folder_of(path);
 	if (folder < 0 && owner == NULL)
 		return refuse(diag, path);
-	char *temp = fal_xprintf("%s.XXXXXX", path);
+	char *temp;
+	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
+		temp = NULL;
 	int err = FAL_OK;
-	int fd = create(temp, kept != NULL ? 0 : mode);
+	int fd = temp != NULL ? create(temp, kept != NULL ? 0 : mode) : -1;
 	if (fd < 0) {
 		err = refuse(diag, path);
 		goto free_temp;
