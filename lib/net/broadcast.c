@@ -28,7 +28,6 @@ struct item {
 
 struct fal_shared_pool {
 	const struct fal_parallel *parallel;
-	struct fal_stock *keys;
 	struct hand *hand; /* by thread */
 	struct item *item; /* those that are added at a time */
 	size_t item_cap;
@@ -42,7 +41,6 @@ fal_shared_pool_new(const struct fal_parallel *parallel)
 	struct fal_shared_pool *p = fal_xcalloc(1, sizeof(*p));
 	p->parallel = parallel;
 	p->hand = fal_xcalloc(fal_parallel_threads(parallel), sizeof(*p->hand));
-	p->keys = fal_stock_new();
 	return p;
 }
 
@@ -61,7 +59,6 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 		return;
 	fal_shared_pool_trim(p);
 	free(p->spare);
-	fal_stock_free(p->keys);
 	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel); i++) {
 		struct hand *h = &p->hand[i];
 		for (unsigned k = 0; k <= FAL_SUITES; k++)
@@ -110,7 +107,9 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->zstd = opt->zstd;
 	s->unsealed = opt->unsealed;
 	s->suite = opt->suite != 0 ? opt->suite : FAL_SUITE_CHACHA20_POLY1305;
-	s->pub.key = fal_stock_take(s->pool->keys);
+	s->key = fal_secret_key();
+	fal_random_bytes(s->key, FAL_KEY_BYTES);
+	s->pub.key = s->key;
 	int err = s->unsealed ? FAL_OK : equip(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
@@ -293,7 +292,7 @@ fal_shared_drop(struct fal_shared *s)
 	for (uint32_t i = 0; i < s->made; i++)
 		if (s->records[i].lent == 0)
 			give_wire(s->pool, &s->records[i]);
-	fal_stock_give(s->pool->keys, s->pub.key);
+	fal_secret_key_free(s->key);
 	if (s->lent == 0)
 		free_shared(s);
 }

@@ -29,6 +29,7 @@ struct fal_shared {
 				   * sides, as that is here; zeros for a plain one */
 	unsigned refs;
 	/* private */
+	uint8_t *key;
 	unsigned lent; /* records, each as often as it is */
 	struct fal_shared_pool *pool;
 	struct fal_shared_record {
@@ -45,7 +46,7 @@ fal_shared_whole(const struct fal_shared *s)
 	return s->made == s->pub.count;
 }
 
-/* What publications need while they are made, kept for the next one: keys, contexts to
+/* What publications need while they are made, kept for the next one: contexts to
  * seal with, memory to compress with, and that of their records, as new pages cost as
  * much as the sealing.  It outlives them.  `parallel` (borrowed; NULL: none) seals and
  * compresses. */

@@ -442,8 +442,8 @@ open_now(struct fal_chan *c)
 		c->ops.on_open(c->ops.arg, c);
 }
 
-/* Is there memory for a stranger's connection and handshake, and what his session takes
- * at first?  Where there is none nothing of ours may depend on him. */
+/* Is there memory for a connection, its handshake and the start of its session?  Where
+ * there is none the peer is refused, as a lack later on would end this process. */
 static bool
 has_room(void)
 {

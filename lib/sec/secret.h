@@ -29,26 +29,11 @@ bool fal_secret_equal(const void *a, const void *b, size_t n);
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);
 
-/* Room for a key of FAL_KEY_BYTES in such memory, contents undefined, and its end, which
- * wipes it (may be NULL).  Each fal_secret_alloc takes mappings of its own, of which the
- * system has some 65,000; these share a page, for what peers bring about: sessions.  Any
- * thread. */
+/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages: a
+ * fal_secret_alloc takes mappings of its own, of which the system has some 65,000, too
+ * few for the keys of sessions and publications.  Any thread. */
 uint8_t *fal_secret_key(void);
+/* Wipes and frees the key; may be NULL. */
 void fal_secret_key_free(uint8_t *key);
-
-/* A stock of fresh keys, for whoever needs one many times a second: locked memory and the
- * kernel's random bytes are had a batch at a time, as each costs system calls.  One
- * thread at a time. */
-struct fal_stock; /* opaque */
-
-/* Memory for keys is taken with the first one. */
-struct fal_stock *fal_stock_new(void);
-/* All keys were given back; may be NULL. */
-void fal_stock_free(struct fal_stock *s);
-
-/* A key of FAL_KEY_BYTES random bytes that nobody had before, in locked memory. */
-const uint8_t *fal_stock_take(struct fal_stock *s);
-/* Wipes it; may be NULL. */
-void fal_stock_give(struct fal_stock *s, const uint8_t *key);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "../drawn.h"
 #include "../held.h"
 
 #define TEXT_N 11
@@ -256,34 +257,30 @@ shared_records(void **state)
 	assert_memory_equal(rec, TEXT, TEXT_N);
 }
 
-/* More keys than a batch holds, given back in another order than taken. */
+/* More keys than a page holds, freed in another order than taken, in drawn order. */
 static void
-a_stock_gives_no_key_twice(void **state)
+keys_of_a_page_are_apart(void **state)
 {
-	enum { KEYS = 1000, HELD = 300 };
-	static uint8_t seen[KEYS][FAL_KEY_BYTES];
-	const uint8_t *held[HELD] = { NULL };
-	struct fal_stock *s = fal_stock_new();
+	enum { TURNS = 3000, HELD = 300 };
+	uint8_t *held[HELD] = { NULL }, is[FAL_KEY_BYTES];
+	struct fal_rng r = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
 	(void)state;
-	for (unsigned i = 0; i < KEYS; i++) {
-		const unsigned at = i * 7 % HELD;
+	for (unsigned i = 0; i < TURNS; i++) {
+		const uint64_t at = fal_rng_below(&r, HELD);
 		if (held[at] != NULL) {
-			const uint8_t *old = held[at];
-			fal_stock_give(s, old);
-			assert_int_equal(old[0] | old[1] | old[31], 0); /* wiped */
+			uint8_t *old = held[at];
+			memset(is, (int)(at % 251 + 1), sizeof(is));
+			assert_memory_equal(old, is, sizeof(is));
+			fal_secret_key_free(old);
+			memset(is, 0, sizeof(is)); /* behind the next one's address */
+			assert_memory_equal(old + 8, is + 8, sizeof(is) - 8);
 		}
-		held[at] = fal_stock_take(s);
-		assert_non_null(held[at]);
-		memcpy(seen[i], held[at], FAL_KEY_BYTES);
-		for (unsigned k = 0; k < i; k++)
-			if (memcmp(seen[k], seen[i], FAL_KEY_BYTES) == 0)
-				fail_msg("key %u is key %u", i, k);
+		held[at] = fal_secret_key();
+		memset(held[at], (int)(at % 251 + 1), FAL_KEY_BYTES);
 	}
 	for (unsigned i = 0; i < HELD; i++)
-		fal_stock_give(s, held[i]);
-	fal_stock_give(s, NULL);
-	fal_stock_free(s);
-	fal_stock_free(NULL);
+		fal_secret_key_free(held[i]);
+	fal_secret_key_free(NULL);
 }
 
 static void
@@ -374,7 +371,7 @@ main(void)
 		cmocka_unit_test(shared_records),
 		cmocka_unit_test(digests),
 		cmocka_unit_test(digests_at_a_time),
-		cmocka_unit_test(a_stock_gives_no_key_twice),
+		cmocka_unit_test(keys_of_a_page_are_apart),
 		cmocka_unit_test_setup(records_in_order, with_aes),
 		cmocka_unit_test_setup(tampered_record, with_aes),
 		cmocka_unit_test_setup(empty_record, with_aes),
