@@ -1,9 +1,8 @@
-/* What makes gradients of a job's tasks: the net of this process, in backend_native.c, or
- * trainers, programs that it starts, in backend_exec.c.  Lanes, kit and session know no
- * more of it than stands here.
+/* The maker of gradients for a job's tasks: the net of this process, in backend_native.c,
+ * or trainers, programs that the process starts, in backend_exec.c.  Lanes, kit and
+ * session know no more of a maker than stands here.
  *
- * One task at a time on each lane, each from a thread of its own, or from the loop's.
- */
+ * A lane runs one task at a time, each from a thread of its own or from the loop's. */
 #ifndef WORK_BACKEND_H
 #define WORK_BACKEND_H
 
@@ -11,7 +10,7 @@
 #include "run/task_runner.h"
 #include "wire/msg.h"
 
-/* What READY says of it. */
+/* The figures of a maker that READY carries. */
 struct maker_probed {
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	uint64_t task_ns; /* of the largest task */
@@ -31,7 +30,7 @@ struct maker {
 	bool quick;   /* it only computes: short tasks may be the loop's own */
 };
 
-/* What it takes of memory. */
+/* The memory that a maker takes, in bytes. */
 struct maker_need {
 	uint64_t kernels; /* of their library */
 	uint64_t lanes;   /* of all lanes */

@@ -1,8 +1,8 @@
-/* Gradients by trainers: the trainers, what they are told of a job, and its tasks.
+/* Gradients by trainers: the trainers, the job as they are told, and the job's tasks.
  *
- * What goes wrong in one costs the task that it has, which is tried again here until it
- * is done, or until the coordinator, whose deadline it misses, gives it to somebody else.
- */
+ * A fault of a trainer costs the task that the trainer has.  The task is tried again here
+ * until it is done, or until the coordinator, whose deadline the task misses, gives it to
+ * another worker. */
 #include "backend_exec.h"
 
 #include "base/mem.h"
@@ -136,7 +136,7 @@ exec_job_make(struct trainer_job *j, const struct fal_setup *s)
 		/* Running statistics, though they be frozen. */
 		if (fal_job_buffers(&s->job, t->name))
 			j->buffer[j->job.buffers++] = t->name;
-		/* What the job's keys freeze is marked in the model, too. */
+		/* Tensors that the job's keys freeze are marked in the model, too. */
 		for (uint32_t k = 0; k < o->ranges; k++)
 			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
 				     t->offset - o->range[k].first < o->range[k].count;
@@ -269,7 +269,7 @@ made_up_samples(const struct fal_setup *s, void *data)
 
 /* --- the maker ---------------------------------------------------------------------- */
 
-/* What one lane's task needs besides what its trainer has. */
+/* The means of one lane's task beside those of its trainer. */
 struct bench {
 	struct trainer *trainer;
 	uint32_t *index, *label; /* [task] */
@@ -454,7 +454,7 @@ probe(struct maker *maker, struct maker_probed *out)
 	if (!m->maker.samples)
 		memcpy(out->data, m->exec->hello.data, FAL_DATA_HASH);
 	if (!m->pure) {
-		/* That of nobody else: falcon-protocol(7), READY. */
+		/* The fingerprint is no other worker's: falcon-protocol(7), READY. */
 		memset(out->fingerprint, 0, FAL_FINGERPRINT);
 		fal_random_bytes(out->fingerprint + 8, FAL_FINGERPRINT - 8);
 		fal_cli_err(PROG,
@@ -559,7 +559,7 @@ is_good(const struct bench *b, const struct fal_ran *ran)
 	}
 	if (!ran->nonfinite || b->nonfinite)
 		return true;
-	/* It may be the trainer's alone. */
+	/* The fault may be this trainer's alone. */
 	trainer_fault(b->trainer, "its gradient is not finite");
 	return false;
 }

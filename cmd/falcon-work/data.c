@@ -81,7 +81,7 @@ feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 	return err;
 }
 
-/* One of those that are pending has come. */
+/* Counts a pending callback that has come; the last one frees the feed. */
 static void
 feed_ended(struct feed *f)
 {
@@ -123,7 +123,7 @@ here(const struct feed *f, struct want w)
 	return fal_samples_have(f->samples[w.test], w.chunk);
 }
 
-/* Where it is looked or asked for already, or NULL. */
+/* The place where the chunk is looked or asked for already, or NULL. */
 static struct place *
 place_of(struct feed *f, struct want w)
 {
@@ -231,7 +231,7 @@ use_cache(struct place *p, enum stage stage)
 	return true;
 }
 
-/* One chunk a turn. */
+/* Looks for one chunk a turn. */
 static void
 on_idle(uv_idle_t *idle)
 {

@@ -1,9 +1,9 @@
-/* Where samples come from: the cache, the coordinator; what is needed first comes first.
+/* The source of samples: the cache, or the coordinator; the samples needed first come
+ * first.
  *
- * A feed asks for chunks through its owner and gets them back as messages; lanes read
- * the samples.  The cache is read and written beside the loop.  Or all of them come from
- * a local copy of the job's files.
- */
+ * A feed asks for chunks through its owner and gets them back as messages; lanes read the
+ * samples.  The cache is read and written beside the loop.  Or all samples come from a
+ * local copy of the job's files. */
 #ifndef WORK_DATA_H
 #define WORK_DATA_H
 
@@ -22,8 +22,8 @@ struct feed_ops {
 	void *arg;
 	/* Ask the coordinator. */
 	void (*get)(void *arg, bool test, uint32_t chunk);
-	/* One more chunk is here, not after feed_stop; from the loop or from
-	 * within feed_chunk. */
+	/* Another chunk is here.  Never called after feed_stop; called from the loop or
+	 * from within feed_chunk. */
 	void (*on_chunk)(void *arg);
 };
 
@@ -55,7 +55,7 @@ bool feed_first(const struct feed *f);
 bool feed_has(const struct feed *f, bool test, const struct fal_order *order,
 	      uint32_t first, uint32_t count);
 
-/* Those that are not are fetched next. */
+/* Fetches next those chunks of the places first … first+count-1 that are not here. */
 void feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t first,
 		uint32_t count);
 

@@ -40,8 +40,8 @@ streams_bytes(const struct kit *k, size_t streams)
 	return streams * (model < most ? model : most);
 }
 
-/* What the job takes of this process, where the probe has `room`.  The probe is over, and
- * its memory free, before there are versions and sums. */
+/* The memory that the job takes of this process, where the probe has `room`.  The probe
+ * is over, and its memory free, before there are versions and sums. */
 static struct need
 need_of(struct kit *k, uint64_t agent, uint64_t room)
 {

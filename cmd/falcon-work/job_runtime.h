@@ -1,6 +1,5 @@
-/* What a worker has for a job: what was made of its texts, the data, the lanes.  It
- * stays while connections come and go, as long as the texts are the same.
- */
+/* The kit of a worker for a job: the setup made of the job's texts, the data, the lanes.
+ * The kit stays while connections come and go, as long as the texts are the same. */
 #ifndef WORK_JOB_RUNTIME_H
 #define WORK_JOB_RUNTIME_H
 
@@ -10,7 +9,7 @@
 #include "run/job_files.h"
 #include "work.h"
 
-/* Where and for whom a kit is made; `opt` and `loop` are kept. */
+/* The loop, options and owner of a kit; `opt` and `loop` are kept. */
 struct kit_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
@@ -22,7 +21,7 @@ struct kit_conf {
 	void (*on_prepared)(void *arg);                    /* see kit->probe, kit->fill */
 };
 
-/* What prepares a kit, in a thread of libuv's pool. */
+/* The work that prepares a kit, in a thread of libuv's pool. */
 struct kit_work {
 	uv_work_t work;
 	bool running, done; /* done: without an error */
@@ -58,8 +57,7 @@ struct kit {
 int kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
 	     struct fal_diag *diag);
 
-/* What the job's agent is made for; what a connection says of it is the caller's to add.
- */
+/* The configuration of the job's agent; the caller adds the connection's part. */
 struct fal_agent_conf kit_agent_conf(const struct kit *k);
 
 /* The job is to be as `to`, with so many streams: says what it needs then, if that is

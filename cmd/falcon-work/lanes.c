@@ -31,8 +31,8 @@ struct lane {
 	uint64_t steps; /* of emulated tasks that are over */
 	struct fal_emulated before;
 	struct fal_emul_task task; /* with emulation */
-	/* What its last task took to compute, of how many samples; 0: not known.  Set by
-	 * whoever computes, read while nobody does. */
+	/* The computing time and the samples of the lane's last task; 0: not known.  The
+	 * computing thread sets both; they are read while no thread computes. */
 	uint64_t took_ns;
 	uint32_t took_count;
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
@@ -51,13 +51,14 @@ struct lane {
 struct lanes {
 	struct lanes_conf conf;
 	pthread_mutex_t mutex;
-	/* Where a task is over, its thread says so by this.  A uv_async_t has the loop
-	 * spin for as long as the thread that woke it does not run again, as on its own
-	 * core. */
+	/* A thread whose task is over tells the loop through this eventfd.  A uv_async_t
+	 * has the loop spin for as long as the thread that woke the loop does not run
+	 * again, as on the loop's own core. */
 	int told;
 	uv_poll_t poll;
-	/* What was computed here is reported behind whoever started it and before this
-	 * turn's messages are written, which it adds to: by the first of these. */
+	/* The first of these two reports tasks that were computed here: after the return
+	 * to the caller that started them, and before this turn's messages are written,
+	 * to which the report adds. */
 	uv_check_t check;
 	uv_idle_t idle;
 	uv_timer_t crash, freeze; /* faults of --emulate */
@@ -110,7 +111,7 @@ work(struct lane *l)
 		const uint64_t from = uv_hrtime();
 		struct maker *m = l->all->conf.maker;
 		end.err = m->ops->run(m, l->number, &l->job, &end.ran);
-		/* One that was not done to its end tells nothing of others. */
+		/* A task that was not done to its end tells nothing of others. */
 		l->took_ns = l->job.run.eval || end.ran.cancelled
 				     ? 0
 				     : uv_hrtime() - from - l->waited;
@@ -503,8 +504,9 @@ lanes_idle(const struct lanes *all)
 
 #define SPARE_EVERY_NS UINT64_C(500000000)
 
-/* Of a core: between what one worker on two cores leaves, 0.43 and more, and what two of
- * them do, 0.25 and less.  Less is enough for what runs there to stay. */
+/* Shares of a core, between the rest that one worker on two cores leaves, 0.43 and more,
+ * and the rest that two workers leave, 0.25 and less.  The work there stays with a
+ * smaller share than it needs to begin. */
 static const double to_begin = 0.35, to_stay = 0.28;
 
 bool

@@ -18,7 +18,7 @@
 
 struct lanes; /* opaque */
 
-/* What became of a task. */
+/* The outcome of a task. */
 struct lane_end {
 	struct fal_ran ran;
 	int err;         /* FAL_ENOMEM: it could not be computed */
@@ -52,7 +52,8 @@ void lanes_free(struct lanes *l);
 void lane_start(struct lanes *l, uint32_t lane, const struct fal_run_job *job, bool here);
 void lane_begin(struct lanes *l, uint32_t lane);
 
-/* So many blocks are here of what the lane's task runs on, which was coming. */
+/* `blocks` blocks are here of the version on which the lane's task runs, and which was
+ * coming. */
 void lane_came(struct lanes *l, uint32_t lane, uint32_t blocks);
 
 /* The lane's task is not wanted: it ends soon, as cancelled.  Nothing if it is idle. */
@@ -61,8 +62,8 @@ void lane_cancel(struct lanes *l, uint32_t lane);
 /* The task that waits for lane_begin, or NULL. */
 const struct fal_run_job *lane_waits(struct lanes *l, uint32_t lane);
 
-/* How far all lanes are, in steps of their tasks: the maker's, or, with emulation,
- * parts of their virtual times.  It never goes back. */
+/* The progress of all lanes, in steps of their tasks: the maker's, or, with emulation,
+ * parts of their virtual times.  The number never goes back. */
 uint64_t lanes_steps(const struct lanes *l);
 
 bool lanes_idle(const struct lanes *l);
@@ -74,9 +75,10 @@ struct spare { /* zeroed at first */
 };
 
 /* Would the machine have had a third of a core lately beside so many lanes that compute
- * all the time, whoever else is on it?  That is what was idle and what this process had,
- * which does not depend on what this process makes of the answer.  now: ns.  What it says
- * is good for half a second; at first, and where the system does not tell: no. */
+ * all the time, whoever else is on it?  The measure is the idle time plus this process's
+ * own time, a sum that does not depend on this process's use of the answer.  now: ns.
+ * The answer is good for half a second; at first, and where the system does not tell: no.
+ */
 bool spare_core(struct spare *s, uint64_t now, uint32_t lanes);
 
 #endif

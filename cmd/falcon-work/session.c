@@ -95,7 +95,7 @@ static void dial(struct session *s);
 static int links_dial(struct session *s);
 static void session_after(struct session *s, int err);
 
-/* Where the coordinator is, or is looked for; s->addr is its text. */
+/* The address where the coordinator is, or is looked for; s->addr is its text. */
 static const struct fal_addr *
 session_at(const struct session *s)
 {
@@ -118,7 +118,7 @@ is_needed(const struct link *l)
 	return i < l->first - 1 + l->count;
 }
 
-/* Where it is, and the key to it. */
+/* Fills in the link's address, and the key to it. */
 static int
 link_fill(struct link *l, const struct fal_msg *m)
 {
@@ -127,7 +127,7 @@ link_fill(struct link *l, const struct fal_msg *m)
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
 		err = FAL_EFORMAT; /* no command of the coordinator's is run */
-	/* Where the coordinator is reached by a command, so is what listens there. */
+	/* A command that reaches the coordinator also reaches the listeners beside it. */
 	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
 		fal_addr_through(to, &at, &l->addr);
 	else
@@ -144,7 +144,7 @@ link_fill(struct link *l, const struct fal_msg *m)
 	return FAL_OK;
 }
 
-/* It is known no more. */
+/* Forgets the link. */
 static void
 link_drop(struct session *s, size_t at)
 {
@@ -357,8 +357,8 @@ on_retry(uv_timer_t *t)
 	dial(s);
 }
 
-/* Where the connection is gone: once lanes and pool are through with what they do for it,
- * the agent goes, and the next attempt or the end is due. */
+/* Settles a session whose connection is gone: once lanes and pool are through with their
+ * work for it, the agent goes, and the next attempt or the end is due. */
 static void
 session_settle(struct session *s)
 {
@@ -498,9 +498,9 @@ session_after(struct session *s, int err)
 	}
 }
 
-/* What is done beside computing wants a core of its own: one is there where the
- * coordinator is elsewhere, or, if no more is to be done than to copy, where others leave
- * one. */
+/* The work beside computing wants a core of its own.  There is one where the coordinator
+ * is elsewhere, or, if that work is no more than copying, where other programs leave one.
+ */
 static bool
 agent_begins(void *arg)
 {
@@ -519,7 +519,7 @@ agent_came(void *arg, uint32_t lane, uint32_t blocks)
 	lane_came(s->kit.lanes, lane, blocks);
 }
 
-/* Which tensors are not stepped, for a line. */
+/* Lists the tensors that are not stepped, for a line. */
 static void
 put_frozen(const struct fal_model *m, char out[static 256])
 {
@@ -831,7 +831,7 @@ on_refuse(struct session *s, const struct fal_msg *m)
 	session_end(s, judged ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
 }
 
-/* What the agent is to hear. */
+/* Hands the agent its messages. */
 static int
 on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 {
@@ -859,7 +859,7 @@ on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 	return FAL_OK;
 }
 
-/* Where a process of shards is: one that comes later is dialled at once. */
+/* Takes the address of a process of shards; a later process is dialled at once. */
 static int
 on_map(struct session *s, const struct fal_msg *m)
 {

@@ -266,7 +266,7 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 	struct judged j = { 0 };
 	struct fal_diag diag = { "" };
 	int err = eval_load(&e, job, samples, model, &diag);
-	/* What went wrong so far is wrong with the files. */
+	/* An error so far is an error of the files. */
 	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 	if (err == FAL_OK)
 		err = samples != NULL ? predict(&e, &diag) : judge(&e, &j, &diag);
@@ -300,7 +300,8 @@ try {
 
 /* --- the job ------------------------------------------------------------------------ */
 
-/* What it has at its peak.  The data are there as they were read, and as samples. */
+/* The memory of a try at its peak.  The data are there as they were read, and as samples.
+ */
 static int
 try_afford(const struct try *t, const struct work_opt *opt, struct fal_diag *diag)
 {
@@ -526,11 +527,12 @@ try_twice(struct try *t, double *ms)
 	return finite;
 }
 
-/* Two halves and a whole, the first `half` of `count`: are the gradients sums?  Whoever
- * adds in another order is off by little, and by less than whoever has one sample less;
- * unless it is one of many, and 16 bits are computed with.  What is drawn from seeds, of
- * which each half has another one, is not the whole's: they differ by as much as the
- * whole with another seed, but neither is longer.  False: no more can be tried. */
+/* Two halves and a whole, the first `half` of `count`: are the gradients sums?  A trainer
+ * that adds in another order is off by little, and by less than a trainer that has one
+ * sample less; unless that sample is one of many, and 16 bits are computed with.  Values
+ * drawn from seeds, of which each half has another one, are not the whole's: they differ
+ * by as much as the whole with another seed, but neither is longer.  False: no more can
+ * be tried. */
 static bool
 try_sum(struct try *t, uint32_t half, uint32_t count)
 {

@@ -1,5 +1,5 @@
-/* What falcon-work does of a job file without a coordinator, and without a key.  Each
- * returns an exit code. */
+/* The modes of falcon-work that take a job file, and need no coordinator and no key.
+ * Each returns an exit code. */
 #ifndef WORK_TOOLS_H
 #define WORK_TOOLS_H
 

@@ -49,8 +49,9 @@ enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start me
 enum { MOST_READS = 16 };   /* after the end: the rest may be endless */
 enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
 
-/* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  One set for each
- * start, so that what a former one left running writes where nobody reads. */
+/* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  Each start has a
+ * set of its own, so that a process left running by a former start writes where nobody
+ * reads. */
 enum { AREA_PARAMS, AREA_GRADS, AREA_SAMPLES, AREAS };
 
 /* A memfd that is a safetensors file. */

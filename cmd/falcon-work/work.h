@@ -1,4 +1,4 @@
-/* What the command line asks for, and whether a job is within it. */
+/* The options of the command line, and the check of a job against them. */
 #ifndef WORK_WORK_H
 #define WORK_WORK_H
 

@@ -210,7 +210,7 @@ agent_cancel(struct fal_agent *a, uint32_t lane)
 
 /* ---- the queue ---- */
 
-/* Where the items of later rounds begin. */
+/* The index of the first item of a later round. */
 static size_t
 end_of(const struct fal_agent *a, uint64_t round)
 {
@@ -263,8 +263,7 @@ is_of(const struct item *at, uint64_t round, uint32_t first, uint32_t count, boo
 	return at->round == round && at->check == check && at->task - first < count;
 }
 
-/* Which of `count` tasks from that of `item` on are queued or being run already, by task.
- */
+/* Marks, by task, which of `count` tasks from that of `item` on are queued or running. */
 static void
 mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bool *held)
 {

@@ -79,7 +79,7 @@ beyond(const struct fal_agent *a, uint32_t more)
 	return most == 0 || a->conf.most.delta || is <= most ? 0 : is - most;
 }
 
-/* Of what nobody uses so much goes that there are no more than so many halves. */
+/* Frees sums that nobody uses, until there are at most so many halves. */
 static void
 shrink(struct fal_agent *a, size_t most)
 {
@@ -116,8 +116,8 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 {
 	if (sum == NULL)
 		return;
-	/* Where others bring the sums, all that is taken from here is what those are
-	 * added to. */
+	/* If others bring the sums, a sum taken from here serves only to add theirs to.
+	 */
 	if (a->conf.outer && (a->pool.n > 0 || !fal_sum_grown(sum))) {
 		free_sum(a, sum);
 		return;
@@ -181,7 +181,8 @@ runs(const struct fal_agent *a, const struct item *item, uint32_t lanes)
 	return false;
 }
 
-/* What lane i is charged: its sum, and what the first task of a contribution begins. */
+/* The halves charged to lane i: its sum, and those that the first task of a contribution
+ * begins. */
 static size_t
 charged(const struct fal_agent *a, uint32_t i)
 {
@@ -457,8 +458,8 @@ push_contrib(struct fal_agent *a, size_t i)
 	return FAL_OK;
 }
 
-/* What is claimed for a contribution that is closed with that, and has nothing else, goes
- * out behind the claim: it counts if that is won, and a fence ends it if not. */
+/* Pushes a contribution behind the claim that closes it, if it has nothing else: the
+ * contribution counts if the claim is won, and a fence ends it if not. */
 static void
 push_early(struct fal_agent *a, struct pending *p)
 {
@@ -498,7 +499,7 @@ agent_close(struct fal_agent *a)
 
 /* ---- claimed ahead ----------------------------------------------------------------- */
 
-/* What is not done of contribution i is called off. */
+/* Calls off the tasks of contribution i that are not done. */
 static void
 call_off(struct fal_agent *a, size_t i)
 {

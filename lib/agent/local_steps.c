@@ -83,7 +83,7 @@ agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
 	return FAL_OK;
 }
 
-/* Where the tasks of piece p begin. */
+/* The first task of piece p. */
 static uint32_t
 piece_at(const struct local *l, uint32_t p)
 {
@@ -192,7 +192,8 @@ step(struct fal_agent *a, const struct local *l)
 	}
 }
 
-/* What the round has changed, each block with the least exponent that holds it. */
+/* Pushes the round's changes of weights, each block with the least exponent that holds
+ * it. */
 static int
 push_change(struct fal_agent *a, struct local *l)
 {

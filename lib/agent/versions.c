@@ -40,8 +40,9 @@ agent_route(const struct fal_agent *a, uint32_t block)
 	return 0;
 }
 
-/* What the worker waits for of each shard: from when the first one has begun with a
- * version, those that have not come to its end.  What is before that is nobody's. */
+/* The worker's wait for each shard: it begins when the first shard has begun with a
+ * version, and ends when the shard has come to the version's end.  The time before that
+ * is no shard's. */
 
 static uint64_t
 bit_of(uint32_t shard)
@@ -49,8 +50,8 @@ bit_of(uint32_t shard)
 	return (uint64_t)1 << (shard - 1);
 }
 
-/* These blocks are here: have more shards begun by that?  Who begins has all that its
- * part is made of. */
+/* These blocks are here: have more shards begun by that?  A shard that begins has all
+ * inputs of its part. */
 static bool
 part_begun(struct snapshot *s, uint32_t first, uint32_t blocks)
 {
@@ -97,7 +98,7 @@ part_ends(struct fal_agent *a, struct snapshot *s, uint32_t shard)
 	w->took += a->since - s->began;
 }
 
-/* So many blocks that were not here have come, of the shard that has this one. */
+/* Counts `blocks` new blocks that have come, of the shard that has `block`. */
 static void
 part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block, uint32_t blocks)
 {
@@ -108,7 +109,7 @@ part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block, uint32_t blo
 		if (*lack == 0)
 			part_ends(a, s, shard);
 	}
-	/* What was published twice. */
+	/* A complete version ends the parts whose blocks were published twice, too. */
 	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && s->left == 0 && s->owing != 0; i++)
 		if ((s->owing & bit_of(i)) != 0)
 			part_ends(a, s, i);

@@ -14,8 +14,9 @@
  * N samples of the task; R = C·K·K rows of the column matrix.
  */
 
-/* One task's arrays, all borrowed.  Reads of x and col may begin FAL_CONV_SLACK(layer)
- * floats before, and reads and writes end as many behind, what they hold. */
+/* The arrays of one task, all borrowed.  Reads of x and col may begin
+ * FAL_CONV_SLACK(layer) floats before their contents; reads and writes may end as many
+ * behind. */
 struct fal_conv {
 	uint32_t n;      /* samples of the task */
 	uint32_t chunk;  /* samples that `col` has room for */
@@ -34,8 +35,8 @@ struct fal_conv {
 /* y = w * x, without bias. */
 void fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t);
 
-/* dw, and dx unless NULL, from dy.  Where chunk ≥ n, col must be as forward left it; it
- * is overwritten. */
+/* dw, and dx unless NULL, from dy.  If chunk ≥ n, col must be as forward left it; col is
+ * overwritten. */
 void fal_conv_back(const struct fal_layer *l, const struct fal_conv *t);
 
 /* Elementwise kernels and the sums beside them.  All are bit-equal on every machine; NaN
@@ -96,9 +97,9 @@ struct fal_loss {
 	uint32_t right; /* samples whose first largest logit is the label's */
 };
 
-/* Judges `n` samples: logits z [n][classes], labels below `classes`.  Where `dz` is not
- * NULL, writes the gradient of the sum: dz [n][classes] = softmax(z) - onehot(label).
- * dz may be z.  A non-finite logit gives NaN. */
+/* Judges `n` samples: logits z [n][classes], labels below `classes`.  If `dz` is not
+ * NULL, writes the gradient of the sum: dz [n][classes] = softmax(z) - onehot(label).  dz
+ * may be z.  A non-finite logit gives NaN. */
 void fal_softmax_loss(const float *z, const uint32_t *label, size_t n, size_t classes,
 		      float *dz, struct fal_loss *res);
 

@@ -101,7 +101,7 @@ check_data(const struct fal_setup *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* Where the tensors lie in the flat vector. */
+/* Lays out the tensors in the flat vector. */
 static int
 lay_out(const struct fal_job *job, struct fal_model *m, const char *file,
 	struct fal_diag *diag)
@@ -278,7 +278,7 @@ load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 					   j->job_text.n, &j->set, &j->job, diag);
 }
 
-/* What is wrong with the key with which `why` begins. */
+/* Sets `diag` to the fault of the key with which `why` begins. */
 static int
 refuse(const struct fal_files *j, const char *path, int err, const char *why,
        struct fal_diag *diag)
@@ -559,7 +559,7 @@ fal_files_is_path(const char *key)
 	return i > 0;
 }
 
-/* What has to stay as it is while the state is gone on with. */
+/* Appends the setting if it has to stay as it is while the job goes on from its state. */
 static int
 add_lasting(void *arg, const char *key, const char *none, const char *value)
 {

@@ -15,7 +15,7 @@
 
 /* ---- texts in pieces --- */
 
-/* What a coordinator may make a worker keep, in bytes. */
+/* The most bytes that a coordinator may make a worker keep. */
 #define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
 #define FAL_TEXT_MODEL_MAX (UINT32_C(1) << 20)
 #define FAL_TEXT_MANIFEST_MAX (UINT32_C(64) << 20)
@@ -37,8 +37,8 @@ void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
 
 /* ---- the setup of lanes --- */
 
-/* What a job's three texts are made into: everything that lanes compute with and that
- * does not change while the job runs; parsed, and checked against each other. */
+/* The setup made of a job's three texts: everything that lanes compute with and that does
+ * not change while the job runs; parsed, and checked against each other. */
 
 /* The order of one epoch; lanes keep it alive while they use it. */
 struct fal_epoch {
@@ -106,14 +106,15 @@ struct fal_files {
 	const char *from_file;      /* borrowed; NULL: none */
 	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
-	/* What workers get: the effective job text, which has the hashes of net, weights
-	 * and data (fal_files_input); the model's, or names and shapes; the manifest. */
+	/* The texts that workers get: the effective job text, which has the hashes of
+	 * net, weights and data (fal_files_input); the model's, or names and shapes; the
+	 * manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];
-	/* Of all keys but job.epochs, and the names and hashes of net, weights and data.
-	 */
+	/* The hash of all keys but job.epochs, and of the names and hashes of net,
+	 * weights and data. */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char sizes[FAL_FILES_SIZES]; /* of data and model, for a person, too */
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
@@ -146,16 +147,17 @@ const char *fal_files_input(const struct fal_files *j, const char *key,
 bool fal_files_is_path(const char *key);
 void fal_files_free(struct fal_files *j);
 
-/* What lanes compute with, of the job's texts.  As fal_setup_make. */
+/* Makes the setup of lanes from the job's texts.  As fal_setup_make. */
 int fal_files_setup(const struct fal_files *j, struct fal_setup *out,
 		    struct fal_diag *diag);
 
-/* What all shards of a job have in common, whose clocks are of `tasks` at most. */
+/* The settings that all shards of a job have in common, with at most `tasks` tasks a
+ * clock. */
 struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,
 					   const struct fal_model *m, uint32_t tasks);
 
-/* What all racks of the job have in common; and a rack with the parameters that the job
- * begins with, NULL when out of memory. */
+/* The settings that all racks of the job have in common; and a rack with the parameters
+ * that the job begins with, NULL when out of memory. */
 struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
 struct fal_rack *fal_files_rack(const struct fal_files *j,
 				const struct fal_rack_conf *conf);

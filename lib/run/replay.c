@@ -297,7 +297,7 @@ compute_all(struct fal_anew *a)
 	return err;
 }
 
-/* What the shard has to say, and what it is told to that. */
+/* Takes the shards' events, and answers those that want an order. */
 static int
 hear(struct fal_anew *a)
 {

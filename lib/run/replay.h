@@ -18,8 +18,8 @@ struct fal_anew_conf {
 	uint32_t held; /* copies of versions that snapshots hold, at a time: 4 at most */
 };
 
-/* It has read the job; what is large is for fal_anew_start.  FAL_EINVAL: the job's
- * gradients cannot be computed here; FAL_ENOMEM; with `diag`. */
+/* Makes a replay that has read the job; fal_anew_start does the large part.  FAL_EINVAL:
+ * the job's gradients cannot be computed here; FAL_ENOMEM; with `diag`. */
 int fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 		 struct fal_diag *diag);
 /* Bytes that it is going to need, for the largest of what it is asked for; `space` gets
@@ -43,7 +43,7 @@ struct fal_anew_clock {
 	const uint8_t *skips; /* by task: nothing of it counts */
 	const uint64_t *seed; /* by task: checksums are wanted, under these; or NULL */
 };
-/* What a task made. */
+/* The result of a task. */
 struct fal_anew_task {
 	bool nonfinite;
 	uint8_t hash[FAL_TASK_HASH];

@@ -93,7 +93,7 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 
 enum { FORMAT = 3, PEOPLE_MAX = 1 << 20 };
 
-/* What a member holds, and where. */
+/* The kind, place and size of a member. */
 struct member {
 	const char *name;
 	enum {

@@ -23,11 +23,11 @@ struct fal_journal_line {
 };
 
 /* Appends the line, with its newline and its link; `time` is in seconds of the epoch.
- * Where `out` has no memory the chain stays where it was. */
+ * The chain stays where it was if `out` has no memory. */
 void fal_journal_put(const struct fal_journal_line *l, int64_t time,
 		     struct fal_chain *chain, struct fal_buf *out);
 
-/* What is read, and by whom it is wanted; 0 but for the first four. */
+/* A reading of a journal, and the taker of its lines; 0 but for the first four. */
 struct fal_journal_reading {
 	const char *name; /* of the file, for `diag` */
 	/* Borrowed for the call, with *chain as it was before the line; a negative return
@@ -51,10 +51,10 @@ int fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag);
 
 /* ---- manifests --- */
 
-/* What a snapshot's manifest says: the numbers of the image beside it, its hash, what the
- * coordinator was, the policy that held, and how much of trace and journal belongs to it;
- * last a link of its own (trace/chain.h), so that none that was damaged is believed.
- * Bytes in, bytes out: no I/O. */
+/* The contents of a snapshot's manifest: the numbers of the image beside it, the image's
+ * hash, the coordinator's past, the policy that held, and how much of trace and journal
+ * belongs to it; last a link of its own (trace/chain.h), so that no damaged manifest is
+ * believed.  Bytes in, bytes out: no I/O. */
 struct fal_snap_manifest {
 	char job[2 * FAL_HASH_BYTES + 1]; /* fal_files.lasting_hex */
 	/* model_hex and data_hex of the same; its `from`, or else init_hex. */

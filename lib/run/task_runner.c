@@ -293,7 +293,7 @@ least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Of a few runs the quickest: the first may find cold caches and new pages. */
+/* The quickest of a few runs: the first may find cold caches and new pages. */
 static void
 quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
 	 const int8_t *exps, struct fal_sum *sum, struct fal_desk_time *out)

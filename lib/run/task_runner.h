@@ -20,7 +20,7 @@ struct fal_run_job {
 	const struct fal_net_wait *wait; /* for parameters to come; NULL: all are here */
 };
 
-/* What a task gave. */
+/* The computed result of a task. */
 struct fal_run_made {
 	const float *grad; /* NULL for eval; borrowed */
 	/* The gradient's tensors are one after another, and somebody else may still write
@@ -31,7 +31,7 @@ struct fal_run_made {
 };
 
 /* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash (0:
- * not wanted), loss, right, samples, nonfinite, most and room to `ran`.  Those of
+ * not wanted), loss, right, samples, nonfinite, most and room to `ran`.  Errors of
  * fal_sum_quantise_block but FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);

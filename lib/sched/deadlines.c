@@ -12,26 +12,27 @@
 
 /* ---- suspects and trials -------------------------------------------------- */
 
-/* Who has not kept a deadline, and how it becomes a full member again: by work that
- * arrives.  It is tried with one task, which nobody else may take meanwhile; one trial at
- * a time, and none before the last one that failed has cost but FAL_COST_PART of the
- * time.
+/* Suspects are workers that have not kept a deadline.  A suspect becomes a full member
+ * again by work that arrives.  A trial gives a suspect one task, which no other worker
+ * may take meanwhile.  There is one trial at a time, and none before the last failed
+ * trial has cost no more than FAL_COST_PART of the time.
  *
- * What others have waited for a worker is its key's to pay, whose sessions come and go: a
- * key that owes more than it may gets no work before it has paid what is beyond that,
- * FAL_COST_PART of a second in each.
+ * The time that others have waited for a worker is a debt of the worker's key, whose
+ * sessions come and go: a key that owes more than it may gets no work before it has paid
+ * the excess, FAL_COST_PART of a second in each.
  *
- * Somebody works at any time.  When nobody is left all are back, with twice the time:
- * then it was not they who were slow.  When nobody of another key is left for a retry all
- * are back, too, each of them once, until work of it has come: of many retries each would
- * wait for a worker that does nothing any more. */
+ * Somebody works at any time.  When no worker is left all suspects are back, with twice
+ * the time: then the suspects were not the slow ones.  When no worker of another key is
+ * left for a retry all suspects are back, too, each of them once, until its work has
+ * come: else each of many retries would wait for a worker that does nothing any more. */
 
-/* So often the time of a trial is doubled: what failed for want of it may succeed. */
+/* The most doublings of a trial's time: a task that failed for want of time may succeed.
+ */
 enum { DOUBLED = 4 };
 
 static const char came[] = "its work came", alone[] = "nobody else is left";
 
-/* Who is on trial, or NULL. */
+/* The worker on trial, or NULL. */
 static struct fal_worker *
 on_trial(const struct fal_sched *s)
 {
@@ -62,7 +63,7 @@ trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act, double
 	fal_emit(s, act);
 }
 
-/* It is a full member again. */
+/* Tells that `w` is a full member again. */
 static void
 tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now)
 {
@@ -136,7 +137,8 @@ fal_trial_for_retry(struct fal_sched *s, double now)
 	}
 }
 
-/* What the key has cost others, which it pays as time goes by; NULL: nothing. */
+/* The debt of the key for what others have waited, which the key pays as time goes by;
+ * NULL: no debt. */
 static struct fal_key_debt *
 cost_of(const struct fal_sched *s, uint32_t key, double now)
 {
@@ -161,8 +163,8 @@ has_other_keys(const struct fal_sched *s, uint32_t key)
 	return any;
 }
 
-/* When the key has paid enough: of long tasks one that is late costs more.  Where all
- * have one key that says nothing of any of them. */
+/* When the key has paid enough: a late task costs more where tasks are long.  If all
+ * workers have one key, lateness says nothing of any of them. */
 static double
 paid_at(const struct fal_sched *s, const struct fal_key_debt *c, double now)
 {
@@ -180,8 +182,8 @@ fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
 	return c != NULL ? paid_at(s, c, now) : now;
 }
 
-/* Its key pays for what others have waited for `w` since `since`, but for what it pays
- * for another worker already, and for when nobody waited. */
+/* Charges the key of `w` for the time that others have waited for `w` since `since`, but
+ * for the time that the key pays for another worker already, and when nobody waited. */
 static void
 trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
@@ -210,8 +212,8 @@ trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now
 	fal_emit(s, act);
 }
 
-/* `w` has not kept its deadline: others, who have waited since `since`, do what it owes.
- * That it is a suspect was told before (trial_tell). */
+/* `w` has not kept its deadline: others, who have waited since `since`, do the work that
+ * `w` owes.  trial_tell has told before that `w` is a suspect. */
 static void
 suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
@@ -242,7 +244,7 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 		tell_back(s, w, came, now);
 }
 
-/* Those whose work came, late as it was, are back. */
+/* Brings back the suspects whose work came, late as it was. */
 static void
 take_back(struct fal_sched *s, double now)
 {
@@ -310,28 +312,29 @@ fal_trial_untried(const struct fal_sched *s)
 
 /* ---- deadlines ------------------------------------------------------------ */
 
-/* What a worker owes, and until when: measured here, from the grant to the claim, and
- * from the last claim to the last block.  What a worker says of itself counts for
+/* The debts of a worker and their deadlines: measured here, from the grant to the claim,
+ * and from the last claim to the last block.  A worker's word about itself counts for
  * nothing.
  *
- * Whoever is nearly late is asked, and again when it is due: its answer comes behind
- * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
- * up to FAL_MOST_TIMES the deadline, but on trial; all others have not kept it.  Nor has
- * who sends block by block, but all of them in much more time than blocks have taken it.
- * Where nobody waits for the others' work nobody is late. */
+ * A nearly late worker is asked, and again when its debt is due: the answer comes behind
+ * all that the worker had to say, and tells how far its lanes are.  Lanes that go on have
+ * longer, up to FAL_MOST_TIMES the deadline, but on trial; all others have not kept the
+ * deadline.  A worker that sends block by block has not kept it, either, if all blocks
+ * take it much more time than blocks have taken it.  Nobody is late where nobody waits
+ * for the others' work. */
 
 static const double deadline_floor = 0.2; /* seconds (design.md, D7) */
 static const double floor_rtts = 4;       /* as above, */
 static const double rtt_max = 1;          /* … of a second at most */
-/* Of the deadline: then it is asked.  Where that is not known, at once, so that whatever
- * its lanes do until then counts. */
+/* The part of the deadline after which a worker is asked.  If no deadline is
+ * known, the worker is asked at once, so that all that its lanes do until then counts. */
 static const double first_look = 0.85;
 static const double unknown_times =
 	4; /* medians of the others, or pulls, without history */
 static const double probe_times = 10; /* the least probe, where nobody has any */
 static const char push[] = "push";    /* what is owed, as the trace calls it */
 
-/* What is due first. */
+/* The debt that is due first. */
 struct debt {
 	double first; /* since when it is owed */
 	double since; /* when something of it last came */
@@ -349,7 +352,7 @@ fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	s->knowing[kind] += t->n == 0;
 	s->unknown -= t->n == 0 && kind == FAL_TURN_TASK;
 	fal_recent_add(t, fal_max(seconds, 1e-6));
-	/* One value more of many changes little. */
+	/* Another value of many changes little. */
 	if (t->n <= FAL_RECENT || t->n % 4 == 0)
 		fal_recent_judge(t);
 }
@@ -427,7 +430,7 @@ nothing_known(const struct fal_sched *s)
 	return s->knowing[FAL_TURN_TASK] == 0 && s->probe_s == 0;
 }
 
-/* What it has at least, wherever it is. */
+/* The least deadline of `w`, wherever `w` is: some round trips. */
 static double
 there_and_back(const struct fal_worker *w)
 {
@@ -463,7 +466,8 @@ fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node
 			   (now - n->began) / fal_crowding(w->lanes, w->cores));
 }
 
-/* So long at most has who goes on, which takes it no longer where it is far away. */
+/* The longest deadline of a worker whose lanes go on: distance does not make lanes
+ * slower, so that round trips are not multiplied. */
 static double
 longest(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
 {
@@ -621,8 +625,8 @@ is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 /* The worker has not kept its deadline.  True: it is suspected.  False: nobody waits for
- * it, or nobody would do it sooner but suspects that were not asked since.  Where nothing
- * is known, a busy worker would not. */
+ * it, or nobody would do its work sooner but suspects that were not asked since.  While
+ * nothing is known of tasks, a busy worker would not. */
 static bool
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)

@@ -74,7 +74,8 @@ fal_rule_traits(const struct fal_rule *r)
 		t.bounded = t.alone = false;
 		t.waves = t.law = t.collects = t.fresh = t.counted = true;
 	}
-	/* What it is made of is known then, and stays: no round of it is abandoned. */
+	/* The rounds of an update are known when it is ordered ahead, and stay: none is
+	 * abandoned. */
 	t.ahead = t.law && t.shared;
 	t.ranked = t.ranked && !r->by_updates;
 	t.local = t.delta || r->delta;

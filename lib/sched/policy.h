@@ -1,10 +1,9 @@
-/* Rules, what each scheme is, and policies.
+/* Rules, the traits of each scheme, and policies.
  *
  * A rule is a scheme with its parameters, as it is written in job files and policies:
- * NAME[:N][,KEY=VALUE...] (falcon-policy(5)).  What the words mean stands in the scheme's
- * own file.  A policy is the rule of a job and what is laid down for single workers:
- * falcon-sync changes it, falcon-proj proposes one; as JSON it is falcon-policy(5).
- */
+ * NAME[:N][,KEY=VALUE...] (falcon-policy(5)).  The scheme's own file says what the words
+ * mean.  A policy is the rule of a job and the settings of single workers: falcon-sync
+ * changes a policy, falcon-proj proposes one; as JSON a policy is falcon-policy(5). */
 #ifndef FAL_SCHED_POLICY_H
 #define FAL_SCHED_POLICY_H
 
@@ -90,7 +89,7 @@ bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);
  * asks whether rounds are shared, gradients late or weights changed asks here, and names
  * no scheme. */
 struct fal_traits {
-	/* Whose rounds are: one of these. */
+	/* The owner of a round: one of these. */
 	bool shared; /* of all workers: a clock is a round */
 	bool groups; /* of a group of workers */
 	bool own;    /* of one worker */

@@ -17,7 +17,7 @@ static const double guess_s = 1e-3;    /* a task, when nothing at all is known *
 /* A late task takes so many times longer than it took so far: what is late is mostly very
  * late.  Found by play of random slowness (falcon-emulate(5), p2 and p3). */
 static const double late_more = 1.5;
-/* It is not late yet when its machine may have let another program have a turn. */
+/* A task is not late yet when its machine may have let another program have a turn. */
 static const double turn_s = 4e-3;
 
 void
@@ -133,9 +133,9 @@ measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 	fal_ewma(&s->typical_s, task_s);
 	fal_recent_add(&w->recent, task_s);
 	fal_recent_judge(&w->recent);
-	/* Of the last three the middle one: one late wake-up says nothing of a speed.
-	 * But what is far from the projection, and takes longer than moving tasks does,
-	 * is another speed, and to be believed before the clock is over. */
+	/* The middle one of the last three counts: one late wake-up says nothing of a
+	 * speed.  But a time that is far from the projection, and by more than moving
+	 * tasks takes, is another speed, and to be believed before the clock is over. */
 	if (w->pace[w->lanes].nearest != w->lanes)
 		know(w, w->lanes);
 	double *t = &w->pace[w->lanes].task_s;
@@ -250,7 +250,7 @@ mean(const struct fal_work_pace *p)
 	return p->seconds / p->size;
 }
 
-/* What the squared distances from the means grow by when the two become one. */
+/* The growth of the squared distances from the means when the two paces become one. */
 static double
 apart(const struct fal_work_pace *a, const struct fal_work_pace *b)
 {

@@ -106,7 +106,8 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	return oldest;
 }
 
-/* What `w` holds of the first round that is not done; all, where it has nothing of it. */
+/* The load that `w` holds of the first round that is not done; if none, all that `w`
+ * holds. */
 static struct fal_load
 pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -246,8 +247,9 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
 
-/* Puts a task into the queue of `w`, which does not hold it, behind what is of its round
- * or older, and tells it.  What nobody else can get is claimed ahead for it. */
+/* Puts a task into the queue of `w`, which does not hold it, behind the tasks of its
+ * round or older, and tells `w`.  A task that nobody else can get is claimed ahead for
+ * `w`. */
 static void
 give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
      double now)
@@ -260,7 +262,7 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 		n = fal_xcalloc(1, sizeof(*n));
 	if (w->queued == 0) { /* begins to work now */
 		w->base = now;
-		/* What was pulled meanwhile takes it no time. */
+		/* A version that was pulled meanwhile takes the worker no time. */
 		w->fresh = w->fresh && now <= w->given_at;
 	}
 	if (w->empty >= 0 && s->scheme->busy != NULL)
@@ -412,7 +414,7 @@ fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 	if (c->fills != FAL_NONE)
 		act.fills = l->contrib[c->fills].id;
 	fal_emit(s, act);
-	/* What of it is not done is called off with it. */
+	/* Tasks of the contribution that are not done are called off with it. */
 	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
 	     i = l->claim[i].next)
 		if (fal_ledger_task(l, l->claim[i].task)->due)
@@ -444,7 +446,8 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 		fal_detach(s, w->head);
 		if (tell)
 			revoke(s, w, r, task);
-		/* What was claimed ahead is free when all shards have fenced it. */
+		/* A task that was claimed ahead is free when all shards have fenced its
+		 * contribution. */
 		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
 		    fal_holders(r, task) == NULL)
 			fal_free_task(s, r, task);
@@ -457,8 +460,8 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 
 /* ---- plans ---------------------------------------------------------------- */
 
-/* Who gets a round's free tasks: one at a time to whom they cost least, then in ranges.
- */
+/* The plan of a round's free tasks: one at a time to the worker that they cost least,
+ * then in ranges. */
 
 static const uint32_t most_retries = 4; /* that double what a worker stands by */
 
@@ -484,7 +487,7 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	give(s, w, r, task, now);
 }
 
-/* What it costs to plan a task of so many samples more for `w`. */
+/* The cost of planning a task of so many samples more for `w`. */
 static double
 price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, double now)
 {
@@ -521,8 +524,8 @@ cheapest_short(struct fal_sched *s, uint32_t samples, double now)
 	return best;
 }
 
-/* Workers whose share is laid down get it: `weight` times an equal one.  What is left is
- * for the others, or, where there are none, for all. */
+/* Workers whose share is laid down get it: `weight` times an equal one.  The rest is for
+ * the others, or, where there are none, for all. */
 static uint32_t
 count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now)
 {

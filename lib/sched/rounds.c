@@ -11,7 +11,7 @@
 
 /* ---- rounds --------------------------------------------------------------- */
 
-/* Where the chain of round `id` begins. */
+/* The start of the chain of round `id`. */
 static struct fal_round **
 chain(const struct fal_sched *s, uint64_t id)
 {
@@ -241,7 +241,7 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 	take_all(s, r, now);
 }
 
-/* It goes into the next update. */
+/* Counts the round into the next update. */
 static void
 collected(struct fal_sched *s, const struct fal_round *r)
 {
@@ -625,7 +625,7 @@ next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 	return NULL;
 }
 
-/* Those of the team who have it not are sent the newest version, or that of its line. */
+/* Sends the newest version, or that of the team's line, to the members that lack it. */
 static void
 pull(struct fal_sched *s, struct fal_team *t)
 {
@@ -840,7 +840,7 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 uint64_t
 fal_sched_read(const struct fal_sched *s, uint64_t version)
 {
-	/* What is armed is the oldest, and has the oldest version. */
+	/* An armed round is the oldest, and has the oldest version. */
 	const struct fal_round *r = s->oldest;
 	return r != NULL && r->armed && r->version < version ? r->version : version;
 }

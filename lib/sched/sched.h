@@ -251,8 +251,8 @@ bool fal_sched_done(const struct fal_sched *s);
 /* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
  * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
  * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
- * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  It is sent a version
- * before its first grant; `has`: it was sent the newest one already. */
+ * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  The worker is sent a version
+ * before its first grant; `has`: the worker was sent the newest one already. */
 /* What was measured of a worker, for a scheduler that comes later.  Seconds; of what was
  * not, 0, of `fixed` -1. */
 struct fal_history {

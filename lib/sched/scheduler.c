@@ -51,7 +51,7 @@ fal_recount(struct fal_sched *s, struct fal_worker *w, double now)
 	fal_refresh(s, w, now);
 }
 
-/* Where all are one team, everybody has the versions before a round begins. */
+/* If all workers are one team, each has the versions before a round begins. */
 static void
 send_ahead(struct fal_sched *s, struct fal_worker *w)
 {
@@ -71,7 +71,7 @@ fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
 			    .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes });
 }
 
-/* What the policy lays down for the worker. */
+/* Applies the policy's settings for the worker. */
 static void
 lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -579,7 +579,7 @@ fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
 	     struct fal_sched_from *out)
 {
 	const uint64_t front = fal_pool_first(&s->pool);
-	/* Of what another policy has left clocks may be over in another order. */
+	/* Clocks that another policy has left may be over in another order. */
 	if (!s->is.shared || clock > front || clock < s->whole)
 		return false;
 	/* Each round is a clock. */
@@ -607,7 +607,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 		fal_settle(s, now);
 		return;
 	}
-	/* What is there may be sooner than the word of it. */
+	/* A sum may be complete sooner than the reports of its tasks. */
 	r->unreported = true;
 	s->unreported++;
 	fal_settle(s, now);
@@ -680,7 +680,7 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
 }
 
-/* It was run, whether that counts or not. */
+/* Notes that the worker has run the task, whether its result counts or not. */
 static void
 note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
 	 const struct fal_claim_in *c)
@@ -693,7 +693,7 @@ note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_
 	w->fresh = false;
 }
 
-/* Its result counts, for contribution `ci`. */
+/* Counts the result of the task, for contribution `ci`. */
 static void
 has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	   const struct fal_claim_in *c, uint32_t ci)
@@ -758,15 +758,15 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
      struct fal_worker *w)
 {
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	/* What goes out while it is made is under way before it is claimed: what is left
-	 * then says nothing of what a push takes. */
+	/* A contribution that goes out while it is made is under way before it is
+	 * claimed: the rest then says nothing of the time that a push takes. */
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
 	r->ledger.contrib[ci].state = FAL_CONTRIB_DONE;
 	w->owed--;
 	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, w->relieved));
 	fal_trial_kept(s, w, now);
-	/* It pushes when it holds nothing more: since its last claim, or since a task was
-	 * taken from it. */
+	/* A worker pushes when it holds nothing more: since its last claim, or since a
+	 * task was taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_lately_add(&w->push, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
@@ -892,7 +892,7 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 		return;
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
 	struct fal_worker *w = fal_find(s, cid.worker);
-	/* They count, too, where they came before the fence. */
+	/* Blocks count, too, where they came before the fence. */
 	r->ledger.contrib[ci].blocks += blocks;
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
 		return;
@@ -945,8 +945,9 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return;
-	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
-	 * One that is long alone tells of a worker that stood still, not of its link. */
+	/* A shorter round trip is nearer the truth: the rest is waiting in somebody's
+	 * queue.  A single long one tells of a worker that stood still, not of its link.
+	 */
 	const double longer = fmin(rtt, w->pong) - w->rtt;
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
 	w->pong = rtt;
@@ -1005,10 +1006,10 @@ fal_sched_wake(const struct fal_sched *s)
 
 /* ---- work of another scheduler -------------------------------------------- */
 
-/* Work of another scheduler's (design.md, D50): rounds begin when their tasks are
- * brought, and end when their sum is given; versions are told.  Which clocks are over
- * nobody says: as far as can be seen here, those before what was brought.  How a round is
- * shared, and what becomes of whoever dies or is late, is as ever. */
+/* Work of another scheduler (design.md, D50): rounds begin when their tasks are brought,
+ * and end when their sum is given; versions are told.  Nobody says which clocks are over:
+ * as far as can be seen here, those before the clock that was brought.  A round is shared
+ * as ever, and a worker that dies or is late is treated as ever. */
 
 uint64_t
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)

@@ -4,8 +4,9 @@
 
 #include "sched/state.h"
 
-/* A scheme: what it does.  What it is stands in policy.h: every worker is a team where
- * rounds are its own, all are one where they are shared, else the scheme forms them. */
+/* A scheme: its functions.  policy.h has the traits: every worker is a team where rounds
+ * are a worker's own, all workers are one team where rounds are shared, else the scheme
+ * forms the teams. */
 struct fal_scheme {
 	/* What it keeps of its own, known to its file alone: so many bytes at s->own, and
 	 * of each team at t->own, zero when the policy, or the team, begins; and the
@@ -83,8 +84,8 @@ void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act en
 		     double now);
 void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 
-/* With local steps a team pulls only when what it pulled last is too old, else it goes on
- * by itself.  What is kept of it then, at t->own; for ssp.c alone. */
+/* With local steps a team pulls only when its last pulled version is too old, else the
+ * team goes on by itself.  The state of such a team, at t->own; for ssp.c alone. */
 struct fal_ssp_local {
 	uint64_t pulled; /* slowest clock when it pulled last */
 	bool based;      /* has weights of its own to go on from */

@@ -388,16 +388,16 @@ void fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
 /* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
-/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
- * is taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
- * must be set before. */
+/* Ends the round: `end` says its fate, weight, slot, below and why.  Held tasks of the
+ * round are taken away; its tasks are over, or, abandoned, come back to the pool.
+ * Staleness must be set before. */
 void fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		   double now);
 /* Applies what was collected, over `divisor` samples. */
 void fal_step(struct fal_sched *s, double divisor);
 /* Tells worker `w` to account for its time up to now, the end of round `r`. */
 void fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
-/* Of all workers that are here. */
+/* Tells the same to all workers that are here. */
 void fal_account_all(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
@@ -407,8 +407,9 @@ void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_claimed(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
-/* What the sum of a round that is applied alone, as its part of its clock, is divided by:
- * the clock's samples but for those that it has skipped; 0: it has skipped all. */
+/* The divisor of the sum of a round that is applied alone, as its part of its clock: the
+ * clock's samples but for those that the round has skipped; 0: the round has skipped all.
+ */
 double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
 void fal_round_free(struct fal_round *r);
 void fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
@@ -470,7 +471,7 @@ void fal_refresh_due(struct fal_sched *s, struct fal_worker *w);
 void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */
 struct fal_node *fal_holders(const struct fal_round *r, uint32_t task);
-/* Where the task stands in the queue of `w`, or NULL. */
+/* The node of the task in the queue of `w`, or NULL. */
 struct fal_node *fal_held_by(const struct fal_sched *s, const struct fal_round *r,
 			     uint32_t task, const struct fal_worker *w);
 /* Takes the node out of all lists; it is spare. */
@@ -488,17 +489,17 @@ struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 void fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		    double now);
-/* Fences the open contribution `ci`: shards and its worker are told.  Its tasks are free
- * again when all shards know (fal_sched_fenced). */
+/* Fences the open contribution `ci`: shards and its worker are told.  The contribution's
+ * tasks are free again when all shards know (fal_sched_fenced). */
 void fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
 void fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now);
 /* The task leaves all queues and the free tasks; its holders are told. */
 void fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
-/* The task leaves the queue of `w`, which has claimed it; other holders keep it.  Who was
- * given it twice may have claimed it before it heard of that, and is told: else it would
- * run it again. */
+/* The task leaves the queue of `w`, which has claimed it; other holders keep it.  A
+ * worker that was given the task twice may have claimed it before the second grant came,
+ * and is told: else the worker would run the task again. */
 void fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		      const struct fal_worker *w);
 /* The task leaves the queue of `w`, which knows; other holders keep it. */
@@ -513,13 +514,13 @@ void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 /* ---- deadlines.c ---- */
 
-/* So many seconds may pass at `w` from the moment that a full task and its version are
- * there until its claim is heard: median + 6·max(MAD, 5 %) of what was measured here,
- * without that 4 times the median of the others, or 10 times the least probe; with floors
- * of 4 RTT, of a second at most, and 200 ms; on trial twice that for each one that it
- * failed in a row; with checks, which come first, twice as many. */
+/* The seconds that may pass at `w` from the moment that a full task and its version are
+ * there until the task's claim is heard: median + 6·max(MAD, 5 %) of the times measured
+ * here, without those 4 times the median of the others, or 10 times the least probe; with
+ * floors of 4 RTT, of a second at most, and 200 ms; on trial twice that for each trial
+ * that `w` failed in a row; with checks, which come first, twice as many. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
-/* It took `w` so many seconds. */
+/* Notes a turn that took `w` so many seconds. */
 void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		double seconds);
 /* The task at `n` was claimed by its holder `w`. */
@@ -565,22 +566,22 @@ double fal_trial_barred(const struct fal_sched *s, uint32_t key, double now);
 /* Seconds a full task takes on a lane of `w` at `lanes` lanes; a guess if never measured.
  */
 double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
-/* What some tasks take of `w`, in full tasks: each its fixed part, the rest by samples.
- */
+/* The cost of some tasks for `w`, in full tasks: each its fixed part, the rest by
+ * samples. */
 double fal_size(const struct fal_sched *s, const struct fal_worker *w,
 		struct fal_load load);
 /* Full tasks per second of `w` at its lanes. */
 double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
-/* What was known of `w` counts until it is measured itself; lanes that it may not run now
- * say nothing. */
+/* Takes over the history of `w` until `w` is measured; lanes that `w` may not run now say
+ * nothing. */
 void fal_remember(struct fal_worker *w, const struct fal_history *was);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
 /* Times, by which one speed differs from another. */
 #define FAL_JUMP 1.5
 
-/* One more task was claimed, of so many samples, which took `task_s` seconds: it joins
- * the pace before it if that is no other speed, else begins one; where there are too
- * many, the neighbours that differ least become one (Ward).  size: in full tasks. */
+/* Counts a claimed task of so many samples, which took `task_s` seconds: the task joins
+ * the pace before it if that is no other speed, else begins one; where there are too many
+ * paces, the neighbours that differ least become one (Ward).  size: in full tasks. */
 void fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size);
 
 /* A task of so many samples took `task_s` seconds.  O(1), O(lanes) once for each lane
