@@ -129,7 +129,8 @@ write_next(struct ps_server *s)
 		fal_buf_free(&b->now);
 }
 
-/* Where losses are not known nothing says that the first one is the better. */
+/* At equal accuracy the lower loss wins.  An unknown loss is no evidence that the first
+ * model is the better. */
 static bool
 is_better(const struct ps_best_is *is, const struct ps_best_is *than)
 {
@@ -149,8 +150,8 @@ ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
 				 .clock = now->judged,
 				 .accuracy = now->accuracy,
 				 .loss = now->accuracy_loss };
-	/* What was judged is held until an epoch ends again; behind a restart it may not
-	 * be, but was looked at before. */
+	/* The coordinator holds the judged version until the next epoch ends.  Behind a
+	 * restart the version may be gone, but its evaluation was examined before. */
 	const bool better = is_better(&is, &b->is) && fal_coord_kept(s->coord, &left) &&
 			    left.clock == now->judged;
 	bool coming = false;

@@ -47,8 +47,8 @@ forget(struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
-/* Forgets what nobody is to get any more; false: there is nothing else.  What somebody is
- * still to get takes its memory, forgotten or not. */
+/* Forgets publications that no reader is to get any more; false: there is no other.  A
+ * publication that some reader is still to get takes its memory, forgotten or not. */
 static bool
 forget_arrived(struct ps_version *v)
 {
@@ -192,8 +192,8 @@ ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
 	return next_early(&part, &is, NULL, &due->due, at) > 0;
 }
 
-/* What the shard has of a version, be it made or not: then is->made says of which blocks.
- */
+/* Gets the shard's part of a version, made or still being made: in the second case
+ * is->made says which blocks are made. */
 static bool
 part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
 	struct fal_shard_part *part, struct fal_shard_making *is)
@@ -203,8 +203,8 @@ part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
 	       fal_rack_making(p->rack, shard, version, part, is);
 }
 
-/* A piece of it, if there is one: how many messages.  What was forgotten meanwhile nobody
- * will get. */
+/* Encodes a piece of the publication, if there is one; returns how many messages.  No
+ * reader will get a publication that was forgotten meanwhile. */
 static int
 go_on(const struct ps_publisher *p, struct ps_making *m)
 {
@@ -309,7 +309,7 @@ encodings(const struct ps_version *v)
 	return n;
 }
 
-/* What was being made is the newest, if it is this. */
+/* The version that was being made becomes the newest, if its number is `version`. */
 static void
 is_made(struct ps_publisher *p, uint64_t version)
 {
@@ -320,8 +320,8 @@ is_made(struct ps_publisher *p, uint64_t version)
 	p->next = (struct ps_version){ 0 };
 }
 
-/* Where the version is kept.  What is being made has a place of its
- * own until it is made, as who joins then wants the one before, too. */
+/* The place that keeps the version.  A version that is being made has a place of its own
+ * until it is made: a worker that joins then wants the version before, too. */
 static struct ps_version *
 place_of(struct ps_publisher *p, const struct ps_params *from)
 {
@@ -347,7 +347,7 @@ place_of(struct ps_publisher *p, const struct ps_params *from)
 	return &p->older[p->older_n++];
 }
 
-/* Of all places, from those on that are most readily done without; NULL: no more. */
+/* The places in order, the most dispensable ones first; NULL: no more places. */
 static struct ps_version *
 nth_place(struct ps_publisher *p, size_t i)
 {
@@ -530,7 +530,7 @@ is_old(const void *arg, const struct fal_shared *s)
 {
 	const struct fal_coord_model *told = arg;
 	const uint64_t version = s->version;
-	/* Of another line, or from before. */
+	/* A version of another line, or an earlier version. */
 	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
 			   version < told->version;
 	bool named = version >= told->from;
@@ -541,15 +541,15 @@ is_old(const void *arg, const struct fal_shared *s)
 	return (older && told->oldest == told->version) || !named;
 }
 
-/* Its link has all that it is to take from now on. */
+/* The reader's link has everything that the link is to take, from now on. */
 static void
 waits(struct ps_reader *reader)
 {
 	reader->since = reader->since > 0 ? reader->since : uv_hrtime();
 }
 
-/* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
- * FAL_ENOMEM: there is nothing to publish. */
+/* Sends a shard's part of the version: PUBLISHED, then MODEL.  A channel that does not
+ * take the messages is closed.  FAL_ENOMEM: there is nothing to publish. */
 static int
 send_part(struct ps_wants *w, struct ps_want *want, bool early)
 {

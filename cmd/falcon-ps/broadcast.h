@@ -26,7 +26,7 @@ enum ps_encoding {
 	PS_ENCODINGS
 };
 
-/* One version, in the encodings that somebody has asked for, by shard. */
+/* A version in the encodings that some reader has asked for, by shard. */
 struct ps_version {
 	bool there, odd; /* odd: somebody who was sent it opens ChaCha20-Poly1305 alone */
 	uint64_t version;
@@ -64,7 +64,7 @@ struct ps_publisher {
 	size_t older_n, older_cap;
 };
 
-/* What to encode: shard `shard`'s part of a version that it has. */
+/* The input of an encoding: shard `shard`'s part of a version that the shard has. */
 struct ps_params {
 	uint64_t version;
 	uint32_t shard;
@@ -81,11 +81,12 @@ struct ps_params {
  * opens.  Made if it is not there yet, with a number above all before; borrowed.  NULL:
  * out of memory, or no such version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, const struct ps_params *from);
-/* Makes more of what was begun, a piece of each; a long plain publication is only begun
- * by ps_publish, so that it can be on its way while it is made.  This is to be called
- * until it returns 0, after whatever happens to the shards, and when a link has taken
- * all: then nothing is left but what waits for that, or for a shard to make more of its
- * version.  Of how many something was made, or FAL_ENOMEM: then none will be whole. */
+/* Makes more of the publications that were begun, a piece of each; a long plain
+ * publication is only begun by ps_publish, so that it can be on its way while it is made.
+ * The caller repeats the call until it returns 0, after whatever happens to the shards,
+ * and when a link has taken all: then the publications left only wait for a link, or for
+ * a shard to make more of a version.  Returns how many publications grew, or FAL_ENOMEM:
+ * then none will be whole. */
 int ps_publish_more(struct ps_publisher *p);
 /* May the shard's part of this version be published, as far as it is made, and is that
  * worth it? */
@@ -126,7 +127,7 @@ int ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,
 
 /* ---- wants: a version, a shard, and the session that is to have it --- */
 
-/* Who reads: a session. */
+/* A session that reads publications. */
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: it is still to come */
 	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
@@ -164,8 +165,9 @@ void ps_reader_end(struct ps_wants *w, struct ps_reader *reader);
  * of it leaves with the next ps_wants_leave.  `reader` is kept until ps_reader_end. */
 void ps_wants_add(struct ps_wants *w, struct ps_reader *reader,
 		  const struct fal_coord_model *model);
-/* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
- * channel that does not take it is closed.  FAL_ENOMEM: for a version's records. */
+/* Sends the wanted versions that are made by now; no reader gets a version that was
+ * forgotten by then.  A channel that does not take its messages is closed.  FAL_ENOMEM:
+ * for a version's records. */
 int ps_wants_leave(struct ps_wants *w);
 /* The reader's link has taken all, or is gone. */
 void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);

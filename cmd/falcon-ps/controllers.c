@@ -93,7 +93,8 @@ ps_control_reach(const struct ps_control *c, size_t agains, struct fal_snap_mani
 	memcpy(out->journal_chain, chain->link, sizeof(out->journal_chain));
 }
 
-/* What is to hold again must be what stood behind the snapshot's line. */
+/* The policies that are to hold again must be those behind the snapshot's line of the
+ * journal. */
 static int
 check_reach(const struct ps_control *c, const struct fal_snap_manifest *was,
 	    struct fal_diag *diag)
@@ -199,7 +200,7 @@ ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err)
 	report(session, &c->report, clock);
 }
 
-/* What an APPLY asks for beside its policy, and its text. */
+/* The options of an APPLY beside its policy, and the policy's text. */
 struct apply {
 	bool dry_run, allow_model;
 	uint64_t min_dwell;
@@ -430,7 +431,8 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 
 /* ---- the other verbs --- */
 
-/* Of the policy in force: behind it may be what is to hold again. */
+/* The start of the policy in force: the journal may have policies behind it that are to
+ * hold again. */
 static const struct ps_since *
 since(const struct ps_server *s)
 {
@@ -473,7 +475,7 @@ drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 	struct fal_diag why;
 	const char *shard = json_string_value(json_object_get(o, "shard"));
 	if (shard != NULL) {
-		/* Its answer comes when another one has the blocks. */
+		/* The answer comes when another process has the blocks. */
 		if (ps_fleet_drain(s, session, shard, &why) < 0)
 			reply_text(session, FAL_EXIT_NO, why.text);
 		else
@@ -544,7 +546,7 @@ ps_control_more(struct ps_session *session)
 	}
 }
 
-/* What it is to have is copied; training goes on. */
+/* Copies the version that the session is to have; training goes on. */
 static void
 copy(struct ps_server *s, struct ps_session *session, const float *params)
 {

@@ -110,7 +110,7 @@ show_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	const uint64_t last = judges ? now->judged / every : now->epoch;
 	struct ps_show *w = &s->show;
 	const double t = ps_now();
-	/* Of epochs that are shorter than a second not each one. */
+	/* Not every epoch that is shorter than a second gets a line. */
 	if (last <= w->epoch || last > now->epoch ||
 	    (t < w->next && last < j->job.epochs))
 		return;
@@ -188,7 +188,7 @@ stop_for(struct ps_server *s, enum fal_msg_type type, const char *why)
 	stop(s);
 }
 
-/* Who has not taken the last word by now does without. */
+/* Sessions that have not taken the last message by now end without it. */
 static void
 on_end(uv_timer_t *t)
 {
@@ -422,8 +422,9 @@ on_leave(uv_timer_t *t)
 	leave(t->data);
 }
 
-/* What is on its way to the next version may take a moment, and whoever is to hear of the
- * end another one; a second signal takes none. */
+/* Contributions on their way to the next version may take a moment, and sessions that are
+ * to hear of the end may take another one; a second signal leaves no time for the
+ * contributions. */
 static void
 stop_soon(struct ps_server *s)
 {
@@ -502,7 +503,8 @@ begin_policy(struct ps_server *s)
 	return err;
 }
 
-/* What job, model and data say of the coordinator, and where it begins or goes on. */
+/* The coordinator's configuration by job, model and data, and the state where the
+ * coordinator begins or goes on. */
 static struct fal_coord_conf
 conf_of(const struct ps_server *s)
 {
@@ -525,7 +527,7 @@ conf_of(const struct ps_server *s)
 		.params = j->model->params,
 		.optim = j->job.optim,
 		.schedule = j->job.schedule,
-		/* Whose loss is whose is not known without layers. */
+		/* Without layers the loss function is unknown. */
 		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
@@ -616,7 +618,7 @@ ps_begin(struct ps_server *s)
 	memcpy(s->wants.publisher.job_hash, s->job->hash, FAL_HASH_BYTES);
 	int err = new_coord(s);
 	s->keep.at = ps_now();
-	/* What the job begins with is the first snapshot. */
+	/* The parameters that the job begins with are the first snapshot. */
 	if (err == FAL_OK && found == NULL && s->run->snapshots >= 0)
 		err = fal_coord_mark_now(s->coord, ps_now());
 	if (err < 0)
@@ -628,7 +630,7 @@ ps_begin(struct ps_server *s)
 	}
 	ps_count_keys(s);
 	ps_accept_again(s);
-	/* What goes on may be at its end already. */
+	/* A job that goes on may be at its end already. */
 	return found != NULL ? fal_coord_heard(s->coord, ps_now()) : FAL_OK;
 }
 
@@ -728,8 +730,8 @@ begin_host(struct ps_server *s)
 	return FAL_OK;
 }
 
-/* What little is left to do is done, whatever comes: a signal after the first one must
- * not end it by itself. */
+/* Completes the little work that is left, whatever comes: a signal after the first one
+ * must not end the process by itself. */
 void
 ps_host_close(struct ps_host *h)
 {

@@ -27,8 +27,9 @@
 enum { THREADS = 8, THREADS_MAX = 1024 };
 /* What waking one up must be worth, in ns: it comes after some 50 µs. */
 #define WORTH_NS 100000
-/* Descriptors: with an average, a --trace and one address it takes 30 for one worker, as
- * was measured.  What more it takes is judged when all else is open (loop.c). */
+/* Descriptors: with an average, a --trace and one address the coordinator takes 30 for
+ * one worker, as was measured.  The need beyond that is judged when all else is open
+ * (loop.c). */
 enum { DESCRIPTORS = 32 };
 
 /* Options of a coordinator: what goes with --upstream, and what does not.  Negative, or
@@ -135,7 +136,7 @@ ps_run_say(const struct fal_diag *diag, int err)
 	return fal_cli_exit(err);
 }
 
-/* What cannot be read is a bad input file, whatever was wrong. */
+/* A file that cannot be read is a bad input file, whatever the error but FAL_ENOMEM. */
 static int
 say_bad_file(const struct fal_diag *diag, int err)
 {
@@ -199,7 +200,7 @@ print_tensors(const struct fal_model *m)
 	print_table(&table);
 }
 
-/* Where the blocks will be, on so many shards. */
+/* Prints the placement of the blocks on so many shards. */
 static void
 print_shards(const struct fal_files *j, uint32_t shards)
 {
@@ -333,7 +334,7 @@ check_need(struct ps_run *r, const char *path)
 	}
 	if (!o->check)
 		return FAL_EXIT_DONE;
-	/* Of a process that joins no more is known than that it has one. */
+	/* A process that joins is only known to have one shard. */
 	uint64_t shards = o->shards + o->min_shards;
 	shards = shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX;
 	print_tensors(j->model);
@@ -452,7 +453,7 @@ say_resumed(const struct ps_run *r)
 			    "%s/trace.jsonl: its end was torn: %" PRIu64
 			    " byte%s cut off",
 			    r->state.dir, before->torn, fal_text_s(before->torn));
-	/* Of what had hardly begun there is nothing to say. */
+	/* A job that had hardly begun needs no line. */
 	const double again_s = before->t - r->found.is.past.t;
 	if (r->found.clock > 0 || again_s >= 0.05)
 		ps_log(r,
@@ -474,8 +475,8 @@ say_longer(const struct ps_run *r)
 		     : "");
 }
 
-/* What state and trace are to be when it serves: counted, as long as the job is now, at
- * the line where it goes on. */
+/* Makes state and trace ready to serve: counts the start, writes down the job with its
+ * present length, and sets the trace to the line where the job goes on. */
 static int
 prepare(struct ps_run *r, const char *trace, struct fal_diag *diag)
 {
@@ -523,14 +524,14 @@ say_end(const struct ps_run *r)
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
-/* Which kinds of files are others than those that the snapshot was made with. */
+/* Finds the kinds of files that differ from those that the snapshot was made with. */
 static void
 find_changes(struct ps_run *r)
 {
 	struct fal_snap_manifest *m = &r->found.is;
 	const struct fal_files *j = &r->job;
 	const char *data = j->job.data_hash;
-	/* Of trainers' data nothing is known before they come. */
+	/* The trainers' data are unknown before the trainers come. */
 	if (data == NULL)
 		data = ps_state_accepts(&r->opt.accept, "data") ? "" : m->past.data;
 	const bool trainers = m->past.data[0] != '\0' && strcmp(data, m->past.data) != 0;
@@ -581,7 +582,8 @@ train(struct ps_run *r)
 	return code;
 }
 
-/* One incarnation.  An exit code, unless r->had says that another one follows. */
+/* Runs an incarnation.  Returns an exit code, unless r->had says that another incarnation
+ * follows. */
 static int
 run_once(struct ps_run *r)
 {

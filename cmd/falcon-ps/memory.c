@@ -20,8 +20,9 @@ lines(const struct fal_rule *rule)
 	return rule->delta ? groups : 0;
 }
 
-/* What the shards have open at a time: a clock's round for each version that is kept;
- * elsewhere one of each worker, and what is collected of them. */
+/* The most that the shards have open at a time.  With shared rounds: a clock's round for
+ * each version that is kept.  Else: a round of each worker, and the round that collects
+ * them. */
 static struct fal_store_most
 most(const struct fal_rule *rule, uint64_t workers)
 {
@@ -42,7 +43,7 @@ published(const struct fal_rule *rule, uint64_t bytes, bool mixed)
 	return ps_encoded_most(rule, mixed) * bytes;
 }
 
-/* What waits on a stream on which so many bytes come or go, as it was measured. */
+/* The bytes that wait on a stream while so many bytes come or go, as measured. */
 static uint64_t
 stream(uint64_t bytes)
 {
@@ -79,7 +80,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	/* Two files of the best model may be in memory: one is written, one waits. */
 	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
 	const uint64_t data = fal_files_data(j);
-	/* What there is wherever the shards are. */
+	/* The memory that is needed here wherever the shards are. */
 	const uint64_t own = of->program + data +
 			     (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 			     (j->init != NULL ? vector(j) : 0);

@@ -42,12 +42,13 @@ ps_follow(struct ps_server *s, struct ps_session *session)
 	struct ps_record *r = &s->run->record;
 	struct fal_buf history = { 0 }, now = { 0 };
 	ps_record_history(r, &history);
-	/* What time it is: where nothing moves, lines do not tell. */
+	/* The present time: without events the lines do not tell it. */
 	fal_trace_put(&now, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
 		      &(struct fal_ev_now){ r->chain.link });
 	fal_put_bytes(&history, now.p, now.n);
 	fal_put_u8(&history, '\n');
-	/* It is long: what the job needs beside it is not for who looks on. */
+	/* The history is long: the memory that the job needs beside it is not for an
+	 * observer. */
 	void *room = fal_realloc(NULL, 2 * history.n + BESIDE, 1);
 	session->follows = history.err == FAL_OK && room != NULL;
 	free(room);

@@ -47,7 +47,7 @@ struct ps_session;
 
 /* ---- memory.c: what the coordinator needs of memory --- */
 
-/* What it follows from. */
+/* The inputs of ps_need. */
 struct ps_need_of {
 	uint64_t program; /* bytes of it, fal_need_program */
 	const struct fal_files *job;
@@ -63,7 +63,7 @@ struct ps_need_of {
  * which is `far` 0. */
 uint64_t ps_need(const struct ps_need_of *of, uint32_t far);
 
-/* Of a process of shards that has joined. */
+/* The inputs of ps_need_part, the bytes of a shard process that has joined. */
 struct ps_need_part_of {
 	uint64_t program;
 	const struct fal_rack_conf *rack; /* of its part of the model */
@@ -157,7 +157,7 @@ int image_intake_add(struct image_intake *in, const struct fal_msg *m);
 /* ---- best_checkpoint.c: the model of the best evaluation so far, a file of the state
  * folder (falcon-ps(1), FILES) --- */
 
-/* What the file says of itself. */
+/* The best model's evaluation, as its file records it. */
 struct ps_best_is {
 	bool there;
 	uint64_t clock;        /* clocks that were over with it */
@@ -176,7 +176,7 @@ struct ps_best {
 	struct fal_diag diag;
 };
 
-/* What `path` holds.  It may not be there.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
+/* Reads the file `path`, which may be missing.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
 int ps_best_read(const char *path, struct ps_best_is *out, struct fal_diag *diag);
 
 /* After an event: was there an evaluation, and is it the best one? */
@@ -198,10 +198,10 @@ void above_event(struct above *a);
 void above_close(struct above *a);
 void above_kill(struct above *a);
 
-/* What an order needs beside what the coordinator knows: parameters, or room for a sum.
- * FAL_ENOMEM. */
+/* Adds to an order the data that the coordinator does not have: parameters, or room for a
+ * sum.  FAL_ENOMEM. */
 int above_order(struct above *a, struct fal_shard_order *o);
-/* Of fal_coord_ops; `arg` is the server. */
+/* Callbacks of fal_coord_ops; `arg` is the server. */
 void above_claimed(void *arg, const struct fal_coord_claimed *is);
 void above_given(void *arg, uint64_t round);
 void above_evaluated(void *arg, const struct fal_msg *m);
@@ -223,8 +223,8 @@ struct ps_addrs {
 	size_t n;
 };
 
-/* What outlives an incarnation: a signal that comes between two is heard, and whoever
- * dials waits, until the next one.  Zero at first. */
+/* The state that outlives an incarnation: the process hears a signal between two
+ * incarnations, and a peer that dials then waits for the next one.  Zero at first. */
 struct ps_host {
 	uv_loop_t loop;
 	uv_signal_t heard[3];
@@ -263,7 +263,7 @@ struct ps_outcome {
 		why; /* an error of our own: status.failed is then set; "": none */
 };
 
-/* One run of falcon-ps. */
+/* A run of falcon-ps. */
 struct ps_run {
 	struct ps_options opt;
 	struct ps_host host;
@@ -331,8 +331,8 @@ int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
 
 /* ---- sessions --- */
 
-/* What the sessions of a key have cost, so that they cannot cost the job its time: of a
- * key, or, where one key is for all, of a key and a source.  Time is an argument. */
+/* The cost of a key's sessions, so that they cannot cost the job its time.  An account is
+ * of a key, or, where one key is for all, of a key and a source.  Time is an argument. */
 enum {
 	PS_ACCOUNTS = 1024,    /* that are told apart */
 	PS_COMINGS = 256,      /* at once; */
@@ -355,11 +355,11 @@ struct ps_account {
 struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 				   const char *key, const char *source, double now);
 
-/* What a look at the job costs of a worker's coming, which costs 1. */
+/* The cost of a look at the job, where a worker's coming costs 1. */
 #define PS_LOOK 0.1
 
-/* What it costs a key that an incarnation ended with one of its processes of shards: so
- * 16 at once, then one in 160 s. */
+/* The cost to a key whose lost shard process has ended an incarnation: so 16 at once,
+ * then one in 160 s. */
 #define PS_END 16
 
 /* Is so much left? */
@@ -471,13 +471,14 @@ struct ps_keep {
 	struct fal_seldom none; /* that one was not made */
 };
 
-/* Of fal_coord_ops; `arg` is the server. */
+/* A callback of fal_coord_ops; `arg` is the server. */
 void ps_keep_marked(void *arg, const struct fal_coord_past *past);
 /* The image of a shard that is elsewhere, taken; without arrays: it has none. */
 void ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image);
 /* After an event: is one due, or wanted? */
 void ps_keep_event(struct ps_server *s, uint64_t clock);
-/* One at once, for a session, which is answered when it is there. */
+/* Takes a snapshot at once, for a session, which gets its answer when the snapshot is
+ * there. */
 void ps_keep_ask(struct ps_server *s, struct ps_session *session);
 /* The job is done, after so many clocks: what more epochs would go on from.  False: not
  * before what is being written is; ps_after_event follows. */
@@ -539,15 +540,15 @@ struct ps_fleet {
 		uint32_t asks; /* session that waits for that; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
-	/* What a shard of another process has said last, and whether the coordinator is
-	 * still to fetch that. */
+	/* The last message of a shard of another process, and whether the coordinator is
+	 * still to fetch it. */
 	struct fal_shard_say said;
 	uint32_t said_by;
 	bool unheard;
 };
 
-/* What the coordinator's shards are, whoever has them: of fal_coord_ops; `arg` is the
- * server. */
+/* The coordinator's shards, whichever process has them: a member of fal_coord_ops; `arg`
+ * is the server. */
 extern const struct fal_coord_shards ps_fleet_ops;
 
 /* Makes the timer, before anything else; closes it. */
@@ -579,7 +580,7 @@ void ps_fleet_moves(struct ps_server *s);
 void ps_fleet_move_abort(struct ps_server *s);
 /* Are blocks on their way?  To whom, with commas between. */
 bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);
-/* Of fal_coord_ops; `arg` is the server. */
+/* A callback of fal_coord_ops; `arg` is the server. */
 void ps_fleet_moved(void *arg, const struct fal_map *map, int err);
 /* The process that has this shard ("shard:2"), or listens there, is to have no block any
  * more, and ends then; this one goes on.  The session gets its answer when it is done.
@@ -592,7 +593,8 @@ void ps_fleet_drain_over(struct ps_server *s);
 /* A worker is to have the job's texts: when all processes know it, and it knows where
  * they are. */
 void ps_fleet_admit(struct ps_server *s, struct ps_session *session);
-/* What was said to them leaves before what others are sent from now on. */
+/* Messages to the shard processes leave before messages that others are sent from now
+ * on. */
 void ps_fleet_offer(struct ps_server *s);
 /* As fal_coord_ops.model, to them. */
 void ps_fleet_publish(struct ps_server *s, uint32_t peer,
@@ -810,10 +812,11 @@ void ps_bid_farewell(struct ps_session *session);
 
 /* controllers.c */
 
-/* Reads the journal `path` (taken); without one the job's policy `job` holds.  What the
- * job begins with is then c->last; or, if it goes on from a snapshot (else `was` is
- * NULL), what held then, with c->later to come again.  FAL_EINVAL: the snapshot was taken
- * with another journal; else errors as of ps_journal_open. */
+/* Reads the journal `path` (taken); without a journal the job's policy `job` holds.  Then
+ * c->last is the policy that the job begins with; or, if the job goes on from a snapshot
+ * (else `was` is NULL), the policy that held at the snapshot, with c->later to come
+ * again.  FAL_EINVAL: the snapshot was taken with another journal; else errors as of
+ * ps_journal_open. */
 int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 		    const struct fal_snap_manifest *was, struct fal_diag *diag);
 /* Other `kinds` of files are gone on with from this clock on: a line of the journal, if

@@ -665,8 +665,9 @@ introduce(struct ps_server *s, const struct ps_session *session)
 		fal_coord_open(s->coord, session->id, &who);
 }
 
-/* Is there no room for this session?  It is sent away then: for later, where room may
- * come without its doing.  Those who look on leave half of the descriptors to workers. */
+/* Is there no room for this session?  Then the session is sent away: for later, where
+ * room may come without its doing.  Observers leave half of the descriptors to
+ * workers. */
 static bool
 is_full(struct ps_server *s, struct ps_session *session)
 {

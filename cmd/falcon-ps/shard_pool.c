@@ -180,9 +180,9 @@ fleet_seated_all(const struct ps_server *s, const struct ps_member *m)
  * Each is asked, and whoever leaves that unanswered for longer than it may is lost.
  *
  * A process whose stream is open and which does nothing would hold the clock until the
- * stream's own signs of life end it.  What it may take follows from what it took before,
- * as other deadlines do (design.md, D7): the median and six spreads, a second at least,
- * and ten times that. */
+ * stream's own signs of life end it.  The process's deadline follows from the times that
+ * it took before, as other deadlines do (design.md, D7): the median and six spreads, a
+ * second at least, and ten times that. */
 
 #define FLOOR_S 1.0
 #define TIMES 10 /* the slack of a deadline */

@@ -336,8 +336,8 @@ values_of(const struct ps_join *j, const struct fal_map *map)
 	return n < j->model->params ? n : j->model->params;
 }
 
-/* What so many values need is said, if it is more than it was, and must be allowed; else
- * FAL_ELIMIT, with `why`. */
+/* Logs the memory that so many values need, if the need has grown, and checks that it is
+ * allowed; else FAL_ELIMIT, with `why`. */
 static int
 afford(struct ps_join *j, size_t n, struct fal_diag *why)
 {
@@ -366,7 +366,8 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	return err;
 }
 
-/* Its shards are what they should be: with a job under way, nothing yet. */
+/* The process's shards are what they should be: with a job under way, without blocks
+ * yet. */
 static void
 has_all(struct ps_join *j)
 {
@@ -532,7 +533,7 @@ on_map(struct ps_join *j, const struct fal_map *map)
 	return 1;
 }
 
-/* What follows from an order that the shards have heard. */
+/* Acts on an order that the shards have heard. */
 static int
 after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
@@ -923,7 +924,7 @@ on_signal(uv_signal_t *h, int signum)
 	join_end(h->data, FAL_EXIT_DONE, NULL);
 }
 
-/* Its listener, with a key of its own that nobody has seen before. */
+/* Starts the process's listener, with a key of its own that nobody has seen before. */
 static int
 listen_for(struct ps_join *j, struct fal_diag *diag)
 {

@@ -284,8 +284,8 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 		take(s);
 	if (k->asks == 0)
 		return;
-	/* What has to come before the answer: that may take as long as whoever owes it.
-	 */
+	/* The session hears which event comes before its answer: the event may take as
+	 * long as the process that owes it. */
 	if (ps_keep_any(s))
 		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
 			     k->last);

@@ -56,7 +56,7 @@ epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 	return s->done ? had : done;
 }
 
-/* What is compared with the job that the state is of. */
+/* The comparison of a job with the job of the state. */
 struct compared {
 	struct ps_state *s;
 	const struct fal_files *job;
@@ -138,8 +138,8 @@ write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag 
 int
 ps_state_change(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
 {
-	/* Of the same job nothing is written: a full disk does not keep it from going on.
-	 */
+	/* The same job needs no write: a full disk does not keep the job from going
+	 * on. */
 	if (!s->other)
 		return FAL_OK;
 	/* In this order: what is done is never that of the other text. */
@@ -256,7 +256,7 @@ find_number(const char *line, const char *key, unsigned long long *out)
 	return at != NULL && sscanf(at + strlen(key), "%llu", out) == 1;
 }
 
-/* Those behind so many lines do not count. */
+/* Evaluations behind so many lines do not count. */
 static void
 forget_evals(struct ps_trace *t, uint64_t lines)
 {
@@ -265,7 +265,7 @@ forget_evals(struct ps_trace *t, uint64_t lines)
 	t->evals.n = t->n_evals > 0 ? t->eval[t->n_evals - 1].end : 0;
 }
 
-/* What the line says; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
+/* Takes the line's content; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
 take_line(struct ps_trace *t, const struct trace_lines *l)
 {
@@ -318,7 +318,7 @@ ps_state_trace(const struct ps_state *s, struct ps_trace *t, struct ps_trace_at 
 		if (t->lines == at->lines)
 			at->chain = chain;
 	}
-	/* What was changed need not be what readers can read. */
+	/* A changed trace need not be readable: its evaluations do not count. */
 	forget_evals(t, t->changed == 0 ? at->lines : 0);
 	t->worked = first >= 0 ? t->t - first : 0;
 	const int err = close_lines(&l);
@@ -365,7 +365,7 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 	const bool there = stat(p->path, &old) == 0;
 	if (there && !S_ISREG(old.st_mode))
 		return fal_diag_set(diag, FAL_EEXIST, "%s: is not a file", p->path);
-	/* What a crash left has a mode of its own. */
+	/* A file that a crash left has a mode of its own. */
 	if (unlink(p->temp) == 0 || errno == ENOENT)
 		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p->fd < 0 || (there && fchmod(p->fd, old.st_mode & 0666) < 0))

@@ -64,11 +64,11 @@ void ps_state_close(struct ps_state *s);
  * trace.2.jsonl, … that is free.  FAL_EIO with a diagnosis. */
 int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
 
-/* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
+/* Counts one more start, on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count(struct ps_state *s, struct fal_diag *diag);
 
-/* What the trace of an earlier start holds, along its chain; what a crash left at its end
- * that is no line of it is not counted. */
+/* The content of an earlier start's trace, along its chain; bytes that a crash left at
+ * the end, and that are no line of the trace, do not count. */
 struct ps_trace {
 	struct fal_chain chain; /* as far as it has come */
 	double t;               /* of the last line */
@@ -133,8 +133,8 @@ int ps_journal_open(struct ps_journal *j, char *path,
 		    int (*on_line)(void *arg, const struct fal_journal_line *l),
 		    void *arg, struct fal_diag *diag);
 
-/* Appends a line, with the time of day, and syncs it.  What could not be written wholly
- * is cut off again.  FAL_EIO (errno is set), FAL_ENOMEM. */
+/* Appends a line, with the time of day, and syncs it.  A line that could not be written
+ * wholly is cut off again.  FAL_EIO (errno is set), FAL_ENOMEM. */
 int ps_journal_add(struct ps_journal *j, const struct fal_journal_line *l);
 
 void ps_journal_close(struct ps_journal *j);

@@ -162,8 +162,8 @@ times_more(uint64_t n, char out[static 48])
 	return out;
 }
 
-/* Of one that is late time and again ever more seldom; that it is back is said if that it
- * was late was. */
+/* Logs a late worker; repeated lateness is logged ever more seldom.  The worker's return
+ * is logged if its lateness was. */
 void
 ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late *late)
 {
@@ -386,7 +386,7 @@ dial(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* What was asked for, and waits as well; or why nobody is here. */
+/* Adds the request that waits as well, or the reason why nobody is here. */
 static void
 add_order(const struct ps_server *s, struct fal_diag *out)
 {
@@ -404,7 +404,8 @@ add_order(const struct ps_server *s, struct fal_diag *out)
 		fal_diag_set(out, 0, "%s; %s", what.text, fal_coord_trainer(s->coord));
 }
 
-/* What it waits for, and what to type; since when is said behind it. */
+/* The event that the job waits for, and the command to type; the caller says since
+ * when. */
 static void
 reason(const struct ps_server *s, struct fal_diag *out)
 {

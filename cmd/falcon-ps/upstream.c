@@ -140,7 +140,8 @@ follow_members(struct above *a)
 	if (a->chan == NULL || !a->ready || are.workers == 0 ||
 	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
 		return;
-	/* What was said of numerics holds no longer: above that is another worker. */
+	/* The announced numerics hold no longer: to the coordinator above, this is
+	 * another worker. */
 	a->run->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
 	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
 		      a->run->several ? "do not all compute the same bits"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <uv.h>
 
-/* What one thread seals and compresses with. */
+/* A thread's contexts for sealing and compressing. */
 struct hand {
 	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
 	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
@@ -164,8 +164,8 @@ pack_all(struct adding *a, uint32_t n)
 	}
 }
 
-/* Memory for a record of n bytes, kept or new; p is NULL: there is none.  What is much
- * shorter than others has its own. */
+/* Memory for a record of n bytes, kept or new; p is NULL: there is none.  A record much
+ * shorter than others has memory of its own. */
 static struct fal_shared_record
 take_wire(struct fal_shared_pool *p, size_t n)
 {
@@ -214,7 +214,7 @@ make_record(void *of, uint32_t i, uint32_t thread)
 					 it->wire.p);
 }
 
-/* Those that are sealed are in; or none is. */
+/* Takes in the sealed messages, all of them or none. */
 static int
 take_in(struct fal_shared *s, uint32_t n, int err)
 {

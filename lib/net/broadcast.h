@@ -46,10 +46,10 @@ fal_shared_whole(const struct fal_shared *s)
 	return s->made == s->pub.count;
 }
 
-/* What publications need while they are made, kept for the next one: contexts to
- * seal with, memory to compress with, and that of their records, as new pages cost as
- * much as the sealing.  It outlives them.  `parallel` (borrowed; NULL: none) seals and
- * compresses. */
+/* The resources that publications need while they are made, kept for the next one:
+ * contexts to seal with, memory to compress with, and the memory of their records, as new
+ * pages cost as much as the sealing.  The pool outlives the publications.  `parallel`
+ * (borrowed; NULL: none) seals and compresses. */
 struct fal_shared_pool *fal_shared_pool_new(const struct fal_parallel *parallel);
 /* Memory of records is not kept, until more are made. */
 void fal_shared_pool_trim(struct fal_shared_pool *p);
@@ -90,17 +90,17 @@ int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
  * there is leave the rest out, which their readers find out from the next publication. */
 void fal_shared_break(struct fal_shared *s);
 
-/* One reference more; returns `s`. */
+/* Adds a reference; returns `s`. */
 struct fal_shared *fal_shared_ref(struct fal_shared *s);
 
-/* One reference less; the last one wipes the key and frees, but for records that are
- * lent. May be NULL. */
+/* Drops a reference; the last drop wipes the key and frees, but for records that are
+ * lent.  `s` may be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
 /* The record that came in as number `i`, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
-/* It alone stays where it is until it was returned as often, whoever drops `s`: who is
- * slow keeps no more of a version than is on its way. */
+/* Lends record `i`, which alone stays in its place until it is returned as often, whoever
+ * drops `s`: a slow reader keeps no more of a version than is on its way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
 

@@ -15,8 +15,8 @@
 
 /* ---- keys and words of the command line ------------------------------------------ */
 
-/* The file, in locked memory, if that can be had; free with fal_secret_free.  Of a
- * regular file no more is taken than its size, as little may be locked. */
+/* The file, in locked memory, if that can be had; free with fal_secret_free.  A regular
+ * file takes little more memory than its size, as little may be locked. */
 static int
 read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
 {

@@ -1,5 +1,5 @@
-/* What every client of a coordinator needs: its key, when to try again, and, for
- * falcon-stat and falcon-sync, a whole session.
+/* The parts that every client of a coordinator needs: its key, the times to try again,
+ * and, for falcon-stat and falcon-sync, a whole session.
  */
 #ifndef FAL_NET_CLIENT_H
 #define FAL_NET_CLIENT_H
@@ -58,21 +58,22 @@ struct fal_retry {
 /* A coordinator took us in at `now`; true: again, after it was lost. */
 bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 
-/* One took us in only to send us away for later: it is there. */
+/* A coordinator took us in only to send us away for later: the coordinator is there. */
 void fal_retry_later(struct fal_retry *r);
 
 /* Whether no pause was made since the first attempt, since then, or since the silence
  * began; refusals before that are no news until they are the verdict. */
 bool fal_retry_is_first(const struct fal_retry *r);
 
-/* What follows from a connection that ended with `err` (of on_close, fal_chan_ops) at
- * `now`: -1 to try again after fal_retry_pause_ms, else an exit code.  A crowd of
- * strangers makes a coordinator drop honest handshakes, and one that dies looks like a
- * wrong key: only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.
- * What may be no refusal (FAL_EPERM) is none once a coordinator was reached, which took
- * the key: it is lost, behind a tunnel.
- * After `give_up` it is FAL_EXIT_TEMPFAIL, whether it was ever there or not; one of
- * another version is given up at once with FAL_EXIT_NO. */
+/* The verdict on a connection that ended with `err` (of on_close, fal_chan_ops) at `now`:
+ * -1 to try again after fal_retry_pause_ms, else an exit code.  A crowd of strangers
+ * makes a coordinator drop honest handshakes, and a coordinator that dies looks like a
+ * wrong key: only when nothing but refusals came for three seconds the verdict is
+ * FAL_EXIT_NOPERM.  An error that may be no refusal (FAL_EPERM) is none once a
+ * coordinator was reached, which took the key: then the coordinator is lost, behind a
+ * tunnel.
+ * After `give_up` the verdict is FAL_EXIT_TEMPFAIL, whether a coordinator was ever there
+ * or not; a coordinator of another version is given up at once with FAL_EXIT_NO. */
 int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
 
 /* The same at the end of an attempt, now; and tells `why`, or what was `later` said, if

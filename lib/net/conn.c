@@ -168,7 +168,7 @@ die(struct fal_chan *c)
 		uv_close(&c->io.handle, on_closed);
 }
 
-/* Of a reason that was set before, this changes nothing. */
+/* A reason that was set before stays. */
 static void
 set_why(struct fal_chan *c, int err, const char *text)
 {
@@ -200,7 +200,7 @@ fal_chan_kill(struct fal_chan *c)
 	die(c);
 }
 
-/* What waits goes out, then the stream ends. */
+/* Sends the waiting bytes, then ends the stream. */
 static void
 begin_close(struct fal_chan *c)
 {
@@ -496,7 +496,7 @@ greet(struct fal_chan *c)
 
 /* --- records --- */
 
-/* One record; false: more bytes are needed. */
+/* Reads a record; false: more bytes are needed. */
 static bool
 read_record(struct fal_chan *c)
 {
@@ -574,7 +574,7 @@ consume(struct fal_chan *c)
 	}
 }
 
-/* Of a slow line: bytes have arrived, or it can take more of them. */
+/* A slow line's callback: bytes have arrived, or the line can take more of them. */
 static void
 on_arrived(void *arg)
 {
@@ -649,8 +649,8 @@ batch_limit(const struct fal_chan *c)
 	return slow <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
 }
 
-/* What TCP sent and the peer acknowledged so far, and how long that took; false: nobody
- * knows. */
+/* The bytes that TCP sent and the peer acknowledged so far, and how long that took;
+ * false: nobody knows. */
 static bool
 acked(const struct fal_chan *c, struct fal_acked *out)
 {
@@ -659,8 +659,8 @@ acked(const struct fal_chan *c, struct fal_acked *out)
 }
 
 /* Bytes a second of the link itself; 0: not known yet.  TCP tells apart the time in which
- * it waited for the peer to make room: the peer's own work is not the link's.  Of other
- * streams it is what they take. */
+ * it waited for the peer to make room: the peer's own work is not the link's.  The rate
+ * of other streams is what they take. */
 static double
 link_rate(const struct fal_chan *c)
 {
@@ -738,7 +738,7 @@ drained(struct fal_chan *c)
 	}
 }
 
-/* What the socket takes of the batch at once. */
+/* Writes as much of the batch as the socket takes at once. */
 static void
 try_batch(struct fal_chan *c)
 {
@@ -814,7 +814,7 @@ pump(struct fal_chan *c)
 	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
-	/* Who was called may have offered something, of which there is a rest. */
+	/* The owner's callback may have offered messages, of which a rest is left. */
 	if (c->writing || c->out.bytes > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;

@@ -52,9 +52,10 @@ struct fal_chan_ops {
 	void (*on_open)(void *arg, struct fal_chan *c);
 	/* A message, borrowed for the call; the receiver may overwrite nothing. */
 	void (*on_msg)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
-	/* Where the owner wants what is behind the head of a publication's message, as
-	 * fal_place_fn, and that it is there: `p` and `n`, as of on_msg, are that head.
-	 * What is compressed comes by on_msg all the same.  May be NULL, both. */
+	/* on_place returns the owner's place for the bytes behind the head of a
+	 * publication's message, as fal_place_fn.  on_placed says that the bytes are
+	 * there: `p` and `n`, as of on_msg, are that head.  A compressed message comes by
+	 * on_msg all the same.  Both may be NULL. */
 	fal_place_fn *on_place;
 	void (*on_placed)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 	/* There is room again, after fal_chan_room said no.  May be NULL. */
@@ -109,9 +110,9 @@ int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);
 
 /* The same by the door beside a TCP address of this machine (net/near.h).  FAL_ENOENT:
- * there is none.  It has FAL_NEAR_MS for its answer, and opt->link is NULL.  An end
- * before on_open says nothing of the key: whoever was behind that door, the server is at
- * the port. */
+ * there is no door.  The door has FAL_NEAR_MS for its answer, and opt->link is NULL.  An
+ * end before on_open says nothing of the key: whoever was behind that door, the server is
+ * at the port. */
 int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		  const struct fal_chan_ops *ops, struct fal_chan **out);
@@ -135,8 +136,8 @@ int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send h
 bool fal_chan_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
- * a message before it.  What is not in yet goes when it is, by fal_chan_offer or with
- * what is sent next.  Errors as above; the cap is FAL_VERSIONS_MAX versions. */
+ * a message before it.  A message that is not in yet goes when it is, by fal_chan_offer
+ * or with the next send.  Errors as above; the cap is FAL_VERSIONS_MAX versions. */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
 /* Offers the socket, or the line, the rest of the last batch, and then the next one of
@@ -189,24 +190,24 @@ enum fal_role fal_chan_role(const struct fal_chan *c);
 /* The suite of an open session. */
 uint8_t fal_chan_suite(const struct fal_chan *c);
 
-/* Of an accepted channel: the key's fingerprint (fal_key_fingerprint), and where it comes
- * from: the peer's address without its port, or "unix"; borrowed from the channel. */
+/* An accepted channel's key, by fingerprint (fal_key_fingerprint), and its source: the
+ * peer's address without its port, or "unix"; borrowed from the channel. */
 const char *fal_chan_fingerprint(const struct fal_chan *c);
 const char *fal_chan_source(const struct fal_chan *c);
 
 /* Whether the peer is on this very machine, as of fal_chan_compress. */
 bool fal_chan_is_local(const struct fal_chan *c);
 
-/* Of an accepted channel: the seconds from the answer to the client's handshake to its
- * first record, a round trip. */
+/* An accepted channel's round trip: the seconds from the answer to the client's handshake
+ * to the client's first record. */
 double fal_chan_rtt(const struct fal_chan *c);
 
 /* Whether it is by TCP, and from an address that this machine does not have any more:
  * nothing comes by it. */
 bool fal_chan_is_stranded(const struct fal_chan *c);
 
-/* That the peer is another build than this one (fal_session_skew), or ""; borrowed from
- * the channel. */
+/* A text that the peer is another build than this one (fal_session_skew), or ""; borrowed
+ * from the channel. */
 const char *fal_chan_skew(const struct fal_chan *c);
 
 struct fal_chan_stat {

@@ -33,7 +33,7 @@ struct fal_chan_host {
 	 * fal_handshake_answer do, within the limits of fal_gate. */
 	int (*greet)(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 		     struct fal_buf *out, struct fal_diag *diag);
-	/* It ends, even if it was killed: after on_close. */
+	/* The channel ends, even if it was killed: called after on_close. */
 	void (*gone)(void *arg);
 };
 
@@ -120,15 +120,15 @@ int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		 const struct fal_chan_ops *ops, struct fal_chan **out);
 /* Makes the stream's handle, of TCP or a pipe.  libuv's errors: it is not up. */
 int fal_chan_stream(struct fal_chan *c, bool tcp);
-/* Its descriptor; -1: none. */
+/* The channel's descriptor; -1: none. */
 int fal_chan_fd(const struct fal_chan *c);
-/* Its peer has so many milliseconds from now on to answer. */
+/* The channel's peer has so many milliseconds from now on to answer. */
 void fal_chan_hurry(struct fal_chan *c, unsigned ms);
-/* What waits is written at the end of this turn. */
+/* Writes the waiting messages at the end of this turn. */
 void fal_chan_flush(struct fal_chan *c);
 /* The command of a client's address has ended. */
 void fal_chan_command_ended(struct fal_chan *c);
-/* One of c->pending has come to its end. */
+/* A handle or request of c->pending has come to its end. */
 void fal_chan_ended(struct fal_chan *c);
 
 /* Ends a lookup, and a command that runs.  True: something is still on its way, and
@@ -144,7 +144,7 @@ int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
 		    struct fal_chan **out);
 
-/* Its stream is up: greet and read. */
+/* The channel's stream is up: greet and read. */
 void fal_chan_connected(struct fal_chan *c);
 
 enum fal_chan_state fal_chan_state(const struct fal_chan *c);

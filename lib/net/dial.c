@@ -93,7 +93,8 @@ found(struct fal_chan *c, int status, struct addrinfo *all)
 		connect_next(c);
 }
 
-/* Of the process, as its threads are: what hangs is nobody's any more. */
+/* The lookups of the process, as the threads are the process's: a lookup that hangs is
+ * nobody's any more. */
 static atomic_uint lookups;
 
 struct fal_lookup {
@@ -241,7 +242,7 @@ begin_tcp(struct fal_chan *c)
 	struct fal_dial *d = c->dial;
 	char port[8];
 	snprintf(port, sizeof(port), "%u", d->addr.port);
-	/* What is no name hangs on no server of names. */
+	/* A numeric address hangs on no name server. */
 	if (getaddrinfo(d->addr.what, port, &numeric, &d->all) == 0) {
 		d->next = d->all;
 		connect_next(c);

@@ -190,8 +190,8 @@ grow(struct fal_reader *r)
 	r->cap = cap;
 }
 
-/* Where the next one goes: to a free place, in that of the one told first, or, at `cap`,
- * into more room. */
+/* The place of the next publication: a free place, the place of the publication told
+ * first, or, at `cap`, more room. */
 static size_t
 place(const struct fal_reader *r)
 {
@@ -264,7 +264,7 @@ take_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **
 	return err;
 }
 
-/* What a record of a publication says, once it is open. */
+/* The content of a publication's record, once the record is open. */
 struct open {
 	const uint8_t *msg;
 	size_t n;

@@ -99,10 +99,11 @@ void fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t inde
 /* Publications that may arrive interleaved with their keys, of all shards. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-/* Where what is behind the first *head of the n bytes of the message in record `index` of
- * `pub` is wanted, elsewhere than in the reader; NULL: nowhere.  It may be written to
- * before the record has been authenticated, so nobody may believe what is there before
- * fal_reader_next has returned FAL_READ_PLACED, which it does next or fails. */
+/* The place that is to get the bytes behind the first *head of the n bytes of the message
+ * in record `index` of `pub`, elsewhere than in the reader; NULL: none.  The reader may
+ * write to the place before it has authenticated the record, so nobody may believe the
+ * bytes there before fal_reader_next has returned FAL_READ_PLACED.  The call does so
+ * next, or fails. */
 typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
 			      uint32_t index, size_t n, size_t *head);
 
@@ -138,7 +139,7 @@ void fal_reader_free(struct fal_reader *r);
  * FAL_EEXIST: this one is expected; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n). */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
-/* What a record held. */
+/* The content of a record. */
 enum fal_read {
 	FAL_READ_NOTHING, /* it is of a publication that nobody waits for any more */
 	FAL_READ_MESSAGE, /* a message */

@@ -44,7 +44,7 @@ struct fal_piece {
 TAILQ_HEAD(fal_fifo, fal_node);
 
 struct fal_writer {
-	/* What messages are sealed with; set, and then taken.  Without it only raw bytes
+	/* The seal of the messages; set, and then taken.  Without a seal only raw bytes
 	 * leave. */
 	struct fal_seal tx;
 	/* To be read: */
@@ -107,7 +107,7 @@ int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 /* Before its writer. */
 void fal_piece_free(struct fal_piece *piece);
 
-/* What goes out at once: sealed records in the hands of the socket. */
+/* The batch that goes out at once: sealed records in the hands of the socket. */
 #define FAL_OUTBOX_PIECES 256               /* records in one */
 #define FAL_OUTBOX_MAX ((size_t)1 << 20)    /* most bytes in one */
 #define FAL_OUTBOX_SMALL ((size_t)64 << 10) /* the least that is the limit */
@@ -132,8 +132,8 @@ struct fal_outbox {
 int fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit,
 		    double rate);
 
-/* What the socket has not taken, as buffers, of which it returns how many; all of it
- * copied, one behind the other. */
+/* The bytes that the socket has not taken: as buffers, whose number the first function
+ * returns; or all of them copied, one buffer behind the other. */
 unsigned fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES]);
 void fal_outbox_copy(const struct fal_outbox *b, char *out);
 
