@@ -68,12 +68,13 @@ static int
 print_client(const char *client)
 {
 	struct stat st;
-	/* As wg genkey does: a shell's redirection makes files that others can read. */
+	/* The same warning as of wg genkey: a shell's redirection makes files that others
+	 * can read. */
 	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
 	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
 		fal_cli_err(PROG, "standard output: warning: others can read this file; "
 				  "use umask 077");
-	/* By no buffer of stdio, which is not wiped. */
+	/* No buffer of stdio holds the key, since stdio does not wipe its buffers. */
 	if (fal_cli_put(STDOUT_FILENO, client, strlen(client)) < 0)
 		return fail("standard output", FAL_EIO);
 	return FAL_EXIT_DONE;

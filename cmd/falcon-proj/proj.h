@@ -12,10 +12,10 @@
 
 #define PROG "falcon-proj"
 
-/* One line on stderr; returns `status`. */
+/* Prints one line on stderr; returns `status`. */
 #define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
 
-/* What is asked of the trace; values are borrowed. */
+/* The options of a question to the trace; values are borrowed. */
 struct proj_opt {
 	bool json, tsv, follow, strict, policy, allow_model;
 	const char *what_if; /* schemes, or NULL */

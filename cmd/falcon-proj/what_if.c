@@ -20,7 +20,7 @@ struct whatif_row {
 	char name[FAL_RULE_TEXT]; /* of the rule */
 	bool ok, ran;
 	bool other; /* it alters the model of what ran */
-	/* Where momentum meets late gradients, "" else. */
+	/* The advice when momentum meets late gradients; else "". */
 	char warning[FAL_STALE_TEXT];
 	double epoch_s;
 	struct fal_play play;
@@ -29,7 +29,7 @@ struct whatif_row {
 /* A worker more, a worker less, or another size. */
 enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 
-/* What one change is worth under the policy that ran, all else being as it was. */
+/* The gain of one change under the policy that ran, all else being as it was. */
 struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
@@ -158,7 +158,7 @@ change(const struct proj_opt *o, struct fal_cost *c)
 {
 	struct fal_diag diag = { "" };
 	int code = -1;
-	/* What is added may be like what is taken away. */
+	/* An added machine may be like one that is taken away. */
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
 		code = judge("--with", fal_machines_add(c, o->with.v[i], &diag), &diag);
 	for (size_t i = 0; i < o->without.n && code < 0; i++)
@@ -375,7 +375,7 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	fal_json_close(out, '}');
 }
 
-/* One JSON object with the same. */
+/* Puts the same content as one JSON object. */
 static void
 whatif_json(const struct whatif *w, struct fal_buf *out)
 {
@@ -460,7 +460,7 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 	return code;
 }
 
-/* Whether the backtest is too far off, having said so. */
+/* Is the backtest too far off?  If so, the function says so. */
 static bool
 proj_is_off(const struct proj_job *job, double predicted)
 {
@@ -519,7 +519,7 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 	} else {
 		put_head(o, w, out);
 		put_rows(w, out);
-		/* What seconds do not say. */
+		/* Seconds do not show the worth of another model. */
 		bool other = false;
 		for (size_t i = 0; i < w->rows; i++)
 			other |= w->row[i].other;

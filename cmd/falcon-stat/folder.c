@@ -404,8 +404,9 @@ on_line(void *arg, const struct fal_journal_line *l)
 	return FAL_OK;
 }
 
-/* What the trace begins with is the job's policy, or the one that a job which was begun
- * again found last: what stands before that is of the runs before. */
+/* The trace begins with the job's policy or, if the job was begun again, with the last
+ * policy that the job found in the journal.  Policies before that one belong to the runs
+ * before. */
 static void
 compare_policies(const struct stat_policies *trace, const struct stat_policies *journal,
 		 bool done, struct fal_audit *a)
@@ -444,10 +445,10 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 			from + changes + 1);
 }
 
-/* The journal may be missing, where the trace knows of no change.  Where the trace has
- * the end of its job, it says with which link the journal ends, and that stands for what
- * the trace does not repeat, as the time of a change; else the journal may know of
- * changes that the trace did not come to. */
+/* The journal may be missing if the trace knows of no change.  A trace with the end of
+ * its job gives the last link of the journal, and the link stands for facts that the
+ * trace does not repeat, as the time of a change.  Without the end of the job, the
+ * journal may know of changes that the trace did not come to. */
 static void
 check_journal(struct folder *f, const struct stat_policies *policies)
 {

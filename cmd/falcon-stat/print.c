@@ -1,5 +1,5 @@
-/* What falcon-stat prints: the table of a job, its history, the verdict of the audit and
- * of computing anew, for people and as JSON. */
+/* The output of falcon-stat: the table of a job, its history, the verdict of the audit
+ * and of computing anew, for people and as JSON. */
 #include "stat.h"
 
 #include "base/json.h"
@@ -25,7 +25,7 @@ enum {
 
 /* ---- tables ---- */
 
-/* One column more for each of these headers, blanks between. */
+/* Adds one column for each of these headers, with blanks between. */
 static void
 table_head(struct fal_table *t, const char *heads)
 {
@@ -54,7 +54,7 @@ table_put(struct fal_buf *out, struct fal_table *t)
 	fal_table_free(t);
 }
 
-/* How many samples were used at which staleness: "0: 1234, 1: 567" by updates, "-" if
+/* Puts the number of samples used at each staleness: "0: 1234, 1: 567" by updates, "-" if
  * none; or all three histograms as a JSON object. */
 static void
 put_stale(struct fal_buf *out, const struct fal_stale *s)
@@ -137,7 +137,7 @@ mean_stale(const struct fal_summary_worker *w)
 	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
 }
 
-/* Of its class, if that is one of speed. */
+/* The cause of the worker's class, if the class is one of speed. */
 static const char *
 cause_of(const struct fal_summary_worker *w)
 {
@@ -303,7 +303,7 @@ json_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	fal_json_close(out, '}');
 }
 
-/* What became of the samples, if there are ledgers to tell. */
+/* Prints the fate of the samples, if there are ledgers to tell. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -329,7 +329,7 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_u8(out, '\n');
 }
 
-/* Whether the machines were as fast, or as slow, as they were to be. */
+/* Says whether the machines were as fast, or as slow, as they were to be. */
 static void
 put_capacity(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -563,7 +563,7 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_close(out, '}');
 }
 
-/* Who is impure, or differs. */
+/* Lists the workers that are impure, or those that differ. */
 static void
 json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bool impure)
 {
@@ -822,8 +822,9 @@ put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
 }
 
-/* How far it goes, in clocks or, as these are another's, by whose they are; and what was
- * done with tasks. */
+/* Prints the reach of the proof: a number of clocks or, in a group, whose clocks belong
+ * to the coordinator above, the address of that coordinator.  Then prints the counts of
+ * tasks by fate. */
 static void
 put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
@@ -864,7 +865,7 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_u8(out, '\n');
 }
 
-/* What nothing else in the trace bears out: no proof. */
+/* Statements that nothing else in the trace bears out: no proof. */
 enum { SAID = 6 };
 struct said {
 	const char *what;

@@ -295,7 +295,7 @@ blame(const struct recompute *r, const struct contrib *is, const char *what)
 	wrong_add(r->out, &wrong);
 }
 
-/* Those that claimed what is not so. */
+/* Blames the contributions that made a false claim. */
 static void
 judge_claims(const struct recompute *r, const struct contrib *all, size_t n)
 {
@@ -311,8 +311,8 @@ judge_claims(const struct recompute *r, const struct contrib *all, size_t n)
 	}
 }
 
-/* Those that claimed what is so, and brought something else: a contribution, or one with
- * those that filled it, have together the checksum of their tasks. */
+/* Blames the contributions that made true claims and brought other sums.  The sums of a
+ * contribution, and of those that fill it, add up to the checksum of their tasks. */
 static void
 judge_sums(const struct recompute *r, const struct contrib *all, size_t n)
 {
@@ -334,14 +334,14 @@ judge_line(const struct recompute *r, const struct fal_ev_ledger *e)
 	const size_t before = r->out->wrongs, n = e->contrib.n;
 	struct contrib *all = read_line(r, e);
 	judge_claims(r, all, n);
-	/* Of tasks that were skipped something may be in what was fenced. */
+	/* A fenced contribution may hold parts of skipped tasks. */
 	if (e->seed.is && r->out->wrongs == before && e->skipped.n == 0)
 		judge_sums(r, all, n);
 	free(all);
 }
 
-/* Can it be the fault of whoever's tasks are not what they must be?  Where it is not sure
- * what the clock was computed with: if more keys made what is right than did not. */
+/* May a worker be blamed for its wrong tasks?  If the version that the clock began with
+ * is not sure: only if more keys made right tasks than wrong ones. */
 static bool
 may_blame(const struct recompute *r, bool sure)
 {

@@ -35,10 +35,10 @@ struct course_clock {
 	double lr;
 	uint64_t total;     /* clocks that the job had then */
 	bool hashed, exact; /* exact: its exponents are */
-	/* Of the version, and of its exponents. */
+	/* The hash of the version, and that of its exponents. */
 	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
 	bool sure; /* it was computed anew, and has these */
-	/* With `want`: its `ledger` lines, as they came. */
+	/* The clock's `ledger` lines with `want`, as they came. */
 	bool want;
 	struct fal_trace_line **line;
 	size_t lines, line_cap;
@@ -46,7 +46,7 @@ struct course_clock {
 
 struct course {
 	struct fal_trace_job job;
-	/* Of the job line; "": it does not say. */
+	/* The hash in the job line; "": the line gives none. */
 	char hash[65];
 	char sha256[65];  /* of the model: the job is done, and it is */
 	uint64_t version; /* of this version */
@@ -65,7 +65,8 @@ struct course {
 	struct fal_ids ids; /* places of these */
 	char **print;       /* fingerprints of numerics */
 	size_t prints, print_cap;
-	/* Where snapshots say to have been taken: their links, to be compared. */
+	/* The lines at which snapshots claim to have been taken, and their links, to be
+	 * compared. */
 	struct course_mark {
 		uint64_t line;
 		const char *link; /* borrowed */

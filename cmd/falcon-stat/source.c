@@ -102,7 +102,7 @@ feed_file(struct feed *f)
 
 /* ---- a live job ---- */
 
-/* The next message is due.  One who follows waits as long as a clock takes. */
+/* The next message is due.  A follower waits as long as a clock takes. */
 static void
 await(const struct feed *f, struct fal_client *c)
 {
@@ -157,7 +157,7 @@ feed_live(struct feed *f)
 	struct fal_client_key *key;
 	struct fal_diag diag;
 	fal_cli_hide_memory();
-	/* Whether its role will do is for the coordinator to say. */
+	/* The coordinator decides whether the key's role will do. */
 	int err = fal_client_key_load(f->s->key, FAL_ROLE_NONE, &key, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);

@@ -61,8 +61,8 @@ struct stat_policies {
 
 void stat_policies_free(struct stat_policies *s);
 
-/* Takes a line of a trace.  What was resumed says again what held by then, which is left
- * out.  l->err. */
+/* Takes a line of a trace.  Leaves out a policy that a resumed job only repeats.
+ * l->err. */
 int stat_policies_line(struct stat_policies *s, struct fal_trace_line *l);
 
 /* Adds to the findings of an audit that has taken all lines of DIR/trace.jsonl, which has
@@ -84,7 +84,7 @@ struct stat_recompute {
 	struct rlimit data; /* what held before --max-memory did: its need is counted */
 };
 
-/* What is not what job and data make. */
+/* A difference between the run and the results of job and data. */
 struct stat_wrong {
 	uint64_t clock;
 	uint32_t id, seq; /* of a contribution; 0: nobody can say which */

@@ -11,7 +11,7 @@
 
 #define PROG "falcon-sync"
 
-/* One line on stderr; returns `status`. */
+/* Prints one line on stderr; returns `status`. */
 #define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
 
 struct sync_conf {

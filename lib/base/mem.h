@@ -53,7 +53,8 @@ __attribute__((noreturn)) void fal_out_of_memory(void);
 /* `p`, an allocation of other functions: NULL ends the program. */
 void *fal_must(void *p);
 
-/* As fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
+/* The same as fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never
+ * NULL. */
 void *fal_xcalloc(size_t n, size_t size);
 void *fal_xcalloc_aligned(size_t n, size_t size);
 char *fal_xstrdup(const char *s);

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where the element with `id`, an integer of `id_bytes` bytes, is among the n elements of
- * `size` bytes at `v`, or belongs: the first place whose id is not below it. */
+/* Returns the place of the element with `id`, an integer of `id_bytes` bytes, among the n
+ * elements of `size` bytes at `v`, or the place where it belongs: the first one whose id
+ * is not below `id`. */
 static inline size_t
 fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint64_t id)
 {

@@ -11,8 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Where a bar stands; NULL: nowhere.  A process has one terminal, so it has one of these.
- */
+/* The stream on which a bar stands; NULL: none.  A process has one terminal, and so one
+ * such variable. */
 static _Atomic(FILE *) drawn;
 
 enum { CELLS = 30, CELLS_MIN = 10 };

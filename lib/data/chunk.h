@@ -147,8 +147,9 @@ const uint8_t *fal_samples_row(const struct fal_samples *s, uint32_t id, uint32_
  * are DIR/ab/cd/abcd…, named by the lower-case hex of their content's BLAKE2b-256.
  */
 
-/* Where it is: `option`; NULL: $XDG_CACHE_HOME/falcon, or ~/.cache/falcon.  To be freed;
- * NULL: there is no such place, or `option` is "none". */
+/* Returns the folder of the cache: `option` or, if that is NULL, $XDG_CACHE_HOME/falcon
+ * or ~/.cache/falcon.  The caller frees the result.  NULL: there is no such place, or
+ * `option` is "none". */
 char *fal_cache_where(const char *option);
 
 /* Appends the chunk named `hash` to `out`.  FAL_ENOENT when it is not there, or was

@@ -29,7 +29,7 @@ first_of(const char *list, bool one, struct name *out)
 	return list[n] == ',' ? list + n + 1 : NULL;
 }
 
-/* Where the file is; free() it. */
+/* Returns the path of the file; the caller frees it. */
 static char *
 path_of(const struct fal_load *l, struct name name)
 {

@@ -49,9 +49,8 @@ fal_order_at(const struct fal_order *o, uint32_t place)
 	return o->id != NULL ? o->id[place] : place;
 }
 
-/* From bytes to what a network eats: normalised float samples and labels of a range of
- * places.
- */
+/* Turns bytes into the input of a network: normalised float samples and labels of a range
+ * of places. */
 
 enum { FAL_NORM_CHANNELS = 16 };
 
@@ -68,7 +67,7 @@ struct fal_norm {
 int fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 		  const float *std);
 
-/* Where a lane's samples come from; all borrowed. */
+/* The source of a lane's samples; all borrowed. */
 struct fal_batch {
 	const struct fal_samples *samples;
 	const struct fal_order *order; /* of as many samples */

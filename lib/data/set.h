@@ -1,8 +1,8 @@
 /* A data set in memory: n samples of values of one type, each with a label: a class, or a
  * value to be predicted.
  *
- * This is what the coordinator (or a worker with a local copy) loads from files;
- * chunk.h cuts it up, order.h deals it out.
+ * The coordinator, or a worker with a local copy, loads a set from files; chunk.h cuts it
+ * up, order.h deals it out.
  */
 #ifndef FAL_DATA_SET_H
 #define FAL_DATA_SET_H
@@ -31,13 +31,14 @@ enum fal_dtype {
 	FAL_F64 = FAL_DTYPES /* in files alone: what is kept of it is F32 */
 };
 
-/* Its name in safetensors ("F32"), which is also ours; static. */
+/* The type's name in safetensors ("F32"), which is also ours; static. */
 const char *fal_dtype_name(enum fal_dtype t);
 
 /* Bytes of a value. */
 size_t fal_dtype_size(enum fal_dtype t);
 
-/* By name ("F32"), or by what .npy files say ("<f4"); false: there is none. */
+/* Finds the type of a name ("F32") or, with `npy`, of a descriptor in .npy files ("<f4");
+ * false: there is none. */
 bool fal_dtype_of(const char *name, bool npy, enum fal_dtype *out);
 
 /* Is it of whole numbers? */
@@ -69,7 +70,7 @@ struct fal_array {
 	uint8_t *data; /* rows · row_bytes; floats are finite */
 };
 
-/* How much to keep.  {0} is everything, without a limit. */
+/* The part of a file to keep.  {0} is everything, without a limit. */
 struct fal_array_opts {
 	uint32_t max_rows;  /* keep the first so many rows; 0: all */
 	uint64_t max_bytes; /* refuse to keep more bytes than this; 0: no limit */
@@ -196,7 +197,7 @@ void fal_set_free(struct fal_set *set); /* `set` is {0} again */
 
 struct fal_job;
 
-/* Which set of which job, all borrowed. */
+/* The set to load and its job, all borrowed. */
 struct fal_load {
 	const struct fal_job *job;
 	const char *job_file; /* names begin at its folder */

@@ -1,7 +1,7 @@
-/* --emulate SPEC: how long a task takes on another machine, and when.
+/* --emulate SPEC: the time that a task takes on another machine, and its begin.
  *
- * Times in, times out, but for the record: who sleeps and who crashes is lanes.c,
- * whose records are late lib/net/slow.h.  All of it is for the loop's thread.
+ * Times in, times out, but for the record.  lanes.c sleeps and crashes; lib/net/slow.h
+ * makes records late.  All calls are for the loop's thread.
  *
  * The speed is a step function of the time since the first task began, whatever the
  * tasks; patterns of work go by clocks of it, counted here in samples of training.  So
@@ -23,12 +23,12 @@
 
 /* The numbers are part of falcon-emulate(5), as random numbers are keyed by them. */
 enum fal_pattern_kind {
-	/* Of the machine: one factor for ever. */
+	/* Patterns of the machine: one factor for ever. */
 	FAL_PATTERN_PERSISTENT,
 	FAL_PATTERN_LEVEL,
 	FAL_PATTERN_CLASSES,
 	FAL_PATTERN_GRADED,
-	/* Of the work that was done, in clocks of it. */
+	/* Patterns of the work that was done, in clocks of it. */
 	FAL_PATTERN_JITTER,
 	FAL_PATTERN_SLEEP,
 	FAL_PATTERN_RANDOM_CLOCK,
@@ -36,7 +36,7 @@ enum fal_pattern_kind {
 	FAL_PATTERN_GAUSS_SLEEP,
 	FAL_PATTERN_POWER_LAW,
 	FAL_PATTERN_SHIFTED_EXP,
-	/* Of time. */
+	/* Patterns of time. */
 	FAL_PATTERN_SLOW_WORKER,
 	FAL_PATTERN_DISRUPTED,
 	FAL_PATTERN_STALL,
@@ -52,7 +52,7 @@ struct fal_pattern {
 	double arg[FAL_PATTERN_ARGS]; /* as falcon-emulate(5) lists them */
 };
 
-/* Whose slowness it is. */
+/* The machine that is slow. */
 struct fal_machine {
 	uint64_t seed;
 	uint32_t index, count; /* worker=I/M; count 0: not told */
@@ -65,7 +65,7 @@ struct fal_speed {
 	uint64_t until; /* ns; UINT64_MAX: for ever */
 };
 
-/* What a clock of work is like. */
+/* The pace of a clock of work. */
 struct fal_clock_pace {
 	double slow;       /* it takes so many times as long, > 0 */
 	uint64_t pause_ns; /* before it, nothing is done */
@@ -83,7 +83,7 @@ int fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_patter
 const char *fal_pattern_name(enum fal_pattern_kind kind);
 bool fal_pattern_is_clocked(enum fal_pattern_kind kind);
 
-/* Whether these arguments say something only about worker I of M. */
+/* Do these arguments say something only about worker I of M? */
 bool fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_pattern *p);
 
 /* The part of `m`'s speed that a pattern of the machine leaves it; 1 for other kinds. */
@@ -123,7 +123,7 @@ void fal_speeds_free(struct fal_speeds *s);
 /* The speed at `t` ns; `s` has lines. */
 struct fal_speed fal_speeds_at(const struct fal_speeds *s, uint64_t t);
 
-/* One line of such a file. */
+/* Writes one line of a file of speeds. */
 void fal_speeds_write(FILE *f, uint64_t t, double speed);
 
 /* ---- the machine ---- */
@@ -215,7 +215,7 @@ uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now,
 
 /* ---- SPEC, which falcon-emulate(5) defines ---- */
 
-/* What SPEC need not say. */
+/* Facts of the worker that SPEC need not say. */
 struct fal_spec_host {
 	const char *name; /* of this worker, to be found in a file; borrowed */
 	uint32_t cores;

@@ -127,7 +127,7 @@ parse_freeze(struct reader *r, char *value)
 
 /* --- items ----------------------------------------------------------------------- */
 
-/* How an item is read: as a type, or by a function of its own. */
+/* The way to read an item: as a type, or by a function of its own. */
 enum item_type { OWN, NUMBER, COUNT, SECONDS, PATH };
 
 struct item {

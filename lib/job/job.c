@@ -377,7 +377,7 @@ job_refuse(const struct job_read *p, size_t at, int err, const char *what)
 
 /* ---- what one value demands of others, and what follows where none is given -------- */
 
-/* Which formats have a key, and of these those that can do without it. */
+/* The formats that have a key, and those of them that can do without the key. */
 enum {
 	IDX = 1 << FAL_JOB_FORMAT_IDX,
 	NPY = 1 << FAL_JOB_FORMAT_NPY,
@@ -389,7 +389,8 @@ enum {
 	FILES = NPY | TENSORS | TABLE | TEXTS | CIFAR
 };
 
-/* What data.format demands of the keys that name files and what is in them. */
+/* Checks the demands of data.format on the keys that name files and on the contents of
+ * these files. */
 static int
 check_files(const struct job_read *p)
 {
@@ -431,7 +432,8 @@ check_files(const struct job_read *p)
 	return FAL_OK;
 }
 
-/* What only the server can do is not for schemes whose steps are made elsewhere. */
+/* Refuses a key that only the server can serve under a scheme whose steps are made
+ * elsewhere. */
 static int
 check_local(const struct job_read *p)
 {
@@ -443,7 +445,7 @@ check_local(const struct job_read *p)
 	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
 }
 
-/* One value, and what it demands of others. */
+/* A value, and its demand on others. */
 struct rule {
 	bool wrong;
 	size_t at;
@@ -514,7 +516,7 @@ check_data(const struct job_read *p)
 	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
 }
 
-/* Of a step: its batch, the optimiser, its rate. */
+/* Checks the keys of a step: its batch, the optimiser, its rate. */
 static int
 check_steps(const struct job_read *p)
 {
@@ -791,7 +793,7 @@ struct patterns {
 	bool lax; /* not each of them has to name one, for some name what is left out */
 };
 
-/* Whether any of the patterns names it. */
+/* Does any of the patterns name the tensor? */
 static bool
 names(const char *patterns, const char *name)
 {
@@ -884,7 +886,7 @@ gather(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o,
 int
 fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
 {
-	/* What is frozen is so, though it be a buffer. */
+	/* A frozen tensor stays frozen, even if it is a buffer. */
 	const struct patterns key[] = {
 		{ "buffers", job->buffers, FAL_RANGE_EMA, true },
 		{ "freeze", job->freeze, FAL_RANGE_FROZEN, false },

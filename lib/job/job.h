@@ -199,8 +199,8 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
 		     struct fal_buf *out, struct fal_diag *diag);
 
 /* Hands on_key each key whose values in two texts differ, as they are written, in the
- * order of falcon-job(5); NULL: the text has none.  How many
- * differ; or what on_key returned, if that is negative; FAL_EFORMAT. */
+ * order of falcon-job(5); NULL: the text has none.  Returns the number of keys that
+ * differ; or the result of on_key, if that is negative; FAL_EFORMAT. */
 int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
 		   int (*on_key)(void *arg, const char *key, const char *in_a,
 				 const char *in_b),
@@ -210,11 +210,11 @@ int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
  */
 char *fal_job_path(const char *job_file, const char *path);
 
-/* Whether it names a test set. */
+/* Does the job name a test set? */
 bool fal_job_has_test(const struct fal_job *job);
 
-/* Whether claims carry the hash of what their task gave: job.task-hashes, or what needs
- * it, job.verify. */
+/* Do claims carry the hash of their task's result?  They do with job.task-hashes, or with
+ * job.verify, which needs the hashes. */
 bool fal_job_hashes_tasks(const struct fal_job *job);
 
 /* How its `n` training samples are cut into clocks and tasks. */

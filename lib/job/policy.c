@@ -386,8 +386,8 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 		  uint32_t workers, char out[static FAL_STALE_TEXT])
 {
 	const uint32_t n = workers > 0 ? workers : SUPPOSED;
-	/* Where each worker's, or group's, gradients are updates of their own, those of
-	 * the others come in between. */
+	/* If the gradients of each worker, or group, are updates of their own, the
+	 * updates of the others come in between. */
 	const struct fal_traits is = fal_rule_traits(rule);
 	const uint32_t most = !is.groups         ? n
 			      : rule->groups > 0 ? rule->groups

@@ -13,14 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a worker told of a clock, or of a round of its own: of a part of its tasks, where
- * these had several paces. */
+/* A worker's report of a clock, or of a round of its own.  If its tasks had several
+ * paces, a report covers a part of them. */
 struct fit_told {
 	uint32_t clock;
 	uint32_t hung; /* the number of the hang in which it ran nothing; 0: none */
 	float tasks, samples, seconds;
 	float task_s; /* mean; if a lane shares its core with none; 0: it ran none */
-	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
+	/* Values of the whole line; in its later parts turn is NAN, pull and push are
+	 * 0. */
 	float turn, ran, pull, push;
 	float cut, cut_s; /* of the whole line, in its last part: tasks that were cut
 			     short, and what they ran on a lane; in others 0 */
@@ -606,7 +607,7 @@ median(struct scratch *s)
 	return s->n > 0 ? fal_quantile(s->v, s->n, 0.5) : 0;
 }
 
-/* From which clock on lines count: what happens while a job starts is no property of its
+/* Returns the first clock whose lines count: the start of a job shows no property of its
  * machines. */
 static uint64_t
 first_clock(const struct fal_fit *f)
@@ -644,9 +645,9 @@ typical(const struct fal_fit *f, const struct fit_worker *w, size_t at, struct s
 	return median(s);
 }
 
-/* What the row's lanes spend around a task: the median of the lines, in which cancelled
- * tasks are few, or the mean, in which it does not matter whose tasks ran in which line;
- * the smaller one, at least 0. */
+/* Returns the seconds that the row's lanes spend around a task: the median of the lines
+ * or their mean, the smaller of the two, at least 0.  Cancelled tasks weigh little in the
+ * median; the mean is the same whichever line a task ran in. */
 static double
 turn_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
@@ -798,8 +799,8 @@ is_prone(const struct fal_fit *f, const struct fit_worker *w)
 	return first != last || (last != 0 && (w->suspect || w->stuck));
 }
 
-/* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
- * its speed, else the nearest later one; 0: none does. */
+/* The paces of a row, line by line.  If the row ran no task in a line, the nearest
+ * earlier line tells its speed, else the nearest later one; 0: none does. */
 static struct paces
 paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 	 struct scratch *s)
@@ -831,7 +832,8 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 		}
 		add_told_paces(&p, t, size_of(f, fixed, t), task_s, after);
 	}
-	/* Who was excluded before it had shown how fast it is is as the others are. */
+	/* A worker that was excluded before it had shown its speed is taken to be like
+	 * the others. */
 	const bool hasty = e != NULL && e->excluded && ran < FAL_FIT_ENOUGH;
 	if (p.n == 0 || hasty) {
 		p.n = 0;
@@ -918,9 +920,9 @@ guess(struct fal_cost *c, struct scratch *s)
 	return 0;
 }
 
-/* What of a clock is neither computing, pulling nor pushing of the worker that was last;
- * of rounds of one's own, what those waited who did not wait for others: of n workers
- * that wait for each other one does not. */
+/* Returns the seconds of a clock in which the last worker neither computes, pulls nor
+ * pushes.  For rounds of their own: the wait of the workers that did not wait for others.
+ * Among n workers that wait for each other, one does not. */
 static double
 rest_of(const struct fal_fit *f, size_t n, struct scratch *s)
 {
@@ -935,7 +937,8 @@ rest_of(const struct fal_fit *f, size_t n, struct scratch *s)
 	return median(s);
 }
 
-/* The coordinator's costs.  Its messages, which a play adds, are in the rest as well. */
+/* The coordinator's costs.  The rest of a clock has the coordinator's messages as well,
+ * which a play adds. */
 static void
 coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
 {
@@ -957,8 +960,8 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	bool gone = true;
 	for (size_t i = 0; i < f->workers; i++)
 		gone = gone && f->worker[i].left;
-	/* Where all have left, those count who did after the last update: the coordinator
-	 * was stopped, or they were. */
+	/* If all have left, the workers that left after the last update count: the
+	 * coordinator was stopped, or those workers were. */
 	for (size_t i = 0; i < f->workers; i++)
 		if (!f->worker[i].left || (gone && f->worker[i].left_after == f->updates))
 			add_machine(f, &f->worker[i], s, out);

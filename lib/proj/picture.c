@@ -1,6 +1,5 @@
-/* What falcon-proj draws of a trace: its last clocks as bands; loss and accuracy,
- * thinned.
- */
+/* The parts of a trace that falcon-proj draws: its last clocks as bands; loss and
+ * accuracy, thinned. */
 #include "proj/picture.h"
 
 #include "base/mem.h"
@@ -13,7 +12,8 @@
 
 /* ---- bands ----------------------------------------------------------------------- */
 
-/* What of the drawn time may be cut off a part at its begin: lines come a little late. */
+/* The share of the drawn time that may be cut off a part at its begin: lines come a
+ * little late. */
 #define SLIVER 0.004
 
 /* Replaces *p by a copy of the text. */
@@ -169,7 +169,7 @@ choose_time(struct fal_band *b, double *v)
 	b->begin = n > 0 ? fmax(fal_quantile(v, n, 0.5), known) : b->end;
 }
 
-/* What of the rows is drawn: `shown`, in order of rows, and `first`. */
+/* Chooses the drawn part of the rows: `shown`, in order of rows, and `first`. */
 static void
 choose_rows(struct fal_band *b)
 {
@@ -205,8 +205,8 @@ by_name(const void *a, const void *b, void *rows)
 	return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* How many of the last parts are judged: those that are drawn, or, of a worker that has
- * few, as many as it takes. */
+/* Returns the number of last parts to judge: the drawn ones or, for a worker with few of
+ * these, as many as a verdict takes. */
 static size_t
 judged(const struct fal_band_row *r)
 {

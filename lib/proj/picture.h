@@ -72,17 +72,17 @@ struct fal_band {
  * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
 int fal_band_line(void *band, struct fal_trace_line *l);
 
-/* Chooses what is drawn: the time in which the median worker had its last FAL_BAND_CLOCKS
- * clocks.  Who is a straggler in a clock says fal_trace_classify, over the last clock of
- * each worker, the last but one of each, and so on, as far as they are drawn, but at
- * least FAL_BAND_PERSISTENT of each.  More lines may follow, and another end. FAL_ETRUNC:
- * no clock has ended. */
+/* Chooses the time to draw, in which the median worker had its last FAL_BAND_CLOCKS
+ * clocks.  fal_trace_classify says which worker is a straggler in a clock, over the last
+ * clock of each worker, the last but one of each, and so on, as far as they are drawn,
+ * but at least FAL_BAND_PERSISTENT of each.  More lines may follow, and another end.
+ * FAL_ETRUNC: no clock has ended. */
 int fal_band_end(struct fal_band *b, struct fal_diag *diag);
 
 void fal_band_free(struct fal_band *b);
 
-/* How the loss and the accuracy of a job went, thinned so that a picture shows all that
- * an eye would see: lines in, points out.
+/* The course of a job's loss and accuracy, thinned so that a picture shows all that an
+ * eye would see: lines in, points out.
  *
  * Pure, one pass, bounded memory: at most FAL_CURVE_POINTS points each, a mean over equal
  * numbers of lines.

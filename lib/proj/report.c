@@ -34,7 +34,7 @@ struct report_cell {
 	double idle_s; /* that it waited in these, but for latency */
 };
 
-/* What the parts of a clock are made of; seconds of a worker, or weighted sums. */
+/* The contents of a clock's parts; seconds of a worker, or weighted sums. */
 struct report_use {
 	double compute; /* in which a lane was busy */
 	double ran;     /* that its tasks take if its lanes are all busy */
@@ -89,7 +89,7 @@ struct fal_report_state {
 	size_t present; /* rows whose sessions last */
 	bool told;      /* some worker has, ever */
 	/* The open frames of shared rounds: clocks base and base+1, and the lines of
-	 * each.  With rounds of their own: cell 0. */
+	 * each.  Rounds of their own use cell 0. */
 	bool open;
 	uint64_t base;
 	size_t lines[2];
@@ -104,7 +104,7 @@ struct fal_report_state {
 	double begin; /* when the window began */
 	uint64_t ticks;
 	double samples; /* that are over, of the frames */
-	/* Under shared rounds, where each frame has its clock and speeds of its own: the
+	/* Sums for shared rounds, in which each frame has its own clock and speeds: the
 	 * ideal seconds of the clocks, those by which whole tasks exceed them, and the
 	 * workers', weighted by their speeds. */
 	double ideal, whole;
@@ -118,9 +118,9 @@ struct fal_report_state {
 	size_t cap_load, cap_verdict, cap_lanes, cap_value;
 };
 
-/* Whether workers share rounds, so that a clock has a line of each of them.  Those of a
- * group share what was granted above, of which there are several at once, and a member
- * has part in some. */
+/* Do workers share rounds, so that a clock has a line of each of them?  The members of a
+ * group share rounds that were granted above: there are several at once, and a member has
+ * part in some. */
 static bool
 report_shared(const struct fal_report_state *s)
 {
@@ -140,8 +140,8 @@ report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
 	return fal_quantile(scratch, k, 0.5);
 }
 
-/* Whether the row counts in the frame: it told in it; or, if rounds are its own, it is
- * there and told before. */
+/* Does the row count in the frame?  A row counts if it told in the frame or, with rounds
+ * of its own, if it is there and told before. */
 static bool
 counts(const struct fal_report_state *s, size_t row, size_t at)
 {
@@ -151,7 +151,7 @@ counts(const struct fal_report_state *s, size_t row, size_t at)
 	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
 }
 
-/* What is newest of a row that told in the frame. */
+/* Renews the last values of a row that told in the frame. */
 static void
 renew(struct report_row *w, const struct report_cell *c)
 {
@@ -192,7 +192,7 @@ report_use_add(struct report_use *to, const struct report_use *use, double weigh
 		to->wait[i] += weight * use->wait[i];
 }
 
-/* What the cell's seconds went to; no line of those who had tasks waited less than
+/* Returns the cell's seconds by use.  No line of the workers with tasks waited less than
  * `least` seconds. */
 static struct report_use
 use_of(const struct report_cell *c, double least)
@@ -213,8 +213,9 @@ use_of(const struct report_cell *c, double least)
 	};
 }
 
-/* The least wait of a line among those who had tasks and were waited for, as they are not
- * if their rounds are dropped.  Where nobody is, all waits are the coordinator's. */
+/* Returns the least wait of a line among the workers that had tasks and were waited for.
+ * Nobody waits for a worker whose rounds are dropped.  If nobody is waited for, all waits
+ * are the coordinator's. */
 static double
 least_wait(struct fal_report_state *s, size_t at)
 {
@@ -231,9 +232,9 @@ least_wait(struct fal_report_state *s, size_t at)
 	return least;
 }
 
-/* Under shared rounds, of a clock that `speed` samples a second worked on: what it would
- * take, when each finished, against all at once, and what whole tasks cost, which under
- * slack need not fit the clock. */
+/* Adds a clock of shared rounds, which `speed` samples a second worked on, to the sums:
+ * the ideal seconds of the clock; the time at which each worker finished, against all at
+ * once; and the cost of whole tasks, which under slack need not fit the clock. */
 static void
 clock_ends(struct fal_report_state *s, size_t at, double speed)
 {
@@ -651,7 +652,7 @@ fal_report_window(struct fal_report *r)
 
 /* ---- what the frames say ----------------------------------------------------------- */
 
-/* What a worker is in this share of its clocks, it is often. */
+/* A class is frequent for a worker from this share of the worker's clocks on. */
 #define OFTEN 0.10
 /* Times that it stood still, or nearly so: fewer may be chance. */
 #define STALLS 3
@@ -734,8 +735,9 @@ often(const struct report_sums *sum, enum fal_class class, double all)
 	return all > 0 && (double)sum->in_class[class] >= OFTEN * all;
 }
 
-/* The class of the window: by its sums, v, `slower` than the others.  Who was slow now
- * and then may be slow by them or not; who never was is no pioneer for that. */
+/* Sets the class of the window by its sums, v, `slower` than the others.  A worker that
+ * was slow now and then may be slow by these sums or not.  A worker that never was slow
+ * is no pioneer for that alone. */
 static void
 classify(const struct report_row *w, const struct fal_trace_class *v, double slower,
 	 struct fal_report_worker *out)
@@ -799,8 +801,9 @@ means(const struct report_row *w, struct fal_report_worker *out)
 	out->idle = (double)sum->cell.idle / n;
 }
 
-/* When fewer bits would pay.  A contribution has 24 of them or a few more, besides what
- * else is sent; with much less it has fewer already, or is compressed. */
+/* Computes the rate below which fewer bits would pay.  A contribution has 24 bits a value
+ * or a few more, besides the other traffic.  With much less traffic, its values have
+ * fewer bits already, or it is compressed. */
 static void
 judge_link(const struct fal_report_counts *c, uint64_t params,
 	   struct fal_report_worker *out)
@@ -833,7 +836,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 	speeds(w, out);
 }
 
-/* Those who told in the window, or are there. */
+/* Lists the workers that told in the window, or are there. */
 static void
 workers(struct fal_report *r)
 {
@@ -853,9 +856,9 @@ workers(struct fal_report *r)
 	}
 }
 
-/* With rounds of their own workers are weighed by their speeds over the whole window,
+/* Workers with rounds of their own are weighed by their speeds over the whole window,
  * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
- * seconds. A second is then worth v_w · T / Σ v T. */
+ * seconds.  A second is then worth v_w · T / Σ v T. */
 static struct report_use
 window_use(const struct fal_report_state *s, double *ideal)
 {
@@ -910,9 +913,10 @@ small(const struct fal_report *r)
 			       (double)r->batch / (double)full);
 }
 
-/* What lanes idle while others of their worker compute, which whole tasks explain, stands
- * by the waiting for others: under shared rounds a better sharing might save it, but for
- * what whole tasks cost however they are shared; a round of one's own has its tasks. */
+/* Splits the clock into its parts.  Lanes may idle while others of their worker compute;
+ * whole tasks explain this idling.  The idling counts with the waiting for others.  Under
+ * shared rounds a better sharing might save both, but for the cost that whole tasks have
+ * however they are shared.  A round of one's own has its tasks. */
 static void
 parts(struct fal_report *r)
 {
@@ -984,8 +988,8 @@ struct group {
 static void add(struct fal_report *r, const char *kind, const struct group *who,
 		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Adds a finding before those of smaller share, or whose advice alters the model.  Where
- * it advises more slack it says what that costs the learning rate. */
+/* Adds a finding before those of smaller share, or whose advice alters the model.  Advice
+ * of more slack also says the cost in learning rate. */
 static void
 add(struct fal_report *r, const char *kind, const struct group *who, double share,
     const char *fmt, ...)
@@ -1096,7 +1100,7 @@ transient(const struct fal_report_worker *w)
 	return slow(w, false) ? w->slower * w->in_class : 0;
 }
 
-/* What to do about workers that compute slowly. */
+/* Writes the advice about workers that compute slowly. */
 static void
 remedy(const struct fal_report *r, const struct group *g, double loss,
        char out[static 96])
@@ -1129,7 +1133,7 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 			 fal_rule_traits(&r->rule).moves ? " sooner" : "", mark(r, 0));
 }
 
-/* Who of a group it is. */
+/* Says which trace names the slow member of a group. */
 static const char *
 whose(const struct group *g)
 {
@@ -1191,8 +1195,8 @@ lanes_of(const struct fal_report *r)
 	return lanes;
 }
 
-/* Seconds of the best sharing of a clock in tasks of this size, and of these what lanes
- * idle.  With a slack s the tasks of s + 1 clocks are shared at once. */
+/* Seconds of the best sharing of a clock in tasks of this size, and the part of them in
+ * which lanes idle.  With a slack s the tasks of s + 1 clocks are shared at once. */
 struct sharing {
 	double clock, idle;
 };
@@ -1207,9 +1211,10 @@ share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
-/* The largest halving of the task that would leave little idle and is faster, and what it
- * would leave.  Where the sharing of the median clock does not explain the loss, speeds
- * that change do: then it goes with the size.  Returns 0 if there is none. */
+/* Returns the largest halving of the task that would leave little idle and is faster, and
+ * gives the share that it would leave.  If the sharing of the median clock does not
+ * explain the loss, changing speeds do: then the loss goes with the size.  Returns 0 if
+ * there is none. */
 static uint64_t
 smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
 	     double *left)
@@ -1226,9 +1231,9 @@ smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
 	return 0;
 }
 
-/* The doubling of the task whose best sharing is fastest, of those that leave each lane
- * enough tasks to share when speeds change, and the share of that which it saves.
- * Returns 0 if none is clearly faster. */
+/* Returns the doubling of the task whose best sharing is fastest, among those that leave
+ * each lane enough tasks to share when speeds change, and gives the share of that sharing
+ * which it saves.  Returns 0 if none is clearly faster. */
 static uint64_t
 larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
 {
@@ -1275,7 +1280,7 @@ small_tasks(struct fal_report *r)
 	char what[96] = "larger ones would not share as well";
 	double saved;
 	const uint64_t task = larger_task(r, r->state->lanes, &saved);
-	/* Of computing, as the sharing is. */
+	/* The saving is a share of computing, as the sharing is. */
 	saved *= share_of(r, FAL_REPORT_IDEAL) + share_of(r, FAL_REPORT_GRANULARITY) +
 		 loss;
 	saved = saved < loss ? saved : loss;
@@ -1296,7 +1301,7 @@ linked(const struct fal_report_worker *w)
 	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
-/* What is overlapped, or else paid less often. */
+/* Advises to overlap a cost, or else to pay it less often. */
 static const char *
 overlap(const struct fal_report *r)
 {
@@ -1398,7 +1403,7 @@ stalls(const struct fal_report_worker *w)
 	return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
 }
 
-/* What is said of single workers that no part of the clock shows. */
+/* Adds findings on single workers that no part of the clock shows. */
 static void
 single(struct fal_report *r, const struct group *still)
 {
@@ -1457,7 +1462,7 @@ report_advise(struct fal_report *r)
 	stragglers(r, &at_times);
 	if (link.n > 0)
 		links(r, &link);
-	/* What else there is to be done is the coordinator's above. */
+	/* All other remedies are the coordinator's above. */
 	if (r->above != NULL)
 		return;
 	if (slow.n > 0)

@@ -62,9 +62,9 @@ struct fal_report_worker {
 	const struct fal_summary_worker *row; /* borrowed: what it is now */
 	struct fal_report_counts counts;
 	char shown[FAL_REPORT_SHOWN + 1]; /* its name, without control characters */
-	/* By the window's sums (fal_trace_classify); but a steady one that was a
-	 * straggler in a tenth of its clocks is one, and a pioneer was it in a tenth of
-	 * them. */
+	/* The class by the window's sums (fal_trace_classify), but for two cases.  A
+	 * steady worker that was a straggler in a tenth of its clocks is a straggler.  A
+	 * pioneer must have been one in a tenth of its clocks. */
 	enum fal_class class;
 	enum fal_cause cause;
 	double in_class; /* share of its clocks */

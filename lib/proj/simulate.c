@@ -26,7 +26,7 @@ struct player_item {
 	double task_s;
 };
 
-/* What a worker does, or did, of a round. */
+/* A worker's part of a round, under way or done. */
 struct player_part {
 	uint64_t round;
 	struct fal_cid fills;
@@ -55,8 +55,8 @@ struct player {
 	double compute; /* seconds before that */
 };
 
-/* What is heard of it next: the end of an item, or a part's arrival; the other is
- * SIZE_MAX, both if it is an answer, or nothing. */
+/* The next news of a worker: the end of an item, or a part's arrival.  The other index is
+ * SIZE_MAX, and both are for an answer, or for no news. */
 struct player_event {
 	double at;
 	size_t item, part;
@@ -116,7 +116,8 @@ holds_of(const struct player *w, uint64_t round)
 	return false;
 }
 
-/* What the worker holds no more of is pushed; what it won nothing of is forgotten. */
+/* Pushes the rounds of which the worker holds no more tasks; forgets those of which it
+ * won none. */
 static void
 player_push(struct player *w, double at)
 {
@@ -185,7 +186,7 @@ player_grant(struct player *w, const struct fal_act *a, const struct fal_round_i
 
 /* --- the coordinator --------------------------------------------------------------- */
 
-/* What is counted from the beginning; the warm part is taken off at the end. */
+/* Sums from the beginning; the warm part is taken off at the end. */
 struct totals {
 	double now, samples, dropped, twice, updates, moved, cloned, stale;
 	double won; /* samples of claims that won, but for those of lost rounds */
@@ -200,7 +201,7 @@ struct game {
 	struct fal_heap next;  /* by the time of the worker's next event */
 	double now;
 	uint64_t version;
-	/* Of shared rounds: the contributions before `open` have all arrived. */
+	/* State of shared rounds: the contributions before `open` have all arrived. */
 	struct {
 		uint64_t round;
 		uint32_t open;
@@ -475,7 +476,7 @@ join(struct game *g, uint32_t i)
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
 			      .fixed = m->fixed,
 			      .rtt = m->rtt_s };
-	/* Where tasks move, a worker may push what its claims have been answered for. */
+	/* If tasks move, a worker may push only tasks whose claims have been answered. */
 	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
 	g->worker[i] = (struct player){ .machine = m,
 					.way = m->rtt_s / 2,
@@ -491,7 +492,7 @@ begin_game(struct game *g)
 {
 	const struct fal_cost *c = g->conf->cost;
 	g->grid = c->grid;
-	/* As many epochs as it takes. */
+	/* The grid has as many epochs as the play takes. */
 	g->grid.epochs = (uint32_t)((g->conf->warm + g->conf->clocks + g->conf->most) /
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);
@@ -509,8 +510,8 @@ begin_game(struct game *g)
 	return FAL_OK;
 }
 
-/* What there is at this moment.  Work under way counts by its parts, at the beginning as
- * at the end: so no more is done between than what lanes can compute. */
+/* The totals at this moment.  Work under way counts by its parts, at the beginning as at
+ * the end.  So the work between the two is no more than lanes can compute. */
 static struct totals
 totals(const struct game *g)
 {

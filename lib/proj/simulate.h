@@ -17,7 +17,7 @@
  * Owns: the struct and its memory.  Seconds everywhere.
  */
 
-/* How fast a worker was for a while: in a clock of the trace, a round of its own, or a
+/* The speed of a worker for a while: in a clock of the trace, a round of its own, or a
  * part of it. */
 struct fal_cost_pace {
 	double task_s;             /* seconds of a full task on one lane */
@@ -72,12 +72,12 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 /* The machine of this name, or NULL. */
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
-/* Sets the machine's sums: after each change of its paces.  One without tasks goes by the
- * time; one that hung in all of them is taken to have hung in none. */
+/* Sets the machine's sums: after each change of its paces.  A machine without tasks goes
+ * by the time; a machine that hung in all paces is taken to have hung in none. */
 void fal_cost_sum(struct fal_cost_machine *m);
-/* Sets these, and how the machine goes through its paces: by the time if it hung in any,
- * or neighbouring runs of `share` tasks, a clock's, are alike (their correlation is over
- * 0.7, or they differ by less than 1 %); else by the work. */
+/* Sets these sums, and the way in which the machine goes through its paces: by the time
+ * if it hung in any, or neighbouring runs of `share` tasks, a clock's, are alike (their
+ * correlation is over 0.7, or they differ by less than 1 %); else by the work. */
 void fal_cost_settle(struct fal_cost_machine *m, double share);
 
 /* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
@@ -87,7 +87,7 @@ double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, do
 		       uint32_t lanes);
 /* Seconds for which it still hangs at second `at` of the play; 0: it does not. */
 double fal_cost_hangs(const struct fal_cost_machine *m, double at);
-/* Its mean pace: Σ seconds of its tasks / tasks. */
+/* The machine's mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
 /* The sum of the machines' speeds at their mean paces: samples a second that their lanes
  * compute in full tasks, without a pause; no more lanes than cores. */
@@ -96,8 +96,8 @@ double fal_cost_speed(const struct fal_cost *c);
 void fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
 
 /* Plays a policy on a cost model: the scheduler itself (lib/sched) in virtual time, with
- * workers that take what the model says.  What it is asked is what it would be asked
- * live.
+ * workers that take the model's times.  The scheduler is asked the same questions as in a
+ * live job.
  *
  * Cost: O(log W) for an event beside the scheduler's own.
  */
@@ -131,7 +131,7 @@ int fal_play(const struct fal_play_conf *conf, struct fal_play *out);
 /* Seconds that an epoch takes at this rate. */
 double fal_play_epoch_s(const struct fal_play *p, const struct fal_grid *grid);
 
-/* What-if: a policy, or other machines, on a fitted cost model. */
+/* The what-if: a policy, or other machines, on a fitted cost model. */
 
 enum { FAL_MACHINES_MAX = 1000000 }; /* that are drawn */
 
@@ -161,7 +161,7 @@ void fal_machines_batch(struct fal_cost *cost, uint32_t batch);
 int fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 		struct fal_play *out);
 
-/* What could be changed, and what it would bring. */
+/* A possible change, and its gain. */
 struct fal_advice {
 	struct fal_policy policy; /* fal_policy_free */
 	double now_s, then_s;     /* seconds per epoch */

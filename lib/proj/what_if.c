@@ -1,4 +1,4 @@
-/* What-if. */
+/* The what-if: other machines, sizes and policies. */
 #include "proj/simulate.h"
 
 #include "base/crowd.h"
@@ -62,7 +62,7 @@ get_speed(char *value, bool range, double speed[2])
 	return err;
 }
 
-/* One NAME=VALUE of a single machine, or, with a count, of several. */
+/* Reads one NAME=VALUE of a single machine, or, with a count, of several. */
 static int
 get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_diag *diag)
 {
@@ -218,7 +218,7 @@ grow_batch(const struct fal_cost *cost, uint64_t workers, struct fal_grid *grid)
 	/* Whole tasks, unless a clock is a part of one. */
 	const uint32_t task = cost->grid.task, unit = cost->grid.batch < task ? 1 : task;
 	double batch = fmax(round(cost->grid.batch * grow / unit), 1) * unit;
-	/* How long an epoch is, is the caller's. */
+	/* The caller decides the length of an epoch. */
 	double clocks = fmin((double)fal_grid_epoch_clocks(&cost->grid),
 			     floor(UINT32_MAX / batch));
 	if (clocks < 1)
@@ -395,7 +395,8 @@ policy_excludes(const struct fal_policy *p, const struct fal_cost_machine *m)
 	return e != NULL && e->excluded;
 }
 
-/* Of those that are not excluded, the one that needs longest for a task and its link. */
+/* Returns the machine that needs longest for a task and its link, among those that are
+ * not excluded. */
 static const struct fal_cost_machine *
 slowest(const struct fal_cost *cost, const struct fal_policy *p)
 {
@@ -412,8 +413,8 @@ slowest(const struct fal_cost *cost, const struct fal_policy *p)
 	return at;
 }
 
-/* Each that is excluded comes back, if that helps; then the slowest go, as long as that
- * does. */
+/* Each excluded machine comes back, if that helps; then the slowest go, as long as that
+ * helps. */
 static void
 try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 {

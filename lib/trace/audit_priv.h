@@ -162,8 +162,9 @@ struct person *fal_audit_person(const struct fal_audit *a, uint64_t id);
 bool fal_audit_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin,
 		    uint64_t end, uint64_t *twice);
 
-/* The worker did so many tasks of the round, or may have: it need not tell of them.  It
- * must have been here when they could be granted. */
+/* The worker did so many tasks of the round or, with `maybe`, may have done them: such a
+ * worker need not tell of them.  The worker must have been here when the tasks could be
+ * granted. */
 void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
 		     enum fal_figure what, uint64_t tasks, bool maybe);
 

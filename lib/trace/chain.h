@@ -1,11 +1,11 @@
 /* Hashes that a trace has.
  *
- * Its chain, as a journal has one: each line ends with a hash of itself and of the line
- * before it, so that the last one stands for all.  falcon-trace(5), section CHAIN.  A
- * hash without a key: whoever changes a line can make the rest anew, but not so that it
- * ends as it did.
+ * The chain of a trace, as a journal has one: each line ends with a hash of itself and of
+ * the line before it, so that the last hash stands for all lines.  falcon-trace(5),
+ * section CHAIN.  The hash has no key: a person that changes a line can make the rest
+ * anew, but not so that the trace ends as it did.
  *
- * The hash of a version: of its leaves, which are the hashes of its blocks, in the
+ * The hash of a version: a hash of its leaves, which are the hashes of its blocks, in the
  * model's order.  So shards hash their blocks each by itself, and the hash is the same
  * however the model is cut.  falcon-trace(5), section VERSION HASH.
  *
@@ -21,11 +21,11 @@
 #include <stddef.h>
 
 /* Digits of a link, 128 bits: to find another trace that ends in a given link takes 2^128
- * tries, and two that end alike 2^64.  What a follower begins with is one of them, so
- * that no more can be carried from line to line than is written. */
+ * tries, and two that end alike 2^64.  A follower begins with a link, so that no line can
+ * carry more to the next than is written. */
 #define FAL_CHAIN_DIGITS 32
 
-/* How far it has come; {0}: nothing stands before. */
+/* The position of a chain; {0}: no line stands before. */
 struct fal_chain {
 	char link[FAL_CHAIN_DIGITS + 1]; /* of the last line */
 };

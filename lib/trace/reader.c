@@ -626,7 +626,7 @@ fal_trace_find(void *reader, const void *p, size_t n)
 	return feed(r, p, n, NULL) == FAL_ENOMEM ? FAL_ENOMEM : FAL_OK;
 }
 
-/* What was read to find restarts begins again. */
+/* Begins the trace again after a pass that found the restarts. */
 static void
 rewind_found(struct fal_trace_reader *r)
 {

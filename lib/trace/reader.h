@@ -24,7 +24,7 @@
 /* The longest line that is read, in bytes without its newline. */
 #define FAL_TRACE_LINE_MAX ((size_t)16 << 20)
 
-/* A line.  Its memory is freed when on_line returns, unless that keeps it. */
+/* A line.  on_line may keep it; else its memory is freed when on_line returns. */
 struct fal_trace_line {
 	uint64_t number; /* of the line, from 1 */
 	double t;        /* seconds since the job began */
@@ -206,8 +206,8 @@ uint64_t fal_trace_rows_samples(const struct fal_trace_job *job, uint64_t clock,
 uint64_t fal_trace_round_twice(const struct fal_ev_ledger *e,
 			       const struct fal_trace_job *job);
 
-/* The samples of the round's tasks, but for those that were skipped.  Its clock is one of
- * the job's, and has its tasks. */
+/* The samples of the round's tasks, but for those that were skipped.  The round's clock
+ * is one of the job's, and has the round's tasks. */
 uint64_t fal_trace_round_counted(const struct fal_trace_round *r,
 				 struct fal_numbers skipped,
 				 const struct fal_trace_job *job);

@@ -32,7 +32,7 @@ enum fal_cause {
 	FAL_CAUSE_LATENCY
 };
 
-/* What one worker did. */
+/* The work of one worker. */
 struct fal_trace_load {
 	uint64_t clocks; /* that it took part in */
 	uint64_t tasks;  /* that it ran, dropped ones included */

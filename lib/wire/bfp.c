@@ -709,10 +709,11 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 /* ---- sums whose exponents differ ----------------------------------------------
  *
  * The coarser side (the larger exponent) is shifted to the finer quantum, which is exact,
- * as long as the sum stays within 2^FAL_BFP_ROOM_ALL.  Where it would not, the finer side
- * is rounded to the coarser quantum, half to even: an error of half a quantum at most, as
- * each task of the coarser side has brought already.  So shifting never uses up the room
- * of what is still to come, and only a sum that is too large by itself is refused. */
+ * as long as the sum stays within 2^FAL_BFP_ROOM_ALL.  If the sum would not, the finer
+ * side is rounded to the coarser quantum, half to even: an error of half a quantum at
+ * most, as each task of the coarser side has brought already.  So shifting never uses up
+ * the room of what is still to come, and only a sum that is too large by itself is
+ * refused. */
 
 /* A block: len values of magnitude up to `bound`, in quanta of 2^(e - FAL_BFP_P + 1). */
 struct values {
@@ -722,7 +723,7 @@ struct values {
 	int e;
 };
 
-/* Whether the coarser one, shifted by k, and the finer one can be added. */
+/* Can the coarser bound, shifted by k, and the finer one be added? */
 static bool
 fits(uint64_t coarse, int k, uint64_t fine)
 {
@@ -943,7 +944,7 @@ draw(uint32_t w[static WORDS][COLS], uint64_t seed, uint32_t block)
 	}
 }
 
-/* From 2^23 on a float is a whole number; a NaN is not less. */
+/* Every float from 2^23 on is a whole number; a NaN is not less. */
 FAL_VECTOR static void
 round_by(const uint32_t *restrict w, unsigned shift, float scale, float quantum,
 	 float *restrict v, uint32_t len)

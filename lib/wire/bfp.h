@@ -183,8 +183,8 @@ int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
 int fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec);
 
 /* dst += src, two sums of equal lengths whose blocks have the exponents `dst_exps` and
- * `src_exps` (one per block), which may differ: see bfp.c.  Where they are equal
- * this is fal_sum_add; `dst_exps` becomes what the sums now have.  0 or FAL_ELIMIT; on
+ * `src_exps` (one per block), which may differ: see bfp.c.  For equal exponents this is
+ * fal_sum_add; `dst_exps` becomes the exponents of the new sums.  0 or FAL_ELIMIT; on
  * error the blocks before the one that failed are added. */
 int fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum *src,
 			const int8_t *src_exps);
