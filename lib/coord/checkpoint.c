@@ -1,4 +1,5 @@
-/* What is left of a coordinator when it is gone, and how it goes on from that. */
+/* The state that outlives a coordinator, and how a restarted coordinator goes on from
+ * that state. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -61,8 +62,8 @@ void
 fal_coord_mark(struct fal_coord *c)
 {
 	coord_enter(c);
-	/* One that is on its way is what was asked for: two would take twice the memory.
-	 */
+	/* A mark that is on its way serves this request, too: two would take twice the
+	 * memory. */
 	c->mark |= !is_marking(c);
 }
 
@@ -159,7 +160,8 @@ coord_marked(struct fal_coord *c, double now)
 	const struct fal_coord_status *s = &c->status;
 	c->marking = false;
 	p->t = fal_coord_seconds(c, now);
-	/* Of the rounds that the trace has by now, which are all of the version's. */
+	/* The count covers the rounds that the trace has by now, which are all of the
+	 * version's. */
 	p->tasks = s->tasks;
 	p->policy = fal_coord_policy_now(c);
 	/* As the trace has them up to here: some may have come or gone since the order.
@@ -248,7 +250,7 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	if (p->samples > 0)
 		coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
 	coord_health_skip(c, p->clock - 1, p->epoch_skipped);
-	/* What was counted of an evaluation is counted again. */
+	/* An evaluation that was under way is counted again from its start. */
 	c->evaluating = p->evaluating;
 	if (p->evaluating)
 		coord_eval_begin(c, c->start);

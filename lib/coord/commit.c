@@ -31,7 +31,7 @@ gather_place(const struct fal_coord *c, uint64_t round)
 	return fal_sorted_place64(c->gather, c->gathers, sizeof(*c->gather), round);
 }
 
-/* What the shards have said of the round, or NULL. */
+/* The shards' reports on the round, or NULL. */
 static struct fal_gather *
 gather_of(const struct fal_coord *c, uint64_t round)
 {
@@ -105,8 +105,8 @@ loss_of(uint64_t loss, bool unknown)
 	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
 }
 
-/* Its gradients, or its change of weights, are collected.  A clock may be over before
- * what it has in rounds of its own is stepped. */
+/* Collects the round's gradients, or its change of weights.  A clock may be over before
+ * the shards step the rounds that a worker or a group owns in this clock. */
 static void
 collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
 {
@@ -161,8 +161,8 @@ end_round(struct fal_coord *c, const struct fal_act *a)
 	coord_order(c, &o);
 }
 
-/* What was collected on the line stands first among what is not told, behind that of
- * lines that were pushed before it, in its order. */
+/* Moves the line's collected rounds, in their order, to the front of the rounds that are
+ * not told, behind the rounds of lines that were pushed before. */
 static void
 bring_forward(struct fal_coord *c, uint32_t line)
 {
@@ -215,7 +215,7 @@ tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
 	coord_called(c);
 }
 
-/* Of what workers may be told of. */
+/* The oldest version that workers may be told of. */
 static uint64_t
 oldest_told(const struct fal_coord *c)
 {
@@ -237,7 +237,7 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 	tell_version(c, p, &m);
 }
 
-/* What the update is made of. */
+/* Sums up the losses and samples of the rounds that make the update. */
 static void
 sum_up(const struct fal_coord *c, struct fal_news *n)
 {
@@ -253,8 +253,9 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 				 : (double)NAN;
 }
 
-/* How many versions are kept when this one is the newest.  What is not published yet may
- * have to be held; and what a shard has stepped another one may still lack tasks of. */
+/* The count of versions that shards keep when this one is the newest.  A version that is
+ * not published yet may have to be held.  Another shard may still lack tasks of a round
+ * that one shard has stepped. */
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
@@ -268,7 +269,7 @@ kept_with(const struct fal_coord *c, uint64_t version)
 static void
 order_step(struct fal_coord *c, const struct fal_act *a)
 {
-	/* One float for all shards; the law needs no more than that all use the same. */
+	/* All shards use the same float as the rate; the law needs no more than that. */
 	struct fal_news n = { .act = *a,
 			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
 			      .graded = c->graded };
@@ -311,7 +312,7 @@ order_step(struct fal_coord *c, const struct fal_act *a)
 	 * each is the end of one, whoever has run ahead; else it may be. */
 	const bool last = c->loose ? fal_sched_front(c->sched) >= c->clocks
 				   : a->clock + 1 >= c->clocks;
-	/* What the job may leave has a hash. */
+	/* A version that the job may leave has a hash. */
 	o.hash = n.version % c->conf.hashes == 0 || n.marked || n.version == c->due ||
 		 last;
 	add_news(c, &n);
@@ -361,7 +362,8 @@ publish(struct fal_coord *c, double now, struct fal_news *n)
 	fal_sched_published(c->sched, now, version);
 	for (uint32_t i = first; i < first + rounds; i++)
 		made(c, now, c->merged[i].round);
-	/* What is ordered ahead is over now, and with it what another policy has left. */
+	/* The clocks that were ordered ahead are over now, and with them the clocks that
+	 * another policy has left. */
 	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->over;
 	c->stepped = over;
 	coord_health(c, version, over, first + rounds);
@@ -637,7 +639,7 @@ tell_news(struct fal_coord *c, double now)
 	c->newses -= n;
 	if (n > 0)
 		memmove(c->news, c->news + n, c->newses * sizeof(*c->news));
-	/* What was told goes; what is collected for the next update stays. */
+	/* Told rounds go; the rounds collected for the next update stay. */
 	c->mergeds -= told;
 	c->told -= told;
 	if (told > 0)
@@ -660,8 +662,8 @@ news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 	return NULL;
 }
 
-/* What all shards are clipped by, who wait for it: they say the squares of one order
- * after the other. */
+/* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
+ * shards say the squares of one order after the other. */
 static void
 on_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
@@ -743,7 +745,8 @@ on_fenced(struct fal_coord *c, double now, uint32_t shard,
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
-/* It is charged and ends, as if it had pushed that here. */
+/* Charges the worker and ends its session, as if the worker had pushed the refused
+ * records here. */
 static void
 on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
@@ -800,14 +803,14 @@ has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
 		complete(c, now, g);
 }
 
-/* What the shard has done, as it says for the first time; or NULL.  Where it says why the
- * job cannot go on, that ends. */
+/* The news that the shard reports done for the first time; or NULL.  A report of why the
+ * job cannot go on ends the job. */
 static struct fal_news *
 news_done_by(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint32_t shard,
 	     const struct fal_shard_say *say)
 {
 	struct fal_news *n = news_of(c, kind, number);
-	if (say->odd != NULL) { /* its words do not last */
+	if (say->odd != NULL) { /* the say's words do not last */
 		snprintf(c->odd, sizeof(c->odd), "%s", say->odd);
 		c->why = c->odd;
 	}
@@ -822,7 +825,7 @@ news_done_by(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint3
 	return n;
 }
 
-/* What the contributions have added at a shard. */
+/* Adds the checksums of what each contribution has brought to a shard. */
 static void
 add_sums(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
 {
@@ -899,7 +902,7 @@ static void
 hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
 {
 	struct fal_gather *g = NULL;
-	/* Who has no block is asked nothing but whether it can have some. */
+	/* The coordinator asks a shard without blocks only whether it can have some. */
 	if ((fal_map_busy(&c->map) >> shard & 1) == 0 && say->kind != FAL_SAY_MIGRATED &&
 	    say->kind != FAL_SAY_REFUSED)
 		return;
@@ -964,7 +967,7 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 		return;
 	m.grant.round = a->round;
 	m.grant.clock = r.clock;
-	/* Whoever helps with a mixed round computes on what it has. */
+	/* The helper of a mixed round computes on the version that the helper has. */
 	struct fal_peer *p = coord_find(c, to);
 	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
 			  : r.mixed && p != NULL   ? p->next_version - 1
@@ -994,8 +997,8 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	/* What is granted claimed gets its ticket.  Where that does not count any more, a
-	 * fence or the round's end is on its way. */
+	/* A contribution that is granted as claimed gets its ticket.  Where the ticket
+	 * does not count any more, a fence or the round's end is on its way. */
 	struct fal_msg with = { .type = FAL_MSG_TICKET };
 	struct fal_ticket t;
 	if (a->cid.seq == 0 || !coord_ticket(c, a->round, a->cid, &t))
@@ -1012,7 +1015,7 @@ account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	struct fal_peer *p = coord_find(c, to);
 	if (p == NULL || !p->ready)
 		return;
-	if (p->oweds == FAL_OWED_MAX) /* it answers none of them */
+	if (p->oweds == FAL_OWED_MAX) /* the worker answers none of them */
 		coord_owed(c, now, p, FAL_OWED_MAX - 1);
 	struct fal_owed *o = &p->owed[p->oweds];
 	*o = (struct fal_owed){ .round = a->round,
@@ -1027,8 +1030,9 @@ account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	coord_send(c, to, &m);
 }
 
-/* It is a suspect, or back; or workers of its key get no work, which the trace does not
- * say: it has who is a suspect, and for how long. */
+/* The worker is a suspect, or back; or workers of its key get no work.  The trace does
+ * not say that a key gets no work: the trace has the suspects, and for how long they are
+ * suspects. */
 static void
 trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {

@@ -77,16 +77,16 @@ struct fal_coord_tasks {
 	uint64_t moved, cloned, filled, lost, dropped, skipped;
 };
 
-/* What a coordinator was when a version was marked: with the image of that version, all
- * that a new incarnation needs to go on from there as if nothing had happened. */
+/* The state of a coordinator when a version was marked: with the image of that version,
+ * all that a new incarnation needs to go on from there as if nothing had happened. */
 struct fal_coord_past {
-	uint64_t version, clock; /* so many clocks are over with it */
+	uint64_t version, clock; /* clocks over with this version */
 	uint64_t oldest;         /* version that the shards have, too */
 	uint64_t first;          /* the version at which the policy began to hold */
 	uint64_t round;          /* number of the next round */
 	double t;                /* of the trace */
-	const struct fal_policy *policy; /* that held, of the coordinator; borrowed */
-	char by[FAL_MSG_NAME];           /* whose it is */
+	const struct fal_policy *policy; /* the coordinator's, as it held; borrowed */
+	char by[FAL_MSG_NAME];           /* the setter of the policy */
 	size_t agains;    /* fal_coord_again that still wait for their clocks */
 	uint32_t workers; /* ids given */
 	/* Evaluations. */

@@ -415,7 +415,7 @@ coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
 	const double task_s = (double)p->task_ns * 1e-9;
 	const double fixed =
 		fal_bound_fixed(g->task, task_s, p->large, (double)p->large_ns * 1e-9);
-	/* It tried as many samples as a task may have; a clock may have fewer. */
+	/* The probe tried as many samples as a task may have; a clock may have fewer. */
 	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
 	return (struct fal_bound_lanes){
 		.task_s = task_s * part,
@@ -475,7 +475,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 				.seconds = t,
 				.trained = result->seconds,
 				.accuracy = judged ? c->status.accuracy : (double)NAN });
-	/* Who hears of the end finds it in the trace. */
+	/* The trace has the end before any session hears of the end. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];

@@ -273,8 +273,8 @@ compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What is known of the epoch of the clock, which has begun with that; NULL: it is over.
- */
+/* The counts of the clock's epoch, which has begun with this call; NULL: the epoch is
+ * over. */
 static struct fal_health_epoch *
 epoch_at(struct fal_coord *c, uint64_t clock)
 {
@@ -395,8 +395,8 @@ judge_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* Epochs of which all is counted.  Of what another policy has left clocks may be over in
- * another order than theirs, and in several updates. */
+/* Epochs whose counts are complete.  The clocks that another policy has left may be over
+ * in another order than theirs, and in several updates. */
 static uint64_t
 ended(const struct fal_coord *c, uint32_t later)
 {

@@ -1,6 +1,5 @@
-/* Which shard has which blocks: what workers waited for of each shard, what follows from
- * that (place/psld.h; design.md, D40), and blocks that move (D38).
- */
+/* The map from blocks to shards: the workers' waits for each shard, the conclusions from
+ * these waits (place/psld.h; design.md, D40), and blocks that move (D38). */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -14,10 +13,10 @@
 
 /* ---- waits ----------------------------------------------------------------------- */
 
-/* What workers waited for of each shard, and the `shard` lines that say so.
+/* The workers' waits for each shard, and the `shard` lines that report these waits.
  *
- * A worker's word counts as one among those of all: of each shard the trace has what the
- * middle one of them says, and nobody waited for longer than the job runs. */
+ * A worker's word counts as one among those of all: for each shard the trace has the
+ * median of the workers' words, and no worker waited for longer than the job runs. */
 
 enum { CLOCKS = 10 }; /* between lines */
 
@@ -44,7 +43,7 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 	struct fal_rows *all[] = { &c->waits.rows,
 				   c->balance.on ? &c->balance.rows : NULL };
 	int err = FAL_OK;
-	if (shards == 1) /* of it there are no lines */
+	if (shards == 1) /* no lines tell of a single shard */
 		return fal_waited_get(&m->worked.waits, shards, most, NULL);
 	for (size_t i = 0; i < 2 && all[i] != NULL && err == FAL_OK; i++)
 		err = fal_waited_get(&m->worked.waits, shards, most, row(all[i], worker));
@@ -61,9 +60,9 @@ coord_waits_free(struct fal_coord *c)
 	free(c->waits.scratch);
 }
 
-/* What the middle one of the workers says of a shard, by these rows, of which there is
- * scratch for each: nobody waited longer than `t` seconds.  Seconds in all, and of a part
- * of a version, NAN: nobody had all of one. */
+/* The median of the workers' words on a shard, by these rows; `scratch` has room for each
+ * row.  No worker waited longer than `t` seconds.  The seconds are those in all, and
+ * those for a part of a version; NAN: no worker had all of one part. */
 struct middle {
 	double waited, took;
 };
@@ -137,11 +136,11 @@ coord_tell_shards(struct fal_coord *c, double now, bool last)
 
 /* ---- balance --------------------------------------------------------------------- */
 
-/* Which shard should have which block, by what workers waited for (place/psld.h;
- * design.md, D40).
+/* The best shard of each block, by the workers' waits (place/psld.h; design.md, D40).
  *
- * Each clock that is over is measured when it is told; whoever runs the coordinator asks
- * what follows from it, and moves blocks where it can. */
+ * The coordinator measures each clock that is over when the clock is told.  The caller
+ * who runs the coordinator asks for the conclusions from this measurement, and moves
+ * blocks where that is possible. */
 
 void
 coord_measure(struct fal_coord *c, double now)
@@ -254,7 +253,7 @@ coord_send_blocks(struct fal_coord *c, uint32_t peer)
 	fal_buf_free(&of);
 }
 
-/* Where the blocks are from now on. */
+/* Traces the places of the blocks from now on. */
 static void
 trace_place(struct fal_coord *c, double now)
 {
@@ -280,7 +279,7 @@ static void
 conclude_move(struct fal_coord *c, double now, int result)
 {
 	c->move.waits = c->move.begun = false;
-	/* What comes next is of the map of before. */
+	/* The words that come next are of the map before the move. */
 	c->balance.stale = true;
 	c->balance.due = false;
 	c->balance.rows.n = 0;
@@ -346,7 +345,7 @@ coord_migrated(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	}
 	m->said |= UINT64_C(1) << shard;
-	/* Whoever has nothing, and will have nothing, has nothing to say. */
+	/* A shard that has no blocks, and will have none, has nothing to say. */
 	const uint64_t all = fal_map_busy(&c->map) | fal_map_busy(&m->to);
 	if ((m->said & all) == all)
 		take(c, now);

@@ -1,8 +1,8 @@
-/* What controllers ask of the coordinator: another policy, to pause, to drain a worker,
- * to stop.
+/* Requests of controllers to the coordinator: to set another policy, to pause, to drain a
+ * worker, to stop.
  *
- * A new rule holds from a drained boundary on: no round is begun, those under way come to
- * their end, the journal has it on disk, and then the scheduler is given it. */
+ * A new rule holds from a drained boundary on: no round begins, open rounds come to
+ * their end, the journal has the rule on disk, and then the scheduler gets the rule. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -144,7 +144,7 @@ coord_control_until(const struct fal_coord *c)
 	return c->control.agains > 0 ? c->control.again[0].clock : UINT64_MAX;
 }
 
-/* What held from here on in an incarnation before holds again. */
+/* A policy that held from here on in an earlier incarnation holds again. */
 static void
 hold_again(struct fal_coord *c, double now, bool quiet)
 {
@@ -162,7 +162,7 @@ void
 coord_control_advance(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
-	/* What was done under the old rule is told before it ends. */
+	/* The work under the old rule is told before that rule ends. */
 	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
 	if (c->move.begun)
 		return;

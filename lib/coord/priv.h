@@ -53,7 +53,7 @@ struct fal_owed {
 struct fal_known_key {
 	struct fal_past_key is;      /* charges: for what its sessions have sent, ever */
 	uint32_t place;              /* in the keyring */
-	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see sessions.c */
+	uint8_t data[FAL_DATA_HASH]; /* the hash said last, see sessions.c */
 	bool failed; /* a trainer of its workers has, since a task counted */
 };
 
@@ -123,7 +123,7 @@ struct fal_known_worker {
 /* A round that was collected for an update. */
 struct fal_collected {
 	uint64_t round;
-	uint32_t line;          /* that it stepped; 0: none */
+	uint32_t line;          /* the line that the round stepped; 0: none */
 	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
 	bool unknown;           /* the loss of one */
 	uint64_t clock;
@@ -134,7 +134,7 @@ struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
 	bool calling; /* one of these */
-	int err;      /* that ends the job, or 0 */
+	int err;      /* the error that ends the job, or 0 */
 	double start;
 	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
@@ -265,7 +265,7 @@ struct fal_coord {
 		double since, wait_s;
 	} trainer;
 
-	/* What the shards have said of open rounds (commit.c), by round. */
+	/* The shards' reports on open rounds (commit.c), by round. */
 	struct fal_gather {
 		uint64_t round; /* first: they stand in its order */
 		/* Shards, as bits, that have all of their part; that have ended it, as
@@ -340,7 +340,7 @@ coord_enter(const struct fal_coord *c)
 	assert(!c->calling);
 }
 
-/* One of the ops is called with this argument, and has returned. */
+/* The coordinator calls one of its ops with this argument; the op has returned. */
 static inline void *
 coord_call(struct fal_coord *c)
 {
@@ -357,7 +357,7 @@ coord_called(struct fal_coord *c)
 
 /* ---- coordinator.c ---- */
 
-/* What cannot fail has: the job ends, and the shards get no more orders. */
+/* A call that cannot fail has failed: the job ends, and the shards get no more orders. */
 void coord_expect(struct fal_coord *c, int err);
 /* To all shards, in order. */
 void coord_order(struct fal_coord *c, const struct fal_shard_order *o);
@@ -400,7 +400,7 @@ void coord_commit_free(struct fal_coord *c);
 
 /* ---- sessions.c ---- */
 
-/* Who has this id, or had it. */
+/* The worker that has this id, or had this id. */
 const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
 /* The session's key is charged for what it has sent. */
 void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
@@ -432,7 +432,8 @@ int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
 /* Keeps the version, `over` clocks being over with it. */
 void coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
-/* So many samples of the clock are in the model, or will be, and their Σ loss. */
+/* Counts so many samples of the clock, which are in the model, or will be, and their Σ
+ * loss. */
 void coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
 			uint64_t samples);
 /* An update was made, by which so many clocks are over, and what was collected from
@@ -444,7 +445,7 @@ struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
  * travels. */
 void coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
 			uint32_t samples);
-/* So many tasks of the clock are skipped. */
+/* Counts so many tasks of the clock as skipped. */
 void coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
 /* Goes on with the epochs of c->status, and what the loss was at first. */
 void coord_health_become(struct fal_coord *c, double start);
@@ -460,7 +461,8 @@ void coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer
 
 /* ---- placement.c ---- */
 
-/* What a worker says of the shards.  FAL_EFORMAT, FAL_ELIMIT: it cannot be. */
+/* Takes in a worker's word on the shards.  FAL_EFORMAT, FAL_ELIMIT: the word cannot be
+ * true. */
 int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
 /* An update was told; the job is at its end: `shard` lines, if they are due. */
 void coord_tell_shards(struct fal_coord *c, double now, bool last);
@@ -504,8 +506,8 @@ void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 
 /* ---- external_rounds.c ---- */
 
-/* The job is over: nobody wants any more what was brought and is not over.  What goes
- * wrong of that is of no interest any more. */
+/* The job is over: nobody wants any more the rounds that were brought and are not over.
+ * Errors of these rounds are of no interest any more. */
 void coord_let_go(struct fal_coord *c, double now);
 /* Was the version given, and is kept? */
 bool coord_given(const struct fal_coord *c, uint64_t version);

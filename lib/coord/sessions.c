@@ -155,8 +155,8 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 		    memcmp(older->instance, p->instance, FAL_INSTANCE) != 0)
 			continue;
 		snprintf(p->name, sizeof(p->name), "%s", older->name);
-		/* What came last need not have been said last: if this one is the dead
-		 * one, the other comes back. */
+		/* The HELLO that came last need not have been said last: if this session
+		 * is the dead one, the other session comes back. */
 		coord_later(c, now, older->id, why);
 		return;
 	}
@@ -165,9 +165,9 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 
 /* ---- numerics -------------------------------------------------------------------- */
 
-/* Which fingerprint counts: alone, with numerics = require.  It is that of most keys; of
- * those that have as many, one that is not an impure worker's, and that of the key which
- * stands first in the keyring. */
+/* The fingerprint that counts: alone, with numerics = require.  Most keys have this
+ * fingerprint.  Of fingerprints that as many keys have, one that is not an impure
+ * worker's counts, and then that of the key which stands first in the keyring. */
 
 /* Keys and sessions behind a fingerprint, or a hash of data. */
 struct side {
@@ -219,7 +219,7 @@ side_outweighs(struct side a, struct side b)
 	return a.sessions > b.sessions;
 }
 
-/* One whose fingerprint counts; of equals, the earliest.  NULL: nobody is there. */
+/* A worker whose fingerprint counts; of equals, the earliest.  NULL: none is there. */
 static const struct fal_peer *
 numerics_leader(const struct fal_coord *c)
 {
@@ -276,15 +276,14 @@ coord_numerics(struct fal_coord *c, double now)
 
 /* ---- data of trainers ------------------------------------------------------------ */
 
-/* Whose data count, where trainers have data of their own, by index, and say a hash of
- * them: the job's; or else the hash that most keys have said, and of two that as many
- * have said, that of the key which stands first in the keyring.
+/* The data that count, where trainers have data of their own, by index, and say a hash of
+ * these data: the job's hash; or else the hash that most keys have said, and of two that
+ * as many have said, that of the key which stands first in the keyring.
  *
- * What a key has said is remembered when its sessions are over.  So one that was here
- * first, alone, keeps nobody away for good.  But a key whose word counted when a version
- * was made takes nothing back, and a job that goes on from a snapshot has the data that
- * counted then.
- */
+ * The coordinator remembers the hash that a key has said when the key's sessions are
+ * over.  So a key that was here first, alone, keeps nobody away for good.  But a key
+ * whose word counted when a version was made takes nothing back, and a job that goes on
+ * from a snapshot has the data that counted then. */
 
 static const uint8_t no_data[FAL_DATA_HASH];
 
@@ -724,7 +723,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 					      .task = in.task,
 					      .loss = in.loss,
 					      .hash = m->claim.hash });
-	/* What was claimed ahead waits for nothing. */
+	/* The worker waits for no verdict on a task that was claimed ahead. */
 	const bool waits = !in.nonfinite && in.seq < FAL_PRECLAIMED;
 	struct fal_msg v = { .type = FAL_MSG_VERDICT };
 	v.verdict.round = in.round;
@@ -745,8 +744,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err;
 }
 
-/* What is pushed behind the only claim of its contribution, before its worker can have
- * the ticket, gets that here.  0: nothing of it counts; 1; or FAL_ESTATE. */
+/* A push behind the only claim of its contribution, before its worker can have the
+ * ticket, gets the ticket here.  0: nothing of the push counts; 1; or FAL_ESTATE. */
 static int
 ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg *m,
 	     struct fal_diag *diag)
@@ -794,10 +793,10 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	return err;
 }
 
-/* The part of what it says to have spent that counts: nobody spends more than it is here,
- * but for what its clock runs faster and what came late; the audit holds the trace to
- * twice that (falcon-trace(5)).  Its first line tells also of what was before it joined.
- */
+/* The part that counts of the time that the worker says to have spent.  No worker spends
+ * more time than the worker is here, but for a clock that runs faster and a word that
+ * came late; the audit holds the trace to twice that limit (falcon-trace(5)).  A worker's
+ * first line tells also of the time before the worker joined. */
 static double
 credible(struct fal_peer *p, double now, const struct fal_msg *m)
 {
@@ -859,7 +858,8 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 	if (at == p->oweds && (at == 0 || m->worked.mark < p->answered ||
 			       m->worked.mark > p->owed[0].round))
 		return FAL_OK;
-	/* It comes from far, and its line could not wait: it goes into the next one. */
+	/* The answer comes from far, and its line could not wait: the answer goes into
+	 * the next line. */
 	at = at < p->oweds ? at : 0;
 	p->answered = m->worked.mark + 1;
 	int err = coord_waited(c, p->worker, m);
@@ -989,7 +989,7 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 	struct fal_peer *p = coord_find(c, peer);
 	if (p == NULL)
 		return c->err;
-	/* So long it kept the job from its end: it may be back. */
+	/* The session kept the job from its end until now: the worker may be back. */
 	if (p->greeted)
 		c->trainer.since = now;
 	const bool was_ready = p->ready;

@@ -36,9 +36,9 @@ void fal_post_free(struct fal_post *p);
  * FAL_EFORMAT. */
 int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);
-/* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.
- * FAL_EFORMAT; FAL_ENOMEM: for all that contributions have brought, whose number the
- * peer says.  Free it with fal_shard_say_free. */
+/* The content of the whole SAY of a shard of these blocks; `odd` keeps the text of its
+ * `odd`.  FAL_EFORMAT; FAL_ENOMEM: for all that contributions have brought, whose number
+ * the peer says.  Free the content with fal_shard_say_free. */
 int fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 		     char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
 

@@ -276,9 +276,9 @@ fal_rack_pieces(const struct fal_rack *r,
 	return each_piece(r, false, 64, each, arg);
 }
 
-/* Can the piece be a part of what its shard is to be?  In a move all shards have the same
- * numbers.  Where none is here, the piece has at least the values of all that its numbers
- * name: what is made of it then takes memory in proportion to it. */
+/* Can the piece be a part of the shard to come?  In a move all shards have the same
+ * numbers.  If no shard is here, the piece has at least the values of all that its
+ * numbers name: a shard made of the piece then takes memory in proportion to it. */
 static bool
 is_credible(const struct fal_rack *r, const struct fal_rack_piece *piece, size_t values)
 {

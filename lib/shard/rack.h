@@ -77,14 +77,15 @@ bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
 /* Hands all pieces of a move that are for shards elsewhere to `each`, about a mebibyte of
- * a version at a time; `each` may take the image.  What `each` returns below 0 is
- * returned. */
+ * a version at a time; `each` may take the image.  Returns a value below 0 that `each`
+ * returns. */
 int fal_rack_pieces(const struct fal_rack *r,
 		    int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
 		    void *arg);
-/* Shard `to`, which is here, gets that; what it has already counts once, and what is of a
- * move that never was is passed over.  What is here gets it from what is here by
- * fal_rack_order.  FAL_EFORMAT, FAL_EINVAL: it cannot be a part of it. */
+/* Shard `to`, which is here, gets the piece.  A part that the shard has already counts
+ * once, and a piece of a move that never was is passed over.  Shards here get the pieces
+ * of shards here by fal_rack_order.  FAL_EFORMAT, FAL_EINVAL: the piece cannot be a part
+ * of the shard. */
 int fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece);
 
 /* The blocks of shard `i`. */

@@ -13,8 +13,8 @@
 
 struct shard_round {
 	uint64_t round; /* first: they stand in its order */
-	bool late;      /* its version is still to be made: the store does not know it */
-	bool ahead;     /* its end is ordered */
+	bool late;      /* the store does not know the round: its version is to be made */
+	bool ahead;     /* the round's end is ordered */
 	uint32_t skipped; /* tasks, while it is late */
 	struct fal_facts is;
 };
@@ -31,8 +31,8 @@ struct fal_shard {
 		struct fal_cid id, fills;
 	} *early;
 	size_t earlies, early_cap;
-	/* What is carried out in its order: the first one waits for its round, or for the
-	 * squares of other shards, the others for it. */
+	/* Orders that the shard carries out in sequence: the first one waits for its
+	 * round, or for the squares of other shards, the others for the first one. */
 	struct waiting {
 		struct fal_shard_order order;
 		bool asked; /* SQUARES was said */
@@ -224,7 +224,7 @@ fal_shard_became(struct fal_shard *s)
 {
 	fal_store_became(s->store);
 	if (s->holds && s->held >= fal_store_oldest(s->store))
-		(void)hold(s, s->held); /* it is one of those */
+		(void)hold(s, s->held); /* the held version is kept */
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
@@ -526,7 +526,7 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	return FAL_OK;
 }
 
-/* What it is clipped by. */
+/* Says the squares by which the order is clipped. */
 static void
 say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -540,8 +540,8 @@ say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 	say(s, &are);
 }
 
-/* What waits first is the end of a round, and behind it the step of that alone: blocks
- * that have all of it are stepped meanwhile. */
+/* Steps early the blocks that have all of a round, where the end of that round waits
+ * first, and behind it the step of that round alone. */
 static void
 step_early(struct fal_shard *s, const struct shard_round *open)
 {
@@ -559,7 +559,7 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	(void)fal_store_make(s->store, &how);
 }
 
-/* Its turn has come. */
+/* Carries out the order whose turn has come. */
 static int
 carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 {

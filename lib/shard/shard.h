@@ -1,12 +1,11 @@
 /* A shard: a range of a job's blocks as a pure state machine that is fed by messages.
  *
- * From the coordinator come orders, in their order; from workers come pushes, each with
- * the coordinator's ticket; what it has to say waits until it is fetched.  It knows
+ * The coordinator sends orders, in their order; workers send pushes, each with the
+ * coordinator's ticket; the shard's words wait until they are fetched.  The shard knows
  * rounds by their numbers and never sees the ledger or the scheduler.  No I/O, no clock.
  *
- * Owns lib/store, and is its only user.  Calls that can fail return 0 or a negative
- * enum fal_err.
- */
+ * The shard owns lib/store, and is its only user.  Calls that can fail return 0 or a
+ * negative enum fal_err. */
 #ifndef FAL_SHARD_SHARD_H
 #define FAL_SHARD_SHARD_H
 
@@ -113,19 +112,21 @@ struct fal_shard_order {
 	const float *params;       /* PUT, as `exps`: borrowed */
 	const int8_t *exps;
 };
-/* 0; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
- * has tasks; FAL_EINVAL, FAL_ESTATE: what no coordinator says.  What is asked of a round
- * that is over here is answered by nothing done, other orders for rounds that are not
- * open are passed over.  END and what follows it in enum fal_order_kind are carried out
- * in their order, whatever the first of them waits for; all others at once, but a round
- * on a version that is still to be made opens with that. */
+/* 0; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock has tasks;
+ * FAL_EINVAL, FAL_ESTATE: an order that no coordinator gives.  For a round that is over
+ * here, the shard only gives the answer that an order asks for.  The shard passes over
+ * other orders for rounds that are not open.  The shard carries out END and the kinds
+ * behind END in enum fal_order_kind in their order, whatever the first of them waits for;
+ * all others at once, but a round on a version that is still to be made opens with that
+ * version. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
-/* Block records for a contribution; those of other shards' blocks are passed over, and so
- * is all of it when its round is over.  A round that OPEN has not come to yet is opened
- * by the ticket.  Each record stands alone: those that are good count whatever else is in
- * the push, as far as it can be read, so that shards need not know of each other's.
- * 0, also where the contribution is fenced: it has not heard of it yet;
+/* Block records for a contribution; the shard passes over records of other shards'
+ * blocks, and over all records when their round is over.  The ticket opens a round that
+ * OPEN has not come to yet.  Each record stands alone: good records count whatever else
+ * is in the push, as far as the push can be read, so that shards need not know of each
+ * other's records.
+ * 0, also where the contribution is fenced: its worker has not heard of the fence yet;
  * or why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault.
  */
 int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,

@@ -64,8 +64,8 @@ struct fal_image_run {
 	uint32_t first, count;
 	size_t values;
 };
-/* What `from`, of the blocks `run`, has of `of`, which are some of them: in `out`, which
- * borrows it. */
+/* Cuts the part of the blocks `of`, which are some of the blocks `run`, from the image
+ * `from` of `run`: in `out`, which borrows the part. */
 void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 		   const struct fal_image_run *of, struct fal_image *out);
 /* Are these the same numbers? */
@@ -95,13 +95,13 @@ struct fal_brought {
 
 /* The most that a store has at a time, for whoever counts its bytes. */
 struct fal_store_most {
-	uint32_t versions; /* that are kept, the newest with them, */
+	uint32_t versions; /* versions kept, the newest with them, */
 	/* … and so many more, until the next one is whole everywhere: what a shard has of
 	 * the newest while it makes that, and what other shards may lack tasks of. */
 	uint32_t beyond;
 	uint32_t rounds; /* sums: of open ones, and what is collected of others */
 	uint32_t lines;
-	bool deltas; /* they bring changes of weights */
+	bool deltas; /* the rounds bring changes of weights */
 	bool outer;  /* lines are pushed by an outer step */
 };
 

@@ -118,7 +118,7 @@ checksums(const struct round *r, uint32_t b)
 	return all;
 }
 
-/* What a record has added to a block, as its checksum. */
+/* A record's addition to a block, as its checksum. */
 struct added {
 	uint32_t block;
 	uint64_t checksum; /* of its values, in the quantum of `exponent` */

@@ -304,7 +304,7 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 }
 
 /* The version, newer than all old ones, becomes an old one; its values are copied, as by
- * copy_params.  Of more than are kept the oldest goes. */
+ * copy_params.  The oldest goes where there are more than are kept. */
 static void
 put_by(struct fal_store *s, uint64_t version, const float *params, const int8_t *exps)
 {
@@ -469,7 +469,7 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-/* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
+/* A step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
  * `divisor` samples. */
 struct store_step {
 	const struct fal_sum *sum;
@@ -480,7 +480,8 @@ struct store_step {
 	int8_t *exps;
 	struct fal_reach *reach;
 	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
-	/* That whose memory gets what a block was; NULL: nobody asks for that. */
+	/* The sum whose memory gets the values that a block had before; NULL: nobody asks
+	 * for these values. */
 	struct fal_sum *keeps;
 };
 
@@ -778,7 +779,7 @@ make_due(void *of, uint32_t i, uint32_t thread)
 	some->made++;
 }
 
-/* What may be made is. */
+/* Makes the blocks that may be made. */
 static void
 make_dues(struct fal_store *s, const struct round *r)
 {
@@ -964,8 +965,8 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 
 /* ---- images ----------------------------------------------------------------------- */
 
-/* Of the versions before the newest, from `from` on, those that follow each other up to
- * it. */
+/* The count of versions before the newest, from `from` on, that follow each other up to
+ * the newest. */
 static uint32_t
 olds_of(const struct fal_store *s, uint64_t from)
 {

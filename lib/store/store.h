@@ -132,15 +132,15 @@ struct fal_unstepped {
 	struct fal_largest by;
 };
 
-/* What becomes of an open round, after which it is forgotten.  All but drop need it
+/* The end of an open round, which the store then forgets.  All but drop need the round
  * complete.
- * merge: its gradients are collected for the next update.  FAL_ELIMIT.
- * add: weight · its change of the weights is collected for the next update.
- * revise: collected as DynSGD by version (schemes.md, dynsgd): it is one of the changes
- *   of slot `slot`; the d-th to come changes what the slot has contributed by (u - U)/d,
- *   so that it always is their mean.  Returns d.
- * Both count a block that they leave out as unchanged, and add it to *out.
- * drop: thrown away, complete or not. */
+ * merge: collects the round's gradients for the next update.  FAL_ELIMIT.
+ * add: collects weight · the round's change of the weights for the next update.
+ * revise: collects the change as DynSGD by version (schemes.md, dynsgd): the change is
+ *   one of the changes of slot `slot`; the d-th to come changes what the slot has
+ *   contributed by (u - U)/d, so that it always is their mean.  Returns d.
+ * Both count a block that they leave out as unchanged, and add this block to *out.
+ * drop: throws the round away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
 void fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 			 struct fal_unstepped *out);
@@ -178,9 +178,9 @@ struct fal_store_line_step {
 struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
 					 const struct fal_store_line_step *step);
 void fal_store_push(struct fal_store *s, uint32_t line, double weight);
-/* What was collected, changes of weights, becomes the step of an outer optimiser with
- * Nesterov's momentum, which begins with none and is kept until slots are forgotten: it
- * is slot 0, of which nobody revises anything then. */
+/* The collected changes of weights become the step of an outer optimiser with Nesterov's
+ * momentum.  The momentum begins with none and is kept until slots are forgotten: this
+ * momentum is slot 0, and nobody revises anything of slot 0 then. */
 void fal_store_outer(struct fal_store *s, double rate, double momentum);
 bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
@@ -189,12 +189,12 @@ void fal_store_forget_lines(struct fal_store *s);
 /* Nothing more will come to the slots below `below`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
-/* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
+/* Applies the collected changes: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`, but for divisor 0, where they are no step, and, with optim.clip, clipped by
  * the summed `squares` of the whole model; changes of weights by plain addition.  Moves
  * to the next version and its exponents.  A block whose mean gradient leads out of the
  * numbers, or that would not be finite any more, or its state, stays as it is and is
- * counted in what is returned.  So does line_step.  Parameters are always finite. */
+ * counted in the result.  The same holds for line_step.  Parameters are always finite. */
 struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double divisor,
 				    double squares);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.

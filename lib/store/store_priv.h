@@ -42,11 +42,12 @@ struct old {
 };
 
 /* The next version, which is made, block by block, where the newest one was: each block
- * as soon as it has all its tasks.  What is not made so is left to the step, which makes
- * of all blocks what it would have made of them at once.
+ * as soon as it has all its tasks.  The step makes the blocks that are left, and makes of
+ * all blocks the same as if the step had made all at once.
  *
- * Till then the version before is had whole, as a fill may need it, and without memory of
- * its own: what a block had is where its sum was, which nobody needs any more. */
+ * Till then the store has the whole version before, as a fill may need this version,
+ * without memory of its own: the values that a block had are in the memory of its sum,
+ * which nobody needs any more. */
 struct making {
 	bool on;
 	struct fal_store_make how;
@@ -109,7 +110,7 @@ struct fal_store {
 	float *params, *state;
 	float *average;          /* of the versions; NULL: none is asked for */
 	struct fal_reach *reach; /* by block */
-	uint64_t steps;          /* that `state` has had */
+	uint64_t steps;          /* steps that `state` has had */
 	int8_t *exps;
 	struct range *range; /* by block */
 	struct making *making;

@@ -260,8 +260,8 @@ struct company {
 		uint32_t machine;
 		bool works;
 	} member[2 * MAX_WORKERS * (MAX_RESTARTS + 1)]; /* by id, from 1 */
-	uint64_t last;                                  /* that had no finite result */
-	bool alone; /* … as the job failed for that: all who worked have its key */
+	uint64_t last; /* the last worker without a finite result */
+	bool alone;    /* … as the job failed for that: all who worked have its key */
 };
 
 static bool

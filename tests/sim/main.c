@@ -402,7 +402,8 @@ play_known(struct totals *t)
 	/* each gradient that was not finite waited for a machine that hung, twice as long
 	 * as the one before */
 	play(24942, &none, t);
-	/* who worked had crashed, unnoticed, and the suspects were never tried */
+	/* the workers at work had crashed, unnoticed, and the suspects were never tried
+	 */
 	play(40827, &none, t);
 	/* two levels, as they were first drawn */
 	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };

@@ -398,9 +398,10 @@ mix(uint32_t side[static FAL_LANES], const uint32_t *v, size_t n)
 		side[i % FAL_LANES] = mixed(side[i % FAL_LANES] ^ v[i]);
 }
 
-/* What is said of a task that gave this.  In three clusters of four it is not the hash of
- * agent.h, which costs as much as all else that a worker does here: whoever compares
- * what two keys say sees no more of it than that other sums have another one. */
+/* The task hash that the worker says of a task with this result.  In three clusters of
+ * four the hash is not that of agent.h, which costs as much as all else that a worker
+ * does here: a comparison of two keys' words shows no more of the hash than that other
+ * sums have another one. */
 static void
 say_what_came(const struct worker *w, const struct fal_run *run,
 	      uint8_t out[static FAL_TASK_HASH])

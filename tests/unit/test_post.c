@@ -218,7 +218,7 @@ pieces_have_a_limit(void **state)
 	fal_shard_say_free(&s);
 }
 
-/* What a peer says to be so much, and there is no memory for, ends its session alone. */
+/* A peer's count for which there is no memory ends the peer's session alone. */
 static void
 more_than_there_is_room_for(void **state)
 {

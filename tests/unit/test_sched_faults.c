@@ -904,8 +904,8 @@ a_suspect_does_what_the_lost_had(void **state)
 	check((int64_t)sched->pool.over, 10, "clocks");
 }
 
-/* One of many results that are not finite waits for a suspect that hangs, not each: who
- * is left retries the others. */
+/* A suspect that hangs holds up one of many results that are not finite, not each: the
+ * worker that is left retries the others. */
 static void
 who_hangs_is_back_for_one_retry(void **state)
 {

@@ -195,8 +195,8 @@ unknown_suites(void **state)
 	assert_int_equal(refused, has_aes() ? 254 : 255);
 }
 
-/* So many as a coordinator may have of its peers: more than the system has mappings for,
- * if each key took some of its own. */
+/* Seals of as many peers as a coordinator may have: more than the system has mappings
+ * for, if each key took some of its own. */
 static void
 seals_of_many_sessions(void **state)
 {

@@ -71,7 +71,7 @@ end(void **state)
 	return 0;
 }
 
-/* What a contribution has brought to a round. */
+/* The blocks that a contribution has brought to a round, and their checksum. */
 static struct fal_brought
 brought_by(uint64_t round, struct fal_cid id)
 {

@@ -316,7 +316,7 @@ add_blocks(struct fal_store *s, const float *g, uint64_t round, uint32_t first,
 	fal_sum_free(sum);
 }
 
-/* What a step is clipped by, where it is. */
+/* The squares by which a step is clipped, where the step is clipped. */
 static double
 squares_of(struct fal_store *s)
 {

@@ -90,8 +90,8 @@ on_any(void *arg, struct fal_trace_line *l)
 	return l->cut ? 0 : on_count(arg, l);
 }
 
-/* What a job went on from before does not count; a gap counts as many lines as it
- * stands for, a later restart may take back an earlier one. */
+/* Lines that a restart takes back do not count; a gap counts as many lines as it stands
+ * for; a later restart may take back an earlier one. */
 static void
 test_restarts(void **state)
 {
