@@ -4,10 +4,6 @@
 #include "base/mem.h"
 #include "trace/writer.h"
 
-#include <stdlib.h>
-
-enum { BESIDE = 1 << 20 }; /* bytes of memory that no history takes */
-
 static void
 send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 {
@@ -47,11 +43,8 @@ ps_follow(struct ps_server *s, struct ps_session *session)
 		      &(struct fal_ev_now){ r->chain.link });
 	fal_put_bytes(&history, now.p, now.n);
 	fal_put_u8(&history, '\n');
-	/* The history is long: the memory that the job needs beside it is not for an
-	 * observer. */
-	void *room = fal_realloc(NULL, 2 * history.n + BESIDE, 1);
-	session->follows = history.err == FAL_OK && room != NULL;
-	free(room);
+	/* Sending copies the history. */
+	session->follows = history.err == FAL_OK && fal_memory_left(2 * history.n);
 	if (session->follows)
 		send_lines(session, history.p, history.n);
 	if (!session->live || s->saved || !session->follows)

@@ -96,6 +96,18 @@ fal_strdup(const char *s)
 	return copy;
 }
 
+bool
+fal_memory_left(size_t n)
+{
+	const size_t all = n + ((size_t)1 << 20);
+	void *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+	if (p == MAP_FAILED)
+		return false;
+	munmap(p, all);
+	return true;
+}
+
 void
 fal_out_of_memory(void)
 {

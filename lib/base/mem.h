@@ -7,6 +7,7 @@
 #ifndef FAL_BASE_MEM_H
 #define FAL_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* n·size zeroed bytes, or NULL.  n or size may be 0: a unique pointer comes back.
@@ -46,6 +47,12 @@ fal_grow(void **p, size_t *cap, size_t need, size_t size)
 char *fal_strdup(const char *s);
 
 enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
+
+/* Could n bytes be had for a peer, with 1 MiB left for the program itself?  What a
+ * session causes in small pieces is asked for once, before the session begins, and then
+ * is not checked.  By a mapping: malloc(3) may have n bytes where nothing more can be
+ * mapped. */
+bool fal_memory_left(size_t n);
 
 /* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);

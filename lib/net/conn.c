@@ -442,16 +442,8 @@ open_now(struct fal_chan *c)
 		c->ops.on_open(c->ops.arg, c);
 }
 
-/* Is there memory for a connection, its handshake and the start of its session?  Where
- * there is none the peer is refused, as a lack later on would end this process. */
-static bool
-has_room(void)
-{
-	void *room = fal_realloc(NULL, FAL_CHAN_AHEAD + 65536, 1); /* untouched */
-	const bool there = room != NULL;
-	free(room);
-	return there;
-}
+/* What a connection, its handshake and the start of its session take of memory. */
+#define SESSION_BYTES (FAL_CHAN_AHEAD + 65536)
 
 /* The peer's half of the handshake; false: nothing more can be done with the input. */
 static bool
@@ -462,7 +454,7 @@ greet(struct fal_chan *c)
 	struct fal_diag d;
 	const uint8_t *in = c->in.p + c->in.from;
 	const size_t n = arrived(c);
-	if (c->server && !has_room()) {
+	if (c->server && !fal_memory_left(SESSION_BYTES)) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
 		return true;
 	}
@@ -902,7 +894,7 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	struct sockaddr_storage ss = { 0 };
 	char ip[INET6_ADDRSTRLEN] = "?";
 	struct fal_chan *c;
-	if (!has_room() || fal_chan_new(at->loop, opt, ops, &c) < 0)
+	if (!fal_memory_left(SESSION_BYTES) || fal_chan_new(at->loop, opt, ops, &c) < 0)
 		return FAL_ELIMIT;
 	c->server = true;
 	(void)fal_chan_stream(c, at->type == UV_TCP); /* cannot fail without a socket */

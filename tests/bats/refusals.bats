@@ -158,7 +158,7 @@ them = [socket.socket(socket.AF_UNIX) for i in range(200)]
 for it in them:
     it.setblocking(False)
     it.connect_ex("sock")
-time.sleep(3)'
+time.sleep(3) # all are there and say nothing, for longer than it takes to accept them'
 	kill -0 "$ps"
 	prlimit --pid "$ps" --as=unlimited:
 	work b --lanes 1
@@ -166,8 +166,8 @@ time.sleep(3)'
 }
 
 @test "who looks on where there is no memory for it is sent away, the job goes on" {
-	local n
-	job=(--set job.epochs=100 tiny.job)
+	local n them=()
+	job=(--set job.epochs=1000 tiny.job)
 	at_unix
 	slow a 1 3000
 	at_clock 100
@@ -175,10 +175,13 @@ time.sleep(3)'
 	prlimit --pid "$ps" --as=$(((n + RANDOM % 3000) * 1024)):
 	for _ in $(seq 30); do
 		timeout 5 falcon-stat -k "$keys/observe.key" "$ready" >/dev/null 2>&1 &
-		started+=("$!")
+		them+=("$!")
 	done
-	sleep 4
-	kill -0 "$ps"
+	for n in "${them[@]}"; do
+		wait "$n" || : # it is sent away, or its time is over
+	done
+	n=$(grep -cF '"ev":"ledger"' "$state/trace.jsonl")
+	at_clock $((n + 1))
 }
 
 # OpenBLAS tries for ever to map its 128 MiB a thread; libuv's threads abort.
