@@ -721,9 +721,8 @@ void ps_above_left(struct ps_server *s);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 
-/* Is there memory for this rule (NULL: that in force) with so many workers more than
- * there are, and `more` bytes?  Or what is too much.  What nobody has come to share makes
- * room, and is shared with nobody then. */
+/* Is there memory for this rule (NULL: the rule in force) with so many workers more than
+ * there are, and `more` bytes?  Returns what fal_need_allowed returns. */
 int ps_affords(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 	       uint64_t more, struct fal_diag *why);
 

@@ -745,8 +745,8 @@ on_fenced(struct fal_coord *c, double now, uint32_t shard,
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
-/* Charges the worker and ends its session, as if the worker had pushed the refused
- * records here. */
+/* Ends the worker's session, as if the worker had pushed the refused records here, and
+ * charges its key where no honest worker makes such records. */
 static void
 on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {

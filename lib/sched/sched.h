@@ -248,13 +248,8 @@ bool fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
 /* Everything is over, and applied. */
 bool fal_sched_done(const struct fal_sched *s);
 
-/* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
- * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
- * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
- * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  The worker is sent a version
- * before its first grant; `has`: the worker was sent the newest one already. */
-/* What was measured of a worker, for a scheduler that comes later.  Seconds; of what was
- * not, 0, of `fixed` -1. */
+/* Measurements of a worker, for a scheduler that comes later.  Seconds; 0 for what was
+ * not measured, -1 for `fixed`. */
 struct fal_history {
 	uint32_t lanes;                       /* at which */
 	double task_s, fixed, eval_s, push_s; /* a full task takes so long, … */
@@ -273,6 +268,10 @@ struct fal_join {
 	double task_s, fixed, rtt;
 	struct fal_history was; /* known of it; lanes 0: nothing */
 };
+/* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
+ * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
+ * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
+ * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL. */
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* It has so many lanes from now on, all of them in use, each with `task_s` for a task as
