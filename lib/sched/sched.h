@@ -271,7 +271,8 @@ struct fal_join {
 /* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
  * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
  * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
- * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL. */
+ * `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  The worker is sent a version
+ * before its first grant. */
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* It has so many lanes from now on, all of them in use, each with `task_s` for a task as
