@@ -442,7 +442,7 @@ open_now(struct fal_chan *c)
 		c->ops.on_open(c->ops.arg, c);
 }
 
-/* What a connection, its handshake and the start of its session take of memory. */
+/* Memory of a connection, its handshake and the start of its session. */
 #define SESSION_BYTES (FAL_CHAN_AHEAD + 65536)
 
 /* The peer's half of the handshake; false: nothing more can be done with the input. */
