@@ -21,8 +21,9 @@ struct player_item {
 	uint64_t round;
 	uint32_t task;
 	struct fal_cid fills;
-	double from; /* not before: the worker has the round's version */
-	double ends; /* negative: no lane began with it */
+	uint32_t seq; /* of the contribution for which it is claimed ahead; 0: none */
+	double from;  /* not before: the worker has the round's version */
+	double ends;  /* negative: no lane began with it */
 	double task_s;
 };
 
@@ -107,28 +108,37 @@ player_take(struct player *w, size_t i, double at)
 	return it;
 }
 
+/* Does the task go into the part? */
 static bool
-holds_of(const struct player *w, uint64_t round)
+is_of(const struct player_item *it, const struct player_part *p)
+{
+	return p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
+	       (it->seq != 0 ? p->seq == it->seq : p->seq < FAL_PRECLAIMED);
+}
+
+static bool
+holds_of(const struct player *w, const struct player_part *p)
 {
 	for (size_t i = 0; i < w->n; i++)
-		if (w->q[i].round == round)
+		if (is_of(&w->q[i], p))
 			return true;
 	return false;
 }
 
-/* Pushes the rounds of which the worker holds no more tasks; forgets those of which it
+/* Pushes the parts for which the worker holds no more tasks; forgets those in which it
  * won none. */
 static void
 player_push(struct player *w, double at)
 {
 	for (size_t i = 0; i < w->parts; i++) {
 		struct player_part *p = &w->part[i];
-		if (!isinf(p->arrives) || holds_of(w, p->round))
+		if (!isinf(p->arrives) || holds_of(w, p))
 			continue;
+		const double ticket = p->seq < FAL_PRECLAIMED ? w->ticket : 0;
 		if (p->seq == 0)
 			w->part[i--] = w->part[--w->parts];
 		else
-			p->arrives = at + w->ticket + w->machine->push_s + w->way;
+			p->arrives = at + ticket + w->machine->push_s + w->way;
 	}
 }
 
@@ -151,12 +161,12 @@ player_part(struct player *w, const struct player_item *it)
 {
 	for (size_t i = 0; i < w->parts; i++) {
 		struct player_part *p = &w->part[i];
-		if (p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
-		    isinf(p->arrives))
+		if (is_of(it, p) && isinf(p->arrives))
 			return p;
 	}
 	FAL_XGROW(w->part, w->part_cap, w->parts + 1);
-	w->part[w->parts] = (struct player_part){ it->round, it->fills, 0, INFINITY };
+	w->part[w->parts] =
+		(struct player_part){ it->round, it->fills, it->seq, INFINITY };
 	return &w->part[w->parts++];
 }
 
@@ -179,6 +189,7 @@ player_grant(struct player *w, const struct fal_act *a, const struct fal_round_i
 		w->q[at] = (struct player_item){ .round = a->round,
 						 .task = a->first + i,
 						 .fills = a->fills,
+						 .seq = a->cid.seq,
 						 .from = fmax(from, now + w->way),
 						 .ends = -1 };
 	}
@@ -476,7 +487,8 @@ join(struct game *g, uint32_t i)
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
 			      .fixed = m->fixed,
 			      .rtt = m->rtt_s };
-	/* If tasks move, a worker may push only tasks whose claims have been answered. */
+	/* If tasks move, a worker may push only tasks whose claims have been answered, or
+	 * which are claimed ahead. */
 	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
 	g->worker[i] = (struct player){ .machine = m,
 					.way = m->rtt_s / 2,
@@ -496,7 +508,9 @@ begin_game(struct game *g)
 	g->grid.epochs = (uint32_t)((g->conf->warm + g->conf->clocks + g->conf->most) /
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);
-	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
+	struct fal_sched_conf conf = { .policy = g->conf->policy,
+				       .grid = g->grid,
+				       .preclaims = true };
 	g->worker = fal_xcalloc(c->machines, sizeof(*g->worker));
 	fal_heap_reserve(&g->next, c->machines);
 	g->s = fal_sched_new(&conf);

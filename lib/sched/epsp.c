@@ -62,12 +62,13 @@ transfer(struct fal_sched *s, double now, uint32_t *sure)
 		return false;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	struct fal_node *n = fal_last_unstarted(s, d);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
-	    fal_project(s, r, fal_load_queued(r), fal_load_of(s, n->round, n->task),
-			now) +
-			    move_cost(s, r) >=
-		    d->finish)
+	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
 		return false;
+	const double finish = fal_project(s, r, fal_load_queued(r),
+					  fal_load_of(s, n->round, n->task), now);
+	if (finish + move_cost(s, r) >= d->finish)
+		return false;
+	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
 	*sure = FAL_NONE;
 	fal_move(s, n, r, now);
 	return true;
@@ -84,11 +85,14 @@ clone(struct fal_sched *s, double now, uint32_t *sure)
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	const struct fal_load none = { 0 };
 	const struct fal_node *n = fal_uncloned(d);
-	double doubt = 0.1 * fal_task_s(s, r, r->lanes);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task) ||
-	    d->finish <= fal_project(s, r, none, fal_load_of(s, n->round, n->task), now) +
-				 doubt + r->rtt)
+	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
 		return false;
+	const double doubt = 0.1 * fal_task_s(s, r, r->lanes);
+	const double finish =
+		fal_project(s, r, none, fal_load_of(s, n->round, n->task), now);
+	if (d->finish <= finish + doubt + r->rtt)
+		return false;
+	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
 	*sure = FAL_NONE;
 	fal_clone_head(s, d, r, now);
 	return true;

@@ -163,7 +163,9 @@ project(struct fal_sched *s, struct fal_worker *w, double now)
 	heap_put(&s->takers, slot, takes,
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
-	heap_put(&s->donors, slot, moves && load.tasks > w->lanes, late_first);
+	heap_put(&s->donors, slot,
+		 moves && load.tasks > w->lanes && fal_last_unstarted(s, w) != NULL,
+		 late_first);
 	heap_put(&s->runners, slot, active && !w->trial && fal_uncloned(w) != NULL,
 		 late_first);
 }
@@ -220,15 +222,25 @@ is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal
 	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
 }
 
+/* Do tasks stay with `w` though they could move?  A claim costs its clock a round trip;
+ * tasks that are claimed ahead cost the clock what others would have saved. */
+static bool
+is_firm(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return s->is.shared && w->helps > 1 && w->help_s < w->rtt;
+}
+
 /* Can nobody else get the task while `w` has it?  Neither does it move, nor is it run
- * twice, as what is on trial is, or in a retry. */
+ * twice, as what is on trial is, or in a retry.  firm: it is granted for the first time,
+ * to a worker whose tasks stay. */
 static bool
 is_its_own(const struct fal_sched *s, const struct fal_worker *w,
-	   const struct fal_round *r, uint32_t task)
+	   const struct fal_round *r, uint32_t task, bool firm)
 {
 	const struct fal_node *n = fal_holders(r, task);
-	return s->conf.preclaims && (!s->is.moves || is_alone(s, w, r)) && !r->delta &&
-	       !w->trial && !w->group && n->other == NULL && !fal_retried(s, r, task);
+	return s->conf.preclaims && (!s->is.moves || firm || is_alone(s, w, r)) &&
+	       !r->delta && !w->trial && !w->group && n->other == NULL &&
+	       !fal_retried(s, r, task);
 }
 
 /* The task is claimed as it is granted: each grant is a contribution of its own. */
@@ -252,7 +264,7 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
  * `w`. */
 static void
 give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
-     double now)
+     bool firm, double now)
 {
 	struct fal_node *n = s->spare_node, *after = w->tail;
 	struct fal_node **held = &r->held[task - r->ledger.first];
@@ -290,7 +302,7 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 	fal_holds_give(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	if (is_its_own(s, w, r, task))
+	if (is_its_own(s, w, r, task, firm))
 		preclaim(s, w, r, act, task);
 	else
 		fal_emit_task(s, act, task);
@@ -330,7 +342,7 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	from->work.out++;
 	to->work.in++;
 	revoke(s, from, r, task);
-	give(s, to, r, task, now);
+	give(s, to, r, task, false, now);
 	fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
@@ -344,7 +356,7 @@ fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *
 	if (n == NULL)
 		return;
 	to->work.cloned++;
-	give(s, to, n->round, n->task, now);
+	give(s, to, n->round, n->task, false, now);
 	fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task);
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
@@ -484,7 +496,7 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	w->tried = true;
 	*granted = true;
 	fal_ledger_log(&r->ledger, kind, w->id, 0, task);
-	give(s, w, r, task, now);
+	give(s, w, r, task, kind == FAL_ENTRY_GRANT && is_firm(s, w), now);
 }
 
 /* The cost of planning a task of so many samples more for `w`. */

@@ -85,7 +85,11 @@ struct fal_worker {
 	double eval_s;                /* EWMA of a full eval task's seconds; 0: unknown */
 	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
 	double wait_s;                /* its last task was done → its claim was heard */
-	double rtt, pong;             /* a round trip; its last one */
+	/* Seconds that others have saved of this clock, or could have, as they took tasks
+	 * from it, at most; the mean of that over so many clocks, but for the first. */
+	double helped, help_s;
+	uint32_t helps;
+	double rtt, pong; /* a round trip; its last one */
 	/* seconds; of tasks, of lanes that are no crowd */
 	struct fal_recent turn[FAL_TURNS];
 

@@ -131,8 +131,10 @@ ops_new_session(struct cluster *c, uint32_t peer)
 void
 ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
-	c->seen[SEEN_PRECLAIMED] +=
-		m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
+	const bool ahead = m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
+	c->seen[SEEN_PRECLAIMED] += ahead;
+	c->seen[SEEN_FIRM] +=
+		ahead && fal_rule_traits(&fal_coord_policy_now(c->coord)->rule).moves;
 	if (m->type != FAL_MSG_PUSH)
 		return;
 	const bool blank = fal_ticket_blank(&m->push.ticket);

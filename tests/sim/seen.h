@@ -18,6 +18,7 @@ enum seen {
 	SEEN_DRAIN_IN_CLONE,   /* a worker leaves while it runs what another one runs, too
 				*/
 	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
+	SEEN_FIRM,             /* … where tasks move */
 	SEEN_UNTICKETED,       /* a push came behind its claim, without a ticket, */
 	SEEN_UNTICKETED_LATE,  /* … which was lost, or fenced, meanwhile */
 	SEEN_BEGUN,            /* a task began before its version was here, */

@@ -365,6 +365,70 @@ who_is_alone_claims_ahead(void **state)
 	}
 }
 
+/* The contribution for which a task of the open clock is claimed ahead, or `own`. */
+static uint32_t
+seq_of(uint32_t task, uint32_t own)
+{
+	const struct fal_ltask *t = fal_ledger_task(ledger(), task);
+	return t->due ? ledger()->contrib[t->contrib].id.seq : own;
+}
+
+/* A clock of a task for each of two workers, the second of which is done `later` than
+ * the other.  Returns how many tasks were claimed ahead. */
+static uint32_t
+clock_of_two(uint64_t clock, double rtt, double task_s, double later)
+{
+	uint32_t ahead = 0;
+	open_clock(clock);
+	const double begun = now;
+	for (uint32_t id = 1; id <= 2; id++) {
+		check(worker[id].n, 1, "a task");
+		const uint32_t task = worker[id].q[0].task,
+			       seq = seq_of(task, worker[id].seq++);
+		worker[id].n = 0;
+		fal_sched_pong(sched, now, id, rtt, clock);
+		now = begun + task_s + (id == 2 ? later : 0);
+		ahead += seq >= FAL_PRECLAIMED;
+		check(claim_as(id, task, seq, none, task_s), 1, "claim");
+		fal_sched_arrived(sched, now, current(), (struct fal_cid){ id, seq }, 1,
+				  true);
+	}
+	complete(current());
+	return ahead;
+}
+
+/* Tasks are claimed ahead where a claim takes longer than others would save: the last
+ * worker is late by more than another one takes for its task, and for hearing of it. */
+static void
+firm_where_help_saves_less_than_a_claim(void **state)
+{
+	struct fal_rng r =
+		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 2);
+	for (int i = 0; i < 40; i++) {
+		const double rtt = 0.001 * (1 + fal_rng_below(&r, 100)), task_s = 0.1;
+		const bool firm = fal_rng_below(&r, 2) == 0;
+		const double help = rtt * (firm ? 0.5 : 2);
+		struct fal_policy p =
+			policy_of(fal_rng_below(&r, 2) == 0 ? "epsp" : "epsp:1");
+		p.no_clones = true;
+		fal_policy_entry(&p, "a")->share = 1;
+		fal_policy_entry(&p, "b")->share = 1;
+		preclaims = true;
+		begin_with(&p, 2, 0);
+		join_as(1, "a", 1, 1, task_s);
+		join_as(2, "b", 1, 1, task_s);
+		check(clock_of_two(0, rtt, task_s, 1), 0, "of the first clock");
+		/* The first clock knows no speeds, and does not count. */
+		check(clock_of_two(1, rtt, task_s, task_s + rtt + help), 0,
+		      "of the second");
+		for (uint64_t c = 2; c < 5; c++)
+			check(clock_of_two(c, rtt, task_s, task_s + rtt + help),
+			      firm ? 2 : 1, "claimed ahead");
+		fal_policy_free(&p);
+		end(state);
+	}
+}
+
 /* Who was alone, and stands still though it answers, keeps nothing from who has come. */
 static void
 alone_and_hung(void **state)
@@ -654,6 +718,7 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(who_is_alone_claims_ahead),
+		TEST(firm_where_help_saves_less_than_a_claim),
 		TEST(alone_and_hung),
 		TEST(alone_again),
 		TEST(a_turn_is_not_late),
