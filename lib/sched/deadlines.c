@@ -475,12 +475,13 @@ longest(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kin
 	return w->trial ? d : fal_max(d, FAL_MOST_TIMES * deadline(s, w, kind, 0));
 }
 
-/* Takes in that contribution `c` is owed, if it is due before `o`. */
+/* Takes in that contribution `c` is owed, with nothing to add since `first`, if it is due
+ * before `o`. */
 static void
 take_in(const struct fal_sched *s, const struct fal_worker *w,
-	const struct fal_contrib *c, struct debt *o)
+	const struct fal_contrib *c, double first, struct debt *o)
 {
-	double first = fal_max(c->claimed, w->relieved), since = fal_max(first, c->came);
+	const double since = fal_max(first, c->came);
 	const double d = deadline(s, w, FAL_TURN_PUSH, there_and_back(w));
 	const double pulls = unknown_times * s->patience * w->pull.most;
 	const double whole = fal_max(longest(s, w, FAL_TURN_PUSH), pulls);
@@ -530,14 +531,15 @@ owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *
 		     c = l->contrib[c].older) {
 			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 				continue;
-			take_in(s, w, &l->contrib[c], o);
+			take_in(s, w, &l->contrib[c],
+				fal_max(l->contrib[c].claimed, fal_relieved(w, r)), o);
 			left--;
 		}
 	}
 	/* To rounds of others (flexrr). */
-	const struct fal_contrib any = { .claimed = w->base, .came = w->came };
+	const struct fal_contrib any = { .came = w->came };
 	if (left > 0 && w->head == NULL)
-		take_in(s, w, &any, o);
+		take_in(s, w, &any, fal_max(w->base, w->relieved), o);
 }
 
 static struct debt

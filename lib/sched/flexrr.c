@@ -1,8 +1,9 @@
 /* flexrr: SSP with rapid reassignment (Harlap et al., SoCC 2016; schemes.md, flexrr).  A
  * worker that is done with its own work, or waits, helps the workers before it in a ring:
  * one that is more than 20 % of a round behind lends it 2.5 % of a round, then 5 % each
- * time it begins with what it was lent.  What a helper has not begun goes back when its
- * owner has nothing left.  Messages go through the coordinator.
+ * time it begins with what it was lent; a fraction of a task is left to the next loan, in
+ * whatever round.  What a helper has not begun goes back when its owner has nothing left.
+ * Messages go through the coordinator.
  *
  * steal=half: a worker that is done takes half of what is left to the one of its group
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
@@ -16,6 +17,11 @@
  * s->own_heap[1] the others, after the next event. */
 struct flexrr {
 	uint32_t looked;
+};
+
+/* Of a team. */
+struct loans {
+	double fraction; /* of a task: what the last loan left to the next one */
 };
 
 static const double behind_at = 0.20;                     /* of a round */
@@ -55,13 +61,10 @@ left(const struct fal_worker *w, const struct fal_round *r)
 /* Whoever helps computes on what it pulled last, but on nothing older than the round's
  * owner does: the bound of the owner's clock holds for it, too. */
 static void
-pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
+pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r, double now)
 {
-	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-	if (fal_line_of(w->version) == 0 && w->version >= r->version)
-		return;
-	w->version = s->version;
-	fal_emit(s, model);
+	if (fal_line_of(w->version) != 0 || w->version < r->version)
+		fal_pull(s, w, 0, now);
 }
 
 static void
@@ -72,7 +75,7 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	for (; n > 0 && (node = last_of(from, r)) != NULL &&
 	       fal_retry_may(s, to, r, node->task);
 	     n--) {
-		pull_for(s, to, r);
+		pull_for(s, to, r, now);
 		fal_move(s, node, to, now);
 	}
 }
@@ -115,6 +118,20 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 	return n != NULL || fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
 }
 
+/* The tasks of a loan: only whole ones are lent, and no helper goes without, so that a
+ * loan of less than one is the first of several. */
+static uint32_t
+loan_of(struct loans *l, bool is_first, uint32_t tasks)
+{
+	static const double rounding = 1e-9;
+	double n = l->fraction + (is_first ? first_loan : next_loan) * tasks;
+	while (n + rounding < 1)
+		n += next_loan * tasks;
+	const double whole = floor(n + rounding);
+	l->fraction = n - whole;
+	return (uint32_t)whole;
+}
+
 /* `w` is done, or waits: it helps whoever of those before it is furthest behind. */
 static void
 help(struct fal_sched *s, struct fal_worker *w, double now)
@@ -134,8 +151,8 @@ help(struct fal_sched *s, struct fal_worker *w, double now)
 	if (helpee == NULL)
 		return;
 	const struct fal_round *r = helpee->team->rounds;
-	double part = works_on(w, r) ? next_loan : first_loan;
-	lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
+	const uint32_t n = loan_of(helpee->team->own, !works_on(w, r), r->ledger.tasks);
+	lend(s, helpee, w, r, n, now);
 }
 
 /* `w` is done: it takes half of what is left to the one of its group that has most of a
@@ -210,6 +227,7 @@ touched(struct fal_sched *s, const struct fal_worker *w)
 }
 
 const struct fal_scheme fal_scheme_flexrr = { .own = sizeof(struct flexrr),
+					      .team_own = sizeof(struct loans),
 					      .may_begin = fal_ssp_may_begin,
 					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,

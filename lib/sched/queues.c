@@ -91,13 +91,14 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	struct fal_node *n = w->head;
 	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
-		const uint64_t on = n->round->version;
+		/* The helper of a mixed round computes on the version that it has. */
+		const uint64_t on = n->round->mixed ? w->version : n->round->version;
 		if (n->began < 0 && fal_line_of(on) == 0 && on > s->published) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
 		}
 		if (n->began < 0) {
-			n->began = fal_max(now, w->ready);
+			n->began = fal_max(now, n->ready);
 			w->pulls_from = fal_min(w->pulls_from, now);
 		}
 		oldest = fal_min(oldest, n->began);
@@ -288,6 +289,7 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 				.round = r,
 				.task = task,
 				.slot = fal_slot(s, w),
+				.ready = w->ready,
 				.began = -1,
 				.again = fal_holds_has(&r->given, task - r->ledger.first,
 						       w->id) };
@@ -334,6 +336,7 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	const uint32_t task = n->task;
 	fal_detach(s, n);
 	from->relieved = now;
+	from->relieved_of = r->id;
 	if (fal_holders(r, task) != NULL) { /* a clone that never began */
 		fal_refresh(s, from, now);
 		revoke(s, from, r, task);
@@ -374,6 +377,7 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 	const uint32_t task = n->task;
 	fal_detach(s, n);
 	w->relieved = now;
+	w->relieved_of = r->id;
 	if (!w->gone)
 		revoke(s, w, r, task);
 	fal_refresh(s, w, now);

@@ -625,19 +625,24 @@ next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 	return NULL;
 }
 
+void
+fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
+{
+	w->version = line != 0 ? line : s->version;
+	w->ready = fmax(w->ready, now + w->pull.s);
+	fal_emit(s, (struct fal_act){
+			    .kind = FAL_ACT_MODEL, .worker = w->id, .version = line });
+}
+
 /* Sends the newest version, or that of the team's line, to the members that lack it. */
 static void
-pull(struct fal_sched *s, struct fal_team *t)
+pull(struct fal_sched *s, struct fal_team *t, double now)
 {
 	uint64_t newest = t->line != 0 ? t->line : s->version;
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
-		if (w->version == newest)
-			continue;
-		struct fal_act act = { .kind = FAL_ACT_MODEL, .worker = w->id };
-		act.version = t->line;
-		w->version = newest;
-		fal_emit(s, act);
+		if (w->version != newest)
+			fal_pull(s, w, t->line, now);
 	}
 	t->version = newest;
 }
@@ -666,7 +671,7 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 }
 
 static void
-begin(struct fal_sched *s, struct fal_team *t)
+begin(struct fal_sched *s, struct fal_team *t, double now)
 {
 	struct fal_run_of run;
 	bool whole = s->is.shared;
@@ -685,7 +690,7 @@ begin(struct fal_sched *s, struct fal_team *t)
 		s->scheme->begin(s, t, r);
 	fal_skip_again(s, r);
 	if (!whole && r->base != FAL_START_LOCAL)
-		pull(s, t);
+		pull(s, t, now);
 	if (whole && s->scheme->lanes != NULL)
 		s->scheme->lanes(s);
 }
@@ -696,7 +701,9 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
-		if (w->queued == 0) { /* it has to pull first */
+		/* It has to pull first, unless it has what it computes on. */
+		if (w->queued == 0 &&
+		    (s->is.shared || w->pull.n == 0 || w->ready > now)) {
 			w->fresh = true;
 			w->given_at = now;
 			w->pulls_from = INFINITY;
@@ -729,7 +736,7 @@ fal_teams_begin(struct fal_sched *s, double now)
 		const uint64_t begun = t->begun, first = s->next_round;
 		fal_heap_remove(&s->eager, at);
 		while (may_begin(s, t))
-			begin(s, t);
+			begin(s, t, now);
 		if (t->begun > begun)
 			refresh_members(s, t, first, now);
 	}

@@ -763,7 +763,7 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
 	r->ledger.contrib[ci].state = FAL_CONTRIB_DONE;
 	w->owed--;
-	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, w->relieved));
+	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, fal_relieved(w, r)));
 	fal_trial_kept(s, w, now);
 	/* A worker pushes when it holds nothing more: since its last claim, or since a
 	 * task was taken from it. */

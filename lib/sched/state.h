@@ -120,15 +120,16 @@ struct fal_worker {
 	double finish;     /* projected finish; see fal_refresh */
 	double empty;      /* since when it holds nothing; negative: it does */
 	double came;       /* when a block of it last came */
-	double relieved;   /* when a task was last taken from it */
-	double began;      /* since when the oldest of its running tasks runs */
-	double looked;     /* when it was last looked at, as something was due */
-	double heard;      /* when it last spoke */
-	double asked;      /* since when it is asked how far it is; negative: it is not */
-	uint64_t steps;    /* what it answered last, */
-	double steps_at;   /* and when */
-	double excused;    /* until then whatever is due is not */
-	double spared;     /* when it was late last, and nobody waited for it */
+	double relieved;   /* when a task was last taken from it, … */
+	uint64_t relieved_of; /* … of this round */
+	double began;         /* since when the oldest of its running tasks runs */
+	double looked;        /* when it was last looked at, as something was due */
+	double heard;         /* when it last spoke */
+	double asked;    /* since when it is asked how far it is; negative: it is not */
+	uint64_t steps;  /* what it answered last, */
+	double steps_at; /* and when */
+	double excused;  /* until then whatever is due is not */
+	double spared;   /* when it was late last, and nobody waited for it */
 	double suspected_at;
 	bool trial, tried; /* it is on trial, and has got its task */
 	bool proved;       /* suspected, but its work came */
@@ -148,6 +149,7 @@ struct fal_node {
 	struct fal_round *round;
 	uint32_t task; /* of the round's clock */
 	uint32_t slot; /* the worker's */
+	double ready;  /* its worker has pulled what it is computed on */
 	double began;  /* when a lane began with it; negative: not yet */
 	bool again;    /* it had it before */
 };
@@ -366,6 +368,13 @@ fal_load_full(const struct fal_sched *s, uint32_t tasks)
 	return (struct fal_load){ tasks, (uint64_t)tasks * s->full };
 }
 
+/* When a task of round `r` was taken from it, where no other one was since; else 0. */
+static inline double
+fal_relieved(const struct fal_worker *w, const struct fal_round *r)
+{
+	return w->relieved_of == r->id ? w->relieved : 0;
+}
+
 static inline uint32_t
 fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -443,6 +452,9 @@ void fal_teams_wake(struct fal_sched *s);
  * fal_sched_bring. */
 void fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
 		    double now);
+/* Sends `w` the newest version, or `line`, that of its line: what it is given from now on
+ * is not due while it pulls. */
+void fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now);
 /* Begins whatever may begin.  O(log W) for each team that may be able to. */
 void fal_teams_begin(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */

@@ -24,7 +24,8 @@ enum {
 	PLAY_WORKERS = 48,
 	PLAY_QUEUE = 512,
 	PLAY_ACTS = FAL_ACT_STOP + 1,
-	PLAY_DROPS = 200
+	PLAY_DROPS = 200,
+	PLAY_MAKES = 256 /* versions that are made at once */
 };
 
 struct play_item {
@@ -66,6 +67,9 @@ struct play_worker {
 static struct play {
 	struct fal_sched *s;
 	double now, task_s, link_s; /* task_s: of a full task; link_s: one way */
+	double make_s;              /* step → all shards have made the version */
+	uint64_t ordered, made;     /* versions; made: so far */
+	double made_at[PLAY_MAKES]; /* by version */
 	double fixed;               /* the part of task_s that any task takes */
 	int64_t loss;               /* of each task */
 	struct play_worker worker[PLAY_WORKERS + 1]; /* by id */
@@ -159,6 +163,37 @@ play_grant(struct play_worker *w, const struct fal_act *a)
 	}
 }
 
+/* When the version that was ordered last is there. */
+static inline double
+play_newest_at(void)
+{
+	return play.made_at[play.ordered % PLAY_MAKES];
+}
+
+/* When the next version is; INFINITY: none is to be made. */
+static inline double
+play_makes(void)
+{
+	return play.made < play.ordered ? play.made_at[(play.made + 1) % PLAY_MAKES]
+					: INFINITY;
+}
+
+static inline void
+play_made(void)
+{
+	fal_sched_published(play.s, play.now, ++play.made);
+}
+
+static inline void
+play_order(uint64_t version)
+{
+	play_at_least(PLAY_MAKES, (double)(version - play.made), "versions to make");
+	play.ordered = version;
+	play.made_at[version % PLAY_MAKES] = play.now + play.make_s;
+	if (play.make_s <= 0)
+		play_made();
+}
+
 static inline void
 play_follow(const struct fal_act *a)
 {
@@ -180,9 +215,10 @@ play_follow(const struct fal_act *a)
 		play_forget(w, a->round, a->first, a->count);
 	for (uint32_t id = 1; id <= PLAY_WORKERS && a->kind == FAL_ACT_MODEL; id++)
 		if (w == NULL || w->id == id)
-			play.worker[id].ready = play.now + play.link_s;
+			play.worker[id].ready =
+				fmax(play.now, play_newest_at()) + play.link_s;
 	if (a->kind == FAL_ACT_STEP)
-		fal_sched_published(play.s, play.now, a->version);
+		play_order(a->version);
 	if (a->kind == FAL_ACT_FENCE) {
 		for (uint32_t i = 0; i < 32; i++)
 			if (w->part[i].seq == a->cid.seq)
@@ -385,10 +421,14 @@ play_step(double until)
 				next = part->arrives;
 			}
 	}
+	const bool makes = play_makes() < next;
+	next = fmin(next, play_makes());
 	if (isinf(next) || next > until)
 		return false;
 	play.now = fmax(play.now, next);
-	if (part != NULL)
+	if (makes)
+		play_made();
+	else if (part != NULL)
 		play_arrive(who, part);
 	else if (who != NULL && who->q[0].check)
 		play_checked(who);

@@ -18,10 +18,11 @@ struct loan {
 
 static struct {
 	struct loan loan;
-	uint32_t loans, firsts, back, halves;
+	uint32_t loans, firsts, tasks, back, halves; /* tasks: of first loans */
 	bool half;
-	uint64_t helper_of[PLAY_WORKERS + 1]; /* round that it was lent of last */
-	uint64_t has[PLAY_WORKERS + 1];       /* version that it was sent last */
+	/* The round of the second that the first was lent of last. */
+	uint64_t helper_of[PLAY_WORKERS + 1][PLAY_WORKERS + 1];
+	uint64_t has[PLAY_WORKERS + 1]; /* version that it was sent last */
 	uint64_t newest, helped;
 	/* wbsp */
 	bool pushed[PLAY_WORKERS + 1];
@@ -71,12 +72,14 @@ judge_loan(void)
 	if (l->tasks == 0)
 		return;
 	seen.loans++;
-	seen.firsts += l->first;
+	seen.firsts += l->first && !l->all;
+	seen.tasks += l->first && !l->all ? l->tasks : 0;
 	if (seen.half) {
 		play_check(l->tasks, l->left / 2, "stolen");
 		play_at_least(0.9, l->done, "part of the round that was done");
 	} else if (!l->all) {
-		play_check(l->tasks, l->first ? 3 : 5, "lent");
+		play_at_least(l->tasks, l->first ? 2 : 5, "lent");
+		play_at_least(l->first ? 3 : 5, l->tasks, "lent at most");
 	}
 	seen.loan.tasks = 0;
 }
@@ -113,8 +116,8 @@ flexrr_act(const struct fal_act *a)
 		judge_loan();
 	if (l->tasks == 0) {
 		l->to = a->worker;
-		l->first = seen.helper_of[a->worker] != a->round;
-		seen.helper_of[a->worker] = a->round;
+		l->first = seen.helper_of[a->worker][owner] != a->round;
+		seen.helper_of[a->worker][owner] = a->round;
 	}
 	l->tasks += a->count;
 	/* The one that runs stays. */
@@ -140,13 +143,15 @@ play_flexrr(const char *rule, bool half)
 	judge_loan();
 }
 
-/* More than 20 % behind, to the next three in the ring: 2.5 %, then 5 %. */
+/* More than 20 % behind, to the next three in the ring: 2.5 %, then 5 %.  Half a task is
+ * left to the next loan. */
 static void
 test_flexrr_loans(void **state)
 {
 	(void)state;
 	play_flexrr("flexrr", false);
 	play_at_least(seen.firsts, 20, "first loans");
+	play_near((double)seen.tasks / seen.firsts, 2.5, 0.1, "their tasks, in the mean");
 	play_at_least(seen.loans - seen.firsts, 20, "further loans");
 	play_at_least(seen.back, 1, "tasks that went back");
 }
@@ -160,6 +165,38 @@ test_flexrr_equal(void **state)
 		play_join(i == 0 ? 1.002 : 1);
 	play_run(50, FOREVER);
 	play_check(play.acts[FAL_ACT_REVOKE], 0, "tasks moved among equals");
+}
+
+/* A round of 4 tasks lends whole ones all the same: whoever helps is given one. */
+static void
+test_flexrr_few(void **state)
+{
+	(void)state;
+	play_job("flexrr", 50, 32);
+	for (int i = 0; i < 8; i++)
+		play_join(i == 0 ? 8 : 1);
+	play_run(50, FOREVER);
+	play_at_least((double)play.acts[FAL_ACT_REVOKE], 50, "tasks lent");
+}
+
+/* Nobody is suspected who waits for the version that a helper computes on, be it made or
+ * on its way. */
+static void
+test_flexrr_waits(void **state)
+{
+	static const double late[][2] = { { 0, 3 }, { 3, 0 } };
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		play_job("flexrr", 60, 160);
+		play.make_s = late[i][0];
+		play.link_s = late[i][1];
+		for (int k = 0; k < 4; k++)
+			play_join(k == 0 ? 8 : k == 1 ? 2.5 : 1 + 0.3 * k);
+		play_run(60, FOREVER);
+		play_check(play.acts[FAL_ACT_SUSPECT], 0, "suspects");
+		play_at_least((double)play.acts[FAL_ACT_REVOKE], 50, "tasks lent");
+		play_end(NULL);
+	}
 }
 
 static void
@@ -653,6 +690,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_flexrr_loans, clean),
 		cmocka_unit_test_teardown(test_flexrr_equal, clean),
+		cmocka_unit_test_teardown(test_flexrr_few, clean),
+		cmocka_unit_test_teardown(test_flexrr_waits, clean),
 		cmocka_unit_test_teardown(test_flexrr_half, clean),
 		cmocka_unit_test_teardown(test_flexrr_version, clean),
 		cmocka_unit_test_teardown(test_flexrr_death, clean),
