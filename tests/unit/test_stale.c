@@ -25,8 +25,11 @@ test_warnings(void **state)
 	(void)state;
 	const struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
 	const struct fal_optim sgd = { .kind = FAL_SGD, .momentum = 0.9f };
-	static const char *const never_late[] = { "bsp",      "epsp", "ssp:0",
-						  "flexrr:0", "wbsp", "syncopt:1" };
+	static const char *const never_late[] = {
+		"bsp",      "epsp",   "ssp:0",
+		"flexrr:0", "wbsp",   "syncopt:1",
+		"consgd",   "dynsgd", "dynsgd:3,staleness=updates"
+	};
 	for (size_t i = 0; i < sizeof(never_late) / sizeof(never_late[0]); i++)
 		warns(never_late[i], &o, 8, "");
 	warns("epsp:2", &o, 8,
@@ -75,7 +78,7 @@ test_warnings(void **state)
 	char text[FAL_STALE_TEXT];
 	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };
 	assert_true(fal_stale_warning(&r, &o, 0, text));
-	r = (struct fal_rule){ .scheme = FAL_DYNSGD, .slack = 64, .by_updates = true };
+	r = (struct fal_rule){ .scheme = FAL_SSP, .slack = 64 };
 	assert_true(fal_stale_warning(&r, &o, UINT32_MAX, text));
 	assert_non_null(strstr(text, "times lower"));
 }
