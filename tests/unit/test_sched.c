@@ -417,6 +417,38 @@ nonsense_is_refused(void **state)
 	check(ledger()->claimed, 1, "claimed");
 }
 
+/* A claim is computed once more on the version that it was computed on, which under
+ * flexrr may be another one than its round's. */
+static void
+checked_on_the_version_of_its_claim(void **state)
+{
+	(void)state;
+	begin("flexrr", 4, 0);
+	for (uint32_t id = 1; id <= 2; id++) {
+		const struct fal_join j = { .id = id,
+					    .key = id,
+					    .numerics = 1,
+					    .lanes_min = 1,
+					    .lanes_max = 1,
+					    .cores = 1,
+					    .task_s = 0.1 };
+		check(fal_sched_join(sched, now, &j), 0, "join");
+	}
+	open_clock(0);
+	const struct fal_claim_in c = { .worker = 1,
+					.round = worker[1].q[0].round,
+					.task = worker[1].q[0].task,
+					.seq = 1,
+					.task_s = 0.1,
+					.verify = true,
+					.version = 5 };
+	check(fal_sched_claim(sched, now, &c), 1, "claim");
+	follow_all();
+	check(acts[FAL_ACT_CHECK], 1, "checks");
+	check((int64_t)last[FAL_ACT_CHECK].version, 5, "version");
+	end(state);
+}
+
 int
 main(void)
 {
@@ -433,6 +465,7 @@ main(void)
 		TEST(lanes_follow_the_projection),
 		TEST(lanes_that_help_stay),
 		TEST(many_lanes_are_cheap),
+		TEST(checked_on_the_version_of_its_claim),
 		TEST(known_speeds_share),
 		TEST(nonsense_is_refused),
 	};
