@@ -1,5 +1,6 @@
-/* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares:
- * nothing moves, nothing is cloned, lanes stay. */
+/* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares,
+ * or, shares=speed, in proportion to measured speed (LB-BSP, Chen et al. 2018;
+ * schemes.md, bsp): nothing moves, nothing is cloned, lanes stay. */
 #include "sched/scheme.h"
 
 #include <math.h>

@@ -79,6 +79,7 @@ fal_rule_traits(const struct fal_rule *r)
 	t.ahead = t.law && t.shared;
 	t.ranked = t.ranked && !r->by_updates;
 	t.local = t.delta || r->delta;
+	t.by_speed = r->by_speed;
 	/* Lines are pushed, and one group is alone by being all. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
@@ -123,6 +124,7 @@ enum {
 };
 
 static const struct param params[] = {
+	{ BIT(BSP), "shares", SWITCH, ALWAYS, AT(by_speed), 0, 1, 0, "equal", "speed" },
 	{ SSP_LIKE, NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 3, NULL, NULL },
 	{ BIT(FLEXRR), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 1, NULL, NULL },
 	{ BIT(EPSP), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 0, NULL, NULL },

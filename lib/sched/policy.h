@@ -33,6 +33,7 @@ enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
 /* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
 struct fal_rule {
 	enum fal_scheme_id scheme;
+	bool by_speed;    /* bsp: shares=speed, in proportion to it, instead of equal */
 	uint32_t slack;   /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
 	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
 			     rounded) */
@@ -94,14 +95,15 @@ struct fal_traits {
 	bool groups; /* of a group of workers */
 	bool own;    /* of one worker */
 
-	bool delta;   /* they bring changes of weights by local steps, not gradients */
-	bool local;   /* weights are stepped between updates: so, or on a group's line */
-	bool mixed;   /* one may be computed on several versions */
-	bool moves;   /* tasks go to others as speeds turn out */
-	bool waits;   /* somebody may have to wait for others */
-	bool bounded; /* nobody is more than `slack` clocks before the slowest */
-	bool waves;   /* own rounds, but those of a clock are collected and applied as one
-		       */
+	bool delta;    /* they bring changes of weights by local steps, not gradients */
+	bool local;    /* weights are stepped between updates: so, or on a group's line */
+	bool mixed;    /* one may be computed on several versions */
+	bool moves;    /* tasks go to others as speeds turn out */
+	bool by_speed; /* shares are in proportion to speed */
+	bool waits;    /* somebody may have to wait for others */
+	bool bounded;  /* nobody is more than `slack` clocks before the slowest */
+	bool waves; /* own rounds, but those of a clock are collected and applied as one
+		     */
 
 	bool law;       /* the model is the same whoever computes what */
 	bool ahead;     /* an update may be ordered before its tasks are in */

@@ -503,6 +503,16 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	give(s, w, r, task, kind == FAL_ENTRY_GRANT && is_firm(s, w), now);
 }
 
+/* How far one task more takes `w` beyond its quota of the plan: who lacks most is next,
+ * so that all get the whole part of theirs and the largest rests one more (Hamilton's
+ * method); before that each gets one. */
+static double
+beyond_quota(const struct fal_sched *s, const struct fal_worker *w)
+{
+	const double first = w->plan == 0 ? UINT32_MAX : 0;
+	return w->plan - s->quota * fal_rate(s, w, w->lanes) - first;
+}
+
 /* The cost of planning a task of so many samples more for `w`. */
 static double
 price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, double now)
@@ -512,6 +522,8 @@ price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, d
 	more.samples += samples;
 	if (s->scheme->cost != NULL)
 		return s->scheme->cost(s, w, more, now);
+	if (s->is.by_speed)
+		return beyond_quota(s, w);
 	const double t = fal_task_s(s, w, w->lanes);
 	return (double)(w->work.samples + w->queued_samples + more.samples) + t / (1 + t);
 }
@@ -595,6 +607,20 @@ retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, d
 		of->ready = now;
 }
 
+/* Of `n` tasks, for the workers in the heap. */
+static void
+set_quotas(struct fal_sched *s, uint32_t n, double now)
+{
+	double rates = 0;
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (fal_heap_has(&s->planner, i))
+			rates += fal_rate(s, &s->worker[i], s->worker[i].lanes);
+	s->quota = n / rates;
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (fal_heap_has(&s->planner, i))
+			set_price(s, i, now);
+}
+
 /* Sets every worker's `plan` to its part of the round's free tasks, and `last` to whom
  * the last of them is for.  Returns how many nobody is there for. */
 static uint32_t
@@ -620,6 +646,8 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 			set_price(s, i, now);
 	if (s->planner.n > 0 && s->fixed_shares)
 		n = count_out_fixed(s, r, n, now);
+	if (s->is.by_speed)
+		set_quotas(s, n, now);
 	uint32_t slot = fal_heap_top(&s->planner);
 	for (; n > 0 && slot != FAL_NONE; n--, slot = fal_heap_top(&s->planner)) {
 		struct fal_worker *w = &s->worker[slot];

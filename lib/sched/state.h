@@ -211,6 +211,7 @@ struct fal_sched {
 	uint64_t allowed;   /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
+	double quota;      /* shares by speed: tasks of the plan for a task per second */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;

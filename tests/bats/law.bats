@@ -66,6 +66,14 @@ teardown() {
 	same "moved, cloned" "$(member moved) $(member cloned)" "0 0"
 }
 
+@test "bsp by speed: the same model, and nothing moves" {
+	serve --min-workers 2 --set sync.scheme=bsp,shares=speed
+	slow a 1
+	slow b 1/2
+	judge
+	same "moved, cloned" "$(member moved) $(member cloned)" "0 0"
+}
+
 @test "ssp:0 is bsp" {
 	serve --min-workers 3 --set sync.scheme=ssp:0
 	slow a 1

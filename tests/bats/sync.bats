@@ -229,7 +229,8 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 
 @test "all schemes in one job, each from its policy line on" {
 	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
-groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 epsp"
+groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 \
+bsp,shares=speed epsp"
 	job=(tiny.job --set job.epochs=5000)
 	begin 1200
 	start watch falcon-sync -k "$keys/observe.key" "$ready" watch
@@ -261,7 +262,7 @@ groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 epsp"
 		(.wrong // [])[], "\(.n) policies, of each 2 rounds or more: \(.rounds | min >= 2)"' \
 		"$state/trace.jsonl" >told
 	same "rounds under their policies" "$(cat told)" \
-		"14 policies, of each 2 rounds or more: true"
+		"15 policies, of each 2 rounds or more: true"
 }
 
 @test "changes between bsp and epsp leave the model as it is" {

@@ -137,6 +137,16 @@ draw_groups(struct plan *p, const struct focus *only)
 		p->scheme = quorums[fal_rng_below(r, sizeof(quorums) / sizeof(*quorums))];
 }
 
+/* Schemes that came later, by a stream of their own. */
+static void
+draw_later(struct plan *p, const struct focus *only)
+{
+	static const char *const later[] = { "bsp,shares=speed" };
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 50), *r = &own;
+	if (only->scheme == NULL && !only->exact && chance(r, 0.1))
+		p->scheme = later[fal_rng_below(r, sizeof(later) / sizeof(*later))];
+}
+
 /* What a controller asks for on the way; the times are set by scale_orders. */
 static void
 draw_orders(struct fal_rng *r, struct plan *p)
@@ -844,6 +854,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	draw_bits(&p.toy);
 	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
 	draw_groups(&p, only);
+	draw_later(&p, only);
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);
 	draw_verify(&p);

@@ -29,6 +29,10 @@ static const struct good {
 	struct fal_rule rule;
 } good[] = {
 	{ "bsp", "bsp", { .scheme = FAL_BSP } },
+	{ "bsp,shares=equal", "bsp", { .scheme = FAL_BSP } },
+	{ "bsp,shares=speed",
+	  "bsp,shares=speed",
+	  { .scheme = FAL_BSP, .by_speed = true } },
 	{ "asp", "asp", { .scheme = FAL_ASP } },
 	{ "ssp", "ssp:3", { .scheme = FAL_SSP, .slack = 3 } },
 	{ "ssp:0", "ssp:0", { .scheme = FAL_SSP } },
@@ -235,8 +239,9 @@ static void
 same_model(void **state)
 {
 	(void)state;
-	static const char *const bsp[] = { "bsp", "epsp:0", "ssp:0", "flexrr:0",
-					   "flexrr:0,steal=half" };
+	static const char *const bsp[] = { "bsp",      "bsp,shares=speed",
+					   "epsp:0",   "ssp:0",
+					   "flexrr:0", "flexrr:0,steal=half" };
 	static const char *const other[] = {
 		"asp",       "ssp:1", "epsp:1",   "epsp:2", "flexrr",
 		"syncopt:0", "wbsp",  "groups:1", "consgd", "consgd,lambda=0.5",

@@ -11,6 +11,7 @@ static struct {
 	double opened[PLAY_WORKERS + 1], ended; /* when */
 	uint64_t stale;                         /* rounds with staleness in updates */
 	double weight;
+	uint32_t share[PLAY_WORKERS + 1]; /* tasks of the newest clock */
 } seen;
 
 static int
@@ -18,6 +19,56 @@ clean(void **state)
 {
 	memset(&seen, 0, sizeof(seen));
 	return play_end(state);
+}
+
+/* --- bsp ------------------------------------------------------------------------- */
+
+static void
+share_act(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_OPEN)
+		memset(seen.share, 0, sizeof(seen.share));
+	if (a->kind == FAL_ACT_GRANT)
+		seen.share[a->worker] += a->count;
+}
+
+/* shares=speed: in proportion to what was measured, the largest rests one more, at least
+ * one each; and nothing moves in a clock in which speeds change. */
+static void
+test_bsp_speed(void **state)
+{
+	static const double slow[] = { 1, 1, 2, 4, 100 };
+	static const uint32_t first[] = { 13, 13, 13, 13, 12 };
+	static const uint32_t share[] = { 23, 23, 11, 6, 1 };
+	(void)state;
+	play_job("bsp,shares=speed", 40, 64);
+	play.on_act = share_act;
+	for (int i = 0; i < 5; i++)
+		play_join(slow[i]);
+	for (uint64_t clock = 1; clock <= 40; clock++) {
+		play_run(clock, FOREVER);
+		for (uint32_t i = 0; i < 5 && (clock == 1 || clock == 20); i++)
+			play_check(seen.share[i + 1], (clock == 1 ? first : share)[i],
+				   "share");
+		if (clock == 20)
+			play.worker[1].slow = 8;
+	}
+	play_check(seen.share[1], 4, "share of who got slow");
+	play_check(play.acts[FAL_ACT_REVOKE], 0, "tasks moved");
+}
+
+/* Where there are less tasks than workers, the fastest have them. */
+static void
+test_bsp_speed_few(void **state)
+{
+	(void)state;
+	play_job("bsp,shares=speed", 20, 2);
+	play.on_act = share_act;
+	for (int i = 0; i < 3; i++)
+		play_join(i == 0 ? 4 : 1);
+	play_run(20, FOREVER);
+	play_check(seen.share[1], 0, "share of the slow one");
+	play_check(seen.share[2], 1, "share of a fast one");
 }
 
 /* --- asp ------------------------------------------------------------------------- */
@@ -358,6 +409,7 @@ test_exactly_once(void **state)
 {
 	(void)state;
 	const char *const rules[] = { "bsp",
+				      "bsp,shares=speed",
 				      "asp",
 				      "ssp",
 				      "ssp:0",
@@ -402,6 +454,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_bsp_speed, clean),
+		cmocka_unit_test_teardown(test_bsp_speed_few, clean),
 		cmocka_unit_test_teardown(test_asp, clean),
 		cmocka_unit_test_teardown(test_ssp_bound, clean),
 		cmocka_unit_test_teardown(test_ssp_0_is_bsp, clean),

@@ -54,6 +54,7 @@ static const struct {
 	double least[PATTERNS]; /* per cent */
 } rows[] = {
 	{ "bsp", { 97, 25, 49, 24 } },
+	{ "bsp,shares=speed", { 97, 85, 70, 22 } },
 	{ "syncopt:1", { 84, 84, 44, 32 } },
 	{ "syncopt:2", { 72, 72, 37, 36 } },
 	{ "ssp:3", { 97, 25, 50, 46 } },
