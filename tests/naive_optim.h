@@ -25,6 +25,7 @@ naive_change(const struct fal_optim_step *s, float d, float *m, float *v)
 		return s->lr * d;
 	case FAL_MOMENTUM:
 	case FAL_NESTEROV:
+		d = s->share * d;
 		a = s->momentum * *m;
 		*m = a + d;
 		a = s->momentum * *m;
@@ -32,8 +33,11 @@ naive_change(const struct fal_optim_step *s, float d, float *m, float *v)
 		return s->lr * a;
 	case FAL_ADAGRAD:
 		a = d * d;
-		*m = naive_normal(*m + a);
-		b = sqrtf(*m) + s->eps;
+		b = s->share * a;
+		*m = naive_normal(*m + b);
+		a = s->rest * a;
+		b = *m + a;
+		b = sqrtf(b) + s->eps;
 		a = s->lr * d;
 		return a / b;
 	case FAL_ADAMW:

@@ -309,6 +309,23 @@ ps_has_port(const struct ps_addrs *listen)
 	return i < listen->n;
 }
 
+/* One momentum instead of one for each worker may be allowed: says so. */
+static void
+propose_one_momentum(const struct ps_run *r, const char *path)
+{
+	struct fal_files one = r->job;
+	struct ps_need_of need = r->need;
+	one.job.optim.one_momentum = true;
+	need.job = &one;
+	const uint64_t least = ps_need(&need, 0);
+	if (least < ps_need(&r->need, 0) &&
+	    fal_need_allowed(least, 0, r->opt.max_memory, NULL) == FAL_OK)
+		fal_cli_err(PROG,
+			    "%s: needs %" PRIu64 " MiB with optimizer.momentum-per = "
+			    "server",
+			    path, fal_need_mib(least));
+}
+
 /* Says what the job needs, and judges that.  `path`: its name for it.  0 or an exit code.
  */
 static int
@@ -330,6 +347,7 @@ check_need(struct ps_run *r, const char *path)
 		ps_log(r, "warning: %s", warning);
 	if (fal_need_allowed(ps_need(&r->need, 0), 0, o->max_memory, &diag) < 0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
+		propose_one_momentum(r, path);
 		return FAL_EXIT_NO;
 	}
 	if (!o->check)

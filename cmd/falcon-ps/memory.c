@@ -12,12 +12,26 @@ vector(const struct fal_files *j)
 	return j->model->params * sizeof(float);
 }
 
+static uint32_t
+groups_of(const struct fal_rule *rule)
+{
+	return rule->groups > 0 ? rule->groups : rule->most;
+}
+
 /* Models that are stepped by themselves. */
 static uint32_t
 lines(const struct fal_rule *rule)
 {
-	const uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
-	return rule->delta ? groups : 0;
+	return rule->delta ? groups_of(rule) : 0;
+}
+
+/* Workers or groups whose rounds are updates by themselves. */
+static uint32_t
+pushers(const struct fal_rule *rule, const struct fal_traits *is, uint64_t workers)
+{
+	if (!is->alone || is->delta || rule->quorum > 0)
+		return 0;
+	return is->groups ? groups_of(rule) : (uint32_t)workers;
 }
 
 /* The most that the shards have open at a time.  With shared rounds: a clock's round for
@@ -33,6 +47,7 @@ most(const struct fal_rule *rule, uint64_t workers)
 							    : (uint32_t)workers + 1,
 					.deltas = is.delta,
 					.lines = lines(rule),
+					.pushers = pushers(rule, &is, workers),
 					.outer = rule->outer > 0 };
 }
 
@@ -106,7 +121,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 uint64_t
 ps_need_part(const struct ps_need_part_of *of)
 {
-	struct fal_store_most at_most = most(of->rule, 1);
+	struct fal_store_most at_most = most(of->rule, of->workers);
 	at_most.beyond++; /* until all shards have made the next */
 	if (at_most.versions + 1 < of->versions)
 		at_most.versions = of->versions - 1;

@@ -68,6 +68,7 @@ struct ps_need_part_of {
 	uint64_t program;
 	const struct fal_rack_conf *rack; /* of its part of the model */
 	const struct fal_rule *rule;
+	uint64_t workers;
 	uint32_t versions; /* that are kept, or as many as the rule has */
 	bool mixed;        /* as for ps_encoded_most */
 };

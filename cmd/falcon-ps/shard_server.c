@@ -351,6 +351,7 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 	const struct ps_need_part_of of = { .program = j->program,
 					    .rack = &part,
 					    .rule = &j->job.rule,
+					    .workers = j->guests > 0 ? j->guests : 1,
 					    .versions = j->versions,
 					    .mixed = ps_has_port(&j->run->listen) };
 	const uint64_t need = ps_need_part(&of);

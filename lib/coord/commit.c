@@ -266,6 +266,35 @@ kept_with(const struct fal_coord *c, uint64_t version)
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 
+/* Names the worker or group whose round alone makes the update, for a momentum of its
+ * own; 0: there is none. */
+static uint32_t
+pusher_of(struct fal_coord *c, const struct fal_news *n)
+{
+	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
+	struct fal_round_info r;
+	if (!n->graded || !fal_rule_traits(rule).alone || rule->quorum > 0 ||
+	    !fal_optim_by_pusher(&c->conf.optim) ||
+	    !fal_sched_round(c->sched, c->merged[n->first].round, &r))
+		return 0;
+	if (r.owner != 0)
+		c->known[r.owner - 1].momentum = true;
+	return r.owner != 0 ? r.owner : r.group;
+}
+
+/* Adds what of a clock its gradients are, and whose push. */
+static void
+say_part(struct fal_coord *c, const struct fal_news *n, struct fal_shard_order *o)
+{
+	const double samples = (double)n->samples;
+	if (!n->graded || !(o->divisor > 0))
+		return;
+	o->slot = pusher_of(c, n);
+	if (samples != o->divisor)
+		o->part = (struct fal_optim_part){ samples / o->divisor, n->act.in };
+	o->divisor = samples;
+}
+
 static void
 order_step(struct fal_coord *c, const struct fal_act *a)
 {
@@ -302,6 +331,7 @@ order_step(struct fal_coord *c, const struct fal_act *a)
 	c->pushes = c->pushed = 0;
 	c->push_cap = 0;
 	sum_up(c, &n);
+	say_part(c, &n, &o);
 	c->told += n.rounds;
 	if (!a->ahead)
 		c->status.loss = n.loss;
@@ -1202,6 +1232,17 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	}
 }
 
+/* The shards forget the momentum of workers that left, of which no update is ordered any
+ * more.  Not in a move: what a shard has stays as it is then. */
+static void
+forget_leavers(struct fal_coord *c)
+{
+	for (uint32_t i = 0; i < c->leavers; i++)
+		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET,
+							  .slot = c->leaver[i] });
+	c->leavers = 0;
+}
+
 void
 coord_drain(struct fal_coord *c, double now)
 {
@@ -1211,6 +1252,8 @@ coord_drain(struct fal_coord *c, double now)
 		apply(c, now, &a);
 		hear_all(c, now);
 	}
+	if (c->err == 0 && !c->move.begun)
+		forget_leavers(c);
 	if (c->err == 0)
 		tell_news(c, now);
 }

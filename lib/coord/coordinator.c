@@ -264,6 +264,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_waits_free(c);
 	free(c->peer);
 	free(c->known);
+	free(c->leaver);
 	free(c->key);
 	free(c->eval.count);
 	for (uint32_t i = 0; i < c->newses; i++) {

@@ -120,6 +120,8 @@ enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char 
 	c->loose |= !fal_rule_traits(&p->rule).shared;
 	if (other)
 		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET });
+	for (uint32_t i = 0; i < c->workers && other; i++)
+		c->known[i].momentum = false;
 	if (c->err == 0)
 		coord_trace_policy(c, now, clock, by);
 }

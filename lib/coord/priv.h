@@ -118,6 +118,7 @@ struct fal_known_worker {
 	uint32_t session; /* or 0: it is over */
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	char name[FAL_MSG_NAME];
+	bool momentum; /* the shards have one of its own */
 };
 
 /* A round that was collected for an update. */
@@ -165,7 +166,11 @@ struct fal_coord {
 	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
 	size_t known_cap;
 	uint32_t workers; /* ids given so far */
-	uint32_t ready;   /* workers ready now */
+	/* Workers that left, whose momentum the shards still have. */
+	uint32_t *leaver;
+	uint32_t leavers;
+	size_t leaver_cap;
+	uint32_t ready; /* workers ready now */
 
 	bool evaluating;
 	uint64_t stepped; /* clocks that were over with `published` */

@@ -891,8 +891,14 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p, 0);
+	const bool momentum = c->known[p->worker - 1].momentum;
 	coord_put(c, fal_coord_seconds(c, now), FAL_EV_LEAVE,
-		  &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted });
+		  &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted,
+					  momentum });
+	if (momentum) {
+		FAL_XGROW(c->leaver, c->leaver_cap, (size_t)c->leavers + 1);
+		c->leaver[c->leavers++] = p->worker;
+	}
 	tell_went(c, p, why);
 	fal_sched_leave(c->sched, now, p->worker);
 	coord_numerics(c, now);

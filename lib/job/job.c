@@ -111,6 +111,8 @@ static const struct key keys[] = {
 	    .choices = "sgd momentum nesterov adagrad adamw", NEEDED),
 	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, NEEDED),
 	KEY("optimizer", "momentum", FLOAT, optim.momentum, 0, 0.9999),
+	KEY("optimizer", "momentum-per", CHOICE, momentum_per, 0, 0,
+	    .choices = "worker server"),
 	KEY("optimizer", "beta1", DOUBLE, optim.beta1, 0, 0.9999),
 	KEY("optimizer", "beta2", DOUBLE, optim.beta2, 0, 0.999999),
 	KEY("optimizer", "eps", FLOAT, optim.eps, 1e-20, 1),
@@ -532,6 +534,8 @@ check_steps(const struct job_read *p)
 		  "must be above 0 for this optimizer.kind" },
 		{ !moves && job->optim.momentum > 0, JOB_AT(optim.momentum),
 		  "does nothing for this optimizer.kind" },
+		{ !moves && job_has(p, JOB_AT(momentum_per)), JOB_AT(momentum_per),
+		  "does nothing for this optimizer.kind" },
 		{ !adam && job_has(p, JOB_AT(optim.beta1)), JOB_AT(optim.beta1),
 		  "is only for optimizer.kind = adamw" },
 		{ !adam && job_has(p, JOB_AT(optim.beta2)), JOB_AT(optim.beta2),
@@ -589,6 +593,7 @@ job_fill(const struct job_read *p)
 	if (!job_has(p, JOB_AT(optim.eps)))
 		o->eps = o->kind == FAL_ADAMW ? 1e-8f : 1e-10f;
 	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
+	o->one_momentum = job->momentum_per == FAL_JOB_MOMENTUM_SERVER;
 	if (job->task == 0) {
 		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
 		if (job->task > job->batch)

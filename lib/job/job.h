@@ -77,6 +77,7 @@ enum fal_job_partition {
 
 /* What weight decay pulls at: the gradient, or the weights themselves. */
 enum fal_job_decay { FAL_JOB_DECAY_COUPLED, FAL_JOB_DECAY_DECOUPLED };
+enum fal_job_momentum { FAL_JOB_MOMENTUM_WORKER, FAL_JOB_MOMENTUM_SERVER };
 
 /* Whether the model of the best evaluation is kept. */
 enum fal_job_best { FAL_JOB_BEST_NO, FAL_JOB_BEST_YES };
@@ -131,8 +132,10 @@ struct fal_job {
 	uint32_t batch; /* B: samples of a clock */
 	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
 
-	struct fal_optim optim;   /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
-	enum fal_job_decay decay; /* as written; optim.decoupled is what holds */
+	struct fal_optim optim; /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
+	/* As written; optim.decoupled and optim.one_momentum are what holds. */
+	enum fal_job_decay decay;
+	enum fal_job_momentum momentum_per;
 	/* schedule.lr is optimizer.lr; schedule.total is set by fal_job_bind(). */
 	struct fal_schedule schedule;
 

@@ -35,34 +35,99 @@ power(double x, uint64_t n)
 	return p;
 }
 
-struct fal_optim_step
-fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
+bool
+fal_optim_by_pusher(const struct fal_optim *o)
 {
+	return (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) && !o->one_momentum;
+}
+
+/* Is it a step of all of a clock? */
+static bool
+is_whole(const struct fal_optim_part *part)
+{
+	return part->share <= 0 || part->share == 1;
+}
+
+static double
+share_of(const struct fal_optim_part *part)
+{
+	return is_whole(part) ? 1 : part->share;
+}
+
+/* b.  A push of more than a clock leaves nothing at least. */
+static double
+beta_of(double beta, const struct fal_optim_part *part)
+{
+	return is_whole(part) ? beta : fmax(1 - part->share * (1 - beta), 0);
+}
+
+/* The product of b over all steps, this one included. */
+static double
+product(double beta, const struct fal_optim_part *part, uint64_t steps, double of_parts)
+{
+	return is_whole(part) ? of_parts * power(beta, steps + 1)
+			      : of_parts * power(beta, steps) * beta_of(beta, part);
+}
+
+static void
+adamw_step(const struct fal_optim *o, const struct fal_optim_had *had,
+	   const struct fal_optim_part *part, double rate, struct fal_optim_step *s)
+{
+	const double b1 = beta_of(o->beta1, part), b2 = beta_of(o->beta2, part);
+	s->beta1 = (float)b1;
+	s->rest1 = (float)(1 - b1);
+	s->beta2 = (float)b2;
+	s->rest2 = (float)(1 - b2);
+	s->lr = (float)(rate / (1 - product(o->beta1, part, had->steps, had->beta1)));
+	s->root = (float)(1 / sqrt(1 - product(o->beta2, part, had->steps, had->beta2)));
+}
+
+struct fal_optim_step
+fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_had *had,
+		    const struct fal_optim_part *part)
+{
+	const double share = share_of(part), rate = (double)lr * share;
+	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	struct fal_optim_step s = { .kind = o->kind,
-				    .lr = lr,
+				    .lr = moves ? lr : (float)rate,
 				    .keep = 1,
 				    .pull = o->weight_decay,
+				    .share = (float)share,
+				    .rest = is_whole(part) ? 0 : (float)(1 - part->in),
 				    .momentum = o->momentum,
 				    .eps = o->eps,
 				    .hold = 1 };
 	for (uint32_t i = 0; i < o->ranges && s.take <= 0; i++)
 		if (o->range[i].rule == FAL_RANGE_EMA) {
-			s.hold = (float)(1 - o->buffer_momentum);
-			s.take = (float)o->buffer_momentum;
+			s.hold = (float)(1 - share * o->buffer_momentum);
+			s.take = (float)(share * o->buffer_momentum);
 		}
 	if (o->decoupled) {
-		s.keep = (float)(1 - (double)lr * (double)o->weight_decay);
+		s.keep = (float)(1 - rate * (double)o->weight_decay);
 		s.pull = 0;
 	}
-	if (o->kind == FAL_ADAMW) {
-		s.beta1 = (float)o->beta1;
-		s.rest1 = (float)(1 - o->beta1);
-		s.beta2 = (float)o->beta2;
-		s.rest2 = (float)(1 - o->beta2);
-		s.lr = (float)((double)lr / (1 - power(o->beta1, before + 1)));
-		s.root = (float)(1 / sqrt(1 - power(o->beta2, before + 1)));
-	}
+	if (o->kind == FAL_ADAMW)
+		adamw_step(o, had, part, rate, &s);
 	return s;
+}
+
+struct fal_optim_step
+fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
+{
+	const struct fal_optim_had had = { before, 1, 1 };
+	return fal_optim_part_step(o, lr, &had, &(struct fal_optim_part){ 0 });
+}
+
+void
+fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
+	       struct fal_optim_had *had)
+{
+	if (is_whole(part)) {
+		had->steps++;
+		return;
+	}
+	had->beta1 *= beta_of(o->beta1, part);
+	had->beta2 *= beta_of(o->beta2, part);
 }
 
 FAL_VECTOR static void
@@ -78,8 +143,9 @@ momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
+	const float share = s->share;
 	for (size_t i = 0; i < n; i++) {
-		m[i] = mu * m[i] + (g[i] + pull * w[i]);
+		m[i] = mu * m[i] + share * (g[i] + pull * w[i]);
 		w[i] = keep * w[i] - lr * m[i];
 	}
 }
@@ -89,8 +155,9 @@ nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
+	const float share = s->share;
 	for (size_t i = 0; i < n; i++) {
-		float d = g[i] + pull * w[i];
+		float d = share * (g[i] + pull * w[i]);
 		m[i] = mu * m[i] + d;
 		w[i] = keep * w[i] - lr * (d + mu * m[i]);
 	}
@@ -108,10 +175,11 @@ adagrad(const struct fal_optim_step *s, float *restrict w, float *restrict v,
 	const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, eps = s->eps;
+	const float share = s->share, rest = s->rest;
 	for (size_t i = 0; i < n; i++) {
-		float d = g[i] + pull * w[i];
-		v[i] = normal(v[i] + d * d);
-		w[i] = keep * w[i] - lr * d / (sqrtf(v[i]) + eps);
+		float d = g[i] + pull * w[i], square = d * d;
+		v[i] = normal(v[i] + share * square);
+		w[i] = keep * w[i] - lr * d / (sqrtf(v[i] + rest * square) + eps);
 	}
 }
 
@@ -164,17 +232,18 @@ struct fal_reach
 fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
 {
 	const double d = mean + fabs((double)s->pull) * was->params;
+	const double part = (double)s->share * d; /* of momentum */
 	double state = d, by = d;
 	switch (s->kind) {
 	case FAL_SGD:
 		break;
 	case FAL_MOMENTUM:
 	case FAL_NESTEROV:
-		state = (double)s->momentum * was->state + d;
-		by = s->kind == FAL_NESTEROV ? d + (double)s->momentum * state : state;
+		state = (double)s->momentum * was->state + part;
+		by = s->kind == FAL_NESTEROV ? part + (double)s->momentum * state : state;
 		break;
 	case FAL_ADAGRAD:
-		state = was->state + d * d;
+		state = was->state + (double)s->share * d * d;
 		by = d / (double)s->eps;
 		break;
 	case FAL_ADAMW: /* of m and v; both are means, of d and of its square */
@@ -299,7 +368,8 @@ average_by(float rest, float *restrict average, const float *restrict w, size_t 
 }
 
 void
-fal_optim_average(const struct fal_optim *o, float *average, const float *w, size_t n)
+fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
+		  float *average, const float *w, size_t n)
 {
-	average_by((float)(1 - o->ema), average, w, n);
+	average_by((float)(1 - beta_of(o->ema, part)), average, w, n);
 }

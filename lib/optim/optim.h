@@ -12,18 +12,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* With g the mean gradient, d = g + pull·w:
+/* With g the mean gradient, d = g + pull·w, share = 1 and rest = 0:
  *
- *	sgd       w = keep·w - lr·d
- *	momentum  m = momentum·m + d;  w = keep·w - lr·m
- *	nesterov  m = momentum·m + d;  w = keep·w - lr·(d + momentum·m)
- *	adagrad   v = v + d·d;         w = keep·w - (lr·d) / (√v + eps)
- *	adamw     m = beta1·m + (1-beta1)·d;  v = beta2·v + ((1-beta2)·d)·d
- *	          w = keep·w - (rate·m) / (root·√v + eps)
+ *	sgd       w = keep·w - rate·d
+ *	momentum  e = share·d;  m = momentum·m + e;  w = keep·w - lr·m
+ *	nesterov  e = share·d;  m = momentum·m + e;  w = keep·w - lr·(e + momentum·m)
+ *	adagrad   q = d·d;  v = v + share·q;  w = keep·w - (rate·d) / (√(v + rest·q) +
+ *eps) adamw     m = beta1·m + (1-beta1)·d;  v = beta2·v + ((1-beta2)·d)·d w = keep·w -
+ *(rate·m) / (root·√v + eps)
  *
  * Decay pulls at the gradient (pull = weight_decay, keep = 1), or, decoupled, at the
- * weights (pull = 0, keep = 1 - lr·weight_decay).  At step t, from 1 on, rate is
- * lr / (1 - beta1^t) and root is 1 / √(1 - beta2^t). */
+ * weights (pull = 0, keep = 1 - lr·weight_decay).  rate is lr; adamw's, at step t, from 1
+ * on, is lr / (1 - beta1^t), and root is 1 / √(1 - beta2^t).
+ *
+ * A step of a part of a clock, a push, has share = s, the clock's part that the push is,
+ * and rest = 1 - pos, the clock's part that is still to come.  Then rate, and the decay
+ *in keep, are s times as large; beta becomes b = 1 - s·(1-beta), and the powers of beta
+ *the products of what each step had.  The steps of W equal pushes come to what one step
+ *of all comes to: exactly so for sgd without decay at one gradient, nearly else. */
 enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
 enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
@@ -33,7 +39,7 @@ enum { FAL_OPTIMS = FAL_ADAMW + 1 };
  *
  *	ema       w = hold·w + take·x
  *
- * with take = buffer_momentum and hold = 1 - take, whatever the kind, its rate and its
+ * with take = s·buffer_momentum and hold = 1 - take, whatever the kind, its rate and its
  * clipping.  All others are stepped by the rule of the kind. */
 enum fal_range_rule { FAL_RANGE_FROZEN = 0, FAL_RANGE_EMA };
 struct fal_range {
@@ -52,6 +58,8 @@ struct fal_optim {
 	double ema;          /* of the weights' average, 0 … below 1; 0: there is none */
 	double clip;         /* the largest norm of a mean gradient; 0: any */
 	double buffer_momentum; /* 0 … 1 */
+	/* Of momentum and nesterov: pushes share one m; else each pusher has its own */
+	bool one_momentum;
 	/* Borrowed: ascending, apart from one another. */
 	const struct fal_range *range;
 	uint32_t ranges;
@@ -64,10 +72,26 @@ const char *fal_optim_name(enum fal_optim_kind kind);
 enum { FAL_OPTIM_SLOTS = 2 };
 uint32_t fal_optim_slots(const struct fal_optim *o);
 
-/* What is the same for all elements of an update; made by fal_optim_step alone. */
+/* Has a pusher a momentum of its own? */
+bool fal_optim_by_pusher(const struct fal_optim *o);
+
+/* The part of a clock that a step is of.  {0}: all of it. */
+struct fal_optim_part {
+	double share; /* s; 0: 1 */
+	double in;    /* pos: of the clock's pushes, this one included; with share */
+};
+
+/* The steps that state has had: whole ones, and, of adamw, the products of b of the
+ * others, 1 where there was none. */
+struct fal_optim_had {
+	uint64_t steps;
+	double beta1, beta2;
+};
+
+/* What is the same for all elements of an update; made by the functions below alone. */
 struct fal_optim_step {
 	enum fal_optim_kind kind;
-	float lr, keep, pull;
+	float lr, keep, pull, share, rest;
 	float momentum, beta1, rest1, beta2, rest2, root, eps;
 	float hold, take; /* 1 and 0 where there are no buffers */
 };
@@ -76,6 +100,13 @@ struct fal_optim_step {
  * made of products alone, in double: the same on every machine. */
 struct fal_optim_step fal_optim_step(const struct fal_optim *o, float lr,
 				     uint64_t before);
+/* The same of a part of a clock, of state that had `had`; which has had this step then.
+ */
+struct fal_optim_step fal_optim_part_step(const struct fal_optim *o, float lr,
+					  const struct fal_optim_had *had,
+					  const struct fal_optim_part *part);
+void fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
+		    struct fal_optim_had *had);
 
 /* One step: w[n] and its state change in place by mean_grad[n] (borrowed; no two of them
  * overlap).  Slot k of the state of w[i] is state[k·stride + i]; state may be NULL when
@@ -106,9 +137,9 @@ double fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece
  * clip / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_ does. */
 float fal_optim_scale(const struct fal_optim *o, double squares);
 
-/* average[n] += (1 - ema)·(w[n] - average[n]), each operation rounded to float32. */
-void fal_optim_average(const struct fal_optim *o, float *average, const float *w,
-		       size_t n);
+/* average[n] += s·(1 - ema)·(w[n] - average[n]), each operation rounded to float32. */
+void fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
+		       float *average, const float *w, size_t n);
 
 /* Mean gradients of 2^this and more lead out of the numbers, by themselves or in the
  * state, or very soon will. */

@@ -229,6 +229,16 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 		join(p, i - 1);
 }
 
+double
+fal_pool_ended_part(const struct fal_pool *p, uint64_t clock)
+{
+	const size_t i = place(p, clock);
+	const uint32_t tasks = fal_grid_tasks(&p->grid, clock);
+	if (i == p->unendeds || p->unended[i].clock != clock)
+		return clock < p->over;
+	return (double)(tasks - p->unended[i].left) / tasks;
+}
+
 void
 fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r)
 {

@@ -48,6 +48,8 @@ uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
 uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* The clock that is handed out next in any part. */
 uint64_t fal_pool_first(const struct fal_pool *p);
+/* The part of the clock's tasks that have ended. */
+double fal_pool_ended_part(const struct fal_pool *p, uint64_t clock);
 /* No task of this clock, or of a later one, was ever taken. */
 uint64_t fal_pool_untouched(const struct fal_pool *p);
 

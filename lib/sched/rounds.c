@@ -288,6 +288,8 @@ fal_step(struct fal_sched *s, double divisor)
 			       .own = !s->is.shared,
 			       .divisor = divisor };
 	assert(s->merged > 0);
+	if (s->is.alone)
+		act.in = fal_pool_ended_part(&s->pool, s->merged_clock);
 	act.version = ++s->version;
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest; r != NULL && r->armed; r = r->newer)

@@ -158,9 +158,10 @@ struct fal_act {
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
-	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
-	double seconds;       /* SUSPECT, BACK */
+	double in;        /* STEP of a round alone: the part of its clock that is in */
+	const char *why;  /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
+	const char *owes; /* SUSPECT: "task", "push" or "eval" */
+	double seconds;   /* SUSPECT, BACK */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */

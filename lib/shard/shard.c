@@ -515,7 +515,12 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	if (err < 0)
 		return err;
 	const struct fal_unstepped unstepped =
-		fal_store_step(s->store, o->lr, o->divisor, o->squares);
+		fal_store_step(s->store,
+			       &(struct fal_store_update){ .lr = o->lr,
+							   .divisor = o->divisor,
+							   .squares = o->squares,
+							   .pusher = o->slot,
+							   .part = o->part });
 	say_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
@@ -551,7 +556,7 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	if ((s->conf.at_once != NULL && *s->conf.at_once) || open->late ||
 	    end->kind != FAL_ORDER_END || end->end != FAL_END_MERGE ||
 	    step->kind != FAL_ORDER_STEP || step->ahead || step->clipped ||
-	    step->weight > 0)
+	    step->weight > 0 || step->part.share > 0)
 		return;
 	const struct fal_store_make how = { .round = open->round,
 					    .lr = step->lr,
@@ -591,6 +596,10 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 		mark(s, o->below);
 		return FAL_OK;
 	default: /* FORGET */
+		if (o->slot != 0) {
+			fal_store_forget_slot(s->store, o->slot);
+			return FAL_OK;
+		}
 		fal_store_forget_slots(s->store, UINT64_MAX);
 		fal_store_forget_lines(s->store);
 		return FAL_OK;

@@ -67,16 +67,17 @@ enum fal_order_kind {
 	 * collected */
 	FAL_ORDER_COLLECT,
 	/* what was collected becomes the next version: `lr`, `divisor`, 0: gradients make
-	 * no step; with `weight`, changes of weights do at that rate and with `momentum`;
-	 * the newest `versions` are kept from then on, this one included; answered by
-	 * STEPPED */
+	 * no step; gradients are the `part` of a clock, 0: all of it, and, where it is
+	 * not 0, the push of `slot`; with `weight`, changes of weights do at that rate
+	 * and with `momentum`; the newest `versions` are kept from then on, this one
+	 * included; answered by STEPPED */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP, /* the newest `versions` versions are kept from now on */
 	FAL_ORDER_HOLD, /* `version`, which is kept, is held, until the next such */
 	/* an image is made of the newest version, `version`, and of those before it that
 	 * are not below `below` */
 	FAL_ORDER_MARK,
-	FAL_ORDER_FORGET, /* slots and lines are over */
+	FAL_ORDER_FORGET, /* `slot` is over; 0: all slots and lines are */
 	/* the answer to all shards' SQUARES: their sum, `squares` */
 	FAL_ORDER_SCALE,
 	/* Of a rack (rack.h).  Nothing is under way: a move begins, to the map `map`, and
@@ -103,6 +104,7 @@ struct fal_shard_order {
 	bool clipped;
 	bool ahead; /* END */
 	float lr;
+	struct fal_optim_part part;
 	uint64_t slot, below; /* END: nothing more comes to the slots below; MARK */
 	uint32_t line, versions;
 	bool mark;                 /* STEP: as MARK of what it makes, with `below` */

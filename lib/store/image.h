@@ -101,8 +101,9 @@ struct fal_store_most {
 	uint32_t beyond;
 	uint32_t rounds; /* sums: of open ones, and what is collected of others */
 	uint32_t lines;
-	bool deltas; /* the rounds bring changes of weights */
-	bool outer;  /* lines are pushed by an outer step */
+	uint32_t pushers; /* that have a momentum of their own, if the optimiser has */
+	bool deltas;      /* the rounds bring changes of weights */
+	bool outer;       /* lines are pushed by an outer step */
 };
 
 #endif

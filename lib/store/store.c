@@ -24,8 +24,10 @@ static size_t
 newest_bytes(const struct fal_store_conf *conf)
 {
 	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
+	const size_t products =
+		conf->optim.kind == FAL_ADAMW ? sizeof(struct store_products) : 0;
 	return (conf->n + state_len(conf) + average) * sizeof(float) +
-	       fal_blocks(conf->n) * sizeof(struct range);
+	       fal_blocks(conf->n) * (sizeof(struct range) + products);
 }
 
 /* Older versions. */
@@ -45,10 +47,13 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 	/* What changes weights, or lines have pushed. */
 	const size_t moved = (most->deltas || most->lines > 0 ? conf->n : 0) +
 			     (most->outer ? conf->n : 0);
+	const size_t pushers =
+		fal_optim_by_pusher(&conf->optim) ? conf->n * most->pushers : 0;
 	struct fal_store_most all = *most;
 	all.versions += all.beyond;
 	return newest_bytes(conf) + old_bytes(conf, &all) + blocks +
-	       most->rounds * round + most->lines * line + moved * sizeof(float);
+	       most->rounds * round + most->lines * line +
+	       (moved + pushers) * sizeof(float);
 }
 
 size_t
@@ -82,6 +87,9 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->exps = fal_xcalloc(blocks, 1);
 	s->range = fal_xcalloc(blocks, sizeof(*s->range));
 	s->sum_exps = fal_xcalloc(blocks, 1);
+	s->had = (struct fal_optim_had){ 0, 1, 1 };
+	if (conf->optim.kind == FAL_ADAMW)
+		s->products = fal_xcalloc(blocks, sizeof(*s->products));
 	m->made = fal_xcalloc(blocks, 1);
 	m->due = fal_xcalloc(blocks, sizeof(*m->due));
 	m->exps = fal_xcalloc(blocks, 1);
@@ -130,6 +138,7 @@ fal_store_free(struct fal_store *s)
 	free(s->reach);
 	free(s->exps);
 	free(s->range);
+	free(s->products);
 	free(s->making->made);
 	free(s->making->due);
 	free(s->making->exps);
@@ -454,19 +463,37 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 	return d;
 }
 
+static void
+end_slot(struct fal_store *s, struct slot *u)
+{
+	free(u->mean);
+	free(u->is);
+	*u = s->slots.v[--s->slots.n];
+}
+
 void
 fal_store_forget_slots(struct fal_store *s, uint64_t below)
 {
-	for (size_t i = 0; i < s->slots.n;) {
-		struct slot *u = &s->slots.v[i];
-		if (u->slot >= below) {
-			i++;
-			continue;
-		}
-		free(u->mean);
-		free(u->is);
-		*u = s->slots.v[--s->slots.n];
-	}
+	for (size_t i = s->slots.n; i-- > 0;)
+		if (s->slots.v[i].slot < below)
+			end_slot(s, &s->slots.v[i]);
+}
+
+void
+fal_store_forget_slot(struct fal_store *s, uint64_t slot)
+{
+	for (size_t i = s->slots.n; i-- > 0;)
+		if (s->slots.v[i].slot == slot)
+			end_slot(s, &s->slots.v[i]);
+}
+
+/* The momentum of the pusher. */
+static float *
+momentum_of(struct fal_store *s, uint64_t pusher)
+{
+	if (s->slots.n == 0)
+		memset(s->state, 0, state_len(&s->conf) * sizeof(float));
+	return slot_at(s, pusher)->mean;
 }
 
 /* A step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
@@ -479,6 +506,7 @@ struct store_step {
 	float *params, *state; /* which model */
 	int8_t *exps;
 	struct fal_reach *reach;
+	bool slot;           /* `state` is a slot's, of which `reach` does not tell */
 	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
 	/* The sum whose memory gets the values that a block had before; NULL: nobody asks
 	 * for these values. */
@@ -538,8 +566,10 @@ step_block(const struct fal_store *s, const struct store_step *step, float scale
 	/* State is kept block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
 	float was[FAL_BLOCK], held_was[FAL_BLOCK * FAL_OPTIM_SLOTS];
-	struct fal_reach reach =
-		fal_optim_reach(&step->by, &step->reach[b], mean_bound(step, b));
+	struct fal_reach from = step->reach[b];
+	if (step->slot)
+		from.state = (double)fal_max_abs(state, held);
+	struct fal_reach reach = fal_optim_reach(&step->by, &from, mean_bound(step, b));
 	const bool proven = reach.params < far && reach.state < far;
 	if (!proven) {
 		memcpy(was, params, len * sizeof(float));
@@ -554,6 +584,8 @@ step_block(const struct fal_store *s, const struct store_step *step, float scale
 		memcpy(state, held_was, held * sizeof(float));
 		return false;
 	}
+	if (step->slot)
+		reach.state = step->reach[b].state;
 	step->reach[b] = reach;
 	return true;
 }
@@ -670,16 +702,11 @@ fal_store_average(const struct fal_store *s)
 	return s->average;
 }
 
-/* The step of the newest version. */
+/* The step of the newest version, but for what it is of. */
 static struct store_step
-next_step(const struct fal_store *s, const struct fal_sum *sum, const int8_t *sum_exps,
-	  float lr, double divisor)
+next_step(const struct fal_store *s)
 {
-	return (struct store_step){ .sum = sum,
-				    .sum_exps = sum_exps,
-				    .by = fal_optim_step(&s->conf.optim, lr, s->steps),
-				    .divisor = divisor,
-				    .params = s->params,
+	return (struct store_step){ .params = s->params,
 				    .state = s->state,
 				    .exps = s->exps,
 				    .reach = s->reach,
@@ -708,34 +735,55 @@ step_deltas(struct fal_store *s)
 	return refused;
 }
 
+struct averaging {
+	const struct fal_store *s;
+	const struct fal_optim_part *part;
+};
+
 /* Block b of the average goes on with that of the newest version. */
 static void
 average_block(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
-	const struct fal_store *s = of;
+	const struct averaging *a = of;
+	const struct fal_store *s = a->s;
 	const size_t first = (size_t)b * FAL_BLOCK;
-	fal_optim_average(&s->conf.optim, s->average + first, s->params + first,
+	fal_optim_average(&s->conf.optim, a->part, s->average + first, s->params + first,
 			  fal_block_len(s->conf.n, b));
 }
 
+/* Steps the newest version by the collected gradients. */
+static void
+step_grads(struct fal_store *s, const struct fal_store_update *how,
+	   struct fal_unstepped *is)
+{
+	const struct making *m = s->making;
+	struct store_step step = next_step(s);
+	step.sum = s->sum;
+	step.sum_exps = s->sum_exps;
+	step.divisor = how->divisor;
+	step.by = fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
+	step.slot = how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
+	if (step.slot)
+		step.state = momentum_of(s, how->pusher);
+	const struct fal_unstepped now = step_all(s, &step, how->squares);
+	fal_optim_have(&s->conf.optim, &how->part, &s->had);
+	is->beyond = now.beyond + (m->on ? m->beyond : 0);
+	is->refused = now.refused + (m->on ? m->refused : 0);
+}
+
 struct fal_unstepped
-fal_store_step(struct fal_store *s, float lr, double divisor, double squares)
+fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 {
 	struct making *m = s->making;
 	struct fal_unstepped is = { .by = s->largest };
-	assert(!m->on || (s->sum == m->sum && !s->moved && lr == m->how.lr &&
-			  divisor == m->how.divisor));
+	assert(!m->on || (s->sum == m->sum && !s->moved && how->lr == m->how.lr &&
+			  how->divisor == m->how.divisor && how->part.share <= 0));
 	put_by(s, s->version, NULL, newest_exps(s));
-	const bool steps = s->sum != NULL && divisor > 0, stepped = steps || s->moved;
-	if (steps) {
-		const struct store_step step =
-			next_step(s, s->sum, s->sum_exps, lr, divisor);
-		const struct fal_unstepped now = step_all(s, &step, squares);
-		s->steps++;
-		is.beyond = now.beyond + (m->on ? m->beyond : 0);
-		is.refused = now.refused + (m->on ? m->refused : 0);
-	}
+	const bool steps = s->sum != NULL && how->divisor > 0,
+		   stepped = steps || s->moved;
+	if (steps)
+		step_grads(s, how, &is);
 	if (s->sum != NULL)
 		store_spare_sum(s, s->sum);
 	s->sum = NULL;
@@ -744,8 +792,9 @@ fal_store_step(struct fal_store *s, float lr, double divisor, double squares)
 	s->moved = m->on = false;
 	s->version++;
 	widen_ranges(s);
+	struct averaging of = { s, &how->part };
 	if (s->average != NULL && stepped)
-		fal_parallel_each(s->conf.parallel, s->blocks, average_block, s);
+		fal_parallel_each(s->conf.parallel, s->blocks, average_block, &of);
 	return is;
 }
 
@@ -784,10 +833,12 @@ static void
 make_dues(struct fal_store *s, const struct round *r)
 {
 	struct making *m = s->making;
-	struct some of = { .s = s,
-			   .r = r,
-			   .step = next_step(s, r->sum, r->exps, m->how.lr,
-					     m->how.divisor) };
+	struct some of = { .s = s, .r = r, .step = next_step(s) };
+	of.step.sum = r->sum;
+	of.step.sum_exps = r->exps;
+	of.step.divisor = m->how.divisor;
+	of.step.by = fal_optim_part_step(&s->conf.optim, m->how.lr, &s->had,
+					 &(struct fal_optim_part){ 0 });
 	of.step.keeps = m->sum;
 	fal_parallel_each(s->conf.parallel, m->dues, make_due, &of);
 	m->n += of.made;
@@ -1040,7 +1091,7 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 	if (s->making->on)
 		return FAL_ESTATE;
 	m->is = (struct fal_image_head){ .version = s->version,
-					 .steps = s->steps,
+					 .steps = s->had.steps,
 					 .olds = olds_of(s, from),
 					 .lines = (uint32_t)s->lines.n,
 					 .slots = (uint32_t)s->slots.n };
@@ -1049,6 +1100,11 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 	fal_image_add(m, "ranges", false, s->range, s->blocks * sizeof(*s->range));
 	if (state > 0)
 		fal_image_add(m, "optimizer", true, s->state, state);
+	for (uint32_t b = 0; b < s->blocks && s->products != NULL; b++)
+		s->products[b] = (struct store_products){ s->had.beta1, s->had.beta2 };
+	if (s->products != NULL)
+		fal_image_add(m, "products", false, s->products,
+			      s->blocks * sizeof(*s->products));
 	if (s->average != NULL)
 		fal_image_add(m, "average", true, s->average, values);
 	image_olds(s, m);
@@ -1069,7 +1125,7 @@ fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 		return FAL_EINVAL;
 	fal_store_keep(s, is->olds + 1);
 	s->version = is->version;
-	s->steps = is->steps;
+	s->had.steps = is->steps;
 	s->olds = is->olds;
 	for (uint32_t i = 0; i < s->olds; i++)
 		s->old[i].version = s->version - s->olds + i;
@@ -1086,6 +1142,10 @@ fal_store_became(struct fal_store *s)
 {
 	for (uint32_t b = 0; b < s->blocks; b++)
 		s->reach[b] = reach_of(s, s->params, s->state, b);
+	if (s->products != NULL) {
+		s->had.beta1 = s->products[0].beta1;
+		s->had.beta2 = s->products[0].beta2;
+	}
 	for (size_t i = 0; i < s->lines.n; i++) {
 		struct line *l = &s->lines.v[i];
 		l->version = l->is[0].number;

@@ -186,17 +186,28 @@ bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);
 
-/* Nothing more will come to the slots below `below`. */
+/* Nothing more will come to the slots below `below`; to this one. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
+void fal_store_forget_slot(struct fal_store *s, uint64_t slot);
 
 /* Applies the collected changes: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`, but for divisor 0, where they are no step, and, with optim.clip, clipped by
  * the summed `squares` of the whole model; changes of weights by plain addition.  Moves
  * to the next version and its exponents.  A block whose mean gradient leads out of the
  * numbers, or that would not be finite any more, or its state, stays as it is and is
- * counted in the result.  The same holds for line_step.  Parameters are always finite. */
-struct fal_unstepped fal_store_step(struct fal_store *s, float lr, double divisor,
-				    double squares);
+ * counted in the result.  The same holds for line_step.  Parameters are always finite.
+ *
+ * Gradients are the `part` of a clock.  Where optim has a momentum by pusher, that of
+ * `pusher`, which is not 0, is the slot of this number.  The first such slot ends the
+ * momentum of all, which is 0 for steps without a pusher from then on. */
+struct fal_store_update {
+	float lr;
+	double divisor, squares;
+	uint64_t pusher;
+	struct fal_optim_part part;
+};
+struct fal_unstepped fal_store_step(struct fal_store *s,
+				    const struct fal_store_update *how);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */
 const float *fal_store_average(const struct fal_store *s);

@@ -73,7 +73,13 @@ struct store_numbers {
 	uint64_t number, count;
 };
 
-/* What the changes of weights of one slot have contributed so far. */
+/* The same of adamw's products of betas. */
+struct store_products {
+	double beta1, beta2;
+};
+
+/* What the changes of weights of one slot have contributed so far; or the momentum of a
+ * pusher. */
 struct slot {
 	uint64_t slot;
 	uint32_t came;
@@ -108,9 +114,10 @@ struct fal_store {
 	uint32_t blocks;
 	uint64_t version;
 	float *params, *state;
-	float *average;          /* of the versions; NULL: none is asked for */
-	struct fal_reach *reach; /* by block */
-	uint64_t steps;          /* steps that `state` has had */
+	float *average;                  /* of the versions; NULL: none is asked for */
+	struct fal_reach *reach;         /* by block */
+	struct fal_optim_had had;        /* steps that `state` has had; */
+	struct store_products *products; /* … of them, by block, for the image */
 	int8_t *exps;
 	struct range *range; /* by block */
 	struct making *making;

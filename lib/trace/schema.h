@@ -188,7 +188,8 @@ struct fal_json_text {
 #define FAL_LINE_leave(M)        \
 	FAL_OF_WORKER(M)         \
 	M(TEXT, reason, MUST, 0) \
-	M(FLAG, fell, MAY, 0)
+	M(FLAG, fell, MAY, 0)    \
+	M(FLAG, momentum, MAY, 0)
 
 #define FAL_LINE_clock(M)                            \
 	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX)     \

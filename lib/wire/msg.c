@@ -18,7 +18,7 @@ struct field {
 	const char *name;
 };
 
-enum { MOST_FIELDS = 22 };
+enum { MOST_FIELDS = 24 };
 
 struct desc {
 	uint16_t type;
@@ -104,12 +104,13 @@ static const struct desc descs[] = {
 	     F(U32, place.first), F(U32, place.count), F(U32, place.tasks),
 	     F(U32, place.job_n), F(U32, place.model_n), F(BYTES64, place.key),
 	     F(TAIL, place.map)),
-	DESC(ORDER, COORDINATOR, 22, F(U8, order.kind), F(U64, order.round),
+	DESC(ORDER, COORDINATOR, 24, F(U8, order.kind), F(U64, order.round),
 	     F(U64, order.version), F(U64, order.facts.version),
 	     F(U32, order.facts.tasks), F(U8, order.facts.kind), F(U32, order.worker),
 	     F(U32, order.seq), F(U32, order.fills_worker), F(U32, order.fills_seq),
 	     F(U8, order.end), F(F64, order.weight), F(F64, order.divisor),
-	     F(F64, order.squares), F(F64, order.momentum), F(F32, order.lr), F(U64, order.slot),
+	     F(F64, order.squares), F(F64, order.momentum), F(F64, order.share),
+	     F(F64, order.in), F(F32, order.lr), F(U64, order.slot),
 	     F(U64, order.below), F(U32, order.line), F(U32, order.versions),
 	     F(U8, order.flags), F(TAIL, order.map)),
 	DESC(ADMIT, COORDINATOR, 2, F(U32, admit.session), F(BYTES32, admit.psk)),

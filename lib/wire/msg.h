@@ -428,7 +428,7 @@ struct fal_msg {
 			} facts;
 			uint32_t worker, seq, fills_worker, fills_seq;
 			uint8_t end;
-			double weight, divisor, squares, momentum;
+			double weight, divisor, squares, momentum, share, in;
 			float lr;
 			uint64_t slot, below;
 			uint32_t line, versions;

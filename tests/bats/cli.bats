@@ -195,6 +195,27 @@ shards() {
 	same "with 5 shards of many blocks, more" "$((($(shards --shards 5) - $(shards)) >> 20))" 10
 }
 
+# more SCHEME: MiB that tiny.job needs for a momentum for each pusher, not one.
+more() {
+	local all=("${momentum[@]}" --min-workers 8 --set "sync.scheme=$1")
+	echo $((($(shards "${all[@]}") + 524288 -
+		$(shards "${all[@]}" --set optimizer.momentum-per=server)) >> 20))
+}
+
+@test "falcon-ps: a momentum for each worker needs memory, and one for all is proposed" {
+	local momentum=(--set optimizer.kind=nesterov --set optimizer.momentum=0.9) least
+	printf 'input 16\ndense 65536\nrelu\ndense 4\n' >tiny.model
+	# 5.25 MiB each.
+	same "with 8 workers, more" "$(more asp)" 42
+	same "with 4 groups, more" "$(more groups:4)" 21
+	same "where all push together, more" "$(more bsp)" 0
+	momentum+=(--min-workers 8 --set sync.scheme=asp)
+	least=$(shards "${momentum[@]}" --set optimizer.momentum-per=server)
+	same "proposed" "$(falcon-ps --check --max-memory $((least + 1048576)) "${momentum[@]}" \
+		tiny.job 2>&1 | sed -n 's/needs [0-9]* MiB with/needs so much with/p')" \
+		"falcon-ps: tiny.job: needs so much with optimizer.momentum-per = server"
+}
+
 @test "falcon-ps: model files" {
 	ps_refused 2 "none: No such file or directory" --set model.file=none fashion.job
 	printf 'input 1 28 28\nconv 6 kernel=5 pad=2\nrelux\n' >m

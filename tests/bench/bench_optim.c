@@ -77,7 +77,9 @@ measure(enum fal_optim_kind kind, size_t n, const char *where)
 	for (uint64_t k = 0; k < UPDATES; k++) {
 		collect(s, k, sum, grad, &buf);
 		const double began = now();
-		const struct fal_unstepped un = fal_store_step(s, 1e-3f, 1, 0);
+		const struct fal_unstepped un =
+			fal_store_step(s, &(struct fal_store_update){ .lr = 1e-3f,
+								      .divisor = 1 });
 		if (un.beyond + un.refused > 0)
 			errx(1, "a block was refused");
 		ms[k] = (now() - began) * 1e3;

@@ -245,6 +245,8 @@ draw_optim(struct toy *t)
 	o->decoupled = o->kind == FAL_ADAMW || chance(r, 0.5);
 	t->lr = chance(r, 0.5) ? 0.01f : (float)pow(10, between(r, -5, -1));
 	o->clip = chance(r, 0.3) ? pow(10, between(r, -2, 3)) : 0;
+	struct fal_rng one = fal_rng_init(t->seed, FAL_RNG_TEST, 41);
+	o->one_momentum = chance(&one, 0.25);
 	if (!chance(r, 0.3))
 		return;
 	enum { MOST = 4 };

@@ -41,6 +41,8 @@ plain_new(size_t n, const float *w)
 			   .w = zeros(n, sizeof(float)),
 			   .m = zeros(n, sizeof(float)),
 			   .v = zeros(n, sizeof(float)),
+			   .b1 = 1,
+			   .b2 = 1,
 			   .e = zeros(blocks_of(n), sizeof(int)) };
 	for (uint32_t b = 0; b < blocks_of(n); b++)
 		p.e[b] = FIRST;
@@ -56,6 +58,8 @@ plain_copy(struct plain *to, const struct plain *from)
 	memcpy(to->m, from->m, to->n * sizeof(float));
 	memcpy(to->v, from->v, to->n * sizeof(float));
 	to->steps = from->steps;
+	to->b1 = from->b1;
+	to->b2 = from->b2;
 	memcpy(to->e, from->e, blocks_of(to->n) * sizeof(int));
 }
 
@@ -217,31 +221,67 @@ plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
 			  ((__int128)1 << (e[b] - s->e[b]));
 }
 
-/* What the rates of a step are, of which `t` is the number, from 1 on. */
+/* What the numbers of a step are. */
 struct rates {
-	float lr, root, keep, pull;
+	float lr, root, keep, pull, share, rest, b1, c1, b2, c2;
 };
 
-static struct rates
-rates_of(const struct fal_optim *o, float lr, uint64_t t)
+/* By squaring, as optim.h has it: the order of products tells in the last bit. */
+static double
+raised(double b, uint64_t n)
 {
-	const double decayed = (double)lr * (double)o->weight_decay;
-	struct rates r = { .lr = lr, .keep = 1, .pull = o->weight_decay };
-	double p1 = 1, p2 = 1;
-	if (o->decoupled)
-		r = (struct rates){ .lr = lr, .keep = (float)(1 - decayed) };
-	/* By squaring, as optim.h has it: the order of products tells in the last bit. */
+	double p = 1;
+	for (; n > 0; n /= 2) {
+		p = n % 2 ? p * b : p;
+		b *= b;
+	}
+	return p;
+}
+
+/* Counts the step, and returns 1 less the product of all betas. */
+static double
+unbiased(double beta, double b, uint64_t steps, double *parts, bool whole)
+{
+	if (whole)
+		return 1 - *parts * raised(beta, steps);
+	const double product = *parts * raised(beta, steps) * b;
+	*parts *= b;
+	return 1 - product;
+}
+
+static struct rates
+rates_of(struct plain *p, const struct fal_optim *o, const struct plain_by *by)
+{
+	const bool whole = by->share == 1;
+	const double rate = (double)by->lr * by->share;
+	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	double b1 = o->beta1, b2 = o->beta2;
-	for (uint64_t n = t; n > 0; n /= 2) {
-		p1 = n % 2 ? p1 * b1 : p1;
-		p2 = n % 2 ? p2 * b2 : p2;
-		b1 *= b1;
-		b2 *= b2;
+	struct rates r = { .lr = moves ? by->lr : (float)rate,
+			   .keep = 1,
+			   .pull = o->weight_decay,
+			   .share = (float)by->share,
+			   .rest = (float)(1 - by->in) };
+	if (o->decoupled) {
+		r.keep = (float)(1 - rate * (double)o->weight_decay);
+		r.pull = 0;
 	}
-	if (o->kind == FAL_ADAMW) {
-		r.lr = (float)((double)lr / (1 - p1));
-		r.root = (float)(1 / sqrt(1 - p2));
+	if (!whole) {
+		b1 = 1 - by->share * (1 - b1);
+		b2 = 1 - by->share * (1 - b2);
 	}
+	b1 = b1 > 0 ? b1 : 0;
+	b2 = b2 > 0 ? b2 : 0;
+	p->steps += whole;
+	const double m = unbiased(o->beta1, b1, p->steps, &p->b1, whole);
+	const double v = unbiased(o->beta2, b2, p->steps, &p->b2, whole);
+	if (o->kind != FAL_ADAMW)
+		return r;
+	r.lr = (float)(rate / m);
+	r.root = (float)(1 / sqrt(v));
+	r.b1 = (float)b1;
+	r.c1 = (float)(1 - b1);
+	r.b2 = (float)b2;
+	r.c2 = (float)(1 - b2);
 	return r;
 }
 
@@ -259,21 +299,22 @@ step_one(const struct fal_optim *o, const struct rates *r, float g, float *w, fl
 	const float pulled = r->pull * *w, d = g + pulled;
 	float by = r->lr * d;
 	if (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) {
+		const float part = r->share * d;
 		const float took = o->momentum * *m;
-		*m = took + d;
+		*m = took + part;
 		const float ahead = o->momentum * *m;
-		const float along = o->kind == FAL_NESTEROV ? d + ahead : *m;
+		const float along = o->kind == FAL_NESTEROV ? part + ahead : *m;
 		by = r->lr * along;
 	} else if (o->kind == FAL_ADAGRAD) {
 		const float square = d * d;
-		*m = no_denormal(*m + square);
-		const float root = sqrtf(*m), under = root + o->eps;
+		const float part = r->share * square, rest = r->rest * square;
+		*m = no_denormal(*m + part);
+		const float all = *m + rest;
+		const float root = sqrtf(all), under = root + o->eps;
 		by = by / under;
 	} else if (o->kind == FAL_ADAMW) {
-		const float b1 = (float)o->beta1, c1 = (float)(1 - o->beta1);
-		const float b2 = (float)o->beta2, c2 = (float)(1 - o->beta2);
-		const float m_took = b1 * *m, m_new = c1 * d;
-		const float v_took = b2 * *v, part = c2 * d, v_new = part * d;
+		const float m_took = r->b1 * *m, m_new = r->c1 * d;
+		const float v_took = r->b2 * *v, part = r->c2 * d, v_new = part * d;
 		*m = no_denormal(m_took + m_new);
 		*v = no_denormal(v_took + v_new);
 		const float root = sqrtf(*v), scaled = r->root * root;
@@ -341,23 +382,24 @@ next_exponent(int e, int needed, unsigned bits)
 
 void
 plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
-	   float lr, double divisor, unsigned bits)
+	   const struct plain_by *by)
 {
-	const struct rates r = rates_of(o, lr, ++p->steps);
-	const float scale = scale_of(s, o, divisor);
+	const struct rates r = rates_of(p, o, by);
+	const float scale = scale_of(s, o, by->divisor);
+	const double take = by->share * o->buffer_momentum;
 	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
 		const double unit = unit_of(s, b);
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++) {
 			const struct fal_range *in = range_of(o, i);
-			const float mean = mean_of(s->v[i], unit, divisor);
+			const float mean = mean_of(s->v[i], unit, by->divisor);
 			if (in == NULL)
 				step_one(o, &r, mean * scale, &p->w[i], &p->m[i],
 					 &p->v[i]);
 			else if (in->rule == FAL_RANGE_EMA)
-				p->w[i] = (float)(1 - o->buffer_momentum) * p->w[i] +
-					  (float)o->buffer_momentum * mean;
+				p->w[i] =
+					(float)(1 - take) * p->w[i] + (float)take * mean;
 		}
-		p->e[b] = next_exponent(p->e[b], s->needed[b], bits);
+		p->e[b] = next_exponent(p->e[b], s->needed[b], by->bits);
 	}
 }
 

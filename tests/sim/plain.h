@@ -16,7 +16,8 @@ enum { PLAIN_BLOCK = 4096 };
 struct plain {
 	size_t n;
 	float *w, *m, *v; /* m and v as of optim.h; adagrad's v is in m */
-	uint64_t steps;   /* that m and v have had */
+	uint64_t steps;   /* that m and v have had: whole ones; */
+	double b1, b2;    /* … of the others the products of the betas */
 	int *e;           /* by block */
 };
 
@@ -54,9 +55,15 @@ void plain_dither(float *g, size_t n, const int *e, unsigned bits, uint64_t seed
 		  uint64_t clock, uint32_t task);
 
 /* One step by the mean over `divisor` samples, and the exponents that follow from it,
- * for gradients of `bits` bits (0: all). */
+ * for gradients of `bits` bits (0: all).  They are `share` of a clock, of which `in` is
+ * there; 1, 1: all of it. */
+struct plain_by {
+	float lr;
+	double divisor, share, in;
+	unsigned bits;
+};
 void plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
-		float lr, double divisor, unsigned bits);
+		const struct plain_by *by);
 
 /* A change of weights as it travels: by the least exponent that holds each block. */
 void plain_travel(float *change, size_t n);

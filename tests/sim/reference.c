@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "plain.h"
+#include "sched/policy.h"
 #include "trace/chain.h"
 #include "trace/reader.h"
 
@@ -43,15 +44,20 @@ struct line {
 	float *taken;
 };
 
-/* DynSGD: the mean of the changes of a slot. */
+/* DynSGD: the mean of the changes of a slot; or the momentum of a worker or a group. */
 struct slot {
 	uint64_t slot;
 	float *mean;
 };
 
-/* Which line a round stepped. */
+/* Which line a round stepped, or which worker or group has brought its gradients. */
 struct stepped {
 	uint64_t round, group;
+};
+
+/* Tasks of a clock that are over. */
+struct over {
+	uint64_t clock, tasks;
 };
 
 /* Which machine a worker is. */
@@ -80,7 +86,9 @@ struct reference {
 	VEC(struct slot) slots;
 	float *velocity; /* of outer steps; NULL: there was none */
 	VEC(struct stepped) stepped;
+	VEC(struct over) overs;
 	char scheme[128];
+	bool alone;          /* each round of gradients is an update by itself */
 	bool several;        /* shards, at last, so that what came is no first part of the
 				blocks */
 	const char *unknown; /* what the trace does not say */
@@ -383,6 +391,7 @@ static void
 take_grad(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
 	add_round(r, l, &r->sum, version(r, l, h->version), h);
+	ADD(r->stepped, (struct stepped){ h->round, h->owner > 0 ? h->owner : h->group });
 	r->graded = true;
 }
 
@@ -414,8 +423,8 @@ take_line(struct reference *r, struct fal_trace_line *l, const struct head *h)
 	}
 	plain_sum_clear(&r->one);
 	add_round(r, l, &r->one, &line->is, h);
-	plain_step(&line->is, &r->t->optim, &r->one, (float)h->lr, h->divisor,
-		   r->t->bits);
+	plain_step(&line->is, &r->t->optim, &r->one,
+		   &(struct plain_by){ (float)h->lr, h->divisor, 1, 1, r->t->bits });
 }
 
 /* ---- local steps ----------------------------------------------------------------- */
@@ -474,8 +483,9 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 			samples += toy_task_samples(r->t, h->clock, (uint32_t)i);
 		}
 		if (from < to)
-			plain_step(&own->is, &r->t->optim, &r->one, (float)h->lr,
-				   (double)samples, 0);
+			plain_step(&own->is, &r->t->optim, &r->one,
+				   &(struct plain_by){ (float)h->lr, (double)samples, 1,
+						       1, 0 });
 	}
 	float *by = own->by[1];
 	for (size_t i = 0; i < n; i++)
@@ -499,16 +509,23 @@ begin_delta(struct reference *r)
 	r->moved = true;
 }
 
+/* The slot, which is made if it is new. */
+static struct slot *
+slot_of(struct reference *r, uint64_t slot)
+{
+	size_t at = 0;
+	while (at < r->slots.n && r->slots.v[at].slot != slot)
+		at++;
+	if (at == r->slots.n)
+		ADD(r->slots, (struct slot){ slot, floats(r->t->n) });
+	return &r->slots.v[at];
+}
+
 /* Rank d of a slot: it becomes their mean. */
 static void
 revise(struct reference *r, const struct head *h)
 {
-	size_t at = 0;
-	while (at < r->slots.n && r->slots.v[at].slot != h->slot)
-		at++;
-	if (at == r->slots.n)
-		ADD(r->slots, (struct slot){ h->slot, floats(r->t->n) });
-	float *mean = r->slots.v[at].mean;
+	float *mean = slot_of(r, h->slot)->mean;
 	if (h->rank == 1)
 		memset(mean, 0, r->t->n * sizeof(float));
 	for (size_t i = 0; i < r->t->n; i++) {
@@ -623,10 +640,22 @@ apply(struct reference *r, struct fal_trace_line *l)
 		take_grad(r, l, &h);
 }
 
+static struct over *
+over_of(struct reference *r, uint64_t clock)
+{
+	for (size_t i = r->overs.n; i-- > 0;)
+		if (r->overs.v[i].clock == clock)
+			return &r->overs.v[i];
+	ADD(r->overs, (struct over){ clock, 0 });
+	return &r->overs.v[r->overs.n - 1];
+}
+
 static void
 take_ledger(struct reference *r, struct fal_trace_line *l)
 {
 	const bool applied = strcmp(told_str(l, l->o, "end"), "applied") == 0;
+	if (strcmp(told_str(l, l->o, "end"), "abandoned") != 0)
+		over_of(r, get(l, l->o, "clock"))->tasks += get(l, l->o, "tasks");
 	if (applied)
 		apply(r, l);
 	else if (strcmp(told_str(l, l->o, "kind"), "delta") == 0)
@@ -669,7 +698,7 @@ take_pushes(struct reference *r, struct fal_trace_line *l)
 	}
 }
 
-/* The group whose line an update is made of. */
+/* The group whose line an update is made of, or whose push it is, or the worker. */
 static uint64_t
 pushed(struct reference *r, struct fal_trace_line *l)
 {
@@ -679,6 +708,29 @@ pushed(struct reference *r, struct fal_trace_line *l)
 			return r->stepped.v[i].group;
 	fal_trace_fail(l, FAL_EINVAL, "no line of that round");
 	return 0;
+}
+
+/* Steps by the gradients: all of a clock, or a push by itself, whose worker or group may
+ * have a momentum of its own. */
+static void
+step_grads(struct reference *r, struct fal_trace_line *l, struct plain *next)
+{
+	const struct fal_optim *o = &r->t->optim;
+	const uint64_t clock = get(l, l->o, "clock"), samples = get(l, l->o, "samples");
+	const double in = (double)over_of(r, clock)->tasks / toy_clock_tasks(r->t, clock);
+	struct plain_by by = { (float)get_real(l, "lr"), (double)samples,
+			       (double)samples / get_real(l, "divisor"), 1, r->t->bits };
+	float *of_all = next->m;
+	if (r->alone && by.share != 1)
+		by.in = in;
+	if (r->alone && !o->one_momentum &&
+	    (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV)) {
+		if (r->slots.n == 0)
+			memset(of_all, 0, r->t->n * sizeof(float));
+		next->m = slot_of(r, pushed(r, l))->mean;
+	}
+	plain_step(next, o, &r->sum, &by);
+	next->m = of_all;
 }
 
 /* The version has the hash that the shards have found, however they were cut. */
@@ -707,8 +759,7 @@ take_update(struct reference *r, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EINVAL, "no gradient is beyond the numbers");
 	/* Without a divisor all was skipped. */
 	if (r->graded && told_has(l->o, "divisor"))
-		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, "lr"),
-			   get_real(l, "divisor"), r->t->bits);
+		step_grads(r, l, &next);
 	if (told_has(l->o, "weight"))
 		collect(r, pushed(r, l), (float)get_real(l, "weight"));
 	if (told_has(l->o, "pushes"))
@@ -738,8 +789,12 @@ static void
 take_policy(struct reference *r, struct fal_trace_line *l)
 {
 	const char *scheme = told_str(l, l->o, "scheme");
+	struct fal_rule rule = { 0 };
 	if (strcmp(scheme, r->scheme) != 0)
 		forget_lines(r);
+	if (fal_rule_parse(scheme, &rule, NULL) < 0)
+		fal_trace_fail(l, FAL_EINVAL, "no scheme");
+	r->alone = fal_rule_traits(&rule).alone && rule.quorum == 0;
 	snprintf(r->scheme, sizeof(r->scheme), "%s", scheme);
 }
 
@@ -790,6 +845,7 @@ finish(struct reference *r)
 	free(r->lines.v);
 	free(r->slots.v);
 	free(r->stepped.v);
+	free(r->overs.v);
 	free(r->people.v);
 	free(r->delta);
 	free(r->grad);

@@ -162,7 +162,8 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);
 		if (samples > 0)
-			plain_step(&v[c + 1], &t->optim, &sum, t->lr, samples, t->bits);
+			plain_step(&v[c + 1], &t->optim, &sum,
+				   &(struct plain_by){ t->lr, samples, 1, 1, t->bits });
 	}
 	memcpy(params, v[clocks].w, t->n * sizeof(float));
 	for (uint32_t c = 0; c <= clocks; c++)

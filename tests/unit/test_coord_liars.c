@@ -532,6 +532,45 @@ answers_that_were_not_asked(void **state)
 	check(tell(1, &m), 0, "no such round");
 }
 
+/* Momenta of pushers that the shard has. */
+static int64_t
+momenta(void)
+{
+	struct fal_image is = { 0 };
+	check(fal_shard_image(fal_rack_at(job.rack, 0), &is), 0, "image");
+	const int64_t n = is.is.slots;
+	fal_image_free(&is);
+	return n;
+}
+
+/* Whoever leaves takes its momentum along; another scheme has none of before. */
+static void
+the_gone_take_their_momentum(void **state)
+{
+	(void)state;
+	optim = (struct fal_optim){ .kind = FAL_NESTEROV, .momentum = 0.9f };
+	begin_job("asp", 3);
+	while (momenta() < 3)
+		step_once();
+	session[2].closed = true;
+	check(fal_coord_gone(coord, now, 2, "leaves"), 0, "gone");
+	check(momenta(), 2, "momenta of those that are here");
+	check(lines("\"momentum\":true"), 1, "told");
+	while (fal_coord_status(coord).clock < 5)
+		step_once();
+	check(momenta(), 2, "momenta when they have gone on");
+	const struct fal_policy bsp = { .rule = { .scheme = FAL_BSP } };
+	check(fal_coord_policy(coord, now, &bsp, "test", 1, NULL), 0, "policy");
+	while (lines("\"scheme\":\"bsp\"") == 0)
+		step_once();
+	check(momenta(), 0, "momenta under bsp");
+	session[3].closed = true;
+	check(fal_coord_gone(coord, now, 3, "leaves"), 0, "gone");
+	check(lines("\"momentum\":true"), 1, "told");
+	run();
+	audit();
+}
+
 int
 main(void)
 {
@@ -546,6 +585,7 @@ main(void)
 		TEST(changes_that_ruin),
 		TEST(beyond_the_numbers),
 		TEST(answers_that_were_not_asked),
+		TEST(the_gone_take_their_momentum),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

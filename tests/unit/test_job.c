@@ -167,6 +167,14 @@ test_refusals(void **state)
 		  "t.job:20: optimizer.momentum: does nothing for this optimizer.kind" },
 		{ 18, "kind = adamw", FAL_EINVAL,
 		  "t.job:20: optimizer.momentum: does nothing for this optimizer.kind" },
+		{ 18, "kind = sgd\nmomentum-per = server", FAL_EINVAL,
+		  "t.job:21: optimizer.momentum: does nothing for this optimizer.kind" },
+		{ 20, "momentum-per = server", FAL_EINVAL,
+		  "t.job: optimizer.momentum: must be above 0 for this "
+		  "optimizer.kind" },
+		{ 20, "momentum = 0.9\nmomentum-per = group", FAL_EINVAL,
+		  "t.job:21: optimizer.momentum-per: 'group' is not one of worker "
+		  "server" },
 		{ 20, "momentum = 0.9\nbeta1 = 0.9", FAL_EINVAL,
 		  "t.job:21: optimizer.beta1: is only for optimizer.kind = adamw" },
 		{ 20, "momentum = 0.9\nbeta2 = 0", FAL_EINVAL,

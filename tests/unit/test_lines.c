@@ -175,7 +175,7 @@ lines_are_plain(void **state)
 		assert_memory_equal(fal_store_params(store), model, sizeof(model));
 		for (uint32_t l = 0; l < 2; l++) {
 			fal_store_push(store, l + 1, (double)weight[l]);
-			fal_store_step(store, 0.1f, 0, 0);
+			fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f });
 			for (size_t i = 0; i < N; i++)
 				model[i] += weight[l] * (line[l].params[i] - taken[l][i]);
 			assert_memory_equal(fal_store_params(store), model,
@@ -238,7 +238,8 @@ stepped(const struct fal_act *a)
 	if (a->weight > 0)
 		fal_store_outer(store, a->weight, a->momentum);
 	is.pushes++;
-	fal_store_step(store, 0.1f, a->divisor, 0);
+	fal_store_step(store,
+		       &(struct fal_store_update){ .lr = 0.1f, .divisor = a->divisor });
 }
 
 static void

@@ -77,7 +77,7 @@ static const struct {
 	{ FAL_MSG_SERVED, FAL_FROM_SHARD, 16, 0, true, "SERVED" },
 	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, true, "PLACE" },
 	{ FAL_MSG_ORDER, FAL_FROM_COORDINATOR,
-	  1 + 16 + 8 + 4 + 1 + 16 + 1 + 32 + 4 + 16 + 8 + 1, 0, true, "ORDER" },
+	  1 + 16 + 8 + 4 + 1 + 16 + 1 + 48 + 4 + 16 + 8 + 1, 0, true, "ORDER" },
 	{ FAL_MSG_ADMIT, FAL_FROM_COORDINATOR, 4 + 32, 0, false, "ADMIT" },
 	{ FAL_MSG_DISMISS, FAL_FROM_COORDINATOR, 4, 0, false, "DISMISS" },
 	{ FAL_MSG_PUBLISH, FAL_FROM_COORDINATOR, 8 + 32 + 1, 0, true, "PUBLISH" },

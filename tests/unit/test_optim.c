@@ -192,6 +192,18 @@ same_floats(const float *got, const float *want, size_t n, const char *what)
 				 (double)got[i], (double)want[i]);
 }
 
+/* All of a clock, or a part of it. */
+static struct fal_optim_part
+draw_part(struct fal_rng *r)
+{
+	const double share = (double)fal_rng_unit(r);
+	return fal_rng_below(r, 3) == 0
+		       ? (struct fal_optim_part){ 0 }
+		       : (struct fal_optim_part){
+				 share, share + (1 - share) * (double)fal_rng_unit(r)
+			 };
+}
+
 /* Bit for bit, any length and alignment: also what makes splitting into blocks safe. */
 static void
 equals_naive(void **state)
@@ -211,8 +223,11 @@ equals_naive(void **state)
 		memcpy(w[1], w[0], sizeof(w[0]));
 		memcpy(held[1], held[0], sizeof(held[0]));
 		for (uint64_t t = 0; t < 3; t++) {
+			const struct fal_optim_had had = { round % 3 == 0 ? t : 1000 * t,
+							   1, 1 };
+			const struct fal_optim_part part = draw_part(&r);
 			const struct fal_optim_step by =
-				fal_optim_step(&o, lr, round % 3 == 0 ? t : 1000 * t);
+				fal_optim_part_step(&o, lr, &had, &part);
 			random_floats(&r, g, N + 4);
 			fal_optim_apply(&by, w[0] + at, held[0] + at, stride, g + at, n);
 			fal_optim_apply_naive(&by, w[1] + at, held[1] + at, stride,
@@ -291,9 +306,10 @@ reach(void **state)
 		for (size_t i = 0; i < 16; i++)
 			is.params = fmax(is.params, (double)fabsf(w[i]));
 		for (uint64_t t = 0; t < 20; t++) {
-			const struct fal_optim_step by =
-				fal_optim_step(&o, ldexpf(1, -(int)fal_rng_below(&r, 12)),
-					       t);
+			const struct fal_optim_had had = { t, 1, 1 };
+			const struct fal_optim_part part = draw_part(&r);
+			const struct fal_optim_step by = fal_optim_part_step(
+				&o, ldexpf(1, -(int)fal_rng_below(&r, 12)), &had, &part);
 			double mean = 0, most = 0, kept = 0;
 			random_floats(&r, g, 16);
 			for (size_t i = 0; i < 16; i++)
@@ -309,6 +325,117 @@ reach(void **state)
 				fail_msg("%s: %g and %g, said %g and %g",
 					 fal_optim_name(o.kind), most, kept, is.params,
 					 is.state);
+		}
+	}
+}
+
+/* The formulas of a push in double precision, written down once more: `s` of the clock,
+ * `in` of which is there. */
+struct pushed {
+	double w, m, v, left1, left2;
+};
+
+static void
+push_reference(const struct fal_optim *o, double lr, double s, double in, double g,
+	       struct pushed *p)
+{
+	const double decay = (double)o->weight_decay, mu = (double)o->momentum;
+	const double b1 = 1 - s * (1 - o->beta1), b2 = 1 - s * (1 - o->beta2);
+	const double d = o->decoupled ? g : g + decay * p->w;
+	if (o->decoupled)
+		p->w *= 1 - lr * decay * s;
+	switch (o->kind) {
+	case FAL_SGD:
+		p->w -= lr * s * d;
+		break;
+	case FAL_MOMENTUM:
+		p->m = mu * p->m + s * d;
+		p->w -= lr * p->m;
+		break;
+	case FAL_NESTEROV:
+		p->m = mu * p->m + s * d;
+		p->w -= lr * (s * d + mu * p->m);
+		break;
+	case FAL_ADAGRAD:
+		p->v += s * d * d;
+		p->w -= lr * s * d / (sqrt(p->v + (1 - in) * d * d) + (double)o->eps);
+		break;
+	case FAL_ADAMW:
+		p->m = b1 * p->m + (1 - b1) * d;
+		p->v = b2 * p->v + (1 - b2) * d * d;
+		p->left1 *= b1;
+		p->left2 *= b2;
+		p->w -= lr * s * (p->m / (1 - p->left1)) /
+			(sqrt(p->v / (1 - p->left2)) + (double)o->eps);
+		break;
+	}
+}
+
+/* Pushes of any share, and whole steps between them. */
+static void
+pushes_are_the_formulas(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(7, FAL_RNG_TEST, 3);
+	for (unsigned k = 0; k < 40 * FAL_OPTIMS; k++) {
+		struct fal_optim o = draw(&r, k % FAL_OPTIMS);
+		o.eps = fmaxf(o.eps, 1e-8f);
+		struct fal_optim_had had = { 0, 1, 1 };
+		float w = fal_rng_unit(&r) - 0.5f, held[2] = { 0 };
+		struct pushed p = { .w = (double)w, .left1 = 1, .left2 = 1 };
+		for (unsigned t = 0; t < 60; t++) {
+			const struct fal_optim_part part = draw_part(&r);
+			const float lr = 0.01f, g = w - 1 + 0.5f * fal_rng_unit(&r);
+			const bool whole = part.share <= 0;
+			const struct fal_optim_step by =
+				fal_optim_part_step(&o, lr, &had, &part);
+			fal_optim_apply(&by, &w, held, 1, &g, 1);
+			fal_optim_have(&o, &part, &had);
+			push_reference(&o, (double)lr, whole ? 1 : part.share,
+				       whole ? 1 : part.in, (double)g, &p);
+			near((double)w + 1, p.w + 1, 1e-5, fal_optim_name(o.kind), t);
+		}
+	}
+}
+
+/* At one gradient, from zero state on, W equal pushes change a weight in each clock by
+ * what one step of all changes it, but for 1 %. */
+static void
+equal_pushes_make_a_clock(void **state)
+{
+	(void)state;
+	enum { CLOCKS = 20, MOST = 7 };
+	static const unsigned many[] = { 1, 4, 7 };
+	for (unsigned k = 0; k < 2 * FAL_OPTIMS * 3; k++) {
+		const struct fal_optim o = { .kind = (enum fal_optim_kind)(k %
+									   FAL_OPTIMS),
+					     .momentum = 0.9f,
+					     .beta1 = 0.9,
+					     .beta2 = 0.999,
+					     .eps = 1e-8f,
+					     .weight_decay = k % 2 == 0 ? 0 : 0.01f,
+					     .decoupled = true };
+		const unsigned n = many[k / (2 * FAL_OPTIMS)];
+		const float g = 0.3f;
+		float w = 1, all = 1, held[2] = { 0 }, of_all[2] = { 0 },
+		      own[MOST] = { 0 };
+		struct fal_optim_had had = { 0, 1, 1 };
+		for (unsigned c = 0; c < CLOCKS; c++) {
+			const double was = (double)w, was_all = (double)all;
+			const struct fal_optim_step step = fal_optim_step(&o, 0.01f, c);
+			fal_optim_apply(&step, &all, of_all, 1, &g, 1);
+			for (unsigned i = 0; i < n; i++) {
+				const struct fal_optim_part part = { 1.0 / n,
+								     (i + 1.0) / n };
+				const struct fal_optim_step by =
+					fal_optim_part_step(&o, 0.01f, &had, &part);
+				fal_optim_apply(&by, &w,
+						fal_optim_by_pusher(&o) ? &own[i] : held,
+						1, &g, 1);
+				fal_optim_have(&o, &part, &had);
+			}
+			const double want = (double)all - was_all;
+			near((double)w - was, want, 0.01, fal_optim_name(o.kind), n);
 		}
 	}
 }
@@ -455,12 +582,20 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(four_steps),   cmocka_unit_test(slots),
-		cmocka_unit_test(equals_naive), cmocka_unit_test(warm_up),
-		cmocka_unit_test(step),         cmocka_unit_test(cosine),
-		cmocka_unit_test(as_pytorch),   cmocka_unit_test(same_everywhere),
-		cmocka_unit_test(state_dies),   cmocka_unit_test(reach),
-		cmocka_unit_test(ranges),       cmocka_unit_test(clipped),
+		cmocka_unit_test(four_steps),
+		cmocka_unit_test(slots),
+		cmocka_unit_test(equals_naive),
+		cmocka_unit_test(warm_up),
+		cmocka_unit_test(step),
+		cmocka_unit_test(cosine),
+		cmocka_unit_test(as_pytorch),
+		cmocka_unit_test(same_everywhere),
+		cmocka_unit_test(state_dies),
+		cmocka_unit_test(reach),
+		cmocka_unit_test(pushes_are_the_formulas),
+		cmocka_unit_test(equal_pushes_make_a_clock),
+		cmocka_unit_test(ranges),
+		cmocka_unit_test(clipped),
 	};
 	if (held_in_vain())
 		return 0;

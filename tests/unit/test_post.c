@@ -81,6 +81,7 @@ orders_come_back(void **state)
 			.divisor = (double)any(),
 			.squares = (double)any(),
 			.momentum = (double)any(),
+			.part = { (double)any(), (double)any() },
 			.clipped = some(1) != 0,
 			.ahead = some(1) != 0,
 			.lr = fal_rng_unit(&rng),
@@ -109,6 +110,7 @@ orders_come_back(void **state)
 		assert_memory_equal(&got.divisor, &o.divisor, sizeof(o.divisor));
 		assert_memory_equal(&got.squares, &o.squares, sizeof(o.squares));
 		assert_memory_equal(&got.momentum, &o.momentum, sizeof(o.momentum));
+		assert_memory_equal(&got.part, &o.part, sizeof(o.part));
 		assert_memory_equal(&got.lr, &o.lr, sizeof(o.lr));
 		assert_true(got.clipped == o.clipped && got.ahead == o.ahead &&
 			    got.mark == o.mark && got.hash == o.hash);

@@ -302,7 +302,7 @@ outer_is_plain(void **state)
 		}
 		fal_store_push(store, 1, 0.25);
 		fal_store_outer(store, (double)0.7f, (double)m);
-		fal_store_step(store, 0.1f, 0, 0);
+		fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f });
 		assert_memory_equal(fal_store_params(store), x, sizeof(x));
 		play_at_least((double)fabsf(v[0]), 1e-6, "what it changes by");
 	}

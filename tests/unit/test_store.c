@@ -284,7 +284,8 @@ nothing_is_no_step(void **state)
 	fal_store_skip(store, 1, 1, none);
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	check(fal_store_step(store, 0.5f, 0, 0).refused, 0, "refused blocks");
+	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).refused, 0,
+	      "refused blocks");
 	check((int64_t)fal_store_version(store), 1, "version");
 	same_params(was, "a step of nothing");
 	check(memcmp(fal_store_exps(store), exps, BLOCKS), 0, "exponents");
@@ -379,7 +380,10 @@ updates_are_naive(const struct fal_optim *optim)
 		}
 		check(fal_store_complete(store, clock), 1, "complete");
 		check(fal_store_merge(store, clock), 0, "merge");
-		check(fal_store_step(store, 0.1f, 24, 0).refused, 0, "refused");
+		check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f,
+									.divisor = 24 })
+			      .refused,
+		      0, "refused");
 		const struct fal_optim_step by = fal_optim_step(optim, 0.1f, clock);
 		for (uint32_t k = 0; k < BLOCKS; k++) {
 			const size_t first = (size_t)k * FAL_BLOCK;
@@ -596,7 +600,8 @@ versions_kept(void **state)
 		fill(grad, v + 20);
 		bring(v, a, grad, fal_store_exps(store));
 		check(fal_store_merge(store, v), 0, "merge");
-		fal_store_step(store, 0.1f, 1, 0);
+		fal_store_step(store,
+			       &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	}
 	fal_store_keep(store, 2);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
@@ -606,7 +611,7 @@ versions_kept(void **state)
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
 	fal_store_keep(store, 1);
 	check(fal_store_at(store, 4, &params, &e), 0, "version 4");
-	fal_store_step(store, 0.1f, 1, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	check((int64_t)fal_store_oldest(store), 6, "oldest");
 }
 
@@ -624,7 +629,7 @@ merge_aligns(void **state)
 	open_round(2, 1, 0);
 	bring(1, a, grad, old);
 	check(fal_store_merge(store, 1), 0, "merge");
-	fal_store_step(store, 0, 1, 0);
+	fal_store_step(store, &(struct fal_store_update){ .divisor = 1 });
 	check(fal_store_exps(store)[0] != old[0], 1, "the exponent moved");
 	open_round(3, 1, 1);
 	fill(grad, 30);
@@ -642,7 +647,7 @@ merge_aligns(void **state)
 	 */
 	static float first[N];
 	fill(first, 1);
-	fal_store_step(store, 0.5f, 4, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f, .divisor = 4 });
 	for (size_t i = 0; i < N; i++)
 		want[i] = (double)before[i] - 0.5 * ((want[i] + (double)grad[i]) / 4 +
 						     0.9 * (double)first[i]);
@@ -684,7 +689,7 @@ mixed_round(void **state)
 	      "sums with rounding");
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	fal_store_step(store, 1, 1, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 });
 	for (size_t i = 0; i < N; i++) {
 		/* Half of the largest quantum, 2^(40-23), is what may be lost. */
 		double tolerance = i / FAL_BLOCK == 1 ? 1.5e5 : 1e-6;
@@ -782,7 +787,9 @@ beyond_the_numbers(void **state)
 		check(fal_store_merge(store, k), 0, "merge");
 		/* 3 · 2^52 quanta of 2^67, over one sample and over two */
 		const struct fal_unstepped is =
-			fal_store_step(store, 0x1p-100f, 1 + k, 0);
+			fal_store_step(store,
+				       &(struct fal_store_update){ .lr = 0x1p-100f,
+								   .divisor = 1 + k });
 		check(is.refused, 0, "refused");
 		check(is.beyond, k == 0 ? 2 : 0, "beyond");
 		check(memcmp(was, fal_store_params(store),
@@ -828,7 +835,11 @@ beyond_is_not_clipped_by(void **state)
 		assert_true(fabs(squares[i] - (i == 1 ? 0 : len)) < 1e-9);
 		all += squares[i];
 	}
-	check(fal_store_step(store, 1, 1, all).beyond, 1, "beyond");
+	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1,
+								.divisor = 1,
+								.squares = all })
+		      .beyond,
+	      1, "beyond");
 	/* All mean gradients were 1. */
 	const double by = (double)init[0] - (double)fal_store_params(store)[0];
 	assert_true(fabs(by - 0.5 / sqrt(all)) < 1e-6);
@@ -857,7 +868,9 @@ beyond_as_it_comes(void **state)
 		fal_store_make_more(store);
 	}
 	check(fal_store_merge(store, 0), 0, "merge");
-	const struct fal_unstepped is = fal_store_step(store, how.lr, how.divisor, 0);
+	const struct fal_unstepped is =
+		fal_store_step(store, &(struct fal_store_update){
+					      .lr = how.lr, .divisor = how.divisor });
 	check(is.beyond, 1, "beyond");
 	check(is.refused, 0, "refused");
 	check(fal_cid_eq(is.by.id, b), 1, "the largest");
@@ -880,7 +893,9 @@ small_clock(uint64_t clock, int size)
 	open_round(clock, 1, clock);
 	bring(clock, a, grad, fal_store_exps(store));
 	check(fal_store_merge(store, clock), 0, "merge");
-	check(fal_store_step(store, 1, 1, 0).refused, 0, "refused");
+	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 })
+		      .refused,
+	      0, "refused");
 }
 
 /* Gradients of 2^-40 train when the exponent has come to them, by 2 a clock; they die
@@ -939,13 +954,13 @@ a_lie_costs_four_clocks(void **state)
 		check(add_to(0, b, none, 2), 1, "the lie");
 	}
 	check(fal_store_merge(store, 0), 0, "merge");
-	fal_store_step(store, 0, 4, 0);
+	fal_store_step(store, &(struct fal_store_update){ .divisor = 4 });
 	for (uint32_t k = 0; k < 4; k++) {
 		check(fal_store_exps(store)[0], e + 8 - 2 * (int)k, "coarse");
 		open_round(k + 1, 2, k + 1);
 		bring_value(k + 1, a, 2, one >> (8 - 2 * k), fal_store_exps(store)[0]);
 		check(fal_store_merge(store, k + 1), 0, "merge");
-		fal_store_step(store, 0, 2, 0);
+		fal_store_step(store, &(struct fal_store_update){ .divisor = 2 });
 	}
 	check(fal_store_exps(store)[0], e, "it is over");
 }
@@ -978,7 +993,7 @@ changes(void **state)
 		memcpy(was, fal_store_params(store), sizeof(was));
 		bring_change(++round, a, one, by[k]);
 		fal_store_add_delta(store, round, 1, &is);
-		fal_store_step(store, 0, 0, 0);
+		fal_store_step(store, &(struct fal_store_update){ 0 });
 		const bool left_out = k == 0 || k == 3;
 		check(is.beyond, left_out ? BLOCKS : 0, "blocks left out");
 		check(memcmp(was, fal_store_params(store), sizeof(was)) == 0, left_out,
@@ -994,7 +1009,7 @@ changes(void **state)
 	bring_change(++round, b, one, 90);
 	check(fal_store_revise(store, round, 5, &is), 2, "rank");
 	check(is.beyond, BLOCKS, "blocks left out");
-	fal_store_step(store, 0, 0, 0);
+	fal_store_step(store, &(struct fal_store_update){ 0 });
 	for (size_t i = 0; i < N; i++)
 		if (fabs((double)fal_store_params(store)[i] - (double)was[i] - 0.5) >
 		    1e-5)
@@ -1035,7 +1050,10 @@ steps_stay_finite(void **state)
 				grad[i] = i / FAL_BLOCK == 1 ? -0x1p10f : -1;
 			bring(steps, a, grad, fal_store_exps(store));
 			check(fal_store_merge(store, steps), 0, "merge");
-			refused = fal_store_step(store, lr, 1, 0).refused;
+			refused = fal_store_step(store,
+						 &(struct fal_store_update){
+							 .lr = lr, .divisor = 1 })
+					  .refused;
 			for (size_t i = 0; i < N; i++)
 				if (!isfinite(fal_store_params(store)[i]))
 					fail_msg("value %zu is %g", i,
@@ -1083,14 +1101,14 @@ deltas_add(void **state)
 			want[i] += weight * (double)grad[i];
 	}
 	check((int64_t)fal_store_version(store), 0, "version");
-	fal_store_step(store, 0.1f, 1, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	close_to(fal_store_params(store), want, 1e-6);
 	assert_memory_equal(fal_store_exps(store), exps, BLOCKS);
 	check((int64_t)fal_store_version(store), 1, "version");
 	/* The next step begins at nothing. */
 	bring_delta(7, grad);
 	fal_store_add_delta(store, 7, 0, &unstepped);
-	fal_store_step(store, 0.1f, 1, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	close_to(fal_store_params(store), want, 1e-6);
 }
 
@@ -1117,7 +1135,8 @@ revisions(void **state)
 				for (size_t i = 0; i < N; i++)
 					u[i] = (u[i] + grad[i]) / 2;
 			}
-			fal_store_step(store, 0.1f, 1, 0);
+			fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f,
+									  .divisor = 1 });
 			if (k < 2) {
 				static double mid[N];
 				for (size_t i = 0; i < N; i++)
@@ -1158,10 +1177,83 @@ gradients_and_deltas(void **state)
 	bring_delta(2, u);
 	check(fal_store_merge(store, 1), 0, "merge");
 	fal_store_add_delta(store, 2, 1, &unstepped);
-	fal_store_step(store, 0.5f, 2, 0);
+	fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f, .divisor = 2 });
 	for (size_t i = 0; i < N; i++)
 		want[i] = (double)init[i] - 0.5 * (double)grad[i] / 2 + (double)u[i];
 	close_to(fal_store_params(store), want, 1e-6);
+}
+
+/* Three pushers have a momentum each, that of all is over, and who left begins anew;
+ * what becomes of an image goes on the same. */
+static struct fal_store *other; /* that becomes the image of the first */
+
+static void
+push_one(struct fal_store *s, uint64_t round, uint64_t pusher, uint32_t samples)
+{
+	const struct fal_store_update how = {
+		.lr = 0.25f, .divisor = samples, .pusher = pusher, .part = { 0.25, 1 }
+	};
+	const struct fal_store_round r = { .round = round,
+					   .tasks = 1,
+					   .kind = FAL_KIND_GRAD,
+					   .version = fal_store_version(s) };
+	fal_sum_clear(sum);
+	check(fal_sum_quantise(sum, grad, fal_store_exps(s), FAL_BFP_ROOM, NULL), 0,
+	      "sum");
+	fal_store_open(s, &r);
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		pack_rec(sum, k, fal_store_exps(s)[k]);
+		const struct fal_store_from from = { round, a, none, 1 };
+		check(fal_store_add(s, &from, &rec), 1, "record");
+	}
+	check(fal_store_merge(s, round), 0, "merge");
+	check(fal_store_step(s, &how).refused, 0, "refused");
+}
+
+/* The one weight's path, by the formula. */
+static void
+pushes_have_a_momentum_each(void **state)
+{
+	(void)state;
+	static const uint64_t by[] = { 0, 1, 2, 1, 3, 2, 1, 9, 1, 3, 2, 9 };
+	enum { PUSHES = sizeof(by) / sizeof(by[0]), LEAVES = 8, MOVES = 10 };
+	struct fal_image is = { 0 }, live = { 0 };
+	double m[10] = { 0 }, want = (double)init[0];
+	for (uint32_t i = 0; i < N; i++)
+		grad[i] = 0.0001f;
+	const struct fal_store_conf conf = {
+		.n = N, .optim = { .kind = FAL_MOMENTUM, .momentum = 0.9f }
+	};
+	for (uint32_t i = 0; i < PUSHES; i++) {
+		const uint64_t of = by[i];
+		if (i == LEAVES) {
+			fal_store_forget_slot(store, 1);
+			m[1] = 0;
+		}
+		if (i == MOVES) {
+			check(fal_store_image(store, fal_store_version(store), &is), 0,
+			      "image");
+			other = fal_store_new(&conf, NULL);
+			check(fal_store_become(other, &is.is), 0, "become");
+			check(fal_store_image(other, is.is.version, &live), 0, "image");
+			check(live.arrays, is.arrays, "arrays");
+			for (uint32_t k = 0; k < is.arrays; k++)
+				memcpy(live.array[k].p, is.array[k].p, is.array[k].bytes);
+			fal_store_became(other);
+		}
+		push_one(store, i, of, 1);
+		if (i >= MOVES)
+			push_one(other, i, of, 1);
+		m[of] = 0.9 * m[of] + 0.25 * 0.0001;
+		want -= 0.25 * m[of];
+		if (fabs((double)fal_store_params(store)[0] - want) > 1e-6)
+			fail_msg("push %u: got %.9g, want %.9g", i,
+				 (double)fal_store_params(store)[0], want);
+	}
+	same_params(fal_store_params(other), "of the image");
+	fal_store_free(other);
+	fal_image_free(&is);
+	fal_image_free(&live);
 }
 
 static void
@@ -1184,6 +1276,13 @@ memory_needed(void **state)
 	check((int64_t)(fal_store_bytes(&momentum, &lines) - more),
 	      N * sizeof(float) + 3 * (3 * N * sizeof(float) + BLOCKS),
 	      "bytes of three lines");
+	outer = one;
+	outer.pushers = 3;
+	check((int64_t)(fal_store_bytes(&momentum, &outer) - more), 3 * N * sizeof(float),
+	      "bytes of three pushers' momentum");
+	momentum.optim.one_momentum = true;
+	check((int64_t)(fal_store_bytes(&momentum, &outer) - more), 0,
+	      "bytes of one for all");
 	outer = lines;
 	outer.outer = true;
 	check((int64_t)(fal_store_bytes(&sgd, &outer) - fal_store_bytes(&sgd, &lines)),
@@ -1227,6 +1326,7 @@ main(void)
 		TEST(deltas_add),
 		TEST(revisions),
 		TEST(gradients_and_deltas),
+		TEST(pushes_have_a_momentum_each),
 		TEST(memory_needed),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

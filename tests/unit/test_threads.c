@@ -336,7 +336,10 @@ step(struct fal_store *s, const float *g, uint64_t round, float lr)
 	open_round(s, round);
 	add_blocks(s, g, round, 0, fal_blocks(fal_store_len(s)));
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, lr, 1, squares_of(s)).refused;
+	return fal_store_step(s, &(struct fal_store_update){ .lr = lr,
+							     .divisor = 1,
+							     .squares = squares_of(s) })
+		.refused;
 }
 
 static void
@@ -420,7 +423,9 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	assert_memory_equal(params, before, bytes);
 	free(before);
 	assert_int_equal(fal_store_merge(s, round), 0);
-	return fal_store_step(s, how.lr, how.divisor, 0).refused;
+	return fal_store_step(s, &(struct fal_store_update){ .lr = how.lr,
+							     .divisor = how.divisor })
+		.refused;
 }
 
 static void
