@@ -305,14 +305,6 @@ agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 	}
 }
 
-/* With no other process there is nobody else to push to. */
-static bool
-agent_early(void *arg)
-{
-	const struct session *s = arg;
-	return s->links == 0;
-}
-
 /* Sends `m` as control; what goes wrong is s->trouble. */
 static void
 session_send(struct session *s, struct fal_msg *m)
@@ -706,7 +698,6 @@ begin_job(struct session *s)
 					   .cancel = agent_cancel,
 					   .steps = agent_steps,
 					   .push = agent_push,
-					   .early = agent_early,
 					   .begins = agent_begins,
 					   .came = agent_came,
 					   .grow = agent_grow };

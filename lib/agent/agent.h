@@ -97,9 +97,6 @@ struct fal_agent_ops {
 	/* As send, bulk: a PUSH, whose blocks all are that shard's (of PUBLISHED; 0: not
 	 * known).  NULL: all shards are where the coordinator is. */
 	void (*push)(void *arg, uint32_t shard, const struct fal_buf *msg);
-	/* Are all shards where the coordinator is, and does it take a PUSH without a
-	 * ticket behind the CLAIM of its only task?  NULL: no. */
-	bool (*early)(void *arg);
 	/* May tasks begin before all of their version is here?  Then `came` says of the
 	 * task of a lane that so many blocks are, the first ones; never less than before.
 	 * NULL, both: no. */

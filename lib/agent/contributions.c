@@ -203,7 +203,7 @@ in_use(const struct fal_agent *a)
 		n += charged(a, i);
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		const struct contrib *c = &a->contribs.v[i];
-		n += c->alone || c->early ? halves(c->sum) : c->on != NULL ? 2 : 0;
+		n += c->alone ? halves(c->sum) : c->on != NULL ? 2 : 0;
 	}
 	for (size_t i = 0; i < a->pushes.n; i++)
 		n += halves(a->pushes.v[i].sum);
@@ -298,19 +298,12 @@ push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
 	return i;
 }
 
-/* Can something of the push go, as it has its ticket, or does not wait for it? */
-static bool
-is_sendable(const struct push *p)
-{
-	return p->ticketed || p->early;
-}
-
-/* The place of the first such push, or pushes.n. */
+/* The place of the first push that has its ticket, or pushes.n. */
 static size_t
-first_sendable(const struct fal_agent *a)
+first_ticketed(const struct fal_agent *a)
 {
 	size_t i = 0;
-	while (i < a->pushes.n && !is_sendable(&a->pushes.v[i]))
+	while (i < a->pushes.n && !a->pushes.v[i].ticketed)
 		i++;
 	return i;
 }
@@ -319,7 +312,7 @@ void
 agent_push_over(struct fal_agent *a)
 {
 	for (size_t i = a->pushes.n; i-- > 0;)
-		if (is_sendable(&a->pushes.v[i]))
+		if (a->pushes.v[i].ticketed)
 			push_end(a, i);
 }
 
@@ -384,13 +377,13 @@ push_some(struct fal_agent *a)
 bool
 agent_push_waits(const struct fal_agent *a)
 {
-	return first_sendable(a) < a->pushes.n;
+	return first_ticketed(a) < a->pushes.n;
 }
 
 bool
 fal_agent_more(struct fal_agent *a)
 {
-	const size_t i = first_sendable(a), on_way = a->pushes.n;
+	const size_t i = first_ticketed(a), on_way = a->pushes.n;
 	if (a->left)
 		return false;
 	if (i < on_way) {
@@ -456,30 +449,6 @@ push_contrib(struct fal_agent *a, size_t i)
 	push_on(a, c->on, &p);
 	forget_contrib(a, i);
 	return FAL_OK;
-}
-
-/* Pushes a contribution behind the claim that closes it, if it has nothing else: the
- * contribution counts if the claim is won, and a fence ends it if not. */
-static void
-push_early(struct fal_agent *a, struct pending *p)
-{
-	struct contrib *c = &a->contribs.v[place_of(a, p->round, p->seq)];
-	struct push push = { .ticket = { .round = p->round,
-					 .seq = p->seq,
-					 .tasks = 1,
-					 .fills_worker = c->fills.worker,
-					 .fills_seq = c->fills.seq },
-			     .early = true,
-			     .sum = p->sum };
-	bool only = c->tasks == 0;
-	for (size_t i = 0; i < a->pending.n; i++)
-		only &= &a->pending.v[i] == p || a->pending.v[i].round != p->round ||
-			a->pending.v[i].seq != p->seq;
-	if (!only || a->ops.early == NULL || !a->ops.early(a->ops.arg))
-		return;
-	p->sum = NULL;
-	c->early = true;
-	push_on(a, c->on, &push);
 }
 
 void
@@ -650,12 +619,10 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 		contrib_for(a, was, &m);
 	}
 	FAL_XGROW(a->pending.v, a->pending.cap, a->pending.n + 1);
-	struct pending *p = &a->pending.v[a->pending.n++];
-	*p = (struct pending){ item->round, item->task, m.claim.seq, ran->samples,
-			       was->sum };
+	a->pending.v[a->pending.n++] =
+		(struct pending){ item->round, item->task, m.claim.seq, ran->samples,
+				  was->sum };
 	agent_send(a, &m, false);
-	if (m.claim.last != 0 && !item->delta)
-		push_early(a, p);
 	return FAL_OK;
 }
 
@@ -720,9 +687,7 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 			return FAL_ESTATE;
 		c->ticketed = true;
 		c->ticket = *t;
-		if (!c->early)
-			return is_made(c) ? push_contrib(a, i) : FAL_OK;
-		forget_contrib(a, i);
+		return is_made(c) ? push_contrib(a, i) : FAL_OK;
 	}
 	if (k == a->pushes.n || a->pushes.v[k].ticketed)
 		return FAL_OK;

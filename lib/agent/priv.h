@@ -59,7 +59,7 @@ struct lane {
 struct pending {
 	uint64_t round;
 	uint32_t task, seq, samples;
-	struct fal_sum *sum; /* NULL: it is on its way */
+	struct fal_sum *sum;
 };
 
 /* Tasks of a round that were computed on the same version and fill the same. */
@@ -68,7 +68,6 @@ struct contrib {
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
-	bool early;  /* it is on its way, and nothing is here */
 	bool alone;  /* of one task, ever */
 	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
 	 * what it is pushed with; closed, and without the two below, from the start. */
@@ -83,7 +82,6 @@ struct contrib {
 struct push {
 	struct fal_msg_ticket ticket; /* it may yet come: */
 	bool ticketed;
-	bool early; /* and is not waited for */
 	struct fal_sum *sum;
 	int8_t *exps;
 	uint32_t packed; /* blocks so far */
@@ -238,7 +236,7 @@ bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alo
 void agent_push(struct fal_agent *a, const struct push *p);
 /* Is there anything that could be sent now? */
 bool agent_push_waits(const struct fal_agent *a);
-/* All that has a ticket, or goes without, is over: it was of rounds that are. */
+/* All that has a ticket is over: it was of rounds that are. */
 void agent_push_over(struct fal_agent *a);
 /* Tasks were granted that are claimed already. */
 int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);

@@ -744,45 +744,11 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err;
 }
 
-/* A push behind the only claim of its contribution, before its worker can have the
- * ticket, gets the ticket here.  0: nothing of the push counts; 1; or FAL_ESTATE. */
-static int
-ticket_early(const struct fal_coord *c, const struct fal_peer *p, struct fal_msg *m,
-	     struct fal_diag *diag)
-{
-	const struct fal_msg_ticket *is = &m->push.ticket;
-	const struct fal_cid id = { p->worker, is->seq };
-	const struct fal_contrib *to = fal_sched_contrib(c->sched, is->round, id);
-	struct fal_ticket t;
-	if (!fal_sched_begun(c->sched, is->round))
-		return fal_diag_set(diag, FAL_ESTATE, "pushes to round %" PRIu64,
-				    is->round);
-	if (to == NULL || to->state == FAL_CONTRIB_FENCED)
-		return 0;
-	if (!to->sealed)
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "pushes contribution %u of round %" PRIu64
-				    " before it is closed",
-				    is->seq, is->round);
-	if (to->tasks != 1 || is->tasks != 1 || !coord_ticket(c, is->round, id, &t))
-		return 0;
-	fal_ticket_put(&c->conf.tickets, p->id, &t, &m->push.ticket);
-	return 1;
-}
-
 /* A push is the shards' business; what becomes of it they say. */
 static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
-	struct fal_msg early;
-	if (fal_ticket_blank(&m->push.ticket)) {
-		early = *m;
-		m = &early;
-		const int counts = ticket_early(c, p, &early, diag);
-		if (counts <= 0)
-			return counts;
-	}
 	coord_call(c);
 	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
 	coord_called(c);

@@ -63,13 +63,6 @@ fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 }
 
 bool
-fal_ticket_blank(const struct fal_msg_ticket *m)
-{
-	static const uint8_t none[FAL_MAC];
-	return memcmp(m->mac, none, FAL_MAC) == 0;
-}
-
-bool
 fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
 	       const struct fal_msg_ticket *m, struct fal_ticket *out)
 {

@@ -43,9 +43,6 @@ uint64_t fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round);
 void fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 		    const struct fal_ticket *t, struct fal_msg_ticket *out);
 
-/* Is it none, but names a contribution: what a worker has before its ticket? */
-bool fal_ticket_blank(const struct fal_msg_ticket *m);
-
 /* A ticket that came from `session`.  False: it is not the coordinator's, or not for
  * this. */
 bool fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,

@@ -32,7 +32,7 @@ struct world {
 		struct fal_msg_ticket ticket[TICKETS]; /* that came for it */
 	} of[SEQS];
 	bool over; /* there is no room for more */
-	bool early, begins;
+	bool begins;
 };
 
 static void
@@ -50,8 +50,7 @@ on_push(struct world *w, const struct fal_msg *m)
 	bool has = false;
 	for (uint8_t i = 0; i < c->tickets; i++)
 		has |= memcmp(&m->push.ticket, &c->ticket[i], sizeof(*c->ticket)) == 0;
-	const bool blank = fal_ticket_blank(&m->push.ticket);
-	must(c->closed && (has || (w->early && blank && c->claims == 1)));
+	must(c->closed && has);
 	while (r.n > 0) {
 		struct fal_bfp_rec rec;
 		must(fal_bfp_parse(&r, N, &rec) == FAL_OK);
@@ -114,12 +113,6 @@ on_came(void *arg, uint32_t lane, uint32_t blocks)
 	struct world *w = arg;
 	must(w->busy[lane] && blocks > w->came[lane] && blocks <= BLOCKS);
 	w->came[lane] = blocks;
-}
-
-static bool
-on_early(void *arg)
-{
-	return ((const struct world *)arg)->early;
 }
 
 static void
@@ -379,7 +372,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct world w = { .now = 1 };
 	struct fal_rd r = fal_rd_init(p, n);
 	const uint8_t how = fal_get_u8(&r);
-	w.early = how >> 2 & 1;
 	w.begins = how >> 4 & 1;
 	const struct fal_agent_conf conf = { .n = N,
 					     .lanes_max = how & 1 ? LANES : LANES / 2,
@@ -392,7 +384,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					   .run = on_run,
 					   .cancel = on_cancel,
 					   .steps = on_steps,
-					   .early = on_early,
 					   .begins = on_begins,
 					   .came = on_came };
 	w.agent = fal_agent_new(&conf, &ops);

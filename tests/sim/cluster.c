@@ -562,7 +562,6 @@ cluster_free(struct cluster *c)
 	made_end(c);
 	early_end(c);
 	free(c->fences.v);
-	free(c->tickets.v);
 	free(c->shut.v);
 	free(c->called_off.v);
 	free(c->asks.v);

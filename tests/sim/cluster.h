@@ -120,8 +120,7 @@ struct plan {
 	uint32_t hashes; /* one version of so many is hashed */
 	double verify;   /* the part of tasks that another key runs, too */
 	bool preclaims;  /* grants may be claimed ahead */
-	bool early;      /* workers push behind their claims, before their tickets, */
-	bool begins;     /* … and begin before all of a version is here */
+	bool begins;     /* workers begin before all of a version is here */
 	uint32_t shards; /* at first, */
 	uint32_t most;   /* … and, with those that join, in the end */
 	uint32_t moves;

@@ -202,7 +202,6 @@ struct worker {
 	struct cluster *c;
 	const struct machine *m;
 	uint32_t index;
-	uint32_t id;            /* as its last ticket said */
 	bool grown;             /* it has asked for more memory */
 	bool here, dead, ready; /* … as the coordinator has heard */
 	bool over; /* its session has ended: nothing of it arrives any more */
@@ -260,7 +259,6 @@ struct cluster {
 	VEC(struct asked) asks; /* checks, of all workers */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
-	VEC(struct fenced) tickets;
 	VEC(struct called_off) called_off;
 	struct pushing pushing;
 	VEC(struct wanted) waits; /* for their versions, where shards are here */
@@ -321,11 +319,6 @@ void ops_begin(struct cluster *c, const struct disk_found *from,
 	       const struct fal_coord_trace *before);
 /* What is about to be heard of a contribution that is fenced, while its round is open. */
 void ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m);
-/* Has the worker its contribution's ticket, or is that on its way? */
-bool ops_has_ticket(const struct cluster *c, uint32_t peer,
-		    const struct fal_msg_ticket *t);
-/* Contributions are numbered anew. */
-void ops_new_session(struct cluster *c, uint32_t peer);
 /* Of shards that are here, what is asked for and there leaves. */
 void ops_publish(struct cluster *c);
 /* A shard's part of a version begins to leave for a worker; some blocks of it leave,

@@ -666,7 +666,6 @@ draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
 			    .hashes = p->hashes,
 			    .verify = p->verify,
 			    .preclaims = chance(r, 0.7),
-			    .early = p->early,
 			    .begins = p->begins,
 			    .shards = 1 + fal_rng_below(r, 3),
 			    .test_samples = p->test_samples,
@@ -866,7 +865,6 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.eval_every = fal_rng_below(r, 4);
 	p.probes = seed % 4 != 0;
 	p.preclaims = one || seed % 3 != 0;
-	p.early = seed % 5 != 0;
 	p.begins = seed % 7 > 1;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));

@@ -45,16 +45,13 @@ intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m, uint32_
 	    uint32_t blocks)
 {
 	const struct fal_msg_ticket *t = &m->push.ticket;
-	const bool blank = fal_ticket_blank(t);
-	const struct fal_cid id = { blank ? c->worker[worker].id : t->worker, t->seq };
+	const struct fal_cid id = { t->worker, t->seq };
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
 	struct fal_bfp_rec rec;
 	c->pushing = (struct pushing){ .round = t->round, .id = id };
-	/* Of what fills another one each shard drops what it has, and what is pushed
-	 * before its ticket counts if there is one. */
+	/* Of what fills another one each shard drops what it has. */
 	if (machine_lies(c->worker[worker].m) || t->fills_worker != 0 ||
-	    is_called_off(c, t->round, id) ||
-	    (blank && !ops_has_ticket(c, worker + 1, t)))
+	    is_called_off(c, t->round, id))
 		return;
 	while (r.n > 0 && fal_bfp_parse(&r, c->p->toy.n, &rec) == FAL_OK)
 		c->pushing.blocks += rec.block - first < blocks;

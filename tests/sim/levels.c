@@ -51,7 +51,6 @@ levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops)
 {
 	conf->outer = true;
 	conf->lanes_max = FAL_LANES_MAX;
-	ops->early = NULL;
 	ops->begins = NULL;
 	ops->run = on_run;
 	ops->cancel = on_cancel;

@@ -34,13 +34,6 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 		flips_asked(c, peer, &m);
 	c->seen[SEEN_EARLY_FILL] +=
 		m.type == FAL_MSG_GRANT && m.grant.fills_worker != 0 && early_any(c);
-	if (m.type == FAL_MSG_TICKET) {
-		c->worker[peer - 1].id = m.ticket.worker;
-		err = FAL_GROW(c->tickets.v, c->tickets.cap, c->tickets.n + 1);
-		assert(err == FAL_OK);
-		c->tickets.v[c->tickets.n++] =
-			(struct fenced){ m.ticket.round, peer, m.ticket.seq };
-	}
 	if (m.type != FAL_MSG_FENCE)
 		return;
 	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
@@ -112,22 +105,6 @@ is_among(const struct fenced *v, size_t n, uint32_t peer, const struct fal_msg_t
 	return n > 0;
 }
 
-bool
-ops_has_ticket(const struct cluster *c, uint32_t peer, const struct fal_msg_ticket *t)
-{
-	return is_among(c->tickets.v, c->tickets.n, peer, t);
-}
-
-void
-ops_new_session(struct cluster *c, uint32_t peer)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < c->tickets.n; i++)
-		if (c->tickets.v[i].peer != peer)
-			c->tickets.v[kept++] = c->tickets.v[i];
-	c->tickets.n = kept;
-}
-
 void
 ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
@@ -137,11 +114,8 @@ ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 		ahead && fal_rule_traits(&fal_coord_policy_now(c->coord)->rule).moves;
 	if (m->type != FAL_MSG_PUSH)
 		return;
-	const bool blank = fal_ticket_blank(&m->push.ticket);
-	const bool late = is_among(c->fences.v, c->fences.n, peer, &m->push.ticket);
-	c->seen[SEEN_UNTICKETED] += blank;
-	c->seen[SEEN_UNTICKETED_LATE] += blank && late;
-	c->seen[SEEN_LATE_PUSH] += late;
+	c->seen[SEEN_LATE_PUSH] +=
+		is_among(c->fences.v, c->fences.n, peer, &m->push.ticket);
 }
 
 static void

@@ -18,8 +18,6 @@ static const struct {
 	[SEEN_DRAIN_IN_CLONE] = { "drain in a clone", NULL },
 	[SEEN_PRECLAIMED] = { "result that was claimed ahead", NULL },
 	[SEEN_FIRM] = { "result that was claimed ahead where tasks move", NULL },
-	[SEEN_UNTICKETED] = { "push behind its claim", NULL },
-	[SEEN_UNTICKETED_LATE] = { "push behind a claim of which nothing comes", NULL },
 	[SEEN_GROUP] = { "group server ready", NULL },
 	[SEEN_GROUP_EMPTY] = { "group server without members", NULL },
 	[SEEN_GROUP_LEFT] = { "group server that left", NULL },

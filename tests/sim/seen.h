@@ -19,8 +19,6 @@ enum seen {
 				*/
 	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
 	SEEN_FIRM,             /* … where tasks move */
-	SEEN_UNTICKETED,       /* a push came behind its claim, without a ticket, */
-	SEEN_UNTICKETED_LATE,  /* … which was lost, or fenced, meanwhile */
 	SEEN_BEGUN,            /* a task began before its version was here, */
 	SEEN_BEGUN_WAITS,      /* … and waited for it */
 	SEEN_REJOIN,           /* a process opened a second session */

@@ -280,13 +280,6 @@ agent_grow(void *arg, const struct fal_agent_most *to)
 	return true;
 }
 
-static bool
-agent_early(void *arg)
-{
-	const struct worker *w = arg;
-	return w->c->p->early && !w->c->p->apart;
-}
-
 void
 worker_join(struct cluster *c, struct worker *w)
 {
@@ -307,7 +300,6 @@ worker_join(struct cluster *c, struct worker *w)
 				     .cancel = agent_cancel,
 				     .steps = agent_steps,
 				     .push = worker_push,
-				     .early = agent_early,
 				     .begins = agent_begins,
 				     .came = agent_came,
 				     .grow = agent_grow };
@@ -320,7 +312,6 @@ worker_join(struct cluster *c, struct worker *w)
 		.key = key, .fingerprint = key, .place = owner, .rtt = 2 * w->m->latency
 	};
 	c->seen[SEEN_REJOIN] += process != w->index;
-	ops_new_session(c, w->index + 1);
 	cluster_key(c, owner, key);
 	fal_coord_open(c->coord, w->index + 1, &who);
 	if (w->m->group != NULL)

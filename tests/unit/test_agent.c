@@ -96,15 +96,6 @@ on_grow(void *arg, const struct fal_agent_most *to)
 	return may_grow;
 }
 
-static bool early; /* pushes need not wait for their tickets */
-
-static bool
-on_early(void *arg)
-{
-	(void)arg;
-	return early;
-}
-
 static int
 begin_as(struct fal_agent_conf conf)
 {
@@ -112,9 +103,7 @@ begin_as(struct fal_agent_conf conf)
 				     .run = on_run,
 				     .cancel = on_cancel,
 				     .steps = on_steps,
-				     .early = on_early,
 				     .grow = on_grow };
-	early = false;
 	conf.n = conf.n != 0 ? conf.n : N;
 	conf.lanes_max = conf.lanes_max != 0 ? conf.lanes_max : LANES;
 	conf.incarnation = 6;
@@ -1211,68 +1200,6 @@ fence_in_the_middle_of_a_push(void **state)
 	nothing_sent();
 }
 
-/* What is in no other task's contribution goes out behind its claim, and stops when that
- * is lost, or fenced, or of another map. */
-static void
-pushes_behind_a_claim(void **state)
-{
-	struct fal_msg fence = { .type = FAL_MSG_FENCE };
-	(void)state;
-	version(0, false);
-	early = true;
-	grant_on(1, 0, 4, 1, none);
-	finish(0);
-	check(sent[seen].m.claim.last, 1, "last");
-	expect_claim(4, 1);
-	make_room(1);
-	check(sent[seen].m.push.ticket.tasks, 1, "tasks");
-	expect_block(1, 1, 0, 5);
-	verdict(1, 4, 1, true); /* and the ticket */
-	make_room(9);
-	expect_block(1, 1, 1, 5);
-	nothing_sent();
-	for (int k = 0; k < 3; k++) {
-		const uint32_t seq = (uint32_t)k + 2;
-		room = 0;
-		grant_on(2, 0, 7 + (uint32_t)k, 1, none);
-		finish(0);
-		expect_claim(7 + (uint32_t)k, seq);
-		make_room(1);
-		expect_block(2, seq, 0, 8 + k);
-		fence.fence.round = 2;
-		fence.fence.seq = seq;
-		if (k == 0)
-			verdict(2, 7, seq, false);
-		else if (k == 1)
-			check(tell(&fence), 0, "FENCE");
-		else
-			map(2, 1, BLOCKS, 2);
-		make_room(9);
-		nothing_sent();
-	}
-	room = 0;
-	grant_on(3, 0, 1, 2, none);
-	finish(0);
-	finish(1);
-	expect_claim(1, 5);
-	expect_claim(2, 5);
-	make_room(9);
-	nothing_sent(); /* two that are added up wait for their verdicts */
-	verdict(3, 1, 5, true);
-	verdict(3, 2, 5, true);
-	expect_block(3, 5, 0, 2 + 3);
-	expect_block(3, 5, 1, 2 + 3);
-	early = false;
-	grant_on(4, 0, 1, 1, none);
-	finish(0);
-	expect_claim(1, 6);
-	nothing_sent();
-	verdict(4, 1, 6, true);
-	expect_block(4, 6, 0, 2);
-	expect_block(4, 6, 1, 2);
-	nothing_sent();
-}
-
 static void
 leave_waits_for_pushes(void **state)
 {
@@ -1977,7 +1904,6 @@ main(void)
 		TEST(leave_when_idle),
 		SLOW(pushes_as_there_is_room),
 		SLOW(fence_in_the_middle_of_a_push),
-		SLOW(pushes_behind_a_claim),
 		SLOW(leave_waits_for_pushes),
 		TEST(worked_adds_up),
 		TEST(shards_that_are_waited_for),

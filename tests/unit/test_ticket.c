@@ -317,58 +317,6 @@ fenced_before_it_is_closed(void **state)
 	check(t.fills_seq, 1, "fills seq");
 }
 
-/* Pushed behind the claim that closes it, without a ticket. */
-static int
-push_early(uint32_t peer, uint64_t round, uint32_t seq, uint32_t tasks)
-{
-	const struct fal_msg_ticket t = { .round = round, .seq = seq, .tasks = tasks };
-	return push(peer, &t);
-}
-
-static void
-behind_its_claim(void **state)
-{
-	struct fal_msg_ticket t;
-	(void)state;
-	check(push_early(1, 0, 1, 1), 0, "PUSH of what nobody has claimed");
-	check(push_early(1, 7, 1, 1), FAL_ESTATE, "PUSH of a round that is none");
-	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
-	check(push_early(1, 0, 1, 1), FAL_ESTATE, "PUSH of what is not closed");
-	check(claim(2, 0, 2, 1, true), 0, "CLAIM, last");
-	check(push_early(2, 0, 1, 2), 0, "PUSH of one task more");
-	check(push_early(1, 0, 1, 1), FAL_ESTATE, "PUSH of the other's, of its number");
-	check(push_early(2, 0, 1, 1), 0, "PUSH");
-	check(push_early(2, 0, 1, 1), FAL_EEXIST, "PUSH again");
-	check(fal_coord_gone(coord, now, 1, "reset"), 0, "gone");
-	check(fill(2, 3), 0, "CLAIM that fills");
-	check(push_early(2, 0, 3, 1), 0, "PUSH that fills");
-	check((int64_t)clocks(), 0, "clocks");
-	check(claim(2, 0, 1, 4, false), 0, "CLAIM");
-	check(claim(2, 0, 3, 4, true), 0, "CLAIM");
-	check(push_early(2, 0, 4, 2), 0, "PUSH of two");
-	check((int64_t)clocks(), 0, "clocks");
-	t = ticket(2, 0, 4);
-	check(push(2, &t), 0, "PUSH of two, with its ticket");
-	check((int64_t)clocks(), 1, "clocks");
-	racked_finish(&job, now, NULL);
-	audited();
-}
-
-static void
-behind_a_lost_claim(void **state)
-{
-	(void)state;
-	check(claim(1, 0, 0, 1, true), 0, "CLAIM");
-	check(fal_coord_gone(coord, now, 1, "reset"), 0, "gone");
-	check(push_early(2, 0, 1, 1), 0, "PUSH of who is gone");
-	check(claim(2, 0, 0, 2, true), 0, "CLAIM that is lost, as it fills nothing");
-	check(push_early(2, 0, 2, 1), 0, "PUSH behind it");
-	check(fill(2, 3), 0, "CLAIM that fills");
-	check(push_early(2, 0, 2, 1), 0, "PUSH of what is lost, again");
-	check(push_early(2, 0, 3, 1), 0, "PUSH that fills");
-	check(push_early(2, 0, 3, 1), FAL_EEXIST, "PUSH that fills, again");
-}
-
 /* A push without a ticket costs its session, and nobody else anything: its own tasks are
  * done by the other, whose key stays as it was, and so does its own, which may come back.
  */
@@ -433,8 +381,6 @@ main(void)
 		TEST(closed_once),
 		TEST(fenced_before_it_is_closed),
 		cmocka_unit_test_setup_teardown(without_a_ticket, begin_one, end),
-		cmocka_unit_test_setup_teardown(behind_its_claim, begin_one, end),
-		TEST(behind_a_lost_claim),
 		TEST(on_another_version),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
