@@ -394,7 +394,9 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 						 : rule->most;
 	const uint32_t of = most < n ? most : n;
 	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
-	const uint32_t delay = is.alone ? (of - 1) / together : is.delay;
+	const uint32_t late = is.alone ? (of - 1) / together : is.delay;
+	const bool is_less = rule->threshold > 0 && rule->threshold <= late;
+	const uint32_t delay = is_less ? rule->threshold - 1 : late;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
 	/* Local steps run the optimiser in the worker, on its own weights: of what is

@@ -62,6 +62,7 @@ static const struct row {
 			   .waits = true,
 			   .alone = true,
 			   .collects = true } },
+	[FAL_RINGMASTER] = { "ringmaster", { .own = true, .alone = true } },
 };
 
 struct fal_traits
@@ -131,6 +132,8 @@ static const struct param params[] = {
 	{ BIT(SYNCOPT), NULL, NUMBER, ALWAYS, AT(backups), 0, 1024, FAL_BACKUPS_AUTO,
 	  "auto", NULL },
 	{ BIT(GROUPS), NULL, NUMBER, ALWAYS, AT(groups), 1, 1024, 0, "progressive",
+	  NULL },
+	{ BIT(RINGMASTER), NULL, NUMBER, ALWAYS, AT(threshold), 1, 4096, 0, "auto",
 	  NULL },
 	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, NULL, NULL },
 	{ BIT(FLEXRR), "steal", SWITCH, ALWAYS, AT(half), 0, 1, 0, "rapid", "half" },

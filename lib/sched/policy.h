@@ -25,6 +25,7 @@ enum fal_scheme_id {
 	FAL_DYNSGD,
 	FAL_WBSP,
 	FAL_GROUPS,
+	FAL_RINGMASTER,
 	FAL_SCHEMES
 };
 
@@ -52,17 +53,19 @@ struct fal_rule {
 	bool by_updates;        /* dynsgd: staleness=updates instead of version */
 	bool overlap; /* wbsp: the next local step begins before the push is done */
 	bool slowest; /* wbsp: publish=slowest, the slowest has pushed, instead of all */
-	uint32_t cap; /* wbsp: most local steps between two publications */
-	uint32_t steps; /* local steps of a worker's clock: the delta schemes */
+	uint32_t threshold; /* R: ringmaster: a gradient so many updates old is dropped;
+			       0: as many as there are workers */
+	uint32_t cap;       /* wbsp: most local steps between two publications */
+	uint32_t steps;     /* local steps of a worker's clock: the delta schemes */
 };
 
 #define FAL_BACKUPS_AUTO UINT32_MAX
 
 /* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
- * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups,
- * `rounds` to mode=delta, `grace` to a quorum, `outer` and `momentum` to both.
- * FAL_EINVAL with `diag`: what is wrong, and the value. */
+ * syncopt and ringmaster, `progressive` of groups; `max` and `window` belong to
+ * progressive groups, `rounds` to mode=delta, `grace` to a quorum, `outer` and `momentum`
+ * to both. FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 
 /* Appends the text of a rule: the number always (but "epsp" for epsp:0), then the keys

@@ -61,7 +61,7 @@ struct fal_scheme {
 };
 extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
-	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups;
+	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups, fal_scheme_ringmaster;
 
 /* bsp.c: what schemes share. */
 
@@ -82,6 +82,9 @@ void fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 /* The same, and steps. */
 void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		     double now);
+/* Abandons the open rounds on versions before this one: their tasks are stopped, and
+ * anybody's again. */
+void fal_abandon_before(struct fal_sched *s, uint64_t version, double now);
 void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 
 /* With local steps a team pulls only when its last pulled version is too old, else the

@@ -25,6 +25,16 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 	fal_step(s, divisor);
 }
 
+void
+fal_abandon_before(struct fal_sched *s, uint64_t version, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+				     .why = "its version is too old" };
+	/* Versions are in the order of the rounds. */
+	while (s->oldest != NULL && s->oldest->version < version)
+		fal_round_end(s, s->oldest, end, now);
+}
+
 /* s = 0: no round of the next clock while one of this clock is open or not applied. */
 static bool
 may_begin_wave(const struct fal_sched *s, const struct fal_team *t)

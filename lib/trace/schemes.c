@@ -127,6 +127,10 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 			    r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
 	if (!s->is.shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
+	if (s->rule.threshold > 0 && r->stale.updates >= s->rule.threshold)
+		fal_finding(f, r, 0, 0, "stale by %ju update%s, but the threshold is %u",
+			    r->stale.updates, fal_text_s(r->stale.updates),
+			    s->rule.threshold);
 	judge_weight(s, r, f);
 	s->applied++;
 	if (s->is.ranked)

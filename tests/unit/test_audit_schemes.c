@@ -324,6 +324,23 @@ test_slack(void **state)
 }
 
 static void
+test_ringmaster(void **state)
+{
+	static const char ringmaster[] =
+		JOB("ringmaster:2", "1", "32") ROUND(0, 0, 0, 2, 16, 0, 1, OWN(1, 0, 0))
+			UPDATE(1, 0, "0", 16) ROUND(1, 0, 2, 2, 16, 0, 2, OWN(2, 0, 1))
+				UPDATE(2, 0, "1", 16) DONE("2");
+	static const struct forgery f[] = {
+		{ "ringmaster:2", "ringmaster:1",
+		  "round 1 of clock 0: stale by 1 update, but the threshold is 1" },
+		{ "\"updates\":1", "\"updates\":2",
+		  "round 1 of clock 0: stale by 2 updates, but the threshold is 2" },
+	};
+	(void)state;
+	CHECK(ringmaster, f);
+}
+
+static void
 test_weights(void **state)
 {
 	static const char consgd[] = JOB("consgd:3,lambda=0.25", "1", "32")
@@ -746,13 +763,21 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asp),     cmocka_unit_test(test_weak),
-		cmocka_unit_test(test_epsp),    cmocka_unit_test(test_slack),
-		cmocka_unit_test(test_weights), cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
-		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
-		cmocka_unit_test(test_said),    cmocka_unit_test(test_who_is_here),
+		cmocka_unit_test(test_asp),
+		cmocka_unit_test(test_weak),
+		cmocka_unit_test(test_epsp),
+		cmocka_unit_test(test_slack),
+		cmocka_unit_test(test_weights),
+		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_ringmaster),
+		cmocka_unit_test(test_syncopt),
+		cmocka_unit_test(test_wbsp_and_groups),
+		cmocka_unit_test(test_quorum),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_said),
+		cmocka_unit_test(test_who_is_here),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);

@@ -11,6 +11,7 @@ static struct {
 	double opened[PLAY_WORKERS + 1], ended; /* when */
 	uint64_t stale;                         /* rounds with staleness in updates */
 	double weight;
+	uint64_t abandoned, revoked;
 	uint32_t share[PLAY_WORKERS + 1]; /* tasks of the newest clock */
 } seen;
 
@@ -101,6 +102,65 @@ test_asp(void **state)
 		play_near(rounds, floor(10 / round_s), 1, "rounds of a worker");
 	}
 	play_at_least((double)seen.steps, 200, "steps");
+}
+
+/* --- ringmaster ------------------------------------------------------------------ */
+
+static void
+ringmaster_act(const struct fal_act *a)
+{
+	const uint32_t set = play.s->policy.rule.threshold;
+	const uint64_t threshold = set > 0 ? set : play.s->active;
+	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_MERGE) {
+		const uint64_t stale = play_round(a->round).stale_updates;
+		play_at_least((double)threshold - 1, (double)stale, "updates it is old");
+		seen.stale += stale + 1 == threshold;
+	}
+	seen.revoked += a->kind == FAL_ACT_REVOKE;
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+}
+
+/* Whoever is R updates late begins anew, in the middle of a task; what is one less
+ * counts.
+ */
+static void
+test_ringmaster(void **state)
+{
+	(void)state;
+	for (uint32_t threshold = 1; threshold <= 4; threshold++) {
+		char rule[16];
+		snprintf(rule, sizeof(rule), "ringmaster:%u", threshold);
+		play_job(rule, 1000, 64);
+		play.on_act = ringmaster_act;
+		for (int i = 0; i < 4; i++)
+			play_join(i == 3 ? 9 : 1 + 0.3 * i);
+		for (int step = 0; step < 20000; step++) {
+			assert_true(play_step(FOREVER) || step == 0);
+			fal_sched_allow(play.s, play.now, FOREVER);
+			play_follow_all();
+			const struct fal_round *r = play.s->oldest;
+			play_at_least((double)(threshold - 1),
+				      (double)(play.s->version - r->version),
+				      "updates that the oldest round is old");
+		}
+		play_at_least((double)seen.stale, 100, "rounds that are nearly too old");
+		play_at_least((double)seen.abandoned, 100, "rounds that are too old");
+		play_at_least((double)seen.revoked, 100, "ranges of tasks taken away");
+		clean(NULL);
+	}
+}
+
+/* As many as there are workers: equal ones drop nothing. */
+static void
+test_ringmaster_auto(void **state)
+{
+	(void)state;
+	play_job("ringmaster", 100, 64);
+	play.on_act = ringmaster_act;
+	for (int i = 0; i < 8; i++)
+		play_join(1);
+	play_run(100, FOREVER);
+	play_check(seen.abandoned, 0, "rounds abandoned");
 }
 
 /* --- ssp ------------------------------------------------------------------------- */
@@ -411,6 +471,8 @@ test_exactly_once(void **state)
 	const char *const rules[] = { "bsp",
 				      "bsp,shares=speed",
 				      "asp",
+				      "ringmaster",
+				      "ringmaster:1",
 				      "ssp",
 				      "ssp:0",
 				      "epsp",
@@ -457,6 +519,8 @@ main(void)
 		cmocka_unit_test_teardown(test_bsp_speed, clean),
 		cmocka_unit_test_teardown(test_bsp_speed_few, clean),
 		cmocka_unit_test_teardown(test_asp, clean),
+		cmocka_unit_test_teardown(test_ringmaster, clean),
+		cmocka_unit_test_teardown(test_ringmaster_auto, clean),
 		cmocka_unit_test_teardown(test_ssp_bound, clean),
 		cmocka_unit_test_teardown(test_ssp_0_is_bsp, clean),
 		cmocka_unit_test_teardown(test_ssp_0_parts, clean),

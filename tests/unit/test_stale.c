@@ -50,6 +50,10 @@ test_warnings(void **state)
 	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 5.4 "
 	      "times lower");
 	warns("asp", &o, 1, "");
+	warns("ringmaster:1", &o, 8, "");
+	warns("ringmaster:2", &o, 8,
+	      "ringmaster:2 of 8 workers with momentum 0.9: stable learning rates are up "
+	      "to 5.4 times lower");
 	/* No more groups than workers: of one nothing is late. */
 	warns("groups:2", &o, 1, "");
 	warns("groups:2", &o, 2,
