@@ -304,7 +304,7 @@ collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 	};
 	s->merged -= g->unpushed;
 	if (s->merged == 0)
-		s->merged_samples = 0;
+		fal_merged_clear(s);
 	g->unpushed = 0;
 	fal_emit(s, act);
 }
@@ -407,9 +407,9 @@ publish(struct fal_sched *s, const struct pushes *p)
 		act.weight = rule->outer;
 		act.momentum = momentum(rule, p);
 	} else {
-		act.divisor = (double)s->merged_samples;
-		s->merged = 0;
-		s->merged_samples = 0;
+		act.divisor = s->merged_of;
+		act.in = 1;
+		fal_merged_clear(s);
 	}
 	is->until = INFINITY;
 	fal_teams_wake(s);
@@ -453,7 +453,7 @@ flush(struct fal_sched *s, double now)
 	}
 	if (!s->policy.rule.delta) {
 		if (s->rounds == 0)
-			fal_step(s, (double)s->merged_samples);
+			fal_step(s, s->merged_of);
 		return;
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {

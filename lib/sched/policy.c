@@ -40,8 +40,7 @@ static const struct row {
 			  { .own = true,
 			    .waits = true,
 			    .collects = true,
-			    .fresh = true,
-			    .counted = true } },
+			    .fresh = true } },
 	[FAL_CONSGD] = { "consgd",
 			 { .own = true,
 			   .delta = true,
@@ -84,7 +83,6 @@ fal_rule_traits(const struct fal_rule *r)
 	/* Lines are pushed, and one group is alone by being all. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
-	t.counted = t.counted || r->quorum > 0;
 	return t;
 }
 

@@ -114,7 +114,7 @@ struct fal_traits {
 			   of others come in between */
 	bool collects;  /* a version may be made of several rounds */
 	bool fresh;     /* it is made of rounds on the version before it, and no others */
-	bool counted;   /* a mean gradient is over the samples that came, not a clock's */
+	bool counted;   /* an update is a whole step, whatever part of a clock it has */
 	bool ranked;    /* rounds count by the order in which they come to their slot */
 	bool slacks;    /* its slack is of versions: */
 	uint32_t delay; /* versions by which each update is late, on purpose */

@@ -245,8 +245,14 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 static void
 collected(struct fal_sched *s, const struct fal_round *r)
 {
+	const double of = fal_round_divisor(s, r), counted = fal_round_counted(s, r);
 	s->merged++;
 	s->merged_samples += fal_round_counted(s, r);
+	s->merged_share += counted > 0 ? counted / of : 0;
+	if (counted > 0 && s->merged_of <= 0)
+		s->merged_of = of;
+	else if (counted > 0 && s->merged_of != of)
+		s->merged_of = (double)s->merged_samples / s->merged_share;
 	if (s->merged == 1 || r->clock > s->merged_clock)
 		s->merged_clock = r->clock;
 	struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
@@ -281,12 +287,21 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 }
 
 void
+fal_merged_clear(struct fal_sched *s)
+{
+	s->merged = 0;
+	s->merged_samples = 0;
+	s->merged_share = s->merged_of = 0;
+}
+
+void
 fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
 			       .own = !s->is.shared,
-			       .divisor = divisor };
+			       .divisor = divisor,
+			       .in = 1 };
 	assert(s->merged > 0);
 	if (s->is.alone)
 		act.in = fal_pool_ended_part(&s->pool, s->merged_clock);
@@ -294,8 +309,7 @@ fal_step(struct fal_sched *s, double divisor)
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest; r != NULL && r->armed; r = r->newer)
 		act.over++;
-	s->merged = 0;
-	s->merged_samples = 0;
+	fal_merged_clear(s);
 	fal_emit(s, act);
 }
 

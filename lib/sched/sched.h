@@ -83,8 +83,9 @@ enum fal_act_kind {
 	/* weight · what the line `line` has changed since it took over a version is
 	 * collected for the STEP that follows */
 	FAL_ACT_PUSH,
-	/* apply what was collected: gradients over `divisor` samples, 0: all of it was
-	 * skipped, and nothing is applied; changes as they are or, with a weight, by an
+	/* apply what was collected: gradients, as a part of a step of `divisor` samples,
+	 * of whose clock `in` is in; divisor 0: all of it was skipped, and nothing is
+	 * applied; changes as they are or, with a weight, by an
 	 * outer step at that rate, with `momentum`; that makes `version`:
 	 * fal_sched_published */
 	FAL_ACT_STEP,
@@ -158,10 +159,10 @@ struct fal_act {
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	double in;        /* STEP of a round alone: the part of its clock that is in */
-	const char *why;  /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
-	const char *owes; /* SUSPECT: "task", "push" or "eval" */
-	double seconds;   /* SUSPECT, BACK */
+	double in;            /* STEP: 1, or of a round alone the part of its clock */
+	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
+	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
+	double seconds;       /* SUSPECT, BACK */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */

@@ -408,7 +408,7 @@ flush(struct fal_sched *s, double now)
 	if (s->rounds > 0 || (s->is.waves && fal_pool_first(&s->pool) == s->merged_clock))
 		return;
 	fal_teams_wake(s);
-	fal_step(s, (double)s->merged_samples);
+	fal_step(s, s->is.waves ? (double)s->merged_samples : s->merged_of);
 }
 
 /* Rounds begin, and others in the place of what had to be applied first. */

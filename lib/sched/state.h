@@ -215,6 +215,8 @@ struct fal_sched {
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;
+	double merged_share; /* of clocks; */
+	double merged_of;    /* … samples of which these are that share */
 
 	struct fal_worker *worker; /* by slot, in order of ids */
 	uint32_t workers;
@@ -407,7 +409,9 @@ struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
  * Staleness must be set before. */
 void fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		   double now);
-/* Applies what was collected, over `divisor` samples. */
+/* Nothing is collected for the next step. */
+void fal_merged_clear(struct fal_sched *s);
+/* Applies what was collected, as a part of a step of `divisor` samples. */
 void fal_step(struct fal_sched *s, double divisor);
 /* Tells worker `w` to account for its time up to now, the end of round `r`. */
 void fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);

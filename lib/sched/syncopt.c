@@ -29,7 +29,7 @@ decide(struct fal_sched *s, double now)
 	const struct fal_act drop = { .fate = FAL_FATE_DROP, .why = "stale" };
 	if (s->merged == 0 || s->merged < among(s))
 		return;
-	fal_step(s, (double)s->merged_samples);
+	fal_step(s, s->merged_of);
 	while (s->newest != NULL)
 		fal_end_own(s, s->newest, drop, now);
 	fal_teams_wake(s);

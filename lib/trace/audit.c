@@ -983,6 +983,8 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 	}
 	u->clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
 			   fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
+	if (r.samples > 0)
+		u->share += (double)r.samples / (double)u->clock_samples;
 	fal_stale_add(&a->v.stale, &r, u->version);
 	fal_rules_update_round(&a->rules, u, &a->f);
 }

@@ -202,6 +202,7 @@ struct fal_rules_update {
 	uint64_t
 		clock_samples; /* of the clock of `last`, but for those that it skipped */
 	uint64_t samples, clock; /* of all rounds; of the newest clock */
+	double share;            /* of clocks */
 };
 
 /* An update begins; `last` became a part of it; `last` was the last one. */

@@ -233,8 +233,8 @@ judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
 	const uint64_t samples = u->samples;
 	const bool line = s->rule.rounds > 0;
 	/* An update whose tasks were all skipped has no gradients to divide. */
-	const double want =
-		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
+	const double want = s->is.counted || samples == 0 ? (double)samples
+							  : (double)samples / u->share;
 	if ((line || s->is.delta) && u->line->divisor > 0)
 		fal_finding(f, r, 0, 0, "version %ju has a divisor, but no gradients",
 			    u->version);

@@ -413,8 +413,8 @@ test_syncopt(void **state)
 		{ "[0,1]", "[1,0]",
 		  "round 0 of clock 0: no update before that of round 1 of clock 0" },
 		{ "[0,1]", "[0,2]", "version 1: round 2 was not applied before" },
-		{ "\"rounds\":[3]", "\"rounds\":[3],\"divisor\":32",
-		  "round 3 of clock 1: divisor is 32, not 16" },
+		{ "\"rounds\":[3]", "\"rounds\":[3],\"divisor\":16",
+		  "round 3 of clock 1: divisor is 16, not 32" },
 		{ "[0,1]", "[0]",
 		  "round 1 of clock 0: no update before that of round 3" },
 		{ "\"end\":\"dropped\"", "\"end\":\"abandoned\"",
@@ -541,16 +541,16 @@ test_quorum(void **state)
 		ROUND(0, 0, 0, 1, 8, 0, 1, "\"group\":1,\"end\":\"applied\"," STALE(0, 0))
 			ROUND(1, 0, 1, 2, 16, 0, 2,
 			      "\"group\":2,\"end\":\"applied\"," STALE(0, 0))
-				QUORUM(1, "0,1", "\"groups\":3,\"divisor\":24", 24)
+				QUORUM(1, "0,1", "\"groups\":3,\"divisor\":32", 24)
 					ROUND(2, 0, 3, 1, 8, 0, 2,
 					      "\"group\":3,\"end\":\"applied\"," STALE(0,
 										       1))
 						QUORUM(2, "2",
-						       "\"groups\":1,\"divisor\":8", 8)
+						       "\"groups\":1,\"divisor\":32", 8)
 							DONE("2");
 	static const struct forgery not_grads[] = {
-		{ "\"divisor\":24", "\"divisor\":32",
-		  "round 1 of clock 0: divisor is 32, not 24" },
+		{ "\"divisor\":32", "\"divisor\":24",
+		  "round 1 of clock 0: divisor is 24, not 32" },
 		{ "\"groups\":1", "\"groups\":3",
 		  "version 2: 1 of 3 groups have pushed, but the quorum is 2" },
 		{ "\"groups\":3", "\"groups\":1",

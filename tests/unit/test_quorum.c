@@ -11,7 +11,6 @@ enum { CLOCKS = 120, TASKS = 64, GROUPS = 8, FOREVER = 100000 };
 static struct {
 	const struct fal_rule *rule;
 	uint32_t rounds[GROUPS + 1];  /* of each group since the last version */
-	uint64_t samples[GROUPS + 1]; /* … theirs */
 	double last[GROUPS + 1];      /* when it has pushed; 0: not yet */
 	double sum;                   /* of the weights of the pushes since then */
 	uint32_t lines;
@@ -42,15 +41,6 @@ nth(uint32_t n)
 	return -1;
 }
 
-static uint64_t
-samples(void)
-{
-	uint64_t sum = 0;
-	for (uint32_t g = 1; g <= GROUPS; g++)
-		sum += is.last[g] > 0 ? is.samples[g] : 0;
-	return sum;
-}
-
 static void
 ended(const struct fal_act *a)
 {
@@ -58,7 +48,6 @@ ended(const struct fal_act *a)
 	const bool line = is.rule->delta;
 	play_check(is.last[r.group] > 0, false, "a group that waits has a round");
 	is.rounds[r.group]++;
-	is.samples[r.group] += r.tasks;
 	is.late += r.stale_updates > 0;
 	play_check(a->fate, line ? FAL_FATE_LINE : FAL_FATE_MERGE, "fate");
 	if (line)
@@ -96,13 +85,14 @@ stepped(const struct fal_act *a)
 		play_near(a->momentum, fmax(1 - (1 - rule->momentum) * a->among / n, 0),
 			  1e-9, "outer momentum");
 	} else {
-		play_near(a->divisor, (double)samples(), 1e-9, "divisor");
+		play_near(a->divisor, 64, 0, "divisor");
+		play_near(a->in, 1, 0,
+			  "of the clock"); /* other groups are not waited for */
 	}
 	for (uint32_t g = 1; g <= GROUPS; g++)
 		if (is.last[g] > 0) {
 			is.last[g] = 0;
 			is.rounds[g] = 0;
-			is.samples[g] = 0;
 		}
 	is.sum = 0;
 	is.lines = 0;
