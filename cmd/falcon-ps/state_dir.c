@@ -522,7 +522,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (err == FAL_OK)
 		err = fal_journal_read(&r, &text, diag);
 	/* A crash may leave something else in place of the last line. */
-	if (err == FAL_EFORMAT &&
+	if (err == FAL_EFORMAT && text.n > r.whole &&
 	    memchr(text.p + r.whole, '\n', text.n - r.whole) == text.p + text.n - 1)
 		err = FAL_OK;
 	/* Tearing leaves a part of a line, never more than all of it. */
