@@ -1,6 +1,6 @@
 # deps, check, check-quick, check-again, golden, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
 # corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, bench-peers,
-# bench-shards, bench-sites, demo.
+# bench-shards, bench-sites, bench-latency, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -270,6 +270,13 @@ $(B)/tests/bench/delay.o: | deps-cable
 bench-sites: all $(B)/bench/delay
 	@$(DEPS) bench
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/sites/sites.sh
+
+# What latency costs EPSP, beside bsp and asp, over namespaces; 8 minutes.
+.PHONY: bench-latency
+bench-latency: all $(B)/bench/delay
+	@$(DEPS) bench
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
+		tests/bench/latency/latency.sh
 
 # Shards of processes by each static rule, alone.
 bench-shards: all $(B)/bench/delay
