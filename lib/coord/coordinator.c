@@ -161,6 +161,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.nonfinite = c->conf.skips,
 		.optimizer = fal_optim_name(o->kind),
 		.momentum = fast ? (double)o->momentum : 0,
+		.momentum_per = fast && o->one_momentum,
 		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
 		.incarnation = conf->tickets.incarnation,
 		.above = above != NULL ? above->address : NULL,

@@ -410,7 +410,10 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 			 workers > 0 ? "" : ", if so many come,");
 	else
 		snprintf(what, sizeof(what), "slack %u", delay);
-	const double factor = fal_stable_factor(optim, delay);
+	struct fal_optim of_all = *optim;
+	of_all.one_momentum |= rule->quorum > 0;
+	const double pushes = is.alone && of > together ? (double)of / together : 1;
+	const double factor = fal_stable_factor(&of_all, pushes, delay);
 	snprintf(out, FAL_STALE_TEXT,
 		 "%s with %s %g: stable learning rates are up to %.*f times lower", what,
 		 optim->kind == FAL_ADAMW ? "beta1" : "momentum", momentum,

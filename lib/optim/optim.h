@@ -192,18 +192,21 @@ double fal_schedule_lr(const struct fal_schedule *s, uint64_t update);
  *
  * What adagrad and adamw divide by changes slowly beside that, and is taken as a part of
  * the curvature: the one then is sgd, the other momentum at the rate lr·(1 - beta1).
+ *
+ * Where a clock has `pushes` equal pushes, 1 or more, each is a step of that share of it;
+ * pushers that have a momentum each push in turn.
  */
 
 enum { FAL_DELAY_MAX = 1024 };
 
 /* The largest stable learning rate, times the largest curvature, of gradients that are
- * `delay` updates old (more than FAL_DELAY_MAX count as so many). */
-double fal_stable_rate(const struct fal_optim *o, uint32_t delay);
+ * `delay` updates old (more than FAL_DELAY_MAX count as so many, also of pushers). */
+double fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay);
 
 /* The part of the last step that the next one takes over. */
 double fal_stable_momentum(const struct fal_optim *o);
 
-/* How many times lower that is than without delay. */
-double fal_stable_factor(const struct fal_optim *o, uint32_t delay);
+/* How many times lower that is than in one push, without delay. */
+double fal_stable_factor(const struct fal_optim *o, double pushes, uint32_t delay);
 
 #endif

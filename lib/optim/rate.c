@@ -38,16 +38,23 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 /* With d = w - w', the step without the learning rate, a momentum m and gradients that
  * are the weights n updates ago, the recurrences are
  *
- *	sgd, momentum   w(t+1) - w(t) = m (w(t) - w(t-1)) - a w(t-n)
- *	nesterov        w(t+1) - w(t) = m (w(t) - w(t-1)) - a ((1+m) w(t-n) - m w(t-n-1))
+ *	sgd, momentum   w(t+1) - w(t) = v(t),                 v(t) = m v(t-p) - a w(t-n)
+ *	nesterov        w(t+1) - w(t) = m v(t) - a w(t-n)
  *
- * so for w(t) = z^t
+ * with p = 1, or, where each of p pushers in turn has a v of its own, p.  So for
+ * w(t) = z^t
  *
- *	a = -z^n (z^2 - (1+m) z + m) / b(z),   b(z) = z, or (1+m) z - m.
+ *	a = -z^n (z - 1) (1 - y) / b,   y = m z^-p,   b = 1, or 1 + m - y.
  *
  * A root reaches the unit circle where this a is real for z = e^(iθ), and the first one
  * that does bounds the rate.
  */
+struct recurrence {
+	double momentum;
+	uint32_t delay, turn; /* n, p */
+	bool ahead;           /* nesterov */
+};
+
 double
 fal_stable_momentum(const struct fal_optim *o)
 {
@@ -59,47 +66,65 @@ fal_stable_momentum(const struct fal_optim *o)
 
 /* The a for which e^(iθ) is a root. */
 static double complex
-rate_at(const struct fal_optim *o, uint32_t delay, double theta)
+rate_at(const struct recurrence *r, double theta)
 {
-	const double m = fal_stable_momentum(o);
-	const double complex z = cexp(I * theta);
-	const double complex b = o->kind == FAL_NESTEROV ? (1 + m) * z - m : z;
-	return -cexp(I * theta * delay) * (z * z - (1 + m) * z + m) / b;
+	const double complex y = r->momentum * cexp(-I * theta * r->turn);
+	const double complex b = r->ahead ? 1 + r->momentum - y : 1;
+	return -cexp(I * theta * r->delay) * (cexp(I * theta) - 1) * (1 - y) / b;
 }
 
-double
-fal_stable_rate(const struct fal_optim *o, uint32_t delay)
+static double
+least_rate(const struct recurrence *r)
 {
 	enum {
 		STEPS = 64
 	}; /* for each half turn of z^n, in which the sign changes once */
-	delay = delay < FAL_DELAY_MAX ? delay : FAL_DELAY_MAX;
-	const uint32_t n = STEPS * (delay + 2);
+	const uint32_t n = STEPS * (r->delay + r->turn + 1);
 	const double turn = acos(-1);
 	/* At θ = π a is real. */
-	double least = creal(rate_at(o, delay, turn));
+	double least = creal(rate_at(r, turn));
 	if (least <= 0)
 		least = INFINITY;
 	for (uint32_t i = 1; i + 1 < n; i++) {
 		double low = turn * i / n, high = turn * (i + 1) / n;
-		const bool up = cimag(rate_at(o, delay, low)) > 0;
-		if (up == (cimag(rate_at(o, delay, high)) > 0))
+		const bool up = cimag(rate_at(r, low)) > 0;
+		if (up == (cimag(rate_at(r, high)) > 0))
 			continue;
 		for (int k = 0; k < 50; k++) {
 			const double mid = (low + high) / 2;
-			if ((cimag(rate_at(o, delay, mid)) > 0) == up)
+			if ((cimag(rate_at(r, mid)) > 0) == up)
 				low = mid;
 			else
 				high = mid;
 		}
-		const double a = creal(rate_at(o, delay, low));
+		const double a = creal(rate_at(r, low));
 		least = a > 0 && a < least ? a : least;
 	}
-	return o->kind == FAL_ADAMW ? least / (1 - o->beta1) : least;
+	return least;
+}
+
+static uint32_t
+at_most(double x)
+{
+	return x < FAL_DELAY_MAX ? (uint32_t)x : FAL_DELAY_MAX;
 }
 
 double
-fal_stable_factor(const struct fal_optim *o, uint32_t delay)
+fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay)
 {
-	return fal_stable_rate(o, 0) / fal_stable_rate(o, delay);
+	const bool adam = o->kind == FAL_ADAMW, own = fal_optim_by_pusher(o);
+	/* What of m a push leaves, and what of a gradient it takes. */
+	const double takes = adam ? (1 - o->beta1) / pushes : 1;
+	const struct recurrence r = { .momentum =
+					      adam ? 1 - takes : fal_stable_momentum(o),
+				      .delay = at_most(delay),
+				      .turn = own ? at_most(pushes) : 1,
+				      .ahead = o->kind == FAL_NESTEROV };
+	return pushes * least_rate(&r) / takes;
+}
+
+double
+fal_stable_factor(const struct fal_optim *o, double pushes, uint32_t delay)
+{
+	return fal_stable_rate(o, 1, 0) / fal_stable_rate(o, pushes, delay);
 }

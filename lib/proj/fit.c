@@ -162,6 +162,7 @@ fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o)
 		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1",
 			       adam ? "beta1" : "momentum");
 	o->momentum = (float)m;
+	o->one_momentum = e->momentum_per != 0;
 	o->beta1 = m;
 }
 

@@ -112,6 +112,7 @@ struct fal_json_text {
 	M(WORD, nonfinite, MAY, "stop skip")                    \
 	M(TEXT, optimizer, MUST, 0)                             \
 	M(REAL, momentum, MAY, 0)                               \
+	M(WORD, momentum_per, MAY, "worker server")             \
 	M(REAL, beta1, OPT, 0)                                  \
 	M(WHOLE, incarnation, MUST, UINT32_MAX)                 \
 	M(TEXT, above, MAY, 0)                                  \

@@ -8,22 +8,27 @@
 
 #include <cmocka.h>
 
-/* Whether the weights die out under this rate, from a gradient `delay` updates late; what
- * adagrad and adamw divide by is 1. */
+/* Whether the weights die out under this rate, from a gradient `delay` updates late, by
+ * so many pushers in turn; what adagrad and adamw divide by is 1. */
 static int
-dies_out(const struct fal_optim *o, uint32_t delay, double rate)
+dies_out(const struct fal_optim *o, uint32_t pushes, uint32_t delay, double rate)
 {
 	enum { UPDATES = 40000 };
 	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	const bool adam = o->kind == FAL_ADAMW;
-	const double m = adam ? o->beta1 : moves ? (double)o->momentum : 0;
-	double w[64], v = 0, late = 0;
+	const double s = 1.0 / pushes;
+	const double m = adam ? 1 - s * (1 - o->beta1) : moves ? (double)o->momentum : 0;
+	double w[64], held[64] = { 0 }, late = 0;
 	for (uint32_t i = 0; i < 64; i++)
 		w[i] = 1;
 	for (uint32_t t = delay; t < UPDATES; t++) {
-		const double now = w[t % 64], g = w[(t - delay) % 64];
-		v = m * v + (adam ? 1 - m : 1) * g;
-		w[(t + 1) % 64] = now - rate * (o->kind == FAL_NESTEROV ? g + m * v : v);
+		const double now = w[t % 64], old = w[(t - delay) % 64];
+		const double g = adam ? (1 - m) * old : s * old;
+		double *v = &held[fal_optim_by_pusher(o) ? t % pushes : 0];
+		*v = m * *v + g;
+		w[(t + 1) % 64] =
+			now - (adam ? rate * s : rate) *
+				      (o->kind == FAL_NESTEROV ? g + m * *v : *v);
 		if (!(fabs(w[(t + 1) % 64]) < 1e9))
 			return 0;
 		late = t > UPDATES - 500 ? fmax(late, fabs(w[(t + 1) % 64])) : 0;
@@ -52,15 +57,19 @@ test_known(void **state)
 		{ { .kind = FAL_ADAMW, .beta1 = 0 }, 1, 1 },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		const double got = fal_stable_rate(&known[i].optim, known[i].delay);
+		const double got = fal_stable_rate(&known[i].optim, 1, known[i].delay);
 		print_message("kind %d, delay %u: %.4f\n", (int)known[i].optim.kind,
 			      known[i].delay, got);
 		assert_true(fabs(got - known[i].rate) <= 0.06 * known[i].rate);
 	}
-	const struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
-	assert_int_equal(lround(fal_stable_factor(&o, 0)), 1);
-	assert_int_equal(lround(fal_stable_factor(&o, 2)), 17);
-	assert_true(isfinite(fal_stable_factor(&o, UINT32_MAX)));
+	struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
+	assert_int_equal(lround(fal_stable_factor(&o, 1, 0)), 1);
+	assert_int_equal(lround(fal_stable_factor(&o, 1, 2)), 17);
+	assert_true(isfinite(fal_stable_factor(&o, 1, UINT32_MAX)));
+	/* Eight workers, each its own momentum; one of all. */
+	assert_int_equal(lround(100 * fal_stable_factor(&o, 8, 7)), 175);
+	o.one_momentum = true;
+	assert_int_equal(lround(100 * fal_stable_factor(&o, 8, 7)), 962);
 }
 
 /* A little below the rate the weights die out, a little above they do not. */
@@ -74,14 +83,18 @@ test_trials(void **state)
 		const struct fal_optim o = { .kind = (enum fal_optim_kind)(i %
 									   FAL_OPTIMS),
 					     .momentum = (float)m,
-					     .beta1 = m };
+					     .beta1 = m,
+					     .one_momentum = i % 3 == 0 };
+		const uint32_t pushes = i % 2 == 0 ? 1 : 1 + (uint32_t)rand_r(&seed) % 9;
 		const uint32_t delay = (uint32_t)rand_r(&seed) % 20;
-		const double rate = fal_stable_rate(&o, delay);
-		if (!dies_out(&o, delay, 0.97 * rate) || dies_out(&o, delay, 1.03 * rate))
-			print_error("kind %d, momentum %.2f, delay %u: not %.5f\n",
-				    (int)o.kind, (double)o.momentum, delay, rate);
-		assert_true(dies_out(&o, delay, 0.97 * rate));
-		assert_false(dies_out(&o, delay, 1.03 * rate));
+		const double rate = fal_stable_rate(&o, pushes, delay);
+		if (!dies_out(&o, pushes, delay, 0.97 * rate) ||
+		    dies_out(&o, pushes, delay, 1.03 * rate))
+			print_error("kind %d, momentum %.2f, %u pushes, delay %u: not "
+				    "%.5f\n",
+				    (int)o.kind, (double)o.momentum, pushes, delay, rate);
+		assert_true(dies_out(&o, pushes, delay, 0.97 * rate));
+		assert_false(dies_out(&o, pushes, delay, 1.03 * rate));
 	}
 }
 

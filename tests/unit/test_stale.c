@@ -47,35 +47,41 @@ test_warnings(void **state)
 	      "slack 2 with beta1 0.9: stable learning rates are up to 74 times lower");
 	warns("asp", &adagrad, 8, "");
 	warns("asp", &o, 2,
-	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 5.4 "
+	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 1.2 "
+	      "times lower");
+	const struct fal_optim one = { .kind = FAL_NESTEROV,
+				       .momentum = 0.9f,
+				       .one_momentum = true };
+	warns("asp", &one, 8,
+	      "asp of 8 workers with momentum 0.9: stable learning rates are up to 9.6 "
 	      "times lower");
 	warns("asp", &o, 1, "");
 	warns("ringmaster:1", &o, 8, "");
 	warns("ringmaster:2", &o, 8,
 	      "ringmaster:2 of 8 workers with momentum 0.9: stable learning rates are up "
-	      "to 5.4 times lower");
+	      "to 2.0 times lower");
 	/* No more groups than workers: of one nothing is late. */
 	warns("groups:2", &o, 1, "");
 	warns("groups:2", &o, 2,
 	      "groups:2 of 2 workers with momentum 0.9: stable learning rates are up to "
-	      "5.4 times lower");
+	      "1.2 times lower");
 	/* As many as there may be, where their number is not fixed. */
 	warns("groups:progressive", &o, 1, "");
 	warns("groups:progressive", &o, 2,
 	      "groups:progressive of 2 workers with momentum 0.9: stable learning rates "
-	      "are up to 5.4 times lower");
+	      "are up to 1.2 times lower");
 	warns("groups:progressive,max=2", &o, 8,
 	      "groups:progressive,max=2 of 8 workers with momentum 0.9: stable learning "
-	      "rates are up to 5.4 times lower");
+	      "rates are up to 1.2 times lower");
 	/* Of a quorum's only some are late: at most each of so many in turn. */
 	warns("groups:4,quorum=4", &o, 8, "");
 	warns("groups:4,quorum=3", &o, 8,
 	      "groups:4,quorum=3 of 8 workers with momentum 0.9: stable learning rates "
-	      "are up to 5.4 times lower");
+	      "are up to 4.0 times lower");
 	/* Not known how many: some. */
 	warns("asp", &o, 0,
 	      "asp of 4 workers, if so many come, with momentum 0.9: stable learning "
-	      "rates are up to 29 times lower");
+	      "rates are up to 1.5 times lower");
 	warns("epsp:1", &o, 0,
 	      "slack 1 with momentum 0.9: stable learning rates are up to 5.4 times "
 	      "lower");
