@@ -1,5 +1,5 @@
 /* The coordinator among workers whose keys are good and whose values are not: what is
- * refused, what counts, and what is left as it was. */
+ * refused, what counts, and what is left as it was; and what honest pushes come to. */
 #include "test_coord.h"
 #include "wire/bfp.h"
 
@@ -61,12 +61,24 @@ has_come(uint64_t version)
 	return come[at] == version + 1;
 }
 
+enum { PATH = 512 };
+static float path[PATH]; /* the first weight, by version */
+
+static void
+follow(void)
+{
+	const uint64_t newest = fal_shard_version(fal_rack_at(job.rack, 0));
+	if (newest < PATH)
+		path[newest] = fal_rack_params(job.rack, newest)[0];
+}
+
 static void
 on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
 	(void)arg;
 	(void)peer;
 	has_come(m->version);
+	follow();
 }
 
 static void
@@ -532,6 +544,41 @@ answers_that_were_not_asked(void **state)
 	check(tell(1, &m), 0, "no such round");
 }
 
+/* At one gradient, and from zeros on, a clock of equal pushes is what a clock of bsp is,
+ * but for 1 %: whatever steps, and with so many workers. */
+static void
+pushes_come_to_clocks(void **state)
+{
+	static const uint32_t workers[] = { 1, 4, 6 }; /* and pushes of a clock */
+	float want[CLOCKS + 1] = { 0 };
+	for (uint32_t i = 0; i < 2 * FAL_OPTIMS * 4; i++) {
+		const bool clips = i / 4 % 2 != 0, pushed = i % 4 > 0;
+		const uint32_t k = pushed ? workers[i % 4 - 1] : 1;
+		optim = (struct fal_optim){ .kind = (enum fal_optim_kind)(i / 8),
+					    .momentum = 0.9f,
+					    .beta1 = 0.9,
+					    .beta2 = 0.999,
+					    .eps = 1e-8f,
+					    .clip = clips ? 0.01 : 0 };
+		memset(path, 0, sizeof(path));
+		begin_job(pushed ? "asp" : "bsp", k);
+		run();
+		follow();
+		for (uint32_t c = 1; c <= CLOCKS; c++) {
+			want[c] = pushed ? want[c] : path[c];
+			const float by = path[k * c] - path[k * (c - 1)];
+			const float bsp = want[c] - want[c - 1];
+			if (!(bsp < 0) || fabsf(by - bsp) > -bsp / 100)
+				fail_msg("%s, %u pushes, clock %u: %g, but %g",
+					 fal_optim_name(optim.kind), k, c, (double)by,
+					 (double)bsp);
+		}
+		audit();
+		if (i + 1 < 2 * FAL_OPTIMS * 4)
+			end(state);
+	}
+}
+
 /* Momenta of pushers that the shard has. */
 static int64_t
 momenta(void)
@@ -585,6 +632,7 @@ main(void)
 		TEST(changes_that_ruin),
 		TEST(beyond_the_numbers),
 		TEST(answers_that_were_not_asked),
+		TEST(pushes_come_to_clocks),
 		TEST(the_gone_take_their_momentum),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
