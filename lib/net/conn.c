@@ -1094,7 +1094,6 @@ fal_chan_stat(const struct fal_chan *c)
 		.rx = c->rx,
 		.tx = c->out.tx,
 		.saved = z.bytes_in - z.bytes_out + u.bytes_out - u.bytes_in,
-		.zip_ns = z.ns + u.ns,
 		.queued = queued,
 		.held = queued + c->out.own,
 		.rate = c->out.rate,

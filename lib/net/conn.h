@@ -214,7 +214,6 @@ struct fal_chan_stat {
 	uint64_t rx, tx; /* bytes */
 	uint64_t saved;  /* bytes that compression has spared both directions; what was
 			  * spared in publications is in its `stat` */
-	uint64_t zip_ns; /* time spent on that */
 	size_t queued;   /* bytes of messages that wait */
 	size_t held;     /* these, and those that the socket has not taken yet */
 	double rate;     /* bytes a second that the socket took when busy; 0: unknown */

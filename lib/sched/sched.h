@@ -195,9 +195,6 @@ struct fal_round_info {
 	uint64_t stale_clocks, stale_updates;
 	const struct fal_ledger *ledger; /* borrowed */
 };
-/* Has the round begun, be it over or not? */
-bool fal_sched_begun(const struct fal_sched *s, uint64_t round);
-
 /* False: unknown. */
 bool fal_sched_round(const struct fal_sched *s, uint64_t round,
 		     struct fal_round_info *out);

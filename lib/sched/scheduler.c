@@ -643,12 +643,6 @@ fal_sched_steps(const struct fal_sched *s, uint32_t id)
 }
 
 bool
-fal_sched_begun(const struct fal_sched *s, uint64_t round)
-{
-	return round < s->next_round;
-}
-
-bool
 fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
 {
 	const struct fal_round *r = fal_round_known(s, round);
