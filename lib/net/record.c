@@ -331,7 +331,6 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 static int
 unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
 {
-	const uint64_t begun = uv_hrtime();
 	if (r->zip == NULL)
 		r->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	fal_buf_clear(&r->plain);
@@ -342,7 +341,6 @@ unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
 		return err;
 	r->unzipped.bytes_in += *n;
 	r->unzipped.bytes_out += r->plain.n;
-	r->unzipped.ns += uv_hrtime() - begun;
 	*msg = r->plain.p;
 	*n = r->plain.n;
 	return FAL_OK;
