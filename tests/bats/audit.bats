@@ -345,7 +345,7 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 own_rounds() {
 	head -n 4 run.trace | sed 's/"epsp"/"syncopt:1"/'
 	printf '%s\n' '{"t":1.0,"ev":"ledger","round":0,"clock":0,"first":0,"tasks":4,"samples":32,"version":0,"blocks":5,"kind":"grad","owner":1,"end":"applied","stale":{"clocks":0,"updates":0},"grant":[[1,0,4]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,1],"tasks":[[0,4]],"blocks":5}],"lost":[]}' \
-		'{"t":1.0,"ev":"update","version":1,"clock":0,"rounds":[0],"divisor":32,"samples":32,"loss":1,"lr":0.1,"epoch":1}' \
+		'{"t":1.0,"ev":"update","version":1,"clock":0,"rounds":[0],"divisor":64,"samples":32,"loss":1,"lr":0.1,"epoch":1}' \
 		'{"t":1.1,"ev":"ledger","round":1,"clock":0,"first":4,"tasks":4,"samples":32,"version":0,"blocks":5,"kind":"grad","owner":3,"end":"dropped","why":"stale","grant":[[3,4,4]],"move":[],"clone":[],"regrant":[],"contrib":[],"lost":[]}' \
 		'{"t":1.2,"ev":"clock","clock":1,"round":1,"worker":"slow","id":3,"lanes":2,"share":4,"done":2,"in":0,"out":0,"cloned":0,"lost":0,"compute":1,"push":0,"pull":0,"wait":0,"push_all":0,"pull_all":0,"late":0,"samples":16,"task_s":0.1,"staleness":2,"tx":1,"rx":1}'
 }
