@@ -580,8 +580,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	p->large_ns = m->ready.large_ns;
 	FAL_XGROW(c->known, c->known_cap, (size_t)c->workers + 1);
 	struct fal_known_worker *known = &c->known[c->workers];
-	known->key = p->key;
-	known->session = p->id;
+	*known = (struct fal_known_worker){ .key = p->key, .session = p->id };
 	memcpy(known->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 	memcpy(known->name, p->name, sizeof(known->name));
 	p->worker = ++c->workers;
