@@ -1183,10 +1183,9 @@ gradients_and_deltas(void **state)
 	close_to(fal_store_params(store), want, 1e-6);
 }
 
-/* Three pushers have a momentum each, that of all is over, and who left begins anew;
- * what becomes of an image goes on the same. */
 static struct fal_store *other; /* that becomes the image of the first */
 
+/* A push of a quarter of a clock. */
 static void
 push_one(struct fal_store *s, uint64_t round, uint64_t pusher, uint32_t samples)
 {
@@ -1210,14 +1209,32 @@ push_one(struct fal_store *s, uint64_t round, uint64_t pusher, uint32_t samples)
 	check(fal_store_step(s, &how).refused, 0, "refused");
 }
 
-/* The one weight's path, by the formula. */
+/* The other store becomes what the first one is. */
+static void
+become_other(const struct fal_store_conf *conf)
+{
+	struct fal_image is = { 0 }, live = { 0 };
+	check(fal_store_image(store, fal_store_version(store), &is), 0, "image");
+	other = fal_store_new(conf, NULL);
+	check(fal_store_become(other, &is.is), 0, "become");
+	check(fal_store_image(other, is.is.version, &live), 0, "image");
+	check(live.arrays, is.arrays, "arrays");
+	for (uint32_t k = 0; k < is.arrays; k++)
+		memcpy(live.array[k].p, is.array[k].p, is.array[k].bytes);
+	fal_store_became(other);
+	fal_image_free(&is);
+	fal_image_free(&live);
+}
+
+/* Pushers have a momentum each, that of all is over with the first, and who left begins
+ * anew: the first weight's path, by the formula.  What becomes of an image goes on the
+ * same. */
 static void
 pushes_have_a_momentum_each(void **state)
 {
 	(void)state;
 	static const uint64_t by[] = { 0, 1, 2, 1, 3, 2, 1, 9, 1, 3, 2, 9 };
 	enum { PUSHES = sizeof(by) / sizeof(by[0]), LEAVES = 8, MOVES = 10 };
-	struct fal_image is = { 0 }, live = { 0 };
 	double m[10] = { 0 }, want = (double)init[0];
 	for (uint32_t i = 0; i < N; i++)
 		grad[i] = 0.0001f;
@@ -1230,17 +1247,8 @@ pushes_have_a_momentum_each(void **state)
 			fal_store_forget_slot(store, 1);
 			m[1] = 0;
 		}
-		if (i == MOVES) {
-			check(fal_store_image(store, fal_store_version(store), &is), 0,
-			      "image");
-			other = fal_store_new(&conf, NULL);
-			check(fal_store_become(other, &is.is), 0, "become");
-			check(fal_store_image(other, is.is.version, &live), 0, "image");
-			check(live.arrays, is.arrays, "arrays");
-			for (uint32_t k = 0; k < is.arrays; k++)
-				memcpy(live.array[k].p, is.array[k].p, is.array[k].bytes);
-			fal_store_became(other);
-		}
+		if (i == MOVES)
+			become_other(&conf);
 		push_one(store, i, of, 1);
 		if (i >= MOVES)
 			push_one(other, i, of, 1);
@@ -1252,8 +1260,26 @@ pushes_have_a_momentum_each(void **state)
 	}
 	same_params(fal_store_params(other), "of the image");
 	fal_store_free(other);
-	fal_image_free(&is);
-	fal_image_free(&live);
+}
+
+/* What becomes of an image has the corrections of adamw's parts of a clock, too. */
+static void
+parts_stay_in_an_image(void **state)
+{
+	(void)state;
+	const struct fal_store_conf conf = {
+		.n = N,
+		.optim = { .kind = FAL_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f }
+	};
+	fal_store_free(store);
+	store = fal_store_new(&conf, init);
+	for (uint32_t i = 0; i < 5; i++)
+		push_one(store, i, 1, 1);
+	become_other(&conf);
+	push_one(store, 5, 2, 1);
+	push_one(other, 5, 2, 1);
+	same_params(fal_store_params(other), "of the image");
+	fal_store_free(other);
 }
 
 static void
@@ -1327,6 +1353,7 @@ main(void)
 		TEST(revisions),
 		TEST(gradients_and_deltas),
 		TEST(pushes_have_a_momentum_each),
+		TEST(parts_stay_in_an_image),
 		TEST(memory_needed),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
