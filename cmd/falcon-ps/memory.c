@@ -35,20 +35,22 @@ pushers(const struct fal_rule *rule, const struct fal_traits *is, uint64_t worke
 }
 
 /* The most that the shards have open at a time.  With shared rounds: a clock's round for
- * each version that is kept.  Else: a round of each worker, and the round that collects
- * them. */
+ * each version that is kept.  Else: a round of each worker, or two, and the round that
+ * collects them. */
 static struct fal_store_most
 most(const struct fal_rule *rule, uint64_t workers)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
-	return (struct fal_store_most){ .versions = is.delay + 1,
-					.beyond = is.ahead ? 1 : 0,
-					.rounds = is.shared ? is.delay + 1
-							    : (uint32_t)workers + 1,
-					.deltas = is.delta,
-					.lines = lines(rule),
-					.pushers = pushers(rule, &is, workers),
-					.outer = rule->outer > 0 };
+	return (struct fal_store_most){
+		.versions = is.delay + 1,
+		.beyond = is.ahead ? 1 : 0,
+		.rounds = is.shared ? is.delay + 1
+				    : (uint32_t)workers * (is.overlaps ? 2 : 1) + 1,
+		.deltas = is.delta,
+		.lines = lines(rule),
+		.pushers = pushers(rule, &is, workers),
+		.outer = rule->outer > 0
+	};
 }
 
 /* Bytes of versions as they are sent, of so many bytes each, with those on their way. */

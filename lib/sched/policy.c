@@ -61,6 +61,12 @@ static const struct row {
 			   .waits = true,
 			   .alone = true,
 			   .collects = true } },
+	[FAL_RENNALA] = { "rennala",
+			  { .own = true,
+			    .overlaps = true,
+			    .collects = true,
+			    .fresh = true,
+			    .counted = true } },
 	[FAL_RINGMASTER] = { "ringmaster", { .own = true, .alone = true } },
 };
 
@@ -80,6 +86,7 @@ fal_rule_traits(const struct fal_rule *r)
 	t.ranked = t.ranked && !r->by_updates;
 	t.local = t.delta || r->delta;
 	t.by_speed = r->by_speed;
+	t.overlaps = t.overlaps || r->overlap;
 	/* Lines are pushed, and one group is alone by being all. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
@@ -131,6 +138,7 @@ static const struct param params[] = {
 	  "auto", NULL },
 	{ BIT(GROUPS), NULL, NUMBER, ALWAYS, AT(groups), 1, 1024, 0, "progressive",
 	  NULL },
+	{ BIT(RENNALA), NULL, NUMBER, ALWAYS, AT(batch), 1, 65536, 0, "clock", NULL },
 	{ BIT(RINGMASTER), NULL, NUMBER, ALWAYS, AT(threshold), 1, 4096, 0, "auto",
 	  NULL },
 	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, NULL, NULL },

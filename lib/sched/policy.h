@@ -25,6 +25,7 @@ enum fal_scheme_id {
 	FAL_DYNSGD,
 	FAL_WBSP,
 	FAL_GROUPS,
+	FAL_RENNALA,
 	FAL_RINGMASTER,
 	FAL_SCHEMES
 };
@@ -53,6 +54,7 @@ struct fal_rule {
 	bool by_updates;        /* dynsgd: staleness=updates instead of version */
 	bool overlap; /* wbsp: the next local step begins before the push is done */
 	bool slowest; /* wbsp: publish=slowest, the slowest has pushed, instead of all */
+	uint32_t batch;     /* B: rennala: so many tasks make an update; 0: a clock's */
 	uint32_t threshold; /* R: ringmaster: a gradient so many updates old is dropped;
 			       0: as many as there are workers */
 	uint32_t cap;       /* wbsp: most local steps between two publications */
@@ -63,9 +65,9 @@ struct fal_rule {
 
 /* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
- * syncopt and ringmaster, `progressive` of groups; `max` and `window` belong to
- * progressive groups, `rounds` to mode=delta, `grace` to a quorum, `outer` and `momentum`
- * to both. FAL_EINVAL with `diag`: what is wrong, and the value. */
+ * syncopt and ringmaster, `clock` of rennala, `progressive` of groups; `max` and `window`
+ * belong to progressive groups, `rounds` to mode=delta, `grace` to a quorum, `outer` and
+ * `momentum` to both. FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 
 /* Appends the text of a rule: the number always (but "epsp" for epsp:0), then the keys
@@ -112,6 +114,7 @@ struct fal_traits {
 	bool ahead;     /* an update may be ordered before its tasks are in */
 	bool alone;     /* each round is an update of its own, or one of a quorum's: those
 			   of others come in between */
+	bool overlaps;  /* a worker's next one begins while its last one is pushed */
 	bool collects;  /* a version may be made of several rounds */
 	bool fresh;     /* it is made of rounds on the version before it, and no others */
 	bool counted;   /* an update is a whole step, whatever part of a clock it has */

@@ -618,6 +618,8 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	}
 	if (fal_trial_of(s, t))
 		return 1;
+	if (s->scheme->tasks != NULL)
+		return s->scheme->tasks(s, t);
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
 	uint32_t left = fal_pool_left(&s->pool, part);

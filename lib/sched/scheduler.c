@@ -15,17 +15,12 @@
 /* ---- workers -------------------------------------------------------------- */
 
 static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
-	[FAL_BSP] = &fal_scheme_bsp,
-	[FAL_ASP] = &fal_scheme_asp,
-	[FAL_SSP] = &fal_scheme_ssp,
-	[FAL_EPSP] = &fal_scheme_epsp,
-	[FAL_FLEXRR] = &fal_scheme_flexrr,
-	[FAL_SYNCOPT] = &fal_scheme_syncopt,
-	[FAL_CONSGD] = &fal_scheme_consgd,
-	[FAL_DYNSGD] = &fal_scheme_dynsgd,
-	[FAL_WBSP] = &fal_scheme_wbsp,
-	[FAL_GROUPS] = &fal_scheme_groups,
-	[FAL_RINGMASTER] = &fal_scheme_ringmaster,
+	[FAL_BSP] = &fal_scheme_bsp,         [FAL_ASP] = &fal_scheme_asp,
+	[FAL_SSP] = &fal_scheme_ssp,         [FAL_EPSP] = &fal_scheme_epsp,
+	[FAL_FLEXRR] = &fal_scheme_flexrr,   [FAL_SYNCOPT] = &fal_scheme_syncopt,
+	[FAL_CONSGD] = &fal_scheme_consgd,   [FAL_DYNSGD] = &fal_scheme_dynsgd,
+	[FAL_WBSP] = &fal_scheme_wbsp,       [FAL_GROUPS] = &fal_scheme_groups,
+	[FAL_RENNALA] = &fal_scheme_rennala, [FAL_RINGMASTER] = &fal_scheme_ringmaster,
 };
 
 /* Slots stand in order of their ids, mostly without gaps. */

@@ -20,6 +20,9 @@ struct fal_scheme {
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
 	 * each. */
 	uint32_t (*among)(const struct fal_sched *s);
+	/* Tasks of the team's next round, if there are as many.  NULL: as `among` says.
+	 */
+	uint32_t (*tasks)(const struct fal_sched *s, const struct fal_team *t);
 	/* May the team begin its next round?  NULL: always.  It is asked again when a
 	 * round of the team has ended, when the slowest clock has changed, and at
 	 * fal_teams_wake. */
@@ -61,7 +64,8 @@ struct fal_scheme {
 };
 extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
-	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups, fal_scheme_ringmaster;
+	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups, fal_scheme_rennala,
+	fal_scheme_ringmaster;
 
 /* bsp.c: what schemes share. */
 

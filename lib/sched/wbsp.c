@@ -27,7 +27,7 @@ struct steps {
 static uint32_t
 ahead(const struct fal_sched *s)
 {
-	return s->policy.rule.overlap ? 2 : 1;
+	return s->is.overlaps ? 2 : 1;
 }
 
 static bool

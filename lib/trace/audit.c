@@ -973,6 +973,7 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 	memmove(a->waiting + kept, a->waiting + at + 1, a->n_waiting * sizeof(r));
 	a->n_waiting += kept;
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
+	u->tasks += u->last.tasks;
 	u->last = r;
 	u->samples += r.samples;
 	u->local++;

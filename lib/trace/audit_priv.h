@@ -194,6 +194,7 @@ void fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
 struct fal_rules_update {
 	const struct fal_ev_update *line;
 	uint64_t version;            /* that it should make */
+	uint64_t tasks;              /* of all rounds but `last` */
 	size_t at;                   /* the place of `last`, from 0 */
 	struct fal_trace_round last; /* the newest of them; tasks 0: none yet */
 	/* the first round, of a quorum that of its group: its group, its version; the

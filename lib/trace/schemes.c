@@ -207,6 +207,10 @@ fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 	if (s->is.fresh && r->version != was)
 		fal_finding(f, r, 0, 0, "it ran on version %ju, but was applied to %ju",
 			    r->version, was);
+	if (s->rule.batch > 0 && u->tasks >= s->rule.batch)
+		fal_finding(f, r, 0, 0,
+			    "version %ju had %ju tasks before it, but a batch is %u",
+			    u->version, u->tasks, s->rule.batch);
 	if (line)
 		judge_line(s, u, f);
 	if (u->line->groups > 0) {

@@ -164,7 +164,7 @@ bad_set() {
 	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section"
 	edited 's/^\(lr = .*\)/\1\n\1/' \
 		"bad.job:19: optimizer.lr: '0.1' is a second value, line 18 has the first"
-	edited 's/^scheme.*/scheme = spam/' "bad.job:20: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, ringmaster)"
+	edited 's/^scheme.*/scheme = spam/' "bad.job:20: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)"
 	edited 's/^epochs = 2/epochs = 0/' "bad.job:4: job.epochs: '0' is not in 1..1000000"
 	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment"
 	edited '/^name = /d' "bad.job: job.name: missing"

@@ -230,7 +230,7 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 @test "all schemes in one job, each from its policy line on" {
 	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
 groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 \
-bsp,shares=speed ringmaster:2 epsp"
+bsp,shares=speed ringmaster:2 rennala:4 epsp"
 	job=(tiny.job --set job.epochs=5000)
 	begin 1200
 	start watch falcon-sync -k "$keys/observe.key" "$ready" watch
@@ -246,7 +246,7 @@ bsp,shares=speed ringmaster:2 epsp"
 	same "what was watched" "$(jq -r 'select(.ev == "policy") | .scheme' watch.out | xargs)" \
 		"epsp $schemes"
 	# What a round has tells by which scheme it was made.
-	jq -nr 'def owned: IN("asp", "ssp", "consgd", "dynsgd", "wbsp", "flexrr", "syncopt", "ringmaster");
+	jq -nr 'def owned: IN("asp", "ssp", "consgd", "dynsgd", "wbsp", "flexrr", "syncopt", "rennala", "ringmaster");
 		def delta: IN("consgd", "dynsgd", "wbsp");
 		reduce inputs as $l ({n: 0};
 			if $l.ev == "policy" then
@@ -262,7 +262,7 @@ bsp,shares=speed ringmaster:2 epsp"
 		(.wrong // [])[], "\(.n) policies, of each 2 rounds or more: \(.rounds | min >= 2)"' \
 		"$state/trace.jsonl" >told
 	same "rounds under their policies" "$(cat told)" \
-		"16 policies, of each 2 rounds or more: true"
+		"17 policies, of each 2 rounds or more: true"
 }
 
 @test "changes between bsp and epsp leave the model as it is" {

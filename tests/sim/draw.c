@@ -141,9 +141,11 @@ draw_groups(struct plan *p, const struct focus *only)
 static void
 draw_later(struct plan *p, const struct focus *only)
 {
-	static const char *const later[] = { "bsp,shares=speed", "ringmaster",
-					     "ringmaster:1", "ringmaster:3" };
-	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 50), *r = &own;
+	static const char *const later[] = { "bsp,shares=speed", "rennala",
+					     "rennala:1",        "rennala:5",
+					     "ringmaster",       "ringmaster:1",
+					     "ringmaster:3" };
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 56), *r = &own;
 	if (only->scheme == NULL && !only->exact && chance(r, 0.1))
 		p->scheme = later[fal_rng_below(r, sizeof(later) / sizeof(*later))];
 }

@@ -324,6 +324,29 @@ test_slack(void **state)
 }
 
 static void
+test_rennala(void **state)
+{
+	static const char rennala[] =
+		JOB("rennala:3", "2", "64") ROUND(0, 0, 0, 2, 16, 0, 1, OWN(1, 0, 0))
+			ROUND(1, 0, 2, 2, 16, 0, 2, OWN(2, 0, 0)) UPDATE(1, 0, "0,1", 32)
+				ROUND(2, 1, 0, 2, 16, 1, 1, OWN(1, 0, 0))
+					ROUND(3, 1, 2, 2, 16, 1, 2, OWN(2, 0, 0))
+						UPDATE(2, 1, "2,3", 32) DONE("2");
+	static const struct forgery f[] = {
+		{ "rennala:3", "rennala:2",
+		  "round 1 of clock 0: version 1 had 2 tasks before it, but a batch is "
+		  "2" },
+		{ ROUND(3, 1, 2, 2, 16, 1, 2, OWN(2, 0, 0)),
+		  ROUND(3, 1, 2, 2, 16, 0, 2, OWN(2, 0, 1)),
+		  "round 3 of clock 1: it ran on version 0, but was applied to 1" },
+		{ "[2,3],\"samples\"", "[2,3],\"divisor\":64,\"samples\"",
+		  "round 3 of clock 1: divisor is 64, not 32" },
+	};
+	(void)state;
+	CHECK(rennala, f);
+}
+
+static void
 test_ringmaster(void **state)
 {
 	static const char ringmaster[] =
@@ -763,21 +786,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asp),
-		cmocka_unit_test(test_weak),
-		cmocka_unit_test(test_epsp),
-		cmocka_unit_test(test_slack),
-		cmocka_unit_test(test_weights),
-		cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_ringmaster),
-		cmocka_unit_test(test_syncopt),
-		cmocka_unit_test(test_wbsp_and_groups),
-		cmocka_unit_test(test_quorum),
-		cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_long),
-		cmocka_unit_test(test_said),
-		cmocka_unit_test(test_who_is_here),
+		cmocka_unit_test(test_asp),     cmocka_unit_test(test_weak),
+		cmocka_unit_test(test_epsp),    cmocka_unit_test(test_slack),
+		cmocka_unit_test(test_weights), cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_rennala), cmocka_unit_test(test_ringmaster),
+		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
+		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
+		cmocka_unit_test(test_said),    cmocka_unit_test(test_who_is_here),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);

@@ -532,7 +532,7 @@ test_errors(void **state)
 		{ GOOD, "no worker is here that ran a task", FAL_ETRUNC },
 		{ JOB("hop"),
 		  "1: job.scheme: 'hop' is not a scheme (bsp, asp, ssp, epsp, flexrr, "
-		  "syncopt, consgd, dynsgd, wbsp, groups, ringmaster)",
+		  "syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)",
 		  FAL_EINVAL },
 		{ GOOD POLICY(1, 0, "ssp:65"),
 		  "3: policy.scheme: ssp: '65' is not a whole number from 0 to 64",

@@ -239,7 +239,7 @@ test_refusals(void **state)
 		  "t.job:23: schedule.min-lr: is more than optimizer.lr" },
 		{ 25, "scheme = b", FAL_EINVAL,
 		  "t.job:25: sync.scheme: 'b' is not a scheme (bsp, asp, ssp, epsp, "
-		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups, ringmaster)" },
+		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)" },
 		{ 25, "scheme = epsp:$x", FAL_EINVAL,
 		  "t.job:25: sync.scheme: epsp: '$x' is not a whole number from 0 to "
 		  "64" },

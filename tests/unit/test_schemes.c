@@ -104,6 +104,53 @@ test_asp(void **state)
 	play_at_least((double)seen.steps, 200, "steps");
 }
 
+/* --- rennala --------------------------------------------------------------------- */
+
+static void
+rennala_act(const struct fal_act *a)
+{
+	const uint32_t set = play.s->policy.rule.batch;
+	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_MERGE) {
+		play_check(play_round(a->round).version, seen.steps, "its version");
+		seen.merged_tasks += play_round(a->round).tasks;
+	}
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+	if (a->kind != FAL_ACT_STEP)
+		return;
+	/* The last one of the job has what is left. */
+	if (fal_sched_over(play.s) < play.s->pool.clocks)
+		play_check(seen.merged_tasks, set > 0 && set < 32 ? set : 32,
+			   "tasks in a step");
+	play_near(a->divisor, (double)seen.merged_tasks, 0, "divisor");
+	seen.merged_tasks = 0;
+	seen.steps++;
+}
+
+/* So many tasks of the newest version, whoever's, make the next one. */
+static void
+test_rennala(void **state)
+{
+	static const struct {
+		const char *rule;
+		uint64_t steps;
+	} all[] = { { "rennala:1", 960 },
+		    { "rennala:7", 138 },
+		    { "rennala", 30 },
+		    { "rennala:99", 30 } };
+	(void)state;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		play_job(all[i].rule, 30, 32);
+		play.on_act = rennala_act;
+		for (int k = 0; k < 4; k++)
+			play_join(k == 3 ? 7 : 1 + 0.3 * k);
+		play_run(30, FOREVER);
+		play_check(fal_sched_done(play.s), true, all[i].rule);
+		play_check(seen.steps, all[i].steps, "steps");
+		play_at_least((double)seen.abandoned, 20, "rounds that were too late");
+		clean(NULL);
+	}
+}
+
 /* --- ringmaster ------------------------------------------------------------------ */
 
 static void
@@ -471,6 +518,8 @@ test_exactly_once(void **state)
 	const char *const rules[] = { "bsp",
 				      "bsp,shares=speed",
 				      "asp",
+				      "rennala",
+				      "rennala:3",
 				      "ringmaster",
 				      "ringmaster:1",
 				      "ssp",
@@ -519,6 +568,7 @@ main(void)
 		cmocka_unit_test_teardown(test_bsp_speed, clean),
 		cmocka_unit_test_teardown(test_bsp_speed_few, clean),
 		cmocka_unit_test_teardown(test_asp, clean),
+		cmocka_unit_test_teardown(test_rennala, clean),
 		cmocka_unit_test_teardown(test_ringmaster, clean),
 		cmocka_unit_test_teardown(test_ringmaster_auto, clean),
 		cmocka_unit_test_teardown(test_ssp_bound, clean),

@@ -59,6 +59,7 @@ static const struct {
 	{ "syncopt:2", { 72, 72, 37, 36 } },
 	{ "ssp:3", { 97, 25, 50, 46 } },
 	{ "asp", { 97, 88, 73, 60 } },
+	{ "rennala", { 97, 86, 70, 60 } },
 	/* Whose clock is long never ends it here, and begins it anew. */
 	{ "ringmaster", { 97, 85, 62, 24 } },
 	{ "consgd:3", { 97, 25, 50, 46 } },

@@ -26,9 +26,11 @@ test_warnings(void **state)
 	const struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
 	const struct fal_optim sgd = { .kind = FAL_SGD, .momentum = 0.9f };
 	static const char *const never_late[] = {
-		"bsp",      "epsp",   "ssp:0",
-		"flexrr:0", "wbsp",   "syncopt:1",
-		"consgd",   "dynsgd", "dynsgd:3,staleness=updates"
+		"bsp",       "epsp",
+		"ssp:0",     "flexrr:0",
+		"wbsp",      "syncopt:1",
+		"rennala:1", "consgd",
+		"dynsgd",    "dynsgd:3,staleness=updates"
 	};
 	for (size_t i = 0; i < sizeof(never_late) / sizeof(never_late[0]); i++)
 		warns(never_late[i], &o, 8, "");
