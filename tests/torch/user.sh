@@ -46,16 +46,16 @@ at() (
 )
 
 begin=$(date +%s)
-for line in 1 2 3; do
+for line in 1 2 3 4; do
 	at first "$(typed 4 $line)"
 done
 # crew calls it with more options.
 ps() {
-	at first "$(typed 4 4) $*"
+	at first "$(typed 4 5) $*"
 }
 serve ps ps --min-workers 2
-cp first/lab/work.key first/train.py first/falcon.py other
-member first at first "$(typed 4 6) --name first"
+cp first/lab/other.key first/train.py first/falcon.py other
+member first at first "$(typed 4 7) --name first"
 member other at other "$(typed 5 1) --name other"
 done_by ps first other
 echo "typed: $(wc -l <block.2) lines of the script, $(wc -l <block.3) of a job," \
