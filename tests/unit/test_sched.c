@@ -417,13 +417,12 @@ nonsense_is_refused(void **state)
 	check(ledger()->claimed, 1, "claimed");
 }
 
-/* A claim is computed once more on the version that it was computed on, which under
- * flexrr may be another one than its round's. */
+/* A claim is computed once more on the version that it names. */
 static void
 checked_on_the_version_of_its_claim(void **state)
 {
 	(void)state;
-	begin("flexrr", 4, 0);
+	begin("epsp", 4, 0);
 	for (uint32_t id = 1; id <= 2; id++) {
 		const struct fal_join j = { .id = id,
 					    .key = id,
