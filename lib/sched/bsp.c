@@ -16,34 +16,44 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 	fal_tell_clock(s, r, now);
 }
 
-/* What others saved each worker of the clock, or could have saved who was the last. */
+/* What others saved of the clock, or could have saved had the tasks of the last worker
+ * not stayed with it.  Moves cost a clock one round trip, whosever tasks move: so what
+ * was saved counts for all whose round trips are no longer than about that of whom it
+ * was. */
 static void
 note_help(struct fal_sched *s)
 {
 	enum { most = 17 }; /* clocks in the mean, and the first, which knew no speeds */
-	struct fal_worker *last = NULL, *before = NULL;
+	struct fal_worker *last = NULL, *first = NULL, *of = NULL;
+	uint32_t sharing = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (!fal_worker_active(w) || w->work.share == 0)
 			continue;
-		if (last == NULL || w->base > last->base) {
-			before = last;
+		sharing++;
+		if (last == NULL || w->base > last->base)
 			last = w;
-		} else if (before == NULL || w->base > before->base) {
-			before = w;
-		}
+		if (w->empty >= 0 && (first == NULL || w->empty < first->empty))
+			first = w;
 	}
-	if (before == NULL)
+	if (sharing < 2)
 		return;
-	last->helped = fmax(last->helped, last->base - before->base - before->rtt -
-						  fal_task_s(s, before, before->lanes));
+	if (first != NULL)
+		last->helped =
+			fmax(last->helped, last->base - first->empty - first->rtt -
+						   fal_task_s(s, first, first->lanes));
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (of == NULL || s->worker[i].helped > of->helped)
+			of = &s->worker[i];
+	const double saved = of->helped, far = 2 * of->rtt;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
+		const double helped = w->rtt <= far ? saved : w->helped;
+		w->helped = 0;
 		if (w->work.share == 0)
 			continue;
 		w->helps += w->helps < most;
-		w->help_s += (w->helped - w->help_s) / fmax(w->helps - 1, 1);
-		w->helped = 0;
+		w->help_s += (helped - w->help_s) / fmax(w->helps - 1, 1);
 	}
 }
 

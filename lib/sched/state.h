@@ -86,7 +86,8 @@ struct fal_worker {
 	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
 	double wait_s;                /* its last task was done → its claim was heard */
 	/* Seconds that others have saved of this clock, or could have, as they took tasks
-	 * from it, at most; the mean of that over so many clocks, but for the first. */
+	 * from it, at most; the mean over so many clocks, but for the first, of that, or
+	 * of what was saved of tasks of others that are as far (bsp.c). */
 	double helped, help_s;
 	uint32_t helps;
 	double rtt, pong; /* a round trip; its last one */

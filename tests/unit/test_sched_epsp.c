@@ -373,23 +373,27 @@ seq_of(uint32_t task, uint32_t own)
 	return t->due ? ledger()->contrib[t->contrib].id.seq : own;
 }
 
-/* A clock of a task for each of two workers, the second of which is done `later` than
- * the other.  Returns how many tasks were claimed ahead. */
+/* A clock of a task for each of n workers, of which those in `slow` (bit id) are done
+ * `later` than the others; `rtt` is that of all but the last, whose is `far`.  Returns
+ * how many tasks were claimed ahead. */
 static uint32_t
-clock_of_two(uint64_t clock, double rtt, double task_s, double later)
+clock_of(uint32_t n, uint64_t clock, double rtt, double far, double later, uint32_t slow)
 {
 	uint32_t ahead = 0;
 	open_clock(clock);
 	const double begun = now;
-	for (uint32_t id = 1; id <= 2; id++) {
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		const uint32_t id = i % n + 1;
+		if ((slow >> id & 1) != i / n)
+			continue;
 		check(worker[id].n, 1, "a task");
 		const uint32_t task = worker[id].q[0].task,
 			       seq = seq_of(task, worker[id].seq++);
 		worker[id].n = 0;
-		fal_sched_pong(sched, now, id, rtt, clock);
-		now = begun + task_s + (id == 2 ? later : 0);
+		fal_sched_pong(sched, now, id, id == n ? far : rtt, clock);
+		now = begun + 0.1 + (i / n) * later;
 		ahead += seq >= FAL_PRECLAIMED;
-		check(claim_as(id, task, seq, none, task_s), 1, "claim");
+		check(claim_as(id, task, seq, none, 0.1), 1, "claim");
 		fal_sched_arrived(sched, now, current(), (struct fal_cid){ id, seq }, 1,
 				  true);
 	}
@@ -398,32 +402,42 @@ clock_of_two(uint64_t clock, double rtt, double task_s, double later)
 }
 
 /* Tasks are claimed ahead where a claim takes longer than others would save: the last
- * worker is late by more than another one takes for its task, and for hearing of it. */
+ * worker is late by more than who was done first takes for its task, and for hearing of
+ * it.  That is so of all workers, whoever is late in which clock, but of those that are
+ * much farther. */
 static void
 firm_where_help_saves_less_than_a_claim(void **state)
 {
+	enum { ONE, IN_TURN, ALL_BUT_ONE, ONE_NEAR, KINDS };
+	static const char *const name[] = { "a", "b", "c", "d", "e" };
 	struct fal_rng r =
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 2);
-	for (int i = 0; i < 40; i++) {
+	for (uint32_t i = 0; i < 80; i++) {
+		const uint32_t kind = i % KINDS, n = 2 + (uint32_t)fal_rng_below(&r, 4);
 		const double rtt = 0.001 * (1 + fal_rng_below(&r, 100)), task_s = 0.1;
+		const double far = n > 2 && kind == ONE_NEAR ? 10 * rtt : rtt;
 		const bool firm = fal_rng_below(&r, 2) == 0;
-		const double help = rtt * (firm ? 0.5 : 2);
+		const double times = firm ? 0.5 : kind == ONE_NEAR ? 20 : 2;
+		const double later = task_s + rtt + times * rtt;
 		struct fal_policy p =
 			policy_of(fal_rng_below(&r, 2) == 0 ? "epsp" : "epsp:1");
 		p.no_clones = true;
-		fal_policy_entry(&p, "a")->share = 1;
-		fal_policy_entry(&p, "b")->share = 1;
+		for (uint32_t k = 0; k < n; k++)
+			fal_policy_entry(&p, name[k])->share = 1;
 		preclaims = true;
-		begin_with(&p, 2, 0);
-		join_as(1, "a", 1, 1, task_s);
-		join_as(2, "b", 1, 1, task_s);
-		check(clock_of_two(0, rtt, task_s, 1), 0, "of the first clock");
+		begin_with(&p, n, 0);
+		for (uint32_t k = 0; k < n; k++)
+			join_as(k + 1, name[k], 1, 1, task_s);
 		/* The first clock knows no speeds, and does not count. */
-		check(clock_of_two(1, rtt, task_s, task_s + rtt + help), 0,
-		      "of the second");
-		for (uint64_t c = 2; c < 5; c++)
-			check(clock_of_two(c, rtt, task_s, task_s + rtt + help),
-			      firm ? 2 : 1, "claimed ahead");
+		for (uint64_t c = 0; c < 6; c++) {
+			const uint32_t one = 2U << c % n, all = (2U << n) - 2;
+			const uint32_t slow = kind == ONE || kind == ONE_NEAR ? 2U
+					      : kind == IN_TURN               ? one
+									      : all - one;
+			const uint32_t ahead = c < 2 ? 0 : firm ? n : far > rtt;
+			check(clock_of(n, c, rtt, far, c == 0 ? 1 : later, slow), ahead,
+			      "claimed ahead");
+		}
 		fal_policy_free(&p);
 		end(state);
 	}
