@@ -23,9 +23,11 @@
 
 enum { PARAMS = FAL_BLOCK + 5, SESSIONS = 40, HELD = 256, SEQS = 4096 };
 
-static const char *const schemes[] = { "bsp",       "epsp:1",   "asp",      "ssp:0",
-				       "ssp:1",     "flexrr:1", "dynsgd:1", "consgd:1",
-				       "syncopt:1", "wbsp",     "groups:2", NULL };
+static const char *const schemes[] = { "bsp",          "epsp:1",   "asp",
+				       "ssp:0",        "ssp:1",    "flexrr:1",
+				       "dynsgd:1",     "consgd:1", "syncopt:1",
+				       "wbsp",         "groups:2", "rennala:2",
+				       "ringmaster:2", NULL };
 
 /* A session.  Those of honest workers are run by `work`, the others by the tests. */
 struct session {

@@ -136,6 +136,9 @@ no_more_than_all(void **state)
 					     "flexrr",
 					     "wbsp",
 					     "syncopt:1",
+					     "rennala:5",
+					     "ringmaster:2",
+					     "bsp,shares=speed",
 					     "groups:2",
 					     "groups:2,quorum=2,grace=0.5",
 					     "groups:4,mode=delta,quorum=2" };

@@ -300,15 +300,18 @@ hold_outlasts_everything(void **state)
 
 /* From rule to rule at every boundary: all clocks are over, each task once. */
 static void
-ten_rules_in_a_job(void **state)
+rules_in_a_job(void **state)
 {
-	static const char *const rules[] = { "epsp:3", "asp",      "bsp",      "ssp:2",
-					     "wbsp",   "dynsgd:3", "flexrr:1", "groups:2",
-					     "epsp",   "syncopt:1" };
+	static const char *const rules[] = {
+		"epsp:3",       "asp",      "bsp",      "ssp:2",     "wbsp",
+		"dynsgd:3",     "flexrr:1", "groups:2", "rennala:5", "bsp,shares=speed",
+		"ringmaster:2", "epsp",     "syncopt:1"
+	};
+	const uint32_t n = sizeof(rules) / sizeof(rules[0]);
 	(void)state;
 	begin_job("epsp", 12, 4, 1);
 	worker[3].task_s = 0.25;
-	for (uint32_t i = 0; i < 10; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		uint64_t clock = fal_sched_front(sched) + 5;
 		fal_sched_forget(sched);
 		open_clock(clock);
@@ -345,7 +348,7 @@ main(void)
 		TEST(no_clones),
 		TEST(rules_change_when_quiet),
 		TEST(hold_outlasts_everything),
-		TEST(ten_rules_in_a_job),
+		TEST(rules_in_a_job),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,13 +186,14 @@ play_to_end(double until)
 static void
 test_bad_company(void **state)
 {
-	static const char *const scheme[] = { "bsp",      "epsp",
-					      "epsp:2",   "asp",
-					      "ssp:0",    "ssp:2",
-					      "flexrr:0", "flexrr:2",
-					      "syncopt",  "consgd:2",
-					      "dynsgd:2", "wbsp",
-					      "groups:2", "groups:2,mode=delta" };
+	static const char *const scheme[] = { "bsp",       "epsp",
+					      "epsp:2",    "asp",
+					      "ssp:0",     "ssp:2",
+					      "flexrr:0",  "flexrr:2",
+					      "syncopt",   "consgd:2",
+					      "dynsgd:2",  "wbsp",
+					      "groups:2",  "groups:2,mode=delta",
+					      "rennala:3", "ringmaster:2" };
 	enum { RUNS = 20 };
 	const uint32_t schemes = sizeof(scheme) / sizeof(scheme[0]);
 	uint32_t ended = 0, of = 0;
