@@ -265,14 +265,16 @@ send_model(struct game *g, struct player *w, uint64_t version)
 	w->has[version % PLAYER_VERSIONS].at = w->ready;
 }
 
-/* Samples of the round's tasks that are claimed. */
+/* Samples of the round's tasks that are claimed, and done. */
 static double
 claimed(const struct game *g, const struct fal_round_info *r)
 {
 	double sum = 0;
-	for (uint32_t i = r->first; i - r->first < r->tasks; i++)
-		if (fal_ledger_task(r->ledger, i)->contrib != FAL_NONE)
+	for (uint32_t i = r->first; i - r->first < r->tasks; i++) {
+		const struct fal_ltask *t = fal_ledger_task(r->ledger, i);
+		if (t->contrib != FAL_NONE && !t->due)
 			sum += fal_grid_range_samples(&g->grid, r->clock, i, 1);
+	}
 	return sum;
 }
 

@@ -225,6 +225,9 @@ persistent_straggler(void **state)
 	struct fal_play b1 = play(&c, "syncopt:1");
 	near(b1.seconds / b1.updates, 10 * task_s + fixed, 0.1 * task_s,
 	     "syncopt: update");
+	/* What is abandoned before it is done was never won. */
+	struct fal_play few = play(&c, "rennala:8");
+	near(few.samples / few.updates, 8, 0.02, "rennala: samples of an update");
 	fal_cost_free(&c);
 }
 
