@@ -169,8 +169,8 @@ int fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *jo
 			struct fal_trace_ran *out);
 
 /* Seconds of the line's wait that its worker waited for its own link: a round trip, or,
- * where tasks may move, and what it made leaves when its claims have been answered, two;
- * 0 where the line does not say how long one takes. */
+ * where tasks may move, and what it made may leave when its claims have been answered,
+ * two at most; 0 where the line does not say how long one takes. */
 double fal_trace_clock_latency(const struct fal_ev_clock *c, bool moves);
 
 /* ---- ledger ------------------------------------------------------------------------ */
