@@ -276,10 +276,12 @@ end(struct fal_sched *s, struct fal_worker *w, double now)
 		tell_back(s, w, only ? alone : "it is given no work", now);
 		return;
 	}
-	/* The round was over without it. */
+	/* The round was over without it: more time would not have helped the trial. */
 	bool lost = w->tried && w->queued == 0 && w->owed == 0 && w->evals == 0;
-	if (lost)
-		suspect(s, w, now, now);
+	if (!lost)
+		return;
+	w->trial = false;
+	suspect(s, w, now, now);
 }
 
 void

@@ -12,7 +12,8 @@ enum { MAX_WORKERS = TOY_MACHINES, MAX_SHARDS = 6 };
 /* What a liar says, within the type of a message: in its pushes, and else. */
 enum lie {
 	HONEST,
-	LIE_LARGE,  /* needed 100, and 2^61 everywhere */
+	LIE_LARGE,  /* needed 100, and everywhere more than thrice what the tasks of a
+		       clock have room for */
 	LIE_ZEROS,  /* needed 100, and nothing */
 	LIE_ROOM,   /* 2^62 - 1 everywhere */
 	LIE_NEEDED, /* the most that may be needed, of what it computed */

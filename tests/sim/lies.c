@@ -26,7 +26,7 @@ lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 							  : FAL_EXP_MAX;
 	fal_bfp_rec_load(rec, v);
 	if (lie != LIE_NEEDED && lie != LIE_LOW) {
-		bound = lie == LIE_LARGE  ? (int64_t)1 << 61
+		bound = lie == LIE_LARGE  ? ((int64_t)3 << FAL_BFP_ROOM_ALL) + 1
 			: lie == LIE_ROOM ? ((int64_t)1 << 62) - 1
 					  : 0;
 		for (uint32_t i = 0; i < rec->len; i++)

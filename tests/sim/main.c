@@ -405,6 +405,11 @@ play_known(struct totals *t)
 	/* the workers at work had crashed, unnoticed, and the suspects were never tried
 	 */
 	play(40827, &none, t);
+	/* trials that others were sooner than doubled the time of the last one, for whose
+	 * task all waited */
+	play(31185, &none, t);
+	/* a lie was within thrice the room of all tasks of a clock, and counted */
+	play(31706, &none, t);
 	/* two levels, as they were first drawn */
 	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)

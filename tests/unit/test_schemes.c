@@ -151,6 +151,42 @@ test_rennala(void **state)
 	}
 }
 
+static void
+trial_act(const struct fal_act *a)
+{
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON &&
+			  play_round(a->round).owner == 1 && play_its(1)->tried;
+}
+
+/* A trial whose round is over, as others were sooner, did not want for time: the one in
+ * the last clock, for whose only task all wait, lasts no longer for that. */
+static void
+test_rennala_trial(void **state)
+{
+	enum { CLOCKS = 20, TASKS = 8 };
+	const struct fal_grid grid = {
+		.samples = CLOCKS * TASKS + 1, .batch = TASKS, .task = 1, .epochs = 1
+	};
+	(void)state;
+	play_begin("rennala:1", &grid);
+	for (int k = 0; k < 3; k++)
+		play_join(1);
+	play.worker[1].fault = PLAY_HANGS;
+	play_run(1, FOREVER);
+	play_check(play_its(1)->suspected, 1, "a suspect");
+	play.on_act = trial_act;
+	for (uint64_t clock = 2; clock <= CLOCKS; clock++) {
+		fal_sched_heard(play.s, play.now, 1);
+		play_run(clock, FOREVER);
+	}
+	play_at_least((double)seen.abandoned, 4, "trials that were lost");
+	fal_sched_heard(play.s, play.now, 1);
+	const double from = play.now;
+	play_run(CLOCKS + 1, FOREVER);
+	play_check(fal_sched_done(play.s), true, "done");
+	play_at_least(0.3, play.now - from, "seconds of the last clock");
+}
+
 /* --- ringmaster ------------------------------------------------------------------ */
 
 static void
@@ -569,6 +605,7 @@ main(void)
 		cmocka_unit_test_teardown(test_bsp_speed_few, clean),
 		cmocka_unit_test_teardown(test_asp, clean),
 		cmocka_unit_test_teardown(test_rennala, clean),
+		cmocka_unit_test_teardown(test_rennala_trial, clean),
 		cmocka_unit_test_teardown(test_ringmaster, clean),
 		cmocka_unit_test_teardown(test_ringmaster_auto, clean),
 		cmocka_unit_test_teardown(test_ssp_bound, clean),
