@@ -10,9 +10,9 @@ enum { CLOCKS = 120, TASKS = 64, GROUPS = 8, FOREVER = 100000 };
 
 static struct {
 	const struct fal_rule *rule;
-	uint32_t rounds[GROUPS + 1];  /* of each group since the last version */
-	double last[GROUPS + 1];      /* when it has pushed; 0: not yet */
-	double sum;                   /* of the weights of the pushes since then */
+	uint32_t rounds[GROUPS + 1]; /* of each group since the last version */
+	double last[GROUPS + 1];     /* when it has pushed; 0: not yet */
+	double sum;                  /* of the weights of the pushes since then */
 	uint32_t lines;
 	uint32_t all, some, late; /* versions of all, of some; stale rounds */
 } is;
