@@ -166,6 +166,7 @@ byte() {
 	run bash -c "falcon-key sign -k '$dir/lab.key' '$dir/run' >/dev/full"
 	same status "$status" 1
 	has "$output" "standard output: No space left on device"
+	sanitized && return # it would end the program itself
 	cp -r "$dir/run" large
 	truncate -s 300M large/job
 	run falcon-key sign -k "$dir/lab.key" --max-memory 64M large
