@@ -21,11 +21,13 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
  * was saved counts for all whose round trips are no longer than about that of whom it
  * was. */
 static void
-note_help(struct fal_sched *s)
+note_help(struct fal_sched *s, double now)
 {
 	enum { most = 17 }; /* clocks in the mean, and the first, which knew no speeds */
 	struct fal_worker *last = NULL, *first = NULL, *of = NULL;
 	uint32_t sharing = 0;
+	fal_ewma(&s->clock_s, now - s->told_at);
+	s->told_at = now;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (!fal_worker_active(w) || w->work.share == 0)
@@ -62,7 +64,7 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	if (s->is.moves)
-		note_help(s);
+		note_help(s, now);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (w->gone)

@@ -224,11 +224,15 @@ is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal
 }
 
 /* Do tasks stay with `w` though they could move?  A claim costs its clock a round trip;
- * tasks that are claimed ahead cost the clock what others would have saved. */
+ * tasks that are claimed ahead cost the clock what others would have saved.  Not where a
+ * round trip is nothing beside a clock, nor the task by which a worker that stands by is
+ * tried. */
 static bool
 is_firm(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return s->is.shared && w->helps > 1 && w->help_s < w->rtt;
+	static const double least = 0.01; /* of a clock */
+	return s->is.shared && !w->retried && w->helps > 1 && w->help_s < w->rtt &&
+	       w->rtt > least * s->clock_s;
 }
 
 /* Can nobody else get the task while `w` has it?  Neither does it move, nor is it run

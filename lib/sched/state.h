@@ -201,6 +201,7 @@ struct fal_sched {
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
+	double told_at, clock_s; /* when a clock was told last; EWMA of seconds between */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 

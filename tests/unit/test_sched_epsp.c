@@ -414,7 +414,7 @@ firm_where_help_saves_less_than_a_claim(void **state)
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 2);
 	for (uint32_t i = 0; i < 80; i++) {
 		const uint32_t kind = i % KINDS, n = 2 + (uint32_t)fal_rng_below(&r, 4);
-		const double rtt = 0.001 * (1 + fal_rng_below(&r, 100)), task_s = 0.1;
+		const double rtt = 0.01 * (2 + fal_rng_below(&r, 9)), task_s = 0.1;
 		const double far = n > 2 && kind == ONE_NEAR ? 10 * rtt : rtt;
 		const bool firm = fal_rng_below(&r, 2) == 0;
 		const double times = firm ? 0.5 : kind == ONE_NEAR ? 20 : 2;
