@@ -26,7 +26,8 @@ note_help(struct fal_sched *s, double now)
 	enum { most = 17 }; /* clocks in the mean, and the first, which knew no speeds */
 	struct fal_worker *last = NULL, *first = NULL, *of = NULL;
 	uint32_t sharing = 0;
-	fal_ewma(&s->clock_s, now - s->told_at);
+	if (s->told_at > 0)
+		fal_ewma(&s->clock_s, now - s->told_at);
 	s->told_at = now;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
