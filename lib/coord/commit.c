@@ -788,6 +788,18 @@ on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 	coord_refuse(c, now, p->id, say->odd);
 }
 
+/* A worker's own steps follow each other: is one before it still waited for? */
+static bool
+is_behind(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	struct fal_round_info is;
+	for (size_t i = 0; i < c->gathers && c->gather[i].round < r->round; i++)
+		if (r->delta && fal_sched_round(c->sched, c->gather[i].round, &is) &&
+		    is.delta && is.owner == r->owner)
+			return true;
+	return false;
+}
+
 /* The round is complete, if all shards have their part of it, or have done with it. */
 static void
 complete(struct fal_coord *c, double now, const struct fal_gather *g)
@@ -797,8 +809,17 @@ complete(struct fal_coord *c, double now, const struct fal_gather *g)
 	    !fal_sched_round(c->sched, g->round, &r))
 		return;
 	/* An order that is on its way ends it. */
-	if (!r.armed)
+	if (!r.armed && !is_behind(c, &r))
 		fal_sched_complete(c->sched, now, r.round);
+}
+
+static void
+complete_behind(struct fal_coord *c, double now)
+{
+	struct fal_round_info is;
+	for (size_t i = 0; i < c->gathers; i++)
+		if (fal_sched_round(c->sched, c->gather[i].round, &is) && is.delta)
+			complete(c, now, &c->gather[i]);
 }
 
 /* The shard has its part of the round, or has done with it. */
@@ -1176,6 +1197,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		break;
 	case FAL_ACT_END:
 		end_round(c, a);
+		if (!a->ahead)
+			complete_behind(c, now);
 		break;
 	case FAL_ACT_PUSH:
 		push_line(c, a);

@@ -37,12 +37,12 @@ on_close(void *arg, uint32_t peer, const char *why)
 	evicted[peer] = true;
 }
 
-/* Clocks of four tasks for two workers, in incarnation 3. */
+/* Clocks of four tasks under this rule for so many workers, in incarnation 3. */
 static int
-begin_clocks(uint32_t n)
+begin_rule(const char *rule, uint32_t workers, uint32_t n)
 {
 	static const float init[N];
-	struct fal_policy policy = { .rule = { .scheme = FAL_EPSP }, .no_clones = true };
+	struct fal_policy policy = { .no_clones = true };
 	struct fal_coord_ops ops = { .send = on_send,
 				     .model = racked_no_model,
 				     .close = on_close,
@@ -57,9 +57,10 @@ begin_clocks(uint32_t n)
 			  .task = TASK,
 			  .epochs = 1 },
 		.params = N,
-		.min_workers = 2,
+		.min_workers = workers,
 		.tickets.incarnation = 3,
 	};
+	check(fal_rule_parse(rule, &policy.rule, &diag), 0, rule);
 	conf.schedule.lr = 0.1;
 	for (size_t i = 0; i < sizeof(conf.tickets.key); i++)
 		conf.tickets.key[i] = (uint8_t)i;
@@ -71,8 +72,8 @@ begin_clocks(uint32_t n)
 		return -1;
 	coord = job.coord;
 	incarnation = 3;
-	join(1);
-	join(2);
+	for (uint32_t i = 1; i <= workers; i++)
+		join(i);
 	return 0;
 }
 
@@ -80,14 +81,21 @@ static int
 begin(void **state)
 {
 	(void)state;
-	return begin_clocks(3);
+	return begin_rule("epsp", 2, 3);
+}
+
+static int
+begin_local(void **state)
+{
+	(void)state;
+	return begin_rule("wbsp,overlap=yes", 1, 3);
 }
 
 static int
 begin_one(void **state)
 {
 	(void)state;
-	return begin_clocks(1);
+	return begin_rule("epsp", 2, 1);
 }
 
 /* In this incarnation. */
@@ -138,11 +146,12 @@ ticket(uint32_t peer, uint64_t round, uint32_t seq)
 static int
 push(uint32_t peer, const struct fal_msg_ticket *t)
 {
+	const enum fal_kind kind = (enum fal_kind)t->kind;
 	int8_t exps[2];
 	struct fal_buf records = { 0 };
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	racked_exps(&job, t->version, exps); /* else it does not matter */
-	check(standin_zeros(N, FAL_KIND_GRAD, exps, &records), 0, "pack");
+	check(standin_zeros(N, kind, exps, &records), 0, "pack");
 	int err = tell_in(peer, standin_push(t, &records));
 	fal_buf_free(&records);
 	return err;
@@ -359,6 +368,32 @@ without_a_ticket(void **state)
 	audited();
 }
 
+/* A worker's local steps follow each other: a round whose change of weights is here waits
+ * for the worker's round before it. */
+static void
+local_steps_follow_each_other(void **state)
+{
+	struct fal_msg_ticket of[2];
+	(void)state;
+	for (uint32_t round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < TASKS; i++) {
+			const struct standin_task task = { .round = round,
+							   .version = version[round],
+							   .task = i,
+							   .kind = FAL_KIND_DELTA };
+			const bool last = i + 1 == TASKS;
+			check(tell_in(1, standin_claim(&task, round + 1, last)), 0,
+			      "CLAIM");
+		}
+		of[round] = ticket(1, round, round + 1);
+		check(of[round].kind, FAL_KIND_DELTA, "kind");
+	}
+	check(push(1, &of[1]), 0, "PUSH of the second round");
+	check(lines("\"ev\":\"update\""), 0, "updates without the first");
+	check(push(1, &of[0]), 0, "PUSH of the first round");
+	check(lines("\"ev\":\"update\""), 2, "updates");
+}
+
 /* What a round is computed on is what its GRANT says. */
 static void
 on_another_version(void **state)
@@ -381,6 +416,8 @@ main(void)
 		TEST(closed_once),
 		TEST(fenced_before_it_is_closed),
 		cmocka_unit_test_setup_teardown(without_a_ticket, begin_one, end),
+		cmocka_unit_test_setup_teardown(local_steps_follow_each_other,
+						begin_local, end),
 		TEST(on_another_version),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
