@@ -309,7 +309,7 @@ ps_has_port(const struct ps_addrs *listen)
 	return i < listen->n;
 }
 
-/* One momentum instead of one for each worker may be allowed: says so. */
+/* Says so, if the job is within its memory with one momentum for all workers. */
 static void
 propose_one_momentum(const struct ps_run *r, const char *path)
 {

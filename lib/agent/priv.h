@@ -236,7 +236,7 @@ bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alo
 void agent_push(struct fal_agent *a, const struct push *p);
 /* Is there anything that could be sent now? */
 bool agent_push_waits(const struct fal_agent *a);
-/* All that has a ticket is over: it was of rounds that are. */
+/* Ends all pushes that have a ticket: their rounds are over. */
 void agent_push_over(struct fal_agent *a);
 /* Tasks were granted that are claimed already. */
 int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);

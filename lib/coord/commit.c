@@ -282,7 +282,7 @@ pusher_of(struct fal_coord *c, const struct fal_news *n)
 	return r.owner != 0 ? r.owner : r.group;
 }
 
-/* Adds what of a clock its gradients are, and whose push. */
+/* Adds to the order the part of a clock that the gradients are, and their pusher. */
 static void
 say_part(struct fal_coord *c, const struct fal_news *n, struct fal_shard_order *o)
 {
@@ -1255,8 +1255,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	}
 }
 
-/* The shards forget the momentum of workers that left, of which no update is ordered any
- * more.  Not in a move: what a shard has stays as it is then. */
+/* Has the shards forget the momentum of workers that left and have no update to come.
+ * During a move a shard's state does not change, so the caller waits. */
 static void
 forget_leavers(struct fal_coord *c)
 {

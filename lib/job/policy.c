@@ -399,8 +399,8 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	const uint32_t delay = is_less ? rule->threshold - 1 : late;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
-	/* Local steps run the optimiser in the worker, on its own weights: of what is
-	 * added late, none goes through a momentum. */
+	/* Local steps run the optimiser in the worker, on its own weights: no late change
+	 * of weights goes through a momentum. */
 	if (is.delta || delay == 0 || momentum <= 0)
 		return false;
 	char what[80], name[FAL_RULE_TEXT];

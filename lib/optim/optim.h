@@ -17,19 +17,20 @@
  *	sgd       w = keep·w - rate·d
  *	momentum  e = share·d;  m = momentum·m + e;  w = keep·w - lr·m
  *	nesterov  e = share·d;  m = momentum·m + e;  w = keep·w - lr·(e + momentum·m)
- *	adagrad   q = d·d;  v = v + share·q;  w = keep·w - (rate·d) / (√(v + rest·q) +
- *eps) adamw     m = beta1·m + (1-beta1)·d;  v = beta2·v + ((1-beta2)·d)·d w = keep·w -
- *(rate·m) / (root·√v + eps)
+ *	adagrad   q = d·d;  v = v + share·q
+ *	          w = keep·w - (rate·d) / (√(v + rest·q) + eps)
+ *	adamw     m = beta1·m + (1-beta1)·d;  v = beta2·v + ((1-beta2)·d)·d
+ *	          w = keep·w - (rate·m) / (root·√v + eps)
  *
  * Decay pulls at the gradient (pull = weight_decay, keep = 1), or, decoupled, at the
  * weights (pull = 0, keep = 1 - lr·weight_decay).  rate is lr; adamw's, at step t, from 1
  * on, is lr / (1 - beta1^t), and root is 1 / √(1 - beta2^t).
  *
- * A step of a part of a clock, a push, has share = s, the clock's part that the push is,
- * and rest = 1 - pos, the clock's part that is still to come.  Then rate, and the decay
- *in keep, are s times as large; beta becomes b = 1 - s·(1-beta), and the powers of beta
- *the products of what each step had.  The steps of W equal pushes come to what one step
- *of all comes to: exactly so for sgd without decay at one gradient, nearly else. */
+ * The step of a push, which is a part of a clock, has share = s, that part, and
+ * rest = 1 - pos, the part of the clock that is still to come.  Then rate, and the decay
+ * in keep, are s times as large.  beta becomes b = 1 - s·(1-beta), and a power of beta
+ * the product of the b of all steps.  The steps of W equal pushes amount to one step of
+ * the whole clock: exactly for sgd without decay at one gradient, else nearly. */
 enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
 enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
@@ -58,7 +59,7 @@ struct fal_optim {
 	double ema;          /* of the weights' average, 0 … below 1; 0: there is none */
 	double clip;         /* the largest norm of a mean gradient; 0: any */
 	double buffer_momentum; /* 0 … 1 */
-	/* Of momentum and nesterov: pushes share one m; else each pusher has its own */
+	/* All pushers share one m of momentum or nesterov; else each has its own. */
 	bool one_momentum;
 	/* Borrowed: ascending, apart from one another. */
 	const struct fal_range *range;
@@ -75,20 +76,20 @@ uint32_t fal_optim_slots(const struct fal_optim *o);
 /* Has a pusher a momentum of its own? */
 bool fal_optim_by_pusher(const struct fal_optim *o);
 
-/* The part of a clock that a step is of.  {0}: all of it. */
+/* The part of a clock that a step covers.  {0}: the whole clock. */
 struct fal_optim_part {
 	double share; /* s; 0: 1 */
-	double in;    /* pos: of the clock's pushes, this one included; with share */
+	double in;    /* pos: the part of the clock that is in with this push; if share */
 };
 
-/* The steps that state has had: whole ones, and, of adamw, the products of b of the
- * others, 1 where there was none. */
+/* The steps that a state has had: the number of whole ones, and adamw's products of b
+ * over the others, 1 if there were none. */
 struct fal_optim_had {
 	uint64_t steps;
 	double beta1, beta2;
 };
 
-/* What is the same for all elements of an update; made by the functions below alone. */
+/* The factors that all elements of an update share; only the functions below make one. */
 struct fal_optim_step {
 	enum fal_optim_kind kind;
 	float lr, keep, pull, share, rest;
@@ -100,11 +101,11 @@ struct fal_optim_step {
  * made of products alone, in double: the same on every machine. */
 struct fal_optim_step fal_optim_step(const struct fal_optim *o, float lr,
 				     uint64_t before);
-/* The same of a part of a clock, of state that had `had`; which has had this step then.
- */
+/* The step of a part of a clock, for a state that has had `had`. */
 struct fal_optim_step fal_optim_part_step(const struct fal_optim *o, float lr,
 					  const struct fal_optim_had *had,
 					  const struct fal_optim_part *part);
+/* Counts that step in `had`. */
 void fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
 		    struct fal_optim_had *had);
 
@@ -193,8 +194,8 @@ double fal_schedule_lr(const struct fal_schedule *s, uint64_t update);
  * What adagrad and adamw divide by changes slowly beside that, and is taken as a part of
  * the curvature: the one then is sgd, the other momentum at the rate lr·(1 - beta1).
  *
- * Where a clock has `pushes` equal pushes, 1 or more, each is a step of that share of it;
- * pushers that have a momentum each push in turn.
+ * A clock may have `pushes` equal pushes, 1 or more: each is a step of that share of the
+ * clock.  Pushers with a momentum each push in turn.
  */
 
 enum { FAL_DELAY_MAX = 1024 };

@@ -113,7 +113,8 @@ double
 fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay)
 {
 	const bool adam = o->kind == FAL_ADAMW, own = fal_optim_by_pusher(o);
-	/* What of m a push leaves, and what of a gradient it takes. */
+	/* adamw's m takes this part of a push's gradient, and keeps the rest of itself.
+	 */
 	const double takes = adam ? (1 - o->beta1) / pushes : 1;
 	const struct recurrence r = { .momentum =
 					      adam ? 1 - takes : fal_stable_momentum(o),

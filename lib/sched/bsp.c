@@ -16,15 +16,16 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 	fal_tell_clock(s, r, now);
 }
 
-/* What others saved of the clock, or could have saved had the tasks of the last worker
- * not stayed with it.  Moves cost a clock one round trip, whosever tasks move: so what
- * was saved counts for all whose round trips are no longer than about that of whom it
- * was. */
+/* Notes the help of a clock: the seconds that workers saved the clock by taking another
+ * worker's tasks, or that the first idle worker could have saved, had the tasks of the
+ * last worker moved.  Moves cost a clock one round trip, whosever tasks move.  So the
+ * largest help counts for each worker, unless the worker is more than twice as far away
+ * as the one that was helped. */
 static void
 note_help(struct fal_sched *s, double now)
 {
-	enum { most = 17 }; /* clocks in the mean, and the first, which knew no speeds */
-	struct fal_worker *last = NULL, *first = NULL, *of = NULL;
+	enum { clocks = 17 }; /* in the mean, and the first, which knew no speeds */
+	struct fal_worker *last = NULL, *first = NULL, *most_helped = NULL;
 	uint32_t sharing = 0;
 	if (s->told_at > 0)
 		fal_ewma(&s->clock_s, now - s->told_at);
@@ -46,16 +47,16 @@ note_help(struct fal_sched *s, double now)
 			fmax(last->helped, last->base - first->empty - first->rtt -
 						   fal_task_s(s, first, first->lanes));
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (of == NULL || s->worker[i].helped > of->helped)
-			of = &s->worker[i];
-	const double saved = of->helped, far = 2 * of->rtt;
+		if (most_helped == NULL || s->worker[i].helped > most_helped->helped)
+			most_helped = &s->worker[i];
+	const double saved = most_helped->helped, far = 2 * most_helped->rtt;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		const double helped = w->rtt <= far ? saved : w->helped;
 		w->helped = 0;
 		if (w->work.share == 0)
 			continue;
-		w->helps += w->helps < most;
+		w->helps += w->helps < clocks;
 		w->help_s += (helped - w->help_s) / fmax(w->helps - 1, 1);
 	}
 }

@@ -19,9 +19,9 @@ struct flexrr {
 	uint32_t looked;
 };
 
-/* Of a team. */
+/* The state of a team. */
 struct loans {
-	double fraction; /* of a task: what the last loan left to the next one */
+	double fraction; /* of a task, left by the last loan to the next one */
 };
 
 static const double behind_at = 0.20;                     /* of a round */

@@ -223,14 +223,14 @@ is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal
 	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
 }
 
-/* Do tasks stay with `w` though they could move?  A claim costs its clock a round trip;
- * tasks that are claimed ahead cost the clock what others would have saved.  Not where a
- * round trip is nothing beside a clock, nor the task by which a worker that stands by is
- * tried. */
+/* Does `w` keep its tasks, although tasks move?  A claim costs the clock a round trip;
+ * tasks that are claimed ahead cost the clock the help of others.  Tasks move where a
+ * round trip is nothing beside a clock, and so does the task that tries a worker on
+ * standby. */
 static bool
 is_firm(const struct fal_sched *s, const struct fal_worker *w)
 {
-	static const double least = 0.01; /* of a clock */
+	static const double least = 0.01; /* part of a clock */
 	return s->is.shared && !w->retried && w->helps > 1 && w->help_s < w->rtt &&
 	       w->rtt > least * s->clock_s;
 }
@@ -611,7 +611,7 @@ retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, d
 		of->ready = now;
 }
 
-/* Of `n` tasks, for the workers in the heap. */
+/* Sets the quotas of `n` tasks for the workers in the heap. */
 static void
 set_quotas(struct fal_sched *s, uint32_t n, double now)
 {

@@ -719,7 +719,7 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
-		/* It has to pull first, unless it has what it computes on. */
+		/* The worker has to pull first, unless it has the version. */
 		if (w->queued == 0 &&
 		    (s->is.shared || w->pull.n == 0 || w->ready > now)) {
 			w->fresh = true;

@@ -83,11 +83,11 @@ enum fal_act_kind {
 	/* weight · what the line `line` has changed since it took over a version is
 	 * collected for the STEP that follows */
 	FAL_ACT_PUSH,
-	/* apply what was collected: gradients, as a part of a step of `divisor` samples,
-	 * of whose clock `in` is in; divisor 0: all of it was skipped, and nothing is
-	 * applied; changes as they are or, with a weight, by an
-	 * outer step at that rate, with `momentum`; that makes `version`:
-	 * fal_sched_published */
+	/* apply what was collected, which makes `version`: fal_sched_published.
+	 * Gradients are a part of a step of `divisor` samples, and the part `in` of the
+	 * clock is in; divisor 0: all samples were skipped, and nothing is applied.
+	 * Changes are applied as they are or, with a weight, by an outer step at that
+	 * rate, with `momentum` */
 	FAL_ACT_STEP,
 	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
 	FAL_ACT_MODEL,
@@ -159,7 +159,7 @@ struct fal_act {
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	double in;            /* STEP: 1, or of a round alone the part of its clock */
+	double in;            /* STEP: the part of the clock that is in */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
 	double seconds;       /* SUSPECT, BACK */

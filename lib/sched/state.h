@@ -85,9 +85,8 @@ struct fal_worker {
 	double eval_s;                /* EWMA of a full eval task's seconds; 0: unknown */
 	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
 	double wait_s;                /* its last task was done → its claim was heard */
-	/* Seconds that others have saved of this clock, or could have, as they took tasks
-	 * from it, at most; the mean over so many clocks, but for the first, of that, or
-	 * of what was saved of tasks of others that are as far (bsp.c). */
+	/* The most seconds of this clock that others saved it by taking its tasks, or
+	 * could have; the mean help of `helps` clocks but the first (bsp.c). */
 	double helped, help_s;
 	uint32_t helps;
 	double rtt, pong; /* a round trip; its last one */
@@ -201,7 +200,8 @@ struct fal_sched {
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
-	double told_at, clock_s; /* when a clock was told last; EWMA of seconds between */
+	double told_at,
+		clock_s;  /* when a clock ended last, 0: none; EWMA of its seconds */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
@@ -217,8 +217,8 @@ struct fal_sched {
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;
-	double merged_share; /* of clocks; */
-	double merged_of;    /* … samples of which these are that share */
+	double merged_share; /* the sum of the rounds' shares of their clocks */
+	double merged_of;    /* the samples of a whole step: merged_samples are a share */
 
 	struct fal_worker *worker; /* by slot, in order of ids */
 	uint32_t workers;

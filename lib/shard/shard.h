@@ -66,11 +66,11 @@ enum fal_order_kind {
 	/* weight · what the line `line` has changed since it took over a version is
 	 * collected */
 	FAL_ORDER_COLLECT,
-	/* what was collected becomes the next version: `lr`, `divisor`, 0: gradients make
-	 * no step; gradients are the `part` of a clock, 0: all of it, and, where it is
-	 * not 0, the push of `slot`; with `weight`, changes of weights do at that rate
-	 * and with `momentum`; the newest `versions` are kept from then on, this one
-	 * included; answered by STEPPED */
+	/* what was collected becomes the next version, at rate `lr`.  Gradients are the
+	 * sum over `divisor` samples, 0: they make no step, and the `part` of a clock;
+	 * `slot`, if not 0, is their pusher.  With `weight`, changes of weights are
+	 * stepped at that rate, with `momentum`.  The newest `versions` are kept from
+	 * then on, this one included; answered by STEPPED */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP, /* the newest `versions` versions are kept from now on */
 	FAL_ORDER_HOLD, /* `version`, which is kept, is held, until the next such */

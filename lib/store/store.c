@@ -702,7 +702,7 @@ fal_store_average(const struct fal_store *s)
 	return s->average;
 }
 
-/* The step of the newest version, but for what it is of. */
+/* The step of the newest version; the caller adds the gradients. */
 static struct store_step
 next_step(const struct fal_store *s)
 {

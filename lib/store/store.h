@@ -186,8 +186,9 @@ bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);
 
-/* Nothing more will come to the slots below `below`; to this one. */
+/* Frees the slots below `below`, to which nothing more will come. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
+/* Frees the slot `slot`, if there is one. */
 void fal_store_forget_slot(struct fal_store *s, uint64_t slot);
 
 /* Applies the collected changes: gradients, over `divisor` samples, by the optimiser at
@@ -197,9 +198,9 @@ void fal_store_forget_slot(struct fal_store *s, uint64_t slot);
  * numbers, or that would not be finite any more, or its state, stays as it is and is
  * counted in the result.  The same holds for line_step.  Parameters are always finite.
  *
- * Gradients are the `part` of a clock.  Where optim has a momentum by pusher, that of
- * `pusher`, which is not 0, is the slot of this number.  The first such slot ends the
- * momentum of all, which is 0 for steps without a pusher from then on. */
+ * Gradients are the `part` of a clock.  If optim has a momentum by pusher, the momentum
+ * of `pusher`, if that is not 0, is the slot of this number.  The first such slot zeroes
+ * the momentum that steps without a pusher have. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;

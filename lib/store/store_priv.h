@@ -73,13 +73,12 @@ struct store_numbers {
 	uint64_t number, count;
 };
 
-/* The same of adamw's products of betas. */
+/* Adamw's products of b, as an image has them by block. */
 struct store_products {
 	double beta1, beta2;
 };
 
-/* What the changes of weights of one slot have contributed so far; or the momentum of a
- * pusher. */
+/* The mean of one slot's changes of weights so far, or the momentum of a pusher. */
 struct slot {
 	uint64_t slot;
 	uint32_t came;
