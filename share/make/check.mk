@@ -1,5 +1,5 @@
 # deps, check, check-quick, check-again, golden, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
-# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, bench-peers,
+# corpus, bench, experiments, experiments-tune, bench-proj, bench-exec, bench-pairs, bench-peers,
 # bench-shards, bench-sites, bench-latency, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
@@ -254,7 +254,7 @@ $(eval $(call program,$(REPLAY),tests/fuzz/replay.c \
 	$(FUZZ:%=replay/tests/fuzz/%.c) $(foreach t,$(FUZZ),$($(t)_OF)),$(BLAS_LIBS)))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs bench-peers bench-shards demo
+.PHONY: bench experiments experiments-tune bench-proj bench-exec bench-pairs bench-peers bench-shards demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
@@ -282,11 +282,14 @@ bench-latency: all $(B)/bench/delay
 bench-shards: all $(B)/bench/delay
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/bench_shards.sh
 
-# Every scheme against every pattern of slowness, 90 minutes; QUICK=1: 12.  A table, and
-# build/bench/*.svg.
-bench-schemes: all
+# What the papers measured, an hour; QUICK=1: ten minutes (tests/experiments/README.md).
+# Without root, or what delay wants, there is no latency.  experiments-tune finds the rate and
+# momentum of each scheme, 25 minutes.
+experiments experiments-tune: all
 	@$(DEPS) bench
-	FALCON_BIN="$(abspath $(B))" tests/bench/schemes/run $(MODES)/bench.json $(MODES)/bench
+	-@$(MAKE) --no-print-directory $(B)/bench/delay
+	FALCON_BIN="$(abspath $(B))" tests/experiments/run $(if $(filter %-tune,$@),--tune) \
+		$(MODES)/$@
 
 # Trainers in PyTorch: what the pipe costs, 10 minutes, and two hosts against DDP, 2.
 bench-exec: all

@@ -110,55 +110,73 @@ schemes_trace() {
 }
 
 @test "schemes: figures of a trace" {
-	schemes_trace | jq -s --argjson workers 2 --argjson target 0.8 \
+	schemes_trace | jq -s --argjson workers 2 --arg targets '0.79 0.80 0.9' \
+		--argjson cpu '[100,1000,150,1200]' \
 		--argjson curve '[[1,2.5,0.5],[4,5.5,0.8],[5,6.5,0.7]]' \
 		-f "$root/tests/bench/schemes/figures.jq" >figures
 	# All have joined at 1, so what came after 3 counts: updates 2 to 5, of 3.5 to 6.5 s.
-	same figures "$(jq -c '[.updates, .to_target_s, .to_target_updates, .accuracy,
-		.samples_s, .compute, .idle, .bytes_per_update]' figures)" \
-		'[5,4.5,4,0.7,16,0.75,0.0625,30]'
+	same figures "$(jq -c '[.updates, .accuracy, .samples_s, .compute, .cpu_idle, .idle,
+		.bytes_per_update]' figures)" '[5,0.7,16,0.75,0.25,0.0625,30]'
+	same reached "$(jq -c '.reached | map_values(if . then map(. * 10 | round) else . end)' figures)" \
+		'{"0.79":[44,624],"0.80":[45,640],"0.9":null}'
 	same ledger "$(jq -c '[.dropped, .duplicated, .moved, .staleness] |
 		map(if type == "number" then . * 1000 | round else . end)' figures)" \
 		'[167,167,417,{"0":32,"1":48}]'
 	same late "$(jq '.late * 1000 | round' figures)" 10
 }
 
-# schemes LATE: the driver, its cells being made up: asp fails, others are LATE.
-schemes() {
-	mkdir -p s
-	cp "$root"/tests/bench/schemes/* s
-	cat >s/cell <<-END
-		#!/bin/bash
-		if [ "\$2" = asp ]; then echo 'cell: no luck' >&2; exit 1; fi
-		jq -nc --arg scheme "\$2" --arg pattern "\$3" --argjson seed "\$4" \\
-			--arg lr "\$5" '{\$pattern, \$scheme, \$seed, \$lr, seconds: 9,
-			to_target_s: ((\$lr | tonumber) * 100 + \$seed), to_target_updates: 50, accuracy: 0.81,
-			samples_s: 900, compute: 0.9, idle: 0.1, late: $1, dropped: 0,
-			duplicated: 0, moved: 0, staleness: {"0": 1}, bytes_per_update: 3e6,
-			capacity: 1000, whole: 950}'
+# experiments WORD...: the driver, its cells being made up: asp takes twice as long as epsp, any
+# other rate but 0.1 half as long, 0.4 does not get there, and ssp:3 fails.
+experiments() {
+	mkdir -p tests/bench/schemes tests/experiments
+	ln -sfn "$root/share" share
+	cp -n "$root"/tests/experiments/* tests/experiments
+	program falcon-ps <<<:
+	cat >tests/bench/schemes/cell <<-'END'
+		#!/bin/sh
+		echo "$*" >>ran
+		case $2 in asp) t=16 ;; *) t=8 ;; esac
+		case $5 in 0.1/*) ;; 0.4) t=null ;; *) t=$((t / 2)) ;; esac
+		[ "$2" != ssp:3 ] || { echo 'cell: no luck' >&2; exit 1; }
+		jq -nc --arg scheme "$2" --arg pattern "$3" --argjson seed "$4" --arg lr "$5" \
+			--arg targets "$BENCH_TARGET" --argjson t "$t" '{$pattern, $scheme, $seed, $lr,
+			reached: ($targets | split(" ") | map({key: ., value: ($t | if . then
+				{seconds: ., samples: (. * 100)} else . end)}) | from_entries),
+			accuracy: 0.7, samples_s: 900, capacity: 1000, compute: 0.9, late: 0.001,
+			cpu_idle: 0.6}'
 	END
-	run env BENCH_SCHEMES='bsp asp' BENCH_PATTERNS='none p3' BENCH_SEEDS='1 2 4' \
-		BENCH_LRS='0.1 0.05' s/run bench.json out
+	chmod +x tests/bench/schemes/cell
+	run env FALCON_BIN=bin PARTS=i PATTERNS=p3 tests/experiments/run "$@"
 }
 
-@test "schemes: medians, the better learning rate, and a run that fails" {
+@test "experiments: who is shorter, who is not within, who fails; and none is run again" {
 	command -v gnuplot || skip "no gnuplot"
-	echo '{"b.old":{"value":3,"unit":"s"}}' >bench.json
-	schemes 0.001
+	mkdir -p tests/experiments
+	printf '%s 0.1/0.9\n' epsp asp ssp >tests/experiments/pairs
+	echo 'wbsp 0.4' >>tests/experiments/pairs
+	export SCHEMES='epsp asp wbsp ssp:3'
+	experiments out
 	same "status: $output" "$status" 0
-	has "$output" 'bsp                    0.05  3/3      7.0 (6.0 to 9.0)'
-	has "$output" 'asp                  cell: no luck'
-	same figures "$(jq -c '[."b.old", ."schemes.p3.bsp.to-target"]' bench.json)" \
-		'[{"value":3,"unit":"s"},{"value":7,"min":6,"max":9,"unit":"s"}]'
-	[ -s out/seconds.svg ]
-	[ -s out/capacity.svg ]
+	# 5 seeds of epsp, 3 of the others; epsp alone to the second target, too.
+	same "runs" "$(wc -l <ran)" 14
+	has "$(cat out/report.md)" '| asp | 0.1/0.9 | 16.0 (16.0 to 16.0) | 50.0 % (50.0 to 50.0) |'
+	has "$(cat out/report.md)" \
+		'| wbsp | 0.4 | not within | at least 73.3 % (73.3 to 73.3) |'
+	has "$(cat out/report.md)" 'cell DIR ssp:3 p3 2 0.1/0.9 30`: cell: no luck'
+	[ -s out/p3-0.80.svg ]
+	[ -s out/p3-0.85.svg ]
+	experiments out
+	same "runs, those that failed" "$(wc -l <ran)" 17
 }
 
-@test "schemes: no table from a machine that was too busy" {
-	schemes 0.021
-	same "status: $output" "$status" 1
-	has "$output" 'p3 bsp seed 4: 2.1 % late'
-	[[ $output != *STALENESS* ]]
+@test "experiments: of each momentum the rate by which the fewest samples get there" {
+	mkdir -p tests/experiments
+	echo 'wbsp 0.3' >tests/experiments/pairs
+	SCHEMES='epsp asp' experiments --tune out
+	same "status: $output" "$status" 0
+	same pairs "$(grep -v '#' tests/experiments/pairs)" "$(printf '%s\n' 'wbsp 0.3' \
+		'epsp 0.2/0.9' 'asp 0.2/0.9' 'bsp 0.2/0.9' 'bsp,shares=speed 0.2/0.9')"
+	same "rates" "$(awk '$2 == "asp" { print $5 }' ran | xargs)" '0.1/0.9 0.2/0.9 0.4/0.9 0.4 0.8 1.6'
 }
 
 # epsp LATE DRAWN: the bench of epsp, its jobs being made up: tasks are late by this part of

@@ -19,6 +19,7 @@
 # of the seeds are apart, and `lost` the median of what a seed loses against none, 0 if it
 # gains.
 # BENCH_EPOCHS (2); BENCH_RATE (1000) samples a second of each worker; QUICK=1: one of each.
+# BENCH_CASES: some of the above, none among them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
@@ -86,18 +87,23 @@ train() {
 	rm -rf "$run"*
 }
 
-# all FUNCTION: it has each case: NAME SCHEME SPEED SERVERS.
+# all FUNCTION: it has each case that is asked for: NAME SCHEME SPEED SERVERS.
 all() {
-	"$1" none groups:1 1 0
-	"$1" 1 groups:1 1/4 0
-	"$1" 2 groups:2 1/4 0
-	"$1" 4 groups:4 1/4 0
-	"$1" progressive groups:progressive 1/4 0
-	"$1" quorum groups:4,quorum=3,grace=0.02 1/4 0
-	"$1" epsp epsp 1/4 0
-	"$1" servers-2 groups:2 1/4 2
-	"$1" servers-4 groups:4 1/4 4
-	"$1" servers-progressive groups:progressive 1/4 4
+	local words
+	while read -r -a words; do
+		[[ -n ${BENCH_CASES-} && " $BENCH_CASES " != *" ${words[0]} "* ]] || "$1" "${words[@]}"
+	done <<-END
+		none groups:1 1 0
+		1 groups:1 1/4 0
+		2 groups:2 1/4 0
+		4 groups:4 1/4 0
+		progressive groups:progressive 1/4 0
+		quorum groups:4,quorum=3,grace=0.02 1/4 0
+		epsp epsp 1/4 0
+		servers-2 groups:2 1/4 2
+		servers-4 groups:4 1/4 4
+		servers-progressive groups:progressive 1/4 4
+	END
 }
 
 # told NAME: its figures, against none of the same seed.

@@ -6,17 +6,20 @@
 #	equal.MS  four equal workers on one host, the coordinator on another, MS one way from
 #	          any host to any other: epsp's clock in bsp's, for 0, 5, 20 and 50
 #	shards.20 the same with two processes of shards, on two hosts more
+#	schemes   eight workers of 500 samples/s and clocks of 512: MS.SCHEME.clock, and .compute,
+#	          the share of their time in which they compute, of BENCH_SCHEMES, once
 #	far       five workers of 250 samples/s, one of them behind 60 ms: epsp's clock in that
 #	          of the other four alone, and that of epsp:1 in as many samples under asp
 #
 # BENCH_PAIRS (5) interleaved pairs: the median of their ratios; of bsp the spread, its
 # longest mean clock in its shortest.  BENCH_CLOCKS (60) of each job, whose first 20 do not
-# count.  BENCH_PARTS: some of "equal shards far".  It needs root.
+# count.  BENCH_MS: some of the times of equal and schemes.  BENCH_PARTS ("equal shards far"),
+# or schemes.  It needs root.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 bin=$(realpath "${FALCON_BIN:-build/release}")
 pairs=${BENCH_PAIRS:-5} clocks=${BENCH_CLOCKS:-60} parts=${BENCH_PARTS:-equal shards far}
-bench=latency id=$$
+bench=latency id=$$ batch=256
 . share/crew
 clean_up() {
 	dismiss || :
@@ -72,7 +75,7 @@ lay() {
 }
 
 # train SCHEME RATE HOST...: a job with a worker on each of these hosts, and with $shards
-# processes of shards; $took: seconds of a clock.
+# processes of shards; $took: seconds of a clock, $compute: the share of computing.
 train() {
 	local scheme=$1 rate=$2 n=0 host join=()
 	shift 2
@@ -80,8 +83,8 @@ train() {
 	[ "${shards:-0}" = 0 ] || join=(--min-shards "$shards")
 	serve ps ip netns exec "falcon-ps.$id" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" \
 		-l 198.18.1.2:0 -s "$dir/state" -w $# --set job.epochs=1 --set job.eval=never \
-		--set schedule.warmup=0 --set data.samples=$((256 * clocks)) \
-		--set batch.size=256 --set batch.task=8 --set sync.scheme="$scheme" \
+		--set schedule.warmup=0 --set data.samples=$((batch * clocks)) \
+		--set batch.size=$batch --set batch.task=8 --set sync.scheme="$scheme" \
 		--set state.clocks=0 --set state.seconds=0 "${join[@]}" \
 		share/jobs/fashion.job >/dev/null 2>"$dir/ps.err"
 	for ((n = 1; n <= ${shards:-0}; n++)); do
@@ -101,10 +104,13 @@ train() {
 	done
 	# By samples: an update of asp has one task of the clock's, or some.
 	[ -z "${BENCH_KEEP-}" ] || cp "$dir/state/trace.jsonl" "$BENCH_KEEP.$scheme"
-	took=$(jq -s 'map(select(.ev == "update")) |
+	compute=$(jq -s 'map(select(.ev == "clock" and .clock >= 20)) |
+		(map(.compute) | add) / (map(.compute + .push + .pull + .wait) | add)' \
+		"$dir/state/trace.jsonl")
+	took=$(jq -s --argjson batch "$batch" 'map(select(.ev == "update")) |
 		map(.samples) as $n | (reduce $n[] as $i ([0]; . + [.[-1] + $i])) as $sum |
-		[range(length) | select($sum[.] >= 20 * 256)] as $k |
-		(.[-1].t - .[$k[0]].t) / (($sum[-1] - $sum[$k[0] + 1]) / 256)' "$dir/state/trace.jsonl")
+		[range(length) | select($sum[.] >= 20 * $batch)] as $k |
+		(.[-1].t - .[$k[0]].t) / (($sum[-1] - $sum[$k[0] + 1]) / $batch)' "$dir/state/trace.jsonl")
 }
 
 # pair NAME TARGET RATE SCHEME HOSTS SCHEME HOSTS: the first one in the second, in turns.
@@ -156,6 +162,19 @@ for part in $parts; do
 		shards=2
 		pair shards.20 1.01 1000 epsp "$four" bsp "$four"
 		shards=0
+		;;
+	schemes)
+		batch=512
+		for ms in ${BENCH_MS:-0 5 20 50}; do
+			lay "$ms" ps w
+			for scheme in ${BENCH_SCHEMES:-epsp bsp asp wbsp}; do
+				# shellcheck disable=SC2086 # lists
+				train "$scheme" 500 $four $four
+				say "$ms.${scheme//[:\/]/-}.clock" "$(calc "1e3 * $took")" ms
+				say "$ms.${scheme//[:\/]/-}.compute" "$compute" ratio
+			done
+		done
+		batch=256
 		;;
 	far)
 		lay 60 ps w

@@ -1,6 +1,9 @@
 # figures.jq: the lines of a trace, slurped, to the figures of a run.
-# $workers: how many; $target: test accuracy or null; $curve: [version, t, accuracy] of those
-# versions that were judged, in order of time.
+# $workers: how many; $targets: test accuracies with blanks between; $curve: [version, t,
+# accuracy] of those versions that were judged, in order of time; $cpu: the times of cores
+# that were idle, and of all, at the beginning and at the end.
+#
+# A target is reached between the first version that is there and the one judged before.
 #
 # Shares and rates are of the time between the first and the last update of those that
 # came when all workers had been there for two seconds: at first they fetch data.
@@ -21,18 +24,26 @@ map(select(.ev == "job"))[0] as $job
 | ($ledgers | map(select(.end != "abandoned") | .tasks) | add) as $tasks
 | ($clocks | map(.compute) | add) as $compute
 | ($clocks | map(.compute + .push + .pull + .wait) | add) as $wall
-| ($curve | map(select($target != null and .[2] >= $target)) | .[0]) as $there
+| (reduce $updates[] as $u ([0]; . + [.[-1] + $u.samples])) as $trained
+| ($targets | split(" ") | map(tonumber as $target
+	| ([$curve[][2] >= $target] | index(true)) as $i
+	| {key: ., value: (if $i == null then null else
+		$curve[$i] as $b | (if $i > 0 then $curve[$i - 1] else $b end) as $a
+		| (if $i > 0 then ($target - $a[2]) / ($b[2] - $a[2]) else 1 end) as $part
+		| {seconds: ($a[1] + $part * ($b[1] - $a[1]) - $start),
+			samples: ($trained[$a[0]] + $part * ($trained[$b[0]] - $trained[$a[0]]))}
+		end)}) | from_entries) as $reached
 | {
 	task: $job.task,
 	batch: $job.batch,
 	tasks: ($job.batch / $job.task | ceil),
 	seconds: ($last - $start),
 	updates: ($updates | length),
-	to_target_s: (if $there then $there[1] - $start else null end),
-	to_target_updates: (if $there then $there[0] else null end),
+	reached: $reached,
 	accuracy: (if $curve == [] then null else $curve[-1][2] end),
 	samples_s: share($steady[1:] | map(.samples) | add // 0; $last - $first),
 	compute: share($compute; $wall),
+	cpu_idle: share($cpu[2] - $cpu[0]; $cpu[3] - $cpu[1]),
 	idle: share($clocks | map(.wait) | add // 0; $wall),
 	late: share($clocks | map(.late) | add // 0; $compute),
 	dropped: share($dropped; $dropped + ($applied | map(.samples) | add // 0)),
