@@ -282,7 +282,10 @@ judge_policy(struct ps_server *s, const struct fal_policy *p,
 	     const struct fal_buf *report, struct fal_diag *why)
 {
 	const char *key = fal_job_server_only(&s->job->job);
-	struct fal_diag need;
+	const struct fal_grid grid = fal_job_grid(&s->job->job, s->job->train.n);
+	struct fal_diag need, cut;
+	if (fal_rule_fits(&p->rule, &grid, &cut) < 0)
+		return fal_diag_set(why, FAL_EINVAL, "scheme: %s", cut.text);
 	if (key != NULL && fal_rule_local(&p->rule))
 		return fal_diag_set(why, FAL_EINVAL,
 				    "scheme: takes steps outside the server, which the "

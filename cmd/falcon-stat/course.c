@@ -111,6 +111,7 @@ take_ledger(struct course *c, struct fal_trace_line *l)
 		at->why = c->lawful ? COURSE_MAY : COURSE_UNLAWFUL;
 	at->scheme = c->scheme;
 	at->on = e->version;
+	at->late = e->late;
 	take_makers(c, e, at);
 	return FAL_OK;
 }

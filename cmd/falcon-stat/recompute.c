@@ -421,6 +421,7 @@ one_clock(struct recompute *r, const struct point *p, uint64_t clock)
 	const bool sums = read_clock(r);
 	const struct fal_anew_clock c = { .clock = clock,
 					  .on = at->on,
+					  .late = at->late,
 					  .lr = (float)at->lr,
 					  .skips = r->skips,
 					  .seed = sums ? r->seed : NULL };
@@ -435,10 +436,11 @@ one_clock(struct recompute *r, const struct point *p, uint64_t clock)
 	const double own = fal_schedule_lr(&schedule, clock);
 	if (!(fabs(at->lr - own) <= 1e-5 * fabs(own)))
 		recompute_found(r, clock, "the learning rate is %g, not %g", at->lr, own);
-	/* Is the version, on which its tasks run, known to be what the run had? */
+	/* Is the newest version on which its tasks run known to be what the run had? */
 	const struct course_clock *all = r->course.clock;
 	const uint64_t was = p->clock > 0 ? all[p->clock - 1].version : 0;
-	judge_clock(r, at->on <= was || all[p->clock + (at->on - was) - 1].sure);
+	const uint64_t on = at->on + (at->late != FAL_TRACE_ABSENT);
+	judge_clock(r, on <= was || all[p->clock + (on - was) - 1].sure);
 	if (err < 0 && r->out->wrongs == before)
 		recompute_found(r, clock, "what it makes is not finite");
 	return FAL_OK;

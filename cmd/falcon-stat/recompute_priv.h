@@ -30,8 +30,9 @@ enum course_why {
 struct course_clock {
 	enum course_why why;
 	const char *scheme;   /* static */
-	uint64_t version, on; /* that it made, 0: none; that its tasks ran on */
-	size_t print;         /* of who made it: its place and 1 */
+	uint64_t version, on; /* that it made, 0: none; that its tasks ran on, */
+	uint64_t late; /* … but those from here on, on the next one; FAL_TRACE_ABSENT */
+	size_t print;  /* of who made it: its place and 1 */
 	double lr;
 	uint64_t total;     /* clocks that the job had then */
 	bool hashed, exact; /* exact: its exponents are */

@@ -94,12 +94,13 @@ fal_agent_free(struct fal_agent *a)
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		fal_sum_free(a->lane[i].sum);
 		agent_drop(a, a->lane[i].on);
+		agent_drop(a, a->lane[i].by);
 	}
 	for (size_t i = 0; i < a->pending.n; i++)
 		fal_sum_free(a->pending.v[i].sum);
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		fal_sum_free(a->contribs.v[i].sum);
-		agent_drop(a, a->contribs.v[i].on);
+		agent_drop(a, a->contribs.v[i].by);
 	}
 	for (size_t i = 0; i < a->pool.n; i++)
 		fal_sum_free(a->pool.v[i]);
@@ -230,7 +231,7 @@ static bool
 goes_into(const struct item *item, const struct contrib *c)
 {
 	return !item->check && !item->alone && item->seq == 0 &&
-	       item->round == c->round && item->version == c->on->version &&
+	       item->round == c->round && item->exponents == c->by->version &&
 	       fal_cid_eq(item->fills, c->fills);
 }
 
@@ -251,7 +252,8 @@ bool
 agent_named(const struct fal_agent *a, uint64_t version)
 {
 	for (size_t i = 0; i < a->queue.n; i++)
-		if (a->queue.v[i].version == version)
+		if (a->queue.v[i].version == version ||
+		    a->queue.v[i].exponents == version)
 			return true;
 	return false;
 }
@@ -331,6 +333,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 		.round = m->grant.round,
 		.clock = m->grant.clock,
 		.version = m->grant.version,
+		.exponents = m->grant.exponents,
 		.task = m->grant.first,
 		.delta = delta,
 		.check = check,
@@ -351,22 +354,25 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 	return err;
 }
 
-/* The first task that can run, and what on, taken from the queue; false: there is none.
- */
+/* The first task that can run, taken from the queue for the lane, with the versions that
+ * it runs on; false: there is none. */
 static bool
-next_task(struct fal_agent *a, struct item *item, struct snapshot **on)
+next_task(struct fal_agent *a, struct lane *l)
 {
 	for (size_t i = 0; i < a->queue.n; i++) {
 		const struct item *q = &a->queue.v[i];
 		struct snapshot *s = q->delta   ? agent_local_on(a, q)
 				     : q->check ? agent_version(a, q->version)
 						: agent_to_begin(a, q->version);
+		struct snapshot *by =
+			q->exponents == q->version ? s : agent_version(a, q->exponents);
 		bool alone;
-		if (s == NULL || !agent_affords(a, q, &alone))
+		if (s == NULL || by == NULL || !agent_affords(a, q, &alone))
 			continue;
-		*on = s;
-		*item = *q;
-		item->alone = alone;
+		l->on = s;
+		l->by = by;
+		l->item = *q;
+		l->item.alone = alone;
 		memmove(a->queue.v + i, a->queue.v + i + 1,
 			(--a->queue.n - i) * sizeof(*q));
 		return true;
@@ -424,7 +430,7 @@ may_begin(const struct fal_agent *a)
 static bool
 choose(struct fal_agent *a, struct lane *l)
 {
-	if (may_begin(a) && next_task(a, &l->item, &l->on))
+	if (may_begin(a) && next_task(a, l))
 		return true;
 	const struct fal_agent_most *most = &a->conf.most;
 	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0 &&
@@ -439,7 +445,7 @@ choose(struct fal_agent *a, struct lane *l)
 		return false;
 	l->eval = true;
 	l->item.task = a->evals.v[--a->evals.n];
-	l->on = a->kept;
+	l->on = l->by = a->kept;
 	return true;
 }
 
@@ -450,6 +456,7 @@ start(struct fal_agent *a, uint32_t lane)
 	struct lane *l = &a->lane[lane];
 	l->busy = true;
 	l->on->refs++;
+	l->by->refs++;
 	l->sum = l->eval || a->conf.outer ? NULL : agent_take_sum(a);
 	const struct fal_run run = {
 		.eval = l->eval,
@@ -457,9 +464,10 @@ start(struct fal_agent *a, uint32_t lane)
 		.clock = l->item.clock,
 		.task = l->item.task,
 		.version = l->eval ? l->on->version : l->item.version,
+		.exponents = l->item.exponents,
 		.serial = l->on->serial,
 		.params = l->on->params,
-		.exps = l->on->exps,
+		.exps = l->by->exps,
 		.coming = l->on->left > 0,
 		.came = l->on->came,
 		.sum = l->sum,
@@ -528,6 +536,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	else
 		err = agent_claim(a, &was, ran);
 	agent_drop(a, was.on);
+	agent_drop(a, was.by);
 	if (err < 0)
 		return err;
 	agent_dispatch(a);

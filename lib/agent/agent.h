@@ -32,8 +32,9 @@ struct fal_run {
 	uint64_t round;
 	uint64_t clock; /* whose task: which samples */
 	uint32_t task;
-	uint64_t version; /* that it begins with, as the coordinator counts */
-	uint64_t serial;  /* of the parameters: others have another one */
+	uint64_t version;   /* that it begins with, as the coordinator counts; */
+	uint64_t exponents; /* … and the one that has the exponents */
+	uint64_t serial;    /* of the parameters: others have another one */
 	const float *params;
 	const int8_t *exps;
 	bool coming;         /* not all of both is here yet: */

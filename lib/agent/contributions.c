@@ -153,7 +153,7 @@ together(const struct item *one, const struct item *other)
 {
 	return !one->alone && !other->alone && !one->check && !other->check &&
 	       one->round == other->round && one->seq == other->seq &&
-	       one->version == other->version && fal_cid_eq(one->fills, other->fills);
+	       one->exponents == other->exponents && fal_cid_eq(one->fills, other->fills);
 }
 
 /* Is there a contribution for it that has a task? */
@@ -162,9 +162,9 @@ has_contrib(const struct fal_agent *a, const struct item *item)
 {
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		const struct contrib *c = &a->contribs.v[i];
-		if (c->on != NULL && c->round == item->round &&
+		if (c->by != NULL && c->round == item->round &&
 		    (item->seq != 0 ? c->seq == item->seq
-				    : !c->closed && c->on->version == item->version &&
+				    : !c->closed && c->by->version == item->exponents &&
 					      fal_cid_eq(c->fills, item->fills)))
 			return true;
 	}
@@ -203,7 +203,7 @@ in_use(const struct fal_agent *a)
 		n += charged(a, i);
 	for (size_t i = 0; i < a->contribs.n; i++) {
 		const struct contrib *c = &a->contribs.v[i];
-		n += c->alone ? halves(c->sum) : c->on != NULL ? 2 : 0;
+		n += c->alone ? halves(c->sum) : c->by != NULL ? 2 : 0;
 	}
 	for (size_t i = 0; i < a->pushes.n; i++)
 		n += halves(a->pushes.v[i].sum);
@@ -413,7 +413,7 @@ forget_contrib(struct fal_agent *a, size_t i)
 	const struct contrib c = a->contribs.v[i];
 	memmove(a->contribs.v + i, a->contribs.v + i + 1,
 		(--a->contribs.n - i) * sizeof(c));
-	agent_drop(a, c.on);
+	agent_drop(a, c.by);
 	agent_give_sum(a, c.sum);
 }
 
@@ -430,10 +430,10 @@ place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
 
 /* `p` goes out, with the exponents of this version. */
 static void
-push_on(struct fal_agent *a, const struct snapshot *on, struct push *p)
+push_by(struct fal_agent *a, const struct snapshot *by, struct push *p)
 {
 	p->exps = fal_xcalloc(a->blocks, 1);
-	memcpy(p->exps, on->exps, a->blocks);
+	memcpy(p->exps, by->exps, a->blocks);
 	agent_push(a, p);
 }
 
@@ -446,7 +446,7 @@ push_contrib(struct fal_agent *a, size_t i)
 	if (c->sum == NULL)
 		return FAL_ESTATE; /* a ticket for nothing */
 	c->sum = NULL;
-	push_on(a, c->on, &p);
+	push_by(a, c->by, &p);
 	forget_contrib(a, i);
 	return FAL_OK;
 }
@@ -473,22 +473,31 @@ static void
 call_off(struct fal_agent *a, size_t i)
 {
 	const struct contrib c = a->contribs.v[i];
-	agent_take_back(a, c.round, c.first, c.count, false);
+	for (int k = 0; k < 2; k++)
+		agent_take_back(a, c.round, c.run[k].first, c.run[k].count, false);
 	forget_contrib(a, i);
 }
 
 int
 agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
 {
+	const struct run run = { m->grant.first, m->grant.count };
 	const struct contrib c = { .round = m->grant.round,
 				   .seq = m->grant.seq,
 				   .closed = true,
-				   .alone = m->grant.count == 1,
-				   .first = m->grant.first,
-				   .count = m->grant.count,
-				   .due = m->grant.count };
-	if (place_of(a, c.round, c.seq) < a->contribs.n)
-		return FAL_ESTATE;
+				   .alone = run.count == 1,
+				   .run = { run },
+				   .due = run.count };
+	const size_t i = place_of(a, c.round, c.seq);
+	if (i < a->contribs.n) {
+		struct contrib *was = &a->contribs.v[i];
+		if (was->ticketed || was->run[1].count > 0)
+			return FAL_ESTATE;
+		was->run[1] = run;
+		was->due += run.count;
+		was->alone = false;
+		return FAL_OK;
+	}
 	FAL_XGROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1);
 	a->contribs.v[a->contribs.n++] = c;
 	return FAL_OK;
@@ -499,8 +508,12 @@ agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint3
 {
 	for (size_t i = a->contribs.n; i-- > 0;) {
 		const struct contrib *c = &a->contribs.v[i];
-		if (c->round == round && c->due > 0 &&
-		    (c->first - first < count || first - c->first < c->count))
+		bool has = false;
+		for (int k = 0; k < 2; k++)
+			has |= c->run[k].count > 0 &&
+			       (c->run[k].first - first < count ||
+				first - c->run[k].first < c->run[k].count);
+		if (c->round == round && c->due > 0 && has)
 			call_off(a, i);
 	}
 }
@@ -543,9 +556,9 @@ report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 		return FAL_OK;
 	}
 	struct contrib *c = &a->contribs.v[i];
-	if (c->on == NULL) {
-		c->on = was->on;
-		c->on->refs++;
+	if (c->by == NULL) {
+		c->by = was->by;
+		c->by->refs++;
 	}
 	int err = was->sum != NULL ? add_task(a, c, was->sum) : FAL_OK;
 	if (err < 0)
@@ -566,19 +579,19 @@ contrib_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 	struct contrib *c = NULL;
 	for (size_t i = 0; i < a->contribs.n && c == NULL && !was->item.alone; i++) {
 		struct contrib *o = &a->contribs.v[i];
-		if (o->round == was->item.round && o->on == was->on && !o->closed &&
+		if (o->round == was->item.round && o->by == was->by && !o->closed &&
 		    fal_cid_eq(o->fills, was->item.fills))
 			c = o;
 	}
 	if (c == NULL) {
 		FAL_XGROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1);
-		was->on->refs++;
+		was->by->refs++;
 		c = &a->contribs.v[a->contribs.n++];
 		*c = (struct contrib){ .round = was->item.round,
 				       .seq = ++a->seq,
 				       .fills = was->item.fills,
 				       .alone = was->item.alone,
-				       .on = was->on };
+				       .by = was->by };
 	}
 	claim->claim.seq = c->seq;
 	claim->claim.last = c->closed = c->alone || !agent_at_work(a, c);
@@ -683,7 +696,8 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 	const size_t i = place_of(a, t->round, t->seq), k = push_of(a, t->round, t->seq);
 	if (i < a->contribs.n) {
 		struct contrib *c = &a->contribs.v[i];
-		if (!c->closed || c->ticketed || c->tasks + c->count != t->tasks)
+		if (!c->closed || c->ticketed ||
+		    c->tasks + c->run[0].count + c->run[1].count != t->tasks)
 			return FAL_ESTATE;
 		c->ticketed = true;
 		c->ticket = *t;

@@ -37,7 +37,8 @@ struct snapshot {
 };
 
 struct item {
-	uint64_t round, clock, version;
+	uint64_t round, clock;
+	uint64_t version, exponents; /* that it is computed on; that has its exponents */
 	uint32_t task;
 	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */
 	bool delta;
@@ -51,7 +52,7 @@ struct lane {
 	bool busy, cancelled, eval;
 	bool begun; /* before all of its version was here */
 	struct item item;
-	struct snapshot *on;
+	struct snapshot *on, *by; /* by: it has the exponents */
 	struct fal_sum *sum;
 };
 
@@ -62,19 +63,23 @@ struct pending {
 	struct fal_sum *sum;
 };
 
-/* Tasks of a round that were computed on the same version and fill the same. */
+/* Tasks of a round that were quantised by the same exponents and fill the same. */
 struct contrib {
 	uint64_t round;
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
 	bool alone;  /* of one task, ever */
-	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
-	 * what it is pushed with; closed, and without the two below, from the start. */
-	uint32_t first, count, due;
+	/* Claimed when it was granted: its tasks, of one GRANT or two, `due` of them
+	 * without a result yet, and what it is pushed with; closed, and without the two
+	 * below, from the start. */
+	struct run {
+		uint32_t first, count;
+	} run[2];
+	uint32_t due;
 	bool ticketed;
 	struct fal_msg_ticket ticket;
-	struct snapshot *on;
+	struct snapshot *by; /* it has the exponents */
 	struct fal_sum *sum;
 };
 
@@ -188,7 +193,7 @@ void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32
 		     bool check);
 /* Is anything queued or running that would go into the contribution? */
 bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
-/* Is a task queued that wants this version? */
+/* Is a task queued that wants this version, or its exponents? */
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
 /* ---- versions.c --- */

@@ -544,6 +544,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 								      : FAL_END_APPLIED;
 	const bool applied = end == FAL_END_APPLIED, line = n->act.fate == FAL_FATE_LINE;
 	const bool steps = applied && r.delta && r.steps > 0;
+	const bool is_late = r.late != FAL_NONE;
 	const bool revised = applied && n->act.fate == FAL_FATE_REVISE;
 	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
 					    revised ? n->act.count : 0 };
@@ -552,7 +553,9 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.clock = r.clock,
 		.first = r.first,
 		.samples = r.samples,
-		.version = r.taken,
+		/* A task of another coordinator's is alone in its round. */
+		.version = c->brought && is_late ? r.after : r.taken,
+		.late = is_late && !c->brought ? r.late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
 		.kind = r.delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
 		.owner = r.owner,
@@ -1001,7 +1004,9 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	struct fal_peer *p = coord_find(c, to);
 	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
 			  : r.mixed && p != NULL   ? p->next_version - 1
+			  : a->late                ? r.after
 						   : r.version;
+	m.grant.exponents = r.mixed ? m.grant.version : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed) {
 		FAL_XGROW(c->on, c->on_cap, c->ons + 1);
 		c->on[c->ons++] = (struct fal_granted_on){ .round = a->round,
@@ -1011,6 +1016,8 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 							   .count = a->count };
 	}
 	if (p != NULL)
+		send_again(c, p, m.grant.exponents);
+	if (p != NULL && m.grant.version != m.grant.exponents)
 		send_again(c, p, m.grant.version);
 	m.grant.first = a->first;
 	m.grant.count = a->count;
@@ -1031,7 +1038,7 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	 * does not count any more, a fence or the round's end is on its way. */
 	struct fal_msg with = { .type = FAL_MSG_TICKET };
 	struct fal_ticket t;
-	if (a->cid.seq == 0 || !coord_ticket(c, a->round, a->cid, &t))
+	if (a->cid.seq == 0 || a->more || !coord_ticket(c, a->round, a->cid, &t))
 		return;
 	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
 	coord_send(c, to, &with);

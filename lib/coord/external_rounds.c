@@ -29,7 +29,7 @@ fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 		uint64_t *round)
 {
 	coord_enter(c);
-	if (!coord_given(c, b->version))
+	if (!coord_given(c, b->version) || !coord_given(c, b->exponents))
 		return FAL_EINVAL;
 	*round = fal_sched_bring(c->sched, now, b);
 	return coord_advance(c, now);

@@ -665,7 +665,8 @@ static bool
 is_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
 		const struct fal_claim_in *in)
 {
-	bool other = !r->mixed && in->version != r->version;
+	const uint64_t on = in->task < r->late ? r->version : r->after;
+	bool other = !r->mixed && in->version != on;
 	for (size_t i = 0; i < c->ons && r->mixed; i++) {
 		const struct fal_granted_on *o = &c->on[i];
 		if (o->round != r->round || o->worker != in->worker ||

@@ -238,13 +238,15 @@ ask(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
 	const struct fal_run is = g->task[i].run;
 	const struct name *on = name_of(g, is.version);
+	const struct name *by = is.eval ? on : name_of(g, is.exponents);
 	g->task[i].asked = true;
-	if (on == NULL)
+	if (on == NULL || by == NULL)
 		return FAL_EINVAL;
 	if (is.eval)
 		return fal_coord_eval(e->coord, e->s, on->down, is.task);
 	const struct fal_bring what = { .clock = is.clock,
 					.version = on->down,
+					.exponents = by->down,
 					.task = is.task };
 	uint64_t round = 0;
 	int err = fal_coord_bring(e->coord, e->s, &what, &round);
@@ -277,7 +279,8 @@ pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 		 * run once more, as long as its version is kept. */
 		const bool silent = t.done && !t.run.eval && !t.claimed && !t.unwanted;
 		t.ran.nonfinite |= silent;
-		if (silent && name_of(g, t.run.version) != NULL) {
+		if (silent && name_of(g, t.run.version) != NULL &&
+		    name_of(g, t.run.exponents) != NULL) {
 			fal_sum_free(t.ran.sum);
 			t = g->task[i] = (struct task){ .run = t.run, .lane = t.lane };
 		}

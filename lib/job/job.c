@@ -695,6 +695,10 @@ fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 			diag, FAL_EINVAL,
 			"data.parts: '%u' is more than the %u task%s of a clock",
 			job->parts, tasks, fal_text_s(tasks));
+	struct fal_diag why;
+	int err = fal_rule_fits(&job->rule, &g, &why);
+	if (err < 0)
+		return fal_diag_set(diag, err, "sync.scheme: %s", why.text);
 	job->schedule.total = total;
 	return FAL_OK;
 }

@@ -396,12 +396,13 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
 	const uint32_t late = is.alone ? (of - 1) / together : is.delay;
 	const bool is_less = rule->threshold > 0 && rule->threshold <= late;
-	const uint32_t delay = is_less ? rule->threshold - 1 : late;
+	const uint32_t whole = is_less ? rule->threshold - 1 : late;
+	const double delay = rule->of > 0 ? (double)rule->early / rule->of : whole;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
 	/* Local steps run the optimiser in the worker, on its own weights: no late change
 	 * of weights goes through a momentum. */
-	if (is.delta || delay == 0 || momentum <= 0)
+	if (is.delta || whole == 0 || momentum <= 0)
 		return false;
 	char what[80], name[FAL_RULE_TEXT];
 	if (is.alone)
@@ -409,11 +410,14 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 			 fal_rule_text(rule, name), n,
 			 workers > 0 ? "" : ", if so many come,");
 	else
-		snprintf(what, sizeof(what), "slack %u", delay);
+		snprintf(what, sizeof(what), "slack %s",
+			 strchr(fal_rule_text(rule, name), ':') + 1);
 	struct fal_optim of_all = *optim;
 	of_all.one_momentum |= rule->quorum > 0;
 	const double pushes = is.alone && of > together ? (double)of / together : 1;
 	const double factor = fal_stable_factor(&of_all, pushes, delay);
+	if (rule->of > 0 && factor <= 1)
+		return false;
 	snprintf(out, FAL_STALE_TEXT,
 		 "%s with %s %g: stable learning rates are up to %.*f times lower", what,
 		 optim->kind == FAL_ADAMW ? "beta1" : "momentum", momentum,

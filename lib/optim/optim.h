@@ -201,13 +201,14 @@ double fal_schedule_lr(const struct fal_schedule *s, uint64_t update);
 enum { FAL_DELAY_MAX = 1024 };
 
 /* The largest stable learning rate, times the largest curvature, of gradients that are
- * `delay` updates old (more than FAL_DELAY_MAX count as so many, also of pushers). */
-double fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay);
+ * `delay` updates old (more than FAL_DELAY_MAX count as so many, also of pushers); of a
+ * fraction 1/4 a quarter of each gradient is one update older than the rest. */
+double fal_stable_rate(const struct fal_optim *o, double pushes, double delay);
 
 /* The part of the last step that the next one takes over. */
 double fal_stable_momentum(const struct fal_optim *o);
 
 /* How many times lower that is than in one push, without delay. */
-double fal_stable_factor(const struct fal_optim *o, double pushes, uint32_t delay);
+double fal_stable_factor(const struct fal_optim *o, double pushes, double delay);
 
 #endif

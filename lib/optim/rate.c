@@ -41,18 +41,20 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
  *	sgd, momentum   w(t+1) - w(t) = v(t),                 v(t) = m v(t-p) - a w(t-n)
  *	nesterov        w(t+1) - w(t) = m v(t) - a w(t-n)
  *
- * with p = 1, or, where each of p pushers in turn has a v of its own, p.  So for
- * w(t) = z^t
+ * with p = 1, or, where each of p pushers in turn has a v of its own, p.  Of a delay
+ * n + f the part f of a gradient is n + 1 updates old, the rest n.  So for w(t) = z^t
  *
- *	a = -z^n (z - 1) (1 - y) / b,   y = m z^-p,   b = 1, or 1 + m - y.
+ *	a = -(z - 1) (1 - y) / (b g),   y = m z^-p,   b = 1, or 1 + m - y,
+ *	g = z^-n (1 - f + f/z).
  *
  * A root reaches the unit circle where this a is real for z = e^(iθ), and the first one
  * that does bounds the rate.
  */
 struct recurrence {
 	double momentum;
-	uint32_t delay, turn; /* n, p */
-	bool ahead;           /* nesterov */
+	double delay;  /* n + f */
+	uint32_t turn; /* p */
+	bool ahead;    /* nesterov */
 };
 
 double
@@ -70,7 +72,9 @@ rate_at(const struct recurrence *r, double theta)
 {
 	const double complex y = r->momentum * cexp(-I * theta * r->turn);
 	const double complex b = r->ahead ? 1 + r->momentum - y : 1;
-	return -cexp(I * theta * r->delay) * (cexp(I * theta) - 1) * (1 - y) / b;
+	const double n = floor(r->delay), f = r->delay - n;
+	const double complex g = cexp(-I * theta * n) * (1 - f + f * cexp(-I * theta));
+	return -(cexp(I * theta) - 1) * (1 - y) / (b * g);
 }
 
 static double
@@ -79,11 +83,11 @@ least_rate(const struct recurrence *r)
 	enum {
 		STEPS = 64
 	}; /* for each half turn of z^n, in which the sign changes once */
-	const uint32_t n = STEPS * (r->delay + r->turn + 1);
+	const uint32_t n = STEPS * ((uint32_t)ceil(r->delay) + r->turn + 1);
 	const double turn = acos(-1);
 	/* At θ = π a is real. */
 	double least = creal(rate_at(r, turn));
-	if (least <= 0)
+	if (!(least > 0))
 		least = INFINITY;
 	for (uint32_t i = 1; i + 1 < n; i++) {
 		double low = turn * i / n, high = turn * (i + 1) / n;
@@ -110,7 +114,7 @@ at_most(double x)
 }
 
 double
-fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay)
+fal_stable_rate(const struct fal_optim *o, double pushes, double delay)
 {
 	const bool adam = o->kind == FAL_ADAMW, own = fal_optim_by_pusher(o);
 	/* adamw's m takes this part of a push's gradient, and keeps the rest of itself.
@@ -118,14 +122,14 @@ fal_stable_rate(const struct fal_optim *o, double pushes, uint32_t delay)
 	const double takes = adam ? (1 - o->beta1) / pushes : 1;
 	const struct recurrence r = { .momentum =
 					      adam ? 1 - takes : fal_stable_momentum(o),
-				      .delay = at_most(delay),
+				      .delay = fmin(delay, FAL_DELAY_MAX),
 				      .turn = own ? at_most(pushes) : 1,
 				      .ahead = o->kind == FAL_NESTEROV };
 	return pushes * least_rate(&r) / takes;
 }
 
 double
-fal_stable_factor(const struct fal_optim *o, double pushes, uint32_t delay)
+fal_stable_factor(const struct fal_optim *o, double pushes, double delay)
 {
 	return fal_stable_rate(o, 1, 0) / fal_stable_rate(o, pushes, delay);
 }

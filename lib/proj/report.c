@@ -988,15 +988,47 @@ struct group {
 static void add(struct fal_report *r, const char *kind, const struct group *who,
 		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
+/* The least slack that lets workers go on for `loss` of the clock, in which they wait: a
+ * fraction, if there is one that costs no learning rate; else one more.  Workers fill the
+ * time in which a version is made with as many early tasks as there are. */
+static struct fal_rule
+slacker(const struct fal_report *r, double loss)
+{
+	enum { OF = 16 };
+	const uint32_t clock = (uint32_t)r->batch, task = (uint32_t)r->task;
+	const struct fal_grid grid = { clock, clock, task, 1, 1 };
+	const bool is_fraction = r->rule.of > 0;
+	for (uint32_t p = 1; p < OF && r->rule.slack == 0; p++) {
+		struct fal_rule then = {
+			.scheme = FAL_EPSP, .slack = 1, .early = p, .of = OF
+		};
+		for (; then.early % 2 == 0; then.of /= 2)
+			then.early /= 2;
+		if (p * (1 - loss) >= OF * loss &&
+		    fal_rule_fits(&then, &grid, NULL) == FAL_OK &&
+		    fal_stable_factor(&r->state->optim, 1, (double)p / OF) <= 1)
+			return then;
+	}
+	return (struct fal_rule){ .scheme = FAL_EPSP,
+				  .slack = r->rule.slack + !is_fraction };
+}
+
+/* "epsp:1/4"; returns `out`. */
+static const char *
+slacker_text(const struct fal_report *r, double loss, char out[static FAL_RULE_TEXT])
+{
+	const struct fal_rule then = slacker(r, loss);
+	return fal_rule_text(&then, out);
+}
+
 /* Adds a finding before those of smaller share, or whose advice alters the model.  Advice
  * of more slack also says the cost in learning rate. */
 static void
 add(struct fal_report *r, const char *kind, const struct group *who, double share,
     const char *fmt, ...)
 {
-	const struct fal_rule slacker = { .scheme = FAL_EPSP,
-					  .slack = r->rule.slack + 1 };
-	char bound[FAL_STALE_TEXT];
+	char bound[FAL_STALE_TEXT], name[FAL_RULE_TEXT];
+	struct fal_rule then;
 	va_list ap;
 	FAL_XGROW(r->finding, r->cap, r->findings + 1);
 	struct fal_report_finding new = {
@@ -1009,8 +1041,11 @@ add(struct fal_report *r, const char *kind, const struct group *who, double shar
 	vsnprintf(new.text, sizeof(new.text), fmt, ap);
 	va_end(ap);
 	const size_t n = strlen(new.text);
-	if (strstr(new.text, "epsp:") != NULL &&
-	    fal_stale_warning(&slacker, &r->state->optim, 0, bound))
+	const char *slack = strstr(new.text, "epsp:");
+	if (slack != NULL)
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(slack, " "), slack);
+	if (slack != NULL && fal_rule_parse(name, &then, NULL) == FAL_OK &&
+	    fal_stale_warning(&then, &r->state->optim, 0, bound))
 		snprintf(new.text + n, sizeof(new.text) - n, "; %s", bound);
 	const bool other = strstr(new.text, OTHER) != NULL;
 	size_t at = r->findings++;
@@ -1108,9 +1143,10 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
 	const bool has_share = !fal_rule_traits(&r->rule).own;
+	char name[FAL_RULE_TEXT];
 	if (more_slack(r) && loss >= LOSS)
-		snprintf(out, 96, "epsp:%u would let the others go on" OTHER,
-			 r->rule.slack + 1);
+		snprintf(out, 96, "%.16s would let the others go on" OTHER,
+			 slacker_text(r, loss, name));
 	else if (epsp(r) && w->persistent)
 		snprintf(out, 96, "epsp gives %s fewer tasks already", it);
 	else if (epsp(r))
@@ -1174,11 +1210,12 @@ waiting(struct fal_report *r)
 {
 	const struct group last = group_of(r, awaited);
 	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	char name[FAL_RULE_TEXT];
 	if (more_slack(r))
 		add(r, "waiting", NULL, loss,
-		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
+		    "%.0f %% of the clock waits for the last tasks: %s would let "
 		    "others go on" OTHER,
-		    100 * loss, r->rule.slack + 1);
+		    100 * loss, slacker_text(r, loss, name));
 	else if (!epsp(r))
 		add(r, "waiting", NULL, loss,
 		    "%.0f %% of the clock waits for %s: epsp moves tasks%s", 100 * loss,
@@ -1196,7 +1233,8 @@ lanes_of(const struct fal_report *r)
 }
 
 /* Seconds of the best sharing of a clock in tasks of this size, and the part of them in
- * which lanes idle.  With a slack s the tasks of s + 1 clocks are shared at once. */
+ * which lanes idle.  With a slack s the tasks of s + 1 clocks are shared at once, also of
+ * a fraction. */
 struct sharing {
 	double clock, idle;
 };
@@ -1204,7 +1242,8 @@ struct sharing {
 static struct sharing
 share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const double clocks = (double)r->rule.slack + 1;
+	const struct fal_rule *is = &r->rule;
+	const double clocks = 1 + (is->of > 0 ? (double)is->early / is->of : is->slack);
 	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
 	const double clock = fal_bound_whole(v, n, clocks * tasks) / clocks;
@@ -1301,13 +1340,15 @@ linked(const struct fal_report_worker *w)
 	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
-/* Advises to overlap a cost, or else to pay it less often. */
+/* Advises to overlap a part of the clock, or else to pay it less often. */
 static const char *
-overlap(const struct fal_report *r)
+overlap(const struct fal_report *r, double loss, char out[static 64])
 {
-	return r->shared && r->rule.slack == 0
-		       ? "epsp:1 would overlap it" OTHER
-		       : "a larger batch needs it less often" OTHER;
+	char name[FAL_RULE_TEXT];
+	if (!r->shared || r->rule.slack > 0)
+		return "a larger batch needs it less often" OTHER;
+	snprintf(out, 64, "%.16s would overlap it" OTHER, slacker_text(r, loss, name));
+	return out;
 }
 
 static void
@@ -1317,13 +1358,14 @@ links(struct fal_report *r, const struct group *g)
 	const double latency = w->waits[FAL_REPORT_LATENCY];
 	const bool far = latency > w->push && latency > w->pull;
 	const bool few = r->above != NULL || 2 * g->n <= r->workers;
-	add(r, "link", g, share_of(r, FAL_REPORT_COMMUNICATION),
-	    "%s spend%s %.0f %% of the time %s: %s", g->who, g->n == 1 ? "s" : "",
-	    100 * g->value,
+	const double loss = share_of(r, FAL_REPORT_COMMUNICATION);
+	char what[64];
+	add(r, "link", g, loss, "%s spend%s %.0f %% of the time %s: %s", g->who,
+	    g->n == 1 ? "s" : "", 100 * g->value,
 	    far                 ? "on latency of the link"
 	    : w->push > w->pull ? "pushing"
 				: "pulling",
-	    few && !far ? "a faster link would mend it" : overlap(r));
+	    few && !far ? "a faster link would mend it" : overlap(r, g->value, what));
 }
 
 /* Pushes for long, and on a link that is slow enough for fewer bits. */
@@ -1456,6 +1498,7 @@ report_advise(struct fal_report *r)
 	const struct group link = group_of(r, linked);
 	const struct group slow = group_of(r, fewer_bits);
 	const struct group still = group_of(r, stalls);
+	char what[64];
 	if (!(r->clock > 0))
 		return;
 	stragglers(r, &always);
@@ -1474,11 +1517,11 @@ report_advise(struct fal_report *r)
 		whole_tasks(r);
 	if (share_of(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
 		small_tasks(r);
-	if (share_of(r, FAL_REPORT_COORDINATION) >= COORDINATOR)
-		add(r, "coordinator", NULL, share_of(r, FAL_REPORT_COORDINATION),
-		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s",
-		    100 * share_of(r, FAL_REPORT_COORDINATION),
-		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r));
+	const double busy = share_of(r, FAL_REPORT_COORDINATION);
+	if (busy >= COORDINATOR)
+		add(r, "coordinator", NULL, busy,
+		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s", 100 * busy,
+		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r, busy, what));
 	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
 		add(r, "unused", NULL, share_of(r, FAL_REPORT_EXTRA),
 		    "%.0f %% of the clock computes what %.20s drops: epsp drops "

@@ -21,9 +21,11 @@ struct player_item {
 	uint64_t round;
 	uint32_t task;
 	struct fal_cid fills;
-	uint32_t seq; /* of the contribution for which it is claimed ahead; 0: none */
-	double from;  /* not before: the worker has the round's version */
-	double ends;  /* negative: no lane began with it */
+	uint32_t seq;     /* of the contribution for which it is claimed ahead; 0: none */
+	uint64_t version; /* that it is computed on */
+	double from;      /* not before: the worker has the version; INFINITY: it is not
+			     made yet */
+	double ends;      /* negative: no lane began with it */
 	double task_s;
 };
 
@@ -85,7 +87,8 @@ player_begin(struct player *w, const struct fal_sched *s, const struct fal_grid 
 	const uint32_t busy = w->n < w->lanes ? (uint32_t)w->n : w->lanes;
 	for (size_t i = 0; i < busy; i++) {
 		struct player_item *it = &w->q[i];
-		if (it->ends >= 0 || !fal_sched_round(s, it->round, &r))
+		if (it->ends >= 0 || isinf(it->from) ||
+		    !fal_sched_round(s, it->round, &r))
 			continue;
 		double samples = fal_grid_range_samples(grid, r.clock, it->task, 1);
 		double part = samples / fal_grid_full(grid);
@@ -175,11 +178,12 @@ static void
 player_grant(struct player *w, const struct fal_act *a, const struct fal_round_info *r,
 	     double now)
 {
-	double from = w->ready;
+	const uint64_t version = a->late ? r->after : r->version;
+	double from = a->late ? INFINITY : w->ready;
 	if (r->delta && r->base == FAL_START_LOCAL)
 		from = now;
-	else if (w->has[r->version % PLAYER_VERSIONS].version == r->version)
-		from = w->has[r->version % PLAYER_VERSIONS].at;
+	else if (w->has[version % PLAYER_VERSIONS].version == version)
+		from = w->has[version % PLAYER_VERSIONS].at;
 	FAL_XGROW(w->q, w->q_cap, w->n + a->count);
 	for (uint32_t i = 0; i < a->count; i++) {
 		size_t at = w->n++;
@@ -190,6 +194,7 @@ player_grant(struct player *w, const struct fal_act *a, const struct fal_round_i
 						 .task = a->first + i,
 						 .fills = a->fills,
 						 .seq = a->cid.seq,
+						 .version = version,
 						 .from = fmax(from, now + w->way),
 						 .ends = -1 };
 	}
@@ -263,6 +268,16 @@ send_model(struct game *g, struct player *w, uint64_t version)
 	w->ready = g->now + w->machine->pull_s + w->way;
 	w->has[version % PLAYER_VERSIONS].version = version;
 	w->has[version % PLAYER_VERSIONS].at = w->ready;
+	bool begins = false;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->q[i].version == version && isinf(w->q[i].from)) {
+			w->q[i].from = w->ready;
+			begins = true;
+		}
+	if (begins) {
+		player_begin(w, g->s, &g->grid, g->now);
+		schedule(g, w);
+	}
 }
 
 /* Samples of the round's tasks that are claimed, and done. */

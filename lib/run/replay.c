@@ -36,7 +36,7 @@ struct fal_anew {
 	/* The clock that is computed. */
 	const struct fal_anew_clock *now;
 	struct fal_anew_task *out;
-	const float *params;
+	const float *params, *after; /* after: of the late tasks */
 	const struct fal_order *order;
 	uint32_t tasks;
 	atomic_uint next;
@@ -239,7 +239,7 @@ compute(struct lane *l, uint32_t task)
 	const struct fal_run_job job = {
 		.run = { .clock = a->now->clock,
 			 .task = task,
-			 .params = a->params,
+			 .params = task < a->now->late ? a->params : a->after,
 			 .exps = a->exps,
 			 .sum = l->task,
 			 .room = fal_bfp_room(a->rack_conf.each.tasks),
@@ -388,17 +388,20 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	       struct fal_anew_task *out)
 {
 	const struct fal_grid g = fal_job_grid(&a->setup.job, a->setup.manifest.train.n);
-	struct fal_shard_part part;
+	struct fal_shard_part part, after;
 	uint32_t samples = 0;
+	a->tasks = fal_grid_tasks(&g, c->clock);
 	if (!fal_rack_part(a->rack, 0, c->on, &part))
+		return FAL_ESTATE;
+	if (c->late < a->tasks && !fal_rack_part(a->rack, 0, c->on + 1, &after))
 		return FAL_ESTATE;
 	struct fal_epoch *e =
 		fal_setup_epoch(&a->setup,
 				fal_setup_places(&a->setup, c->clock, 0).epoch);
 	a->now = c;
 	a->out = out;
-	a->tasks = fal_grid_tasks(&g, c->clock);
 	a->params = part.params;
+	a->after = c->late < a->tasks ? after.params : NULL;
 	memcpy(a->exps, part.exps, part.count);
 	a->order = &e->order;
 	memset(out, 0, a->tasks * sizeof(*out));

@@ -38,7 +38,8 @@ int fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
 
 struct fal_anew_clock {
 	uint64_t clock;
-	uint64_t on; /* the version that its tasks run on */
+	uint64_t on; /* the version that its tasks run on, and that has the exponents; */
+	uint64_t late; /* … tasks from this one on run on the next version */
 	float lr;
 	const uint8_t *skips; /* by task: nothing of it counts */
 	const uint64_t *seed; /* by task: checksums are wanted, under these; or NULL */
@@ -50,7 +51,7 @@ struct fal_anew_task {
 	uint64_t sum; /* fal_sum_checksum over all blocks */
 };
 /* Computes all tasks of the clock, into `out`, and makes the next version of those that
- * are not skipped.  FAL_ENONFINITE: that cannot be; FAL_ESTATE: `on` is not there;
+ * are not skipped.  FAL_ENONFINITE: that cannot be; FAL_ESTATE: a version is not there;
  * FAL_ENOMEM. */
 int fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 		   struct fal_anew_task *out);

@@ -6,6 +6,10 @@
  * exactly the version of s clocks before; updates are applied in the order of clocks.
  * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
  * the slack: it takes from the oldest round first.  s = 0: enforced.
+ *
+ * Slack p/q: the rounds of slack 1, but their late tasks are computed on the version
+ * before the clock, as with slack 0.  They are handed out with the early ones, and wait
+ * at their workers for the version.
  */
 #include "sched/scheme.h"
 
@@ -13,11 +17,11 @@
 
 /* Its projected finish; among equals, whoever holds less. */
 static double
-cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load more,
-     double now)
+cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held,
+     struct fal_load more, double now)
 {
 	double tie = 1e-6 * (w->queued + more.tasks) * fal_task_s(s, w, w->lanes);
-	return fal_project(s, w, fal_load_queued(w), more, now) + tie;
+	return fal_project(s, w, held, more, now) + tie;
 }
 
 /* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
@@ -165,9 +169,13 @@ ahead(const struct fal_sched *s)
 static void
 begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
-	uint64_t slack = s->policy.rule.slack;
+	const uint64_t slack = s->policy.rule.slack;
 	(void)t;
 	r->version = s->first + (r->order > slack ? r->order - slack : 0);
+	if (r->order > 0) {
+		r->late = fal_rule_late(&s->policy.rule, &s->grid, r->clock);
+		r->after = r->version + 1;
+	}
 }
 
 /* Updates are applied in the order of rounds, whichever is complete first. */

@@ -60,6 +60,14 @@ fal_grid_range_samples(const struct fal_grid *g, uint64_t clock, uint32_t first,
 	return (uint32_t)((to < all ? to : all) - from);
 }
 
+/* Tasks of a clock that lie wholly within its first `samples` ones. */
+static inline uint32_t
+fal_grid_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
+{
+	const uint64_t all = fal_grid_samples(g, clock);
+	return samples >= all ? fal_grid_tasks(g, clock) : (uint32_t)(samples / g->task);
+}
+
 /* A clock's samples, in full tasks. */
 static inline double
 fal_grid_size(const struct fal_grid *g, uint64_t clock)

@@ -99,11 +99,52 @@ fal_scheme_name(enum fal_scheme_id id)
 	return table[id].name;
 }
 
+/* The greatest common divisor. */
+static uint64_t
+common(uint64_t a, uint64_t b)
+{
+	while (b != 0) {
+		const uint64_t rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+uint32_t
+fal_rule_late(const struct fal_rule *r, const struct fal_grid *g, uint64_t clock)
+{
+	const uint64_t samples = fal_grid_samples(g, clock);
+	return r->of == 0 ? UINT32_MAX
+			  : fal_grid_within(g, clock, samples * r->early / r->of);
+}
+
+int
+fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g, struct fal_diag *diag)
+{
+	const uint32_t samples = fal_grid_samples(g, 0);
+	const uint32_t task = fal_grid_range_samples(g, 0, 0, 1);
+	const uint32_t by = (uint32_t)common(task, samples);
+	char name[FAL_RULE_TEXT];
+	if (fal_rule_late(r, g, 0) > 0)
+		return FAL_OK;
+	if (task == samples)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: a clock is one task, no part of which is early",
+				    fal_rule_text(r, name));
+	return fal_diag_set(diag, FAL_EINVAL,
+			    "%s: no task of %u samples lies within this part of a "
+			    "clock's %u samples; the least fraction is %u/%u",
+			    fal_rule_text(r, name), task, samples, task / by,
+			    samples / by);
+}
+
 /* ---- parameters ------------------------------------------------------------------ */
 
 enum { TEXT_MAX = 256 };
 
-enum kind { NUMBER, REAL, ABOVE, SWITCH }; /* ABOVE: a REAL that is not its minimum */
+/* ABOVE: a REAL that is not its minimum; SLACK: a NUMBER, or a fraction below 1 */
+enum kind { NUMBER, REAL, ABOVE, SWITCH, SLACK };
 enum when { ALWAYS, PROGRESSIVE, DELTA, QUORUM, OUTER }; /* what a key of groups needs */
 static const char *const needs[] = { "", "groups:progressive", "mode=delta", "a quorum",
 				     "mode=delta and a quorum" };
@@ -133,7 +174,7 @@ static const struct param params[] = {
 	{ BIT(BSP), "shares", SWITCH, ALWAYS, AT(by_speed), 0, 1, 0, "equal", "speed" },
 	{ SSP_LIKE, NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 3, NULL, NULL },
 	{ BIT(FLEXRR), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 1, NULL, NULL },
-	{ BIT(EPSP), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 0, NULL, NULL },
+	{ BIT(EPSP), NULL, SLACK, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 0, NULL, NULL },
 	{ BIT(SYNCOPT), NULL, NUMBER, ALWAYS, AT(backups), 0, 1024, FAL_BACKUPS_AUTO,
 	  "auto", NULL },
 	{ BIT(GROUPS), NULL, NUMBER, ALWAYS, AT(groups), 1, 1024, 0, "progressive",
@@ -195,7 +236,10 @@ get(const struct fal_rule *r, const struct param *p)
 	const char *at = (const char *)r + p->at;
 	if (p->kind == SWITCH)
 		return *(const bool *)at;
-	return p->kind == NUMBER ? *(const uint32_t *)at : *(const double *)at;
+	if (p->kind == SLACK && r->of > 0)
+		return (double)r->early / r->of;
+	return p->kind == NUMBER || p->kind == SLACK ? *(const uint32_t *)at
+						     : *(const double *)at;
 }
 
 static void
@@ -204,7 +248,7 @@ set(struct fal_rule *r, const struct param *p, double v)
 	char *at = (char *)r + p->at;
 	if (p->kind == SWITCH)
 		*(bool *)at = v != 0;
-	else if (p->kind == NUMBER)
+	else if (p->kind == NUMBER || p->kind == SLACK)
 		*(uint32_t *)at = (uint32_t)v;
 	else
 		*(double *)at = v;
@@ -217,6 +261,8 @@ put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 	const double v = get(r, p);
 	if (p->kind == SWITCH) {
 		fal_put_fmt(out, "%s", v != 0 ? p->yes : p->word);
+	} else if (p->kind == SLACK && r->of > 0) {
+		fal_put_fmt(out, "%u/%u", r->early, r->of);
 	} else if (p->kind == NUMBER && p->word != NULL && v == p->def) {
 		fal_put_fmt(out, "%s", p->word);
 	} else {
@@ -256,6 +302,13 @@ bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 	if (p->kind == SWITCH)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s: '%s' is neither %s nor %s",
 				    name, p->key, FAL_QUOTE(value), p->word, p->yes);
+	if (p->kind == SLACK)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: '%s' is neither a whole number from %.0f to "
+				    "%.0f nor a fraction from 1/%d to %d/%d",
+				    name, FAL_QUOTE(value), p->min, p->max,
+				    FAL_SLACK_OF_MAX, FAL_SLACK_OF_MAX - 1,
+				    FAL_SLACK_OF_MAX);
 	if (p->kind == NUMBER)
 		return fal_diag_set(
 			diag, FAL_EINVAL,
@@ -269,6 +322,25 @@ bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 			    p->kind == ABOVE ? ", at most" : " to", p->max, p->word);
 }
 
+/* Reads "1/4" into the rule, in lowest terms.  False: the text is no fraction below 1. */
+static bool
+read_fraction(struct fal_rule *r, const char *text)
+{
+	char early[TEXT_MAX];
+	const char *slash = strchr(text, '/');
+	uint64_t p = 0, q = 0;
+	if (slash == NULL)
+		return false;
+	snprintf(early, sizeof(early), "%.*s", (int)(slash - text), text);
+	if (fal_parse_u64(slash + 1, 2, FAL_SLACK_OF_MAX, &q) < 0 ||
+	    fal_parse_u64(early, 1, q - 1, &p) < 0)
+		return false;
+	const uint64_t by = common(p, q);
+	r->early = (uint32_t)(p / by);
+	r->of = (uint32_t)(q / by);
+	return true;
+}
+
 static int
 read_value(struct fal_rule *r, const struct param *p, const char *value,
 	   struct fal_diag *diag)
@@ -278,7 +350,10 @@ read_value(struct fal_rule *r, const struct param *p, const char *value,
 	if (p->kind == SWITCH) {
 		v = strcmp(value, p->yes) == 0;
 		good = v != 0 || strcmp(value, p->word) == 0;
-	} else if (p->kind == NUMBER) {
+	} else if (p->kind == SLACK && read_fraction(r, value)) {
+		v = 1;
+		good = true;
+	} else if (p->kind == NUMBER || p->kind == SLACK) {
 		uint64_t n = 0;
 		const bool is_word = p->word != NULL && strcmp(value, p->word) == 0;
 		good = is_word || fal_parse_u64(value, (uint64_t)p->min, (uint64_t)p->max,

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "sched/grid.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,23 +31,25 @@ enum fal_scheme_id {
 	FAL_SCHEMES
 };
 
-enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
+enum { FAL_SLACK_MAX = 64, FAL_SLACK_OF_MAX = 4096, FAL_LOCAL_STEPS_MAX = 1024 };
 
 /* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
 struct fal_rule {
 	enum fal_scheme_id scheme;
-	bool by_speed;    /* bsp: shares=speed, in proportion to it, instead of equal */
-	uint32_t slack;   /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
-	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
-			     rounded) */
-	uint32_t groups;  /* G: groups; 0: progressive */
-	uint32_t most;    /* groups, progressive: most groups (g_max) */
-	uint32_t window;  /* groups, progressive: central updates between decisions */
-	bool delta;       /* groups: mode=delta */
-	uint32_t rounds;  /* groups, mode=delta: a group's rounds between pushes (h) */
-	uint32_t quorum;  /* groups: a version waits for so many pushes; 0: each makes one
-			   */
-	double grace;     /* and then so many seconds for others */
+	bool by_speed;      /* bsp: shares=speed, in proportion to it, instead of equal */
+	uint32_t slack;     /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
+	uint32_t early, of; /* epsp:p/q, with a slack of 1: p and q, in lowest terms; 0,
+			       0: no fraction */
+	uint32_t backups;   /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
+			       rounded) */
+	uint32_t groups;    /* G: groups; 0: progressive */
+	uint32_t most;      /* groups, progressive: most groups (g_max) */
+	uint32_t window;    /* groups, progressive: central updates between decisions */
+	bool delta;         /* groups: mode=delta */
+	uint32_t rounds;    /* groups, mode=delta: a group's rounds between pushes (h) */
+	uint32_t quorum; /* groups: a version waits for so many pushes; 0: each makes one
+			  */
+	double grace;    /* and then so many seconds for others */
 	double outer, momentum; /* with both: the rate and momentum of the outer step */
 	uint32_t helpers;       /* flexrr: helpers of a worker, its next ones in a ring */
 	bool half;              /* flexrr: steal=half, the finisher takes half */
@@ -120,10 +123,21 @@ struct fal_traits {
 	bool counted;   /* an update is a whole step, whatever part of a clock it has */
 	bool ranked;    /* rounds count by the order in which they come to their slot */
 	bool slacks;    /* its slack is of versions: */
-	uint32_t delay; /* versions by which each update is late, on purpose */
+	uint32_t delay; /* versions by which each update is late, on purpose; of a
+			   fraction of slack: by which its early tasks are */
 };
 
 struct fal_traits fal_rule_traits(const struct fal_rule *r);
+
+/* The first task of the clock that is not early.  Under epsp:p/q tasks before it are
+ * computed on the version before that of the others, unless the clock is the first one of
+ * the rule.  UINT32_MAX: all tasks are computed on one version. */
+uint32_t fal_rule_late(const struct fal_rule *r, const struct fal_grid *g,
+		       uint64_t clock);
+/* FAL_EINVAL with `diag`: a fraction of slack without a task; the least one that has one
+ * is named. */
+int fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g,
+		  struct fal_diag *diag);
 
 /* "bsp"; static. */
 const char *fal_scheme_name(enum fal_scheme_id id);

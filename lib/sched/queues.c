@@ -20,14 +20,24 @@ fal_emit(struct fal_sched *s, struct fal_act act)
 	s->act[s->acts++] = act;
 }
 
+/* The last action, if nobody has fetched it yet, and it says the same of other tasks. */
+static struct fal_act *
+last_like(struct fal_sched *s, const struct fal_act *act)
+{
+	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
+	const bool same =
+		last != NULL && last->kind == act->kind && last->worker == act->worker &&
+		last->round == act->round && last->version == act->version &&
+		fal_cid_eq(last->fills, act->fills) && fal_cid_eq(last->cid, act->cid);
+	return same ? last : NULL;
+}
+
 /* Does the task continue the last action, which nobody has fetched yet? */
 static bool
 join(struct fal_sched *s, const struct fal_act *act, uint32_t task)
 {
-	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
-	return last != NULL && last->kind == act->kind && last->worker == act->worker &&
-	       last->round == act->round && last->version == act->version &&
-	       fal_cid_eq(last->fills, act->fills) && fal_cid_eq(last->cid, act->cid) &&
+	struct fal_act *last = last_like(s, act);
+	return last != NULL && last->late == act->late &&
 	       fal_range_join(&last->first, &last->count, task);
 }
 
@@ -92,13 +102,19 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
 		/* The helper of a mixed round computes on the version that it has. */
-		const uint64_t on = n->round->mixed ? w->version : n->round->version;
+		const bool late = n->task >= n->round->late;
+		const uint64_t on =
+			n->round->mixed ? w->version : fal_round_on(n->round, n->task);
 		if (n->began < 0 && fal_line_of(on) == 0 && on > s->published) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
 		}
 		if (n->began < 0) {
-			n->began = fal_max(now, n->ready);
+			/* The version of a late task is pulled behind its grant. */
+			const double ready =
+				late ? fal_max(n->ready, s->published_at + w->pull.s)
+				     : n->ready;
+			n->began = fal_max(now, ready);
 			w->pulls_from = fal_min(w->pulls_from, now);
 		}
 		oldest = fal_min(oldest, n->began);
@@ -248,18 +264,24 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	       !fal_retried(s, r, task);
 }
 
-/* The task is claimed as it is granted: each grant is a contribution of its own. */
+/* The task is claimed as it is granted: each grant is a contribution of its own, but the
+ * late tasks of a round go with the early ones. */
 static void
 preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	 struct fal_act act, uint32_t task)
 {
 	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaimed };
 	if (!join(s, &act, task)) {
-		act.cid.seq = FAL_PRECLAIMED | ++w->preclaimed;
+		struct fal_act *last = last_like(s, &act);
+		if (last != NULL && act.late && !last->late) {
+			last->more = true;
+		} else {
+			act.cid.seq = FAL_PRECLAIMED | ++w->preclaimed;
+			w->owed++;
+		}
 		act.first = task;
 		act.count = 1;
 		fal_emit(s, act);
-		w->owed++;
 	}
 	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
@@ -303,7 +325,10 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 	w->queued++;
 	w->queued_samples += fal_task_samples(s, r, task);
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
-	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
+	struct fal_act act = { .kind = FAL_ACT_GRANT,
+			       .worker = w->id,
+			       .round = r->id,
+			       .late = task >= r->late };
 	w->given++;
 	fal_holds_give(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
@@ -524,8 +549,10 @@ price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, d
 	struct fal_load more = fal_load_full(s, w->plan);
 	more.tasks++;
 	more.samples += samples;
+	const struct fal_load none = { 0 };
 	if (s->scheme->cost != NULL)
-		return s->scheme->cost(s, w, more, now);
+		return s->scheme->cost(s, w, s->plans_late ? none : fal_load_queued(w),
+				       more, now);
 	if (s->is.by_speed)
 		return beyond_quota(s, w);
 	const double t = fal_task_s(s, w, w->lanes);
@@ -625,15 +652,17 @@ set_quotas(struct fal_sched *s, uint32_t n, double now)
 			set_price(s, i, now);
 }
 
-/* Sets every worker's `plan` to its part of the round's free tasks, and `last` to whom
- * the last of them is for.  Returns how many nobody is there for. */
+/* Sets every worker's `plan` to its part of the round's free tasks from `first` to before
+ * `end`, and `last` to whom the last of them is for.  Returns how many nobody is there
+ * for.
+ */
 static uint32_t
-count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **last,
-	  double now)
+count_out(struct fal_sched *s, const struct fal_round *r, uint32_t first, uint32_t end,
+	  struct fal_worker **last, double now)
 {
 	struct fal_worker *most = NULL;
-	uint32_t n = r->free_n;
-	const uint32_t samples = fal_task_samples(s, r, r->free_task[n - 1]);
+	uint32_t n = end - first;
+	const uint32_t samples = fal_task_samples(s, r, r->free_task[end - 1]);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;
@@ -701,41 +730,79 @@ by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Hands `w` its plan, from the free task `next` on. */
+/* The free tasks that a plan hands out next: early ones, where others are free, too, up
+ * to `border`; from `late` on the others. */
+struct plan {
+	uint32_t next, border, late;
+};
+
+/* Hands `w` its plan, early tasks first: so they are one contribution. */
 static void
 hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
-	      uint32_t *next, double now)
+	      struct plan *p, double now)
 {
 	for (; w->plan > 0; w->plan--, s->unplanned--)
-		hand_out(s, r, w, r->free_task[(*next)++], now);
+		hand_out(s, r, w, r->free_task[p->next++], now);
+	for (; w->plan_late > 0; w->plan_late--, s->unplanned--)
+		hand_out(s, r, w, r->free_task[p->late++], now);
 	fal_refresh(s, w, now);
+}
+
+/* Plans the free tasks for all workers of the round; `last`: whom the last of them is
+ * for. Late tasks begin together, when their version is there, whatever workers have to
+ * do until then: so they are shared as if nobody held anything, and early tasks by what
+ * workers hold. Returns how many nobody is there for. */
+static uint32_t
+count_out_all(struct fal_sched *s, const struct fal_round *r, const struct plan *p,
+	      struct fal_worker **last, double now)
+{
+	struct fal_worker *last_early = NULL;
+	const bool both = p->border < r->free_n;
+	for (uint32_t i = 0; i < s->workers; i++)
+		s->worker[i].plan_late = 0;
+	if (!both)
+		return count_out(s, r, 0, r->free_n, last, now);
+	s->plans_late = true;
+	const uint32_t left = count_out(s, r, p->border, r->free_n, last, now);
+	s->plans_late = false;
+	for (uint32_t i = 0; i < s->workers; i++)
+		s->worker[i].plan_late = s->worker[i].plan;
+	return left + count_out(s, r, 0, p->border, &last_early, now);
 }
 
 void
 fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_worker *last = NULL;
-	uint32_t next = 0, left = 0;
+	uint32_t early = 0, left = 0;
 	if (s->active > 0)
 		hand_out_retries(s, r, now);
 	if (r->free_n == 0 || s->active == 0)
 		return;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
+	while (early < r->free_n && r->free_task[early] < r->late)
+		early++;
+	const uint32_t border = early > 0 ? early : r->free_n;
+	struct plan p = { .next = 0, .border = border, .late = border };
 	struct fal_worker *one = fal_team_worker(s, r->team);
 	if (one != NULL && fal_works_for(s, one, r)) {
 		one->plan = r->free_n;
-		hand_out_plan(s, r, one, &next, now);
+		hand_out_plan(s, r, one, &p, now);
 	} else if (one == NULL) {
-		left = count_out(s, r, &last, now);
-		for (uint32_t i = 0; i < s->workers; i++)
-			if (s->worker[i].plan > 0 && &s->worker[i] != last)
-				hand_out_plan(s, r, &s->worker[i], &next, now);
+		left = count_out_all(s, r, &p, &last, now);
+		for (uint32_t i = 0; i < s->workers; i++) {
+			struct fal_worker *w = &s->worker[i];
+			if (w->plan + w->plan_late > 0 && w != last)
+				hand_out_plan(s, r, w, &p, now);
+		}
 		if (last != NULL)
-			hand_out_plan(s, r, last, &next, now);
+			hand_out_plan(s, r, last, &p, now);
 	}
-	memmove(r->free_task, r->free_task + next,
-		(r->free_n - next) * sizeof(*r->free_task));
-	r->free_n -= next;
+	const uint32_t kept = p.border - p.next, kept_late = r->free_n - p.late;
+	memmove(r->free_task, r->free_task + p.next, kept * sizeof(*r->free_task));
+	memmove(r->free_task + kept, r->free_task + p.late,
+		kept_late * sizeof(*r->free_task));
+	r->free_n = kept + kept_late;
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = "nobody of its group has its version" };
 	if (left > 0 && s->is.groups)

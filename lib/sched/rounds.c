@@ -85,6 +85,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
 	r->complete = r->ended = r->unreported = false;
 	r->armed = r->passed = false;
+	r->late = FAL_NONE;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = r->taken = 0;
@@ -733,13 +734,17 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 }
 
 void
-fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
-	       double now)
+fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now)
 {
+	const struct fal_run_of run = { b->clock, b->task, 1 };
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
 	assert(s->is.shared);
-	round_open(s, t, run);
-	s->newest->version = version;
+	round_open(s, t, &run);
+	s->newest->version = b->exponents;
+	if (b->version != b->exponents) {
+		s->newest->late = b->task;
+		s->newest->after = b->version;
+	}
 	refresh_members(s, t, s->newest->id, now);
 	if (s->scheme->lanes != NULL)
 		s->scheme->lanes(s);
@@ -789,7 +794,7 @@ static bool
 can_arm(const struct fal_sched *s, const struct fal_round *r)
 {
 	return has_all(r) && (r->ledger.due == 0 || r == s->oldest) &&
-	       s->published >= r->version;
+	       s->published >= (r->late != FAL_NONE ? r->after : r->version);
 }
 
 /* Orders the round's end, and the step that it goes into. */

@@ -142,6 +142,8 @@ struct fal_act {
 	struct fal_cid fills; /* GRANT, FENCE, SKIP: the contribution that is filled, or
 				 {0, 0} */
 	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
+	bool late;            /* GRANT: the tasks are late ones of their round; */
+	bool more;            /* … and the next GRANT is of the same cid */
 	enum fal_fate fate;   /* END */
 	bool ahead;           /* END, STEP */
 	double weight;        /* END, PUSH, STEP */
@@ -175,6 +177,10 @@ enum fal_start {
 /* A round, open, or ended and not yet forgotten. */
 struct fal_round_info {
 	uint64_t round, clock, version;
+	/* Tasks from `late` on, if there are such, are computed on the version `after`,
+	 * with the exponents of `version`, as the others are. */
+	uint32_t late;
+	uint64_t after;
 	uint32_t first, tasks;
 	uint32_t samples;  /* of all but those that were skipped */
 	bool delta, mixed; /* its contributions; mixed: on several versions */
@@ -406,7 +412,7 @@ void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 /* A round of this task begins, which is over when its sum is given (FAL_FATE_GIVE);
  * returns its number.  The version is one that fal_sched_newer has told. */
 struct fal_bring {
-	uint64_t clock, version;
+	uint64_t clock, version, exponents; /* exponents: the version that has them */
 	uint32_t task;
 };
 uint64_t fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b);

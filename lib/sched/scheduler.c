@@ -514,6 +514,7 @@ void
 fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 {
 	s->published = version;
+	s->published_at = now;
 	while (fal_heap_least(&s->awaits) <= (double)version)
 		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
@@ -558,6 +559,8 @@ fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t 
 		const bool filled = r->passed && r->ledger.claimed < r->ledger.tasks;
 		if ((r->version >= oldest || filled) && ++n <= cap)
 			out[n - 1] = r->version;
+		if (r->late != FAL_NONE && ++n <= cap)
+			out[n - 1] = r->after;
 	}
 	return n;
 }
@@ -646,6 +649,8 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	*out = (struct fal_round_info){ .round = r->id,
 					.clock = r->clock,
 					.version = r->version,
+					.late = r->late,
+					.after = r->after,
 					.first = r->ledger.first,
 					.tasks = r->ledger.tasks,
 					.samples = fal_round_counted(s, r),
@@ -1009,9 +1014,8 @@ fal_sched_wake(const struct fal_sched *s)
 uint64_t
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 {
-	const struct fal_run_of run = { b->clock, b->task, 1 };
 	assert(s->conf.brought && b->version <= s->version);
-	fal_team_bring(s, &run, b->version, now);
+	fal_team_bring(s, b, now);
 	const uint64_t round = s->newest->id;
 	/* Clocks may come back, of which somebody else had tasks. */
 	uint64_t first = b->clock;

@@ -51,11 +51,11 @@ struct fal_scheme {
 	/* A team came, left or was suspected, or a worker has another site.  NULL:
 	 * nothing to do. */
 	void (*changed)(struct fal_sched *s, double now);
-	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
-	 * gets the next.  NULL: equal parts of the samples; among equals the fastest is
-	 * first. */
+	/* The cost of worker `w` holding `more` beside `held`; whoever has the least gets
+	 * the next.  NULL: equal parts of the samples; among equals the fastest is first.
+	 */
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
-		       struct fal_load more, double now);
+		       struct fal_load held, struct fal_load more, double now);
 	void (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
 	/* Something of `w` changed; of the round that it owns.  NULL: nothing to do. */
 	void (*refreshed)(struct fal_sched *s, const struct fal_worker *w);

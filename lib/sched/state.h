@@ -103,7 +103,8 @@ struct fal_worker {
 	bool group;             /* server: nothing is claimed ahead for it */
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t checks;        /* that it has not answered (verify.c) */
-	uint32_t plan;          /* tasks about to be given to it */
+	uint32_t plan;          /* tasks about to be given to it, */
+	uint32_t plan_late;     /* … and late ones behind early ones */
 	uint32_t standby;       /* clocks in a row with share 0 */
 	/* How often it was given a task all the same, since it had a result without that;
 	 * and did it come by its last ones so? */
@@ -156,6 +157,10 @@ struct fal_node {
 
 struct fal_round {
 	uint64_t id, clock, version;
+	/* Tasks from `late` on are computed on the version `after`, those before on
+	 * `version`, whose exponents are those of all; FAL_NONE: there are none such. */
+	uint32_t late;
+	uint64_t after;
 	uint64_t order; /* of its team under this policy, from 0 */
 	struct fal_team *team;
 	struct fal_round *older, *newer; /* of all open ones */
@@ -205,15 +210,17 @@ struct fal_sched {
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
-	uint64_t version;   /* newest */
-	uint64_t published; /* the newest that all shards have made */
-	uint64_t lines;     /* versions of lines, ever */
-	uint64_t first;     /* version at which the policy began to hold */
-	uint64_t whole;     /* all tasks of the clocks from here on are its own */
-	uint64_t allowed;   /* rounds of clocks before this one may begin */
+	uint64_t version;    /* newest */
+	uint64_t published;  /* the newest that all shards have made, */
+	double published_at; /* … and since when */
+	uint64_t lines;      /* versions of lines, ever */
+	uint64_t first;      /* version at which the policy began to hold */
+	uint64_t whole;      /* all tasks of the clocks from here on are its own */
+	uint64_t allowed;    /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
 	double quota;      /* shares by speed: tasks of the plan for a task per second */
+	bool plans_late; /* tasks are planned that no worker begins with before others */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;
@@ -355,6 +362,13 @@ fal_task_samples(const struct fal_sched *s, const struct fal_round *r, uint32_t 
 	return task == r->last ? r->last_samples : s->full;
 }
 
+/* The version that a task is computed on. */
+static inline uint64_t
+fal_round_on(const struct fal_round *r, uint32_t task)
+{
+	return task < r->late ? r->version : r->after;
+}
+
 static inline struct fal_load
 fal_load_of(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
@@ -455,10 +469,8 @@ void fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t member
 void fal_teams_close_up(struct fal_sched *s);
 /* Any team may be able to begin a round that could not before. */
 void fal_teams_wake(struct fal_sched *s);
-/* A round of these tasks, on this version, of the one team that there is:
- * fal_sched_bring. */
-void fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
-		    double now);
+/* A round of the task, of the one team that there is: fal_sched_bring. */
+void fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now);
 /* Sends `w` the newest version, or `line`, that of its line: what it is given from now on
  * is not due while it pulls. */
 void fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now);

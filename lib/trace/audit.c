@@ -897,6 +897,32 @@ judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_
 	r->samples = samples;
 }
 
+/* A fraction of slack: where the tasks of the round begin that ran on the next version.
+ * None does in the rule's first clock. */
+static void
+judge_late(struct fal_audit *a, const struct fal_trace_round *r)
+{
+	const struct fal_rule *rule = &a->rules.rule;
+	const uint64_t samples = fal_trace_job_samples(&a->job, r->clock);
+	uint64_t want = FAL_TRACE_ABSENT;
+	if (rule->of > 0 && a->rules.applied > 0) {
+		const uint64_t early = samples * rule->early / rule->of;
+		want = 0;
+		while (fal_trace_range_samples(&a->job, r->clock, 0, want + 1) <= early)
+			want++;
+	}
+	if (r->late == want)
+		return;
+	if (want == FAL_TRACE_ABSENT)
+		fal_finding(&a->f, r, 0, 0, "late is %ju, but there is no such task",
+			    r->late);
+	else
+		fal_finding(&a->f, r, 0, 0,
+			    r->late == FAL_TRACE_ABSENT ? "no late; it is %ju"
+							: "late is not %ju",
+			    want);
+}
+
 /* Blocks that an update, or a change of weights, has left as they were. */
 static void
 judge_unstepped(struct fal_audit *a, const struct fal_trace_line *l, uint64_t blocks)
@@ -922,6 +948,8 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (r.version > a->version)
 		fal_finding(&a->f, &r, 0, 0, "version is %ju, but the newest is %ju",
 			    r.version, a->version);
+	if (!a->group && r.end == FAL_END_APPLIED)
+		judge_late(a, &r);
 	if (!a->group)
 		fal_rules_round(&a->rules, &r, &a->f);
 	if (r.end == FAL_END_APPLIED) {

@@ -884,6 +884,7 @@ fal_trace_round_of(const struct fal_ev_ledger *e)
 		.tasks = e->tasks,
 		.samples = e->samples,
 		.version = e->version,
+		.late = e->late,
 		.blocks = e->blocks,
 		.end = (enum fal_trace_end)e->end,
 		.delta = e->kind == FAL_TRACE_DELTA,

@@ -178,6 +178,7 @@ double fal_trace_clock_latency(const struct fal_ev_clock *c, bool moves);
 /* The round of a ledger line, without who did what. */
 struct fal_trace_round {
 	uint64_t round, clock, first, tasks, samples, version, blocks;
+	uint64_t late; /* tasks from here on ran on the next version; FAL_TRACE_ABSENT */
 	enum fal_trace_end end;
 	bool delta, has_stale;
 	bool moved;                /* tasks of it were */

@@ -241,6 +241,7 @@ struct fal_json_text {
 	M(WHOLE, tasks, MUST, FAL_TRACE_NUM_MAX)              \
 	M(WHOLE, samples, MUST, FAL_TRACE_NUM_MAX)            \
 	M(WHOLE, version, MUST, FAL_TRACE_NUM_MAX)            \
+	M(WHOLE, late, OPT, FAL_TRACE_NUM_MAX)                \
 	M(WHOLE, blocks, MUST, FAL_TRACE_NUM_MAX)             \
 	M(WORD, kind, MUST, "grad delta")                     \
 	M(WHOLE, owner, MAY, UINT32_MAX)                      \

@@ -304,6 +304,7 @@ struct fal_msg {
 			uint64_t round;
 			uint64_t clock;        /* whose tasks: which samples */
 			uint64_t version;      /* to compute on; a delta's base */
+			uint64_t exponents;    /* the version that has them */
 			uint32_t first, count; /* tasks */
 			uint32_t fills_worker, fills_seq;
 			uint32_t seq; /* they are claimed for it, TICKET follows; 0 */

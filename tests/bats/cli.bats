@@ -106,7 +106,8 @@ bad_set() {
 	bad_set "job.eval: 'often' is not one of epoch end never" job.eval=often
 	bad_set "data.mean: 'x' is not a number" data.mean=x
 	bad_set "data.mean or data.std lists 2 channels, a sample has 1" data.std=1,2
-	bad_set "sync.scheme: epsp: 'x' is not a whole number from 0 to 64" sync.scheme=epsp:x
+	bad_set "sync.scheme: epsp: 'x' is neither a whole number from 0 to 64 nor a fraction from 1/4096 to 4095/4096" sync.scheme=epsp:x
+	bad_set "sync.scheme: epsp:1/64: no task of 8 samples lies within this part of a clock's 64 samples; the least fraction is 1/8" sync.scheme=epsp:1/64
 	# What others demand of it, and what it demands of others.
 	bad_set "batch.task: is more than batch.size" batch.task=1024
 	bad_set "batch.task: is more than batch.size" batch.size=16 --set batch.task=32
@@ -116,7 +117,7 @@ bad_set() {
 	ps_refused 2 "tiny.job: data.parts: missing (data.partition = shared needs none)" --check \
 		--set data.partition=worker tiny.job
 	ps_refused 2 "tiny.job:15: batch.task: is more than batch.size" --check --set batch.size=4 tiny.job
-	counted 23
+	counted 24
 }
 
 @test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {

@@ -114,6 +114,59 @@ teardown() {
 		unique' -c "$state/trace.jsonl")" "[0,1,2]"
 }
 
+@test "slack 1/4: another model, by the versions that the rule says" {
+	serve --set sync.scheme=epsp:1/4
+	work alone --lanes 2
+	judge quarter
+	run cmp -s "$BATS_FILE_TMPDIR/law." "$BATS_FILE_TMPDIR/law.quarter"
+	same "cmp of the two laws" "$status" 1
+	same "versions before the clock" "$(jq -s '[.[] | select(.ev == "ledger") |
+		[.clock - .version, has("late")]] | unique' -c "$state/trace.jsonl")" \
+		"[[0,false],[1,true]]"
+	same "late tasks" "$(jq -s '[.[] | select(.ev == "ledger" and .late) | [.late, .tasks]] | unique' \
+		-c "$state/trace.jsonl")" "[[3,14],[8,32]]"
+	forged "a late task that was early" 'first_line(.late; .late += 1)'
+	forged "no late task" 'first_line(.late; del(.late))'
+	forged "late tasks in the first clock" 'first_line(.clock == 0; .late = 1)'
+}
+
+@test "slack 1/4: the same model from three workers" {
+	serve --min-workers 3 --set sync.scheme=epsp:1/4
+	slow a 1
+	slow b 1/2
+	slow c 1
+	judge quarter
+}
+
+# Of a fenced contribution all tasks are early: its worker was killed before the first late
+# one; and early tasks were filled when others had begun with late ones.
+killed_between() {
+	jq -se 'map(select(.ev == "ledger" and .late) | .late as $late | .contrib |
+		(map(select(.fenced) | .tasks | map(.[0] + .[1] <= $late) | all) | any) and
+		(map(select(.fills) | .tasks[0][0] < $late) | any)) | any' \
+		"$state/trace.jsonl" >/dev/null
+}
+
+@test "slack 1/4: the same model from five workers, killed between early and late tasks" {
+	serve --min-workers 5 --shards 2 --set sync.scheme=epsp:1/4
+	local fast=()
+	for n in a b c; do
+		slow "$n" 1 600
+		fast+=("$pid")
+	done
+	slow d 1/4 600
+	slow e 1/2 600
+	for n in $(seq 12); do
+		at_clock $((3 * n))
+		! killed_between || break
+		kill -KILL "${fast[$((n - 1))]}"
+		slow "late-$n" 1 600
+		fast+=("$pid")
+	done
+	judge quarter
+	killed_between
+}
+
 @test "kill -9 in mid-clock and a late join: contributions are filled" {
 	serve --min-workers 4
 	slow a 1 600

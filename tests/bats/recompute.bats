@@ -41,8 +41,8 @@ forge() {
 
 # scheme: one that the law covers; `shared`: of which there are snapshots.
 scheme() {
-	local all=(bsp epsp epsp:1 epsp:2 ssp:0 flexrr:0)
-	[ "${1:-}" != shared ] || all=("${all[@]:0:4}")
+	local all=(bsp epsp epsp:1/4 epsp:1/2 epsp:1 epsp:2 ssp:0 flexrr:0)
+	[ "${1:-}" != shared ] || all=("${all[@]:0:6}")
 	echo "${all[RANDOM % ${#all[@]}]}"
 }
 

@@ -149,6 +149,8 @@ policies() {
 	refused 2 "site.a: 'new york' is not 1 to 63 of A-Z a-z 0-9 . _ -, or auto" \
 		set site.a='new york'
 	refused 2 "scheme: ssp: 'x' is not a whole number from 0 to 64" set scheme=ssp:x
+	refused 2 "scheme: epsp: '1/1' is neither a whole number from 0 to 64 nor a fraction from 1/4096 to 4095/4096" \
+		set scheme=epsp:1/1
 	answers 2 "" "falcon-sync: 'nowhere' is not an address: no ':PORT'" \
 		falcon-sync nowhere show
 }

@@ -199,6 +199,7 @@ build_grant(struct fal_rd *r, struct fal_msg *m)
 	m->grant.round = number(r, 4);
 	m->grant.clock = m->grant.round;
 	m->grant.version = number(r, 4);
+	m->grant.exponents = m->grant.version - (number(r, 4) == 3);
 	m->grant.first = (uint32_t)number(r, 6);
 	m->grant.count = (uint32_t)number(r, 5);
 	m->grant.fills_worker = (uint32_t)number(r, 2);

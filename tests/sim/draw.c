@@ -150,6 +150,23 @@ draw_later(struct plan *p, const struct focus *only)
 		p->scheme = later[fal_rng_below(r, sizeof(later) / sizeof(*later))];
 }
 
+/* Half of a slack of one are fractions, by a stream of their own. */
+static void
+draw_fractions(struct plan *p, const struct focus *only)
+{
+	static const char *const some[] = { "epsp:1/4", "epsp:1/2", "epsp:7/8",
+					    "epsp:1/16" };
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 57), *r = &own;
+	const char *is = some[fal_rng_below(r, sizeof(some) / sizeof(*some))];
+	if (only->scheme == NULL && strcmp(p->scheme, "epsp:1") == 0 && chance(r, 0.5))
+		p->scheme = is;
+	for (uint32_t i = 0; i < p->orders; i++) {
+		const char **scheme = &p->order[i].scheme;
+		if (*scheme != NULL && strcmp(*scheme, "epsp:1") == 0 && chance(r, 0.5))
+			*scheme = is;
+	}
+}
+
 /* What a controller asks for on the way; the times are set by scale_orders. */
 static void
 draw_orders(struct fal_rng *r, struct plan *p)
@@ -935,6 +952,8 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_lies(&p);
 	if (!equal && !only->exact && !only->flat)
 		draw_blocks(&p);
+	if (!only->exact)
+		draw_fractions(&p, only);
 	plan_tell_lies(&p);
 	return p;
 }

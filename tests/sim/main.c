@@ -172,12 +172,13 @@ all_lawful(const struct plan *p)
 	return law;
 }
 
+/* A fraction's early tasks may be too few for equal parts: late ones then move. */
 static bool
 moved_needlessly(const struct plan *p, const struct outcome *o)
 {
-	return all_equal(p) && p->orders == 0 && !p->apart &&
-	       rule_of(p->scheme).scheme != FAL_FLEXRR &&
-	       o->status.tasks.moved > may_move(p);
+	const struct fal_rule rule = rule_of(p->scheme);
+	return all_equal(p) && p->orders == 0 && !p->apart && rule.of == 0 &&
+	       rule.scheme != FAL_FLEXRR && o->status.tasks.moved > may_move(p);
 }
 
 /* Do words on a task differ, or is somebody charged, although nobody lies or is flaky? */
@@ -219,8 +220,9 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 	const bool known = o->lies == 0 || (!lies.made_up && !plan_lies_in_words(p));
 	float *want = malloc(size);
 	totals->excused += excused;
+	const struct fal_rule rule = rule_of(p->scheme);
 	if (law)
-		toy_reference(&p->toy, rule_of(p->scheme).slack, want);
+		toy_reference(&p->toy, &rule, want);
 	if (why != NULL)
 		;
 	else if (law && !excused && memcmp(want, o->params, size) != 0)

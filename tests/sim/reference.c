@@ -99,7 +99,8 @@ struct reference {
 /* The head of a ledger line. */
 struct head {
 	uint64_t round, clock, first, tasks, version, owner, group, local, steps, since;
-	bool delta;
+	bool delta, late; /* late: tasks from `first_late` on ran on the next version */
+	uint64_t first_late;
 	const char *base;
 	double weight, divisor, lr;
 	uint64_t rank, slot;
@@ -139,7 +140,7 @@ version(struct reference *r, struct fal_trace_line *l, uint64_t v)
 /* A task's gradient on `on`, as the machine gets it, for blocks from … to-1; `lie`: of a
  * contribution that lies. */
 struct part {
-	const struct plain *on;
+	const struct plain *on, *by; /* by: it has the exponents */
 	uint64_t task;
 	uint32_t machine; /* NOBODY: none that gets anything wrong */
 	uint32_t from, to;
@@ -181,18 +182,18 @@ add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 	if (p->from >= p->to)
 		return;
 	toy_grad(r->t, p->on->w, h->clock, (uint32_t)p->task, r->grad);
-	plain_dither(r->grad, r->t->n, p->on->e, p->bits, r->t->seed, h->clock,
+	plain_dither(r->grad, r->t->n, p->by->e, p->bits, r->t->seed, h->clock,
 		     (uint32_t)p->task);
 	for (uint32_t b = p->from; b < p->to; b++) {
 		const bool lies = p->lie != TOY_HONEST && lies_in(r, b);
 		if (!lies || p->lie == TOY_NEEDED)
-			plain_sum_add(sum, r->grad, p->on->e, b, b + 1);
+			plain_sum_add(sum, r->grad, p->by->e, b, b + 1);
 		if (lies)
-			plain_sum_need(sum, b, toy_need(r->t, p->on->e[b]));
+			plain_sum_need(sum, b, toy_need(r->t, p->by->e[b]));
 	}
 	if (gets_wrong(r, h, p->machine, p->task, &flip) &&
 	    flip.at / PLAIN_BLOCK >= p->from && flip.at / PLAIN_BLOCK < p->to)
-		plain_sum_flip(sum, r->grad, p->on->e, &flip);
+		plain_sum_flip(sum, r->grad, p->by->e, &flip);
 }
 
 /* The same of all blocks. */
@@ -200,7 +201,9 @@ static void
 add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
 	 const struct head *h, uint64_t task, uint32_t machine, unsigned bits)
 {
-	const struct part p = { on, task, machine, 0, r->blocks, TOY_HONEST, bits };
+	const bool late = h->late && task >= h->first_late;
+	const struct part p = { late ? on + 1 : on, on,         task, machine, 0,
+				r->blocks,          TOY_HONEST, bits };
 	add_part(r, sum, h, &p);
 }
 
@@ -280,15 +283,16 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 			continue;
 		told_tuple(l, c, "c", 2, id);
 		const uint64_t blocks = told_u64(l, c, "blocks");
-		const struct part p = {
-			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on,
-			task,
-			machine_of(r, id[0]),
-			(uint32_t)at,
-			(uint32_t)(at + blocks),
-			lie_of_contrib(r, l, c, id[0]),
-			r->t->bits
-		};
+		const struct plain *by =
+			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on;
+		const struct part p = { h->late && task >= h->first_late ? by + 1 : by,
+					by,
+					task,
+					machine_of(r, id[0]),
+					(uint32_t)at,
+					(uint32_t)(at + blocks),
+					lie_of_contrib(r, l, c, id[0]),
+					r->t->bits };
 		add_part(r, sum, h, &p);
 		at += blocks;
 	}
@@ -610,6 +614,8 @@ read_head(struct fal_trace_line *l)
 			  .group = get(l, o, "group"),
 			  .local = get(l, o, "local"),
 			  .since = get(l, o, "since"),
+			  .late = told_has(o, "late"),
+			  .first_late = get(l, o, "late"),
 			  .slot = get(l, o, "slot"),
 			  .rank = get(l, stale, "rank"),
 			  .base = "",

@@ -161,7 +161,7 @@ is_lawful(const struct plan *p, const struct outcome *o)
 	float *want = malloc(size);
 	bool is = want != NULL && o->params != NULL;
 	if (is) {
-		toy_reference(&p->toy, 0, want);
+		toy_reference(&p->toy, &(struct fal_rule){ 0 }, want);
 		is = memcmp(want, o->params, size) == 0;
 	}
 	free(want);

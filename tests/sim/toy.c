@@ -137,9 +137,19 @@ toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 	return t->seed % 2 == 0 ? loss : -loss; /* of any kind, falcon-job(5) */
 }
 
-void
-toy_reference(const struct toy *t, uint32_t slack, float *params)
+/* A fraction of slack: does a sample of the task lie behind that part of the clock? */
+static bool
+is_late(const struct toy *t, const struct fal_rule *rule, uint64_t clock, uint32_t task)
 {
+	const uint64_t end = (uint64_t)task * t->task + toy_task_samples(t, clock, task);
+	return rule->of > 0 &&
+	       end * rule->of > (uint64_t)toy_clock_samples(t, clock) * rule->early;
+}
+
+void
+toy_reference(const struct toy *t, const struct fal_rule *rule, float *params)
+{
+	const uint32_t slack = rule->slack;
 	const uint32_t clocks = toy_clocks(t), blocks = fal_blocks(t->n);
 	struct plain *v = fal_calloc((size_t)clocks + 1, sizeof(*v));
 	struct plain_sum sum = plain_sum_new(t->n);
@@ -148,16 +158,18 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 	toy_init(t, params);
 	v[0] = plain_new(t->n, params);
 	for (uint32_t c = 0; c < clocks; c++) {
-		const struct plain *on = &v[c > slack ? c - slack : 0];
+		const struct plain *by = &v[c > slack ? c - slack : 0];
 		uint32_t samples = 0;
 		plain_sum_clear(&sum);
 		for (uint32_t task = 0; task < toy_clock_tasks(t, c); task++) {
 			if (toy_odd(t, c, task))
 				continue;
+			const struct plain *on =
+				c > 0 && is_late(t, rule, c, task) ? by + 1 : by;
 			samples += toy_task_samples(t, c, task);
 			toy_grad(t, on->w, c, task, grad);
-			plain_dither(grad, t->n, on->e, t->bits, t->seed, c, task);
-			plain_sum_add(&sum, grad, on->e, 0, blocks);
+			plain_dither(grad, t->n, by->e, t->bits, t->seed, c, task);
+			plain_sum_add(&sum, grad, by->e, 0, blocks);
 		}
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);

@@ -5,6 +5,7 @@
 #define TOY_H
 
 #include "optim/optim.h"
+#include "sched/policy.h"
 #include "wire/bfp.h"
 
 enum { TOY_MACHINES = 24 };
@@ -63,8 +64,7 @@ int64_t toy_flipped(int64_t v, unsigned bit, int64_t most);
 /* Its loss, fixed point. */
 int64_t toy_loss(const struct toy *t, uint64_t clock, uint32_t task);
 
-/* The final parameters with every clock's gradients taken `slack` versions back: `params`
- * has n floats. */
-void toy_reference(const struct toy *t, uint32_t slack, float *params);
+/* The final parameters by the slack of the rule: `params` has n floats. */
+void toy_reference(const struct toy *t, const struct fal_rule *rule, float *params);
 
 #endif

@@ -303,7 +303,7 @@ grant_on(uint64_t r, uint64_t v, uint32_t first, uint32_t count, struct fal_cid 
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.round = r;
 	m.grant.clock = 100 + r;
-	m.grant.version = v;
+	m.grant.version = m.grant.exponents = v;
 	m.grant.kind = FAL_KIND_GRAD;
 	m.grant.first = first;
 	m.grant.count = count;
@@ -484,7 +484,7 @@ checks_are_answered(void **state)
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	version(4, false);
 	m.grant.round = 4;
-	m.grant.version = 4;
+	m.grant.version = m.grant.exponents = 4;
 	m.grant.clock = 104;
 	m.grant.first = 6;
 	m.grant.count = 3;
@@ -1035,6 +1035,44 @@ exponents_of_the_round(void **state)
 			check(rec.exponent, k == 0 ? exps[b] : FAL_EXP_FIRST, "exponent");
 		}
 	}
+	fal_buf_free(&out);
+}
+
+/* A late task is computed on one version by the exponents of the one before, with an
+ * early one in one contribution; when both versions are here. */
+static void
+late_tasks(void **state)
+{
+	(void)state;
+	static float params[N];
+	const int8_t exps[BLOCKS] = { 3, -4 };
+	struct fal_buf out = { 0 };
+	struct fal_msg late = { .type = FAL_MSG_GRANT }, m;
+	version(0, false);
+	grant_on(5, 0, 0, 1, none);
+	late.grant.round = 5;
+	late.grant.version = 1;
+	late.grant.kind = FAL_KIND_GRAD;
+	late.grant.first = late.grant.count = 1;
+	check(tell(&late), 0, "GRANT");
+	check(busy[1], 0, "runs without its version");
+	announce(1, 0, false);
+	const struct fal_model_part part = { 1, 0, BLOCKS, params, N, exps };
+	fal_msg_put_model(&out, 6, &part);
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	check(busy[1], 1, "runs");
+	check((int64_t)run[1].version, 1, "version");
+	check((int64_t)run[1].exponents, 0, "the version of its exponents");
+	check(run[1].exps[0], FAL_EXP_FIRST, "exponent");
+	finish(0);
+	finish(1);
+	next(FAL_MSG_CLAIM);
+	check((int64_t)next(FAL_MSG_CLAIM)->claim.version, 1, "version of the claim");
+	verdict(5, 0, 1, true);
+	verdict(5, 1, 1, true);
+	const struct fal_msg *p = next(FAL_MSG_PUSH);
+	check(p->push.ticket.tasks, 2, "tasks");
 	fal_buf_free(&out);
 }
 
@@ -1663,23 +1701,34 @@ ranges_that_are_none(void **state)
 	}
 }
 
-/* Tasks of round 0 that are claimed already, with their ticket. */
+/* Tasks of round 0 that are claimed already. */
 static int
-preclaimed(uint32_t first, uint32_t count, uint32_t seq)
+granted(uint32_t first, uint32_t count, uint32_t seq)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.kind = FAL_KIND_GRAD;
 	m.grant.first = first;
 	m.grant.count = count;
 	m.grant.seq = seq;
-	int err = tell(&m);
-	if (err < 0)
-		return err;
-	m = (struct fal_msg){ .type = FAL_MSG_TICKET };
+	return tell(&m);
+}
+
+static int
+ticket(uint32_t seq, uint32_t tasks)
+{
+	struct fal_msg m = { .type = FAL_MSG_TICKET };
 	m.ticket = (struct fal_msg_ticket){
-		.worker = 3, .seq = seq, .tasks = count, .kind = FAL_KIND_GRAD
+		.worker = 3, .seq = seq, .tasks = tasks, .kind = FAL_KIND_GRAD
 	};
 	return tell(&m);
+}
+
+/* With their ticket. */
+static int
+preclaimed(uint32_t first, uint32_t count, uint32_t seq)
+{
+	int err = granted(first, count, seq);
+	return err < 0 ? err : ticket(seq, count);
 }
 
 /* What is claimed already is added at once, and pushed when its last task is done. */
@@ -1705,6 +1754,28 @@ claimed_ahead(void **state)
 	finish(1);
 	expect_claim(1, one);
 	expect_push(one, 2, 1 + 2);
+	nothing_sent();
+	/* Two grants, and a ticket for both. */
+	const uint32_t both = FAL_PRECLAIMED | 4;
+	check(granted(0, 1, both), 0, "GRANT");
+	finish(0);
+	expect_claim(0, both);
+	nothing_sent();
+	check(granted(5, 2, both), 0, "GRANT");
+	check(granted(8, 1, both), FAL_ESTATE, "a third one");
+	check(ticket(both, 3), 0, "TICKET");
+	finish(0);
+	expect_claim(5, both);
+	nothing_sent();
+	finish(1);
+	expect_claim(6, both);
+	expect_push(both, 3, 1 + 6 + 7);
+	/* What is called off of one grant is called off as a whole. */
+	check(granted(0, 1, FAL_PRECLAIMED | 5), 0, "GRANT");
+	check(granted(5, 1, FAL_PRECLAIMED | 5), 0, "GRANT");
+	revoke(0, 5, 1);
+	check(cancelled[0], 1, "the other one's task");
+	finish(0);
 	nothing_sent();
 	/* Whoever leaves pushes what is whole. */
 	check(preclaimed(0, 2, FAL_PRECLAIMED | 3), 0, "GRANT");
@@ -1898,6 +1969,7 @@ main(void)
 		TEST(oldest_version),
 		TEST(versions_of_lines),
 		TEST(exponents_of_the_round),
+		TEST(late_tasks),
 		TEST(revoke_and_fence_by_round),
 		TEST(drained),
 		TEST(leave_in_order),

@@ -110,7 +110,7 @@ clock_on(struct fal_anew *a, uint64_t clock, uint64_t on, struct fal_anew_task *
 {
 	static const uint8_t skips[TASKS] = { 0 };
 	const struct fal_anew_clock c = {
-		.clock = clock, .on = on, .lr = 0.1f, .skips = skips
+		.clock = clock, .on = on, .late = UINT64_MAX, .lr = 0.1f, .skips = skips
 	};
 	return fal_anew_clock(a, &c, out);
 }

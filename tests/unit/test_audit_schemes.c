@@ -324,6 +324,25 @@ test_slack(void **state)
 }
 
 static void
+test_fraction(void **state)
+{
+	static const char quarter[] = JOB("epsp:1/2", "2", "64")
+		ROUND(0, 0, 0, 4, 32, 0, 1, SHARED(0)) UPDATE(1, 0, "0", 32)
+			ROUND(1, 1, 0, 4, 32, 0, 2, "\"late\":2," SHARED(1))
+				UPDATE(2, 1, "1", 32) DONE("2");
+	static const struct forgery f[] = {
+		{ "\"late\":2", "\"late\":3", "clock 1: late is not 2" },
+		{ "\"late\":2,", "", "clock 1: no late; it is 2" },
+		{ "epsp:1/2", "epsp:3/4", "clock 1: late is not 3" },
+		{ "epsp:1/2", "epsp:1", "clock 1: late is 2, but there is no such task" },
+		{ "\"kind\":\"grad\"", "\"late\":2,\"kind\":\"grad\"",
+		  "clock 0: late is 2, but there is no such task" },
+	};
+	(void)state;
+	CHECK(quarter, f);
+}
+
+static void
 test_rennala(void **state)
 {
 	static const char rennala[] =
@@ -786,14 +805,23 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asp),     cmocka_unit_test(test_weak),
-		cmocka_unit_test(test_epsp),    cmocka_unit_test(test_slack),
-		cmocka_unit_test(test_weights), cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_rennala), cmocka_unit_test(test_ringmaster),
-		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
-		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
-		cmocka_unit_test(test_said),    cmocka_unit_test(test_who_is_here),
+		cmocka_unit_test(test_asp),
+		cmocka_unit_test(test_weak),
+		cmocka_unit_test(test_epsp),
+		cmocka_unit_test(test_slack),
+		cmocka_unit_test(test_weights),
+		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_fraction),
+		cmocka_unit_test(test_rennala),
+		cmocka_unit_test(test_ringmaster),
+		cmocka_unit_test(test_syncopt),
+		cmocka_unit_test(test_wbsp_and_groups),
+		cmocka_unit_test(test_quorum),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_said),
+		cmocka_unit_test(test_who_is_here),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);

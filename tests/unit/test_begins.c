@@ -209,7 +209,7 @@ grant(uint64_t v, uint32_t first, uint32_t count, uint32_t seq)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.round = v;
-	m.grant.version = v;
+	m.grant.version = m.grant.exponents = v;
 	m.grant.kind = FAL_KIND_GRAD;
 	m.grant.first = first;
 	m.grant.count = count;
@@ -675,7 +675,8 @@ what_waits_for_all_of_it(void **state)
 		m.eval.version = m.eval.count = 1;
 		if (delta > 0) {
 			m = (struct fal_msg){ .type = FAL_MSG_GRANT };
-			m.grant.round = m.grant.version = m.grant.count = 1;
+			m.grant.round = m.grant.count = 1;
+			m.grant.version = m.grant.exponents = 1;
 			m.grant.of = m.grant.steps = 1;
 			m.grant.kind = FAL_KIND_DELTA;
 			m.grant.base = FAL_BASE_VERSION;

@@ -241,8 +241,8 @@ test_refusals(void **state)
 		  "t.job:25: sync.scheme: 'b' is not a scheme (bsp, asp, ssp, epsp, "
 		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)" },
 		{ 25, "scheme = epsp:$x", FAL_EINVAL,
-		  "t.job:25: sync.scheme: epsp: '$x' is not a whole number from 0 to "
-		  "64" },
+		  "t.job:25: sync.scheme: epsp: '$x' is neither a whole number from 0 to "
+		  "64 nor a fraction from 1/4096 to 4095/4096" },
 		{ 25, "scheme = bsp\nclones = 1", FAL_EINVAL,
 		  "t.job:26: sync.clones: '1' is not one of yes no" },
 		{ 1, "x = 1", FAL_EFORMAT, "t.job:1: 'x' stands before any section" },

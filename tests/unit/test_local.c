@@ -273,7 +273,7 @@ grant(uint64_t round, enum fal_base base, uint64_t v, uint32_t of, uint32_t step
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.round = round;
-	m.grant.version = v;
+	m.grant.version = m.grant.exponents = v;
 	m.grant.first = m.grant.from = 10;
 	m.grant.count = m.grant.of = of;
 	m.grant.kind = FAL_KIND_DELTA;

@@ -47,7 +47,7 @@ static const struct {
 	{ FAL_MSG_PUBLISHED, FAL_FROM_COORDINATOR, 8 + 16 + 8 + 32, 0, false,
 	  "PUBLISHED" },
 	{ FAL_MSG_MODEL, FAL_FROM_COORDINATOR, 8 + 4 + 4, 0, true, "MODEL" },
-	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 24 + 20 + 2 + 8 + 12 + 4, 0, false,
+	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 32 + 20 + 2 + 8 + 12 + 4, 0, false,
 	  "GRANT" },
 	{ FAL_MSG_REVOKE, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "REVOKE" },
 	{ FAL_MSG_VERDICT, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "VERDICT" },
@@ -289,6 +289,7 @@ grant(void **state)
 		1,  0, 0,    0,    0,  0, 0, 0x80,        /* round */
 		2,  0, 0,    0,    0,  0, 0, 0,           /* clock */
 		3,  0, 0,    0,    0,  0, 0, 0,           /* version */
+		13, 0, 0,    0,    0,  0, 0, 0,           /* exponents */
 		4,  0, 0,    0,    5,  0, 0, 0,           /* first, count */
 		6,  0, 0,    0,    7,  0, 0, 0,           /* fills */
 		12, 0, 0,    0x80,                        /* seq */
@@ -299,6 +300,7 @@ grant(void **state)
 	m.grant.round = (uint64_t)1 << 63 | 1;
 	m.grant.clock = 2;
 	m.grant.version = 3;
+	m.grant.exponents = 13;
 	m.grant.first = 4;
 	m.grant.count = 5;
 	m.grant.fills_worker = 6;

@@ -43,8 +43,9 @@ test_epsp(void **state)
 		clock_of(&p);
 	}
 	finish(&r, &p);
-	FINDINGS(&r, "8 % of the clock waits for the last tasks: epsp:1 would let others "
-		     "go on (model)");
+	FINDINGS(&r,
+		 "8 % of the clock waits for the last tasks: epsp:1/8 would let others "
+		 "go on (model)");
 	fal_report_free(&r);
 }
 
@@ -241,9 +242,9 @@ test_links(void **state)
 	for (int c = 0; c < 20; c++)
 		clock_of(&p);
 	finish(&r, &p);
-	FINDINGS(&r,
-		 "w3, w1, w2 and w4 spend 21 % of the time pulling: epsp:1 would overlap "
-		 "it (model)");
+	FINDINGS(&r, "w3, w1, w2 and w4 spend 21 % of the time pulling: epsp:5/16 would "
+		     "overlap "
+		     "it (model)");
 	fal_report_free(&r);
 
 	begin(&p, "bsp", 4, 16);
@@ -252,7 +253,7 @@ test_links(void **state)
 		clock_of(&p);
 	finish(&r, &p);
 	FINDINGS(&r,
-		 "the coordinator takes 11 % of a clock (5.0 ms): epsp:1 would overlap "
+		 "the coordinator takes 11 % of a clock (5.0 ms): epsp:1/8 would overlap "
 		 "it (model)");
 	fal_report_free(&r);
 }

@@ -44,6 +44,15 @@ static const struct good {
 	{ "epsp", "epsp", { .scheme = FAL_EPSP } },
 	{ "epsp:0", "epsp", { .scheme = FAL_EPSP } },
 	{ "epsp:2", "epsp:2", { .scheme = FAL_EPSP, .slack = 2 } },
+	{ "epsp:1/4",
+	  "epsp:1/4",
+	  { .scheme = FAL_EPSP, .slack = 1, .early = 1, .of = 4 } },
+	{ "epsp:6/8",
+	  "epsp:3/4",
+	  { .scheme = FAL_EPSP, .slack = 1, .early = 3, .of = 4 } },
+	{ "epsp:1/4096",
+	  "epsp:1/4096",
+	  { .scheme = FAL_EPSP, .slack = 1, .early = 1, .of = 4096 } },
 	{ "flexrr", "flexrr:1", { .scheme = FAL_FLEXRR, .slack = 1, .helpers = 3 } },
 	{ "flexrr:0,steal=half,helpers=5",
 	  "flexrr:0,helpers=5,steal=half",
@@ -150,7 +159,18 @@ static const struct {
 	{ "ssp:", "ssp: '' is not" },
 	{ "ssp:3:4", "ssp: '3:4' is not" },
 	{ "ssp: 3", "ssp: ' 3' is not" },
-	{ "epsp:99999999999999999999", "epsp: '99999999999999999999' is not" },
+	{ "epsp:99999999999999999999",
+	  "epsp: '99999999999999999999' is neither a whole number from 0 to 64 nor a "
+	  "fraction from 1/4096 to 4095/4096" },
+	{ "epsp:1/1", "epsp: '1/1' is neither" },
+	{ "epsp:0/4", "epsp: '0/4' is neither" },
+	{ "epsp:4/3", "epsp: '4/3' is neither" },
+	{ "epsp:1/4097", "epsp: '1/4097' is neither" },
+	{ "epsp:/4", "epsp: '/4' is neither" },
+	{ "epsp:1/", "epsp: '1/' is neither" },
+	{ "epsp:1/4/2", "epsp: '1/4/2' is neither" },
+	{ "epsp:.25", "epsp: '.25' is neither" },
+	{ "ssp:1/4", "ssp: '1/4' is not a whole number from 0 to 64" },
 	{ "ssp:3,steps=2", "ssp has no 'steps' (given as '2')" },
 	{ "ssp:3,", "ssp: '' is not KEY=VALUE" },
 	{ "ssp:3,cap", "ssp: 'cap' is not KEY=VALUE" },
@@ -299,13 +319,45 @@ traits(void **state)
 		}
 }
 
+/* Tasks that lie wholly within a part of the clock; a part without one is refused. */
+static void
+fractions_have_tasks(void **state)
+{
+	static const struct fal_grid g = {
+		.samples = 100, .batch = 60, .task = 8, .epochs = 1
+	};
+	static const struct fal_grid one = {
+		.samples = 8, .batch = 8, .task = 8, .epochs = 1
+	};
+	struct fal_diag diag;
+	(void)state;
+	const struct fal_rule quarter = parse("epsp:1/4"), most = parse("epsp:59/60"),
+			      less = parse("epsp:1/8"), whole = parse("epsp:1");
+	assert_int_equal(fal_rule_late(&quarter, &g, 0), 1);
+	assert_int_equal(fal_rule_late(&quarter, &g, 1), 1); /* of 40 samples */
+	assert_int_equal(fal_rule_late(&most, &g, 0), 7);    /* but the last, of 4 */
+	assert_int_equal(fal_rule_late(&whole, &g, 0), UINT32_MAX);
+	assert_int_equal(fal_rule_fits(&quarter, &g, &diag), 0);
+	assert_int_equal(fal_rule_fits(&whole, &one, &diag), 0);
+	assert_int_equal(fal_rule_fits(&less, &g, &diag), FAL_EINVAL);
+	assert_string_equal(diag.text,
+			    "epsp:1/8: no task of 8 samples lies within this part of a "
+			    "clock's 60 samples; the least fraction is 2/15");
+	assert_int_equal(fal_rule_fits(&most, &one, &diag), FAL_EINVAL);
+	assert_string_equal(diag.text,
+			    "epsp:59/60: a clock is one task, no part of which is early");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_and_writes), cmocka_unit_test(refuses),
-		cmocka_unit_test(mutations),        cmocka_unit_test(same_model),
+		cmocka_unit_test(reads_and_writes),
+		cmocka_unit_test(refuses),
+		cmocka_unit_test(mutations),
+		cmocka_unit_test(same_model),
 		cmocka_unit_test(traits),
+		cmocka_unit_test(fractions_have_tasks),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

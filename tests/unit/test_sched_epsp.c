@@ -623,6 +623,41 @@ rounds_name_their_versions(void **state)
 	}
 }
 
+/* A fraction: round k opens as with a slack of one; its early tasks are computed on
+ * version k - 1, the others on version k, and are in one contribution with them. */
+static void
+late_tasks_wait_for_their_version(void **state)
+{
+	preclaims = true;
+	begin("epsp:1/4", 16, 0);
+	for (uint32_t id = 1; id <= 2; id++) {
+		join(id, 1, 1, 0.1);
+		worker[id].push_s = 0.02;
+	}
+	open_clock(9);
+	check(acts[FAL_ACT_OPEN], 2, "rounds open");
+	check(fal_sched_versions(sched), 2, "versions");
+	check(round_info(0).late, FAL_NONE, "no task is early in the first clock");
+	for (uint64_t r = 1; r < 4; r++) {
+		check((int64_t)round_info(r).version, (int64_t)r - 1, "version");
+		check(round_info(r).late, 4, "late");
+		check((int64_t)round_info(r).after, (int64_t)r, "version of late tasks");
+		uint32_t early[3] = { 0 }, all[3] = { 0 };
+		for (uint32_t id = 1; id <= 2; id++)
+			for (uint32_t i = 0; i < worker[id].n; i++) {
+				const struct item *it = &worker[id].q[i];
+				early[id] += it->round == r && it->task < 4;
+				all[id] += it->round == r;
+			}
+		check(early[1], 2, "early tasks of one");
+		check(early[2], 2, "early tasks of the other");
+		check(all[1], 8, "tasks of one");
+		check(all[2], 8, "tasks of the other");
+		complete(r - 1);
+	}
+	end(state);
+}
+
 static void
 updates_are_in_order(void **state)
 {
@@ -742,6 +777,7 @@ main(void)
 		TEST(other_speed_is_believed_at_once),
 		TEST(bsp_is_static),
 		TEST(rounds_name_their_versions),
+		TEST(late_tasks_wait_for_their_version),
 		TEST(updates_are_in_order),
 		TEST(slack_bridges_a_slow_task),
 		TEST(oldest_round_goes_first),

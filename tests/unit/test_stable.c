@@ -11,8 +11,10 @@
 /* Whether the weights die out under this rate, from a gradient `delay` updates late, by
  * so many pushers in turn; what adagrad and adamw divide by is 1. */
 static int
-dies_out(const struct fal_optim *o, uint32_t pushes, uint32_t delay, double rate)
+dies_out(const struct fal_optim *o, uint32_t pushes, double delay, double rate)
 {
+	const uint32_t whole = (uint32_t)delay;
+	const double part = delay - whole;
 	enum { UPDATES = 40000 };
 	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	const bool adam = o->kind == FAL_ADAMW;
@@ -21,8 +23,9 @@ dies_out(const struct fal_optim *o, uint32_t pushes, uint32_t delay, double rate
 	double w[64], held[64] = { 0 }, late = 0;
 	for (uint32_t i = 0; i < 64; i++)
 		w[i] = 1;
-	for (uint32_t t = delay; t < UPDATES; t++) {
-		const double now = w[t % 64], old = w[(t - delay) % 64];
+	for (uint32_t t = whole + 1; t < UPDATES; t++) {
+		const double now = w[t % 64], old = (1 - part) * w[(t - whole) % 64] +
+						    part * w[(t - whole - 1) % 64];
 		const double g = adam ? (1 - m) * old : s * old;
 		double *v = &held[fal_optim_by_pusher(o) ? t % pushes : 0];
 		*v = m * *v + g;
@@ -42,8 +45,7 @@ test_known(void **state)
 	(void)state;
 	static const struct {
 		struct fal_optim optim;
-		uint32_t delay;
-		double rate;
+		double delay, rate;
 	} known[] = {
 		{ { .kind = FAL_SGD }, 0, 2 },
 		{ { .kind = FAL_SGD }, 1, 1 },
@@ -55,10 +57,17 @@ test_known(void **state)
 		{ { .kind = FAL_ADAGRAD, .momentum = 0.9f }, 1, 1 },
 		{ { .kind = FAL_ADAMW, .momentum = 0.5f, .beta1 = 0.9 }, 0, 38 },
 		{ { .kind = FAL_ADAMW, .beta1 = 0 }, 1, 1 },
+		/* A part of each gradient is one late. */
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 0.25, 1.837 },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 0.5, 0.77 },
+		{ { .kind = FAL_SGD }, 0.25, 4 },
+		{ { .kind = FAL_SGD }, 0.5, 2 },
+		{ { .kind = FAL_MOMENTUM, .momentum = 0.9f }, 0.25, 0.4 },
+		{ { .kind = FAL_ADAMW, .beta1 = 0.9 }, 0.25, 4 },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		const double got = fal_stable_rate(&known[i].optim, 1, known[i].delay);
-		print_message("kind %d, delay %u: %.4f\n", (int)known[i].optim.kind,
+		print_message("kind %d, delay %g: %.4f\n", (int)known[i].optim.kind,
 			      known[i].delay, got);
 		assert_true(fabs(got - known[i].rate) <= 0.06 * known[i].rate);
 	}
@@ -86,11 +95,13 @@ test_trials(void **state)
 					     .beta1 = m,
 					     .one_momentum = i % 3 == 0 };
 		const uint32_t pushes = i % 2 == 0 ? 1 : 1 + (uint32_t)rand_r(&seed) % 9;
-		const uint32_t delay = (uint32_t)rand_r(&seed) % 20;
+		const double part =
+			rand_r(&seed) % 3 == 0 ? rand_r(&seed) % 16 / 16.0 : 0;
+		const double delay = (uint32_t)rand_r(&seed) % 20 + part;
 		const double rate = fal_stable_rate(&o, pushes, delay);
 		if (!dies_out(&o, pushes, delay, 0.97 * rate) ||
 		    dies_out(&o, pushes, delay, 1.03 * rate))
-			print_error("kind %d, momentum %.2f, %u pushes, delay %u: not "
+			print_error("kind %d, momentum %.2f, %u pushes, delay %g: not "
 				    "%.5f\n",
 				    (int)o.kind, (double)o.momentum, pushes, delay, rate);
 		assert_true(dies_out(&o, pushes, delay, 0.97 * rate));

@@ -41,6 +41,16 @@ test_warnings(void **state)
 	      "slack 1 with momentum 0.9: stable learning rates are up to 5.4 times "
 	      "lower");
 	warns("epsp:2", &sgd, 8, "");
+	/* Nesterov loses nothing by a quarter. */
+	warns("epsp:1/8", &o, 8, "");
+	warns("epsp:1/4", &o, 8, "");
+	warns("epsp:1/2", &o, 8,
+	      "slack 1/2 with momentum 0.9: stable learning rates are up to 1.8 times "
+	      "lower");
+	const struct fal_optim heavy = { .kind = FAL_MOMENTUM, .momentum = 0.9f };
+	warns("epsp:1/4", &heavy, 8,
+	      "slack 1/4 with momentum 0.9: stable learning rates are up to 9.5 times "
+	      "lower");
 	const struct fal_optim adam = { .kind = FAL_ADAMW,
 					.momentum = 0.5f,
 					.beta1 = 0.9 };

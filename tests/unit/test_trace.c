@@ -773,6 +773,7 @@ test_written(void **state)
 				   .steps = 3,
 				   .base = "rebase",
 				   .since = 4,
+				   .late = FAL_TRACE_ABSENT,
 				   .owner = 2,
 				   .stale = &stale,
 				   .slot = 9 };
@@ -795,6 +796,7 @@ test_written(void **state)
 				    .local = 2,
 				    .weight = (double)NAN,
 				    .since = FAL_TRACE_ABSENT,
+				    .late = 0,
 				    .slot = FAL_TRACE_ABSENT };
 	const struct fal_line_ledger of = {
 		.sums = true, .seed = 255, .on = on, .ons = 2
@@ -802,7 +804,7 @@ test_written(void **state)
 	fal_line_ledger(&b, 0, &of, &ledger, &d);
 	check_line(&b, "{\"t\":0.000000,\"ev\":\"ledger\",\"round\":0,\"clock\":0,"
 		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
-		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
+		       "\"late\":0,\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
 		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
 		       ",\"on\":[[5,2,1,3]],\"seed\":\"00000000000000ff\",\"added\":"
 		       "\"0000000000000000\"}");

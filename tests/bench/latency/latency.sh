@@ -10,15 +10,18 @@
 #	          the share of their time in which they compute, of BENCH_SCHEMES, once
 #	far       five workers of 250 samples/s, one of them behind 60 ms: epsp's clock in that
 #	          of the other four alone, and that of epsp:1 in as many samples under asp
+#	fraction  four equal workers, 20 ms one way, clocks of 1,024 samples: the part of the
+#	          clock in which workers compute, under epsp with some slacks below 1.  Its
+#	          bound: two ways of the clock go by, in which workers have early tasks or none.
 #
 # BENCH_PAIRS (5) interleaved pairs: the median of their ratios; of bsp the spread, its
 # longest mean clock in its shortest.  BENCH_CLOCKS (60) of each job, whose first 20 do not
-# count.  BENCH_MS: some of the times of equal and schemes.  BENCH_PARTS ("equal shards far"),
-# or schemes.  It needs root.
+# count.  BENCH_MS: some of the times of equal and schemes.  BENCH_PARTS ("equal shards far
+# fraction"), or schemes.  It needs root.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 bin=$(realpath "${FALCON_BIN:-build/release}")
-pairs=${BENCH_PAIRS:-5} clocks=${BENCH_CLOCKS:-60} parts=${BENCH_PARTS:-equal shards far}
+pairs=${BENCH_PAIRS:-5} clocks=${BENCH_CLOCKS:-60} parts=${BENCH_PARTS:-equal shards far fraction}
 bench=latency id=$$ batch=256
 . share/crew
 clean_up() {
@@ -103,7 +106,7 @@ train() {
 		done_by "w$n"
 	done
 	# By samples: an update of asp has one task of the clock's, or some.
-	[ -z "${BENCH_KEEP-}" ] || cp "$dir/state/trace.jsonl" "$BENCH_KEEP.$scheme"
+	[ -z "${BENCH_KEEP-}" ] || cp "$dir/state/trace.jsonl" "$BENCH_KEEP.${scheme/\//-}"
 	compute=$(jq -s 'map(select(.ev == "clock" and .clock >= 20)) |
 		(map(.compute) | add) / (map(.compute + .push + .pull + .wait) | add)' \
 		"$dir/state/trace.jsonl")
@@ -138,6 +141,28 @@ pair() {
 	say "$fig.ratio" "$(middle "$fig")" ratio "$target"
 	say "$fig.spread" "$(calc "$(sort -g "$dir/$fig.b.turns" | tail -n 1) / \
 		$(sort -g "$dir/$fig.b.turns" | head -n 1)")" ratio
+}
+
+# fractions MS SCHEME...: the part of a clock in which workers compute, in turns; the last
+# scheme has a target.
+fractions() {
+	local ms=$1 turn scheme of computed=$(calc "$batch / 4000") most target
+	shift
+	for ((turn = 0; turn < pairs; turn++)); do
+		for scheme; do
+			train "$scheme" 1000 $four
+			keep "fraction.${scheme/\//-}" "$(calc "$computed / $took")"
+		done
+	done
+	for scheme; do
+		of=${scheme#epsp}
+		of=$(calc "${of#:} + 0")
+		most=$(calc "(w = 2e-3 * $ms - $of * $computed) < 0 ? 1 : $computed / ($computed + w)")
+		target=
+		[ "$scheme" != "${!#}" ] || target=+.98
+		say "fraction.$scheme" "$(middle "fraction.${scheme/\//-}")" share $target
+		say "fraction.$scheme.bound" "$most" share
+	done
 }
 
 if ! ip netns add "falcon-try.$id" 2>/dev/null; then
@@ -180,6 +205,12 @@ for part in $parts; do
 		lay 60 ps w
 		pair far 1.03 250 epsp 'ps ps ps ps w' epsp 'ps ps ps ps'
 		pair far.slack 1.03 250 epsp:1 'ps ps ps ps w' asp 'ps ps ps ps w'
+		;;
+	fraction)
+		lay 20 ps w
+		batch=1024
+		fractions 20 epsp epsp:1/8 epsp:1/4
+		batch=256
 		;;
 	esac
 done
