@@ -302,11 +302,14 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		    1e3 * cost->step_s, 1e6 * cost->message_s, 1e9 * cost->byte_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
 	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
-	fal_put_fmt(
-		out,
-		"tasks a clock: %u of %u sample%s; of computing %.1f %% is lost as they "
-		"are whole",
-		fal_grid_tasks(&cost->grid, 0), full, fal_text_s(full), 100 * w->whole);
+	const uint32_t tasks = fal_grid_tasks(&cost->grid, 0);
+	const uint32_t head = cost->grid.tail > 0 ? fal_grid_head(&cost->grid, 0) : tasks;
+	fal_put_fmt(out, "tasks a clock: %u of %u sample%s", head, full,
+		    fal_text_s(full));
+	if (head < tasks)
+		fal_put_fmt(out, " and %u of %u", tasks - head, cost->grid.tail_task);
+	fal_put_fmt(out, "; of computing %.1f %% is lost as they are whole",
+		    100 * w->whole);
 	if (!isnan(w->small))
 		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
 	fal_put_u8(out, '\n');

@@ -101,9 +101,10 @@ judge_job(struct folder *f, const struct fal_job *job)
 	same(f, "job: from-sha256", t->from,
 	     job->from_sha256 != NULL ? job->from_sha256 : "");
 	same(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
-	same_number(f, "job: epochs", t->job->epochs, job->epochs);
-	same_number(f, "job: batch", t->job->batch, job->batch);
-	same_number(f, "job: task", t->job->task, job->task);
+	same_number(f, "job: epochs", t->job->grid.epochs, job->epochs);
+	same_number(f, "job: batch", t->job->grid.batch, job->batch);
+	same_number(f, "job: task", t->job->grid.task, job->task);
+	same_number(f, "job: tail_task", t->job->grid.tail_task, job->tail_task);
 	same_number(f, "job: audit = sums", t->job->sums,
 		    job->audit == FAL_JOB_AUDIT_SUMS);
 }

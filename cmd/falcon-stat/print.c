@@ -642,7 +642,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 static uint64_t
 clocks_of(const struct fal_summary *s, const struct fal_summary_epoch *e)
 {
-	return (e->samples + s->job.batch - 1) / s->job.batch;
+	return (e->samples + s->job.grid.batch - 1) / s->job.grid.batch;
 }
 
 /* Clocks a second of the epoch; 0: too short to tell. */

@@ -188,7 +188,7 @@ line_of(const struct recompute *r, size_t i)
 static uint64_t
 tasks_of(const struct recompute *r)
 {
-	return fal_trace_job_tasks(&r->course.job, r->clock);
+	return fal_grid_tasks(&r->course.job.grid, r->clock);
 }
 
 /* Reads what was skipped, and the seeds of checksums; are there any? */

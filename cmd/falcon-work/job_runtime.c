@@ -16,6 +16,7 @@ agent_conf(const struct kit *k)
 	return (struct fal_agent_conf){ .n = k->setup.model->params,
 					.lanes_max = k->conf.opt->lanes_max,
 					.tasks = fal_grid_tasks(&grid, 0),
+					.grid = grid,
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,
 					.optim = k->setup.job.optim };

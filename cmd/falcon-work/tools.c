@@ -570,8 +570,10 @@ try_sum(struct try *t, uint32_t half, uint32_t count)
 }
 
 static void
-say_cost(uint32_t count, double ms, uint32_t half, double half_ms)
+say_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
+	 double half_ms)
 {
+	static const double much = 1.0 / 3;
 	const double each = (ms - half_ms) / (count - half);
 	const double fixed = fmin(1, fmax(0, (ms - each * count) / ms));
 	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
@@ -580,6 +582,12 @@ say_cost(uint32_t count, double ms, uint32_t half, double half_ms)
 	       fixed > 0.5 ? "do not depend on its size: larger ones (batch.task) "
 			     "would cost little more"
 			   : "do not depend on its size");
+	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
+	if (job->tail > 0 && small > much)
+		printf("ok of a task of the tail, %u sample%s, it is %.0f %%: larger "
+		       "ones "
+		       "(batch.tail-task), or none (batch.tail = 0), would cost less\n",
+		       job->tail_task, fal_text_s(job->tail_task), 100 * small);
 }
 
 static bool
@@ -601,7 +609,7 @@ try_halves(struct try *t, double ms)
 	/* The second time, as of the whole. */
 	if (!try_make(t, 0, half, t->grad[0], &a))
 		return false;
-	say_cost(count, ms, half, (double)a.ns * 1e-6);
+	say_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
 	return true;
 }
 

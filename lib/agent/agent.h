@@ -19,6 +19,7 @@
 
 #include "base/cid.h"
 #include "optim/optim.h"
+#include "sched/grid.h"
 #include "sched/policy.h"
 #include "sec/hash.h"
 #include "wire/bfp.h"
@@ -118,8 +119,9 @@ struct fal_agent_conf {
 	uint32_t incarnation;
 	uint32_t map_epoch; /* of the block map, as WELCOME said; BLOCKS says the rest */
 	uint32_t tasks;     /* of a full clock: what a task has room for */
-	unsigned push_bits; /* of a gradient's values; 0: all */
-	uint64_t seed;      /* of the job */
+	struct fal_grid grid;       /* for local steps alone */
+	unsigned push_bits;         /* of a gradient's values; 0: all */
+	uint64_t seed;              /* of the job */
 	struct fal_optim optim;     /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;       /* in a PUSH at most; 0: as many as it holds */
 	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */

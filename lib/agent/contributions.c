@@ -473,7 +473,7 @@ static void
 call_off(struct fal_agent *a, size_t i)
 {
 	const struct contrib c = a->contribs.v[i];
-	for (int k = 0; k < 2; k++)
+	for (int k = 0; k < FAL_SPANS; k++)
 		agent_take_back(a, c.round, c.run[k].first, c.run[k].count, false);
 	forget_contrib(a, i);
 }
@@ -485,17 +485,20 @@ agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
 	const struct contrib c = { .round = m->grant.round,
 				   .seq = m->grant.seq,
 				   .closed = true,
-				   .alone = run.count == 1,
+				   .alone = m->grant.of == 1,
 				   .run = { run },
-				   .due = run.count };
+				   .due = m->grant.of };
 	const size_t i = place_of(a, c.round, c.seq);
-	if (i < a->contribs.n) {
+	if (run.count > m->grant.of)
+		return FAL_EFORMAT;
+	if (i < a->contribs.n) { /* another run */
 		struct contrib *was = &a->contribs.v[i];
-		if (was->ticketed || was->run[1].count > 0)
+		uint32_t k = 0, granted = run.count;
+		for (; k < FAL_SPANS && was->run[k].count > 0; k++)
+			granted += was->run[k].count;
+		if (was->ticketed || k == FAL_SPANS || granted > m->grant.of)
 			return FAL_ESTATE;
-		was->run[1] = run;
-		was->due += run.count;
-		was->alone = false;
+		was->run[k] = run;
 		return FAL_OK;
 	}
 	FAL_XGROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1);
@@ -509,7 +512,7 @@ agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint3
 	for (size_t i = a->contribs.n; i-- > 0;) {
 		const struct contrib *c = &a->contribs.v[i];
 		bool has = false;
-		for (int k = 0; k < 2; k++)
+		for (int k = 0; k < FAL_SPANS; k++)
 			has |= c->run[k].count > 0 &&
 			       (c->run[k].first - first < count ||
 				first - c->run[k].first < c->run[k].count);
@@ -696,8 +699,10 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 	const size_t i = place_of(a, t->round, t->seq), k = push_of(a, t->round, t->seq);
 	if (i < a->contribs.n) {
 		struct contrib *c = &a->contribs.v[i];
-		if (!c->closed || c->ticketed ||
-		    c->tasks + c->run[0].count + c->run[1].count != t->tasks)
+		uint32_t tasks = c->tasks;
+		for (int r = 0; r < FAL_SPANS; r++)
+			tasks += c->run[r].count;
+		if (!c->closed || c->ticketed || tasks != t->tasks)
 			return FAL_ESTATE;
 		c->ticketed = true;
 		c->ticket = *t;

@@ -73,6 +73,7 @@ agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
 	     i--)
 		a->locals.v[i] = a->locals.v[i - 1];
 	a->locals.v[i] = (struct local){ .round = m->grant.round,
+					 .clock = m->grant.clock,
 					 .version = m->grant.version,
 					 .since = m->grant.since,
 					 .from = from,
@@ -83,18 +84,26 @@ agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
 	return FAL_OK;
 }
 
-/* The first task of piece p. */
+/* The first task of piece p: pieces are cut by samples. */
 static uint32_t
-piece_at(const struct local *l, uint32_t p)
+piece_at(const struct fal_agent *a, const struct local *l, uint32_t p)
 {
-	return l->from + (uint32_t)((uint64_t)p * l->of / l->steps);
+	const struct fal_grid *g = &a->conf.grid;
+	const uint32_t end = l->from + l->of;
+	const uint64_t all = fal_grid_range_samples(g, l->clock, l->from, l->of);
+	const uint64_t before = fal_grid_before(g, l->clock, l->from);
+	if (p == l->steps)
+		return end;
+	const uint32_t at =
+		fal_grid_within(g, l->clock, (uint32_t)(before + p * all / l->steps));
+	return at < l->from ? l->from : at < end ? at : end;
 }
 
 /* Goes to the first piece, from the one at work on, that has tasks; the last one has. */
 static void
-next_piece(struct local *l)
+next_piece(const struct fal_agent *a, struct local *l)
 {
-	while (piece_at(l, l->piece) == piece_at(l, l->piece + 1))
+	while (piece_at(a, l, l->piece) == piece_at(a, l, l->piece + 1))
 		l->piece++;
 	l->won = 0;
 	l->samples = 0;
@@ -138,7 +147,7 @@ agent_local_begin(struct fal_agent *a)
 	l->sum = agent_take_sum(a);
 	memcpy(a->last, a->weights->params, a->conf.n * sizeof(float));
 	l->begun = true;
-	next_piece(l);
+	next_piece(a, l);
 }
 
 struct snapshot *
@@ -146,7 +155,8 @@ agent_local_on(const struct fal_agent *a, const struct item *item)
 {
 	const struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
 	if (l == NULL || !l->begun || l->round != item->round ||
-	    item->task < piece_at(l, l->piece) || item->task >= piece_at(l, l->piece + 1))
+	    item->task < piece_at(a, l, l->piece) ||
+	    item->task >= piece_at(a, l, l->piece + 1))
 		return NULL;
 	return a->weights;
 }
@@ -254,7 +264,8 @@ bool
 agent_local_last(const struct fal_agent *a, const struct local *l)
 {
 	return l->piece + 1 == l->steps &&
-	       claimed(a, l) + 1 == piece_at(l, l->piece + 1) - piece_at(l, l->piece);
+	       claimed(a, l) + 1 ==
+		       piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece);
 }
 
 int
@@ -263,11 +274,11 @@ agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p)
 	int err = agent_add(a, l->sum, p->sum);
 	l->won++;
 	l->samples += p->samples;
-	if (err < 0 || l->won < piece_at(l, l->piece + 1) - piece_at(l, l->piece))
+	if (err < 0 || l->won < piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece))
 		return err;
 	step(a, l);
 	if (++l->piece < l->steps) {
-		next_piece(l);
+		next_piece(a, l);
 		return FAL_OK;
 	}
 	assert(l == &a->locals.v[0]);
@@ -297,7 +308,8 @@ agent_local_leave(struct fal_agent *a)
 	for (size_t i = 0; i < a->locals.n;) {
 		const struct local *l = &a->locals.v[i];
 		if (l->begun && l->piece + 1 == l->steps &&
-		    claimed(a, l) == piece_at(l, l->piece + 1) - piece_at(l, l->piece))
+		    claimed(a, l) ==
+			    piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece))
 			i++;
 		else
 			agent_local_kill(a, l->round);

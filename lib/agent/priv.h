@@ -70,12 +70,12 @@ struct contrib {
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
 	bool alone;  /* of one task, ever */
-	/* Claimed when it was granted: its tasks, of one GRANT or two, `due` of them
-	 * without a result yet, and what it is pushed with; closed, and without the two
-	 * below, from the start. */
+	/* Claimed when it was granted: its tasks, of FAL_SPANS GRANTs at most, `due` of
+	 * them without a result yet, and what it is pushed with; closed, and without the
+	 * two below, from the start. */
 	struct run {
 		uint32_t first, count;
-	} run[2];
+	} run[FAL_SPANS];
 	uint32_t due;
 	bool ticketed;
 	struct fal_msg_ticket ticket;
@@ -94,7 +94,7 @@ struct push {
 
 /* A delta round: its tasks, cut into pieces, one local step each. */
 struct local {
-	uint64_t round, version, since;
+	uint64_t round, clock, version, since;
 	uint32_t from, of, steps;
 	enum fal_base base;
 	float lr;

@@ -112,7 +112,7 @@ collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_inf
 {
 	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
 	const bool own = r->owner != 0 || r->group != 0,
-		   unknown = !fal_ledger_loss_known(r->ledger, &c->conf.grid, r->clock);
+		   unknown = !fal_ledger_loss_known(r->ledger);
 	if (own)
 		coord_health_count(c, r->clock, loss_of(loss, unknown), r->samples);
 	FAL_XGROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1);
@@ -370,8 +370,7 @@ sum_up_again(struct fal_coord *c, struct fal_news *n)
 		struct fal_collected *m = &c->merged[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
-			m->unknown =
-				!fal_ledger_loss_known(r.ledger, &c->conf.grid, r.clock);
+			m->unknown = !fal_ledger_loss_known(r.ledger);
 		}
 		if (!m->own)
 			coord_health_count(c, m->clock, loss_of(m->loss, m->unknown),
@@ -996,6 +995,7 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	struct fal_round_info r;
+	struct fal_ticket t;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
 	m.grant.round = a->round;
@@ -1030,14 +1030,14 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
-	m.grant.of = r.tasks;
+	m.grant.of = a->cid.seq != 0 && coord_ticket(c, a->round, a->cid, &t) ? t.tasks
+									      : r.tasks;
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
 	/* A contribution that is granted as claimed gets its ticket.  Where the ticket
 	 * does not count any more, a fence or the round's end is on its way. */
 	struct fal_msg with = { .type = FAL_MSG_TICKET };
-	struct fal_ticket t;
 	if (a->cid.seq == 0 || a->more || !coord_ticket(c, a->round, a->cid, &t))
 		return;
 	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
@@ -1105,7 +1105,7 @@ trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
-				(uint64_t)a->first * g->task;
+				fal_grid_before(g, a->clock, a->first);
 	coord_put(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
 		  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
 					      coord_known(c, a->worker)->name, a->worker,

@@ -146,6 +146,8 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.epochs = g->epochs,
 		.batch = g->batch,
 		.task = g->task,
+		.tail = g->tail,
+		.tail_task = g->tail > 0 ? g->tail_task : 0,
 		.parts = g->parts > 1 ? g->parts : 0,
 		.samples = g->samples,
 		.test = conf->test_samples,
@@ -442,7 +444,8 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 		sizes.workers++;
 	}
 	const double tasks = fal_grid_size(&c->conf.grid, 0);
-	fal_bound_sizes(v, n, tasks, &sizes.whole, &sizes.small);
+	const struct fal_bound_tail tail = fal_bound_tail_of(&c->conf.grid, 0);
+	fal_bound_sizes(v, n, tasks, &tail, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;
 }

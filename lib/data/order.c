@@ -75,28 +75,24 @@ deal(uint32_t *list, const struct fal_order_opts *opts)
 	return FAL_OK;
 }
 
-/* The places from `first` on that one task of an epoch has. */
+/* The places of a part in a clock of the epoch. */
 struct run {
 	uint32_t first, count, part;
 };
 
-/* The run behind `r`, {0} before the first; count 0: there is none. */
+/* The run of place `i` among those of all clocks and parts. */
 static struct run
-next_task(const struct fal_order_opts *opts, struct run r)
+run_of(const struct fal_grid *g, uint64_t i)
 {
-	const uint32_t first = r.first + r.count;
-	if (first == opts->n)
-		return (struct run){ 0 };
-	const uint32_t in_clock = first % opts->batch;
-	const uint32_t clock = first - in_clock, left = opts->n - clock;
-	const uint32_t samples = left < opts->batch ? left : opts->batch;
-	const uint32_t tasks = (samples - 1) / opts->task + 1, k = in_clock / opts->task;
-	/* The i with floor(i·K/N) ≤ k < floor((i+1)·K/N). */
-	const uint64_t i = (((uint64_t)k + 1) * opts->parts - 1) / tasks;
-	const uint32_t rest = samples - in_clock;
-	return (struct run){ .first = first,
-			     .count = rest < opts->task ? rest : opts->task,
-			     .part = (uint32_t)i };
+	const uint64_t clock = i / g->parts;
+	const uint32_t part = (uint32_t)(i % g->parts);
+	const uint32_t first = fal_grid_part(g, clock, part);
+	const uint32_t tasks = fal_grid_part(g, clock, part + 1) - first;
+	return (struct run){
+		.first = (uint32_t)(clock * g->batch) + fal_grid_before(g, clock, first),
+		.count = fal_grid_range_samples(g, clock, first, tasks),
+		.part = part,
+	};
 }
 
 /* Partition i is as many samples of the dealt list as part i has places, behind those
@@ -104,20 +100,23 @@ next_task(const struct fal_order_opts *opts, struct run r)
 static int
 shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *rng)
 {
+	const struct fal_grid *g = opts->grid;
+	const uint64_t runs = fal_grid_epoch_clocks(g) * g->parts;
 	uint32_t *list = fal_calloc(opts->n, sizeof(*list));
-	uint32_t *next = fal_calloc((size_t)opts->parts + 1, sizeof(*next));
+	uint32_t *next = fal_calloc((size_t)g->parts + 1, sizeof(*next));
 	int err = list != NULL && next != NULL ? deal(list, opts) : FAL_ENOMEM;
 	if (err < 0)
 		goto out;
-	for (struct run r = next_task(opts, (struct run){ 0 }); r.count > 0;
-	     r = next_task(opts, r))
+	for (uint64_t i = 0; i < runs; i++) {
+		const struct run r = run_of(g, i);
 		next[r.part + 1] += r.count;
-	for (uint32_t i = 0; i < opts->parts; i++) {
+	}
+	for (uint32_t i = 0; i < g->parts; i++) {
 		fal_rng_shuffle(rng, list + next[i], next[i + 1]);
 		next[i + 1] += next[i];
 	}
-	for (struct run r = next_task(opts, (struct run){ 0 }); r.count > 0;
-	     r = next_task(opts, r)) {
+	for (uint64_t i = 0; i < runs; i++) {
+		const struct run r = run_of(g, i);
 		memcpy(id + r.first, list + next[r.part], r.count * sizeof(*id));
 		next[r.part] += r.count;
 	}
@@ -134,7 +133,8 @@ valid(const struct fal_order_opts *opts)
 	    opts->shuffle > FAL_SHUFFLE_PARTS)
 		return false;
 	return opts->shuffle != FAL_SHUFFLE_PARTS ||
-	       (opts->task > 0 && opts->task <= opts->batch && opts->parts > 0);
+	       (opts->grid->task > 0 && opts->grid->task <= opts->grid->batch &&
+		opts->grid->parts > 0 && opts->grid->samples == opts->n);
 }
 
 int

@@ -5,6 +5,7 @@
 #define FAL_DATA_ORDER_H
 
 #include "data/chunk.h"
+#include "sched/grid.h"
 
 enum fal_shuffle {
 	FAL_SHUFFLE_NONE = 0, /* place = sample id: for evaluation */
@@ -25,10 +26,8 @@ struct fal_order_opts {
 	uint32_t per_chunk; /* samples a chunk, ≥ 1 */
 	enum fal_shuffle shuffle;
 	/* For FAL_SHUFFLE_PARTS alone. */
-	uint32_t batch;         /* samples of a clock, ≥ 1 */
-	uint32_t task;          /* samples of a task, 1 … batch */
-	uint32_t parts;         /* N, ≥ 1: the tasks of each clock are split among them */
-	const uint32_t *labels; /* n, borrowed: partitions by label; NULL: dealt */
+	const struct fal_grid *grid; /* borrowed; its parts are the partitions' places */
+	const uint32_t *labels;      /* n, borrowed: partitions by label; NULL: dealt */
 };
 
 struct fal_order {

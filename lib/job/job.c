@@ -105,6 +105,8 @@ static const struct key keys[] = {
 	KEY("data", "std", LIST, std, 1e-6, 1e6),
 	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
 	KEY("batch", "task", U32, task, 1, 1 << 20),
+	KEY("batch", "tail", DOUBLE, tail, 0, 1),
+	KEY("batch", "tail-task", U32, tail_task, 1, 1 << 20),
 	KEY("verify", "stop", CHOICE, verify_stop, 0, 0, .choices = "no yes"),
 	KEY("push", "bits", U32, push_bits, 8, FAL_BFP_P),
 	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
@@ -530,6 +532,11 @@ check_steps(const struct job_read *p)
 	const bool cosine = job->schedule.kind == FAL_COSINE;
 	const struct rule rules[] = {
 		{ job->task > job->batch, JOB_AT(task), "is more than batch.size" },
+		{ job->tail > 0 && job->buffers != NULL, JOB_AT(tail),
+		  "is not for a job with model.buffers: their values are those of a "
+		  "task" },
+		{ job->tail_task > 0 && job_has(p, JOB_AT(tail)) && job->tail <= 0,
+		  JOB_AT(tail_task), "does nothing without batch.tail" },
 		{ moves && job->optim.momentum <= 0, JOB_AT(optim.momentum),
 		  "must be above 0 for this optimizer.kind" },
 		{ !moves && job->optim.momentum > 0, JOB_AT(optim.momentum),
@@ -563,6 +570,61 @@ check_steps(const struct job_read *p)
 		  "is more than optimizer.lr" },
 	};
 	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
+}
+
+enum { TASKS_MAX = 4096 }; /* of a clock, where it has a tail */
+
+/* The least samples of a tail's task with which a full clock has TASKS_MAX tasks. */
+static uint32_t
+least_tail_task(const struct fal_job *job)
+{
+	struct fal_grid g = fal_job_grid(job, job->batch);
+	while (g.tail_task < g.task && fal_grid_tasks(&g, 0) > TASKS_MAX)
+		g.tail_task++;
+	return g.tail_task;
+}
+
+/* Has a clock a tail of which nothing is said?  A worker alone has a part of the data,
+ * and no use of small tasks; a trainer's tasks may depend on their sizes; and who has cut
+ * a clock into a few large tasks wants these. */
+static bool
+has_tail(const struct fal_job *job)
+{
+	enum { LEAST = 8 }; /* tasks of a clock */
+	return job->model != NULL && job->batch / job->task >= LEAST &&
+	       job->partition == FAL_JOB_PARTITION_SHARED;
+}
+
+static void
+fill_tail(const struct job_read *p)
+{
+	struct fal_job *job = p->job;
+	if (!job_has(p, JOB_AT(tail)) && (job_has(p, JOB_AT(tail_task)) || has_tail(job)))
+		job->tail = 0.25;
+	if (job->tail_task == 0) {
+		job->tail_task = job->task / 4 > 1 ? job->task / 4 : 1;
+		job->tail_task = least_tail_task(job);
+	}
+	if (job->tail <= 0 || job->tail_task == job->task) {
+		job->tail = 0;
+		job->tail_task = job->task;
+	}
+}
+
+static int
+check_tail(const struct job_read *p)
+{
+	const struct fal_job *job = p->job;
+	const uint32_t least = least_tail_task(job);
+	char what[80];
+	if (job->tail_task > job->task)
+		return job_refuse(p, JOB_AT(tail_task), FAL_EINVAL,
+				  "is more than batch.task");
+	if (job->tail <= 0 || least == job->tail_task)
+		return FAL_OK;
+	snprintf(what, sizeof(what), "makes more than %d tasks of a clock; %u does not",
+		 TASKS_MAX, least);
+	return job_refuse(p, JOB_AT(tail_task), FAL_EINVAL, what);
 }
 
 /* Values of the keys that the text does not have, where 0 is not it. */
@@ -599,6 +661,7 @@ job_fill(const struct job_read *p)
 		if (job->task > job->batch)
 			job->task = job->batch;
 	}
+	fill_tail(p);
 }
 
 /* ---- a text as a whole ------------------------------------------------------------- */
@@ -634,11 +697,14 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 		err = check_steps(&p);
 	if (err == FAL_OK)
 		err = check_local(&p);
+	if (err == FAL_OK) {
+		job_fill(&p);
+		err = check_tail(&p);
+	}
 	if (err < 0) {
 		fal_job_free(&job);
 		return err;
 	}
-	job_fill(&p);
 	*out = job;
 	return FAL_OK;
 }
@@ -676,7 +742,9 @@ fal_job_grid(const struct fal_job *job, uint32_t n)
 				  .batch = job->batch,
 				  .task = job->task,
 				  .epochs = job->epochs,
-				  .parts = job->parts };
+				  .parts = job->parts,
+				  .tail_task = job->tail_task,
+				  .tail = job->tail };
 }
 
 int
@@ -689,12 +757,14 @@ fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 			diag, FAL_EINVAL,
 			"schedule.warmup: '%ju' is more than the %ju update%s of the job",
 			job->schedule.warmup, total, fal_text_s(total));
-	uint32_t tasks = fal_grid_tasks(&g, 0);
-	if (job->parts > tasks)
-		return fal_diag_set(
-			diag, FAL_EINVAL,
-			"data.parts: '%u' is more than the %u task%s of a clock",
-			job->parts, tasks, fal_text_s(tasks));
+	for (uint32_t i = 0; i < job->parts; i++)
+		if (fal_grid_part(&g, 0, i) == fal_grid_part(&g, 0, i + 1))
+			return fal_diag_set(
+				diag, FAL_EINVAL,
+				"data.parts: '%u' leaves a part without one of "
+				"the %u task%s of a clock",
+				job->parts, fal_grid_tasks(&g, 0),
+				fal_text_s(fal_grid_tasks(&g, 0)));
 	struct fal_diag why;
 	int err = fal_rule_fits(&job->rule, &g, &why);
 	if (err < 0)

@@ -129,8 +129,10 @@ struct fal_job {
 	uint32_t channels; /* entries of mean and std: at least 1 */
 	float mean[FAL_JOB_CHANNELS], std[FAL_JOB_CHANNELS]; /* default 0 and 1 */
 
-	uint32_t batch; /* B: samples of a clock */
-	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
+	uint32_t batch;     /* B: samples of a clock */
+	uint32_t task;      /* samples of a task; default max(8, B/64), at most B */
+	double tail;        /* part of a clock's samples that is cut into tasks of */
+	uint32_t tail_task; /* … so many samples: sched/grid.h */
 
 	struct fal_optim optim; /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
 	/* As written; optim.decoupled and optim.one_momentum are what holds. */

@@ -243,6 +243,7 @@ fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 	const double k = fal_grid_size(&c->grid, 0);
 	for (size_t i = 0; i < c->machines; i++)
 		v[i] = lanes_of(&c->machine[i]);
-	fal_bound_sizes(v, c->machines, k, whole, small);
+	const struct fal_bound_tail tail = fal_bound_tail_of(&c->grid, 0);
+	fal_bound_sizes(v, c->machines, k, &tail, whole, small);
 	free(v);
 }

@@ -174,16 +174,9 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	if (fal_trace_job_read(l, &j) < 0 ||
 	    fal_trace_scheme_read(l, l->is.job.scheme, &p.rule) < 0)
 		return l->err;
-	if (j.samples > UINT32_MAX || j.batch > UINT32_MAX || j.task > UINT32_MAX ||
-	    j.clocks > UINT32_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT,
-				      "samples, batch, task, clocks: one is above %u",
-				      UINT32_MAX);
-	f->grid = (struct fal_grid){ .samples = (uint32_t)j.samples,
-				     .batch = (uint32_t)j.batch,
-				     .task = (uint32_t)j.task,
-				     .epochs = (uint32_t)j.epochs,
-				     .parts = (uint32_t)j.parts };
+	if (j.clocks > UINT32_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "clocks: above %u", UINT32_MAX);
+	f->grid = j.grid;
 	f->job = j;
 	f->have_job = true;
 	f->group = l->is.job.above != NULL;
@@ -218,7 +211,7 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 	f->breaks++;
 	if (f->job.clocks > UINT32_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
-	f->grid.epochs = (uint32_t)f->job.epochs;
+	f->grid.epochs = f->job.grid.epochs;
 	return 0;
 }
 
@@ -694,7 +687,7 @@ full_s(const struct fal_fit *f, double fixed, const struct fit_told *t)
 static double
 mean_part(const struct fal_fit *f, const struct fit_told *t)
 {
-	const double full = (double)fal_trace_job_full(&f->job);
+	const double full = fal_grid_full(&f->job.grid);
 	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
 }
 

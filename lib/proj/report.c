@@ -238,9 +238,8 @@ least_wait(struct fal_report_state *s, size_t at)
 static void
 clock_ends(struct fal_report_state *s, size_t at, double speed)
 {
-	const double samples =
-		(double)fal_trace_job_samples(&s->summary.job, s->base + at);
-	const double full = (double)fal_trace_job_full(&s->summary.job);
+	const double samples = fal_grid_samples(&s->summary.job.grid, s->base + at);
+	const double full = fal_grid_full(&s->summary.job.grid);
 	double ran = 0, won = 0; /* full tasks */
 	size_t n = 0;
 	for (size_t i = 0; i < s->rows; i++) {
@@ -255,8 +254,10 @@ clock_ends(struct fal_report_state *s, size_t at, double speed)
 	s->samples += samples;
 	s->ideal += samples / speed;
 	const double ideal = fal_bound_capacity(s->lanes, n, ran);
+	const struct fal_bound_tail tail =
+		fal_bound_tail_of(&s->summary.job.grid, s->base + at);
 	if (s->rule.slack == 0)
-		s->whole += fal_bound_whole(s->lanes, n, won) -
+		s->whole += fal_bound_whole(s->lanes, n, won, &tail) -
 			    fal_bound_capacity(s->lanes, n, won);
 	for (size_t i = 0; i < s->rows; i++) {
 		const struct report_cell *c = &s->row[i].cell[at];
@@ -507,7 +508,7 @@ static void
 note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 	    const struct told *t)
 {
-	const double full = (double)fal_trace_job_full(job) * (double)t->lanes;
+	const double full = fal_grid_full(&job->grid) * (double)t->lanes;
 	struct report_ring *r = NULL;
 	for (size_t i = 0; i < t->ran.paces; i++) {
 		const struct fal_trace_pace *p = &t->ran.pace[i];
@@ -578,7 +579,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 static void
 tick(struct fal_report_state *s, double t)
 {
-	const double clock = (double)fal_trace_job_tasks(&s->summary.job, 0);
+	const double clock = fal_grid_tasks(&s->summary.job.grid, 0);
 	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
 	s->tick = t;
 	s->ended = 0;
@@ -592,7 +593,7 @@ tick(struct fal_report_state *s, double t)
 static int
 take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
+	const uint64_t clock = fal_grid_tasks(&s->summary.job.grid, 0);
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED) {
 		/* Not applied: what had been claimed for the round was computed in vain.
@@ -885,7 +886,7 @@ window_use(const struct fal_report_state *s, double *ideal)
 static size_t
 report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const double full = (double)fal_trace_job_full(&r->state->summary.job);
+	const double full = fal_grid_full(&r->state->summary.job.grid);
 	const double ratio = (double)task / full;
 	size_t n = 0;
 	for (size_t i = 0; i < r->workers; i++) {
@@ -908,9 +909,11 @@ static double
 small(const struct fal_report *r)
 {
 	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
-	const uint64_t full = fal_trace_job_full(&r->state->summary.job);
+	const uint64_t full = fal_grid_full(&r->state->summary.job.grid);
+	const struct fal_bound_tail tail =
+		fal_bound_tail_of(&r->state->summary.job.grid, 0);
 	return fal_bound_small(v, report_lanes(r, full, v),
-			       (double)r->batch / (double)full);
+			       (double)r->batch / (double)full, &tail);
 }
 
 /* Splits the clock into its parts.  Lanes may idle while others of their worker compute;
@@ -995,8 +998,6 @@ static struct fal_rule
 slacker(const struct fal_report *r, double loss)
 {
 	enum { OF = 16 };
-	const uint32_t clock = (uint32_t)r->batch, task = (uint32_t)r->task;
-	const struct fal_grid grid = { clock, clock, task, 1, 1 };
 	const bool is_fraction = r->rule.of > 0;
 	for (uint32_t p = 1; p < OF && r->rule.slack == 0; p++) {
 		struct fal_rule then = {
@@ -1005,7 +1006,7 @@ slacker(const struct fal_report *r, double loss)
 		for (; then.early % 2 == 0; then.of /= 2)
 			then.early /= 2;
 		if (p * (1 - loss) >= OF * loss &&
-		    fal_rule_fits(&then, &grid, NULL) == FAL_OK &&
+		    fal_rule_fits(&then, &r->state->summary.job.grid, NULL) == FAL_OK &&
 		    fal_stable_factor(&r->state->optim, 1, (double)p / OF) <= 1)
 			return then;
 	}
@@ -1246,7 +1247,10 @@ share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 	const double clocks = 1 + (is->of > 0 ? (double)is->early / is->of : is->slack);
 	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
-	const double clock = fal_bound_whole(v, n, clocks * tasks) / clocks;
+	/* A tail is the same part of a clock, and its tasks of a full one. */
+	struct fal_bound_tail tail = fal_bound_tail_of(&r->state->summary.job.grid, 0);
+	tail.tasks *= clocks * (double)r->task / (double)task;
+	const double clock = fal_bound_whole(v, n, clocks * tasks, &tail) / clocks;
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
@@ -1549,8 +1553,8 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->above = s->summary.above;
 	r->shared = report_shared(s);
 	r->done = s->summary.done;
-	r->batch = fal_trace_job_samples(&s->summary.job, 0);
-	r->task = fal_trace_job_full(&s->summary.job);
+	r->batch = fal_grid_samples(&s->summary.job.grid, 0);
+	r->task = fal_grid_full(&s->summary.job.grid);
 	r->seconds = s->summary.seconds - s->begin;
 	workers(r);
 	ticks(r);

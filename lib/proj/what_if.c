@@ -266,6 +266,9 @@ fal_machines_task(struct fal_cost *cost, uint32_t task)
 {
 	struct fal_grid to = cost->grid;
 	to.task = task;
+	to.tail_task = (uint32_t)((uint64_t)fal_grid_tail_task(&cost->grid) * task /
+				  cost->grid.task);
+	to.tail_task = to.tail_task > 0 ? to.tail_task : 1;
 	cut(cost, to);
 }
 

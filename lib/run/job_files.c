@@ -161,6 +161,7 @@ fal_setup_free(struct fal_setup *s)
 struct fal_epoch *
 fal_setup_epoch(struct fal_setup *s, uint32_t number)
 {
+	const struct fal_grid grid = fal_job_grid(&s->job, s->manifest.train.n);
 	const struct fal_order_opts opts = {
 		.seed = s->job.seed,
 		.epoch = number,
@@ -170,9 +171,7 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 				   ? FAL_SHUFFLE_PARTS
 			   : s->job.shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
 								    : FAL_SHUFFLE_WINDOW,
-		.batch = s->job.batch,
-		.task = s->job.task,
-		.parts = s->job.parts,
+		.grid = &grid,
 		.labels = s->manifest.train.labels,
 	};
 	if (s->epoch == NULL || s->epoch->number != number) {
@@ -212,7 +211,7 @@ fal_setup_places(const struct fal_setup *s, uint64_t clock, uint32_t task)
 	struct fal_places p = { .epoch = (uint32_t)(clock / clocks) };
 	if (task >= fal_grid_tasks(&g, clock))
 		return p;
-	p.first = (uint32_t)(clock % clocks * g.batch + (uint64_t)task * g.task);
+	p.first = (uint32_t)(clock % clocks * g.batch) + fal_grid_before(&g, clock, task);
 	p.count = fal_grid_range_samples(&g, clock, task, 1);
 	return p;
 }
@@ -711,13 +710,6 @@ fal_files_tasks(const struct fal_files *j)
 {
 	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
 	return fal_grid_tasks(&g, 0);
-}
-
-uint32_t
-fal_files_full(const struct fal_files *j)
-{
-	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
-	return fal_grid_full(&g);
 }
 
 /* How many blocks each place has when the job begins.  Lines of a placement file beyond

@@ -173,9 +173,8 @@ void fal_files_place(const struct fal_files *j, uint32_t places,
 		     struct fal_line_place *out);
 void fal_files_place_free(struct fal_line_place *p);
 
-/* Tasks of a whole clock: K; and samples of a full one. */
+/* Tasks of a whole clock: K. */
 uint32_t fal_files_tasks(const struct fal_files *j);
-uint32_t fal_files_full(const struct fal_files *j);
 
 /* Bytes of all samples with their labels: of all chunks. */
 uint64_t fal_files_data(const struct fal_files *j);

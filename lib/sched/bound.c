@@ -16,11 +16,29 @@ fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks)
 	return rate > 0 ? tasks / rate : 0;
 }
 
+static const double near = 1e-9;
+
+/* Can they be over after t seconds, with so many small ones, which each lane runs behind
+ * its full ones? */
+static bool
+over_small(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
+	   const struct fal_bound_tail *tail)
+{
+	double full = 0, small = 0;
+	for (size_t i = 0; i < n; i++) {
+		const double of_lane = t / v[i].task_s * (1 + near);
+		const double whole = floor(of_lane);
+		const double one = fal_bound_longer(v[i].fixed, tail->unit);
+		full += v[i].lanes * whole;
+		small += v[i].lanes * floor((of_lane - whole) / one) * tail->unit;
+	}
+	return full + fmin(small, tail->tasks) > tasks * (1 - near);
+}
+
 /* Can they be over after t seconds?  A short one ends behind the others of its lane. */
 static bool
 over(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 {
-	static const double near = 1e-9;
 	const double full = floor(tasks * (1 + near)), rest = tasks - full;
 	double sum = 0;
 	bool fits = rest <= near * tasks;
@@ -33,18 +51,27 @@ over(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 	return sum > full + 0.5 || (sum > full - 0.5 && fits);
 }
 
+static bool
+ends(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
+     const struct fal_bound_tail *tail)
+{
+	return tail != NULL && tail->unit < 1 ? over_small(v, n, t, tasks, tail)
+					      : over(v, n, t, tasks);
+}
+
 double
-fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks)
+fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
+		const struct fal_bound_tail *tail)
 {
 	double low = fal_bound_capacity(v, n, tasks), longest = 0;
-	if (n == 0 || over(v, n, low, tasks))
+	if (n == 0 || ends(v, n, low, tasks, tail))
 		return low;
 	for (size_t i = 0; i < n; i++)
 		longest = v[i].task_s > longest ? v[i].task_s : longest;
 	double high = low + longest;
 	for (int i = 0; i < HALVINGS; i++) {
 		const double mid = (low + high) / 2;
-		if (over(v, n, mid, tasks))
+		if (ends(v, n, mid, tasks, tail))
 			high = mid;
 		else
 			low = mid;
@@ -53,9 +80,13 @@ fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks)
 }
 
 double
-fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks)
+fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
+		const struct fal_bound_tail *tail)
 {
 	const double t = fal_bound_capacity(v, n, tasks);
+	/* Tasks, by what they are in full ones. */
+	const double more =
+		tail != NULL ? 1 + tail->tasks / tasks * (1 / tail->unit - 1) : 1;
 	double rate = 0, saved = 0;
 	for (size_t i = 0; i < n; i++) {
 		const double own = (double)v[i].lanes / v[i].task_s;
@@ -64,7 +95,7 @@ fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks)
 			continue;
 		rate += own;
 		if (of_lane > 1)
-			saved += own * v[i].fixed * (1 - 1 / of_lane);
+			saved += own * v[i].fixed * (more - 1 / of_lane);
 	}
 	return rate > 0 ? saved / rate : (double)NAN;
 }
@@ -85,11 +116,11 @@ fal_bound_longer(double fixed, double ratio)
 }
 
 void
-fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks, double *whole,
-		double *small)
+fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks,
+		const struct fal_bound_tail *tail, double *whole, double *small)
 {
 	const double split = fal_bound_capacity(v, n, tasks);
-	const double all = fal_bound_whole(v, n, tasks);
+	const double all = fal_bound_whole(v, n, tasks, tail);
 	*whole = all > 0 ? 1 - split / all : 0;
-	*small = fal_bound_small(v, n, tasks) * (1 - *whole);
+	*small = fal_bound_small(v, n, tasks, tail) * (1 - *whole);
 }

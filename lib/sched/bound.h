@@ -6,6 +6,8 @@
 #ifndef FAL_SCHED_BOUND_H
 #define FAL_SCHED_BOUND_H
 
+#include "sched/grid.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,18 +19,37 @@ struct fal_bound_lanes {
 	double fixed;
 };
 
+/* So many of a clock's tasks are in small ones, each so large; in full tasks. */
+struct fal_bound_tail {
+	double tasks, unit;
+};
+
+static inline struct fal_bound_tail
+fal_bound_tail_of(const struct fal_grid *g, uint64_t clock)
+{
+	const double full = fal_grid_full(g);
+	const uint32_t head = fal_grid_head(g, clock);
+	return (struct fal_bound_tail){
+		fal_grid_size(g, clock) - head * g->task / full,
+		fal_grid_tail_task(g) / full,
+	};
+}
+
 /* The capacity bound: seconds that `tasks` tasks take these lanes if they could be split
  * at will; 0: there are no lanes. */
 double fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks);
 
 /* The whole-task bound: the fewest seconds that whole tasks take them, however they are
- * shared.  O(n), and no sorting: by halvings, to a billionth of a task. */
-double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks);
+ * shared, `tail` of them being small (NULL: none is).  O(n), and no sorting: by halvings,
+ * to a billionth of a task. */
+double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
+		       const struct fal_bound_tail *tail);
 
 /* The share of the capacity bound by which it were shorter if what each lane does of
  * `tasks` were one batch; NAN: not known of any lane, else that of those of which it is.
  */
-double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks);
+double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
+		       const struct fal_bound_tail *tail);
 
 /* `fixed` of a machine that takes task_s seconds for `task` samples and large_s for
  * `large` of them at once, on the line through both; NAN if these say nothing: not above
@@ -42,6 +63,6 @@ double fal_bound_longer(double fixed, double ratio);
 /* What sizes cost, as shares of the whole-task bound: that tasks are whole, and that they
  * are small (NAN: not known). */
 void fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks,
-		     double *whole, double *small);
+		     const struct fal_bound_tail *tail, double *whole, double *small);
 
 #endif

@@ -463,7 +463,7 @@ fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node
 		double now)
 {
 	/* Short ones would say too little. */
-	if (n->began >= 0 && fal_task_samples(s, n->round, n->task) == s->full)
+	if (n->began >= 0 && fal_task_samples(n->round, n->task) == s->full)
 		fal_turned(s, w, FAL_TURN_TASK,
 			   (now - n->began) / fal_crowding(w->lanes, w->cores));
 }

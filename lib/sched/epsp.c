@@ -24,11 +24,11 @@ cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held
 	return fal_project(s, w, held, more, now) + tie;
 }
 
-/* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
+/* What moving a task to `w` costs: a round trip, and a doubt of 5 % of the task. */
 static double
-move_cost(const struct fal_sched *s, const struct fal_worker *w)
+move_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load task)
 {
-	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes);
+	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes) * fal_size(s, w, task);
 }
 
 /* Do its claims wait much longer than tasks take?  Then it is the coordinator whom the
@@ -68,9 +68,9 @@ transfer(struct fal_sched *s, double now, uint32_t *sure)
 	struct fal_node *n = fal_last_unstarted(s, d);
 	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
 		return false;
-	const double finish = fal_project(s, r, fal_load_queued(r),
-					  fal_load_of(s, n->round, n->task), now);
-	if (finish + move_cost(s, r) >= d->finish)
+	const struct fal_load task = fal_load_of(n->round, n->task);
+	const double finish = fal_project(s, r, fal_load_queued(r), task, now);
+	if (finish + move_cost(s, r, task) >= d->finish)
 		return false;
 	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
 	*sure = FAL_NONE;
@@ -91,9 +91,9 @@ clone(struct fal_sched *s, double now, uint32_t *sure)
 	const struct fal_node *n = fal_uncloned(d);
 	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
 		return false;
-	const double doubt = 0.1 * fal_task_s(s, r, r->lanes);
-	const double finish =
-		fal_project(s, r, none, fal_load_of(s, n->round, n->task), now);
+	const struct fal_load task = fal_load_of(n->round, n->task);
+	const double doubt = 0.1 * fal_task_s(s, r, r->lanes) * fal_size(s, r, task);
+	const double finish = fal_project(s, r, none, task, now);
 	if (d->finish <= finish + doubt + r->rtt)
 		return false;
 	d->helped = fmax(d->helped, d->finish - finish - r->rtt);

@@ -21,12 +21,13 @@ struct flexrr {
 
 /* The state of a team. */
 struct loans {
-	double fraction; /* of a task, left by the last loan to the next one */
+	double samples; /* less than a task has, left by the last loan to the next one */
 };
 
 static const double behind_at = 0.20;                     /* of a round */
 static const double first_loan = 0.025, next_loan = 0.05; /* of a round */
-static const double too_late = 0.9; /* steal=half: done of a round */
+static const double too_late = 0.9;  /* steal=half: done of a round */
+static const double rounding = 1e-6; /* samples */
 
 /* Rounds done, and the part of the open one, which is the team's first. */
 static double
@@ -34,7 +35,8 @@ progress(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct fal_round *r = w->team->rounds;
 	double part =
-		r != NULL ? (double)fal_round_claimed(s, r) / fal_round_samples(s, r) : 0;
+		r != NULL ? (double)r->ledger.claimed_samples / fal_round_samples(s, r)
+			  : 0;
 	return (double)w->team->clock + part;
 }
 
@@ -48,13 +50,14 @@ last_of(const struct fal_worker *w, const struct fal_round *r)
 	return n != NULL && n->began < 0 ? n : NULL;
 }
 
-/* How many tasks of round `r` are left to the worker, those that run included. */
+/* The samples of round `r` that are left to the worker, those of tasks that run included.
+ */
 static uint32_t
 left(const struct fal_worker *w, const struct fal_round *r)
 {
 	uint32_t n = 0;
 	for (const struct fal_node *i = w->head; i != NULL; i = i->next)
-		n += i->round == r;
+		n += i->round == r ? fal_task_samples(r, i->task) : 0;
 	return n;
 }
 
@@ -67,17 +70,19 @@ pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r, d
 		fal_pull(s, w, 0, now);
 }
 
-static void
+/* Lends whole tasks of so many samples in all; returns what is left of these. */
+static double
 lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
-     const struct fal_round *r, uint32_t n, double now)
+     const struct fal_round *r, double n, double now)
 {
 	struct fal_node *node;
-	for (; n > 0 && (node = last_of(from, r)) != NULL &&
-	       fal_retry_may(s, to, r, node->task);
-	     n--) {
+	while ((node = last_of(from, r)) != NULL && fal_retry_may(s, to, r, node->task) &&
+	       fal_task_samples(r, node->task) <= n + rounding) {
+		n -= fal_task_samples(r, node->task);
 		pull_for(s, to, r, now);
 		fal_move(s, node, to, now);
 	}
+	return n;
 }
 
 /* The worker `step` places on in the ring of those that are there, or NULL: it is alone.
@@ -118,20 +123,6 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 	return n != NULL || fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
 }
 
-/* The tasks of a loan: only whole ones are lent, and no helper goes without, so that a
- * loan of less than one is the first of several. */
-static uint32_t
-loan_of(struct loans *l, bool is_first, uint32_t tasks)
-{
-	static const double rounding = 1e-9;
-	double n = l->fraction + (is_first ? first_loan : next_loan) * tasks;
-	while (n + rounding < 1)
-		n += next_loan * tasks;
-	const double whole = floor(n + rounding);
-	l->fraction = n - whole;
-	return (uint32_t)whole;
-}
-
 /* `w` is done, or waits: it helps whoever of those before it is furthest behind. */
 static void
 help(struct fal_sched *s, struct fal_worker *w, double now)
@@ -150,9 +141,16 @@ help(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 	if (helpee == NULL)
 		return;
+	/* Only whole tasks are lent, and no helper goes without, so that a loan of less
+	 * than one is the first of several. */
 	const struct fal_round *r = helpee->team->rounds;
-	const uint32_t n = loan_of(helpee->team->own, !works_on(w, r), r->ledger.tasks);
-	lend(s, helpee, w, r, n, now);
+	const double one = fal_task_samples(r, last_of(helpee, r)->task);
+	const double round = fal_round_samples(s, r);
+	struct loans *l = helpee->team->own;
+	double n = l->samples + (works_on(w, r) ? next_loan : first_loan) * round;
+	while (n + rounding < one)
+		n += next_loan * round;
+	l->samples = fmod(lend(s, helpee, w, r, n, now), one);
 }
 
 /* `w` is done: it takes half of what is left to the one of its group that has most of a
@@ -161,21 +159,21 @@ static void
 steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_worker *e = w, *victim = NULL;
-	uint32_t most = 1; /* half of one is nothing */
+	uint32_t most = 0;
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
 		e = neighbour(s, e, s->workers - 1); /* the one before */
 		if (e == NULL || e == w)
 			break;
 		const struct fal_round *r = e->head != NULL ? e->head->round : NULL;
 		if (r == NULL || r->team->clock >= w->team->clock ||
-		    fal_round_claimed(s, r) >= too_late * fal_round_samples(s, r) ||
+		    r->ledger.claimed_samples >= too_late * fal_round_samples(s, r) ||
 		    last_of(e, r) == NULL || left(e, r) <= most)
 			continue;
 		most = left(e, r);
 		victim = e;
 	}
 	if (victim != NULL)
-		lend(s, victim, w, victim->head->round, most / 2, now);
+		(void)lend(s, victim, w, victim->head->round, most / 2.0, now);
 }
 
 /* What it may want to do now, if it has nothing, or little, left to begin. */

@@ -1,7 +1,12 @@
 /* How a job's samples are cut: epochs into clocks of a batch, clocks into tasks.
  *
- * Clocks count over the whole job, tasks within their clock.  The last clock of an epoch
- * may have fewer samples, the last task of a clock, too: a short task.
+ * Clocks count over the whole job, tasks within their clock.  The first tasks of a clock,
+ * its head, have `task` samples each; those of its tail have `tail_task`, so that the
+ * workers of a clock can end together; its last one may have fewer.  The last clock of
+ * an epoch may have fewer samples.
+ *
+ * A task's number names the same samples under every scheme: whoever must know which, or
+ * how many, asks here.
  */
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H
@@ -12,7 +17,9 @@
 struct fal_grid {
 	uint32_t samples; /* of an epoch */
 	uint32_t batch, task, epochs;
-	uint32_t parts; /* that own equal runs of each clock's tasks; 0 is 1 */
+	uint32_t parts;     /* that own equal runs of each clock's tasks; 0 is 1 */
+	uint32_t tail_task; /* 0: as `task` */
+	double tail;        /* part of a clock's samples: 0 to 1 */
 };
 
 static inline uint64_t
@@ -34,20 +41,62 @@ fal_grid_samples(const struct fal_grid *g, uint64_t clock)
 	return left < g->batch ? (uint32_t)left : g->batch;
 }
 
+/* Runs that a worker's share of a clock has at most: early tasks and late ones, where the
+ * rule has such, large ones and small ones of each. */
+enum { FAL_SPANS = 4 };
+
+/* Samples of a task of the tail. */
+static inline uint32_t
+fal_grid_tail_task(const struct fal_grid *g)
+{
+	return g->tail_task > 0 ? g->tail_task : g->task;
+}
+
+/* Tasks of the head. */
+static inline uint32_t
+fal_grid_head(const struct fal_grid *g, uint64_t clock)
+{
+	return (uint32_t)((1 - g->tail) * fal_grid_samples(g, clock) / g->task);
+}
+
 /* Samples of a full task: no task of the job has more. */
 static inline uint32_t
 fal_grid_full(const struct fal_grid *g)
 {
-	uint32_t most = fal_grid_samples(g, 0);
-	return g->task < most ? g->task : most;
+	const uint32_t most = fal_grid_samples(g, 0);
+	const uint32_t full = fal_grid_head(g, 0) > 0 ? g->task : fal_grid_tail_task(g);
+	return full < most ? full : most;
+}
+
+/* The tasks of a clock that lie wholly within its first `samples` samples. */
+static inline uint32_t
+fal_grid_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
+{
+	const uint32_t head = fal_grid_head(g, clock), each = fal_grid_tail_task(g);
+	const uint32_t all = fal_grid_samples(g, clock), tail = head * g->task;
+	if (samples >= all)
+		return head + (all - tail) / each + ((all - tail) % each != 0);
+	return samples < tail ? (uint32_t)samples / g->task
+			      : head + (uint32_t)(samples - tail) / each;
 }
 
 /* Tasks of a clock: K. */
 static inline uint32_t
 fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 {
-	uint32_t samples = fal_grid_samples(g, clock);
-	return samples / g->task + (samples % g->task != 0);
+	return fal_grid_within(g, clock, UINT32_MAX);
+}
+
+/* The samples of a clock before task `task` <= K. */
+static inline uint32_t
+fal_grid_before(const struct fal_grid *g, uint64_t clock, uint32_t task)
+{
+	const uint32_t head = fal_grid_head(g, clock), all = fal_grid_samples(g, clock);
+	const uint64_t before =
+		task <= head ? (uint64_t)task * g->task
+			     : (uint64_t)head * g->task +
+				       (uint64_t)(task - head) * fal_grid_tail_task(g);
+	return before < all ? (uint32_t)before : all;
 }
 
 /* Samples of the tasks first … first+count-1 of a clock. */
@@ -55,17 +104,8 @@ static inline uint32_t
 fal_grid_range_samples(const struct fal_grid *g, uint64_t clock, uint32_t first,
 		       uint32_t count)
 {
-	uint64_t all = fal_grid_samples(g, clock), from = (uint64_t)first * g->task;
-	uint64_t to = from + (uint64_t)count * g->task;
-	return (uint32_t)((to < all ? to : all) - from);
-}
-
-/* Tasks of a clock that lie wholly within its first `samples` ones. */
-static inline uint32_t
-fal_grid_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
-{
-	const uint64_t all = fal_grid_samples(g, clock);
-	return samples >= all ? fal_grid_tasks(g, clock) : (uint32_t)(samples / g->task);
+	return fal_grid_before(g, clock, first + count) -
+	       fal_grid_before(g, clock, first);
 }
 
 /* A clock's samples, in full tasks. */
@@ -81,15 +121,27 @@ static inline bool
 fal_grid_alike(const struct fal_grid *a, const struct fal_grid *b)
 {
 	return fal_grid_samples(a, 0) == fal_grid_samples(b, 0) &&
-	       fal_grid_full(a) == fal_grid_full(b);
+	       fal_grid_full(a) == fal_grid_full(b) &&
+	       fal_grid_head(a, 0) == fal_grid_head(b, 0) &&
+	       fal_grid_tail_task(a) == fal_grid_tail_task(b);
 }
 
 /* The first task of part i; part parts begins where the clock ends. */
 static inline uint32_t
 fal_grid_part(const struct fal_grid *g, uint64_t clock, uint32_t i)
 {
-	uint32_t parts = g->parts > 0 ? g->parts : 1;
-	return (uint32_t)((uint64_t)i * fal_grid_tasks(g, clock) / parts);
+	const uint32_t parts = g->parts > 0 ? g->parts : 1;
+	const uint64_t samples = (uint64_t)i * fal_grid_samples(g, clock) / parts;
+	return fal_grid_within(g, clock, samples);
+}
+
+/* The part that has the task: the first one that does not end before it. */
+static inline uint32_t
+fal_grid_part_of(const struct fal_grid *g, uint64_t clock, uint32_t task)
+{
+	const uint64_t parts = g->parts > 0 ? g->parts : 1;
+	const uint64_t end = fal_grid_before(g, clock, task + 1);
+	return (uint32_t)((end * parts - 1) / fal_grid_samples(g, clock));
 }
 
 #endif

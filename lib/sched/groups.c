@@ -270,7 +270,7 @@ watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 	const double off = loss - is->loss;
 	is->rounds++;
 	is->stale += (double)r->stale_updates;
-	if (!fal_ledger_loss_known(&r->ledger, &s->grid, r->clock))
+	if (!fal_ledger_loss_known(&r->ledger))
 		return;
 	is->told++;
 	is->samples += samples;
@@ -523,8 +523,9 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_team *t = r->team;
 	struct group *g = t->own;
 	uint32_t samples = fal_round_counted(s, r);
-	/* |g|/M, where that divides the clock's tasks evenly. */
-	double weight = (double)r->ledger.tasks / fal_grid_tasks(&s->grid, r->clock);
+	/* |g|/M, where the clock's tasks can be split so. */
+	double weight =
+		(double)fal_round_samples(s, r) / fal_grid_samples(&s->grid, r->clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
 			       .weight = rule->delta ? g->weight : weight };
 	uint64_t slowest = fal_slowest(s, NULL);

@@ -22,14 +22,20 @@ fal_ledger_free(struct fal_ledger *l)
 }
 
 void
-fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
+fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
+		uint32_t first, uint32_t tasks)
 {
 	FAL_XGROW(l->task, l->task_cap, tasks);
 	for (uint32_t i = 0; i < tasks; i++)
-		l->task[i] = (struct fal_ltask){ .contrib = FAL_NONE, .fills = FAL_NONE };
+		l->task[i] = (struct fal_ltask){
+			.contrib = FAL_NONE,
+			.fills = FAL_NONE,
+			.samples = fal_grid_range_samples(g, clock, first + i, 1),
+		};
 	l->first = first;
 	l->tasks = tasks;
 	l->claimed = l->skipped = 0;
+	l->claimed_samples = l->skipped_samples = 0;
 	l->asked = l->equal = l->unlike = 0;
 	l->due = 0;
 	l->contribs = 0;
@@ -137,6 +143,7 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 	l->contrib[ci].head = l->claims++;
 	l->contrib[ci].tasks++;
 	l->claimed++;
+	l->claimed_samples += t->samples;
 	*out = ci;
 	return 1;
 }
@@ -149,7 +156,9 @@ fal_ledger_skip(struct fal_ledger *l, uint32_t task)
 	t->skipped = true;
 	t->loss = 0;
 	l->claimed++;
+	l->claimed_samples += t->samples;
 	l->skipped++;
+	l->skipped_samples += t->samples;
 }
 
 void
@@ -200,6 +209,7 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 		t->fills = ci;
 		t->due = false;
 		l->claimed--;
+		l->claimed_samples -= t->samples;
 	}
 }
 
@@ -226,12 +236,10 @@ fal_ledger_loss(const struct fal_ledger *l)
 }
 
 bool
-fal_ledger_loss_known(const struct fal_ledger *l, const struct fal_grid *g,
-		      uint64_t clock)
+fal_ledger_loss_known(const struct fal_ledger *l)
 {
 	for (uint32_t i = 0; i < l->tasks; i++)
-		if (!fal_loss_known(l->task[i].loss,
-				    fal_grid_range_samples(g, clock, l->first + i, 1)))
+		if (!fal_loss_known(l->task[i].loss, l->task[i].samples))
 			return false;
 	return true;
 }

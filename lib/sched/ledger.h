@@ -59,8 +59,9 @@ struct fal_ltask {
 	uint32_t contrib; /* index of the claiming contribution, or FAL_NONE */
 	uint32_t claim;   /* index of its claim, with one */
 	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
-	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
-	bool due;         /* claimed ahead: its result is not reported yet */
+	uint32_t samples;
+	int64_t loss; /* of the claim, fixed point (falcon-protocol(7)) */
+	bool due;     /* claimed ahead: its result is not reported yet */
 	bool skipped;
 };
 
@@ -94,6 +95,7 @@ struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
 	/* tasks claimed by a contribution that is not fenced, or skipped; these */
 	uint32_t claimed, skipped;
+	uint32_t claimed_samples, skipped_samples;
 	uint32_t due; /* of these, claimed ahead and not reported yet */
 	/* The caller's: claims that were drawn for another key to compute once more, and
 	 * those that came out the same there, or not. */
@@ -119,8 +121,10 @@ struct fal_ledger {
 
 void fal_ledger_free(struct fal_ledger *l);
 
-/* Begins a round of the unclaimed tasks first … first+tasks-1; forgets the one before. */
-void fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks);
+/* Begins a round of the unclaimed tasks first … first+tasks-1 of a clock; forgets the one
+ * before. */
+void fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
+		     uint32_t first, uint32_t tasks);
 
 /* The place of task `task` in l->task. */
 static inline struct fal_ltask *
@@ -183,9 +187,8 @@ void fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a,
 /* Σ of the losses of the claims that count, modulo 2^64. */
 int64_t fal_ledger_loss(const struct fal_ledger *l);
 
-/* Is each of these known (base/loss.h)?  The tasks are the clock's, by the grid. */
-bool fal_ledger_loss_known(const struct fal_ledger *l, const struct fal_grid *g,
-			   uint64_t clock);
+/* Is each of these known (base/loss.h)? */
+bool fal_ledger_loss_known(const struct fal_ledger *l);
 
 /* ---- grants ---- */
 

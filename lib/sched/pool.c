@@ -119,17 +119,18 @@ fal_pool_next(const struct fal_pool *p, uint32_t part)
 	return own < p->clocks ? own : fal_pool_first(p);
 }
 
-uint32_t
+struct fal_run_of
 fal_pool_left(const struct fal_pool *p, uint32_t part)
 {
 	if (p->backs > 0)
-		return p->back[0].count;
+		return p->back[0];
 	if (p->part[part].clock == p->clocks)
 		part = fal_pool_hindmost(p);
 	const struct fal_part *a = &p->part[part];
-	return a->clock < p->clocks
-		       ? fal_grid_part(&p->grid, a->clock, part + 1) - a->task
-		       : 0;
+	struct fal_run_of left = { a->clock, a->task, 0 };
+	if (a->clock < p->clocks)
+		left.count = fal_grid_part(&p->grid, a->clock, part + 1) - a->task;
+	return left;
 }
 
 /* Where the clock is among those that are not over, or belongs. */

@@ -42,8 +42,8 @@ void fal_pool_skip(struct fal_pool *p, uint64_t clock);
 
 /* The clock of the run that fal_pool_take would give: clocks when there is none. */
 uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
-/* Tasks of that clock that are still to be handed out to the part. */
-uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
+/* The tasks of that clock that are still to be handed out to the part. */
+struct fal_run_of fal_pool_left(const struct fal_pool *p, uint32_t part);
 /* The part that is furthest behind; the first of equals. */
 uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* The clock that is handed out next in any part. */

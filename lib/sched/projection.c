@@ -201,7 +201,7 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
 	uint32_t i = 0;
 	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
 		double began = node->began >= 0 ? node->began : fal_max(now, w->ready);
-		struct fal_load load = fal_load_of(s, node->round, node->task);
+		struct fal_load load = fal_load_of(node->round, node->task);
 		double ran = now - began, size = fal_size(s, w, load);
 		const bool is_late = ran > fal_max(late * size, t * size + turn_s);
 		r[i] = is_late ? late_more * ran : fal_max(t * size - ran, 0);
@@ -212,6 +212,17 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
 		r[i] = fal_max(w->ready - now, 0);
 	sort(r, w->lanes);
 	return rest;
+}
+
+/* Seconds until `work` seconds of small tasks are over on p lanes, which are free after
+ * r, ascending, seconds: they end together. */
+static double
+level(const double *r, uint32_t p, double work)
+{
+	double end = r[0] + work;
+	for (uint32_t k = 1; k < p && end > r[k]; k++)
+		end += (r[k] - end) / (k + 1);
+	return end;
 }
 
 double
@@ -230,6 +241,10 @@ fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_lo
 	/* The short ones come last. */
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
 	const double less = t * (n - fal_size(s, w, rest));
+	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
+		last = first.tasks > 0 ? r[p - 1] : 0;
+		return now + fal_max(level(r, p, t * n - less), last) + w->push.s;
+	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);
 		bool used = waves > 0 || i + first.tasks >= p;

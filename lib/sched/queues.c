@@ -134,7 +134,7 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 		for (struct fal_node *i = w->head; i != NULL && i->round == first;
 		     i = i->next) {
 			load.tasks++;
-			load.samples += fal_task_samples(s, i->round, i->task);
+			load.samples += fal_task_samples(i->round, i->task);
 		}
 	return load.tasks > 0 ? load : fal_load_queued(w);
 }
@@ -155,11 +155,12 @@ fal_refresh_due(struct fal_sched *s, struct fal_worker *w)
 		 fal_max(look, w->looked + 1e-3));
 }
 
-/* Enough queued to bridge a round trip without an idle lane. */
-static double
-bridge(const struct fal_sched *s, const struct fal_worker *w)
+/* Has it no more queued than bridges a round trip without an idle lane? */
+static bool
+bridges(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
+	const double full = w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
+	return fal_size(s, w, fal_load_queued(w)) <= full;
 }
 
 /* When it finishes, and whom it could give tasks to, or take them from. */
@@ -175,8 +176,7 @@ project(struct fal_sched *s, struct fal_worker *w, double now)
 	w->finish = fal_project(s, w, load, none, now);
 	const double late_first = first ? -w->finish : other_rounds - w->finish;
 	const bool moves = active && s->scheme->rebalance != NULL;
-	const bool takes =
-		moves && !w->trial && s->rounds > 0 && w->queued <= bridge(s, w);
+	const bool takes = moves && !w->trial && s->rounds > 0 && bridges(s, w);
 	heap_put(&s->takers, slot, takes,
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
@@ -225,7 +225,7 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 		at = &(*at)->other;
 	*at = n->other;
 	w->queued--;
-	w->queued_samples -= fal_task_samples(s, n->round, n->task);
+	w->queued_samples -= fal_task_samples(n->round, n->task);
 	n->next = s->spare_node;
 	s->spare_node = n;
 }
@@ -264,8 +264,8 @@ is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	       !fal_retried(s, r, task);
 }
 
-/* The task is claimed as it is granted: each grant is a contribution of its own, but the
- * late tasks of a round go with the early ones. */
+/* The task is claimed as it is granted: the runs of tasks that a worker is granted at
+ * once are one contribution. */
 static void
 preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	 struct fal_act act, uint32_t task)
@@ -273,8 +273,9 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaimed };
 	if (!join(s, &act, task)) {
 		struct fal_act *last = last_like(s, &act);
-		if (last != NULL && act.late && !last->late) {
+		if (last != NULL && last->run + 1 < FAL_SPANS) {
 			last->more = true;
+			act.run = last->run + 1;
 		} else {
 			act.cid.seq = FAL_PRECLAIMED | ++w->preclaimed;
 			w->owed++;
@@ -323,7 +324,7 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 	*(after != NULL ? &after->next : &w->head) = n;
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
 	w->queued++;
-	w->queued_samples += fal_task_samples(s, r, task);
+	w->queued_samples += fal_task_samples(r, task);
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	struct fal_act act = { .kind = FAL_ACT_GRANT,
 			       .worker = w->id,
@@ -532,78 +533,74 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	give(s, w, r, task, kind == FAL_ENTRY_GRANT && is_firm(s, w), now);
 }
 
-/* How far one task more takes `w` beyond its quota of the plan: who lacks most is next,
- * so that all get the whole part of theirs and the largest rests one more (Hamilton's
- * method); before that each gets one. */
+/* How far `w` is beyond its quota of the plan: who lacks most is next, so that all get
+ * the whole part of theirs and the largest rests one more (Hamilton's method); before
+ * that each gets one. */
 static double
 beyond_quota(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const double first = w->plan == 0 ? UINT32_MAX : 0;
-	return w->plan - s->quota * fal_rate(s, w, w->lanes) - first;
+	const double first = w->planned.tasks == 0 ? UINT32_MAX : 0;
+	return (double)w->planned.samples - s->quota * fal_rate(s, w, w->lanes) - first;
 }
 
-/* The cost of planning a task of so many samples more for `w`. */
-static double
-price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, double now)
+/* Sets the cost of planning a task of so many samples more for a worker. */
+static void
+set_price(struct fal_sched *s, uint32_t slot, uint32_t samples, double now)
 {
-	struct fal_load more = fal_load_full(s, w->plan);
-	more.tasks++;
-	more.samples += samples;
+	const struct fal_worker *w = &s->worker[slot];
+	const struct fal_load more = { w->planned.tasks + 1,
+				       w->planned.samples + samples };
 	const struct fal_load none = { 0 };
-	if (s->scheme->cost != NULL)
-		return s->scheme->cost(s, w, s->plans_late ? none : fal_load_queued(w),
-				       more, now);
-	if (s->is.by_speed)
-		return beyond_quota(s, w);
 	const double t = fal_task_s(s, w, w->lanes);
-	return (double)(w->work.samples + w->queued_samples + more.samples) + t / (1 + t);
+	double price = (double)(w->work.samples + w->queued_samples + more.samples) +
+		       t / (1 + t);
+	if (s->scheme->cost != NULL)
+		price = s->scheme->cost(s, w, s->plans_late ? none : fal_load_queued(w),
+					more, now);
+	else if (s->is.by_speed)
+		price = beyond_quota(s, w);
+	fal_heap_set(&s->planner, slot, price);
 }
 
 static void
-set_price(struct fal_sched *s, uint32_t slot, double now)
+set_prices(struct fal_sched *s, uint32_t samples, double now)
 {
-	fal_heap_set(&s->planner, slot, price(s, &s->worker[slot], s->full, now));
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (fal_heap_has(&s->planner, i))
+			set_price(s, i, samples, now);
 }
 
-/* Whom a short task costs least, of those in the heap, where full ones are compared. */
-static uint32_t
-cheapest_short(struct fal_sched *s, uint32_t samples, double now)
+static void
+plan_tasks(struct fal_worker *w, uint32_t span, const struct fal_load *more)
 {
-	uint32_t best = FAL_NONE;
-	double least = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		if (!fal_heap_has(&s->planner, i))
-			continue;
-		double cost = price(s, &s->worker[i], samples, now);
-		if (best == FAL_NONE || cost < least) {
-			best = i;
-			least = cost;
-		}
-	}
-	return best;
+	w->plan[span] += more->tasks;
+	w->planned.tasks += more->tasks;
+	w->planned.samples += more->samples;
 }
 
 /* Workers whose share is laid down get it: `weight` times an equal one.  The rest is for
  * the others, or, where there are none, for all. */
 static uint32_t
-count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now)
+count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t span,
+		const struct fal_load *all)
 {
-	uint32_t left = n, all = 0, others = 0;
+	uint32_t left = all->tasks, workers = 0, others = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		all += fal_works_for(s, w, r);
+		workers += fal_works_for(s, w, r);
 		others += fal_works_for(s, w, r) && w->weight < 0;
 	}
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (w->weight < 0 || !fal_works_for(s, w, r))
 			continue;
-		w->plan = (uint32_t)fmin(round(w->weight * n / all), left);
-		left -= w->plan;
+		const double share = round(w->weight * all->tasks / workers);
+		const uint32_t n = (uint32_t)fmin(share, left);
+		const struct fal_load of = { n, n * all->samples / all->tasks };
+		plan_tasks(w, span, &of);
+		left -= n;
 		if (others > 0)
 			fal_heap_remove(&s->planner, i);
-		else
-			set_price(s, i, now);
 	}
 	return left;
 }
@@ -611,14 +608,15 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, doub
 /* Whoever stands by is tried with a task of `most`, after 1, 2, 4 … 16 clocks: what is
  * known of it is of that time, or was chance. */
 static void
-retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, double now)
+retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most,
+      uint32_t span, double now)
 {
 	struct fal_worker *of = NULL;
 	uint32_t longest = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		const uint32_t rest = 1U << w->retries;
-		if (!fal_works_for(s, w, r) || w->trial || w->plan > 0 ||
+		if (!fal_works_for(s, w, r) || w->trial || w->planned.tasks > 0 ||
 		    w->weight >= 0 || w->standby < rest)
 			continue;
 		if (of != NULL && w->standby - rest <= longest)
@@ -628,8 +626,8 @@ retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, d
 	}
 	if (of == NULL)
 		return;
-	of->plan = 1;
-	most->plan--;
+	of->plan[span] = 1;
+	most->plan[span]--;
 	of->standby = 0;
 	of->retries += of->retries < most_retries;
 	of->retried = true;
@@ -638,70 +636,104 @@ retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most, d
 		of->ready = now;
 }
 
-/* Sets the quotas of `n` tasks for the workers in the heap. */
+/* Sets the quota of the workers in the heap, of what they have of the plan and so many
+ * samples more. */
 static void
-set_quotas(struct fal_sched *s, uint32_t n, double now)
+set_quota(struct fal_sched *s, uint64_t samples)
 {
 	double rates = 0;
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (fal_heap_has(&s->planner, i))
+		if (fal_heap_has(&s->planner, i)) {
+			samples += s->worker[i].planned.samples;
 			rates += fal_rate(s, &s->worker[i], s->worker[i].lanes);
-	s->quota = n / rates;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (fal_heap_has(&s->planner, i))
-			set_price(s, i, now);
+		}
+	s->quota = (double)samples / rates;
 }
 
-/* Sets every worker's `plan` to its part of the round's free tasks from `first` to before
- * `end`, and `last` to whom the last of them is for.  Returns how many nobody is there
- * for.
- */
-static uint32_t
-count_out(struct fal_sched *s, const struct fal_round *r, uint32_t first, uint32_t end,
-	  struct fal_worker **last, double now)
+/* Plans the free tasks of a span, from `at` to `end`, which are of the same samples, or
+ * the last one of fewer. */
+static void
+plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_t at,
+	  uint32_t end, struct fal_worker **last, double now)
+{
+	struct fal_load all = { end - at, 0 }, one = { 1, 0 };
+	if (at == end)
+		return;
+	for (uint32_t i = at; i < end; i++)
+		all.samples += fal_task_samples(r, r->free_task[i]);
+	if (s->fixed_shares)
+		at = end - count_out_fixed(s, r, span, &all);
+	if (s->is.by_speed)
+		set_quota(s, (end - at) * all.samples / all.tasks);
+	for (; at < end; at++) {
+		const uint32_t samples = fal_task_samples(r, r->free_task[at]);
+		if (samples != one.samples)
+			set_prices(s, samples, now);
+		one.samples = samples;
+		const uint32_t slot = fal_heap_top(&s->planner);
+		struct fal_worker *w = &s->worker[slot];
+		plan_tasks(w, span, &one);
+		w->retried = false;
+		*last = w;
+		set_price(s, slot, samples, now);
+	}
+}
+
+/* Who is planned to do most tasks of the span. */
+static struct fal_worker *
+most_planned(const struct fal_sched *s, uint32_t span)
 {
 	struct fal_worker *most = NULL;
-	uint32_t n = end - first;
-	const uint32_t samples = fal_task_samples(s, r, r->free_task[end - 1]);
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (s->worker[i].plan[span] > (most != NULL ? most->plan[span] : 0))
+			most = &s->worker[i];
+	return most;
+}
+
+/* The free tasks of a plan, in order: those of span k stand from at[k] to before at[k +
+ * 1].
+ */
+struct spans {
+	uint32_t at[FAL_SPANS + 1];
+};
+
+/* Shares the free tasks of two spans, large ones and small ones, that begin together.
+ * `last`: whom the last of them is for.  False: nobody is there. */
+static bool
+count_out(struct fal_sched *s, const struct fal_round *r, const struct spans *of,
+	  uint32_t large, struct fal_worker **last, double now)
+{
+	const uint32_t small = large + 1;
+	const uint32_t larges = of->at[small] - of->at[large];
+	const uint32_t smalls = of->at[small + 1] - of->at[small];
+	struct fal_worker *one = fal_trial_untried(s);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		w->plan = 0;
+		w->planned = (struct fal_load){ 0 };
 		if (fal_works_for(s, w, r) && !w->trial)
-			set_price(s, i, now);
+			fal_heap_set(&s->planner, i, 0);
 		else
 			fal_heap_remove(&s->planner, i);
 	}
-	struct fal_worker *one = fal_trial_untried(s);
 	if (one != NULL && !fal_works_for(s, one, r))
 		one = NULL;
 	for (uint32_t i = 0; i < s->workers && s->planner.n == 0; i++)
 		if (fal_works_for(s, &s->worker[i], r)) /* nobody but who is on trial */
-			set_price(s, i, now);
-	if (s->planner.n > 0 && s->fixed_shares)
-		n = count_out_fixed(s, r, n, now);
-	if (s->is.by_speed)
-		set_quotas(s, n, now);
-	uint32_t slot = fal_heap_top(&s->planner);
-	for (; n > 0 && slot != FAL_NONE; n--, slot = fal_heap_top(&s->planner)) {
-		struct fal_worker *w = &s->worker[slot];
-		if (n == 1 && samples < s->full) {
-			slot = cheapest_short(s, samples, now);
-			w = &s->worker[slot];
-		}
-		w->plan++;
-		w->retried = false;
-		*last = w;
-		set_price(s, slot, now);
-		if (most == NULL || w->plan > most->plan)
-			most = w;
+			fal_heap_set(&s->planner, i, 0);
+	if (s->planner.n == 0)
+		return false;
+	plan_span(s, r, large, of->at[large], of->at[small], last, now);
+	plan_span(s, r, small, of->at[small], of->at[small + 1], last, now);
+	/* What is tried may be late: a small task, unless it is the only one. */
+	const uint32_t span = smalls > (larges > 0) ? small : large;
+	struct fal_worker *most = most_planned(s, span);
+	if (most != NULL && most->plan[span] > 1)
+		retry(s, r, most, span, now);
+	if (one != NULL && one->planned.tasks == 0 && most != NULL) {
+		one->plan[span] = 1;
+		most->plan[span]--;
 	}
-	if (most != NULL && most->plan > 1)
-		retry(s, r, most, now);
-	if (one != NULL && one->plan == 0 && most != NULL) {
-		one->plan = 1;
-		most->plan--;
-	}
-	return n;
+	return true;
 }
 
 /* Tasks that are to be retried go to whoever is drawn for that. */
@@ -730,81 +762,92 @@ by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The free tasks that a plan hands out next: early ones, where others are free, too, up
- * to `border`; from `late` on the others. */
-struct plan {
-	uint32_t next, border, late;
-};
-
-/* Hands `w` its plan, early tasks first: so they are one contribution. */
+/* Hands `w` its plan, of each span from the free task `next` on. */
 static void
 hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
-	      struct plan *p, double now)
+	      struct spans *next, double now)
 {
-	for (; w->plan > 0; w->plan--, s->unplanned--)
-		hand_out(s, r, w, r->free_task[p->next++], now);
-	for (; w->plan_late > 0; w->plan_late--, s->unplanned--)
-		hand_out(s, r, w, r->free_task[p->late++], now);
-	fal_refresh(s, w, now);
+	bool any = false;
+	for (uint32_t k = 0; k < FAL_SPANS; k++)
+		for (; w->plan[k] > 0; w->plan[k]--, s->unplanned--) {
+			any = true;
+			hand_out(s, r, w, r->free_task[next->at[k]++], now);
+		}
+	if (any)
+		fal_refresh(s, w, now);
+}
+
+/* The spans of the free tasks, which are in order: early ones, where there are others,
+ * too, and these, or all. */
+static struct spans
+spans_of(const struct fal_sched *s, const struct fal_round *r)
+{
+	const uint32_t small = fal_grid_head(&s->grid, r->clock);
+	struct spans of = { .at = { 0 } };
+	uint32_t early = 0;
+	while (early < r->free_n && r->free_task[early] < r->late)
+		early++;
+	const uint32_t border = early > 0 ? early : r->free_n;
+	const uint32_t end[] = { 0, border, r->free_n };
+	for (uint32_t k = 0; k < 2; k++) {
+		uint32_t at = end[k];
+		of.at[2 * k] = at;
+		while (at < end[k + 1] && r->free_task[at] < small)
+			at++;
+		of.at[2 * k + 1] = at;
+	}
+	of.at[FAL_SPANS] = r->free_n;
+	return of;
 }
 
 /* Plans the free tasks for all workers of the round; `last`: whom the last of them is
  * for. Late tasks begin together, when their version is there, whatever workers have to
  * do until then: so they are shared as if nobody held anything, and early tasks by what
- * workers hold. Returns how many nobody is there for. */
-static uint32_t
-count_out_all(struct fal_sched *s, const struct fal_round *r, const struct plan *p,
+ * workers hold.  False: nobody is there. */
+static bool
+count_out_all(struct fal_sched *s, const struct fal_round *r, const struct spans *of,
 	      struct fal_worker **last, double now)
 {
 	struct fal_worker *last_early = NULL;
-	const bool both = p->border < r->free_n;
+	const uint32_t late = FAL_SPANS / 2;
 	for (uint32_t i = 0; i < s->workers; i++)
-		s->worker[i].plan_late = 0;
-	if (!both)
-		return count_out(s, r, 0, r->free_n, last, now);
+		memset(s->worker[i].plan, 0, sizeof(s->worker[i].plan));
+	if (of->at[late] == r->free_n)
+		return count_out(s, r, of, 0, last, now);
 	s->plans_late = true;
-	const uint32_t left = count_out(s, r, p->border, r->free_n, last, now);
+	const bool planned = count_out(s, r, of, late, last, now);
 	s->plans_late = false;
-	for (uint32_t i = 0; i < s->workers; i++)
-		s->worker[i].plan_late = s->worker[i].plan;
-	return left + count_out(s, r, 0, p->border, &last_early, now);
+	return planned && count_out(s, r, of, 0, &last_early, now);
 }
 
 void
 fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_worker *last = NULL;
-	uint32_t early = 0, left = 0;
+	bool planned = true;
 	if (s->active > 0)
 		hand_out_retries(s, r, now);
 	if (r->free_n == 0 || s->active == 0)
 		return;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
-	while (early < r->free_n && r->free_task[early] < r->late)
-		early++;
-	const uint32_t border = early > 0 ? early : r->free_n;
-	struct plan p = { .next = 0, .border = border, .late = border };
+	const struct spans of = spans_of(s, r);
+	struct spans next = of;
 	struct fal_worker *one = fal_team_worker(s, r->team);
 	if (one != NULL && fal_works_for(s, one, r)) {
-		one->plan = r->free_n;
-		hand_out_plan(s, r, one, &p, now);
-	} else if (one == NULL) {
-		left = count_out_all(s, r, &p, &last, now);
-		for (uint32_t i = 0; i < s->workers; i++) {
-			struct fal_worker *w = &s->worker[i];
-			if (w->plan + w->plan_late > 0 && w != last)
-				hand_out_plan(s, r, w, &p, now);
-		}
+		for (uint32_t k = 0; k < FAL_SPANS; k++)
+			one->plan[k] = of.at[k + 1] - of.at[k];
+		hand_out_plan(s, r, one, &next, now);
+	} else if (one == NULL && (planned = count_out_all(s, r, &of, &last, now))) {
+		for (uint32_t i = 0; i < s->workers; i++)
+			if (&s->worker[i] != last)
+				hand_out_plan(s, r, &s->worker[i], &next, now);
 		if (last != NULL)
-			hand_out_plan(s, r, last, &p, now);
+			hand_out_plan(s, r, last, &next, now);
 	}
-	const uint32_t kept = p.border - p.next, kept_late = r->free_n - p.late;
-	memmove(r->free_task, r->free_task + p.next, kept * sizeof(*r->free_task));
-	memmove(r->free_task + kept, r->free_task + p.late,
-		kept_late * sizeof(*r->free_task));
-	r->free_n = kept + kept_late;
+	/* All are handed out, or none. */
+	r->free_n = memcmp(&next, &of, sizeof(of)) == 0 ? r->free_n : 0;
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = "nobody of its group has its version" };
-	if (left > 0 && s->is.groups)
+	if (!planned && s->is.groups)
 		fal_round_end(s, r, end, now);
 }

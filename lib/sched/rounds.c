@@ -75,14 +75,12 @@ fal_round_free(struct fal_round *r)
 static void
 clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
 {
-	fal_ledger_open(&r->ledger, run->first, run->count);
+	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
 	fal_holds_open(&r->given, run->count);
 	FAL_XGROW(r->granted, r->granted_cap, run->count);
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
 	r->clock = run->clock;
-	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
-	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
 	r->complete = r->ended = r->unreported = false;
 	r->armed = r->passed = false;
 	r->late = FAL_NONE;
@@ -150,26 +148,9 @@ fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 }
 
 uint32_t
-fal_round_claimed(const struct fal_sched *s, const struct fal_round *r)
-{
-	const struct fal_ledger *l = &r->ledger;
-	uint32_t samples = l->claimed * s->full;
-	if (fal_ledger_has(l, r->last)) {
-		const struct fal_ltask *last = fal_ledger_task(l, r->last);
-		if (last->contrib != FAL_NONE || last->skipped)
-			samples -= s->full - r->last_samples;
-	}
-	return samples;
-}
-
-uint32_t
 fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
 {
-	const struct fal_ledger *l = &r->ledger;
-	uint32_t samples = fal_round_samples(s, r) - l->skipped * s->full;
-	if (fal_ledger_has(l, r->last) && fal_ledger_task(l, r->last)->skipped)
-		samples += s->full - r->last_samples;
-	return samples;
+	return fal_round_samples(s, r) - r->ledger.skipped_samples;
 }
 
 double
@@ -603,19 +584,34 @@ fal_team_next(const struct fal_sched *s, const struct fal_team *t)
 	return fal_pool_next(&s->pool, part_of(s, t));
 }
 
+/* The fewest tasks from the run's first on that have so many samples; at least one. */
+static uint32_t
+covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
+{
+	const struct fal_grid *g = &s->grid;
+	const double end = fal_grid_before(g, run->clock, run->first) + samples;
+	const uint32_t whole = fal_grid_within(g, run->clock, (uint64_t)end);
+	const uint32_t behind = whole + (fal_grid_before(g, run->clock, whole) < end);
+	return behind > run->first ? behind - run->first : 1;
+}
+
 /* How many tasks a round of the team gets. */
 static uint32_t
 size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
-	uint32_t k = fal_grid_tasks(&s->grid, fal_pool_next(&s->pool, part));
+	const struct fal_run_of run = fal_pool_left(&s->pool, part);
+	const double all = fal_grid_samples(&s->grid, run.clock);
+	const double left =
+		fal_grid_range_samples(&s->grid, run.clock, run.first, run.count);
 	if (s->is.shared)
-		return k;
+		return fal_grid_tasks(&s->grid, run.clock);
 	if (s->is.groups) {
-		double n = fmax(round((double)k * t->members / s->active), 1);
-		uint32_t left = fal_pool_left(&s->pool, part);
+		const double n = all * t->members / s->active;
+		const uint32_t one =
+			fal_grid_range_samples(&s->grid, run.clock, run.first, 1);
 		/* No scrap at the clock's end: less than half of one worker's part. */
-		bool scrap = left - n < 0.5 * k / s->active;
-		return scrap ? left : (uint32_t)n;
+		const bool scrap = left - n < 0.5 * all / s->active;
+		return scrap ? run.count : covering(s, &run, n - 0.5 * one);
 	}
 	if (fal_trial_of(s, t))
 		return 1;
@@ -623,9 +619,7 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 		return s->scheme->tasks(s, t);
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
-	uint32_t left = fal_pool_left(&s->pool, part);
-	double pieces = fmax(round((double)left * n / k), 1);
-	return (uint32_t)ceil(left / pieces);
+	return covering(s, &run, left / fmax(round(left * n / all), 1));
 }
 
 /* The team's active workers one after the other, NULL at the end; `*at` is 0 first. */

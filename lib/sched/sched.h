@@ -73,7 +73,7 @@ enum fal_act_kind {
 	FAL_ACT_LINE, /* the line of `version` takes over the newest version as it */
 	FAL_ACT_OPEN, /* round `round` begins: fal_sched_round */
 	/* worker: run tasks first … first+count-1, marked `fills`; with a `cid` they are
-	 * claimed for it */
+	 * claimed for it, and, `more`, so are those of the grant behind this one */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`; or, `ahead`,
@@ -143,7 +143,8 @@ struct fal_act {
 				 {0, 0} */
 	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
 	bool late;            /* GRANT: the tasks are late ones of their round; */
-	bool more;            /* … and the next GRANT is of the same cid */
+	bool more;            /* … and the next GRANT is of the same cid, */
+	uint32_t run;         /* … as so many before it */
 	enum fal_fate fate;   /* END */
 	bool ahead;           /* END, STEP */
 	double weight;        /* END, PUSH, STEP */

@@ -685,7 +685,7 @@ static void
 note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
 	 const struct fal_claim_in *c)
 {
-	const struct fal_load load = fal_load_of(s, r, c->task);
+	const struct fal_load load = fal_load_of(r, c->task);
 	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
 	/* Not what it may have had long ago. */
 	if (w->fresh && r->id >= w->given_of && w->pulls_from <= now)
@@ -699,7 +699,7 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	   const struct fal_claim_in *c, uint32_t ci)
 {
 	w->work.done++;
-	w->work.samples += fal_task_samples(s, r, c->task);
+	w->work.samples += fal_task_samples(r, c->task);
 	if (!w->retried)
 		w->retries = 0;
 	r->ledger.contrib[ci].claimed = now;
@@ -837,7 +837,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (n != NULL)
 		fal_due_claimed(s, w, n, now);
 	if (c->task_s > 0)
-		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
+		fal_measured(s, w, c->task_s, fal_task_samples(r, c->task));
 	w->base = now;
 	int won = 0;
 	if (c->nonfinite)

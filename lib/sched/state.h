@@ -56,6 +56,12 @@ struct fal_team {
 	void *own;        /* the scheme's: see fal_scheme.team_own */
 };
 
+/* Some tasks.  What they take goes by both: each has a fixed part. */
+struct fal_load {
+	uint32_t tasks;
+	uint64_t samples;
+};
+
 struct fal_worker {
 	uint32_t id;
 	char name[FAL_WORKER_NAME];
@@ -96,16 +102,16 @@ struct fal_worker {
 	struct fal_node *head, *tail; /* its queue, by round */
 	uint32_t queued;
 	uint64_t queued_samples;
-	uint32_t owed;          /* its open contributions */
-	uint64_t included;      /* its last round of local steps that was collected */
-	uint64_t given, claims; /* grants to it, claims by it */
-	uint32_t preclaimed;    /* contributions that were claimed ahead for it */
-	bool group;             /* server: nothing is claimed ahead for it */
-	uint32_t evals;         /* eval tasks it holds */
-	uint32_t checks;        /* that it has not answered (verify.c) */
-	uint32_t plan;          /* tasks about to be given to it, */
-	uint32_t plan_late;     /* … and late ones behind early ones */
-	uint32_t standby;       /* clocks in a row with share 0 */
+	uint32_t owed;            /* its open contributions */
+	uint64_t included;        /* its last round of local steps that was collected */
+	uint64_t given, claims;   /* grants to it, claims by it */
+	uint32_t preclaimed;      /* contributions that were claimed ahead for it */
+	bool group;               /* server: nothing is claimed ahead for it */
+	uint32_t evals;           /* eval tasks it holds */
+	uint32_t checks;          /* that it has not answered (verify.c) */
+	uint32_t plan[FAL_SPANS]; /* tasks about to be given to it */
+	struct fal_load planned;  /* those of them that begin together */
+	uint32_t standby;         /* clocks in a row with share 0 */
 	/* How often it was given a task all the same, since it had a result without that;
 	 * and did it come by its last ones so? */
 	uint32_t retries;
@@ -181,17 +187,10 @@ struct fal_round {
 	size_t held_cap;
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
-	struct fal_holds given;      /* by task: to whom, ever */
-	uint32_t last, last_samples; /* its clock's last task */
-	uint32_t *free_task;         /* tasks that nobody holds */
+	struct fal_holds given; /* by task: to whom, ever */
+	uint32_t *free_task;    /* tasks that nobody holds */
 	uint32_t free_n;
 	size_t free_cap;
-};
-
-/* Some tasks.  What they take goes by both: each has a fixed part. */
-struct fal_load {
-	uint32_t tasks;
-	uint64_t samples;
 };
 
 enum { FAL_HEAPS_OF_WORKERS = 10 }; /* of struct fal_sched */
@@ -219,7 +218,7 @@ struct fal_sched {
 	uint64_t allowed;    /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
-	double quota;      /* shares by speed: tasks of the plan for a task per second */
+	double quota;    /* shares by speed: samples of the plan for a task per second */
 	bool plans_late; /* tasks are planned that no worker begins with before others */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
@@ -355,11 +354,10 @@ fal_worker_active(const struct fal_worker *w)
 	return fal_worker_able(w) && !w->waits;
 }
 
-/* Samples of a task. */
 static inline uint32_t
-fal_task_samples(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
+fal_task_samples(const struct fal_round *r, uint32_t task)
 {
-	return task == r->last ? r->last_samples : s->full;
+	return fal_ledger_task(&r->ledger, task)->samples;
 }
 
 /* The version that a task is computed on. */
@@ -370,9 +368,9 @@ fal_round_on(const struct fal_round *r, uint32_t task)
 }
 
 static inline struct fal_load
-fal_load_of(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
+fal_load_of(const struct fal_round *r, uint32_t task)
 {
-	return (struct fal_load){ 1, fal_task_samples(s, r, task) };
+	return (struct fal_load){ 1, fal_task_samples(r, task) };
 }
 
 static inline struct fal_load
@@ -439,7 +437,6 @@ void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks; of those that are claimed, or skipped; of all but those
  * that are skipped. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
-uint32_t fal_round_claimed(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
 /* The divisor of the sum of a round that is applied alone, as its part of its clock: the
  * clock's samples but for those that the round has skipped; 0: the round has skipped all.

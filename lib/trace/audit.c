@@ -137,7 +137,7 @@ fal_audit_free(struct fal_audit *a)
 	fal_ids_free(&a->people.ids);
 	json_decref(a->people.names);
 	fal_trace_place_free(&a->place);
-	for (uint64_t p = 0; a->part != NULL && p < a->job.parts; p++)
+	for (uint64_t p = 0; a->part != NULL && p < a->job.grid.parts; p++)
 		fal_spans_free(&a->part[p]);
 	free(a->part);
 	fal_spans_free(&a->rounds);
@@ -439,24 +439,17 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 /* ---- which tasks have ended ----------------------------------------------------------
  */
 
-/* The first task of part p in a clock of `tasks`; of the part behind the last: `tasks`.
- */
-static uint64_t
-part_first(const struct fal_audit *a, uint64_t p, uint64_t tasks)
-{
-	return p * tasks / a->job.parts;
-}
-
 /* The tasks that part p has in all clocks before `clock`: only the last of an epoch
  * differs from the others. */
 static uint64_t
-part_before(const struct fal_audit *a, uint64_t p, uint64_t clock)
+part_before(const struct fal_audit *a, uint32_t p, uint64_t clock)
 {
 	const uint64_t n = a->job.clocks_per_epoch;
 	uint64_t width[2];
 	for (uint64_t i = 0; i < 2; i++) {
-		const uint64_t tasks = fal_trace_job_tasks(&a->job, i * (n - 1));
-		width[i] = part_first(a, p + 1, tasks) - part_first(a, p, tasks);
+		const uint64_t of = i * (n - 1);
+		width[i] = fal_grid_part(&a->job.grid, of, p + 1) -
+			   fal_grid_part(&a->job.grid, of, p);
 	}
 	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
 }
@@ -465,7 +458,7 @@ part_before(const struct fal_audit *a, uint64_t p, uint64_t clock)
 static void
 cover_limit(const struct fal_audit *a, struct fal_trace_line *l)
 {
-	if (a->job.clocks > INT64_MAX / fal_trace_job_tasks(&a->job, 0))
+	if (a->job.clocks > INT64_MAX / fal_grid_tasks(&a->job.grid, 0))
 		line_fail(l, FAL_ELIMIT);
 }
 
@@ -475,12 +468,13 @@ static bool
 cover_add(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_round *r,
 	  uint64_t *twice)
 {
-	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	const struct fal_grid *g = &a->job.grid;
 	const uint64_t end_of = r->first + r->tasks;
 	bool overlap = false;
-	for (uint64_t p = r->first * a->job.parts / tasks;
-	     p < a->job.parts && part_first(a, p, tasks) < end_of; p++) {
-		uint64_t from = part_first(a, p, tasks), to = part_first(a, p + 1, tasks);
+	for (uint32_t p = fal_grid_part_of(g, r->clock, (uint32_t)r->first);
+	     p < g->parts && fal_grid_part(g, r->clock, p) < end_of; p++) {
+		const uint64_t from = fal_grid_part(g, r->clock, p);
+		const uint64_t to = fal_grid_part(g, r->clock, p + 1);
 		uint64_t base = part_before(a, p, r->clock), at;
 		uint64_t begin = r->first > from ? r->first : from;
 		uint64_t end = end_of < to ? end_of : to;
@@ -495,7 +489,7 @@ cover_add(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace_
 
 /* The clock that has place `at` of part p. */
 static uint64_t
-clock_at(const struct fal_audit *a, uint64_t p, uint64_t at)
+clock_at(const struct fal_audit *a, uint32_t p, uint64_t at)
 {
 	const uint64_t n = a->job.clocks_per_epoch, epoch = part_before(a, p, n);
 	const uint64_t clock = n > 1 ? part_before(a, p, 1) : 0, rest = at % epoch;
@@ -509,7 +503,7 @@ static bool
 cover_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 {
 	bool found = false;
-	for (uint64_t p = 0; p < a->job.parts; p++) {
+	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
 		uint64_t at = fal_spans_gap(&a->part[p]);
 		if (at >= part_before(a, p, a->job.clocks))
 			continue;
@@ -517,8 +511,7 @@ cover_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 		if (found && k >= *clock)
 			continue;
 		*clock = k;
-		*task = part_first(a, p, fal_trace_job_tasks(&a->job, k)) + at -
-			part_before(a, p, k);
+		*task = fal_grid_part(&a->job.grid, k, p) + at - part_before(a, p, k);
 		found = true;
 	}
 	return found;
@@ -594,7 +587,7 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	TELL(a->told.seed, e->seed);
 	TELL(a->told.optimizer, e->optimizer);
 	cover_limit(a, l);
-	a->part = fal_xcalloc(a->job.parts, sizeof(*a->part));
+	a->part = fal_xcalloc(a->job.grid.parts, sizeof(*a->part));
 }
 
 /* The same job goes on, perhaps with more epochs, or as another part, with other files.
@@ -610,7 +603,7 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		   { "model", e->model, a->told.model },
 		   { "data", e->data, a->told.data },
 		   { "from", e->from, a->told.from } };
-	const uint64_t epochs = a->job.epochs;
+	const uint32_t epochs = a->job.grid.epochs;
 	/* The figures that workers had sent to the coordinator before are lost with it;
 	 * shard lines and maps begin again with each incarnation. */
 	a->accounts.loose = a->accounts.lost = true;
@@ -622,7 +615,7 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
 		char is[sizeof(a->told.hash)];
 		TELL(is, of[i].is);
-		if (e->accepted == NULL && !(i == 0 && a->job.epochs > epochs) &&
+		if (e->accepted == NULL && !(i == 0 && a->job.grid.epochs > epochs) &&
 		    strcmp(is, of[i].told) != 0)
 			finding_line(a, l, "restart: %s is of another job", of[i].name);
 		memcpy(of[i].told, is, sizeof(is));
@@ -745,7 +738,7 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 	const struct nonfinite is = { l->is.nonfinite.clock, l->is.nonfinite.task };
 	const char *what = NULL;
 	if (is.clock >= a->job.clocks ||
-	    is.task >= fal_trace_job_tasks(&a->job, is.clock))
+	    is.task >= fal_grid_tasks(&a->job.grid, is.clock))
 		what = "the job has no such task";
 	else if (!is_here(a, l->id))
 		what = "it is not here";
@@ -818,7 +811,7 @@ judge_nonfinite(struct fal_audit *a, struct fal_numbers skipped,
 static bool
 is_due(struct fal_audit *a, struct fal_trace_round *r)
 {
-	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	const uint64_t tasks = fal_grid_tasks(&a->job.grid, r->clock);
 	if (r->clock < a->due || r->round != r->clock) {
 		fal_finding(&a->f, r, 0, 0,
 			    r->round != r->clock ? "it is not the round of its clock"
@@ -858,7 +851,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 	if (a->plain && r->end != FAL_END_ABANDONED)
 		return is_due(a, r);
 	a->plain = false;
-	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	const uint64_t tasks = fal_grid_tasks(&a->job.grid, r->clock);
 	if (r->tasks == 0 || r->first >= tasks || r->tasks > tasks - r->first) {
 		fal_finding(&a->f, r, r->first, r->tasks, "the clock has tasks 0-%ju",
 			    tasks - 1);
@@ -903,14 +896,12 @@ static void
 judge_late(struct fal_audit *a, const struct fal_trace_round *r)
 {
 	const struct fal_rule *rule = &a->rules.rule;
-	const uint64_t samples = fal_trace_job_samples(&a->job, r->clock);
+	const struct fal_grid *g = &a->job.grid;
 	uint64_t want = FAL_TRACE_ABSENT;
-	if (rule->of > 0 && a->rules.applied > 0) {
-		const uint64_t early = samples * rule->early / rule->of;
-		want = 0;
-		while (fal_trace_range_samples(&a->job, r->clock, 0, want + 1) <= early)
-			want++;
-	}
+	if (rule->of > 0 && a->rules.applied > 0)
+		want = fal_grid_within(g, r->clock,
+				       (uint64_t)fal_grid_samples(g, r->clock) *
+					       rule->early / rule->of);
 	if (r->late == want)
 		return;
 	if (want == FAL_TRACE_ABSENT)
@@ -1010,7 +1001,7 @@ take_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t number)
 		u->model = r.version;
 		u->local = 1;
 	}
-	u->clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
+	u->clock_samples = fal_grid_samples(&a->job.grid, r.clock) + r.samples -
 			   fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
 	if (r.samples > 0)
 		u->share += (double)r.samples / (double)u->clock_samples;
@@ -1098,7 +1089,7 @@ eval_wrong(const struct fal_audit *a, const struct fal_ev_eval *e)
 		return "accuracy is not right / total";
 	if (was->lines > 0 && e->version <= was->version)
 		return "version is not after that of the last one";
-	if (e->epoch > a->job.epochs)
+	if (e->epoch > a->job.grid.epochs)
 		return "the job has no such epoch";
 	if (a->plain &&
 	    (e->version == 0 || e->epoch != e->version / a->job.clocks_per_epoch))
@@ -1111,7 +1102,7 @@ static void
 judge_keys(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
-	const uint64_t want = (a->job.test + a->job.task - 1) / a->job.task;
+	const uint64_t want = (a->job.test + a->job.grid.task - 1) / a->job.grid.task;
 	uint64_t tasks = 0;
 	for (size_t i = 0; i < e->keys.n; i++) {
 		const struct fal_ev_eval_key *k = &e->keys.v[i];

@@ -676,25 +676,22 @@ fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t 
 
 /* ---- job --------------------------------------------------------------------------- */
 
-static uint64_t
-ceil_div(uint64_t a, uint64_t b)
-{
-	return a / b + (a % b != 0);
-}
-
 int
 fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 {
 	const struct fal_ev_job *e = &l->is.job;
+	const bool tail = e->tail > 0;
 	const struct fal_trace_job j = {
-		.epochs = e->epochs,
-		.batch = e->batch,
-		.task = e->task,
-		.samples = e->samples,
+		.grid = { .samples = (uint32_t)e->samples,
+			  .batch = (uint32_t)e->batch,
+			  .task = (uint32_t)e->task,
+			  .epochs = (uint32_t)e->epochs,
+			  .parts = e->parts > 0 ? (uint32_t)e->parts : 1,
+			  .tail_task = (uint32_t)(tail ? e->tail_task : e->task),
+			  .tail = tail ? e->tail : 0 },
 		.blocks = e->blocks,
 		.clocks_per_epoch = e->clocks_per_epoch,
 		.clocks = e->clocks,
-		.parts = e->parts > 0 ? e->parts : 1,
 		.sums = e->audit == FAL_AUDIT_SUMS,
 		.skips = e->nonfinite > 0,
 		.hashes = e->hashes,
@@ -702,21 +699,24 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 		.shards = e->shards,
 		.params = e->params,
 	};
-	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
+	if (e->epochs == 0 || e->batch == 0 || e->task == 0 || e->samples == 0 ||
 	    j.blocks == 0 || j.shards == 0)
 		return fal_trace_fail(
 			l, FAL_EINVAL,
 			"epochs, batch, task, samples, blocks, shards: one of them is 0");
-	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
+	if (tail && (e->tail > 1 || e->tail_task == 0 || e->tail_task > e->task))
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "tail, tail_task: more than all, or none");
+	if (fal_grid_tasks(&j.grid, 0) > FAL_TRACE_TASKS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %ju tasks",
 				      FAL_TRACE_TASKS_MAX);
-	uint64_t per_epoch = ceil_div(j.samples, j.batch);
+	const uint64_t per_epoch = fal_grid_epoch_clocks(&j.grid);
 	if (j.clocks_per_epoch != per_epoch)
 		return fal_trace_fail(
 			l, FAL_EINVAL,
 			"clocks_per_epoch: %ju, but samples / batch make %ju",
 			j.clocks_per_epoch, per_epoch);
-	if (j.clocks % per_epoch != 0 || j.clocks / per_epoch != j.epochs)
+	if (j.clocks % per_epoch != 0 || j.clocks / per_epoch != e->epochs)
 		return fal_trace_fail(l, FAL_EINVAL,
 				      "clocks: %ju, but it is not epochs × %ju", j.clocks,
 				      per_epoch);
@@ -728,54 +728,33 @@ int
 fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job)
 {
 	const uint64_t epochs = l->is.restart.epochs;
-	if (l->err == 0 && epochs < job->epochs)
-		fal_trace_fail(l, FAL_EINVAL, "epochs: %ju, but there were %ju", epochs,
-			       job->epochs);
+	if (l->err == 0 && epochs < job->grid.epochs)
+		fal_trace_fail(l, FAL_EINVAL, "epochs: %ju, but there were %u", epochs,
+			       job->grid.epochs);
 	if (l->err == 0 && epochs > FAL_TRACE_NUM_MAX / job->clocks_per_epoch)
 		fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
 	if (l->err != 0)
 		return l->err;
-	job->epochs = epochs;
+	job->grid.epochs = (uint32_t)epochs;
 	job->clocks = epochs * job->clocks_per_epoch;
 	return 0;
-}
-
-uint64_t
-fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c)
-{
-	uint64_t left = job->samples - c % job->clocks_per_epoch * job->batch;
-	return left < job->batch ? left : job->batch;
-}
-
-uint64_t
-fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c)
-{
-	return ceil_div(fal_trace_job_samples(job, c), job->task);
 }
 
 uint64_t
 fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c, uint64_t first,
 			uint64_t count)
 {
-	uint64_t samples = fal_trace_job_samples(job, c);
-	uint64_t tasks = fal_trace_job_tasks(job, c);
+	const uint32_t tasks = fal_grid_tasks(&job->grid, c);
 	if (first >= tasks)
 		return 0;
-	uint64_t end = count < tasks - first ? (first + count) * job->task : samples;
-	return end - first * job->task;
+	const uint64_t n = count < tasks - first ? count : tasks - first;
+	return fal_grid_range_samples(&job->grid, c, (uint32_t)first, (uint32_t)n);
 }
 
 uint64_t
 fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
 {
 	return c / job->clocks_per_epoch + 1;
-}
-
-uint64_t
-fal_trace_job_full(const struct fal_trace_job *job)
-{
-	const uint64_t most = fal_trace_job_samples(job, 0);
-	return job->task < most ? job->task : most;
 }
 
 int
@@ -795,7 +774,7 @@ fal_trace_scheme_read(struct fal_trace_line *l, const char *text, struct fal_rul
 double
 fal_trace_join_fixed(const struct fal_ev_join *j, const struct fal_trace_job *job)
 {
-	const double task = (double)job->task, full = (double)fal_trace_job_full(job);
+	const double task = job->grid.task, full = fal_grid_full(&job->grid);
 	if (!(j->task_s > 0) || j->large == 0 || isnan(j->large_s))
 		return (double)NAN;
 	const double fixed =
@@ -807,7 +786,7 @@ double
 fal_trace_size(const struct fal_trace_job *job, double fixed,
 	       const struct fal_trace_pace *p)
 {
-	const double tasks = (double)p->tasks, full = (double)fal_trace_job_full(job);
+	const double tasks = (double)p->tasks, full = fal_grid_full(&job->grid);
 	return p->tasks > 0 ? tasks * fal_bound_longer(fixed, p->samples / (tasks * full))
 			    : 0;
 }
@@ -816,7 +795,7 @@ fal_trace_size(const struct fal_trace_job *job, double fixed,
 static bool
 can_have(const struct fal_trace_job *job, uint64_t tasks, uint64_t samples)
 {
-	return samples >= tasks && samples <= tasks * fal_trace_job_full(job);
+	return samples >= tasks && samples <= tasks * fal_grid_full(&job->grid);
 }
 
 int

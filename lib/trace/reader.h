@@ -104,8 +104,8 @@ int fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint6
 
 /* The numbers of the job line, as falcon-trace(5) names them. */
 struct fal_trace_job {
-	uint64_t epochs, batch, task, samples, blocks, clocks_per_epoch, clocks;
-	uint64_t parts;  /* of the data */
+	struct fal_grid grid;
+	uint64_t blocks, clocks_per_epoch, clocks;
 	bool sums;       /* audit = sums */
 	bool skips;      /* nonfinite = skip */
 	uint64_t hashes; /* one version of so many is hashed; 0: none is */
@@ -120,18 +120,12 @@ int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
  * FAL_EINVAL: fewer than before. */
 int fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job);
 
-/* The samples of clock c < clocks: the last clock of an epoch may be shorter. */
-uint64_t fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c);
-/* The tasks of clock c < clocks: the last one may be shorter. */
-uint64_t fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c);
 /* The samples of tasks first … first+count-1 of clock c < clocks; tasks that it has not
  * have none. */
 uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 				 uint64_t first, uint64_t count);
 /* The epoch of clock c < clocks, from 1. */
 uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
-/* The samples of a full task: no task of the job has more. */
-uint64_t fal_trace_job_full(const struct fal_trace_job *job);
 
 /* The scheme of a job or policy line.  FAL_EINVAL: no such scheme, key or value. */
 int fal_trace_scheme_read(struct fal_trace_line *l, const char *text,

@@ -17,12 +17,12 @@
 /* The largest whole number of a trace, 2^53: any JSON reader holds it exactly. */
 #define FAL_TRACE_NUM_MAX ((uint64_t)1 << 53)
 /* Limits of what is read, so that no trace makes its reader allocate without bound. */
-#define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)   /* of one clock */
-#define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)  /* of one model */
-#define FAL_TRACE_SHARDS_MAX ((uint64_t)64)       /* of the parameters */
-#define FAL_TRACE_PARTS_MAX ((uint64_t)1 << 16)   /* of the data */
-#define FAL_TRACE_SAMPLES_MAX ((uint64_t)1 << 40) /* of one epoch */
-#define FAL_TRACE_SECONDS_MAX 1e9                 /* 30 years */
+#define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)      /* of one clock */
+#define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)     /* of one model */
+#define FAL_TRACE_SHARDS_MAX ((uint64_t)64)          /* of the parameters */
+#define FAL_TRACE_PARTS_MAX ((uint64_t)1 << 16)      /* of the data */
+#define FAL_TRACE_SAMPLES_MAX ((uint64_t)UINT32_MAX) /* of one epoch */
+#define FAL_TRACE_SECONDS_MAX 1e9                    /* 30 years */
 
 /* A whole number that an OPT member does not have. */
 #define FAL_TRACE_ABSENT UINT64_MAX
@@ -97,6 +97,8 @@ struct fal_json_text {
 	M(WHOLE, epochs, MUST, UINT32_MAX)                      \
 	M(WHOLE, batch, MUST, FAL_TRACE_SAMPLES_MAX)            \
 	M(WHOLE, task, MUST, FAL_TRACE_SAMPLES_MAX)             \
+	M(REAL, tail, MAY, 0)                                   \
+	M(WHOLE, tail_task, MAY, FAL_TRACE_SAMPLES_MAX)         \
 	M(WHOLE, parts, MAY, FAL_TRACE_PARTS_MAX)               \
 	M(WHOLE, samples, MUST, FAL_TRACE_SAMPLES_MAX)          \
 	M(WHOLE, test, MUST, FAL_TRACE_SAMPLES_MAX)             \

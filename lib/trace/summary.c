@@ -238,7 +238,7 @@ tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 	s->samples += samples;
 	s->tick[s->n_tick++ % RING] = (struct fal_summary_tick){
 		.t = t,
-		.clocks = (double)samples / (double)fal_trace_job_samples(&s->job, clock),
+		.clocks = (double)samples / fal_grid_samples(&s->job.grid, clock),
 		.samples = samples,
 	};
 }
@@ -589,8 +589,8 @@ static void
 progress(struct fal_summary *s)
 {
 	const struct fal_trace_job *j = &s->job;
-	const uint64_t most = fal_trace_job_tasks(j, 0), n = j->clocks_per_epoch;
-	const uint64_t epoch = (n - 1) * most + fal_trace_job_tasks(j, n - 1);
+	const uint64_t most = fal_grid_tasks(&j->grid, 0), n = j->clocks_per_epoch;
+	const uint64_t epoch = (n - 1) * most + fal_grid_tasks(&j->grid, n - 1);
 	if (s->part || s->ended == 0 || s->above != NULL) {
 		s->clocks = s->next_clock;
 		return;

@@ -312,7 +312,9 @@ struct fal_msg {
 			/* of a delta round, all of it granted to one worker: */
 			uint8_t base;      /* enum fal_base */
 			uint64_t since;    /* REBASE: its last round in the version */
-			uint32_t from, of; /* the round's first task, and how many */
+			uint32_t from, of; /* the round's first task, and how many; of
+					    * what is claimed: of all its tasks, those
+					    * of another GRANT included */
 			uint32_t steps;    /* local steps that the tasks are cut into */
 			float lr;          /* of its local steps */
 		} grant;

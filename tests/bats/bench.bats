@@ -188,14 +188,15 @@ epsp() {
 		for word; do
 			case \$word in
 			batch.size=*) batch=\${word#*=} ;;
-			*/drawn-*) late=$2 ;;
+			*/drawn.*) late=$2 ;;
 			esac
 			[ "\$last" != -s ] || mkdir "\$word"
 			[ "\$last" != -s ] || state=\$word
 			last=\$word
 		done
 		jq -nc --argjson batch "\$batch" 'range(50) | {t: ., ev: "update", samples: \$batch},
-			{t: ., ev: "clock", compute: 1, late: '"\${late:-$1}"'}' >"\$state/trace.jsonl"
+			{t: ., ev: "clock", clock: ., compute: 1, push: 0, pull: 0, wait: 0.25,
+			late: '"\${late:-$1}"'}' >"\$state/trace.jsonl"
 		echo 127.0.0.1:1 >&3
 	END
 	run env FALCON_BIN="$PWD/bin" BENCH_SEED=1 timeout 60 "$root/tests/bench/bench_epsp.sh"
@@ -204,12 +205,12 @@ epsp() {
 
 @test "epsp: no figures from a machine that was too busy" {
 	epsp 0.03 0
-	has "$output" 'epsp at 1000 samples/s: emulated tasks were 3.0 % late: no figures'
-	[[ $output != *clocks/s* ]]
+	has "$output" 'slow.4.1024: emulated tasks were 3.0 % late: no figures'
+	[[ $output != *ratio* ]]
 	epsp 0.019 0.021
-	has "$output" 'epsp.8ms.epsp-to-bsp'
-	has "$output" 'epsp at 1000 samples/s: emulated tasks were 2.1 % late: no figures'
-	[[ $output != *drawn.* ]]
+	has "$output" 'epsp.slow.4.256.bsp                           0.8 ratio'
+	has "$output" 'drawn: emulated tasks were 2.1 % late: no figures'
+	[[ $output != *drawn.share* ]]
 }
 
 @test "proj: no table from a machine that was too busy" {

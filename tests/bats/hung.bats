@@ -35,7 +35,8 @@ two_of_three_hang() {
 	jq -se 'map(select(.ev == "clock" and .clock >= 35)) |
 		([.[] | select(.worker == "honest") | .done] | add) >= 38 and
 		all(.[] | select(.worker != "honest"); .share <= 1)' "$state/trace.jsonl"
-	jq -se 'map(select(.ev == "ledger"))[0].grant | length == 3 and all(.[]; .[2] > 1)' \
+	jq -se 'map(select(.ev == "ledger"))[0].grant | group_by(.[0]) |
+		length == 3 and all(.[]; (map(.[2]) | add) > 1)' \
 		"$state/trace.jsonl"
 	# Everybody is told.
 	falcon-stat "$state/trace.jsonl" >table

@@ -7,7 +7,8 @@ bytes() {
 	yes "$@" | head -c "$n"
 }
 
-# tiny DIR: DIR/tiny.job and what belongs to it; 256 images of 4 x 4 in 4 classes.
+# tiny DIR: DIR/tiny.job and what belongs to it; 256 images of 4 x 4 in 4 classes, in equal
+# tasks, which tests count.
 tiny() {
 	mkdir -p "$1"
 	{
@@ -36,6 +37,7 @@ tiny() {
 		[batch]
 		size = 64
 		task = 8
+		tail = 0
 		[optimizer]
 		kind = sgd
 		lr = 0.1

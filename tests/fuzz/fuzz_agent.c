@@ -377,6 +377,11 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	const struct fal_agent_conf conf = { .n = N,
 					     .lanes_max = how & 1 ? LANES : LANES / 2,
 					     .tasks = 8,
+					     .grid = { .samples = 24,
+						       .batch = 12,
+						       .task = 2,
+						       .tail = 0.5,
+						       .tail_task = 1 },
 					     .map_epoch = 1,
 					     .push_blocks = how >> 1 & 1,
 					     .optim = { .kind = FAL_SGD } };

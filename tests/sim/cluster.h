@@ -161,6 +161,19 @@ struct plan {
 };
 
 /* Whose process a machine is, and whose key it has. */
+/* How its samples are cut. */
+static inline struct fal_grid
+plan_grid(const struct plan *p)
+{
+	return (struct fal_grid){ .samples = p->toy.samples,
+				  .batch = p->toy.batch,
+				  .task = p->toy.task,
+				  .tail = p->toy.tail,
+				  .tail_task = p->toy.tail_task,
+				  .epochs = p->toy.epochs,
+				  .parts = p->parts };
+}
+
 static inline uint32_t
 plan_process(const struct plan *p, uint32_t machine)
 {

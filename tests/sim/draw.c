@@ -858,6 +858,17 @@ is_one(const struct toy *t)
 	return chance(&r, 0.12);
 }
 
+/* Small tasks at the end of each clock. */
+static void
+draw_tail(struct toy *t)
+{
+	struct fal_rng r = fal_rng_init(t->seed, FAL_RNG_TEST, 49);
+	if (t->task == 1 || chance(&r, 0.5))
+		return;
+	t->tail = chance(&r, 0.2) ? 1 : between(&r, 0.1, 0.7);
+	t->tail_task = 1 + fal_rng_below(&r, t->task - 1);
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -868,6 +879,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.toy.batch = 1 + fal_rng_below(r, 24 * p.toy.task);
 	const bool one = is_one(&p.toy);
 	p.toy.task = one ? p.toy.batch : p.toy.task;
+	draw_tail(&p.toy);
 	p.toy.samples = p.toy.batch + fal_rng_below(r, 4 * p.toy.batch);
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
 	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);

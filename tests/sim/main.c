@@ -89,12 +89,15 @@ all_equal(const struct plan *p)
 /* Tasks that may move between equal workers.  A round's tasks are shared out when it
  * begins; while rounds before it are open their short tasks, one of each, are somewhere
  * in the queues, and fal_project, which looks at no queue task by task, takes all of them
- * to be on one lane.  When a short task ends elsewhere a task may follow it. */
+ * to be on one lane.  When a short task ends elsewhere a task may follow it.  Nor is it
+ * known how long small tasks take before some have run: those of a tail may move. */
 static uint32_t
 may_move(const struct plan *p)
 {
 	const uint32_t clocks = toy_clocks(&p->toy);
 	uint32_t n = 0;
+	if (p->toy.tail > 0)
+		return UINT32_MAX;
 	for (uint32_t i = 0; i < clocks && rule_of(p->scheme).slack > 0; i++) {
 		const uint32_t last = toy_clock_tasks(&p->toy, i) - 1;
 		n += toy_task_samples(&p->toy, i, last) < p->toy.task;

@@ -30,6 +30,8 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	struct fal_msg m;
 	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(err == FAL_OK);
+	c->seen[SEEN_TWO_RUNS] +=
+		m.type == FAL_MSG_GRANT && m.grant.seq != 0 && m.grant.of > m.grant.count;
 	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
 		flips_asked(c, peer, &m);
 	c->seen[SEEN_EARLY_FILL] +=
@@ -380,11 +382,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 				       .policy_by = "job",
 				       .seed = p->toy.seed,
 				       .entropy = p->entropy,
-				       .grid = { .samples = p->toy.samples,
-						 .batch = p->toy.batch,
-						 .task = p->toy.task,
-						 .epochs = p->toy.epochs,
-						 .parts = p->parts },
+				       .grid = plan_grid(p),
 				       .test_samples = p->test_samples,
 				       .eval_every = p->eval_every,
 				       .params = p->toy.n,

@@ -467,6 +467,21 @@ begin_steps(struct reference *r, struct fal_trace_line *l, const struct head *h,
 				own->is.w[i] = own->is.w[i] + own->by[k][i];
 }
 
+/* The first task, of the round's, that has a sample in piece p or behind it, wholly. */
+static uint64_t
+piece_at(const struct reference *r, const struct head *h, uint64_t p)
+{
+	uint64_t all = 0, sum = 0, i = 0;
+	for (uint64_t k = 0; k < h->tasks; k++)
+		all += toy_task_samples(r->t, h->clock, (uint32_t)(h->first + k));
+	for (; i < h->tasks; i++) {
+		sum += toy_task_samples(r->t, h->clock, (uint32_t)(h->first + i));
+		if (sum > p * all / h->steps)
+			break;
+	}
+	return i;
+}
+
 /* What the round changes, in r->change. */
 static void
 take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
@@ -478,8 +493,8 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 	begin_steps(r, l, h, own);
 	memcpy(r->change, own->is.w, n * sizeof(float));
 	for (uint64_t p = 0; p < h->steps; p++) {
-		uint64_t from = p * h->tasks / h->steps;
-		uint64_t to = (p + 1) * h->tasks / h->steps, samples = 0;
+		const uint64_t from = piece_at(r, h, p), to = piece_at(r, h, p + 1);
+		uint64_t samples = 0;
 		plain_sum_clear(&r->one);
 		for (uint64_t i = h->first + from; i < h->first + to; i++) {
 			/* Its own sums are not pushed: all their bits. */

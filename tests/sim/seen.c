@@ -9,6 +9,7 @@ static const struct {
 	const char *name, *text;
 } what[SEEN] = {
 	[SEEN_FENCE] = { "fence", NULL },
+	[SEEN_TWO_RUNS] = { "contribution of large and small tasks granted", NULL },
 	[SEEN_PRECLAIMED_FENCE] = { "fence of what was claimed ahead", NULL },
 	[SEEN_FENCE_IN_PUSH] = { "fence in mid-push", NULL },
 	[SEEN_IN_TIME] = { "push in time", NULL },

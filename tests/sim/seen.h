@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 enum seen {
-	SEEN_FENCE,            /* a contribution was fenced, and its worker told */
+	SEEN_FENCE, /* a contribution was fenced, and its worker told */
+	SEEN_TWO_RUNS,
 	SEEN_PRECLAIMED_FENCE, /* … that was claimed when it was granted */
 	SEEN_FENCE_IN_PUSH,    /* … while it was being pushed */
 	SEEN_IN_TIME,          /* a push came that must count */

@@ -7,6 +7,7 @@
 #include "plain.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,17 +30,34 @@ toy_clock_samples(const struct toy *t, uint64_t clock)
 	return t->samples - first < t->batch ? t->samples - first : t->batch;
 }
 
+static uint32_t
+small(const struct toy *t)
+{
+	return t->tail > 0 ? t->tail_task : t->task;
+}
+
+static uint32_t
+head_tasks(const struct toy *t, uint64_t clock)
+{
+	return (uint32_t)floor((1 - t->tail) * toy_clock_samples(t, clock) / t->task);
+}
+
 uint32_t
 toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task)
 {
-	uint32_t left = toy_clock_samples(t, clock) - task * t->task;
-	return left < t->task ? left : t->task;
+	const uint32_t n = toy_clock_samples(t, clock), head = head_tasks(t, clock);
+	if (task < head)
+		return t->task;
+	const uint32_t left = n - head * t->task - (task - head) * small(t);
+	return left < small(t) ? left : small(t);
 }
 
 uint32_t
 toy_clock_tasks(const struct toy *t, uint64_t clock)
 {
-	return (toy_clock_samples(t, clock) + t->task - 1) / t->task;
+	const uint32_t head = head_tasks(t, clock);
+	const uint32_t left = toy_clock_samples(t, clock) - head * t->task;
+	return head + (left + small(t) - 1) / small(t);
 }
 
 unsigned
@@ -141,7 +159,9 @@ toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 static bool
 is_late(const struct toy *t, const struct fal_rule *rule, uint64_t clock, uint32_t task)
 {
-	const uint64_t end = (uint64_t)task * t->task + toy_task_samples(t, clock, task);
+	uint64_t end = 0;
+	for (uint32_t i = 0; i <= task; i++)
+		end += toy_task_samples(t, clock, i);
 	return rule->of > 0 &&
 	       end * rule->of > (uint64_t)toy_clock_samples(t, clock) * rule->early;
 }

@@ -14,6 +14,8 @@ struct toy {
 	uint64_t seed;
 	size_t n; /* parameters */
 	uint32_t samples, batch, task, epochs;
+	double tail; /* of a clock: in tasks of */
+	uint32_t tail_task;
 	struct fal_optim optim;
 	struct fal_range *range; /* of optim, or NULL */
 	float lr;

@@ -287,6 +287,7 @@ worker_join(struct cluster *c, struct worker *w)
 				       .incarnation = c->incarnation,
 				       .map_epoch = 1,
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
+				       .grid = plan_grid(c->p),
 				       .push_bits = c->p->toy.bits,
 				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,

@@ -1701,14 +1701,15 @@ ranges_that_are_none(void **state)
 	}
 }
 
-/* Tasks of round 0 that are claimed already. */
+/* Tasks of round 0 that are claimed already, of a contribution of so many. */
 static int
-granted(uint32_t first, uint32_t count, uint32_t seq)
+granted(uint32_t first, uint32_t count, uint32_t of, uint32_t seq)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.kind = FAL_KIND_GRAD;
 	m.grant.first = first;
 	m.grant.count = count;
+	m.grant.of = of;
 	m.grant.seq = seq;
 	return tell(&m);
 }
@@ -1727,7 +1728,7 @@ ticket(uint32_t seq, uint32_t tasks)
 static int
 preclaimed(uint32_t first, uint32_t count, uint32_t seq)
 {
-	int err = granted(first, count, seq);
+	int err = granted(first, count, count, seq);
 	return err < 0 ? err : ticket(seq, count);
 }
 
@@ -1757,12 +1758,12 @@ claimed_ahead(void **state)
 	nothing_sent();
 	/* Two grants, and a ticket for both. */
 	const uint32_t both = FAL_PRECLAIMED | 4;
-	check(granted(0, 1, both), 0, "GRANT");
+	check(granted(0, 1, 3, both), 0, "GRANT");
 	finish(0);
 	expect_claim(0, both);
 	nothing_sent();
-	check(granted(5, 2, both), 0, "GRANT");
-	check(granted(8, 1, both), FAL_ESTATE, "a third one");
+	check(granted(5, 2, 3, both), 0, "GRANT");
+	check(granted(8, 1, 3, both), FAL_ESTATE, "more than it has");
 	check(ticket(both, 3), 0, "TICKET");
 	finish(0);
 	expect_claim(5, both);
@@ -1771,8 +1772,8 @@ claimed_ahead(void **state)
 	expect_claim(6, both);
 	expect_push(both, 3, 1 + 6 + 7);
 	/* What is called off of one grant is called off as a whole. */
-	check(granted(0, 1, FAL_PRECLAIMED | 5), 0, "GRANT");
-	check(granted(5, 1, FAL_PRECLAIMED | 5), 0, "GRANT");
+	check(granted(0, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
+	check(granted(5, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
 	revoke(0, 5, 1);
 	check(cancelled[0], 1, "the other one's task");
 	finish(0);

@@ -119,13 +119,16 @@ begin(uint32_t least)
 	push_blocks = one_in(&rng, 2) ? 0 : 1 + fal_rng_below(&rng, 3);
 	blocks = least + fal_rng_below(&rng, BLOCKS - least + 1);
 	n = (size_t)(blocks - 1) * FAL_BLOCK + 1 + fal_rng_below(&rng, FAL_BLOCK);
-	const struct fal_agent_conf conf = { .n = n,
-					     .lanes_max = LANES,
-					     .incarnation = 6,
-					     .map_epoch = 1,
-					     .push_blocks = push_blocks,
-					     .sums = sums,
-					     .most.versions = sums > 0 };
+	const struct fal_agent_conf conf = {
+		.n = n,
+		.grid = { .samples = 64, .batch = 64, .task = 1 },
+		.lanes_max = LANES,
+		.incarnation = 6,
+		.map_epoch = 1,
+		.push_blocks = push_blocks,
+		.sums = sums,
+		.most.versions = sums > 0
+	};
 	memset(busy, 0, sizeof(busy));
 	heard = NULL;
 	begun = NULL;
@@ -214,6 +217,7 @@ grant(uint64_t v, uint32_t first, uint32_t count, uint32_t seq)
 	m.grant.first = first;
 	m.grant.count = count;
 	m.grant.seq = seq;
+	m.grant.of = count;
 	tell(&m);
 }
 

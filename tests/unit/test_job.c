@@ -231,6 +231,16 @@ test_refusals(void **state)
 		  "t.job:15: data.shuffle: is only for data.partition = shared" },
 		{ 15, "size = 256\ntask = 257", FAL_EINVAL,
 		  "t.job:16: batch.task: is more than batch.size" },
+		{ 15, "size = 256\ntail = 1.5", FAL_EINVAL,
+		  "t.job:16: batch.tail: '1.5' is not in 0..1" },
+		{ 15, "size = 256\ntail-task = 9", FAL_EINVAL,
+		  "t.job:16: batch.tail-task: is more than batch.task" },
+		{ 15, "size = 256\ntail = 0\ntail-task = 2", FAL_EINVAL,
+		  "t.job:17: batch.tail-task: does nothing without batch.tail" },
+		{ 15, "size = 65536\ntask = 64\ntail-task = 4", FAL_EINVAL,
+		  "t.job:17: batch.tail-task: makes more than 4096 tasks of a clock; 5 "
+		  "does "
+		  "not" },
 		{ 22, "kind = step", FAL_EINVAL,
 		  "t.job: schedule.every: must be above 0 for schedule.kind = step" },
 		{ 22, "kind = constant\nmin-lr = 0.1", FAL_EINVAL,
@@ -433,8 +443,9 @@ test_partition(void **state)
 	/* 256 samples are 32 tasks; a whole set of 248 is a clock of 31. */
 	assert_int_equal(fal_job_bind(&j, 1000, &d), 0);
 	assert_int_equal(fal_job_bind(&j, 248, &d), FAL_EINVAL);
-	assert_string_equal(d.text,
-			    "data.parts: '32' is more than the 31 tasks of a clock");
+	assert_string_equal(
+		d.text, "data.parts: '32' leaves a part without one of the 31 tasks of a "
+			"clock");
 	fal_job_free(&j);
 }
 
@@ -453,6 +464,46 @@ test_default_task(void **state)
 		assert_string_equal(d.text, "");
 		assert_int_equal(err, 0);
 		assert_int_equal(j.task, sizes[i][1]);
+		fal_job_free(&j);
+	}
+}
+
+/* The clock's head and tail: samples of their tasks, and how many there are. */
+static void
+test_tail(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		uint32_t head, task, tail, tail_task;
+	} of[] = {
+		{ "size = 256", 24, 8, 32, 2 },
+		{ "size = 256\ntail = 0", 32, 8, 0, 8 },
+		{ "size = 63", 7, 8, 1, 8 },
+		{ "size = 63\ntail = 0.5", 3, 8, 20, 2 },
+		{ "size = 260\ntask = 12\ntail = 0.1\ntail-task = 5", 19, 12, 7, 5 },
+		{ "size = 256\ntask = 3", 64, 3, 64, 1 },
+		{ "size = 256\ntask = 1", 256, 1, 0, 1 },
+		{ "size = 256\ntail = 1\ntail-task = 8", 32, 8, 0, 8 },
+		{ "size = 65536\ntask = 16", 4096, 16, 0, 16 },
+		{ "size = 65536\ntask = 20", 2457, 20, 1491, 11 },
+	};
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		struct fal_job j;
+		struct fal_diag d = { "" };
+		int err = parse_with(15, of[i].text, &j, &d);
+		assert_string_equal(d.text, "");
+		assert_int_equal(err, 0);
+		const struct fal_grid g = fal_job_grid(&j, j.batch);
+		assert_int_equal(fal_grid_full(&g), of[i].task);
+		assert_int_equal(fal_grid_tail_task(&g), of[i].tail_task);
+		assert_int_equal(fal_grid_head(&g, 0), of[i].head);
+		assert_int_equal(fal_grid_tasks(&g, 0), of[i].head + of[i].tail);
+		/* Places, and what lies within them, are each other's inverse. */
+		for (uint32_t k = 0; k <= fal_grid_tasks(&g, 0); k++)
+			assert_int_equal(fal_grid_within(&g, 0,
+							 fal_grid_before(&g, 0, k)),
+					 k);
 		fal_job_free(&j);
 	}
 }
@@ -544,7 +595,8 @@ main(void)
 		cmocka_unit_test(test_truncated), cmocka_unit_test(test_override),
 		cmocka_unit_test(test_differ),    cmocka_unit_test(test_derived),
 		cmocka_unit_test(test_path),      cmocka_unit_test(test_default_task),
-		cmocka_unit_test(test_partition), cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_tail),      cmocka_unit_test(test_partition),
+		cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }

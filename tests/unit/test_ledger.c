@@ -16,13 +16,15 @@ enum { FIRST = 7, TASKS = 8 };
 
 static struct fal_ledger ledger;
 
+static const struct fal_grid grid = { .samples = 1 << 20, .batch = 1 << 20, .task = 8 };
+
 static const struct fal_cid none = { 0, 0 };
 
 static int
 begin(void **state)
 {
 	(void)state;
-	fal_ledger_open(&ledger, FIRST, TASKS);
+	fal_ledger_open(&ledger, &grid, 0, FIRST, TASKS);
 	return 0;
 }
 
@@ -195,7 +197,7 @@ many_contributors(void **state)
 {
 	(void)state;
 	enum { MANY = 3000, STEP = 1 << 20 };
-	fal_ledger_open(&ledger, FIRST, MANY);
+	fal_ledger_open(&ledger, &grid, 0, FIRST, MANY);
 	for (uint32_t i = 0; i < MANY; i++) {
 		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
 		check(fal_ledger_newest(&ledger, id.worker) == FAL_NONE, i < 1000,
@@ -211,7 +213,7 @@ many_contributors(void **state)
 	      "no such seq");
 	check(fal_ledger_newest(&ledger, 2), FAL_NONE, "no such worker");
 	check(ledger.contributors, 1000, "contributors");
-	fal_ledger_open(&ledger, FIRST, TASKS);
+	fal_ledger_open(&ledger, &grid, 0, FIRST, TASKS);
 	check(fal_ledger_newest(&ledger, 1), FAL_NONE, "forgotten by the next round");
 }
 

@@ -86,7 +86,12 @@ static int
 begin(void **state)
 {
 	(void)state;
-	const struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .optim = optim };
+	const struct fal_agent_conf conf = {
+		.n = N,
+		.lanes_max = LANES,
+		.optim = optim,
+		.grid = { .samples = 1 << 20, .batch = 1 << 20, .task = 1 },
+	};
 	const struct fal_agent_ops ops = {
 		.send = on_send, .run = on_run, .cancel = on_cancel, .steps = on_steps
 	};

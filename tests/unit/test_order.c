@@ -160,28 +160,33 @@ parts_of(const struct fal_order_opts *geometry, uint32_t epoch, const uint32_t *
 
 /* The part of each place, as falcon-job(5) says it; returns the places of each. */
 static void
-parts_by_place(const struct fal_order_opts *g, uint32_t *part, uint32_t *count)
+parts_by_place(const struct fal_grid *g, uint32_t *part, uint32_t *count)
 {
-	for (uint32_t c = 0; c < g->n; c += g->batch) {
-		uint32_t samples = g->n - c < g->batch ? g->n - c : g->batch;
-		uint32_t tasks = (samples + g->task - 1) / g->task;
-		for (uint32_t i = 0; i < g->parts; i++)
-			for (uint32_t k = i * tasks / g->parts;
-			     k < (i + 1) * tasks / g->parts; k++)
-				for (uint32_t s = k * g->task;
-				     s < samples && s < (k + 1) * g->task; s++) {
-					part[c + s] = i;
-					count[i]++;
-				}
+	for (uint32_t c = 0; c < g->samples; c += g->batch) {
+		const uint32_t left = g->samples - c;
+		const uint32_t n = left < g->batch ? left : g->batch;
+		const uint32_t head = (uint32_t)((1 - g->tail) * n / g->task) * g->task;
+		const uint32_t small = g->tail > 0 ? g->tail_task : g->task;
+		for (uint32_t s = 0, i = 0; s < n;) {
+			const uint32_t each = s < head ? g->task : small;
+			const uint32_t end = n - s < each ? n : s + each;
+			while ((uint64_t)(i + 1) * n / g->parts < end)
+				i++;
+			for (; s < end; s++) {
+				part[c + s] = i;
+				count[i]++;
+			}
+		}
 	}
 }
 
 static void
 test_parts_golden(void **state)
 {
-	static const struct fal_order_opts g = {
-		.seed = 42, .n = 30, .batch = 12, .task = 2, .parts = 4
+	static const struct fal_grid grid = {
+		.samples = 30, .batch = 12, .task = 2, .parts = 4
 	};
+	static const struct fal_order_opts g = { .seed = 42, .n = 30, .grid = &grid };
 	static const uint32_t dealt[30] = { 12, 9,  24, 26, 13, 11, 25, 17, 28, 21,
 					    8,  10, 22, 18, 27, 3,  15, 0,  6,  1,
 					    14, 2,  5,  19, 4,  7,  23, 20, 16, 29 };
@@ -208,11 +213,17 @@ test_parts_keep_their_samples(void **state)
 	(void)state;
 	for (uint32_t n = 1; n <= 200; n += 7)
 		for (uint32_t parts = 1; parts <= 9; parts += 2) {
-			const struct fal_order_opts g = {
-				.seed = n, .n = n, .batch = 40, .task = 3, .parts = parts
-			};
+			const struct fal_grid grid = { .samples = n,
+						       .batch = 40,
+						       .task = 3,
+						       .parts = parts,
+						       .tail = n % 3 / 4.0,
+						       .tail_task = 2 };
+			const struct fal_order_opts g = { .seed = n,
+							  .n = n,
+							  .grid = &grid };
 			uint32_t part[200], count[9] = { 0 }, owner[200], moved = 0;
-			parts_by_place(&g, part, count);
+			parts_by_place(&grid, part, count);
 			struct fal_order a = parts_of(&g, 0, NULL);
 			struct fal_order b = parts_of(&g, 1, NULL);
 			assert_permutation(&a);
@@ -234,13 +245,14 @@ test_parts_keep_their_samples(void **state)
 static void
 test_parts_by_label(void **state)
 {
-	static const struct fal_order_opts g = {
-		.seed = 5, .n = 1000, .batch = 64, .task = 4, .parts = 6
+	static const struct fal_grid grid = {
+		.samples = 1000, .batch = 64, .task = 4, .parts = 6
 	};
+	static const struct fal_order_opts g = { .seed = 5, .n = 1000, .grid = &grid };
 	uint32_t labels[1000], low[6], high[6] = { 0 };
 	uint32_t part[1000], count[6] = { 0 };
 	(void)state;
-	parts_by_place(&g, part, count);
+	parts_by_place(&grid, part, count);
 	memset(low, 255, sizeof(low));
 	for (uint32_t i = 0; i < 1000; i++)
 		labels[i] = i * 7 % 11 * 25; /* up to 250 */
@@ -278,13 +290,15 @@ test_bad_options(void **state)
 	struct fal_order o = { 0 };
 	(void)state;
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		const struct fal_grid grid = { .samples = bad[i].n,
+					       .batch = bad[i].batch,
+					       .task = bad[i].task,
+					       .parts = bad[i].parts };
 		const struct fal_order_opts opts = {
 			.n = bad[i].n,
 			.per_chunk = bad[i].per_chunk,
 			.shuffle = (enum fal_shuffle)bad[i].shuffle,
-			.batch = bad[i].batch,
-			.task = bad[i].task,
-			.parts = bad[i].parts,
+			.grid = &grid,
 		};
 		assert_int_equal(fal_order_init(&o, &opts), FAL_EINVAL);
 	}

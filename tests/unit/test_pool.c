@@ -68,7 +68,7 @@ clocks_in_order(void **state)
 	begin(small, 0); /* 0 is 1 */
 	check((int64_t)pool.clocks, 6, "clocks");
 	is(take(0, false, 3), 0, 0, 3);
-	check(fal_pool_left(&pool, 0), 1, "left of the clock");
+	check(fal_pool_left(&pool, 0).count, 1, "left of the clock");
 	is(take(0, false, 3), 0, 3, 1);
 	check((int64_t)fal_pool_next(&pool, 0), 1, "next");
 	is(take(0, true, 100), 1, 0, 4);
@@ -77,7 +77,7 @@ clocks_in_order(void **state)
 		is(take(0, true, 4), clock, 0, clock < 5 ? 4 : 2);
 	check((int64_t)fal_pool_next(&pool, 0), 6, "next: none");
 	check((int64_t)fal_pool_first(&pool), 6, "first: none");
-	check(fal_pool_left(&pool, 0), 0, "left: none");
+	check(fal_pool_left(&pool, 0).count, 0, "left: none");
 	check(take(0, true, 4).count, 0, "nothing is left");
 	check(take(0, false, 4).count, 0, "nothing is left");
 }
@@ -92,13 +92,13 @@ parts_advance_alone(void **state)
 	for (uint64_t clock = 0; clock < 6; clock++) {
 		check((int64_t)fal_pool_next(&pool, 1), (int64_t)clock, "next of part 1");
 		uint32_t n = clock % 3 == 2 ? 1 : 2;
-		check(fal_pool_left(&pool, 1), n, "left of part 1");
+		check(fal_pool_left(&pool, 1).count, n, "left of part 1");
 		is(take(1, false, 100), clock, n, n);
 	}
 	check((int64_t)fal_pool_next(&pool, 0), 0, "next of part 0");
 	check(fal_pool_hindmost(&pool), 0, "hindmost");
 	check((int64_t)fal_pool_next(&pool, 1), 0, "part 1 helps");
-	check(fal_pool_left(&pool, 1), 2, "left for part 1");
+	check(fal_pool_left(&pool, 1).count, 2, "left for part 1");
 	is(take(1, false, 1), 0, 0, 1);
 	is(take(0, false, 9), 0, 1, 1);
 	check((int64_t)fal_pool_next(&pool, 0), 1, "next of part 0");
@@ -172,9 +172,9 @@ what_came_back_goes_first(void **state)
 	fal_pool_back(&pool, &a);
 	check((int64_t)fal_pool_next(&pool, 1), 0, "next");
 	check((int64_t)fal_pool_first(&pool), 0, "first");
-	check(fal_pool_left(&pool, 1), 4, "left: runs that touch are one");
+	check(fal_pool_left(&pool, 1).count, 4, "left: runs that touch are one");
 	is(take(1, false, 1), 0, 0, 1); /* not of its part: nobody else may come */
-	check(fal_pool_left(&pool, 1), 3, "left of what came back");
+	check(fal_pool_left(&pool, 1).count, 3, "left of what came back");
 	is(take(1, true, 9), 0, 1, 3);
 	check((int64_t)fal_pool_next(&pool, 1), 1, "next");
 	is(take(1, false, 9), 1, 0, 2);
