@@ -124,7 +124,7 @@ teardown() {
 		[.clock - .version, has("late")]] | unique' -c "$state/trace.jsonl")" \
 		"[[0,false],[1,true]]"
 	same "late tasks" "$(jq -s '[.[] | select(.ev == "ledger" and .late) | [.late, .tasks]] | unique' \
-		-c "$state/trace.jsonl")" "[[3,14],[8,32]]"
+		-c "$state/trace.jsonl")" "[[3,26],[8,56]]"
 	forged "a late task that was early" 'first_line(.late; .late += 1)'
 	forged "no late task" 'first_line(.late; del(.late))'
 	forged "late tasks in the first clock" 'first_line(.clock == 0; .late = 1)'

@@ -86,7 +86,8 @@ policy_of(const char *text)
 	return p;
 }
 
-static bool skips; /* what has no finite result */
+static bool skips;          /* what has no finite result */
+static struct fal_grid cut; /* of the next one, unless its batch is 0 */
 
 /* Clocks of `tasks` tasks of one sample; none may begin. */
 static inline void
@@ -100,6 +101,9 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 				       .eval_cost = eval_cost,
 				       .preclaims = preclaims,
 				       .skips = skips };
+	if (cut.batch > 0)
+		conf.grid = cut;
+	cut = (struct fal_grid){ 0 };
 	memset(worker, 0, sizeof(worker));
 	memset(acts, 0, sizeof(acts));
 	memset(last, 0, sizeof(last));

@@ -365,6 +365,64 @@ who_is_alone_claims_ahead(void **state)
 	}
 }
 
+/* The samples that a worker holds. */
+static uint32_t
+samples_of(uint32_t id)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < worker[id].n; i++)
+		n += fal_ledger_task(ledger(), worker[id].q[i].task)->samples;
+	return n;
+}
+
+/* Clocks of 24 large tasks of 8 samples and 32 small ones of 2. */
+static void
+begin_cut(const char *rule)
+{
+	cut = (struct fal_grid){ .samples = 256000,
+				 .batch = 256,
+				 .task = 8,
+				 .epochs = 1,
+				 .tail = 0.25,
+				 .tail_task = 2 };
+	begin(rule, 1, 0);
+}
+
+/* Small tasks even out what large ones leave: workers of these speeds end together, to
+ * within a small task.  Without claims each has one contribution of both. */
+static void
+small_tasks_even_out(void **state)
+{
+	static const double task_s[] = { 0.08, 0.08, 0.08, 0.32 };
+	double first = INFINITY, last_end = 0;
+	(void)state;
+	begin_cut("epsp");
+	for (uint32_t id = 1; id <= 4; id++)
+		join(id, 1, 1, task_s[id - 1]);
+	open_clock(0);
+	uint32_t all = 0;
+	for (uint32_t id = 1; id <= 4; id++) {
+		const double is = samples_of(id) * task_s[id - 1] / 8;
+		first = fmin(first, is);
+		last_end = fmax(last_end, is);
+		all += samples_of(id);
+	}
+	check(all, 256, "samples");
+	near(last_end, first, 0.081, "the last end");
+	check(worker[4].q[0].task < 24, 1, "a large task first");
+	check(worker[4].q[worker[4].n - 1].task >= 24, 1, "small ones last");
+	end(state);
+	preclaims = true;
+	begin_cut("bsp");
+	for (uint32_t id = 1; id <= 4; id++)
+		join(id, 1, 1, 0.08);
+	open_clock(0);
+	check(acts[FAL_ACT_GRANT], 8, "grants");
+	check(ledger()->contribs, 4, "contributions");
+	for (uint32_t id = 1; id <= 4; id++)
+		check(samples_of(id), 64, "samples of each");
+}
+
 /* The contribution for which a task of the open clock is claimed ahead, or `own`. */
 static uint32_t
 seq_of(uint32_t task, uint32_t own)
@@ -767,6 +825,7 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(who_is_alone_claims_ahead),
+		TEST(small_tasks_even_out),
 		TEST(firm_where_help_saves_less_than_a_claim),
 		TEST(alone_and_hung),
 		TEST(alone_again),
