@@ -284,7 +284,7 @@ bench-shards: all $(B)/bench/delay
 
 # What the papers measured, an hour; QUICK=1: ten minutes (tests/experiments/README.md).
 # Without root, or what delay wants, there is no latency.  experiments-tune finds the rate and
-# momentum of each scheme, 25 minutes.
+# momentum of each scheme, half an hour.
 experiments experiments-tune: all
 	@$(DEPS) bench
 	-@$(MAKE) --no-print-directory $(B)/bench/delay
