@@ -146,10 +146,12 @@ pair() {
 # fractions MS SCHEME...: the part of a clock in which workers compute, in turns; the last
 # scheme has a target.
 fractions() {
-	local ms=$1 turn scheme of computed=$(calc "$batch / 4000") most target
+	local ms=$1 turn scheme of computed most target
+	computed=$(calc "$batch / 4000")
 	shift
 	for ((turn = 0; turn < pairs; turn++)); do
 		for scheme; do
+			# shellcheck disable=SC2086 # a list
 			train "$scheme" 1000 $four
 			keep "fraction.${scheme/\//-}" "$(calc "$computed / $took")"
 		done
@@ -160,8 +162,8 @@ fractions() {
 		most=$(calc "(w = 2e-3 * $ms - $of * $computed) < 0 ? 1 : $computed / ($computed + w)")
 		target=
 		[ "$scheme" != "${!#}" ] || target=+.98
-		say "fraction.$scheme" "$(middle "fraction.${scheme/\//-}")" share $target
-		say "fraction.$scheme.bound" "$most" share
+		say "fraction.${scheme//[:\/]/-}" "$(middle "fraction.${scheme/\//-}")" share $target
+		say "fraction.${scheme//[:\/]/-}.bound" "$most" share
 	done
 }
 
