@@ -125,6 +125,31 @@ slow_at_times(struct fal_cost_machine *m, size_t which)
 }
 
 /* No scheme does more than the machines' speeds add up to, whatever is slow when. */
+/* Early tasks fill the time in which a version is pushed, made and pulled: a clock is
+ * that much longer than its tasks as early ones leave of this time. */
+static void
+early_tasks_fill_the_barrier(void **state)
+{
+	static const double rtt_s = 0.04;
+	(void)state;
+	struct fal_cost c;
+	build(&c, 1, false);
+	for (size_t i = 0; i < c.machines; i++)
+		c.machine[i].rtt_s = rtt_s;
+	const double tasks_s = SHARE * task_s, gap_s = rtt_s + pull_s + push_s + step_s;
+	for (int early = 1; early < 4; early++) {
+		char rule[16];
+		snprintf(rule, sizeof(rule), "epsp:%d/%d", early, SHARE);
+		struct fal_play p = play(&c, rule);
+		const double left = fmax(gap_s - early * task_s, 0);
+		print_message("%s: %.4f of the time is computing\n", rule, p.compute);
+		near(p.seconds / p.clocks, tasks_s + left, 0.01 * tasks_s, rule);
+		near(p.compute, tasks_s / (tasks_s + left), 0.01, rule);
+		near(p.moved + p.cloned, 0, 0, "moved, cloned");
+	}
+	fal_cost_free(&c);
+}
+
 static void
 no_more_than_all(void **state)
 {
@@ -366,6 +391,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_machines),
+		cmocka_unit_test(early_tasks_fill_the_barrier),
 		cmocka_unit_test(no_more_than_all),
 		cmocka_unit_test(no_more_than_all_uneven),
 		cmocka_unit_test(persistent_straggler),

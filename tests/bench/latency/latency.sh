@@ -86,7 +86,7 @@ train() {
 	[ "${shards:-0}" = 0 ] || join=(--min-shards "$shards")
 	serve ps ip netns exec "falcon-ps.$id" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" \
 		-l 198.18.1.2:0 -s "$dir/state" -w $# --set job.epochs=1 --set job.eval=never \
-		--set schedule.warmup=0 --set data.samples=$((batch * clocks)) \
+		--set schedule.warmup=0 --set data.samples=$((batch * clocks < 60000 ? batch * clocks : 60000)) \
 		--set batch.size=$batch --set batch.task=8 --set sync.scheme="$scheme" \
 		--set state.clocks=0 --set state.seconds=0 "${join[@]}" \
 		share/jobs/fashion.job >/dev/null 2>"$dir/ps.err"
