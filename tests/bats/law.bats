@@ -127,7 +127,7 @@ teardown() {
 		-c "$state/trace.jsonl")" "[[3,26],[8,56]]"
 	forged "a late task that was early" 'first_line(.late; .late += 1)'
 	forged "no late task" 'first_line(.late; del(.late))'
-	forged "late tasks in the first clock" 'first_line(.clock == 0; .late = 1)'
+	forged "late tasks in the first clock" 'first_line(.clock == 0; { late: 1 } + .)'
 }
 
 @test "slack 1/4: the same model from three workers" {
