@@ -588,7 +588,7 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t span,
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
 		workers += fal_works_for(s, w, r);
-		others += fal_works_for(s, w, r) && w->weight < 0;
+		others += fal_heap_has(&s->planner, i) && w->weight < 0;
 	}
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
@@ -690,9 +690,8 @@ most_planned(const struct fal_sched *s, uint32_t span)
 	return most;
 }
 
-/* The free tasks of a plan, in order: those of span k stand from at[k] to before at[k +
- * 1].
- */
+/* The free tasks of a plan, in order: at[k] is the first of span k, and behind that of
+ * the span before. */
 struct spans {
 	uint32_t at[FAL_SPANS + 1];
 };
