@@ -159,13 +159,13 @@ bad_set() {
 }
 
 @test "falcon-ps: job files" {
-	edited 's/^lr = 0.1/lr = o.1/' "bad.job:18: optimizer.lr: 'o.1' is not a number"
-	edited 's/^lr = 0.1/lr = -1/' "bad.job:18: optimizer.lr: '-1' is not in 1e-12..1000"
-	edited 's/^lr = /learning = /' "bad.job:18: optimizer.learning: no such key"
+	edited 's/^lr = 0.1/lr = o.1/' "bad.job:19: optimizer.lr: 'o.1' is not a number"
+	edited 's/^lr = 0.1/lr = -1/' "bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
+	edited 's/^lr = /learning = /' "bad.job:19: optimizer.learning: no such key"
 	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section"
 	edited 's/^\(lr = .*\)/\1\n\1/' \
-		"bad.job:19: optimizer.lr: '0.1' is a second value, line 18 has the first"
-	edited 's/^scheme.*/scheme = spam/' "bad.job:20: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)"
+		"bad.job:20: optimizer.lr: '0.1' is a second value, line 19 has the first"
+	edited 's/^scheme.*/scheme = spam/' "bad.job:21: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)"
 	edited 's/^epochs = 2/epochs = 0/' "bad.job:4: job.epochs: '0' is not in 1..1000000"
 	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment"
 	edited '/^name = /d' "bad.job: job.name: missing"
