@@ -382,7 +382,9 @@ class Job:
         self.manifest(texts[2])
         self.clocks = -(-self.sets[0]["n"] // self.batch)
         first = min(self.batch, self.sets[0]["n"])
-        self.room = min(55, 60 - (-(-first // self.task) - 1).bit_length())
+        self.tail = ini.getfloat("batch", "tail", fallback=0)
+        self.small = ini.getint("batch", "tail-task", fallback=max(self.task // 4, 1))
+        self.room = min(55, 60 - (self.cut(first)[2] - 1).bit_length())
 
     def manifest(self, p):
         assert p[:4] == b"FALD" and p[4] == 1
@@ -410,12 +412,19 @@ class Job:
                 c * train["m"], min((c + 1) * train["m"], train["n"]))])
         return out
 
+    def cut(self, samples):
+        """Tasks of a clock's head, samples of one of its tail, and all tasks."""
+        head = int((1 - self.tail) * samples / self.task)
+        small = self.small if self.tail > 0 else self.task
+        return head, small, head - (head * self.task - samples) // small
+
     def places(self, clock, task):
         n = self.sets[0]["n"]
         first = clock % self.clocks * self.batch
         end = min(first + self.batch, n)
-        at = first + task * self.task
-        return clock // self.clocks, range(at, min(at + self.task, end))
+        head, small, _ = self.cut(end - first)
+        at = first + min(task, head) * self.task + max(task - head, 0) * small
+        return clock // self.clocks, range(at, min(at + (self.task if task < head else small), end))
 
 
 class Worker:
@@ -546,21 +555,22 @@ class Worker:
         assert at == len(rest)
 
     def prune(self):
-        named = {g["version"] for g in self.queue} | {self.oldest}
+        named = {g[v] for g in self.queue for v in ("version", "by")} | {self.oldest}
         for v in [v for v in self.versions if v < self.oldest and v not in named]:
             del self.versions[v]
 
-    def on_grant(self, round_, clock, version, first, count, fw, fs, seq, kind, *rest):
+    def on_grant(self, round_, clock, version, by, first, count, fw, fs, seq, kind, base, since,
+                 from_, of, *rest):
         assert kind in (1, 3), "local steps are not for this one"
-        if seq:
-            self.ahead[round_, seq] = {"round": round_, "seq": seq, "tasks": 0, "of": count,
+        if seq and (round_, seq) not in self.ahead:
+            self.ahead[round_, seq] = {"round": round_, "seq": seq, "tasks": 0, "of": of,
                                        "part": None, "sums": [None] * self.blocks,
                                        "ticket": None}
         for task in range(first, first + count):
             if not any((g["round"], g["task"], g["kind"]) == (round_, task, kind)
                        for g in self.queue):
                 self.queue.append({"round": round_, "clock": clock, "version": version,
-                                   "task": task, "fills": (fw, fs), "kind": kind,
+                                   "by": by, "task": task, "fills": (fw, fs), "kind": kind,
                                    "seq": seq})
         self.queue.sort(key=lambda g: g["round"])
 
@@ -638,7 +648,7 @@ class Worker:
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
         BLOCKS: ("I", on_blocks), PUBLISHED: ("QIIIIQ32s", on_published), MODEL: ("QII", on_model),
-        GRANT: ("QQQIIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
+        GRANT: ("QQQQIIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
         VERDICT: ("QIIB", on_verdict), TICKET: (None, on_ticket), FENCE: ("QI", on_fence),
         LANES: ("I", on_lanes), CHUNK: ("BIII", on_chunk), EVAL: ("QII", on_eval),
         PING: ("Q", on_ping), ACCOUNT: ("Q", on_account), DONE: (None, on_end),
@@ -654,7 +664,7 @@ class Worker:
     def work(self):
         """One task; False: there is none that can run."""
         for i, g in enumerate(self.queue):
-            if self.whole(g["version"]) is not None:
+            if self.whole(g["version"]) is not None and self.whole(g["by"]) is not None:
                 del self.queue[i]
                 self.train(g)
                 return True
@@ -697,8 +707,8 @@ class Worker:
         if epoch not in self.orders:
             self.orders = {epoch: self.job.order(epoch)}
         samples = [self.orders[epoch][p] for p in places]
-        part = self.whole(g["version"])
-        grad, loss, _ = self.gradient(samples, part, 0)
+        part = self.whole(g["by"])
+        grad, loss, _ = self.gradient(samples, self.whole(g["version"]), 0)
         sums = []
         for b in range(self.blocks):
             block = grad[b * BLOCK:(b + 1) * BLOCK]
@@ -730,7 +740,7 @@ class Worker:
         if g["seq"]:
             self.report(g, part, sums, loss)
             return
-        key = (g["round"], g["version"], g["fills"])
+        key = (g["round"], g["by"], g["fills"])
         if self.open is not None and self.open["key"] != key:
             self.say(SEAL, "QI", self.open["round"], self.open["seq"])
             self.close()
