@@ -781,7 +781,8 @@ hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 static struct spans
 spans_of(const struct fal_sched *s, const struct fal_round *r)
 {
-	const uint32_t small = fal_grid_head(&s->grid, r->clock);
+	const bool tail = s->grid.tail > 0;
+	const uint32_t small = tail ? fal_grid_head(&s->grid, r->clock) : FAL_NONE;
 	struct spans of = { .at = { 0 } };
 	uint32_t early = 0;
 	while (early < r->free_n && r->free_task[early] < r->late)
