@@ -291,6 +291,9 @@ join_honest(struct world *w)
 					     .lanes_max = 1,
 					     .map_epoch = w->epoch,
 					     .tasks = TASKS,
+					     .grid = { .samples = SAMPLES,
+						       .batch = BATCH,
+						       .task = TASK },
 					     .optim = { 0 } };
 	w->honest.now = w->now;
 	honest_join(&w->honest, "h", &conf);
