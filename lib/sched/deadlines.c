@@ -630,12 +630,15 @@ is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 
 /* The worker has not kept its deadline.  True: it is suspected.  False: nobody waits for
  * it, or nobody would do its work sooner but suspects that were not asked since.  While
- * nothing is known of tasks, a busy worker would not. */
+ * nothing is known of tasks, a busy worker would not; one that awaits a version is not
+ * busy, and the version may wait for this very work. */
 static bool
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)
 {
-	const bool free = !nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0;
+	const bool awaits = s->awaits.n > fal_heap_has(&s->awaits, fal_slot(s, w));
+	const bool free =
+		!nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0 || awaits;
 	const struct fal_act act = { .owes = o->owes,
 				     .why = why,
 				     .seconds = now - o->since };
