@@ -112,8 +112,8 @@ bound() {
 		for (t = ideal; ; t += 0.01) { # samples of a quick worker
 			q = int(t / task + 1e-9); s = int(t / 4 / task + 1e-9)
 			full = ((w - 1) * q + s) * task
-			rest = ((w - 1) * int((t - q * task) / small + 1e-9) +
-				int((t / 4 - s * task) / small + 1e-9)) * small
+			rest = (w - 1) * int((t - q * task) / small + 1e-9) * small
+			rest += int((t / 4 - s * task) / small + 1e-9) * small
 			if (full + (rest < tail ? rest : tail) >= batch - 1e-9)
 				break
 		}
