@@ -287,14 +287,14 @@ begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 static void
 join_honest(struct world *w)
 {
-	const struct fal_agent_conf conf = { .n = PARAMS,
-					     .lanes_max = 1,
-					     .map_epoch = w->epoch,
-					     .tasks = TASKS,
-					     .grid = { .samples = SAMPLES,
-						       .batch = BATCH,
-						       .task = TASK },
-					     .optim = { 0 } };
+	const struct fal_agent_conf conf = {
+		.n = PARAMS,
+		.lanes_max = 1,
+		.map_epoch = w->epoch,
+		.tasks = TASKS,
+		.grid = { .samples = SAMPLES, .batch = BATCH, .task = TASK },
+		.optim = { 0 }
+	};
 	w->honest.now = w->now;
 	honest_join(&w->honest, "h", &conf);
 }
