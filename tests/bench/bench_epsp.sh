@@ -11,11 +11,11 @@
 # One case is run once more with a batch and a task that are drawn from BENCH_SEED, which is
 # printed: mostly the one is no multiple of the other.
 #
-# BENCH_CLOCKS (60) of each run; the first ten warm up and do not count.
+# BENCH_CLOCKS (50) of each run; the first ten warm up and do not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-clocks=${BENCH_CLOCKS:-60}
+clocks=${BENCH_CLOCKS:-50}
 seed=${BENCH_SEED:-$RANDOM}
 group=
 bench=epsp
