@@ -303,11 +303,11 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
 	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
 	const uint32_t tasks = fal_grid_tasks(&cost->grid, 0);
-	const uint32_t head = cost->grid.tail > 0 ? fal_grid_head(&cost->grid, 0) : tasks;
-	fal_put_fmt(out, "tasks a clock: %u of %u sample%s", head, full,
+	const uint32_t large = fal_grid_large(&cost->grid, 0);
+	fal_put_fmt(out, "tasks a clock: %u of %u sample%s", large, full,
 		    fal_text_s(full));
-	if (head < tasks)
-		fal_put_fmt(out, " and %u of %u", tasks - head, cost->grid.tail_task);
+	if (large < tasks)
+		fal_put_fmt(out, " and %u of %u", tasks - large, cost->grid.tail_task);
 	fal_put_fmt(out, "; of computing %.1f %% is lost as they are whole",
 		    100 * w->whole);
 	if (!isnan(w->small))

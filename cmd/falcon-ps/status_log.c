@@ -307,7 +307,7 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 {
 	const struct fal_grid g = fal_job_grid(&s->job->job, s->job->train.n);
 	const uint32_t tasks = fal_grid_tasks(&g, 0), full = fal_grid_full(&g);
-	const uint32_t head = g.tail > 0 ? fal_grid_head(&g, 0) : tasks;
+	const uint32_t large = fal_grid_large(&g, 0);
 	struct fal_coord_sizes sizes;
 	char small[64] = "", tail[40] = "";
 	if (workers == 0 || workers < 2 * s->sized)
@@ -319,14 +319,14 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 	if (!isnan(sizes.small))
 		snprintf(small, sizeof(small), ", %.1f %% as they are small",
 			 100 * sizes.small);
-	if (head < tasks)
-		snprintf(tail, sizeof(tail), " and %u of %u", tasks - head, g.tail_task);
+	if (large < tasks)
+		snprintf(tail, sizeof(tail), " and %u of %u", tasks - large, g.tail_task);
 	ps_log(s->run,
 	       "%u lane%s of %u worker%s, %u task%s of %u sample%s%s a clock: %.1f "
 	       "%% is lost as tasks are whole%s",
 	       sizes.lanes, fal_text_s(sizes.lanes), sizes.workers,
-	       fal_text_s(sizes.workers), head, fal_text_s(head), full, fal_text_s(full),
-	       tail, 100 * sizes.whole, small);
+	       fal_text_s(sizes.workers), large, fal_text_s(large), full,
+	       fal_text_s(full), tail, 100 * sizes.whole, small);
 }
 
 /* ---- whom the job waits for --- */

@@ -584,9 +584,10 @@ say_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 			   : "do not depend on its size");
 	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
 	if (job->tail > 0 && small > much)
-		printf("ok of a task of the tail, %u sample%s, it is %.0f %%: larger "
-		       "ones "
-		       "(batch.tail-task), or none (batch.tail = 0), would cost less\n",
+		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% do not "
+		       "depend "
+		       "on its size: a larger batch.tail-task, or batch.tail = 0, would "
+		       "cost less\n",
 		       job->tail_task, fal_text_s(job->tail_task), 100 * small);
 }
 

@@ -574,7 +574,7 @@ check_steps(const struct job_read *p)
 
 enum { TASKS_MAX = 4096 }; /* of a clock, where it has a tail */
 
-/* The least samples of a tail's task with which a full clock has TASKS_MAX tasks. */
+/* The least batch.tail-task with which a full clock has TASKS_MAX tasks at most. */
 static uint32_t
 least_tail_task(const struct fal_job *job)
 {
@@ -584,9 +584,9 @@ least_tail_task(const struct fal_job *job)
 	return g.tail_task;
 }
 
-/* Has a clock a tail of which nothing is said?  A worker alone has a part of the data,
- * and no use of small tasks; a trainer's tasks may depend on their sizes; and who has cut
- * a clock into a few large tasks wants these. */
+/* Have clocks a tail if the job says nothing of one?  Small tasks are of no use where a
+ * worker alone has a part of the data; the gradients of a trainer may depend on the size
+ * of a task; and a user who cuts a clock into a few large tasks wants these. */
 static bool
 has_tail(const struct fal_job *job)
 {

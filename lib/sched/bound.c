@@ -32,7 +32,7 @@ over_small(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
 		full += v[i].lanes * whole;
 		small += v[i].lanes * floor((of_lane - whole) / one) * tail->unit;
 	}
-	return full + fmin(small, tail->tasks) > tasks * (1 - near);
+	return full + fmin(small, tail->tasks) >= tasks * (1 - near);
 }
 
 /* Can they be over after t seconds?  A short one ends behind the others of its lane. */

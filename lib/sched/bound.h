@@ -19,7 +19,7 @@ struct fal_bound_lanes {
 	double fixed;
 };
 
-/* So many of a clock's tasks are in small ones, each so large; in full tasks. */
+/* The tail of a clock, in full tasks: all of it, and one of its tasks, at most 1. */
 struct fal_bound_tail {
 	double tasks, unit;
 };
@@ -27,11 +27,11 @@ struct fal_bound_tail {
 static inline struct fal_bound_tail
 fal_bound_tail_of(const struct fal_grid *g, uint64_t clock)
 {
-	const double full = fal_grid_full(g);
+	const double full = fal_grid_full(g), unit = fal_grid_tail_task(g) / full;
 	const uint32_t head = fal_grid_head(g, clock);
 	return (struct fal_bound_tail){
 		fal_grid_size(g, clock) - head * g->task / full,
-		fal_grid_tail_task(g) / full,
+		unit < 1 ? unit : 1,
 	};
 }
 

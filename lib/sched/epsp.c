@@ -24,7 +24,7 @@ cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held
 	return fal_project(s, w, held, more, now) + tie;
 }
 
-/* What moving a task to `w` costs: a round trip, and a doubt of 5 % of the task. */
+/* The cost of moving a task to `w`: a round trip, and a doubt of 5 % of the task. */
 static double
 move_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load task)
 {

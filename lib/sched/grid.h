@@ -52,7 +52,7 @@ fal_grid_tail_task(const struct fal_grid *g)
 	return g->tail_task > 0 ? g->tail_task : g->task;
 }
 
-/* Tasks of the head. */
+/* Tasks of `task` samples. */
 static inline uint32_t
 fal_grid_head(const struct fal_grid *g, uint64_t clock)
 {
@@ -85,6 +85,13 @@ static inline uint32_t
 fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 {
 	return fal_grid_within(g, clock, UINT32_MAX);
+}
+
+/* Tasks of a clock that are not of its tail; all, where it has none. */
+static inline uint32_t
+fal_grid_large(const struct fal_grid *g, uint64_t clock)
+{
+	return g->tail > 0 ? fal_grid_head(g, clock) : fal_grid_tasks(g, clock);
 }
 
 /* The samples of a clock before task `task` <= K. */

@@ -679,7 +679,7 @@ plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_
 	}
 }
 
-/* Who is planned to do most tasks of the span. */
+/* The worker that is planned to do most tasks of the span; NULL: none is to do any. */
 static struct fal_worker *
 most_planned(const struct fal_sched *s, uint32_t span)
 {
@@ -723,7 +723,8 @@ count_out(struct fal_sched *s, const struct fal_round *r, const struct spans *of
 		return false;
 	plan_span(s, r, large, of->at[large], of->at[small], last, now);
 	plan_span(s, r, small, of->at[small], of->at[small + 1], last, now);
-	/* What is tried may be late: a small task, unless it is the only one. */
+	/* A worker that is tried may be late, and gets a small task, unless the clock has
+	 * a single one. */
 	const uint32_t span = smalls > (larges > 0) ? small : large;
 	struct fal_worker *most = most_planned(s, span);
 	if (most != NULL && most->plan[span] > 1)
@@ -776,13 +777,12 @@ hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 		fal_refresh(s, w, now);
 }
 
-/* The spans of the free tasks, which are in order: early ones, where there are others,
- * too, and these, or all. */
+/* The spans of the free tasks, which are in order.  Early tasks and late ones are apart
+ * if both are free; else the first two spans have all. */
 static struct spans
 spans_of(const struct fal_sched *s, const struct fal_round *r)
 {
-	const bool tail = s->grid.tail > 0;
-	const uint32_t small = tail ? fal_grid_head(&s->grid, r->clock) : FAL_NONE;
+	const uint32_t small = fal_grid_large(&s->grid, r->clock);
 	struct spans of = { .at = { 0 } };
 	uint32_t early = 0;
 	while (early < r->free_n && r->free_task[early] < r->late)

@@ -434,8 +434,7 @@ void fal_account_all(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
-/* Samples of the round's tasks; of those that are claimed, or skipped; of all but those
- * that are skipped. */
+/* Samples of the round's tasks; of all but those that are skipped. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
 /* The divisor of the sum of a round that is applied alone, as its part of its clock: the

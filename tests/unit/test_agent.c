@@ -1771,7 +1771,7 @@ claimed_ahead(void **state)
 	finish(1);
 	expect_claim(6, both);
 	expect_push(both, 3, 1 + 6 + 7);
-	/* What is called off of one grant is called off as a whole. */
+	/* A REVOKE of a task of one grant calls off the other grant's, too. */
 	check(granted(0, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
 	check(granted(5, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
 	revoke(0, 5, 1);

@@ -81,6 +81,53 @@ test_whole_is_best(void **state)
 	}
 }
 
+/* The fewest seconds for the large and small tasks that are left, by trying all ways to
+ * share them among the lanes from `at` on. */
+static double
+try_all(const struct fal_bound_lanes *v, uint32_t n, uint32_t at, uint32_t large,
+	uint32_t small, double unit)
+{
+	double best = INFINITY;
+	if (at == n)
+		return large + small == 0 ? 0 : INFINITY;
+	for (uint32_t a = 0; a <= large; a++)
+		for (uint32_t b = 0; b <= small; b++) {
+			const double own = (a + b * unit) * v[at].task_s;
+			const double others =
+				try_all(v, n, at + 1, large - a, small - b, unit);
+			best = fmin(best, fmax(own, others));
+		}
+	return best;
+}
+
+/* Drawn lanes without a fixed part, and clocks with a tail. */
+static void
+test_whole_with_a_tail(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(2, FAL_RNG_TEST, 0);
+	for (int k = 0; k < 100; k++) {
+		struct fal_bound_lanes v[3];
+		const uint32_t n = 1 + fal_rng_below(&r, 3);
+		const uint32_t large = fal_rng_below(&r, 6);
+		const uint32_t small = 1 + fal_rng_below(&r, 8);
+		const double unit = 1.0 / (2 + fal_rng_below(&r, 3));
+		const struct fal_bound_tail tail = { small * unit, unit };
+		for (uint32_t i = 0; i < n; i++)
+			v[i] = (struct fal_bound_lanes){
+				0.001 * (1 + fal_rng_below(&r, 90)), 1, NAN
+			};
+		NEAR(fal_bound_whole(v, n, large + small * unit, &tail),
+		     try_all(v, n, 0, large, small, unit));
+		NEAR(fal_bound_whole(v, n, 0, &tail), 0);
+	}
+	/* A set of fewer samples than a task: one task, and nothing is small. */
+	const struct fal_grid g = { .samples = 5, .batch = 64, .task = 8 };
+	const struct fal_bound_tail all = fal_bound_tail_of(&g, 0);
+	NEAR(all.tasks, 1);
+	NEAR(all.unit, 1);
+}
+
 static void
 test_small(void **state)
 {
@@ -180,6 +227,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sharing),
 		cmocka_unit_test(test_whole_is_best),
+		cmocka_unit_test(test_whole_with_a_tail),
 		cmocka_unit_test(test_small),
 		cmocka_unit_test(test_paces),
 	};
