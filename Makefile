@@ -91,8 +91,8 @@ $(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
 		%/sec/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
-$(B)/lib/nn/kern_blas.o: $(B)/openblas
-$(B)/lib/sec/aead.o: $(B)/libcrypto
+$(B)/lib/math/kern_blas.o: $(B)/openblas
+$(B)/lib/crypto/aead.o: $(B)/libcrypto
 
 $(B)/libfalcon.a: $(LIB_OBJ)
 	@rm -f $@

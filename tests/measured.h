@@ -3,7 +3,7 @@
 #ifndef TESTS_MEASURED_H
 #define TESTS_MEASURED_H
 
-#include "sec/aead.h"
+#include "crypto/aead.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* The naive twin of fal_optim_apply (lib/optim): one weight at a time. */
+/* The naive twin of fal_optim_apply (lib/math): one weight at a time. */
 #ifndef FAL_TESTS_NAIVE_OPTIM_H
 #define FAL_TESTS_NAIVE_OPTIM_H
 
-#include "optim/optim.h"
+#include "math/optim.h"
 
 #include <assert.h>
 #include <float.h>

@@ -3,8 +3,8 @@
 #define TESTS_RACKED_H
 
 #include "base/parse.h"
-#include "coord/coord.h"
-#include "shard/rack.h"
+#include "server/coord.h"
+#include "server/shard_set.h"
 #include "trace/chain.h"
 #include "wire/bfp.h"
 

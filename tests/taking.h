@@ -3,7 +3,7 @@
 #define TESTS_TAKING_H
 
 #include "base/err.h"
-#include "store/image.h"
+#include "server/image.h"
 
 #include <assert.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef FAL_TESTS_TASK_HASH_H
 #define FAL_TESTS_TASK_HASH_H
 
-#include "agent/agent.h"
+#include "worker/agent.h"
 
 static inline void
 fal_task_hash(const struct fal_sum *s, const int8_t *exps,

@@ -2,7 +2,7 @@
 #ifndef FALCON_KEY_KEY_H
 #define FALCON_KEY_KEY_H
 
-#include "sec/keyring.h"
+#include "crypto/keyring.h"
 
 #include <stdbool.h>
 #include <stddef.h>

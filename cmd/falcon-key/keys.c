@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
-#include "sec/noise.h"
+#include "crypto/noise.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"
-#include "sec/hash.h"
-#include "sec/sign.h"
+#include "crypto/hash.h"
+#include "crypto/sign.h"
 #include "trace/chain.h"
 #include "trace/reader.h"
 

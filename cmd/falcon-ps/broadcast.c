@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/line.h"
 #include "base/mem.h"
-#include "sec/secret.h"
+#include "crypto/secret.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 

@@ -3,12 +3,12 @@
 #ifndef FALCON_PS_BROADCAST_H
 #define FALCON_PS_BROADCAST_H
 
-#include "coord/coord.h"
+#include "crypto/hash.h"
 #include "net/broadcast.h"
 #include "net/conn.h"
 #include "sched/policy.h"
-#include "sec/hash.h"
-#include "shard/rack.h"
+#include "server/coord.h"
+#include "server/shard_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>

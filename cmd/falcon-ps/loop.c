@@ -6,8 +6,8 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/notify.h"
+#include "crypto/secret.h"
 #include "net/client.h"
-#include "sec/secret.h"
 #include "trace/chain.h"
 
 #include <errno.h>

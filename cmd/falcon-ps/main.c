@@ -6,11 +6,11 @@
 #include "base/text.h"
 #include "cli/cores.h"
 #include "cli/table.h"
-#include "group/group.h"
+#include "crypto/secret.h"
 #include "job/policy.h"
 #include "net/client.h"
 #include "sched/policy.h"
-#include "sec/secret.h"
+#include "server/group.h"
 #include "wire/bfp.h"
 
 #include <errno.h>

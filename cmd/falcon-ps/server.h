@@ -24,8 +24,8 @@
 #include "cli/cli.h"
 #include "cli/need.h"
 #include "cli/progress.h"
-#include "coord/coord.h"
-#include "data/chunk.h"
+#include "crypto/keyring.h"
+#include "job/chunk.h"
 #include "net/addr.h"
 #include "net/client.h"
 #include "net/listen.h"
@@ -33,9 +33,9 @@
 #include "run/snapshot.h"
 #include "run/threads.h"
 #include "sched/recent.h"
-#include "sec/keyring.h"
-#include "shard/post.h"
-#include "shard/rack.h"
+#include "server/coord.h"
+#include "server/shard_codec.h"
+#include "server/shard_set.h"
 #include "state_dir.h"
 #include "trace_file.h"
 #include "wire/zip.h"
@@ -185,7 +185,7 @@ void ps_best_event(struct ps_server *s, const struct fal_coord_status *now);
 void ps_best_free(struct ps_best *b);
 
 /* ---- upstream.c: with --upstream, the coordinator above, of which this one is a worker
- * (design.md, D50); lib/group has what passes between that and what is here --- */
+ * (design.md, D50); lib/server has what passes between that and what is here --- */
 
 struct above; /* opaque */
 

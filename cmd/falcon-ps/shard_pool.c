@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "sec/secret.h"
+#include "crypto/secret.h"
 #include "server.h"
 #include "wire/bfp.h"
 

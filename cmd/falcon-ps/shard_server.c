@@ -6,11 +6,11 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/notify.h"
+#include "crypto/secret.h"
 #include "job/job.h"
 #include "model/model.h"
 #include "net/conn.h"
 #include "run/job_files.h"
-#include "sec/secret.h"
 #include "server.h"
 #include "wire/bfp.h"
 

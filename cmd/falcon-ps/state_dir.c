@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/file.h"
+#include "crypto/hash.h"
 #include "run/snapshot.h"
-#include "sec/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
 #include "state_dir.h"
 #include "trace/chain.h"
 

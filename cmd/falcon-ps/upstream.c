@@ -3,16 +3,16 @@
  *
  * When it ends, so does this incarnation: members come back to the next one, in which
  * nothing is left of what nobody waits for any more. */
-#include "agent/agent.h"
+#include "worker/agent.h"
 
 #include "base/build.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "group/group.h"
+#include "crypto/secret.h"
 #include "net/conn.h"
 #include "run/job_files.h"
-#include "sec/secret.h"
 #include "server.h"
+#include "server/group.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,11 +8,11 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
+#include "crypto/hash.h"
 #include "job/job.h"
 #include "job/policy.h"
 #include "model/safetensors.h"
 #include "run/snapshot.h"
-#include "sec/hash.h"
 #include "trace/chain.h"
 #include "wire/bfp.h"
 

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "cli/table.h"
-#include "sec/keyring.h"
+#include "crypto/keyring.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "cli/cores.h"
 #include "cli/file.h"
 #include "cli/need.h"
+#include "crypto/secret.h"
 #include "model/safetensors.h"
-#include "sec/secret.h"
 #include "wire/bfp.h"
 
 #include <fcntl.h>

@@ -9,8 +9,8 @@
 
 #include "base/rng.h"
 #include "cli/progress.h"
+#include "crypto/hash.h"
 #include "run/replay.h"
-#include "sec/hash.h"
 #include "stat.h"
 #include "trace/reader.h"
 

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
+#include "crypto/secret.h"
 #include "net/client.h"
-#include "sec/secret.h"
 
 #include <errno.h>
 #include <stdio.h>

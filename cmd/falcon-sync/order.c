@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/table.h"
+#include "crypto/secret.h"
 #include "job/policy.h"
 #include "net/client.h"
-#include "sec/secret.h"
 #include "sync.h"
 
 #include <jansson.h>

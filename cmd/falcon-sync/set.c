@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "crypto/keyring.h"
 #include "sched/policy.h"
 #include "sched/sched.h"
-#include "sec/keyring.h"
 
 #include <inttypes.h>
 #include <string.h>

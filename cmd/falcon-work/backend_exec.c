@@ -9,9 +9,9 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "crypto/hash.h"
+#include "crypto/secret.h"
 #include "model/safetensors.h"
-#include "sec/hash.h"
-#include "sec/secret.h"
 #include "work.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "data/chunk.h"
-#include "data/set.h"
+#include "job/chunk.h"
+#include "job/set.h"
 #include "work.h"
 
 #include <stdio.h>

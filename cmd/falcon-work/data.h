@@ -7,9 +7,9 @@
 #ifndef WORK_DATA_H
 #define WORK_DATA_H
 
-#include "data/chunk.h"
-#include "data/order.h"
+#include "job/chunk.h"
 #include "job/job.h"
+#include "job/order.h"
 #include "wire/msg.h"
 
 #include <uv.h>

@@ -3,11 +3,11 @@
 #ifndef WORK_JOB_RUNTIME_H
 #define WORK_JOB_RUNTIME_H
 
-#include "agent/agent.h"
 #include "data.h"
 #include "lanes.h"
 #include "run/job_files.h"
 #include "work.h"
+#include "worker/agent.h"
 
 /* The loop, options and owner of a kit; `opt` and `loop` are kept. */
 struct kit_conf {

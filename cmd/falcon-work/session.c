@@ -7,17 +7,17 @@
  */
 #include "session.h"
 
-#include "agent/agent.h"
 #include "backend_exec.h"
 #include "base/build.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/notify.h"
+#include "crypto/secret.h"
 #include "job_runtime.h"
 #include "net/client.h"
 #include "net/conn.h"
-#include "sec/secret.h"
-#include "shard/map.h"
+#include "wire/block_map.h"
+#include "worker/agent.h"
 
 #include <inttypes.h>
 #include <signal.h>

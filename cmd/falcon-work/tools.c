@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "cli/file.h"
 #include "cli/progress.h"
-#include "data/set.h"
+#include "job/set.h"
+#include "math/net.h"
 #include "model/safetensors.h"
-#include "nn/net.h"
 #include "run/job_files.h"
 
 #include <inttypes.h>

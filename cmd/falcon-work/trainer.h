@@ -8,8 +8,8 @@
 #ifndef WORK_TRAINER_H
 #define WORK_TRAINER_H
 
-#include "grad/line.h"
 #include "model/model.h"
+#include "run/trainer_line.h"
 
 struct trainer; /* opaque */
 

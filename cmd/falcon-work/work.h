@@ -3,10 +3,10 @@
 #define WORK_WORK_H
 
 #include "cli/cli.h"
+#include "crypto/keyring.h"
 #include "emul/emul.h"
 #include "net/addr.h"
 #include "net/sendq.h"
-#include "sec/keyring.h"
 
 #define PROG "falcon-work"
 

@@ -9,9 +9,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "math/optim.h"
 #include "model/model.h"
 #include "model/safetensors.h"
-#include "optim/optim.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
 

@@ -5,10 +5,10 @@
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "optim/optim.h"
+#include "crypto/keyring.h"
+#include "math/optim.h"
 #include "sched/policy.h"
 #include "sched/sched.h"
-#include "sec/keyring.h"
 
 #include <jansson.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "optim/optim.h"
+#include "math/optim.h"
 #include "sched/policy.h"
 
 #include <stdbool.h>

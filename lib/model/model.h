@@ -3,7 +3,7 @@
  * themselves, only names and shapes.  falcon-model(5) defines the text.
  *
  * A model is a value: written by fal_model_parse alone, read by everybody.  It knows no
- * arithmetic (lib/nn) and opens no file.
+ * arithmetic (lib/math) and opens no file.
  */
 #ifndef FAL_MODEL_MODEL_H
 #define FAL_MODEL_MODEL_H

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "sec/secret.h"
+#include "crypto/secret.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/file.h"
-#include "sec/secret.h"
+#include "crypto/secret.h"
 
 #include <assert.h>
 #include <errno.h>

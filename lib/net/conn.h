@@ -12,11 +12,11 @@
 #define FAL_NET_CONN_H
 
 #include "base/buf.h"
+#include "crypto/keyring.h"
 #include "net/addr.h"
 #include "net/link.h"   /* IWYU pragma: export */
 #include "net/record.h" /* IWYU pragma: export */
 #include "net/sendq.h"  /* IWYU pragma: export */
-#include "sec/keyring.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Token buckets by source, and the order of what is asked at the door. */
 #include "net/gate.h"
 
-#include "sec/hash.h"
+#include "crypto/hash.h"
 
 #include <netinet/in.h>
 #include <string.h>

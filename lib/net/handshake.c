@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "crypto/noise.h"
 #include "net/record.h"
-#include "sec/noise.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The handshake of two ends of a stream, by sec/noise.h: with a shared key NKpsk0,
+/* The handshake of two ends of a stream, by crypto/noise.h: with a shared key NKpsk0,
  * pattern 1, with a static key of the client's IK, pattern 2.  Bytes in, bytes out.
  *
  *     client   "FALC", u16 major, u16 minor, u16 bytes that follow,
@@ -23,8 +23,8 @@
 #include "base/buf.h"
 #include "base/build.h"
 #include "base/err.h"
-#include "sec/keyring.h"
-#include "sec/seal.h"
+#include "crypto/keyring.h"
+#include "crypto/seal.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,9 +5,9 @@
 #define FAL_NET_LISTEN_H
 
 #include "base/err.h"
+#include "crypto/keyring.h"
 #include "net/addr.h"
 #include "net/conn.h"
-#include "sec/keyring.h"
 
 #include <stdbool.h>
 #include <uv.h>

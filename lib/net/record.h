@@ -19,8 +19,8 @@
 #define FAL_NET_RECORD_H
 
 #include "base/buf.h"
+#include "crypto/seal.h"
 #include "sched/policy.h"
-#include "sec/seal.h"
 #include "wire/msg.h"
 #include "wire/zip.h"
 

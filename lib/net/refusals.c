@@ -1,7 +1,7 @@
 /* Counts of those who are refused. */
 #include "net/refusals.h"
 
-#include "sec/hash.h"
+#include "crypto/hash.h"
 
 #include <stdio.h>
 #include <string.h>

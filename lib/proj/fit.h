@@ -9,7 +9,7 @@
 #define FAL_PROJ_FIT_H
 
 #include "base/err.h"
-#include "optim/optim.h"
+#include "math/optim.h"
 #include "proj/simulate.h"
 #include "sched/policy.h"
 #include "trace/reader.h"

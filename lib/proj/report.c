@@ -7,7 +7,7 @@
 #include "base/sorted.h"
 #include "base/text.h"
 #include "job/policy.h"
-#include "optim/optim.h"
+#include "math/optim.h"
 #include "proj/fit.h"
 #include "sched/bound.h"
 #include "sched/policy.h"

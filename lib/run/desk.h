@@ -2,8 +2,8 @@
 #ifndef FAL_RUN_DESK_H
 #define FAL_RUN_DESK_H
 
-#include "nn/kern.h"
-#include "nn/net.h"
+#include "math/kern.h"
+#include "math/net.h"
 #include "run/job_files.h"
 #include "run/task_runner.h"
 

@@ -5,11 +5,11 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/file.h"
-#include "data/set.h"
+#include "job/set.h"
 #include "model/safetensors.h"
-#include "place/place.h"
 #include "trace/reader.h"
 #include "wire/bfp.h"
+#include "wire/block_map.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -720,8 +720,8 @@ count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 	const uint32_t blocks = fal_blocks(j->model->params);
 	for (uint32_t i = 0; i < places; i++)
 		count[i] = j->placed_n > 0 ? j->placed[i]
-					   : fal_place_first(blocks, places, i + 1) -
-						     fal_place_first(blocks, places, i);
+					   : fal_map_first(blocks, places, i + 1) -
+						     fal_map_first(blocks, places, i);
 	for (uint32_t i = places; i < j->placed_n; i++)
 		count[places - 1] += j->placed[i];
 }

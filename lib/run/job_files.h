@@ -3,13 +3,13 @@
 #ifndef FAL_RUN_JOB_FILES_H
 #define FAL_RUN_JOB_FILES_H
 
-#include "data/chunk.h"
-#include "data/order.h"
-#include "data/set.h"
+#include "crypto/hash.h"
+#include "job/chunk.h"
 #include "job/job.h"
+#include "job/order.h"
+#include "job/set.h"
 #include "model/model.h"
-#include "sec/hash.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
 

@@ -7,11 +7,11 @@
 #ifndef FAL_RUN_SNAPSHOT_H
 #define FAL_RUN_SNAPSHOT_H
 
-#include "coord/coord.h"
 #include "run/job_files.h"
 #include "sched/policy.h"
-#include "shard/rack.h"
-#include "store/image.h"
+#include "server/coord.h"
+#include "server/image.h"
+#include "server/shard_set.h"
 #include "trace/chain.h"
 
 /* ---- policy journals --- */

@@ -3,10 +3,10 @@
 #ifndef FAL_RUN_TASK_RUNNER_H
 #define FAL_RUN_TASK_RUNNER_H
 
-#include "agent/agent.h"
-#include "data/order.h"
+#include "job/order.h"
+#include "math/net.h"
 #include "model/model.h"
-#include "nn/net.h"
+#include "worker/agent.h"
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
  * chunks are all here. */

@@ -3,8 +3,8 @@
 #include "trace/audit.h"
 
 #include "base/mem.h"
-#include "place/place.h"
 #include "trace/audit_priv.h"
+#include "wire/block_map.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -639,7 +639,7 @@ judge_even(struct fal_audit *a, const struct fal_trace_line *l)
 	uint32_t b = 0, shard = 0;
 	for (uint32_t i = 0; i < p->places; i++) {
 		const uint32_t first = b,
-			       end = fal_place_first(p->blocks, p->places, i + 1);
+			       end = fal_map_first(p->blocks, p->places, i + 1);
 		for (; b < end; b++) {
 			if (p->shard[b] == shard)
 				continue;

@@ -2,7 +2,7 @@
 #include "trace/chain.h"
 
 #include "base/parse.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
 #include "wire/bfp.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@
 #define FAL_TRACE_CHAIN_H
 
 #include "base/buf.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>

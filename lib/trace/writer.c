@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -170,7 +170,7 @@ struct fal_tail {
 };
 
 /* What the coordinator says of a closed contribution, and its MAC over that
- * (shard/ticket.h). */
+ * (server/ticket.h). */
 struct fal_msg_ticket {
 	uint64_t round;
 	uint32_t worker, seq; /* the contribution */
@@ -215,7 +215,7 @@ struct fal_msg {
 			int64_t loss; /* base/loss.h */
 			uint8_t nonfinite;
 			uint8_t last; /* 1: the contribution is closed with it */
-			uint8_t hash[FAL_TASK_HASH]; /* agent/agent.h */
+			uint8_t hash[FAL_TASK_HASH]; /* worker/agent.h */
 		} claim;
 		struct {
 			struct fal_msg_ticket ticket;
@@ -384,7 +384,7 @@ struct fal_msg {
 			uint32_t tasks;              /* of a full clock */
 			uint32_t job_n, model_n;     /* bytes of the texts that follow */
 			uint8_t key[FAL_TICKET_KEY]; /* of tickets */
-			struct fal_tail map;         /* shard/map.h */
+			struct fal_tail map;         /* wire/block_map.h */
 		} place;
 		struct {
 			uint32_t session;

@@ -13,11 +13,11 @@ deps-check: deps
 	@$(DEPS) check
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
-# PROGRAM-ISA: a test or bench with lib/nn, lib/optim, the exact sums, or what hashes in
+# PROGRAM-ISA: a test or bench with lib/math, the exact sums, or what hashes in
 # vectors, held to one instruction set (base/vector.h).
 ISAS := $(if $(filter x86_64,$(shell uname -m)),avx512f avx2 sse2)
-NN_SRC := $(wildcard lib/nn/*.c)
-OPTIM_SRC := $(wildcard lib/optim/*.c)
+OPTIM_SRC := lib/math/optim.c lib/math/rate.c
+NN_SRC := $(filter-out $(OPTIM_SRC),$(wildcard lib/math/*.c))
 BFP_SRC := $(wildcard lib/wire/bfp*.c)
 define held
 $(B)/$(1)/%.o: %.c
@@ -30,7 +30,7 @@ $(call program,$(B)/tests/test_optim-$(1),$(addprefix $(1)/,tests/unit/test_opti
 $(call program,$(B)/tests/test_bfp-$(1),$(addprefix $(1)/,tests/unit/test_bfp.c \
 	$(BFP_SRC)),-lcmocka)
 $(call program,$(B)/tests/test_sec-$(1),$(addprefix $(1)/,tests/unit/test_sec.c \
-	lib/sec/hash_each.c),-lcmocka)
+	lib/crypto/hash_each.c),-lcmocka)
 $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
 	$(NN_SRC)),$(BLAS_LIBS))
 endef
@@ -65,7 +65,7 @@ $(foreach p,$(OTHER_TWO),$(eval $(call other_program,build,$(p),lib/base/build.c
 $(B)/tests/sodium/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
-sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/sec/aead.c \
+sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/crypto/aead.c \
 	$(wildcard cmd/$(1)/*.c),$(if $(filter falcon-work,$(1)),$(BLAS_LIBS)))
 $(foreach p,$(OTHER_TWO),$(eval $(call sodium_program,$(p))))
 OTHER_BIN := $(OTHER_ALL:%=$(B)/tests/protocol/%) \
@@ -203,7 +203,7 @@ $(B)/fuzz/seeds: tests/fuzz/seeds
 # Loops over numbers: what is compared in them is half of fuzz_coord's time, and tells
 # nothing.
 ifeq ($(MODE),fuzz)
-$(B)/lib/wire/bfp_kern.o $(B)/lib/base/rng.o $(B)/lib/optim/optim.o: \
+$(B)/lib/wire/bfp_kern.o $(B)/lib/base/rng.o $(B)/lib/math/optim.o: \
 	private MODE_FLAGS += -fno-sanitize-coverage=trace-cmp
 endif
 

@@ -37,13 +37,13 @@ refused() {
 
 @test "floors: an include upwards, or of the same floor, is refused" {
 	refused lib/base/buf.c '#include "wire/bfp.h"' 'which is not below it'
-	refused lib/job/job.c '#include "nn/net.h"' 'which is not below it'
+	refused lib/wire/bfp.c '#include "math/optim.h"' 'which is not below it'
 	refused lib/job/job.c '#include "nonsense/net.h"' 'no such floor'
 }
 
 @test "floors: each library has one place" {
 	refused lib/base/buf.c '#include <sodium.h>' '<sodium.h> is not for this place'
-	refused lib/sec/hash.c '#include <zstd.h>' '<zstd.h> is not for this place'
+	refused lib/crypto/hash.c '#include <zstd.h>' '<zstd.h> is not for this place'
 	refused lib/job/job.c '#  include <popt.h>' '<popt.h> is not for this place'
 	refused cmd/falcon-key/main.c '#include <cblas.h>' '<cblas.h> is not for this place'
 }
@@ -51,22 +51,22 @@ refused() {
 @test "floors: pure folders neither read, print nor look at the clock" {
 	refused lib/wire/bfp.c 'int x(void) { return read(0, 0, 0); }' 'is pure, but calls'
 	refused lib/sched/sched.c '/* now */ t = time(NULL);' 'is pure, but calls'
-	refused lib/optim/optim.c 'printf ("x");' 'is pure, but calls'
-	refused lib/base/rng.c 'int r = rand();' 'randomness outside lib/sec'
+	refused lib/math/optim.c 'printf ("x");' 'is pure, but calls'
+	refused lib/base/rng.c 'int r = rand();' 'randomness outside lib/crypto'
 }
 
 @test "floors: shards know of no scheduler; the coordinator of no store" {
-	refused lib/shard/shard.c '#include "sched/ledger.h"' 'which is behind a wall'
-	refused lib/store/store.h '#include "sched/ledger.h"' 'which is behind a wall'
-	refused lib/coord/commit.c '#include "store/image.h"' 'which is behind a wall'
-	refused lib/agent/contributions.c '#include "store/store.h"' 'is not for this place'
-	refused lib/sched/sched.c '#include "shard/shard.h"' 'which is not below it'
+	refused lib/server/shard.c '#include "sched/ledger.h"' 'is behind a wall'
+	refused lib/server/store.h '#include "sched/ledger.h"' 'is behind a wall'
+	refused lib/server/commit.c '#include "server/image.h"' 'is behind a wall'
+	refused lib/worker/contributions.c '#include "server/store.h"' 'which is not below it'
+	refused lib/sched/sched.c '#include "server/shard.h"' 'which is not below it'
 }
 
 @test "floors: nets are known where gradients are made by them, and nowhere else" {
 	refused cmd/falcon-work/session.c '#include "run/desk.h"' 'is not for this place'
-	refused cmd/falcon-work/backend_exec.c '#include "nn/net.h"' 'is not for this place'
-	refused lib/agent/contributions.c '#include "nn/net.h"' 'is not for this place'
+	refused cmd/falcon-work/backend_exec.c '#include "math/net.h"' 'is not for this place'
+	refused lib/worker/contributions.c '#include "math/net.h"' 'is not for this place'
 }
 
 @test "floors: nobody includes a source" {
@@ -99,7 +99,7 @@ refused() {
 	printf '/* (design.md,\n * I999)\n * (schemes.md, none) */\n' >>"$tmp/tree/lib/wire/bfp.c"
 	# shellcheck disable=SC2016 # what Markdown quotes
 	printf '`fal_no_such`\n**I1. Again.**\n' >>"$tmp/tree/share/doc/design.md"
-	echo 'int fal_store_unsaid(void);' >>"$tmp/tree/lib/store/store.h"
+	echo 'int fal_store_unsaid(void);' >>"$tmp/tree/lib/server/store.h"
 	run .ci/cites "$tmp/tree"
 	same "exit status" "$status" 1
 	has "$output" "lib/wire/bfp.c: cites design.md, I999"
@@ -231,10 +231,10 @@ reference_blas() {
 
 # small_tree DIR: the Makefile with two little sources and a program.
 small_tree() {
-	mkdir -p "$1/lib/nn" "$1/cmd/falcon-work" "$1/share"
+	mkdir -p "$1/lib/math" "$1/cmd/falcon-work" "$1/share"
 	cp Makefile "$1"
 	cp -r share/deps share/make "$1/share"
-	cat >"$1/lib/nn/kern_blas.c" <<-'END'
+	cat >"$1/lib/math/kern_blas.c" <<-'END'
 		#include <cblas.h>
 		void fal_small(void);
 		void fal_small(void) { openblas_set_num_threads(1); }
@@ -261,7 +261,7 @@ made() {
 @test "make: objects follow flags, system headers, packages; a path may have spaces" {
 	small_tree "$tmp/a small tree"
 	cd "$tmp/a small tree"
-	local all='AR libfalcon.a CC cmd/falcon-work/main.o CC lib/nn/kern_blas.o LD falcon-work'
+	local all='AR libfalcon.a CC cmd/falcon-work/main.o CC lib/math/kern_blas.o LD falcon-work'
 	made "$all"
 	made ''
 	made "$all" CFLAGS=-O1
@@ -275,7 +275,7 @@ made() {
 	mkdir other
 	printf '#include_next <cblas.h>\n' >other/cblas.h
 	touch -d 2020-01-01 other/cblas.h
-	made 'AR libfalcon.a CC lib/nn/kern_blas.o LD falcon-work' \
+	made 'AR libfalcon.a CC lib/math/kern_blas.o LD falcon-work' \
 		OPENBLAS_CFLAGS="-Iother $(cat build/release/openblas.cflags)" \
 		OPENBLAS_LIBS="$(cat build/release/openblas.libs)"
 }
@@ -299,7 +299,7 @@ made() {
 @test "make: an implicit declaration is an error, always" {
 	small_tree "$tmp/tree"
 	echo 'void fal_cut(void); void fal_cut(void) { char *s = nowhere(); (void)s; }' \
-		>>"$tmp/tree/lib/nn/kern_blas.c"
+		>>"$tmp/tree/lib/math/kern_blas.c"
 	run make -C "$tmp/tree" CPPFLAGS="-isystem outside" CFLAGS=-w
 	[ "$status" -ne 0 ]
 	has "$output" nowhere

@@ -1,9 +1,9 @@
-/* bench_mark: milliseconds that a mark (shard/shard.h) adds to the step that carries it,
+/* bench_mark: milliseconds that a mark (server/shard.h) adds to the step that carries it,
  * as the image of a model with momentum is copied; ten of them are 1 % of a clock of a
  * second.  Argument: millions of parameters; 25 by default. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 
 #include "bench.h"
 

@@ -8,8 +8,8 @@
  * OpenBLAS holds itself to OPENBLAS_CORETYPE, and reads that when it is loaded. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "nn/kern.h"
-#include "nn/net.h"
+#include "math/kern.h"
+#include "math/net.h"
 
 #include "bench.h"
 

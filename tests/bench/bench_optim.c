@@ -3,7 +3,7 @@
  * memory, and once what a block needs is in cache. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "store/store.h"
+#include "server/store.h"
 
 #include "bench.h"
 

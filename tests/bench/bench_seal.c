@@ -2,7 +2,7 @@
  * suite and library, as a ratio to the reference, libsodium's ChaCha20-Poly1305; and that
  * in GB/s and µs.  What is not here has no figure. */
 #include "base/err.h"
-#include "sec/aead.h"
+#include "crypto/aead.h"
 
 #include "bench.h"
 

@@ -2,7 +2,7 @@
  * falcon-ps with -Wl,--wrap=fal_store_merge.  The job must fail with its sixth version.
  */
 #include "base/err.h"
-#include "store/store.h"
+#include "server/store.h"
 
 int __real_fal_store_merge(struct fal_store *s, uint64_t round);
 int __wrap_fal_store_merge(struct fal_store *s, uint64_t round);

@@ -2,7 +2,7 @@
 #ifndef FUZZ_ARRAYS_H
 #define FUZZ_ARRAYS_H
 
-#include "data/set.h"
+#include "job/set.h"
 
 #include <assert.h>
 #include <math.h>

@@ -5,10 +5,10 @@
  * ticket, each block once.
  *
  * The input is a program of steps: a byte that says what happens, then what it needs. */
-#include "agent/agent.h"
 #include "base/err.h"
-#include "shard/map.h"
-#include "shard/ticket.h"
+#include "server/ticket.h"
+#include "wire/block_map.h"
+#include "worker/agent.h"
 
 #include <math.h>
 #include <stdlib.h>

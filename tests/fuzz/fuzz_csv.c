@@ -1,7 +1,7 @@
 /* Hostile tables: what is read holds together, and is read again from what a plain hand
  * writes of it. */
 #include "base/buf.h"
-#include "data/set.h"
+#include "job/set.h"
 #include "spill.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* A trainer's lines: what is accepted is within its ranges. */
-#include "grad/line.h"
+#include "run/trainer_line.h"
 
 #include <assert.h>
 #include <string.h>

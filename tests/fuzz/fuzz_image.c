@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 #include "wire/bfp.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* Both readers of key files.  What they accept is written out again and must read back
  * the same; what they refuse has a one-line diagnosis. */
 #include "base/buf.h"
-#include "sec/keyring.h"
-#include "sec/noise.h"
+#include "crypto/keyring.h"
+#include "crypto/noise.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Hostile manifests: whatever parses must encode to the very same bytes, and its
  * geometry must hold together. */
-#include "data/chunk.h"
+#include "job/chunk.h"
 
 #include <assert.h>
 #include <string.h>

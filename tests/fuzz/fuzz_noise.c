@@ -3,7 +3,7 @@
  * first check is reached, and the verdict is known: only the true message may be
  * accepted. */
 #include "base/err.h"
-#include "sec/noise.h"
+#include "crypto/noise.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * The input: messages, each behind its length (u16). */
 #include "base/buf.h"
 #include "base/err.h"
-#include "shard/post.h"
-#include "shard/rack.h"
+#include "server/shard_codec.h"
+#include "server/shard_set.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as text in windows, and as records of CIFAR. */
-#include "data/set.h"
+#include "job/set.h"
 #include "spill.h"
 
 #include <assert.h>

@@ -1,11 +1,11 @@
 /* A stranger's bytes: as a client's and a server's handshake, as heads of records, as an
  * address, and as records whose seals are right, or that need none, but whose inside may
  * be anything. */
+#include "crypto/noise.h"
 #include "net/addr.h"
 #include "net/handshake.h"
 #include "net/record.h"
 #include "net/sendq.h"
-#include "sec/noise.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>

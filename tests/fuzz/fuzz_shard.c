@@ -8,7 +8,7 @@
  *
  * The input is a program of steps: a byte that says what happens, then what it needs. */
 #include "base/err.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 #include "wire/bfp.h"
 
 #include <math.h>

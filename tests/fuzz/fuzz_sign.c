@@ -1,6 +1,6 @@
 /* The readers of keys to sign with and of signed lines.  No input is one of a key that
  * nobody has; what was signed comes back, and no other byte may be in its place. */
-#include "sec/sign.h"
+#include "crypto/sign.h"
 
 #include <stdlib.h>
 #include <string.h>

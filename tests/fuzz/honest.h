@@ -4,12 +4,12 @@
 #define HONEST_H
 
 #include "../standin.h"
-#include "agent/agent.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/loss.h"
 #include "base/mem.h"
-#include "coord/coord.h"
+#include "server/coord.h"
+#include "worker/agent.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* What shards say to a coordinator beside what is true: the words of a real rack, some of
  * which are late, and words that a process of shards could make up, within their type
- * (shard/post.h).  For the driver that includes it alone. */
+ * (server/shard_codec.h).  For the driver that includes it alone. */
 #ifndef SHARDS_H
 #define SHARDS_H
 
 #include "base/buf.h"
-#include "coord/coord.h"
-#include "shard/rack.h"
+#include "server/coord.h"
+#include "server/shard_set.h"
 
 #include <math.h>
 #include <string.h>

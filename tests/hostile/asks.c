@@ -11,10 +11,10 @@
  * Says in one line what it got: sessions, those that were refused and those sent away for
  * later, chunks, in how many seconds, and why the last one ended. */
 #include "cli/cli.h"
-#include "data/chunk.h"
+#include "crypto/keyring.h"
+#include "job/chunk.h"
 #include "net/client.h"
 #include "net/conn.h"
-#include "sec/keyring.h"
 #include "wire/msg.h"
 
 #include <math.h>

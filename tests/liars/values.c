@@ -1,12 +1,12 @@
 /* A worker that lies, within the types of its messages, as $FALCON_LIE says: linked into
  * a test build of falcon-work with --wrap of what is wrapped here. */
-#include "agent/agent.h"
 #include "base/err.h"
 #include "base/loss.h"
 #include "base/mem.h"
 #include "net/conn.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
+#include "worker/agent.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #ifndef CLUSTER_H
 #define CLUSTER_H
 
-#include "coord/coord.h"
 #include "seen.h"
+#include "server/coord.h"
 #include "toy.h"
 
 enum { MAX_WORKERS = TOY_MACHINES, MAX_SHARDS = 6 };

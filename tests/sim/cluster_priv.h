@@ -22,10 +22,10 @@
 #include "cluster.h"
 #include "disk.h"
 
-#include "agent/agent.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "group/group.h"
+#include "server/group.h"
+#include "worker/agent.h"
 
 /* A growing array. */
 #define VEC(type)              \

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>

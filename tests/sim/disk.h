@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/rng.h"
 #include "run/snapshot.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,9 +3,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "group/group.h"
 #include "lies.h"
 #include "sched/policy.h"
+#include "server/group.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Group servers: machines that are coordinators to machines of their own, which is a
- * cluster in the cluster.  What is between both is lib/group's, as in falcon-ps. */
+ * cluster in the cluster.  What is between both is lib/server's, as in falcon-ps. */
 #include "cluster_priv.h"
 
 #include <assert.h>

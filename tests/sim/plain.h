@@ -1,10 +1,10 @@
 /* The numerics of falcon-protocol(7) and falcon-job(5), written down once more, one value
- * at a time, as plainly as can be.  Nothing of lib/wire, lib/store or lib/optim computes
+ * at a time, as plainly as can be.  Nothing of lib/wire, lib/server or lib/math computes
  * here, so that a fault of theirs shows. */
 #ifndef PLAIN_H
 #define PLAIN_H
 
-#include "optim/optim.h" /* what optimiser a job has, as data */
+#include "math/optim.h" /* what optimiser a job has, as data */
 #include "toy.h"
 
 #include <stddef.h>

@@ -5,8 +5,8 @@
 #include "base/quantile.h"
 #include "base/rng.h"
 #include "cluster.h"
-#include "place/psld.h"
 #include "reference.h"
+#include "server/psld.h"
 #include "trace/reader.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef TOY_H
 #define TOY_H
 
-#include "optim/optim.h"
+#include "math/optim.h"
 #include "sched/policy.h"
 #include "wire/bfp.h"
 

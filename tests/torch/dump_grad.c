@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
+#include "math/net.h"
 #include "model/safetensors.h"
-#include "nn/net.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * dump_steps KIND N LR MOMENTUM BETA1 BETA2 EPS DECAY coupled|decoupled */
 #include "base/mem.h"
-#include "optim/optim.h"
+#include "math/optim.h"
 
 #include <err.h>
 #include <stdio.h>

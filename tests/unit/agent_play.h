@@ -2,8 +2,8 @@
 #ifndef FAL_TESTS_AGENT_PLAY_H
 #define FAL_TESTS_AGENT_PLAY_H
 
-#include "agent/agent.h"
 #include "base/err.h"
+#include "worker/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

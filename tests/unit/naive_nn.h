@@ -1,4 +1,4 @@
-/* The naive twin of lib/nn: one sample at a time, [C][H][W], double, no cleverness.  For
+/* The naive twin of lib/math: one sample at a time, [C][H][W], double, no cleverness. For
  * tests; it aborts when out of memory. */
 #ifndef FAL_TESTS_NAIVE_NN_H
 #define FAL_TESTS_NAIVE_NN_H

@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "sec/aead.h"
-#include "sec/secret.h"
+#include "crypto/aead.h"
+#include "crypto/secret.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "../drawn.h"
 #include "agent_play.h"
 #include "base/line.h"
-#include "shard/map.h"
+#include "wire/block_map.h"
 #include "wire/waited.h"
 
 #include <stdlib.h>

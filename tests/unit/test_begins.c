@@ -1,7 +1,7 @@
 /* Tasks begin while their version comes.  Drawn, against what the shards have sent. */
 #include "../drawn.h"
 #include "agent_play.h"
-#include "shard/map.h"
+#include "wire/block_map.h"
 
 #include <stdlib.h>
 #include <string.h>

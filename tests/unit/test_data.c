@@ -2,8 +2,8 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "data/set.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
+#include "job/set.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

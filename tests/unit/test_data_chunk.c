@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "data/chunk.h"
-#include "data/order.h"
+#include "job/chunk.h"
+#include "job/order.h"
 
 #include <errno.h>
 #include <math.h>

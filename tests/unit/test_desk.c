@@ -2,7 +2,7 @@
 #include "../drawn.h"
 #include "run/desk.h"
 
-#include "data/set.h"
+#include "job/set.h"
 #include "wire/bfp.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
  * batches. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "data/order.h"
-#include "data/set.h"
+#include "job/order.h"
+#include "job/set.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* falcon-gradient(7): lines out, lines in, and seeds. */
 #include "base/err.h"
-#include "grad/line.h"
+#include "run/trainer_line.h"
 
 #include <math.h>
 #include <setjmp.h>

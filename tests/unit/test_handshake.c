@@ -3,10 +3,10 @@
  * does. */
 #include "../measured.h"
 #include "base/err.h"
+#include "crypto/noise.h"
 #include "net/gate.h"
 #include "net/handshake.h"
 #include "net/refusals.h"
-#include "sec/noise.h"
 #include "wire/msg.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* Key files: what is read, what is refused, and that no diagnosis shows a key. */
-#include "sec/keyring.h"
-#include "sec/noise.h"
+#include "crypto/keyring.h"
+#include "crypto/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "../../cmd/falcon-ps/broadcast.h"
 #include "../drawn.h"
 #include "net/conn_priv.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 #include "test_net.h"
 #include "wire/bfp.h"
 

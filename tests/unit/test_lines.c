@@ -5,7 +5,7 @@
 
 #include "base/line.h"
 #include "base/rng.h"
-#include "store/store.h"
+#include "server/store.h"
 
 enum { N = FAL_BLOCK + 50, BLOCKS = 2, LINES = 5, CLOCKS = 200, FOREVER = 100000 };
 

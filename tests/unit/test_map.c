@@ -2,7 +2,7 @@
 #include "../drawn.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "shard/map.h"
+#include "wire/block_map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,9 +4,9 @@
 #define TEST_NET_H
 
 #include "base/err.h"
+#include "crypto/noise.h"
 #include "net/conn.h"
 #include "net/listen.h"
-#include "sec/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

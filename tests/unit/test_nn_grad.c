@@ -1,7 +1,7 @@
-/* lib/nn against its naive twin, and the twin's gradient against finite differences. */
+/* lib/math against its naive twin, and the twin's gradient against finite differences. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "nn/net.h"
+#include "math/net.h"
 
 #include "naive_nn.h"
 

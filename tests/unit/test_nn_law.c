@@ -1,14 +1,14 @@
-/* The law of lib/nn: the same task gives the same bits whatever the addresses, the
+/* The law of lib/math: the same task gives the same bits whatever the addresses, the
  * arena's past and the other lanes, and whoever listens while it is made; a convolution
  * gives those of its naive twin; NaN goes through; the fingerprint tells.
  * test_nn_law-avx2 and the like are this with the kernels held to one instruction set. */
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "nn/fingerprint.h"
-#include "nn/kern.h"
-#include "nn/layers.h"
-#include "nn/net.h"
+#include "math/fingerprint.h"
+#include "math/kern.h"
+#include "math/layers.h"
+#include "math/net.h"
 
 #include <math.h>
 #include <pthread.h>

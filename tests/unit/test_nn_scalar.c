@@ -1,5 +1,5 @@
 /* exp, tanh and log against libm in double. */
-#include "nn/scalar.h"
+#include "math/scalar.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * when it is set, only these are tested. */
 #include "base/err.h"
 #include "base/parse.h"
-#include "sec/noise.h"
+#include "crypto/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

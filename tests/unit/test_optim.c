@@ -4,8 +4,8 @@
 #include "../naive_optim.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "optim/optim.h"
-#include "sec/hash.h"
+#include "crypto/hash.h"
+#include "math/optim.h"
 
 #include <math.h>
 #include <setjmp.h>

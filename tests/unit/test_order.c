@@ -1,6 +1,6 @@
 /* The order of samples: golden values (worked out from falcon-data(7) by an independent
  * program), and what a permutation in windows must be. */
-#include "data/order.h"
+#include "job/order.h"
 
 #include "base/err.h"
 

@@ -3,9 +3,9 @@
 #include "../drawn.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "sec/hash.h"
-#include "shard/post.h"
-#include "shard/rack.h"
+#include "crypto/hash.h"
+#include "server/shard_codec.h"
+#include "server/shard_set.h"
 #include "wire/bfp.h"
 
 #include <setjmp.h>

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "place/psld.h"
+#include "server/psld.h"
 
 #include <math.h>
 #include <stdbool.h>

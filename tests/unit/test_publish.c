@@ -4,7 +4,7 @@
 #include "../drawn.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "sec/aead.h"
+#include "crypto/aead.h"
 #include "wire/bfp.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 
 #include "base/line.h"
 #include "base/rng.h"
-#include "store/store.h"
+#include "server/store.h"
 
 enum { CLOCKS = 120, TASKS = 64, GROUPS = 8, FOREVER = 100000 };
 

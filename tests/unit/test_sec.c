@@ -2,8 +2,8 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "sec/seal.h"
-#include "sec/secret.h"
+#include "crypto/seal.h"
+#include "crypto/secret.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include "../taking.h"
 #include "base/line.h"
 #include "base/rng.h"
-#include "shard/rack.h"
+#include "server/shard_set.h"
 #include "wire/bfp.h"
 
 #include <math.h>

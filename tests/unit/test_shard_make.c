@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "shard/shard.h"
+#include "server/shard.h"
 #include "trace/chain.h"
 #include "wire/bfp.h"
 

@@ -1,6 +1,6 @@
 /* Signatures: keys as openssl(1) has them, and signed lines of which no byte may differ.
  */
-#include "sec/sign.h"
+#include "crypto/sign.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Stable learning rates: the figures that are known, and trials on a quadratic. */
-#include "optim/optim.h"
+#include "math/optim.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* falcon-stat against a coordinator of our own: the table, following, and each way to be
  * turned away.  $FALCON_BIN is the folder of the programs. */
 #include "base/err.h"
+#include "crypto/noise.h"
 #include "net/listen.h"
-#include "sec/noise.h"
 #include "wire/msg.h"
 
 #include <setjmp.h>

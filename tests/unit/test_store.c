@@ -3,7 +3,7 @@
 #include "../naive_optim.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "store/store.h"
+#include "server/store.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -6,8 +6,8 @@
 #include "net/broadcast.h"
 #include "net/record.h"
 #include "run/threads.h"
-#include "shard/shard.h"
-#include "store/store.h"
+#include "server/shard.h"
+#include "server/store.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,9 +1,9 @@
 /* share/vectors: what they expect is what comes out, of this code.  In the handshakes the
  * ephemeral keys are those of the vectors. */
 #include "base/buf.h"
+#include "crypto/noise.h"
 #include "net/handshake.h"
 #include "net/record.h"
-#include "sec/noise.h"
 #include "wire/bfp.h"
 
 #include <ctype.h>

@@ -2,9 +2,9 @@
  * handshakes are those of lib/net with ephemeral keys, and a build, that are known: the
  * program is linked with --wrap=fal_random_bytes and --wrap=fal_build. */
 #include "base/rng.h"
+#include "crypto/noise.h"
 #include "net/handshake.h"
 #include "net/record.h"
-#include "sec/noise.h"
 #include "wire/bfp.h"
 
 #include <inttypes.h>

@@ -1,0 +1,39 @@
+/* Memory for secrets, and random bytes: the few things of libsodium that the rest of
+ * Falcon needs as they are.
+ */
+#ifndef FAL_CRYPTO_SECRET_H
+#define FAL_CRYPTO_SECRET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* n bytes, n > 0, between guard pages, kept out of swap and core dumps as far as the
+ * system allows; contents undefined.  Never NULL: a lack of memory ends the program
+ * (fal_out_of_memory).  Free with fal_secret_free. */
+void *fal_secret_alloc(size_t n);
+
+/* Whether the n bytes at `p`, of fal_secret_alloc, are kept out of swap: RLIMIT_MEMLOCK
+ * may forbid that. */
+bool fal_secret_locked(void *p, size_t n);
+
+/* Wipes and frees what fal_secret_alloc gave; `p` may be NULL. */
+void fal_secret_free(void *p);
+
+/* Overwrites n bytes; the compiler does not leave it out. */
+void fal_secret_wipe(void *p, size_t n);
+
+/* Whether n bytes are the same, in a time that does not tell where they differ. */
+bool fal_secret_equal(const void *a, const void *b, size_t n);
+
+/* n bytes from the kernel's generator, fit for keys. */
+void fal_random_bytes(void *p, size_t n);
+
+/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages: a
+ * fal_secret_alloc takes mappings of its own, of which the system has some 65,000, too
+ * few for the keys of sessions and publications.  Any thread. */
+uint8_t *fal_secret_key(void);
+/* Wipes and frees the key; may be NULL. */
+void fal_secret_key_free(uint8_t *key);
+
+#endif

@@ -1,0 +1,88 @@
+/* The order of samples in an epoch (defined in falcon-data(7)): which sample stands at
+ * each place 0 … n-1.  Pure: seed, epoch and geometry in, the same order everywhere.
+ */
+#ifndef FAL_JOB_ORDER_H
+#define FAL_JOB_ORDER_H
+
+#include "job/chunk.h"
+#include "sched/grid.h"
+
+enum fal_shuffle {
+	FAL_SHUFFLE_NONE = 0, /* place = sample id: for evaluation */
+	FAL_SHUFFLE_WINDOW,   /* chunks, then samples within groups of 8 chunks */
+	FAL_SHUFFLE_FULL,     /* all samples */
+	FAL_SHUFFLE_PARTS     /* the samples of each partition among its own places */
+};
+
+enum {
+	FAL_ORDER_GROUP = 8 /* chunks a group of FAL_SHUFFLE_WINDOW */
+};
+
+/* What an order is a function of. */
+struct fal_order_opts {
+	uint64_t seed;
+	uint32_t epoch;
+	uint32_t n;         /* samples, 1 … 2^31 */
+	uint32_t per_chunk; /* samples a chunk, ≥ 1 */
+	enum fal_shuffle shuffle;
+	/* For FAL_SHUFFLE_PARTS alone. */
+	const struct fal_grid *grid; /* borrowed; its parts are the partitions' places */
+	const uint32_t *labels;      /* n, borrowed: partitions by label; NULL: dealt */
+};
+
+struct fal_order {
+	uint32_t n;
+	uint32_t *id; /* n sample ids by place; NULL: place = sample id */
+};
+
+/* Builds the order: n·4 bytes (none for FAL_SHUFFLE_NONE, twice that for a while for
+ * FAL_SHUFFLE_PARTS), about 10 ns a sample.  Free with fal_order_free.  FAL_EINVAL for
+ * options outside their range, FAL_ENOMEM. */
+int fal_order_init(struct fal_order *o, const struct fal_order_opts *opts);
+void fal_order_free(struct fal_order *o); /* `o` is {0} again */
+
+/* The sample at `place` (< n). */
+static inline uint32_t
+fal_order_at(const struct fal_order *o, uint32_t place)
+{
+	return o->id != NULL ? o->id[place] : place;
+}
+
+/* Turns bytes into the input of a network: normalised float samples and labels of a range
+ * of places. */
+
+enum { FAL_NORM_CHANNELS = 16 };
+
+/* x = (value - mean) / std in float arithmetic, and of bytes x = (byte / 255 - mean) /
+ * std, by table; a value type. */
+struct fal_norm {
+	uint32_t channels; /* 1: the same for every channel */
+	float mean[FAL_NORM_CHANNELS], std[FAL_NORM_CHANNELS];
+	float table[FAL_NORM_CHANNELS][256];
+};
+
+/* Makes the tables of `channels` means and standard deviations (borrowed).  FAL_EINVAL
+ * when channels is not 1 … FAL_NORM_CHANNELS, a value is not finite, or std ≤ 0. */
+int fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
+		  const float *std);
+
+/* The source of a lane's samples; all borrowed. */
+struct fal_batch {
+	const struct fal_samples *samples;
+	const struct fal_order *order; /* of as many samples */
+	const struct fal_norm *norm;   /* one channel, or as fal_part_channels */
+};
+
+/* Fills x (count × values floats) and label (count: classes, or the bits of targets) with
+ * the samples at the places first … first+count-1.  FAL_ENOENT when a chunk of them is
+ * missing (x and label are then partly written), FAL_EINVAL for places beyond the order,
+ * or an order or channels that do not fit the samples. */
+int fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
+		   uint32_t *label);
+
+/* The same of whole numbers, as they are: x of count × values numbers.  FAL_EINVAL for
+ * samples of another type, too. */
+int fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64_t *x,
+		    uint32_t *label);
+
+#endif

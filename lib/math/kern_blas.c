@@ -1,0 +1,157 @@
+/* OpenBLAS, single-threaded, and of it only gemm: its level-1 sums differ by alignment.
+ */
+#include "math/kern.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+/* Not in OpenBLAS's header.  A buffer has 128 MiB, and stays with OpenBLAS, for any
+ * thread, when it is freed. */
+void *blas_memory_alloc(int procpos);
+void blas_memory_free(void *buffer);
+int openblas_num_threads_env(void);
+/* Weak, as a build for one CPU has neither. */
+void gotoblas_dynamic_init(void) __attribute__((weak));
+void gotoblas_dynamic_quit(void) __attribute__((weak));
+
+/* OpenBLAS asks this when it is loaded.  For threads of its own it would take a buffer
+ * each. */
+__attribute__((weak, visibility("default"))) int
+openblas_num_threads_env(void)
+{
+	return 1;
+}
+
+/* OpenBLAS 0.3.21 takes an Intel CPU younger than itself for a Prescott, with kernels
+ * five times too slow; then let it choose again by the CPU's features.  Whoever sets
+ * OPENBLAS_CORETYPE is left alone. */
+static void
+mend_core_type(void)
+{
+#ifdef __x86_64__
+	const char *core = NULL;
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		core = "Haswell";
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		core = "SkylakeX";
+	if (core == NULL || gotoblas_dynamic_init == NULL ||
+	    strcmp(openblas_get_corename(), "Prescott") != 0 ||
+	    setenv("OPENBLAS_CORETYPE", core, 0) != 0)
+		return;
+	gotoblas_dynamic_quit();
+	gotoblas_dynamic_init();
+#endif
+}
+
+static void
+set_up(void)
+{
+	mend_core_type();
+	openblas_set_num_threads(1);
+}
+
+void
+fal_kern_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, set_up);
+}
+
+int
+fal_kern_portable(const char **lacks)
+{
+	fal_kern_init();
+#ifdef __x86_64__
+	*lacks = !__builtin_cpu_supports("avx2")  ? "AVX2"
+		 : !__builtin_cpu_supports("fma") ? "FMA"
+						  : "these kernels";
+	if (strcmp(*lacks, "these kernels") != 0 ||
+	    setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
+		return FAL_EINVAL;
+	if (gotoblas_dynamic_init != NULL) {
+		gotoblas_dynamic_quit();
+		gotoblas_dynamic_init();
+	}
+	return strcmp(openblas_get_corename(), "Haswell") == 0 ? FAL_OK : FAL_EINVAL;
+#else
+	*lacks = "AVX2";
+	return FAL_EINVAL;
+#endif
+}
+
+void
+fal_kern_reserve(uint32_t products)
+{
+	enum { MOST = 64 }; /* that it has places for */
+	void *buffer[MOST];
+	const uint32_t n = products < MOST ? products : MOST;
+	fal_kern_init();
+	for (uint32_t i = 0; i < n; i++)
+		buffer[i] = blas_memory_alloc(0);
+	for (uint32_t i = 0; i < n; i++)
+		blas_memory_free(buffer[i]);
+}
+
+void
+fal_kern_name(char *out, size_t cap)
+{
+	struct utsname is;
+	fal_kern_init();
+	snprintf(out, cap, "%s %s", uname(&is) == 0 ? is.machine : "?",
+		 openblas_get_corename());
+}
+
+uint64_t
+fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k)
+{
+	/* Panels of the operands, packed: P·Q of the one, Q times the longest of the
+	 * other, floats; never more than its buffer. */
+	enum { P = 768, Q = 448 };
+	const uint64_t longest = m > n ? (m > k ? m : k) : n > k ? n : k;
+	const uint64_t p = longest < P ? longest : P, q = longest < Q ? longest : Q;
+	const uint64_t bytes = (p + longest) * q * sizeof(float);
+	return bytes < (32 << 20) ? bytes : 32 << 20;
+}
+
+void
+fal_gemm(const struct fal_gemm *g)
+{
+	cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
+		    g->tb ? CblasTrans : CblasNoTrans, g->m, g->n, g->k, 1.0f, g->a,
+		    g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
+}
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+
+unsigned
+fal_kern_flush(void)
+{
+	unsigned before = _mm_getcsr();
+	_mm_setcsr(before | _MM_FLUSH_ZERO_ON | 0x40 /* denormals are zero */);
+	return before;
+}
+
+void
+fal_kern_unflush(unsigned before)
+{
+	_mm_setcsr(before);
+}
+#else
+unsigned
+fal_kern_flush(void)
+{
+	return 0;
+}
+
+void
+fal_kern_unflush(unsigned before)
+{
+	(void)before;
+}
+#endif

@@ -1,0 +1,375 @@
+/* The rules of optimisers: a loop for each kind, limited by memory, but for quotients and
+ * roots. */
+#include "math/optim.h"
+
+#include "base/vector.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+const char *
+fal_optim_name(enum fal_optim_kind kind)
+{
+	static const char *const name[FAL_OPTIMS] = { "sgd", "momentum", "nesterov",
+						      "adagrad", "adamw" };
+	return name[kind];
+}
+
+uint32_t
+fal_optim_slots(const struct fal_optim *o)
+{
+	static const uint32_t slots[FAL_OPTIMS] = {
+		[FAL_MOMENTUM] = 1, [FAL_NESTEROV] = 1, [FAL_ADAGRAD] = 1, [FAL_ADAMW] = 2
+	};
+	return slots[o->kind];
+}
+
+/* x^n by squaring. */
+static double
+power(double x, uint64_t n)
+{
+	double p = 1;
+	for (; n > 0; n >>= 1, x *= x)
+		p = n & 1 ? p * x : p;
+	return p;
+}
+
+bool
+fal_optim_by_pusher(const struct fal_optim *o)
+{
+	return (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) && !o->one_momentum;
+}
+
+/* Is it a step of all of a clock? */
+static bool
+is_whole(const struct fal_optim_part *part)
+{
+	return part->share <= 0 || part->share == 1;
+}
+
+static double
+share_of(const struct fal_optim_part *part)
+{
+	return is_whole(part) ? 1 : part->share;
+}
+
+/* b.  A push of more than a clock leaves nothing at least. */
+static double
+beta_of(double beta, const struct fal_optim_part *part)
+{
+	return is_whole(part) ? beta : fmax(1 - part->share * (1 - beta), 0);
+}
+
+/* The product of b over all steps, this one included. */
+static double
+product(double beta, const struct fal_optim_part *part, uint64_t steps, double of_parts)
+{
+	return is_whole(part) ? of_parts * power(beta, steps + 1)
+			      : of_parts * power(beta, steps) * beta_of(beta, part);
+}
+
+static void
+adamw_step(const struct fal_optim *o, const struct fal_optim_had *had,
+	   const struct fal_optim_part *part, double rate, struct fal_optim_step *s)
+{
+	const double b1 = beta_of(o->beta1, part), b2 = beta_of(o->beta2, part);
+	s->beta1 = (float)b1;
+	s->rest1 = (float)(1 - b1);
+	s->beta2 = (float)b2;
+	s->rest2 = (float)(1 - b2);
+	s->lr = (float)(rate / (1 - product(o->beta1, part, had->steps, had->beta1)));
+	s->root = (float)(1 / sqrt(1 - product(o->beta2, part, had->steps, had->beta2)));
+}
+
+struct fal_optim_step
+fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_had *had,
+		    const struct fal_optim_part *part)
+{
+	const double share = share_of(part), rate = (double)lr * share;
+	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	struct fal_optim_step s = { .kind = o->kind,
+				    .lr = moves ? lr : (float)rate,
+				    .keep = 1,
+				    .pull = o->weight_decay,
+				    .share = (float)share,
+				    .rest = is_whole(part) ? 0 : (float)(1 - part->in),
+				    .momentum = o->momentum,
+				    .eps = o->eps,
+				    .hold = 1 };
+	for (uint32_t i = 0; i < o->ranges && s.take <= 0; i++)
+		if (o->range[i].rule == FAL_RANGE_EMA) {
+			s.hold = (float)(1 - share * o->buffer_momentum);
+			s.take = (float)(share * o->buffer_momentum);
+		}
+	if (o->decoupled) {
+		s.keep = (float)(1 - rate * (double)o->weight_decay);
+		s.pull = 0;
+	}
+	if (o->kind == FAL_ADAMW)
+		adamw_step(o, had, part, rate, &s);
+	return s;
+}
+
+struct fal_optim_step
+fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
+{
+	const struct fal_optim_had had = { before, 1, 1 };
+	return fal_optim_part_step(o, lr, &had, &(struct fal_optim_part){ 0 });
+}
+
+void
+fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
+	       struct fal_optim_had *had)
+{
+	if (is_whole(part)) {
+		had->steps++;
+		return;
+	}
+	had->beta1 *= beta_of(o->beta1, part);
+	had->beta2 *= beta_of(o->beta2, part);
+}
+
+FAL_VECTOR static void
+sgd(const struct fal_optim_step *s, float *restrict w, const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull;
+	for (size_t i = 0; i < n; i++)
+		w[i] = keep * w[i] - lr * (g[i] + pull * w[i]);
+}
+
+FAL_VECTOR static void
+momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+	 const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
+	const float share = s->share;
+	for (size_t i = 0; i < n; i++) {
+		m[i] = mu * m[i] + share * (g[i] + pull * w[i]);
+		w[i] = keep * w[i] - lr * m[i];
+	}
+}
+
+FAL_VECTOR static void
+nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+	 const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
+	const float share = s->share;
+	for (size_t i = 0; i < n; i++) {
+		float d = share * (g[i] + pull * w[i]);
+		m[i] = mu * m[i] + d;
+		w[i] = keep * w[i] - lr * (d + mu * m[i]);
+	}
+}
+
+/* 0 instead of a denormal. */
+static inline float
+normal(float x)
+{
+	return fabsf(x) < FLT_MIN ? 0 : x;
+}
+
+FAL_VECTOR static void
+adagrad(const struct fal_optim_step *s, float *restrict w, float *restrict v,
+	const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull, eps = s->eps;
+	const float share = s->share, rest = s->rest;
+	for (size_t i = 0; i < n; i++) {
+		float d = g[i] + pull * w[i], square = d * d;
+		v[i] = normal(v[i] + share * square);
+		w[i] = keep * w[i] - lr * d / (sqrtf(v[i] + rest * square) + eps);
+	}
+}
+
+FAL_VECTOR static void
+adamw(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+      float *restrict v, const float *restrict g, size_t n)
+{
+	const float keep = s->keep, pull = s->pull, rate = s->lr, root = s->root;
+	const float beta1 = s->beta1, rest1 = s->rest1, eps = s->eps;
+	const float beta2 = s->beta2, rest2 = s->rest2;
+	for (size_t i = 0; i < n; i++) {
+		float d = g[i] + pull * w[i];
+		m[i] = normal(beta1 * m[i] + rest1 * d);
+		v[i] = normal(beta2 * v[i] + rest2 * d * d);
+		w[i] = keep * w[i] - rate * m[i] / (root * sqrtf(v[i]) + eps);
+	}
+}
+
+void
+fal_optim_apply(const struct fal_optim_step *s, float *w, float *state, size_t stride,
+		const float *mean_grad, size_t n)
+{
+	switch (s->kind) {
+	case FAL_SGD:
+		sgd(s, w, mean_grad, n);
+		break;
+	case FAL_MOMENTUM:
+		momentum(s, w, state, mean_grad, n);
+		break;
+	case FAL_NESTEROV:
+		nesterov(s, w, state, mean_grad, n);
+		break;
+	case FAL_ADAGRAD:
+		adagrad(s, w, state, mean_grad, n);
+		break;
+	case FAL_ADAMW:
+		adamw(s, w, state, state + stride, mean_grad, n);
+		break;
+	}
+}
+
+int
+fal_optim_most(const struct fal_optim *o)
+{
+	const bool squared = o->kind == FAL_ADAGRAD || o->kind == FAL_ADAMW;
+	return squared && o->clip <= 0 ? 60 : 120;
+}
+
+struct fal_reach
+fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
+{
+	const double d = mean + fabs((double)s->pull) * was->params;
+	const double part = (double)s->share * d; /* of momentum */
+	double state = d, by = d;
+	switch (s->kind) {
+	case FAL_SGD:
+		break;
+	case FAL_MOMENTUM:
+	case FAL_NESTEROV:
+		state = (double)s->momentum * was->state + part;
+		by = s->kind == FAL_NESTEROV ? part + (double)s->momentum * state : state;
+		break;
+	case FAL_ADAGRAD:
+		state = was->state + (double)s->share * d * d;
+		by = d / (double)s->eps;
+		break;
+	case FAL_ADAMW: /* of m and v; both are means, of d and of its square */
+		state = fmax(was->state, fmax(d, d * d));
+		by = state / (double)s->eps;
+		break;
+	}
+	const double weight =
+		fabs((double)s->keep) * was->params + fabs((double)s->lr) * by;
+	const double running = s->take > 0 ? fmax(was->params, mean) : 0;
+	/* A little more, as each operation is rounded. */
+	return (struct fal_reach){ fmax(weight, running) * 1.001, state * 1.001 };
+}
+
+/* ---- ranges, and clipping ------------------------------------------------------- */
+
+/* The first range that ends behind element `at`, or NULL. */
+static const struct fal_range *
+range_from(const struct fal_optim *o, uint64_t at)
+{
+	uint32_t low = 0, high = o->ranges;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		if (o->range[mid].first + o->range[mid].count <= at)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < o->ranges ? &o->range[low] : NULL;
+}
+
+/* Cuts off what stands at *at of the piece, within one range or none, which is NULL then:
+ * returns how much. */
+static size_t
+cut(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
+    const struct fal_range **in)
+{
+	const uint64_t from = p->first + at, end = p->first + p->n;
+	const struct fal_range *r = range_from(o, from);
+	const bool inside = r != NULL && r->first <= from;
+	uint64_t to = r == NULL ? end : inside ? r->first + r->count : r->first;
+	*in = inside ? r : NULL;
+	to = to < end ? to : end;
+	return (size_t)(to - from);
+}
+
+FAL_VECTOR static void
+scale_by(float scale, float *g, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		g[i] *= scale;
+}
+
+FAL_VECTOR static void
+running(const struct fal_optim_step *s, float *restrict w, const float *restrict x,
+	size_t n)
+{
+	const float hold = s->hold, take = s->take;
+	for (size_t i = 0; i < n; i++)
+		w[i] = hold * w[i] + take * x[i];
+}
+
+void
+fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
+		      float scale, const struct fal_optim_piece *p)
+{
+	const struct fal_range *in;
+	for (size_t at = 0, n; at < p->n; at += n) {
+		n = cut(o, p, at, &in);
+		float *w = p->w + at, *g = p->mean_grad + at;
+		if (in != NULL && in->rule == FAL_RANGE_EMA)
+			running(s, w, g, n);
+		if (in != NULL)
+			continue;
+		if (scale < 1)
+			scale_by(scale, g, n);
+		fal_optim_apply(s, w, p->state != NULL ? p->state + at : NULL, p->n, g,
+				n);
+	}
+}
+
+FAL_VECTOR static double
+squares_of(const float *g, size_t n)
+{
+	double sum[8] = { 0 }; /* a product of two floats is exact */
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		for (size_t k = 0; k < 8; k++)
+			sum[k] += (double)g[i + k] * (double)g[i + k];
+	for (size_t k = 0; i + k < n; k++)
+		sum[k] += (double)g[i + k] * (double)g[i + k];
+	double all = 0;
+	for (size_t k = 0; k < 8; k++)
+		all += sum[k];
+	return all;
+}
+
+double
+fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p)
+{
+	const struct fal_range *in;
+	for (size_t at = 0, n; at < p->n; at += n) {
+		n = cut(o, p, at, &in);
+		if (in != NULL)
+			memset(p->mean_grad + at, 0, n * sizeof(float));
+	}
+	return squares_of(p->mean_grad, p->n);
+}
+
+float
+fal_optim_scale(const struct fal_optim *o, double squares)
+{
+	const double scale = o->clip / (sqrt(squares) + 1e-6);
+	return scale < 1 ? (float)scale : 1;
+}
+
+FAL_VECTOR static void
+average_by(float rest, float *restrict average, const float *restrict w, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		average[i] += rest * (w[i] - average[i]);
+}
+
+void
+fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
+		  float *average, const float *w, size_t n)
+{
+	average_by((float)(1 - beta_of(o->ema, part)), average, w, n);
+}

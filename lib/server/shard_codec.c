@@ -1,0 +1,425 @@
+/* Orders, says and images as messages. */
+#include "server/shard_codec.h"
+
+#include "base/mem.h"
+#include "crypto/hash.h"
+#include "wire/bfp.h"
+
+#include <string.h>
+
+enum {
+	PIECE = FAL_MSG_MAX -
+		1024,           /* bytes of a tail in one message: the fields are less */
+	ARRAYS_MAX = 4096,      /* of an image */
+	SAY_MAX = 1 << 30,      /* bytes of what a shard says at once, at most */
+	BROUGHT = 4 + 4 + 4 + 8 /* bytes of one */
+};
+
+_Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it is");
+
+/* ---- pieces ------------------------------------------------------------------------ */
+
+static int
+send_pieces(struct fal_msg *m, fal_post_each *each, void *arg)
+{
+	struct fal_tail *tail = &m->say.rest, left = *tail;
+	struct fal_buf out = { 0 };
+	int err = FAL_OK;
+	do {
+		*tail = (struct fal_tail){ left.p, left.n < PIECE ? left.n : PIECE };
+		left.p += left.p != NULL ? tail->n : 0;
+		left.n -= tail->n;
+		m->say.more = left.n > 0;
+		fal_buf_clear(&out);
+		fal_msg_put(&out, m);
+		err = each(arg, &out);
+	} while (err >= 0 && left.n > 0);
+	fal_buf_free(&out);
+	return err < 0 ? err : FAL_OK;
+}
+
+int
+fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most)
+{
+	struct fal_tail *tail = &m->say.rest;
+	const bool more = m->say.more != 0;
+	if (p->tail.n == 0 && !more)
+		return 1;
+	if (tail->n > most || p->tail.n > most - tail->n)
+		return FAL_ELIMIT;
+	if (tail->n == 0 && more)
+		return FAL_EFORMAT; /* for ever */
+	fal_put_bytes(&p->tail, tail->p, tail->n);
+	if (p->tail.err < 0 || more)
+		return p->tail.err;
+	*tail = (struct fal_tail){ p->tail.p, p->tail.n };
+	p->tail.n = 0; /* its memory stays till then */
+	return 1;
+}
+
+void
+fal_post_free(struct fal_post *p)
+{
+	fal_buf_free(&p->tail);
+}
+
+/* ---- orders ------------------------------------------------------------------------ */
+
+int
+fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, struct fal_buf *out)
+{
+	const int flags = (o->clipped ? FAL_WIRE_CLIPPED : 0) |
+			  (o->ahead ? FAL_WIRE_AHEAD : 0) |
+			  (o->mark ? FAL_WIRE_MARK : 0) | (o->hash ? FAL_WIRE_HASH : 0) |
+			  (o->facts.mixed ? FAL_WIRE_MIXED : 0);
+	struct fal_msg m = { .type = FAL_MSG_ORDER,
+			     .incarnation = incarnation,
+			     .order = { .kind = (uint8_t)o->kind,
+					.round = o->round,
+					.version = o->version,
+					.facts = { o->facts.version, o->facts.tasks,
+						   (uint8_t)o->facts.kind },
+					.worker = o->id.worker,
+					.seq = o->id.seq,
+					.fills_worker = o->fills.worker,
+					.fills_seq = o->fills.seq,
+					.end = (uint8_t)o->end,
+					.weight = o->weight,
+					.divisor = o->divisor,
+					.squares = o->squares,
+					.share = o->part.share,
+					.in = o->part.in,
+					.momentum = o->momentum,
+					.lr = o->lr,
+					.slot = o->slot,
+					.below = o->below,
+					.line = o->line,
+					.versions = o->versions,
+					.flags = (uint8_t)flags } };
+	struct fal_buf map = { 0 };
+	if (o->map != NULL) {
+		fal_map_put(&map, o->map);
+		m.order.version = o->map->epoch;
+		m.order.map = (struct fal_tail){ map.p, map.n };
+	}
+	const int err = map.err;
+	if (err == FAL_OK)
+		fal_msg_put(out, &m);
+	fal_buf_free(&map);
+	return err;
+}
+
+int
+fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
+		   struct fal_shard_order *out)
+{
+	const bool maps = m->order.kind == FAL_ORDER_MIGRATE_BEGIN;
+	if (m->order.kind > FAL_ORDER_ABORT || m->order.end > FAL_END_DROP ||
+	    m->order.facts.kind > FAL_KIND_CHECK || (!maps && m->order.map.n != 0))
+		return FAL_EFORMAT;
+	if (maps &&
+	    (m->order.version > UINT32_MAX ||
+	     fal_map_get(&m->order.map, (uint32_t)m->order.version, blocks, map) < 0))
+		return FAL_EFORMAT;
+	*out = (struct fal_shard_order){
+		.kind = (enum fal_order_kind)m->order.kind,
+		.round = m->order.round,
+		.version = m->order.version,
+		.facts = { .version = m->order.facts.version,
+			   .tasks = m->order.facts.tasks,
+			   .kind = (enum fal_kind)m->order.facts.kind,
+			   .mixed = (m->order.flags & FAL_WIRE_MIXED) != 0 },
+		.id = { m->order.worker, m->order.seq },
+		.fills = { m->order.fills_worker, m->order.fills_seq },
+		.end = (enum fal_end)m->order.end,
+		.weight = m->order.weight,
+		.divisor = m->order.divisor,
+		.squares = m->order.squares,
+		.part = { m->order.share, m->order.in },
+		.momentum = m->order.momentum,
+		.clipped = (m->order.flags & FAL_WIRE_CLIPPED) != 0,
+		.ahead = (m->order.flags & FAL_WIRE_AHEAD) != 0,
+		.lr = m->order.lr,
+		.slot = m->order.slot,
+		.below = m->order.below,
+		.line = m->order.line,
+		.versions = m->order.versions,
+		.mark = (m->order.flags & FAL_WIRE_MARK) != 0,
+		.hash = (m->order.flags & FAL_WIRE_HASH) != 0,
+		.map = maps ? map : NULL
+	};
+	return FAL_OK;
+}
+
+/* ---- says -------------------------------------------------------------------------- */
+
+/* All its arrays, one behind the other. */
+static void
+put_rest(struct fal_buf *out, const struct fal_shard_say *s)
+{
+	const uint64_t n = s->blocks;
+	if (s->leaves != NULL)
+		fal_put_bytes(out, s->leaves, n * FAL_HASH_BYTES);
+	if (s->exps != NULL)
+		fal_put_bytes(out, s->exps, n);
+	for (uint64_t i = 0; s->squares != NULL && i < n; i++) {
+		uint64_t bits;
+		memcpy(&bits, &s->squares[i], sizeof(bits));
+		fal_put_u64(out, bits);
+	}
+	for (uint32_t i = 0; i < s->broughts; i++) {
+		fal_put_u32(out, s->brought[i].id.worker);
+		fal_put_u32(out, s->brought[i].id.seq);
+		fal_put_u32(out, s->brought[i].blocks);
+		fal_put_u64(out, s->brought[i].sum);
+	}
+}
+
+int
+fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
+	     fal_post_each *each, void *arg)
+{
+	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) |
+			  (s->leaves != NULL ? FAL_WIRE_LEAVES : 0) |
+			  (s->odd != NULL ? FAL_WIRE_ODD : 0);
+	struct fal_msg m = { .type = FAL_MSG_SAY,
+			     .incarnation = incarnation,
+			     .say = { .shard = shard,
+				      .kind = (uint8_t)s->kind,
+				      .round = s->round,
+				      .version = s->version,
+				      .worker = s->id.worker,
+				      .seq = s->id.seq,
+				      .blocks = s->blocks,
+				      .beyond = s->beyond,
+				      .first = s->first,
+				      .most = (uint8_t)s->most,
+				      .broughts = s->broughts,
+				      .rank = s->rank,
+				      .added = s->added,
+				      .err = (uint32_t)-s->err,
+				      .flags = (uint8_t)flags } };
+	struct fal_buf rest = { 0 };
+	if (s->odd != NULL)
+		strncpy(m.say.odd, s->odd, sizeof(m.say.odd) - 1);
+	put_rest(&rest, s);
+	m.say.rest = (struct fal_tail){ rest.p, rest.n };
+	int err = rest.err < 0 ? rest.err : send_pieces(&m, each, arg);
+	fal_buf_free(&rest);
+	return err;
+}
+
+/* A copy of so many elements; NULL, with its error, where they are not there. */
+static void *
+copy_of(struct fal_rd *r, uint32_t n, size_t size)
+{
+	const uint8_t *p = fal_get_bytes(r, n * size);
+	return p != NULL ? memcpy(fal_xcalloc(n, size), p, n * size) : NULL;
+}
+
+static void
+get_squares(struct fal_rd *r, uint32_t n, struct fal_shard_say *out)
+{
+	out->squares = fal_xcalloc(n, sizeof(*out->squares));
+	for (uint32_t i = 0; i < n; i++) {
+		const uint64_t bits = fal_get_u64(r);
+		memcpy(&out->squares[i], &bits, sizeof(bits));
+	}
+}
+
+static void
+get_brought(struct fal_rd *r, struct fal_shard_say *out)
+{
+	if (out->broughts > r->n / BROUGHT)
+		r->err = FAL_EFORMAT;
+	if (out->broughts == 0 || r->err != 0)
+		return;
+	out->brought = fal_calloc(out->broughts, sizeof(*out->brought));
+	if (out->brought == NULL)
+		r->err = FAL_ENOMEM;
+	for (uint32_t i = 0; i < out->broughts && r->err == 0; i++) {
+		struct fal_brought *b = &out->brought[i];
+		b->id.worker = fal_get_u32(r);
+		b->id.seq = fal_get_u32(r);
+		b->blocks = fal_get_u32(r);
+		b->sum = fal_get_u64(r);
+	}
+}
+
+int
+fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
+		 char odd[static FAL_MSG_WHY], struct fal_shard_say *out)
+{
+	const bool leaves = (m->say.flags & FAL_WIRE_LEAVES) != 0;
+	struct fal_rd r = fal_rd_init(m->say.rest.p, m->say.rest.n);
+	struct fal_shard_say s = { .kind = (enum fal_say_kind)m->say.kind,
+				   .round = m->say.round,
+				   .version = m->say.version,
+				   .id = { m->say.worker, m->say.seq },
+				   .blocks = m->say.blocks,
+				   .beyond = m->say.beyond,
+				   .first = m->say.first,
+				   .most = (int8_t)m->say.most,
+				   .whole = (m->say.flags & FAL_WIRE_WHOLE) != 0,
+				   .broughts = m->say.broughts,
+				   .rank = m->say.rank,
+				   .added = m->say.added,
+				   .err = m->say.err <= 64 ? -(int)m->say.err
+							   : FAL_EINVAL };
+	const bool squares = s.kind == FAL_SAY_SQUARES;
+	if (m->say.kind > FAL_SAY_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
+	    ((leaves || squares) && (s.first != first || s.blocks != blocks)) ||
+	    (leaves && s.kind != FAL_SAY_STEPPED))
+		return FAL_EFORMAT;
+	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_SAY_REFUSED) {
+		memcpy(odd, m->say.odd, FAL_MSG_WHY);
+		s.odd = odd;
+	}
+	if (leaves) {
+		s.leaves = copy_of(&r, blocks, FAL_HASH_BYTES);
+		s.exps = copy_of(&r, blocks, 1);
+	}
+	if (squares)
+		get_squares(&r, blocks, &s);
+	get_brought(&r, &s);
+	if (fal_rd_end(&r) < 0) {
+		fal_shard_say_free(&s);
+		return r.err == FAL_ENOMEM ? FAL_ENOMEM : FAL_EFORMAT;
+	}
+	*out = s;
+	return FAL_OK;
+}
+
+/* ---- images ------------------------------------------------------------------------ */
+
+int
+fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
+	       const struct fal_image *image, struct fal_buf *out)
+{
+	struct fal_buf list = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_IMAGE,
+			     .incarnation = incarnation,
+			     .image = { .what = (uint8_t)of->what,
+					.shard = of->shard,
+					.epoch = of->epoch,
+					.first = of->first,
+					.blocks = of->count,
+					.version = image->is.version,
+					.steps = image->is.steps,
+					.olds = image->is.olds,
+					.lines = image->is.lines,
+					.slots = image->is.slots,
+					.holds = image->is.holds,
+					.held = image->is.held } };
+	for (uint32_t i = 0; i < image->arrays; i++) {
+		fal_put_str(&list, image->array[i].name);
+		fal_put_u8(&list, image->array[i].floats);
+		fal_put_u64(&list, image->array[i].bytes);
+	}
+	m.image.arrays = (struct fal_tail){ list.p, list.n };
+	const int err = list.err;
+	if (err == FAL_OK)
+		fal_msg_put(out, &m);
+	fal_buf_free(&list);
+	return err;
+}
+
+uint64_t
+fal_post_image_most(uint32_t blocks, uint32_t slack)
+{
+	return (uint64_t)blocks * FAL_BLOCK * sizeof(float) * (16 + 2 * (uint64_t)slack);
+}
+
+size_t
+fal_post_say_most(uint32_t blocks, uint32_t tasks)
+{
+	enum { SMALL = 1 << 20 };
+	const uint64_t of = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
+			    (uint64_t)blocks * tasks * BROUGHT + SMALL;
+	return of < SAY_MAX ? (size_t)of : SAY_MAX;
+}
+
+int
+fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out)
+{
+	struct fal_rd r = fal_rd_init(m->image.arrays.p, m->image.arrays.n);
+	struct fal_image image = { .is = { .version = m->image.version,
+					   .steps = m->image.steps,
+					   .olds = m->image.olds,
+					   .lines = m->image.lines,
+					   .slots = m->image.slots,
+					   .holds = m->image.holds != 0,
+					   .held = m->image.held },
+				   .owned = true };
+	int err = FAL_OK;
+	while (r.n > 0 && r.err == 0 && err == FAL_OK) {
+		char name[FAL_IMAGE_NAME];
+		fal_get_str(&r, name, sizeof(name));
+		const bool floats = fal_get_u8(&r) != 0;
+		const uint64_t bytes = fal_get_u64(&r);
+		if (r.err != 0 || bytes > most || image.arrays == ARRAYS_MAX) {
+			err = r.err != 0 ? FAL_EFORMAT : FAL_ELIMIT;
+			break;
+		}
+		most -= bytes;
+		void *p = fal_calloc(1, bytes > 0 ? (size_t)bytes : 1);
+		if (p != NULL)
+			fal_image_add(&image, name, floats, p, (size_t)bytes);
+		else
+			err = FAL_ENOMEM;
+	}
+	/* Each version that is kept, each line and slot has arrays of its own. */
+	const struct fal_image_head *is = &image.is;
+	if (err == FAL_OK &&
+	    (r.err != 0 || (uint64_t)is->olds + is->lines + is->slots > image.arrays))
+		err = FAL_EFORMAT;
+	if (err < 0)
+		fal_image_free(&image);
+	else
+		*out = image;
+	return err;
+}
+
+bool
+fal_post_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *image,
+	       struct fal_post_at *at, struct fal_buf *out)
+{
+	struct fal_msg m = { .type = FAL_MSG_BYTES,
+			     .incarnation = incarnation,
+			     .bytes = { .shard = shard } };
+	while (at->array < image->arrays && at->offset == image->array[at->array].bytes)
+		*at = (struct fal_post_at){ at->array + 1, 0 };
+	if (at->array == image->arrays)
+		return false;
+	const struct fal_image_array *a = &image->array[at->array];
+	const size_t left = a->bytes - at->offset;
+	m.bytes.bytes = (struct fal_tail){ (const uint8_t *)a->p + at->offset,
+					   left < PIECE ? left : PIECE };
+	at->offset += m.bytes.bytes.n;
+	fal_msg_put(out, &m);
+	return true;
+}
+
+int
+fal_post_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
+		   struct fal_post_at *at)
+{
+	struct fal_tail left = *bytes;
+	for (;;) {
+		while (at->array < image->arrays &&
+		       at->offset == image->array[at->array].bytes)
+			*at = (struct fal_post_at){ at->array + 1, 0 };
+		if (at->array == image->arrays || left.n == 0)
+			break;
+		const struct fal_image_array *a = &image->array[at->array];
+		const size_t room = a->bytes - at->offset,
+			     n = left.n < room ? left.n : room;
+		memcpy((uint8_t *)a->p + at->offset, left.p, n);
+		at->offset += n;
+		left.p += n;
+		left.n -= n;
+	}
+	if (left.n > 0)
+		return FAL_EFORMAT;
+	return at->array == image->arrays;
+}

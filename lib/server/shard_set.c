@@ -1,0 +1,690 @@
+/* The shards of one process. */
+#include "server/shard_set.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "crypto/secret.h"
+#include "server/store.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fal_rack {
+	struct fal_shard_conf each;
+	struct fal_ticket_in tickets;
+	uint32_t first, here; /* numbers of those that are here */
+	uint32_t n;
+	struct place {
+		struct has {
+			struct fal_image_run run; /* of blocks */
+			struct fal_shard *shard;  /* NULL: elsewhere, or none */
+		} now, next;
+		/* That holds; in a move, that will: else its epoch is 0. */
+		struct fal_map map, to;
+		bool placed; /* that is to be said */
+		/* Of what is to be: its image, to be filled in; by block, is it? */
+		struct fal_image live;
+		uint8_t *there;
+		uint32_t left; /* blocks that are not */
+		bool brought;  /* what it has of `gathered` is in `all` */
+	} at[FAL_SHARDS_MAX];
+	/* Of several: all parameters, their average, scratch. */
+	float *all, *average;
+	bool gathers; /* `all` is of this version, once all was brought */
+	uint64_t gathered;
+	uint32_t asked; /* who is asked next whether it has anything to say */
+};
+
+/* How many there will be. */
+static uint32_t
+shards_of(const struct fal_rack_conf *conf)
+{
+	const uint32_t blocks = fal_blocks(conf->each.n);
+	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
+}
+
+static struct fal_image_run
+range_of(const struct fal_rack *r, uint32_t first, uint32_t count)
+{
+	const size_t from = (size_t)first * FAL_BLOCK, most = (size_t)count * FAL_BLOCK,
+		     left = r->each.n - from;
+	return (struct fal_image_run){ first, count, left < most ? left : most };
+}
+
+static bool
+is_here(const struct fal_rack *r, uint32_t i)
+{
+	return i - r->first < r->here;
+}
+
+/* The shard of a range begins with its part of `init`; false: out of memory. */
+static bool
+open_shard(const struct fal_rack *r, struct has *h, const float *init)
+{
+	struct fal_shard_conf one = r->each;
+	one.tickets = r->tickets;
+	one.first = h->run.first;
+	one.count = h->run.count;
+	h->shard =
+		fal_shard_new(&one, init != NULL ? init + (size_t)h->run.first * FAL_BLOCK
+						 : NULL);
+	fal_secret_wipe(&one.tickets, sizeof(one.tickets));
+	return h->shard != NULL;
+}
+
+/* Room to bring together what several shards have; false: there is none. */
+static bool
+make_room(struct fal_rack *r)
+{
+	if (r->all == NULL)
+		r->all = fal_calloc_aligned(r->each.n, sizeof(*r->all));
+	if (r->each.optim.ema > 0 && r->average == NULL)
+		r->average = fal_calloc_aligned(r->each.n, sizeof(*r->average));
+	return r->all != NULL && (r->each.optim.ema <= 0 || r->average != NULL);
+}
+
+struct fal_rack *
+fal_rack_new(const struct fal_rack_conf *conf, const float *init)
+{
+	struct fal_rack *r = fal_xcalloc(1, sizeof(*r));
+	struct fal_map map;
+	if (conf->map != NULL)
+		map = *conf->map;
+	else
+		fal_map_even(&map, fal_blocks(conf->each.n), shards_of(conf));
+	r->each = conf->each;
+	r->tickets = conf->tickets;
+	r->n = map.shards;
+	r->first = conf->here > 0 ? conf->first : 0;
+	r->here = conf->here > 0 ? conf->here : r->n;
+	bool room = r->n == 1 || r->here < r->n || make_room(r);
+	for (uint32_t i = 0; room && i < r->n; i++) {
+		struct place *p = &r->at[i];
+		p->now.run = range_of(r, map.of[i].first, map.of[i].count);
+		p->map = map;
+		p->map.epoch = r->tickets.epoch;
+		if (is_here(r, i) && p->now.run.count > 0)
+			room = open_shard(r, &p->now, init);
+	}
+	if (room)
+		return r;
+	fal_rack_free(r);
+	return NULL;
+}
+
+static void
+end_move(struct place *p)
+{
+	fal_shard_free(p->next.shard);
+	fal_image_free(&p->live);
+	free(p->there);
+	p->there = NULL;
+	p->next = (struct has){ 0 };
+	p->to.epoch = 0;
+	p->left = 0;
+	p->placed = false;
+}
+
+void
+fal_rack_free(struct fal_rack *r)
+{
+	if (r == NULL)
+		return;
+	for (uint32_t i = 0; i < r->n; i++) {
+		end_move(&r->at[i]);
+		fal_shard_free(r->at[i].now.shard);
+	}
+	fal_secret_wipe(&r->tickets, sizeof(r->tickets));
+	free(r->all);
+	free(r->average);
+	free(r);
+}
+
+uint32_t
+fal_rack_shards(const struct fal_rack *r)
+{
+	return r->n;
+}
+
+struct fal_shard *
+fal_rack_at(const struct fal_rack *r, uint32_t i)
+{
+	return r->at[i].now.shard;
+}
+
+int
+fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_rack_piece *out)
+{
+	struct place *p = &r->at[i];
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+	struct fal_shard *shard = p->now.shard;
+	*out = (struct fal_rack_piece){ .epoch = p->map.epoch,
+					.first = p->now.run.first,
+					.count = p->now.run.count };
+	int err = fal_shard_order(shard, &mark);
+	if (err == FAL_OK &&
+	    !fal_shard_marked(shard, fal_shard_version(shard), &out->image))
+		err = FAL_ENOMEM;
+	if (err < 0)
+		return err;
+	fal_shard_free(shard);
+	p->now.shard = NULL;
+	if (is_here(r, i)) /* those behind it go, too */
+		r->here = i - r->first;
+	return FAL_OK;
+}
+
+/* ---- moves ------------------------------------------------------------------------- */
+
+/* Has shard `i` the same blocks by both maps that `p` knows? */
+static bool
+stays(const struct place *p, uint32_t i)
+{
+	const struct fal_extent *a = &p->map.of[i], *b = &p->to.of[i];
+	return a->first == b->first && a->count == b->count;
+}
+
+static int
+begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
+{
+	struct place *p = &r->at[i];
+	end_move(p);
+	r->n = map->shards > r->n ? map->shards : r->n;
+	p->to = *map;
+	p->next.run = range_of(r, map->of[i].first, map->of[i].count);
+	if (!is_here(r, i))
+		return FAL_OK;
+	p->placed = stays(p, i) || p->next.run.count == 0;
+	if (p->placed)
+		return FAL_OK;
+	p->left = p->next.run.count;
+	p->there = fal_xcalloc(p->left, 1);
+	return open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
+}
+
+static void
+take_move(struct fal_rack *r, uint32_t i)
+{
+	struct place *p = &r->at[i];
+	if (p->to.epoch == 0)
+		return;
+	if (!stays(p, i)) {
+		struct fal_shard *was = p->now.shard;
+		p->now = p->next;
+		p->next.shard = was; /* the last copy of nothing */
+	}
+	p->map = p->to;
+	end_move(p);
+	r->gathers = false;
+}
+
+int
+fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
+	       struct fal_rack_piece *out)
+{
+	const struct place *p = &r->at[from];
+	const struct fal_extent *b = &p->to.of[to];
+	const struct fal_image_run *a = &p->now.run;
+	const uint32_t a_end = a->first + a->count, b_end = b->first + b->count;
+	uint32_t first = a->first > b->first ? a->first : b->first,
+		 end = a_end < b_end ? a_end : b_end;
+	first = first > out->first + out->count ? first : out->first + out->count;
+	end = end < first + most ? end : first + most;
+	struct fal_image live = { 0 };
+	if (p->now.shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
+		return 0;
+	const struct fal_image_run of = range_of(r, first, end - first);
+	int err = fal_shard_image(p->now.shard, &live);
+	if (err == FAL_OK)
+		fal_image_cut(&live, a, &of, &out->image);
+	fal_image_free(&live);
+	out->epoch = p->to.epoch;
+	out->first = first;
+	out->count = end - first;
+	return err < 0 ? err : 1;
+}
+
+/* Hands what is here of what others will have, which are here or not, to `each`; at most
+ * so many blocks at a time. */
+static int
+each_piece(const struct fal_rack *r, bool here, uint32_t most,
+	   int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece), void *arg)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
+		const uint32_t from = r->first + i / r->n, to = i % r->n;
+		struct fal_rack_piece piece = { 0 };
+		if (is_here(r, to) != here)
+			continue;
+		while (err >= 0 &&
+		       (err = fal_rack_piece(r, from, to, most, &piece)) > 0) {
+			err = each(arg, to, &piece);
+			fal_image_free(&piece.image);
+		}
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+int
+fal_rack_pieces(const struct fal_rack *r,
+		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
+		void *arg)
+{
+	/* A process passes a piece on, or grafts it, while the next one comes, and has
+	 * memory for no more than a few. */
+	return each_piece(r, false, 64, each, arg);
+}
+
+/* Can the piece be a part of the shard to come?  In a move all shards have the same
+ * numbers.  If no shard is here, the piece has at least the values of all that its
+ * numbers name: a shard made of the piece then takes memory in proportion to it. */
+static bool
+is_credible(const struct fal_rack *r, const struct fal_rack_piece *piece, size_t values)
+{
+	const struct fal_image *of = &piece->image;
+	const struct fal_image_head *is = &of->is;
+	const uint64_t state = fal_optim_slots(&r->each.optim);
+	const uint64_t named = 1 + state + is->olds + is->slots + (2 + state) * is->lines;
+	uint64_t there = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct fal_image here = { 0 };
+		if (r->at[i].now.shard == NULL || r->at[i].to.epoch != piece->epoch)
+			continue;
+		const bool same = fal_shard_image(r->at[i].now.shard, &here) == FAL_OK &&
+				  fal_image_is_same(&here.is, is);
+		fal_image_free(&here);
+		return same;
+	}
+	for (uint32_t i = 0; i < of->arrays; i++)
+		if (of->array[i].floats)
+			there += of->array[i].bytes / (values * sizeof(float));
+	return there >= named;
+}
+
+int
+fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
+{
+	struct place *p = &r->at[to];
+	struct has *h = &p->next;
+	if (piece->epoch != p->to.epoch || stays(p, to) || h->shard == NULL)
+		return FAL_OK;
+	const uint32_t at = piece->first - h->run.first;
+	if (piece->count == 0 || piece->first < h->run.first ||
+	    piece->count > h->run.count || at > h->run.count - piece->count)
+		return FAL_EFORMAT;
+	if (p->left == 0)
+		return FAL_OK;
+	const struct fal_image_run of = range_of(r, piece->first, piece->count);
+	int err = FAL_OK;
+	if (p->live.arrays == 0)
+		err = is_credible(r, piece, of.values)
+			      ? fal_shard_become(h->shard, &piece->image.is, &p->live)
+			      : FAL_EFORMAT;
+	if (err == FAL_OK)
+		err = fal_image_graft(&p->live, &h->run, &piece->image, &of);
+	if (err < 0)
+		return err;
+	for (uint32_t b = at; b < at + piece->count; b++) {
+		p->left -= p->there[b] == 0;
+		p->there[b] = 1;
+	}
+	if (p->left > 0)
+		return FAL_OK;
+	fal_shard_became(h->shard);
+	fal_image_free(&p->live);
+	p->placed = true;
+	return FAL_OK;
+}
+
+/* ---- orders and pushes ------------------------------------------------------------- */
+
+int
+fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *o)
+{
+	struct fal_shard *shard = r->at[i].now.shard;
+	switch (o->kind) {
+	case FAL_ORDER_MIGRATE_BEGIN:
+		return begin_move(r, i, o->map);
+	case FAL_ORDER_COMMIT:
+		take_move(r, i);
+		return FAL_OK;
+	case FAL_ORDER_ABORT:
+		end_move(&r->at[i]);
+		return FAL_OK;
+	default:
+		return shard != NULL ? fal_shard_order(shard, o) : FAL_OK;
+	}
+}
+
+static int
+graft_here(void *rack, uint32_t to, struct fal_rack_piece *piece)
+{
+	return fal_rack_graft(rack, to, piece);
+}
+
+int
+fal_rack_order(void *rack, const struct fal_shard_order *o)
+{
+	struct fal_rack *r = rack;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
+		err = fal_rack_order_at(r, i, o);
+	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
+		return err;
+	return each_piece(r, true, fal_blocks(r->each.n), graft_here, r);
+}
+
+int
+fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
+		 const struct fal_tail *records, struct fal_diag *diag)
+{
+	const struct place *p = &r->at[i];
+	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !stays(p, i);
+	struct fal_shard *shard = next ? p->next.shard : p->now.shard;
+	if (t->epoch != 0 && t->epoch < p->map.epoch)
+		return FAL_OK;
+	if (t->epoch > p->map.epoch && (t->epoch != p->to.epoch || p->left > 0))
+		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u", t->epoch);
+	return shard != NULL ? fal_shard_push(shard, t, records, diag) : FAL_OK;
+}
+
+int
+fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
+	      struct fal_diag *diag)
+{
+	struct fal_rack *r = rack;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (!is_here(r, i))
+			continue;
+		int got = fal_rack_push_at(r, i, t, records, err < 0 ? NULL : diag);
+		err = err == FAL_OK ? got : err;
+	}
+	return err;
+}
+
+int
+fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
+		struct fal_ticket *out, struct fal_diag *diag)
+{
+	struct fal_ticket_in in = r->tickets;
+	in.epoch = m->push.epoch;
+	const bool good = fal_ticket_get(&in, session, &m->push.ticket, out);
+	fal_secret_wipe(&in, sizeof(in));
+	out->epoch = m->push.epoch;
+	if (!good || out->epoch == 0)
+		return fal_diag_set(diag, FAL_EAUTH, "pushes %u task%s without a ticket",
+				    m->push.ticket.tasks,
+				    fal_text_s(m->push.ticket.tasks));
+	return FAL_OK;
+}
+
+int
+fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	struct fal_ticket t;
+	int err = fal_rack_ticket(rack, session, m, &t, diag);
+	return err < 0 ? err : fal_rack_push(rack, &t, &m->push.records, diag);
+}
+
+bool
+fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out)
+{
+	struct place *p = &r->at[i];
+	if (p->now.shard != NULL && fal_shard_next(p->now.shard, out))
+		return true;
+	if (p->placed) {
+		p->placed = false;
+		*out = (struct fal_shard_say){ .kind = FAL_SAY_MIGRATED,
+					       .version = p->to.epoch };
+		return true;
+	}
+	return p->next.shard != NULL && fal_shard_next(p->next.shard, out);
+}
+
+bool
+fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct fal_rack *r = rack;
+	/* What is made of one's words may be orders for all: those before it, too. */
+	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
+		if (fal_rack_next_at(r, r->asked, out)) {
+			*shard = r->asked;
+			return true;
+		}
+	return false;
+}
+
+/* ---- what is here of a version ----------------------------------------------------- */
+
+void
+fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first, uint32_t *blocks)
+{
+	*first = r->at[i].now.run.first;
+	*blocks = r->at[i].now.run.count;
+}
+
+uint32_t
+fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
+{
+	struct fal_map map = { .shards = r->n };
+	for (uint32_t i = 0; i < r->n; i++)
+		map.of[i] = (struct fal_extent){ r->at[i].now.run.first,
+						 r->at[i].now.run.count };
+	return fal_map_in_order(&map, out);
+}
+
+bool
+fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+	      struct fal_shard_part *out)
+{
+	const struct has *h = &r->at[i].now;
+	*out = (struct fal_shard_part){ .shard = i,
+					.first = h->run.first,
+					.count = h->run.count,
+					.values = h->run.values };
+	return h->shard != NULL &&
+	       fal_shard_at(h->shard, version, &out->params, &out->exps);
+}
+
+bool
+fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+		struct fal_shard_part *out, struct fal_shard_making *is)
+{
+	const struct has *h = &r->at[i].now;
+	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
+		return false;
+	*out = (struct fal_shard_part){ .shard = i,
+					.first = h->run.first,
+					.count = h->run.count,
+					.values = h->run.values,
+					.params = is->params,
+					.exps = is->exps };
+	return true;
+}
+
+/* Is the place's shard elsewhere? */
+static bool
+is_apart(const struct place *p)
+{
+	return p->now.shard == NULL && p->now.run.count > 0;
+}
+
+/* The one that has all blocks, and is here; or NULL. */
+static const struct place *
+only_one(const struct fal_rack *r)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->at[i].now.run.values == r->each.n)
+			return r->at[i].now.shard != NULL ? &r->at[i] : NULL;
+	return NULL;
+}
+
+bool
+fal_rack_gather(struct fal_rack *r, uint64_t version)
+{
+	struct fal_shard_part part;
+	r->gathers = false;
+	if (!make_room(r))
+		return false;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct place *p = &r->at[i];
+		p->brought = !is_apart(p);
+		if (p->now.shard == NULL)
+			continue;
+		if (!fal_rack_part(r, i, version, &part))
+			return false;
+		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
+		       part.values * sizeof(*r->all));
+	}
+	r->gathers = true;
+	r->gathered = version;
+	return true;
+}
+
+int
+fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
+{
+	struct place *p = &r->at[i];
+	const size_t from = (size_t)p->now.run.first * FAL_BLOCK,
+		     bytes = p->now.run.values * sizeof(float);
+	const bool averages = r->average != NULL;
+	if (!r->gathers || has->is.version != r->gathered)
+		return FAL_OK; /* it is wanted no more */
+	if (!is_apart(p) || has->arrays != 1u + averages ||
+	    has->array[0].bytes != bytes || (averages && has->array[1].bytes != bytes))
+		return FAL_EFORMAT;
+	memcpy(r->all + from, has->array[0].p, bytes);
+	if (averages)
+		memcpy(r->average + from, has->array[1].p, bytes);
+	p->brought = true;
+	return FAL_OK;
+}
+
+static bool
+all_brought(const struct fal_rack *r)
+{
+	uint32_t i = 0;
+	while (i < r->n && r->at[i].brought)
+		i++;
+	return i == r->n;
+}
+
+bool
+fal_rack_gathers(const struct fal_rack *r)
+{
+	return r->gathers && !all_brought(r);
+}
+
+bool
+fal_rack_gathered(const struct fal_rack *r, uint64_t version)
+{
+	return r->gathers && r->gathered == version && all_brought(r);
+}
+
+const float *
+fal_rack_params(struct fal_rack *r, uint64_t version)
+{
+	const struct place *one = only_one(r);
+	const float *params;
+	const int8_t *exps;
+	if (one != NULL)
+		return fal_shard_at(one->now.shard, version, &params, &exps) ? params
+									     : NULL;
+	for (uint32_t i = 0; i < r->n; i++)
+		if (is_apart(&r->at[i]))
+			return fal_rack_gathered(r, version) ? r->all : NULL;
+	return fal_rack_gather(r, version) ? r->all : NULL;
+}
+
+const float *
+fal_rack_average(struct fal_rack *r)
+{
+	const struct place *one = only_one(r);
+	if (one != NULL)
+		return fal_shard_average(one->now.shard);
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct has *h = &r->at[i].now;
+		if (h->shard == NULL) /* it was brought */
+			continue;
+		const float *of = fal_shard_average(h->shard);
+		if (of == NULL)
+			return of;
+		memcpy(r->average + (size_t)h->run.first * FAL_BLOCK, of,
+		       h->run.values * sizeof(*r->average));
+	}
+	return r->average;
+}
+
+bool
+fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
+{
+	uint32_t n = 0;
+	while (n < r->n && (r->at[n].now.shard == NULL ||
+			    fal_shard_marked(r->at[n].now.shard, version, &out[n])))
+		n++;
+	if (n == r->n)
+		return true;
+	while (n > 0)
+		fal_image_free(&out[--n]);
+	return false;
+}
+
+void
+fal_rack_spare(struct fal_rack *r, uint32_t i, struct fal_image *image)
+{
+	if (r->at[i].now.shard != NULL)
+		fal_shard_spare(r->at[i].now.shard, image);
+}
+
+int
+fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
+		int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
+{
+	struct fal_image live[FAL_SHARDS_MAX] = { 0 };
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_rack_in_order(r, order);
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		err = fal_shard_become(r->at[order[i]].now.shard, is, &live[i]);
+	for (uint32_t k = 0; err == FAL_OK && k < live[0].arrays; k++)
+		for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+			err = fill(arg, &live[i].array[k]);
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		fal_shard_became(r->at[order[i]].now.shard);
+	for (uint32_t i = 0; i < n; i++)
+		fal_image_free(&live[i]);
+	return err;
+}
+
+static struct fal_store_conf
+store_of(const struct fal_rack_conf *conf)
+{
+	return (struct fal_store_conf){ .n = conf->each.n,
+					.optim = conf->each.optim,
+					.checksums = conf->each.checksums };
+}
+
+uint64_t
+fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
+{
+	const struct fal_store_conf store = store_of(conf);
+	const uint64_t vector = conf->each.n * sizeof(float);
+	struct fal_store_most own = *most;
+	uint64_t held = vector;
+	/* Of several: one version more, until all have made the next (design.md, D28),
+	 * and all of them in one piece. */
+	if (shards_of(conf) > 1) {
+		own.beyond++;
+		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;
+	}
+	return fal_store_bytes(&store, &own) + held;
+}
+
+uint64_t
+fal_rack_image_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
+{
+	const struct fal_store_conf store = store_of(conf);
+	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);
+}
