@@ -135,12 +135,12 @@ test_desk_WITH  := -Wl,--wrap=fal_kern_flush
 test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns,--wrap=fal_cli_own_ns
 # Decompressing takes as long as the test has it.
 test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
-# A rack is made up.
-test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part \
-	-Wl,--wrap=fal_rack_making
+# A shard_set is made up.
+test_publish_WITH := -Wl,--wrap=fal_shard_set_shards -Wl,--wrap=fal_shard_set_part \
+	-Wl,--wrap=fal_shard_set_making
 # And so are channels.
 comma := ,
-test_told_WITH := $(addprefix -Wl$(comma)--wrap=,fal_rack_part fal_rack_making \
+test_told_WITH := $(addprefix -Wl$(comma)--wrap=,fal_shard_set_part fal_shard_set_making \
 	fal_shard_version $(addprefix fal_chan_,suite is_unsealed compressing is_local \
 	offer send send_shared skip_shared))
 # Keys that are drawn, and the build, are those of the vectors.

@@ -12,7 +12,7 @@
 
 struct racked {
 	size_t params;
-	struct fal_rack *rack;
+	struct fal_shard_set *shard_set;
 	struct fal_coord *coord;
 };
 
@@ -31,7 +31,7 @@ static inline int
 racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *init,
 	      struct racked *out)
 {
-	struct fal_rack_conf rack = {
+	struct fal_shard_set_conf shard_set = {
 		.tickets = conf->tickets,
 		.shards = conf->shards,
 		.map = conf->map,
@@ -42,19 +42,19 @@ racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *ini
 			  .optim = conf->optim,
 			  .checksums = conf->audit_sums },
 	};
-	rack.tickets.epoch = 1;
+	shard_set.tickets.epoch = 1;
 	out->params = conf->params;
 	out->coord = NULL;
-	out->rack = fal_rack_new(&rack, init);
-	return out->rack != NULL ? FAL_OK : FAL_ENOMEM;
+	out->shard_set = fal_shard_set_new(&shard_set, init);
+	return out->shard_set != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 /* What a shard has done, by what is known of it without a clock. */
 static inline void
-racked_served(void *rack, uint32_t shard, struct fal_coord_served *out)
+racked_served(void *shard_set, uint32_t shard, struct fal_coord_served *out)
 {
 	uint32_t first;
-	fal_rack_range(rack, shard, &first, &out->blocks);
+	fal_shard_set_range(shard_set, shard, &first, &out->blocks);
 }
 
 /* Their coordinator, which reaches them by ops->shards where that is set.  FAL_ENOMEM. */
@@ -64,10 +64,11 @@ racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 {
 	conf.tickets.epoch = 1;
 	if (ops.shards.arg == NULL)
-		ops.shards = (struct fal_coord_shards){ out->rack, fal_rack_order,
-							fal_rack_msg, fal_rack_next,
-							racked_served };
-	conf.shards = fal_rack_shards(out->rack);
+		ops.shards =
+			(struct fal_coord_shards){ out->shard_set, fal_shard_set_order,
+						   fal_shard_set_msg, fal_shard_set_next,
+						   racked_served };
+	conf.shards = fal_shard_set_shards(out->shard_set);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }
 
@@ -84,7 +85,7 @@ static inline void
 racked_free(struct racked *r)
 {
 	fal_coord_free(r->coord);
-	fal_rack_free(r->rack);
+	fal_shard_set_free(r->shard_set);
 	*r = (struct racked){ 0 };
 }
 
@@ -92,7 +93,7 @@ racked_free(struct racked *r)
 static inline const float *
 racked_params(const struct racked *r)
 {
-	return fal_rack_params(r->rack, fal_coord_status(r->coord).version);
+	return fal_shard_set_params(r->shard_set, fal_coord_status(r->coord).version);
 }
 
 /* The end, as falcon-ps makes it. */
@@ -116,10 +117,10 @@ static inline bool
 racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 {
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_rack_in_order(r->rack, order);
+	const uint32_t n = fal_shard_set_in_order(r->shard_set, order);
 	for (uint32_t i = 0; i < n; i++) {
 		struct fal_shard_part part;
-		if (!fal_rack_part(r->rack, order[i], version, &part))
+		if (!fal_shard_set_part(r->shard_set, order[i], version, &part))
 			return false;
 		memcpy(out + part.first, part.exps, part.count);
 	}

@@ -109,7 +109,7 @@ on_written(uv_work_t *w, int status)
 	b->busy = false;
 	fal_buf_free(&b->now);
 	uint64_t n;
-	if (b->err < 0 && fal_seldom(&b->none, ps_now(), &n))
+	if (b->err < 0 && fal_ratelimit(&b->none, ps_now(), &n))
 		fal_cli_err(PROG, "%s; the job goes on", b->diag.text);
 	write_next(s);
 	ps_after_event(s); /* the job's end may have waited for that */

@@ -2,8 +2,8 @@
  * the shards of this process have served is counted. */
 #include "broadcast.h"
 
+#include "base/branch.h"
 #include "base/err.h"
-#include "base/line.h"
 #include "base/mem.h"
 #include "crypto/secret.h"
 #include "wire/bfp.h"
@@ -184,7 +184,8 @@ ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
 	struct fal_shard_part part;
 	struct fal_shard_making is;
 	struct ps_due *due = &p->due[shard];
-	if (p->placed || !fal_rack_making(p->rack, shard, version, &part, &is) ||
+	if (p->placed ||
+	    !fal_shard_set_making(p->shard_set, shard, version, &part, &is) ||
 	    !is_long(part.count))
 		return false;
 	if (due->version != version)
@@ -199,8 +200,8 @@ part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
 	struct fal_shard_part *part, struct fal_shard_making *is)
 {
 	is->made = NULL;
-	return fal_rack_part(p->rack, shard, version, part) ||
-	       fal_rack_making(p->rack, shard, version, part, is);
+	return fal_shard_set_part(p->shard_set, shard, version, part) ||
+	       fal_shard_set_making(p->shard_set, shard, version, part, is);
 }
 
 /* Encodes a piece of the publication, if there is one; returns how many messages.  No
@@ -265,7 +266,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
 				      .version = from->version,
-				      .parts = fal_rack_shards(p->rack),
+				      .parts = fal_shard_set_shards(p->shard_set),
 				      .suite = suite,
 				      .zstd = from->as == PS_PACKED,
 				      .lasting = from->keep,
@@ -329,7 +330,7 @@ place_of(struct ps_publisher *p, const struct ps_params *from)
 	if (!from->making)
 		is_made(p, from->version);
 	const bool line = newest->there &&
-			  fal_line_of(newest->version) == fal_line_of(from->version);
+			  fal_branch_of(newest->version) == fal_branch_of(from->version);
 	if (line && newest->version == from->version)
 		return &p->newest;
 	if (from->making)
@@ -531,7 +532,7 @@ is_old(const void *arg, const struct fal_shared *s)
 	const struct fal_coord_model *told = arg;
 	const uint64_t version = s->version;
 	/* A version of another line, or an earlier version. */
-	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
+	const bool older = fal_branch_of(version) != fal_branch_of(told->version) ||
 			   version < told->version;
 	bool named = version >= told->from;
 	if (s->lasting && !told->keep)
@@ -564,7 +565,8 @@ send_part(struct ps_wants *w, struct ps_want *want, bool early)
 	m.published.version = model->version;
 	m.published.order = model->order;
 	m.published.shard = shard + 1;
-	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
+	fal_shard_set_range(w->publisher.shard_set, shard, &m.published.first,
+			    &m.published.blocks);
 	m.published.publication = shared->pub.id;
 	note_told(reader, m.published.publication);
 	memcpy(m.published.key, shared->pub.key, sizeof(m.published.key));
@@ -627,7 +629,7 @@ is_early(struct ps_wants *w, const struct ps_want *want)
 int
 ps_wants_leave(struct ps_wants *w)
 {
-	const struct fal_rack *rack = w->publisher.rack;
+	const struct fal_shard_set *shard_set = w->publisher.shard_set;
 	struct fal_shard_part part;
 	size_t kept = 0;
 	int err = FAL_OK;
@@ -635,9 +637,11 @@ ps_wants_leave(struct ps_wants *w)
 		struct ps_want one = w->v[i];
 		const uint64_t version = one.model.version;
 		if (one.shared == NULL) {
-			const bool there = fal_rack_part(rack, one.shard, version, &part);
-			const bool made = version <=
-					  fal_shard_version(fal_rack_at(rack, one.shard));
+			const bool there =
+				fal_shard_set_part(shard_set, one.shard, version, &part);
+			const bool made =
+				version <=
+				fal_shard_version(fal_shard_set_at(shard_set, one.shard));
 			if ((made && !there) || err < 0)
 				continue;
 			if (one.reader->chan != NULL && (there || is_early(w, &one)))
@@ -656,12 +660,12 @@ void
 ps_wants_add(struct ps_wants *w, struct ps_reader *reader,
 	     const struct fal_coord_model *model)
 {
-	const struct fal_rack *rack = w->publisher.rack;
+	const struct fal_shard_set *shard_set = w->publisher.shard_set;
 	/* Whoever has fallen behind skips to the version it needs. */
 	if (reader->chan != NULL)
 		fal_chan_skip_shared(reader->chan, is_old, model);
-	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
-		if (fal_rack_at(rack, i) == NULL)
+	for (uint32_t i = 0; i < fal_shard_set_shards(shard_set); i++) {
+		if (fal_shard_set_at(shard_set, i) == NULL)
 			continue;
 		FAL_XGROW(w->v, w->cap, w->n + 1);
 		w->v[w->n] = (struct ps_want){ reader, i, *model, NULL, false };
@@ -732,14 +736,14 @@ ps_wants_free(struct ps_wants *w)
 #define MOST (UINT64_C(1) << 53)
 
 void
-ps_served_push(struct ps_served *s, const struct fal_rack *rack,
+ps_served_push(struct ps_served *s, const struct fal_shard_set *shard_set,
 	       const struct fal_tail *records)
 {
 	struct fal_rd r = fal_rd_init(records->p, records->n);
 	const uint32_t block = fal_get_u32(&r);
-	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
+	for (uint32_t i = 0; i < fal_shard_set_shards(shard_set); i++) {
 		uint32_t first, blocks;
-		fal_rack_range(rack, i, &first, &blocks);
+		fal_shard_set_range(shard_set, i, &first, &blocks);
 		if (block >= first && block - first < blocks)
 			s->rx[i] += records->n;
 	}

@@ -36,7 +36,7 @@ struct ps_version {
 struct ps_publisher {
 	uint8_t job_hash[FAL_HASH_BYTES];
 	uint32_t incarnation;
-	const struct fal_rack *rack;
+	const struct fal_shard_set *shard_set;
 	const struct fal_parallel *parallel; /* that seals; NULL: this thread */
 	struct fal_shared_pool *pool;        /* made with the first one */
 	uint64_t publications;               /* so far */
@@ -115,7 +115,7 @@ struct ps_served {
 };
 
 /* Records have come: for the shard that has the first of their blocks. */
-void ps_served_push(struct ps_served *s, const struct fal_rack *rack,
+void ps_served_push(struct ps_served *s, const struct fal_shard_set *shard_set,
 		    const struct fal_tail *records);
 
 /* Makes a SERVED of `count` shards from `first` on, whose tail is in `rows`; and takes

@@ -581,8 +581,8 @@ ps_control_export(struct ps_server *s)
 		bool coming = false;
 		if (!session->export_due)
 			continue;
-		if (!fal_rack_gathers(s->rack) &&
-		    !fal_rack_gathered(s->rack, session->exports))
+		if (!fal_shard_set_gathers(s->shard_set) &&
+		    !fal_shard_set_gathered(s->shard_set, session->exports))
 			session->exports = fal_coord_status(s->coord).version;
 		const float *params = ps_fleet_params(s, session->exports, &coming);
 		if (!coming)

@@ -15,7 +15,8 @@ image_queue_add(struct image_queue *q, const struct queued_image *image)
 }
 
 void
-image_queue_add_piece(struct image_queue *q, uint32_t to, struct fal_rack_piece *piece)
+image_queue_add_piece(struct image_queue *q, uint32_t to,
+		      struct fal_shard_set_piece *piece)
 {
 	const struct queued_image p = { .of = { FAL_FETCH_PIECE, to, piece->epoch,
 						piece->first, piece->count },
@@ -29,8 +30,9 @@ static bool
 next_message(struct queued_image *p, uint32_t incarnation, struct fal_buf *out)
 {
 	if (p->begun)
-		return fal_post_bytes(incarnation, p->of.shard, &p->image, &p->at, out);
-	(void)fal_post_image(incarnation, &p->of, &p->image, out);
+		return fal_shard_codec_bytes(incarnation, p->of.shard, &p->image, &p->at,
+					     out);
+	(void)fal_shard_codec_image(incarnation, &p->of, &p->image, out);
 	p->begun = true;
 	return true;
 }
@@ -103,8 +105,8 @@ image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t bl
 	*in = (struct image_intake){ .of = { (enum fal_fetch)m->image.what,
 					     m->image.shard, m->image.epoch,
 					     m->image.first, m->image.blocks } };
-	int err = fal_post_image_get(m, fal_post_image_most(blocks, FAL_SLACK_MAX),
-				     &in->image);
+	int err = fal_shard_codec_image_get(
+		m, fal_shard_codec_image_most(blocks, FAL_SLACK_MAX), &in->image);
 	in->any = err == FAL_OK && in->image.arrays > 0;
 	return err < 0 ? err : !in->any;
 }
@@ -116,7 +118,7 @@ image_intake_add(struct image_intake *in, const struct fal_msg *m)
 		return FAL_ESTATE;
 	if (m->bytes.shard != in->of.shard)
 		return FAL_EFORMAT;
-	int got = fal_post_bytes_get(&m->bytes.bytes, &in->image, &in->at);
+	int got = fal_shard_codec_bytes_get(&m->bytes.bytes, &in->image, &in->at);
 	in->any = got != 1;
 	return got;
 }

@@ -233,7 +233,7 @@ conclude(struct ps_server *s)
 	s->out->status = status;
 	s->out->best = s->best.is;
 	if (!status.failed)
-		s->out->average = fal_rack_average(s->rack);
+		s->out->average = fal_shard_set_average(s->shard_set);
 	ps_publisher_forget(&s->wants.publisher); /* nobody computes on them any more */
 	if (params != NULL)
 		s->err = ps_result_keep(s->run, params, s->diag);
@@ -545,7 +545,7 @@ conf_of(const struct ps_server *s)
 		.policy_by = s->policy_by,
 		.min_workers = (uint32_t)s->run->opt.min_workers,
 		.tickets = s->tickets,
-		.shards = fal_rack_shards(s->rack),
+		.shards = fal_shard_set_shards(s->shard_set),
 		.map = &s->fleet.map,
 		.past = s->found != NULL ? &s->found->is.past : NULL,
 		.before = s->run->before,
@@ -612,7 +612,7 @@ int
 ps_begin(struct ps_server *s)
 {
 	const struct fal_found *found = s->found;
-	s->wants.publisher.rack = s->rack;
+	s->wants.publisher.shard_set = s->shard_set;
 	s->wants.publisher.parallel = fal_threads_parallel(s->run->threads);
 	s->wants.publisher.placed = s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
 	memcpy(s->wants.publisher.job_hash, s->job->hash, FAL_HASH_BYTES);
@@ -822,7 +822,7 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 	ps_cache_free(&s.cache);
 	above_free(s.above);
 	fal_coord_free(s.coord);
-	fal_rack_free(s.rack);
+	fal_shard_set_free(s.shard_set);
 	ps_fleet_free(&s.fleet);
 	fal_secret_wipe(&s.tickets, sizeof(s.tickets));
 	ps_control_close(&s.control);

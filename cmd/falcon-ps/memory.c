@@ -89,8 +89,8 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	const uint32_t averages = job->optim.ema > 0;
 	const uint32_t all =
 		of->shards + far < FAL_SHARDS_MAX ? of->shards + far : FAL_SHARDS_MAX;
-	const struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
-	struct fal_rack_conf part = fal_files_rack_conf(j, 1);
+	const struct fal_shard_set_conf shard_set = fal_files_rack_conf(j, of->shards);
+	struct fal_shard_set_conf part = fal_files_rack_conf(j, 1);
 	struct fal_store_most at_most = most(of->rule, of->workers);
 	const bool snapshots = (job->state_clocks > 0 || job->state_seconds > 0) &&
 			       fal_rule_traits(of->rule).shared;
@@ -101,9 +101,10 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	const uint64_t own = of->program + data +
 			     (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 			     (j->init != NULL ? vector(j) : 0);
-	const uint64_t kept = own + best * fal_safetensors_bound(j->model, 0) +
-			      (snapshots ? fal_rack_image_bytes(&rack, &at_most) : 0);
-	const uint64_t here = kept + fal_rack_bytes(&rack, &at_most) +
+	const uint64_t kept =
+		own + best * fal_safetensors_bound(j->model, 0) +
+		(snapshots ? fal_shard_set_image_bytes(&shard_set, &at_most) : 0);
+	const uint64_t here = kept + fal_shard_set_bytes(&shard_set, &at_most) +
 			      published(of->rule, vector(j), of->mixed);
 	if (far == 0)
 		return here;
@@ -113,7 +114,7 @@ ps_need(const struct ps_need_of *of, uint32_t far)
 	part.each.n = values_of(j, of->shards, all);
 	at_most.beyond++; /* until all shards have made the next */
 	/* The parameters of the others, in one piece and on their way there. */
-	uint64_t away = kept + fal_rack_bytes(&part, &at_most) +
+	uint64_t away = kept + fal_shard_set_bytes(&part, &at_most) +
 			published(of->rule, part.each.n * sizeof(float), of->mixed) +
 			(2 + 2 * averages) * vector(j) + far * stream(vector(j));
 	away = away > begin ? away : begin;
@@ -127,8 +128,8 @@ ps_need_part(const struct ps_need_part_of *of)
 	at_most.beyond++; /* until all shards have made the next */
 	if (at_most.versions + 1 < of->versions)
 		at_most.versions = of->versions - 1;
-	const uint64_t bytes = of->rack->each.n * sizeof(float);
-	return of->program + fal_rack_bytes(of->rack, &at_most) +
-	       fal_rack_image_bytes(of->rack, &at_most) +
+	const uint64_t bytes = of->shard_set->each.n * sizeof(float);
+	return of->program + fal_shard_set_bytes(of->shard_set, &at_most) +
+	       fal_shard_set_image_bytes(of->shard_set, &at_most) +
 	       published(of->rule, bytes, of->mixed) + 2 * stream(bytes); /* in and out */
 }

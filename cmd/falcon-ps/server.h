@@ -19,7 +19,7 @@
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
-#include "base/seldom.h"
+#include "base/ratelimit.h"
 #include "broadcast.h"
 #include "cli/cli.h"
 #include "cli/need.h"
@@ -32,7 +32,7 @@
 #include "net/refusals.h"
 #include "run/snapshot.h"
 #include "run/threads.h"
-#include "sched/recent.h"
+#include "sched/window_stats.h"
 #include "server/coord.h"
 #include "server/shard_codec.h"
 #include "server/shard_set.h"
@@ -66,7 +66,7 @@ uint64_t ps_need(const struct ps_need_of *of, uint32_t far);
 /* The inputs of ps_need_part, the bytes of a shard process that has joined. */
 struct ps_need_part_of {
 	uint64_t program;
-	const struct fal_rack_conf *rack; /* of its part of the model */
+	const struct fal_shard_set_conf *shard_set; /* of its part of the model */
 	const struct fal_rule *rule;
 	uint64_t workers;
 	uint32_t versions; /* that are kept, or as many as the rule has */
@@ -109,10 +109,10 @@ void ps_cache_free(struct ps_cache *c);
  * other; and one that comes --- */
 
 struct queued_image {
-	struct fal_post_of of;
+	struct fal_shard_codec_of of;
 	struct fal_image image;
 	bool begun;
-	struct fal_post_at at;
+	struct fal_shard_codec_at at;
 };
 
 /* {0} is empty. */
@@ -125,7 +125,7 @@ struct image_queue {
 void image_queue_add(struct image_queue *q, const struct queued_image *image);
 /* Adds a piece for shard `to` of the job, and takes its image. */
 void image_queue_add_piece(struct image_queue *q, uint32_t to,
-			   struct fal_rack_piece *piece);
+			   struct fal_shard_set_piece *piece);
 
 /* Sends as much as the channel has room for, and closes a channel that fails.  `left`
  * (may be NULL) may take an image that was sent. */
@@ -142,13 +142,14 @@ void image_queue_free(struct image_queue *q);
 /* An image on its way in.  {0}: none is. */
 struct image_intake {
 	bool any;
-	struct fal_post_of of;
+	struct fal_shard_codec_of of;
 	struct fal_image image;
-	struct fal_post_at at;
+	struct fal_shard_codec_at at;
 };
 
 /* An IMAGE begins one, where none is on its way, of at most so many blocks.  1: it has no
- * arrays, and is whole, as image_intake_add has it; 0; errors as of fal_post_image_get.
+ * arrays, and is whole, as image_intake_add has it; 0; errors as of
+ * fal_shard_codec_image_get.
  */
 int image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t blocks);
 /* BYTES of it.  1: it is whole: `image` is the caller's to free; 0; FAL_ESTATE: none is
@@ -173,7 +174,7 @@ struct ps_best {
 	uint64_t seen;            /* clock of the last evaluation that was looked at */
 	bool busy;                /* one is being written; ps_after_event follows */
 	int err;                  /* of writing; and that it was said */
-	struct fal_seldom none;
+	struct fal_ratelimit none;
 	struct fal_diag diag;
 };
 
@@ -407,7 +408,7 @@ struct ps_session {
 	bool brought;           /* work, ever */
 	struct ps_late {        /* that it is a suspect */
 		bool said;
-		struct fal_seldom seldom;
+		struct fal_ratelimit seldom;
 	} late;
 	bool export_due;       /* it asked for a model: */
 	uint64_t exports;      /* this version */
@@ -459,17 +460,17 @@ struct ps_keep {
 		uint32_t shard, count;
 		size_t values;
 	} slot[FAL_SHARDS_MAX];
-	bool busy;              /* if any is; */
-	uint32_t missing;       /* images of it that are on their way */
-	bool again;             /* then another one, at once */
-	bool soon;              /* one is wanted as soon as there can be one */
-	uint32_t asks;          /* session that waits for the next one; 0: none */
-	bool any;               /* this start has made one */
-	bool good;              /* the last one is there, */
-	uint64_t clock;         /* of so many clocks, */
-	uint64_t last;          /* (those of the last one that is there, if any) */
-	double at;              /* since then */
-	struct fal_seldom none; /* that one was not made */
+	bool busy;                 /* if any is; */
+	uint32_t missing;          /* images of it that are on their way */
+	bool again;                /* then another one, at once */
+	bool soon;                 /* one is wanted as soon as there can be one */
+	uint32_t asks;             /* session that waits for the next one; 0: none */
+	bool any;                  /* this start has made one */
+	bool good;                 /* the last one is there, */
+	uint64_t clock;            /* of so many clocks, */
+	uint64_t last;             /* (those of the last one that is there, if any) */
+	double at;                 /* since then */
+	struct fal_ratelimit none; /* that one was not made */
 };
 
 /* A callback of fal_coord_ops; `arg` is the server. */
@@ -515,9 +516,9 @@ struct ps_member {
 		bool is;           /* an answer, to this: */
 		uint64_t stamp;
 		uint64_t taken; /* of what was sent to it, in bytes */
-		struct fal_recent took;
+		struct fal_window took;
 	} asked;
-	struct fal_post post; /* a SAY that is on its way */
+	struct fal_shard_codec post; /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
 	struct image_intake coming;
 };
@@ -640,8 +641,8 @@ struct ps_server {
 	uint32_t work_keys; /* that there are for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
-	struct fal_rack *rack; /* its shards */
-	struct above *above;   /* the coordinator whose job it is; NULL: it is its own */
+	struct fal_shard_set *shard_set; /* its shards */
+	struct above *above; /* the coordinator whose job it is; NULL: it is its own */
 	struct ps_wants wants;
 	struct ps_fleet fleet;
 	struct fal_ticket_in tickets;
@@ -673,8 +674,8 @@ struct ps_server {
 			char name[64], key[64]; /* the worker's, that of its key */
 		} *seen;
 		size_t n_seen, cap_seen;
-		struct fal_seldom unlike;    /* results of two keys */
-		struct fal_seldom unstepped; /* blocks */
+		struct fal_ratelimit unlike;    /* results of two keys */
+		struct fal_ratelimit unstepped; /* blocks */
 	} who;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */

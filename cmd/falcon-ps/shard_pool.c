@@ -3,8 +3,8 @@
  *
  * Blocks that move (design.md, D38, D39) travel by way of the coordinator: each process
  * has one stream, and the coordinator's own shards are among those that give and get. */
-#include "base/least.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/parse.h"
 #include "base/text.h"
 #include "crypto/secret.h"
@@ -192,7 +192,7 @@ deadline(struct ps_asked *a)
 {
 	double most = 0;
 	if (a->took.n > 0) {
-		fal_recent_judge(&a->took);
+		fal_window_judge(&a->took);
 		most = fal_max(a->took.most, 4 * a->took.mid);
 	}
 	return TIMES * fal_max(most, FLOOR_S);
@@ -243,7 +243,7 @@ on_ask(uv_timer_t *t)
 /* Queues the piece for the process that has shard `to`, and takes its image; where that
  * process is gone, does nothing.  `server` is a struct ps_server. */
 static int
-fleet_give_piece(void *server, uint32_t to, struct fal_rack_piece *piece)
+fleet_give_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 {
 	struct ps_member *m = fleet_of(server, to);
 	if (m == NULL)
@@ -273,14 +273,14 @@ fleet_owns(const struct ps_server *s, const struct ps_member *m,
 static int
 fleet_piece(struct ps_server *s, struct image_intake *in)
 {
-	struct fal_rack_piece piece = { in->of.epoch, in->of.first, in->of.count,
-					in->image };
+	struct fal_shard_set_piece piece = { in->of.epoch, in->of.first, in->of.count,
+					     in->image };
 	if (in->of.shard >= s->fleet.own) {
 		int err = fleet_give_piece(s, in->of.shard, &piece);
 		in->image = piece.image;
 		return err;
 	}
-	int err = fal_rack_graft(s->rack, in->of.shard, &piece);
+	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece);
 	if (err == FAL_OK && s->coord != NULL && !s->saved && s->broken == FAL_OK)
 		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
 	return err;
@@ -294,7 +294,7 @@ order(void *arg, const struct fal_shard_order *o)
 	struct ps_server *s = arg;
 	struct ps_fleet *f = &s->fleet;
 	struct fal_buf msg = { 0 };
-	int err = fal_post_order(s->run->state.incarnation, o, &msg);
+	int err = fal_shard_codec_order(s->run->state.incarnation, o, &msg);
 	for (size_t i = 0; i < f->n; i++) {
 		struct fal_chan *chan = f->v[i]->session->chan;
 		if (fleet_works(f->v[i]) &&
@@ -310,10 +310,10 @@ order(void *arg, const struct fal_shard_order *o)
 	const uint64_t began = uv_hrtime();
 	err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
 	if (err == FAL_OK)
-		err = fal_rack_order(s->rack, &own);
+		err = fal_shard_set_order(s->shard_set, &own);
 	if (err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		f->to = *o->map;
-		err = fal_rack_pieces(s->rack, fleet_give_piece, s);
+		err = fal_shard_set_pieces(s->shard_set, fleet_give_piece, s);
 	}
 	if (err == FAL_OK && o->kind == FAL_ORDER_COMMIT)
 		ps_wants_moved(&s->wants);
@@ -328,8 +328,8 @@ push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag
 {
 	struct ps_server *s = arg;
 	const uint64_t began = uv_hrtime();
-	ps_served_push(&s->wants.served, s->rack, &m->push.records);
-	int err = fal_rack_msg(s->rack, session, m, diag);
+	ps_served_push(&s->wants.served, s->shard_set, &m->push.records);
+	int err = fal_shard_set_msg(s->shard_set, session, m, diag);
 	s->wants.served.service += uv_hrtime() - began;
 	return err;
 }
@@ -339,7 +339,7 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct ps_server *s = arg;
 	struct ps_fleet *f = &s->fleet;
-	if (fal_rack_next(s->rack, shard, out))
+	if (fal_shard_set_next(s->shard_set, shard, out))
 		return true;
 	if (!f->unheard) {
 		fal_shard_say_free(&f->said);
@@ -358,7 +358,7 @@ served_by(void *arg, uint32_t shard, struct fal_coord_served *out)
 	const struct ps_member *m = fleet_of(s, shard);
 	const struct ps_served *by = &s->wants.served;
 	uint32_t first;
-	fal_rack_range(s->rack, shard, &first, &out->blocks);
+	fal_shard_set_range(s->shard_set, shard, &first, &out->blocks);
 	if (m != NULL) {
 		out->name = fal_chan_name(m->session->chan);
 		out->address = m->address;
@@ -452,39 +452,39 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 	m->count = count;
 	char own[40];
 	fal_cli_err(PROG, "%s: %s of %u: %s", s->job->job.name, fleet_which(m, own),
-		    fal_rack_shards(s->rack), m->address);
+		    fal_shard_set_shards(s->shard_set), m->address);
 	fleet_tell_place(s, m);
 	for (uint32_t i = first; i < first + count; i++) {
-		struct fal_rack_piece piece;
-		if (fal_rack_give(s->rack, i, &piece) < 0 ||
+		struct fal_shard_set_piece piece;
+		if (fal_shard_set_give(s->shard_set, i, &piece) < 0 ||
 		    fleet_give_piece(s, i, &piece) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;
 }
 
-/* The rack of all shards, as the job begins, or goes on: its rule places the blocks on so
- * many, and whoever is given none is no shard of it.  `before` gets how many shards
+/* The shard_set of all shards, as the job begins, or goes on: its rule places the blocks
+ * on so many, and whoever is given none is no shard of it.  `before` gets how many shards
  * there are of those before each. */
 static int
 make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX + 1])
 {
 	const struct fal_files *j = s->job;
 	struct fal_map *map = &s->fleet.map;
-	struct fal_rack_conf rack = fal_files_rack_conf(j, places);
+	struct fal_shard_set_conf shard_set = fal_files_rack_conf(j, places);
 	fal_files_map(j, places, map, before);
 	map->epoch = s->tickets.epoch;
-	rack.map = map;
-	rack.tickets = s->tickets;
-	rack.each.parallel = fal_threads_parallel(s->run->threads);
-	rack.each.at_once = &s->near;
-	s->rack = fal_files_rack(j, &rack);
-	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
-	if (s->rack == NULL)
+	shard_set.map = map;
+	shard_set.tickets = s->tickets;
+	shard_set.each.parallel = fal_threads_parallel(s->run->threads);
+	shard_set.each.at_once = &s->near;
+	s->shard_set = fal_files_rack(j, &shard_set);
+	fal_secret_wipe(&shard_set.tickets, sizeof(shard_set.tickets));
+	if (s->shard_set == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	return s->found == NULL
-		       ? FAL_OK
-		       : fal_snapshot_load(s->run->snapshots, s->found, s->rack, s->diag);
+	return s->found == NULL ? FAL_OK
+				: fal_snapshot_load(s->run->snapshots, s->found,
+						    s->shard_set, s->diag);
 }
 
 uint32_t
@@ -596,7 +596,7 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 {
 	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
 	const struct fal_map *now = &s->fleet.map;
-	struct fal_rack_conf part = fal_files_rack_conf(s->job, 1);
+	struct fal_shard_set_conf part = fal_files_rack_conf(s->job, 1);
 	struct fal_diag need;
 	size_t blocks = 0;
 	/* Our own shards have both their blocks and their next ones for a while. */
@@ -606,7 +606,7 @@ move_to(struct ps_server *s, const struct fal_map *to, const char *by,
 			blocks += to->of[i].count;
 	if (blocks * FAL_BLOCK < part.each.n)
 		part.each.n = blocks * FAL_BLOCK;
-	const struct ps_need_part_of of = { .rack = &part, .rule = &policy->rule };
+	const struct ps_need_part_of of = { .shard_set = &part, .rule = &policy->rule };
 	const uint64_t more = blocks > 0 ? ps_need_part(&of) : 0;
 	if (ps_affords(s, NULL, 0, more, &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
@@ -916,13 +916,13 @@ on_whole(struct ps_server *s, struct ps_member *m, int got)
 	uint32_t first, blocks;
 	if (got != 1)
 		return got;
-	fal_rack_range(s->rack, m->first + c->of.shard, &first, &blocks);
+	fal_shard_set_range(s->shard_set, m->first + c->of.shard, &first, &blocks);
 	if (c->of.what == FAL_FETCH_PIECE)
 		err = fleet_piece(s, c);
 	else if (c->of.what == FAL_FETCH_MARKED)
 		ps_keep_image(s, m->first + c->of.shard, &c->image);
 	else if (c->of.first == first && c->of.count == blocks)
-		err = fal_rack_fill(s->rack, m->first + c->of.shard, &c->image);
+		err = fal_shard_set_fill(s->shard_set, m->first + c->of.shard, &c->image);
 	fal_image_free(&c->image);
 	return err;
 }
@@ -947,14 +947,14 @@ ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming)
 {
 	struct fal_msg m = { .type = FAL_MSG_FETCH,
 			     .fetch = { .what = FAL_FETCH_PARAMS, .version = version } };
-	const float *params = fal_rack_params(s->rack, version);
+	const float *params = fal_shard_set_params(s->shard_set, version);
 	*coming = false;
 	if (params != NULL || s->fleet.n == 0)
 		return params;
 	*coming = true;
-	if (fal_rack_gathers(s->rack)) /* this one, or another one first */
+	if (fal_shard_set_gathers(s->shard_set)) /* this one, or another one first */
 		return NULL;
-	*coming = fal_rack_gather(s->rack, version);
+	*coming = fal_shard_set_gather(s->shard_set, version);
 	if (*coming)
 		fleet_say_all(s, &m);
 	return NULL;
@@ -980,13 +980,14 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	if (err < 0 || s->saved || s->broken < 0) /* nobody listens any more */
 		return err;
 	const uint32_t shard = m->first + msg->say.shard;
-	fal_rack_range(s->rack, shard, &first, &blocks);
-	err = fal_post_add(&m->post, &whole,
-			   fal_post_say_most(blocks, fal_files_tasks(s->job)));
+	fal_shard_set_range(s->shard_set, shard, &first, &blocks);
+	err = fal_shard_codec_add(&m->post, &whole,
+				  fal_shard_codec_say_most(blocks,
+							   fal_files_tasks(s->job)));
 	if (err <= 0)
 		return err;
 	fal_shard_say_free(&f->said);
-	err = fal_post_say_get(&whole, first, blocks, m->odd, &f->said);
+	err = fal_shard_codec_say_get(&whole, first, blocks, m->odd, &f->said);
 	if (err < 0)
 		return err;
 	if (f->said.kind == FAL_SAY_MIGRATED && f->said.err < 0)
@@ -1105,7 +1106,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 				    fal_msg_name(m->type), m->incarnation);
 	/* The process lives: whatever it owed is paid. */
 	if (m->type == FAL_MSG_PONG && m->pong.stamp == is->asked.stamp && is->asked.is)
-		fal_recent_add(&is->asked.took, ps_now() - is->asked.at);
+		fal_window_add(&is->asked.took, ps_now() - is->asked.at);
 	is->asked.at = 0;
 	is->asked.is = false;
 	int err = member_msg(s, is, m);
@@ -1134,7 +1135,7 @@ static void
 free_member(struct ps_member *m)
 {
 	image_queue_free(&m->images);
-	fal_post_free(&m->post);
+	fal_shard_codec_free(&m->post);
 	fal_image_free(&m->coming.image);
 	free(m);
 }

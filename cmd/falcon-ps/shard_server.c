@@ -66,12 +66,12 @@ struct ps_join {
 	uint32_t size[2];
 	struct fal_job job;
 	struct fal_model *model;
-	struct fal_rack *rack;  /* NULL: the texts are not here yet */
-	uint32_t became;        /* shards that are what they should be */
-	uint32_t versions;      /* that were to be kept, at most */
-	uint64_t program;       /* bytes of itself, before it had shards */
-	uint64_t need;          /* as it was said last, in bytes */
-	bool near;              /* all workers so far were on this machine */
+	struct fal_shard_set *shard_set; /* NULL: the texts are not here yet */
+	uint32_t became;                 /* shards that are what they should be */
+	uint32_t versions;               /* that were to be kept, at most */
+	uint64_t program;                /* bytes of itself, before it had shards */
+	uint64_t need;                   /* as it was said last, in bytes */
+	bool near;                       /* all workers so far were on this machine */
 	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
 	struct image_intake coming;
 	struct ps_wants wants;
@@ -89,7 +89,7 @@ join_chan_opt(const struct ps_join *j)
 	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
 }
 
-/* A fal_post_each: a piece of a SAY goes to the coordinator; what is lost ends the
+/* A fal_shard_codec_each: a piece of a SAY goes to the coordinator; what is lost ends the
  * incarnation there. */
 static int
 join_piece(void *join, const struct fal_buf *msg)
@@ -201,8 +201,8 @@ place_forget(struct ps_join *j)
 		free_guest(j->guest[--j->guests]);
 	(void)guest_keys(j); /* of nobody */
 	ps_wants_forget(&j->wants);
-	fal_rack_free(j->rack);
-	j->rack = NULL;
+	fal_shard_set_free(j->shard_set);
+	j->shard_set = NULL;
 	fal_model_free(j->model);
 	j->model = NULL;
 	fal_job_free(&j->job);
@@ -261,7 +261,7 @@ place_speak(struct ps_join *j)
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say)) {
+	while (err == FAL_OK && fal_shard_set_next(j->shard_set, &shard, &say)) {
 		if (say.kind == FAL_SAY_STEPPED) {
 			struct fal_msg m;
 			struct fal_buf rows = { 0 };
@@ -269,7 +269,8 @@ place_speak(struct ps_join *j)
 			join_say(j, &m);
 			fal_buf_free(&rows);
 		}
-		err = fal_post_say(j->incarnation, shard - j->first, &say, join_piece, j);
+		err = fal_shard_codec_say(j->incarnation, shard - j->first, &say,
+					  join_piece, j);
 	}
 	if (err == FAL_OK)
 		err = ps_wants_leave(&j->wants);
@@ -284,7 +285,7 @@ on_left(void *arg, struct queued_image *p)
 	const struct ps_join *j = arg;
 	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
 		return;
-	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->of.shard);
+	struct fal_shard *shard = fal_shard_set_at(j->shard_set, j->first + p->of.shard);
 	if (shard != NULL)
 		fal_shard_spare(shard, &p->image);
 }
@@ -341,7 +342,7 @@ values_of(const struct ps_join *j, const struct fal_map *map)
 static int
 afford(struct ps_join *j, size_t n, struct fal_diag *why)
 {
-	struct fal_rack_conf part = {
+	struct fal_shard_set_conf part = {
 		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
 	part.each.n = n;
@@ -349,7 +350,7 @@ afford(struct ps_join *j, size_t n, struct fal_diag *why)
 		j->program = fal_need_begun(
 			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
 	const struct ps_need_part_of of = { .program = j->program,
-					    .rack = &part,
+					    .shard_set = &part,
 					    .rule = &j->job.rule,
 					    .workers = j->guests > 0 ? j->guests : 1,
 					    .versions = j->versions,
@@ -410,12 +411,12 @@ make(struct ps_join *j)
 	const struct fal_map none = { .epoch = map.epoch, .shards = map.shards };
 	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					       .map = &map };
-	struct fal_rack_conf conf = { .map = with > 0 ? &none : &map,
-				      .first = j->first,
-				      .here = j->count,
-				      .tickets = j->tickets,
-				      .each = fal_files_shard_conf(&j->job, j->model,
-								   j->tasks) };
+	struct fal_shard_set_conf conf = { .map = with > 0 ? &none : &map,
+					   .first = j->first,
+					   .here = j->count,
+					   .tickets = j->tickets,
+					   .each = fal_files_shard_conf(&j->job, j->model,
+									j->tasks) };
 	conf.each.parallel = fal_threads_parallel(j->run->threads);
 	conf.each.at_once = &j->near;
 	j->near = true;
@@ -423,10 +424,10 @@ make(struct ps_join *j)
 	err = afford(j, values_of(j, &map), &diag);
 	if (err < 0)
 		return err;
-	j->rack = fal_rack_new(&conf, NULL);
-	if (j->rack == NULL)
+	j->shard_set = fal_shard_set_new(&conf, NULL);
+	if (j->shard_set == NULL)
 		return FAL_ENOMEM;
-	j->wants.publisher.rack = j->rack;
+	j->wants.publisher.shard_set = j->shard_set;
 	j->wants.publisher.parallel = conf.each.parallel;
 	j->wants.publisher.placed = j->job.placement == FAL_JOB_PLACEMENT_PSLD;
 	j->wants.publisher.incarnation = j->incarnation;
@@ -434,7 +435,7 @@ make(struct ps_join *j)
 	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
 	if (with > 0)
-		return fal_rack_order(j->rack, &begin);
+		return fal_shard_set_order(j->shard_set, &begin);
 	has_all(j);
 	return FAL_OK;
 }
@@ -442,7 +443,7 @@ make(struct ps_join *j)
 static int
 on_text(struct ps_join *j, const struct fal_msg *m)
 {
-	if (m->text.which > 1 || j->rack != NULL)
+	if (m->text.which > 1 || j->shard_set != NULL)
 		return FAL_ESTATE;
 	struct fal_buf *b = &j->text[m->text.which];
 	if (m->text.offset != b->n || m->text.bytes.n > j->size[m->text.which] - b->n)
@@ -462,11 +463,11 @@ become(struct ps_join *j)
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
 	struct fal_shard_say say;
 	uint32_t shard;
-	while (fal_rack_next(j->rack, &shard, &say))
+	while (fal_shard_set_next(j->shard_set, &shard, &say))
 		j->became++;
 	if (j->became < j->count)
 		return FAL_OK;
-	int err = fal_rack_order(j->rack, &commit);
+	int err = fal_shard_set_order(j->shard_set, &commit);
 	if (err == FAL_OK)
 		has_all(j);
 	return err;
@@ -476,12 +477,12 @@ become(struct ps_join *j)
 static int
 graft(struct ps_join *j, int got)
 {
-	const struct fal_post_of *of = &j->coming.of;
-	const struct fal_rack_piece piece = { of->epoch, of->first, of->count,
-					      j->coming.image };
+	const struct fal_shard_codec_of *of = &j->coming.of;
+	const struct fal_shard_set_piece piece = { of->epoch, of->first, of->count,
+						   j->coming.image };
 	if (got != 1)
 		return got;
-	int err = fal_rack_graft(j->rack, of->shard, &piece);
+	int err = fal_shard_set_graft(j->shard_set, of->shard, &piece);
 	fal_image_free(&j->coming.image);
 	if (err < 0)
 		return err;
@@ -494,7 +495,7 @@ graft(struct ps_join *j, int got)
 static int
 on_image(struct ps_join *j, const struct fal_msg *m)
 {
-	if (j->rack == NULL || j->coming.any || m->image.what != FAL_FETCH_PIECE ||
+	if (j->shard_set == NULL || j->coming.any || m->image.what != FAL_FETCH_PIECE ||
 	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
 	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
@@ -503,7 +504,7 @@ on_image(struct ps_join *j, const struct fal_msg *m)
 
 /* Queues a piece for a shard elsewhere, by way of the coordinator; takes its image. */
 static int
-give_piece(void *join, uint32_t to, struct fal_rack_piece *piece)
+give_piece(void *join, uint32_t to, struct fal_shard_set_piece *piece)
 {
 	struct ps_join *j = join;
 	image_queue_add_piece(&j->images, to, piece);
@@ -528,7 +529,7 @@ on_map(struct ps_join *j, const struct fal_map *map)
 						   .version = map->epoch,
 						   .err = err,
 						   .odd = why.text };
-		return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+		return fal_shard_codec_say(j->incarnation, 0, &say, join_piece, j);
 	}
 	j->to = *map;
 	return 1;
@@ -539,7 +540,7 @@ static int
 after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
-		int err = fal_rack_pieces(j->rack, give_piece, j);
+		int err = fal_shard_set_pieces(j->shard_set, give_piece, j);
 		place_more(j);
 		return err;
 	}
@@ -566,7 +567,7 @@ on_order(struct ps_join *j, const struct fal_msg *m)
 	struct fal_map map;
 	struct fal_diag why;
 	const uint64_t began = uv_hrtime();
-	int err = fal_post_order_get(m, blocks, &map, &o);
+	int err = fal_shard_codec_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
 		err = on_map(j, o.map);
 		if (err <= 0)
@@ -580,7 +581,7 @@ on_order(struct ps_join *j, const struct fal_msg *m)
 		err = afford(j, values_of(j, &j->map), &why);
 	}
 	if (err == FAL_OK)
-		err = fal_rack_order(j->rack, &o);
+		err = fal_shard_set_order(j->shard_set, &o);
 	if (err == FAL_OK)
 		err = after_order(j, &o);
 	if (err == FAL_OK)
@@ -622,9 +623,9 @@ params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image 
 {
 	struct fal_shard_part part;
 	struct fal_image live = { .is.version = version };
-	if (!fal_rack_part(j->rack, shard, version, &part))
+	if (!fal_shard_set_part(j->shard_set, shard, version, &part))
 		return FAL_OK;
-	const float *average = fal_shard_average(fal_rack_at(j->rack, shard));
+	const float *average = fal_shard_average(fal_shard_set_at(j->shard_set, shard));
 	const size_t bytes = part.values * sizeof(float);
 	fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params, bytes);
 	if (average != NULL)
@@ -638,13 +639,13 @@ static int
 on_fetch(struct ps_join *j, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
-		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
+		struct fal_shard *shard = fal_shard_set_at(j->shard_set, j->first + i);
 		struct queued_image p = { .of = { .what = (enum fal_fetch)m->fetch.what,
 						  .shard = i },
 					  .image.is.version = m->fetch.version };
 		if (shard == NULL) /* it has no block */
 			continue;
-		fal_rack_range(j->rack, j->first + i, &p.of.first, &p.of.count);
+		fal_shard_set_range(j->shard_set, j->first + i, &p.of.first, &p.of.count);
 		if (p.of.what == FAL_FETCH_PARAMS &&
 		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
 			return FAL_ENOMEM;
@@ -660,7 +661,7 @@ on_fetch(struct ps_join *j, const struct fal_msg *m)
 static int
 place_msg(struct ps_join *j, const struct fal_msg *m)
 {
-	const bool placed = j->rack != NULL && j->became == j->count;
+	const bool placed = j->shard_set != NULL && j->became == j->count;
 	if (m->type == FAL_MSG_PLACE)
 		return on_place(j, m);
 	if (j->of == 0)
@@ -710,12 +711,12 @@ guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 {
 	struct ps_join *j = g->join;
 	struct fal_ticket t;
-	int err = fal_rack_ticket(j->rack, g->id, m, &t, why);
+	int err = fal_shard_set_ticket(j->shard_set, g->id, m, &t, why);
 	if (err < 0)
 		return err;
 	const uint64_t began = uv_hrtime();
-	ps_served_push(&j->wants.served, j->rack, &m->push.records);
-	err = fal_rack_push(j->rack, &t, &m->push.records, why);
+	ps_served_push(&j->wants.served, j->shard_set, &m->push.records);
+	err = fal_shard_set_push(j->shard_set, &t, &m->push.records, why);
 	if (err == FAL_ENOMEM) {
 		join_end(j, FAL_EXIT_NO, fal_strerror(err));
 		return FAL_OK;
@@ -727,7 +728,7 @@ guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 					   .err = err,
 					   .odd = why->text };
 	if (err < 0)
-		(void)fal_post_say(j->incarnation, 0, &say, join_piece, j);
+		(void)fal_shard_codec_say(j->incarnation, 0, &say, join_piece, j);
 	place_speak(j);
 	j->wants.served.service += uv_hrtime() - began;
 	return FAL_OK;
@@ -742,7 +743,7 @@ guest_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	struct fal_msg m;
 	(void)c;
 	int err = fal_msg_get(p, n, &m);
-	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
+	if (err < 0 || j->shard_set == NULL || m.incarnation != j->incarnation) {
 		refuse(g, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
 		j->near &= fal_chan_is_local(g->reader.chan);

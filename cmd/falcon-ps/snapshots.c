@@ -53,7 +53,7 @@ over(struct ps_server *s, const char *why)
 	k->any |= k->good;
 	if (k->good)
 		k->last = k->clock = clock;
-	else if (fal_seldom(&k->none, ps_now(), &n)) {
+	else if (fal_ratelimit(&k->none, ps_now(), &n)) {
 		if (n > 0)
 			snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
 		fal_cli_err(PROG,
@@ -63,7 +63,7 @@ over(struct ps_server *s, const char *why)
 	if (!k->again)
 		answer(s, k->clock, why);
 	for (uint32_t i = 0; i < k->now.shards; i++)
-		fal_rack_spare(s->rack, k->slot[i].shard, &k->now.image[i]);
+		fal_shard_set_spare(s->shard_set, k->slot[i].shard, &k->now.image[i]);
 	fal_snapshot_free(&k->now);
 	if (k->again) { /* another one was asked for meanwhile */
 		k->again = false;
@@ -111,17 +111,17 @@ take_images(struct ps_server *s, struct fal_snapshot *n)
 	const struct fal_coord_past *p = &n->is.past;
 	struct fal_image own[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t shards = fal_rack_in_order(s->rack, order);
-	if (!fal_rack_marked(s->rack, p->version, own))
+	const uint32_t shards = fal_shard_set_in_order(s->shard_set, order);
+	if (!fal_shard_set_marked(s->shard_set, p->version, own))
 		return FAL_ENOMEM;
 	n->image = fal_xcalloc(shards, sizeof(*n->image));
 	n->shards = shards;
 	for (uint32_t i = 0; i < shards; i++) {
 		struct fal_shard_part part;
-		(void)fal_rack_part(s->rack, order[i], 0, &part);
+		(void)fal_shard_set_part(s->shard_set, order[i], 0, &part);
 		s->keep.slot[i] = (struct ps_slot){ order[i], part.count, part.values };
 		n->image[i] = own[order[i]];
-		s->keep.missing += fal_rack_at(s->rack, order[i]) == NULL;
+		s->keep.missing += fal_shard_set_at(s->shard_set, order[i]) == NULL;
 	}
 	if (s->keep.missing > 0)
 		ps_fleet_fetch_marked(s, p->version);

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 enum {
-	BURST = 20,             /* lines of comings and goings at once */
-	EVERY_S = 2,            /* seconds till one more */
-	QUIET_S = FAL_SELDOM_S, /* no work for so long is told of, */
-	TIMES = 4,              /* … or for so many times the longest pause before */
+	BURST = 20,                /* lines of comings and goings at once */
+	EVERY_S = 2,               /* seconds till one more */
+	QUIET_S = FAL_RATELIMIT_S, /* no work for so long is told of, */
+	TIMES = 4,                 /* … or for so many times the longest pause before */
 	STILL_S = 3, /* who looks twice a second and did not for so long, stood still */
 	SEEN = 4096, /* names that are remembered */
 	NAMED = 5    /* workers that a line names */
@@ -185,7 +185,7 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 		if (l->said && may_say(&s->who))
 			ps_log(s->run, "%s is back after %s: %s", name, text, late->why);
 		l->said = false;
-	} else if (fal_seldom(&l->seldom, ps_now(), &before)) {
+	} else if (fal_ratelimit(&l->seldom, ps_now(), &before)) {
 		const char *owes = strcmp(late->owes, "push") == 0
 					   ? "a part of what it pushes"
 				   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
@@ -205,7 +205,7 @@ ps_unlike(void *arg, const struct fal_coord_unlike *is)
 	struct ps_server *s = arg;
 	uint64_t before;
 	char times[48];
-	if (fal_seldom(&s->who.unlike, ps_now(), &before))
+	if (fal_ratelimit(&s->who.unlike, ps_now(), &before))
 		ps_log(s->run,
 		       "%s with key '%s' and %s with key '%s' have unlike results "
 		       "of task %u of clock %llu%s",
@@ -219,7 +219,7 @@ ps_unstepped(void *arg, const struct fal_coord_unstepped *is)
 	struct ps_server *s = arg;
 	uint64_t before;
 	char times[48];
-	if (fal_seldom(&s->who.unstepped, ps_now(), &before))
+	if (fal_ratelimit(&s->who.unstepped, ps_now(), &before))
 		ps_log(s->run,
 		       "clock %llu: %u block%s %s, the largest value is from %s with key "
 		       "'%s'%s",
@@ -478,5 +478,5 @@ ps_tell_waiting(struct ps_server *s)
 	reason(s, &why);
 	ps_log(s->run, "for %.0f s, it %s", now - w->moved, why.text);
 	w->said = now;
-	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, FAL_SELDOM_MAX_S);
+	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, FAL_RATELIMIT_MAX_S);
 }

@@ -131,8 +131,8 @@ afford(const struct recompute *r)
 }
 
 /* Copies of versions that snapshots hold, the most that are there when what was begun at
- * one is held against a later one: each in its rack, and, where it is none of those that
- * are kept, in its image. */
+ * one is held against a later one: each in its shard_set, and, where it is none of those
+ * that are kept, in its image. */
 static uint32_t
 held(const struct recompute *r)
 {

@@ -7,7 +7,7 @@
 #define WORK_BACKEND_H
 
 #include "run/job_files.h"
-#include "run/task_runner.h"
+#include "run/task.h"
 #include "wire/msg.h"
 
 /* The figures of a maker that READY carries. */

@@ -2,7 +2,7 @@
 #include "backend.h"
 
 #include "base/mem.h"
-#include "run/desk.h"
+#include "run/task_runner.h"
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ struct maker_net {
 	struct fal_net *net;   /* for tasks of up to job.task samples */
 	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t lanes;
-	struct fal_desk **desk; /* by lane, or NULL */
+	struct fal_task_runner **desk; /* by lane, or NULL */
 };
 
 /* The net of as large a batch as may tell what small tasks cost, up to eight of them,
@@ -27,7 +27,7 @@ large_net(const struct fal_setup *s, uint64_t room)
 		struct fal_net *net;
 		if (n > job->batch || fal_net_new(s->model, (uint32_t)n, &net) < 0)
 			continue;
-		if (fal_desk_trial_bytes(net) <= room)
+		if (fal_task_runner_trial_bytes(net) <= room)
 			return net;
 		fal_net_free(net);
 	}
@@ -40,10 +40,11 @@ need(struct maker *maker, uint64_t room)
 	struct maker_net *m = (struct maker_net *)maker;
 	fal_net_free(m->large);
 	m->large = large_net(m->setup, room);
-	const uint64_t small = fal_desk_trial_bytes(m->net);
-	const uint64_t large = m->large != NULL ? fal_desk_trial_bytes(m->large) : 0;
+	const uint64_t small = fal_task_runner_trial_bytes(m->net);
+	const uint64_t large =
+		m->large != NULL ? fal_task_runner_trial_bytes(m->large) : 0;
 	return (struct maker_need){ .kernels = m->lanes * fal_net_kernel_bytes(m->net),
-				    .lanes = m->lanes * fal_desk_bytes(m->net),
+				    .lanes = m->lanes * fal_task_runner_bytes(m->net),
 				    .probe = large > small ? large : small,
 				    .space = m->lanes * FAL_KERN_SPACE };
 }
@@ -53,27 +54,27 @@ start(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	int err = FAL_OK;
-	m->desk = fal_xcalloc(m->lanes, sizeof(struct fal_desk *));
+	m->desk = fal_xcalloc(m->lanes, sizeof(struct fal_task_runner *));
 	fal_kern_reserve(m->lanes);
 	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
-		err = fal_desk_new(m->net, &m->desk[i]);
+		err = fal_task_runner_new(m->net, &m->desk[i]);
 	return err;
 }
 
 /* On a desk of its own; the fingerprint if it is wanted. */
 static int
 try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint,
-    struct fal_desk_time *out)
+    struct fal_task_runner_time *out)
 {
-	struct fal_desk *desk;
-	int err = fal_desk_new(net, &desk);
+	struct fal_task_runner *desk;
+	int err = fal_task_runner_new(net, &desk);
 	if (err < 0)
 		return err;
 	if (fingerprint != NULL)
-		err = fal_desk_fingerprint(desk, seed, fingerprint);
+		err = fal_task_runner_fingerprint(desk, seed, fingerprint);
 	if (err == FAL_OK)
-		err = fal_desk_time(desk, seed, out);
-	fal_desk_free(desk);
+		err = fal_task_runner_time(desk, seed, out);
+	fal_task_runner_free(desk);
 	return err;
 }
 
@@ -84,7 +85,7 @@ probe(struct maker *maker, struct maker_probed *out)
 	const uint64_t seed = m->setup->job.seed;
 	static const uint64_t most =
 		200000000; /* ns of a task; many would take too long */
-	struct fal_desk_time task, large;
+	struct fal_task_runner_time task, large;
 	int err = try(m->net, seed, out->fingerprint, &task);
 	if (err < 0)
 		return err;
@@ -106,7 +107,7 @@ run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
     struct fal_ran *ran)
 {
 	struct maker_net *m = (struct maker_net *)maker;
-	return fal_desk_run(m->desk[lane], job, ran);
+	return fal_task_runner_run(m->desk[lane], job, ran);
 }
 
 static uint64_t
@@ -115,7 +116,7 @@ steps(const struct maker *maker)
 	const struct maker_net *m = (const struct maker_net *)maker;
 	uint64_t n = 0;
 	for (uint32_t i = 0; i < m->lanes; i++)
-		n += fal_desk_steps(m->desk[i]);
+		n += fal_task_runner_steps(m->desk[i]);
 	return n;
 }
 
@@ -124,7 +125,7 @@ net_free(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	for (uint32_t i = 0; m->desk != NULL && i < m->lanes; i++)
-		fal_desk_free(m->desk[i]);
+		fal_task_runner_free(m->desk[i]);
 	free(m->desk);
 	fal_net_free(m->large);
 	fal_net_free(m->net);
@@ -144,7 +145,7 @@ maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		.free = net_free,
 	};
 	struct maker_net *m = fal_xcalloc(1, sizeof(*m));
-	int err = fal_desk_net(s, &m->net, diag);
+	int err = fal_task_runner_net(s, &m->net, diag);
 	if (err < 0) {
 		free(m);
 		return err;

@@ -4,10 +4,10 @@
 #include "base/build.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/fold.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "base/wrap.h"
 #include "cli/progress.h"
 
 #include <assert.h>
@@ -69,7 +69,7 @@ say(const char *prog, const char *fmt, va_list ap)
 		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
-	fal_fold((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
+	fal_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	fal_progress_end();
 	/* One call, so that lines of several processes do not mix. */
 	if (folded.err == 0)
@@ -103,7 +103,7 @@ void
 fal_cli_print(const struct fal_buf *text)
 {
 	struct fal_buf folded = { 0 };
-	fal_fold((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
+	fal_wrap((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
 	const struct fal_buf *out = folded.err == 0 ? &folded : text;
 	fwrite(out->p, 1, out->n, stdout);
 	fal_buf_free(&folded);

@@ -3,8 +3,8 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/least.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "net/sendq.h"
 
 #include <stdlib.h>

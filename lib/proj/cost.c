@@ -1,8 +1,8 @@
 /* The cost model: its memory, and what a task takes. */
 #include "proj/simulate.h"
 
-#include "base/crowd.h"
 #include "base/mem.h"
+#include "base/oversubscription.h"
 #include "sched/bound.h"
 
 #include <math.h>
@@ -170,8 +170,9 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		uint32_t lanes)
 {
-	double need = fal_bound_longer(m->fixed, part) * fal_crowding(lanes, m->cores) /
-		      fal_crowding(m->lanes, m->cores),
+	double need = fal_bound_longer(m->fixed, part) *
+		      fal_oversubscription(lanes, m->cores) /
+		      fal_oversubscription(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
 	size_t i = place_of(m, &in);
@@ -220,7 +221,7 @@ lanes_of(const struct fal_cost_machine *m)
 {
 	return (struct fal_bound_lanes){
 		.lanes = m->lanes < m->cores ? m->lanes : m->cores,
-		.task_s = fal_cost_mean(m) / fal_crowding(m->lanes, m->cores),
+		.task_s = fal_cost_mean(m) / fal_oversubscription(m->lanes, m->cores),
 		.fixed = m->fixed,
 	};
 }

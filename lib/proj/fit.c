@@ -1,8 +1,8 @@
 /* Fits a cost model to a trace: takes the lines, and makes the model of them. */
 #include "proj/fit.h"
 
-#include "base/crowd.h"
 #include "base/mem.h"
+#include "base/oversubscription.h"
 #include "base/quantile.h"
 #include "job/policy.h"
 #include "sched/policy.h"
@@ -102,7 +102,8 @@ struct fal_fit {
 static double
 fit_at_lanes(double task_s, uint32_t cores, uint32_t from, uint32_t to)
 {
-	return task_s * fal_crowding(to, cores) / fal_crowding(from, cores);
+	return task_s * fal_oversubscription(to, cores) /
+	       fal_oversubscription(from, cores);
 }
 
 struct fal_fit *

@@ -1,8 +1,8 @@
 /* The what-if: other machines, sizes and policies. */
 #include "proj/simulate.h"
 
-#include "base/crowd.h"
 #include "base/mem.h"
+#include "base/oversubscription.h"
 #include "base/parse.h"
 #include "base/quantile.h"
 #include "base/rng.h"
@@ -109,9 +109,10 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 static void
 apply(const struct spec *s, double speed, struct fal_cost_machine *m)
 {
-	double before = fal_crowding(m->lanes, m->cores);
+	double before = fal_oversubscription(m->lanes, m->cores);
 	m->cores = s->cores > 0 ? (uint32_t)s->cores : m->cores;
-	double by = fal_crowding(m->lanes, m->cores) / before / (speed > 0 ? speed : 1);
+	double by = fal_oversubscription(m->lanes, m->cores) / before /
+		    (speed > 0 ? speed : 1);
 	for (size_t i = 0; i < m->paces; i++)
 		m->pace[i].task_s *= by;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;

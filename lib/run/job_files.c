@@ -777,23 +777,25 @@ fal_files_shard_conf(const struct fal_job *job, const struct fal_model *m, uint3
 					.checksums = job->audit == FAL_JOB_AUDIT_SUMS };
 }
 
-struct fal_rack_conf
+struct fal_shard_set_conf
 fal_files_rack_conf(const struct fal_files *j, uint32_t shards)
 {
-	return (struct fal_rack_conf){ .shards = shards,
-				       .each = fal_files_shard_conf(&j->job, j->model,
-								    fal_files_tasks(j)) };
+	return (struct fal_shard_set_conf){
+		.shards = shards,
+		.each = fal_files_shard_conf(&j->job, j->model, fal_files_tasks(j))
+	};
 }
 
-struct fal_rack *
-fal_files_rack(const struct fal_files *j, const struct fal_rack_conf *conf)
+struct fal_shard_set *
+fal_files_rack(const struct fal_files *j, const struct fal_shard_set_conf *conf)
 {
 	float *drawn = NULL;
 	if (j->init == NULL) {
 		drawn = fal_xcalloc_aligned(j->model->params, sizeof(*drawn));
 		fal_model_init(j->model, j->job.seed, drawn);
 	}
-	struct fal_rack *rack = fal_rack_new(conf, drawn != NULL ? drawn : j->init);
+	struct fal_shard_set *shard_set =
+		fal_shard_set_new(conf, drawn != NULL ? drawn : j->init);
 	free(drawn);
-	return rack;
+	return shard_set;
 }

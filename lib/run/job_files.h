@@ -156,11 +156,11 @@ int fal_files_setup(const struct fal_files *j, struct fal_setup *out,
 struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,
 					   const struct fal_model *m, uint32_t tasks);
 
-/* The settings that all racks of the job have in common; and a rack with the parameters
- * that the job begins with, NULL when out of memory. */
-struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
-struct fal_rack *fal_files_rack(const struct fal_files *j,
-				const struct fal_rack_conf *conf);
+/* The settings that all racks of the job have in common; and a shard_set with the
+ * parameters that the job begins with, NULL when out of memory. */
+struct fal_shard_set_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
+struct fal_shard_set *fal_files_rack(const struct fal_files *j,
+				     const struct fal_shard_set_conf *conf);
 
 /* Each of so many places, at most FAL_SHARDS_MAX, has one range of blocks, in their
  * order, as many as the placement's file says, or else an even part; those that have a

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "run/desk.h"
+#include "run/task_runner.h"
 #include "wire/bfp.h"
 
 #include <pthread.h>
@@ -15,19 +15,19 @@
 struct lane {
 	struct fal_anew *all;
 	pthread_t thread;
-	struct fal_desk *desk;
+	struct fal_task_runner *desk;
 	struct fal_sum *task, *sum; /* of all its tasks */
 	int err;
 };
 
 struct fal_anew {
 	struct fal_anew_conf conf;
-	struct fal_rack_conf rack_conf;
+	struct fal_shard_set_conf rack_conf;
 	struct fal_setup setup;
 	struct fal_net *net;
 	struct fal_samples *samples;
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	struct fal_rack *rack; /* of one shard */
+	struct fal_shard_set *shard_set; /* of one shard */
 	uint64_t version, round;
 	bool odd; /* a step led out of the numbers */
 	int8_t *exps;
@@ -54,7 +54,7 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	a->rack_conf.each.checksums = false; /* what is right needs no proof */
 	int err = fal_files_setup(conf->files, &a->setup, diag);
 	if (err == FAL_OK)
-		err = fal_desk_net(&a->setup, &a->net, diag);
+		err = fal_task_runner_net(&a->setup, &a->net, diag);
 	if (err < 0)
 		fal_anew_free(a);
 	else
@@ -76,10 +76,11 @@ fal_anew_need(const struct fal_anew *a, uint64_t *space)
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
 	*space = lanes * FAL_KERN_SPACE;
 	return fal_setup_bytes(&a->setup) +
-	       lanes * (fal_net_kernel_bytes(a->net) + fal_desk_bytes(a->net) + sums) +
-	       fal_rack_bytes(&a->rack_conf, &own) +
-	       fal_rack_bytes(&a->rack_conf, &other) +
-	       2 * fal_rack_image_bytes(&a->rack_conf, &other) - not_held;
+	       lanes * (fal_net_kernel_bytes(a->net) + fal_task_runner_bytes(a->net) +
+			sums) +
+	       fal_shard_set_bytes(&a->rack_conf, &own) +
+	       fal_shard_set_bytes(&a->rack_conf, &other) +
+	       2 * fal_shard_set_image_bytes(&a->rack_conf, &other) - not_held;
 }
 
 int
@@ -97,12 +98,13 @@ fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 		l->all = a;
 		l->task = fal_sum_new(n);
 		l->sum = fal_sum_new(n);
-		err = l->task != NULL && l->sum != NULL ? fal_desk_new(a->net, &l->desk)
-							: FAL_ENOMEM;
+		err = l->task != NULL && l->sum != NULL
+			      ? fal_task_runner_new(a->net, &l->desk)
+			      : FAL_ENOMEM;
 	}
 	if (err == FAL_OK)
-		err = fal_desk_fingerprint(a->lane[0].desk, a->setup.job.seed,
-					   a->fingerprint);
+		err = fal_task_runner_fingerprint(a->lane[0].desk, a->setup.job.seed,
+						  a->fingerprint);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
@@ -112,12 +114,12 @@ fal_anew_free(struct fal_anew *a)
 	if (a == NULL)
 		return;
 	for (unsigned i = 0; a->lane != NULL && i < a->conf.lanes; i++) {
-		fal_desk_free(a->lane[i].desk);
+		fal_task_runner_free(a->lane[i].desk);
 		fal_sum_free(a->lane[i].task);
 		fal_sum_free(a->lane[i].sum);
 	}
 	free(a->lane);
-	fal_rack_free(a->rack);
+	fal_shard_set_free(a->shard_set);
 	fal_net_free(a->net);
 	fal_samples_free(a->samples);
 	fal_setup_free(&a->setup);
@@ -134,10 +136,10 @@ fal_anew_fingerprint(const struct fal_anew *a)
 
 /* ---- versions --- */
 
-/* A rack that is what the snapshot says, or at version 0. */
+/* A shard_set that is what the snapshot says, or at version 0. */
 static int
 load(const struct fal_anew *a, int folder, const struct fal_found *f,
-     struct fal_rack **out, struct fal_diag *diag)
+     struct fal_shard_set **out, struct fal_diag *diag)
 {
 	*out = fal_files_rack(a->conf.files, &a->rack_conf);
 	if (*out == NULL)
@@ -149,35 +151,35 @@ int
 fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
 	       struct fal_diag *diag)
 {
-	fal_rack_free(a->rack);
+	fal_shard_set_free(a->shard_set);
 	a->version = f != NULL ? f->is.image.version : 0;
 	a->odd = false;
-	return load(a, folder, f, &a->rack, diag);
+	return load(a, folder, f, &a->shard_set, diag);
 }
 
 const float *
 fal_anew_params(struct fal_anew *a)
 {
-	return fal_rack_params(a->rack, a->version);
+	return fal_shard_set_params(a->shard_set, a->version);
 }
 
 const int8_t *
 fal_anew_exps(const struct fal_anew *a)
 {
 	struct fal_shard_part part;
-	return fal_rack_part(a->rack, 0, a->version, &part) ? part.exps : NULL;
+	return fal_shard_set_part(a->shard_set, 0, a->version, &part) ? part.exps : NULL;
 }
 
-/* The image of a rack's newest version. */
+/* The image of a shard_set's newest version. */
 static int
-image_of(struct fal_rack *r, uint64_t version, struct fal_image *out)
+image_of(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK,
 					      .version = version };
-	int err = fal_rack_order(r, &mark);
+	int err = fal_shard_set_order(r, &mark);
 	if (err < 0)
 		return err;
-	return fal_rack_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
+	return fal_shard_set_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
 }
 
 static const struct fal_image_array *
@@ -211,19 +213,19 @@ int
 fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
 	      char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
 {
-	struct fal_rack *kept = NULL;
+	struct fal_shard_set *kept = NULL;
 	struct fal_image is = { 0 }, was = { 0 };
 	bool same = false;
 	int err = load(a, folder, f, &kept, diag);
 	if (err == FAL_OK)
-		err = image_of(a->rack, a->version, &is);
+		err = image_of(a->shard_set, a->version, &is);
 	if (err == FAL_OK)
 		err = image_of(kept, f->is.image.version, &was);
 	if (err == FAL_OK)
 		same = equal(&is, &was, differs);
 	fal_image_free(&is);
 	fal_image_free(&was);
-	fal_rack_free(kept);
+	fal_shard_set_free(kept);
 	return err < 0 ? err : same;
 }
 
@@ -250,7 +252,7 @@ compute(struct lane *l, uint32_t task)
 		.count = p.count,
 		.hashed = true
 	};
-	int err = fal_desk_run(l->desk, &job, &ran);
+	int err = fal_task_runner_run(l->desk, &job, &ran);
 	if (err < 0)
 		return err;
 	made->nonfinite = ran.nonfinite;
@@ -304,7 +306,7 @@ hear(struct fal_anew *a)
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_rack_next(a->rack, &shard, &say)) {
+	while (err == FAL_OK && fal_shard_set_next(a->shard_set, &shard, &say)) {
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
 		a->odd |= say.odd != NULL;
 		if (say.kind == FAL_SAY_STEPPED)
@@ -313,7 +315,7 @@ hear(struct fal_anew *a)
 			continue;
 		for (uint32_t b = 0; b < say.blocks; b++)
 			scale.squares += say.squares[b];
-		err = fal_rack_order(a->rack, &scale);
+		err = fal_shard_set_order(a->shard_set, &scale);
 	}
 	return err;
 }
@@ -321,7 +323,7 @@ hear(struct fal_anew *a)
 static int
 order(struct fal_anew *a, const struct fal_shard_order *o)
 {
-	int err = fal_rack_order(a->rack, o);
+	int err = fal_shard_set_order(a->shard_set, o);
 	return err < 0 ? err : hear(a);
 }
 
@@ -356,7 +358,7 @@ push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 		err = fal_sum_pack(a->lane[0].sum, b, a->exps[b], &a->record);
 		const struct fal_tail tail = { a->record.p, a->record.n };
 		if (err == FAL_OK)
-			err = fal_rack_push(a->rack, &t, &tail, NULL);
+			err = fal_shard_set_push(a->shard_set, &t, &tail, NULL);
 		if (err == FAL_OK)
 			err = hear(a);
 	}
@@ -391,9 +393,9 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	struct fal_shard_part part, after;
 	uint32_t samples = 0;
 	a->tasks = fal_grid_tasks(&g, c->clock);
-	if (!fal_rack_part(a->rack, 0, c->on, &part))
+	if (!fal_shard_set_part(a->shard_set, 0, c->on, &part))
 		return FAL_ESTATE;
-	if (c->late < a->tasks && !fal_rack_part(a->rack, 0, c->on + 1, &after))
+	if (c->late < a->tasks && !fal_shard_set_part(a->shard_set, 0, c->on + 1, &after))
 		return FAL_ESTATE;
 	struct fal_epoch *e =
 		fal_setup_epoch(&a->setup,

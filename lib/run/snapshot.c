@@ -2,10 +2,10 @@
  * others, on a line that is a chain of its own; writing and finding snapshots. */
 #include "run/snapshot.h"
 
+#include "base/branch.h"
 #include "base/fault.h"
 #include "base/json.h"
 #include "base/json_load.h"
-#include "base/line.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -352,7 +352,7 @@ judge_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 	for (uint32_t i = 0; i < p->here; i++)
 		if (p->worker[i].id == 0 || p->worker[i].id > p->workers)
 			manifest_fail(r, "here", "a worker whose number was never given");
-	if (fal_line_of(m->image.version) != 0)
+	if (fal_branch_of(m->image.version) != 0)
 		manifest_fail(r, "version", "none of the job's model");
 	if (m->image.olds > m->image.version || p->first > m->image.version)
 		manifest_fail(r, "version", "too small for the others");
@@ -813,7 +813,7 @@ fill(void *arg, const struct fal_image_array *a)
 }
 
 int
-fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
+fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r,
 		  struct fal_diag *diag)
 {
 	char name[NAME];
@@ -841,7 +841,7 @@ fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
 		l.left -= sizeof(head) + header;
 	}
 	if (err == FAL_OK)
-		err = fal_rack_become(r, &f->is.image, fill, &l);
+		err = fal_shard_set_become(r, &f->is.image, fill, &l);
 	if (err == FAL_OK && l.left > 0)
 		err = fal_diag_set(diag, FAL_EFORMAT, "%s/%s: %" PRIu64 " bytes too many",
 				   name, state, l.left);

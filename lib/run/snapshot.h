@@ -119,7 +119,7 @@ int fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found 
 int fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out,
 		      struct fal_diag *diag);
 /* Makes new shards what it was; version 0 they are.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
-int fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
+int fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r,
 		      struct fal_diag *diag);
 /* Removes those of this clock and later ones.  FAL_EIO. */
 int fal_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag);

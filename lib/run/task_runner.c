@@ -1,5 +1,5 @@
 /* A task's computation, in one thread, and what a lane made, as it travels. */
-#include "run/desk.h"
+#include "run/task_runner.h"
 
 #include "base/loss.h"
 #include "base/mem.h"
@@ -126,7 +126,7 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 
 /* ---- desks --- */
 
-struct fal_desk {
+struct fal_task_runner {
 	const struct fal_net *net;
 	struct fal_arena *arena;
 	float *x;        /* [batch][inputs] */
@@ -160,7 +160,8 @@ check_fit(const struct fal_setup *s, struct fal_diag *diag)
 }
 
 int
-fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *diag)
+fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
+		    struct fal_diag *diag)
 {
 	int err = check_fit(s, diag);
 	if (err < 0)
@@ -179,7 +180,7 @@ fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *d
 }
 
 uint64_t
-fal_desk_bytes(const struct fal_net *net)
+fal_task_runner_bytes(const struct fal_net *net)
 {
 	const struct fal_model *m = fal_net_model(net);
 	return fal_arena_size(net) +
@@ -187,7 +188,7 @@ fal_desk_bytes(const struct fal_net *net)
 }
 
 uint64_t
-fal_desk_trial_bytes(const struct fal_net *net)
+fal_task_runner_trial_bytes(const struct fal_net *net)
 {
 	const struct fal_model *m = fal_net_model(net);
 	/* Parameters and what is quantised; to tell numerics, a gradient and samples
@@ -195,21 +196,21 @@ fal_desk_trial_bytes(const struct fal_net *net)
 	const uint64_t sum = fal_sum_bytes(m->params) / 2;
 	const uint64_t other =
 		(m->params + (uint64_t)fal_net_batch(net) * m->inputs) * sizeof(float);
-	return fal_desk_bytes(net) + m->params * sizeof(float) +
+	return fal_task_runner_bytes(net) + m->params * sizeof(float) +
 	       (sum > other ? sum : other);
 }
 
 int
-fal_desk_new(const struct fal_net *net, struct fal_desk **out)
+fal_task_runner_new(const struct fal_net *net, struct fal_task_runner **out)
 {
 	const struct fal_model *m = fal_net_model(net);
 	const uint32_t batch = fal_net_batch(net);
-	struct fal_desk *d = fal_xcalloc(1, sizeof(*d));
+	struct fal_task_runner *d = fal_xcalloc(1, sizeof(*d));
 	d->net = net;
 	d->x = fal_calloc_aligned((size_t)batch * m->inputs, sizeof(float));
 	d->label = fal_xcalloc(batch, sizeof(*d->label));
 	if (d->x == NULL || fal_arena_new(net, &d->arena) < 0) {
-		fal_desk_free(d);
+		fal_task_runner_free(d);
 		return FAL_ENOMEM;
 	}
 	*out = d;
@@ -217,7 +218,7 @@ fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 }
 
 void
-fal_desk_free(struct fal_desk *d)
+fal_task_runner_free(struct fal_task_runner *d)
 {
 	if (d == NULL)
 		return;
@@ -244,7 +245,8 @@ begin_grad(const struct fal_model *m, struct fal_sum *sum)
 }
 
 int
-fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran)
+fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
+		    struct fal_ran *ran)
 {
 	struct fal_loss res;
 	const struct fal_model *m = fal_net_model(d->net);
@@ -267,14 +269,14 @@ fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *
 }
 
 uint64_t
-fal_desk_steps(const struct fal_desk *d)
+fal_task_runner_steps(const struct fal_task_runner *d)
 {
 	return fal_arena_steps(d->arena);
 }
 
 int
-fal_desk_fingerprint(struct fal_desk *d, uint64_t seed,
-		     uint8_t fingerprint[static FAL_FINGERPRINT])
+fal_task_runner_fingerprint(struct fal_task_runner *d, uint64_t seed,
+			    uint8_t fingerprint[static FAL_FINGERPRINT])
 {
 	return fal_net_fingerprint(d->net, d->arena, seed, fingerprint);
 }
@@ -295,15 +297,15 @@ least(uint64_t a, uint64_t b)
 
 /* The quickest of a few runs: the first may find cold caches and new pages. */
 static void
-quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
-	 const int8_t *exps, struct fal_sum *sum, struct fal_desk_time *out)
+quickest(struct fal_task_runner *d, const struct fal_task *t, const float *params,
+	 const int8_t *exps, struct fal_sum *sum, struct fal_task_runner_time *out)
 {
 	enum { MOST_RUNS = 5 };
 	static const uint64_t enough = 20000000, most = 500000000; /* ns */
 	struct fal_loss res;
 	const uint64_t start = ns_of(CLOCK_MONOTONIC);
 	uint64_t now = start;
-	*out = (struct fal_desk_time){ UINT64_MAX, UINT64_MAX };
+	*out = (struct fal_task_runner_time){ UINT64_MAX, UINT64_MAX };
 	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
 		const uint64_t wall = ns_of(CLOCK_MONOTONIC),
 			       cpu = ns_of(CLOCK_THREAD_CPUTIME_ID);
@@ -317,7 +319,8 @@ quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
 }
 
 int
-fal_desk_time(struct fal_desk *d, uint64_t seed, struct fal_desk_time *out)
+fal_task_runner_time(struct fal_task_runner *d, uint64_t seed,
+		     struct fal_task_runner_time *out)
 {
 	const struct fal_model *m = fal_net_model(d->net);
 	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };

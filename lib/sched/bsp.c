@@ -78,7 +78,7 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 				now - w->pulls_from - fal_task_s(s, w, w->lanes);
 			if (pull_s > w->pull.s) {
 				w->pull.n = 0;
-				fal_lately_add(&w->pull, pull_s);
+				fal_window_min_add(&w->pull, pull_s);
 			}
 			w->fresh = false;
 		}

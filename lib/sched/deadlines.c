@@ -2,9 +2,9 @@
  * back. */
 #include "sched/state.h"
 
-#include "base/crowd.h"
-#include "base/least.h"
 #include "base/mem.h"
+#include "base/minmax.h"
+#include "base/oversubscription.h"
 #include "base/quantile.h"
 
 #include <math.h>
@@ -350,13 +350,13 @@ void
 fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	   double seconds)
 {
-	struct fal_recent *t = &w->turn[kind];
+	struct fal_window *t = &w->turn[kind];
 	s->knowing[kind] += t->n == 0;
 	s->unknown -= t->n == 0 && kind == FAL_TURN_TASK;
-	fal_recent_add(t, fal_max(seconds, 1e-6));
+	fal_window_add(t, fal_max(seconds, 1e-6));
 	/* Another value of many changes little. */
-	if (t->n <= FAL_RECENT || t->n % 4 == 0)
-		fal_recent_judge(t);
+	if (t->n <= FAL_WINDOW || t->n % 4 == 0)
+		fal_window_judge(t);
 }
 
 /* The lower median of what the workers show that have shown any, at their lanes; 0. */
@@ -366,8 +366,9 @@ median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		double crowd =
-			kind == FAL_TURN_TASK ? fal_crowding(w->lanes, w->cores) : 1;
+		double crowd = kind == FAL_TURN_TASK
+				       ? fal_oversubscription(w->lanes, w->cores)
+				       : 1;
 		if (!w->gone && w->turn[kind].n > 0)
 			s->scratch[n++] = w->turn[kind].mid * crowd;
 	}
@@ -411,7 +412,7 @@ guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind 
 		return unknown_times * s->typical[kind];
 	if (kind == FAL_TURN_PUSH) /* what it pulled is about as large */
 		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull.most);
-	return probe_times * s->probe_s * fal_crowding(w->lanes, w->cores);
+	return probe_times * s->probe_s * fal_oversubscription(w->lanes, w->cores);
 }
 
 /* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
@@ -419,9 +420,9 @@ guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind 
 static double
 turn_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const struct fal_recent *t = &w->turn[FAL_TURN_TASK];
+	const struct fal_window *t = &w->turn[FAL_TURN_TASK];
 	if (t->n > 0)
-		return t->mid * fal_crowding(w->lanes, w->cores);
+		return t->mid * fal_oversubscription(w->lanes, w->cores);
 	return guess(s, w, FAL_TURN_TASK) / unknown_times;
 }
 
@@ -447,7 +448,7 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 	if (w->turn[kind].n == 0)
 		d = guess(s, w, kind);
 	else if (kind == FAL_TURN_TASK)
-		d *= fal_crowding(w->lanes, w->cores);
+		d *= fal_oversubscription(w->lanes, w->cores);
 	d = fal_max(fal_max(d, deadline_floor), least);
 	return s->patience * d * (w->trial ? 1u << w->failed : 1);
 }
@@ -465,7 +466,7 @@ fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node
 	/* Short ones would say too little. */
 	if (n->began >= 0 && fal_task_samples(n->round, n->task) == s->full)
 		fal_turned(s, w, FAL_TURN_TASK,
-			   (now - n->began) / fal_crowding(w->lanes, w->cores));
+			   (now - n->began) / fal_oversubscription(w->lanes, w->cores));
 }
 
 /* The longest deadline of a worker whose lanes go on: distance does not make lanes

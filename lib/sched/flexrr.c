@@ -8,7 +8,7 @@
  * steal=half: a worker that is done takes half of what is left to the one of its group
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
-#include "base/line.h"
+#include "base/branch.h"
 #include "sched/scheme.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ left(const struct fal_worker *w, const struct fal_round *r)
 static void
 pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r, double now)
 {
-	if (fal_line_of(w->version) != 0 || w->version < r->version)
+	if (fal_branch_of(w->version) != 0 || w->version < r->version)
 		fal_pull(s, w, 0, now);
 }
 

@@ -20,7 +20,7 @@
  * while workers idle, and one less when gradients are stale or the training loss is not
  * near its best any more.
  */
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
 #include "sched/scheme.h"
 
@@ -477,7 +477,7 @@ prepare(struct fal_sched *s, struct fal_team *t)
 	g->weight = (double)t->members / s->active;
 	if (!s->policy.rule.delta)
 		return;
-	t->line = fal_line_version(t->id, ++s->lines);
+	t->line = fal_branch_version(t->id, ++s->lines);
 	g->taken = s->version;
 	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
 	fal_emit(s, act);
@@ -501,7 +501,7 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	struct fal_team *t = r->team;
 	struct group *g = t->own;
 	r->stale_updates = s->version - r->taken;
-	t->line = fal_line_version(t->id, ++s->lines);
+	t->line = fal_branch_version(t->id, ++s->lines);
 	g->newest = g->unpushed == 0 || r->clock > g->newest ? r->clock : g->newest;
 	g->unpushed++;
 	end->fate = FAL_FATE_LINE;

@@ -3,8 +3,8 @@
 #include "sched/bound.h"
 #include "sched/state.h"
 
-#include "base/crowd.h"
-#include "base/least.h"
+#include "base/minmax.h"
+#include "base/oversubscription.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,8 +46,8 @@ own_task_s(const struct fal_worker *w, uint32_t lanes)
 	uint32_t p = w->pace[lanes].nearest;
 	if (p == lanes)
 		return w->pace[p].task_s;
-	const double crowd = fal_crowding(lanes, w->cores);
-	return p > 0 ? w->pace[p].task_s * crowd / fal_crowding(p, w->cores)
+	const double crowd = fal_oversubscription(lanes, w->cores);
+	return p > 0 ? w->pace[p].task_s * crowd / fal_oversubscription(p, w->cores)
 		     : w->probe_s * crowd;
 }
 
@@ -111,18 +111,18 @@ fal_remember(struct fal_worker *w, const struct fal_history *was)
 		w->fixed = was->fixed;
 	w->eval_s = was->eval_s;
 	if (was->push_s > 0)
-		fal_lately_add(&w->push, was->push_s);
+		fal_window_min_add(&w->push, was->push_s);
 }
 
 /* The median of the last three, or of as many as there are. */
 static double
-middle(const struct fal_recent *r)
+middle(const struct fal_window *r)
 {
-	const double a = fal_recent_ago(r, 0);
-	const double b = r->n > 1 ? fal_recent_ago(r, 1) : a;
+	const double a = fal_window_ago(r, 0);
+	const double b = r->n > 1 ? fal_window_ago(r, 1) : a;
 	if (r->n < 3)
 		return (a + b) / 2;
-	const double c = fal_recent_ago(r, 2);
+	const double c = fal_window_ago(r, 2);
 	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
 }
 
@@ -131,8 +131,8 @@ static void
 measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
 	fal_ewma(&s->typical_s, task_s);
-	fal_recent_add(&w->recent, task_s);
-	fal_recent_judge(&w->recent);
+	fal_window_add(&w->recent, task_s);
+	fal_window_judge(&w->recent);
 	/* The middle one of the last three counts: one late wake-up says nothing of a
 	 * speed.  But a time that is far from the projection, and by more than moving
 	 * tasks takes, is another speed, and to be believed before the clock is over. */

@@ -2,10 +2,10 @@
  * a round's free tasks. */
 #include "sched/scheme.h"
 
-#include "base/crowd.h"
-#include "base/least.h"
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
+#include "base/minmax.h"
+#include "base/oversubscription.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 		const bool late = n->task >= n->round->late;
 		const uint64_t on =
 			n->round->mixed ? w->version : fal_round_on(n->round, n->task);
-		if (n->began < 0 && fal_line_of(on) == 0 && on > s->published) {
+		if (n->began < 0 && fal_branch_of(on) == 0 && on > s->published) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
 		}
@@ -146,7 +146,7 @@ fal_refresh_due(struct fal_sched *s, struct fal_worker *w)
 	 * twice as long as it took so far, however often it is projected anew meanwhile.
 	 */
 	const double turn =
-		w->turn[FAL_TURN_TASK].most * fal_crowding(w->lanes, w->cores);
+		w->turn[FAL_TURN_TASK].most * fal_oversubscription(w->lanes, w->cores);
 	double late = w->began + fal_max(fal_max(fal_late_s(s, w), turn), 1e-3);
 	if (w->looked > w->base)
 		late = fal_max(late, w->looked + (w->looked - w->base));

@@ -2,7 +2,7 @@
  * every event, and the work that another scheduler has given out. */
 #include "sched/scheme.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
 #include "base/sorted.h"
 
@@ -265,7 +265,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	fal_recount(s, w, now);
 	free(w->pace);
 	w->pace = NULL;
-	fal_spans_free(&w->seqs);
+	fal_intervals_free(&w->seqs);
 	fal_settle(s, now);
 }
 
@@ -355,7 +355,7 @@ fal_sched_free(struct fal_sched *s)
 		while (s->worker[i].head != NULL)
 			fal_detach(s, s->worker[i].head);
 		free(s->worker[i].pace);
-		fal_spans_free(&s->worker[i].seqs);
+		fal_intervals_free(&s->worker[i].seqs);
 	}
 	free(s->worker);
 	for (struct fal_node *n; (n = s->spare_node) != NULL;) {
@@ -536,7 +536,7 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {
 	const struct fal_worker *w = fal_find(s, id);
 	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
-		       w->version != UINT64_MAX && fal_line_of(w->version) != 0;
+		       w->version != UINT64_MAX && fal_branch_of(w->version) != 0;
 	uint64_t oldest = on_line ? w->team->line : s->version;
 	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
 	for (; r != NULL; r = r->next)
@@ -689,7 +689,7 @@ note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_
 	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
 	/* Not what it may have had long ago. */
 	if (w->fresh && r->id >= w->given_of && w->pulls_from <= now)
-		fal_lately_add(&w->pull, fmax(now - w->pulls_from - c->task_s, 1e-6));
+		fal_window_min_add(&w->pull, fmax(now - w->pulls_from - c->task_s, 1e-6));
 	w->fresh = false;
 }
 
@@ -717,7 +717,7 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 static bool
 is_of_another(const struct fal_worker *w, const struct fal_round *r, struct fal_cid id)
 {
-	return (fal_spans_has(&w->seqs, id.seq) || w->seqs.n == FAL_SPANS_MAX) &&
+	return (fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
 	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
 }
 
@@ -744,7 +744,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	}
 	const bool opened = r->ledger.contrib[ci].tasks == 1;
 	w->owed += opened;
-	if (opened && fal_spans_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
+	if (opened &&
+	    fal_intervals_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
 		return FAL_ENOMEM;
 	fal_drop_claimed(s, r, c->task, w);
 	fal_withdraw(s, r, c->task, now);
@@ -768,7 +769,8 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	/* A worker pushes when it holds nothing more: since its last claim, or since a
 	 * task was taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
-		fal_lately_add(&w->push, fmax(now - fmax(c->claimed, w->empty), 1e-6));
+		fal_window_min_add(&w->push,
+				   fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
 }
 

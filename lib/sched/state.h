@@ -17,13 +17,13 @@
 #ifndef FAL_SCHED_STATE_H
 #define FAL_SCHED_STATE_H
 
+#include "base/intervals.h"
 #include "base/rng.h"
-#include "base/spans.h"
 #include "sched/heap.h"
 #include "sched/policy.h"
 #include "sched/pool.h"
-#include "sched/recent.h"
 #include "sched/sched.h"
+#include "sched/window_stats.h"
 
 /* Nothing extends a deadline beyond so many times itself. */
 #define FAL_MOST_TIMES 10.0
@@ -82,22 +82,23 @@ struct fal_worker {
 	uint32_t own_min, own_max; /* lanes, without the policy's bounds */
 	uint32_t lanes_held;       /* clocks since the lanes last changed */
 	struct fal_pace *pace;     /* by lane count */
-	struct fal_spans seqs;     /* numbers that it has given to contributions */
+	struct fal_intervals seqs; /* numbers that it has given to contributions */
 	double probe_s;            /* its own probe at one lane; 0: unknown */
 	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
 	 * and then as it is of others. */
 	double fixed;
-	struct fal_recent recent;     /* seconds of full tasks */
-	double eval_s;                /* EWMA of a full eval task's seconds; 0: unknown */
-	struct fal_lately pull, push; /* grant → compute begins; last claim → counted */
-	double wait_s;                /* its last task was done → its claim was heard */
+	struct fal_window recent; /* seconds of full tasks */
+	double eval_s;            /* EWMA of a full eval task's seconds; 0: unknown */
+	struct fal_window_min pull,
+		push;  /* grant → compute begins; last claim → counted */
+	double wait_s; /* its last task was done → its claim was heard */
 	/* The most seconds of this clock that others saved it by taking its tasks, or
 	 * could have; the mean help of `helps` clocks but the first (bsp.c). */
 	double helped, help_s;
 	uint32_t helps;
 	double rtt, pong; /* a round trip; its last one */
 	/* seconds; of tasks, of lanes that are no crowd */
-	struct fal_recent turn[FAL_TURNS];
+	struct fal_window turn[FAL_TURNS];
 
 	struct fal_node *head, *tail; /* its queue, by round */
 	uint32_t queued;

@@ -6,8 +6,8 @@
  * at most one check a lane, as it runs a check before its own tasks of the round. */
 #include "sched/state.h"
 
-#include "base/least.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 
 #include <math.h>
 #include <string.h>

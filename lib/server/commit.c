@@ -6,7 +6,7 @@
  * have said so. */
 #include "server/coord_priv.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/loss.h"
 #include "base/mem.h"
 #include "base/sorted.h"
@@ -227,7 +227,7 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 {
 	const uint64_t kept = oldest_told(c);
 	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
-	const bool on_line = fal_line_of(needed) != 0;
+	const bool on_line = fal_branch_of(needed) != 0;
 	struct fal_coord_model m = { .version = version,
 				     .oldest = on_line || needed < kept ? needed : kept,
 				     .from = on_line ? 0 : kept,
@@ -455,7 +455,7 @@ again_bit(const struct fal_peer *p, uint64_t version)
 static void
 send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
 {
-	const bool on_line = fal_line_of(p->oldest) != 0 || fal_line_of(version) != 0;
+	const bool on_line = fal_branch_of(p->oldest) != 0 || fal_branch_of(version) != 0;
 	const uint64_t bit = again_bit(p, version);
 	struct fal_coord_model m = { .version = version,
 				     .oldest = version,

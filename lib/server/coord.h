@@ -134,7 +134,7 @@ struct fal_coord_shards {
 	void *arg;
 	/* An order for all of them, borrowed for the call.  They get orders in order. */
 	int (*order)(void *arg, const struct fal_shard_order *o);
-	/* A session's PUSH, for all of them; as fal_rack_msg. */
+	/* A session's PUSH, for all of them; as fal_shard_set_msg. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
 		    struct fal_diag *diag);
 	/* The next thing that shard *shard has to say; false: there is none. */

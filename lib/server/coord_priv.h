@@ -25,7 +25,7 @@
 #include "server/coord.h"
 #include "server/psld.h"
 #include "wire/bfp.h"
-#include "wire/waited.h"
+#include "wire/shard_wait.h"
 
 #include <assert.h>
 
@@ -35,7 +35,7 @@ enum { FAL_OWED_MAX = 4, HEALTH_LOSSES = 8 };
 struct fal_rows {
 	struct fal_row {
 		uint32_t worker;
-		struct fal_waited of[FAL_SHARDS_MAX];
+		struct fal_shard_wait of[FAL_SHARDS_MAX];
 	} *row;
 	size_t n, cap;
 };

@@ -5,7 +5,7 @@
  * back; fal_group_work carries them out. */
 #include "server/group.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
 #include "sched/policy.h"
 
@@ -25,7 +25,7 @@ struct task {
 };
 
 /* A version, as the level above counts them and as this one does.  Here each has a higher
- * number than those that came before, and none is of a line (base/line.h), which is
+ * number than those that came before, and none is of a line (base/branch.h), which is
  * nothing to members. */
 struct name {
 	uint64_t up, down;
@@ -136,7 +136,7 @@ static const struct name *
 add_name(struct fal_group *g, uint64_t up)
 {
 	FAL_XGROW(g->name, g->name_cap, g->names + 1);
-	const bool keeps = up >= g->next && fal_line_of(up) == 0;
+	const bool keeps = up >= g->next && fal_branch_of(up) == 0;
 	const struct name is = { .up = up, .down = keeps ? up : g->next };
 	g->next = is.down + 1;
 	g->name[g->names] = is;

@@ -21,7 +21,7 @@
 enum { CLOCKS = 10 }; /* between lines */
 
 /* The row of a worker, which may be new. */
-static struct fal_waited *
+static struct fal_shard_wait *
 row(struct fal_rows *r, uint32_t worker)
 {
 	size_t at = 0;
@@ -44,9 +44,10 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 				   c->balance.on ? &c->balance.rows : NULL };
 	int err = FAL_OK;
 	if (shards == 1) /* no lines tell of a single shard */
-		return fal_waited_get(&m->worked.waits, shards, most, NULL);
+		return fal_shard_wait_get(&m->worked.waits, shards, most, NULL);
 	for (size_t i = 0; i < 2 && all[i] != NULL && err == FAL_OK; i++)
-		err = fal_waited_get(&m->worked.waits, shards, most, row(all[i], worker));
+		err = fal_shard_wait_get(&m->worked.waits, shards, most,
+					 row(all[i], worker));
 	return err;
 }
 
@@ -76,7 +77,7 @@ middle_of(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
 	out.waited = n > 0 ? fal_quantile(scratch, n, 0.5) : 0;
 	n = 0;
 	for (size_t i = 0; i < r->n; i++) {
-		const struct fal_waited *of = &r->row[i].of[shard];
+		const struct fal_shard_wait *of = &r->row[i].of[shard];
 		if (of->parts > 0)
 			scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
 	}

@@ -1,7 +1,7 @@
 /* A shard: orders and pushes in, what becomes of them out. */
 #include "server/shard.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
 #include "base/sorted.h"
 #include "crypto/secret.h"
@@ -397,7 +397,7 @@ can_end(const struct fal_shard *s, const struct shard_round *open,
 	return fal_store_complete(s->store, o->round) &&
 	       open->is.kind == (grads ? FAL_KIND_GRAD : FAL_KIND_DELTA) &&
 	       (o->end != FAL_END_LINE ||
-		fal_store_has_line(s->store, fal_line_of(o->version)));
+		fal_store_has_line(s->store, fal_branch_of(o->version)));
 }
 
 static void
@@ -569,7 +569,7 @@ static int
 carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct shard_round *open = find(s, o->round);
-	const uint32_t line = fal_line_of(o->version);
+	const uint32_t line = fal_branch_of(o->version);
 	int err = FAL_OK;
 	switch (o->kind) {
 	case FAL_ORDER_END:

@@ -80,9 +80,9 @@ enum fal_order_kind {
 	FAL_ORDER_FORGET, /* `slot` is over; 0: all slots and lines are */
 	/* the answer to all shards' SQUARES: their sum, `squares` */
 	FAL_ORDER_SCALE,
-	/* Of a rack (rack.h).  Nothing is under way: a move begins, to the map `map`, and
-	 * what each shard will have comes to be beside what it has; answered by
-	 * MIGRATED */
+	/* Of a shard_set (shard_set.h).  Nothing is under way: a move begins, to the map
+	 * `map`, and what each shard will have comes to be beside what it has; answered
+	 * by MIGRATED */
 	FAL_ORDER_MIGRATE_BEGIN,
 	FAL_ORDER_COMMIT, /* all have said so: it has what it will have, and that alone */
 	FAL_ORDER_ABORT,  /* the move never was */

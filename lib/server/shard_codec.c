@@ -20,7 +20,7 @@ _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it
 /* ---- pieces ------------------------------------------------------------------------ */
 
 static int
-send_pieces(struct fal_msg *m, fal_post_each *each, void *arg)
+send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
 {
 	struct fal_tail *tail = &m->say.rest, left = *tail;
 	struct fal_buf out = { 0 };
@@ -39,7 +39,7 @@ send_pieces(struct fal_msg *m, fal_post_each *each, void *arg)
 }
 
 int
-fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most)
+fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most)
 {
 	struct fal_tail *tail = &m->say.rest;
 	const bool more = m->say.more != 0;
@@ -58,7 +58,7 @@ fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most)
 }
 
 void
-fal_post_free(struct fal_post *p)
+fal_shard_codec_free(struct fal_shard_codec *p)
 {
 	fal_buf_free(&p->tail);
 }
@@ -66,7 +66,8 @@ fal_post_free(struct fal_post *p)
 /* ---- orders ------------------------------------------------------------------------ */
 
 int
-fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, struct fal_buf *out)
+fal_shard_codec_order(uint32_t incarnation, const struct fal_shard_order *o,
+		      struct fal_buf *out)
 {
 	const int flags = (o->clipped ? FAL_WIRE_CLIPPED : 0) |
 			  (o->ahead ? FAL_WIRE_AHEAD : 0) |
@@ -110,8 +111,8 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, struct fal
 }
 
 int
-fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
-		   struct fal_shard_order *out)
+fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
+			  struct fal_shard_order *out)
 {
 	const bool maps = m->order.kind == FAL_ORDER_MIGRATE_BEGIN;
 	if (m->order.kind > FAL_ORDER_ABORT || m->order.end > FAL_END_DROP ||
@@ -176,8 +177,8 @@ put_rest(struct fal_buf *out, const struct fal_shard_say *s)
 }
 
 int
-fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
-	     fal_post_each *each, void *arg)
+fal_shard_codec_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
+		    fal_shard_codec_each *each, void *arg)
 {
 	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) |
 			  (s->leaves != NULL ? FAL_WIRE_LEAVES : 0) |
@@ -247,8 +248,8 @@ get_brought(struct fal_rd *r, struct fal_shard_say *out)
 }
 
 int
-fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
-		 char odd[static FAL_MSG_WHY], struct fal_shard_say *out)
+fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
+			char odd[static FAL_MSG_WHY], struct fal_shard_say *out)
 {
 	const bool leaves = (m->say.flags & FAL_WIRE_LEAVES) != 0;
 	struct fal_rd r = fal_rd_init(m->say.rest.p, m->say.rest.n);
@@ -293,8 +294,8 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 /* ---- images ------------------------------------------------------------------------ */
 
 int
-fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
-	       const struct fal_image *image, struct fal_buf *out)
+fal_shard_codec_image(uint32_t incarnation, const struct fal_shard_codec_of *of,
+		      const struct fal_image *image, struct fal_buf *out)
 {
 	struct fal_buf list = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_IMAGE,
@@ -325,13 +326,13 @@ fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
 }
 
 uint64_t
-fal_post_image_most(uint32_t blocks, uint32_t slack)
+fal_shard_codec_image_most(uint32_t blocks, uint32_t slack)
 {
 	return (uint64_t)blocks * FAL_BLOCK * sizeof(float) * (16 + 2 * (uint64_t)slack);
 }
 
 size_t
-fal_post_say_most(uint32_t blocks, uint32_t tasks)
+fal_shard_codec_say_most(uint32_t blocks, uint32_t tasks)
 {
 	enum { SMALL = 1 << 20 };
 	const uint64_t of = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
@@ -340,7 +341,7 @@ fal_post_say_most(uint32_t blocks, uint32_t tasks)
 }
 
 int
-fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out)
+fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out)
 {
 	struct fal_rd r = fal_rd_init(m->image.arrays.p, m->image.arrays.n);
 	struct fal_image image = { .is = { .version = m->image.version,
@@ -381,14 +382,14 @@ fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out
 }
 
 bool
-fal_post_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *image,
-	       struct fal_post_at *at, struct fal_buf *out)
+fal_shard_codec_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *image,
+		      struct fal_shard_codec_at *at, struct fal_buf *out)
 {
 	struct fal_msg m = { .type = FAL_MSG_BYTES,
 			     .incarnation = incarnation,
 			     .bytes = { .shard = shard } };
 	while (at->array < image->arrays && at->offset == image->array[at->array].bytes)
-		*at = (struct fal_post_at){ at->array + 1, 0 };
+		*at = (struct fal_shard_codec_at){ at->array + 1, 0 };
 	if (at->array == image->arrays)
 		return false;
 	const struct fal_image_array *a = &image->array[at->array];
@@ -401,14 +402,14 @@ fal_post_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *ima
 }
 
 int
-fal_post_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
-		   struct fal_post_at *at)
+fal_shard_codec_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
+			  struct fal_shard_codec_at *at)
 {
 	struct fal_tail left = *bytes;
 	for (;;) {
 		while (at->array < image->arrays &&
 		       at->offset == image->array[at->array].bytes)
-			*at = (struct fal_post_at){ at->array + 1, 0 };
+			*at = (struct fal_shard_codec_at){ at->array + 1, 0 };
 		if (at->array == image->arrays || left.n == 0)
 			break;
 		const struct fal_image_array *a = &image->array[at->array];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fal_rack {
+struct fal_shard_set {
 	struct fal_shard_conf each;
 	struct fal_ticket_in tickets;
 	uint32_t first, here; /* numbers of those that are here */
@@ -38,14 +38,14 @@ struct fal_rack {
 
 /* How many there will be. */
 static uint32_t
-shards_of(const struct fal_rack_conf *conf)
+shards_of(const struct fal_shard_set_conf *conf)
 {
 	const uint32_t blocks = fal_blocks(conf->each.n);
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
 static struct fal_image_run
-range_of(const struct fal_rack *r, uint32_t first, uint32_t count)
+range_of(const struct fal_shard_set *r, uint32_t first, uint32_t count)
 {
 	const size_t from = (size_t)first * FAL_BLOCK, most = (size_t)count * FAL_BLOCK,
 		     left = r->each.n - from;
@@ -53,14 +53,14 @@ range_of(const struct fal_rack *r, uint32_t first, uint32_t count)
 }
 
 static bool
-is_here(const struct fal_rack *r, uint32_t i)
+is_here(const struct fal_shard_set *r, uint32_t i)
 {
 	return i - r->first < r->here;
 }
 
 /* The shard of a range begins with its part of `init`; false: out of memory. */
 static bool
-open_shard(const struct fal_rack *r, struct has *h, const float *init)
+open_shard(const struct fal_shard_set *r, struct has *h, const float *init)
 {
 	struct fal_shard_conf one = r->each;
 	one.tickets = r->tickets;
@@ -75,7 +75,7 @@ open_shard(const struct fal_rack *r, struct has *h, const float *init)
 
 /* Room to bring together what several shards have; false: there is none. */
 static bool
-make_room(struct fal_rack *r)
+make_room(struct fal_shard_set *r)
 {
 	if (r->all == NULL)
 		r->all = fal_calloc_aligned(r->each.n, sizeof(*r->all));
@@ -84,10 +84,10 @@ make_room(struct fal_rack *r)
 	return r->all != NULL && (r->each.optim.ema <= 0 || r->average != NULL);
 }
 
-struct fal_rack *
-fal_rack_new(const struct fal_rack_conf *conf, const float *init)
+struct fal_shard_set *
+fal_shard_set_new(const struct fal_shard_set_conf *conf, const float *init)
 {
-	struct fal_rack *r = fal_xcalloc(1, sizeof(*r));
+	struct fal_shard_set *r = fal_xcalloc(1, sizeof(*r));
 	struct fal_map map;
 	if (conf->map != NULL)
 		map = *conf->map;
@@ -109,7 +109,7 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	}
 	if (room)
 		return r;
-	fal_rack_free(r);
+	fal_shard_set_free(r);
 	return NULL;
 }
 
@@ -127,7 +127,7 @@ end_move(struct place *p)
 }
 
 void
-fal_rack_free(struct fal_rack *r)
+fal_shard_set_free(struct fal_shard_set *r)
 {
 	if (r == NULL)
 		return;
@@ -142,26 +142,26 @@ fal_rack_free(struct fal_rack *r)
 }
 
 uint32_t
-fal_rack_shards(const struct fal_rack *r)
+fal_shard_set_shards(const struct fal_shard_set *r)
 {
 	return r->n;
 }
 
 struct fal_shard *
-fal_rack_at(const struct fal_rack *r, uint32_t i)
+fal_shard_set_at(const struct fal_shard_set *r, uint32_t i)
 {
 	return r->at[i].now.shard;
 }
 
 int
-fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_rack_piece *out)
+fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_piece *out)
 {
 	struct place *p = &r->at[i];
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 	struct fal_shard *shard = p->now.shard;
-	*out = (struct fal_rack_piece){ .epoch = p->map.epoch,
-					.first = p->now.run.first,
-					.count = p->now.run.count };
+	*out = (struct fal_shard_set_piece){ .epoch = p->map.epoch,
+					     .first = p->now.run.first,
+					     .count = p->now.run.count };
 	int err = fal_shard_order(shard, &mark);
 	if (err == FAL_OK &&
 	    !fal_shard_marked(shard, fal_shard_version(shard), &out->image))
@@ -186,7 +186,7 @@ stays(const struct place *p, uint32_t i)
 }
 
 static int
-begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
+begin_move(struct fal_shard_set *r, uint32_t i, const struct fal_map *map)
 {
 	struct place *p = &r->at[i];
 	end_move(p);
@@ -204,7 +204,7 @@ begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
 }
 
 static void
-take_move(struct fal_rack *r, uint32_t i)
+take_move(struct fal_shard_set *r, uint32_t i)
 {
 	struct place *p = &r->at[i];
 	if (p->to.epoch == 0)
@@ -220,8 +220,8 @@ take_move(struct fal_rack *r, uint32_t i)
 }
 
 int
-fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
-	       struct fal_rack_piece *out)
+fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
+		    uint32_t most, struct fal_shard_set_piece *out)
 {
 	const struct place *p = &r->at[from];
 	const struct fal_extent *b = &p->to.of[to];
@@ -248,17 +248,18 @@ fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t mo
 /* Hands what is here of what others will have, which are here or not, to `each`; at most
  * so many blocks at a time. */
 static int
-each_piece(const struct fal_rack *r, bool here, uint32_t most,
-	   int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece), void *arg)
+each_piece(const struct fal_shard_set *r, bool here, uint32_t most,
+	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
+	   void *arg)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
 		const uint32_t from = r->first + i / r->n, to = i % r->n;
-		struct fal_rack_piece piece = { 0 };
+		struct fal_shard_set_piece piece = { 0 };
 		if (is_here(r, to) != here)
 			continue;
 		while (err >= 0 &&
-		       (err = fal_rack_piece(r, from, to, most, &piece)) > 0) {
+		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
 			err = each(arg, to, &piece);
 			fal_image_free(&piece.image);
 		}
@@ -267,9 +268,10 @@ each_piece(const struct fal_rack *r, bool here, uint32_t most,
 }
 
 int
-fal_rack_pieces(const struct fal_rack *r,
-		int (*each)(void *arg, uint32_t to, struct fal_rack_piece *piece),
-		void *arg)
+fal_shard_set_pieces(const struct fal_shard_set *r,
+		     int (*each)(void *arg, uint32_t to,
+				 struct fal_shard_set_piece *piece),
+		     void *arg)
 {
 	/* A process passes a piece on, or grafts it, while the next one comes, and has
 	 * memory for no more than a few. */
@@ -280,7 +282,8 @@ fal_rack_pieces(const struct fal_rack *r,
  * numbers.  If no shard is here, the piece has at least the values of all that its
  * numbers name: a shard made of the piece then takes memory in proportion to it. */
 static bool
-is_credible(const struct fal_rack *r, const struct fal_rack_piece *piece, size_t values)
+is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *piece,
+	    size_t values)
 {
 	const struct fal_image *of = &piece->image;
 	const struct fal_image_head *is = &of->is;
@@ -303,7 +306,8 @@ is_credible(const struct fal_rack *r, const struct fal_rack_piece *piece, size_t
 }
 
 int
-fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
+fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
+		    const struct fal_shard_set_piece *piece)
 {
 	struct place *p = &r->at[to];
 	struct has *h = &p->next;
@@ -340,7 +344,8 @@ fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *pie
 /* ---- orders and pushes ------------------------------------------------------------- */
 
 int
-fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *o)
+fal_shard_set_order_at(struct fal_shard_set *r, uint32_t i,
+		       const struct fal_shard_order *o)
 {
 	struct fal_shard *shard = r->at[i].now.shard;
 	switch (o->kind) {
@@ -358,26 +363,26 @@ fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *
 }
 
 static int
-graft_here(void *rack, uint32_t to, struct fal_rack_piece *piece)
+graft_here(void *shard_set, uint32_t to, struct fal_shard_set_piece *piece)
 {
-	return fal_rack_graft(rack, to, piece);
+	return fal_shard_set_graft(shard_set, to, piece);
 }
 
 int
-fal_rack_order(void *rack, const struct fal_shard_order *o)
+fal_shard_set_order(void *shard_set, const struct fal_shard_order *o)
 {
-	struct fal_rack *r = rack;
+	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
-		err = fal_rack_order_at(r, i, o);
+		err = fal_shard_set_order_at(r, i, o);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
 	return each_piece(r, true, fal_blocks(r->each.n), graft_here, r);
 }
 
 int
-fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
-		 const struct fal_tail *records, struct fal_diag *diag)
+fal_shard_set_push_at(struct fal_shard_set *r, uint32_t i, const struct fal_ticket *t,
+		      const struct fal_tail *records, struct fal_diag *diag)
 {
 	const struct place *p = &r->at[i];
 	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !stays(p, i);
@@ -390,23 +395,24 @@ fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
 }
 
 int
-fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
-	      struct fal_diag *diag)
+fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
+		   const struct fal_tail *records, struct fal_diag *diag)
 {
-	struct fal_rack *r = rack;
+	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (!is_here(r, i))
 			continue;
-		int got = fal_rack_push_at(r, i, t, records, err < 0 ? NULL : diag);
+		int got = fal_shard_set_push_at(r, i, t, records, err < 0 ? NULL : diag);
 		err = err == FAL_OK ? got : err;
 	}
 	return err;
 }
 
 int
-fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
-		struct fal_ticket *out, struct fal_diag *diag)
+fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
+		     const struct fal_msg *m, struct fal_ticket *out,
+		     struct fal_diag *diag)
 {
 	struct fal_ticket_in in = r->tickets;
 	in.epoch = m->push.epoch;
@@ -421,15 +427,16 @@ fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg
 }
 
 int
-fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+fal_shard_set_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
+		  struct fal_diag *diag)
 {
 	struct fal_ticket t;
-	int err = fal_rack_ticket(rack, session, m, &t, diag);
-	return err < 0 ? err : fal_rack_push(rack, &t, &m->push.records, diag);
+	int err = fal_shard_set_ticket(shard_set, session, m, &t, diag);
+	return err < 0 ? err : fal_shard_set_push(shard_set, &t, &m->push.records, diag);
 }
 
 bool
-fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out)
+fal_shard_set_next_at(struct fal_shard_set *r, uint32_t i, struct fal_shard_say *out)
 {
 	struct place *p = &r->at[i];
 	if (p->now.shard != NULL && fal_shard_next(p->now.shard, out))
@@ -444,12 +451,12 @@ fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out)
 }
 
 bool
-fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
+fal_shard_set_next(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
 {
-	struct fal_rack *r = rack;
+	struct fal_shard_set *r = shard_set;
 	/* What is made of one's words may be orders for all: those before it, too. */
 	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
-		if (fal_rack_next_at(r, r->asked, out)) {
+		if (fal_shard_set_next_at(r, r->asked, out)) {
 			*shard = r->asked;
 			return true;
 		}
@@ -459,14 +466,15 @@ fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
 /* ---- what is here of a version ----------------------------------------------------- */
 
 void
-fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first, uint32_t *blocks)
+fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *first,
+		    uint32_t *blocks)
 {
 	*first = r->at[i].now.run.first;
 	*blocks = r->at[i].now.run.count;
 }
 
 uint32_t
-fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
+fal_shard_set_in_order(const struct fal_shard_set *r, uint32_t out[static FAL_SHARDS_MAX])
 {
 	struct fal_map map = { .shards = r->n };
 	for (uint32_t i = 0; i < r->n; i++)
@@ -476,8 +484,8 @@ fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
 }
 
 bool
-fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
-	      struct fal_shard_part *out)
+fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
+		   struct fal_shard_part *out)
 {
 	const struct has *h = &r->at[i].now;
 	*out = (struct fal_shard_part){ .shard = i,
@@ -489,8 +497,8 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 }
 
 bool
-fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
-		struct fal_shard_part *out, struct fal_shard_making *is)
+fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
+		     struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	const struct has *h = &r->at[i].now;
 	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
@@ -513,7 +521,7 @@ is_apart(const struct place *p)
 
 /* The one that has all blocks, and is here; or NULL. */
 static const struct place *
-only_one(const struct fal_rack *r)
+only_one(const struct fal_shard_set *r)
 {
 	for (uint32_t i = 0; i < r->n; i++)
 		if (r->at[i].now.run.values == r->each.n)
@@ -522,7 +530,7 @@ only_one(const struct fal_rack *r)
 }
 
 bool
-fal_rack_gather(struct fal_rack *r, uint64_t version)
+fal_shard_set_gather(struct fal_shard_set *r, uint64_t version)
 {
 	struct fal_shard_part part;
 	r->gathers = false;
@@ -533,7 +541,7 @@ fal_rack_gather(struct fal_rack *r, uint64_t version)
 		p->brought = !is_apart(p);
 		if (p->now.shard == NULL)
 			continue;
-		if (!fal_rack_part(r, i, version, &part))
+		if (!fal_shard_set_part(r, i, version, &part))
 			return false;
 		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
 		       part.values * sizeof(*r->all));
@@ -544,7 +552,7 @@ fal_rack_gather(struct fal_rack *r, uint64_t version)
 }
 
 int
-fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
+fal_shard_set_fill(struct fal_shard_set *r, uint32_t i, const struct fal_image *has)
 {
 	struct place *p = &r->at[i];
 	const size_t from = (size_t)p->now.run.first * FAL_BLOCK,
@@ -563,7 +571,7 @@ fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
 }
 
 static bool
-all_brought(const struct fal_rack *r)
+all_brought(const struct fal_shard_set *r)
 {
 	uint32_t i = 0;
 	while (i < r->n && r->at[i].brought)
@@ -572,19 +580,19 @@ all_brought(const struct fal_rack *r)
 }
 
 bool
-fal_rack_gathers(const struct fal_rack *r)
+fal_shard_set_gathers(const struct fal_shard_set *r)
 {
 	return r->gathers && !all_brought(r);
 }
 
 bool
-fal_rack_gathered(const struct fal_rack *r, uint64_t version)
+fal_shard_set_gathered(const struct fal_shard_set *r, uint64_t version)
 {
 	return r->gathers && r->gathered == version && all_brought(r);
 }
 
 const float *
-fal_rack_params(struct fal_rack *r, uint64_t version)
+fal_shard_set_params(struct fal_shard_set *r, uint64_t version)
 {
 	const struct place *one = only_one(r);
 	const float *params;
@@ -594,12 +602,12 @@ fal_rack_params(struct fal_rack *r, uint64_t version)
 									     : NULL;
 	for (uint32_t i = 0; i < r->n; i++)
 		if (is_apart(&r->at[i]))
-			return fal_rack_gathered(r, version) ? r->all : NULL;
-	return fal_rack_gather(r, version) ? r->all : NULL;
+			return fal_shard_set_gathered(r, version) ? r->all : NULL;
+	return fal_shard_set_gather(r, version) ? r->all : NULL;
 }
 
 const float *
-fal_rack_average(struct fal_rack *r)
+fal_shard_set_average(struct fal_shard_set *r)
 {
 	const struct place *one = only_one(r);
 	if (one != NULL)
@@ -618,7 +626,7 @@ fal_rack_average(struct fal_rack *r)
 }
 
 bool
-fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
+fal_shard_set_marked(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	uint32_t n = 0;
 	while (n < r->n && (r->at[n].now.shard == NULL ||
@@ -632,19 +640,19 @@ fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
 }
 
 void
-fal_rack_spare(struct fal_rack *r, uint32_t i, struct fal_image *image)
+fal_shard_set_spare(struct fal_shard_set *r, uint32_t i, struct fal_image *image)
 {
 	if (r->at[i].now.shard != NULL)
 		fal_shard_spare(r->at[i].now.shard, image);
 }
 
 int
-fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
-		int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
+fal_shard_set_become(struct fal_shard_set *r, const struct fal_image_head *is,
+		     int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
 {
 	struct fal_image live[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_rack_in_order(r, order);
+	const uint32_t n = fal_shard_set_in_order(r, order);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
 		err = fal_shard_become(r->at[order[i]].now.shard, is, &live[i]);
@@ -659,7 +667,7 @@ fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
 }
 
 static struct fal_store_conf
-store_of(const struct fal_rack_conf *conf)
+store_of(const struct fal_shard_set_conf *conf)
 {
 	return (struct fal_store_conf){ .n = conf->each.n,
 					.optim = conf->each.optim,
@@ -667,7 +675,8 @@ store_of(const struct fal_rack_conf *conf)
 }
 
 uint64_t
-fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
+fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
+		    const struct fal_store_most *most)
 {
 	const struct fal_store_conf store = store_of(conf);
 	const uint64_t vector = conf->each.n * sizeof(float);
@@ -683,7 +692,8 @@ fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *mo
 }
 
 uint64_t
-fal_rack_image_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
+fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
+			  const struct fal_store_most *most)
 {
 	const struct fal_store_conf store = store_of(conf);
 	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);

@@ -1,8 +1,8 @@
 /* A store: versions, what is collected for the next one, and how that is made. */
 #include "server/store_priv.h"
 
+#include "base/branch.h"
 #include "base/err.h"
-#include "base/line.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -285,7 +285,7 @@ static struct line *
 line_find(const struct fal_store *s, uint32_t line)
 {
 	for (size_t i = 0; i < s->lines.n; i++)
-		if (fal_line_of(s->lines.v[i].version) == line)
+		if (fal_branch_of(s->lines.v[i].version) == line)
 			return &s->lines.v[i];
 	return NULL;
 }
@@ -296,8 +296,8 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 {
 	const struct line *l = NULL;
 	const struct old *old = NULL;
-	if (fal_line_of(version) != 0) {
-		l = line_find(s, fal_line_of(version));
+	if (fal_branch_of(version) != 0) {
+		l = line_find(s, fal_branch_of(version));
 		if (l == NULL || l->version != version)
 			return false;
 	} else if (version != s->version) {
@@ -939,7 +939,7 @@ add_line(struct fal_store *s, uint64_t version)
 void
 fal_store_line(struct fal_store *s, uint64_t version)
 {
-	struct line *l = line_find(s, fal_line_of(version));
+	struct line *l = line_find(s, fal_branch_of(version));
 	if (l == NULL)
 		l = add_line(s, version);
 	l->version = version;
@@ -954,7 +954,7 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 		    const struct fal_store_line_step *step)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
-	struct line *l = line_find(s, fal_line_of(step->version));
+	struct line *l = line_find(s, fal_branch_of(step->version));
 	assert(l != NULL);
 	const struct store_step by = { .sum = r->sum,
 				       .sum_exps = r->exps,
@@ -1120,7 +1120,7 @@ fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 {
 	assert(s->version == 0 && s->open.n == 0);
 	if (is->olds > is->version || is->olds >= FAL_KEPT_MAX ||
-	    fal_line_of(is->version) != 0 || is->lines > FAL_IMAGE_OTHERS ||
+	    fal_branch_of(is->version) != 0 || is->lines > FAL_IMAGE_OTHERS ||
 	    is->slots > FAL_IMAGE_OTHERS)
 		return FAL_EINVAL;
 	fal_store_keep(s, is->olds + 1);

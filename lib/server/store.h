@@ -161,7 +161,7 @@ int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 
 /* Lines: models that are stepped by themselves between their pushes, each with optimiser
  * state and exponents of its own; 2 + optimiser slots times n floats a line.  Versions of
- * lines are numbered as base/line.h says; only the newest of a line is kept.
+ * lines are numbered as base/branch.h says; only the newest of a line is kept.
  *
  * line: the line of `version` is the newest version of the store from now on, under this
  *   number.  A new line begins with its exponents, too, and optimiser state 0.

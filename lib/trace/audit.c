@@ -131,16 +131,16 @@ fal_audit_free(struct fal_audit *a)
 	free(a->people.key);
 	for (size_t i = 0; i < a->people.n; i++) {
 		free(a->people.v[i].name);
-		fal_spans_free(&a->people.v[i].seqs);
+		fal_intervals_free(&a->people.v[i].seqs);
 	}
 	free(a->people.v);
 	fal_ids_free(&a->people.ids);
 	json_decref(a->people.names);
 	fal_trace_place_free(&a->place);
 	for (uint64_t p = 0; a->part != NULL && p < a->job.grid.parts; p++)
-		fal_spans_free(&a->part[p]);
+		fal_intervals_free(&a->part[p]);
 	free(a->part);
-	fal_spans_free(&a->rounds);
+	fal_intervals_free(&a->rounds);
 	free(a->rules.slot);
 	free(a->rules.push);
 	free(a->nonfinite);
@@ -166,10 +166,10 @@ line_fail(struct fal_trace_line *l, int err)
 }
 
 bool
-fal_audit_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin,
+fal_audit_span(struct fal_trace_line *l, struct fal_intervals *s, uint64_t begin,
 	       uint64_t end, uint64_t *twice)
 {
-	const int was = fal_spans_add(s, begin, end, twice);
+	const int was = fal_intervals_add(s, begin, end, twice);
 	if (was < 0)
 		line_fail(l, was);
 	return was == 1;
@@ -504,7 +504,7 @@ cover_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 {
 	bool found = false;
 	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
-		uint64_t at = fal_spans_gap(&a->part[p]);
+		uint64_t at = fal_intervals_gap(&a->part[p]);
 		if (at >= part_before(a, p, a->job.clocks))
 			continue;
 		uint64_t k = clock_at(a, p, at);

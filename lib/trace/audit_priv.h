@@ -7,7 +7,7 @@
 #ifndef FAL_TRACE_AUDIT_PRIV_H
 #define FAL_TRACE_AUDIT_PRIV_H
 
-#include "base/spans.h"
+#include "base/intervals.h"
 #include "sched/policy.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
@@ -84,10 +84,10 @@ struct person {
 	/* Sums of each figure: in clock lines; in ledger lines those that clock lines
 	 * must have by now, and those that they may have. */
 	uint64_t told[FAL_FIGURES], sure[FAL_FIGURES], maybe[FAL_FIGURES];
-	bool begun;            /* it has had a clock line */
-	double spent;          /* seconds, told in those behind the first */
-	uint64_t due;          /* the clock of its next line, if it has had one; or 0 */
-	struct fal_spans seqs; /* of its contributions */
+	bool begun;   /* it has had a clock line */
+	double spent; /* seconds, told in those behind the first */
+	uint64_t due; /* the clock of its next line, if it has had one; or 0 */
+	struct fal_intervals seqs; /* of its contributions */
 };
 
 struct fal_audit {
@@ -124,8 +124,8 @@ struct fal_audit {
 	bool policy; /* there was a policy line */
 	/* The tasks that have ended, of each of job.parts: clocks are handed out in order
 	 * within a part of the data, so that the tasks form few runs. */
-	struct fal_spans *part;
-	struct fal_spans rounds; /* numbers that have been */
+	struct fal_intervals *part;
+	struct fal_intervals rounds; /* numbers that have been */
 	uint64_t last_round;
 	char text[256]; /* of the scheme */
 	struct fal_rules rules;
@@ -159,7 +159,7 @@ struct person *fal_audit_person(const struct fal_audit *a, uint64_t id);
 
 /* Adds to the set: were some of these there, *twice being the first?  False, and the line
  * fails, where there are too many runs. */
-bool fal_audit_span(struct fal_trace_line *l, struct fal_spans *s, uint64_t begin,
+bool fal_audit_span(struct fal_trace_line *l, struct fal_intervals *s, uint64_t begin,
 		    uint64_t end, uint64_t *twice);
 
 /* The worker did so many tasks of the round or, with `maybe`, may have done them: such a

@@ -234,7 +234,7 @@ struct fal_msg {
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
-			struct fal_tail waits; /* wire/waited.h */
+			struct fal_tail waits; /* wire/shard_wait.h */
 		} worked;
 		struct {
 			uint8_t test; /* 0: training set, 1: test set */

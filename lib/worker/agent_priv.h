@@ -7,7 +7,7 @@
 #define FAL_WORKER_AGENT_PRIV_H
 
 #include "wire/block_map.h"
-#include "wire/waited.h"
+#include "wire/shard_wait.h"
 #include "worker/agent.h"
 
 /* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
@@ -172,7 +172,7 @@ struct fal_agent {
 	uint64_t behind; /* lanes were busy only with versions that come, in ns */
 	int64_t late;    /* fal_agent_late */
 	struct fal_agent_overlap overlap;
-	struct fal_waited waited[FAL_SHARDS_MAX];
+	struct fal_shard_wait waited[FAL_SHARDS_MAX];
 
 	bool leaving, left;
 	char why[FAL_MSG_WHY];

@@ -2,7 +2,7 @@
  * blocks, and how long the worker waits for each shard. */
 #include "worker/agent_priv.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -92,7 +92,7 @@ part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint32_t fi
 static void
 part_ends(struct fal_agent *a, struct snapshot *s, uint32_t shard)
 {
-	struct fal_waited *w = &a->waited[shard - 1];
+	struct fal_shard_wait *w = &a->waited[shard - 1];
 	s->owing &= ~bit_of(shard);
 	w->parts++;
 	w->took += a->since - s->began;
@@ -133,8 +133,8 @@ void
 agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 {
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++) {
-		fal_waited_put(out, i, &a->waited[i]);
-		a->waited[i] = (struct fal_waited){ 0 };
+		fal_shard_wait_put(out, i, &a->waited[i]);
+		a->waited[i] = (struct fal_shard_wait){ 0 };
 	}
 	if (out->err < 0)
 		fal_out_of_memory();
@@ -251,7 +251,7 @@ fal_agent_has(const struct fal_agent *a, uint64_t version)
 static bool
 is_old(const struct fal_agent *a, const struct snapshot *s)
 {
-	const bool other = fal_line_of(s->version) != fal_line_of(a->oldest);
+	const bool other = fal_branch_of(s->version) != fal_branch_of(a->oldest);
 	return (other || s->version < a->oldest) && s->due <= a->told;
 }
 
@@ -279,7 +279,7 @@ prune(struct fal_agent *a, const struct snapshot *whole)
 		const bool coming = s->left > 0;
 		const bool skipped = coming && s->due < due && s->version < version &&
 				     s->map == map && map > 0 &&
-				     fal_line_of(s->version) == fal_line_of(version);
+				     fal_branch_of(s->version) == fal_branch_of(version);
 		const bool old = skipped || is_old(a, s);
 		if (!old || (coming && s->keep) || agent_named(a, s->version) ||
 		    is_begun(a, s))

@@ -64,7 +64,7 @@ refused() {
 }
 
 @test "floors: nets are known where gradients are made by them, and nowhere else" {
-	refused cmd/falcon-work/session.c '#include "run/desk.h"' 'is not for this place'
+	refused cmd/falcon-work/session.c '#include "run/task_runner.h"' 'is not for this place'
 	refused cmd/falcon-work/backend_exec.c '#include "math/net.h"' 'is not for this place'
 	refused lib/worker/contributions.c '#include "math/net.h"' 'is not for this place'
 }

@@ -16,15 +16,16 @@ int
 main(int argc, char **argv)
 {
 	const size_t n = (argc > 1 ? strtoull(argv[1], NULL, 10) : 25) * 1000000;
-	const struct fal_rack_conf conf = {
+	const struct fal_shard_set_conf conf = {
 		.shards = 1,
 		.each = { .n = n,
 			  .tasks = 8,
 			  .optim = { .kind = FAL_MOMENTUM, .momentum = 0.9f } },
 	};
 	float *init = fal_calloc(n, sizeof(*init));
-	struct fal_rack *rack = init != NULL ? fal_rack_new(&conf, init) : NULL;
-	if (rack == NULL)
+	struct fal_shard_set *shard_set =
+		init != NULL ? fal_shard_set_new(&conf, init) : NULL;
+	if (shard_set == NULL)
 		errx(1, "out of memory");
 	free(init);
 	double best = 0, worst = 0;
@@ -32,15 +33,16 @@ main(int argc, char **argv)
 		const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 		struct fal_image image;
 		const double from = now();
-		if (fal_rack_order(rack, &mark) < 0 || !fal_rack_marked(rack, 0, &image))
+		if (fal_shard_set_order(shard_set, &mark) < 0 ||
+		    !fal_shard_set_marked(shard_set, 0, &image))
 			errx(1, "no image");
 		const double ms = (now() - from) * 1e3;
 		best = i == 0 || ms < best ? ms : best;
 		worst = ms > worst ? ms : worst;
-		fal_rack_spare(rack, 0, &image);
+		fal_shard_set_spare(shard_set, 0, &image);
 	}
 	figure(best, "ms", "mark.%zuM.best", n / 1000000);
 	figure(worst, "ms", "mark.%zuM.worst", n / 1000000);
-	fal_rack_free(rack);
+	fal_shard_set_free(shard_set);
 	return 0;
 }

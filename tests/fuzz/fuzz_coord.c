@@ -16,9 +16,9 @@
  * that count, so that claims and pushes are often good ones. */
 #include "../racked.h"
 #include "../standin.h"
+#include "base/branch.h"
 #include "base/err.h"
 #include "base/json_load.h"
-#include "base/line.h"
 #include "base/mem.h"
 #include "honest.h"
 #include "shards.h"
@@ -163,7 +163,8 @@ publish_wanted(struct world *w, uint64_t over)
 		const struct fal_coord_model m = w->want[i];
 		if (racked_exps(&w->job, m.version, exps))
 			honest_model(&w->honest, &m,
-				     fal_rack_params(w->job.rack, m.version), exps);
+				     fal_shard_set_params(w->job.shard_set, m.version),
+				     exps);
 		else if (m.version > over)
 			w->want[kept++] = m;
 	}
@@ -184,7 +185,7 @@ on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 	}
 	/* An older one may come after it: again, or to be evaluated. */
 	const uint64_t was = w->next[peer];
-	const bool moved = was > 0 && fal_line_of(was - 1) != fal_line_of(m->version);
+	const bool moved = was > 0 && fal_branch_of(was - 1) != fal_branch_of(m->version);
 	if (was == 0)
 		w->first[peer] = m->version;
 	if (moved || m->version >= was)
@@ -273,7 +274,7 @@ begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 	w->require = conf.numerics == FAL_NUMERICS_REQUIRE;
 	w->next_seq = SEQS;
 	must(racked_shards(&conf, 0, init, &w->job) == FAL_OK);
-	w->shards.rack = w->job.rack;
+	w->shards.shard_set = w->job.shard_set;
 	must(racked_coord(conf, ops, 0, &w->job) == FAL_OK);
 	w->coord = w->job.coord;
 	w->honest.coord = w->coord;
@@ -595,7 +596,7 @@ step_shards(struct world *w, uint8_t what, struct fal_rd *r)
 		break;
 	case 2: {
 		const struct fal_map to =
-			shards_map(fal_get_u8(r), fal_rack_shards(s->rack));
+			shards_map(fal_get_u8(r), fal_shard_set_shards(s->shard_set));
 		const int err = fal_coord_move(w->coord, w->now, &to, "m", &diag);
 		heed(w, err == FAL_ESTATE && diag.text[0] != '\0' ? FAL_OK : err);
 		break;

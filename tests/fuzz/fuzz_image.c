@@ -31,11 +31,11 @@ fill(void *arg, const struct fal_image_array *a)
 }
 
 static void
-says(struct fal_rack *r)
+says(struct fal_shard_set *r)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
-	while (fal_rack_next(r, &shard, &say))
+	while (fal_shard_set_next(r, &shard, &say))
 		;
 }
 
@@ -45,7 +45,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	static float init[N];
 	struct fal_rd r = fal_rd_init(p, n);
 	const uint8_t how = fal_get_u8(&r);
-	const struct fal_rack_conf conf = {
+	const struct fal_shard_set_conf conf = {
 		.shards = 1 + (how & 1),
 		.each = { .n = N,
 			  .tasks = 4,
@@ -63,19 +63,19 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	if (r.err < 0)
 		return -1;
 	struct bytes b = { r.p, r.n, 0 };
-	struct fal_rack *rack = fal_rack_new(&conf, init);
-	assert(rack != NULL);
-	const int err = fal_rack_become(rack, &is, fill, &b);
+	struct fal_shard_set *shard_set = fal_shard_set_new(&conf, init);
+	assert(shard_set != NULL);
+	const int err = fal_shard_set_become(shard_set, &is, fill, &b);
 	assert(err == FAL_OK || err == FAL_EINVAL);
 	if (err == FAL_OK) {
-		assert(fal_rack_params(rack, is.version) != NULL);
+		assert(fal_shard_set_params(shard_set, is.version) != NULL);
 		const struct fal_shard_order step = { .kind = FAL_ORDER_STEP,
 						      .lr = 0.1f,
 						      .versions = 2 };
-		const int went = fal_rack_order(rack, &step);
+		const int went = fal_shard_set_order(shard_set, &step);
 		assert(went == FAL_OK || went == FAL_ELIMIT);
-		says(rack);
+		says(shard_set);
 	}
-	fal_rack_free(rack);
+	fal_shard_set_free(shard_set);
 	return 0;
 }

@@ -16,11 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, FIRST = 1, HAS = 2, TASKS = 4 };
 
 struct world {
-	struct fal_rack *rack; /* of the second shard of two */
-	struct fal_rack *next; /* the same, which waits for its blocks */
-	struct fal_post post;
+	struct fal_shard_set *shard_set; /* of the second shard of two */
+	struct fal_shard_set *next;      /* the same, which waits for its blocks */
+	struct fal_shard_codec post;
 	struct fal_image image;
-	struct fal_post_at at;
+	struct fal_shard_codec_at at;
 	bool took, over;
 	uint64_t sum; /* every byte is read */
 };
@@ -39,11 +39,11 @@ on_say(struct world *w, struct fal_msg *m)
 	char odd[FAL_MSG_WHY];
 	struct fal_shard_say s;
 	uint64_t sum = 0;
-	const size_t most = fal_post_say_most(HAS, TASKS);
-	if (fal_post_add(&w->post, m, most) != 1)
+	const size_t most = fal_shard_codec_say_most(HAS, TASKS);
+	if (fal_shard_codec_add(&w->post, m, most) != 1)
 		return;
 	must(m->say.rest.n <= most);
-	if (fal_post_say_get(m, FIRST, HAS, odd, &s) < 0)
+	if (fal_shard_codec_say_get(m, FIRST, HAS, odd, &s) < 0)
 		return;
 	must(s.blocks <= HAS && s.kind <= FAL_SAY_MIGRATED && s.err <= 0);
 	for (uint32_t i = 0; i < s.broughts; i++)
@@ -65,27 +65,27 @@ on_order(struct world *w, struct fal_msg *m)
 {
 	struct fal_shard_order o;
 	struct fal_map map;
-	if (fal_post_order_get(m, BLOCKS, &map, &o) < 0)
+	if (fal_shard_codec_order_get(m, BLOCKS, &map, &o) < 0)
 		return;
 	must(o.kind <= FAL_ORDER_ABORT && o.end <= FAL_END_DROP &&
 	     o.facts.kind <= FAL_KIND_CHECK);
 	must((o.kind == FAL_ORDER_MIGRATE_BEGIN) == (o.map != NULL));
 	must(o.map == NULL || fal_map_covers(o.map, BLOCKS));
-	w->over = fal_rack_order(w->rack, &o) < 0;
+	w->over = fal_shard_set_order(w->shard_set, &o) < 0;
 	struct fal_shard_say s;
 	uint32_t shard;
-	while (fal_rack_next(w->rack, &shard, &s))
-		must(shard < fal_rack_shards(w->rack));
+	while (fal_shard_set_next(w->shard_set, &shard, &s))
+		must(shard < fal_shard_set_shards(w->shard_set));
 }
 
 static void
 on_image(struct world *w, const struct fal_msg *m)
 {
-	const uint64_t most = fal_post_image_most(HAS, 0);
+	const uint64_t most = fal_shard_codec_image_most(HAS, 0);
 	uint64_t all = 0;
 	fal_image_free(&w->image);
-	w->at = (struct fal_post_at){ 0 };
-	if (fal_post_image_get(m, most, &w->image) < 0)
+	w->at = (struct fal_shard_codec_at){ 0 };
+	if (fal_shard_codec_image_get(m, most, &w->image) < 0)
 		return;
 	for (uint32_t i = 0; i < w->image.arrays; i++)
 		all += w->image.array[i].bytes;
@@ -95,28 +95,29 @@ on_image(struct world *w, const struct fal_msg *m)
 static void
 on_bytes(struct world *w, const struct fal_msg *m)
 {
-	if (fal_post_bytes_get(&m->bytes.bytes, &w->image, &w->at) != 1 || w->took)
+	if (fal_shard_codec_bytes_get(&m->bytes.bytes, &w->image, &w->at) != 1 || w->took)
 		return;
 	/* What failed ends the process. */
 	w->took = true;
-	must(fal_rack_graft(w->next, 1,
-			    &(struct fal_rack_piece){ 1, FIRST, HAS, w->image }) <= 0);
+	must(fal_shard_set_graft(w->next, 1,
+				 &(struct fal_shard_set_piece){ 1, FIRST, HAS,
+								w->image }) <= 0);
 	struct fal_shard_say s;
 	uint32_t shard;
-	if (!fal_rack_next(w->next, &shard, &s))
+	if (!fal_shard_set_next(w->next, &shard, &s))
 		return;
 	must(s.kind == FAL_SAY_MIGRATED);
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
-	must(fal_rack_order(w->next, &commit) == 0);
-	fal_rack_free(w->rack);
-	w->rack = w->next;
+	must(fal_shard_set_order(w->next, &commit) == 0);
+	fal_shard_set_free(w->shard_set);
+	w->shard_set = w->next;
 	w->next = NULL;
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	static const struct fal_rack_conf conf = {
+	static const struct fal_shard_set_conf conf = {
 		.shards = 2,
 		.first = 1,
 		.here = 1,
@@ -127,14 +128,15 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_rd r = fal_rd_init(p, n);
 	const struct fal_map none = { .shards = 2 };
 	struct fal_map map;
-	struct fal_rack_conf empty = conf;
+	struct fal_shard_set_conf empty = conf;
 	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					       .map = &map };
 	empty.map = &none;
 	fal_map_even(&map, BLOCKS, 2);
-	struct world w = { .rack = fal_rack_new(&conf, NULL),
-			   .next = fal_rack_new(&empty, NULL) };
-	must(w.rack != NULL && w.next != NULL && fal_rack_order(w.next, &begin) == 0);
+	struct world w = { .shard_set = fal_shard_set_new(&conf, NULL),
+			   .next = fal_shard_set_new(&empty, NULL) };
+	must(w.shard_set != NULL && w.next != NULL &&
+	     fal_shard_set_order(w.next, &begin) == 0);
 	while (r.n > 0 && r.err == 0 && !w.over) {
 		const size_t size = fal_get_u16(&r);
 		const uint8_t *at = fal_get_bytes(&r, size < r.n ? size : r.n);
@@ -150,9 +152,9 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		else if (m.type == FAL_MSG_BYTES)
 			on_bytes(&w, &m);
 	}
-	fal_post_free(&w.post);
+	fal_shard_codec_free(&w.post);
 	fal_image_free(&w.image);
-	fal_rack_free(w.rack);
-	fal_rack_free(w.next);
+	fal_shard_set_free(w.shard_set);
+	fal_shard_set_free(w.next);
 	return 0;
 }

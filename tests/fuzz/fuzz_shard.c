@@ -28,7 +28,7 @@ enum {
 };
 
 struct world {
-	struct fal_rack *rack[2];
+	struct fal_shard_set *shard_set[2];
 	struct fal_ticket_in in;
 	uint64_t version, first, next; /* rounds first … next-1 are under way, */
 	struct round {
@@ -57,9 +57,9 @@ hear(struct world *w)
 	for (uint32_t k = 0; k < 2; k++) {
 		struct fal_shard_say s;
 		uint32_t shard;
-		while (fal_rack_next(w->rack[k], &shard, &s)) {
+		while (fal_shard_set_next(w->shard_set[k], &shard, &s)) {
 			struct round *r = round_of(w, s.round);
-			must(shard < fal_rack_shards(w->rack[k]));
+			must(shard < fal_shard_set_shards(w->shard_set[k]));
 			if (s.kind == FAL_SAY_COMPLETE)
 				r->complete[k]++;
 		}
@@ -69,8 +69,8 @@ hear(struct world *w)
 static void
 order(struct world *w, const struct fal_shard_order *o)
 {
-	must(fal_rack_order(w->rack[0], o) == FAL_OK);
-	must(fal_rack_order(w->rack[1], o) == FAL_OK);
+	must(fal_shard_set_order(w->shard_set[0], o) == FAL_OK);
+	must(fal_shard_set_order(w->shard_set[1], o) == FAL_OK);
 	hear(w);
 }
 
@@ -103,8 +103,8 @@ push(struct world *w, const struct fal_msg_ticket *t, const struct fal_buf *reco
 	m.push.ticket = *t;
 	m.push.epoch = EPOCH;
 	m.push.records = (struct fal_tail){ records->p, records->n };
-	int err = fal_rack_msg(w->rack[0], 1, &m, &diag);
-	int other = fal_rack_msg(w->rack[1], 1, &m, &diag);
+	int err = fal_shard_set_msg(w->shard_set[0], 1, &m, &diag);
+	int other = fal_shard_set_msg(w->shard_set[1], 1, &m, &diag);
 	must(err != FAL_ENOMEM && (err < 0) == (other < 0));
 	hear(w);
 	return err;
@@ -122,8 +122,8 @@ put(struct world *w, uint64_t version, uint32_t block, int shift, int needed,
 	struct fal_sum *s = fal_sum_new(N);
 	int8_t e = FAL_EXP_FIRST;
 	must(s != NULL);
-	params = fal_rack_params(w->rack[0], version);
-	if (params != NULL && fal_rack_part(w->rack[0], 0, version, &part))
+	params = fal_shard_set_params(w->shard_set[0], version);
+	if (params != NULL && fal_shard_set_part(w->shard_set[0], 0, version, &part))
 		e = part.exps[block];
 	uint64_t bound = 0;
 	for (uint32_t i = 0; i < len; i++) {
@@ -212,8 +212,8 @@ fences_ahead(const struct world *w)
 static bool
 is_complete(const struct world *w, const struct round *r)
 {
-	return r->complete[0] == fal_rack_shards(w->rack[0]) &&
-	       r->complete[1] == fal_rack_shards(w->rack[1]);
+	return r->complete[0] == fal_shard_set_shards(w->shard_set[0]) &&
+	       r->complete[1] == fal_shard_set_shards(w->shard_set[1]);
 }
 
 /* The oldest round is over; an honest worker has filled what was missing. */
@@ -293,10 +293,10 @@ static void
 same(struct world *w)
 {
 	static float one[N];
-	const float *a = fal_rack_params(w->rack[0], w->version);
+	const float *a = fal_shard_set_params(w->shard_set[0], w->version);
 	must(a != NULL);
 	memcpy(one, a, sizeof(one));
-	const float *b = fal_rack_params(w->rack[1], w->version);
+	const float *b = fal_shard_set_params(w->shard_set[1], w->version);
 	must(b != NULL && memcmp(one, b, sizeof(one)) == 0);
 	for (size_t i = 0; i < N; i++)
 		must(isfinite(one[i]));
@@ -308,13 +308,13 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	static const float init[N];
 	struct world w = { .in = { .key = { 7 }, .epoch = EPOCH } };
 	struct fal_rd r = fal_rd_init(p, n);
-	struct fal_rack_conf conf = { .shards = 1,
-				      .tickets = w.in,
-				      .each = { .n = N, .tasks = TASKS } };
-	w.rack[0] = fal_rack_new(&conf, init);
+	struct fal_shard_set_conf conf = { .shards = 1,
+					   .tickets = w.in,
+					   .each = { .n = N, .tasks = TASKS } };
+	w.shard_set[0] = fal_shard_set_new(&conf, init);
 	conf.shards = 2 + fal_get_u8(&r) % 2;
-	w.rack[1] = fal_rack_new(&conf, init);
-	must(w.rack[0] != NULL && w.rack[1] != NULL);
+	w.shard_set[1] = fal_shard_set_new(&conf, init);
+	must(w.shard_set[0] != NULL && w.shard_set[1] != NULL);
 	/* What rounds under way are computed on. */
 	const struct fal_shard_order keep = { .kind = FAL_ORDER_KEEP, .versions = KEPT };
 	order(&w, &keep);
@@ -323,7 +323,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	for (uint32_t i = 0; i < ROUNDS; i++)
 		end_round(&w, 3);
 	same(&w);
-	fal_rack_free(w.rack[0]);
-	fal_rack_free(w.rack[1]);
+	fal_shard_set_free(w.shard_set[0]);
+	fal_shard_set_free(w.shard_set[1]);
 	return 0;
 }

@@ -1,6 +1,6 @@
-/* What shards say to a coordinator beside what is true: the words of a real rack, some of
- * which are late, and words that a process of shards could make up, within their type
- * (server/shard_codec.h).  For the driver that includes it alone. */
+/* What shards say to a coordinator beside what is true: the words of a real shard_set,
+ * some of which are late, and words that a process of shards could make up, within their
+ * type (server/shard_codec.h).  For the driver that includes it alone. */
 #ifndef SHARDS_H
 #define SHARDS_H
 
@@ -14,7 +14,7 @@
 enum { SHARDS_SEEN = 16, SHARDS_BLOCKS = 4 };
 
 struct shards {
-	struct fal_rack *rack;
+	struct fal_shard_set *shard_set;
 	uint64_t busy; /* as bits: those that have blocks, by the map that holds */
 	uint64_t late; /* as bits: what they have to say waits */
 	uint32_t next; /* who is asked next */
@@ -49,21 +49,21 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	const uint64_t version =
 		o->kind == FAL_ORDER_MIGRATE_BEGIN ? o->map->epoch : o->version;
 	shards_saw(s, (struct shards_about){ o->round, version, o->id });
-	return fal_rack_order(s->rack, o);
+	return fal_shard_set_order(s->shard_set, o);
 }
 
 static int
 shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
 	struct shards *s = arg;
-	return fal_rack_msg(s->rack, session, m, diag);
+	return fal_shard_set_msg(s->shard_set, session, m, diag);
 }
 
 static bool
 shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct shards *s = arg;
-	const uint32_t n = fal_rack_shards(s->rack);
+	const uint32_t n = fal_shard_set_shards(s->shard_set);
 	if (s->liar > 0) {
 		*shard = s->liar - 1;
 		*out = s->lie;
@@ -72,7 +72,7 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	}
 	for (uint32_t i = 0; i < n; i++, s->next = (s->next + 1) % n) {
 		if ((s->late >> s->next & 1) != 0 ||
-		    !fal_rack_next_at(s->rack, s->next, out))
+		    !fal_shard_set_next_at(s->shard_set, s->next, out))
 			continue;
 		*shard = s->next;
 		shards_saw(s, (struct shards_about){ out->round, out->version, out->id });
@@ -86,7 +86,7 @@ shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
 {
 	const struct shards *s = arg;
 	uint32_t first;
-	fal_rack_range(s->rack, shard, &first, &out->blocks);
+	fal_shard_set_range(s->shard_set, shard, &first, &out->blocks);
 }
 
 /* Up to four, the two blocks of the model among them as the byte says. */
@@ -161,8 +161,8 @@ shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 {
 	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_MIGRATED + 1) };
 	uint32_t first = 0, blocks = 0;
-	if (shard < fal_rack_shards(s->rack))
-		fal_rack_range(s->rack, shard, &first, &blocks);
+	if (shard < fal_shard_set_shards(s->shard_set))
+		fal_shard_set_range(s->shard_set, shard, &first, &blocks);
 	shards_about(s, r, &say);
 	say.first = first;
 	say.blocks = blocks;

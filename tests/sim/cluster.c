@@ -607,7 +607,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.busiest = p->hung ? c.busiest : 0;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
-	const float *params = fal_rack_params(c.shards.rack, out.status.version);
+	const float *params =
+		fal_shard_set_params(c.shards.shard_set, out.status.version);
 	if (params != NULL)
 		memcpy(out.params, params, p->toy.n * sizeof(float));
 	else if (c.failure == NULL)

@@ -119,7 +119,7 @@ struct told {
 struct packet {
 	struct fal_shard_order order;
 	struct fal_map *map;
-	struct fal_rack_piece piece;
+	struct fal_shard_set_piece piece;
 	uint32_t to;
 	struct wanted wanted;
 	struct fal_shard_say say;

@@ -73,7 +73,7 @@ size_t disk_crash(struct disk *d, struct fal_rng *r);
 const char *disk_read(struct disk *d, struct disk_found *out);
 void disk_found_free(struct disk_found *f);
 /* Of what was found: the shards, which are new, become that. */
-int disk_load(const struct disk_found *f, struct fal_rack *r);
+int disk_load(const struct disk_found *f, struct fal_shard_set *r);
 /* What is newer than what was found, or all, goes. */
 void disk_go_on(struct disk *d, const struct disk_found *f);
 

@@ -124,7 +124,7 @@ early_some(struct cluster *c, uint32_t shard, const struct wanted *to)
 	struct fal_shard_part part;
 	struct fal_shard_making is;
 	if (c->p->blocks == 0 || c->p->psld || !is_here(c, to) ||
-	    !fal_rack_making(c->shards.rack, shard, to->version, &part, &is))
+	    !fal_shard_set_making(c->shards.shard_set, shard, to->version, &part, &is))
 		return;
 	struct early *e = find(c, shard, to);
 	const uint32_t all = messages(c, &part);
@@ -166,7 +166,7 @@ early_rest(struct cluster *c, const struct fal_shard_part *part, const struct wa
 void
 early_drop(struct cluster *c, const struct wanted *to)
 {
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
 		struct early *e = find(c, i, to);
 		if (e != NULL)
 			end(c, e);

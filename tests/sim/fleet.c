@@ -159,7 +159,7 @@ static void
 speak(struct cluster *c, uint32_t i)
 {
 	struct packet p = { .map = NULL };
-	while (fal_rack_next_at(c->shards.rack, i, &p.say)) {
+	while (fal_shard_set_next_at(c->shards.shard_set, i, &p.say)) {
 		const struct fal_shard_say *s = &p.say;
 		note_say(c, i, s);
 		intime_say(c, s);
@@ -180,7 +180,7 @@ publish(struct cluster *c, uint32_t i)
 	size_t kept = 0;
 	for (size_t k = 0; k < l->waits.n; k++) {
 		const struct wanted w = l->waits.v[k];
-		if (fal_rack_part(c->shards.rack, i, w.version, &part))
+		if (fal_shard_set_part(c->shards.shard_set, i, w.version, &part))
 			early_rest(c, &part, &w);
 		else
 			l->waits.v[kept++] = w;
@@ -211,14 +211,15 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 static void
 give_to(struct cluster *c, uint32_t i, uint32_t to)
 {
-	struct fal_rack_piece piece = { 0 };
+	struct fal_shard_set_piece piece = { 0 };
 	int got;
-	while ((got = fal_rack_piece(c->shards.rack, i, to, c->p->piece, &piece)) > 0) {
+	while ((got = fal_shard_set_piece(c->shards.shard_set, i, to, c->p->piece,
+					  &piece)) > 0) {
 		struct packet p = { .to = to, .piece = piece };
 		const struct fal_image_head *is = &piece.image.is;
 		p.piece.image = (struct fal_image){ 0 };
 		if (to == i) {
-			cluster_ok(c, fal_rack_graft(c->shards.rack, i, &piece),
+			cluster_ok(c, fal_shard_set_graft(c->shards.shard_set, i, &piece),
 				   "its own piece");
 		} else {
 			cluster_ok(c, fal_image_copy(&p.piece.image, &piece.image),
@@ -247,7 +248,7 @@ static void
 taken(struct cluster *c, uint32_t i)
 {
 	struct link *l = &c->link[i];
-	const struct fal_shard *shard = fal_rack_at(c->shards.rack, i);
+	const struct fal_shard *shard = fal_shard_set_at(c->shards.shard_set, i);
 	l->waits.n = 0;
 	l->map = c->placed;
 	if (shard != NULL)
@@ -277,7 +278,7 @@ obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 	note_order(c, i, o);
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN && refuses(c, i, o->map))
 		return;
-	cluster_ok(c, fal_rack_order_at(c->shards.rack, i, o), "an order");
+	cluster_ok(c, fal_shard_set_order_at(c->shards.shard_set, i, o), "an order");
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		give(c, i, o->map);
 	if (o->kind == FAL_ORDER_COMMIT)
@@ -295,9 +296,10 @@ at_shard(struct cluster *c, const struct event *e)
 		int err = FAL_GROW(l->waits.v, l->waits.cap, l->waits.n + 1);
 		assert(err == FAL_OK);
 		l->waits.v[l->waits.n] = p->wanted;
-		l->waits.n += fal_rack_at(c->shards.rack, e->lane) != NULL;
+		l->waits.n += fal_shard_set_at(c->shards.shard_set, e->lane) != NULL;
 	} else if (p->piece.count > 0) {
-		cluster_ok(c, fal_rack_graft(c->shards.rack, e->lane, &p->piece),
+		cluster_ok(c,
+			   fal_shard_set_graft(c->shards.shard_set, e->lane, &p->piece),
 			   "a piece");
 	} else {
 		obey(c, e->lane, &p->order);
@@ -329,7 +331,8 @@ pushed(struct cluster *c, const struct event *e)
 	if (t->epoch == now->epoch)
 		intime_push(c, e->worker, &m, has->first, has->count);
 	c->seen[SEEN_PLACED_LATE] += t->epoch < now->epoch;
-	err = fal_rack_push_at(c->shards.rack, e->lane, t, &m.push.records, &diag);
+	err = fal_shard_set_push_at(c->shards.shard_set, e->lane, t, &m.push.records,
+				    &diag);
 	const size_t says = c->link[e->lane].from.packets.n;
 	speak(c, e->lane);
 	intime_pushed(c);
@@ -497,7 +500,9 @@ fleet_push(struct cluster *c, uint32_t from, uint32_t shard, const struct fal_bu
 	struct fal_msg m;
 	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(push != NULL && err == FAL_OK);
-	cluster_ok(c, fal_rack_ticket(c->shards.rack, from + 1, &m, &push->ticket, &diag),
+	cluster_ok(c,
+		   fal_shard_set_ticket(c->shards.shard_set, from + 1, &m, &push->ticket,
+					&diag),
 		   "a push without a ticket");
 	push->refs = 1;
 	push->msg = cluster_copy(msg);
@@ -567,8 +572,8 @@ fleet_take(struct cluster *c)
 		for (size_t k = (size_t)(w->got - w->acked); k < w->packets.n; k++)
 			if (moves_blocks(&w->packets.v[k].order))
 				cluster_ok(c,
-					   fal_rack_order_at(c->shards.rack, i,
-							     &w->packets.v[k].order),
+					   fal_shard_set_order_at(c->shards.shard_set, i,
+								  &w->packets.v[k].order),
 					   "an order");
 	}
 }

@@ -87,7 +87,7 @@ static void
 watch(struct cluster *c, uint32_t i)
 {
 	struct made *m = &c->made[i];
-	const struct fal_shard *shard = fal_rack_at(c->shards.rack, i);
+	const struct fal_shard *shard = fal_shard_set_at(c->shards.shard_set, i);
 	struct fal_shard_part part, next;
 	struct fal_shard_making is;
 	if (shard == NULL) {
@@ -95,7 +95,7 @@ watch(struct cluster *c, uint32_t i)
 		return;
 	}
 	const uint64_t version = fal_shard_version(shard);
-	const bool there = fal_rack_part(c->shards.rack, i, version, &part);
+	const bool there = fal_shard_set_part(c->shards.shard_set, i, version, &part);
 	assert(there);
 	const bool same = m->incarnation == c->incarnation && m->first == part.first &&
 			  m->count == part.count;
@@ -103,7 +103,8 @@ watch(struct cluster *c, uint32_t i)
 		compare(c, i, &part);
 	if (!same || version != m->version)
 		note_version(c, i, &part, version);
-	const bool makes = fal_rack_making(c->shards.rack, i, version + 1, &next, &is);
+	const bool makes =
+		fal_shard_set_making(c->shards.shard_set, i, version + 1, &next, &is);
 	if (!makes && m->n > 0)
 		odd(c, i, "what was made of the next version is lost");
 	if (!makes)
@@ -116,7 +117,7 @@ watch(struct cluster *c, uint32_t i)
 void
 made_watch(struct cluster *c)
 {
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++)
 		watch(c, i);
 }
 

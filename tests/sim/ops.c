@@ -1,5 +1,5 @@
 /* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
-#include "base/line.h"
+#include "base/branch.h"
 #include "cluster_priv.h"
 #include "flips.h"
 
@@ -64,14 +64,14 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	int err = c->group != NULL ? fal_group_order(c->group, &own) : FAL_OK;
 	if (err == FAL_OK && c->p->apart)
 		return fleet_order(c, o);
-	return err == FAL_OK ? fal_rack_order(c->shards.rack, &own) : err;
+	return err == FAL_OK ? fal_shard_set_order(c->shards.shard_set, &own) : err;
 }
 
 static int
 shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
 	struct cluster *c = arg;
-	return fal_rack_msg(c->shards.rack, session, m, diag);
+	return fal_shard_set_msg(c->shards.shard_set, session, m, diag);
 }
 
 static bool
@@ -80,7 +80,7 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	struct cluster *c = arg;
 	if (c->p->apart)
 		return fleet_next(c, shard, out);
-	const bool any = fal_rack_next(c->shards.rack, shard, out);
+	const bool any = fal_shard_set_next(c->shards.shard_set, shard, out);
 	if (any)
 		intime_say(c, out);
 	return any;
@@ -94,7 +94,7 @@ shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
 	if (c->p->apart)
 		out->blocks = c->map.of[shard].count;
 	else
-		racked_served(c->shards.rack, shard, out);
+		racked_served(c->shards.shard_set, shard, out);
 }
 
 /* Is the contribution among these? */
@@ -240,7 +240,7 @@ note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told
 	size_t n = 0;
 	int err = FAL_GROW(w->has.v, w->has.cap, w->has.n + 1);
 	assert(err == FAL_OK);
-	if (told->order == 1 || fal_line_of(told->version) != 0)
+	if (told->order == 1 || fal_branch_of(told->version) != 0)
 		w->has.n = 0;
 	if (told->order == 1)
 		w->lined = false;
@@ -251,8 +251,8 @@ note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told
 		if (!is_over(told, w->has.v[i]))
 			w->has.v[n++] = w->has.v[i];
 	}
-	if (!told->keep || fal_line_of(told->version) != 0)
-		w->lined = fal_line_of(told->version) != 0;
+	if (!told->keep || fal_branch_of(told->version) != 0)
+		w->lined = fal_branch_of(told->version) != 0;
 	if (told->version >= told->oldest) /* else it is to evaluate, and no more */
 		w->has.v[n++] = told->version;
 	w->has.n = n;
@@ -279,10 +279,10 @@ coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 static bool
 is_gone(const struct cluster *c, uint64_t version)
 {
-	bool newer = fal_line_of(version) == 0 &&
-		     fal_rack_params(c->shards.rack, version) == NULL;
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
-		const struct fal_shard *s = fal_rack_at(c->shards.rack, i);
+	bool newer = fal_branch_of(version) == 0 &&
+		     fal_shard_set_params(c->shards.shard_set, version) == NULL;
+	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
+		const struct fal_shard *s = fal_shard_set_at(c->shards.shard_set, i);
 		newer &= s == NULL || fal_shard_version(s) > version;
 	}
 	return newer;
@@ -299,15 +299,16 @@ ops_publish(struct cluster *c)
 			early_drop(c, &w);
 			continue;
 		}
-		if (fal_rack_params(c->shards.rack, w.version) == NULL) {
-			for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+		if (fal_shard_set_params(c->shards.shard_set, w.version) == NULL) {
+			for (uint32_t i = 0;
+			     i < fal_shard_set_shards(c->shards.shard_set); i++)
 				early_some(c, i, &w);
 			c->waits.v[kept++] = w;
 			continue;
 		}
-		for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
-			const bool is =
-				fal_rack_part(c->shards.rack, i, w.version, &part);
+		for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
+			const bool is = fal_shard_set_part(c->shards.shard_set, i,
+							   w.version, &part);
 			assert(is || part.count == 0);
 			if (is)
 				early_rest(c, &part, &w);
@@ -422,10 +423,11 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 	assert(err == FAL_OK);
 	free(init);
 	if (from->there)
-		cluster_ok(c, disk_load(from, c->shards.rack),
+		cluster_ok(c, disk_load(from, c->shards.shard_set),
 			   "shards become what a snapshot says");
 	c->goes_on = from->there;
-	fal_map_even(&c->map, fal_blocks(p->toy.n), fal_rack_shards(c->shards.rack));
+	fal_map_even(&c->map, fal_blocks(p->toy.n),
+		     fal_shard_set_shards(c->shards.shard_set));
 	conf.map = &c->map;
 	err = racked_coord(conf, ops, c->now, &c->shards);
 	assert(err == FAL_OK);

@@ -39,15 +39,16 @@ take_images(struct cluster *c, struct marked *m)
 	const struct fal_coord_past *p = &m->is.past;
 	struct fal_image by[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	struct fal_map map = { .shards = fal_rack_shards(c->shards.rack) };
+	struct fal_map map = { .shards = fal_shard_set_shards(c->shards.shard_set) };
 	bool has = true;
 	/* Who has no block any more may not know so yet. */
 	for (uint32_t i = 0; i < map.shards && has; i++) {
 		if (c->map.of[i].count == 0)
 			continue;
-		fal_rack_range(c->shards.rack, i, &map.of[i].first, &map.of[i].count);
-		has = fal_shard_marked(fal_rack_at(c->shards.rack, i), p->version,
-				       &by[i]);
+		fal_shard_set_range(c->shards.shard_set, i, &map.of[i].first,
+				    &map.of[i].count);
+		has = fal_shard_marked(fal_shard_set_at(c->shards.shard_set, i),
+				       p->version, &by[i]);
 	}
 	m->shards = has ? fal_map_in_order(&map, order) : 0;
 	for (uint32_t i = 0; i < m->shards; i++)
@@ -206,7 +207,7 @@ call_back(struct cluster *c)
 static void
 restart(struct cluster *c)
 {
-	const uint32_t shards = fal_rack_shards(c->shards.rack);
+	const uint32_t shards = fal_shard_set_shards(c->shards.shard_set);
 	struct fal_coord_trace before = { 0 };
 	struct disk_found found;
 	find(c, &found);
@@ -227,7 +228,7 @@ restart(struct cluster *c)
 	c->marked_at = 0;
 	ops_begin(c, &found, &before);
 	c->seen[SEEN_RESTART_CUT] +=
-		found.is.bytes > 0 && fal_rack_shards(c->shards.rack) != shards;
+		found.is.bytes > 0 && fal_shard_set_shards(c->shards.shard_set) != shards;
 	for (size_t i = found.again; found.there && i < found.changes; i++) {
 		const struct disk_change *l = &found.change[i];
 		fal_coord_again(c->coord, &l->policy, l->clock, l->by);
@@ -277,7 +278,8 @@ restart_refuse(struct cluster *c, const struct event *e)
 	if (m.type == FAL_MSG_HELLO) /* it knows of none yet */
 		return;
 	if (m.type == FAL_MSG_PUSH) {
-		err = fal_rack_ticket(c->shards.rack, e->worker + 1, &m, &t, &diag);
+		err = fal_shard_set_ticket(c->shards.shard_set, e->worker + 1, &m, &t,
+					   &diag);
 		c->seen[at_shard ? SEEN_OLDER_AT_SHARD : SEEN_OLDER_PUSH]++;
 		if (err != FAL_EAUTH && c->failure == NULL)
 			c->failure = "a ticket of an older incarnation is good";

@@ -2,9 +2,9 @@
  */
 #include "../drawn.h"
 #include "agent_play.h"
-#include "base/line.h"
+#include "base/branch.h"
 #include "wire/block_map.h"
-#include "wire/waited.h"
+#include "wire/shard_wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -965,7 +965,7 @@ static void
 versions_of_lines(void **state)
 {
 	(void)state;
-	const uint64_t a = fal_line_version(2, 7), b = fal_line_version(1, 9);
+	const uint64_t a = fal_branch_version(2, 7), b = fal_branch_version(1, 9);
 	set_lanes(1);
 	version(3, false);
 	version(a, false);
@@ -1332,13 +1332,13 @@ worked_adds_up(void **state)
 
 /* The rows of the next WORKED. */
 static void
-waits(struct fal_waited w[static 4])
+waits(struct fal_shard_wait w[static 4])
 {
 	const struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
 	memset(w, 0, 4 * sizeof(*w));
 	check(tell(&m), 0, "ACCOUNT");
 	const struct fal_msg *is = next(FAL_MSG_WORKED);
-	check(fal_waited_get(&is->worked.waits, 4, UINT64_MAX, w), 0, "rows");
+	check(fal_shard_wait_get(&is->worked.waits, 4, UINT64_MAX, w), 0, "rows");
 }
 
 /* Whoever comes last is waited for, from when the first one has begun, and only while
@@ -1347,7 +1347,7 @@ static void
 shards_that_are_waited_for(void **state)
 {
 	(void)state;
-	struct fal_waited w[4];
+	struct fal_shard_wait w[4];
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	map(0, 2, 1, 4);
 	published_for(1, 1, 2, 0, 1);
@@ -1661,7 +1661,7 @@ static void
 published_before_version(void **state)
 {
 	(void)state;
-	const uint64_t line = fal_line_version(3, 0);
+	const uint64_t line = fal_branch_version(3, 0);
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	version(4, false); /* the first one */
 	published_for(2, line, 1, 0, BLOCKS);

@@ -168,17 +168,17 @@ threads_make_no_difference(void **state)
 static void
 save(const struct fal_files *f, const float *params)
 {
-	const struct fal_rack_conf conf = fal_files_rack_conf(f, 1);
+	const struct fal_shard_set_conf conf = fal_files_rack_conf(f, 1);
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
-	struct fal_rack *r = fal_rack_new(&conf, params);
+	struct fal_shard_set *r = fal_shard_set_new(&conf, params);
 	struct fal_snapshot s = fal_snapshot_none;
 	s.folder = folder;
 	s.keep = 10;
 	s.image = fal_calloc(1, sizeof(*s.image));
 	s.shards = 1;
 	assert_true(r != NULL && s.image != NULL);
-	assert_int_equal(fal_rack_order(r, &mark), FAL_OK);
-	assert_true(fal_rack_marked(r, 0, s.image));
+	assert_int_equal(fal_shard_set_order(r, &mark), FAL_OK);
+	assert_true(fal_shard_set_marked(r, 0, s.image));
 	s.image->is.version = s.image->is.steps = SNAPSHOT;
 	s.is.image = s.image->is;
 	s.is.lines = 1;
@@ -190,7 +190,7 @@ save(const struct fal_files *f, const float *params)
 	if (s.err < 0)
 		fail_msg("%s", s.diag.text);
 	fal_snapshot_free(&s);
-	fal_rack_free(r);
+	fal_shard_set_free(r);
 }
 
 static void

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/quantile.h"
+#include "base/ratelimit.h"
 #include "base/rng.h"
-#include "base/seldom.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -527,12 +527,12 @@ test_quantile_drawn(void **state)
 static void
 seldom_doubles(void **state)
 {
-	struct fal_seldom s = { 0 };
+	struct fal_ratelimit s = { 0 };
 	uint64_t left = 99, lines = 0, all = 0;
 	double last = 0, pause = 0;
 	(void)state;
 	for (double now = 1; now < 30000; now += 0.5, all++) {
-		if (!fal_seldom(&s, now, &left))
+		if (!fal_ratelimit(&s, now, &left))
 			continue;
 		if (lines > 0) {
 			const double want = fmin(10 * pow(2, (double)lines - 1), 3600);
@@ -547,9 +547,9 @@ seldom_doubles(void **state)
 	}
 	assert_int_equal(lines, 16);
 	/* Quiet for longer than a pause; then again, in the first, short one. */
-	assert_true(fal_seldom(&s, last + 3 * pause, &left));
-	assert_false(fal_seldom(&s, last + 3 * pause + 9, &left));
-	assert_true(fal_seldom(&s, last + 3 * pause + 10, &left));
+	assert_true(fal_ratelimit(&s, last + 3 * pause, &left));
+	assert_false(fal_ratelimit(&s, last + 3 * pause + 9, &left));
+	assert_true(fal_ratelimit(&s, last + 3 * pause + 10, &left));
 	assert_int_equal(left, 1);
 }
 

@@ -3,7 +3,7 @@
 #include "test_coord.h"
 #include "base/loss.h"
 #include "wire/bfp.h"
-#include "wire/waited.h"
+#include "wire/shard_wait.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -715,8 +715,8 @@ rows_of_worked_are_judged(void **state)
 		m.worked.pull = 200;
 		m.worked.wait = 300;
 		for (size_t i = 0; i < 2 && cases[k].shard[i] > 0; i++) {
-			const struct fal_waited w = { 1, 1, cases[k].waited[i] };
-			fal_waited_put(&rows, cases[k].shard[i] - 1, &w);
+			const struct fal_shard_wait w = { 1, 1, cases[k].waited[i] };
+			fal_shard_wait_put(&rows, cases[k].shard[i] - 1, &w);
 		}
 		m.worked.waits = (struct fal_tail){ rows.p, rows.n - cases[k].cut };
 		check(tell(1, &m), cases[k].err, "WORKED");
@@ -731,7 +731,7 @@ static void
 nobody_waits_longer_than_the_job_runs(void **state)
 {
 	struct fal_msg m = { .type = FAL_MSG_WORKED };
-	const struct fal_waited w = { 1, FAL_MSG_NS_MAX, FAL_MSG_NS_MAX / 2 };
+	const struct fal_shard_wait w = { 1, FAL_MSG_NS_MAX, FAL_MSG_NS_MAX / 2 };
 	struct fal_buf rows = { 0 };
 	(void)state;
 	shards = 2;
@@ -739,7 +739,7 @@ nobody_waits_longer_than_the_job_runs(void **state)
 	train_round(0);
 	m.worked.wait = FAL_MSG_NS_MAX;
 	for (uint32_t i = 0; i < 2; i++)
-		fal_waited_put(&rows, i, &w);
+		fal_shard_wait_put(&rows, i, &w);
 	m.worked.waits = (struct fal_tail){ rows.p, rows.n };
 	check(tell(1, &m), 0, "WORKED");
 	fal_buf_free(&rows);

@@ -67,9 +67,9 @@ static float path[PATH]; /* the first weight, by version */
 static void
 follow(void)
 {
-	const uint64_t newest = fal_shard_version(fal_rack_at(job.rack, 0));
+	const uint64_t newest = fal_shard_version(fal_shard_set_at(job.shard_set, 0));
 	if (newest < PATH)
-		path[newest] = fal_rack_params(job.rack, newest)[0];
+		path[newest] = fal_shard_set_params(job.shard_set, newest)[0];
 }
 
 static void
@@ -584,7 +584,7 @@ static int64_t
 momenta(void)
 {
 	struct fal_image is = { 0 };
-	check(fal_shard_image(fal_rack_at(job.rack, 0), &is), 0, "image");
+	check(fal_shard_image(fal_shard_set_at(job.shard_set, 0), &is), 0, "image");
 	const int64_t n = is.is.slots;
 	fal_image_free(&is);
 	return n;

@@ -96,14 +96,14 @@ on_order(void *arg, const struct fal_shard_order *o)
 		kept = o->versions;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;
-	return fal_rack_order(job.rack, o);
+	return fal_shard_set_order(job.shard_set, o);
 }
 
 static int
 on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *d)
 {
 	(void)arg;
-	return fal_rack_msg(job.rack, session, m, d);
+	return fal_shard_set_msg(job.shard_set, session, m, d);
 }
 
 static bool
@@ -117,7 +117,7 @@ on_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 		liar = 0;
 		return true;
 	}
-	return !silent && fal_rack_next(job.rack, shard, out);
+	return !silent && fal_shard_set_next(job.shard_set, shard, out);
 }
 
 static void

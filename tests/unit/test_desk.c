@@ -1,6 +1,6 @@
 /* The desk: a task that waits for its parameters gives what one does that has them. */
 #include "../drawn.h"
-#include "run/desk.h"
+#include "run/task_runner.h"
 
 #include "job/set.h"
 #include "wire/bfp.h"
@@ -79,7 +79,7 @@ enum { MOST_BLOCKS = 40 };
 struct drawn {
 	struct fal_model *model;
 	struct fal_net *net;
-	struct fal_desk *desk;
+	struct fal_task_runner *desk;
 	float *params;
 	int8_t exps[MOST_BLOCKS];
 	uint32_t blocks;
@@ -108,7 +108,7 @@ draw_net(struct drawn *d)
 	snprintf(drawn + at, sizeof(drawn) - at, "dense %d\n", CLASSES);
 	assert_int_equal(fal_model_parse("m", drawn, strlen(drawn), &d->model, NULL), 0);
 	assert_int_equal(fal_net_new(d->model, BATCH, &d->net), 0);
-	assert_int_equal(fal_desk_new(d->net, &d->desk), 0);
+	assert_int_equal(fal_task_runner_new(d->net, &d->desk), 0);
 	d->blocks = fal_blocks(d->model->params);
 	assert_true(d->blocks <= MOST_BLOCKS);
 	d->params = malloc(d->model->params * sizeof(float));
@@ -138,16 +138,16 @@ draw_task(struct drawn *d)
 static void
 run_plainly(struct drawn *d)
 {
-	struct fal_desk *plain;
+	struct fal_task_runner *plain;
 	struct fal_sum *sum = fal_sum_new(d->model->params);
 	assert_non_null(sum);
-	assert_int_equal(fal_desk_new(d->net, &plain), 0);
+	assert_int_equal(fal_task_runner_new(d->net, &plain), 0);
 	d->job.run.sum = sum;
 	d->ran = (struct fal_ran){ 0 };
-	assert_int_equal(fal_desk_run(plain, &d->job, &d->ran), 0);
+	assert_int_equal(fal_task_runner_run(plain, &d->job, &d->ran), 0);
 	for (uint32_t b = 0; b < d->blocks && !d->ran.nonfinite; b++)
 		assert_int_equal(fal_sum_pack(sum, b, d->exps[b], &d->is[b]), 0);
-	fal_desk_free(plain);
+	fal_task_runner_free(plain);
 	fal_sum_free(sum);
 }
 
@@ -155,7 +155,7 @@ static void
 free_drawn(struct drawn *d)
 {
 	fal_sum_free(d->sum);
-	fal_desk_free(d->desk);
+	fal_task_runner_free(d->desk);
 	fal_net_free(d->net);
 	fal_model_free(d->model);
 	free(d->params);
@@ -204,7 +204,7 @@ run_waiting(struct drawn *d, struct fal_ran *ran)
 	d->job.run.sum = d->sum;
 	d->job.wait = &wait;
 	*ran = (struct fal_ran){ 0 };
-	assert_int_equal(fal_desk_run(d->desk, &d->job, ran), 0);
+	assert_int_equal(fal_task_runner_run(d->desk, &d->job, ran), 0);
 	d->job.wait = NULL;
 	d->job.run.params = d->params;
 }
@@ -330,7 +330,7 @@ nothing_is_between_tensors(void **state)
 	char layers[64];
 	struct fal_model *m;
 	struct fal_net *of;
-	struct fal_desk *d;
+	struct fal_task_runner *d;
 	(void)state;
 	/* 64 · 64 weights are a block, more of them one and a part. */
 	snprintf(layers, sizeof(layers), "input %d\ndense %u\ntanh\ndense %d\n", INPUTS,
@@ -344,7 +344,7 @@ nothing_is_between_tensors(void **state)
 	memset(e, FAL_EXP_FIRST, fal_blocks(m->params));
 	fal_model_init(m, 7, p);
 	assert_int_equal(fal_net_new(m, BATCH, &of), 0);
-	assert_int_equal(fal_desk_new(of, &d), 0);
+	assert_int_equal(fal_task_runner_new(of, &d), 0);
 	for (int turn = 0; turn < 3; turn++) {
 		struct fal_sum *sum = fal_sum_new(m->params);
 		memset(fal_sum_memory(sum, 0), 0x40, m->params * sizeof(float));
@@ -356,7 +356,7 @@ nothing_is_between_tensors(void **state)
 						 .batch = { samples, &order, &norm },
 						 .count = BATCH };
 		struct fal_ran ran = { 0 };
-		assert_int_equal(fal_desk_run(d, &job, &ran), 0);
+		assert_int_equal(fal_task_runner_run(d, &job, &ran), 0);
 		assert_false(ran.nonfinite);
 		uint64_t at = 0;
 		for (uint32_t t = 0; t < m->tensors; t++) {
@@ -368,7 +368,7 @@ nothing_is_between_tensors(void **state)
 			assert_int_equal(fal_sum_get(sum, at), 0);
 		fal_sum_free(sum);
 	}
-	fal_desk_free(d);
+	fal_task_runner_free(d);
 	fal_net_free(of);
 	fal_model_free(m);
 	free(p);
@@ -394,20 +394,20 @@ static void
 subnormals_tell(void **state)
 {
 	uint8_t a[FAL_FINGERPRINT], b[FAL_FINGERPRINT];
-	struct fal_desk *d;
+	struct fal_task_runner *d;
 	(void)state;
 #ifndef __SSE2__
 	skip();
 #endif
-	assert_int_equal(fal_desk_new(net, &d), 0);
-	assert_int_equal(fal_desk_fingerprint(d, 1, a), 0);
-	assert_int_equal(fal_desk_fingerprint(d, 1, b), 0);
+	assert_int_equal(fal_task_runner_new(net, &d), 0);
+	assert_int_equal(fal_task_runner_fingerprint(d, 1, a), 0);
+	assert_int_equal(fal_task_runner_fingerprint(d, 1, b), 0);
 	assert_memory_equal(a, b, sizeof(a));
 	keeps_subnormals = true;
-	assert_int_equal(fal_desk_fingerprint(d, 1, b), 0);
+	assert_int_equal(fal_task_runner_fingerprint(d, 1, b), 0);
 	keeps_subnormals = false;
 	assert_memory_not_equal(a, b, sizeof(a));
-	fal_desk_free(d);
+	fal_task_runner_free(d);
 }
 
 int

@@ -44,7 +44,7 @@ static struct {
 /* One state folder, and what was written there. */
 static struct {
 	int folder;
-	struct fal_rack_conf conf;
+	struct fal_shard_set_conf conf;
 	float *init;
 	struct saved {
 		bool there; /* it was kept, and not lost as a whole */
@@ -104,22 +104,23 @@ spill(const char *path, const struct fal_buf *b)
 
 /* ---- what is written --- */
 
-static struct fal_rack *
+static struct fal_shard_set *
 make_rack(uint32_t shards)
 {
-	struct fal_rack_conf conf = d.conf;
+	struct fal_shard_set_conf conf = d.conf;
 	conf.shards = shards;
-	struct fal_rack *r = fal_rack_new(&conf, d.init);
+	struct fal_shard_set *r = fal_shard_set_new(&conf, d.init);
 	CHECK(r != NULL);
 	return r;
 }
 
-/* The images of a rack as it is. */
+/* The images of a shard_set as it is. */
 static void
-mark(struct fal_rack *r, uint64_t version, struct fal_image *out)
+mark(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK, .version = version };
-	CHECK(fal_rack_order(r, &o) == FAL_OK && fal_rack_marked(r, version, out));
+	CHECK(fal_shard_set_order(r, &o) == FAL_OK &&
+	      fal_shard_set_marked(r, version, out));
 }
 
 /* Other numbers than any version before, but for those that are the same in all blocks.
@@ -163,7 +164,7 @@ static void
 take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record *r,
 	      const struct ps_journal *j)
 {
-	struct fal_rack *rack = make_rack(1);
+	struct fal_shard_set *shard_set = make_rack(1);
 	struct fal_snapshot s = fal_snapshot_none;
 	ps_record_flush(r);
 	s.folder = d.folder;
@@ -171,7 +172,7 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 	s.shards = 1;
 	s.image = fal_calloc(1, sizeof(*s.image));
 	CHECK(s.image != NULL);
-	mark(rack, 0, s.image);
+	mark(shard_set, 0, s.image);
 	draw_image(s.image, clock);
 	s.is.image = s.image[0].is;
 	s.is.past.clock = s.is.past.version = clock;
@@ -198,7 +199,7 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 	CHECK(fal_image_copy(&to->image, s.image) == FAL_OK);
 	fal_snap_manifest_put(&s.is, &to->manifest);
 	fal_snapshot_free(&s);
-	fal_rack_free(rack);
+	fal_shard_set_free(shard_set);
 }
 
 /* A job's folder, up to a crash. */
@@ -357,14 +358,14 @@ is_whole(uint32_t i)
 	return d.saved[i].there && same(&d.file[2 * i]) && same(&d.file[2 * i + 1]);
 }
 
-/* A rack that became what the snapshot says is that which it was taken of. */
+/* A shard_set that became what the snapshot says is that which it was taken of. */
 static void
 check_load(const struct fal_found *found, const struct saved *s)
 {
 	struct fal_image got[SHARDS] = { { .arrays = 0 } };
 	struct fal_diag diag = { "" };
-	struct fal_rack *r = make_rack(1 + below(SHARDS));
-	const uint32_t shards = fal_rack_shards(r);
+	struct fal_shard_set *r = make_rack(1 + below(SHARDS));
+	const uint32_t shards = fal_shard_set_shards(r);
 	if (fal_snapshot_load(d.folder, found, r, &diag) < 0)
 		FAIL("load: %s", diag.text);
 	mark(r, s->clock, got);
@@ -381,7 +382,7 @@ check_load(const struct fal_found *found, const struct saved *s)
 	}
 	for (uint32_t i = 0; i < shards; i++)
 		fal_image_free(&got[i]);
-	fal_rack_free(r);
+	fal_shard_set_free(r);
 }
 
 static void

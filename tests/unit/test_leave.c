@@ -25,7 +25,7 @@ struct got {
 static struct {
 	struct world w;
 	struct fal_rng rng;
-	struct fal_rack *rack;
+	struct fal_shard_set *shard_set;
 	struct ps_wants wants;
 	struct ps_reader reader[READERS];
 	struct got got[READERS];
@@ -60,7 +60,7 @@ static void
 is_model(struct got *g, const struct fal_msg *m)
 {
 	const uint32_t first = m->model.first, blocks = m->model.blocks;
-	const struct fal_shard *shard = fal_rack_at(t.rack, 0);
+	const struct fal_shard *shard = fal_shard_set_at(t.shard_set, 0);
 	const float *params;
 	const int8_t *exps;
 	assert_int_equal(m->model.version, 1);
@@ -147,7 +147,7 @@ order(struct fal_shard_order o)
 {
 	o.round = 1;
 	o.facts = facts;
-	assert_int_equal(fal_rack_order(t.rack, &o), 0);
+	assert_int_equal(fal_shard_set_order(t.shard_set, &o), 0);
 }
 
 static void
@@ -156,7 +156,7 @@ push(uint32_t b)
 	const struct fal_ticket ticket = {
 		.round = 1, .id = { 1, 1 }, .tasks = 1, .facts = facts
 	};
-	const struct fal_shard *shard = fal_rack_at(t.rack, 0);
+	const struct fal_shard *shard = fal_shard_set_at(t.shard_set, 0);
 	struct fal_shard_say say;
 	struct fal_buf out = { 0 };
 	struct fal_diag diag = { "" };
@@ -167,9 +167,9 @@ push(uint32_t b)
 	assert_int_equal(fal_sum_pack(t.sum, b, exps[b], &out), 0);
 	const struct fal_tail tail = { out.p, out.n };
 	t.pushed++;
-	if (fal_rack_push(t.rack, &ticket, &tail, &diag) < 0)
+	if (fal_shard_set_push(t.shard_set, &ticket, &tail, &diag) < 0)
 		fail_msg("%s", diag.text);
-	while (fal_rack_next(t.rack, &i, &say))
+	while (fal_shard_set_next(t.shard_set, &i, &say))
 		;
 	fal_buf_free(&out);
 }
@@ -179,15 +179,15 @@ static void
 begin_shard(void)
 {
 	static float grad[MOST * FAL_BLOCK];
-	struct fal_rack_conf conf = { .each = { .tasks = 1 } };
+	struct fal_shard_set_conf conf = { .each = { .tasks = 1 } };
 	const float *params;
 	const int8_t *exps;
 	t.blocks = 70 + fal_rng_below(&t.rng, MOST - 70);
 	t.n = (size_t)t.blocks * FAL_BLOCK - fal_rng_below(&t.rng, FAL_BLOCK);
 	conf.each.n = t.n;
-	t.rack = fal_rack_new(&conf, NULL);
-	assert_non_null(t.rack);
-	t.wants.publisher.rack = t.rack;
+	t.shard_set = fal_shard_set_new(&conf, NULL);
+	assert_non_null(t.shard_set);
+	t.wants.publisher.shard_set = t.shard_set;
 	t.wants.publisher.incarnation = INCARNATION;
 	t.wants.publisher.rule.scheme = FAL_BSP;
 	memcpy(t.wants.publisher.job_hash, hash, sizeof(hash));
@@ -201,7 +201,7 @@ begin_shard(void)
 					.lr = 0.1f,
 					.divisor = 1 });
 	t.sum = fal_sum_new(t.n);
-	assert_true(fal_shard_at(fal_rack_at(t.rack, 0), 0, &params, &exps));
+	assert_true(fal_shard_at(fal_shard_set_at(t.shard_set, 0), 0, &params, &exps));
 	for (size_t i = 0; i < t.n; i++)
 		grad[i] = ldexpf(fal_rng_unit(&t.rng) - 0.5f, FAL_EXP_FIRST);
 	assert_int_equal(fal_sum_quantise(t.sum, grad, exps, fal_bfp_room(1), NULL), 0);
@@ -241,7 +241,7 @@ end_all(void)
 	for (uint32_t i = 0; i < READERS; i++)
 		ps_reader_end(&t.wants, &t.reader[i]);
 	ps_wants_free(&t.wants);
-	fal_rack_free(t.rack);
+	fal_shard_set_free(t.shard_set);
 	fal_sum_free(t.sum);
 }
 

@@ -3,7 +3,7 @@
 #include "../naive_optim.h"
 #include "sched_play.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/rng.h"
 #include "server/store.h"
 
@@ -148,7 +148,7 @@ lines_are_plain(void **state)
 	for (uint32_t turn = 0; turn < 2; turn++) {
 		uint64_t at[2];
 		for (uint32_t l = 0; l < 2; l++) {
-			at[l] = fal_line_version(l + 1, ++n);
+			at[l] = fal_branch_version(l + 1, ++n);
 			fal_store_line(store, at[l]);
 			memcpy(line[l].params, model, sizeof(model));
 			memcpy(taken[l], model, sizeof(model));
@@ -160,7 +160,7 @@ lines_are_plain(void **state)
 			open_round(n, at[l]);
 			bring(n, grad, line[l].exps);
 			struct fal_store_line_step step = {
-				fal_line_version(l + 1, n + 1), 0.1f, 3, 0
+				fal_branch_version(l + 1, n + 1), 0.1f, 3, 0
 			};
 			fal_store_line_step(store, n++, &step);
 			const float *params;
@@ -186,7 +186,7 @@ lines_are_plain(void **state)
 	const float *params;
 	const int8_t *exps;
 	fal_store_forget_lines(store);
-	play_check(fal_store_at(store, fal_line_version(1, n), &params, &exps), false,
+	play_check(fal_store_at(store, fal_branch_version(1, n), &params, &exps), false,
 		   "kept when lines are over");
 }
 
@@ -201,7 +201,7 @@ opened(const struct fal_round_info *r)
 	memcpy(is.seen[r->group], params, sizeof(is.seen[0]));
 	memcpy(is.exps[r->group], exps, BLOCKS);
 	open_round(r->round, r->version);
-	play_check(fal_line_of(r->version), is.rounds > 0 ? r->group : 0, "line");
+	play_check(fal_branch_of(r->version), is.rounds > 0 ? r->group : 0, "line");
 	play_check(r->local, is.rounds > 0 ? is.unpushed[r->group] + 1 : 0, "local");
 }
 
@@ -225,7 +225,7 @@ ended(const struct fal_act *a, const struct fal_round_info *r)
 	}
 	const struct fal_store_line_step step = { a->version, 0.1f, a->divisor, 0 };
 	play_check(a->fate, FAL_FATE_LINE, "fate");
-	play_check(fal_line_of(a->version), r->group, "line");
+	play_check(fal_branch_of(a->version), r->group, "line");
 	fal_store_line_step(store, a->round, &step);
 	is.unpushed[r->group]++;
 	play_at_least(is.rounds, is.unpushed[r->group], "rounds between pushes");

@@ -22,7 +22,7 @@
 enum { BLOCKS_MAX = 150000, ROUNDS = 400 };
 
 static struct fal_rng rng;
-static struct fal_post post;
+static struct fal_shard_codec post;
 static struct fal_msg whole;
 static struct fal_buf last; /* the message that `whole` borrows from */
 static int done;
@@ -36,7 +36,7 @@ on_piece(void *arg, const struct fal_buf *msg)
 	fal_put_bytes(&last, msg->p, msg->n);
 	assert_int_equal(fal_msg_get(last.p, last.n, &whole), FAL_OK);
 	assert_int_equal(done, 0);
-	done = fal_post_add(&post, &whole, *most);
+	done = fal_shard_codec_add(&post, &whole, *most);
 	return done < 0 ? done : FAL_OK;
 }
 
@@ -95,9 +95,10 @@ orders_come_back(void **state)
 		struct fal_shard_order got;
 		struct fal_map map;
 		fal_buf_clear(&last);
-		assert_int_equal(fal_post_order(7, &o, &last), FAL_OK);
+		assert_int_equal(fal_shard_codec_order(7, &o, &last), FAL_OK);
 		assert_int_equal(fal_msg_get(last.p, last.n, &whole), FAL_OK);
-		assert_int_equal(fal_post_order_get(&whole, blocks, &map, &got), FAL_OK);
+		assert_int_equal(fal_shard_codec_order_get(&whole, blocks, &map, &got),
+				 FAL_OK);
 		assert_int_equal(got.kind, o.kind);
 		assert_true(got.round == o.round && got.version == o.version);
 		assert_int_equal(got.end, o.end);
@@ -156,10 +157,11 @@ says_come_back(void **state)
 			s.odd = "what is wrong";
 		struct fal_shard_say got;
 		done = 0;
-		assert_int_equal(fal_post_say(7, 3, &s, on_piece, &most), FAL_OK);
+		assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_OK);
 		assert_int_equal(done, 1);
 		assert_int_equal(whole.say.shard, 3);
-		assert_int_equal(fal_post_say_get(&whole, first, blocks, odd, &got),
+		assert_int_equal(fal_shard_codec_say_get(&whole, first, blocks, odd,
+							 &got),
 				 FAL_OK);
 		assert_int_equal(got.kind, s.kind);
 		assert_true(got.round == s.round && got.version == s.version &&
@@ -189,13 +191,13 @@ says_come_back(void **state)
 
 		/* Of other blocks, cut short, or with a byte more. */
 		if (s.leaves != NULL || s.squares != NULL)
-			assert_int_equal(fal_post_say_get(&whole, first + 1, blocks, odd,
-							  &got),
+			assert_int_equal(fal_shard_codec_say_get(&whole, first + 1,
+								 blocks, odd, &got),
 					 FAL_EFORMAT);
 		if (whole.say.rest.n > 0) {
 			whole.say.rest.n--;
-			assert_int_equal(fal_post_say_get(&whole, first, blocks, odd,
-							  &got),
+			assert_int_equal(fal_shard_codec_say_get(&whole, first, blocks,
+								 odd, &got),
 					 FAL_EFORMAT);
 			whole.say.rest.n++;
 		}
@@ -212,11 +214,11 @@ pieces_have_a_limit(void **state)
 				   .squares = bytes(BLOCKS_MAX * sizeof(double)) };
 	size_t most = FAL_MSG_MAX;
 	done = 0;
-	assert_int_equal(fal_post_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
-	fal_post_free(&post);
+	assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
+	fal_shard_codec_free(&post);
 	/* Pieces of nothing would never end. */
 	struct fal_msg m = { .type = FAL_MSG_SAY, .say = { .more = 1 } };
-	assert_int_equal(fal_post_add(&post, &m, most), FAL_EFORMAT);
+	assert_int_equal(fal_shard_codec_add(&post, &m, most), FAL_EFORMAT);
 	fal_shard_say_free(&s);
 }
 
@@ -238,7 +240,7 @@ more_than_there_is_room_for(void **state)
 	none = was;
 	none.rlim_cur = 0;
 	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
-	const int err = fal_post_say_get(&m, 0, 1, odd, &got);
+	const int err = fal_shard_codec_say_get(&m, 0, 1, odd, &got);
 	setrlimit(RLIMIT_AS, &was);
 	assert_int_equal(err, FAL_ENOMEM);
 	free(rest);
@@ -252,7 +254,7 @@ images_come_back(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 20; i++) {
 		const size_t n = 1 + some(9 * FAL_BLOCK);
-		struct fal_rack_conf conf = {
+		struct fal_shard_set_conf conf = {
 			.shards = 1 + some(4),
 			.each = { .n = n,
 				  .tasks = 4,
@@ -262,70 +264,73 @@ images_come_back(void **state)
 		assert_non_null(init);
 		for (size_t k = 0; k < n; k++)
 			init[k] = fal_rng_unit(&rng);
-		struct fal_rack *from = fal_rack_new(&conf, init);
+		struct fal_shard_set *from = fal_shard_set_new(&conf, init);
 		assert_non_null(from);
-		const uint32_t shards = fal_rack_shards(from), which = some(shards - 1);
+		const uint32_t shards = fal_shard_set_shards(from),
+			       which = some(shards - 1);
 		conf.first = which;
 		conf.here = 1;
 		struct fal_map map, none = { .shards = shards };
 		fal_map_even(&map, fal_blocks(n), shards);
 		conf.map = &none;
-		struct fal_rack *to = fal_rack_new(&conf, NULL);
+		struct fal_shard_set *to = fal_shard_set_new(&conf, NULL);
 		assert_non_null(to);
-		struct fal_rack_piece piece;
+		struct fal_shard_set_piece piece;
 		struct fal_image got;
-		struct fal_post_at at = { 0 }, back = { 0 };
+		struct fal_shard_codec_at at = { 0 }, back = { 0 };
 		struct fal_buf out = { 0 };
 		struct fal_msg m;
-		assert_int_equal(fal_rack_give(from, which, &piece), FAL_OK);
+		assert_int_equal(fal_shard_set_give(from, which, &piece), FAL_OK);
 		assert_int_equal(piece.first, map.of[which].first);
 		assert_int_equal(piece.count, map.of[which].count);
-		assert_int_equal(fal_post_image(7,
-						&(struct fal_post_of){
-							.what = FAL_FETCH_PIECE },
-						&piece.image, &out),
+		assert_int_equal(fal_shard_codec_image(7,
+						       &(struct fal_shard_codec_of){
+							       .what = FAL_FETCH_PIECE },
+						       &piece.image, &out),
 				 0);
 		assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
-		assert_int_equal(fal_post_image_get(&m, 16, &got), FAL_ELIMIT);
-		assert_int_equal(fal_post_image_get(&m, SIZE_MAX / 4, &got), FAL_OK);
+		assert_int_equal(fal_shard_codec_image_get(&m, 16, &got), FAL_ELIMIT);
+		assert_int_equal(fal_shard_codec_image_get(&m, SIZE_MAX / 4, &got),
+				 FAL_OK);
 		int end = 0;
 		fal_buf_clear(&out);
-		while (fal_post_bytes(7, 0, &piece.image, &at, &out)) {
+		while (fal_shard_codec_bytes(7, 0, &piece.image, &at, &out)) {
 			assert_int_equal(end, 0);
 			assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
-			end = fal_post_bytes_get(&m.bytes.bytes, &got, &back);
+			end = fal_shard_codec_bytes_get(&m.bytes.bytes, &got, &back);
 			assert_true(end >= 0);
 			fal_buf_clear(&out);
 		}
 		assert_int_equal(end, 1);
-		assert_int_equal(fal_post_bytes_get(&(struct fal_tail){ out.p, 1 }, &got,
-						    &back),
+		assert_int_equal(fal_shard_codec_bytes_get(&(struct fal_tail){ out.p, 1 },
+							   &got, &back),
 				 FAL_EFORMAT);
 		const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 						       .map = &map },
 					     commit = { .kind = FAL_ORDER_COMMIT };
-		const struct fal_rack_piece came = { map.epoch, piece.first, piece.count,
-						     got };
+		const struct fal_shard_set_piece came = { map.epoch, piece.first,
+							  piece.count, got };
 		struct fal_shard_say say;
 		uint32_t shard;
-		struct fal_rack_piece lie = came; /* more than it has the values of */
+		struct fal_shard_set_piece lie =
+			came; /* more than it has the values of */
 		lie.image.is.slots = FAL_IMAGE_OTHERS;
-		assert_int_equal(fal_rack_order(to, &begin), FAL_OK);
-		assert_int_equal(fal_rack_graft(to, which, &lie), FAL_EFORMAT);
-		assert_int_equal(fal_rack_graft(to, which, &came), FAL_OK);
-		assert_true(fal_rack_next(to, &shard, &say));
+		assert_int_equal(fal_shard_set_order(to, &begin), FAL_OK);
+		assert_int_equal(fal_shard_set_graft(to, which, &lie), FAL_EFORMAT);
+		assert_int_equal(fal_shard_set_graft(to, which, &came), FAL_OK);
+		assert_true(fal_shard_set_next(to, &shard, &say));
 		assert_int_equal(say.kind, FAL_SAY_MIGRATED);
-		assert_int_equal(fal_rack_order(to, &commit), FAL_OK);
+		assert_int_equal(fal_shard_set_order(to, &commit), FAL_OK);
 		struct fal_shard_part part;
-		assert_false(fal_rack_part(from, which, 0, &part));
-		assert_true(fal_rack_part(to, which, 0, &part));
+		assert_false(fal_shard_set_part(from, which, 0, &part));
+		assert_true(fal_shard_set_part(to, which, 0, &part));
 		assert_memory_equal(part.params, init + (size_t)part.first * FAL_BLOCK,
 				    part.values * sizeof(float));
 		fal_image_free(&piece.image);
 		fal_image_free(&got);
 		fal_buf_free(&out);
-		fal_rack_free(from);
-		fal_rack_free(to);
+		fal_shard_set_free(from);
+		fal_shard_set_free(to);
 		free(init);
 	}
 }
@@ -335,33 +340,33 @@ static void
 pieces_have_the_numbers_of_all(void **state)
 {
 	(void)state;
-	struct fal_rack_conf conf = { .shards = 2,
-				      .each = { .n = 2 * FAL_BLOCK, .tasks = 4 } };
+	struct fal_shard_set_conf conf = { .shards = 2,
+					   .each = { .n = 2 * FAL_BLOCK, .tasks = 4 } };
 	const struct fal_map swapped = { .epoch = 1,
 					 .shards = 2,
 					 .of = { { 1, 1 }, { 0, 1 } } };
 	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					       .map = &swapped };
-	struct fal_rack *all = fal_rack_new(&conf, NULL);
+	struct fal_shard_set *all = fal_shard_set_new(&conf, NULL);
 	conf.here = 1;
-	struct fal_rack *first = fal_rack_new(&conf, NULL);
+	struct fal_shard_set *first = fal_shard_set_new(&conf, NULL);
 	assert_non_null(all);
 	assert_non_null(first);
-	assert_int_equal(fal_rack_order(all, &begin), FAL_OK);
-	assert_int_equal(fal_rack_order(first, &begin), FAL_OK);
-	struct fal_rack_piece piece = { 0 };
-	assert_int_equal(fal_rack_piece(all, 1, 0, 2, &piece), 1);
-	struct fal_rack_piece lie = piece;
+	assert_int_equal(fal_shard_set_order(all, &begin), FAL_OK);
+	assert_int_equal(fal_shard_set_order(first, &begin), FAL_OK);
+	struct fal_shard_set_piece piece = { 0 };
+	assert_int_equal(fal_shard_set_piece(all, 1, 0, 2, &piece), 1);
+	struct fal_shard_set_piece lie = piece;
 	lie.image.is.steps++;
-	assert_int_equal(fal_rack_graft(first, 0, &lie), FAL_EFORMAT);
-	assert_int_equal(fal_rack_graft(first, 0, &piece), FAL_OK);
+	assert_int_equal(fal_shard_set_graft(first, 0, &lie), FAL_EFORMAT);
+	assert_int_equal(fal_shard_set_graft(first, 0, &piece), FAL_OK);
 	struct fal_shard_say say;
 	uint32_t shard;
-	assert_true(fal_rack_next(first, &shard, &say));
+	assert_true(fal_shard_set_next(first, &shard, &say));
 	assert_int_equal(say.kind, FAL_SAY_MIGRATED);
 	fal_image_free(&piece.image);
-	fal_rack_free(all);
-	fal_rack_free(first);
+	fal_shard_set_free(all);
+	fal_shard_set_free(first);
 }
 
 /* What lies within its type. */
@@ -372,23 +377,24 @@ lies_are_refused(void **state)
 	const struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE, .squares = 1 };
 	struct fal_msg order = { .type = FAL_MSG_ORDER };
 	struct fal_msg image = { .type = FAL_MSG_IMAGE };
-	const struct fal_rack_conf conf = { .shards = 1, .each = { .n = 5, .tasks = 4 } };
+	const struct fal_shard_set_conf conf = { .shards = 1,
+						 .each = { .n = 5, .tasks = 4 } };
 	struct fal_shard_order o;
 	struct fal_image got;
 	struct fal_map map;
 	order.order.facts.kind = FAL_KIND_CHECK;
-	assert_int_equal(fal_post_order_get(&order, 1, &map, &o), FAL_OK);
+	assert_int_equal(fal_shard_codec_order_get(&order, 1, &map, &o), FAL_OK);
 	order.order.facts.kind++;
-	assert_int_equal(fal_post_order_get(&order, 1, &map, &o), FAL_EFORMAT);
+	assert_int_equal(fal_shard_codec_order_get(&order, 1, &map, &o), FAL_EFORMAT);
 	/* As many versions as memory has, and no array of any. */
 	image.image.version = UINT32_MAX;
 	image.image.olds = UINT32_MAX - 1;
-	assert_int_equal(fal_post_image_get(&image, 16, &got), FAL_EFORMAT);
+	assert_int_equal(fal_shard_codec_image_get(&image, 16, &got), FAL_EFORMAT);
 	/* The answer to what nobody has asked. */
-	struct fal_rack *r = fal_rack_new(&conf, NULL);
+	struct fal_shard_set *r = fal_shard_set_new(&conf, NULL);
 	assert_non_null(r);
-	assert_int_equal(fal_rack_order(r, &scale), FAL_OK);
-	fal_rack_free(r);
+	assert_int_equal(fal_shard_set_order(r, &scale), FAL_OK);
+	fal_shard_set_free(r);
 }
 
 int
@@ -406,7 +412,7 @@ main(void)
 	rng = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	fal_post_free(&post);
+	fal_shard_codec_free(&post);
 	fal_buf_free(&last);
 	return failed;
 }

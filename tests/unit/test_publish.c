@@ -22,21 +22,21 @@ enum { MOST = 100 };
 static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
 static uint8_t made[MOST];
-uint32_t __wrap_fal_rack_shards(const struct fal_rack *r);
-bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+uint32_t __wrap_fal_shard_set_shards(const struct fal_shard_set *r);
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out);
-bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			    struct fal_shard_part *out, struct fal_shard_making *is);
 
 uint32_t
-__wrap_fal_rack_shards(const struct fal_rack *r)
+__wrap_fal_shard_set_shards(const struct fal_shard_set *r)
 {
 	(void)r;
 	return 1;
 }
 
 bool
-__wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+__wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out)
 {
 	static const float params[MOST * FAL_BLOCK];
@@ -51,10 +51,10 @@ __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 }
 
 bool
-__wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+__wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		       struct fal_shard_part *out, struct fal_shard_making *is)
 {
-	(void)__wrap_fal_rack_part(r, i, version, out);
+	(void)__wrap_fal_shard_set_part(r, i, version, out);
 	*is = (struct fal_shard_making){ .version = version, .made = made };
 	for (uint32_t b = 0; b < blocks; b++)
 		is->n += made[b];

@@ -2,7 +2,7 @@
  * and with how much momentum; the outer step against plain loops. */
 #include "sched_play.h"
 
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/rng.h"
 #include "server/store.h"
 
@@ -247,7 +247,7 @@ outer_is_plain(void **state)
 	assert_non_null(store);
 	assert_non_null(sum);
 	for (uint64_t k = 0; k < 6; k++) {
-		const uint64_t line = fal_line_version(1, k + 1);
+		const uint64_t line = fal_branch_version(1, k + 1);
 		const float m = 0.9f - 0.1f * (float)k;
 		if (k == 4) { /* it begins anew */
 			fal_store_forget_slots(store, UINT64_MAX);
@@ -281,7 +281,7 @@ outer_is_plain(void **state)
 			play_check(fal_store_add(store, &from, &rec), 1, "add");
 		}
 		fal_buf_free(&b);
-		const uint64_t to = fal_line_version(1, k + 2);
+		const uint64_t to = fal_branch_version(1, k + 2);
 		const struct fal_store_line_step step = { to, 0.1f, 1, 0 };
 		play_check(fal_store_line_step(store, k, &step).beyond, 0, "step");
 		play_check(fal_store_at(store, to, &at, &exps), true, "is kept");

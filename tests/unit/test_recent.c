@@ -1,6 +1,6 @@
 /* The last measurements, against sorting them. */
 #include "base/rng.h"
-#include "sched/recent.h"
+#include "sched/window_stats.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -32,7 +32,7 @@ by_size(const void *a, const void *b)
 static double
 naive_median(const double *of, uint32_t n)
 {
-	double v[FAL_RECENT];
+	double v[FAL_WINDOW];
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = of[i];
 	qsort(v, n, sizeof(*v), by_size);
@@ -41,18 +41,18 @@ naive_median(const double *of, uint32_t n)
 
 /* all: everything that was ever added. */
 static void
-check(struct fal_recent *r, const double *all, uint32_t n)
+check(struct fal_window *r, const double *all, uint32_t n)
 {
-	double off[FAL_RECENT], mid;
-	const uint32_t k = n < FAL_RECENT ? n : FAL_RECENT;
+	double off[FAL_WINDOW], mid;
+	const uint32_t k = n < FAL_WINDOW ? n : FAL_WINDOW;
 	mid = naive_median(all + n - k, k);
 	for (uint32_t i = 0; i < k; i++)
 		off[i] = fabs(all[n - k + i] - mid);
-	fal_recent_judge(r);
+	fal_window_judge(r);
 	same(r->mid, mid, "mid", n);
 	same(r->most, mid + 6 * fmax(naive_median(off, k), 0.05 * mid), "most", n);
 	for (uint32_t i = 0; i < k; i++)
-		same(fal_recent_ago(r, i), all[n - 1 - i], "ago", n);
+		same(fal_window_ago(r, i), all[n - 1 - i], "ago", n);
 }
 
 /* Some of few values, so that many are equal; some that rise or fall. */
@@ -64,7 +64,7 @@ draws(void **state)
 	for (seed = 0; seed < SEEDS; seed++) {
 		struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 		const uint32_t kind = fal_rng_below(&rng, 4);
-		struct fal_recent r = { 0 };
+		struct fal_window r = { 0 };
 		double all[LENGTH];
 		for (uint32_t n = 0; n < LENGTH; n++) {
 			double x = (double)fal_rng_unit(&rng);
@@ -75,7 +75,7 @@ draws(void **state)
 			else if (kind == 2)
 				x -= n;
 			all[n] = x;
-			fal_recent_add(&r, x);
+			fal_window_add(&r, x);
 			check(&r, all, n + 1);
 		}
 	}

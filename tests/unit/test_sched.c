@@ -66,10 +66,10 @@ numbers_with_gaps_end_the_session(void **state)
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
-	struct fal_spans *are = &fal_find(sched, 1)->seqs;
-	for (uint32_t i = 0; i < FAL_SPANS_MAX; i++)
-		if (fal_spans_add(are, 2 * (uint64_t)i + 2, 2 * (uint64_t)i + 3,
-				  &twice) != 0)
+	struct fal_intervals *are = &fal_find(sched, 1)->seqs;
+	for (uint32_t i = 0; i < FAL_INTERVALS_MAX; i++)
+		if (fal_intervals_add(are, 2 * (uint64_t)i + 2, 2 * (uint64_t)i + 3,
+				      &twice) != 0)
 			fail_msg("run %u", i);
 	check(claim_as(1, worker[1].q[0].task, 1, none, 0.1), FAL_ESTATE, "one more");
 	check(claim_as(2, worker[2].q[0].task, 1, none, 0.1), 1, "another's");

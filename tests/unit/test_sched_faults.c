@@ -475,8 +475,8 @@ a_push_takes_from_its_first_block(void **state)
 		fal_sched_arrived(sched, now, current(), id, 1, false);
 		now += rest / 2;
 		fal_sched_arrived(sched, now, current(), id, 1, true);
-		const struct fal_recent *turn = &fal_find(sched, 1)->turn[FAL_TURN_PUSH];
-		near(fal_recent_ago(turn, 0), before ? gap + rest : rest, 1e-9,
+		const struct fal_window *turn = &fal_find(sched, 1)->turn[FAL_TURN_PUSH];
+		near(fal_window_ago(turn, 0), before ? gap + rest : rest, 1e-9,
 		     "what the push took");
 		complete(current());
 	}

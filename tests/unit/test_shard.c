@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "../taking.h"
-#include "base/line.h"
+#include "base/branch.h"
 #include "base/rng.h"
 #include "server/shard_set.h"
 #include "wire/bfp.h"
@@ -23,10 +23,10 @@ static struct fal_rng rng;
 static size_t n;
 static uint32_t blocks;
 static float init[MOST], grad[MOST];
-static struct fal_rack *rack[RACKS]; /* rack r has r + 1 shards */
+static struct fal_shard_set *shard_set[RACKS]; /* shard_set r has r + 1 shards */
 static struct fal_diag diag;
 
-/* What a rack has said of the round since it was asked last. */
+/* What a shard_set has said of the round since it was asked last. */
 static struct said {
 	uint32_t arrived, whole, complete, beyond;
 	uint64_t sent, added;
@@ -46,7 +46,7 @@ hear(uint32_t r)
 {
 	struct fal_shard_say s;
 	uint32_t shard;
-	while (fal_rack_next(rack[r], &shard, &s)) {
+	while (fal_shard_set_next(shard_set[r], &shard, &s)) {
 		struct said *to = &said[r];
 		to->arrived += s.kind == FAL_SAY_ARRIVED ? s.blocks : 0;
 		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
@@ -65,7 +65,7 @@ static void
 order(struct fal_shard_order o)
 {
 	for (uint32_t r = 0; r < RACKS; r++) {
-		check(fal_rack_order(rack[r], &o), 0, "an order");
+		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
 		hear(r);
 	}
 }
@@ -82,7 +82,7 @@ gradient(uint64_t version, float scale, int8_t *exps)
 {
 	struct fal_sum *sum = fal_sum_new(n);
 	struct fal_shard_part part;
-	assert_true(fal_rack_part(rack[0], 0, version, &part));
+	assert_true(fal_shard_set_part(shard_set[0], 0, version, &part));
 	memcpy(exps, part.exps, blocks);
 	for (size_t i = 0; i < n; i++)
 		grad[i] = scale * (fal_rng_unit(&rng) - 0.5f);
@@ -104,7 +104,7 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 		check(fal_sum_pack(sum, b, exps[b], &records), 0, "pack");
 	const struct fal_tail tail = { records.p, records.n };
 	for (uint32_t r = 0; r < RACKS; r++) {
-		const int got = fal_rack_push(rack[r], t, &tail, &diag);
+		const int got = fal_shard_set_push(shard_set[r], t, &tail, &diag);
 		if (r > 0)
 			check(got, err, "as with one shard");
 		err = got;
@@ -120,7 +120,7 @@ static uint32_t epoch; /* of the map that racks begin with */
 static void
 make_rack(uint32_t r)
 {
-	const struct fal_rack_conf conf = {
+	const struct fal_shard_set_conf conf = {
 		.shards = r + 1,
 		.tickets = { .epoch = epoch },
 		.each = { .n = n,
@@ -128,9 +128,9 @@ make_rack(uint32_t r)
 			  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
 			  .checksums = true },
 	};
-	rack[r] = fal_rack_new(&conf, init);
-	assert_non_null(rack[r]);
-	check(fal_rack_shards(rack[r]), r + 1, "shards");
+	shard_set[r] = fal_shard_set_new(&conf, init);
+	assert_non_null(shard_set[r]);
+	check(fal_shard_set_shards(shard_set[r]), r + 1, "shards");
 }
 
 static int
@@ -157,17 +157,17 @@ end(void **state)
 {
 	(void)state;
 	for (uint32_t r = 0; r < RACKS; r++)
-		fal_rack_free(rack[r]);
+		fal_shard_set_free(shard_set[r]);
 	return 0;
 }
 
 static void
 same_versions(uint64_t version)
 {
-	const float *want = fal_rack_params(rack[0], version);
+	const float *want = fal_shard_set_params(shard_set[0], version);
 	assert_non_null(want);
 	for (uint32_t r = 1; r < RACKS; r++) {
-		const float *got = fal_rack_params(rack[r], version);
+		const float *got = fal_shard_set_params(shard_set[r], version);
 		assert_non_null(got);
 		assert_memory_equal(got, want, n * sizeof(*got));
 		check((int64_t)(said[r].sent - said[0].sent), 0, "sent");
@@ -269,23 +269,26 @@ whole_round(uint64_t round, float scale, bool mark)
 	same_versions(round);
 }
 
-/* In the place of rack `to` comes one that becomes what rack `from` was. */
+/* In the place of shard_set `to` comes one that becomes what shard_set `from` was. */
 static void
 replace(uint32_t from, uint32_t to, uint64_t version)
 {
 	struct fal_image image[RACKS];
-	const uint32_t shards = fal_rack_shards(rack[from]);
-	assert_false(fal_rack_marked(rack[from], version + 1, image));
-	assert_true(fal_rack_marked(rack[from], version, image));
-	fal_rack_free(rack[to]);
+	const uint32_t shards = fal_shard_set_shards(shard_set[from]);
+	assert_false(fal_shard_set_marked(shard_set[from], version + 1, image));
+	assert_true(fal_shard_set_marked(shard_set[from], version, image));
+	fal_shard_set_free(shard_set[to]);
 	make_rack(to);
 	struct taking t = { .image = image, .shards = shards };
-	check(fal_rack_become(rack[to], &image[0].is, taking_fill, &t), 0, "become");
+	check(fal_shard_set_become(shard_set[to], &image[0].is, taking_fill, &t), 0,
+	      "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
 	check(t.array, image[0].arrays, "nothing is left");
 	for (uint32_t i = 0; i < shards; i++)
-		fal_rack_spare(rack[from], i, &image[i]); /* and may be marked again */
-	assert_false(fal_rack_marked(rack[from], version, image)); /* it was taken */
+		fal_shard_set_spare(shard_set[from], i,
+				    &image[i]); /* and may be marked again */
+	assert_false(
+		fal_shard_set_marked(shard_set[from], version, image)); /* it was taken */
 }
 
 static int
@@ -308,10 +311,10 @@ become_nothing(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-		fal_rack_free(rack[0]);
+		fal_shard_set_free(shard_set[0]);
 		make_rack(0);
-		check(fal_rack_become(rack[0], &heads[i], untaken, NULL), FAL_EINVAL,
-		      "become");
+		check(fal_shard_set_become(shard_set[0], &heads[i], untaken, NULL),
+		      FAL_EINVAL, "become");
 	}
 }
 
@@ -366,7 +369,7 @@ refused(void **state)
 	check(push(&t, 0, 1, 0, 2), 0, "push");
 	check(push(&t, 0, 1, 0, 1), FAL_EEXIST, "a block twice");
 	for (uint32_t r = 0; r < RACKS; r++) {
-		assert_true(fal_rack_push(rack[r], &t, &rubbish, &diag) < 0);
+		assert_true(fal_shard_set_push(shard_set[r], &t, &rubbish, &diag) < 0);
 		hear(r);
 	}
 	check(said[0].arrived, 2, "blocks");
@@ -427,8 +430,8 @@ refused_in_part(void **state)
 			const struct fal_tail tail = { records.p, records.n };
 			bool was = false;
 			for (uint32_t r = 0; r < RACKS; r++) {
-				const bool is =
-					fal_rack_push(rack[r], &t, &tail, &diag) < 0;
+				const bool is = fal_shard_set_push(shard_set[r], &t,
+								   &tail, &diag) < 0;
 				if (r > 0)
 					check(is, was, "refused, as with one shard");
 				was = is;
@@ -459,8 +462,9 @@ many_versions(void **state)
 		order((struct fal_shard_order){
 			.kind = FAL_ORDER_STEP, .version = v, .versions = 1000 });
 	for (uint32_t r = 0; r < RACKS; r++) {
-		assert_non_null(fal_rack_params(rack[r], last - FAL_KEPT_MAX + 1));
-		assert_null(fal_rack_params(rack[r], last - FAL_KEPT_MAX));
+		assert_non_null(
+			fal_shard_set_params(shard_set[r], last - FAL_KEPT_MAX + 1));
+		assert_null(fal_shard_set_params(shard_set[r], last - FAL_KEPT_MAX));
 	}
 }
 
@@ -474,7 +478,7 @@ held(void **state)
 	for (uint64_t round = 2; round <= 4; round++)
 		whole_round(round, 1, false);
 	same_versions(1);
-	assert_null(fal_rack_params(rack[1], 2));
+	assert_null(fal_shard_set_params(shard_set[1], 2));
 }
 
 /* A fence that comes before its round is opened is kept, of so many rounds at most. */
@@ -489,7 +493,7 @@ fenced_early(void **state)
 	}
 	o.round++;
 	for (uint32_t r = 0; r < RACKS; r++)
-		check(fal_rack_order(rack[r], &o), FAL_ELIMIT, "one too many");
+		check(fal_shard_set_order(shard_set[r], &o), FAL_ELIMIT, "one too many");
 	for (uint64_t round = 1; round <= TASKS; round++) {
 		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
 		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
@@ -512,11 +516,12 @@ asked_meanwhile(void **state)
 	for (uint32_t r = 0; r < RACKS; r++) {
 		struct fal_shard_say s;
 		uint32_t shard, heard = 0;
-		check(fal_rack_order(rack[r], &o), 0, "an order");
-		for (; fal_rack_next(rack[r], &shard, &s); heard++)
+		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
+		for (; fal_shard_set_next(shard_set[r], &shard, &s); heard++)
 			if (heard == r) {
 				check(shard, r, "the last one");
-				check(fal_rack_order(rack[r], &o), 0, "another one");
+				check(fal_shard_set_order(shard_set[r], &o), 0,
+				      "another one");
 			}
 		check(heard, 2 * (r + 1), "heard");
 	}
@@ -540,7 +545,7 @@ odd_number(void)
 static uint64_t
 some_version(void)
 {
-	return fal_line_version(some(3) == 0 ? some(2) : 0, some(3));
+	return fal_branch_version(some(3) == 0 ? some(2) : 0, some(3));
 }
 
 static struct fal_shard_order
@@ -588,14 +593,14 @@ any_orders(void **state)
 		struct fal_map map;
 		struct fal_shard_say s;
 		uint32_t shard, n_of = 0;
-		fal_rack_free(rack[r]);
+		fal_shard_set_free(shard_set[r]);
 		make_rack(r);
 		for (int err = FAL_OK; err == FAL_OK && n_of < 60; n_of++) {
 			const struct fal_shard_order o = any_order(&map);
-			err = fal_rack_order(rack[r], &o);
+			err = fal_shard_set_order(shard_set[r], &o);
 			refusals += err < 0;
-			while (fal_rack_next(rack[r], &shard, &s))
-				assert_true(shard < fal_rack_shards(rack[r]));
+			while (fal_shard_set_next(shard_set[r], &shard, &s))
+				assert_true(shard < fal_shard_set_shards(shard_set[r]));
 		}
 		most = n_of > most ? n_of : most;
 	}

@@ -28,7 +28,7 @@ struct line {
 
 static struct {
 	struct ps_wants wants;
-	struct fal_rack *rack;
+	struct fal_shard_set *shard_set;
 	uint32_t shards;
 	uint64_t versions; /* that there are */
 	struct line line[READERS];
@@ -40,9 +40,9 @@ static struct {
 
 /* ---- racks and channels ------------------------------------------------------------ */
 
-bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out);
-bool __wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			    struct fal_shard_part *out, struct fal_shard_making *is);
 uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
 uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
@@ -56,12 +56,12 @@ int __wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
 
 bool
-__wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+__wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out)
 {
 	static const float params[4 * FAL_BLOCK];
 	static const int8_t exps[4];
-	fal_rack_range(r, i, &out->first, &out->count);
+	fal_shard_set_range(r, i, &out->first, &out->count);
 	out->params = params;
 	out->values = (size_t)out->count * FAL_BLOCK;
 	out->exps = exps;
@@ -69,7 +69,7 @@ __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 }
 
 bool
-__wrap_fal_rack_making(const struct fal_rack *r, uint32_t i, uint64_t version,
+__wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		       struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)r, (void)i, (void)version, (void)out, (void)is;
@@ -192,17 +192,18 @@ __wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 static void
 begin(uint32_t shards, uint32_t blocks)
 {
-	const struct fal_rack_conf conf = { .shards = shards,
-					    .here = shards,
-					    .each = { .n = (size_t)blocks * FAL_BLOCK,
-						      .tasks = 1 } };
+	const struct fal_shard_set_conf conf = {
+		.shards = shards,
+		.here = shards,
+		.each = { .n = (size_t)blocks * FAL_BLOCK, .tasks = 1 }
+	};
 	memset(&t, 0, sizeof(t));
 	t.shards = shards;
-	t.rack = fal_rack_new(&conf, NULL);
-	assert_non_null(t.rack);
+	t.shard_set = fal_shard_set_new(&conf, NULL);
+	assert_non_null(t.shard_set);
 	for (uint32_t i = 0; i < READERS; i++)
 		ps_reader_begin(&t.line[i].reader, (struct fal_chan *)&t.line[i]);
-	t.wants.publisher.rack = t.rack;
+	t.wants.publisher.shard_set = t.shard_set;
 	t.wants.publisher.rule =
 		(struct fal_rule){ .scheme = FAL_EPSP, .slack = VERSIONS };
 }
@@ -226,7 +227,7 @@ end(void)
 		ps_reader_end(&t.wants, &t.line[i].reader);
 	}
 	ps_wants_free(&t.wants);
-	fal_rack_free(t.rack);
+	fal_shard_set_free(t.shard_set);
 }
 
 /* The reader is told of a version, which there is by then. */

@@ -1,12 +1,12 @@
 /* Rows of WORKED. */
-#include "wire/waited.h"
+#include "wire/shard_wait.h"
 
 #include "base/err.h"
 
 enum { ROW = 4 + 4 + 8 + 8 };
 
 void
-fal_waited_put(struct fal_buf *out, uint32_t shard, const struct fal_waited *w)
+fal_shard_wait_put(struct fal_buf *out, uint32_t shard, const struct fal_shard_wait *w)
 {
 	if (w->parts == 0 && w->waited == 0)
 		return;
@@ -18,7 +18,8 @@ fal_waited_put(struct fal_buf *out, uint32_t shard, const struct fal_waited *w)
 
 /* One pass over the rows, which adds them to `w`, if that is not NULL. */
 static int
-pass(const struct fal_tail *rows, uint32_t shards, uint64_t most, struct fal_waited *w)
+pass(const struct fal_tail *rows, uint32_t shards, uint64_t most,
+     struct fal_shard_wait *w)
 {
 	struct fal_rd r = fal_rd_init(rows->p, rows->n);
 	uint32_t before = 0;
@@ -41,8 +42,8 @@ pass(const struct fal_tail *rows, uint32_t shards, uint64_t most, struct fal_wai
 }
 
 int
-fal_waited_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
-	       struct fal_waited *w)
+fal_shard_wait_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
+		   struct fal_shard_wait *w)
 {
 	int err = pass(rows, shards, most, NULL);
 	return err < 0 ? err : pass(rows, shards, most, w);

@@ -1,17 +1,17 @@
 /* A set of whole numbers as sorted runs, for numbers that come almost in order. */
-#ifndef FAL_BASE_SPANS_H
-#define FAL_BASE_SPANS_H
+#ifndef FAL_BASE_INTERVALS_H
+#define FAL_BASE_INTERVALS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* The most runs of one set: 64 MiB. */
-#define FAL_SPANS_MAX ((size_t)1 << 22)
+#define FAL_INTERVALS_MAX ((size_t)1 << 22)
 
 /* {0} is empty and valid. */
-struct fal_spans {
-	struct fal_span {
+struct fal_intervals {
+	struct fal_interval {
 		uint64_t begin, end; /* end not included */
 	} *v;
 	size_t n, cap;
@@ -19,10 +19,11 @@ struct fal_spans {
 
 /* Adds begin … end-1.  Returns 0; 1 if some of them were there, *twice being the first of
  * these; FAL_ELIMIT or FAL_ENOMEM. */
-int fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice);
-bool fal_spans_has(const struct fal_spans *s, uint64_t number);
+int fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end,
+		      uint64_t *twice);
+bool fal_intervals_has(const struct fal_intervals *s, uint64_t number);
 /* The smallest number that is not in the set. */
-uint64_t fal_spans_gap(const struct fal_spans *s);
-void fal_spans_free(struct fal_spans *s);
+uint64_t fal_intervals_gap(const struct fal_intervals *s);
+void fal_intervals_free(struct fal_intervals *s);
 
 #endif

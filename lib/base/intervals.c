@@ -1,5 +1,5 @@
 /* Sorted runs of numbers; runs that touch are one. */
-#include "base/spans.h"
+#include "base/intervals.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -10,26 +10,26 @@
 
 /* The first run that does not end before `at`. */
 static size_t
-place(const struct fal_spans *s, uint64_t at)
+place(const struct fal_intervals *s, uint64_t at)
 {
 	return s->n == 0 ? 0 : fal_sorted_place64(&s->v->end, s->n, sizeof(*s->v), at);
 }
 
 static int
-insert(struct fal_spans *s, size_t at, uint64_t begin, uint64_t end)
+insert(struct fal_intervals *s, size_t at, uint64_t begin, uint64_t end)
 {
-	if (s->n == FAL_SPANS_MAX)
+	if (s->n == FAL_INTERVALS_MAX)
 		return FAL_ELIMIT;
 	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
 		return FAL_ENOMEM;
 	memmove(&s->v[at + 1], &s->v[at], (s->n - at) * sizeof(*s->v));
-	s->v[at] = (struct fal_span){ begin, end };
+	s->v[at] = (struct fal_interval){ begin, end };
 	s->n++;
 	return 0;
 }
 
 int
-fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice)
+fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end, uint64_t *twice)
 {
 	size_t at = place(s, begin), last = at;
 	int overlap = 0;
@@ -39,7 +39,7 @@ fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice
 		return insert(s, at, begin, end);
 	/* Runs at … last-1 touch the new one, and become one with it. */
 	for (; last < s->n && s->v[last].begin <= end; last++) {
-		const struct fal_span *v = &s->v[last];
+		const struct fal_interval *v = &s->v[last];
 		if (overlap == 0 && v->begin < end && v->end > begin) {
 			overlap = 1;
 			*twice = v->begin > begin ? v->begin : begin;
@@ -54,21 +54,21 @@ fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice
 }
 
 bool
-fal_spans_has(const struct fal_spans *s, uint64_t number)
+fal_intervals_has(const struct fal_intervals *s, uint64_t number)
 {
 	const size_t at = place(s, number + 1);
 	return at < s->n && s->v[at].begin <= number;
 }
 
 uint64_t
-fal_spans_gap(const struct fal_spans *s)
+fal_intervals_gap(const struct fal_intervals *s)
 {
 	return s->n > 0 && s->v[0].begin == 0 ? s->v[0].end : 0;
 }
 
 void
-fal_spans_free(struct fal_spans *s)
+fal_intervals_free(struct fal_intervals *s)
 {
 	free(s->v);
-	*s = (struct fal_spans){ 0 };
+	*s = (struct fal_intervals){ 0 };
 }

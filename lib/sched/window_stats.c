@@ -1,14 +1,14 @@
 /* The last measurements of something. */
-#include "sched/recent.h"
+#include "sched/window_stats.h"
 
-#include "base/least.h"
+#include "base/minmax.h"
 #include "base/quantile.h"
 
 #include <math.h>
 #include <string.h>
 
 void
-fal_lately_add(struct fal_lately *l, double s)
+fal_window_min_add(struct fal_window_min *l, double s)
 {
 	l->v[l->n++ % 3] = s;
 	l->s = l->most = s;
@@ -19,9 +19,9 @@ fal_lately_add(struct fal_lately *l, double s)
 }
 
 void
-fal_recent_add(struct fal_recent *r, double x)
+fal_window_add(struct fal_window *r, double x)
 {
-	r->v[r->n++ % FAL_RECENT] = x;
+	r->v[r->n++ % FAL_WINDOW] = x;
 }
 
 /* The order of `v` changes. */
@@ -33,10 +33,10 @@ median(double *v, uint32_t n)
 }
 
 void
-fal_recent_judge(struct fal_recent *r)
+fal_window_judge(struct fal_window *r)
 {
-	const uint32_t n = r->n < FAL_RECENT ? r->n : FAL_RECENT;
-	double v[FAL_RECENT];
+	const uint32_t n = r->n < FAL_WINDOW ? r->n : FAL_WINDOW;
+	double v[FAL_WINDOW];
 	memcpy(v, r->v, n * sizeof(*v));
 	r->mid = median(v, n);
 	for (uint32_t i = 0; i < n; i++)

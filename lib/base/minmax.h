@@ -1,7 +1,7 @@
 /* The lesser and the greater of two numbers, neither of which is NAN: one instruction,
  * where fmin() and fmax() are calls. */
-#ifndef FAL_BASE_LEAST_H
-#define FAL_BASE_LEAST_H
+#ifndef FAL_BASE_MINMAX_H
+#define FAL_BASE_MINMAX_H
 
 static inline double
 fal_min(double a, double b)

@@ -1,5 +1,5 @@
 /* Lines that fit a terminal. */
-#include "base/fold.h"
+#include "base/wrap.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -47,7 +47,7 @@ fold_line(const char *s, size_t n, size_t width, struct fal_buf *out)
 }
 
 void
-fal_fold(const char *s, size_t n, size_t width, struct fal_buf *out)
+fal_wrap(const char *s, size_t n, size_t width, struct fal_buf *out)
 {
 	const char *end = s + n;
 	if (width == 0) {
