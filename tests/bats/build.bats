@@ -99,14 +99,12 @@ refused() {
 	printf '/* (design.md,\n * I999)\n * (schemes.md, none) */\n' >>"$tmp/tree/lib/wire/bfp.c"
 	# shellcheck disable=SC2016 # what Markdown quotes
 	printf '`fal_no_such`\n**I1. Again.**\n' >>"$tmp/tree/share/doc/design.md"
-	echo 'int fal_store_unsaid(void);' >>"$tmp/tree/lib/server/store.h"
 	run .ci/cites "$tmp/tree"
 	same "exit status" "$status" 1
 	has "$output" "lib/wire/bfp.c: cites design.md, I999"
 	has "$output" "lib/wire/bfp.c: cites schemes.md, none"
 	has "$output" "no function fal_no_such"
 	has "$output" "stands twice: **I1."
-	has "$output" "D16 does not name fal_store_unsaid"
 }
 
 @test "deps: silent when all is there, and knows its sets" {
