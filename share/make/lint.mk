@@ -24,6 +24,7 @@ lint-format:
 
 lint-floors:
 	.ci/floors
+	.ci/circles
 
 lint-cites:
 	.ci/cites
