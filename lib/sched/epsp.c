@@ -69,7 +69,7 @@ transfer(struct fal_sched *s, double now, uint32_t *sure)
 	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
 		return false;
 	const struct fal_load task = fal_load_of(n->round, n->task);
-	const double finish = fal_project(s, r, fal_load_queued(r), task, now);
+	const double finish = fal_project(s, r, fal_load_runnable(s, r), task, now);
 	if (finish + move_cost(s, r, task) >= d->finish)
 		return false;
 	d->helped = fmax(d->helped, d->finish - finish - r->rtt);

@@ -79,7 +79,8 @@ fal_uncloned(const struct fal_worker *w)
 {
 	struct fal_node *n = w->head;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
-		if (fal_holders(n->round, n->task) == n && !is_claimed(n))
+		if (fal_holders(n->round, n->task) == n && !is_claimed(n) &&
+		    (n->began >= 0 || n->round->late == FAL_NONE))
 			return n;
 	return NULL;
 }
@@ -93,6 +94,39 @@ heap_put(struct fal_heap *h, uint32_t slot, bool in, double key)
 		fal_heap_remove(h, slot);
 }
 
+/* The version that `w` computes a task of its queue on, or 0: the version is there, or
+ * of a branch. */
+static uint64_t
+awaited_version(const struct fal_sched *s, const struct fal_worker *w,
+		const struct fal_node *n)
+{
+	/* The helper of a mixed round computes on the version that it has. */
+	const uint64_t on =
+		n->round->mixed ? w->version : fal_round_on(n->round, n->task);
+	return fal_branch_of(on) == 0 && on > s->published ? on : 0;
+}
+
+/* Does the node's task wait at `w` for a version, under a slack that is a fraction? Other
+ * slacks grant no tasks that workers with nothing else to do would wait for. */
+static bool
+is_waiting(const struct fal_sched *s, const struct fal_worker *w,
+	   const struct fal_node *n)
+{
+	return n->began < 0 && n->round->late != FAL_NONE && awaited_version(s, w, n) > 0;
+}
+
+struct fal_load
+fal_load_runnable(const struct fal_sched *s, const struct fal_worker *w)
+{
+	struct fal_load load = fal_load_queued(w);
+	for (const struct fal_node *n = w->tail; n != NULL && is_waiting(s, w, n);
+	     n = n->prev) {
+		load.tasks--;
+		load.samples -= fal_task_samples(n->round, n->task);
+	}
+	return load;
+}
+
 /* The first tasks of the queue are on the lanes, when their versions are there: the rest
  * waits for one to be published.  Returns when the oldest began. */
 static double
@@ -101,11 +135,9 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	struct fal_node *n = w->head;
 	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
-		/* The helper of a mixed round computes on the version that it has. */
 		const bool late = n->task >= n->round->late;
-		const uint64_t on =
-			n->round->mixed ? w->version : fal_round_on(n->round, n->task);
-		if (n->began < 0 && fal_branch_of(on) == 0 && on > s->published) {
+		const uint64_t on = n->began < 0 ? awaited_version(s, w, n) : 0;
+		if (on > 0) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
 		}
@@ -124,19 +156,20 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 }
 
 /* The load that `w` holds of the first round that is not done; if none, all that `w`
- * holds. */
+ * may compute now. */
 static struct fal_load
 pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_load load = { 0 };
 	const struct fal_round *first = fal_pressing(s);
 	if (s->rounds > 1)
-		for (struct fal_node *i = w->head; i != NULL && i->round == first;
+		for (struct fal_node *i = w->head;
+		     i != NULL && i->round == first && !is_waiting(s, w, i);
 		     i = i->next) {
 			load.tasks++;
 			load.samples += fal_task_samples(i->round, i->task);
 		}
-	return load.tasks > 0 ? load : fal_load_queued(w);
+	return load.tasks > 0 ? load : fal_load_runnable(s, w);
 }
 
 void
@@ -160,7 +193,7 @@ static bool
 bridges(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const double full = w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
-	return fal_size(s, w, fal_load_queued(w)) <= full;
+	return fal_size(s, w, fal_load_runnable(s, w)) <= full;
 }
 
 /* When it finishes, and whom it could give tasks to, or take them from. */
@@ -178,7 +211,8 @@ project(struct fal_sched *s, struct fal_worker *w, double now)
 	const bool moves = active && s->scheme->rebalance != NULL;
 	const bool takes = moves && !w->trial && s->rounds > 0 && bridges(s, w);
 	heap_put(&s->takers, slot, takes,
-		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
+		 takes ? fal_project(s, w, fal_load_runnable(s, w), fal_load_full(s, 1),
+				     now)
 		       : 0);
 	heap_put(&s->donors, slot,
 		 moves && load.tasks > w->lanes && fal_last_unstarted(s, w) != NULL,
@@ -193,10 +227,13 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	const uint32_t slot = fal_slot(s, w);
 	const bool active = fal_worker_active(w);
 	w->began = begin_tasks(s, w, now);
-	if (w->queued == 0 && w->empty < 0)
+	const bool runs = fal_load_runnable(s, w).tasks > 0;
+	if (!runs && w->empty < 0)
 		w->empty = now;
+	else if (runs)
+		w->empty = -1;
 	project(s, w, now);
-	const bool idle = active && !w->trial && w->queued == 0 && w->evals == 0;
+	const bool idle = active && !w->trial && !runs && w->evals == 0;
 	heap_put(&s->idle, slot, idle, idle ? fal_task_s(s, w, w->lanes) : 0);
 	fal_refresh_due(s, w);
 	heap_put(&s->suspects, slot,
@@ -308,7 +345,9 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 	if (w->empty >= 0 && s->scheme->busy != NULL)
 		s->scheme->busy(s, now - w->empty);
 	w->empty = -1;
-	while (after != NULL && after->round->id > r->id)
+	while (after != NULL &&
+	       (after->round->id > r->id ||
+		(after->round == r && after->task >= r->late && task < r->late)))
 		after = after->prev;
 	*n = (struct fal_node){ .prev = after,
 				.next = after != NULL ? after->next : w->head,
@@ -355,6 +394,8 @@ fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 	if (w->head != NULL && w->head->round == fal_pressing(s))
 		while (n->round != w->head->round)
 			n = n->prev;
+	while (n != NULL && is_waiting(s, w, n))
+		n = n->prev;
 	return n != NULL && n->began < 0 && !is_claimed(n) ? n : NULL;
 }
 

@@ -126,9 +126,9 @@ struct fal_worker {
 	double ready;      /* when it has pulled what it computes on */
 	double base;       /* when it last made progress */
 	double finish;     /* projected finish; see fal_refresh */
-	double empty;      /* since when it holds nothing; negative: it does */
-	double came;       /* when a block of it last came */
-	double relieved;   /* when a task was last taken from it, … */
+	double empty;    /* since when the worker may compute nothing; negative: it may */
+	double came;     /* when a block of it last came */
+	double relieved; /* when a task was last taken from it, … */
 	uint64_t relieved_of; /* … of this round */
 	double began;         /* since when the oldest of its running tasks runs */
 	double looked;        /* when it was last looked at, as something was due */
@@ -379,6 +379,9 @@ fal_load_queued(const struct fal_worker *w)
 {
 	return (struct fal_load){ w->queued, w->queued_samples };
 }
+
+/* The load without tasks that wait for a version under a slack that is a fraction. */
+struct fal_load fal_load_runnable(const struct fal_sched *s, const struct fal_worker *w);
 
 static inline struct fal_load
 fal_load_full(const struct fal_sched *s, uint32_t tasks)

@@ -280,8 +280,9 @@ mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bo
 			held[a->lane[i].item.task - first] = true;
 }
 
-/* The tasks from that of `item` on that are not held: behind those of their round, but
- * checks before them, as nobody waits for a check when the round is over. */
+/* Queues the tasks from `item`'s on that are not held, behind those of their round, but
+ * before those that need a later version, as in the coordinator's queue.  Checks come
+ * before the round, since nobody waits for a check when the round is over. */
 static void
 enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 {
@@ -291,6 +292,8 @@ enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
 	const size_t before = item.round > 0 ? end_of(a, item.round - 1) : 0;
 	struct item *at = a->queue.v + (item.check ? before : end_of(a, item.round));
+	while (at > a->queue.v + before && at[-1].version > item.version)
+		at--;
 	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(item));
 	a->queue.n += fresh;
 	for (uint32_t i = 0; i < count; i++, item.task++)

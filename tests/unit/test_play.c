@@ -124,7 +124,6 @@ slow_at_times(struct fal_cost_machine *m, size_t which)
 	fal_cost_settle(m, SHARE);
 }
 
-/* No scheme does more than the machines' speeds add up to, whatever is slow when. */
 /* Early tasks fill the time in which a version is pushed, made and pulled: a clock is
  * that much longer than its tasks as early ones leave of this time. */
 static void
@@ -150,6 +149,29 @@ early_tasks_fill_the_barrier(void **state)
 	fal_cost_free(&c);
 }
 
+/* Where machines are slow now and then, workers that wait for a version take the tasks of
+ * the slow one under each slack: a fraction costs no more than the enforced clock. */
+static void
+a_fraction_moves_tasks(void **state)
+{
+	static const char *const rules[] = { "epsp:1/8", "epsp:1/4", "epsp:1/2" };
+	(void)state;
+	struct fal_cost c;
+	build(&c, 1, false);
+	for (size_t i = 0; i < c.machines; i++)
+		slow_at_times(&c.machine[i], i);
+	const struct fal_play enforced = play(&c, "epsp"), bsp = play(&c, "bsp");
+	for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+		const struct fal_play p = play(&c, rules[i]);
+		print_message("%s: %.3f s, epsp %.3f s, bsp %.3f s\n", rules[i],
+			      p.seconds, enforced.seconds, bsp.seconds);
+		in_bounds(p.seconds, 0, 1.05 * enforced.seconds, rules[i]);
+		in_bounds(p.moved, 1, INFINITY, "moved");
+	}
+	fal_cost_free(&c);
+}
+
+/* No scheme does more than the machines' speeds add up to, whatever is slow when. */
 static void
 no_more_than_all(void **state)
 {
@@ -392,6 +414,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_machines),
 		cmocka_unit_test(early_tasks_fill_the_barrier),
+		cmocka_unit_test(a_fraction_moves_tasks),
 		cmocka_unit_test(no_more_than_all),
 		cmocka_unit_test(no_more_than_all_uneven),
 		cmocka_unit_test(persistent_straggler),
