@@ -124,7 +124,6 @@ fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g, struct fal_dia
 {
 	const uint32_t samples = fal_grid_samples(g, 0);
 	const uint32_t task = fal_grid_range_samples(g, 0, 0, 1);
-	const uint32_t by = (uint32_t)common(task, samples);
 	char name[FAL_RULE_TEXT];
 	if (fal_rule_late(r, g, 0) > 0)
 		return FAL_OK;
@@ -134,9 +133,10 @@ fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g, struct fal_dia
 				    fal_rule_text(r, name));
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: no task of %u samples lies within this part of a "
-			    "clock's %u samples; the least fraction is %u/%u",
-			    fal_rule_text(r, name), task, samples, task / by,
-			    samples / by);
+			    "clock's %u samples; 1/%u has one",
+			    fal_rule_text(r, name), task, samples,
+			    samples / task < FAL_SLACK_OF_MAX ? samples / task
+							      : FAL_SLACK_OF_MAX);
 }
 
 /* ---- parameters ------------------------------------------------------------------ */

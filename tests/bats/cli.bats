@@ -107,7 +107,7 @@ bad_set() {
 	bad_set "data.mean: 'x' is not a number" data.mean=x
 	bad_set "data.mean or data.std lists 2 channels, a sample has 1" data.std=1,2
 	bad_set "sync.scheme: epsp: 'x' is neither a whole number from 0 to 64 nor a fraction from 1/4096 to 4095/4096" sync.scheme=epsp:x
-	bad_set "sync.scheme: epsp:1/64: no task of 8 samples lies within this part of a clock's 64 samples; the least fraction is 1/8" sync.scheme=epsp:1/64
+	bad_set "sync.scheme: epsp:1/64: no task of 8 samples lies within this part of a clock's 64 samples; 1/8 has one" sync.scheme=epsp:1/64
 	# What others demand of it, and what it demands of others.
 	bad_set "batch.task: is more than batch.size" batch.task=1024
 	bad_set "batch.task: is more than batch.size" batch.size=16 --set batch.task=32

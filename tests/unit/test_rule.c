@@ -342,7 +342,13 @@ fractions_have_tasks(void **state)
 	assert_int_equal(fal_rule_fits(&less, &g, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text,
 			    "epsp:1/8: no task of 8 samples lies within this part of a "
-			    "clock's 60 samples; the least fraction is 2/15");
+			    "clock's 60 samples; 1/7 has one");
+	/* The fraction that is named is one, though 1/10000 of a clock is a task. */
+	const struct fal_grid large = {
+		.samples = 20001, .batch = 20001, .task = 2, .epochs = 1
+	};
+	const struct fal_rule least = parse("epsp:1/4096");
+	assert_int_equal(fal_rule_fits(&least, &large, &diag), 0);
 	assert_int_equal(fal_rule_fits(&most, &one, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text,
 			    "epsp:59/60: a clock is one task, no part of which is early");
