@@ -2,7 +2,8 @@
 # bench_plane.sh: what a clock costs beside its computation, held against limits that are
 # taken in the same turn: copying the same bytes, a TCP stream of them, a message there and
 # back, and the same clock by plain sockets (tests/bench/twin.c), which seal nothing, pack
-# nothing, and keep no second version.
+# nothing, and keep no second version: first all pushes, then all pulls (twin), and both at
+# once (duplex).
 #
 #   clock      push + update + pull of 61 k, 670 k and 25 M floats by 1, 2 and 4 workers, all
 #              on this machine: a median clock less the median of what its workers computed.
@@ -57,6 +58,8 @@ clock_turn() {
 		plain=$("$twin" clock "$floats" $workers "$clocks")
 		keep "$of.$workers.twin" "$(value clock <<<"$plain")"
 		keep "$of.$workers.twin-cpu" "$(value cpu <<<"$plain")"
+		keep "$of.$workers.duplex" \
+			"$("$twin" duplex "$floats" $workers "$clocks" | value clock)"
 		job $workers $workers "$clocks"
 		grep -o 'AES-256-GCM\|ChaCha20-Poly1305' "$dir/w$workers.0.err" \
 			>>"$dir/$of.$workers.suite"
@@ -89,7 +92,7 @@ clock_size() {
 	done
 	for workers in 1 2 4; do
 		local at=$of.$workers
-		for what in clock compute beside twin; do
+		for what in clock compute beside twin duplex; do
 			say "$at.$what" "$(calc "1e3 * $(middle "$at.$what")")" ms
 		done
 		if [ $workers = 1 ]; then

@@ -10,6 +10,9 @@
  * server adds them up as they come, steps once by momentum, and sends the parameters to
  * all.
  *
+ * twin duplex FLOATS WORKERS CLOCKS: the same with both directions at once: the server
+ * steps what has come from all workers, and sends that while the rest comes.
+ *
  * twin write FLOATS READERS CLOCKS: the same of a server that sends parameters to all,
  * and hears a byte of each when it has them.
  *
@@ -268,21 +271,23 @@ take(struct server *s, struct peer *p)
 	p->got += (size_t)came;
 }
 
+/* Floats from `from` to before `to`. */
 static void
-step(struct server *s)
+step(struct server *s, size_t from, size_t to)
 {
 	const float by = 1e-6f / (float)s->workers;
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = from; i < to; i++) {
 		s->slots[i] = 0.9f * s->slots[i] + s->sum[i];
 		s->params[i] -= by * s->slots[i];
 		s->sum[i] = 0;
 	}
 }
 
+/* Sends what is stepped: so many bytes. */
 static void
-give(struct server *s, struct peer *p)
+give(struct server *s, struct peer *p, size_t stepped)
 {
-	const size_t left = s->n * sizeof(float) - p->sent;
+	const size_t left = stepped - p->sent;
 	const ssize_t got = send(p->fd, (const char *)s->params + p->sent,
 				 left < PIECE ? left : PIECE, MSG_DONTWAIT);
 	if (got < 0 && errno != EAGAIN)
@@ -290,37 +295,89 @@ give(struct server *s, struct peer *p)
 	p->sent += got > 0 ? (size_t)got : 0;
 }
 
-/* Until all have sent, or been sent, all. */
+/* Until all workers have sent all, and been sent all: the one after the other, or, as a
+ * duplex, what is stepped at once. */
 static void
-exchange(struct server *s, bool in)
+exchange(struct server *s, bool duplex)
 {
 	const size_t all = s->n * sizeof(float);
-	for (;;) {
-		bool over = true;
+	/* Readers push nothing: there is nothing to step. */
+	size_t stepped = s->peer[0].got == all ? all : 0, least;
+	do {
 		for (uint32_t i = 0; i < s->workers; i++) {
-			const bool done = (in ? s->peer[i].got : s->peer[i].sent) == all;
-			s->poll[i] = (struct pollfd){ .fd = done ? -1 : s->peer[i].fd,
-						      .events = in ? POLLIN : POLLOUT };
-			over &= done;
+			const struct peer *p = &s->peer[i];
+			const short events = (short)((p->got < all ? POLLIN : 0) |
+						     (p->sent < stepped ? POLLOUT : 0));
+			s->poll[i] = (struct pollfd){ .fd = events != 0 ? p->fd : -1,
+						      .events = events };
 		}
-		if (over)
-			return;
 		if (poll(s->poll, s->workers, -1) < 0)
 			err(1, "poll");
+		size_t come = all;
+		for (uint32_t i = 0; i < s->workers; i++) {
+			struct peer *p = &s->peer[i];
+			if (s->poll[i].fd >= 0 && s->poll[i].revents & POLLOUT)
+				give(s, p, stepped);
+			if (s->poll[i].fd >= 0 && s->poll[i].revents & ~POLLOUT)
+				take(s, p);
+			come = p->got < come ? p->got : come;
+		}
+		come -= come % sizeof(float);
+		/* Pieces of a size that is worth a step. */
+		if (stepped < all &&
+		    (come == all || (duplex && come >= stepped + PIECE))) {
+			step(s, stepped / sizeof(float), come / sizeof(float));
+			stepped = come;
+		}
+		least = all;
 		for (uint32_t i = 0; i < s->workers; i++)
-			if (s->poll[i].fd >= 0 && s->poll[i].revents != 0)
-				(in ? take : give)(s, &s->peer[i]);
+			least = s->peer[i].sent < least ? s->peer[i].sent : least;
+	} while (least < all);
+}
+
+/* Sends and reads n bytes at once. */
+static void
+swap_all(int fd, const char *out, char *in, size_t n)
+{
+	size_t sent = 0, got = 0;
+	while (sent < n || got < n) {
+		struct pollfd p = { .fd = fd,
+				    .events = (short)((sent < n ? POLLOUT : 0) |
+						      (got < n ? POLLIN : 0)) };
+		if (poll(&p, 1, -1) < 0)
+			err(1, "poll");
+		if (p.revents & POLLOUT) {
+			const size_t left = n - sent;
+			const ssize_t k = send(fd, out + sent,
+					       left < PIECE ? left : PIECE, MSG_DONTWAIT);
+			if (k < 0 && errno != EAGAIN)
+				err(1, "send");
+			sent += k > 0 ? (size_t)k : 0;
+		}
+		if (p.revents & ~POLLOUT) {
+			const size_t left = n - got;
+			const ssize_t k = recv(fd, in + got, left < PIECE ? left : PIECE,
+					       MSG_DONTWAIT);
+			if (k == 0 || (k < 0 && errno != EAGAIN))
+				errx(1, "the other end is gone");
+			got += k > 0 ? (size_t)k : 0;
+		}
 	}
 }
 
 static void __attribute__((noreturn))
-work(const struct sockaddr_in *at, size_t n, int clocks)
+work(const struct sockaddr_in *at, size_t n, int clocks, bool duplex)
 {
 	const int fd = dial(at);
 	float *grad = need(n * sizeof(float)), *params = need(n * sizeof(float));
 	for (size_t i = 0; i < n; i++)
 		grad[i] = (float)i * 1e-9f;
 	for (int c = 0; c < clocks; c++) {
+		if (duplex) {
+			swap_all(fd, (const char *)grad, (char *)params,
+				 n * sizeof(float));
+			continue;
+		}
 		put_all(fd, grad, n * sizeof(float));
 		get_all(fd, params, n * sizeof(float));
 	}
@@ -349,24 +406,24 @@ cpu(int who)
 	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* A clock of the server's, be it for workers or for readers. */
+enum mode { CLOCK, DUPLEX, WRITE };
+
+/* A clock of the server's, be it for workers or for readers, which push nothing. */
 static void
-turn(struct server *s, bool reads)
+turn(struct server *s, enum mode mode)
 {
 	char done;
-	for (uint32_t i = 0; i < s->workers; i++)
-		s->peer[i].got = s->peer[i].sent = 0;
-	if (!reads) {
-		exchange(s, true);
-		step(s);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		s->peer[i].got = mode == WRITE ? s->n * sizeof(float) : 0;
+		s->peer[i].sent = 0;
 	}
-	exchange(s, false);
-	for (uint32_t i = 0; reads && i < s->workers; i++)
+	exchange(s, mode == DUPLEX);
+	for (uint32_t i = 0; mode == WRITE && i < s->workers; i++)
 		get_all(s->peer[i].fd, &done, 1);
 }
 
 static void
-clock_of(size_t n, uint32_t workers, int clocks, bool reads)
+clock_of(size_t n, uint32_t workers, int clocks, enum mode mode)
 {
 	static double took[SAMPLES_MAX];
 	static struct server s;
@@ -380,14 +437,17 @@ clock_of(size_t n, uint32_t workers, int clocks, bool reads)
 	s.slots = need(n * sizeof(float));
 	s.sum = need(n * sizeof(float));
 	for (uint32_t i = 0; i < workers; i++)
-		if (child() == 0)
-			(reads ? read_all : work)(&at, n, clocks);
+		if (child() == 0) {
+			if (mode == WRITE)
+				read_all(&at, n, clocks);
+			work(&at, n, clocks, mode == DUPLEX);
+		}
 	for (uint32_t i = 0; i < workers; i++)
 		s.peer[i].fd = answer(listener);
 	const double cpu_begun = cpu(RUSAGE_SELF);
 	for (int c = 0; c < clocks; c++) {
 		const double begun = now();
-		turn(&s, reads);
+		turn(&s, mode);
 		took[c] = now() - begun;
 	}
 	const double used = cpu(RUSAGE_SELF) - cpu_begun;
@@ -446,15 +506,18 @@ main(int argc, char **argv)
 		figure(streaming(n), "s", "stream");
 		figure(pinging(), "s", "ping");
 	} else if (argc == 5 &&
-		   (strcmp(argv[1], "clock") == 0 || strcmp(argv[1], "write") == 0)) {
+		   (strcmp(argv[1], "clock") == 0 || strcmp(argv[1], "duplex") == 0 ||
+		    strcmp(argv[1], "write") == 0)) {
 		clock_of(strtoull(argv[2], NULL, 10),
 			 (uint32_t)strtoul(argv[3], NULL, 10), atoi(argv[4]),
-			 argv[1][0] == 'w');
+			 argv[1][0] == 'c'   ? CLOCK
+			 : argv[1][0] == 'd' ? DUPLEX
+					     : WRITE);
 	} else if (argc >= 4 && strcmp(argv[1], "spent") == 0) {
 		return spent(argv[2], argv + 3);
 	} else {
-		errx(2, "usage: twin limits BYTES | clock FLOATS WORKERS CLOCKS | "
-			"write FLOATS READERS CLOCKS | "
+		errx(2, "usage: twin limits BYTES | clock|duplex FLOATS WORKERS "
+			"CLOCKS | write FLOATS READERS CLOCKS | "
 			"spent FILE COMMAND...");
 	}
 	return 0;

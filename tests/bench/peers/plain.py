@@ -1,7 +1,7 @@
 """plain.py MODEL RANK RANKS FILE: trains a model of falcon-model(5) on Fashion-MNIST in
 PyTorch, 64 samples a rank and step, and prints how many all ranks train in a second, by a
 step of the middle; of more than one by DistributedDataParallel over Gloo, which meet by
-FILE.
+FILE.  Images are in channels_last, PyTorch's fastest layout for convolutions on CPUs.
 """
 import gzip
 import os
@@ -31,11 +31,14 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 rank, ranks = int(sys.argv[2]), int(sys.argv[3])
 net, shape = models.sequential(sys.argv[1])
+layout = torch.channels_last if len(shape) == 3 else torch.contiguous_format
+net = net.to(memory_format=layout)
 if ranks > 1:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[4], rank=rank,
                             world_size=ranks)
     net = DistributedDataParallel(net, gradient_as_bucket_view=True)
 x = ((idx("images-idx3-ubyte.gz", 16).float() / 255 - 0.2860) / 0.3530).reshape(-1, *shape)
+x = x.contiguous(memory_format=layout)
 y = idx("labels-idx1-ubyte.gz", 8).long()
 order = torch.randperm(len(x))[rank::ranks]
 rule = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, nesterov=True,
@@ -44,7 +47,7 @@ took = []
 last = time.monotonic()
 for step in range(STEPS):
     at = order[torch.arange(step * TASK, (step + 1) * TASK) % len(order)]
-    functional.cross_entropy(net(x[at]), y[at]).backward()
+    functional.cross_entropy(net(x[at].contiguous(memory_format=layout)), y[at]).backward()
     rule.step()
     rule.zero_grad()
     now = time.monotonic()

@@ -53,7 +53,7 @@ for site in near far; do
 	"$bin/falcon-key" add -K "$dir/keys/keyring" "$site"
 	"$bin/falcon-key" init "$dir/$site"
 done
-printf 'input 784\ndense 64\nrelu\ndense 10\n' >"$dir/sites.model"
+printf 'input 784\ndense 64\ntanh\ndense 10\n' >"$dir/sites.model"
 sed 's/^file = .*/file = sites.model/; s/^eval = .*//' tests/bench/schemes/lenet5.job \
 	>"$dir/sites.job"
 RANDOM=$((seed % 32768))
