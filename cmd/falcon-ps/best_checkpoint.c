@@ -155,7 +155,7 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *no
 				    .loss = now->accuracy_loss };
 	/* The coordinator holds the judged version until the next epoch ends.  After a
 	 * restart the version may be gone, but its evaluation was examined before. */
-	const bool better = best_model_is_better(&is, &b->best) &&
+	const bool better = best_model_is_better(&is, &s->run->best) &&
 			    fal_coord_kept(s->coord, &left) && left.clock == now->judged;
 	bool coming = false;
 	const float *params =
@@ -170,7 +170,7 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *no
 		fal_buf_free(&file);
 		return;
 	}
-	b->best = is;
+	s->run->best = is;
 	fal_buf_free(&b->waiting);
 	b->waiting = file;
 	best_write_next(s);

@@ -185,7 +185,6 @@ conclude_job(struct ps_server *s)
 		status.why = s->out->why.text;
 	}
 	s->out->status = status;
-	s->out->best = s->best.best;
 	if (!status.failed)
 		s->out->average = fal_shard_set_average(s->shard_set);
 	ps_publisher_drop(
@@ -820,7 +819,6 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 			       .events = { after_event, ps_snapshots_add_image },
 			       .cache.limit = PS_CACHE_MAX,
 			       .policy.journal.fd = -1,
-			       .best.best = r->best,
 			       .snapshots.current = fal_snapshot_none,
 			       .workers_are_local = true,
 			       .broadcast.publisher = {

@@ -34,11 +34,11 @@ result_put_json(const struct ps_run *r, struct fal_buf *out)
 		fal_json_member_str(out, "average", r->average.path);
 		fal_json_member_str(out, "average_sha256", o->average_sha256);
 	}
-	if (o->best.exists) {
+	if (r->best.exists) {
 		fal_json_member_str(out, "best", r->best_path);
-		fal_json_member_str(out, "best_sha256", o->best.sha256);
-		fal_json_member_u64(out, "best_clock", o->best.clock);
-		fal_json_member_num(out, "best_accuracy", o->best.accuracy);
+		fal_json_member_str(out, "best_sha256", r->best.sha256);
+		fal_json_member_u64(out, "best_clock", r->best.clock);
+		fal_json_member_num(out, "best_accuracy", r->best.accuracy);
 	}
 	if (s->accuracy >= 0) {
 		fal_json_member_num(out, "accuracy", s->accuracy);

@@ -233,7 +233,6 @@ struct ps_best_model {
 struct ps_best_checkpoint {
 	uv_work_t work;
 	struct fal_buf writing, waiting; /* files: under way, and the next one */
-	struct ps_best_model best;       /* written, or about to be */
 	uint64_t judged_clock;           /* clock of the last evaluation examined */
 	bool is_writing;                 /* after_event follows its end */
 	int err;                         /* of the last write */
@@ -311,15 +310,14 @@ ps_close_handle(void *handle)
 /* The outcome of an incarnation. */
 struct ps_outcome {
 	struct fal_coord_status status;
-	char sha256[65];           /* of the model's file; "": none was written */
-	char hash[65];             /* of its version (trace/chain.h) */
-	uint64_t clock;            /* of the model's parameters */
-	const float *average;      /* of the weights, for its file; NULL: none */
-	char average_sha256[65];   /* of that file */
-	struct ps_best_model best; /* if such a file is kept */
-	double seconds;            /* of training, over all starts */
-	bool stopped;              /* before the job was done */
-	bool was_signalled;        /* stopped by a signal */
+	char sha256[65];         /* of the model's file; "": none was written */
+	char hash[65];           /* of its version (trace/chain.h) */
+	uint64_t clock;          /* of the model's parameters */
+	const float *average;    /* of the weights, for its file; NULL: none */
+	char average_sha256[65]; /* of that file */
+	double seconds;          /* of training, over all starts */
+	bool stopped;            /* before the job was done */
+	bool was_signalled;      /* stopped by a signal */
 	/* Processes that had shards when one of them was lost: another incarnation
 	 * follows.  0: none was lost. */
 	uint32_t lost_processes;
@@ -349,8 +347,8 @@ struct ps_run {
 	bool members_differ;            /* a group's members ever had several numerics */
 	uint8_t instance[FAL_INSTANCE]; /* of this process, for the coordinator */
 	enum fal_compress compress;
-	char *best_path; /* of the best model; NULL: it is not kept */
-	struct ps_best_model best;
+	char *best_path;           /* of the best model; NULL: it is not kept */
+	struct ps_best_model best; /* written, or about to be */
 	struct ps_result_file model, average, result;
 	struct fal_found found;              /* the snapshot to resume from, if any */
 	struct fal_coord_trace trace_before; /* of earlier starts */

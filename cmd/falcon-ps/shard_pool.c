@@ -455,9 +455,8 @@ pool_assign_shards(struct ps_server *s, struct ps_member *m, uint32_t first,
 	m->first = first;
 	m->count = count;
 	char own[40];
-	fal_cli_err(PROG, "%s: %s of %u: %s", s->job->job.name,
-		    member_shards_text(m, own), fal_shard_set_shards(s->shard_set),
-		    m->address);
+	ps_log(s->run, "%s of %u: %s", member_shards_text(m, own),
+	       fal_shard_set_shards(s->shard_set), m->address);
 	pool_send_place(s, m);
 	for (uint32_t i = first; i < first + count; i++) {
 		struct fal_shard_set_piece piece;
@@ -571,9 +570,9 @@ ps_pool_init(struct ps_server *s)
 	uv_unref((uv_handle_t *)&p->ping_timer);
 	p->wanted = least > had ? least : had;
 	if (p->wanted > 0)
-		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
-			    s->job->job.name, p->wanted, p->wanted > 1 ? "es" : "",
-			    had > least ? ", as before, for a while" : "");
+		ps_log(s->run, "waits for %u process%s of shards%s", p->wanted,
+		       p->wanted > 1 ? "es" : "",
+		       had > least ? ", as before, for a while" : "");
 	if (had > least)
 		uv_timer_start(&p->grace, pool_on_grace, GRACE_MS, 0);
 }
@@ -661,7 +660,7 @@ ps_pool_on_moved(void *arg, const struct fal_map *map, int err)
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%sshard %u has %u",
 				      i > 0 ? ", " : "", order[i] + 1,
 				      map->of[order[i]].count);
-	fal_cli_err(PROG, "%s: blocks have moved: %s", s->job->job.name, text);
+	ps_log(s->run, "blocks have moved: %s", text);
 }
 
 /* ---- processes that join a running job --- */
@@ -680,8 +679,7 @@ pool_assign_empty_shards(struct ps_server *s, struct ps_member *m)
 		first++;
 	if (first + m->max_shards > FAL_SHARDS_MAX) {
 		m->is_standby = true;
-		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
-			    s->job->job.name, m->address);
+		ps_log(s->run, "%s: no number is left for its shards", m->address);
 		return;
 	}
 	m->first = first;
@@ -706,8 +704,7 @@ pool_give_blocks(struct ps_server *s, struct ps_member *m)
 	    err == FAL_ESTATE) /* the move is under way; or the job is over */
 		return;
 	m->has_no_share = true;
-	fal_cli_err(PROG, "%s: %s gets no block: %s", s->job->job.name, m->address,
-		    why.text);
+	ps_log(s->run, "%s gets no block: %s", m->address, why.text);
 }
 
 /* ---- drains --- */
@@ -737,9 +734,9 @@ pool_end_drain(struct ps_server *s, const char *why)
 		m->is_drained &= why == NULL;
 		if (!m->is_drained)
 			continue;
-		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->job->job.name,
-			    m->count > 0 ? member_shards_text(m, own) : "no shard",
-			    m->address, d->by);
+		ps_log(s->run, "%s at %s: drained by '%s'",
+		       m->count > 0 ? member_shards_text(m, own) : "no shard", m->address,
+		       d->by);
 		pool_send(s, m, &msg);
 		fal_chan_close(m->session->chan);
 	}
@@ -747,7 +744,7 @@ pool_end_drain(struct ps_server *s, const char *why)
 	d->is_active = d->was_refused = false;
 	d->requester = 0;
 	if (why != NULL)
-		fal_cli_err(PROG, "%s: nothing is drained: %s", s->job->job.name, why);
+		ps_log(s->run, "nothing is drained: %s", why);
 	if (session != NULL)
 		ps_reply_result(session, why, "");
 }
@@ -773,9 +770,8 @@ static void
 pool_on_move_refused(struct ps_server *s, struct ps_member *m, const char *why)
 {
 	char own[40];
-	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->job->job.name,
-		    member_shards_text(m, own), m->address,
-		    why != NULL ? why : "unknown");
+	ps_log(s->run, "%s at %s refuses a move: %s", member_shards_text(m, own),
+	       m->address, why != NULL ? why : "unknown");
 	m->is_full = true;
 	if (pool_draining_shards(s) != 0 &&
 	    (fal_map_busy(&s->pool.next_map) & pool_draining_shards(s)) == 0)
@@ -879,8 +875,7 @@ pool_balance(struct ps_server *s)
 			  : pool_start_move(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !p->memory_was_logged) {
 		p->memory_was_logged = true;
-		fal_cli_err(PROG, "%s: blocks stay where they are: %s", s->job->job.name,
-			    why.text);
+		ps_log(s->run, "blocks stay where they are: %s", why.text);
 	}
 }
 
@@ -1053,12 +1048,11 @@ pool_on_join(struct ps_server *s, struct ps_session *session, const struct fal_m
 	memcpy(is->public, m->join.public, sizeof(is->public));
 	session->member = p->v[p->n++] = is;
 	session->is_client = true;
-	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->job->job.name,
-		    fal_chan_name(session->chan), is->max_shards,
-		    fal_text_s(is->max_shards), is->address,
-		    is->is_standby ? ", on standby"
-		    : p->has_map   ? ", and has its part from the next boundary on"
-				   : "");
+	ps_log(s->run, "'%s' joins with %u shard%s at %s%s", fal_chan_name(session->chan),
+	       is->max_shards, fal_text_s(is->max_shards), is->address,
+	       is->is_standby ? ", on standby"
+	       : p->has_map   ? ", and has its part from the next boundary on"
+			      : "");
 	if (!p->has_map && ps_pool_count_missing(s) == 0)
 		s->end.err = ps_pool_place(s);
 	return FAL_OK;
@@ -1174,8 +1168,8 @@ ps_pool_remove_session(struct ps_session *session, const char *why)
 	memmove(p->v + at, p->v + at + 1, (--p->n - at) * sizeof(struct ps_member *));
 	if (had && !s->end.is_saved && !s->end.is_stopping) {
 		char own[40];
-		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->job->job.name,
-			    member_shards_text(m, own), m->address, why);
+		ps_log(s->run, "%s at %s: lost: %s", member_shards_text(m, own),
+		       m->address, why);
 		(void)ps_account_charge(restart_account(session), PS_RESTART_COST);
 		s->end.lost_processes = busy;
 	} else {

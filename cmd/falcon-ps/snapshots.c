@@ -58,9 +58,8 @@ snapshots_end(struct ps_server *s, const char *why)
 	else if (fal_ratelimit(&k->failures, ps_now(), &n)) {
 		if (n > 0)
 			snprintf(times, sizeof(times), ", nor %" PRIu64 " before", n);
-		fal_cli_err(PROG,
-			    "%s: no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
-			    s->job->job.name, clock, times, why);
+		ps_log(s->run, "no snapshot of clock %" PRIu64 "%s: %s; the job goes on",
+		       clock, times, why);
 	}
 	if (!k->is_repeated)
 		snapshots_answer(s, k->clock, why);

@@ -22,6 +22,13 @@
 
 enum { TEXT_MAX = 1 << 20, JOURNAL_MAX = 64 << 20 }; /* bytes */
 
+/* Returns FAL_EIO, with a diagnosis of errno for the path. */
+static int
+fail_errno(const char *path, struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+}
+
 char *
 ps_state_path(const struct ps_state *s, const char *name)
 {
@@ -194,7 +201,7 @@ trace_lines_open(const struct ps_state *s, struct fal_diag *diag)
 	struct trace_lines t = { .path = ps_state_path(s, "trace.jsonl") };
 	t.f = fopen(t.path, "re");
 	if (t.f == NULL && errno != ENOENT)
-		t.err = fal_diag_set(diag, FAL_EIO, "%s: %s", t.path, strerror(errno));
+		t.err = fail_errno(t.path, diag);
 	return t;
 }
 
@@ -206,7 +213,7 @@ trace_lines_next(struct trace_lines *t, struct fal_diag *diag)
 		return false;
 	const ssize_t n = FAL_TRY(READ, -1, getline(&t->line, &t->cap, t->f));
 	if (n < 0 && !feof(t->f))
-		t->err = fal_diag_set(diag, FAL_EIO, "%s: %s", t->path, strerror(errno));
+		t->err = fail_errno(t->path, diag);
 	t->n = n > 0 ? (size_t)n : 0;
 	return n > 0;
 }
@@ -373,18 +380,12 @@ ps_result_file_reserve(const struct ps_state *s, const char *name, uint64_t byte
 	if (unlink(p->temp) == 0 || errno == ENOENT)
 		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p->fd < 0 || (there && fchmod(p->fd, old.st_mode & 0666) < 0))
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
+		return fail_errno(p->temp, diag);
 	int err = FAL_TRY(WRITE, ENOSPC, posix_fallocate(p->fd, 0, (off_t)bytes));
 	if (err == 0)
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_EIO, "%s: no room for its %llu bytes: %s", p->path,
 			    (unsigned long long)bytes, strerror(err));
-}
-
-static int
-result_file_error(const struct ps_result_file *p, struct fal_diag *diag)
-{
-	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
 }
 
 /* Makes the folder again, which was removed while the job ran, and the file in it. */
@@ -409,14 +410,14 @@ ps_result_file_write(struct ps_result_file *p, const void *bytes, size_t n,
 {
 	const char *at = bytes;
 	if (p->written == 0 && access(p->temp, F_OK) < 0 && result_file_recreate(p) < 0)
-		return result_file_error(p, diag);
+		return fail_errno(p->path, diag);
 	while (n > 0) {
 		const ssize_t k =
 			FAL_TRY(WRITE, -1, pwrite(p->fd, at, n, (off_t)p->written));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			return result_file_error(p, diag);
+			return fail_errno(p->path, diag);
 		at += k;
 		n -= (size_t)k;
 		p->written += (uint64_t)k;
@@ -432,7 +433,7 @@ ps_result_file_commit(const struct ps_state *s, struct ps_result_file *p,
 	    FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
-		return result_file_error(p, diag);
+		return fail_errno(p->path, diag);
 	close(p->fd);
 	p->fd = -1;
 	return FAL_OK;
@@ -457,11 +458,11 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	static const char failed[] = ",\"failed\":"; /* our own line */
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_xstrdup(dir) };
 	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
+		return fail_errno(dir, diag);
 	char *lock = ps_state_path(s, "lock");
 	s->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (s->lock < 0)
-		fal_diag_set(diag, FAL_EIO, "%s: %s", lock, strerror(errno));
+		fail_errno(lock, diag);
 	free(lock);
 	if (s->lock < 0)
 		return FAL_EIO;
@@ -470,7 +471,7 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 				    dir);
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
+		return fail_errno(dir, diag);
 	int err = read_if(s, "result.json", &s->result, &s->is_done, diag);
 	if (err == FAL_OK)
 		err = state_check_job(s, job, accept, begins_anew, diag);
@@ -509,13 +510,13 @@ ps_journal_open(struct ps_journal *j, char *path,
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (j->fd < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+		return fail_errno(path, diag);
 	/* The file's name, too, has to outlive a loss of power. */
 	char *copy = fal_xstrdup(path);
 	const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int err = FAL_OK;
 	if (folder < 0 || FAL_TRY(FSYNC, -1, fsync(folder)) < 0)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+		err = fail_errno(path, diag);
 	if (folder >= 0)
 		close(folder);
 	free(copy);
@@ -539,7 +540,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 		err = fal_journal_refuse(&r, diag);
 	if (err == FAL_OK && left > 0 &&
 	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)r.whole)) < 0)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+		err = fail_errno(path, diag);
 	if (err == FAL_OK)
 		j->torn = left;
 	fal_buf_free(&text);
