@@ -6,6 +6,13 @@
 
 #include <stdlib.h>
 
+struct ps_cached_chunk {
+	bool is_test; /* a chunk of the test set */
+	uint32_t chunk;
+	struct fal_buf bytes; /* for each message: u32 its length, then its bytes */
+	uint64_t used_at;     /* value of ps_cache.uses at the last request */
+};
+
 /* Appends the message, compressed, behind its length. */
 static int
 cache_put_message(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)

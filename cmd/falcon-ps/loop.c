@@ -319,7 +319,8 @@ make_coord_conf(const struct ps_server *s)
 		.before = s->run->trace_before,
 	};
 	if (j->job.data_hash != NULL)
-		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
+		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH,
+				conf.data); /* checked by job_files */
 	return conf;
 }
 
@@ -407,7 +408,7 @@ begin_job(struct ps_server *s)
 		return err;
 	if (found != NULL) {
 		s->snapshots.clock = s->snapshots.good_clock = found->clock;
-		s->snapshots.last_is_good = true; /* whatever comes before the next one */
+		s->snapshots.last_is_good = true; /* until a later one fails */
 		progress_resume(s, &found->is.past);
 	}
 	ps_count_worker_keys(s);

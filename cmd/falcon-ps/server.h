@@ -46,6 +46,7 @@
 
 struct ps_server;
 struct ps_session;
+struct ps_member; /* of shard_pool.c: a process of shards */
 
 /* ---- memory.c: estimates of the memory that a process needs --- */
 
@@ -84,13 +85,6 @@ uint64_t ps_estimate_shard_memory(const struct ps_shard_memory_inputs *in);
  * reading and one compression --- */
 
 enum { PS_CACHE_MAX = 64 << 20 }; /* bytes; the newest chunk is kept in any case */
-
-struct ps_cached_chunk {
-	bool is_test; /* a chunk of the test set */
-	uint32_t chunk;
-	struct fal_buf bytes; /* for each message: u32 its length, then its bytes */
-	uint64_t used_at;     /* value of ps_cache.uses at the last request */
-};
 
 /* Zero except for `limit` is empty and valid. */
 struct ps_cache {
@@ -574,33 +568,6 @@ void ps_log_refusals(struct ps_server *s, bool is_over);
 /* ---- shard_pool.c: shards of other processes, as the coordinator's process knows them
  * (falcon-protocol(7), SHARDS) --- */
 
-/* A process. */
-struct ps_member {
-	struct ps_session *session;
-	bool is_standby;
-	uint32_t max_shards; /* that it offers */
-	char address[FAL_MSG_WHY];
-	uint8_t public[FAL_KEY_BYTES];
-	uint32_t first, count;       /* its shards; 0: it has no numbers yet */
-	bool is_placed;              /* it has the blocks that it was given with them */
-	bool joined_late;            /* when the job was under way: it was given none */
-	bool has_no_share;           /* no block is to spare for it */
-	bool is_full;                /* it cannot have more blocks */
-	bool is_drained;             /* it shall not have any block */
-	struct image_queue outgoing; /* images to it */
-	struct image_intake intake;  /* an image from it */
-	struct ps_shard_stats stats; /* as it reports them */
-	struct ps_ping_state {
-		double owed_since; /* an answer, or reading what was sent; 0: nothing */
-		bool is_pending;   /* the answer to this: */
-		uint64_t stamp;
-		uint64_t sent_bytes; /* bytes of all messages that it has taken */
-		struct fal_window round_trips;
-	} ping;
-	struct fal_shard_codec event_codec; /* a SAY that is on its way */
-	char event_text[FAL_MSG_WHY];
-};
-
 struct ps_shard_pool {
 	struct ps_member **v; /* in the order of their JOINs */
 	size_t n, cap;
@@ -736,17 +703,15 @@ bool ps_snapshots_has_any(const struct ps_server *s);
 /* ---- status_log.c: log lines about workers, and about what the job waits for --- */
 
 struct ps_status_log {
-	double tokens, tokens_at; /* lines that may be logged at this time */
-	uint64_t joined, left;    /* not logged */
-	double worked_at;         /* when work came last, or the server began */
-	double active_at;         /* the same, or when a worker came last */
-	double longest_pause;     /* between two results */
-	double checked_at;        /* when this process last looked for work */
-	double waiting_logged_at; /* 0: not since work came last */
-	double pause;             /* till the next line about waiting */
-	struct ps_known_worker {
-		char name[64], key[64]; /* the name of its key */
-	} *known;                       /* the last workers that were ready */
+	double tokens, tokens_at;      /* lines that may be logged at this time */
+	uint64_t joined, left;         /* not logged */
+	double worked_at;              /* when work came last, or the server began */
+	double active_at;              /* the same, or when a worker came last */
+	double longest_pause;          /* between two results */
+	double checked_at;             /* when this process last looked for work */
+	double waiting_logged_at;      /* 0: not since work came last */
+	double pause;                  /* till the next line about waiting */
+	struct ps_known_worker *known; /* the last workers that were ready */
 	size_t n_known, known_cap;
 	uint32_t sized_workers; /* when the cost of task sizes was logged last */
 	struct fal_ratelimit unlike_results;

@@ -20,6 +20,33 @@ enum {
 	PING_MS = 1000   /* between pings */
 };
 
+/* A process. */
+struct ps_member {
+	struct ps_session *session;
+	bool is_standby;
+	uint32_t max_shards; /* that it offers */
+	char address[FAL_MSG_WHY];
+	uint8_t public[FAL_KEY_BYTES];
+	uint32_t first, count;       /* its shards; 0: it has no numbers yet */
+	bool is_placed;              /* it has the blocks that it was given with them */
+	bool joined_late;            /* when the job was under way: it was given none */
+	bool has_no_share;           /* no block is to spare for it */
+	bool is_full;                /* it cannot have more blocks */
+	bool is_drained;             /* it shall not have any block */
+	struct image_queue outgoing; /* images to it */
+	struct image_intake intake;  /* an image from it */
+	struct ps_shard_stats stats; /* as it reports them */
+	struct ps_ping_state {
+		double owed_since; /* an answer, or reading what was sent; 0: nothing */
+		bool is_pending;   /* the answer to this: */
+		uint64_t stamp;
+		uint64_t sent_bytes; /* bytes of all messages that it has taken */
+		struct fal_window round_trips;
+	} ping;
+	struct fal_shard_codec event_codec; /* a SAY that is on its way */
+	char event_text[FAL_MSG_WHY];
+};
+
 /* ---- sending --- */
 
 /* Has the process its part of the model, and hears orders? */

@@ -21,6 +21,10 @@ enum {
 	NAMES_MAX = 5              /* workers that a line names */
 };
 
+struct ps_known_worker {
+	char name[64], key[64]; /* the name of its key */
+};
+
 /* ---- joins and leaves --- */
 
 static uint32_t
