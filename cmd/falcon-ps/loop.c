@@ -10,6 +10,7 @@
 #include "net/client.h"
 #include "trace/chain.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -161,6 +162,7 @@ conclude_job(struct ps_server *s)
 	double now = ps_now();
 	struct fal_coord_left left;
 	bool coming = false;
+	assert(!s->end.is_saved && !s->end.is_stopping);
 	/* Where other trainers may come, the job resumes from its last snapshot. */
 	const bool any = status.failed
 				 ? fal_coord_kept(s->coord, &left) &&

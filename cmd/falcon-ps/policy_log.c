@@ -4,6 +4,7 @@
 #include "job/policy.h"
 #include "server.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,7 @@ ps_policy_log_describe(const struct ps_policy_log *log, size_t waiting,
 		       struct fal_snap_manifest *out)
 {
 	const bool all = waiting == 0;
+	assert(waiting <= log->n_replayed);
 	const struct fal_chain *chain =
 		all ? &log->journal.chain
 		    : &log->replayed[log->n_replayed - waiting].before;

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "trace/writer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,7 @@ ps_remove_session(struct ps_session *session)
 {
 	struct ps_sessions *s = &session->server->sessions;
 	size_t at = sessions_search(s, session->id);
+	assert(at < s->n && s->v[at] == session);
 	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
 	fal_buf_free(&session->export.file);
 	fal_buf_free(&session->held_hello);

@@ -11,6 +11,7 @@
 #include "server.h"
 #include "wire/bfp.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -1190,8 +1191,9 @@ ps_pool_remove_session(struct ps_session *session, const char *why)
 		pool_end_admission(s->sessions.v[i]);
 	}
 	size_t at = 0;
-	while (p->v[at] != m)
+	while (at < p->n && p->v[at] != m)
 		at++;
+	assert(at < p->n);
 	memmove(p->v + at, p->v + at + 1, (--p->n - at) * sizeof(struct ps_member *));
 	if (had && !s->end.is_saved && !s->end.is_stopping) {
 		char own[40];

@@ -3,6 +3,7 @@
 #include "sched/policy.h"
 #include "server.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -163,6 +164,7 @@ snapshots_write(struct ps_server *s)
 	struct fal_snapshot *n = &k->current;
 	const struct fal_coord_past *p = &n->is.past;
 	bool fits = true;
+	assert(k->is_busy && k->missing == 0);
 	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
 		fits &= fal_image_hold(&n->image[i], p->kept_version);
 	if (!fits) {
