@@ -60,16 +60,6 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	fal_progress_show(&p->bar, now->clock, ps_now());
 }
 
-/* The epochs before the snapshot count as logged. */
-static void
-progress_resume(struct ps_server *s, const struct fal_coord_past *past)
-{
-	const struct fal_files *j = s->job;
-	const uint64_t every = fal_coord_status(s->coord).clocks / j->job.epochs;
-	s->progress.epoch =
-		judges_each_epoch(j) ? past->judged_clock / every : past->epoch;
-}
-
 /* Logs an epoch that is over; with its accuracy, if each epoch is evaluated: the accuracy
  * is known a little later, when other epochs may be over. */
 static void
@@ -81,7 +71,7 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	const uint64_t last = judges ? now->judged / every : now->epoch;
 	struct ps_progress *p = &s->progress;
 	const double t = ps_now();
-	/* At most one line a second. */
+	/* At most one line a second, and the last epoch's. */
 	if (last <= p->epoch || last > now->epoch ||
 	    (t < p->next_at && last < j->job.epochs))
 		return;
@@ -411,7 +401,12 @@ begin_job(struct ps_server *s)
 	if (found != NULL) {
 		s->snapshots.clock = s->snapshots.good_clock = found->clock;
 		s->snapshots.last_is_good = true; /* until a later one fails */
-		progress_resume(s, &found->is.past);
+		/* The epochs before the snapshot count as logged. */
+		const struct fal_coord_past *past = &found->is.past;
+		const uint64_t every =
+			fal_coord_status(s->coord).clocks / s->job->job.epochs;
+		s->progress.epoch = judges_each_epoch(s->job) ? past->judged_clock / every
+							      : past->epoch;
 	}
 	ps_count_worker_keys(s);
 	ps_introduce_sessions(s);

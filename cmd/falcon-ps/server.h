@@ -501,8 +501,6 @@ void ps_remove_session(struct ps_session *session);
 /* Counts the keyring's keys for workers, after each reading of it. */
 void ps_count_worker_keys(struct ps_server *s);
 
-/* Are more bytes queued for this session, with all others of its key, than may be? */
-bool ps_is_overloaded(const struct ps_session *session);
 /* Sends all of a text. */
 void ps_send_text(struct ps_session *session, enum fal_text which,
 		  const struct fal_buf *text);

@@ -174,8 +174,9 @@ session_key_bytes(const struct ps_session *session)
 	return sum;
 }
 
-bool
-ps_is_overloaded(const struct ps_session *session)
+/* Are more bytes queued for this session and all others of its key than may be? */
+static bool
+session_is_overloaded(const struct ps_session *session)
 {
 	return fal_chan_stat(session->chan).held >= session_load &&
 	       session_key_bytes(session) > key_load;
@@ -306,7 +307,7 @@ ps_send_to_peer(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_find_session(&s->sessions, peer);
-	if (session != NULL && (ps_is_overloaded(session) ||
+	if (session != NULL && (session_is_overloaded(session) ||
 				fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0))
 		fal_chan_close(session->chan); /* it does not keep up */
 }
@@ -343,7 +344,7 @@ ps_on_trace_line(void *arg, const char *line, size_t n)
 		struct ps_session *to = s->sessions.v[i];
 		if (!to->follow.is_active)
 			continue;
-		if (ps_is_overloaded(to))
+		if (session_is_overloaded(to))
 			fal_chan_close(to->chan);
 		else
 			session_send_lines(to, (const uint8_t *)l->text, l->n);
