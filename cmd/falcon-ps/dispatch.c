@@ -229,7 +229,7 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)c;
 	(void)err;
 	ps_broadcast_note_drained(&s->broadcast, &session->reader);
-	ps_log_session_end(session);
+	ps_log_session_ends(s);
 	ps_tell_session_gone(session, reason);
 	ps_controllers_remove_session(s, session);
 	ps_pool_remove_session(session, reason);
@@ -289,34 +289,6 @@ introduce_session(const struct ps_session *session)
 		fal_coord_open(s->coord, session->id, &who);
 }
 
-static bool
-session_is_observer(const struct ps_session *session)
-{
-	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
-}
-
-/* Is there no room for this session?  Then it is ended; for later, if room may come
- * without its doing.  Observers leave half of the descriptors to workers. */
-static bool
-end_if_full(struct ps_server *s, struct ps_session *session)
-{
-	const struct ps_sessions *all = &s->sessions;
-	size_t alike = 0, observers = 0;
-	for (size_t i = 0; i < all->n; i++) {
-		alike += ps_sessions_share_limits(all->v[i], session);
-		observers += session_is_observer(all->v[i]);
-	}
-	if (alike > PS_SESSIONS_MAX)
-		ps_end_session(session, PS_END_LIMIT, "its key has too many sessions");
-	else if (all->n > all->max ||
-		 (session_is_observer(session) && observers > all->max / 2))
-		ps_end_session(session, PS_END_LATER,
-			       "no descriptor is left for one more session");
-	else
-		return false;
-	return true;
-}
-
 void
 ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
@@ -336,7 +308,7 @@ ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 	ps_reader_attach(&session->reader, c);
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->run->compress);
-	if (!end_if_full(s, session))
+	if (!ps_end_if_full(session))
 		introduce_session(session);
 }
 

@@ -741,11 +741,11 @@ open_host(struct ps_server *s)
 {
 	static const int heard[] = { SIGINT, SIGTERM, SIGHUP };
 	struct ps_host *h = &s->run->host;
-	const bool anew = h->loop.data == NULL;
-	const int bad = anew ? uv_loop_init(&h->loop) : 0;
+	const bool is_open = h->loop.data != NULL;
+	const int bad = is_open ? 0 : uv_loop_init(&h->loop);
 	if (bad < 0)
 		return fal_diag_set(s->diag, FAL_EIO, "%s", uv_strerror(bad));
-	for (size_t i = 0; anew && i < 3; i++) {
+	for (size_t i = 0; !is_open && i < 3; i++) {
 		uv_signal_init(&h->loop, &h->heard[i]);
 		uv_unref((uv_handle_t *)&h->heard[i]);
 		uv_signal_start(&h->heard[i], loop_on_signal, heard[i]);

@@ -493,9 +493,6 @@ struct ps_sessions {
 
 struct ps_session *ps_find_session(const struct ps_sessions *s, uint32_t id);
 struct ps_account *ps_session_account(struct ps_session *session);
-/* Do two sessions share limits: have they one key, and, where one key is for all workers,
- * one source? */
-bool ps_sessions_share_limits(const struct ps_session *a, const struct ps_session *b);
 /* Frees a session whose channel is gone. */
 void ps_remove_session(struct ps_session *session);
 /* Counts the keyring's keys for workers, after each reading of it. */
@@ -537,12 +534,14 @@ enum ps_end_reason {
  * the channel is gone. */
 void ps_end_session(struct ps_session *session, enum ps_end_reason reason,
 		    const char *why);
+/* Is there no room for a new session?  Then ends it; for later, if room may come without
+ * its doing.  Observers leave half of the descriptors to workers. */
+bool ps_end_if_full(struct ps_session *session);
 /* Ends a session that has got everything; a follower is sent TRACE_END. */
 void ps_finish_session(struct ps_session *session);
 /* Tells the coordinator that the session is gone. */
 void ps_tell_session_gone(struct ps_session *session, const char *why);
-/* Logs why the coordinator ended the session, if it did; the same for all sessions. */
-void ps_log_session_end(struct ps_session *session);
+/* Logs why the coordinator has ended sessions.  Not called within its callbacks. */
 void ps_log_session_ends(struct ps_server *s);
 
 /* The log lines about clients that were refused: one a key in FAL_REFUSALS_S. */

@@ -114,8 +114,10 @@ ps_session_account(struct ps_session *session)
 	return ps_account_find(all->account, fal_chan_fingerprint(c), source, ps_now());
 }
 
-bool
-ps_sessions_share_limits(const struct ps_session *a, const struct ps_session *b)
+/* Do two sessions share limits: have they one key, and, where one key is for all workers,
+ * one source? */
+static bool
+sessions_share_limits(const struct ps_session *a, const struct ps_session *b)
 {
 	return strcmp(fal_chan_fingerprint(a->chan), fal_chan_fingerprint(b->chan)) ==
 		       0 &&
@@ -169,7 +171,7 @@ session_key_bytes(const struct ps_session *session)
 	const struct ps_sessions *all = &session->server->sessions;
 	size_t sum = 0;
 	for (size_t i = 0; i < all->n; i++)
-		if (ps_sessions_share_limits(all->v[i], session))
+		if (sessions_share_limits(all->v[i], session))
 			sum += fal_chan_stat(all->v[i]->chan).held;
 	return sum;
 }
@@ -474,6 +476,32 @@ ps_end_session(struct ps_session *session, enum ps_end_reason reason, const char
 	fal_chan_close(session->chan);
 }
 
+static bool
+session_is_observer(const struct ps_session *session)
+{
+	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
+}
+
+bool
+ps_end_if_full(struct ps_session *session)
+{
+	const struct ps_sessions *all = &session->server->sessions;
+	size_t alike = 0, observers = 0;
+	for (size_t i = 0; i < all->n; i++) {
+		alike += sessions_share_limits(all->v[i], session);
+		observers += session_is_observer(all->v[i]);
+	}
+	if (alike > PS_SESSIONS_MAX)
+		ps_end_session(session, PS_END_LIMIT, "its key has too many sessions");
+	else if (all->n > all->max ||
+		 (session_is_observer(session) && observers > all->max / 2))
+		ps_end_session(session, PS_END_LATER,
+			       "no descriptor is left for one more session");
+	else
+		return false;
+	return true;
+}
+
 void
 ps_finish_session(struct ps_session *session)
 {
@@ -497,18 +525,13 @@ ps_close_peer(void *arg, uint32_t peer, const char *why)
 }
 
 void
-ps_log_session_end(struct ps_session *session)
-{
-	if (session->end_reason[0] != '\0')
-		log_refusal(session->server, fal_chan_name(session->chan),
-			    session->end_reason);
-	session->end_reason[0] = '\0';
-}
-
-void
 ps_log_session_ends(struct ps_server *s)
 {
-	for (size_t i = 0; s->sessions.has_ended && i < s->sessions.n; i++)
-		ps_log_session_end(s->sessions.v[i]);
+	for (size_t i = 0; s->sessions.has_ended && i < s->sessions.n; i++) {
+		struct ps_session *session = s->sessions.v[i];
+		if (session->end_reason[0] != '\0')
+			log_refusal(s, fal_chan_name(session->chan), session->end_reason);
+		session->end_reason[0] = '\0';
+	}
 	s->sessions.has_ended = false;
 }

@@ -25,11 +25,14 @@ snapshots_answer(struct ps_server *s, uint64_t clock, const char *why)
 }
 
 /* Takes a snapshot of the newest version; of the next one, if a part of the newest one is
- * still on its way. */
+ * still on its way.  While another snapshot is under way, this one follows it. */
 static void
 snapshots_take(struct ps_server *s)
 {
 	struct ps_snapshots *k = &s->snapshots;
+	k->is_repeated = k->is_busy;
+	if (k->is_busy)
+		return;
 	k->is_due = true;
 	ps_fail(s, fal_coord_mark_now(s->coord, ps_now()), "snapshot");
 	if (!k->is_due)
@@ -67,10 +70,8 @@ snapshots_end(struct ps_server *s, const char *why)
 	for (uint32_t i = 0; i < k->current.shards; i++)
 		fal_shard_set_spare(s->shard_set, k->slot[i].shard, &k->current.image[i]);
 	fal_snapshot_free(&k->current);
-	if (k->is_repeated) { /* another one was requested meanwhile */
-		k->is_repeated = false;
+	if (k->is_repeated) /* another one was requested meanwhile */
 		snapshots_take(s);
-	}
 }
 
 /* Hashes and writes with low priority: both take a core for a while, which computations
@@ -282,9 +283,7 @@ ps_snapshots_request(struct ps_server *s, struct ps_session *session)
 		return;
 	}
 	k->requester = session->id;
-	k->is_repeated = k->is_busy;
-	if (!k->is_busy)
-		snapshots_take(s);
+	snapshots_take(s);
 	if (k->requester == 0)
 		return;
 	/* The session hears what its answer waits for: that may take long. */
@@ -316,9 +315,7 @@ ps_snapshots_take_last(struct ps_server *s)
 {
 	if (s->run->snapshots < 0 || s->coord == NULL)
 		return false;
-	s->snapshots.is_repeated = s->snapshots.is_busy;
-	if (!s->snapshots.is_busy)
-		snapshots_take(s);
+	snapshots_take(s);
 	return ps_snapshots_is_pending(s);
 }
 
