@@ -174,7 +174,7 @@ ps_expire_held_hellos(struct ps_server *s)
 /* ---- channels --- */
 
 static void
-session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+dispatch_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	/* The first kind of sender that may send a message handles it. */
 	static const struct {
@@ -222,7 +222,7 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static void
-session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+dispatch_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
@@ -242,7 +242,7 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 }
 
 static void
-session_on_drain(void *arg, struct fal_chan *c)
+dispatch_on_drain(void *arg, struct fal_chan *c)
 {
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
@@ -297,9 +297,9 @@ ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 	(void)role;
 	struct ps_session *session = fal_xcalloc(1, sizeof(*session));
 	struct fal_chan_ops ops = { .arg = session,
-				    .on_msg = session_on_msg,
-				    .on_drain = session_on_drain,
-				    .on_close = session_on_close };
+				    .on_msg = dispatch_on_msg,
+				    .on_drain = dispatch_on_drain,
+				    .on_close = dispatch_on_close };
 	FAL_XGROW(s->sessions.v, s->sessions.cap, s->sessions.n + 1);
 	session->id = ++s->sessions.last_id;
 	s->sessions.v[s->sessions.n++] = session;
@@ -332,7 +332,7 @@ ps_introduce_sessions(struct ps_server *s)
 		struct fal_buf hello = session->held_hello;
 		session->held_hello = (struct fal_buf){ 0 };
 		if (hello.n > 0)
-			session_on_msg(session, session->chan, hello.p, hello.n);
+			dispatch_on_msg(session, session->chan, hello.p, hello.n);
 		fal_buf_free(&hello);
 	}
 }

@@ -383,7 +383,7 @@ create_coord(struct ps_server *s)
 
 /* All blocks have their shards: makes the coordinator. */
 static int
-begin_job(struct ps_server *s)
+loop_begin_job(struct ps_server *s)
 {
 	const struct fal_found *found = s->resumed;
 	s->broadcast.publisher.shard_set = s->shard_set;
@@ -473,13 +473,13 @@ end_if_recorded(struct ps_server *s)
 
 /* Has the job begun?  Begins it when all blocks have their shards. */
 static bool
-has_begun(struct ps_server *s)
+job_has_begun(struct ps_server *s)
 {
 	if (s->coord != NULL)
 		return true;
 	if (!s->pool.has_map || ps_pool_count_unplaced(s) > 0)
 		return false;
-	const int err = begin_job(s);
+	const int err = loop_begin_job(s);
 	if (err < 0)
 		s->end.err = err;
 	return !end_if_recorded(s);
@@ -513,7 +513,7 @@ static void
 after_event(struct ps_server *s)
 {
 	ps_log_session_ends(s);
-	if (end_if_recorded(s) || s->end.is_saved || !has_begun(s) || s->end.is_saved)
+	if (end_if_recorded(s) || s->end.is_saved || !job_has_begun(s) || s->end.is_saved)
 		return;
 	if (s->upstream != NULL)
 		ps_upstream_work(s->upstream);
@@ -793,7 +793,7 @@ open_server(struct ps_server *s)
 	if (err == FAL_OK && ps_pool_count_missing(s) == 0) {
 		err = ps_pool_place(s);
 		if (err == FAL_OK)
-			err = begin_job(s);
+			err = loop_begin_job(s);
 	}
 	if (err == FAL_OK)
 		err = share_descriptors(s, &listen.half_open);

@@ -1158,7 +1158,7 @@ ps_pool_exceeds_restarts(const struct ps_session *session)
 }
 
 static void
-free_member(struct ps_member *m)
+member_free(struct ps_member *m)
 {
 	image_queue_free(&m->outgoing);
 	fal_shard_codec_free(&m->event_codec);
@@ -1208,14 +1208,14 @@ ps_pool_remove_session(struct ps_session *session, const char *why)
 		if (next != NULL && (fal_map_busy(next) & member_shards(m)) != 0)
 			ps_pool_abort_move(s);
 	}
-	free_member(m);
+	member_free(m);
 }
 
 void
 ps_pool_free(struct ps_shard_pool *p)
 {
 	for (size_t i = 0; i < p->n; i++)
-		free_member(p->v[i]);
+		member_free(p->v[i]);
 	free(p->v);
 	fal_shard_say_free(&p->event);
 }

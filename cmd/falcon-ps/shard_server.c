@@ -117,7 +117,7 @@ send_to_coord(struct shard_server *s, struct fal_msg *m)
 /* ---- workers' sessions --- */
 
 static struct worker_session *
-find_worker(const struct shard_server *s, uint32_t id)
+worker_find(const struct shard_server *s, uint32_t id)
 {
 	for (size_t i = 0; i < s->n_workers; i++)
 		if (s->worker[i]->id == id)
@@ -128,7 +128,7 @@ find_worker(const struct shard_server *s, uint32_t id)
 /* Makes the listener's keyring of the workers that were admitted.  FAL_ELIMIT: they are
  * too many; FAL_EFORMAT: a key is invalid. */
 static int
-update_keyring(struct shard_server *s)
+workers_update_keyring(struct shard_server *s)
 {
 	const size_t most = (s->n_workers + 1) * KEY_LINE;
 	char *text = fal_secret_alloc(most);
@@ -164,13 +164,13 @@ worker_free(struct worker_session *w)
 }
 
 /* ADMIT: a worker will connect, with this key.  FAL_ESTATE: it was admitted before; else
- * errors of update_keyring. */
+ * errors of workers_update_keyring. */
 static int
-admit_worker(struct shard_server *s, const struct fal_msg *m)
+worker_admit(struct shard_server *s, const struct fal_msg *m)
 {
 	struct fal_msg known = { .type = FAL_MSG_ADMITTED,
 				 .admitted.session = m->admit.session };
-	if (find_worker(s, m->admit.session) != NULL)
+	if (worker_find(s, m->admit.session) != NULL)
 		return FAL_ESTATE;
 	struct worker_session *w = fal_xcalloc(1, sizeof(*w));
 	w->server = s;
@@ -179,20 +179,20 @@ admit_worker(struct shard_server *s, const struct fal_msg *m)
 	memcpy(w->psk, m->admit.psk, FAL_KEY_BYTES);
 	FAL_XGROW(s->worker, s->workers_cap, s->n_workers + 1);
 	s->worker[s->n_workers++] = w;
-	const int err = update_keyring(s);
+	const int err = workers_update_keyring(s);
 	if (err == FAL_OK)
 		send_to_coord(s, &known);
 	return err;
 }
 
 static void
-dismiss_worker(struct shard_server *s, uint32_t id)
+worker_dismiss(struct shard_server *s, uint32_t id)
 {
 	for (size_t i = 0; i < s->n_workers; i++)
 		if (s->worker[i]->id == id) {
 			worker_free(s->worker[i]);
 			s->worker[i] = s->worker[--s->n_workers];
-			(void)update_keyring(s); /* the other keys were valid */
+			(void)workers_update_keyring(s); /* the other keys were valid */
 			return;
 		}
 }
@@ -206,7 +206,7 @@ part_clear(struct shard_server *s)
 	struct shard_part *p = &s->part;
 	while (s->n_workers > 0)
 		worker_free(s->worker[--s->n_workers]);
-	(void)update_keyring(s); /* without workers */
+	(void)workers_update_keyring(s); /* without workers */
 	ps_broadcast_clear(&p->broadcast);
 	fal_shard_set_free(p->shard_set);
 	p->shard_set = NULL;
@@ -621,7 +621,7 @@ part_on_publish(struct shard_server *s, const struct fal_msg *m)
 {
 	const uint32_t names = (uint32_t)(m->publish.named.n / 8);
 	struct fal_rd r = fal_rd_init(m->publish.named.p, m->publish.named.n);
-	struct worker_session *w = find_worker(s, m->publish.session);
+	struct worker_session *w = worker_find(s, m->publish.session);
 	uint64_t *named = fal_calloc((size_t)names + 1, sizeof(*named));
 	if (named == NULL)
 		return FAL_ENOMEM;
@@ -712,9 +712,9 @@ part_on_msg(struct shard_server *s, const struct fal_msg *m)
 	case FAL_MSG_ORDER:
 		return placed ? part_on_order(s, m) : FAL_ESTATE;
 	case FAL_MSG_ADMIT:
-		return placed ? admit_worker(s, m) : FAL_ESTATE;
+		return placed ? worker_admit(s, m) : FAL_ESTATE;
 	case FAL_MSG_DISMISS:
-		dismiss_worker(s, m->dismiss.session);
+		worker_dismiss(s, m->dismiss.session);
 		return FAL_OK;
 	case FAL_MSG_PUBLISH:
 		return placed ? part_on_publish(s, m) : FAL_ESTATE;
@@ -729,7 +729,7 @@ part_on_msg(struct shard_server *s, const struct fal_msg *m)
 
 /* Ends a session that did what it may not. */
 static void
-refuse_worker(struct worker_session *w, const char *why)
+worker_refuse(struct worker_session *w, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
@@ -779,15 +779,15 @@ worker_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	int err = fal_msg_get(p, n, &m);
 	if (err < 0 || s->part.shard_set == NULL ||
 	    m.incarnation != s->part.incarnation) {
-		refuse_worker(w, "a message that cannot be read");
+		worker_refuse(w, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
 		s->part.workers_are_local &= fal_chan_is_local(w->reader.chan);
 		w->is_attached = true;
 		part_send(s);
 	} else if (m.type != FAL_MSG_PUSH || !w->is_attached) {
-		refuse_worker(w, "a shard takes PUSH behind ATTACH alone");
+		worker_refuse(w, "a shard takes PUSH behind ATTACH alone");
 	} else if (worker_on_push(w, &m, &why) < 0) {
-		refuse_worker(w, why.text);
+		worker_refuse(w, why.text);
 	}
 }
 
@@ -818,7 +818,7 @@ worker_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role 
 	struct shard_server *s = arg;
 	unsigned id = 0;
 	struct worker_session *w =
-		sscanf(name, "session%u", &id) == 1 ? find_worker(s, id) : NULL;
+		sscanf(name, "session%u", &id) == 1 ? worker_find(s, id) : NULL;
 	const struct fal_chan_ops ops = { .arg = w,
 					  .on_msg = worker_on_msg,
 					  .on_drain = worker_on_drain,
@@ -970,7 +970,7 @@ listen_for_workers(struct shard_server *s, struct fal_diag *diag)
 	const struct fal_listen_ops ops = { .arg = s, .on_accept = worker_on_accept };
 	s->secret = fal_secret_alloc(FAL_KEY_BYTES);
 	fal_random_bytes(s->secret, FAL_KEY_BYTES);
-	(void)update_keyring(s); /* without workers */
+	(void)workers_update_keyring(s); /* without workers */
 	struct fal_listen_opt listen = { .addr = &s->run->listen.v[0],
 					 .keyring = s->keys,
 					 .chan = chan_options(s) };

@@ -37,8 +37,8 @@ ps_state_path(const struct ps_state *s, const char *name)
 
 /* Reads DIR/name, if it exists. */
 static int
-read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *there,
-	struct fal_diag *diag)
+state_read_file(const struct ps_state *s, const char *name, struct fal_buf *out,
+		bool *there, struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, name);
 	int err = fal_cli_read(path, TEXT_MAX, out, diag);
@@ -169,7 +169,7 @@ state_check_job(struct ps_state *s, struct fal_files *job,
 	struct fal_buf old = { 0 };
 	bool there;
 	struct job_comparison c = { s, job, accept, begins_anew, diag };
-	int err = read_if(s, "job", &old, &there, diag);
+	int err = state_read_file(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
 		err = state_write_text(s, &job->job_text, diag);
 	if (err < 0 || !there)
@@ -235,7 +235,7 @@ ps_state_count_start(struct ps_state *s, struct fal_diag *diag)
 	uint64_t was = 0;
 	bool there = false;
 	char *path = ps_state_path(s, "incarnation"), *number;
-	int err = read_if(s, "incarnation", &text, &there, diag);
+	int err = state_read_file(s, "incarnation", &text, &there, diag);
 	if (err == FAL_OK && there) {
 		if (text.n > 0)
 			text.p[text.n - 1] = '\0'; /* its newline */
@@ -472,7 +472,7 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
 		return fail_errno(dir, diag);
-	int err = read_if(s, "result.json", &s->result, &s->is_done, diag);
+	int err = state_read_file(s, "result.json", &s->result, &s->is_done, diag);
 	if (err == FAL_OK)
 		err = state_check_job(s, job, accept, begins_anew, diag);
 	if (err < 0)
