@@ -44,10 +44,11 @@ comings(void **state)
 	/* Whoever looks once a second may do so for ever; ten of them may not. */
 	unsigned looks = 0, stares = 0;
 	for (unsigned i = 0; i < 86400; i++) {
-		looks += ps_account_charge(ps_account_find(v, "l", "", 50 + i), PS_OBSERVER_COST);
+		looks += ps_account_charge(ps_account_find(v, "l", "", 50 + i),
+					   PS_OBSERVER_COST);
 		for (int k = 0; k < 10; k++)
 			stares += ps_account_charge(ps_account_find(v, "s", "", 50 + i),
-						   PS_OBSERVER_COST);
+						    PS_OBSERVER_COST);
 	}
 	assert_int_equal(looks, 86400);
 	assert_in_range(stares, 86400, 86400 + 10 * PS_ARRIVALS_MAX);
@@ -152,8 +153,9 @@ drawn_case(void)
 			break;
 		default:
 			for (uint32_t more = fal_rng_below(&rng, 9); more > 0; more--) {
-				const double cost =
-					fal_rng_below(&rng, 4) == 0 ? PS_OBSERVER_COST : 1;
+				const double cost = fal_rng_below(&rng, 4) == 0
+							    ? PS_OBSERVER_COST
+							    : 1;
 				if (!ps_account_charge(a, cost) || in[k].n == EVENTS)
 					break;
 				in[k].at[in[k].n] = now;

@@ -428,7 +428,7 @@ check_journal(const struct fal_found *found)
 	struct ps_policy_log c;
 	struct fal_diag diag = { "" };
 	const int err = ps_policy_log_open(&c, fal_strdup(f->path), &own,
-					found->there ? &found->is : NULL, &diag);
+					   found->there ? &found->is : NULL, &diag);
 	if (err < 0) {
 		CHECK(!same(f));
 		if (strstr(diag.text, "policy.jsonl") == NULL)

@@ -23,10 +23,11 @@ static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
 static uint8_t made[MOST];
 uint32_t __wrap_fal_shard_set_shards(const struct fal_shard_set *r);
-bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			  struct fal_shard_part *out);
-bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			    struct fal_shard_part *out, struct fal_shard_making *is);
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i,
+			       uint64_t version, struct fal_shard_part *out);
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
+				 uint64_t version, struct fal_shard_part *out,
+				 struct fal_shard_making *is);
 
 uint32_t
 __wrap_fal_shard_set_shards(const struct fal_shard_set *r)
@@ -37,7 +38,7 @@ __wrap_fal_shard_set_shards(const struct fal_shard_set *r)
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		     struct fal_shard_part *out)
+			  struct fal_shard_part *out)
 {
 	static const float params[MOST * FAL_BLOCK];
 	static const int8_t exps[MOST];
@@ -52,7 +53,7 @@ __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t ve
 
 bool
 __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out, struct fal_shard_making *is)
+			    struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)__wrap_fal_shard_set_part(r, i, version, out);
 	*is = (struct fal_shard_making){ .version = version, .made = made };
@@ -66,8 +67,8 @@ static uint8_t
 gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 {
 	const struct ps_publish_opt from = { .version = version,
-					.suite = suite,
-					.is_newest = true };
+					     .suite = suite,
+					     .is_newest = true };
 	const struct fal_shared *s = ps_publish(p, &from);
 	assert_non_null(s);
 	assert_int_equal(s->version, version);
@@ -123,7 +124,9 @@ by_chacha_alone(void **state)
 static void
 long_ones_are_begun(void **state)
 {
-	const struct ps_publish_opt from = { .version = 1, .suite = CHACHA, .is_newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	uint32_t so_far = 0;
 	int left;
@@ -152,7 +155,9 @@ long_ones_are_begun(void **state)
 static void
 broken_ones_are_told(void **state)
 {
-	const struct ps_publish_opt from = { .version = 1, .suite = CHACHA, .is_newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
@@ -176,7 +181,9 @@ broken_ones_are_told(void **state)
 static void
 moved_ones_are_broken(void **state)
 {
-	const struct ps_publish_opt from = { .version = 1, .suite = CHACHA, .is_newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = 61;

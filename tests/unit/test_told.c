@@ -40,10 +40,11 @@ static struct {
 
 /* ---- racks and channels ------------------------------------------------------------ */
 
-bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			  struct fal_shard_part *out);
-bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			    struct fal_shard_part *out, struct fal_shard_making *is);
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i,
+			       uint64_t version, struct fal_shard_part *out);
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
+				 uint64_t version, struct fal_shard_part *out,
+				 struct fal_shard_making *is);
 uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
 uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
 bool __wrap_fal_chan_is_unsealed(const struct fal_chan *c);
@@ -57,7 +58,7 @@ void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const v
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		     struct fal_shard_part *out)
+			  struct fal_shard_part *out)
 {
 	static const float params[4 * FAL_BLOCK];
 	static const int8_t exps[4];
@@ -70,7 +71,7 @@ __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t ve
 
 bool
 __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out, struct fal_shard_making *is)
+			    struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)r, (void)i, (void)version, (void)out, (void)is;
 	return false;
@@ -325,7 +326,8 @@ arrived_ones_go_alone(void **state)
 				for (uint32_t k = 0; k < shards; k++)
 					if (p->older[i].shared[as][k] != NULL)
 						assert_false(
-							p->older[i].shared[as][k]->refs == 1);
+							p->older[i].shared[as][k]->refs ==
+							1);
 		end();
 	}
 }
