@@ -1,4 +1,4 @@
-/* Keeping the best model. */
+/* Keeps the model of the best evaluation. */
 
 #include "base/json_load.h"
 #include "base/parse.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 static void
-sum(const struct fal_buf *file, struct ps_best_is *is)
+best_model_hash(const struct fal_buf *file, struct ps_best_model *is)
 {
 	uint8_t digest[FAL_HASH_BYTES];
 	fal_sha256(file->p, file->n, digest);
@@ -24,8 +24,8 @@ sum(const struct fal_buf *file, struct ps_best_is *is)
 /* ---- the file --- */
 
 static int
-put(const struct fal_model *m, const float *params, struct ps_best_is *is,
-    struct fal_buf *out)
+best_model_put(const struct fal_model *m, const float *params, struct ps_best_model *is,
+	       struct fal_buf *out)
 {
 	char clock[24], accuracy[32], loss[32];
 	const struct fal_metadata meta[] = { { "accuracy", accuracy },
@@ -37,13 +37,13 @@ put(const struct fal_model *m, const float *params, struct ps_best_is *is,
 	int err =
 		fal_safetensors_put(m, params, meta, sizeof(meta) / sizeof(meta[0]), out);
 	if (err == FAL_OK)
-		sum(out, is);
+		best_model_hash(out, is);
 	return err;
 }
 
-/* FAL_EFORMAT: it does not say. */
+/* Reads the evaluation from the file's metadata.  FAL_EFORMAT: there is none. */
 static int
-get(const struct fal_buf *file, struct ps_best_is *out)
+best_model_get(const struct fal_buf *file, struct ps_best_model *out)
 {
 	struct fal_rd rd = fal_rd_init(file->p, file->n);
 	const uint64_t n = fal_get_u64(&rd);
@@ -68,113 +68,117 @@ get(const struct fal_buf *file, struct ps_best_is *out)
 }
 
 int
-ps_best_read(const char *path, struct ps_best_is *out, struct fal_diag *diag)
+ps_best_model_read(const char *path, struct ps_best_model *out, struct fal_diag *diag)
 {
 	struct fal_buf file = { 0 };
-	*out = (struct ps_best_is){ 0 };
+	*out = (struct ps_best_model){ 0 };
 	int err = fal_cli_read(path, SIZE_MAX / 2, &file, diag);
-	const bool there = err == FAL_OK;
-	if (there)
-		err = get(&file, out);
-	if (there && err < 0)
+	const bool exists = err == FAL_OK;
+	if (exists)
+		err = best_model_get(&file, out);
+	if (exists && err < 0)
 		fal_diag_set(diag, err, "%s: %s", path,
 			     err == FAL_ENOMEM ? fal_strerror(err)
 					       : "does not say how good it is");
 	if (err == FAL_OK) {
-		sum(&file, out);
-		out->there = true;
+		best_model_hash(&file, out);
+		out->exists = true;
 	}
 	fal_buf_free(&file);
 	return err == FAL_ENOENT ? FAL_OK : err;
 }
 
-/* ---- writing it --- */
+/* ---- writing --- */
 
-static void write_next(struct ps_server *s);
+static void best_write_next(struct ps_server *s);
 
 static void
-on_work(uv_work_t *w)
+best_on_work(uv_work_t *w)
 {
 	struct ps_server *s = w->data;
-	struct ps_best *b = &s->best;
-	b->err = fal_cli_write(s->run->best, b->now.p, b->now.n, 0666, &b->diag);
+	struct ps_best_checkpoint *b = &s->best;
+	b->err = fal_cli_write(s->run->best_path, b->writing.p, b->writing.n, 0666,
+			       &b->diag);
 }
 
 static void
-on_written(uv_work_t *w, int status)
+best_on_written(uv_work_t *w, int status)
 {
 	struct ps_server *s = w->data;
-	struct ps_best *b = &s->best;
+	struct ps_best_checkpoint *b = &s->best;
 	(void)status;
-	b->busy = false;
-	fal_buf_free(&b->now);
+	b->is_writing = false;
+	fal_buf_free(&b->writing);
 	uint64_t n;
-	if (b->err < 0 && fal_ratelimit(&b->none, ps_now(), &n))
+	if (b->err < 0 && fal_ratelimit(&b->failures, ps_now(), &n))
 		fal_cli_err(PROG, "%s; the job goes on", b->diag.text);
-	write_next(s);
-	ps_after_event(s); /* the job's end may have waited for that */
+	best_write_next(s);
+	s->events.after_event(s); /* the job's end may have waited for it */
 }
 
 static void
-write_next(struct ps_server *s)
+best_write_next(struct ps_server *s)
 {
-	struct ps_best *b = &s->best;
-	if (b->busy || b->next.n == 0)
+	struct ps_best_checkpoint *b = &s->best;
+	if (b->is_writing || b->waiting.n == 0)
 		return;
-	b->now = b->next;
-	b->next = (struct fal_buf){ 0 };
+	b->writing = b->waiting;
+	b->waiting = (struct fal_buf){ 0 };
 	b->work.data = s;
-	b->busy = uv_queue_work(s->loop, &b->work, on_work, on_written) == 0;
-	if (!b->busy)
-		fal_buf_free(&b->now);
+	b->is_writing =
+		uv_queue_work(s->loop, &b->work, best_on_work, best_on_written) == 0;
+	if (!b->is_writing)
+		fal_buf_free(&b->writing);
 }
 
 /* At equal accuracy the lower loss wins.  An unknown loss is no evidence that the first
  * model is the better. */
 static bool
-is_better(const struct ps_best_is *is, const struct ps_best_is *than)
+best_model_is_better(const struct ps_best_model *is, const struct ps_best_model *than)
 {
-	return !than->there || is->accuracy > than->accuracy ||
+	return !than->exists || is->accuracy > than->accuracy ||
 	       (is->accuracy >= than->accuracy &&
 		(is->loss < than->loss || isnan(than->loss)));
 }
 
 void
-ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
+ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now)
 {
-	struct ps_best *b = &s->best;
+	struct ps_best_checkpoint *b = &s->best;
 	struct fal_coord_left left;
-	if (s->run->best == NULL || now->accuracy < 0 || now->judged == b->seen)
+	if (s->run->best_path == NULL || now->accuracy < 0 ||
+	    now->judged == b->judged_clock)
 		return;
-	struct ps_best_is is = { .there = true,
-				 .clock = now->judged,
-				 .accuracy = now->accuracy,
-				 .loss = now->accuracy_loss };
-	/* The coordinator holds the judged version until the next epoch ends.  Behind a
+	struct ps_best_model is = { .exists = true,
+				    .clock = now->judged,
+				    .accuracy = now->accuracy,
+				    .loss = now->accuracy_loss };
+	/* The coordinator holds the judged version until the next epoch ends.  After a
 	 * restart the version may be gone, but its evaluation was examined before. */
-	const bool better = is_better(&is, &b->is) && fal_coord_kept(s->coord, &left) &&
-			    left.clock == now->judged;
+	const bool better = best_model_is_better(&is, &s->run->best) &&
+			    fal_coord_kept(s->coord, &left) && left.clock == now->judged;
 	bool coming = false;
-	const float *params = better ? ps_fleet_params(s, left.version, &coming) : NULL;
+	const float *params =
+		better ? ps_pool_get_params(s, left.version, &coming) : NULL;
 	if (coming)
 		return;
-	b->seen = now->judged;
+	b->judged_clock = now->judged;
 	if (!better)
 		return;
 	struct fal_buf file = { 0 };
-	if (params == NULL || put(s->job->model, params, &is, &file) < 0) {
+	if (params == NULL || best_model_put(s->job->model, params, &is, &file) < 0) {
 		fal_buf_free(&file);
 		return;
 	}
-	b->is = is;
-	fal_buf_free(&b->next);
-	b->next = file;
-	write_next(s);
+	s->run->best = is;
+	fal_buf_free(&b->waiting);
+	b->waiting = file;
+	best_write_next(s);
 }
 
 void
-ps_best_free(struct ps_best *b)
+ps_best_checkpoint_free(struct ps_best_checkpoint *b)
 {
-	fal_buf_free(&b->now);
-	fal_buf_free(&b->next);
+	fal_buf_free(&b->writing);
+	fal_buf_free(&b->waiting);
 }

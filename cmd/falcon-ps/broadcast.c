@@ -1,5 +1,5 @@
-/* Versions are encoded once for all who are to have them, and leave for them; and what
- * the shards of this process have served is counted. */
+/* Encodes versions once for all workers, delivers them, and counts the traffic of this
+ * process's shards. */
 #include "broadcast.h"
 
 #include "base/branch.h"
@@ -13,11 +13,11 @@
 #include <string.h>
 #include <uv.h>
 
-/* Messages that are made at a time while others are on their way: half a mebibyte. */
+/* Messages that are encoded at a time, while others are on their way: half a mebibyte. */
 #define PIECE 10
 
 int
-ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
+ps_send_msg(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
 {
 	struct fal_buf out = { 0 };
 	fal_msg_put(&out, m);
@@ -29,33 +29,32 @@ ps_chan_send(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
 }
 
 void
-ps_say(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
+ps_send_or_close(struct fal_chan *c, const struct fal_msg *m, enum fal_send how)
 {
-	if (ps_chan_send(c, m, how) < 0)
+	if (ps_send_msg(c, m, how) < 0)
 		fal_chan_close(c);
 }
 
-/* ---- versions, encoded ---------------------------------------------------------------
- */
+/* ---- encoded versions --- */
 
 static void
-forget(struct ps_version *v)
+version_drop(struct ps_encoded_version *v)
 {
 	for (int i = 0; i < PS_ENCODINGS; i++)
 		for (uint32_t k = 0; k < FAL_SHARDS_MAX; k++)
-			fal_shared_drop(v->as[i][k]);
-	*v = (struct ps_version){ 0 };
+			fal_shared_drop(v->shared[i][k]);
+	*v = (struct ps_encoded_version){ 0 };
 }
 
-/* Forgets publications that no reader is to get any more; false: there is no other.  A
- * publication that some reader is still to get takes its memory, forgotten or not. */
+/* Drops the publications that all their readers have got.  Returns false if none is left.
+ * A publication that some reader still waits for takes its memory, dropped or not. */
 static bool
-forget_arrived(struct ps_version *v)
+version_drop_arrived(struct ps_encoded_version *v)
 {
 	bool any = false;
 	for (int i = 0; i < PS_ENCODINGS; i++)
 		for (uint32_t k = 0; k < FAL_SHARDS_MAX; k++) {
-			struct fal_shared **s = &v->as[i][k];
+			struct fal_shared **s = &v->shared[i][k];
 			if (*s != NULL && (*s)->refs == 1) {
 				fal_shared_drop(*s);
 				*s = NULL;
@@ -63,39 +62,39 @@ forget_arrived(struct ps_version *v)
 			any |= *s != NULL;
 		}
 	if (!any)
-		*v = (struct ps_version){ 0 };
+		*v = (struct ps_encoded_version){ 0 };
 	return any;
 }
 
-/* Only those of `older` stay that are on their way. */
+/* Drops the older versions that are not on their way. */
 static void
-tidy(struct ps_publisher *p)
+publisher_drop_arrived(struct ps_publisher *p)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < p->older_n; i++)
-		if (forget_arrived(&p->older[i]))
+		if (version_drop_arrived(&p->older[i]))
 			p->older[kept++] = p->older[i];
 	p->older_n = kept;
 }
 
-/* Another one comes in its place: what is on its way can be had as long as it is, as who
- * is told of it then would cost as much once more. */
+/* Empties the place of a version.  Publications on their way stay in `older`: a reader
+ * that wants one of them meanwhile would else cost another encoding. */
 static void
-displace(struct ps_publisher *p, struct ps_version *v)
+publisher_displace(struct ps_publisher *p, struct ps_encoded_version *v)
 {
-	if (!v->there)
+	if (!v->exists)
 		return;
-	p->odd = v->odd;
-	tidy(p);
-	if (!forget_arrived(v))
+	p->needs_chacha = v->needs_chacha;
+	publisher_drop_arrived(p);
+	if (!version_drop_arrived(v))
 		return;
 	FAL_XGROW(p->older, p->older_cap, p->older_n + 1);
 	p->older[p->older_n++] = *v;
-	*v = (struct ps_version){ 0 };
+	*v = (struct ps_encoded_version){ 0 };
 }
 
-/* Messages of one shard's blocks, a piece at most: their heads are made, their values
- * stay where they are. */
+/* Adds messages of one shard's blocks, a piece at most.  Only their heads are made: the
+ * values stay in the shard. */
 static int
 encode_piece(const struct ps_publisher *p, uint64_t version,
 	     const struct fal_shard_part *part, const uint32_t *at, uint32_t n,
@@ -126,17 +125,17 @@ encode_piece(const struct ps_publisher *p, uint64_t version,
 	return err;
 }
 
-/* Is it long enough to be on its way while it is made? */
+/* Is a part of so many blocks long enough to be sent while it is encoded? */
 static bool
-is_long(uint32_t blocks)
+is_sent_in_pieces(uint32_t blocks)
 {
 	return fal_msg_models(blocks) > 2 * PIECE;
 }
 
-/* Can message `at` be made?  Not the first one before all blocks are, by which who reads
- * it knows that nothing more has to happen for the others to come. */
+/* Are the blocks of message `at` made?  The first message waits until all blocks are: its
+ * reader then knows that the others follow without further conditions. */
 static bool
-can_make(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
+can_encode_message(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
 {
 	const uint32_t b = at * FAL_MODEL_BLOCKS,
 		       n = fal_msg_model_blocks(part->count, at);
@@ -148,108 +147,114 @@ can_make(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
 	return at > 0;
 }
 
-/* The next messages, a piece at most, those for the first layers first: how many. */
+/* Finds the next messages to encode, a piece at most, those of the first layers first.
+ * Returns how many. */
 static uint32_t
-next_piece(const struct fal_shard_part *part, const uint8_t *made, const uint8_t *in,
-	   uint32_t at[static PIECE])
+find_messages(const struct fal_shard_part *part, const uint8_t *made,
+	      const uint8_t *is_encoded, uint32_t at[static PIECE])
 {
 	const uint32_t all = fal_msg_models(part->count);
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < all && n < PIECE; i++)
-		if ((in == NULL || !in[i]) && can_make(part, made, i))
+		if ((is_encoded == NULL || !is_encoded[i]) &&
+		    can_encode_message(part, made, i))
 			at[n++] = i;
 	return n;
 }
 
-/* The same of a version that is being made: there are none but whole pieces, as many
- * small ones cost more than they gain.  Nobody looks again before as many blocks more are
- * made as are missing to one: then `*due` of them. */
+/* The same for a version that is being made: finds whole pieces alone, as many small
+ * messages cost more than they gain.  Without one, sets *recheck_at to the number of made
+ * blocks from which on a whole piece is possible; the next search waits for that. */
 static uint32_t
-next_early(const struct fal_shard_part *part, const struct fal_shard_making *is,
-	   const uint8_t *in, uint32_t *due, uint32_t at[static PIECE])
+find_early_messages(const struct fal_shard_part *part, const struct fal_shard_making *is,
+		    const uint8_t *is_encoded, uint32_t *recheck_at,
+		    uint32_t at[static PIECE])
 {
-	if (is->n < *due)
+	if (is->n < *recheck_at)
 		return 0;
-	const uint32_t n = next_piece(part, is->made, in, at);
+	const uint32_t n = find_messages(part, is->made, is_encoded, at);
 	if (n == PIECE)
 		return n;
-	*due = is->n + (PIECE - n) * FAL_MODEL_BLOCKS;
+	*recheck_at = is->n + (PIECE - n) * FAL_MODEL_BLOCKS;
 	return 0;
 }
 
 bool
-ps_publisher_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
+ps_publisher_can_begin_early(struct ps_publisher *p, uint32_t shard, uint64_t version)
 {
 	uint32_t at[PIECE];
 	struct fal_shard_part part;
 	struct fal_shard_making is;
-	struct ps_due *due = &p->due[shard];
-	if (p->placed ||
+	struct ps_recheck *recheck = &p->recheck[shard];
+	if (p->sends_whole ||
 	    !fal_shard_set_making(p->shard_set, shard, version, &part, &is) ||
-	    !is_long(part.count))
+	    !is_sent_in_pieces(part.count))
 		return false;
-	if (due->version != version)
-		*due = (struct ps_due){ .version = version };
-	return next_early(&part, &is, NULL, &due->due, at) > 0;
+	if (recheck->version != version)
+		*recheck = (struct ps_recheck){ .version = version };
+	return find_early_messages(&part, &is, NULL, &recheck->blocks, at) > 0;
 }
 
-/* Gets the shard's part of a version, made or still being made: in the second case
+/* Gets the shard's part of a version, be it made or being made: in the second case
  * is->made says which blocks are made. */
 static bool
-part_of(const struct ps_publisher *p, uint32_t shard, uint64_t version,
-	struct fal_shard_part *part, struct fal_shard_making *is)
+publisher_get_part(const struct ps_publisher *p, uint32_t shard, uint64_t version,
+		   struct fal_shard_part *part, struct fal_shard_making *is)
 {
 	is->made = NULL;
 	return fal_shard_set_part(p->shard_set, shard, version, part) ||
 	       fal_shard_set_making(p->shard_set, shard, version, part, is);
 }
 
-/* Encodes a piece of the publication, if there is one; returns how many messages.  No
- * reader will get a publication that was forgotten meanwhile. */
+/* Encodes the next piece of the publication.  Returns its number of messages, or an
+ * error.  Breaks the publication if the shard has dropped its version. */
 static int
-go_on(const struct ps_publisher *p, struct ps_making *m)
+encoder_continue(const struct ps_publisher *p, struct ps_encoder *e)
 {
 	struct fal_shard_part part;
 	struct fal_shard_making is;
 	uint32_t at[PIECE];
-	if (!part_of(p, m->shard, m->version, &part, &is)) {
-		fal_shared_break(m->shared);
+	if (!publisher_get_part(p, e->shard, e->version, &part, &is)) {
+		fal_shared_break(e->shared);
 		return 0;
 	}
-	/* Else what comes then, which the first layers are in, would be behind all of
-	 * that. */
-	if (is.made != NULL && m->shared->made > m->shared->taken + PIECE)
+	/* An early piece waits while earlier ones are still to be sent: the first layers
+	 * may be made later, and would queue behind all of them. */
+	if (is.made != NULL && e->shared->made > e->shared->taken + PIECE)
 		return 0;
-	const uint32_t n = is.made != NULL ? next_early(&part, &is, m->in, &m->due, at)
-					   : next_piece(&part, NULL, m->in, at);
+	const uint32_t n = is.made != NULL
+				   ? find_early_messages(&part, &is, e->is_encoded,
+							 &e->recheck_at, at)
+				   : find_messages(&part, NULL, e->is_encoded, at);
 	const int err =
-		n > 0 ? encode_piece(p, m->version, &part, at, n, m->shared) : FAL_OK;
+		n > 0 ? encode_piece(p, e->version, &part, at, n, e->shared) : FAL_OK;
 	for (uint32_t i = 0; i < n; i++)
-		m->in[at[i]] = 1;
+		e->is_encoded[at[i]] = 1;
 	return err < 0 ? err : (int)n;
 }
 
 static void
-end_making(struct ps_making *m)
+encoder_free(struct ps_encoder *e)
 {
-	fal_shared_drop(m->shared);
-	free(m->in);
+	fal_shared_drop(e->shared);
+	free(e->is_encoded);
 }
 
-/* None of them will be whole. */
+/* Breaks the publications that are not whole. */
 static void
-give_up(struct ps_publisher *p)
+publisher_break_encoders(struct ps_publisher *p)
 {
-	for (size_t i = 0; i < p->making_n; i++) {
-		fal_shared_break(p->making[i].shared);
-		end_making(&p->making[i]);
+	for (size_t i = 0; i < p->encoders_n; i++) {
+		fal_shared_break(p->encoders[i].shared);
+		encoder_free(&p->encoders[i]);
 	}
-	p->making_n = 0;
+	p->encoders_n = 0;
 }
 
-/* A long one is begun, and held until it is whole; any other one is made at once. */
+/* Makes a publication.  A long one is only begun; its encoder holds it until it is
+ * whole. */
 static struct fal_shared *
-encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
+publisher_encode(struct ps_publisher *p, const struct ps_publish_opt *from, uint8_t suite)
 {
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
@@ -257,7 +262,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 	struct fal_shared *s = NULL;
 	if (p->pool == NULL)
 		p->pool = fal_shared_pool_new(p->parallel);
-	if (!part_of(p, from->shard, from->version, &part, &is))
+	if (!publisher_get_part(p, from->shard, from->version, &part, &is))
 		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
@@ -268,176 +273,179 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite)
 				      .version = from->version,
 				      .parts = fal_shard_set_shards(p->shard_set),
 				      .suite = suite,
-				      .zstd = from->as == PS_PACKED,
-				      .lasting = from->keep,
-				      .unsealed = from->as == PS_UNSEALED };
+				      .zstd = from->encoding == PS_PACKED,
+				      .lasting = from->is_kept,
+				      .unsealed = from->encoding == PS_UNSEALED };
 	if (fal_shared_new(&opt, &s) < 0)
 		return NULL;
-	struct ps_making m = { .shared = fal_shared_ref(s),
-			       .version = from->version,
-			       .shard = from->shard,
-			       .in = fal_xcalloc(opt.count, 1) };
-	if (is_long(part.count)) {
-		FAL_XGROW(p->making, p->making_cap, p->making_n + 1);
-		p->making[p->making_n++] = m;
+	struct ps_encoder e = { .shared = fal_shared_ref(s),
+				.version = from->version,
+				.shard = from->shard,
+				.is_encoded = fal_xcalloc(opt.count, 1) };
+	if (is_sent_in_pieces(part.count)) {
+		FAL_XGROW(p->encoders, p->encoders_cap, p->encoders_n + 1);
+		p->encoders[p->encoders_n++] = e;
 		return s;
 	}
-	while (!fal_shared_whole(s) && go_on(p, &m) > 0)
+	while (!fal_shared_whole(s) && encoder_continue(p, &e) > 0)
 		;
 	const bool whole = fal_shared_whole(s);
-	end_making(&m);
+	encoder_free(&e);
 	if (!whole)
 		fal_shared_drop(s);
 	return whole ? s : NULL;
 }
 
-/* Has anybody asked for this encoding? */
+/* Has some shard this encoding of the version? */
 static bool
-is_encoded(const struct ps_version *v, int as)
+has_encoding(const struct ps_encoded_version *v, int as)
 {
 	for (uint32_t k = 0; k < FAL_SHARDS_MAX; k++)
-		if (v->as[as][k] != NULL)
+		if (v->shared[as][k] != NULL)
 			return true;
 	return false;
 }
 
 static uint32_t
-encodings(const struct ps_version *v)
+count_encodings(const struct ps_encoded_version *v)
 {
 	uint32_t n = 0;
 	for (int i = 0; i < PS_ENCODINGS; i++)
-		n += is_encoded(v, i);
+		n += has_encoding(v, i);
 	return n;
 }
 
-/* The version that was being made becomes the newest, if its number is `version`. */
+/* `version` is made: if its publications began early, they become the newest. */
 static void
-is_made(struct ps_publisher *p, uint64_t version)
+publisher_finish_next(struct ps_publisher *p, uint64_t version)
 {
-	if (!p->next.there || p->next.version != version)
+	if (!p->next.exists || p->next.version != version)
 		return;
-	displace(p, &p->newest);
+	publisher_displace(p, &p->newest);
 	p->newest = p->next;
-	p->next = (struct ps_version){ 0 };
+	p->next = (struct ps_encoded_version){ 0 };
 }
 
-/* The place that keeps the version.  A version that is being made has a place of its own
- * until it is made: a worker that joins then wants the version before, too. */
-static struct ps_version *
-place_of(struct ps_publisher *p, const struct ps_params *from)
+/* Returns the place for the version.  A version that is being made has a place of its own
+ * until it is made: a worker that joins meanwhile wants the version before. */
+static struct ps_encoded_version *
+publisher_place(struct ps_publisher *p, const struct ps_publish_opt *from)
 {
-	const struct ps_version *newest = &p->newest;
-	if (!from->making)
-		is_made(p, from->version);
-	const bool line = newest->there &&
-			  fal_branch_of(newest->version) == fal_branch_of(from->version);
-	if (line && newest->version == from->version)
+	const struct ps_encoded_version *newest = &p->newest;
+	if (!from->is_unfinished)
+		publisher_finish_next(p, from->version);
+	const bool same_branch = newest->exists && fal_branch_of(newest->version) ==
+							   fal_branch_of(from->version);
+	if (same_branch && newest->version == from->version)
 		return &p->newest;
-	if (from->making)
+	if (from->is_unfinished)
 		return &p->next;
-	for (size_t i = 0; i < p->older_n && !from->keep; i++)
+	for (size_t i = 0; i < p->older_n && !from->is_kept; i++)
 		if (p->older[i].version == from->version)
 			return &p->older[i];
-	if (from->newest && !(line && from->version < newest->version))
+	if (from->is_newest && !(same_branch && from->version < newest->version))
 		return &p->newest;
-	if (from->keep)
+	if (from->is_kept)
 		return &p->kept;
-	tidy(p);
+	publisher_drop_arrived(p);
 	FAL_XGROW(p->older, p->older_cap, p->older_n + 1);
-	p->older[p->older_n] = (struct ps_version){ 0 };
+	p->older[p->older_n] = (struct ps_encoded_version){ 0 };
 	return &p->older[p->older_n++];
 }
 
-/* The places in order, the most dispensable ones first; NULL: no more places. */
-static struct ps_version *
-nth_place(struct ps_publisher *p, size_t i)
+/* Returns the i-th place, the most dispensable first; NULL behind the last. */
+static struct ps_encoded_version *
+publisher_nth_place(struct ps_publisher *p, size_t i)
 {
-	struct ps_version *const others[] = { &p->kept, &p->newest, &p->next, NULL };
+	struct ps_encoded_version *const others[] = { &p->kept, &p->newest, &p->next,
+						      NULL };
 	return i < p->older_n ? &p->older[i] : others[i - p->older_n];
 }
 
-/* Makes room for one encoding more of `v`, if others can go: to forget what is on its way
- * makes none. */
+/* Makes room for one encoding more of `v` by dropping others.  Publications on their way
+ * are not dropped, as that frees no memory. */
 static void
-make_room(struct ps_publisher *p, const struct ps_version *v)
+publisher_make_room(struct ps_publisher *p, const struct ps_encoded_version *v)
 {
-	const uint32_t most = ps_encoded_most(&p->rule, p->mixed);
-	struct ps_version *other;
+	const uint32_t max = ps_max_encodings(&p->rule, p->is_mixed);
+	struct ps_encoded_version *other;
 	uint32_t n = 0;
-	for (size_t i = 0; (other = nth_place(p, i)) != NULL; i++)
-		n += encodings(other);
-	for (size_t i = 0; (other = nth_place(p, i)) != NULL && n >= most; i++) {
+	for (size_t i = 0; (other = publisher_nth_place(p, i)) != NULL; i++)
+		n += count_encodings(other);
+	for (size_t i = 0; (other = publisher_nth_place(p, i)) != NULL && n >= max; i++) {
 		if (other == v)
 			continue;
-		n -= encodings(other);
-		(void)forget_arrived(other);
-		n += encodings(other);
+		n -= count_encodings(other);
+		(void)version_drop_arrived(other);
+		n += count_encodings(other);
 	}
 }
 
 int
-ps_publish_more(struct ps_publisher *p)
+ps_publish_continue(struct ps_publisher *p)
 {
 	size_t kept = 0;
 	int more = 0;
-	for (size_t i = 0; i < p->making_n; i++) {
-		const int got = go_on(p, &p->making[i]);
+	for (size_t i = 0; i < p->encoders_n; i++) {
+		const int got = encoder_continue(p, &p->encoders[i]);
 		if (got < 0) {
-			give_up(p);
+			publisher_break_encoders(p);
 			return got;
 		}
 		more += got > 0;
 	}
-	for (size_t i = 0; i < p->making_n; i++) {
-		struct ps_making m = p->making[i];
-		const bool whole = fal_shared_whole(m.shared);
+	for (size_t i = 0; i < p->encoders_n; i++) {
+		struct ps_encoder e = p->encoders[i];
+		const bool whole = fal_shared_whole(e.shared);
 		if (whole)
-			is_made(p, m.version);
-		if (whole || m.shared->broken)
-			end_making(&m);
+			publisher_finish_next(p, e.version);
+		if (whole || e.shared->broken)
+			encoder_free(&e);
 		else
-			p->making[kept++] = m;
+			p->encoders[kept++] = e;
 	}
-	p->making_n = kept;
+	p->encoders_n = kept;
 	return more;
 }
 
 struct fal_shared *
-ps_publish(struct ps_publisher *p, const struct ps_params *from)
+ps_publish(struct ps_publisher *p, const struct ps_publish_opt *from)
 {
-	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
-	const bool seals = from->as != PS_UNSEALED;
-	struct ps_version *v = place_of(p, from);
-	if (!v->there || v->version != from->version) {
+	const uint8_t common_suite = FAL_SUITE_CHACHA20_POLY1305;
+	const bool seals = from->encoding != PS_UNSEALED;
+	struct ps_encoded_version *v = publisher_place(p, from);
+	if (!v->exists || v->version != from->version) {
 		if (v == &p->next)
-			displace(p, &p->newest); /* most have it */
-		displace(p, v);
+			publisher_displace(p, &p->newest); /* most readers have it */
+		publisher_displace(p, v);
 	}
-	v->there = true;
-	v->odd |= seals && from->suite == every;
+	v->exists = true;
+	v->needs_chacha |= seals && from->suite == common_suite;
 	v->version = from->version;
-	if (!is_encoded(v, from->as))
-		make_room(p, v);
-	struct fal_shared **s = &v->as[from->as][from->shard];
-	const bool opens =
-		*s == NULL || !seals || from->suite != every || (*s)->suite == every;
-	if (*s != NULL && (from->anew || !opens)) {
+	if (!has_encoding(v, from->encoding))
+		publisher_make_room(p, v);
+	struct fal_shared **s = &v->shared[from->encoding][from->shard];
+	const bool opens = *s == NULL || !seals || from->suite != common_suite ||
+			   (*s)->suite == common_suite;
+	if (*s != NULL && (from->encodes_again || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
 	}
 	if (*s == NULL)
-		*s = encode(p, from, v->odd || p->odd ? every : from->suite);
+		*s = publisher_encode(p, from,
+				      v->needs_chacha || p->needs_chacha ? common_suite
+									 : from->suite);
 	return *s;
 }
 
 void
-ps_publisher_forget(struct ps_publisher *p)
+ps_publisher_drop(struct ps_publisher *p)
 {
-	forget(&p->next);
-	forget(&p->newest);
-	forget(&p->kept);
+	version_drop(&p->next);
+	version_drop(&p->newest);
+	version_drop(&p->kept);
 	while (p->older_n > 0)
-		forget(&p->older[--p->older_n]);
+		version_drop(&p->older[--p->older_n]);
 	if (p->pool != NULL)
 		fal_shared_pool_trim(p->pool);
 }
@@ -445,299 +453,298 @@ ps_publisher_forget(struct ps_publisher *p)
 void
 ps_publisher_reset(struct ps_publisher *p)
 {
-	give_up(p);
-	ps_publisher_forget(p);
+	publisher_break_encoders(p);
+	ps_publisher_drop(p);
 }
 
 uint32_t
-ps_encoded_most(const struct fal_rule *rule, bool mixed)
+ps_max_encodings(const struct fal_rule *rule, bool is_mixed)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
-	return (mixed ? 2 : 1) + (is.shared ? is.delay : 1);
+	return (is_mixed ? 2 : 1) + (is.shared ? is.delay : 1);
 }
 
 void
 ps_publisher_free(struct ps_publisher *p)
 {
 	ps_publisher_reset(p);
-	free(p->making);
+	free(p->encoders);
 	free(p->older);
 	fal_shared_pool_free(p->pool);
 }
 
-/* ---- who is to have which -------------------------------------------------------- */
+/* ---- deliveries --- */
 
-/* How versions are to be encoded for a session. */
 static enum ps_encoding
-encoding(const struct ps_reader *reader)
+reader_encoding(const struct ps_reader *reader)
 {
 	if (fal_chan_is_unsealed(reader->chan))
 		return PS_UNSEALED;
 	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
 }
 
-/* Notes that the reader is told of this. */
 static void
-note_told(struct ps_reader *reader, uint64_t publication)
+reader_note_announced(struct ps_reader *reader, uint64_t publication)
 {
-	const size_t at = reader->tolds % PS_TOLD;
-	FAL_XGROW(reader->told, reader->told_cap, at + 1);
-	if (reader->tolds >= PS_TOLD && reader->told[at] > reader->gone)
-		reader->gone = reader->told[at];
-	if (publication > reader->most)
-		reader->most = publication;
-	reader->told[at] = publication;
-	reader->tolds++;
+	const size_t at = reader->n_announced % PS_ANNOUNCED_MAX;
+	FAL_XGROW(reader->announced, reader->announced_cap, at + 1);
+	if (reader->n_announced >= PS_ANNOUNCED_MAX &&
+	    reader->announced[at] > reader->oldest_publication)
+		reader->oldest_publication = reader->announced[at];
+	if (publication > reader->newest_publication)
+		reader->newest_publication = publication;
+	reader->announced[at] = publication;
+	reader->n_announced++;
 }
 
-/* Was the reader told of it, or may it have been?  Most are larger than all; others are
- * looked for. */
+/* Was the publication announced to the reader, or may it have been? */
 static bool
-is_over(const struct ps_reader *reader, const struct fal_shared *s)
+reader_was_announced(const struct ps_reader *reader, const struct fal_shared *s)
 {
 	const uint64_t number = s->pub.id;
-	if (number > reader->most)
+	if (number > reader->newest_publication)
 		return false;
-	if (number <= reader->gone)
+	if (number <= reader->oldest_publication)
 		return true;
-	for (uint64_t i = 0; i < reader->tolds && i < PS_TOLD; i++)
-		if (reader->told[i] == number)
+	for (uint64_t i = 0; i < reader->n_announced && i < PS_ANNOUNCED_MAX; i++)
+		if (reader->announced[i] == number)
 			return true;
 	return false;
 }
 
-/* A shard's publication of the version for a session, or NULL: out of memory. */
+/* Returns the publication for a delivery; NULL: out of memory. */
 static struct fal_shared *
-publication(struct ps_wants *w, const struct ps_want *want, bool early)
+delivery_publication(struct ps_broadcast *b, const struct ps_delivery *d, bool is_early)
 {
-	const struct ps_reader *reader = want->reader;
-	const struct fal_coord_model *m = &want->model;
-	struct ps_params from = { .version = m->version,
-				  .shard = want->shard,
-				  .making = early,
-				  .newest = m->version >= m->newest,
-				  .keep = m->keep,
-				  .suite = fal_chan_suite(reader->chan),
-				  .as = encoding(reader) };
-	struct fal_shared *s = ps_publish(&w->publisher, &from);
-	from.anew = s != NULL && is_over(reader, s);
-	return from.anew ? ps_publish(&w->publisher, &from) : s;
+	const struct ps_reader *reader = d->reader;
+	const struct fal_coord_model *m = &d->model;
+	struct ps_publish_opt from = { .version = m->version,
+				       .shard = d->shard,
+				       .is_unfinished = is_early,
+				       .is_newest = m->version >= m->newest,
+				       .is_kept = m->keep,
+				       .suite = fal_chan_suite(reader->chan),
+				       .encoding = reader_encoding(reader) };
+	struct fal_shared *s = ps_publish(&b->publisher, &from);
+	from.encodes_again = s != NULL && reader_was_announced(reader, s);
+	return from.encodes_again ? ps_publish(&b->publisher, &from) : s;
 }
 
-/* Will the worker, told of this version, not compute on that one any more?  One that it
- * is to keep for evaluation ends with the next such. */
+/* A fal_old_fn: does the announcement of a version (`arg`) mean that the worker no longer
+ * needs publication `s`?  A version kept for an evaluation is needed until the next such
+ * version. */
 static bool
-is_old(const void *arg, const struct fal_shared *s)
+is_superseded(const void *arg, const struct fal_shared *s)
 {
-	const struct fal_coord_model *told = arg;
+	const struct fal_coord_model *announced = arg;
 	const uint64_t version = s->version;
-	/* A version of another line, or an earlier version. */
-	const bool older = fal_branch_of(version) != fal_branch_of(told->version) ||
-			   version < told->version;
-	bool named = version >= told->from;
-	if (s->lasting && !told->keep)
+	const bool is_older =
+		fal_branch_of(version) != fal_branch_of(announced->version) ||
+		version < announced->version;
+	bool is_named = version >= announced->from;
+	if (s->lasting && !announced->keep)
 		return false;
-	for (uint32_t i = 0; i < told->names && !named; i++)
-		named = told->named[i] == version;
-	return (older && told->oldest == told->version) || !named;
+	for (uint32_t i = 0; i < announced->names && !is_named; i++)
+		is_named = announced->named[i] == version;
+	return (is_older && announced->oldest == announced->version) || !is_named;
 }
 
-/* The reader's link has everything that the link is to take, from now on. */
+/* From now on the reader's link is what a delivery waits for. */
 static void
-waits(struct ps_reader *reader)
+reader_mark_busy(struct ps_reader *reader)
 {
-	reader->since = reader->since > 0 ? reader->since : uv_hrtime();
+	reader->busy_since = reader->busy_since > 0 ? reader->busy_since : uv_hrtime();
 }
 
-/* Sends a shard's part of the version: PUBLISHED, then MODEL.  A channel that does not
- * take the messages is closed.  FAL_ENOMEM: there is nothing to publish. */
+/* Sends a shard's part of the version: PUBLISHED, then MODEL.  Closes a channel that does
+ * not take them.  FAL_ENOMEM. */
 static int
-send_part(struct ps_wants *w, struct ps_want *want, bool early)
+delivery_send(struct ps_broadcast *b, struct ps_delivery *d, bool is_early)
 {
-	struct ps_reader *reader = want->reader;
-	const struct fal_coord_model *model = &want->model;
-	const uint32_t shard = want->shard;
-	struct fal_shared *shared = publication(w, want, early);
+	struct ps_reader *reader = d->reader;
+	const struct fal_coord_model *model = &d->model;
+	const uint32_t shard = d->shard;
+	struct fal_shared *shared = delivery_publication(b, d, is_early);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
-			     .incarnation = w->publisher.incarnation };
+			     .incarnation = b->publisher.incarnation };
 	if (shared == NULL)
 		return FAL_ENOMEM;
 	m.published.version = model->version;
 	m.published.order = model->order;
 	m.published.shard = shard + 1;
-	fal_shard_set_range(w->publisher.shard_set, shard, &m.published.first,
+	fal_shard_set_range(b->publisher.shard_set, shard, &m.published.first,
 			    &m.published.blocks);
 	m.published.publication = shared->pub.id;
-	note_told(reader, m.published.publication);
+	reader_note_announced(reader, m.published.publication);
 	memcpy(m.published.key, shared->pub.key, sizeof(m.published.key));
-	if (ps_chan_send(reader->chan, &m, FAL_SEND_CONTROL) < 0 ||
+	if (ps_send_msg(reader->chan, &m, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(reader->chan, shared) < 0)
 		fal_chan_close(reader->chan);
-	want->shared = fal_shared_ref(shared);
-	want->early = early;
-	if (!early)
-		waits(reader);
+	d->shared = fal_shared_ref(shared);
+	d->is_early = is_early;
+	if (!is_early)
+		reader_mark_busy(reader);
 	return FAL_OK;
 }
 
-/* Forgets a want: its version has left, or its reader is gone. */
 static void
-end_want(struct ps_wants *w, const struct ps_want *want)
+delivery_free(struct ps_broadcast *b, const struct ps_delivery *d)
 {
-	if (want->shared != NULL)
-		w->served.tx[want->shard] += want->shared->bytes;
-	fal_shared_drop(want->shared);
+	if (d->shared != NULL)
+		b->stats.tx[d->shard] += d->shared->bytes;
+	fal_shared_drop(d->shared);
 }
 
-/* Makes what was begun, as far as shards have it, while what is there of it leaves for
- * all who are to have it. */
+/* Encodes the publications that were begun, as far as shards have made them, and offers
+ * each piece to all links before the next one is encoded.  Frees deliveries that are
+ * complete. */
 static int
-make_all(struct ps_wants *w)
+broadcast_encode(struct ps_broadcast *b)
 {
 	size_t kept = 0;
 	int more;
-	while ((more = ps_publish_more(&w->publisher)) > 0)
-		for (size_t i = 0; i < w->n; i++)
-			if (w->v[i].shared != NULL && w->v[i].reader->chan != NULL)
-				fal_chan_offer(w->v[i].reader->chan);
-	for (size_t i = 0; i < w->n; i++) {
-		const struct ps_want one = w->v[i];
-		if (one.shared == NULL ||
-		    (one.reader->chan != NULL && !fal_shared_whole(one.shared) &&
-		     !one.shared->broken)) {
-			w->v[kept++] = one;
+	while ((more = ps_publish_continue(&b->publisher)) > 0)
+		for (size_t i = 0; i < b->n; i++)
+			if (b->v[i].shared != NULL && b->v[i].reader->chan != NULL)
+				fal_chan_offer(b->v[i].reader->chan);
+	for (size_t i = 0; i < b->n; i++) {
+		const struct ps_delivery d = b->v[i];
+		if (d.shared == NULL ||
+		    (d.reader->chan != NULL && !fal_shared_whole(d.shared) &&
+		     !d.shared->broken)) {
+			b->v[kept++] = d;
 			continue;
 		}
-		if (one.early)
-			waits(one.reader);
-		end_want(w, &one);
+		if (d.is_early)
+			reader_mark_busy(d.reader);
+		delivery_free(b, &d);
 	}
-	w->n = kept;
+	b->n = kept;
 	return more;
 }
 
-/* Is what there is of a version that is not made yet to be on its way?  Not to this very
- * machine, where no link works beside the cores, and whoever takes it needs the one that
- * makes the rest. */
+/* May a version be sent before it is made?  Not on one machine: there no link works
+ * beside the cores, and the reader would take the core that makes the rest. */
 static bool
-is_early(struct ps_wants *w, const struct ps_want *want)
+delivery_may_be_early(struct ps_broadcast *b, const struct ps_delivery *d)
 {
-	return !fal_chan_is_local(want->reader->chan) &&
-	       ps_publisher_early(&w->publisher, want->shard, want->model.version);
+	return !fal_chan_is_local(d->reader->chan) &&
+	       ps_publisher_can_begin_early(&b->publisher, d->shard, d->model.version);
 }
 
 int
-ps_wants_leave(struct ps_wants *w)
+ps_broadcast_send(struct ps_broadcast *b)
 {
-	const struct fal_shard_set *shard_set = w->publisher.shard_set;
+	const struct fal_shard_set *shard_set = b->publisher.shard_set;
 	struct fal_shard_part part;
 	size_t kept = 0;
 	int err = FAL_OK;
-	for (size_t i = 0; i < w->n; i++) {
-		struct ps_want one = w->v[i];
-		const uint64_t version = one.model.version;
-		if (one.shared == NULL) {
-			const bool there =
-				fal_shard_set_part(shard_set, one.shard, version, &part);
-			const bool made =
+	for (size_t i = 0; i < b->n; i++) {
+		struct ps_delivery d = b->v[i];
+		const uint64_t version = d.model.version;
+		if (d.shared == NULL) {
+			const bool has_part =
+				fal_shard_set_part(shard_set, d.shard, version, &part);
+			const bool is_made =
 				version <=
-				fal_shard_version(fal_shard_set_at(shard_set, one.shard));
-			if ((made && !there) || err < 0)
+				fal_shard_version(fal_shard_set_at(shard_set, d.shard));
+			if ((is_made && !has_part) || err < 0)
 				continue;
-			if (one.reader->chan != NULL && (there || is_early(w, &one)))
-				err = send_part(w, &one, !there);
+			if (d.reader->chan != NULL &&
+			    (has_part || delivery_may_be_early(b, &d)))
+				err = delivery_send(b, &d, !has_part);
 			if (err < 0)
 				continue;
 		}
-		w->v[kept++] = one;
+		b->v[kept++] = d;
 	}
-	w->n = kept;
-	const int made = make_all(w);
+	b->n = kept;
+	const int made = broadcast_encode(b);
 	return err < 0 ? err : made;
 }
 
 void
-ps_wants_add(struct ps_wants *w, struct ps_reader *reader,
-	     const struct fal_coord_model *model)
+ps_broadcast_add(struct ps_broadcast *b, struct ps_reader *reader,
+		 const struct fal_coord_model *model)
 {
-	const struct fal_shard_set *shard_set = w->publisher.shard_set;
-	/* Whoever has fallen behind skips to the version it needs. */
+	const struct fal_shard_set *shard_set = b->publisher.shard_set;
+	/* A reader that has fallen behind skips to the version that it needs. */
 	if (reader->chan != NULL)
-		fal_chan_skip_shared(reader->chan, is_old, model);
+		fal_chan_skip_shared(reader->chan, is_superseded, model);
 	for (uint32_t i = 0; i < fal_shard_set_shards(shard_set); i++) {
 		if (fal_shard_set_at(shard_set, i) == NULL)
 			continue;
-		FAL_XGROW(w->v, w->cap, w->n + 1);
-		w->v[w->n] = (struct ps_want){ reader, i, *model, NULL, false };
-		w->v[w->n++].model.named = NULL;
+		FAL_XGROW(b->v, b->cap, b->n + 1);
+		b->v[b->n] = (struct ps_delivery){ reader, i, *model, NULL, false };
+		b->v[b->n++].model.named = NULL;
 	}
 }
 
 void
-ps_reader_begin(struct ps_reader *reader, struct fal_chan *c)
+ps_reader_attach(struct ps_reader *reader, struct fal_chan *c)
 {
-	free(reader->told);
+	free(reader->announced);
 	*reader = (struct ps_reader){ .chan = c };
 }
 
 void
-ps_reader_end(struct ps_wants *w, struct ps_reader *reader)
+ps_reader_detach(struct ps_broadcast *b, struct ps_reader *reader)
 {
 	size_t kept = 0;
-	for (size_t i = 0; i < w->n; i++)
-		if (w->v[i].reader != reader)
-			w->v[kept++] = w->v[i];
+	for (size_t i = 0; i < b->n; i++)
+		if (b->v[i].reader != reader)
+			b->v[kept++] = b->v[i];
 		else
-			end_want(w, &w->v[i]);
-	w->n = kept;
-	ps_reader_begin(reader, NULL);
+			delivery_free(b, &b->v[i]);
+	b->n = kept;
+	ps_reader_attach(reader, NULL);
 }
 
 void
-ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
+ps_broadcast_note_drained(struct ps_broadcast *b, struct ps_reader *reader)
 {
-	if (reader->since > 0)
-		w->served.queue += uv_hrtime() - reader->since;
-	reader->since = 0;
+	if (reader->busy_since > 0)
+		b->stats.queue += uv_hrtime() - reader->busy_since;
+	reader->busy_since = 0;
 }
 
 void
-ps_wants_moved(struct ps_wants *w)
+ps_broadcast_reset(struct ps_broadcast *b)
 {
 	size_t kept = 0;
-	ps_publisher_reset(&w->publisher);
-	for (size_t i = 0; i < w->n; i++)
-		if (w->v[i].shared != NULL)
-			w->v[kept++] = w->v[i];
-	w->n = kept;
+	ps_publisher_reset(&b->publisher);
+	for (size_t i = 0; i < b->n; i++)
+		if (b->v[i].shared != NULL)
+			b->v[kept++] = b->v[i];
+	b->n = kept;
 }
 
 void
-ps_wants_forget(struct ps_wants *w)
+ps_broadcast_clear(struct ps_broadcast *b)
 {
-	while (w->n > 0)
-		fal_shared_drop(w->v[--w->n].shared);
-	ps_publisher_reset(&w->publisher);
-	w->served = (struct ps_served){ 0 };
+	while (b->n > 0)
+		fal_shared_drop(b->v[--b->n].shared);
+	ps_publisher_reset(&b->publisher);
+	b->stats = (struct ps_shard_stats){ 0 };
 }
 
 void
-ps_wants_free(struct ps_wants *w)
+ps_broadcast_free(struct ps_broadcast *b)
 {
-	ps_wants_forget(w);
-	ps_publisher_free(&w->publisher);
-	free(w->v);
-	*w = (struct ps_wants){ 0 };
+	ps_broadcast_clear(b);
+	ps_publisher_free(&b->publisher);
+	free(b->v);
+	*b = (struct ps_broadcast){ 0 };
 }
 
-/* ---- what was served -------------------------------------------------------------- */
+/* ---- statistics of shards --- */
 
-/* No count of bytes is above what a trace may have. */
-#define MOST (UINT64_C(1) << 53)
+/* The largest number that a trace may have. */
+#define MAX_COUNT (UINT64_C(1) << 53)
 
 void
-ps_served_push(struct ps_served *s, const struct fal_shard_set *shard_set,
-	       const struct fal_tail *records)
+ps_shard_stats_add_push(struct ps_shard_stats *s, const struct fal_shard_set *shard_set,
+			const struct fal_tail *records)
 {
 	struct fal_rd r = fal_rd_init(records->p, records->n);
 	const uint32_t block = fal_get_u32(&r);
@@ -750,14 +757,14 @@ ps_served_push(struct ps_served *s, const struct fal_shard_set *shard_set,
 }
 
 void
-ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
-	      struct fal_msg *m, struct fal_buf *rows)
+ps_shard_stats_put(const struct ps_shard_stats *s, uint32_t first, uint32_t count,
+		   struct fal_msg *m, struct fal_buf *rows)
 {
 	*m = (struct fal_msg){ .type = FAL_MSG_SERVED,
 			       .served = { .service = s->service, .queue = s->queue } };
 	for (uint32_t i = first; i < first + count; i++) {
-		fal_put_u64(rows, s->rx[i] < MOST ? s->rx[i] : MOST);
-		fal_put_u64(rows, s->tx[i] < MOST ? s->tx[i] : MOST);
+		fal_put_u64(rows, s->rx[i] < MAX_COUNT ? s->rx[i] : MAX_COUNT);
+		fal_put_u64(rows, s->tx[i] < MAX_COUNT ? s->tx[i] : MAX_COUNT);
 	}
 	if (rows->err < 0)
 		fal_out_of_memory();
@@ -765,15 +772,16 @@ ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 }
 
 int
-ps_served_get(struct ps_served *s, uint32_t first, uint32_t count,
-	      const struct fal_msg *m)
+ps_shard_stats_get(struct ps_shard_stats *s, uint32_t first, uint32_t count,
+		   const struct fal_msg *m)
 {
 	struct fal_rd r = fal_rd_init(m->served.bytes.p, m->served.bytes.n);
-	struct ps_served is = { .service = m->served.service, .queue = m->served.queue };
+	struct ps_shard_stats is = { .service = m->served.service,
+				     .queue = m->served.queue };
 	for (uint32_t i = first; i < first + count; i++) {
 		is.rx[i] = fal_get_u64(&r);
 		is.tx[i] = fal_get_u64(&r);
-		if (is.rx[i] > MOST || is.tx[i] > MOST)
+		if (is.rx[i] > MAX_COUNT || is.tx[i] > MAX_COUNT)
 			return FAL_EFORMAT;
 	}
 	int err = fal_rd_end(&r);

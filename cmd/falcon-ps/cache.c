@@ -1,4 +1,4 @@
-/* Making chunks ready, and forgetting those that nobody asks for. */
+/* The cache of chunks: makes them, and drops the least recently used. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -6,11 +6,16 @@
 
 #include <stdlib.h>
 
-enum { CACHE_PIECE = 60 << 10 }; /* bytes of a chunk in one message */
+struct ps_cached_chunk {
+	bool is_test; /* a chunk of the test set */
+	uint32_t chunk;
+	struct fal_buf bytes; /* for each message: u32 its length, then its bytes */
+	uint64_t used_at;     /* value of ps_cache.uses at the last request */
+};
 
-/* Appends the message, compressed, behind the number of its bytes. */
+/* Appends the message, compressed, behind its length. */
 static int
-put_piece(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
+cache_put_message(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
 {
 	struct fal_buf msg = { 0 };
 	const size_t at = out->n;
@@ -27,23 +32,22 @@ put_piece(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
 }
 
 static int
-make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
-     struct ps_packed *p)
+cache_make_chunk(struct ps_cache *c, const struct fal_part *part,
+		 const struct fal_set *set, struct ps_cached_chunk *p)
 {
 	struct fal_msg m = { .type = FAL_MSG_CHUNK,
-			     .chunk = { .test = p->test, .chunk = p->chunk } };
+			     .chunk = { .test = p->is_test, .chunk = p->chunk } };
 	struct fal_buf chunk = { 0 };
 	if (c->zip == NULL)
 		c->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	int err = fal_chunk_get(part, set, p->chunk, &chunk);
 	m.chunk.total = (uint32_t)chunk.n;
-	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += CACHE_PIECE) {
+	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += PS_PIECE) {
 		const size_t left = chunk.n - at;
 		m.chunk.offset = (uint32_t)at;
-		m.chunk.bytes =
-			(struct fal_tail){ chunk.p + at,
-					   left < CACHE_PIECE ? left : CACHE_PIECE };
-		err = put_piece(c, &m, &p->bytes);
+		m.chunk.bytes = (struct fal_tail){ chunk.p + at,
+						   left < PS_PIECE ? left : PS_PIECE };
+		err = cache_put_message(c, &m, &p->bytes);
 	}
 	fal_buf_free(&chunk);
 	c->made++;
@@ -52,14 +56,14 @@ make(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
 
 int
 ps_cache_get(struct ps_cache *c, const struct fal_part *part, const struct fal_set *set,
-	     bool test, uint32_t i, const struct fal_buf **out)
+	     bool is_test, uint32_t i, const struct fal_buf **out)
 {
 	size_t at = 0;
-	while (at < c->n && (c->v[at].test != test || c->v[at].chunk != i))
+	while (at < c->n && (c->v[at].is_test != is_test || c->v[at].chunk != i))
 		at++;
 	if (at == c->n) {
-		struct ps_packed p = { .test = test, .chunk = i };
-		int err = make(c, part, set, &p);
+		struct ps_cached_chunk p = { .is_test = is_test, .chunk = i };
+		int err = cache_make_chunk(c, part, set, &p);
 		if (err < 0) {
 			fal_buf_free(&p.bytes);
 			return err;
@@ -68,12 +72,12 @@ ps_cache_get(struct ps_cache *c, const struct fal_part *part, const struct fal_s
 		c->v[c->n++] = p;
 		c->bytes += p.bytes.cap;
 	}
-	c->v[at].used = ++c->uses;
-	/* Forgets the chunks that were not asked for longest, but not this one. */
-	while (c->bytes > c->most && c->n > 1) {
+	c->v[at].used_at = ++c->uses;
+	/* Drops the least recently used chunks, but not this one. */
+	while (c->bytes > c->limit && c->n > 1) {
 		size_t old = 0;
 		for (size_t k = 1; k < c->n; k++)
-			old = c->v[k].used < c->v[old].used ? k : old;
+			old = c->v[k].used_at < c->v[old].used_at ? k : old;
 		c->bytes -= c->v[old].bytes.cap;
 		fal_buf_free(&c->v[old].bytes);
 		c->v[old] = c->v[--c->n];
@@ -90,5 +94,5 @@ ps_cache_free(struct ps_cache *c)
 		fal_buf_free(&c->v[--c->n].bytes);
 	free(c->v);
 	fal_zip_free(c->zip);
-	*c = (struct ps_cache){ .most = c->most };
+	*c = (struct ps_cache){ .limit = c->limit };
 }

@@ -1,4 +1,4 @@
-/* Images on their way. */
+/* Images on their way, to another process and from there. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -25,28 +25,28 @@ image_queue_add_piece(struct image_queue *q, uint32_t to,
 	image_queue_add(q, &p);
 }
 
-/* Makes the next message of the image; false: there is none. */
+/* Makes the next message of the image; false: all were sent. */
 static bool
-next_message(struct queued_image *p, uint32_t incarnation, struct fal_buf *out)
+queued_image_next(struct queued_image *p, uint32_t incarnation, struct fal_buf *out)
 {
-	if (p->begun)
+	if (p->has_begun)
 		return fal_shard_codec_bytes(incarnation, p->of.shard, &p->image, &p->at,
 					     out);
 	(void)fal_shard_codec_image(incarnation, &p->of, &p->image, out);
-	p->begun = true;
+	p->has_begun = true;
 	return true;
 }
 
 void
 image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
-		 void (*left)(void *arg, struct queued_image *image), void *arg)
+		 void (*on_sent)(void *arg, struct queued_image *image), void *arg)
 {
 	struct fal_buf out = { 0 };
 	while (q->n > 0 && fal_chan_room(chan)) {
 		fal_buf_clear(&out);
-		if (!next_message(&q->v[0], incarnation, &out)) {
-			if (left != NULL)
-				left(arg, &q->v[0]);
+		if (!queued_image_next(&q->v[0], incarnation, &out)) {
+			if (on_sent != NULL)
+				on_sent(arg, &q->v[0]);
 			fal_image_free(&q->v[0].image);
 			memmove(q->v, q->v + 1, --q->n * sizeof(*q->v));
 			continue;
@@ -67,7 +67,7 @@ image_queue_abort(struct image_queue *q)
 	for (size_t i = 0; i < q->n; i++) {
 		struct queued_image *is = &q->v[i];
 		const bool piece = is->of.what == FAL_FETCH_PIECE;
-		if (piece && !is->begun) {
+		if (piece && !is->has_begun) {
 			fal_image_free(&is->image);
 			continue;
 		}
@@ -101,24 +101,24 @@ image_queue_free(struct image_queue *q)
 int
 image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t blocks)
 {
-	assert(!in->any);
+	assert(!in->is_active);
 	*in = (struct image_intake){ .of = { (enum fal_fetch)m->image.what,
 					     m->image.shard, m->image.epoch,
 					     m->image.first, m->image.blocks } };
 	int err = fal_shard_codec_image_get(
 		m, fal_shard_codec_image_most(blocks, FAL_SLACK_MAX), &in->image);
-	in->any = err == FAL_OK && in->image.arrays > 0;
-	return err < 0 ? err : !in->any;
+	in->is_active = err == FAL_OK && in->image.arrays > 0;
+	return err < 0 ? err : !in->is_active;
 }
 
 int
 image_intake_add(struct image_intake *in, const struct fal_msg *m)
 {
-	if (!in->any)
+	if (!in->is_active)
 		return FAL_ESTATE;
 	if (m->bytes.shard != in->of.shard)
 		return FAL_EFORMAT;
 	int got = fal_shard_codec_bytes_get(&m->bytes.bytes, &in->image, &in->at);
-	in->any = got != 1;
+	in->is_active = got != 1;
 	return got;
 }

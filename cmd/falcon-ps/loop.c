@@ -1,5 +1,5 @@
-/* The loop: the server's begin, its timers and signals, the progress that it shows, and
- * its end.  Sessions are in sessions.c. */
+/* The event loop: the server's begin, its timers and signals, what follows from an event,
+ * and the server's end. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -10,6 +10,7 @@
 #include "net/client.h"
 #include "trace/chain.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,102 +21,62 @@
 #include <unistd.h>
 
 enum {
-	LEAVE_MS = 4000,     /* a last snapshot may wait so long for its version, */
-	END_MS = 5000,       /* and the process for whoever is to hear of the end */
-	WORD_MS = 100,       /* the same, when a second signal came */
-	FLUSH_MS = 500,      /* the trace is readable so late at the most */
+	LEAVE_MS = 4000,     /* for the last snapshot's version */
+	END_MS = 5000,       /* for sessions, to take the last message; */
+	END_SOON_MS = 100,   /* … after a second signal */
+	FLUSH_MS = 500,      /* the longest delay of a line of the trace */
 	COMPRESS_EVERY = 100 /* clocks between measurements of compression */
 };
 
-static void stop(struct ps_server *s);
-static void leave(struct ps_server *s);
-static void on_wake(uv_timer_t *t);
+/* ---- the job's progress: a bar on a terminal, else a line for each epoch --- */
 
-void
-ps_fail(struct ps_server *s, int err, const char *what)
-{
-	if (s->err < 0 || err == FAL_OK || s->stopping)
-		return;
-	if (!s->saved) {
-		/* The coordinator may be in the midst of a call. */
-		s->broken = err;
-		if (s->out->why.text[0] == '\0')
-			fal_diag_set(&s->out->why, err, "%s: %s", what,
-				     fal_strerror(err));
-		uv_timer_start(&s->wake, on_wake, 0, 0);
-		return;
-	}
-	ps_abandon(s, fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err)));
-}
-
-int
-ps_affords(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
-	   uint64_t more, struct fal_diag *why)
-{
-	const uint64_t all = workers + (uint64_t)fal_coord_status(s->coord).workers;
-	struct ps_need_of of = s->run->need;
-	of.rule = rule != NULL ? rule : &fal_coord_policy_now(s->coord)->rule;
-	of.workers = all > of.workers ? all : of.workers;
-	return fal_need_allowed(more + ps_need(&of, 0), 0, s->run->opt.max_memory, why);
-}
-
-/* ---- the progress of the job: a bar on a terminal, else a line for each epoch ---- */
-
-/* Is each epoch's accuracy known? */
+/* Is each epoch evaluated? */
 static bool
-judges_all(const struct fal_files *j)
+judges_each_epoch(const struct fal_files *j)
 {
 	return j->job.eval == FAL_JOB_EVAL_EPOCH && j->test.n > 0;
 }
 
-/* Seconds that it was worked on, in all its starts. */
+/* Seconds of training, over all starts. */
 static double
 seconds_worked(const struct ps_server *s, double now)
 {
-	return s->run->worked + (s->began > 0 ? now - s->began : 0);
+	return s->run->seconds_before +
+	       (s->progress.began_at > 0 ? now - s->progress.began_at : 0);
 }
 
 static void
-show_bar(struct ps_server *s, const struct fal_coord_status *now)
+progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 {
-	struct ps_show *w = &s->show;
+	struct ps_progress *p = &s->progress;
 	if (now->version > 0)
-		snprintf(w->loss, sizeof(w->loss),
+		snprintf(p->loss, sizeof(p->loss),
 			 isnan(now->loss) ? "loss -" : "loss %.4f", now->loss);
 	if (now->accuracy >= 0)
-		snprintf(w->accuracy, sizeof(w->accuracy), "accuracy %.4f",
+		snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",
 			 now->accuracy);
-	s->progress.note[0] = w->accuracy;
-	s->progress.note[1] = w->loss;
-	fal_progress_show(&s->progress, now->clock, ps_now());
+	p->bar.note[0] = p->accuracy;
+	p->bar.note[1] = p->loss;
+	fal_progress_show(&p->bar, now->clock, ps_now());
 }
 
-/* The epochs before that are told already. */
+/* Logs an epoch that is over; with its accuracy, if each epoch is evaluated: the accuracy
+ * is known a little later, when other epochs may be over. */
 static void
-show_from(struct ps_server *s, const struct fal_coord_past *past)
+progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 {
 	const struct fal_files *j = s->job;
-	const uint64_t every = fal_coord_status(s->coord).clocks / j->job.epochs;
-	s->show.epoch = judges_all(j) ? past->judged_clock / every : past->epoch;
-}
-
-/* With the accuracy, if each epoch is judged: that is known a little later, when others
- * may be over. */
-static void
-show_epoch(struct ps_server *s, const struct fal_coord_status *now)
-{
-	const struct fal_files *j = s->job;
-	const bool judges = judges_all(j);
+	const bool judges = judges_each_epoch(j);
 	const uint64_t every = now->clocks / j->job.epochs;
 	const uint64_t last = judges ? now->judged / every : now->epoch;
-	struct ps_show *w = &s->show;
+	struct ps_progress *p = &s->progress;
 	const double t = ps_now();
-	/* Not every epoch that is shorter than a second gets a line. */
-	if (last <= w->epoch || last > now->epoch ||
-	    (t < w->next && last < j->job.epochs))
+	/* At most one line a second, and the last epoch's. */
+	if (last <= p->epoch || last > now->epoch ||
+	    (t < p->next_at && last < j->job.epochs))
 		return;
-	w->epoch = last;
-	w->next = t + 1;
+	p->epoch = last;
+	p->next_at = t + 1;
 	char loss[32] = "", accuracy[32] = "";
 	const double is = fal_coord_epoch_loss(s->coord, last);
 	if (!isnan(is))
@@ -126,98 +87,83 @@ show_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	       (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
 }
 
-/* ---- the end, and time --- */
-
 static void
-on_wake(uv_timer_t *t)
+progress_show(struct ps_server *s, const struct fal_coord_status *now)
 {
-	struct ps_server *s = t->data;
-	if (s->out->why.text[0] == '\0')
-		ps_fail(s, fal_coord_tick(s->coord, ps_now()), "scheduler");
-	ps_after_event(s);
+	struct ps_progress *p = &s->progress;
+	if (p->began_at == 0 && now->workers >= s->run->opt.min_workers)
+		p->began_at = ps_now();
+	if (p->bar.out != NULL)
+		progress_show_bar(s, now);
+	else
+		progress_log_epoch(s, now);
+	if (p->began_at != 0)
+		ps_log_task_sizes(s, now->workers);
 }
 
-static void
-on_flush(uv_timer_t *t)
-{
-	struct ps_server *s = t->data;
-	ps_tell_refusals(s, false);
-	ps_more_all(s); /* data that were to be had again */
-	ps_put_off_held(s);
-	ps_record_flush(&s->run->record);
-	ps_tell_waiting(s);
-}
+/* ---- the end --- */
 
 static void
-bid_farewell_all(struct ps_server *s)
+finish_all_sessions(struct ps_server *s)
 {
 	for (size_t i = 0; i < s->sessions.n; i++)
-		ps_bid_farewell(s->sessions.v[i]);
+		ps_finish_session(s->sessions.v[i]);
 }
 
-/* No new sessions; the others end when what was sent has left. */
+/* Begins the end of the server: no new sessions; the others end when they have taken what
+ * was sent. */
 static void
-stop(struct ps_server *s)
+loop_stop(struct ps_server *s)
 {
-	if (s->stopping)
+	if (s->end.is_stopping)
 		return;
-	s->stopping = true;
-	ps_fleet_drain_over(s);
-	if (s->out->again > 0) {
+	s->end.is_stopping = true;
+	ps_pool_cancel_drain(s);
+	if (s->out->lost_processes > 0) {
 		fal_listen_pause(s->listen);
 	} else {
 		fal_listen_close(s->run->host.listen);
 		s->run->host.listen = NULL;
 	}
 	s->listen = NULL;
-	ps_tell_refusals(s, true);
-	bid_farewell_all(s);
-	ps_close(&s->wake);
-	ps_close(&s->flush);
-	ps_close(&s->leave);
-	ps_fleet_close(s);
-	if (s->above != NULL)
-		above_close(s->above);
+	ps_log_refusals(s, true);
+	finish_all_sessions(s);
+	ps_close_handle(&s->timers.wake);
+	ps_close_handle(&s->timers.flush);
+	ps_close_handle(&s->timers.leave);
+	ps_pool_close(s);
+	if (s->upstream != NULL)
+		ps_upstream_close(s->upstream);
 }
 
-/* Ends, and tells the workers why. */
+/* The same, and tells the workers why. */
 static void
-stop_for(struct ps_server *s, enum fal_msg_type type, const char *why)
+loop_stop_with(struct ps_server *s, enum fal_msg_type type, const char *why)
 {
-	ps_tell_all(s, type, why);
-	stop(s);
+	ps_send_to_workers(s, type, why);
+	loop_stop(s);
 }
 
-/* Sessions that have not taken the last message by now end without it. */
+/* The job is done or has failed: writes the result, and ends the trace. */
 static void
-on_end(uv_timer_t *t)
-{
-	struct ps_server *s = t->data;
-	while (s->sessions.n > 0)
-		ps_lose(s->sessions.v[s->sessions.n - 1],
-			"it did not take the last word in time");
-	if (s->above != NULL)
-		above_kill(s->above);
-}
-
-/* The job is over, well or not. */
-static void
-conclude(struct ps_server *s)
+conclude_job(struct ps_server *s)
 {
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	double now = ps_now();
 	struct fal_coord_left left;
 	bool coming = false;
-	/* With other trainers the job goes on from its last snapshot. */
-	const bool any = status.failed ? fal_coord_kept(s->coord, &left) &&
-						 !(left.trainers && ps_keep_any(s))
-				       : fal_coord_newest(s->coord, &left);
-	const float *params = any ? ps_fleet_params(s, left.version, &coming) : NULL;
-	if (coming) /* ps_after_event follows */
+	assert(!s->end.is_saved && !s->end.is_stopping);
+	/* Where other trainers may come, the job resumes from its last snapshot. */
+	const bool any = status.failed
+				 ? fal_coord_kept(s->coord, &left) &&
+					   !(left.trainers && ps_snapshots_has_any(s))
+				 : fal_coord_newest(s->coord, &left);
+	const float *params = any ? ps_pool_get_params(s, left.version, &coming) : NULL;
+	if (coming) /* after_event follows */
 		return;
-	ps_tell_refusals(s, true);
-	ps_fleet_drain_over(s);
-	s->saved = true;
+	ps_log_refusals(s, true);
+	ps_pool_cancel_drain(s);
+	s->end.is_saved = true;
 	s->out->seconds = seconds_worked(s, now);
 	fal_progress_end();
 	if (any)
@@ -226,287 +172,101 @@ conclude(struct ps_server *s)
 	if (!status.failed && s->out->why.text[0] != '\0') {
 		status.failed = true;
 		status.why = why = s->out->why.text;
-	} else if (status.failed) { /* it outlives the coordinator */
+	} else if (status.failed) { /* the text outlives the coordinator */
 		fal_diag_set(&s->out->why, 0, "%s", status.why);
 		status.why = s->out->why.text;
 	}
 	s->out->status = status;
-	s->out->best = s->best.is;
 	if (!status.failed)
 		s->out->average = fal_shard_set_average(s->shard_set);
-	ps_publisher_forget(&s->wants.publisher); /* nobody computes on them any more */
+	ps_publisher_drop(
+		&s->broadcast.publisher); /* no worker computes on it any more */
 	if (params != NULL)
-		s->err = ps_result_keep(s->run, params, s->diag);
+		s->end.err = ps_result_write_models(s->run, params, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,
-						 s->control.journal.chain.link,
+						 s->policy.journal.chain.link,
 						 s->out->seconds };
 	fal_coord_finish(s->coord, now, &result,
-			 s->err < 0 ? "the result could not be kept" : why);
-	if (params != NULL && s->err == FAL_OK)
-		s->err = ps_result_tell(s->run, s->diag);
-	ps_fleet_end(s, FAL_MSG_DONE,
-		     status.failed ? "the job has failed" : "the job is done");
-	bid_farewell_all(s);
-	if (s->run->opt.exit_when_done || s->err < 0 || status.failed)
-		stop(s);
+			 s->end.err < 0 ? "the result could not be kept" : why);
+	if (params != NULL && s->end.err == FAL_OK)
+		s->end.err = ps_result_write(s->run, s->diag);
+	ps_pool_end(s, FAL_MSG_DONE,
+		    status.failed ? "the job has failed" : "the job is done");
+	finish_all_sessions(s);
+	if (s->run->opt.exit_when_done || s->end.err < 0 || status.failed)
+		loop_stop(s);
 	else
 		fal_cli_notify("STATUS=done");
 }
 
-/* We cannot go on; the job can, from its last snapshot. */
+/* This process cannot go on; the job can, from its last snapshot. */
 static void
-give_up(struct ps_server *s)
+give_up_incarnation(struct ps_server *s)
 {
-	s->err = fal_diag_set(s->diag, s->broken,
-			      "%s: %s; goes on from its last snapshot when it is "
-			      "started again",
-			      s->job->job.name, s->out->why.text);
-	stop_for(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
+	s->end.err = fal_diag_set(s->diag, s->end.broken,
+				  "%s: %s; goes on from its last snapshot when it is "
+				  "started again",
+				  s->job->job.name, s->out->why.text);
+	loop_stop_with(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 }
 
-void
-ps_abandon(struct ps_server *s, int err)
-{
-	s->err = err;
-	stop_for(s, FAL_MSG_REFUSE, s->diag->text);
-}
-
-/* How far it is; before its shards are there, from where it is to go on. */
+/* The job's status; before its shards are there, the status from which it begins or
+ * resumes. */
 static struct fal_coord_status
-how_far(const struct ps_server *s)
+current_status(const struct ps_server *s)
 {
 	if (s->coord != NULL)
 		return fal_coord_status(s->coord);
 	const struct fal_grid grid = fal_job_grid(&s->job->job, s->job->train.n);
-	return (struct fal_coord_status){ .clock = s->found != NULL ? s->found->clock : 0,
+	return (struct fal_coord_status){ .clock = s->resumed != NULL ? s->resumed->clock
+								      : 0,
 					  .clocks = fal_grid_clocks(&grid) };
 }
 
-void
-ps_again(struct ps_server *s, uint32_t had)
-{
-	if (s->leaving) { /* nobody waits for what they would have sent */
-		s->reached = s->keep.last;
-		leave(s);
-		return;
-	}
-	s->out->again = had;
-	s->out->status = how_far(s);
-	stop_for(s, FAL_MSG_LATER,
-		 "a shard is lost; the job goes on from its last snapshot");
-}
-
-void
-ps_above_end(struct ps_server *s, int code, const char *why)
-{
-	s->out->code = code;
-	s->out->above = true;
-	ps_tell_refusals(s, true);
-	const struct fal_coord_result none = { .journal = "" };
-	fal_coord_finish(s->coord, ps_now(), &none, code == FAL_EXIT_DONE ? NULL : why);
-	stop(s);
-}
-
-/* Nothing more is done for the coordinator above: the trace ends, and then the server. */
+/* Ends the server for a signal. */
 static void
-part(struct ps_server *s, const char *why, const char *word)
+loop_leave(struct ps_server *s)
 {
-	ps_tell_refusals(s, true);
-	fal_coord_parted(s->coord, ps_now(), why);
-	stop_for(s, FAL_MSG_LATER, word);
+	if (!s->end.is_saved) {
+		s->out->stopped = s->out->was_signalled = true;
+		s->out->status = current_status(s);
+		ps_send_to_workers(s, FAL_MSG_LATER,
+				   "the coordinator stops, and may be back");
+	}
+	loop_stop(s);
 }
 
-void
-ps_above_lost(struct ps_server *s)
-{
-	s->out->again = 1;
-	part(s, "the coordinator above is gone",
-	     "the coordinator above is gone, and may be back");
-}
+/* ---- the job begins, or resumes --- */
 
-void
-ps_above_left(struct ps_server *s)
-{
-	s->out->code = FAL_EXIT_DONE;
-	s->out->above = true;
-	part(s, "it was drained above", "the group server was drained");
-}
-
-/* By a signal. */
-static void
-leave(struct ps_server *s)
-{
-	if (!s->saved) {
-		s->out->stopped = s->out->signalled = true;
-		s->out->status = how_far(s);
-		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
-	}
-	stop(s);
-}
-
-void
-ps_after_event(struct ps_server *s)
-{
-	ps_tell_refused(s);
-	if (s->stopping || s->saved || s->coord == NULL)
-		return;
-	if (s->above != NULL)
-		above_event(s->above);
-	if (s->stopping)
-		return;
-	ps_fleet_offer(s); /* or our own version's bytes would go first */
-	ps_publish_wanted(s);
-	if (s->out->why.text[0] != '\0') {
-		if (ps_keep_any(s))
-			give_up(s);
-		else
-			conclude(s);
-		return;
-	}
-	ps_fleet_moves(s);
-	struct fal_coord_status status = fal_coord_status(s->coord);
-	if (s->began == 0 && status.workers >= s->run->opt.min_workers)
-		s->began = ps_now();
-	if (s->progress.out != NULL)
-		show_bar(s, &status);
-	else
-		show_epoch(s, &status);
-	if (s->began != 0)
-		ps_tell_sizes(s, status.workers);
-	ps_best_event(s, &status);
-	ps_control_export(s);
-	if (status.done && !status.failed &&
-	    (!ps_keep_end(s, status.clock) || s->best.busy))
-		return;
-	if (status.failed && s->above != NULL) {
-		ps_log(s->run, "%s", status.why);
-		ps_above_end(s, FAL_EXIT_NO, status.why);
-		return;
-	}
-	if (status.done || status.failed) {
-		conclude(s);
-		return;
-	}
-	if (status.stopped) {
-		if (!s->out->stopped)
-			ps_keep_last(s);
-		s->out->stopped = true;
-		s->out->status = status;
-		if (s->keep.missing > 0)
-			return;
-		ps_fleet_end(s, FAL_MSG_DONE, "the job was stopped");
-		stop_for(s, FAL_MSG_DONE, "the job was stopped");
-		return;
-	}
-	ps_keep_event(s, status.clock);
-	if (s->leaving && !ps_keep_soon(s)) {
-		leave(s);
-		return;
-	}
-	if (s->run->compress == FAL_COMPRESS_AUTO &&
-	    status.clock >= s->measured + COMPRESS_EVERY) {
-		s->measured = status.clock;
-		for (size_t i = 0; i < s->sessions.n; i++)
-			fal_chan_compress(s->sessions.v[i]->chan, FAL_COMPRESS_AUTO);
-	}
-	double wake = fal_coord_wake(s->coord), in = (wake - ps_now()) * 1e3;
-	if (wake == INFINITY)
-		uv_timer_stop(&s->wake);
-	else
-		uv_timer_start(&s->wake, on_wake, in > 0 ? (uint64_t)ceil(in) : 0, 0);
-}
-
-static void
-on_leave(uv_timer_t *t)
-{
-	leave(t->data);
-}
-
-/* Contributions on their way to the next version may take a moment, and sessions that are
- * to hear of the end may take another one; a second signal leaves no time for the
- * contributions. */
-static void
-stop_soon(struct ps_server *s)
-{
-	fal_cli_notify("STOPPING=1");
-	const bool again = s->run->host.signalled;
-	s->run->host.signalled = true;
-	uv_timer_start(&s->end, on_end, !again ? END_MS : s->stopping ? 0 : WORD_MS, 0);
-	if (s->stopping) {
-		/* Not to begin again: it ends where it would have gone on. */
-		if (s->out->again > 0)
-			s->out->stopped = s->out->signalled = true;
-		if (s->out->again > 0 && ps_keep_any(s))
-			s->out->status.clock = s->keep.last;
-		s->out->again = 0;
-		return;
-	}
-	s->leaving = true;
-	if (!again)
-		ps_fleet_move_abort(s);
-	/* Images of shards elsewhere take a moment, in which clocks go on. */
-	if (!again && s->coord != NULL)
-		s->reached = fal_coord_status(s->coord).clock;
-	if (again || s->saved || !ps_keep_last(s)) {
-		leave(s);
-		return;
-	}
-	uv_timer_start(&s->leave, on_leave, LEAVE_MS, 0);
-}
-
-/* SIGHUP: the keyring is read again; who is not in it any more is out. */
-static void
-renew_keyring(struct ps_server *s)
-{
-	struct fal_keyring *fresh = NULL;
-	struct fal_diag why = { "" };
-	if (fal_keyring_load(s->run->opt.keyring, &fresh, &why) < 0) {
-		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
-		return;
-	}
-	struct fal_keyring *old = s->run->keys;
-	size_t n;
-	(void)fal_keyring_keys(fresh, &n);
-	fal_cli_err(PROG, "%s: read again: %zu key%s", s->run->opt.keyring, n,
-		    fal_text_s(n));
-	s->run->keys = fresh;
-	if (s->listen != NULL)
-		fal_listen_keyring(s->listen, fresh);
-	fal_keyring_free(old);
-	ps_count_keys(s);
-}
-
-/* ---- the job begins, or goes on --- */
-
-/* Reads the journal.  The policy that the job begins with is the journal's last one, or
- * the job's own; or that of the snapshot that it goes on from. */
+/* Opens the policy journal, and finds the policy that the coordinator begins with: the
+ * snapshot's, the journal's last one, or the job's. */
 static int
-begin_policy(struct ps_server *s)
+open_policy(struct ps_server *s)
 {
 	struct ps_run *r = s->run;
-	const struct fal_found *found = s->found;
+	const struct fal_found *found = s->resumed;
 	const struct fal_job *job = &r->job.job;
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
 	char text[FAL_RULE_TEXT];
-	int err = ps_control_open(&s->control, ps_state_path(&r->state, "policy.jsonl"),
-				  &own, found != NULL ? &found->is : NULL, s->diag);
+	int err = ps_policy_log_open(&s->policy, ps_state_path(&r->state, "policy.jsonl"),
+				     &own, found != NULL ? &found->is : NULL, s->diag);
 	if (err == FAL_OK && r->accepted[0] != '\0')
-		err = ps_control_accept(&s->control, r->before.accepted, found->clock,
-					found->is.past.version);
-	s->policy = found != NULL ? &found->is.policy : &s->control.last;
-	s->policy_by = found != NULL ? found->is.past.by : s->control.since.by;
-	if (err == FAL_OK && strcmp(s->policy_by, "job") != 0)
+		err = ps_policy_log_accept_files(&s->policy, r->trace_before.accepted,
+						 found->clock, found->is.past.version);
+	s->policy.initial = found != NULL ? &found->is.policy : &s->policy.last;
+	s->policy.initial_by = found != NULL ? found->is.past.by : s->policy.origin.by;
+	if (err == FAL_OK && strcmp(s->policy.initial_by, "job") != 0)
 		fal_cli_err(PROG, "%s: goes on with the policy %s, set by '%s'",
-			    job->name, fal_rule_text(&s->policy->rule, text),
-			    s->policy_by);
+			    job->name, fal_rule_text(&s->policy.initial->rule, text),
+			    s->policy.initial_by);
 	return err;
 }
 
-/* The coordinator's configuration by job, model and data, and the state where the
- * coordinator begins or goes on. */
+/* Makes the coordinator's configuration of job, model and data, and of the state in which
+ * it begins or resumes. */
 static struct fal_coord_conf
-conf_of(const struct ps_server *s)
+make_coord_conf(const struct ps_server *s)
 {
 	const struct fal_files *j = s->job;
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
@@ -538,58 +298,71 @@ conf_of(const struct ps_server *s)
 		.verify_stop = j->job.verify_stop == FAL_JOB_VERIFY_STOP_YES,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
-		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD && s->above == NULL,
+		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD && s->upstream == NULL,
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
-		.policy = s->policy,
-		.policy_by = s->policy_by,
+		.policy = s->policy.initial,
+		.policy_by = s->policy.initial_by,
 		.min_workers = (uint32_t)s->run->opt.min_workers,
 		.tickets = s->tickets,
 		.shards = fal_shard_set_shards(s->shard_set),
-		.map = &s->fleet.map,
-		.past = s->found != NULL ? &s->found->is.past : NULL,
-		.before = s->run->before,
+		.map = &s->pool.map,
+		.past = s->resumed != NULL ? &s->resumed->is.past : NULL,
+		.before = s->run->trace_before,
 	};
 	if (j->job.data_hash != NULL)
-		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
+		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH,
+				conf.data); /* checked by job_files */
 	return conf;
 }
 
+/* A fal_coord_ops.model: the session wants a version. */
+static void
+loop_on_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_find_session(&s->sessions, peer);
+	if (session == NULL)
+		return;
+	ps_broadcast_add(&s->broadcast, &session->reader, model);
+	ps_pool_publish(s, peer, model);
+}
+
 static int
-new_coord(struct ps_server *s)
+create_coord(struct ps_server *s)
 {
 	struct fal_coord_ops ops = { .arg = s,
-				     .send = ps_send,
-				     .model = ps_send_model,
+				     .send = ps_send_to_peer,
+				     .model = loop_on_model,
 				     .close = ps_close_peer,
-				     .trace = ps_trace,
-				     .came = ps_came,
-				     .went = ps_went,
-				     .late = ps_late,
-				     .odd = ps_odd,
-				     .unlike = ps_unlike,
-				     .unstepped = ps_unstepped,
-				     .journal = ps_control_journal,
-				     .changed = ps_control_changed,
-				     .marked = ps_keep_marked,
-				     .moved = ps_fleet_moved,
-				     .claimed = above_claimed,
-				     .given = above_given,
-				     .evaluated = above_evaluated,
-				     .shards = ps_fleet_ops };
-	struct fal_coord_conf conf = conf_of(s);
+				     .trace = ps_on_trace_line,
+				     .came = ps_status_on_joined,
+				     .went = ps_status_on_left,
+				     .late = ps_status_on_late,
+				     .odd = ps_status_on_unlike_kernels,
+				     .unlike = ps_status_on_unlike_results,
+				     .unstepped = ps_status_on_unstepped,
+				     .journal = ps_controllers_on_journal,
+				     .changed = ps_controllers_on_changed,
+				     .marked = ps_snapshots_on_marked,
+				     .moved = ps_pool_on_moved,
+				     .claimed = ps_upstream_on_claimed,
+				     .given = ps_upstream_on_given,
+				     .evaluated = ps_upstream_on_evaluated,
+				     .shards = ps_pool_ops };
+	struct fal_coord_conf conf = make_coord_conf(s);
 	struct fal_line_place place = { 0 };
 	struct fal_line_above above;
 	char print[FAL_KEY_FINGERPRINT + 1];
 	ops.shards.arg = s;
-	if (s->above != NULL) {
+	if (s->upstream != NULL) {
 		const struct fal_client_key *key = s->run->key;
 		fal_client_key_print(key, print);
 		above = (struct fal_line_above){ s->run->opt.upstream, key->name, print };
 		conf.above = &above;
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	fal_files_place(s->job, s->fleet.places, &place);
+	fal_files_place(s->job, s->pool.rule_shards, &place);
 	place.map = conf.tickets.epoch;
 	conf.place = &place;
 	int err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
@@ -599,47 +372,297 @@ new_coord(struct ps_server *s)
 		return s->diag->text[0] != '\0'
 			       ? err
 			       : fal_diag_set(s->diag, err, "%s", fal_strerror(err));
-	for (size_t i = 0; i < s->control.laters; i++) {
-		const struct ps_later *l = &s->control.later[i];
-		fal_coord_again(s->coord, &l->policy, l->since.clock, l->since.by);
+	for (size_t i = 0; i < s->policy.n_replayed; i++) {
+		const struct ps_replayed_policy *r = &s->policy.replayed[i];
+		fal_coord_again(s->coord, &r->policy, r->origin.clock, r->origin.by);
 	}
-	s->progress = fal_progress_begin(s->job->job.name,
-					 fal_coord_status(s->coord).clocks, ps_now());
+	s->progress.bar = fal_progress_begin(s->job->job.name,
+					     fal_coord_status(s->coord).clocks, ps_now());
 	return FAL_OK;
 }
 
-int
-ps_begin(struct ps_server *s)
+/* All blocks have their shards: makes the coordinator. */
+static int
+loop_begin_job(struct ps_server *s)
 {
-	const struct fal_found *found = s->found;
-	s->wants.publisher.shard_set = s->shard_set;
-	s->wants.publisher.parallel = fal_threads_parallel(s->run->threads);
-	s->wants.publisher.placed = s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
-	memcpy(s->wants.publisher.job_hash, s->job->hash, FAL_HASH_BYTES);
-	int err = new_coord(s);
-	s->keep.at = ps_now();
+	const struct fal_found *found = s->resumed;
+	s->broadcast.publisher.shard_set = s->shard_set;
+	s->broadcast.publisher.parallel = fal_threads_parallel(s->run->threads);
+	s->broadcast.publisher.sends_whole =
+		s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
+	memcpy(s->broadcast.publisher.job_hash, s->job->hash, FAL_HASH_BYTES);
+	int err = create_coord(s);
+	s->snapshots.at = ps_now();
 	/* The parameters that the job begins with are the first snapshot. */
 	if (err == FAL_OK && found == NULL && s->run->snapshots >= 0)
 		err = fal_coord_mark_now(s->coord, ps_now());
 	if (err < 0)
 		return err;
 	if (found != NULL) {
-		s->keep.clock = s->keep.last = found->clock;
-		s->keep.good = true; /* whatever comes before the next one */
-		show_from(s, &found->is.past);
+		s->snapshots.clock = s->snapshots.good_clock = found->clock;
+		s->snapshots.last_is_good = true; /* until a later one fails */
+		/* The epochs before the snapshot count as logged. */
+		const struct fal_coord_past *past = &found->is.past;
+		const uint64_t every =
+			fal_coord_status(s->coord).clocks / s->job->job.epochs;
+		s->progress.epoch = judges_each_epoch(s->job) ? past->judged_clock / every
+							      : past->epoch;
 	}
-	ps_count_keys(s);
-	ps_accept_again(s);
-	/* A job that goes on may be at its end already. */
+	ps_count_worker_keys(s);
+	ps_introduce_sessions(s);
+	/* A job that resumes may be at its end already. */
 	return found != NULL ? fal_coord_heard(s->coord, ps_now()) : FAL_OK;
 }
 
-/* ---- setting up --- */
+/* ---- what follows from an event --- */
 
-/* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
- * needs to its end are open by now, but for those that listen, with what is beside each,
- * and a few are spared for keyring and journal.  FAL_EIO with a diagnosis: no worker
- * could ever come. */
+/* A group server's part in its coordinator's job ends with this exit code. */
+static void
+end_group(struct ps_server *s, int code, const char *why)
+{
+	const struct fal_coord_result none = { .journal = "" };
+	s->out->code = code;
+	s->out->ended_upstream = true;
+	ps_log_refusals(s, true);
+	fal_coord_finish(s->coord, ps_now(), &none, code == FAL_EXIT_DONE ? NULL : why);
+	loop_stop(s);
+}
+
+/* A group server leaves its coordinator's job: the trace ends, and then the server.
+ * `message` is for the group's members. */
+static void
+leave_group(struct ps_server *s, const char *why, const char *message)
+{
+	ps_log_refusals(s, true);
+	fal_coord_parted(s->coord, ps_now(), why);
+	loop_stop_with(s, FAL_MSG_LATER, message);
+}
+
+/* Acts on a cause of the server's end that another file has recorded.  Returns whether
+ * the server ends. */
+static bool
+end_if_recorded(struct ps_server *s)
+{
+	struct ps_end *e = &s->end;
+	if (e->is_stopping)
+		return true;
+	if (e->err < 0) {
+		loop_stop_with(s, FAL_MSG_REFUSE, s->diag->text);
+	} else if (e->lost_processes > 0 && e->is_leaving) {
+		/* The last snapshot cannot be taken any more. */
+		e->reached = s->snapshots.good_clock;
+		loop_leave(s);
+	} else if (e->lost_processes > 0) {
+		s->out->lost_processes = e->lost_processes;
+		s->out->status = current_status(s);
+		loop_stop_with(s, FAL_MSG_LATER,
+			       "a shard is lost; the job goes on from its last snapshot");
+	} else if (e->upstream == PS_UPSTREAM_ENDED) {
+		end_group(s, e->upstream_code, e->upstream_why.text);
+	} else if (e->upstream == PS_UPSTREAM_LOST) {
+		s->out->lost_processes = 1;
+		leave_group(s, "the coordinator above is gone",
+			    "the coordinator above is gone, and may be back");
+	} else if (e->upstream == PS_UPSTREAM_LEFT) {
+		s->out->code = FAL_EXIT_DONE;
+		s->out->ended_upstream = true;
+		leave_group(s, "it was drained above", "the group server was drained");
+	}
+	return e->is_stopping;
+}
+
+/* Has the job begun?  Begins it when all blocks have their shards. */
+static bool
+job_has_begun(struct ps_server *s)
+{
+	if (s->coord != NULL)
+		return true;
+	if (!s->pool.has_map || ps_pool_count_unplaced(s) > 0)
+		return false;
+	const int err = loop_begin_job(s);
+	if (err < 0)
+		s->end.err = err;
+	return !end_if_recorded(s);
+}
+
+/* An operator stopped the job: ends the server behind the last snapshot. */
+static void
+end_stopped_job(struct ps_server *s, const struct fal_coord_status *status)
+{
+	if (!s->out->stopped)
+		ps_snapshots_take_last(s);
+	s->out->stopped = true;
+	s->out->status = *status;
+	if (s->snapshots.missing > 0)
+		return;
+	ps_pool_end(s, FAL_MSG_DONE, "the job was stopped");
+	loop_stop_with(s, FAL_MSG_DONE, "the job was stopped");
+}
+
+static void
+loop_on_wake(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	if (s->out->why.text[0] == '\0')
+		ps_fail(s, fal_coord_tick(s->coord, ps_now()), "scheduler");
+	s->events.after_event(s);
+}
+
+/* Does what may follow from any event: the subscribers of all events, in their order. */
+static void
+after_event(struct ps_server *s)
+{
+	ps_log_session_ends(s);
+	if (end_if_recorded(s) || s->end.is_saved || !job_has_begun(s) || s->end.is_saved)
+		return;
+	if (s->upstream != NULL)
+		ps_upstream_work(s->upstream);
+	if (end_if_recorded(s))
+		return;
+	ps_pool_flush(s); /* before the bytes of our own version */
+	ps_publish_versions(s);
+	if (s->out->why.text[0] != '\0') {
+		if (ps_snapshots_has_any(s))
+			give_up_incarnation(s);
+		else
+			conclude_job(s);
+		return;
+	}
+	ps_pool_plan_moves(s);
+	const struct fal_coord_status status = fal_coord_status(s->coord);
+	progress_show(s, &status);
+	ps_best_checkpoint_update(s, &status);
+	ps_controllers_export(s);
+	if (status.done && !status.failed &&
+	    (!ps_snapshots_finish(s, status.clock) || s->best.is_writing))
+		return;
+	if (status.failed && s->upstream != NULL) {
+		ps_log(s->run, "%s", status.why);
+		end_group(s, FAL_EXIT_NO, status.why);
+		return;
+	}
+	if (status.done || status.failed) {
+		conclude_job(s);
+		return;
+	}
+	if (status.stopped) {
+		end_stopped_job(s, &status);
+		return;
+	}
+	ps_snapshots_schedule(s, status.clock);
+	if (s->end.is_leaving && !ps_snapshots_is_pending(s)) {
+		loop_leave(s);
+		return;
+	}
+	if (s->run->compress == FAL_COMPRESS_AUTO &&
+	    status.clock >= s->progress.zip_clock + COMPRESS_EVERY) {
+		s->progress.zip_clock = status.clock;
+		for (size_t i = 0; i < s->sessions.n; i++)
+			fal_chan_compress(s->sessions.v[i]->chan, FAL_COMPRESS_AUTO);
+	}
+	const double wake = fal_coord_wake(s->coord), in = (wake - ps_now()) * 1e3;
+	if (wake == INFINITY)
+		uv_timer_stop(&s->timers.wake);
+	else
+		uv_timer_start(&s->timers.wake, loop_on_wake,
+			       in > 0 ? (uint64_t)ceil(in) : 0, 0);
+}
+
+/* ---- timers and signals --- */
+
+static void
+loop_on_flush(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	ps_log_refusals(s, false);
+	ps_send_all_pending(s); /* chunks that waited for their key's account */
+	ps_expire_held_hellos(s);
+	ps_trace_file_flush(&s->run->trace);
+	ps_log_waiting(s);
+}
+
+/* Ends the sessions that have not taken the last message by now. */
+static void
+loop_on_end(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		fal_chan_fail(s->sessions.v[i]->chan, FAL_EIO,
+			      "it did not take the last word in time");
+	if (s->upstream != NULL)
+		ps_upstream_kill(s->upstream);
+}
+
+static void
+loop_on_leave(uv_timer_t *t)
+{
+	loop_leave(t->data);
+}
+
+/* Begins the end for a signal.  The last snapshot may wait for contributions to the next
+ * version, and then sessions for the last message; a second signal leaves the snapshot
+ * out. */
+static void
+loop_on_stop_signal(struct ps_server *s)
+{
+	fal_cli_notify("STOPPING=1");
+	const bool again = s->run->host.was_signalled;
+	s->run->host.was_signalled = true;
+	uv_timer_start(&s->timers.end, loop_on_end,
+		       !again               ? END_MS
+		       : s->end.is_stopping ? 0
+					    : END_SOON_MS,
+		       0);
+	if (s->end.is_stopping) {
+		/* The process ends where it would have begun another incarnation. */
+		if (s->out->lost_processes > 0)
+			s->out->stopped = s->out->was_signalled = true;
+		if (s->out->lost_processes > 0 && ps_snapshots_has_any(s))
+			s->out->status.clock = s->snapshots.good_clock;
+		s->out->lost_processes = 0;
+		return;
+	}
+	s->end.is_leaving = true;
+	if (!again)
+		ps_pool_abort_move(s);
+	/* Clocks go on while images of shards elsewhere are on their way. */
+	if (!again && s->coord != NULL)
+		s->end.reached = fal_coord_status(s->coord).clock;
+	if (again || s->end.is_saved || !ps_snapshots_take_last(s)) {
+		loop_leave(s);
+		return;
+	}
+	uv_timer_start(&s->timers.leave, loop_on_leave, LEAVE_MS, 0);
+}
+
+/* SIGHUP: reads the keyring again, and ends the sessions of keys that left it. */
+static void
+reload_keyring(struct ps_server *s)
+{
+	struct fal_keyring *fresh = NULL;
+	struct fal_diag why = { "" };
+	if (fal_keyring_load(s->run->opt.keyring, &fresh, &why) < 0) {
+		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
+		return;
+	}
+	struct fal_keyring *old = s->run->keys;
+	size_t n;
+	(void)fal_keyring_keys(fresh, &n);
+	fal_cli_err(PROG, "%s: read again: %zu key%s", s->run->opt.keyring, n,
+		    fal_text_s(n));
+	s->run->keys = fresh;
+	if (s->listen != NULL)
+		fal_listen_keyring(s->listen, fresh);
+	fal_keyring_free(old);
+	ps_count_worker_keys(s);
+}
+
+/* ---- the server begins --- */
+
+/* Divides the free descriptors: three quarters for sessions, one for handshakes.  The
+ * job's own descriptors are open by now, except two for each address to listen at, and a
+ * few that keyring and journal need at times.  FAL_EIO with a diagnosis: not even one
+ * worker could join. */
 static int
 share_descriptors(struct ps_server *s, uint32_t *handshakes)
 {
@@ -663,22 +686,22 @@ share_descriptors(struct ps_server *s, uint32_t *handshakes)
 	const rlim_t all = left < UINT32_MAX ? left : UINT32_MAX;
 	const rlim_t half_open =
 		all / 4 < FAL_LISTEN_HALF_OPEN ? all / 4 : FAL_LISTEN_HALF_OPEN;
-	s->room = (uint32_t)(all - half_open);
+	s->sessions.max = (uint32_t)(all - half_open);
 	*handshakes = half_open > 0 ? (uint32_t)half_open : 1;
 	return FAL_OK;
 }
 
 static int
-tell_ready(struct ps_server *s)
+announce_ready(struct ps_server *s)
 {
 	const char *text = fal_listen_text(s->listen);
 	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
 	ps_log(s->run, "listening on %s", text);
-	ps_count_keys(s);
-	if (s->work_keys == 1)
+	ps_count_worker_keys(s);
+	if (s->sessions.worker_keys == 1)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
 				  "and nobody can contradict what one of them sends");
-	else if (s->work_keys == 2)
+	else if (s->sessions.worker_keys == 2)
 		fal_cli_err(PROG,
 			    "two keys for all workers: where they contradict each "
 			    "other nobody can tell who lies, and the honest one may "
@@ -691,47 +714,47 @@ tell_ready(struct ps_server *s)
 static void
 init_handles(struct ps_server *s)
 {
-	uv_timer_init(s->loop, &s->wake);
-	uv_timer_init(s->loop, &s->flush);
-	uv_timer_init(s->loop, &s->leave);
-	uv_timer_init(s->loop, &s->end);
-	uv_unref((uv_handle_t *)&s->end);
-	s->wake.data = s->flush.data = s->leave.data = s->end.data = s;
+	uv_timer_init(s->loop, &s->timers.wake);
+	uv_timer_init(s->loop, &s->timers.flush);
+	uv_timer_init(s->loop, &s->timers.leave);
+	uv_timer_init(s->loop, &s->timers.end);
+	uv_unref((uv_handle_t *)&s->timers.end);
+	s->timers.wake.data = s->timers.flush.data = s;
+	s->timers.leave.data = s->timers.end.data = s;
 	uv_update_time(s->loop); /* it may not have run for a while */
-	uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
+	uv_timer_start(&s->timers.flush, loop_on_flush, FLUSH_MS, FLUSH_MS);
 }
 
 static void
-on_signal(uv_signal_t *h, int signum)
+loop_on_signal(uv_signal_t *h, int signum)
 {
 	struct ps_server *s = h->loop->data;
 	if (signum == SIGHUP)
-		renew_keyring(s);
+		reload_keyring(s);
 	else
-		stop_soon(s);
+		loop_on_stop_signal(s);
 }
 
-/* The loop and its signals are there from the first incarnation on. */
+/* Makes the loop and its signals, in the first incarnation. */
 static int
-begin_host(struct ps_server *s)
+open_host(struct ps_server *s)
 {
 	static const int heard[] = { SIGINT, SIGTERM, SIGHUP };
 	struct ps_host *h = &s->run->host;
-	const bool anew = h->loop.data == NULL;
-	const int bad = anew ? uv_loop_init(&h->loop) : 0;
+	const bool is_open = h->loop.data != NULL;
+	const int bad = is_open ? 0 : uv_loop_init(&h->loop);
 	if (bad < 0)
 		return fal_diag_set(s->diag, FAL_EIO, "%s", uv_strerror(bad));
-	for (size_t i = 0; anew && i < 3; i++) {
+	for (size_t i = 0; !is_open && i < 3; i++) {
 		uv_signal_init(&h->loop, &h->heard[i]);
 		uv_unref((uv_handle_t *)&h->heard[i]);
-		uv_signal_start(&h->heard[i], on_signal, heard[i]);
+		uv_signal_start(&h->heard[i], loop_on_signal, heard[i]);
 	}
 	h->loop.data = s;
 	return FAL_OK;
 }
 
-/* Completes the little work that is left, whatever comes: a signal after the first one
- * must not end the process by itself. */
+/* A second signal must not kill the process while it completes its last work. */
 void
 ps_host_close(struct ps_host *h)
 {
@@ -739,34 +762,39 @@ ps_host_close(struct ps_host *h)
 		return;
 	fal_listen_close(h->listen);
 	for (size_t i = 0; i < 3; i++)
-		ps_close(&h->heard[i]);
+		ps_close_handle(&h->heard[i]);
 	uv_run(&h->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&h->loop);
-	if (!h->signalled)
+	if (!h->was_signalled)
 		return;
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 }
 
-/* Reads the policy, places blocks if all shards are here, and listens.  0, or an error
- * with its diagnosis. */
+/* Opens the policy, begins the job if its shards are all in this process, and listens.
+ * Returns an error with its diagnosis. */
 static int
 open_server(struct ps_server *s)
 {
 	struct ps_run *r = s->run;
 	const uint64_t rate = r->opt.rate_limit;
-	s->link = (struct fal_link){ .bandwidth = (double)rate, .shared = &s->busy };
+	s->rate.link =
+		(struct fal_link){ .bandwidth = (double)rate, .shared = &s->rate.busy };
 	struct fal_listen_opt listen = { .addr = r->listen.v,
 					 .addrs = r->listen.n,
 					 .keyring = r->keys,
-					 .chan.link = rate > 0 ? &s->link : NULL,
-					 .chan.unseals = ps_may_unseal(&r->opt),
+					 .chan.link = rate > 0 ? &s->rate.link : NULL,
+					 .chan.unseals = ps_allows_unsealed(&r->opt),
 					 .paused = r->host.listen };
-	const struct fal_listen_ops ops = { s, ps_accept, ps_log_stranger, ps_unwelcome };
-	int err = begin_policy(s);
-	/* Without processes of shards to wait for the job begins before anybody comes. */
-	if (err == FAL_OK && ps_fleet_waits(s) == 0)
-		err = ps_fleet_place(s);
+	const struct fal_listen_ops ops = { s, ps_on_accept, ps_log_failed_handshake,
+					    ps_on_key_removed };
+	int err = open_policy(s);
+	/* Without shard processes to wait for, the job begins before listening. */
+	if (err == FAL_OK && ps_pool_count_missing(s) == 0) {
+		err = ps_pool_place(s);
+		if (err == FAL_OK)
+			err = loop_begin_job(s);
+	}
 	if (err == FAL_OK)
 		err = share_descriptors(s, &listen.half_open);
 	if (err == FAL_OK)
@@ -774,7 +802,7 @@ open_server(struct ps_server *s)
 	if (err < 0)
 		return err;
 	r->host.listen = s->listen;
-	return tell_ready(s);
+	return announce_ready(s);
 }
 
 int
@@ -782,52 +810,56 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 {
 	struct ps_server s = { .run = r,
 			       .job = &r->job,
-			       .found = r->found.there ? &r->found : NULL,
+			       .resumed = r->found.there ? &r->found : NULL,
 			       .out = &r->out,
 			       .diag = diag,
 			       .loop = &r->host.loop,
-			       .cache.most = PS_CACHE_MAX,
-			       .control.journal.fd = -1,
-			       .best.is = r->best_is,
-			       .keep.now = fal_snapshot_none,
-			       .near = true,
-			       .wants.publisher = { .incarnation = r->state.incarnation,
-						    .mixed = r->need.mixed } };
+			       .events = { after_event, ps_snapshots_add_image },
+			       .cache.limit = PS_CACHE_MAX,
+			       .policy.journal.fd = -1,
+			       .snapshots.current = fal_snapshot_none,
+			       .workers_are_local = true,
+			       .broadcast.publisher = {
+				       .incarnation = r->state.incarnation,
+				       .is_mixed = r->memory.is_mixed } };
 	signal(SIGPIPE, SIG_IGN);
-	int err = begin_host(&s);
+	int err = open_host(&s);
 	if (err < 0)
 		return err;
 	init_handles(&s);
-	ps_fleet_init(&s);
+	ps_pool_init(&s);
 	if (r->opt.upstream != NULL)
-		s.above = above_new(&s);
+		s.upstream = ps_upstream_new(&s);
 	err = open_server(&s);
 	if (err == FAL_OK) {
-		ps_after_event(&s);
+		after_event(&s);
 	} else {
-		if (s.above != NULL && s.coord != NULL) /* it gave nothing */
+		if (s.upstream != NULL && s.coord != NULL) /* no work was done */
 			fal_coord_parted(s.coord, ps_now(), "it could not begin");
-		stop(&s);
+		loop_stop(&s);
 	}
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	fal_progress_end();
-	ps_close(&s.end);
+	ps_close_handle(&s.timers.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
-	/* Be it one of before the last one, which may have failed. */
-	r->out.kept = ps_keep_any(&s) &&
-		      s.keep.last >= (s.leaving ? s.reached : r->out.status.clock);
-	if (s.keep.busy) /* some of it did not come any more */
-		fal_snapshot_free(&s.keep.now);
-	ps_wants_free(&s.wants);
+	/* An earlier snapshot counts, too: the last one may have failed. */
+	r->out.has_snapshot =
+		ps_snapshots_has_any(&s) &&
+		s.snapshots.good_clock >=
+			(s.end.is_leaving ? s.end.reached : r->out.status.clock);
+	if (s.snapshots.is_busy) /* some of its images did not come */
+		fal_snapshot_free(&s.snapshots.current);
+	ps_broadcast_free(&s.broadcast);
 	ps_cache_free(&s.cache);
-	above_free(s.above);
+	ps_upstream_free(s.upstream);
 	fal_coord_free(s.coord);
 	fal_shard_set_free(s.shard_set);
-	ps_fleet_free(&s.fleet);
+	ps_pool_free(&s.pool);
 	fal_secret_wipe(&s.tickets, sizeof(s.tickets));
-	ps_control_close(&s.control);
-	ps_best_free(&s.best);
+	ps_policy_log_close(&s.policy);
+	fal_buf_free(&s.controllers.report);
+	ps_best_checkpoint_free(&s.best);
 	free(s.sessions.v);
-	free(s.who.seen);
-	return err < 0 ? err : s.err;
+	free(s.status.known);
+	return err < 0 ? err : s.end.err;
 }

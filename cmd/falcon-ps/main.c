@@ -1,5 +1,6 @@
-/* falcon-ps: coordinator and first shard of a job.  Options are read, and judged with
- * what files say; then a job begins, goes on from a snapshot, or was done before. */
+/* falcon-ps: coordinator and first shard of a job.  Reads the options, and checks them
+ * together with the job's files; then the job begins, resumes from a snapshot, or was
+ * done before. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -23,40 +24,40 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* Threads: as many as are of use to most, and may be. */
-enum { THREADS = 8, THREADS_MAX = 1024 };
-/* What waking one up must be worth, in ns: it comes after some 50 µs. */
-#define WORTH_NS 100000
-/* Descriptors: with an average, a --trace and one address the coordinator takes 30 for
- * one worker, as was measured.  The need beyond that is judged when all else is open
- * (loop.c). */
+/* Threads: the most by default, and the most by --threads. */
+enum { THREADS = 8, THREADS_LIMIT = 1024 };
+/* The shortest task in ns that is worth waking a thread up, which takes some 50 µs. */
+#define MIN_TASK_NS 100000
+/* Descriptors: with an average, a --trace, one address and one worker the coordinator
+ * takes 30, as was measured.  loop.c checks the need for more workers when all other
+ * files are open. */
 enum { DESCRIPTORS = 32 };
 
-/* Options of a coordinator: what goes with --upstream, and what does not.  Negative, or
+/* Checks --upstream against a coordinator's other options.  Returns a negative number, or
  * an exit code. */
 static int
 check_upstream(const struct ps_options *o)
 {
-	const char *odd = o->join != NULL     ? "--join"
-			  : o->min_shards > 0 ? "--min-shards"
-			  : o->from != NULL   ? "--from"
-			  : o->restart        ? "--restart"
-					      : NULL;
+	const char *excluded = o->join != NULL     ? "--join"
+			       : o->min_shards > 0 ? "--min-shards"
+			       : o->from != NULL   ? "--from"
+			       : o->restart        ? "--restart"
+						   : NULL;
 	if (o->upstream == NULL && o->key != NULL)
 		return fal_cli_usage(PROG, "--key: only with --join or --upstream");
 	if (o->upstream == NULL && o->scheme != NULL)
 		return fal_cli_usage(PROG, "--scheme: only with --upstream");
 	if (o->upstream == NULL)
 		return -1;
-	if (odd != NULL)
-		return fal_cli_usage(PROG, "--upstream: not with %s", odd);
+	if (excluded != NULL)
+		return fal_cli_usage(PROG, "--upstream: not with %s", excluded);
 	return o->key != NULL ? -1 : fal_cli_usage(PROG, "--upstream: needs a --key");
 }
 
-/* Can anything be written there?  A standard descriptor that was closed is held, but not
- * for that (fal_cli_parse). */
+/* Can the descriptor be written to?  fal_cli_parse holds standard descriptors that were
+ * closed, for reading. */
 static bool
-takes_text(int fd)
+can_write(int fd)
 {
 	const int flags = fcntl(fd, F_GETFL);
 	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
@@ -64,30 +65,32 @@ takes_text(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Options of a process with --join.  Negative, or an exit code. */
+/* Checks --join against the other options.  Returns a negative number, or an exit code.
+ */
 static int
 check_join(const struct ps_options *o)
 {
-	const char *odd = o->check             ? "--check"
-			  : o->keyring != NULL ? "--keyring"
-			  : o->state != NULL   ? "--state"
-			  : o->trace != NULL   ? "--trace"
-			  : o->from != NULL    ? "--from"
-			  : o->restart         ? "--restart"
-			  : o->set.n > 0       ? "--set"
-			  : o->accept.n > 0    ? "--accept-change"
-			  : o->min_workers > 1 ? "--min-workers"
-			  : o->min_shards > 0  ? "--min-shards"
-			  : o->exit_when_done  ? "--exit-when-done"
-			  : o->json            ? "--json"
-					       : NULL;
-	return odd == NULL ? -1 : fal_cli_usage(PROG, "--join: not with %s", odd);
+	const char *excluded = o->check             ? "--check"
+			       : o->keyring != NULL ? "--keyring"
+			       : o->state != NULL   ? "--state"
+			       : o->trace != NULL   ? "--trace"
+			       : o->from != NULL    ? "--from"
+			       : o->restart         ? "--restart"
+			       : o->set.n > 0       ? "--set"
+			       : o->accept.n > 0    ? "--accept-change"
+			       : o->min_workers > 1 ? "--min-workers"
+			       : o->min_shards > 0  ? "--min-shards"
+			       : o->exit_when_done  ? "--exit-when-done"
+			       : o->json            ? "--json"
+						    : NULL;
+	return excluded == NULL ? -1
+				: fal_cli_usage(PROG, "--join: not with %s", excluded);
 }
 
-/* Numbers that are out of range, and options that do not go together.  Negative, or an
- * exit code. */
+/* Checks the ranges of numbers, and that the options go together.  Returns a negative
+ * number, or an exit code. */
 static int
-check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t ready_fd)
+check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t ready_fd)
 {
 	static const struct {
 		const char *name;
@@ -95,7 +98,7 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 	} range[] = {
 		{ "min-workers", 1, 1000000 },   { "min-shards", 0, FAL_SHARDS_MAX },
 		{ "max-memory", 1, UINT64_MAX }, { "rate-limit", 1, UINT64_C(1) << 40 },
-		{ "threads", 1, THREADS_MAX },   { "ready-fd", 0, 1023 }
+		{ "threads", 1, THREADS_LIMIT }, { "ready-fd", 0, 1023 }
 	};
 	for (size_t i = 0; i < o->accept.n; i++)
 		if (strcmp(o->accept.v[i], "data") != 0 &&
@@ -111,8 +114,8 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 		if (code >= 0)
 			return code;
 	}
-	/* Before anything is opened that might get its number. */
-	if (ready_fd <= 1023 && !takes_text((int)ready_fd))
+	/* Checked before a file is opened that might get the same number. */
+	if (ready_fd <= 1023 && !can_write((int)ready_fd))
 		return fal_cli_usage(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,
 				     strerror(errno));
 	if (job && o->join != NULL)
@@ -127,26 +130,19 @@ check_together(const struct fal_cli *cli, const struct ps_options *o, uint64_t r
 	return o->upstream != NULL || o->join == NULL ? check_upstream(o) : check_join(o);
 }
 
-/* ---- what options and files say --- */
+/* ---- checks of options and files --- */
 
-int
-ps_run_say(const struct fal_diag *diag, int err)
-{
-	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
-	return fal_cli_exit(err);
-}
-
-/* A file that cannot be read is a bad input file, whatever the error but FAL_ENOMEM. */
+/* Reports an input file that cannot be read.  Returns the exit code for it. */
 static int
-say_bad_file(const struct fal_diag *diag, int err)
+report_bad_file(const struct fal_diag *diag, int err)
 {
-	ps_run_say(diag, err);
+	ps_report_error(diag, err);
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
-/* How large the job is, and what it needs. */
+/* Logs the size of the job, and the memory that it needs. */
 static void
-say_need(const struct ps_run *r)
+log_memory(const struct ps_run *r)
 {
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
@@ -159,16 +155,18 @@ say_need(const struct ps_run *r)
 	if (o->min_shards > 0)
 		snprintf(beside, sizeof(beside),
 			 ", %" PRIu64 " while %" PRIu64 " process%s shards",
-			 fal_need_mib(ps_need(&r->need, (uint32_t)o->min_shards)),
+			 fal_need_mib(
+				 ps_estimate_memory(&r->memory, (uint32_t)o->min_shards)),
 			 o->min_shards, o->min_shards > 1 ? "es have" : " has");
 	ps_log(r,
 	       "%" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
 	       "needs %" PRIu64 " MiB%s",
 	       params, fal_text_s(params), blocks, fal_text_s(blocks), more, tasks,
-	       fal_text_s(tasks), fal_need_mib(ps_need(&r->need, 0)), beside);
+	       fal_text_s(tasks), fal_need_mib(ps_estimate_memory(&r->memory, 0)),
+	       beside);
 }
 
-/* On standard output; frees its cells. */
+/* Prints the table on standard output, and frees its cells. */
 static void
 print_table(struct fal_table *table)
 {
@@ -179,7 +177,7 @@ print_table(struct fal_table *table)
 	fal_table_free(table);
 }
 
-/* Tensors as lines for people and scripts: name, shape, how many values. */
+/* Prints a line for each tensor: name, shape, number of values. */
 static void
 print_tensors(const struct fal_model *m)
 {
@@ -228,9 +226,9 @@ print_shards(const struct fal_files *j, uint32_t shards)
 	print_table(&table);
 }
 
-/* Judges what any process of shards is told.  0 or an exit code. */
+/* Checks the options of coordinators and shard processes.  Returns 0 or an exit code. */
 static int
-check_words(struct ps_run *r)
+check_common_options(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
@@ -239,7 +237,7 @@ check_words(struct ps_run *r)
 	int err = fal_addrs_parse(o->listen != NULL ? o->listen : own, r->listen.v,
 				  FAL_ADDRS_MAX, &r->listen.n, &diag);
 	if (err < 0)
-		return ps_run_say(&diag, err);
+		return ps_report_error(&diag, err);
 	if (o->join != NULL && r->listen.n > 1)
 		return fal_cli_usage(PROG,
 				     "--listen: '%s': with --join there is one address",
@@ -252,13 +250,13 @@ check_words(struct ps_run *r)
 		return fal_cli_usage(PROG, "--shards: %" PRIu64 " is not 1 to %d",
 				     o->shards, FAL_SHARDS_MAX);
 	if (at != NULL && (err = fal_addr_parse(at, &r->coordinator, &diag)) < 0)
-		return ps_run_say(&diag, err);
+		return ps_report_error(&diag, err);
 	return FAL_EXIT_DONE;
 }
 
-/* Reads the key to another coordinator.  0 or an exit code. */
+/* Reads the key to another coordinator.  Returns 0 or an exit code. */
 static int
-load_key(struct ps_run *r, enum fal_role role)
+load_client_key(struct ps_run *r, enum fal_role role)
 {
 	struct fal_diag diag = { "" };
 	fal_cli_hide_memory();
@@ -269,8 +267,8 @@ load_key(struct ps_run *r, enum fal_role role)
 	return fal_cli_exit_file(err);
 }
 
-/* Judges what a group server is told, and whether there can be one for this job, which it
- * shares by a rule of its own.  `path`: the job's file.  0 or an exit code. */
+/* Checks the options of a group server, and whether this job may have one; sets the rule
+ * by which its members share.  `path`: the job's file.  Returns 0 or an exit code. */
 static int
 check_group(struct ps_run *r, const char *path)
 {
@@ -280,7 +278,7 @@ check_group(struct ps_run *r, const char *path)
 	if (o->scheme != NULL && !bsp && strcmp(o->scheme, "epsp") != 0)
 		return fal_cli_usage(PROG, "--scheme: '%s' is not bsp or epsp",
 				     o->scheme);
-	const int code = load_key(r, FAL_ROLE_WORK);
+	const int code = load_client_key(r, FAL_ROLE_WORK);
 	if (code != FAL_EXIT_DONE)
 		return code;
 	if (!o->check &&
@@ -300,25 +298,16 @@ check_group(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
-bool
-ps_has_port(const struct ps_addrs *listen)
-{
-	size_t i = 0;
-	while (i < listen->n && listen->v[i].kind != FAL_ADDR_TCP)
-		i++;
-	return i < listen->n;
-}
-
-/* Says so, if the job is within its memory with one momentum for all workers. */
+/* Logs that the job is within its memory with one momentum for all workers, if it is. */
 static void
 propose_one_momentum(const struct ps_run *r, const char *path)
 {
 	struct fal_files one = r->job;
-	struct ps_need_of need = r->need;
+	struct ps_memory_inputs need = r->memory;
 	one.job.optim.one_momentum = true;
 	need.job = &one;
-	const uint64_t least = ps_need(&need, 0);
-	if (least < ps_need(&r->need, 0) &&
+	const uint64_t least = ps_estimate_memory(&need, 0);
+	if (least < ps_estimate_memory(&r->memory, 0) &&
 	    fal_need_allowed(least, 0, r->opt.max_memory, NULL) == FAL_OK)
 		fal_cli_err(PROG,
 			    "%s: needs %" PRIu64 " MiB with optimizer.momentum-per = "
@@ -326,33 +315,35 @@ propose_one_momentum(const struct ps_run *r, const char *path)
 			    path, fal_need_mib(least));
 }
 
-/* Says what the job needs, and judges that.  `path`: its name for it.  0 or an exit code.
- */
+/* Logs and checks the memory that the job needs; with --check, prints tensors and shards.
+ * `path`: the job's file.  Returns 0 or an exit code. */
 static int
-check_need(struct ps_run *r, const char *path)
+check_memory(struct ps_run *r, const char *path)
 {
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
-	r->need = (struct ps_need_of){ .program = r->program,
-				       .job = j,
-				       .rule = &j->job.rule,
-				       .workers = o->min_workers,
-				       .shards = (uint32_t)o->shards,
-				       .mixed = ps_has_port(&r->listen) };
-	say_need(r);
+	r->memory =
+		(struct ps_memory_inputs){ .program = r->program,
+					   .job = j,
+					   .rule = &j->job.rule,
+					   .workers = o->min_workers,
+					   .shards = (uint32_t)o->shards,
+					   .is_mixed = ps_listens_on_tcp(&r->listen) };
+	log_memory(r);
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		ps_log(r, "warning: %s", warning);
-	if (fal_need_allowed(ps_need(&r->need, 0), 0, o->max_memory, &diag) < 0) {
+	if (fal_need_allowed(ps_estimate_memory(&r->memory, 0), 0, o->max_memory, &diag) <
+	    0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		propose_one_momentum(r, path);
 		return FAL_EXIT_NO;
 	}
 	if (!o->check)
 		return FAL_EXIT_DONE;
-	/* A process that joins is only known to have one shard. */
+	/* A process that joins has at least one shard. */
 	uint64_t shards = o->shards + o->min_shards;
 	shards = shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX;
 	print_tensors(j->model);
@@ -361,14 +352,14 @@ check_need(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
-/* Judges options and files of a job, by its file's path.  0 or an exit code. */
+/* Checks options and files of a job, by its file's path.  Returns 0 or an exit code. */
 static int
-check_job(struct ps_run *r, const char *path)
+check_job_options(struct ps_run *r, const char *path)
 {
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const size_t n = o->trace != NULL ? strlen(o->trace) : 0;
-	/* Under such a name readers would take a trace for what it is not. */
+	/* Readers would take the trace for compressed by its name. */
 	if (n >= 4 && strcmp(o->trace + n - 4, ".zst") == 0)
 		return fal_cli_usage(PROG,
 				     "--trace: '%s': traces are written plain; leave out "
@@ -376,58 +367,60 @@ check_job(struct ps_run *r, const char *path)
 				     o->trace);
 	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
-		return say_bad_file(&diag, err);
+		return report_bad_file(&diag, err);
 	if (!o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
 		if (err < 0)
-			return say_bad_file(&diag, err);
+			return report_bad_file(&diag, err);
 	}
 	const int code = o->upstream != NULL ? check_group(r, path) : FAL_EXIT_DONE;
-	return code == FAL_EXIT_DONE ? check_need(r, path) : code;
+	return code == FAL_EXIT_DONE ? check_memory(r, path) : code;
 }
 
-/* ---- a job begins, or goes on --- */
+/* ---- a job begins, or resumes --- */
 
-/* Begins trace.jsonl, and what --trace names. */
+/* Begins trace.jsonl, and the file of --trace. */
 static int
-new_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
+begin_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
-	int err = ps_state_keep_trace(&r->state, diag);
+	int err = ps_state_rename_trace(&r->state, diag);
 	if (err == FAL_OK)
-		err = ps_record_file(&r->record, path, diag);
+		err = ps_trace_file_create(&r->trace, path, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
-		err = ps_record_file(&r->record, r->opt.trace, diag);
+		err = ps_trace_file_create(&r->trace, r->opt.trace, diag);
 	return err;
 }
 
-/* The trace of before is gone on with; what --trace names gets all of it. */
+/* Continues trace.jsonl; the file of --trace gets all of it. */
 static int
-go_on(struct ps_run *r, const char *path, struct fal_diag *diag)
+resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
 	const struct fal_snap_manifest *m = &r->found.is;
-	struct ps_trace was = { 0 };
-	struct ps_trace_at at = { .lines = m->lines };
-	int err = ps_state_trace(&r->state, &was, &at, diag);
-	/* Without its job line nothing of a trace can be read. */
-	const bool lost = err == FAL_OK && !was.job, gone = access(path, F_OK) < 0;
-	r->worked = was.worked;
-	r->state.begun |= lost; /* whatever its trace says */
-	if (lost)
-		err = new_trace(r, path, diag);
+	struct ps_old_trace was = { 0 };
+	struct ps_trace_position at = { .lines = m->lines };
+	int err = ps_state_read_trace(&r->state, &was, &at, diag);
+	/* No trace can be read without its job line. */
+	const bool lost_job_line = err == FAL_OK && !was.has_job_line,
+		   gone = access(path, F_OK) < 0;
+	r->seconds_before = was.worked;
+	r->state.has_trained |= lost_job_line; /* its trace cannot tell */
+	if (lost_job_line)
+		err = begin_trace(r, path, diag);
 	else if (err == FAL_OK)
-		err = ps_record_append(&r->record, path, &was, diag);
-	if (err == FAL_OK && r->opt.trace != NULL && !lost)
-		err = ps_record_copy(&r->record, path, r->opt.trace, diag);
+		err = ps_trace_file_append(&r->trace, path, &was, diag);
+	if (err == FAL_OK && r->opt.trace != NULL && !lost_job_line)
+		err = ps_trace_file_copy(&r->trace, path, r->opt.trace, diag);
 	if (err == FAL_OK)
 		err = fal_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
-	r->before = (struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
-					      .lines = lost ? 0 : m->lines,
-					      .until = was.clocks,
-					      .torn = lost ? 0 : was.torn,
-					      .accepted = r->accepted +
-							  (r->accepted[0] != '\0') };
-	if (err == FAL_OK && lost)
+	r->trace_before =
+		(struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
+					  .lines = lost_job_line ? 0 : m->lines,
+					  .until = was.clocks,
+					  .torn = lost_job_line ? 0 : was.torn,
+					  .accepted = r->accepted +
+						      (r->accepted[0] != '\0') };
+	if (err == FAL_OK && lost_job_line)
 		fal_cli_err(PROG, "%s: %s, and another one begins at clock %" PRIu64,
 			    path,
 			    gone ? "is gone"
@@ -441,27 +434,30 @@ go_on(struct ps_run *r, const char *path, struct fal_diag *diag)
 			    "%s: its line %" PRIu64
 			    " is not the one that the snapshot was taken at",
 			    path, m->lines);
-	ps_trace_free(&was);
+	ps_old_trace_free(&was);
 	return err;
 }
 
-/* Everything from its beginning; what is there of another start is kept, or goes. */
+/* Begins the files of a job at its first clock: renames the trace of an earlier start,
+ * and removes its snapshots and its best model. */
 static int
-begin_job(struct ps_run *r, const char *path, struct fal_diag *diag)
+begin_files(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
-	r->worked = 0;
+	r->seconds_before = 0;
 	int err = fal_snapshot_clear(r->state.folder, 0, diag);
 	if (err == FAL_OK)
-		err = new_trace(r, path, diag);
-	if (err == FAL_OK && r->best != NULL && unlink(r->best) < 0 && errno != ENOENT)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best, strerror(errno));
+		err = begin_trace(r, path, diag);
+	if (err == FAL_OK && r->best_path != NULL && unlink(r->best_path) < 0 &&
+	    errno != ENOENT)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best_path,
+				   strerror(errno));
 	return err;
 }
 
 static void
-say_resumed(const struct ps_run *r)
+log_resumed(const struct ps_run *r)
 {
-	const struct fal_coord_trace *before = &r->before;
+	const struct fal_coord_trace *before = &r->trace_before;
 	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
 	if (r->found.damaged.text[0] != '\0')
 		fal_cli_err(PROG, "%s/%s: the one before it is taken", r->state.dir,
@@ -480,57 +476,58 @@ say_resumed(const struct ps_run *r)
 		       r->found.clock, fal_grid_clocks(&grid), again_s);
 }
 
-/* The job has more epochs than it had. */
+/* Logs that the job has more epochs than before. */
 static void
-say_longer(const struct ps_run *r)
+log_more_epochs(const struct ps_run *r)
 {
 	const struct fal_schedule *s = &r->job.job.schedule;
 	const bool other = s->kind == FAL_COSINE && r->found.clock > s->warmup;
-	ps_log(r, "%u epochs instead of %u%s", r->job.job.epochs, r->state.epochs,
+	ps_log(r, "%u epochs instead of %u%s", r->job.job.epochs, r->state.epochs_before,
 	       other ? "; by schedule.kind = cosine the learning rate of each clock "
 		       "depends on how many there are: the model will not be the "
 		       "one of a job that had them from its start"
 		     : "");
 }
 
-/* Makes state and trace ready to serve: counts the start, writes down the job with its
- * present length, and sets the trace to the line where the job goes on. */
+/* Prepares the state folder and the trace: counts the start, takes room for the result,
+ * writes the job's text, and begins the files or cuts them to where the job resumes. */
 static int
-prepare(struct ps_run *r, const char *trace, struct fal_diag *diag)
+prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 {
-	const bool longer = r->state.epochs > 0, resumes = r->found.there;
-	int err = ps_state_count(&r->state, diag);
+	const bool longer = r->state.epochs_before > 0, resumes = r->found.there;
+	int err = ps_state_count_start(&r->state, diag);
 	if (err == FAL_OK)
 		err = ps_result_reserve(r, diag);
 	if (err == FAL_OK)
-		err = ps_state_change(&r->state, &r->job, diag);
+		err = ps_state_write_job(&r->state, &r->job, diag);
 	if (err == FAL_OK)
-		err = resumes ? go_on(r, trace, diag) : begin_job(r, trace, diag);
-	if (err == FAL_OK && r->best != NULL && resumes)
-		err = ps_best_read(r->best, &r->best_is, diag);
+		err = resumes ? resume_trace(r, trace, diag)
+			      : begin_files(r, trace, diag);
+	if (err == FAL_OK && r->best_path != NULL && resumes)
+		err = ps_best_model_read(r->best_path, &r->best, diag);
 	if (err == FAL_OK && longer)
-		say_longer(r);
+		log_more_epochs(r);
 	if (err == FAL_OK && resumes)
-		say_resumed(r);
+		log_resumed(r);
 	return err;
 }
 
-/* Why it ended, where it did not end well.  The exit code for that. */
+/* Logs the end of an incarnation, unless the job is done.  Returns the exit code. */
 static int
-say_end(const struct ps_run *r)
+report_end(const struct ps_run *r)
 {
 	const struct ps_outcome *o = &r->out;
 	const uint64_t clock = o->status.clock, clocks = o->status.clocks;
-	if (o->above)
+	if (o->ended_upstream)
 		return o->code;
 	if (o->stopped && r->opt.upstream != NULL)
 		return FAL_EXIT_DONE;
-	if (o->stopped && o->kept) {
+	if (o->stopped && o->has_snapshot) {
 		ps_log(r,
 		       "stopped at clock %" PRIu64 " of %" PRIu64
 		       ", and goes on from there when it is started again",
 		       clock, clocks);
-		return o->signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
+		return o->was_signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
 	}
 	if (o->stopped) {
 		ps_log(r, "stopped at clock %" PRIu64 " of %" PRIu64, clock, clocks);
@@ -542,16 +539,16 @@ say_end(const struct ps_run *r)
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
-/* Finds the kinds of files that differ from those that the snapshot was made with. */
+/* Finds and logs the kinds of files that have changed since the snapshot. */
 static void
-find_changes(struct ps_run *r)
+find_changed_files(struct ps_run *r)
 {
 	struct fal_snap_manifest *m = &r->found.is;
 	const struct fal_files *j = &r->job;
 	const char *data = j->job.data_hash;
-	/* The trainers' data are unknown before the trainers come. */
+	/* The trainers' data are unknown before the trainers join. */
 	if (data == NULL)
-		data = ps_state_accepts(&r->opt.accept, "data") ? "" : m->past.data;
+		data = ps_accepts_kind(&r->opt.accept, "data") ? "" : m->past.data;
 	const bool trainers = m->past.data[0] != '\0' && strcmp(data, m->past.data) != 0;
 	if (trainers)
 		m->past.data[0] = '\0';
@@ -564,84 +561,85 @@ find_changes(struct ps_run *r)
 		       r->found.clock, r->accepted);
 }
 
-/* Trains.  An exit code. */
+/* Runs an incarnation.  Returns an exit code. */
 static int
-train(struct ps_run *r)
+run_incarnation(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	const struct fal_job *job = &r->job.job;
-	const bool below = r->opt.upstream != NULL; /* what is kept is kept above */
+	const bool is_group = r->opt.upstream != NULL; /* its coordinator keeps files */
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
-	r->snapshots = !below && (job->state_clocks > 0 || job->state_seconds > 0)
+	r->snapshots = !is_group && (job->state_clocks > 0 || job->state_seconds > 0)
 			       ? r->state.folder
 			       : -1;
-	r->best = !below && job->state_best == FAL_JOB_BEST_YES
-			  ? ps_state_path(&r->state, "best.safetensors")
-			  : NULL;
-	r->best_is = (struct ps_best_is){ 0 };
-	r->before = (struct fal_coord_trace){ 0 };
+	r->best_path = !is_group && job->state_best == FAL_JOB_BEST_YES
+			       ? ps_state_path(&r->state, "best.safetensors")
+			       : NULL;
+	r->best = (struct ps_best_model){ 0 };
+	r->trace_before = (struct fal_coord_trace){ 0 };
 	r->out = (struct ps_outcome){ 0 };
-	int err = prepare(r, trace, &diag);
+	int err = prepare_files(r, trace, &diag);
 	if (err == FAL_OK)
 		err = ps_serve(r, &diag);
-	ps_record_close(&r->record);
-	r->had = err == FAL_OK ? r->out.again : 0;
-	r->state.begun = r->state.begun || r->had > 0;
-	r->opt.ready_fd = 0; /* it was told */
+	ps_trace_file_close(&r->trace);
+	r->lost_processes = err == FAL_OK ? r->out.lost_processes : 0;
+	r->state.has_trained = r->state.has_trained || r->lost_processes > 0;
+	r->opt.ready_fd = 0; /* its reader has the addresses */
 	if (r->out.status.failed)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", job->name,
 			    r->out.status.clock, r->out.status.why);
-	const int code = err < 0 ? ps_run_say(&diag, err) : say_end(r);
+	const int code = err < 0 ? ps_report_error(&diag, err) : report_end(r);
 	free(trace);
-	free(r->best);
-	ps_place_drop(&r->model);
-	ps_place_drop(&r->average);
-	ps_place_drop(&r->result);
+	free(r->best_path);
+	ps_result_file_drop(&r->model);
+	ps_result_file_drop(&r->average);
+	ps_result_file_drop(&r->result);
 	return code;
 }
 
-/* Runs an incarnation.  Returns an exit code, unless r->had says that another incarnation
- * follows. */
+/* Runs an incarnation if the state folder allows one.  Returns an exit code; if
+ * r->lost_processes is not 0, another incarnation follows. */
 static int
-run_once(struct ps_run *r)
+run_start(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	char *dir = r->opt.state != NULL ? fal_xstrdup(r->opt.state)
 					 : fal_xprintf("%s.state", r->job.job.name);
-	const bool anew = r->opt.restart || r->opt.upstream != NULL;
-	int err = ps_state_open(&r->state, dir, &r->job, &r->opt.accept, anew, &diag);
+	const bool begins_anew = r->opt.restart || r->opt.upstream != NULL;
+	int err = ps_state_open(&r->state, dir, &r->job, &r->opt.accept, begins_anew,
+				&diag);
 	free(dir);
 	int code = FAL_EXIT_NO;
 	if (err < 0) {
-		code = ps_run_say(&diag, err);
+		code = ps_report_error(&diag, err);
 		goto close_state;
 	}
-	if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
+	if (r->state.is_done && (r->state.has_failed || r->state.epochs_before == 0)) {
 		code = ps_result_print(r, &r->state.result);
-		ps_log(r, "the job %s", r->state.failed ? "has failed" : "is done");
-	} else if (r->opt.upstream != NULL) { /* what is kept is kept above */
-		code = train(r);
-	} else if ((!r->opt.restart || r->had > 0) &&
+		ps_log(r, "the job %s", r->state.has_failed ? "has failed" : "is done");
+	} else if (r->opt.upstream != NULL) { /* no snapshot is here */
+		code = run_incarnation(r);
+	} else if ((!r->opt.restart || r->lost_processes > 0) &&
 		   (err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &diag)) <
 			   0) {
 		code = err == FAL_ESTATE ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 		fal_cli_err(PROG, "%s/%s", r->state.dir, diag.text);
-	} else if ((r->state.begun || r->found.damaged.text[0] != '\0') &&
-		   !r->opt.restart && !r->found.there && r->had == 0) {
+	} else if ((r->state.has_trained || r->found.damaged.text[0] != '\0') &&
+		   !r->opt.restart && !r->found.there && r->lost_processes == 0) {
 		fal_cli_err(PROG,
 			    "%s: the job was begun there and %s; there is no "
 			    "snapshot to go on from%s%s: --restart begins at the first "
 			    "clock, and keeps the trace",
 			    r->state.dir,
-			    r->state.done ? "is to have more epochs" : "is not done",
+			    r->state.is_done ? "is to have more epochs" : "is not done",
 			    r->found.damaged.text[0] != '\0' ? ", as " : "",
 			    r->found.damaged.text);
 		code = FAL_EXIT_TEMPFAIL;
 	} else {
 		r->accepted[0] = '\0';
 		if (r->found.there)
-			find_changes(r);
-		code = train(r);
+			find_changed_files(r);
+		code = run_incarnation(r);
 	}
 close_state:
 	fal_snap_manifest_free(&r->found.is);
@@ -649,26 +647,27 @@ close_state:
 	return code;
 }
 
-/* Opens the state and trains, unless the job was done before.  An exit code. */
+/* Runs the job, by one incarnation after another.  Returns an exit code. */
 static int
 run_job(struct ps_run *r)
 {
 	int code;
-	r->ends = fal_xcalloc(PS_ACCOUNTS, sizeof(*r->ends));
+	r->restart_accounts = fal_xcalloc(PS_ACCOUNTS, sizeof(*r->restart_accounts));
 	do {
-		r->record = (struct ps_record){ 0 };
-		code = run_once(r);
-	} while (r->had > 0);
+		r->trace = (struct ps_trace_file){ 0 };
+		code = run_start(r);
+	} while (r->lost_processes > 0);
 	ps_host_close(&r->host);
-	free(r->ends);
+	free(r->restart_accounts);
 	return code;
 }
 
 /* ---- the command line --- */
 
-/* Judges, and does, what was asked for.  An exit code. */
+/* Checks the options and files, then runs the job or the shards.  Returns an exit
+ * code. */
 static int
-run(struct ps_run *r, const char *path)
+run_program(struct ps_run *r, const char *path)
 {
 	const bool joins = r->opt.join != NULL;
 	if (r->opt.keyring == NULL)
@@ -677,16 +676,17 @@ run(struct ps_run *r, const char *path)
 	if (cores > 0)
 		r->opt.threads = cores < THREADS ? cores : THREADS;
 	r->program += fal_threads_bytes((uint32_t)r->opt.threads);
-	int code = check_words(r);
+	int code = check_common_options(r);
 	if (code == FAL_EXIT_DONE)
-		code = joins ? load_key(r, FAL_ROLE_SHARD) : check_job(r, path);
+		code = joins ? load_client_key(r, FAL_ROLE_SHARD)
+			     : check_job_options(r, path);
 	if (code != FAL_EXIT_DONE)
 		return code;
 	if (r->opt.check && !joins)
 		return FAL_EXIT_DONE;
 	fal_suites_measure(uv_hrtime);
-	r->threads = fal_threads_new((uint32_t)r->opt.threads, WORTH_NS);
-	code = joins ? ps_run_join(r) : run_job(r);
+	r->threads = fal_threads_new((uint32_t)r->opt.threads, MIN_TASK_NS);
+	code = joins ? ps_run_shard_server(r) : run_job(r);
 	fal_threads_free(r->threads);
 	return code;
 }
@@ -761,11 +761,11 @@ main(int argc, char **argv)
 			       .schema = fal_msg_schema() };
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = check_together(&cli, o, ready_fd);
+		code = check_options(&cli, o, ready_fd);
 	if (code >= 0)
 		goto free_cli;
 	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
-	code = fal_cli_finish(PROG, run(&r, cli.n_args > 0 ? cli.arg[0] : NULL));
+	code = fal_cli_finish(PROG, run_program(&r, cli.n_args > 0 ? cli.arg[0] : NULL));
 	fal_files_free(&r.job);
 	fal_keyring_free(r.keys);
 	fal_secret_free(r.key);

@@ -1,4 +1,4 @@
-/* Keeping and telling the result. */
+/* The files of the result, and its lines on standard output. */
 #include "server.h"
 
 #include "base/json.h"
@@ -16,7 +16,7 @@
 
 /* The result as JSON, one object on one line. */
 static void
-result_json(const struct ps_run *r, struct fal_buf *out)
+result_put_json(const struct ps_run *r, struct fal_buf *out)
 {
 	const struct ps_outcome *o = &r->out;
 	const struct fal_coord_status *s = &o->status;
@@ -34,11 +34,11 @@ result_json(const struct ps_run *r, struct fal_buf *out)
 		fal_json_member_str(out, "average", r->average.path);
 		fal_json_member_str(out, "average_sha256", o->average_sha256);
 	}
-	if (o->best.there) {
-		fal_json_member_str(out, "best", r->best);
-		fal_json_member_str(out, "best_sha256", o->best.sha256);
-		fal_json_member_u64(out, "best_clock", o->best.clock);
-		fal_json_member_num(out, "best_accuracy", o->best.accuracy);
+	if (r->best.exists) {
+		fal_json_member_str(out, "best", r->best_path);
+		fal_json_member_str(out, "best_sha256", r->best.sha256);
+		fal_json_member_u64(out, "best_clock", r->best.clock);
+		fal_json_member_num(out, "best_accuracy", r->best.accuracy);
 	}
 	if (s->accuracy >= 0) {
 		fal_json_member_num(out, "accuracy", s->accuracy);
@@ -51,15 +51,15 @@ result_json(const struct ps_run *r, struct fal_buf *out)
 	fal_json_member_u64(out, "filled", s->tasks.filled);
 	fal_json_member_u64(out, "lost", s->tasks.lost);
 	fal_json_member_u64(out, "skipped", s->tasks.skipped);
-	fal_json_member_str(out, "chain", r->record.chain.link);
+	fal_json_member_str(out, "chain", r->trace.chain.link);
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');
 }
 
-/* Is the folder's file the one of this SHA-256? */
+/* Checks that the folder's file has this SHA-256. */
 static int
-check_file(const struct ps_run *r, const char *name, const char *sha256,
-	   struct fal_diag *diag)
+result_check_file(const struct ps_run *r, const char *name, const char *sha256,
+		  struct fal_diag *diag)
 {
 	uint8_t digest[FAL_HASH_BYTES];
 	char is[2 * FAL_HASH_BYTES + 1], *path = ps_state_path(&r->state, name);
@@ -84,7 +84,7 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	const char *sha256[] = { NULL, NULL, NULL }, *failed = NULL, *dir = r->state.dir;
 	double accuracy = -1, best_accuracy = -1, seconds;
 	struct fal_diag diag = { "" };
-	json_t *loss; /* null: not known, or the last clock had no samples */
+	json_t *loss; /* null: unknown, or the last clock had no samples */
 	json_error_t why;
 	json_t *o = fal_json_load(json->p, json->n, 0, &why);
 	int err = o == NULL && why.text[0] == '\0'
@@ -96,10 +96,10 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 					    "failed", &failed, "accuracy", &accuracy,
 					    "loss", &loss, "seconds", &seconds,
 					    "best_accuracy", &best_accuracy);
-	/* What was written in a run before may be lost. */
+	/* The files of a run before may be lost. */
 	for (size_t i = 0; i < 3 && err == 0 && json == &r->state.result; i++)
 		if (sha256[i] != NULL && *sha256[i] != '\0')
-			err = check_file(r, name[i], sha256[i], &diag);
+			err = result_check_file(r, name[i], sha256[i], &diag);
 	if (err == 0 && r->opt.json) {
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
@@ -132,20 +132,20 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
-/* The next bytes of a file. */
+/* Writes the next bytes of a file, and hashes them. */
 static int
-put_part(struct ps_place *place, struct fal_sha256_state *sum, const void *p, size_t n,
-	 struct fal_diag *diag)
+result_write_part(struct ps_result_file *place, struct fal_sha256_state *sum,
+		  const void *p, size_t n, struct fal_diag *diag)
 {
 	fal_sha256_update(sum, p, n);
-	return ps_place_write(place, p, n, diag);
+	return ps_result_file_write(place, p, n, diag);
 }
 
-/* These parameters as a file, from where they are, as a copy may be more than there is
- * memory for; its SHA-256 is `sha256` then. */
+/* Writes parameters as a file, and sets `sha256` to its hash.  The parameters are not
+ * copied: there may be no memory for that. */
 static int
-keep_model(struct ps_run *r, const float *params, struct ps_place *place,
-	   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_diag *diag)
+result_write_model(struct ps_run *r, const float *params, struct ps_result_file *place,
+		   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_diag *diag)
 {
 	const struct fal_model *m = r->job.model;
 	uint8_t digest[FAL_HASH_BYTES];
@@ -154,12 +154,12 @@ keep_model(struct ps_run *r, const float *params, struct ps_place *place,
 	int err = fal_safetensors_head(m, NULL, 0, &head);
 	fal_sha256_init(&sum);
 	if (err == FAL_OK)
-		err = put_part(place, &sum, head.p, head.n, diag);
+		err = result_write_part(place, &sum, head.p, head.n, diag);
 	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
-		err = put_part(place, &sum, params + m->tensor[i].offset,
-			       m->tensor[i].count * sizeof(*params), diag);
+		err = result_write_part(place, &sum, params + m->tensor[i].offset,
+					m->tensor[i].count * sizeof(*params), diag);
 	if (err == FAL_OK)
-		err = ps_state_settle(&r->state, place, diag);
+		err = ps_result_file_commit(&r->state, place, diag);
 	fal_sha256_final(&sum, digest);
 	fal_hex(digest, sizeof(digest), sha256);
 	fal_buf_free(&head);
@@ -167,7 +167,7 @@ keep_model(struct ps_run *r, const float *params, struct ps_place *place,
 }
 
 int
-ps_result_keep(struct ps_run *r, const float *params, struct fal_diag *diag)
+ps_result_write_models(struct ps_run *r, const float *params, struct fal_diag *diag)
 {
 	struct ps_outcome *o = &r->out;
 	uint8_t hash[FAL_HASH_BYTES];
@@ -175,24 +175,27 @@ ps_result_keep(struct ps_run *r, const float *params, struct fal_diag *diag)
 	fal_leaf_model(params, r->job.model->params, hash);
 	fal_hex(hash, sizeof(hash), o->hash);
 	if (o->average != NULL)
-		err = keep_model(r, o->average, &r->average, o->average_sha256, diag);
-	return err == FAL_OK ? keep_model(r, params, &r->model, o->sha256, diag) : err;
+		err = result_write_model(r, o->average, &r->average, o->average_sha256,
+					 diag);
+	return err == FAL_OK ? result_write_model(r, params, &r->model, o->sha256, diag)
+			     : err;
 }
 
 int
-ps_result_tell(struct ps_run *r, struct fal_diag *diag)
+ps_result_write(struct ps_run *r, struct fal_diag *diag)
 {
 	struct fal_buf out = { 0 };
-	result_json(r, &out);
+	result_put_json(r, &out);
 	int err = out.err;
-	ps_record_sync(&r->record);
+	ps_trace_file_sync(&r->trace);
 	if (err == FAL_OK)
-		err = ps_place_write(&r->result, out.p, out.n, diag);
+		err = ps_result_file_write(&r->result, out.p, out.n, diag);
 	if (err == FAL_OK)
-		err = ps_state_settle(&r->state, &r->result, diag);
+		err = ps_result_file_commit(&r->state, &r->result, diag);
 	if (err == FAL_OK) {
 		ps_result_print(r, &out);
-		fflush(stdout); /* the end may be far; errors are said there */
+		fflush(stdout); /* the process may run on for long; errors are reported at
+				   its end */
 	}
 	fal_buf_free(&out);
 	return err;
@@ -203,12 +206,12 @@ ps_result_reserve(struct ps_run *r, struct fal_diag *diag)
 {
 	enum { RESULT = 4096 }; /* bytes, at most */
 	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
-	int err =
-		ps_state_reserve(&r->state, "model.safetensors", bytes, &r->model, diag);
+	int err = ps_result_file_reserve(&r->state, "model.safetensors", bytes, &r->model,
+					 diag);
 	if (err == FAL_OK && r->job.job.optim.ema > 0)
-		err = ps_state_reserve(&r->state, "average.safetensors", bytes,
-				       &r->average, diag);
+		err = ps_result_file_reserve(&r->state, "average.safetensors", bytes,
+					     &r->average, diag);
 	return err < 0 ? err
-		       : ps_state_reserve(&r->state, "result.json", RESULT, &r->result,
-					  diag);
+		       : ps_result_file_reserve(&r->state, "result.json", RESULT,
+						&r->result, diag);
 }

@@ -1,7 +1,7 @@
-/* A process of shards for another coordinator's job (falcon-ps --join): one connection
- * after another, and what lives longer than they do; what it is given, job, blocks and
- * values, and what becomes of these; the workers' sessions, which each of them opens with
- * the key that the coordinator gave to both. */
+/* A process of shards for the job of another coordinator (falcon-ps --join): the
+ * connection to the coordinator, the part of the job that it gives to this process, and
+ * the sessions of workers.  A worker opens its session with a key that the coordinator
+ * gave to both sides. */
 #include "base/build.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -24,578 +24,604 @@
 #include <uv.h>
 
 enum {
-	PART_MS = 10000,          /* for workers to take what they were sent */
-	LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
-	TEXT_MAX = 1 << 20,       /* bytes of a job's or a model's text */
-	YET = 1 << 20, /* of code and streams, until there are shards: measured */
+	PART_MS = 10000, /* for workers to take what was sent, after a drain */
+	KEY_LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
+	TEXT_MAX = 1 << 20,           /* bytes of a job's or a model's text */
+	CODE_BYTES = 1 << 20, /* of code and streams, beyond fal_need_begun: measured */
 };
 
 /* A worker's session with the coordinator. */
-struct ps_guest {
-	struct ps_join *join;
+struct worker_session {
+	struct shard_server *server;
 	uint32_t id;
 	uint8_t *psk; /* in locked memory */
-	bool attached;
-	struct ps_reader reader; /* its channel, once it has come */
+	bool is_attached;
+	struct ps_reader reader; /* its channel, once it has connected */
 };
 
-struct ps_join {
-	struct ps_run *run;
-	uv_loop_t loop;
-	uv_timer_t timer; /* to try again, or the end */
-	uv_signal_t on_int, on_term;
-	struct fal_listen *listen;
-	struct fal_link link; /* of all that it sends, with --rate-limit */
-	uint64_t busy;        /* of that */
-	struct fal_keyring *keys;
-	uint8_t *secret;       /* its own static key, in locked memory */
-	struct fal_chan *chan; /* to the coordinator */
-	bool open;
-	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
-	struct fal_diag bye;   /* it was drained: what it says when workers have all */
-	bool parting;          /* so it is */
-	bool ending;
-	int code;
-
-	/* The job's part, from PLACE on; `of` 0: none. */
-	uint32_t incarnation, of, first, count, tasks;
+/* The part of a job that this process has, from PLACE on.  {0}: none. */
+struct shard_part {
+	uint32_t incarnation, first, count, tasks;
+	uint32_t all_shards; /* of the job; 0: there is no part */
 	struct fal_ticket_in tickets;
-	uint8_t cut[FAL_SHARDS_MAX * sizeof(struct fal_extent)];
-	size_t cut_n;           /* bytes of which shard has which blocks */
+	uint8_t map_bytes[FAL_SHARDS_MAX * sizeof(struct fal_extent)]; /* of PLACE */
+	size_t map_n;
 	struct fal_buf text[2]; /* job, model */
-	uint32_t size[2];
+	uint32_t text_size[2];
 	struct fal_job job;
 	struct fal_model *model;
 	struct fal_shard_set *shard_set; /* NULL: the texts are not here yet */
-	uint32_t became;                 /* shards that are what they should be */
-	uint32_t versions;               /* that were to be kept, at most */
-	uint64_t program;                /* bytes of itself, before it had shards */
-	uint64_t need;                   /* as it was said last, in bytes */
-	bool near;                       /* all workers so far were on this machine */
-	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
-	struct image_intake coming;
-	struct ps_wants wants;
-	struct ps_guest **guest; /* by id */
-	size_t guests, guest_cap;
-	struct image_queue images;
+	uint32_t n_complete;             /* shards that have all of their blocks */
+	uint32_t versions;               /* to keep, at most so far */
+	uint64_t memory;                 /* bytes that were logged last */
+	bool workers_are_local;          /* all workers so far were on this machine */
+	struct fal_map map, next_map; /* next_map: of the move under way, else 0 shards */
+	struct image_intake intake;
+	struct image_queue outgoing;
+	struct ps_broadcast broadcast;
 };
 
-static void dial(struct ps_join *j);
+struct shard_server {
+	struct ps_run *run;
+	uv_loop_t loop;
+	uv_timer_t timer; /* for the next dial, or the end */
+	uv_signal_t on_int, on_term;
+	struct fal_listen *listen;
+	struct fal_link link; /* of all that it sends, with --rate-limit */
+	uint64_t busy;        /* of the link */
+	struct fal_keyring *keys;
+	uint8_t *secret;       /* its own static key, in locked memory */
+	struct fal_chan *chan; /* to the coordinator */
+	bool is_open;          /* the channel is */
+	enum shard_server_state {
+		SHARD_SERVER_RUNS,
+		SHARD_SERVER_PARTS, /* it was drained: workers take what was sent */
+		SHARD_SERVER_ENDS
+	} state;
+	struct fal_diag later; /* why the coordinator sent LATER; "": it did not */
+	struct fal_diag done;  /* the log line of its end, if it was drained */
+	int code;
+	uint64_t program; /* bytes of the process, before it had shards */
+	struct worker_session **worker;
+	size_t n_workers, workers_cap;
+	struct shard_part part;
+};
 
-/* The options of its channels. */
+static void coord_dial(struct shard_server *s);
+
+/* The options of all channels. */
 static struct fal_chan_opt
-join_chan_opt(const struct ps_join *j)
+chan_options(const struct shard_server *s)
 {
-	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
+	return (struct fal_chan_opt){ .link = s->link.bandwidth > 0 ? &s->link : NULL };
 }
 
-/* A fal_shard_codec_each: a piece of a SAY goes to the coordinator; what is lost ends the
- * incarnation there. */
+/* A fal_shard_codec_each: sends a piece of a SAY to the coordinator.  If the piece is
+ * lost the channel closes, which ends the incarnation. */
 static int
-join_piece(void *join, const struct fal_buf *msg)
+send_event_piece(void *server, const struct fal_buf *msg)
 {
-	const struct ps_join *j = join;
-	if (fal_chan_send(j->chan, msg, FAL_SEND_CONTROL) < 0)
-		fal_chan_close(j->chan);
+	const struct shard_server *s = server;
+	if (fal_chan_send(s->chan, msg, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(s->chan);
 	return FAL_OK;
 }
 
 static void
-join_say(struct ps_join *j, struct fal_msg *m)
+send_to_coord(struct shard_server *s, struct fal_msg *m)
 {
-	m->incarnation = j->incarnation;
-	ps_say(j->chan, m, FAL_SEND_CONTROL);
+	m->incarnation = s->part.incarnation;
+	ps_send_or_close(s->chan, m, FAL_SEND_CONTROL);
 }
 
-/* ---- workers' sessions ------------------------------------------------------------ */
+/* ---- workers' sessions --- */
 
-/* The guest of this session; NULL: there is none. */
-static struct ps_guest *
-guest_find(const struct ps_join *j, uint32_t id)
+static struct worker_session *
+worker_find(const struct shard_server *s, uint32_t id)
 {
-	for (size_t i = 0; i < j->guests; i++)
-		if (j->guest[i]->id == id)
-			return j->guest[i];
+	for (size_t i = 0; i < s->n_workers; i++)
+		if (s->worker[i]->id == id)
+			return s->worker[i];
 	return NULL;
 }
 
-/* Makes the keyring of the guests that there are: the listener opens to no others.
- * FAL_ELIMIT: they are too many; FAL_EFORMAT: one has a key that is none. */
+/* Makes the listener's keyring of the workers that were admitted.  FAL_ELIMIT: they are
+ * too many; FAL_EFORMAT: a key is invalid. */
 static int
-guest_keys(struct ps_join *j)
+workers_update_keyring(struct shard_server *s)
 {
-	const size_t most = (j->guests + 1) * LINE;
+	const size_t most = (s->n_workers + 1) * KEY_LINE;
 	char *text = fal_secret_alloc(most);
 	char *key = fal_secret_alloc(FAL_KEY_TEXT + 1);
 	struct fal_keyring *fresh = NULL;
-	fal_key_encode(j->secret, key);
+	fal_key_encode(s->secret, key);
 	size_t n = (size_t)snprintf(text, most, "shard self %s\n", key);
-	for (size_t i = 0; i < j->guests; i++) {
-		fal_key_encode(j->guest[i]->psk, key);
+	for (size_t i = 0; i < s->n_workers; i++) {
+		fal_key_encode(s->worker[i]->psk, key);
 		n += (size_t)snprintf(text + n, most - n, "session%u work %s\n",
-				      j->guest[i]->id, key);
+				      s->worker[i]->id, key);
 	}
 	const int err = fal_keyring_parse(text, n, "sessions", &fresh, NULL);
 	fal_secret_free(text);
 	fal_secret_free(key);
 	if (err < 0)
 		return err;
-	if (j->listen != NULL)
-		fal_listen_keyring(j->listen, fresh);
-	fal_keyring_free(j->keys);
-	j->keys = fresh;
+	if (s->listen != NULL)
+		fal_listen_keyring(s->listen, fresh);
+	fal_keyring_free(s->keys);
+	s->keys = fresh;
 	return FAL_OK;
 }
 
 static void
-free_guest(struct ps_guest *g)
+worker_free(struct worker_session *w)
 {
-	if (g->reader.chan != NULL)
-		fal_chan_kill(g->reader.chan);
-	ps_reader_end(&g->join->wants, &g->reader);
-	fal_secret_key_free(g->psk);
-	free(g);
+	if (w->reader.chan != NULL)
+		fal_chan_kill(w->reader.chan);
+	ps_reader_detach(&w->server->part.broadcast, &w->reader);
+	fal_secret_key_free(w->psk);
+	free(w);
 }
 
-/* ADMIT: a worker will come, with this key.  FAL_ESTATE: it is known; else as of
- * guest_keys. */
+/* ADMIT: a worker will connect, with this key.  FAL_ESTATE: it was admitted before; else
+ * errors of workers_update_keyring. */
 static int
-guest_admit(struct ps_join *j, const struct fal_msg *m)
+worker_admit(struct shard_server *s, const struct fal_msg *m)
 {
 	struct fal_msg known = { .type = FAL_MSG_ADMITTED,
 				 .admitted.session = m->admit.session };
-	if (guest_find(j, m->admit.session) != NULL)
+	if (worker_find(s, m->admit.session) != NULL)
 		return FAL_ESTATE;
-	struct ps_guest *g = fal_xcalloc(1, sizeof(*g));
-	g->join = j;
-	g->id = m->admit.session;
-	g->psk = fal_secret_key();
-	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
-	FAL_XGROW(j->guest, j->guest_cap, j->guests + 1);
-	j->guest[j->guests++] = g;
-	const int err = guest_keys(j);
+	struct worker_session *w = fal_xcalloc(1, sizeof(*w));
+	w->server = s;
+	w->id = m->admit.session;
+	w->psk = fal_secret_key();
+	memcpy(w->psk, m->admit.psk, FAL_KEY_BYTES);
+	FAL_XGROW(s->worker, s->workers_cap, s->n_workers + 1);
+	s->worker[s->n_workers++] = w;
+	const int err = workers_update_keyring(s);
 	if (err == FAL_OK)
-		join_say(j, &known);
+		send_to_coord(s, &known);
 	return err;
 }
 
 static void
-guest_dismiss(struct ps_join *j, uint32_t id)
+worker_dismiss(struct shard_server *s, uint32_t id)
 {
-	for (size_t i = 0; i < j->guests; i++)
-		if (j->guest[i]->id == id) {
-			free_guest(j->guest[i]);
-			j->guest[i] = j->guest[--j->guests];
-			(void)guest_keys(j); /* of the others, which were good */
+	for (size_t i = 0; i < s->n_workers; i++)
+		if (s->worker[i]->id == id) {
+			worker_free(s->worker[i]);
+			s->worker[i] = s->worker[--s->n_workers];
+			(void)workers_update_keyring(s); /* the other keys were valid */
 			return;
 		}
 }
 
-/* ---- the end ---------------------------------------------------------------------- */
+/* ---- the end --- */
 
-/* Forgets the job: the coordinator is gone. */
+/* Drops the part and its workers: the coordinator is gone. */
 static void
-place_forget(struct ps_join *j)
+part_clear(struct shard_server *s)
 {
-	while (j->guests > 0)
-		free_guest(j->guest[--j->guests]);
-	(void)guest_keys(j); /* of nobody */
-	ps_wants_forget(&j->wants);
-	fal_shard_set_free(j->shard_set);
-	j->shard_set = NULL;
-	fal_model_free(j->model);
-	j->model = NULL;
-	fal_job_free(&j->job);
+	struct shard_part *p = &s->part;
+	while (s->n_workers > 0)
+		worker_free(s->worker[--s->n_workers]);
+	(void)workers_update_keyring(s); /* without workers */
+	ps_broadcast_clear(&p->broadcast);
+	fal_shard_set_free(p->shard_set);
+	p->shard_set = NULL;
+	fal_model_free(p->model);
+	p->model = NULL;
+	fal_job_free(&p->job);
 	for (int i = 0; i < 2; i++)
-		fal_buf_free(&j->text[i]);
-	fal_image_free(&j->coming.image);
-	j->coming.any = false;
-	image_queue_clear(&j->images);
-	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
-	j->of = j->became = j->versions = 0;
-	j->need = 0;
-	j->map = j->to = (struct fal_map){ 0 };
+		fal_buf_free(&p->text[i]);
+	fal_image_free(&p->intake.image);
+	p->intake.is_active = false;
+	image_queue_clear(&p->outgoing);
+	fal_secret_wipe(&p->tickets, sizeof(p->tickets));
+	p->all_shards = p->n_complete = p->versions = 0;
+	p->memory = 0;
+	p->map = p->next_map = (struct fal_map){ 0 };
 }
 
-/* Ends the process with this exit code, and why; NULL: it was said. */
+/* Ends the process with this exit code.  Logs `why`, unless it is NULL. */
 static void
-join_end(struct ps_join *j, int code, const char *why)
+end_server(struct shard_server *s, int code, const char *why)
 {
-	if (j->ending)
+	if (s->state == SHARD_SERVER_ENDS)
 		return;
 	if (why != NULL)
 		fal_cli_err(PROG, "%s", why);
-	j->ending = true;
-	j->code = code;
-	if (j->chan != NULL && j->open)
-		fal_chan_close(j->chan);
-	else if (j->chan != NULL)
-		fal_chan_kill(j->chan);
-	place_forget(j);
-	fal_listen_close(j->listen);
-	j->listen = NULL;
-	ps_close(&j->timer);
-	/* Another signal is heard, and changes nothing. */
-	uv_unref((uv_handle_t *)&j->on_int);
-	uv_unref((uv_handle_t *)&j->on_term);
+	s->state = SHARD_SERVER_ENDS;
+	s->code = code;
+	if (s->chan != NULL && s->is_open)
+		fal_chan_close(s->chan);
+	else if (s->chan != NULL)
+		fal_chan_kill(s->chan);
+	part_clear(s);
+	fal_listen_close(s->listen);
+	s->listen = NULL;
+	ps_close_handle(&s->timer);
+	/* Another signal changes nothing. */
+	uv_unref((uv_handle_t *)&s->on_int);
+	uv_unref((uv_handle_t *)&s->on_term);
 }
 
-/* A drained process ends when its workers have taken all that was sent to them. */
+/* Ends a drained process when its workers have taken all that was sent. */
 static void
-join_parted(struct ps_join *j)
+end_if_parted(struct shard_server *s)
 {
 	size_t i = 0;
-	while (i < j->guests && j->guest[i]->reader.chan == NULL)
+	while (i < s->n_workers && s->worker[i]->reader.chan == NULL)
 		i++;
-	if (j->parting && !j->ending && i == j->guests)
-		join_end(j, FAL_EXIT_DONE, j->bye.text);
+	if (s->state == SHARD_SERVER_PARTS && i == s->n_workers)
+		end_server(s, FAL_EXIT_DONE, s->done.text);
 }
 
-/* ---- what its shards say and send --------------------------------------------- */
+/* ---- sending --- */
 
-/* Sends the words of the shards, and versions that are wanted and made; SERVED before the
- * word of a new version.  A lack of memory ends the process. */
+/* Sends the events of the shards to the coordinator, and the wanted versions to workers;
+ * SERVED before the event of a new version.  A lack of memory ends the process. */
 static void
-place_speak(struct ps_join *j)
+part_send(struct shard_server *s)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_shard_set_next(j->shard_set, &shard, &say)) {
+	while (err == FAL_OK && fal_shard_set_next(s->part.shard_set, &shard, &say)) {
 		if (say.kind == FAL_SAY_STEPPED) {
 			struct fal_msg m;
 			struct fal_buf rows = { 0 };
-			ps_served_put(&j->wants.served, j->first, j->count, &m, &rows);
-			join_say(j, &m);
+			ps_shard_stats_put(&s->part.broadcast.stats, s->part.first,
+					   s->part.count, &m, &rows);
+			send_to_coord(s, &m);
 			fal_buf_free(&rows);
 		}
-		err = fal_shard_codec_say(j->incarnation, shard - j->first, &say,
-					  join_piece, j);
+		err = fal_shard_codec_say(s->part.incarnation, shard - s->part.first,
+					  &say, send_event_piece, s);
 	}
 	if (err == FAL_OK)
-		err = ps_wants_leave(&j->wants);
+		err = ps_broadcast_send(&s->part.broadcast);
 	if (err < 0)
-		join_end(j, FAL_EXIT_NO, fal_strerror(err));
+		end_server(s, FAL_EXIT_NO, fal_strerror(err));
 }
 
-/* The memory of an image that has left is for the shard's next mark. */
+/* Gives the memory of an image that was sent to its shard, for the next mark. */
 static void
-on_left(void *arg, struct queued_image *p)
+part_on_image_sent(void *arg, struct queued_image *p)
 {
-	const struct ps_join *j = arg;
+	const struct shard_server *s = arg;
 	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
 		return;
-	struct fal_shard *shard = fal_shard_set_at(j->shard_set, j->first + p->of.shard);
+	struct fal_shard *shard =
+		fal_shard_set_at(s->part.shard_set, s->part.first + p->of.shard);
 	if (shard != NULL)
 		fal_shard_spare(shard, &p->image);
 }
 
-/* There is room for what is long. */
 static void
-place_more(struct ps_join *j)
+part_send_images(struct shard_server *s)
 {
-	image_queue_send(&j->images, j->incarnation, j->chan, on_left, j);
+	image_queue_send(&s->part.outgoing, s->part.incarnation, s->chan,
+			 part_on_image_sent, s);
 }
 
-/* ---- what it is given ------------------------------------------------------------- */
+/* ---- messages of the coordinator about the part --- */
 
 static int
-on_place(struct ps_join *j, const struct fal_msg *m)
+part_on_place(struct shard_server *s, const struct fal_msg *m)
 {
-	if (j->of > 0 || m->place.of > FAL_SHARDS_MAX || m->place.count < 1 ||
+	struct shard_part *p = &s->part;
+	if (p->all_shards > 0 || m->place.of > FAL_SHARDS_MAX || m->place.count < 1 ||
 	    m->place.first >= m->place.of ||
 	    m->place.count > m->place.of - m->place.first)
 		return FAL_ESTATE;
 	if (m->place.job_n < 1 || m->place.job_n > TEXT_MAX || m->place.model_n < 1 ||
 	    m->place.model_n > TEXT_MAX)
 		return FAL_ELIMIT;
-	j->incarnation = m->incarnation;
-	j->of = m->place.of;
-	j->first = m->place.first;
-	j->count = m->place.count;
-	j->tasks = m->place.tasks;
-	j->size[0] = m->place.job_n;
-	j->size[1] = m->place.model_n;
-	j->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
+	p->incarnation = m->incarnation;
+	p->all_shards = m->place.of;
+	p->first = m->place.first;
+	p->count = m->place.count;
+	p->tasks = m->place.tasks;
+	p->text_size[0] = m->place.job_n;
+	p->text_size[1] = m->place.model_n;
+	p->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
 					     .incarnation = m->incarnation };
-	memcpy(j->tickets.key, m->place.key, sizeof(j->tickets.key));
-	if (m->place.map.n > sizeof(j->cut))
+	memcpy(p->tickets.key, m->place.key, sizeof(p->tickets.key));
+	if (m->place.map.n > sizeof(p->map_bytes))
 		return FAL_ELIMIT;
-	j->cut_n = m->place.map.n;
-	if (j->cut_n > 0)
-		memcpy(j->cut, m->place.map.p, j->cut_n);
+	p->map_n = m->place.map.n;
+	if (p->map_n > 0)
+		memcpy(p->map_bytes, m->place.map.p, p->map_n);
 	return FAL_OK;
 }
 
-/* Values that its shards have by a map. */
+/* The number of values that the process's shards have by a map. */
 static size_t
-values_of(const struct ps_join *j, const struct fal_map *map)
+part_count_values(const struct shard_server *s, const struct fal_map *map)
 {
 	size_t n = 0;
-	for (uint32_t i = j->first; i < j->first + j->count; i++)
+	for (uint32_t i = s->part.first; i < s->part.first + s->part.count; i++)
 		n += (size_t)map->of[i].count * FAL_BLOCK;
-	return n < j->model->params ? n : j->model->params;
+	return n < s->part.model->params ? n : s->part.model->params;
 }
 
-/* Logs the memory that so many values need, if the need has grown, and checks that it is
- * allowed; else FAL_ELIMIT, with `why`. */
+/* Checks the memory for n values, and logs it if it has grown.  FAL_ELIMIT with `why`. */
 static int
-afford(struct ps_join *j, size_t n, struct fal_diag *why)
+part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 {
+	struct shard_part *p = &s->part;
 	struct fal_shard_set_conf part = {
-		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
+		.shards = 1, .each = fal_files_shard_conf(&p->job, p->model, p->tasks)
 	};
 	part.each.n = n;
-	if (j->program == 0)
-		j->program = fal_need_begun(
-			YET + fal_threads_bytes((uint32_t)j->run->opt.threads));
-	const struct ps_need_part_of of = { .program = j->program,
-					    .shard_set = &part,
-					    .rule = &j->job.rule,
-					    .workers = j->guests > 0 ? j->guests : 1,
-					    .versions = j->versions,
-					    .mixed = ps_has_port(&j->run->listen) };
-	const uint64_t need = ps_need_part(&of);
-	const bool more = need > j->need;
-	j->need = need;
+	if (s->program == 0)
+		s->program = fal_need_begun(
+			CODE_BYTES + fal_threads_bytes((uint32_t)s->run->opt.threads));
+	const struct ps_shard_memory_inputs of = {
+		.program = s->program,
+		.shard_set = &part,
+		.rule = &p->job.rule,
+		.workers = s->n_workers > 0 ? s->n_workers : 1,
+		.versions = p->versions,
+		.is_mixed = ps_listens_on_tcp(&s->run->listen)
+	};
+	const uint64_t need = ps_estimate_shard_memory(&of);
+	const bool more = need > p->memory;
+	p->memory = need;
 	if (n > 0 && more)
 		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
-			    j->job.name, j->first + 1, j->first + j->count, j->of,
+			    p->job.name, p->first + 1, p->first + p->count, p->all_shards,
 			    fal_need_mib(need));
-	int err = fal_need_allowed(need, 0, j->run->opt.max_memory, why);
+	int err = fal_need_allowed(need, 0, s->run->opt.max_memory, why);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", why->text);
 	return err;
 }
 
-/* The process's shards are what they should be: with a job under way, without blocks
- * yet. */
+/* Tells the coordinator that the process has all of its blocks; in a job under way these
+ * are none yet. */
 static void
-has_all(struct ps_join *j)
+part_report_placed(struct shard_server *s)
 {
+	struct shard_part *p = &s->part;
 	struct fal_msg placed = { .type = FAL_MSG_PLACED,
-				  .placed.epoch = j->tickets.epoch };
-	const bool any = values_of(j, &j->map) > 0;
-	j->became = j->count;
-	join_say(j, &placed);
-	fal_cli_err(PROG, "%s: %s: %s shards %u to %u of %u%s", j->run->opt.join,
-		    j->job.name, any ? "has" : "is", j->first + 1, j->first + j->count,
-		    j->of, any ? "" : ", without blocks yet");
+				  .placed.epoch = p->tickets.epoch };
+	const bool any = part_count_values(s, &p->map) > 0;
+	p->n_complete = p->count;
+	send_to_coord(s, &placed);
+	fal_cli_err(PROG, "%s: %s: %s shards %u to %u of %u%s", s->run->opt.join,
+		    p->job.name, any ? "has" : "is", p->first + 1, p->first + p->count,
+		    p->all_shards, any ? "" : ", without blocks yet");
 }
 
-/* Job and model are here. */
+/* Makes the shards, as the texts of job and model are here. */
 static int
-make(struct ps_join *j)
+part_create(struct shard_server *s)
 {
-	const struct fal_setup_text job = { "job", j->text[0].p, j->text[0].n },
-				    model = { "model", j->text[1].p, j->text[1].n };
+	struct shard_part *p = &s->part;
+	const struct fal_setup_text job = { "job", p->text[0].p, p->text[0].n },
+				    model = { "model", p->text[1].p, p->text[1].n };
 	struct fal_diag diag = { "" };
-	int err = fal_setup_parse(&job, &model, &j->job, &j->model, &diag);
+	int err = fal_setup_parse(&job, &model, &p->job, &p->model, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s",
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 		return err;
 	}
-	const struct fal_tail cut = { j->cut, j->cut_n };
+	const struct fal_tail cut = { p->map_bytes, p->map_n };
 	struct fal_map map;
-	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
-	if (err < 0 || map.shards != j->of)
+	err = fal_map_get(&cut, p->tickets.epoch, fal_blocks(p->model->params), &map);
+	if (err < 0 || map.shards != p->all_shards)
 		return FAL_EFORMAT;
-	/* Either each of its shards has blocks, or none has. */
+	/* Either each of the process's shards has blocks, or none has. */
 	uint32_t with = 0;
-	for (uint32_t i = j->first; i < j->first + j->count; i++)
+	for (uint32_t i = p->first; i < p->first + p->count; i++)
 		with += map.of[i].count > 0;
-	if (with != 0 && with != j->count)
+	if (with != 0 && with != p->count)
 		return FAL_EFORMAT;
 	/* The blocks come as in a move, from a map by which no shard has any. */
 	const struct fal_map none = { .epoch = map.epoch, .shards = map.shards };
 	const struct fal_shard_order begin = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					       .map = &map };
 	struct fal_shard_set_conf conf = { .map = with > 0 ? &none : &map,
-					   .first = j->first,
-					   .here = j->count,
-					   .tickets = j->tickets,
-					   .each = fal_files_shard_conf(&j->job, j->model,
-									j->tasks) };
-	conf.each.parallel = fal_threads_parallel(j->run->threads);
-	conf.each.at_once = &j->near;
-	j->near = true;
-	j->map = map;
-	err = afford(j, values_of(j, &map), &diag);
+					   .first = p->first,
+					   .here = p->count,
+					   .tickets = p->tickets,
+					   .each = fal_files_shard_conf(&p->job, p->model,
+									p->tasks) };
+	conf.each.parallel = fal_threads_parallel(s->run->threads);
+	conf.each.at_once = &p->workers_are_local;
+	p->workers_are_local = true;
+	p->map = map;
+	err = part_check_memory(s, part_count_values(s, &map), &diag);
 	if (err < 0)
 		return err;
-	j->shard_set = fal_shard_set_new(&conf, NULL);
-	if (j->shard_set == NULL)
+	p->shard_set = fal_shard_set_new(&conf, NULL);
+	if (p->shard_set == NULL)
 		return FAL_ENOMEM;
-	j->wants.publisher.shard_set = j->shard_set;
-	j->wants.publisher.parallel = conf.each.parallel;
-	j->wants.publisher.placed = j->job.placement == FAL_JOB_PLACEMENT_PSLD;
-	j->wants.publisher.incarnation = j->incarnation;
-	j->wants.publisher.rule = j->job.rule;
-	j->wants.publisher.mixed = ps_has_port(&j->run->listen);
-	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
+	p->broadcast.publisher.shard_set = p->shard_set;
+	p->broadcast.publisher.parallel = conf.each.parallel;
+	p->broadcast.publisher.sends_whole = p->job.placement == FAL_JOB_PLACEMENT_PSLD;
+	p->broadcast.publisher.incarnation = p->incarnation;
+	p->broadcast.publisher.rule = p->job.rule;
+	p->broadcast.publisher.is_mixed = ps_listens_on_tcp(&s->run->listen);
+	fal_hash(p->text[0].p, p->text[0].n, p->broadcast.publisher.job_hash);
 	if (with > 0)
-		return fal_shard_set_order(j->shard_set, &begin);
-	has_all(j);
+		return fal_shard_set_order(p->shard_set, &begin);
+	part_report_placed(s);
 	return FAL_OK;
 }
 
 static int
-on_text(struct ps_join *j, const struct fal_msg *m)
+part_on_text(struct shard_server *s, const struct fal_msg *m)
 {
-	if (m->text.which > 1 || j->shard_set != NULL)
+	struct shard_part *p = &s->part;
+	if (m->text.which > 1 || p->shard_set != NULL)
 		return FAL_ESTATE;
-	struct fal_buf *b = &j->text[m->text.which];
-	if (m->text.offset != b->n || m->text.bytes.n > j->size[m->text.which] - b->n)
+	struct fal_buf *b = &p->text[m->text.which];
+	if (m->text.offset != b->n ||
+	    m->text.bytes.n > p->text_size[m->text.which] - b->n)
 		return FAL_ESTATE;
 	fal_put_bytes(b, m->text.bytes.p, m->text.bytes.n);
 	if (b->err < 0)
 		return b->err;
-	return j->text[0].n == j->size[0] && j->text[1].n == j->size[1] ? make(j)
-									: FAL_OK;
+	return p->text[0].n == p->text_size[0] && p->text[1].n == p->text_size[1]
+		       ? part_create(s)
+		       : FAL_OK;
 }
 
-/* Counts the shards that have all of their blocks; with the last one the process is
- * placed. */
+/* Counts the shards that have all of their blocks, and reports when all have. */
 static int
-become(struct ps_join *j)
+part_add_complete(struct shard_server *s)
 {
+	struct shard_part *p = &s->part;
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
 	struct fal_shard_say say;
 	uint32_t shard;
-	while (fal_shard_set_next(j->shard_set, &shard, &say))
-		j->became++;
-	if (j->became < j->count)
+	while (fal_shard_set_next(p->shard_set, &shard, &say))
+		p->n_complete++;
+	if (p->n_complete < p->count)
 		return FAL_OK;
-	int err = fal_shard_set_order(j->shard_set, &commit);
+	int err = fal_shard_set_order(p->shard_set, &commit);
 	if (err == FAL_OK)
-		has_all(j);
+		part_report_placed(s);
 	return err;
 }
 
-/* An image has come, if `got` is 1: a part of what a shard will be. */
+/* Adds the image that is complete, if `got` is 1, to its shard; else returns `got`. */
 static int
-graft(struct ps_join *j, int got)
+part_add_piece(struct shard_server *s, int got)
 {
-	const struct fal_shard_codec_of *of = &j->coming.of;
+	struct shard_part *p = &s->part;
+	const struct fal_shard_codec_of *of = &p->intake.of;
 	const struct fal_shard_set_piece piece = { of->epoch, of->first, of->count,
-						   j->coming.image };
+						   p->intake.image };
 	if (got != 1)
 		return got;
-	int err = fal_shard_set_graft(j->shard_set, of->shard, &piece);
-	fal_image_free(&j->coming.image);
+	int err = fal_shard_set_graft(p->shard_set, of->shard, &piece);
+	fal_image_free(&p->intake.image);
 	if (err < 0)
 		return err;
-	if (j->became < j->count)
-		return become(j);
-	place_speak(j);
+	if (p->n_complete < p->count)
+		return part_add_complete(s);
+	part_send(s);
 	return FAL_OK;
 }
 
 static int
-on_image(struct ps_join *j, const struct fal_msg *m)
+part_on_image(struct shard_server *s, const struct fal_msg *m)
 {
-	if (j->shard_set == NULL || j->coming.any || m->image.what != FAL_FETCH_PIECE ||
-	    m->image.blocks < 1 || m->image.blocks > fal_blocks(j->model->params) ||
-	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
+	struct shard_part *p = &s->part;
+	if (p->shard_set == NULL || p->intake.is_active ||
+	    m->image.what != FAL_FETCH_PIECE || m->image.blocks < 1 ||
+	    m->image.blocks > fal_blocks(p->model->params) ||
+	    m->image.shard - p->first >= p->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
-	return graft(j, image_intake_begin(&j->coming, m, m->image.blocks));
+	return part_add_piece(s, image_intake_begin(&p->intake, m, m->image.blocks));
 }
 
-/* Queues a piece for a shard elsewhere, by way of the coordinator; takes its image. */
+/* A callback of fal_shard_set_pieces: queues a piece for a shard elsewhere, by way of the
+ * coordinator, and takes its image. */
 static int
-give_piece(void *join, uint32_t to, struct fal_shard_set_piece *piece)
+part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 {
-	struct ps_join *j = join;
-	image_queue_add_piece(&j->images, to, piece);
+	struct shard_server *s = server;
+	image_queue_add_piece(&s->part.outgoing, to, piece);
 	return FAL_OK;
 }
 
-/* A move begins, for which the process has its old blocks beside the new ones.  1: there
- * is memory for both; 0: there is none, and the coordinator was told so. */
+/* Begins a move, in which the process has its old and its new blocks.  Returns 1, or 0 if
+ * memory lacks for both and the coordinator was told so. */
 static int
-on_map(struct ps_join *j, const struct fal_map *map)
+part_begin_move(struct shard_server *s, const struct fal_map *map)
 {
+	struct shard_part *p = &s->part;
 	struct fal_diag why;
-	size_t n = values_of(j, &j->map);
-	for (uint32_t i = j->first; i < j->first + j->count; i++)
-		if (map->of[i].first != j->map.of[i].first ||
-		    map->of[i].count != j->map.of[i].count)
+	size_t n = part_count_values(s, &p->map);
+	for (uint32_t i = p->first; i < p->first + p->count; i++)
+		if (map->of[i].first != p->map.of[i].first ||
+		    map->of[i].count != p->map.of[i].count)
 			n += (size_t)map->of[i].count * FAL_BLOCK;
-	const bool more = n > values_of(j, &j->map);
-	int err = more ? afford(j, n, &why) : FAL_OK;
-	if (err < 0) { /* the move never was */
+	const bool more = n > part_count_values(s, &p->map);
+	int err = more ? part_check_memory(s, n, &why) : FAL_OK;
+	if (err < 0) { /* this process has no part in the move */
 		const struct fal_shard_say say = { .kind = FAL_SAY_MIGRATED,
 						   .version = map->epoch,
 						   .err = err,
 						   .odd = why.text };
-		return fal_shard_codec_say(j->incarnation, 0, &say, join_piece, j);
+		return fal_shard_codec_say(p->incarnation, 0, &say, send_event_piece, s);
 	}
-	j->to = *map;
+	p->next_map = *map;
 	return 1;
 }
 
-/* Acts on an order that the shards have heard. */
+/* Does the process's part of an order that its shards have got. */
 static int
-after_order(struct ps_join *j, const struct fal_shard_order *o)
+part_after_order(struct shard_server *s, const struct fal_shard_order *o)
 {
+	struct shard_part *p = &s->part;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
-		int err = fal_shard_set_pieces(j->shard_set, give_piece, j);
-		place_more(j);
+		int err = fal_shard_set_pieces(p->shard_set, part_queue_piece, s);
+		part_send_images(s);
 		return err;
 	}
-	if (o->kind == FAL_ORDER_COMMIT && j->to.shards > 0) {
-		const bool other = values_of(j, &j->to) != values_of(j, &j->map);
-		j->map = j->to;
-		ps_wants_moved(&j->wants);
+	if (o->kind == FAL_ORDER_COMMIT && p->next_map.shards > 0) {
+		const bool other = part_count_values(s, &p->next_map) !=
+				   part_count_values(s, &p->map);
+		p->map = p->next_map;
+		ps_broadcast_reset(&p->broadcast);
 		if (other)
 			fal_cli_err(PROG, "%s: %s: has %zu of %u blocks from here on",
-				    j->run->opt.join, j->job.name,
-				    (values_of(j, &j->map) + FAL_BLOCK - 1) / FAL_BLOCK,
-				    fal_blocks(j->model->params));
+				    s->run->opt.join, p->job.name,
+				    (part_count_values(s, &p->map) + FAL_BLOCK - 1) /
+					    FAL_BLOCK,
+				    fal_blocks(p->model->params));
 	}
 	if (o->kind == FAL_ORDER_COMMIT || o->kind == FAL_ORDER_ABORT)
-		j->to = (struct fal_map){ 0 };
-	return o->kind == FAL_ORDER_ABORT ? image_queue_abort(&j->images) : FAL_OK;
+		p->next_map = (struct fal_map){ 0 };
+	return o->kind == FAL_ORDER_ABORT ? image_queue_abort(&p->outgoing) : FAL_OK;
 }
 
 static int
-on_order(struct ps_join *j, const struct fal_msg *m)
+part_on_order(struct shard_server *s, const struct fal_msg *m)
 {
-	const uint32_t blocks = fal_blocks(j->model->params);
+	struct shard_part *p = &s->part;
+	const uint32_t blocks = fal_blocks(p->model->params);
 	struct fal_shard_order o = { 0 };
 	struct fal_map map;
 	struct fal_diag why;
 	const uint64_t began = uv_hrtime();
 	int err = fal_shard_codec_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
-		err = on_map(j, o.map);
+		err = part_begin_move(s, o.map);
 		if (err <= 0)
 			return err;
 		err = FAL_OK;
 	}
-	/* Another rule, or a coordinator that means ill, has more versions kept. */
+	/* Another rule, or a hostile coordinator, may keep more versions. */
 	const uint32_t most = o.versions < FAL_KEPT_MAX ? o.versions : FAL_KEPT_MAX;
-	if (err == FAL_OK && most > j->versions) {
-		j->versions = most;
-		err = afford(j, values_of(j, &j->map), &why);
+	if (err == FAL_OK && most > p->versions) {
+		p->versions = most;
+		err = part_check_memory(s, part_count_values(s, &p->map), &why);
 	}
 	if (err == FAL_OK)
-		err = fal_shard_set_order(j->shard_set, &o);
+		err = fal_shard_set_order(p->shard_set, &o);
 	if (err == FAL_OK)
-		err = after_order(j, &o);
+		err = part_after_order(s, &o);
 	if (err == FAL_OK)
-		place_speak(j);
-	j->wants.served.service += uv_hrtime() - began;
+		part_send(s);
+	p->broadcast.stats.service += uv_hrtime() - began;
 	return err;
 }
 
 static int
-on_publish(struct ps_join *j, const struct fal_msg *m)
+part_on_publish(struct shard_server *s, const struct fal_msg *m)
 {
 	const uint32_t names = (uint32_t)(m->publish.named.n / 8);
 	struct fal_rd r = fal_rd_init(m->publish.named.p, m->publish.named.n);
-	struct ps_guest *g = guest_find(j, m->publish.session);
+	struct worker_session *w = worker_find(s, m->publish.session);
 	uint64_t *named = fal_calloc((size_t)names + 1, sizeof(*named));
 	if (named == NULL)
 		return FAL_ENOMEM;
@@ -610,22 +636,24 @@ on_publish(struct ps_join *j, const struct fal_msg *m)
 					       .named = named,
 					       .names = names };
 	int err = fal_rd_end(&r);
-	if (err == FAL_OK && g != NULL)
-		ps_wants_add(&j->wants, &g->reader, &model);
+	if (err == FAL_OK && w != NULL)
+		ps_broadcast_add(&s->part.broadcast, &w->reader, &model);
 	free(named);
-	return err == FAL_OK ? ps_wants_leave(&j->wants) : err;
+	return err == FAL_OK ? ps_broadcast_send(&s->part.broadcast) : err;
 }
 
-/* The parameters that a shard has of a version, and the average; nothing, if it has it
- * no more. */
+/* Copies a shard's parameters of a version, and its average; nothing if the shard has
+ * dropped the version. */
 static int
-params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image *out)
+part_copy_params(struct shard_server *s, uint32_t shard, uint64_t version,
+		 struct fal_image *out)
 {
 	struct fal_shard_part part;
 	struct fal_image live = { .is.version = version };
-	if (!fal_shard_set_part(j->shard_set, shard, version, &part))
+	if (!fal_shard_set_part(s->part.shard_set, shard, version, &part))
 		return FAL_OK;
-	const float *average = fal_shard_average(fal_shard_set_at(j->shard_set, shard));
+	const float *average =
+		fal_shard_average(fal_shard_set_at(s->part.shard_set, shard));
 	const size_t bytes = part.values * sizeof(float);
 	fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params, bytes);
 	if (average != NULL)
@@ -636,89 +664,94 @@ params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image 
 }
 
 static int
-on_fetch(struct ps_join *j, const struct fal_msg *m)
+part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 {
-	for (uint32_t i = 0; i < j->count; i++) {
-		struct fal_shard *shard = fal_shard_set_at(j->shard_set, j->first + i);
+	for (uint32_t i = 0; i < s->part.count; i++) {
+		struct fal_shard *shard =
+			fal_shard_set_at(s->part.shard_set, s->part.first + i);
 		struct queued_image p = { .of = { .what = (enum fal_fetch)m->fetch.what,
 						  .shard = i },
 					  .image.is.version = m->fetch.version };
-		if (shard == NULL) /* it has no block */
+		if (shard == NULL) /* without blocks */
 			continue;
-		fal_shard_set_range(j->shard_set, j->first + i, &p.of.first, &p.of.count);
+		fal_shard_set_range(s->part.shard_set, s->part.first + i, &p.of.first,
+				    &p.of.count);
 		if (p.of.what == FAL_FETCH_PARAMS &&
-		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
+		    part_copy_params(s, s->part.first + i, m->fetch.version, &p.image) <
+			    0)
 			return FAL_ENOMEM;
 		if (p.of.what == FAL_FETCH_MARKED)
 			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
-		image_queue_add(&j->images, &p);
+		image_queue_add(&s->part.outgoing, &p);
 	}
-	place_more(j);
+	part_send_images(s);
 	return FAL_OK;
 }
 
-/* A message of the coordinator that is about what it was given.  0 or an error. */
+/* Handles a message about the part.  An error ends the process. */
 static int
-place_msg(struct ps_join *j, const struct fal_msg *m)
+part_on_msg(struct shard_server *s, const struct fal_msg *m)
 {
-	const bool placed = j->shard_set != NULL && j->became == j->count;
+	const bool placed =
+		s->part.shard_set != NULL && s->part.n_complete == s->part.count;
 	if (m->type == FAL_MSG_PLACE)
-		return on_place(j, m);
-	if (j->of == 0)
+		return part_on_place(s, m);
+	if (s->part.all_shards == 0)
 		return FAL_ESTATE;
 	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
 	switch (m->type) {
 	case FAL_MSG_PING:
-		join_say(j, &pong);
+		send_to_coord(s, &pong);
 		return FAL_OK;
 	case FAL_MSG_TEXT:
-		return on_text(j, m);
+		return part_on_text(s, m);
 	case FAL_MSG_IMAGE:
-		return on_image(j, m);
+		return part_on_image(s, m);
 	case FAL_MSG_BYTES:
-		return graft(j, image_intake_add(&j->coming, m));
+		return part_add_piece(s, image_intake_add(&s->part.intake, m));
 	case FAL_MSG_ORDER:
-		return placed ? on_order(j, m) : FAL_ESTATE;
+		return placed ? part_on_order(s, m) : FAL_ESTATE;
 	case FAL_MSG_ADMIT:
-		return placed ? guest_admit(j, m) : FAL_ESTATE;
+		return placed ? worker_admit(s, m) : FAL_ESTATE;
 	case FAL_MSG_DISMISS:
-		guest_dismiss(j, m->dismiss.session);
+		worker_dismiss(s, m->dismiss.session);
 		return FAL_OK;
 	case FAL_MSG_PUBLISH:
-		return placed ? on_publish(j, m) : FAL_ESTATE;
+		return placed ? part_on_publish(s, m) : FAL_ESTATE;
 	case FAL_MSG_FETCH:
-		return placed ? on_fetch(j, m) : FAL_ESTATE;
+		return placed ? part_on_fetch(s, m) : FAL_ESTATE;
 	default:
 		return FAL_EFORMAT;
 	}
 }
 
-/* ---- what workers say ------------------------------------------------------------- */
+/* ---- messages of workers --- */
 
 /* Ends a session that did what it may not. */
 static void
-refuse(struct ps_guest *g, const char *why)
+worker_refuse(struct worker_session *w, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	ps_say(g->reader.chan, &m, FAL_SEND_CONTROL);
-	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(g->reader.chan), why);
-	fal_chan_close(g->reader.chan);
+	ps_send_or_close(w->reader.chan, &m, FAL_SEND_CONTROL);
+	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(w->reader.chan), why);
+	fal_chan_close(w->reader.chan);
 }
 
 static int
-guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
+worker_on_push(struct worker_session *w, const struct fal_msg *m, struct fal_diag *why)
 {
-	struct ps_join *j = g->join;
+	struct shard_server *s = w->server;
 	struct fal_ticket t;
-	int err = fal_shard_set_ticket(j->shard_set, g->id, m, &t, why);
+	int err = fal_shard_set_ticket(s->part.shard_set, w->id, m, &t, why);
 	if (err < 0)
 		return err;
 	const uint64_t began = uv_hrtime();
-	ps_served_push(&j->wants.served, j->shard_set, &m->push.records);
-	err = fal_shard_set_push(j->shard_set, &t, &m->push.records, why);
+	ps_shard_stats_add_push(&s->part.broadcast.stats, s->part.shard_set,
+				&m->push.records);
+	err = fal_shard_set_push(s->part.shard_set, &t, &m->push.records, why);
 	if (err == FAL_ENOMEM) {
-		join_end(j, FAL_EXIT_NO, fal_strerror(err));
+		end_server(s, FAL_EXIT_NO, fal_strerror(err));
 		return FAL_OK;
 	}
 	/* The coordinator hears of a refusal, and charges the worker's key. */
@@ -728,261 +761,265 @@ guest_on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 					   .err = err,
 					   .odd = why->text };
 	if (err < 0)
-		(void)fal_shard_codec_say(j->incarnation, 0, &say, join_piece, j);
-	place_speak(j);
-	j->wants.served.service += uv_hrtime() - began;
+		(void)fal_shard_codec_say(s->part.incarnation, 0, &say, send_event_piece,
+					  s);
+	part_send(s);
+	s->part.broadcast.stats.service += uv_hrtime() - began;
 	return FAL_OK;
 }
 
 static void
-guest_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+worker_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	struct ps_guest *g = arg;
-	struct ps_join *j = g->join;
+	struct worker_session *w = arg;
+	struct shard_server *s = w->server;
 	struct fal_diag why = { "" };
 	struct fal_msg m;
 	(void)c;
 	int err = fal_msg_get(p, n, &m);
-	if (err < 0 || j->shard_set == NULL || m.incarnation != j->incarnation) {
-		refuse(g, "a message that cannot be read");
+	if (err < 0 || s->part.shard_set == NULL ||
+	    m.incarnation != s->part.incarnation) {
+		worker_refuse(w, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
-		j->near &= fal_chan_is_local(g->reader.chan);
-		g->attached = true;
-		place_speak(j);
-	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
-		refuse(g, "a shard takes PUSH behind ATTACH alone");
-	} else if (guest_on_push(g, &m, &why) < 0) {
-		refuse(g, why.text);
+		s->part.workers_are_local &= fal_chan_is_local(w->reader.chan);
+		w->is_attached = true;
+		part_send(s);
+	} else if (m.type != FAL_MSG_PUSH || !w->is_attached) {
+		worker_refuse(w, "a shard takes PUSH behind ATTACH alone");
+	} else if (worker_on_push(w, &m, &why) < 0) {
+		worker_refuse(w, why.text);
 	}
 }
 
 static void
-guest_on_drain(void *arg, struct fal_chan *c)
+worker_on_drain(void *arg, struct fal_chan *c)
 {
-	struct ps_guest *g = arg;
+	struct worker_session *w = arg;
 	(void)c;
-	ps_wants_taken(&g->join->wants, &g->reader);
-	place_speak(g->join);
+	ps_broadcast_note_drained(&w->server->part.broadcast, &w->reader);
+	part_send(w->server);
 }
 
 static void
-guest_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+worker_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct ps_guest *g = arg;
+	struct worker_session *w = arg;
 	(void)c;
 	(void)err;
 	(void)reason;
-	ps_wants_taken(&g->join->wants, &g->reader);
-	g->reader.chan = NULL;
-	join_parted(g->join);
+	ps_broadcast_note_drained(&w->server->part.broadcast, &w->reader);
+	w->reader.chan = NULL;
+	end_if_parted(w->server);
 }
 
 static void
-guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
+worker_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
-	struct ps_join *j = arg;
+	struct shard_server *s = arg;
 	unsigned id = 0;
-	struct ps_guest *g =
-		sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
-	const struct fal_chan_ops ops = { .arg = g,
-					  .on_msg = guest_on_msg,
-					  .on_drain = guest_on_drain,
-					  .on_close = guest_on_close };
+	struct worker_session *w =
+		sscanf(name, "session%u", &id) == 1 ? worker_find(s, id) : NULL;
+	const struct fal_chan_ops ops = { .arg = w,
+					  .on_msg = worker_on_msg,
+					  .on_drain = worker_on_drain,
+					  .on_close = worker_on_close };
 	(void)role;
-	if (g == NULL || g->reader.chan != NULL || j->parting) { /* it has one */
+	if (w == NULL || w->reader.chan != NULL ||
+	    s->state != SHARD_SERVER_RUNS) { /* a worker has one channel */
 		fal_chan_kill(c);
 		return;
 	}
-	g->attached = false;
-	ps_reader_begin(&g->reader, c);
+	w->is_attached = false;
+	ps_reader_attach(&w->reader, c);
 	fal_chan_adopt(c, &ops);
-	fal_chan_compress(c, j->run->compress);
+	fal_chan_compress(c, s->run->compress);
 }
 
-/* ---- the connection --------------------------------------------------------------- */
+/* ---- the connection --- */
 
 static void
-on_open(void *arg, struct fal_chan *c)
+coord_on_open(void *arg, struct fal_chan *c)
 {
-	struct ps_join *j = arg;
-	const struct ps_options *o = &j->run->opt;
+	struct shard_server *s = arg;
+	const struct ps_options *o = &s->run->opt;
 	struct fal_msg m = { .type = FAL_MSG_JOIN };
 	(void)c;
-	j->open = true;
-	j->incarnation = 0; /* not known before PLACE */
+	s->is_open = true;
+	s->part.incarnation = 0; /* unknown before PLACE */
 	m.join.schema = fal_msg_schema();
 	snprintf(m.join.version, sizeof(m.join.version), "%s", fal_build());
 	snprintf(m.join.address, sizeof(m.join.address), "%s",
-		 fal_listen_text(j->listen));
-	memcpy(m.join.public, fal_keyring_public(j->keys), sizeof(m.join.public));
+		 fal_listen_text(s->listen));
+	memcpy(m.join.public, fal_keyring_public(s->keys), sizeof(m.join.public));
 	m.join.shards = (uint32_t)o->shards;
 	m.join.standby = o->standby;
-	memcpy(m.join.instance, j->run->instance, sizeof(m.join.instance));
-	join_say(j, &m);
-	if (fal_retry_reached(&j->run->retry, uv_hrtime()))
+	memcpy(m.join.instance, s->run->instance, sizeof(m.join.instance));
+	send_to_coord(s, &m);
+	if (fal_retry_reached(&s->run->retry, uv_hrtime()))
 		fal_cli_err(PROG, "%s: connected again", o->join);
 	else
 		fal_cli_err(PROG, "%s: joined, listening on %s", o->join,
-			    fal_listen_text(j->listen));
+			    fal_listen_text(s->listen));
 	fal_cli_notify("READY=1\nSTATUS=joined");
 }
 
 static void
-on_parting(uv_timer_t *t)
+coord_on_parting(uv_timer_t *t)
 {
-	struct ps_join *j = t->data;
-	join_end(j, FAL_EXIT_DONE, j->bye.text);
+	struct shard_server *s = t->data;
+	end_server(s, FAL_EXIT_DONE, s->done.text);
 }
 
 static void
-on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+coord_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	struct ps_join *j = arg;
+	struct shard_server *s = arg;
 	struct fal_msg m;
 	struct fal_diag why;
 	(void)c;
 	int err = fal_msg_get(p, n, &m);
-	if (j->ending || j->parting)
+	if (s->state != SHARD_SERVER_RUNS)
 		return;
 	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
-		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
+		fal_diag_set(&s->done, 0, "done: %s", m.done.why);
 		/* Workers may wait for versions that are on their way. */
-		j->parting = true;
-		for (size_t i = 0; i < j->guests; i++)
-			if (j->guest[i]->reader.chan != NULL)
-				fal_chan_close(j->guest[i]->reader.chan);
-		uv_timer_start(&j->timer, on_parting, PART_MS, 0);
-		join_parted(j);
+		s->state = SHARD_SERVER_PARTS;
+		for (size_t i = 0; i < s->n_workers; i++)
+			if (s->worker[i]->reader.chan != NULL)
+				fal_chan_close(s->worker[i]->reader.chan);
+		uv_timer_start(&s->timer, coord_on_parting, PART_MS, 0);
+		end_if_parted(s);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
-		fal_diag_set(&j->later, 0, "%s: %s", j->run->opt.join, m.later.why);
+		fal_diag_set(&s->later, 0, "%s: %s", s->run->opt.join, m.later.why);
 	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {
-		fal_diag_set(&why, 0, "%s: refused: %s", j->run->opt.join, m.refuse.why);
-		join_end(j, m.refuse.key != 0 ? FAL_EXIT_NOPERM : FAL_EXIT_NO, why.text);
+		fal_diag_set(&why, 0, "%s: refused: %s", s->run->opt.join, m.refuse.why);
+		end_server(s, m.refuse.key != 0 ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
+			   why.text);
 	} else {
-		err = err == FAL_OK ? place_msg(j, &m) : err;
+		err = err == FAL_OK ? part_on_msg(s, &m) : err;
 		if (err < 0) {
-			fal_diag_set(&why, 0, "%s: %s: %s", j->run->opt.join,
+			fal_diag_set(&why, 0, "%s: %s: %s", s->run->opt.join,
 				     fal_msg_name(m.type), fal_strerror(err));
-			join_end(j, FAL_EXIT_NO, why.text);
+			end_server(s, FAL_EXIT_NO, why.text);
 		}
 	}
 }
 
 static void
-on_room(void *arg, struct fal_chan *c)
+coord_on_room(void *arg, struct fal_chan *c)
 {
 	(void)c;
-	place_more(arg);
+	part_send_images(arg);
 }
 
 static void
-on_retry(uv_timer_t *t)
+coord_on_retry(uv_timer_t *t)
 {
-	dial(t->data);
+	coord_dial(t->data);
 }
 
 static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+coord_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct ps_join *j = arg;
+	struct shard_server *s = arg;
 	(void)c;
-	j->chan = NULL;
-	j->open = false;
-	if (j->ending || j->parting)
+	s->chan = NULL;
+	s->is_open = false;
+	if (s->state != SHARD_SERVER_RUNS)
 		return;
-	place_forget(j);
+	part_clear(s);
 	const int code =
-		fal_retry_after(&j->run->retry, PROG, err, reason, &j->later, false);
+		fal_retry_after(&s->run->retry, PROG, err, reason, &s->later, false);
 	if (code >= 0)
-		join_end(j, code, reason);
+		end_server(s, code, reason);
 	else
-		uv_timer_start(&j->timer, on_retry,
-			       fal_retry_pause_ms(&j->run->retry, uv_hrtime()), 0);
+		uv_timer_start(&s->timer, coord_on_retry,
+			       fal_retry_pause_ms(&s->run->retry, uv_hrtime()), 0);
 }
 
 static void
-dial(struct ps_join *j)
+coord_dial(struct shard_server *s)
 {
-	const struct fal_chan_ops ops = { .arg = j,
-					  .on_open = on_open,
-					  .on_msg = on_msg,
-					  .on_room = on_room,
-					  .on_close = on_close };
-	const struct fal_chan_opt opt = join_chan_opt(j);
-	int err = fal_dial(&j->loop, &j->run->coordinator, j->run->key, &opt, &ops,
-			   &j->chan);
+	const struct fal_chan_ops ops = { .arg = s,
+					  .on_open = coord_on_open,
+					  .on_msg = coord_on_msg,
+					  .on_room = coord_on_room,
+					  .on_close = coord_on_close };
+	const struct fal_chan_opt opt = chan_options(s);
+	int err = fal_dial(&s->loop, &s->run->coordinator, s->run->key, &opt, &ops,
+			   &s->chan);
 	struct fal_diag why;
 	if (err < 0) {
-		fal_diag_set(&why, err, "%s: %s", j->run->opt.join, fal_strerror(err));
-		join_end(j, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, why.text);
+		fal_diag_set(&why, err, "%s: %s", s->run->opt.join, fal_strerror(err));
+		end_server(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, why.text);
 	}
 }
 
 static void
-on_signal(uv_signal_t *h, int signum)
+shard_server_on_signal(uv_signal_t *h, int signum)
 {
 	(void)signum;
 	fal_cli_notify("STOPPING=1");
-	join_end(h->data, FAL_EXIT_DONE, NULL);
+	end_server(h->data, FAL_EXIT_DONE, NULL);
 }
 
-/* Starts the process's listener, with a key of its own that nobody has seen before. */
+/* Starts the listener for workers, with a new static key. */
 static int
-listen_for(struct ps_join *j, struct fal_diag *diag)
+listen_for_workers(struct shard_server *s, struct fal_diag *diag)
 {
-	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
-	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
-	fal_random_bytes(j->secret, FAL_KEY_BYTES);
-	(void)guest_keys(j); /* of nobody */
-	struct fal_listen_opt listen = { .addr = &j->run->listen.v[0],
-					 .keyring = j->keys,
-					 .chan = join_chan_opt(j) };
-	listen.chan.unseals = ps_may_unseal(&j->run->opt);
-	int err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
-	const int fd = (int)j->run->opt.ready_fd - 1;
+	const struct fal_listen_ops ops = { .arg = s, .on_accept = worker_on_accept };
+	s->secret = fal_secret_alloc(FAL_KEY_BYTES);
+	fal_random_bytes(s->secret, FAL_KEY_BYTES);
+	(void)workers_update_keyring(s); /* without workers */
+	struct fal_listen_opt listen = { .addr = &s->run->listen.v[0],
+					 .keyring = s->keys,
+					 .chan = chan_options(s) };
+	listen.chan.unseals = ps_allows_unsealed(&s->run->opt);
+	int err = fal_listen_start(&s->loop, &listen, &ops, &s->listen, diag);
+	const int fd = (int)s->run->opt.ready_fd - 1;
 	return err < 0 || fd < 0 ? err
-				 : fal_cli_ready(fd, fal_listen_text(j->listen), diag);
+				 : fal_cli_ready(fd, fal_listen_text(s->listen), diag);
 }
 
 int
-ps_run_join(struct ps_run *run)
+ps_run_shard_server(struct ps_run *run)
 {
-	struct ps_join *j = fal_xcalloc(1, sizeof(*j));
+	struct shard_server *s = fal_xcalloc(1, sizeof(*s));
 	struct fal_diag diag = { "" };
-	const int bad = uv_loop_init(&j->loop);
+	const int bad = uv_loop_init(&s->loop);
 	if (bad < 0) {
-		free(j);
+		free(s);
 		fal_diag_set(&diag, FAL_EIO, "%s", uv_strerror(bad));
-		return ps_run_say(&diag, FAL_EIO);
+		return ps_report_error(&diag, FAL_EIO);
 	}
 	signal(SIGPIPE, SIG_IGN);
-	j->run = run;
-	j->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
-				     .shared = &j->busy };
+	s->run = run;
+	s->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
+				     .shared = &s->busy };
 	run->retry.lost = uv_hrtime();
-	fal_random_bytes(j->run->instance, sizeof(j->run->instance));
-	uv_timer_init(&j->loop, &j->timer);
-	uv_signal_init(&j->loop, &j->on_int);
-	uv_signal_init(&j->loop, &j->on_term);
-	j->timer.data = j->on_int.data = j->on_term.data = j;
-	uv_signal_start(&j->on_int, on_signal, SIGINT);
-	uv_signal_start(&j->on_term, on_signal, SIGTERM);
-	int err = listen_for(j, &diag);
+	fal_random_bytes(s->run->instance, sizeof(s->run->instance));
+	uv_timer_init(&s->loop, &s->timer);
+	uv_signal_init(&s->loop, &s->on_int);
+	uv_signal_init(&s->loop, &s->on_term);
+	s->timer.data = s->on_int.data = s->on_term.data = s;
+	uv_signal_start(&s->on_int, shard_server_on_signal, SIGINT);
+	uv_signal_start(&s->on_term, shard_server_on_signal, SIGTERM);
+	int err = listen_for_workers(s, &diag);
 	if (err < 0)
-		join_end(j, fal_cli_exit(err), diag.text);
+		end_server(s, fal_cli_exit(err), diag.text);
 	else
-		dial(j);
-	uv_run(&j->loop, UV_RUN_DEFAULT);
-	ps_close(&j->on_int);
-	ps_close(&j->on_term);
-	uv_run(&j->loop, UV_RUN_DEFAULT);
-	uv_loop_close(&j->loop);
-	ps_wants_free(&j->wants);
-	const int code = j->code;
-	fal_keyring_free(j->keys);
-	fal_secret_free(j->secret);
-	free(j->guest);
-	image_queue_free(&j->images);
-	free(j);
+		coord_dial(s);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	ps_close_handle(&s->on_int);
+	ps_close_handle(&s->on_term);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&s->loop);
+	ps_broadcast_free(&s->part.broadcast);
+	const int code = s->code;
+	fal_keyring_free(s->keys);
+	fal_secret_free(s->secret);
+	free(s->worker);
+	image_queue_free(&s->part.outgoing);
+	free(s);
 	return code;
 }

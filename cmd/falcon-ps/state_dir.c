@@ -22,16 +22,23 @@
 
 enum { TEXT_MAX = 1 << 20, JOURNAL_MAX = 64 << 20 }; /* bytes */
 
+/* Returns FAL_EIO, with a diagnosis of errno for the path. */
+static int
+fail_errno(const char *path, struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+}
+
 char *
 ps_state_path(const struct ps_state *s, const char *name)
 {
 	return fal_xprintf("%s/%s", s->dir, name);
 }
 
-/* Reads DIR/name if it is there. */
+/* Reads DIR/name, if it exists. */
 static int
-read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *there,
-	struct fal_diag *diag)
+state_read_file(const struct ps_state *s, const char *name, struct fal_buf *out,
+		bool *there, struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, name);
 	int err = fal_cli_read(path, TEXT_MAX, out, diag);
@@ -43,9 +50,9 @@ read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *t
 	return FAL_OK;
 }
 
-/* Epochs that are done, of so many that the job had. */
+/* Returns the epochs that are done, of `had` that the job had. */
 static uint64_t
-epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
+count_epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 {
 	const struct fal_grid grid = fal_job_grid(&job->job, job->train.n);
 	uint64_t *clock = NULL, done = 0;
@@ -53,20 +60,20 @@ epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK && n > 0)
 		done = clock[0] / fal_grid_epoch_clocks(&grid);
 	free(clock);
-	return s->done ? had : done;
+	return s->is_done ? had : done;
 }
 
-/* The comparison of a job with the job of the state. */
-struct compared {
+/* The comparison of a job with the job of the state folder. */
+struct job_comparison {
 	struct ps_state *s;
 	const struct fal_files *job;
 	const struct fal_opt_list *accept;
-	bool anew; /* it begins at its first clock, if it is not done */
+	bool begins_anew; /* at its first clock, if the job is not done */
 	struct fal_diag *diag;
 };
 
 bool
-ps_state_accepts(const struct fal_opt_list *accept, const char *kind)
+ps_accepts_kind(const struct fal_opt_list *accept, const char *kind)
 {
 	for (size_t i = 0; i < accept->n; i++)
 		if (strcmp(accept->v[i], kind) == 0)
@@ -74,27 +81,28 @@ ps_state_accepts(const struct fal_opt_list *accept, const char *kind)
 	return false;
 }
 
-/* May the job go on with another value of this key? */
+/* Called for each key whose values differ: may the job go on with the other value? */
 static int
 compare_key(void *arg, const char *key, const char *was, const char *is)
 {
-	struct compared *c = arg;
+	struct job_comparison *c = arg;
 	const char *dir = c->s->dir, *file, *kind = fal_files_input(c->job, key, &file);
 	const uint32_t epochs = c->job->job.epochs;
 	uint64_t had;
 	if (fal_files_is_path(key) &&
 	    (key[0] == 'm' || c->job->manifest.train.chunks > 0))
 		return FAL_OK; /* its hash is compared */
-	c->s->other = true;
+	c->s->text_differs = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
-		c->s->epochs = (uint32_t)had;
+		c->s->epochs_before = (uint32_t)had;
 		if (had < epochs)
 			return FAL_OK;
 		return fal_diag_set(c->diag, FAL_EINVAL,
 				    "%s: job.epochs is %u, but the job there has %s, of "
 				    "which %" PRIu64 " are done",
-				    dir, epochs, was, epochs_done(c->s, c->job, had));
+				    dir, epochs, was,
+				    count_epochs_done(c->s, c->job, had));
 	}
 	if (was == NULL && (strcmp(key, "model.file-sha256") == 0 ||
 			    strcmp(key, "data.train-hash") == 0))
@@ -109,8 +117,8 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 			c->diag, FAL_EINVAL,
 			"%s: holds the state of another job: %s is %s, not %s", dir, key,
 			was, is);
-	const bool anew = c->anew && (!c->s->done || c->s->epochs > 0);
-	if (anew || ps_state_accepts(c->accept, kind))
+	if ((c->begins_anew && (!c->s->is_done || c->s->epochs_before > 0)) ||
+	    ps_accepts_kind(c->accept, kind))
 		return FAL_OK;
 	struct fal_found found;
 	struct fal_diag why;
@@ -127,7 +135,8 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 }
 
 static int
-write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
+state_write_text(const struct ps_state *s, const struct fal_buf *text,
+		 struct fal_diag *diag)
 {
 	char *path = ps_state_path(s, "job");
 	int err = fal_cli_write(path, text->p, text->n, 0666, diag);
@@ -136,40 +145,39 @@ write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag 
 }
 
 int
-ps_state_change(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
+ps_state_write_job(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
 {
-	/* The same job needs no write: a full disk does not keep the job from going
-	 * on. */
-	if (!s->other)
+	/* An unchanged job is not written again: a full disk does not stop it. */
+	if (!s->text_differs)
 		return FAL_OK;
-	/* In this order: what is done is never that of the other text. */
-	if (s->done && (unlinkat(s->folder, "result.json", 0) < 0 ||
-			FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
+	/* In this order: no result ever stands beside the other text. */
+	if (s->is_done && (unlinkat(s->folder, "result.json", 0) < 0 ||
+			   FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s/result.json: %s", s->dir,
 				    strerror(errno));
-	const int err = write_job(s, &job->job_text, diag);
-	s->other = err < 0;
+	const int err = state_write_text(s, &job->job_text, diag);
+	s->text_differs = err < 0;
 	return err;
 }
 
-/* Is the job the one that the state is of, or one that may go on there?  Where no value
- * differs its text is the one that stands there. */
+/* Checks that the job is the folder's, or may go on in its place. */
 static int
-check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *accept,
-	  bool anew, struct fal_diag *diag)
+state_check_job(struct ps_state *s, struct fal_files *job,
+		const struct fal_opt_list *accept, bool begins_anew,
+		struct fal_diag *diag)
 {
 	struct fal_buf old = { 0 };
 	bool there;
-	struct compared c = { s, job, accept, anew, diag };
-	int err = read_if(s, "job", &old, &there, diag);
+	struct job_comparison c = { s, job, accept, begins_anew, diag };
+	int err = state_read_file(s, "job", &old, &there, diag);
 	if (err == FAL_OK && !there)
-		err = write_job(s, &job->job_text, diag);
+		err = state_write_text(s, &job->job_text, diag);
 	if (err < 0 || !there)
 		return err;
 	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
 	if (err < 0 && diag->text[0] == '\0')
 		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
-	if (err >= 0 && !s->other) {
+	if (err >= 0 && !s->text_differs) {
 		const struct fal_buf own = job->job_text;
 		job->job_text = old;
 		old = own;
@@ -179,39 +187,39 @@ check_job(struct ps_state *s, struct fal_files *job, const struct fal_opt_list *
 	return err < 0 ? err : FAL_OK;
 }
 
-/* The lines of the trace, one after the other; no trace has none. */
+/* A reader of the trace's lines; without a trace there are none. */
 struct trace_lines {
 	char *path, *line; /* with its newline if it has one */
-	size_t cap, n;     /* n: bytes of it */
+	size_t cap, n;     /* n: bytes of the line */
 	FILE *f;
-	int err; /* FAL_EIO: `diag` says why */
+	int err; /* FAL_EIO, with a diagnosis */
 };
 
 static struct trace_lines
-open_lines(const struct ps_state *s, struct fal_diag *diag)
+trace_lines_open(const struct ps_state *s, struct fal_diag *diag)
 {
 	struct trace_lines t = { .path = ps_state_path(s, "trace.jsonl") };
 	t.f = fopen(t.path, "re");
 	if (t.f == NULL && errno != ENOENT)
-		t.err = fal_diag_set(diag, FAL_EIO, "%s: %s", t.path, strerror(errno));
+		t.err = fail_errno(t.path, diag);
 	return t;
 }
 
-/* The next one; false: that was all, or an error. */
+/* Reads the next line; false: the end, or an error. */
 static bool
-next_line(struct trace_lines *t, struct fal_diag *diag)
+trace_lines_next(struct trace_lines *t, struct fal_diag *diag)
 {
 	if (t->f == NULL)
 		return false;
 	const ssize_t n = FAL_TRY(READ, -1, getline(&t->line, &t->cap, t->f));
 	if (n < 0 && !feof(t->f))
-		t->err = fal_diag_set(diag, FAL_EIO, "%s: %s", t->path, strerror(errno));
+		t->err = fail_errno(t->path, diag);
 	t->n = n > 0 ? (size_t)n : 0;
 	return n > 0;
 }
 
 static int
-close_lines(struct trace_lines *t)
+trace_lines_close(struct trace_lines *t)
 {
 	if (t->f != NULL)
 		fclose(t->f);
@@ -221,13 +229,13 @@ close_lines(struct trace_lines *t)
 }
 
 int
-ps_state_count(struct ps_state *s, struct fal_diag *diag)
+ps_state_count_start(struct ps_state *s, struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
 	uint64_t was = 0;
 	bool there = false;
 	char *path = ps_state_path(s, "incarnation"), *number;
-	int err = read_if(s, "incarnation", &text, &there, diag);
+	int err = state_read_file(s, "incarnation", &text, &there, diag);
 	if (err == FAL_OK && there) {
 		if (text.n > 0)
 			text.p[text.n - 1] = '\0'; /* its newline */
@@ -238,7 +246,7 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 					   "\"restart\" trace.jsonl has",
 					   path);
 	}
-	s->incarnation = (uint32_t)was + (there || s->begun);
+	s->incarnation = (uint32_t)was + (there || s->has_trained);
 	number = fal_xprintf("%u\n", s->incarnation);
 	if (err == FAL_OK)
 		err = fal_cli_write(path, number, strlen(number), 0666, diag);
@@ -248,7 +256,7 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 	return err;
 }
 
-/* The number that stands in one of our own lines behind "KEY":, if there is one. */
+/* Finds the number behind "KEY": in a line, which is our own. */
 static bool
 find_number(const char *line, const char *key, unsigned long long *out)
 {
@@ -256,61 +264,63 @@ find_number(const char *line, const char *key, unsigned long long *out)
 	return at != NULL && sscanf(at + strlen(key), "%llu", out) == 1;
 }
 
-/* Evaluations behind so many lines do not count. */
+/* Drops the evaluations behind so many lines. */
 static void
-forget_evals(struct ps_trace *t, uint64_t lines)
+old_trace_drop_evals(struct ps_old_trace *t, uint64_t lines)
 {
 	while (t->n_evals > 0 && t->eval[t->n_evals - 1].line > lines)
 		t->n_evals--;
 	t->evals.n = t->n_evals > 0 ? t->eval[t->n_evals - 1].end : 0;
 }
 
-/* Takes the line's content; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
+/* Adds a line's content.  Lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
-take_line(struct ps_trace *t, const struct trace_lines *l)
+old_trace_add_line(struct ps_old_trace *t, const struct trace_lines *l)
 {
 	const char *line = l->line;
 	unsigned long long v;
 	sscanf(line, "{\"t\":%lf", &t->t);
-	t->job |= strstr(line, "\"ev\":\"job\"") != NULL;
+	t->has_job_line |= strstr(line, "\"ev\":\"job\"") != NULL;
 	if (strstr(line, "\"ev\":\"update\"") != NULL) {
 		if (find_number(line, "\"clock\":", &v))
 			t->clocks = v + 1;
 	} else if (strstr(line, "\"ev\":\"eval\"") != NULL) {
 		fal_put_bytes(&t->evals, line, l->n);
 		FAL_XGROW(t->eval, t->cap, t->n_evals + 1);
-		t->eval[t->n_evals++] = (struct ps_eval_at){ t->lines + 1, t->evals.n };
+		t->eval[t->n_evals++] = (struct ps_eval_line){ t->lines + 1, t->evals.n };
 	} else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
 		if (find_number(line, "\"lines\":", &v))
-			forget_evals(t, v);
+			old_trace_drop_evals(t, v);
 	}
 	t->bytes += l->n;
 }
 
 int
-ps_state_trace(const struct ps_state *s, struct ps_trace *t, struct ps_trace_at *at,
-	       struct fal_diag *diag)
+ps_state_read_trace(const struct ps_state *s, struct ps_old_trace *t,
+		    struct ps_trace_position *at, struct fal_diag *diag)
 {
-	struct trace_lines l = open_lines(s, diag);
-	double first = -1; /* when the first worker came */
-	*t = (struct ps_trace){ 0 };
-	while (next_line(&l, diag)) {
+	struct trace_lines l = trace_lines_open(s, diag);
+	double first = -1; /* seconds at which the first worker joined */
+	*t = (struct ps_old_trace){ 0 };
+	while (trace_lines_next(&l, diag)) {
 		struct fal_chain chain = t->chain;
 		unsigned long long lines = 1;
-		/* Behind what the snapshot knows to be on disk nothing need be whole. */
-		const bool known = t->lines < at->lines,
-			   whole = t->torn == 0 && l.line[l.n - 1] == '\n',
-			   holds = whole && fal_chain_take(&chain, l.line, l.n - 1),
-			   gaps = whole && strstr(l.line, "\"ev\":\"gap\"") != NULL &&
-				  chain.link[0] != '\0' &&
-				  find_number(l.line, "\"lines\":", &lines);
-		if (!whole || (!holds && !gaps && !known)) {
+		/* Lines that the snapshot does not know may be torn. */
+		const bool is_known = t->lines < at->lines,
+			   is_whole = t->torn == 0 && l.line[l.n - 1] == '\n',
+			   is_linked =
+				   is_whole && fal_chain_take(&chain, l.line, l.n - 1),
+			   is_gap = is_whole &&
+				    strstr(l.line, "\"ev\":\"gap\"") != NULL &&
+				    chain.link[0] != '\0' &&
+				    find_number(l.line, "\"lines\":", &lines);
+		if (!is_whole || (!is_linked && !is_gap && !is_known)) {
 			t->torn += l.n;
 			continue;
 		}
-		if (!holds && !gaps && t->changed == 0)
+		if (!is_linked && !is_gap && t->changed == 0)
 			t->changed = t->lines + 1;
-		take_line(t, &l);
+		old_trace_add_line(t, &l);
 		if (first < 0 && strstr(l.line, "\"ev\":\"join\"") != NULL)
 			first = t->t;
 		t->chain = chain;
@@ -318,10 +328,11 @@ ps_state_trace(const struct ps_state *s, struct ps_trace *t, struct ps_trace_at 
 		if (t->lines == at->lines)
 			at->chain = chain;
 	}
-	/* A changed trace need not be readable: its evaluations do not count. */
-	forget_evals(t, t->changed == 0 ? at->lines : 0);
+	/* The lines of a changed trace may be unreadable: its evaluations do not count.
+	 */
+	old_trace_drop_evals(t, t->changed == 0 ? at->lines : 0);
 	t->worked = first >= 0 ? t->t - first : 0;
-	const int err = close_lines(&l);
+	const int err = trace_lines_close(&l);
 	return err == FAL_OK && t->evals.err < 0
 		       ? fal_diag_set(diag, FAL_ENOMEM, "%s/trace.jsonl: out of memory",
 				      s->dir)
@@ -329,21 +340,21 @@ ps_state_trace(const struct ps_state *s, struct ps_trace *t, struct ps_trace_at 
 }
 
 void
-ps_trace_free(struct ps_trace *t)
+ps_old_trace_free(struct ps_old_trace *t)
 {
 	fal_buf_free(&t->evals);
 	free(t->eval);
-	*t = (struct ps_trace){ 0 };
+	*t = (struct ps_old_trace){ 0 };
 }
 
 int
-ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
+ps_state_rename_trace(const struct ps_state *s, struct fal_diag *diag)
 {
 	char name[32];
 	unsigned i = 1;
-	if (!s->begun)
+	if (!s->has_trained)
 		return FAL_OK;
-	do /* the lock is ours: nobody else takes the name */
+	do /* the lock is ours: no other process takes the name */
 		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
 	while (faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       i++ < 1000000);
@@ -356,20 +367,20 @@ ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
 }
 
 int
-ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
-		 struct ps_place *p, struct fal_diag *diag)
+ps_result_file_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
+		       struct ps_result_file *p, struct fal_diag *diag)
 {
-	*p = (struct ps_place){ .fd = -1, .path = ps_state_path(s, name) };
+	*p = (struct ps_result_file){ .fd = -1, .path = ps_state_path(s, name) };
 	p->temp = fal_xprintf("%s.new", p->path);
 	struct stat old;
 	const bool there = stat(p->path, &old) == 0;
 	if (there && !S_ISREG(old.st_mode))
 		return fal_diag_set(diag, FAL_EEXIST, "%s: is not a file", p->path);
-	/* A file that a crash left has a mode of its own. */
+	/* A file that a crash left may have another mode. */
 	if (unlink(p->temp) == 0 || errno == ENOENT)
 		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p->fd < 0 || (there && fchmod(p->fd, old.st_mode & 0666) < 0))
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
+		return fail_errno(p->temp, diag);
 	int err = FAL_TRY(WRITE, ENOSPC, posix_fallocate(p->fd, 0, (off_t)bytes));
 	if (err == 0)
 		return FAL_OK;
@@ -377,15 +388,9 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 			    (unsigned long long)bytes, strerror(err));
 }
 
+/* Makes the folder again, which was removed while the job ran, and the file in it. */
 static int
-not_written(const struct ps_place *p, struct fal_diag *diag)
-{
-	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
-}
-
-/* The folder was removed while the job ran: makes another one for the file. */
-static int
-place_regain(struct ps_place *p)
+result_file_recreate(struct ps_result_file *p)
 {
 	char *slash = strrchr(p->path, '/');
 	*slash = '\0';
@@ -400,18 +405,19 @@ place_regain(struct ps_place *p)
 }
 
 int
-ps_place_write(struct ps_place *p, const void *bytes, size_t n, struct fal_diag *diag)
+ps_result_file_write(struct ps_result_file *p, const void *bytes, size_t n,
+		     struct fal_diag *diag)
 {
 	const char *at = bytes;
-	if (p->written == 0 && access(p->temp, F_OK) < 0 && place_regain(p) < 0)
-		return not_written(p, diag);
+	if (p->written == 0 && access(p->temp, F_OK) < 0 && result_file_recreate(p) < 0)
+		return fail_errno(p->path, diag);
 	while (n > 0) {
 		const ssize_t k =
 			FAL_TRY(WRITE, -1, pwrite(p->fd, at, n, (off_t)p->written));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			return not_written(p, diag);
+			return fail_errno(p->path, diag);
 		at += k;
 		n -= (size_t)k;
 		p->written += (uint64_t)k;
@@ -420,20 +426,21 @@ ps_place_write(struct ps_place *p, const void *bytes, size_t n, struct fal_diag 
 }
 
 int
-ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *diag)
+ps_result_file_commit(const struct ps_state *s, struct ps_result_file *p,
+		      struct fal_diag *diag)
 {
 	if (FAL_TRY(WRITE, -1, ftruncate(p->fd, (off_t)p->written)) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
-		return not_written(p, diag);
+		return fail_errno(p->path, diag);
 	close(p->fd);
 	p->fd = -1;
 	return FAL_OK;
 }
 
 void
-ps_place_drop(struct ps_place *p)
+ps_result_file_drop(struct ps_result_file *p)
 {
 	if (p->fd >= 0) {
 		close(p->fd);
@@ -441,21 +448,21 @@ ps_place_drop(struct ps_place *p)
 	}
 	free(p->path);
 	free(p->temp);
-	*p = (struct ps_place){ .fd = -1 };
+	*p = (struct ps_result_file){ .fd = -1 };
 }
 
 int
 ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
-	      const struct fal_opt_list *accept, bool anew, struct fal_diag *diag)
+	      const struct fal_opt_list *accept, bool begins_anew, struct fal_diag *diag)
 {
 	static const char failed[] = ",\"failed\":"; /* our own line */
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_xstrdup(dir) };
 	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
+		return fail_errno(dir, diag);
 	char *lock = ps_state_path(s, "lock");
 	s->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (s->lock < 0)
-		fal_diag_set(diag, FAL_EIO, "%s: %s", lock, strerror(errno));
+		fail_errno(lock, diag);
 	free(lock);
 	if (s->lock < 0)
 		return FAL_EIO;
@@ -464,21 +471,21 @@ ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 				    dir);
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
-	int err = read_if(s, "result.json", &s->result, &s->done, diag);
+		return fail_errno(dir, diag);
+	int err = state_read_file(s, "result.json", &s->result, &s->is_done, diag);
 	if (err == FAL_OK)
-		err = check_job(s, job, accept, anew, diag);
+		err = state_check_job(s, job, accept, begins_anew, diag);
 	if (err < 0)
 		return err;
-	s->failed = s->done &&
-		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;
-	/* Was a model trained here?  The trace tells of an update, or is none. */
-	struct trace_lines l = open_lines(s, diag);
-	while (!s->begun && next_line(&l, diag))
-		s->begun = l.line[0] != '{' ||
-			   strstr(l.line, "\"ev\":\"update\"") != NULL ||
-			   strstr(l.line, "\"ev\":\"version\"") != NULL;
-	return close_lines(&l);
+	s->has_failed = s->is_done && memmem(s->result.p, s->result.n, failed,
+					     sizeof(failed) - 1) != NULL;
+	/* A model was trained here if the trace has an update, or is no trace at all. */
+	struct trace_lines l = trace_lines_open(s, diag);
+	while (!s->has_trained && trace_lines_next(&l, diag))
+		s->has_trained = l.line[0] != '{' ||
+				 strstr(l.line, "\"ev\":\"update\"") != NULL ||
+				 strstr(l.line, "\"ev\":\"version\"") != NULL;
+	return trace_lines_close(&l);
 }
 
 void
@@ -492,8 +499,7 @@ ps_state_close(struct ps_state *s)
 	free(s->dir);
 }
 
-/* ---- the policy journal -------------------------------------------------------------
- */
+/* ---- the policy journal --- */
 
 int
 ps_journal_open(struct ps_journal *j, char *path,
@@ -504,13 +510,13 @@ ps_journal_open(struct ps_journal *j, char *path,
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (j->fd < 0)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	/* The file's name is to outlive a loss of power, too. */
+		return fail_errno(path, diag);
+	/* The file's name, too, has to outlive a loss of power. */
 	char *copy = fal_xstrdup(path);
 	const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int err = FAL_OK;
 	if (folder < 0 || FAL_TRY(FSYNC, -1, fsync(folder)) < 0)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+		err = fail_errno(path, diag);
 	if (folder >= 0)
 		close(folder);
 	free(copy);
@@ -521,11 +527,11 @@ ps_journal_open(struct ps_journal *j, char *path,
 	};
 	if (err == FAL_OK)
 		err = fal_journal_read(&r, &text, diag);
-	/* A crash may leave something else in place of the last line. */
+	/* A crash may leave other bytes in place of the last line. */
 	if (err == FAL_EFORMAT && text.n > r.whole &&
 	    memchr(text.p + r.whole, '\n', text.n - r.whole) == text.p + text.n - 1)
 		err = FAL_OK;
-	/* Tearing leaves a part of a line, never more than all of it. */
+	/* A torn line is a part of a line, never a whole one with another newline. */
 	const size_t left = text.n - r.whole;
 	struct fal_chain chain = j->chain;
 	r.line++;
@@ -534,7 +540,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 		err = fal_journal_refuse(&r, diag);
 	if (err == FAL_OK && left > 0 &&
 	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)r.whole)) < 0)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+		err = fail_errno(path, diag);
 	if (err == FAL_OK)
 		j->torn = left;
 	fal_buf_free(&text);

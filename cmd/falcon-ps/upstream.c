@@ -1,8 +1,8 @@
-/* The connection to the coordinator above: that of one worker, which is as fast as all
- * members together.
+/* The connection of a group server to its coordinator: that of one worker, which is as
+ * fast as all members of the group together.
  *
- * When it ends, so does this incarnation: members come back to the next one, in which
- * nothing is left of what nobody waits for any more. */
+ * The incarnation ends with the connection: members come back to the next incarnation,
+ * which has nothing left of tasks that no level waits for any more. */
 #include "worker/agent.h"
 
 #include "base/build.h"
@@ -19,306 +19,325 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct above {
+struct ps_upstream {
 	struct ps_server *server;
 	struct ps_run *run;
 	uv_timer_t timer; /* to dial, or the deadline of WELCOME */
 	struct fal_chan *chan;
 	struct fal_agent *agent; /* NULL: the job's texts are not here yet */
 	uint32_t incarnation, epoch;
-	struct fal_texts texts; /* of the job above, as they come */
-	bool welcome, closing, working;
-	bool ready; /* READY was said, with these numerics */
-	uint8_t said[FAL_FINGERPRINT];
-	struct fal_diag later;   /* why it has no time for us now; "": it has not said */
-	struct fal_diag why;     /* that it has ended */
-	int err;                 /* of something in a callback of the agent */
-	struct fal_group *group; /* what is between it and what is here */
+	struct fal_texts texts; /* of the coordinator's job, as they come */
+	enum upstream_state {
+		UPSTREAM_CONNECTING,
+		UPSTREAM_WELCOME,
+		UPSTREAM_READY, /* READY was sent, with the numerics `announced` */
+		UPSTREAM_ENDED, /* s->end.upstream says how */
+		UPSTREAM_CLOSED
+	} state;
+	uint8_t announced[FAL_FINGERPRINT];
+	bool is_working;         /* ps_upstream_work is under way */
+	struct fal_diag later;   /* why the coordinator sent LATER; "": it did not */
+	int err;                 /* of a callback of the agent */
+	struct fal_group *group; /* translates between the two levels */
 };
 
-static void dial(struct above *a);
+static void upstream_dial(struct ps_upstream *u);
 
-/* The server ends with this exit code; `why` was not said yet. */
+/* Records for loop.c how the connection ends. */
 static void
-end(struct above *a, int code, const char *fmt, ...)
+upstream_set_end(struct ps_upstream *u, enum ps_upstream_end end)
 {
+	u->state = UPSTREAM_ENDED;
+	u->server->end.upstream = end;
+}
+
+/* Logs why the server ends, and records that with this exit code. */
+static void
+upstream_end(struct ps_upstream *u, int code, const char *fmt, ...)
+{
+	struct ps_end *e = &u->server->end;
 	va_list ap;
-	if (a->closing)
+	if (u->state >= UPSTREAM_ENDED)
 		return;
 	va_start(ap, fmt);
-	vsnprintf(a->why.text, sizeof(a->why.text), fmt, ap);
+	vsnprintf(e->upstream_why.text, sizeof(e->upstream_why.text), fmt, ap);
 	va_end(ap);
-	fal_cli_err(PROG, "%s", a->why.text);
-	ps_above_end(a->server, code, a->why.text);
+	fal_cli_err(PROG, "%s", e->upstream_why.text);
+	e->upstream_code = code;
+	upstream_set_end(u, PS_UPSTREAM_ENDED);
 }
 
 void
-above_close(struct above *a)
+ps_upstream_close(struct ps_upstream *u)
 {
-	if (a->closing)
+	if (u->state == UPSTREAM_CLOSED)
 		return;
-	a->closing = true;
-	if (a->chan != NULL)
-		fal_chan_close(a->chan);
-	ps_close(&a->timer);
+	u->state = UPSTREAM_CLOSED;
+	if (u->chan != NULL)
+		fal_chan_close(u->chan);
+	ps_close_handle(&u->timer);
 }
 
 void
-above_kill(struct above *a)
+ps_upstream_kill(struct ps_upstream *u)
 {
-	if (a->chan != NULL)
-		fal_chan_kill(a->chan);
-	a->chan = NULL;
+	if (u->chan != NULL)
+		fal_chan_kill(u->chan);
+	u->chan = NULL;
 }
 
 void
-above_free(struct above *a)
+ps_upstream_free(struct ps_upstream *u)
 {
-	if (a == NULL)
+	if (u == NULL)
 		return;
-	fal_group_free(a->group);
-	fal_agent_free(a->agent);
-	fal_texts_free(&a->texts);
-	free(a);
+	fal_group_free(u->group);
+	fal_agent_free(u->agent);
+	fal_texts_free(&u->texts);
+	free(u);
 }
 
-/* ---- sending ----------------------------------------------------------------------- */
+/* ---- sending --- */
 
 static void
-send_bytes(void *arg, const struct fal_buf *msg, bool bulk)
+upstream_send_bytes(void *arg, const struct fal_buf *msg, bool bulk)
 {
-	struct above *a = arg;
-	if (a->chan == NULL)
+	struct ps_upstream *u = arg;
+	if (u->chan == NULL)
 		return;
-	int err = fal_chan_send(a->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
+	int err = fal_chan_send(u->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
 	if (err < 0 && err != FAL_ESTATE)
-		a->err = err;
+		u->err = err;
 }
 
 static void
-send_msg(struct above *a, struct fal_msg *m)
+upstream_send(struct ps_upstream *u, struct fal_msg *m)
 {
-	m->incarnation = a->incarnation;
-	int err = a->chan != NULL ? ps_chan_send(a->chan, m, FAL_SEND_CONTROL) : FAL_OK;
+	m->incarnation = u->incarnation;
+	int err = u->chan != NULL ? ps_send_msg(u->chan, m, FAL_SEND_CONTROL) : FAL_OK;
 	if (err < 0 && err != FAL_ESTATE)
-		a->err = err;
+		u->err = err;
 }
 
-/* Members came or went; once their numerics were several, that stays: whoever looks can
- * tell, and members come back one by one. */
+/* Tells the coordinator what changed with the group's members.  Once their numerics
+ * differed, they count as different for good: members come back one by one after an
+ * incarnation, so the next ones would agree for a while. */
 static void
-follow_members(struct above *a)
+upstream_follow_members(struct ps_upstream *u)
 {
 	struct fal_msg m;
 	enum fal_group_word word;
 	struct fal_coord_together are;
 	uint8_t several[FAL_FINGERPRINT];
 	fal_coord_several(several);
-	fal_coord_together(a->server->coord, &are);
-	if (a->run->several)
+	fal_coord_together(u->server->coord, &are);
+	if (u->run->members_differ)
 		memcpy(are.fingerprint, several, FAL_FINGERPRINT);
-	while (a->chan != NULL &&
-	       (word = fal_group_word(a->group, a->server->coord,
-				      (uint32_t)a->run->opt.min_workers, &m)) !=
+	while (u->chan != NULL &&
+	       (word = fal_group_word(u->group, u->server->coord,
+				      (uint32_t)u->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
-			fal_chan_fail(a->chan, FAL_EIO, "nobody is here any more");
+			fal_chan_fail(u->chan, FAL_EIO, "nobody is here any more");
 			return;
 		}
 		if (word == FAL_GROUP_READY) {
 			memcpy(m.ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
-			memcpy(a->said, are.fingerprint, FAL_FINGERPRINT);
+			memcpy(u->announced, are.fingerprint, FAL_FINGERPRINT);
 		}
-		send_msg(a, &m);
+		upstream_send(u, &m);
 		if (word != FAL_GROUP_READY)
 			continue;
-		a->ready = true;
+		u->state = UPSTREAM_READY;
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
-			    a->run->opt.upstream, are.workers, fal_text_s(are.workers),
+			    u->run->opt.upstream, are.workers, fal_text_s(are.workers),
 			    are.lanes, fal_text_s(are.lanes));
 	}
-	if (a->chan == NULL || !a->ready || are.workers == 0 ||
-	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
+	if (u->chan == NULL || u->state != UPSTREAM_READY || are.workers == 0 ||
+	    memcmp(are.fingerprint, u->announced, FAL_FINGERPRINT) == 0)
 		return;
-	/* The announced numerics hold no longer: to the coordinator above, this is
-	 * another worker. */
-	a->run->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
-	fal_chan_fail(a->chan, FAL_EIO, "its members %s",
-		      a->run->several ? "do not all compute the same bits"
-				      : "compute other bits now");
+	/* The announced numerics hold no longer: to the coordinator, this is another
+	 * worker. */
+	u->run->members_differ = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
+	fal_chan_fail(u->chan, FAL_EIO, "its members %s",
+		      u->run->members_differ ? "do not all compute the same bits"
+					     : "compute other bits now");
 }
 
 static struct fal_group_ends
-ends(const struct above *a)
+upstream_ends(const struct ps_upstream *u)
 {
-	return (struct fal_group_ends){ .agent = a->agent,
-					.coord = a->server->coord,
+	return (struct fal_group_ends){ .agent = u->agent,
+					.coord = u->server->coord,
 					.ns = uv_hrtime(),
 					.s = ps_now() };
 }
 
 static int
-work(struct above *a)
+upstream_exchange(struct ps_upstream *u)
 {
-	const struct fal_group_ends e = ends(a);
-	return a->err < 0 ? a->err : fal_group_work(a->group, &e);
+	const struct fal_group_ends e = upstream_ends(u);
+	return u->err < 0 ? u->err : fal_group_work(u->group, &e);
 }
 
 void
-above_event(struct above *a)
+ps_upstream_work(struct ps_upstream *u)
 {
-	if (a->closing || a->working)
+	if (u->state >= UPSTREAM_ENDED || u->is_working)
 		return;
-	a->working = true;
-	if (a->agent != NULL && a->chan != NULL)
-		follow_members(a);
-	int err = a->agent != NULL && !a->closing ? work(a) : FAL_OK;
-	while (err == FAL_OK && a->agent != NULL && a->chan != NULL &&
-	       fal_chan_room(a->chan) && fal_agent_more(a->agent))
-		err = work(a);
-	a->working = false;
+	u->is_working = true;
+	if (u->agent != NULL && u->chan != NULL)
+		upstream_follow_members(u);
+	int err = u->agent != NULL ? upstream_exchange(u) : FAL_OK;
+	while (err == FAL_OK && u->agent != NULL && u->chan != NULL &&
+	       fal_chan_room(u->chan) && fal_agent_more(u->agent))
+		err = upstream_exchange(u);
+	u->is_working = false;
 	if (err < 0) {
-		end(a, FAL_EXIT_NO, "%s: %s", a->run->opt.upstream, fal_strerror(err));
-	} else if (a->agent != NULL && !a->closing && fal_agent_left(a->agent)) {
-		fal_cli_err(PROG, "%s: drained: leaving", a->run->opt.upstream);
-		ps_above_left(a->server);
+		upstream_end(u, FAL_EXIT_NO, "%s: %s", u->run->opt.upstream,
+			     fal_strerror(err));
+	} else if (u->agent != NULL && fal_agent_left(u->agent)) {
+		fal_cli_err(PROG, "%s: drained: leaving", u->run->opt.upstream);
+		upstream_set_end(u, PS_UPSTREAM_LEFT);
 	}
 }
 
-/* ---- of the agent and of the coordinator ------------------------------------------- */
+/* ---- callbacks of the agent and of the group's own coordinator --- */
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *run)
+upstream_on_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
-	struct above *a = arg;
-	fal_group_run(a->group, lane, run);
+	struct ps_upstream *u = arg;
+	fal_group_run(u->group, lane, run);
 }
 
 static void
-on_cancel(void *arg, uint32_t lane)
+upstream_on_cancel(void *arg, uint32_t lane)
 {
-	struct above *a = arg;
-	fal_group_cancel(a->group, lane);
+	struct ps_upstream *u = arg;
+	fal_group_cancel(u->group, lane);
 }
 
 static uint64_t
-on_steps(void *arg)
+upstream_on_steps(void *arg)
 {
-	const struct above *a = arg;
-	return fal_group_steps(a->group);
+	const struct ps_upstream *u = arg;
+	return fal_group_steps(u->group);
 }
 
 static void
-on_whole(void *arg, const struct fal_whole *v)
+upstream_on_whole(void *arg, const struct fal_whole *v)
 {
-	struct above *a = arg;
-	const struct fal_group_ends e = ends(a);
-	fal_group_whole(a->group, &e, v);
+	struct ps_upstream *u = arg;
+	const struct fal_group_ends e = upstream_ends(u);
+	fal_group_whole(u->group, &e, v);
 }
 
 void
-above_claimed(void *arg, const struct fal_coord_claimed *is)
+ps_upstream_on_claimed(void *arg, const struct fal_coord_claimed *is)
 {
 	struct ps_server *s = arg;
-	fal_group_claimed(s->above->group, is);
+	fal_group_claimed(s->upstream->group, is);
 }
 
 void
-above_given(void *arg, uint64_t round)
+ps_upstream_on_given(void *arg, uint64_t round)
 {
 	struct ps_server *s = arg;
-	fal_group_given(s->above->group, round);
+	fal_group_given(s->upstream->group, round);
 }
 
 void
-above_evaluated(void *arg, const struct fal_msg *m)
+ps_upstream_on_evaluated(void *arg, const struct fal_msg *m)
 {
 	struct ps_server *s = arg;
-	fal_group_evaluated(s->above->group, m);
+	fal_group_evaluated(s->upstream->group, m);
 }
 
 int
-above_order(struct above *a, struct fal_shard_order *o)
+ps_upstream_fill_order(struct ps_upstream *u, struct fal_shard_order *o)
 {
-	return fal_group_order(a->group, o);
+	return fal_group_order(u->group, o);
 }
 
-/* ---- what is said ------------------------------------------------------------------ */
+/* ---- messages of the coordinator --- */
 
 static int
-on_welcome(struct above *a, const struct fal_msg *m)
+upstream_on_welcome(struct ps_upstream *u, const struct fal_msg *m)
 {
-	if (a->welcome)
+	if (u->state != UPSTREAM_CONNECTING)
 		return FAL_ESTATE;
-	a->welcome = true;
-	uv_timer_stop(&a->timer);
-	if (fal_retry_reached(&a->run->retry, uv_hrtime()))
-		fal_cli_err(PROG, "%s: connected again", a->run->opt.upstream);
-	a->incarnation = m->incarnation;
-	a->epoch = m->welcome.epoch;
-	return fal_texts_begin(&a->texts, m);
+	u->state = UPSTREAM_WELCOME;
+	uv_timer_stop(&u->timer);
+	if (fal_retry_reached(&u->run->retry, uv_hrtime()))
+		fal_cli_err(PROG, "%s: connected again", u->run->opt.upstream);
+	u->incarnation = m->incarnation;
+	u->epoch = m->welcome.epoch;
+	return fal_texts_begin(&u->texts, m);
 }
 
-/* The texts are those of the files here: the job is the same. */
+/* Makes the agent: the coordinator's job is the job of the files here. */
 static void
-begin_job(struct above *a)
+upstream_begin_job(struct ps_upstream *u)
 {
-	const struct fal_files *j = a->server->job;
-	const struct fal_agent_ops ops = { .arg = a,
-					   .send = send_bytes,
-					   .run = on_run,
-					   .cancel = on_cancel,
-					   .steps = on_steps,
-					   .whole = on_whole };
+	const struct fal_files *j = u->server->job;
+	const struct fal_agent_ops ops = { .arg = u,
+					   .send = upstream_send_bytes,
+					   .run = upstream_on_run,
+					   .cancel = upstream_on_cancel,
+					   .steps = upstream_on_steps,
+					   .whole = upstream_on_whole };
 	const struct fal_agent_conf conf = { .n = j->model->params,
 					     .lanes_max = FAL_LANES_MAX,
-					     .incarnation = a->incarnation,
-					     .map_epoch = a->epoch,
+					     .incarnation = u->incarnation,
+					     .map_epoch = u->epoch,
 					     .tasks = fal_files_tasks(j),
 					     .push_bits = j->job.push_bits,
 					     .seed = j->job.seed,
 					     .optim = j->job.optim,
 					     .outer = true };
-	a->agent = fal_agent_new(&conf, &ops);
+	u->agent = fal_agent_new(&conf, &ops);
 }
 
 static int
-on_text(struct above *a, const struct fal_msg *m)
+upstream_on_text(struct ps_upstream *u, const struct fal_msg *m)
 {
-	const struct fal_files *j = a->server->job;
+	const struct fal_files *j = u->server->job;
 	const struct {
 		const char *name;
 		const struct fal_buf *is;
 	} own[FAL_TEXTS] = { [FAL_TEXT_JOB] = { "job", &j->job_text },
 			     [FAL_TEXT_MODEL] = { "model", &j->model_text },
 			     [FAL_TEXT_MANIFEST] = { "data", &j->manifest_bytes } };
-	int all =
-		a->welcome && a->agent == NULL ? fal_texts_add(&a->texts, m) : FAL_ESTATE;
+	int all = u->state == UPSTREAM_WELCOME && u->agent == NULL
+			  ? fal_texts_add(&u->texts, m)
+			  : FAL_ESTATE;
 	for (unsigned i = 0; all > 0 && i < FAL_TEXTS; i++) {
-		const struct fal_buf *is = &a->texts.text[i];
+		const struct fal_buf *is = &u->texts.text[i];
 		if (is->n == own[i].is->n && memcmp(is->p, own[i].is->p, is->n) == 0)
 			continue;
-		end(a, FAL_EXIT_USAGE, "%s: its %s is another one than that of %s",
-		    a->run->opt.upstream, own[i].name, a->run->path);
+		upstream_end(u, FAL_EXIT_USAGE,
+			     "%s: its %s is another one than that of %s",
+			     u->run->opt.upstream, own[i].name, u->run->path);
 		return FAL_OK;
 	}
 	if (all > 0) {
-		fal_texts_free(&a->texts);
-		begin_job(a);
+		fal_texts_free(&u->texts);
+		upstream_begin_job(u);
 	}
 	return all < 0 ? all : FAL_OK;
 }
 
 static int
-on_agent_msg(struct above *a, const struct fal_msg *m)
+upstream_on_agent_msg(struct ps_upstream *u, const struct fal_msg *m)
 {
-	if (a->agent == NULL)
+	if (u->agent == NULL)
 		return FAL_ESTATE;
 	if (m->type == FAL_MSG_GRANT && m->grant.kind == FAL_KIND_DELTA) {
-		end(a, FAL_EXIT_NO,
-		    "%s: its policy has local steps by now, which no "
-		    "group server makes",
-		    a->run->opt.upstream);
+		upstream_end(u, FAL_EXIT_NO,
+			     "%s: its policy has local steps by now, which no "
+			     "group server makes",
+			     u->run->opt.upstream);
 		return FAL_OK;
 	}
 	if (m->type == FAL_MSG_PUBLISHED) {
@@ -328,162 +347,167 @@ on_agent_msg(struct above *a, const struct fal_msg *m)
 			.key = m->published.key,
 			.ad_n = FAL_MODEL_AD,
 		};
-		fal_msg_model_ad(a->server->job->hash, a->incarnation,
+		fal_msg_model_ad(u->server->job->hash, u->incarnation,
 				 m->published.version, pub.ad);
-		int err = fal_chan_expect_shared(a->chan, &pub);
+		int err = fal_chan_expect_shared(u->chan, &pub);
 		if (err < 0)
 			return err;
 	}
-	return fal_agent_msg(a->agent, uv_hrtime(), m);
+	return fal_agent_msg(u->agent, uv_hrtime(), m);
 }
 
 static void
-on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+upstream_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	struct above *a = arg;
+	struct ps_upstream *u = arg;
 	struct fal_msg m;
 	int err = fal_msg_get(p, n, &m);
-	if (a->closing)
+	if (u->state >= UPSTREAM_ENDED)
 		return;
 	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
-		end(a, FAL_EXIT_NO, "%s: a message that cannot be read%s",
-		    a->run->opt.upstream, fal_chan_skew(c));
-		return;
-	}
-	if (m.type == FAL_MSG_WELCOME)
-		err = on_welcome(a, &m);
+		err = FAL_OK; /* handled */
+		upstream_end(u, FAL_EXIT_NO, "%s: a message that cannot be read%s",
+			     u->run->opt.upstream, fal_chan_skew(c));
+	} else if (m.type == FAL_MSG_WELCOME)
+		err = upstream_on_welcome(u, &m);
 	else if (m.type == FAL_MSG_TEXT)
-		err = on_text(a, &m);
+		err = upstream_on_text(u, &m);
 	else if (m.type == FAL_MSG_MAP)
-		end(a, FAL_EXIT_NO,
-		    "%s: its shards are in several processes, which no group server "
-		    "can push to",
-		    a->run->opt.upstream);
+		upstream_end(
+			u, FAL_EXIT_NO,
+			"%s: its shards are in several processes, which no group server "
+			"can push to",
+			u->run->opt.upstream);
 	else if (m.type == FAL_MSG_DONE)
-		end(a, FAL_EXIT_DONE, "done: %s", m.done.why);
+		upstream_end(u, FAL_EXIT_DONE, "done: %s", m.done.why);
 	else if (m.type == FAL_MSG_REFUSE)
-		end(a, m.refuse.key != 0 || !a->welcome ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
-		    "%s: refused: %s", a->run->opt.upstream, m.refuse.why);
+		upstream_end(u,
+			     m.refuse.key != 0 || u->state == UPSTREAM_CONNECTING
+				     ? FAL_EXIT_NOPERM
+				     : FAL_EXIT_NO,
+			     "%s: refused: %s", u->run->opt.upstream, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
-		fal_diag_set(&a->later, 0, "%s: %s", a->run->opt.upstream, m.later.why);
+		fal_diag_set(&u->later, 0, "%s: %s", u->run->opt.upstream, m.later.why);
 	else
-		err = on_agent_msg(a, &m);
+		err = upstream_on_agent_msg(u, &m);
 	if (err < 0)
-		end(a, FAL_EXIT_NO, "%s: %s: %s%s", a->run->opt.upstream,
-		    fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
-	else
-		ps_after_event(a->server);
+		upstream_end(u, FAL_EXIT_NO, "%s: %s: %s%s", u->run->opt.upstream,
+			     fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
+	u->server->events.after_event(u->server);
 }
 
 static void
-on_room(void *arg, struct fal_chan *c)
+upstream_on_room(void *arg, struct fal_chan *c)
 {
+	struct ps_upstream *u = arg;
 	(void)c;
-	ps_after_event(((struct above *)arg)->server);
+	u->server->events.after_event(u->server);
 }
 
 static void
-on_drain(void *arg, struct fal_chan *c)
+upstream_on_drain(void *arg, struct fal_chan *c)
 {
-	struct above *a = arg;
+	struct ps_upstream *u = arg;
 	(void)c;
-	if (a->agent != NULL)
-		fal_agent_flushed(a->agent, uv_hrtime());
+	if (u->agent != NULL)
+		fal_agent_flushed(u->agent, uv_hrtime());
 }
 
-/* ---- the connection ---------------------------------------------------------------- */
+/* ---- the connection --- */
 
 static void
-on_dial(uv_timer_t *t)
+upstream_on_dial(uv_timer_t *t)
 {
-	dial(t->data);
+	struct ps_upstream *u = t->data;
+	upstream_dial(u);
+	u->server->events.after_event(u->server);
 }
 
 static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+upstream_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct above *a = arg;
+	struct ps_upstream *u = arg;
 	(void)c;
-	a->chan = NULL;
-	if (a->closing)
+	u->chan = NULL;
+	if (u->state >= UPSTREAM_ENDED)
 		return;
 	const int code =
-		fal_retry_after(&a->run->retry, PROG, err, reason, &a->later, false);
-	if (code >= 0) {
-		end(a, code, "%s", reason);
+		fal_retry_after(&u->run->retry, PROG, err, reason, &u->later, false);
+	if (code >= 0)
+		upstream_end(u, code, "%s", reason);
+	else if (u->state == UPSTREAM_READY)
+		upstream_set_end(u, PS_UPSTREAM_LOST);
+	if (u->state >= UPSTREAM_ENDED) {
+		u->server->events.after_event(u->server);
 		return;
 	}
-	if (a->ready) {
-		ps_above_lost(a->server);
-		return;
-	}
-	/* Nobody has anything of it. */
-	a->welcome = false;
-	fal_agent_free(a->agent);
-	a->agent = NULL;
-	uv_timer_start(&a->timer, on_dial,
-		       fal_retry_pause_ms(&a->run->retry, uv_hrtime()), 0);
+	/* Members have got nothing of this connection: another one follows. */
+	u->state = UPSTREAM_CONNECTING;
+	fal_agent_free(u->agent);
+	u->agent = NULL;
+	uv_timer_start(&u->timer, upstream_on_dial,
+		       fal_retry_pause_ms(&u->run->retry, uv_hrtime()), 0);
 }
 
 static void
-on_silent(uv_timer_t *t)
+upstream_on_silent(uv_timer_t *t)
 {
-	struct above *a = t->data;
-	if (a->chan != NULL)
-		fal_chan_fail(a->chan, FAL_EIO, "no answer within %g s",
+	struct ps_upstream *u = t->data;
+	if (u->chan != NULL)
+		fal_chan_fail(u->chan, FAL_EIO, "no answer within %g s",
 			      FAL_CHAN_DEADLINE_MS / 1e3);
 }
 
 static void
-on_open(void *arg, struct fal_chan *c)
+upstream_on_open(void *arg, struct fal_chan *c)
 {
-	struct above *a = arg;
+	struct ps_upstream *u = arg;
 	struct fal_coord_together are;
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	fal_chan_compress(c, a->server->run->compress);
-	fal_coord_together(a->server->coord, &are);
+	fal_chan_compress(c, u->server->run->compress);
+	fal_coord_together(u->server->coord, &are);
 	m.hello.schema = fal_msg_schema();
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->run->key->name);
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", u->run->key->name);
 	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =
 		are.lanes > 0 ? are.lanes : 1;
-	memcpy(m.hello.instance, a->run->instance, sizeof(a->run->instance));
+	memcpy(m.hello.instance, u->run->instance, sizeof(u->run->instance));
 	m.hello.group = 1;
-	a->incarnation = 0; /* not known before WELCOME */
-	send_msg(a, &m);
-	uv_timer_start(&a->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
+	u->incarnation = 0; /* not known before WELCOME */
+	upstream_send(u, &m);
+	uv_timer_start(&u->timer, upstream_on_silent, FAL_CHAN_DEADLINE_MS, 0);
 }
 
 static void
-dial(struct above *a)
+upstream_dial(struct ps_upstream *u)
 {
-	const struct fal_chan_ops ops = { .arg = a,
-					  .on_open = on_open,
-					  .on_msg = on_msg,
-					  .on_room = on_room,
-					  .on_drain = on_drain,
-					  .on_close = on_close };
+	const struct fal_chan_ops ops = { .arg = u,
+					  .on_open = upstream_on_open,
+					  .on_msg = upstream_on_msg,
+					  .on_room = upstream_on_room,
+					  .on_drain = upstream_on_drain,
+					  .on_close = upstream_on_close };
 	const struct fal_chan_opt opt = { 0 };
-	int err = fal_dial(a->server->loop, &a->run->coordinator, a->run->key, &opt, &ops,
-			   &a->chan);
+	int err = fal_dial(u->server->loop, &u->run->coordinator, u->run->key, &opt, &ops,
+			   &u->chan);
 	if (err < 0)
-		end(a, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
-		    a->run->opt.upstream, fal_strerror(err));
+		upstream_end(u, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
+			     "%s: %s", u->run->opt.upstream, fal_strerror(err));
 }
 
-struct above *
-above_new(struct ps_server *s)
+struct ps_upstream *
+ps_upstream_new(struct ps_server *s)
 {
-	struct above *a = fal_xcalloc(1, sizeof(*a));
-	a->group = fal_group_new(s->job->model->params);
-	a->server = s;
-	a->run = s->run;
-	uv_timer_init(s->loop, &a->timer);
-	a->timer.data = a;
+	struct ps_upstream *u = fal_xcalloc(1, sizeof(*u));
+	u->group = fal_group_new(s->job->model->params);
+	u->server = s;
+	u->run = s->run;
+	uv_timer_init(s->loop, &u->timer);
+	u->timer.data = u;
 	const bool again = s->run->state.incarnation > 1;
 	if (!again)
-		a->run->retry.lost = uv_hrtime();
-	uv_timer_start(&a->timer, on_dial,
-		       again ? fal_retry_pause_ms(&a->run->retry, uv_hrtime()) : 0, 0);
-	return a;
+		u->run->retry.lost = uv_hrtime();
+	uv_timer_start(&u->timer, upstream_on_dial,
+		       again ? fal_retry_pause_ms(&u->run->retry, uv_hrtime()) : 0, 0);
+	return u;
 }

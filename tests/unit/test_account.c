@@ -24,7 +24,7 @@ comes(const char *key, double now, unsigned n)
 {
 	unsigned in = 0;
 	while (n-- > 0)
-		in += ps_account_comes(ps_account_find(v, key, "", now), 1);
+		in += ps_account_charge(ps_account_find(v, key, "", now), 1);
 	return in;
 }
 
@@ -33,29 +33,30 @@ comings(void **state)
 {
 	(void)state;
 	memset(v, 0, sizeof(v));
-	assert_int_equal(comes("a", 5, 1000), PS_COMINGS);
+	assert_int_equal(comes("a", 5, 1000), PS_ARRIVALS_MAX);
 	assert_int_equal(comes("b", 5, 10), 10);
-	assert_int_equal(comes("a", 5 + 3 * PS_COMING_S, 1000), 3);
+	assert_int_equal(comes("a", 5 + 3 * PS_ARRIVAL_S, 1000), 3);
 	/* Who worked and stayed is not counted. */
-	ps_account_forgive(ps_account_find(v, "a", "", 5 + 3 * PS_COMING_S));
-	assert_int_equal(comes("a", 5 + 3 * PS_COMING_S, 1000), 1);
+	ps_account_refund(ps_account_find(v, "a", "", 5 + 3 * PS_ARRIVAL_S));
+	assert_int_equal(comes("a", 5 + 3 * PS_ARRIVAL_S, 1000), 1);
 	/* A source is told apart where it is given. */
-	assert_true(ps_account_comes(ps_account_find(v, "a", "10.0.0.1", 40), 1));
+	assert_true(ps_account_charge(ps_account_find(v, "a", "10.0.0.1", 40), 1));
 	/* Whoever looks once a second may do so for ever; ten of them may not. */
 	unsigned looks = 0, stares = 0;
 	for (unsigned i = 0; i < 86400; i++) {
-		looks += ps_account_comes(ps_account_find(v, "l", "", 50 + i), PS_LOOK);
+		looks += ps_account_charge(ps_account_find(v, "l", "", 50 + i),
+					   PS_OBSERVER_COST);
 		for (int k = 0; k < 10; k++)
-			stares += ps_account_comes(ps_account_find(v, "s", "", 50 + i),
-						   PS_LOOK);
+			stares += ps_account_charge(ps_account_find(v, "s", "", 50 + i),
+						    PS_OBSERVER_COST);
 	}
 	assert_int_equal(looks, 86400);
-	assert_in_range(stares, 86400, 86400 + 10 * PS_COMINGS);
+	assert_in_range(stares, 86400, 86400 + 10 * PS_ARRIVALS_MAX);
 	/* A day of it. */
 	unsigned in = 0;
 	for (double t = 1e5; t < 1e5 + 86400; t += 0.5)
 		in += comes("c", t, 4);
-	assert_in_range(in, 8640, 8640 + PS_COMINGS);
+	assert_in_range(in, 8640, 8640 + PS_ARRIVALS_MAX);
 }
 
 static void
@@ -65,7 +66,7 @@ data_again(void **state)
 	(void)state;
 	memset(v, 0, sizeof(v));
 	for (double t = 0; t < 100; t += 0.01)
-		if (ps_account_again(ps_account_find(v, "a", "", t), 1 << 20))
+		if (ps_account_charge_reread(ps_account_find(v, "a", "", t), 1 << 20))
 			n += 1 << 20;
 	assert_in_range(n, 100 << 20, 102 << 20);
 }
@@ -80,12 +81,12 @@ crowds(void **state)
 	memset(v, 0, sizeof(v));
 	for (unsigned i = 0; i < 2 * PS_ACCOUNTS; i++) {
 		snprintf(key, sizeof(key), "%x", i);
-		in += comes(key, 1, PS_COMINGS);
+		in += comes(key, 1, PS_ARRIVALS_MAX);
 	}
-	assert_int_equal(in, PS_ACCOUNTS * PS_COMINGS);
+	assert_int_equal(in, PS_ACCOUNTS * PS_ARRIVALS_MAX);
 }
 
-enum { CASES = 300, EVENTS = 600, KEYS = 6, CHUNK = PS_AGAIN_MAX / 2 };
+enum { CASES = 300, EVENTS = 600, KEYS = 6, CHUNK = PS_REREAD_MAX / 2 };
 
 /* What a key was let have, in order of time. */
 struct had {
@@ -123,7 +124,7 @@ drawn_case(void)
 	static struct had in[KEYS], bytes[KEYS];
 	static const char *const names[KEYS] = { "a", "b", "c", "d", "e", "f" };
 	const uint32_t keys = 1 + fal_rng_below(&rng, KEYS);
-	const double gap = (double)fal_rng_unit(&rng) * PS_COMING_S / keys;
+	const double gap = (double)fal_rng_unit(&rng) * PS_ARRIVAL_S / keys;
 	double now = 1e6 * (double)fal_rng_unit(&rng), patient = now, fed = now;
 	memset(v, 0, sizeof(v));
 	memset(in, 0, sizeof(in));
@@ -138,23 +139,24 @@ drawn_case(void)
 		case 0: /* one of its sessions has stayed and worked */
 			if (in[k].n > 0 && in[k].much[in[k].n - 1] < 1)
 				break;
-			ps_account_forgive(a);
+			ps_account_refund(a);
 			if (in[k].n > 0)
 				in[k].n--;
 			break;
 		case 1:
 		case 2:
 		case 3:
-			if (ps_account_again(a, n)) {
+			if (ps_account_charge_reread(a, n)) {
 				bytes[k].at[bytes[k].n] = now;
 				bytes[k].much[bytes[k].n++] = (double)n;
 			}
 			break;
 		default:
 			for (uint32_t more = fal_rng_below(&rng, 9); more > 0; more--) {
-				const double cost =
-					fal_rng_below(&rng, 4) == 0 ? PS_LOOK : 1;
-				if (!ps_account_comes(a, cost) || in[k].n == EVENTS)
+				const double cost = fal_rng_below(&rng, 4) == 0
+							    ? PS_OBSERVER_COST
+							    : 1;
+				if (!ps_account_charge(a, cost) || in[k].n == EVENTS)
 					break;
 				in[k].at[in[k].n] = now;
 				in[k].much[in[k].n++] = cost;
@@ -163,18 +165,18 @@ drawn_case(void)
 		/* Who keeps to the rates is never refused, whatever others do. */
 		if (now >= patient) {
 			a = ps_account_find(v, "patient", "", now);
-			assert_true(ps_account_comes(a, 1));
-			patient = now + PS_COMING_S;
+			assert_true(ps_account_charge(a, 1));
+			patient = now + PS_ARRIVAL_S;
 		}
 		if (now >= fed) {
 			a = ps_account_find(v, "patient", "", now);
-			assert_true(ps_account_again(a, n));
-			fed = now + (double)n / PS_AGAIN_S;
+			assert_true(ps_account_charge_reread(a, n));
+			fed = now + (double)n / PS_REREAD_PER_S;
 		}
 	}
 	for (uint32_t k = 0; k < keys; k++) {
-		bounded(&in[k], PS_COMINGS, 1. / PS_COMING_S, "comings");
-		bounded(&bytes[k], PS_AGAIN_MAX, PS_AGAIN_S, "bytes");
+		bounded(&in[k], PS_ARRIVALS_MAX, 1. / PS_ARRIVAL_S, "comings");
+		bounded(&bytes[k], PS_REREAD_MAX, PS_REREAD_PER_S, "bytes");
 	}
 }
 

@@ -79,7 +79,7 @@ made_once(void **state)
 {
 	struct fal_manifest m;
 	struct fal_set s = set_of(3500, 7, &m);
-	struct ps_cache c = { .most = PS_CACHE_MAX };
+	struct ps_cache c = { .limit = PS_CACHE_MAX };
 	const struct fal_buf *out;
 	(void)state;
 	assert_in_range(m.train.chunks, 3, 10);
@@ -102,7 +102,7 @@ bounded(void **state)
 {
 	struct fal_manifest m;
 	struct fal_set s = set_of(12000, 8, &m);
-	struct ps_cache c = { .most = 3 << 20 };
+	struct ps_cache c = { .limit = 3 << 20 };
 	const struct fal_buf *out;
 	(void)state;
 	for (uint32_t i = 0; i < 3 * m.train.chunks; i++) {
@@ -110,7 +110,7 @@ bounded(void **state)
 		assert_int_equal(ps_cache_get(&c, &m.train, &s, false, chunk, &out),
 				 FAL_OK);
 		same(out, &s, &m.train, false, chunk);
-		assert_in_range(c.bytes, 1, c.most);
+		assert_in_range(c.bytes, 1, c.limit);
 		/* Who is asked for all the time stays. */
 		assert_int_equal(ps_cache_get(&c, &m.test, &s, true, 0, &out), FAL_OK);
 	}

@@ -141,13 +141,13 @@ draw_image(struct fal_image *m, uint64_t version)
 }
 
 static void
-add_line(struct ps_record *r, double t, const char *ev, uint64_t clock)
+add_line(struct ps_trace_file *r, double t, const char *ev, uint64_t clock)
 {
 	char line[128];
 	const int n =
 		snprintf(line, sizeof(line), "{\"t\":%.6f,\"ev\":\"%s\",\"clock\":%llu}",
 			 t, ev, (unsigned long long)clock);
-	CHECK(ps_record_add(r, line, (size_t)n) != NULL);
+	CHECK(ps_trace_file_add(r, line, (size_t)n) != NULL);
 	d.lines++;
 }
 
@@ -161,12 +161,12 @@ no_line(void *arg, const struct fal_journal_line *l)
 
 /* As snapshots.c fills one in. */
 static void
-take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record *r,
+take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_trace_file *r,
 	      const struct ps_journal *j)
 {
 	struct fal_shard_set *shard_set = make_rack(1);
 	struct fal_snapshot s = fal_snapshot_none;
-	ps_record_flush(r);
+	ps_trace_file_flush(r);
 	s.folder = d.folder;
 	s.keep = keep;
 	s.shards = 1;
@@ -186,7 +186,7 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 	memcpy(s.is.chain, r->chain.link, sizeof(s.is.chain));
 	s.is.journal = d.journalled;
 	memcpy(s.is.journal_chain, j->chain.link, sizeof(s.is.journal_chain));
-	s.synced[0] = fcntl(r->file[0].fd, F_DUPFD_CLOEXEC, 0);
+	s.synced[0] = fcntl(r->sink[0].fd, F_DUPFD_CLOEXEC, 0);
 	s.synced[1] = fcntl(j->fd, F_DUPFD_CLOEXEC, 0);
 	fal_snapshot_write(&s);
 	if (s.err < 0)
@@ -194,7 +194,7 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 	*to = (struct saved){ .there = true,
 			      .clock = clock,
 			      .lines = r->lines,
-			      .bytes = r->file[0].size,
+			      .bytes = r->sink[0].size,
 			      .journal = d.journalled };
 	CHECK(fal_image_copy(&to->image, s.image) == FAL_OK);
 	fal_snap_manifest_put(&s.is, &to->manifest);
@@ -206,14 +206,14 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 static void
 write_all(void)
 {
-	struct ps_record r = { 0 };
+	struct ps_trace_file r = { 0 };
 	struct ps_journal j;
 	struct fal_policy policy = { .rule.scheme = FAL_BSP };
 	struct fal_diag diag = { "" };
 	const uint32_t keep = 1 + below(SNAPSHOTS);
 	uint64_t clock = 0;
 	d.snapshots = 1 + below(SNAPSHOTS);
-	if (ps_record_file(&r, d.file[FILES - 1].path, &diag) < 0 ||
+	if (ps_trace_file_create(&r, d.file[FILES - 1].path, &diag) < 0 ||
 	    ps_journal_open(&j, fal_strdup(d.file[FILES - 2].path), no_line, NULL,
 			    &diag) < 0)
 		FAIL("%s", diag.text);
@@ -232,7 +232,7 @@ write_all(void)
 		if (i < d.snapshots)
 			take_snapshot(&d.saved[i], clock, keep, &r, &j);
 	}
-	ps_record_close(&r);
+	ps_trace_file_close(&r);
 	ps_journal_close(&j);
 	for (uint32_t i = 0; i + keep < d.snapshots; i++)
 		d.saved[i].there = false;
@@ -425,10 +425,10 @@ check_journal(const struct fal_found *found)
 {
 	const struct file *f = &d.file[FILES - 2];
 	const struct fal_policy own = { .rule.scheme = FAL_BSP };
-	struct ps_control c;
+	struct ps_policy_log c;
 	struct fal_diag diag = { "" };
-	const int err = ps_control_open(&c, fal_strdup(f->path), &own,
-					found->there ? &found->is : NULL, &diag);
+	const int err = ps_policy_log_open(&c, fal_strdup(f->path), &own,
+					   found->there ? &found->is : NULL, &diag);
 	if (err < 0) {
 		CHECK(!same(f));
 		if (strstr(diag.text, "policy.jsonl") == NULL)
@@ -443,7 +443,7 @@ check_journal(const struct fal_found *found)
 		CHECK(lseek(c.journal.fd, 0, SEEK_END) == (off_t)n);
 		tally.journal_torn += c.journal.torn > 0;
 	}
-	ps_control_close(&c);
+	ps_policy_log_close(&c);
 }
 
 /* The same of the trace; what is gone before the snapshot's line is told of. */
@@ -452,20 +452,20 @@ check_trace(const struct fal_found *found)
 {
 	const struct file *f = &d.file[FILES - 1];
 	struct ps_state s = { .dir = root };
-	struct ps_trace was;
-	struct ps_trace_at at = { .lines = found->is.lines };
+	struct ps_old_trace was;
+	struct ps_trace_position at = { .lines = found->is.lines };
 	struct fal_diag diag = { "" };
 	size_t known = 0;
 	for (uint32_t i = 0; i < d.snapshots; i++)
 		if (d.saved[i].clock == found->clock)
 			known = (size_t)d.saved[i].bytes;
-	if (ps_state_trace(&s, &was, &at, &diag) < 0)
+	if (ps_state_read_trace(&s, &was, &at, &diag) < 0)
 		FAIL("trace: %s", diag.text);
 	CHECK(was.bytes + was.torn == f->is.n);
 	if (f->is.n < known || memcmp(f->is.p, f->was.p, known) != 0) {
 		CHECK(was.changed > 0 || strcmp(at.chain.link, found->is.chain) != 0);
 		tally.changed++;
-		ps_trace_free(&was);
+		ps_old_trace_free(&was);
 		return;
 	}
 	CHECK(was.changed == 0);
@@ -473,7 +473,7 @@ check_trace(const struct fal_found *found)
 	CHECK(was.bytes >= known && was.bytes <= f->was.n && was.lines <= d.lines);
 	CHECK(was.bytes == 0 || memcmp(f->is.p, f->was.p, (size_t)was.bytes) == 0);
 	tally.torn += was.torn > 0;
-	ps_trace_free(&was);
+	ps_old_trace_free(&was);
 }
 
 /* ---- seeds --- */

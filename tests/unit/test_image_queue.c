@@ -14,7 +14,7 @@
 static void
 add(struct image_queue *q, enum fal_fetch what, float *borrowed, bool begun)
 {
-	struct queued_image is = { .of = { .what = what }, .begun = begun };
+	struct queued_image is = { .of = { .what = what }, .has_begun = begun };
 	fal_image_add(&is.image, "params", true, borrowed, 2 * sizeof(*borrowed));
 	image_queue_add(q, &is);
 }
@@ -38,7 +38,7 @@ test_abort(void **state)
 	free(params);
 	assert_int_equal(q.n, 2);
 	const float *left = q.v[0].image.array[0].p;
-	assert_true(q.v[0].begun && left[0] == 1 && left[1] == 2);
+	assert_true(q.v[0].has_begun && left[0] == 1 && left[1] == 2);
 	assert_int_equal(q.v[1].of.what, FAL_FETCH_MARKED);
 	assert_ptr_equal(q.v[1].image.array[0].p, kept);
 	image_queue_free(&q);

@@ -26,7 +26,7 @@ static struct {
 	struct world w;
 	struct fal_rng rng;
 	struct fal_shard_set *shard_set;
-	struct ps_wants wants;
+	struct ps_broadcast broadcast;
 	struct ps_reader reader[READERS];
 	struct got got[READERS];
 	uint32_t blocks, pushed; /* that the shard has; that were pushed to it */
@@ -116,8 +116,8 @@ static void
 wants(uint32_t i)
 {
 	const struct fal_coord_model model = { .version = 1, .order = 1 };
-	ps_reader_begin(&t.reader[i], t.w.server[i].c);
-	ps_wants_add(&t.wants, &t.reader[i], &model);
+	ps_reader_attach(&t.reader[i], t.w.server[i].c);
+	ps_broadcast_add(&t.broadcast, &t.reader[i], &model);
 }
 
 /* What there is leaves, and again when links have taken that. */
@@ -125,7 +125,7 @@ static void
 leave(void)
 {
 	for (uint32_t i = 0; i < 4; i++) {
-		assert_int_equal(ps_wants_leave(&t.wants), 0);
+		assert_int_equal(ps_broadcast_send(&t.broadcast), 0);
 		for (uint32_t k = 0; k < 20; k++)
 			uv_run(&t.w.loop, UV_RUN_NOWAIT);
 	}
@@ -187,10 +187,10 @@ begin_shard(void)
 	conf.each.n = t.n;
 	t.shard_set = fal_shard_set_new(&conf, NULL);
 	assert_non_null(t.shard_set);
-	t.wants.publisher.shard_set = t.shard_set;
-	t.wants.publisher.incarnation = INCARNATION;
-	t.wants.publisher.rule.scheme = FAL_BSP;
-	memcpy(t.wants.publisher.job_hash, hash, sizeof(hash));
+	t.broadcast.publisher.shard_set = t.shard_set;
+	t.broadcast.publisher.incarnation = INCARNATION;
+	t.broadcast.publisher.rule.scheme = FAL_BSP;
+	memcpy(t.broadcast.publisher.job_hash, hash, sizeof(hash));
 	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
 	order((struct fal_shard_order){ .kind = FAL_ORDER_OPEN });
 	order((struct fal_shard_order){
@@ -239,8 +239,8 @@ end_all(void)
 {
 	end(&t.w);
 	for (uint32_t i = 0; i < READERS; i++)
-		ps_reader_end(&t.wants, &t.reader[i]);
-	ps_wants_free(&t.wants);
+		ps_reader_detach(&t.broadcast, &t.reader[i]);
+	ps_broadcast_free(&t.broadcast);
 	fal_shard_set_free(t.shard_set);
 	fal_sum_free(t.sum);
 }
@@ -263,8 +263,8 @@ leaves_while_it_is_made(void **state)
 		}
 		UNTIL(&t.w, t.got[0].blocks == t.blocks);
 		assert_int_equal(t.got[0].published, 1);
-		assert_int_equal(t.wants.n, 0);
-		assert_int_equal(t.wants.publisher.making_n, 0);
+		assert_int_equal(t.broadcast.n, 0);
+		assert_int_equal(t.broadcast.publisher.encoders_n, 0);
 		early += t.early;
 		end_all();
 	}
@@ -314,7 +314,7 @@ readers_come_and_go(void **state)
 			if (fal_rng_below(&t.rng, 3) == 0)
 				leave();
 			if (i == goes) {
-				ps_reader_end(&t.wants, &t.reader[GOES]);
+				ps_reader_detach(&t.broadcast, &t.reader[GOES]);
 				fal_chan_kill(t.w.server[GOES].c);
 				t.w.server[GOES].c = NULL;
 			}
@@ -323,9 +323,9 @@ readers_come_and_go(void **state)
 		UNTIL(&t.w, has_all(COMES) && has_all(STAYS));
 		assert_int_equal(t.got[COMES].published, 1);
 		assert_int_equal(t.got[STAYS].published, 1);
-		assert_int_equal(t.wants.n, 0);
-		assert_int_equal(t.wants.publisher.making_n, 0);
-		assert_true(t.wants.publisher.publications <= 1);
+		assert_int_equal(t.broadcast.n, 0);
+		assert_int_equal(t.broadcast.publisher.encoders_n, 0);
+		assert_true(t.broadcast.publisher.publications <= 1);
 		early += t.early;
 		end_all();
 	}

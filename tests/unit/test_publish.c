@@ -23,10 +23,11 @@ static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
 static uint8_t made[MOST];
 uint32_t __wrap_fal_shard_set_shards(const struct fal_shard_set *r);
-bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			  struct fal_shard_part *out);
-bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			    struct fal_shard_part *out, struct fal_shard_making *is);
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i,
+			       uint64_t version, struct fal_shard_part *out);
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
+				 uint64_t version, struct fal_shard_part *out,
+				 struct fal_shard_making *is);
 
 uint32_t
 __wrap_fal_shard_set_shards(const struct fal_shard_set *r)
@@ -37,7 +38,7 @@ __wrap_fal_shard_set_shards(const struct fal_shard_set *r)
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		     struct fal_shard_part *out)
+			  struct fal_shard_part *out)
 {
 	static const float params[MOST * FAL_BLOCK];
 	static const int8_t exps[MOST];
@@ -52,7 +53,7 @@ __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t ve
 
 bool
 __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out, struct fal_shard_making *is)
+			    struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)__wrap_fal_shard_set_part(r, i, version, out);
 	*is = (struct fal_shard_making){ .version = version, .made = made };
@@ -65,9 +66,9 @@ __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t 
 static uint8_t
 gets(struct ps_publisher *p, uint64_t version, uint8_t suite)
 {
-	const struct ps_params from = { .version = version,
-					.suite = suite,
-					.newest = true };
+	const struct ps_publish_opt from = { .version = version,
+					     .suite = suite,
+					     .is_newest = true };
 	const struct fal_shared *s = ps_publish(p, &from);
 	assert_non_null(s);
 	assert_int_equal(s->version, version);
@@ -123,7 +124,9 @@ by_chacha_alone(void **state)
 static void
 long_ones_are_begun(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	uint32_t so_far = 0;
 	int left;
@@ -132,7 +135,7 @@ long_ones_are_begun(void **state)
 	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
 	assert_int_equal(s->made, 0);
-	while ((left = ps_publish_more(&p)) > 0) {
+	while ((left = ps_publish_continue(&p)) > 0) {
 		assert_int_equal(left, 1);
 		assert_true(s->made > so_far);
 		assert_ptr_equal(ps_publish(&p, &from), s);
@@ -152,19 +155,21 @@ long_ones_are_begun(void **state)
 static void
 broken_ones_are_told(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
 	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
-	assert_int_equal(ps_publish_more(&p), 1);
+	assert_int_equal(ps_publish_continue(&p), 1);
 	assert_false(s->broken);
 	fal_shared_ref(s);
 	versions = 0;
-	assert_int_equal(ps_publish_more(&p), 0);
+	assert_int_equal(ps_publish_continue(&p), 0);
 	assert_true(s->broken);
-	assert_int_equal(p.making_n, 0);
+	assert_int_equal(p.encoders_n, 0);
 	fal_shared_drop(s);
 	versions = UINT64_MAX;
 	blocks = 1;
@@ -176,7 +181,9 @@ broken_ones_are_told(void **state)
 static void
 moved_ones_are_broken(void **state)
 {
-	const struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
+	const struct ps_publish_opt from = { .version = 1,
+					     .suite = CHACHA,
+					     .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = 61;
@@ -184,15 +191,15 @@ moved_ones_are_broken(void **state)
 	memset(made, 1, sizeof(made));
 	struct fal_shared *s = ps_publish(&p, &from);
 	assert_non_null(s);
-	assert_int_equal(ps_publish_more(&p), 1);
+	assert_int_equal(ps_publish_continue(&p), 1);
 	fal_shared_ref(s);
 	ps_publisher_reset(&p);
 	blocks = MOST;
 	versions = UINT64_MAX;
 	assert_true(s->broken);
-	assert_int_equal(ps_publish_more(&p), 0);
+	assert_int_equal(ps_publish_continue(&p), 0);
 	assert_ptr_not_equal(ps_publish(&p, &from), s);
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	fal_shared_drop(s);
 	blocks = 1;
@@ -203,8 +210,8 @@ moved_ones_are_broken(void **state)
 static void
 unsealed_ones_are_apart(void **state)
 {
-	struct ps_params from = {
-		.version = 1, .suite = CHACHA, .newest = true, .as = PS_UNSEALED
+	struct ps_publish_opt from = {
+		.version = 1, .suite = CHACHA, .is_newest = true, .encoding = PS_UNSEALED
 	};
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
@@ -214,11 +221,11 @@ unsealed_ones_are_apart(void **state)
 	from.suite = AES;
 	assert_ptr_equal(ps_publish(&p, &from), s);
 	assert_int_equal(p.publications, 1);
-	from.as = PS_PLAIN;
+	from.encoding = PS_PLAIN;
 	from.suite = CHACHA;
 	assert_false(ps_publish(&p, &from)->unsealed);
 	assert_int_equal(p.publications, 2);
-	from.as = PS_UNSEALED;
+	from.encoding = PS_UNSEALED;
 	assert_ptr_equal(ps_publish(&p, &from), s);
 	ps_publisher_free(&p);
 }
@@ -229,7 +236,7 @@ static void
 make_more(struct ps_publisher *p, struct fal_shared *s, uint32_t *order, uint32_t *n)
 {
 	size_t bytes;
-	while (ps_publish_more(p) > 0 || *n < s->made)
+	while (ps_publish_continue(p) > 0 || *n < s->made)
 		for (; *n < s->made; ++*n) {
 			const uint8_t *wire = fal_shared_record(s, *n, &bytes);
 			order[*n] = (uint32_t)(wire[16] | wire[17] << 8);
@@ -245,7 +252,7 @@ static void
 made_ones_leave_early(void **state)
 {
 	struct fal_rng rng = fal_rng_init(drawn_seed(87), FAL_RNG_TEST, 0);
-	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
+	struct ps_publish_opt from = { .version = 1, .suite = CHACHA, .is_newest = true };
 	uint32_t early_ones = 0;
 	(void)state;
 	for (int round = 0; round < 40; round++) {
@@ -256,7 +263,7 @@ made_ones_leave_early(void **state)
 		blocks = 61 + fal_rng_below(&rng, MOST - 60);
 		versions = 1;
 		memset(made, 0, sizeof(made));
-		from.making = true;
+		from.is_unfinished = true;
 		for (left = blocks; left > 0;) {
 			/* Mostly the last ones first, as gradients come. */
 			uint32_t b = fal_rng_below(&rng, 4) == 0
@@ -266,7 +273,7 @@ made_ones_leave_early(void **state)
 				b = (b + 1) % blocks;
 			made[b] = 1;
 			left--;
-			if (s == NULL && ps_publisher_early(&p, 0, 1)) {
+			if (s == NULL && ps_publisher_can_begin_early(&p, 0, 1)) {
 				s = ps_publish(&p, &from);
 				assert_non_null(s);
 			}
@@ -285,7 +292,7 @@ made_ones_leave_early(void **state)
 			assert_true(order[i] > 0);
 		const uint32_t before = n;
 		versions = 2; /* it is made */
-		from.making = false;
+		from.is_unfinished = false;
 		if (s == NULL)
 			s = ps_publish(&p, &from);
 		make_more(&p, s, order, &n);
@@ -310,25 +317,25 @@ made_ones_leave_early(void **state)
 static void
 no_more_than_links_take(void **state)
 {
-	struct ps_params from = { .version = 1, .suite = CHACHA, .newest = true };
+	struct ps_publish_opt from = { .version = 1, .suite = CHACHA, .is_newest = true };
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
 	(void)state;
 	blocks = MOST;
 	versions = 1;
 	memset(made, 1, sizeof(made));
-	assert_true(ps_publisher_early(&p, 0, 1));
-	from.making = true;
+	assert_true(ps_publisher_can_begin_early(&p, 0, 1));
+	from.is_unfinished = true;
 	struct fal_shared *s = ps_publish(&p, &from);
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	assert_int_equal(s->made, 20);
 	fal_shared_lend(s, 9);
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	assert_int_equal(s->made, 30);
 	fal_shared_return(s, 9);
 	versions = UINT64_MAX;
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	assert_true(fal_shared_whole(s));
 	blocks = 1;
@@ -341,41 +348,41 @@ static void
 who_joins_costs_nothing(void **state)
 {
 	struct ps_publisher p = { .rule.scheme = FAL_BSP };
-	struct ps_params was = { .version = 1, .suite = CHACHA, .newest = true };
-	struct ps_params next = {
-		.version = 2, .suite = CHACHA, .newest = true, .making = true
+	struct ps_publish_opt was = { .version = 1, .suite = CHACHA, .is_newest = true };
+	struct ps_publish_opt next = {
+		.version = 2, .suite = CHACHA, .is_newest = true, .is_unfinished = true
 	};
 	(void)state;
 	blocks = MOST;
 	versions = UINT64_MAX;
 	assert_non_null(ps_publish(&p, &was));
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	versions = 2;
 	memset(made, 1, sizeof(made));
 	struct fal_shared *s = fal_shared_ref(ps_publish(&p, &next));
-	assert_false(p.newest.there); /* most have it */
+	assert_false(p.newest.exists); /* most have it */
 	for (int i = 0; i < 8; i++) {
 		assert_non_null(ps_publish(&p, &was));
 		assert_ptr_equal(ps_publish(&p, &next), s);
-		while (ps_publish_more(&p) > 0)
+		while (ps_publish_continue(&p) > 0)
 			;
 	}
 	assert_int_equal(p.publications, 3);
-	assert_int_equal(p.making_n, 1);
+	assert_int_equal(p.encoders_n, 1);
 	versions = 3;
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	assert_true(fal_shared_whole(s));
 	assert_int_equal(p.newest.version, 2);
-	assert_false(p.next.there);
-	next.making = false;
+	assert_false(p.next.exists);
+	next.is_unfinished = false;
 	assert_ptr_equal(ps_publish(&p, &next), s);
 	/* The one before goes beside it. */
-	was.newest = true;
+	was.is_newest = true;
 	assert_non_null(ps_publish(&p, &was));
 	assert_ptr_equal(ps_publish(&p, &next), s);
-	while (ps_publish_more(&p) > 0)
+	while (ps_publish_continue(&p) > 0)
 		;
 	fal_shared_drop(s);
 	versions = UINT64_MAX;
@@ -393,14 +400,14 @@ looks_are_few(void **state)
 	versions = 1;
 	memset(made, 0, sizeof(made));
 	memset(made + 1, 1, 2 * 10);
-	assert_false(ps_publisher_early(&p, 0, 1));
-	const uint32_t due = p.due[0].due;
+	assert_false(ps_publisher_can_begin_early(&p, 0, 1));
+	const uint32_t due = p.recheck[0].blocks;
 	assert_true(due > 20);
 	memset(made + 1, 1, due - 1);
-	assert_false(ps_publisher_early(&p, 0, 1));
-	assert_int_equal(p.due[0].due, due); /* nobody has */
+	assert_false(ps_publisher_can_begin_early(&p, 0, 1));
+	assert_int_equal(p.recheck[0].blocks, due); /* nobody has */
 	memset(made + 1, 1, due + 2);
-	assert_true(ps_publisher_early(&p, 0, 1));
+	assert_true(ps_publisher_can_begin_early(&p, 0, 1));
 	versions = UINT64_MAX;
 	blocks = 1;
 }
@@ -414,16 +421,16 @@ others_leave_whole(void **state)
 	versions = 1;
 	memset(made, 1, sizeof(made));
 	blocks = 60;
-	assert_false(ps_publisher_early(&p, 0, 1));
+	assert_false(ps_publisher_can_begin_early(&p, 0, 1));
 	blocks = MOST;
-	assert_true(ps_publisher_early(&p, 0, 1));
+	assert_true(ps_publisher_can_begin_early(&p, 0, 1));
 	memset(made, 0, MOST - 26);
-	p.due[0].due = 0;
-	assert_false(ps_publisher_early(&p, 0, 1)); /* no piece of it */
-	p.due[0].due = 0;
+	p.recheck[0].blocks = 0;
+	assert_false(ps_publisher_can_begin_early(&p, 0, 1)); /* no piece of it */
+	p.recheck[0].blocks = 0;
 	memset(made, 1, sizeof(made));
-	p.placed = true;
-	assert_false(ps_publisher_early(&p, 0, 1));
+	p.sends_whole = true;
+	assert_false(ps_publisher_can_begin_early(&p, 0, 1));
 	versions = UINT64_MAX;
 	blocks = 1;
 }

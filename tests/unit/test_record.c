@@ -15,12 +15,12 @@
 #include <cmocka.h>
 
 static void
-add(struct ps_record *r, const char *ev, unsigned i)
+add(struct ps_trace_file *r, const char *ev, unsigned i)
 {
 	char line[128];
 	int n = snprintf(line, sizeof(line), "{\"t\":%u.0,\"ev\":\"%s\",\"i\":%u}", i, ev,
 			 i);
-	ps_record_add(r, line, (size_t)n);
+	ps_trace_file_add(r, line, (size_t)n);
 }
 
 static size_t
@@ -36,7 +36,7 @@ count(const struct fal_buf *b, const char *text)
 static void
 history(void **state)
 {
-	struct ps_record r = { 0 };
+	struct ps_trace_file r = { 0 };
 	struct fal_buf b = { 0 };
 	size_t most = 0;
 	(void)state;
@@ -50,7 +50,7 @@ history(void **state)
 		if (i % 500 > 0)
 			continue;
 		fal_buf_clear(&b);
-		ps_record_history(&r, &b);
+		ps_trace_file_history(&r, &b);
 		assert_int_equal(count(&b, "\"job\""), 1);
 		assert_int_equal(count(&b, "\"join\""), i / 1000 + 1);
 		assert_int_equal(count(&b, "\"ledger\""), i < 100 ? i + 1 : 100);
@@ -59,7 +59,7 @@ history(void **state)
 	}
 	assert_in_range(most, 1, 60000);
 	fal_buf_free(&b);
-	ps_record_close(&r);
+	ps_trace_file_close(&r);
 }
 
 /* What is kept chains; whoever begins in the middle goes on from the link that he is
@@ -68,14 +68,14 @@ history(void **state)
 static void
 chained(void **state)
 {
-	struct ps_record r = { 0 };
+	struct ps_trace_file r = { 0 };
 	struct fal_chain all = { "" }, late = { "" };
 	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		char line[64];
 		const int n = snprintf(line, sizeof(line), "{\"t\":%u.0,\"ev\":\"%s\"}",
 				       i, i % 3 == 0 ? "ledger" : "clock");
-		const struct ps_line *l = ps_record_add(&r, line, (size_t)n);
+		const struct ps_trace_line *l = ps_trace_file_add(&r, line, (size_t)n);
 		assert_non_null(l);
 		assert_memory_equal(l->text, line, (size_t)n - 1);
 		assert_int_equal(l->text[l->n - 1], '\n');
@@ -86,7 +86,7 @@ chained(void **state)
 		if (i == 500)
 			late = r.chain;
 	}
-	ps_record_close(&r);
+	ps_trace_file_close(&r);
 }
 
 /* That somebody is a suspect is known for as long as it is one, and no longer. */
@@ -94,7 +94,7 @@ static void
 suspects(void **state)
 {
 	static const char *const what[] = { "suspect", "back", "leave" };
-	struct ps_record r = { 0 };
+	struct ps_trace_file r = { 0 };
 	struct fal_buf b = { 0 };
 	(void)state;
 	add(&r, "job", 0);
@@ -109,16 +109,16 @@ suspects(void **state)
 				 "{\"t\":%u.0,\"ev\":\"%s\",\"worker\":\"w%u\",\"id\":%u,"
 				 "\"why\":\"so\"}",
 				 i, ev, id % 10, id);
-		ps_record_add(&r, line, (size_t)n);
+		ps_trace_file_add(&r, line, (size_t)n);
 		add(&r, "ledger", i);
 	}
 	add(&r, "ledger", 3000);
-	ps_record_history(&r, &b);
+	ps_trace_file_history(&r, &b);
 	assert_int_equal(count(&b, "\"suspect\",\"worker\":\"w1\",\"id\":1,"), 1);
 	assert_int_equal(count(&b, "\"suspect\",\"worker\":\"w2\",\"id\":12,"), 0);
 	assert_in_range(count(&b, "\"suspect\",\"worker\":\"w2\",\"id\":2,"), 49, 51);
 	fal_buf_free(&b);
-	ps_record_close(&r);
+	ps_trace_file_close(&r);
 }
 
 /* A gap that begins and is over before anybody asks is told in that order. */
@@ -127,7 +127,7 @@ told(void **state)
 {
 	char path[] = "/tmp/record.XXXXXX";
 	const int fd = mkstemp(path);
-	struct ps_record r = { 0 };
+	struct ps_trace_file r = { 0 };
 	struct fal_diag diag;
 	struct rlimit was, little;
 	char said[1024];
@@ -137,20 +137,20 @@ told(void **state)
 	assert_non_null(out);
 	assert_true(err >= 0 && dup2(fileno(out), STDERR_FILENO) >= 0);
 	assert_true(fd >= 0 && close(fd) == 0);
-	assert_int_equal(ps_record_file(&r, path, &diag), FAL_OK);
+	assert_int_equal(ps_trace_file_create(&r, path, &diag), FAL_OK);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	little = (struct rlimit){ 4096, was.rlim_max };
 	signal(SIGXFSZ, SIG_IGN);
 	add(&r, "job", 0);
-	ps_record_flush(&r);
+	ps_trace_file_flush(&r);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
 	for (unsigned i = 1; i < 200; i++)
 		add(&r, "clock", i);
-	ps_record_flush(&r);
+	ps_trace_file_flush(&r);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	add(&r, "clock", 200);
-	ps_record_flush(&r);
-	ps_record_close(&r);
+	ps_trace_file_flush(&r);
+	ps_trace_file_close(&r);
 	assert_true(dup2(err, STDERR_FILENO) >= 0 && close(err) == 0);
 	rewind(out);
 	assert_non_null(fgets(said, sizeof(said), out));
@@ -171,33 +171,33 @@ goes_on(void **state)
 					   "eval", "restart", "eval", "ledger", "eval" };
 	char dir[] = "/tmp/record.XXXXXX", path[64];
 	struct ps_state s = { .dir = dir };
-	struct ps_record r = { 0 };
-	struct ps_trace trace;
-	struct ps_trace_at at = { .lines = 9 };
+	struct ps_trace_file r = { 0 };
+	struct ps_old_trace trace;
+	struct ps_trace_position at = { .lines = 9 };
 	struct fal_buf b = { 0 };
 	struct fal_diag diag;
 	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/trace.jsonl", dir);
-	assert_int_equal(ps_record_file(&r, path, &diag), FAL_OK);
+	assert_int_equal(ps_trace_file_create(&r, path, &diag), FAL_OK);
 	for (unsigned i = 0; i < sizeof(was) / sizeof(was[0]); i++) {
 		char line[128];
 		/* Line 5 counts, line 6 does not. */
 		const int n = snprintf(line, sizeof(line),
 				       "{\"t\":%u.5,\"ev\":\"%s\",\"lines\":5,\"i\":%u}",
 				       i, was[i], i);
-		ps_record_add(&r, line, (size_t)n);
+		ps_trace_file_add(&r, line, (size_t)n);
 	}
-	ps_record_close(&r);
-	assert_int_equal(ps_state_trace(&s, &trace, &at, &diag), FAL_OK);
+	ps_trace_file_close(&r);
+	assert_int_equal(ps_state_read_trace(&s, &trace, &at, &diag), FAL_OK);
 	assert_int_equal(trace.lines, 10);
 	assert_true(trace.worked == 8);
-	assert_int_equal(ps_record_append(&r, path, &trace, &diag), FAL_OK);
-	ps_trace_free(&trace);
+	assert_int_equal(ps_trace_file_append(&r, path, &trace, &diag), FAL_OK);
+	ps_old_trace_free(&trace);
 	add(&r, "job", 0);
 	for (unsigned i = 11; i < 300; i++)
 		add(&r, i == 11 ? "restart" : "ledger", i);
-	ps_record_history(&r, &b);
+	ps_trace_file_history(&r, &b);
 	fal_put_u8(&b, '\0');
 	const char *at_line = (const char *)b.p;
 	static const char *const first[] = { "\"job\"", "\"eval\",\"lines\":5,\"i\":2",
@@ -211,7 +211,7 @@ goes_on(void **state)
 	}
 	assert_int_equal(count(&b, "\"eval\""), 3);
 	fal_buf_free(&b);
-	ps_record_close(&r);
+	ps_trace_file_close(&r);
 	unlink(path);
 	rmdir(dir);
 }

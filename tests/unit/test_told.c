@@ -27,7 +27,7 @@ struct line {
 };
 
 static struct {
-	struct ps_wants wants;
+	struct ps_broadcast broadcast;
 	struct fal_shard_set *shard_set;
 	uint32_t shards;
 	uint64_t versions; /* that there are */
@@ -40,10 +40,11 @@ static struct {
 
 /* ---- racks and channels ------------------------------------------------------------ */
 
-bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			  struct fal_shard_part *out);
-bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-			    struct fal_shard_part *out, struct fal_shard_making *is);
+bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i,
+			       uint64_t version, struct fal_shard_part *out);
+bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
+				 uint64_t version, struct fal_shard_part *out,
+				 struct fal_shard_making *is);
 uint64_t __wrap_fal_shard_version(const struct fal_shard *s);
 uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
 bool __wrap_fal_chan_is_unsealed(const struct fal_chan *c);
@@ -57,7 +58,7 @@ void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const v
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		     struct fal_shard_part *out)
+			  struct fal_shard_part *out)
 {
 	static const float params[4 * FAL_BLOCK];
 	static const int8_t exps[4];
@@ -70,7 +71,7 @@ __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t ve
 
 bool
 __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out, struct fal_shard_making *is)
+			    struct fal_shard_part *out, struct fal_shard_making *is)
 {
 	(void)r, (void)i, (void)version, (void)out, (void)is;
 	return false;
@@ -202,9 +203,9 @@ begin(uint32_t shards, uint32_t blocks)
 	t.shard_set = fal_shard_set_new(&conf, NULL);
 	assert_non_null(t.shard_set);
 	for (uint32_t i = 0; i < READERS; i++)
-		ps_reader_begin(&t.line[i].reader, (struct fal_chan *)&t.line[i]);
-	t.wants.publisher.shard_set = t.shard_set;
-	t.wants.publisher.rule =
+		ps_reader_attach(&t.line[i].reader, (struct fal_chan *)&t.line[i]);
+	t.broadcast.publisher.shard_set = t.shard_set;
+	t.broadcast.publisher.rule =
 		(struct fal_rule){ .scheme = FAL_EPSP, .slack = VERSIONS };
 }
 
@@ -224,9 +225,9 @@ end(void)
 {
 	for (uint32_t i = 0; i < READERS; i++) {
 		takes(i, t.line[i].n);
-		ps_reader_end(&t.wants, &t.line[i].reader);
+		ps_reader_detach(&t.broadcast, &t.line[i].reader);
 	}
-	ps_wants_free(&t.wants);
+	ps_broadcast_free(&t.broadcast);
 	fal_shard_set_free(t.shard_set);
 }
 
@@ -239,8 +240,8 @@ tell(uint32_t i, uint64_t version)
 	const struct fal_coord_model model = { .version = version,
 					       .order = ++t.line[i].orders,
 					       .newest = t.versions - 1 };
-	ps_wants_add(&t.wants, &t.line[i].reader, &model);
-	assert_int_equal(ps_wants_leave(&t.wants), 0);
+	ps_broadcast_add(&t.broadcast, &t.line[i].reader, &model);
+	assert_int_equal(ps_broadcast_send(&t.broadcast), 0);
 }
 
 /* How often each shard's part was sealed. */
@@ -279,7 +280,7 @@ one_of_each(void **state)
 static void
 arrived_ones_go(void **state)
 {
-	const struct ps_publisher *p = &t.wants.publisher;
+	const struct ps_publisher *p = &t.broadcast.publisher;
 	(void)state;
 	begin(2, 4);
 	for (uint64_t version = 0; version + 1 < VERSIONS; version++)
@@ -304,12 +305,12 @@ static void
 arrived_ones_go_alone(void **state)
 {
 	struct fal_rng rng = fal_rng_init(drawn_seed(44), FAL_RNG_TEST, 0);
-	const struct ps_publisher *p = &t.wants.publisher;
+	const struct ps_publisher *p = &t.broadcast.publisher;
 	(void)state;
 	for (int round = 0; round < 20; round++) {
 		const uint32_t shards = 1 + fal_rng_below(&rng, SHARDS);
 		begin(shards, 2 * shards);
-		t.wants.publisher.rule.slack = 1;
+		t.broadcast.publisher.rule.slack = 1;
 		t.line[1].packed = true;
 		for (uint64_t version = 0; version < VERSIONS; version++) {
 			tell(0, version);
@@ -323,9 +324,10 @@ arrived_ones_go_alone(void **state)
 		for (size_t i = 0; i < p->older_n; i++)
 			for (int as = 0; as < PS_ENCODINGS; as++)
 				for (uint32_t k = 0; k < shards; k++)
-					if (p->older[i].as[as][k] != NULL)
+					if (p->older[i].shared[as][k] != NULL)
 						assert_false(
-							p->older[i].as[as][k]->refs == 1);
+							p->older[i].shared[as][k]->refs ==
+							1);
 		end();
 	}
 }
@@ -338,7 +340,7 @@ told_long_ago(void **state)
 	begin(1, 2);
 	tell(0, 0);
 	tell(1, 0);
-	for (uint32_t i = 0; i < PS_TOLD; i++)
+	for (uint32_t i = 0; i < PS_ANNOUNCED_MAX; i++)
 		tell(0, 1);
 	tell(0, 0);
 	sealed(0, 2);
