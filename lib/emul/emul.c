@@ -1,4 +1,4 @@
-/* Times of tasks, and files of recorded speeds. */
+/* Computes the times of tasks; reads, looks up and writes recorded speeds. */
 #include "emul/emul.h"
 
 #include "base/mem.h"
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond every deadline, and sums of times stay far from 2^64. */
+/* A day is beyond every deadline, and sums of days stay far below 2^64. */
 #define DAY_NS UINT64_C(86400000000000)
-#define T0_NS 100000000 /* where nothing says what a clock takes */
+#define T0_NS 100000000 /* nominal clock without worker=I/M and clock= */
 
 void
 fal_emul_bind(struct fal_emul *e, uint32_t batch)
@@ -49,8 +49,7 @@ fal_emul_speed(const struct fal_emul *e, uint64_t t)
 					   &e->machine, t);
 		else if (i == FAL_PATTERNS && e->trace.n > 0)
 			s = fal_speeds_at(&e->trace, t);
-		/* Whatever the others say, nothing is done until then. */
-		if (s.speed == 0)
+		if (s.speed == 0) /* other factors do not matter until then */
 			return s;
 		all.speed *= s.speed;
 		if (s.until < all.until)
@@ -59,21 +58,21 @@ fal_emul_speed(const struct fal_emul *e, uint64_t t)
 	return all;
 }
 
-/* When work that takes `*work_ns` at speed 1 is done, begun at `t`, or `stop` if that is
- * sooner; then `*work_ns` is left. */
+/* Returns when work of `*work_ns` at speed 1 that begins at `t` ends, at most `stop`;
+ * `*work_ns` becomes the work that is left then. */
 static uint64_t
-run(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
+work_end(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
 {
 	while (t < stop) {
 		const struct fal_speed s = fal_emul_speed(e, t);
 		const uint64_t until = s.until < stop ? s.until : stop;
-		const double can = s.speed * (double)(until - t);
-		if (can >= *work_ns) {
+		const double done = s.speed * (double)(until - t);
+		if (done >= *work_ns) {
 			t += (uint64_t)(*work_ns / s.speed + 0.5);
 			*work_ns = 0;
 			return t;
 		}
-		*work_ns -= can;
+		*work_ns -= done;
 		t = until;
 	}
 	return stop;
@@ -97,9 +96,9 @@ fal_emul_pace(const struct fal_emul *e, uint64_t n)
 
 /* --- recording ------------------------------------------------------------------- */
 
-/* Writes the speeds up to `t`, at the pace of what is being done. */
+/* Writes the speeds up to `t`, at the pace of the current work. */
 static void
-write_until(struct fal_emul *e, uint64_t t)
+record_until(struct fal_emul *e, uint64_t t)
 {
 	while (e->written.at < t) {
 		const struct fal_speed s = fal_emul_speed(e, e->written.at);
@@ -113,60 +112,60 @@ write_until(struct fal_emul *e, uint64_t t)
 
 /* --- tasks ----------------------------------------------------------------------- */
 
-/* From `t` to `end`, at this pace. */
+/* Records work from `t` to `end` at this pace. */
 static void
-met(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
+record_work(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
 {
-	write_until(e, t);
+	record_until(e, t);
 	e->written.pace = pace;
-	write_until(e, end);
+	record_until(e, end);
 }
 
 /* A part of a task within one clock. */
-struct piece {
-	uint64_t next; /* sample behind it */
+struct task_part {
+	uint64_t end; /* the first sample of the next part */
 	double work_ns;
 	struct fal_clock_pace pace;
 };
 
-/* The one that begins at sample `first` of task `t`. */
-static struct piece
-piece_at(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
+/* Returns the part of task `t` that begins at sample `first`. */
+static struct task_part
+task_part_from(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
 {
 	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
-	struct piece p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
+	struct task_part p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
 	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
 		p.pace.pause_ns = 0;
 	if (t->samples == 0)
 		return p;
-	if (e->clock != 0 && (n + 1) * e->clock < p.next)
-		p.next = (n + 1) * e->clock;
-	p.work_ns *= (double)(p.next - first) / t->samples;
+	if (e->clock != 0 && (n + 1) * e->clock < p.end)
+		p.end = (n + 1) * e->clock;
+	p.work_ns *= (double)(p.end - first) / t->samples;
 	return p;
 }
 
-/* Goes through task `t` until it is done, or `stop`; what it meets is written if
- * `recorded`.  Returns when, from the origin, and in `*reached` before which sample. */
+/* Advances through task `t` to its end, at most to `stop`, and writes the speeds met if
+ * `is_recorded`.  Returns the end, from the origin, and the next sample in `*reached`. */
 static uint64_t
-walk(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop, bool recorded,
-     uint64_t *reached)
+walk_task(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop,
+	  bool is_recorded, uint64_t *reached)
 {
 	uint64_t now = t->begin - e->origin, first = t->first;
 	const uint64_t last = t->first + t->samples;
 	double left;
 	do {
-		const struct piece p = piece_at(e, t, first);
+		const struct task_part p = task_part_from(e, t, first);
 		const uint64_t room = stop > now ? stop - now : 0;
 		const uint64_t pause = p.pace.pause_ns < room ? p.pace.pause_ns : room;
 		left = p.work_ns * p.pace.slow;
-		const uint64_t end = run(e, now + pause, stop, &left);
-		if (recorded && pause > 0)
-			met(e, now, now + pause, 0);
-		if (recorded)
-			met(e, now + pause, end, 1 / p.pace.slow);
+		const uint64_t end = work_end(e, now + pause, stop, &left);
+		if (is_recorded && pause > 0)
+			record_work(e, now, now + pause, 0);
+		if (is_recorded)
+			record_work(e, now + pause, end, 1 / p.pace.slow);
 		now = end;
 		const double done = 1 - left / (p.work_ns * p.pace.slow);
-		first += (uint64_t)ceil((double)(p.next - first) * done);
+		first += (uint64_t)ceil((double)(p.end - first) * done);
 	} while (left == 0 && first < last && now < stop);
 	*reached = first;
 	return now;
@@ -179,7 +178,7 @@ fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job, uint64_t now)
 	uint64_t reached;
 	if (e->origin == 0) {
 		e->origin = now;
-		e->written.speed = -1; /* the first one is written */
+		e->written.speed = -1; /* the first speed differs and is written */
 		e->written.pace = 1;
 	}
 	t.work_ns = job->samples / e->rate * 1e9;
@@ -191,19 +190,18 @@ fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job, uint64_t now)
 		t.samples = job->samples;
 		e->done += job->samples;
 	}
-	t.end = e->origin + walk(e, &t, now - e->origin + DAY_NS, false, &reached);
+	t.end = e->origin + walk_task(e, &t, now - e->origin + DAY_NS, false, &reached);
 	return t;
 }
 
 void
 fal_emul_end(struct fal_emul *e, const struct fal_emul_task *t, uint64_t end)
 {
-	const uint64_t last = t->first + t->samples;
 	uint64_t reached;
 	if (e->record == NULL && end >= t->end)
 		return;
-	walk(e, t, end - e->origin, e->record != NULL, &reached);
-	if (e->done == last)
+	walk_task(e, t, end - e->origin, e->record != NULL, &reached);
+	if (e->done == t->first + t->samples)
 		e->done = reached;
 }
 
@@ -228,13 +226,13 @@ fal_emul_start(const struct fal_emulated *before, uint64_t now, uint64_t *regain
 #define TRACE_S_MAX 1e8
 #define TRACE_SPEED_MAX 1e6
 
-/* "SECONDS SPEED" or "SECONDS loop", without its end and comment; NULL or what is wrong
- * with `*bad`. */
+/* Parses "SECONDS SPEED" or "SECONDS loop", without line end and comment.  Returns NULL,
+ * or the fault of the word `*bad`. */
 static const char *
-parse_line(struct fal_speeds *s, char *line, const char **bad)
+parse_speed_line(struct fal_speeds *s, char *line, const char **bad)
 {
 	char *rest = line;
-	const char *time = strsep(&rest, " \t"), *what = rest;
+	const char *time = strsep(&rest, " \t");
 	double seconds, speed;
 	*bad = time;
 	if (fal_parse_double(time, 0, TRACE_S_MAX, &seconds) < 0)
@@ -245,7 +243,7 @@ parse_line(struct fal_speeds *s, char *line, const char **bad)
 	if (s->n == 0 ? t != 0 : t <= s->v[s->n - 1].t)
 		return s->n == 0 ? "is not 0, where a trace begins"
 				 : "is not later than the line before";
-	*bad = what != NULL ? what + strspn(what, " \t") : "";
+	*bad = rest != NULL ? rest + strspn(rest, " \t") : "";
 	if (s->n > 0 && strcmp(*bad, "loop") == 0) {
 		s->loop = t;
 		return NULL;
@@ -265,14 +263,14 @@ parse_speeds(const char *path, char *text, struct fal_speeds *s, struct fal_diag
 		char *line = strsep(&rest, "\n");
 		const char *bad, *why = NULL;
 		number++;
-		/* Comments do not count, nor do blanks at both ends. */
+		/* Strip the comment and the blanks at both ends. */
 		line[strcspn(line, "#")] = '\0';
 		line += strspn(line, " \t");
 		for (size_t n = strlen(line);
 		     n > 0 && strchr(" \t\r", line[n - 1]) != NULL;)
 			line[--n] = '\0';
 		if (*line != '\0')
-			why = parse_line(s, line, &bad);
+			why = parse_speed_line(s, line, &bad);
 		if (why != NULL)
 			return fal_diag_set(diag, FAL_EFORMAT, "%s:%u: '%s' %s", path,
 					    number, FAL_QUOTE(bad), why);
@@ -317,7 +315,7 @@ struct fal_speed
 fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 {
 	const uint64_t base = s->loop != 0 ? t / s->loop * s->loop : 0, at = t - base;
-	size_t low = 0, high = s->n; /* the line that holds is in low … high-1 */
+	size_t low = 0, high = s->n; /* the line for `at` is in low … high-1 */
 	while (high - low > 1) {
 		const size_t mid = low + (high - low) / 2;
 		if (s->v[mid].t <= at)
@@ -342,7 +340,7 @@ fal_speeds_write(FILE *f, uint64_t t, double speed)
 /* --- the link -------------------------------------------------------------------- */
 
 static uint64_t
-delay_ns(void *arg, uint64_t now)
+emul_delay_ns(void *arg, uint64_t now)
 {
 	const struct fal_emul *e = arg;
 	const struct fal_pattern *p = &e->pattern[FAL_PATTERN_NETWORK];
@@ -359,7 +357,7 @@ fal_emul_link(struct fal_emul *e)
 			  !e->pattern[FAL_PATTERN_NETWORK].on))
 		return NULL;
 	e->link = (struct fal_link){ .bandwidth = e->bandwidth,
-				     .delay_ns = delay_ns,
+				     .delay_ns = emul_delay_ns,
 				     .arg = e };
 	return &e->link;
 }
@@ -368,7 +366,7 @@ bool
 fal_emul_flips(const struct fal_emul *e, uint64_t clock, uint32_t task)
 {
 	double u[4];
-	/* falcon-job(5): a clock has no more tasks than 2^20. */
+	/* falcon-job(5): a clock has at most 2^20 tasks. */
 	fal_emul_draw(&e->machine, FAL_PATTERNS + 1, clock << 20 | task, u);
 	return u[0] < e->flip;
 }

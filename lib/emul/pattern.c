@@ -1,4 +1,4 @@
-/* What each pattern means. */
+/* The patterns of slowness: their arguments, and their effect on pace and speed. */
 #include "emul/emul.h"
 
 #include "base/parse.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define POINT_NS UINT64_C(5000000) /* between the points at which P3 strikes */
+#define POINT_NS UINT64_C(5000000) /* between possible onsets of P3 */
 #define SLOW_MAX 1e6               /* times */
 #define CLOCKS_MAX 1e6             /* nominal clocks */
 #define SECONDS_MAX 3600.0
@@ -18,12 +18,11 @@ struct arg {
 	double min, max, normal;
 };
 
-/* By kind. */
 /* clang-format off */
 static const struct {
 	const char *number, *name;
-	struct arg arg[FAL_PATTERN_ARGS]; /* max 0: none */
-} table[FAL_PATTERNS] = {
+	struct arg arg[FAL_PATTERN_ARGS]; /* max 0: no argument */
+} patterns[FAL_PATTERNS] = {
 	[FAL_PATTERN_PERSISTENT] = { "p1", "persistent", { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
 	[FAL_PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
 	[FAL_PATTERN_CLASSES] = { "p1c", "classes", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
@@ -38,7 +37,7 @@ static const struct {
 	  { { 0, 1, 0.3 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 0.5 } } },
 	[FAL_PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
 	[FAL_PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
-	/* The search in slow_worker ends soon, as onsets are not rare. */
+	/* The least probability 0.001 bounds the search in slow_worker_speed. */
 	[FAL_PATTERN_SLOW_WORKER] = { "p3", "slow-worker",
 	  { { 0.001, 1, 0.01 }, { 1, SLOW_MAX, 4 }, { 0.01, 1000, 2 } } },
 	[FAL_PATTERN_DISRUPTED] = { "p4", "disrupted",
@@ -60,15 +59,15 @@ fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *o
 	struct fal_pattern p = { .on = true };
 	char *rest = text, *name = strsep(&rest, ":");
 	enum fal_pattern_kind k = 0;
-	while (k < FAL_PATTERNS && strcmp(name, table[k].name) != 0 &&
-	       strcmp(name, table[k].number) != 0)
+	while (k < FAL_PATTERNS && strcmp(name, patterns[k].name) != 0 &&
+	       strcmp(name, patterns[k].number) != 0)
 		k++;
 	if (k == FAL_PATTERNS)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "'%s' is not a pattern of falcon-emulate(5)",
 				    FAL_QUOTE(name));
 	for (unsigned i = 0; i < FAL_PATTERN_ARGS; i++) {
-		const struct arg *a = &table[k].arg[i];
+		const struct arg *a = &patterns[k].arg[i];
 		p.arg[i] = a->normal;
 		if (rest == NULL || a->max == 0)
 			continue;
@@ -93,7 +92,7 @@ fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *o
 const char *
 fal_pattern_name(enum fal_pattern_kind kind)
 {
-	return table[kind].name;
+	return patterns[kind].name;
 }
 
 bool
@@ -124,18 +123,18 @@ fal_emul_draw(const struct fal_machine *m, unsigned stream, uint64_t n,
 		out[i] = (word[i] + 0.5) * 0x1p-32;
 }
 
-/* Box and Muller's, of two such numbers: mean 0, variance 1. */
+/* A standard normal number from two uniform numbers (Box and Muller). */
 static double
-gauss(double u, double v)
+normal_of(double u, double v)
 {
 	return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
 /* --- of the machine -------------------------------------------------------------- */
 
-/* Whether the machine is among the last `n`. */
+/* Is the machine one of the last `n`? */
 static bool
-is_last(const struct fal_machine *m, double n)
+is_among_last(const struct fal_machine *m, double n)
 {
 	return m->index > m->count - n;
 }
@@ -148,10 +147,10 @@ fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	double steps;
 	switch (kind) {
 	case FAL_PATTERN_PERSISTENT:
-		return is_last(m, p->arg[1]) ? 1 / k : 1;
+		return is_among_last(m, p->arg[1]) ? 1 / k : 1;
 	case FAL_PATTERN_LEVEL:
 	case FAL_PATTERN_CLASSES:
-		return is_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
+		return is_among_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
 	case FAL_PATTERN_GRADED:
 		steps = m->count > 1 ? m->count - 1 : 1;
 		return 1 / (1 + (m->index - 1) * (k - 1) / steps);
@@ -163,7 +162,7 @@ fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
 /* --- of work --------------------------------------------------------------------- */
 
 static uint64_t
-ns(double seconds)
+seconds_to_ns(double seconds)
 {
 	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 }
@@ -178,23 +177,23 @@ fal_pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	fal_emul_draw(m, kind, n, u);
 	switch (kind) {
 	case FAL_PATTERN_JITTER:
-		/* A clock that takes no time is none. */
-		pace.slow = fmax(0.1, 1 + p->arg[0] * gauss(u[0], u[1]));
+		/* Each clock takes time. */
+		pace.slow = fmax(0.1, 1 + p->arg[0] * normal_of(u[0], u[1]));
 		break;
 	case FAL_PATTERN_SLEEP:
-		pace.pause_ns = m->index % 2 == 1 ? ns(p->arg[0]) : 0;
+		pace.pause_ns = m->index % 2 == 1 ? seconds_to_ns(p->arg[0]) : 0;
 		break;
 	case FAL_PATTERN_RANDOM_CLOCK:
 		if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
 			pace.slow = p->arg[0];
 		break;
 	case FAL_PATTERN_RANDOM_SLEEP:
-		pace.pause_ns = u[0] < p->arg[0] ? ns(u[1] * p->arg[1]) : 0;
+		pace.pause_ns = u[0] < p->arg[0] ? seconds_to_ns(u[1] * p->arg[1]) : 0;
 		break;
 	case FAL_PATTERN_GAUSS_SLEEP:
 		if (u[0] < p->arg[0])
-			pace.pause_ns =
-				ns(t0 * (p->arg[1] + p->arg[2] * gauss(u[1], u[2])));
+			pace.pause_ns = seconds_to_ns(
+				t0 * (p->arg[1] + p->arg[2] * normal_of(u[1], u[2])));
 		break;
 	case FAL_PATTERN_POWER_LAW:
 		pace.slow = pow(u[0], -1 / (p->arg[0] - 1));
@@ -217,9 +216,10 @@ clocks_ns(const struct fal_machine *m, double clocks)
 	return length < 1 ? 1 : (uint64_t)length;
 }
 
-/* It is slow if one of the points of the last `longest` began a time that is not over. */
+/* The machine is slow if an onset in the last `longest` seconds_to_ns began a slow period
+ * that still lasts. */
 static struct fal_speed
-slow_worker(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+slow_worker_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t longest = clocks_ns(m, p->arg[2]);
 	const uint64_t now = t / POINT_NS;
@@ -234,11 +234,11 @@ slow_worker(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t
 	return (struct fal_speed){ 1, (now + 1) * POINT_NS };
 }
 
-/* Windows of `clocks`, each struck with probability `chance`.  They begin at different
- * times on different machines. */
+/* Is the window of `clocks` clocks around `t` struck, which has probability `chance`?
+ * Windows begin at different times on different machines. */
 static bool
-is_struck(enum fal_pattern_kind kind, double chance, double clocks,
-	  const struct fal_machine *m, uint64_t t, uint64_t *until)
+is_window_struck(enum fal_pattern_kind kind, double chance, double clocks,
+		 const struct fal_machine *m, uint64_t t, uint64_t *until)
 {
 	const uint64_t window = clocks_ns(m, clocks);
 	const uint64_t shift = m->count == 0 ? 0 : window / m->count * (m->index - 1);
@@ -249,9 +249,9 @@ is_struck(enum fal_pattern_kind kind, double chance, double clocks,
 	return u[0] < chance;
 }
 
-/* One stall in each window, somewhere. */
+/* Each window has one stall, at a random place. */
 static struct fal_speed
-stall(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+stall_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t window = clocks_ns(m, p->arg[0]);
 	const uint64_t n = t / window, at = t % window;
@@ -269,9 +269,9 @@ stall(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 	return (struct fal_speed){ 1, (n + 1) * window };
 }
 
-/* From 1 to 1/K and back, a step each clock. */
+/* The speed goes from 1 to 1/K and back, one step a clock. */
 static struct fal_speed
-drift(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+drift_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t n = t / m->t0_ns;
 	const double x = fmod((double)n, p->arg[1]) / p->arg[1];
@@ -286,15 +286,15 @@ fal_pattern_at(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	struct fal_speed s = { 1, UINT64_MAX };
 	switch (kind) {
 	case FAL_PATTERN_SLOW_WORKER:
-		return slow_worker(p, m, t);
+		return slow_worker_speed(p, m, t);
 	case FAL_PATTERN_DISRUPTED:
-		if (is_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
+		if (is_window_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
 			s.speed = 1 / p->arg[1];
 		return s;
 	case FAL_PATTERN_STALL:
-		return stall(p, m, t);
+		return stall_speed(p, m, t);
 	case FAL_PATTERN_DRIFT:
-		return drift(p, m, t);
+		return drift_speed(p, m, t);
 	default:
 		return s;
 	}
@@ -304,7 +304,7 @@ uint64_t
 fal_pattern_delay(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	uint64_t until;
-	return is_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
-		       ? ns(p->arg[0])
+	return is_window_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
+		       ? seconds_to_ns(p->arg[0])
 		       : 0;
 }
