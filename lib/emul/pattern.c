@@ -216,7 +216,7 @@ clocks_ns(const struct fal_machine *m, double clocks)
 	return length < 1 ? 1 : (uint64_t)length;
 }
 
-/* The machine is slow if an onset in the last `longest` seconds_to_ns began a slow period
+/* The machine is slow if an onset in the last `longest` ns began a slow period
  * that still lasts. */
 static struct fal_speed
 slow_worker_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)

@@ -1,4 +1,5 @@
-/* Elementwise kernels: plain loops that the compiler vectorises. */
+/* Elementwise kernels and sums of rows and columns: plain loops that the compiler
+ * vectorises. */
 #include "math/layers.h"
 
 #include "base/vector.h"

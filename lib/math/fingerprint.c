@@ -1,4 +1,5 @@
-/* A made-up task, its gradient, products that are subnormal, and a hash of both. */
+/* The fingerprint hashes the gradient of a random task and products with subnormal
+ * numbers. */
 #include "math/fingerprint.h"
 
 #include "base/mem.h"
@@ -10,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Products: of the least normal number with a half, which is subnormal, and of a
- * subnormal one. Where arithmetic does not take those as zero other bits come out. */
+/* Half of the least normal number is subnormal, and so is a factor of the other products:
+ * a machine that does not flush subnormals to zero gets other bits. */
 enum { SUBNORMAL = 4 };
 
 static void

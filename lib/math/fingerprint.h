@@ -1,4 +1,4 @@
-/* The numerics fingerprint: machines with equal ones compute equal bits. */
+/* The numerics fingerprint: machines with equal fingerprints compute equal bits. */
 #ifndef FAL_MATH_FINGERPRINT_H
 #define FAL_MATH_FINGERPRINT_H
 
@@ -6,10 +6,10 @@
 
 #define FAL_FINGERPRINT_BYTES 16
 
-/* Hashes the gradient of a made-up task of the net's largest size, parameters by
- * fal_model_init(seed), inputs in [0, 1) and labels from the stream (seed, FAL_RNG_TEST,
- * 0), and products that are subnormal.  It tells machines apart, not liars.
- * FAL_ENOMEM. */
+/* Hashes the gradient of a random task of the net's largest size and products with
+ * subnormal numbers.  Parameters come from fal_model_init(seed), inputs in [0, 1) and
+ * labels from the stream (seed, FAL_RNG_TEST, 0).  The fingerprint distinguishes machines
+ * but does not expose liars.  FAL_ENOMEM. */
 int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
 			uint8_t out[static FAL_FINGERPRINT_BYTES]);
 

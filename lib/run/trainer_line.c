@@ -258,7 +258,7 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 	if (n > FAL_GRAD_LINE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
 				    FAL_GRAD_LINE_MAX);
-	/* Strings with a NUL are refused: C strings end_line there. */
+	/* Strings with a NUL are refused: C strings end there. */
 	json_t *o = fal_json_load(line, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL && why.text[0] == '\0')
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
