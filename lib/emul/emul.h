@@ -96,21 +96,6 @@ bool fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_patte
 double fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
 			 const struct fal_machine *m);
 
-/* Returns the pace of clock `n`, from 0, under a pattern of work; { 1, 0 } for other
- * kinds. */
-struct fal_clock_pace fal_pattern_pace(enum fal_pattern_kind kind,
-				       const struct fal_pattern *p,
-				       const struct fal_machine *m, uint64_t n);
-
-/* Returns the speed at `t` ns under a pattern of time, and a time until which the speed
- * cannot change; { 1, UINT64_MAX } for other kinds. */
-struct fal_speed fal_pattern_at(enum fal_pattern_kind kind, const struct fal_pattern *p,
-				const struct fal_machine *m, uint64_t t);
-
-/* Returns the delay in ns that the network pattern adds at `t`. */
-uint64_t fal_pattern_delay(const struct fal_pattern *p, const struct fal_machine *m,
-			   uint64_t t);
-
 /* ---- recorded speeds: lines "SECONDS SPEED" ---- */
 
 /* {0}: no line. */
@@ -130,9 +115,6 @@ void fal_speeds_free(struct fal_speeds *s);
 
 /* Returns the speed at `t` ns; `s` has at least one line. */
 struct fal_speed fal_speeds_at(const struct fal_speeds *s, uint64_t t);
-
-/* Writes one line of a file of speeds. */
-void fal_speeds_write(FILE *f, uint64_t t, double speed);
 
 /* ---- the machine ---- */
 

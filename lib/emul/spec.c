@@ -8,6 +8,7 @@
 #include "job/ini.h"
 #include "job/job.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -41,51 +42,6 @@ struct spec_parser {
 
 #define REFUSE(r, ...) fal_diag_set((r)->diag, FAL_EINVAL, __VA_ARGS__)
 
-/* "0.25" or "1/4". */
-static int
-parse_speed(struct spec_parser *r, char *value)
-{
-	double numerator, denominator = 1;
-	char *slash = strchr(value, '/');
-	if (slash != NULL) {
-		*slash = '\0';
-		if (fal_parse_double(slash + 1, FRACTION_MIN, FRACTION_MAX,
-				     &denominator) < 0)
-			return FAL_EFORMAT;
-	}
-	if (fal_parse_double(value, FRACTION_MIN, FRACTION_MAX, &numerator) < 0)
-		return FAL_EFORMAT;
-	r->e->speed = numerator / denominator;
-	return FAL_OK;
-}
-
-static int
-parse_cores(struct spec_parser *r, char *value)
-{
-	uint64_t cores;
-	if (fal_parse_u64(value, 1, CORES_MAX, &cores) < 0)
-		return FAL_EFORMAT;
-	r->e->cores = (uint32_t)cores;
-	return FAL_OK;
-}
-
-/* "3/8". */
-static int
-parse_worker(struct spec_parser *r, char *value)
-{
-	uint64_t index, count;
-	char *slash = strchr(value, '/');
-	if (slash == NULL)
-		return FAL_EFORMAT;
-	*slash = '\0';
-	if (fal_parse_u64(slash + 1, 1, WORKERS_MAX, &count) < 0 ||
-	    fal_parse_u64(value, 1, count, &index) < 0)
-		return FAL_EFORMAT;
-	r->e->machine.index = (uint32_t)index;
-	r->e->machine.count = (uint32_t)count;
-	return FAL_OK;
-}
-
 static int
 parse_ns(const char *value, uint64_t *out)
 {
@@ -96,54 +52,35 @@ parse_ns(const char *value, uint64_t *out)
 	return FAL_OK;
 }
 
-/* A path in a file is relative to that file's folder. */
-static int
-parse_path(const struct spec_parser *r, const char *value, char **out)
-{
-	free(*out);
-	*out = r->file != NULL ? fal_job_path(r->file, value) : fal_xstrdup(value);
-	return *value == '\0' ? FAL_EFORMAT : FAL_OK;
-}
-
-static int
-parse_bandwidth(struct spec_parser *r, char *value)
-{
-	uint64_t bytes;
-	if (fal_parse_size(value, &bytes) < 0 || bytes == 0)
-		return FAL_EFORMAT;
-	r->e->bandwidth = (double)bytes;
-	return FAL_OK;
-}
-
-/* "10:3". */
-static int
-parse_freeze(struct spec_parser *r, char *value)
-{
-	char *colon = strchr(value, ':');
-	if (colon == NULL)
-		return FAL_EFORMAT;
-	*colon = '\0';
-	const int err = parse_ns(colon + 1, &r->e->freeze_for_ns);
-	return err < 0 ? err : parse_ns(value, &r->e->freeze_ns);
-}
-
-/* --- items ----------------------------------------------------------------------- */
-
-/* Items are parsed by type, or with a function. */
-enum item_type { FUNCTION, NUMBER, COUNT, SECONDS, PATH };
+enum item_type {
+	NUMBER,   /* double */
+	COUNT,    /* uint64_t */
+	CORES,    /* uint32_t */
+	FRACTION, /* double: "0.25" or "1/4" */
+	BYTES,    /* double, from a size */
+	SECONDS,  /* uint64_t, in ns */
+	PATH,     /* char *; in a file relative to that file's folder */
+	WORKER,   /* struct fal_machine: "3/8" */
+	FREEZE    /* struct fal_emul: "10:3" */
+};
 
 struct item {
 	const char *key;
 	enum item_type type;
-	void *to;        /* double, uint64_t, uint64_t of nanoseconds, char * */
+	void *to;
 	double min, max; /* of numbers and counts */
 	const char *want;
-	int (*parse)(struct spec_parser *r, char *value); /* changes `value` */
 };
 
+/* Parses the value of an item; changes `value`. */
 static int
 parse_item_value(struct spec_parser *r, const struct item *i, char *value)
 {
+	struct fal_machine *m = i->to;
+	struct fal_emul *e = i->to;
+	uint64_t n, count;
+	double x, divisor = 1;
+	const char *first;
 	switch (i->type) {
 	case NUMBER:
 		return fal_parse_double(value, i->min, i->max, i->to);
@@ -151,13 +88,47 @@ parse_item_value(struct spec_parser *r, const struct item *i, char *value)
 		return fal_parse_u64(value, (uint64_t)i->min,
 				     i->max < 0x1p64 ? (uint64_t)i->max : UINT64_MAX,
 				     i->to);
+	case CORES:
+		if (fal_parse_u64(value, 1, CORES_MAX, &n) < 0)
+			return FAL_EFORMAT;
+		*(uint32_t *)i->to = (uint32_t)n;
+		return FAL_OK;
+	case FRACTION:
+		first = strsep(&value, "/");
+		if ((value != NULL &&
+		     fal_parse_double(value, FRACTION_MIN, FRACTION_MAX, &divisor) < 0) ||
+		    fal_parse_double(first, FRACTION_MIN, FRACTION_MAX, &x) < 0)
+			return FAL_EFORMAT;
+		*(double *)i->to = x / divisor;
+		return FAL_OK;
+	case BYTES:
+		if (fal_parse_size(value, &n) < 0 || n == 0)
+			return FAL_EFORMAT;
+		*(double *)i->to = (double)n;
+		return FAL_OK;
 	case SECONDS:
 		return parse_ns(value, i->to);
 	case PATH:
-		return parse_path(r, value, i->to);
-	default:
-		return i->parse(r, value);
+		free(*(char **)i->to);
+		*(char **)i->to = r->file != NULL ? fal_job_path(r->file, value)
+						  : fal_xstrdup(value);
+		return *value == '\0' ? FAL_EFORMAT : FAL_OK;
+	case WORKER:
+		first = strsep(&value, "/");
+		if (value == NULL || fal_parse_u64(value, 1, WORKERS_MAX, &count) < 0 ||
+		    fal_parse_u64(first, 1, count, &n) < 0)
+			return FAL_EFORMAT;
+		m->index = (uint32_t)n;
+		m->count = (uint32_t)count;
+		return FAL_OK;
+	case FREEZE:
+		first = strsep(&value, ":");
+		if (value == NULL || parse_ns(value, &e->freeze_for_ns) < 0)
+			return FAL_EFORMAT;
+		return parse_ns(first, &e->freeze_ns);
 	}
+	assert(0 && "a type of item");
+	return FAL_EFORMAT;
 }
 
 static int
@@ -181,25 +152,22 @@ parse_item(struct spec_parser *r, const char *key, char *value)
 {
 	struct fal_emul *e = r->e;
 	const struct item items[] = {
-		{ "rate", NUMBER, &e->rate, 1e-6, 1e12, "a number of samples a second",
-		  NULL },
-		{ "speed", FUNCTION, NULL, 0, 0, "a fraction such as 0.25 or 1/4",
-		  parse_speed },
-		{ "cores", FUNCTION, NULL, 0, 0, "1 to 1024", parse_cores },
-		{ "seed", COUNT, &e->machine.seed, 0, 0x1p64, "a number", NULL },
-		{ "worker", FUNCTION, NULL, 0, 0, "I/M, worker I of M", parse_worker },
-		{ "clock", COUNT, &e->clock, 1, 1e9, "a number of samples", NULL },
-		{ "t0", SECONDS, &e->machine.t0_ns, 0, 0, "a number of seconds", NULL },
-		{ "trace", PATH, &r->trace, 0, 0, "a file", NULL },
-		{ "record", PATH, &r->record, 0, 0, "a file", NULL },
-		{ "latency", SECONDS, &e->latency_ns, 0, 0, "a number of seconds", NULL },
-		{ "bandwidth", FUNCTION, NULL, 0, 0, "a number of bytes a second",
-		  parse_bandwidth },
-		{ "crash", SECONDS, &e->crash_ns, 0, 0, "a number of seconds", NULL },
+		{ "rate", NUMBER, &e->rate, 1e-6, 1e12, "a number of samples a second" },
+		{ "speed", FRACTION, &e->speed, 0, 0, "a fraction such as 0.25 or 1/4" },
+		{ "cores", CORES, &e->cores, 0, 0, "1 to 1024" },
+		{ "seed", COUNT, &e->machine.seed, 0, 0x1p64, "a number" },
+		{ "worker", WORKER, &e->machine, 0, 0, "I/M, worker I of M" },
+		{ "clock", COUNT, &e->clock, 1, 1e9, "a number of samples" },
+		{ "t0", SECONDS, &e->machine.t0_ns, 0, 0, "a number of seconds" },
+		{ "trace", PATH, &r->trace, 0, 0, "a file" },
+		{ "record", PATH, &r->record, 0, 0, "a file" },
+		{ "latency", SECONDS, &e->latency_ns, 0, 0, "a number of seconds" },
+		{ "bandwidth", BYTES, &e->bandwidth, 0, 0, "a number of bytes a second" },
+		{ "crash", SECONDS, &e->crash_ns, 0, 0, "a number of seconds" },
 		{ "crash-every", NUMBER, &r->crash_every, TIME_MIN, TIME_MAX,
-		  "a number of seconds", NULL },
-		{ "flip", NUMBER, &e->flip, 0, 1, "0 to 1", NULL },
-		{ "freeze", FUNCTION, NULL, 0, 0, "AT:FOR, in seconds", parse_freeze },
+		  "a number of seconds" },
+		{ "flip", NUMBER, &e->flip, 0, 1, "0 to 1" },
+		{ "freeze", FREEZE, e, 0, 0, "AT:FOR, in seconds" },
 	};
 	struct fal_diag bad;
 	if (strcmp(key, "pattern") == 0)

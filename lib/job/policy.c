@@ -266,8 +266,8 @@ struct changes {
 
 /* Adds a change of this key unless the values are equal. */
 static void
-add_change(struct changes *c, const char *key, const char *name, const char *from,
-	   const char *to)
+add_policy_change(struct changes *c, const char *key, const char *name, const char *from,
+		  const char *to)
 {
 	if (strcmp(from, to) == 0)
 		return;
@@ -308,12 +308,12 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 {
 	struct changes c = { 0 };
 	char from[FAL_RULE_TEXT], to[FAL_RULE_TEXT];
-	add_change(&c, "scheme", "", fal_rule_text(&a->rule, from),
-		   fal_rule_text(&b->rule, to));
+	add_policy_change(&c, "scheme", "", fal_rule_text(&a->rule, from),
+			  fal_rule_text(&b->rule, to));
 	if (c.n > 0)
 		c.v[0].model = !fal_rule_same_model(&a->rule, &b->rule);
-	add_change(&c, "clones", "", a->no_clones ? "no" : "yes",
-		   b->no_clones ? "no" : "yes");
+	add_policy_change(&c, "clones", "", a->no_clones ? "no" : "yes",
+			  b->no_clones ? "no" : "yes");
 	for (size_t i = 0, j = 0; i < a->workers || j < b->workers;) {
 		const struct fal_policy_worker *x = i < a->workers ? &a->worker[i] : NULL;
 		const struct fal_policy_worker *y = j < b->workers ? &b->worker[j] : NULL;
@@ -321,10 +321,10 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 		const char *name = order <= 0 ? x->name : y->name;
 		const struct worker_texts f = worker_texts(order <= 0 ? x : NULL);
 		const struct worker_texts t = worker_texts(order >= 0 ? y : NULL);
-		add_change(&c, "lanes.", name, f.lanes, t.lanes);
-		add_change(&c, "share.", name, f.share, t.share);
-		add_change(&c, "exclude.", name, f.exclude, t.exclude);
-		add_change(&c, "site.", name, f.site, t.site);
+		add_policy_change(&c, "lanes.", name, f.lanes, t.lanes);
+		add_policy_change(&c, "share.", name, f.share, t.share);
+		add_policy_change(&c, "exclude.", name, f.exclude, t.exclude);
+		add_policy_change(&c, "site.", name, f.site, t.site);
 		i += order <= 0;
 		j += order >= 0;
 	}

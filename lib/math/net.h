@@ -3,7 +3,7 @@
  * A net is immutable and shared by all lanes; each lane has an arena, one allocation with
  * the activations of a task.  A result depends on the values of the arguments alone: not
  * on addresses, other lanes, or former contents of the arena.  Equal machines (see
- * math/fingerprint.h) give equal bits.
+ * fal_net_fingerprint) give equal bits.
  */
 #ifndef FAL_MATH_NET_H
 #define FAL_MATH_NET_H
@@ -72,5 +72,16 @@ struct fal_net_wait {
 bool fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a,
 			  const float *params, const struct fal_task *t, float *grad,
 			  struct fal_loss *res, const struct fal_net_wait *wait);
+
+/* The numerics fingerprint: machines with equal fingerprints compute equal bits. */
+
+#define FAL_FINGERPRINT_BYTES 16
+
+/* Hashes the gradient of a random task of the net's largest size and products with
+ * subnormal numbers.  Parameters come from fal_model_init(seed), inputs in [0, 1) and
+ * labels from the stream (seed, FAL_RNG_TEST, 0).  The fingerprint distinguishes machines
+ * but does not expose liars.  FAL_ENOMEM. */
+int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
+			uint8_t out[static FAL_FINGERPRINT_BYTES]);
 
 #endif

@@ -329,7 +329,7 @@ parse_lines(struct model_parser *p, const char *s, size_t n)
 
 /* Checks the model after the last line. */
 static int
-check_model(const struct model_parser *p)
+check_parsed_model(const struct model_parser *p)
 {
 	if (p->shape.c == 0)
 		return FAIL(p, FAL_EFORMAT, "the model has no '%s' line", "input");
@@ -356,7 +356,7 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 	p.m = fal_xcalloc(1, sizeof(*p.m));
 	int err = parse_lines(&p, text, n);
 	if (err == 0)
-		err = check_model(&p);
+		err = check_parsed_model(&p);
 	if (err != 0) {
 		fal_model_free(p.m);
 		return err;

@@ -206,7 +206,7 @@ static const struct member_list lists[] = {
 enum { LISTS = sizeof(lists) / sizeof(lists[0]) };
 
 static void
-put_member(const struct member *m, const void *at, struct fal_buf *out)
+put_manifest_member(const struct member *m, const void *at, struct fal_buf *out)
 {
 	if (m->kind == WHOLE)
 		fal_json_u64(out, *(const uint64_t *)at);
@@ -221,14 +221,14 @@ put_member(const struct member *m, const void *at, struct fal_buf *out)
 }
 
 static void
-put_list(const struct member_list *l, const char *past, struct fal_buf *out)
+put_manifest_list(const struct member_list *l, const char *past, struct fal_buf *out)
 {
 	const char *at = *(const char *const *)(past + l->v);
 	fal_json_member_open(out, l->name, '[');
 	for (uint32_t n = *(const uint32_t *)(past + l->n); n > 0; n--, at += l->size) {
 		fal_json_open(out, '[');
 		for (uint32_t i = 0; i < l->width; i++)
-			put_member(&l->member[i], at + l->member[i].at, out);
+			put_manifest_member(&l->member[i], at + l->member[i].at, out);
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
@@ -243,12 +243,12 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	fal_json_member_u64(&line, "format", FORMAT);
 	for (size_t i = 0; i < MEMBERS; i++) {
 		fal_json_key(&line, members[i].name);
-		put_member(&members[i], (const char *)m + members[i].at, &line);
+		put_manifest_member(&members[i], (const char *)m + members[i].at, &line);
 	}
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
 	for (size_t i = 0; i < LISTS; i++)
-		put_list(&lists[i], (const char *)&m->past, &line);
+		put_manifest_list(&lists[i], (const char *)&m->past, &line);
 	fal_json_close(&line, '}');
 	if (line.err == FAL_OK)
 		fal_chain_put(&none, (char *)line.p, line.n, out);

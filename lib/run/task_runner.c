@@ -4,7 +4,6 @@
 #include "base/loss.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "math/fingerprint.h"
 
 #include <math.h>
 #include <stdlib.h>
