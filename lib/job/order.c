@@ -18,13 +18,11 @@ shuffle_full(uint32_t *id, uint32_t n, struct fal_rng *rng)
 	fal_rng_shuffle(rng, id, n);
 }
 
-static int
+static void
 shuffle_window(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *rng)
 {
 	uint32_t chunks = (opts->n - 1) / opts->per_chunk + 1;
-	uint32_t *chunk = fal_calloc(chunks, sizeof(*chunk));
-	if (chunk == NULL)
-		return FAL_ENOMEM;
+	uint32_t *chunk = fal_xcalloc(chunks, sizeof(*chunk));
 	shuffle_full(chunk, chunks, rng);
 	uint32_t begin = 0, end = 0; /* places of the current group */
 	for (uint32_t c = 0; c < chunks; c++) {
@@ -38,7 +36,6 @@ shuffle_window(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *
 		}
 	}
 	free(chunk);
-	return FAL_OK;
 }
 
 /* Sorts the list by one byte of the labels; the sort is stable. */
@@ -56,22 +53,19 @@ sort_by_byte(const uint32_t *list, const uint32_t *labels, unsigned shift, uint3
 }
 
 /* Lists all samples in the order from which partitions are cut, equal in all epochs. */
-static int
+static void
 list_for_parts(uint32_t *list, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_DEAL, 0);
 	shuffle_full(list, opts->n, &rng);
 	if (opts->labels == NULL)
-		return FAL_OK;
-	uint32_t *sorted = fal_calloc(opts->n, sizeof(*sorted));
-	if (sorted == NULL)
-		return FAL_ENOMEM;
+		return;
+	uint32_t *sorted = fal_xcalloc(opts->n, sizeof(*sorted));
 	for (unsigned shift = 0; shift < 32; shift += 16) {
 		sort_by_byte(list, opts->labels, shift, opts->n, sorted);
 		sort_by_byte(sorted, opts->labels, shift + 8, opts->n, list);
 	}
 	free(sorted);
-	return FAL_OK;
 }
 
 /* The places of a part in a clock of the epoch. */
@@ -96,16 +90,14 @@ part_run_at(const struct fal_grid *g, uint64_t i)
 
 /* Partition i gets as many samples of the list as part i has places, after the samples of
  * the parts before; so no sample is left over with any geometry. */
-static int
+static void
 shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *rng)
 {
 	const struct fal_grid *g = opts->grid;
 	const uint64_t runs = fal_grid_epoch_clocks(g) * g->parts;
-	uint32_t *list = fal_calloc(opts->n, sizeof(*list));
-	uint32_t *next = fal_calloc((size_t)g->parts + 1, sizeof(*next));
-	int err = list != NULL && next != NULL ? list_for_parts(list, opts) : FAL_ENOMEM;
-	if (err < 0)
-		goto out;
+	uint32_t *list = fal_xcalloc(opts->n, sizeof(*list));
+	uint32_t *next = fal_xcalloc((size_t)g->parts + 1, sizeof(*next));
+	list_for_parts(list, opts);
 	for (uint64_t i = 0; i < runs; i++) {
 		const struct part_run r = part_run_at(g, i);
 		next[r.part + 1] += r.count;
@@ -119,10 +111,8 @@ shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *r
 		memcpy(id + r.first, list + next[r.part], r.count * sizeof(*id));
 		next[r.part] += r.count;
 	}
-out:
 	free(list);
 	free(next);
-	return err;
 }
 
 static bool
@@ -140,26 +130,17 @@ int
 fal_order_init(struct fal_order *o, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_ORDER, opts->epoch);
-	struct fal_order order = { .n = opts->n };
-	int err = FAL_OK;
 	if (!order_opts_valid(opts))
 		return FAL_EINVAL;
-	if (opts->shuffle != FAL_SHUFFLE_NONE) {
-		order.id = fal_calloc(opts->n, sizeof(*order.id));
-		if (order.id == NULL)
-			return FAL_ENOMEM;
-	}
+	*o = (struct fal_order){ .n = opts->n };
+	if (opts->shuffle != FAL_SHUFFLE_NONE)
+		o->id = fal_xcalloc(opts->n, sizeof(*o->id));
 	if (opts->shuffle == FAL_SHUFFLE_FULL)
-		shuffle_full(order.id, opts->n, &rng);
+		shuffle_full(o->id, opts->n, &rng);
 	else if (opts->shuffle == FAL_SHUFFLE_WINDOW)
-		err = shuffle_window(order.id, opts, &rng);
+		shuffle_window(o->id, opts, &rng);
 	else if (opts->shuffle == FAL_SHUFFLE_PARTS)
-		err = shuffle_parts(order.id, opts, &rng);
-	if (err < 0) {
-		fal_order_free(&order);
-		return err;
-	}
-	*o = order;
+		shuffle_parts(o->id, opts, &rng);
 	return FAL_OK;
 }
 

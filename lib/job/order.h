@@ -37,8 +37,8 @@ struct fal_order {
 };
 
 /* Makes the order: n·4 bytes (none for FAL_SHUFFLE_NONE; FAL_SHUFFLE_PARTS needs n·4
- * bytes more meanwhile), about 10 ns a sample.  Free with fal_order_free.  FAL_EINVAL
- * (options outside their range), FAL_ENOMEM. */
+ * bytes more meanwhile), about 10 ns a sample.  Free with fal_order_free.  FAL_EINVAL:
+ * options outside their range.  A lack of memory ends the program. */
 int fal_order_init(struct fal_order *o, const struct fal_order_opts *opts);
 void fal_order_free(struct fal_order *o); /* `o` is {0} again */
 

@@ -23,6 +23,7 @@ static const double SHARE_MAX = 1000;
 struct policy_reader {
 	const struct fal_policy_text *in;
 	struct fal_policy *p;
+	struct fal_policy_worker *worker; /* the worker being parsed */
 	struct fal_diag *diag;
 };
 
@@ -96,6 +97,45 @@ parse_worker_site(struct policy_reader *r, const char *place, const json_t *v,
 	return FAL_OK;
 }
 
+/* Passes each member of the object `o`, which stands at `place`, to `parse`. */
+static int
+parse_members(struct policy_reader *r, const char *place, json_t *o,
+	      int (*parse)(struct policy_reader *r, const char *key, json_t *v))
+{
+	int err = FAL_OK;
+	const char *key;
+	json_t *v;
+	if (!json_is_object(o))
+		return refuse_json(r, FAL_EFORMAT, place, o, "is not an object");
+	json_object_foreach(o, key, v)
+	{
+		if (err == FAL_OK)
+			err = parse(r, key, v);
+	}
+	return err;
+}
+
+static int
+parse_worker_member(struct policy_reader *r, const char *key, json_t *v)
+{
+	struct fal_policy_worker *w = r->worker;
+	char place[FAL_NAME_MAX + 80];
+	snprintf(place, sizeof(place), "workers.%.63s.%.60s", w->name, key);
+	if (strcmp(key, "lanes") == 0)
+		return parse_worker_lanes(r, place, v, w);
+	if (strcmp(key, "share") == 0)
+		return parse_worker_share(r, place, v, w);
+	if (strcmp(key, "site") == 0)
+		return parse_worker_site(r, place, v, w);
+	if (strcmp(key, "exclude") != 0)
+		return refuse_json(r, FAL_EFORMAT, place, v,
+				   "stands under no key of a worker");
+	if (!json_is_boolean(v))
+		return refuse_json(r, FAL_EFORMAT, place, v, "is not true or false");
+	w->excluded = json_is_true(v);
+	return FAL_OK;
+}
+
 static int
 parse_worker_policy(struct policy_reader *r, const char *name, json_t *o)
 {
@@ -104,77 +144,24 @@ parse_worker_policy(struct policy_reader *r, const char *name, json_t *o)
 	if (!fal_name_valid(name))
 		return refuse_json(r, FAL_EINVAL, place, o,
 				   "does not stand under a name");
-	if (!json_is_object(o))
-		return refuse_json(r, FAL_EFORMAT, place, o, "is not an object");
-	struct fal_policy_worker *w = fal_policy_entry(r->p, name);
-	int err = FAL_OK;
-	const char *key;
-	json_t *v;
-	json_object_foreach(o, key, v)
-	{
-		if (err < 0)
-			break;
-		snprintf(place, sizeof(place), "workers.%.63s.%.60s", name, key);
-		if (strcmp(key, "lanes") == 0)
-			err = parse_worker_lanes(r, place, v, w);
-		else if (strcmp(key, "share") == 0)
-			err = parse_worker_share(r, place, v, w);
-		else if (strcmp(key, "site") == 0)
-			err = parse_worker_site(r, place, v, w);
-		else if (strcmp(key, "exclude") != 0)
-			err = refuse_json(r, FAL_EFORMAT, place, v,
-					  "stands under no key of a worker");
-		else if (!json_is_boolean(v))
-			err = refuse_json(r, FAL_EFORMAT, place, v,
-					  "is not true or false");
-		else
-			w->excluded = json_is_true(v);
-	}
-	return err;
+	r->worker = fal_policy_entry(r->p, name);
+	return parse_members(r, place, o, parse_worker_member);
 }
 
 static int
-parse_workers(struct policy_reader *r, json_t *o)
+parse_policy_member(struct policy_reader *r, const char *key, json_t *v)
 {
-	if (!json_is_object(o))
-		return refuse_json(r, FAL_EFORMAT, "workers", o, "is not an object");
-	int err = FAL_OK;
-	const char *name;
-	json_t *v;
-	json_object_foreach(o, name, v)
-	{
-		if (err < 0)
-			break;
-		err = parse_worker_policy(r, name, v);
-	}
-	return err;
-}
-
-static int
-parse_policy(struct policy_reader *r, json_t *o)
-{
-	if (!json_is_object(o))
-		return refuse_json(r, FAL_EFORMAT, "policy", o, "is not an object");
-	int err = FAL_OK;
-	const char *key;
-	json_t *v;
-	json_object_foreach(o, key, v)
-	{
-		if (err < 0)
-			break;
-		if (strcmp(key, "scheme") == 0)
-			err = parse_scheme(r, v);
-		else if (strcmp(key, "clones") == 0 && !json_is_boolean(v))
-			err = refuse_json(r, FAL_EFORMAT, key, v, "is not true or false");
-		else if (strcmp(key, "clones") == 0)
-			r->p->no_clones = json_is_false(v);
-		else if (strcmp(key, "workers") == 0)
-			err = parse_workers(r, v);
-		else
-			err = refuse_json(r, FAL_EFORMAT, key, v,
-					  "stands under no key of a policy");
-	}
-	return err;
+	if (strcmp(key, "scheme") == 0)
+		return parse_scheme(r, v);
+	if (strcmp(key, "workers") == 0)
+		return parse_members(r, "workers", v, parse_worker_policy);
+	if (strcmp(key, "clones") != 0)
+		return refuse_json(r, FAL_EFORMAT, key, v,
+				   "stands under no key of a policy");
+	if (!json_is_boolean(v))
+		return refuse_json(r, FAL_EFORMAT, key, v, "is not true or false");
+	r->p->no_clones = json_is_false(v);
+	return FAL_OK;
 }
 
 /* Moves `in` past n bytes and the blanks after them. */
@@ -207,9 +194,9 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 				    at.column, fal_text_unless_key(at.text));
 	size_t used = (size_t)at.position;
 	struct fal_policy p = fal_policy_copy(base);
-	struct policy_reader r = { in, &p, diag };
+	struct policy_reader r = { .in = in, .p = &p, .diag = diag };
 	int err = used <= FAL_POLICY_TEXT_MAX
-			  ? parse_policy(&r, o)
+			  ? parse_members(&r, "policy", o, parse_policy_member)
 			  : fal_diag_set(diag, FAL_ELIMIT,
 					 "%s:%u: a policy of %zu bytes, at most %zu",
 					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);

@@ -110,12 +110,7 @@ fal_safetensors_bound(const struct fal_model *m, size_t meta)
 int
 fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
 {
-	struct fal_buf text = { 0 };
-	int err = put_tensor_header(m, NULL, 0, &text);
-	if (err == FAL_OK)
-		fal_put_bytes(out, text.p, text.n);
-	fal_buf_free(&text);
-	return err < 0 ? err : out->err;
+	return put_tensor_header(m, NULL, 0, out);
 }
 
 /* ---- reading ------------------------------------------------------------------- */

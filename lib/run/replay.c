@@ -4,17 +4,14 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "run/task_runner.h"
+#include "run/threads.h"
 #include "wire/bfp.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct replay_lane {
-	struct fal_anew *replay;
-	pthread_t thread;
 	struct fal_task_runner *runner;
 	struct fal_sum *task, *sum; /* of one task; of all tasks of the lane */
 	int err;
@@ -32,6 +29,7 @@ struct fal_anew {
 	bool is_nonfinite; /* a step gave values that are not finite */
 	int8_t *exps;
 	struct fal_buf record;
+	struct fal_threads *threads; /* one for each lane */
 	struct replay_lane *lane;
 	/* The current clock. */
 	const struct fal_anew_clock *clock;
@@ -39,7 +37,6 @@ struct fal_anew {
 	const float *params, *late_params;
 	const struct fal_order *order;
 	uint32_t tasks;
-	atomic_uint next_task;
 };
 
 /* ---- memory and samples --- */
@@ -93,9 +90,9 @@ fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 		err = fal_samples_put_set(a->samples, &a->conf.files->train);
 	const size_t n = a->setup.model->params;
 	a->lane = fal_xcalloc(a->conf.lanes, sizeof(*a->lane));
+	a->threads = fal_threads_new(a->conf.lanes, 0);
 	for (unsigned i = 0; i < a->conf.lanes && err == FAL_OK; i++) {
 		struct replay_lane *l = &a->lane[i];
-		l->replay = a;
 		l->task = fal_sum_new(n);
 		l->sum = fal_sum_new(n);
 		err = l->task != NULL && l->sum != NULL
@@ -113,6 +110,7 @@ fal_anew_free(struct fal_anew *a)
 {
 	if (a == NULL)
 		return;
+	fal_threads_free(a->threads);
 	for (unsigned i = 0; a->lane != NULL && i < a->conf.lanes; i++) {
 		fal_task_runner_free(a->lane[i].runner);
 		fal_sum_free(a->lane[i].task);
@@ -231,10 +229,11 @@ fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
 
 /* ---- a clock --- */
 
+/* Computes a task on a lane, and adds the gradient to the lane's sum unless the clock
+ * skips the task. */
 static int
-replay_task(struct replay_lane *l, uint32_t task)
+replay_task(struct fal_anew *a, struct replay_lane *l, uint32_t task)
 {
-	struct fal_anew *a = l->replay;
 	struct fal_ran ran = { 0 };
 	struct fal_anew_task *result = &a->results[task];
 	const struct fal_places p = fal_setup_places(&a->setup, a->clock->clock, task);
@@ -266,36 +265,28 @@ replay_task(struct replay_lane *l, uint32_t task)
 	return a->clock->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
 }
 
-static void *
-replay_lane_main(void *arg)
+static void
+replay_part(void *replay, uint32_t task, uint32_t thread)
 {
-	struct replay_lane *l = arg;
-	uint32_t task;
-	l->err = FAL_OK;
-	fal_sum_clear(l->sum);
-	while (l->err == FAL_OK &&
-	       (task = atomic_fetch_add(&l->replay->next_task, 1)) < l->replay->tasks)
-		l->err = replay_task(l, task);
-	return NULL;
+	struct fal_anew *a = replay;
+	struct replay_lane *l = &a->lane[thread];
+	if (l->err == FAL_OK)
+		l->err = replay_task(a, l, task);
 }
 
 /* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
 static int
 replay_tasks(struct fal_anew *a)
 {
-	unsigned n = 1;
-	atomic_store(&a->next_task, 0);
-	while (n < a->conf.lanes && pthread_create(&a->lane[n].thread, NULL,
-						   replay_lane_main, &a->lane[n]) == 0)
-		n++;
-	replay_lane_main(&a->lane[0]);
-	int err = a->lane[0].err;
-	for (unsigned i = 1; i < n; i++) {
-		pthread_join(a->lane[i].thread, NULL);
-		err = err < 0 ? err : a->lane[i].err;
-		if (err == FAL_OK)
-			err = fal_sum_add(a->lane[0].sum, a->lane[i].sum);
+	for (unsigned i = 0; i < a->conf.lanes; i++) {
+		a->lane[i].err = FAL_OK;
+		fal_sum_clear(a->lane[i].sum);
 	}
+	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_part, a);
+	int err = a->lane[0].err;
+	for (unsigned i = 1; i < a->conf.lanes && err == FAL_OK; i++)
+		err = a->lane[i].err < 0 ? a->lane[i].err
+					 : fal_sum_add(a->lane[0].sum, a->lane[i].sum);
 	return err;
 }
 
