@@ -130,19 +130,15 @@ int
 fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
-	const struct fal_part *test = &s->manifest.test;
-	const struct fal_order_opts order = { .n = test->n,
-					      .per_chunk = test->per_chunk };
 	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
 	if (err == FAL_OK)
 		err = check_setup_data(s, diag);
 	if (err == FAL_OK) {
 		err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
-		if (err == FAL_OK && test->n > 0)
-			err = fal_order_init(&s->test_order, &order);
 		if (err < 0)
 			fal_diag_set(diag, err, "%s", fal_strerror(err));
 	}
+	s->test_order = (struct fal_order){ .n = s->manifest.test.n };
 	if (err < 0)
 		fal_setup_free(s);
 	return err;
