@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/file.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,6 +384,7 @@ work_end(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
 			return t;
 		}
 		*work_ns -= done;
+		assert(*work_ns > 0);
 		t = until;
 	}
 	return stop;

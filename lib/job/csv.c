@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "job/source.h"
 
+#include <assert.h>
 #include <float.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -339,6 +340,7 @@ read_records(struct csv_reader *r, const struct fal_set_opts *opts)
 			r->classes = classes;
 		}
 	}
+	assert(err < 0 || r->values == r->rows * r->columns);
 	if (err == FAL_OK && r->rows == 0)
 		err = csv_fail(r, FAL_EFORMAT, r->line, "no record behind the header");
 	if (err == FAL_OK && opts->max_samples > r->rows)

@@ -694,15 +694,9 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 	for (size_t i = 0; i < KEYS && err == FAL_OK; i++)
 		if (keys[i].is_required && line[i] == 0)
 			err = refuse_key_at(&p, i, FAL_EFORMAT, "missing");
-	if (err == FAL_OK)
-		err = check_files(&p);
-	if (err == FAL_OK)
-		err = check_model_keys(&p);
-	if (err == FAL_OK)
-		err = check_steps(&p);
-	if (err == FAL_OK)
-		err = check_local_steps(&p);
-	if (err == FAL_OK) {
+	if (err == FAL_OK && (err = check_files(&p)) == FAL_OK &&
+	    (err = check_model_keys(&p)) == FAL_OK && (err = check_steps(&p)) == FAL_OK &&
+	    (err = check_local_steps(&p)) == FAL_OK) {
 		set_defaults(&p);
 		err = check_tail(&p);
 	}

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -106,6 +107,7 @@ shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *r
 		fal_rng_shuffle(rng, list + next[i], next[i + 1]);
 		next[i + 1] += next[i];
 	}
+	assert(next[g->parts] == opts->n);
 	for (uint64_t i = 0; i < runs; i++) {
 		const struct part_run r = part_run_at(g, i);
 		memcpy(id + r.first, list + next[r.part], r.count * sizeof(*id));

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -173,6 +174,7 @@ source_some(struct source *s, uint8_t *p, unsigned n)
 {
 	if (s->head_used == s->head_n)
 		return read_content(s, p, n);
+	assert(s->head_used < s->head_n);
 	const unsigned left = s->head_n - s->head_used, some = n < left ? n : left;
 	memcpy(p, s->head + s->head_used, some);
 	s->head_used += some;

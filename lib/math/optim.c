@@ -4,6 +4,7 @@
 
 #include "base/vector.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -290,6 +291,7 @@ stretch_at(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at
 	uint64_t to = r == NULL ? end : inside ? r->first + r->count : r->first;
 	*in = inside ? r : NULL;
 	to = to < end ? to : end;
+	assert(to > from);
 	return (size_t)(to - from);
 }
 

@@ -11,6 +11,7 @@
 #include "wire/bfp.h"
 #include "wire/block_map.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -187,6 +188,7 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 void
 fal_epoch_drop(struct fal_epoch *e)
 {
+	assert(e == NULL || e->refs > 0);
 	if (e == NULL || --e->refs > 0)
 		return;
 	fal_order_free(&e->order);
@@ -602,14 +604,13 @@ static int
 load_job_files(struct fal_files *j, const char *path, const char *from,
 	       struct fal_diag *diag)
 {
-	int err = parse_text(j, path, diag);
-	if (err == FAL_OK)
-		err = load_model(j, path, from, diag);
-	if (err == FAL_OK)
-		err = load_data(j, path, diag);
-	if (err == FAL_OK)
-		err = put_data_hashes(j, path, diag);
-	return err == FAL_OK ? fal_files_hash(j) : err;
+	int err;
+	if ((err = parse_text(j, path, diag)) < 0 ||
+	    (err = load_model(j, path, from, diag)) < 0 ||
+	    (err = load_data(j, path, diag)) < 0 ||
+	    (err = put_data_hashes(j, path, diag)) < 0)
+		return err;
+	return fal_files_hash(j);
 }
 
 /* Parses the placement file: a line with the number of blocks for each shard. */

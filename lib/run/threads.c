@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -140,6 +141,7 @@ do_parts(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 		return;
 	avoid_caller_core(t);
 	pthread_mutex_lock(&t->mutex);
+	assert(!t->is_open && t->busy == 0);
 	t->part = part;
 	t->of = of;
 	t->parts = parts;

@@ -190,13 +190,10 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EVERSION,
 				    "it speaks protocol %" PRIu64 ", not %d", protocol,
 				    FAL_GRAD_PROTOCOL);
-	if (err == FAL_OK)
-		err = get_flag(o, "samples", &h->samples, diag);
-	if (err == FAL_OK)
-		err = get_flag(o, "pipes", &h->pipes, diag);
-	if (err == FAL_OK)
-		err = get_flag(o, "pure", &pure, diag);
-	if (err == FAL_OK)
+	if (err == FAL_OK &&
+	    (err = get_flag(o, "samples", &h->samples, diag)) == FAL_OK &&
+	    (err = get_flag(o, "pipes", &h->pipes, diag)) == FAL_OK &&
+	    (err = get_flag(o, "pure", &pure, diag)) == FAL_OK)
 		err = get_hello_data(o, h, diag);
 	h->impure = !pure;
 	get_text(o, "about", h->about, sizeof(h->about));
