@@ -61,7 +61,7 @@ struct fal_machine {
 	uint64_t t0_ns;        /* nominal duration of a clock, > 0 */
 };
 
-/* One step of a step function of time. */
+/* A step of a step function of time. */
 struct fal_speed {
 	double speed;
 	uint64_t until; /* ns; UINT64_MAX: no end */

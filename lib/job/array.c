@@ -324,7 +324,7 @@ read_idx_header(struct source *s, struct fal_array *a)
 struct array_reader {
 	struct source s;
 	const struct fal_array_opts *opts;
-	/* Of a tensor: its own bytes, and the data before and after them. */
+	/* A tensor's own bytes, and the data before and after the tensor. */
 	uint64_t tensor_bytes, skip_before, skip_after;
 };
 

@@ -19,7 +19,7 @@ enum {
 	FAL_CHUNK_BYTES = FAL_SAMPLE_MAX + 1 /* largest content of a chunk, in bytes */
 };
 
-/* One part of a job's data (training or test): the geometry and the chunks' hashes.  All
+/* A part of a job's data (training or test): the geometry and the chunks' hashes.  All
  * zero: no such part.  A part of type ABSENT has no chunks. */
 struct fal_part {
 	enum fal_dtype dtype;

@@ -51,7 +51,7 @@ add_lanes(const float *restrict from, int at, int n, float *restrict sum)
 		sum[i] += lane_or_zero(from, at, n, i);
 }
 
-/* One row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
+/* A row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
 static inline __attribute__((always_inline)) void
 copy_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float *to)
 {
