@@ -62,7 +62,7 @@ fal_dtype_of(const char *name, bool npy, enum fal_dtype *out)
 	})
 
 int64_t
-fal_dtype_whole(enum fal_dtype t, const uint8_t *p)
+fal_dtype_integer(enum fal_dtype t, const uint8_t *p)
 {
 	switch (t) {
 	case FAL_U8:
@@ -90,7 +90,7 @@ fal_dtype_float(enum fal_dtype t, const uint8_t *p)
 		return LOAD(float, p);
 	if (t == FAL_F64)
 		return (float)LOAD(double, p);
-	return (float)fal_dtype_whole(t, p);
+	return (float)fal_dtype_integer(t, p);
 }
 
 /* ---- headers of .npy files: magic, version, length of the header, a Python dictionary

@@ -18,8 +18,9 @@ enum label_kind { KIND_BYTES, KIND_CLASSES, KIND_TARGETS, KINDS };
 
 static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
 
-bool
-fal_part_takes(const struct fal_part *part, uint32_t label)
+/* May a sample have this label? */
+static bool
+label_is_valid(const struct fal_part *part, uint32_t label)
 {
 	float v;
 	memcpy(&v, &label, sizeof(v));
@@ -31,7 +32,7 @@ put_labels(const struct fal_part *part, const uint32_t *labels, size_t n,
 	   struct fal_buf *out)
 {
 	for (size_t i = 0; i < n; i++)
-		if (fal_part_label(part) == 1)
+		if (fal_part_label_bytes(part) == 1)
 			fal_put_u8(out, (uint8_t)labels[i]);
 		else
 			fal_put_u32(out, labels[i]);
@@ -67,7 +68,8 @@ build_part(const struct fal_set *set, struct fal_part *part)
 	};
 	struct fal_buf content = { 0 };
 	int err = FAL_OK;
-	part->per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + fal_part_label(part));
+	part->per_chunk =
+		FAL_CHUNK_BYTES / (set->sample_bytes + fal_part_label_bytes(part));
 	if (part->per_chunk == 0)
 		return FAL_ELIMIT;
 	if (part->dtype == FAL_ABSENT)
@@ -114,7 +116,7 @@ fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 }
 
 int
-fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train)
+fal_manifest_add_labels(struct fal_manifest *m, const struct fal_set *train)
 {
 	uint32_t *labels = fal_calloc(train->n, sizeof(*labels));
 	if (labels == NULL)
@@ -140,9 +142,9 @@ encode_part(const struct fal_part *part, struct fal_buf *out)
 static enum label_kind
 label_kind(const struct fal_part *part)
 {
-	return part->targets               ? KIND_TARGETS
-	       : fal_part_label(part) == 1 ? KIND_BYTES
-					   : KIND_CLASSES;
+	return part->targets                     ? KIND_TARGETS
+	       : fal_part_label_bytes(part) == 1 ? KIND_BYTES
+						 : KIND_CLASSES;
 }
 
 void
@@ -184,7 +186,7 @@ derive_part(struct fal_part *part)
 	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
 	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
 	    part->per_chunk == 0 ||
-	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label(part)) ||
+	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label_bytes(part)) ||
 	    (part->targets && part->classes != 1))
 		return FAL_ELIMIT;
 	part->values = (uint32_t)values;
@@ -227,15 +229,15 @@ parse_part(struct fal_rd *r, struct fal_part *part)
 static int
 parse_labels(struct fal_rd *r, struct fal_part *part)
 {
-	if (r->n < (uint64_t)part->n * fal_part_label(part))
+	if (r->n < (uint64_t)part->n * fal_part_label_bytes(part))
 		return FAL_ETRUNC;
 	part->labels = fal_calloc(part->n, sizeof(*part->labels));
 	if (part->labels == NULL)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < part->n; i++) {
 		part->labels[i] =
-			fal_part_label(part) == 1 ? fal_get_u8(r) : fal_get_u32(r);
-		if (!fal_part_takes(part, part->labels[i]))
+			fal_part_label_bytes(part) == 1 ? fal_get_u8(r) : fal_get_u32(r);
+		if (!label_is_valid(part, part->labels[i]))
 			return FAL_EFORMAT;
 	}
 	return r->err;
@@ -337,7 +339,7 @@ static uint32_t
 chunk_label(const struct fal_part *part, const uint8_t *labels, uint32_t k)
 {
 	struct fal_rd r = fal_rd_init(labels + (size_t)k * 4, 4);
-	return fal_part_label(part) == 1 ? labels[k] : fal_get_u32(&r);
+	return fal_part_label_bytes(part) == 1 ? labels[k] : fal_get_u32(&r);
 }
 
 int
@@ -358,7 +360,7 @@ fal_samples_put_chunk(struct fal_samples *s, uint32_t i, const uint8_t *p, size_
 	const uint8_t *labels =
 		p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes;
 	for (uint32_t k = 0; k < fal_chunk_samples(part, i); k++)
-		if (!fal_part_takes(part, chunk_label(part, labels, k)))
+		if (!label_is_valid(part, chunk_label(part, labels, k)))
 			return FAL_EFORMAT;
 	uint8_t *copy = fal_calloc(n, 1);
 	if (copy == NULL)

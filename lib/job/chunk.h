@@ -50,7 +50,7 @@ fal_chunk_samples(const struct fal_part *part, uint32_t i)
 
 /* Returns the bytes of a label in a chunk. */
 static inline uint32_t
-fal_part_label(const struct fal_part *part)
+fal_part_label_bytes(const struct fal_part *part)
 {
 	return part->targets || part->classes > FAL_CLASSES_BYTE ? 4 : 1;
 }
@@ -61,16 +61,16 @@ static inline size_t
 fal_chunk_bytes(const struct fal_part *part, uint32_t i)
 {
 	return (size_t)fal_chunk_samples(part, i) *
-	       ((size_t)part->sample_bytes + fal_part_label(part));
+	       ((size_t)part->sample_bytes + fal_part_label_bytes(part));
 }
 
 /* Returns the bytes of all chunks. */
 static inline uint64_t
 fal_part_bytes(const struct fal_part *part)
 {
-	return part->chunks == 0
-		       ? 0
-		       : (uint64_t)part->n * (part->sample_bytes + fal_part_label(part));
+	return part->chunks == 0 ? 0
+				 : (uint64_t)part->n * (part->sample_bytes +
+							fal_part_label_bytes(part));
 }
 
 /* Returns the number of channels with a mean and a standard deviation: the channels of an
@@ -81,9 +81,6 @@ fal_part_channels(const struct fal_part *part)
 	return part->shape[0] == 1 && part->shape[1] == 1 ? part->values : part->shape[0];
 }
 
-/* May a sample have this label? */
-bool fal_part_takes(const struct fal_part *part, uint32_t label);
-
 /* Makes the manifest of a job's sets (borrowed; `test` may be NULL) and hashes all
  * chunks. Free with fal_manifest_free.  FAL_EINVAL (type, shape or classes of the two
  * differ), FAL_ENOMEM. */
@@ -92,7 +89,7 @@ int fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 
 /* Adds all labels of `train` to the manifest just built from `train`, for orders that
  * need the labels before the first chunk arrives.  FAL_ENOMEM. */
-int fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train);
+int fal_manifest_add_labels(struct fal_manifest *m, const struct fal_set *train);
 
 /* Appends the manifest's bytes to `out` (errors are sticky there). */
 void fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out);

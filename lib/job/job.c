@@ -166,7 +166,7 @@ key_of_member(size_t at)
 }
 
 const char *
-fal_job_origin(const struct fal_job_set *set, const char *what, const char *name)
+fal_job_diag_name(const struct fal_job_set *set, const char *what, const char *name)
 {
 	for (size_t i = 0; i < set->n; i++) {
 		const size_t n = strcspn(set->v[i], "=");
@@ -183,7 +183,7 @@ refuse_key_at(const struct job_parser *p, size_t i, int err, const char *what)
 {
 	struct fal_diag d;
 	fal_diag_set(&d, err, "%s.%s: %s", keys[i].section, keys[i].name, what);
-	const char *from = fal_job_origin(p->set, d.text, p->name);
+	const char *from = fal_job_diag_name(p->set, d.text, p->name);
 	if (p->line[i] == 0 || from != p->name)
 		return fal_diag_set(p->diag, err, "%s: %s", from, d.text);
 	return fal_diag_set(p->diag, err, "%s:%u: %s", from, p->line[i], d.text);
@@ -747,7 +747,7 @@ fal_job_grid(const struct fal_job *job, uint32_t n)
 }
 
 int
-fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
+fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 {
 	const struct fal_grid g = fal_job_grid(job, n);
 	uint64_t total = fal_grid_clocks(&g);
@@ -958,7 +958,7 @@ make_ranges(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o
 }
 
 int
-fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
+fal_job_set_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
 {
 	/* A frozen buffer stays frozen. */
 	const struct tensor_patterns key[] = {

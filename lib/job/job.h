@@ -105,8 +105,8 @@ struct fal_job {
 	 * the SHA-256 of these files and of falcon-ps --from, 64 digits each. */
 	char *model, *init, *model_sha256, *init_sha256, *from_sha256;
 	enum fal_job_block block;
-	char *freeze, *buffers;   /* patterns; fal_job_ranges */
-	struct fal_range *ranges; /* optim.range after fal_job_ranges */
+	char *freeze, *buffers;   /* patterns; fal_job_set_ranges */
+	struct fal_range *ranges; /* optim.range after fal_job_set_ranges */
 
 	enum fal_job_format format;
 	/* IDX: train_images, train_labels and test_…; other formats: train and test,
@@ -136,7 +136,7 @@ struct fal_job {
 	 */
 	enum fal_job_decay decay;
 	enum fal_job_momentum momentum_per;
-	/* schedule.lr is optimizer.lr; fal_job_bind() sets schedule.total. */
+	/* schedule.lr is optimizer.lr; fal_job_set_samples() sets schedule.total. */
 	struct fal_schedule schedule;
 
 	struct fal_rule rule; /* sync.scheme */
@@ -168,8 +168,8 @@ int fal_job_parse_set(const char *name, const char *text, size_t n,
 		      const struct fal_job_set *set, struct fal_job *out,
 		      struct fal_diag *diag);
 /* Returns "--set" if an assignment sets the key with which `what` begins; else `name`. */
-const char *fal_job_origin(const struct fal_job_set *set, const char *what,
-			   const char *name);
+const char *fal_job_diag_name(const struct fal_job_set *set, const char *what,
+			      const char *name);
 
 /* Frees the members of `job` and sets `job` to {0}, which is valid as well. */
 void fal_job_free(struct fal_job *job);
@@ -177,12 +177,13 @@ void fal_job_free(struct fal_job *job);
 /* Sets schedule.total to the job's updates with n training samples.  FAL_EINVAL (a longer
  * warm-up, a clock with fewer tasks than data.parts, a scheme that does not fit); the
  * diagnosis names no file. */
-int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
+int fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
 /* Sets optim.range to the tensors of the model that are frozen, or that model.freeze and
  * model.buffers name.  FAL_EINVAL (a pattern of freeze, or all patterns of buffers, match
  * no tensor; nothing is left to train); the diagnosis names no file. */
-int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
+int fal_job_set_ranges(struct fal_job *job, const struct fal_model *m,
+		       struct fal_diag *diag);
 /* Returns the key of the job that demands steps in the server and so excludes the rules
  * of fal_rule_local ("model.buffers", "push.bits", "job.nonfinite = skip"), or NULL. */
 const char *fal_job_server_only(const struct fal_job *job);

@@ -178,7 +178,7 @@ load_one_set(const struct fal_load *l, struct fal_columns *columns, struct fal_s
 	struct fal_set set = { 0 };
 	int err;
 	if (job->format == FAL_JOB_FORMAT_INDEX)
-		err = fal_set_none(max, &set);
+		err = fal_set_make_absent(max, &set);
 	else
 		err = load_set_files(l, images != NULL ? images : files, labels, max,
 				     columns, &set, diag);

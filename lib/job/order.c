@@ -263,7 +263,7 @@ fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64
 		if (row == NULL)
 			return FAL_ENOENT;
 		for (uint32_t k = 0; k < part->values; k++, row += size)
-			*x++ = fal_dtype_whole(part->dtype, row);
+			*x++ = fal_dtype_integer(part->dtype, row);
 	}
 	return FAL_OK;
 }

@@ -71,7 +71,7 @@ set_class_labels(const struct named_array *lab, uint32_t classes, struct fal_set
 	const size_t size = fal_dtype_size(lab->a.dtype);
 	uint32_t limit = classes != 0 ? classes : FAL_CLASSES_MAX, found = 0;
 	for (uint32_t i = 0; i < lab->a.rows; i++) {
-		const int64_t v = fal_dtype_whole(lab->a.dtype, lab->a.data + i * size);
+		const int64_t v = fal_dtype_integer(lab->a.dtype, lab->a.data + i * size);
 		if (v < 0 || v >= limit)
 			return fal_diag_set(
 				diag, FAL_EFORMAT,
@@ -206,7 +206,7 @@ fal_set_load_tensors(const char *file, const char *samples, const char *labels,
 }
 
 int
-fal_set_none(uint32_t n, struct fal_set *out)
+fal_set_make_absent(uint32_t n, struct fal_set *out)
 {
 	if (n == 0 || n > FAL_SAMPLES_MAX)
 		return FAL_EINVAL;

@@ -49,7 +49,7 @@ fal_dtype_is_whole(enum fal_dtype t)
 }
 
 /* Returns the value at `p` (little-endian, unaligned) of a type of whole numbers. */
-int64_t fal_dtype_whole(enum fal_dtype t, const uint8_t *p);
+int64_t fal_dtype_integer(enum fal_dtype t, const uint8_t *p);
 /* Returns the value at `p` of any type except ABSENT, rounded to float. */
 float fal_dtype_float(enum fal_dtype t, const uint8_t *p);
 
@@ -188,7 +188,7 @@ int fal_set_load_cifar(const char *file, enum fal_cifar kind,
 
 /* Makes a set of n samples of type ABSENT, which only trainers have.  FAL_EINVAL: n is 0
  * or too large. */
-int fal_set_none(uint32_t n, struct fal_set *out);
+int fal_set_make_absent(uint32_t n, struct fal_set *out);
 
 /* Moves the samples of `from`, which becomes {0}, to the end of `set`.  FAL_EINVAL
  * (another type or shape), FAL_ELIMIT (too many), FAL_ENOMEM. */

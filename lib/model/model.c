@@ -84,8 +84,8 @@ fal_model_unpack(const struct fal_model *m, const float *values, uint64_t first,
 }
 
 const float *
-fal_model_packed(const struct fal_model *m, const float *values, uint64_t first,
-		 uint64_t n)
+fal_model_packed_place(const struct fal_model *m, const float *values, uint64_t first,
+		       uint64_t n)
 {
 	const uint32_t start = find_tensor(m, first);
 	uint64_t to = first;

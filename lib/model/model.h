@@ -106,8 +106,8 @@ void fal_model_unpack(const struct fal_model *m, const float *values, uint64_t f
 		      uint64_t n, float *params);
 /* Returns the place of those floats among the packed tensors if they are contiguous
  * there; else NULL. */
-const float *fal_model_packed(const struct fal_model *m, const float *values,
-			      uint64_t first, uint64_t n);
+const float *fal_model_packed_place(const struct fal_model *m, const float *values,
+				    uint64_t first, uint64_t n);
 
 /* Draws the first parameters into `params` (m->params floats).  Tensor number t takes the
  * stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, with u from

@@ -352,7 +352,7 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 	if (fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, diag) < 0)
 		return FAL_EFORMAT;
 	if (n > 0 && text[0] == '{')
-		return fal_safetensors_names(name, text, n, out, diag);
+		return fal_safetensors_parse_header(name, text, n, out, diag);
 	p.m = fal_xcalloc(1, sizeof(*p.m));
 	int err = parse_lines(&p, text, n);
 	if (err == 0)

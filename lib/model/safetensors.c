@@ -502,8 +502,8 @@ make_model(struct st_reader *r, int err, struct fal_model **out)
 }
 
 int
-fal_safetensors_names(const char *name, const char *text, size_t n,
-		      struct fal_model **out, struct fal_diag *diag)
+fal_safetensors_parse_header(const char *name, const char *text, size_t n,
+			     struct fal_model **out, struct fal_diag *diag)
 {
 	struct st_reader r = { .file = &(struct fal_safetensors){ .name = name },
 			       .diag = diag,

@@ -42,8 +42,8 @@ int fal_safetensors_header(const struct fal_model *m, struct fal_buf *out);
  * without layers, whose flat vector has the order of the data.  The tensors must be F32,
  * not empty, and cover the data without gap or overlap.  `name` and `diag` are those of
  * fal_model_parse.  FAL_EFORMAT, FAL_ELIMIT (above a FAL_MODEL_MAX), FAL_ENOMEM. */
-int fal_safetensors_names(const char *name, const char *text, size_t n,
-			  struct fal_model **out, struct fal_diag *diag);
+int fal_safetensors_parse_header(const char *name, const char *text, size_t n,
+				 struct fal_model **out, struct fal_diag *diag);
 /* A whole file in memory (hostile), borrowed. */
 struct fal_safetensors {
 	const char *name; /* stands first in a diagnosis */
@@ -55,7 +55,7 @@ struct fal_safetensors {
 	const void *arg;
 };
 
-/* As fal_safetensors_names, from a whole file.  Also FAL_ETRUNC. */
+/* As fal_safetensors_parse_header, from a whole file.  Also FAL_ETRUNC. */
 int fal_safetensors_model(const struct fal_safetensors *f, struct fal_model **out,
 			  struct fal_diag *diag);
 

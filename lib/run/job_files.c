@@ -124,7 +124,7 @@ fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *m
 		err = fal_model_parse(model->name, model->p, model->n, m, diag);
 	if (err == FAL_OK)
 		err = align_tensors(out, *m, model->name, diag);
-	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
+	return err == FAL_OK ? fal_job_set_ranges(out, *m, diag) : err;
 }
 
 int
@@ -283,7 +283,8 @@ static int
 refuse_key(const struct fal_files *j, const char *path, int err, const char *why,
 	   struct fal_diag *diag)
 {
-	return fal_diag_set(diag, err, "%s: %s", fal_job_origin(&j->set, why, path), why);
+	return fal_diag_set(diag, err, "%s: %s", fal_job_diag_name(&j->set, why, path),
+			    why);
 }
 
 /* Reads the first parameters from the file. */
@@ -357,7 +358,8 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: model.from-sha256: --from is to name the file "
 				    "with the SHA-256 %s",
-				    fal_job_origin(&j->set, "model.from-sha256:", path),
+				    fal_job_diag_name(&j->set,
+						      "model.from-sha256:", path),
 				    j->job.from_sha256);
 	if (file == NULL || file == fal_files_any_from)
 		return FAL_OK;
@@ -401,7 +403,7 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 	free(file);
 	free(init);
 	struct fal_diag why = { "" };
-	if (err == FAL_OK && (err = fal_job_ranges(&j->job, j->model, &why)) < 0)
+	if (err == FAL_OK && (err = fal_job_set_ranges(&j->job, j->model, &why)) < 0)
 		refuse_key(j, path, err, why.text, diag);
 	return err;
 }
@@ -445,8 +447,9 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: data.mean or data.std lists %u channel%s, a sample has "
 			    "%u",
-			    fal_job_origin(&j->set, "data.mean:",
-					   fal_job_origin(&j->set, "data.std:", path)),
+			    fal_job_diag_name(&j->set, "data.mean:",
+					      fal_job_diag_name(&j->set,
+								"data.std:", path)),
 			    j->job.channels, fal_text_s(j->job.channels), has);
 }
 
@@ -464,7 +467,7 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 		err = check_set(j, path, &j->test, diag);
 	if (err < 0)
 		return err;
-	err = fal_job_bind(&j->job, j->train.n, &why);
+	err = fal_job_set_samples(&j->job, j->train.n, &why);
 	if (err < 0)
 		return refuse_key(j, path, err, why.text, diag);
 	err = fal_manifest_build(&j->train, j->test.n > 0 ? &j->test : NULL,
@@ -477,7 +480,7 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 	if ((err = check_channels(j, path, diag)) < 0)
 		return err;
 	if (j->job.partition == FAL_JOB_PARTITION_LABEL_SKEW &&
-	    fal_manifest_tell_labels(&j->manifest, &j->train) < 0)
+	    fal_manifest_add_labels(&j->manifest, &j->train) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	fal_manifest_encode(&j->manifest, &j->manifest_bytes);
 	return j->manifest_bytes.err;

@@ -38,9 +38,10 @@ gradient_block(const struct fal_run_made *made, uint64_t n, uint32_t b, bool mus
 {
 	const uint64_t first = (uint64_t)b * FAL_BLOCK;
 	const uint32_t len = fal_block_len(n, b);
-	const float *g = made->packed == NULL
-				 ? made->grad + first
-				 : fal_model_packed(made->packed, made->grad, first, len);
+	const float *g =
+		made->packed == NULL
+			? made->grad + first
+			: fal_model_packed_place(made->packed, made->grad, first, len);
 	if (g != NULL && !must_copy)
 		return g;
 	if (g != NULL)
