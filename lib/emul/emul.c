@@ -1,4 +1,4 @@
-/* Times of tasks, and files of recorded speeds. */
+/* The patterns of slowness; the times of tasks; recorded speeds. */
 #include "emul/emul.h"
 
 #include "base/mem.h"
@@ -7,13 +7,324 @@
 #include "base/text.h"
 #include "cli/file.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond every deadline, and sums of times stay far from 2^64. */
+/* --- patterns --------------------------------------------------------------------- */
+
+#define POINT_NS UINT64_C(5000000) /* between possible onsets of P3 */
+#define SLOW_MAX 1e6               /* times */
+#define CLOCKS_MAX 1e6             /* nominal clocks */
+#define SECONDS_MAX 3600.0
+#define ONE_OF_M (-1.0) /* stands for 1/M */
+
+struct arg {
+	double min, max, normal;
+};
+
+/* clang-format off */
+static const struct {
+	const char *number, *name;
+	struct arg arg[FAL_PATTERN_ARGS]; /* max 0: no argument */
+} patterns[FAL_PATTERNS] = {
+	[FAL_PATTERN_PERSISTENT] = { "p1", "persistent", { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
+	[FAL_PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
+	[FAL_PATTERN_CLASSES] = { "p1c", "classes", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
+	[FAL_PATTERN_GRADED] = { "p1e", "graded", { { 1, SLOW_MAX, 4 } } },
+	[FAL_PATTERN_JITTER] = { "p0", "jitter", { { 0, 1, 0.05 } } },
+	[FAL_PATTERN_SLEEP] = { "p1d", "sleep", { { 0, SECONDS_MAX, 0.5 } } },
+	[FAL_PATTERN_RANDOM_CLOCK] = { "p2", "random-clock",
+	  { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
+	[FAL_PATTERN_RANDOM_SLEEP] = { "p2b", "random-sleep",
+	  { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
+	[FAL_PATTERN_GAUSS_SLEEP] = { "p2c", "gauss-sleep",
+	  { { 0, 1, 0.3 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 0.5 } } },
+	[FAL_PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
+	[FAL_PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
+	/* The least probability 0.001 bounds the search in slow_worker_speed. */
+	[FAL_PATTERN_SLOW_WORKER] = { "p3", "slow-worker",
+	  { { 0.001, 1, 0.01 }, { 1, SLOW_MAX, 4 }, { 0.01, 1000, 2 } } },
+	[FAL_PATTERN_DISRUPTED] = { "p4", "disrupted",
+	  { { 0, 1, 0.2 }, { 1, SLOW_MAX, 2 }, { 0.01, CLOCKS_MAX, 20 } } },
+	[FAL_PATTERN_STALL] = { "p9", "stall",
+	  { { 0.01, CLOCKS_MAX, 50 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 10 } } },
+	[FAL_PATTERN_DRIFT] = { "p10", "drift", { { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
+	[FAL_PATTERN_NETWORK] = { "p7", "network",
+	  { { 0, SECONDS_MAX, 0.05 }, { 0, 1, 0.2 }, { 0.01, CLOCKS_MAX, 20 } } },
+};
+/* clang-format on */
+
+/* --- parsing --------------------------------------------------------------------- */
+
+int
+fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *out,
+		  struct fal_diag *diag)
+{
+	struct fal_pattern p = { .on = true };
+	char *rest = text, *name = strsep(&rest, ":");
+	enum fal_pattern_kind k = 0;
+	while (k < FAL_PATTERNS && strcmp(name, patterns[k].name) != 0 &&
+	       strcmp(name, patterns[k].number) != 0)
+		k++;
+	if (k == FAL_PATTERNS)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "'%s' is not a pattern of falcon-emulate(5)",
+				    FAL_QUOTE(name));
+	for (unsigned i = 0; i < FAL_PATTERN_ARGS; i++) {
+		const struct arg *a = &patterns[k].arg[i];
+		p.arg[i] = a->normal;
+		if (rest == NULL || a->max == 0)
+			continue;
+		const char *value = strsep(&rest, ":");
+		if (fal_parse_double(value, a->min, a->max, &p.arg[i]) < 0)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s: '%s' is not a number from %g to %g",
+					    name, FAL_QUOTE(value), a->min, a->max);
+	}
+	if (rest != NULL)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name,
+				    FAL_QUOTE(rest));
+	if (k == FAL_PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: %g to %g clocks, each %g, cannot be", name,
+				    p.arg[1], p.arg[2], p.arg[0]);
+	*kind = k;
+	*out = p;
+	return FAL_OK;
+}
+
+const char *
+fal_pattern_name(enum fal_pattern_kind kind)
+{
+	return patterns[kind].name;
+}
+
+bool
+fal_pattern_is_clocked(enum fal_pattern_kind kind)
+{
+	return kind >= FAL_PATTERN_JITTER && kind <= FAL_PATTERN_SHIFTED_EXP;
+}
+
+bool
+fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_pattern *p)
+{
+	return kind <= FAL_PATTERN_GRADED || kind == FAL_PATTERN_SLEEP ||
+	       (kind == FAL_PATTERN_RANDOM_CLOCK && p->arg[1] == ONE_OF_M);
+}
+
+/* --- random numbers -------------------------------------------------------------- */
+
+void
+fal_emul_draw(const struct fal_machine *m, unsigned stream, uint64_t n,
+	      double out[static 4])
+{
+	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
+	const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32),
+				  stream << 16 | m->index, FAL_RNG_EMULATE };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (word[i] + 0.5) * 0x1p-32;
+}
+
+/* A standard normal number from two uniform numbers (Box and Muller). */
+static double
+normal_of(double u, double v)
+{
+	return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
+/* --- of the machine -------------------------------------------------------------- */
+
+/* Is the machine one of the last `n`? */
+static bool
+is_among_last(const struct fal_machine *m, double n)
+{
+	return m->index > m->count - n;
+}
+
+double
+fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
+		  const struct fal_machine *m)
+{
+	const double k = p->arg[0];
+	double steps;
+	switch (kind) {
+	case FAL_PATTERN_PERSISTENT:
+		return is_among_last(m, p->arg[1]) ? 1 / k : 1;
+	case FAL_PATTERN_LEVEL:
+	case FAL_PATTERN_CLASSES:
+		return is_among_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
+	case FAL_PATTERN_GRADED:
+		steps = m->count > 1 ? m->count - 1 : 1;
+		return 1 / (1 + (m->index - 1) * (k - 1) / steps);
+	default:
+		return 1;
+	}
+}
+
+/* --- of work --------------------------------------------------------------------- */
+
+static uint64_t
+seconds_to_ns(double seconds)
+{
+	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+}
+
+/* Returns the pace of clock `n`, from 0, under a pattern of work; { 1, 0 } for other
+ * kinds. */
+static struct fal_clock_pace
+pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
+	     const struct fal_machine *m, uint64_t n)
+{
+	struct fal_clock_pace pace = { 1, 0 };
+	const double t0 = (double)m->t0_ns * 1e-9;
+	double u[4];
+	fal_emul_draw(m, kind, n, u);
+	switch (kind) {
+	case FAL_PATTERN_JITTER:
+		/* Each clock takes time. */
+		pace.slow = fmax(0.1, 1 + p->arg[0] * normal_of(u[0], u[1]));
+		break;
+	case FAL_PATTERN_SLEEP:
+		pace.pause_ns = m->index % 2 == 1 ? seconds_to_ns(p->arg[0]) : 0;
+		break;
+	case FAL_PATTERN_RANDOM_CLOCK:
+		if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
+			pace.slow = p->arg[0];
+		break;
+	case FAL_PATTERN_RANDOM_SLEEP:
+		pace.pause_ns = u[0] < p->arg[0] ? seconds_to_ns(u[1] * p->arg[1]) : 0;
+		break;
+	case FAL_PATTERN_GAUSS_SLEEP:
+		if (u[0] < p->arg[0])
+			pace.pause_ns = seconds_to_ns(
+				t0 * (p->arg[1] + p->arg[2] * normal_of(u[1], u[2])));
+		break;
+	case FAL_PATTERN_POWER_LAW:
+		pace.slow = pow(u[0], -1 / (p->arg[0] - 1));
+		break;
+	case FAL_PATTERN_SHIFTED_EXP:
+		pace.slow = p->arg[0] - (1 - p->arg[0]) * log(u[0]);
+		break;
+	default:
+		break;
+	}
+	return pace;
+}
+
+/* --- of time --------------------------------------------------------------------- */
+
+static uint64_t
+clocks_ns(const struct fal_machine *m, double clocks)
+{
+	const double length = clocks * (double)m->t0_ns;
+	return length < 1 ? 1 : (uint64_t)length;
+}
+
+/* The machine is slow if an onset in the last `longest` ns began a slow period
+ * that still lasts. */
+static struct fal_speed
+slow_worker_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+{
+	const uint64_t longest = clocks_ns(m, p->arg[2]);
+	const uint64_t now = t / POINT_NS;
+	const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
+	for (uint64_t i = now + 1; i-- > oldest;) {
+		double u[4];
+		fal_emul_draw(m, FAL_PATTERN_SLOW_WORKER, i, u);
+		const uint64_t end = i * POINT_NS + (uint64_t)(u[1] * (double)longest);
+		if (u[0] < p->arg[0] && end > t)
+			return (struct fal_speed){ 1 / p->arg[1], end };
+	}
+	return (struct fal_speed){ 1, (now + 1) * POINT_NS };
+}
+
+/* Is the window of `clocks` clocks around `t` struck, which has probability `chance`?
+ * Windows begin at different times on different machines. */
+static bool
+is_window_struck(enum fal_pattern_kind kind, double chance, double clocks,
+		 const struct fal_machine *m, uint64_t t, uint64_t *until)
+{
+	const uint64_t window = clocks_ns(m, clocks);
+	const uint64_t shift = m->count == 0 ? 0 : window / m->count * (m->index - 1);
+	const uint64_t n = (t + shift) / window;
+	double u[4];
+	fal_emul_draw(m, kind, n, u);
+	*until = (n + 1) * window - shift;
+	return u[0] < chance;
+}
+
+/* Each window has one stall, at a random place. */
+static struct fal_speed
+stall_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+{
+	const uint64_t window = clocks_ns(m, p->arg[0]);
+	const uint64_t n = t / window, at = t % window;
+	double u[4];
+	fal_emul_draw(m, FAL_PATTERN_STALL, n, u);
+	const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
+	const uint64_t length = clocks_ns(m, clocks);
+	const uint64_t room = window > length ? window - length : 0;
+	const uint64_t begin = (uint64_t)(u[1] * (double)room), end = begin + length;
+	if (at < begin)
+		return (struct fal_speed){ 1, n * window + begin };
+	if (at < end)
+		return (struct fal_speed){ 0,
+					   n * window + (end < window ? end : window) };
+	return (struct fal_speed){ 1, (n + 1) * window };
+}
+
+/* The speed goes from 1 to 1/K and back, one step a clock. */
+static struct fal_speed
+drift_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+{
+	const uint64_t n = t / m->t0_ns;
+	const double x = fmod((double)n, p->arg[1]) / p->arg[1];
+	const double depth = 1 - fabs(2 * x - 1);
+	return (struct fal_speed){ 1 - (1 - 1 / p->arg[0]) * depth, (n + 1) * m->t0_ns };
+}
+
+/* Returns the speed at `t` ns under a pattern of time, and a time until which the speed
+ * cannot change; { 1, UINT64_MAX } for other kinds. */
+static struct fal_speed
+pattern_speed(enum fal_pattern_kind kind, const struct fal_pattern *p,
+	      const struct fal_machine *m, uint64_t t)
+{
+	struct fal_speed s = { 1, UINT64_MAX };
+	switch (kind) {
+	case FAL_PATTERN_SLOW_WORKER:
+		return slow_worker_speed(p, m, t);
+	case FAL_PATTERN_DISRUPTED:
+		if (is_window_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
+			s.speed = 1 / p->arg[1];
+		return s;
+	case FAL_PATTERN_STALL:
+		return stall_speed(p, m, t);
+	case FAL_PATTERN_DRIFT:
+		return drift_speed(p, m, t);
+	default:
+		return s;
+	}
+}
+
+/* Returns the delay in ns that the network pattern adds at `t`. */
+static uint64_t
+pattern_delay(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
+{
+	uint64_t until;
+	return is_window_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
+		       ? seconds_to_ns(p->arg[0])
+		       : 0;
+}
+
+/* --- the machine ------------------------------------------------------------------ */
+
+/* A day is beyond every deadline, and sums of days stay far below 2^64. */
 #define DAY_NS UINT64_C(86400000000000)
-#define T0_NS 100000000 /* where nothing says what a clock takes */
+#define T0_NS 100000000 /* nominal clock without worker=I/M and clock= */
 
 void
 fal_emul_bind(struct fal_emul *e, uint32_t batch)
@@ -45,12 +356,11 @@ fal_emul_speed(const struct fal_emul *e, uint64_t t)
 	for (unsigned i = 0; i <= FAL_PATTERNS; i++) {
 		struct fal_speed s = { 1, UINT64_MAX };
 		if (i < FAL_PATTERNS && e->pattern[i].on)
-			s = fal_pattern_at((enum fal_pattern_kind)i, &e->pattern[i],
-					   &e->machine, t);
+			s = pattern_speed((enum fal_pattern_kind)i, &e->pattern[i],
+					  &e->machine, t);
 		else if (i == FAL_PATTERNS && e->trace.n > 0)
 			s = fal_speeds_at(&e->trace, t);
-		/* Whatever the others say, nothing is done until then. */
-		if (s.speed == 0)
+		if (s.speed == 0) /* other factors do not matter until then */
 			return s;
 		all.speed *= s.speed;
 		if (s.until < all.until)
@@ -59,21 +369,22 @@ fal_emul_speed(const struct fal_emul *e, uint64_t t)
 	return all;
 }
 
-/* When work that takes `*work_ns` at speed 1 is done, begun at `t`, or `stop` if that is
- * sooner; then `*work_ns` is left. */
+/* Returns when work of `*work_ns` at speed 1 that begins at `t` ends, at most `stop`;
+ * `*work_ns` becomes the work that is left then. */
 static uint64_t
-run(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
+work_end(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
 {
 	while (t < stop) {
 		const struct fal_speed s = fal_emul_speed(e, t);
 		const uint64_t until = s.until < stop ? s.until : stop;
-		const double can = s.speed * (double)(until - t);
-		if (can >= *work_ns) {
+		const double done = s.speed * (double)(until - t);
+		if (done >= *work_ns) {
 			t += (uint64_t)(*work_ns / s.speed + 0.5);
 			*work_ns = 0;
 			return t;
 		}
-		*work_ns -= can;
+		*work_ns -= done;
+		assert(*work_ns > 0);
 		t = until;
 	}
 	return stop;
@@ -88,7 +399,7 @@ fal_emul_pace(const struct fal_emul *e, uint64_t n)
 		if (!e->pattern[i].on || !fal_pattern_is_clocked(kind))
 			continue;
 		const struct fal_clock_pace p =
-			fal_pattern_pace(kind, &e->pattern[i], &e->machine, n);
+			pattern_pace(kind, &e->pattern[i], &e->machine, n);
 		all.slow *= p.slow;
 		all.pause_ns += p.pause_ns;
 	}
@@ -97,15 +408,16 @@ fal_emul_pace(const struct fal_emul *e, uint64_t n)
 
 /* --- recording ------------------------------------------------------------------- */
 
-/* Writes the speeds up to `t`, at the pace of what is being done. */
+/* Writes the speeds up to `t`, at the pace of the current work. */
 static void
-write_until(struct fal_emul *e, uint64_t t)
+record_until(struct fal_emul *e, uint64_t t)
 {
 	while (e->written.at < t) {
 		const struct fal_speed s = fal_emul_speed(e, e->written.at);
 		const double speed = s.speed * e->written.pace;
 		if (speed != e->written.speed)
-			fal_speeds_write(e->record, e->written.at, speed);
+			fprintf(e->record, "%ju.%09ju %.9g\n", e->written.at / 1000000000,
+				e->written.at % 1000000000, speed);
 		e->written.speed = speed;
 		e->written.at = s.until < t ? s.until : t;
 	}
@@ -113,60 +425,60 @@ write_until(struct fal_emul *e, uint64_t t)
 
 /* --- tasks ----------------------------------------------------------------------- */
 
-/* From `t` to `end`, at this pace. */
+/* Records work from `t` to `end` at this pace. */
 static void
-met(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
+record_work(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
 {
-	write_until(e, t);
+	record_until(e, t);
 	e->written.pace = pace;
-	write_until(e, end);
+	record_until(e, end);
 }
 
 /* A part of a task within one clock. */
-struct piece {
-	uint64_t next; /* sample behind it */
+struct task_part {
+	uint64_t end; /* the first sample of the next part */
 	double work_ns;
 	struct fal_clock_pace pace;
 };
 
-/* The one that begins at sample `first` of task `t`. */
-static struct piece
-piece_at(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
+/* Returns the part of task `t` that begins at sample `first`. */
+static struct task_part
+task_part_from(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
 {
 	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
-	struct piece p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
+	struct task_part p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
 	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
 		p.pace.pause_ns = 0;
 	if (t->samples == 0)
 		return p;
-	if (e->clock != 0 && (n + 1) * e->clock < p.next)
-		p.next = (n + 1) * e->clock;
-	p.work_ns *= (double)(p.next - first) / t->samples;
+	if (e->clock != 0 && (n + 1) * e->clock < p.end)
+		p.end = (n + 1) * e->clock;
+	p.work_ns *= (double)(p.end - first) / t->samples;
 	return p;
 }
 
-/* Goes through task `t` until it is done, or `stop`; what it meets is written if
- * `recorded`.  Returns when, from the origin, and in `*reached` before which sample. */
+/* Advances through task `t` to its end, at most to `stop`, and writes the speeds met if
+ * `is_recorded`.  Returns the end, from the origin, and the next sample in `*reached`. */
 static uint64_t
-walk(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop, bool recorded,
-     uint64_t *reached)
+walk_task(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop,
+	  bool is_recorded, uint64_t *reached)
 {
 	uint64_t now = t->begin - e->origin, first = t->first;
 	const uint64_t last = t->first + t->samples;
 	double left;
 	do {
-		const struct piece p = piece_at(e, t, first);
+		const struct task_part p = task_part_from(e, t, first);
 		const uint64_t room = stop > now ? stop - now : 0;
 		const uint64_t pause = p.pace.pause_ns < room ? p.pace.pause_ns : room;
 		left = p.work_ns * p.pace.slow;
-		const uint64_t end = run(e, now + pause, stop, &left);
-		if (recorded && pause > 0)
-			met(e, now, now + pause, 0);
-		if (recorded)
-			met(e, now + pause, end, 1 / p.pace.slow);
+		const uint64_t end = work_end(e, now + pause, stop, &left);
+		if (is_recorded && pause > 0)
+			record_work(e, now, now + pause, 0);
+		if (is_recorded)
+			record_work(e, now + pause, end, 1 / p.pace.slow);
 		now = end;
 		const double done = 1 - left / (p.work_ns * p.pace.slow);
-		first += (uint64_t)ceil((double)(p.next - first) * done);
+		first += (uint64_t)ceil((double)(p.end - first) * done);
 	} while (left == 0 && first < last && now < stop);
 	*reached = first;
 	return now;
@@ -179,7 +491,7 @@ fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job, uint64_t now)
 	uint64_t reached;
 	if (e->origin == 0) {
 		e->origin = now;
-		e->written.speed = -1; /* the first one is written */
+		e->written.speed = -1; /* the first speed differs and is written */
 		e->written.pace = 1;
 	}
 	t.work_ns = job->samples / e->rate * 1e9;
@@ -191,19 +503,18 @@ fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job, uint64_t now)
 		t.samples = job->samples;
 		e->done += job->samples;
 	}
-	t.end = e->origin + walk(e, &t, now - e->origin + DAY_NS, false, &reached);
+	t.end = e->origin + walk_task(e, &t, now - e->origin + DAY_NS, false, &reached);
 	return t;
 }
 
 void
 fal_emul_end(struct fal_emul *e, const struct fal_emul_task *t, uint64_t end)
 {
-	const uint64_t last = t->first + t->samples;
 	uint64_t reached;
 	if (e->record == NULL && end >= t->end)
 		return;
-	walk(e, t, end - e->origin, e->record != NULL, &reached);
-	if (e->done == last)
+	walk_task(e, t, end - e->origin, e->record != NULL, &reached);
+	if (e->done == t->first + t->samples)
 		e->done = reached;
 }
 
@@ -228,13 +539,13 @@ fal_emul_start(const struct fal_emulated *before, uint64_t now, uint64_t *regain
 #define TRACE_S_MAX 1e8
 #define TRACE_SPEED_MAX 1e6
 
-/* "SECONDS SPEED" or "SECONDS loop", without its end and comment; NULL or what is wrong
- * with `*bad`. */
+/* Parses "SECONDS SPEED" or "SECONDS loop", without line end and comment.  Returns NULL,
+ * or the fault of the word `*bad`. */
 static const char *
-parse_line(struct fal_speeds *s, char *line, const char **bad)
+parse_speed_line(struct fal_speeds *s, char *line, const char **bad)
 {
 	char *rest = line;
-	const char *time = strsep(&rest, " \t"), *what = rest;
+	const char *time = strsep(&rest, " \t");
 	double seconds, speed;
 	*bad = time;
 	if (fal_parse_double(time, 0, TRACE_S_MAX, &seconds) < 0)
@@ -245,7 +556,7 @@ parse_line(struct fal_speeds *s, char *line, const char **bad)
 	if (s->n == 0 ? t != 0 : t <= s->v[s->n - 1].t)
 		return s->n == 0 ? "is not 0, where a trace begins"
 				 : "is not later than the line before";
-	*bad = what != NULL ? what + strspn(what, " \t") : "";
+	*bad = rest != NULL ? rest + strspn(rest, " \t") : "";
 	if (s->n > 0 && strcmp(*bad, "loop") == 0) {
 		s->loop = t;
 		return NULL;
@@ -265,14 +576,14 @@ parse_speeds(const char *path, char *text, struct fal_speeds *s, struct fal_diag
 		char *line = strsep(&rest, "\n");
 		const char *bad, *why = NULL;
 		number++;
-		/* Comments do not count, nor do blanks at both ends. */
+		/* Strip the comment and the blanks at both ends. */
 		line[strcspn(line, "#")] = '\0';
 		line += strspn(line, " \t");
 		for (size_t n = strlen(line);
 		     n > 0 && strchr(" \t\r", line[n - 1]) != NULL;)
 			line[--n] = '\0';
 		if (*line != '\0')
-			why = parse_line(s, line, &bad);
+			why = parse_speed_line(s, line, &bad);
 		if (why != NULL)
 			return fal_diag_set(diag, FAL_EFORMAT, "%s:%u: '%s' %s", path,
 					    number, FAL_QUOTE(bad), why);
@@ -317,7 +628,7 @@ struct fal_speed
 fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 {
 	const uint64_t base = s->loop != 0 ? t / s->loop * s->loop : 0, at = t - base;
-	size_t low = 0, high = s->n; /* the line that holds is in low … high-1 */
+	size_t low = 0, high = s->n; /* the line for `at` is in low … high-1 */
 	while (high - low > 1) {
 		const size_t mid = low + (high - low) / 2;
 		if (s->v[mid].t <= at)
@@ -333,22 +644,16 @@ fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 	return (struct fal_speed){ s->v[low].speed, until };
 }
 
-void
-fal_speeds_write(FILE *f, uint64_t t, double speed)
-{
-	fprintf(f, "%ju.%09ju %.9g\n", t / 1000000000, t % 1000000000, speed);
-}
-
 /* --- the link -------------------------------------------------------------------- */
 
 static uint64_t
-delay_ns(void *arg, uint64_t now)
+emul_delay_ns(void *arg, uint64_t now)
 {
 	const struct fal_emul *e = arg;
 	const struct fal_pattern *p = &e->pattern[FAL_PATTERN_NETWORK];
 	uint64_t ns = e->latency_ns;
 	if (p->on && e->origin != 0 && now >= e->origin)
-		ns += fal_pattern_delay(p, &e->machine, now - e->origin);
+		ns += pattern_delay(p, &e->machine, now - e->origin);
 	return ns;
 }
 
@@ -359,7 +664,7 @@ fal_emul_link(struct fal_emul *e)
 			  !e->pattern[FAL_PATTERN_NETWORK].on))
 		return NULL;
 	e->link = (struct fal_link){ .bandwidth = e->bandwidth,
-				     .delay_ns = delay_ns,
+				     .delay_ns = emul_delay_ns,
 				     .arg = e };
 	return &e->link;
 }
@@ -368,7 +673,7 @@ bool
 fal_emul_flips(const struct fal_emul *e, uint64_t clock, uint32_t task)
 {
 	double u[4];
-	/* falcon-job(5): a clock has no more tasks than 2^20. */
+	/* falcon-job(5): a clock has at most 2^20 tasks. */
 	fal_emul_draw(&e->machine, FAL_PATTERNS + 1, clock << 20 | task, u);
 	return u[0] < e->flip;
 }

@@ -1,4 +1,4 @@
-/* Items, files of machines, and whether they go together. */
+/* Parses SPEC: items, files of machines, and the checks of all items together. */
 #include "emul/emul.h"
 
 #include "base/mem.h"
@@ -8,6 +8,7 @@
 #include "job/ini.h"
 #include "job/job.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,68 +22,25 @@
 #define CORES_MAX 1024
 #define WORKERS_MAX 65535
 
-/* A SPEC on its way. */
-struct reader {
+/* A SPEC being parsed. */
+struct spec_parser {
 	struct fal_emul *e;
 	const struct fal_spec_host *host;
-	const char *file;            /* SPEC's, or NULL */
-	char *trace, *record;        /* paths, or NULL */
-	double crash_every;          /* seconds; 0: not given */
-	unsigned given;              /* items, in this scope: a file, a section, … */
-	bool patterns[FAL_PATTERNS]; /* the same */
+	const char *file;     /* the file being read, or NULL */
+	char *trace, *record; /* paths, or NULL */
+	double crash_every;   /* seconds; 0: not given */
+	/* Items and patterns seen in this scope: the file's head, a section, the list. */
+	unsigned seen_items;
+	bool seen_patterns[FAL_PATTERNS];
 	struct fal_diag *diag;
-	/* of a file */
-	uint32_t machines, index; /* index 0: this one is not there yet */
-	bool mine;
+	/* Machines in the file so far, and this machine's number; 0: not found yet. */
+	uint32_t machines, index;
+	bool is_own_section;
 };
 
 /* --- values ---------------------------------------------------------------------- */
 
-#define refuse(r, ...) fal_diag_set((r)->diag, FAL_EINVAL, __VA_ARGS__)
-
-/* "0.25" or "1/4". */
-static int
-parse_speed(struct reader *r, char *value)
-{
-	double above, below = 1;
-	char *slash = strchr(value, '/');
-	if (slash != NULL) {
-		*slash = '\0';
-		if (fal_parse_double(slash + 1, FRACTION_MIN, FRACTION_MAX, &below) < 0)
-			return FAL_EFORMAT;
-	}
-	if (fal_parse_double(value, FRACTION_MIN, FRACTION_MAX, &above) < 0)
-		return FAL_EFORMAT;
-	r->e->speed = above / below;
-	return FAL_OK;
-}
-
-static int
-parse_cores(struct reader *r, char *value)
-{
-	uint64_t cores;
-	if (fal_parse_u64(value, 1, CORES_MAX, &cores) < 0)
-		return FAL_EFORMAT;
-	r->e->cores = (uint32_t)cores;
-	return FAL_OK;
-}
-
-/* "3/8". */
-static int
-parse_worker(struct reader *r, char *value)
-{
-	uint64_t index, count;
-	char *slash = strchr(value, '/');
-	if (slash == NULL)
-		return FAL_EFORMAT;
-	*slash = '\0';
-	if (fal_parse_u64(slash + 1, 1, WORKERS_MAX, &count) < 0 ||
-	    fal_parse_u64(value, 1, count, &index) < 0)
-		return FAL_EFORMAT;
-	r->e->machine.index = (uint32_t)index;
-	r->e->machine.count = (uint32_t)count;
-	return FAL_OK;
-}
+#define REFUSE(r, ...) fal_diag_set((r)->diag, FAL_EINVAL, __VA_ARGS__)
 
 static int
 parse_ns(const char *value, uint64_t *out)
@@ -94,54 +52,35 @@ parse_ns(const char *value, uint64_t *out)
 	return FAL_OK;
 }
 
-/* A path, which in a file is seen from its folder. */
-static int
-parse_path(const struct reader *r, const char *value, char **out)
-{
-	free(*out);
-	*out = r->file != NULL ? fal_job_path(r->file, value) : fal_xstrdup(value);
-	return *value == '\0' ? FAL_EFORMAT : FAL_OK;
-}
-
-static int
-parse_bandwidth(struct reader *r, char *value)
-{
-	uint64_t bytes;
-	if (fal_parse_size(value, &bytes) < 0 || bytes == 0)
-		return FAL_EFORMAT;
-	r->e->bandwidth = (double)bytes;
-	return FAL_OK;
-}
-
-/* "10:3". */
-static int
-parse_freeze(struct reader *r, char *value)
-{
-	char *colon = strchr(value, ':');
-	if (colon == NULL)
-		return FAL_EFORMAT;
-	*colon = '\0';
-	const int err = parse_ns(colon + 1, &r->e->freeze_for_ns);
-	return err < 0 ? err : parse_ns(value, &r->e->freeze_ns);
-}
-
-/* --- items ----------------------------------------------------------------------- */
-
-/* The way to read an item: as a type, or by a function of its own. */
-enum item_type { OWN, NUMBER, COUNT, SECONDS, PATH };
+enum item_type {
+	NUMBER,   /* double */
+	COUNT,    /* uint64_t */
+	CORES,    /* uint32_t */
+	FRACTION, /* double: "0.25" or "1/4" */
+	BYTES,    /* double, from a size */
+	SECONDS,  /* uint64_t, in ns */
+	PATH,     /* char *; in a file relative to that file's folder */
+	WORKER,   /* struct fal_machine: "3/8" */
+	FREEZE    /* struct fal_emul: "10:3" */
+};
 
 struct item {
 	const char *key;
 	enum item_type type;
-	void *to;        /* double, uint64_t, uint64_t of nanoseconds, char * */
+	void *to;
 	double min, max; /* of numbers and counts */
 	const char *want;
-	int (*parse)(struct reader *r, char *value); /* changes `value` */
 };
 
+/* Parses the value of an item; changes `value`. */
 static int
-parse_item(struct reader *r, const struct item *i, char *value)
+parse_item_value(struct spec_parser *r, const struct item *i, char *value)
 {
+	struct fal_machine *m = i->to;
+	struct fal_emul *e = i->to;
+	uint64_t n, count;
+	double x, divisor = 1;
+	const char *first;
 	switch (i->type) {
 	case NUMBER:
 		return fal_parse_double(value, i->min, i->max, i->to);
@@ -149,109 +88,140 @@ parse_item(struct reader *r, const struct item *i, char *value)
 		return fal_parse_u64(value, (uint64_t)i->min,
 				     i->max < 0x1p64 ? (uint64_t)i->max : UINT64_MAX,
 				     i->to);
+	case CORES:
+		if (fal_parse_u64(value, 1, CORES_MAX, &n) < 0)
+			return FAL_EFORMAT;
+		*(uint32_t *)i->to = (uint32_t)n;
+		return FAL_OK;
+	case FRACTION:
+		first = strsep(&value, "/");
+		if ((value != NULL &&
+		     fal_parse_double(value, FRACTION_MIN, FRACTION_MAX, &divisor) < 0) ||
+		    fal_parse_double(first, FRACTION_MIN, FRACTION_MAX, &x) < 0)
+			return FAL_EFORMAT;
+		*(double *)i->to = x / divisor;
+		return FAL_OK;
+	case BYTES:
+		if (fal_parse_size(value, &n) < 0 || n == 0)
+			return FAL_EFORMAT;
+		*(double *)i->to = (double)n;
+		return FAL_OK;
 	case SECONDS:
 		return parse_ns(value, i->to);
 	case PATH:
-		return parse_path(r, value, i->to);
-	default:
-		return i->parse(r, value);
+		free(*(char **)i->to);
+		*(char **)i->to = r->file != NULL ? fal_job_path(r->file, value)
+						  : fal_xstrdup(value);
+		return *value == '\0' ? FAL_EFORMAT : FAL_OK;
+	case WORKER:
+		first = strsep(&value, "/");
+		if (value == NULL || fal_parse_u64(value, 1, WORKERS_MAX, &count) < 0 ||
+		    fal_parse_u64(first, 1, count, &n) < 0)
+			return FAL_EFORMAT;
+		m->index = (uint32_t)n;
+		m->count = (uint32_t)count;
+		return FAL_OK;
+	case FREEZE:
+		first = strsep(&value, ":");
+		if (value == NULL || parse_ns(value, &e->freeze_for_ns) < 0)
+			return FAL_EFORMAT;
+		return parse_ns(first, &e->freeze_ns);
 	}
+	assert(0 && "a type of item");
+	return FAL_EFORMAT;
 }
 
 static int
-take_pattern(struct reader *r, char *value)
+parse_pattern_item(struct spec_parser *r, char *value)
 {
 	enum fal_pattern_kind kind;
 	struct fal_pattern p;
 	struct fal_diag why;
 	if (fal_pattern_parse(value, &kind, &p, &why) < 0)
-		return refuse(r, "pattern: %s", why.text);
-	if (r->patterns[kind])
-		return refuse(r, "pattern %s is given twice", fal_pattern_name(kind));
-	r->patterns[kind] = true;
+		return REFUSE(r, "pattern: %s", why.text);
+	if (r->seen_patterns[kind])
+		return REFUSE(r, "pattern %s is given twice", fal_pattern_name(kind));
+	r->seen_patterns[kind] = true;
 	r->e->pattern[kind] = p;
 	return FAL_OK;
 }
 
-/* One item; of those of this scope, none comes twice.  Changes `value`. */
+/* Parses one item, which may stand once in a scope; changes `value`. */
 static int
-take(struct reader *r, const char *key, char *value)
+parse_item(struct spec_parser *r, const char *key, char *value)
 {
 	struct fal_emul *e = r->e;
 	const struct item items[] = {
-		{ "rate", NUMBER, &e->rate, 1e-6, 1e12, "a number of samples a second",
-		  NULL },
-		{ "speed", OWN, NULL, 0, 0, "a fraction such as 0.25 or 1/4",
-		  parse_speed },
-		{ "cores", OWN, NULL, 0, 0, "1 to 1024", parse_cores },
-		{ "seed", COUNT, &e->machine.seed, 0, 0x1p64, "a number", NULL },
-		{ "worker", OWN, NULL, 0, 0, "I/M, worker I of M", parse_worker },
-		{ "clock", COUNT, &e->clock, 1, 1e9, "a number of samples", NULL },
-		{ "t0", SECONDS, &e->machine.t0_ns, 0, 0, "a number of seconds", NULL },
-		{ "trace", PATH, &r->trace, 0, 0, "a file", NULL },
-		{ "record", PATH, &r->record, 0, 0, "a file", NULL },
-		{ "latency", SECONDS, &e->latency_ns, 0, 0, "a number of seconds", NULL },
-		{ "bandwidth", OWN, NULL, 0, 0, "a number of bytes a second",
-		  parse_bandwidth },
-		{ "crash", SECONDS, &e->crash_ns, 0, 0, "a number of seconds", NULL },
+		{ "rate", NUMBER, &e->rate, 1e-6, 1e12, "a number of samples a second" },
+		{ "speed", FRACTION, &e->speed, 0, 0, "a fraction such as 0.25 or 1/4" },
+		{ "cores", CORES, &e->cores, 0, 0, "1 to 1024" },
+		{ "seed", COUNT, &e->machine.seed, 0, 0x1p64, "a number" },
+		{ "worker", WORKER, &e->machine, 0, 0, "I/M, worker I of M" },
+		{ "clock", COUNT, &e->clock, 1, 1e9, "a number of samples" },
+		{ "t0", SECONDS, &e->machine.t0_ns, 0, 0, "a number of seconds" },
+		{ "trace", PATH, &r->trace, 0, 0, "a file" },
+		{ "record", PATH, &r->record, 0, 0, "a file" },
+		{ "latency", SECONDS, &e->latency_ns, 0, 0, "a number of seconds" },
+		{ "bandwidth", BYTES, &e->bandwidth, 0, 0, "a number of bytes a second" },
+		{ "crash", SECONDS, &e->crash_ns, 0, 0, "a number of seconds" },
 		{ "crash-every", NUMBER, &r->crash_every, TIME_MIN, TIME_MAX,
-		  "a number of seconds", NULL },
-		{ "flip", NUMBER, &e->flip, 0, 1, "0 to 1", NULL },
-		{ "freeze", OWN, NULL, 0, 0, "AT:FOR, in seconds", parse_freeze },
+		  "a number of seconds" },
+		{ "flip", NUMBER, &e->flip, 0, 1, "0 to 1" },
+		{ "freeze", FREEZE, e, 0, 0, "AT:FOR, in seconds" },
 	};
 	struct fal_diag bad;
 	if (strcmp(key, "pattern") == 0)
-		return take_pattern(r, value);
+		return parse_pattern_item(r, value);
 	for (unsigned i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
 		if (strcmp(key, items[i].key) != 0)
 			continue;
-		if (r->given & 1u << i)
-			return refuse(r, "%s is given twice", key);
-		r->given |= 1u << i;
-		/* Made before, as parsing cuts the value. */
+		if (r->seen_items & 1u << i)
+			return REFUSE(r, "%s is given twice", key);
+		r->seen_items |= 1u << i;
+		/* Parsing cuts the value, so the message is made first. */
 		fal_diag_set(&bad, 0, "%s: '%s' is not %s", key, FAL_QUOTE(value),
 			     items[i].want);
-		if (parse_item(r, &items[i], value) < 0)
-			return refuse(r, "%s", bad.text);
-		return FAL_OK;
+		return parse_item_value(r, &items[i], value) < 0
+			       ? REFUSE(r, "%s", bad.text)
+			       : FAL_OK;
 	}
-	return refuse(r, "'%s' is not an item of falcon-emulate(5)", FAL_QUOTE(key));
+	return REFUSE(r, "'%s' is not an item of falcon-emulate(5)", FAL_QUOTE(key));
 }
 
-/* What follows overrides what was there. */
+/* Items of a new scope override items of earlier scopes. */
 static void
-new_scope(struct reader *r)
+begin_scope(struct spec_parser *r)
 {
-	r->given = 0;
-	memset(r->patterns, 0, sizeof(r->patterns));
+	r->seen_items = 0;
+	memset(r->seen_patterns, 0, sizeof(r->seen_patterns));
 }
 
-/* KEY=VALUE[,KEY=VALUE...]; changes `list`. */
+/* Parses KEY=VALUE[,KEY=VALUE...]; changes `list`. */
 static int
-take_list(struct reader *r, char *list)
+parse_item_list(struct spec_parser *r, char *list)
 {
 	int err = FAL_OK;
-	new_scope(r);
+	begin_scope(r);
 	while (list != NULL && err == FAL_OK) {
 		char *item = strsep(&list, ","), *value = strchr(item, '=');
 		if (value == NULL)
 			return fal_diag_set(r->diag, FAL_EFORMAT, "'%s' is not KEY=VALUE",
 					    FAL_QUOTE(item));
 		*value++ = '\0';
-		err = take(r, item, value);
+		err = parse_item(r, item, value);
 	}
 	return err;
 }
 
 /* --- files ----------------------------------------------------------------------- */
 
-/* "[w1 w2]": the machines of a section. */
+/* Parses "[w1 w2]", the machines of a section. */
 static int
-take_header(struct reader *r, const char *names, unsigned line)
+parse_section(struct spec_parser *r, const char *names, unsigned line)
 {
 	char *copy = fal_xstrdup(names);
 	int err = FAL_OK;
-	r->mine = false;
+	r->is_own_section = false;
 	for (char *rest = copy; rest != NULL && err == FAL_OK;) {
 		const char *name = strsep(&rest, " \t");
 		if (*name == '\0')
@@ -260,47 +230,48 @@ take_header(struct reader *r, const char *names, unsigned line)
 		if (strcmp(name, r->host->name) != 0)
 			continue;
 		if (r->index != 0)
-			err = refuse(r, "%s:%u: machine '%s' for the second time",
+			err = REFUSE(r, "%s:%u: machine '%s' for the second time",
 				     r->file, line, name);
-		r->mine = true;
+		r->is_own_section = true;
 		r->index = r->machines;
 	}
 	free(copy);
-	new_scope(r);
+	begin_scope(r);
 	return err;
 }
 
-/* Of what stands before all sections, and of this machine's own. */
+/* Parses the entries before the first section and in this machine's section. */
 static int
-on_entry(void *user, const char *section, const char *key, const char *value,
-	 unsigned line)
+on_spec_entry(void *user, const char *section, const char *key, const char *value,
+	      unsigned line)
 {
-	struct reader *r = user;
+	struct spec_parser *r = user;
 	struct fal_diag why;
-	(void)section; /* cut short by inih */
+	(void)section; /* inih cuts long names of sections */
 	if (key == NULL)
-		return take_header(r, section, line);
-	if (r->machines > 0 && !r->mine)
+		return parse_section(r, section, line);
+	if (r->machines > 0 && !r->is_own_section)
 		return FAL_OK;
 	char *copy = fal_xstrdup(value);
 	struct fal_diag *out = r->diag;
 	r->diag = &why;
-	int err = take(r, key, copy);
+	int err = parse_item(r, key, copy);
 	r->diag = out;
 	free(copy);
 	return err < 0 ? fal_diag_set(out, err, "%s:%u: %s", r->file, line, why.text)
 		       : FAL_OK;
 }
 
-/* The file's own numbering of its machines is their worker=, if they have none. */
+/* Reads the file of machines.  A machine without worker= gets its number in the file. */
 static int
-take_file(struct reader *r)
+read_machines(struct spec_parser *r)
 {
 	struct fal_buf text = { 0 };
 	int err = fal_cli_read(r->file, SPEC_FILE_MAX, &text, r->diag);
 	if (err < 0)
 		return err;
-	err = fal_ini_read(r->file, (const char *)text.p, text.n, on_entry, r, r->diag);
+	err = fal_ini_read(r->file, (const char *)text.p, text.n, on_spec_entry, r,
+			   r->diag);
 	fal_buf_free(&text);
 	if (err == FAL_OK && r->machines > WORKERS_MAX)
 		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d machines",
@@ -312,39 +283,39 @@ take_file(struct reader *r)
 		r->e->machine.index = r->index;
 		r->e->machine.count = r->machines;
 	}
-	/* From here on a path is as the shell sees it. */
+	/* Paths after the file are relative to the working directory. */
 	r->file = NULL;
 	return err;
 }
 
-/* --- as a whole ------------------------------------------------------------------ */
+/* --- all items ------------------------------------------------------------------- */
 
-/* Whether what was given goes together. */
+/* Checks the demands of items on each other. */
 static int
-check(const struct reader *r)
+check_items(const struct spec_parser *r)
 {
 	const struct fal_emul *e = r->e;
 	if (e->rate == 0)
-		return refuse(r, "rate=SAMPLES_PER_SECOND is missing");
+		return REFUSE(r, "rate=SAMPLES_PER_SECOND is missing");
 	if (e->crash_ns != 0 && r->crash_every != 0)
-		return refuse(r, "crash and crash-every: one of them");
+		return REFUSE(r, "crash and crash-every: one of them");
 	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
 		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
 		if (!e->pattern[i].on || e->machine.count > 0)
 			continue;
 		if (fal_pattern_needs_worker(kind, &e->pattern[i]))
-			return refuse(r, "pattern %s needs worker=I/M",
+			return REFUSE(r, "pattern %s needs worker=I/M",
 				      fal_pattern_name(kind));
 		if (fal_pattern_is_clocked(kind) && e->clock == 0)
-			return refuse(r, "pattern %s needs worker=I/M or clock=SAMPLES",
+			return REFUSE(r, "pattern %s needs worker=I/M or clock=SAMPLES",
 				      fal_pattern_name(kind));
 	}
 	return FAL_OK;
 }
 
-/* What follows from all of it: what was not given, and the machine's own speed. */
+/* Sets the defaults, the machine's own speed, and the time of its crash. */
 static void
-conclude(struct reader *r)
+finish_items(struct spec_parser *r)
 {
 	struct fal_emul *e = r->e;
 	const struct fal_machine *m = &e->machine;
@@ -363,22 +334,22 @@ conclude(struct reader *r)
 	e->crash_ns = 1 + (uint64_t)(-1e9 * r->crash_every * log(u[0]));
 }
 
-/* All of SPEC; changes `spec`. */
+/* Parses all of SPEC and opens its files; changes `spec`. */
 static int
-read_all(struct reader *r, char *spec)
+parse_spec(struct spec_parser *r, char *spec)
 {
 	int err = FAL_OK;
 	if (*spec == '@') {
 		r->file = strsep(&spec, ",") + 1;
-		err = take_file(r);
+		err = read_machines(r);
 	}
 	if (err == FAL_OK && spec != NULL)
-		err = take_list(r, spec);
+		err = parse_item_list(r, spec);
 	if (err == FAL_OK)
-		err = check(r);
+		err = check_items(r);
 	if (err < 0)
 		return err;
-	conclude(r);
+	finish_items(r);
 	if (r->trace != NULL)
 		err = fal_speeds_read(r->trace, &r->e->trace, r->diag);
 	if (err < 0 || r->record == NULL)
@@ -387,7 +358,7 @@ read_all(struct reader *r, char *spec)
 	if (r->e->record == NULL)
 		return fal_diag_set(r->diag, FAL_EIO, "%s: %s", r->record,
 				    strerror(errno));
-	/* A crash is not to cut it. */
+	/* A crash must not cut the record. */
 	setvbuf(r->e->record, NULL, _IOLBF, 0);
 	return FAL_OK;
 }
@@ -396,10 +367,10 @@ int
 fal_spec_read(const char *spec, const struct fal_spec_host *host, struct fal_emul **out,
 	      struct fal_diag *diag)
 {
-	struct reader r = { .host = host, .diag = diag };
+	struct spec_parser r = { .host = host, .diag = diag };
 	char *copy = fal_xstrdup(spec);
 	r.e = fal_xcalloc(1, sizeof(*r.e));
-	const int err = read_all(&r, copy);
+	const int err = parse_spec(&r, copy);
 	free(copy);
 	free(r.trace);
 	free(r.record);

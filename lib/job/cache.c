@@ -1,4 +1,4 @@
-/* A directory of chunks. */
+/* Keeps chunks in a directory. */
 #include "job/chunk.h"
 
 #include "base/fault.h"
@@ -16,7 +16,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* DIR/ab/cd/NAME, NAME being the hash itself when NULL. */
+/* Writes DIR/ab/cd/NAME, with the hash ab cd …; NAME is the hash if `name` is NULL. */
 static int
 cache_path(char out[static PATH_BYTES], const char *dir, const uint8_t *hash,
 	   const char *name)
@@ -32,23 +32,23 @@ cache_path(char out[static PATH_BYTES], const char *dir, const uint8_t *hash,
 	return FAL_OK;
 }
 
-/* Makes every directory in front of the last slash of `path`. */
+/* Makes all directories before the last slash of `path`. */
 static int
 make_parents(char *path)
 {
 	for (char *p = path + 1; (p = strchr(p, '/')) != NULL; p++) {
 		*p = '\0';
-		bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+		const bool exists = mkdir(path, 0777) == 0 || errno == EEXIST;
 		*p = '/';
-		if (!made)
+		if (!exists)
 			return FAL_EIO;
 	}
 	return FAL_OK;
 }
 
-/* The whole file, up to one byte above the limit, into `out`. */
+/* Appends the whole file, up to a byte above the limit. */
 static int
-read_file(int fd, struct fal_buf *out)
+read_chunk_file(int fd, struct fal_buf *out)
 {
 	size_t start = out->n;
 	for (;;) {
@@ -93,7 +93,7 @@ fal_cache_get(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	if (fd < 0)
 		return errno == ENOENT ? FAL_ENOENT : FAL_EIO;
 	size_t start = out->n;
-	err = read_file(fd, out);
+	err = read_chunk_file(fd, out);
 	close(fd);
 	if (err == FAL_OK) {
 		fal_hash(out->p + start, out->n - start, found);

@@ -1,4 +1,4 @@
-/* Chunks, the manifest, and a set that is partially here. */
+/* Chunks, the manifest, and a worker's chunks. */
 #include "job/chunk.h"
 
 #include "base/mem.h"
@@ -10,16 +10,17 @@
 enum {
 	VERSION_PLAIN = 1,
 	VERSION_LABELS = 2,
-	VERSION_TYPED = 3, /* of samples that are not bytes */
-	VERSION_WIDE = 4   /* of labels that are not bytes */
+	VERSION_TYPED = 3, /* samples that are not bytes */
+	VERSION_WIDE = 4   /* labels that are not bytes */
 };
 
-enum kind { KIND_BYTES, KIND_CLASSES, KIND_TARGETS, KINDS }; /* of labels */
+enum label_kind { KIND_BYTES, KIND_CLASSES, KIND_TARGETS, KINDS };
 
 static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
 
-bool
-fal_part_takes(const struct fal_part *part, uint32_t label)
+/* May a sample have this label? */
+static bool
+label_is_valid(const struct fal_part *part, uint32_t label)
 {
 	float v;
 	memcpy(&v, &label, sizeof(v));
@@ -31,7 +32,7 @@ put_labels(const struct fal_part *part, const uint32_t *labels, size_t n,
 	   struct fal_buf *out)
 {
 	for (size_t i = 0; i < n; i++)
-		if (fal_part_label(part) == 1)
+		if (fal_part_label_bytes(part) == 1)
 			fal_put_u8(out, (uint8_t)labels[i]);
 		else
 			fal_put_u32(out, labels[i]);
@@ -52,7 +53,7 @@ fal_chunk_get(const struct fal_part *part, const struct fal_set *set, uint32_t i
 	return out->err;
 }
 
-/* The part of `set`; its hash array is the caller's also on error. */
+/* Makes the part of `set`; the caller frees part->hash, after an error as well. */
 static int
 build_part(const struct fal_set *set, struct fal_part *part)
 {
@@ -67,7 +68,8 @@ build_part(const struct fal_set *set, struct fal_part *part)
 	};
 	struct fal_buf content = { 0 };
 	int err = FAL_OK;
-	part->per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + fal_part_label(part));
+	part->per_chunk =
+		FAL_CHUNK_BYTES / (set->sample_bytes + fal_part_label_bytes(part));
 	if (part->per_chunk == 0)
 		return FAL_ELIMIT;
 	if (part->dtype == FAL_ABSENT)
@@ -86,7 +88,7 @@ build_part(const struct fal_set *set, struct fal_part *part)
 	return err;
 }
 
-/* May these be the two parts of one job? */
+/* Can these be the two parts of one job? */
 static bool
 parts_agree(const struct fal_part *a, const struct fal_part *b)
 {
@@ -114,7 +116,7 @@ fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 }
 
 int
-fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train)
+fal_manifest_add_labels(struct fal_manifest *m, const struct fal_set *train)
 {
 	uint32_t *labels = fal_calloc(train->n, sizeof(*labels));
 	if (labels == NULL)
@@ -137,12 +139,12 @@ encode_part(const struct fal_part *part, struct fal_buf *out)
 	fal_put_bytes(out, part->hash, (size_t)part->chunks * sizeof(part->hash[0]));
 }
 
-static enum kind
-kind_of(const struct fal_part *part)
+static enum label_kind
+label_kind(const struct fal_part *part)
 {
-	return part->targets               ? KIND_TARGETS
-	       : fal_part_label(part) == 1 ? KIND_BYTES
-					   : KIND_CLASSES;
+	return part->targets                     ? KIND_TARGETS
+	       : fal_part_label_bytes(part) == 1 ? KIND_BYTES
+						 : KIND_CLASSES;
 }
 
 void
@@ -150,7 +152,7 @@ fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 {
 	fal_put_bytes(out, magic, sizeof(magic));
 	const bool typed = m->train.dtype != FAL_U8, labels = m->train.labels != NULL;
-	const enum kind kind = kind_of(&m->train);
+	const enum label_kind kind = label_kind(&m->train);
 	fal_put_u8(out, kind != KIND_BYTES ? VERSION_WIDE
 			: typed            ? VERSION_TYPED
 			: labels           ? VERSION_LABELS
@@ -167,7 +169,7 @@ fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 		put_labels(&m->train, m->train.labels, m->train.n, out);
 }
 
-/* Checks the numbers of a part and derives the others from them. */
+/* Checks the numbers of a part and derives the other numbers. */
 static int
 derive_part(struct fal_part *part)
 {
@@ -176,7 +178,7 @@ derive_part(struct fal_part *part)
 	for (unsigned i = 0; i < 3; i++) {
 		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
-		values *= part->shape[i]; /* two factors below 2^20 */
+		values *= part->shape[i]; /* no overflow: two factors below 2^20 */
 		if (values > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
 	}
@@ -184,7 +186,7 @@ derive_part(struct fal_part *part)
 	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
 	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
 	    part->per_chunk == 0 ||
-	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label(part)) ||
+	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label_bytes(part)) ||
 	    (part->targets && part->classes != 1))
 		return FAL_ELIMIT;
 	part->values = (uint32_t)values;
@@ -194,13 +196,11 @@ derive_part(struct fal_part *part)
 	return FAL_OK;
 }
 
-/* One part of the types of another from `r`; its hash array is the caller's also on
- * error. */
+/* Parses one part; the caller has set dtype and targets, and frees part->hash, after an
+ * error as well. */
 static int
-parse_part(struct fal_rd *r, const struct fal_part *as, struct fal_part *part)
+parse_part(struct fal_rd *r, struct fal_part *part)
 {
-	part->dtype = as->dtype;
-	part->targets = as->targets;
 	part->n = fal_get_u32(r);
 	if (r->err != 0 || part->n == 0)
 		return r->err;
@@ -229,15 +229,15 @@ parse_part(struct fal_rd *r, const struct fal_part *as, struct fal_part *part)
 static int
 parse_labels(struct fal_rd *r, struct fal_part *part)
 {
-	if (r->n < (uint64_t)part->n * fal_part_label(part))
+	if (r->n < (uint64_t)part->n * fal_part_label_bytes(part))
 		return FAL_ETRUNC;
 	part->labels = fal_calloc(part->n, sizeof(*part->labels));
 	if (part->labels == NULL)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < part->n; i++) {
 		part->labels[i] =
-			fal_part_label(part) == 1 ? fal_get_u8(r) : fal_get_u32(r);
-		if (!fal_part_takes(part, part->labels[i]))
+			fal_part_label_bytes(part) == 1 ? fal_get_u8(r) : fal_get_u32(r);
+		if (!label_is_valid(part, part->labels[i]))
 			return FAL_EFORMAT;
 	}
 	return r->err;
@@ -260,19 +260,20 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 	const uint8_t labels =
 		version >= VERSION_TYPED ? fal_get_u8(&r) : version == VERSION_LABELS;
 	const uint8_t kind = version == VERSION_WIDE ? fal_get_u8(&r) : KIND_BYTES;
-	const struct fal_part as = { .dtype = dtype, .targets = kind == KIND_TARGETS };
-	/* Bytes have one form of each kind, those of before. */
+	m.train.dtype = m.test.dtype = dtype;
+	m.train.targets = m.test.targets = kind == KIND_TARGETS;
+	/* Each manifest has one form: bytes keep the older versions. */
 	if (r.err == 0 && (dtype >= FAL_DTYPES || labels > 1 || kind >= KINDS ||
 			   (version == VERSION_WIDE
 				    ? kind == KIND_BYTES || dtype == FAL_ABSENT
 				    : (dtype == FAL_U8) != (version != VERSION_TYPED)) ||
 			   (dtype == FAL_ABSENT && labels != 0)))
 		return FAL_EFORMAT;
-	int err = r.err == 0 ? parse_part(&r, &as, &m.train) : r.err;
-	if (err == FAL_OK && (m.train.n == 0 || kind_of(&m.train) != kind))
+	int err = r.err == 0 ? parse_part(&r, &m.train) : r.err;
+	if (err == FAL_OK && (m.train.n == 0 || label_kind(&m.train) != kind))
 		err = FAL_EFORMAT;
 	if (err == FAL_OK)
-		err = parse_part(&r, &as, &m.test);
+		err = parse_part(&r, &m.test);
 	if (err == FAL_OK && labels != 0)
 		err = parse_labels(&r, &m.train);
 	if (err == FAL_OK)
@@ -333,11 +334,12 @@ fal_samples_part(const struct fal_samples *s)
 	return s->part;
 }
 
+/* Label k of a chunk's labels. */
 static uint32_t
-label_at(const struct fal_part *part, const uint8_t *labels, uint32_t k)
+chunk_label(const struct fal_part *part, const uint8_t *labels, uint32_t k)
 {
 	struct fal_rd r = fal_rd_init(labels + (size_t)k * 4, 4);
-	return fal_part_label(part) == 1 ? labels[k] : fal_get_u32(&r);
+	return fal_part_label_bytes(part) == 1 ? labels[k] : fal_get_u32(&r);
 }
 
 int
@@ -354,11 +356,11 @@ fal_samples_put_chunk(struct fal_samples *s, uint32_t i, const uint8_t *p, size_
 	fal_hash(p, n, hash);
 	if (memcmp(hash, part->hash[i], sizeof(hash)) != 0)
 		return FAL_EAUTH;
-	/* The manifest may be wrong too, and a label becomes an index. */
+	/* The manifest may be wrong as well, and a label becomes an index. */
 	const uint8_t *labels =
 		p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes;
 	for (uint32_t k = 0; k < fal_chunk_samples(part, i); k++)
-		if (!fal_part_takes(part, label_at(part, labels, k)))
+		if (!label_is_valid(part, chunk_label(part, labels, k)))
 			return FAL_EFORMAT;
 	uint8_t *copy = fal_calloc(n, 1);
 	if (copy == NULL)
@@ -401,7 +403,8 @@ fal_samples_row(const struct fal_samples *s, uint32_t id, uint32_t *label)
 	const uint8_t *p = s->chunk[i];
 	if (p == NULL)
 		return NULL;
-	*label = label_at(part,
-			  p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes, k);
+	*label = chunk_label(part,
+			     p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes,
+			     k);
 	return p + (size_t)k * part->sample_bytes;
 }

@@ -1,5 +1,5 @@
-/* Tables with a header: RFC 4180, with a comma or a tab, and lines that end in LF or
- * CRLF.  One pass, one field at a time. */
+/* Loads tables with a header: RFC 4180, with a comma or a tab, and lines that end in LF
+ * or CRLF.  One pass, one field at a time. */
 #include "job/set.h"
 
 #include "base/mem.h"
@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "job/source.h"
 
+#include <assert.h>
 #include <float.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,41 +17,41 @@
 
 enum {
 	FIELD_MAX = 1024,                             /* bytes of a field */
-	COLUMNS_MAX = FAL_SAMPLE_MAX / sizeof(float), /* without the label's */
+	COLUMNS_MAX = FAL_SAMPLE_MAX / sizeof(float), /* without the label */
 	NAMES_MAX = 1 << 22,                          /* bytes of all names */
 	BUFFER = 1 << 16
 };
 
-enum end { FIELD_END, RECORD_END }; /* what is behind a field */
+enum field_end { FIELD_END, RECORD_END };
 
-struct reader {
+struct csv_reader {
 	struct source s;
 	char comma;
 	uint8_t buf[BUFFER];
 	int n, at;
-	int next;       /* byte to be read, -1 at the end */
-	unsigned line;  /* it is in */
-	unsigned began; /* the line in which the field began */
+	int next;            /* the next byte; -1: end of file */
+	unsigned line;       /* of the next byte */
+	unsigned field_line; /* in which the field begins */
 	char field[FIELD_MAX + 1];
 	size_t len;
 
-	char **name; /* of columns, without that of the label */
+	char **name; /* of the columns without the label's */
 	size_t columns, name_cap, name_bytes;
-	struct fal_columns *as; /* names that they are to have; NULL: any */
-	size_t label; /* the place of the label's column among all; SIZE_MAX: not seen */
+	struct fal_columns *expected; /* required names; NULL: any names */
+	size_t label; /* index of the label's column; SIZE_MAX: not seen yet */
 	const char *label_name;
 
 	float *value;
-	uint32_t *class; /* or bits of targets */
+	uint32_t *class; /* or the bits of targets */
 	size_t values, value_cap, class_cap;
 	uint32_t rows, classes;
 };
 
-/* A diagnosis about the field that was read last. */
-#define FAIL(r, ...) fail(r, FAL_EFORMAT, (r)->began, __VA_ARGS__)
+/* A diagnosis about the last field. */
+#define FAIL(r, ...) csv_fail(r, FAL_EFORMAT, (r)->field_line, __VA_ARGS__)
 
 static int __attribute__((format(printf, 4, 5)))
-fail(const struct reader *r, int err, unsigned line, const char *fmt, ...)
+csv_fail(const struct csv_reader *r, int err, unsigned line, const char *fmt, ...)
 {
 	char text[400];
 	va_list ap;
@@ -60,9 +61,9 @@ fail(const struct reader *r, int err, unsigned line, const char *fmt, ...)
 	return fal_diag_set(r->s.diag, err, "%s:%u: %s", r->s.path, line, text);
 }
 
-/* The next byte goes to r->next. */
+/* Reads the next byte into r->next. */
 static int
-step(struct reader *r)
+next_byte(struct csv_reader *r)
 {
 	if (r->next == '\n')
 		r->line++;
@@ -76,52 +77,53 @@ step(struct reader *r)
 	return FAL_OK;
 }
 
+/* Appends r->next to the field. */
 static int
-keep(struct reader *r)
+append_byte(struct csv_reader *r)
 {
 	if (r->next == '\0')
 		return FAIL(r, "a NUL byte");
 	if (r->len == FIELD_MAX)
 		return FAIL(r, "a field of more than %d bytes", FIELD_MAX);
 	r->field[r->len++] = (char)r->next;
-	return step(r);
+	return next_byte(r);
 }
 
-/* Behind the opening quote, to behind the closing one. */
+/* Reads a quoted field from its opening to its closing quote. */
 static int
-read_quoted(struct reader *r)
+read_quoted(struct csv_reader *r)
 {
-	int err = step(r);
+	int err = next_byte(r);
 	while (err == FAL_OK) {
 		if (r->next < 0)
 			return FAIL(r, "a quote that is not closed");
 		if (r->next == '"') {
-			err = step(r);
+			err = next_byte(r);
 			if (err < 0 || r->next != '"')
-				break; /* two are one */
+				break; /* two quotes stand for one */
 		}
-		err = keep(r);
+		err = append_byte(r);
 	}
 	return err;
 }
 
-/* One field, and what is behind it. */
+/* Reads one field and its end. */
 static int
-read_field(struct reader *r, enum end *end)
+read_field(struct csv_reader *r, enum field_end *end)
 {
 	int err = FAL_OK;
 	r->len = 0;
-	r->began = r->line;
+	r->field_line = r->line;
 	if (r->next == '"')
 		err = read_quoted(r);
 	else
 		while (err == FAL_OK && r->next != r->comma && r->next >= 0 &&
 		       r->next != '\n' && r->next != '\r')
 			err = r->next == '"' ? FAIL(r, "a quote within a field")
-					     : keep(r);
+					     : append_byte(r);
 	r->field[r->len] = '\0';
 	if (err == FAL_OK && r->next == '\r') {
-		err = step(r);
+		err = next_byte(r);
 		if (err == FAL_OK && r->next != '\n' && r->next >= 0)
 			err = FAIL(r, "a CR that ends no line");
 	}
@@ -129,7 +131,7 @@ read_field(struct reader *r, enum end *end)
 		return err;
 	*end = r->next == r->comma ? FIELD_END : RECORD_END;
 	if (*end == FIELD_END || r->next == '\n')
-		return step(r);
+		return next_byte(r);
 	return r->next < 0
 		       ? FAL_OK
 		       : FAIL(r, "'%s' with more behind its quote", FAL_QUOTE(r->field));
@@ -138,7 +140,7 @@ read_field(struct reader *r, enum end *end)
 /* --- the header --------------------------------------------------------------------- */
 
 static int
-add_name(struct reader *r, size_t column)
+add_column(struct csv_reader *r, size_t column)
 {
 	if (r->len == 0)
 		return FAIL(r, "column %zu has no name", column + 1);
@@ -151,87 +153,89 @@ add_name(struct reader *r, size_t column)
 	}
 	r->name_bytes += r->len + sizeof(char *);
 	if (r->columns == COLUMNS_MAX || r->name_bytes > NAMES_MAX)
-		return fail(r, FAL_ELIMIT, r->began, "too many columns");
+		return csv_fail(r, FAL_ELIMIT, r->field_line, "too many columns");
 	FAL_XGROW(r->name, r->name_cap, r->columns + 1);
 	r->name[r->columns++] = fal_xstrdup(r->field);
 	return FAL_OK;
 }
 
-/* Values go by their place: the same names in another order are other data. */
+/* Compares the names with the required names; the order matters, as values go by column.
+ */
 static int
-judge_names(const struct reader *r)
+check_columns(const struct csv_reader *r)
 {
-	for (size_t i = 0; i < r->columns && r->columns == r->as->n; i++)
-		if (strcmp(r->name[i], r->as->name[i]) != 0)
-			return fail(r, FAL_EFORMAT, 1,
-				    "column %zu is '%s', not '%s' as in %s",
-				    i + (i >= r->label) + 1, FAL_QUOTE(r->name[i]),
-				    FAL_QUOTE(r->as->name[i]), r->as->file);
+	for (size_t i = 0; i < r->columns && r->columns == r->expected->n; i++)
+		if (strcmp(r->name[i], r->expected->name[i]) != 0)
+			return csv_fail(r, FAL_EFORMAT, 1,
+					"column %zu is '%s', not '%s' as in %s",
+					i + (i >= r->label) + 1, FAL_QUOTE(r->name[i]),
+					FAL_QUOTE(r->expected->name[i]),
+					r->expected->file);
 	return FAL_OK;
 }
 
 static int
-read_header(struct reader *r)
+read_csv_header(struct csv_reader *r)
 {
 	static const int bom[] = { 0xef, 0xbb, 0xbf };
-	enum end end = FIELD_END;
-	int err = step(r);
+	enum field_end end = FIELD_END;
+	int err = next_byte(r);
 	if (err == FAL_OK && r->next < 0)
 		return FAIL(r, "no header: the file is empty");
 	for (unsigned i = 0; i < 3 && err == FAL_OK && r->next == bom[i]; i++)
-		err = step(r);
+		err = next_byte(r);
 	for (size_t column = 0; err == FAL_OK && end == FIELD_END; column++) {
 		err = read_field(r, &end);
 		if (err == FAL_OK)
-			err = add_name(r, column);
+			err = add_column(r, column);
 	}
 	if (err == FAL_OK && r->label == SIZE_MAX)
-		err = fail(r, FAL_EINVAL, 1, "no column is called '%s' (data.label)",
-			   FAL_QUOTE(r->label_name));
+		err = csv_fail(r, FAL_EINVAL, 1, "no column is called '%s' (data.label)",
+			       FAL_QUOTE(r->label_name));
 	if (err == FAL_OK && r->columns == 0)
-		err = fail(r, FAL_EFORMAT, 1, "no column but the label's");
-	if (err == FAL_OK && r->as != NULL && r->as->n > 0)
-		err = judge_names(r);
-	if (err < 0 || r->as == NULL || r->as->n > 0)
+		err = csv_fail(r, FAL_EFORMAT, 1, "no column but the label's");
+	if (err == FAL_OK && r->expected != NULL && r->expected->n > 0)
+		err = check_columns(r);
+	if (err < 0 || r->expected == NULL || r->expected->n > 0)
 		return err;
-	/* Other files are to have the same columns. */
-	r->as->name = fal_xcalloc(r->columns, sizeof(*r->as->name));
-	r->as->file = fal_xstrdup(r->s.path);
+	/* Later files must have the same columns. */
+	r->expected->name = fal_xcalloc(r->columns, sizeof(*r->expected->name));
+	r->expected->file = fal_xstrdup(r->s.path);
 	for (size_t i = 0; i < r->columns; i++)
-		r->as->name[r->as->n++] = fal_xstrdup(r->name[i]);
+		r->expected->name[r->expected->n++] = fal_xstrdup(r->name[i]);
 	return FAL_OK;
 }
 
-/* Adds to the diagnosis of a header what the first line looks like: numbers, or columns
- * that something else separates, of which it has more. */
+/* Adds a guess to the diagnosis of a header: the first line has numbers, or more of
+ * another separator. */
 static int
-explain_header(const struct reader *r, int err)
+explain_header(const struct csv_reader *r, int err)
 {
-	char most = r->comma, other[] = ": columns look separated by ' '";
+	char separator = r->comma, other[] = ": columns look separated by ' '";
 	unsigned count[256] = { 0 }, numbers = 0, n = 0;
 	for (; n < r->s.head_n && r->s.head[n] != '\n'; n++) {
 		count[r->s.head[n]]++;
 		numbers += strchr("0123456789+-.eE,;\t|\" \r", r->s.head[n]) != NULL;
 	}
 	for (const char *p = ";\t|,"; *p != '\0'; p++)
-		if (count[(uint8_t)*p] > count[(uint8_t)most])
-			most = *p;
+		if (count[(uint8_t)*p] > count[(uint8_t)separator])
+			separator = *p;
 	if (err == FAL_OK || err == FAL_ENOMEM || r->s.diag == NULL)
 		return err;
-	other[sizeof(other) - 3] = most;
+	other[sizeof(other) - 3] = separator;
 	return fal_diag_set(r->s.diag, err, "%s%s", r->s.diag->text,
-			    most == r->comma
+			    separator == r->comma
 				    ? (n > 0 && numbers == n
 					       ? ": the first line has numbers, no names"
 					       : "")
-			    : most == '\t' ? ": columns look separated by tabs"
-					   : other);
+			    : separator == '\t' ? ": columns look separated by tabs"
+						: other);
 }
 
 /* --- records ------------------------------------------------------------------------ */
 
 static int
-number(const struct reader *r, const char *name, float *out)
+parse_field(const struct csv_reader *r, const char *name, float *out)
 {
 	double v;
 	int err = fal_parse_double(r->field, -FLT_MAX, FLT_MAX, &v);
@@ -243,13 +247,13 @@ number(const struct reader *r, const char *name, float *out)
 	return FAL_OK;
 }
 
-/* The label: a class below `limit`, or the bits of a target. */
+/* Appends the field as a label: a class below `limit`, or the bits of a target. */
 static int
-add_label(struct reader *r, bool target, uint32_t limit)
+add_label(struct csv_reader *r, bool target, uint32_t limit)
 {
 	uint64_t class;
 	float v;
-	int err = target ? number(r, r->label_name, &v)
+	int err = target ? parse_field(r, r->label_name, &v)
 			 : fal_parse_u64(r->field, 0, limit - 1, &class);
 	if (err < 0 && !target)
 		return FAIL(
@@ -259,7 +263,7 @@ add_label(struct reader *r, bool target, uint32_t limit)
 	if (err < 0)
 		return err;
 	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)
-		return fail(r, FAL_ENOMEM, r->began, "out of memory");
+		return csv_fail(r, FAL_ENOMEM, r->field_line, "out of memory");
 	if (target)
 		memcpy(&r->class[r->rows], &v, sizeof(v));
 	else
@@ -270,34 +274,34 @@ add_label(struct reader *r, bool target, uint32_t limit)
 }
 
 static int
-add_value(struct reader *r, size_t column, uint64_t max_bytes)
+add_value(struct csv_reader *r, size_t column, uint64_t max_bytes)
 {
 	float v;
-	int err = number(r, r->name[column], &v);
+	int err = parse_field(r, r->name[column], &v);
 	if (err < 0)
 		return err;
 	if (max_bytes != 0 && (r->values + 1) * sizeof(float) > max_bytes)
-		return fail(r, FAL_ELIMIT, r->began, "above the limit of %ju bytes",
-			    max_bytes);
+		return csv_fail(r, FAL_ELIMIT, r->field_line,
+				"above the limit of %ju bytes", max_bytes);
 	if (FAL_GROW(r->value, r->value_cap, r->values + 1) < 0)
-		return fail(r, FAL_ENOMEM, r->began, "out of memory");
+		return csv_fail(r, FAL_ENOMEM, r->field_line, "out of memory");
 	r->value[r->values++] = v;
 	return FAL_OK;
 }
 
 static int
-read_record(struct reader *r, const struct fal_set_opts *opts)
+read_csv_record(struct csv_reader *r, const struct fal_set_opts *opts)
 {
 	const uint32_t limit = opts->classes != 0 ? opts->classes : FAL_CLASSES_MAX;
 	const size_t all = r->columns + 1;
 	const unsigned line = r->line;
-	enum end end = FIELD_END;
+	enum field_end end = FIELD_END;
 	for (size_t i = 0; i < all; i++) {
 		const size_t column = i - (i > r->label);
 		if (end == RECORD_END)
-			return fail(r, FAL_EFORMAT, line,
-				    "%zu field%s, but the header has %zu", i,
-				    fal_text_s(i), all);
+			return csv_fail(r, FAL_EFORMAT, line,
+					"%zu field%s, but the header has %zu", i,
+					fal_text_s(i), all);
 		int err = read_field(r, &end);
 		if (err < 0)
 			return err;
@@ -313,31 +317,32 @@ read_record(struct reader *r, const struct fal_set_opts *opts)
 			return err;
 	}
 	if (end == FIELD_END)
-		return fail(r, FAL_EFORMAT, line,
-			    "more fields than the %zu of the header", all);
+		return csv_fail(r, FAL_EFORMAT, line,
+				"more fields than the %zu of the header", all);
 	r->rows++;
 	return FAL_OK;
 }
 
 static int
-read_records(struct reader *r, const struct fal_set_opts *opts)
+read_records(struct csv_reader *r, const struct fal_set_opts *opts)
 {
 	int err = FAL_OK;
-	/* Records that are not wanted are judged, too. */
+	/* Records after max_samples are checked as well. */
 	while (err == FAL_OK && r->next >= 0) {
 		const size_t values = r->values;
 		const uint32_t rows = r->rows, classes = r->classes;
 		if (rows == FAL_SAMPLES_MAX)
-			return fail(r, FAL_ELIMIT, r->line, "too many records");
-		err = read_record(r, opts);
+			return csv_fail(r, FAL_ELIMIT, r->line, "too many records");
+		err = read_csv_record(r, opts);
 		if (opts->max_samples != 0 && rows == opts->max_samples) {
 			r->values = values;
 			r->rows = rows;
 			r->classes = classes;
 		}
 	}
+	assert(err < 0 || r->values == r->rows * r->columns);
 	if (err == FAL_OK && r->rows == 0)
-		err = fail(r, FAL_EFORMAT, r->line, "no record behind the header");
+		err = csv_fail(r, FAL_EFORMAT, r->line, "no record behind the header");
 	if (err == FAL_OK && opts->max_samples > r->rows)
 		err = fal_diag_set(r->s.diag, FAL_EINVAL, "%s: has %u row%s, not %u",
 				   r->s.path, r->rows, fal_text_s(r->rows),
@@ -345,20 +350,20 @@ read_records(struct reader *r, const struct fal_set_opts *opts)
 	return err;
 }
 
-/* Reads the header, and, where `opts` is not NULL, the records. */
+/* Reads the header and, unless `opts` is NULL, the records. */
 static int
-read_csv(const struct fal_csv *t, const struct fal_set_opts *opts, struct fal_columns *as,
-	 struct fal_set *out, struct fal_diag *diag)
+read_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
+	 struct fal_columns *expected, struct fal_set *out, struct fal_diag *diag)
 {
-	struct reader *r = fal_xcalloc(1, sizeof(*r));
+	struct csv_reader *r = fal_xcalloc(1, sizeof(*r));
 	r->comma = t->comma;
-	r->line = r->began = 1;
+	r->line = r->field_line = 1;
 	r->label = SIZE_MAX;
 	r->label_name = t->label;
-	r->as = as;
+	r->expected = expected;
 	int err = source_open(&r->s, t->file, diag);
 	if (err == FAL_OK) {
-		err = explain_header(r, read_header(r));
+		err = explain_header(r, read_csv_header(r));
 		if (err == FAL_OK && opts != NULL)
 			err = read_records(r, opts);
 		err = source_close(&r->s, err);

@@ -1,4 +1,4 @@
-/* INI text as lines, strictly. */
+/* Parses INI text strictly, line by line. */
 #include "job/ini.h"
 
 #include "base/filetype.h"
@@ -6,44 +6,44 @@
 #include <ini.h>
 #include <string.h>
 
-struct reader {
+struct ini_reader {
 	const char *name;
-	const char *p, *end; /* what is still to be read */
-	unsigned line;       /* the line that inih holds, from 1 */
+	const char *p, *end; /* the unread text */
+	unsigned line;       /* inih's current line, from 1 */
 	fal_ini_fn *on_entry;
 	void *user;
 	struct fal_diag *diag;
-	int err; /* the first error; reading stops there */
+	int err; /* the first error, which ends the reading */
 };
 
 static int
-refuse(struct reader *r, const char *what)
+refuse_line(struct ini_reader *r, const char *what)
 {
 	return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->name, r->line, what);
 }
 
-/* Checks and announces a "[section]" line, without its line end. */
+/* Checks a "[section]" line without its line end and passes the section on. */
 static int
-section(struct reader *r, char *line)
+parse_section_line(struct ini_reader *r, char *line)
 {
 	char *close = strchr(line, ']');
 	if (close == NULL)
-		return refuse(r, "a section without ']'");
+		return refuse_line(r, "a section without ']'");
 	const char *rest = close + 1 + strspn(close + 1, " \t");
 	if (*rest != '\0' && *rest != ';')
-		return refuse(r, "text behind a section");
+		return refuse_line(r, "text behind a section");
 	*close = '\0';
 	int err = r->on_entry(r->user, line + 1, NULL, NULL, r->line);
 	*close = ']';
 	return err;
 }
 
-/* inih's fgets: the next line, without the blanks before it, which to inih would mean
- * that the value of the line above goes on. */
+/* Serves inih as fgets: returns the next line without leading blanks, which inih would
+ * take for the continuation of a value. */
 static char *
-next_line(char *str, int num, void *stream)
+next_ini_line(char *str, int num, void *stream)
 {
-	struct reader *r = stream;
+	struct ini_reader *r = stream;
 	if (r->err < 0 || r->p == r->end)
 		return NULL;
 	r->line++;
@@ -57,28 +57,28 @@ next_line(char *str, int num, void *stream)
 		end--;
 	size_t n = (size_t)(end - p);
 	if (n > FAL_INI_LINE || n + 2 > (size_t)num) {
-		r->err = refuse(r, "a line too long");
+		r->err = refuse_line(r, "a line too long");
 		return NULL;
 	}
 	for (size_t i = 0; i < n; i++)
 		if (fal_ini_is_control(p[i])) {
-			r->err = refuse(r, "a control character");
+			r->err = refuse_line(r, "a control character");
 			return NULL;
 		}
 	memcpy(str, p, n);
 	str[n] = '\0';
-	if (str[0] == '[' && (r->err = section(r, str)) < 0)
+	if (str[0] == '[' && (r->err = parse_section_line(r, str)) < 0)
 		return NULL;
 	str[n] = '\n';
 	str[n + 1] = '\0';
 	return str;
 }
 
-/* inih's handler; nonzero is success. */
+/* Serves inih as handler; nonzero is success. */
 static int
-handle(void *user, const char *sect, const char *key, const char *value)
+on_ini_entry(void *user, const char *sect, const char *key, const char *value)
 {
-	struct reader *r = user;
+	struct ini_reader *r = user;
 	if (r->err < 0)
 		return 0;
 	r->err = r->on_entry(r->user, sect, key, value, r->line);
@@ -89,34 +89,36 @@ int
 fal_ini_read(const char *name, const char *text, size_t n, fal_ini_fn *on_entry,
 	     void *user, struct fal_diag *diag)
 {
-	struct reader r = { .name = name,
-			    .p = text,
-			    .end = text + n,
-			    .on_entry = on_entry,
-			    .user = user,
-			    .diag = diag };
+	struct ini_reader r = { .name = name,
+				.p = text,
+				.end = text + n,
+				.on_entry = on_entry,
+				.user = user,
+				.diag = diag };
 	if (fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, diag) < 0)
 		return FAL_EFORMAT;
-	/* inih goes on behind a bad line and returns the number of the first. */
-	int bad = ini_parse_stream(next_line, &r, handle, &r);
+	/* inih continues after a bad line and returns the number of the first bad line.
+	 */
+	int bad = ini_parse_stream(next_ini_line, &r, on_ini_entry, &r);
 	if (bad > 0 && (r.err == 0 || (unsigned)bad < r.line)) {
 		r.line = (unsigned)bad;
-		return refuse(&r, "not a section, 'key = value' or comment");
+		return refuse_line(&r, "not a section, 'key = value' or comment");
 	}
 	return r.err;
 }
 
-/* Where an entry stands: line numbers, 0 for nowhere. */
-struct place {
+/* The lines of an entry and of its section's header; 0: none. */
+struct entry_place {
 	const struct fal_ini_entry *e;
 	unsigned header, line;
 };
 
 static int
-find(void *user, const char *sect, const char *key, const char *value, unsigned line)
+find_entry(void *user, const char *sect, const char *key, const char *value,
+	   unsigned line)
 {
 	(void)value;
-	struct place *at = user;
+	struct entry_place *at = user;
 	if (strcmp(sect, at->e->section) != 0)
 		return FAL_OK;
 	if (key == NULL && at->header == 0)
@@ -130,8 +132,8 @@ int
 fal_ini_set(const char *name, const char *text, size_t n, const struct fal_ini_entry *e,
 	    struct fal_buf *out, struct fal_diag *diag)
 {
-	struct place at = { .e = e };
-	int err = fal_ini_read(name, text, n, find, &at, diag);
+	struct entry_place at = { .e = e };
+	int err = fal_ini_read(name, text, n, find_entry, &at, diag);
 	if (err < 0)
 		return err;
 

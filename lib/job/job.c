@@ -1,4 +1,5 @@
-/* The job file: one table of keys, what each takes by itself, and what goes together. */
+/* The job file: a table of keys, the checks of each value, the checks between values, and
+ * the defaults. */
 #include "job/job.h"
 
 #include "base/mem.h"
@@ -12,41 +13,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOB_AT(field) offsetof(struct fal_job, field)
+#define JOB_AT(key_member) offsetof(struct fal_job, key_member)
 
-/* A text that is read. */
-struct job_read {
+/* A text during parsing. */
+struct job_parser {
 	const char *name;
 	const struct fal_job_set *set;
 	struct fal_job *job;
-	unsigned *line;         /* by key: where it stands; 0 for nowhere */
+	unsigned *line;         /* of each key; 0: the text lacks the key */
 	uint32_t mean_n, std_n; /* entries of the lists */
 	struct fal_diag *diag;
 };
 
-enum type {
-	TEXT,    /* char *, of min..max bytes */
-	NAME,    /* the same in UTF-8, as it is written down in JSON, and with no /, as it
-		    names the state folder */
-	HASH,    /* char *, of 64 digits */
-	U64,     /* uint64_t */
-	U32,     /* uint32_t */
-	DOUBLE,  /* double */
-	FLOAT,   /* float */
-	PERCENT, /* double, with a % behind */
-	CHOICE,  /* an enum, by `choices` */
-	LIST,    /* float[FAL_JOB_CHANNELS], comma between */
-	SCHEME,  /* struct fal_rule */
-	PLACEMENT /* as CHOICE, or a file's name */
+enum key_type {
+	TEXT,     /* char *, of min..max bytes */
+	NAME,     /* as TEXT, in UTF-8 for JSON, and without / for the state folder */
+	HASH,     /* char *, of 64 digits */
+	U64,      /* uint64_t */
+	U32,      /* uint32_t */
+	DOUBLE,   /* double */
+	FLOAT,    /* float */
+	PERCENT,  /* double, followed by % */
+	CHOICE,   /* an enum, by `choices` */
+	LIST,     /* float[FAL_JOB_CHANNELS], with commas */
+	SCHEME,   /* struct fal_rule */
+	PLACEMENT /* as CHOICE, or file:PATH */
 };
 
 struct key {
 	const char *section, *name;
-	enum type type;
+	enum key_type type;
 	size_t at; /* offset in struct fal_job */
 	double min, max;
 	const char *choices; /* words, in the order of the enum's values */
-	bool needed;
+	bool is_required;
 };
 
 #define KEY(s, n, t, f, lo, hi, ...) \
@@ -57,13 +57,13 @@ struct key {
 	  .min = lo,                 \
 	  .max = hi,                 \
 	  __VA_ARGS__ }
-#define NEEDED .needed = true
+#define REQUIRED .is_required = true
 
 /* clang-format off */
 static const struct key keys[] = {
-	KEY("job", "name", NAME, name, 1, 64, NEEDED),
-	KEY("job", "seed", U64, seed, 0, 0x1p64, NEEDED),
-	KEY("job", "epochs", U32, epochs, 1, 1e6, NEEDED),
+	KEY("job", "name", NAME, name, 1, 64, REQUIRED),
+	KEY("job", "seed", U64, seed, 0, 0x1p64, REQUIRED),
+	KEY("job", "epochs", U32, epochs, 1, 1e6, REQUIRED),
 	KEY("job", "numerics", CHOICE, numerics, 0, 0, .choices = "fast portable require"),
 	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0, .choices = "stop skip"),
 	KEY("job", "eval", CHOICE, eval, 0, 0, .choices = "epoch end never"),
@@ -82,7 +82,7 @@ static const struct key keys[] = {
 	KEY("model", "buffers", TEXT, buffers, 1, FAL_INI_LINE),
 	KEY("model", "buffer-momentum", DOUBLE, optim.buffer_momentum, 0, 1),
 	KEY("data", "format", CHOICE, format, 0, 0,
-	    .choices = "idx npy safetensors csv tsv text cifar10 cifar100 index", NEEDED),
+	    .choices = "idx npy safetensors csv tsv text cifar10 cifar100 index", REQUIRED),
 	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE),
 	KEY("data", "train", TEXT, train, 1, FAL_INI_LINE),
 	KEY("data", "train-labels", TEXT, train_labels, 1, FAL_INI_LINE),
@@ -103,15 +103,15 @@ static const struct key keys[] = {
 	KEY("data", "parts", U32, parts, 1, 1 << 20),
 	KEY("data", "mean", LIST, mean, -1e6, 1e6),
 	KEY("data", "std", LIST, std, 1e-6, 1e6),
-	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
+	KEY("batch", "size", U32, batch, 1, 1 << 20, REQUIRED),
 	KEY("batch", "task", U32, task, 1, 1 << 20),
 	KEY("batch", "tail", DOUBLE, tail, 0, 1),
 	KEY("batch", "tail-task", U32, tail_task, 1, 1 << 20),
 	KEY("verify", "stop", CHOICE, verify_stop, 0, 0, .choices = "no yes"),
 	KEY("push", "bits", U32, push_bits, 8, FAL_BFP_P),
 	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
-	    .choices = "sgd momentum nesterov adagrad adamw", NEEDED),
-	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, NEEDED),
+	    .choices = "sgd momentum nesterov adagrad adamw", REQUIRED),
+	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, REQUIRED),
 	KEY("optimizer", "momentum", FLOAT, optim.momentum, 0, 0.9999),
 	KEY("optimizer", "momentum-per", CHOICE, momentum_per, 0, 0,
 	    .choices = "worker server"),
@@ -127,7 +127,7 @@ static const struct key keys[] = {
 	KEY("schedule", "every", U64, schedule.every, 0, 1e9),
 	KEY("schedule", "gamma", DOUBLE, schedule.gamma, 1e-6, 1),
 	KEY("schedule", "min-lr", DOUBLE, schedule.min_lr, 0, 1000),
-	KEY("sync", "scheme", SCHEME, rule, 0, 0, NEEDED),
+	KEY("sync", "scheme", SCHEME, rule, 0, 0, REQUIRED),
 	KEY("sync", "clones", CHOICE, clones, 0, 0, .choices = "yes no"),
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
 	KEY("state", "clocks", U32, state_clocks, 0, 1e9),
@@ -139,14 +139,14 @@ static const struct key keys[] = {
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
 static bool
-is_text(size_t i)
+is_text_key(size_t i)
 {
 	return keys[i].type == TEXT || keys[i].type == NAME || keys[i].type == HASH;
 }
 
-/* The key's index, or KEYS. */
+/* Returns the key's index, or KEYS. */
 static size_t
-find(const char *section, const char *name)
+find_key(const char *section, const char *name)
 {
 	size_t i = 0;
 	while (i < KEYS &&
@@ -155,9 +155,9 @@ find(const char *section, const char *name)
 	return i;
 }
 
-/* The index of the key that sets the field at this offset. */
+/* Returns the index of the key that sets the member at this offset. */
 static size_t
-key_at(size_t at)
+key_of_member(size_t at)
 {
 	size_t i = 0;
 	while (keys[i].at != at)
@@ -166,7 +166,7 @@ key_at(size_t at)
 }
 
 const char *
-fal_job_origin(const struct fal_job_set *set, const char *what, const char *name)
+fal_job_diag_name(const struct fal_job_set *set, const char *what, const char *name)
 {
 	for (size_t i = 0; i < set->n; i++) {
 		const size_t n = strcspn(set->v[i], "=");
@@ -177,55 +177,56 @@ fal_job_origin(const struct fal_job_set *set, const char *what, const char *name
 	return name;
 }
 
-/* A diagnosis about key i: "NAME:LINE: section.key: what". */
+/* Sets the diagnosis about key i: "NAME:LINE: section.key: what". */
 static int
-refuse(const struct job_read *p, size_t i, int err, const char *what)
+refuse_key_at(const struct job_parser *p, size_t i, int err, const char *what)
 {
 	struct fal_diag d;
 	fal_diag_set(&d, err, "%s.%s: %s", keys[i].section, keys[i].name, what);
-	const char *from = fal_job_origin(p->set, d.text, p->name);
+	const char *from = fal_job_diag_name(p->set, d.text, p->name);
 	if (p->line[i] == 0 || from != p->name)
 		return fal_diag_set(p->diag, err, "%s: %s", from, d.text);
 	return fal_diag_set(p->diag, err, "%s:%u: %s", from, p->line[i], d.text);
 }
 
-/* As refuse(), about the value of key i. */
+/* As refuse_key_at, about the value of key i. */
 static int
-refuse_value(const struct job_read *p, size_t i, const char *value, const char *what)
+refuse_key_value(const struct job_parser *p, size_t i, const char *value,
+		 const char *what)
 {
 	struct fal_diag d;
 	fal_diag_set(&d, 0, "'%s' %s", FAL_QUOTE(value), what);
-	return refuse(p, i, FAL_EINVAL, d.text);
+	return refuse_key_at(p, i, FAL_EINVAL, d.text);
 }
 
-/* The verdict on a number that fal_parse_… judged with `err`. */
+/* Reports the result `err` of fal_parse_… for a number. */
 static int
-judge_number(const struct job_read *p, size_t i, const char *value, int err)
+check_number(const struct job_parser *p, size_t i, const char *value, int err)
 {
 	if (err == 0)
 		return FAL_OK;
 	if (err != FAL_ELIMIT)
-		return refuse_value(p, i, value,
-				    keys[i].type == U64 || keys[i].type == U32
-					    ? "is not a whole number"
-					    : "is not a number");
+		return refuse_key_value(p, i, value,
+					keys[i].type == U64 || keys[i].type == U32
+						? "is not a whole number"
+						: "is not a number");
 	struct fal_diag range;
 	fal_diag_set(&range, 0, "is not in %.10g..%.10g", keys[i].min, keys[i].max);
-	return refuse_value(p, i, value, range.text);
+	return refuse_key_value(p, i, value, range.text);
 }
 
-/* Where key i's value goes. */
+/* Returns the member of key i. */
 static void *
-field(struct job_read *p, size_t i)
+key_member(struct job_parser *p, size_t i)
 {
 	return (char *)p->job + keys[i].at;
 }
 
 static int
-set_number(struct job_read *p, size_t i, const char *value)
+set_job_number(struct job_parser *p, size_t i, const char *value)
 {
 	const struct key *k = &keys[i];
-	void *to = field(p, i);
+	void *to = key_member(p, i);
 	uint64_t whole = 0;
 	double real = 0;
 	char number[32];
@@ -234,7 +235,7 @@ set_number(struct job_read *p, size_t i, const char *value)
 	if (k->type == PERCENT) {
 		const size_t n = strlen(value);
 		if (n < 2 || n > sizeof(number) || value[n - 1] != '%')
-			return refuse_value(p, i, value, "is not a number with %");
+			return refuse_key_value(p, i, value, "is not a number with %");
 		snprintf(number, sizeof(number), "%.*s", (int)n - 1, value);
 		value = number;
 	}
@@ -244,7 +245,7 @@ set_number(struct job_read *p, size_t i, const char *value)
 	} else {
 		err = fal_parse_double(value, k->min, k->max, &real);
 	}
-	err = judge_number(p, i, value, err);
+	err = check_number(p, i, value, err);
 	if (err < 0)
 		return err;
 	if (k->type == U64)
@@ -259,46 +260,47 @@ set_number(struct job_read *p, size_t i, const char *value)
 }
 
 static int
-set_text(struct job_read *p, size_t i, const char *value)
+set_job_text(struct job_parser *p, size_t i, const char *value)
 {
 	size_t n = strlen(value);
 	uint8_t hash[32];
 	if (n == 0)
-		return refuse(p, i, FAL_EINVAL, "is empty");
+		return refuse_key_at(p, i, FAL_EINVAL, "is empty");
 	if (keys[i].type == HASH && fal_unhex(value, sizeof(hash), hash) < 0)
-		return refuse(p, i, FAL_EINVAL, "is not 64 digits of 0-9a-f");
+		return refuse_key_at(p, i, FAL_EINVAL, "is not 64 digits of 0-9a-f");
 	if (keys[i].type == NAME && strchr(value, '/') != NULL)
-		return refuse_value(p, i, value, "has a /, but names the state folder");
+		return refuse_key_value(p, i, value,
+					"has a /, but names the state folder");
 	if ((double)n > keys[i].max)
-		return refuse_value(p, i, value, "is too long");
+		return refuse_key_value(p, i, value, "is too long");
 	if (keys[i].type == NAME && !fal_text_is_utf8(value))
-		return refuse_value(p, i, value, "is not UTF-8");
-	*(char **)field(p, i) = fal_xstrdup(value);
+		return refuse_key_value(p, i, value, "is not UTF-8");
+	*(char **)key_member(p, i) = fal_xstrdup(value);
 	return FAL_OK;
 }
 
 static int
-set_choice(struct job_read *p, size_t i, const char *value)
+set_job_choice(struct job_parser *p, size_t i, const char *value)
 {
 	const char *word = keys[i].choices;
 	const size_t n = strlen(value);
 	for (unsigned k = 0; *word != '\0'; k++, word += strspn(word, " ")) {
 		const size_t len = strcspn(word, " ");
 		if (len == n && memcmp(word, value, n) == 0) {
-			*(unsigned *)field(p, i) = k;
+			*(unsigned *)key_member(p, i) = k;
 			return FAL_OK;
 		}
 		word += len;
 	}
 	struct fal_diag all;
 	fal_diag_set(&all, 0, "is not one of %s", keys[i].choices);
-	return refuse_value(p, i, value, all.text);
+	return refuse_key_value(p, i, value, all.text);
 }
 
 static int
-set_list(struct job_read *p, size_t i, const char *value)
+set_job_list(struct job_parser *p, size_t i, const char *value)
 {
-	float *list = field(p, i);
+	float *list = key_member(p, i);
 	uint32_t *count = keys[i].at == JOB_AT(mean) ? &p->mean_n : &p->std_n;
 	char copy[FAL_INI_LINE + 1];
 	snprintf(copy, sizeof(copy), "%s", value);
@@ -308,21 +310,21 @@ set_list(struct job_read *p, size_t i, const char *value)
 		for (size_t n = strlen(item); n > 0 && strchr(" \t", item[n - 1]);)
 			item[--n] = '\0';
 		if (*count == FAL_JOB_CHANNELS)
-			return refuse_value(p, i, value, "lists too many channels");
+			return refuse_key_value(p, i, value, "lists too many channels");
 		double v;
 		int err = fal_parse_double(item, keys[i].min, keys[i].max, &v);
 		if (err < 0)
-			return judge_number(p, i, item, err);
+			return check_number(p, i, item, err);
 		list[(*count)++] = (float)v;
 	}
 	return FAL_OK;
 }
 
 static int
-on_entry(void *user, const char *section, const char *key, const char *value,
-	 unsigned line)
+on_job_entry(void *user, const char *section, const char *key, const char *value,
+	     unsigned line)
 {
-	struct job_read *p = user;
+	struct job_parser *p = user;
 	size_t known = 0;
 	while (known < KEYS && strcmp(keys[known].section, section) != 0)
 		known++;
@@ -335,7 +337,7 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 				    p->name, line, FAL_QUOTE(section));
 	if (key == NULL)
 		return FAL_OK;
-	size_t i = find(section, key);
+	size_t i = find_key(section, key);
 	if (i == KEYS)
 		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: %s.%s: no such key",
 				    p->name, line, section, FAL_QUOTE(key));
@@ -345,12 +347,12 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 			"%s:%u: %s.%s: '%s' is a second value, line %u has the first",
 			p->name, line, section, key, FAL_QUOTE(value), p->line[i]);
 	p->line[i] = line;
-	if (is_text(i))
-		return set_text(p, i, value);
+	if (is_text_key(i))
+		return set_job_text(p, i, value);
 	if (keys[i].type == SCHEME) {
 		struct fal_diag why;
-		const int err = fal_rule_parse(value, field(p, i), &why);
-		return err < 0 ? refuse(p, i, err, why.text) : FAL_OK;
+		const int err = fal_rule_parse(value, key_member(p, i), &why);
+		return err < 0 ? refuse_key_at(p, i, err, why.text) : FAL_OK;
 	}
 	if (keys[i].type == PLACEMENT && strncmp(value, "file:", 5) == 0 &&
 	    value[5] != '\0') {
@@ -359,29 +361,29 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		return FAL_OK;
 	}
 	if (keys[i].type == CHOICE || keys[i].type == PLACEMENT)
-		return set_choice(p, i, value);
+		return set_job_choice(p, i, value);
 	if (keys[i].type == LIST)
-		return set_list(p, i, value);
-	return set_number(p, i, value);
+		return set_job_list(p, i, value);
+	return set_job_number(p, i, value);
 }
 
-/* Has the text the key that sets the field at this offset? */
+/* Does the text have the key that sets the member at this offset? */
 static bool
-job_has(const struct job_read *p, size_t at)
+job_has(const struct job_parser *p, size_t at)
 {
-	return p->line[key_at(at)] != 0;
+	return p->line[key_of_member(at)] != 0;
 }
 
-/* The same about the key of that field. */
+/* As refuse_key_at, about the key of that member. */
 static int
-job_refuse(const struct job_read *p, size_t at, int err, const char *what)
+job_refuse(const struct job_parser *p, size_t at, int err, const char *what)
 {
-	return refuse(p, key_at(at), err, what);
+	return refuse_key_at(p, key_of_member(at), err, what);
 }
 
-/* ---- what one value demands of others, and what follows where none is given -------- */
+/* ---- checks between values, and defaults ------------------------------------------- */
 
-/* The formats that have a key, and those of them that can do without the key. */
+/* Sets of formats, for the rules about keys. */
 enum {
 	IDX = 1 << FAL_JOB_FORMAT_IDX,
 	NPY = 1 << FAL_JOB_FORMAT_NPY,
@@ -396,16 +398,17 @@ enum {
 /* Checks the demands of data.format on the keys that name files and on the contents of
  * these files. */
 static int
-check_files(const struct job_read *p)
+check_files(const struct job_parser *p)
 {
 	const struct fal_job *job = p->job;
 	const unsigned format = 1u << job->format;
-	const bool test = job->eval != FAL_JOB_EVAL_NEVER || fal_job_has_test(job) ||
-			  job->test_labels != NULL;
+	const bool has_test = job->eval != FAL_JOB_EVAL_NEVER || fal_job_has_test(job) ||
+			      job->test_labels != NULL;
 	const struct {
 		size_t at;
-		unsigned of, without;
-		bool test;
+		unsigned formats,
+			optional; /* that allow the key; that do not require it */
+		bool is_test;
 	} rules[] = {
 		{ JOB_AT(train_images), IDX, 0, false },
 		{ JOB_AT(train), FILES, 0, false },
@@ -422,24 +425,24 @@ check_files(const struct job_read *p)
 	};
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		const size_t at = rules[i].at;
-		const bool needed = (rules[i].of & ~rules[i].without & format) != 0 &&
-				    (test || !rules[i].test);
-		if (job_has(p, at) && (rules[i].of & format) == 0)
+		const bool is_required =
+			(rules[i].formats & ~rules[i].optional & format) != 0 &&
+			(has_test || !rules[i].is_test);
+		if (job_has(p, at) && (rules[i].formats & format) == 0)
 			return job_refuse(p, at, FAL_EINVAL,
 					  "is not for this data.format");
-		if (needed && !job_has(p, at))
+		if (is_required && !job_has(p, at))
 			return job_refuse(
-				p, at, rules[i].test ? FAL_EINVAL : FAL_EFORMAT,
-				rules[i].test ? "missing (job.eval = never needs none)"
-					      : "missing");
+				p, at, rules[i].is_test ? FAL_EINVAL : FAL_EFORMAT,
+				rules[i].is_test ? "missing (job.eval = never needs none)"
+						 : "missing");
 	}
 	return FAL_OK;
 }
 
-/* Refuses a key that only the server can serve under a scheme whose steps are made
- * elsewhere. */
+/* Refuses a scheme with steps outside the server if a key demands steps in the server. */
 static int
-check_local(const struct job_read *p)
+check_local_steps(const struct job_parser *p)
 {
 	const char *key = fal_job_server_only(p->job);
 	struct fal_diag d;
@@ -449,35 +452,35 @@ check_local(const struct job_read *p)
 	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
 }
 
-/* A value, and its demand on others. */
-struct rule {
-	bool wrong;
+/* A rule between values: broken or not, the key at fault, the fault. */
+struct job_rule {
+	bool is_broken;
 	size_t at;
 	const char *what;
 };
 
-/* The first that is broken. */
+/* Reports the first broken rule. */
 static int
-hold(const struct job_read *p, const struct rule *rules, size_t n)
+check_rules(const struct job_parser *p, const struct job_rule *rules, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (rules[i].wrong)
+		if (rules[i].is_broken)
 			return job_refuse(p, rules[i].at, FAL_EINVAL, rules[i].what);
 	return FAL_OK;
 }
 
-/* Between model and data. */
+/* Checks the keys of model and data against each other. */
 static int
-check_data(const struct job_read *p)
+check_model_keys(const struct job_parser *p)
 {
 	const struct fal_job *job = p->job;
-	const char *fine = job->label;
+	const char *label = job->label;
 	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
 	const bool values = job->target == FAL_JOB_TARGET_VALUE;
 	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
 	const bool shuffles = job_has(p, JOB_AT(shuffle));
-	const struct rule rules[] = {
+	const struct job_rule rules[] = {
 		{ job->model == NULL && job->init == NULL, JOB_AT(model),
 		  "missing, and so is model.init" },
 		{ job->init_sha256 != NULL && job->init == NULL, JOB_AT(init_sha256),
@@ -490,8 +493,8 @@ check_data(const struct job_read *p)
 		  "missing (data.format = index needs it)" },
 		{ by_index && test && job->test_samples == 0, JOB_AT(test_samples),
 		  "missing (job.eval = never needs none)" },
-		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
-			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
+		{ label != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
+			  strcmp(label, "fine") != 0 && strcmp(label, "coarse") != 0,
 		  JOB_AT(label), "is not fine or coarse" },
 		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
 			  (p->mean_n > 0 || p->std_n > 0),
@@ -517,31 +520,31 @@ check_data(const struct job_read *p)
 		{ !shared && shuffles, JOB_AT(shuffle),
 		  "is only for data.partition = shared" },
 	};
-	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
+	return check_rules(p, rules, sizeof(rules) / sizeof(rules[0]));
 }
 
-/* Checks the keys of a step: its batch, the optimiser, its rate. */
+/* Checks the keys of batch, optimiser and schedule against each other. */
 static int
-check_steps(const struct job_read *p)
+check_steps(const struct job_parser *p)
 {
 	const struct fal_job *job = p->job;
 	const enum fal_optim_kind kind = job->optim.kind;
-	const bool moves = kind == FAL_MOMENTUM || kind == FAL_NESTEROV;
+	const bool has_momentum = kind == FAL_MOMENTUM || kind == FAL_NESTEROV;
 	const bool adam = kind == FAL_ADAMW;
 	const bool steps = job->schedule.kind == FAL_STEP;
 	const bool cosine = job->schedule.kind == FAL_COSINE;
-	const struct rule rules[] = {
+	const struct job_rule rules[] = {
 		{ job->task > job->batch, JOB_AT(task), "is more than batch.size" },
 		{ job->tail > 0 && job->buffers != NULL, JOB_AT(tail),
 		  "is not for a job with model.buffers: their values are those of a "
 		  "task" },
 		{ job->tail_task > 0 && job_has(p, JOB_AT(tail)) && job->tail <= 0,
 		  JOB_AT(tail_task), "does nothing without batch.tail" },
-		{ moves && job->optim.momentum <= 0, JOB_AT(optim.momentum),
+		{ has_momentum && job->optim.momentum <= 0, JOB_AT(optim.momentum),
 		  "must be above 0 for this optimizer.kind" },
-		{ !moves && job->optim.momentum > 0, JOB_AT(optim.momentum),
+		{ !has_momentum && job->optim.momentum > 0, JOB_AT(optim.momentum),
 		  "does nothing for this optimizer.kind" },
-		{ !moves && job_has(p, JOB_AT(momentum_per)), JOB_AT(momentum_per),
+		{ !has_momentum && job_has(p, JOB_AT(momentum_per)), JOB_AT(momentum_per),
 		  "does nothing for this optimizer.kind" },
 		{ !adam && job_has(p, JOB_AT(optim.beta1)), JOB_AT(optim.beta1),
 		  "is only for optimizer.kind = adamw" },
@@ -569,12 +572,13 @@ check_steps(const struct job_read *p)
 		{ job->schedule.min_lr > job->schedule.lr, JOB_AT(schedule.min_lr),
 		  "is more than optimizer.lr" },
 	};
-	return hold(p, rules, sizeof(rules) / sizeof(rules[0]));
+	return check_rules(p, rules, sizeof(rules) / sizeof(rules[0]));
 }
 
-enum { TASKS_MAX = 4096 }; /* of a clock, where it has a tail */
+enum { TASKS_MAX = 4096 }; /* of a clock with a tail */
 
-/* The least batch.tail-task with which a full clock has TASKS_MAX tasks at most. */
+/* Returns the least batch.tail-task with which a full clock has at most TASKS_MAX tasks.
+ */
 static uint32_t
 least_tail_task(const struct fal_job *job)
 {
@@ -584,22 +588,23 @@ least_tail_task(const struct fal_job *job)
 	return g.tail_task;
 }
 
-/* Have clocks a tail if the job says nothing of one?  Small tasks are of no use where a
- * worker alone has a part of the data; the gradients of a trainer may depend on the size
- * of a task; and a user who cuts a clock into a few large tasks wants these. */
+/* Do clocks have a tail by default?  Small tasks are useless if each part of the data
+ * belongs to a worker; a trainer's gradients may depend on the size of a task; and a user
+ * who divides a clock into a few large tasks wants large tasks. */
 static bool
-has_tail(const struct fal_job *job)
+has_tail_by_default(const struct fal_job *job)
 {
-	enum { LEAST = 8 }; /* tasks of a clock */
-	return job->model != NULL && job->batch / job->task >= LEAST &&
+	enum { TASKS_MIN = 8 }; /* of a clock */
+	return job->model != NULL && job->batch / job->task >= TASKS_MIN &&
 	       job->partition == FAL_JOB_PARTITION_SHARED;
 }
 
 static void
-fill_tail(const struct job_read *p)
+set_default_tail(const struct job_parser *p)
 {
 	struct fal_job *job = p->job;
-	if (!job_has(p, JOB_AT(tail)) && (job_has(p, JOB_AT(tail_task)) || has_tail(job)))
+	if (!job_has(p, JOB_AT(tail)) &&
+	    (job_has(p, JOB_AT(tail_task)) || has_tail_by_default(job)))
 		job->tail = 0.25;
 	if (job->tail_task == 0) {
 		job->tail_task = job->task / 4 > 1 ? job->task / 4 : 1;
@@ -612,7 +617,7 @@ fill_tail(const struct job_read *p)
 }
 
 static int
-check_tail(const struct job_read *p)
+check_tail(const struct job_parser *p)
 {
 	const struct fal_job *job = p->job;
 	const uint32_t least = least_tail_task(job);
@@ -627,9 +632,9 @@ check_tail(const struct job_read *p)
 	return job_refuse(p, JOB_AT(tail_task), FAL_EINVAL, what);
 }
 
-/* Values of the keys that the text does not have, where 0 is not it. */
+/* Sets the defaults other than 0 of keys that the text lacks. */
 static void
-job_fill(const struct job_read *p)
+set_defaults(const struct job_parser *p)
 {
 	struct fal_job *job = p->job;
 	job->channels = p->mean_n > p->std_n ? p->mean_n : p->std_n;
@@ -661,10 +666,10 @@ job_fill(const struct job_read *p)
 		if (job->task > job->batch)
 			job->task = job->batch;
 	}
-	fill_tail(p);
+	set_default_tail(p);
 }
 
-/* ---- a text as a whole ------------------------------------------------------------- */
+/* ---- whole texts ------------------------------------------------------------------- */
 
 int
 fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
@@ -681,24 +686,18 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 {
 	struct fal_job job = { .schedule.gamma = 1 };
 	unsigned line[KEYS] = { 0 };
-	struct job_read p = {
+	struct job_parser p = {
 		.name = name, .set = set, .job = &job, .line = line, .diag = diag
 	};
 
-	int err = fal_ini_read(name, text, n, on_entry, &p, diag);
+	int err = fal_ini_read(name, text, n, on_job_entry, &p, diag);
 	for (size_t i = 0; i < KEYS && err == FAL_OK; i++)
-		if (keys[i].needed && line[i] == 0)
-			err = refuse(&p, i, FAL_EFORMAT, "missing");
-	if (err == FAL_OK)
-		err = check_files(&p);
-	if (err == FAL_OK)
-		err = check_data(&p);
-	if (err == FAL_OK)
-		err = check_steps(&p);
-	if (err == FAL_OK)
-		err = check_local(&p);
-	if (err == FAL_OK) {
-		job_fill(&p);
+		if (keys[i].is_required && line[i] == 0)
+			err = refuse_key_at(&p, i, FAL_EFORMAT, "missing");
+	if (err == FAL_OK && (err = check_files(&p)) == FAL_OK &&
+	    (err = check_model_keys(&p)) == FAL_OK && (err = check_steps(&p)) == FAL_OK &&
+	    (err = check_local_steps(&p)) == FAL_OK) {
+		set_defaults(&p);
 		err = check_tail(&p);
 	}
 	if (err < 0) {
@@ -715,7 +714,7 @@ fal_job_free(struct fal_job *job)
 	if (job == NULL)
 		return;
 	for (size_t i = 0; i < KEYS; i++)
-		if (is_text(i))
+		if (is_text_key(i))
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	free(job->placement_file);
 	free(job->ranges);
@@ -748,7 +747,7 @@ fal_job_grid(const struct fal_job *job, uint32_t n)
 }
 
 int
-fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
+fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 {
 	const struct fal_grid g = fal_job_grid(job, n);
 	uint64_t total = fal_grid_clocks(&g);
@@ -789,18 +788,18 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	if (value == NULL || key == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not section.key=value",
 				    FAL_QUOTE(assignment));
-	if (find(section, key) == KEYS)
+	if (find_key(section, key) == KEYS)
 		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key",
 				    FAL_QUOTE(section), FAL_QUOTE(key));
-	/* Or a line of the text would be too long. */
+	/* The line must not become too long. */
 	if (strlen(key) + strlen(" = ") + strlen(value) > FAL_INI_LINE)
 		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: '%s' is too long", section,
 				    key, FAL_QUOTE(value));
-	/* What would begin a comment or another line, or is refused in each. */
-	bool odd = strchr(value, ';') != NULL;
+	/* A value must not begin a comment or another line. */
+	bool is_forbidden = strchr(value, ';') != NULL;
 	for (const char *p = value; *p != '\0'; p++)
-		odd |= fal_ini_is_control(*p);
-	if (odd)
+		is_forbidden |= fal_ini_is_control(*p);
+	if (is_forbidden)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s.%s: '%s' has a character that no value has",
 				    section, key, FAL_QUOTE(value));
@@ -808,7 +807,7 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	return fal_ini_set(name, text, n, &e, out, diag);
 }
 
-/* The values of two texts, by key, as they are written. */
+/* The values of two texts, by key, as written. */
 struct job_values {
 	char *v[2][KEYS];
 	size_t text;
@@ -819,7 +818,7 @@ job_values_add(void *arg, const char *section, const char *key, const char *valu
 	       unsigned line)
 {
 	struct job_values *t = arg;
-	const size_t i = key != NULL ? find(section, key) : KEYS;
+	const size_t i = key != NULL ? find_key(section, key) : KEYS;
 	(void)line;
 	if (i == KEYS || t->v[t->text][i] != NULL)
 		return FAL_OK;
@@ -863,19 +862,19 @@ fal_job_path(const char *job_file, const char *path)
 	return fal_xprintf("%.*s%s", dir, job_file, path);
 }
 
-/* ---- which tensors are not stepped by their gradients ------------------------------ */
+/* ---- tensors that gradients do not step -------------------------------------------- */
 
-/* A key whose patterns, apart by blanks, name such tensors. */
-struct patterns {
+/* A key whose patterns, separated by blanks, match such tensors. */
+struct tensor_patterns {
 	const char *key, *text; /* NULL: none */
 	enum fal_range_rule rule;
-	bool lax; /* not each of them has to name one, for some name what is left out */
+	bool is_lax; /* a pattern may match no tensor: some match ignored tensors */
 };
 
-/* Does any of the patterns name the tensor? */
-static bool
-names(const char *patterns, const char *name)
+bool
+fal_job_buffers(const void *job, const char *name)
 {
+	const char *patterns = ((const struct fal_job *)job)->buffers;
 	char copy[FAL_INI_LINE + 1], *rest = NULL;
 	snprintf(copy, sizeof(copy), "%s", patterns != NULL ? patterns : "");
 	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
@@ -883,12 +882,6 @@ names(const char *patterns, const char *name)
 		if (fnmatch(p, name, 0) == 0)
 			return true;
 	return false;
-}
-
-bool
-fal_job_buffers(const void *job, const char *name)
-{
-	return names(((const struct fal_job *)job)->buffers, name);
 }
 
 struct fal_safetensors
@@ -908,16 +901,17 @@ fal_job_server_only(const struct fal_job *job)
 }
 
 static int
-useless(const struct patterns *k, const char *pattern, struct fal_diag *diag)
+report_no_match(const struct tensor_patterns *k, const char *pattern,
+		struct fal_diag *diag)
 {
 	return fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor", k->key,
 			    FAL_QUOTE(pattern));
 }
 
-/* Marks what the key names by 1 + rule. */
+/* Marks the tensors that the key matches with 1 + rule. */
 static int
-mark(const struct fal_model *m, const struct patterns *k, uint8_t *marks,
-     struct fal_diag *diag)
+mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t *marks,
+	     struct fal_diag *diag)
 {
 	char copy[FAL_INI_LINE + 1], *rest = NULL;
 	uint32_t all = 0;
@@ -932,41 +926,42 @@ mark(const struct fal_model *m, const struct patterns *k, uint8_t *marks,
 				marks[i] = (uint8_t)(1 + k->rule);
 				n++;
 			}
-		if (n == 0 && !k->lax)
-			return useless(k, p, diag);
+		if (n == 0 && !k->is_lax)
+			return report_no_match(k, p, diag);
 		all += n;
 	}
-	return all > 0 ? FAL_OK : useless(k, k->text, diag);
+	return all > 0 ? FAL_OK : report_no_match(k, k->text, diag);
 }
 
-/* Ranges of marked tensors, neighbours of one rule in one; how many elements. */
+/* Makes the ranges of marked tensors, one for neighbours with the same rule; returns the
+ * number of elements. */
 static uint64_t
-gather(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o,
-       struct fal_range *range)
+make_ranges(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o,
+	    struct fal_range *range)
 {
 	uint64_t all = 0;
 	for (uint32_t i = 0; i < m->tensors; i++) {
 		const struct fal_tensor *t = &m->tensor[i];
 		if (marks[i] == 0)
 			continue;
-		const struct fal_range is = { t->offset, t->count,
-					      (enum fal_range_rule)(marks[i] - 1) };
+		const struct fal_range next = { t->offset, t->count,
+						(enum fal_range_rule)(marks[i] - 1) };
 		struct fal_range *last = o->ranges > 0 ? &range[o->ranges - 1] : NULL;
-		if (last != NULL && last->rule == is.rule &&
-		    last->first + last->count == is.first)
-			last->count += is.count;
+		if (last != NULL && last->rule == next.rule &&
+		    last->first + last->count == next.first)
+			last->count += next.count;
 		else
-			range[o->ranges++] = is;
+			range[o->ranges++] = next;
 		all += t->count;
 	}
 	return all;
 }
 
 int
-fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
+fal_job_set_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag)
 {
-	/* A frozen tensor stays frozen, even if it is a buffer. */
-	const struct patterns key[] = {
+	/* A frozen buffer stays frozen. */
+	const struct tensor_patterns key[] = {
 		{ "buffers", job->buffers, FAL_RANGE_EMA, true },
 		{ "freeze", job->freeze, FAL_RANGE_FROZEN, false },
 	};
@@ -979,11 +974,11 @@ fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *
 	struct fal_range *range = fal_xcalloc(m->tensors, sizeof(*range));
 	int err = FAL_OK;
 	for (size_t k = 0; k < sizeof(key) / sizeof(key[0]) && err == FAL_OK; k++)
-		err = mark(m, &key[k], marks, diag);
+		err = mark_tensors(m, &key[k], marks, diag);
 	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
 		if (m->tensor[i].frozen)
 			marks[i] = 1 + FAL_RANGE_FROZEN;
-	if (err == FAL_OK && gather(m, marks, &job->optim, range) == m->values)
+	if (err == FAL_OK && make_ranges(m, marks, &job->optim, range) == m->values)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "model.%s: '%s' leaves nothing to train",
 				   job->freeze != NULL    ? "freeze"

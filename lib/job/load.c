@@ -1,4 +1,4 @@
-/* Names of files into sets. */
+/* Loads the sets of a job from the files that the job names. */
 #include "job/set.h"
 
 #include "base/mem.h"
@@ -8,18 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name among others, with commas between. */
-struct name {
+/* A file's name in a list with commas. */
+struct file_name {
 	const char *p;
 	size_t n;
 };
 
-/* The name that begins at `list`; where the next one begins, or NULL. */
+/* Finds the first name of `list`, or with `is_single` the whole list, without blanks at
+ * both ends.  Returns the rest of the list, or NULL. */
 static const char *
-first_of(const char *list, bool one, struct name *out)
+first_name(const char *list, bool is_single, struct file_name *out)
 {
-	const size_t n = one ? strlen(list) : strcspn(list, ",");
-	*out = (struct name){ list, n };
+	const size_t n = is_single ? strlen(list) : strcspn(list, ",");
+	*out = (struct file_name){ list, n };
 	while (out->n > 0 && strchr(" \t", *out->p) != NULL) {
 		out->p++;
 		out->n--;
@@ -29,9 +30,9 @@ first_of(const char *list, bool one, struct name *out)
 	return list[n] == ',' ? list + n + 1 : NULL;
 }
 
-/* Returns the path of the file; the caller frees it. */
+/* Returns the path of the file; the caller frees the path. */
 static char *
-path_of(const struct fal_load *l, struct name name)
+data_path(const struct fal_load *l, struct file_name name)
 {
 	char *copy = fal_xprintf("%.*s", (int)name.n, name.p);
 	const char *slash = strrchr(copy, '/');
@@ -43,19 +44,20 @@ path_of(const struct fal_load *l, struct name name)
 }
 
 static struct fal_csv
-table_of(const struct fal_job *job, const char *file)
+job_table(const struct fal_job *job, const char *file)
 {
 	return (struct fal_csv){ file, job->label,
 				 job->format == FAL_JOB_FORMAT_CSV ? ',' : '\t' };
 }
 
-/* One file, or one and that of its labels. */
+/* Loads one file of samples, for IDX and npy with its file of labels. */
 static int
-load_file(const struct fal_job *job, const char *samples, const char *labels,
-	  const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
+load_data_file(const struct fal_job *job, const char *samples, const char *labels,
+	       const struct fal_set_opts *opts, struct fal_set *out,
+	       struct fal_diag *diag)
 {
 	const bool coarse = job->label != NULL && strcmp(job->label, "coarse") == 0;
-	const struct fal_csv table = table_of(job, samples);
+	const struct fal_csv table = job_table(job, samples);
 	switch (job->format) {
 	case FAL_JOB_FORMAT_IDX:
 	case FAL_JOB_FORMAT_NPY:
@@ -84,13 +86,14 @@ load_file(const struct fal_job *job, const char *samples, const char *labels,
 	}
 }
 
+/* Loads one file and appends its samples to `out`. */
 static int
-load_next(const struct fal_load *l, struct name samples, struct name labels,
-	  const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
+append_file(const struct fal_load *l, struct file_name samples, struct file_name labels,
+	    const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_set more = { 0 };
-	char *a = path_of(l, samples), *b = path_of(l, labels);
-	int err = load_file(l->job, a, b, opts, &more, diag);
+	char *a = data_path(l, samples), *b = data_path(l, labels);
+	int err = load_data_file(l->job, a, b, opts, &more, diag);
 	if (err == FAL_OK && out->n > 0) {
 		err = fal_set_append(out, &more);
 		if (err < 0)
@@ -109,73 +112,76 @@ load_next(const struct fal_load *l, struct name samples, struct name labels,
 	return err;
 }
 
+/* Loads the files of one set; `max` is the number of samples to use, 0: all. */
 static int
-load_files(const struct fal_load *l, const char *samples, const char *labels,
-	   uint32_t most, struct fal_columns *columns, struct fal_set *set,
-	   struct fal_diag *diag)
+load_set_files(const struct fal_load *l, const char *samples, const char *labels,
+	       uint32_t max, struct fal_columns *columns, struct fal_set *set,
+	       struct fal_diag *diag)
 {
-	const bool one =
+	const bool is_single =
 		l->job->format == FAL_JOB_FORMAT_IDX || strchr(samples, ',') == NULL;
-	const struct fal_set_opts opts = { .max_samples = one ? most : 0,
+	const struct fal_set_opts opts = { .max_samples = is_single ? max : 0,
 					   .classes = l->classes,
 					   .targets =
 						   l->job->target == FAL_JOB_TARGET_VALUE,
 					   .columns = columns };
 	int err = FAL_OK;
-	while (err == FAL_OK && samples != NULL && (one || most == 0 || set->n < most)) {
-		struct name a, b = { "", 0 };
-		samples = first_of(samples, one, &a);
+	while (err == FAL_OK && samples != NULL &&
+	       (is_single || max == 0 || set->n < max)) {
+		struct file_name a, b = { "", 0 };
+		samples = first_name(samples, is_single, &a);
 		if (labels != NULL)
-			labels = first_of(labels, one, &b);
-		err = load_next(l, a, b, &opts, set, diag);
+			labels = first_name(labels, is_single, &b);
+		err = append_file(l, a, b, &opts, set, diag);
 		if (err == FAL_OK && l->job->train_labels != NULL &&
 		    (samples == NULL) != (labels == NULL))
 			err = fal_diag_set(diag, FAL_EINVAL,
 					   "as many files of samples as of labels are "
 					   "needed, with commas between");
 	}
-	if (err == FAL_OK && set->n < most)
+	if (err == FAL_OK && set->n < max)
 		err = fal_diag_set(diag, FAL_EINVAL, "the files have %u sample%s, not %u",
-				   set->n, fal_text_s(set->n), most);
-	if (err == FAL_OK && most > 0)
-		set->n = most;
+				   set->n, fal_text_s(set->n), max);
+	if (err == FAL_OK && max > 0)
+		set->n = max;
 	return err;
 }
 
-/* A test set that is loaded alone has the columns of the training set, too, whose first
- * file may be elsewhere: then its own first file says what they are. */
+/* Reads the columns of the training set's first file for a test set that is loaded alone.
+ * Without that file the columns stay empty. */
 static int
-find_columns(const struct fal_load *l, struct fal_columns *out, struct fal_diag *diag)
+read_train_columns(const struct fal_load *l, struct fal_columns *out,
+		   struct fal_diag *diag)
 {
-	struct name name;
+	struct file_name name;
 	if (!l->test || (l->job->format != FAL_JOB_FORMAT_CSV &&
 			 l->job->format != FAL_JOB_FORMAT_TSV))
 		return FAL_OK;
-	first_of(l->job->train, false, &name);
-	char *path = path_of(l, name);
-	const struct fal_csv table = table_of(l->job, path);
+	first_name(l->job->train, false, &name);
+	char *path = data_path(l, name);
+	const struct fal_csv table = job_table(l->job, path);
 	int err = fal_csv_columns(&table, out, diag);
 	free(path);
-	/* Who has no training set has no names to hold others against. */
+
 	return err == FAL_ENOENT ? FAL_OK : err;
 }
 
 static int
-load_set(const struct fal_load *l, struct fal_columns *columns, struct fal_set *out,
-	 struct fal_diag *diag)
+load_one_set(const struct fal_load *l, struct fal_columns *columns, struct fal_set *out,
+	     struct fal_diag *diag)
 {
 	const struct fal_job *job = l->job;
-	const uint32_t most = l->test ? job->test_samples : job->samples;
+	const uint32_t max = l->test ? job->test_samples : job->samples;
 	const char *images = l->test ? job->test_images : job->train_images;
 	const char *files = l->test ? job->test : job->train;
 	const char *labels = l->test ? job->test_labels : job->train_labels;
 	struct fal_set set = { 0 };
 	int err;
 	if (job->format == FAL_JOB_FORMAT_INDEX)
-		err = fal_set_none(most, &set);
+		err = fal_set_make_absent(max, &set);
 	else
-		err = load_files(l, images != NULL ? images : files, labels, most,
-				 columns, &set, diag);
+		err = load_set_files(l, images != NULL ? images : files, labels, max,
+				     columns, &set, diag);
 	if (err < 0) {
 		fal_set_free(&set);
 		return err;
@@ -188,9 +194,9 @@ int
 fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_columns columns = { 0 };
-	int err = find_columns(l, &columns, diag);
+	int err = read_train_columns(l, &columns, diag);
 	if (err == FAL_OK)
-		err = load_set(l, &columns, out, diag);
+		err = load_one_set(l, &columns, out, diag);
 	fal_columns_free(&columns);
 	return err;
 }
@@ -199,14 +205,14 @@ int
 fal_load_sets(const struct fal_load *l, struct fal_set *train, struct fal_set *test,
 	      struct fal_diag *diag)
 {
-	struct fal_load one = *l;
+	struct fal_load part = *l;
 	struct fal_set sets[2] = { { 0 }, { 0 } };
 	struct fal_columns columns = { 0 };
 	int err = FAL_OK;
 	for (unsigned i = 0; i < 2 && err == FAL_OK; i++) {
-		one.test = i == 1;
+		part.test = i == 1;
 		if (i == 0 || fal_job_has_test(l->job))
-			err = load_set(&one, &columns, &sets[i], diag);
+			err = load_one_set(&part, &columns, &sets[i], diag);
 	}
 	fal_columns_free(&columns);
 	if (err < 0) {

@@ -1,10 +1,11 @@
-/* The order of samples in an epoch, and normalised samples by place. */
+/* Shuffles the samples of an epoch, and fills batches by place. */
 #include "job/order.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,15 +19,13 @@ shuffle_full(uint32_t *id, uint32_t n, struct fal_rng *rng)
 	fal_rng_shuffle(rng, id, n);
 }
 
-static int
+static void
 shuffle_window(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *rng)
 {
 	uint32_t chunks = (opts->n - 1) / opts->per_chunk + 1;
-	uint32_t *chunk = fal_calloc(chunks, sizeof(*chunk));
-	if (chunk == NULL)
-		return FAL_ENOMEM;
+	uint32_t *chunk = fal_xcalloc(chunks, sizeof(*chunk));
 	shuffle_full(chunk, chunks, rng);
-	uint32_t begin = 0, end = 0; /* places of the group */
+	uint32_t begin = 0, end = 0; /* places of the current group */
 	for (uint32_t c = 0; c < chunks; c++) {
 		uint32_t first = chunk[c] * opts->per_chunk, left = opts->n - first;
 		uint32_t n = left < opts->per_chunk ? left : opts->per_chunk;
@@ -38,16 +37,14 @@ shuffle_window(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *
 		}
 	}
 	free(chunk);
-	return FAL_OK;
 }
 
-/* Sorts the list by one byte of the labels; samples that have the same one keep their
- * order. */
+/* Sorts the list by one byte of the labels; the sort is stable. */
 static void
 sort_by_byte(const uint32_t *list, const uint32_t *labels, unsigned shift, uint32_t n,
 	     uint32_t *out)
 {
-	uint32_t next[257] = { 0 }; /* place of the next sample of each */
+	uint32_t next[257] = { 0 }; /* place of the next sample with each byte */
 	for (uint32_t i = 0; i < n; i++)
 		next[(labels[i] >> shift & 255) + 1]++;
 	for (unsigned l = 1; l < 257; l++)
@@ -56,78 +53,72 @@ sort_by_byte(const uint32_t *list, const uint32_t *labels, unsigned shift, uint3
 		out[next[labels[list[i]] >> shift & 255]++] = list[i];
 }
 
-/* Every sample in the order in which partitions are cut off: the same in all epochs. */
-static int
-deal(uint32_t *list, const struct fal_order_opts *opts)
+/* Lists all samples in the order from which partitions are cut, equal in all epochs. */
+static void
+list_for_parts(uint32_t *list, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_DEAL, 0);
 	shuffle_full(list, opts->n, &rng);
 	if (opts->labels == NULL)
-		return FAL_OK;
-	uint32_t *sorted = fal_calloc(opts->n, sizeof(*sorted));
-	if (sorted == NULL)
-		return FAL_ENOMEM;
+		return;
+	uint32_t *sorted = fal_xcalloc(opts->n, sizeof(*sorted));
 	for (unsigned shift = 0; shift < 32; shift += 16) {
 		sort_by_byte(list, opts->labels, shift, opts->n, sorted);
 		sort_by_byte(sorted, opts->labels, shift + 8, opts->n, list);
 	}
 	free(sorted);
-	return FAL_OK;
 }
 
 /* The places of a part in a clock of the epoch. */
-struct run {
+struct part_run {
 	uint32_t first, count, part;
 };
 
-/* The run of place `i` among those of all clocks and parts. */
-static struct run
-run_of(const struct fal_grid *g, uint64_t i)
+/* Returns run `i` of the runs of all clocks and parts. */
+static struct part_run
+part_run_at(const struct fal_grid *g, uint64_t i)
 {
 	const uint64_t clock = i / g->parts;
 	const uint32_t part = (uint32_t)(i % g->parts);
 	const uint32_t first = fal_grid_part(g, clock, part);
 	const uint32_t tasks = fal_grid_part(g, clock, part + 1) - first;
-	return (struct run){
+	return (struct part_run){
 		.first = (uint32_t)(clock * g->batch) + fal_grid_before(g, clock, first),
 		.count = fal_grid_range_samples(g, clock, first, tasks),
 		.part = part,
 	};
 }
 
-/* Partition i is as many samples of the dealt list as part i has places, behind those
- * of the parts before it; so nothing is left over, whatever the geometry. */
-static int
+/* Partition i gets as many samples of the list as part i has places, after the samples of
+ * the parts before; so no sample is left over with any geometry. */
+static void
 shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *rng)
 {
 	const struct fal_grid *g = opts->grid;
 	const uint64_t runs = fal_grid_epoch_clocks(g) * g->parts;
-	uint32_t *list = fal_calloc(opts->n, sizeof(*list));
-	uint32_t *next = fal_calloc((size_t)g->parts + 1, sizeof(*next));
-	int err = list != NULL && next != NULL ? deal(list, opts) : FAL_ENOMEM;
-	if (err < 0)
-		goto out;
+	uint32_t *list = fal_xcalloc(opts->n, sizeof(*list));
+	uint32_t *next = fal_xcalloc((size_t)g->parts + 1, sizeof(*next));
+	list_for_parts(list, opts);
 	for (uint64_t i = 0; i < runs; i++) {
-		const struct run r = run_of(g, i);
+		const struct part_run r = part_run_at(g, i);
 		next[r.part + 1] += r.count;
 	}
 	for (uint32_t i = 0; i < g->parts; i++) {
 		fal_rng_shuffle(rng, list + next[i], next[i + 1]);
 		next[i + 1] += next[i];
 	}
+	assert(next[g->parts] == opts->n);
 	for (uint64_t i = 0; i < runs; i++) {
-		const struct run r = run_of(g, i);
+		const struct part_run r = part_run_at(g, i);
 		memcpy(id + r.first, list + next[r.part], r.count * sizeof(*id));
 		next[r.part] += r.count;
 	}
-out:
 	free(list);
 	free(next);
-	return err;
 }
 
 static bool
-valid(const struct fal_order_opts *opts)
+order_opts_valid(const struct fal_order_opts *opts)
 {
 	if (opts->n == 0 || opts->n > UINT32_C(1) << 31 || opts->per_chunk == 0 ||
 	    opts->shuffle > FAL_SHUFFLE_PARTS)
@@ -141,26 +132,17 @@ int
 fal_order_init(struct fal_order *o, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_ORDER, opts->epoch);
-	struct fal_order order = { .n = opts->n };
-	int err = FAL_OK;
-	if (!valid(opts))
+	if (!order_opts_valid(opts))
 		return FAL_EINVAL;
-	if (opts->shuffle != FAL_SHUFFLE_NONE) {
-		order.id = fal_calloc(opts->n, sizeof(*order.id));
-		if (order.id == NULL)
-			return FAL_ENOMEM;
-	}
+	*o = (struct fal_order){ .n = opts->n };
+	if (opts->shuffle != FAL_SHUFFLE_NONE)
+		o->id = fal_xcalloc(opts->n, sizeof(*o->id));
 	if (opts->shuffle == FAL_SHUFFLE_FULL)
-		shuffle_full(order.id, opts->n, &rng);
+		shuffle_full(o->id, opts->n, &rng);
 	else if (opts->shuffle == FAL_SHUFFLE_WINDOW)
-		err = shuffle_window(order.id, opts, &rng);
+		shuffle_window(o->id, opts, &rng);
 	else if (opts->shuffle == FAL_SHUFFLE_PARTS)
-		err = shuffle_parts(order.id, opts, &rng);
-	if (err < 0) {
-		fal_order_free(&order);
-		return err;
-	}
-	*o = order;
+		shuffle_parts(o->id, opts, &rng);
 	return FAL_OK;
 }
 
@@ -173,7 +155,7 @@ fal_order_free(struct fal_order *o)
 
 /* ---- batches --------------------------------------------------------------------- */
 
-enum { AHEAD = 2, AHEAD_BYTES = 4096 }; /* samples, and of each */
+enum { PREFETCH_SAMPLES = 2, PREFETCH_BYTES = 4096 }; /* in advance; of each */
 
 int
 fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
@@ -195,23 +177,23 @@ fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 }
 
 static void
-look_up(const float *restrict table, const uint8_t *restrict row, uint32_t n,
-	float *restrict x)
+normalise_bytes(const float *restrict table, const uint8_t *restrict row, uint32_t n,
+		float *restrict x)
 {
 	for (uint32_t i = 0; i < n; i++)
 		x[i] = table[row[i]];
 }
 
-/* The values of one sample. */
+/* Computes the input values of one sample. */
 static void
-normalise(const struct fal_norm *norm, const struct fal_part *part, const uint8_t *row,
-	  float *x)
+normalise_sample(const struct fal_norm *norm, const struct fal_part *part,
+		 const uint8_t *row, float *x)
 {
 	const uint32_t plane = part->values / norm->channels;
 	const size_t size = fal_dtype_size(part->dtype);
 	for (uint32_t c = 0; c < norm->channels; c++, row += plane * size, x += plane)
 		if (part->dtype == FAL_U8)
-			look_up(norm->table[c], row, plane, x);
+			normalise_bytes(norm->table[c], row, plane, x);
 		else
 			for (uint32_t k = 0; k < plane; k++)
 				x[k] = (fal_dtype_float(part->dtype, row + k * size) -
@@ -219,31 +201,32 @@ normalise(const struct fal_norm *norm, const struct fal_part *part, const uint8_
 				       norm->std[c];
 }
 
+/* Are the places within the order, and the order one of these samples? */
 static bool
-fits(const struct fal_batch *b, uint32_t first, uint32_t count)
+batch_fits(const struct fal_batch *b, uint32_t first, uint32_t count)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
 	return b->order->n == part->n && first <= part->n && count <= part->n - first &&
 	       part->dtype != FAL_ABSENT;
 }
 
-/* The sample at a place, and its label; NULL: its chunk is missing. */
+/* Returns the sample at a place and its label; NULL: the chunk is missing. */
 static const uint8_t *
-row_at(const struct fal_batch *b, uint32_t place, uint32_t *label)
+batch_row(const struct fal_batch *b, uint32_t place, uint32_t *label)
 {
 	*label = 0;
 	return fal_samples_row(b->samples, fal_order_at(b->order, place), label);
 }
 
-/* Samples lie anywhere: the bytes of this one come while others are at work. */
+/* Prefetches a sample, whose memory is unrelated to its neighbours' memory. */
 static void
-fetch(const struct fal_batch *b, uint32_t place)
+prefetch_sample(const struct fal_batch *b, uint32_t place)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
 	const size_t all = part->values * fal_dtype_size(part->dtype);
-	const size_t bytes = all < AHEAD_BYTES ? all : AHEAD_BYTES;
+	const size_t bytes = all < PREFETCH_BYTES ? all : PREFETCH_BYTES;
 	uint32_t label;
-	const uint8_t *row = row_at(b, place, &label);
+	const uint8_t *row = batch_row(b, place, &label);
 	for (size_t at = 0; row != NULL && at < bytes; at += 64)
 		__builtin_prefetch(row + at);
 }
@@ -253,16 +236,16 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 	       uint32_t *label)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
-	if (!fits(b, first, count) ||
+	if (!batch_fits(b, first, count) ||
 	    (b->norm->channels != 1 && b->norm->channels != fal_part_channels(part)))
 		return FAL_EINVAL;
 	for (uint32_t i = 0; i < count; i++, x += part->values) {
-		const uint8_t *row = row_at(b, first + i, &label[i]);
+		const uint8_t *row = batch_row(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
-		if (count - i > AHEAD)
-			fetch(b, first + i + AHEAD);
-		normalise(b->norm, part, row, x);
+		if (count - i > PREFETCH_SAMPLES)
+			prefetch_sample(b, first + i + PREFETCH_SAMPLES);
+		normalise_sample(b->norm, part, row, x);
 	}
 	return FAL_OK;
 }
@@ -272,15 +255,15 @@ fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64
 		uint32_t *label)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
-	if (!fits(b, first, count) || !fal_dtype_is_whole(part->dtype))
+	if (!batch_fits(b, first, count) || !fal_dtype_is_whole(part->dtype))
 		return FAL_EINVAL;
 	const size_t size = fal_dtype_size(part->dtype);
 	for (uint32_t i = 0; i < count; i++) {
-		const uint8_t *row = row_at(b, first + i, &label[i]);
+		const uint8_t *row = batch_row(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
 		for (uint32_t k = 0; k < part->values; k++, row += size)
-			*x++ = fal_dtype_whole(part->dtype, row);
+			*x++ = fal_dtype_integer(part->dtype, row);
 	}
 	return FAL_OK;
 }

@@ -1,4 +1,4 @@
-/* Policies as JSON. */
+/* Parses, writes and compares policies as JSON. */
 #include "job/policy.h"
 
 #include "base/json.h"
@@ -20,16 +20,17 @@ static const double SHARE_MAX = 1000;
 
 /* ---- reading ------------------------------------------------------------------- */
 
-struct reader {
+struct policy_reader {
 	const struct fal_policy_text *in;
 	struct fal_policy *p;
+	struct fal_policy_worker *worker; /* the worker being parsed */
 	struct fal_diag *diag;
 };
 
-/* "NAME:LINE: PLACE: 'VALUE' WHAT" */
+/* Sets the diagnosis "NAME:LINE: PLACE: 'VALUE' WHAT". */
 static int
-refuse(const struct reader *r, int err, const char *place, const json_t *value,
-       const char *what)
+refuse_json(const struct policy_reader *r, int err, const char *place,
+	    const json_t *value, const char *what)
 {
 	char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 	const char *shown = text != NULL ? text : "?";
@@ -40,11 +41,11 @@ refuse(const struct reader *r, int err, const char *place, const json_t *value,
 }
 
 static int
-get_scheme(struct reader *r, const json_t *v)
+parse_scheme(struct policy_reader *r, const json_t *v)
 {
 	struct fal_diag why;
 	if (!json_is_string(v))
-		return refuse(r, FAL_EFORMAT, "scheme", v, "is not a string");
+		return refuse_json(r, FAL_EFORMAT, "scheme", v, "is not a string");
 	int err = fal_rule_parse(json_string_value(v), &r->p->rule, &why);
 	if (err < 0)
 		return fal_diag_set(r->diag, err, "%s:%u: scheme: %s", r->in->name,
@@ -53,8 +54,8 @@ get_scheme(struct reader *r, const json_t *v)
 }
 
 static int
-get_lanes(struct reader *r, const char *place, const json_t *v,
-	  struct fal_policy_worker *w)
+parse_worker_lanes(struct policy_reader *r, const char *place, const json_t *v,
+		   struct fal_policy_worker *w)
 {
 	if (json_is_null(v)) {
 		w->lanes_min = w->lanes_max = 0;
@@ -63,121 +64,109 @@ get_lanes(struct reader *r, const char *place, const json_t *v,
 	json_int_t min = json_integer_value(json_array_get(v, 0));
 	json_int_t max = json_integer_value(json_array_get(v, 1));
 	if (json_array_size(v) != 2 || min < 1 || min > max || max > FAL_LANES_MAX)
-		return refuse(r, FAL_EINVAL, place, v,
-			      "is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null");
+		return refuse_json(r, FAL_EINVAL, place, v,
+				   "is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null");
 	w->lanes_min = (uint32_t)min;
 	w->lanes_max = (uint32_t)max;
 	return FAL_OK;
 }
 
 static int
-get_share(struct reader *r, const char *place, const json_t *v,
-	  struct fal_policy_worker *w)
+parse_worker_share(struct policy_reader *r, const char *place, const json_t *v,
+		   struct fal_policy_worker *w)
 {
 	double x = json_number_value(v);
 	if (json_is_null(v))
 		x = -1;
 	else if (!json_is_number(v) || !(x >= 0 && x <= SHARE_MAX))
-		return refuse(r, FAL_EINVAL, place, v,
-			      "is not a number from 0 to 1000 or null");
+		return refuse_json(r, FAL_EINVAL, place, v,
+				   "is not a number from 0 to 1000 or null");
 	w->share = x;
 	return FAL_OK;
 }
 
 static int
-get_site(struct reader *r, const char *place, const json_t *v,
-	 struct fal_policy_worker *w)
+parse_worker_site(struct policy_reader *r, const char *place, const json_t *v,
+		  struct fal_policy_worker *w)
 {
 	const char *name = json_is_null(v) ? "" : json_string_value(v);
 	if (name == NULL || (*name != '\0' && !fal_name_valid(name)))
-		return refuse(r, FAL_EINVAL, place, v,
-			      "is not 1 to 63 of A-Z a-z 0-9 . _ - or null");
+		return refuse_json(r, FAL_EINVAL, place, v,
+				   "is not 1 to 63 of A-Z a-z 0-9 . _ - or null");
 	snprintf(w->site, sizeof(w->site), "%s", name);
 	return FAL_OK;
 }
 
+/* Passes each member of the object `o`, which stands at `place`, to `parse`. */
 static int
-get_worker(struct reader *r, const char *name, json_t *o)
+parse_members(struct policy_reader *r, const char *place, json_t *o,
+	      int (*parse)(struct policy_reader *r, const char *key, json_t *v))
+{
+	int err = FAL_OK;
+	const char *key;
+	json_t *v;
+	if (!json_is_object(o))
+		return refuse_json(r, FAL_EFORMAT, place, o, "is not an object");
+	json_object_foreach(o, key, v)
+	{
+		if (err == FAL_OK)
+			err = parse(r, key, v);
+	}
+	return err;
+}
+
+static int
+parse_worker_member(struct policy_reader *r, const char *key, json_t *v)
+{
+	struct fal_policy_worker *w = r->worker;
+	char place[FAL_NAME_MAX + 80];
+	snprintf(place, sizeof(place), "workers.%.63s.%.60s", w->name, key);
+	if (strcmp(key, "lanes") == 0)
+		return parse_worker_lanes(r, place, v, w);
+	if (strcmp(key, "share") == 0)
+		return parse_worker_share(r, place, v, w);
+	if (strcmp(key, "site") == 0)
+		return parse_worker_site(r, place, v, w);
+	if (strcmp(key, "exclude") != 0)
+		return refuse_json(r, FAL_EFORMAT, place, v,
+				   "stands under no key of a worker");
+	if (!json_is_boolean(v))
+		return refuse_json(r, FAL_EFORMAT, place, v, "is not true or false");
+	w->excluded = json_is_true(v);
+	return FAL_OK;
+}
+
+static int
+parse_worker_policy(struct policy_reader *r, const char *name, json_t *o)
 {
 	char place[FAL_NAME_MAX + 80];
 	snprintf(place, sizeof(place), "workers.%.63s", name);
 	if (!fal_name_valid(name))
-		return refuse(r, FAL_EINVAL, place, o, "does not stand under a name");
-	if (!json_is_object(o))
-		return refuse(r, FAL_EFORMAT, place, o, "is not an object");
-	struct fal_policy_worker *w = fal_policy_entry(r->p, name);
-	int err = FAL_OK;
-	const char *key;
-	json_t *v;
-	json_object_foreach(o, key, v)
-	{
-		if (err < 0)
-			break;
-		snprintf(place, sizeof(place), "workers.%.63s.%.60s", name, key);
-		if (strcmp(key, "lanes") == 0)
-			err = get_lanes(r, place, v, w);
-		else if (strcmp(key, "share") == 0)
-			err = get_share(r, place, v, w);
-		else if (strcmp(key, "site") == 0)
-			err = get_site(r, place, v, w);
-		else if (strcmp(key, "exclude") != 0)
-			err = refuse(r, FAL_EFORMAT, place, v,
-				     "stands under no key of a worker");
-		else if (!json_is_boolean(v))
-			err = refuse(r, FAL_EFORMAT, place, v, "is not true or false");
-		else
-			w->excluded = json_is_true(v);
-	}
-	return err;
+		return refuse_json(r, FAL_EINVAL, place, o,
+				   "does not stand under a name");
+	r->worker = fal_policy_entry(r->p, name);
+	return parse_members(r, place, o, parse_worker_member);
 }
 
 static int
-get_workers(struct reader *r, json_t *o)
+parse_policy_member(struct policy_reader *r, const char *key, json_t *v)
 {
-	if (!json_is_object(o))
-		return refuse(r, FAL_EFORMAT, "workers", o, "is not an object");
-	int err = FAL_OK;
-	const char *name;
-	json_t *v;
-	json_object_foreach(o, name, v)
-	{
-		if (err < 0)
-			break;
-		err = get_worker(r, name, v);
-	}
-	return err;
+	if (strcmp(key, "scheme") == 0)
+		return parse_scheme(r, v);
+	if (strcmp(key, "workers") == 0)
+		return parse_members(r, "workers", v, parse_worker_policy);
+	if (strcmp(key, "clones") != 0)
+		return refuse_json(r, FAL_EFORMAT, key, v,
+				   "stands under no key of a policy");
+	if (!json_is_boolean(v))
+		return refuse_json(r, FAL_EFORMAT, key, v, "is not true or false");
+	r->p->no_clones = json_is_false(v);
+	return FAL_OK;
 }
 
-static int
-get_policy(struct reader *r, json_t *o)
-{
-	if (!json_is_object(o))
-		return refuse(r, FAL_EFORMAT, "policy", o, "is not an object");
-	int err = FAL_OK;
-	const char *key;
-	json_t *v;
-	json_object_foreach(o, key, v)
-	{
-		if (err < 0)
-			break;
-		if (strcmp(key, "scheme") == 0)
-			err = get_scheme(r, v);
-		else if (strcmp(key, "clones") == 0 && !json_is_boolean(v))
-			err = refuse(r, FAL_EFORMAT, key, v, "is not true or false");
-		else if (strcmp(key, "clones") == 0)
-			r->p->no_clones = json_is_false(v);
-		else if (strcmp(key, "workers") == 0)
-			err = get_workers(r, v);
-		else
-			err = refuse(r, FAL_EFORMAT, key, v,
-				     "stands under no key of a policy");
-	}
-	return err;
-}
-
-/* Goes n bytes further, and over blanks. */
+/* Moves `in` past n bytes and the blanks after them. */
 static void
-skip(struct fal_policy_text *in, size_t n)
+skip_text(struct fal_policy_text *in, size_t n)
 {
 	while (in->n > 0 && (n > 0 || strchr(" \t\r\n", *in->p) != NULL)) {
 		if (*in->p == '\0' && n == 0)
@@ -194,7 +183,7 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 		    struct fal_policy *out, struct fal_diag *diag)
 {
 	json_error_t at;
-	skip(in, 0);
+	skip_text(in, 0);
 	json_t *o = fal_json_load(in->p, in->n,
 				  JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
 	if (o == NULL && at.text[0] == '\0')
@@ -205,9 +194,9 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 				    at.column, fal_text_unless_key(at.text));
 	size_t used = (size_t)at.position;
 	struct fal_policy p = fal_policy_copy(base);
-	struct reader r = { in, &p, diag };
+	struct policy_reader r = { .in = in, .p = &p, .diag = diag };
 	int err = used <= FAL_POLICY_TEXT_MAX
-			  ? get_policy(&r, o)
+			  ? parse_members(&r, "policy", o, parse_policy_member)
 			  : fal_diag_set(diag, FAL_ELIMIT,
 					 "%s:%u: a policy of %zu bytes, at most %zu",
 					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);
@@ -217,7 +206,7 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 		return err;
 	}
 	fal_policy_tidy(&p);
-	skip(in, used);
+	skip_text(in, used);
 	*out = p;
 	return FAL_OK;
 }
@@ -262,10 +251,10 @@ struct changes {
 	size_t n, cap;
 };
 
-/* A change of this key, unless from and to are the same. */
+/* Adds a change of this key unless the values are equal. */
 static void
-add(struct changes *c, const char *key, const char *name, const char *from,
-    const char *to)
+add_policy_change(struct changes *c, const char *key, const char *name, const char *from,
+		  const char *to)
 {
 	if (strcmp(from, to) == 0)
 		return;
@@ -277,16 +266,16 @@ add(struct changes *c, const char *key, const char *name, const char *from,
 	snprintf(ch->to, sizeof(ch->to), "%.127s", to);
 }
 
-/* The words of `falcon-sync set`. */
-struct words {
+/* A worker's settings in the words of `falcon-sync set`. */
+struct worker_texts {
 	char lanes[32], share[64];
 	const char *exclude, *site;
 };
 
-static struct words
-words(const struct fal_policy_worker *w)
+static struct worker_texts
+worker_texts(const struct fal_policy_worker *w)
 {
-	struct words t = { "auto", "auto", "no", "auto" };
+	struct worker_texts t = { "auto", "auto", "no", "auto" };
 	if (w == NULL)
 		return t;
 	if (w->lanes_max > 0)
@@ -306,21 +295,23 @@ fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 {
 	struct changes c = { 0 };
 	char from[FAL_RULE_TEXT], to[FAL_RULE_TEXT];
-	add(&c, "scheme", "", fal_rule_text(&a->rule, from), fal_rule_text(&b->rule, to));
+	add_policy_change(&c, "scheme", "", fal_rule_text(&a->rule, from),
+			  fal_rule_text(&b->rule, to));
 	if (c.n > 0)
 		c.v[0].model = !fal_rule_same_model(&a->rule, &b->rule);
-	add(&c, "clones", "", a->no_clones ? "no" : "yes", b->no_clones ? "no" : "yes");
+	add_policy_change(&c, "clones", "", a->no_clones ? "no" : "yes",
+			  b->no_clones ? "no" : "yes");
 	for (size_t i = 0, j = 0; i < a->workers || j < b->workers;) {
 		const struct fal_policy_worker *x = i < a->workers ? &a->worker[i] : NULL;
 		const struct fal_policy_worker *y = j < b->workers ? &b->worker[j] : NULL;
 		int order = x == NULL ? 1 : y == NULL ? -1 : strcmp(x->name, y->name);
 		const char *name = order <= 0 ? x->name : y->name;
-		const struct words was = words(order <= 0 ? x : NULL);
-		const struct words is = words(order >= 0 ? y : NULL);
-		add(&c, "lanes.", name, was.lanes, is.lanes);
-		add(&c, "share.", name, was.share, is.share);
-		add(&c, "exclude.", name, was.exclude, is.exclude);
-		add(&c, "site.", name, was.site, is.site);
+		const struct worker_texts f = worker_texts(order <= 0 ? x : NULL);
+		const struct worker_texts t = worker_texts(order >= 0 ? y : NULL);
+		add_policy_change(&c, "lanes.", name, f.lanes, t.lanes);
+		add_policy_change(&c, "share.", name, f.share, t.share);
+		add_policy_change(&c, "exclude.", name, f.exclude, t.exclude);
+		add_policy_change(&c, "site.", name, f.site, t.site);
 		i += order <= 0;
 		j += order >= 0;
 	}
@@ -356,11 +347,11 @@ fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *
 		err = fal_diag_set(diag, FAL_EINVAL, "%s:%u: a number below 0", in->name,
 				   in->line);
 	} else {
-		struct fal_policy_text its = { in->name, in->line, text, strlen(text) };
+		struct fal_policy_text part = { in->name, in->line, text, strlen(text) };
 		out->clock = (uint64_t)clock;
 		out->version = (uint64_t)version;
 		out->by = fal_xstrdup(by);
-		err = fal_policy_json_get(&its, &none, &out->policy, diag);
+		err = fal_policy_json_get(&part, &none, &out->policy, diag);
 		if (err < 0)
 			fal_policy_entry_free(out);
 	}
@@ -377,45 +368,46 @@ fal_policy_entry_free(struct fal_policy_entry *e)
 	*e = (struct fal_policy_entry){ 0 };
 }
 
-/* ---- what a rule costs ----------------------------------------------------------- */
+/* ---- the cost of a rule ---------------------------------------------------------- */
 
-enum { SUPPOSED = 4 }; /* workers, where they are not known */
+enum { ASSUMED_WORKERS = 4 }; /* if their number is unknown */
 
 bool
 fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 		  uint32_t workers, char out[static FAL_STALE_TEXT])
 {
-	const uint32_t n = workers > 0 ? workers : SUPPOSED;
-	/* If the gradients of each worker, or group, are updates of their own, the
-	 * updates of the others come in between. */
-	const struct fal_traits is = fal_rule_traits(rule);
-	const uint32_t most = !is.groups         ? n
-			      : rule->groups > 0 ? rule->groups
-						 : rule->most;
-	const uint32_t of = most < n ? most : n;
+	const uint32_t n = workers > 0 ? workers : ASSUMED_WORKERS;
+	/* If each worker, or group, makes updates of its own, the updates of the other
+	 * pushers come in between. */
+	const struct fal_traits traits = fal_rule_traits(rule);
+	const uint32_t max = !traits.groups     ? n
+			     : rule->groups > 0 ? rule->groups
+						: rule->most;
+	const uint32_t pushers = max < n ? max : n;
 	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
-	const uint32_t late = is.alone ? (of - 1) / together : is.delay;
-	const bool is_less = rule->threshold > 0 && rule->threshold <= late;
-	const uint32_t whole = is_less ? rule->threshold - 1 : late;
-	const double delay = rule->of > 0 ? (double)rule->early / rule->of : whole;
+	const uint32_t late = traits.alone ? (pushers - 1) / together : traits.delay;
+	const bool is_bounded = rule->threshold > 0 && rule->threshold <= late;
+	const uint32_t updates = is_bounded ? rule->threshold - 1 : late;
+	const double delay = rule->of > 0 ? (double)rule->early / rule->of : updates;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
-	/* Local steps run the optimiser in the worker, on its own weights: no late change
-	 * of weights goes through a momentum. */
-	if (is.delta || whole == 0 || momentum <= 0)
+	/* Local steps run the optimiser in the worker, on its own weights: late changes
+	 * of weights pass no momentum. */
+	if (traits.delta || updates == 0 || momentum <= 0)
 		return false;
 	char what[80], name[FAL_RULE_TEXT];
-	if (is.alone)
+	if (traits.alone)
 		snprintf(what, sizeof(what), "%s of %u workers%s",
 			 fal_rule_text(rule, name), n,
 			 workers > 0 ? "" : ", if so many come,");
 	else
 		snprintf(what, sizeof(what), "slack %s",
 			 strchr(fal_rule_text(rule, name), ':') + 1);
-	struct fal_optim of_all = *optim;
-	of_all.one_momentum |= rule->quorum > 0;
-	const double pushes = is.alone && of > together ? (double)of / together : 1;
-	const double factor = fal_stable_factor(&of_all, pushes, delay);
+	struct fal_optim o = *optim;
+	o.one_momentum |= rule->quorum > 0;
+	const double pushes =
+		traits.alone && pushers > together ? (double)pushers / together : 1;
+	const double factor = fal_stable_factor(&o, pushes, delay);
 	if (rule->of > 0 && factor <= 1)
 		return false;
 	snprintf(out, FAL_STALE_TEXT,

@@ -1,4 +1,4 @@
-/* Files that are bytes and nothing else: text in windows, and CIFAR's records. */
+/* Loads files without a header: text in windows, and CIFAR's records. */
 #include "job/set.h"
 
 #include "base/mem.h"
@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the whole file, and keeps up to `most` bytes. */
+/* Reads the whole file and keeps up to `keep` bytes; more than `max_bytes` are refused.
+ */
 static int
-read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, size_t *n)
+read_bytes(struct source *s, uint64_t keep, uint64_t max_bytes, uint8_t **out, size_t *n)
 {
 	enum { STEP = 1 << 16 };
 	uint8_t *p = NULL;
 	size_t cap = 0, len = 0;
 	int got = 1;
-	while (got > 0 && len < most) {
-		const uint64_t left = most - len;
+	while (got > 0 && len < keep) {
+		const uint64_t left = keep - len;
 		if (FAL_GROW(p, cap, len + STEP) < 0) {
 			got = source_nomem(s);
 			break;
@@ -40,10 +41,10 @@ read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, siz
 	return FAL_OK;
 }
 
-/* A set of n samples of so many bytes, with room for them. */
+/* Makes a set of n samples of bytes, with memory for the samples. */
 static int
-set_of(const struct source *s, uint32_t n, const uint32_t shape[static 3],
-       struct fal_set *out)
+make_byte_set(const struct source *s, uint32_t n, const uint32_t shape[static 3],
+	      struct fal_set *out)
 {
 	const uint32_t bytes = shape[0] * shape[1] * shape[2];
 	*out = (struct fal_set){ .dtype = FAL_U8,
@@ -59,9 +60,10 @@ set_of(const struct source *s, uint32_t n, const uint32_t shape[static 3],
 	return source_nomem(s);
 }
 
-/* How many of the `have` samples of a file are used. */
+/* Sets `*n` to the number of samples to use of the `have` samples of a file. */
 static int
-count(const struct source *s, uint64_t have, const struct fal_set_opts *opts, uint32_t *n)
+limit_samples(const struct source *s, uint64_t have, const struct fal_set_opts *opts,
+	      uint32_t *n)
 {
 	if (opts->max_samples > have)
 		return source_fail(s, FAL_EINVAL, "has %ju sample%s, not %u", have,
@@ -82,16 +84,16 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 		return source_fail(s, FAL_EFORMAT,
 				   "%zu byte%s, not even one window of %u and the next",
 				   bytes, fal_text_s(bytes), window);
-	int err = count(s, (bytes - 1) / window, opts, &n);
+	int err = limit_samples(s, (bytes - 1) / window, opts, &n);
 	if (err == FAL_OK)
-		err = set_of(s, n, shape, out);
+		err = make_byte_set(s, n, shape, out);
 	for (size_t i = 0; err == FAL_OK && i < n; i++)
 		memcpy(out->pixels + i * shape[2], p + i * window, shape[2]);
 	out->classes = FAL_CLASSES_BYTE;
 	return err;
 }
 
-/* Labels of a record, which one is taken, and of how many classes. */
+/* Number of labels in a record, index of the label to take, and its classes. */
 static const struct {
 	uint8_t labels, label, classes;
 } cifars[] = { [FAL_CIFAR10] = { 1, 0, 10 },
@@ -111,10 +113,10 @@ make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kin
 	if (bytes == 0 || bytes % record != 0)
 		return source_fail(s, FAL_EFORMAT, "not records of %u bytes, but %zu",
 				   record, bytes);
-	s->kind = NULL; /* no other file has such a size: pixels look like anything */
-	int err = count(s, bytes / record, opts, &n);
+	s->kind = NULL; /* the size proves CIFAR: pixels may look like another kind */
+	int err = limit_samples(s, bytes / record, opts, &n);
 	if (err == FAL_OK)
-		err = set_of(s, n, shape, out);
+		err = make_byte_set(s, n, shape, out);
 	for (size_t i = 0; err == FAL_OK && i < bytes / record; i++, p += record) {
 		const uint8_t label = p[cifars[kind].label];
 		if (label >= limit)
@@ -130,11 +132,10 @@ make_images(struct source *s, const uint8_t *p, size_t bytes, enum fal_cifar kin
 	return err;
 }
 
-/* Reads windows from a file, of which up to `most` bytes are kept; `window` is 0: records
- * of a kind. */
+/* Loads windows from the first `keep` bytes of a file; with `window` 0, CIFAR records. */
 static int
-load(const char *file, uint32_t window, enum fal_cifar kind, uint64_t most,
-     const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
+load_bytes(const char *file, uint32_t window, enum fal_cifar kind, uint64_t keep,
+	   const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_set set = { 0 };
 	struct source s;
@@ -143,7 +144,7 @@ load(const char *file, uint32_t window, enum fal_cifar kind, uint64_t most,
 	int err = source_open(&s, file, diag);
 	if (err < 0)
 		return err;
-	err = read_all(&s, most, opts->max_bytes, &p, &n);
+	err = read_bytes(&s, keep, opts->max_bytes, &p, &n);
 	if (err == FAL_OK)
 		err = window > 0 ? make_windows(&s, p, n, window, opts, &set)
 				 : make_images(&s, p, n, kind, opts, &set);
@@ -162,15 +163,15 @@ fal_set_load_text(const char *file, uint32_t window, const struct fal_set_opts *
 {
 	if (window == 0 || window >= FAL_SAMPLE_MAX)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: a window of %u", file, window);
-	const uint64_t most = opts->max_samples != 0
+	const uint64_t keep = opts->max_samples != 0
 				      ? (uint64_t)opts->max_samples * window + 1
 				      : UINT64_MAX;
-	return load(file, window, FAL_CIFAR10, most, opts, out, diag);
+	return load_bytes(file, window, FAL_CIFAR10, keep, opts, out, diag);
 }
 
 int
 fal_set_load_cifar(const char *file, enum fal_cifar kind, const struct fal_set_opts *opts,
 		   struct fal_set *out, struct fal_diag *diag)
 {
-	return load(file, 0, kind, UINT64_MAX, opts, out, diag);
+	return load_bytes(file, 0, kind, UINT64_MAX, opts, out, diag);
 }

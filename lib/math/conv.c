@@ -1,8 +1,8 @@
-/* im2col, its reverse, and the three products.
+/* Convolution: im2col, its reverse col2im, and three matrix products.
  *
- * With stride 1 rows move 16 floats at a time.  im2col writes past the end of a row, in
- * ascending order, so that the next row mends it; lanes from outside the image are masked
- * to zero as bits, as 0·NaN is NaN.
+ * With stride 1, rows move 16 floats at a time.  im2col writes past the end of a
+ * row in ascending order, and the next row overwrites the excess.  A bit mask sets lanes
+ * outside the image to zero, as 0·NaN is NaN.
  */
 #include "math/layers.h"
 
@@ -11,8 +11,9 @@
 
 #include <string.h>
 
+/* R, the rows of the column matrix. */
 static int
-rows(const struct fal_layer *l)
+column_rows(const struct fal_layer *l)
 {
 	return (int)(l->in.c * l->kernel * l->kernel);
 }
@@ -23,10 +24,10 @@ out_plane(const struct fal_layer *l)
 	return (int)(l->out.h * l->out.w);
 }
 
-/* from[i] where 0 ≤ at + i < n, else 0.  Lane by lane, and not by way of an array of 16:
- * what fills that 16 bytes at a time stalls whoever then loads 32. */
+/* from[i] if 0 ≤ at + i < n, else 0.  Each lane is computed alone: an array of 16
+ * filled by stores of 16 bytes would stall a later load of 32 bytes. */
 static inline __attribute__((always_inline)) float
-lane(const float *from, int at, int n, int i)
+lane_or_zero(const float *from, int at, int n, int i)
 {
 	uint32_t v;
 	float f;
@@ -40,17 +41,17 @@ static inline __attribute__((always_inline)) void
 copy_lanes(const float *restrict from, int at, int n, float *restrict to)
 {
 	for (int i = 0; i < FAL_LANES; i++)
-		to[i] = lane(from, at, n, i);
+		to[i] = lane_or_zero(from, at, n, i);
 }
 
 static inline __attribute__((always_inline)) void
 add_lanes(const float *restrict from, int at, int n, float *restrict sum)
 {
 	for (int i = 0; i < FAL_LANES; i++)
-		sum[i] += lane(from, at, n, i);
+		sum[i] += lane_or_zero(from, at, n, i);
 }
 
-/* One row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
+/* A row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
 static inline __attribute__((always_inline)) void
 copy_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float *to)
 {
@@ -66,7 +67,7 @@ copy_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float
 	}
 }
 
-/* The same for any stride. */
+/* As copy_window, for any stride. */
 static void
 gather_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float *to)
 {
@@ -86,7 +87,7 @@ im2col(const struct fal_layer *l, const struct fal_conv *t, uint32_t s0, uint32_
 	size_t plane = (size_t)l->in.h * l->in.w;
 	int k = (int)l->kernel, pad = (int)l->pad;
 	float *to = t->col;
-	for (int r = 0; r < rows(l); r++) {
+	for (int r = 0; r < column_rows(l); r++) {
 		const float *x = t->x + ((size_t)(r / (k * k)) * t->n + s0) * plane;
 		int at_y = r / k % k - pad, at_x = r % k - pad;
 		for (uint32_t s = 0; s < ns; s++, x += plane, to += out_plane(l)) {
@@ -98,8 +99,9 @@ im2col(const struct fal_layer *l, const struct fal_conv *t, uint32_t s0, uint32_
 	}
 }
 
-/* 16 values of dx at (y, x0), stride 1: the sum over the K·K windows that saw them; col
- * points at the sample in the channel's first row, `cols` floats from row to row. */
+/* 16 values of dx at (y, x0), stride 1: the sum over the K·K windows that cover them.
+ * `col` points to the sample in the channel's first row; rows are `cols` floats
+ * apart. */
 static inline __attribute__((always_inline)) void
 sum_windows(const struct fal_layer *l, const float *col, int cols, int y, int x0,
 	    float sum[FAL_LANES])
@@ -117,6 +119,7 @@ sum_windows(const struct fal_layer *l, const float *col, int cols, int y, int x0
 	}
 }
 
+/* dx of one plane, stride 1. */
 static inline __attribute__((always_inline)) void
 sum_plane(const struct fal_layer *l, const float *col, int cols, float *dx)
 {
@@ -130,7 +133,7 @@ sum_plane(const struct fal_layer *l, const float *col, int cols, float *dx)
 		}
 }
 
-/* The same for any stride. */
+/* As sum_plane, for any stride. */
 static void
 scatter_plane(const struct fal_layer *l, const float *col, int cols, float *dx)
 {
@@ -164,8 +167,9 @@ col2im(const struct fal_layer *l, const struct fal_conv *t, uint32_t s0, uint32_
 		}
 }
 
+/* Samples of the chunk that begins at sample s0. */
 static uint32_t
-chunk_at(const struct fal_conv *t, uint32_t s0)
+chunk_samples(const struct fal_conv *t, uint32_t s0)
 {
 	return t->n - s0 < t->chunk ? t->n - s0 : t->chunk;
 }
@@ -173,9 +177,9 @@ chunk_at(const struct fal_conv *t, uint32_t s0)
 void
 fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t)
 {
-	int r = rows(l), plane = out_plane(l);
+	int r = column_rows(l), plane = out_plane(l);
 	for (uint32_t s0 = 0; s0 < t->n; s0 += t->chunk) {
-		uint32_t ns = chunk_at(t, s0);
+		uint32_t ns = chunk_samples(t, s0);
 		int cols = (int)ns * plane;
 		im2col(l, t, s0, ns);
 		/* y [O][cols] = w [O][R] · col [R][cols] */
@@ -194,9 +198,9 @@ fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t)
 void
 fal_conv_back(const struct fal_layer *l, const struct fal_conv *t)
 {
-	int o = (int)l->out.c, r = rows(l), plane = out_plane(l);
+	int o = (int)l->out.c, r = column_rows(l), plane = out_plane(l);
 	for (uint32_t s0 = 0; s0 < t->n; s0 += t->chunk) {
-		uint32_t ns = chunk_at(t, s0);
+		uint32_t ns = chunk_samples(t, s0);
 		int cols = (int)ns * plane, ld = (int)t->n * plane;
 		const float *dy = t->dy + (size_t)s0 * (size_t)plane;
 		if (!t->keeps_col)

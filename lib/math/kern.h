@@ -1,8 +1,8 @@
-/* The border to the kernel library: what lib/math asks of it, and nothing more.  A second
- * library follows as a second kern_X.c.
+/* The interface to the kernel library: all that lib/math needs from the library.  A
+ * second library would be a second kern_X.c.
  *
- * The law (design.md, I1) asks of each function that its result depends on its
- * arguments' values alone, never on addresses, threads or other lanes.
+ * By the law (design.md, I1) the result of each function depends on the values of its
+ * arguments alone, never on addresses, threads or other lanes.
  */
 #ifndef FAL_MATH_KERN_H
 #define FAL_MATH_KERN_H
@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* C = A·B, or C += A·B where `add`; row-major.  A is m×k (k×m where `ta`), B is k×n (n×k
- * where `tb`), C m×n; ld* are the floats from a row to the next, at least its length. */
+/* C = A·B, or C += A·B with `add`; row-major.  A is m×k (with `ta` k×m), B is k×n (with
+ * `tb` n×k), C is m×n; ld* are the floats from one row to the next, at least a row. */
 struct fal_gemm {
 	int m, n, k;
 	const float *a, *b;
@@ -22,37 +22,38 @@ struct fal_gemm {
 	bool ta, tb, add;
 };
 
-/* Makes the library take the kernels of this CPU and run each call in the thread that
- * makes it.  May set OPENBLAS_CORETYPE in the environment.  Idempotent, thread-safe; to
- * be called before the first fal_gemm. */
+/* Lets the library choose the kernels for this CPU and run each call in the calling
+ * thread.  May set OPENBLAS_CORETYPE in the environment.  Idempotent, thread-safe; to be
+ * called before the first fal_gemm. */
 void fal_kern_init(void);
 
-/* Makes the library take one kernel set, the same on every x86-64-v3 machine, in place
- * of this CPU's best, until the process ends.  To be called while no fal_gemm runs.
- * FAL_EINVAL where the CPU or this build of the library does not have it; *lacks: what.
- */
+/* Lets the library use the kernel set of all x86-64-v3 machines instead of this CPU's
+ * best, until the process ends.  To be called while no fal_gemm runs.  FAL_EINVAL: the
+ * CPU or this build of the library lacks the feature named by *lacks. */
 int fal_kern_portable(const char **lacks);
 
-/* The CPU's instruction set and the library's kernels: "x86-64-v4 SkylakeX". */
+/* Writes the machine and the library's kernels: "x86_64 SkylakeX". */
 void fal_kern_name(char *out, size_t cap);
 
-/* The most bytes that the library keeps for a thread that has made a product of these
+/* Returns the most bytes that the library keeps for a thread after a product of these
  * sizes. */
 uint64_t fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k);
 
-/* The address space that a product under way takes of the library, and its thread's
- * stack; there the library takes its own for so many at a time.  Where there is too
- * little it tries for ever. */
+/* Address space of the library and of the thread's stack during a product. */
 #define FAL_KERN_SPACE (UINT64_C(136) << 20)
+
+/* Lets the library take its buffers for `products` products at a time.  With too little
+ * address space the library retries for ever. */
 void fal_kern_reserve(uint32_t products);
 
-/* From here on this thread's arithmetic takes subnormal numbers as zero: they make
- * kernels ten times slower, and gradients of a trained model are full of them.  Returns
- * what fal_kern_unflush needs to end it. */
+/* Flushes subnormal numbers of this thread's arithmetic to zero from now on: subnormals
+ * make kernels ten times slower, and gradients of a trained model have many.  Returns the
+ * state for fal_kern_unflush. */
 unsigned fal_kern_flush(void);
+/* Restores the state from before fal_kern_flush. */
 void fal_kern_unflush(unsigned before);
 
-/* m, n and k are at least 1.  Thread-safe. */
+/* Computes the product; m, n and k are at least 1.  Thread-safe. */
 void fal_gemm(const struct fal_gemm *g);
 
 #endif

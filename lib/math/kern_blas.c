@@ -1,5 +1,4 @@
-/* OpenBLAS, single-threaded, and of it only gemm: its level-1 sums differ by alignment.
- */
+/* OpenBLAS, single-threaded and only for gemm: its level-1 sums depend on alignment. */
 #include "math/kern.h"
 
 #include <cblas.h>
@@ -9,28 +8,28 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-/* Not in OpenBLAS's header.  A buffer has 128 MiB, and stays with OpenBLAS, for any
- * thread, when it is freed. */
+/* Missing in OpenBLAS's header.  A buffer has 128 MiB; OpenBLAS keeps freed buffers for
+ * all threads. */
 void *blas_memory_alloc(int procpos);
 void blas_memory_free(void *buffer);
 int openblas_num_threads_env(void);
-/* Weak, as a build for one CPU has neither. */
+/* Weak: a build for a single CPU lacks both. */
 void gotoblas_dynamic_init(void) __attribute__((weak));
 void gotoblas_dynamic_quit(void) __attribute__((weak));
 
-/* OpenBLAS asks this when it is loaded.  For threads of its own it would take a buffer
- * each. */
+/* OpenBLAS calls this function when it is loaded; each thread of its own would take a
+ * buffer. */
 __attribute__((weak, visibility("default"))) int
 openblas_num_threads_env(void)
 {
 	return 1;
 }
 
-/* OpenBLAS 0.3.21 takes an Intel CPU younger than itself for a Prescott, with kernels
- * five times too slow; then let it choose again by the CPU's features.  Whoever sets
- * OPENBLAS_CORETYPE is left alone. */
+/* OpenBLAS 0.3.21 takes an unknown, newer Intel CPU for a Prescott, whose kernels are
+ * five times slower.  Then this function lets OpenBLAS choose again by the CPU's
+ * features, unless the user has set OPENBLAS_CORETYPE. */
 static void
-mend_core_type(void)
+correct_core_type(void)
 {
 #ifdef __x86_64__
 	const char *core = NULL;
@@ -49,9 +48,9 @@ mend_core_type(void)
 }
 
 static void
-set_up(void)
+kern_init_once(void)
 {
-	mend_core_type();
+	correct_core_type();
 	openblas_set_num_threads(1);
 }
 
@@ -59,7 +58,7 @@ void
 fal_kern_init(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, set_up);
+	pthread_once(&once, kern_init_once);
 }
 
 int
@@ -87,9 +86,9 @@ fal_kern_portable(const char **lacks)
 void
 fal_kern_reserve(uint32_t products)
 {
-	enum { MOST = 64 }; /* that it has places for */
-	void *buffer[MOST];
-	const uint32_t n = products < MOST ? products : MOST;
+	enum { BUFFERS_MAX = 64 }; /* OpenBLAS's own limit */
+	void *buffer[BUFFERS_MAX];
+	const uint32_t n = products < BUFFERS_MAX ? products : BUFFERS_MAX;
 	fal_kern_init();
 	for (uint32_t i = 0; i < n; i++)
 		buffer[i] = blas_memory_alloc(0);
@@ -100,17 +99,17 @@ fal_kern_reserve(uint32_t products)
 void
 fal_kern_name(char *out, size_t cap)
 {
-	struct utsname is;
+	struct utsname system;
 	fal_kern_init();
-	snprintf(out, cap, "%s %s", uname(&is) == 0 ? is.machine : "?",
+	snprintf(out, cap, "%s %s", uname(&system) == 0 ? system.machine : "?",
 		 openblas_get_corename());
 }
 
 uint64_t
 fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k)
 {
-	/* Panels of the operands, packed: P·Q of the one, Q times the longest of the
-	 * other, floats; never more than its buffer. */
+	/* Packed panels of the operands: P·Q floats of one and Q times the longest side
+	 * of the other, at most the buffer. */
 	enum { P = 768, Q = 448 };
 	const uint64_t longest = m > n ? (m > k ? m : k) : n > k ? n : k;
 	const uint64_t p = longest < P ? longest : P, q = longest < Q ? longest : Q;

@@ -7,26 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Convolution as im2col and gemm, some samples of a task at a time.
+/* Convolution as im2col and gemm, for a chunk of a task's samples at a time.
  *
- * Activations are [C][N][H][W]: then one gemm covers all samples and gives the same
- * layout.  Alphabet: C, H, W channels, rows, columns in; O, Y, X the same out; K kernel;
- * N samples of the task; R = C·K·K rows of the column matrix.
+ * Activations are [C][N][H][W], so that one gemm covers all samples and gives the same
+ * layout.  Dimensions: C, H, W input channels, rows, columns; O, Y, X output channels,
+ * rows, columns; K kernel; N samples of the task; R = C·K·K rows of the column matrix.
  */
 
 /* The arrays of one task, all borrowed.  Reads of x and col may begin
- * FAL_CONV_SLACK(layer) floats before their contents; reads and writes may end as many
- * behind. */
+ * FAL_CONV_SLACK(layer) floats before the contents; reads and writes may end as many
+ * floats behind the contents. */
 struct fal_conv {
 	uint32_t n;      /* samples of the task */
-	uint32_t chunk;  /* samples that `col` has room for */
-	bool keeps_col;  /* chunk ≥ n, and col is untouched from forward to back */
+	uint32_t chunk;  /* samples that fit into `col` */
+	bool keeps_col;  /* chunk ≥ n, and col does not change from forward to back */
 	const float *w;  /* [O][R] */
 	const float *x;  /* [C][N][H][W] */
 	float *y;        /* [O][N][Y][X]: written by forward */
 	const float *dy; /* [O][N][Y][X] */
 	float *dw;       /* [O][R]: overwritten by backward */
-	float *dx;       /* [C][N][H][W]: overwritten by backward; NULL: not wanted */
+	float *dx;       /* [C][N][H][W]: overwritten by backward; NULL: not needed */
 	float *col;      /* [R][chunk·Y·X]: scratch */
 };
 
@@ -35,21 +35,22 @@ struct fal_conv {
 /* y = w * x, without bias. */
 void fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t);
 
-/* dw, and dx unless NULL, from dy.  If chunk ≥ n, col must be as forward left it; col is
- * overwritten. */
+/* Computes dw, and dx unless NULL, from dy.  With keeps_col, col must be as forward left
+ * it.  Overwrites col. */
 void fal_conv_back(const struct fal_layer *l, const struct fal_conv *t);
 
-/* Elementwise kernels and the sums beside them.  All are bit-equal on every machine; NaN
- * goes through.  Matrices are row-major, rows × cols, without gaps.
+/* Elementwise kernels, and sums of rows and columns.  All results are bit-equal on every
+ * machine; NaN propagates.  Matrices are row-major, rows × cols, without gaps.
  */
 
-/* y[r][c] = max(y[r][c] + bias[r], floor): floor 0 is relu, -INFINITY none. */
+/* y[r][c] = max(y[r][c] + bias[r], floor): floor 0 is relu, floor -INFINITY is no relu.
+ */
 void fal_bias_rows(float *y, size_t rows, size_t cols, const float *bias, float floor);
 
 /* y[r][c] = max(y[r][c] + bias[c], floor) */
 void fal_bias_cols(float *y, size_t rows, size_t cols, const float *bias, float floor);
 
-/* out[r] = Σ_c y[r][c]: 16 interleaved sums, then halves onto halves. */
+/* out[r] = Σ_c y[r][c]: 16 interleaved sums, then the upper half added to the lower. */
 void fal_sum_rows(const float *y, size_t rows, size_t cols, float *out);
 
 /* out[c] = Σ_r y[r][c], in the order of the rows. */
@@ -58,35 +59,35 @@ void fal_sum_cols(const float *y, size_t rows, size_t cols, float *out);
 /* y = max(y, 0) */
 void fal_relu(float *y, size_t n);
 
-/* d = 0 where y ≤ 0; y: relu's output. */
+/* d = 0 if y ≤ 0; y is relu's output. */
 void fal_relu_back(float *d, const float *y, size_t n);
 
 /* y = tanh y */
 void fal_tanh_all(float *y, size_t n);
 
-/* d *= 1 - y²; y: tanh's output. */
+/* d *= 1 - y²; y is tanh's output. */
 void fal_tanh_back(float *d, const float *y, size_t n);
 
 /* Maximum and average over square windows.  A plane is one channel of one sample; x and y
- * hold `planes` of them one after another.  Shapes and window come from the layer
- * (borrowed).  Behind what they hold, up to FAL_POOL_SLACK elements of x, y, at, dy and
- * dx may be read and written.
+ * hold `planes` planes one after another.  Shapes and window come from the layer
+ * (borrowed).  The functions may read and write up to FAL_POOL_SLACK elements behind the
+ * contents of x, y, at, dy and dx.
  */
 
 #define FAL_POOL_SLACK ((size_t)32)
 
-/* y = the maxima, at[i] = ky·kernel + kx of the first one; a NaN counts as the largest.
- */
+/* y = the maxima, at[i] = ky·kernel + kx of the first maximum; NaN counts as largest. */
 void fal_maxpool(const struct fal_layer *l, size_t planes, const float *x, float *y,
 		 uint8_t *at);
 
-/* dx (overwritten) from dy and fal_maxpool's `at`. */
+/* Computes dx (overwritten) from dy and fal_maxpool's `at`. */
 void fal_maxpool_back(const struct fal_layer *l, size_t planes, const float *dy,
 		      const uint8_t *at, float *dx);
 
+/* y = the averages. */
 void fal_avgpool(const struct fal_layer *l, size_t planes, const float *x, float *y);
 
-/* dx is overwritten. */
+/* Computes dx (overwritten) from dy. */
 void fal_avgpool_back(const struct fal_layer *l, size_t planes, const float *dy,
 		      float *dx);
 
@@ -97,9 +98,9 @@ struct fal_loss {
 	uint32_t right; /* samples whose first largest logit is the label's */
 };
 
-/* Judges `n` samples: logits z [n][classes], labels below `classes`.  If `dz` is not
- * NULL, writes the gradient of the sum: dz [n][classes] = softmax(z) - onehot(label).  dz
- * may be z.  A non-finite logit gives NaN. */
+/* Computes the loss of `n` samples: logits z [n][classes], labels below `classes`; and,
+ * unless `dz` is NULL, the gradient of the sum: dz [n][classes] = softmax(z) -
+ * onehot(label).  dz may be z.  A non-finite logit gives NaN. */
 void fal_softmax_loss(const float *z, const uint32_t *label, size_t n, size_t classes,
 		      float *dz, struct fal_loss *res);
 

@@ -1,52 +1,57 @@
-/* The plan of an arena, and the walk through the layers and back.
+/* Plans an arena and walks through the layers, forward and backward.
  *
- * Activations are [C][N][H][W] before `flatten` and [N][C] behind it.  relu and tanh work
- * in place: what is before them needs only its input to go back, and in a chain of them
- * the signs and zeros that they leave are those they need.
+ * Activations are [C][N][H][W] before `flatten` and [N][C] after `flatten`.  relu and
+ * tanh work in place: the backward pass of the layer before them reads only that layer's
+ * input, and a chain of them keeps the signs and zeros that their own backward passes
+ * need.
  */
 #include "math/net.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
+#include "crypto/hash.h"
 #include "math/kern.h"
 #include "math/layers.h"
 
 #include <assert.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD 64 /* bytes before the floats: struct fal_arena */
-/* Aim of one column matrix: a quarter of an L2 cache of 1 MB, as gemm packs a copy of it
- * there and its product follows; at four times that LeNet-5 takes half as long again
- * (AVX-512).  More, up to the most, where it would have too few columns for gemm. */
+#define HEAD 64 /* bytes for struct fal_arena before the floats */
+/* Target size of a column matrix: a quarter of an L2 cache of 1 MB, which also holds
+ * gemm's packed copy and the product.  LeNet-5 takes half as long again with four times
+ * the size (AVX-512).  A matrix with too few columns for gemm grows up to COL_FLOATS_MAX.
+ */
 #define COL_FLOATS ((uint64_t)1 << 16)
 #define COL_FLOATS_MAX ((uint64_t)1 << 18)
 #define COLUMNS 256
 #define FLOATS_MAX ((uint64_t)1 << 40)
 
-/* Where a layer's things lie in the arena. */
-struct place {
-	size_t out;     /* floats: its output */
-	size_t at;      /* bytes: maxpool's places of the maxima */
+/* Offsets of a layer's arrays in the arena. */
+struct layer_plan {
+	size_t out;     /* floats: the output */
+	size_t at;      /* bytes: places of maxpool's maxima */
 	uint32_t chunk; /* conv: samples at a time */
-	bool keeps_col; /* it has a column matrix of its own, kept for the way back */
-	size_t col;     /* floats: that */
-	uint64_t end;   /* parameters: those of it, and of all layers before, end here */
+	bool keeps_col; /* the layer has a column matrix of its own, kept for backward */
+	size_t col;     /* floats: that matrix */
+	uint64_t params_end; /* end of the parameters of this and all earlier layers */
 };
 
 struct fal_net {
 	const struct fal_model *m;
-	struct place *place; /* of each layer */
+	struct layer_plan *plan; /* of each layer */
 	uint32_t batch;
-	uint32_t first;  /* the first layer that has parameters: backward ends there */
-	size_t slack;    /* floats kept free on both sides of each array */
+	uint32_t first;  /* the first layer with parameters: backward ends there */
+	size_t slack;    /* free floats on both sides of each array */
 	size_t in;       /* floats: the input, [C][N][H][W] */
 	size_t grad[2];  /* floats: gradients of activations, used in turn */
-	size_t col;      /* floats: column matrix of the others */
+	size_t col;      /* floats: shared column matrix of layers without keeps_col */
 	uint64_t floats; /* of an arena */
-	uint64_t bytes;  /* behind them */
+	uint64_t bytes;  /* behind the floats */
 };
 
 struct fal_arena {
@@ -55,19 +60,19 @@ struct fal_arena {
 	_Atomic uint64_t steps;
 };
 
-/* One walk's arguments. */
-struct walk {
+/* The arguments of one pass. */
+struct pass {
 	const struct fal_net *net;
 	struct fal_arena *a;
 	const float *params;
 	uint32_t n;
 	const struct fal_net_wait *wait; /* NULL: all parameters are there */
-	uint64_t asked;                  /* of wait->need, so far */
+	uint64_t awaited;                /* parameters known to be there */
 };
 
-/* Takes an array of `n` floats; returns where it begins. */
+/* Reserves an array of `n` floats; returns its offset. */
 static size_t
-reserve(struct fal_net *net, uint64_t n)
+reserve_floats(struct fal_net *net, uint64_t n)
 {
 	uint64_t begin = (net->floats + net->slack + 15) & ~(uint64_t)15;
 	net->floats = begin + n + net->slack;
@@ -80,7 +85,7 @@ has_params(const struct fal_layer *l)
 	return l->kind == FAL_LAYER_CONV || l->kind == FAL_LAYER_DENSE;
 }
 
-/* Floats of a column matrix for one sample; 0 when there is none. */
+/* Floats of the column matrix for one sample; 0: the layer has none. */
 static uint64_t
 column_floats(const struct fal_layer *l)
 {
@@ -89,21 +94,21 @@ column_floats(const struct fal_layer *l)
 	return (uint64_t)l->in.c * l->kernel * l->kernel * l->out.h * l->out.w;
 }
 
-/* Takes the column matrix of a convolution whose whole batch fits into the aim; else
- * only widens `*shared`, floats of the one matrix that the others use in turn. */
+/* Reserves a column matrix for a convolution whose whole batch fits into the target size;
+ * else widens `*shared`, the floats of the matrix that the other convolutions share. */
 static void
-plan_columns(struct fal_net *net, const struct fal_layer *l, struct place *p,
+plan_columns(struct fal_net *net, const struct fal_layer *l, struct layer_plan *p,
 	     uint64_t *shared)
 {
 	const uint64_t col = column_floats(l), plane = (uint64_t)l->out.h * l->out.w;
-	const uint64_t least = (COLUMNS + plane - 1) / plane, most = COL_FLOATS_MAX / col;
+	const uint64_t min = (COLUMNS + plane - 1) / plane, max = COL_FLOATS_MAX / col;
 	uint64_t fit = COL_FLOATS / col;
-	if (fit < least)
-		fit = least < most ? least : most;
+	if (fit < min)
+		fit = min < max ? min : max;
 	p->chunk = fit > net->batch ? net->batch : fit > 0 ? (uint32_t)fit : 1;
 	p->keeps_col = p->chunk == net->batch;
 	if (p->keeps_col)
-		p->col = reserve(net, col * p->chunk);
+		p->col = reserve_floats(net, col * p->chunk);
 	else
 		*shared = col * p->chunk > *shared ? col * p->chunk : *shared;
 }
@@ -112,12 +117,12 @@ static void
 plan_layer(struct fal_net *net, uint32_t i, uint64_t *shared)
 {
 	const struct fal_layer *l = &net->m->layer[i];
-	struct place *p = &net->place[i];
+	struct layer_plan *p = &net->plan[i];
 	uint64_t out = fal_shape_floats(l->out) * net->batch;
 	if (l->kind == FAL_LAYER_RELU || l->kind == FAL_LAYER_TANH)
 		p->out = i > 0 ? p[-1].out : net->in;
 	else
-		p->out = reserve(net, out);
+		p->out = reserve_floats(net, out);
 	if (l->kind == FAL_LAYER_MAXPOOL) {
 		p->at = (size_t)net->bytes;
 		net->bytes += out + FAL_POOL_SLACK;
@@ -126,9 +131,9 @@ plan_layer(struct fal_net *net, uint32_t i, uint64_t *shared)
 		plan_columns(net, l, p, shared);
 }
 
-/* The most floats an activation of the batch has, or 0 when something is too large. */
+/* Floats of the largest activation of the batch; 0: an array would be too large. */
 static uint64_t
-widest(const struct fal_net *net)
+largest_activation(const struct fal_net *net)
 {
 	const struct fal_model *m = net->m;
 	uint64_t most = m->inputs;
@@ -141,10 +146,10 @@ widest(const struct fal_net *net)
 	return most * net->batch <= INT_MAX ? most * net->batch : 0;
 }
 
-/* Where the parameters of the first layers end, this one's with them, wherever each
- * tensor lies. */
+/* Finds for each layer the end of its and all earlier layers' parameters, for any order
+ * of the tensors. */
 static void
-plan_ends(struct fal_net *net)
+plan_param_ends(struct fal_net *net)
 {
 	const struct fal_model *m = net->m;
 	uint64_t end = 0;
@@ -154,30 +159,30 @@ plan_ends(struct fal_net *net)
 			const struct fal_tensor *t = &m->tensor[of[k]];
 			end = t->offset + t->count > end ? t->offset + t->count : end;
 		}
-		net->place[i].end = end;
+		net->plan[i].params_end = end;
 	}
 }
 
-/* Fills net->place and the sizes. */
+/* Fills net->plan and the sizes. */
 static int
-plan(struct fal_net *net)
+plan_arena(struct fal_net *net)
 {
 	const struct fal_model *m = net->m;
-	uint64_t most = widest(net), shared = 0;
-	if (most == 0)
+	uint64_t largest = largest_activation(net), shared = 0;
+	if (largest == 0)
 		return FAL_ELIMIT;
 	net->slack = FAL_POOL_SLACK;
 	for (uint32_t i = 0; i < m->layers; i++)
 		if (m->layer[i].kind == FAL_LAYER_CONV &&
 		    FAL_CONV_SLACK(&m->layer[i]) > net->slack)
 			net->slack = FAL_CONV_SLACK(&m->layer[i]);
-	net->in = reserve(net, (uint64_t)m->inputs * net->batch);
+	net->in = reserve_floats(net, (uint64_t)m->inputs * net->batch);
 	for (uint32_t i = 0; i < m->layers; i++)
 		plan_layer(net, i, &shared);
-	plan_ends(net);
-	net->grad[0] = reserve(net, most);
-	net->grad[1] = reserve(net, most);
-	net->col = reserve(net, shared);
+	plan_param_ends(net);
+	net->grad[0] = reserve_floats(net, largest);
+	net->grad[1] = reserve_floats(net, largest);
+	net->col = reserve_floats(net, shared);
 	return net->floats <= FLOATS_MAX ? FAL_OK : FAL_ELIMIT;
 }
 
@@ -187,12 +192,12 @@ fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out)
 	if (batch == 0)
 		return FAL_EINVAL;
 	struct fal_net *net = fal_xcalloc(1, sizeof(*net));
-	net->place = fal_xcalloc(m->layers, sizeof(*net->place));
+	net->plan = fal_xcalloc(m->layers, sizeof(*net->plan));
 	net->m = m;
 	net->batch = batch;
 	while (!has_params(&m->layer[net->first]))
 		net->first++;
-	if (plan(net) < 0) {
+	if (plan_arena(net) < 0) {
 		fal_net_free(net);
 		return FAL_ELIMIT;
 	}
@@ -206,7 +211,7 @@ fal_net_free(struct fal_net *net)
 {
 	if (net == NULL)
 		return;
-	free(net->place);
+	free(net->plan);
 	free(net);
 }
 
@@ -239,7 +244,7 @@ fal_net_kernel_bytes(const struct fal_net *net)
 		if (!has_params(l))
 			continue;
 		if (l->kind == FAL_LAYER_CONV) {
-			rows = net->place[i].chunk * (uint64_t)l->out.h * l->out.w;
+			rows = net->plan[i].chunk * (uint64_t)l->out.h * l->out.w;
 			in *= (uint64_t)l->kernel * l->kernel;
 		}
 		const uint64_t bytes = fal_kern_bytes(rows, l->out.c, in);
@@ -251,7 +256,8 @@ fal_net_kernel_bytes(const struct fal_net *net)
 int
 fal_arena_new(const struct fal_net *net, struct fal_arena **out)
 {
-	_Static_assert(sizeof(struct fal_arena) <= HEAD, "the head holds it");
+	_Static_assert(sizeof(struct fal_arena) <= HEAD,
+		       "struct fal_arena fits into the head");
 	uint8_t *p = fal_calloc_aligned(fal_arena_size(net), 1);
 	if (p == NULL)
 		return FAL_ENOMEM;
@@ -268,9 +274,9 @@ fal_arena_steps(const struct fal_arena *a)
 	return atomic_load_explicit(&a->steps, memory_order_relaxed);
 }
 
-/* A layer was passed; the lane alone writes it. */
+/* Counts a passed layer; only the arena's lane writes the counter. */
 static void
-step(struct fal_arena *a)
+count_step(struct fal_arena *a)
 {
 	atomic_store_explicit(&a->steps, fal_arena_steps(a) + 1, memory_order_relaxed);
 }
@@ -291,62 +297,62 @@ swap_axes(const float *from, float *to, uint32_t na, uint32_t nb, size_t n)
 }
 
 static size_t
-plane(struct fal_shape s)
+plane_floats(struct fal_shape s)
 {
 	return (size_t)s.h * s.w;
 }
 
 static const float *
-tensor(const struct walk *k, uint32_t i)
+tensor_params(const struct pass *k, uint32_t i)
 {
 	return k->params + k->net->m->tensor[i].offset;
 }
 
 static float *
-input_of(const struct walk *k, uint32_t i)
+input_of(const struct pass *k, uint32_t i)
 {
-	return k->a->f + (i > 0 ? k->net->place[i - 1].out : k->net->in);
+	return k->a->f + (i > 0 ? k->net->plan[i - 1].out : k->net->in);
 }
 
-/* Whether layer i is a relu that the bias before it does on the way. */
+/* Is layer i a relu that the bias of the layer before computes as well? */
 static bool
-is_fused(const struct fal_model *m, uint32_t i)
+is_relu_fused(const struct fal_model *m, uint32_t i)
 {
 	return i > 0 && i < m->layers && m->layer[i].kind == FAL_LAYER_RELU &&
 	       has_params(&m->layer[i - 1]);
 }
 
 static struct fal_conv
-conv_task(const struct walk *k, uint32_t i)
+conv_arrays(const struct pass *k, uint32_t i)
 {
-	const struct place *p = &k->net->place[i];
+	const struct layer_plan *p = &k->net->plan[i];
 	return (struct fal_conv){ .n = k->n,
 				  .chunk = p->chunk,
 				  .keeps_col = p->keeps_col,
-				  .w = tensor(k, k->net->m->layer[i].weight),
+				  .w = tensor_params(k, k->net->m->layer[i].weight),
 				  .x = input_of(k, i),
 				  .col = k->a->f +
 					 (p->keeps_col ? p->col : k->net->col) };
 }
 
-/* Rows of a dense layer's weights that are at work at a time, for its output and for
- * their gradient: a forward begins when the first ones are there.  Fewer cost more, as
- * the library packs x for each.  What comes of it depends on nothing but the shape. */
+/* Rows of a dense layer's weights in one product, forward and backward: forward begins
+ * when the first rows are there.  Fewer rows cost more, as the library packs x for each
+ * product. The result depends on the shape alone. */
 #define ROWS 128
 
-/* Waits for the first `end` parameters.  False: k->wait did not want any more. */
+/* Waits for the first `end` parameters.  False: k->wait cancelled the task. */
 static bool
-await(struct walk *k, uint64_t end)
+await_params(struct pass *k, uint64_t end)
 {
-	if (k->wait == NULL || end <= k->asked)
+	if (k->wait == NULL || end <= k->awaited)
 		return true;
-	k->asked = end;
+	k->awaited = end;
 	return k->wait->need(k->wait->arg, end);
 }
 
-/* y [N][O] = x [N][C] · wᵀ [C][O] + b.  False: as await. */
+/* y [N][O] = x [N][C] · wᵀ [C][O] + b.  False: cancelled. */
 static bool
-dense_forward(struct walk *k, uint32_t i, float *y, float floor)
+dense_forward(struct pass *k, uint32_t i, float *y, float floor)
 {
 	const struct fal_model *m = k->net->m;
 	const struct fal_layer *l = &m->layer[i];
@@ -363,54 +369,56 @@ dense_forward(struct walk *k, uint32_t i, float *y, float floor)
 	};
 	for (uint32_t from = 0, end; from < out; from = end) {
 		end = out - from > ROWS ? from + ROWS : out;
-		if (!await(k, end < out ? w + (uint64_t)end * in : k->net->place[i].end))
+		if (!await_params(k, end < out ? w + (uint64_t)end * in
+					       : k->net->plan[i].params_end))
 			return false;
 		g.n = (int)(end - from);
 		g.b = k->params + w + (uint64_t)from * in;
 		g.c = y + from;
 		fal_gemm(&g);
 	}
-	fal_bias_cols(y, k->n, out, tensor(k, l->bias), floor);
+	fal_bias_cols(y, k->n, out, tensor_params(k, l->bias), floor);
 	return true;
 }
 
-/* False: as await. */
+/* Computes the output of layer i.  False: cancelled. */
 static bool
-forward_layer(struct walk *k, uint32_t i)
+forward_layer(struct pass *k, uint32_t i)
 {
 	const struct fal_model *m = k->net->m;
 	const struct fal_layer *l = &m->layer[i];
 	const float *x = input_of(k, i);
-	float *y = k->a->f + k->net->place[i].out;
+	float *y = k->a->f + k->net->plan[i].out;
 	size_t n = k->n, out = (size_t)fal_shape_floats(l->out);
-	float floor = is_fused(m, i + 1) ? 0.0f : -INFINITY;
+	float floor = is_relu_fused(m, i + 1) ? 0.0f : -INFINITY;
 	switch (l->kind) {
 	case FAL_LAYER_CONV: {
-		if (!await(k, k->net->place[i].end))
+		if (!await_params(k, k->net->plan[i].params_end))
 			return false;
-		struct fal_conv t = conv_task(k, i);
+		struct fal_conv t = conv_arrays(k, i);
 		t.y = y;
 		fal_conv_forward(l, &t);
-		fal_bias_rows(y, l->out.c, n * plane(l->out), tensor(k, l->bias), floor);
+		fal_bias_rows(y, l->out.c, n * plane_floats(l->out),
+			      tensor_params(k, l->bias), floor);
 		break;
 	}
 	case FAL_LAYER_DENSE:
 		return dense_forward(k, i, y, floor);
 	case FAL_LAYER_RELU:
-		if (!is_fused(m, i))
+		if (!is_relu_fused(m, i))
 			fal_relu(y, n * out);
 		break;
 	case FAL_LAYER_TANH:
 		fal_tanh_all(y, n * out);
 		break;
 	case FAL_LAYER_MAXPOOL:
-		fal_maxpool(l, l->in.c * n, x, y, k->a->at + k->net->place[i].at);
+		fal_maxpool(l, l->in.c * n, x, y, k->a->at + k->net->plan[i].at);
 		break;
 	case FAL_LAYER_AVGPOOL:
 		fal_avgpool(l, l->in.c * n, x, y);
 		break;
 	case FAL_LAYER_FLATTEN:
-		swap_axes(x, y, l->in.c, k->n, plane(l->in));
+		swap_axes(x, y, l->in.c, k->n, plane_floats(l->in));
 		break;
 	}
 	return true;
@@ -418,7 +426,7 @@ forward_layer(struct walk *k, uint32_t i)
 
 /* dw [O][C] = dyᵀ [O][N] · x [N][C];  dx [N][C] = dy [N][O] · w [O][C] */
 static void
-dense_back(const struct walk *k, uint32_t i, const float *dy, float *grad, float *dx)
+dense_back(const struct pass *k, uint32_t i, const float *dy, float *grad, float *dx)
 {
 	const struct fal_model *m = k->net->m;
 	const struct fal_layer *l = &m->layer[i];
@@ -439,7 +447,7 @@ dense_back(const struct walk *k, uint32_t i, const float *dy, float *grad, float
 					     .k = (int)out,
 					     .a = dy,
 					     .lda = (int)out,
-					     .b = tensor(k, l->weight),
+					     .b = tensor_params(k, l->weight),
 					     .ldb = (int)in,
 					     .c = dx,
 					     .ldc = (int)in });
@@ -453,23 +461,24 @@ dense_back(const struct walk *k, uint32_t i, const float *dy, float *grad, float
 	}
 }
 
-/* d[0], the gradient of layer i's output, becomes that of its input; d[1] is scratch. */
+/* Turns d[0], the gradient of layer i's output, into the gradient of its input; d[1] is
+ * scratch. */
 static void
-back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
+back_layer(const struct pass *k, uint32_t i, float *d[2], float *grad)
 {
 	const struct fal_model *m = k->net->m;
 	const struct fal_layer *l = &m->layer[i];
-	const float *y = k->a->f + k->net->place[i].out;
+	const float *y = k->a->f + k->net->plan[i].out;
 	size_t n = k->n, out = (size_t)fal_shape_floats(l->out);
 	float *dx = i > k->net->first ? d[1] : NULL;
 	switch (l->kind) {
 	case FAL_LAYER_CONV: {
-		struct fal_conv t = conv_task(k, i);
+		struct fal_conv t = conv_arrays(k, i);
 		t.dy = d[0];
 		t.dw = grad + m->tensor[l->weight].offset;
 		t.dx = dx;
 		fal_conv_back(l, &t);
-		fal_sum_rows(d[0], l->out.c, n * plane(l->out),
+		fal_sum_rows(d[0], l->out.c, n * plane_floats(l->out),
 			     grad + m->tensor[l->bias].offset);
 		break;
 	}
@@ -483,23 +492,22 @@ back_layer(const struct walk *k, uint32_t i, float *d[2], float *grad)
 		fal_tanh_back(d[0], y, n * out);
 		return;
 	case FAL_LAYER_MAXPOOL:
-		fal_maxpool_back(l, l->in.c * n, d[0], k->a->at + k->net->place[i].at,
-				 dx);
+		fal_maxpool_back(l, l->in.c * n, d[0], k->a->at + k->net->plan[i].at, dx);
 		break;
 	case FAL_LAYER_AVGPOOL:
 		fal_avgpool_back(l, l->in.c * n, d[0], dx);
 		break;
 	case FAL_LAYER_FLATTEN:
-		swap_axes(d[0], dx, k->n, l->in.c, plane(l->in));
+		swap_axes(d[0], dx, k->n, l->in.c, plane_floats(l->in));
 		break;
 	}
 	d[1] = d[0];
 	d[0] = dx;
 }
 
-/* NULL: k->wait did not want any more. */
+/* Returns the logits; NULL: cancelled. */
 static const float *
-forward(struct walk *k, const float *x)
+forward_all(struct pass *k, const float *x)
 {
 	const struct fal_net *net = k->net;
 	const struct fal_model *m = net->m;
@@ -507,11 +515,11 @@ forward(struct walk *k, const float *x)
 	if (m->input.flat)
 		swap_axes(x, k->a->f + net->in, 1, 1, (size_t)m->inputs * k->n);
 	else
-		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane(m->input));
-	for (uint32_t i = 0; i < m->layers; i++, step(k->a))
+		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane_floats(m->input));
+	for (uint32_t i = 0; i < m->layers; i++, count_step(k->a))
 		if (!forward_layer(k, i))
 			return NULL;
-	return k->a->f + net->place[m->layers - 1].out;
+	return k->a->f + net->plan[m->layers - 1].out;
 }
 
 const float *
@@ -519,7 +527,8 @@ fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *par
 		const struct fal_task *t)
 {
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&(struct walk){ net, a, params, t->n, NULL, 0 }, t->x);
+	const float *z =
+		forward_all(&(struct pass){ net, a, params, t->n, NULL, 0 }, t->x);
 	fal_kern_unflush(before);
 	return z;
 }
@@ -544,14 +553,68 @@ fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a, const float
 		     const struct fal_task *t, float *grad, struct fal_loss *res,
 		     const struct fal_net_wait *wait)
 {
-	struct walk k = { net, a, params, t->n, wait, 0 };
+	struct pass k = { net, a, params, t->n, wait, 0 };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
 	unsigned before = fal_kern_flush();
-	const float *z = forward(&k, t->x);
+	const float *z = forward_all(&k, t->x);
 	if (z != NULL)
 		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
-	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; step(a))
+	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; count_step(a))
 		back_layer(&k, i, d, grad);
 	fal_kern_unflush(before);
 	return z != NULL;
+}
+
+/* ---- the numerics fingerprint: hashes the gradient of a random task and products with
+ * subnormal numbers ---- */
+
+/* Half of the least normal number is subnormal, and so is a factor of the other products:
+ * a machine that does not flush subnormals to zero gets other bits. */
+enum { SUBNORMAL = 4 };
+
+static void
+multiply_subnormal(float out[static SUBNORMAL])
+{
+	static const float small[2] = { FLT_MIN, FLT_MIN / 4 },
+			   factor[2] = { .5f, 1 << 20 };
+	const struct fal_gemm g = { 2, 2, 1, small, factor, out,
+				    1, 2, 2, false, false,  false };
+	const unsigned before = fal_kern_flush();
+	fal_gemm(&g);
+	fal_kern_unflush(before);
+}
+
+int
+fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
+		    uint8_t out[static FAL_FINGERPRINT_BYTES])
+{
+	const struct fal_model *m = fal_net_model(net);
+	uint32_t n = fal_net_batch(net);
+	size_t inputs = (size_t)n * m->inputs;
+	float *params = fal_calloc_aligned(m->params, sizeof(*params));
+	float *grad = fal_calloc_aligned(m->params + SUBNORMAL, sizeof(*grad));
+	float *x = fal_calloc_aligned(inputs, sizeof(*x));
+	uint32_t *label = fal_calloc(n, sizeof(*label));
+	uint8_t hash[FAL_HASH_BYTES];
+	int err = FAL_ENOMEM;
+	if (params == NULL || grad == NULL || x == NULL || label == NULL)
+		goto free_all;
+	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	struct fal_loss res;
+	fal_model_init(m, seed, params);
+	for (size_t i = 0; i < inputs; i++)
+		x[i] = fal_rng_unit(&r);
+	for (uint32_t i = 0; i < n; i++)
+		label[i] = fal_rng_below(&r, m->classes);
+	fal_net_grad(net, a, params, &(struct fal_task){ x, label, n }, grad, &res);
+	multiply_subnormal(grad + m->params);
+	fal_hash(grad, (m->params + SUBNORMAL) * sizeof(*grad), hash);
+	memcpy(out, hash, FAL_FINGERPRINT_BYTES);
+	err = FAL_OK;
+free_all:
+	free(label);
+	free(x);
+	free(grad);
+	free(params);
+	return err;
 }

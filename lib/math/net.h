@@ -1,9 +1,9 @@
-/* A model made ready to compute: forward, loss and the gradient of a task.
+/* Computes with a model: forward, loss and the gradient of a task.
  *
  * A net is immutable and shared by all lanes; each lane has an arena, one allocation with
- * the activations of a task.  A result depends on the arguments' values alone: not on
- * addresses, other lanes, or what the arena was used for before.  Equal machines (see
- * math/fingerprint.h) give equal bits.
+ * the activations of a task.  A result depends on the values of the arguments alone: not
+ * on addresses, other lanes, or former contents of the arena.  Equal machines (see
+ * fal_net_fingerprint) give equal bits.
  */
 #ifndef FAL_MATH_NET_H
 #define FAL_MATH_NET_H
@@ -13,26 +13,26 @@
 struct fal_net;
 struct fal_arena;
 
-/* Plans for tasks of 1 … `batch` samples.  `m` is kept, unchanged, until fal_net_free.
- * FAL_EINVAL: batch is 0; FAL_ELIMIT: an activation of the whole batch has 2^31 values
- * or more. */
+/* Plans the arena for tasks of 1 … `batch` samples.  The net keeps `m`, which must not
+ * change, until fal_net_free.  FAL_EINVAL (batch is 0), FAL_ELIMIT (an activation of the
+ * batch has 2^31 values or more). */
 int fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out);
 void fal_net_free(struct fal_net *net);
 
-/* The model and the largest task of a net. */
+/* Return the model and the samples of the largest task. */
 const struct fal_model *fal_net_model(const struct fal_net *net);
 uint32_t fal_net_batch(const struct fal_net *net);
 
-/* Bytes of one arena. */
+/* Returns the bytes of one arena. */
 size_t fal_arena_size(const struct fal_net *net);
 
-/* The most bytes that the kernel library keeps for each thread that computes. */
+/* Returns the most bytes that the kernel library keeps for each computing thread. */
 uint64_t fal_net_kernel_bytes(const struct fal_net *net);
 
-/* An arena for one lane at a time of this net alone.  FAL_ENOMEM. */
+/* Makes an arena for this net, for one lane at a time.  FAL_ENOMEM. */
 int fal_arena_new(const struct fal_net *net, struct fal_arena **out);
 
-/* Layers that were passed in it, forward and backward, ever.  For any thread. */
+/* Returns the number of layers passed so far, forward and backward.  For any thread. */
 uint64_t fal_arena_steps(const struct fal_arena *a);
 void fal_arena_free(struct fal_arena *a);
 
@@ -43,34 +43,45 @@ struct fal_task {
 	uint32_t n;
 };
 
-/* Forward only; returns the logits [n][classes], in the arena until its next use.
- * t->label is not read. */
+/* Returns the logits [n][classes], valid until the next use of the arena; does not read
+ * t->label. */
 const float *fal_net_forward(const struct fal_net *net, struct fal_arena *a,
 			     const float *params, const struct fal_task *t);
 
-/* Forward and loss. */
+/* Computes forward and loss. */
 void fal_net_eval(const struct fal_net *net, struct fal_arena *a, const float *params,
 		  const struct fal_task *t, struct fal_loss *res);
 
-/* Forward, loss and backward: `grad` (m->params floats, fully overwritten) is the
- * gradient of the sum, not the mean, of the samples' losses.  Non-finite values go
- * through. */
+/* Computes forward, loss and backward: `grad` (m->params floats, fully overwritten except
+ * gaps between tensors) becomes the gradient of the sum, not the mean, of the samples'
+ * losses.  Non-finite values propagate. */
 void fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params,
 		  const struct fal_task *t, float *grad, struct fal_loss *res);
 
-/* For parameters that still come.  `need` is called by the thread that computes before
- * any of the first `floats` parameters are read that were not so far, more each time, for
- * a layer or a part of a wide one: returns when they are there.  False: no more is
- * wanted. */
+/* A wait for parameters that have not arrived.  The computing thread calls `need` before
+ * it reads further parameters, for a layer or a part of a wide layer, with a larger
+ * number each time; `need` returns true when the first `floats` parameters are there,
+ * false to cancel the task. */
 struct fal_net_wait {
 	void *arg;
 	bool (*need)(void *arg, uint64_t floats);
 };
 
-/* As fal_net_grad, and waits for parameters (`wait`; NULL: all are there).  False:
- * wait->need said so, and nothing was computed. */
+/* As fal_net_grad, but waits for parameters (`wait`; NULL: all are there).  Returns
+ * false, without a result, if wait->need returned false. */
 bool fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a,
 			  const float *params, const struct fal_task *t, float *grad,
 			  struct fal_loss *res, const struct fal_net_wait *wait);
+
+/* The numerics fingerprint: machines with equal fingerprints compute equal bits. */
+
+#define FAL_FINGERPRINT_BYTES 16
+
+/* Hashes the gradient of a random task of the net's largest size and products with
+ * subnormal numbers.  Parameters come from fal_model_init(seed), inputs in [0, 1) and
+ * labels from the stream (seed, FAL_RNG_TEST, 0).  The fingerprint distinguishes machines
+ * but does not expose liars.  FAL_ENOMEM. */
+int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
+			uint8_t out[static FAL_FINGERPRINT_BYTES]);
 
 #endif

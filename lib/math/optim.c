@@ -1,9 +1,10 @@
-/* The rules of optimisers: a loop for each kind, limited by memory, but for quotients and
- * roots. */
+/* The rules of optimisers: a loop for each kind; memory bandwidth limits all loops
+ * without quotients and roots. */
 #include "math/optim.h"
 
 #include "base/vector.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -41,59 +42,61 @@ fal_optim_by_pusher(const struct fal_optim *o)
 	return (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) && !o->one_momentum;
 }
 
-/* Is it a step of all of a clock? */
+/* Does the step cover the whole clock? */
 static bool
-is_whole(const struct fal_optim_part *part)
+is_whole_clock(const struct fal_optim_part *part)
 {
 	return part->share <= 0 || part->share == 1;
 }
 
+/* b, at least 0: a push may exceed a clock. */
 static double
-share_of(const struct fal_optim_part *part)
+part_beta(double beta, const struct fal_optim_part *part)
 {
-	return is_whole(part) ? 1 : part->share;
+	return is_whole_clock(part) ? beta : fmax(1 - part->share * (1 - beta), 0);
 }
 
-/* b.  A push of more than a clock leaves nothing at least. */
+/* The product of b over all steps, this step included; `parts_product` is the product
+ * over the past steps of parts. */
 static double
-beta_of(double beta, const struct fal_optim_part *part)
+beta_product(double beta, const struct fal_optim_part *part, uint64_t steps,
+	     double parts_product)
 {
-	return is_whole(part) ? beta : fmax(1 - part->share * (1 - beta), 0);
-}
-
-/* The product of b over all steps, this one included. */
-static double
-product(double beta, const struct fal_optim_part *part, uint64_t steps, double of_parts)
-{
-	return is_whole(part) ? of_parts * power(beta, steps + 1)
-			      : of_parts * power(beta, steps) * beta_of(beta, part);
+	return is_whole_clock(part)
+		       ? parts_product * power(beta, steps + 1)
+		       : parts_product * power(beta, steps) * part_beta(beta, part);
 }
 
 static void
-adamw_step(const struct fal_optim *o, const struct fal_optim_had *had,
-	   const struct fal_optim_part *part, double rate, struct fal_optim_step *s)
+set_adamw_factors(const struct fal_optim *o, const struct fal_optim_had *had,
+		  const struct fal_optim_part *part, double rate,
+		  struct fal_optim_step *s)
 {
-	const double b1 = beta_of(o->beta1, part), b2 = beta_of(o->beta2, part);
+	const double b1 = part_beta(o->beta1, part), b2 = part_beta(o->beta2, part);
 	s->beta1 = (float)b1;
 	s->rest1 = (float)(1 - b1);
 	s->beta2 = (float)b2;
 	s->rest2 = (float)(1 - b2);
-	s->lr = (float)(rate / (1 - product(o->beta1, part, had->steps, had->beta1)));
-	s->root = (float)(1 / sqrt(1 - product(o->beta2, part, had->steps, had->beta2)));
+	s->lr = (float)(rate /
+			(1 - beta_product(o->beta1, part, had->steps, had->beta1)));
+	s->root = (float)(1 /
+			  sqrt(1 - beta_product(o->beta2, part, had->steps, had->beta2)));
 }
 
 struct fal_optim_step
 fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_had *had,
 		    const struct fal_optim_part *part)
 {
-	const double share = share_of(part), rate = (double)lr * share;
-	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	const double share = is_whole_clock(part) ? 1 : part->share;
+	const double rate = (double)lr * share;
+	const bool has_momentum = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	struct fal_optim_step s = { .kind = o->kind,
-				    .lr = moves ? lr : (float)rate,
+				    .lr = has_momentum ? lr : (float)rate,
 				    .keep = 1,
 				    .pull = o->weight_decay,
 				    .share = (float)share,
-				    .rest = is_whole(part) ? 0 : (float)(1 - part->in),
+				    .rest = is_whole_clock(part) ? 0
+								 : (float)(1 - part->in),
 				    .momentum = o->momentum,
 				    .eps = o->eps,
 				    .hold = 1 };
@@ -107,7 +110,7 @@ fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_
 		s.pull = 0;
 	}
 	if (o->kind == FAL_ADAMW)
-		adamw_step(o, had, part, rate, &s);
+		set_adamw_factors(o, had, part, rate, &s);
 	return s;
 }
 
@@ -122,16 +125,17 @@ void
 fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
 	       struct fal_optim_had *had)
 {
-	if (is_whole(part)) {
+	if (is_whole_clock(part)) {
 		had->steps++;
 		return;
 	}
-	had->beta1 *= beta_of(o->beta1, part);
-	had->beta2 *= beta_of(o->beta2, part);
+	had->beta1 *= part_beta(o->beta1, part);
+	had->beta2 *= part_beta(o->beta2, part);
 }
 
 FAL_VECTOR static void
-sgd(const struct fal_optim_step *s, float *restrict w, const float *restrict g, size_t n)
+apply_sgd(const struct fal_optim_step *s, float *restrict w, const float *restrict g,
+	  size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull;
 	for (size_t i = 0; i < n; i++)
@@ -139,8 +143,8 @@ sgd(const struct fal_optim_step *s, float *restrict w, const float *restrict g, 
 }
 
 FAL_VECTOR static void
-momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
-	 const float *restrict g, size_t n)
+apply_momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+	       const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
 	const float share = s->share;
@@ -151,8 +155,8 @@ momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 }
 
 FAL_VECTOR static void
-nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
-	 const float *restrict g, size_t n)
+apply_nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+	       const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
 	const float share = s->share;
@@ -165,35 +169,35 @@ nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 
 /* 0 instead of a denormal. */
 static inline float
-normal(float x)
+flush_denormal(float x)
 {
 	return fabsf(x) < FLT_MIN ? 0 : x;
 }
 
 FAL_VECTOR static void
-adagrad(const struct fal_optim_step *s, float *restrict w, float *restrict v,
-	const float *restrict g, size_t n)
+apply_adagrad(const struct fal_optim_step *s, float *restrict w, float *restrict v,
+	      const float *restrict g, size_t n)
 {
 	const float lr = s->lr, keep = s->keep, pull = s->pull, eps = s->eps;
 	const float share = s->share, rest = s->rest;
 	for (size_t i = 0; i < n; i++) {
 		float d = g[i] + pull * w[i], square = d * d;
-		v[i] = normal(v[i] + share * square);
+		v[i] = flush_denormal(v[i] + share * square);
 		w[i] = keep * w[i] - lr * d / (sqrtf(v[i] + rest * square) + eps);
 	}
 }
 
 FAL_VECTOR static void
-adamw(const struct fal_optim_step *s, float *restrict w, float *restrict m,
-      float *restrict v, const float *restrict g, size_t n)
+apply_adamw(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+	    float *restrict v, const float *restrict g, size_t n)
 {
 	const float keep = s->keep, pull = s->pull, rate = s->lr, root = s->root;
 	const float beta1 = s->beta1, rest1 = s->rest1, eps = s->eps;
 	const float beta2 = s->beta2, rest2 = s->rest2;
 	for (size_t i = 0; i < n; i++) {
 		float d = g[i] + pull * w[i];
-		m[i] = normal(beta1 * m[i] + rest1 * d);
-		v[i] = normal(beta2 * v[i] + rest2 * d * d);
+		m[i] = flush_denormal(beta1 * m[i] + rest1 * d);
+		v[i] = flush_denormal(beta2 * v[i] + rest2 * d * d);
 		w[i] = keep * w[i] - rate * m[i] / (root * sqrtf(v[i]) + eps);
 	}
 }
@@ -204,19 +208,19 @@ fal_optim_apply(const struct fal_optim_step *s, float *w, float *state, size_t s
 {
 	switch (s->kind) {
 	case FAL_SGD:
-		sgd(s, w, mean_grad, n);
+		apply_sgd(s, w, mean_grad, n);
 		break;
 	case FAL_MOMENTUM:
-		momentum(s, w, state, mean_grad, n);
+		apply_momentum(s, w, state, mean_grad, n);
 		break;
 	case FAL_NESTEROV:
-		nesterov(s, w, state, mean_grad, n);
+		apply_nesterov(s, w, state, mean_grad, n);
 		break;
 	case FAL_ADAGRAD:
-		adagrad(s, w, state, mean_grad, n);
+		apply_adagrad(s, w, state, mean_grad, n);
 		break;
 	case FAL_ADAMW:
-		adamw(s, w, state, state + stride, mean_grad, n);
+		apply_adamw(s, w, state, state + stride, mean_grad, n);
 		break;
 	}
 }
@@ -232,7 +236,7 @@ struct fal_reach
 fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
 {
 	const double d = mean + fabs((double)s->pull) * was->params;
-	const double part = (double)s->share * d; /* of momentum */
+	const double part = (double)s->share * d;
 	double state = d, by = d;
 	switch (s->kind) {
 	case FAL_SGD:
@@ -246,7 +250,7 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 		state = was->state + (double)s->share * d * d;
 		by = d / (double)s->eps;
 		break;
-	case FAL_ADAMW: /* of m and v; both are means, of d and of its square */
+	case FAL_ADAMW: /* m and v are means of d and of its square */
 		state = fmax(was->state, fmax(d, d * d));
 		by = state / (double)s->eps;
 		break;
@@ -254,7 +258,7 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 	const double weight =
 		fabs((double)s->keep) * was->params + fabs((double)s->lr) * by;
 	const double running = s->take > 0 ? fmax(was->params, mean) : 0;
-	/* A little more, as each operation is rounded. */
+	/* The factor covers the rounding of each operation. */
 	return (struct fal_reach){ fmax(weight, running) * 1.001, state * 1.001 };
 }
 
@@ -262,7 +266,7 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 
 /* The first range that ends behind element `at`, or NULL. */
 static const struct fal_range *
-range_from(const struct fal_optim *o, uint64_t at)
+range_after(const struct fal_optim *o, uint64_t at)
 {
 	uint32_t low = 0, high = o->ranges;
 	while (low < high) {
@@ -275,18 +279,19 @@ range_from(const struct fal_optim *o, uint64_t at)
 	return low < o->ranges ? &o->range[low] : NULL;
 }
 
-/* Cuts off what stands at *at of the piece, within one range or none, which is NULL then:
- * returns how much. */
+/* Returns the number of elements from `at` of the piece on that lie in one range, which
+ * becomes `*in`, or in none (NULL). */
 static size_t
-cut(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
-    const struct fal_range **in)
+stretch_at(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
+	   const struct fal_range **in)
 {
 	const uint64_t from = p->first + at, end = p->first + p->n;
-	const struct fal_range *r = range_from(o, from);
+	const struct fal_range *r = range_after(o, from);
 	const bool inside = r != NULL && r->first <= from;
 	uint64_t to = r == NULL ? end : inside ? r->first + r->count : r->first;
 	*in = inside ? r : NULL;
 	to = to < end ? to : end;
+	assert(to > from);
 	return (size_t)(to - from);
 }
 
@@ -298,8 +303,8 @@ scale_by(float scale, float *g, size_t n)
 }
 
 FAL_VECTOR static void
-running(const struct fal_optim_step *s, float *restrict w, const float *restrict x,
-	size_t n)
+update_statistics(const struct fal_optim_step *s, float *restrict w,
+		  const float *restrict x, size_t n)
 {
 	const float hold = s->hold, take = s->take;
 	for (size_t i = 0; i < n; i++)
@@ -312,10 +317,10 @@ fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 {
 	const struct fal_range *in;
 	for (size_t at = 0, n; at < p->n; at += n) {
-		n = cut(o, p, at, &in);
+		n = stretch_at(o, p, at, &in);
 		float *w = p->w + at, *g = p->mean_grad + at;
 		if (in != NULL && in->rule == FAL_RANGE_EMA)
-			running(s, w, g, n);
+			update_statistics(s, w, g, n);
 		if (in != NULL)
 			continue;
 		if (scale < 1)
@@ -326,9 +331,9 @@ fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 }
 
 FAL_VECTOR static double
-squares_of(const float *g, size_t n)
+sum_squares(const float *g, size_t n)
 {
-	double sum[8] = { 0 }; /* a product of two floats is exact */
+	double sum[8] = { 0 }; /* a product of two floats is exact in double */
 	size_t i = 0;
 	for (; i + 8 <= n; i += 8)
 		for (size_t k = 0; k < 8; k++)
@@ -346,11 +351,11 @@ fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p)
 {
 	const struct fal_range *in;
 	for (size_t at = 0, n; at < p->n; at += n) {
-		n = cut(o, p, at, &in);
+		n = stretch_at(o, p, at, &in);
 		if (in != NULL)
 			memset(p->mean_grad + at, 0, n * sizeof(float));
 	}
-	return squares_of(p->mean_grad, p->n);
+	return sum_squares(p->mean_grad, p->n);
 }
 
 float
@@ -361,7 +366,7 @@ fal_optim_scale(const struct fal_optim *o, double squares)
 }
 
 FAL_VECTOR static void
-average_by(float rest, float *restrict average, const float *restrict w, size_t n)
+update_average(float rest, float *restrict average, const float *restrict w, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		average[i] += rest * (w[i] - average[i]);
@@ -371,5 +376,5 @@ void
 fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
 		  float *average, const float *w, size_t n)
 {
-	average_by((float)(1 - beta_of(o->ema, part)), average, w, n);
+	update_average((float)(1 - part_beta(o->ema, part)), average, w, n);
 }

@@ -1,5 +1,7 @@
-/* Pools.  The window of 2 with stride 2 has loops of its own, 16 outputs at a time: they
- * write past the end of a row, in ascending order, so that the next row mends it. */
+/* Pools.  A window of 2 with stride 2 has loops of its own, with 16 outputs at a time:
+ * they write past the end of a row in ascending order, and the next row overwrites the
+ * excess.
+ */
 #include "math/layers.h"
 
 #include "base/vector.h"
@@ -18,8 +20,8 @@ is_halving(const struct fal_layer *l)
 	return l->kernel == 2 && l->stride == 2;
 }
 
-/* v is the place k of a larger one than m, or a NaN */
-#define TAKE(place, value)                       \
+/* Takes place and value if the value is larger than m or a NaN. */
+#define TAKE_LARGER(place, value)                \
 	do {                                     \
 		float v = (value);               \
 		uint32_t more = v > m || v != v; \
@@ -29,30 +31,31 @@ is_halving(const struct fal_layer *l)
 
 /* 16 maxima of the input rows a and b */
 static inline __attribute__((always_inline)) void
-halve_lanes(const float *restrict a, const float *restrict b, float *restrict y,
-	    uint8_t *restrict at)
+max_lanes(const float *restrict a, const float *restrict b, float *restrict y,
+	  uint8_t *restrict at)
 {
 	for (int i = 0; i < FAL_LANES; i++) {
 		float m = a[2 * i];
 		uint32_t k = 0;
-		TAKE(1, a[2 * i + 1]);
-		TAKE(2, b[2 * i]);
-		TAKE(3, b[2 * i + 1]);
+		TAKE_LARGER(1, a[2 * i + 1]);
+		TAKE_LARGER(2, b[2 * i]);
+		TAKE_LARGER(3, b[2 * i + 1]);
 		y[i] = m;
 		at[i] = (uint8_t)k;
 	}
 }
 
 FAL_VECTOR static void
-halve(const struct fal_layer *l, size_t planes, const float *x, float *y, uint8_t *at)
+maxpool_halving(const struct fal_layer *l, size_t planes, const float *x, float *y,
+		uint8_t *at)
 {
 	size_t w = l->in.w, ow = l->out.w;
 	for (size_t p = 0; p < planes; p++, x += plane_in(l))
 		for (size_t oy = 0; oy < l->out.h; oy++, y += ow, at += ow) {
 			const float *row = x + 2 * oy * w;
 			for (size_t ox = 0; ox < ow; ox += FAL_LANES)
-				halve_lanes(row + 2 * ox, row + w + 2 * ox, y + ox,
-					    at + ox);
+				max_lanes(row + 2 * ox, row + w + 2 * ox, y + ox,
+					  at + ox);
 		}
 }
 
@@ -77,7 +80,7 @@ fal_maxpool(const struct fal_layer *l, size_t planes, const float *x, float *y,
 	    uint8_t *at)
 {
 	if (is_halving(l)) {
-		halve(l, planes, x, y, at);
+		maxpool_halving(l, planes, x, y, at);
 		return;
 	}
 	for (size_t p = 0; p < planes; p++, x += plane_in(l))
@@ -89,8 +92,8 @@ fal_maxpool(const struct fal_layer *l, size_t planes, const float *x, float *y,
 
 /* The gradient of 16 maxima in one of the two input rows: places k and k + 1. */
 static inline __attribute__((always_inline)) void
-unhalve_lanes(const float *restrict dy, const uint8_t *restrict at, uint32_t k,
-	      float *restrict dx)
+spread_lanes(const float *restrict dy, const uint8_t *restrict at, uint32_t k,
+	     float *restrict dx)
 {
 	for (int i = 0; i < FAL_LANES; i++) {
 		uint32_t place = at[i];
@@ -100,14 +103,14 @@ unhalve_lanes(const float *restrict dy, const uint8_t *restrict at, uint32_t k,
 }
 
 FAL_VECTOR static void
-unhalve(const struct fal_layer *l, size_t planes, const float *dy, const uint8_t *at,
-	float *dx)
+maxpool_halving_back(const struct fal_layer *l, size_t planes, const float *dy,
+		     const uint8_t *at, float *dx)
 {
 	size_t ow = l->out.w, rows = planes * l->in.h;
 	for (size_t r = 0; r < rows; r++, dx += 2 * ow) {
 		uint32_t k = r % 2 != 0 ? 2 : 0;
 		for (size_t ox = 0; ox < ow; ox += FAL_LANES)
-			unhalve_lanes(dy + ox, at + ox, k, dx + 2 * ox);
+			spread_lanes(dy + ox, at + ox, k, dx + 2 * ox);
 		dy += k / 2 * ow;
 		at += k / 2 * ow;
 	}
@@ -118,7 +121,7 @@ fal_maxpool_back(const struct fal_layer *l, size_t planes, const float *dy,
 		 const uint8_t *at, float *dx)
 {
 	if (is_halving(l) && l->in.h % 2 == 0 && l->in.w % 2 == 0) {
-		unhalve(l, planes, dy, at, dx);
+		maxpool_halving_back(l, planes, dy, at, dx);
 		return;
 	}
 	memset(dx, 0, planes * plane_in(l) * sizeof(*dx));

@@ -1,4 +1,4 @@
-/* Learning-rate schedules, and the rates that are stable. */
+/* Learning-rate schedules, and the largest stable rates. */
 #include "math/optim.h"
 
 #include <assert.h>
@@ -6,13 +6,13 @@
 #include <math.h>
 
 static double
-cosine(const struct fal_schedule *s, uint64_t t)
+cosine_rate(const struct fal_schedule *s, uint64_t t)
 {
 	assert(s->total >= s->warmup);
-	uint64_t whole = s->total - s->warmup;
-	if (t >= whole)
+	uint64_t total = s->total - s->warmup;
+	if (t >= total)
 		return s->min_lr;
-	double wave = 1 + cos(M_PI * (double)t / (double)whole);
+	double wave = 1 + cos(M_PI * (double)t / (double)total);
 	return s->min_lr + (s->lr - s->min_lr) * wave / 2;
 }
 
@@ -29,32 +29,32 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 		assert(s->every > 0);
 		return s->lr * pow(s->gamma, (double)(t / s->every));
 	case FAL_COSINE:
-		return cosine(s, t);
+		return cosine_rate(s, t);
 	}
 	assert(0 && "a kind of schedule");
 	return 0;
 }
 
-/* With d = w - w', the step without the learning rate, a momentum m and gradients that
- * are the weights n updates ago, the recurrences are
+/* With a momentum m, a rate a, and gradients that equal the weights n updates ago, the
+ * recurrences are
  *
  *	sgd, momentum   w(t+1) - w(t) = v(t),                 v(t) = m v(t-p) - a w(t-n)
  *	nesterov        w(t+1) - w(t) = m v(t) - a w(t-n)
  *
- * with p = 1, or, where each of p pushers in turn has a v of its own, p.  Of a delay
+ * with p = 1, or with p pushers in turn that each have a v of their own.  With a delay
  * n + f the part f of a gradient is n + 1 updates old, the rest n.  So for w(t) = z^t
  *
  *	a = -(z - 1) (1 - y) / (b g),   y = m z^-p,   b = 1, or 1 + m - y,
  *	g = z^-n (1 - f + f/z).
  *
- * A root reaches the unit circle where this a is real for z = e^(iθ), and the first one
- * that does bounds the rate.
+ * A root is on the unit circle if this a is real for z = e^(iθ); the least such a bounds
+ * the rate.
  */
 struct recurrence {
 	double momentum;
 	double delay;  /* n + f */
 	uint32_t turn; /* p */
-	bool ahead;    /* nesterov */
+	bool is_nesterov;
 };
 
 double
@@ -71,7 +71,7 @@ static double complex
 rate_at(const struct recurrence *r, double theta)
 {
 	const double complex y = r->momentum * cexp(-I * theta * r->turn);
-	const double complex b = r->ahead ? 1 + r->momentum - y : 1;
+	const double complex b = r->is_nesterov ? 1 + r->momentum - y : 1;
 	const double n = floor(r->delay), f = r->delay - n;
 	const double complex g = cexp(-I * theta * n) * (1 - f + f * cexp(-I * theta));
 	return -(cexp(I * theta) - 1) * (1 - y) / (b * g);
@@ -80,23 +80,22 @@ rate_at(const struct recurrence *r, double theta)
 static double
 least_rate(const struct recurrence *r)
 {
-	enum {
-		STEPS = 64
-	}; /* for each half turn of z^n, in which the sign changes once */
+	/* Steps of the search in a half turn of z^n, in which the sign changes once. */
+	enum { STEPS = 64 };
 	const uint32_t n = STEPS * ((uint32_t)ceil(r->delay) + r->turn + 1);
 	const double turn = acos(-1);
-	/* At θ = π a is real. */
+	/* a is real at θ = π. */
 	double least = creal(rate_at(r, turn));
 	if (!(least > 0))
 		least = INFINITY;
 	for (uint32_t i = 1; i + 1 < n; i++) {
 		double low = turn * i / n, high = turn * (i + 1) / n;
-		const bool up = cimag(rate_at(r, low)) > 0;
-		if (up == (cimag(rate_at(r, high)) > 0))
+		const bool is_above = cimag(rate_at(r, low)) > 0;
+		if (is_above == (cimag(rate_at(r, high)) > 0))
 			continue;
 		for (int k = 0; k < 50; k++) {
 			const double mid = (low + high) / 2;
-			if ((cimag(rate_at(r, mid)) > 0) == up)
+			if ((cimag(rate_at(r, mid)) > 0) == is_above)
 				low = mid;
 			else
 				high = mid;
@@ -107,24 +106,18 @@ least_rate(const struct recurrence *r)
 	return least;
 }
 
-static uint32_t
-at_most(double x)
-{
-	return x < FAL_DELAY_MAX ? (uint32_t)x : FAL_DELAY_MAX;
-}
-
 double
 fal_stable_rate(const struct fal_optim *o, double pushes, double delay)
 {
 	const bool adam = o->kind == FAL_ADAMW, own = fal_optim_by_pusher(o);
-	/* adamw's m takes this part of a push's gradient, and keeps the rest of itself.
-	 */
+	/* adamw's m becomes takes·gradient + (1 - takes)·m. */
 	const double takes = adam ? (1 - o->beta1) / pushes : 1;
-	const struct recurrence r = { .momentum =
-					      adam ? 1 - takes : fal_stable_momentum(o),
-				      .delay = fmin(delay, FAL_DELAY_MAX),
-				      .turn = own ? at_most(pushes) : 1,
-				      .ahead = o->kind == FAL_NESTEROV };
+	const struct recurrence r = {
+		.momentum = adam ? 1 - takes : fal_stable_momentum(o),
+		.delay = fmin(delay, FAL_DELAY_MAX),
+		.turn = own ? (uint32_t)fmin(pushes, FAL_DELAY_MAX) : 1,
+		.is_nesterov = o->kind == FAL_NESTEROV
+	};
 	return pushes * least_rate(&r) / takes;
 }
 

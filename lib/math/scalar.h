@@ -1,7 +1,7 @@
 /* exp, tanh and log from basic operations in a fixed order, so that every machine gives
- * the same bits: libm's differ between versions and CPUs.  Written without branches where
- * kernels vectorise them.  NaN gives NaN.  Coefficients: Cephes (S. Moshier), expf.c and
- * tanhf.c.
+ * the same bits: libm's functions differ between versions and CPUs.  The functions that
+ * kernels vectorise have no branches.  NaN gives NaN.  Coefficients: Cephes (S. Moshier),
+ * expf.c and tanhf.c.
  */
 #ifndef FAL_MATH_SCALAR_H
 #define FAL_MATH_SCALAR_H
@@ -57,8 +57,7 @@ fal_tanh(float x)
 	return a < 0.625f ? y : big;
 }
 
-/* Natural logarithm of a finite x ≥ 1; below 2.5 ulp of double; anything else but NaN is
- * not for it. */
+/* Natural logarithm of x ≥ 1, finite or NaN; below 2.5 ulp of double. */
 static inline double
 fal_log(double x)
 {

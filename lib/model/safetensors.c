@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a frozen tensor's name has in __metadata__. */
+/* The value of a frozen tensor's name in __metadata__. */
 static const char frozen[] = "frozen";
 
 static int
@@ -28,10 +28,11 @@ put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 	return FAL_OK;
 }
 
-/* Not by jansson, which without memory for all of a text makes one with holes. */
+/* Writes the header without jansson, which on a lack of memory makes a text with holes.
+ */
 static int
-put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
-	   struct fal_buf *out)
+put_tensor_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
+		  struct fal_buf *out)
 {
 	int err = FAL_OK;
 	uint32_t frozens = 0;
@@ -70,7 +71,7 @@ fal_safetensors_head(const struct fal_model *m, const struct fal_metadata *meta,
 		     struct fal_buf *out)
 {
 	struct fal_buf text = { 0 };
-	int err = put_header(m, meta, n, &text);
+	int err = put_tensor_header(m, meta, n, &text);
 	if (err == FAL_OK) {
 		fal_put_u64(out, (text.n + 7) & ~(size_t)7);
 		fal_put_bytes(out, text.p, text.n);
@@ -97,7 +98,7 @@ fal_safetensors_put(const struct fal_model *m, const float *params,
 uint64_t
 fal_safetensors_bound(const struct fal_model *m, size_t meta)
 {
-	/* A byte of a name takes at most six, a number at most twenty. */
+	/* JSON writes a byte of a name as six bytes at most, a number as twenty. */
 	enum { AROUND = 64, NUMBER = 21 };
 	uint64_t bytes = 8 + meta + 2 * AROUND + m->values * sizeof(float);
 	for (uint32_t i = 0; i < m->tensors; i++)
@@ -109,79 +110,73 @@ fal_safetensors_bound(const struct fal_model *m, size_t meta)
 int
 fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
 {
-	struct fal_buf text = { 0 };
-	int err = put_header(m, NULL, 0, &text);
-	if (err == FAL_OK)
-		fal_put_bytes(out, text.p, text.n);
-	fal_buf_free(&text);
-	return err < 0 ? err : out->err;
+	return put_tensor_header(m, NULL, 0, out);
 }
 
 /* ---- reading ------------------------------------------------------------------- */
 
-/* A tensor of a header; the strings are the JSON's. */
-struct piece {
-	uint64_t at[2]; /* where its bytes begin and end among the data */
+/* A tensor's entry in the header; the strings belong to the JSON. */
+struct entry {
+	uint64_t begin, end; /* of the tensor's bytes in the data */
 	const char *name, *dtype;
 	const json_t *shape;
-	uint32_t dims; /* of which the first FAL_MODEL_MAX_DIMS are here: */
+	uint32_t dims; /* of the shape; dim has the first FAL_MODEL_MAX_DIMS */
 	uint32_t dim[FAL_MODEL_MAX_DIMS];
 };
 
-struct reader {
+struct st_reader {
 	const struct fal_safetensors *file;
 	struct fal_diag *diag;
 	const uint8_t *data; /* NULL: only the header is known */
-	uint64_t bytes;      /* of data, at most; with `data` exactly */
+	uint64_t bytes;      /* of the data; without `data` an upper bound */
 	json_t *o;           /* the header */
-	struct piece *piece; /* in the order of the data */
-	uint32_t pieces;
-	uint64_t end; /* of the last one's data */
+	struct entry *entry; /* in the order of the data */
+	uint32_t entries;
+	uint64_t end; /* of the last entry's data */
 };
 
 #define FAIL(r, fmt, ...) \
 	fal_diag_set((r)->diag, FAL_EFORMAT, "%s: " fmt, (r)->file->name, __VA_ARGS__)
 
-/* The integer at place i of an array; -1: there is none, or it is below 0. */
+/* Returns element i of an array if it is an integer from 0 on, else -1. */
 static int64_t
-whole_at(const json_t *array, size_t i)
+array_integer(const json_t *array, size_t i)
 {
 	const json_t *v = json_array_get(array, i);
 	return json_is_integer(v) && json_integer_value(v) >= 0 ? json_integer_value(v)
 								: -1;
 }
 
-/* Dimensions above 2^32 - 1 become that. */
+/* Parses a tensor's entry; dimensions above 2^32 - 1 become 2^32 - 1. */
 static int
-read_piece(const struct reader *r, const char *name, const json_t *o, struct piece *p)
+parse_entry(const struct st_reader *r, const char *name, const json_t *o, struct entry *p)
 {
 	const json_t *offsets = json_object_get(o, "data_offsets");
-	*p = (struct piece){ .name = name,
+	*p = (struct entry){ .name = name,
 			     .dtype = json_string_value(json_object_get(o, "dtype")),
 			     .shape = json_object_get(o, "shape") };
 	p->dims = (uint32_t)json_array_size(p->shape);
 	if (json_object_size(o) != 3 || p->dtype == NULL || !json_is_array(p->shape))
 		return FAIL(r, "tensor '%s' is malformed", FAL_QUOTE(name));
 	for (uint32_t i = 0; i < p->dims; i++) {
-		const int64_t v = whole_at(p->shape, i);
+		const int64_t v = array_integer(p->shape, i);
 		if (v < 0)
 			return FAIL(r, "tensor '%s' has a dimension that is no number",
 				    FAL_QUOTE(name));
 		if (i < FAL_MODEL_MAX_DIMS)
 			p->dim[i] = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
 	}
-	for (size_t i = 0; i < 2; i++) {
-		const int64_t v = whole_at(offsets, i);
-		if (v < 0 || (uint64_t)v > r->bytes || json_array_size(offsets) != 2)
-			return FAIL(r, "tensor '%s' has bad data_offsets",
-				    FAL_QUOTE(name));
-		p->at[i] = (uint64_t)v;
-	}
+	const int64_t begin = array_integer(offsets, 0), end = array_integer(offsets, 1);
+	if (begin < 0 || (uint64_t)begin > r->bytes || end < 0 ||
+	    (uint64_t)end > r->bytes || json_array_size(offsets) != 2)
+		return FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name));
+	p->begin = (uint64_t)begin;
+	p->end = (uint64_t)end;
 	return FAL_OK;
 }
 
 static int
-read_metadata(const struct reader *r, json_t *o)
+check_metadata(const struct st_reader *r, json_t *o)
 {
 	if (!json_is_object(o))
 		return FAIL(r, "'%s' is not an object", "__metadata__");
@@ -192,24 +187,24 @@ read_metadata(const struct reader *r, json_t *o)
 	return FAL_OK;
 }
 
+/* Orders entries by begin; an empty tensor comes first. */
 static int
-by_place(const void *a, const void *b)
+by_begin(const void *a, const void *b)
 {
-	const struct piece *x = a, *y = b;
-	const unsigned k = x->at[0] == y->at[0]; /* an empty one comes first */
-	return (x->at[k] > y->at[k]) - (x->at[k] < y->at[k]);
+	const struct entry *x = a, *y = b;
+	return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+				    : (x->end > y->end) - (x->end < y->end);
 }
 
-/* Demands that the pieces cover the data once, without gap. */
+/* Checks that the tensors cover the data once, without gap. */
 static int
-check_cover(struct reader *r)
+check_coverage(struct st_reader *r)
 {
-	qsort(r->piece, r->pieces, sizeof(*r->piece), by_place);
+	qsort(r->entry, r->entries, sizeof(*r->entry), by_begin);
 	uint32_t i = 0;
-	while (i < r->pieces && r->piece[i].at[0] == r->end &&
-	       r->piece[i].at[1] >= r->end)
-		r->end = r->piece[i++].at[1];
-	if (i < r->pieces)
+	while (i < r->entries && r->entry[i].begin == r->end && r->entry[i].end >= r->end)
+		r->end = r->entry[i++].end;
+	if (i < r->entries)
 		return FAIL(r, "tensors overlap or leave a gap at byte %ju of the data",
 			    r->end);
 	if (r->data != NULL && r->end != r->bytes)
@@ -218,62 +213,63 @@ check_cover(struct reader *r)
 }
 
 static bool
-is_left_out(const struct reader *r, const struct piece *p)
+is_tensor_ignored(const struct st_reader *r, const struct entry *p)
 {
-	return r->file->left != NULL &&
+	return r->file->is_ignored != NULL &&
 	       (p->dtype[0] == 'I' || p->dtype[0] == 'U' ||
 		strcmp(p->dtype, "BOOL") == 0) &&
-	       r->file->left(r->file->arg, p->name);
+	       r->file->is_ignored(r->file->arg, p->name);
 }
 
+/* Parses, sorts and checks all entries, then drops the ignored tensors. */
 static int
-read_pieces(struct reader *r)
+parse_entries(struct st_reader *r)
 {
 	json_t *meta = json_object_get(r->o, "__metadata__");
-	int err = meta != NULL ? read_metadata(r, meta) : FAL_OK;
-	r->piece = fal_xcalloc(json_object_size(r->o) + 1, sizeof(*r->piece));
+	int err = meta != NULL ? check_metadata(r, meta) : FAL_OK;
+	r->entry = fal_xcalloc(json_object_size(r->o) + 1, sizeof(*r->entry));
 	for (void *i = json_object_iter(r->o); err == 0 && i != NULL;
 	     i = json_object_iter_next(r->o, i))
 		if (json_object_iter_value(i) != meta)
-			err = read_piece(r, json_object_iter_key(i),
-					 json_object_iter_value(i),
-					 &r->piece[r->pieces++]);
+			err = parse_entry(r, json_object_iter_key(i),
+					  json_object_iter_value(i),
+					  &r->entry[r->entries++]);
 	if (err == 0)
-		err = check_cover(r);
+		err = check_coverage(r);
 	uint32_t kept = 0;
-	for (uint32_t i = 0; err == 0 && i < r->pieces; i++)
-		if (!is_left_out(r, &r->piece[i]))
-			r->piece[kept++] = r->piece[i];
-	r->pieces = kept;
+	for (uint32_t i = 0; err == 0 && i < r->entries; i++)
+		if (!is_tensor_ignored(r, &r->entry[i]))
+			r->entry[kept++] = r->entry[i];
+	r->entries = kept;
 	return err;
 }
 
 static void
-end_reading(struct reader *r)
+end_reading(struct st_reader *r)
 {
-	free(r->piece);
+	free(r->entry);
 	json_decref(r->o);
 }
 
-/* The header, of n bytes, and what it says of each tensor.  end_reading() in any case. */
+/* Parses the header of n bytes; the caller calls end_reading() in any case. */
 static int
-read_header(struct reader *r, const char *text, size_t n)
+parse_header(struct st_reader *r, const char *text, size_t n)
 {
 	json_error_t why;
 	if (n == 0 || text[0] != '{')
 		return FAIL(r, "header does not begin with '%c'", '{');
 	r->o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
 	if (r->o != NULL)
-		return read_pieces(r);
+		return parse_entries(r);
 	if (why.text[0] == '\0')
 		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory",
 				    r->file->name);
 	return FAIL(r, "header: %s", fal_text_unless_key(why.text));
 }
 
-/* The same of a whole file. */
+/* As parse_header, for a whole file. */
 static int
-read_file(struct reader *r)
+parse_file(struct st_reader *r)
 {
 	struct fal_rd in = fal_rd_init(r->file->bytes, r->file->n);
 	const uint64_t len = fal_get_u64(&in);
@@ -287,7 +283,7 @@ read_file(struct reader *r)
 				    r->file->name);
 	r->data = in.p;
 	r->bytes = in.n;
-	return read_header(r, text, (size_t)len);
+	return parse_header(r, text, (size_t)len);
 }
 
 /* ---- values -------------------------------------------------------------------- */
@@ -304,7 +300,7 @@ get_u16(const uint8_t *p)
 	return (uint16_t)(p[0] | p[1] << 8);
 }
 
-/* The upper half of a float. */
+/* A BF16 is the upper half of a float. */
 static void
 read_bf16(float *to, const uint8_t *from, size_t n)
 {
@@ -329,16 +325,16 @@ read_f16(float *to, const uint8_t *from, size_t n)
 	}
 }
 
-/* A type of floats, and how its values become ours. */
+/* A type of floats, and its conversion to float. */
 struct st_float {
 	const char *name;
-	unsigned bytes; /* of each */
+	unsigned bytes; /* of a value */
 	void (*read)(float *to, const uint8_t *from, size_t n);
 };
 
-/* NULL: it is none of these. */
+/* Returns the type of this name, or NULL. */
 static const struct st_float *
-st_float_named(const char *dtype)
+find_float_type(const char *dtype)
 {
 	static const struct st_float types[] = {
 		{ "F32", 4, read_f32 },
@@ -351,9 +347,9 @@ st_float_named(const char *dtype)
 	return NULL;
 }
 
-/* It has another shape than the model: both are said. */
+/* Reports a shape that is not the model's. */
 static int
-refuse_shape(const struct reader *r, const struct fal_tensor *t, const json_t *shape)
+refuse_shape(const struct st_reader *r, const struct fal_tensor *t, const json_t *shape)
 {
 	char want[FAL_MODEL_MAX_DIMS * 11 + 3] = "[";
 	char *have = json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -369,36 +365,37 @@ refuse_shape(const struct reader *r, const struct fal_tensor *t, const json_t *s
 }
 
 static int
-check_bytes(const struct reader *r, const struct fal_tensor *t, const struct piece *p,
-	    uint64_t each)
+check_tensor_bytes(const struct st_reader *r, const struct fal_tensor *t,
+		   const struct entry *p, uint64_t value_bytes)
 {
-	if (p->at[1] - p->at[0] != t->count * each)
+	if (p->end - p->begin != t->count * value_bytes)
 		return FAIL(r, "tensor '%s' has not the bytes of its shape",
 			    FAL_QUOTE(t->name));
 	return FAL_OK;
 }
 
-/* Judges a tensor of the model, and copies its values to `to`, unless that is NULL. */
+/* Checks the file's tensor against the model's tensor, and copies the values to `to`
+ * unless `to` is NULL. */
 static int
-read_tensor(const struct reader *r, const struct fal_tensor *t, float *to)
+read_tensor(const struct st_reader *r, const struct fal_tensor *t, float *to)
 {
 	const json_t *o = json_object_get(r->o, t->name);
-	struct piece p;
+	struct entry p;
 	if (o == NULL)
 		return FAIL(r, "has no tensor '%s', which the model has",
 			    FAL_QUOTE(t->name));
-	int err = read_piece(r, t->name, o, &p);
+	int err = parse_entry(r, t->name, o, &p);
 	if (err != 0)
 		return err;
-	const struct st_float *is = st_float_named(p.dtype);
-	if (is == NULL)
+	const struct st_float *type = find_float_type(p.dtype);
+	if (type == NULL)
 		return FAIL(r, "tensor '%s' is %s, but F32, F16 or BF16 is wanted",
 			    FAL_QUOTE(t->name), FAL_QUOTE(p.dtype));
 	if (p.dims != t->dims || memcmp(p.dim, t->dim, p.dims * sizeof(*p.dim)) != 0)
 		return refuse_shape(r, t, p.shape);
-	err = check_bytes(r, t, &p, is->bytes);
+	err = check_tensor_bytes(r, t, &p, type->bytes);
 	if (err == 0 && to != NULL)
-		is->read(to, r->data + p.at[0], t->count);
+		type->read(to, r->data + p.begin, t->count);
 	return err;
 }
 
@@ -406,17 +403,17 @@ int
 fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
 		    float *params, struct fal_diag *diag)
 {
-	struct reader r = { .file = f, .diag = diag };
-	int err = read_file(&r);
+	struct st_reader r = { .file = f, .diag = diag };
+	int err = parse_file(&r);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
 		err = read_tensor(&r, &m->tensor[i], NULL);
-	for (uint32_t i = 0; err == 0 && i < r.pieces && r.pieces != m->tensors; i++) {
+	for (uint32_t i = 0; err == 0 && i < r.entries && r.entries != m->tensors; i++) {
 		uint32_t k = 0;
-		while (k < m->tensors && strcmp(m->tensor[k].name, r.piece[i].name) != 0)
+		while (k < m->tensors && strcmp(m->tensor[k].name, r.entry[i].name) != 0)
 			k++;
 		if (k == m->tensors)
 			err = FAIL(&r, "tensor '%s' is none of the model's",
-				   FAL_QUOTE(r.piece[i].name));
+				   FAL_QUOTE(r.entry[i].name));
 	}
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
 		err = read_tensor(&r, &m->tensor[i], params + m->tensor[i].offset);
@@ -427,7 +424,7 @@ fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
 /* ---- names and shapes ---------------------------------------------------------- */
 
 static bool
-good_name(const char *name)
+is_tensor_name(const char *name)
 {
 	size_t n = strlen(name);
 	for (const char *c = name; *c != '\0'; c++)
@@ -436,10 +433,11 @@ good_name(const char *name)
 	return n > 0 && n <= FAL_MODEL_MAX_NAME;
 }
 
+/* Makes the model's tensor of an entry. */
 static int
-describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
+make_tensor(const struct st_reader *r, const struct entry *p, struct fal_tensor *t)
 {
-	if (!good_name(p->name))
+	if (!is_tensor_name(p->name))
 		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(p->name));
 	if (strcmp(p->dtype, "F32") != 0)
 		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(p->name));
@@ -451,34 +449,34 @@ describe(const struct reader *r, const struct piece *p, struct fal_tensor *t)
 		const uint32_t d = t->dim[t->dims] = p->dim[t->dims];
 		if (d == 0)
 			return FAIL(r, "tensor '%s' is empty", FAL_QUOTE(p->name));
-		/* The factors are below 2^32 and at most 2^31: no overflow. */
+		/* No overflow: the factors are below 2^32 and at most 2^31. */
 		if ((t->count *= d) > FAL_MODEL_MAX_FLOATS)
 			return fal_diag_set(r->diag, FAL_ELIMIT,
 					    "%s: tensor '%s' has more than 2^31 values",
 					    r->file->name, FAL_QUOTE(p->name));
 	}
-	const json_t *mark =
+	const json_t *note =
 		json_object_get(json_object_get(r->o, "__metadata__"), p->name);
-	t->frozen = mark != NULL && strcmp(json_string_value(mark), frozen) == 0;
+	t->frozen = note != NULL && strcmp(json_string_value(note), frozen) == 0;
 	t->name = fal_xstrdup(p->name);
-	return check_bytes(r, t, p, sizeof(float));
+	return check_tensor_bytes(r, t, p, sizeof(float));
 }
 
-/* All tensors, in the order of the data. */
+/* Makes all tensors, in the order of the data. */
 static int
-describe_all(const struct reader *r, struct fal_model *m)
+make_tensors(const struct st_reader *r, struct fal_model *m)
 {
 	int err = FAL_OK;
-	if (r->pieces == 0)
+	if (r->entries == 0)
 		return FAIL(r, "has no '%s'", "tensors");
-	if (r->pieces > FAL_MODEL_MAX_TENSORS)
+	if (r->entries > FAL_MODEL_MAX_TENSORS)
 		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
 				    r->file->name, FAL_MODEL_MAX_TENSORS);
-	m->tensor = fal_xcalloc(r->pieces, sizeof(*m->tensor));
-	while (err == 0 && m->tensors < r->pieces) {
+	m->tensor = fal_xcalloc(r->entries, sizeof(*m->tensor));
+	while (err == 0 && m->tensors < r->entries) {
 		struct fal_tensor *t = &m->tensor[m->tensors];
-		err = describe(r, &r->piece[m->tensors++], t);
-		t->offset = t->at = m->params;
+		err = make_tensor(r, &r->entry[m->tensors++], t);
+		t->offset = t->packed_offset = m->params;
 		m->params += t->count;
 	}
 	m->values = m->params;
@@ -488,13 +486,13 @@ describe_all(const struct reader *r, struct fal_model *m)
 	return err;
 }
 
-/* Of what was read with `err`, which ends with this. */
+/* Makes the model from the entries unless `err` is an error, and ends the reading. */
 static int
-make_model(struct reader *r, int err, struct fal_model **out)
+make_model(struct st_reader *r, int err, struct fal_model **out)
 {
 	struct fal_model *m = fal_xcalloc(1, sizeof(*m));
 	if (err == 0)
-		err = describe_all(r, m);
+		err = make_tensors(r, m);
 	end_reading(r);
 	if (err == 0)
 		*out = m;
@@ -504,42 +502,43 @@ make_model(struct reader *r, int err, struct fal_model **out)
 }
 
 int
-fal_safetensors_names(const char *name, const char *text, size_t n,
-		      struct fal_model **out, struct fal_diag *diag)
+fal_safetensors_parse_header(const char *name, const char *text, size_t n,
+			     struct fal_model **out, struct fal_diag *diag)
 {
-	struct reader r = { .file = &(struct fal_safetensors){ .name = name },
-			    .diag = diag,
-			    .bytes = FAL_MODEL_MAX_FLOATS * sizeof(float) };
-	return make_model(&r, read_header(&r, text, n), out);
+	struct st_reader r = { .file = &(struct fal_safetensors){ .name = name },
+			       .diag = diag,
+			       .bytes = FAL_MODEL_MAX_FLOATS * sizeof(float) };
+	return make_model(&r, parse_header(&r, text, n), out);
 }
 
 int
 fal_safetensors_model(const struct fal_safetensors *f, struct fal_model **out,
 		      struct fal_diag *diag)
 {
-	struct reader r = { .file = f, .diag = diag };
-	return make_model(&r, read_file(&r), out);
+	struct st_reader r = { .file = f, .diag = diag };
+	return make_model(&r, parse_file(&r), out);
 }
 
 int
 fal_safetensors_find(const char *name, const char *text, size_t n, const char *tensor,
 		     struct fal_safetensor *out, struct fal_diag *diag)
 {
-	struct reader r = { .file = &(struct fal_safetensors){ .name = name },
-			    .diag = diag,
-			    .bytes = INT64_MAX };
-	int err = read_header(&r, text, n);
+	struct st_reader r = { .file = &(struct fal_safetensors){ .name = name },
+			       .diag = diag,
+			       .bytes = INT64_MAX };
+	int err = parse_header(&r, text, n);
 	uint32_t i = 0;
-	while (err == 0 && i < r.pieces && strcmp(r.piece[i].name, tensor) != 0)
+	while (err == 0 && i < r.entries && strcmp(r.entry[i].name, tensor) != 0)
 		i++;
-	if (err == 0 && i == r.pieces)
+	if (err == 0 && i == r.entries)
 		err = fal_diag_set(diag, FAL_EINVAL, "%s: there is no tensor '%s'", name,
 				   FAL_QUOTE(tensor));
 	if (err == 0) {
-		const struct piece *p = &r.piece[i];
+		const struct entry *p = &r.entry[i];
 		*out = (struct fal_safetensor){ .dims = p->dims,
-						.at = { p->at[0], p->at[1] },
-						.all = r.end };
+						.begin = p->begin,
+						.end = p->end,
+						.data_bytes = r.end };
 		snprintf(out->dtype, sizeof(out->dtype), "%s", p->dtype);
 		memcpy(out->dim, p->dim, sizeof(out->dim));
 	}

@@ -1,4 +1,4 @@
-/* Texts that come in pieces, setups, and loading a job. */
+/* Collects texts from pieces, makes setups, and loads a job's files. */
 #include "run/job_files.h"
 
 #include "base/mem.h"
@@ -11,6 +11,7 @@
 #include "wire/bfp.h"
 #include "wire/block_map.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 int
 fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome)
 {
-	static const uint32_t most[FAL_TEXTS] = {
+	static const uint32_t max[FAL_TEXTS] = {
 		[FAL_TEXT_JOB] = FAL_TEXT_JOB_MAX,
 		[FAL_TEXT_MODEL] = FAL_TEXT_MODEL_MAX,
 		[FAL_TEXT_MANIFEST] = FAL_TEXT_MANIFEST_MAX,
@@ -35,7 +36,7 @@ fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome)
 	for (unsigned i = 0; i < FAL_TEXTS; i++) {
 		if (size[i] == 0)
 			return FAL_EFORMAT;
-		if (size[i] > most[i])
+		if (size[i] > max[i])
 			return FAL_ELIMIT;
 	}
 	for (unsigned i = 0; i < FAL_TEXTS; i++) {
@@ -83,8 +84,9 @@ fal_texts_free(struct fal_texts *t)
 
 /* ---- the setup of lanes --- */
 
+/* Checks data.mean and data.window against the samples. */
 static int
-check_data(const struct fal_setup *s, struct fal_diag *diag)
+check_setup_data(const struct fal_setup *s, struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
 	const uint32_t has = fal_part_channels(part);
@@ -101,10 +103,10 @@ check_data(const struct fal_setup *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* Lays out the tensors in the flat vector. */
+/* Aligns the tensors in the flat vector as model.block demands. */
 static int
-lay_out(const struct fal_job *job, struct fal_model *m, const char *file,
-	struct fal_diag *diag)
+align_tensors(const struct fal_job *job, struct fal_model *m, const char *file,
+	      struct fal_diag *diag)
 {
 	if (job->block == FAL_JOB_BLOCK_TENSOR && fal_model_align(m, FAL_BLOCK) < 0)
 		return fal_diag_set(diag, FAL_ELIMIT,
@@ -121,27 +123,23 @@ fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *m
 	if (err == FAL_OK)
 		err = fal_model_parse(model->name, model->p, model->n, m, diag);
 	if (err == FAL_OK)
-		err = lay_out(out, *m, model->name, diag);
-	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
+		err = align_tensors(out, *m, model->name, diag);
+	return err == FAL_OK ? fal_job_set_ranges(out, *m, diag) : err;
 }
 
 int
 fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
-	const struct fal_part *test = &s->manifest.test;
-	const struct fal_order_opts in_order = { .n = test->n,
-						 .per_chunk = test->per_chunk };
 	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
 	if (err == FAL_OK)
-		err = check_data(s, diag);
+		err = check_setup_data(s, diag);
 	if (err == FAL_OK) {
 		err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
-		if (err == FAL_OK && test->n > 0)
-			err = fal_order_init(&s->test_order, &in_order);
 		if (err < 0)
 			fal_diag_set(diag, err, "%s", fal_strerror(err));
 	}
+	s->test_order = (struct fal_order){ .n = s->manifest.test.n };
 	if (err < 0)
 		fal_setup_free(s);
 	return err;
@@ -190,6 +188,7 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 void
 fal_epoch_drop(struct fal_epoch *e)
 {
+	assert(e == NULL || e->refs > 0);
 	if (e == NULL || --e->refs > 0)
 		return;
 	fal_order_free(&e->order);
@@ -232,10 +231,10 @@ fal_setup_test_places(const struct fal_setup *s, uint32_t task)
 
 enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or model file */
 
-/* The assignment is made in the text. */
+/* Applies an assignment to the job text. */
 static int
-override(struct fal_files *j, const char *path, const char *assignment,
-	 struct fal_diag *diag)
+override_key(struct fal_files *j, const char *path, const char *assignment,
+	     struct fal_diag *diag)
 {
 	struct fal_buf changed = { 0 };
 	int err = fal_job_override(path, (const char *)j->job_text.p, j->job_text.n,
@@ -245,7 +244,8 @@ override(struct fal_files *j, const char *path, const char *assignment,
 	return err;
 }
 
-/* Puts a hash into the text, under a key of which the text may have demanded another. */
+/* Sets the key of a file's hash in the job text, or compares the hash with `demanded`,
+ * the key's value in the text. */
 static int
 put_hash(struct fal_files *j, const char *path, const char *key, const char *demanded,
 	 const char *file, const char *hex, struct fal_diag *diag)
@@ -253,7 +253,7 @@ put_hash(struct fal_files *j, const char *path, const char *key, const char *dem
 	char set[2 * FAL_HASH_BYTES + 32];
 	snprintf(set, sizeof(set), "%s=%s", key, hex);
 	if (demanded == NULL)
-		return override(j, path, set, diag);
+		return override_key(j, path, set, diag);
 	return strcmp(hex, demanded) == 0
 		       ? FAL_OK
 		       : fal_diag_set(diag, FAL_EINVAL, "%s: its %s is %s, not %s", file,
@@ -261,13 +261,14 @@ put_hash(struct fal_files *j, const char *path, const char *key, const char *dem
 				      hex, key);
 }
 
+/* Applies the assignments and parses the job text. */
 static int
-load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
+parse_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < j->set.n && err == FAL_OK; i++) {
 		struct fal_diag why = { "" };
-		err = override(j, path, j->set.v[i], &why);
+		err = override_key(j, path, j->set.v[i], &why);
 		if (err < 0)
 			fal_diag_set(diag, err, "%s%s",
 				     err == FAL_EINVAL ? "--set: " : "", why.text);
@@ -277,17 +278,19 @@ load_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 					   j->job_text.n, &j->set, &j->job, diag);
 }
 
-/* Sets `diag` to the fault of the key with which `why` begins. */
+/* Sets `diag` to the fault `why`, which begins with a key. */
 static int
-refuse(const struct fal_files *j, const char *path, int err, const char *why,
-       struct fal_diag *diag)
+refuse_key(const struct fal_files *j, const char *path, int err, const char *why,
+	   struct fal_diag *diag)
 {
-	return fal_diag_set(diag, err, "%s: %s", fal_job_origin(&j->set, why, path), why);
+	return fal_diag_set(diag, err, "%s: %s", fal_job_diag_name(&j->set, why, path),
+			    why);
 }
 
-/* The first values, of what the file holds. */
+/* Reads the first parameters from the file. */
 static int
-use_values(struct fal_files *j, const struct fal_safetensors *file, struct fal_diag *diag)
+read_parameters(struct fal_files *j, const struct fal_safetensors *file,
+		struct fal_diag *diag)
 {
 	if (j->init == NULL)
 		j->init = fal_calloc_aligned(j->model->params, sizeof(float));
@@ -307,10 +310,10 @@ use_values(struct fal_files *j, const struct fal_safetensors *file, struct fal_d
 	return err;
 }
 
-/* The same, and names and shapes, where there are none yet. */
+/* Reads the first parameters, and without model.file the names and shapes before. */
 static int
-use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
-	    struct fal_diag *diag)
+read_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
+	     struct fal_diag *diag)
 {
 	const struct fal_safetensors f = fal_job_tensors(&j->job, file, bytes);
 	int err = FAL_OK;
@@ -319,13 +322,12 @@ use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 		if (err == FAL_OK)
 			err = fal_safetensors_header(j->model, &j->model_text);
 		if (err == FAL_OK)
-			err = lay_out(&j->job, j->model, file, diag);
+			err = align_tensors(&j->job, j->model, file, diag);
 	}
-	return err == FAL_OK ? use_values(j, &f, diag) : err;
+	return err == FAL_OK ? read_parameters(j, &f, diag) : err;
 }
 
-/* Weights to begin with; the job's text says under `key` the SHA-256 of their file then.
- */
+/* Loads the first weights and sets `key` of the job text to the SHA-256 of their file. */
 static int
 load_weights(struct fal_files *j, const char *path, const char *file, const char *key,
 	     const char *demanded, char hex[static 2 * FAL_HASH_BYTES + 1],
@@ -337,7 +339,7 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 	int err = fal_cli_read(file, FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER,
 			       &bytes, diag);
 	if (err == FAL_OK)
-		err = use_tensors(j, file, &bytes, diag);
+		err = read_tensors(j, file, &bytes, diag);
 	fal_sha256(bytes.p, bytes.n, sum);
 	fal_hex(sum, sizeof(sum), hex);
 	if (err == FAL_OK)
@@ -348,7 +350,7 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 
 const char fal_files_any_from[] = "";
 
-/* Weights of elsewhere, for names and shapes that are there. */
+/* Loads the weights of --from for the model's names and shapes. */
 static int
 load_from(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
 {
@@ -356,7 +358,8 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: model.from-sha256: --from is to name the file "
 				    "with the SHA-256 %s",
-				    fal_job_origin(&j->set, "model.from-sha256:", path),
+				    fal_job_diag_name(&j->set,
+						      "model.from-sha256:", path),
 				    j->job.from_sha256);
 	if (file == NULL || file == fal_files_any_from)
 		return FAL_OK;
@@ -365,7 +368,7 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 			    j->from, diag);
 }
 
-/* The net of model.file. */
+/* Loads model.file. */
 static int
 load_net(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
 {
@@ -376,7 +379,7 @@ load_net(struct fal_files *j, const char *path, const char *file, struct fal_dia
 		err = fal_model_parse(file, (const char *)j->model_text.p,
 				      j->model_text.n, &j->model, diag);
 	if (err == FAL_OK)
-		err = lay_out(&j->job, j->model, file, diag);
+		err = align_tensors(&j->job, j->model, file, diag);
 	if (err < 0)
 		return err;
 	fal_sha256(j->model_text.p, j->model_text.n, sum);
@@ -400,12 +403,12 @@ load_model(struct fal_files *j, const char *path, const char *from, struct fal_d
 	free(file);
 	free(init);
 	struct fal_diag why = { "" };
-	if (err == FAL_OK && (err = fal_job_ranges(&j->job, j->model, &why)) < 0)
-		refuse(j, path, err, why.text, diag);
+	if (err == FAL_OK && (err = fal_job_set_ranges(&j->job, j->model, &why)) < 0)
+		refuse_key(j, path, err, why.text, diag);
 	return err;
 }
 
-/* Whether the net of the model, if it is one, may compute on these. */
+/* Checks that the layers of the model, if it has layers, take these samples. */
 static int
 check_set(const struct fal_files *j, const char *path, const struct fal_set *set,
 	  struct fal_diag *diag)
@@ -414,10 +417,11 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 	if (m->layers == 0 || set->n == 0)
 		return FAL_OK;
 	if (j->job.format == FAL_JOB_FORMAT_TEXT || j->job.format == FAL_JOB_FORMAT_INDEX)
-		return refuse(j, path, FAL_EINVAL,
-			      "data.format is for trainers alone: model.init instead of "
-			      "model.file",
-			      diag);
+		return refuse_key(
+			j, path, FAL_EINVAL,
+			"data.format is for trainers alone: model.init instead of "
+			"model.file",
+			diag);
 	if (set->values == m->inputs)
 		return FAL_OK;
 	const struct fal_job *job = &j->job;
@@ -433,7 +437,7 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 	return err;
 }
 
-/* data.mean and data.std are for these. */
+/* Checks the number of channels in data.mean and data.std. */
 static int
 check_channels(const struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -443,8 +447,9 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: data.mean or data.std lists %u channel%s, a sample has "
 			    "%u",
-			    fal_job_origin(&j->set, "data.mean:",
-					   fal_job_origin(&j->set, "data.std:", path)),
+			    fal_job_diag_name(&j->set, "data.mean:",
+					      fal_job_diag_name(&j->set,
+								"data.std:", path)),
 			    j->job.channels, fal_text_s(j->job.channels), has);
 }
 
@@ -462,9 +467,9 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 		err = check_set(j, path, &j->test, diag);
 	if (err < 0)
 		return err;
-	err = fal_job_bind(&j->job, j->train.n, &why);
+	err = fal_job_set_samples(&j->job, j->train.n, &why);
 	if (err < 0)
-		return refuse(j, path, err, why.text, diag);
+		return refuse_key(j, path, err, why.text, diag);
 	err = fal_manifest_build(&j->train, j->test.n > 0 ? &j->test : NULL,
 				 &j->manifest);
 	if (err == FAL_EINVAL)
@@ -475,21 +480,22 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 	if ((err = check_channels(j, path, diag)) < 0)
 		return err;
 	if (j->job.partition == FAL_JOB_PARTITION_LABEL_SKEW &&
-	    fal_manifest_tell_labels(&j->manifest, &j->train) < 0)
+	    fal_manifest_add_labels(&j->manifest, &j->train) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	fal_manifest_encode(&j->manifest, &j->manifest_bytes);
 	return j->manifest_bytes.err;
 }
 
 static void
-hash(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
+hash_text(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
 {
 	uint8_t digest[FAL_HASH_BYTES];
 	fal_hash(text->p, text->n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 }
 
-/* Puts the hashes of both sets into the text; trainers have their own data. */
+/* Sets the hashes of both sets in the job text; trainers with their own data have none.
+ */
 static int
 put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -505,7 +511,7 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 		fal_files_input(j, key[i], &name);
 		char *file = fal_job_path(path, name);
 		fal_manifest_encode(&set[i], &bytes);
-		hash(&bytes, hex);
+		hash_text(&bytes, hex);
 		err = bytes.err < 0
 			      ? bytes.err
 			      : put_hash(j, path, key[i], demanded[i], file, hex, diag);
@@ -558,9 +564,9 @@ fal_files_is_path(const char *key)
 	return i > 0;
 }
 
-/* Appends the setting if it has to stay as it is while the job goes on from its state. */
+/* Appends the setting unless it may change when the job continues from its state. */
 static int
-add_lasting(void *arg, const char *key, const char *none, const char *value)
+add_lasting_key(void *arg, const char *key, const char *none, const char *value)
 {
 	const struct fal_files no_files = { 0 };
 	struct fal_buf *out = arg;
@@ -577,13 +583,13 @@ fal_files_hash(struct fal_files *j)
 	const struct fal_buf none = { 0 };
 	struct fal_buf lasting = { 0 }, shapes = { 0 };
 	char hex[2 * FAL_HASH_BYTES + 1];
-	int err = fal_job_differ(&none, &j->job_text, add_lasting, &lasting);
+	int err = fal_job_differ(&none, &j->job_text, add_lasting_key, &lasting);
 	for (uint32_t i = 0; i < j->model->tensors; i++)
 		fal_put_bytes(&shapes, j->model->tensor[i].dim,
 			      sizeof(j->model->tensor[i].dim));
 	err = err < 0 ? err : lasting.err < 0 ? lasting.err : shapes.err;
-	hash(&lasting, j->lasting_hex);
-	hash(&shapes, hex);
+	hash_text(&lasting, j->lasting_hex);
+	hash_text(&shapes, hex);
 	snprintf(j->sizes, sizeof(j->sizes),
 		 "%u and %u samples, %llu weights of shapes %.16s", j->train.n, j->test.n,
 		 (unsigned long long)j->model->values, hex);
@@ -591,28 +597,28 @@ fal_files_hash(struct fal_files *j)
 	fal_buf_free(&shapes);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);
 	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
-	hash(&j->model_text, j->model_hex);
-	hash(&j->manifest_bytes, j->data_hex);
+	hash_text(&j->model_text, j->model_hex);
+	hash_text(&j->manifest_bytes, j->data_hex);
 	return err;
 }
 
-/* All of it, once the text is there. */
+/* Loads the files that the job text names. */
 static int
-load(struct fal_files *j, const char *path, const char *from, struct fal_diag *diag)
+load_job_files(struct fal_files *j, const char *path, const char *from,
+	       struct fal_diag *diag)
 {
-	int err = load_text(j, path, diag);
-	if (err == FAL_OK)
-		err = load_model(j, path, from, diag);
-	if (err == FAL_OK)
-		err = load_data(j, path, diag);
-	if (err == FAL_OK)
-		err = put_data_hashes(j, path, diag);
-	return err == FAL_OK ? fal_files_hash(j) : err;
+	int err;
+	if ((err = parse_text(j, path, diag)) < 0 ||
+	    (err = load_model(j, path, from, diag)) < 0 ||
+	    (err = load_data(j, path, diag)) < 0 ||
+	    (err = put_data_hashes(j, path, diag)) < 0)
+		return err;
+	return fal_files_hash(j);
 }
 
-/* How many blocks each shard is to have, a line each, of the job's placement_file. */
+/* Parses the placement file: a line with the number of blocks for each shard. */
 static int
-read_placement(struct fal_files *j, const char *file, char *text, struct fal_diag *diag)
+parse_placement(struct fal_files *j, const char *file, char *text, struct fal_diag *diag)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
 	uint64_t n, all = 0;
@@ -647,7 +653,7 @@ load_placement(struct fal_files *j, const char *path, struct fal_diag *diag)
 	if (err == FAL_OK) {
 		fal_put_u8(&text, '\0');
 		err = text.err < 0 ? text.err
-				   : read_placement(j, file, (char *)text.p, diag);
+				   : parse_placement(j, file, (char *)text.p, diag);
 	}
 	fal_buf_free(&text);
 	free(file);
@@ -661,7 +667,7 @@ fal_files_load(struct fal_files *j, const char *path, const char *from,
 	*j = (struct fal_files){ .set = { set, n_set } };
 	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
 	if (err == FAL_OK)
-		err = load(j, path, from, diag);
+		err = load_job_files(j, path, from, diag);
 	return err == FAL_OK ? load_placement(j, path, diag) : err;
 }
 
@@ -671,7 +677,8 @@ fal_files_take(struct fal_files *j, const char *path, const char *from,
 {
 	*j = (struct fal_files){ 0 };
 	fal_put_bytes(&j->job_text, text->p, text->n);
-	return j->job_text.err < 0 ? j->job_text.err : load(j, path, from, diag);
+	return j->job_text.err < 0 ? j->job_text.err
+				   : load_job_files(j, path, from, diag);
 }
 
 void
@@ -712,8 +719,8 @@ fal_files_tasks(const struct fal_files *j)
 	return fal_grid_tasks(&g, 0);
 }
 
-/* How many blocks each place has when the job begins.  Lines of a placement file beyond
- * `places` count for the last place. */
+/* Counts the blocks of each place when the job begins.  Lines of the placement file
+ * beyond `places` count for the last place. */
 static void
 count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 {
@@ -794,8 +801,8 @@ fal_files_rack(const struct fal_files *j, const struct fal_shard_set_conf *conf)
 		drawn = fal_xcalloc_aligned(j->model->params, sizeof(*drawn));
 		fal_model_init(j->model, j->job.seed, drawn);
 	}
-	struct fal_shard_set *shard_set =
+	struct fal_shard_set *set =
 		fal_shard_set_new(conf, drawn != NULL ? drawn : j->init);
 	free(drawn);
-	return shard_set;
+	return set;
 }

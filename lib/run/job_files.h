@@ -1,5 +1,6 @@
-/* A job's texts and files: as they come to a worker in pieces; what lanes compute with of
- * them; and, judged and in memory, what falcon-ps serves, and whoever checks it. */
+/* A job's texts and files: the texts that a worker receives in pieces; the setup that
+ * lanes compute with; and the checked files that falcon-ps serves and falcon-stat
+ * recomputes. */
 #ifndef FAL_RUN_JOB_FILES_H
 #define FAL_RUN_JOB_FILES_H
 
@@ -15,21 +16,22 @@
 
 /* ---- texts in pieces --- */
 
-/* The most bytes that a coordinator may make a worker keep. */
+/* The largest texts that a worker accepts from a coordinator, in bytes. */
 #define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
 #define FAL_TEXT_MODEL_MAX (UINT32_C(1) << 20)
 #define FAL_TEXT_MANIFEST_MAX (UINT32_C(64) << 20)
 
 struct fal_texts {
 	struct fal_buf text[FAL_TEXTS];
-	uint32_t size[FAL_TEXTS]; /* of each, once whole */
+	uint32_t size[FAL_TEXTS]; /* of each complete text */
 };
 
-/* Begins anew with the sizes of a WELCOME.  FAL_EFORMAT (a size of 0), FAL_ELIMIT. */
+/* Clears all texts and takes their sizes from a WELCOME.  FAL_EFORMAT (a size of 0),
+ * FAL_ELIMIT. */
 int fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome);
 
-/* Takes a TEXT: 1 when all are whole now, 0 when more is to come; FAL_ESTATE when it is
- * not the next piece, FAL_ENOMEM. */
+/* Appends the piece of a TEXT.  Returns 1 when all texts are complete, else 0; FAL_ESTATE
+ * (not the next piece), FAL_ENOMEM. */
 int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
 
 bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
@@ -37,54 +39,53 @@ void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
 
 /* ---- the setup of lanes --- */
 
-/* The setup made of a job's three texts: everything that lanes compute with and that does
- * not change while the job runs; parsed, and checked against each other. */
-
-/* The order of one epoch; lanes keep it alive while they use it. */
+/* The order of one epoch, with a count of its users. */
 struct fal_epoch {
 	struct fal_order order;
 	uint32_t number;
 	unsigned refs;
 };
 
+/* A job's three texts, parsed and checked against each other: the constants that lanes
+ * compute with. */
 struct fal_setup {
 	struct fal_job job;
 	struct fal_model *model;
 	struct fal_manifest manifest;
 	struct fal_norm norm;
 	struct fal_order test_order;
-	struct fal_epoch *epoch; /* the last one asked for, or NULL */
+	struct fal_epoch *epoch; /* the epoch last requested, or NULL */
 };
 
-/* Bytes, borrowed, and how to call them in a diagnosis. */
+/* A text, borrowed, and its name in a diagnosis. */
 struct fal_setup_text {
 	const char *name;
 	const void *p;
 	size_t n;
 };
 
-/* The job and its model, laid out as the job has it, with the job's names of tensors
- * found in it.  Errors are those of the parsers, with `diag`; what was made is the
- * caller's in either case. */
+/* Parses the job and its model, aligns the tensors as model.block demands, and finds the
+ * tensors that the job names.  The caller frees both results, after an error as well.
+ * Errors of the parsers, with `diag`. */
 int fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
 		    struct fal_job *out, struct fal_model **m, struct fal_diag *diag);
 
-/* Makes `s`, whose manifest the caller has set already and loses in either case; free
- * with fal_setup_free.  Errors are those of the parsers, and FAL_EINVAL for data that do
- * not fit data.mean; each with `diag`. */
+/* Makes the rest of `s`, whose manifest the caller has set; an error frees the manifest
+ * as well.  Free with fal_setup_free.  Errors of the parsers; FAL_EINVAL (data that do
+ * not fit data.mean or data.window); each with `diag`. */
 int fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 		   const struct fal_setup_text *model, struct fal_diag *diag);
 void fal_setup_free(struct fal_setup *s); /* `s` is {0} again */
 
-/* The order of epoch `number`, with a reference that fal_epoch_drop gives back. */
+/* Returns the order of epoch `number`; the caller ends the use with fal_epoch_drop. */
 struct fal_epoch *fal_setup_epoch(struct fal_setup *s, uint32_t number);
 void fal_epoch_drop(struct fal_epoch *e);
 
-/* The bytes of all samples with their labels, and of two orders of epochs. */
+/* Returns the bytes of all samples with their labels and of two orders of epochs. */
 uint64_t fal_setup_bytes(const struct fal_setup *s);
 
-/* The places of a task: its first one in `clock`'s epoch (or in the test set), and how
- * many samples, 0 when there is no such task. */
+/* The places of a task's samples in the order of the epoch, or of the test set; count 0:
+ * no such task. */
 struct fal_places {
 	uint32_t epoch, first, count;
 };
@@ -100,83 +101,82 @@ struct fal_files {
 	struct fal_job_set set; /* of fal_files_load */
 	struct fal_job job;
 	struct fal_model *model;
-	float *init; /* model->params; NULL: they are drawn */
+	float *init; /* model->params floats; NULL: the parameters are drawn */
 	/* SHA-256 of the weights model.init and `from`; "": none */
 	char init_hex[2 * FAL_HASH_BYTES + 1], from[2 * FAL_HASH_BYTES + 1];
 	const char *from_file;      /* borrowed; NULL: none */
 	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
-	/* The texts that workers get: the effective job text, which has the hashes of
-	 * net, weights and data (fal_files_input); the model's, or names and shapes; the
+	/* The texts for workers: the effective job text, which has the hashes of net,
+	 * weights and data (fal_files_input); the model file, or names and shapes; the
 	 * manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
+	/* Hashes of the three texts. */
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
-	/* The same, and those of the two others, in digits. */
-	char hash_hex[2 * FAL_HASH_BYTES + 1];
-	/* The hash of all keys but job.epochs, and of the names and hashes of net,
-	 * weights and data. */
+	char hash_hex[2 * FAL_HASH_BYTES + 1], model_hex[2 * FAL_HASH_BYTES + 1],
+		data_hex[2 * FAL_HASH_BYTES + 1];
+	/* The hash of the keys that must not change while the job continues: all except
+	 * job.epochs and the names and hashes of net, weights and data. */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
-	char sizes[FAL_FILES_SIZES]; /* of data and model, for a person, too */
-	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
-	/* Blocks of each shard, by the placement's file; placed_n 0: there is none. */
+	char sizes[FAL_FILES_SIZES]; /* of data and model, readable */
+	/* Blocks of each shard, from the placement file; placed_n 0: no such file. */
 	uint32_t placed[FAL_SHARDS_MAX], placed_n;
 };
 
-/* Reads the job file `path`, applies the assignments `set` ("section.key=value"), then
- * reads model and data, and the weights to begin with from the file `from`, if that is
- * not NULL.  On error `diag` names file, line and value.  Free with
- * fal_files_free in each case. */
+/* Reads the job file `path`, applies the assignments `set` ("section.key=value"), and
+ * reads model, data and, unless `from` is NULL, the first weights from the file `from`.
+ * On error `diag` names file, line and value.  Free with fal_files_free in any case. */
 int fal_files_load(struct fal_files *j, const char *path, const char *from,
 		   const char *const *set, size_t n_set, struct fal_diag *diag);
-/* The same of an effective text (copied), whose names begin where `path` lies, without
- * what only a coordinator reads.  With fal_files_any_from, those that the text may ask
- * for do not matter. */
+/* As fal_files_load, from an effective text (copied) whose paths are relative to the
+ * folder of `path`, without the placement file.  With `from` = fal_files_any_from the
+ * weights of model.from-sha256 are not read. */
 extern const char fal_files_any_from[];
 int fal_files_take(struct fal_files *j, const char *path, const char *from,
 		   const struct fal_buf *text, struct fal_diag *diag);
-/* Computes the hashes of all texts.  FAL_EFORMAT, FAL_ENOMEM. */
+/* Computes all hashes and the sizes.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_files_hash(struct fal_files *j);
-/* SHA-256 of the weights that it begins with; "": they are drawn. */
+/* Returns the SHA-256 of the first weights; "": the weights are drawn. */
 const char *fal_files_init(const struct fal_files *j);
-/* Is this key of the job the hash of a file?  Its kind, "net", "init" or "data", as
- * falcon-ps
- * --accept-change takes it, and the file's name to *file; else NULL. */
+/* If `key` is the hash of a file, returns the file's kind for falcon-ps --accept-change
+ * ("net", "init" or "data") and its name in `*file`; else NULL. */
 const char *fal_files_input(const struct fal_files *j, const char *key,
 			    const char **file);
-/* Is this key the name of a file whose hash the text has, if there is one? */
+/* Is `key` the path of a file whose hash the effective text has as well? */
 bool fal_files_is_path(const char *key);
 void fal_files_free(struct fal_files *j);
 
-/* Makes the setup of lanes from the job's texts.  As fal_setup_make. */
+/* Makes the setup of lanes from the job's texts.  Errors of fal_setup_make. */
 int fal_files_setup(const struct fal_files *j, struct fal_setup *out,
 		    struct fal_diag *diag);
 
-/* The settings that all shards of a job have in common, with at most `tasks` tasks a
- * clock. */
+/* Returns the settings common to all shards of a job with at most `tasks` tasks a clock.
+ */
 struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,
 					   const struct fal_model *m, uint32_t tasks);
 
-/* The settings that all racks of the job have in common; and a shard_set with the
- * parameters that the job begins with, NULL when out of memory. */
+/* Returns the settings of a set of `shards` shards. */
 struct fal_shard_set_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
+/* Makes a set of shards with the job's first parameters; NULL: out of memory. */
 struct fal_shard_set *fal_files_rack(const struct fal_files *j,
 				     const struct fal_shard_set_conf *conf);
 
-/* Each of so many places, at most FAL_SHARDS_MAX, has one range of blocks, in their
- * order, as many as the placement's file says, or else an even part; those that have a
- * block are the job's shards.  `before` gets, for each place and behind the last, how
- * many shards there are of those before it. */
+/* Maps the blocks to `places` places (at most FAL_SHARDS_MAX), each with one range, in
+ * order: as many blocks as the placement file says, or else equal parts.  The places with
+ * blocks are the job's shards; before[i] becomes the number of shards among the first i
+ * places. */
 void fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 		   uint32_t before[FAL_SHARDS_MAX + 1]);
-/* The same as the trace tells it, but for the map's number. */
+/* Makes the trace line of that map, without the map's number; free the line with
+ * fal_files_place_free. */
 void fal_files_place(const struct fal_files *j, uint32_t places,
 		     struct fal_line_place *out);
 void fal_files_place_free(struct fal_line_place *p);
 
-/* Tasks of a whole clock: K. */
+/* Returns K, the tasks of a full clock. */
 uint32_t fal_files_tasks(const struct fal_files *j);
 
-/* Bytes of all samples with their labels: of all chunks. */
+/* Returns the bytes of all chunks: of all samples with their labels. */
 uint64_t fal_files_data(const struct fal_files *j);
 
 #endif

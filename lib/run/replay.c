@@ -1,48 +1,45 @@
-/* Computing clocks anew. */
+/* Replays clocks: a lane computes tasks, and a shard_set of one shard makes versions. */
 #include "run/replay.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "run/task_runner.h"
+#include "run/threads.h"
 #include "wire/bfp.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct lane {
-	struct fal_anew *all;
-	pthread_t thread;
-	struct fal_task_runner *desk;
-	struct fal_sum *task, *sum; /* of all its tasks */
+struct replay_lane {
+	struct fal_task_runner *runner;
+	struct fal_sum *task, *sum; /* of one task; of all tasks of the lane */
 	int err;
 };
 
 struct fal_anew {
 	struct fal_anew_conf conf;
-	struct fal_shard_set_conf rack_conf;
+	struct fal_shard_set_conf set_conf;
 	struct fal_setup setup;
 	struct fal_net *net;
 	struct fal_samples *samples;
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	struct fal_shard_set *shard_set; /* of one shard */
 	uint64_t version, round;
-	bool odd; /* a step led out of the numbers */
+	bool is_nonfinite; /* a step gave values that are not finite */
 	int8_t *exps;
 	struct fal_buf record;
-	struct lane *lane;
-	/* The clock that is computed. */
-	const struct fal_anew_clock *now;
-	struct fal_anew_task *out;
-	const float *params, *after; /* after: of the late tasks */
+	struct fal_threads *threads; /* one for each lane */
+	struct replay_lane *lane;
+	/* The current clock. */
+	const struct fal_anew_clock *clock;
+	struct fal_anew_task *results;
+	const float *params, *late_params;
 	const struct fal_order *order;
 	uint32_t tasks;
-	atomic_uint next;
 };
 
-/* ---- what it computes with --- */
+/* ---- memory and samples --- */
 
 int
 fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
@@ -50,8 +47,8 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 {
 	struct fal_anew *a = fal_xcalloc(1, sizeof(*a));
 	a->conf = *conf;
-	a->rack_conf = fal_files_rack_conf(conf->files, 1);
-	a->rack_conf.each.checksums = false; /* what is right needs no proof */
+	a->set_conf = fal_files_rack_conf(conf->files, 1);
+	a->set_conf.each.checksums = false; /* the replay's own sums need no proof */
 	int err = fal_files_setup(conf->files, &a->setup, diag);
 	if (err == FAL_OK)
 		err = fal_task_runner_net(&a->setup, &a->net, diag);
@@ -62,25 +59,25 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	return err;
 }
 
-/* The most is there when a version is held against a snapshot: both as racks, of which
- * one sums nothing up, and the images of both.  A task alone is quantised, no more. */
+/* The comparison with a snapshot needs the most: two shard_sets, of which one has no open
+ * round, and the images of both.  Each lane's task sum is only quantised. */
 uint64_t
 fal_anew_need(const struct fal_anew *a, uint64_t *space)
 {
 	const uint64_t lanes = a->conf.lanes, params = a->setup.model->params;
 	const uint32_t versions = a->conf.versions > 0 ? a->conf.versions : 1;
 	const struct fal_store_most own = { .versions = versions, .rounds = 1 },
-				    other = { .versions = versions };
+				    snapshot = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
-	/* Racks and images are counted as if each held a version. */
+	/* Shard_sets and images count as if each held a version. */
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
 	*space = lanes * FAL_KERN_SPACE;
 	return fal_setup_bytes(&a->setup) +
 	       lanes * (fal_net_kernel_bytes(a->net) + fal_task_runner_bytes(a->net) +
 			sums) +
-	       fal_shard_set_bytes(&a->rack_conf, &own) +
-	       fal_shard_set_bytes(&a->rack_conf, &other) +
-	       2 * fal_shard_set_image_bytes(&a->rack_conf, &other) - not_held;
+	       fal_shard_set_bytes(&a->set_conf, &own) +
+	       fal_shard_set_bytes(&a->set_conf, &snapshot) +
+	       2 * fal_shard_set_image_bytes(&a->set_conf, &snapshot) - not_held;
 }
 
 int
@@ -93,17 +90,17 @@ fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 		err = fal_samples_put_set(a->samples, &a->conf.files->train);
 	const size_t n = a->setup.model->params;
 	a->lane = fal_xcalloc(a->conf.lanes, sizeof(*a->lane));
+	a->threads = fal_threads_new(a->conf.lanes, 0);
 	for (unsigned i = 0; i < a->conf.lanes && err == FAL_OK; i++) {
-		struct lane *l = &a->lane[i];
-		l->all = a;
+		struct replay_lane *l = &a->lane[i];
 		l->task = fal_sum_new(n);
 		l->sum = fal_sum_new(n);
 		err = l->task != NULL && l->sum != NULL
-			      ? fal_task_runner_new(a->net, &l->desk)
+			      ? fal_task_runner_new(a->net, &l->runner)
 			      : FAL_ENOMEM;
 	}
 	if (err == FAL_OK)
-		err = fal_task_runner_fingerprint(a->lane[0].desk, a->setup.job.seed,
+		err = fal_task_runner_fingerprint(a->lane[0].runner, a->setup.job.seed,
 						  a->fingerprint);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
@@ -113,8 +110,9 @@ fal_anew_free(struct fal_anew *a)
 {
 	if (a == NULL)
 		return;
+	fal_threads_free(a->threads);
 	for (unsigned i = 0; a->lane != NULL && i < a->conf.lanes; i++) {
-		fal_task_runner_free(a->lane[i].desk);
+		fal_task_runner_free(a->lane[i].runner);
 		fal_sum_free(a->lane[i].task);
 		fal_sum_free(a->lane[i].sum);
 	}
@@ -136,12 +134,12 @@ fal_anew_fingerprint(const struct fal_anew *a)
 
 /* ---- versions --- */
 
-/* A shard_set that is what the snapshot says, or at version 0. */
+/* Makes a shard_set with the contents of the snapshot, or at version 0. */
 static int
-load(const struct fal_anew *a, int folder, const struct fal_found *f,
-     struct fal_shard_set **out, struct fal_diag *diag)
+load_shard_set(const struct fal_anew *a, int folder, const struct fal_found *f,
+	       struct fal_shard_set **out, struct fal_diag *diag)
 {
-	*out = fal_files_rack(a->conf.files, &a->rack_conf);
+	*out = fal_files_rack(a->conf.files, &a->set_conf);
 	if (*out == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	return f != NULL ? fal_snapshot_load(folder, f, *out, diag) : FAL_OK;
@@ -153,8 +151,8 @@ fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
 {
 	fal_shard_set_free(a->shard_set);
 	a->version = f != NULL ? f->is.image.version : 0;
-	a->odd = false;
-	return load(a, folder, f, &a->shard_set, diag);
+	a->is_nonfinite = false;
+	return load_shard_set(a, folder, f, &a->shard_set, diag);
 }
 
 const float *
@@ -170,9 +168,9 @@ fal_anew_exps(const struct fal_anew *a)
 	return fal_shard_set_part(a->shard_set, 0, a->version, &part) ? part.exps : NULL;
 }
 
-/* The image of a shard_set's newest version. */
+/* Makes the image of a shard_set's newest version. */
 static int
-image_of(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
+make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK,
 					      .version = version };
@@ -183,7 +181,7 @@ image_of(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 }
 
 static const struct fal_image_array *
-find(const struct fal_image *m, const char *name)
+find_array(const struct fal_image *m, const char *name)
 {
 	for (uint32_t i = 0; i < m->arrays; i++)
 		if (strcmp(m->array[i].name, name) == 0)
@@ -191,17 +189,17 @@ find(const struct fal_image *m, const char *name)
 	return NULL;
 }
 
-/* Compares what a job and its data determine.  Held copies, and the number of versions
- * that are kept, are the coordinator's choice. */
+/* Compares the contents that job and data determine.  The coordinator chooses held copies
+ * and the number of kept versions. */
 static bool
-equal(const struct fal_image *a, const struct fal_image *b,
-      char differs[static FAL_IMAGE_NAME])
+images_equal(const struct fal_image *a, const struct fal_image *b,
+	     char differs[static FAL_IMAGE_NAME])
 {
 	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
 	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
-		const struct fal_image_array *x = &a->array[i], *y = find(b, x->name);
-		const bool made = strncmp(x->name, "held.", 5) != 0;
-		if (made && y != NULL &&
+		const struct fal_image_array *x = &a->array[i],
+					     *y = find_array(b, x->name);
+		if (strncmp(x->name, "held.", 5) != 0 && y != NULL &&
 		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
 			name = x->name;
 	}
@@ -214,101 +212,94 @@ fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
 	      char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
 {
 	struct fal_shard_set *kept = NULL;
-	struct fal_image is = { 0 }, was = { 0 };
+	struct fal_image replayed = { 0 }, written = { 0 };
 	bool same = false;
-	int err = load(a, folder, f, &kept, diag);
+	int err = load_shard_set(a, folder, f, &kept, diag);
 	if (err == FAL_OK)
-		err = image_of(a->shard_set, a->version, &is);
+		err = make_image(a->shard_set, a->version, &replayed);
 	if (err == FAL_OK)
-		err = image_of(kept, f->is.image.version, &was);
+		err = make_image(kept, f->is.image.version, &written);
 	if (err == FAL_OK)
-		same = equal(&is, &was, differs);
-	fal_image_free(&is);
-	fal_image_free(&was);
+		same = images_equal(&replayed, &written, differs);
+	fal_image_free(&replayed);
+	fal_image_free(&written);
 	fal_shard_set_free(kept);
 	return err < 0 ? err : same;
 }
 
 /* ---- a clock --- */
 
+/* Computes a task on a lane, and adds the gradient to the lane's sum unless the clock
+ * skips the task. */
 static int
-compute(struct lane *l, uint32_t task)
+replay_task(struct fal_anew *a, struct replay_lane *l, uint32_t task)
 {
-	struct fal_anew *a = l->all;
 	struct fal_ran ran = { 0 };
-	struct fal_anew_task *made = &a->out[task];
-	const struct fal_places p = fal_setup_places(&a->setup, a->now->clock, task);
+	struct fal_anew_task *result = &a->results[task];
+	const struct fal_places p = fal_setup_places(&a->setup, a->clock->clock, task);
 	const struct fal_run_job job = {
-		.run = { .clock = a->now->clock,
+		.run = { .clock = a->clock->clock,
 			 .task = task,
-			 .params = task < a->now->late ? a->params : a->after,
+			 .params = task < a->clock->late ? a->params : a->late_params,
 			 .exps = a->exps,
 			 .sum = l->task,
-			 .room = fal_bfp_room(a->rack_conf.each.tasks),
+			 .room = fal_bfp_room(a->set_conf.each.tasks),
 			 .bits = a->setup.job.push_bits,
-			 .seed = fal_rng_task(a->setup.job.seed, a->now->clock, task) },
+			 .seed = fal_rng_task(a->setup.job.seed, a->clock->clock, task) },
 		.batch = { a->samples, a->order, &a->setup.norm },
 		.first = p.first,
 		.count = p.count,
 		.hashed = true
 	};
-	int err = fal_task_runner_run(l->desk, &job, &ran);
+	int err = fal_task_runner_run(l->runner, &job, &ran);
 	if (err < 0)
 		return err;
-	made->nonfinite = ran.nonfinite;
-	if (made->nonfinite)
+	result->nonfinite = ran.nonfinite;
+	if (result->nonfinite)
 		return FAL_OK;
-	memcpy(made->hash, ran.hash, sizeof(made->hash));
+	memcpy(result->hash, ran.hash, sizeof(result->hash));
 	const uint32_t blocks =
-		a->now->seed != NULL ? fal_blocks(fal_sum_len(l->task)) : 0;
+		a->clock->seed != NULL ? fal_blocks(fal_sum_len(l->task)) : 0;
 	for (uint32_t b = 0; b < blocks; b++)
-		made->sum += fal_sum_checksum(l->task, b, b, a->now->seed[task]);
-	return a->now->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
+		result->sum += fal_sum_checksum(l->task, b, b, a->clock->seed[task]);
+	return a->clock->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
 }
 
-static void *
-lane_main(void *arg)
+static void
+replay_part(void *replay, uint32_t task, uint32_t thread)
 {
-	struct lane *l = arg;
-	uint32_t task;
-	l->err = FAL_OK;
-	fal_sum_clear(l->sum);
-	while (l->err == FAL_OK &&
-	       (task = atomic_fetch_add(&l->all->next, 1)) < l->all->tasks)
-		l->err = compute(l, task);
-	return NULL;
+	struct fal_anew *a = replay;
+	struct replay_lane *l = &a->lane[thread];
+	if (l->err == FAL_OK)
+		l->err = replay_task(a, l, task);
 }
 
-/* All tasks, on all lanes; the first one has their sum then. */
+/* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
 static int
-compute_all(struct fal_anew *a)
+replay_tasks(struct fal_anew *a)
 {
-	unsigned n = 1;
-	atomic_store(&a->next, 0);
-	while (n < a->conf.lanes &&
-	       pthread_create(&a->lane[n].thread, NULL, lane_main, &a->lane[n]) == 0)
-		n++;
-	lane_main(&a->lane[0]);
-	int err = a->lane[0].err;
-	for (unsigned i = 1; i < n; i++) {
-		pthread_join(a->lane[i].thread, NULL);
-		err = err < 0 ? err : a->lane[i].err;
-		if (err == FAL_OK)
-			err = fal_sum_add(a->lane[0].sum, a->lane[i].sum);
+	for (unsigned i = 0; i < a->conf.lanes; i++) {
+		a->lane[i].err = FAL_OK;
+		fal_sum_clear(a->lane[i].sum);
 	}
+	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_part, a);
+	int err = a->lane[0].err;
+	for (unsigned i = 1; i < a->conf.lanes && err == FAL_OK; i++)
+		err = a->lane[i].err < 0 ? a->lane[i].err
+					 : fal_sum_add(a->lane[0].sum, a->lane[i].sum);
 	return err;
 }
 
-/* Takes the shards' events, and answers those that want an order. */
+/* Handles the shard's events, and orders the scaling when the squares are known. */
 static int
-hear(struct fal_anew *a)
+handle_shard_events(struct fal_anew *a)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_shard_set_next(a->shard_set, &shard, &say)) {
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
-		a->odd |= say.odd != NULL;
+		a->is_nonfinite |= say.odd != NULL;
 		if (say.kind == FAL_SAY_STEPPED)
 			a->version = say.version;
 		if (say.kind != FAL_SAY_SQUARES)
@@ -321,37 +312,38 @@ hear(struct fal_anew *a)
 }
 
 static int
-order(struct fal_anew *a, const struct fal_shard_order *o)
+send_order(struct fal_anew *a, const struct fal_shard_order *o)
 {
 	int err = fal_shard_set_order(a->shard_set, o);
-	return err < 0 ? err : hear(a);
+	return err < 0 ? err : handle_shard_events(a);
 }
 
-/* The round, with what was summed up, but for what is skipped; *samples count. */
+/* Opens the round and pushes the sum of all tasks that are not skipped; `*samples`
+ * becomes the number of samples that count. */
 static int
-push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
+push_round(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 {
-	const uint64_t clock = a->now->clock;
+	const uint64_t clock = a->clock->clock;
 	const uint32_t blocks = fal_blocks(a->setup.model->params);
 	const struct fal_shard_order open = { .kind = FAL_ORDER_OPEN,
 					      .round = a->round,
-					      .facts = { .version = a->now->on,
+					      .facts = { .version = a->clock->on,
 							 .tasks = a->tasks,
 							 .kind = FAL_KIND_GRAD } };
 	struct fal_ticket t = {
 		.round = a->round, .id = { 1, 1 }, .tasks = a->tasks, .facts = open.facts
 	};
-	int err = order(a, &open);
+	int err = send_order(a, &open);
 	*samples = fal_grid_samples(g, clock);
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++) {
 		const struct fal_shard_order skip = { .kind = FAL_ORDER_SKIP,
 						      .round = a->round,
 						      .facts = { .tasks = 1 } };
-		if (!a->now->skips[i])
+		if (!a->clock->skips[i])
 			continue;
 		*samples -= fal_grid_range_samples(g, clock, i, 1);
 		t.tasks--;
-		err = order(a, &skip);
+		err = send_order(a, &skip);
 	}
 	for (uint32_t b = 0; b < blocks && t.tasks > 0 && err == FAL_OK; b++) {
 		fal_buf_clear(&a->record);
@@ -360,29 +352,30 @@ push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 		if (err == FAL_OK)
 			err = fal_shard_set_push(a->shard_set, &t, &tail, NULL);
 		if (err == FAL_OK)
-			err = hear(a);
+			err = handle_shard_events(a);
 	}
 	return err;
 }
 
+/* Ends the round and makes the next version. */
 static int
-step(struct fal_anew *a, uint32_t samples)
+make_next_version(struct fal_anew *a, uint32_t samples)
 {
 	const struct fal_shard_order end = { .kind = FAL_ORDER_END,
 					     .round = a->round,
 					     .end = FAL_END_MERGE };
 	const struct fal_shard_order make = { .kind = FAL_ORDER_STEP,
 					      .version = a->version + 1,
-					      .lr = a->now->lr,
+					      .lr = a->clock->lr,
 					      .divisor = samples,
 					      .clipped = samples > 0 &&
-							 a->rack_conf.each.optim.clip > 0,
+							 a->set_conf.each.optim.clip > 0,
 					      .versions = a->conf.versions };
-	int err = a->odd ? FAL_ENONFINITE : order(a, &end);
+	int err = a->is_nonfinite ? FAL_ENONFINITE : send_order(a, &end);
 	if (err == FAL_OK)
-		err = order(a, &make);
+		err = send_order(a, &make);
 	a->round++;
-	return err == FAL_OK && a->odd ? FAL_ENONFINITE : err;
+	return err == FAL_OK && a->is_nonfinite ? FAL_ENONFINITE : err;
 }
 
 int
@@ -390,29 +383,29 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	       struct fal_anew_task *out)
 {
 	const struct fal_grid g = fal_job_grid(&a->setup.job, a->setup.manifest.train.n);
-	struct fal_shard_part part, after;
+	struct fal_shard_part part, late = { 0 };
 	uint32_t samples = 0;
 	a->tasks = fal_grid_tasks(&g, c->clock);
 	if (!fal_shard_set_part(a->shard_set, 0, c->on, &part))
 		return FAL_ESTATE;
-	if (c->late < a->tasks && !fal_shard_set_part(a->shard_set, 0, c->on + 1, &after))
+	if (c->late < a->tasks && !fal_shard_set_part(a->shard_set, 0, c->on + 1, &late))
 		return FAL_ESTATE;
 	struct fal_epoch *e =
 		fal_setup_epoch(&a->setup,
 				fal_setup_places(&a->setup, c->clock, 0).epoch);
-	a->now = c;
-	a->out = out;
+	a->clock = c;
+	a->results = out;
 	a->params = part.params;
-	a->after = c->late < a->tasks ? after.params : NULL;
+	a->late_params = late.params;
 	memcpy(a->exps, part.exps, part.count);
 	a->order = &e->order;
 	memset(out, 0, a->tasks * sizeof(*out));
-	int err = compute_all(a);
+	int err = replay_tasks(a);
 	fal_epoch_drop(e);
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++)
 		if (out[i].nonfinite && !c->skips[i])
 			err = FAL_ENONFINITE;
 	if (err == FAL_OK)
-		err = push(a, &g, &samples);
-	return err < 0 ? err : step(a, samples);
+		err = push_round(a, &g, &samples);
+	return err < 0 ? err : make_next_version(a, samples);
 }

@@ -1,5 +1,5 @@
-/* Policy journals; manifests as JSON: one object, whose members are all there and no
- * others, on a line that is a chain of its own; writing and finding snapshots. */
+/* Policy journals; manifests, each a JSON object with exactly the members of a table, on
+ * a line with a chain of its own; writes, finds and loads snapshots. */
 #include "run/snapshot.h"
 
 #include "base/branch.h"
@@ -48,17 +48,17 @@ fal_journal_put(const struct fal_journal_line *l, int64_t time, struct fal_chain
 }
 
 static int
-read_line(const struct fal_journal_reading *r, const char *p, size_t n,
-	  struct fal_diag *diag)
+read_journal_line(const struct fal_journal_reading *r, const char *p, size_t n,
+		  struct fal_diag *diag)
 {
 	const struct fal_policy_text in = { r->name, r->line, p, n };
-	struct fal_policy_entry is;
-	int err = fal_policy_entry_get(&in, &is, diag);
+	struct fal_policy_entry e;
+	int err = fal_policy_entry_get(&in, &e, diag);
 	if (err < 0)
 		return err;
-	const struct fal_journal_line l = { is.clock, is.version, is.by, &is.policy };
+	const struct fal_journal_line l = { e.clock, e.version, e.by, &e.policy };
 	err = r->on_line(r->arg, &l);
-	fal_policy_entry_free(&is);
+	fal_policy_entry_free(&e);
 	return err;
 }
 
@@ -80,7 +80,7 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 	while (err == FAL_OK && p < end &&
 	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
 		r->line++;
-		err = read_line(r, p, (size_t)(nl - p), diag);
+		err = read_journal_line(r, p, (size_t)(nl - p), diag);
 		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
 			err = fal_journal_refuse(r, diag);
 		r->whole += err == FAL_OK ? (size_t)(nl + 1 - p) : 0;
@@ -91,18 +91,18 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 
 /* ---- manifests --- */
 
-enum { FORMAT = 3, PEOPLE_MAX = 1 << 20 };
+enum { FORMAT = 3, LIST_MAX = 1 << 20 };
 
-/* The kind, place and size of a member. */
+/* Kind, place and size of a member. */
 struct member {
 	const char *name;
 	enum {
-		WHOLE,
-		SMALL,
-		REAL,
-		MEAN, /* null: of nothing, or not known */
-		FLAG,
-		TEXT /* that fits with its NUL */
+		WHOLE, /* uint64_t */
+		SMALL, /* uint32_t */
+		REAL,  /* double */
+		MEAN,  /* double; null (NAN): unknown, or of no values */
+		FLAG,  /* bool */
+		TEXT   /* char[size] */
 	} kind;
 	size_t at, size;
 };
@@ -161,15 +161,15 @@ static const struct member members[] = {
 /* clang-format on */
 enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 6 };
 
-/* ---- out --- */
+/* ---- encoding --- */
 
 /* A list of keys, workers or speeds: each element is a list of these members. */
-struct people {
+struct member_list {
 	const char *name;
 	const struct member *member;
 	uint32_t width;
 	size_t size;      /* of an element */
-	size_t v, n, cap; /* where struct fal_coord_past has them */
+	size_t v, n, cap; /* offsets in struct fal_coord_past */
 };
 
 static const struct member key_members[] = {
@@ -190,7 +190,7 @@ static const struct member here_members[] = {
 	MEMBER("here", TEXT, struct fal_past_worker, name),
 	MEMBER("here", SMALL, struct fal_past_worker, id),
 };
-#define PEOPLE(name, members, type, v, n, cap)    \
+#define LIST(name, members, type, v, n, cap)      \
 	{ name,                                   \
 	  members,                                \
 	  sizeof(members) / sizeof((members)[0]), \
@@ -198,15 +198,15 @@ static const struct member here_members[] = {
 	  offsetof(struct fal_coord_past, v),     \
 	  offsetof(struct fal_coord_past, n),     \
 	  offsetof(struct fal_coord_past, cap) }
-static const struct people people[] = {
-	PEOPLE("keys", key_members, struct fal_past_key, key, keys, key_cap),
-	PEOPLE("speeds", speed_members, struct fal_past_speed, speed, speeds, speed_cap),
-	PEOPLE("here", here_members, struct fal_past_worker, worker, here, worker_cap),
+static const struct member_list lists[] = {
+	LIST("keys", key_members, struct fal_past_key, key, keys, key_cap),
+	LIST("speeds", speed_members, struct fal_past_speed, speed, speeds, speed_cap),
+	LIST("here", here_members, struct fal_past_worker, worker, here, worker_cap),
 };
-enum { LISTS = sizeof(people) / sizeof(people[0]) };
+enum { LISTS = sizeof(lists) / sizeof(lists[0]) };
 
 static void
-put_value(const struct member *m, const void *at, struct fal_buf *out)
+put_manifest_member(const struct member *m, const void *at, struct fal_buf *out)
 {
 	if (m->kind == WHOLE)
 		fal_json_u64(out, *(const uint64_t *)at);
@@ -221,14 +221,14 @@ put_value(const struct member *m, const void *at, struct fal_buf *out)
 }
 
 static void
-put_people(const struct people *l, const char *past, struct fal_buf *out)
+put_manifest_list(const struct member_list *l, const char *past, struct fal_buf *out)
 {
 	const char *at = *(const char *const *)(past + l->v);
 	fal_json_member_open(out, l->name, '[');
 	for (uint32_t n = *(const uint32_t *)(past + l->n); n > 0; n--, at += l->size) {
 		fal_json_open(out, '[');
 		for (uint32_t i = 0; i < l->width; i++)
-			put_value(&l->member[i], at + l->member[i].at, out);
+			put_manifest_member(&l->member[i], at + l->member[i].at, out);
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
@@ -243,12 +243,12 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	fal_json_member_u64(&line, "format", FORMAT);
 	for (size_t i = 0; i < MEMBERS; i++) {
 		fal_json_key(&line, members[i].name);
-		put_value(&members[i], (const char *)m + members[i].at, &line);
+		put_manifest_member(&members[i], (const char *)m + members[i].at, &line);
 	}
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
 	for (size_t i = 0; i < LISTS; i++)
-		put_people(&people[i], (const char *)&m->past, &line);
+		put_manifest_list(&lists[i], (const char *)&m->past, &line);
 	fal_json_close(&line, '}');
 	if (line.err == FAL_OK)
 		fal_chain_put(&none, (char *)line.p, line.n, out);
@@ -257,7 +257,7 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	fal_buf_free(&line);
 }
 
-/* ---- in --- */
+/* ---- parsing --- */
 
 struct manifest_reading {
 	const char *name;
@@ -275,7 +275,7 @@ manifest_fail(struct manifest_reading *r, const char *member, const char *what)
 }
 
 static void
-get_value(struct manifest_reading *r, const json_t *v, const struct member *m, void *at)
+get_member(struct manifest_reading *r, const json_t *v, const struct member *m, void *at)
 {
 	const json_int_t n = json_integer_value(v);
 	const char *text = json_string_value(v);
@@ -297,13 +297,13 @@ get_value(struct manifest_reading *r, const json_t *v, const struct member *m, v
 }
 
 static void
-get_people(struct manifest_reading *r, const json_t *o, const struct people *l,
-	   char *past)
+get_list(struct manifest_reading *r, const json_t *o, const struct member_list *l,
+	 char *past)
 {
 	const json_t *v = json_object_get(o, l->name);
 	const size_t n = json_array_size(v);
 	uint32_t *count = (uint32_t *)(past + l->n);
-	if (!json_is_array(v) || n > PEOPLE_MAX)
+	if (!json_is_array(v) || n > LIST_MAX)
 		manifest_fail(r, l->name, "not a list");
 	else
 		fal_xgrow((void **)(past + l->v), (size_t *)(past + l->cap), n, l->size);
@@ -314,13 +314,13 @@ get_people(struct manifest_reading *r, const json_t *o, const struct people *l,
 		if (json_array_size(element) != l->width)
 			manifest_fail(r, l->name, "not what it should hold");
 		for (uint32_t k = 0; k < l->width && r->err == FAL_OK; k++)
-			get_value(r, json_array_get(element, k), &l->member[k],
-				  at + l->member[k].at);
+			get_member(r, json_array_get(element, k), &l->member[k],
+				   at + l->member[k].at);
 	}
 }
 
 static void
-get_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
+get_manifest_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
 {
 	const struct fal_policy none = { 0 };
 	const json_t *v = json_object_get(o, "policy");
@@ -336,9 +336,9 @@ get_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
 	free(text);
 }
 
-/* Numbers that cannot stand beside one another. */
+/* Checks that the manifest's numbers agree with each other. */
 static void
-judge_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
+check_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 {
 	const struct fal_coord_past *p = &m->past;
 	for (uint32_t i = 0; i < p->speeds; i++) {
@@ -358,7 +358,7 @@ judge_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 		manifest_fail(r, "version", "too small for the others");
 	if ((m->bytes == 0) != (m->image.version == 0))
 		manifest_fail(r, "bytes", "none, or of version 0");
-	/* Memory is taken for them before the file is read. */
+	/* The reader allocates memory for `olds` versions before the file is read. */
 	if (m->image.olds > m->bytes / sizeof(float))
 		manifest_fail(r, "olds", "more than the file can hold");
 	if (m->lines == 0)
@@ -393,16 +393,16 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 	else if (json_object_size(o) != MEMBERS + OTHERS)
 		manifest_fail(&r, "members", "too many or too few");
 	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)
-		get_value(&r, json_object_get(o, members[i].name), &members[i],
-			  (char *)out + members[i].at);
+		get_member(&r, json_object_get(o, members[i].name), &members[i],
+			   (char *)out + members[i].at);
 	out->past.version = out->image.version;
 	out->past.oldest = out->image.version - out->image.olds;
 	for (size_t i = 0; i < LISTS && r.err == FAL_OK; i++)
-		get_people(&r, o, &people[i], (char *)&out->past);
+		get_list(&r, o, &lists[i], (char *)&out->past);
 	if (r.err == FAL_OK)
-		judge_manifest(&r, out);
+		check_manifest(&r, out);
 	if (r.err == FAL_OK)
-		get_policy(&r, o, &out->policy);
+		get_manifest_policy(&r, o, &out->policy);
 	json_decref(o);
 	if (r.err < 0)
 		fal_snap_manifest_free(out);
@@ -425,20 +425,21 @@ static const char state[] = "state.safetensors", manifest[] = "manifest.json",
 const struct fal_snapshot fal_snapshot_none = { .folder = -1, .synced = { -1, -1 } };
 
 enum {
-	NAME = 40,       /* bytes of a folder's */
-	PIECE = 1 << 20, /* that is read at once */
+	NAME = 40,       /* bytes of a folder's name */
+	PIECE = 1 << 20, /* bytes read or written at once */
 	MANIFEST_MAX = 64 << 20,
-	KEPT_MAX = 4096 /* folders that are looked at */
+	LISTED_MAX = 4096 /* snapshots listed */
 };
 
 static void
-name_of(uint64_t clock, char out[static NAME])
+snapshot_name(uint64_t clock, char out[static NAME])
 {
 	snprintf(out, NAME, "snapshot.%012" PRIu64, clock);
 }
 
+/* Reports errno about FOLDER/FILE ("": the folder); returns FAL_EIO. */
 static int
-broken(struct fal_diag *diag, const char *folder, const char *file)
+report_errno(struct fal_diag *diag, const char *folder, const char *file)
 {
 	return fal_diag_set(diag, FAL_EIO, "%s%s%s: %s", folder,
 			    file[0] != '\0' ? "/" : "", file, strerror(errno));
@@ -446,9 +447,11 @@ broken(struct fal_diag *diag, const char *folder, const char *file)
 
 /* ---- writing --- */
 
-/* Piece by piece, so that what is hashed is written while it is in the cache. */
+/* Hashes and writes piece by piece, so that the bytes are still in the cache for the
+ * write.
+ */
 static int
-put(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
+write_hashed(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;
 	while (n > 0) {
@@ -462,10 +465,10 @@ put(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
 	return FAL_OK;
 }
 
-/* The header of a safetensors file, with its length before it; *data: the bytes that
- * follow. */
+/* Appends the length and the header of the safetensors file; `*data` becomes the number
+ * of bytes after the header. */
 static void
-put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
+put_state_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 {
 	struct fal_buf text = { 0 };
 	*data = 0;
@@ -496,7 +499,7 @@ put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 	fal_buf_free(&text);
 }
 
-/* The arrays, one after the other, each of all shards. */
+/* Writes the arrays one after another, each with the values of all shards. */
 static int
 write_state(struct fal_snapshot *s, int dir)
 {
@@ -505,21 +508,21 @@ write_state(struct fal_snapshot *s, int dir)
 	struct fal_buf header = { 0 };
 	const int fd = openat(dir, state, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return broken(&s->diag, begun, state);
+		return report_errno(&s->diag, begun, state);
 	fal_hash_init(&hash);
-	put_header(s, &header, &s->is.bytes);
+	put_state_header(s, &header, &s->is.bytes);
 	int err = header.err;
 	if (err == FAL_OK)
-		err = put(fd, &hash, header.p, header.n);
+		err = write_hashed(fd, &hash, header.p, header.n);
 	s->is.bytes += header.n;
 	for (uint32_t k = 0; k < s->image[0].arrays && err == FAL_OK; k++)
 		for (uint32_t i = 0; i < s->shards && err == FAL_OK; i++)
-			err = put(fd, &hash, s->image[i].array[k].p,
-				  s->image[i].array[k].bytes);
+			err = write_hashed(fd, &hash, s->image[i].array[k].p,
+					   s->image[i].array[k].bytes);
 	if (err == FAL_OK && FAL_TRY(FSYNC, -1, fsync(fd)) < 0)
 		err = FAL_EIO;
 	if (err < 0)
-		broken(&s->diag, begun, state);
+		report_errno(&s->diag, begun, state);
 	close(fd);
 	fal_buf_free(&header);
 	fal_hash_final(&hash, digest);
@@ -538,21 +541,21 @@ write_manifest(struct fal_snapshot *s, int dir)
 	if (err == FAL_OK &&
 	    (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
 	     FAL_TRY(FSYNC, -1, fsync(fd)) < 0 || FAL_TRY(FSYNC, -1, fsync(dir)) < 0))
-		err = broken(&s->diag, begun, manifest);
+		err = report_errno(&s->diag, begun, manifest);
 	if (fd >= 0)
 		close(fd);
 	fal_buf_free(&text);
 	return err;
 }
 
-/* A folder of ours, with what is in it. */
+/* Removes a snapshot's folder with its files. */
 static int
 remove_folder(int folder, const char *name)
 {
 	const int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return errno == ENOENT ? FAL_OK : FAL_EIO;
-	/* What is half gone has no manifest. */
+	/* Without its manifest a partly removed snapshot is invalid. */
 	unlinkat(dir, manifest, 0);
 	unlinkat(dir, state, 0);
 	close(dir);
@@ -560,7 +563,7 @@ remove_folder(int folder, const char *name)
 }
 
 static int
-compare(const void *a, const void *b)
+newest_first(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return (x < y) - (x > y);
@@ -572,58 +575,59 @@ fal_snapshot_list(int folder, uint64_t **out, size_t *n, struct fal_diag *diag)
 	static const char prefix[] = "snapshot.";
 	const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-	uint64_t *clock = fal_xcalloc(KEPT_MAX, sizeof(*clock));
+	uint64_t *clock = fal_xcalloc(LISTED_MAX, sizeof(*clock));
 	const struct dirent *e;
 	*out = clock;
 	*n = 0;
 	if (d == NULL) {
-		broken(diag, "the state folder", "");
+		report_errno(diag, "the state folder", "");
 		if (fd >= 0)
 			close(fd);
 		return FAL_EIO;
 	}
-	while ((e = readdir(d)) != NULL && *n < KEPT_MAX)
+	while ((e = readdir(d)) != NULL && *n < LISTED_MAX)
 		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) == 0 &&
 		    fal_parse_u64(e->d_name + sizeof(prefix) - 1, 0, UINT64_MAX,
 				  &clock[*n]) == FAL_OK)
 			++*n;
 	closedir(d);
-	qsort(clock, *n, sizeof(*clock), compare);
+	qsort(clock, *n, sizeof(*clock), newest_first);
 	return FAL_OK;
 }
 
 static void
-forget_older(const struct fal_snapshot *s)
+remove_old_snapshots(const struct fal_snapshot *s)
 {
 	uint64_t *clock;
 	char name[NAME];
 	size_t n;
 	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK)
 		for (size_t i = s->keep; i < n; i++) {
-			name_of(clock[i], name);
+			snapshot_name(clock[i], name);
 			remove_folder(s->folder, name);
 		}
 	free(clock);
 }
 
-/* Puts it in its place: from then on it is one. */
+/* Renames the folder to the snapshot's name; the snapshot is valid from then on. */
 static int
-commit(struct fal_snapshot *s)
+commit_snapshot(struct fal_snapshot *s)
 {
 	char name[NAME];
-	name_of(s->is.past.clock, name);
+	snapshot_name(s->is.past.clock, name);
 	for (size_t i = 0; i < 2; i++)
 		if (s->synced[i] >= 0 && FAL_TRY(FSYNC, -1, fsync(s->synced[i])) < 0 &&
 		    errno != EINVAL)
-			return broken(&s->diag, i == 0 ? "trace.jsonl" : "policy.jsonl",
-				      "");
-	/* One of the same clock is the same, but for what is said of it. */
-	const bool there = faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	const unsigned how = there ? RENAME_EXCHANGE : 0;
-	if (FAL_TRY(RENAME, -1, renameat2(s->folder, begun, s->folder, name, how)) < 0 ||
+			return report_errno(&s->diag,
+					    i == 0 ? "trace.jsonl" : "policy.jsonl", "");
+	/* A snapshot of the same clock differs in the manifest at most. */
+	const bool exists = faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	const unsigned flags = exists ? RENAME_EXCHANGE : 0;
+	if (FAL_TRY(RENAME, -1, renameat2(s->folder, begun, s->folder, name, flags)) <
+		    0 ||
 	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
-		return broken(&s->diag, name, "");
-	if (there)
+		return report_errno(&s->diag, name, "");
+	if (exists)
 		remove_folder(s->folder, begun);
 	return FAL_OK;
 }
@@ -637,7 +641,7 @@ fal_snapshot_write(struct fal_snapshot *s)
 	    mkdirat(s->folder, begun, 0777) == 0)
 		dir = openat(s->folder, begun, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0) {
-		broken(&s->diag, begun, "");
+		report_errno(&s->diag, begun, "");
 		return;
 	}
 	s->err = s->shards > 0 ? write_state(s, dir) : FAL_OK;
@@ -645,9 +649,9 @@ fal_snapshot_write(struct fal_snapshot *s)
 		s->err = write_manifest(s, dir);
 	close(dir);
 	if (s->err == FAL_OK)
-		s->err = commit(s);
+		s->err = commit_snapshot(s);
 	if (s->err == FAL_OK)
-		forget_older(s);
+		remove_old_snapshots(s);
 	else
 		remove_folder(s->folder, begun);
 }
@@ -667,9 +671,9 @@ fal_snapshot_free(struct fal_snapshot *s)
 
 /* ---- finding --- */
 
-/* Opens DIR/NAME/file for reading. */
+/* Opens FOLDER/NAME/FILE for reading. */
 static int
-open_in(int folder, const char *name, const char *file)
+open_snapshot_file(int folder, const char *name, const char *file)
 {
 	const int dir = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const int fd = dir >= 0 ? openat(dir, file, O_RDONLY | O_CLOEXEC) : -1;
@@ -685,7 +689,7 @@ read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
 	struct fal_buf text = { 0 };
 	char where[NAME + sizeof(manifest)];
 	snprintf(where, sizeof(where), "%s/%s", name, manifest);
-	const int fd = open_in(folder, name, manifest);
+	const int fd = open_snapshot_file(folder, name, manifest);
 	ssize_t k = fd >= 0 ? 1 : -1;
 	while (k > 0 && text.n <= MANIFEST_MAX && fal_buf_room(&text, PIECE) != NULL) {
 		text.n -= PIECE;
@@ -694,7 +698,7 @@ read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
 	}
 	int err = text.err;
 	if (err == FAL_OK && k < 0)
-		err = broken(diag, name, manifest);
+		err = report_errno(diag, name, manifest);
 	if (err == FAL_OK)
 		err = fal_snap_manifest_get(where, text.p, text.n, out, diag);
 	if (fd >= 0)
@@ -703,7 +707,7 @@ read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
 	return err;
 }
 
-/* Is the file what its manifest says? */
+/* Compares the file's size and hash with its manifest. */
 static int
 check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	    struct fal_diag *diag)
@@ -713,7 +717,7 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	char hex[2 * FAL_HASH_BYTES + 1];
 	uint64_t bytes = 0;
 	uint8_t *piece = fal_xcalloc(1, PIECE);
-	const int fd = open_in(folder, name, state);
+	const int fd = open_snapshot_file(folder, name, state);
 	ssize_t k = fd >= 0 ? 1 : -1;
 	fal_hash_init(&hash);
 	while (k > 0) {
@@ -725,7 +729,7 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	if (fd >= 0)
 		close(fd);
 	if (k < 0)
-		return broken(diag, name, state);
+		return report_errno(diag, name, state);
 	fal_hash_final(&hash, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	if (bytes != m->bytes || strcmp(hex, m->blake2b) != 0)
@@ -739,7 +743,7 @@ fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
 		  struct fal_diag *why)
 {
 	char name[NAME];
-	name_of(f->clock, name);
+	snapshot_name(f->clock, name);
 	int err = read_manifest(folder, name, &f->is, why);
 	if (err < 0)
 		return err;
@@ -783,17 +787,17 @@ fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out
 	return err;
 }
 
-struct loading {
+struct state_reader {
 	int fd;
-	uint64_t left; /* bytes of it */
+	uint64_t left; /* unread bytes of the file */
 	const char *name;
 	struct fal_diag *diag;
 };
 
 static int
-fill(void *arg, const struct fal_image_array *a)
+read_array(void *arg, const struct fal_image_array *a)
 {
-	struct loading *l = arg;
+	struct state_reader *l = arg;
 	char *at = a->p;
 	size_t n = a->bytes;
 	if (n > l->left)
@@ -805,7 +809,7 @@ fill(void *arg, const struct fal_image_array *a)
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return broken(l->diag, l->name, state);
+			return report_errno(l->diag, l->name, state);
 		at += k;
 		n -= (size_t)k;
 	}
@@ -818,17 +822,19 @@ fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r
 {
 	char name[NAME];
 	uint8_t head[8];
-	name_of(f->clock, name);
-	struct loading l = { .fd = f->is.bytes > 0 ? open_in(folder, name, state) : -1,
-			     .name = name,
-			     .diag = diag,
-			     .left = f->is.bytes };
+	snapshot_name(f->clock, name);
+	struct state_reader l = { .fd = f->is.bytes > 0
+						? open_snapshot_file(folder, name, state)
+						: -1,
+				  .name = name,
+				  .diag = diag,
+				  .left = f->is.bytes };
 	int err = FAL_OK;
 	if (f->is.bytes == 0)
 		return FAL_OK;
 	if (l.fd < 0 ||
 	    FAL_TRY(READ, -1, read(l.fd, head, sizeof(head))) != sizeof(head)) {
-		err = broken(diag, name, state);
+		err = report_errno(diag, name, state);
 	} else {
 		struct fal_rd rd = fal_rd_init(head, sizeof(head));
 		const uint64_t header = fal_get_u64(&rd);
@@ -841,7 +847,7 @@ fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r
 		l.left -= sizeof(head) + header;
 	}
 	if (err == FAL_OK)
-		err = fal_shard_set_become(r, &f->is.image, fill, &l);
+		err = fal_shard_set_become(r, &f->is.image, read_array, &l);
 	if (err == FAL_OK && l.left > 0)
 		err = fal_diag_set(diag, FAL_EFORMAT, "%s/%s: %" PRIu64 " bytes too many",
 				   name, state, l.left);
@@ -858,9 +864,9 @@ fal_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag)
 	size_t n;
 	int err = fal_snapshot_list(folder, &clock, &n, diag);
 	for (size_t i = 0; i < n && clock[i] >= from && err == FAL_OK; i++) {
-		name_of(clock[i], name);
+		snapshot_name(clock[i], name);
 		if (remove_folder(folder, name) < 0)
-			err = broken(diag, name, "");
+			err = report_errno(diag, name, "");
 	}
 	free(clock);
 	return err;

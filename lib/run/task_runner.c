@@ -1,10 +1,9 @@
-/* A task's computation, in one thread, and what a lane made, as it travels. */
+/* Computes a task in one thread, and quantises and hashes the gradient. */
 #include "run/task_runner.h"
 
 #include "base/loss.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "math/fingerprint.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +12,10 @@
 
 /* ---- results --- */
 
-/* Makes one value of the block wrong by its lowest bit, where nothing in the block tells
- * of it; false: there is none. */
+/* Flips the lowest bit of one value of the block that keeps the block's bounds.  False:
+ * the block has no such value. */
 static bool
-flip(struct fal_sum *s, uint32_t block)
+flip_one_bit(struct fal_sum *s, uint32_t block)
 {
 	const uint64_t bound = fal_sum_bound(s, block);
 	const uint32_t len = fal_block_len(fal_sum_len(s), block);
@@ -31,46 +30,47 @@ flip(struct fal_sum *s, uint32_t block)
 	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
 }
 
-/* Block `b` of the gradient: where it was made, if it is in one piece there, or a copy in
- * `own`; always the copy with `copy`. */
+/* Returns block `b` of the gradient: in its place, if the block is contiguous there and
+ * `must_copy` is false; else copied to `copy`. */
 static const float *
-block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
-	 float own[static FAL_BLOCK])
+gradient_block(const struct fal_run_made *made, uint64_t n, uint32_t b, bool must_copy,
+	       float copy[static FAL_BLOCK])
 {
 	const uint64_t first = (uint64_t)b * FAL_BLOCK;
 	const uint32_t len = fal_block_len(n, b);
-	const float *g = made->packed == NULL
-				 ? made->grad + first
-				 : fal_model_packed(made->packed, made->grad, first, len);
-	if (g != NULL && !copy)
+	const float *g =
+		made->packed == NULL
+			? made->grad + first
+			: fal_model_packed_place(made->packed, made->grad, first, len);
+	if (g != NULL && !must_copy)
 		return g;
 	if (g != NULL)
-		memcpy(own, g, len * sizeof(*own));
+		memcpy(copy, g, len * sizeof(*copy));
 	else
-		fal_model_unpack(made->packed, made->grad, first, len, own);
-	return own;
+		fal_model_unpack(made->packed, made->grad, first, len, copy);
+	return copy;
 }
 
-/* Block by block, and hashes what comes of it. */
+/* Quantises the gradient block by block and hashes the result. */
 static int
-quantise(const struct fal_run_job *job, const struct fal_run_made *made,
-	 uint8_t hash[static FAL_TASK_HASH])
+quantise_gradient(const struct fal_run_job *job, const struct fal_run_made *made,
+		  uint8_t hash[static FAL_TASK_HASH])
 {
 	const struct fal_run *r = &job->run;
 	const uint64_t n = fal_sum_len(r->sum);
-	bool wrong = job->flip;
+	bool must_flip = job->flip;
 	struct fal_hash_state h;
-	float own[FAL_BLOCK];
+	float copy[FAL_BLOCK];
 	fal_hash_init(&h);
 	memset(hash, 0, FAL_TASK_HASH);
 	for (uint32_t b = 0; b < fal_blocks(n); b++) {
-		const float *g = block_of(made, n, b, r->bits != 0, own);
+		const float *g = gradient_block(made, n, b, r->bits != 0, copy);
 		if (r->bits != 0)
-			fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
+			fal_bfp_dither(copy, fal_block_len(n, b), r->exps[b], r->seed, b);
 		int err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 		if (err < 0)
 			return err;
-		wrong = wrong && !flip(r->sum, b);
+		must_flip = must_flip && !flip_one_bit(r->sum, b);
 		if (job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
@@ -79,17 +79,18 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	return FAL_OK;
 }
 
-/* Notes the block that is furthest beyond its room, if one is. */
+/* Sets most and room to those of the block that exceeds its room by the largest factor.
+ */
 static void
-note_large(const struct fal_run *r, struct fal_ran *ran)
+find_largest_excess(const struct fal_run *r, struct fal_ran *ran)
 {
-	double beyond = 0;
+	double excess = 0;
 	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(r->sum)); b++) {
 		const float most = ldexpf(1, fal_sum_needed(r->sum, b));
 		const float room = fal_bfp_most(r->exps[b], r->room);
-		if (most >= room && (double)most / (double)room > beyond &&
+		if (most >= room && (double)most / (double)room > excess &&
 		    fal_sum_bound(r->sum, b) == (uint64_t)fal_bfp_largest(r->room)) {
-			beyond = (double)most / (double)room;
+			excess = (double)most / (double)room;
 			ran->most = most;
 			ran->room = room;
 		}
@@ -109,22 +110,21 @@ int
 fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	       struct fal_ran *ran)
 {
-	int err = FAL_OK;
-	if (made->grad != NULL)
-		err = quantise(job, made, ran->hash);
+	const int err =
+		made->grad != NULL ? quantise_gradient(job, made, ran->hash) : FAL_OK;
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
 	ran->most = ran->room = 0;
 	if (made->grad != NULL && !ran->nonfinite)
-		note_large(&job->run, ran);
+		find_largest_excess(&job->run, ran);
 	ran->loss = fal_loss_said(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;
 	return FAL_OK;
 }
 
-/* ---- desks --- */
+/* ---- runners --- */
 
 struct fal_task_runner {
 	const struct fal_net *net;
@@ -133,9 +133,9 @@ struct fal_task_runner {
 	uint32_t *label; /* [batch] */
 };
 
-/* Whether the job is one for a net, and its data one for this net. */
+/* Checks that the job has a model with layers and data that fit the model. */
 static int
-check_fit(const struct fal_setup *s, struct fal_diag *diag)
+check_model_and_data(const struct fal_setup *s, struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
 	if (s->model->layers == 0)
@@ -163,7 +163,7 @@ int
 fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
 		    struct fal_diag *diag)
 {
-	int err = check_fit(s, diag);
+	int err = check_model_and_data(s, diag);
 	if (err < 0)
 		return err;
 	char has[64];
@@ -191,13 +191,13 @@ uint64_t
 fal_task_runner_trial_bytes(const struct fal_net *net)
 {
 	const struct fal_model *m = fal_net_model(net);
-	/* Parameters and what is quantised; to tell numerics, a gradient and samples
-	 * instead. */
-	const uint64_t sum = fal_sum_bytes(m->params) / 2;
-	const uint64_t other =
+	/* A timing needs parameters and a sum; a fingerprint needs parameters, a gradient
+	 * and samples. */
+	const uint64_t timing = fal_sum_bytes(m->params) / 2;
+	const uint64_t fingerprint =
 		(m->params + (uint64_t)fal_net_batch(net) * m->inputs) * sizeof(float);
 	return fal_task_runner_bytes(net) + m->params * sizeof(float) +
-	       (sum > other ? sum : other);
+	       (timing > fingerprint ? timing : fingerprint);
 }
 
 int
@@ -228,10 +228,10 @@ fal_task_runner_free(struct fal_task_runner *d)
 	free(d);
 }
 
-/* The memory for a gradient: that of its sum.  Clears the gaps between tensors, which no
- * layer writes. */
+/* Returns the memory of `sum` for a gradient, with zeros in the gaps between tensors,
+ * which no layer writes. */
 static float *
-begin_grad(const struct fal_model *m, struct fal_sum *sum)
+gradient_memory(const struct fal_model *m, struct fal_sum *sum)
 {
 	float *grad = fal_sum_memory(sum, 0);
 	uint64_t at = 0;
@@ -253,14 +253,14 @@ fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
 	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);
 	if (err < 0)
 		return err;
-	float *grad = job->run.eval ? NULL : begin_grad(m, job->run.sum);
+	float *grad = job->run.eval ? NULL : gradient_memory(m, job->run.sum);
 	const struct fal_task t = { d->x, d->label, job->count };
 	if (job->run.eval)
 		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
 	else
 		ran->cancelled = !fal_net_grad_waiting(d->net, d->arena, job->run.params,
 						       &t, grad, &res, job->wait);
-	if (ran->cancelled) /* what it needs is not to come */
+	if (ran->cancelled)
 		return FAL_OK;
 	const struct fal_run_made made = { .grad = grad,
 					   .loss = res.loss,
@@ -282,39 +282,35 @@ fal_task_runner_fingerprint(struct fal_task_runner *d, uint64_t seed,
 }
 
 static uint64_t
-ns_of(clockid_t clock)
+clock_ns(clockid_t clock)
 {
 	struct timespec t;
 	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-/* The quickest of a few runs: the first may find cold caches and new pages. */
+/* Takes the least times of a few runs: the first run may meet cold caches and new pages.
+ */
 static void
-quickest(struct fal_task_runner *d, const struct fal_task *t, const float *params,
-	 const int8_t *exps, struct fal_sum *sum, struct fal_task_runner_time *out)
+time_runs(struct fal_task_runner *d, const struct fal_task *t, const float *params,
+	  const int8_t *exps, struct fal_sum *sum, struct fal_task_runner_time *out)
 {
 	enum { MOST_RUNS = 5 };
 	static const uint64_t enough = 20000000, most = 500000000; /* ns */
 	struct fal_loss res;
-	const uint64_t start = ns_of(CLOCK_MONOTONIC);
+	const uint64_t start = clock_ns(CLOCK_MONOTONIC);
 	uint64_t now = start;
 	*out = (struct fal_task_runner_time){ UINT64_MAX, UINT64_MAX };
 	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
-		const uint64_t wall = ns_of(CLOCK_MONOTONIC),
-			       cpu = ns_of(CLOCK_THREAD_CPUTIME_ID);
-		float *grad = begin_grad(fal_net_model(d->net), sum);
+		const uint64_t wall = clock_ns(CLOCK_MONOTONIC),
+			       cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		float *grad = gradient_memory(fal_net_model(d->net), sum);
 		fal_net_grad(d->net, d->arena, params, t, grad, &res);
 		(void)fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
-		now = ns_of(CLOCK_MONOTONIC);
-		out->wall = least(out->wall, now - wall);
-		out->cpu = least(out->cpu, ns_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
+		now = clock_ns(CLOCK_MONOTONIC);
+		const uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+		out->wall = now - wall < out->wall ? now - wall : out->wall;
+		out->cpu = used < out->cpu ? used : out->cpu;
 	}
 }
 
@@ -332,7 +328,7 @@ fal_task_runner_time(struct fal_task_runner *d, uint64_t seed,
 		fal_model_init(m, seed, params);
 		memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
 		memset(d->label, 0, t.n * sizeof(*d->label));
-		quickest(d, &t, params, exps, sum, out);
+		time_runs(d, &t, params, exps, sum, out);
 	}
 	free(params);
 	free(exps);

@@ -1,4 +1,4 @@
-/* The place where one thread computes tasks: its buffers, and the computation. */
+/* Computes tasks in one thread, with that thread's buffers. */
 #ifndef FAL_RUN_TASK_RUNNER_H
 #define FAL_RUN_TASK_RUNNER_H
 
@@ -9,41 +9,43 @@
 
 struct fal_task_runner; /* opaque */
 
-/* The net of the job's model, for its largest task, in kernels that job.numerics asks
- * for, for this process; its model is `s`'s.  FAL_EINVAL for a model without layers, data
- * that do not fit it, or a CPU that cannot be portable; FAL_ENOMEM; with `diag`. */
+/* Makes the net of the job's model for the job's largest task, and lets this process use
+ * the kernels that job.numerics demands.  The net borrows the model of `s`.  FAL_EINVAL
+ * (a model without layers, data that do not fit the model, a CPU without the portable
+ * kernels), FAL_ENOMEM; with `diag`. */
 int fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
 			struct fal_diag *diag);
 
-/* The bytes of a desk; and those of one with what is made to time it, or to tell its
- * numerics. */
+/* Returns the bytes of a runner; fal_task_runner_trial_bytes adds the memory of
+ * fal_task_runner_time or fal_task_runner_fingerprint. */
 uint64_t fal_task_runner_bytes(const struct fal_net *net);
 uint64_t fal_task_runner_trial_bytes(const struct fal_net *net);
 
-/* For the net's largest tasks; `net` is kept until fal_task_runner_free.  FAL_ENOMEM. */
+/* Makes a runner for the net's largest tasks; `net` is kept until fal_task_runner_free.
+ * FAL_ENOMEM. */
 int fal_task_runner_new(const struct fal_net *net, struct fal_task_runner **out);
 void fal_task_runner_free(struct fal_task_runner *d);
 
-/* Computes the task: to run.sum, where the gradient is made, and `ran`, as fal_run_finish
- * says.  Of a task that job->wait->need wants no more `ran` says that it was cancelled.
- * Those of fal_batch_fill, too. */
+/* Computes the task, with the gradient in the memory of run.sum, and ends the task with
+ * fal_run_finish; sets ran->cancelled if job->wait->need returned false.  Errors of
+ * fal_batch_fill and fal_run_finish. */
 int fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
 			struct fal_ran *ran);
 
-/* How far it is: layers that it has passed, ever.  For any thread. */
+/* Returns the number of layers passed so far, in all tasks.  For any thread. */
 uint64_t fal_task_runner_steps(const struct fal_task_runner *d);
 
-/* The numerics fingerprint of this machine.  FAL_ENOMEM. */
+/* Computes the numerics fingerprint of this machine.  FAL_ENOMEM. */
 int fal_task_runner_fingerprint(struct fal_task_runner *d, uint64_t seed,
 				uint8_t fingerprint[static FAL_FINGERPRINT]);
 
-/* What the largest task takes once caches are warm: ns that pass, and of this thread's
- * CPU, whatever else the machine does. */
+/* The time of the largest task with warm caches, in ns: wall time, and CPU time of this
+ * thread, which does not depend on other load. */
 struct fal_task_runner_time {
 	uint64_t wall, cpu;
 };
 
-/* Times it on made-up samples.  FAL_ENOMEM. */
+/* Times the largest task on samples of zeros.  FAL_ENOMEM. */
 int fal_task_runner_time(struct fal_task_runner *d, uint64_t seed,
 			 struct fal_task_runner_time *out);
 

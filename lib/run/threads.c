@@ -1,8 +1,9 @@
-/* Threads that share work: each takes the next part that nobody has taken. */
+/* Threads that share work: each thread takes the next free part. */
 #include "run/threads.h"
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,12 +12,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Work comes in bursts: who waits sleeps only after so much time, as waking up takes half
- * of it, and gives way to whoever has something to do. */
+/* Work comes in bursts: a waiting thread yields its core for this time before the thread
+ * sleeps, as a wake-up takes half as long. */
 #define AWAKE_NS 100000
 
 struct helper {
-	struct fal_threads *all;
+	struct fal_threads *threads;
 	pthread_t thread;
 	uint32_t number; /* from 1 */
 };
@@ -25,13 +26,13 @@ struct fal_threads {
 	struct fal_parallel parallel;
 	pthread_mutex_t mutex;
 	pthread_cond_t begun, over;
-	uint64_t worth;         /* ns of work that they are woken for */
-	int core;               /* the caller's, which helpers keep off; -1: none yet */
-	cpu_set_t cores, given; /* that helpers may be on; without that one */
-	bool end;
-	atomic_bool open;   /* there may be parts that nobody has taken */
-	atomic_uint inside; /* helpers that do parts */
-	/* What is done; as it is while it is open, or somebody is inside. */
+	uint64_t worth; /* least work in ns that wakes helpers */
+	int core;       /* the caller's core, which helpers avoid; -1: none yet */
+	cpu_set_t allowed, assigned; /* cores for helpers; the same without `core` */
+	bool is_ending;
+	atomic_bool is_open; /* the work may have free parts */
+	atomic_uint busy;    /* helpers that do parts */
+	/* The work; constant while is_open or busy > 0. */
 	fal_part_fn *part;
 	void *of;
 	uint32_t parts;
@@ -47,23 +48,13 @@ now_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool
-has_begun(const struct fal_threads *t)
-{
-	return t->open;
-}
-
-static bool
-is_over(const struct fal_threads *t)
-{
-	return t->inside == 0;
-}
-
+/* Yields until work is open or, for the caller, until no helper is busy; for AWAKE_NS at
+ * most. */
 static void
-stay_awake(const struct fal_threads *t, bool (*for_what)(const struct fal_threads *t))
+yield_awhile(const struct fal_threads *t, bool is_helper)
 {
 	const int64_t until = now_ns() + AWAKE_NS;
-	while (!for_what(t) && now_ns() < until)
+	while ((is_helper ? !t->is_open : t->busy > 0) && now_ns() < until)
 		sched_yield();
 }
 
@@ -79,54 +70,54 @@ static void *
 helper_main(void *arg)
 {
 	const struct helper *h = arg;
-	struct fal_threads *t = h->all;
+	struct fal_threads *t = h->threads;
 	pthread_mutex_lock(&t->mutex);
-	while (!t->end) {
-		if (!t->open) {
+	while (!t->is_ending) {
+		if (!t->is_open) {
 			pthread_cond_wait(&t->begun, &t->mutex);
 			continue;
 		}
-		t->inside++;
+		t->busy++;
 		pthread_mutex_unlock(&t->mutex);
 		take_parts(t, h->number);
 		pthread_mutex_lock(&t->mutex);
-		t->open = false;
-		if (--t->inside == 0)
+		t->is_open = false;
+		if (--t->busy == 0)
 			pthread_cond_signal(&t->over);
 		pthread_mutex_unlock(&t->mutex);
-		stay_awake(t, has_begun);
+		yield_awhile(t, true);
 		pthread_mutex_lock(&t->mutex);
 	}
 	pthread_mutex_unlock(&t->mutex);
 	return NULL;
 }
 
-/* Where cores are few and busy, Linux does not look for an idle one: whoever is woken up
- * waits behind the caller, who does all.  Not so if it may not be there.  Where helpers
- * may be otherwise is not ours to say: it stays as somebody has set it meanwhile. */
+/* Bars helpers from the caller's core.  With few and busy cores Linux does not look for
+ * an idle core: a woken helper would wait behind the caller, and the caller would do all
+ * parts.  An affinity that the user has set meanwhile stays otherwise. */
 static void
-keep_off(struct fal_threads *t)
+avoid_caller_core(struct fal_threads *t)
 {
 	const int core = sched_getcpu();
-	cpu_set_t is;
+	cpu_set_t now;
 	if (core < 0 || core == t->core || core >= CPU_SETSIZE ||
-	    pthread_getaffinity_np(t->helper[0].thread, sizeof(is), &is) != 0)
+	    pthread_getaffinity_np(t->helper[0].thread, sizeof(now), &now) != 0)
 		return;
-	if (!CPU_EQUAL(&is, &t->given)) /* it was nothing at first */
-		t->cores = is;
+	if (!CPU_EQUAL(&now, &t->assigned)) /* assigned is empty at first */
+		t->allowed = now;
 	t->core = core;
-	t->given = t->cores;
-	CPU_CLR((size_t)core, &t->given);
-	if (CPU_COUNT(&t->given) == 0)
-		t->given = is;
+	t->assigned = t->allowed;
+	CPU_CLR((size_t)core, &t->assigned);
+	if (CPU_COUNT(&t->assigned) == 0)
+		t->assigned = now;
 	for (uint32_t i = 1; i < t->parallel.threads; i++)
-		pthread_setaffinity_np(t->helper[i - 1].thread, sizeof(t->given),
-				       &t->given);
+		pthread_setaffinity_np(t->helper[i - 1].thread, sizeof(t->assigned),
+				       &t->assigned);
 }
 
-/* What is short the caller does alone, sooner than a helper would have woken up, who
- * would come between what is at work on its core: parts of it, till the rest is judged by
- * those to be worth that.  How many. */
+/* Does parts in the caller until the time of these parts shows that the rest is worth the
+ * helpers' wake-up; returns how many.  The caller ends short work before a helper has
+ * woken up, and a helper would interrupt the work on its core. */
 static uint32_t
 begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void *of)
 {
@@ -140,28 +131,30 @@ begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void
 	return done;
 }
 
+/* Does all parts: struct fal_parallel's function. */
 static void
-each(void *arg, uint32_t parts, fal_part_fn *part, void *of)
+do_parts(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 {
 	struct fal_threads *t = arg;
 	const uint32_t done = begin_alone(t, parts, part, of);
 	if (done == parts)
 		return;
-	keep_off(t);
+	avoid_caller_core(t);
 	pthread_mutex_lock(&t->mutex);
+	assert(!t->is_open && t->busy == 0);
 	t->part = part;
 	t->of = of;
 	t->parts = parts;
 	t->next = done;
-	t->open = true;
+	t->is_open = true;
 	for (uint32_t i = 1; i < t->parallel.threads && i < parts - done; i++)
-		pthread_cond_signal(&t->begun); /* nobody for whom there is no part */
+		pthread_cond_signal(&t->begun); /* no helper without a part */
 	pthread_mutex_unlock(&t->mutex);
 	take_parts(t, 0);
-	stay_awake(t, is_over);
+	yield_awhile(t, false);
 	pthread_mutex_lock(&t->mutex);
-	t->open = false;
-	while (t->inside > 0)
+	t->is_open = false;
+	while (t->busy > 0)
 		pthread_cond_wait(&t->over, &t->mutex);
 	pthread_mutex_unlock(&t->mutex);
 }
@@ -175,14 +168,14 @@ fal_threads_new(uint32_t threads, uint64_t worth_ns)
 	pthread_mutex_init(&t->mutex, NULL);
 	pthread_cond_init(&t->begun, NULL);
 	pthread_cond_init(&t->over, NULL);
-	t->parallel = (struct fal_parallel){ 1, each, t };
+	t->parallel = (struct fal_parallel){ 1, do_parts, t };
 	t->worth = worth_ns;
 	t->core = -1;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
 	for (uint32_t i = 1; i < threads; i++) {
 		struct helper *h = &t->helper[i - 1];
-		*h = (struct helper){ .all = t, .number = i };
+		*h = (struct helper){ .threads = t, .number = i };
 		if (pthread_create(&h->thread, NULL, helper_main, h) != 0)
 			break;
 		t->parallel.threads++;
@@ -197,7 +190,7 @@ fal_threads_free(struct fal_threads *t)
 	if (t == NULL)
 		return;
 	pthread_mutex_lock(&t->mutex);
-	t->end = true;
+	t->is_ending = true;
 	pthread_cond_broadcast(&t->begun);
 	pthread_mutex_unlock(&t->mutex);
 	for (uint32_t i = 1; i < t->parallel.threads; i++)
@@ -211,7 +204,7 @@ fal_threads_free(struct fal_threads *t)
 uint64_t
 fal_threads_bytes(uint32_t threads)
 {
-	enum { EACH = 384 << 10 }; /* as it was measured */
+	enum { EACH = 384 << 10 }; /* measured */
 	return (uint64_t)(threads - 1) * EACH;
 }
 

@@ -1,4 +1,4 @@
-/* Threads that a program's loop shares work with, where it falls in parts. */
+/* Helper threads for a program's loop, for work that consists of independent parts. */
 #ifndef FAL_RUN_THREADS_H
 #define FAL_RUN_THREADS_H
 
@@ -6,18 +6,19 @@
 
 struct fal_threads; /* opaque */
 
-/* So many, the caller's among them, or fewer where no more can be had.  They sleep until
- * there is work that the caller alone would need `worth_ns` for, judged by its first
- * parts. They hear no signal. */
+/* Starts `threads` threads, the caller's included, or fewer if the system has no more.
+ * Helpers sleep until work comes for which the caller alone would need `worth_ns`, judged
+ * by the first parts.  Helpers block all signals. */
 struct fal_threads *fal_threads_new(uint32_t threads, uint64_t worth_ns);
 void fal_threads_free(struct fal_threads *t); /* may be NULL */
-/* What so many take of memory, beside the caller's: stacks, and what they compress with.
- */
+
+/* Returns the bytes of the helpers' stacks and compressors. */
 uint64_t fal_threads_bytes(uint32_t threads);
 
-/* For one thread of the program at a time; it does parts itself, and waits for nobody who
- * has not begun one: where all cores are busy, it does all.  Borrowed; NULL, which is
- * fine, for NULL. */
+/* Returns the interface to share work, borrowed; NULL for NULL.  One thread of the
+ * program may use the interface at a time.  The caller does parts as well and never waits
+ * for a helper that has not begun a part: if all cores are busy, the caller does all
+ * parts. */
 const struct fal_parallel *fal_threads_parallel(const struct fal_threads *t);
 
 #endif

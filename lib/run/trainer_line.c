@@ -1,4 +1,4 @@
-/* JSON lines, out by base/json.h, in by jansson. */
+/* Writes JSON lines with base/json.h and parses lines with jansson. */
 #include "run/trainer_line.h"
 
 #include "base/json.h"
@@ -15,20 +15,20 @@
 /* --- out ---------------------------------------------------------------------------- */
 
 static void
-begin(struct fal_buf *b, const char *op)
+begin_line(struct fal_buf *b, const char *op)
 {
 	fal_json_open(b, '{');
 	fal_json_member_str(b, "op", op);
 }
 
 static void
-end(struct fal_buf *b)
+end_line(struct fal_buf *b)
 {
 	fal_json_close(b, '}');
 	fal_put_u8(b, '\n');
 }
 
-/* As text: not every language has integers of 64 bits. */
+/* Writes the seed as text: not every language has integers of 64 bits. */
 static void
 put_seed(struct fal_buf *b, uint64_t seed)
 {
@@ -40,11 +40,11 @@ put_seed(struct fal_buf *b, uint64_t seed)
 void
 fal_grad_put_hello(struct fal_buf *b, const char *worker, uint32_t lane)
 {
-	begin(b, "hello");
+	begin_line(b, "hello");
 	fal_json_member_u64(b, "protocol", FAL_GRAD_PROTOCOL);
 	fal_json_member_str(b, "worker", worker);
 	fal_json_member_u64(b, "lane", lane);
-	end(b);
+	end_line(b);
 }
 
 static void
@@ -62,7 +62,7 @@ put_area(struct fal_buf *b, const char *key, const struct fal_grad_area *a)
 void
 fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 {
-	begin(b, "job");
+	begin_line(b, "job");
 	fal_json_member_str(b, "name", j->name);
 	put_seed(b, j->seed);
 	fal_json_member_u64(b, "task", j->task);
@@ -78,21 +78,21 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 	put_area(b, "params", &j->params);
 	put_area(b, "grads", &j->grads);
 	put_area(b, "samples", &j->samples);
-	end(b);
+	end_line(b);
 }
 
 void
 fal_grad_put_params(struct fal_buf *b, uint64_t version)
 {
-	begin(b, "params");
+	begin_line(b, "params");
 	fal_json_member_u64(b, "version", version);
-	end(b);
+	end_line(b);
 }
 
 void
 fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 {
-	begin(b, "task");
+	begin_line(b, "task");
 	fal_json_member_u64(b, "id", t->id);
 	fal_json_member_str(b, "kind", t->eval ? "eval" : "train");
 	fal_json_member_u64(b, "clock", t->clock);
@@ -107,27 +107,26 @@ fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 	fal_json_member_u64(b, "count", t->count);
 	fal_json_key(b, "indices");
 	fal_json_u32s(b, t->index, t->count);
-	end(b);
+	end_line(b);
 }
 
 void
 fal_grad_put_cancel(struct fal_buf *b, uint64_t id)
 {
-	begin(b, "cancel");
+	begin_line(b, "cancel");
 	fal_json_member_u64(b, "id", id);
-	end(b);
+	end_line(b);
 }
 
 /* --- in ----------------------------------------------------------------------------- */
 
-/* A whole number from `min` to `max`; `*out` stays where there is none and `needed` is
- * false. */
+/* Reads a whole number in `range`; a missing optional member leaves `*out`. */
 static int
-get_number(const json_t *o, const char *key, const uint64_t range[static 2], bool needed,
-	   uint64_t *out, struct fal_diag *diag)
+get_number(const json_t *o, const char *key, const uint64_t range[static 2],
+	   bool is_optional, uint64_t *out, struct fal_diag *diag)
 {
 	const json_t *v = json_object_get(o, key);
-	if (v == NULL && !needed)
+	if (v == NULL && is_optional)
 		return FAL_OK;
 	const json_int_t x = json_is_integer(v) ? json_integer_value(v) : -1;
 	if (x < 0)
@@ -159,16 +158,16 @@ get_text(const json_t *o, const char *key, char *out, size_t cap)
 	fal_text_plain(out, cap, s != NULL ? s : "");
 }
 
-/* Of data of its own. */
+/* Reads the members about the trainer's own data. */
 static int
-get_data(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
+get_hello_data(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 {
 	static const uint64_t some[] = { 1, UINT32_C(1) << 31 };
 	const json_t *hash = json_object_get(o, "data");
 	uint64_t train = 0, test = 0;
-	int err = get_number(o, "train", some, false, &train, diag);
+	int err = get_number(o, "train", some, true, &train, diag);
 	if (err == FAL_OK)
-		err = get_number(o, "test", some, false, &test, diag);
+		err = get_number(o, "test", some, true, &test, diag);
 	h->train = (uint32_t)train;
 	h->test = (uint32_t)test;
 	if (err == FAL_OK && hash != NULL &&
@@ -186,19 +185,16 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 	static const uint64_t any[] = { 0, INT64_MAX };
 	uint64_t protocol = 0;
 	bool pure = true;
-	int err = get_number(o, "protocol", any, true, &protocol, diag);
+	int err = get_number(o, "protocol", any, false, &protocol, diag);
 	if (err == FAL_OK && protocol != FAL_GRAD_PROTOCOL)
 		return fal_diag_set(diag, FAL_EVERSION,
 				    "it speaks protocol %" PRIu64 ", not %d", protocol,
 				    FAL_GRAD_PROTOCOL);
-	if (err == FAL_OK)
-		err = get_flag(o, "samples", &h->samples, diag);
-	if (err == FAL_OK)
-		err = get_flag(o, "pipes", &h->pipes, diag);
-	if (err == FAL_OK)
-		err = get_flag(o, "pure", &pure, diag);
-	if (err == FAL_OK)
-		err = get_data(o, h, diag);
+	if (err == FAL_OK &&
+	    (err = get_flag(o, "samples", &h->samples, diag)) == FAL_OK &&
+	    (err = get_flag(o, "pipes", &h->pipes, diag)) == FAL_OK &&
+	    (err = get_flag(o, "pure", &pure, diag)) == FAL_OK)
+		err = get_hello_data(o, h, diag);
 	h->impure = !pure;
 	get_text(o, "about", h->about, sizeof(h->about));
 	return err;
@@ -213,7 +209,7 @@ get_done(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 	if (loss != NULL && !json_is_null(loss) && !json_is_number(loss))
 		return fal_diag_set(diag, FAL_EFORMAT, "\"loss\" is not a number");
 	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
-	int err = get_number(o, "right", any, false, &right, diag);
+	int err = get_number(o, "right", any, true, &right, diag);
 	w->right = (uint32_t)right;
 	return err;
 }
@@ -245,7 +241,7 @@ get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 	get_text(o, "why", w->why, sizeof(w->why));
 	if (w->op == FAL_GRAD_REFUSE)
 		return FAL_OK;
-	int err = get_number(o, "id", any, true, &w->id, diag);
+	int err = get_number(o, "id", any, false, &w->id, diag);
 	if (err == FAL_OK && w->op == FAL_GRAD_DONE)
 		err = get_done(o, w, diag);
 	return err;
@@ -259,7 +255,7 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 	if (n > FAL_GRAD_LINE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
 				    FAL_GRAD_LINE_MAX);
-	/* A string here ends at its NUL, so that it has none. */
+	/* Strings with a NUL are refused: C strings end there. */
 	json_t *o = fal_json_load(line, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL && why.text[0] == '\0')
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));

@@ -18,7 +18,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	const struct fal_safetensors file = { "fuzz", p, n, NULL, NULL };
 	if (fal_safetensors_model(&file, &m, &diag) < 0) {
 		/* The input may be a header alone. */
-		if (fal_safetensors_names("fuzz", (const char *)p, n, &m, &diag) == 0)
+		if (fal_safetensors_parse_header("fuzz", (const char *)p, n, &m, &diag) ==
+		    0)
 			fal_model_free(m);
 		return 0;
 	}

@@ -156,7 +156,7 @@ test_manifest_with_labels(void **state)
 	struct fal_manifest m, back;
 	struct fal_buf b = { 0 }, again = { 0 };
 	assert_int_equal(fal_manifest_build(&fx->train, &fx->test, &m), FAL_OK);
-	assert_int_equal(fal_manifest_tell_labels(&m, &fx->train), FAL_OK);
+	assert_int_equal(fal_manifest_add_labels(&m, &fx->train), FAL_OK);
 	fal_manifest_encode(&m, &b);
 	assert_int_equal(b.n, fx->bytes.n + TRAIN);
 	assert_int_equal(b.p[4], 2);

@@ -228,7 +228,8 @@ same(const struct fal_array *a, const struct drawn *d, uint32_t rows)
 	for (uint32_t i = 0; i < rows * a->row_values; i++) {
 		const uint8_t *p = a->data + i * size;
 		if (a->dtype != FAL_F32)
-			assert_true(fal_dtype_whole(a->dtype, p) == (int64_t)d->value[i]);
+			assert_true(fal_dtype_integer(a->dtype, p) ==
+				    (int64_t)d->value[i]);
 		assert_true(fal_dtype_float(a->dtype, p) == (float)d->value[i]);
 	}
 }
@@ -948,7 +949,7 @@ travel(struct fal_rng *r, size_t type)
 	const bool told = fal_rng_below(r, 2);
 	assert_int_equal(fal_manifest_build(&set, NULL, &m), 0);
 	if (told)
-		assert_int_equal(fal_manifest_tell_labels(&m, &set), 0);
+		assert_int_equal(fal_manifest_add_labels(&m, &set), 0);
 	fal_manifest_encode(&m, &bytes);
 	assert_int_equal(bytes.p[4], kind != 0                    ? 4
 				     : types[type].type != FAL_U8 ? 3
@@ -1014,9 +1015,9 @@ by_index(void **state)
 	struct fal_manifest m, back;
 	struct fal_buf bytes = { 0 };
 	struct fal_samples *s;
-	assert_int_equal(fal_set_none(0, &train), FAL_EINVAL);
-	assert_int_equal(fal_set_none(60000, &train), 0);
-	assert_int_equal(fal_set_none(77, &test), 0);
+	assert_int_equal(fal_set_make_absent(0, &train), FAL_EINVAL);
+	assert_int_equal(fal_set_make_absent(60000, &train), 0);
+	assert_int_equal(fal_set_make_absent(77, &test), 0);
 	assert_int_equal(fal_manifest_build(&train, &test, &m), 0);
 	fal_manifest_encode(&m, &bytes);
 	assert_int_equal(fal_manifest_parse(bytes.p, bytes.n, &back), 0);

@@ -413,10 +413,10 @@ test_derived(void **state)
 		assert_int_equal(sum, n);
 	}
 	j.schedule.warmup = 12;
-	assert_int_equal(fal_job_bind(&j, 1000, &d), 0);
+	assert_int_equal(fal_job_set_samples(&j, 1000, &d), 0);
 	assert_int_equal(j.schedule.total, 12);
 	j.schedule.warmup = 13;
-	assert_int_equal(fal_job_bind(&j, 1000, &d), FAL_EINVAL);
+	assert_int_equal(fal_job_set_samples(&j, 1000, &d), FAL_EINVAL);
 	assert_string_equal(d.text,
 			    "schedule.warmup: '13' is more than the 12 updates of "
 			    "the job");
@@ -441,8 +441,8 @@ test_partition(void **state)
 	assert_int_equal(j.parts, 32);
 	j.schedule.warmup = 0;
 	/* 256 samples are 32 tasks; a whole set of 248 is a clock of 31. */
-	assert_int_equal(fal_job_bind(&j, 1000, &d), 0);
-	assert_int_equal(fal_job_bind(&j, 248, &d), FAL_EINVAL);
+	assert_int_equal(fal_job_set_samples(&j, 1000, &d), 0);
+	assert_int_equal(fal_job_set_samples(&j, 248, &d), FAL_EINVAL);
 	assert_string_equal(
 		d.text, "data.parts: '32' leaves a part without one of the 31 tasks of a "
 			"clock");
@@ -569,7 +569,7 @@ test_ranges(void **state)
 		struct fal_diag d = { "" };
 		j.freeze = cases[i].freeze != NULL ? strdup(cases[i].freeze) : NULL;
 		j.buffers = cases[i].buffers != NULL ? strdup(cases[i].buffers) : NULL;
-		assert_int_equal(fal_job_ranges(&j, m, &d),
+		assert_int_equal(fal_job_set_ranges(&j, m, &d),
 				 cases[i].diag[0] != '\0' ? FAL_EINVAL : 0);
 		assert_string_equal(d.text, cases[i].diag);
 		for (uint32_t k = 0; k < 3; k++) {

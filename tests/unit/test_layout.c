@@ -113,7 +113,7 @@ in_one_piece(const struct fal_model *m, const float *packed, uint64_t first, uin
 		const uint64_t to = end < first + n ? end : first + n;
 		of_tensors += from < to ? to - from : 0;
 	}
-	const float *at = n > 0 ? fal_model_packed(m, packed, first, n) : NULL;
+	const float *at = n > 0 ? fal_model_packed_place(m, packed, first, n) : NULL;
 	assert_int_equal(at != NULL, n > 0 && of_tensors == n);
 	if (at != NULL)
 		assert_memory_equal(at, flat + first, n * sizeof(*at));

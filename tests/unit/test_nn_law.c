@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
-#include "math/fingerprint.h"
 #include "math/kern.h"
 #include "math/layers.h"
 #include "math/net.h"

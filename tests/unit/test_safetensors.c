@@ -354,7 +354,7 @@ test_names(void **state)
 	assert_int_equal(again->tensor[2].dims, 3);
 	assert_true(again->tensor[1].frozen && !again->tensor[0].frozen);
 	struct fal_job job = { 0 };
-	assert_int_equal(fal_job_ranges(&job, again, &diag), 0);
+	assert_int_equal(fal_job_set_ranges(&job, again, &diag), 0);
 	assert_int_equal(job.optim.ranges, 1);
 	assert_int_equal(job.optim.range[0].first, 4);
 	assert_int_equal(job.optim.range[0].count, 1);
