@@ -6,7 +6,7 @@ static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_asp = { .complete = complete };

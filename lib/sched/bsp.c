@@ -6,14 +6,14 @@
 #include <math.h>
 
 void
-fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
+fal_clock_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	const double samples = fal_round_counted(s, r);
-	fal_stale(s, r, 0);
+	const double samples = fal_round_counted_samples(s, r);
+	fal_round_set_staleness(s, r, 0);
 	fal_round_end(s, r, end, now);
-	fal_step(s, samples);
-	fal_tell_clock(s, r, now);
+	fal_pending_apply(s, samples);
+	fal_clock_publish(s, r, now);
 }
 
 /* Notes the help of a clock: the seconds that workers saved the clock by taking another
@@ -62,7 +62,7 @@ note_help(struct fal_sched *s, double now)
 }
 
 void
-fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
+fal_clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	if (s->is.moves)
@@ -86,8 +86,8 @@ fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now)
 	}
 	/* What comes late is of the next clock, but for the last one. */
 	if (!r->armed || r->clock + 1 < s->pool.clocks)
-		fal_account_all(s, r);
-	fal_emit(s, model);
+		fal_workers_account(s, r);
+	fal_act_emit(s, model);
 }
 
-const struct fal_scheme fal_scheme_bsp = { .complete = fal_complete_clock };
+const struct fal_scheme fal_scheme_bsp = { .complete = fal_clock_complete };

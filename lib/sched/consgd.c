@@ -10,7 +10,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
 				     .weight = lambda > 0 ? lambda : 1.0 / s->active,
 				     .among = lambda > 0 ? 0 : s->active };
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_consgd = { .team_own = sizeof(struct fal_ssp_local),

@@ -36,7 +36,7 @@ static const char came[] = "its work came", alone[] = "nobody else is left";
 static struct fal_worker *
 on_trial(const struct fal_sched *s)
 {
-	struct fal_worker *w = s->trial != 0 ? fal_find(s, s->trial) : NULL;
+	struct fal_worker *w = s->trial != 0 ? fal_worker_find(s, s->trial) : NULL;
 	return w != NULL && w->trial ? w : NULL;
 }
 
@@ -60,7 +60,7 @@ trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act, double
 	act.worker = w->id;
 	w->told = true;
 	w->told_at = now;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 /* Tells that `w` is a full member again. */
@@ -74,7 +74,7 @@ tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now
 	if (!w->told)
 		return;
 	w->told = false;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 /* Whoever has not spoken since it was suspected is asked, once. */
@@ -88,7 +88,7 @@ trial_ask(struct fal_sched *s, double now)
 		if (w->gone || !w->suspected || speaks || w->asked >= w->suspected_at)
 			continue;
 		w->asked = now;
-		fal_emit(s, ping);
+		fal_act_emit(s, ping);
 	}
 }
 
@@ -107,7 +107,7 @@ call_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	w->suspected = false;
 	w->base = now;
-	fal_recount(s, w, now);
+	fal_worker_recount(s, w, now);
 	tell_back(s, w, alone, now);
 }
 
@@ -125,7 +125,7 @@ trial_recall(struct fal_sched *s, double now)
 }
 
 void
-fal_trial_for_retry(struct fal_sched *s, double now)
+fal_suspects_recall_for_retry(struct fal_sched *s, double now)
 {
 	trial_ask(s, now);
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -176,7 +176,7 @@ paid_at(const struct fal_sched *s, const struct fal_key_debt *c, double now)
 }
 
 double
-fal_trial_barred(const struct fal_sched *s, uint32_t key, double now)
+fal_key_barred_until(const struct fal_sched *s, uint32_t key, double now)
 {
 	const struct fal_key_debt *c = cost_of(s, key, now);
 	return c != NULL ? paid_at(s, c, now) : now;
@@ -204,12 +204,12 @@ trial_charge(struct fal_sched *s, struct fal_worker *w, double since, double now
 		if (of->gone || of->key != w->key)
 			continue;
 		of->again = again;
-		fal_refresh(s, of, now);
+		fal_worker_refresh(s, of, now);
 	}
 	if (c->told || act.seconds < 1)
 		return;
 	c->told = true;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 /* `w` has not kept its deadline: others, who have waited since `since`, do the work that
@@ -226,20 +226,20 @@ suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	w->suspected_at = now;
 	s->trial_clock = s->pool.over + 1;
 	trial_charge(s, w, since, now);
-	fal_strip(s, w, true, now);
-	fal_recount(s, w, now);
+	fal_worker_strip(s, w, true, now);
+	fal_worker_recount(s, w, now);
 	if (is_deserted(s))
 		trial_recall(s, now);
 }
 
 void
-fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
+fal_probation_note_work(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
 	w->proved = w->suspected && w->again <= now;
 	w->trial = w->called = false;
 	w->failed = 0;
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 	if (!w->suspected)
 		tell_back(s, w, came, now);
 }
@@ -253,7 +253,7 @@ take_back(struct fal_sched *s, double now)
 	       s->worker[slot].proved) {
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = w->proved = false;
-		fal_recount(s, w, now);
+		fal_worker_recount(s, w, now);
 		tell_back(s, w, came, now);
 	}
 }
@@ -272,7 +272,7 @@ end(struct fal_sched *s, struct fal_worker *w, double now)
 	if (!fal_worker_active(w) || s->active == 1) {
 		const bool only = fal_worker_active(w);
 		w->trial = false;
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 		tell_back(s, w, only ? alone : "it is given no work", now);
 		return;
 	}
@@ -285,7 +285,7 @@ end(struct fal_sched *s, struct fal_worker *w, double now)
 }
 
 void
-fal_trial_next(struct fal_sched *s, double now)
+fal_probation_advance(struct fal_sched *s, double now)
 {
 	struct fal_worker *w = on_trial(s);
 	if (w != NULL)
@@ -302,11 +302,11 @@ fal_trial_next(struct fal_sched *s, double now)
 	w->base = now;
 	s->trial = w->id;
 	s->trial_clock = s->pool.over + 1;
-	fal_recount(s, w, now);
+	fal_worker_recount(s, w, now);
 }
 
 struct fal_worker *
-fal_trial_untried(const struct fal_sched *s)
+fal_probation_unserved(const struct fal_sched *s)
 {
 	struct fal_worker *w = on_trial(s);
 	return w != NULL && w->queued == 0 && w->owed == 0 && !w->tried ? w : NULL;
@@ -320,7 +320,7 @@ fal_trial_untried(const struct fal_sched *s)
  *
  * A nearly late worker is asked, and again when its debt is due: the answer comes behind
  * all that the worker had to say, and tells how far its lanes are.  Lanes that go on have
- * longer, up to FAL_MOST_TIMES the deadline, but on trial; all others have not kept the
+ * longer, up to FAL_DEADLINE_TIMES_MAX the deadline, but on trial; all others have not kept the
  * deadline.  A worker that sends block by block has not kept it, either, if all blocks
  * take it much more time than blocks have taken it.  Nobody is late where nobody waits
  * for the others' work. */
@@ -347,7 +347,7 @@ struct debt {
 };
 
 void
-fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
+fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	   double seconds)
 {
 	struct fal_window *t = &w->turn[kind];
@@ -389,7 +389,7 @@ is_stale(const struct fal_sched *s)
 }
 
 void
-fal_due_typical(struct fal_sched *s)
+fal_typical_update(struct fal_sched *s)
 {
 	if (s->unknown == 0 || !is_stale(s))
 		return;
@@ -401,7 +401,7 @@ fal_due_typical(struct fal_sched *s)
 	}
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (s->worker[i].turn[FAL_TURN_TASK].n == 0 && !s->worker[i].gone)
-			fal_refresh_due(s, &s->worker[i]);
+			fal_worker_refresh_deadline(s, &s->worker[i]);
 }
 
 /* Without a history of its own. */
@@ -454,18 +454,18 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 }
 
 double
-fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
+fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return (w->checks > 0 ? 2 : 1) * deadline(s, w, FAL_TURN_TASK, there_and_back(w));
 }
 
 void
-fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
+fal_deadline_note_claim(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
 		double now)
 {
 	/* Short ones would say too little. */
 	if (n->began >= 0 && fal_task_samples(n->round, n->task) == s->full)
-		fal_turned(s, w, FAL_TURN_TASK,
+		fal_turn_add(s, w, FAL_TURN_TASK,
 			   (now - n->began) / fal_oversubscription(w->lanes, w->cores));
 }
 
@@ -475,7 +475,7 @@ static double
 longest(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
 {
 	const double d = deadline(s, w, kind, there_and_back(w));
-	return w->trial ? d : fal_max(d, FAL_MOST_TIMES * deadline(s, w, kind, 0));
+	return w->trial ? d : fal_max(d, FAL_DEADLINE_TIMES_MAX * deadline(s, w, kind, 0));
 }
 
 /* Takes in that contribution `c` is owed, with nothing to add since `first`, if it is due
@@ -535,7 +535,7 @@ owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *
 			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 				continue;
 			take_in(s, w, &l->contrib[c],
-				fal_max(l->contrib[c].claimed, fal_relieved(w, r)), o);
+				fal_max(l->contrib[c].claimed, fal_worker_relieved_at(w, r)), o);
 			left--;
 		}
 	}
@@ -551,14 +551,14 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 	struct debt o = { .first = INFINITY, .since = INFINITY, .whole = INFINITY };
 	if (w->queued > 0) {
 		o.first = o.since = w->began;
-		o.d = fal_deadline_s(s, w);
+		o.d = fal_task_deadline_s(s, w);
 		o.owes = "task";
 	}
 	if (owes_blocks(s, w))
 		owed_blocks(s, w, &o);
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
-		double d = fal_deadline_s(s, w);
+		double d = fal_task_deadline_s(s, w);
 		o.first = o.since = w->base;
 		o.d = d + fal_min(w->pull.most, d);
 		o.owes = "eval";
@@ -608,7 +608,7 @@ next_look(const struct fal_sched *s, const struct fal_worker *w, const struct de
 }
 
 double
-fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
+fal_deadline_next_look(const struct fal_sched *s, const struct fal_worker *w, double late)
 {
 	/* Whatever the deadline, tasks are due no sooner than that. */
 	const double least = first_look * s->patience * deadline_floor;
@@ -637,7 +637,7 @@ static bool
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
 	double now)
 {
-	const bool awaits = s->awaits.n > fal_heap_has(&s->awaits, fal_slot(s, w));
+	const bool awaits = s->awaits.n > fal_heap_has(&s->awaits, fal_worker_slot(s, w));
 	const bool free =
 		!nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0 || awaits;
 	const struct fal_act act = { .owes = o->owes,
@@ -652,13 +652,13 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 	w->excused = now + o->d;
 	w->spared = now;
 	s->trial_clock = s->pool.over; /* nobody else may be there to end the clock */
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 	trial_ask(s, now);
 	return false;
 }
 
 void
-fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
+fal_deadline_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
 	if (now < next_look(s, w, &o))
@@ -670,12 +670,12 @@ fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 		overdue(s, w, &o, "it does not answer", now);
 	} else {
 		w->asked = now;
-		fal_emit(s, (struct fal_act){ .kind = FAL_ACT_PING, .worker = w->id });
+		fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_PING, .worker = w->id });
 	}
 }
 
 bool
-fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t steps,
+fal_deadline_note_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t steps,
 	       double now)
 {
 	const struct debt o = debt_of(s, w);
@@ -696,12 +696,12 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 				       now);
 		w->excused = fal_min(now + o.d, limit(s, w, &o));
 	}
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 	return false;
 }
 
 void
-fal_due_left(struct fal_sched *s, struct fal_worker *w, double now)
+fal_deadline_note_leave(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
 	const double usual = o.owes == push ? s->typical[FAL_TURN_PUSH] : turn_s(s, w);

@@ -11,7 +11,7 @@
 static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
-	uint64_t own = r->team->clock + 1, others = fal_slowest(s, r->team);
+	uint64_t own = r->team->clock + 1, others = fal_slowest_clock(s, r->team);
 	struct fal_act end = { .fate = FAL_FATE_REVISE,
 			       .slot = r->team->clock,
 			       .below = own < others ? own : others };
@@ -19,7 +19,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		end.fate = FAL_FATE_ADD;
 		end.weight = 1.0 / (double)(s->version - r->version + 1);
 	}
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 }
 
 const struct fal_scheme fal_scheme_dynsgd = { .team_own = sizeof(struct fal_ssp_local),

@@ -21,14 +21,14 @@ cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held
      struct fal_load more, double now)
 {
 	double tie = 1e-6 * (w->queued + more.tasks) * fal_task_s(s, w, w->lanes);
-	return fal_project(s, w, held, more, now) + tie;
+	return fal_worker_project(s, w, held, more, now) + tie;
 }
 
 /* The cost of moving a task to `w`: a round trip, and a doubt of 5 % of the task. */
 static double
 move_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load task)
 {
-	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes) * fal_size(s, w, task);
+	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes) * fal_load_size(s, w, task);
 }
 
 /* Do its claims wait much longer than tasks take?  Then it is the coordinator whom the
@@ -50,7 +50,7 @@ latest(struct fal_sched *s, const struct fal_heap *h, uint32_t *sure, double now
 {
 	uint32_t slot;
 	while ((slot = fal_heap_top(h)) != *sure && slot != FAL_NONE) {
-		fal_refresh(s, &s->worker[slot], now);
+		fal_worker_refresh(s, &s->worker[slot], now);
 		*sure = slot;
 	}
 	return slot;
@@ -65,16 +65,16 @@ transfer(struct fal_sched *s, double now, uint32_t *sure)
 	if (to == FAL_NONE || from == FAL_NONE || to == from)
 		return false;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
-	struct fal_node *n = fal_last_unstarted(s, d);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
+	struct fal_node *n = fal_worker_last_unstarted(s, d);
+	if (n == NULL || in_line(s, r, now) || !fal_retry_allows(s, r, n->round, n->task))
 		return false;
-	const struct fal_load task = fal_load_of(n->round, n->task);
-	const double finish = fal_project(s, r, fal_load_queued(r), task, now);
+	const struct fal_load task = fal_load_of_task(n->round, n->task);
+	const double finish = fal_worker_project(s, r, fal_load_queued(r), task, now);
 	if (finish + move_cost(s, r, task) >= d->finish)
 		return false;
 	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
 	*sure = FAL_NONE;
-	fal_move(s, n, r, now);
+	fal_node_move(s, n, r, now);
 	return true;
 }
 
@@ -88,17 +88,17 @@ clone(struct fal_sched *s, double now, uint32_t *sure)
 		return false;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	const struct fal_load none = { 0 };
-	const struct fal_node *n = fal_uncloned(d);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
+	const struct fal_node *n = fal_worker_uncloned(d);
+	if (n == NULL || in_line(s, r, now) || !fal_retry_allows(s, r, n->round, n->task))
 		return false;
-	const struct fal_load task = fal_load_of(n->round, n->task);
-	const double doubt = 0.1 * fal_task_s(s, r, r->lanes) * fal_size(s, r, task);
-	const double finish = fal_project(s, r, none, task, now);
+	const struct fal_load task = fal_load_of_task(n->round, n->task);
+	const double doubt = 0.1 * fal_task_s(s, r, r->lanes) * fal_load_size(s, r, task);
+	const double finish = fal_worker_project(s, r, none, task, now);
 	if (d->finish <= finish + doubt + r->rtt)
 		return false;
 	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
 	*sure = FAL_NONE;
-	fal_clone_head(s, d, r, now);
+	fal_worker_clone_task(s, d, r, now);
 	return true;
 }
 
@@ -117,7 +117,7 @@ best_rate(const struct fal_sched *s, const struct fal_worker *w)
 {
 	double best = 0;
 	for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
-		best = fmax(best, fal_rate(s, w, p));
+		best = fmax(best, fal_worker_rate(s, w, p));
 	return best;
 }
 
@@ -135,29 +135,29 @@ lanes(struct fal_sched *s)
 		struct fal_worker *w = &s->worker[i];
 		if (!fal_worker_active(w))
 			continue;
-		total += fal_rate(s, w, w->lanes);
+		total += fal_worker_rate(s, w, w->lanes);
 		best += w->lanes_min < w->lanes_max ? best_rate(s, w)
-						    : fal_rate(s, w, w->lanes);
+						    : fal_worker_rate(s, w, w->lanes);
 		if (++w->lanes_held <= settle || w->recent.n == 0)
 			continue;
 		if (w->lanes < w->lanes_max &&
-		    fal_rate(s, w, w->lanes + 1) > fal_rate(s, w, w->lanes) &&
+		    fal_worker_rate(s, w, w->lanes + 1) > fal_worker_rate(s, w, w->lanes) &&
 		    (gain == NULL ||
-		     fal_rate(s, w, w->lanes) < fal_rate(s, gain, gain->lanes)))
+		     fal_worker_rate(s, w, w->lanes) < fal_worker_rate(s, gain, gain->lanes)))
 			gain = w;
 		if (w->lanes > w->lanes_min &&
 		    (give == NULL ||
-		     fal_rate(s, w, w->lanes) - fal_rate(s, w, w->lanes - 1) <
-			     fal_rate(s, give, give->lanes) -
-				     fal_rate(s, give, give->lanes - 1)))
+		     fal_worker_rate(s, w, w->lanes) - fal_worker_rate(s, w, w->lanes - 1) <
+			     fal_worker_rate(s, give, give->lanes) -
+				     fal_worker_rate(s, give, give->lanes - 1)))
 			give = w;
 	}
 	if (gain != NULL && total < regain * best)
-		fal_set_lanes(s, gain, gain->lanes + 1);
-	else if (give != NULL && total - fal_rate(s, give, give->lanes) +
-						 fal_rate(s, give, give->lanes - 1) >=
+		fal_worker_set_lanes(s, gain, gain->lanes + 1);
+	else if (give != NULL && total - fal_worker_rate(s, give, give->lanes) +
+						 fal_worker_rate(s, give, give->lanes - 1) >=
 					 keep * best)
-		fal_set_lanes(s, give, give->lanes - 1);
+		fal_worker_set_lanes(s, give, give->lanes - 1);
 }
 
 static uint32_t
@@ -184,7 +184,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	(void)r;
 	while (s->oldest != NULL && s->oldest->complete)
-		fal_complete_clock(s, s->oldest, now);
+		fal_clock_complete(s, s->oldest, now);
 }
 
 const struct fal_scheme fal_scheme_epsp = { .ahead = ahead,

@@ -15,7 +15,7 @@ make_room(struct fal_sched *s, uint32_t tasks)
 {
 	FAL_XGROW(s->eval_task, s->eval_task_cap, tasks);
 	FAL_XGROW(s->eval_free, s->eval_free_cap, tasks);
-	fal_holds_open(&s->eval_given, tasks);
+	fal_grant_history_open(&s->eval_given, tasks);
 }
 
 int
@@ -30,7 +30,7 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 		s->eval_free[i] = tasks - 1 - i;
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = tasks;
-	fal_eval_feed(s, now);
+	fal_eval_grant_idle(s, now);
 	return FAL_OK;
 }
 
@@ -40,7 +40,7 @@ fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		s->worker[i].evals = 0;
 		if (!s->worker[i].gone)
-			fal_refresh(s, &s->worker[i], now);
+			fal_worker_refresh(s, &s->worker[i], now);
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = 0;
 	make_room(s, tasks);
@@ -127,7 +127,7 @@ fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task)
 	s->eval_task[task].holder = 0;
 	s->eval_free[s->eval_free_n++] = task;
 	s->eval_left++;
-	fal_eval_feed(s, now);
+	fal_eval_grant_idle(s, now);
 }
 
 /* The last free task that it may have; eval_free_n: there is none. */
@@ -156,10 +156,10 @@ grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 		s->eval_task[task].holder = w->id;
 		w->evals++;
 		given = true;
-		fal_holds_give(&s->eval_given, task, w->id);
-		fal_emit_task(s, act, task);
+		fal_grant_history_add(&s->eval_given, task, w->id);
+		fal_act_emit_task(s, act, task);
 	}
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 	return given;
 }
 
@@ -179,10 +179,10 @@ fal_eval_return(struct fal_sched *s, struct fal_worker *w)
 static void
 settle_task(struct fal_sched *s, uint32_t task, double now)
 {
-	struct fal_worker *holder = fal_find(s, s->eval_task[task].holder);
+	struct fal_worker *holder = fal_worker_find(s, s->eval_task[task].holder);
 	if (holder != NULL) {
 		holder->evals--;
-		fal_refresh(s, holder, now);
+		fal_worker_refresh(s, holder, now);
 	} else { /* was taken from it, and nobody else has it yet */
 		uint32_t i = 0;
 		while (i < s->eval_free_n && s->eval_free[i] != task)
@@ -198,12 +198,12 @@ int
 fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		    uint32_t samples, double task_s)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (task >= s->eval_tasks)
 		return FAL_EINVAL;
 	if (w == NULL)
 		return 0;
-	if (!fal_holds_has(&s->eval_given, task, id))
+	if (!fal_grant_history_has(&s->eval_given, task, id))
 		return FAL_ESTATE;
 	struct fal_eval_task *t = &s->eval_task[task];
 	/* What it had once may be another one's by now, to confirm what it said. */
@@ -215,18 +215,18 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		t->said += t->said < 2;
 		settle_task(s, task, now);
 		fal_ewma(&w->eval_s,
-			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
+			 task_s / fal_load_size(s, w, (struct fal_load){ 1, samples }));
 		w->base = now;
 		if (w->trial || w->suspected)
-			fal_trial_kept(s, w, now);
+			fal_probation_note_work(s, w, now);
 	}
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */
 	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
 		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
 		grant(s, w, n, now);
 	}
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 	return counts;
 }
 
@@ -239,7 +239,7 @@ appetite(const struct fal_sched *s, const struct fal_worker *w, double now)
 	if (s->rounds > 0) {
 		uint32_t last = fal_heap_top(&s->runners);
 		double until = last != FAL_NONE ? s->worker[last].finish : now;
-		n = floor((until - now) / fal_eval_s(s, w)) * w->lanes;
+		n = floor((until - now) / fal_eval_task_s(s, w)) * w->lanes;
 	}
 	return n < 1 ? 0 : (uint32_t)fmin(n, most_at_once);
 }
@@ -259,9 +259,9 @@ feed_others(struct fal_sched *s, double now)
 }
 
 void
-fal_eval_feed(struct fal_sched *s, double now)
+fal_eval_grant_idle(struct fal_sched *s, double now)
 {
-	struct fal_worker *tried = s->rounds == 0 ? fal_trial_untried(s) : NULL;
+	struct fal_worker *tried = s->rounds == 0 ? fal_probation_unserved(s) : NULL;
 	uint32_t slot;
 	if (tried != NULL && s->eval_free_n > 0) {
 		tried->tried = true;

@@ -67,7 +67,7 @@ static void
 pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r, double now)
 {
 	if (fal_branch_of(w->version) != 0 || w->version < r->version)
-		fal_pull(s, w, 0, now);
+		fal_worker_pull(s, w, 0, now);
 }
 
 /* Lends whole tasks of so many samples in all; returns what is left of these. */
@@ -76,11 +76,11 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
      const struct fal_round *r, double n, double now)
 {
 	struct fal_node *node;
-	while ((node = last_of(from, r)) != NULL && fal_retry_may(s, to, r, node->task) &&
+	while ((node = last_of(from, r)) != NULL && fal_retry_allows(s, to, r, node->task) &&
 	       fal_task_samples(r, node->task) <= n + rounding) {
 		n -= fal_task_samples(r, node->task);
 		pull_for(s, to, r, now);
-		fal_move(s, node, to, now);
+		fal_node_move(s, node, to, now);
 	}
 	return n;
 }
@@ -90,7 +90,7 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 static struct fal_worker *
 neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t step)
 {
-	uint32_t at = fal_slot(s, w);
+	uint32_t at = fal_worker_slot(s, w);
 	for (uint32_t k = 1; k < s->workers; k++) {
 		at = (at + step) % s->workers;
 		if (fal_worker_active(&s->worker[at]))
@@ -108,7 +108,7 @@ take_back(struct fal_sched *s, struct fal_worker *w, double now)
 		struct fal_node *n = r->held[i];
 		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
 			continue;
-		fal_move(s, n, w, now);
+		fal_node_move(s, n, w, now);
 		return;
 	}
 }
@@ -180,7 +180,7 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 static void
 look_at(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	uint32_t slot = fal_slot(s, w);
+	uint32_t slot = fal_worker_slot(s, w);
 	if (!fal_heap_has(&s->takers, slot)) /* who is not active never is */
 		return;
 	if (s->policy.rule.half) {
@@ -218,7 +218,7 @@ touched(struct fal_sched *s, const struct fal_worker *w)
 	struct flexrr *is = s->own;
 	const struct fal_worker *e = w;
 	for (uint32_t k = 0; e != NULL && k <= s->policy.rule.helpers; k++) {
-		uint32_t slot = fal_slot(s, e);
+		uint32_t slot = fal_worker_slot(s, e);
 		fal_heap_set(&s->own_heap[slot < is->looked], slot, 0);
 		e = neighbour(s, e, 1);
 	}

@@ -127,7 +127,7 @@ arrange(struct fal_sched *s, struct place *p, bool *cut)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (fal_worker_active(w))
-			p[n++] = (struct place){ i, w->site, fal_rate(s, w, w->lanes),
+			p[n++] = (struct place){ i, w->site, fal_worker_rate(s, w, w->lanes),
 						 NULL };
 	}
 	if (n > 0)
@@ -194,13 +194,13 @@ regroup(struct fal_sched *s)
 	bool *cut = fal_xcalloc((size_t)s->workers + 1, sizeof(*cut));
 	const uint32_t wanted = is->n < s->active ? is->n : s->active;
 	const uint32_t n = arrange(s, p, cut);
-	if (n > 0 && (fal_teams_active(s) != wanted || !is_as_good(s, p, n))) {
+	if (n > 0 && (fal_teams_count_active(s) != wanted || !is_as_good(s, p, n))) {
 		for (uint32_t i = 0; i < s->teams; i++)
-			fal_team_set(s, s->team[i], 0, s->team[i]->clock);
+			fal_team_update(s, s->team[i], 0, s->team[i]->clock);
 		for (uint32_t i = 0; i < n; i++) {
 			struct fal_team *t = p[i].team;
 			s->worker[p[i].slot].team = t;
-			fal_team_set(s, t, t->members + 1, t->clock);
+			fal_team_update(s, t, t->members + 1, t->clock);
 		}
 	}
 	free(p);
@@ -304,9 +304,9 @@ collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 	};
 	s->merged -= g->unpushed;
 	if (s->merged == 0)
-		fal_merged_clear(s);
+		fal_pending_clear(s);
 	g->unpushed = 0;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 static void
@@ -315,7 +315,7 @@ step(struct fal_sched *s, struct fal_act act)
 	act.kind = FAL_ACT_STEP;
 	act.own = true;
 	act.version = ++s->version;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 /* What the line has changed becomes a part of the model. */
@@ -409,7 +409,7 @@ publish(struct fal_sched *s, const struct pushes *p)
 	} else {
 		act.divisor = s->merged_of;
 		act.in = 1;
-		fal_merged_clear(s);
+		fal_pending_clear(s);
 	}
 	is->until = INFINITY;
 	fal_teams_wake(s);
@@ -453,7 +453,7 @@ flush(struct fal_sched *s, double now)
 	}
 	if (!s->policy.rule.delta) {
 		if (s->rounds == 0)
-			fal_step(s, s->merged_of);
+			fal_pending_apply(s, s->merged_of);
 		return;
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
@@ -480,7 +480,7 @@ prepare(struct fal_sched *s, struct fal_team *t)
 	t->line = fal_branch_version(t->id, ++s->lines);
 	g->taken = s->version;
 	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 static void
@@ -522,14 +522,14 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_team *t = r->team;
 	struct group *g = t->own;
-	uint32_t samples = fal_round_counted(s, r);
+	uint32_t samples = fal_round_counted_samples(s, r);
 	/* |g|/M, where the clock's tasks can be split so. */
 	double weight =
 		(double)fal_round_samples(s, r) / fal_grid_samples(&s->grid, r->clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
 			       .weight = rule->delta ? g->weight : weight };
-	uint64_t slowest = fal_slowest(s, NULL);
-	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
+	uint64_t slowest = fal_slowest_clock(s, NULL);
+	fal_round_set_staleness(s, r, t->clock > slowest ? t->clock - slowest : 0);
 	if (rule->delta)
 		step_line(s, r, &end);
 	if (samples > 0)
@@ -538,7 +538,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (!w->gone && w->team == t)
-			fal_account(s, w, r);
+			fal_worker_account(s, w, r);
 	}
 	double divisor = fal_round_divisor(s, r);
 	g->samples += rule->quorum > 0 ? samples : 0;
@@ -552,7 +552,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	if (rule->delta)
 		push(s, t);
 	else
-		fal_step(s, divisor);
+		fal_pending_apply(s, divisor);
 	control(s, now);
 }
 

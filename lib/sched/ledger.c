@@ -247,7 +247,7 @@ fal_ledger_loss_known(const struct fal_ledger *l)
 /* ---- grants --------------------------------------------------------------- */
 
 void
-fal_holds_open(struct fal_holds *h, uint32_t n)
+fal_grant_history_open(struct fal_grant_history *h, uint32_t n)
 {
 	FAL_XGROW(h->newest, h->newest_cap, n);
 	if (n > 0)
@@ -256,14 +256,14 @@ fal_holds_open(struct fal_holds *h, uint32_t n)
 }
 
 void
-fal_holds_free(struct fal_holds *h)
+fal_grant_history_free(struct fal_grant_history *h)
 {
 	free(h->newest);
 	free(h->v);
 }
 
 bool
-fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker)
+fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing, uint32_t worker)
 {
 	uint32_t at = h->newest[thing];
 	while (at != 0 && h->v[at - 1].worker != worker)
@@ -272,11 +272,11 @@ fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker)
 }
 
 void
-fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker)
+fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker)
 {
-	if (fal_holds_has(h, thing, worker))
+	if (fal_grant_history_has(h, thing, worker))
 		return;
 	FAL_XGROW(h->v, h->cap, (size_t)h->n + 1);
-	h->v[h->n] = (struct fal_hold){ .worker = worker, .older = h->newest[thing] };
+	h->v[h->n] = (struct fal_grant_entry){ .worker = worker, .older = h->newest[thing] };
 	h->newest[thing] = ++h->n;
 }

@@ -195,10 +195,10 @@ bool fal_ledger_loss_known(const struct fal_ledger *l);
 /* Every worker that was ever given each of n things.  A claim must be of a task that its
  * worker was given, even one that was taken back while the claim was under way.  {0} is
  * empty and valid. */
-struct fal_holds {
+struct fal_grant_history {
 	uint32_t *newest; /* by thing: index of its newest entry + 1; 0: none */
 	size_t newest_cap;
-	struct fal_hold {
+	struct fal_grant_entry {
 		uint32_t worker, older;
 	} *v;
 	uint32_t n;
@@ -206,12 +206,12 @@ struct fal_holds {
 };
 
 /* Empty again, for n things. */
-void fal_holds_open(struct fal_holds *h, uint32_t n);
-void fal_holds_free(struct fal_holds *h);
+void fal_grant_history_open(struct fal_grant_history *h, uint32_t n);
+void fal_grant_history_free(struct fal_grant_history *h);
 
 /* Once more counts once. */
-void fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker);
+void fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker);
 
-bool fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker);
+bool fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing, uint32_t worker);
 
 #endif

@@ -61,7 +61,7 @@ fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes
 }
 
 double
-fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
+fal_load_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
 {
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
@@ -70,7 +70,7 @@ fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load 
 }
 
 double
-fal_eval_s(const struct fal_sched *s, const struct fal_worker *w)
+fal_eval_task_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return w->eval_s > 0 ? w->eval_s : fal_task_s(s, w, w->lanes) * s->conf.eval_cost;
 }
@@ -101,7 +101,7 @@ know(struct fal_worker *w, uint32_t p)
 }
 
 void
-fal_remember(struct fal_worker *w, const struct fal_history *was)
+fal_worker_restore(struct fal_worker *w, const struct fal_history *was)
 {
 	if (was->lanes == 0 || was->lanes > w->own_max || !(was->task_s > 0))
 		return;
@@ -162,7 +162,7 @@ learn_fixed(struct fal_sched *s, struct fal_worker *w, double part, double is)
 /* A short task says of a full one only that it takes no less, and no more than in
  * proportion: between these it tells of the fixed part, beyond them of the speed. */
 void
-fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t samples)
+fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t samples)
 {
 	double part = (double)samples / s->full;
 	double full = own_task_s(w, w->lanes);
@@ -178,13 +178,13 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t 
 static const double late_times = 1.3; /* a task's seconds, when none was measured */
 
 double
-fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
+fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return w->recent.n > 0 ? w->recent.most : late_times * fal_task_s(s, w, w->lanes);
 }
 
 double
-fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
+fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
 {
 	return lanes / fal_task_s(s, w, lanes);
 }
@@ -201,8 +201,8 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
 	uint32_t i = 0;
 	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
 		double began = node->began >= 0 ? node->began : fal_max(now, w->ready);
-		struct fal_load load = fal_load_of(node->round, node->task);
-		double ran = now - began, size = fal_size(s, w, load);
+		struct fal_load load = fal_load_of_task(node->round, node->task);
+		double ran = now - began, size = fal_load_size(s, w, load);
 		const bool is_late = ran > fal_max(late * size, t * size + turn_s);
 		r[i] = is_late ? late_more * ran : fal_max(t * size - ran, 0);
 		rest.tasks--;
@@ -226,7 +226,7 @@ level(const double *r, uint32_t p, double work)
 }
 
 double
-fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
+fal_worker_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
 	    struct fal_load extra, double now)
 {
 	double r[FAL_LANES_MAX], last = 0;
@@ -240,7 +240,7 @@ fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_lo
 	const uint32_t each = n / p, more = n % p; /* the first lanes run one more */
 	/* The short ones come last. */
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
-	const double less = t * (n - fal_size(s, w, rest));
+	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
 		last = first.tasks > 0 ? r[p - 1] : 0;
 		return now + fal_max(level(r, p, t * n - less), last) + w->push.s;
@@ -294,7 +294,7 @@ nearest(const struct fal_work_pace *p, uint32_t n)
 }
 
 void
-fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size)
+fal_work_add(struct fal_work *work, double task_s, uint32_t samples, double size)
 {
 	const struct fal_work_pace ran = { 1, samples, task_s, size };
 	const double full_s = task_s / size;

@@ -14,7 +14,7 @@
 /* ---- queues --------------------------------------------------------------- */
 
 void
-fal_emit(struct fal_sched *s, struct fal_act act)
+fal_act_emit(struct fal_sched *s, struct fal_act act)
 {
 	FAL_XGROW(s->act, s->act_cap, s->acts + 1);
 	s->act[s->acts++] = act;
@@ -42,27 +42,27 @@ join(struct fal_sched *s, const struct fal_act *act, uint32_t task)
 }
 
 void
-fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
+fal_act_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 {
 	if (join(s, &act, task))
 		return;
 	act.first = task;
 	act.count = 1;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 struct fal_node *
-fal_holders(const struct fal_round *r, uint32_t task)
+fal_task_newest_holder(const struct fal_round *r, uint32_t task)
 {
 	return r->held[task - r->ledger.first];
 }
 
 struct fal_node *
-fal_held_by(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
+fal_node_find(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
 	    const struct fal_worker *w)
 {
-	struct fal_node *n = fal_holders(r, task);
-	while (n != NULL && n->slot != fal_slot(s, w))
+	struct fal_node *n = fal_task_newest_holder(r, task);
+	while (n != NULL && n->slot != fal_worker_slot(s, w))
 		n = n->other;
 	return n;
 }
@@ -75,11 +75,11 @@ is_claimed(const struct fal_node *n)
 }
 
 struct fal_node *
-fal_uncloned(const struct fal_worker *w)
+fal_worker_uncloned(const struct fal_worker *w)
 {
 	struct fal_node *n = w->head;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
-		if (fal_holders(n->round, n->task) == n && !is_claimed(n))
+		if (fal_task_newest_holder(n->round, n->task) == n && !is_claimed(n))
 			return n;
 	return NULL;
 }
@@ -104,7 +104,7 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 		/* The helper of a mixed round computes on the version that it has. */
 		const bool late = n->task >= n->round->late;
 		const uint64_t on =
-			n->round->mixed ? w->version : fal_round_on(n->round, n->task);
+			n->round->mixed ? w->version : fal_task_version(n->round, n->task);
 		if (n->began < 0 && fal_branch_of(on) == 0 && on > s->published) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
@@ -119,7 +119,7 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 		}
 		oldest = fal_min(oldest, n->began);
 	}
-	heap_put(&s->awaits, fal_slot(s, w), awaited < INFINITY, awaited);
+	heap_put(&s->awaits, fal_worker_slot(s, w), awaited < INFINITY, awaited);
 	return oldest;
 }
 
@@ -129,7 +129,7 @@ static struct fal_load
 pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_load load = { 0 };
-	const struct fal_round *first = fal_pressing(s);
+	const struct fal_round *first = fal_oldest_unfinished_round(s);
 	if (s->rounds > 1)
 		for (struct fal_node *i = w->head; i != NULL && i->round == first;
 		     i = i->next) {
@@ -140,18 +140,18 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 void
-fal_refresh_due(struct fal_sched *s, struct fal_worker *w)
+fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 {
 	/* Looked at when it is late, be it of the way here; then what it is at may take
 	 * twice as long as it took so far, however often it is projected anew meanwhile.
 	 */
 	const double turn =
 		w->turn[FAL_TURN_TASK].most * fal_oversubscription(w->lanes, w->cores);
-	double late = w->began + fal_max(fal_max(fal_late_s(s, w), turn), 1e-3);
+	double late = w->began + fal_max(fal_max(fal_task_late_s(s, w), turn), 1e-3);
 	if (w->looked > w->base)
 		late = fal_max(late, w->looked + (w->looked - w->base));
-	const double look = w->gone ? INFINITY : fal_due_next(s, w, late);
-	heap_put(&s->due, fal_slot(s, w), look < INFINITY,
+	const double look = w->gone ? INFINITY : fal_deadline_next_look(s, w, late);
+	heap_put(&s->due, fal_worker_slot(s, w), look < INFINITY,
 		 fal_max(look, w->looked + 1e-3));
 }
 
@@ -160,7 +160,7 @@ static bool
 bridges(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const double full = w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
-	return fal_size(s, w, fal_load_queued(w)) <= full;
+	return fal_load_size(s, w, fal_load_queued(w)) <= full;
 }
 
 /* When it finishes, and whom it could give tasks to, or take them from. */
@@ -170,27 +170,27 @@ project(struct fal_sched *s, struct fal_worker *w, double now)
 	/* Work of the first round goes before any other, however late that is. */
 	static const double other_rounds = 1e9; /* seconds */
 	const struct fal_load none = { 0 }, load = pressing(s, w);
-	const uint32_t slot = fal_slot(s, w);
+	const uint32_t slot = fal_worker_slot(s, w);
 	const bool active = fal_worker_active(w);
-	const bool first = w->head != NULL && w->head->round == fal_pressing(s);
-	w->finish = fal_project(s, w, load, none, now);
+	const bool first = w->head != NULL && w->head->round == fal_oldest_unfinished_round(s);
+	w->finish = fal_worker_project(s, w, load, none, now);
 	const double late_first = first ? -w->finish : other_rounds - w->finish;
 	const bool moves = active && s->scheme->rebalance != NULL;
 	const bool takes = moves && !w->trial && s->rounds > 0 && bridges(s, w);
 	heap_put(&s->takers, slot, takes,
-		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
+		 takes ? fal_worker_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
 	heap_put(&s->donors, slot,
-		 moves && load.tasks > w->lanes && fal_last_unstarted(s, w) != NULL,
+		 moves && load.tasks > w->lanes && fal_worker_last_unstarted(s, w) != NULL,
 		 late_first);
-	heap_put(&s->runners, slot, active && !w->trial && fal_uncloned(w) != NULL,
+	heap_put(&s->runners, slot, active && !w->trial && fal_worker_uncloned(w) != NULL,
 		 late_first);
 }
 
 void
-fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
+fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	const uint32_t slot = fal_slot(s, w);
+	const uint32_t slot = fal_worker_slot(s, w);
 	const bool active = fal_worker_active(w);
 	w->began = begin_tasks(s, w, now);
 	if (w->queued == 0 && w->empty < 0)
@@ -198,7 +198,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	project(s, w, now);
 	const bool idle = active && !w->trial && w->queued == 0 && w->evals == 0;
 	heap_put(&s->idle, slot, idle, idle ? fal_task_s(s, w, w->lanes) : 0);
-	fal_refresh_due(s, w);
+	fal_worker_refresh_deadline(s, w);
 	heap_put(&s->suspects, slot,
 		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
 		 w->proved ? 0 : w->again);
@@ -207,7 +207,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 }
 
 void
-fal_touch_owner(struct fal_sched *s, const struct fal_round *r)
+fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 {
 	const struct fal_worker *w = fal_team_worker(s, r->team);
 	if (w != NULL && s->scheme->touched != NULL)
@@ -215,7 +215,7 @@ fal_touch_owner(struct fal_sched *s, const struct fal_round *r)
 }
 
 void
-fal_detach(struct fal_sched *s, struct fal_node *n)
+fal_node_detach(struct fal_sched *s, struct fal_node *n)
 {
 	struct fal_worker *w = &s->worker[n->slot];
 	struct fal_node **at = &n->round->held[n->task - n->round->ledger.first];
@@ -258,7 +258,7 @@ static bool
 is_its_own(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_round *r, uint32_t task, bool firm)
 {
-	const struct fal_node *n = fal_holders(r, task);
+	const struct fal_node *n = fal_task_newest_holder(r, task);
 	return s->conf.preclaims && (!s->is.moves || firm || is_alone(s, w, r)) &&
 	       !r->delta && !w->trial && !w->group && n->other == NULL &&
 	       !fal_retried(s, r, task);
@@ -282,7 +282,7 @@ preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		}
 		act.first = task;
 		act.count = 1;
-		fal_emit(s, act);
+		fal_act_emit(s, act);
 	}
 	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
@@ -315,10 +315,10 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 				.other = *held,
 				.round = r,
 				.task = task,
-				.slot = fal_slot(s, w),
+				.slot = fal_worker_slot(s, w),
 				.ready = w->ready,
 				.began = -1,
-				.again = fal_holds_has(&r->given, task - r->ledger.first,
+				.again = fal_grant_history_has(&r->given, task - r->ledger.first,
 						       w->id) };
 	*held = n;
 	*(after != NULL ? &after->next : &w->head) = n;
@@ -331,13 +331,13 @@ give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t ta
 			       .round = r->id,
 			       .late = task >= r->late };
 	w->given++;
-	fal_holds_give(&r->given, task - r->ledger.first, w->id);
+	fal_grant_history_add(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
 	if (is_its_own(s, w, r, task, firm))
 		preclaim(s, w, r, act, task);
 	else
-		fal_emit_task(s, act, task);
+		fal_act_emit_task(s, act, task);
 }
 
 static void
@@ -345,30 +345,30 @@ revoke(struct fal_sched *s, const struct fal_worker *w, const struct fal_round *
        uint32_t task)
 {
 	struct fal_act act = { .kind = FAL_ACT_REVOKE, .worker = w->id, .round = r->id };
-	fal_emit_task(s, act, task);
+	fal_act_emit_task(s, act, task);
 }
 
 struct fal_node *
-fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
+fal_worker_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_node *n = w->tail;
-	if (w->head != NULL && w->head->round == fal_pressing(s))
+	if (w->head != NULL && w->head->round == fal_oldest_unfinished_round(s))
 		while (n->round != w->head->round)
 			n = n->prev;
 	return n != NULL && n->began < 0 && !is_claimed(n) ? n : NULL;
 }
 
 void
-fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double now)
+fal_node_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double now)
 {
 	struct fal_worker *from = &s->worker[n->slot];
 	struct fal_round *r = n->round;
 	const uint32_t task = n->task;
-	fal_detach(s, n);
+	fal_node_detach(s, n);
 	from->relieved = now;
 	from->relieved_of = r->id;
-	if (fal_holders(r, task) != NULL) { /* a clone that never began */
-		fal_refresh(s, from, now);
+	if (fal_task_newest_holder(r, task) != NULL) { /* a clone that never began */
+		fal_worker_refresh(s, from, now);
 		revoke(s, from, r, task);
 		return;
 	}
@@ -377,26 +377,26 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	revoke(s, from, r, task);
 	give(s, to, r, task, false, now);
 	fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task);
-	fal_refresh(s, from, now);
-	fal_refresh(s, to, now);
+	fal_worker_refresh(s, from, now);
+	fal_worker_refresh(s, to, now);
 }
 
 void
-fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
+fal_worker_clone_task(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	       double now)
 {
-	struct fal_node *n = fal_uncloned(from);
+	struct fal_node *n = fal_worker_uncloned(from);
 	if (n == NULL)
 		return;
 	to->work.cloned++;
 	give(s, to, n->round, n->task, false, now);
 	fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task);
-	fal_refresh(s, from, now);
-	fal_refresh(s, to, now);
+	fal_worker_refresh(s, from, now);
+	fal_worker_refresh(s, to, now);
 }
 
 void
-fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
+fal_node_revoke(struct fal_sched *s, struct fal_node *n, double now)
 {
 	struct fal_worker *w = &s->worker[n->slot];
 	if (n->began >= 0 && now > n->began) {
@@ -405,66 +405,66 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 	}
 	const struct fal_round *r = n->round;
 	const uint32_t task = n->task;
-	fal_detach(s, n);
+	fal_node_detach(s, n);
 	w->relieved = now;
 	w->relieved_of = r->id;
 	if (!w->gone)
 		revoke(s, w, r, task);
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 }
 
 void
-fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
+fal_task_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
 	for (uint32_t i = 0; i < r->free_n; i++)
 		if (r->free_task[i] == task) {
 			r->free_task[i--] = r->free_task[--r->free_n];
 			s->unplanned--;
 		}
-	for (struct fal_node *n; (n = fal_holders(r, task)) != NULL;)
-		fal_take_away(s, n, now);
+	for (struct fal_node *n; (n = fal_task_newest_holder(r, task)) != NULL;)
+		fal_node_revoke(s, n, now);
 }
 
 void
-fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+fal_task_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		 const struct fal_worker *w)
 {
-	struct fal_node *n = fal_held_by(s, r, task, w);
+	struct fal_node *n = fal_node_find(s, r, task, w);
 	if (n == NULL)
 		return;
 	const bool again = n->again && !r->delta;
-	fal_detach(s, n);
+	fal_node_detach(s, n);
 	if (again)
 		revoke(s, w, r, task);
 }
 
 void
-fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+fal_task_drop(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 	     const struct fal_worker *w)
 {
-	struct fal_node *n = fal_held_by(s, r, task, w);
+	struct fal_node *n = fal_node_find(s, r, task, w);
 	if (n != NULL)
-		fal_detach(s, n);
+		fal_node_detach(s, n);
 }
 
 void
-fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
+fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 {
 	struct fal_ledger *l = &r->ledger;
 	const struct fal_contrib *c = &l->contrib[ci];
-	const struct fal_worker *w = fal_find(s, c->id.worker);
+	const struct fal_worker *w = fal_worker_find(s, c->id.worker);
 	struct fal_act act = { .kind = FAL_ACT_FENCE,
 			       .worker = c->id.worker,
 			       .round = r->id,
 			       .cid = c->id };
 	if (c->fills != FAL_NONE)
 		act.fills = l->contrib[c->fills].id;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 	/* Tasks of the contribution that are not done are called off with it. */
 	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
 	     i = l->claim[i].next)
 		if (fal_ledger_task(l, l->claim[i].task)->due)
-			fal_drop_own(s, r, l->claim[i].task, w);
+			fal_task_drop(s, r, l->claim[i].task, w);
 	fal_ledger_fence(l, ci);
 }
 
@@ -477,29 +477,29 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 	     c = l->contrib[c].older) {
 		if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 			continue;
-		fal_fence(s, r, c);
-		fal_touch_owner(s, r);
+		fal_contrib_fence(s, r, c);
+		fal_round_notify_owner(s, r);
 		w->owed--;
 	}
 }
 
 void
-fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
+fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 {
 	while (w->head != NULL) {
 		struct fal_round *r = w->head->round;
 		const uint32_t task = w->head->task;
-		fal_detach(s, w->head);
+		fal_node_detach(s, w->head);
 		if (tell)
 			revoke(s, w, r, task);
 		/* A task that was claimed ahead is free when all shards have fenced its
 		 * contribution. */
 		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
-		    fal_holders(r, task) == NULL)
-			fal_free_task(s, r, task);
+		    fal_task_newest_holder(r, task) == NULL)
+			fal_task_release(s, r, task);
 	}
 	fal_eval_return(s, w);
-	fal_verifies_end(s, w, NULL, now);
+	fal_verify_cancel(s, w, NULL, now);
 	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
 		fence_all(s, r, w);
 }
@@ -512,7 +512,7 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now)
 static const uint32_t most_retries = 4; /* that double what a worker stands by */
 
 bool
-fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
+fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
@@ -540,7 +540,7 @@ static double
 beyond_quota(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const double first = w->planned.tasks == 0 ? UINT32_MAX : 0;
-	return (double)w->planned.samples - s->quota * fal_rate(s, w, w->lanes) - first;
+	return (double)w->planned.samples - s->quota * fal_worker_rate(s, w, w->lanes) - first;
 }
 
 /* Sets the cost of planning a task of so many samples more for a worker. */
@@ -587,12 +587,12 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t span,
 	uint32_t left = all->tasks, workers = 0, others = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		workers += fal_works_for(s, w, r);
+		workers += fal_worker_may_compute(s, w, r);
 		others += fal_heap_has(&s->planner, i) && w->weight < 0;
 	}
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (w->weight < 0 || !fal_works_for(s, w, r))
+		if (w->weight < 0 || !fal_worker_may_compute(s, w, r))
 			continue;
 		const double share = round(w->weight * all->tasks / workers);
 		const uint32_t n = (uint32_t)fmin(share, left);
@@ -616,7 +616,7 @@ retry(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most,
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		const uint32_t rest = 1U << w->retries;
-		if (!fal_works_for(s, w, r) || w->trial || w->planned.tasks > 0 ||
+		if (!fal_worker_may_compute(s, w, r) || w->trial || w->planned.tasks > 0 ||
 		    w->weight >= 0 || w->standby < rest)
 			continue;
 		if (of != NULL && w->standby - rest <= longest)
@@ -645,7 +645,7 @@ set_quota(struct fal_sched *s, uint64_t samples)
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (fal_heap_has(&s->planner, i)) {
 			samples += s->worker[i].planned.samples;
-			rates += fal_rate(s, &s->worker[i], s->worker[i].lanes);
+			rates += fal_worker_rate(s, &s->worker[i], s->worker[i].lanes);
 		}
 	s->quota = (double)samples / rates;
 }
@@ -705,19 +705,19 @@ count_out(struct fal_sched *s, const struct fal_round *r, const struct spans *of
 	const uint32_t small = large + 1;
 	const uint32_t larges = of->at[small] - of->at[large];
 	const uint32_t smalls = of->at[small + 1] - of->at[small];
-	struct fal_worker *one = fal_trial_untried(s);
+	struct fal_worker *one = fal_probation_unserved(s);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->planned = (struct fal_load){ 0 };
-		if (fal_works_for(s, w, r) && !w->trial)
+		if (fal_worker_may_compute(s, w, r) && !w->trial)
 			fal_heap_set(&s->planner, i, 0);
 		else
 			fal_heap_remove(&s->planner, i);
 	}
-	if (one != NULL && !fal_works_for(s, one, r))
+	if (one != NULL && !fal_worker_may_compute(s, one, r))
 		one = NULL;
 	for (uint32_t i = 0; i < s->workers && s->planner.n == 0; i++)
-		if (fal_works_for(s, &s->worker[i], r)) /* nobody but who is on trial */
+		if (fal_worker_may_compute(s, &s->worker[i], r)) /* nobody but who is on trial */
 			fal_heap_set(&s->planner, i, 0);
 	if (s->planner.n == 0)
 		return false;
@@ -750,7 +750,7 @@ hand_out_retries(struct fal_sched *s, struct fal_round *r, double now)
 		}
 		s->unplanned--;
 		hand_out(s, r, w, task, now);
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 	}
 	r->free_n = kept;
 }
@@ -774,7 +774,7 @@ hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 			hand_out(s, r, w, r->free_task[next->at[k]++], now);
 		}
 	if (any)
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 }
 
 /* The spans of the free tasks, which are in order.  Early tasks and late ones are apart
@@ -821,7 +821,7 @@ count_out_all(struct fal_sched *s, const struct fal_round *r, const struct spans
 }
 
 void
-fal_plan(struct fal_sched *s, struct fal_round *r, double now)
+fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_worker *last = NULL;
 	bool planned = true;
@@ -833,7 +833,7 @@ fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 	const struct spans of = spans_of(s, r);
 	struct spans next = of;
 	struct fal_worker *one = fal_team_worker(s, r->team);
-	if (one != NULL && fal_works_for(s, one, r)) {
+	if (one != NULL && fal_worker_may_compute(s, one, r)) {
 		for (uint32_t k = 0; k < FAL_SPANS; k++)
 			one->plan[k] = of.at[k + 1] - of.at[k];
 		hand_out_plan(s, r, one, &next, now);

@@ -28,8 +28,8 @@ update(struct fal_sched *s, double now)
 {
 	struct rennala *is = s->own;
 	is->tasks = 0;
-	fal_step(s, (double)s->merged_samples);
-	fal_abandon_before(s, s->version, now);
+	fal_pending_apply(s, (double)s->merged_samples);
+	fal_rounds_abandon_before(s, s->version, now);
 }
 
 static void
@@ -45,7 +45,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		return;
 	}
 	is->tasks += r->ledger.tasks;
-	fal_end_own(s, r, end, now);
+	fal_round_end_own(s, r, end, now);
 	if (is->tasks >= batch)
 		update(s, now);
 }

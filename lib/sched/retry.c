@@ -37,7 +37,7 @@ retry_best(const struct fal_sched *s, const struct fal_round *r,
 	int best = 0;
 	for (uint32_t i = 0; i < s->workers && best < 2; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		const bool may = r != NULL ? fal_works_for(s, w, r) : fal_worker_able(w);
+		const bool may = r != NULL ? fal_worker_may_compute(s, w, r) : fal_worker_able(w);
 		const int is = may ? retry_rank(w, t) : 0;
 		best = is > best ? is : best;
 	}
@@ -59,7 +59,7 @@ fal_retry_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < s->workers && best > 0; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (fal_works_for(s, w, r) && retry_rank(w, t) == best &&
+		if (fal_worker_may_compute(s, w, r) && retry_rank(w, t) == best &&
 		    fal_rng_below(&s->rng, ++n) == 0)
 			drawn = w;
 	}
@@ -67,7 +67,7 @@ fal_retry_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 }
 
 bool
-fal_retry_may(const struct fal_sched *s, const struct fal_worker *w,
+fal_retry_allows(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_round *r, uint32_t task)
 {
 	const struct fal_retry *t = retry_of(s, r->clock, task);
@@ -86,13 +86,13 @@ retry_remove(struct fal_sched *s, uint64_t clock, uint32_t first, uint32_t count
 }
 
 void
-fal_retry_done(struct fal_sched *s, const struct fal_round *r, uint32_t task)
+fal_retry_clear(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
 	retry_remove(s, r->clock, task, 1);
 }
 
 void
-fal_retry_forget(struct fal_sched *s, const struct fal_round *r)
+fal_retry_clear_round(struct fal_sched *s, const struct fal_round *r)
 {
 	retry_remove(s, r->clock, r->ledger.first, r->ledger.tasks);
 }
@@ -106,7 +106,7 @@ retry_tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *
 				     .round = r->id,
 				     .clock = r->clock,
 				     .first = task };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 /* The round does without the task: nobody gets the task any more. */
@@ -118,9 +118,9 @@ skip_in(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
 	fal_ledger_skip(&r->ledger, task);
-	fal_withdraw(s, r, task, now);
-	fal_touch_owner(s, r);
-	fal_emit(s, act);
+	fal_task_withdraw(s, r, task, now);
+	fal_round_notify_owner(s, r);
+	fal_act_emit(s, act);
 }
 
 static void
@@ -137,7 +137,7 @@ skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 }
 
 void
-fal_skip_again(struct fal_sched *s, struct fal_round *r)
+fal_round_skip_known(struct fal_sched *s, struct fal_round *r)
 {
 	for (uint32_t i = 0; i < s->skipped; i++)
 		if (s->skip[i].clock == r->clock &&
@@ -154,7 +154,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->contrib != FAL_NONE || t->skipped)
 		return;
-	fal_drop_claimed(s, r, task, w);
+	fal_task_drop_claimed(s, r, task, w);
 	retry_tell(s, FAL_ACT_NONFINITE, r, w, task);
 	struct fal_retry *is = retry_of(s, r->clock, task);
 	const bool shared = r->owner == 0 && r->group == 0;
@@ -163,7 +163,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	if (is != NULL && (retry_rank(w, is) >= retry_best(s, NULL, is) ||
 			   (!shared && w->id == is->worker))) {
 		if (s->conf.skips) {
-			fal_retry_done(s, r, task);
+			fal_retry_clear(s, r, task);
 			skip(s, r, task, now);
 		} else {
 			retry_tell(s, FAL_ACT_STOP, r, w, task);
@@ -176,7 +176,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		*is = (struct fal_retry){ r->clock, task, w->id, w->key };
 		/* Suspects that answer are better than no other key. */
 		if (retry_best(s, NULL, is) < 2)
-			fal_trial_for_retry(s, now);
+			fal_suspects_recall_for_retry(s, now);
 	}
 	if (!shared && retry_best(s, r, is) < retry_best(s, NULL, is)) {
 		fal_round_end(s, r, abandoned, now);
@@ -184,8 +184,8 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	}
 	/* A task whose contribution was fenced is free when all shards know. */
 	const bool freed = t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
-	if (freed && fal_holders(r, task) == NULL)
-		fal_free_task(s, r, task);
+	if (freed && fal_task_newest_holder(r, task) == NULL)
+		fal_task_release(s, r, task);
 }
 
 /* The first retry that would be handed out next, of a clock that is not over; NULL. */
@@ -229,8 +229,8 @@ fal_retries_review(struct fal_sched *s, double now)
 			continue;
 		w->waits = waits;
 		if (waits)
-			fal_strip(s, w, true, now);
-		fal_recount(s, w, now);
+			fal_worker_strip(s, w, true, now);
+		fal_worker_recount(s, w, now);
 	}
 	if (changed)
 		fal_teams_wake(s);

@@ -65,7 +65,7 @@ fal_round_free(struct fal_round *r)
 {
 	fal_ledger_free(&r->ledger);
 	free(r->held);
-	fal_holds_free(&r->given);
+	fal_grant_history_free(&r->given);
 	free(r->granted);
 	free(r->free_task);
 	free(r);
@@ -77,7 +77,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 {
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
-	fal_holds_open(&r->given, run->count);
+	fal_grant_history_open(&r->given, run->count);
 	FAL_XGROW(r->granted, r->granted_cap, run->count);
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
 	r->clock = run->clock;
@@ -137,7 +137,7 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
 	struct fal_act act = { .kind = FAL_ACT_OPEN, .round = r->id };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 uint32_t
@@ -148,7 +148,7 @@ fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 }
 
 uint32_t
-fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
+fal_round_counted_samples(const struct fal_sched *s, const struct fal_round *r)
 {
 	return fal_round_samples(s, r) - r->ledger.skipped_samples;
 }
@@ -156,17 +156,17 @@ fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
 double
 fal_round_divisor(const struct fal_sched *s, const struct fal_round *r)
 {
-	const uint32_t counted = fal_round_counted(s, r);
+	const uint32_t counted = fal_round_counted_samples(s, r);
 	const uint32_t skipped = fal_round_samples(s, r) - counted;
 	return counted > 0 ? fal_grid_samples(&s->grid, r->clock) - skipped : 0;
 }
 
 void
-fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
+fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 {
 	r->stale_clocks = behind;
 	r->stale_updates = s->version - r->version;
-	struct fal_worker *w = r->owner != 0 ? fal_find(s, r->owner) : NULL;
+	struct fal_worker *w = r->owner != 0 ? fal_worker_find(s, r->owner) : NULL;
 	if (w != NULL) {
 		w->work.stale_clocks = r->stale_clocks;
 		w->work.stale_updates = r->stale_updates;
@@ -179,14 +179,14 @@ take_all(struct fal_sched *s, struct fal_round *r, double now)
 {
 	for (uint32_t i = 0; i < r->ledger.tasks; i++)
 		while (r->held[i] != NULL)
-			fal_take_away(s, r->held[i], now);
+			fal_node_revoke(s, r->held[i], now);
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
 		struct fal_contrib *c = &r->ledger.contrib[i];
-		struct fal_worker *w = fal_find(s, c->id.worker);
+		struct fal_worker *w = fal_worker_find(s, c->id.worker);
 		if (c->state != FAL_CONTRIB_OPEN || w == NULL)
 			continue;
 		w->owed--;
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 	}
 }
 
@@ -217,7 +217,7 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 	unlink_round(s, r);
 	s->unreported -= r->unreported;
 	r->unreported = false;
-	fal_verifies_end(s, NULL, r, now);
+	fal_verify_cancel(s, NULL, r, now);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
 	take_all(s, r, now);
@@ -227,9 +227,9 @@ close_round(struct fal_sched *s, struct fal_round *r, double now)
 static void
 collected(struct fal_sched *s, const struct fal_round *r)
 {
-	const double of = fal_round_divisor(s, r), counted = fal_round_counted(s, r);
+	const double of = fal_round_divisor(s, r), counted = fal_round_counted_samples(s, r);
 	s->merged++;
-	s->merged_samples += fal_round_counted(s, r);
+	s->merged_samples += fal_round_counted_samples(s, r);
 	s->merged_share += counted > 0 ? counted / of : 0;
 	if (counted > 0 && s->merged_of <= 0)
 		s->merged_of = of;
@@ -237,7 +237,7 @@ collected(struct fal_sched *s, const struct fal_round *r)
 		s->merged_of = (double)s->merged_samples / s->merged_share;
 	if (s->merged == 1 || r->clock > s->merged_clock)
 		s->merged_clock = r->clock;
-	struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
+	struct fal_worker *w = r->delta ? fal_worker_find(s, r->owner) : NULL;
 	if (w != NULL)
 		w->included = r->id;
 }
@@ -248,16 +248,16 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
 	struct fal_team *t = r->team;
 	close_round(s, r, now);
-	fal_touch_owner(s, r);
+	fal_round_notify_owner(s, r);
 	if (s->conf.brought) { /* the clocks are another's */
-		fal_team_set(s, t, t->members, t->clock + 1);
+		fal_team_update(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_ABANDON) {
 		fal_pool_back(&s->pool, &run);
 		t->version = UINT64_MAX;
 		fal_teams_wake(s);
 	} else {
 		fal_pool_ended(&s->pool, &run);
-		fal_team_set(s, t, t->members, t->clock + 1);
+		fal_team_update(s, t, t->members, t->clock + 1);
 	}
 	if (end.fate >= FAL_FATE_DROP && s->scheme->lost != NULL)
 		s->scheme->lost(t);
@@ -265,11 +265,11 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 		collected(s, r);
 	end.kind = FAL_ACT_END;
 	end.round = r->id;
-	fal_emit(s, end);
+	fal_act_emit(s, end);
 }
 
 void
-fal_merged_clear(struct fal_sched *s)
+fal_pending_clear(struct fal_sched *s)
 {
 	s->merged = 0;
 	s->merged_samples = 0;
@@ -277,7 +277,7 @@ fal_merged_clear(struct fal_sched *s)
 }
 
 void
-fal_step(struct fal_sched *s, double divisor)
+fal_pending_apply(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
@@ -291,12 +291,12 @@ fal_step(struct fal_sched *s, double divisor)
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest; r != NULL && r->armed; r = r->newer)
 		act.over++;
-	fal_merged_clear(s);
-	fal_emit(s, act);
+	fal_pending_clear(s);
+	fal_act_emit(s, act);
 }
 
 void
-fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
+fal_worker_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
 {
 	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id };
 	act.round = r->id;
@@ -308,15 +308,15 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 		w->standby++;
 	act.work = w->work;
 	w->work = (struct fal_work){ 0 };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 void
-fal_account_all(struct fal_sched *s, const struct fal_round *r)
+fal_workers_account(struct fal_sched *s, const struct fal_round *r)
 {
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone)
-			fal_account(s, &s->worker[i], r);
+			fal_worker_account(s, &s->worker[i], r);
 }
 
 /* The ended round that *link leads to is known no more. */
@@ -351,7 +351,7 @@ fal_sched_forget_round(struct fal_sched *s, uint64_t round)
 }
 
 void
-fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
+fal_task_release(struct fal_sched *s, struct fal_round *r, uint32_t task)
 {
 	FAL_XGROW(r->free_task, r->free_cap, (size_t)r->free_n + 1);
 	r->free_task[r->free_n++] = task;
@@ -363,7 +363,7 @@ fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
 /* ---- teams ---------------------------------------------------------------- */
 
 uint32_t
-fal_teams_active(const struct fal_sched *s)
+fal_teams_count_active(const struct fal_sched *s)
 {
 	if (s->is.own)
 		return s->active;
@@ -374,7 +374,7 @@ fal_teams_active(const struct fal_sched *s)
 }
 
 uint64_t
-fal_slowest(const struct fal_sched *s, const struct fal_team *but)
+fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 {
 	bool others = but != NULL && fal_heap_top(&s->behind) == but->at;
 	double least = others ? fal_heap_second(&s->behind) : fal_heap_least(&s->behind);
@@ -411,9 +411,9 @@ fal_teams_wake(struct fal_sched *s)
 }
 
 void
-fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t clock)
+fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t clock)
 {
-	uint64_t slowest = fal_slowest(s, NULL);
+	uint64_t slowest = fal_slowest_clock(s, NULL);
 	if (t->members == 0 && members > 0)
 		s->manned[t->part]++;
 	if (t->members > 0 && members == 0)
@@ -425,8 +425,8 @@ fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t
 	else
 		fal_heap_remove(&s->behind, t->at);
 	if (s->behind.n > 0)
-		s->slowest = fal_slowest(s, NULL);
-	if (fal_slowest(s, NULL) != slowest)
+		s->slowest = fal_slowest_clock(s, NULL);
+	if (fal_slowest_clock(s, NULL) != slowest)
 		fal_teams_wake(s);
 	else
 		wake(s, t);
@@ -468,20 +468,20 @@ least_used_part(const struct fal_sched *s)
 }
 
 void
-fal_team_join(struct fal_sched *s, struct fal_worker *w)
+fal_team_assign(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_team *t = !s->is.own && s->teams > 0 ? s->team[0] : NULL;
 	if (t == NULL) {
-		t = s->is.own ? fal_team_new(s, fal_slot(s, w), w->id)
+		t = s->is.own ? fal_team_new(s, fal_worker_slot(s, w), w->id)
 			      : fal_team_new(s, 0, s->is.groups ? 1 : 0);
 		t->part = least_used_part(s);
 	}
 	w->team = t;
-	fal_team_set(s, t, t->members + w->counted, t->clock);
+	fal_team_update(s, t, t->members + w->counted, t->clock);
 }
 
 void
-fal_teams_close_up(struct fal_sched *s)
+fal_teams_compact(struct fal_sched *s)
 {
 	uint32_t kept = 0;
 	fal_heap_clear(&s->behind);
@@ -500,7 +500,7 @@ fal_teams_close_up(struct fal_sched *s)
 }
 
 void
-fal_teams_end(struct fal_sched *s)
+fal_teams_free(struct fal_sched *s)
 {
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
@@ -529,7 +529,7 @@ fal_teams_form(struct fal_sched *s)
 		struct fal_worker *w = &s->worker[i];
 		w->team = NULL;
 		if (!w->gone)
-			fal_team_join(s, w);
+			fal_team_assign(s, w);
 	}
 }
 
@@ -543,7 +543,7 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	 * the last one went. */
 	if (came && clock < s->slowest)
 		clock = s->slowest;
-	fal_team_set(s, t, members, clock);
+	fal_team_update(s, t, members, clock);
 	if (went) /* its part of the data is anybody's */
 		fal_teams_wake(s);
 	bool ends = members == 0 && !s->is.shared;
@@ -579,7 +579,7 @@ part_of(const struct fal_sched *s, const struct fal_team *t)
 }
 
 uint64_t
-fal_team_next(const struct fal_sched *s, const struct fal_team *t)
+fal_team_next_clock(const struct fal_sched *s, const struct fal_team *t)
 {
 	return fal_pool_next(&s->pool, part_of(s, t));
 }
@@ -639,11 +639,11 @@ next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 }
 
 void
-fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
+fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
 {
 	w->version = line != 0 ? line : s->version;
 	w->ready = fmax(w->ready, now + w->pull.s);
-	fal_emit(s, (struct fal_act){
+	fal_act_emit(s, (struct fal_act){
 			    .kind = FAL_ACT_MODEL, .worker = w->id, .version = line });
 }
 
@@ -655,7 +655,7 @@ pull(struct fal_sched *s, struct fal_team *t, double now)
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
 		if (w->version != newest)
-			fal_pull(s, w, t->line, now);
+			fal_worker_pull(s, w, t->line, now);
 	}
 	t->version = newest;
 }
@@ -674,7 +674,7 @@ is_barred(const struct fal_sched *s, const struct fal_team *t)
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_team_next(s, t);
+	uint64_t next = fal_team_next_clock(s, t);
 	uint32_t ahead = fal_trial_of(s, t) ? 1 : most_open(s);
 	return t->members > 0 && t->open < ahead && next < s->allowed &&
 	       next < s->pool.clocks && !is_barred(s, t) &&
@@ -701,7 +701,7 @@ begin(struct fal_sched *s, struct fal_team *t, double now)
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
-	fal_skip_again(s, r);
+	fal_round_skip_known(s, r);
 	if (!whole && r->base != FAL_START_LOCAL)
 		pull(s, t, now);
 	if (whole && s->scheme->lanes != NULL)
@@ -723,12 +723,12 @@ refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double 
 			w->given_of = round;
 			w->ready = now + w->pull.s;
 		}
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 	}
 }
 
 void
-fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now)
+fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double now)
 {
 	const struct fal_run_of run = { b->clock, b->task, 1 };
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
@@ -745,7 +745,7 @@ fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now)
 }
 
 void
-fal_teams_begin(struct fal_sched *s, double now)
+fal_teams_begin_rounds(struct fal_sched *s, double now)
 {
 	uint32_t at;
 	while ((at = fal_heap_top(&s->eager)) != FAL_NONE) {
@@ -768,7 +768,7 @@ fal_teams_begin(struct fal_sched *s, double now)
  * the law only (policy.c), where no round is abandoned. */
 
 bool
-fal_goes_ahead(const struct fal_sched *s)
+fal_commits_early(const struct fal_sched *s)
 {
 	/* Samples that are skipped are known when all is complete. */
 	return s->conf.ahead && s->is.ahead && !s->conf.skips;
@@ -795,16 +795,16 @@ can_arm(const struct fal_sched *s, const struct fal_round *r)
 static void
 arm(struct fal_sched *s, struct fal_round *r)
 {
-	const double samples = fal_round_counted(s, r);
-	fal_stale(s, r, 0);
+	const double samples = fal_round_counted_samples(s, r);
+	fal_round_set_staleness(s, r, 0);
 	r->armed = true;
 	collected(s, r);
-	fal_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
 				      .fate = FAL_FATE_MERGE,
 				      .weight = 1,
 				      .round = r->id,
 				      .ahead = true });
-	fal_step(s, samples);
+	fal_pending_apply(s, samples);
 	s->act[s->acts - 1].ahead = true;
 }
 
@@ -816,15 +816,15 @@ pass(struct fal_sched *s, struct fal_round *r)
 	assert(r->armed && !r->passed);
 	r->passed = true;
 	t->open--;
-	fal_team_set(s, t, t->members, t->clock + 1);
+	fal_team_update(s, t, t->members, t->clock + 1);
 }
 
 /* In the order of rounds, as their updates are: each is armed, and passes when all of it
  * is reported, as the next one may then, too. */
 void
-fal_ahead(struct fal_sched *s, double now)
+fal_rounds_commit_early(struct fal_sched *s, double now)
 {
-	struct fal_round *r = fal_goes_ahead(s) ? s->oldest : NULL;
+	struct fal_round *r = fal_commits_early(s) ? s->oldest : NULL;
 	for (; r != NULL && (r->armed || can_arm(s, r)); r = r->newer) {
 		if (!r->armed)
 			arm(s, r);
@@ -833,7 +833,7 @@ fal_ahead(struct fal_sched *s, double now)
 		if (r->ledger.due > 0 || !has_all(r))
 			break;
 		pass(s, r);
-		fal_tell_clock(s, r, now);
+		fal_clock_publish(s, r, now);
 	}
 }
 
@@ -844,7 +844,7 @@ fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
 	if (r == NULL || !r->armed || r->passed || r->complete)
 		return;
 	r->complete = true;
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 void
@@ -857,8 +857,8 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 	close_round(s, r, now);
 	fal_pool_ended(&s->pool, &run);
 	if (r->clock + 1 == s->pool.clocks)
-		fal_account_all(s, r);
-	fal_settle(s, now);
+		fal_workers_account(s, r);
+	fal_sched_settle(s, now);
 }
 
 uint64_t
@@ -870,7 +870,7 @@ fal_sched_read(const struct fal_sched *s, uint64_t version)
 }
 
 const struct fal_round *
-fal_pressing(const struct fal_sched *s)
+fal_oldest_unfinished_round(const struct fal_sched *s)
 {
 	const struct fal_round *r = s->oldest;
 	while (r != NULL && r->passed && r->ledger.claimed == r->ledger.tasks)

@@ -25,7 +25,7 @@ static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 
 /* Slots stand in order of their ids, mostly without gaps. */
 struct fal_worker *
-fal_find(const struct fal_sched *s, uint32_t id)
+fal_worker_find(const struct fal_sched *s, uint32_t id)
 {
 	size_t at = s->workers > 0 ? id - s->worker[0].id : 0;
 	if (at >= s->workers || s->worker[at].id != id)
@@ -42,14 +42,14 @@ fal_sched_staffed(const struct fal_sched *s)
 }
 
 void
-fal_recount(struct fal_sched *s, struct fal_worker *w, double now)
+fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	bool active = fal_worker_active(w);
 	uint32_t members = w->team->members - w->counted + active;
 	s->active = s->active - w->counted + active;
 	w->counted = active;
 	fal_team_changed(s, w, members, now);
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 }
 
 /* If all workers are one team, each has the versions before a round begins. */
@@ -60,15 +60,15 @@ send_ahead(struct fal_sched *s, struct fal_worker *w)
 	if (!s->is.shared || w->version == s->version)
 		return;
 	w->version = s->version;
-	fal_emit(s, model);
+	fal_act_emit(s, model);
 }
 
 void
-fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
+fal_worker_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
 {
 	w->lanes = lanes;
 	w->lanes_held = 0;
-	fal_emit(s, (struct fal_act){
+	fal_act_emit(s, (struct fal_act){
 			    .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes });
 }
 
@@ -87,7 +87,7 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 	uint32_t lanes = w->lanes < w->lanes_min ? w->lanes_min : w->lanes;
 	lanes = lanes > w->lanes_max ? w->lanes_max : lanes;
 	if (lanes != w->lanes)
-		fal_set_lanes(s, w, lanes);
+		fal_worker_set_lanes(s, w, lanes);
 	const bool moved = strcmp(w->site, site) != 0;
 	snprintf(w->site, sizeof(w->site), "%s", site);
 	if (excluded == w->excluded) {
@@ -97,9 +97,9 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 	w->excluded = excluded;
 	if (excluded)
-		fal_strip(s, w, true, now);
+		fal_worker_strip(s, w, true, now);
 	if (w->team != NULL)
-		fal_recount(s, w, now);
+		fal_worker_recount(s, w, now);
 }
 
 int
@@ -112,7 +112,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	fal_policy_free(&s->policy);
 	s->policy = copy;
 	if (other && s->scheme != NULL)
-		fal_teams_end(s);
+		fal_teams_free(s);
 	s->scheme = schemes[p->rule.scheme];
 	s->is = fal_rule_traits(&p->rule);
 	s->fixed_shares = false;
@@ -127,7 +127,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 		if (!s->worker[i].gone)
 			lay_down(s, &s->worker[i], now);
 	fal_teams_wake(s);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -149,9 +149,9 @@ drop_gone(struct fal_sched *s, double now)
 	}
 	s->workers = kept;
 	s->gone = 0;
-	fal_teams_close_up(s);
+	fal_teams_compact(s);
 	for (uint32_t i = 0; i < kept; i++)
-		fal_refresh(s, &s->worker[i], now);
+		fal_worker_refresh(s, &s->worker[i], now);
 }
 
 static void
@@ -201,11 +201,11 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.steps_at = -1,
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
-	w->again = fal_trial_barred(s, w->key, now);
+	w->again = fal_key_barred_until(s, w->key, now);
 	w->suspected = w->again > now;
 	w->suspected_at = w->suspected ? now : 0;
 	s->last_id = w->id;
-	fal_remember(w, &j->was);
+	fal_worker_restore(w, &j->was);
 	if (!isnan(w->fixed))
 		fal_typical_fixed(s, w->fixed);
 	s->unknown++;
@@ -213,12 +213,12 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		s->probe_s = j->task_s;
 	if (s->typical_known.probe_s <= 0)
 		s->typical_known.probe_s = s->probe_s;
-	fal_set_lanes(s, w, lanes);
+	fal_worker_set_lanes(s, w, lanes);
 	lay_down(s, w, now);
-	fal_team_join(s, w);
+	fal_team_assign(s, w);
 	send_ahead(s, w);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+	fal_worker_recount(s, w, now);
+	fal_sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -226,7 +226,7 @@ int
 fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 		   double task_s)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
 	if (lanes < 1 || lanes > FAL_LANES_MAX)
@@ -241,51 +241,51 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 	free(w->pace);
 	w->pace = fal_xcalloc((size_t)lanes + 1, sizeof(*w->pace));
 	w->own_min = w->own_max = w->cores = lanes;
-	fal_remember(w, &was);
+	fal_worker_restore(w, &was);
 	if (task_s > 0)
 		w->probe_s = task_s;
 	lay_down(s, w, now);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+	fal_worker_recount(s, w, now);
+	fal_sched_settle(s, now);
 	return FAL_OK;
 }
 
 void
 fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
-	fal_due_left(s, w, now);
+	fal_deadline_note_leave(s, w, now);
 	w->gone = true;
 	w->waits = false;
 	s->gone++;
 	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
-	fal_strip(s, w, false, now);
-	fal_recount(s, w, now);
+	fal_worker_strip(s, w, false, now);
+	fal_worker_recount(s, w, now);
 	free(w->pace);
 	w->pace = NULL;
 	fal_intervals_free(&w->seqs);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 void
 fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL || w->stands_by == stands_by)
 		return;
 	w->stands_by = stands_by;
 	if (stands_by)
-		fal_strip(s, w, true, now);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+		fal_worker_strip(s, w, true, now);
+	fal_worker_recount(s, w, now);
+	fal_sched_settle(s, now);
 }
 
 bool
 fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return false;
 	*out = (struct fal_worker_info){
@@ -306,7 +306,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 bool
 fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL || w->pace[w->lanes].nearest == 0)
 		return false;
 	const uint32_t lanes = w->pace[w->lanes].nearest;
@@ -347,13 +347,13 @@ fal_sched_free(struct fal_sched *s)
 {
 	if (s == NULL)
 		return;
-	fal_teams_end(s);
+	fal_teams_free(s);
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		while (s->worker[i].head != NULL)
-			fal_detach(s, s->worker[i].head);
+			fal_node_detach(s, s->worker[i].head);
 		free(s->worker[i].pace);
 		fal_intervals_free(&s->worker[i].seqs);
 	}
@@ -383,7 +383,7 @@ fal_sched_free(struct fal_sched *s)
 	free(s->skip);
 	free(s->eval_task);
 	free(s->eval_free);
-	fal_holds_free(&s->eval_given);
+	fal_grant_history_free(&s->eval_given);
 	free(s->verify);
 	free(s->act);
 	free(s);
@@ -403,7 +403,7 @@ flush(struct fal_sched *s, double now)
 	if (s->rounds > 0 || (s->is.waves && fal_pool_first(&s->pool) == s->merged_clock))
 		return;
 	fal_teams_wake(s);
-	fal_step(s, s->is.waves ? (double)s->merged_samples : s->merged_of);
+	fal_pending_apply(s, s->is.waves ? (double)s->merged_samples : s->merged_of);
 }
 
 /* Rounds begin, and others in the place of what had to be applied first. */
@@ -413,7 +413,7 @@ begin_rounds(struct fal_sched *s, double now)
 	uint64_t version;
 	do {
 		version = s->version;
-		fal_teams_begin(s, now);
+		fal_teams_begin_rounds(s, now);
 		flush(s, now);
 	} while (s->version != version);
 }
@@ -425,7 +425,7 @@ plan_rounds(struct fal_sched *s, double now)
 	struct fal_round *r = s->needy, *next;
 	for (; r != NULL && s->unplanned > 0; r = next) {
 		next = r->newer;
-		fal_plan(s, r, now);
+		fal_round_plan(s, r, now);
 		if (s->eager.n > 0) { /* one was abandoned */
 			begin_rounds(s, now);
 			next = s->needy; /* from the first one on */
@@ -450,7 +450,7 @@ end_reported(struct fal_sched *s, double now)
 		if (s->conf.brought) { /* the sum is whoever's has brought the tasks */
 			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
 				      now);
-			fal_account_all(s, r);
+			fal_workers_account(s, r);
 		} else {
 			s->scheme->complete(s, r, now);
 		}
@@ -459,13 +459,13 @@ end_reported(struct fal_sched *s, double now)
 }
 
 void
-fal_settle(struct fal_sched *s, double now)
+fal_sched_settle(struct fal_sched *s, double now)
 {
 	end_reported(s, now);
-	fal_ahead(s, now);
-	fal_due_typical(s);
+	fal_rounds_commit_early(s, now);
+	fal_typical_update(s);
 	do {
-		fal_trial_next(s, now);
+		fal_probation_advance(s, now);
 		/* Rounds begin, of workers that may do the retries in them. */
 		bool changed;
 		do {
@@ -476,8 +476,8 @@ fal_settle(struct fal_sched *s, double now)
 		if (s->rounds > 0 && s->scheme->rebalance != NULL)
 			s->scheme->rebalance(s, now);
 	} while (s->eager.n > 0); /* a round was abandoned */
-	fal_ahead(s, now); /* of what was granted, too */
-	fal_eval_feed(s, now);
+	fal_rounds_commit_early(s, now); /* of what was granted, too */
+	fal_eval_grant_idle(s, now);
 }
 
 void
@@ -487,7 +487,7 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 		return;
 	s->allowed = clock;
 	fal_teams_wake(s);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 void
@@ -495,11 +495,11 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->held = hold;
 	fal_teams_wake(s);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 bool
-fal_drained(const struct fal_sched *s)
+fal_sched_is_drained(const struct fal_sched *s)
 {
 	return s->rounds == 0 && s->merged == 0 && !(s->is.waves && s->pool.backs > 0);
 }
@@ -507,7 +507,7 @@ fal_drained(const struct fal_sched *s)
 bool
 fal_sched_quiet(const struct fal_sched *s)
 {
-	return fal_drained(s) && s->published == s->version;
+	return fal_sched_is_drained(s) && s->published == s->version;
 }
 
 void
@@ -516,7 +516,7 @@ fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 	s->published = version;
 	s->published_at = now;
 	while (fal_heap_least(&s->awaits) <= (double)version)
-		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
+		fal_worker_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
 
 const struct fal_policy *
@@ -534,7 +534,7 @@ fal_sched_versions(const struct fal_sched *s)
 uint64_t
 fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
 		       w->version != UINT64_MAX && fal_branch_of(w->version) != 0;
 	uint64_t oldest = on_line ? w->team->line : s->version;
@@ -548,7 +548,7 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 uint32_t
 fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
 	const bool on_line = r != NULL && w->team->line != 0;
 	const uint64_t oldest = on_line ? 0 : fal_sched_oldest(s, id);
@@ -606,15 +606,15 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->unreported)
 		return;
-	if (fal_goes_ahead(s)) {
+	if (fal_commits_early(s)) {
 		r->complete = true;
-		fal_settle(s, now);
+		fal_sched_settle(s, now);
 		return;
 	}
 	/* A sum may be complete sooner than the reports of its tasks. */
 	r->unreported = true;
 	s->unreported++;
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 bool
@@ -633,7 +633,7 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 bool
 fal_sched_steps(const struct fal_sched *s, uint32_t id)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
 	while (r != NULL && !(r->delta && r->owner == id))
 		r = r->next;
@@ -653,7 +653,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.after = r->after,
 					.first = r->ledger.first,
 					.tasks = r->ledger.tasks,
-					.samples = fal_round_counted(s, r),
+					.samples = fal_round_counted_samples(s, r),
 					.delta = r->delta,
 					.mixed = r->mixed,
 					.armed = r->armed && !r->ended,
@@ -685,8 +685,8 @@ static void
 note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
 	 const struct fal_claim_in *c)
 {
-	const struct fal_load load = fal_load_of(r, c->task);
-	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
+	const struct fal_load load = fal_load_of_task(r, c->task);
+	fal_work_add(&w->work, c->task_s, (uint32_t)load.samples, fal_load_size(s, w, load));
 	/* Not what it may have had long ago. */
 	if (w->fresh && r->id >= w->given_of && w->pulls_from <= now)
 		fal_window_min_add(&w->pull, fmax(now - w->pulls_from - c->task_s, 1e-6));
@@ -707,9 +707,9 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	memcpy(is->hash, c->hash, sizeof(c->hash));
 	is->version = c->version;
 	if (c->verify)
-		fal_verify_ask(s, r, w, c, now);
-	fal_touch_owner(s, r);
-	fal_retry_done(s, r, c->task);
+		fal_verify_request(s, r, w, c, now);
+	fal_round_notify_owner(s, r);
+	fal_retry_clear(s, r, c->task);
 }
 
 /* A number is for one contribution of the whole session, as its name stands in the trace:
@@ -747,8 +747,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	if (opened &&
 	    fal_intervals_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
 		return FAL_ENOMEM;
-	fal_drop_claimed(s, r, c->task, w);
-	fal_withdraw(s, r, c->task, now);
+	fal_task_drop_claimed(s, r, c->task, w);
+	fal_task_withdraw(s, r, c->task, now);
 	has_result(s, now, r, w, c, ci);
 	return 1;
 }
@@ -764,14 +764,14 @@ done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
 	r->ledger.contrib[ci].state = FAL_CONTRIB_DONE;
 	w->owed--;
-	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, fal_relieved(w, r)));
-	fal_trial_kept(s, w, now);
+	fal_turn_add(s, w, FAL_TURN_PUSH, now - fmax(from, fal_worker_relieved_at(w, r)));
+	fal_probation_note_work(s, w, now);
 	/* A worker pushes when it holds nothing more: since its last claim, or since a
 	 * task was taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_window_min_add(&w->push,
 				   fmax(now - fmax(c->claimed, w->empty), 1e-6));
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 }
 
 /* A task that was claimed ahead has a result. */
@@ -784,7 +784,7 @@ report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *
 	if (ci == FAL_NONE || !fal_ledger_report(&r->ledger, ci, c->task, c->loss))
 		return FAL_ESTATE;
 	note_run(s, now, r, w, c);
-	fal_drop_own(s, r, c->task, w);
+	fal_task_drop(s, r, c->task, w);
 	has_result(s, now, r, w, c, ci);
 	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole)
 		done(s, now, r, ci, w);
@@ -808,7 +808,7 @@ no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worke
 {
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
-		fal_fence(s, r, t->contrib);
+		fal_contrib_fence(s, r, t->contrib);
 		w->owed--;
 	}
 	fal_retry_nonfinite(s, now, r, w, task);
@@ -817,7 +817,7 @@ no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worke
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
-	struct fal_worker *w = fal_find(s, c->worker);
+	struct fal_worker *w = fal_worker_find(s, c->worker);
 	struct fal_round *r = fal_round_find(s, c->round);
 	if (w == NULL)
 		return 0;
@@ -828,18 +828,18 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		return c->round < s->next_round ? 0 : FAL_ESTATE;
 	if (!fal_ledger_has(&r->ledger, c->task))
 		return FAL_EINVAL;
-	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
+	if (!fal_grant_history_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
 	const bool ahead = c->seq >= FAL_PRECLAIMED;
 	if (ahead && is_fenced(r, c))
 		return 0;
-	const struct fal_node *n = fal_held_by(s, r, c->task, w);
+	const struct fal_node *n = fal_node_find(s, r, c->task, w);
 	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
 	if (n != NULL)
-		fal_due_claimed(s, w, n, now);
+		fal_deadline_note_claim(s, w, n, now);
 	if (c->task_s > 0)
-		fal_measured(s, w, c->task_s, fal_task_samples(r, c->task));
+		fal_worker_measure(s, w, c->task_s, fal_task_samples(r, c->task));
 	w->base = now;
 	int won = 0;
 	if (c->nonfinite)
@@ -848,8 +848,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		won = ahead ? report(s, now, r, w, c) : claim_result(s, now, r, w, c);
 	if (won < 0)
 		return won;
-	fal_refresh(s, w, now);
-	fal_settle(s, now);
+	fal_worker_refresh(s, w, now);
+	fal_sched_settle(s, now);
 	return won;
 }
 
@@ -857,7 +857,7 @@ const struct fal_contrib *
 fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
 	const struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || fal_find(s, cid.worker) == NULL)
+	if (r == NULL || fal_worker_find(s, cid.worker) == NULL)
 		return NULL;
 	uint32_t ci = fal_ledger_find(&r->ledger, cid);
 	return ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
@@ -893,7 +893,7 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	if (ci == FAL_NONE)
 		return;
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	struct fal_worker *w = fal_find(s, cid.worker);
+	struct fal_worker *w = fal_worker_find(s, cid.worker);
 	/* Blocks count, too, where they came before the fence. */
 	r->ledger.contrib[ci].blocks += blocks;
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
@@ -920,9 +920,9 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
 		const uint32_t task = r->ledger.claim[i].task;
 		if (!fal_ledger_task(&r->ledger, task)->skipped)
-			fal_free_task(s, r, task);
+			fal_task_release(s, r, task);
 	}
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 /* ---- signs of life, and time ---------------------------------------------- */
@@ -930,21 +930,21 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 void
 fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
 	w->heard = now;
 	if (!w->suspected)
 		return;
-	fal_refresh(s, w, now);
-	fal_settle(s, now);
+	fal_worker_refresh(s, w, now);
+	fal_sched_settle(s, now);
 }
 
 void
 fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_t steps)
 {
 	static const double rounding = 1e-6; /* of times that travel as whole ns */
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
 	/* A shorter round trip is nearer the truth: the rest is waiting in somebody's
@@ -954,19 +954,19 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
 	w->pong = rtt;
 	const double asked = now - rtt + rounding;
-	if (fal_due_answer(s, w, asked, steps, now))
-		fal_settle(s, now);
+	if (fal_deadline_note_answer(s, w, asked, steps, now))
+		fal_sched_settle(s, now);
 }
 
 void
 fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	struct fal_act act = { .kind = FAL_ACT_CHARGE, .worker = id, .why = why };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 	act.kind = FAL_ACT_EVICT;
 	if (w != NULL && ++w->charges >= 2)
-		fal_emit(s, act);
+		fal_act_emit(s, act);
 }
 
 /* When the scheme has something to do, though nothing happens. */
@@ -982,9 +982,9 @@ review_late(struct fal_sched *s, double now)
 {
 	while (fal_heap_least(&s->due) <= now) {
 		struct fal_worker *w = &s->worker[fal_heap_top(&s->due)];
-		fal_due_review(s, w, now);
+		fal_deadline_review(s, w, now);
 		w->looked = now;
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 	}
 }
 
@@ -996,7 +996,7 @@ fal_sched_tick(struct fal_sched *s, double now)
 	while (any || fal_heap_least(&s->due) <= now) {
 		any = false;
 		review_late(s, now);
-		fal_settle(s, now);
+		fal_sched_settle(s, now);
 	}
 }
 
@@ -1017,14 +1017,14 @@ uint64_t
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 {
 	assert(s->conf.brought && b->version <= s->version);
-	fal_team_bring(s, b, now);
+	fal_round_open_external(s, b, now);
 	const uint64_t round = s->newest->id;
 	/* Clocks may come back, of which somebody else had tasks. */
 	uint64_t first = b->clock;
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
 		first = r->clock < first ? r->clock : first;
 	fal_pool_skip(&s->pool, first);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 	return round;
 }
 
@@ -1036,9 +1036,9 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
 		return;
-	fal_retry_forget(s, r); /* if they are brought again, it is another story */
+	fal_retry_clear_round(s, r); /* if they are brought again, it is another story */
 	fal_round_end(s, r, end, now);
-	fal_settle(s, now);
+	fal_sched_settle(s, now);
 }
 
 bool
@@ -1059,5 +1059,5 @@ fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 		if (!s->worker[i].gone)
 			s->worker[i].version = version;
 	fal_sched_published(s, now, version);
-	fal_emit(s, model);
+	fal_act_emit(s, model);
 }

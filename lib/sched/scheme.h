@@ -70,9 +70,9 @@ extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 /* bsp.c: what schemes share. */
 
 /* The round was the clock's: applies it, and publishes the version to all. */
-void fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
+void fal_clock_complete(struct fal_sched *s, struct fal_round *r, double now);
 /* All of it is reported, and its step ordered: everybody hears of the version. */
-void fal_tell_clock(struct fal_sched *s, const struct fal_round *r, double now);
+void fal_clock_publish(struct fal_sched *s, const struct fal_round *r, double now);
 
 /* ---- ssp.c: what the schemes on its base share ---- */
 
@@ -81,14 +81,14 @@ bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
 /* Ends the round of a worker as `end` says; the worker accounts for its time. */
-void fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+void fal_round_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		 double now);
 /* The same, and steps. */
-void fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+void fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		     double now);
 /* Abandons the open rounds on versions before this one: their tasks are stopped, and
  * anybody's again. */
-void fal_abandon_before(struct fal_sched *s, uint64_t version, double now);
+void fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now);
 void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 
 /* With local steps a team pulls only when its last pulled version is too old, else the

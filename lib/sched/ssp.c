@@ -8,25 +8,25 @@
 #include <assert.h>
 
 void
-fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+fal_round_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
-	struct fal_worker *w = fal_find(s, r->owner);
+	struct fal_worker *w = fal_worker_find(s, r->owner);
 	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
-	fal_stale(s, r, s->is.waves ? 0 : r->team->clock - fal_slowest(s, NULL));
+	fal_round_set_staleness(s, r, s->is.waves ? 0 : r->team->clock - fal_slowest_clock(s, NULL));
 	fal_round_end(s, r, end, now);
-	fal_account(s, w, r);
+	fal_worker_account(s, w, r);
 }
 
 void
-fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	const double divisor = fal_round_divisor(s, r);
-	fal_end_own(s, r, end, now);
-	fal_step(s, divisor);
+	fal_round_end_own(s, r, end, now);
+	fal_pending_apply(s, divisor);
 }
 
 void
-fal_abandon_before(struct fal_sched *s, uint64_t version, double now)
+fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = "its version is too old" };
@@ -42,20 +42,20 @@ may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 	uint64_t wave = s->rounds > 0   ? s->oldest->clock
 			: s->merged > 0 ? s->merged_clock
 					: fal_pool_first(&s->pool);
-	return fal_team_next(s, t) == wave;
+	return fal_team_next_clock(s, t) == wave;
 }
 
 bool
 fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
 {
-	return s->is.waves && !fal_drained(s) && may_begin_wave(s, t);
+	return s->is.waves && !fal_sched_is_drained(s) && may_begin_wave(s, t);
 }
 
 bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
-	return slack > 0 ? t->clock <= fal_slowest(s, NULL) + slack
+	return slack > 0 ? t->clock <= fal_slowest_clock(s, NULL) + slack
 			 : may_begin_wave(s, t);
 }
 
@@ -64,11 +64,11 @@ static void
 complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_end_own(s, r, end, now);
+	fal_round_end_own(s, r, end, now);
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
 		return;
 	fal_teams_wake(s);
-	fal_step(s, (double)s->merged_samples);
+	fal_pending_apply(s, (double)s->merged_samples);
 }
 
 void
@@ -76,7 +76,7 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	if (s->policy.rule.slack > 0)
-		fal_apply_alone(s, r, end, now);
+		fal_round_apply_alone(s, r, end, now);
 	else
 		complete_wave(s, r, now);
 }
@@ -94,7 +94,7 @@ bool
 fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
-	return !must_pull(s, t) || t->clock <= fal_slowest(s, NULL) + slack;
+	return !must_pull(s, t) || t->clock <= fal_slowest_clock(s, NULL) + slack;
 }
 
 void
@@ -103,7 +103,7 @@ fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r
 	struct fal_ssp_local *own = t->own;
 	r->steps = s->policy.rule.steps;
 	if (must_pull(s, t)) {
-		own->pulled = fal_slowest(s, NULL);
+		own->pulled = fal_slowest_clock(s, NULL);
 		own->based = true;
 		return;
 	}

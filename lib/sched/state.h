@@ -26,7 +26,7 @@
 #include "sched/window_stats.h"
 
 /* Nothing extends a deadline beyond so many times itself. */
-#define FAL_MOST_TIMES 10.0
+#define FAL_DEADLINE_TIMES_MAX 10.0
 
 /* What is measured at one lane count. */
 struct fal_pace {
@@ -125,7 +125,7 @@ struct fal_worker {
 			      it is not yet */
 	double ready;      /* when it has pulled what it computes on */
 	double base;       /* when it last made progress */
-	double finish;     /* projected finish; see fal_refresh */
+	double finish;     /* projected finish; see fal_worker_refresh */
 	double empty;      /* since when it holds nothing; negative: it does */
 	double came;       /* when a block of it last came */
 	double relieved;   /* when a task was last taken from it, … */
@@ -188,7 +188,7 @@ struct fal_round {
 	size_t held_cap;
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
-	struct fal_holds given; /* by task: to whom, ever */
+	struct fal_grant_history given; /* by task: to whom, ever */
 	uint32_t *free_task;    /* tasks that nobody holds */
 	uint32_t free_n;
 	size_t free_cap;
@@ -313,7 +313,7 @@ struct fal_sched {
 			struct fal_heap suspects; /* that speak; by `again` */
 			struct fal_heap awaits;   /* a version that is not published, to
 						     begin; by that */
-			struct fal_heap planner;  /* scratch of fal_plan */
+			struct fal_heap planner;  /* scratch of fal_round_plan */
 			struct fal_heap own_heap[2]; /* the scheme's: see there */
 		};
 	};
@@ -324,7 +324,7 @@ struct fal_sched {
 		uint32_t said, worker[2], key[2]; /* who has evaluated it, two at most */
 	} *eval_task;
 	size_t eval_task_cap;
-	struct fal_holds eval_given; /* by eval task: to whom, ever */
+	struct fal_grant_history eval_given; /* by eval task: to whom, ever */
 	uint32_t *eval_free;
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
@@ -363,13 +363,13 @@ fal_task_samples(const struct fal_round *r, uint32_t task)
 
 /* The version that a task is computed on. */
 static inline uint64_t
-fal_round_on(const struct fal_round *r, uint32_t task)
+fal_task_version(const struct fal_round *r, uint32_t task)
 {
 	return task < r->late ? r->version : r->after;
 }
 
 static inline struct fal_load
-fal_load_of(const struct fal_round *r, uint32_t task)
+fal_load_of_task(const struct fal_round *r, uint32_t task)
 {
 	return (struct fal_load){ 1, fal_task_samples(r, task) };
 }
@@ -388,13 +388,13 @@ fal_load_full(const struct fal_sched *s, uint32_t tasks)
 
 /* When a task of round `r` was taken from it, where no other one was since; else 0. */
 static inline double
-fal_relieved(const struct fal_worker *w, const struct fal_round *r)
+fal_worker_relieved_at(const struct fal_worker *w, const struct fal_round *r)
 {
 	return w->relieved_of == r->id ? w->relieved : 0;
 }
 
 static inline uint32_t
-fal_slot(const struct fal_sched *s, const struct fal_worker *w)
+fal_worker_slot(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return (uint32_t)(w - s->worker);
 }
@@ -402,16 +402,16 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 /* ---- scheduler.c ---- */
 
 /* Does all that follows an event. */
-void fal_settle(struct fal_sched *s, double now);
+void fal_sched_settle(struct fal_sched *s, double now);
 /* No round is open, nothing waits for a step. */
-bool fal_drained(const struct fal_sched *s);
+bool fal_sched_is_drained(const struct fal_sched *s);
 
 /* The worker with this id, or NULL: unknown or gone.  O(log W). */
-struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
 /* The worker is to use so many lanes, and is told. */
-void fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes);
+void fal_worker_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes);
 /* The worker came, went, or changed: who counts, and who works for whom. */
-void fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now);
 
 /* ---- rounds.c ---- */
 
@@ -425,124 +425,124 @@ struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 void fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		   double now);
 /* Nothing is collected for the next step. */
-void fal_merged_clear(struct fal_sched *s);
+void fal_pending_clear(struct fal_sched *s);
 /* Applies what was collected, as a part of a step of `divisor` samples. */
-void fal_step(struct fal_sched *s, double divisor);
+void fal_pending_apply(struct fal_sched *s, double divisor);
 /* Tells worker `w` to account for its time up to now, the end of round `r`. */
-void fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
+void fal_worker_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
 /* Tells the same to all workers that are here. */
-void fal_account_all(struct fal_sched *s, const struct fal_round *r);
+void fal_workers_account(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
-void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
+void fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks; of all but those that are skipped. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
-uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
+uint32_t fal_round_counted_samples(const struct fal_sched *s, const struct fal_round *r);
 /* The divisor of the sum of a round that is applied alone, as its part of its clock: the
  * clock's samples but for those that the round has skipped; 0: the round has skipped all.
  */
 double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
 void fal_round_free(struct fal_round *r);
-void fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
+void fal_task_release(struct fal_sched *s, struct fal_round *r, uint32_t task);
 
 /* Forms the teams, as the scheme has them: at a new policy. */
 void fal_teams_form(struct fal_sched *s);
 /* Frees them, and what is the scheme's own. */
-void fal_teams_end(struct fal_sched *s);
+void fal_teams_free(struct fal_sched *s);
 /* A team of nobody yet, whose clock is the slowest, behind those that there are, at
  * place `at`; NULL: out of memory. */
 struct fal_team *fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id);
 /* The team has so many active workers, and this clock: it may begin, and, where it was
  * the slowest, others. */
-void fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members,
+void fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members,
 		  uint64_t clock);
 /* A worker that joined gets its team. */
-void fal_team_join(struct fal_sched *s, struct fal_worker *w);
+void fal_team_assign(struct fal_sched *s, struct fal_worker *w);
 /* A worker left, is suspected or excluded, or is in again: its team has so many active
  * workers now; its rounds are abandoned if nobody is left for them. */
 void fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members,
 		      double now);
 /* Teams move up to where there are none any more. */
-void fal_teams_close_up(struct fal_sched *s);
+void fal_teams_compact(struct fal_sched *s);
 /* Any team may be able to begin a round that could not before. */
 void fal_teams_wake(struct fal_sched *s);
 /* A round of the task, of the one team that there is: fal_sched_bring. */
-void fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now);
+void fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double now);
 /* Sends `w` the newest version, or `line`, that of its line: what it is given from now on
  * is not due while it pulls. */
-void fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now);
+void fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now);
 /* Begins whatever may begin.  O(log W) for each team that may be able to. */
-void fal_teams_begin(struct fal_sched *s, double now);
+void fal_teams_begin_rounds(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */
-uint64_t fal_team_next(const struct fal_sched *s, const struct fal_team *t);
+uint64_t fal_team_next_clock(const struct fal_sched *s, const struct fal_team *t);
 /* The least clock of the teams that have active workers; `but` is not looked at.
  * UINT64_MAX: there is none.  O(1). */
-uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
+uint64_t fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but);
 /* Teams with active workers. */
-uint32_t fal_teams_active(const struct fal_sched *s);
+uint32_t fal_teams_count_active(const struct fal_sched *s);
 /* The worker of a team of one. */
 struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_team *t);
 
 /* Are they, under this rule? */
-bool fal_goes_ahead(const struct fal_sched *s);
+bool fal_commits_early(const struct fal_sched *s);
 /* Orders what can be. */
-void fal_ahead(struct fal_sched *s, double now);
+void fal_rounds_commit_early(struct fal_sched *s, double now);
 /* The first open round that anybody has to compute for; or NULL. */
-const struct fal_round *fal_pressing(const struct fal_sched *s);
+const struct fal_round *fal_oldest_unfinished_round(const struct fal_sched *s);
 
 /* ---- queues.c ---- */
 
-void fal_emit(struct fal_sched *s, struct fal_act act);
+void fal_act_emit(struct fal_sched *s, struct fal_act act);
 /* Appends the task to a range of the last action where it touches it. */
-void fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
+void fal_act_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
-void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now);
 /* Only its place in the heap `due`. */
-void fal_refresh_due(struct fal_sched *s, struct fal_worker *w);
+void fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w);
 /* The round's owner, if it has one, is told to the scheme. */
-void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
+void fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r);
 /* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */
-struct fal_node *fal_holders(const struct fal_round *r, uint32_t task);
+struct fal_node *fal_task_newest_holder(const struct fal_round *r, uint32_t task);
 /* The node of the task in the queue of `w`, or NULL. */
-struct fal_node *fal_held_by(const struct fal_sched *s, const struct fal_round *r,
+struct fal_node *fal_node_find(const struct fal_sched *s, const struct fal_round *r,
 			     uint32_t task, const struct fal_worker *w);
 /* Takes the node out of all lists; it is spare. */
-void fal_detach(struct fal_sched *s, struct fal_node *node);
+void fal_node_detach(struct fal_sched *s, struct fal_node *node);
 /* Takes it from its worker, who is told unless it is gone; if it had begun it was cut
  * short, and its worker says so. */
-void fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
+void fal_node_revoke(struct fal_sched *s, struct fal_node *n, double now);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
-struct fal_node *fal_last_unstarted(const struct fal_sched *s,
+struct fal_node *fal_worker_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);
-void fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
+void fal_node_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 	      double now);
 /* A running task of `w` that nobody else was given since, or NULL. */
-struct fal_node *fal_uncloned(const struct fal_worker *w);
+struct fal_node *fal_worker_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
-void fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
+void fal_worker_clone_task(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		    double now);
 /* Fences the open contribution `ci`: shards and its worker are told.  The contribution's
  * tasks are free again when all shards know (fal_sched_fenced). */
-void fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
+void fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
-void fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now);
+void fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool tell, double now);
 /* The task leaves all queues and the free tasks; its holders are told. */
-void fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
+void fal_task_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
 /* The task leaves the queue of `w`, which has claimed it; other holders keep it.  A
  * worker that was given the task twice may have claimed it before the second grant came,
  * and is told: else the worker would run the task again. */
-void fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+void fal_task_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		      const struct fal_worker *w);
 /* The task leaves the queue of `w`, which knows; other holders keep it. */
-void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+void fal_task_drop(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		  const struct fal_worker *w);
 
 /* May `w` work for round `r`?  For a team's own round it must have been sent the version;
  * in the one team of all everybody is. */
-bool fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
+bool fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r);
-void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
+void fal_round_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 /* ---- deadlines.c ---- */
 
@@ -551,27 +551,27 @@ void fal_plan(struct fal_sched *s, struct fal_round *r, double now);
  * here, without those 4 times the median of the others, or 10 times the least probe; with
  * floors of 4 RTT, of a second at most, and 200 ms; on trial twice that for each trial
  * that `w` failed in a row; with checks, which come first, twice as many. */
-double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
+double fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
 /* Notes a turn that took `w` so many seconds. */
-void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
+void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		double seconds);
 /* The task at `n` was claimed by its holder `w`. */
-void fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
+void fal_deadline_note_claim(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
 		     double now);
 /* Brings what is typical up to date, once in a clock; after any event. */
-void fal_due_typical(struct fal_sched *s);
+void fal_typical_update(struct fal_sched *s);
 /* When what `w` owes must be looked at, or `late`, if that is sooner; infinity: it owes
  * nothing. */
-double fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late);
+double fal_deadline_next_look(const struct fal_sched *s, const struct fal_worker *w, double late);
 /* Looks at it: asks the worker, or suspects it. */
-void fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_deadline_review(struct fal_sched *s, struct fal_worker *w, double now);
 /* The worker answers what it was asked at `asked`: its lanes are `steps` far.  True: that
  * was not enough, it is suspected. */
-bool fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+bool fal_deadline_note_answer(struct fal_sched *s, struct fal_worker *w, double asked,
 		    uint64_t steps, double now);
 /* `w` goes: what it owes for longer than that takes its key pays, if others wait for it.
  */
-void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_deadline_note_leave(struct fal_sched *s, struct fal_worker *w, double now);
 
 /* Seconds that a key may cost others, or so many times what a task or a push takes; and
  * the part of each second that it may cost beyond that. */
@@ -581,17 +581,17 @@ void fal_due_left(struct fal_sched *s, struct fal_worker *w, double now);
 
 /* No other key is left for a retry: suspects who speak are back, unless they were before
  * and no work of theirs has come since; the others are asked. */
-void fal_trial_for_retry(struct fal_sched *s, double now);
+void fal_suspects_recall_for_retry(struct fal_sched *s, double now);
 /* Work of `w` has arrived. */
-void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_probation_note_work(struct fal_sched *s, struct fal_worker *w, double now);
 /* Is the team nobody but who is on trial? */
 bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
 /* Ends a trial, begins the next one, if that is due. */
-void fal_trial_next(struct fal_sched *s, double now);
+void fal_probation_advance(struct fal_sched *s, double now);
 /* The worker on trial that still has to get its task, or NULL. */
-struct fal_worker *fal_trial_untried(const struct fal_sched *s);
+struct fal_worker *fal_probation_unserved(const struct fal_sched *s);
 /* Until when workers of the key get no work: `now`, or later. */
-double fal_trial_barred(const struct fal_sched *s, uint32_t key, double now);
+double fal_key_barred_until(const struct fal_sched *s, uint32_t key, double now);
 
 /* ---- projection.c ---- */
 
@@ -600,34 +600,34 @@ double fal_trial_barred(const struct fal_sched *s, uint32_t key, double now);
 double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 /* The cost of some tasks for `w`, in full tasks: each its fixed part, the rest by
  * samples. */
-double fal_size(const struct fal_sched *s, const struct fal_worker *w,
+double fal_load_size(const struct fal_sched *s, const struct fal_worker *w,
 		struct fal_load load);
 /* Full tasks per second of `w` at its lanes. */
-double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
+double fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 /* Takes over the history of `w` until `w` is measured; lanes that `w` may not run now say
  * nothing. */
-void fal_remember(struct fal_worker *w, const struct fal_history *was);
-double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
+void fal_worker_restore(struct fal_worker *w, const struct fal_history *was);
+double fal_eval_task_s(const struct fal_sched *s, const struct fal_worker *w);
 /* Times, by which one speed differs from another. */
 #define FAL_JUMP 1.5
 
 /* Counts a claimed task of so many samples, which took `task_s` seconds: the task joins
  * the pace before it if that is no other speed, else begins one; where there are too many
  * paces, the neighbours that differ least become one (Ward).  size: in full tasks. */
-void fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size);
+void fal_work_add(struct fal_work *work, double task_s, uint32_t samples, double size);
 
 /* A task of so many samples took `task_s` seconds.  O(1), O(lanes) once for each lane
  * count. */
-void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s,
+void fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 		  uint32_t samples);
 void fal_ewma(double *mean, double x); /* 0 means: no value yet */
 /* Something was found out of a worker's fixed part. */
 void fal_typical_fixed(struct fal_sched *s, double fixed);
 /* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
-double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
+double fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w);
 /* When `w` will have finished `first`, which it holds first, and `extra` more, pushing
  * included: running tasks end on their lanes, the others follow lane by lane. */
-double fal_project(const struct fal_sched *s, const struct fal_worker *w,
+double fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 		   struct fal_load first, struct fal_load extra, double now);
 
 /* ---- retry.c ---- */
@@ -638,25 +638,25 @@ void fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 			 struct fal_worker *w, uint32_t task);
 /* Forgets the retry of the task, which has a result; of all tasks of the round, which
  * nobody wants any more. */
-void fal_retry_done(struct fal_sched *s, const struct fal_round *r, uint32_t task);
-void fal_retry_forget(struct fal_sched *s, const struct fal_round *r);
+void fal_retry_clear(struct fal_sched *s, const struct fal_round *r, uint32_t task);
+void fal_retry_clear_round(struct fal_sched *s, const struct fal_round *r);
 /* Is the task to be retried?  The worker that is drawn for the retry, or NULL: there is
  * no retry, or anybody may do it.  May `w` have the task? */
 bool fal_retried(const struct fal_sched *s, const struct fal_round *r, uint32_t task);
 struct fal_worker *fal_retry_draw(struct fal_sched *s, const struct fal_round *r,
 				  uint32_t task);
-bool fal_retry_may(const struct fal_sched *s, const struct fal_worker *w,
+bool fal_retry_allows(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r, uint32_t task);
 /* Workers begin no round while the next one has a task that others are to retry.
  * True: some are stopped, or go on. */
 bool fal_retries_review(struct fal_sched *s, double now);
 /* The round is new: tasks that an earlier round of its clock skipped are skipped in it,
  * too. */
-void fal_skip_again(struct fal_sched *s, struct fal_round *r);
+void fal_round_skip_known(struct fal_sched *s, struct fal_round *r);
 
 /* ---- eval.c ---- */
 
-void fal_eval_feed(struct fal_sched *s, double now);
+void fal_eval_grant_idle(struct fal_sched *s, double now);
 /* The eval tasks that `w` holds are anybody's again. */
 void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
 
@@ -664,11 +664,11 @@ void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
 
 /* A claim of the worker `of`, which counts, was drawn: another key is asked, if one can
  * be. */
-void fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
+void fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
 		    const struct fal_claim_in *c, double now);
 /* Takes back the checks of a worker (NULL: of all) and of a round that is over (NULL: of
  * all). */
-void fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
+void fal_verify_cancel(struct fal_sched *s, const struct fal_worker *w,
 		      const struct fal_round *r, double now);
 
 #endif

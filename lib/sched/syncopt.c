@@ -29,9 +29,9 @@ decide(struct fal_sched *s, double now)
 	const struct fal_act drop = { .fate = FAL_FATE_DROP, .why = "stale" };
 	if (s->merged == 0 || s->merged < among(s))
 		return;
-	fal_step(s, s->merged_of);
+	fal_pending_apply(s, s->merged_of);
 	while (s->newest != NULL)
-		fal_end_own(s, s->newest, drop, now);
+		fal_round_end_own(s, s->newest, drop, now);
 	fal_teams_wake(s);
 }
 
@@ -39,7 +39,7 @@ static void
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_end_own(s, r, end, now);
+	fal_round_end_own(s, r, end, now);
 	decide(s, now);
 }
 

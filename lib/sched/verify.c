@@ -37,7 +37,7 @@ may_check(const struct fal_sched *s, const struct fal_round *r,
 }
 
 void
-fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
+fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
 	       const struct fal_claim_in *c, double now)
 {
 	struct fal_act act = { .kind = FAL_ACT_CHECK,
@@ -51,7 +51,7 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 		if (!may_check(s, r, w, of, c))
 			continue;
 		const double cost =
-			(w->queued + w->checks + 1) / fal_rate(s, w, w->lanes);
+			(w->queued + w->checks + 1) / fal_worker_rate(s, w, w->lanes);
 		if (cost < least) {
 			best = w;
 			least = cost;
@@ -67,9 +67,9 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 				  .id = { c->worker, c->seq } };
 	memcpy(v->hash, c->hash, sizeof(v->hash));
 	best->checks++;
-	fal_refresh(s, best, now);
+	fal_worker_refresh(s, best, now);
 	act.worker = best->id;
-	fal_emit_task(s, act, c->task);
+	fal_act_emit_task(s, act, c->task);
 }
 
 /* Removes check i.  The worker may have been running it until now, before its own tasks.
@@ -77,7 +77,7 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 static void
 verify_remove(struct fal_sched *s, size_t i, double now)
 {
-	struct fal_worker *w = fal_find(s, s->verify[i].worker);
+	struct fal_worker *w = fal_worker_find(s, s->verify[i].worker);
 	s->verify[i] = s->verify[--s->verifies];
 	if (w == NULL)
 		return;
@@ -88,7 +88,7 @@ verify_remove(struct fal_sched *s, size_t i, double now)
 			n->began = fal_max(n->began, now);
 	if (w->evals > 0 && w->queued == 0)
 		w->base = now;
-	fal_refresh(s, w, now);
+	fal_worker_refresh(s, w, now);
 }
 
 bool
@@ -108,7 +108,7 @@ fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in 
 }
 
 void
-fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
+fal_verify_cancel(struct fal_sched *s, const struct fal_worker *w,
 		 const struct fal_round *r, double now)
 {
 	for (size_t i = s->verifies; i-- > 0;) {
@@ -119,6 +119,6 @@ fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
 		if ((w != NULL && v.worker != w->id) || (r != NULL && v.round != r->id))
 			continue;
 		verify_remove(s, i, now);
-		fal_emit_task(s, act, v.task);
+		fal_act_emit_task(s, act, v.task);
 	}
 }

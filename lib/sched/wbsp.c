@@ -98,7 +98,7 @@ publish(struct fal_sched *s)
 	}
 	is->awaited = 0;
 	fal_teams_wake(s);
-	fal_step(s, (double)s->merged_samples);
+	fal_pending_apply(s, (double)s->merged_samples);
 }
 
 static void
@@ -133,7 +133,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 				     .weight = 1.0 / s->active,
 				     .among = s->active };
 	struct steps *own = r->team->own;
-	fal_end_own(s, r, end, now);
+	fal_round_end_own(s, r, end, now);
 	own->pushed = true;
 	publish_if_due(s);
 }
@@ -141,9 +141,9 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 static void
 refreshed(struct fal_sched *s, const struct fal_worker *w)
 {
-	const uint32_t slot = fal_slot(s, w);
+	const uint32_t slot = fal_worker_slot(s, w);
 	if (s->policy.rule.slowest && fal_worker_active(w))
-		fal_heap_set(&s->own_heap[0], slot, fal_rate(s, w, w->lanes));
+		fal_heap_set(&s->own_heap[0], slot, fal_worker_rate(s, w, w->lanes));
 	else
 		fal_heap_remove(&s->own_heap[0], slot);
 }

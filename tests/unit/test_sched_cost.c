@@ -268,7 +268,7 @@ barred_are_not_back(void **state)
 	play_check(barred, 1, "times that its key gets no work");
 	const uint64_t back = play.acts[FAL_ACT_BACK];
 	play_check(play_its(2)->suspected, 1, "suspected");
-	fal_trial_kept(play.s, play_its(2), play.now);
+	fal_probation_note_work(play.s, play_its(2), play.now);
 	play_follow_all();
 	play_check(play_its(2)->suspected, 1, "suspected");
 	play_check(play.acts[FAL_ACT_BACK], back, "told that it is back");

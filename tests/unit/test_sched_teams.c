@@ -55,14 +55,14 @@ judge_counts(void)
 			members += s->worker[k].team == t &&
 				   fal_worker_active(&s->worker[k]);
 		play_check(t->members, members, "members");
-		play_check(fal_slowest(s, t), slowest(t), "slowest of the others");
+		play_check(fal_slowest_clock(s, t), slowest(t), "slowest of the others");
 		teams += members > 0;
 	}
 	for (uint32_t p = 0; p < s->grid.parts; p++)
 		manned += s->manned[p];
 	play_check(manned, teams, "teams by part");
 	play_check(s->active, active, "active workers");
-	play_check(fal_slowest(s, NULL), slowest(NULL), "slowest");
+	play_check(fal_slowest_clock(s, NULL), slowest(NULL), "slowest");
 }
 
 /* wbsp: what is collected waits for somebody who has pushed nothing since the version. */

@@ -253,7 +253,7 @@ ssp_act(const struct fal_act *a)
 {
 	if (a->kind == FAL_ACT_OPEN) {
 		uint32_t owner = play_round(a->round).owner;
-		uint64_t ahead = play_its(owner)->team->clock - fal_slowest(play.s, NULL);
+		uint64_t ahead = play_its(owner)->team->clock - fal_slowest_clock(play.s, NULL);
 		seen.most_ahead = ahead > seen.most_ahead ? ahead : seen.most_ahead;
 		seen.opened[owner] = play.now;
 	}
@@ -430,7 +430,7 @@ local_act(const struct fal_act *a)
 		return;
 	}
 	seen.pulled++;
-	*cached = fal_slowest(play.s, NULL) + 1;
+	*cached = fal_slowest_clock(play.s, NULL) + 1;
 	play_at_least((double)(*cached + 1), (double)clock, "what it pulls has clocks");
 	play_check(r.version, play.s->version, "version that it pulls");
 }
@@ -503,7 +503,7 @@ slots_act(const struct fal_act *a)
 	seen.below = a->below;
 	for (uint64_t v = 0; v < a->below; v++)
 		play_check(seen.slot[v], 4, "changes in a slot that is closed");
-	play_check(a->below, fal_slowest(play.s, NULL), "slots below the slowest clock");
+	play_check(a->below, fal_slowest_clock(play.s, NULL), "slots below the slowest clock");
 }
 
 /* A worker's v-th change is of slot v: each gets one of each worker, then is closed. */
