@@ -6,7 +6,7 @@
 #include "sched/scheme.h"
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+ringmaster_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const uint32_t set = s->policy.rule.threshold;
@@ -16,4 +16,5 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		fal_rounds_abandon_before(s, s->version - threshold + 1, now);
 }
 
-const struct fal_scheme fal_scheme_ringmaster = { .complete = complete };
+const struct fal_scheme fal_scheme_ringmaster = { .round_complete =
+							  ringmaster_round_complete };
