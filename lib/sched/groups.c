@@ -176,9 +176,10 @@ places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 static bool
 places_are_good(const struct fal_sched *s, const struct place *p, uint32_t n)
 {
-	const struct diversity now = places_diversity(s, p, n, false);
-	const struct diversity new = places_diversity(s, p, n, true);
-	return now.sites <= new.sites &&now.spread <= distinct *new.spread;
+	const struct diversity present = places_diversity(s, p, n, false);
+	const struct diversity proposed = places_diversity(s, p, n, true);
+	return present.sites <= proposed.sites &&
+	       present.spread <= distinct * proposed.spread;
 }
 
 /* Puts the workers into new groups by their sites and speeds, unless the present groups
