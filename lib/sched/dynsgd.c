@@ -17,7 +17,7 @@ dynsgd_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 			       .below = own < others ? own : others };
 	if (s->policy.rule.by_updates) {
 		end.fate = FAL_FATE_ADD;
-		end.weight = 1.0 / (double)(s->version - r->version + 1);
+		end.weight = 1.0 / (double)(s->version - r->info.version + 1);
 	}
 	fal_round_apply_alone(s, r, end, now);
 }

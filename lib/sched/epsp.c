@@ -178,10 +178,10 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
 	const uint64_t slack = s->policy.rule.slack;
 	(void)t;
-	r->version = s->first + (r->order > slack ? r->order - slack : 0);
+	r->info.version = s->first + (r->order > slack ? r->order - slack : 0);
 	if (r->order > 0) {
-		r->late = fal_rule_late(&s->policy.rule, &s->grid, r->clock);
-		r->after = r->version + 1;
+		r->info.late = fal_rule_late(&s->policy.rule, &s->grid, r->info.clock);
+		r->info.after = r->info.version + 1;
 	}
 }
 

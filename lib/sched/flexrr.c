@@ -74,7 +74,7 @@ lend_tasks(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	       fal_retry_allows(s, to, r, node->task) &&
 	       fal_task_samples(r, node->task) <= n + rounding) {
 		n -= fal_task_samples(r, node->task);
-		if (fal_branch_of(to->version) != 0 || to->version < r->version)
+		if (fal_branch_of(to->version) != 0 || to->version < r->info.version)
 			fal_worker_pull(s, to, 0, now);
 		fal_node_move(s, node, to, now);
 	}

@@ -269,7 +269,7 @@ groups_watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 	const double loss = (double)fal_ledger_loss(&r->ledger) / samples;
 	const double off = loss - state->loss;
 	state->rounds++;
-	state->stale += (double)r->stale_updates;
+	state->stale += (double)r->info.stale_updates;
 	if (!fal_ledger_loss_known(&r->ledger))
 		return;
 	state->known++;
@@ -480,9 +480,9 @@ groups_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	const struct group *g = t->state;
 	if (!s->policy.rule.delta)
 		return;
-	r->version = t->line;
-	r->taken = g->taken;
-	r->local = g->unpushed + 1;
+	r->info.version = t->line;
+	r->info.taken = g->taken;
+	r->info.local = g->unpushed + 1;
 }
 
 /* A round on a branch is over: its gradients step the branch. */
@@ -491,9 +491,10 @@ branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 {
 	struct fal_team *t = r->team;
 	struct group *g = t->state;
-	r->stale_updates = s->version - r->taken;
+	r->info.stale_updates = s->version - r->info.taken;
 	t->line = fal_branch_version(t->id, ++s->lines);
-	g->newest = g->unpushed == 0 || r->clock > g->newest ? r->clock : g->newest;
+	g->newest =
+		g->unpushed == 0 || r->info.clock > g->newest ? r->info.clock : g->newest;
 	g->unpushed++;
 	end->fate = FAL_FATE_LINE;
 	end->version = t->line;
@@ -502,7 +503,7 @@ branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 		return;
 	}
 	/* |g|/M of a clock: a smaller round at its end counts less. */
-	end->divisor = g->weight * fal_grid_samples(&s->grid, r->clock);
+	end->divisor = g->weight * fal_grid_samples(&s->grid, r->info.clock);
 	end->among = g->among;
 }
 
@@ -515,8 +516,8 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct group *g = t->state;
 	uint32_t samples = fal_round_counted_samples(s, r);
 	/* |g|/M, where the clock's tasks can be split so. */
-	double weight =
-		(double)fal_round_samples(s, r) / fal_grid_samples(&s->grid, r->clock);
+	double weight = (double)fal_round_samples(s, r) /
+			fal_grid_samples(&s->grid, r->info.clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
 			       .weight = rule->delta ? g->weight : weight };
 	uint64_t slowest = fal_slowest_clock(s, NULL);
@@ -537,7 +538,7 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 		return;
 	if (rule->quorum > 0) {
 		g->has_pushed = true;
-		g->newest = rule->delta ? g->newest : r->clock;
+		g->newest = rule->delta ? g->newest : r->info.clock;
 		return;
 	}
 	if (rule->delta)

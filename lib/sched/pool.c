@@ -89,16 +89,10 @@ fal_pool_skip(struct fal_pool *p, uint64_t clock)
 		}
 }
 
-uint32_t
-fal_pool_hindmost(const struct fal_pool *p)
-{
-	return p->hindmost;
-}
-
 uint64_t
 fal_pool_first(const struct fal_pool *p)
 {
-	return p->backs > 0 ? p->back[0].clock : p->part[fal_pool_hindmost(p)].clock;
+	return p->backs > 0 ? p->back[0].clock : p->part[p->hindmost].clock;
 }
 
 uint64_t
@@ -122,7 +116,7 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	if (p->backs > 0)
 		return p->back[0];
 	if (p->part[part].clock == p->clocks)
-		part = fal_pool_hindmost(p);
+		part = p->hindmost;
 	const struct fal_part *a = &p->part[part];
 	struct fal_run_of left = { a->clock, a->task, 0 };
 	if (a->clock < p->clocks)
@@ -176,7 +170,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		return;
 	}
 	if (whole || p->part[part].clock == p->clocks)
-		part = fal_pool_hindmost(p);
+		part = p->hindmost;
 	uint64_t clock = p->part[part].clock;
 	if (clock == p->clocks)
 		return;

@@ -44,7 +44,6 @@ void fal_pool_skip(struct fal_pool *p, uint64_t clock);
 uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
 /* The tasks of that clock that are still to be handed out to the part. */
 struct fal_run_of fal_pool_left(const struct fal_pool *p, uint32_t part);
-uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* The next clock of any part. */
 uint64_t fal_pool_first(const struct fal_pool *p);
 /* The ended part of the clock's tasks. */

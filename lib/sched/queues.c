@@ -116,10 +116,10 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
 		/* The helper of a mixed round computes on the version that it has. */
-		const bool late = n->task >= n->round->late;
-		const uint64_t on = n->round->mixed ? w->version
-				    : late          ? n->round->after
-						    : n->round->version;
+		const bool late = n->task >= n->round->info.late;
+		const uint64_t on = n->round->info.mixed ? w->version
+				    : late               ? n->round->info.after
+							 : n->round->info.version;
 		if (n->began < 0 && fal_branch_of(on) == 0 && on > s->published) {
 			awaited = fal_min(awaited, (double)on);
 			continue;
@@ -251,8 +251,8 @@ is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 {
 	const struct fal_node *n = fal_task_newest_holder(r, task);
 	return s->conf.preclaims && (!s->traits.moves || is_firm || is_alone(s, w, r)) &&
-	       !r->delta && w->standing != FAL_PROBATION && !w->is_group &&
-	       n->other == NULL && fal_retry_find(s, r->clock, task) == NULL;
+	       !r->info.delta && w->standing != FAL_PROBATION && !w->is_group &&
+	       n->other == NULL && fal_retry_find(s, r->info.clock, task) == NULL;
 }
 
 /* Grants the task, and claims it for the worker: all tasks of grants that the worker gets
@@ -283,11 +283,7 @@ static void
 node_attach(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task)
 {
 	const uint32_t i = task - r->ledger.first;
-	struct fal_node *n = s->spare_node, *after = w->tail;
-	if (n != NULL)
-		s->spare_node = n->next;
-	else
-		n = fal_xcalloc(1, sizeof(*n));
+	struct fal_node *n = fal_xcalloc(1, sizeof(*n)), *after = w->tail;
 	while (after != NULL && after->round->id > r->id)
 		after = after->prev;
 	*n = (struct fal_node){
@@ -320,8 +316,7 @@ fal_node_detach(struct fal_sched *s, struct fal_node *n)
 	*at = n->other;
 	w->queued--;
 	w->queued_samples -= fal_task_samples(n->round, n->task);
-	n->next = s->spare_node;
-	s->spare_node = n;
+	free(n);
 }
 
 void
@@ -341,7 +336,7 @@ fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	struct fal_act act = { .kind = FAL_ACT_GRANT,
 			       .worker = w->id,
 			       .round = r->id,
-			       .late = task >= r->late };
+			       .late = task >= r->info.late };
 	w->grants++;
 	fal_grant_history_add(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
@@ -451,7 +446,7 @@ fal_task_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t t
 		      const struct fal_worker *w)
 {
 	const struct fal_node *n = fal_node_find(s, r, task, w);
-	const bool wants_revoke = n != NULL && n->is_regrant && !r->delta;
+	const bool wants_revoke = n != NULL && n->is_regrant && !r->info.delta;
 	fal_task_drop(s, r, task, w);
 	if (wants_revoke)
 		fal_task_revoke(s, w, r, task);

@@ -39,7 +39,7 @@ retry_best_rank(const struct fal_sched *s, const struct fal_round *r,
 struct fal_worker *
 fal_retry_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
-	const struct fal_retry *t = fal_retry_find(s, r->clock, task);
+	const struct fal_retry *t = fal_retry_find(s, r->info.clock, task);
 	const int best = t != NULL ? retry_best_rank(s, r, t) : 0;
 	struct fal_worker *drawn = NULL;
 	uint32_t n = 0;
@@ -56,7 +56,7 @@ bool
 fal_retry_allows(const struct fal_sched *s, const struct fal_worker *w,
 		 const struct fal_round *r, uint32_t task)
 {
-	const struct fal_retry *t = fal_retry_find(s, r->clock, task);
+	const struct fal_retry *t = fal_retry_find(s, r->info.clock, task);
 	return t == NULL || retry_rank(w, t) >= retry_best_rank(s, r, t);
 }
 
@@ -73,13 +73,13 @@ retry_remove(struct fal_sched *s, uint64_t clock, uint32_t first, uint32_t count
 void
 fal_retry_clear(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
-	retry_remove(s, r->clock, task, 1);
+	retry_remove(s, r->info.clock, task, 1);
 }
 
 void
 fal_retry_clear_round(struct fal_sched *s, const struct fal_round *r)
 {
-	retry_remove(s, r->clock, r->ledger.first, r->ledger.tasks);
+	retry_remove(s, r->info.clock, r->ledger.first, r->ledger.tasks);
 }
 
 static void
@@ -89,7 +89,7 @@ retry_emit(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *
 	fal_act_emit(s, (struct fal_act){ .kind = kind,
 					  .worker = w->id,
 					  .round = r->id,
-					  .clock = r->clock,
+					  .clock = r->info.clock,
 					  .first = task });
 }
 
@@ -104,8 +104,8 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		return;
 	fal_task_drop_claimed(s, r, task, w);
 	retry_emit(s, FAL_ACT_NONFINITE, r, w, task);
-	struct fal_retry *retry = fal_retry_find(s, r->clock, task);
-	const bool is_shared = r->owner == 0 && r->group == 0;
+	struct fal_retry *retry = fal_retry_find(s, r->info.clock, task);
+	const bool is_shared = r->info.owner == 0 && r->info.group == 0;
 	/* The retry decides if it is by the best worker there is; or by the same worker,
 	 * whose round was abandoned in vain. */
 	if (retry != NULL && (retry_rank(w, retry) >= retry_best_rank(s, NULL, retry) ||
@@ -121,7 +121,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	if (retry == NULL) {
 		FAL_XGROW(s->retry, s->retry_cap, (size_t)s->retries + 1);
 		retry = &s->retry[s->retries++];
-		*retry = (struct fal_retry){ r->clock, task, w->id, w->key };
+		*retry = (struct fal_retry){ r->info.clock, task, w->id, w->key };
 		/* Suspects that answer are better than no other key. */
 		if (retry_best_rank(s, NULL, retry) < 2)
 			fal_suspects_recall_for_retry(s, now);

@@ -3,6 +3,7 @@
 #include "sched/scheme.h"
 
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,32 +11,6 @@
 #include <string.h>
 
 /* ---- rounds --------------------------------------------------------------- */
-
-static void
-known_add(struct fal_sched *s, struct fal_round *r)
-{
-	struct fal_round **first = &s->known[r->id & (s->known_cap - 1)];
-	r->chain = *first;
-	*first = r;
-}
-
-/* Makes room for one known round more, so that chains have one round on average. */
-static void
-known_grow(struct fal_sched *s)
-{
-	if (s->knowns < s->known_cap)
-		return;
-	struct fal_round **old = s->known;
-	size_t n = s->known_cap, cap = n > 0 ? n * 2 : 16;
-	s->known = fal_xcalloc(cap, sizeof(struct fal_round *));
-	s->known_cap = cap;
-	for (size_t i = 0; i < n; i++)
-		for (struct fal_round *r = old[i], *next; r != NULL; r = next) {
-			next = r->chain;
-			known_add(s, r);
-		}
-	free(old);
-}
 
 void
 fal_round_free(struct fal_round *r)
@@ -48,25 +23,30 @@ fal_round_free(struct fal_round *r)
 	free(r);
 }
 
-/* Makes the round a new one of these tasks; keeps its memory. */
+/* Makes the round a new one of the team, of these tasks; keeps its memory. */
 static void
-round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
+round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_team *t,
+	    const struct fal_run_of *run)
 {
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
 	fal_grant_history_open(&r->given, run->count);
 	FAL_XGROW(r->granted, r->granted_cap, run->count);
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
-	r->clock = run->clock;
+	r->info = (struct fal_round_info){
+		.clock = run->clock,
+		.version = s->version,
+		.late = FAL_NONE,
+		.delta = s->traits.delta,
+		.mixed = s->traits.mixed,
+		.owner = s->traits.own ? t->id : 0,
+		.group = s->traits.groups ? t->id : 0,
+		.base = FAL_START_VERSION,
+		.steps = 1,
+	};
 	r->has_ended = false;
 	r->completion = FAL_ROUND_INCOMPLETE;
 	r->commit = FAL_COMMIT_NONE;
-	r->late = FAL_NONE;
-	r->base = FAL_START_VERSION;
-	r->steps = 1;
-	r->since = r->taken = 0;
-	r->local = 0;
-	r->stale_clocks = r->stale_updates = 0;
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
 		r->held[i] = NULL;
@@ -89,9 +69,8 @@ round_append(struct fal_sched *s, struct fal_round *r)
 	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
 	s->newest = r;
 	s->rounds++;
-	known_grow(s);
-	known_add(s, r);
-	s->knowns++;
+	FAL_XGROW(s->known, s->known_cap, s->knowns + 1);
+	s->known[s->knowns++] = (struct fal_known_round){ r->id, r };
 }
 
 static void
@@ -102,15 +81,10 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run
 		s->spare = r->next;
 	else
 		r = fal_xcalloc(1, sizeof(*r));
-	round_reset(s, r, run);
+	round_reset(s, r, t, run);
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
-	r->owner = s->traits.own ? t->id : 0;
-	r->group = s->traits.groups ? t->id : 0;
-	r->delta = s->traits.delta;
-	r->mixed = s->traits.mixed;
-	r->version = s->version;
 	round_append(s, r);
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
@@ -120,7 +94,7 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run
 uint32_t
 fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 {
-	return fal_grid_range_samples(&s->grid, r->clock, r->ledger.first,
+	return fal_grid_range_samples(&s->grid, r->info.clock, r->ledger.first,
 				      r->ledger.tasks);
 }
 
@@ -135,19 +109,20 @@ fal_round_divisor(const struct fal_sched *s, const struct fal_round *r)
 {
 	const uint32_t skipped = r->ledger.skipped_samples;
 	return fal_round_counted_samples(s, r) > 0
-		       ? fal_grid_samples(&s->grid, r->clock) - skipped
+		       ? fal_grid_samples(&s->grid, r->info.clock) - skipped
 		       : 0;
 }
 
 void
 fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 {
-	r->stale_clocks = behind;
-	r->stale_updates = s->version - r->version;
-	struct fal_worker *w = r->owner != 0 ? fal_worker_find(s, r->owner) : NULL;
+	r->info.stale_clocks = behind;
+	r->info.stale_updates = s->version - r->info.version;
+	struct fal_worker *w =
+		r->info.owner != 0 ? fal_worker_find(s, r->info.owner) : NULL;
 	if (w != NULL) {
-		w->work.stale_clocks = r->stale_clocks;
-		w->work.stale_updates = r->stale_updates;
+		w->work.stale_clocks = r->info.stale_clocks;
+		w->work.stale_updates = r->info.stale_updates;
 	}
 }
 
@@ -197,11 +172,11 @@ round_close(struct fal_sched *s, struct fal_round *r, double now)
 static void
 round_forget(struct fal_sched *s, struct fal_round **link)
 {
-	struct fal_round *r = *link, **at = &s->known[r->id & (s->known_cap - 1)];
-	while (*at != r)
-		at = &(*at)->chain;
-	*at = r->chain;
-	s->knowns--;
+	struct fal_round *r = *link;
+	const size_t at =
+		fal_sorted_place64(s->known, s->knowns, sizeof(*s->known), r->id);
+	assert(s->known[at].round == r);
+	memmove(s->known + at, s->known + at + 1, (--s->knowns - at) * sizeof(*s->known));
 	*link = r->next;
 	r->next = s->spare;
 	s->spare = r;
@@ -239,9 +214,9 @@ pending_add(struct fal_sched *s, const struct fal_round *r)
 		s->pending.step_samples = of;
 	else if (counted > 0 && s->pending.step_samples != of)
 		s->pending.step_samples = (double)s->pending.samples / s->pending.share;
-	if (s->pending.rounds == 1 || r->clock > s->pending.clock)
-		s->pending.clock = r->clock;
-	struct fal_worker *w = r->delta ? fal_worker_find(s, r->owner) : NULL;
+	if (s->pending.rounds == 1 || r->info.clock > s->pending.clock)
+		s->pending.clock = r->info.clock;
+	struct fal_worker *w = r->info.delta ? fal_worker_find(s, r->info.owner) : NULL;
 	if (w != NULL)
 		w->collected_round = r->id;
 }
@@ -284,7 +259,7 @@ fal_sched_is_drained(const struct fal_sched *s)
 void
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
 	struct fal_team *t = r->team;
 	round_close(s, r, now);
 	fal_round_notify_owner(s, r);
@@ -313,8 +288,8 @@ fal_worker_account(struct fal_sched *s, struct fal_worker *w, const struct fal_r
 	const struct fal_act act = { .kind = FAL_ACT_ACCOUNT,
 				     .worker = w->id,
 				     .round = r->id,
-				     .clock = r->clock,
-				     .own = r->owner != 0 || r->group != 0,
+				     .clock = r->info.clock,
+				     .own = r->info.owner != 0 || r->info.group != 0,
 				     .work = w->work };
 	w->idle_clocks = w->work.share > 0 ? 0 : w->idle_clocks + 1;
 	w->work = (struct fal_work){ 0 };
@@ -404,7 +379,7 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		w->version = s->version;
 	}
 	/* Late work belongs to the next clock's account, but for the last clock. */
-	if (r->commit == FAL_COMMIT_NONE || r->clock + 1 < s->pool.clocks)
+	if (r->commit == FAL_COMMIT_NONE || r->info.clock + 1 < s->pool.clocks)
 		fal_workers_account(s, r);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
 }
@@ -510,7 +485,7 @@ fal_task_skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double no
 	for (uint32_t i = 0; i < s->skipped; i++)
 		if (s->skip[i].clock >= s->pool.over)
 			s->skip[kept++] = s->skip[i];
-	s->skip[kept++] = (struct fal_skip){ r->clock, task };
+	s->skip[kept++] = (struct fal_skip){ r->info.clock, task };
 	s->skipped = kept;
 	round_skip_task(s, r, task, now);
 }
@@ -722,7 +697,7 @@ fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
 static uint32_t
 team_next_part(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint32_t last = fal_pool_hindmost(&s->pool);
+	uint32_t last = s->pool.hindmost;
 	uint64_t own = s->pool.part[t->part].clock;
 	if (s->grid.parts == 1 || s->pool.part[last].clock >= own)
 		return t->part;
@@ -852,13 +827,13 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 	struct fal_run_of run;
 	bool is_shared = s->traits.shared;
 	uint32_t part = team_next_part(s, t), most = team_round_tasks(s, t, part);
-	const uint32_t hindmost = fal_pool_hindmost(&s->pool);
+	const uint32_t hindmost = s->pool.hindmost;
 	if (s->scheme->before_round != NULL)
 		s->scheme->before_round(s, t);
 	fal_pool_take(&s->pool, part, is_shared, most, &run);
 	round_open(s, t, &run);
 	/* Any team may begin on a part that becomes the hindmost and has no team. */
-	const uint32_t last = fal_pool_hindmost(&s->pool);
+	const uint32_t last = s->pool.hindmost;
 	if (last != hindmost && s->manned[last] == 0)
 		fal_teams_wake(s);
 	struct fal_round *r = s->newest;
@@ -866,10 +841,10 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 		s->scheme->begin_round(s, t, r);
 	/* Tasks that an earlier round of the clock skipped have no holder. */
 	for (uint32_t i = 0; i < s->skipped; i++)
-		if (s->skip[i].clock == r->clock &&
+		if (s->skip[i].clock == r->info.clock &&
 		    fal_ledger_has(&r->ledger, s->skip[i].task))
 			round_skip_task(s, r, s->skip[i].task, 0);
-	if (!is_shared && r->base != FAL_START_LOCAL)
+	if (!is_shared && r->info.base != FAL_START_LOCAL)
 		team_pull(s, t, now);
 	if (is_shared && s->scheme->set_lanes != NULL)
 		s->scheme->set_lanes(s);
@@ -901,10 +876,10 @@ fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double n
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
 	assert(s->traits.shared);
 	round_open(s, t, &run);
-	s->newest->version = b->exponents;
+	s->newest->info.version = b->exponents;
 	if (b->version != b->exponents) {
-		s->newest->late = b->task;
-		s->newest->after = b->version;
+		s->newest->info.late = b->task;
+		s->newest->info.after = b->version;
 	}
 	team_refresh(s, t, s->newest->id, now);
 	if (s->scheme->set_lanes != NULL)
@@ -956,7 +931,8 @@ static bool
 round_can_commit(const struct fal_sched *s, const struct fal_round *r)
 {
 	return round_has_all_claims(r) && (r->ledger.due == 0 || r == s->oldest) &&
-	       s->published >= (r->late != FAL_NONE ? r->after : r->version);
+	       s->published >=
+		       (r->info.late != FAL_NONE ? r->info.after : r->info.version);
 }
 
 /* Orders the round's end, and the step that it goes into. */
@@ -1002,11 +978,11 @@ fal_rounds_commit_early(struct fal_sched *s, double now)
 void
 fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double now)
 {
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
 	assert(r->commit == FAL_COMMIT_REPORTED);
 	round_close(s, r, now);
 	fal_pool_ended(&s->pool, &run);
-	if (r->clock + 1 == s->pool.clocks)
+	if (r->info.clock + 1 == s->pool.clocks)
 		fal_workers_account(s, r);
 }
 
@@ -1015,7 +991,7 @@ fal_sched_read(const struct fal_sched *s, uint64_t version)
 {
 	/* A committed round is the oldest, and has the oldest version. */
 	const struct fal_round *r = s->oldest;
-	return r != NULL && r->commit != FAL_COMMIT_NONE && r->version < version
-		       ? r->version
+	return r != NULL && r->commit != FAL_COMMIT_NONE && r->info.version < version
+		       ? r->info.version
 		       : version;
 }

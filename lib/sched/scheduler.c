@@ -426,10 +426,6 @@ fal_sched_free(struct fal_sched *s)
 		fal_intervals_free(&s->worker[i].seqs);
 	}
 	free(s->worker);
-	for (struct fal_node *n; (n = s->spare_node) != NULL;) {
-		s->spare_node = n->next;
-		free(n);
-	}
 	for (struct fal_round *r; (r = s->oldest) != NULL;) {
 		s->oldest = r->newer;
 		fal_round_free(r);
@@ -513,7 +509,7 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 	uint64_t oldest = is_on_line ? w->team->line : s->version;
 	for (const struct fal_round *r = w->team->rounds; r != NULL; r = r->next)
 		if (r->commit != FAL_COMMIT_REPORTED)
-			oldest = r->version < oldest ? r->version : oldest;
+			oldest = r->info.version < oldest ? r->info.version : oldest;
 	return oldest;
 }
 
@@ -530,10 +526,10 @@ fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t 
 		 * one that was granted a task before this version got old. */
 		const bool is_filled = r->commit == FAL_COMMIT_REPORTED &&
 				       r->ledger.claimed < r->ledger.tasks;
-		if ((r->version >= oldest || is_filled) && ++n <= cap)
-			out[n - 1] = r->version;
-		if (r->late != FAL_NONE && ++n <= cap)
-			out[n - 1] = r->after;
+		if ((r->info.version >= oldest || is_filled) && ++n <= cap)
+			out[n - 1] = r->info.version;
+		if (r->info.late != FAL_NONE && ++n <= cap)
+			out[n - 1] = r->info.after;
 	}
 	return n;
 }
@@ -628,7 +624,7 @@ fal_sched_steps(const struct fal_sched *s, uint32_t id)
 {
 	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
-	while (r != NULL && !(r->delta && r->owner == id))
+	while (r != NULL && !(r->info.delta && r->info.owner == id))
 		r = r->next;
 	return r != NULL;
 }
@@ -639,29 +635,15 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	const struct fal_round *r = fal_round_known(s, round);
 	if (r == NULL)
 		return false;
-	*out = (struct fal_round_info){ .round = r->id,
-					.clock = r->clock,
-					.version = r->version,
-					.late = r->late,
-					.after = r->after,
-					.first = r->ledger.first,
-					.tasks = r->ledger.tasks,
-					.samples = fal_round_counted_samples(s, r),
-					.delta = r->delta,
-					.mixed = r->mixed,
-					.armed = r->commit != FAL_COMMIT_NONE &&
-						 !r->has_ended,
-					.passed = r->commit == FAL_COMMIT_REPORTED,
-					.owner = r->owner,
-					.group = r->group,
-					.taken = r->local > 0 ? r->taken : r->version,
-					.local = r->local,
-					.base = r->base,
-					.since = r->since,
-					.steps = r->steps,
-					.stale_clocks = r->stale_clocks,
-					.stale_updates = r->stale_updates,
-					.ledger = &r->ledger };
+	*out = r->info;
+	out->round = r->id;
+	out->first = r->ledger.first;
+	out->tasks = r->ledger.tasks;
+	out->samples = fal_round_counted_samples(s, r);
+	out->armed = r->commit != FAL_COMMIT_NONE && !r->has_ended;
+	out->passed = r->commit == FAL_COMMIT_REPORTED;
+	out->taken = r->info.local > 0 ? r->info.taken : r->info.version;
+	out->ledger = &r->ledger;
 	return true;
 }
 
@@ -1027,7 +1009,7 @@ fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 	/* A clock may come back: another group had tasks of it before. */
 	uint64_t first = b->clock;
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
-		first = r->clock < first ? r->clock : first;
+		first = r->info.clock < first ? r->info.clock : first;
 	fal_pool_skip(&s->pool, first);
 	settle(s, now);
 	return round;

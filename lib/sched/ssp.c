@@ -12,7 +12,7 @@ void
 fal_round_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now)
 {
-	struct fal_worker *w = fal_worker_find(s, r->owner);
+	struct fal_worker *w = fal_worker_find(s, r->info.owner);
 	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
 	fal_round_set_staleness(
 		s, r, s->traits.waves ? 0 : r->team->clock - fal_slowest_clock(s, NULL));
@@ -35,7 +35,7 @@ fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = "its version is too old" };
 	/* Versions are in the order of the rounds. */
-	while (s->oldest != NULL && s->oldest->version < version)
+	while (s->oldest != NULL && s->oldest->info.version < version)
 		fal_round_end(s, s->oldest, end, now);
 }
 
@@ -43,7 +43,7 @@ fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 static bool
 ssp_may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t wave = s->rounds > 0           ? s->oldest->clock
+	uint64_t wave = s->rounds > 0           ? s->oldest->info.clock
 			: s->pending.rounds > 0 ? s->pending.clock
 						: fal_pool_first(&s->pool);
 	return fal_team_next_clock(s, t) == wave;
@@ -73,7 +73,7 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 	}
 	/* s = 0: the round is collected; the clock's last one applies all. */
 	fal_round_end_own(s, r, end, now);
-	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
+	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->info.clock)
 		return;
 	fal_teams_wake(s);
 	fal_pending_apply(s, (double)s->pending.samples);
@@ -99,14 +99,14 @@ void
 fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
 	struct fal_ssp_local *own = t->state;
-	r->steps = s->policy.rule.steps;
+	r->info.steps = s->policy.rule.steps;
 	if (ssp_must_pull(s, t)) {
 		own->pulled_at = fal_slowest_clock(s, NULL);
 		own->has_weights = true;
 		return;
 	}
-	r->base = FAL_START_LOCAL;
-	r->version = t->version;
+	r->info.base = FAL_START_LOCAL;
+	r->info.version = t->version;
 }
 
 void

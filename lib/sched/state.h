@@ -175,7 +175,7 @@ struct fal_worker {
 
 /* A task in the queue of a worker.  A task may be in many queues. */
 struct fal_node {
-	struct fal_node *prev, *next; /* in the queue; next: in the list of spare nodes */
+	struct fal_node *prev, *next; /* in the queue */
 	struct fal_node *other;       /* the next older holder of the task */
 	struct fal_round *round;
 	uint32_t task;    /* of the round's clock */
@@ -200,26 +200,15 @@ enum fal_completion {
 };
 
 struct fal_round {
-	uint64_t id, clock, version;
-	/* Tasks from `late` on are computed on the version `after`, the others on
-	 * `version`; all have the exponents of `version`.  FAL_NONE: no task is late. */
-	uint32_t late;
-	uint64_t after;
+	uint64_t id;
+	struct fal_round_info info; /* fal_sched_round sets the members that change */
 	uint64_t order; /* among its team's rounds under this policy, from 0 */
 	struct fal_team *team;
 	struct fal_round *older, *newer; /* of all open ones */
-	struct fal_round *next;  /* of its team; or of the ended, or the spare ones */
-	struct fal_round *chain; /* in fal_sched.known */
-	uint32_t owner, group, local;
-	uint64_t taken;
-	bool delta, mixed;
+	struct fal_round *next;          /* of its team; or of the ended, or spare ones */
 	bool has_ended;
 	enum fal_completion completion;
 	enum fal_commit commit;
-	enum fal_start base;
-	uint64_t since;
-	uint32_t steps;
-	uint64_t stale_clocks, stale_updates;
 	struct fal_ledger ledger;
 	struct fal_node **held; /* by task: its newest holder; NULL: none */
 	size_t held_cap;
@@ -330,10 +319,12 @@ struct fal_sched {
 	uint32_t rounds;                   /* open */
 	struct fal_round *ended;           /* not forgotten yet */
 	struct fal_round *spare;           /* memory for others */
-	struct fal_node *spare_node;       /* the same, by `next` */
-	struct fal_round **known;          /* open or ended, chained by number modulo */
-	size_t knowns, known_cap;          /* known_cap: a power of 2 */
-	uint32_t unreported;               /* open rounds with FAL_ROUND_UNREPORTED */
+	struct fal_known_round {
+		uint64_t id; /* the first member: base/sorted.h */
+		struct fal_round *round;
+	} *known; /* open or ended, in the order of ids */
+	size_t knowns, known_cap;
+	uint32_t unreported; /* open rounds with FAL_ROUND_UNREPORTED */
 	uint64_t next_round;
 	uint64_t unplanned;      /* free tasks of the open rounds */
 	struct fal_round *needy; /* no older round has free tasks; NULL: none has */
@@ -466,7 +457,7 @@ fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 		       const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
-	       (!s->traits.groups || w->version == r->version);
+	       (!s->traits.groups || w->version == r->info.version);
 }
 
 /* ---- state.c ---- */
@@ -474,7 +465,7 @@ fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 /* The worker with this id; NULL: unknown, or it has left.  O(log W). */
 struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
 /* The round of this number that is open, or has ended and is not forgotten; NULL:
- * unknown. O(1). */
+ * unknown. O(log). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* The same, open ones only. */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);

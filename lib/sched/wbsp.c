@@ -41,16 +41,16 @@ static void
 wbsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
 	struct wbsp_team *own = t->state;
-	r->steps = s->policy.rule.steps;
+	r->info.steps = s->policy.rule.steps;
 	if (own->has_weights && !own->must_pull) {
-		r->base = FAL_START_LOCAL;
-		r->version = t->version;
+		r->info.base = FAL_START_LOCAL;
+		r->info.version = t->version;
 		own->local++;
 		return;
 	}
 	if (own->has_weights && s->policy.rule.overlap) {
-		r->base = FAL_START_REBASE;
-		r->since = own->published;
+		r->info.base = FAL_START_REBASE;
+		r->info.since = own->published;
 	}
 	own->has_weights = true;
 	own->must_pull = false;

@@ -224,7 +224,7 @@ test_ringmaster(void **state)
 			play_follow_all();
 			const struct fal_round *r = play.s->oldest;
 			play_at_least((double)(threshold - 1),
-				      (double)(play.s->version - r->version),
+				      (double)(play.s->version - r->info.version),
 				      "updates that the oldest round is old");
 		}
 		play_at_least((double)seen.stale, 100, "rounds that are nearly too old");
