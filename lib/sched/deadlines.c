@@ -35,26 +35,16 @@ fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	s->typical.measured[kind] += t->n == 0;
 	s->typical.unmeasured -= t->n == 0 && kind == FAL_TURN_TASK;
 	fal_window_add(t, fal_max(seconds, 1e-6));
-	/* One value more of many changes little. */
+	/* A single value more changes little among many. */
 	if (t->n <= FAL_WINDOW || t->n % 4 == 0)
 		fal_window_judge(t);
 }
 
-/* The lower median over the workers with such turns, at their lanes; 0: no such worker.
- */
+/* How many times longer a turn takes at the worker's lanes than with a core for each. */
 static double
-turn_median(struct fal_sched *s, enum fal_turn_kind kind)
+turn_slowness(const struct fal_worker *w, int kind)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		const struct fal_worker *w = &s->worker[i];
-		double slower = kind == FAL_TURN_TASK
-					? fal_oversubscription(w->lanes, w->cores)
-					: 1;
-		if (!w->has_left && w->turn[kind].n > 0)
-			s->typical.scratch[n++] = w->turn[kind].mid * slower;
-	}
-	return n > 0 ? fal_nth_least(s->typical.scratch, n, (n - 1) / 2) : 0;
+	return kind == FAL_TURN_TASK ? fal_oversubscription(w->lanes, w->cores) : 1;
 }
 
 bool
@@ -72,8 +62,14 @@ fal_typical_update(struct fal_sched *s)
 	s->typical.at_over = s->pool.over;
 	s->typical.at_probe_s = s->typical.probe_s;
 	for (int k = 0; k < FAL_TURNS; k++) {
+		double *v = s->typical.scratch;
+		uint32_t n = 0;
+		for (const struct fal_worker *w = s->worker; w < s->worker + s->workers;
+		     w++)
+			if (!w->has_left && w->turn[k].n > 0)
+				v[n++] = w->turn[k].mid * turn_slowness(w, k);
 		s->typical.at_measured[k] = s->typical.measured[k];
-		s->typical.turn_s[k] = turn_median(s, (enum fal_turn_kind)k);
+		s->typical.turn_s[k] = n > 0 ? fal_nth_least(v, n, (n - 1) / 2) : 0;
 	}
 	return true;
 }
@@ -117,11 +113,8 @@ static double
 turn_deadline_s(const struct fal_sched *s, const struct fal_worker *w,
 		enum fal_turn_kind kind, double least)
 {
-	double d = w->turn[kind].most;
-	if (w->turn[kind].n == 0)
-		d = turn_guess_s(s, w, kind);
-	else if (kind == FAL_TURN_TASK)
-		d *= fal_oversubscription(w->lanes, w->cores);
+	double d = w->turn[kind].n > 0 ? w->turn[kind].most * turn_slowness(w, kind)
+				       : turn_guess_s(s, w, kind);
 	d = fal_max(fal_max(d, floor_s), least);
 	return s->patience * d *
 	       (w->standing == FAL_PROBATION ? 1u << w->suspicion.failures : 1);

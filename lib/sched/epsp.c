@@ -117,15 +117,6 @@ epsp_rebalance(struct fal_sched *s, double now)
 
 /* ---- lanes ---------------------------------------------------------------- */
 
-static double
-best_rate(const struct fal_sched *s, const struct fal_worker *w)
-{
-	double best = 0;
-	for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
-		best = fmax(best, fal_worker_rate(s, w, p));
-	return best;
-}
-
 /* A lane is given back while the projected clock stays within 1 % of the best one, and
  * taken again when it would be 1.5 % longer; no worker's lanes change within 3 clocks. */
 static const double keep = 0.99, regain = 0.985;
@@ -136,13 +127,15 @@ epsp_set_lanes(struct fal_sched *s)
 {
 	double total = 0, best = 0;
 	struct fal_worker *gain = NULL, *give = NULL;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!fal_worker_active(w))
 			continue;
 		const double rate = fal_worker_rate(s, w, w->lanes);
+		double best_rate = 0;
+		for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
+			best_rate = fmax(best_rate, fal_worker_rate(s, w, p));
 		total += rate;
-		best += w->lanes_min < w->lanes_max ? best_rate(s, w) : rate;
+		best += best_rate;
 		if (++w->lanes_held <= settle_clocks || w->recent.n == 0)
 			continue;
 		if (w->lanes < w->lanes_max &&
@@ -167,12 +160,6 @@ epsp_set_lanes(struct fal_sched *s)
 
 /* ---- rounds --------------------------------------------------------------- */
 
-static uint32_t
-epsp_open_rounds_max(const struct fal_sched *s)
-{
-	return s->policy.rule.slack + 1;
-}
-
 static void
 epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
@@ -195,7 +182,6 @@ epsp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 }
 
 const struct fal_scheme fal_scheme_epsp = {
-	.open_rounds_max = epsp_open_rounds_max,
 	.begin_round = epsp_begin_round,
 	.round_complete = epsp_round_complete,
 	.cost = epsp_cost,

@@ -37,10 +37,10 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 void
 fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 {
-	for (uint32_t i = 0; i < s->workers; i++) {
-		s->worker[i].evals = 0;
-		if (!s->worker[i].has_left)
-			fal_worker_refresh(s, &s->worker[i], now);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		w->evals = 0;
+		if (!w->has_left)
+			fal_worker_refresh(s, w, now);
 	}
 	s->eval.tasks = s->eval.left = s->eval.free_n = 0;
 	evals_make_room(s, tasks);
@@ -90,8 +90,7 @@ answer_weight_max(const struct fal_sched *s, uint32_t task, bool *has_one_key)
 	const struct fal_eval_task *t = &s->eval.task[task];
 	int most = 0;
 	*has_one_key = true;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		const struct fal_worker *w = &s->worker[i];
+	for (const struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!fal_worker_active(w))
 			continue;
 		const int weight = answer_weight(s, w, task);

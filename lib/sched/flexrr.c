@@ -226,7 +226,6 @@ const struct fal_scheme fal_scheme_flexrr = {
 	.state_bytes = sizeof(struct flexrr),
 	.team_state_bytes = sizeof(struct flexrr_team),
 	.may_begin = fal_ssp_may_begin,
-	.joins_update = fal_ssp_joins_update,
 	.round_complete = fal_ssp_complete,
 	.rebalance = flexrr_rebalance,
 	.worker_changed = flexrr_worker_changed,

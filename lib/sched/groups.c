@@ -172,16 +172,6 @@ places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 	return d;
 }
 
-/* Are the present groups about as good as the new ones? */
-static bool
-places_are_good(const struct fal_sched *s, const struct place *p, uint32_t n)
-{
-	const struct diversity present = places_diversity(s, p, n, false);
-	const struct diversity proposed = places_diversity(s, p, n, true);
-	return present.sites <= proposed.sites &&
-	       present.spread <= distinct * proposed.spread;
-}
-
 /* Puts the workers into new groups by their sites and speeds, unless the present groups
  * are about as good: a worker that changes its group waits for a round. */
 static void
@@ -192,7 +182,11 @@ groups_form(struct fal_sched *s)
 	bool *cut = fal_xcalloc((size_t)s->workers + 1, sizeof(*cut));
 	const uint32_t wanted = state->n < s->active ? state->n : s->active;
 	const uint32_t n = places_arrange(s, p, cut);
-	if (n > 0 && (fal_teams_count_active(s) != wanted || !places_are_good(s, p, n))) {
+	const struct diversity present = places_diversity(s, p, n, false);
+	const struct diversity proposed = places_diversity(s, p, n, true);
+	const bool is_good = present.sites <= proposed.sites &&
+			     present.spread <= distinct * proposed.spread;
+	if (n > 0 && (fal_teams_count_active(s) != wanted || !is_good)) {
 		for (uint32_t i = 0; i < s->teams; i++)
 			fal_team_update(s, s->team[i], 0, s->team[i]->clock);
 		for (uint32_t i = 0; i < n; i++) {
@@ -366,15 +360,6 @@ quorum_is_due(struct fal_sched *s, const struct pushes *p, double now)
 	return p->came > 0 && (p->missing == 0 || state->publish_at <= now);
 }
 
-/* Where only some groups push at a time, their versions are to the others what momentum
- * is: both together are to span as many pushes as momentum does where all push. */
-static double
-quorum_momentum(const struct fal_rule *rule, const struct pushes *p)
-{
-	const double spans = (double)(p->came + p->missing) / p->came;
-	return fmax(1 - (1 - rule->momentum) * spans, 0);
-}
-
 static void
 quorum_publish(struct fal_sched *s, const struct pushes *p)
 {
@@ -394,7 +379,11 @@ quorum_publish(struct fal_sched *s, const struct pushes *p)
 	}
 	if (rule->delta) {
 		act.weight = rule->outer;
-		act.momentum = quorum_momentum(rule, p);
+		/* If only some groups push at a time, their versions are to the others
+		 * what momentum is: both together are to span as many pushes as momentum
+		 * does where all push. */
+		const double spans = (double)(p->came + p->missing) / p->came;
+		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {
 		act.divisor = s->pending.step_samples;
 		act.in = 1;
@@ -422,15 +411,6 @@ groups_may_begin(const struct fal_sched *s, const struct fal_team *t)
 
 /* ---- rounds ---------------------------------------------------------------------- */
 
-/* Has the group rounds on its branch, and will make no more of them?  It has no members,
- * or no round of any group is open. */
-static bool
-branch_is_final(const struct fal_sched *s, const struct fal_team *t)
-{
-	const struct group *g = t->state;
-	return g->unpushed > 0 && t->open == 0 && (t->members == 0 || s->rounds == 0);
-}
-
 static void
 groups_flush(struct fal_sched *s, double now)
 {
@@ -441,13 +421,16 @@ groups_flush(struct fal_sched *s, double now)
 		return;
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
-		struct group *g = s->team[i]->state;
-		if (!branch_is_final(s, s->team[i]))
+		struct fal_team *t = s->team[i];
+		struct group *g = t->state;
+		/* A group without members, or all when no round is open, push the rest.
+		 */
+		if (g->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
 			continue;
 		if (rule->quorum > 0)
 			g->has_pushed = true;
 		else
-			branch_push(s, s->team[i]);
+			branch_push(s, t);
 	}
 	const struct pushes p = quorum_count(s);
 	if (rule->quorum == 0 || !quorum_is_due(s, &p, now))
@@ -527,8 +510,7 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	if (samples > 0)
 		groups_watch(s, r, samples);
 	fal_round_end(s, r, end, now);
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!w->has_left && w->team == t)
 			fal_worker_account(s, w, r);
 	}

@@ -34,11 +34,10 @@ static void
 plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_t task,
 	   double now)
 {
-	bool *granted = &r->granted[task - r->ledger.first];
-	const bool is_first = !*granted;
+	const bool is_first = r->given.newest[task - r->ledger.first] == 0;
 	w->work.share += is_first;
 	w->suspicion.has_task = true;
-	*granted = true;
+
 	fal_ledger_log(&r->ledger, is_first ? FAL_ENTRY_GRANT : FAL_ENTRY_REGRANT, w->id,
 		       0, task);
 	fal_task_grant(s, w, r, task, is_first && worker_is_firm(s, w), now);
@@ -105,20 +104,6 @@ plan_fixed_shares(struct fal_sched *s, const struct fal_round *r, uint32_t span,
 	return left;
 }
 
-/* Sets the quota of the workers in the heap, for their planned samples and so many more.
- */
-static void
-plan_set_quota(struct fal_sched *s, uint64_t samples)
-{
-	double rates = 0;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (fal_heap_has(&s->planner, i)) {
-			samples += s->worker[i].planned.samples;
-			rates += fal_worker_rate(s, &s->worker[i], s->worker[i].lanes);
-		}
-	s->quota = (double)samples / rates;
-}
-
 /* Plans the free tasks of a span, from `at` to `end`: all of one size, but for a smaller
  * last one.  Sets *last to the worker of the last task. */
 static void
@@ -132,8 +117,17 @@ plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_
 		all.samples += fal_task_samples(r, r->free_task[i]);
 	if (s->has_fixed_shares)
 		at = end - plan_fixed_shares(s, r, span, &all);
-	if (s->traits.by_speed)
-		plan_set_quota(s, (end - at) * all.samples / all.tasks);
+	if (s->traits.by_speed) {
+		uint64_t samples = (end - at) * all.samples / all.tasks;
+		double rates = 0;
+		for (uint32_t i = 0; i < s->workers; i++)
+			if (fal_heap_has(&s->planner, i)) {
+				const struct fal_worker *w = &s->worker[i];
+				samples += w->planned.samples;
+				rates += fal_worker_rate(s, w, w->lanes);
+			}
+		s->quota = (double)samples / rates;
+	}
 	for (; at < end; at++) {
 		const uint32_t samples = fal_task_samples(r, r->free_task[at]);
 		for (uint32_t i = 0; i < s->workers && samples != one.samples; i++)
@@ -151,17 +145,6 @@ plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_
 
 /* ---- workers without shares ------------------------------------------------- */
 
-/* The worker with the most planned tasks of the span; NULL: no task is planned. */
-static struct fal_worker *
-plan_largest(const struct fal_sched *s, uint32_t span)
-{
-	struct fal_worker *most = NULL;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (s->worker[i].plan[span] > (most != NULL ? most->plan[span] : 0))
-			most = &s->worker[i];
-	return most;
-}
-
 /* Tries a worker without shares with a task of `most`, after 1, 2, 4 … 16 clocks: its
  * measurements are old, or were chance. */
 static void
@@ -170,8 +153,7 @@ plan_try_idle(struct fal_sched *s, const struct fal_round *r, struct fal_worker 
 {
 	struct fal_worker *tried = NULL;
 	uint32_t longest = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		const uint32_t rest = 1U << w->tries;
 		if (!fal_worker_may_compute(s, w, r) || w->standing == FAL_PROBATION ||
 		    w->planned.tasks > 0 || w->weight >= 0 || w->idle_clocks < rest)
@@ -224,7 +206,10 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 	/* A worker that is tried may be late, and gets a small task, unless the clock has
 	 * only one. */
 	const uint32_t span = smalls > (larges > 0) ? small : large;
-	struct fal_worker *most = plan_largest(s, span);
+	struct fal_worker *most = NULL;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (w->plan[span] > (most != NULL ? most->plan[span] : 0))
+			most = w;
 	if (most != NULL && most->plan[span] > 1)
 		plan_try_idle(s, r, most, span, now);
 	if (one != NULL && fal_worker_may_compute(s, one, r) && one->planned.tasks == 0 &&
@@ -245,8 +230,8 @@ plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans
 {
 	struct fal_worker *last_early = NULL;
 	const uint32_t late = FAL_SPANS / 2;
-	for (uint32_t i = 0; i < s->workers; i++)
-		memset(s->worker[i].plan, 0, sizeof(s->worker[i].plan));
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		memset(w->plan, 0, sizeof(w->plan));
 	if (spans->at[late] == r->free_n)
 		return plan_sizes(s, r, spans, 0, last, now);
 	s->is_planning_late = true;
@@ -337,9 +322,9 @@ fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 			one->plan[k] = spans.at[k + 1] - spans.at[k];
 		plan_grant_worker(s, r, one, &next, now);
 	} else if (one == NULL && (is_planned = plan_all(s, r, &spans, &last, now))) {
-		for (uint32_t i = 0; i < s->workers; i++)
-			if (&s->worker[i] != last)
-				plan_grant_worker(s, r, &s->worker[i], &next, now);
+		for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+			if (w != last)
+				plan_grant_worker(s, r, w, &next, now);
 		if (last != NULL)
 			plan_grant_worker(s, r, last, &next, now);
 	}

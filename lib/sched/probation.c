@@ -28,20 +28,6 @@ static const char work_came[] = "its work came", no_other[] = "nobody else is le
 
 /* ---- announcements -------------------------------------------------------- */
 
-/* Announces the suspect as the act says, unless that was done before. */
-static void
-suspect_announce(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
-		 double now)
-{
-	if (w->suspicion.is_announced)
-		return;
-	act.kind = FAL_ACT_SUSPECT;
-	act.worker = w->id;
-	w->suspicion.is_announced = true;
-	w->suspicion.announced_at = now;
-	fal_act_emit(s, act);
-}
-
 /* Announces that `w` is a full member again. */
 static void
 member_announce(struct fal_sched *s, struct fal_worker *w, const char *why, double now)
@@ -178,8 +164,7 @@ key_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 	const struct fal_act act = { .kind = FAL_ACT_BARRED,
 				     .worker = w->id,
 				     .seconds = next_at - now };
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *same = &s->worker[i];
+	for (struct fal_worker *same = s->worker; same < s->worker + s->workers; same++) {
 		if (same->has_left || same->key != w->key)
 			continue;
 		same->suspicion.next_at = next_at;
@@ -311,12 +296,18 @@ debt_missed(struct fal_sched *s, struct fal_worker *w, const struct fal_debt *d,
 	const uint32_t self = fal_heap_has(&s->awaits, fal_worker_slot(s, w));
 	const bool is_replaceable = !fal_turns_unknown(s) || s->idle.n > 0 ||
 				    s->suspects.n > 0 || s->awaits.n > self;
-	const struct fal_act act = { .owes = d->what,
+	const struct fal_act act = { .kind = FAL_ACT_SUSPECT,
+				     .worker = w->id,
+				     .owes = d->what,
 				     .why = why,
 				     .seconds = now - d->since };
 	w->ping.asked_at = -1;
 	if (is_replaceable && is_waited_for(s, w)) {
-		suspect_announce(s, w, act, now);
+		if (!w->suspicion.is_announced) {
+			w->suspicion.is_announced = true;
+			w->suspicion.announced_at = now;
+			fal_act_emit(s, act);
+		}
 		worker_suspect(s, w, debt_waits_since(s, w, d, now), now);
 		return true;
 	}

@@ -11,13 +11,6 @@ struct rennala {
 };
 
 static uint32_t
-rennala_open_rounds_max(const struct fal_sched *s)
-{
-	(void)s;
-	return 2;
-}
-
-static uint32_t
 rennala_round_tasks(const struct fal_sched *s, const struct fal_team *t)
 {
 	return fal_team_worker(s, t)->lanes;
@@ -60,7 +53,6 @@ rennala_flush(struct fal_sched *s, double now)
 
 const struct fal_scheme fal_scheme_rennala = {
 	.state_bytes = sizeof(struct rennala),
-	.open_rounds_max = rennala_open_rounds_max,
 	.round_tasks = rennala_round_tasks,
 	.round_complete = rennala_round_complete,
 	.flush = rennala_flush,

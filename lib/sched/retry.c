@@ -164,8 +164,7 @@ fal_retries_review(struct fal_sched *s, double now)
 	const struct fal_retry *t = retry_next(s);
 	const int best = t != NULL ? retry_best_rank(s, NULL, t) : 0;
 	s->barred = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
 		/* A barred worker ends its open rounds; without one it waits for the

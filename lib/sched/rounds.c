@@ -18,7 +18,7 @@ fal_round_free(struct fal_round *r)
 	fal_ledger_free(&r->ledger);
 	free(r->held);
 	fal_grant_history_free(&r->given);
-	free(r->granted);
+
 	free(r->free_task);
 	free(r);
 }
@@ -31,7 +31,7 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
 	fal_grant_history_open(&r->given, run->count);
-	FAL_XGROW(r->granted, r->granted_cap, run->count);
+
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
 	r->info = (struct fal_round_info){
 		.clock = run->clock,
@@ -50,29 +50,12 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
 		r->held[i] = NULL;
-		r->granted[i] = false;
+
 		r->free_task[i] = run->first + i;
 	}
 }
 
-/* Makes the round the newest of all, and of its team. */
-static void
-round_append(struct fal_sched *s, struct fal_round *r)
-{
-	struct fal_round **end = &r->team->rounds;
-	while (*end != NULL)
-		end = &(*end)->next;
-	*end = r;
-	r->team->open++;
-	r->next = r->newer = NULL;
-	r->older = s->newest;
-	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
-	s->newest = r;
-	s->rounds++;
-	FAL_XGROW(s->known, s->known_cap, s->knowns + 1);
-	s->known[s->knowns++] = (struct fal_known_round){ r->id, r };
-}
-
+/* Opens a round of these tasks: the newest of all, and of its team. */
 static void
 round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
@@ -85,7 +68,18 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
-	round_append(s, r);
+	struct fal_round **end = &t->rounds;
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = r;
+	t->open++;
+	r->next = r->newer = NULL;
+	r->older = s->newest;
+	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
+	s->newest = r;
+	s->rounds++;
+	FAL_XGROW(s->known, s->known_cap, s->knowns + 1);
+	s->known[s->knowns++] = (struct fal_known_round){ r->id, r };
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_OPEN, .round = r->id });
@@ -299,9 +293,9 @@ fal_worker_account(struct fal_sched *s, struct fal_worker *w, const struct fal_r
 void
 fal_workers_account(struct fal_sched *s, const struct fal_round *r)
 {
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].has_left)
-			fal_worker_account(s, &s->worker[i], r);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			fal_worker_account(s, w, r);
 }
 
 /* ---- shared rounds: a round is a clock -------------------------------------- */
@@ -320,8 +314,7 @@ clock_measure_help(struct fal_sched *s, double now)
 	if (s->clock_ended_at > 0)
 		fal_ewma(&s->clock_s, now - s->clock_ended_at);
 	s->clock_ended_at = now;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!fal_worker_active(w) || w->work.share == 0)
 			continue;
 		sharing++;
@@ -338,13 +331,11 @@ clock_measure_help(struct fal_sched *s, double now)
 			fmax(last->clock_help_s,
 			     last->progress_at - first->empty_since - first->rtt -
 				     fal_task_s(s, first, first->lanes));
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (most_helped == NULL ||
-		    s->worker[i].clock_help_s > most_helped->clock_help_s)
-			most_helped = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (most_helped == NULL || w->clock_help_s > most_helped->clock_help_s)
+			most_helped = w;
 	const double saved = most_helped->clock_help_s, far = 2 * most_helped->rtt;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		const double help_s = w->rtt <= far ? saved : w->clock_help_s;
 		w->clock_help_s = 0;
 		if (w->work.share == 0)
@@ -361,8 +352,7 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 {
 	if (s->traits.moves)
 		clock_measure_help(s, now);
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
 		/* A worker with work and without a claim has taken no less to pull. */
@@ -418,19 +408,6 @@ fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 	fal_ledger_fence(l, ci);
 }
 
-/* Takes the eval tasks of `w` back. */
-static void
-evals_release(struct fal_sched *s, struct fal_worker *w)
-{
-	for (uint32_t t = 0; w->evals > 0 && t < s->eval.tasks; t++) {
-		if (s->eval.task[t].holder != w->id)
-			continue;
-		s->eval.task[t].holder = 0;
-		s->eval.free[s->eval.free_n++] = t;
-		w->evals--;
-	}
-}
-
 void
 fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool wants_revokes,
 		 double now)
@@ -447,7 +424,13 @@ fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool wants_revokes,
 		    fal_task_newest_holder(r, task) == NULL)
 			fal_task_release(s, r, task);
 	}
-	evals_release(s, w);
+	for (uint32_t t = 0; w->evals > 0 && t < s->eval.tasks; t++) {
+		if (s->eval.task[t].holder != w->id)
+			continue;
+		s->eval.task[t].holder = 0;
+		s->eval.free[s->eval.free_n++] = t;
+		w->evals--;
+	}
 	fal_verify_cancel(s, w, NULL, now);
 	for (struct fal_round *r = s->oldest; r != NULL && w->open_contribs > 0;
 	     r = r->newer) {
@@ -515,7 +498,7 @@ fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 static uint32_t
 open_rounds_max(const struct fal_sched *s)
 {
-	return s->scheme->open_rounds_max != NULL ? s->scheme->open_rounds_max(s) : 1;
+	return 1 + s->traits.delay + s->traits.overlaps;
 }
 
 /* Notes that the team may be able to begin a round, unless one must end before. */
@@ -638,8 +621,7 @@ fal_teams_form(struct fal_sched *s)
 	s->first = s->version;
 	s->whole = fal_pool_untouched(&s->pool);
 	s->pending.clock = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->team = NULL;
 		if (!w->has_left)
 			fal_team_assign(s, w);
@@ -704,12 +686,6 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 	if (own >= s->allowed)
 		return last;
 	return s->manned[last] > 0 ? t->part : last;
-}
-
-uint64_t
-fal_team_next_clock(const struct fal_sched *s, const struct fal_team *t)
-{
-	return fal_pool_next(&s->pool, team_next_part(s, t));
 }
 
 /* The fewest tasks from the run's first on that have so many samples; at least one. */
@@ -809,15 +785,21 @@ team_is_barred(const struct fal_sched *s, const struct fal_team *t)
 	return s->barred > 0 && (w == NULL || w->is_barred);
 }
 
+/* May the team begin its next round?  Waves: none of the next clock while a round of this
+ * clock is open or not applied.  While the scheduler holds only the rounds of a wave that
+ * is under way may begin. */
 static bool
 team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_team_next_clock(s, t);
-	uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
+	const uint64_t next = fal_pool_next(&s->pool, team_next_part(s, t));
+	const uint64_t wave = s->rounds > 0           ? s->oldest->info.clock
+			      : s->pending.rounds > 0 ? s->pending.clock
+						      : fal_pool_first(&s->pool);
+	const uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
 	return t->members > 0 && t->open < open_max && next < s->allowed &&
 	       next < s->pool.clocks && !team_is_barred(s, t) &&
-	       (!s->is_held ||
-		(s->scheme->joins_update != NULL && s->scheme->joins_update(s, t))) &&
+	       (!s->is_held || (s->traits.waves && !fal_sched_is_drained(s))) &&
+	       (!s->traits.waves || next == wave) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
 }
 

@@ -100,10 +100,9 @@ settle(struct fal_sched *s, double now)
 	end_reported(s, now);
 	fal_rounds_commit_early(s, now);
 	if (fal_typical_update(s))
-		for (uint32_t i = 0; i < s->workers; i++)
-			if (s->worker[i].turn[FAL_TURN_TASK].n == 0 &&
-			    !s->worker[i].has_left)
-				fal_worker_refresh_deadline(s, &s->worker[i]);
+		for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+			if (w->turn[FAL_TURN_TASK].n == 0 && !w->has_left)
+				fal_worker_refresh_deadline(s, w);
 	do {
 		fal_probation_advance(s, now);
 		/* Only workers that may do the retries of a round begin it. */
@@ -189,9 +188,9 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	for (uint32_t i = 0; i < s->workers && other; i++)
 		if (!s->worker[i].has_left)
 			worker_send_newest(s, &s->worker[i]);
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].has_left)
-			worker_apply_policy(s, &s->worker[i], now);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			worker_apply_policy(s, w, now);
 	fal_teams_wake(s);
 	settle(s, now);
 	return FAL_OK;
@@ -402,6 +401,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->typical.fixed = (double)NAN;
 	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
 	fal_pool_init(&s->pool, &s->grid);
+	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
 	s->version = s->published = conf->from.version;
 	s->first = conf->from.first;
@@ -419,11 +419,11 @@ fal_sched_free(struct fal_sched *s)
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
-	for (uint32_t i = 0; i < s->workers; i++) {
-		while (s->worker[i].head != NULL)
-			fal_node_detach(s, s->worker[i].head);
-		free(s->worker[i].pace);
-		fal_intervals_free(&s->worker[i].seqs);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		while (w->head != NULL)
+			fal_node_detach(s, w->head);
+		free(w->pace);
+		fal_intervals_free(&w->seqs);
 	}
 	free(s->worker);
 	for (struct fal_round *r; (r = s->oldest) != NULL;) {
@@ -769,20 +769,6 @@ claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	return 1;
 }
 
-/* A task has no result: a contribution that was claimed ahead is fenced with all its
- * tasks. */
-static void
-claim_without_result(struct fal_sched *s, double now, struct fal_round *r,
-		     struct fal_worker *w, uint32_t task)
-{
-	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
-	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
-		fal_contrib_fence(s, r, t->contrib);
-		w->open_contribs--;
-	}
-	fal_retry_nonfinite(s, now, r, w, task);
-}
-
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
@@ -819,11 +805,18 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		fal_worker_measure(s, w, c->task_s, fal_task_samples(r, c->task));
 	w->progress_at = now;
 	int won = 0;
-	if (c->nonfinite)
-		claim_without_result(s, now, r, w, c->task);
-	else
+	if (!c->nonfinite) {
 		won = is_preclaimed ? claim_report(s, now, r, w, c, ci)
 				    : claim_task(s, now, r, w, c);
+	} else {
+		const struct fal_ltask *t = fal_ledger_task(&r->ledger, c->task);
+		/* A contribution that was claimed ahead is fenced with all its tasks. */
+		if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
+			fal_contrib_fence(s, r, t->contrib);
+			w->open_contribs--;
+		}
+		fal_retry_nonfinite(s, now, r, w, c->task);
+	}
 	if (won < 0)
 		return won;
 	fal_worker_refresh(s, w, now);
@@ -1041,9 +1034,9 @@ fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {
 	assert(s->conf.brought && version >= s->version);
 	s->version = version;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].has_left)
-			s->worker[i].version = version;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			w->version = version;
 	fal_sched_published(s, now, version);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
 }

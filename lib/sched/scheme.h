@@ -17,8 +17,6 @@ struct fal_scheme {
 	size_t state_bytes, team_state_bytes;
 	/* The policy begins, without a team.  NULL: nothing to do. */
 	void (*start)(struct fal_sched *s);
-	/* Rounds that a team may have open at once.  NULL: one. */
-	uint32_t (*open_rounds_max)(const struct fal_sched *s);
 	/* Rounds that a clock's tasks make, where each worker is a team.  NULL: one for
 	 * each worker. */
 	uint32_t (*clock_rounds)(const struct fal_sched *s);
@@ -28,9 +26,6 @@ struct fal_scheme {
 	 * when a round of the team has ended, when the slowest clock has changed, and at
 	 * fal_teams_wake. */
 	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
-	/* Would the next round be a part of the update that is under way?  Then the round
-	 * may begin although the scheduler holds.  NULL: never. */
-	bool (*joins_update)(const struct fal_sched *s, const struct fal_team *t);
 	/* A round of the team is about to be opened.  NULL: nothing to do. */
 	void (*before_round)(struct fal_sched *s, struct fal_team *t);
 	/* Sets version, base, since of the team's new round.  NULL: the newest version,
@@ -87,8 +82,7 @@ void fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_
 void fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now);
 /* SSP's bound: at most s clocks ahead of the slowest. */
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
-/* s = 0: does the next round belong to the clock that is being collected? */
-bool fal_ssp_joins_update(const struct fal_sched *s, const struct fal_team *t);
+
 void fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 
 /* With local steps a team pulls only when its last pulled version is too old, else the

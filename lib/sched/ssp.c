@@ -39,35 +39,18 @@ fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 		fal_round_end(s, s->oldest, end, now);
 }
 
-/* s = 0: no round of the next clock while one of this clock is open or not applied. */
-static bool
-ssp_may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
-{
-	uint64_t wave = s->rounds > 0           ? s->oldest->info.clock
-			: s->pending.rounds > 0 ? s->pending.clock
-						: fal_pool_first(&s->pool);
-	return fal_team_next_clock(s, t) == wave;
-}
-
-bool
-fal_ssp_joins_update(const struct fal_sched *s, const struct fal_team *t)
-{
-	return s->traits.waves && !fal_sched_is_drained(s) && ssp_may_begin_wave(s, t);
-}
-
 bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint32_t slack = s->policy.rule.slack;
-	return slack > 0 ? t->clock <= fal_slowest_clock(s, NULL) + slack
-			 : ssp_may_begin_wave(s, t);
+	return s->traits.waves ||
+	       t->clock <= fal_slowest_clock(s, NULL) + s->policy.rule.slack;
 }
 
 void
 fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	if (s->policy.rule.slack > 0) {
+	if (!s->traits.waves) {
 		fal_round_apply_alone(s, r, end, now);
 		return;
 	}
@@ -117,5 +100,4 @@ fal_ssp_lost_local(struct fal_team *t)
 }
 
 const struct fal_scheme fal_scheme_ssp = { .may_begin = fal_ssp_may_begin,
-					   .joins_update = fal_ssp_joins_update,
 					   .round_complete = fal_ssp_complete };

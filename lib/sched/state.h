@@ -212,8 +212,7 @@ struct fal_round {
 	struct fal_ledger ledger;
 	struct fal_node **held; /* by task: its newest holder; NULL: none */
 	size_t held_cap;
-	bool *granted; /* by task: was granted before */
-	size_t granted_cap;
+
 	struct fal_grant_history given; /* by task */
 	uint32_t *free_task;            /* tasks without a holder */
 	uint32_t free_n;
@@ -259,7 +258,7 @@ struct fal_sched {
 	uint32_t left;   /* slots of workers that have left */
 	uint32_t barred; /* workers (retry.c) */
 
-	/* What is typical of the job's workers. */
+	/* Typical values over the job's workers. */
 	struct {
 		double task_s;  /* EWMA of a full task's seconds; 0: unknown */
 		double fixed;   /* EWMA of the fixed share; NAN: unknown, taken as 0 */
@@ -360,7 +359,7 @@ struct fal_sched {
 		uint32_t tasks, left; /* all; not yet evaluated */
 		struct fal_eval_task {
 			uint32_t holder; /* worker id, 0: none, FAL_EVALUATED */
-			/* Those that have evaluated the task, two at most. */
+			/* The workers that have evaluated the task, two at most. */
 			uint32_t answers, worker[2], key[2];
 		} *task;
 		size_t task_cap;
@@ -701,8 +700,6 @@ void fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, dou
  * due after that pull. */
 void fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line,
 		     double now);
-/* The clock of the tasks of the team's next round. */
-uint64_t fal_team_next_clock(const struct fal_sched *s, const struct fal_team *t);
 /* The least clock of the teams with active workers, except `but` (NULL: of all).
  * UINT64_MAX: no such team.  O(1). */
 uint64_t fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but);

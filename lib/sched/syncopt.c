@@ -15,7 +15,7 @@ syncopt_clock_rounds(const struct fal_sched *s)
 	return m > b ? m - b : 1;
 }
 
-/* One round on each version. */
+/* Each team has one round on each version. */
 static bool
 syncopt_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {

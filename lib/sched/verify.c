@@ -46,8 +46,7 @@ fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_wo
 	struct fal_worker *best = NULL;
 	double least = INFINITY;
 	r->ledger.asked++;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!verify_may_ask(s, r, w, of, c))
 			continue;
 		const double cost =

@@ -24,12 +24,6 @@ struct wbsp_team {
 	uint32_t local;     /* rounds begun since its last pull */
 };
 
-static uint32_t
-wbsp_open_rounds_max(const struct fal_sched *s)
-{
-	return s->traits.overlaps ? 2 : 1;
-}
-
 static bool
 wbsp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
@@ -71,19 +65,6 @@ wbsp_must_push(const struct fal_team *t)
 	return own != NULL && t->members > 0 && !own->has_pushed;
 }
 
-/* Have the awaited workers pushed since the last publication?  O(W) for all calls between
- * two. */
-static bool
-wbsp_is_due(struct fal_sched *s)
-{
-	struct wbsp *state = s->scheme_state;
-	uint32_t slowest = fal_heap_top(&s->scheme_heap[0]);
-	while (state->awaited < s->teams && !wbsp_must_push(s->team[state->awaited]))
-		state->awaited++;
-	return state->awaited == s->teams ||
-	       (slowest != FAL_NONE && !wbsp_must_push(s->team[slowest]));
-}
-
 static void
 wbsp_publish(struct fal_sched *s)
 {
@@ -101,10 +82,19 @@ wbsp_publish(struct fal_sched *s)
 	fal_pending_apply(s, (double)s->pending.samples);
 }
 
+/* Publishes if the awaited workers have pushed since the last publication.  O(W) for all
+ * calls between two. */
 static void
 wbsp_publish_if_due(struct fal_sched *s)
 {
-	if (s->pending.rounds > 0 && wbsp_is_due(s))
+	struct wbsp *state = s->scheme_state;
+	const uint32_t slowest = fal_heap_top(&s->scheme_heap[0]);
+	if (s->pending.rounds == 0)
+		return;
+	while (state->awaited < s->teams && !wbsp_must_push(s->team[state->awaited]))
+		state->awaited++;
+	if (state->awaited == s->teams ||
+	    (slowest != FAL_NONE && !wbsp_must_push(s->team[slowest])))
 		wbsp_publish(s);
 }
 
@@ -151,7 +141,6 @@ wbsp_worker_changed(struct fal_sched *s, const struct fal_worker *w)
 const struct fal_scheme fal_scheme_wbsp = {
 	.state_bytes = sizeof(struct wbsp),
 	.team_state_bytes = sizeof(struct wbsp_team),
-	.open_rounds_max = wbsp_open_rounds_max,
 	.may_begin = wbsp_may_begin,
 	.begin_round = wbsp_begin_round,
 	.round_complete = wbsp_round_complete,
