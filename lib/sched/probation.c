@@ -62,7 +62,7 @@ suspects_ping(struct fal_sched *s, double now)
 
 /* Is there no worker that works, or waits for a retry of others? */
 static bool
-is_job_deserted(const struct fal_sched *s)
+job_is_deserted(const struct fal_sched *s)
 {
 	bool any = s->active > 0;
 	for (uint32_t i = 0; i < s->workers && !any; i++)
@@ -193,7 +193,7 @@ worker_suspect(struct fal_sched *s, struct fal_worker *w, double since, double n
 	key_charge(s, w, since, now);
 	fal_worker_strip(s, w, true, now);
 	fal_worker_recount(s, w, now);
-	if (is_job_deserted(s))
+	if (job_is_deserted(s))
 		suspects_recall(s, now);
 }
 
@@ -246,7 +246,7 @@ fal_probation_advance(struct fal_sched *s, double now)
 		fal_worker_recount(s, w, now);
 		member_announce(s, w, work_came, now);
 	}
-	if (is_job_deserted(s))
+	if (job_is_deserted(s))
 		suspects_recall(s, now);
 	if (fal_probation_worker(s) != NULL || s->active == 0 ||
 	    now < s->probation.next_at || s->pool.over < s->probation.next_clock ||
@@ -266,7 +266,7 @@ fal_probation_advance(struct fal_sched *s, double now)
 /* Does another worker wait for the debts of `w`, and could do the work?  If no other
  * worker is active the job waits, whatever its scheme. */
 static bool
-is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
+worker_is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const bool has_others = s->active > fal_worker_active(w);
 	bool has_substitute = has_others || s->suspects.n > 0;
@@ -302,7 +302,7 @@ debt_missed(struct fal_sched *s, struct fal_worker *w, const struct fal_debt *d,
 				     .why = why,
 				     .seconds = now - d->since };
 	w->ping.asked_at = -1;
-	if (is_replaceable && is_waited_for(s, w)) {
+	if (is_replaceable && worker_is_waited_for(s, w)) {
 		if (!w->suspicion.is_announced) {
 			w->suspicion.is_announced = true;
 			w->suspicion.announced_at = now;
@@ -373,6 +373,6 @@ fal_deadline_note_leave(struct fal_sched *s, struct fal_worker *w, double now)
 	const struct fal_debt d = fal_debt_of(s, w);
 	const double usual_s = d.kind == FAL_TURN_PUSH ? s->typical.turn_s[FAL_TURN_PUSH]
 						       : fal_turn_typical_s(s, w);
-	if (is_waited_for(s, w) && now > d.first + usual_s)
+	if (worker_is_waited_for(s, w) && now > d.first + usual_s)
 		key_charge(s, w, debt_waits_since(s, w, &d, now) + usual_s, now);
 }

@@ -237,7 +237,8 @@ fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 /* Can no other worker take tasks of `w`, and does each task have a lane?  A worker that
  * joins then gets no task at first but to run a running one again. */
 static bool
-is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal_round *r)
+worker_is_alone(const struct fal_sched *s, const struct fal_worker *w,
+		const struct fal_round *r)
 {
 	return s->active == 1 && fal_worker_active(w) && s->traits.shared &&
 	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
@@ -246,11 +247,12 @@ is_alone(const struct fal_sched *s, const struct fal_worker *w, const struct fal
 /* Can no other worker get the task while `w` has it?  Then it neither moves nor is
  * cloned; tasks on probation and retries may be. */
 static bool
-is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
-	     const struct fal_round *r, uint32_t task, bool is_firm)
+task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
+		  const struct fal_round *r, uint32_t task, bool is_firm)
 {
 	const struct fal_node *n = fal_task_newest_holder(r, task);
-	return s->conf.preclaims && (!s->traits.moves || is_firm || is_alone(s, w, r)) &&
+	return s->conf.preclaims &&
+	       (!s->traits.moves || is_firm || worker_is_alone(s, w, r)) &&
 	       !r->info.delta && w->standing != FAL_PROBATION && !w->is_group &&
 	       n->other == NULL && fal_retry_find(s, r->info.clock, task) == NULL;
 }
@@ -258,8 +260,8 @@ is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 /* Grants the task, and claims it for the worker: all tasks of grants that the worker gets
  * at once are one contribution. */
 static void
-preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
-	 struct fal_act act, uint32_t task)
+task_preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	      struct fal_act act, uint32_t task)
 {
 	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaims };
 	if (!act_extend_last(s, &act, task)) {
@@ -341,8 +343,8 @@ fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	fal_grant_history_add(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	if (is_exclusive(s, w, r, task, is_firm))
-		preclaim(s, w, r, act, task);
+	if (task_is_exclusive(s, w, r, task, is_firm))
+		task_preclaim(s, w, r, act, task);
 	else
 		fal_act_emit_task(s, act, task);
 }

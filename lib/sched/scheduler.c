@@ -73,7 +73,7 @@ plan_rounds(struct fal_sched *s, double now)
 
 /* Completes the rounds that waited for reports alone, and have them. */
 static void
-end_reported(struct fal_sched *s, double now)
+rounds_complete_reported(struct fal_sched *s, double now)
 {
 	struct fal_round *r = s->oldest, *next;
 	for (; r != NULL && s->unreported > 0; r = next) {
@@ -95,9 +95,9 @@ end_reported(struct fal_sched *s, double now)
 
 /* Takes the steps that follow every event. */
 static void
-settle(struct fal_sched *s, double now)
+sched_settle(struct fal_sched *s, double now)
 {
-	end_reported(s, now);
+	rounds_complete_reported(s, now);
 	fal_rounds_commit_early(s, now);
 	if (fal_typical_update(s))
 		for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
@@ -192,7 +192,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 		if (!w->has_left)
 			worker_apply_policy(s, w, now);
 	fal_teams_wake(s);
-	settle(s, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -285,7 +285,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	fal_team_assign(s, w);
 	worker_send_newest(s, w);
 	fal_worker_recount(s, w, now);
-	settle(s, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -313,7 +313,7 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 		w->probe_s = task_s;
 	worker_apply_policy(s, w, now);
 	fal_worker_recount(s, w, now);
-	settle(s, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -333,7 +333,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	free(w->pace);
 	w->pace = NULL;
 	fal_intervals_free(&w->seqs);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 void
@@ -346,7 +346,7 @@ fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 	if (stands_by)
 		fal_worker_strip(s, w, true, now);
 	fal_worker_recount(s, w, now);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 bool
@@ -460,7 +460,7 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 		return;
 	s->allowed = clock;
 	fal_teams_wake(s);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 void
@@ -468,7 +468,7 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->is_held = hold;
 	fal_teams_wake(s);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 bool
@@ -582,7 +582,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 		r->completion = FAL_ROUND_UNREPORTED;
 		s->unreported++;
 	}
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 void
@@ -593,7 +593,7 @@ fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
 	    r->completion == FAL_ROUND_COMPLETE)
 		return;
 	r->completion = FAL_ROUND_COMPLETE;
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 void
@@ -603,7 +603,7 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 	if (r == NULL || r->commit != FAL_COMMIT_REPORTED)
 		return;
 	fal_round_end_committed(s, r, now);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 bool
@@ -650,7 +650,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 /* Do all shards know that the contribution to be filled is fenced?  Before, no worker is
  * told to fill it. */
 static bool
-may_fill(const struct fal_ledger *l, struct fal_cid fills)
+contrib_may_fill(const struct fal_ledger *l, struct fal_cid fills)
 {
 	const uint32_t ci = fills.worker != 0 ? fal_ledger_find(l, fills) : FAL_NONE;
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
@@ -694,7 +694,8 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
  * stands in the trace.  So a number of another round is refused, and a new one when the
  * remembered numbers have too many gaps. */
 static bool
-is_number_used(const struct fal_worker *w, const struct fal_round *r, struct fal_cid id)
+contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
+		       struct fal_cid id)
 {
 	return (fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
 	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
@@ -708,9 +709,9 @@ claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	struct fal_cid id = { c->worker, c->seq };
 	uint64_t twice;
 	uint32_t ci;
-	if (is_number_used(w, r, id))
+	if (contrib_number_is_used(w, r, id))
 		return FAL_ESTATE;
-	int won = may_fill(&r->ledger, c->fills)
+	int won = contrib_may_fill(&r->ledger, c->fills)
 			  ? fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
 					     &ci)
 			  : 0;
@@ -820,7 +821,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (won < 0)
 		return won;
 	fal_worker_refresh(s, w, now);
-	settle(s, now);
+	sched_settle(s, now);
 	return won;
 }
 
@@ -893,7 +894,7 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 		if (!fal_ledger_task(&r->ledger, task)->skipped)
 			fal_task_release(s, r, task);
 	}
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 /* ---- evaluation ----------------------------------------------------------- */
@@ -909,7 +910,7 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		return 0;
 	const int counts = fal_eval_claim(s, w, task, samples, task_s, now);
 	if (counts >= 0)
-		settle(s, now);
+		sched_settle(s, now);
 	return counts;
 }
 
@@ -925,7 +926,7 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 	if (!fal_worker_is_suspect(w))
 		return;
 	fal_worker_refresh(s, w, now);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 void
@@ -942,7 +943,7 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	w->last_rtt = rtt;
 	const double asked = now - rtt + rounding;
 	if (fal_deadline_note_answer(s, w, asked, steps, now))
-		settle(s, now);
+		sched_settle(s, now);
 }
 
 void
@@ -976,7 +977,7 @@ fal_sched_tick(struct fal_sched *s, double now)
 			w->reviewed_at = now;
 			fal_worker_refresh(s, w, now);
 		}
-		settle(s, now);
+		sched_settle(s, now);
 	}
 }
 
@@ -1004,7 +1005,7 @@ fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
 		first = r->info.clock < first ? r->info.clock : first;
 	fal_pool_skip(&s->pool, first);
-	settle(s, now);
+	sched_settle(s, now);
 	return round;
 }
 
@@ -1018,7 +1019,7 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 		return;
 	fal_retry_clear_round(s, r); /* tasks that are brought again start anew */
 	fal_round_end(s, r, end, now);
-	settle(s, now);
+	sched_settle(s, now);
 }
 
 bool
