@@ -211,7 +211,7 @@ debt_add_pushes(const struct fal_sched *s, const struct fal_worker *w, struct fa
 	/* The others belong to rounds of other workers (flexrr). */
 	const struct fal_contrib any = { .came = w->block_at };
 	if (left > 0 && w->head == NULL)
-		debt_add_push(s, w, &any, fal_max(w->progress_at, w->relieved_at), d);
+		debt_add_push(s, w, &any, fal_max(w->progress_at, w->relieved.at), d);
 }
 
 struct fal_debt

@@ -71,7 +71,7 @@ move_task(struct fal_sched *s, double now, uint32_t *fresh)
 					      fal_load_size(s, to, task);
 	if (finish + cost >= from->finish)
 		return false;
-	from->clock_help_s = fmax(from->clock_help_s, from->finish - finish - to->rtt);
+	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
 	*fresh = FAL_NONE;
 	fal_node_move(s, n, to, now);
 	return true;
@@ -99,7 +99,7 @@ clone_task(struct fal_sched *s, double now, uint32_t *fresh)
 	const double finish = fal_worker_project(s, to, none, task, now);
 	if (from->finish <= finish + doubt + to->rtt)
 		return false;
-	from->clock_help_s = fmax(from->clock_help_s, from->finish - finish - to->rtt);
+	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
 	*fresh = FAL_NONE;
 	fal_worker_clone_task(s, from, to, now);
 	return true;

@@ -25,8 +25,8 @@ static bool
 worker_is_firm(const struct fal_sched *s, const struct fal_worker *w)
 {
 	static const double least = 0.01; /* part of a clock */
-	return s->traits.shared && !w->is_tried && w->help_clocks > 1 &&
-	       w->mean_help_s < w->rtt && w->rtt > least * s->clock_s;
+	return s->traits.shared && !w->is_tried && w->help.clocks > 1 &&
+	       w->help.mean_s < w->rtt && w->rtt > least * s->clock_s;
 }
 
 /* Grants `w` a task of the plan. */
@@ -171,7 +171,7 @@ plan_try_idle(struct fal_sched *s, const struct fal_round *r, struct fal_worker 
 	tried->tries += tried->tries < tries_max;
 	tried->is_tried = true;
 	tried->pull.n = tried->push.n = 0;
-	if (tried->is_pull_timed)
+	if (tried->pull_timer.is_running)
 		tried->pulled_at = now;
 }
 

@@ -328,7 +328,8 @@ fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	if (w->queued == 0) { /* begins to work now */
 		w->progress_at = now;
 		/* A version that was pulled meanwhile takes the worker no time. */
-		w->is_pull_timed = w->is_pull_timed && now <= w->timed_from;
+		w->pull_timer.is_running =
+			w->pull_timer.is_running && now <= w->pull_timer.since;
 	}
 	if (w->empty_since >= 0 && s->scheme->idle_ended != NULL)
 		s->scheme->idle_ended(s, now - w->empty_since);
@@ -364,8 +365,8 @@ fal_node_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, do
 	struct fal_round *r = n->round;
 	const uint32_t task = n->task;
 	fal_node_detach(s, n);
-	from->relieved_at = now;
-	from->relieved_round = r->id;
+	from->relieved.at = now;
+	from->relieved.round = r->id;
 	if (fal_task_newest_holder(r, task) != NULL) { /* a clone that never began */
 		fal_worker_refresh(s, from, now);
 		fal_task_revoke(s, from, r, task);
@@ -405,8 +406,8 @@ fal_node_revoke(struct fal_sched *s, struct fal_node *n, double now)
 		w->work.cut.seconds += now - n->began;
 	}
 	fal_node_detach(s, n);
-	w->relieved_at = now;
-	w->relieved_round = r->id;
+	w->relieved.at = now;
+	w->relieved.round = r->id;
 	if (!w->has_left)
 		fal_task_revoke(s, w, r, task);
 	fal_worker_refresh(s, w, now);

@@ -327,21 +327,21 @@ clock_measure_help(struct fal_sched *s, double now)
 	if (sharing < 2)
 		return;
 	if (first != NULL)
-		last->clock_help_s =
-			fmax(last->clock_help_s,
+		last->help.clock_s =
+			fmax(last->help.clock_s,
 			     last->progress_at - first->empty_since - first->rtt -
 				     fal_task_s(s, first, first->lanes));
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
-		if (most_helped == NULL || w->clock_help_s > most_helped->clock_help_s)
+		if (most_helped == NULL || w->help.clock_s > most_helped->help.clock_s)
 			most_helped = w;
-	const double saved = most_helped->clock_help_s, far = 2 * most_helped->rtt;
+	const double saved = most_helped->help.clock_s, far = 2 * most_helped->rtt;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
-		const double help_s = w->rtt <= far ? saved : w->clock_help_s;
-		w->clock_help_s = 0;
+		const double help_s = w->rtt <= far ? saved : w->help.clock_s;
+		w->help.clock_s = 0;
 		if (w->work.share == 0)
 			continue;
-		w->help_clocks += w->help_clocks < CLOCKS;
-		w->mean_help_s += (help_s - w->mean_help_s) / fmax(w->help_clocks - 1, 1);
+		w->help.clocks += w->help.clocks < CLOCKS;
+		w->help.mean_s += (help_s - w->help.mean_s) / fmax(w->help.clocks - 1, 1);
 	}
 }
 
@@ -356,15 +356,15 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		if (w->has_left)
 			continue;
 		/* A worker with work and without a claim has taken no less to pull. */
-		if (w->is_pull_timed && r->id >= w->timed_round && fal_worker_active(w) &&
-		    w->work.share > 0) {
+		if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
+		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
 				now - w->pullable_at - fal_task_s(s, w, w->lanes);
 			if (pull_s > w->pull.s) {
 				w->pull.n = 0;
 				fal_window_min_add(&w->pull, pull_s);
 			}
-			w->is_pull_timed = false;
+			w->pull_timer.is_running = false;
 		}
 		w->version = s->version;
 	}
@@ -841,10 +841,10 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 		/* The worker has to pull first, unless it has the version. */
 		if (w->queued == 0 &&
 		    (s->traits.shared || w->pull.n == 0 || w->pulled_at > now)) {
-			w->is_pull_timed = true;
-			w->timed_from = now;
+			w->pull_timer.is_running = true;
+			w->pull_timer.since = now;
 			w->pullable_at = INFINITY;
-			w->timed_round = round;
+			w->pull_timer.round = round;
 			w->pulled_at = now + w->pull.s;
 		}
 		fal_worker_refresh(s, w, now);

@@ -665,10 +665,11 @@ claim_note_run(struct fal_sched *s, double now, const struct fal_round *r,
 	fal_work_add(&w->work, c->task_s, (uint32_t)load.samples,
 		     fal_load_size(s, w, load));
 	/* The task of an older round tells nothing of the pull. */
-	if (w->is_pull_timed && r->id >= w->timed_round && w->pullable_at <= now)
+	if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
+	    w->pullable_at <= now)
 		fal_window_min_add(&w->pull,
 				   fmax(now - w->pullable_at - c->task_s, 1e-6));
-	w->is_pull_timed = false;
+	w->pull_timer.is_running = false;
 }
 
 /* Counts the result of the task, for contribution `ci`. */
@@ -795,7 +796,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	const struct fal_node *n = fal_node_find(s, r, c->task, w);
 	if (n != NULL && n->began >= 0) {
 		const double turn_s = now - n->began;
-		if (!w->is_pull_timed)
+		if (!w->pull_timer.is_running)
 			w->claim_wait_s = turn_s - c->task_s;
 		/* Short tasks would tell too little. */
 		if (fal_task_samples(r, c->task) == s->full)

@@ -105,10 +105,12 @@ struct fal_worker {
 	double claim_wait_s;        /* end of its last task → arrival of the claim */
 	double rtt, last_rtt;       /* a round trip, smoothed; the last one */
 	struct fal_window turn[FAL_TURNS]; /* seconds, as on lanes with a core each */
-	/* The seconds that other workers have saved this clock by taking its tasks, or
-	 * could have saved; the mean over `help_clocks` clocks without the first. */
-	double clock_help_s, mean_help_s;
-	uint32_t help_clocks;
+	/* The help of other workers, which take its tasks. */
+	struct {
+		double clock_s; /* seconds saved in this clock, or that could have been */
+		double mean_s;  /* the mean over `clocks` clocks without the first */
+		uint32_t clocks;
+	} help;
 
 	/* Work. */
 	struct fal_node *head, *tail; /* its queue, by round */
@@ -134,20 +136,23 @@ struct fal_worker {
 	uint32_t tries;
 	bool is_tried;
 
-	/* Times.  is_pull_timed: a round began while the worker held nothing; its first
-	 * claim tells the length of the pull.  True since timed_from, by round
-	 * timed_round and those that began with it. */
-	bool is_pull_timed;
-	double timed_from;
-	uint64_t timed_round;
+	/* Times.  The pull timer runs from the begin of a round in which the worker
+	 * held nothing to its first claim, and measures the pull. */
+	struct {
+		bool is_running;
+		double since;
+		uint64_t round; /* the round, or the first of several that began */
+	} pull_timer;
 	double pullable_at; /* its version was there to pull; INFINITY: not yet */
 	double pulled_at;   /* the version is pulled; may lie in the future */
 	double progress_at; /* its last progress */
 	double finish;      /* projected finish; see fal_worker_refresh */
 	double empty_since; /* holds nothing; negative: holds something */
 	double block_at;    /* its last block arrived */
-	double relieved_at; /* a task of round relieved_round was last taken away */
-	uint64_t relieved_round;
+	struct {
+		double at; /* a task of this round was last taken away */
+		uint64_t round;
+	} relieved;
 	double running_since; /* begin of its oldest running task */
 	double heard_at;      /* its last message */
 
@@ -433,7 +438,7 @@ fal_load_queued(const struct fal_worker *w)
 static inline double
 fal_worker_relieved_at(const struct fal_worker *w, const struct fal_round *r)
 {
-	return w->relieved_round == r->id ? w->relieved_at : 0;
+	return w->relieved.round == r->id ? w->relieved.at : 0;
 }
 
 static inline uint32_t

@@ -209,9 +209,9 @@ an_old_claim_is_no_pull(void **state)
 	struct fal_worker *w = fal_worker_find(sched, 1);
 	near(w->pull.s, 0.05, 1e-6, "what it pulled for");
 	/* It was given what comes next meanwhile. */
-	w->is_pull_timed = true;
-	w->timed_from = w->pullable_at = now;
-	w->timed_round = current() + 1;
+	w->pull_timer.is_running = true;
+	w->pull_timer.since = w->pullable_at = now;
+	w->pull_timer.round = current() + 1;
 	w->grants++;
 	check(claim_as(1, 0, 2, none, 0.1), 0, "the same claim again");
 	near(w->pull.s, 0.05, 1e-6, "what it pulls for");
