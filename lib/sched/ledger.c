@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/loss.h"
 #include "base/mem.h"
-#include "base/sorted.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -41,25 +40,46 @@ fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
 	l->due = 0;
 	l->contribs = 0;
 	l->contributors = 0;
+	for (size_t i = 0; i < l->newest_cap; i++)
+		l->newest[i].worker = 0;
 	l->claims = 0;
 	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
 		l->log[k].n = 0;
 }
 
-/* The place of the worker in `newest`, or the place where it belongs. */
+/* The worker's place in `newest`, or its empty one. */
 static size_t
 newest_place(const struct fal_ledger *l, uint32_t worker)
 {
-	return fal_sorted_place(l->newest, l->contributors, sizeof(*l->newest), worker);
+	size_t at = (worker * 0x9E3779B9u >> 7) & (l->newest_cap - 1);
+	while (l->newest[at].worker != 0 && l->newest[at].worker != worker)
+		at = (at + 1) & (l->newest_cap - 1);
+	return at;
+}
+
+/* Makes room for one worker more. */
+static void
+newest_grow(struct fal_ledger *l)
+{
+	if (((size_t)l->contributors + 1) * 2 <= l->newest_cap)
+		return;
+	struct fal_newest *old = l->newest;
+	size_t n = l->newest_cap, cap = n > 0 ? n * 2 : 4;
+	l->newest = fal_xcalloc(cap, sizeof(*l->newest));
+	l->newest_cap = cap;
+	for (size_t i = 0; i < n; i++)
+		if (old[i].worker != 0)
+			l->newest[newest_place(l, old[i].worker)] = old[i];
+	free(old);
 }
 
 uint32_t
 fal_ledger_newest(const struct fal_ledger *l, uint32_t worker)
 {
+	if (l->contributors == 0)
+		return FAL_NONE;
 	const size_t at = newest_place(l, worker);
-	return at < l->contributors && l->newest[at].worker == worker
-		       ? l->newest[at].contrib
-		       : FAL_NONE;
+	return l->newest[at].worker == worker ? l->newest[at].contrib : FAL_NONE;
 }
 
 uint32_t
@@ -82,14 +102,11 @@ static uint32_t
 contrib_open(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
 {
 	FAL_XGROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1);
-	const uint32_t older = fal_ledger_newest(l, id.worker);
-	const size_t at = newest_place(l, id.worker);
-	if (older == FAL_NONE) {
-		FAL_XGROW(l->newest, l->newest_cap, l->contributors + 1);
-		memmove(l->newest + at + 1, l->newest + at,
-			(l->contributors++ - at) * sizeof(*l->newest));
-	}
-	l->newest[at] = (struct fal_newest){ id.worker, l->contribs };
+	newest_grow(l);
+	struct fal_newest *n = &l->newest[newest_place(l, id.worker)];
+	const uint32_t older = n->worker != 0 ? n->contrib : FAL_NONE;
+	l->contributors += n->worker == 0;
+	*n = (struct fal_newest){ id.worker, l->contribs };
 	l->contrib[l->contribs] = (struct fal_contrib){
 		.id = id, .fills = fills, .head = FAL_NONE, .older = older
 	};

@@ -108,11 +108,11 @@ struct fal_ledger {
 	struct fal_contrib *contrib;
 	uint32_t contribs;
 	size_t contrib_cap;
-	struct fal_newest { /* by worker: base/sorted.h */
+	struct fal_newest { /* a hash table; worker 0: an empty place */
 		uint32_t worker, contrib;
 	} *newest;
-	size_t contributors; /* workers in it */
-	size_t newest_cap;
+	uint32_t contributors;   /* workers in it */
+	size_t newest_cap;       /* a power of 2 */
 	struct fal_claim *claim; /* every claim that won, in order */
 	uint32_t claims;
 	size_t claim_cap;
@@ -170,7 +170,7 @@ fal_ledger_claimed(const struct fal_ledger *l, uint32_t task)
 /* Skips the task, which no contribution has claimed. */
 void fal_ledger_skip(struct fal_ledger *l, uint32_t task);
 
-/* The worker's newest contribution, or FAL_NONE.  O(log W). */
+/* The worker's newest contribution, or FAL_NONE.  O(1). */
 uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);
 
 /* The index of contribution `id`, or FAL_NONE. */

@@ -211,6 +211,7 @@ struct fal_round {
 	struct fal_team *team;
 	struct fal_round *older, *newer; /* of all open ones */
 	struct fal_round *next;          /* of its team; or of the ended, or spare ones */
+	struct fal_round *chain;         /* in fal_sched.known */
 	bool has_ended;
 	enum fal_completion completion;
 	enum fal_commit commit;
@@ -323,12 +324,9 @@ struct fal_sched {
 	uint32_t rounds;                   /* open */
 	struct fal_round *ended;           /* not forgotten yet */
 	struct fal_round *spare;           /* memory for others */
-	struct fal_known_round {
-		uint64_t id; /* the first member: base/sorted.h */
-		struct fal_round *round;
-	} *known; /* open or ended, in the order of ids */
-	size_t knowns, known_cap;
-	uint32_t unreported; /* open rounds with FAL_ROUND_UNREPORTED */
+	struct fal_round **known; /* open or ended: a hash table by id, with chains */
+	size_t knowns, known_cap; /* known_cap: a power of 2 */
+	uint32_t unreported;      /* open rounds with FAL_ROUND_UNREPORTED */
 	uint64_t next_round;
 	uint64_t unplanned;      /* free tasks of the open rounds */
 	struct fal_round *needy; /* no older round has free tasks; NULL: none has */
@@ -469,7 +467,7 @@ fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 /* The worker with this id; NULL: unknown, or it has left.  O(log W). */
 struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
 /* The round of this number that is open, or has ended and is not forgotten; NULL:
- * unknown. O(log). */
+ * unknown. O(1). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* The same, open ones only. */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
