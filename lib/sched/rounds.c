@@ -3,7 +3,6 @@
 #include "sched/scheme.h"
 
 #include "base/mem.h"
-#include "base/sorted.h"
 
 #include <assert.h>
 #include <math.h>
@@ -11,6 +10,32 @@
 #include <string.h>
 
 /* ---- rounds --------------------------------------------------------------- */
+
+static void
+known_add(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_round **first = &s->known[r->id & (s->known_cap - 1)];
+	r->chain = *first;
+	*first = r;
+}
+
+/* Makes room for one known round more, so that chains have one round on average. */
+static void
+known_grow(struct fal_sched *s)
+{
+	if (s->knowns < s->known_cap)
+		return;
+	struct fal_round **old = s->known;
+	size_t n = s->known_cap, cap = n > 0 ? n * 2 : 16;
+	s->known = fal_xcalloc(cap, sizeof(struct fal_round *));
+	s->known_cap = cap;
+	for (size_t i = 0; i < n; i++)
+		for (struct fal_round *r = old[i], *next; r != NULL; r = next) {
+			next = r->chain;
+			known_add(s, r);
+		}
+	free(old);
+}
 
 void
 fal_round_free(struct fal_round *r)
@@ -78,8 +103,9 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run
 	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
 	s->newest = r;
 	s->rounds++;
-	FAL_XGROW(s->known, s->known_cap, s->knowns + 1);
-	s->known[s->knowns++] = (struct fal_known_round){ r->id, r };
+	known_grow(s);
+	known_add(s, r);
+	s->knowns++;
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_OPEN, .round = r->id });
@@ -166,11 +192,11 @@ round_close(struct fal_sched *s, struct fal_round *r, double now)
 static void
 round_forget(struct fal_sched *s, struct fal_round **link)
 {
-	struct fal_round *r = *link;
-	const size_t at =
-		fal_sorted_place64(s->known, s->knowns, sizeof(*s->known), r->id);
-	assert(s->known[at].round == r);
-	memmove(s->known + at, s->known + at + 1, (--s->knowns - at) * sizeof(*s->known));
+	struct fal_round *r = *link, **at = &s->known[r->id & (s->known_cap - 1)];
+	while (*at != r)
+		at = &(*at)->chain;
+	*at = r->chain;
+	s->knowns--;
 	*link = r->next;
 	r->next = s->spare;
 	s->spare = r;

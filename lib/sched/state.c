@@ -18,8 +18,10 @@ fal_worker_find(const struct fal_sched *s, uint32_t id)
 struct fal_round *
 fal_round_known(const struct fal_sched *s, uint64_t id)
 {
-	const size_t at = fal_sorted_place64(s->known, s->knowns, sizeof(*s->known), id);
-	return at < s->knowns && s->known[at].id == id ? s->known[at].round : NULL;
+	struct fal_round *r = s->knowns > 0 ? s->known[id & (s->known_cap - 1)] : NULL;
+	while (r != NULL && r->id != id)
+		r = r->chain;
+	return r;
 }
 
 struct fal_round *
