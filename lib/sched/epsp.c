@@ -127,6 +127,7 @@ epsp_set_lanes(struct fal_sched *s)
 {
 	double total = 0, best = 0;
 	struct fal_worker *gain = NULL, *give = NULL;
+	double gain_rate = INFINITY, give_rate = INFINITY, give_less = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!fal_worker_active(w))
 			continue;
@@ -138,23 +139,23 @@ epsp_set_lanes(struct fal_sched *s)
 		best += best_rate;
 		if (++w->lanes_held <= settle_clocks || w->recent.n == 0)
 			continue;
-		if (w->lanes < w->lanes_max &&
-		    fal_worker_rate(s, w, w->lanes + 1) > rate &&
-		    (gain == NULL || rate < fal_worker_rate(s, gain, gain->lanes)))
+		if (w->lanes < w->lanes_max && rate < gain_rate &&
+		    fal_worker_rate(s, w, w->lanes + 1) > rate) {
 			gain = w;
-		if (w->lanes > w->lanes_min &&
-		    (give == NULL ||
-		     rate - fal_worker_rate(s, w, w->lanes - 1) <
-			     fal_worker_rate(s, give, give->lanes) -
-				     fal_worker_rate(s, give, give->lanes - 1)))
+			gain_rate = rate;
+		}
+		if (w->lanes == w->lanes_min)
+			continue;
+		const double less = fal_worker_rate(s, w, w->lanes - 1);
+		if (rate - less < give_rate - give_less) {
 			give = w;
+			give_rate = rate;
+			give_less = less;
+		}
 	}
 	if (gain != NULL && total < regain * best)
 		fal_worker_set_lanes(s, gain, gain->lanes + 1);
-	else if (give != NULL &&
-		 total - fal_worker_rate(s, give, give->lanes) +
-				 fal_worker_rate(s, give, give->lanes - 1) >=
-			 keep * best)
+	else if (give != NULL && total - give_rate + give_less >= keep * best)
 		fal_worker_set_lanes(s, give, give->lanes - 1);
 }
 

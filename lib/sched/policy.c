@@ -212,19 +212,12 @@ param_is_of(const struct param *p, enum fal_scheme_id scheme)
 static bool
 param_applies(const struct param *p, const struct fal_rule *r)
 {
-	switch (p->when) {
-	case PROGRESSIVE:
-		return r->groups == 0;
-	case DELTA:
-		return r->delta;
-	case QUORUM:
-		return r->quorum > 0;
-	case OUTER:
-		return r->quorum > 0 && r->delta;
-	case ALWAYS:
-		break;
-	}
-	return true;
+	const bool is_met[] = { [ALWAYS] = true,
+				[PROGRESSIVE] = r->groups == 0,
+				[DELTA] = r->delta,
+				[QUORUM] = r->quorum > 0,
+				[OUTER] = r->quorum > 0 && r->delta };
+	return is_met[p->when];
 }
 
 static double
