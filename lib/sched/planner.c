@@ -37,7 +37,6 @@ plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint3
 	const bool is_first = r->given.newest[task - r->ledger.first] == 0;
 	w->work.share += is_first;
 	w->suspicion.has_task = true;
-
 	fal_ledger_log(&r->ledger, is_first ? FAL_ENTRY_GRANT : FAL_ENTRY_REGRANT, w->id,
 		       0, task);
 	fal_task_grant(s, w, r, task, is_first && worker_is_firm(s, w), now);

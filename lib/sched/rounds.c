@@ -43,7 +43,6 @@ fal_round_free(struct fal_round *r)
 	fal_ledger_free(&r->ledger);
 	free(r->held);
 	fal_grant_history_free(&r->given);
-
 	free(r->free_task);
 	free(r);
 }
@@ -56,7 +55,6 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
 	fal_grant_history_open(&r->given, run->count);
-
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
 	r->info = (struct fal_round_info){
 		.clock = run->clock,
@@ -75,7 +73,6 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
 		r->held[i] = NULL;
-
 		r->free_task[i] = run->first + i;
 	}
 }
