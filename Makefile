@@ -90,7 +90,7 @@ $(B)/packages $(B)/openblas $(B)/libcrypto: deps
 $(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
-		%/sec/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
+		%/crypto/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
 $(B)/lib/math/kern_blas.o: $(B)/openblas
 $(B)/lib/crypto/aead.o: $(B)/libcrypto
 

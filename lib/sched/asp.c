@@ -1,12 +1,12 @@
-/* asp: asynchronous parallel.  Every worker has rounds of its own, applied at once;
- * nobody waits for anybody (schemes.md, asp). */
+/* asp: asynchronous parallel.  Every worker has rounds of its own, applied at once; no
+ * worker waits for others (schemes.md, asp). */
 #include "sched/scheme.h"
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+asp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_asp = { .complete = complete };
+const struct fal_scheme fal_scheme_asp = { .round_complete = asp_round_complete };

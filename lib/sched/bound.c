@@ -16,13 +16,13 @@ fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks)
 	return rate > 0 ? tasks / rate : 0;
 }
 
-static const double near = 1e-9;
+static const double near = 1e-9; /* tolerance, in tasks */
 
-/* Can they be over after t seconds, with so many small ones, which each lane runs behind
- * its full ones? */
+/* Can the tasks end within t seconds, if each lane runs small tasks after its full ones?
+ */
 static bool
-over_small(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
-	   const struct fal_bound_tail *tail)
+bound_fits_tail(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
+		const struct fal_bound_tail *tail)
 {
 	double full = 0, small = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -35,9 +35,9 @@ over_small(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
 	return full + fmin(small, tail->tasks) >= tasks * (1 - near);
 }
 
-/* Can they be over after t seconds?  A short one ends behind the others of its lane. */
+/* Can the tasks end within t seconds?  A short one is the last of its lane. */
 static bool
-over(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
+bound_fits_full(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 {
 	const double full = floor(tasks * (1 + near)), rest = tasks - full;
 	double sum = 0;
@@ -52,11 +52,11 @@ over(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 }
 
 static bool
-ends(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
-     const struct fal_bound_tail *tail)
+bound_fits(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
+	   const struct fal_bound_tail *tail)
 {
-	return tail != NULL && tail->unit < 1 ? over_small(v, n, t, tasks, tail)
-					      : over(v, n, t, tasks);
+	return tail != NULL && tail->unit < 1 ? bound_fits_tail(v, n, t, tasks, tail)
+					      : bound_fits_full(v, n, t, tasks);
 }
 
 double
@@ -64,14 +64,14 @@ fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
 		const struct fal_bound_tail *tail)
 {
 	double low = fal_bound_capacity(v, n, tasks), longest = 0;
-	if (n == 0 || ends(v, n, low, tasks, tail))
+	if (n == 0 || bound_fits(v, n, low, tasks, tail))
 		return low;
 	for (size_t i = 0; i < n; i++)
 		longest = v[i].task_s > longest ? v[i].task_s : longest;
 	double high = low + longest;
 	for (int i = 0; i < HALVINGS; i++) {
 		const double mid = (low + high) / 2;
-		if (ends(v, n, mid, tasks, tail))
+		if (bound_fits(v, n, mid, tasks, tail))
 			high = mid;
 		else
 			low = mid;
@@ -84,7 +84,7 @@ fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
 		const struct fal_bound_tail *tail)
 {
 	const double t = fal_bound_capacity(v, n, tasks);
-	/* Tasks, by what they are in full ones. */
+	/* Tasks for each full one. */
 	const double more =
 		tail != NULL ? 1 + tail->tasks / tasks * (1 / tail->unit - 1) : 1;
 	double rate = 0, saved = 0;

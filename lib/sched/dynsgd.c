@@ -2,28 +2,30 @@
  * 2017; schemes.md, dynsgd).  SSP whose workers push the change of weights of their local
  * steps.
  *
- * staleness=version: the d-th change of a worker clock counts 1/d, and those that came
- * before it are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
+ * staleness=version: the d-th change of a worker clock counts 1/d, and earlier changes of
+ * the clock are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
  * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
  */
 #include "sched/scheme.h"
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+dynsgd_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
-	uint64_t own = r->team->clock + 1, others = fal_slowest(s, r->team);
+	uint64_t own = r->team->clock + 1, others = fal_slowest_clock(s, r->team);
 	struct fal_act end = { .fate = FAL_FATE_REVISE,
 			       .slot = r->team->clock,
 			       .below = own < others ? own : others };
 	if (s->policy.rule.by_updates) {
 		end.fate = FAL_FATE_ADD;
-		end.weight = 1.0 / (double)(s->version - r->version + 1);
+		end.weight = 1.0 / (double)(s->version - r->info.version + 1);
 	}
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_dynsgd = { .team_own = sizeof(struct fal_ssp_local),
-					      .may_begin = fal_ssp_may_begin_local,
-					      .begin = fal_ssp_begin_local,
-					      .complete = complete,
-					      .lost = fal_ssp_lost_local };
+const struct fal_scheme fal_scheme_dynsgd = {
+	.team_state_bytes = sizeof(struct fal_ssp_local),
+	.may_begin = fal_ssp_may_begin_local,
+	.begin_round = fal_ssp_begin_local,
+	.round_complete = dynsgd_round_complete,
+	.round_lost = fal_ssp_lost_local,
+};

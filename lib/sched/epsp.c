@@ -4,192 +4,189 @@
  *
  * Slack s: the clock's round may begin while s older ones are open, and is computed on
  * exactly the version of s clocks before; updates are applied in the order of clocks.
- * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
- * the slack: it takes from the oldest round first.  s = 0: enforced.
+ * So the model depends on s alone.  A worker that is done with all open rounds is blocked
+ * by the slack: it takes tasks from the oldest round first.  s = 0: enforced.
  *
  * Slack p/q: the rounds of slack 1, but their late tasks are computed on the version
- * before the clock, as with slack 0.  They are handed out with the early ones, and wait
- * at their workers for the version.
+ * before the clock, as with slack 0.  Late tasks are handed out with the early ones, and
+ * wait at their workers for the version.
  */
 #include "sched/scheme.h"
 
 #include <math.h>
 
-/* Its projected finish; among equals, whoever holds less. */
+/* The projected finish; among equals the worker with less work is first. */
 static double
-cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held,
-     struct fal_load more, double now)
+epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held,
+	  struct fal_load more, double now)
 {
 	double tie = 1e-6 * (w->queued + more.tasks) * fal_task_s(s, w, w->lanes);
-	return fal_project(s, w, held, more, now) + tie;
+	return fal_worker_project(s, w, held, more, now) + tie;
 }
 
-/* The cost of moving a task to `w`: a round trip, and a doubt of 5 % of the task. */
-static double
-move_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load task)
-{
-	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes) * fal_size(s, w, task);
-}
+/* ---- moves and clones ------------------------------------------------------- */
 
-/* Do its claims wait much longer than tasks take?  Then it is the coordinator whom the
- * clock waits for, and tasks that `w` had more of would be claimed no sooner, but cost
- * two messages.  The last claim says so for a while, as long as some like it would wait.
- */
+/* Do claims of `w` wait much longer than tasks take?  Then the coordinator is the
+ * bottleneck: more tasks of `w` would be claimed no sooner, but cost two messages.  The
+ * last claim tells so for as long as some like it would wait. */
 static bool
-in_line(const struct fal_sched *s, const struct fal_worker *w, double now)
+worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker *w,
+			     double now)
 {
-	return w->wait_s > 4 * fal_task_s(s, w, w->lanes) + 2 * w->rtt &&
-	       now < w->base + 4 * w->wait_s;
+	return w->claim_wait_s > 4 * fal_task_s(s, w, w->lanes) + 2 * w->rtt &&
+	       now < w->progress_at + 4 * w->claim_wait_s;
 }
 
-/* The worker with the latest finish of those in `h`, as projected now: the keys may be
- * of a time when less was known.  Nothing has changed since `sure` was projected, who
- * becomes the one that is returned. */
+/* The worker of `h` with the latest finish as projected now; keys may be older.  *fresh:
+ * a worker whose projection is of now; set to the returned one. */
 static uint32_t
-latest(struct fal_sched *s, const struct fal_heap *h, uint32_t *sure, double now)
+latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, double now)
 {
 	uint32_t slot;
-	while ((slot = fal_heap_top(h)) != *sure && slot != FAL_NONE) {
-		fal_refresh(s, &s->worker[slot], now);
-		*sure = slot;
+	while ((slot = fal_heap_top(h)) != *fresh && slot != FAL_NONE) {
+		fal_worker_refresh(s, &s->worker[slot], now);
+		*fresh = slot;
 	}
 	return slot;
 }
 
-/* Moves one task to whoever finishes it first, if that ends before its holder would.
- * False: no task is moved. */
+/* Moves one task to the worker that finishes it first, if that is before the holder
+ * would. The move must gain a round trip and, as projections are uncertain, 5 % of the
+ * task. False: no task is moved. */
 static bool
-transfer(struct fal_sched *s, double now, uint32_t *sure)
+move_task(struct fal_sched *s, double now, uint32_t *fresh)
 {
-	uint32_t to = fal_heap_top(&s->takers), from = latest(s, &s->donors, sure, now);
-	if (to == FAL_NONE || from == FAL_NONE || to == from)
+	uint32_t taker = fal_heap_top(&s->takers);
+	uint32_t donor = latest_finish(s, &s->donors, fresh, now);
+	if (taker == FAL_NONE || donor == FAL_NONE || taker == donor)
 		return false;
-	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
-	struct fal_node *n = fal_last_unstarted(s, d);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
+	struct fal_worker *to = &s->worker[taker], *from = &s->worker[donor];
+	struct fal_node *n = fal_worker_last_unstarted(s, from);
+	if (n == NULL || worker_waits_for_coordinator(s, to, now) ||
+	    !fal_retry_allows(s, to, n->round, n->task))
 		return false;
-	const struct fal_load task = fal_load_of(n->round, n->task);
-	const double finish = fal_project(s, r, fal_load_runnable(s, r), task, now);
-	if (finish + move_cost(s, r, task) >= d->finish)
+	const struct fal_load task = fal_load_of_task(n->round, n->task);
+	const double finish =
+		fal_worker_project(s, to, fal_load_runnable(s, to), task, now);
+	const double cost = to->rtt + 0.05 * fal_task_s(s, to, to->lanes) *
+					      fal_load_size(s, to, task);
+	if (finish + cost >= from->finish)
 		return false;
-	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
-	*sure = FAL_NONE;
-	fal_move(s, n, r, now);
+	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
+	*fresh = FAL_NONE;
+	fal_node_move(s, n, to, now);
 	return true;
 }
 
-/* Clones a last running task on the fastest idle worker, if that does all of it clearly
- * sooner than what is left of it is done.  False: no task is cloned. */
+/* Clones a last running task on the fastest idle worker, if all of it is done there
+ * clearly sooner than its rest here: by a round trip and 10 % of the task.  False: no
+ * task is cloned. */
 static bool
-clone(struct fal_sched *s, double now, uint32_t *sure)
+clone_task(struct fal_sched *s, double now, uint32_t *fresh)
 {
-	uint32_t to = fal_heap_top(&s->idle), from = latest(s, &s->runners, sure, now);
-	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
+	uint32_t idle = fal_heap_top(&s->idle);
+	uint32_t runner = latest_finish(s, &s->runners, fresh, now);
+	if (idle == FAL_NONE || runner == FAL_NONE || s->donors.n > 0)
 		return false;
-	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
+	struct fal_worker *to = &s->worker[idle], *from = &s->worker[runner];
 	const struct fal_load none = { 0 };
-	const struct fal_node *n = fal_uncloned(d);
-	if (n == NULL || in_line(s, r, now) || !fal_retry_may(s, r, n->round, n->task))
+	const struct fal_node *n = fal_worker_uncloned(from);
+	if (n == NULL || worker_waits_for_coordinator(s, to, now) ||
+	    !fal_retry_allows(s, to, n->round, n->task))
 		return false;
-	const struct fal_load task = fal_load_of(n->round, n->task);
-	const double doubt = 0.1 * fal_task_s(s, r, r->lanes) * fal_size(s, r, task);
-	const double finish = fal_project(s, r, none, task, now);
-	if (d->finish <= finish + doubt + r->rtt)
+	const struct fal_load task = fal_load_of_task(n->round, n->task);
+	const double doubt =
+		0.1 * fal_task_s(s, to, to->lanes) * fal_load_size(s, to, task);
+	const double finish = fal_worker_project(s, to, none, task, now);
+	if (from->finish <= finish + doubt + to->rtt)
 		return false;
-	d->helped = fmax(d->helped, d->finish - finish - r->rtt);
-	*sure = FAL_NONE;
-	fal_clone_head(s, d, r, now);
+	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
+	*fresh = FAL_NONE;
+	fal_worker_clone_task(s, from, to, now);
 	return true;
 }
 
 static void
-rebalance(struct fal_sched *s, double now)
+epsp_rebalance(struct fal_sched *s, double now)
 {
-	uint32_t sure = FAL_NONE;
-	while (transfer(s, now, &sure))
+	uint32_t fresh = FAL_NONE;
+	while (move_task(s, now, &fresh))
 		;
-	while (!s->policy.no_clones && clone(s, now, &sure))
+	while (!s->policy.no_clones && clone_task(s, now, &fresh))
 		;
 }
 
-static double
-best_rate(const struct fal_sched *s, const struct fal_worker *w)
-{
-	double best = 0;
-	for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
-		best = fmax(best, fal_rate(s, w, p));
-	return best;
-}
+/* ---- lanes ---------------------------------------------------------------- */
 
 /* A lane is given back while the projected clock stays within 1 % of the best one, and
- * taken again when it would be 1.5 % longer; nobody changes within 3 clocks. */
+ * taken again when it would be 1.5 % longer; no worker's lanes change within 3 clocks. */
 static const double keep = 0.99, regain = 0.985;
-static const uint32_t settle = 3;
+static const uint32_t settle_clocks = 3;
 
 static void
-lanes(struct fal_sched *s)
+epsp_set_lanes(struct fal_sched *s)
 {
 	double total = 0, best = 0;
 	struct fal_worker *gain = NULL, *give = NULL;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	double gain_rate = INFINITY, give_rate = INFINITY, give_less = 0;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (!fal_worker_active(w))
 			continue;
-		total += fal_rate(s, w, w->lanes);
-		best += w->lanes_min < w->lanes_max ? best_rate(s, w)
-						    : fal_rate(s, w, w->lanes);
-		if (++w->lanes_held <= settle || w->recent.n == 0)
+		const double rate = fal_worker_rate(s, w, w->lanes);
+		double best_rate = 0;
+		for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
+			best_rate = fmax(best_rate, fal_worker_rate(s, w, p));
+		total += rate;
+		best += best_rate;
+		if (++w->lanes_held <= settle_clocks || w->recent.n == 0)
 			continue;
-		if (w->lanes < w->lanes_max &&
-		    fal_rate(s, w, w->lanes + 1) > fal_rate(s, w, w->lanes) &&
-		    (gain == NULL ||
-		     fal_rate(s, w, w->lanes) < fal_rate(s, gain, gain->lanes)))
+		if (w->lanes < w->lanes_max && rate < gain_rate &&
+		    fal_worker_rate(s, w, w->lanes + 1) > rate) {
 			gain = w;
-		if (w->lanes > w->lanes_min &&
-		    (give == NULL ||
-		     fal_rate(s, w, w->lanes) - fal_rate(s, w, w->lanes - 1) <
-			     fal_rate(s, give, give->lanes) -
-				     fal_rate(s, give, give->lanes - 1)))
+			gain_rate = rate;
+		}
+		if (w->lanes == w->lanes_min)
+			continue;
+		const double less = fal_worker_rate(s, w, w->lanes - 1);
+		if (rate - less < give_rate - give_less) {
 			give = w;
+			give_rate = rate;
+			give_less = less;
+		}
 	}
 	if (gain != NULL && total < regain * best)
-		fal_set_lanes(s, gain, gain->lanes + 1);
-	else if (give != NULL && total - fal_rate(s, give, give->lanes) +
-						 fal_rate(s, give, give->lanes - 1) >=
-					 keep * best)
-		fal_set_lanes(s, give, give->lanes - 1);
+		fal_worker_set_lanes(s, gain, gain->lanes + 1);
+	else if (give != NULL && total - give_rate + give_less >= keep * best)
+		fal_worker_set_lanes(s, give, give->lanes - 1);
 }
 
-static uint32_t
-ahead(const struct fal_sched *s)
-{
-	return s->policy.rule.slack + 1;
-}
+/* ---- rounds --------------------------------------------------------------- */
 
 static void
-begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
 	const uint64_t slack = s->policy.rule.slack;
 	(void)t;
-	r->version = s->first + (r->order > slack ? r->order - slack : 0);
+	r->info.version = s->first + (r->order > slack ? r->order - slack : 0);
 	if (r->order > 0) {
-		r->late = fal_rule_late(&s->policy.rule, &s->grid, r->clock);
-		r->after = r->version + 1;
+		r->info.late = fal_rule_late(&s->policy.rule, &s->grid, r->info.clock);
+		r->info.after = r->info.version + 1;
 	}
 }
 
-/* Updates are applied in the order of rounds, whichever is complete first. */
+/* Applies updates in the order of rounds, whichever is complete first. */
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+epsp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	(void)r;
-	while (s->oldest != NULL && s->oldest->complete)
-		fal_complete_clock(s, s->oldest, now);
+	while (s->oldest != NULL && s->oldest->completion == FAL_ROUND_COMPLETE)
+		fal_clock_complete(s, s->oldest, now);
 }
 
-const struct fal_scheme fal_scheme_epsp = { .ahead = ahead,
-					    .begin = begin,
-					    .complete = complete,
-					    .cost = cost,
-					    .rebalance = rebalance,
-					    .lanes = lanes };
+const struct fal_scheme fal_scheme_epsp = {
+	.begin_round = epsp_begin_round,
+	.round_complete = epsp_round_complete,
+	.cost = epsp_cost,
+	.rebalance = epsp_rebalance,
+	.set_lanes = epsp_set_lanes,
+};

@@ -1,12 +1,11 @@
-/* How a job's samples are cut: epochs into clocks of a batch, clocks into tasks.
+/* The grid of a job's samples: epochs are cut into clocks of a batch, clocks into tasks.
  *
  * Clocks count over the whole job, tasks within their clock.  The first tasks of a clock,
  * its head, have `task` samples each; those of its tail have `tail_task`, so that the
  * workers of a clock can end together; its last one may have fewer.  The last clock of
  * an epoch may have fewer samples.
  *
- * A task's number names the same samples under every scheme: whoever must know which, or
- * how many, asks here.
+ * A task's number names the same samples under every scheme.
  */
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H
@@ -17,7 +16,8 @@
 struct fal_grid {
 	uint32_t samples; /* of an epoch */
 	uint32_t batch, task, epochs;
-	uint32_t parts;     /* that own equal runs of each clock's tasks; 0 is 1 */
+	uint32_t parts; /* of the data; each owns an equal run of a clock's tasks; 0 is 1
+			 */
 	uint32_t tail_task; /* 0: as `task` */
 	double tail;        /* part of a clock's samples: 0 to 1 */
 };
@@ -41,25 +41,25 @@ fal_grid_samples(const struct fal_grid *g, uint64_t clock)
 	return left < g->batch ? (uint32_t)left : g->batch;
 }
 
-/* Runs that a worker's share of a clock has at most: early tasks and late ones, where the
- * rule has such, large ones and small ones of each. */
+/* The most runs of a worker's share of a clock: early and late tasks, if the rule has
+ * both, large and small ones of each. */
 enum { FAL_SPANS = 4 };
 
-/* Samples of a task of the tail. */
+/* Samples of a task in the tail. */
 static inline uint32_t
 fal_grid_tail_task(const struct fal_grid *g)
 {
 	return g->tail_task > 0 ? g->tail_task : g->task;
 }
 
-/* Tasks of `task` samples. */
+/* Tasks of the clock's head. */
 static inline uint32_t
 fal_grid_head(const struct fal_grid *g, uint64_t clock)
 {
 	return (uint32_t)((1 - g->tail) * fal_grid_samples(g, clock) / g->task);
 }
 
-/* Samples of a full task: no task of the job has more. */
+/* Samples of a full task: the largest of the job. */
 static inline uint32_t
 fal_grid_full(const struct fal_grid *g)
 {
@@ -87,7 +87,7 @@ fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 	return fal_grid_within(g, clock, UINT32_MAX);
 }
 
-/* Tasks of a clock that are not of its tail; all, where it has none. */
+/* Tasks of a clock outside of its tail; all tasks, if it has none. */
 static inline uint32_t
 fal_grid_large(const struct fal_grid *g, uint64_t clock)
 {
@@ -122,8 +122,8 @@ fal_grid_size(const struct fal_grid *g, uint64_t clock)
 	return (double)fal_grid_samples(g, clock) / fal_grid_full(g);
 }
 
-/* Whether clocks have the same samples in both, in the same tasks: sums are then the
- * same, bit by bit. */
+/* Have clocks the same samples in both grids, in the same tasks?  Then sums are equal,
+ * bit by bit. */
 static inline bool
 fal_grid_alike(const struct fal_grid *a, const struct fal_grid *b)
 {
@@ -133,7 +133,7 @@ fal_grid_alike(const struct fal_grid *a, const struct fal_grid *b)
 	       fal_grid_tail_task(a) == fal_grid_tail_task(b);
 }
 
-/* The first task of part i; part parts begins where the clock ends. */
+/* The first task of part i; for i = parts the end of the clock. */
 static inline uint32_t
 fal_grid_part(const struct fal_grid *g, uint64_t clock, uint32_t i)
 {
@@ -142,7 +142,7 @@ fal_grid_part(const struct fal_grid *g, uint64_t clock, uint32_t i)
 	return fal_grid_within(g, clock, samples);
 }
 
-/* The part that has the task: the first one that does not end before it. */
+/* The part of the task: the first one that does not end before the task. */
 static inline uint32_t
 fal_grid_part_of(const struct fal_grid *g, uint64_t clock, uint32_t task)
 {

@@ -1,24 +1,25 @@
-/* groups: groups of workers, each synchronous, that update one model asynchronously
- * (Basu, Saxena, Panja, Verma, HiPC 2018; schemes.md, groups).  A group's round is its
- * workers' part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for
- * each worker is asp.
+/* groups: groups of workers, each synchronous, update one model asynchronously (Basu,
+ * Saxena, Panja, Verma, HiPC 2018; schemes.md, groups).  A group's round is its workers'
+ * part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for each worker
+ * is asp.
  *
- * mode=delta: a group steps a model of its own, its line, in each round; after `rounds`
- * of them it is pushed: the change since the line last took over the newest version
- * counts |g|/M, and the line takes over the next one.  A group with no members left, and
- * every group when nothing is open any more, pushes what it has.
+ * mode=delta: a group steps a model of its own, its branch (code: line), in each round.
+ * After `rounds` of them the branch is pushed: its change since it last took over the
+ * newest version counts |g|/M, and the branch takes over the next version.  A group
+ * without members, and every group when no round is open any more, pushes what it has.
  *
- * With a quorum a group that has pushed waits for the next version, which is made when
- * all have, or so many have and `grace` seconds passed: whoever comes later is in the
- * next one.  Gradients are over the samples that came; a line's change counts by its
- * samples, its steps are over those of their rounds, and what all of them change by
- * becomes an outer step, with less momentum the fewer groups are in it.
+ * With a quorum a group that has pushed waits for the next version.  The version is made
+ * when all groups have pushed, or when so many have and `grace` seconds have passed;
+ * later pushes are in the next one.  Gradients are over the samples that came.  A
+ * branch's change counts by its samples, its steps are over the samples of their rounds,
+ * and the sum of all changes becomes an outer step, with less momentum the fewer groups
+ * are in it.
  *
  * Groups are formed by site, as far as there are so many groups, and then by speed, slow
  * workers together: the sorted speeds are cut where they differ most.  groups:G keeps G
  * of them.  groups:progressive begins with one; every `window` updates it makes one more
- * while workers idle, and one less when gradients are stale or the training loss is not
- * near its best any more.
+ * while workers idle, and one less when gradients are stale or the training loss is far
+ * from its best.
  */
 #include "base/branch.h"
 #include "base/mem.h"
@@ -32,45 +33,45 @@ static const double too_idle = 0.15;    /* share of the workers' time */
 static const double loss_guard = 0.025; /* part of the best loss, whatever its sign */
 static const double distinct = 1.1;     /* speeds that differ so much are two */
 
-/* What its controller watches. */
+/* The state of the scheme: the number of groups, and measurements that control it. */
 struct groups {
-	uint32_t n;   /* groups wanted */
-	uint64_t at;  /* version of the next decision */
-	bool anew;    /* workers came or went since the last one */
-	double since; /* when the last one was; 0: there was none */
-	double idle;  /* Σ seconds without work since then */
-	/* Of the rounds since then: how many, Σ staleness in updates; of those whose
-	 * losses are known how many, their samples, mean training loss, by samples, and
-	 * Σ of the squares of what is off it; */
-	double rounds, stale, told, samples, loss, off;
-	bool watched;            /* there was such a mean */
-	double best, best_noise; /* the least such mean, and its standard error */
-	double until; /* a quorum: the next version is made then; INFINITY: it is
-			 not there yet */
+	uint32_t n;    /* groups wanted */
+	uint64_t at;   /* version of the next decision */
+	bool is_stale; /* workers came or went since the last one */
+	double since;  /* time of the last one; 0: none */
+	double idle_s; /* Σ seconds of workers without work since then */
+	/* Rounds since then, Σ of their staleness in updates; of the rounds with known
+	 * losses: their number, their samples, the mean training loss by samples, and Σ
+	 * of squared differences from the mean. */
+	double rounds, stale, known, samples, loss, squares;
+	bool has_best;
+	double best, best_noise; /* the least mean loss, and its standard error */
+	double publish_at; /* quorum: deadline of the next version; INFINITY: no quorum */
 };
 
-/* A group. */
+/* The state of a group. */
 struct group {
-	uint64_t taken;    /* version that its line took over */
-	uint32_t unpushed; /* rounds on its line since then */
+	uint64_t taken;    /* version that its branch took over */
+	uint32_t unpushed; /* rounds on its branch since then */
 	uint64_t newest;   /* the newest clock of these */
-	double weight;     /* its part of the workers when its line's first round began */
-	uint32_t among;    /* and how many these were */
-	bool pushed;       /* for a quorum: it waits for the next version, which has */
-	uint64_t samples;  /* so many of it */
-	double least;      /* scratch of `unlike`, */
-	const char *site;  /* … too */
+	double weight;    /* its share of the workers at the first round on its branch, */
+	uint32_t among;   /* … and their number */
+	bool has_pushed;  /* quorum: waits for the next version, */
+	uint64_t samples; /* … which has so many of its samples */
+	double least;     /* scratch of places_diversity, */
+	const char *site; /* … too */
 };
 
+/* A worker and its place in the new groups. */
 struct place {
 	uint32_t slot;
 	const char *site; /* borrowed */
 	double rate;
-	struct fal_team *team; /* that the worker is to have */
+	struct fal_team *team; /* its new group */
 };
 
 static int
-by_site_and_rate(const void *a, const void *b)
+compare_places(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
 	const int sites = strcmp(x->site, y->site);
@@ -81,11 +82,11 @@ by_site_and_rate(const void *a, const void *b)
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* The place before which to cut next: where another site begins; else the widest gap
- * between neighbours of one group; or, when speeds are alike, the middle of the largest
- * group.  0: nothing to cut. */
+/* The place before which to cut next: at a border between sites; else at the widest gap
+ * between the speeds of neighbours; or, when speeds are alike, in the middle of the
+ * largest group.  0: nothing to cut. */
 static uint32_t
-next_cut(const struct place *p, const bool *cut, uint32_t n)
+places_next_cut(const struct place *p, const bool *cut, uint32_t n)
 {
 	uint32_t best = 0, longest = 1, from = 0;
 	double gap = distinct;
@@ -110,367 +111,340 @@ next_cut(const struct place *p, const bool *cut, uint32_t n)
 	return best;
 }
 
-/* Team number `i`, made if need be. */
-static struct fal_team *
-team(struct fal_sched *s, uint32_t i)
-{
-	return i < s->teams ? s->team[i] : fal_team_new(s, i, i + 1);
-}
-
-/* The active workers by site and speed, each with the group that it is to have; returns
- * how many. */
+/* Sets the active workers by site and speed, each with its new group; returns their
+ * number. */
 static uint32_t
-arrange(struct fal_sched *s, struct place *p, bool *cut)
+places_arrange(struct fal_sched *s, struct place *p, bool *cut)
 {
-	struct groups *is = s->own;
+	const struct groups *state = s->scheme_state;
 	uint32_t n = 0, at = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (fal_worker_active(w))
-			p[n++] = (struct place){ i, w->site, fal_rate(s, w, w->lanes),
-						 NULL };
+			p[n++] = (struct place){ i, w->site,
+						 fal_worker_rate(s, w, w->lanes), NULL };
 	}
 	if (n > 0)
-		qsort(p, n, sizeof(*p), by_site_and_rate);
-	for (uint32_t k = 1; k < is->n; k++)
-		cut[next_cut(p, cut, n)] = true;
+		qsort(p, n, sizeof(*p), compare_places);
+	for (uint32_t k = 1; k < state->n; k++)
+		cut[places_next_cut(p, cut, n)] = true;
 	for (uint32_t i = 0; i < n; i++) {
 		at += i > 0 && cut[i];
-		p[i].team = team(s, at);
+		p[i].team = at < s->teams ? s->team[at] : fal_team_new(s, at, at + 1);
 	}
 	return n;
 }
 
-/* The group of a place: the one that it has, `as_is`, or is to have. */
-static struct group *
-group_of(const struct fal_sched *s, const struct place *p, bool as_is)
-{
-	return (as_is ? s->worker[p->slot].team : p->team)->own;
-}
-
-/* How unlike the workers of a group are: how much faster than another one of its group a
- * worker is at most, and how many sites groups have beside their first ones. */
-struct unlike {
+/* The diversity of groups: the largest ratio of speeds in a group, and the number of
+ * sites of groups beside their first ones. */
+struct diversity {
 	double spread;
 	uint32_t sites;
 };
 
-/* Compares the workers of each group that there is, `as_is`, or that is to be. */
-static struct unlike
-unlike(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
+/* The group that the worker has, or its new one. */
+static struct group *
+place_group(const struct fal_sched *s, const struct place *p, bool is_new)
 {
-	struct unlike u = { .spread = 1 };
+	return (is_new ? p->team : s->worker[p->slot].team)->state;
+}
+
+/* The diversity of the present groups, or of the new ones. */
+static struct diversity
+places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
+		 bool is_new)
+{
+	struct diversity d = { .spread = 1 };
 	for (uint32_t i = 0; i < s->teams; i++) {
-		struct group *g = s->team[i]->own;
+		struct group *g = s->team[i]->state;
 		g->least = INFINITY;
 		g->site = NULL;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		struct group *g = group_of(s, &p[i], as_is);
+		struct group *g = place_group(s, &p[i], is_new);
 		g->least = fmin(g->least, p[i].rate);
-		u.sites += g->site != NULL && strcmp(g->site, p[i].site) != 0;
-		g->site = p[i].site; /* they stand in order */
+		d.sites += g->site != NULL && strcmp(g->site, p[i].site) != 0;
+		g->site = p[i].site; /* places are in the order of sites */
 	}
 	for (uint32_t i = 0; i < n; i++)
-		u.spread = fmax(u.spread, p[i].rate / group_of(s, &p[i], as_is)->least);
-	return u;
+		d.spread =
+			fmax(d.spread, p[i].rate / place_group(s, &p[i], is_new)->least);
+	return d;
 }
 
-/* Are the groups that the workers have about as good as those that they are to have? */
-static bool
-is_as_good(const struct fal_sched *s, const struct place *p, uint32_t n)
-{
-	const struct unlike has = unlike(s, p, n, true), would = unlike(s, p, n, false);
-	return has.sites <= would.sites && has.spread <= distinct * would.spread;
-}
-
-/* Puts the workers into the groups that their sites and speeds ask for, unless those that
- * they have are about as good: who changes its group waits for a round. */
+/* Puts the workers into new groups by their sites and speeds, unless the present groups
+ * are about as good: a worker that changes its group waits for a round. */
 static void
-regroup(struct fal_sched *s)
+groups_form(struct fal_sched *s)
 {
-	struct groups *is = s->own;
+	const struct groups *state = s->scheme_state;
 	struct place *p = fal_xcalloc((size_t)s->workers + 1, sizeof(*p));
 	bool *cut = fal_xcalloc((size_t)s->workers + 1, sizeof(*cut));
-	const uint32_t wanted = is->n < s->active ? is->n : s->active;
-	const uint32_t n = arrange(s, p, cut);
-	if (n > 0 && (fal_teams_active(s) != wanted || !is_as_good(s, p, n))) {
+	const uint32_t wanted = state->n < s->active ? state->n : s->active;
+	const uint32_t n = places_arrange(s, p, cut);
+	const struct diversity present = places_diversity(s, p, n, false);
+	const struct diversity proposed = places_diversity(s, p, n, true);
+	const bool is_good = present.sites <= proposed.sites &&
+			     present.spread <= distinct * proposed.spread;
+	if (n > 0 && (fal_teams_count_active(s) != wanted || !is_good)) {
 		for (uint32_t i = 0; i < s->teams; i++)
-			fal_team_set(s, s->team[i], 0, s->team[i]->clock);
+			fal_team_update(s, s->team[i], 0, s->team[i]->clock);
 		for (uint32_t i = 0; i < n; i++) {
 			struct fal_team *t = p[i].team;
 			s->worker[p[i].slot].team = t;
-			fal_team_set(s, t, t->members + 1, t->clock);
+			fal_team_update(s, t, t->members + 1, t->clock);
 		}
 	}
 	free(p);
 	free(cut);
 }
 
-/* Is the loss more above its best than batches make it by chance?  Of what is between the
- * two means, two standard errors. */
+/* Is the loss further above its best than batches make it by chance: by two standard
+ * errors of the difference of both means? */
 static bool
-has_grown(struct groups *is)
+loss_has_grown(struct groups *state)
 {
-	if (is->samples <= 0)
+	if (state->samples <= 0)
 		return false;
-	const double noise = sqrt(is->off / is->samples / is->told);
-	if (!is->watched || is->loss < is->best) {
-		is->watched = true;
-		is->best = is->loss;
-		is->best_noise = noise;
+	const double noise = sqrt(state->squares / state->samples / state->known);
+	if (!state->has_best || state->loss < state->best) {
+		state->has_best = true;
+		state->best = state->loss;
+		state->best_noise = noise;
 	}
-	return is->loss >
-	       is->best + loss_guard * fabs(is->best) + 2 * hypot(noise, is->best_noise);
+	return state->loss > state->best + loss_guard * fabs(state->best) +
+				     2 * hypot(noise, state->best_noise);
 }
 
-/* Every `window` updates: one group more, one less, or as it is.  A fixed number is
- * looked at after each. */
+/* Every `window` updates: one group more, one less, or as many.  A fixed number is looked
+ * at after each update. */
 static void
-control(struct fal_sched *s, double now)
+groups_control(struct fal_sched *s, double now)
 {
-	struct groups *is = s->own;
+	struct groups *state = s->scheme_state;
 	const struct fal_rule *rule = &s->policy.rule;
-	if (s->version < is->at)
+	if (s->version < state->at)
 		return;
-	double wall = (now - is->since) * s->active;
-	double idle = wall > 0 ? is->idle / wall : 0;
-	const bool guard = !has_grown(is), first = is->since <= 0;
+	double wall_s = (now - state->since) * s->active;
+	double idle = wall_s > 0 ? state->idle_s / wall_s : 0;
+	const bool has_grown = loss_has_grown(state), is_first = state->since <= 0;
 	if (rule->groups > 0)
-		is->n = rule->groups;
-	else if ((is->stale > rule->most * is->rounds || !guard) && is->n > 1)
-		is->n--;
-	else if (idle > too_idle && guard && !first && is->n < rule->most &&
-		 is->n < s->active)
-		is->n++;
-	is->at = s->version + rule->window; /* 0: at each update */
-	is->anew = false;
-	is->since = now;
-	is->idle = 0;
-	is->rounds = is->stale = is->told = is->samples = is->loss = is->off = 0;
-	regroup(s);
+		state->n = rule->groups;
+	else if ((state->stale > rule->most * state->rounds || has_grown) && state->n > 1)
+		state->n--;
+	else if (idle > too_idle && !has_grown && !is_first && state->n < rule->most &&
+		 state->n < s->active)
+		state->n++;
+	state->at = s->version + rule->window; /* 0: at each update */
+	state->is_stale = false;
+	state->since = now;
+	state->idle_s = 0;
+	state->rounds = state->stale = 0;
+	state->known = state->samples = state->loss = state->squares = 0;
+	groups_form(s);
 }
 
 /* A worker came or went, or stands elsewhere: groups are formed anew at the next update,
- * which in mode=delta is not put off any longer. */
+ * which mode=delta does not put off any longer. */
 static void
-changed(struct fal_sched *s, double now)
+groups_teams_changed(struct fal_sched *s, double now)
 {
-	struct groups *is = s->own;
+	struct groups *state = s->scheme_state;
 	(void)now;
-	is->at = s->version;
-	is->anew = true;
+	state->at = s->version;
+	state->is_stale = true;
 }
 
+/* Adds the round to the measurements. */
 static void
-watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
+groups_watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 {
-	struct groups *is = s->own;
+	struct groups *state = s->scheme_state;
 	const double loss = (double)fal_ledger_loss(&r->ledger) / samples;
-	const double off = loss - is->loss;
-	is->rounds++;
-	is->stale += (double)r->stale_updates;
+	const double off = loss - state->loss;
+	state->rounds++;
+	state->stale += (double)r->info.stale_updates;
 	if (!fal_ledger_loss_known(&r->ledger))
 		return;
-	is->told++;
-	is->samples += samples;
-	is->loss += samples / is->samples * off;
-	is->off += samples * off * (loss - is->loss);
+	state->known++;
+	state->samples += samples;
+	state->loss += samples / state->samples * off;
+	state->squares += samples * off * (loss - state->loss);
 }
 
 static void
-form(struct fal_sched *s)
+groups_start(struct fal_sched *s)
 {
-	struct groups *is = s->own;
-	is->n = 1;
-	is->at = s->version;
-	is->until = INFINITY;
+	struct groups *state = s->scheme_state;
+	state->n = 1;
+	state->at = s->version;
+	state->publish_at = INFINITY;
 }
 
 static void
-busy(struct fal_sched *s, double idle)
+groups_idle_ended(struct fal_sched *s, double idle_s)
 {
-	struct groups *is = s->own;
-	is->idle += idle;
+	struct groups *state = s->scheme_state;
+	state->idle_s += idle_s;
 }
 
-/* What the line has changed goes into the next version. */
+/* Orders the change of the branch for the next version. */
 static void
-collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
+branch_collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 {
-	struct group *g = t->own;
+	struct group *g = t->state;
 	const struct fal_act act = {
 		.kind = FAL_ACT_PUSH, .weight = weight, .among = among, .line = t->id
 	};
-	s->merged -= g->unpushed;
-	if (s->merged == 0)
-		fal_merged_clear(s);
+	s->pending.rounds -= g->unpushed;
+	if (s->pending.rounds == 0)
+		fal_pending_clear(s);
 	g->unpushed = 0;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 static void
-step(struct fal_sched *s, struct fal_act act)
+groups_step(struct fal_sched *s, struct fal_act act)
 {
 	act.kind = FAL_ACT_STEP;
 	act.own = true;
 	act.version = ++s->version;
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
-/* What the line has changed becomes a part of the model. */
+/* Makes a version of the change of the branch. */
 static void
-push(struct fal_sched *s, struct fal_team *t)
+branch_push(struct fal_sched *s, struct fal_team *t)
 {
-	struct group *g = t->own;
+	struct group *g = t->state;
 	const struct fal_act act = { .clock = g->newest };
-	collect(s, t, g->weight, g->among);
-	step(s, act);
+	branch_collect(s, t, g->weight, g->among);
+	groups_step(s, act);
 }
 
-/* ---- a quorum -------------------------------------------------------------------- */
+/* ---- quorum ---------------------------------------------------------------------- */
 
-/* For the next version. */
+/* The pushes for the next version. */
 struct pushes {
 	uint32_t came, missing; /* groups */
 	uint64_t samples, newest;
 };
 
 static struct pushes
-pushes(const struct fal_sched *s)
+quorum_count(const struct fal_sched *s)
 {
 	struct pushes p = { 0 };
 	for (uint32_t i = 0; i < s->teams; i++) {
-		const struct group *g = s->team[i]->own;
-		p.came += g->pushed;
-		p.missing += !g->pushed && s->team[i]->members > 0;
-		p.samples += g->pushed ? g->samples : 0;
-		if (g->pushed && g->newest > p.newest)
+		const struct group *g = s->team[i]->state;
+		p.came += g->has_pushed;
+		p.missing += !g->has_pushed && s->team[i]->members > 0;
+		p.samples += g->has_pushed ? g->samples : 0;
+		if (g->has_pushed && g->newest > p.newest)
 			p.newest = g->newest;
 	}
-	if (s->rounds == 0) /* nobody else will */
+	if (s->rounds == 0) /* no other group will push */
 		p.missing = 0;
 	return p;
 }
 
-/* Groups with nobody left, and all of them when no round is open, push what they have. */
-static void
-push_rest(struct fal_sched *s)
-{
-	for (uint32_t i = 0; i < s->teams; i++) {
-		const struct fal_team *t = s->team[i];
-		struct group *g = t->own;
-		g->pushed |= g->unpushed > 0 && t->open == 0 &&
-			     (t->members == 0 || s->rounds == 0);
-	}
-}
-
+/* Is the next version due?  Sets its deadline when the quorum is there. */
 static bool
-is_due(struct fal_sched *s, const struct pushes *p, double now)
+quorum_is_due(struct fal_sched *s, const struct pushes *p, double now)
 {
-	struct groups *is = s->own;
+	struct groups *state = s->scheme_state;
 	const struct fal_rule *rule = &s->policy.rule;
 	if (p->came == 0 || (p->came < rule->quorum && p->missing > 0))
-		is->until = INFINITY;
-	else if (isinf(is->until))
-		is->until = now + rule->grace;
-	return p->came > 0 && (p->missing == 0 || is->until <= now);
-}
-
-/* Where only some push at a time, their versions are to the others what momentum is: both
- * together are to span as many pushes as it does where all push. */
-static double
-momentum(const struct fal_rule *rule, const struct pushes *p)
-{
-	const double spans = (double)(p->came + p->missing) / p->came;
-	return fmax(1 - (1 - rule->momentum) * spans, 0);
+		state->publish_at = INFINITY;
+	else if (isinf(state->publish_at))
+		state->publish_at = now + rule->grace;
+	return p->came > 0 && (p->missing == 0 || state->publish_at <= now);
 }
 
 static void
-publish(struct fal_sched *s, const struct pushes *p)
+quorum_publish(struct fal_sched *s, const struct pushes *p)
 {
-	struct groups *is = s->own;
+	struct groups *state = s->scheme_state;
 	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_act act = { .clock = p->newest, .among = p->came + p->missing };
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
-		struct group *g = t->own;
+		struct group *g = t->state;
 		const double part = (double)g->samples / (double)p->samples;
-		if (!g->pushed)
+		if (!g->has_pushed)
 			continue;
 		if (rule->delta)
-			collect(s, t, part, 0);
-		g->pushed = false;
+			branch_collect(s, t, part, 0);
+		g->has_pushed = false;
 		g->samples = 0;
 	}
 	if (rule->delta) {
 		act.weight = rule->outer;
-		act.momentum = momentum(rule, p);
+		/* If only some groups push at a time, their versions are to the others
+		 * what momentum is: both together are to span as many pushes as momentum
+		 * does where all push. */
+		const double spans = (double)(p->came + p->missing) / p->came;
+		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {
-		act.divisor = s->merged_of;
+		act.divisor = s->pending.step_samples;
 		act.in = 1;
-		fal_merged_clear(s);
+		fal_pending_clear(s);
 	}
-	is->until = INFINITY;
+	state->publish_at = INFINITY;
 	fal_teams_wake(s);
-	step(s, act);
-}
-
-static void
-publish_if_due(struct fal_sched *s, double now)
-{
-	push_rest(s);
-	const struct pushes p = pushes(s);
-	if (!is_due(s, &p, now))
-		return;
-	publish(s, &p);
-	control(s, now);
+	groups_step(s, act);
 }
 
 static double
-until(const struct fal_sched *s)
+groups_next_flush(const struct fal_sched *s)
 {
-	const struct groups *is = s->own;
-	return is->until;
+	const struct groups *state = s->scheme_state;
+	return state->publish_at;
 }
 
 static bool
-may_begin(const struct fal_sched *s, const struct fal_team *t)
+groups_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	const struct group *g = t->own;
+	const struct group *g = t->state;
 	(void)s;
-	return !g->pushed;
+	return !g->has_pushed;
 }
 
 /* ---- rounds ---------------------------------------------------------------------- */
 
 static void
-flush(struct fal_sched *s, double now)
+groups_flush(struct fal_sched *s, double now)
 {
-	if (s->policy.rule.quorum > 0) {
-		publish_if_due(s, now);
-		return;
-	}
-	if (!s->policy.rule.delta) {
+	const struct fal_rule *rule = &s->policy.rule;
+	if (rule->quorum == 0 && !rule->delta) {
 		if (s->rounds == 0)
-			fal_step(s, s->merged_of);
+			fal_pending_apply(s, s->pending.step_samples);
 		return;
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
-		const struct group *g = t->own;
+		struct group *g = t->state;
+		/* A group without members, or all when no round is open, push the rest.
+		 */
 		if (g->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
 			continue;
-		push(s, t);
+		if (rule->quorum > 0)
+			g->has_pushed = true;
+		else
+			branch_push(s, t);
 	}
+	const struct pushes p = quorum_count(s);
+	if (rule->quorum == 0 || !quorum_is_due(s, &p, now))
+		return;
+	quorum_publish(s, &p);
+	groups_control(s, now);
 }
 
-/* A line that has nothing to push takes over the newest version. */
+/* A branch without unpushed rounds takes over the newest version. */
 static void
-prepare(struct fal_sched *s, struct fal_team *t)
+groups_before_round(struct fal_sched *s, struct fal_team *t)
 {
-	struct group *g = t->own;
-	/* What is on a line has one weight, that by which its gradients were divided. */
+	struct group *g = t->state;
+	/* All rounds of a branch have one weight: their gradients are divided by it. */
 	if (s->policy.rule.delta && g->unpushed > 0)
 		return;
 	g->among = s->active;
@@ -480,29 +454,30 @@ prepare(struct fal_sched *s, struct fal_team *t)
 	t->line = fal_branch_version(t->id, ++s->lines);
 	g->taken = s->version;
 	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 }
 
 static void
-begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+groups_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
-	struct group *g = t->own;
+	const struct group *g = t->state;
 	if (!s->policy.rule.delta)
 		return;
-	r->version = t->line;
-	r->taken = g->taken;
-	r->local = g->unpushed + 1;
+	r->info.version = t->line;
+	r->info.taken = g->taken;
+	r->info.local = g->unpushed + 1;
 }
 
-/* A round on a line is over: its gradients step the line. */
+/* A round on a branch is over: its gradients step the branch. */
 static void
-step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
+branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 {
 	struct fal_team *t = r->team;
-	struct group *g = t->own;
-	r->stale_updates = s->version - r->taken;
+	struct group *g = t->state;
+	r->info.stale_updates = s->version - r->info.taken;
 	t->line = fal_branch_version(t->id, ++s->lines);
-	g->newest = g->unpushed == 0 || r->clock > g->newest ? r->clock : g->newest;
+	g->newest =
+		g->unpushed == 0 || r->info.clock > g->newest ? r->info.clock : g->newest;
 	g->unpushed++;
 	end->fate = FAL_FATE_LINE;
 	end->version = t->line;
@@ -510,60 +485,61 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 		end->divisor = fal_round_samples(s, r);
 		return;
 	}
-	/* |g|/M of a clock: what is less at its end counts less. */
-	end->divisor = g->weight * fal_grid_samples(&s->grid, r->clock);
+	/* |g|/M of a clock: a smaller round at its end counts less. */
+	end->divisor = g->weight * fal_grid_samples(&s->grid, r->info.clock);
 	end->among = g->among;
 }
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
-	struct groups *is = s->own;
+	const struct groups *state = s->scheme_state;
 	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_team *t = r->team;
-	struct group *g = t->own;
-	uint32_t samples = fal_round_counted(s, r);
+	struct group *g = t->state;
+	uint32_t samples = fal_round_counted_samples(s, r);
 	/* |g|/M, where the clock's tasks can be split so. */
-	double weight =
-		(double)fal_round_samples(s, r) / fal_grid_samples(&s->grid, r->clock);
+	double weight = (double)fal_round_samples(s, r) /
+			fal_grid_samples(&s->grid, r->info.clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
 			       .weight = rule->delta ? g->weight : weight };
-	uint64_t slowest = fal_slowest(s, NULL);
-	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
+	uint64_t slowest = fal_slowest_clock(s, NULL);
+	fal_round_set_staleness(s, r, t->clock > slowest ? t->clock - slowest : 0);
 	if (rule->delta)
-		step_line(s, r, &end);
+		branch_step(s, r, &end);
 	if (samples > 0)
-		watch(s, r, samples);
+		groups_watch(s, r, samples);
 	fal_round_end(s, r, end, now);
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (!w->gone && w->team == t)
-			fal_account(s, w, r);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		if (!w->has_left && w->team == t)
+			fal_worker_account(s, w, r);
 	}
 	double divisor = fal_round_divisor(s, r);
 	g->samples += rule->quorum > 0 ? samples : 0;
-	if (rule->delta && g->unpushed < rule->rounds && !is->anew)
+	if (rule->delta && g->unpushed < rule->rounds && !state->is_stale)
 		return;
 	if (rule->quorum > 0) {
-		g->pushed = true;
-		g->newest = rule->delta ? g->newest : r->clock;
+		g->has_pushed = true;
+		g->newest = rule->delta ? g->newest : r->info.clock;
 		return;
 	}
 	if (rule->delta)
-		push(s, t);
+		branch_push(s, t);
 	else
-		fal_step(s, divisor);
-	control(s, now);
+		fal_pending_apply(s, divisor);
+	groups_control(s, now);
 }
 
-const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),
-					      .team_own = sizeof(struct group),
-					      .form = form,
-					      .prepare = prepare,
-					      .begin = begin,
-					      .may_begin = may_begin,
-					      .complete = complete,
-					      .flush = flush,
-					      .until = until,
-					      .busy = busy,
-					      .changed = changed };
+const struct fal_scheme fal_scheme_groups = {
+	.state_bytes = sizeof(struct groups),
+	.team_state_bytes = sizeof(struct group),
+	.start = groups_start,
+	.before_round = groups_before_round,
+	.begin_round = groups_begin_round,
+	.may_begin = groups_may_begin,
+	.round_complete = groups_round_complete,
+	.flush = groups_flush,
+	.next_flush = groups_next_flush,
+	.idle_ended = groups_idle_ended,
+	.teams_changed = groups_teams_changed,
+};

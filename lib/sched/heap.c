@@ -34,45 +34,41 @@ fal_heap_reserve(struct fal_heap *h, size_t ids)
 
 /* Smaller key first; equal keys by id, so that a run can be repeated exactly. */
 static bool
-before(struct fal_heap_item a, struct fal_heap_item b)
+item_is_before(struct fal_heap_item a, struct fal_heap_item b)
 {
 	return a.key < b.key || (a.key == b.key && a.id < b.id);
 }
 
-/* The same without branches, for where a processor could not foresee them. */
-static bool
-is_before(struct fal_heap_item a, struct fal_heap_item b)
-{
-	return (a.key < b.key) | ((a.key == b.key) & (a.id < b.id));
-}
-
 static void
-place(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
+heap_place(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 {
 	h->item[at] = item;
 	h->pos[item.id] = at;
 }
 
-/* Puts `item`, which belongs at `at` or above or below it, where it belongs. */
+/* Puts `item` to its place: `at`, or one above or below. */
 static void
-sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
+heap_sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 {
-	while (at > 0 && before(item, h->item[(at - 1) / 2])) {
-		place(h, at, h->item[(at - 1) / 2]);
+	while (at > 0 && item_is_before(item, h->item[(at - 1) / 2])) {
+		heap_place(h, at, h->item[(at - 1) / 2]);
 		at = (at - 1) / 2;
 	}
 	for (;;) {
 		uint32_t child = 2 * at + 1;
 		if (child >= h->n)
 			break;
+		/* Without branches, which a processor could not foresee. */
+		const struct fal_heap_item *c = &h->item[child];
 		if (child + 1 < h->n)
-			child += is_before(h->item[child + 1], h->item[child]);
-		if (!before(h->item[child], item))
+			child += (c[1].key < c->key) |
+				 ((c[1].key == c->key) & (c[1].id < c->id));
+		if (!item_is_before(h->item[child], item))
 			break;
-		place(h, at, h->item[child]);
+		heap_place(h, at, h->item[child]);
 		at = child;
 	}
-	place(h, at, item);
+	heap_place(h, at, item);
 }
 
 void
@@ -83,7 +79,7 @@ fal_heap_set(struct fal_heap *h, uint32_t id, double key)
 		at = h->n++;
 	else if (h->item[at].key == key)
 		return;
-	sift(h, at, (struct fal_heap_item){ key, id });
+	heap_sift(h, at, (struct fal_heap_item){ key, id });
 }
 
 void
@@ -95,7 +91,7 @@ fal_heap_remove(struct fal_heap *h, uint32_t id)
 	h->pos[id] = UINT32_MAX;
 	struct fal_heap_item last = h->item[--h->n];
 	if (last.id != id)
-		sift(h, at, last);
+		heap_sift(h, at, last);
 }
 
 double

@@ -22,7 +22,7 @@ struct fal_heap {
 
 void fal_heap_free(struct fal_heap *h);
 
-/* Takes everything out; keeps the room. */
+/* Removes all items; keeps the room. */
 void fal_heap_clear(struct fal_heap *h);
 
 /* Makes room for ids below `ids`; the other calls need it. */
@@ -30,7 +30,8 @@ void fal_heap_reserve(struct fal_heap *h, size_t ids);
 
 /* Inserts `id`, or moves it to its new key.  O(log n). */
 void fal_heap_set(struct fal_heap *h, uint32_t id, double key);
-void fal_heap_remove(struct fal_heap *h, uint32_t id); /* absent: nothing happens */
+/* Removes `id`, if present. */
+void fal_heap_remove(struct fal_heap *h, uint32_t id);
 
 static inline bool
 fal_heap_has(const struct fal_heap *h, uint32_t id)
@@ -45,14 +46,14 @@ fal_heap_top(const struct fal_heap *h)
 	return h->n > 0 ? h->item[0].id : UINT32_MAX;
 }
 
-/* Its key, or infinity when empty. */
+/* The smallest key, or infinity when empty. */
 static inline double
 fal_heap_least(const struct fal_heap *h)
 {
 	return h->n > 0 ? h->item[0].key : INFINITY;
 }
 
-/* The smallest key of the others, or infinity.  O(1). */
+/* The second smallest key, or infinity.  O(1). */
 double fal_heap_second(const struct fal_heap *h);
 
 #endif

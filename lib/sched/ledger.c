@@ -1,4 +1,4 @@
-/* Claims, fences, and what the trace will say of them; who was ever given what. */
+/* Claims, fences, and their entries for the trace; the history of grants. */
 #include "sched/ledger.h"
 
 #include "base/err.h"
@@ -47,9 +47,9 @@ fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
 		l->log[k].n = 0;
 }
 
-/* The worker's place, or the empty one where it belongs.  newest_cap is a power of 2. */
+/* The worker's place in `newest`, or its empty one. */
 static size_t
-place(const struct fal_ledger *l, uint32_t worker)
+newest_place(const struct fal_ledger *l, uint32_t worker)
 {
 	size_t at = (worker * 0x9E3779B9u >> 7) & (l->newest_cap - 1);
 	while (l->newest[at].worker != 0 && l->newest[at].worker != worker)
@@ -59,7 +59,7 @@ place(const struct fal_ledger *l, uint32_t worker)
 
 /* Makes room for one worker more. */
 static void
-grow_newest(struct fal_ledger *l)
+newest_grow(struct fal_ledger *l)
 {
 	if (((size_t)l->contributors + 1) * 2 <= l->newest_cap)
 		return;
@@ -69,7 +69,7 @@ grow_newest(struct fal_ledger *l)
 	l->newest_cap = cap;
 	for (size_t i = 0; i < n; i++)
 		if (old[i].worker != 0)
-			l->newest[place(l, old[i].worker)] = old[i];
+			l->newest[newest_place(l, old[i].worker)] = old[i];
 	free(old);
 }
 
@@ -78,7 +78,7 @@ fal_ledger_newest(const struct fal_ledger *l, uint32_t worker)
 {
 	if (l->contributors == 0)
 		return FAL_NONE;
-	size_t at = place(l, worker);
+	const size_t at = newest_place(l, worker);
 	return l->newest[at].worker == worker ? l->newest[at].contrib : FAL_NONE;
 }
 
@@ -92,19 +92,19 @@ fal_ledger_find(const struct fal_ledger *l, struct fal_cid id)
 }
 
 static struct fal_cid
-cid_of(const struct fal_ledger *l, uint32_t ci)
+contrib_cid(const struct fal_ledger *l, uint32_t ci)
 {
 	return ci == FAL_NONE ? (struct fal_cid){ 0, 0 } : l->contrib[ci].id;
 }
 
 /* Opens contribution `id` for the first claim of its task; returns its index. */
 static uint32_t
-open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
+contrib_open(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
 {
 	FAL_XGROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1);
-	grow_newest(l);
-	struct fal_newest *n = &l->newest[place(l, id.worker)];
-	uint32_t older = n->worker != 0 ? n->contrib : FAL_NONE;
+	newest_grow(l);
+	struct fal_newest *n = &l->newest[newest_place(l, id.worker)];
+	const uint32_t older = n->worker != 0 ? n->contrib : FAL_NONE;
 	l->contributors += n->worker == 0;
 	*n = (struct fal_newest){ id.worker, l->contribs };
 	l->contrib[l->contribs] = (struct fal_contrib){
@@ -126,15 +126,15 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		if (c->state == FAL_CONTRIB_FENCED)
 			return 0;
 		if (c->state == FAL_CONTRIB_DONE || c->sealed ||
-		    !fal_cid_eq(cid_of(l, c->fills), fills))
+		    !fal_cid_eq(contrib_cid(l, c->fills), fills))
 			return FAL_ESTATE;
 	}
 	if (t->contrib != FAL_NONE || t->skipped ||
-	    !fal_cid_eq(cid_of(l, t->fills), fills))
+	    !fal_cid_eq(contrib_cid(l, t->fills), fills))
 		return 0;
 	FAL_XGROW(l->claim, l->claim_cap, (size_t)l->claims + 1);
 	if (ci == FAL_NONE)
-		ci = open_contrib(l, id, t->fills);
+		ci = contrib_open(l, id, t->fills);
 	t->contrib = ci;
 	t->loss = loss;
 	l->claim[l->claims] =
@@ -166,7 +166,8 @@ fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task)
 {
 	struct fal_ltask *t = fal_ledger_task(l, task);
 	uint32_t ci;
-	const int won = fal_ledger_claim(l, id, cid_of(l, t->fills), task, t->loss, &ci);
+	const int won =
+		fal_ledger_claim(l, id, contrib_cid(l, t->fills), task, t->loss, &ci);
 	assert(won == 1);
 	t->due = true;
 	l->contrib[ci].due++;
@@ -229,7 +230,7 @@ fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint3
 int64_t
 fal_ledger_loss(const struct fal_ledger *l)
 {
-	uint64_t sum = 0; /* a worker that lies must not overflow it */
+	uint64_t sum = 0; /* wraps, as a worker may lie */
 	for (uint32_t t = 0; t < l->tasks; t++)
 		sum += (uint64_t)l->task[t].loss;
 	return (int64_t)sum;
@@ -247,7 +248,7 @@ fal_ledger_loss_known(const struct fal_ledger *l)
 /* ---- grants --------------------------------------------------------------- */
 
 void
-fal_holds_open(struct fal_holds *h, uint32_t n)
+fal_grant_history_open(struct fal_grant_history *h, uint32_t n)
 {
 	FAL_XGROW(h->newest, h->newest_cap, n);
 	if (n > 0)
@@ -256,14 +257,14 @@ fal_holds_open(struct fal_holds *h, uint32_t n)
 }
 
 void
-fal_holds_free(struct fal_holds *h)
+fal_grant_history_free(struct fal_grant_history *h)
 {
 	free(h->newest);
 	free(h->v);
 }
 
 bool
-fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker)
+fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing, uint32_t worker)
 {
 	uint32_t at = h->newest[thing];
 	while (at != 0 && h->v[at - 1].worker != worker)
@@ -272,11 +273,12 @@ fal_holds_has(const struct fal_holds *h, uint32_t thing, uint32_t worker)
 }
 
 void
-fal_holds_give(struct fal_holds *h, uint32_t thing, uint32_t worker)
+fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker)
 {
-	if (fal_holds_has(h, thing, worker))
+	if (fal_grant_history_has(h, thing, worker))
 		return;
 	FAL_XGROW(h->v, h->cap, (size_t)h->n + 1);
-	h->v[h->n] = (struct fal_hold){ .worker = worker, .older = h->newest[thing] };
+	h->v[h->n] =
+		(struct fal_grant_entry){ .worker = worker, .older = h->newest[thing] };
 	h->newest[thing] = ++h->n;
 }

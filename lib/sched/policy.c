@@ -1,4 +1,4 @@
-/* The words of rules, the table of schemes, and policies: a rule with a sorted list of
+/* The table of schemes; rules and their text; policies: a rule with a sorted list of
  * workers. */
 #include "sched/policy.h"
 
@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- schemes, and what parameters make of them ---------------------------------- */
+/* ---- traits ---------------------------------------------------------------------- */
 
-static const struct row {
+static const struct scheme_row {
 	const char *name;
-	struct fal_traits is; /* whatever its parameters */
-} table[FAL_SCHEMES] = {
+	struct fal_traits traits; /* whatever its parameters */
+} scheme_rows[FAL_SCHEMES] = {
 	[FAL_BSP] = { "bsp",
 		      { .shared = true, .waits = true, .law = true, .counted = true } },
 	[FAL_EPSP] = { "epsp",
@@ -73,21 +73,21 @@ static const struct row {
 struct fal_traits
 fal_rule_traits(const struct fal_rule *r)
 {
-	struct fal_traits t = table[r->scheme].is;
+	struct fal_traits t = scheme_rows[r->scheme].traits;
 	t.delay = t.slacks ? r->slack : 0;
-	/* Nobody before the slowest, with gradients: a clock's rounds are one update. */
+	/* No worker is ahead of the slowest: with gradients a clock's rounds are one
+	 * update. */
 	if (t.bounded && !t.delta && r->slack == 0) {
 		t.bounded = t.alone = false;
 		t.waves = t.law = t.collects = t.fresh = t.counted = true;
 	}
-	/* The rounds of an update are known when it is ordered ahead, and stay: none is
-	 * abandoned. */
+	/* An update that is ordered ahead keeps its rounds: none is abandoned. */
 	t.ahead = t.law && t.shared;
 	t.ranked = t.ranked && !r->by_updates;
 	t.local = t.delta || r->delta;
 	t.by_speed = r->by_speed;
 	t.overlaps = t.overlaps || r->overlap;
-	/* Lines are pushed, and one group is alone by being all. */
+	/* Lines are pushed; a single group has no other groups' updates in between. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
 	return t;
@@ -96,12 +96,11 @@ fal_rule_traits(const struct fal_rule *r)
 const char *
 fal_scheme_name(enum fal_scheme_id id)
 {
-	return table[id].name;
+	return scheme_rows[id].name;
 }
 
-/* The greatest common divisor. */
 static uint64_t
-common(uint64_t a, uint64_t b)
+greatest_common_divisor(uint64_t a, uint64_t b)
 {
 	while (b != 0) {
 		const uint64_t rest = a % b;
@@ -141,23 +140,21 @@ fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g, struct fal_dia
 
 /* ---- parameters ------------------------------------------------------------------ */
 
-enum { TEXT_MAX = 256 };
-
-/* ABOVE: a REAL that is not its minimum; SLACK: a NUMBER, or a fraction below 1 */
+/* ABOVE: a REAL above its minimum; SLACK: a NUMBER, or a fraction below 1. */
 enum kind { NUMBER, REAL, ABOVE, SWITCH, SLACK };
-enum when { ALWAYS, PROGRESSIVE, DELTA, QUORUM, OUTER }; /* what a key of groups needs */
+enum when { ALWAYS, PROGRESSIVE, DELTA, QUORUM, OUTER }; /* the needs of a groups key */
 static const char *const needs[] = { "", "groups:progressive", "mode=delta", "a quorum",
 				     "mode=delta and a quorum" };
 
 struct param {
-	uint32_t schemes; /* that have it: bits of enum fal_scheme_id */
-	const char *key;  /* NULL: the N behind the colon */
+	uint32_t schemes; /* of the parameter: bits of enum fal_scheme_id */
+	const char *key;  /* NULL: the N after the colon */
 	enum kind kind;
 	enum when when;
 	size_t at; /* in struct fal_rule */
 	double min, max, def;
 	/* SWITCH: the words for false and true.  NUMBER: a word for the default, or NULL.
-	 * REAL, ABOVE: what follows the range in a message. */
+	 * REAL, ABOVE: the text after the range in a message. */
 	const char *word, *yes;
 };
 
@@ -207,31 +204,24 @@ enum { PARAMS = sizeof(params) / sizeof(params[0]) };
 _Static_assert(PARAMS <= 32, "one bit each");
 
 static bool
-has(const struct param *p, enum fal_scheme_id scheme)
+param_is_of(const struct param *p, enum fal_scheme_id scheme)
 {
 	return (p->schemes >> scheme & 1) != 0;
 }
 
 static bool
-applies(const struct param *p, const struct fal_rule *r)
+param_applies(const struct param *p, const struct fal_rule *r)
 {
-	switch (p->when) {
-	case PROGRESSIVE:
-		return r->groups == 0;
-	case DELTA:
-		return r->delta;
-	case QUORUM:
-		return r->quorum > 0;
-	case OUTER:
-		return r->quorum > 0 && r->delta;
-	case ALWAYS:
-		break;
-	}
-	return true;
+	const bool is_met[] = { [ALWAYS] = true,
+				[PROGRESSIVE] = r->groups == 0,
+				[DELTA] = r->delta,
+				[QUORUM] = r->quorum > 0,
+				[OUTER] = r->quorum > 0 && r->delta };
+	return is_met[p->when];
 }
 
 static double
-get(const struct fal_rule *r, const struct param *p)
+param_get(const struct fal_rule *r, const struct param *p)
 {
 	const char *at = (const char *)r + p->at;
 	if (p->kind == SWITCH)
@@ -243,7 +233,7 @@ get(const struct fal_rule *r, const struct param *p)
 }
 
 static void
-set(struct fal_rule *r, const struct param *p, double v)
+param_set(struct fal_rule *r, const struct param *p, double v)
 {
 	char *at = (char *)r + p->at;
 	if (p->kind == SWITCH)
@@ -254,11 +244,11 @@ set(struct fal_rule *r, const struct param *p, double v)
 		*(double *)at = v;
 }
 
-/* As it is written. */
+/* Appends the value as text. */
 static void
-put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
+param_put(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 {
-	const double v = get(r, p);
+	const double v = param_get(r, p);
 	if (p->kind == SWITCH) {
 		fal_put_fmt(out, "%s", v != 0 ? p->yes : p->word);
 	} else if (p->kind == SLACK && r->of > 0) {
@@ -277,26 +267,22 @@ put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 /* ---- reading ------------------------------------------------------------------- */
 
 static int
-no_scheme(const char *name, struct fal_diag *diag)
+diag_no_scheme(const char *name, struct fal_diag *diag)
 {
-	char list[TEXT_MAX];
+	char list[FAL_RULE_TEXT];
 	size_t n = 0;
-	for (int i = 0; i < FAL_SCHEMES; i++) {
-		const char *is = fal_scheme_name((enum fal_scheme_id)i);
-		size_t len = strlen(is);
-		memcpy(list + n, is, len);
-		memcpy(list + n + len, ", ", 2);
-		n += len + 2;
-	}
-	list[n - 2] = '\0';
+	for (int i = 0; i < FAL_SCHEMES; i++)
+		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
+				      i > 0 ? ", " : "",
+				      fal_scheme_name((enum fal_scheme_id)i));
 	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)",
 			    FAL_QUOTE(name), list);
 }
 
-/* "ssp: '99' …" or "flexrr: helpers: '99' …": what stands before the value. */
+/* "ssp: '99' …" or "flexrr: helpers: '99' …". */
 static int
-bad_value(const struct fal_rule *r, const struct param *p, const char *value,
-	  struct fal_diag *diag)
+diag_bad_value(const struct fal_rule *r, const struct param *p, const char *value,
+	       struct fal_diag *diag)
 {
 	const char *name = fal_scheme_name(r->scheme);
 	if (p->kind == SWITCH)
@@ -324,9 +310,9 @@ bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 
 /* Reads "1/4" into the rule, in lowest terms.  False: the text is no fraction below 1. */
 static bool
-read_fraction(struct fal_rule *r, const char *text)
+rule_read_fraction(struct fal_rule *r, const char *text)
 {
-	char early[TEXT_MAX];
+	char early[FAL_RULE_TEXT];
 	const char *slash = strchr(text, '/');
 	uint64_t p = 0, q = 0;
 	if (slash == NULL)
@@ -335,22 +321,22 @@ read_fraction(struct fal_rule *r, const char *text)
 	if (fal_parse_u64(slash + 1, 2, FAL_SLACK_OF_MAX, &q) < 0 ||
 	    fal_parse_u64(early, 1, q - 1, &p) < 0)
 		return false;
-	const uint64_t by = common(p, q);
+	const uint64_t by = greatest_common_divisor(p, q);
 	r->early = (uint32_t)(p / by);
 	r->of = (uint32_t)(q / by);
 	return true;
 }
 
 static int
-read_value(struct fal_rule *r, const struct param *p, const char *value,
-	   struct fal_diag *diag)
+rule_read_value(struct fal_rule *r, const struct param *p, const char *value,
+		struct fal_diag *diag)
 {
 	double v = p->def;
 	bool good;
 	if (p->kind == SWITCH) {
 		v = strcmp(value, p->yes) == 0;
 		good = v != 0 || strcmp(value, p->word) == 0;
-	} else if (p->kind == SLACK && read_fraction(r, value)) {
+	} else if (p->kind == SLACK && rule_read_fraction(r, value)) {
 		v = 1;
 		good = true;
 	} else if (p->kind == NUMBER || p->kind == SLACK) {
@@ -364,17 +350,17 @@ read_value(struct fal_rule *r, const struct param *p, const char *value,
 		       (p->kind == REAL || v > p->min);
 	}
 	if (!good)
-		return bad_value(r, p, value, diag);
-	set(r, p, v);
+		return diag_bad_value(r, p, value, diag);
+	param_set(r, p, v);
 	return FAL_OK;
 }
 
-/* The parameter of this scheme and key (NULL: the number), or NULL. */
+/* The scheme's parameter of this key (NULL: the number), or NULL. */
 static const struct param *
-find(enum fal_scheme_id scheme, const char *key)
+param_find(enum fal_scheme_id scheme, const char *key)
 {
 	for (const struct param *p = params; p < params + PARAMS; p++) {
-		if (!has(p, scheme) || (key == NULL) != (p->key == NULL))
+		if (!param_is_of(p, scheme) || (key == NULL) != (p->key == NULL))
 			continue;
 		if (key == NULL || strcmp(key, p->key) == 0)
 			return p;
@@ -382,9 +368,9 @@ find(enum fal_scheme_id scheme, const char *key)
 	return NULL;
 }
 
-/* Reads one KEY=VALUE; `seen` has a bit for each parameter that was set. */
+/* Reads one KEY=VALUE; *seen has a bit for each parameter that was set. */
 static int
-read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
+rule_read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 {
 	const char *name = fal_scheme_name(r->scheme);
 	char *eq = strchr(item, '=');
@@ -392,7 +378,7 @@ read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not KEY=VALUE", name,
 				    FAL_QUOTE(item));
 	*eq = '\0';
-	const struct param *p = find(r->scheme, item);
+	const struct param *p = param_find(r->scheme, item);
 	if (p == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "%s has no '%s' (given as '%s')",
 				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1));
@@ -401,15 +387,15 @@ read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s is set twice, now '%s'",
 				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1));
 	*seen |= bit;
-	return read_value(r, p, eq + 1, diag);
+	return rule_read_value(r, p, eq + 1, diag);
 }
 
-/* A key that hangs on another one is given without that. */
+/* The text has a key without the other key that it needs. */
 static int
-no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *diag)
+diag_no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *diag)
 {
 	struct fal_buf value = { 0 };
-	put_value(r, p, &value);
+	param_put(r, p, &value);
 	fal_put_u8(&value, '\0');
 	int err =
 		fal_diag_set(diag, FAL_EINVAL, "%s: %s '%s' has no meaning without %s",
@@ -419,24 +405,25 @@ no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *dia
 	return err;
 }
 
-/* Keys that hang on another one: given where they mean nothing, or left at 0. */
+/* Refuses keys without the other key that they need; sets the values of absent ones to 0.
+ */
 static int
-read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
+rule_check_needs(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 {
 	for (const struct param *p = params; p < params + PARAMS; p++) {
 		bool given = (seen >> (p - params) & 1) != 0;
-		if (!has(p, r->scheme) || applies(p, r))
+		if (!param_is_of(p, r->scheme) || param_applies(p, r))
 			continue;
 		if (given)
-			return no_meaning(r, p, diag);
-		set(r, p, 0);
+			return diag_no_meaning(r, p, diag);
+		param_set(r, p, 0);
 	}
 	return FAL_OK;
 }
 
-/* `text` is taken apart in place. */
+/* Reads the rule; changes `text`. */
 static int
-read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
+rule_read(char *text, struct fal_rule *r, struct fal_diag *diag)
 {
 	char *rest = strchr(text, ',');
 	if (rest != NULL)
@@ -449,18 +436,18 @@ read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
 	       strcmp(text, fal_scheme_name((enum fal_scheme_id)scheme)) != 0)
 		scheme++;
 	if (scheme == FAL_SCHEMES)
-		return no_scheme(text, diag);
+		return diag_no_scheme(text, diag);
 	r->scheme = (enum fal_scheme_id)scheme;
 	for (const struct param *p = params; p < params + PARAMS; p++)
-		if (has(p, r->scheme))
-			set(r, p, p->def);
+		if (param_is_of(p, r->scheme))
+			param_set(r, p, p->def);
 	if (number != NULL) {
-		const struct param *p = find(r->scheme, NULL);
+		const struct param *p = param_find(r->scheme, NULL);
 		if (p == NULL)
 			return fal_diag_set(diag, FAL_EINVAL,
 					    "%s takes no number (given as '%s')", text,
 					    FAL_QUOTE(number));
-		int err = read_value(r, p, number, diag);
+		int err = rule_read_value(r, p, number, diag);
 		if (err < 0)
 			return err;
 	}
@@ -470,25 +457,25 @@ read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
 		rest = strchr(item, ',');
 		if (rest != NULL)
 			*rest++ = '\0';
-		int err = read_key(r, item, &seen, diag);
+		int err = rule_read_key(r, item, &seen, diag);
 		if (err < 0)
 			return err;
 	}
-	return read_end(r, seen, diag);
+	return rule_check_needs(r, seen, diag);
 }
 
 int
 fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
 {
-	char copy[TEXT_MAX];
-	size_t n = strlen(text);
+	char copy[FAL_RULE_TEXT];
+	const size_t n = strlen(text);
 	if (n >= sizeof(copy))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "'%s' is no scheme: longer than %d bytes",
-				    FAL_QUOTE(text), TEXT_MAX - 1);
+				    FAL_QUOTE(text), FAL_RULE_TEXT - 1);
 	memcpy(copy, text, n + 1);
 	struct fal_rule r = { 0 };
-	int err = read_rule(copy, &r, diag);
+	int err = rule_read(copy, &r, diag);
 	if (err == FAL_OK)
 		*out = r;
 	return err;
@@ -501,15 +488,16 @@ fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
 {
 	fal_put_fmt(out, "%s", fal_scheme_name(r->scheme));
 	for (const struct param *p = params; p < params + PARAMS; p++) {
-		if (!has(p, r->scheme) || !applies(p, r))
+		if (!param_is_of(p, r->scheme) || !param_applies(p, r))
 			continue;
-		if (get(r, p) == p->def && (p->key != NULL || fal_rule_traits(r).slacks))
+		if (param_get(r, p) == p->def &&
+		    (p->key != NULL || fal_rule_traits(r).slacks))
 			continue;
 		if (p->key == NULL)
 			fal_put_u8(out, ':');
 		else
 			fal_put_fmt(out, ",%s=", p->key);
-		put_value(r, p, out);
+		param_put(r, p, out);
 	}
 }
 
@@ -533,14 +521,14 @@ fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b)
 	if (a->scheme != b->scheme)
 		return false;
 	for (const struct param *p = params; p < params + PARAMS; p++) {
-		if (has(p, a->scheme) && get(a, p) != get(b, p))
+		if (param_is_of(p, a->scheme) && param_get(a, p) != param_get(b, p))
 			return false;
 	}
 	return true;
 }
 
 static bool
-is_bsp(const struct fal_rule *r)
+rule_is_bsp(const struct fal_rule *r)
 {
 	const struct fal_traits t = fal_rule_traits(r);
 	return t.law && t.delay == 0;
@@ -555,7 +543,7 @@ fal_rule_local(const struct fal_rule *r)
 bool
 fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b)
 {
-	return (is_bsp(a) && is_bsp(b)) || fal_rule_eq(a, b);
+	return (rule_is_bsp(a) && rule_is_bsp(b)) || fal_rule_eq(a, b);
 }
 
 /* ---- policies -------------------------------------------------------------------- */
@@ -582,9 +570,9 @@ fal_policy_copy(const struct fal_policy *p)
 	return copy;
 }
 
-/* Where the entry of this name is, or belongs. */
+/* The place of the entry of this name, or the place where it belongs. */
 static size_t
-place(const struct fal_policy *p, const char *name)
+policy_place(const struct fal_policy *p, const char *name)
 {
 	size_t low = 0, high = p->workers;
 	while (low < high) {
@@ -600,7 +588,7 @@ place(const struct fal_policy *p, const char *name)
 const struct fal_policy_worker *
 fal_policy_find(const struct fal_policy *p, const char *name)
 {
-	size_t at = place(p, name);
+	size_t at = policy_place(p, name);
 	bool there = at < p->workers && strcmp(p->worker[at].name, name) == 0;
 	return there ? &p->worker[at] : NULL;
 }
@@ -608,7 +596,7 @@ fal_policy_find(const struct fal_policy *p, const char *name)
 struct fal_policy_worker *
 fal_policy_entry(struct fal_policy *p, const char *name)
 {
-	const size_t at = place(p, name);
+	const size_t at = policy_place(p, name);
 	if (fal_policy_find(p, name) == NULL) {
 		FAL_XGROW(p->worker, p->worker_cap, p->workers + 1);
 		memmove(p->worker + at + 1, p->worker + at,

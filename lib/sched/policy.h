@@ -1,9 +1,10 @@
 /* Rules, the traits of each scheme, and policies.
  *
- * A rule is a scheme with its parameters, as it is written in job files and policies:
- * NAME[:N][,KEY=VALUE...] (falcon-policy(5)).  The scheme's own file says what the words
- * mean.  A policy is the rule of a job and the settings of single workers: falcon-sync
- * changes a policy, falcon-proj proposes one; as JSON a policy is falcon-policy(5). */
+ * A rule is a scheme with its parameters, as in job files and policies:
+ * NAME[:N][,KEY=VALUE...] (falcon-policy(5)).  The scheme's own file gives the words
+ * their meaning.  A policy is the rule of a job and the settings of single workers:
+ * falcon-sync changes a policy, falcon-proj proposes one; as JSON a policy is
+ * falcon-policy(5). */
 #ifndef FAL_SCHED_POLICY_H
 #define FAL_SCHED_POLICY_H
 
@@ -70,7 +71,7 @@ struct fal_rule {
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
  * syncopt and ringmaster, `clock` of rennala, `progressive` of groups; `max` and `window`
  * belong to progressive groups, `rounds` to mode=delta, `grace` to a quorum, `outer` and
- * `momentum` to both. FAL_EINVAL with `diag`: what is wrong, and the value. */
+ * `momentum` to both. FAL_EINVAL with `diag`: the fault, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 
 /* Appends the text of a rule: the number always (but "epsp" for epsp:0), then the keys
@@ -78,64 +79,64 @@ int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag
  * rules give equal texts, and each text parses to its rule. */
 void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 
-/* The same text with its NUL; returns `out`. */
+/* Writes the same text with its NUL; returns `out`. */
 enum { FAL_RULE_TEXT = 256 };
 const char *fal_rule_text(const struct fal_rule *r, char out[static FAL_RULE_TEXT]);
 
 bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
 
-/* Are weights stepped by workers, or by groups, between the updates of the model, to
- * which only their changes come? */
+/* Do workers, or groups, step weights of their own between the updates of the model, to
+ * which they send changes of weights? */
 bool fal_rule_local(const struct fal_rule *r);
 
-/* True when two rules give the same model, bit by bit, under the law: bsp and epsp:0,
- * ssp:0, flexrr:0 are one; every other rule is only itself. */
+/* Do both rules give the same model, bit by bit, under the law?  bsp and epsp:0, ssp:0,
+ * flexrr:0 do; every other rule does only with itself. */
 bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);
 
 /* ---- traits ---- */
 
-/* The facts of a rule that others than the scheme's own file must know: a caller that
- * asks whether rounds are shared, gradients late or weights changed asks here, and names
- * no scheme. */
+/* The facts of a rule for code outside of the scheme's own file: a caller that asks
+ * whether rounds are shared, gradients late or weights changed asks here, and names no
+ * scheme. */
 struct fal_traits {
-	/* The owner of a round: one of these. */
-	bool shared; /* of all workers: a clock is a round */
-	bool groups; /* of a group of workers */
-	bool own;    /* of one worker */
+	/* The owner of a round; exactly one is true. */
+	bool shared; /* all workers: a clock is a round */
+	bool groups; /* a group of workers */
+	bool own;    /* one worker */
 
-	bool delta;    /* they bring changes of weights by local steps, not gradients */
-	bool local;    /* weights are stepped between updates: so, or on a group's line */
-	bool mixed;    /* one may be computed on several versions */
-	bool moves;    /* tasks go to others as speeds turn out */
+	bool delta;    /* rounds bring changes of weights by local steps, not gradients */
+	bool local;    /* weights are stepped between updates: by workers, or on a line */
+	bool mixed;    /* the tasks of a round may be computed on several versions */
+	bool moves;    /* tasks move to other workers by measured speeds */
 	bool by_speed; /* shares are in proportion to speed */
-	bool waits;    /* somebody may have to wait for others */
-	bool bounded;  /* nobody is more than `slack` clocks before the slowest */
-	bool waves; /* own rounds, but those of a clock are collected and applied as one
-		     */
+	bool waits;    /* a worker may have to wait for others */
+	bool bounded;  /* no worker is more than `slack` clocks ahead of the slowest */
+	bool waves; /* a clock's rounds, of one worker each, are collected and applied as
+		       one update */
 
-	bool law;       /* the model is the same whoever computes what */
-	bool ahead;     /* an update may be ordered before its tasks are in */
-	bool alone;     /* each round is an update of its own, or one of a quorum's: those
-			   of others come in between */
-	bool overlaps;  /* a worker's next one begins while its last one is pushed */
+	bool law;   /* the model is the same whichever worker computes a task */
+	bool ahead; /* an update may be ordered before its tasks are complete */
+	bool alone; /* each round, or quorum of rounds, is an update of its own, between
+		       updates of others */
+	bool overlaps;  /* a worker's next round begins while its last one is pushed */
 	bool collects;  /* a version may be made of several rounds */
-	bool fresh;     /* it is made of rounds on the version before it, and no others */
+	bool fresh;     /* a version is made of rounds on the version before it only */
 	bool counted;   /* an update is a whole step, whatever part of a clock it has */
-	bool ranked;    /* rounds count by the order in which they come to their slot */
-	bool slacks;    /* its slack is of versions: */
-	uint32_t delay; /* versions by which each update is late, on purpose; of a
-			   fraction of slack: by which its early tasks are */
+	bool ranked;    /* rounds count by the order in which they reach their slot */
+	bool slacks;    /* the slack is a number of versions: */
+	uint32_t delay; /* versions by which each update is late, on purpose; with a
+			   fraction of slack only its early tasks are */
 };
 
 struct fal_traits fal_rule_traits(const struct fal_rule *r);
 
-/* The first task of the clock that is not early.  Under epsp:p/q tasks before it are
- * computed on the version before that of the others, unless the clock is the first one of
- * the rule.  UINT32_MAX: all tasks are computed on one version. */
+/* The clock's first task that is not early.  Under epsp:p/q tasks before it are computed
+ * on the version before that of the others, unless the clock is the first one of the
+ * rule. UINT32_MAX: all tasks are computed on one version. */
 uint32_t fal_rule_late(const struct fal_rule *r, const struct fal_grid *g,
 		       uint64_t clock);
-/* FAL_EINVAL with `diag`: a fraction of slack without a task; the least one that has one
- * is named. */
+/* FAL_EINVAL with `diag`: a fraction of slack without a task; the message names the least
+ * fraction with one. */
 int fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g,
 		  struct fal_diag *diag);
 
@@ -146,17 +147,17 @@ const char *fal_scheme_name(enum fal_scheme_id id);
 
 enum { FAL_SITE = 64 }; /* bytes of a site's name, with the NUL */
 
-/* Workers are meant by their names; all live sessions of a name. */
+/* The settings of all live sessions of a worker's name. */
 struct fal_policy_worker {
 	char *name;
 	uint32_t lanes_min, lanes_max; /* bounds; 0: the worker's own */
 	double share;                  /* weight of its first share; < 0: as projected */
 	bool excluded;                 /* gets no tasks */
-	bool admitted;       /* in a patch: is excluded no longer, where it was before */
-	char site[FAL_SITE]; /* where it stands; "": nowhere in particular */
+	bool admitted;                 /* in a patch: ends an exclusion */
+	char site[FAL_SITE];           /* its location; "": unknown */
 };
 
-/* {0} with a rule is valid.  Owned by whoever holds it: fal_policy_free. */
+/* {0} with a rule is valid.  The holder owns it: fal_policy_free. */
 struct fal_policy {
 	struct fal_rule rule;
 	bool no_clones;
@@ -169,10 +170,10 @@ struct fal_policy fal_policy_copy(const struct fal_policy *p);
 /* The entry of this name, or NULL. */
 const struct fal_policy_worker *fal_policy_find(const struct fal_policy *p,
 						const char *name);
-/* The entry of this name, made if there is none; good until the next call that changes
- * the policy. */
+/* The entry of this name, made if there is none; borrowed until the next call that
+ * changes the policy. */
 struct fal_policy_worker *fal_policy_entry(struct fal_policy *p, const char *name);
-/* Takes out the entries that lay nothing down. */
+/* Removes the entries without a setting. */
 void fal_policy_tidy(struct fal_policy *p);
 
 #endif

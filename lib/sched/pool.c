@@ -1,4 +1,4 @@
-/* Parts, what came back, what is over. */
+/* Parts of the data, runs that came back, clocks that are over. */
 #include "sched/pool.h"
 
 #include "base/mem.h"
@@ -8,47 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t
-parts(const struct fal_pool *p)
-{
-	return p->grid.parts > 0 ? p->grid.parts : 1;
-}
-
-/* Whether part i has tasks in the clock. */
+/* Has part i tasks in the clock? */
 static bool
-has(const struct fal_pool *p, uint64_t clock, uint32_t i)
+part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 {
 	return fal_grid_part(&p->grid, clock, i) < fal_grid_part(&p->grid, clock, i + 1);
 }
 
-/* Another part is the hindmost, the first of equals, if part i was and has moved on from
- * `clock`: none before it was so far behind. */
+/* Updates the hindmost part after part i has moved on from `clock`.  If part i was the
+ * hindmost, no part before it was at that clock. */
 static void
-pass_on(struct fal_pool *p, uint32_t i, uint64_t clock)
+hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
 {
 	if (i != p->hindmost || p->part[i].clock == clock)
 		return;
-	while (++i < parts(p))
+	while (++i < p->grid.parts)
 		if (p->part[i].clock == clock) {
 			p->hindmost = i;
 			return;
 		}
 	p->hindmost = 0;
-	for (i = 1; i < parts(p); i++)
+	for (i = 1; i < p->grid.parts; i++)
 		if (p->part[i].clock < p->part[p->hindmost].clock)
 			p->hindmost = i;
 }
 
-/* A part that has no tasks left in its clock moves on to the next one that has some: any
- * other, the last of an epoch, which may be shorter, any but that, or none. */
+/* Moves a part without tasks left in its clock on to its next clock with some.  The last
+ * clock of an epoch may be shorter: a part may have tasks in all clocks, only in the last
+ * ones of epochs, only in the others, or in none. */
 static void
-settle(struct fal_pool *p, uint32_t i)
+part_advance(struct fal_pool *p, uint32_t i)
 {
 	struct fal_part *a = &p->part[i];
 	const uint64_t last = fal_grid_epoch_clocks(&p->grid) - 1, was = a->clock;
 	if (a->clock == p->clocks || a->task < fal_grid_part(&p->grid, a->clock, i + 1))
 		return;
-	const bool in_full = has(p, 0, i), in_last = has(p, last, i);
+	const bool in_full = part_has_tasks(p, 0, i),
+		   in_last = part_has_tasks(p, last, i);
 	a->clock++;
 	if (!in_full && !in_last)
 		a->clock = p->clocks;
@@ -58,17 +54,18 @@ settle(struct fal_pool *p, uint32_t i)
 		a->clock++;
 	if (a->clock < p->clocks)
 		a->task = fal_grid_part(&p->grid, a->clock, i);
-	pass_on(p, i, was);
+	hindmost_update(p, i, was);
 }
 
 void
 fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
 {
 	*p = (struct fal_pool){ .grid = *g, .clocks = fal_grid_clocks(g) };
-	p->part = fal_xcalloc(parts(p), sizeof(*p->part));
-	for (uint32_t i = 0; i < parts(p); i++) {
+	p->grid.parts = g->parts > 0 ? g->parts : 1;
+	p->part = fal_xcalloc(p->grid.parts, sizeof(*p->part));
+	for (uint32_t i = 0; i < p->grid.parts; i++) {
 		p->part[i].task = fal_grid_part(g, 0, i);
-		settle(p, i);
+		part_advance(p, i);
 	}
 }
 
@@ -84,24 +81,18 @@ void
 fal_pool_skip(struct fal_pool *p, uint64_t clock)
 {
 	p->over = clock;
-	for (uint32_t i = 0; i < parts(p); i++)
+	for (uint32_t i = 0; i < p->grid.parts; i++)
 		while (p->part[i].clock < clock) {
 			p->part[i].task =
 				fal_grid_part(&p->grid, p->part[i].clock, i + 1);
-			settle(p, i);
+			part_advance(p, i);
 		}
-}
-
-uint32_t
-fal_pool_hindmost(const struct fal_pool *p)
-{
-	return p->hindmost;
 }
 
 uint64_t
 fal_pool_first(const struct fal_pool *p)
 {
-	return p->backs > 0 ? p->back[0].clock : p->part[fal_pool_hindmost(p)].clock;
+	return p->backs > 0 ? p->back[0].clock : p->part[p->hindmost].clock;
 }
 
 uint64_t
@@ -125,7 +116,7 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	if (p->backs > 0)
 		return p->back[0];
 	if (p->part[part].clock == p->clocks)
-		part = fal_pool_hindmost(p);
+		part = p->hindmost;
 	const struct fal_part *a = &p->part[part];
 	struct fal_run_of left = { a->clock, a->task, 0 };
 	if (a->clock < p->clocks)
@@ -133,18 +124,18 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	return left;
 }
 
-/* Where the clock is among those that are not over, or belongs. */
+/* The place of the clock in `unended`, or the place where it belongs. */
 static size_t
-place(const struct fal_pool *p, uint64_t clock)
+unended_place(const struct fal_pool *p, uint64_t clock)
 {
 	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
-/* The clock has begun: it will be over when all its tasks have ended. */
+/* Adds the clock to `unended`, unless it has begun before. */
 static void
-begin_clock(struct fal_pool *p, uint64_t clock)
+unended_add(struct fal_pool *p, uint64_t clock)
 {
-	size_t i = place(p, clock);
+	size_t i = unended_place(p, clock);
 	if (i < p->unendeds && p->unended[i].clock == clock)
 		return;
 	FAL_XGROW(p->unended, p->unended_cap, p->unendeds + 1);
@@ -153,9 +144,9 @@ begin_clock(struct fal_pool *p, uint64_t clock)
 	p->unended[i] = (struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
 }
 
-/* Takes from what came back. */
+/* Takes from the runs that came back. */
 static void
-take_back(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
+back_take(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
 {
 	struct fal_run_of *r = &p->back[0];
 	*out = *r;
@@ -175,17 +166,17 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	assert(most > 0);
 	*out = (struct fal_run_of){ .count = 0 };
 	if (p->backs > 0) {
-		take_back(p, most, out);
+		back_take(p, most, out);
 		return;
 	}
 	if (whole || p->part[part].clock == p->clocks)
-		part = fal_pool_hindmost(p);
+		part = p->hindmost;
 	uint64_t clock = p->part[part].clock;
 	if (clock == p->clocks)
 		return;
-	begin_clock(p, clock);
+	unended_add(p, clock);
 	*out = (struct fal_run_of){ clock, p->part[part].task, 0 };
-	for (uint32_t i = part; i < parts(p) && out->count < most; i++) {
+	for (uint32_t i = part; i < p->grid.parts && out->count < most; i++) {
 		struct fal_part *a = &p->part[i];
 		uint32_t end = fal_grid_part(&p->grid, clock, i + 1);
 		if (a->clock != clock || a->task != out->first + out->count) {
@@ -197,15 +188,15 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		n = n < room ? n : room;
 		a->task += n;
 		out->count += n;
-		settle(p, i);
+		part_advance(p, i);
 		if (!whole)
 			break;
 	}
 }
 
-/* Run `i` and the one after it are one where they touch. */
+/* Joins run `i` and the next one that came back, if they touch. */
 static void
-join(struct fal_pool *p, size_t i)
+back_join(struct fal_pool *p, size_t i)
 {
 	struct fal_run_of *a = &p->back[i], *b = a + 1;
 	if (i + 1 == p->backs || a->clock != b->clock || a->first + a->count != b->first)
@@ -225,15 +216,15 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 		i++;
 	memmove(p->back + i + 1, p->back + i, (p->backs++ - i) * sizeof(*p->back));
 	p->back[i] = *r;
-	join(p, i);
+	back_join(p, i);
 	if (i > 0)
-		join(p, i - 1);
+		back_join(p, i - 1);
 }
 
 double
 fal_pool_ended_part(const struct fal_pool *p, uint64_t clock)
 {
-	const size_t i = place(p, clock);
+	const size_t i = unended_place(p, clock);
 	const uint32_t tasks = fal_grid_tasks(&p->grid, clock);
 	if (i == p->unendeds || p->unended[i].clock != clock)
 		return clock < p->over;
@@ -243,7 +234,7 @@ fal_pool_ended_part(const struct fal_pool *p, uint64_t clock)
 void
 fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r)
 {
-	size_t i = place(p, r->clock), gone = 0;
+	size_t i = unended_place(p, r->clock), gone = 0;
 	assert(i < p->unendeds && p->unended[i].clock == r->clock &&
 	       p->unended[i].left >= r->count);
 	p->unended[i].left -= r->count;

@@ -1,7 +1,7 @@
-/* The tasks of a job that nobody was given yet: handed out clock by clock, in runs.
+/* The tasks of a job that were not handed out yet: handed out clock by clock, in runs.
  *
  * Every part of the data advances by itself.  Runs that come back are handed out again,
- * before anything new.  Knows which clocks are over: all their tasks ended.
+ * before any new run.  The pool knows which clocks are over: all their tasks have ended.
  */
 #ifndef FAL_SCHED_POOL_H
 #define FAL_SCHED_POOL_H
@@ -22,47 +22,44 @@ struct fal_pool {
 	uint64_t clocks;
 	struct fal_part {
 		uint64_t clock;
-		uint32_t task; /* the next one; of the clock, not of the part */
+		uint32_t task; /* the next one; its number in the clock */
 	} *part;
-	uint32_t hindmost;       /* part */
-	struct fal_run_of *back; /* came back */
+	uint32_t hindmost; /* the part that is furthest behind; the first of equals */
+	struct fal_run_of *back; /* runs that came back */
 	size_t backs, back_cap;
 	uint64_t over; /* all clocks before this one are over */
 	struct fal_unended {
-		uint64_t clock; /* first: base/sorted.h */
-		uint32_t left;  /* tasks that did not end yet */
-	} *unended;             /* clocks that began and are not over, ascending */
+		uint64_t clock; /* the first member: base/sorted.h */
+		uint32_t left;  /* tasks that have not ended */
+	} *unended;             /* clocks that have begun and are not over, ascending */
 	size_t unendeds, unended_cap;
 };
 
 void fal_pool_init(struct fal_pool *p, const struct fal_grid *g);
 void fal_pool_free(struct fal_pool *p);
-/* Of a new pool all clocks before `clock` are over. */
+/* Skips the clocks before `clock`: they are over.  For a new pool. */
 void fal_pool_skip(struct fal_pool *p, uint64_t clock);
 
-/* The clock of the run that fal_pool_take would give: clocks when there is none. */
+/* The clock of the run that fal_pool_take would give: `clocks` when there is none. */
 uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
 /* The tasks of that clock that are still to be handed out to the part. */
 struct fal_run_of fal_pool_left(const struct fal_pool *p, uint32_t part);
-/* The part that is furthest behind; the first of equals. */
-uint32_t fal_pool_hindmost(const struct fal_pool *p);
-/* The clock that is handed out next in any part. */
+/* The next clock of any part. */
 uint64_t fal_pool_first(const struct fal_pool *p);
-/* The part of the clock's tasks that have ended. */
+/* The ended part of the clock's tasks. */
 double fal_pool_ended_part(const struct fal_pool *p, uint64_t clock);
-/* No task of this clock, or of a later one, was ever taken. */
+/* The first clock of which, and of all later ones, no task was ever taken. */
 uint64_t fal_pool_untouched(const struct fal_pool *p);
 
-/* Takes at most `most` tasks of one clock, from what came back, else from part `part`,
- * else, when that is used up, from the one that is furthest behind; `whole`: from the
- * part furthest behind and over all parts that stand at the same clock.  count 0:
- * nothing is left. */
+/* Takes at most `most` tasks of one clock: of runs that came back, else of part `part`,
+ * else, when that is used up, of the hindmost part; `whole`: of the hindmost part and all
+ * parts at the same clock.  count 0: no task is left. */
 void fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		   struct fal_run_of *out);
 
-/* A run that was taken comes back. */
+/* Puts back a run that was taken. */
 void fal_pool_back(struct fal_pool *p, const struct fal_run_of *r);
-/* A run that was taken has ended. */
+/* Ends a run that was taken. */
 void fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r);
 
 #endif

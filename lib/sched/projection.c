@@ -1,5 +1,4 @@
-/* Measurements of each worker, projections from them, and the work that it did since it
- * last told where its time went. */
+/* Measurements of each worker, and projections from them. */
 #include "sched/bound.h"
 #include "sched/state.h"
 
@@ -12,13 +11,16 @@
 /* ---- speeds --------------------------------------------------------------- */
 
 static const double ewma_weight = 0.3; /* of the newest value */
-static const double jump_rtts = 4;     /* round trips that it must differ by */
-static const double guess_s = 1e-3;    /* a task, when nothing at all is known */
-/* A late task takes so many times longer than it took so far: what is late is mostly very
+/* A jump of a task's time counts at once if it exceeds so many round trips: more than
+ * moving tasks takes. */
+static const double jump_rtts = 4;
+static const double guess_s = 1e-3;   /* a task's seconds, without any knowledge */
+static const double late_times = 1.3; /* a late task, where no task was measured */
+/* A late task takes so many times longer than it has run: late tasks are mostly very
  * late.  Found by play of random slowness (falcon-emulate(5), p2 and p3). */
 static const double late_more = 1.5;
 /* A task is not late yet when its machine may have let another program have a turn. */
-static const double turn_s = 4e-3;
+static const double os_turn_s = 4e-3;
 
 void
 fal_ewma(double *mean, double x)
@@ -27,28 +29,29 @@ fal_ewma(double *mean, double x)
 }
 
 void
-fal_typical_fixed(struct fal_sched *s, double fixed)
+fal_typical_add_fixed(struct fal_sched *s, double fixed)
 {
-	double *mean = &s->typical_fixed;
+	double *mean = &s->typical.fixed;
 	*mean = isnan(*mean) ? fixed : *mean + ewma_weight * (fixed - *mean);
 }
 
 static double
-fixed_of(const struct fal_sched *s, const struct fal_worker *w)
+worker_fixed(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return isnan(w->fixed) ? s->typical_fixed : w->fixed;
+	return isnan(w->fixed) ? s->typical.fixed : w->fixed;
 }
 
-/* From what is known at any lane count, or the worker's probe; 0: nothing. */
+/* Seconds of a full task at `lanes` lanes, from the nearest measured lane count or the
+ * worker's probe; 0: unknown. */
 static double
 own_task_s(const struct fal_worker *w, uint32_t lanes)
 {
 	uint32_t p = w->pace[lanes].nearest;
 	if (p == lanes)
 		return w->pace[p].task_s;
-	const double crowd = fal_oversubscription(lanes, w->cores);
-	return p > 0 ? w->pace[p].task_s * crowd / fal_oversubscription(p, w->cores)
-		     : w->probe_s * crowd;
+	const double slower = fal_oversubscription(lanes, w->cores);
+	return p > 0 ? w->pace[p].task_s * slower / fal_oversubscription(p, w->cores)
+		     : w->probe_s * slower;
 }
 
 double
@@ -56,41 +59,34 @@ fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes
 {
 	double t = own_task_s(w, lanes);
 	if (t <= 0)
-		t = s->typical_s > 0 ? s->typical_s : guess_s;
+		t = s->typical.task_s > 0 ? s->typical.task_s : guess_s;
 	return t;
 }
 
 double
-fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
+fal_load_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
 {
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
 	double full = (double)load.samples / s->full;
-	return load.tasks * fal_bound_longer(fixed_of(s, w), full / load.tasks);
+	return load.tasks * fal_bound_longer(worker_fixed(s, w), full / load.tasks);
 }
 
 double
-fal_eval_s(const struct fal_sched *s, const struct fal_worker *w)
+fal_eval_task_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return w->eval_s > 0 ? w->eval_s : fal_task_s(s, w, w->lanes) * s->conf.eval_cost;
 }
 
-/* By insertion: what is sorted here is short, and often in order. */
-static void
-sort(double *v, uint32_t n)
+double
+fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
 {
-	for (uint32_t i = 1; i < n; i++) {
-		double x = v[i];
-		uint32_t k = i;
-		for (; k > 0 && v[k - 1] > x; k--)
-			v[k] = v[k - 1];
-		v[k] = x;
-	}
+	return lanes / fal_task_s(s, w, lanes);
 }
 
-/* The first measurement at `p` lanes: the nearest one for the lane counts around it. */
+/* Makes `p` lanes, measured for the first time, the nearest of the lane counts around. */
 static void
-know(struct fal_worker *w, uint32_t p)
+pace_add_lanes(struct fal_worker *w, uint32_t p)
 {
 	for (uint32_t i = 1; i <= w->own_max; i++) {
 		uint32_t q = w->pace[i].nearest;
@@ -101,11 +97,11 @@ know(struct fal_worker *w, uint32_t p)
 }
 
 void
-fal_remember(struct fal_worker *w, const struct fal_history *was)
+fal_worker_restore(struct fal_worker *w, const struct fal_history *was)
 {
 	if (was->lanes == 0 || was->lanes > w->own_max || !(was->task_s > 0))
 		return;
-	know(w, was->lanes);
+	pace_add_lanes(w, was->lanes);
 	w->pace[was->lanes].task_s = was->task_s;
 	if (was->fixed >= 0)
 		w->fixed = was->fixed;
@@ -114,9 +110,9 @@ fal_remember(struct fal_worker *w, const struct fal_history *was)
 		fal_window_min_add(&w->push, was->push_s);
 }
 
-/* The median of the last three, or of as many as there are. */
+/* The median of the last three values, or of as many as there are. */
 static double
-middle(const struct fal_window *r)
+median_of_last(const struct fal_window *r)
 {
 	const double a = fal_window_ago(r, 0);
 	const double b = r->n > 1 ? fal_window_ago(r, 1) : a;
@@ -126,98 +122,106 @@ middle(const struct fal_window *r)
 	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
 }
 
-/* A full task takes `task_s` seconds. */
+/* Measures a full task of `task_s` seconds.  The middle one of the last three counts: one
+ * late wake-up tells nothing of a speed.  But a time that is far from the projection, by
+ * more than moving tasks takes, is another speed, to be believed before the clock ends.
+ */
 static void
-measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
+measure_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
-	fal_ewma(&s->typical_s, task_s);
+	fal_ewma(&s->typical.task_s, task_s);
 	fal_window_add(&w->recent, task_s);
 	fal_window_judge(&w->recent);
-	/* The middle one of the last three counts: one late wake-up says nothing of a
-	 * speed.  But a time that is far from the projection, and by more than moving
-	 * tasks takes, is another speed, and to be believed before the clock is over. */
 	if (w->pace[w->lanes].nearest != w->lanes)
-		know(w, w->lanes);
+		pace_add_lanes(w, w->lanes);
 	double *t = &w->pace[w->lanes].task_s;
-	bool other = task_s > FAL_JUMP * *t || task_s * FAL_JUMP < *t;
-	if (other && fabs(task_s - *t) > jump_rtts * w->rtt)
+	bool jumps = task_s > FAL_JUMP * *t || task_s * FAL_JUMP < *t;
+	if (jumps && fabs(task_s - *t) > jump_rtts * w->rtt)
 		*t = task_s;
 	else
-		fal_ewma(t, middle(&w->recent));
+		fal_ewma(t, median_of_last(&w->recent));
 }
 
-/* A task of `part` of a full one's samples took `is` times a full one's seconds, which is
- * between `part` and 1: that tells the fixed part; what is known of it follows (LMS), the
- * less the larger the task. */
+/* Learns the fixed part from a task with `part` of a full one's samples that took `ratio`
+ * of its seconds, part < ratio < 1, by LMS: the larger the task, the less it tells. */
 static void
-learn_fixed(struct fal_sched *s, struct fal_worker *w, double part, double is)
+measure_fixed(struct fal_sched *s, struct fal_worker *w, double part, double ratio)
 {
-	double now = (is - part) / (1 - part), weight = (1 - part) * (1 - part);
+	double fixed = (ratio - part) / (1 - part), weight = (1 - part) * (1 - part);
 	if (isnan(w->fixed))
-		w->fixed = now;
-	w->fixed += ewma_weight * weight * (now - w->fixed);
-	fal_typical_fixed(s, w->fixed);
+		w->fixed = fixed;
+	w->fixed += ewma_weight * weight * (fixed - w->fixed);
+	fal_typical_add_fixed(s, w->fixed);
 }
 
-/* A short task says of a full one only that it takes no less, and no more than in
- * proportion: between these it tells of the fixed part, beyond them of the speed. */
+/* A full task takes no less than a short one, and no more than in proportion.  A time
+ * between these bounds tells the fixed part, a time beyond them the speed. */
 void
-fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t samples)
+fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
+		   uint32_t samples)
 {
 	double part = (double)samples / s->full;
 	double full = own_task_s(w, w->lanes);
 	bool known = w->pace[w->lanes].nearest == w->lanes;
 	if (full <= 0)
-		full = task_s / fal_bound_longer(fixed_of(s, w), part);
+		full = task_s / fal_bound_longer(worker_fixed(s, w), part);
 	if (known && task_s < full && full < task_s / part)
-		learn_fixed(s, w, part, task_s / full);
+		measure_fixed(s, w, part, task_s / full);
 	else
-		measured_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
+		measure_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
 }
 
-static const double late_times = 1.3; /* a task's seconds, when none was measured */
-
 double
-fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
+fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return w->recent.n > 0 ? w->recent.most : late_times * fal_task_s(s, w, w->lanes);
 }
 
-double
-fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
+/* ---- projections ---------------------------------------------------------- */
+
+/* Sorts by insertion: the arrays are short, and often in order. */
+static void
+sort_ascending(double *v, uint32_t n)
 {
-	return lanes / fal_task_s(s, w, lanes);
+	for (uint32_t i = 1; i < n; i++) {
+		double x = v[i];
+		uint32_t k = i;
+		for (; k > 0 && v[k - 1] > x; k--)
+			v[k] = v[k - 1];
+		v[k] = x;
+	}
 }
 
-/* Seconds until each lane of `w` is free, ascending, when a full task takes t; returns
- * what of `first`, which it holds first, no lane has begun. */
+/* Sets r to the seconds until each lane of `w` is free, ascending, when a full task takes
+ * t; returns the rest of `first`, the front of its queue, that no lane has begun. */
 static struct fal_load
-lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
-	   struct fal_load first, double now, double *r)
+project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
+	      struct fal_load first, double now, double *r)
 {
 	double late = w->recent.n > 0 ? w->recent.most : late_times * t;
 	const struct fal_node *node = w->head;
 	struct fal_load rest = first;
 	uint32_t i = 0;
 	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
-		double began = node->began >= 0 ? node->began : fal_max(now, w->ready);
-		struct fal_load load = fal_load_of(node->round, node->task);
-		double ran = now - began, size = fal_size(s, w, load);
-		const bool is_late = ran > fal_max(late * size, t * size + turn_s);
+		double began =
+			node->began >= 0 ? node->began : fal_max(now, w->pulled_at);
+		struct fal_load load = fal_load_of_task(node->round, node->task);
+		double ran = now - began, size = fal_load_size(s, w, load);
+		const bool is_late = ran > fal_max(late * size, t * size + os_turn_s);
 		r[i] = is_late ? late_more * ran : fal_max(t * size - ran, 0);
 		rest.tasks--;
 		rest.samples -= load.samples;
 	}
 	for (; i < w->lanes; i++)
-		r[i] = fal_max(w->ready - now, 0);
-	sort(r, w->lanes);
+		r[i] = fal_max(w->pulled_at - now, 0);
+	sort_ascending(r, w->lanes);
 	return rest;
 }
 
 /* Seconds until `work` seconds of small tasks are over on p lanes, which are free after
- * r, ascending, seconds: they end together. */
+ * r, ascending, seconds: the lanes end together. */
 static double
-level(const double *r, uint32_t p, double work)
+project_level(const double *r, uint32_t p, double work)
 {
 	double end = r[0] + work;
 	for (uint32_t k = 1; k < p && end > r[k]; k++)
@@ -226,24 +230,24 @@ level(const double *r, uint32_t p, double work)
 }
 
 double
-fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
-	    struct fal_load extra, double now)
+fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
+		   struct fal_load first, struct fal_load extra, double now)
 {
 	double r[FAL_LANES_MAX], last = 0;
 	if (first.tasks + extra.tasks == 0)
 		return now;
 	const double t = fal_task_s(s, w, w->lanes);
-	struct fal_load rest = lanes_free(s, w, t, first, now, r);
+	struct fal_load rest = project_lanes(s, w, t, first, now, r);
 	rest.tasks += extra.tasks;
 	rest.samples += extra.samples;
 	const uint32_t p = w->lanes, n = rest.tasks;
 	const uint32_t each = n / p, more = n % p; /* the first lanes run one more */
-	/* The short ones come last. */
+	/* Short tasks come last. */
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
-	const double less = t * (n - fal_size(s, w, rest));
+	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
 		last = first.tasks > 0 ? r[p - 1] : 0;
-		return now + fal_max(level(r, p, t * n - less), last) + w->push.s;
+		return now + fal_max(project_level(r, p, t * n - less), last) + w->push.s;
 	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);
@@ -256,25 +260,25 @@ fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_lo
 	return now + last + w->push.s;
 }
 
-/* ---- work ----------------------------------------------------------------- */
+/* ---- paces of a worker's tasks, for the trace ------------------------------- */
 
 /* Seconds of a full task. */
 static double
-mean(const struct fal_work_pace *p)
+pace_mean(const struct fal_work_pace *p)
 {
 	return p->seconds / p->size;
 }
 
 /* The growth of the squared distances from the means when the two paces become one. */
 static double
-apart(const struct fal_work_pace *a, const struct fal_work_pace *b)
+pace_distance(const struct fal_work_pace *a, const struct fal_work_pace *b)
 {
-	const double d = mean(a) - mean(b), n = a->size, m = b->size;
+	const double d = pace_mean(a) - pace_mean(b), n = a->size, m = b->size;
 	return d * d * n * m / (n + m);
 }
 
 static void
-add(struct fal_work_pace *to, const struct fal_work_pace *p)
+pace_merge(struct fal_work_pace *to, const struct fal_work_pace *p)
 {
 	to->tasks += p->tasks;
 	to->samples += p->samples;
@@ -282,36 +286,28 @@ add(struct fal_work_pace *to, const struct fal_work_pace *p)
 	to->size += p->size;
 }
 
-/* The two neighbours of n > 1 that are least apart: the first of them. */
-static uint32_t
-nearest(const struct fal_work_pace *p, uint32_t n)
-{
-	uint32_t least = 0;
-	for (uint32_t i = 1; i + 1 < n; i++)
-		if (apart(&p[i], &p[i + 1]) < apart(&p[least], &p[least + 1]))
-			least = i;
-	return least;
-}
-
 void
-fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size)
+fal_work_add(struct fal_work *work, double task_s, uint32_t samples, double size)
 {
 	const struct fal_work_pace ran = { 1, samples, task_s, size };
 	const double full_s = task_s / size;
-	struct fal_work_pace all[FAL_WORK_PACES + 1], *last = NULL;
+	struct fal_work_pace all[FAL_WORK_PACES + 1];
 	const uint32_t n = work->paces;
-	if (n > 0)
-		last = &work->pace[n - 1];
-	if (last != NULL &&
-	    fal_max(full_s, mean(last)) <= FAL_JUMP * fal_min(full_s, mean(last))) {
-		add(last, &ran);
+	struct fal_work_pace *last = n > 0 ? &work->pace[n - 1] : NULL;
+	if (last != NULL && fal_max(full_s, pace_mean(last)) <=
+				    FAL_JUMP * fal_min(full_s, pace_mean(last))) {
+		pace_merge(last, &ran);
 	} else if (n < FAL_WORK_PACES) {
 		work->pace[work->paces++] = ran;
 	} else {
+		uint32_t at = 0; /* and its successor are the nearest neighbours */
 		memcpy(all, work->pace, sizeof(work->pace));
 		all[n] = ran;
-		const uint32_t at = nearest(all, n + 1);
-		add(&all[at], &all[at + 1]);
+		for (uint32_t i = 1; i < n; i++)
+			if (pace_distance(&all[i], &all[i + 1]) <
+			    pace_distance(&all[at], &all[at + 1]))
+				at = i;
+		pace_merge(&all[at], &all[at + 1]);
 		memmove(&all[at + 1], &all[at + 2], (n - at - 1) * sizeof(*all));
 		memcpy(work->pace, all, sizeof(work->pace));
 	}

@@ -1,7 +1,7 @@
 /* rennala: batches that are collected asynchronously (Tyurin, Richtárik 2023; schemes.md,
  * rennala).  Every worker computes on the newest version, again and again: a round is a
- * task for each of its lanes, and the next one begins while that is pushed.  As soon as B
- * tasks have come they make an update, and the rounds that are open then are abandoned,
+ * task for each of its lanes, and the next one begins while the last one is pushed.  As
+ * soon as B tasks have come they make an update, and the open rounds are abandoned,
  * running tasks, too.
  */
 #include "sched/scheme.h"
@@ -11,57 +11,49 @@ struct rennala {
 };
 
 static uint32_t
-ahead(const struct fal_sched *s)
-{
-	(void)s;
-	return 2;
-}
-
-static uint32_t
-tasks(const struct fal_sched *s, const struct fal_team *t)
+rennala_round_tasks(const struct fal_sched *s, const struct fal_team *t)
 {
 	return fal_team_worker(s, t)->lanes;
 }
 
 static void
-update(struct fal_sched *s, double now)
+rennala_update(struct fal_sched *s, double now)
 {
-	struct rennala *is = s->own;
-	is->tasks = 0;
-	fal_step(s, (double)s->merged_samples);
-	fal_abandon_before(s, s->version, now);
+	struct rennala *state = s->scheme_state;
+	state->tasks = 0;
+	fal_pending_apply(s, (double)s->pending.samples);
+	fal_rounds_abandon_before(s, s->version, now);
 }
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+rennala_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const uint32_t all = fal_grid_tasks(&s->grid, 0), set = s->policy.rule.batch;
 	const uint32_t batch = set > 0 && set < all ? set : all;
-	struct rennala *is = s->own;
+	struct rennala *state = s->scheme_state;
 	/* A sum has room for no more tasks than a clock has. */
-	if (is->tasks + r->ledger.tasks > all) {
-		update(s, now);
+	if (state->tasks + r->ledger.tasks > all) {
+		rennala_update(s, now);
 		return;
 	}
-	is->tasks += r->ledger.tasks;
-	fal_end_own(s, r, end, now);
-	if (is->tasks >= batch)
-		update(s, now);
+	state->tasks += r->ledger.tasks;
+	fal_round_end_own(s, r, end, now);
+	if (state->tasks >= batch)
+		rennala_update(s, now);
 }
 
-/* Nothing more comes: the job ends, or another scheme begins. */
+/* No round is open: the job ends, or another scheme begins. */
 static void
-flush(struct fal_sched *s, double now)
+rennala_flush(struct fal_sched *s, double now)
 {
 	if (s->rounds == 0)
-		update(s, now);
+		rennala_update(s, now);
 }
 
 const struct fal_scheme fal_scheme_rennala = {
-	.own = sizeof(struct rennala),
-	.ahead = ahead,
-	.tasks = tasks,
-	.complete = complete,
-	.flush = flush,
+	.state_bytes = sizeof(struct rennala),
+	.round_tasks = rennala_round_tasks,
+	.round_complete = rennala_round_complete,
+	.flush = rennala_flush,
 };

@@ -6,14 +6,15 @@
 #include "sched/scheme.h"
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+ringmaster_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const uint32_t set = s->policy.rule.threshold;
 	const uint64_t threshold = set > 0 ? set : s->active;
-	fal_apply_alone(s, r, end, now);
+	fal_round_apply_alone(s, r, end, now);
 	if (s->version >= threshold)
-		fal_abandon_before(s, s->version - threshold + 1, now);
+		fal_rounds_abandon_before(s, s->version - threshold + 1, now);
 }
 
-const struct fal_scheme fal_scheme_ringmaster = { .complete = complete };
+const struct fal_scheme fal_scheme_ringmaster = { .round_complete =
+							  ringmaster_round_complete };

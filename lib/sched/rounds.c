@@ -1,5 +1,5 @@
-/* Rounds: opened, found, ended; the teams that have them, and when they begin one; rounds
- * whose end is ordered before they are complete. */
+/* Rounds: opened, ended, forgotten; the updates that they go into; the teams that have
+ * them; updates that are ordered before their rounds are complete. */
 #include "sched/scheme.h"
 
 #include "base/mem.h"
@@ -11,40 +11,17 @@
 
 /* ---- rounds --------------------------------------------------------------- */
 
-/* The start of the chain of round `id`. */
-static struct fal_round **
-chain(const struct fal_sched *s, uint64_t id)
-{
-	return &s->known[id & (s->known_cap - 1)];
-}
-
-struct fal_round *
-fal_round_known(const struct fal_sched *s, uint64_t id)
-{
-	struct fal_round *r = s->knowns > 0 ? *chain(s, id) : NULL;
-	while (r != NULL && r->id != id)
-		r = r->chain;
-	return r;
-}
-
-struct fal_round *
-fal_round_find(const struct fal_sched *s, uint64_t id)
-{
-	struct fal_round *r = fal_round_known(s, id);
-	return r != NULL && !r->ended ? r : NULL;
-}
-
 static void
-learn(struct fal_sched *s, struct fal_round *r)
+known_add(struct fal_sched *s, struct fal_round *r)
 {
-	struct fal_round **first = chain(s, r->id);
+	struct fal_round **first = &s->known[r->id & (s->known_cap - 1)];
 	r->chain = *first;
 	*first = r;
 }
 
-/* Room for one more that is known: chains are one round long. */
+/* Makes room for one known round more, so that chains have one round on average. */
 static void
-grow_known(struct fal_sched *s)
+known_grow(struct fal_sched *s)
 {
 	if (s->knowns < s->known_cap)
 		return;
@@ -55,7 +32,7 @@ grow_known(struct fal_sched *s)
 	for (size_t i = 0; i < n; i++)
 		for (struct fal_round *r = old[i], *next; r != NULL; r = next) {
 			next = r->chain;
-			learn(s, r);
+			known_add(s, r);
 		}
 	free(old);
 }
@@ -65,90 +42,81 @@ fal_round_free(struct fal_round *r)
 {
 	fal_ledger_free(&r->ledger);
 	free(r->held);
-	fal_holds_free(&r->given);
-	free(r->granted);
+	fal_grant_history_free(&r->given);
 	free(r->free_task);
 	free(r);
 }
 
-/* Everything is as in a new round; the memory stays. */
+/* Makes the round a new one of the team, of these tasks; keeps its memory. */
 static void
-clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
+round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_team *t,
+	    const struct fal_run_of *run)
 {
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
-	fal_holds_open(&r->given, run->count);
-	FAL_XGROW(r->granted, r->granted_cap, run->count);
+	fal_grant_history_open(&r->given, run->count);
 	FAL_XGROW(r->free_task, r->free_cap, run->count);
-	r->clock = run->clock;
-	r->complete = r->ended = r->unreported = false;
-	r->armed = r->passed = false;
-	r->late = FAL_NONE;
-	r->base = FAL_START_VERSION;
-	r->steps = 1;
-	r->since = r->taken = 0;
-	r->local = 0;
-	r->stale_clocks = r->stale_updates = 0;
+	r->info = (struct fal_round_info){
+		.clock = run->clock,
+		.version = s->version,
+		.late = FAL_NONE,
+		.delta = s->traits.delta,
+		.mixed = s->traits.mixed,
+		.owner = s->traits.own ? t->id : 0,
+		.group = s->traits.groups ? t->id : 0,
+		.base = FAL_START_VERSION,
+		.steps = 1,
+	};
+	r->has_ended = false;
+	r->completion = FAL_ROUND_INCOMPLETE;
+	r->commit = FAL_COMMIT_NONE;
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
 		r->held[i] = NULL;
-		r->granted[i] = false;
 		r->free_task[i] = run->first + i;
 	}
 }
 
-/* The newest of all, and of its team. */
-static void
-append(struct fal_sched *s, struct fal_round *r)
-{
-	struct fal_round **end = &r->team->rounds;
-	while (*end != NULL)
-		end = &(*end)->next;
-	*end = r;
-	r->team->open++;
-	r->next = r->newer = NULL;
-	r->older = s->newest;
-	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
-	s->newest = r;
-	s->rounds++;
-	learn(s, r);
-	s->knowns++;
-}
-
+/* Opens a round of these tasks: the newest of all, and of its team. */
 static void
 round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
-	grow_known(s);
 	struct fal_round *r = s->spare;
 	if (r != NULL)
 		s->spare = r->next;
 	else
 		r = fal_xcalloc(1, sizeof(*r));
-	clear(s, r, run);
+	round_reset(s, r, t, run);
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
-	r->owner = s->is.own ? t->id : 0;
-	r->group = s->is.groups ? t->id : 0;
-	r->delta = s->is.delta;
-	r->mixed = s->is.mixed;
-	r->version = s->version;
-	append(s, r);
+	struct fal_round **end = &t->rounds;
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = r;
+	t->open++;
+	r->next = r->newer = NULL;
+	r->older = s->newest;
+	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
+	s->newest = r;
+	s->rounds++;
+	known_grow(s);
+	known_add(s, r);
+	s->knowns++;
 	s->unplanned += run->count;
 	s->needy = s->needy != NULL ? s->needy : r;
-	struct fal_act act = { .kind = FAL_ACT_OPEN, .round = r->id };
-	fal_emit(s, act);
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_OPEN, .round = r->id });
 }
 
 uint32_t
 fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 {
-	return fal_grid_range_samples(&s->grid, r->clock, r->ledger.first,
+	return fal_grid_range_samples(&s->grid, r->info.clock, r->ledger.first,
 				      r->ledger.tasks);
 }
 
 uint32_t
-fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
+fal_round_counted_samples(const struct fal_sched *s, const struct fal_round *r)
 {
 	return fal_round_samples(s, r) - r->ledger.skipped_samples;
 }
@@ -156,174 +124,72 @@ fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
 double
 fal_round_divisor(const struct fal_sched *s, const struct fal_round *r)
 {
-	const uint32_t counted = fal_round_counted(s, r);
-	const uint32_t skipped = fal_round_samples(s, r) - counted;
-	return counted > 0 ? fal_grid_samples(&s->grid, r->clock) - skipped : 0;
+	const uint32_t skipped = r->ledger.skipped_samples;
+	return fal_round_counted_samples(s, r) > 0
+		       ? fal_grid_samples(&s->grid, r->info.clock) - skipped
+		       : 0;
 }
 
 void
-fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
+fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 {
-	r->stale_clocks = behind;
-	r->stale_updates = s->version - r->version;
-	struct fal_worker *w = r->owner != 0 ? fal_find(s, r->owner) : NULL;
+	r->info.stale_clocks = behind;
+	r->info.stale_updates = s->version - r->info.version;
+	struct fal_worker *w =
+		r->info.owner != 0 ? fal_worker_find(s, r->info.owner) : NULL;
 	if (w != NULL) {
-		w->work.stale_clocks = r->stale_clocks;
-		w->work.stale_updates = r->stale_updates;
+		w->work.stale_clocks = r->info.stale_clocks;
+		w->work.stale_updates = r->info.stale_updates;
 	}
 }
 
-/* Takes what is held of the round away from whoever holds it. */
+/* Removes the round from the open ones; it stays known until it is forgotten. */
 static void
-take_all(struct fal_sched *s, struct fal_round *r, double now)
-{
-	for (uint32_t i = 0; i < r->ledger.tasks; i++)
-		while (r->held[i] != NULL)
-			fal_take_away(s, r->held[i], now);
-	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
-		struct fal_contrib *c = &r->ledger.contrib[i];
-		struct fal_worker *w = fal_find(s, c->id.worker);
-		if (c->state != FAL_CONTRIB_OPEN || w == NULL)
-			continue;
-		w->owed--;
-		fal_refresh(s, w, now);
-	}
-}
-
-/* No open round any more, but known until it is forgotten. */
-static void
-unlink_round(struct fal_sched *s, struct fal_round *r)
+round_unlink(struct fal_sched *s, struct fal_round *r)
 {
 	struct fal_round **at = &r->team->rounds;
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	r->team->open -= !r->passed;
+	r->team->open -= r->commit != FAL_COMMIT_REPORTED;
 	*(r->older != NULL ? &r->older->newer : &s->oldest) = r->newer;
 	*(r->newer != NULL ? &r->newer->older : &s->newest) = r->older;
 	s->rounds--;
 	if (s->needy == r)
 		s->needy = r->newer;
-	r->ended = true;
+	r->has_ended = true;
 	r->next = s->ended;
 	s->ended = r;
 }
 
-/* The round is over. */
+/* Takes the round's tasks, contributions and checks from their workers. */
 static void
-close_round(struct fal_sched *s, struct fal_round *r, double now)
+round_close(struct fal_sched *s, struct fal_round *r, double now)
 {
-	assert(!r->ended);
-	unlink_round(s, r);
-	s->unreported -= r->unreported;
-	r->unreported = false;
-	fal_verifies_end(s, NULL, r, now);
+	assert(!r->has_ended);
+	round_unlink(s, r);
+	s->unreported -= r->completion == FAL_ROUND_UNREPORTED;
+	fal_verify_cancel(s, NULL, r, now);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
-	take_all(s, r, now);
-}
-
-/* Counts the round into the next update. */
-static void
-collected(struct fal_sched *s, const struct fal_round *r)
-{
-	const double of = fal_round_divisor(s, r), counted = fal_round_counted(s, r);
-	s->merged++;
-	s->merged_samples += fal_round_counted(s, r);
-	s->merged_share += counted > 0 ? counted / of : 0;
-	if (counted > 0 && s->merged_of <= 0)
-		s->merged_of = of;
-	else if (counted > 0 && s->merged_of != of)
-		s->merged_of = (double)s->merged_samples / s->merged_share;
-	if (s->merged == 1 || r->clock > s->merged_clock)
-		s->merged_clock = r->clock;
-	struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
-	if (w != NULL)
-		w->included = r->id;
-}
-
-void
-fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
-{
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
-	struct fal_team *t = r->team;
-	close_round(s, r, now);
-	fal_touch_owner(s, r);
-	if (s->conf.brought) { /* the clocks are another's */
-		fal_team_set(s, t, t->members, t->clock + 1);
-	} else if (end.fate == FAL_FATE_ABANDON) {
-		fal_pool_back(&s->pool, &run);
-		t->version = UINT64_MAX;
-		fal_teams_wake(s);
-	} else {
-		fal_pool_ended(&s->pool, &run);
-		fal_team_set(s, t, t->members, t->clock + 1);
+	for (uint32_t i = 0; i < r->ledger.tasks; i++)
+		while (r->held[i] != NULL)
+			fal_node_revoke(s, r->held[i], now);
+	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
+		struct fal_contrib *c = &r->ledger.contrib[i];
+		struct fal_worker *w = fal_worker_find(s, c->id.worker);
+		if (c->state != FAL_CONTRIB_OPEN || w == NULL)
+			continue;
+		w->open_contribs--;
+		fal_worker_refresh(s, w, now);
 	}
-	if (end.fate >= FAL_FATE_DROP && s->scheme->lost != NULL)
-		s->scheme->lost(t);
-	if (end.fate < FAL_FATE_DROP)
-		collected(s, r);
-	end.kind = FAL_ACT_END;
-	end.round = r->id;
-	fal_emit(s, end);
 }
 
-void
-fal_merged_clear(struct fal_sched *s)
-{
-	s->merged = 0;
-	s->merged_samples = 0;
-	s->merged_share = s->merged_of = 0;
-}
-
-void
-fal_step(struct fal_sched *s, double divisor)
-{
-	struct fal_act act = { .kind = FAL_ACT_STEP,
-			       .clock = s->merged_clock,
-			       .own = !s->is.shared,
-			       .divisor = divisor,
-			       .in = 1 };
-	assert(s->merged > 0);
-	if (s->is.alone)
-		act.in = fal_pool_ended_part(&s->pool, s->merged_clock);
-	act.version = ++s->version;
-	act.over = s->pool.over;
-	for (const struct fal_round *r = s->oldest; r != NULL && r->armed; r = r->newer)
-		act.over++;
-	fal_merged_clear(s);
-	fal_emit(s, act);
-}
-
-void
-fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
-{
-	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id };
-	act.round = r->id;
-	act.clock = r->clock;
-	act.own = r->owner != 0 || r->group != 0;
-	if (w->work.share > 0)
-		w->standby = 0;
-	else
-		w->standby++;
-	act.work = w->work;
-	w->work = (struct fal_work){ 0 };
-	fal_emit(s, act);
-}
-
-void
-fal_account_all(struct fal_sched *s, const struct fal_round *r)
-{
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone)
-			fal_account(s, &s->worker[i], r);
-}
-
-/* The ended round that *link leads to is known no more. */
+/* Forgets the ended round that *link leads to. */
 static void
-forget(struct fal_sched *s, struct fal_round **link)
+round_forget(struct fal_sched *s, struct fal_round **link)
 {
-	struct fal_round *r = *link, **at = chain(s, r->id);
+	struct fal_round *r = *link, **at = &s->known[r->id & (s->known_cap - 1)];
 	while (*at != r)
 		at = &(*at)->chain;
 	*at = r->chain;
@@ -337,7 +203,7 @@ void
 fal_sched_forget(struct fal_sched *s)
 {
 	while (s->ended != NULL)
-		forget(s, &s->ended);
+		round_forget(s, &s->ended);
 }
 
 void
@@ -347,25 +213,295 @@ fal_sched_forget_round(struct fal_sched *s, uint64_t round)
 	while (*link != NULL && (*link)->id != round)
 		link = &(*link)->next;
 	if (*link != NULL)
-		forget(s, link);
+		round_forget(s, link);
+}
+
+/* ---- updates -------------------------------------------------------------- */
+
+/* Adds the round to the pending update. */
+static void
+pending_add(struct fal_sched *s, const struct fal_round *r)
+{
+	const double of = fal_round_divisor(s, r);
+	const double counted = fal_round_counted_samples(s, r);
+	s->pending.rounds++;
+	s->pending.samples += fal_round_counted_samples(s, r);
+	s->pending.share += counted > 0 ? counted / of : 0;
+	if (counted > 0 && s->pending.step_samples <= 0)
+		s->pending.step_samples = of;
+	else if (counted > 0 && s->pending.step_samples != of)
+		s->pending.step_samples = (double)s->pending.samples / s->pending.share;
+	if (s->pending.rounds == 1 || r->info.clock > s->pending.clock)
+		s->pending.clock = r->info.clock;
+	struct fal_worker *w = r->info.delta ? fal_worker_find(s, r->info.owner) : NULL;
+	if (w != NULL)
+		w->collected_round = r->id;
 }
 
 void
-fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
+fal_pending_clear(struct fal_sched *s)
 {
-	FAL_XGROW(r->free_task, r->free_cap, (size_t)r->free_n + 1);
-	r->free_task[r->free_n++] = task;
-	s->unplanned++;
-	if (s->needy == NULL || r->id < s->needy->id)
-		s->needy = r;
+	s->pending.rounds = 0;
+	s->pending.samples = 0;
+	s->pending.share = s->pending.step_samples = 0;
+}
+
+void
+fal_pending_apply(struct fal_sched *s, double divisor)
+{
+	struct fal_act act = { .kind = FAL_ACT_STEP,
+			       .clock = s->pending.clock,
+			       .own = !s->traits.shared,
+			       .divisor = divisor,
+			       .in = 1 };
+	assert(s->pending.rounds > 0);
+	if (s->traits.alone)
+		act.in = fal_pool_ended_part(&s->pool, s->pending.clock);
+	act.version = ++s->version;
+	act.over = s->pool.over;
+	for (const struct fal_round *r = s->oldest;
+	     r != NULL && r->commit != FAL_COMMIT_NONE; r = r->newer)
+		act.over++;
+	fal_pending_clear(s);
+	fal_act_emit(s, act);
+}
+
+bool
+fal_sched_is_drained(const struct fal_sched *s)
+{
+	return s->rounds == 0 && s->pending.rounds == 0 &&
+	       !(s->traits.waves && s->pool.backs > 0);
+}
+
+void
+fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
+	struct fal_team *t = r->team;
+	round_close(s, r, now);
+	fal_round_notify_owner(s, r);
+	if (s->conf.brought) { /* the other scheduler counts the clocks */
+		fal_team_update(s, t, t->members, t->clock + 1);
+	} else if (end.fate == FAL_FATE_ABANDON) {
+		fal_pool_back(&s->pool, &run);
+		t->version = UINT64_MAX;
+		fal_teams_wake(s);
+	} else {
+		fal_pool_ended(&s->pool, &run);
+		fal_team_update(s, t, t->members, t->clock + 1);
+	}
+	if (end.fate < FAL_FATE_DROP)
+		pending_add(s, r);
+	else if (s->scheme->round_lost != NULL)
+		s->scheme->round_lost(t);
+	end.kind = FAL_ACT_END;
+	end.round = r->id;
+	fal_act_emit(s, end);
+}
+
+void
+fal_worker_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
+{
+	const struct fal_act act = { .kind = FAL_ACT_ACCOUNT,
+				     .worker = w->id,
+				     .round = r->id,
+				     .clock = r->info.clock,
+				     .own = r->info.owner != 0 || r->info.group != 0,
+				     .work = w->work };
+	w->idle_clocks = w->work.share > 0 ? 0 : w->idle_clocks + 1;
+	w->work = (struct fal_work){ 0 };
+	fal_act_emit(s, act);
+}
+
+void
+fal_workers_account(struct fal_sched *s, const struct fal_round *r)
+{
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			fal_worker_account(s, w, r);
+}
+
+/* ---- shared rounds: a round is a clock -------------------------------------- */
+
+/* Measures the help of a clock: the seconds that workers saved the clock by taking
+ * another worker's tasks, or that the first idle worker could have saved, had the tasks
+ * of the last worker moved.  Moves cost a clock one round trip, whosever tasks move.  So
+ * the largest help counts for each worker, unless the worker is more than twice as far
+ * away as the helped one. */
+static void
+clock_measure_help(struct fal_sched *s, double now)
+{
+	enum { CLOCKS = 17 }; /* in the mean, and the first, which knew no speeds */
+	struct fal_worker *last = NULL, *first = NULL, *most_helped = NULL;
+	uint32_t sharing = 0;
+	if (s->clock_ended_at > 0)
+		fal_ewma(&s->clock_s, now - s->clock_ended_at);
+	s->clock_ended_at = now;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		if (!fal_worker_active(w) || w->work.share == 0)
+			continue;
+		sharing++;
+		if (last == NULL || w->progress_at > last->progress_at)
+			last = w;
+		if (w->empty_since >= 0 &&
+		    (first == NULL || w->empty_since < first->empty_since))
+			first = w;
+	}
+	if (sharing < 2)
+		return;
+	if (first != NULL)
+		last->help.clock_s =
+			fmax(last->help.clock_s,
+			     last->progress_at - first->empty_since - first->rtt -
+				     fal_task_s(s, first, first->lanes));
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (most_helped == NULL || w->help.clock_s > most_helped->help.clock_s)
+			most_helped = w;
+	const double saved = most_helped->help.clock_s, far = 2 * most_helped->rtt;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		const double help_s = w->rtt <= far ? saved : w->help.clock_s;
+		w->help.clock_s = 0;
+		if (w->work.share == 0)
+			continue;
+		w->help.clocks += w->help.clocks < CLOCKS;
+		w->help.mean_s += (help_s - w->help.mean_s) / fmax(w->help.clocks - 1, 1);
+	}
+}
+
+/* Publishes the version of a clock whose results are reported and whose step is ordered.
+ */
+static void
+clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
+{
+	if (s->traits.moves)
+		clock_measure_help(s, now);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		if (w->has_left)
+			continue;
+		/* A worker with work and without a claim has taken no less to pull. */
+		if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
+		    fal_worker_active(w) && w->work.share > 0) {
+			const double pull_s =
+				now - w->pullable_at - fal_task_s(s, w, w->lanes);
+			if (pull_s > w->pull.s) {
+				w->pull.n = 0;
+				fal_window_min_add(&w->pull, pull_s);
+			}
+			w->pull_timer.is_running = false;
+		}
+		w->version = s->version;
+	}
+	/* Late work belongs to the next clock's account, but for the last clock. */
+	if (r->commit == FAL_COMMIT_NONE || r->info.clock + 1 < s->pool.clocks)
+		fal_workers_account(s, r);
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
+}
+
+void
+fal_clock_complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	const double samples = fal_round_counted_samples(s, r);
+	fal_round_set_staleness(s, r, 0);
+	fal_round_end(s, r, end, now);
+	fal_pending_apply(s, samples);
+	clock_publish(s, r, now);
+}
+
+/* ---- contributions, and tasks without a result ------------------------------- */
+
+void
+fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
+{
+	struct fal_ledger *l = &r->ledger;
+	const struct fal_contrib *c = &l->contrib[ci];
+	const struct fal_worker *w = fal_worker_find(s, c->id.worker);
+	struct fal_act act = { .kind = FAL_ACT_FENCE,
+			       .worker = c->id.worker,
+			       .round = r->id,
+			       .cid = c->id };
+	if (c->fills != FAL_NONE)
+		act.fills = l->contrib[c->fills].id;
+	fal_act_emit(s, act);
+	/* The fence calls off the contribution's tasks without a result. */
+	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
+	     i = l->claim[i].next)
+		if (fal_ledger_task(l, l->claim[i].task)->due)
+			fal_task_drop(s, r, l->claim[i].task, w);
+	fal_ledger_fence(l, ci);
+}
+
+void
+fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool wants_revokes,
+		 double now)
+{
+	while (w->head != NULL) {
+		struct fal_round *r = w->head->round;
+		const uint32_t task = w->head->task;
+		fal_node_detach(s, w->head);
+		if (wants_revokes)
+			fal_task_revoke(s, w, r, task);
+		/* A task that was claimed ahead is free when all shards have fenced its
+		 * contribution. */
+		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
+		    fal_task_newest_holder(r, task) == NULL)
+			fal_task_release(s, r, task);
+	}
+	for (uint32_t t = 0; w->evals > 0 && t < s->eval.tasks; t++) {
+		if (s->eval.task[t].holder != w->id)
+			continue;
+		s->eval.task[t].holder = 0;
+		s->eval.free[s->eval.free_n++] = t;
+		w->evals--;
+	}
+	fal_verify_cancel(s, w, NULL, now);
+	for (struct fal_round *r = s->oldest; r != NULL && w->open_contribs > 0;
+	     r = r->newer) {
+		const struct fal_ledger *l = &r->ledger;
+		for (uint32_t c = fal_ledger_newest(l, w->id); c != FAL_NONE;
+		     c = l->contrib[c].older) {
+			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
+				continue;
+			fal_contrib_fence(s, r, c);
+			fal_round_notify_owner(s, r);
+			w->open_contribs--;
+		}
+	}
+}
+
+/* Skips the task in this round only. */
+static void
+round_skip_task(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
+{
+	struct fal_act act = { .kind = FAL_ACT_SKIP, .round = r->id, .first = task };
+	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
+	if (fills != FAL_NONE)
+		act.fills = r->ledger.contrib[fills].id;
+	fal_ledger_skip(&r->ledger, task);
+	fal_task_withdraw(s, r, task, now);
+	fal_round_notify_owner(s, r);
+	fal_act_emit(s, act);
+}
+
+void
+fal_task_skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
+{
+	uint32_t kept = 0;
+	FAL_XGROW(s->skip, s->skip_cap, (size_t)s->skipped + 1);
+	for (uint32_t i = 0; i < s->skipped; i++)
+		if (s->skip[i].clock >= s->pool.over)
+			s->skip[kept++] = s->skip[i];
+	s->skip[kept++] = (struct fal_skip){ r->info.clock, task };
+	s->skipped = kept;
+	round_skip_task(s, r, task, now);
 }
 
 /* ---- teams ---------------------------------------------------------------- */
 
 uint32_t
-fal_teams_active(const struct fal_sched *s)
+fal_teams_count_active(const struct fal_sched *s)
 {
-	if (s->is.own)
+	if (s->traits.own)
 		return s->active;
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < s->teams; i++)
@@ -374,31 +510,25 @@ fal_teams_active(const struct fal_sched *s)
 }
 
 uint64_t
-fal_slowest(const struct fal_sched *s, const struct fal_team *but)
+fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 {
-	bool others = but != NULL && fal_heap_top(&s->behind) == but->at;
-	double least = others ? fal_heap_second(&s->behind) : fal_heap_least(&s->behind);
+	bool is_top = but != NULL && fal_heap_top(&s->behind) == but->at;
+	double least = is_top ? fal_heap_second(&s->behind) : fal_heap_least(&s->behind);
 	return isinf(least) ? UINT64_MAX : (uint64_t)least;
 }
 
-struct fal_worker *
-fal_team_worker(const struct fal_sched *s, const struct fal_team *t)
-{
-	return s->is.own ? &s->worker[t->at] : NULL;
-}
-
-/* Rounds that a team may have open at once. */
+/* The number of rounds that a team may have open at once. */
 static uint32_t
-most_open(const struct fal_sched *s)
+open_rounds_max(const struct fal_sched *s)
 {
-	return s->scheme->ahead != NULL ? s->scheme->ahead(s) : 1;
+	return 1 + s->traits.delay + s->traits.overlaps;
 }
 
-/* The team may be able to begin a round, if there is none that must end first. */
+/* Notes that the team may be able to begin a round, unless one must end before. */
 static void
-wake(struct fal_sched *s, const struct fal_team *t)
+team_wake(struct fal_sched *s, const struct fal_team *t)
 {
-	if (t->members > 0 && t->open < most_open(s))
+	if (t->members > 0 && t->open < open_rounds_max(s))
 		fal_heap_set(&s->eager, t->at, 0);
 }
 
@@ -407,13 +537,13 @@ fal_teams_wake(struct fal_sched *s)
 {
 	for (uint32_t i = 0; i < s->teams; i++)
 		if (s->team[i] != NULL)
-			wake(s, s->team[i]);
+			team_wake(s, s->team[i]);
 }
 
 void
-fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t clock)
+fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t clock)
 {
-	uint64_t slowest = fal_slowest(s, NULL);
+	uint64_t slowest = fal_slowest_clock(s, NULL);
 	if (t->members == 0 && members > 0)
 		s->manned[t->part]++;
 	if (t->members > 0 && members == 0)
@@ -425,11 +555,11 @@ fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t
 	else
 		fal_heap_remove(&s->behind, t->at);
 	if (s->behind.n > 0)
-		s->slowest = fal_slowest(s, NULL);
-	if (fal_slowest(s, NULL) != slowest)
+		s->slowest = fal_slowest_clock(s, NULL);
+	if (fal_slowest_clock(s, NULL) != slowest)
 		fal_teams_wake(s);
 	else
-		wake(s, t);
+		team_wake(s, t);
 }
 
 struct fal_team *
@@ -440,48 +570,38 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	FAL_XGROW(s->team, s->team_cap, n);
 	fal_heap_reserve(&s->behind, n);
 	fal_heap_reserve(&s->eager, n);
-	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_own);
+	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_state_bytes);
 	while (s->teams < at)
 		s->team[s->teams++] = NULL;
 	*t = (struct fal_team){ .id = id,
 				.at = at,
 				.clock = s->slowest,
-				/* Shared rounds: each was a version. */
-				.begun = s->is.shared ? s->version - s->first : 0,
+				/* Each shared round was a version. */
+				.begun = s->traits.shared ? s->version - s->first : 0,
 				.version = UINT64_MAX,
-				.own = t + 1 };
+				.state = t + 1 };
 	s->team[s->teams++] = t;
 	return t;
 }
 
-/* The part of the data that the fewest teams have. */
-static uint32_t
-least_used_part(const struct fal_sched *s)
-{
-	uint32_t best = 0, least = UINT32_MAX;
-	for (uint32_t p = 0; p < s->grid.parts; p++)
-		if (s->manned[p] < least) {
-			least = s->manned[p];
-			best = p;
-		}
-	return best;
-}
-
 void
-fal_team_join(struct fal_sched *s, struct fal_worker *w)
+fal_team_assign(struct fal_sched *s, struct fal_worker *w)
 {
-	struct fal_team *t = !s->is.own && s->teams > 0 ? s->team[0] : NULL;
+	struct fal_team *t = !s->traits.own && s->teams > 0 ? s->team[0] : NULL;
 	if (t == NULL) {
-		t = s->is.own ? fal_team_new(s, fal_slot(s, w), w->id)
-			      : fal_team_new(s, 0, s->is.groups ? 1 : 0);
-		t->part = least_used_part(s);
+		t = s->traits.own ? fal_team_new(s, fal_worker_slot(s, w), w->id)
+				  : fal_team_new(s, 0, s->traits.groups ? 1 : 0);
+		/* The part of the data with the fewest teams; the first of equals. */
+		for (uint32_t p = 1; p < s->grid.parts; p++)
+			if (s->manned[p] < s->manned[t->part])
+				t->part = p;
 	}
 	w->team = t;
-	fal_team_set(s, t, t->members + w->counted, t->clock);
+	fal_team_update(s, t, t->members + w->is_counted, t->clock);
 }
 
 void
-fal_teams_close_up(struct fal_sched *s)
+fal_teams_compact(struct fal_sched *s)
 {
 	uint32_t kept = 0;
 	fal_heap_clear(&s->behind);
@@ -500,76 +620,89 @@ fal_teams_close_up(struct fal_sched *s)
 }
 
 void
-fal_teams_end(struct fal_sched *s)
+fal_teams_free(struct fal_sched *s)
 {
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
 	fal_heap_clear(&s->behind);
 	fal_heap_clear(&s->eager);
-	fal_heap_clear(&s->own_heap[0]);
-	fal_heap_clear(&s->own_heap[1]);
-	free(s->own);
-	s->own = NULL;
+	fal_heap_clear(&s->scheme_heap[0]);
+	fal_heap_clear(&s->scheme_heap[1]);
+	free(s->scheme_state);
+	s->scheme_state = NULL;
 }
 
 void
 fal_teams_form(struct fal_sched *s)
 {
-	const struct fal_scheme *is = s->scheme;
 	assert(s->rounds == 0 && s->teams == 0);
-	s->own = fal_xcalloc(1, is->own);
-	if (is->form != NULL)
-		is->form(s);
+	s->scheme_state = fal_xcalloc(1, s->scheme->state_bytes);
+	if (s->scheme->start != NULL)
+		s->scheme->start(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->slowest = 0;
 	s->first = s->version;
 	s->whole = fal_pool_untouched(&s->pool);
-	s->merged_clock = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
+	s->pending.clock = 0;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->team = NULL;
-		if (!w->gone)
-			fal_team_join(s, w);
+		if (!w->has_left)
+			fal_team_assign(s, w);
 	}
 }
 
-void
-fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
+/* Sets the number of active workers of the team of `w`, after a change of `w`. */
+static void
+team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
 {
 	struct fal_team *t = w->team;
 	uint64_t clock = t->clock;
-	bool came = t->members == 0 && members > 0, went = members < t->members;
-	/* Whoever was away is as far as the slowest of the others, or as these were when
-	 * the last one went. */
-	if (came && clock < s->slowest)
+	const bool has_shrunk = members < t->members;
+	/* A team that comes back is as far as the slowest of the others, or as the last
+	 * of them was when it went. */
+	if (t->members == 0 && members > 0 && clock < s->slowest)
 		clock = s->slowest;
-	fal_team_set(s, t, members, clock);
-	if (went) /* its part of the data is anybody's */
+	fal_team_update(s, t, members, clock);
+	if (has_shrunk) /* any team may take from its part of the data */
 		fal_teams_wake(s);
-	bool ends = members == 0 && !s->is.shared;
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
-				     .why = w->suspected ? "its worker is overdue"
-							 : "its worker left" };
-	while (t->rounds != NULL && ends)
+				     .why = fal_worker_is_suspect(w)
+						    ? "its worker is overdue"
+						    : "its worker left" };
+	while (t->rounds != NULL && members == 0 && !s->traits.shared)
 		fal_round_end(s, t->rounds, end, now);
-	if (w->gone) {
+	if (w->has_left) {
 		w->team = NULL;
-		if (s->is.own) {
+		if (s->traits.own) {
 			fal_heap_remove(&s->eager, t->at);
 			s->team[t->at] = NULL;
 			free(t);
 		}
 	}
-	if (s->scheme->changed != NULL)
-		s->scheme->changed(s, now);
+	if (s->scheme->teams_changed != NULL)
+		s->scheme->teams_changed(s, now);
 }
 
-/* The part of the data that the team takes from: its own, unless that must wait, or one
- * that nobody has, whose worker left, is further behind. */
-static uint32_t
-part_of(const struct fal_sched *s, const struct fal_team *t)
+void
+fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	uint32_t last = fal_pool_hindmost(&s->pool);
+	bool is_active = fal_worker_active(w);
+	uint32_t members = w->team->members - w->is_counted + is_active;
+	s->active = s->active - w->is_counted + is_active;
+	w->is_counted = is_active;
+	team_set_members(s, w, members, now);
+	fal_worker_refresh(s, w, now);
+}
+
+/* ---- rounds begin ----------------------------------------------------------- */
+
+/* The part of the data from which the team takes tasks: its own; or the hindmost part, if
+ * its own must wait, or if the hindmost is further behind and has no team, as its worker
+ * left. */
+static uint32_t
+team_next_part(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint32_t last = s->pool.hindmost;
 	uint64_t own = s->pool.part[t->part].clock;
 	if (s->grid.parts == 1 || s->pool.part[last].clock >= own)
 		return t->part;
@@ -578,15 +711,9 @@ part_of(const struct fal_sched *s, const struct fal_team *t)
 	return s->manned[last] > 0 ? t->part : last;
 }
 
-uint64_t
-fal_team_next(const struct fal_sched *s, const struct fal_team *t)
-{
-	return fal_pool_next(&s->pool, part_of(s, t));
-}
-
 /* The fewest tasks from the run's first on that have so many samples; at least one. */
 static uint32_t
-covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
+tasks_covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
 {
 	const struct fal_grid *g = &s->grid;
 	const double end = fal_grid_before(g, run->clock, run->first) + samples;
@@ -595,38 +722,47 @@ covering(const struct fal_sched *s, const struct fal_run_of *run, double samples
 	return behind > run->first ? behind - run->first : 1;
 }
 
-/* How many tasks a round of the team gets. */
+/* Is the team's only worker on probation? */
+static bool
+team_is_on_probation(const struct fal_sched *s, const struct fal_team *t)
+{
+	const struct fal_worker *w = fal_probation_worker(s);
+	return w != NULL && w->team == t && t->members == 1 && !s->traits.shared;
+}
+
+/* The number of tasks of the team's next round. */
 static uint32_t
-size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
+team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
 	const struct fal_run_of run = fal_pool_left(&s->pool, part);
 	const double all = fal_grid_samples(&s->grid, run.clock);
 	const double left =
 		fal_grid_range_samples(&s->grid, run.clock, run.first, run.count);
-	if (s->is.shared)
+	if (s->traits.shared)
 		return fal_grid_tasks(&s->grid, run.clock);
-	if (s->is.groups) {
+	if (s->traits.groups) {
 		const double n = all * t->members / s->active;
 		const uint32_t one =
 			fal_grid_range_samples(&s->grid, run.clock, run.first, 1);
 		/* No scrap at the clock's end: less than half of one worker's part. */
-		const bool scrap = left - n < 0.5 * all / s->active;
-		return scrap ? run.count : covering(s, &run, n - 0.5 * one);
+		const bool is_scrap = left - n < 0.5 * all / s->active;
+		return is_scrap ? run.count : tasks_covering(s, &run, n - 0.5 * one);
 	}
-	if (fal_trial_of(s, t))
+	if (team_is_on_probation(s, t))
 		return 1;
-	if (s->scheme->tasks != NULL)
-		return s->scheme->tasks(s, t);
-	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
-	/* Even pieces of what is left of the clock: no small one at its end. */
-	return covering(s, &run, left / fmax(round(left * n / all), 1));
+	if (s->scheme->round_tasks != NULL)
+		return s->scheme->round_tasks(s, t);
+	uint32_t n =
+		s->scheme->clock_rounds != NULL ? s->scheme->clock_rounds(s) : s->active;
+	/* Even pieces of the rest of the clock: no small one at its end. */
+	return tasks_covering(s, &run, left / fmax(round(left * n / all), 1));
 }
 
 /* The team's active workers one after the other, NULL at the end; `*at` is 0 first. */
 static struct fal_worker *
-next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
+team_next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 {
-	if (s->is.own) {
+	if (s->traits.own) {
 		struct fal_worker *w = (*at)++ == 0 ? &s->worker[t->at] : NULL;
 		return w != NULL && fal_worker_active(w) ? w : NULL;
 	}
@@ -639,241 +775,228 @@ next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 }
 
 void
-fal_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
+fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
 {
 	w->version = line != 0 ? line : s->version;
-	w->ready = fmax(w->ready, now + w->pull.s);
-	fal_emit(s, (struct fal_act){
-			    .kind = FAL_ACT_MODEL, .worker = w->id, .version = line });
+	w->pulled_at = fmax(w->pulled_at, now + w->pull.s);
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL,
+					  .worker = w->id,
+					  .version = line });
 }
 
-/* Sends the newest version, or that of the team's line, to the members that lack it. */
+/* Sends the newest version, or that of the team's branch, to the members that lack it. */
 static void
-pull(struct fal_sched *s, struct fal_team *t, double now)
+team_pull(struct fal_sched *s, struct fal_team *t, double now)
 {
 	uint64_t newest = t->line != 0 ? t->line : s->version;
 	struct fal_worker *w;
-	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
+	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
 		if (w->version != newest)
-			fal_pull(s, w, t->line, now);
+			fal_worker_pull(s, w, t->line, now);
 	}
 	t->version = newest;
 }
 
-/* Is it for others to decide of what would be handed out to it? */
+/* Are all members barred, as other workers must do the retries in the next round? */
 static bool
-is_barred(const struct fal_sched *s, const struct fal_team *t)
+team_is_barred(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t at = 0;
-	const struct fal_worker *w = s->barred > 0 ? next_member(s, t, &at) : NULL;
-	while (w != NULL && w->barred && !s->is.own)
-		w = next_member(s, t, &at);
-	return s->barred > 0 && (w == NULL || w->barred);
+	const struct fal_worker *w = s->barred > 0 ? team_next_member(s, t, &at) : NULL;
+	while (w != NULL && w->is_barred && !s->traits.own)
+		w = team_next_member(s, t, &at);
+	return s->barred > 0 && (w == NULL || w->is_barred);
 }
 
+/* May the team begin its next round?  Waves: none of the next clock while a round of this
+ * clock is open or not applied.  While the scheduler holds only the rounds of a wave that
+ * is under way may begin. */
 static bool
-may_begin(const struct fal_sched *s, const struct fal_team *t)
+team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_team_next(s, t);
-	uint32_t ahead = fal_trial_of(s, t) ? 1 : most_open(s);
-	return t->members > 0 && t->open < ahead && next < s->allowed &&
-	       next < s->pool.clocks && !is_barred(s, t) &&
-	       (!s->held ||
-		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
+	const uint64_t next = fal_pool_next(&s->pool, team_next_part(s, t));
+	const uint64_t wave = s->rounds > 0           ? s->oldest->info.clock
+			      : s->pending.rounds > 0 ? s->pending.clock
+						      : fal_pool_first(&s->pool);
+	const uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
+	return t->members > 0 && t->open < open_max && next < s->allowed &&
+	       next < s->pool.clocks && !team_is_barred(s, t) &&
+	       (!s->is_held || (s->traits.waves && !fal_sched_is_drained(s))) &&
+	       (!s->traits.waves || next == wave) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
 }
 
 static void
-begin(struct fal_sched *s, struct fal_team *t, double now)
+team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 {
 	struct fal_run_of run;
-	bool whole = s->is.shared;
-	uint32_t part = part_of(s, t), most = size_of(s, t, part);
-	const uint32_t hindmost = fal_pool_hindmost(&s->pool);
-	if (s->scheme->prepare != NULL)
-		s->scheme->prepare(s, t);
-	fal_pool_take(&s->pool, part, whole, most, &run);
+	bool is_shared = s->traits.shared;
+	uint32_t part = team_next_part(s, t), most = team_round_tasks(s, t, part);
+	const uint32_t hindmost = s->pool.hindmost;
+	if (s->scheme->before_round != NULL)
+		s->scheme->before_round(s, t);
+	fal_pool_take(&s->pool, part, is_shared, most, &run);
 	round_open(s, t, &run);
-	/* Anybody may begin on a part that is the hindmost now and that nobody has. */
-	const uint32_t last = fal_pool_hindmost(&s->pool);
+	/* Any team may begin on a part that becomes the hindmost and has no team. */
+	const uint32_t last = s->pool.hindmost;
 	if (last != hindmost && s->manned[last] == 0)
 		fal_teams_wake(s);
 	struct fal_round *r = s->newest;
-	if (s->scheme->begin != NULL)
-		s->scheme->begin(s, t, r);
-	fal_skip_again(s, r);
-	if (!whole && r->base != FAL_START_LOCAL)
-		pull(s, t, now);
-	if (whole && s->scheme->lanes != NULL)
-		s->scheme->lanes(s);
+	if (s->scheme->begin_round != NULL)
+		s->scheme->begin_round(s, t, r);
+	/* Tasks that an earlier round of the clock skipped have no holder. */
+	for (uint32_t i = 0; i < s->skipped; i++)
+		if (s->skip[i].clock == r->info.clock &&
+		    fal_ledger_has(&r->ledger, s->skip[i].task))
+			round_skip_task(s, r, s->skip[i].task, 0);
+	if (!is_shared && r->info.base != FAL_START_LOCAL)
+		team_pull(s, t, now);
+	if (is_shared && s->scheme->set_lanes != NULL)
+		s->scheme->set_lanes(s);
 }
 
-/* The team's workers are about to get new work, of the rounds from this one on. */
+/* Prepares the team's workers for grants of the rounds from `round` on. */
 static void
-refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double now)
+team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now)
 {
 	struct fal_worker *w;
-	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
+	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
 		/* The worker has to pull first, unless it has the version. */
 		if (w->queued == 0 &&
-		    (s->is.shared || w->pull.n == 0 || w->ready > now)) {
-			w->fresh = true;
-			w->given_at = now;
-			w->pulls_from = INFINITY;
-			w->given_of = round;
-			w->ready = now + w->pull.s;
+		    (s->traits.shared || w->pull.n == 0 || w->pulled_at > now)) {
+			w->pull_timer.is_running = true;
+			w->pull_timer.since = now;
+			w->pullable_at = INFINITY;
+			w->pull_timer.round = round;
+			w->pulled_at = now + w->pull.s;
 		}
-		fal_refresh(s, w, now);
+		fal_worker_refresh(s, w, now);
 	}
 }
 
 void
-fal_team_bring(struct fal_sched *s, const struct fal_bring *b, double now)
+fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double now)
 {
 	const struct fal_run_of run = { b->clock, b->task, 1 };
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
-	assert(s->is.shared);
+	assert(s->traits.shared);
 	round_open(s, t, &run);
-	s->newest->version = b->exponents;
+	s->newest->info.version = b->exponents;
 	if (b->version != b->exponents) {
-		s->newest->late = b->task;
-		s->newest->after = b->version;
+		s->newest->info.late = b->task;
+		s->newest->info.after = b->version;
 	}
-	refresh_members(s, t, s->newest->id, now);
-	if (s->scheme->lanes != NULL)
-		s->scheme->lanes(s);
+	team_refresh(s, t, s->newest->id, now);
+	if (s->scheme->set_lanes != NULL)
+		s->scheme->set_lanes(s);
 }
 
 void
-fal_teams_begin(struct fal_sched *s, double now)
+fal_teams_begin_rounds(struct fal_sched *s, double now)
 {
 	uint32_t at;
 	while ((at = fal_heap_top(&s->eager)) != FAL_NONE) {
 		struct fal_team *t = s->team[at];
 		const uint64_t begun = t->begun, first = s->next_round;
 		fal_heap_remove(&s->eager, at);
-		while (may_begin(s, t))
-			begin(s, t, now);
+		while (team_may_begin(s, t))
+			team_begin_round(s, t, now);
 		if (t->begun > begun)
-			refresh_members(s, t, first, now);
+			team_refresh(s, t, first, now);
 	}
 }
 
-/* ---- ahead ---------------------------------------------------------------- */
+/* ---- early commits ---------------------------------------------------------- */
 
-/* Updates that are ordered before their rounds are complete: when all of a clock is
- * claimed, what its step is made of is known, and stays so.  Each shard steps when it has
- * all of it, and the next clock is handed out meanwhile.  Whatever happens to a
- * contribution on its way, its tasks are run again and fill it: the shards wait.  Under
- * the law only (policy.c), where no round is abandoned. */
+/* Updates that are ordered before their rounds are complete: when all tasks of a clock
+ * are claimed, the contents of its step are known, and stay so.  Each shard steps when it
+ * has all contributions, and the next clock is handed out meanwhile.  Whatever happens to
+ * a contribution on its way, its tasks are run again and fill it: the shards wait.  Only
+ * rules of the law commit early (policy.c): they abandon no round. */
 
 bool
-fal_goes_ahead(const struct fal_sched *s)
+fal_commits_early(const struct fal_sched *s)
 {
-	/* Samples that are skipped are known when all is complete. */
-	return s->conf.ahead && s->is.ahead && !s->conf.skips;
+	/* Skipped samples are known only when the round is complete. */
+	return s->conf.ahead && s->traits.ahead && !s->conf.skips;
 }
 
-/* Is all of it claimed, or has it come although claims were lost again? */
+/* Are all tasks claimed, or complete although claims were lost again? */
 static bool
-has_all(const struct fal_round *r)
+round_has_all_claims(const struct fal_round *r)
 {
-	return r->ledger.claimed == r->ledger.tasks || r->complete;
+	return r->ledger.claimed == r->ledger.tasks ||
+	       r->completion == FAL_ROUND_COMPLETE;
 }
 
 /* Are all tasks of the round claimed, by workers that had its version?  Tasks that were
- * claimed as they were granted may still be at work in the oldest round alone: workers
- * would need more versions else. */
+ * claimed as they were granted may run in the oldest round only: else workers would need
+ * more versions. */
 static bool
-can_arm(const struct fal_sched *s, const struct fal_round *r)
+round_can_commit(const struct fal_sched *s, const struct fal_round *r)
 {
-	return has_all(r) && (r->ledger.due == 0 || r == s->oldest) &&
-	       s->published >= (r->late != FAL_NONE ? r->after : r->version);
+	return round_has_all_claims(r) && (r->ledger.due == 0 || r == s->oldest) &&
+	       s->published >=
+		       (r->info.late != FAL_NONE ? r->info.after : r->info.version);
 }
 
 /* Orders the round's end, and the step that it goes into. */
 static void
-arm(struct fal_sched *s, struct fal_round *r)
+round_order_commit(struct fal_sched *s, struct fal_round *r)
 {
-	const double samples = fal_round_counted(s, r);
-	fal_stale(s, r, 0);
-	r->armed = true;
-	collected(s, r);
-	fal_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
-				      .fate = FAL_FATE_MERGE,
-				      .weight = 1,
-				      .round = r->id,
-				      .ahead = true });
-	fal_step(s, samples);
+	const double samples = fal_round_counted_samples(s, r);
+	fal_round_set_staleness(s, r, 0);
+	r->commit = FAL_COMMIT_ORDERED;
+	pending_add(s, r);
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
+					  .fate = FAL_FATE_MERGE,
+					  .weight = 1,
+					  .round = r->id,
+					  .ahead = true });
+	fal_pending_apply(s, samples);
 	s->act[s->acts - 1].ahead = true;
 }
 
-/* All of an armed round is reported: its team may begin another in its place. */
-static void
-pass(struct fal_sched *s, struct fal_round *r)
-{
-	struct fal_team *t = r->team;
-	assert(r->armed && !r->passed);
-	r->passed = true;
-	t->open--;
-	fal_team_set(s, t, t->members, t->clock + 1);
-}
-
-/* In the order of rounds, as their updates are: each is armed, and passes when all of it
- * is reported, as the next one may then, too. */
+/* Rounds commit in their order, as their updates do; each one when the one before is
+ * reported. */
 void
-fal_ahead(struct fal_sched *s, double now)
+fal_rounds_commit_early(struct fal_sched *s, double now)
 {
-	struct fal_round *r = fal_goes_ahead(s) ? s->oldest : NULL;
-	for (; r != NULL && (r->armed || can_arm(s, r)); r = r->newer) {
-		if (!r->armed)
-			arm(s, r);
-		if (r->passed)
+	struct fal_round *r = fal_commits_early(s) ? s->oldest : NULL;
+	for (; r != NULL; r = r->newer) {
+		if (r->commit == FAL_COMMIT_REPORTED)
 			continue;
-		if (r->ledger.due > 0 || !has_all(r))
+		if (r->commit == FAL_COMMIT_NONE) {
+			if (!round_can_commit(s, r))
+				break;
+			round_order_commit(s, r);
+		}
+		if (r->ledger.due > 0 || !round_has_all_claims(r))
 			break;
-		pass(s, r);
-		fal_tell_clock(s, r, now);
+		r->commit = FAL_COMMIT_REPORTED;
+		r->team->open--;
+		fal_team_update(s, r->team, r->team->members, r->team->clock + 1);
+		clock_publish(s, r, now);
 	}
 }
 
 void
-fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
+fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double now)
 {
-	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || !r->armed || r->passed || r->complete)
-		return;
-	r->complete = true;
-	fal_settle(s, now);
-}
-
-void
-fal_sched_made(struct fal_sched *s, double now, uint64_t round)
-{
-	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || !r->passed)
-		return;
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
-	close_round(s, r, now);
+	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
+	assert(r->commit == FAL_COMMIT_REPORTED);
+	round_close(s, r, now);
 	fal_pool_ended(&s->pool, &run);
-	if (r->clock + 1 == s->pool.clocks)
-		fal_account_all(s, r);
-	fal_settle(s, now);
+	if (r->info.clock + 1 == s->pool.clocks)
+		fal_workers_account(s, r);
 }
 
 uint64_t
 fal_sched_read(const struct fal_sched *s, uint64_t version)
 {
-	/* An armed round is the oldest, and has the oldest version. */
+	/* A committed round is the oldest, and has the oldest version. */
 	const struct fal_round *r = s->oldest;
-	return r != NULL && r->armed && r->version < version ? r->version : version;
-}
-
-const struct fal_round *
-fal_pressing(const struct fal_sched *s)
-{
-	const struct fal_round *r = s->oldest;
-	while (r != NULL && r->passed && r->ledger.claimed == r->ledger.tasks)
-		r = r->newer;
-	return r;
+	return r != NULL && r->commit != FAL_COMMIT_NONE && r->info.version < version
+		       ? r->info.version
+		       : version;
 }

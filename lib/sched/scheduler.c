@@ -1,18 +1,16 @@
-/* Events in, actions out: the workers that come, work, speak and leave, what follows
- * every event, and the work that another scheduler has given out. */
+/* Events in, actions out: workers come, work, speak and leave; the steps that follow
+ * every event; the work that another scheduler has given out. */
 #include "sched/scheme.h"
 
 #include "base/branch.h"
 #include "base/mem.h"
-#include "base/sorted.h"
+#include "base/oversubscription.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- workers -------------------------------------------------------------- */
 
 static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 	[FAL_BSP] = &fal_scheme_bsp,         [FAL_ASP] = &fal_scheme_asp,
@@ -23,17 +21,105 @@ static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 	[FAL_RENNALA] = &fal_scheme_rennala, [FAL_RINGMASTER] = &fal_scheme_ringmaster,
 };
 
-/* Slots stand in order of their ids, mostly without gaps. */
-struct fal_worker *
-fal_find(const struct fal_sched *s, uint32_t id)
+/* ---- steps that follow every event ---------------------------------------- */
+
+/* Applies the pending update, when nothing more can come to it. */
+static void
+pending_flush(struct fal_sched *s, double now)
 {
-	size_t at = s->workers > 0 ? id - s->worker[0].id : 0;
-	if (at >= s->workers || s->worker[at].id != id)
-		at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
-	if (at == s->workers || s->worker[at].id != id || s->worker[at].gone)
-		return NULL;
-	return &s->worker[at];
+	if (s->pending.rounds == 0)
+		return;
+	if (s->scheme->flush != NULL) {
+		s->scheme->flush(s, now);
+		return;
+	}
+	/* A clock that is collected as a whole waits for its last task. */
+	if (s->rounds > 0 ||
+	    (s->traits.waves && fal_pool_first(&s->pool) == s->pending.clock))
+		return;
+	fal_teams_wake(s);
+	fal_pending_apply(s, s->traits.waves ? (double)s->pending.samples
+					     : s->pending.step_samples);
 }
+
+/* Begins rounds, and others in the place of those that had to be applied first. */
+static void
+begin_rounds(struct fal_sched *s, double now)
+{
+	uint64_t version;
+	do {
+		version = s->version;
+		fal_teams_begin_rounds(s, now);
+		pending_flush(s, now);
+	} while (s->version != version);
+}
+
+/* Grants the free tasks, those of the oldest round first. */
+static void
+plan_rounds(struct fal_sched *s, double now)
+{
+	struct fal_round *r = s->needy, *next;
+	for (; r != NULL && s->unplanned > 0; r = next) {
+		next = r->newer;
+		fal_round_plan(s, r, now);
+		if (s->eager.n > 0) { /* one was abandoned */
+			begin_rounds(s, now);
+			next = s->needy; /* from the first one on */
+		}
+	}
+	if (s->unplanned == 0)
+		s->needy = NULL;
+}
+
+/* Completes the rounds that waited for reports alone, and have them. */
+static void
+rounds_complete_reported(struct fal_sched *s, double now)
+{
+	struct fal_round *r = s->oldest, *next;
+	for (; r != NULL && s->unreported > 0; r = next) {
+		next = r->newer;
+		if (r->completion != FAL_ROUND_UNREPORTED || r->ledger.due > 0)
+			continue;
+		r->completion = FAL_ROUND_COMPLETE;
+		s->unreported--;
+		if (s->conf.brought) { /* the sum goes to the other scheduler */
+			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
+				      now);
+			fal_workers_account(s, r);
+		} else {
+			s->scheme->round_complete(s, r, now);
+		}
+		next = s->oldest; /* the scheme may have ended other rounds */
+	}
+}
+
+/* Takes the steps that follow every event. */
+static void
+sched_settle(struct fal_sched *s, double now)
+{
+	rounds_complete_reported(s, now);
+	fal_rounds_commit_early(s, now);
+	if (fal_typical_update(s))
+		for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+			if (w->turn[FAL_TURN_TASK].n == 0 && !w->has_left)
+				fal_worker_refresh_deadline(s, w);
+	do {
+		fal_probation_advance(s, now);
+		/* Only workers that may do the retries of a round begin it. */
+		bool changed;
+		do {
+			changed = fal_retries_review(s, now);
+			begin_rounds(s, now);
+		} while (changed);
+		plan_rounds(s, now);
+		if (s->rounds > 0 && s->scheme->rebalance != NULL)
+			s->scheme->rebalance(s, now);
+	} while (s->eager.n > 0); /* a round was abandoned */
+	fal_rounds_commit_early(s, now); /* new grants may be claims, too */
+	fal_eval_grant_idle(s, now);
+}
+
+/* ---- workers -------------------------------------------------------------- */
 
 bool
 fal_sched_staffed(const struct fal_sched *s)
@@ -41,65 +127,44 @@ fal_sched_staffed(const struct fal_sched *s)
 	return s->active > 0;
 }
 
-void
-fal_recount(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	bool active = fal_worker_active(w);
-	uint32_t members = w->team->members - w->counted + active;
-	s->active = s->active - w->counted + active;
-	w->counted = active;
-	fal_team_changed(s, w, members, now);
-	fal_refresh(s, w, now);
-}
-
-/* If all workers are one team, each has the versions before a round begins. */
+/* Sends the newest version: in the one team of all each worker has it before a round. */
 static void
-send_ahead(struct fal_sched *s, struct fal_worker *w)
+worker_send_newest(struct fal_sched *s, struct fal_worker *w)
 {
-	struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-	if (!s->is.shared || w->version == s->version)
+	if (!s->traits.shared || w->version == s->version)
 		return;
 	w->version = s->version;
-	fal_emit(s, model);
-}
-
-void
-fal_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
-{
-	w->lanes = lanes;
-	w->lanes_held = 0;
-	fal_emit(s, (struct fal_act){
-			    .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes });
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL, .worker = w->id });
 }
 
 /* Applies the policy's settings for the worker. */
 static void
-lay_down(struct fal_sched *s, struct fal_worker *w, double now)
+worker_apply_policy(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct fal_policy_worker *p = fal_policy_find(&s->policy, w->name);
 	uint32_t least = p != NULL && p->lanes_min > 0 ? p->lanes_min : w->own_min;
 	uint32_t most = p != NULL && p->lanes_max > 0 ? p->lanes_max : w->own_max;
 	const char *site = p != NULL ? p->site : "";
-	bool excluded = p != NULL && p->excluded;
+	const bool is_excluded = p != NULL && p->excluded;
 	w->weight = p != NULL ? p->share : -1;
 	w->lanes_max = most < w->own_max ? most : w->own_max;
 	w->lanes_min = least < w->lanes_max ? least : w->lanes_max;
 	uint32_t lanes = w->lanes < w->lanes_min ? w->lanes_min : w->lanes;
 	lanes = lanes > w->lanes_max ? w->lanes_max : lanes;
 	if (lanes != w->lanes)
-		fal_set_lanes(s, w, lanes);
-	const bool moved = strcmp(w->site, site) != 0;
+		fal_worker_set_lanes(s, w, lanes);
+	const bool has_moved = strcmp(w->site, site) != 0;
 	snprintf(w->site, sizeof(w->site), "%s", site);
-	if (excluded == w->excluded) {
-		if (moved && w->team != NULL && s->scheme->changed != NULL)
-			s->scheme->changed(s, now);
+	if (is_excluded == w->is_excluded) {
+		if (has_moved && w->team != NULL && s->scheme->teams_changed != NULL)
+			s->scheme->teams_changed(s, now);
 		return;
 	}
-	w->excluded = excluded;
-	if (excluded)
-		fal_strip(s, w, true, now);
+	w->is_excluded = is_excluded;
+	if (is_excluded)
+		fal_worker_strip(s, w, true, now);
 	if (w->team != NULL)
-		fal_recount(s, w, now);
+		fal_worker_recount(s, w, now);
 }
 
 int
@@ -112,34 +177,34 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	fal_policy_free(&s->policy);
 	s->policy = copy;
 	if (other && s->scheme != NULL)
-		fal_teams_end(s);
+		fal_teams_free(s);
 	s->scheme = schemes[p->rule.scheme];
-	s->is = fal_rule_traits(&p->rule);
-	s->fixed_shares = false;
+	s->traits = fal_rule_traits(&p->rule);
+	s->has_fixed_shares = false;
 	for (size_t i = 0; i < p->workers; i++)
-		s->fixed_shares |= p->worker[i].share >= 0;
+		s->has_fixed_shares |= p->worker[i].share >= 0;
 	if (other)
 		fal_teams_form(s);
 	for (uint32_t i = 0; i < s->workers && other; i++)
-		if (!s->worker[i].gone)
-			send_ahead(s, &s->worker[i]);
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone)
-			lay_down(s, &s->worker[i], now);
+		if (!s->worker[i].has_left)
+			worker_send_newest(s, &s->worker[i]);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			worker_apply_policy(s, w, now);
 	fal_teams_wake(s);
-	fal_settle(s, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
-/* The slots of workers that left are free for others. */
+/* Frees the slots of workers that have left. */
 static void
-drop_gone(struct fal_sched *s, double now)
+workers_compact(struct fal_sched *s, double now)
 {
 	uint32_t kept = 0;
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_clear(&s->of_workers[i]);
 	for (uint32_t i = 0; i < s->workers; i++) {
-		if (s->worker[i].gone)
+		if (s->worker[i].has_left)
 			continue;
 		if (kept < i)
 			s->worker[kept] = s->worker[i];
@@ -148,21 +213,22 @@ drop_gone(struct fal_sched *s, double now)
 		kept++;
 	}
 	s->workers = kept;
-	s->gone = 0;
-	fal_teams_close_up(s);
+	s->left = 0;
+	fal_teams_compact(s);
 	for (uint32_t i = 0; i < kept; i++)
-		fal_refresh(s, &s->worker[i], now);
+		fal_worker_refresh(s, &s->worker[i], now);
 }
 
+/* Makes room for one worker more. */
 static void
-make_room(struct fal_sched *s, double now)
+workers_make_room(struct fal_sched *s, double now)
 {
-	enum { SPARE = 16 }; /* so many that left may stay */
-	if (s->gone > SPARE + s->workers / 2)
-		drop_gone(s, now);
+	enum { LEFT_MAX = 16 }; /* slots of workers that have left */
+	if (s->left > LEFT_MAX + s->workers / 2)
+		workers_compact(s, now);
 	size_t n = (size_t)s->workers + 1;
 	FAL_XGROW(s->worker, s->worker_cap, n);
-	FAL_XGROW(s->scratch, s->scratch_cap, n);
+	FAL_XGROW(s->typical.scratch, s->typical.scratch_cap, n);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_reserve(&s->of_workers[i], n);
 }
@@ -173,7 +239,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
-	make_room(s, now);
+	workers_make_room(s, now);
 	uint32_t lanes = s->conf.lanes_start > 0 ? s->conf.lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
 	lanes = lanes > j->lanes_max ? j->lanes_max : lanes;
@@ -191,34 +257,35 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.probe_s = j->task_s,
 		.fixed = j->fixed,
 		.rtt = j->rtt,
-		.pong = j->rtt,
-		.stands_by = j->stands_by,
-		.group = j->group,
-		.empty = now,
-		.base = now,
-		.heard = now,
-		.asked = -1,
-		.steps_at = -1,
+		.last_rtt = j->rtt,
+		.is_on_standby = j->stands_by,
+		.is_group = j->group,
+		.empty_since = now,
+		.progress_at = now,
+		.heard_at = now,
+		.ping = { .asked_at = -1, .answered_at = -1 },
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
-	w->again = fal_trial_barred(s, w->key, now);
-	w->suspected = w->again > now;
-	w->suspected_at = w->suspected ? now : 0;
+	w->suspicion.next_at = fal_key_barred_until(s, w->key, now);
+	if (w->suspicion.next_at > now) {
+		w->standing = FAL_SUSPECT;
+		w->suspicion.since = now;
+	}
 	s->last_id = w->id;
-	fal_remember(w, &j->was);
+	fal_worker_restore(w, &j->was);
 	if (!isnan(w->fixed))
-		fal_typical_fixed(s, w->fixed);
-	s->unknown++;
-	if (j->task_s > 0 && (s->probe_s <= 0 || j->task_s < s->probe_s))
-		s->probe_s = j->task_s;
-	if (s->typical_known.probe_s <= 0)
-		s->typical_known.probe_s = s->probe_s;
-	fal_set_lanes(s, w, lanes);
-	lay_down(s, w, now);
-	fal_team_join(s, w);
-	send_ahead(s, w);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+		fal_typical_add_fixed(s, w->fixed);
+	s->typical.unmeasured++;
+	if (j->task_s > 0 && (s->typical.probe_s <= 0 || j->task_s < s->typical.probe_s))
+		s->typical.probe_s = j->task_s;
+	if (s->typical.at_probe_s <= 0)
+		s->typical.at_probe_s = s->typical.probe_s;
+	fal_worker_set_lanes(s, w, lanes);
+	worker_apply_policy(s, w, now);
+	fal_team_assign(s, w);
+	worker_send_newest(s, w);
+	fal_worker_recount(s, w, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
@@ -226,7 +293,7 @@ int
 fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 		   double task_s)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
 	if (lanes < 1 || lanes > FAL_LANES_MAX)
@@ -241,51 +308,51 @@ fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 	free(w->pace);
 	w->pace = fal_xcalloc((size_t)lanes + 1, sizeof(*w->pace));
 	w->own_min = w->own_max = w->cores = lanes;
-	fal_remember(w, &was);
+	fal_worker_restore(w, &was);
 	if (task_s > 0)
 		w->probe_s = task_s;
-	lay_down(s, w, now);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+	worker_apply_policy(s, w, now);
+	fal_worker_recount(s, w, now);
+	sched_settle(s, now);
 	return FAL_OK;
 }
 
 void
 fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
-	fal_due_left(s, w, now);
-	w->gone = true;
-	w->waits = false;
-	s->gone++;
-	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
-	fal_strip(s, w, false, now);
-	fal_recount(s, w, now);
+	fal_deadline_note_leave(s, w, now);
+	w->has_left = true;
+	w->is_waiting = false;
+	s->left++;
+	s->typical.unmeasured -= w->turn[FAL_TURN_TASK].n == 0;
+	fal_worker_strip(s, w, false, now);
+	fal_worker_recount(s, w, now);
 	free(w->pace);
 	w->pace = NULL;
 	fal_intervals_free(&w->seqs);
-	fal_settle(s, now);
+	sched_settle(s, now);
 }
 
 void
 fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 {
-	struct fal_worker *w = fal_find(s, id);
-	if (w == NULL || w->stands_by == stands_by)
+	struct fal_worker *w = fal_worker_find(s, id);
+	if (w == NULL || w->is_on_standby == stands_by)
 		return;
-	w->stands_by = stands_by;
+	w->is_on_standby = stands_by;
 	if (stands_by)
-		fal_strip(s, w, true, now);
-	fal_recount(s, w, now);
-	fal_settle(s, now);
+		fal_worker_strip(s, w, true, now);
+	fal_worker_recount(s, w, now);
+	sched_settle(s, now);
 }
 
 bool
 fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return false;
 	*out = (struct fal_worker_info){
@@ -297,7 +364,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 							    : 0,
 		.finish = w->finish,
 		.rtt = w->rtt,
-		.suspected = w->suspected,
+		.suspected = fal_worker_is_suspect(w),
 		.able = fal_worker_able(w),
 	};
 	return true;
@@ -306,7 +373,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 bool
 fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL || w->pace[w->lanes].nearest == 0)
 		return false;
 	const uint32_t lanes = w->pace[w->lanes].nearest;
@@ -318,7 +385,7 @@ fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *ou
 	return true;
 }
 
-/* ---- what follows every event --------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------ */
 
 struct fal_sched *
 fal_sched_new(const struct fal_sched_conf *conf)
@@ -331,9 +398,10 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full(&s->grid);
-	s->typical_fixed = (double)NAN;
+	s->typical.fixed = (double)NAN;
 	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
 	fal_pool_init(&s->pool, &s->grid);
+	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
 	s->version = s->published = conf->from.version;
 	s->first = conf->from.first;
@@ -347,21 +415,17 @@ fal_sched_free(struct fal_sched *s)
 {
 	if (s == NULL)
 		return;
-	fal_teams_end(s);
+	fal_teams_free(s);
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
-	for (uint32_t i = 0; i < s->workers; i++) {
-		while (s->worker[i].head != NULL)
-			fal_detach(s, s->worker[i].head);
-		free(s->worker[i].pace);
-		fal_intervals_free(&s->worker[i].seqs);
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		while (w->head != NULL)
+			fal_node_detach(s, w->head);
+		free(w->pace);
+		fal_intervals_free(&w->seqs);
 	}
 	free(s->worker);
-	for (struct fal_node *n; (n = s->spare_node) != NULL;) {
-		s->spare_node = n->next;
-		free(n);
-	}
 	for (struct fal_round *r; (r = s->oldest) != NULL;) {
 		s->oldest = r->newer;
 		fal_round_free(r);
@@ -377,107 +441,16 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->eager);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_free(&s->of_workers[i]);
-	free(s->scratch);
+	free(s->typical.scratch);
 	free(s->retry);
-	free(s->cost);
+	free(s->debt);
 	free(s->skip);
-	free(s->eval_task);
-	free(s->eval_free);
-	fal_holds_free(&s->eval_given);
+	free(s->eval.task);
+	free(s->eval.free);
+	fal_grant_history_free(&s->eval.given);
 	free(s->verify);
 	free(s->act);
 	free(s);
-}
-
-/* When no round is open, nothing more will come to what was collected. */
-static void
-flush(struct fal_sched *s, double now)
-{
-	if (s->merged == 0)
-		return;
-	if (s->scheme->flush != NULL) {
-		s->scheme->flush(s, now);
-		return;
-	}
-	/* A clock that is collected as a whole waits for its last task. */
-	if (s->rounds > 0 || (s->is.waves && fal_pool_first(&s->pool) == s->merged_clock))
-		return;
-	fal_teams_wake(s);
-	fal_step(s, s->is.waves ? (double)s->merged_samples : s->merged_of);
-}
-
-/* Rounds begin, and others in the place of what had to be applied first. */
-static void
-begin_rounds(struct fal_sched *s, double now)
-{
-	uint64_t version;
-	do {
-		version = s->version;
-		fal_teams_begin(s, now);
-		flush(s, now);
-	} while (s->version != version);
-}
-
-/* Free tasks find holders, those of the oldest round first. */
-static void
-plan_rounds(struct fal_sched *s, double now)
-{
-	struct fal_round *r = s->needy, *next;
-	for (; r != NULL && s->unplanned > 0; r = next) {
-		next = r->newer;
-		fal_plan(s, r, now);
-		if (s->eager.n > 0) { /* one was abandoned */
-			begin_rounds(s, now);
-			next = s->needy; /* from the first one on */
-		}
-	}
-	if (s->unplanned == 0)
-		s->needy = NULL;
-}
-
-/* Rounds that waited for reports alone, and have them. */
-static void
-end_reported(struct fal_sched *s, double now)
-{
-	struct fal_round *r = s->oldest, *next;
-	for (; r != NULL && s->unreported > 0; r = next) {
-		next = r->newer;
-		if (!r->unreported || r->ledger.due > 0)
-			continue;
-		r->unreported = false;
-		r->complete = true;
-		s->unreported--;
-		if (s->conf.brought) { /* the sum is whoever's has brought the tasks */
-			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
-				      now);
-			fal_account_all(s, r);
-		} else {
-			s->scheme->complete(s, r, now);
-		}
-		next = s->oldest; /* it may have ended others */
-	}
-}
-
-void
-fal_settle(struct fal_sched *s, double now)
-{
-	end_reported(s, now);
-	fal_ahead(s, now);
-	fal_due_typical(s);
-	do {
-		fal_trial_next(s, now);
-		/* Rounds begin, of workers that may do the retries in them. */
-		bool changed;
-		do {
-			changed = fal_retries_review(s, now);
-			begin_rounds(s, now);
-		} while (changed);
-		plan_rounds(s, now);
-		if (s->rounds > 0 && s->scheme->rebalance != NULL)
-			s->scheme->rebalance(s, now);
-	} while (s->eager.n > 0); /* a round was abandoned */
-	fal_ahead(s, now); /* of what was granted, too */
-	fal_eval_feed(s, now);
 }
 
 void
@@ -487,27 +460,21 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 		return;
 	s->allowed = clock;
 	fal_teams_wake(s);
-	fal_settle(s, now);
+	sched_settle(s, now);
 }
 
 void
 fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
-	s->held = hold;
+	s->is_held = hold;
 	fal_teams_wake(s);
-	fal_settle(s, now);
-}
-
-bool
-fal_drained(const struct fal_sched *s)
-{
-	return s->rounds == 0 && s->merged == 0 && !(s->is.waves && s->pool.backs > 0);
+	sched_settle(s, now);
 }
 
 bool
 fal_sched_quiet(const struct fal_sched *s)
 {
-	return fal_drained(s) && s->published == s->version;
+	return fal_sched_is_drained(s) && s->published == s->version;
 }
 
 void
@@ -516,7 +483,7 @@ fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 	s->published = version;
 	s->published_at = now;
 	while (fal_heap_least(&s->awaits) <= (double)version)
-		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
+		fal_worker_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
 
 const struct fal_policy *
@@ -528,39 +495,41 @@ fal_sched_policy(const struct fal_sched *s)
 uint32_t
 fal_sched_versions(const struct fal_sched *s)
 {
-	return s->is.delay + 1;
+	return s->traits.delay + 1;
 }
 
 uint64_t
 fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {
-	const struct fal_worker *w = fal_find(s, id);
-	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
-		       w->version != UINT64_MAX && fal_branch_of(w->version) != 0;
-	uint64_t oldest = on_line ? w->team->line : s->version;
-	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
-	for (; r != NULL; r = r->next)
-		if (!r->passed)
-			oldest = r->version < oldest ? r->version : oldest;
+	const struct fal_worker *w = fal_worker_find(s, id);
+	if (w == NULL)
+		return s->version;
+	const bool is_on_line = w->team->line != 0 && w->version != UINT64_MAX &&
+				fal_branch_of(w->version) != 0;
+	uint64_t oldest = is_on_line ? w->team->line : s->version;
+	for (const struct fal_round *r = w->team->rounds; r != NULL; r = r->next)
+		if (r->commit != FAL_COMMIT_REPORTED)
+			oldest = r->info.version < oldest ? r->info.version : oldest;
 	return oldest;
 }
 
 uint32_t
 fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
 {
-	const struct fal_worker *w = fal_find(s, id);
-	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
-	const bool on_line = r != NULL && w->team->line != 0;
-	const uint64_t oldest = on_line ? 0 : fal_sched_oldest(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
+	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
+	const uint64_t oldest =
+		r != NULL && w->team->line != 0 ? 0 : fal_sched_oldest(s, id);
 	uint32_t n = 0;
 	for (; r != NULL; r = r->next) {
-		/* Ordered to end, and somebody has to fill it: maybe who was granted a
-		 * task of it when this version was no old one. */
-		const bool filled = r->passed && r->ledger.claimed < r->ledger.tasks;
-		if ((r->version >= oldest || filled) && ++n <= cap)
-			out[n - 1] = r->version;
-		if (r->late != FAL_NONE && ++n <= cap)
-			out[n - 1] = r->after;
+		/* A committed round that lost claims needs a worker to fill it: perhaps
+		 * one that was granted a task before this version got old. */
+		const bool is_filled = r->commit == FAL_COMMIT_REPORTED &&
+				       r->ledger.claimed < r->ledger.tasks;
+		if ((r->info.version >= oldest || is_filled) && ++n <= cap)
+			out[n - 1] = r->info.version;
+		if (r->info.late != FAL_NONE && ++n <= cap)
+			out[n - 1] = r->info.after;
 	}
 	return n;
 }
@@ -583,8 +552,8 @@ fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
 	     struct fal_sched_from *out)
 {
 	const uint64_t front = fal_pool_first(&s->pool);
-	/* Clocks that another policy has left may be over in another order. */
-	if (!s->is.shared || clock > front || clock < s->whole)
+	/* Clocks with tasks of another policy may end in another order. */
+	if (!s->traits.shared || clock > front || clock < s->whole)
 		return false;
 	/* Each round is a clock. */
 	*out = (struct fal_sched_from){ .clock = clock,
@@ -604,17 +573,37 @@ void
 fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || r->unreported)
+	if (r == NULL || r->completion == FAL_ROUND_UNREPORTED)
 		return;
-	if (fal_goes_ahead(s)) {
-		r->complete = true;
-		fal_settle(s, now);
-		return;
+	if (fal_commits_early(s)) {
+		r->completion = FAL_ROUND_COMPLETE;
+	} else {
+		/* A sum may be complete sooner than the reports of its tasks. */
+		r->completion = FAL_ROUND_UNREPORTED;
+		s->unreported++;
 	}
-	/* A sum may be complete sooner than the reports of its tasks. */
-	r->unreported = true;
-	s->unreported++;
-	fal_settle(s, now);
+	sched_settle(s, now);
+}
+
+void
+fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || r->commit != FAL_COMMIT_ORDERED ||
+	    r->completion == FAL_ROUND_COMPLETE)
+		return;
+	r->completion = FAL_ROUND_COMPLETE;
+	sched_settle(s, now);
+}
+
+void
+fal_sched_made(struct fal_sched *s, double now, uint64_t round)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || r->commit != FAL_COMMIT_REPORTED)
+		return;
+	fal_round_end_committed(s, r, now);
+	sched_settle(s, now);
 }
 
 bool
@@ -628,14 +617,14 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 	return true;
 }
 
-/* ---- claims, and what of them has come ------------------------------------ */
+/* ---- claims and contributions --------------------------------------------- */
 
 bool
 fal_sched_steps(const struct fal_sched *s, uint32_t id)
 {
-	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
-	while (r != NULL && !(r->delta && r->owner == id))
+	while (r != NULL && !(r->info.delta && r->info.owner == id))
 		r = r->next;
 	return r != NULL;
 }
@@ -646,35 +635,22 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	const struct fal_round *r = fal_round_known(s, round);
 	if (r == NULL)
 		return false;
-	*out = (struct fal_round_info){ .round = r->id,
-					.clock = r->clock,
-					.version = r->version,
-					.late = r->late,
-					.after = r->after,
-					.first = r->ledger.first,
-					.tasks = r->ledger.tasks,
-					.samples = fal_round_counted(s, r),
-					.delta = r->delta,
-					.mixed = r->mixed,
-					.armed = r->armed && !r->ended,
-					.passed = r->passed,
-					.owner = r->owner,
-					.group = r->group,
-					.taken = r->local > 0 ? r->taken : r->version,
-					.local = r->local,
-					.base = r->base,
-					.since = r->since,
-					.steps = r->steps,
-					.stale_clocks = r->stale_clocks,
-					.stale_updates = r->stale_updates,
-					.ledger = &r->ledger };
+	*out = r->info;
+	out->round = r->id;
+	out->first = r->ledger.first;
+	out->tasks = r->ledger.tasks;
+	out->samples = fal_round_counted_samples(s, r);
+	out->armed = r->commit != FAL_COMMIT_NONE && !r->has_ended;
+	out->passed = r->commit == FAL_COMMIT_REPORTED;
+	out->taken = r->info.local > 0 ? r->info.taken : r->info.version;
+	out->ledger = &r->ledger;
 	return true;
 }
 
-/* Do all shards know that what the claim fills is fenced?  Else nobody was told to fill
- * it. */
+/* Do all shards know that the contribution to be filled is fenced?  Before, no worker is
+ * told to fill it. */
 static bool
-may_fill(const struct fal_ledger *l, struct fal_cid fills)
+contrib_may_fill(const struct fal_ledger *l, struct fal_cid fills)
 {
 	const uint32_t ci = fills.worker != 0 ? fal_ledger_find(l, fills) : FAL_NONE;
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
@@ -682,174 +658,171 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 
 /* Notes that the worker has run the task, whether its result counts or not. */
 static void
-note_run(struct fal_sched *s, double now, const struct fal_round *r, struct fal_worker *w,
-	 const struct fal_claim_in *c)
+claim_note_run(struct fal_sched *s, double now, const struct fal_round *r,
+	       struct fal_worker *w, const struct fal_claim_in *c)
 {
-	const struct fal_load load = fal_load_of(r, c->task);
-	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
-	/* Not what it may have had long ago. */
-	if (w->fresh && r->id >= w->given_of && w->pulls_from <= now)
-		fal_window_min_add(&w->pull, fmax(now - w->pulls_from - c->task_s, 1e-6));
-	w->fresh = false;
+	const struct fal_load load = fal_load_of_task(r, c->task);
+	fal_work_add(&w->work, c->task_s, (uint32_t)load.samples,
+		     fal_load_size(s, w, load));
+	/* The task of an older round tells nothing of the pull. */
+	if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
+	    w->pullable_at <= now)
+		fal_window_min_add(&w->pull,
+				   fmax(now - w->pullable_at - c->task_s, 1e-6));
+	w->pull_timer.is_running = false;
 }
 
 /* Counts the result of the task, for contribution `ci`. */
 static void
-has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	   const struct fal_claim_in *c, uint32_t ci)
+claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
+		 struct fal_worker *w, const struct fal_claim_in *c, uint32_t ci)
 {
 	w->work.done++;
 	w->work.samples += fal_task_samples(r, c->task);
-	if (!w->retried)
-		w->retries = 0;
+	if (!w->is_tried)
+		w->tries = 0;
 	r->ledger.contrib[ci].claimed = now;
-	struct fal_claim *is = fal_ledger_claimed(&r->ledger, c->task);
-	memcpy(is->hash, c->hash, sizeof(c->hash));
-	is->version = c->version;
+	struct fal_claim *claim = fal_ledger_claimed(&r->ledger, c->task);
+	memcpy(claim->hash, c->hash, sizeof(c->hash));
+	claim->version = c->version;
 	if (c->verify)
-		fal_verify_ask(s, r, w, c, now);
-	fal_touch_owner(s, r);
-	fal_retry_done(s, r, c->task);
+		fal_verify_request(s, r, w, c, now);
+	fal_round_notify_owner(s, r);
+	fal_retry_clear(s, r, c->task);
 }
 
-/* A number is for one contribution of the whole session, as its name stands in the trace:
- * is it that of another round, or one too many with gaps between to be remembered? */
+/* Is the number used up?  A number names one contribution of the whole session, as it
+ * stands in the trace.  So a number of another round is refused, and a new one when the
+ * remembered numbers have too many gaps. */
 static bool
-is_of_another(const struct fal_worker *w, const struct fal_round *r, struct fal_cid id)
+contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
+		       struct fal_cid id)
 {
 	return (fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
 	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
 }
 
+/* Claims a task that was granted without a contribution. */
 static int
-claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	     const struct fal_claim_in *c)
+claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	   const struct fal_claim_in *c)
 {
 	struct fal_cid id = { c->worker, c->seq };
 	uint64_t twice;
 	uint32_t ci;
-	if (is_of_another(w, r, id))
+	if (contrib_number_is_used(w, r, id))
 		return FAL_ESTATE;
-	int won = may_fill(&r->ledger, c->fills)
+	int won = contrib_may_fill(&r->ledger, c->fills)
 			  ? fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
 					     &ci)
 			  : 0;
 	if (won < 0)
 		return won;
-	note_run(s, now, r, w, c);
+	claim_note_run(s, now, r, w, c);
 	if (won == 0) {
 		w->work.lost++;
 		fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 		return 0;
 	}
-	const bool opened = r->ledger.contrib[ci].tasks == 1;
-	w->owed += opened;
-	if (opened &&
+	const bool is_new = r->ledger.contrib[ci].tasks == 1;
+	w->open_contribs += is_new;
+	if (is_new &&
 	    fal_intervals_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
 		return FAL_ENOMEM;
-	fal_drop_claimed(s, r, c->task, w);
-	fal_withdraw(s, r, c->task, now);
-	has_result(s, now, r, w, c, ci);
+	fal_task_drop_claimed(s, r, c->task, w);
+	fal_task_withdraw(s, r, c->task, now);
+	claim_add_result(s, now, r, w, c, ci);
 	return 1;
 }
 
-/* All blocks of the contribution are counted, and what they are made of is reported. */
+/* All blocks of the contribution are counted, and all its tasks are reported. */
 static void
-done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
-     struct fal_worker *w)
+contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
+	     struct fal_worker *w)
 {
-	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	/* A contribution that goes out while it is made is under way before it is
-	 * claimed: the rest then says nothing of the time that a push takes. */
+	struct fal_contrib *c = &r->ledger.contrib[ci];
+	/* A contribution that goes out while it is made is under way before its claim:
+	 * the time since the claim tells nothing of a push. */
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
-	r->ledger.contrib[ci].state = FAL_CONTRIB_DONE;
-	w->owed--;
-	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(from, fal_relieved(w, r)));
-	fal_trial_kept(s, w, now);
-	/* A worker pushes when it holds nothing more: since its last claim, or since a
-	 * task was taken from it. */
+	c->state = FAL_CONTRIB_DONE;
+	w->open_contribs--;
+	fal_turn_add(s, w, FAL_TURN_PUSH, now - fmax(from, fal_worker_relieved_at(w, r)));
+	fal_probation_note_work(s, w, now);
+	/* A worker pushes when its queue is empty: since its last claim, or since a task
+	 * was taken away. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_window_min_add(&w->push,
-				   fmax(now - fmax(c->claimed, w->empty), 1e-6));
-	fal_refresh(s, w, now);
+				   fmax(now - fmax(c->claimed, w->empty_since), 1e-6));
+	fal_worker_refresh(s, w, now);
 }
 
-/* A task that was claimed ahead has a result. */
+/* Reports a task of contribution `ci` (FAL_NONE: unknown), which was claimed ahead. */
 static int
-report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-       const struct fal_claim_in *c)
+claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	     const struct fal_claim_in *c, uint32_t ci)
 {
-	const uint32_t ci =
-		fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
 	if (ci == FAL_NONE || !fal_ledger_report(&r->ledger, ci, c->task, c->loss))
 		return FAL_ESTATE;
-	note_run(s, now, r, w, c);
-	fal_drop_own(s, r, c->task, w);
-	has_result(s, now, r, w, c, ci);
+	claim_note_run(s, now, r, w, c);
+	fal_task_drop(s, r, c->task, w);
+	claim_add_result(s, now, r, w, c, ci);
 	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole)
-		done(s, now, r, ci, w);
+		contrib_done(s, now, r, ci, w);
 	return 1;
-}
-
-/* Is it a word about what was fenced since? */
-static bool
-is_fenced(const struct fal_round *r, const struct fal_claim_in *c)
-{
-	const uint32_t ci =
-		fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
-	return ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
-}
-
-/* A task without a result: where it was claimed ahead, nothing comes of the others that
- * were granted with it. */
-static void
-no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	  uint32_t task)
-{
-	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
-	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
-		fal_fence(s, r, t->contrib);
-		w->owed--;
-	}
-	fal_retry_nonfinite(s, now, r, w, task);
 }
 
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
-	struct fal_worker *w = fal_find(s, c->worker);
+	struct fal_worker *w = fal_worker_find(s, c->worker);
 	struct fal_round *r = fal_round_find(s, c->round);
+	const bool is_preclaimed = c->seq >= FAL_PRECLAIMED;
+	uint32_t ci = FAL_NONE; /* of a task that was claimed ahead */
 	if (w == NULL)
 		return 0;
-	if (w->claims == w->given || (c->nonfinite && c->seq >= FAL_PRECLAIMED))
+	if (w->claims == w->grants || (c->nonfinite && is_preclaimed))
 		return FAL_ESTATE;
 	w->claims++;
 	if (r == NULL)
 		return c->round < s->next_round ? 0 : FAL_ESTATE;
 	if (!fal_ledger_has(&r->ledger, c->task))
 		return FAL_EINVAL;
-	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
+	if (!fal_grant_history_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
-	const bool ahead = c->seq >= FAL_PRECLAIMED;
-	if (ahead && is_fenced(r, c))
+	if (is_preclaimed)
+		ci = fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
+	if (ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED)
 		return 0;
-	const struct fal_node *n = fal_held_by(s, r, c->task, w);
-	if (n != NULL && n->began >= 0 && !w->fresh)
-		w->wait_s = now - n->began - c->task_s;
-	if (n != NULL)
-		fal_due_claimed(s, w, n, now);
+	const struct fal_node *n = fal_node_find(s, r, c->task, w);
+	if (n != NULL && n->began >= 0) {
+		const double turn_s = now - n->began;
+		if (!w->pull_timer.is_running)
+			w->claim_wait_s = turn_s - c->task_s;
+		/* Short tasks would tell too little. */
+		if (fal_task_samples(r, c->task) == s->full)
+			fal_turn_add(s, w, FAL_TURN_TASK,
+				     turn_s / fal_oversubscription(w->lanes, w->cores));
+	}
 	if (c->task_s > 0)
-		fal_measured(s, w, c->task_s, fal_task_samples(r, c->task));
-	w->base = now;
+		fal_worker_measure(s, w, c->task_s, fal_task_samples(r, c->task));
+	w->progress_at = now;
 	int won = 0;
-	if (c->nonfinite)
-		no_result(s, now, r, w, c->task);
-	else
-		won = ahead ? report(s, now, r, w, c) : claim_result(s, now, r, w, c);
+	if (!c->nonfinite) {
+		won = is_preclaimed ? claim_report(s, now, r, w, c, ci)
+				    : claim_task(s, now, r, w, c);
+	} else {
+		const struct fal_ltask *t = fal_ledger_task(&r->ledger, c->task);
+		/* A contribution that was claimed ahead is fenced with all its tasks. */
+		if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
+			fal_contrib_fence(s, r, t->contrib);
+			w->open_contribs--;
+		}
+		fal_retry_nonfinite(s, now, r, w, c->task);
+	}
 	if (won < 0)
 		return won;
-	fal_refresh(s, w, now);
-	fal_settle(s, now);
+	fal_worker_refresh(s, w, now);
+	sched_settle(s, now);
 	return won;
 }
 
@@ -857,7 +830,7 @@ const struct fal_contrib *
 fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
 	const struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL || fal_find(s, cid.worker) == NULL)
+	if (r == NULL || fal_worker_find(s, cid.worker) == NULL)
 		return NULL;
 	uint32_t ci = fal_ledger_find(&r->ledger, cid);
 	return ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
@@ -892,19 +865,19 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
 	if (ci == FAL_NONE)
 		return;
-	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	struct fal_worker *w = fal_find(s, cid.worker);
-	/* Blocks count, too, where they came before the fence. */
-	r->ledger.contrib[ci].blocks += blocks;
+	struct fal_contrib *c = &r->ledger.contrib[ci];
+	struct fal_worker *w = fal_worker_find(s, cid.worker);
+	/* Blocks that came before the fence count, too. */
+	c->blocks += blocks;
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
 		return;
 	if (blocks > 0)
-		r->ledger.contrib[ci].came = w->came = now;
+		c->came = w->block_at = now;
 	if (blocks > 0 && c->first == 0)
-		r->ledger.contrib[ci].first = now;
-	r->ledger.contrib[ci].whole |= complete;
+		c->first = now;
+	c->whole |= complete;
 	if (complete && c->due == 0)
-		done(s, now, r, ci, w);
+		contrib_done(s, now, r, ci, w);
 }
 
 void
@@ -920,9 +893,26 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
 		const uint32_t task = r->ledger.claim[i].task;
 		if (!fal_ledger_task(&r->ledger, task)->skipped)
-			fal_free_task(s, r, task);
+			fal_task_release(s, r, task);
 	}
-	fal_settle(s, now);
+	sched_settle(s, now);
+}
+
+/* ---- evaluation ----------------------------------------------------------- */
+
+int
+fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
+		    uint32_t samples, double task_s)
+{
+	struct fal_worker *w = fal_worker_find(s, id);
+	if (task >= s->eval.tasks)
+		return FAL_EINVAL;
+	if (w == NULL)
+		return 0;
+	const int counts = fal_eval_claim(s, w, task, samples, task_s, now);
+	if (counts >= 0)
+		sched_settle(s, now);
+	return counts;
 }
 
 /* ---- signs of life, and time ---------------------------------------------- */
@@ -930,101 +920,93 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 void
 fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
-	w->heard = now;
-	if (!w->suspected)
+	w->heard_at = now;
+	if (!fal_worker_is_suspect(w))
 		return;
-	fal_refresh(s, w, now);
-	fal_settle(s, now);
+	fal_worker_refresh(s, w, now);
+	sched_settle(s, now);
 }
 
 void
 fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_t steps)
 {
 	static const double rounding = 1e-6; /* of times that travel as whole ns */
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
-	/* A shorter round trip is nearer the truth: the rest is waiting in somebody's
-	 * queue.  A single long one tells of a worker that stood still, not of its link.
-	 */
-	const double longer = fmin(rtt, w->pong) - w->rtt;
+	/* A shorter round trip is nearer the truth: the rest is time in a queue.  A
+	 * single long one tells of a suspended worker, not of its link. */
+	const double longer = fmin(rtt, w->last_rtt) - w->rtt;
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
-	w->pong = rtt;
+	w->last_rtt = rtt;
 	const double asked = now - rtt + rounding;
-	if (fal_due_answer(s, w, asked, steps, now))
-		fal_settle(s, now);
+	if (fal_deadline_note_answer(s, w, asked, steps, now))
+		sched_settle(s, now);
 }
 
 void
 fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why)
 {
-	struct fal_worker *w = fal_find(s, id);
+	struct fal_worker *w = fal_worker_find(s, id);
 	struct fal_act act = { .kind = FAL_ACT_CHARGE, .worker = id, .why = why };
-	fal_emit(s, act);
+	fal_act_emit(s, act);
 	act.kind = FAL_ACT_EVICT;
 	if (w != NULL && ++w->charges >= 2)
-		fal_emit(s, act);
+		fal_act_emit(s, act);
 }
 
-/* When the scheme has something to do, though nothing happens. */
+/* When the scheme must apply the pending update, without any event. */
 static double
-until(const struct fal_sched *s)
+scheme_next_flush(const struct fal_sched *s)
 {
-	return s->scheme->until != NULL ? s->scheme->until(s) : INFINITY;
-}
-
-/* Looks at all workers that owe something and are late. */
-static void
-review_late(struct fal_sched *s, double now)
-{
-	while (fal_heap_least(&s->due) <= now) {
-		struct fal_worker *w = &s->worker[fal_heap_top(&s->due)];
-		fal_due_review(s, w, now);
-		w->looked = now;
-		fal_refresh(s, w, now);
-	}
+	return s->scheme->next_flush != NULL ? s->scheme->next_flush(s) : INFINITY;
 }
 
 void
 fal_sched_tick(struct fal_sched *s, double now)
 {
-	bool any = until(s) <= now;
-	/* Whoever is settled with may be late by what is known only now. */
-	while (any || fal_heap_least(&s->due) <= now) {
-		any = false;
-		review_late(s, now);
-		fal_settle(s, now);
+	bool wants_settle = scheme_next_flush(s) <= now;
+	/* By the new knowledge of a settled state others may be late. */
+	while (wants_settle || fal_heap_least(&s->due) <= now) {
+		wants_settle = false;
+		while (fal_heap_least(&s->due) <= now) {
+			struct fal_worker *w = &s->worker[fal_heap_top(&s->due)];
+			fal_deadline_review(s, w, now);
+			w->reviewed_at = now;
+			fal_worker_refresh(s, w, now);
+		}
+		sched_settle(s, now);
 	}
 }
 
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	return fmin(until(s), fal_heap_least(&s->due));
+	return fmin(scheme_next_flush(s), fal_heap_least(&s->due));
 }
 
 /* ---- work of another scheduler -------------------------------------------- */
 
 /* Work of another scheduler (design.md, D50): rounds begin when their tasks are brought,
- * and end when their sum is given; versions are told.  Nobody says which clocks are over:
- * as far as can be seen here, those before the clock that was brought.  A round is shared
- * as ever, and a worker that dies or is late is treated as ever. */
+ * and end when their sum is given; versions are told.  Clocks before the oldest brought
+ * clock count as over, as no message says more.  Rounds are shared, and late or dead
+ * workers are treated, as in any job. */
 
 uint64_t
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 {
 	assert(s->conf.brought && b->version <= s->version);
-	fal_team_bring(s, b, now);
+	fal_round_open_external(s, b, now);
 	const uint64_t round = s->newest->id;
-	/* Clocks may come back, of which somebody else had tasks. */
+	/* A clock may come back: another group had tasks of it before. */
 	uint64_t first = b->clock;
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
-		first = r->clock < first ? r->clock : first;
+		first = r->info.clock < first ? r->info.clock : first;
 	fal_pool_skip(&s->pool, first);
-	fal_settle(s, now);
+	sched_settle(s, now);
 	return round;
 }
 
@@ -1036,9 +1018,9 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
 		return;
-	fal_retry_forget(s, r); /* if they are brought again, it is another story */
+	fal_retry_clear_round(s, r); /* tasks that are brought again start anew */
 	fal_round_end(s, r, end, now);
-	fal_settle(s, now);
+	sched_settle(s, now);
 }
 
 bool
@@ -1052,12 +1034,11 @@ fal_sched_brought(const struct fal_sched *s, uint64_t *round)
 void
 fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {
-	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	assert(s->conf.brought && version >= s->version);
 	s->version = version;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone)
-			s->worker[i].version = version;
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
+		if (!w->has_left)
+			w->version = version;
 	fal_sched_published(s, now, version);
-	fal_emit(s, model);
+	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
 }

@@ -1,5 +1,6 @@
 /* ssp: stale synchronous parallel (Ho et al. 2013; schemes.md, ssp).  Every worker has
- * rounds of its own, applied at once; it may be at most s of them ahead of the slowest.
+ * rounds of its own, applied at once; a worker may be at most s of them ahead of the
+ * slowest.
  *
  * s = 0 is bsp: the rounds of a clock are collected and applied together.
  */
@@ -8,116 +9,95 @@
 #include <assert.h>
 
 void
-fal_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+fal_round_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		  double now)
 {
-	struct fal_worker *w = fal_find(s, r->owner);
+	struct fal_worker *w = fal_worker_find(s, r->info.owner);
 	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
-	fal_stale(s, r, s->is.waves ? 0 : r->team->clock - fal_slowest(s, NULL));
+	fal_round_set_staleness(
+		s, r, s->traits.waves ? 0 : r->team->clock - fal_slowest_clock(s, NULL));
 	fal_round_end(s, r, end, now);
-	fal_account(s, w, r);
+	fal_worker_account(s, w, r);
 }
 
 void
-fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		      double now)
 {
 	const double divisor = fal_round_divisor(s, r);
-	fal_end_own(s, r, end, now);
-	fal_step(s, divisor);
+	fal_round_end_own(s, r, end, now);
+	fal_pending_apply(s, divisor);
 }
 
 void
-fal_abandon_before(struct fal_sched *s, uint64_t version, double now)
+fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = "its version is too old" };
 	/* Versions are in the order of the rounds. */
-	while (s->oldest != NULL && s->oldest->version < version)
+	while (s->oldest != NULL && s->oldest->info.version < version)
 		fal_round_end(s, s->oldest, end, now);
-}
-
-/* s = 0: no round of the next clock while one of this clock is open or not applied. */
-static bool
-may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
-{
-	uint64_t wave = s->rounds > 0   ? s->oldest->clock
-			: s->merged > 0 ? s->merged_clock
-					: fal_pool_first(&s->pool);
-	return fal_team_next(s, t) == wave;
-}
-
-bool
-fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
-{
-	return s->is.waves && !fal_drained(s) && may_begin_wave(s, t);
 }
 
 bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint32_t slack = s->policy.rule.slack;
-	return slack > 0 ? t->clock <= fal_slowest(s, NULL) + slack
-			 : may_begin_wave(s, t);
-}
-
-/* s = 0: collects the clock's rounds. */
-static void
-complete_wave(struct fal_sched *s, struct fal_round *r, double now)
-{
-	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	fal_end_own(s, r, end, now);
-	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
-		return;
-	fal_teams_wake(s);
-	fal_step(s, (double)s->merged_samples);
+	return s->traits.waves ||
+	       t->clock <= fal_slowest_clock(s, NULL) + s->policy.rule.slack;
 }
 
 void
 fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	if (s->policy.rule.slack > 0)
-		fal_apply_alone(s, r, end, now);
-	else
-		complete_wave(s, r, now);
+	if (!s->traits.waves) {
+		fal_round_apply_alone(s, r, end, now);
+		return;
+	}
+	/* s = 0: the round is collected; the clock's last one applies all. */
+	fal_round_end_own(s, r, end, now);
+	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->info.clock)
+		return;
+	fal_teams_wake(s);
+	fal_pending_apply(s, (double)s->pending.samples);
 }
 
-/* What it pulled last is too old for its next clock: SSP's bound holds for what was the
- * slowest clock then. */
+/* Is the last pull too old for the team's next clock?  SSP's bound holds against the
+ * slowest clock at the time of the pull. */
 static bool
-must_pull(const struct fal_sched *s, const struct fal_team *t)
+ssp_must_pull(const struct fal_sched *s, const struct fal_team *t)
 {
-	const struct fal_ssp_local *own = t->own;
-	return !own->based || t->clock > own->pulled + s->policy.rule.slack;
+	const struct fal_ssp_local *own = t->state;
+	return !own->has_weights || t->clock > own->pulled_at + s->policy.rule.slack;
 }
 
 bool
 fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
-	return !must_pull(s, t) || t->clock <= fal_slowest(s, NULL) + slack;
+	return !ssp_must_pull(s, t) || t->clock <= fal_slowest_clock(s, NULL) + slack;
 }
 
 void
 fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
-	struct fal_ssp_local *own = t->own;
-	r->steps = s->policy.rule.steps;
-	if (must_pull(s, t)) {
-		own->pulled = fal_slowest(s, NULL);
-		own->based = true;
+	struct fal_ssp_local *own = t->state;
+	r->info.steps = s->policy.rule.steps;
+	if (ssp_must_pull(s, t)) {
+		own->pulled_at = fal_slowest_clock(s, NULL);
+		own->has_weights = true;
 		return;
 	}
-	r->base = FAL_START_LOCAL;
-	r->version = t->version;
+	r->info.base = FAL_START_LOCAL;
+	r->info.version = t->version;
 }
 
 void
 fal_ssp_lost_local(struct fal_team *t)
 {
-	struct fal_ssp_local *own = t->own;
-	own->based = false;
+	struct fal_ssp_local *own = t->state;
+	own->has_weights = false;
 }
 
 const struct fal_scheme fal_scheme_ssp = { .may_begin = fal_ssp_may_begin,
-					   .under_way = fal_ssp_under_way,
-					   .complete = fal_ssp_complete };
+					   .round_complete = fal_ssp_complete };

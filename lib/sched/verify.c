@@ -1,9 +1,9 @@
 /* Claims that a worker of another key computes once more (job.verify).
  *
- * A claim that is drawn is granted again, as a check, to a worker of another key that
- * computes the same bits and holds the version.  The round does not wait: a check without
- * an answer ends with its round, or when its worker leaves or is suspected.  A worker has
- * at most one check a lane, as it runs a check before its own tasks of the round. */
+ * A drawn claim is granted again, as a check, to a worker of another key that computes
+ * the same bits and holds the version.  The round does not wait: a check without an
+ * answer ends with its round, or when its worker leaves or becomes a suspect.  A worker
+ * has at most one check a lane, as it runs a check before its own tasks of the round. */
 #include "sched/state.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The check of the task by the worker; s->verifies: there is none. */
+/* The index of the check of the task by the worker; s->verifies: none. */
 static size_t
 verify_place(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task)
 {
@@ -24,21 +24,21 @@ verify_place(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_
 	return i;
 }
 
-/* May the worker be asked?  It must hold the version: the one team of all holds all that
- * are kept, a worker of another team the one that it was sent last. */
+/* May the worker be asked?  It must hold the version: in the one team of all every worker
+ * holds all kept versions, in other teams the version that was sent last. */
 static bool
-may_check(const struct fal_sched *s, const struct fal_round *r,
-	  const struct fal_worker *w, const struct fal_worker *of,
-	  const struct fal_claim_in *c)
+verify_may_ask(const struct fal_sched *s, const struct fal_round *r,
+	       const struct fal_worker *w, const struct fal_worker *of,
+	       const struct fal_claim_in *c)
 {
 	return fal_worker_active(w) && w->key != of->key && w->numerics == of->numerics &&
-	       w->checks < w->lanes && (s->is.shared || w->version == c->version) &&
+	       w->checks < w->lanes && (s->traits.shared || w->version == c->version) &&
 	       verify_place(s, w->id, r->id, c->task) == s->verifies;
 }
 
 void
-fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
-	       const struct fal_claim_in *c, double now)
+fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
+		   const struct fal_claim_in *c, double now)
 {
 	struct fal_act act = { .kind = FAL_ACT_CHECK,
 			       .round = r->id,
@@ -46,12 +46,11 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 	struct fal_worker *best = NULL;
 	double least = INFINITY;
 	r->ledger.asked++;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (!may_check(s, r, w, of, c))
+	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
+		if (!verify_may_ask(s, r, w, of, c))
 			continue;
 		const double cost =
-			(w->queued + w->checks + 1) / fal_rate(s, w, w->lanes);
+			(w->queued + w->checks + 1) / fal_worker_rate(s, w, w->lanes);
 		if (cost < least) {
 			best = w;
 			least = cost;
@@ -67,17 +66,18 @@ fal_verify_ask(struct fal_sched *s, struct fal_round *r, const struct fal_worker
 				  .id = { c->worker, c->seq } };
 	memcpy(v->hash, c->hash, sizeof(v->hash));
 	best->checks++;
-	fal_refresh(s, best, now);
+	fal_worker_refresh(s, best, now);
 	act.worker = best->id;
-	fal_emit_task(s, act, c->task);
+	fal_act_emit_task(s, act, c->task);
 }
 
-/* Removes check i.  The worker may have been running it until now, before its own tasks.
+/* Removes check i.  Its worker may have run the check until now, and begins its own
+ * tasks.
  */
 static void
 verify_remove(struct fal_sched *s, size_t i, double now)
 {
-	struct fal_worker *w = fal_find(s, s->verify[i].worker);
+	struct fal_worker *w = fal_worker_find(s, s->verify[i].worker);
 	s->verify[i] = s->verify[--s->verifies];
 	if (w == NULL)
 		return;
@@ -87,8 +87,8 @@ verify_remove(struct fal_sched *s, size_t i, double now)
 		if (n->began >= 0)
 			n->began = fal_max(n->began, now);
 	if (w->evals > 0 && w->queued == 0)
-		w->base = now;
-	fal_refresh(s, w, now);
+		w->progress_at = now;
+	fal_worker_refresh(s, w, now);
 }
 
 bool
@@ -108,8 +108,8 @@ fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in 
 }
 
 void
-fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
-		 const struct fal_round *r, double now)
+fal_verify_cancel(struct fal_sched *s, const struct fal_worker *w,
+		  const struct fal_round *r, double now)
 {
 	for (size_t i = s->verifies; i-- > 0;) {
 		const struct fal_verify v = s->verify[i];
@@ -119,6 +119,6 @@ fal_verifies_end(struct fal_sched *s, const struct fal_worker *w,
 		if ((w != NULL && v.worker != w->id) || (r != NULL && v.round != r->id))
 			continue;
 		verify_remove(s, i, now);
-		fal_emit_task(s, act, v.task);
+		fal_act_emit_task(s, act, v.task);
 	}
 }

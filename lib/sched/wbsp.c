@@ -4,157 +4,148 @@
  * pushed since the last one (publish=slowest: when the slowest has), so that all pull
  * consistent models.
  *
- * overlap=yes: the next local step begins while the last one is pushed, and what a
- * published version lacks of a worker's own steps is kept.  At most `cap` local steps lie
- * between two pulls.
+ * overlap=yes: the next local step begins while the last one is pushed, and steps of a
+ * worker that a published version lacks are kept.  At most `cap` local steps lie between
+ * two pulls.
  */
 #include "sched/scheme.h"
 
-/* s->own_heap[0], publish=slowest: least rate first, as refreshed. */
+/* s->scheme_heap[0], publish=slowest: workers, least rate first. */
 struct wbsp {
-	uint32_t awaited; /* no team before this place has yet to push */
+	uint32_t awaited; /* every team before this place has pushed */
 };
 
-/* Of a team. */
-struct steps {
+/* The state of a team. */
+struct wbsp_team {
 	uint64_t published; /* its last round that is in a published version */
-	bool based;         /* has weights of its own to go on from */
-	bool pull;          /* a version was published since */
-	bool pushed;        /* since the last publication */
-	uint32_t local;     /* rounds begun since it pulled */
+	bool has_weights;   /* of its own, to go on from */
+	bool must_pull;     /* a version was published since */
+	bool has_pushed;    /* since the last publication */
+	uint32_t local;     /* rounds begun since its last pull */
 };
-
-static uint32_t
-ahead(const struct fal_sched *s)
-{
-	return s->is.overlaps ? 2 : 1;
-}
 
 static bool
-may_begin(const struct fal_sched *s, const struct fal_team *t)
+wbsp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	const struct steps *own = t->own;
-	return !own->based || own->pull || own->local < s->policy.rule.cap;
+	const struct wbsp_team *own = t->state;
+	return !own->has_weights || own->must_pull || own->local < s->policy.rule.cap;
 }
 
 static void
-begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+wbsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
-	struct steps *own = t->own;
-	r->steps = s->policy.rule.steps;
-	if (own->based && !own->pull) {
-		r->base = FAL_START_LOCAL;
-		r->version = t->version;
+	struct wbsp_team *own = t->state;
+	r->info.steps = s->policy.rule.steps;
+	if (own->has_weights && !own->must_pull) {
+		r->info.base = FAL_START_LOCAL;
+		r->info.version = t->version;
 		own->local++;
 		return;
 	}
-	if (own->based && s->policy.rule.overlap) {
-		r->base = FAL_START_REBASE;
-		r->since = own->published;
+	if (own->has_weights && s->policy.rule.overlap) {
+		r->info.base = FAL_START_REBASE;
+		r->info.since = own->published;
 	}
-	own->based = true;
-	own->pull = false;
+	own->has_weights = true;
+	own->must_pull = false;
 	own->local = 1;
 }
 
 static void
-lost(struct fal_team *t)
+wbsp_round_lost(struct fal_team *t)
 {
-	struct steps *own = t->own;
-	own->based = false;
+	struct wbsp_team *own = t->state;
+	own->has_weights = false;
 }
 
 static bool
-must_push(const struct fal_team *t)
+wbsp_must_push(const struct fal_team *t)
 {
-	const struct steps *own = t != NULL ? t->own : NULL;
-	return own != NULL && t->members > 0 && !own->pushed;
-}
-
-/* Has whoever is waited for pushed since the last publication?  O(W) for all calls
- * between two. */
-static bool
-due(struct fal_sched *s)
-{
-	struct wbsp *is = s->own;
-	uint32_t slowest = fal_heap_top(&s->own_heap[0]);
-	while (is->awaited < s->teams && !must_push(s->team[is->awaited]))
-		is->awaited++;
-	return is->awaited == s->teams ||
-	       (slowest != FAL_NONE && !must_push(s->team[slowest]));
+	const struct wbsp_team *own = t != NULL ? t->state : NULL;
+	return own != NULL && t->members > 0 && !own->has_pushed;
 }
 
 static void
-publish(struct fal_sched *s)
+wbsp_publish(struct fal_sched *s)
 {
-	struct wbsp *is = s->own;
+	struct wbsp *state = s->scheme_state;
 	for (uint32_t i = 0; i < s->teams; i++) {
-		struct steps *own = s->team[i] != NULL ? s->team[i]->own : NULL;
+		struct wbsp_team *own = s->team[i] != NULL ? s->team[i]->state : NULL;
 		if (own == NULL)
 			continue;
-		own->pull = true;
-		own->pushed = false;
-		own->published = fal_team_worker(s, s->team[i])->included;
+		own->must_pull = true;
+		own->has_pushed = false;
+		own->published = fal_team_worker(s, s->team[i])->collected_round;
 	}
-	is->awaited = 0;
+	state->awaited = 0;
 	fal_teams_wake(s);
-	fal_step(s, (double)s->merged_samples);
+	fal_pending_apply(s, (double)s->pending.samples);
+}
+
+/* Publishes if the awaited workers have pushed since the last publication.  O(W) for all
+ * calls between two. */
+static void
+wbsp_publish_if_due(struct fal_sched *s)
+{
+	struct wbsp *state = s->scheme_state;
+	const uint32_t slowest = fal_heap_top(&s->scheme_heap[0]);
+	if (s->pending.rounds == 0)
+		return;
+	while (state->awaited < s->teams && !wbsp_must_push(s->team[state->awaited]))
+		state->awaited++;
+	if (state->awaited == s->teams ||
+	    (slowest != FAL_NONE && !wbsp_must_push(s->team[slowest])))
+		wbsp_publish(s);
 }
 
 static void
-publish_if_due(struct fal_sched *s)
+wbsp_teams_changed(struct fal_sched *s, double now)
 {
-	if (s->merged > 0 && due(s))
-		publish(s);
-}
-
-static void
-changed(struct fal_sched *s, double now)
-{
-	struct wbsp *is = s->own;
+	struct wbsp *state = s->scheme_state;
 	(void)now;
-	is->awaited = 0;
-	publish_if_due(s);
+	state->awaited = 0;
+	wbsp_publish_if_due(s);
 }
 
-/* Whoever has done its `cap` of local steps may go on from here, too. */
+/* Workers that have done `cap` local steps may go on from here, too. */
 static void
-flush(struct fal_sched *s, double now)
+wbsp_flush(struct fal_sched *s, double now)
 {
 	(void)now;
 	if (s->rounds == 0)
-		publish(s);
+		wbsp_publish(s);
 }
 
 static void
-complete(struct fal_sched *s, struct fal_round *r, double now)
+wbsp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
 				     .weight = 1.0 / s->active,
 				     .among = s->active };
-	struct steps *own = r->team->own;
-	fal_end_own(s, r, end, now);
-	own->pushed = true;
-	publish_if_due(s);
+	struct wbsp_team *own = r->team->state;
+	fal_round_end_own(s, r, end, now);
+	own->has_pushed = true;
+	wbsp_publish_if_due(s);
 }
 
 static void
-refreshed(struct fal_sched *s, const struct fal_worker *w)
+wbsp_worker_changed(struct fal_sched *s, const struct fal_worker *w)
 {
-	const uint32_t slot = fal_slot(s, w);
+	const uint32_t slot = fal_worker_slot(s, w);
 	if (s->policy.rule.slowest && fal_worker_active(w))
-		fal_heap_set(&s->own_heap[0], slot, fal_rate(s, w, w->lanes));
+		fal_heap_set(&s->scheme_heap[0], slot, fal_worker_rate(s, w, w->lanes));
 	else
-		fal_heap_remove(&s->own_heap[0], slot);
+		fal_heap_remove(&s->scheme_heap[0], slot);
 }
 
-const struct fal_scheme fal_scheme_wbsp = { .own = sizeof(struct wbsp),
-					    .team_own = sizeof(struct steps),
-					    .ahead = ahead,
-					    .may_begin = may_begin,
-					    .begin = begin,
-					    .complete = complete,
-					    .flush = flush,
-					    .lost = lost,
-					    .changed = changed,
-					    .refreshed = refreshed };
+const struct fal_scheme fal_scheme_wbsp = {
+	.state_bytes = sizeof(struct wbsp),
+	.team_state_bytes = sizeof(struct wbsp_team),
+	.may_begin = wbsp_may_begin,
+	.begin_round = wbsp_begin_round,
+	.round_complete = wbsp_round_complete,
+	.flush = wbsp_flush,
+	.round_lost = wbsp_round_lost,
+	.teams_changed = wbsp_teams_changed,
+	.worker_changed = wbsp_worker_changed,
+};

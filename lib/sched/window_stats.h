@@ -1,35 +1,34 @@
-/* The last measurements of something: what is typical of them, and what is late. */
+/* Windows over the last measurements of a quantity: its typical value, and its limit. */
 #ifndef FAL_SCHED_WINDOW_STATS_H
 #define FAL_SCHED_WINDOW_STATS_H
 
 #include <stdint.h>
 
-enum { FAL_WINDOW = 16 }; /* so many are kept */
+enum { FAL_WINDOW = 16 }; /* values in a window */
 
-/* {0} has none and is valid. */
+/* {0} is empty and valid. */
 struct fal_window {
-	double v[FAL_WINDOW]; /* the k-th ever, from 0, at k modulo FAL_WINDOW */
-	uint32_t n;           /* ever */
-	double mid, most;     /* what fal_window_judge found; 0: nothing yet */
+	double v[FAL_WINDOW]; /* the k-th value ever, from 0, at k modulo FAL_WINDOW */
+	uint32_t n;           /* values ever */
+	double mid, most;     /* by fal_window_judge; 0: not judged yet */
 };
 
-/* What was measured last of something that now and then takes long once, which says
- * nothing of the next time.  {0} has nothing and is valid. */
+/* A quantity that sometimes takes long once, which tells nothing of the next time.  {0}
+ * is empty and valid. */
 struct fal_window_min {
-	double v[3]; /* the k-th ever, from 0, at k modulo 3 */
-	uint32_t n;  /* ever; 0 at any time: forget them when there is another */
-	double s;    /* what is believed; 0: nothing is known */
-	double most; /* what it may take */
+	double v[3]; /* the k-th value ever, from 0, at k modulo 3 */
+	uint32_t n;  /* values ever; may be set to 0: the next value replaces all */
+	double s;    /* the least of the last three; 0: unknown */
+	double most; /* the largest of them */
 };
 
-/* Takes in `s`, finite: the least of the last three is believed, and it may take what the
- * longest took. */
+/* Adds `s`, finite. */
 void fal_window_min_add(struct fal_window_min *l, double s);
 
-/* Takes in `x`, finite, for the oldest one. */
+/* Adds `x`, finite, in the place of the oldest value. */
 void fal_window_add(struct fal_window *r, double x);
 
-/* What was taken in `ago` times before the last, ago < n and < FAL_WINDOW. */
+/* The value that was added `ago` values before the last one; ago < n and < FAL_WINDOW. */
 static inline double
 fal_window_ago(const struct fal_window *r, uint32_t ago)
 {
@@ -37,7 +36,7 @@ fal_window_ago(const struct fal_window *r, uint32_t ago)
 }
 
 /* Sets mid, the median, and most: mid + 6·max(MAD, 5 % of mid), where MAD is the median
- * of how far they are from mid.  n > 0. */
+ * distance from mid.  n > 0. */
 void fal_window_judge(struct fal_window *r);
 
 #endif

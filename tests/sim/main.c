@@ -88,7 +88,7 @@ all_equal(const struct plan *p)
 
 /* Tasks that may move between equal workers.  A round's tasks are shared out when it
  * begins; while rounds before it are open their short tasks, one of each, are somewhere
- * in the queues, and fal_project, which looks at no queue task by task, takes all of them
+ * in the queues, and fal_worker_project, which looks at no queue task by task, takes all of them
  * to be on one lane.  When a short task ends elsewhere a task may follow it.  Nor is it
  * known how long small tasks take before some have run: those of a tail may move. */
 static uint32_t

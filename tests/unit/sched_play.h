@@ -112,7 +112,7 @@ play_at_least(double got, double want, const char *what)
 static inline struct fal_worker *
 play_its(uint32_t id)
 {
-	struct fal_worker *w = fal_find(play.s, id);
+	struct fal_worker *w = fal_worker_find(play.s, id);
 	if (w == NULL)
 		fail_msg("worker %u is not here", id);
 	return w;

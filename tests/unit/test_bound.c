@@ -177,26 +177,26 @@ test_paces(void **state)
 	struct fal_work w = { 0 };
 	/* Noise is no other speed; six times as long is. */
 	for (int i = 0; i < 5; i++)
-		fal_work_ran(&w, i % 2 == 0 ? 0.010 : 0.012, 8, 1);
+		fal_work_add(&w, i % 2 == 0 ? 0.010 : 0.012, 8, 1);
 	paces(&w, 1, (const uint32_t[]){ 5 }, (const double[]){ 0.054 });
 	for (int i = 0; i < 3; i++)
-		fal_work_ran(&w, 0.06, 8, 1);
-	fal_work_ran(&w, 0.01, 8, 1);
+		fal_work_add(&w, 0.06, 8, 1);
+	fal_work_add(&w, 0.01, 8, 1);
 	paces(&w, 3, (const uint32_t[]){ 5, 3, 1 },
 	      (const double[]){ 0.054, 0.18, 0.01 });
-	fal_work_ran(&w, 0.02, 8, 1);
+	fal_work_add(&w, 0.02, 8, 1);
 	/* There is room for no fifth: 10 and 20 ms are most alike. */
-	fal_work_ran(&w, 0.09, 8, 1);
+	fal_work_add(&w, 0.09, 8, 1);
 	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 1 },
 	      (const double[]){ 0.054, 0.18, 0.03, 0.09 });
 	/* It may be the last and the new one. */
-	fal_work_ran(&w, 0.059, 8, 1);
+	fal_work_add(&w, 0.059, 8, 1);
 	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 2 },
 	      (const double[]){ 0.054, 0.18, 0.03, 0.149 });
 	/* A short one is not another speed. */
 	w = (struct fal_work){ 0 };
-	fal_work_ran(&w, 0.01, 8, 1);
-	fal_work_ran(&w, 0.003, 2, 0.25);
+	fal_work_add(&w, 0.01, 8, 1);
+	fal_work_add(&w, 0.003, 2, 0.25);
 	paces(&w, 1, (const uint32_t[]){ 2 }, (const double[]){ 0.013 });
 	assert_int_equal(w.pace[0].samples, 10);
 	/* Nothing is lost, whatever comes. */
@@ -208,7 +208,7 @@ test_paces(void **state)
 		const double t = 0.001 * fal_rng_below(&r, 100);
 		sum += t;
 		all += 1 + i % 8;
-		fal_work_ran(&w, t, 1 + i % 8, 0.125 * (1 + i % 8));
+		fal_work_add(&w, t, 1 + i % 8, 0.125 * (1 + i % 8));
 	}
 	for (uint32_t i = 0; i < w.paces; i++) {
 		n += w.pace[i].tasks;

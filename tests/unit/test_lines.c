@@ -403,9 +403,9 @@ progressive_loses_nothing(void **state)
 	play_lines("groups:progressive,window=2,mode=delta,rounds=4", 4);
 	play.loss = 1000;
 	play_run(CLOCKS, 4);
-	play_at_least(fal_teams_active(play.s), 2, "groups while they idle");
+	play_at_least(fal_teams_count_active(play.s), 2, "groups while they idle");
 	play.loss = 1500;
-	while (fal_teams_active(play.s) > 1)
+	while (fal_teams_count_active(play.s) > 1)
 		assert_true(play_step(FOREVER));
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();

@@ -96,7 +96,7 @@ parts_advance_alone(void **state)
 		is(take(1, false, 100), clock, n, n);
 	}
 	check((int64_t)fal_pool_next(&pool, 0), 0, "next of part 0");
-	check(fal_pool_hindmost(&pool), 0, "hindmost");
+	check(pool.hindmost, 0, "hindmost");
 	check((int64_t)fal_pool_next(&pool, 1), 0, "part 1 helps");
 	check(fal_pool_left(&pool, 1).count, 2, "left for part 1");
 	is(take(1, false, 1), 0, 0, 1);
@@ -118,7 +118,7 @@ parts_without_tasks(void **state)
 	is(take(2, false, 9), 1, 2, 2);
 	is(take(2, false, 9), 2, 1, 1);
 	check((int64_t)fal_pool_first(&pool), 1, "first");
-	check(fal_pool_hindmost(&pool), 1, "hindmost");
+	check(pool.hindmost, 1, "hindmost");
 }
 
 /* Of many parts that never have a task one does; it would take minutes to look for theirs
@@ -129,7 +129,7 @@ parts_that_never_have_tasks(void **state)
 	(void)state;
 	begin((struct fal_grid){ .samples = 1000000, .batch = 1, .task = 1, .epochs = 9 },
 	      65536);
-	check(fal_pool_hindmost(&pool), 65535, "hindmost");
+	check(pool.hindmost, 65535, "hindmost");
 	is(take(0, false, 9), 0, 0, 1);
 	is(take(65535, false, 9), 1, 0, 1);
 	is(take(0, true, 9), 2, 0, 1);
@@ -271,7 +271,7 @@ judge_parts(const struct fal_grid *g)
 		assert_in_range(a->task, fal_grid_part(g, a->clock, i),
 				fal_grid_part(g, a->clock, i + 1) - 1);
 	}
-	check(fal_pool_hindmost(&pool), last, "hindmost");
+	check(pool.hindmost, last, "hindmost");
 }
 
 /* Takes, gives back, ends; any of those who hold a run first. */

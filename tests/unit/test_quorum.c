@@ -205,7 +205,7 @@ deaths(void **state)
 	while (came() != 1)
 		assert_true(play_step(FOREVER));
 	for (uint32_t id = 8; id > 0; id--)
-		if (fal_find(play.s, id) != NULL && is.last[play_its(id)->team->id] > 0)
+		if (fal_worker_find(play.s, id) != NULL && is.last[play_its(id)->team->id] > 0)
 			play_leave(id);
 	play_check(came(), 1, "pushes that stay");
 	play_run(CLOCKS, FOREVER);

@@ -66,7 +66,7 @@ numbers_with_gaps_end_the_session(void **state)
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
-	struct fal_intervals *are = &fal_find(sched, 1)->seqs;
+	struct fal_intervals *are = &fal_worker_find(sched, 1)->seqs;
 	for (uint32_t i = 0; i < FAL_INTERVALS_MAX; i++)
 		if (fal_intervals_add(are, 2 * (uint64_t)i + 2, 2 * (uint64_t)i + 3,
 				      &twice) != 0)

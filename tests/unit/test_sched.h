@@ -332,7 +332,7 @@ info(uint32_t id)
 static inline struct fal_work
 work(uint32_t id)
 {
-	const struct fal_worker *w = fal_find(sched, id);
+	const struct fal_worker *w = fal_worker_find(sched, id);
 	assert_non_null(w);
 	return w->work;
 }
@@ -354,7 +354,7 @@ hear(uint32_t id)
 static inline void
 answer(uint32_t id, uint64_t steps)
 {
-	struct fal_worker *w = fal_find(sched, id);
+	struct fal_worker *w = fal_worker_find(sched, id);
 	hear(id);
 	if (w == NULL)
 		return;

@@ -160,14 +160,14 @@ once_is_forgiven(void **state)
 	while (play.now < 5 && step(5))
 		;
 	play.worker[1].fault = PLAY_HANGS;
-	while (!play_its(1)->suspected && step(10))
+	while (!fal_worker_is_suspect(play_its(1)) && step(10))
 		;
-	play_check(play_its(1)->suspected, 1, "suspected");
+	play_check(fal_worker_is_suspect(play_its(1)), 1, "suspected");
 	const double since = play.now;
 	play.worker[1].fault = PLAY_WELL;
-	while ((play_its(1)->suspected || play_its(1)->trial) && step(10))
+	while (play_its(1)->standing != FAL_MEMBER && step(10))
 		;
-	play_check(play_its(1)->suspected || play_its(1)->trial, 0, "a suspect still");
+	play_check(play_its(1)->standing != FAL_MEMBER, 0, "a suspect still");
 	play_at_least(1, play.now - since, "seconds until it is back");
 	play_check(barred, 0, "times that its key gets no work");
 }
@@ -202,8 +202,8 @@ outage_is_nobodys(void **state)
 		play_follow_all();
 	uint32_t out = 0, last = 0;
 	for (uint32_t id = 1; id <= 3; id++) {
-		out += play_its(id)->suspected;
-		last = play_its(id)->suspected ? last : id;
+		out += fal_worker_is_suspect(play_its(id));
+		last = fal_worker_is_suspect(play_its(id)) ? last : id;
 	}
 	play_check(out, 2, "suspects while nobody speaks");
 	for (uint32_t id = 1; id <= 3; id++)
@@ -267,10 +267,10 @@ barred_are_not_back(void **state)
 		;
 	play_check(barred, 1, "times that its key gets no work");
 	const uint64_t back = play.acts[FAL_ACT_BACK];
-	play_check(play_its(2)->suspected, 1, "suspected");
-	fal_trial_kept(play.s, play_its(2), play.now);
+	play_check(fal_worker_is_suspect(play_its(2)), 1, "suspected");
+	fal_probation_note_work(play.s, play_its(2), play.now);
 	play_follow_all();
-	play_check(play_its(2)->suspected, 1, "suspected");
+	play_check(fal_worker_is_suspect(play_its(2)), 1, "suspected");
 	play_check(play.acts[FAL_ACT_BACK], back, "told that it is back");
 }
 
@@ -289,7 +289,7 @@ one_key_for_all(void **state)
 		while (play.now < 30 && step(30))
 			;
 		play_join_as(1, 7);
-		play_check(play_its(play.last_id)->suspected, other != 0,
+		play_check(fal_worker_is_suspect(play_its(play.last_id)), other != 0,
 			   "whether it gets no work");
 		play_end(NULL);
 	}

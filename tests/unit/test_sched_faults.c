@@ -97,7 +97,7 @@ shards_are_waited_for(void **state)
 static double
 most_pull(uint32_t id)
 {
-	return fal_find(sched, id)->pull.most;
+	return fal_worker_find(sched, id)->pull.most;
 }
 
 /* What waits for a version that others are late with is not pulling, and nobody has
@@ -183,10 +183,10 @@ the_first_one_is_pulled_for(void **state)
 	check(claim_as(1, 1, 1, none, 0.1), 1, "claim");
 	complete(current());
 	open_clock(1);
-	struct fal_worker *w = fal_find(sched, 1);
+	struct fal_worker *w = fal_worker_find(sched, 1);
 	check(w->queued, 2, "tasks that wait");
-	check(w->head->began < 0 && w->pulls_from == INFINITY, 1, "none has begun");
-	w->head->began = w->pulls_from = now; /* its version was there */
+	check(w->head->began < 0 && w->pullable_at == INFINITY, 1, "none has begun");
+	w->head->began = w->pullable_at = now; /* its version was there */
 	now += waits;
 	fal_sched_published(sched, now, 1);
 	check(w->tail->began >= now, 1, "the other one has begun");
@@ -206,13 +206,13 @@ an_old_claim_is_no_pull(void **state)
 	open_clock(0);
 	now += 0.15;
 	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
-	struct fal_worker *w = fal_find(sched, 1);
+	struct fal_worker *w = fal_worker_find(sched, 1);
 	near(w->pull.s, 0.05, 1e-6, "what it pulled for");
 	/* It was given what comes next meanwhile. */
-	w->fresh = true;
-	w->given_at = w->pulls_from = now;
-	w->given_of = current() + 1;
-	w->given++;
+	w->pull_timer.is_running = true;
+	w->pull_timer.since = w->pullable_at = now;
+	w->pull_timer.round = current() + 1;
+	w->grants++;
 	check(claim_as(1, 0, 2, none, 0.1), 0, "the same claim again");
 	near(w->pull.s, 0.05, 1e-6, "what it pulls for");
 }
@@ -374,8 +374,10 @@ claims_of_time_count_for_nothing(void **state)
 		complete(current());
 	}
 	fal_sched_pong(sched, now, 1, 1e9, 0);
-	near(fal_deadline_s(sched, fal_find(sched, 2)), 0.2, 1e-9, "of the honest one");
-	near(fal_deadline_s(sched, fal_find(sched, 1)), 4, 1e-9, "of the other");
+	near(fal_task_deadline_s(sched, fal_worker_find(sched, 2)), 0.2, 1e-9,
+	     "of the honest one");
+	near(fal_task_deadline_s(sched, fal_worker_find(sched, 1)), 4, 1e-9,
+	     "of the other");
 }
 
 /* A worker that stood still answers late, once: its link is as near as before.  One
@@ -475,7 +477,8 @@ a_push_takes_from_its_first_block(void **state)
 		fal_sched_arrived(sched, now, current(), id, 1, false);
 		now += rest / 2;
 		fal_sched_arrived(sched, now, current(), id, 1, true);
-		const struct fal_window *turn = &fal_find(sched, 1)->turn[FAL_TURN_PUSH];
+		const struct fal_window *turn =
+			&fal_worker_find(sched, 1)->turn[FAL_TURN_PUSH];
 		near(fal_window_ago(turn, 0), before ? gap + rest : rest, 1e-9,
 		     "what the push took");
 		complete(current());
@@ -617,8 +620,9 @@ trials_cost_little(void **state)
 		while (!holds(2, task) && now < 1000)
 			talk();
 		lost[k] = now - free_at[k];
-		near(lost[k], fal_deadline_s(sched, fal_find(sched, 1)) * (1 << k), 1e-2,
-		     "a trial");
+		near(lost[k],
+		     fal_task_deadline_s(sched, fal_worker_find(sched, 1)) * (1 << k),
+		     1e-2, "a trial");
 		check(info(1).suspected, 1, "suspected again");
 		worker[1].n = 0;
 	}
@@ -1058,8 +1062,8 @@ hung_ones_are_looked_at_in_time(void **state)
 	open_clock(0);
 	for (int i = 0; i < 10000 && acts[FAL_ACT_SUSPECT] == 0; i++) {
 		now += 5e-4;
-		fal_refresh(sched, fal_find(sched, 1), now);
-		fal_refresh(sched, fal_find(sched, 2), now);
+		fal_worker_refresh(sched, fal_worker_find(sched, 1), now);
+		fal_worker_refresh(sched, fal_worker_find(sched, 2), now);
 		if (fal_sched_wake(sched) <= now)
 			fal_sched_tick(sched, now);
 		follow_all();
@@ -1080,10 +1084,11 @@ claim_that_crosses_a_grant(void **state)
 		join(2, 1, 1, 0.1);
 		open_clock(0);
 		const uint32_t task = worker[1].q[1].task;
-		struct fal_worker *one = fal_find(sched, 1), *two = fal_find(sched, 2);
-		fal_move(sched, one->tail, two, now);
+		struct fal_worker *one = fal_worker_find(sched, 1),
+				  *two = fal_worker_find(sched, 2);
+		fal_node_move(sched, one->tail, two, now);
 		check(two->tail->task, task, "what was moved");
-		fal_move(sched, two->tail, one, now);
+		fal_node_move(sched, two->tail, one, now);
 		follow_all();
 		check(holds(1, task), 1, "that task");
 		now = 0.1;

@@ -40,7 +40,7 @@ test_another_ones_task(void **state)
 	fal_sched_allow(play.s, 0, 10);
 	play_follow_all();
 	struct fal_round *mine = open_round(0), *other = open_round(1);
-	play_check(mine->owner, 1, "owner");
+	play_check(mine->info.owner, 1, "owner");
 	play_check(claim(2, mine, mine->ledger.first, false), FAL_ESTATE,
 		   "a claim of it");
 	play_check(claim(2, mine, mine->ledger.first, true), FAL_ESTATE,
@@ -55,7 +55,7 @@ static struct fal_round *
 pass_on(uint32_t a, uint32_t b)
 {
 	const struct fal_round *bad = play_its(a)->team->rounds;
-	const uint64_t clock = bad->clock;
+	const uint64_t clock = bad->info.clock;
 	const uint32_t task = bad->ledger.first, tasks = bad->ledger.tasks;
 	const uint64_t back = play.tasks[FAL_FATE_ABANDON];
 	play_check(claim(a, bad, task, true), 0, "no result");
@@ -69,7 +69,7 @@ pass_on(uint32_t a, uint32_t b)
 	play_follow_all();
 	struct fal_round *again = play_its(b)->team->rounds;
 	assert_non_null(again);
-	play_check(again->clock == clock && again->ledger.first == task, 1,
+	play_check(again->info.clock == clock && again->ledger.first == task, 1,
 		   "the same tasks");
 	return again;
 }
@@ -136,7 +136,7 @@ test_alone(void **state)
 		deny(first);
 		play_check(play.acts[FAL_ACT_STOP], 0, "one word ends no job");
 		play_check(play_its(first)->head != NULL &&
-				   play_its(first)->head->round->clock == 0,
+				   play_its(first)->head->round->info.clock == 0,
 			   sessions == 1, "it retries its own");
 		if (sessions == 2 &&
 		    run & 2) { /* the other one has its own to do first */

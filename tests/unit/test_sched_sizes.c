@@ -215,13 +215,13 @@ change_of_speed(void **state)
 		play_run(20, INFINITY);
 		struct fal_worker *w = play_its(1);
 		double t = fal_task_s(play.s, w, 1);
-		fal_measured(play.s, w, by[k] * t * 26 / 32, 26);
+		fal_worker_measure(play.s, w, by[k] * t * 26 / 32, 26);
 		double least = fmin(by[k], by[k] * 26 / 32) * t;
 		double most = fmax(by[k], by[k] * 26 / 32) * t;
 		double is = fal_task_s(play.s, w, 1);
 		if (!(is >= least * (1 - 1e-9) && is <= most * (1 + 1e-9)))
 			fail_msg("%.6f s, not from %.6f to %.6f", is, least, most);
-		fal_measured(play.s, w, by[k] * t, 32);
+		fal_worker_measure(play.s, w, by[k] * t, 32);
 		play_near(fal_task_s(play.s, w, 1), by[k] * t, 0.2 * by[k] * t, "after");
 		play_end(state);
 	}

@@ -43,7 +43,7 @@ judge_counts(void)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
 		active += fal_worker_active(w);
-		if (s->is.own && !w->gone)
+		if (s->traits.own && !w->has_left)
 			play_check(w->team->at, i, "place of a worker's team");
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
@@ -55,14 +55,14 @@ judge_counts(void)
 			members += s->worker[k].team == t &&
 				   fal_worker_active(&s->worker[k]);
 		play_check(t->members, members, "members");
-		play_check(fal_slowest(s, t), slowest(t), "slowest of the others");
+		play_check(fal_slowest_clock(s, t), slowest(t), "slowest of the others");
 		teams += members > 0;
 	}
 	for (uint32_t p = 0; p < s->grid.parts; p++)
 		manned += s->manned[p];
 	play_check(manned, teams, "teams by part");
 	play_check(s->active, active, "active workers");
-	play_check(fal_slowest(s, NULL), slowest(NULL), "slowest");
+	play_check(fal_slowest_clock(s, NULL), slowest(NULL), "slowest");
 }
 
 /* wbsp: what is collected waits for somebody who has pushed nothing since the version. */
@@ -78,11 +78,11 @@ judge_published(void)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
 		if (s->version != version)
-			had[w->id] = w->included;
-		waits |= fal_worker_active(w) && w->included == had[w->id];
+			had[w->id] = w->collected_round;
+		waits |= fal_worker_active(w) && w->collected_round == had[w->id];
 	}
 	version = s->version;
-	if (rule->scheme == FAL_WBSP && !rule->slowest && s->merged > 0)
+	if (rule->scheme == FAL_WBSP && !rule->slowest && s->pending.rounds > 0)
 		play_check(waits, true, "somebody is waited for");
 }
 
@@ -101,7 +101,7 @@ static void
 judge_helped(void)
 {
 	struct fal_sched *s = play.s;
-	if (s->scheme->touched == NULL || s->rounds == 0)
+	if (s->scheme->round_changed == NULL || s->rounds == 0)
 		return;
 	for (uint32_t quiet = 0;
 	     quiet < 2;) { /* some have their turn after the next one */
@@ -110,7 +110,7 @@ judge_helped(void)
 		play_follow_all();
 	}
 	for (uint32_t i = 0; i < s->workers; i++)
-		s->scheme->touched(s, &s->worker[i]);
+		s->scheme->round_changed(s, &s->worker[i]);
 	s->scheme->rebalance(s, play.now);
 	play_check(s->acts, 0, "what it led to");
 	play_follow_all();

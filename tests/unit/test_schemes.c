@@ -155,7 +155,8 @@ static void
 trial_act(const struct fal_act *a)
 {
 	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON &&
-			  play_round(a->round).owner == 1 && play_its(1)->tried;
+			  play_round(a->round).owner == 1 &&
+			  play_its(1)->suspicion.has_task;
 }
 
 /* A trial whose round is over, as others were sooner, did not want for time: the one in
@@ -173,7 +174,7 @@ test_rennala_trial(void **state)
 		play_join(1);
 	play.worker[1].fault = PLAY_HANGS;
 	play_run(1, FOREVER);
-	play_check(play_its(1)->suspected, 1, "a suspect");
+	play_check(fal_worker_is_suspect(play_its(1)), 1, "a suspect");
 	play.on_act = trial_act;
 	for (uint64_t clock = 2; clock <= CLOCKS; clock++) {
 		fal_sched_heard(play.s, play.now, 1);
@@ -223,7 +224,7 @@ test_ringmaster(void **state)
 			play_follow_all();
 			const struct fal_round *r = play.s->oldest;
 			play_at_least((double)(threshold - 1),
-				      (double)(play.s->version - r->version),
+				      (double)(play.s->version - r->info.version),
 				      "updates that the oldest round is old");
 		}
 		play_at_least((double)seen.stale, 100, "rounds that are nearly too old");
@@ -253,7 +254,8 @@ ssp_act(const struct fal_act *a)
 {
 	if (a->kind == FAL_ACT_OPEN) {
 		uint32_t owner = play_round(a->round).owner;
-		uint64_t ahead = play_its(owner)->team->clock - fal_slowest(play.s, NULL);
+		uint64_t ahead =
+			play_its(owner)->team->clock - fal_slowest_clock(play.s, NULL);
 		seen.most_ahead = ahead > seen.most_ahead ? ahead : seen.most_ahead;
 		seen.opened[owner] = play.now;
 	}
@@ -390,7 +392,7 @@ test_syncopt_auto(void **state)
 	struct fal_sched s = { .policy = policy };
 	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
 		s.active = is[i].workers;
-		play_check(fal_scheme_syncopt.among(&s), is[i].n, "N");
+		play_check(fal_scheme_syncopt.clock_rounds(&s), is[i].n, "N");
 	}
 }
 
@@ -430,7 +432,7 @@ local_act(const struct fal_act *a)
 		return;
 	}
 	seen.pulled++;
-	*cached = fal_slowest(play.s, NULL) + 1;
+	*cached = fal_slowest_clock(play.s, NULL) + 1;
 	play_at_least((double)(*cached + 1), (double)clock, "what it pulls has clocks");
 	play_check(r.version, play.s->version, "version that it pulls");
 }
@@ -503,7 +505,8 @@ slots_act(const struct fal_act *a)
 	seen.below = a->below;
 	for (uint64_t v = 0; v < a->below; v++)
 		play_check(seen.slot[v], 4, "changes in a slot that is closed");
-	play_check(a->below, fal_slowest(play.s, NULL), "slots below the slowest clock");
+	play_check(a->below, fal_slowest_clock(play.s, NULL),
+		   "slots below the slowest clock");
 }
 
 /* A worker's v-th change is of slot v: each gets one of each worker, then is closed. */

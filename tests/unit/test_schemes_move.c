@@ -443,7 +443,7 @@ groups_act(const struct fal_act *a)
 	}
 	if (a->kind == FAL_ACT_STEP)
 		play_near(a->divisor, seen.samples / seen.weight, 1e-9, "divisor");
-	uint32_t groups = fal_teams_active(play.s);
+	uint32_t groups = fal_teams_count_active(play.s);
 	seen.most_groups = groups > seen.most_groups ? groups : seen.most_groups;
 }
 
@@ -474,7 +474,7 @@ test_groups_fixed(void **state)
 	play_check(seen.abandoned, 1, "rounds of the dead group");
 	play_run(400, FOREVER);
 	play_check(play.tasks[FAL_FATE_MERGE], 400 * 64, "tasks applied");
-	play_check(fal_teams_active(play.s), 2, "groups of those left");
+	play_check(fal_teams_count_active(play.s), 2, "groups of those left");
 }
 
 /* Unequal groups count by their sizes. */
@@ -571,7 +571,7 @@ test_groups_site(void **state)
 	/* More sites than groups: others share one. */
 	put_at_sites(three);
 	play_run(400, 12);
-	play_check(fal_teams_active(play.s), 2, "groups");
+	play_check(fal_teams_count_active(play.s), 2, "groups");
 	play_check(group_of(1) == group_of(2), false, "the first is with others");
 	for (uint32_t id = 3; id <= 6; id++)
 		play_check(group_of(id), group_of(2), "the others");
@@ -592,10 +592,10 @@ test_groups_progressive(void **state)
 	play.worker[1].slow = 5;
 	play_run(FOREVER, 9);
 	play_at_least(seen.most_groups, 2, "groups while they idle");
-	play_at_least(fal_teams_active(play.s), 2, "groups then");
+	play_at_least(fal_teams_count_active(play.s), 2, "groups then");
 	play.loss = 1100;
 	play_run(FOREVER, 30);
-	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
+	play_check(fal_teams_count_active(play.s), 1, "groups when the loss has grown");
 }
 
 /* A loss below 0 grows towards it. */
@@ -609,16 +609,16 @@ test_groups_below_zero(void **state)
 	for (int i = 0; i < 8; i++)
 		play_join(i < 7 ? 1 : 5);
 	play_run(FOREVER, 9);
-	play_at_least(fal_teams_active(play.s), 2, "groups while they idle");
+	play_at_least(fal_teams_count_active(play.s), 2, "groups while they idle");
 	play.loss = -1100;
 	play_run(FOREVER, 15);
-	play_at_least(fal_teams_active(play.s), 2, "groups when the loss is less");
+	play_at_least(fal_teams_count_active(play.s), 2, "groups when the loss is less");
 	play.loss = fal_loss_said(NAN, play.s->grid.task);
 	play_run(FOREVER, 21);
-	play_at_least(fal_teams_active(play.s), 2, "groups when it is not known");
+	play_at_least(fal_teams_count_active(play.s), 2, "groups when it is not known");
 	play.loss = -900;
 	play_run(FOREVER, 40);
-	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
+	play_check(fal_teams_count_active(play.s), 1, "groups when the loss has grown");
 }
 
 /* Noise of the batches is no growth. */
@@ -631,11 +631,11 @@ test_groups_noise(void **state)
 	for (int i = 0; i < 8; i++)
 		play_join(i < 4 ? 2 : 1);
 	play_run(FOREVER, 8);
-	play_check(fal_teams_active(play.s), 2, "groups before");
+	play_check(fal_teams_count_active(play.s), 2, "groups before");
 	for (int i = 0; i < 200; i++) {
 		play.loss = 1000 + (i % 3 - 1) * 60;
 		play_run(FOREVER, play.now + 0.07);
-		play_check(fal_teams_active(play.s), 2, "groups");
+		play_check(fal_teams_count_active(play.s), 2, "groups");
 	}
 }
 
@@ -680,7 +680,7 @@ test_groups_stale(void **state)
 	play_check(seen.most_groups, 2, "groups while they idle");
 	bool merged = false;
 	while (play.now < 60 && !merged && play_step(FOREVER))
-		merged = fal_teams_active(play.s) == 1;
+		merged = fal_teams_count_active(play.s) == 1;
 	play_check(merged, true, "merged when stale");
 }
 
