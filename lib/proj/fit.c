@@ -400,7 +400,7 @@ struct line {
 	const struct fal_ev_clock *is;
 	double compute, latency, wait, cut_s; /* without the time that it hung */
 	uint64_t cut;
-	struct fal_trace_ran ran;
+	struct fal_trace_paces ran;
 };
 
 static double
@@ -520,7 +520,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
 	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
 	    (!own && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
-	    fal_trace_clock_ran(l, &f->job, &c.ran) < 0)
+	    fal_trace_clock_paces(l, &f->job, &c.ran) < 0)
 		return l->err;
 	if (e->cut > 0 && isnan(e->cut_s))
 		return fal_trace_fail(l, FAL_EFORMAT, "cut_s: missing");
@@ -673,7 +673,7 @@ size_of(const struct fal_fit *f, double fixed, const struct fit_told *t)
 {
 	const struct fal_trace_pace p = { .tasks = (uint64_t)t->tasks,
 					  .samples = (double)t->samples };
-	return fal_trace_size(&f->job, fixed, &p);
+	return fal_trace_full_tasks(&f->job, fixed, &p);
 }
 
 /* Seconds of a full one; 0: it ran none. */

@@ -339,7 +339,7 @@ struct told {
 	const struct fal_ev_clock *is;
 	uint64_t lanes;
 	double latency;
-	struct fal_trace_ran ran;
+	struct fal_trace_paces ran;
 };
 
 /* What comes next tells of other waiting, too: the open frames count no more, nor does
@@ -518,7 +518,7 @@ note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 		if (r->n < FAL_REPORT_SPEEDS)
 			FAL_XGROW(r->v, r->cap, r->n + 1);
 		r->v[r->n++ % FAL_REPORT_SPEEDS] =
-			full * fal_trace_size(job, fixed, p) / seconds;
+			full * fal_trace_full_tasks(job, fixed, p) / seconds;
 	}
 	if (r != NULL)
 		r->clocks++;
@@ -552,7 +552,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 		.lanes = e->lanes > 0 ? e->lanes : 1,
 		.latency = fal_trace_clock_latency(e, fal_rule_traits(&s->rule).moves),
 	};
-	fal_trace_clock_ran(l, job, &t.ran);
+	fal_trace_clock_paces(l, job, &t.ran);
 	struct report_row *w = &s->row[row];
 	size_t at = 0;
 	if (l->err < 0)
@@ -568,7 +568,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	s->lines[at % 2] += at < 2;
 	s->partial[at % 2] = s->partial[at % 2] || w->fresh;
 	if (!w->fresh)
-		add_line(&w->cell[at % 2], &t, fal_trace_size(job, fixed, &t.ran.all));
+		add_line(&w->cell[at % 2], &t, fal_trace_full_tasks(job, fixed, &t.ran.all));
 	w->fresh = false;
 	while (report_shared(s) && s->lines[0] > 0 && s->lines[0] >= s->present)
 		shift(s);

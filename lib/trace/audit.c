@@ -842,7 +842,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 			    a->job.clocks);
 		return false;
 	}
-	if (fal_trace_round_whole(r) && (r->end == FAL_END_GIVEN) != a->group) {
+	if (fal_trace_round_is_complete(r) && (r->end == FAL_END_GIVEN) != a->group) {
 		fal_finding(&a->f, r, 0, 0,
 			    a->group ? "applied, but the versions are made above"
 				     : "given, but there is nobody above");
@@ -878,7 +878,7 @@ judge_once(struct fal_audit *a, struct fal_trace_line *l, const struct fal_trace
 static void
 judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_round *r)
 {
-	const uint64_t samples = fal_trace_round_counted(r, e->skipped, &a->job);
+	const uint64_t samples = fal_trace_round_samples(r, e->skipped, &a->job);
 	if (r->samples != samples)
 		fal_finding(&a->f, r, 0, 0, "samples is %ju, not %ju", r->samples,
 			    samples);
@@ -955,7 +955,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	}
 	judge_nonfinite(a, e->skipped, &r);
 	a->v.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
-	a->v.samples_twice += fal_trace_round_twice(e, &a->job);
+	a->v.samples_twice += fal_trace_round_duplicates(e, &a->job);
 	a->accounts.ran_on = r.version;
 	fal_judge_ledger(a, l, &r);
 }

@@ -181,7 +181,7 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 				c->id, c->seq, d->id, d->seq);
 	}
 	uint64_t sum = c->inherited + c->blocks;
-	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
+	if (sum > B || (sum < B && !c->fenced && fal_trace_round_is_complete(g->r)))
 		fal_finding(&g->a->f, g->r, c->first, c->count,
 			    "contribution %u.%u: %ju of %ju blocks were added", c->id,
 			    c->seq, sum, B);
@@ -332,7 +332,7 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 			    c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
 	if (c->fills_seen == 0 && sum < g->a->job.blocks && !skipped &&
-	    fal_trace_round_whole(g->r))
+	    fal_trace_round_is_complete(g->r))
 		fal_finding(&g->a->f, g->r, e->task, 1,
 			    "contribution %u.%u was fenced after %ju of %ju blocks and "
 			    "not filled",
@@ -352,7 +352,7 @@ judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 			roots++;
 		}
 	}
-	const bool all = fal_trace_round_whole(g->r);
+	const bool all = fal_trace_round_is_complete(g->r);
 	/* A task that was skipped may have been skipped in an abandoned round before. */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		fal_finding(&g->a->f, g->r, task, 1, "granted %u times", grants);
@@ -453,7 +453,7 @@ adds_up(const struct ledger *g)
 	uint64_t sum = g->skipped * g->a->job.blocks - g->brought;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->a->job.blocks;
+	return !fal_trace_round_is_complete(g->r) || sum == g->r->tasks * g->a->job.blocks;
 }
 
 void
@@ -470,7 +470,7 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	s.moved += read_rows(&g, "move", e->move, MOVE);
 	s.dropped += read_rows(&g, "lost", e->lost, LOST);
 	read_skipped(&g);
-	fal_trace_verified(l);
+	fal_trace_check_verified(l);
 	read_contribs(&g);
 	judge_sums(&g);
 	if (l->err == 0)

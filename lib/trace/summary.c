@@ -184,8 +184,8 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	const struct fal_ev_clock *e = &l->is.clock;
 	const bool own = e->round != FAL_TRACE_ABSENT;
 	struct fal_summary_worker *w = row_of(s, l);
-	struct fal_trace_ran ran;
-	if (w == NULL || fal_trace_clock_ran(l, &s->job, &ran) < 0 ||
+	struct fal_trace_paces ran;
+	if (w == NULL || fal_trace_clock_paces(l, &s->job, &ran) < 0 ||
 	    (!own && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
 		return;
 	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
@@ -223,7 +223,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		return;
 	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)e->lanes;
 	w->load.tasks += ran.all.tasks;
-	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
+	w->load.size += fal_trace_full_tasks(&s->job, w->fixed, &ran.all);
 	w->load.lane_s += lane_s;
 	if (!as_before)
 		return;
@@ -254,9 +254,9 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	const bool over = r.end != FAL_END_ABANDONED;
 	s->moved += fal_trace_rows_tasks(e->move, 4);
 	s->cloned += fal_trace_rows_tasks(e->clone, 3);
-	s->twice += fal_trace_round_twice(e, &s->job);
+	s->twice += fal_trace_round_duplicates(e, &s->job);
 	if (r.end == FAL_END_GIVEN) {
-		tick(s, l->t, r.clock, fal_trace_round_counted(&r, e->skipped, &s->job));
+		tick(s, l->t, r.clock, fal_trace_round_samples(&r, e->skipped, &s->job));
 		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
 	}
 	s->skipped += over ? fal_trace_rows_tasks(e->skipped, 2) : 0;
@@ -274,7 +274,7 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 		s->verify.equal += e->verified.v[1];
 		s->verify.unlike += e->verified.v[2];
 	}
-	fal_trace_verified(l);
+	fal_trace_check_verified(l);
 }
 
 /* The row of the epoch, which is there or a new one: updates of two epochs may mix.
