@@ -30,7 +30,7 @@ enum { JOURNAL_MAX = 64 << 20 }; /* and of a journal */
 struct folder {
 	const char *dir;
 	struct fal_audit *audit;
-	const struct fal_audit_told *told;
+	const struct fal_audit_facts *told;
 	struct fal_job job; /* all 0: there is none that can be read */
 	/* Of the model's file, and of its version; "": there is none. */
 	char sha256[65], hash[65];
@@ -67,7 +67,7 @@ read_file(struct folder *f, const char *name, size_t most, bool must, struct fal
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && must)
-		fal_audit_found(f->audit, "%s: is not there", name);
+		fal_audit_add_finding(f->audit, "%s: is not there", name);
 	else if (err < 0 && err != FAL_ENOENT)
 		give_up(f, err, "%s", diag.text);
 	return err == FAL_OK;
@@ -77,7 +77,7 @@ static void
 same(struct folder *f, const char *what, const char *told, const char *is)
 {
 	if (strcmp(told, is) != 0)
-		fal_audit_found(f->audit, "%s is %.64s, but the trace says %.64s", what,
+		fal_audit_add_finding(f->audit, "%s is %.64s, but the trace says %.64s", what,
 				is, told);
 }
 
@@ -85,7 +85,7 @@ static void
 same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
 {
 	if (told != is)
-		fal_audit_found(f->audit, "%s is %ju, but the trace says %ju", what, is,
+		fal_audit_add_finding(f->audit, "%s is %ju, but the trace says %ju", what, is,
 				told);
 }
 
@@ -93,7 +93,7 @@ same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
 static void
 judge_job(struct folder *f, const struct fal_job *job)
 {
-	const struct fal_audit_told *t = f->told;
+	const struct fal_audit_facts *t = f->told;
 	char seed[24];
 	snprintf(seed, sizeof(seed), "%ju", job->seed);
 	same(f, "job: name", t->name, job->name);
@@ -126,7 +126,7 @@ check_job(struct folder *f)
 	else if (err == FAL_ENOMEM)
 		give_up(f, err, "job");
 	else
-		fal_audit_found(f->audit, "job: is none");
+		fal_audit_add_finding(f->audit, "job: is none");
 	fal_buf_free(&text);
 }
 
@@ -234,14 +234,14 @@ judge_best(struct folder *f, double clock, double accuracy)
 				(e->plain && (double)e->all[i].version != clock)))
 		i++;
 	if (i == e->lines)
-		fal_audit_found(f->audit,
+		fal_audit_add_finding(f->audit,
 				"result.json: best_accuracy is of no evaluation");
 }
 
 /* What the result's count should be.  Of a job that went on from a snapshot the trace has
  * rounds that were done twice, and counts otherwise: any number will do. */
 static double
-counted(const struct fal_audit_told *t, const json_t *o, const char *key, uint64_t sum)
+counted(const struct fal_audit_facts *t, const json_t *o, const char *key, uint64_t sum)
 {
 	return t->resumed ? json_number_value(json_object_get(o, key)) : (double)sum;
 }
@@ -250,7 +250,7 @@ counted(const struct fal_audit_told *t, const json_t *o, const char *key, uint64
 static void
 judge_result(struct folder *f, const json_t *o)
 {
-	const struct fal_audit_told *t = f->told;
+	const struct fal_audit_facts *t = f->told;
 	const bool failed = t->failed[0] != '\0', judged = t->evals->lines > 0;
 	char average_sum[65] = "", best_sum[65] = "";
 	struct fal_buf bytes = { 0 };
@@ -297,16 +297,16 @@ judge_result(struct folder *f, const json_t *o)
 		snprintf(number, sizeof(number), "%.15g", m->is);
 		known += v != NULL;
 		if (!m->there && v != NULL)
-			fal_audit_found(f->audit, "result.json: the run has no %s",
+			fal_audit_add_finding(f->audit, "result.json: the run has no %s",
 					m->key);
 		else if (m->there && !is_member(m, v))
-			fal_audit_found(f->audit,
+			fal_audit_add_finding(f->audit,
 					"result.json: %s is not %.64s, as the trace and "
 					"the files say",
 					m->key, m->text != NULL ? m->text : number);
 	}
 	if (known != json_object_size(o))
-		fal_audit_found(f->audit, "result.json: it has what no result has");
+		fal_audit_add_finding(f->audit, "result.json: it has what no result has");
 	if (best)
 		judge_best(f, best_clock, best_is);
 }
@@ -323,7 +323,7 @@ check_result(struct folder *f)
 		give_up(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
 			"%s/result.json: %s", f->dir, why.text);
 	} else if (!json_is_object(o)) {
-		fal_audit_found(f->audit, "result.json: is none");
+		fal_audit_add_finding(f->audit, "result.json: is none");
 	} else {
 		judge_result(f, o);
 	}
@@ -422,7 +422,7 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 		while (!done && from > 1 && !same_policy(&journal->v[from - 1], first))
 			from--;
 		if (from == 0 || !same_policy(&journal->v[from - 1], first)) {
-			fal_audit_found(a,
+			fal_audit_add_finding(a,
 					"policy.jsonl: has not the policy that the trace "
 					"begins with, and then %zu change%s",
 					changes, fal_text_s(changes));
@@ -434,14 +434,14 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 		if (from + i < journal->n && journal->v[from + i].clock == is->clock &&
 		    same_policy(&journal->v[from + i], is))
 			continue;
-		fal_audit_found(a,
+		fal_audit_add_finding(a,
 				"policy.jsonl: line %zu is not the trace's change by "
 				"'%.64s' from clock %ju on",
 				from + i + 1, is->by, is->clock);
 		return;
 	}
 	if (done && journal->n > from + changes)
-		fal_audit_found(
+		fal_audit_add_finding(
 			a, "policy.jsonl: line %zu is a change that the trace has not",
 			from + changes + 1);
 }
@@ -471,7 +471,7 @@ check_journal(struct folder *f, const struct stat_policies *policies)
 	if (err == FAL_OK) {
 		compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
-			fal_audit_found(f->audit,
+			fal_audit_add_finding(f->audit,
 					"policy.jsonl: its last link is %s, but the "
 					"trace says %.64s",
 					chain.link[0] != '\0' ? chain.link : "none",
@@ -479,12 +479,12 @@ check_journal(struct folder *f, const struct stat_policies *policies)
 	} else if (err == FAL_ENOMEM) {
 		give_up(f, err, "policy.jsonl");
 	} else if (is && r.unchained) {
-		fal_audit_found(f->audit,
+		fal_audit_add_finding(f->audit,
 				"policy.jsonl: line %u does not chain the line before, "
 				"or was changed",
 				r.line);
 	} else if (is) {
-		fal_audit_found(f->audit, "policy.jsonl: line %u is none", r.line);
+		fal_audit_add_finding(f->audit, "policy.jsonl: line %u is none", r.line);
 	}
 	stat_policies_free(&journal);
 	fal_buf_free(&text);
@@ -497,7 +497,7 @@ stat_folder_audit(const char *dir, const struct stat_policies *policies,
 		  struct fal_audit *a)
 {
 	struct folder f = {
-		.dir = dir, .audit = a, .told = fal_audit_told(a), .code = FAL_EXIT_DONE
+		.dir = dir, .audit = a, .told = fal_audit_facts(a), .code = FAL_EXIT_DONE
 	};
 	if (f.told->hash[0] != '\0')
 		check_job(&f);
