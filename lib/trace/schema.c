@@ -1,4 +1,4 @@
-/* The table of schema.h. */
+/* The table of schema.h, as arrays. */
 #include "trace/schema.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@
 						      sizeof(rows) / sizeof(*rows) }; \
 		return &is;                                                           \
 	}
-FAL_TRACE_PARTS(RECORD)
+FAL_TRACE_OBJECTS(RECORD)
 FAL_TRACE_EVENTS(RECORD)
 
 static const struct fal_schema *(*const records[])(void) = { NULL,
