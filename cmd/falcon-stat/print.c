@@ -229,7 +229,8 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		if (!w->differs)
 			continue;
-		fal_put_fmt(out, " %s%s%s", PLAIN(w->name), w->impure ? " (impure)" : "",
+		fal_put_fmt(out, " %s%s%s", PLAIN(w->name),
+			    w->nondeterministic ? " (impure)" : "",
 			    w->standby ? " (standby: numerics)" : "");
 		if (w->skewed)
 			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
@@ -314,7 +315,7 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 			    s->version, s->samples, s->dropped, s->twice);
 		return;
 	}
-	if (s->ended == 0)
+	if (s->ended_tasks == 0)
 		return;
 	fal_put_fmt(out, "updates: %ju", s->version);
 	if (s->updates_s > 0)
@@ -372,14 +373,14 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    fal_text_s(done_again(r)));
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
-	if (s->judged)
+	if (s->evaluated)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
-			    s->judged_epoch);
+			    s->evaluated_epoch);
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspect)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
 				    PLAIN(s->worker[i].name),
-				    s->seconds - s->worker[i].since,
+				    s->seconds - s->worker[i].suspect_since,
 				    PLAIN(s->worker[i].why));
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].falls > 1)
@@ -569,7 +570,7 @@ json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bo
 {
 	fal_json_member_open(out, key, '[');
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (impure ? s->worker[i].impure : s->worker[i].differs)
+		if (impure ? s->worker[i].nondeterministic : s->worker[i].differs)
 			fal_json_str(out, s->worker[i].name);
 	fal_json_close(out, ']');
 }
@@ -621,9 +622,9 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
 		fal_json_member_num(out, "loss", s->loss);
-	if (s->judged) {
+	if (s->evaluated) {
 		fal_json_member_num(out, "accuracy", s->accuracy);
-		fal_json_member_u64(out, "epoch", s->judged_epoch);
+		fal_json_member_u64(out, "epoch", s->evaluated_epoch);
 	}
 	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
 	json_names(out, "differ", s, false);
@@ -680,7 +681,7 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 		const bool begins = has_begin(s, i);
 		fal_table_add(&t, "%ju", e->epoch);
 		table_real(&t, mean_loss(e), 5);
-		table_real(&t, e->judged ? e->accuracy : (double)NAN, 4);
+		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
 		table_real(&t, begins ? rate(s, e) : (double)NAN, 2);
 	}
@@ -698,7 +699,7 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		fal_json_member_u64(out, "updates", e->updates);
 		fal_json_member_u64(out, "samples", e->samples);
 		fal_json_member_num(out, "loss", mean_loss(e));
-		if (e->judged)
+		if (e->evaluated)
 			fal_json_member_num(out, "accuracy", e->accuracy);
 		if (has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);

@@ -1543,7 +1543,7 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 {
 	struct fal_report_state *s = r->state;
 	forget(r);
-	if (s == NULL || !s->summary.have_job)
+	if (s == NULL || !s->summary.has_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	if (!s->told)
 		return fal_diag_set(diag, FAL_ETRUNC, "no worker has told of a clock");

@@ -490,9 +490,9 @@ test_summary(void **state)
 	assert_int_equal(s.n_epoch, 2);
 	assert_near(s.epoch[0].loss_sum / 96, (64 * 2.0 + 32 * 0.5) / 96);
 	assert_near(s.epoch[1].begin, 2.0);
-	assert_true(s.epoch[0].judged);
+	assert_true(s.epoch[0].evaluated);
 	assert_near(s.epoch[0].accuracy, 0.9);
-	assert_false(s.epoch[1].judged);
+	assert_false(s.epoch[1].evaluated);
 	static const char lost[] = UPDATE("4.0", "3", "4", "32", "null", "2");
 	assert_int_equal(whole_feed(r, lost, strlen(lost), &diag), 0);
 	assert_true(s.loss != s.loss); /* not finite */
@@ -529,10 +529,10 @@ test_impure(void **state)
 		assert_false(s.identical);
 		for (size_t w = 0; w < n; w++) {
 			const char is = order[i][w];
-			if (s.worker[w].impure != (is == 'i') ||
+			if (s.worker[w].nondeterministic != (is == 'i') ||
 			    s.worker[w].differs != (is == 'i' || is != first))
 				fail_msg("%s: worker %zu: impure %d, differs %d",
-					 order[i], w, s.worker[w].impure,
+					 order[i], w, s.worker[w].nondeterministic,
 					 s.worker[w].differs);
 		}
 		fal_trace_reader_free(r);
