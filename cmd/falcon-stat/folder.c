@@ -77,16 +77,16 @@ static void
 same(struct folder *f, const char *what, const char *told, const char *is)
 {
 	if (strcmp(told, is) != 0)
-		fal_audit_add_finding(f->audit, "%s is %.64s, but the trace says %.64s", what,
-				is, told);
+		fal_audit_add_finding(f->audit, "%s is %.64s, but the trace says %.64s",
+				      what, is, told);
 }
 
 static void
 same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
 {
 	if (told != is)
-		fal_audit_add_finding(f->audit, "%s is %ju, but the trace says %ju", what, is,
-				told);
+		fal_audit_add_finding(f->audit, "%s is %ju, but the trace says %ju", what,
+				      is, told);
 }
 
 /* What the job line repeats of it. */
@@ -235,7 +235,7 @@ judge_best(struct folder *f, double clock, double accuracy)
 		i++;
 	if (i == e->lines)
 		fal_audit_add_finding(f->audit,
-				"result.json: best_accuracy is of no evaluation");
+				      "result.json: best_accuracy is of no evaluation");
 }
 
 /* What the result's count should be.  Of a job that went on from a snapshot the trace has
@@ -298,12 +298,13 @@ judge_result(struct folder *f, const json_t *o)
 		known += v != NULL;
 		if (!m->there && v != NULL)
 			fal_audit_add_finding(f->audit, "result.json: the run has no %s",
-					m->key);
+					      m->key);
 		else if (m->there && !is_member(m, v))
-			fal_audit_add_finding(f->audit,
-					"result.json: %s is not %.64s, as the trace and "
-					"the files say",
-					m->key, m->text != NULL ? m->text : number);
+			fal_audit_add_finding(
+				f->audit,
+				"result.json: %s is not %.64s, as the trace and "
+				"the files say",
+				m->key, m->text != NULL ? m->text : number);
 	}
 	if (known != json_object_size(o))
 		fal_audit_add_finding(f->audit, "result.json: it has what no result has");
@@ -422,10 +423,11 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 		while (!done && from > 1 && !same_policy(&journal->v[from - 1], first))
 			from--;
 		if (from == 0 || !same_policy(&journal->v[from - 1], first)) {
-			fal_audit_add_finding(a,
-					"policy.jsonl: has not the policy that the trace "
-					"begins with, and then %zu change%s",
-					changes, fal_text_s(changes));
+			fal_audit_add_finding(
+				a,
+				"policy.jsonl: has not the policy that the trace "
+				"begins with, and then %zu change%s",
+				changes, fal_text_s(changes));
 			return;
 		}
 	}
@@ -434,10 +436,11 @@ compare_policies(const struct stat_policies *trace, const struct stat_policies *
 		if (from + i < journal->n && journal->v[from + i].clock == is->clock &&
 		    same_policy(&journal->v[from + i], is))
 			continue;
-		fal_audit_add_finding(a,
-				"policy.jsonl: line %zu is not the trace's change by "
-				"'%.64s' from clock %ju on",
-				from + i + 1, is->by, is->clock);
+		fal_audit_add_finding(
+			a,
+			"policy.jsonl: line %zu is not the trace's change by "
+			"'%.64s' from clock %ju on",
+			from + i + 1, is->by, is->clock);
 		return;
 	}
 	if (done && journal->n > from + changes)
@@ -471,18 +474,20 @@ check_journal(struct folder *f, const struct stat_policies *policies)
 	if (err == FAL_OK) {
 		compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
-			fal_audit_add_finding(f->audit,
-					"policy.jsonl: its last link is %s, but the "
-					"trace says %.64s",
-					chain.link[0] != '\0' ? chain.link : "none",
-					end[0] != '\0' ? end : "none");
+			fal_audit_add_finding(
+				f->audit,
+				"policy.jsonl: its last link is %s, but the "
+				"trace says %.64s",
+				chain.link[0] != '\0' ? chain.link : "none",
+				end[0] != '\0' ? end : "none");
 	} else if (err == FAL_ENOMEM) {
 		give_up(f, err, "policy.jsonl");
 	} else if (is && r.unchained) {
-		fal_audit_add_finding(f->audit,
-				"policy.jsonl: line %u does not chain the line before, "
-				"or was changed",
-				r.line);
+		fal_audit_add_finding(
+			f->audit,
+			"policy.jsonl: line %u does not chain the line before, "
+			"or was changed",
+			r.line);
 	} else if (is) {
 		fal_audit_add_finding(f->audit, "policy.jsonl: line %u is none", r.line);
 	}

@@ -715,11 +715,11 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 static size_t
 told(const struct stat_recomputed *r)
 {
-	return r->wrongs < STAT_WRONGS ? r->wrongs : STAT_WRONGS;
+	return r->mismatches < STAT_MISMATCHES ? r->mismatches : STAT_MISMATCHES;
 }
 
 static void
-put_wrong(struct fal_buf *out, const struct stat_wrong *w)
+put_wrong(struct fal_buf *out, const struct stat_mismatch *w)
 {
 	fal_put_fmt(out, "recompute: clock %ju: ", w->clock);
 	if (w->id == 0)
@@ -735,17 +735,17 @@ static void
 put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 {
 	for (size_t i = 0; i < told(r); i++)
-		put_wrong(out, &r->wrong[i]);
-	if (r->wrongs > told(r))
+		put_wrong(out, &r->mismatch[i]);
+	if (r->mismatches > told(r))
 		fal_put_fmt(out, "recompute: and %s more\n",
-			    GROUPED(r->wrongs - told(r)));
+			    GROUPED(r->mismatches - told(r)));
 	if (r->cannot[0] != '\0') {
 		fal_put_fmt(out, "recompute: cannot judge: %s\n", r->cannot);
 		return;
 	}
 	fal_put_fmt(out, "recomputed %s of %s clock%s: ", GROUPED(r->clocks),
 		    GROUPED(r->of), fal_text_s(r->of));
-	if (r->wrongs == 0)
+	if (r->mismatches == 0)
 		fal_put_fmt(out, "equal\n");
 	else if (r->differs && r->from < r->to)
 		fal_put_fmt(out, "not equal, from one of clocks %ju to %ju on\n", r->from,
@@ -762,7 +762,7 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 }
 
 static void
-json_wrong(struct fal_buf *out, const struct stat_wrong *w)
+json_wrong(struct fal_buf *out, const struct stat_mismatch *w)
 {
 	fal_json_open(out, '{');
 	fal_json_member_u64(out, "clock", w->clock);
@@ -787,17 +787,17 @@ json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 	fal_json_member_u64(out, "of_clocks", r->of);
 	fal_json_member_u64(out, "reach", r->reach);
 	fal_json_member_u64(out, "kept", r->kept);
-	fal_json_member_bool(out, "equal", r->wrongs == 0 && r->cannot[0] == '\0');
+	fal_json_member_bool(out, "equal", r->mismatches == 0 && r->cannot[0] == '\0');
 	if (r->cannot[0] != '\0')
 		fal_json_member_str(out, "cannot_judge", r->cannot);
 	if (r->differs) {
 		fal_json_member_u64(out, "from", r->from);
 		fal_json_member_u64(out, "to", r->to);
 	}
-	fal_json_member_u64(out, "findings", r->wrongs);
+	fal_json_member_u64(out, "findings", r->mismatches);
 	fal_json_member_open(out, "wrong", '[');
 	for (size_t i = 0; i < told(r); i++)
-		json_wrong(out, &r->wrong[i]);
+		json_wrong(out, &r->mismatch[i]);
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 }

@@ -85,23 +85,23 @@ struct stat_recompute {
 };
 
 /* A difference between the run and the results of job and data. */
-struct stat_wrong {
+struct stat_mismatch {
 	uint64_t clock;
 	uint32_t id, seq; /* of a contribution; 0: nobody can say which */
 	char worker[256], key[256], fingerprint[80];
 	char what[200];
 };
 
-enum { STAT_WRONGS = 64 };
+enum { STAT_MISMATCHES = 64 };
 
 struct stat_recomputed {
 	uint64_t clocks, of, reach; /* computed; of the run; that could have been drawn */
 	uint32_t kept;              /* versions that were begun with, or could be */
 	bool differs;               /* a clock does, the first of them among these: */
 	uint64_t from, to;
-	struct stat_wrong wrong[STAT_WRONGS];
-	size_t wrongs;    /* all of them; the first so many are there */
-	char cannot[320]; /* why nothing can be judged; "": it can */
+	struct stat_mismatch mismatch[STAT_MISMATCHES];
+	size_t mismatches; /* all of them; the first so many are there */
+	char cannot[320];  /* why nothing can be judged; "": it can */
 };
 
 /* The trace has passed the audit.  Returns an exit code: FAL_EXIT_DONE, with *out, or
