@@ -23,7 +23,7 @@ struct whatif_row {
 	/* The advice when momentum meets late gradients; else "". */
 	char warning[FAL_STALE_TEXT];
 	double epoch_s;
-	struct fal_play play;
+	struct fal_simulation play;
 };
 
 /* A worker more, a worker less, or another size. */
@@ -39,11 +39,11 @@ struct whatif_change {
 
 /* The whole answer. */
 struct whatif {
-	const struct proj_job *job; /* borrowed */
-	struct fal_play backtest;   /* what ran, on the machines that there were */
-	double predicted;           /* seconds per epoch of that */
-	struct fal_cost cost;       /* with all changes */
-	double whole, small;        /* fal_cost_sizes of that */
+	const struct proj_job *job;     /* borrowed */
+	struct fal_simulation backtest; /* what ran, on the machines that there were */
+	double predicted;               /* seconds per epoch of that */
+	struct fal_cost cost;           /* with all changes */
+	double whole, small;            /* fal_cost_sizes of that */
 	struct whatif_row *row;
 	size_t rows;
 	struct whatif_change *change;
@@ -88,11 +88,11 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
  * policy cannot go on. */
 static double
 predict(const struct proj_job *job, const struct fal_cost *cost,
-	const struct fal_policy *policy, struct fal_play *play)
+	const struct fal_policy *policy, struct fal_simulation *play)
 {
 	return fal_predict(cost, policy, play) < 0
 		       ? INFINITY
-		       : fal_play_epoch_s(play, &job->cost.grid);
+		       : fal_simulation_epoch_s(play, &job->cost.grid);
 }
 
 bool
@@ -191,7 +191,7 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	struct fal_cost cost = fal_cost_copy(&w->job->cost);
 	int code = change(only, &cost);
 	if (code < 0) {
-		struct fal_play play;
+		struct fal_simulation play;
 		const double epoch_s = predict(w->job, &cost, &w->job->run.policy, &play);
 		if (what == NULL) /* the newest machine */
 			what = cost.machine[cost.machines - 1].name;
@@ -259,7 +259,7 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 			  "dropped\tmoved\tload\tMB/s");
 	for (size_t i = 0; i < w->rows; i++) {
 		const struct whatif_row *r = &w->row[i];
-		const struct fal_play *p = &r->play;
+		const struct fal_simulation *p = &r->play;
 		const double work = p->samples + p->dropped + p->twice;
 		fal_table_row(&t, "%s%s\t%s", r->name, r->ran ? " *" : "",
 			      r->other ? "another" : "same");
@@ -355,7 +355,7 @@ put_fields(struct fal_buf *out, const struct field *f, size_t n)
 static void
 put_json_row(struct fal_buf *out, const struct whatif_row *r)
 {
-	const struct fal_play *p = &r->play;
+	const struct fal_simulation *p = &r->play;
 	const struct field field[] = {
 		{ "epoch_s", r->epoch_s, 6 },
 		{ "clock_s", p->seconds / p->clocks, 6 },

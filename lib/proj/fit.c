@@ -965,7 +965,7 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	coordinator(f, s, out);
 	const double share = fal_grid_size(&f->grid, 0) / (double)out->machines;
 	for (size_t i = 0; i < out->machines; i++)
-		fal_cost_settle(&out->machine[i], share);
+		fal_cost_choose_pacing(&out->machine[i], share);
 	return 0;
 }
 

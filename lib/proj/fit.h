@@ -50,7 +50,7 @@ struct fal_fit_run {
 	 * a part of a version; left out are the first FAL_FIT_WARM clocks, and updates
 	 * with a hold, a join or a leave between them.  0: too few */
 	double epoch_s;
-	double compute;  /* share of the workers' time over these, as fal_play's */
+	double compute;  /* share of the workers' time over these, as fal_simulate's */
 	uint64_t clocks; /* that they are, by their samples */
 	uint64_t from;   /* the first of them, by number */
 };
