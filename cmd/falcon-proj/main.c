@@ -21,7 +21,7 @@ struct input {
 	struct proj_job job;
 	struct fal_fit *fit;
 	struct fal_report report;
-	struct fal_band band;
+	struct fal_gantt band;
 	struct fal_curve *curve;
 	struct fal_trace_reader *reader;
 	struct fal_diag diag; /* of the reader */
@@ -105,7 +105,7 @@ answer(struct input *in)
 	struct fal_diag diag;
 	int code;
 	if (in->mode == BANDS) {
-		code = judge(in, fal_band_end(&in->band, &diag), &diag);
+		code = judge(in, fal_gantt_end(&in->band, &diag), &diag);
 		if (code != FAL_EXIT_DONE)
 			return code;
 		plot_put_bands(&out, &in->band);
@@ -153,7 +153,7 @@ take(struct input *in, struct fal_trace_line *l)
 	case REPORT:
 		return fal_report_line(&in->report, l);
 	case BANDS:
-		return fal_band_line(&in->band, l);
+		return fal_gantt_line(&in->band, l);
 	case CURVES:
 		return fal_curve_line(in->curve, l);
 	default:
@@ -273,7 +273,7 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	}
 	fal_fit_free(in.fit);
 	fal_report_free(&in.report);
-	fal_band_free(&in.band);
+	fal_gantt_free(&in.band);
 	free(in.last.text);
 	return code;
 }

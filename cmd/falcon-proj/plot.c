@@ -37,10 +37,10 @@ plot_put_name(struct fal_buf *out, const char *name)
 }
 
 static void
-plot_put_row(struct fal_buf *out, const struct fal_band_row *r, size_t row)
+plot_put_row(struct fal_buf *out, const struct fal_gantt_row *r, size_t row)
 {
 	for (size_t k = r->first; k < r->n; k++) {
-		const struct fal_band_part *p = &r->part[k];
+		const struct fal_gantt_part *p = &r->part[k];
 		fal_put_fmt(out, "%zu\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t", row, p->begin,
 			    p->pull, p->compute, p->push, p->wait);
 		fal_put_fmt(out, "%ju\t%ju\t%ju\n", p->in, p->out, p->cloned);
@@ -48,7 +48,7 @@ plot_put_row(struct fal_buf *out, const struct fal_band_row *r, size_t row)
 }
 
 void
-plot_put_bands(struct fal_buf *out, const struct fal_band *b)
+plot_put_bands(struct fal_buf *out, const struct fal_gantt *b)
 {
 	fal_put_fmt(out, "# job\tscheme\tunit\tbegin\tend\n");
 	plot_put_name(out, b->name);
@@ -66,7 +66,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 					   "in\tout\tcloned\n");
 		for (int persistent = 1; persistent >= 0; persistent--) {
 			for (size_t i = 0; i < b->n_shown; i++) {
-				const struct fal_band_row *r = &b->row[b->shown[i]];
+				const struct fal_gantt_row *r = &b->row[b->shown[i]];
 				if (r->persistent != (persistent == 1))
 					continue;
 				if (table == 1) {
@@ -81,7 +81,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 	}
 	fal_put_fmt(out, "\n\n# time\t%s\n", b->own ? "version" : "clock");
 	for (size_t i = 0; i < b->shown_updates; i++) {
-		const struct fal_band_update *u = &b->update[b->first_update + i];
+		const struct fal_gantt_update *u = &b->update[b->first_update + i];
 		fal_put_fmt(out, "%.6f\t%ju\n", u->t, b->own ? u->version : u->clock);
 	}
 }

@@ -26,9 +26,10 @@ struct plot_curve {
 	const struct fal_curve *curve;
 };
 
-/* The straggler projection, after fal_band_end; persistent stragglers are the first rows.
+/* The straggler projection, after fal_gantt_end; persistent stragglers are the first
+ * rows.
  */
-void plot_put_bands(struct fal_buf *out, const struct fal_band *b);
+void plot_put_bands(struct fal_buf *out, const struct fal_gantt *b);
 /* n > 0 bars, in the order given. */
 void plot_put_bars(struct fal_buf *out, const struct plot_bar *bars, size_t n);
 /* n > 0 curves. */
