@@ -138,7 +138,7 @@ parse_percent(const char *text, double *out)
 
 /* Refuses options that exclude each other. */
 static int
-check_options(const struct stat_source *src, const struct options *o)
+stat_check_options(const struct stat_source *src, const struct options *o)
 {
 	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
 	const char *name = src->name, *wrong = NULL;
@@ -165,7 +165,7 @@ check_options(const struct stat_source *src, const struct options *o)
 static int
 run_stat(const struct stat_source *src, const struct options *o)
 {
-	if (check_options(src, o) != FAL_EXIT_DONE)
+	if (stat_check_options(src, o) != FAL_EXIT_DONE)
 		return FAL_EXIT_USAGE;
 	if (o->follow)
 		return stat_source_follow(src);
