@@ -68,8 +68,7 @@ struct fal_fit {
 	struct fal_trace_job job;
 	struct fit_worker *worker;
 	size_t workers, cap;
-	uint32_t *by_name; /* indices of worker, sorted */
-	size_t by_name_cap;
+	json_t *names;      /* the last row of each name (fal_names_put) */
 	struct fal_ids ids; /* session → index of worker */
 
 	char scheme[128];
@@ -126,7 +125,7 @@ fal_fit_free(struct fal_fit *f)
 		free(f->worker[i].report);
 	}
 	free(f->worker);
-	free(f->by_name);
+	json_decref(f->names);
 	fal_ids_free(&f->ids);
 	fal_policy_free(&f->policy);
 	free(f);
@@ -236,44 +235,21 @@ fit_take_policy(struct fal_fit *f, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Returns the place in by_name where the rows of this name begin. */
-static size_t
-fit_name_place(const struct fal_fit *f, const char *name)
-{
-	size_t low = 0, high = f->workers;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (strcmp(f->worker[f->by_name[mid]].name, name) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
 /* Returns the row that a new session of this name continues, or a new row; NULL with the
  * line's error. */
 static struct fit_worker *
 fit_join_row(struct fal_fit *f, struct fal_trace_line *l, const char *name)
 {
-	const size_t at = fit_name_place(f, name);
-	for (size_t i = at; i < f->workers; i++) {
-		struct fit_worker *w = &f->worker[f->by_name[i]];
-		if (strcmp(w->name, name) != 0)
-			break;
-		if (w->left)
-			return w;
-	}
+	size_t at;
+	if (fal_names_get(&f->names, name, &at) && f->worker[at].left)
+		return &f->worker[at];
 	if (f->workers == FAL_FIT_WORKERS) {
 		fal_trace_fail(l, FAL_ELIMIT, "worker: '%.64s' is one more than %d", name,
 			       FAL_FIT_WORKERS);
 		return NULL;
 	}
 	FAL_XGROW(f->worker, f->cap, f->workers + 1);
-	FAL_XGROW(f->by_name, f->by_name_cap, f->workers + 1);
-	memmove(&f->by_name[at + 1], &f->by_name[at],
-		(f->workers - at) * sizeof(*f->by_name));
-	f->by_name[at] = (uint32_t)f->workers;
+	fal_names_put(&f->names, name, f->workers);
 	f->worker[f->workers] = (struct fit_worker){ .name = fal_xstrdup(name) };
 	return &f->worker[f->workers++];
 }

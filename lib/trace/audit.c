@@ -16,8 +16,9 @@ enum {
 	NONFINITE_MAX = 1 << 16 /* results that wait for the ends of their tasks */
 };
 
-/* Adds a finding about line l. */
+/* Adds a finding about line l, or about round r. */
 #define finding_line(a, l, ...) fal_finding_of_line(&(a)->findings, l, __VA_ARGS__)
+#define finding_round(a, r, ...) fal_finding(&(a)->findings, r, 0, 0, __VA_ARGS__)
 
 /* ---- the audit -----------------------------------------------------------------------
  */
@@ -430,8 +431,7 @@ audit_set_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text
 	if (strcmp(text, a->scheme) == 0)
 		return;
 	if (a->n_waiting > 0)
-		fal_finding(&a->findings, &a->waiting[0], 0, 0,
-			    "no update before the scheme changes");
+		finding_round(a, &a->waiting[0], "no update before the scheme changes");
 	a->n_waiting = 0;
 	const struct fal_traits is = fal_rule_traits(&rule);
 	a->rounds_are_clocks = a->rounds_are_clocks && is.shared;
@@ -712,19 +712,19 @@ judge_clock_order(struct fal_audit *a, struct fal_trace_round *r)
 {
 	const uint64_t tasks = fal_grid_tasks(&a->job.grid, r->clock);
 	if (r->clock < a->next_clock || r->round != r->clock) {
-		fal_finding(&a->findings, r, 0, 0,
-			    r->round != r->clock ? "it is not the round of its clock"
-						 : "ledger again, or out of order");
+		finding_round(a, r,
+			      r->round != r->clock ? "it is not the round of its clock"
+						   : "ledger again, or out of order");
 		return false;
 	}
 	if (r->clock > a->next_clock)
 		fal_audit_add_finding(a, "clock %ju: no ledger before that of clock %ju",
 				      a->next_clock, r->clock);
 	if (r->first != 0 || r->tasks != tasks)
-		fal_finding(&a->findings, r, 0, 0,
-			    r->first == 0 ? "tasks is %ju, not %ju"
-					  : "first is %ju, not 0",
-			    r->first == 0 ? r->tasks : r->first, tasks);
+		finding_round(a, r,
+			      r->first == 0 ? "tasks is %ju, not %ju"
+					    : "first is %ju, not 0",
+			      r->first == 0 ? r->tasks : r->first, tasks);
 	a->rules.applied += r->clock - a->next_clock;
 	a->next_clock = r->clock + 1;
 	r->first = 0;
@@ -737,14 +737,13 @@ static bool
 judge_order(struct fal_audit *a, struct fal_trace_round *r)
 {
 	if (r->clock >= a->job.clocks) {
-		fal_finding(&a->findings, r, 0, 0, "ledger: the job has %ju clocks",
-			    a->job.clocks);
+		finding_round(a, r, "ledger: the job has %ju clocks", a->job.clocks);
 		return false;
 	}
 	if (fal_trace_round_is_complete(r) && (r->end == FAL_END_GIVEN) != a->is_group) {
-		fal_finding(&a->findings, r, 0, 0,
-			    a->is_group ? "applied, but the versions are made above"
-					: "given, but there is nobody above");
+		finding_round(a, r,
+			      a->is_group ? "applied, but the versions are made above"
+					  : "given, but there is nobody above");
 		return false;
 	}
 	if (a->rounds_are_clocks && r->end != FAL_END_ABANDONED)
@@ -757,8 +756,7 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 		return false;
 	}
 	if (a->rules.traits.shared && !a->is_group && r->round < a->last_round)
-		fal_finding(&a->findings, r, 0, 0, "it ended after round %ju",
-			    a->last_round);
+		finding_round(a, r, "it ended after round %ju", a->last_round);
 	return true;
 }
 
@@ -768,14 +766,11 @@ judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_
 {
 	const uint64_t samples = fal_trace_round_samples(r, e->skipped, &a->job);
 	if (r->samples != samples)
-		fal_finding(&a->findings, r, 0, 0, "samples is %ju, not %ju", r->samples,
-			    samples);
+		finding_round(a, r, "samples is %ju, not %ju", r->samples, samples);
 	if (r->blocks != a->job.blocks)
-		fal_finding(&a->findings, r, 0, 0, "blocks is %ju, not %ju", r->blocks,
-			    a->job.blocks);
+		finding_round(a, r, "blocks is %ju, not %ju", r->blocks, a->job.blocks);
 	if (r->owner != 0 && fal_audit_worker(a, r->owner) == NULL)
-		fal_finding(&a->findings, r, 0, 0, "owner: worker %u never joined",
-			    r->owner);
+		finding_round(a, r, "owner: worker %u never joined", r->owner);
 	r->samples = samples;
 }
 
@@ -794,13 +789,12 @@ judge_late(struct fal_audit *a, const struct fal_trace_round *r)
 	if (r->late == want)
 		return;
 	if (want == FAL_TRACE_ABSENT)
-		fal_finding(&a->findings, r, 0, 0,
-			    "late is %ju, but there is no such task", r->late);
+		finding_round(a, r, "late is %ju, but there is no such task", r->late);
 	else
-		fal_finding(&a->findings, r, 0, 0,
-			    r->late == FAL_TRACE_ABSENT ? "no late; it is %ju"
-							: "late is not %ju",
-			    want);
+		finding_round(a, r,
+			      r->late == FAL_TRACE_ABSENT ? "no late; it is %ju"
+							  : "late is not %ju",
+			      want);
 }
 
 /* Judges the number of blocks that an update has left unchanged. */
@@ -821,7 +815,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (!judge_order(a, &r))
 		return;
 	if (fal_audit_add_range(l, &a->round_numbers, r.round, r.round + 1, &twice))
-		fal_finding(&a->findings, &r, 0, 0, "ledger again, or out of order");
+		finding_round(a, &r, "ledger again, or out of order");
 	/* The coordinator above may ask for tasks again; its ledger counts them. */
 	if (r.end != FAL_END_ABANDONED && !a->is_group && coverage_add(a, l, &r, &twice))
 		fal_finding(&a->findings, &r, twice, 1,
@@ -832,9 +826,8 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
 	if (r.version > a->version)
-		fal_finding(&a->findings, &r, 0, 0,
-			    "version is %ju, but the newest is %ju", r.version,
-			    a->version);
+		finding_round(a, &r, "version is %ju, but the newest is %ju", r.version,
+			      a->version);
 	if (!a->is_group && r.end == FAL_END_APPLIED)
 		judge_late(a, &r);
 	if (!a->is_group)
@@ -880,9 +873,8 @@ audit_pick_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t numbe
 		if (by_group && a->waiting[i].group != r.group)
 			a->waiting[kept++] = a->waiting[i];
 		else
-			fal_finding(&a->findings, &a->waiting[i], 0, 0,
-				    "no update before that of %s",
-				    fal_trace_round_name(&r, name));
+			finding_round(a, &a->waiting[i], "no update before that of %s",
+				      fal_trace_round_name(&r, name));
 	}
 	a->n_waiting -= at + 1;
 	memmove(a->waiting + kept, a->waiting + at + 1, a->n_waiting * sizeof(r));
@@ -1213,7 +1205,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	if (a->done && whole && gap && !a->is_group)
 		fal_audit_add_finding(a, "clock %ju: task %ju: never ended", clock, task);
 	if (a->done && whole && a->n_waiting > 0)
-		fal_finding(&a->findings, &a->waiting[0], 0, 0, "no update");
+		finding_round(a, &a->waiting[0], "no update");
 	fal_findings_end(&a->findings);
 	*out = a->verdict;
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;

@@ -61,6 +61,11 @@ struct ledger {
 	uint64_t skipped_blocks; /* of skipped tasks, in fenced contributions */
 };
 
+/* Adds a finding about `count` tasks of the round from `first` on; count 0: about none.
+ */
+#define finding_tasks(g, first, count, ...) \
+	fal_finding(&(g)->a->findings, (g)->r, first, count, __VA_ARGS__)
+
 /* ---- the line ------------------------------------------------------------------------
  */
 
@@ -79,9 +84,8 @@ ledger_unroll(struct ledger *g, const char *name, const uint64_t run[2], struct 
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(&g->a->findings, g->r, first, count,
-			    "%s: it has tasks %ju-%ju", name, g->r->first,
-			    (g->r->first + g->r->tasks - 1));
+		finding_tasks(g, first, count, "%s: it has tasks %ju-%ju", name,
+			      g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
 	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) { /* one row makes many */
@@ -101,8 +105,7 @@ ledger_has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_
 {
 	if (fal_audit_worker(g->a, id) != NULL)
 		return true;
-	fal_finding(&g->a->findings, g->r, run[0], run[1], "%s: worker %ju never joined",
-		    name, id);
+	finding_tasks(g, run[0], run[1], "%s: worker %ju never joined", name, id);
 	return false;
 }
 
@@ -124,9 +127,9 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 					 .b = (uint32_t)row[1],
 					 .kind = kind };
 		if (kind == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
-			fal_finding(&g->a->findings, g->r, run[0], run[1],
-				    "granted to worker %ju, but it is worker %u's",
-				    row[0], g->r->owner);
+			finding_tasks(g, run[0], run[1],
+				      "granted to worker %ju, but it is worker %u's",
+				      row[0], g->r->owner);
 		if (kind == MOVE)
 			fal_audit_count(g->a, g->r, row[1], FAL_FIGURE_IN, run[1], false);
 		if (kind != REGRANT)
@@ -146,9 +149,8 @@ ledger_read_skipped(struct ledger *g)
 		g->skipped += ledger_unroll(g, "skipped", rows.v + 2 * i,
 					    (struct event){ .kind = SKIPPED });
 	if (rows.n > 0 && g->l->err == 0 && !g->a->job.skips)
-		fal_finding(&g->a->findings, g->r, rows.v[2 * rows.n - 2],
-			    rows.v[2 * rows.n - 1],
-			    "skipped, but the job does not say so");
+		finding_tasks(g, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
+			      "skipped, but the job does not say so");
 }
 
 /* Writes "worker.seq" of a contribution; returns `out`. */
@@ -170,24 +172,25 @@ contrib_judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 	if (fills.n > 0) {
 		if (!fal_names_get(&g->by_key, contrib_key(fills.v, key), &c->fills)) {
 			c->fills = NO_CONTRIB;
-			fal_finding(&g->a->findings, g->r, c->first, c->count,
-				    "contribution %u.%u fills %s, which is not before it",
-				    c->id, c->seq, key);
+			finding_tasks(
+				g, c->first, c->count,
+				"contribution %u.%u fills %s, which is not before it",
+				c->id, c->seq, key);
 			return;
 		}
 		const struct contrib *d = &g->c[c->fills];
 		c->inherited = d->inherited + d->blocks;
 		if (!d->fenced)
-			fal_finding(
-				&g->a->findings, g->r, c->first, c->count,
+			finding_tasks(
+				g, c->first, c->count,
 				"contribution %u.%u fills %u.%u, which was not fenced",
 				c->id, c->seq, d->id, d->seq);
 	}
 	uint64_t sum = c->inherited + c->blocks;
 	if (sum > B || (sum < B && !c->fenced && fal_trace_round_is_complete(g->r)))
-		fal_finding(&g->a->findings, g->r, c->first, c->count,
-			    "contribution %u.%u: %ju of %ju blocks were added", c->id,
-			    c->seq, sum, B);
+		finding_tasks(g, c->first, c->count,
+			      "contribution %u.%u: %ju of %ju blocks were added", c->id,
+			      c->seq, sum, B);
 	if (sum > B) /* so that later sums do not overflow */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
@@ -218,8 +221,8 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	if (g->l->err != 0)
 		return;
 	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &before))
-		fal_finding(&g->a->findings, g->r, c->first, c->count,
-			    "contribution %u.%u is there twice", c->id, c->seq);
+		finding_tasks(g, c->first, c->count, "contribution %u.%u is there twice",
+			      c->id, c->seq);
 	ledger_has_joined(g, "contrib", c->id, e->tasks.v);
 	/* A worker may claim tasks when it gets them, and never run those that the round
 	 * does not need. */
@@ -229,13 +232,12 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	struct audit_worker *w = fal_audit_worker(g->a, c->id);
 	if (w != NULL &&
 	    fal_audit_add_range(g->l, &w->seqs, c->seq, c->seq + 1ULL, &twice))
-		fal_finding(&g->a->findings, g->r, 0, 0,
-			    "contribution %u.%u was one of an earlier line", c->id,
-			    c->seq);
+		finding_tasks(g, 0, 0, "contribution %u.%u was one of an earlier line",
+			      c->id, c->seq);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
-		fal_finding(&g->a->findings, g->r, c->first, c->count,
-			    "contribution %u.%u: %zu hashes of %ju tasks", c->id, c->seq,
-			    e->hashes.n, c->tasks);
+		finding_tasks(g, c->first, c->count,
+			      "contribution %u.%u: %zu hashes of %ju tasks", c->id,
+			      c->seq, e->hashes.n, c->tasks);
 	contrib_judge_blocks(g, i, e->fills);
 	fal_names_put(&g->by_key, key, i);
 }
@@ -285,16 +287,17 @@ task_judge_holder(struct ledger *g, const struct event *e)
 	case MOVE:
 		h = ledger_holder(g, e->a, false);
 		if (h == NULL || h->held == 0)
-			fal_finding(&g->a->findings, g->r, e->task, 1,
-				    "moved from worker %u, which did not hold it", e->a);
+			finding_tasks(g, e->task, 1,
+				      "moved from worker %u, which did not hold it",
+				      e->a);
 		else
 			h->held--;
 		ledger_holder(g, e->b, true)->held++;
 		break;
 	case LOST:
 		if (ledger_holder(g, e->a, false) == NULL)
-			fal_finding(
-				&g->a->findings, g->r, e->task, 1,
+			finding_tasks(
+				g, e->task, 1,
 				"a claim of worker %u was dropped, which never held it",
 				e->a);
 		break;
@@ -303,9 +306,9 @@ task_judge_holder(struct ledger *g, const struct event *e)
 	case ADDED:
 		c = &g->c[e->a];
 		if (ledger_holder(g, c->id, false) == NULL)
-			fal_finding(&g->a->findings, g->r, e->task, 1,
-				    "contribution %u.%u: worker %u never held it", c->id,
-				    c->seq, c->id);
+			finding_tasks(g, e->task, 1,
+				      "contribution %u.%u: worker %u never held it",
+				      c->id, c->seq, c->id);
 		c->seen++;
 		if (c->fills != NO_CONTRIB)
 			g->c[c->fills].fills_seen++;
@@ -319,29 +322,27 @@ task_judge_added(struct ledger *g, const struct event *e, bool skipped)
 	const struct contrib *c = &g->c[e->a];
 	g->skipped_blocks += skipped ? c->blocks : 0;
 	if (skipped && !c->fenced)
-		fal_finding(&g->a->findings, g->r, e->task, 1,
-			    "skipped, but contribution %u.%u has it", c->id, c->seq);
+		finding_tasks(g, e->task, 1, "skipped, but contribution %u.%u has it",
+			      c->id, c->seq);
 	if (c->seen > 1)
-		fal_finding(&g->a->findings, g->r, e->task, 1,
-			    "contribution %u.%u names it %u times", c->id, c->seq,
-			    c->seen);
+		finding_tasks(g, e->task, 1, "contribution %u.%u names it %u times",
+			      c->id, c->seq, c->seen);
 	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
-		fal_finding(&g->a->findings, g->r, e->task, 1,
-			    "contribution %u.%u fills %u.%u, which has it not", c->id,
-			    c->seq, g->c[c->fills].id, g->c[c->fills].seq);
+		finding_tasks(g, e->task, 1,
+			      "contribution %u.%u fills %u.%u, which has it not", c->id,
+			      c->seq, g->c[c->fills].id, g->c[c->fills].seq);
 	if (!c->fenced)
 		return;
 	if (c->fills_seen > 1)
-		fal_finding(&g->a->findings, g->r, e->task, 1,
-			    "contribution %u.%u was filled %u times", c->id, c->seq,
-			    c->fills_seen);
+		finding_tasks(g, e->task, 1, "contribution %u.%u was filled %u times",
+			      c->id, c->seq, c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
 	if (c->fills_seen == 0 && sum < g->a->job.blocks && !skipped &&
 	    fal_trace_round_is_complete(g->r))
-		fal_finding(&g->a->findings, g->r, e->task, 1,
-			    "contribution %u.%u was fenced after %ju of %ju blocks and "
-			    "not filled",
-			    c->id, c->seq, sum, g->a->job.blocks);
+		finding_tasks(g, e->task, 1,
+			      "contribution %u.%u was fenced after %ju of %ju blocks and "
+			      "not filled",
+			      c->id, c->seq, sum, g->a->job.blocks);
 }
 
 /* Judges the grants and the root contributions of a task; returns whether the task was
@@ -362,16 +363,16 @@ task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t
 	/* An abandoned round may have skipped the task before: then nobody is granted it.
 	 */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
-		fal_finding(&g->a->findings, g->r, task, 1, "granted %u times", grants);
+		finding_tasks(g, task, 1, "granted %u times", grants);
 	if (roots == 0 && skips == 0 && all)
-		fal_finding(&g->a->findings, g->r, task, 1, "never added");
+		finding_tasks(g, task, 1, "never added");
 	if (skips > 1)
-		fal_finding(&g->a->findings, g->r, task, 1, "skipped %u times", skips);
+		finding_tasks(g, task, 1, "skipped %u times", skips);
 	if (roots > 1)
-		fal_finding(&g->a->findings, g->r, task, 1,
-			    "added %u times, by contributions %u.%u and %u.%u", roots,
-			    g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
-			    g->c[by[1]].seq);
+		finding_tasks(g, task, 1,
+			      "added %u times, by contributions %u.%u and %u.%u", roots,
+			      g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
+			      g->c[by[1]].seq);
 	return skips > 0;
 }
 
@@ -433,8 +434,8 @@ ledger_judge_sums(const struct ledger *g)
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
 	if (!g->a->job.sums && e->added.is)
-		fal_finding(&g->a->findings, g->r, g->r->first, g->r->tasks,
-			    "it has sums, which the job has not");
+		finding_tasks(g, g->r->first, g->r->tasks,
+			      "it has sums, which the job has not");
 	if (!g->a->job.sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {
@@ -446,10 +447,10 @@ ledger_judge_sums(const struct ledger *g)
 		fal_trace_fail(g->l, FAL_EFORMAT, "%s: missing",
 			       e->seed.is ? "added" : "seed");
 	if (g->l->err == 0 && sum != e->added.v)
-		fal_finding(&g->a->findings, g->r, g->r->first, g->r->tasks,
-			    "the contributions' sums make %016" PRIx64 ", but %016" PRIx64
-			    " was added",
-			    sum, e->added.v);
+		finding_tasks(g, g->r->first, g->r->tasks,
+			      "the contributions' sums make %016" PRIx64
+			      ", but %016" PRIx64 " was added",
+			      sum, e->added.v);
 }
 
 /* Returns whether the blocks added over all tasks, with all B blocks of each skipped

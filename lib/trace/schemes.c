@@ -11,6 +11,9 @@
 
 #include <math.h>
 
+/* Adds a finding about round r, or, with NULL, about the version that the text names. */
+#define finding(f, r, ...) fal_finding(f, r, 0, 0, __VA_ARGS__)
+
 /* The tolerance of a weight, which the trace has with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6
 
@@ -28,20 +31,18 @@ rules_judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 		 struct fal_findings *f)
 {
 	if ((r->owner != 0) != s->traits.own)
-		fal_finding(f, r, 0, 0, r->owner != 0 ? "worker %u owns it" : "no owner",
-			    r->owner);
+		finding(f, r, r->owner != 0 ? "worker %u owns it" : "no owner", r->owner);
 	if ((r->group != 0) != s->traits.groups)
-		fal_finding(f, r, 0, 0, r->group != 0 ? "it is of a group" : "no group");
+		finding(f, r, r->group != 0 ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		fal_finding(f, r, 0, 0, "local is %ju, but at most %u round%s pushed",
-			    r->local, s->rule.rounds,
-			    s->rule.rounds == 1 ? " is" : "s are");
+		finding(f, r, "local is %ju, but at most %u round%s pushed", r->local,
+			s->rule.rounds, s->rule.rounds == 1 ? " is" : "s are");
 	if (r->delta != s->traits.delta)
-		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
+		finding(f, r, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
-		fal_finding(f, r, 0, 0, "steps is %ju, not %u", r->steps, s->rule.steps);
+		finding(f, r, "steps is %ju, not %u", r->steps, s->rule.steps);
 	if (r->moved && !s->traits.moves)
-		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
+		finding(f, r, "tasks were moved, which the scheme does not");
 	if (s->traits.shared && r->end == FAL_END_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
@@ -63,12 +64,11 @@ rules_judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	else if (s->rule.by_updates)
 		want = 1 / ((double)r->stale.updates + 1);
 	else if (s->wants_divisors)
-		fal_finding(f, r, 0, 0,
-			    "nothing says of how many workers its weight is a share");
+		finding(f, r, "nothing says of how many workers its weight is a share");
 	if (!(r->weight > 0 && r->weight <= 1))
-		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
+		finding(f, r, "weight is %g", r->weight);
 	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
-		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight, want);
+		finding(f, r, "weight is %g, not %g", r->weight, want);
 }
 
 /* Returns the open slot of the round, and adds the slot if it is new.  Forgets slots that
@@ -101,13 +101,13 @@ rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
 	if (has && r->slot > s->newest_slot)
 		s->newest_slot = r->slot;
 	if (!has || r->slot + s->rule.slack + 1 < s->newest_slot) {
-		fal_finding(f, r, 0, 0, has ? "slot %ju is too old" : "no slot", r->slot);
+		finding(f, r, has ? "slot %ju is too old" : "no slot", r->slot);
 		return;
 	}
 	struct fal_slot *at = rules_open_slot(s, r->slot);
 	if (r->stale.rank != at->rank + 1)
-		fal_finding(f, r, 0, 0, "rank is %ju, but %ju came before in slot %ju",
-			    r->stale.rank, at->rank, r->slot);
+		finding(f, r, "rank is %ju, but %ju came before in slot %ju",
+			r->stale.rank, at->rank, r->slot);
 	if (r->stale.rank > at->rank)
 		at->rank = r->stale.rank;
 }
@@ -120,18 +120,17 @@ fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 	if (r->end != FAL_END_APPLIED)
 		return;
 	if (s->traits.shared && r->version != rules_shared_version(s))
-		fal_finding(f, r, 0, 0, "version is %ju, not %ju", r->version,
-			    rules_shared_version(s));
+		finding(f, r, "version is %ju, not %ju", r->version,
+			rules_shared_version(s));
 	if (s->traits.bounded && r->stale.clocks > s->rule.slack)
-		fal_finding(f, r, 0, 0,
-			    "it is %ju clock%s before the slowest, but the slack is %u",
-			    r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
+		finding(f, r, "it is %ju clock%s before the slowest, but the slack is %u",
+			r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
 	if (!s->traits.shared && !r->has_stale)
-		fal_finding(f, r, 0, 0, "nothing says how stale it is");
+		finding(f, r, "nothing says how stale it is");
 	if (s->rule.threshold > 0 && r->stale.updates >= s->rule.threshold)
-		fal_finding(f, r, 0, 0, "stale by %ju update%s, but the threshold is %u",
-			    r->stale.updates, fal_text_s(r->stale.updates),
-			    s->rule.threshold);
+		finding(f, r, "stale by %ju update%s, but the threshold is %u",
+			r->stale.updates, fal_text_s(r->stale.updates),
+			s->rule.threshold);
 	rules_judge_weight(s, r, f);
 	s->applied++;
 	if (s->traits.ranked)
@@ -144,9 +143,9 @@ rules_judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, 
 		    double want, uint64_t samples, struct fal_findings *f)
 {
 	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
-		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
+		finding(f, r, "divisor is %g, not %g", is, want);
 	if (!(is > 0) && s->wants_divisors && samples > 0)
-		fal_finding(f, r, 0, 0, "nothing says what its gradients are divided by");
+		finding(f, r, "nothing says what its gradients are divided by");
 }
 
 /* ---- updates -------------------------------------------------------------------------
@@ -181,19 +180,18 @@ rules_judge_branch(const struct fal_rules *s, const struct fal_rules_update *u,
 {
 	const struct fal_trace_round *r = &u->last;
 	if (r->group != u->group || r->version != u->base_version)
-		fal_finding(f, r, 0, 0,
-			    "it is of group %ju, version %ju, but version %ju began with "
-			    "group %ju, version %ju",
-			    r->group, r->version, u->version, u->group, u->base_version);
+		finding(f, r,
+			"it is of group %ju, version %ju, but version %ju began with "
+			"group %ju, version %ju",
+			r->group, r->version, u->version, u->group, u->base_version);
 	if (r->local != u->local)
-		fal_finding(f, r, 0, 0,
-			    "local is %ju, but it is number %ju of version %ju", r->local,
-			    u->local, u->version);
+		finding(f, r, "local is %ju, but it is number %ju of version %ju",
+			r->local, u->local, u->version);
 	if (s->rule.quorum > 0)
 		rules_judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
 	else if (!(u->line->weight > 0 && u->line->weight <= 1))
-		fal_finding(f, r, 0, 0, "the weight of version %ju is %g", u->version,
-			    u->line->weight);
+		finding(f, r, "the weight of version %ju is %g", u->version,
+			u->line->weight);
 }
 
 void
@@ -204,15 +202,14 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 	const bool has_branch = s->rule.rounds > 0;
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!s->traits.collects && u->line->rounds.n > 1)
-		fal_finding(f, r, 0, 0, "version %ju is made of %zu rounds", u->version,
-			    u->line->rounds.n);
+		finding(f, r, "version %ju is made of %zu rounds", u->version,
+			u->line->rounds.n);
 	if (s->traits.fresh && r->version != was)
-		fal_finding(f, r, 0, 0, "it ran on version %ju, but was applied to %ju",
-			    r->version, was);
+		finding(f, r, "it ran on version %ju, but was applied to %ju", r->version,
+			was);
 	if (s->rule.batch > 0 && u->tasks >= s->rule.batch)
-		fal_finding(f, r, 0, 0,
-			    "version %ju had %ju tasks before it, but a batch is %u",
-			    u->version, u->tasks, s->rule.batch);
+		finding(f, r, "version %ju had %ju tasks before it, but a batch is %u",
+			u->version, u->tasks, s->rule.batch);
 	if (has_branch)
 		rules_judge_branch(s, u, f);
 	if (u->line->groups > 0) {
@@ -226,8 +223,8 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 	const uint64_t stale = was - r->version;
 	if (has_branch && r->local < s->rule.rounds ? r->stale.updates > stale
 						    : r->stale.updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %ju update%s, not %ju",
-			    r->stale.updates, fal_text_s(r->stale.updates), stale);
+		finding(f, r, "stale by %ju update%s, not %ju", r->stale.updates,
+			fal_text_s(r->stale.updates), stale);
 }
 
 /* Judges the divisor of the gradients of an update. */
@@ -243,8 +240,7 @@ rules_judge_update_divisor(const struct fal_rules *s, const struct fal_rules_upd
 				    ? (double)samples
 				    : (double)samples / u->share;
 	if ((has_branch || s->traits.delta) && u->line->divisor > 0)
-		fal_finding(f, r, 0, 0, "version %ju has a divisor, but no gradients",
-			    u->version);
+		finding(f, r, "version %ju has a divisor, but no gradients", u->version);
 	else if (has_branch && s->rule.quorum > 0)
 		return;      /* each round is divided by its own samples */
 	else if (has_branch) /* by the workers' share of the clock */
@@ -265,12 +261,11 @@ rules_judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
 	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0, "version %ju: its outer rate is %g, not %g",
-			    u->version, outer, s->rule.outer);
+		finding(f, NULL, "version %ju: its outer rate is %g, not %g", u->version,
+			outer, s->rule.outer);
 	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0,
-			    "version %ju: its outer momentum is %g, not %g", u->version,
-			    momentum, want);
+		finding(f, NULL, "version %ju: its outer momentum is %g, not %g",
+			u->version, momentum, want);
 }
 
 /* Judges the pushes of a quorum: each counts by its samples. */
@@ -282,8 +277,7 @@ rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	const uint64_t least = s->rule.quorum < groups ? s->rule.quorum : groups;
 	double samples = 0;
 	if ((groups > 0) != (s->rule.quorum > 0)) {
-		fal_finding(
-			f, NULL, 0, 0,
+		finding(f, NULL,
 			s->rule.quorum > 0
 				? "version %ju: nothing says how many groups there are"
 				: "version %ju: a quorum, which the scheme has not",
@@ -293,24 +287,23 @@ rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	if (s->rule.quorum == 0)
 		return;
 	if (s->pushes < least || s->pushes > groups)
-		fal_finding(f, NULL, 0, 0,
-			    "version %ju: %zu of %ju groups have pushed, but the quorum "
-			    "is %u",
-			    u->version, s->pushes, groups, s->rule.quorum);
+		finding(f, NULL,
+			"version %ju: %zu of %ju groups have pushed, but the quorum "
+			"is %u",
+			u->version, s->pushes, groups, s->rule.quorum);
 	for (size_t i = 0; i < s->pushes; i++)
 		samples += (double)s->push[i].samples;
 	for (size_t i = 0; i < s->pushes; i++) {
 		const struct fal_pushed *p = &s->push[i];
 		const double want = samples > 0 ? (double)p->samples / samples : 0;
 		if (s->rule.delta && fabs(p->weight - want) > WEIGHT_TOLERANCE)
-			fal_finding(f, NULL, 0, 0,
-				    "version %ju: group %ju counts by %g, but has %g of "
-				    "its samples",
-				    u->version, p->group, p->weight, want);
+			finding(f, NULL,
+				"version %ju: group %ju counts by %g, but has %g of "
+				"its samples",
+				u->version, p->group, p->weight, want);
 		else if (!s->rule.delta && p->rounds > 1)
-			fal_finding(f, NULL, 0, 0,
-				    "version %ju: group %ju has pushed %ju times",
-				    u->version, p->group, p->rounds);
+			finding(f, NULL, "version %ju: group %ju has pushed %ju times",
+				u->version, p->group, p->rounds);
 	}
 	if (s->rule.delta && s->pushes > 0)
 		rules_judge_outer(s, u, f);
