@@ -1,7 +1,6 @@
 /* Compares a trace with the files beside it. */
 #include "stat.h"
 
-#include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -46,6 +45,9 @@ stat_is_folder(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Adds a finding about the folder. */
+#define finding(f, ...) fal_audit_add_finding((f)->audit, __VA_ARGS__)
+
 /* Prints that a file cannot be judged, and sets the exit code. */
 static void __attribute__((format(printf, 3, 4)))
 folder_fail(struct folder *f, int err, const char *fmt, ...)
@@ -70,7 +72,7 @@ folder_read(struct folder *f, const char *name, size_t most, bool must,
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && must)
-		fal_audit_add_finding(f->audit, "%s: is not there", name);
+		finding(f, "%s: is not there", name);
 	else if (err < 0 && err != FAL_ENOENT)
 		folder_fail(f, err, "%s", diag.text);
 	return err == FAL_OK;
@@ -81,16 +83,14 @@ static void
 expect_text(struct folder *f, const char *what, const char *told, const char *is)
 {
 	if (strcmp(told, is) != 0)
-		fal_audit_add_finding(f->audit, "%s is %.64s, but the trace says %.64s",
-				      what, is, told);
+		finding(f, "%s is %.64s, but the trace says %.64s", what, is, told);
 }
 
 static void
 expect_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
 {
 	if (told != is)
-		fal_audit_add_finding(f->audit, "%s is %ju, but the trace says %ju", what,
-				      is, told);
+		finding(f, "%s is %ju, but the trace says %ju", what, is, told);
 }
 
 /* Compares the job with the job line's copy of its values. */
@@ -130,7 +130,7 @@ folder_check_job(struct folder *f)
 	else if (err == FAL_ENOMEM)
 		folder_fail(f, err, "job");
 	else
-		fal_audit_add_finding(f->audit, "job: is none");
+		finding(f, "job: is none");
 	fal_buf_free(&text);
 }
 
@@ -242,8 +242,7 @@ folder_judge_best(struct folder *f, double clock, double accuracy)
 				(e->plain && (double)e->all[i].version != clock)))
 		i++;
 	if (i == e->lines)
-		fal_audit_add_finding(f->audit,
-				      "result.json: best_accuracy is of no evaluation");
+		finding(f, "result.json: best_accuracy is of no evaluation");
 }
 
 /* Returns the value that a count of the result should have.  If the job went on from a
@@ -311,17 +310,15 @@ folder_judge_result(struct folder *f, const json_t *o)
 		snprintf(number, sizeof(number), "%.15g", m->number);
 		known += v != NULL;
 		if (!m->is_present && v != NULL)
-			fal_audit_add_finding(f->audit, "result.json: the run has no %s",
-					      m->key);
+			finding(f, "result.json: the run has no %s", m->key);
 		else if (m->is_present && !member_matches(m, v))
-			fal_audit_add_finding(
-				f->audit,
+			finding(f,
 				"result.json: %s is not %.64s, as the trace and "
 				"the files say",
 				m->key, m->text != NULL ? m->text : number);
 	}
 	if (known != json_object_size(o))
-		fal_audit_add_finding(f->audit, "result.json: it has what no result has");
+		finding(f, "result.json: it has what no result has");
 	if (best)
 		folder_judge_best(f, best_clock, best_accuracy);
 }
@@ -338,7 +335,7 @@ folder_check_result(struct folder *f)
 		folder_fail(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
 			    "%s/result.json: %s", f->dir, why.text);
 	} else if (!json_is_object(o)) {
-		fal_audit_add_finding(f->audit, "result.json: is none");
+		finding(f, "result.json: is none");
 	} else {
 		folder_judge_result(f, o);
 	}
@@ -383,22 +380,14 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	const struct fal_policy none = { 0 };
-	struct fal_policy policy;
-	struct fal_buf scheme = { 0 };
+	struct fal_policy policy = { 0 };
 	s->resumed = s->resumed || l->event == FAL_EV_RESTART;
 	if (l->event != FAL_EV_POLICY)
 		return FAL_OK;
 	struct fal_policy_text in = { "policy", 1, e->policy.p, e->policy.n };
-	if (e->policy.p == NULL) { /* the line has only the scheme */
-		fal_json_open(&scheme, '{');
-		fal_json_member_str(&scheme, "scheme", e->scheme);
-		fal_json_close(&scheme, '}');
-		in.p = (const char *)scheme.p;
-		in.n = scheme.n;
-	}
-	int err = scheme.err < 0 ? scheme.err
-				 : fal_policy_json_get(&in, &none, &policy, NULL);
-	fal_buf_free(&scheme);
+	/* A line may have only the scheme. */
+	int err = e->policy.p != NULL ? fal_policy_json_get(&in, &none, &policy, NULL)
+				      : fal_rule_parse(e->scheme, &policy.rule, NULL);
 	if (err < 0)
 		return fal_trace_fail(l, err, "%s",
 				      err == FAL_ENOMEM ? fal_strerror(err) : "is none");
@@ -491,8 +480,7 @@ folder_check_journal(struct folder *f, const struct stat_policies *policies)
 	if (err == FAL_OK) {
 		folder_compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
-			fal_audit_add_finding(
-				f->audit,
+			finding(f,
 				"policy.jsonl: its last link is %s, but the "
 				"trace says %.64s",
 				chain.link[0] != '\0' ? chain.link : "none",
@@ -500,13 +488,12 @@ folder_check_journal(struct folder *f, const struct stat_policies *policies)
 	} else if (err == FAL_ENOMEM) {
 		folder_fail(f, err, "policy.jsonl");
 	} else if (is && r.unchained) {
-		fal_audit_add_finding(
-			f->audit,
+		finding(f,
 			"policy.jsonl: line %u does not chain the line before, "
 			"or was changed",
 			r.line);
 	} else if (is) {
-		fal_audit_add_finding(f->audit, "policy.jsonl: line %u is none", r.line);
+		finding(f, "policy.jsonl: line %u is none", r.line);
 	}
 	stat_policies_free(&journal);
 	fal_buf_free(&text);

@@ -49,13 +49,16 @@ recompute_print_error(int err, const struct fal_diag *diag)
 
 /* ---- anchors ---- */
 
+/* Adds an anchor in the order of clocks. */
 static struct anchor *
 plan_add_anchor(struct recompute *r, uint64_t clock)
 {
 	FAL_XGROW(r->anchor, r->anchor_cap, r->anchors + 1);
-	struct anchor *p = &r->anchor[r->anchors++];
-	*p = (struct anchor){ .clock = clock };
-	return p;
+	size_t at = r->anchors++;
+	for (; at > 0 && r->anchor[at - 1].clock > clock; at--)
+		r->anchor[at] = r->anchor[at - 1];
+	r->anchor[at] = (struct anchor){ .clock = clock };
+	return &r->anchor[at];
 }
 
 int
@@ -118,19 +121,12 @@ plan_add_ends(struct recompute *r)
 	for (uint64_t i = 0; i < c->clocks && c->sha256[0] != '\0'; i++)
 		if (c->clock[i].version == c->version)
 			last = i + 1;
-	const struct anchor begin = *plan_add_anchor(r, 0);
-	memmove(r->anchor + 1, r->anchor, (r->anchors - 1) * sizeof(begin));
-	r->anchor[0] = begin;
+	plan_add_anchor(r, 0);
 	/* A snapshot of the same version has the model, too. */
 	for (size_t i = 0; i < r->anchors; i++)
 		if (r->anchor[i].clock == last)
 			return;
 	plan_add_anchor(r, last)->is_model = true;
-	for (size_t i = r->anchors - 1; i > 0 && r->anchor[i - 1].clock > last; i--) {
-		const struct anchor p = r->anchor[i];
-		r->anchor[i] = r->anchor[i - 1];
-		r->anchor[i - 1] = p;
-	}
 }
 
 /* ---- the draw ---- */
