@@ -93,7 +93,7 @@ draw_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
 /* Prints or draws the answer from the lines so far.  Returns an exit code, or -1: there
  * are too few lines. */
 static int
-answer(struct input *in)
+proj_answer(struct input *in)
 {
 	/* A terminal shows the newest window, a pipe all windows. */
 	const bool clears = in->o->follow && in->mode != POLICY && !in->o->json &&
@@ -153,7 +153,7 @@ on_proj_line(void *arg, struct fal_trace_line *l)
 		return FAL_OK;
 	/* A window of a live stream has ended. */
 	in->waits = true;
-	const int code = answer(in);
+	const int code = proj_answer(in);
 	if (code < 0)
 		return FAL_OK;
 	in->has_answered = true;
@@ -248,7 +248,7 @@ run_proj(const struct proj_opt *o, const char *const *name, size_t n)
 		 */
 		in.waits = in.has_answered;
 		if (code == FAL_EXIT_DONE && !(in.has_answered && in.mode == POLICY))
-			code = answer(&in);
+			code = proj_answer(&in);
 		code = code < 0 ? FAL_EXIT_DONE : code;
 	}
 	fal_fit_free(in.fit);

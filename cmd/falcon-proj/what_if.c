@@ -105,7 +105,7 @@ proj_changes(const struct proj_opt *o)
 /* --- changes of machines and sizes -------------------------------------------------- */
 
 static int
-refuse_value(const char *option, const char *value, const char *why)
+option_refuse(const char *option, const char *value, const char *why)
 {
 	return fail(FAL_EXIT_USAGE, "%s: '%s': %s", option, value, why);
 }
@@ -137,9 +137,9 @@ remove_machine(struct fal_cost *c, const char *name)
 {
 	const struct fal_cost_machine *m = fal_cost_find(c, name);
 	if (m == NULL)
-		return refuse_value("--without", name, "no such worker in the trace");
+		return option_refuse("--without", name, "no such worker in the trace");
 	if (c->machines == 1)
-		return refuse_value("--without", name, "it is the last one");
+		return option_refuse("--without", name, "it is the last one");
 	fal_cost_remove(c, (size_t)(m - c->machine));
 	return -1;
 }

@@ -38,7 +38,7 @@ struct change {
 };
 
 static bool
-is_blank(char c)
+change_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -46,12 +46,12 @@ is_blank(char c)
 /* Takes the first policy off `text`, and checks it as far as possible without the job;
  * *one is its text, without blanks around it. */
 static int
-take_policy(struct fal_policy_text *text, struct fal_policy_text *one,
-	    struct fal_diag *diag)
+change_take_policy(struct fal_policy_text *text, struct fal_policy_text *one,
+		   struct fal_diag *diag)
 {
 	const struct fal_policy none = { 0 };
 	struct fal_policy p;
-	for (; text->n > 0 && is_blank(*text->p); text->p++, text->n--)
+	for (; text->n > 0 && change_is_blank(*text->p); text->p++, text->n--)
 		text->line += *text->p == '\n';
 	*one = *text;
 	int err = fal_policy_json_get(text, &none, &p, diag);
@@ -59,7 +59,7 @@ take_policy(struct fal_policy_text *text, struct fal_policy_text *one,
 		return err;
 	fal_policy_free(&p);
 	one->n = (size_t)(text->p - one->p);
-	while (is_blank(one->p[one->n - 1]))
+	while (change_is_blank(one->p[one->n - 1]))
 		one->n--;
 	return FAL_OK;
 }
@@ -78,7 +78,7 @@ change_send_policy(struct change *c)
 	struct fal_policy_text one;
 	struct fal_diag diag;
 	struct fal_buf b = { 0 };
-	int err = take_policy(&c->text, &one, &diag);
+	int err = change_take_policy(&c->text, &one, &diag);
 	if (err < 0) {
 		change_fail(c, err, &diag);
 		return;
@@ -116,7 +116,7 @@ change_next_line(struct change *c)
 	const size_t bom = c->text.line == 1 ? fal_text_bom(p, c->text.n) : 0;
 	c->text.p += bom;
 	c->text.n -= bom;
-	while (c->text.n > 0 && is_blank(*c->text.p)) {
+	while (c->text.n > 0 && change_is_blank(*c->text.p)) {
 		c->text.p++;
 		c->text.n--;
 	}
@@ -350,7 +350,7 @@ sync_apply(const struct sync_conf *conf, const struct sync_change *o, const char
 	if (err == FAL_OK && all.n == 0)
 		err = fal_diag_set(&diag, FAL_EFORMAT, "%s: empty", path);
 	while (err == FAL_OK && rest.n > 0)
-		err = take_policy(&rest, &one, &diag);
+		err = change_take_policy(&rest, &one, &diag);
 	if (err == FAL_OK) {
 		struct change c = { .o = o, .text = all, .named = true };
 		code = change_run(conf, &c);

@@ -5,6 +5,7 @@
 #include "base/oversubscription.h"
 #include "sched/bound.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +164,7 @@ machine_pace_at(const struct fal_cost_machine *m, double *at)
 		*(pace_begin(m, mid) <= *at ? &low : &high) = mid;
 	}
 	*at -= pace_begin(m, low);
+	assert(low < m->paces);
 	return low;
 }
 

@@ -9,6 +9,7 @@
 #include "sched/policy.h"
 #include "sched/sched.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ struct fal_fit {
 	uint64_t from; /* the first clock that counts */
 
 	struct fit_clock clock[FAL_FIT_CLOCKS]; /* by number, a ring */
-	/* Of clock lines; wait: only of rounds of the worker's own. */
+	/* Values of clock lines; wait: only of lines with a round of the worker's own. */
 	struct fit_ring tx, rx, wait;
 };
 
@@ -595,6 +596,7 @@ static const struct fit_report *
 worker_report(const struct fit_worker *w, uint64_t i)
 {
 	const uint64_t gone = w->n > FAL_FIT_CLOCKS ? w->n - FAL_FIT_CLOCKS : 0;
+	assert(i < w->n - gone);
 	return &w->report[(gone + i) % FAL_FIT_CLOCKS];
 }
 

@@ -6,6 +6,7 @@
 #include "base/quantile.h"
 #include "trace/reader.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,6 +307,7 @@ curve_add_point(struct fal_curve_line *c, struct fal_curve_point p)
 		c->n /= 2;
 		c->each *= 2;
 	}
+	assert(c->n < FAL_CURVE_POINTS);
 	c->point[c->n++] = p;
 	c->in_last = 1;
 }

@@ -9,6 +9,7 @@
 #include "sched/policy.h"
 #include "sched/sched.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,7 @@ worker_change_running(struct sim_worker *w, int change, double at)
 {
 	if (w->running == 0)
 		w->running_since = at;
+	assert(change > 0 || w->running > 0);
 	w->running = (uint32_t)((int)w->running + change);
 	if (w->running == 0)
 		w->compute += fmax(at - w->running_since, 0);

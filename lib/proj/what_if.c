@@ -46,7 +46,7 @@ struct machine_spec {
 
 /* Parses a number or, with `range`, LOW:HIGH. */
 static int
-parse_speed(char *value, bool range, double speed[2])
+spec_parse_speed(char *value, bool range, double speed[2])
 {
 	char *high = range ? strchr(value, ':') : NULL;
 	if (high != NULL)
@@ -86,7 +86,7 @@ spec_parse_item(const struct fal_cost *cost, char *item, struct machine_spec *s,
 		why = "no such worker";
 	} else if (strcmp(item, "speed") == 0) {
 		twice = s->speed[0] > 0;
-		err = parse_speed(value, several, s->speed);
+		err = spec_parse_speed(value, several, s->speed);
 	} else if (strcmp(item, "lanes") == 0) {
 		twice = s->lanes > 0;
 		err = fal_parse_u64(value, 1, FAL_LANES_MAX, &s->lanes);

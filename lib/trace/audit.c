@@ -6,6 +6,7 @@
 #include "trace/audit_priv.h"
 #include "wire/block_map.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -879,6 +880,7 @@ audit_pick_round(struct fal_audit *a, struct fal_rules_update *u, uint64_t numbe
 	a->n_waiting -= at + 1;
 	memmove(a->waiting + kept, a->waiting + at + 1, a->n_waiting * sizeof(r));
 	a->n_waiting += kept;
+	assert(by_group || kept == 0);
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
 	u->tasks += u->last.tasks;
 	u->last = r;

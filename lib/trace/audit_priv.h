@@ -1,7 +1,7 @@
 /* Shared by the files of the audit.  Calls go downwards:
  *
  *	audit.c     all lines: workers, tasks that have ended, versions
- *	ledger.c    one round: was every task of it added exactly once?
+ *	ledger.c    one round: every task must have been added exactly once
  *	schemes.c   the promises of each scheme about its rounds and versions
  *	findings.c  findings, and the sums of a worker's work
  */
@@ -207,8 +207,8 @@ struct fal_rules_update {
 	uint64_t tasks;              /* of all rounds but `last` */
 	size_t at;                   /* the place of `last`, from 0 */
 	struct fal_trace_round last; /* the newest round; tasks 0: none yet */
-	/* Of the first round, with a quorum of the first round of the same group: its
-	 * group and its version; the place of `last` from that round on, from 1. */
+	/* The group and the version of the first round; with a quorum, of the first round
+	 * of the same group.  The place of `last` from that round on, from 1. */
 	uint64_t group, base_version, local;
 	/* Samples of the clock of `last`, without those that `last` skipped. */
 	uint64_t clock_samples;

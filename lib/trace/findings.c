@@ -1,5 +1,5 @@
-/* What the files of the audit share: the list of findings, bounded by kind; the workers
- * that joined, and the sums of their work. */
+/* The bottom of the audit: the list of findings, bounded by kind; the workers that joined,
+ * and the sums of their work. */
 #include "trace/audit_priv.h"
 
 #include "base/mem.h"

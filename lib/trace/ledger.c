@@ -1,4 +1,4 @@
-/* One round's ledger: was every task of it added exactly once?
+/* Judges the ledger of one round: every task must have been added exactly once.
  *
  * Unrolls the line into events (task, kind, worker), sorts them by task, and judges the
  * history of each task: the workers that held it, and the contributions that added it, in

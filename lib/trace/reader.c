@@ -10,6 +10,7 @@
 #include "sched/bound.h"
 #include "wire/zip.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -170,8 +171,8 @@ read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_
 
 /* Reads rows of whole numbers up to `max`; max 0: rows of any numbers. */
 static struct fal_trace_list
-read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
-	  uint64_t max)
+line_read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
+	       uint64_t max)
 {
 	const size_t n = read_length(l, v, m->name, 0);
 	const size_t width = m->arg > 0 ? (size_t)m->arg : 1;
@@ -206,8 +207,8 @@ read_json(struct fal_trace_line *l, const json_t *v)
 	return (struct fal_json_text){ p, n };
 }
 
-static void read_record(struct fal_trace_line *l, const json_t *o,
-			const struct fal_schema *r, void *out);
+static void line_read_record(struct fal_trace_line *l, const json_t *o,
+			     const struct fal_schema *r, void *out);
 
 /* Reads an array of records, or of hexadecimal strings, as one array of C. */
 static struct fal_trace_list
@@ -219,7 +220,7 @@ read_list(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		const json_t *element = json_array_get(v, i);
 		if (m->kind == FAL_M_LIST)
-			read_record(l, element, m->of(), p + i * size);
+			line_read_record(l, element, m->of(), p + i * size);
 		else
 			((const char **)(void *)p)[i] =
 				read_hex(l, element, m->name, m->arg);
@@ -235,7 +236,7 @@ read_object(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 	if (!json_is_object(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not an object", m->name);
 	else if (p != NULL)
-		read_record(l, v, r, p);
+		line_read_record(l, v, r, p);
 	return p;
 }
 
@@ -289,14 +290,14 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 		break;
 	case FAL_M_TUPLE:
 		read_length(l, v, m->name, m->arg);
-		all = read_rows(l, v, &(struct fal_member){ .name = m->name },
-				UINT32_MAX);
+		all = line_read_rows(l, v, &(struct fal_member){ .name = m->name },
+				     UINT32_MAX);
 		break;
 	case FAL_M_ROWS:
-		all = read_rows(l, v, m, FAL_TRACE_NUM_MAX);
+		all = line_read_rows(l, v, m, FAL_TRACE_NUM_MAX);
 		break;
 	case FAL_M_REALS:
-		all = read_rows(l, v, m, 0);
+		all = line_read_rows(l, v, m, 0);
 		break;
 	case FAL_M_HEXES:
 	case FAL_M_LIST:
@@ -316,8 +317,8 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 }
 
 static void
-read_record(struct fal_trace_line *l, const json_t *o, const struct fal_schema *r,
-	    void *out)
+line_read_record(struct fal_trace_line *l, const json_t *o, const struct fal_schema *r,
+		 void *out)
 {
 	for (size_t i = 0; i < r->members && l->err == 0; i++)
 		read_member(l, json_object_get(o, r->member[i].name), &r->member[i],
@@ -332,7 +333,7 @@ read_event(struct fal_trace_line *l)
 	if (l->event == FAL_EV_OTHER || l->err != 0)
 		return;
 	const struct fal_schema *r = fal_event_schema(l->event);
-	read_record(l, l->o, r, &l->is);
+	line_read_record(l, l->o, r, &l->is);
 	for (size_t i = 0; i < r->members && l->err == 0; i++) {
 		const void *at = (uint8_t *)&l->is + r->member[i].at;
 		if (strcmp(r->member[i].name, "worker") == 0)
@@ -1042,6 +1043,7 @@ void
 fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value)
 {
 	const size_t at = fal_sorted_place(ids->v, ids->n, sizeof(*ids->v), id);
+	assert(at == ids->n || ids->v[at].id != id);
 	FAL_XGROW(ids->v, ids->cap, ids->n + 1);
 	memmove(&ids->v[at + 1], &ids->v[at], (ids->n - at) * sizeof(*ids->v));
 	ids->v[at] = (struct fal_id){ .id = id, .value = value };
