@@ -54,7 +54,7 @@ static void
 table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_row(t, "%s\t%s\t%s", w->shown,
-		      w->row->suspect ? "suspect" : fal_class_name(w->class),
+		      w->row->suspicion.holds ? "suspect" : fal_class_name(w->class),
 		      !(w->in_class > 0) ? "-" : /* in no clock */
 			      w->persistent ? "persistent"
 					    : "transient");
@@ -168,10 +168,10 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 	for (size_t i = 0; i < r->workers; i++)
-		if (r->worker[i].row->falls > 1)
+		if (r->worker[i].row->falls.n > 1)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    r->worker[i].shown, r->worker[i].row->falls,
-				    r->worker[i].row->fell_s);
+				    r->worker[i].shown, r->worker[i].row->falls.n,
+				    r->worker[i].row->falls.seconds);
 }
 
 static void
@@ -199,9 +199,9 @@ report_json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	if (w->row->members > 0)
 		fal_json_member_u64(out, "members", w->row->members);
 	fal_json_member_bool(out, "left", w->row->left);
-	fal_json_member_bool(out, "suspect", w->row->suspect);
-	fal_json_member_u64(out, "falls", w->row->falls);
-	fal_json_member_fixed(out, "fell_s", w->row->fell_s, 3);
+	fal_json_member_bool(out, "suspect", w->row->suspicion.holds);
+	fal_json_member_u64(out, "falls", w->row->falls.n);
+	fal_json_member_fixed(out, "fell_s", w->row->falls.seconds, 3);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
 	fal_json_member_bool(out, "persistent", w->persistent);

@@ -122,15 +122,15 @@ struct columns {
 static double
 mean_stale(const struct fal_summary_worker *w)
 {
-	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
+	return w->load.clocks > 0 ? (double)w->stale.sum / (double)w->load.clocks : 0;
 }
 
 /* Returns the cause of the worker's class; "-" if the class is none of speed. */
 static const char *
 worker_cause(const struct fal_summary_worker *w)
 {
-	const bool off = w->left || w->suspect || w->silent;
-	if (w->standby)
+	const bool off = w->left || w->suspicion.holds || w->silent;
+	if (w->numerics.standby)
 		return "numerics";
 	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
 }
@@ -142,7 +142,8 @@ table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 	const struct rates r = worker_rates(w);
 	const double part[] = { r.compute, r.push, r.pull, r.wait };
 	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
-	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
+	const uint64_t count[] = { at,          w->lanes,    w->share, w->tasks.done,
+				   w->tasks.in, w->tasks.out };
 	fal_table_add(t, "%s", PLAIN(w->name));
 	fal_table_add(t, "%s", fal_summary_class(w));
 	fal_table_add(t, "%s", worker_cause(w));
@@ -152,7 +153,7 @@ table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 		fal_table_add(t, "%.1f", 100 * part[i]);
 	if (c.stale) {
 		fal_table_add(t, "%.2f", mean_stale(w));
-		fal_table_add(t, "%ju", w->stale_max);
+		fal_table_add(t, "%ju", w->stale.max);
 	}
 	if (c.dropped)
 		fal_table_add(t, "%ju", w->dropped);
@@ -166,7 +167,7 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 {
 	struct columns c = { 0 };
 	for (size_t i = 0; i < s->n_worker; i++) {
-		c.stale = c.stale || s->worker[i].stale_max > 0;
+		c.stale = c.stale || s->worker[i].stale.max > 0;
 		c.dropped = c.dropped || s->worker[i].dropped > 0;
 		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
 	}
@@ -204,8 +205,8 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 		fal_table_add(&t, "%ju", w->members);
 		fal_table_add(&t, "%ju", w->lanes_max);
 		table_real(&t, worker_rates(w).samples_s, 1);
-		table_real(&t, (double)w->up * 1e-6, 2);
-		table_real(&t, (double)w->down * 1e-6, 2);
+		table_real(&t, (double)w->bytes.up * 1e-6, 2);
+		table_real(&t, (double)w->bytes.down * 1e-6, 2);
 	}
 	if (any)
 		table_put(out, &t);
@@ -221,12 +222,12 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
-		if (!w->differs)
+		if (!w->numerics.differs)
 			continue;
 		fal_put_fmt(out, " %s%s%s", PLAIN(w->name),
-			    w->nondeterministic ? " (impure)" : "",
-			    w->standby ? " (standby: numerics)" : "");
-		if (w->skewed)
+			    w->numerics.nondeterministic ? " (impure)" : "",
+			    w->numerics.standby ? " (standby: numerics)" : "");
+		if (w->numerics.skewed)
 			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
 	}
 	if (!s->identical)
@@ -374,16 +375,16 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
 			    s->evaluated_epoch);
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].suspect)
+		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
 				    PLAIN(s->worker[i].name),
-				    s->seconds - s->worker[i].suspect_since,
-				    PLAIN(s->worker[i].why));
+				    s->seconds - s->worker[i].suspicion.since,
+				    PLAIN(s->worker[i].suspicion.why));
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].falls > 1)
+		if (s->worker[i].falls.n > 1)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    PLAIN(s->worker[i].name), s->worker[i].falls,
-				    s->worker[i].fell_s);
+				    PLAIN(s->worker[i].name), s->worker[i].falls.n,
+				    s->worker[i].falls.seconds);
 	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
@@ -533,11 +534,11 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 		fal_json_member_u64(out, "round", w->last_round);
 	fal_json_member_u64(out, "lanes", w->lanes);
 	fal_json_member_u64(out, "share", w->share);
-	fal_json_member_u64(out, "tasks", w->done);
-	fal_json_member_u64(out, "in", w->in);
-	fal_json_member_u64(out, "out", w->out);
-	fal_json_member_u64(out, "cloned", w->cloned);
-	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "tasks", w->tasks.done);
+	fal_json_member_u64(out, "in", w->tasks.in);
+	fal_json_member_u64(out, "out", w->tasks.out);
+	fal_json_member_u64(out, "cloned", w->tasks.cloned);
+	fal_json_member_u64(out, "lost", w->tasks.lost);
 	fal_json_member_u64(out, "dropped", w->dropped);
 	fal_json_member_fixed(out, "compute", r.compute, 4);
 	fal_json_member_fixed(out, "push", r.push, 4);
@@ -546,17 +547,17 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	json_spent(out, &w->spent);
 	if (w->members > 0)
 		fal_json_member_u64(out, "members", w->members);
-	fal_json_member_u64(out, "bytes_up", w->up);
-	fal_json_member_u64(out, "bytes_down", w->down);
+	fal_json_member_u64(out, "bytes_up", w->bytes.up);
+	fal_json_member_u64(out, "bytes_down", w->bytes.down);
 	fal_json_member_fixed(out, "stale", mean_stale(w), 3);
-	fal_json_member_u64(out, "stale_max", w->stale_max);
+	fal_json_member_u64(out, "stale_max", w->stale.max);
 	fal_json_member_fixed(out, "samples", w->samples, 0);
 	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
-	fal_json_member_u64(out, "falls", w->falls);
-	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
-	fal_json_member_bool(out, "suspect", w->suspect);
+	fal_json_member_u64(out, "falls", w->falls.n);
+	fal_json_member_fixed(out, "fell_s", w->falls.seconds, 3);
+	fal_json_member_bool(out, "suspect", w->suspicion.holds);
 	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');
 }
@@ -568,8 +569,8 @@ json_names(struct fal_buf *out, const char *key, const struct fal_summary *s,
 {
 	fal_json_member_open(out, key, '[');
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (nondeterministic ? s->worker[i].nondeterministic
-				     : s->worker[i].differs)
+		if (nondeterministic ? s->worker[i].numerics.nondeterministic
+				     : s->worker[i].numerics.differs)
 			fal_json_str(out, s->worker[i].name);
 	fal_json_close(out, ']');
 }

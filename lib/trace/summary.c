@@ -61,19 +61,19 @@ worker_set_available(struct fal_summary *s, struct fal_summary_worker *w, double
 {
 	const double oldest = s->tick[(s->ticks - summary_ring_length(s)) % RING].t;
 	size_t kept = 0;
-	if (w->is_available == available)
+	if (w->stays.is_open == available)
 		return;
-	w->is_available = available;
+	w->stays.is_open = available;
 	if (!available) {
-		w->stay[w->stays - 1].to = t;
+		w->stays.v[w->stays.n - 1].to = t;
 		return;
 	}
-	for (size_t i = 0; i < w->stays; i++)
-		if (w->stay[i].to >= oldest)
-			w->stay[kept++] = w->stay[i];
-	w->stays = kept;
-	FAL_XGROW(w->stay, w->stay_cap, w->stays + 1);
-	w->stay[w->stays++] = (struct fal_summary_stay){ t, INFINITY };
+	for (size_t i = 0; i < w->stays.n; i++)
+		if (w->stays.v[i].to >= oldest)
+			w->stays.v[kept++] = w->stays.v[i];
+	w->stays.n = kept;
+	FAL_XGROW(w->stays.v, w->stays.cap, w->stays.n + 1);
+	w->stays.v[w->stays.n++] = (struct fal_summary_stay){ t, INFINITY };
 }
 
 static void
@@ -92,7 +92,7 @@ summary_take_join(struct fal_summary *s, struct fal_trace_line *l)
 	summary_set_text(&w->key_fingerprint, e->key_fingerprint);
 	summary_set_text(&w->build, e->version);
 	summary_set_text(&w->kernels, e->kernels);
-	w->left = w->suspect = false;
+	w->left = w->suspicion.holds = false;
 	w->last_work = l->t;
 	w->lanes = w->lanes_max = e->lanes.v[1];
 	w->cores = e->cores;
@@ -130,11 +130,11 @@ summary_take_leave(struct fal_summary *s, struct fal_trace_line *l)
 	if (w == NULL)
 		return;
 	if (l->is.leave.fell) {
-		w->falls++;
-		w->fell_s += l->t - w->last_work;
+		w->falls.n++;
+		w->falls.seconds += l->t - w->last_work;
 	}
 	w->left = true;
-	w->suspect = false;
+	w->suspicion.holds = false;
 	worker_set_available(s, w, l->t, false);
 }
 
@@ -145,10 +145,11 @@ summary_take_suspicion(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = summary_row(s, l);
 	if (w == NULL || w->left)
 		return;
-	w->suspect = l->event == FAL_EV_SUSPECT;
-	w->suspect_since = l->t;
-	summary_set_text(&w->why, w->suspect ? l->is.suspect.why : l->is.back.why);
-	worker_set_available(s, w, l->t, !w->suspect);
+	w->suspicion.holds = l->event == FAL_EV_SUSPECT;
+	w->suspicion.since = l->t;
+	summary_set_text(&w->suspicion.why,
+			 w->suspicion.holds ? l->is.suspect.why : l->is.back.why);
+	worker_set_available(s, w, l->t, !w->suspicion.holds);
 }
 
 /* Two workers have different results of a task. */
@@ -193,8 +194,8 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
 	w->own_rounds = own;
 	w->last_round = own ? e->round : 0;
-	w->stale_sum += e->staleness;
-	w->stale_max = e->staleness > w->stale_max ? e->staleness : w->stale_max;
+	w->stale.sum += e->staleness;
+	w->stale.max = e->staleness > w->stale.max ? e->staleness : w->stale.max;
 	spent_add(&w->spent, e);
 	spent_add(&s->spent, e);
 	w->load.clocks++;
@@ -210,16 +211,16 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	const bool same_lanes =
 		w->lanes == e->lanes || w->lanes == 0 || w->last_report <= 0;
 	w->last_report = l->t;
-	w->up += e->tx;
-	w->down += e->rx;
+	w->bytes.up += e->tx;
+	w->bytes.down += e->rx;
 	w->lanes = e->lanes;
 	w->share = e->share;
-	w->done += e->done;
+	w->tasks.done += e->done;
 	s->last_done = e->done > 0 ? (size_t)(w - s->worker) + 1 : s->last_done;
-	w->in += e->in;
-	w->out += e->out;
-	w->cloned += e->cloned;
-	w->lost += e->lost;
+	w->tasks.in += e->in;
+	w->tasks.out += e->out;
+	w->tasks.cloned += e->cloned;
+	w->tasks.lost += e->lost;
 	if (ran.all.tasks > 0)
 		w->samples += ran.all.samples * (double)e->done / (double)ran.all.tasks;
 	if (e->lanes == 0 || w->cores == 0)
@@ -509,8 +510,8 @@ fal_summary_free(struct fal_summary *s)
 		free(s->worker[i].key);
 		free(s->worker[i].key_fingerprint);
 		free(s->worker[i].build);
-		free(s->worker[i].why);
-		free(s->worker[i].stay);
+		free(s->worker[i].suspicion.why);
+		free(s->worker[i].stays.v);
 	}
 	free(s->worker);
 	free(s->epoch);
@@ -615,10 +616,10 @@ worker_presence(const struct fal_summary *s, const struct fal_summary_worker *w,
 {
 	const bool is_current = w->own_rounds || w->last_clock + 1 >= s->last_clock;
 	double sum = 0;
-	for (size_t i = 0; i < w->stays; i++) {
-		const double last =
-			is_current ? w->stay[i].to : fmin(w->stay[i].to, w->last_report);
-		sum += fmax(fmin(last, to) - fmax(w->stay[i].from, from), 0);
+	for (size_t i = 0; i < w->stays.n; i++) {
+		const double last = is_current ? w->stays.v[i].to
+					       : fmin(w->stays.v[i].to, w->last_report);
+		sum += fmax(fmin(last, to) - fmax(w->stays.v[i].from, from), 0);
 	}
 	return sum / (to - from);
 }
@@ -668,14 +669,16 @@ summary_compare_numerics(struct fal_summary *s)
 	const char *build = s->n_worker > 0 ? s->worker[best].build : NULL;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		struct fal_summary_worker *w = &s->worker[i];
-		w->nondeterministic = worker_is_nondeterministic(w);
-		w->differs = w->nondeterministic ||
-			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
-		w->standby = s->strict && s->last_done > 0 && !w->left &&
-			     strcmp(w->fingerprint,
-				    s->worker[s->last_done - 1].fingerprint) != 0;
-		w->skewed = w->differs && w->build != NULL && build != NULL &&
-			    strcmp(w->build, build) != 0;
+		w->numerics.nondeterministic = worker_is_nondeterministic(w);
+		w->numerics.differs =
+			w->numerics.nondeterministic ||
+			strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		w->numerics.standby =
+			s->strict && s->last_done > 0 && !w->left &&
+			strcmp(w->fingerprint, s->worker[s->last_done - 1].fingerprint) !=
+				0;
+		w->numerics.skewed = w->numerics.differs && w->build != NULL &&
+				     build != NULL && strcmp(w->build, build) != 0;
 	}
 	json_decref(have);
 }
@@ -697,11 +700,11 @@ summary_classify(struct fal_summary *s)
 const char *
 fal_summary_class(const struct fal_summary_worker *w)
 {
-	return w->left      ? "left"
-	       : w->standby ? "standby"
-	       : w->suspect ? "suspect"
-	       : w->silent  ? "silent"
-			    : fal_class_name(w->verdict.class);
+	return w->left               ? "left"
+	       : w->numerics.standby ? "standby"
+	       : w->suspicion.holds  ? "suspect"
+	       : w->silent           ? "silent"
+				     : fal_class_name(w->verdict.class);
 }
 
 int

@@ -126,46 +126,60 @@ struct fal_summary_worker {
 	char *key, *key_fingerprint; /* of its session; NULL: the trace does not say */
 	char *build;                 /* its program's version; NULL: as above */
 	char *kernels;               /* that compute its tasks; NULL: as above */
-	bool standby;                /* its numerics keep it from work */
-	bool left;                   /* its last session has ended */
-	uint64_t falls;              /* times that its connection was lost */
-	double fell_s;               /* seconds between these and its last work before */
-	bool suspect;                /* it has missed a deadline */
-	double suspect_since;        /* time of the last `suspect` or `back` line */
-	char *why;                   /* the reason in that line */
-	bool silent;                 /* it is here, but no work of it has come for long */
-	double last_work;            /* time of its last clock line with tasks */
-	double longest;              /* seconds between two such lines, at most */
-	uint64_t lanes_max;          /* that it may run */
-	uint64_t cores;              /* that it has */
-	double fixed;                /* fal_trace_join_fixed */
-	uint64_t lanes;              /* in its last clock line */
-	uint64_t share;              /* that it was granted last */
-	uint64_t last_clock;         /* of its clock lines */
-	uint64_t last_round;         /* of its own, if own_rounds */
-	bool own_rounds;             /* its last clock line has a round of its own */
-	uint64_t done, in, out;      /* tasks: claims won, moved to it, moved away */
-	uint64_t cloned, lost;       /* tasks: clones that it ran, claims that lost */
-	uint64_t dropped;            /* rounds of its own that were dropped */
-	double samples;              /* of its done tasks */
-	double ran;                  /* samples of its done and lost tasks */
+	struct {
+		bool nondeterministic; /* by its fingerprint: bits differ from run to run
+					*/
+		bool differs; /* nondeterministic, or not the fingerprint of most */
+		bool skewed;  /* differs, and so does its build */
+		bool standby; /* its numerics keep it from work */
+	} numerics;
+	bool left; /* its last session has ended */
+	struct {
+		uint64_t n;     /* times that its connection was lost */
+		double seconds; /* between these and its last work before */
+	} falls;
+	struct {
+		bool holds;   /* it has missed a deadline */
+		double since; /* time of the last `suspect` or `back` line */
+		char *why;    /* the reason in that line */
+	} suspicion;
+	bool silent;         /* it is here, but no work of it has come for long */
+	double last_work;    /* time of its last clock line with tasks */
+	double longest;      /* seconds between two such lines, at most */
+	uint64_t lanes_max;  /* that it may run */
+	uint64_t cores;      /* that it has */
+	double fixed;        /* fal_trace_join_fixed */
+	uint64_t lanes;      /* in its last clock line */
+	uint64_t share;      /* that it was granted last */
+	uint64_t last_clock; /* of its clock lines */
+	uint64_t last_round; /* of its own, if own_rounds */
+	bool own_rounds;     /* its last clock line has a round of its own */
+	double last_report;  /* time of its last clock line */
+	struct {
+		uint64_t done, in, out; /* claims won, moved to it, moved away */
+		uint64_t cloned, lost;  /* clones that it ran, claims that lost */
+	} tasks;
+	uint64_t dropped; /* rounds of its own that were dropped */
+	double samples;   /* of its done tasks */
+	double ran;       /* samples of its done and lost tasks */
 	struct fal_summary_spent spent;
-	uint64_t stale_sum, stale_max; /* updates, over its load.clocks lines */
-	double core_s;                 /* sum over its tasks of core seconds */
+	struct {
+		uint64_t sum, max; /* updates, over its load.clocks lines */
+	} stale;
+	double core_s; /* sum over its tasks of core seconds */
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
-	bool nondeterministic; /* by its fingerprint: its bits differ from run to run */
-	bool differs; /* it is nondeterministic, or its fingerprint is not that of most */
-	bool skewed;  /* it differs, and so does its build */
-	/* The times in which it could be given work. */
-	struct fal_summary_stay {
-		double from, to;
-	} *stay;
-	size_t stays, stay_cap;
-	bool is_available;  /* the last stay has not ended */
-	double last_report; /* time of its last clock line */
-	uint64_t members;   /* of a group server; 0: it is none */
-	uint64_t up, down;  /* bytes sent, received */
+	struct { /* the times in which it could be given work */
+		struct fal_summary_stay {
+			double from, to;
+		} *v;
+		size_t n, cap;
+		bool is_open; /* the last one has not ended */
+	} stays;
+	uint64_t members; /* of a group server; 0: it is none */
+	struct {
+		uint64_t up, down; /* sent, received */
+	} bytes;
 };
 
 /* Returns the class to print: "left", "suspect", "silent", or by fal_class_name. */

@@ -469,17 +469,17 @@ test_summary(void **state)
 	const struct fal_summary_worker *a = &s.worker[0], *b = &s.worker[1];
 	assert_string_equal(b->name, "b");
 	assert_false(b->left); /* it came back, and went on with its row */
-	assert_int_equal(b->done, 6);
+	assert_int_equal(b->tasks.done, 6);
 	assert_int_equal(b->load.clocks, 2);
 	assert_near(b->samples, 4 * 8 + 2 * 8);
 	assert_near(b->spent.compute, 1.2);
 	assert_near(b->load.lane_s, 4 * 0.4 + 2 * 0.2);
 	assert_near(b->core_s, 4 * 0.4 + 2 * 0.4);
 	assert_near(a->spent.wait, 0.2);
-	assert_int_equal(a->out, 2);
+	assert_int_equal(a->tasks.out, 2);
 	assert_false(s.identical);
-	assert_false(a->differs);
-	assert_true(s.worker[2].differs);
+	assert_false(a->numerics.differs);
+	assert_true(s.worker[2].numerics.differs);
 	assert_int_equal(s.worker[2].verdict.class, FAL_CLASS_NONE);
 	assert_near(s.clocks_s, 1.0);
 	assert_near(s.samples_s, (32 + 64) / 2.0);
@@ -529,11 +529,12 @@ test_impure(void **state)
 		assert_false(s.identical);
 		for (size_t w = 0; w < n; w++) {
 			const char is = order[i][w];
-			if (s.worker[w].nondeterministic != (is == 'i') ||
-			    s.worker[w].differs != (is == 'i' || is != first))
+			if (s.worker[w].numerics.nondeterministic != (is == 'i') ||
+			    s.worker[w].numerics.differs != (is == 'i' || is != first))
 				fail_msg("%s: worker %zu: impure %d, differs %d",
-					 order[i], w, s.worker[w].nondeterministic,
-					 s.worker[w].differs);
+					 order[i], w,
+					 s.worker[w].numerics.nondeterministic,
+					 s.worker[w].numerics.differs);
 		}
 		fal_trace_reader_free(r);
 		fal_summary_free(&s);
@@ -646,8 +647,8 @@ test_groups(void **state)
 	assert_null(s.above);
 	assert_int_equal(s.worker[0].members, 2);
 	assert_int_equal(s.worker[0].lanes_max, 4);
-	assert_int_equal(s.worker[0].up, 70);
-	assert_int_equal(s.worker[0].down, 9);
+	assert_int_equal(s.worker[0].bytes.up, 70);
+	assert_int_equal(s.worker[0].bytes.down, 9);
 	fal_trace_reader_free(r);
 	r = fal_trace_reader_new(fal_summary_line, &g);
 	whole_feed(r, below, sizeof(below) - 1, &diag);
