@@ -33,7 +33,7 @@ struct folder {
 	struct fal_audit *audit;
 	const struct fal_audit_facts *facts;
 	struct fal_job job; /* all 0: there is none that can be read */
-	/* Of the model's file, and of its version; "": there is none. */
+	/* The SHA-256 of the model's file and the hash of its version; "": no file. */
 	char sha256[65], hash[65];
 	int code; /* FAL_EXIT_DONE; else a file cannot be judged, which was printed */
 };

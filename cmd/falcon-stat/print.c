@@ -186,7 +186,7 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	table_put(out, &t);
 }
 
-/* A row for each group. */
+/* Puts a row for each group. */
 static void
 put_groups(struct fal_buf *out, const struct fal_summary *s)
 {

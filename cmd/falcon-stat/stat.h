@@ -117,16 +117,16 @@ int stat_recomputed_code(const struct stat_recomputed *r);
 
 /* ---- print.c: the output, into a buffer ---- */
 
-/* One table of the job, or one JSON object. */
+/* Put a table of the job, or one JSON object. */
 void stat_table(struct fal_buf *out, const struct fal_summary *s);
 void stat_table_json(struct fal_buf *out, const struct fal_summary *s);
 
-/* A line for each epoch, or a JSON object for each. */
+/* Put a line for each epoch, or a JSON object for each. */
 void stat_history(struct fal_buf *out, const struct fal_summary *s);
 void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
 
-/* The verdict of the audit, and the outcome of computing anew, as lines or as one JSON
- * object.  `r`: the outcome, or NULL. */
+/* Put the verdict of the audit, and the outcome of computing anew, as lines or as one
+ * JSON object.  `r`: the outcome, or NULL. */
 void stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v,
 		const struct stat_recomputed *r);
 void stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,

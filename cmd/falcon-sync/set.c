@@ -23,7 +23,7 @@ json_object_under(json_t *o, const char *key)
 	return json_object_get(o, key);
 }
 
-/* "yes" or "no". */
+/* Reads "yes" or "no". */
 static int
 read_yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
@@ -47,7 +47,7 @@ read_scheme(const char *value, const char *said, json_t **out, struct fal_diag *
 	return FAL_OK;
 }
 
-/* "MIN:MAX" or "auto". */
+/* Reads "MIN:MAX" or "auto". */
 static int
 read_lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
@@ -70,7 +70,7 @@ read_lanes(const char *value, const char *said, json_t **out, struct fal_diag *d
 	return FAL_OK;
 }
 
-/* A number or "auto". */
+/* Reads a number or "auto". */
 static int
 read_share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
@@ -87,7 +87,7 @@ read_share(const char *value, const char *said, json_t **out, struct fal_diag *d
 	return FAL_OK;
 }
 
-/* A name or "auto". */
+/* Reads a name or "auto". */
 static int
 read_site(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {

@@ -29,7 +29,7 @@ fal_cost_free(struct fal_cost *c)
 void
 fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name)
 {
-	struct fal_cost_machine copy = *m; /* it may be one of those that move */
+	struct fal_cost_machine copy = *m; /* m may be in the array that moves */
 	copy.name = fal_xstrdup(name);
 	copy.pace = fal_xcalloc(m->paces, sizeof(*copy.pace));
 	memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));

@@ -49,7 +49,7 @@ struct fit_worker {
 	uint64_t breaks;     /* of struct fal_fit, at its last line */
 };
 
-/* The last values. */
+/* The last values of a quantity. */
 struct fit_ring {
 	float v[FAL_FIT_CLOCKS];
 	uint64_t n;

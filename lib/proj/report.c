@@ -1267,10 +1267,10 @@ report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
-/* Returns the largest halving of the task that would leave little idle and is faster, and
- * gives the share that it would leave.  If the sharing of the median clock does not
- * explain the loss, changing speeds do: then the loss goes with the size.  Returns 0 if
- * there is none. */
+/* Returns the largest halving of the task that leaves little idle and is faster; 0: none
+ * does.  *left is the idle share that it leaves.  If the sharing of the median clock does
+ * not explain the loss, changing speeds do: then the loss is in proportion to the size.
+ */
 static uint64_t
 report_smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
 		    double *left)
@@ -1287,9 +1287,9 @@ report_smaller_task(const struct fal_report *r, double loss, struct fal_bound_la
 	return 0;
 }
 
-/* Returns the doubling of the task whose best sharing is fastest, among those that leave
- * each lane enough tasks to share when speeds change, and gives the share of that sharing
- * which it saves.  Returns 0 if none is clearly faster. */
+/* Returns the doubling of the task with the fastest best sharing; 0: none is clearly
+ * faster. *saved is the share of the clock that it saves.  Each lane keeps enough tasks
+ * to share when speeds change. */
 static uint64_t
 report_larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
 {
@@ -1336,7 +1336,7 @@ find_small_tasks(struct fal_report *r)
 	char what[96] = "larger ones would not share as well";
 	double saved;
 	const uint64_t task = report_larger_task(r, r->state->lanes, &saved);
-	/* The saving is a share of computing, as the sharing is. */
+	/* The saving is a share of computing; converts it to a share of the clock. */
 	saved *= report_share(r, FAL_REPORT_IDEAL) +
 		 report_share(r, FAL_REPORT_GRANULARITY) + loss;
 	saved = saved < loss ? saved : loss;
@@ -1358,7 +1358,7 @@ link_share(const struct fal_report_worker *w)
 	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
-/* Advises to overlap a part of the clock, or else to pay it less often. */
+/* Returns the advice to overlap a part of the clock, or to have it less often. */
 static const char *
 advise_overlap(const struct fal_report *r, double loss, char out[static 64])
 {

@@ -150,10 +150,10 @@ int fal_report_line(void *report, struct fal_trace_line *l);
  * workers, their speeds and their classes stay. */
 void fal_report_window(struct fal_report *r);
 
-/* Sums up; more lines may follow.  FAL_ETRUNC with `diag`: there was no job line, or no
- * worker has told of a clock. */
+/* Sums up; more lines may follow.  FAL_ETRUNC with `diag`: there is no job line, or no
+ * clock line. */
 int fal_report_end(struct fal_report *r, struct fal_diag *diag);
 
-void fal_report_free(struct fal_report *r); /* `r` is {0} again */
+void fal_report_free(struct fal_report *r); /* sets *r to {0} */
 
 #endif

@@ -23,7 +23,7 @@ struct sim_task {
 	uint32_t task;
 	struct fal_cid fills;
 	uint32_t seq; /* of the contribution that it is claimed for in advance; 0: none */
-	uint64_t version; /* that it is computed on */
+	uint64_t version; /* the base of its computation */
 	double from;      /* when the worker has the version; INFINITY: it does not exist
 			     yet */
 	double ends;      /* negative: no lane runs it yet */
@@ -210,7 +210,7 @@ struct sim {
 	struct fal_grid grid;
 	struct fal_sched *s;
 	struct sim_worker *worker; /* worker i has the id i + 1 */
-	struct fal_heap next;      /* by the time of the worker's next event */
+	struct fal_heap next;      /* workers by the time of their next event */
 	double now;
 	uint64_t version;
 	/* State of shared rounds: the contributions before `open` have all arrived. */
@@ -249,7 +249,7 @@ static double
 sim_task_samples(const struct sim *g, const struct sim_task *it)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(g->s, it->round, &r)) /* over, and forgotten */
+	if (!fal_sched_round(g->s, it->round, &r)) /* the round has ended */
 		return fal_grid_full(&g->grid);
 	return fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
 }

@@ -1,5 +1,5 @@
-/* A cost model of a job, its play in virtual time, and what another policy, or other
- * machines, would do. */
+/* A cost model of a job, its simulation in virtual time, and the prediction of other
+ * policies and other machines. */
 #ifndef FAL_PROJ_SIMULATE_H
 #define FAL_PROJ_SIMULATE_H
 

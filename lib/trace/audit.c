@@ -240,7 +240,7 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 		w->spent += e->compute + e->push + e->pull + e->wait;
 	w->has_reported = true;
 	const double here = l->t - w->joined_at;
-	/* Worker and coordinator measure by different clocks. */
+	/* Allows 1 s and 1 %: worker and coordinator have different clocks. */
 	if (w->spent > here + 1 + here / 100)
 		finding_line(a, l,
 			     "clock: worker %u was here for %.3f s, but spent %.3f s",
@@ -1160,7 +1160,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	};
 	struct fal_audit *a = audit;
 	judge_chain(a, l);
-	if (l->cut) /* only the chain counts */
+	if (l->cut) /* counts for the chain only */
 		return FAL_OK;
 	a->verdict.refused += l->event == FAL_EV_REFUSE;
 	if (l->event == FAL_EV_GAP)

@@ -1,4 +1,4 @@
-/* Links of lines; hashes of versions. */
+/* Computes the links of lines and the hashes of versions. */
 #include "trace/chain.h"
 
 #include "base/parse.h"

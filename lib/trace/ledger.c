@@ -88,7 +88,8 @@ ledger_unroll(struct ledger *g, const char *name, const uint64_t run[2], struct 
 			      g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
-	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) { /* one row makes many */
+	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) <
+	    0) { /* a short row may stand for many events */
 		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return 0;
 	}

@@ -112,7 +112,7 @@ summary_row(struct fal_summary *s, struct fal_trace_line *l)
 	return row != NULL ? &s->worker[*row] : NULL;
 }
 
-/* Members of a group have come or gone. */
+/* Members of a group joined or left. */
 static void
 summary_take_group(struct fal_summary *s, struct fal_trace_line *l)
 {
