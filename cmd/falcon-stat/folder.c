@@ -80,17 +80,17 @@ folder_read(struct folder *f, const char *name, size_t most, bool must,
 
 /* Adds a finding unless a text of a file is the trace's. */
 static void
-expect_text(struct folder *f, const char *what, const char *told, const char *is)
+expect_text(struct folder *f, const char *what, const char *told, const char *found)
 {
-	if (strcmp(told, is) != 0)
-		finding(f, "%s is %.64s, but the trace says %.64s", what, is, told);
+	if (strcmp(told, found) != 0)
+		finding(f, "%s is %.64s, but the trace says %.64s", what, found, told);
 }
 
 static void
-expect_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
+expect_number(struct folder *f, const char *what, uint64_t told, uint64_t found)
 {
-	if (told != is)
-		finding(f, "%s is %ju, but the trace says %ju", what, is, told);
+	if (told != found)
+		finding(f, "%s is %ju, but the trace says %ju", what, found, told);
 }
 
 /* Compares the job with the job line's copy of its values. */
@@ -360,13 +360,13 @@ static void
 policies_add(struct stat_policies *s, uint64_t clock, const char *by,
 	     const struct fal_policy *policy)
 {
-	struct fal_buf whole = { 0 };
-	fal_policy_json_put(policy, &whole);
-	fal_put_u8(&whole, '\0');
-	if (whole.err < 0)
+	struct fal_buf text = { 0 };
+	fal_policy_json_put(policy, &text);
+	fal_put_u8(&text, '\0');
+	if (text.err < 0)
 		fal_out_of_memory();
 	FAL_XGROW(s->v, s->cap, s->n + 1);
-	s->v[s->n++] = (struct stat_policy){ clock, fal_xstrdup(by), (char *)whole.p };
+	s->v[s->n++] = (struct stat_policy){ clock, fal_xstrdup(by), (char *)text.p };
 }
 
 static bool
@@ -438,15 +438,16 @@ folder_compare_policies(const struct stat_policies *trace,
 		}
 	}
 	for (size_t i = 0; i < changes; i++) {
-		const struct stat_policy *is = &trace->v[i + 1];
-		if (from + i < journal->n && journal->v[from + i].clock == is->clock &&
-		    policies_are_equal(&journal->v[from + i], is))
+		const struct stat_policy *change = &trace->v[i + 1];
+		if (from + i < journal->n &&
+		    journal->v[from + i].clock == change->clock &&
+		    policies_are_equal(&journal->v[from + i], change))
 			continue;
 		fal_audit_add_finding(
 			a,
 			"policy.jsonl: line %zu is not the trace's change by "
 			"'%.64s' from clock %ju on",
-			from + i + 1, is->by, is->clock);
+			from + i + 1, change->by, change->clock);
 		return;
 	}
 	if (done && journal->n > from + changes)
@@ -473,10 +474,10 @@ folder_check_journal(struct folder *f, const struct stat_policies *policies)
 	const bool done = f->facts->sha256[0] != '\0';
 	const bool must = end[0] != '\0' || policies->n > 1 ||
 			  (policies->n > 0 && strcmp(policies->v[0].by, "job") != 0);
-	const bool is = folder_read(f, "policy.jsonl", JOURNAL_MAX, must, &text);
+	const bool has_file = folder_read(f, "policy.jsonl", JOURNAL_MAX, must, &text);
 	/* Reads whole lines; a last line without newline does not count
 	 * (falcon-policy(5)). */
-	const int err = is ? fal_journal_read(&r, &text, NULL) : FAL_ENOENT;
+	const int err = has_file ? fal_journal_read(&r, &text, NULL) : FAL_ENOENT;
 	if (err == FAL_OK) {
 		folder_compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
@@ -487,12 +488,12 @@ folder_check_journal(struct folder *f, const struct stat_policies *policies)
 				end[0] != '\0' ? end : "none");
 	} else if (err == FAL_ENOMEM) {
 		folder_fail(f, err, "policy.jsonl");
-	} else if (is && r.unchained) {
+	} else if (has_file && r.unchained) {
 		finding(f,
 			"policy.jsonl: line %u does not chain the line before, "
 			"or was changed",
 			r.line);
-	} else if (is) {
+	} else if (has_file) {
 		finding(f, "policy.jsonl: line %u is none", r.line);
 	}
 	stat_policies_free(&journal);

@@ -185,10 +185,11 @@ static void
 restart_without_threads(char **argv)
 {
 	static const char threads[] = "OPENBLAS_NUM_THREADS";
-	const char *is = getenv(threads);
+	const char *value = getenv(threads);
 	char self[PATH_MAX];
 	const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (n < 0 || (is != NULL && strcmp(is, "1") == 0) || setenv(threads, "1", 1) != 0)
+	if (n < 0 || (value != NULL && strcmp(value, "1") == 0) ||
+	    setenv(threads, "1", 1) != 0)
 		return;
 	self[n] = '\0';
 	(void)execv(self, argv);

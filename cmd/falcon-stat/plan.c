@@ -97,11 +97,11 @@ plan_drop_foreign(struct recompute *r)
 	for (size_t i = 0; i < r->anchors; i++) {
 		struct anchor *p = &r->anchor[i];
 		const uint64_t version = p->found.is.image.version;
-		const bool there =
+		const bool is_own =
 			!p->is_snapshot ||
 			(p->clock <= c->clocks &&
 			 c->clock[p->clock - 1].version == version && c->mark[i].is_met);
-		if (there) {
+		if (is_own) {
 			r->anchor[kept++] = *p;
 			continue;
 		}

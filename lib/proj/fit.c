@@ -374,7 +374,7 @@ fit_clock_at(struct fal_fit *f, uint64_t number)
 
 /* A clock line; latency: the worker's wait for its own link, which `wait` leaves out. */
 struct fit_line {
-	const struct fal_ev_clock *is;
+	const struct fal_ev_clock *e;
 	double compute, latency, wait, cut_s; /* without the time that the worker hung */
 	uint64_t cut;
 	struct fal_trace_paces ran;
@@ -383,27 +383,27 @@ struct fit_line {
 static double
 line_busy_s(const struct fit_line *c)
 {
-	return c->is->compute + c->is->push + c->is->pull + c->latency;
+	return c->e->compute + c->e->push + c->e->pull + c->latency;
 }
 
 /* Adds the line to the sums, unless an event disturbed the time since the line before. */
 static void
 fit_add_sums(struct fal_fit *f, struct fit_worker *w, const struct fit_line *c)
 {
-	const bool own = c->is->round != FAL_TRACE_ABSENT;
-	struct fit_clock *at = own ? NULL : fit_clock_at(f, c->is->clock);
+	const bool own_round = c->e->round != FAL_TRACE_ABSENT;
+	struct fit_clock *at = own_round ? NULL : fit_clock_at(f, c->e->clock);
 	if (at != NULL && line_busy_s(c) > at->busy && !w->suspect)
 		at->busy = line_busy_s(c);
-	if (w->breaks == f->breaks && c->is->clock >= f->from) {
-		f->compute += w->suspect ? 0 : c->is->compute;
+	if (w->breaks == f->breaks && c->e->clock >= f->from) {
+		f->compute += w->suspect ? 0 : c->e->compute;
 		f->spent += line_busy_s(c) + c->wait;
 	}
 	w->breaks = f->breaks;
 	if (c->ran.all.tasks > 0)
-		ring_put(&f->tx, (double)c->is->tx);
-	if (c->is->pull_all > 0)
-		ring_put(&f->rx, (double)c->is->rx);
-	if (own && line_busy_s(c) + c->wait > 0)
+		ring_put(&f->tx, (double)c->e->tx);
+	if (c->e->pull_all > 0)
+		ring_put(&f->rx, (double)c->e->rx);
+	if (own_round && line_busy_s(c) + c->wait > 0)
 		ring_put(&f->wait, c->wait);
 }
 
@@ -440,7 +440,7 @@ worker_add_hang(struct fit_worker *w, struct fit_line *c, double ran, double t,
 	c->compute = (double)NAN; /* tells nothing about the turns */
 	c->cut = 0;
 	c->cut_s = 0;
-	worker_add_report(w, &(struct fit_report){ .clock = (uint32_t)c->is->clock,
+	worker_add_report(w, &(struct fit_report){ .clock = (uint32_t)c->e->clock,
 						   .hang = w->hangs,
 						   .turn = NAN,
 						   .seconds = (float)s });
@@ -461,7 +461,7 @@ worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
 		const struct fit_report report = {
-			.clock = (uint32_t)c->is->clock,
+			.clock = (uint32_t)c->e->clock,
 			.tasks = (float)p->tasks,
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
@@ -469,8 +469,8 @@ worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 			.task_s = (float)fit_at_lanes(p->task_s, w->cores, w->lanes, 1),
 			.turn = i == 0 ? (float)line_turn_s(w, c) : NAN,
 			.ran = (float)c->ran.all.tasks,
-			.pull = i == 0 ? (float)c->is->pull_all : 0,
-			.push = i == 0 ? (float)c->is->push_all : 0,
+			.pull = i == 0 ? (float)c->e->pull_all : 0,
+			.push = i == 0 ? (float)c->e->push_all : 0,
 			.cut = i + 1 == c->ran.paces ? (float)c->cut : 0,
 			.cut_s = i + 1 == c->ran.paces ? (float)c->cut_s : 0,
 		};
@@ -482,14 +482,14 @@ static int
 fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	const bool own = e->round != FAL_TRACE_ABSENT;
+	const bool own_round = e->round != FAL_TRACE_ABSENT;
 	/* While a clock ends, tasks of all open clocks may end. */
 	const uint64_t most =
 		(uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->job.grid, 0);
 	const bool moves = fal_rule_traits(&f->policy.rule).moves;
 	const double latency = fal_trace_clock_latency(e, moves);
 	struct fit_worker *w = fit_row(f, l);
-	struct fit_line c = { .is = e,
+	struct fit_line c = { .e = e,
 			      .compute = e->compute,
 			      .latency = latency,
 			      .wait = e->wait - latency,
@@ -499,7 +499,7 @@ fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	    fal_trace_most(l, "lost", e->lost, most) < 0 ||
 	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
 	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
-	    (!own && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
+	    (!own_round && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
 	    fal_trace_clock_paces(l, &f->job, &c.ran) < 0)
 		return l->err;
 	if (e->cut > 0 && isnan(e->cut_s))
@@ -968,14 +968,14 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 				    "the trace of a group server: what another scheme "
 				    "would do is told by that of the coordinator above");
 	struct scratch *s = fal_xcalloc(1, sizeof(*s));
-	struct fit_sums of = f->well;
+	struct fit_sums sums = f->well;
 	s->v = fal_xcalloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
 	const int err = fit_model(f, s, &c);
 	/* A model without hangs is compared with the clocks without hangs. */
-	if (s->has_hangs || !(of.samples > 0)) {
-		of.counted += f->hung.counted;
-		of.seconds += f->hung.seconds;
-		of.samples += f->hung.samples;
+	if (s->has_hangs || !(sums.samples > 0)) {
+		sums.counted += f->hung.counted;
+		sums.seconds += f->hung.seconds;
+		sums.samples += f->hung.samples;
 	}
 	free(s->v);
 	free(s);
@@ -986,11 +986,11 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	*cost = c;
 	*run = (struct fal_fit_run){ .optim = f->optim,
 				     .policy = f->policy,
-				     .clocks = (uint64_t)(of.counted + 0.5),
+				     .clocks = (uint64_t)(sums.counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
-	if (of.samples > 0)
-		run->epoch_s = of.seconds * f->job.grid.samples / of.samples;
+	if (sums.samples > 0)
+		run->epoch_s = sums.seconds * f->job.grid.samples / sums.samples;
 	if (f->spent > 0)
 		run->compute = f->compute / f->spent;
 	return 0;

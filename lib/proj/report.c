@@ -308,28 +308,28 @@ frame_classify(struct fal_report_state *s, size_t at)
 static void
 report_close_frame(struct fal_report_state *s, size_t at)
 {
-	double all = 0;
+	double speed = 0;
 	for (size_t i = 0; i < s->rows; i++) {
 		struct report_row *w = &s->row[i];
 		if (w->cell[at].load.clocks > 0)
 			row_update(w, &w->cell[at]);
 		if (frame_has_row(s, i, at))
-			all += w->speed;
+			speed += w->speed;
 	}
 	/* A clock with missing lines would have work without workers. */
-	const bool whole = all > 0 && !(report_shared(s) && s->partial[at]);
+	const bool is_complete = speed > 0 && !(report_shared(s) && s->partial[at]);
 	const double least = frame_least_wait(s, at);
-	for (size_t i = 0; i < s->rows && whole; i++) {
+	for (size_t i = 0; i < s->rows && is_complete; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_use use = cell_use(&w->cell[at], least);
 		cell_add(&w->sums.cell, &w->cell[at]);
 		report_use_add(&w->sums.use, &use, 1);
-		report_use_add(&s->use, &use, w->speed / all);
+		report_use_add(&s->use, &use, w->speed / speed);
 		if (!report_shared(s))
 			s->samples += w->cell[at].won_samples;
 	}
-	if (report_shared(s) && whole)
-		frame_add_clock(s, at, all);
+	if (report_shared(s) && is_complete)
+		frame_add_clock(s, at, speed);
 	frame_classify(s, at);
 	for (size_t i = 0; i < s->rows; i++)
 		s->row[i].cell[at] = (struct report_cell){ 0 };
@@ -339,7 +339,7 @@ report_close_frame(struct fal_report_state *s, size_t at)
 
 /* A clock line. */
 struct report_line {
-	const struct fal_ev_clock *is;
+	const struct fal_ev_clock *e;
 	uint64_t lanes;
 	double latency;
 	struct fal_trace_paces ran;
@@ -471,23 +471,23 @@ cell_add_line(struct report_cell *c, const struct report_line *t, double size)
 	const struct fal_trace_pace *all = &t->ran.all;
 	const uint64_t n = all->tasks, lanes = t->lanes;
 	const double lane_s = all->task_s / (double)lanes;
-	const double won = n > 0 ? (double)t->is->done / (double)n : 0;
+	const double won = n > 0 ? (double)t->e->done / (double)n : 0;
 	c->load.clocks++;
 	c->load.tasks += n;
 	c->load.size += size;
 	c->load.lane_s += (double)n * lane_s;
-	c->load.push += t->is->push;
-	c->load.pull += t->is->pull;
+	c->load.push += t->e->push;
+	c->load.pull += t->e->pull;
 	c->load.latency += t->latency;
-	c->compute += t->is->compute;
-	c->wait += t->is->wait;
+	c->compute += t->e->compute;
+	c->wait += t->e->wait;
 	c->samples += all->samples;
 	c->won_samples += won * all->samples;
-	c->won_s += (double)t->is->done * lane_s;
+	c->won_s += (double)t->e->done * lane_s;
 	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
-	if (n == 0 && t->is->share == 0) {
+	if (n == 0 && t->e->share == 0) {
 		c->idle++;
-		c->idle_s += t->is->wait - t->latency;
+		c->idle_s += t->e->wait - t->latency;
 	}
 }
 
@@ -532,7 +532,7 @@ row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row
 static void
 counts_add(struct fal_report_counts *c, const struct report_line *t)
 {
-	const struct fal_ev_clock *e = t->is;
+	const struct fal_ev_clock *e = t->e;
 	c->lines++;
 	c->tasks += e->done;
 	c->in += e->in;
@@ -553,7 +553,7 @@ report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	const size_t row = *fal_ids_get(&s->summary.ids, e->id);
 	const double fixed = s->summary.worker[row].fixed;
 	struct report_line t = {
-		.is = e,
+		.e = e,
 		.lanes = e->lanes > 0 ? e->lanes : 1,
 		.latency = fal_trace_clock_latency(e, fal_rule_traits(&s->rule).moves),
 	};
@@ -1256,8 +1256,9 @@ struct sharing {
 static struct sharing
 report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const struct fal_rule *is = &r->rule;
-	const double clocks = 1 + (is->of > 0 ? (double)is->early / is->of : is->slack);
+	const struct fal_rule *rule = &r->rule;
+	const double clocks =
+		1 + (rule->of > 0 ? (double)rule->early / rule->of : rule->slack);
 	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
 	/* A tail keeps its share of a clock, and its tasks their share of a full task. */

@@ -110,10 +110,10 @@ spec_apply(const struct machine_spec *s, double speed, struct fal_cost_machine *
 {
 	double before = fal_oversubscription(m->lanes, m->cores);
 	m->cores = s->cores > 0 ? (uint32_t)s->cores : m->cores;
-	double by = fal_oversubscription(m->lanes, m->cores) / before /
-		    (speed > 0 ? speed : 1);
+	double factor = fal_oversubscription(m->lanes, m->cores) / before /
+			(speed > 0 ? speed : 1);
 	for (size_t i = 0; i < m->paces; i++)
-		m->pace[i].task_s *= by;
+		m->pace[i].task_s *= factor;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;
 	m->lanes_min = m->lanes_min < m->lanes_max ? m->lanes_min : m->lanes_max;
 	fal_cost_sum(m);
@@ -358,8 +358,8 @@ advice_try_shares(const struct fal_cost *cost, struct fal_advice *best)
 {
 	enum { MOST = 256 }; /* a policy has a bounded length */
 	double all = 0;
-	const struct fal_traits is = fal_rule_traits(&best->policy.rule);
-	if (!is.shared || is.moves || cost->machines > MOST)
+	const struct fal_traits traits = fal_rule_traits(&best->policy.rule);
+	if (!traits.shared || traits.moves || cost->machines > MOST)
 		return;
 	for (size_t i = 0; i < cost->machines; i++)
 		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);

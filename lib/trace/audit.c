@@ -189,18 +189,18 @@ take_suspicion(struct fal_audit *a, struct fal_trace_line *l)
 	const bool back = l->event == FAL_EV_BACK;
 	const double seconds = back ? l->is.back.seconds : l->is.suspect.seconds;
 	struct audit_worker *w = fal_audit_worker(a, l->id);
-	const char *what = NULL;
+	const char *fault = NULL;
 	a->verdict.suspects += !back;
 	if (w == NULL || !w->is_here)
-		what = "is not here";
+		fault = "is not here";
 	else if (w->is_suspect != back)
-		what = back ? "was no suspect" : "was one already";
+		fault = back ? "was no suspect" : "was one already";
 	else if (!back && seconds > l->t - w->joined_at + rounding)
-		what = "joined later than it was to work";
+		fault = "joined later than it was to work";
 	else if (back && fabs(seconds - (l->t - w->suspect_since)) > rounding)
-		what = "was one for another time";
-	if (what != NULL)
-		finding_line(a, l, "%s: worker %u %s", l->ev, l->id, what);
+		fault = "was one for another time";
+	if (fault != NULL)
+		finding_line(a, l, "%s: worker %u %s", l->ev, l->id, fault);
 	if (w != NULL) {
 		w->is_suspect = !back;
 		w->suspect_since = l->t;
@@ -239,12 +239,12 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 	if (w->has_reported)
 		w->spent += e->compute + e->push + e->pull + e->wait;
 	w->has_reported = true;
-	const double here = l->t - w->joined_at;
+	const double seconds = l->t - w->joined_at;
 	/* Allows 1 s and 1 %: worker and coordinator have different clocks. */
-	if (w->spent > here + 1 + here / 100)
+	if (w->spent > seconds + 1 + seconds / 100)
 		finding_line(a, l,
 			     "clock: worker %u was here for %.3f s, but spent %.3f s",
-			     l->id, here, w->spent);
+			     l->id, seconds, w->spent);
 	if (e->round != FAL_TRACE_ABSENT)
 		return;
 	if (!gappy && w->next_clock != 0 && e->clock != w->next_clock)
@@ -347,9 +347,9 @@ part_tasks_before(const struct fal_audit *a, uint32_t p, uint64_t clock)
 	const uint64_t n = a->job.clocks_per_epoch;
 	uint64_t width[2];
 	for (uint64_t i = 0; i < 2; i++) {
-		const uint64_t of = i * (n - 1);
-		width[i] = fal_grid_part(&a->job.grid, of, p + 1) -
-			   fal_grid_part(&a->job.grid, of, p);
+		const uint64_t in_epoch = i * (n - 1);
+		width[i] = fal_grid_part(&a->job.grid, in_epoch, p + 1) -
+			   fal_grid_part(&a->job.grid, in_epoch, p);
 	}
 	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
 }
@@ -434,15 +434,15 @@ audit_set_scheme(struct fal_audit *a, struct fal_trace_line *l, const char *text
 	if (a->n_waiting > 0)
 		finding_round(a, &a->waiting[0], "no update before the scheme changes");
 	a->n_waiting = 0;
-	const struct fal_traits is = fal_rule_traits(&rule);
-	a->rounds_are_clocks = a->rounds_are_clocks && is.shared;
-	a->has_delay = a->has_delay || is.delay > 0;
-	a->accounts.has_early_claims = a->accounts.has_early_claims || is.shared;
-	a->accounts.has_late_joins =
-		a->accounts.has_late_joins || (!is.shared && (is.groups || is.moves));
+	const struct fal_traits traits = fal_rule_traits(&rule);
+	a->rounds_are_clocks = a->rounds_are_clocks && traits.shared;
+	a->has_delay = a->has_delay || traits.delay > 0;
+	a->accounts.has_early_claims = a->accounts.has_early_claims || traits.shared;
+	a->accounts.has_late_joins = a->accounts.has_late_joins ||
+				     (!traits.shared && (traits.groups || traits.moves));
 	snprintf(a->scheme, sizeof(a->scheme), "%s", text);
 	a->rules.rule = rule;
-	a->rules.traits = is;
+	a->rules.traits = traits;
 	a->rules.base_version = a->version;
 	a->rules.applied = a->rules.newest_slot = 0;
 	a->rules.slots = 0;
@@ -635,16 +635,16 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 static void
 take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const struct nonfinite is = { l->is.nonfinite.clock, l->is.nonfinite.task };
-	const char *what = NULL;
-	if (is.clock >= a->job.clocks ||
-	    is.task >= fal_grid_tasks(&a->job.grid, is.clock))
-		what = "the job has no such task";
+	const struct nonfinite new = { l->is.nonfinite.clock, l->is.nonfinite.task };
+	const char *fault = NULL;
+	if (new.clock >= a->job.clocks ||
+	    new.task >= fal_grid_tasks(&a->job.grid, new.clock))
+		fault = "the job has no such task";
 	else if (!worker_is_here(a, l->id))
-		what = "it is not here";
-	if (what != NULL)
+		fault = "it is not here";
+	if (fault != NULL)
 		finding_line(a, l, "%s: worker %u of task %ju of clock %ju: %s", l->ev,
-			     l->id, is.task, is.clock, what);
+			     l->id, new.task, new.clock, fault);
 	a->verdict.nonfinite++;
 	if (a->nonfinites == NONFINITE_MAX) {
 		fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
@@ -652,7 +652,7 @@ take_nonfinite(struct fal_audit *a, struct fal_trace_line *l)
 		return;
 	}
 	FAL_XGROW(a->nonfinite, a->nonfinite_cap, a->nonfinites + 1);
-	a->nonfinite[a->nonfinites++] = is;
+	a->nonfinite[a->nonfinites++] = new;
 }
 
 static int
@@ -686,19 +686,19 @@ judge_skipped(struct fal_audit *a, struct fal_numbers skipped,
 		      nonfinite_order);
 	for (size_t i = 0; i < skipped.n; i++) {
 		const uint64_t *row = skipped.v + 2 * i;
-		struct nonfinite is = { .clock = r->clock, .task = row[0] };
+		struct nonfinite at = { .clock = r->clock, .task = row[0] };
 		const uint64_t end = row[0] + (row[1] < r->tasks ? row[1] : r->tasks);
-		while (is.task < end && was_nonfinite_twice(a, &is))
-			is.task++;
-		if (is.task < end)
-			fal_finding(&a->findings, r, is.task, 1,
+		while (at.task < end && was_nonfinite_twice(a, &at))
+			at.task++;
+		if (at.task < end)
+			fal_finding(&a->findings, r, at.task, 1,
 				    "skipped, but no two results of it were not finite");
 	}
 	for (size_t i = 0; i < a->nonfinites; i++) {
-		const struct nonfinite is = a->nonfinite[i];
-		if (is.clock != r->clock || is.task < r->first ||
-		    is.task - r->first >= r->tasks || r->end == FAL_END_ABANDONED)
-			a->nonfinite[kept++] = is;
+		const struct nonfinite at = a->nonfinite[i];
+		if (at.clock != r->clock || at.task < r->first ||
+		    at.task - r->first >= r->tasks || r->end == FAL_END_ABANDONED)
+			a->nonfinite[kept++] = at;
 	}
 	a->nonfinites = kept;
 }
@@ -947,13 +947,13 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 static void
 take_version(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const uint64_t is = l->is.version.version;
-	if (!a->is_group || is < a->version)
+	const uint64_t version = l->is.version.version;
+	if (!a->is_group || version < a->version)
 		finding_line(a, l,
 			     a->is_group ? "version is %ju, but %ju came before"
 					 : "version %ju came from above, where nobody is",
-			     is, a->version);
-	a->version = a->is_group && is > a->version ? is : a->version;
+			     version, a->version);
+	a->version = a->is_group && version > a->version ? version : a->version;
 }
 
 /* ---- evaluations ---------------------------------------------------------------------
@@ -970,7 +970,7 @@ reals_are_equal(double a, double b)
 static const char *
 eval_fault(const struct fal_audit *a, const struct fal_ev_eval *e)
 {
-	const struct fal_evals *was = &a->verdict.evals;
+	const struct fal_evals *last = &a->verdict.evals;
 	const double right = (double)e->right, total = (double)e->total;
 	if (a->job.test > 0 && e->total != a->job.test)
 		return "total is not the test samples of the job";
@@ -978,7 +978,7 @@ eval_fault(const struct fal_audit *a, const struct fal_ev_eval *e)
 		return "right is more than total";
 	if (!reals_are_equal(e->accuracy, e->total > 0 ? right / total : 0))
 		return "accuracy is not right / total";
-	if (was->lines > 0 && e->version <= was->version)
+	if (last->lines > 0 && e->version <= last->version)
 		return "version is not after that of the last one";
 	if (e->epoch > a->job.grid.epochs)
 		return "the job has no such epoch";
@@ -1020,10 +1020,10 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
 	struct fal_evals *all = &a->verdict.evals;
-	const char *what = eval_fault(a, e);
+	const char *fault = eval_fault(a, e);
 	all->plain = a->rounds_are_clocks;
-	if (what != NULL)
-		finding_line(a, l, "eval: %s", what);
+	if (fault != NULL)
+		finding_line(a, l, "eval: %s", fault);
 	FAL_XGROW(all->all, a->evals_cap, (size_t)all->lines + 1);
 	all->all[all->lines] = (struct fal_evaluation){ e->version, e->accuracy };
 	/* Evaluations come at a fixed interval of clocks, and at the end. */
@@ -1044,9 +1044,9 @@ judge_final_eval(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	const struct fal_ev_done *e = &l->is.done;
 	const struct fal_evals *all = &a->verdict.evals;
-	const bool told = !isnan(e->accuracy);
-	if (told != (all->lines > 0) ||
-	    (told && !reals_are_equal(e->accuracy, all->accuracy)))
+	const bool has_accuracy = !isnan(e->accuracy);
+	if (has_accuracy != (all->lines > 0) ||
+	    (has_accuracy && !reals_are_equal(e->accuracy, all->accuracy)))
 		finding_line(a, l, "done: accuracy is not that of the last evaluation");
 	if (a->stray_eval != 0 && a->stray_eval != e->version)
 		finding_line(a, l, "done: version %ju was evaluated, and %ju at first",
@@ -1090,15 +1090,15 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	/* The last version has a hash.  With shared rounds its update line has the hash,
 	 * too. */
 	if (!a->is_group) {
-		char *is = a->facts.model_hash;
-		const bool there = audit_get_hash(a, l, e->hash, is);
-		const bool both = a->version_hash[0] != '\0' ||
-				  (a->rules.traits.shared && a->version > 0);
-		if (a->job.hashes > 0 && !there)
+		char *hash = a->facts.model_hash;
+		const bool has_hash = audit_get_hash(a, l, e->hash, hash);
+		const bool must_agree = a->version_hash[0] != '\0' ||
+					(a->rules.traits.shared && a->version > 0);
+		if (a->job.hashes > 0 && !has_hash)
 			fal_audit_add_finding(a, "done: it has no hash");
-		else if (there && both && strcmp(is, a->version_hash) != 0)
+		else if (has_hash && must_agree && strcmp(hash, a->version_hash) != 0)
 			fal_audit_add_finding(
-				a, "done: hash is %.64s, but version %ju has %.64s", is,
+				a, "done: hash is %.64s, but version %ju has %.64s", hash,
 				a->version,
 				a->version_hash[0] != '\0' ? a->version_hash : "none");
 	}
@@ -1200,21 +1200,21 @@ int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
 	uint64_t clock = 0, task = 0;
-	const bool whole = a->verdict.missing_lines == 0;
-	if (!a->has_job && whole)
+	const bool is_complete = a->verdict.missing_lines == 0;
+	if (!a->has_job && is_complete)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	const bool gap = a->has_job && coverage_find_gap(a, &clock, &task);
-	if (a->done && whole && gap && !a->is_group)
+	const bool has_gap = a->has_job && coverage_find_gap(a, &clock, &task);
+	if (a->done && is_complete && has_gap && !a->is_group)
 		fal_audit_add_finding(a, "clock %ju: task %ju: never ended", clock, task);
-	if (a->done && whole && a->n_waiting > 0)
+	if (a->done && is_complete && a->n_waiting > 0)
 		finding_round(a, &a->waiting[0], "no update");
 	fal_findings_end(&a->findings);
 	*out = a->verdict;
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
 	out->above = a->facts.above;
-	out->ok = a->findings.n == 0 && whole && !out->cut;
+	out->ok = a->findings.n == 0 && is_complete && !out->cut;
 	out->finished = a->done;
-	out->clocks = gap ? clock : a->job.clocks;
+	out->clocks = has_gap ? clock : a->job.clocks;
 	out->of_clocks = a->job.clocks;
 	out->findings = a->findings.n;
 	out->text = (const char *const *)a->findings.text;

@@ -59,13 +59,13 @@ fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGITS + 1
 bool
 fal_chain_take(struct fal_chain *c, const char *line, size_t n)
 {
-	struct fal_chain is = { "" }, want;
-	const bool has = fal_chain_link(line, n, is.link);
+	struct fal_chain found = { "" }, want;
+	const bool has = fal_chain_link(line, n, found.link);
 	if (has)
 		chain_compute_link(c, line, n - HEAD - FAL_CHAIN_DIGITS - TAIL,
 				   want.link);
-	const bool holds = has && strcmp(is.link, want.link) == 0;
-	*c = is;
+	const bool holds = has && strcmp(found.link, want.link) == 0;
+	*c = found;
 	return holds;
 }
 
@@ -83,10 +83,10 @@ void
 fal_leaves(const float *params, size_t n, uint8_t *out)
 {
 	static const char label[] = "falcon leaf";
-	const size_t whole = n / FAL_BLOCK, rest = n % FAL_BLOCK;
-	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), whole, out);
-	fal_hash_each(label, params + whole * FAL_BLOCK, rest * sizeof(*params), rest > 0,
-		      out + whole * FAL_HASH_BYTES);
+	const size_t blocks = n / FAL_BLOCK, rest = n % FAL_BLOCK;
+	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), blocks, out);
+	fal_hash_each(label, params + blocks * FAL_BLOCK, rest * sizeof(*params),
+		      rest > 0, out + blocks * FAL_HASH_BYTES);
 }
 
 static const char version_label[] = "falcon version";

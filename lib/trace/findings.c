@@ -1,5 +1,5 @@
-/* The bottom of the audit: the list of findings, bounded by kind; the workers that joined,
- * and the sums of their work. */
+/* The bottom of the audit: the list of findings, bounded by kind; the workers that
+ * joined, and the sums of their work. */
 #include "trace/audit_priv.h"
 
 #include "base/mem.h"
@@ -118,8 +118,8 @@ bool
 fal_audit_add_range(struct fal_trace_line *l, struct fal_intervals *s, uint64_t begin,
 		    uint64_t end, uint64_t *twice)
 {
-	const int was = fal_intervals_add(s, begin, end, twice);
-	if (was < 0)
-		fal_trace_fail(l, was, "%s", fal_strerror(was));
-	return was == 1;
+	const int overlap = fal_intervals_add(s, begin, end, twice);
+	if (overlap < 0)
+		fal_trace_fail(l, overlap, "%s", fal_strerror(overlap));
+	return overlap == 1;
 }

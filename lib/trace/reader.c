@@ -245,28 +245,28 @@ static void
 read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 	    void *at)
 {
-	const bool none = m->when == FAL_OPT && v == NULL;
-	struct fal_trace_list all = { 0 };
+	const bool is_absent = m->when == FAL_OPT && v == NULL;
+	struct fal_trace_list list = { 0 };
 	if (v == NULL && m->when == FAL_MUST)
 		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
-	if (v == NULL && !none)
+	if (v == NULL && !is_absent)
 		return;
 	switch (m->kind) {
 	case FAL_M_WHOLE:
 		*(uint64_t *)at =
-			none ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
+			is_absent ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
 		break;
 	case FAL_M_ID:
 		*(uint32_t *)at = (uint32_t)read_whole(l, v, m->name, UINT32_MAX);
 		break;
 	case FAL_M_REAL:
-		*(double *)at = none ? (double)NAN : read_real(l, v, m->name);
+		*(double *)at = is_absent ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_LOSS:
 		*(double *)at = json_is_null(v) ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_SECONDS:
-		*(double *)at = none ? (double)NAN : read_seconds(l, v, m->name);
+		*(double *)at = is_absent ? (double)NAN : read_seconds(l, v, m->name);
 		break;
 	case FAL_M_FLAG:
 		if (!json_is_boolean(v))
@@ -290,22 +290,22 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 		break;
 	case FAL_M_TUPLE:
 		read_length(l, v, m->name, m->arg);
-		all = line_read_rows(l, v, &(struct fal_member){ .name = m->name },
-				     UINT32_MAX);
+		list = line_read_rows(l, v, &(struct fal_member){ .name = m->name },
+				      UINT32_MAX);
 		break;
 	case FAL_M_ROWS:
-		all = line_read_rows(l, v, m, FAL_TRACE_NUM_MAX);
+		list = line_read_rows(l, v, m, FAL_TRACE_NUM_MAX);
 		break;
 	case FAL_M_REALS:
-		all = line_read_rows(l, v, m, 0);
+		list = line_read_rows(l, v, m, 0);
 		break;
 	case FAL_M_HEXES:
 	case FAL_M_LIST:
-		all = read_list(l, v, m);
+		list = read_list(l, v, m);
 		break;
 	case FAL_M_OBJECT:
-		all.v = read_object(l, v, m);
-		memcpy(at, &all.v, sizeof(all.v));
+		list.v = read_object(l, v, m);
+		memcpy(at, &list.v, sizeof(list.v));
 		return;
 	case FAL_M_JSON:
 		*(struct fal_json_text *)at = read_json(l, v);
@@ -313,7 +313,7 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 	}
 	/* Pointers of all types have the same representation. */
 	if (m->kind >= FAL_M_TUPLE && m->kind <= FAL_M_LIST)
-		memcpy(at, &all, sizeof(all));
+		memcpy(at, &list, sizeof(list));
 }
 
 static void
@@ -348,13 +348,13 @@ read_event(struct fal_trace_line *l)
 struct fal_trace_line *
 fal_trace_line_keep(struct fal_trace_line *l)
 {
-	struct fal_trace_line *own = fal_xcalloc(1, sizeof(*own));
-	*own = *l;
-	own->text = NULL;
-	own->n = 0;
+	struct fal_trace_line *copy = fal_xcalloc(1, sizeof(*copy));
+	*copy = *l;
+	copy->text = NULL;
+	copy->n = 0;
 	l->o = NULL;
 	l->blocks = NULL;
-	return own;
+	return copy;
 }
 
 void
@@ -918,8 +918,9 @@ fal_trace_round_samples(const struct fal_trace_round *r, struct fal_numbers skip
 			const struct fal_trace_job *job)
 {
 	const uint64_t all = fal_trace_range_samples(job, r->clock, r->first, r->tasks);
-	const uint64_t none = fal_trace_rows_samples(job, r->clock, skipped, 2);
-	return all > none ? all - none : 0;
+	const uint64_t skipped_samples =
+		fal_trace_rows_samples(job, r->clock, skipped, 2);
+	return all > skipped_samples ? all - skipped_samples : 0;
 }
 
 const char *
@@ -970,7 +971,7 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		     struct fal_trace_place *p)
 {
 	const struct fal_ev_place *e = &l->is.place;
-	struct fal_trace_place is = {
+	struct fal_trace_place map = {
 		.map = e->map,
 		.shards = (uint32_t)e->shards,
 		.places = (uint32_t)(e->places > 0 ? e->places : e->shards),
@@ -979,16 +980,16 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 	if (job->blocks > FAL_TRACE_PLACED_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %ju blocks",
 				      FAL_TRACE_PLACED_MAX);
-	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(is.rule))
+	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(map.rule))
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
-	snprintf(is.rule, sizeof(is.rule), "%s", e->rule);
-	is.shard = fal_xcalloc(is.blocks, sizeof(*is.shard));
-	if (place_read_runs(l, &is) < 0) {
-		fal_trace_place_free(&is);
+	snprintf(map.rule, sizeof(map.rule), "%s", e->rule);
+	map.shard = fal_xcalloc(map.blocks, sizeof(*map.shard));
+	if (place_read_runs(l, &map) < 0) {
+		fal_trace_place_free(&map);
 		return l->err;
 	}
 	fal_trace_place_free(p);
-	*p = is;
+	*p = map;
 	return FAL_OK;
 }
 

@@ -139,12 +139,12 @@ fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 
 /* Judges the divisor of a round's gradients, which have so many samples. */
 static void
-rules_judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, double is,
-		    double want, uint64_t samples, struct fal_findings *f)
+rules_judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
+		    double divisor, double want, uint64_t samples, struct fal_findings *f)
 {
-	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
-		finding(f, r, "divisor is %g, not %g", is, want);
-	if (!(is > 0) && s->wants_divisors && samples > 0)
+	if (divisor > 0 && fabs(divisor - want) > WEIGHT_TOLERANCE * want)
+		finding(f, r, "divisor is %g, not %g", divisor, want);
+	if (!(divisor > 0) && s->wants_divisors && samples > 0)
 		finding(f, r, "nothing says what its gradients are divided by");
 }
 
@@ -200,13 +200,13 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 {
 	const struct fal_trace_round *r = &u->last;
 	const bool has_branch = s->rule.rounds > 0;
-	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
+	const uint64_t before = u->version > 0 ? u->version - 1 : 0;
 	if (!s->traits.collects && u->line->rounds.n > 1)
 		finding(f, r, "version %ju is made of %zu rounds", u->version,
 			u->line->rounds.n);
-	if (s->traits.fresh && r->version != was)
+	if (s->traits.fresh && r->version != before)
 		finding(f, r, "it ran on version %ju, but was applied to %ju", r->version,
-			was);
+			before);
 	if (s->rule.batch > 0 && u->tasks >= s->rule.batch)
 		finding(f, r, "version %ju had %ju tasks before it, but a batch is %u",
 			u->version, u->tasks, s->rule.batch);
@@ -217,10 +217,10 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 		push->samples += r->samples;
 		push->rounds++;
 	}
-	if (!r->has_stale || r->version > was)
+	if (!r->has_stale || r->version > before)
 		return;
 	/* Before a branch is pushed, other groups make versions. */
-	const uint64_t stale = was - r->version;
+	const uint64_t stale = before - r->version;
 	if (has_branch && r->local < s->rule.rounds ? r->stale.updates > stale
 						    : r->stale.updates != stale)
 		finding(f, r, "stale by %ju update%s, not %ju", r->stale.updates,
@@ -256,8 +256,9 @@ static void
 rules_judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
 		  struct fal_findings *f)
 {
-	const struct fal_reals is = u->line->outer;
-	const double outer = is.n > 0 ? is.v[0] : 0, momentum = is.n > 1 ? is.v[1] : 0;
+	const struct fal_reals row = u->line->outer;
+	const double outer = row.n > 0 ? row.v[0] : 0,
+		     momentum = row.n > 1 ? row.v[1] : 0;
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
 	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)

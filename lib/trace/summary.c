@@ -158,16 +158,16 @@ summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_verify *e = &l->is.verify;
 	struct fal_summary_verify *v = &s->verify;
-	struct fal_buf who = { 0 };
+	struct fal_buf names = { 0 };
 	v->clock = e->clock;
 	v->task = e->task;
 	for (size_t i = 0; i < e->words.n; i++)
-		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
-	fal_put_u8(&who, 0);
-	if (who.err < 0)
+		fal_put_fmt(&names, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
+	fal_put_u8(&names, 0);
+	if (names.err < 0)
 		fal_out_of_memory();
 	free(v->who);
-	v->who = (char *)who.p;
+	v->who = (char *)names.p;
 }
 
 static void
@@ -184,16 +184,16 @@ static void
 summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	const bool own = e->round != FAL_TRACE_ABSENT;
+	const bool own_round = e->round != FAL_TRACE_ABSENT;
 	struct fal_summary_worker *w = summary_row(s, l);
 	struct fal_trace_paces ran;
 	if (w == NULL || fal_trace_clock_paces(l, &s->job, &ran) < 0 ||
-	    (!own && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
+	    (!own_round && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
 		return;
 	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
 	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
-	w->own_rounds = own;
-	w->last_round = own ? e->round : 0;
+	w->own_rounds = own_round;
+	w->last_round = own_round ? e->round : 0;
 	w->stale.sum += e->staleness;
 	w->stale.max = e->staleness > w->stale.max ? e->staleness : w->stale.max;
 	spent_add(&w->spent, e);
@@ -303,20 +303,20 @@ summary_epoch(struct fal_summary *s, uint64_t epoch)
 static void
 summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
-	const struct fal_ev_update *is = &l->is.update;
-	if (fal_trace_most(l, "clock", is->clock, s->job.clocks - 1) < 0)
+	const struct fal_ev_update *line = &l->is.update;
+	if (fal_trace_most(l, "clock", line->clock, s->job.clocks - 1) < 0)
 		return;
 	struct fal_summary_epoch *e =
-		summary_epoch(s, fal_trace_job_epoch(&s->job, is->clock));
+		summary_epoch(s, fal_trace_job_epoch(&s->job, line->clock));
 	e->updates++;
-	e->samples += is->samples;
-	e->loss_sum += is->samples > 0 ? is->loss * (double)is->samples : 0;
+	e->samples += line->samples;
+	e->loss_sum += line->samples > 0 ? line->loss * (double)line->samples : 0;
 	e->end = l->t;
-	s->is_partial = s->is_partial || (s->ticks == 0 && is->version != 1);
-	s->version = is->version;
-	s->loss = is->samples > 0 ? is->loss : s->loss;
-	s->next_clock = is->clock + 1 > s->next_clock ? is->clock + 1 : s->next_clock;
-	summary_tick(s, l->t, is->clock, is->samples);
+	s->is_partial = s->is_partial || (s->ticks == 0 && line->version != 1);
+	s->version = line->version;
+	s->loss = line->samples > 0 ? line->loss : s->loss;
+	s->next_clock = line->clock + 1 > s->next_clock ? line->clock + 1 : s->next_clock;
+	summary_tick(s, l->t, line->clock, line->samples);
 }
 
 static void
@@ -438,7 +438,7 @@ summary_take_place(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_place *e = &l->is.place;
 	struct fal_trace_moves *m = &s->moves;
-	struct fal_trace_place was = m->is;
+	struct fal_trace_place old = m->is;
 	if (s->job.blocks > FAL_TRACE_PLACED_MAX)
 		return;
 	m->is = (struct fal_trace_place){ 0 };
@@ -449,13 +449,13 @@ summary_take_place(struct fal_summary *s, struct fal_trace_line *l)
 		m->took = e->took;
 		m->blocks = 0;
 		memset(m->more, 0, sizeof(m->more));
-		for (uint32_t b = 0; b < m->is.blocks && b < was.blocks; b++) {
-			m->blocks += m->is.shard[b] != was.shard[b];
+		for (uint32_t b = 0; b < m->is.blocks && b < old.blocks; b++) {
+			m->blocks += m->is.shard[b] != old.shard[b];
 			m->more[m->is.shard[b]]++;
-			m->more[was.shard[b]]--;
+			m->more[old.shard[b]]--;
 		}
 	}
-	fal_trace_place_free(&was);
+	fal_trace_place_free(&old);
 }
 
 /* ---- lines ------------------------------------------------------------------------- */
