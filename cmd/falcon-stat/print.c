@@ -314,8 +314,8 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	if (s->ended_tasks == 0)
 		return;
 	fal_put_fmt(out, "updates: %ju", s->version);
-	if (s->updates_s > 0)
-		fal_put_fmt(out, ", %.2f/s", s->updates_s);
+	if (s->rate.updates > 0)
+		fal_put_fmt(out, ", %.2f/s", s->rate.updates);
 	fal_put_fmt(out, "\nsamples: %ju used, %ju dropped, %ju computed twice\n",
 		    s->samples, s->dropped, s->twice);
 	if (s->skipped > 0)
@@ -332,12 +332,13 @@ static void
 put_capacity(struct fal_buf *out, const struct fal_summary *s)
 {
 	static const double most_late = 0.02; /* falcon-emulate(5) catches up with less */
-	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
+	const double used = s->rate.capacity > 0 ? s->rate.samples / s->rate.capacity : 0;
 	const double compute = s->spent.compute;
 	const char *warning = ": more than there is, so do not believe the speeds";
 	if (used > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
-			    s->capacity, 100 * used, used > 1 + most_late ? warning : "");
+			    s->rate.capacity, 100 * used,
+			    used > 1 + most_late ? warning : "");
 	if (compute > 0 && s->spent.late > most_late * compute)
 		fal_put_fmt(out,
 			    "emulation: %.1f %% late, so do not believe the speeds: "
@@ -358,8 +359,9 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	const struct fal_summary_resumed *r = &s->resumed;
 	char why[512];
 	fal_put_fmt(out, "clocks: %ju of %ju", s->clocks, s->job.clocks);
-	if (s->clocks_s > 0)
-		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
+	if (s->rate.clocks > 0)
+		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->rate.clocks,
+			    s->rate.samples);
 	if (s->stalled > 0)
 		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
 	fal_put_u8(out, '\n');
@@ -371,9 +373,9 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    fal_text_s(repeated_clocks(r)));
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
-	if (s->evaluated)
-		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
-			    s->evaluated_epoch);
+	if (s->eval.exists)
+		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->eval.accuracy,
+			    s->eval.epoch);
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
@@ -595,8 +597,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	}
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
-	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
-	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
+	fal_json_member_fixed(out, "clocks_s", s->rate.clocks, 3);
+	fal_json_member_fixed(out, "samples_s", s->rate.samples, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	fal_json_member_u64(out, "incarnation", r->incarnation);
 	if (r->incarnation > 0) {
@@ -610,7 +612,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_str(out, "trainer", s->trainer);
 	fal_json_member_fixed(out, "seconds", s->seconds, 6);
 	fal_json_member_u64(out, "updates", s->version);
-	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
+	fal_json_member_fixed(out, "updates_s", s->rate.updates, 3);
 	fal_json_member_u64(out, "samples", s->samples);
 	fal_json_member_u64(out, "dropped", s->dropped);
 	fal_json_member_u64(out, "duplicated", s->twice);
@@ -622,16 +624,16 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
 		fal_json_member_num(out, "loss", s->loss);
-	if (s->evaluated) {
-		fal_json_member_num(out, "accuracy", s->accuracy);
-		fal_json_member_u64(out, "epoch", s->evaluated_epoch);
+	if (s->eval.exists) {
+		fal_json_member_num(out, "accuracy", s->eval.accuracy);
+		fal_json_member_u64(out, "epoch", s->eval.epoch);
 	}
 	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
 	json_names(out, "differ", s, false);
 	json_names(out, "impure", s, true);
-	if (s->capacity > 0 && s->samples_s > 0) {
-		fal_json_member_fixed(out, "capacity", s->capacity, 1);
-		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);
+	if (s->rate.capacity > 0 && s->rate.samples > 0) {
+		fal_json_member_fixed(out, "capacity", s->rate.capacity, 1);
+		fal_json_member_fixed(out, "used", s->rate.samples / s->rate.capacity, 4);
 	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');

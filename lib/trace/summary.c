@@ -323,9 +323,9 @@ static void
 summary_take_eval(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
-	s->evaluated = true;
-	s->evaluated_epoch = e->epoch;
-	s->accuracy = e->accuracy;
+	s->eval.exists = true;
+	s->eval.epoch = e->epoch;
+	s->eval.accuracy = e->accuracy;
 	for (size_t i = s->n_epoch; i-- > 0;) {
 		if (s->epoch[i].epoch != e->epoch)
 			continue;
@@ -586,9 +586,9 @@ summary_set_rates(struct fal_summary *s)
 		samples += (double)s->tick[i % RING].samples;
 		clocks += s->tick[i % RING].clocks;
 	}
-	s->updates_s = (double)(n - 1) / (to - from);
-	s->clocks_s = clocks / (to - from);
-	s->samples_s = samples / (to - from);
+	s->rate.updates = (double)(n - 1) / (to - from);
+	s->rate.clocks = clocks / (to - from);
+	s->rate.samples = samples / (to - from);
 }
 
 /* Computes the clocks from the tasks that have ended.  If the trace lacks the first ones:
@@ -634,8 +634,8 @@ summary_set_capacity(struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
 		if (w->core_s > 0)
-			s->capacity += worker_presence(s, w, from, to) * (double)cores *
-				       w->ran / w->core_s;
+			s->rate.capacity += worker_presence(s, w, from, to) *
+					    (double)cores * w->ran / w->core_s;
 	}
 }
 

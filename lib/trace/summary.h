@@ -217,9 +217,11 @@ struct fal_summary {
 	uint64_t samples, dropped, twice, moved, cloned, skipped;
 	struct fal_stale stale; /* of the samples of rounds that were applied */
 	double loss;            /* of the last update that has any samples */
-	bool evaluated;
-	double accuracy; /* of the last evaluation, if evaluated */
-	uint64_t evaluated_epoch;
+	struct {
+		bool exists;
+		uint64_t epoch;
+		double accuracy;
+	} eval;                        /* the last one */
 	struct fal_summary_resumed {   /* the coordinator was started again */
 		uint64_t incarnation;  /* times; 0: never */
 		double t;              /* of the last time */
@@ -242,8 +244,10 @@ struct fal_summary {
 	double stalled;  /* seconds since the last update, if unusually many; else 0 */
 	/* Per second, over the last updates, or over the rounds that a group has given;
 	 * 0: too few, or stalled. */
-	double clocks_s, samples_s, updates_s;
-	double capacity;                /* samples a second; 0: not known */
+	struct {
+		double clocks, samples, updates;
+		double capacity; /* samples; 0: not known */
+	} rate;
 	bool strict;                    /* numerics = require */
 	size_t last_done;               /* row of the last done task, and 1; 0: none */
 	bool identical;                 /* all fingerprints are equal */

@@ -481,10 +481,10 @@ test_summary(void **state)
 	assert_false(a->numerics.differs);
 	assert_true(s.worker[2].numerics.differs);
 	assert_int_equal(s.worker[2].verdict.class, FAL_CLASS_NONE);
-	assert_near(s.clocks_s, 1.0);
-	assert_near(s.samples_s, (32 + 64) / 2.0);
+	assert_near(s.rate.clocks, 1.0);
+	assert_near(s.rate.samples, (32 + 64) / 2.0);
 	/* a: 8 samples in 0.2 s a core; b: in 0.4 s; 2 lanes each. */
-	assert_near(s.capacity, 2 * 8 / 0.2 + 2 * 8 / 0.4);
+	assert_near(s.rate.capacity, 2 * 8 / 0.2 + 2 * 8 / 0.4);
 	assert_string_equal(s.scheme, "epsp");
 	assert_int_equal(s.version, 3);
 	assert_int_equal(s.n_epoch, 2);
@@ -596,7 +596,7 @@ test_capacity(void **state)
 		if (whole_feed(r, b.p, b.n, &diag) < 0 || fal_summary_end(&s, &diag) < 0)
 			fail_msg("seed %llu, run %u: %s", (unsigned long long)seed, run,
 				 diag.text);
-		const double used = s.samples_s / s.capacity;
+		const double used = s.rate.samples / s.rate.capacity;
 		if (!(used > 0.97 && used < 1.005))
 			fail_msg("seed %llu, run %u: %u workers, %u clocks: used %.4f",
 				 (unsigned long long)seed, run, n, clocks, used);
