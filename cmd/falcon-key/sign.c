@@ -216,12 +216,6 @@ statement_print(const struct fal_buf *b)
 		       : FAL_EXIT_DONE;
 }
 
-static int
-fail_without_key(const char *command)
-{
-	return fail(FAL_EXIT_USAGE, "%s: --key FILE is missing", command);
-}
-
 /* falcon-key pair FILE */
 int
 cmd_pair(const struct options *o, const char *const *arg, size_t n)
@@ -272,7 +266,7 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	struct text text;
 	(void)n;
 	if (o->key == NULL)
-		return fail_without_key("sign");
+		return fail(FAL_EXIT_USAGE, "sign: --key FILE is missing");
 	int status = file_read_secret(o->key, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
@@ -334,7 +328,7 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 	uint8_t public[FAL_KEY_BYTES];
 	struct text text;
 	if (o->key == NULL)
-		return fail_without_key("verify");
+		return fail(FAL_EXIT_USAGE, "verify: --key FILE is missing");
 	int status, err = file_read(o->key, &text);
 	if (err < 0)
 		return file_fail(o->key, err);

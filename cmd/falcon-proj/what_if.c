@@ -104,12 +104,6 @@ proj_changes(const struct proj_opt *o)
 
 /* --- changes of machines and sizes -------------------------------------------------- */
 
-static int
-option_refuse(const char *option, const char *value, const char *why)
-{
-	return fail(FAL_EXIT_USAGE, "%s: '%s': %s", option, value, why);
-}
-
 /* Returns the grid with the sizes of the options. */
 static struct fal_grid
 options_grid(const struct proj_opt *o, struct fal_grid g)
@@ -137,9 +131,10 @@ remove_machine(struct fal_cost *c, const char *name)
 {
 	const struct fal_cost_machine *m = fal_cost_find(c, name);
 	if (m == NULL)
-		return option_refuse("--without", name, "no such worker in the trace");
+		return fail(FAL_EXIT_USAGE,
+			    "--without: '%s': no such worker in the trace", name);
 	if (c->machines == 1)
-		return option_refuse("--without", name, "it is the last one");
+		return fail(FAL_EXIT_USAGE, "--without: '%s': it is the last one", name);
 	fal_cost_remove(c, (size_t)(m - c->machine));
 	return -1;
 }

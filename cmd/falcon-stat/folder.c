@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
 	TEXT_MAX = 1 << 20,    /* bytes of a job or result */
@@ -37,13 +36,6 @@ struct folder {
 	char sha256[65], hash[65];
 	int code; /* FAL_EXIT_DONE; else a file cannot be judged, which was printed */
 };
-
-bool
-stat_is_folder(const char *path)
-{
-	struct stat st;
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 /* Adds a finding about the folder. */
 #define finding(f, ...) fal_audit_add_finding((f)->audit, __VA_ARGS__)

@@ -248,7 +248,7 @@ main(int argc, char **argv)
 			stat_source_enter(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run_stat(&src, &o);
-		stat_source_free(&src);
+		free(src.path);
 	}
 	fal_cli_free(&cli);
 	return code;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int
@@ -34,17 +35,12 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 void
 stat_source_enter(struct stat_source *s)
 {
-	if (s->live || !stat_is_folder(s->name))
+	struct stat st;
+	if (s->live || stat(s->name, &st) < 0 || !S_ISDIR(st.st_mode))
 		return;
 	s->path = fal_xprintf("%s/trace.jsonl", s->name);
 	s->folder = s->name;
 	s->name = s->path;
-}
-
-void
-stat_source_free(struct stat_source *s)
-{
-	free(s->path);
 }
 
 struct feed {

@@ -22,7 +22,7 @@ struct stat_source {
 	const char *key;    /* -k, or NULL; borrowed */
 	bool live;          /* an address; else a file */
 	const char *folder; /* the run's folder, if the user gave that; or NULL */
-	char *path;         /* of the trace in the folder; then `name`, too */
+	char *path;         /* of the trace in the folder; then `name`, too; owned */
 	struct fal_addr addr;
 };
 
@@ -33,7 +33,6 @@ int stat_source_find(const char *name, const char *key, struct stat_source *out)
 
 /* Replaces a folder by the trace.jsonl in it. */
 void stat_source_enter(struct stat_source *s);
-void stat_source_free(struct stat_source *s);
 
 /* Feeds the trace to on_line; of a live job, the lines that exist now.  With `cut`, also
  * feeds lines that a restart took back.  Returns as above. */
@@ -46,8 +45,6 @@ int stat_source_follow(const struct stat_source *s);
 
 /* ---- folder.c: compares a trace with the job, the result, the model and the journal of
  * policies beside it.  falcon-trace(5), section AUDIT ---- */
-
-bool stat_is_folder(const char *path);
 
 /* Policies, in the order of a trace or of a journal; {0}: none. */
 struct stat_policies {

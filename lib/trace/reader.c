@@ -733,12 +733,6 @@ fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c, uint64_t fi
 	return fal_grid_range_samples(&job->grid, c, (uint32_t)first, (uint32_t)n);
 }
 
-uint64_t
-fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
-{
-	return c / job->clocks_per_epoch + 1;
-}
-
 int
 fal_trace_scheme_read(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 {

@@ -128,8 +128,6 @@ int fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job);
  * clock does not have count 0. */
 uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 				 uint64_t first, uint64_t count);
-/* Returns the epoch of clock c < clocks, from 1. */
-uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
 
 /* Parses the scheme of a job or policy line.  FAL_EINVAL: no such scheme, key or value.
  */

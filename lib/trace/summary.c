@@ -307,7 +307,7 @@ summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 	if (fal_trace_most(l, "clock", line->clock, s->job.clocks - 1) < 0)
 		return;
 	struct fal_summary_epoch *e =
-		summary_epoch(s, fal_trace_job_epoch(&s->job, line->clock));
+		summary_epoch(s, line->clock / s->job.clocks_per_epoch + 1);
 	e->updates++;
 	e->samples += line->samples;
 	e->loss_sum += line->samples > 0 ? line->loss * (double)line->samples : 0;
