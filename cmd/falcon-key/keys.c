@@ -29,21 +29,6 @@ format_key_line(char *out, const char *name, const char *role, const char *kind,
 	fal_secret_wipe(text, sizeof(text));
 }
 
-/* Returns the keyring `old` with the further line `add`, in locked memory. */
-static char *
-keyring_append(const struct text *old, const char *add, size_t *n)
-{
-	const size_t add_n = strlen(add);
-	char *p = fal_secret_alloc(old->n + 1 + add_n);
-	memcpy(p, old->p, old->n);
-	*n = old->n;
-	if (*n > 0 && p[*n - 1] != '\n')
-		p[(*n)++] = '\n';
-	memcpy(p + *n, add, add_n);
-	*n += add_n;
-	return p;
-}
-
 /* Writes the client's line to "NAME.key" beside the keyring, as falcon-key init does;
  * *made is then the file's name, owned by the caller. */
 static int
@@ -90,8 +75,14 @@ keyring_add_line(const struct options *o, const char *path, const struct text *o
 	char *made = NULL;
 	struct fal_diag diag;
 	struct fal_keyring *kr;
-	size_t n;
-	char *text = keyring_append(old, add, &n);
+	const size_t add_n = strlen(add);
+	size_t n = old->n;
+	char *text = fal_secret_alloc(n + 1 + add_n);
+	memcpy(text, old->p, n);
+	if (n > 0 && text[n - 1] != '\n')
+		text[n++] = '\n';
+	memcpy(text + n, add, add_n);
+	n += add_n;
 	int status = FAL_EXIT_DONE;
 	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
 		status = fail(FAL_EXIT_NO, "%s", diag.text);

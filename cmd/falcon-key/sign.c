@@ -307,19 +307,6 @@ statement_read(const char *path, const uint8_t public[static FAL_KEY_BYTES],
 	return statement->err < 0 ? file_fail(path, statement->err) : FAL_EXIT_DONE;
 }
 
-/* Checks that the statement is that of the run. */
-static int
-statement_compare(const char *path, const struct fal_buf *statement, const char *dir)
-{
-	struct fal_buf now = { 0 };
-	int status = statement_of_run(dir, &now);
-	if (status == FAL_EXIT_DONE &&
-	    (now.n != statement->n || memcmp(now.p, statement->p, now.n) != 0))
-		status = fail(FAL_EXIT_NO, "%s: is not about what is in %s", path, dir);
-	fal_buf_free(&now);
-	return status;
-}
-
 /* falcon-key verify --key FILE STATEMENT [RUN] */
 int
 cmd_verify(const struct options *o, const char *const *arg, size_t n)
@@ -338,8 +325,15 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 		return fail(FAL_EXIT_USAGE, "%s: not a public key to verify with",
 			    o->key);
 	status = statement_read(arg[0], public, &statement);
-	if (status == FAL_EXIT_DONE && n > 1)
-		status = statement_compare(arg[0], &statement, arg[1]);
+	if (status == FAL_EXIT_DONE && n > 1) {
+		struct fal_buf now = { 0 };
+		status = statement_of_run(arg[1], &now);
+		if (status == FAL_EXIT_DONE &&
+		    (now.n != statement.n || memcmp(now.p, statement.p, now.n) != 0))
+			status = fail(FAL_EXIT_NO, "%s: is not about what is in %s",
+				      arg[0], arg[1]);
+		fal_buf_free(&now);
+	}
 	if (status == FAL_EXIT_DONE) {
 		fal_put_u8(&statement, '\n');
 		status = statement.err < 0 ? file_fail(arg[0], statement.err)

@@ -53,48 +53,26 @@ copy_text(const char *text)
 	return text != NULL ? fal_xstrdup(text) : NULL;
 }
 
-/* Returns the place, and 1, of a fingerprint of numerics, and adds it if it is new. */
-static size_t
-course_fingerprint(struct course *c, const char *text)
-{
-	size_t i = 0;
-	while (i < c->fingerprints && strcmp(c->fingerprint[i], text) != 0)
-		i++;
-	if (i == c->fingerprints) {
-		FAL_XGROW(c->fingerprint, c->fingerprint_cap, c->fingerprints + 1);
-		c->fingerprint[c->fingerprints++] = fal_xstrdup(text);
-	}
-	return i + 1;
-}
-
 static void
 course_take_join(struct course *c, const struct fal_ev_join *e)
 {
 	if (course_worker(c, e->id) != NULL)
 		return;
+	size_t print = 0; /* the place of its fingerprint */
+	while (print < c->fingerprints &&
+	       strcmp(c->fingerprint[print], e->fingerprint) != 0)
+		print++;
+	if (print == c->fingerprints) {
+		FAL_XGROW(c->fingerprint, c->fingerprint_cap, print + 1);
+		c->fingerprint[c->fingerprints++] = fal_xstrdup(e->fingerprint);
+	}
 	FAL_XGROW(c->worker, c->worker_cap, c->workers + 1);
 	fal_ids_put(&c->ids, e->id, c->workers);
 	c->worker[c->workers++] =
 		(struct course_worker){ .name = copy_text(e->worker),
 					.key = copy_text(e->key),
 					.key_fingerprint = copy_text(e->key_fingerprint),
-					.fingerprint =
-						course_fingerprint(c, e->fingerprint) };
-}
-
-/* Notes the numerics of the round's contributors. */
-static void
-course_take_contributors(const struct course *c, const struct fal_ev_ledger *e,
-			 struct course_clock *at)
-{
-	for (size_t i = 0; i < e->contrib.n; i++) {
-		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
-		const size_t print = w != NULL ? w->fingerprint : 0;
-		if (at->fingerprint == 0)
-			at->fingerprint = print;
-		else if (at->fingerprint != print && at->why == COURSE_COMPUTABLE)
-			at->why = COURSE_MIXED;
-	}
+					.fingerprint = print + 1 };
 }
 
 static int
@@ -115,7 +93,15 @@ course_take_ledger(struct course *c, struct fal_trace_line *l)
 	at->scheme = c->scheme;
 	at->base = e->version;
 	at->late = e->late;
-	course_take_contributors(c, e, at);
+	/* The contributors' numerics. */
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
+		const size_t print = w != NULL ? w->fingerprint : 0;
+		if (at->fingerprint == 0)
+			at->fingerprint = print;
+		else if (at->fingerprint != print && at->why == COURSE_COMPUTABLE)
+			at->why = COURSE_MIXED;
+	}
 	return FAL_OK;
 }
 

@@ -236,25 +236,6 @@ fit_take_policy(struct fal_fit *f, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Returns the row that a new session of this name continues, or a new row; NULL with the
- * line's error. */
-static struct fit_worker *
-fit_join_row(struct fal_fit *f, struct fal_trace_line *l, const char *name)
-{
-	size_t at;
-	if (fal_names_get(&f->names, name, &at) && f->worker[at].left)
-		return &f->worker[at];
-	if (f->workers == FAL_FIT_WORKERS) {
-		fal_trace_fail(l, FAL_ELIMIT, "worker: '%.64s' is one more than %d", name,
-			       FAL_FIT_WORKERS);
-		return NULL;
-	}
-	FAL_XGROW(f->worker, f->cap, f->workers + 1);
-	fal_names_put(&f->names, name, f->workers);
-	f->worker[f->workers] = (struct fit_worker){ .name = fal_xstrdup(name) };
-	return &f->worker[f->workers++];
-}
-
 static int
 fit_take_join(struct fal_fit *f, struct fal_trace_line *l)
 {
@@ -265,9 +246,20 @@ fit_take_join(struct fal_fit *f, struct fal_trace_line *l)
 				      lanes[1]);
 	if (fal_ids_get(&f->ids, e->id) != NULL)
 		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
-	struct fit_worker *w = fit_join_row(f, l, e->worker);
-	if (w == NULL)
-		return l->err;
+	/* A new session continues the row of its name if the row's session has left. */
+	size_t row;
+	if (!fal_names_get(&f->names, e->worker, &row) || !f->worker[row].left) {
+		row = f->workers;
+		if (row == FAL_FIT_WORKERS)
+			return fal_trace_fail(l, FAL_ELIMIT,
+					      "worker: '%.64s' is one more than %d",
+					      e->worker, FAL_FIT_WORKERS);
+		FAL_XGROW(f->worker, f->cap, row + 1);
+		fal_names_put(&f->names, e->worker, row);
+		f->worker[f->workers++] =
+			(struct fit_worker){ .name = fal_xstrdup(e->worker) };
+	}
+	struct fit_worker *w = &f->worker[row];
 	w->left = w->stuck = false;
 	w->lanes_min = (uint32_t)lanes[0];
 	w->lanes_max = w->lanes = (uint32_t)lanes[1];
@@ -275,7 +267,7 @@ fit_take_join(struct fal_fit *f, struct fal_trace_line *l)
 	w->fixed = fal_trace_join_fixed(e, &f->job);
 	w->t = l->t;
 	f->breaks++;
-	fal_ids_put(&f->ids, e->id, (size_t)(w - f->worker));
+	fal_ids_put(&f->ids, e->id, row);
 	return 0;
 }
 
@@ -710,23 +702,6 @@ worker_fixed(const struct fal_fit *f, const struct fit_worker *w, struct scratch
 	return s->n > 0 ? scratch_median(s) : (double)NAN;
 }
 
-/* Sets the scratch's common_fixed. */
-static void
-fit_set_common_fixed(const struct fal_fit *f, struct scratch *s)
-{
-	double *v = fal_xcalloc(f->workers, sizeof(*v));
-	size_t n = 0;
-	for (size_t i = 0; i < f->workers; i++) {
-		v[n] = worker_fixed(f, &f->worker[i], s);
-		if (!isnan(v[n]))
-			n++;
-	}
-	memcpy(s->v, v, n * sizeof(*v));
-	s->n = n;
-	s->common_fixed = n > 0 ? scratch_median(s) : (double)NAN;
-	free(v);
-}
-
 /* The paces of a row. */
 struct paces {
 	struct fal_cost_pace *v;
@@ -900,23 +875,6 @@ cost_fill_unknown(struct fal_cost *c, struct scratch *s)
 	return 0;
 }
 
-/* Returns the seconds of a clock in which the last worker neither computes, pulls nor
- * pushes.  For workers with rounds of their own: the wait of the workers that did not
- * wait for others; among n workers that wait for each other, one does not. */
-static double
-fit_rest_s(const struct fal_fit *f, size_t n, struct scratch *s)
-{
-	if (!f->shared)
-		return ring_quantile(&f->wait, 0.5 / (double)n, s);
-	s->n = 0;
-	for (size_t i = 0; i < FAL_FIT_CLOCKS; i++) {
-		const struct fit_clock *c = &f->clock[i];
-		if (c->number > fit_first_clock(f) && c->seconds > 0 && c->busy > 0)
-			s->v[s->n++] = c->seconds - c->busy;
-	}
-	return scratch_median(s);
-}
-
 /* Sets the coordinator's costs.  The rest of a clock includes the coordinator's messages,
  * which a simulation adds itself. */
 static void
@@ -928,15 +886,36 @@ fit_set_coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost 
 	c->pull_bytes = ring_quantile(&f->rx, 0.5, s);
 	const double talk =
 		2 * c->message_s + (c->push_bytes + c->pull_bytes) * c->byte_s;
-	const double n = f->shared ? (double)c->machines : 1;
-	c->step_s = fmax(fit_rest_s(f, c->machines, s) - n * talk, 0);
+	/* The seconds of a clock in which the last worker neither computes, pulls nor
+	 * pushes.  For workers with rounds of their own: the wait of the workers that did
+	 * not wait for others; among n workers that wait for each other, one does not. */
+	s->n = 0;
+	for (size_t i = 0; i < FAL_FIT_CLOCKS && f->shared; i++) {
+		const struct fit_clock *at = &f->clock[i];
+		if (at->number > fit_first_clock(f) && at->seconds > 0 && at->busy > 0)
+			s->v[s->n++] = at->seconds - at->busy;
+	}
+	const double n = (double)c->machines;
+	c->step_s = f->shared ? scratch_median(s) - n * talk
+			      : ring_quantile(&f->wait, 0.5 / n, s) - talk;
+	c->step_s = fmax(c->step_s, 0);
 }
 
 /* Computes the model.  FAL_ETRUNC. */
 static int
 fit_model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 {
-	fit_set_common_fixed(f, s);
+	/* The common fixed share. */
+	double *fixed = fal_xcalloc(f->workers, sizeof(*fixed));
+	size_t n = 0;
+	for (size_t i = 0; i < f->workers; i++) {
+		fixed[n] = worker_fixed(f, &f->worker[i], s);
+		n += isnan(fixed[n]) ? 0 : 1;
+	}
+	memcpy(s->v, fixed, n * sizeof(*fixed));
+	free(fixed);
+	s->n = n;
+	s->common_fixed = n > 0 ? scratch_median(s) : (double)NAN;
 	out->grid = f->job.grid;
 	bool all_left = true;
 	for (size_t i = 0; i < f->workers; i++)

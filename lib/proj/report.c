@@ -274,21 +274,6 @@ frame_add_clock(struct fal_report_state *s, size_t at, double speed)
 	}
 }
 
-/* Counts the row's class in a frame, and its time relative to the median. */
-static void
-row_note_class(struct report_row *w, const struct fal_trace_class *v, double slower)
-{
-	struct report_sums *sum = &w->sums;
-	w->run = v->class == w->class ? w->run + 1 : 1;
-	w->class = v->class;
-	if (v->class == FAL_CLASS_STRAGGLER)
-		w->straggles_by = v->cause;
-	sum->in_class[v->class]++;
-	if (w->run >= FAL_REPORT_RUN)
-		sum->in_run[v->class] += w->run == FAL_REPORT_RUN ? FAL_REPORT_RUN : 1;
-	sum->slower[v->class] += slower;
-}
-
 static void
 frame_classify(struct fal_report_state *s, size_t at)
 {
@@ -297,11 +282,21 @@ frame_classify(struct fal_report_state *s, size_t at)
 						     : (struct fal_trace_load){ 0 };
 	fal_trace_classify(s->load, s->rows, s->verdict);
 	const double median = report_median_time(s->verdict, s->rows, s->value);
-	for (size_t i = 0; i < s->rows; i++)
-		if (s->row[i].cell[at].load.clocks > 0 &&
-		    s->verdict[i].class != FAL_CLASS_NONE && median > 0)
-			row_note_class(&s->row[i], &s->verdict[i],
-				       s->verdict[i].projected / median);
+	for (size_t i = 0; i < s->rows && median > 0; i++) {
+		struct report_row *w = &s->row[i];
+		const struct fal_trace_class *v = &s->verdict[i];
+		if (w->cell[at].load.clocks == 0 || v->class == FAL_CLASS_NONE)
+			continue;
+		w->run = v->class == w->class ? w->run + 1 : 1;
+		w->class = v->class;
+		if (v->class == FAL_CLASS_STRAGGLER)
+			w->straggles_by = v->cause;
+		w->sums.in_class[v->class]++;
+		if (w->run >= FAL_REPORT_RUN)
+			w->sums.in_run[v->class] +=
+				w->run == FAL_REPORT_RUN ? FAL_REPORT_RUN : 1;
+		w->sums.slower[v->class] += v->projected / median;
+	}
 }
 
 /* Closes the open frame `at` (0 or 1), which empties its cells. */
@@ -529,22 +524,6 @@ row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row
 		r->clocks++;
 }
 
-static void
-counts_add(struct fal_report_counts *c, const struct report_line *t)
-{
-	const struct fal_ev_clock *e = t->e;
-	c->lines++;
-	c->tasks += e->done;
-	c->in += e->in;
-	c->out += e->out;
-	c->cloned += e->cloned;
-	c->lost += e->lost;
-	c->lane_tasks += (double)t->ran.all.tasks / (double)t->lanes;
-	c->tx += (double)e->tx;
-	c->push_all += e->push_all;
-	c->stale += e->staleness;
-}
-
 static int
 report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
@@ -567,7 +546,17 @@ report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 		at = report_open_frame(s, e->clock);
 	s->has_clocks = true;
 	w->lanes = (uint32_t)t.lanes;
-	counts_add(&w->counts, &t);
+	struct fal_report_counts *c = &w->counts;
+	c->lines++;
+	c->tasks += e->done;
+	c->in += e->in;
+	c->out += e->out;
+	c->cloned += e->cloned;
+	c->lost += e->lost;
+	c->lane_tasks += (double)t.ran.all.tasks / (double)t.lanes;
+	c->tx += (double)e->tx;
+	c->push_all += e->push_all;
+	c->stale += e->staleness;
 	/* A line of a closed frame comes over a slow link: it counts in the oldest open
 	 * frame. */
 	s->lines[at % 2] += at < 2;
@@ -812,21 +801,6 @@ worker_set_means(const struct report_row *w, struct fal_report_worker *out)
 	out->idle = (double)sum->cell.idle / n;
 }
 
-/* Computes the rate below which fewer bits would pay.  A contribution has 24 bits a value
- * or a few more, besides the other traffic.  With much less traffic, its values have
- * fewer bits already, or it is compressed. */
-static void
-worker_set_link(const struct fal_report_counts *c, uint64_t params,
-		struct fal_report_worker *out)
-{
-	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
-	const double lines = (double)c->lines, all = (double)params;
-	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
-	out->fewer_bits = NAN;
-	if (lines > 0 && c->lane_tasks > 0 && c->tx > all * lines * 18 / 8 && params > 0)
-		out->fewer_bits = c->tx / 3 / (c->lane_tasks * all * round_s);
-}
-
 static void
 report_fill_worker(const struct fal_report_state *s, size_t i,
 		   struct fal_report_worker *out)
@@ -844,8 +818,17 @@ report_fill_worker(const struct fal_report_state *s, size_t i,
 	};
 	fal_text_plain(out->shown, sizeof(out->shown), row->name);
 	worker_set_means(w, out);
-	worker_set_link(c, s->summary.job.params, out);
 	worker_set_speeds(w, out);
+	/* The rate below which fewer bits pay.  A contribution has 24 bits a value or a
+	 * few more, besides the other traffic.  With much less traffic, its values have
+	 * fewer bits already, or it is compressed. */
+	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
+	const double values = (double)s->summary.job.params;
+	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
+	out->fewer_bits = NAN;
+	if (c->lines > 0 && c->lane_tasks > 0 && values > 0 &&
+	    c->tx > values * (double)c->lines * 18 / 8)
+		out->fewer_bits = c->tx / 3 / (c->lane_tasks * values * round_s);
 }
 
 /* Lists the workers that have a line in the window, or are here. */
@@ -916,18 +899,6 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 	return n;
 }
 
-/* Returns the share of computing that is due to small tasks. */
-static double
-report_small_share(const struct fal_report *r)
-{
-	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
-	const uint64_t full = fal_grid_full(&r->state->summary.job.grid);
-	const struct fal_bound_tail tail =
-		fal_bound_tail_of(&r->state->summary.job.grid, 0);
-	return fal_bound_small(v, report_lanes(r, full, v),
-			       (double)r->batch / (double)full, &tail);
-}
-
 /* Splits the clock into its parts.  Lanes may idle while other lanes of their worker
  * compute; whole tasks explain this idling, which counts with the waiting for others.
  * Under shared rounds a better sharing might save both, except the cost of whole tasks in
@@ -957,21 +928,14 @@ report_split_clock(struct fal_report *r)
 		r->part[i] /= r->clocks;
 		r->clock += r->part[i];
 	}
+	struct fal_bound_lanes *v = s->lanes; /* has room for all rows */
+	const struct fal_bound_tail tail = fal_bound_tail_of(&s->summary.job.grid, 0);
 	r->part[FAL_REPORT_SMALL_TASKS] =
-		r->part[FAL_REPORT_IDEAL] * report_small_share(r);
+		r->part[FAL_REPORT_IDEAL] *
+		fal_bound_small(v, report_lanes(r, r->task, v),
+				(double)r->batch / (double)r->task, &tail);
 	if (r->part[FAL_REPORT_SMALL_TASKS] > 0)
 		r->part[FAL_REPORT_IDEAL] -= r->part[FAL_REPORT_SMALL_TASKS];
-}
-
-static void
-report_set_clock_times(struct fal_report *r)
-{
-	const struct fal_report_state *s = r->state;
-	double v[FAL_REPORT_TICKS];
-	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
-	memcpy(v, s->ring, n * sizeof(*v));
-	r->clock_median = fal_quantile(v, n, 0.5);
-	r->clock_p95 = fal_quantile(v, n, 0.95);
 }
 
 /* ---- advice ------------------------------------------------------------------------ */
@@ -1570,7 +1534,11 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->task = fal_grid_full(&s->summary.job.grid);
 	r->seconds = s->summary.seconds - s->begin;
 	report_list_workers(r);
-	report_set_clock_times(r);
+	double v[FAL_REPORT_TICKS];
+	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
+	memcpy(v, s->ring, n * sizeof(*v));
+	r->clock_median = fal_quantile(v, n, 0.5);
+	r->clock_p95 = fal_quantile(v, n, 0.95);
 	report_split_clock(r);
 	report_advise(r);
 	return 0;

@@ -337,21 +337,6 @@ advice_consider(const struct fal_cost *cost, struct fal_policy *try,
 	best->then_s = s;
 }
 
-static void
-advice_try_rules(const struct fal_cost *cost, const struct fal_policy *now,
-		 const struct fal_rule *rules, size_t n, bool model,
-		 struct fal_advice *best)
-{
-	for (size_t i = 0; i < n; i++) {
-		const bool same = fal_rule_same_model(&rules[i], &now->rule);
-		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
-			continue;
-		struct fal_policy try = fal_policy_copy(now);
-		try.rule = rules[i];
-		advice_consider(cost, &try, best);
-	}
-}
-
 /* Tries shares by speed, for a scheme with equal shares. */
 static void
 advice_try_shares(const struct fal_cost *cost, struct fal_advice *best)
@@ -456,7 +441,14 @@ fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 								    &cost->grid) };
 	out->then_s = out->now_s;
 	out->policy = fal_policy_copy(now);
-	advice_try_rules(cost, now, rules, n_rules, model, out);
+	for (size_t i = 0; i < n_rules; i++) {
+		const bool same = fal_rule_same_model(&rules[i], &now->rule);
+		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
+			continue;
+		struct fal_policy try = fal_policy_copy(now);
+		try.rule = rules[i];
+		advice_consider(cost, &try, out);
+	}
 	advice_try_shares(cost, out);
 	advice_try_lanes(cost, out);
 	advice_try_exclusions(cost, out);

@@ -40,19 +40,6 @@ summary_take_job(struct fal_summary *s, struct fal_trace_line *l)
 	s->has_job = fal_trace_job_read(l, &s->job) == 0;
 }
 
-/* Returns the row that a new session of this name continues, or a new row. */
-static struct fal_summary_worker *
-summary_join_row(struct fal_summary *s, const char *name)
-{
-	size_t at;
-	if (fal_names_get(&s->names, name, &at) && s->worker[at].left)
-		return &s->worker[at];
-	FAL_XGROW(s->worker, s->cap_worker, s->n_worker + 1);
-	fal_names_put(&s->names, name, s->n_worker);
-	s->worker[s->n_worker] = (struct fal_summary_worker){ 0 };
-	return &s->worker[s->n_worker++];
-}
-
 /* Notes whether the worker can be given work from `t` on.  Forgets stays that ended
  * before the oldest update of the ring. */
 static void
@@ -84,8 +71,16 @@ summary_take_join(struct fal_summary *s, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
 		return;
 	}
-	struct fal_summary_worker *w = summary_join_row(s, e->worker);
-	fal_ids_put(&s->ids, e->id, (size_t)(w - s->worker));
+	/* A new session continues the row of its name if the row's session has left. */
+	size_t row;
+	if (!fal_names_get(&s->names, e->worker, &row) || !s->worker[row].left) {
+		row = s->n_worker++;
+		FAL_XGROW(s->worker, s->cap_worker, s->n_worker);
+		fal_names_put(&s->names, e->worker, row);
+		s->worker[row] = (struct fal_summary_worker){ 0 };
+	}
+	struct fal_summary_worker *w = &s->worker[row];
+	fal_ids_put(&s->ids, e->id, row);
 	summary_set_text(&w->name, e->worker);
 	summary_set_text(&w->fingerprint, e->fingerprint);
 	summary_set_text(&w->key, e->key);
@@ -282,32 +277,26 @@ summary_take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	fal_trace_check_verified(l);
 }
 
-/* Returns the row of the epoch, and adds it if it is new.  Updates of two epochs may mix.
- */
-static struct fal_summary_epoch *
-summary_epoch(struct fal_summary *s, uint64_t epoch)
-{
-	size_t at = s->n_epoch;
-	while (at > 0 && s->epoch[at - 1].epoch > epoch)
-		at--;
-	if (at > 0 && s->epoch[at - 1].epoch == epoch)
-		return &s->epoch[at - 1];
-	double begin = at > 0 ? s->epoch[at - 1].end : 0;
-	FAL_XGROW(s->epoch, s->cap_epoch, s->n_epoch + 1);
-	memmove(&s->epoch[at + 1], &s->epoch[at], (s->n_epoch - at) * sizeof(*s->epoch));
-	s->epoch[at] = (struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
-	s->n_epoch++;
-	return &s->epoch[at];
-}
-
 static void
 summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *line = &l->is.update;
 	if (fal_trace_most(l, "clock", line->clock, s->job.clocks - 1) < 0)
 		return;
-	struct fal_summary_epoch *e =
-		summary_epoch(s, line->clock / s->job.clocks_per_epoch + 1);
+	/* The row of the epoch, perhaps a new one.  Updates of two epochs may mix. */
+	const uint64_t epoch = line->clock / s->job.clocks_per_epoch + 1;
+	size_t at = s->n_epoch;
+	while (at > 0 && s->epoch[at - 1].epoch > epoch)
+		at--;
+	if (at == 0 || s->epoch[at - 1].epoch != epoch) {
+		const double begin = at > 0 ? s->epoch[at - 1].end : 0;
+		FAL_XGROW(s->epoch, s->cap_epoch, s->n_epoch + 1);
+		memmove(&s->epoch[at + 1], &s->epoch[at],
+			(s->n_epoch++ - at) * sizeof(*s->epoch));
+		s->epoch[at++] =
+			(struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
+	}
+	struct fal_summary_epoch *e = &s->epoch[at - 1];
 	e->updates++;
 	e->samples += line->samples;
 	e->loss_sum += line->samples > 0 ? line->loss * (double)line->samples : 0;
@@ -560,26 +549,41 @@ summary_find_silent(struct fal_summary *s)
 	}
 }
 
-/* Gets the times of the oldest and the newest update of the ring; false: the ring has
- * fewer than two, or no time between them. */
-static bool
-summary_window(const struct fal_summary *s, double *from, double *to)
+/* Returns the share of the time between `from` and `to` in which the worker could be
+ * given work. */
+static double
+worker_presence(const struct fal_summary *s, const struct fal_summary_worker *w,
+		double from, double to)
 {
-	const uint64_t n = summary_ring_length(s);
-	if (n < 2)
-		return false;
-	*from = s->tick[(s->ticks - n) % RING].t;
-	*to = s->tick[(s->ticks - 1) % RING].t;
-	return *to > *from;
+	const bool is_current = w->own_rounds || w->last_clock + 1 >= s->last_clock;
+	double sum = 0;
+	for (size_t i = 0; i < w->stays.n; i++) {
+		const double last = is_current ? w->stays.v[i].to
+					       : fmin(w->stays.v[i].to, w->last_report);
+		sum += fmax(fmin(last, to) - fmax(w->stays.v[i].from, from), 0);
+	}
+	return sum / (to - from);
 }
 
-/* Computes the rates over that time. */
+/* Computes the rates and the capacity over the time of the ring. */
 static void
 summary_set_rates(struct fal_summary *s)
 {
 	const uint64_t n = summary_ring_length(s);
-	double from, to;
-	if (!summary_window(s, &from, &to) || s->stalled > 0)
+	if (n < 2)
+		return;
+	const double from = s->tick[(s->ticks - n) % RING].t;
+	const double to = s->tick[(s->ticks - 1) % RING].t;
+	if (!(to > from))
+		return;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
+		if (w->core_s > 0)
+			s->rate.capacity += worker_presence(s, w, from, to) *
+					    (double)cores * w->ran / w->core_s;
+	}
+	if (s->stalled > 0)
 		return;
 	double samples = 0, clocks = 0;
 	for (uint64_t i = s->ticks - n + 1; i < s->ticks; i++) {
@@ -606,37 +610,6 @@ summary_set_clocks(struct fal_summary *s)
 	s->clocks = s->ended_tasks / epoch * n + s->ended_tasks % epoch / most;
 	if (s->clocks > j->clocks)
 		s->clocks = j->clocks;
-}
-
-/* Returns the share of the time between `from` and `to` in which the worker could be
- * given work. */
-static double
-worker_presence(const struct fal_summary *s, const struct fal_summary_worker *w,
-		double from, double to)
-{
-	const bool is_current = w->own_rounds || w->last_clock + 1 >= s->last_clock;
-	double sum = 0;
-	for (size_t i = 0; i < w->stays.n; i++) {
-		const double last = is_current ? w->stays.v[i].to
-					       : fmin(w->stays.v[i].to, w->last_report);
-		sum += fmax(fmin(last, to) - fmax(w->stays.v[i].from, from), 0);
-	}
-	return sum / (to - from);
-}
-
-static void
-summary_set_capacity(struct fal_summary *s)
-{
-	double from, to;
-	if (!summary_window(s, &from, &to))
-		return;
-	for (size_t i = 0; i < s->n_worker; i++) {
-		const struct fal_summary_worker *w = &s->worker[i];
-		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
-		if (w->core_s > 0)
-			s->rate.capacity += worker_presence(s, w, from, to) *
-					    (double)cores * w->ran / w->core_s;
-	}
 }
 
 static bool
@@ -683,20 +656,6 @@ summary_compare_numerics(struct fal_summary *s)
 	json_decref(have);
 }
 
-static void
-summary_classify(struct fal_summary *s)
-{
-	struct fal_trace_load *load = fal_xcalloc(s->n_worker, sizeof(*load));
-	struct fal_trace_class *out = fal_xcalloc(s->n_worker, sizeof(*out));
-	for (size_t i = 0; i < s->n_worker; i++)
-		load[i] = s->worker[i].load;
-	fal_trace_classify(load, s->n_worker, out);
-	for (size_t i = 0; i < s->n_worker; i++)
-		s->worker[i].verdict = out[i];
-	free(load);
-	free(out);
-}
-
 const char *
 fal_summary_class(const struct fal_summary_worker *w)
 {
@@ -716,9 +675,16 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	summary_find_silent(s);
 	summary_set_rates(s);
 	fal_shard_rows_end(&s->shards);
-	summary_set_capacity(s);
 	summary_compare_numerics(s);
-	summary_classify(s);
+	struct fal_trace_load *load = fal_xcalloc(s->n_worker, sizeof(*load));
+	struct fal_trace_class *verdict = fal_xcalloc(s->n_worker, sizeof(*verdict));
+	for (size_t i = 0; i < s->n_worker; i++)
+		load[i] = s->worker[i].load;
+	fal_trace_classify(load, s->n_worker, verdict);
+	for (size_t i = 0; i < s->n_worker; i++)
+		s->worker[i].verdict = verdict[i];
+	free(load);
+	free(verdict);
 	return FAL_OK;
 }
 
